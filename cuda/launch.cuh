@@ -1,0 +1,44 @@
+/*
+   Launch geometry, the stream, and the few device idioms that every kernel file uses.
+*/
+#pragma once
+
+#include <petscdevice_cuda.h>
+#include "../src/csr.h"
+
+constexpr int      kWarpSize  = 32;
+constexpr unsigned kFullWarp  = 0xffffffffu;
+constexpr int      kBlockSize = 256; /* threads of a block in kernels that have no reason for another size */
+
+/* After every launch: a bad configuration shows here, a failed kernel at the next call that waits. */
+#define FinePCCheckLaunch() PetscCallCUDA(cudaGetLastError())
+
+template <typename Count>
+inline int BlocksFor(Count threads, int block_size = kBlockSize)
+{
+  return (int)((threads + block_size - 1) / block_size);
+}
+
+/* A thread's place in a one-dimensional grid, without overflow. */
+__device__ inline long long GridThread()
+{
+  return (long long)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+/* Sum over aligned groups of Size lanes; every lane gets it, always in the same order. All lanes of the warp take part. */
+template <int Size, typename T>
+__device__ inline T GroupSum(T x)
+{
+#pragma unroll
+  for (int offset = Size / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(kFullWarp, x, offset);
+  return x;
+}
+
+/* The calling lane's group's part of a warp ballot, lane 0 of the group in bit 0. */
+template <int Size>
+__device__ inline unsigned GroupBallot(bool predicate)
+{
+  const unsigned ballot = __ballot_sync(kFullWarp, predicate);
+  if (Size == kWarpSize) return ballot;
+  return (ballot >> ((threadIdx.x % kWarpSize) / Size * Size)) & ((1u << (Size % kWarpSize)) - 1u);
+}

@@ -1,0 +1,98 @@
+/*
+   finepc: fine-grained preconditioners for PETSc, set up and applied by CUDA kernels with a host twin of each.
+
+   A program that does not include this header gets every type with -dll_append libfinepc.so; one that links the library
+   calls FinePCInitializePackage() after PetscInitialize().
+*/
+#pragma once
+
+#include <petscksp.h>
+
+#define FINEPC_VERSION_MAJOR    0
+#define FINEPC_VERSION_MINOR    1
+#define FINEPC_VERSION_SUBMINOR 0
+
+/* PCType */
+#define PCAFSAI "afsai"
+
+/*E
+  FinePCPrecision - the floating-point precision of a set-up or of a stored factor
+
+  Values:
++ `FINEPC_SINGLE` (single) - IEEE 754 binary32
+- `FINEPC_DOUBLE` (double) - IEEE 754 binary64
+
+  Level: intermediate
+
+.seealso: `PCAFSAISetSetupPrecision()`, `PCAFSAISetFactorPrecision()`
+E*/
+typedef enum {
+  FINEPC_SINGLE,
+  FINEPC_DOUBLE
+} FinePCPrecision;
+PETSC_EXTERN const char *const FinePCPrecisions[];
+
+/*E
+  PCAFSAIStopRule - when `PCAFSAI` stops adding entries to a row
+
+  Values:
++ `PC_AFSAI_STOP_GAIN` (gain) - a step lowered psi by less than the tolerance, (psi_{k-1} - psi_k) / psi_{k-1} < tolerance
+- `PC_AFSAI_STOP_RATIO` (ratio) - psi has come down far enough, psi_k / psi_0 <= tolerance, (2.16) of Isotton, Janna, Bernaschi
+
+  Level: intermediate
+
+.seealso: `PCAFSAISetStopRule()`, `PCAFSAISetTolerance()`
+E*/
+typedef enum {
+  PC_AFSAI_STOP_GAIN,
+  PC_AFSAI_STOP_RATIO
+} PCAFSAIStopRule;
+PETSC_EXTERN const char *const PCAFSAIStopRules[];
+
+/*E
+  PCAFSAISelection - by which measure `PCAFSAI` ranks the candidates j for a row i
+
+  Values:
++ `PC_AFSAI_SELECTION_GRADIENT` (gradient) - |d psi_i / d g_ij|, (2.15) of Isotton, Janna, Bernaschi; it depends on the scaling of A
+- `PC_AFSAI_SELECTION_DECREASE` (decrease) - |d psi_i / d g_ij| / sqrt(a_jj), the square root of the decrease of psi_i that j alone
+  brings; the same for A and for every diagonal scaling of it
+
+  Level: intermediate
+
+.seealso: `PCAFSAISetSelection()`
+E*/
+typedef enum {
+  PC_AFSAI_SELECTION_GRADIENT,
+  PC_AFSAI_SELECTION_DECREASE
+} PCAFSAISelection;
+PETSC_EXTERN const char *const PCAFSAISelections[];
+
+PETSC_EXTERN PetscErrorCode FinePCInitializePackage(void);
+PETSC_EXTERN PetscErrorCode FinePCFinalizePackage(void);
+
+PETSC_EXTERN PetscErrorCode PCAFSAISetMaxSteps(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCAFSAIGetMaxSteps(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCAFSAISetStepSize(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCAFSAIGetStepSize(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCAFSAISetTolerance(PC, PetscReal);
+PETSC_EXTERN PetscErrorCode PCAFSAIGetTolerance(PC, PetscReal *);
+PETSC_EXTERN PetscErrorCode PCAFSAISetStopRule(PC, PCAFSAIStopRule);
+PETSC_EXTERN PetscErrorCode PCAFSAIGetStopRule(PC, PCAFSAIStopRule *);
+PETSC_EXTERN PetscErrorCode PCAFSAISetSelection(PC, PCAFSAISelection);
+PETSC_EXTERN PetscErrorCode PCAFSAIGetSelection(PC, PCAFSAISelection *);
+PETSC_EXTERN PetscErrorCode PCAFSAISetInitialPower(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCAFSAIGetInitialPower(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCAFSAISetPrefilter(PC, PetscReal);
+PETSC_EXTERN PetscErrorCode PCAFSAIGetPrefilter(PC, PetscReal *);
+PETSC_EXTERN PetscErrorCode PCAFSAISetPostfilter(PC, PetscReal);
+PETSC_EXTERN PetscErrorCode PCAFSAIGetPostfilter(PC, PetscReal *);
+PETSC_EXTERN PetscErrorCode PCAFSAISetSetupPrecision(PC, FinePCPrecision);
+PETSC_EXTERN PetscErrorCode PCAFSAIGetSetupPrecision(PC, FinePCPrecision *);
+PETSC_EXTERN PetscErrorCode PCAFSAISetFactorPrecision(PC, FinePCPrecision);
+PETSC_EXTERN PetscErrorCode PCAFSAIGetFactorPrecision(PC, FinePCPrecision *);
+PETSC_EXTERN PetscErrorCode PCAFSAISetReusePattern(PC, PetscBool);
+PETSC_EXTERN PetscErrorCode PCAFSAIGetReusePattern(PC, PetscBool *);
+PETSC_EXTERN PetscErrorCode PCAFSAIGetFactors(PC, Mat *, Mat *);
+
+PETSC_EXTERN PetscErrorCode PCFinePCGetApplyBytes(PC, PetscLogDouble *);
+PETSC_EXTERN PetscErrorCode PCFinePCGetDensity(PC, PetscReal *);

@@ -1,0 +1,140 @@
+/* Host twin of cuda/csr.cu, and what holds for both kinds of memory. */
+#include "csr.h"
+
+const char *const FinePCPrecisions[] = {"single", "double", "FinePCPrecision", "FINEPC_", nullptr};
+
+size_t FinePCPrecisionBytes(FinePCPrecision precision)
+{
+  return precision == FINEPC_SINGLE ? sizeof(float) : sizeof(double);
+}
+
+PetscErrorCode ArrayCreate_Host(size_t bytes, void **data)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc(bytes, data));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ArrayDestroy_Host(void **data)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscFree(*data));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ArrayCreate(size_t bytes, PetscMemType where, void **data)
+{
+  PetscFunctionBegin;
+  if (PetscMemTypeDevice(where)) PetscCall(ArrayCreate_CUDA(bytes, data));
+  else PetscCall(ArrayCreate_Host(bytes, data));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ArrayDestroy(PetscMemType where, void **data)
+{
+  PetscFunctionBegin;
+  if (!*data) PetscFunctionReturn(PETSC_SUCCESS);
+  if (PetscMemTypeDevice(where)) PetscCall(ArrayDestroy_CUDA(data));
+  else PetscCall(ArrayDestroy_Host(data));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ArrayCopy(void *to, const void *from, size_t bytes, PetscMemType to_where, PetscMemType from_where)
+{
+  PetscFunctionBegin;
+  if (PetscMemTypeDevice(to_where) || PetscMemTypeDevice(from_where)) PetscCall(ArrayCopy_CUDA(to, from, bytes, to_where, from_where));
+  else PetscCall(PetscMemcpy(to, from, bytes));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CSRCreate(PetscInt rows, PetscInt columns, PetscInt nnz, FinePCPrecision precision, PetscMemType where, CSR *W)
+{
+  PetscFunctionBegin;
+  W->rows      = rows;
+  W->columns   = columns;
+  W->nnz       = nnz;
+  W->precision = precision;
+  W->where     = where;
+  PetscCall(ArrayCreate((rows + 1) * sizeof(PetscInt), where, (void **)&W->i));
+  PetscCall(ArrayCreate(nnz * sizeof(PetscInt), where, (void **)&W->j));
+  PetscCall(ArrayCreate(nnz * FinePCPrecisionBytes(precision), where, &W->a));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CSRDestroy(CSR *W)
+{
+  PetscFunctionBegin;
+  PetscCall(ArrayDestroy(W->where, (void **)&W->i));
+  PetscCall(ArrayDestroy(W->where, (void **)&W->j));
+  PetscCall(ArrayDestroy(W->where, &W->a));
+  *W = CSR{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CSRCopyToHost(const CSR *W, CSR *copy)
+{
+  PetscFunctionBegin;
+  PetscCall(CSRCreate(W->rows, W->columns, W->nnz, W->precision, PETSC_MEMTYPE_HOST, copy));
+  PetscCall(ArrayCopy(copy->i, W->i, (W->rows + 1) * sizeof(PetscInt), PETSC_MEMTYPE_HOST, W->where));
+  PetscCall(ArrayCopy(copy->j, W->j, W->nnz * sizeof(PetscInt), PETSC_MEMTYPE_HOST, W->where));
+  PetscCall(ArrayCopy(copy->a, W->a, W->nnz * FinePCPrecisionBytes(W->precision), PETSC_MEMTYPE_HOST, W->where));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Rows of G are read in order, so the rows of Gt come out sorted. */
+template <typename S>
+static PetscErrorCode Transpose(const CSR &G, CSR &Gt)
+{
+  const S  *G_a = (const S *)G.a;
+  S        *Gt_a = (S *)Gt.a;
+  PetscInt *cursor;
+
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc1(G.columns, &cursor));
+  PetscCall(PetscArraycpy(cursor, Gt.i, G.columns));
+  for (PetscInt row = 0; row < G.rows; row++) {
+    for (PetscInt k = G.i[row]; k < G.i[row + 1]; k++) {
+      const PetscInt to = cursor[G.j[k]]++;
+      Gt.j[to]          = row;
+      Gt_a[to]          = G_a[k];
+    }
+  }
+  PetscCall(PetscFree(cursor));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CSRTranspose_Host(const CSR *G, PetscBool keep, CSR *Gt)
+{
+  PetscFunctionBegin;
+  if (!keep) {
+    PetscCall(CSRCreate(G->columns, G->rows, G->nnz, G->precision, PETSC_MEMTYPE_HOST, Gt));
+    PetscCall(PetscArrayzero(Gt->i, Gt->rows + 1));
+    for (PetscInt k = 0; k < G->nnz; k++) Gt->i[G->j[k] + 1]++;
+    for (PetscInt row = 0; row < Gt->rows; row++) Gt->i[row + 1] += Gt->i[row];
+  }
+  if (G->precision == FINEPC_SINGLE) PetscCall(Transpose<float>(*G, *Gt));
+  else PetscCall(Transpose<double>(*G, *Gt));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <typename S>
+static void Multiply(const CSR &W, bool unit, const PetscScalar *d, const PetscScalar *x, PetscScalar *y)
+{
+  const S *a = (const S *)W.a;
+  for (PetscInt row = 0; row < W.rows; row++) {
+    PetscScalar sum = 0;
+    for (PetscInt k = W.i[row]; k < W.i[row + 1]; k++) sum += (PetscScalar)a[k] * x[W.j[k]];
+    if (unit) sum += x[row];
+    y[row] = d ? d[row] * sum : sum;
+  }
+}
+
+PetscErrorCode CSRMultiply_Host(const CSR *W, PetscBool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy)
+{
+  PetscFunctionBegin;
+  for (PetscInt c = 0; c < columns; c++) {
+    if (W->precision == FINEPC_SINGLE) Multiply<float>(*W, unit, d, X + (size_t)c * ldx, Y + (size_t)c * ldy);
+    else Multiply<double>(*W, unit, d, X + (size_t)c * ldx, Y + (size_t)c * ldy);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

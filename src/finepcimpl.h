@@ -1,0 +1,8 @@
+/* What register.cxx makes and the faces use. */
+#pragma once
+
+#include <finepc.h>
+
+extern PetscLogEvent FinePC_AFSAIFactor, FinePC_Transpose;
+
+PETSC_EXTERN PetscErrorCode PCCreate_AFSAI(PC);

@@ -1,0 +1,281 @@
+/*
+   Host twin of cuda/afsai.cu, in plain loops.
+
+   For row i of G~, with P = P_i the columns j < i of its pattern (the paper's P-bar), everything in A scaled to unit diagonal:
+
+     A[P, P] g = -A[P, i]                       (2.7)
+     psi       = g~ A g~^T,  g~ = (g over P, 1 at i)   (2.13)
+     d psi / d g_j = 2 (A[j, P] g + a_ji)       (2.15)
+
+   A step adds the step_size candidates j < i, j not in P, of the largest |gradient|; candidates are the columns of the rows
+   of A that belong to P and i. The Cholesky factor L of A[P, P] is bordered by each new index q:
+
+     L y = A[P, q],   l_qq^2 = a_qq - y.y,   w_q = -(a_qi + y.w) / l_qq,   psi_new = psi - w_q^2,   L^T g = w.
+
+   Then G = D_G G~ with D_G^2 = 1 / psi makes diag(G A G^T) = 1, (2.8).
+*/
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "afsai.h"
+
+namespace
+{
+
+template <typename T>
+class RowMaker {
+public:
+  RowMaker(const CSRView &A, const std::vector<PetscReal> &s, const AFSAIParams &params) : A_(A), s_(s), params_(params), a_(A.nnz), place_(A.n, kUnseen), g_(A.n, 0)
+  {
+    for (PetscInt row = 0; row < A.n; row++)
+      for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) a_[k] = (T)(A.a[k] * s[row] * s[A.j[k]]);
+  }
+
+  /* Row i on a pattern that is found (keep null) or kept. False after a bad pivot. */
+  bool Make(PetscInt i, const PetscInt *keep, PetscInt keep_length)
+  {
+    Clear();
+    i_    = i;
+    g_[i] = 1;
+    psi_  = 1;
+    if (keep) return Append(std::vector<PetscInt>(keep, keep + keep_length)) && Finish(true);
+    SeeRow(i);
+    for (PetscInt p = 0; p < params_.initial_power; p++)
+      if (!Append(Candidates())) return false;
+    const T psi_initial = psi_;
+    for (PetscInt step = 0; step < params_.max_steps; step++) {
+      const T                     psi_before = psi_;
+      const std::vector<PetscInt> chosen     = Largest();
+      if (chosen.empty()) break;
+      if (!Append(chosen)) return false;
+      if (params_.stop_rule == PC_AFSAI_STOP_RATIO ? psi_ <= (T)params_.tolerance * psi_initial : psi_before - psi_ < (T)params_.tolerance * psi_before) break;
+    }
+    return Finish(false);
+  }
+
+  /* The row made last: columns ascending, g~ of A itself, and psi of A scaled. */
+  std::vector<PetscInt>  columns;
+  std::vector<PetscReal> values;
+  PetscReal              psi;
+
+private:
+  static constexpr PetscInt kUnseen = -1, kFree = -2, kIneligible = -3; /* other places: in P */
+
+  void Clear()
+  {
+    for (PetscInt j : seen_) place_[j] = kUnseen;
+    for (PetscInt j : P_) place_[j] = kUnseen, g_[j] = 0;
+    g_[i_] = 0;
+    seen_.clear();
+    P_.clear();
+    L_.clear();
+    w_.clear();
+  }
+
+  /* The columns of a row of A become candidates. */
+  void SeeRow(PetscInt row)
+  {
+    for (PetscInt k = A_.i[row]; k < A_.i[row + 1]; k++) {
+      const PetscInt j = A_.j[k];
+      if (j >= i_) continue;
+      if (place_[j] == kUnseen) {
+        place_[j] = kIneligible;
+        seen_.push_back(j);
+      }
+      if (place_[j] == kIneligible && std::fabs(a_[k]) > (T)params_.prefilter) place_[j] = kFree;
+    }
+  }
+
+  std::vector<PetscInt> Candidates() const
+  {
+    std::vector<PetscInt> free;
+    for (PetscInt j : seen_)
+      if (place_[j] == kFree) free.push_back(j);
+    std::sort(free.begin(), free.end());
+    return free;
+  }
+
+  template <typename Sum>
+  Sum RowTimesG(PetscInt row) const
+  {
+    Sum sum = 0;
+    for (PetscInt k = A_.i[row]; k < A_.i[row + 1]; k++) sum += (Sum)a_[k] * g_[A_.j[k]];
+    return sum;
+  }
+
+  /* The step_size candidates of the largest gradient that is not zero, smaller columns first among equals. */
+  std::vector<PetscInt> Largest() const
+  {
+    std::vector<std::pair<T, PetscInt>> ranked;
+    for (PetscInt j : Candidates()) {
+      T gradient = std::fabs(RowTimesG<T>(j));
+      if (params_.selection == PC_AFSAI_SELECTION_GRADIENT) gradient *= (T)(1 / s_[j]);
+      if (gradient > 0) ranked.emplace_back(-gradient, j);
+    }
+    const size_t count = std::min<size_t>(ranked.size(), params_.step_size);
+    std::partial_sort(ranked.begin(), ranked.begin() + count, ranked.end());
+    std::vector<PetscInt> chosen;
+    for (size_t c = 0; c < count; c++) chosen.push_back(ranked[c].second);
+    return chosen;
+  }
+
+  /* Border L by each new index, then solve for g. */
+  bool Append(const std::vector<PetscInt> &added)
+  {
+    for (PetscInt q : added) {
+      const size_t   k = P_.size();
+      std::vector<T> y(k, 0);
+      T              a_qi = 0, square = 0, yw = 0;
+      for (PetscInt e = A_.i[q]; e < A_.i[q + 1]; e++) {
+        if (A_.j[e] == i_) a_qi = a_[e];
+        else if (place_[A_.j[e]] >= 0) y[place_[A_.j[e]]] = a_[e];
+      }
+      for (size_t r = 0; r < k; r++) {
+        for (size_t c = 0; c < r; c++) y[r] -= L_[r][c] * y[c];
+        y[r] /= L_[r][r];
+        square += y[r] * y[r];
+        yw += y[r] * w_[r];
+      }
+      const T pivot = 1 - square, l = std::sqrt(pivot), w = -(a_qi + yw) / l;
+      psi_ -= w * w;
+      if (!(pivot > smallest_pivot_) || !(psi_ > smallest_pivot_)) return false;
+      y.push_back(l);
+      L_.push_back(y);
+      w_.push_back(w);
+      place_[q] = (PetscInt)k;
+      P_.push_back(q);
+    }
+    for (size_t r = P_.size(); r-- > 0;) {
+      T sum = w_[r];
+      for (size_t c = r + 1; c < P_.size(); c++) sum -= L_[c][r] * g_[P_[c]];
+      g_[P_[r]] = sum / L_[r][r];
+    }
+    for (PetscInt q : added) SeeRow(q);
+    return true;
+  }
+
+  /* Postfilter, then psi in double of the g that is kept: diag(G A G^T) = 1 whatever the rounding before. */
+  bool Finish(bool keep)
+  {
+    std::sort(P_.begin(), P_.end());
+    const bool filter = params_.postfilter > 0 && !keep;
+    if (filter) { /* (3.11) of paper 004; (3.13) is the psi below, of the filtered row */
+      PetscReal norm = s_[i_] * s_[i_];
+      for (PetscInt j : P_) norm += PetscSqr(g_[j] * s_[j]);
+      norm = params_.postfilter * std::sqrt(norm);
+      for (PetscInt j : P_)
+        if (std::fabs(g_[j] * s_[j]) <= norm) g_[j] = 0;
+    }
+    psi = RowTimesG<PetscReal>(i_);
+    columns.clear();
+    values.clear();
+    for (PetscInt j : P_) {
+      if (filter && g_[j] == 0) continue;
+      psi += (PetscReal)g_[j] * RowTimesG<PetscReal>(j);
+      columns.push_back(j);
+      values.push_back(g_[j] * s_[j] / s_[i_]);
+      if (!std::isfinite((float)values.back())) return false;
+    }
+    return psi > smallest_pivot_;
+  }
+
+  const CSRView                &A_;
+  const std::vector<PetscReal> &s_;
+  const AFSAIParams            &params_;
+  const T                       smallest_pivot_ = (T)(sizeof(T) == sizeof(float) ? kAFSAISmallestPivotSingle : kAFSAISmallestPivotDouble);
+
+  std::vector<T>              a_;     /* A scaled */
+  std::vector<PetscInt>       place_; /* [n] in P, or kUnseen, kFree, kIneligible */
+  std::vector<T>              g_;     /* [n] g~, zero outside P and i */
+  std::vector<PetscInt>       seen_, P_;
+  std::vector<std::vector<T>> L_;
+  std::vector<T>              w_;
+  PetscInt                    i_   = 0;
+  T                           psi_ = 1;
+};
+
+void CheckMatrix(const CSRView &A, std::vector<PetscReal> &diagonal, AFSAIStats &stats)
+{
+  for (PetscInt row = 0; row < A.n; row++) {
+    bool found = false, finite = true;
+    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
+      finite = finite && std::isfinite(A.a[k]);
+      if (A.j[k] != row) continue;
+      found         = true;
+      diagonal[row] = A.a[k];
+    }
+    stats.failure     = !finite ? AFSAI_NOT_FINITE : !found ? AFSAI_DIAGONAL_MISSING : diagonal[row] > 0 ? AFSAI_OK : AFSAI_DIAGONAL_NOT_POSITIVE;
+    stats.failure_row = row;
+    if (stats.failure) return;
+  }
+}
+
+} // namespace
+
+PetscErrorCode AFSAIComputeFactor_Host(const CSRView *A, PetscInt first, const AFSAIParams *params, PetscBool keep, CSR *G, PetscReal *d, AFSAIStats *stats)
+{
+  const PetscInt         rows = A->n - first;
+  std::vector<PetscReal> diagonal(A->n), s(A->n);
+  std::vector<PetscInt>  G_i(1, 0), G_j;
+  std::vector<PetscReal> G_a;
+
+  PetscFunctionBegin;
+  *stats = AFSAIStats{};
+  CheckMatrix(*A, diagonal, *stats);
+  if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
+  for (PetscInt row = 0; row < A->n; row++) s[row] = 1 / std::sqrt(diagonal[row]);
+
+  std::vector<RowMaker<float>>  in_single; /* each of one element, made when first needed */
+  std::vector<RowMaker<double>> in_double;
+  if (params->setup_precision == FINEPC_SINGLE) in_single.emplace_back(*A, s, *params);
+  for (PetscInt row = 0; row < rows; row++) {
+    const PetscInt  i      = first + row;
+    const PetscInt *kept   = keep ? G->j + G->i[row] : nullptr;
+    const PetscInt  length = keep ? G->i[row + 1] - G->i[row] : 0;
+    PetscReal       psi    = 1;
+    bool            done   = false;
+    const auto      make   = [&](auto &maker) {
+      if (!maker.Make(i, kept, length)) return false;
+      psi = maker.psi;
+      G_j.insert(G_j.end(), maker.columns.begin(), maker.columns.end());
+      G_a.insert(G_a.end(), maker.values.begin(), maker.values.end());
+      return true;
+    };
+    if (!in_single.empty()) {
+      done = make(in_single[0]);
+      if (!done) stats->double_rows++;
+    }
+    if (!done) {
+      if (in_double.empty()) in_double.emplace_back(*A, s, *params);
+      done = make(in_double[0]);
+    }
+    if (!done) {
+      stats->diagonal_rows++;
+      if (keep) {
+        G_j.insert(G_j.end(), kept, kept + length);
+        G_a.insert(G_a.end(), length, 0);
+      }
+    }
+    PetscCheck(G_j.size() <= (size_t)PETSC_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP, "G has more entries than PetscInt can count: lower -pc_afsai_max_steps or configure PETSc with --with-64-bit-indices");
+    G_i.push_back((PetscInt)G_j.size());
+    stats->max_row = PetscMax(stats->max_row, G_i[row + 1] - G_i[row] + 1);
+    d[row]         = 1 / (diagonal[i] * psi);
+    stats->log_psi_before += std::log(diagonal[i]);
+    stats->log_psi_after -= std::log(d[row]);
+  }
+  if (rows) {
+    stats->log_psi_before /= rows;
+    stats->log_psi_after /= rows;
+  }
+  stats->work_bytes = (in_single.size() * sizeof(float) + in_double.size() * sizeof(double)) * (A->nnz + A->n);
+
+  if (!keep) {
+    PetscCall(CSRCreate(rows, A->n, (PetscInt)G_j.size(), params->factor_precision, PETSC_MEMTYPE_HOST, G));
+    PetscCall(PetscArraycpy(G->i, G_i.data(), rows + 1));
+    PetscCall(PetscArraycpy(G->j, G_j.data(), G->nnz));
+  }
+  if (G->precision == FINEPC_SINGLE) std::copy(G_a.begin(), G_a.end(), (float *)G->a);
+  else std::copy(G_a.begin(), G_a.end(), (double *)G->a);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,91 @@
+/* The list of what finepc registers, and the ways into it. */
+#include <petsc/private/petscimpl.h>
+
+#include "finepcimpl.h"
+
+PetscLogEvent FinePC_AFSAIFactor, FinePC_Transpose;
+
+static PetscBool FinePCPackageInitialized = PETSC_FALSE;
+
+static PetscErrorCode RegisterTypes()
+{
+  PetscFunctionBegin;
+  PetscCall(PCRegister(PCAFSAI, PCCreate_AFSAI));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode RegisterEvents()
+{
+  PetscFunctionBegin;
+  PetscCall(PetscLogEventRegister("AFSAIFactor", PC_CLASSID, &FinePC_AFSAIFactor));
+  PetscCall(PetscLogEventRegister("FinePCTranspose", PC_CLASSID, &FinePC_Transpose));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   The objects that PETSc hands us have the layout of the headers that finepc was compiled with, so the library that is
+   running must be of that release and of that kind.
+*/
+static PetscErrorCode CheckPETSc()
+{
+  PetscInt      major, minor, subminor, release;
+  PetscDataType scalar;
+  PetscBool     found;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetVersionNumber(&major, &minor, &subminor, &release));
+  PetscCheck(major == PETSC_VERSION_MAJOR && minor == PETSC_VERSION_MINOR, PETSC_COMM_SELF, PETSC_ERR_LIB, "This libfinepc was built with PETSc %d.%d, but PETSc %" PetscInt_FMT ".%" PetscInt_FMT " is running: build finepc again with this PETSc", PETSC_VERSION_MAJOR, PETSC_VERSION_MINOR, major, minor);
+  PetscCall(PetscDataTypeFromString("scalar", &scalar, &found));
+  PetscCheck(found && scalar == PETSC_DOUBLE, PETSC_COMM_SELF, PETSC_ERR_LIB, "finepc works with real double precision scalars, but this PETSc is configured with others (complex, single or quadruple precision)");
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*@C
+  FinePCFinalizePackage - Forgets that the package was initialized; called by `PetscFinalize()`
+
+  Level: developer
+
+.seealso: `FinePCInitializePackage()`
+@*/
+PetscErrorCode FinePCFinalizePackage(void)
+{
+  PetscFunctionBegin;
+  FinePCPackageInitialized = PETSC_FALSE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*@C
+  FinePCInitializePackage - Registers everything in finepc with PETSc
+
+  Collective on `PETSC_COMM_WORLD`
+
+  Level: beginner
+
+  Notes:
+  Programs that link libfinepc call it after each `PetscInitialize()`. Others need no call: `-dll_append libfinepc.so`, on the
+  command line or in PETSC_OPTIONS, does the same.
+
+  It is an error if the running PETSc is not the minor release, or not of the scalar type, that finepc was built with.
+
+.seealso: `PCAFSAI`, `FinePCFinalizePackage()`
+@*/
+PetscErrorCode FinePCInitializePackage(void)
+{
+  PetscFunctionBegin;
+  if (FinePCPackageInitialized) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(CheckPETSc());
+  FinePCPackageInitialized = PETSC_TRUE;
+  PetscCall(KSPInitializePackage());
+  PetscCall(RegisterTypes());
+  PetscCall(RegisterEvents());
+  PetscCall(PetscRegisterFinalize(FinePCFinalizePackage));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Run by PETSc when -dll_append opens libfinepc.so. */
+PETSC_EXTERN PetscErrorCode PetscDLLibraryRegister_finepc(void)
+{
+  PetscFunctionBegin;
+  PetscCall(FinePCInitializePackage());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
