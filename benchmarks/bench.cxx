@@ -1,0 +1,690 @@
+static char help[] = "Compares preconditioners on the same systems in one process: set-up, solve, apply, each against the memory bandwidth.\n"
+                     "  -systems poisson3d7:121,file:A.petsc   -sets sets/poisson.txt   -json out.json   -md out.md\n\n";
+
+#include "bench.h"
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <petscdevice.h>
+#include <finepc.h>
+
+/* ------------------------------------------- the machine ------------------------------------------- */
+
+/* Waits for the device: PETSc and finepc launch on the stream of the current device context */
+static PetscErrorCode BackendSynchronize(const Backend &backend)
+{
+  PetscFunctionBeginUser;
+  if (backend.cuda) {
+    PetscDeviceContext context;
+
+    PetscCall(PetscDeviceContextGetCurrentContext(&context));
+    PetscCall(PetscDeviceContextSynchronize(context));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The time when every rank's device has nothing left to do */
+static PetscErrorCode TimeSynchronized(const Backend &backend, PetscLogDouble *now)
+{
+  PetscFunctionBeginUser;
+  PetscCall(BackendSynchronize(backend));
+  PetscCallMPI(MPI_Barrier(PETSC_COMM_WORLD));
+  PetscCall(PetscTime(now));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The value of the first line of a text that holds the key, from behind the key on; empty when there is none */
+static std::string LineValue(std::istream &text, const std::string &key)
+{
+  std::string line;
+
+  while (std::getline(text, line)) {
+    const size_t at = line.find(key);
+
+    if (at == std::string::npos) continue;
+    const size_t begin = line.find_first_not_of(" \t:", at + key.size());
+    return begin == std::string::npos ? "" : line.substr(begin);
+  }
+  return "";
+}
+
+/* The name in PetscDeviceView() */
+static PetscErrorCode DeviceName(PetscDevice device, std::string *name)
+{
+  char       *text = nullptr;
+  size_t      size = 0;
+  PetscViewer viewer;
+
+  PetscFunctionBeginUser;
+  FILE *memory = open_memstream(&text, &size);
+  PetscCheck(memory, PETSC_COMM_SELF, PETSC_ERR_MEM, "Cannot open a stream in memory");
+  PetscCall(PetscViewerASCIIOpenWithFILE(PETSC_COMM_SELF, memory, &viewer));
+  PetscCall(PetscDeviceView(device, viewer));
+  PetscCall(PetscViewerDestroy(&viewer));
+  std::fclose(memory);
+  std::istringstream lines(text);
+  *name = LineValue(lines, "name:");
+  if (name->empty()) *name = "CUDA device";
+  std::free(text);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  ...": the first word with two dots or one that is all digits and dots */
+static std::string DriverVersion()
+{
+  std::ifstream      file("/proc/driver/nvidia/version");
+  std::istringstream words(LineValue(file, "NVRM version:"));
+  std::string        word;
+
+  while (words >> word) {
+    if (word.find('.') != std::string::npos && word.find_first_not_of("0123456789.") == std::string::npos) return word;
+  }
+  return "unknown";
+}
+
+/* Is there a CUDA device? PETSc has no question for it, so make one and see; without a device that is an error, which nobody needs to read */
+static PetscErrorCode BackendFindDevice(Backend *backend)
+{
+  PetscDevice device = nullptr;
+  PetscMPIInt found  = 0;
+
+  PetscFunctionBeginUser;
+  if (PetscDefined(HAVE_CUDA)) {
+    PetscCall(PetscPushErrorHandler(PetscReturnErrorHandler, nullptr));
+    found = PetscDeviceCreate(PETSC_DEVICE_CUDA, PETSC_DECIDE, &device) == PETSC_SUCCESS;
+    PetscCall(PetscPopErrorHandler());
+    if (found) {
+      PetscCall(PetscDeviceConfigure(device));
+      PetscCall(DeviceName(device, &backend->device));
+      PetscCall(PetscDeviceDestroy(&device));
+    } else PetscCall(PetscFree(device));
+  }
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &found, 1, MPI_INT, MPI_MIN, PETSC_COMM_WORLD));
+  backend->cuda = found != 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Best of several copies of a vector far larger than the caches: bytes read + bytes written per second, all ranks together */
+static PetscErrorCode BackendMeasureCopy(Backend *backend)
+{
+  const PetscInt n    = (backend->cuda ? 256 : 64) * 1024 * 1024 / (PetscInt)sizeof(PetscScalar); /* per rank */
+  PetscLogDouble best = PETSC_MAX_REAL, start, end;
+  PetscMPIInt    size;
+  Vec            x, y;
+
+  PetscFunctionBeginUser;
+  PetscCallMPI(MPI_Comm_size(PETSC_COMM_WORLD, &size));
+  PetscCall(VecCreate(PETSC_COMM_WORLD, &x));
+  PetscCall(VecSetSizes(x, n, PETSC_DECIDE));
+  PetscCall(VecSetType(x, backend->vec_type));
+  PetscCall(VecDuplicate(x, &y));
+  PetscCall(VecSet(x, 1.));
+  PetscCall(VecSet(y, 2.));
+  for (int repeat = 0; repeat < 10; repeat++) {
+    const int batch = backend->cuda ? 10 : 1;
+
+    PetscCall(TimeSynchronized(*backend, &start));
+    for (int copy = 0; copy < batch; copy++) PetscCall(VecCopy(x, y));
+    PetscCall(TimeSynchronized(*backend, &end));
+    best = PetscMin(best, (end - start) / batch);
+  }
+  PetscCall(VecDestroy(&y));
+  PetscCall(VecDestroy(&x));
+  backend->copy_gbs = 2. * sizeof(PetscScalar) * (PetscLogDouble)n * size / best * 1e-9;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode BackendSetUp(const char choice[], PetscBool measure, Backend *backend)
+{
+  PetscBool host, cuda, automatic;
+
+  PetscFunctionBeginUser;
+  PetscCall(PetscStrcmp(choice, "host", &host));
+  PetscCall(PetscStrcmp(choice, "cuda", &cuda));
+  PetscCall(PetscStrcmp(choice, "auto", &automatic));
+  PetscCheck(host || cuda || automatic, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT, "-backend is host, cuda or auto, not %s", choice);
+  if (!host) PetscCall(BackendFindDevice(backend));
+  PetscCheck(!cuda || backend->cuda, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT, PetscDefined(HAVE_CUDA) ? "-backend cuda: no CUDA device found on every rank" : "-backend cuda: this PETSc was built without CUDA");
+  if (backend->cuda) {
+    backend->mat_type = MATAIJCUSPARSE;
+    backend->vec_type = VECCUDA;
+    backend->driver   = DriverVersion();
+    PetscCall(PetscDeviceInitialize(PETSC_DEVICE_CUDA));
+  } else {
+    std::ifstream file("/proc/cpuinfo");
+
+    backend->device = LineValue(file, "model name");
+    if (backend->device.empty()) backend->device = "host";
+  }
+  if (measure) PetscCall(BackendMeasureCopy(backend));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- bytes that must move ------------------------------------------- */
+
+static constexpr PetscLogDouble kScalarBytes = sizeof(PetscScalar), kIndexBytes = 4.;
+
+/* y = A x: every value and column once, the row pointers, x read, y written */
+static PetscLogDouble MatMultBytes(PetscLogDouble rows, PetscLogDouble nnz)
+{
+  return nnz * (kScalarBytes + kIndexBytes) + rows * (kIndexBytes + 2. * kScalarBytes);
+}
+
+/* z = M r for PETSc's own PCs that are one pass over vectors, and for finepc's, which know; 0 otherwise */
+static PetscErrorCode PCApplyBytes(PC pc, PetscLogDouble rows, PetscLogDouble *bytes)
+{
+  PetscBool none, jacobi;
+
+  PetscFunctionBeginUser;
+  PetscCall(PetscObjectTypeCompare((PetscObject)pc, PCNONE, &none));
+  PetscCall(PetscObjectTypeCompare((PetscObject)pc, PCJACOBI, &jacobi));
+  PetscCall(PCFinePCGetApplyBytes(pc, bytes));
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, bytes, 1, MPI_DOUBLE, MPI_SUM, PETSC_COMM_WORLD)); /* each rank knows its own part */
+  if (none) *bytes = rows * 2. * kScalarBytes;
+  if (jacobi) *bytes = rows * 3. * kScalarBytes;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Mean over the ranks, each of which knows its own part */
+static PetscErrorCode PCDensity(PC pc, PetscReal *density)
+{
+  PetscMPIInt size;
+
+  PetscFunctionBeginUser;
+  PetscCall(PCFinePCGetDensity(pc, density));
+  PetscCallMPI(MPI_Comm_size(PETSC_COMM_WORLD, &size));
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, density, 1, MPIU_REAL, MPIU_SUM, PETSC_COMM_WORLD));
+  *density /= size;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  One iteration of a CG whose vector work is fused as far as it goes:
+    q = A p, p.q with it                              the bytes of A p
+    r = r - alpha q, r.r with it                      read r, q; write r                3 vectors
+    z = M r, r.z with it                              the bytes of the apply
+    x = x + alpha p, p = z + beta p                   read x, p, z; write x, p          5 vectors
+  Without a preconditioner z is r, so that the third line costs nothing; with Jacobi z = r / d is made in the last line, one vector more.
+*/
+static PetscErrorCode IterationBytes(KSP ksp, const System &system, PetscLogDouble apply_bytes, PetscLogDouble *bytes)
+{
+  PC        pc;
+  PetscBool none, jacobi, cg;
+
+  PetscFunctionBeginUser;
+  *bytes = 0.;
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)ksp, &cg, KSPCG, "cgfused", ""));
+  if (!cg || apply_bytes == 0.) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(KSPGetPC(ksp, &pc));
+  PetscCall(PetscObjectTypeCompare((PetscObject)pc, PCNONE, &none));
+  PetscCall(PetscObjectTypeCompare((PetscObject)pc, PCJACOBI, &jacobi));
+  *bytes = system.matmult_bytes + 8. * kScalarBytes * system.rows;
+  if (jacobi) *bytes += kScalarBytes * system.rows;
+  else if (!none) *bytes += apply_bytes;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Seconds of one call, from several batches, warm: the best batch counts. A slow call (host, large system) gets fewer calls. */
+template <typename Call>
+static PetscErrorCode TimeCalls(const Backend &backend, PetscInt calls, Call call, PetscLogDouble *seconds)
+{
+  const PetscLogDouble budget = 1.; /* seconds per batch */
+  PetscLogDouble       start, end;
+
+  PetscFunctionBeginUser;
+  for (int warm = 0; warm < 2; warm++) {
+    PetscCall(TimeSynchronized(backend, &start));
+    PetscCall(call());
+    PetscCall(TimeSynchronized(backend, &end));
+  }
+  calls = PetscMax(1, PetscMin(calls, (PetscInt)(budget / PetscMax(end - start, 1e-9))));
+  PetscCallMPI(MPI_Bcast(&calls, 1, MPIU_INT, 0, PETSC_COMM_WORLD));
+  *seconds = PETSC_MAX_REAL;
+  for (int batch = 0; batch < 3; batch++) {
+    PetscCall(TimeSynchronized(backend, &start));
+    for (PetscInt k = 0; k < calls; k++) PetscCall(call());
+    PetscCall(TimeSynchronized(backend, &end));
+    *seconds = PetscMin(*seconds, (end - start) / (PetscLogDouble)calls);
+  }
+  PetscCallMPI(MPI_Bcast(seconds, 1, MPI_DOUBLE, 0, PETSC_COMM_WORLD));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode SystemMeasureMatMult(const Config &config, System *system)
+{
+  Vec x, y;
+
+  PetscFunctionBeginUser;
+  PetscCall(MatCreateVecs(system->A, &x, &y));
+  PetscCall(VecSet(x, 1.));
+  PetscCall(TimeCalls(config.backend, config.applies, [&]() { return MatMult(system->A, x, y); }, &system->matmult_seconds));
+  system->matmult_bytes = MatMultBytes(system->rows, system->nnz);
+  PetscCall(VecDestroy(&y));
+  PetscCall(VecDestroy(&x));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- option sets ------------------------------------------- */
+
+static const std::vector<OptionSet> kDefaultSets = {
+  {"none",   "-pc_type none"  },
+  {"jacobi", "-pc_type jacobi"},
+  {"icc",    "-pc_type icc"   },
+  {"gamg",   "-pc_type gamg"  },
+  {"afsai",  "-pc_type afsai" },
+};
+
+/* Lines "label: options"; lines that are blank or begin with # are skipped */
+static PetscErrorCode OptionSetsRead(const char path[], std::vector<OptionSet> *sets)
+{
+  std::ifstream file(path);
+  std::string   line;
+
+  PetscFunctionBeginUser;
+  PetscCheck(file, PETSC_COMM_WORLD, PETSC_ERR_FILE_OPEN, "Cannot open the option sets \"%s\"", path);
+  while (std::getline(file, line)) {
+    const size_t begin = line.find_first_not_of(" \t\r"), colon = line.find(':');
+
+    if (begin == std::string::npos || line[begin] == '#') continue;
+    PetscCheck(colon != std::string::npos, PETSC_COMM_WORLD, PETSC_ERR_FILE_UNEXPECTED, "\"%s\" in %s is not of the form label: options", line.c_str(), path);
+    const size_t text = line.find_first_not_of(" \t", colon + 1), last = line.find_last_not_of(" \t\r");
+    sets->push_back({line.substr(begin, colon - begin), text == std::string::npos ? "" : line.substr(text, last + 1 - text)});
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A name without its dash, and its value */
+struct Option {
+  std::string name, value;
+  bool        has_value;
+};
+
+static PetscErrorCode OptionsUnused(PetscOptions database, std::vector<Option> *options)
+{
+  PetscInt n;
+  char   **names, **values;
+
+  PetscFunctionBeginUser;
+  PetscCall(PetscOptionsLeftGet(database, &n, &names, &values));
+  for (PetscInt k = 0; k < n; k++) options->push_back({names[k], values[k] ? values[k] : "", values[k] != nullptr});
+  PetscCall(PetscOptionsLeftRestore(database, &n, &names, &values));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The database that a set runs with: its own options over those of the command line (-ksp_view, say), which hold for all sets */
+class OptionsDatabase {
+public:
+  PetscErrorCode Create(const std::vector<Option> &command_line, const std::string &options)
+  {
+    PetscOptions set;
+
+    PetscFunctionBeginUser;
+    PetscCall(PetscOptionsCreate(&set));
+    PetscCall(PetscOptionsInsertString(set, options.c_str()));
+    PetscCall(OptionsUnused(set, &own));
+    PetscCall(PetscOptionsDestroy(&set));
+    common = command_line;
+    PetscCall(PetscOptionsCreate(&database));
+    for (const auto *list : {&common, &own}) {
+      for (const auto &option : *list) PetscCall(PetscOptionsSetValue(database, ("-" + option.name).c_str(), option.has_value ? option.value.c_str() : nullptr));
+    }
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode Push() { return PetscOptionsPush(database); }
+
+  PetscErrorCode Pop() { return PetscOptionsPop(); }
+
+  /* Lists the set's options that nothing asked for (misspelt ones, say) and marks those of the command line as used in PETSc's database */
+  PetscErrorCode Destroy(std::string *unused)
+  {
+    PetscBool used, here;
+
+    PetscFunctionBeginUser;
+    for (const auto &option : own) {
+      PetscCall(PetscOptionsUsed(database, option.name.c_str(), &used));
+      if (!used) *unused += (unused->empty() ? "-" : " -") + option.name;
+    }
+    for (const auto &option : common) {
+      PetscCall(PetscOptionsUsed(database, option.name.c_str(), &used));
+      if (used) PetscCall(PetscOptionsHasName(nullptr, nullptr, ("-" + option.name).c_str(), &here));
+    }
+    PetscCall(PetscOptionsDestroy(&database));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+private:
+  PetscOptions        database = nullptr;
+  std::vector<Option> common, own;
+};
+
+/* ------------------------------------------- measuring ------------------------------------------- */
+
+/* What one option set needs; made anew for every set, so that nothing of a failed one (a locked vector, say) is met again */
+struct Solver {
+  KSP ksp = nullptr;
+  Vec b = nullptr, x = nullptr, r = nullptr;
+};
+
+static PetscErrorCode SolverDestroy(Solver *solver)
+{
+  PetscFunctionBeginUser;
+  PetscCall(KSPDestroy(&solver->ksp));
+  PetscCall(VecDestroy(&solver->r));
+  PetscCall(VecDestroy(&solver->x));
+  PetscCall(VecDestroy(&solver->b));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode SolverCreateKSP(const Config &config, const System &system, Solver *solver)
+{
+  PetscInt max_it;
+
+  PetscFunctionBeginUser;
+  PetscCall(KSPDestroy(&solver->ksp));
+  PetscCall(KSPCreate(PETSC_COMM_WORLD, &solver->ksp));
+  PetscCall(KSPSetOperators(solver->ksp, system.A, system.A));
+  PetscCall(KSPSetType(solver->ksp, KSPCG));
+  PetscCall(KSPSetNormType(solver->ksp, KSP_NORM_UNPRECONDITIONED));
+  PetscCall(KSPSetTolerances(solver->ksp, config.true_rtol, PETSC_CURRENT, PETSC_CURRENT, config.max_it));
+  PetscCall(KSPSetFromOptions(solver->ksp));
+  PetscCall(KSPGetTolerances(solver->ksp, nullptr, nullptr, nullptr, &max_it));
+  PetscCall(KSPSetResidualHistory(solver->ksp, nullptr, max_it + 1, PETSC_TRUE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode SolverSetUp(Solver *solver)
+{
+  PetscFunctionBeginUser;
+  PetscCall(KSPSetUp(solver->ksp));
+  PetscCall(KSPSetUpOnBlocks(solver->ksp));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Solves from x = 0 and recomputes the residual */
+static PetscErrorCode SolverSolve(const Config &config, const System &system, Solver *solver, Timing *timing)
+{
+  PetscLogDouble start, end;
+  PetscReal      bnorm, rnorm;
+
+  PetscFunctionBeginUser;
+  PetscCall(VecSet(solver->x, 0.));
+  PetscCall(TimeSynchronized(config.backend, &start));
+  PetscCall(KSPSolve(solver->ksp, solver->b, solver->x));
+  PetscCall(TimeSynchronized(config.backend, &end));
+  timing->solve = end - start;
+  PetscCall(KSPGetIterationNumber(solver->ksp, &timing->iterations));
+  PetscCall(KSPGetConvergedReason(solver->ksp, &timing->reason));
+  PetscCall(MatMult(system.A, solver->x, solver->r));
+  PetscCall(VecAYPX(solver->r, -1., solver->b));
+  PetscCall(VecNorm(solver->b, NORM_2, &bnorm));
+  PetscCall(VecNorm(solver->r, NORM_2, &rnorm));
+  timing->true_residual = bnorm > 0. ? rnorm / bnorm : rnorm;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MeasureHistory(const Config &config, KSP ksp, Result *result)
+{
+  const PetscReal *history;
+  PetscInt         length;
+
+  PetscFunctionBeginUser;
+  PetscCall(KSPGetResidualHistory(ksp, &history, &length));
+  result->history_stride = PetscMax(1, (length + config.history_points - 1) / config.history_points);
+  result->history.clear();
+  for (PetscInt k = 0; k < length; k += result->history_stride) result->history.push_back(history[k]);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Set-ups with new values in the same nonzero pattern, as in a Newton or time loop: the matrix is doubled and halved again, which is exact.
+  The last one, back at the first values, is checked by a solve.
+*/
+static PetscErrorCode MeasureRefill(const Config &config, const System &system, Solver *solver, Result *result)
+{
+  PetscLogDouble start, end;
+  Timing         check;
+
+  PetscFunctionBeginUser;
+  for (PetscInt pair = 0; pair < PetscMax(1, (config.repeats + 1) / 2); pair++) {
+    for (const PetscScalar factor : {2., 0.5}) {
+      PetscCall(MatScale(system.A, factor));
+      PetscCall(KSPSetOperators(solver->ksp, system.A, system.A));
+      PetscCall(TimeSynchronized(config.backend, &start));
+      PetscCall(SolverSetUp(solver));
+      PetscCall(TimeSynchronized(config.backend, &end));
+      result->refill.push_back(end - start);
+    }
+  }
+  PetscCall(SolverSolve(config, system, solver, &check));
+  if (check.reason <= 0 || check.iterations != result->runs.back().iterations) result->note += "after a refill: " + std::to_string(check.iterations) + " iterations, " + KSPConvergedReasons[check.reason] + "; ";
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MeasureSet(const Config &config, const System &system, Solver *solver, Result *result)
+{
+  PC      pc;
+  KSPType ksp_type;
+  PCType  pc_type;
+
+  PetscFunctionBeginUser;
+  PetscCall(MatCreateVecs(system.A, &solver->x, &solver->b));
+  PetscCall(VecDuplicate(solver->b, &solver->r));
+  PetscCall(VecSet(solver->x, 1.));
+  PetscCall(MatMult(system.A, solver->x, solver->b));
+
+  for (PetscInt run = 0; run <= config.repeats; run++) {
+    PetscLogDouble start, end;
+    Timing         timing;
+
+    PetscCall(SolverCreateKSP(config, system, solver));
+    PetscCall(TimeSynchronized(config.backend, &start));
+    PetscCall(SolverSetUp(solver));
+    PetscCall(TimeSynchronized(config.backend, &end));
+    timing.setup = end - start;
+    PetscCall(SolverSolve(config, system, solver, &timing));
+    PetscCallMPI(MPI_Bcast(&timing.setup, 1, MPI_DOUBLE, 0, PETSC_COMM_WORLD));
+    PetscCallMPI(MPI_Bcast(&timing.solve, 1, MPI_DOUBLE, 0, PETSC_COMM_WORLD));
+    result->runs.push_back(timing);
+    if (run == 0 && config.repeats > 0 && timing.setup + timing.solve > config.skip_above) {
+      result->note += "first use only, it took longer than -skip_above; ";
+      break;
+    }
+  }
+
+  PetscCall(KSPGetPC(solver->ksp, &pc));
+  PetscCall(KSPGetType(solver->ksp, &ksp_type));
+  PetscCall(PCGetType(pc, &pc_type));
+  result->ksp_type = ksp_type;
+  result->pc_type  = pc_type;
+  PetscCall(MeasureHistory(config, solver->ksp, result));
+  PetscCall(PCDensity(pc, &result->density));
+  PetscCall(PCApplyBytes(pc, system.rows, &result->apply_bytes));
+  PetscCall(IterationBytes(solver->ksp, system, result->apply_bytes, &result->iteration_bytes));
+
+  const Timing &last = result->runs.back();
+  if (last.reason < 0) {
+    result->status = "diverged";
+    result->note += KSPConvergedReasons[last.reason];
+    if (last.reason == KSP_DIVERGED_PC_FAILED) {
+      PCFailedReason why;
+
+      PetscCall(PCGetFailedReason(pc, &why));
+      result->note += std::string(": ") + PCFailedReasons[why];
+    }
+    result->note += "; ";
+  } else result->status = last.true_residual <= 1.05 * config.true_rtol ? "ok" : "missed"; /* a NaN is a miss, too */
+
+  if (last.reason != KSP_DIVERGED_PC_FAILED && config.applies > 0) {
+    PetscCall(TimeCalls(config.backend, config.applies, [&]() { return PCApply(pc, solver->b, solver->r); }, &result->apply_seconds));
+  }
+  if (last.reason > 0 && config.refill) PetscCall(MeasureRefill(config, system, solver, result));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Keeps the message of the place where an error arose; the callers only pass it on */
+static PetscErrorCode KeepFirstError(MPI_Comm, int, const char *, const char *, PetscErrorCode code, PetscErrorType type, const char *message, void *ctx)
+{
+  std::string *kept = static_cast<std::string *>(ctx);
+
+  if (type == PETSC_ERROR_INITIAL || kept->empty()) {
+    const char *generic = nullptr;
+
+    (void)PetscErrorMessage(code, &generic, nullptr);
+    *kept = message && message[0] && message[0] != ' ' ? message : (generic ? generic : "error without a message");
+  }
+  return code;
+}
+
+/* Measures one option set; whatever goes wrong becomes the result, and the run goes on */
+static PetscErrorCode MeasureSetGuarded(const Config &config, const std::vector<Option> &command_line, const System &system, Result *result)
+{
+  Solver          solver;
+  OptionsDatabase database;
+  std::string     error, ignored, unused;
+  PetscMPIInt     failed;
+
+  PetscFunctionBeginUser;
+  PetscCall(database.Create(command_line, result->set.options));
+  PetscCall(database.Push());
+  PetscCall(PetscPushErrorHandler(KeepFirstError, &error));
+  failed = MeasureSet(config, system, &solver, result) != PETSC_SUCCESS;
+  PetscCall(PetscPopErrorHandler());
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD));
+  if (failed) { /* what is left of the solver goes as far as it can */
+    PetscCall(PetscPushErrorHandler(KeepFirstError, &ignored));
+    if (SolverDestroy(&solver) != PETSC_SUCCESS) result->note += "left memory behind; ";
+    PetscCall(PetscPopErrorHandler());
+    result->status = "failed";
+    result->note += error.substr(0, error.find('\n'));
+  } else PetscCall(SolverDestroy(&solver));
+  PetscCall(database.Pop());
+  PetscCall(database.Destroy(&unused));
+  if (!unused.empty() && !failed) result->note += "unused options: " + unused + "; ";
+  while (!result->note.empty() && (result->note.back() == ' ' || result->note.back() == ';')) result->note.pop_back();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- main ------------------------------------------- */
+
+static constexpr PetscInt kMaxList = 256;
+
+static PetscErrorCode ConfigFromOptions(Config *config, std::vector<std::string> *systems, PetscBool *check)
+{
+  char      *specs[kMaxList], *files[kMaxList], *labels[kMaxList];
+  PetscInt   n_specs = kMaxList, n_files = kMaxList, n_labels = kMaxList;
+  char       backend[64] = "auto", json[PETSC_MAX_PATH_LEN] = "", md[PETSC_MAX_PATH_LEN] = "", commit[256];
+  PetscBool  set_only, set_files, set_specs;
+
+  PetscFunctionBeginUser;
+#if defined(FINEPC_COMMIT)
+  PetscCall(PetscStrncpy(commit, FINEPC_COMMIT, sizeof(commit)));
+#else
+  PetscCall(PetscStrncpy(commit, "unknown", sizeof(commit)));
+#endif
+  PetscOptionsBegin(PETSC_COMM_WORLD, nullptr, "finepc benchmark", "");
+  PetscCall(PetscOptionsStringArray("-systems", "Systems, separated by commas", "", specs, &n_specs, &set_specs));
+  PetscCall(PetscOptionsStringArray("-sets", "Files of option sets, separated by commas", "", files, &n_files, &set_files));
+  PetscCall(PetscOptionsStringArray("-only", "Labels to run out of the sets", "", labels, &n_labels, &set_only));
+  PetscCall(PetscOptionsString("-backend", "host, cuda, or auto: cuda when there is a device", "", backend, backend, sizeof(backend), nullptr));
+  PetscCall(PetscOptionsBoundedInt("-repeats", "Warm runs after the first use", "", config->repeats, &config->repeats, nullptr, 0));
+  PetscCall(PetscOptionsBoundedInt("-applies", "Applications of the preconditioner per timing, 0 for none", "", config->applies, &config->applies, nullptr, 0));
+  PetscCall(PetscOptionsReal("-true_rtol", "True residual to reach, relative to b", "", config->true_rtol, &config->true_rtol, nullptr));
+  PetscCall(PetscOptionsBoundedInt("-max_it", "Iterations at most", "", config->max_it, &config->max_it, nullptr, 1));
+  PetscCall(PetscOptionsReal("-skip_above", "Seconds: a first use slower than this is not repeated", "", config->skip_above, &config->skip_above, nullptr));
+  PetscCall(PetscOptionsBool("-refill", "Time the set-up with new values in the same pattern", "", config->refill, &config->refill, nullptr));
+  PetscCall(PetscOptionsBoundedInt("-history_points", "Residual norms kept per run in the JSON", "", config->history_points, &config->history_points, nullptr, 1));
+  PetscCall(PetscOptionsString("-json", "File for the results as JSON", "", json, json, sizeof(json), nullptr));
+  PetscCall(PetscOptionsString("-md", "File for the table in Markdown", "", md, md, sizeof(md), nullptr));
+  PetscCall(PetscOptionsString("-commit", "Commit to name in the results", "", commit, commit, sizeof(commit), nullptr));
+  PetscCall(PetscOptionsBool("-check", "Test the systems instead of measuring", "", *check, check, nullptr));
+  PetscOptionsEnd();
+
+  config->json_file = json;
+  config->md_file   = md;
+  config->commit    = commit;
+  if (set_specs) systems->assign(specs, specs + n_specs);
+  else systems->assign(1, "poisson3d7:60");
+  if (set_files) {
+    for (PetscInt k = 0; k < n_files; k++) PetscCall(OptionSetsRead(files[k], &config->sets));
+  } else config->sets = kDefaultSets;
+  if (set_only) {
+    const std::set<std::string> wanted(labels, labels + n_labels);
+
+    for (const auto &label : wanted) {
+      const bool known = std::any_of(config->sets.begin(), config->sets.end(), [&](const OptionSet &s) { return s.label == label; });
+      PetscCheck(known, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT, "-only %s: no set has this label", label.c_str());
+    }
+    config->sets.erase(std::remove_if(config->sets.begin(), config->sets.end(), [&](const OptionSet &s) { return !wanted.count(s.label); }), config->sets.end());
+  }
+  if (set_specs) for (PetscInt k = 0; k < n_specs; k++) PetscCall(PetscFree(specs[k]));
+  if (set_files) for (PetscInt k = 0; k < n_files; k++) PetscCall(PetscFree(files[k]));
+  if (set_only) for (PetscInt k = 0; k < n_labels; k++) PetscCall(PetscFree(labels[k]));
+  PetscCall(BackendSetUp(backend, (PetscBool)!*check, &config->backend));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A system that cannot be made is reported, and the run goes on with the next */
+static PetscErrorCode SystemCreateGuarded(const std::string &spec, const Config &config, System *system, PetscBool *made)
+{
+  std::string error;
+  PetscMPIInt failed;
+
+  PetscFunctionBeginUser;
+  PetscCall(PetscPushErrorHandler(KeepFirstError, &error));
+  failed = SystemCreate(PETSC_COMM_WORLD, spec, config.backend, system) != PETSC_SUCCESS;
+  PetscCall(PetscPopErrorHandler());
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD));
+  *made = (PetscBool)!failed;
+  if (failed) PetscCall(PetscFPrintf(PETSC_COMM_WORLD, PETSC_STDERR, "finepc_bench: system %s: %s\n", spec.c_str(), error.c_str()));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int main(int argc, char **argv)
+{
+  Config                     config;
+  std::vector<std::string>   specs;
+  std::vector<Option>        command_line;
+  std::vector<SystemResults> all;
+  std::set<std::string>      used; /* labels that have run in this process */
+  PetscBool                  check = PETSC_FALSE, passed = PETSC_TRUE, made = PETSC_FALSE;
+
+  PetscFunctionBeginUser;
+  PetscCall(PetscInitialize(&argc, &argv, nullptr, help));
+  PetscCall(FinePCInitializePackage());
+  PetscCall(ConfigFromOptions(&config, &specs, &check));
+  PetscCall(OptionsUnused(nullptr, &command_line));
+  if (!check) PetscCall(ReportHeader(config));
+  for (const auto &spec : specs) {
+    System system;
+
+    PetscCall(SystemCreateGuarded(spec, config, &system, &made));
+    if (!made) {
+      passed = PETSC_FALSE;
+      continue;
+    }
+    if (check) PetscCall(SystemCheck(system, config.true_rtol, &passed));
+    else {
+      PetscCall(SystemMeasureMatMult(config, &system));
+      all.push_back({system, {}});
+      all.back().system.A = nullptr;
+      for (const auto &set : config.sets) {
+        Result result;
+
+        result.set              = set;
+        result.first_in_process = used.insert(set.label).second;
+        PetscCall(MeasureSetGuarded(config, command_line, system, &result));
+        PetscCall(ReportRow(config, system, result));
+        all.back().results.push_back(result);
+        PetscCall(ReportFiles(config, all)); /* after every row: a crash costs one row */
+      }
+    }
+    PetscCall(SystemDestroy(&system));
+  }
+  if (check) PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s\n", passed ? "all checks passed" : "SOME CHECKS FAILED"));
+  PetscCall(PetscFinalize());
+  return passed ? 0 : 1;
+}

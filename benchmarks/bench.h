@@ -1,0 +1,101 @@
+#pragma once
+
+/*
+  The benchmark in four files:
+    systems.cxx   loads or generates the linear systems
+    check.cxx     tests of the generators (-check)
+    bench.cxx     options, timing, main
+    report.cxx    Markdown and JSON
+*/
+
+#include <petscksp.h>
+#include <string>
+#include <vector>
+
+/* Where the vectors and matrices live, and what that machine can do */
+struct Backend {
+  bool           cuda         = false;
+  MatType        mat_type     = MATAIJ;
+  VecType        vec_type     = VECSTANDARD;
+  std::string    device       = "unknown"; /* name of the GPU, or of the processor */
+  std::string    driver;                   /* version of the NVIDIA driver; empty on the host */
+  PetscLogDouble copy_gbs = 0.;            /* measured by VecCopy(), all ranks together, bytes read + bytes written */
+};
+
+/* A linear system A x = b with b = A 1; the right-hand side is made where it is used */
+struct System {
+  std::string    name;                        /* as in -systems, without the folder of a file */
+  std::string    kind;                        /* poisson3d7, ..., file, mtx */
+  PetscInt       grid[3]         = {0, 0, 0}; /* generated systems only: grid points (elements for elasticity3d), 1 in z for 2D */
+  PetscReal      contrast        = 1.;
+  Mat            A               = nullptr;
+  PetscInt       rows            = 0;
+  PetscLogDouble nnz             = 0.;
+  PetscLogDouble load_seconds    = 0.;
+  PetscLogDouble matmult_seconds = 0.;
+  PetscLogDouble matmult_bytes   = 0.;
+};
+
+/* A line of -sets */
+struct OptionSet {
+  std::string label, options;
+};
+
+/* One set-up and solve with a fresh KSP */
+struct Timing {
+  PetscLogDouble     setup         = 0.; /* seconds */
+  PetscLogDouble     solve         = 0.;
+  PetscInt           iterations    = 0;
+  PetscReal          true_residual = 0.; /* ||b - A x|| / ||b||, recomputed */
+  KSPConvergedReason reason        = KSP_CONVERGED_ITERATING;
+};
+
+/* Everything measured for one system and one option set */
+struct Result {
+  OptionSet                   set;
+  std::string                 status; /* ok, missed, diverged, failed */
+  std::string                 note;   /* why, for the reader */
+  std::string                 ksp_type, pc_type;
+  bool                        first_in_process = false;
+  std::vector<Timing>         runs;   /* [0] is the first use, the rest are warm */
+  std::vector<PetscLogDouble> refill; /* seconds of KSPSetUp() with new values in the same nonzero pattern */
+  PetscLogDouble              apply_seconds   = 0.;
+  PetscLogDouble              apply_bytes     = 0.; /* 0: not known */
+  PetscLogDouble              iteration_bytes = 0.; /* 0: not known */
+  PetscReal                   density         = 0.; /* nnz(G)/nnz(A), 0 for PCs that have no factor of finepc's */
+  std::vector<PetscReal>      history;              /* residual norms of the last run */
+  PetscInt                    history_stride = 1;
+};
+
+struct SystemResults {
+  System              system; /* A is gone by the time of the report */
+  std::vector<Result> results;
+};
+
+struct Config {
+  Backend                backend;
+  std::vector<OptionSet> sets;
+  PetscInt               repeats        = 3;
+  PetscInt               applies        = 100;
+  PetscInt               max_it         = 20000;
+  PetscInt               history_points = 1000;
+  PetscReal              true_rtol      = 1e-8;
+  PetscReal              skip_above     = 30.; /* seconds: a first use slower than this is not repeated */
+  PetscBool              refill         = PETSC_FALSE;
+  std::string            commit, json_file, md_file;
+};
+
+/* systems.cxx */
+extern PetscErrorCode SystemCreate(MPI_Comm comm, const std::string &spec, const Backend &backend, System *system);
+extern PetscErrorCode SystemDestroy(System *system);
+
+/* check.cxx */
+extern PetscErrorCode SystemCheck(const System &system, PetscReal true_rtol, PetscBool *passed);
+
+/* report.cxx */
+extern PetscErrorCode  ReportHeader(const Config &config);
+extern PetscErrorCode  ReportRow(const Config &config, const System &system, const Result &result);
+extern PetscErrorCode  ReportFiles(const Config &config, const std::vector<SystemResults> &all);
+extern const Timing   *ResultBest(const Result &result);                    /* the fastest warm run, or the first use when it is the only one */
+extern PetscLogDouble  ResultMinimum(const std::vector<PetscLogDouble> &v); /* 0 for none */
+extern PetscLogDouble  FloorFraction(const Backend &backend, PetscLogDouble bytes, PetscLogDouble seconds);

@@ -1,0 +1,255 @@
+/*
+  Tests of the generated systems (-check): what the formulas say about them, not what the generators do. Loaded systems get the general
+  part: symmetric, positive diagonal, CG converges.
+*/
+#include "bench.h"
+#include <functional>
+
+/* ||A - A^T|| <= 1e-13 ||A|| */
+static PetscErrorCode CheckSymmetric(Mat A, PetscBool *ok)
+{
+  Mat       T;
+  PetscReal norm, difference;
+
+  PetscFunctionBeginUser;
+  PetscCall(MatTranspose(A, MAT_INITIAL_MATRIX, &T));
+  PetscCall(MatAXPY(T, -1., A, UNKNOWN_NONZERO_PATTERN));
+  PetscCall(MatNorm(A, NORM_FROBENIUS, &norm));
+  PetscCall(MatNorm(T, NORM_FROBENIUS, &difference));
+  PetscCall(MatDestroy(&T));
+  *ok = (PetscBool)(difference <= 1e-13 * norm);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode CheckDiagonal(Mat A, PetscBool *ok)
+{
+  Vec       d;
+  PetscReal smallest;
+
+  PetscFunctionBeginUser;
+  PetscCall(MatCreateVecs(A, nullptr, &d));
+  PetscCall(MatGetDiagonal(A, d));
+  PetscCall(VecMin(d, nullptr, &smallest));
+  PetscCall(VecDestroy(&d));
+  *ok = (PetscBool)(smallest > 0.);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* CG + Jacobi reaches the true residual, so A acts as a positive definite matrix on the Krylov space */
+static PetscErrorCode CheckConverges(Mat A, PetscReal rtol, PetscBool *ok)
+{
+  KSP                ksp;
+  PC                 pc;
+  Vec                x, b, r;
+  PetscReal          bnorm, rnorm;
+  KSPConvergedReason reason;
+
+  PetscFunctionBeginUser;
+  PetscCall(MatCreateVecs(A, &x, &b));
+  PetscCall(VecDuplicate(b, &r));
+  PetscCall(VecSet(x, 1.));
+  PetscCall(MatMult(A, x, b));
+  PetscCall(KSPCreate(PetscObjectComm((PetscObject)A), &ksp));
+  PetscCall(KSPSetOperators(ksp, A, A));
+  PetscCall(KSPSetType(ksp, KSPCG));
+  PetscCall(KSPGetPC(ksp, &pc));
+  PetscCall(PCSetType(pc, PCJACOBI));
+  PetscCall(KSPSetNormType(ksp, KSP_NORM_UNPRECONDITIONED));
+  PetscCall(KSPSetTolerances(ksp, 0.5 * rtol, PETSC_CURRENT, PETSC_CURRENT, 100000));
+  PetscCall(KSPSolve(ksp, b, x));
+  PetscCall(KSPGetConvergedReason(ksp, &reason));
+  PetscCall(MatMult(A, x, r));
+  PetscCall(VecAYPX(r, -1., b));
+  PetscCall(VecNorm(b, NORM_2, &bnorm));
+  PetscCall(VecNorm(r, NORM_2, &rnorm));
+  *ok = (PetscBool)(reason > 0 && rnorm <= rtol * bnorm);
+  PetscCall(KSPDestroy(&ksp));
+  PetscCall(VecDestroy(&r));
+  PetscCall(VecDestroy(&b));
+  PetscCall(VecDestroy(&x));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* nnz of the formulas: a stencil on n points of a line touches 3 n - 2 */
+static PetscErrorCode CheckCounts(const System &s, PetscBool *ok)
+{
+  const PetscLogDouble x = s.grid[0], y = s.grid[1], z = s.grid[2];
+  PetscLogDouble       rows = x * y * z, nnz = 0.;
+
+  PetscFunctionBeginUser;
+  if (s.kind == "poisson2d5" || s.kind == "jumps2d") nnz = 5. * x * y - 2. * (x + y);
+  else if (s.kind == "poisson3d7" || s.kind == "jumps" || s.kind == "aniso3d") nnz = 7. * x * y * z - 2. * (x * y + y * z + x * z);
+  else if (s.kind == "poisson2d9" || s.kind == "aniso2d") nnz = (3. * x - 2.) * (3. * y - 2.);
+  else if (s.kind == "poisson3d27") nnz = (3. * x - 2.) * (3. * y - 2.) * (3. * z - 2.);
+  else if (s.kind == "elasticity3d") {
+    rows = 3. * x * (y + 1.) * (z + 1.);
+    nnz  = 9. * (3. * x - 2.) * (3. * y + 1.) * (3. * z + 1.);
+  }
+  *ok = (PetscBool)(s.rows == rows && s.nnz == nnz);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Fills a vector from a function of the global row */
+static PetscErrorCode VecFill(Vec v, const std::function<PetscScalar(PetscInt)> &value)
+{
+  PetscScalar *a;
+  PetscInt     start, end;
+
+  PetscFunctionBeginUser;
+  PetscCall(VecGetOwnershipRange(v, &start, &end));
+  PetscCall(VecGetArrayWrite(v, &a));
+  for (PetscInt row = start; row < end; row++) a[row - start] = value(row);
+  PetscCall(VecRestoreArrayWrite(v, &a));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ||A u - lambda u||_inf over the rows chosen by keep, against ||A||_inf ||u||_inf */
+static PetscErrorCode CheckImage(Mat A, PetscReal lambda, const std::function<PetscScalar(PetscInt)> &u, const std::function<bool(PetscInt)> &keep, PetscBool *ok)
+{
+  Vec       x, y, mask;
+  PetscReal unorm, anorm, error;
+
+  PetscFunctionBeginUser;
+  PetscCall(MatCreateVecs(A, &x, &y));
+  PetscCall(VecDuplicate(y, &mask));
+  PetscCall(VecFill(x, u));
+  PetscCall(VecFill(mask, [&](PetscInt row) { return keep(row) ? 1. : 0.; }));
+  PetscCall(MatMult(A, x, y));
+  PetscCall(VecAXPY(y, -lambda, x));
+  PetscCall(VecPointwiseMult(y, y, mask));
+  PetscCall(VecNorm(y, NORM_INFINITY, &error));
+  PetscCall(VecNorm(x, NORM_INFINITY, &unorm));
+  PetscCall(MatNorm(A, NORM_INFINITY, &anorm));
+  PetscCall(VecDestroy(&mask));
+  PetscCall(VecDestroy(&y));
+  PetscCall(VecDestroy(&x));
+  *ok = (PetscBool)(error <= 1e-13 * anorm * unorm);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Products of sines are eigenvectors of the Poisson matrices, with known eigenvalues */
+static PetscErrorCode CheckSines(const System &s, PetscBool *ok)
+{
+  const PetscInt  nx = s.grid[0], ny = s.grid[1], nz = s.grid[2];
+  const bool      flat = s.kind == "poisson2d5" || s.kind == "poisson2d9", star = s.kind == "poisson2d5" || s.kind == "poisson3d7";
+  const PetscReal theta[3] = {PETSC_PI / (nx + 1), PetscMin(2, ny) * PETSC_PI / (ny + 1), flat ? 0. : PetscMin(3, nz) * PETSC_PI / (nz + 1)}; /* modes 1, 2, 3 */
+  PetscReal       lambda   = 0.;
+
+  PetscFunctionBeginUser;
+  if (star) {
+    for (int d = 0; d < (flat ? 2 : 3); d++) lambda += 2. - 2. * PetscCosReal(theta[d]);
+  } else {
+    PetscReal product = 1.;
+
+    for (int d = 0; d < (flat ? 2 : 3); d++) product *= 1. + 2. * PetscCosReal(theta[d]);
+    lambda = (flat ? 9. : 27.) - product;
+  }
+  PetscCall(CheckImage(
+    s.A, lambda,
+    [&](PetscInt row) {
+      const PetscInt x = row % nx, y = row / nx % ny, z = row / (nx * ny);
+
+      return PetscSinReal((x + 1) * theta[0]) * PetscSinReal((y + 1) * theta[1]) * (flat ? 1. : PetscSinReal((z + 1) * theta[2]));
+    },
+    [](PetscInt) { return true; }, ok));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Constants are in the kernel of the operator away from the boundary */
+static PetscErrorCode CheckConstants(const System &s, PetscBool *ok)
+{
+  const PetscInt nx = s.grid[0], ny = s.grid[1], nz = s.grid[2];
+  const bool     flat = s.kind == "poisson2d5" || s.kind == "poisson2d9" || s.kind == "aniso2d" || s.kind == "jumps2d";
+
+  PetscFunctionBeginUser;
+  PetscCall(CheckImage(
+    s.A, 0., [](PetscInt) { return 1.; },
+    [&](PetscInt row) {
+      const PetscInt x = row % nx, y = row / nx % ny, z = row / (nx * ny);
+
+      return x > 0 && x < nx - 1 && y > 0 && y < ny - 1 && (flat || (z > 0 && z < nz - 1));
+    },
+    ok));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Off-diagonal entries of the jumps are the three possible harmonic means; with enough cubes all three occur */
+static PetscErrorCode CheckHarmonicMeans(const System &s, PetscBool *ok)
+{
+  const PetscReal means[3] = {-1., -s.contrast, -2. * s.contrast / (1. + s.contrast)};
+  PetscInt        start, end;
+  PetscMPIInt     known_all = 1;
+
+  PetscFunctionBeginUser;
+  PetscCall(MatGetOwnershipRange(s.A, &start, &end));
+  for (PetscInt row = start; row < end; row++) {
+    const PetscInt    *cols;
+    const PetscScalar *vals;
+    PetscInt           n;
+
+    PetscCall(MatGetRow(s.A, row, &n, &cols, &vals));
+    for (PetscInt k = 0; k < n; k++) {
+      bool known = cols[k] == row;
+
+      for (const PetscReal mean : means) known = known || PetscAbsScalar(vals[k] - mean) <= 1e-14 * PetscAbsReal(mean);
+      if (!known) known_all = 0;
+    }
+    PetscCall(MatRestoreRow(s.A, row, &n, &cols, &vals));
+  }
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &known_all, 1, MPI_INT, MPI_MIN, PetscObjectComm((PetscObject)s.A)));
+  *ok = (PetscBool)(known_all != 0);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Translations and rotations cause no force on nodes that touch no clamped node */
+static PetscErrorCode CheckRigidMotions(const System &s, PetscBool *ok)
+{
+  const PetscInt nx = s.grid[0], ny = s.grid[1] + 1;
+
+  PetscFunctionBeginUser;
+  *ok = PETSC_TRUE;
+  for (int mode = 0; mode < 6 && *ok; mode++) {
+    PetscCall(CheckImage(
+      s.A, 0.,
+      [&](PetscInt row) {
+        const PetscInt  node = row / 3, component = row % 3;
+        const PetscReal p[3] = {(PetscReal)(node % nx + 1), (PetscReal)(node / nx % ny), (PetscReal)(node / (nx * ny))};
+
+        if (mode < 3) return component == mode ? 1. : 0.;
+        const int axis = mode - 3; /* rotation: u = e_axis x p */
+        if (component == (axis + 1) % 3) return -p[(axis + 2) % 3];
+        if (component == (axis + 2) % 3) return p[(axis + 1) % 3];
+        return 0.;
+      },
+      [&](PetscInt row) { return row / 3 % nx > 0; }, ok));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode SystemCheck(const System &system, PetscReal true_rtol, PetscBool *passed)
+{
+  const bool poisson = system.kind.rfind("poisson", 0) == 0, jumps = system.kind.rfind("jumps", 0) == 0;
+  const bool elasticity = system.kind == "elasticity3d", loaded = system.kind == "file" || system.kind == "mtx";
+
+  PetscFunctionBeginUser;
+  const auto run = [&](bool wanted, const char *what, const std::function<PetscErrorCode(PetscBool *)> &check) {
+    PetscBool ok = PETSC_FALSE;
+
+    PetscFunctionBeginUser;
+    if (!wanted) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCall(check(&ok));
+    PetscCall(PetscPrintf(PETSC_COMM_WORLD, "check %s: %s: %s\n", system.name.c_str(), what, ok ? "passed" : "FAILED"));
+    if (!ok) *passed = PETSC_FALSE;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  };
+
+  PetscCall(run(true, "symmetric", [&](PetscBool *ok) { return CheckSymmetric(system.A, ok); }));
+  PetscCall(run(true, "positive diagonal", [&](PetscBool *ok) { return CheckDiagonal(system.A, ok); }));
+  PetscCall(run(!loaded, "rows and nonzeros", [&](PetscBool *ok) { return CheckCounts(system, ok); }));
+  PetscCall(run(!loaded && !elasticity, "constants in the interior", [&](PetscBool *ok) { return CheckConstants(system, ok); }));
+  PetscCall(run(poisson, "sines are eigenvectors", [&](PetscBool *ok) { return CheckSines(system, ok); }));
+  PetscCall(run(jumps, "harmonic means", [&](PetscBool *ok) { return CheckHarmonicMeans(system, ok); }));
+  PetscCall(run(elasticity, "rigid motions", [&](PetscBool *ok) { return CheckRigidMotions(system, ok); }));
+  PetscCall(run(true, "cg + jacobi converges", [&](PetscBool *ok) { return CheckConverges(system.A, true_rtol, ok); }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

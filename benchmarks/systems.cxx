@@ -1,0 +1,552 @@
+/*
+  Linear systems: generated ones, PETSc binary files, Matrix Market files.
+
+  Every generator numbers the unknowns naturally (x fastest, then y, then z) and fills the rows of its own rank, so that several ranks
+  build one matrix without communication. The columns of a row come out sorted.
+*/
+#include "bench.h"
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <unistd.h>
+
+static const char kKinds[] = "poisson2d5:N, poisson2d9:N, poisson3d7:N, poisson3d27:N, jumps2d:N:contrast:cube, jumps:N:contrast:cube, aniso2d:N:eps:degrees, "
+                             "aniso3d:N:eps_y:eps_z, elasticity3d:N:contrast:cube (N may be NXxNYxNZ), file:A.petsc[.gz], mtx:A.mtx[.gz]";
+
+/* Makes a parallel AIJ matrix of N rows; fill(row, columns, values) writes one row, sorted, and returns its number of entries */
+template <typename Fill>
+static PetscErrorCode MatCreateByRows(MPI_Comm comm, const Backend &backend, PetscInt N, PetscInt bs, PetscInt max_per_row, Fill fill, Mat *A)
+{
+  PetscInt     n = PETSC_DECIDE, rstart, nz_int, *i, *j;
+  PetscCount   nz = 0;
+  PetscScalar *a;
+  PetscLayout  rows, cols;
+
+  PetscFunctionBeginUser;
+  PetscCall(PetscSplitOwnershipBlock(comm, bs, &n, &N));
+  PetscCall(MatCreate(comm, A));
+  PetscCall(MatSetSizes(*A, n, n, N, N));
+  PetscCall(MatSetBlockSize(*A, bs));
+  PetscCall(MatSetType(*A, backend.mat_type));
+  PetscCall(MatGetLayouts(*A, &rows, &cols));
+  PetscCall(PetscLayoutSetUp(rows));
+  PetscCall(PetscLayoutSetUp(cols));
+  PetscCall(PetscLayoutGetRange(rows, &rstart, nullptr));
+
+  PetscCall(PetscMalloc3(n + 1, &i, (size_t)n * max_per_row, &j, (size_t)n * max_per_row, &a));
+  i[0] = 0;
+  for (PetscInt row = 0; row < n; row++) {
+    nz += fill(rstart + row, j + nz, a + nz);
+    PetscCall(PetscIntCast(nz, &nz_int)); /* an error that names the remedy when the rank's entries outgrow PetscInt */
+    i[row + 1] = nz_int;
+  }
+  PetscCall(MatSeqAIJSetPreallocationCSR(*A, i, j, a));
+  PetscCall(MatMPIAIJSetPreallocationCSR(*A, i, j, a));
+  PetscCall(PetscFree3(i, j, a));
+  PetscCall(MatSetOption(*A, MAT_SPD, PETSC_TRUE));
+  PetscCall(MatSetOption(*A, MAT_SPD_ETERNAL, PETSC_TRUE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A number in [0, 1) for a cube of cells, the same on every machine: splitmix64 of its coordinates */
+static PetscReal CubeRandom(PetscInt x, PetscInt y, PetscInt z)
+{
+  uint64_t h = (uint64_t)x + ((uint64_t)y << 21) + ((uint64_t)z << 42) + 0x9e3779b97f4a7c15u;
+
+  h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9u;
+  h = (h ^ (h >> 27)) * 0x94d049bb133111ebu;
+  h = h ^ (h >> 31);
+  return (PetscReal)(h >> 11) / 9007199254740992.;
+}
+
+/* ------------------------------------------- constant coefficients ------------------------------------------- */
+
+/* A difference stencil: at most 27 weights, listed by (z, y, x), so that the columns of a row are sorted */
+struct Stencil {
+  struct Entry {
+    PetscInt  dx, dy, dz;
+    PetscReal weight;
+  };
+  std::vector<Entry> entries;
+};
+
+/* Dirichlet conditions: what the stencil reaches outside the grid is dropped */
+static PetscErrorCode MatCreateStencil(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], const Stencil &stencil, Mat *A)
+{
+  const PetscInt nx = grid[0], ny = grid[1], nz = grid[2];
+
+  PetscFunctionBeginUser;
+  PetscCall(MatCreateByRows(
+    comm, backend, nx * ny * nz, 1, (PetscInt)stencil.entries.size(),
+    [&](PetscInt row, PetscInt *cols, PetscScalar *vals) {
+      const PetscInt x = row % nx, y = row / nx % ny, z = row / (nx * ny);
+      PetscInt       k = 0;
+
+      for (const auto &e : stencil.entries) {
+        if (x + e.dx < 0 || x + e.dx >= nx || y + e.dy < 0 || y + e.dy >= ny || z + e.dz < 0 || z + e.dz >= nz) continue;
+        cols[k]   = row + e.dx + nx * (e.dy + ny * e.dz);
+        vals[k++] = e.weight;
+      }
+      return k;
+    },
+    A));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* 5-point (2D) and 7-point (3D): -k_x u_xx - k_y u_yy - k_z u_zz */
+static Stencil StarStencil(PetscReal kx, PetscReal ky, PetscReal kz)
+{
+  Stencil s;
+
+  if (kz != 0.) s.entries.push_back({0, 0, -1, -kz});
+  s.entries.push_back({0, -1, 0, -ky});
+  s.entries.push_back({-1, 0, 0, -kx});
+  s.entries.push_back({0, 0, 0, 2. * (kx + ky + kz)});
+  s.entries.push_back({1, 0, 0, -kx});
+  s.entries.push_back({0, 1, 0, -ky});
+  if (kz != 0.) s.entries.push_back({0, 0, 1, -kz});
+  return s;
+}
+
+/* 9-point (2D) and 27-point (3D): every neighbour -1, the diagonal their number */
+static Stencil BoxStencil(PetscInt dim)
+{
+  Stencil        s;
+  const PetscInt depth = dim == 3 ? 1 : 0;
+
+  for (PetscInt dz = -depth; dz <= depth; dz++) {
+    for (PetscInt dy = -1; dy <= 1; dy++) {
+      for (PetscInt dx = -1; dx <= 1; dx++) s.entries.push_back({dx, dy, dz, dx || dy || dz ? -1. : (dim == 3 ? 26. : 8.)});
+    }
+  }
+  return s;
+}
+
+/* 9-point stencil of bilinear finite elements for -div(K grad u), K = R(angle) diag(1, eps) R(angle)^T, on a square grid */
+static Stencil RotatedStencil(PetscReal eps, PetscReal degrees)
+{
+  const PetscReal c = PetscCosReal(degrees * PETSC_PI / 180.), s = PetscSinReal(degrees * PETSC_PI / 180.);
+  const PetscReal kxx = c * c + eps * s * s, kyy = s * s + eps * c * c, kxy = (1. - eps) * c * s;
+  const PetscReal mass[3] = {1. / 6., 4. / 6., 1. / 6.}, stiff[3] = {-1., 2., -1.}, slope[3] = {-0.5, 0., 0.5}; /* in one dimension */
+  Stencil         stencil;
+
+  for (PetscInt dy = -1; dy <= 1; dy++) {
+    for (PetscInt dx = -1; dx <= 1; dx++) {
+      /* int phi_x psi_y in tensor form is minus the product of the slopes, and it comes twice */
+      const PetscReal weight = kxx * stiff[dx + 1] * mass[dy + 1] + kyy * mass[dx + 1] * stiff[dy + 1] - 2. * kxy * slope[dx + 1] * slope[dy + 1];
+
+      stencil.entries.push_back({dx, dy, 0, weight});
+    }
+  }
+  return stencil;
+}
+
+/* ------------------------------------------- jumping coefficients ------------------------------------------- */
+
+/*
+  -div(k grad u) by finite volumes with two-point fluxes: k is 1 or contrast (half of the cubes each, cubes of `cube` cells a side), a face
+  carries the harmonic mean of its two cells, a face on the boundary (Dirichlet) its cell's own k. Contrast 1 is the 5- or 7-point Poisson matrix.
+*/
+static PetscErrorCode MatCreateJumps(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscInt dim, PetscReal contrast, PetscInt cube, Mat *A)
+{
+  const PetscInt nx = grid[0], ny = grid[1], nz = grid[2];
+
+  PetscFunctionBeginUser;
+  const auto coefficient = [=](PetscInt x, PetscInt y, PetscInt z) { return CubeRandom(x / cube, y / cube, z / cube) < 0.5 ? contrast : 1.; };
+
+  PetscCall(MatCreateByRows(
+    comm, backend, nx * ny * nz, 1, 7,
+    [&](PetscInt row, PetscInt *cols, PetscScalar *vals) {
+      const PetscInt  x = row % nx, y = row / nx % ny, z = row / (nx * ny);
+      const PetscReal here  = coefficient(x, y, z);
+      PetscReal       total = 0.;
+      PetscInt        k = 0, diagonal = 0;
+
+      const auto face = [&](bool inside, PetscInt col, PetscInt x2, PetscInt y2, PetscInt z2) {
+        const PetscReal there = inside ? coefficient(x2, y2, z2) : here;
+        const PetscReal flux  = 2. * here * there / (here + there);
+
+        total += flux;
+        if (inside) {
+          cols[k]   = col;
+          vals[k++] = -flux;
+        }
+      };
+
+      if (dim == 3) face(z > 0, row - nx * ny, x, y, z - 1);
+      face(y > 0, row - nx, x, y - 1, z);
+      face(x > 0, row - 1, x - 1, y, z);
+      diagonal  = k;
+      cols[k++] = row;
+      face(x < nx - 1, row + 1, x + 1, y, z);
+      face(y < ny - 1, row + nx, x, y + 1, z);
+      if (dim == 3) face(z < nz - 1, row + nx * ny, x, y, z + 1);
+      vals[diagonal] = total;
+      return k;
+    },
+    A));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- linear elasticity ------------------------------------------- */
+
+static constexpr PetscInt kCorners = 8, kDim = 3;
+
+using ElementMatrix = std::array<std::array<PetscReal, kCorners * kDim>, kCorners * kDim>; /* row = corner * 3 + component */
+
+/* Trilinear hexahedron of side 1, Young's modulus 1, Poisson's ratio 0.3, by 2 x 2 x 2 Gauss points; corner = x + 2 y + 4 z */
+static ElementMatrix ElasticityElement()
+{
+  const PetscReal nu = 0.3, lambda = nu / ((1. + nu) * (1. - 2. * nu)), mu = 1. / (2. * (1. + nu));
+  const PetscReal gauss[2] = {0.5 - 0.5 / PetscSqrtReal(3.), 0.5 + 0.5 / PetscSqrtReal(3.)};
+  ElementMatrix   K{};
+
+  for (int point = 0; point < 8; point++) {
+    const PetscReal p[3] = {gauss[point & 1], gauss[point >> 1 & 1], gauss[point >> 2 & 1]};
+    PetscReal       grad[kCorners][kDim];
+
+    for (int c = 0; c < kCorners; c++) {
+      PetscReal value[3], slope[3];
+
+      for (int d = 0; d < kDim; d++) {
+        const bool far = c >> d & 1;
+
+        value[d] = far ? p[d] : 1. - p[d];
+        slope[d] = far ? 1. : -1.;
+      }
+      grad[c][0] = slope[0] * value[1] * value[2];
+      grad[c][1] = value[0] * slope[1] * value[2];
+      grad[c][2] = value[0] * value[1] * slope[2];
+    }
+    for (int c = 0; c < kCorners; c++) {
+      for (int d = 0; d < kCorners; d++) {
+        const PetscReal dot = grad[c][0] * grad[d][0] + grad[c][1] * grad[d][1] + grad[c][2] * grad[d][2];
+
+        for (int r = 0; r < kDim; r++) {
+          for (int s = 0; s < kDim; s++) K[c * kDim + r][d * kDim + s] += 0.125 * (lambda * grad[c][r] * grad[d][s] + mu * grad[c][s] * grad[d][r] + (r == s ? mu * dot : 0.));
+        }
+      }
+    }
+  }
+  return K;
+}
+
+/* Rigid body motions from the coordinates of the nodes: what GAMG needs for elasticity */
+static PetscErrorCode MatAttachRigidBodyModes(Mat A, PetscInt nx, PetscInt ny)
+{
+  Vec          coordinates;
+  PetscScalar *c;
+  PetscInt     rstart, rend;
+  MatNullSpace modes;
+
+  PetscFunctionBeginUser;
+  PetscCall(MatCreateVecs(A, &coordinates, nullptr));
+  PetscCall(MatGetOwnershipRange(A, &rstart, &rend));
+  PetscCall(VecGetArrayWrite(coordinates, &c));
+  for (PetscInt node = rstart / kDim; node < rend / kDim; node++) {
+    *c++ = node % nx + 1; /* the clamped nodes, x = 0, are no unknowns */
+    *c++ = node / nx % ny;
+    *c++ = node / (nx * ny);
+  }
+  c -= rend - rstart;
+  PetscCall(VecRestoreArrayWrite(coordinates, &c));
+  PetscCall(MatNullSpaceCreateRigidBody(coordinates, &modes));
+  PetscCall(MatSetNearNullSpace(A, modes));
+  PetscCall(MatNullSpaceDestroy(&modes));
+  PetscCall(VecDestroy(&coordinates));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  A block of grid[0] x grid[1] x grid[2] elements, clamped on the face x = 0 (those nodes are eliminated), free elsewhere, soft (modulus 1)
+  with stiff cubes (modulus contrast, a quarter of the volume). Three unknowns per node.
+*/
+static PetscErrorCode MatCreateElasticity(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscReal contrast, PetscInt cube, Mat *A)
+{
+  const PetscInt      ex = grid[0], ey = grid[1], ez = grid[2]; /* elements */
+  const PetscInt      nx = ex, ny = ey + 1, nz = ez + 1;        /* nodes that are unknowns */
+  const ElementMatrix K = ElasticityElement();
+
+  PetscFunctionBeginUser;
+  PetscCall(MatCreateByRows(
+    comm, backend, nx * ny * nz * kDim, kDim, 27 * kDim,
+    [&](PetscInt row, PetscInt *cols, PetscScalar *vals) {
+      const PetscInt node = row / kDim, component = row % kDim;
+      const PetscInt x = node % nx + 1, y = node / nx % ny, z = node / (nx * ny); /* x counts the clamped face */
+      PetscReal      sum[27][kDim] = {};                                          /* by neighbour (dx + 1) + 3 (dy + 1) + 9 (dz + 1) */
+      PetscInt       k             = 0;
+
+      /* the elements around the node, in ascending order: the matrix is symmetric to the last bit */
+      for (PetscInt e = 0; e < 8; e++) {
+        const PetscInt X = x - 1 + (e & 1), Y = y - 1 + (e >> 1 & 1), Z = z - 1 + (e >> 2 & 1);
+
+        if (X < 0 || X >= ex || Y < 0 || Y >= ey || Z < 0 || Z >= ez) continue;
+        const PetscReal modulus = CubeRandom(X / cube, Y / cube, Z / cube) < 0.25 ? contrast : 1.;
+        const PetscInt  corner  = (x - X) + 2 * (y - Y) + 4 * (z - Z);
+
+        for (PetscInt c = 0; c < kCorners; c++) {
+          const PetscInt neighbour = (X + (c & 1) - x + 1) + 3 * (Y + (c >> 1 & 1) - y + 1) + 9 * (Z + (c >> 2 & 1) - z + 1);
+
+          for (PetscInt s = 0; s < kDim; s++) sum[neighbour][s] += modulus * K[corner * kDim + component][c * kDim + s];
+        }
+      }
+      for (PetscInt neighbour = 0; neighbour < 27; neighbour++) {
+        const PetscInt X = x - 1 + neighbour % 3, Y = y - 1 + neighbour / 3 % 3, Z = z - 1 + neighbour / 9;
+
+        if (X < 1 || X > ex || Y < 0 || Y > ey || Z < 0 || Z > ez) continue;
+        for (PetscInt s = 0; s < kDim; s++) {
+          cols[k]   = ((X - 1) + nx * (Y + ny * Z)) * kDim + s;
+          vals[k++] = sum[neighbour][s];
+        }
+      }
+      return k;
+    },
+    A));
+  PetscCall(MatAttachRigidBodyModes(*A, nx, ny));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- files ------------------------------------------- */
+
+/* For a path in .gz, an unpacked copy in the temporary directory, to be removed by the caller; otherwise the path itself */
+static PetscErrorCode FileUnpack(MPI_Comm comm, const std::string &path, std::string *plain)
+{
+  char        tmp[PETSC_MAX_PATH_LEN] = "", name[PETSC_MAX_PATH_LEN] = "";
+  PetscMPIInt rank;
+
+  PetscFunctionBeginUser;
+  *plain = path;
+  if (path.size() < 3 || path.compare(path.size() - 3, 3, ".gz")) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCheck(path.find('\'') == std::string::npos, comm, PETSC_ERR_ARG_WRONG, "Cannot unpack \"%s\": unpack it by hand and name the unpacked file", path.c_str());
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  PetscCall(PetscGetTmp(comm, tmp, sizeof(tmp)));
+  if (rank == 0) { /* only this rank opens the file */
+    PetscCall(PetscSNPrintf(name, sizeof(name), "%s/finepc_bench_XXXXXX", tmp));
+    const int descriptor = mkstemp(name);
+    PetscCheck(descriptor >= 0, PETSC_COMM_SELF, PETSC_ERR_FILE_OPEN, "Cannot make a temporary file in %s", tmp);
+    close(descriptor);
+    const int status = std::system(("gzip -dc '" + path + "' > '" + name + "'").c_str());
+    if (status) std::remove(name);
+    PetscCheck(!status, PETSC_COMM_SELF, PETSC_ERR_FILE_READ, "gzip could not unpack \"%s\"", path.c_str());
+  }
+  PetscCallMPI(MPI_Bcast(name, sizeof(name), MPI_CHAR, 0, comm));
+  *plain = name;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MatLoadPetsc(MPI_Comm comm, const Backend &backend, const std::string &path, Mat *A)
+{
+  PetscViewer viewer;
+
+  PetscFunctionBeginUser;
+  PetscCall(PetscViewerBinaryOpen(comm, path.c_str(), FILE_MODE_READ, &viewer));
+  PetscCall(MatCreate(comm, A));
+  PetscCall(MatSetType(*A, backend.mat_type));
+  PetscCall(MatLoad(*A, viewer));
+  PetscCall(PetscViewerDestroy(&viewer));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Rank 0 reads all entries: "%%MatrixMarket matrix coordinate real|integer general|symmetric" */
+static PetscErrorCode ReadMatrixMarket(const std::string &path, PetscInt *M, PetscInt *N, std::vector<PetscInt> *rows, std::vector<PetscInt> *cols, std::vector<PetscScalar> *vals)
+{
+  char      line[1024], object[64] = "", format[64] = "", field[64] = "", symmetry[64] = "";
+  long long m, n, nnz;
+  PetscBool coordinate, real, integer, general, symmetric;
+
+  PetscFunctionBeginUser;
+  FILE *file = std::fopen(path.c_str(), "r");
+  PetscCheck(file, PETSC_COMM_SELF, PETSC_ERR_FILE_OPEN, "Cannot open \"%s\"", path.c_str());
+  const bool banner = std::fgets(line, sizeof(line), file) && std::sscanf(line, "%%%%MatrixMarket %63s %63s %63s %63s", object, format, field, symmetry) == 4;
+  PetscCheck(banner, PETSC_COMM_SELF, PETSC_ERR_FILE_UNEXPECTED, "\"%s\" does not begin as a Matrix Market file", path.c_str());
+  PetscCall(PetscStrcasecmp(format, "coordinate", &coordinate));
+  PetscCall(PetscStrcasecmp(field, "real", &real));
+  PetscCall(PetscStrcasecmp(field, "integer", &integer));
+  PetscCall(PetscStrcasecmp(symmetry, "general", &general));
+  PetscCall(PetscStrcasecmp(symmetry, "symmetric", &symmetric));
+  PetscCheck(coordinate && (real || integer) && (general || symmetric), PETSC_COMM_SELF, PETSC_ERR_SUP, "\"%s\" is %s %s %s: only coordinate, real or integer, general or symmetric can be read", path.c_str(), format, field, symmetry);
+  do PetscCheck(std::fgets(line, sizeof(line), file), PETSC_COMM_SELF, PETSC_ERR_FILE_UNEXPECTED, "\"%s\" ends before the sizes", path.c_str());
+  while (line[0] == '%' || line[std::strspn(line, " \t\r\n")] == '\0');
+  PetscCheck(std::sscanf(line, "%lld %lld %lld", &m, &n, &nnz) == 3, PETSC_COMM_SELF, PETSC_ERR_FILE_UNEXPECTED, "\"%s\" has no line of sizes", path.c_str());
+  PetscCall(PetscIntCast(m, M));
+  PetscCall(PetscIntCast(n, N));
+  for (long long k = 0; k < nnz; k++) {
+    long long i, j;
+    double    v;
+
+    PetscCheck(std::fscanf(file, "%lld %lld %lf", &i, &j, &v) == 3 && i >= 1 && i <= m && j >= 1 && j <= n, PETSC_COMM_SELF, PETSC_ERR_FILE_UNEXPECTED, "Entry %lld of \"%s\" is missing or wrong", k + 1, path.c_str());
+    rows->push_back((PetscInt)(i - 1));
+    cols->push_back((PetscInt)(j - 1));
+    vals->push_back(v);
+    if (symmetric && i != j) {
+      rows->push_back((PetscInt)(j - 1));
+      cols->push_back((PetscInt)(i - 1));
+      vals->push_back(v);
+    }
+  }
+  std::fclose(file);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MatLoadMatrixMarket(MPI_Comm comm, const Backend &backend, const std::string &path, Mat *A)
+{
+  PetscInt                 size[2] = {0, 0};
+  std::vector<PetscInt>    rows, cols;
+  std::vector<PetscScalar> vals;
+  PetscMPIInt              rank;
+
+  PetscFunctionBeginUser;
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  if (rank == 0) PetscCall(ReadMatrixMarket(path, &size[0], &size[1], &rows, &cols, &vals));
+  PetscCallMPI(MPI_Bcast(size, 2, MPIU_INT, 0, comm));
+  PetscCall(MatCreate(comm, A));
+  PetscCall(MatSetSizes(*A, PETSC_DECIDE, PETSC_DECIDE, size[0], size[1]));
+  PetscCall(MatSetType(*A, backend.mat_type));
+  PetscCall(MatSetPreallocationCOO(*A, (PetscCount)rows.size(), rows.data(), cols.data()));
+  PetscCall(MatSetValuesCOO(*A, vals.data(), INSERT_VALUES));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- by name ------------------------------------------- */
+
+/* The arguments after the kind: fields[k], or the default when the specification is shorter */
+static PetscErrorCode ArgumentReal(const std::vector<std::string> &fields, size_t k, PetscReal standard, PetscReal *value)
+{
+  PetscFunctionBeginUser;
+  *value = standard;
+  if (k < fields.size()) PetscCall(PetscOptionsStringToReal(fields[k].c_str(), value));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode ArgumentInt(const std::vector<std::string> &fields, size_t k, PetscInt standard, PetscInt *value)
+{
+  PetscFunctionBeginUser;
+  *value = standard;
+  if (k < fields.size()) PetscCall(PetscOptionsStringToInt(fields[k].c_str(), value));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* "121" or "60x220x85" */
+static PetscErrorCode ArgumentGrid(const std::vector<std::string> &fields, PetscInt dim, PetscInt grid[3])
+{
+  char   **parts;
+  int      count;
+  PetscInt n[3];
+
+  PetscFunctionBeginUser;
+  PetscCheck(fields.size() > 1, PETSC_COMM_SELF, PETSC_ERR_USER_INPUT, "%s needs a size, as in %s:40", fields[0].c_str(), fields[0].c_str());
+  PetscCall(PetscStrToArray(fields[1].c_str(), 'x', &count, &parts));
+  PetscCheck(count == 1 || count == dim, PETSC_COMM_SELF, PETSC_ERR_USER_INPUT, "%s:%s: give one size or %" PetscInt_FMT, fields[0].c_str(), fields[1].c_str(), dim);
+  for (int d = 0; d < 3; d++) {
+    if (d < dim) PetscCall(PetscOptionsStringToInt(parts[count == 1 ? 0 : d], &n[d]));
+    grid[d] = d < dim ? n[d] : 1;
+    PetscCheck(grid[d] > 0, PETSC_COMM_SELF, PETSC_ERR_USER_INPUT, "%s:%s: sizes are positive", fields[0].c_str(), fields[1].c_str());
+  }
+  PetscCall(PetscStrToArrayDestroy(count, parts));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The last part of a path without .petsc, .mtx and .gz: results carry no folder of the machine they were made on */
+static std::string NameOfPath(const std::string &path)
+{
+  std::string name = path.substr(path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1);
+
+  for (const std::string ending : {".gz", ".petsc", ".mtx"}) {
+    if (name.size() > ending.size() && !name.compare(name.size() - ending.size(), ending.size(), ending)) name.resize(name.size() - ending.size());
+  }
+  return name;
+}
+
+static PetscErrorCode SystemGenerate(MPI_Comm comm, const std::vector<std::string> &fields, const Backend &backend, System *system)
+{
+  const std::string &kind = system->kind;
+  PetscInt          *grid = system->grid, cube;
+  PetscReal          first, second;
+
+  PetscFunctionBeginUser;
+  if (kind == "poisson2d5" || kind == "poisson2d9") {
+    PetscCall(ArgumentGrid(fields, 2, grid));
+    PetscCall(MatCreateStencil(comm, backend, grid, kind == "poisson2d5" ? StarStencil(1., 1., 0.) : BoxStencil(2), &system->A));
+  } else if (kind == "poisson3d7" || kind == "poisson3d27") {
+    PetscCall(ArgumentGrid(fields, 3, grid));
+    PetscCall(MatCreateStencil(comm, backend, grid, kind == "poisson3d7" ? StarStencil(1., 1., 1.) : BoxStencil(3), &system->A));
+  } else if (kind == "jumps" || kind == "jumps2d") {
+    const PetscInt dim = kind == "jumps" ? 3 : 2;
+
+    PetscCall(ArgumentGrid(fields, dim, grid));
+    PetscCall(ArgumentReal(fields, 2, 1e4, &system->contrast));
+    PetscCall(ArgumentInt(fields, 3, 8, &cube));
+    PetscCheck(system->contrast > 0. && cube > 0, comm, PETSC_ERR_USER_INPUT, "%s: contrast and cube must be positive", system->name.c_str());
+    PetscCall(MatCreateJumps(comm, backend, grid, dim, system->contrast, cube, &system->A));
+  } else if (kind == "aniso2d") {
+    PetscCall(ArgumentGrid(fields, 2, grid));
+    PetscCall(ArgumentReal(fields, 2, 1e-3, &first));
+    PetscCall(ArgumentReal(fields, 3, 30., &second));
+    PetscCheck(first > 0., comm, PETSC_ERR_USER_INPUT, "%s: eps must be positive", system->name.c_str());
+    PetscCall(MatCreateStencil(comm, backend, grid, RotatedStencil(first, second), &system->A));
+  } else if (kind == "aniso3d") {
+    PetscCall(ArgumentGrid(fields, 3, grid));
+    PetscCall(ArgumentReal(fields, 2, 1e-1, &first));
+    PetscCall(ArgumentReal(fields, 3, 1e-3, &second));
+    PetscCheck(first > 0. && second > 0., comm, PETSC_ERR_USER_INPUT, "%s: eps_y and eps_z must be positive", system->name.c_str());
+    PetscCall(MatCreateStencil(comm, backend, grid, StarStencil(1., first, second), &system->A));
+  } else if (kind == "elasticity3d") {
+    PetscCall(ArgumentGrid(fields, 3, grid));
+    PetscCall(ArgumentReal(fields, 2, 1., &system->contrast));
+    PetscCall(ArgumentInt(fields, 3, 4, &cube));
+    PetscCheck(system->contrast > 0. && cube > 0, comm, PETSC_ERR_USER_INPUT, "%s: contrast and cube must be positive", system->name.c_str());
+    PetscCall(MatCreateElasticity(comm, backend, grid, system->contrast, cube, &system->A));
+  } else {
+    SETERRQ(comm, PETSC_ERR_USER_INPUT, "Unknown system \"%s\"; there are %s", system->name.c_str(), kKinds);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode SystemCreate(MPI_Comm comm, const std::string &spec, const Backend &backend, System *system)
+{
+  const size_t   colon = spec.find(':');
+  PetscLogDouble start, end;
+  MatInfo        info;
+
+  PetscFunctionBeginUser;
+  PetscCall(PetscTime(&start));
+  system->kind = spec.substr(0, colon);
+  if (system->kind == "file" || system->kind == "mtx") {
+    const std::string path = colon == std::string::npos ? "" : spec.substr(colon + 1);
+    std::string       plain;
+
+    PetscCheck(!path.empty(), comm, PETSC_ERR_USER_INPUT, "%s needs a path, as in %s:A.%s", spec.c_str(), system->kind.c_str(), system->kind == "mtx" ? "mtx" : "petsc");
+    system->name = NameOfPath(path);
+    PetscCall(FileUnpack(comm, path, &plain));
+    const PetscErrorCode ierr = system->kind == "file" ? MatLoadPetsc(comm, backend, plain, &system->A) : MatLoadMatrixMarket(comm, backend, plain, &system->A);
+    if (plain != path) std::remove(plain.c_str());
+    PetscCall(ierr);
+  } else {
+    std::vector<std::string> fields;
+    char                   **parts;
+    int                      count;
+
+    system->name = spec;
+    PetscCall(PetscStrToArray(spec.c_str(), ':', &count, &parts));
+    fields.assign(parts, parts + count);
+    PetscCall(PetscStrToArrayDestroy(count, parts));
+    PetscCheck(!fields.empty(), comm, PETSC_ERR_USER_INPUT, "Empty system; there are %s", kKinds);
+    PetscCall(SystemGenerate(comm, fields, backend, system));
+  }
+  PetscCall(MatViewFromOptions(system->A, nullptr, "-bench_mat_view"));
+  PetscCall(MatGetSize(system->A, &system->rows, nullptr));
+  PetscCall(MatGetInfo(system->A, MAT_GLOBAL_SUM, &info));
+  system->nnz = info.nz_used;
+  PetscCall(PetscTime(&end));
+  system->load_seconds = end - start;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode SystemDestroy(System *system)
+{
+  PetscFunctionBeginUser;
+  PetscCall(MatDestroy(&system->A));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
