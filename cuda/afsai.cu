@@ -19,6 +19,7 @@
 #include <thrust/iterator/transform_iterator.h>
 
 #include <algorithm>
+#include <climits>
 #include <vector>
 
 #include "../src/pc/afsai/afsai.h"
@@ -33,7 +34,16 @@ constexpr int kRowBlock    = 64;  /* threads of a block of the row kernel: small
 constexpr int kGrowth      = 4;   /* from one work space size to the next */
 constexpr int kBankBytes   = 128; /* shared memory that all banks serve once */
 constexpr int kFirstRow    = 32;  /* largest |P| that the first work space has room for */
-constexpr int kChunkOfRows = 32;  /* most rows that a warp takes at a time */
+constexpr size_t kAlignment = 256; /* of arrays that share an allocation */
+constexpr int kChunkOfRows = 8;   /* most rows that a warp takes at a time */
+constexpr int kSampleRows  = 8192; /* rows done first where there are many, to see what work space rows need */
+constexpr int kSampleShare = 8;    /* at most one row in so many */
+constexpr int kNeeds       = 1024; /* what is counted exactly of a row's needs; more counts as so much */
+constexpr double kPoolMargin = 1.05; /* room for G over what the sample says */
+constexpr double kEnough   = 0.99; /* share of the sampled rows for which the work space of the others has room */
+
+/* A general path is given at least so much memory, however small the matrix. */
+constexpr size_t kLeastWork = (size_t)64 << 20;
 
 /* Instead of the length of a row of G. */
 enum RowState : PetscInt { kRowPending = -1, kRowTooLarge = -2, kRowBadPivot = -3 };
@@ -43,10 +53,15 @@ struct Tally {
   Count next;      /* next item of the work list */
   Count pool_used; /* may run past the pool's capacity: then rows are left pending */
   Count too_large, bad_pivot, diagonal;
-  Count failure; /* (row, AFSAIFailure) of the first unusable row, packed by PackFailure() */
-  Count max_A_row;
+  Count failure;   /* (row, AFSAIFailure) of the first unusable row, packed by PackFailure() */
+  Count max_A_row; /* longest row of A */
 };
 constexpr Count kNoFailure = ~0ull;
+
+/* How many of the sampled rows needed a work space of each size. */
+struct Needs {
+  unsigned row[kNeeds], candidates[kNeeds], entries[kNeeds];
+};
 
 __host__ __device__ inline Count PackFailure(PetscInt row, AFSAIFailure failure)
 {
@@ -69,7 +84,7 @@ struct ScaledMatrix<double> {
   const PetscInt    *i, *j;
   const PetscScalar *a;
   const PetscReal   *s;
-  __device__ double Value(PetscInt k, PetscInt row, PetscInt column) const { return a[k] * s[row] * s[column]; }
+  __device__ double Value(PetscInt k, PetscInt row, PetscInt column) const { return column == row ? 1 : a[k] * s[row] * s[column]; }
 };
 
 template <typename T>
@@ -113,6 +128,7 @@ struct RowTask {
   Count           *offset; /* [n - first] */
   PetscReal       *d;      /* [n - first] */
   Tally           *tally;
+  Needs           *needs; /* null: not a sample */
 };
 
 /* Packed lower triangle, by rows. */
@@ -137,14 +153,21 @@ public:
   static constexpr Index kQueued     = kNone - 2;        /* chosen */
   static constexpr int   kEmpty      = -1;
 
-  struct Link {
+  /* An entry of a row of A that is in P, or of row i: its place in the chain of its column. */
+  struct __align__(2 * sizeof(T)) Entry {
+    T     value;
     Index next, owner;
   };
+  struct __align__(4 * sizeof(Index)) Candidate {
+    int   column;
+    Index head;  /* newest entry of the chain */
+    Index place; /* in P, or kFree, kIneligible, kQueued */
+  };
+  static_assert(sizeof(Entry) % (2 * sizeof(T)) == 0 && sizeof(Candidate) % (4 * sizeof(Index)) == 0, "one access each");
 
   static __host__ __device__ size_t Bytes(const Capacity &cap, bool weighted)
   {
-    size_t bytes = sizeof(int) * (cap.slots + cap.candidates) + sizeof(T) * (Triangle(cap.row) + 2 * cap.row + 1 + cap.entries) + sizeof(Link) * cap.entries + 2 * sizeof(Index) * cap.candidates + sizeof(Index) * cap.row + 8 * sizeof(double);
-    if (weighted) bytes += sizeof(T) * cap.candidates;
+    const size_t bytes = sizeof(Entry) * cap.entries + sizeof(Candidate) * cap.candidates + sizeof(T) * (Triangle(cap.row) + 2 * cap.row + 1 + (weighted ? cap.candidates : 0)) + sizeof(int) * cap.slots + sizeof(Index) * cap.row;
     /* groups of a warp start at different banks */
     const size_t shift = GroupSize * sizeof(int) % kBankBytes;
     return (bytes + kBankBytes - shift - 1) / kBankBytes * kBankBytes + shift;
@@ -153,17 +176,14 @@ public:
   __device__ Row(const RowTask &task, const ScaledMatrix<T> &A, char *work) : task_(task), A_(A), lane_(threadIdx.x % GroupSize)
   {
     const Capacity &cap = task.capacity;
-    slot_   = (int *)work;
-    W_      = (T *)(slot_ + cap.slots);
-    value_  = W_ + Triangle(cap.row) + (Triangle(cap.row) & 1);
-    g_      = value_ + cap.entries;
-    y_      = g_ + cap.row + 1;
-    weight_ = y_ + cap.row;
-    column_ = (int *)(task.rules.weighted ? weight_ + cap.candidates : weight_);
-    link_   = (Link *)(column_ + cap.candidates);
-    head_   = (Index *)(link_ + cap.entries);
-    place_  = head_ + cap.candidates;
-    P_      = place_ + cap.candidates;
+    entry_     = (Entry *)work;
+    candidate_ = (Candidate *)(entry_ + cap.entries);
+    W_         = (T *)(candidate_ + cap.candidates);
+    g_         = W_ + Triangle(cap.row);
+    y_         = g_ + cap.row + 1;
+    weight_    = y_ + cap.row;
+    slot_      = (int *)(weight_ + (task.rules.weighted ? cap.candidates : 0));
+    P_         = (Index *)(slot_ + cap.slots);
   }
 
   bool active = false;
@@ -183,6 +203,7 @@ public:
       psi_step_      = 1;
       psi_initial_   = 1;
       not_inserted_  = -1;
+      step_begin_    = -1;
       active         = true;
       finished_      = false;
       next_inserted_ = i;
@@ -208,7 +229,8 @@ public:
     }
     if (step) {
       if (!steps_) psi_initial_ = psi_;
-      psi_step_ = psi_;
+      psi_step_   = psi_;
+      step_begin_ = k_;
       steps_++;
     }
     for (int s = 0; s < rules.step_size && __any_sync(kFullWarp, step); s++) step = ChooseLargest(step);
@@ -220,44 +242,50 @@ public:
   __device__ void Append(bool mine)
   {
     mine              = mine && !finished_ && k_ < queued_;
-    const Index first = mine ? head_[P_[k_]] : kNone;
-    T           square = 0, omega = 0;
+    const Index chosen = mine ? P_[k_] : 0;
+    const Index first  = mine ? candidate_[chosen].head : kNone;
+    T           square = 0;
     for (int r = lane_; mine && r < k_; r += GroupSize) {
       const T *W = W_ + Triangle(r);
       T        y = 0;
       for (Index e = first; e != kNone;) {
-        const Link link = link_[e];
-        if (link.owner > 0 && link.owner <= r + 1) y += W[link.owner - 1] * value_[e];
-        e = link.next;
+        const Entry entry = entry_[e];
+        if (entry.owner > 0 && entry.owner <= r + 1) y += W[entry.owner - 1] * entry.value;
+        e = entry.next;
       }
       y_[r] = y;
       square += y * y;
     }
-    if (mine) omega = -ChainSum(first);
+    /* the gradient that chose the index still holds if no other was appended since */
+    if (mine && k_ != step_begin_) gradient_ = ChainSum(first);
     square = GroupSum<GroupSize>(square);
     __syncwarp();
     if (!mine) return;
     const T pivot = 1 - square;
-    const T l_inv = 1 / sqrt(pivot);
-    omega *= l_inv;
-    const T psi = psi_ - omega * omega;
+    const T l_inv = rsqrt(pivot);
+    const T omega = -gradient_ * l_inv;
+    const T psi   = psi_ - omega * omega;
     if (!(pivot > kSmallestPivot<T>) || !(psi > kSmallestPivot<T>)) {
       Give(kRowBadPivot);
       return;
     }
     T *W_new = W_ + Triangle(k_);
     for (int c = lane_; c < k_; c += GroupSize) {
-      T sum = 0;
-      for (int r = c; r < k_; r++) sum += y_[r] * W_[Triangle(r) + c];
+      const T *W   = W_ + Triangle(c) + c;
+      T        sum = 0;
+#pragma unroll 4
+      for (int r = c; r < k_; r++) {
+        sum += y_[r] * *W;
+        W += r + 1;
+      }
       sum *= -l_inv;
       W_new[c] = sum;
       g_[c + 1] += omega * sum;
     }
-    const Index chosen = P_[k_];
     if (lane_ == 0) {
-      W_new[k_]      = l_inv;
-      g_[k_ + 1]     = omega * l_inv;
-      place_[chosen] = (Index)k_;
+      W_new[k_]                = l_inv;
+      g_[k_ + 1]               = omega * l_inv;
+      candidate_[chosen].place = (Index)k_;
     }
     k_++;
     psi_ = psi;
@@ -265,13 +293,13 @@ public:
       finished_     = true;
       not_inserted_ = k_ - 1;
     } else {
-      next_inserted_ = column_[chosen];
+      next_inserted_ = candidate_[chosen].column;
     }
   }
 
   /* The row of A that the next Insert() takes in; -1 if none. */
   __device__ PetscInt NextInserted(bool mine) const { return mine && !finished_ ? next_inserted_ : -1; }
-  __device__ PetscInt NextToAppend(bool mine) const { return mine && !finished_ && k_ < queued_ ? column_[P_[k_]] : -1; }
+  __device__ PetscInt NextToAppend(bool mine) const { return mine && !finished_ && k_ < queued_ ? candidate_[P_[k_]].column : -1; }
 
   /* Entries begin + lane .. of a row of A, of which the first round was loaded ahead. */
   struct Prefetched {
@@ -324,19 +352,18 @@ public:
         mine = false;
       }
       if (mine && fresh) {
-        c          = candidates_ + __popc(fresh_lanes & below);
-        column_[c] = (int)column;
-        head_[c]   = kNone;
-        place_[c]  = kIneligible;
+        c             = candidates_ + __popc(fresh_lanes & below);
+        candidate_[c] = Candidate{(int)column, kNone, kIneligible};
         if (task_.rules.weighted) weight_[c] = (T)(1 / task_.s[column]);
         while (atomicCAS(slot_ + h, kEmpty, c) != kEmpty) h = (h + 1) & mask;
       }
       if (mine && taken) {
-        const int e = entries_ + __popc(taken_lanes & below);
-        value_[e]   = value;
-        link_[e]    = Link{head_[c], owner};
-        head_[c]    = (Index)e;
-        if (place_[c] == kIneligible && fabs(value) > dropped) place_[c] = kFree;
+        const int e         = entries_ + __popc(taken_lanes & below);
+        Candidate candidate = candidate_[c];
+        entry_[e]           = Entry{value, candidate.head, owner};
+        candidate.head      = (Index)e;
+        if (candidate.place == kIneligible && fabs(value) > dropped) candidate.place = kFree;
+        candidate_[c] = candidate;
       }
       if (mine) {
         candidates_ += __popc(fresh_lanes);
@@ -357,13 +384,13 @@ public:
     if (task_.rules.postfilter > 0 && !task_.rules.keep) { /* (3.11) */
       double norm = 0;
       for (int p = lane_; mine && p < k_; p += GroupSize) {
-        const double x = g_[p + 1] * s[column_[P_[p]]];
+        const double x = g_[p + 1] * s[candidate_[P_[p]].column];
         norm += x * x;
       }
       norm = GroupSum<GroupSize>(norm);
       if (mine) norm = task_.rules.postfilter * sqrt(norm + s[row_] * s[row_]);
       for (int p = lane_; mine && p < k_; p += GroupSize)
-        if (fabs(g_[p + 1] * s[column_[P_[p]]]) <= norm) g_[p + 1] = 0;
+        if (fabs(g_[p + 1] * s[candidate_[P_[p]].column]) <= norm) g_[p + 1] = 0;
       __syncwarp();
     }
 
@@ -375,17 +402,17 @@ public:
     for (int p = lane_; mine && p < k_; p += GroupSize) {
       const double g     = g_[p + 1];
       double       a_row = 0, rest = 0;
-      for (Index e = head_[P_[p]]; e != kNone;) {
-        const Link link = link_[e];
-        if (link.owner == 0) a_row += value_[e];
-        else rest += (double)value_[e] * g_[link.owner];
-        e = link.next;
+      for (Index e = candidate_[P_[p]].head; e != kNone;) {
+        const Entry entry = entry_[e];
+        if (entry.owner == 0) a_row += entry.value;
+        else rest += (double)entry.value * g_[entry.owner];
+        e = entry.next;
       }
       /* the last row of A was not inserted: its part of the other chains, by symmetry, and its diagonal entry */
       if (p == not_inserted_) rest += rest + g;
       psi += g * (2 * a_row + rest);
       if (all || g_[p + 1] != 0) length++;
-      finite = finite && isfinite((float)(g * s[column_[P_[p]]] / s[row_]));
+      finite = finite && isfinite((float)(g * s[candidate_[P_[p]].column] / s[row_]));
     }
     psi    = 1 + GroupSum<GroupSize>(psi);
     length = GroupSum<GroupSize>(length);
@@ -413,11 +440,11 @@ public:
     for (int p = lane_; p < k_; p += GroupSize) {
       const T g = g_[p + 1];
       if (!all && g == 0) continue;
-      const int column = column_[P_[p]];
+      const int column = candidate_[P_[p]].column;
       int       rank   = 0;
       if (task_.rules.keep) rank = p;
       else
-        for (int q = 0; q < k_; q++) rank += (all || g_[q + 1] != 0) && column_[P_[q]] < column;
+        for (int q = 0; q < k_; q++) rank += (all || g_[q + 1] != 0) && candidate_[P_[q]].column < column;
       if (!task_.rules.keep) task_.pool.j[offset + rank] = column;
       StoreValue(out_a, task_.single, offset + rank, g * s[column] * scale);
     }
@@ -425,6 +452,11 @@ public:
       task_.length[local] = length;
       task_.offset[local] = task_.pool.base + offset;
       task_.d[local]      = 1 / (task_.d[local] * psi);
+      if (task_.needs) {
+        atomicAdd(task_.needs->row + min(k_, kNeeds - 1), 1u);
+        atomicAdd(task_.needs->candidates + min(candidates_, kNeeds - 1), 1u);
+        atomicAdd(task_.needs->entries + min(entries_, kNeeds - 1), 1u);
+      }
     }
     active = false;
   }
@@ -435,9 +467,9 @@ private:
   {
     T sum = 0;
     while (e != kNone) {
-      const Link link = link_[e];
-      sum += value_[e] * g_[link.owner];
-      e = link.next;
+      const Entry entry = entry_[e];
+      sum += entry.value * g_[entry.owner];
+      e = entry.next;
     }
     return sum;
   }
@@ -452,7 +484,7 @@ private:
   __device__ int Find(PetscInt column, unsigned &h, unsigned mask) const
   {
     int c;
-    while ((c = slot_[h]) != kEmpty && column_[c] != column) h = (h + 1) & mask;
+    while ((c = slot_[h]) != kEmpty && candidate_[c].column != column) h = (h + 1) & mask;
     return c;
   }
 
@@ -469,31 +501,28 @@ private:
   /* Queue the free candidate of the largest gradient, the smaller column of equals. False where there is none. */
   __device__ bool ChooseLargest(bool mine)
   {
-    T   best        = 0;
-    int best_column = 0, best_c = kEmpty;
-    for (int c = lane_; mine && c < candidates_; c += GroupSize) {
-      if (place_[c] != kFree) continue;
-      T gradient = fabs(ChainSum(head_[c]));
-      if (task_.rules.weighted) gradient *= weight_[c];
-      const int column = column_[c];
-      if (gradient > best || (gradient == best && best_c != kEmpty && column < best_column)) {
-        best        = gradient;
-        best_column = column;
-        best_c      = c;
+    T   best = 0, gradient = 0; /* of this lane's candidates */
+    int column = INT_MAX, c = kEmpty;
+    for (int b = lane_; mine && b < candidates_; b += GroupSize) {
+      const Candidate candidate = candidate_[b];
+      if (candidate.place != kFree) continue;
+      const T half    = ChainSum(candidate.head);
+      T       measure = fabs(half);
+      if (task_.rules.weighted) measure *= weight_[b];
+      if (measure > best || (measure == best && candidate.column < column && c != kEmpty)) {
+        best     = measure;
+        gradient = half;
+        column   = candidate.column;
+        c        = b;
       }
     }
-#pragma unroll
-    for (int offset = GroupSize / 2; offset > 0; offset /= 2) {
-      const T   other        = __shfl_xor_sync(kFullWarp, best, offset);
-      const int other_column = __shfl_xor_sync(kFullWarp, best_column, offset);
-      const int other_c      = __shfl_xor_sync(kFullWarp, best_c, offset);
-      if (other_c != kEmpty && (best_c == kEmpty || other > best || (other == best && other_column < best_column))) {
-        best        = other;
-        best_column = other_column;
-        best_c      = other_c;
-      }
-    }
-    mine = mine && best_c != kEmpty;
+    const T        largest  = GroupMax<GroupSize>(best);
+    const int      smallest = GroupMin<GroupSize>(best == largest ? column : INT_MAX);
+    const unsigned winner   = GroupBallot<GroupSize>(c != kEmpty && best == largest && column == smallest);
+    const int      from     = winner ? __ffs(winner) - 1 : 0;
+    const int      best_c   = __shfl_sync(kFullWarp, c, from, GroupSize);
+    gradient                = __shfl_sync(kFullWarp, gradient, from, GroupSize);
+    mine                    = mine && winner;
     if (mine && queued_ == task_.capacity.row) {
       Give(kRowTooLarge);
       mine = false;
@@ -501,9 +530,10 @@ private:
     __syncwarp();
     if (mine) {
       if (lane_ == 0) {
-        P_[queued_]    = (Index)best_c;
-        place_[best_c] = kQueued;
+        P_[queued_]              = (Index)best_c;
+        candidate_[best_c].place = kQueued;
       }
+      if (queued_ == k_) gradient_ = gradient;
       queued_++;
     }
     __syncwarp();
@@ -514,21 +544,24 @@ private:
   __device__ void ChooseAll(bool mine)
   {
     int count = 0;
-    for (int c = lane_; mine && c < candidates_; c += GroupSize) count += place_[c] == kFree;
+    for (int c = lane_; mine && c < candidates_; c += GroupSize) count += candidate_[c].place == kFree;
     count = GroupSum<GroupSize>(count);
     if (mine && queued_ + count > task_.capacity.row) {
       Give(kRowTooLarge);
       mine = false;
     }
     for (int c = lane_; mine && c < candidates_; c += GroupSize) {
-      if (place_[c] != kFree) continue;
+      if (candidate_[c].place != kFree) continue;
       int rank = 0;
-      for (int b = 0; b < candidates_; b++) rank += place_[b] == kFree && column_[b] < column_[c];
+      for (int b = 0; b < candidates_; b++) rank += candidate_[b].place == kFree && candidate_[b].column < candidate_[c].column;
       P_[queued_ + rank] = (Index)c;
     }
     __syncwarp();
-    for (int q = queued_ + lane_; mine && q < queued_ + count; q += GroupSize) place_[P_[q]] = kQueued;
-    if (mine) queued_ += count;
+    for (int q = queued_ + lane_; mine && q < queued_ + count; q += GroupSize) candidate_[P_[q]].place = kQueued;
+    if (mine) {
+      queued_ += count;
+      step_begin_ = -1;
+    }
     __syncwarp();
   }
 
@@ -544,9 +577,7 @@ private:
     }
     for (int c = lane_; mine && c < count; c += GroupSize) {
       const int column = (int)task_.keep_j[begin + c];
-      column_[c]       = column;
-      head_[c]         = kNone;
-      place_[c]        = kQueued;
+      candidate_[c]    = Candidate{column, kNone, kQueued};
       P_[c]            = (Index)c;
       unsigned h       = Hash(column) & mask;
       while (atomicCAS(slot_ + h, kEmpty, c) != kEmpty) h = (h + 1) & mask;
@@ -586,21 +617,20 @@ private:
   const ScaledMatrix<T> &A_;
   const int              lane_;
 
-  int   *slot_;   /* [slots] hash table of candidates */
-  int   *column_; /* [candidates] */
-  T     *weight_; /* [candidates] sqrt(a_jj), for (2.15) as it stands */
-  Index *head_;   /* [candidates] newest entry of the chain */
-  Index *place_;  /* [candidates] in P, or kFree, kIneligible, kQueued */
-  T     *value_;  /* [entries] */
-  Link  *link_;   /* [entries] */
-  T     *g_;      /* [row + 1] 1, then g over P */
-  T     *y_;      /* [row] */
-  T     *W_;      /* [row (row + 1) / 2] */
-  Index *P_;      /* [row] candidates, in the order of their choice */
+  Entry     *entry_;     /* [entries] */
+  Candidate *candidate_; /* [candidates] */
+  T         *W_;         /* [row (row + 1) / 2] */
+  T         *g_;         /* [row + 1] 1, then g over P */
+  T         *y_;         /* [row] */
+  T         *weight_;    /* [candidates] sqrt(a_jj), for (2.15) as it stands */
+  int       *slot_;      /* [slots] hash table of candidates */
+  Index     *P_;         /* [row] candidates, in the order of their choice */
 
   PetscInt row_ = 0, next_inserted_ = -1;
   int      k_ = 0, queued_ = 0; /* |P|, and |P| when all that is chosen is appended */
   int      candidates_ = 0, entries_ = 0, steps_ = 0, powers_left_ = 0, not_inserted_ = -1;
+  int      step_begin_ = -1; /* the |P| at which gradient_ is that of P_[|P|] */
+  T        gradient_   = 0;
   T        psi_ = 1, psi_step_ = 1, psi_initial_ = 1;
   bool     finished_ = false;
 };
@@ -672,8 +702,6 @@ __global__ void AFSAIDiagonal(CSRView A, PetscInt first, PetscReal *s, PetscReal
   if (row >= A.n || lane != 0) return;
   if (!all_finite) atomicMin(&tally->failure, PackFailure(row, AFSAI_NOT_FINITE));
   else if (!any_found) atomicMin(&tally->failure, PackFailure(row, AFSAI_DIAGONAL_MISSING));
-  const Count length = A.i[row + 1] - A.i[row];
-  if (length > *(volatile Count *)&tally->max_A_row) atomicMax(&tally->max_A_row, length);
 }
 
 /* S A S in single precision. */
@@ -683,7 +711,7 @@ __global__ void AFSAIScale(CSRView A, const PetscReal *s, float *scaled)
   const PetscInt row = (PetscInt)(GridThread() / GroupSize);
   if (row >= A.n) return;
   const PetscReal s_row = s[row];
-  for (PetscInt k = A.i[row] + threadIdx.x % GroupSize; k < A.i[row + 1]; k += GroupSize) scaled[k] = (float)(A.a[k] * s_row * s[A.j[k]]);
+  for (PetscInt k = A.i[row] + threadIdx.x % GroupSize; k < A.i[row + 1]; k += GroupSize) scaled[k] = A.j[k] == row ? 1 : (float)(A.a[k] * s_row * s[A.j[k]]); /* not 1 to rounding */
 }
 
 /* Rows of the pool, in order. */
@@ -707,10 +735,21 @@ __global__ void FillRows(PetscInt items, const PetscInt *rows, PetscInt first, P
   if (k < items) length[rows ? rows[k] - first : k] = value;
 }
 
+__global__ void SampleRows(PetscInt items, PetscInt first, PetscInt rows, PetscInt *list)
+{
+  const long long k = GridThread();
+  if (k < items) list[k] = first + (PetscInt)((2 * k + 1) * rows / (2 * items));
+}
+
 struct RowIs {
   const PetscInt *length;
   PetscInt        first, state;
   __device__ bool operator()(PetscInt row) const { return length[row - first] == state; }
+};
+
+struct RowLength {
+  const PetscInt *i;
+  __device__ Count operator()(PetscInt row) const { return (Count)(i[row + 1] - i[row]); }
 };
 
 struct LogOf {
@@ -723,7 +762,7 @@ constexpr int kScanGroup = 8; /* lanes a row in the streaming kernels above */
 /* One set-up on the device: the buffers, and the order in which kernels are launched. */
 class SetUp {
 public:
-  SetUp(const CSRView &A, PetscInt first, const AFSAIParams &params, bool keep, CSR &G, PetscReal *d, AFSAIStats &stats) : A_(A), first_(first), rows_(A.n - first), params_(params), keep_(keep), G_(G), d_(d), stats_(stats), s_(&meter_), scaled_(&meter_), length_(&meter_), offset_(&meter_), list_(&meter_), scratch_(&meter_), tally_(&meter_) { }
+  SetUp(const CSRView &A, PetscInt first, const AFSAIParams &params, bool keep, CSR &G, PetscReal *d, AFSAIStats &stats) : A_(A), first_(first), rows_(A.n - first), params_(params), keep_(keep), G_(G), d_(d), stats_(stats), work_(&meter_) { }
 
   PetscErrorCode Run()
   {
@@ -732,22 +771,21 @@ public:
     PetscCall(Prepare());
     if (stats_.failure) PetscFunctionReturn(PETSC_SUCCESS);
     if (params_.setup_precision == FINEPC_SINGLE) {
-      PetscCall(Process<float>(nullptr, rows_));
-      scaled_.Free();
+      PetscCall(ProcessAll<float>());
       if (host_.bad_pivot) {
         stats_.double_rows = (PetscInt)host_.bad_pivot;
         PetscInt items;
         PetscCall(Select(kRowBadPivot, &items));
-        PetscCall(Process<double>(list_.data(), items));
+        PetscCall(Process<double>(list_, items, FirstCapacity()));
       }
-    } else PetscCall(Process<double>(nullptr, rows_));
+    } else PetscCall(ProcessAll<double>());
     stats_.diagonal_rows = (PetscInt)host_.diagonal;
-    s_.Free();
-    list_.Free();
     if (!keep_) PetscCall(Assemble());
     PetscCall(MeanLog(&stats_.log_psi_after));
     stats_.log_psi_after = -stats_.log_psi_after; /* d = 1 / psi */
-    stats_.work_bytes    = meter_.peak;
+    /* G^T is not there yet while the pools are */
+    const size_t later = CSRBytes(&G_);
+    stats_.work_bytes  = meter_.peak > later ? meter_.peak - later : 0;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -755,36 +793,76 @@ private:
   PetscErrorCode ReadTally()
   {
     PetscFunctionBegin;
-    PetscCallCUDA(cudaMemcpyAsync(&host_, tally_.data(), sizeof(Tally), cudaMemcpyDeviceToHost, stream_));
+    PetscCallCUDA(cudaMemcpyAsync(&host_, tally_, sizeof(Tally), cudaMemcpyDeviceToHost, stream_));
     PetscCallCUDA(cudaStreamSynchronize(stream_));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscErrorCode WriteTally()
   {
     PetscFunctionBegin;
-    PetscCallCUDA(cudaMemcpyAsync(tally_.data(), &host_, sizeof(Tally), cudaMemcpyHostToDevice, stream_));
+    PetscCallCUDA(cudaMemcpyAsync(tally_, &host_, sizeof(Tally), cudaMemcpyHostToDevice, stream_));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  auto Logs() const { return thrust::make_transform_iterator(thrust::counting_iterator<PetscInt>(0), LogOf{d_}); }
+
+  auto Lengths() const { return thrust::make_transform_iterator(thrust::counting_iterator<PetscInt>(0), RowLength{A_.i}); }
+
+  /* All arrays whose size is known at the start, in one piece: an allocation takes as long as a small kernel. */
+  PetscErrorCode AllocateWork()
+  {
+    size_t need = 0, bytes = 0;
+
+    PetscFunctionBegin;
+    PetscCallCUDA(cub::DeviceSelect::If(nullptr, need, thrust::counting_iterator<PetscInt>(0), list_, list_, rows_, RowIs{}, stream_));
+    cub_bytes_ = need;
+    PetscCallCUDA(cub::DeviceReduce::Sum(nullptr, need, Logs(), sum_, rows_, stream_));
+    cub_bytes_ = std::max(cub_bytes_, need);
+    PetscCallCUDA(cub::DeviceReduce::Max(nullptr, need, Lengths(), offset_, A_.n, stream_));
+    cub_bytes_ = std::max(cub_bytes_, need);
+    PetscCallCUDA(cub::DeviceReduce::Max(nullptr, need, length_, length_, rows_, stream_));
+    cub_bytes_ = std::max(cub_bytes_, need);
+    PetscCallCUDA(cub::DeviceReduce::Reduce(nullptr, need, length_, offset_, rows_, ::cuda::std::plus<Count>(), (Count)0, stream_));
+    cub_bytes_ = std::max(cub_bytes_, need);
+    PetscCallCUDA(cub::DeviceScan::ExclusiveSum(nullptr, need, length_, length_, rows_ + 1, stream_));
+    cub_bytes_ = std::max(cub_bytes_, need);
+
+    const auto place = [&](size_t size) {
+      const size_t at = bytes;
+      bytes += (size + kAlignment - 1) / kAlignment * kAlignment;
+      return at;
+    };
+    const size_t s = place(A_.n * sizeof(*s_)), offset = place(rows_ * sizeof(*offset_)), tally = place(sizeof(*tally_)), needs = place(sizeof(*needs_)), sum = place(2 * sizeof(*sum_)), length = place((rows_ + 1) * sizeof(*length_)), list = place((rows_ + 1) * sizeof(*list_)), scaled = place(params_.setup_precision == FINEPC_SINGLE ? A_.nnz * sizeof(*scaled_) : 0), cub = place(cub_bytes_);
+    PetscCall(work_.Allocate(bytes));
+    s_      = (PetscReal *)(work_.data() + s);
+    offset_ = (Count *)(work_.data() + offset);
+    tally_  = (Tally *)(work_.data() + tally);
+    needs_  = (Needs *)(work_.data() + needs);
+    sum_    = (double *)(work_.data() + sum);
+    length_ = (PetscInt *)(work_.data() + length);
+    list_   = (PetscInt *)(work_.data() + list);
+    scaled_ = (float *)(work_.data() + scaled);
+    cub_    = work_.data() + cub;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   PetscErrorCode Prepare()
   {
     PetscFunctionBegin;
-    PetscCall(tally_.Allocate(1));
-    PetscCall(s_.Allocate(A_.n));
-    PetscCall(length_.Allocate(rows_ + 1));
-    PetscCall(offset_.Allocate(rows_));
+    PetscCall(AllocateWork());
     host_         = Tally{};
     host_.failure = kNoFailure;
     PetscCall(WriteTally());
     const int blocks = BlocksFor((long long)A_.n * kScanGroup);
-    AFSAIDiagonal<kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(A_, first_, s_.data(), d_, tally_.data());
+    AFSAIDiagonal<kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(A_, first_, s_, d_, tally_);
     FinePCCheckLaunch();
     if (params_.setup_precision == FINEPC_SINGLE) {
-      PetscCall(scaled_.Allocate(A_.nnz));
-      AFSAIScale<kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(A_, s_.data(), scaled_.data());
+      AFSAIScale<kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(A_, s_, scaled_);
       FinePCCheckLaunch();
     }
-    FillRows<<<BlocksFor(rows_), kBlockSize, 0, stream_>>>(rows_, nullptr, first_, kRowPending, length_.data());
+    size_t cub_bytes = cub_bytes_;
+    PetscCallCUDA(cub::DeviceReduce::Max(cub_, cub_bytes, Lengths(), &tally_->max_A_row, A_.n, stream_));
+    FillRows<<<BlocksFor(rows_), kBlockSize, 0, stream_>>>(rows_, nullptr, first_, kRowPending, length_);
     FinePCCheckLaunch();
     PetscCall(ReadTally());
     if (host_.failure != kNoFailure) {
@@ -796,18 +874,41 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* All rows of a list (null: all rows), with larger and larger work spaces. */
+  /* All rows: where they are many, a sample first, which tells what work space and how much room for G the others need. */
   template <typename T>
-  PetscErrorCode Process(const PetscInt *rows, PetscInt items)
+  PetscErrorCode ProcessAll()
+  {
+    PetscInt items = PetscMin(kSampleRows, rows_ / kSampleShare);
+
+    PetscFunctionBegin;
+    if (keep_ || items < kSampleRows / 2) {
+      PetscCall(Process<T>(nullptr, rows_, FirstCapacity()));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    sampling_ = true;
+    PetscCallCUDA(cudaMemsetAsync(needs_, 0, sizeof(Needs), stream_));
+    SampleRows<<<BlocksFor(items), kBlockSize, 0, stream_>>>(items, first_, rows_, list_);
+    FinePCCheckLaunch();
+    PetscCall(Process<T>(list_, items, FirstCapacity()));
+    PetscCallCUDA(cudaMemcpyAsync(&host_needs_, needs_, sizeof(Needs), cudaMemcpyDeviceToHost, stream_));
+    PetscCall(Select(kRowPending, &items));
+    sampling_ = false;
+    const Capacity cap = SampledCapacity();
+    PetscCall(Process<T>(list_, items, cap));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* Rows of a list (null: all rows), with larger and larger work spaces. */
+  template <typename T>
+  PetscErrorCode Process(const PetscInt *rows, PetscInt items, Capacity cap)
   {
     PetscFunctionBegin;
-    Capacity cap = FirstCapacity();
     for (int level = 0;; level++) {
       PetscCall(ProcessLevel<T>(rows, items, level, &cap));
       if (!host_.too_large) break;
       if (!level) stats_.large_rows += (PetscInt)host_.too_large;
       PetscCall(Select(kRowTooLarge, &items));
-      rows = list_.data();
+      rows = list_;
       cap  = Larger(cap);
     }
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -827,7 +928,7 @@ private:
       PetscCall(ReadTally());
       if (keep_ || host_.pool_used <= task.pool.capacity) break;
       PetscCall(Select(kRowPending, &items));
-      rows = list_.data();
+      rows = list_;
     }
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -852,14 +953,15 @@ private:
     task.single              = params_.factor_precision == FINEPC_SINGLE;
     if (!keep_) task.pool = pools_.back().pool;
     else task.pool = Pool{nullptr, nullptr, 0, kNoFailure};
-    task.s      = s_.data();
+    task.s      = s_;
     task.keep_i = G_.i;
     task.keep_j = G_.j;
     task.keep_a = G_.a;
-    task.length = length_.data();
-    task.offset = offset_.data();
+    task.length = length_;
+    task.offset = offset_;
     task.d      = d_;
-    task.tally  = tally_.data();
+    task.tally  = tally_;
+    task.needs  = sampling_ ? needs_ : nullptr;
     return task;
   }
 
@@ -894,6 +996,24 @@ private:
     cap.candidates = std::min(limit.candidates, std::max(cap.row, cap.entries / 4 * 3 + kWarpSize / 4));
     return WithSlots(cap);
   }
+  /* The smallest size that is enough for most of the sampled rows; too small for the rest, which the next size takes. */
+  static int Enough(const unsigned *needs)
+  {
+    Count all = 0, served = 0;
+    int   need = 0;
+    for (int n = 0; n < kNeeds; n++) all += needs[n];
+    while (need < kNeeds - 1 && served + needs[need] < kEnough * all) served += needs[need++];
+    return need;
+  }
+  Capacity SampledCapacity() const
+  {
+    const Capacity limit = Limits();
+    Capacity       cap;
+    cap.row        = std::max(1, std::min(limit.row, Enough(host_needs_.row)));
+    cap.entries    = std::max(1, std::min(limit.entries, Enough(host_needs_.entries)));
+    cap.candidates = std::max(cap.row, std::min(limit.candidates, Enough(host_needs_.candidates)));
+    return WithSlots(cap);
+  }
   Capacity Larger(Capacity cap) const
   {
     const Capacity limit = Limits();
@@ -916,9 +1036,9 @@ private:
     PetscFunctionBegin;
     PetscCallCUDA(cudaGetDevice(&device));
     PetscCallCUDA(cudaDeviceGetAttribute(&shared_limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-    const bool fits8  = Row<T, unsigned short, 8>::Bytes(task.capacity, task.rules.weighted) * (kRowBlock / 8) <= (size_t)shared_limit;
-    const bool fits16 = Row<T, unsigned short, 16>::Bytes(task.capacity, task.rules.weighted) * (kRowBlock / 16) <= (size_t)shared_limit;
-    const bool fits32 = Row<T, unsigned short, 32>::Bytes(task.capacity, task.rules.weighted) * (kRowBlock / 32) <= (size_t)shared_limit;
+    const bool fits8  = Row<T, unsigned short, 8>::Bytes(task.capacity, task.rules.weighted) * (kWarpSize / 8) <= (size_t)shared_limit;
+    const bool fits16 = Row<T, unsigned short, 16>::Bytes(task.capacity, task.rules.weighted) * (kWarpSize / 16) <= (size_t)shared_limit;
+    const bool fits32 = Row<T, unsigned short, 32>::Bytes(task.capacity, task.rules.weighted) <= (size_t)shared_limit;
     if (level == 0 && mean <= 12 && fits8) PetscCall((LaunchRows<T, unsigned short, 8>(task)));
     else if (level == 0 && mean <= 24 && fits16) PetscCall((LaunchRows<T, unsigned short, 16>(task)));
     else if (fits32) PetscCall((LaunchRows<T, unsigned short, 32>(task)));
@@ -930,24 +1050,26 @@ private:
   PetscErrorCode LaunchRows(RowTask &task)
   {
     using Work                    = Row<T, Index, GroupSize>;
-    constexpr bool kInShared      = sizeof(Index) < sizeof(int);
-    constexpr int  kGroupsOfBlock = kRowBlock / GroupSize;
-    const auto     kernel         = AFSAIRows<T, Index, GroupSize>;
-    int            device, processors, blocks_of_processor;
+    constexpr bool kInShared = sizeof(Index) < sizeof(int);
+    const auto     kernel    = AFSAIRows<T, Index, GroupSize>;
+    int            device, processors, shared_limit, blocks_of_processor;
     Buffer<char>   work(&meter_);
 
     PetscFunctionBegin;
-    task.work_stride         = Work::Bytes(task.capacity, task.rules.weighted);
-    const size_t block_bytes = kInShared ? task.work_stride * kGroupsOfBlock : 0;
     PetscCallCUDA(cudaGetDevice(&device));
+    PetscCallCUDA(cudaDeviceGetAttribute(&shared_limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    task.work_stride         = Work::Bytes(task.capacity, task.rules.weighted);
+    const int    threads     = kInShared && task.work_stride * (kRowBlock / GroupSize) > (size_t)shared_limit ? kWarpSize : kRowBlock;
+    const int    groups      = threads / GroupSize; /* of a block */
+    const size_t block_bytes = kInShared ? task.work_stride * groups : 0;
     PetscCallCUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
     if (kInShared) PetscCallCUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)block_bytes));
-    PetscCallCUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_of_processor, kernel, kRowBlock, block_bytes));
-    PetscInt64 blocks = std::min<PetscInt64>((PetscInt64)processors * blocks_of_processor, ((PetscInt64)task.items + kGroupsOfBlock - 1) / kGroupsOfBlock);
+    PetscCallCUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_of_processor, kernel, threads, block_bytes));
+    PetscInt64 blocks = std::min<PetscInt64>((PetscInt64)processors * blocks_of_processor, ((PetscInt64)task.items + groups - 1) / groups);
     if (!kInShared) {
       /* bounded by half the bytes of A, but room for one block at least */
-      const size_t block_work = task.work_stride * kGroupsOfBlock;
-      const size_t budget     = (size_t)A_.nnz * (sizeof(PetscScalar) + sizeof(PetscInt)) / 2;
+      const size_t block_work = task.work_stride * groups;
+      const size_t budget     = std::max(kLeastWork, (size_t)A_.nnz * (sizeof(PetscScalar) + sizeof(PetscInt)) / 2);
       size_t       free_bytes, total_bytes;
       blocks = std::max<PetscInt64>(1, std::min<PetscInt64>(blocks, (PetscInt64)(budget / block_work)));
       PetscCallCUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
@@ -955,27 +1077,32 @@ private:
       PetscCall(work.Allocate(blocks * block_work));
       task.global_work = work.data();
     }
-    const PetscInt64 warps = blocks * kRowBlock / kWarpSize;
+    const PetscInt64 warps = blocks * threads / kWarpSize;
     task.chunk             = (PetscInt)std::max<PetscInt64>(kWarpSize / GroupSize, std::min<PetscInt64>(kChunkOfRows, task.items / (4 * warps)));
     PetscCall(PetscLogGpuTimeBegin());
-    kernel<<<(int)blocks, kRowBlock, block_bytes, stream_>>>(task, Matrix<T>());
+    kernel<<<(int)blocks, threads, block_bytes, stream_>>>(task, Matrix<T>());
     FinePCCheckLaunch();
     PetscCall(PetscLogGpuTimeEnd());
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* A pool with room for the entries that `items` more rows may bring, at most about the bytes of A at a time. */
+  /* A pool with room for the entries that `items` more rows may bring: by the sample where there is one, else bounded by A. */
   PetscErrorCode AddPool(PetscInt items)
   {
     PetscFunctionBegin;
-    const Capacity   limit    = Limits();
-    const PetscInt64 wanted   = (PetscInt64)items * limit.row;
-    const PetscInt64 bound    = std::max<PetscInt64>((PetscInt64)A_.nnz, 2 * (PetscInt64)limit.row);
-    const Count      capacity = (Count)std::max<PetscInt64>(1, std::min(wanted, bound));
+    const Capacity   limit  = Limits();
+    PetscInt64       wanted = (PetscInt64)items * limit.row, bound = 2 * (PetscInt64)A_.nnz;
+    Count            rows = 0, entries = 0;
+    for (int n = 0; n < kNeeds; n++) {
+      rows += host_needs_.row[n];
+      entries += n * (Count)host_needs_.row[n];
+    }
+    if (rows) bound = (PetscInt64)(kPoolMargin * items * entries / rows);
+    const Count      capacity = (Count)std::max<PetscInt64>(1, std::min(wanted, std::max<PetscInt64>(bound, 2 * (PetscInt64)limit.row)));
     PoolMemory       memory(&meter_);
-    PetscCall(memory.j.Allocate(capacity));
-    PetscCall(memory.a.Allocate(capacity * FinePCPrecisionBytes(params_.factor_precision)));
-    memory.pool   = Pool{memory.j.data(), memory.a.data(), pool_base_, capacity};
+    const size_t     a_bytes = capacity * FinePCPrecisionBytes(params_.factor_precision);
+    PetscCall(memory.data.Allocate(a_bytes + capacity * sizeof(PetscInt)));
+    memory.pool = Pool{(PetscInt *)(memory.data.data() + a_bytes), memory.data.data(), pool_base_, capacity};
     pool_base_ += capacity;
     pools_.push_back(std::move(memory));
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -984,44 +1111,29 @@ private:
   /* list_ = rows in a state, ascending, which are set pending. */
   PetscErrorCode Select(RowState state, PetscInt *items)
   {
-    size_t bytes = 0;
+    size_t bytes = cub_bytes_;
 
     PetscFunctionBegin;
-    if (!list_.data()) PetscCall(list_.Allocate(rows_ + 1));
     const thrust::counting_iterator<PetscInt> all(first_);
-    PetscInt *const                           count = list_.data() + rows_;
-    const RowIs                               is    = {length_.data(), first_, state};
-    PetscCallCUDA(cub::DeviceSelect::If(nullptr, bytes, all, list_.data(), count, rows_, is, stream_));
-    PetscCall(NeedScratch(bytes));
-    PetscCallCUDA(cub::DeviceSelect::If(scratch_.data(), bytes, all, list_.data(), count, rows_, is, stream_));
+    PetscInt *const                           count = list_ + rows_;
+    const RowIs                               is    = {length_, first_, state};
+    PetscCallCUDA(cub::DeviceSelect::If(cub_, bytes, all, list_, count, rows_, is, stream_));
     PetscCallCUDA(cudaMemcpyAsync(items, count, sizeof(PetscInt), cudaMemcpyDeviceToHost, stream_));
     PetscCallCUDA(cudaStreamSynchronize(stream_));
     if (*items) {
-      FillRows<<<BlocksFor(*items), kBlockSize, 0, stream_>>>(*items, list_.data(), first_, kRowPending, length_.data());
+      FillRows<<<BlocksFor(*items), kBlockSize, 0, stream_>>>(*items, list_, first_, kRowPending, length_);
       FinePCCheckLaunch();
     }
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode NeedScratch(size_t bytes)
-  {
-    PetscFunctionBegin;
-    if (scratch_.size() < bytes || !scratch_.data()) PetscCall(scratch_.Allocate(std::max<size_t>(bytes, 1)));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
   PetscErrorCode MeanLog(PetscReal *mean)
   {
-    size_t         bytes = 0;
-    Buffer<double> sum(&meter_);
+    size_t bytes = cub_bytes_;
 
     PetscFunctionBegin;
-    PetscCall(sum.Allocate(1));
-    const auto logs = thrust::make_transform_iterator(thrust::counting_iterator<PetscInt>(0), LogOf{d_});
-    PetscCallCUDA(cub::DeviceReduce::Sum(nullptr, bytes, logs, sum.data(), rows_, stream_));
-    PetscCall(NeedScratch(bytes));
-    PetscCallCUDA(cub::DeviceReduce::Sum(scratch_.data(), bytes, logs, sum.data(), rows_, stream_));
-    PetscCallCUDA(cudaMemcpyAsync(mean, sum.data(), sizeof(double), cudaMemcpyDeviceToHost, stream_));
+    PetscCallCUDA(cub::DeviceReduce::Sum(cub_, bytes, Logs(), sum_, rows_, stream_));
+    PetscCallCUDA(cudaMemcpyAsync(mean, sum_, sizeof(double), cudaMemcpyDeviceToHost, stream_));
     PetscCallCUDA(cudaStreamSynchronize(stream_));
     *mean /= rows_;
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -1030,46 +1142,37 @@ private:
   /* G from the pools. */
   PetscErrorCode Assemble()
   {
-    size_t            bytes = 0;
-    Buffer<PetscInt>  G_i(&meter_);
-    PetscInt          max_row;
-    Count             nnz;
-    Buffer<Count>     sum(&meter_);
+    size_t          bytes = cub_bytes_;
+    PetscInt        max_row;
+    Count           nnz;
+    Count *const    sum = (Count *)sum_;
+    PetscInt *const max = (PetscInt *)(sum_ + 1);
 
     PetscFunctionBegin;
-    PetscCall(sum.Allocate(2));
-    PetscInt *const max = (PetscInt *)(sum.data() + 1);
-    PetscCallCUDA(cub::DeviceReduce::Reduce(nullptr, bytes, length_.data(), sum.data(), rows_, ::cuda::std::plus<Count>(), (Count)0, stream_));
-    PetscCall(NeedScratch(bytes));
-    PetscCallCUDA(cub::DeviceReduce::Reduce(scratch_.data(), bytes, length_.data(), sum.data(), rows_, ::cuda::std::plus<Count>(), (Count)0, stream_));
-    PetscCallCUDA(cub::DeviceReduce::Max(nullptr, bytes, length_.data(), max, rows_, stream_));
-    PetscCall(NeedScratch(bytes));
-    PetscCallCUDA(cub::DeviceReduce::Max(scratch_.data(), bytes, length_.data(), max, rows_, stream_));
-    PetscCallCUDA(cudaMemcpyAsync(&nnz, sum.data(), sizeof(nnz), cudaMemcpyDeviceToHost, stream_));
+    PetscCallCUDA(cub::DeviceReduce::Reduce(cub_, bytes, length_, sum, rows_, ::cuda::std::plus<Count>(), (Count)0, stream_));
+    PetscCallCUDA(cub::DeviceReduce::Max(cub_, bytes, length_, max, rows_, stream_));
+    PetscCallCUDA(cudaMemcpyAsync(&nnz, sum, sizeof(nnz), cudaMemcpyDeviceToHost, stream_));
     PetscCallCUDA(cudaMemcpyAsync(&max_row, max, sizeof(max_row), cudaMemcpyDeviceToHost, stream_));
     PetscCallCUDA(cudaStreamSynchronize(stream_));
     PetscCheck(nnz <= (Count)PETSC_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP, "G has %llu entries, more than PetscInt can count: lower -pc_afsai_max_steps or configure PETSc with --with-64-bit-indices", nnz);
     stats_.max_row = max_row + 1;
 
     PetscCall(CSRCreate(rows_, A_.n, (PetscInt)nnz, params_.factor_precision, PETSC_MEMTYPE_CUDA, &G_));
-    PetscCallCUDA(cudaMemsetAsync(length_.data() + rows_, 0, sizeof(PetscInt), stream_));
-    PetscCallCUDA(cub::DeviceScan::ExclusiveSum(nullptr, bytes, length_.data(), G_.i, rows_ + 1, stream_));
-    PetscCall(NeedScratch(bytes));
-    PetscCallCUDA(cub::DeviceScan::ExclusiveSum(scratch_.data(), bytes, length_.data(), G_.i, rows_ + 1, stream_));
+    PetscCallCUDA(cudaMemsetAsync(length_ + rows_, 0, sizeof(PetscInt), stream_));
+    PetscCallCUDA(cub::DeviceScan::ExclusiveSum(cub_, bytes, length_, G_.i, rows_ + 1, stream_));
     const int blocks = BlocksFor((long long)rows_ * kScanGroup);
     for (const PoolMemory &memory : pools_) {
-      if (params_.factor_precision == FINEPC_SINGLE) AFSAIGather<float, kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(rows_, G_.i, offset_.data(), memory.pool, G_.j, (float *)G_.a);
-      else AFSAIGather<double, kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(rows_, G_.i, offset_.data(), memory.pool, G_.j, (double *)G_.a);
+      if (params_.factor_precision == FINEPC_SINGLE) AFSAIGather<float, kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(rows_, G_.i, offset_, memory.pool, G_.j, (float *)G_.a);
+      else AFSAIGather<double, kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(rows_, G_.i, offset_, memory.pool, G_.j, (double *)G_.a);
       FinePCCheckLaunch();
     }
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   struct PoolMemory {
-    explicit PoolMemory(WorkMeter *meter) : j(meter), a(meter) { }
-    Buffer<PetscInt> j;
-    Buffer<char>     a;
-    Pool             pool;
+    explicit PoolMemory(WorkMeter *meter) : data(meter) { }
+    Buffer<char> data;
+    Pool         pool;
   };
 
   const CSRView     &A_;
@@ -1082,14 +1185,20 @@ private:
   WorkMeter          meter_;
   cudaStream_t       stream_ = nullptr;
   Tally              host_;
+  Needs              host_needs_ = {};
+  bool               sampling_   = false;
 
-  Buffer<PetscReal>       s_;
-  Buffer<float>           scaled_;
-  Buffer<PetscInt>        length_;
-  Buffer<Count>           offset_;
-  Buffer<PetscInt>        list_;
-  Buffer<char>            scratch_;
-  Buffer<Tally>           tally_;
+  Buffer<char>            work_;             /* holds the arrays that follow */
+  PetscReal              *s_      = nullptr; /* [A.n] */
+  Count                  *offset_ = nullptr; /* [rows] */
+  Tally                  *tally_  = nullptr;
+  Needs                  *needs_  = nullptr;
+  double                 *sum_    = nullptr; /* [2] results of reductions */
+  PetscInt               *length_ = nullptr; /* [rows + 1] */
+  PetscInt               *list_   = nullptr; /* [rows + 1] */
+  float                  *scaled_ = nullptr; /* [A.nnz] in single precision */
+  char                   *cub_    = nullptr; /* [cub_bytes_] */
+  size_t                  cub_bytes_ = 0;
   std::vector<PoolMemory> pools_;
   Count                   pool_base_ = 0;
 };
@@ -1097,13 +1206,13 @@ private:
 template <>
 ScaledMatrix<float> SetUp::Matrix<float>() const
 {
-  return {A_.i, A_.j, scaled_.data()};
+  return {A_.i, A_.j, scaled_};
 }
 
 template <>
 ScaledMatrix<double> SetUp::Matrix<double>() const
 {
-  return {A_.i, A_.j, A_.a, s_.data()};
+  return {A_.i, A_.j, A_.a, s_};
 }
 
 } // namespace

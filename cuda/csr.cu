@@ -41,10 +41,9 @@ PetscErrorCode ArrayCopy_CUDA(void *to, const void *from, size_t bytes, PetscMem
 namespace
 {
 
-constexpr int kCopyGroup     = 8;  /* lanes a row in the transpose */
-constexpr int kSortedPerLane = 8;  /* indices that a lane keeps while it sorts a row */
-constexpr int kStreamRows    = 256; /* rows, and threads, of a block of the streamed product */
-constexpr int kStreamTile    = 2048; /* its products in shared memory */
+constexpr int kCopyGroup     = 8;   /* lanes a row in the transpose */
+constexpr int kSortedPerLane = 8;   /* indices that a lane keeps while it sorts a row */
+constexpr int kMultiplyBlock = 128; /* threads of a block of the product */
 constexpr int kColumnsAtOnce = 4;   /* right-hand sides that share one reading of the matrix */
 
 __global__ void CountColumns(PetscInt nnz, const PetscInt *j, PetscInt *count)
@@ -53,33 +52,44 @@ __global__ void CountColumns(PetscInt nnz, const PetscInt *j, PetscInt *count)
   if (k < nnz) atomicAdd(count + j[k], 1);
 }
 
-/* Row numbers into the columns' segments, in any order. */
-__global__ void FillColumns(PetscInt rows, const PetscInt *i, const PetscInt *j, PetscInt *cursor, PetscInt *Gt_j)
+/* Row numbers and values into the columns' segments, in any order. */
+template <typename S>
+__global__ void FillColumns(PetscInt rows, const PetscInt *i, const PetscInt *j, const S *a, PetscInt *cursor, PetscInt *Gt_j, S *Gt_a)
 {
   const PetscInt row = (PetscInt)(GridThread() / kCopyGroup);
   if (row >= rows) return;
-  for (PetscInt k = i[row] + threadIdx.x % kCopyGroup; k < i[row + 1]; k += kCopyGroup) Gt_j[atomicAdd(cursor + j[k], 1)] = row;
+  for (PetscInt k = i[row] + threadIdx.x % kCopyGroup; k < i[row + 1]; k += kCopyGroup) {
+    const PetscInt to = atomicAdd(cursor + j[k], 1);
+    Gt_j[to]          = row;
+    Gt_a[to]          = a[k];
+  }
 }
 
 /* Sort rows of at most kCopyGroup * kSortedPerLane distinct indices: the place of each is how many are smaller. */
-__global__ void SortShortRows(PetscInt rows, const PetscInt *i, PetscInt *j)
+template <typename S>
+__global__ void SortShortRows(PetscInt rows, const PetscInt *i, PetscInt *j, S *a)
 {
   const PetscInt row   = (PetscInt)(GridThread() / kCopyGroup);
   const int      lane  = threadIdx.x % kCopyGroup;
   const PetscInt begin = row < rows ? i[row] : 0, end = row < rows ? i[row + 1] : 0;
   PetscInt       index[kSortedPerLane], place[kSortedPerLane];
+  S              value[kSortedPerLane];
 #pragma unroll
   for (int t = 0; t < kSortedPerLane; t++) {
     const PetscInt k = begin + lane + t * kCopyGroup;
     if (k >= end) continue;
     index[t] = j[k];
+    value[t] = a[k];
     place[t] = begin;
     for (PetscInt other = begin; other < end; other++) place[t] += j[other] < index[t];
   }
   __syncwarp();
 #pragma unroll
   for (int t = 0; t < kSortedPerLane; t++)
-    if (begin + lane + t * kCopyGroup < end) j[place[t]] = index[t];
+    if (begin + lane + t * kCopyGroup < end) {
+      j[place[t]] = index[t];
+      a[place[t]] = value[t];
+    }
 }
 
 /* Gt_a from G: entry (row, i) of Gt is entry (i, row) of G, found by bisection. */
@@ -99,28 +109,44 @@ __global__ void TransposeValues(PetscInt rows, const PetscInt *Gt_i, const Petsc
   }
 }
 
-/* Groups of lanes a row, Columns right-hand sides at once. */
-template <typename S, int GroupSize, int Columns>
-__global__ void MultiplyGroups(PetscInt rows, const PetscInt *__restrict__ i, const PetscInt *__restrict__ j, const S *__restrict__ a, bool unit, const PetscScalar *__restrict__ d, const PetscScalar *__restrict__ X, PetscInt ldx, PetscScalar *__restrict__ Y, PetscInt ldy)
+/*
+   Groups of lanes a row, Columns right-hand sides at once. A lane asks for Ahead entries, then for their values of X, before
+   it uses any: what is past the end of the row stands in as a zero entry at a column that is read anyway.
+*/
+template <typename S, int GroupSize, int Ahead, int Columns>
+__global__ void __launch_bounds__(kMultiplyBlock) MultiplyRows(CSR W, bool unit, const PetscScalar *__restrict__ d, const PetscScalar *__restrict__ X, PetscInt ldx, PetscScalar *__restrict__ Y, PetscInt ldy)
 {
-  const PetscInt row  = (PetscInt)(GridThread() / GroupSize);
-  const int      lane = threadIdx.x % GroupSize;
-  const PetscInt end  = row < rows ? i[row + 1] : 0;
+  const S *__restrict__ a        = (const S *)W.a;
+  const PetscInt *__restrict__ j = W.j;
+  const PetscInt row             = (PetscInt)(GridThread() / GroupSize);
+  const int      lane            = threadIdx.x % GroupSize;
+  const bool     mine            = row < W.rows;
+  const PetscInt end             = mine ? W.i[row + 1] : 0;
+  const PetscInt spare           = min(row, W.columns - 1);
   double         sum[Columns];
 #pragma unroll
   for (int c = 0; c < Columns; c++) sum[c] = 0;
-  if (row < rows) {
-#pragma unroll 4
-    for (PetscInt k = i[row] + lane; k < end; k += GroupSize) {
-      const double   value  = a[k];
-      const PetscInt column = j[k];
+  for (PetscInt k = mine ? W.i[row] + lane : 0; k < end; k += GroupSize * Ahead) {
+    PetscInt column[Ahead];
+    S        value[Ahead];
+    double   x[Ahead];
 #pragma unroll
-      for (int c = 0; c < Columns; c++) sum[c] += value * X[column + (size_t)c * ldx];
+    for (int t = 0; t < Ahead; t++) {
+      const bool in = k + t * GroupSize < end;
+      column[t]     = in ? j[k + t * GroupSize] : spare;
+      value[t]      = in ? a[k + t * GroupSize] : S(0);
+    }
+#pragma unroll
+    for (int c = 0; c < Columns; c++) {
+#pragma unroll
+      for (int t = 0; t < Ahead; t++) x[t] = X[column[t] + (size_t)c * ldx];
+#pragma unroll
+      for (int t = 0; t < Ahead; t++) sum[c] += k + t * GroupSize < end ? (double)value[t] * x[t] : 0.;
     }
   }
 #pragma unroll
   for (int c = 0; c < Columns; c++) sum[c] = GroupSum<GroupSize>(sum[c]);
-  if (row >= rows || lane != 0) return;
+  if (!mine || lane != 0) return;
 #pragma unroll
   for (int c = 0; c < Columns; c++) {
     if (unit) sum[c] += X[row + (size_t)c * ldx];
@@ -128,112 +154,91 @@ __global__ void MultiplyGroups(PetscInt rows, const PetscInt *__restrict__ i, co
   }
 }
 
-/* Short rows: a block reads the entries of its rows as one stream, and its threads sum a row each out of shared memory. */
-template <typename S>
-__global__ void __launch_bounds__(kStreamRows) MultiplyStream(PetscInt rows, const PetscInt *__restrict__ i, const PetscInt *__restrict__ j, const S *__restrict__ a, bool unit, const PetscScalar *__restrict__ d, const PetscScalar *__restrict__ x, PetscScalar *__restrict__ y)
+template <typename S, int GroupSize, int Ahead>
+PetscErrorCode LaunchRows(const CSR &W, bool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy, cudaStream_t stream)
 {
-  __shared__ double product[kStreamTile];
-
-  const PetscInt first_row = blockIdx.x * kStreamRows, row = first_row + threadIdx.x;
-  const PetscInt end_row = min(rows, first_row + kStreamRows);
-  const PetscInt begin = i[first_row], end = i[end_row];
-  const PetscInt row_begin = row < rows ? i[row] : end, row_end = row < rows ? i[row + 1] : end;
-  double         sum = 0;
-  for (PetscInt tile = begin; tile < end; tile += kStreamTile) {
-#pragma unroll
-    for (int t = 0; t < kStreamTile / kStreamRows; t++) {
-      const PetscInt k = tile + t * kStreamRows + threadIdx.x;
-      if (k < end) product[t * kStreamRows + threadIdx.x] = (double)a[k] * x[j[k]];
-    }
-    __syncthreads();
-    const PetscInt from = max(row_begin, tile), to = min(row_end, tile + kStreamTile);
-    for (PetscInt k = from; k < to; k++) sum += product[k - tile];
-    __syncthreads();
-  }
-  if (row >= rows) return;
-  if (unit) sum += x[row];
-  y[row] = d ? d[row] * sum : sum;
-}
-
-template <typename S, int GroupSize>
-PetscErrorCode LaunchGroups(const CSR &W, bool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy, cudaStream_t stream)
-{
-  const int blocks = BlocksFor((long long)W.rows * GroupSize);
+  const int blocks = BlocksFor((long long)W.rows * GroupSize, kMultiplyBlock);
   PetscInt  c      = 0;
 
   PetscFunctionBegin;
-  for (; c + kColumnsAtOnce <= columns; c += kColumnsAtOnce) MultiplyGroups<S, GroupSize, kColumnsAtOnce><<<blocks, kBlockSize, 0, stream>>>(W.rows, W.i, W.j, (const S *)W.a, unit, d, X + (size_t)c * ldx, ldx, Y + (size_t)c * ldy, ldy);
-  for (; c < columns; c++) MultiplyGroups<S, GroupSize, 1><<<blocks, kBlockSize, 0, stream>>>(W.rows, W.i, W.j, (const S *)W.a, unit, d, X + (size_t)c * ldx, ldx, Y + (size_t)c * ldy, ldy);
+  for (; c + kColumnsAtOnce <= columns; c += kColumnsAtOnce) MultiplyRows<S, GroupSize, Ahead, kColumnsAtOnce><<<blocks, kMultiplyBlock, 0, stream>>>(W, unit, d, X + (size_t)c * ldx, ldx, Y + (size_t)c * ldy, ldy);
+  for (; c < columns; c++) MultiplyRows<S, GroupSize, Ahead, 1><<<blocks, kMultiplyBlock, 0, stream>>>(W, unit, d, X + (size_t)c * ldx, ldx, Y + (size_t)c * ldy, ldy);
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The one place that chooses how rows meet lanes: by the mean row length. */
+/* The one place that chooses how rows meet lanes: by the mean row length, as measured (benchmarks/results). */
 template <typename S>
 PetscErrorCode Multiply(const CSR &W, bool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy, cudaStream_t stream)
 {
   const PetscInt mean = W.nnz / W.rows;
 
   PetscFunctionBegin;
-  if (columns == 1 && mean < 16) {
-    MultiplyStream<S><<<BlocksFor(W.rows, kStreamRows), kStreamRows, 0, stream>>>(W.rows, W.i, W.j, (const S *)W.a, unit, d, X, Y);
-    FinePCCheckLaunch();
-  } else if (mean < 4) PetscCall((LaunchGroups<S, 2>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
-  else if (mean < 16) PetscCall((LaunchGroups<S, 4>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
-  else if (mean < 32) PetscCall((LaunchGroups<S, 8>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
-  else if (mean < 64) PetscCall((LaunchGroups<S, 16>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
-  else PetscCall((LaunchGroups<S, 32>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
+  if (mean < 9) PetscCall((LaunchRows<S, 1, 4>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
+  else if (mean < 48) PetscCall((LaunchRows<S, 2, 8>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
+  else if (mean < 128) PetscCall((LaunchRows<S, 8, 8>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
+  else PetscCall((LaunchRows<S, 32, 8>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 } // namespace
 
+/* The pattern and values of Gt, rows sorted: the same whatever the order in which the entries were filled in. */
+template <typename S>
+static PetscErrorCode Transpose(const CSR &G, CSR &Gt, cudaStream_t stream)
+{
+  const PetscInt rows       = Gt.rows;
+  const int      row_blocks = BlocksFor((long long)rows * kCopyGroup);
+  Buffer<char>   work;
+  size_t         bytes = 0, max_bytes = 0;
+  PetscInt       longest = 0;
+
+  PetscFunctionBegin;
+  PetscCallCUDA(cub::DeviceScan::ExclusiveSum(nullptr, bytes, Gt.i, Gt.i, rows + 1, stream));
+  PetscCallCUDA(cub::DeviceReduce::Max(nullptr, max_bytes, Gt.i, Gt.i, rows, stream));
+  bytes = (std::max(bytes, max_bytes) + sizeof(PetscInt) - 1) / sizeof(PetscInt) * sizeof(PetscInt);
+  PetscCall(work.Allocate(bytes + (rows + 1) * sizeof(PetscInt)));
+  PetscInt *const cursor = (PetscInt *)(work.data() + bytes);
+  PetscCallCUDA(cudaMemsetAsync(cursor, 0, (rows + 1) * sizeof(PetscInt), stream));
+  CountColumns<<<BlocksFor(G.nnz), kBlockSize, 0, stream>>>(G.nnz, G.j, cursor);
+  FinePCCheckLaunch();
+  PetscCallCUDA(cub::DeviceScan::ExclusiveSum(work.data(), bytes, cursor, Gt.i, rows + 1, stream));
+  PetscCallCUDA(cub::DeviceReduce::Max(work.data(), bytes, cursor, cursor + rows, rows, stream));
+  PetscCall(ArrayCopy_CUDA(&longest, cursor + rows, sizeof(longest), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  PetscCall(ArrayCopy_CUDA(cursor, Gt.i, rows * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+  FillColumns<<<BlocksFor((long long)G.rows * kCopyGroup), kBlockSize, 0, stream>>>(G.rows, G.i, G.j, (const S *)G.a, cursor, Gt.j, (S *)Gt.a);
+  FinePCCheckLaunch();
+  if (longest <= kCopyGroup * kSortedPerLane) {
+    SortShortRows<<<row_blocks, kBlockSize, 0, stream>>>(rows, Gt.i, Gt.j, (S *)Gt.a);
+    FinePCCheckLaunch();
+  } else {
+    /* the indices alone, with the memory of the values to swap with; then the values again */
+    cub::DoubleBuffer<PetscInt> index(Gt.j, (PetscInt *)Gt.a);
+    PetscCallCUDA(cub::DeviceSegmentedSort::SortKeys(nullptr, bytes, index, G.nnz, rows, Gt.i, Gt.i + 1, stream));
+    PetscCall(work.Allocate(bytes));
+    PetscCallCUDA(cub::DeviceSegmentedSort::SortKeys(work.data(), bytes, index, G.nnz, rows, Gt.i, Gt.i + 1, stream));
+    if (index.Current() != Gt.j) PetscCall(ArrayCopy_CUDA(Gt.j, index.Current(), G.nnz * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+    TransposeValues<<<row_blocks, kBlockSize, 0, stream>>>(rows, Gt.i, Gt.j, G.i, G.j, (const S *)G.a, (S *)Gt.a);
+    FinePCCheckLaunch();
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode CSRTranspose_CUDA(const CSR *G, PetscBool keep, CSR *Gt)
 {
-  const PetscInt rows = G->columns;
-  const int      row_blocks = BlocksFor((long long)rows * kCopyGroup);
-  cudaStream_t   stream;
+  cudaStream_t stream;
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  if (!keep) {
-    Buffer<PetscInt> cursor;
-    Buffer<char>     scratch;
-    size_t           bytes = 0, max_bytes = 0;
-    PetscInt         longest = 0;
-
-    PetscCall(CSRCreate(rows, G->rows, G->nnz, G->precision, PETSC_MEMTYPE_CUDA, Gt));
-    PetscCallCUDA(cudaMemsetAsync(Gt->i, 0, (rows + 1) * sizeof(PetscInt), stream));
-    if (G->nnz) {
-      PetscCall(cursor.Allocate(rows + 1));
-      PetscCallCUDA(cudaMemsetAsync(cursor.data(), 0, (rows + 1) * sizeof(PetscInt), stream));
-      CountColumns<<<BlocksFor(G->nnz), kBlockSize, 0, stream>>>(G->nnz, G->j, cursor.data());
-      FinePCCheckLaunch();
-      PetscCallCUDA(cub::DeviceScan::ExclusiveSum(nullptr, bytes, cursor.data(), Gt->i, rows + 1, stream));
-      PetscCallCUDA(cub::DeviceReduce::Max(nullptr, max_bytes, cursor.data(), cursor.data() + rows, rows, stream));
-      PetscCall(scratch.Allocate(std::max(bytes, max_bytes)));
-      PetscCallCUDA(cub::DeviceScan::ExclusiveSum(scratch.data(), bytes, cursor.data(), Gt->i, rows + 1, stream));
-      PetscCallCUDA(cub::DeviceReduce::Max(scratch.data(), max_bytes, cursor.data(), cursor.data() + rows, rows, stream));
-      PetscCall(ArrayCopy_CUDA(&longest, cursor.data() + rows, sizeof(longest), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
-      PetscCall(ArrayCopy_CUDA(cursor.data(), Gt->i, rows * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
-      FillColumns<<<BlocksFor((long long)G->rows * kCopyGroup), kBlockSize, 0, stream>>>(G->rows, G->i, G->j, cursor.data(), Gt->j);
-      FinePCCheckLaunch();
-      if (longest <= kCopyGroup * kSortedPerLane) {
-        SortShortRows<<<row_blocks, kBlockSize, 0, stream>>>(rows, Gt->i, Gt->j);
-        FinePCCheckLaunch();
-      } else {
-        /* the values, not there yet, lend their memory */
-        cub::DoubleBuffer<PetscInt> index(Gt->j, (PetscInt *)Gt->a);
-        PetscCallCUDA(cub::DeviceSegmentedSort::SortKeys(nullptr, bytes, index, G->nnz, rows, Gt->i, Gt->i + 1, stream));
-        PetscCall(scratch.Allocate(bytes));
-        PetscCallCUDA(cub::DeviceSegmentedSort::SortKeys(scratch.data(), bytes, index, G->nnz, rows, Gt->i, Gt->i + 1, stream));
-        if (index.Current() != Gt->j) PetscCall(ArrayCopy_CUDA(Gt->j, index.Current(), G->nnz * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
-      }
-    }
-  }
-  if (G->nnz) {
-    if (G->precision == FINEPC_SINGLE) TransposeValues<<<row_blocks, kBlockSize, 0, stream>>>(rows, Gt->i, Gt->j, G->i, G->j, (const float *)G->a, (float *)Gt->a);
-    else TransposeValues<<<row_blocks, kBlockSize, 0, stream>>>(rows, Gt->i, Gt->j, G->i, G->j, (const double *)G->a, (double *)Gt->a);
+  if (!keep) PetscCall(CSRCreate(G->columns, G->rows, G->nnz, G->precision, PETSC_MEMTYPE_CUDA, Gt));
+  const int row_blocks = BlocksFor((long long)Gt->rows * kCopyGroup);
+  if (!G->nnz) PetscCallCUDA(cudaMemsetAsync(Gt->i, 0, (Gt->rows + 1) * sizeof(PetscInt), stream));
+  else if (!keep) {
+    if (G->precision == FINEPC_SINGLE) PetscCall(Transpose<float>(*G, *Gt, stream));
+    else PetscCall(Transpose<double>(*G, *Gt, stream));
+  } else {
+    if (G->precision == FINEPC_SINGLE) TransposeValues<<<row_blocks, kBlockSize, 0, stream>>>(Gt->rows, Gt->i, Gt->j, G->i, G->j, (const float *)G->a, (float *)Gt->a);
+    else TransposeValues<<<row_blocks, kBlockSize, 0, stream>>>(Gt->rows, Gt->i, Gt->j, G->i, G->j, (const double *)G->a, (double *)Gt->a);
     FinePCCheckLaunch();
   }
   PetscFunctionReturn(PETSC_SUCCESS);

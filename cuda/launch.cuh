@@ -34,6 +34,23 @@ __device__ inline T GroupSum(T x)
   return x;
 }
 
+/* Largest, smallest over aligned groups of Size lanes. */
+template <int Size, typename T>
+__device__ inline T GroupMax(T x)
+{
+#pragma unroll
+  for (int offset = Size / 2; offset > 0; offset /= 2) x = max(x, __shfl_xor_sync(kFullWarp, x, offset));
+  return x;
+}
+
+template <int Size, typename T>
+__device__ inline T GroupMin(T x)
+{
+#pragma unroll
+  for (int offset = Size / 2; offset > 0; offset /= 2) x = min(x, __shfl_xor_sync(kFullWarp, x, offset));
+  return x;
+}
+
 /* The calling lane's group's part of a warp ballot, lane 0 of the group in bit 0. */
 template <int Size>
 __device__ inline unsigned GroupBallot(bool predicate)

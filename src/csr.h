@@ -16,7 +16,7 @@ struct CSRView {
   PetscMemType       where; /* PETSC_MEMTYPE_HOST or PETSC_MEMTYPE_CUDA */
 };
 
-/* A factor, owned: strictly triangular or general, values in the precision asked for. */
+/* A factor, owned: strictly triangular or general, values in the precision asked for. i, j and a are one allocation. */
 struct CSR {
   PetscInt        rows, columns, nnz;
   PetscInt       *i; /* [rows + 1] */
@@ -38,6 +38,7 @@ PetscErrorCode MatCreateFromFactor(MPI_Comm, const CSR *, const PetscScalar *, M
 size_t         FinePCPrecisionBytes(FinePCPrecision);
 PetscErrorCode CSRCreate(PetscInt rows, PetscInt columns, PetscInt nnz, FinePCPrecision, PetscMemType, CSR *);
 PetscErrorCode CSRDestroy(CSR *);
+size_t         CSRBytes(const CSR *);
 PetscErrorCode CSRCopyToHost(const CSR *, CSR *);
 
 /* Plain memory of either kind; a zero size gives a null pointer. */

@@ -49,15 +49,18 @@ PetscErrorCode ArrayCopy(void *to, const void *from, size_t bytes, PetscMemType 
 
 PetscErrorCode CSRCreate(PetscInt rows, PetscInt columns, PetscInt nnz, FinePCPrecision precision, PetscMemType where, CSR *W)
 {
+  const size_t alignment = 256, i_bytes = (rows + 1) * sizeof(PetscInt), j_bytes = nnz * sizeof(PetscInt);
+  const size_t j_at = (i_bytes + alignment - 1) / alignment * alignment, a_at = j_at + (j_bytes + alignment - 1) / alignment * alignment;
+
   PetscFunctionBegin;
   W->rows      = rows;
   W->columns   = columns;
   W->nnz       = nnz;
   W->precision = precision;
   W->where     = where;
-  PetscCall(ArrayCreate((rows + 1) * sizeof(PetscInt), where, (void **)&W->i));
-  PetscCall(ArrayCreate(nnz * sizeof(PetscInt), where, (void **)&W->j));
-  PetscCall(ArrayCreate(nnz * FinePCPrecisionBytes(precision), where, &W->a));
+  PetscCall(ArrayCreate(a_at + nnz * FinePCPrecisionBytes(precision), where, (void **)&W->i));
+  W->j = (PetscInt *)((char *)W->i + j_at);
+  W->a = (char *)W->i + a_at;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -65,10 +68,14 @@ PetscErrorCode CSRDestroy(CSR *W)
 {
   PetscFunctionBegin;
   PetscCall(ArrayDestroy(W->where, (void **)&W->i));
-  PetscCall(ArrayDestroy(W->where, (void **)&W->j));
-  PetscCall(ArrayDestroy(W->where, &W->a));
   *W = CSR{};
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Bytes of the stored entries and row starts. */
+size_t CSRBytes(const CSR *W)
+{
+  return (W->rows + 1) * sizeof(PetscInt) + W->nnz * (sizeof(PetscInt) + FinePCPrecisionBytes(W->precision));
 }
 
 PetscErrorCode CSRCopyToHost(const CSR *W, CSR *copy)

@@ -127,15 +127,10 @@ static PetscInt FactorEntries(const PCInverse *M, const CSR *W)
   return W->nnz + (M->unit ? M->rows : 0);
 }
 
-static size_t FactorBytes(const CSR *W)
-{
-  return (W->rows + 1) * sizeof(PetscInt) + W->nnz * (sizeof(PetscInt) + FinePCPrecisionBytes(W->precision));
-}
-
 PetscErrorCode PCInverseView(const PCInverse *M, MPI_Comm comm, PetscViewer viewer)
 {
   PetscInt64     local[3] = {FactorEntries(M, &M->W1), M->operator_nnz, M->rows}, sum[3];
-  PetscLogDouble bytes    = (PetscLogDouble)(FactorBytes(&M->W1) + FactorBytes(&M->W2) + M->rows * sizeof(PetscScalar)), all_bytes;
+  PetscLogDouble bytes    = (PetscLogDouble)(CSRBytes(&M->W1) + CSRBytes(&M->W2) + M->rows * sizeof(PetscScalar)), all_bytes;
 
   PetscFunctionBegin;
   PetscCallMPI(MPIU_Allreduce(local, sum, 3, MPIU_INT64, MPI_SUM, comm));
@@ -180,7 +175,7 @@ PetscErrorCode PCFinePCGetApplyBytes(PC pc, PetscLogDouble *bytes)
   PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
   PetscAssertPointer(bytes, 2);
   PetscCall(GetInverse(pc, &M));
-  *bytes = M && M->rows ? (PetscLogDouble)(FactorBytes(&M->W1) + FactorBytes(&M->W2) + 5 * M->rows * sizeof(PetscScalar)) : 0;
+  *bytes = M && M->rows ? (PetscLogDouble)(CSRBytes(&M->W1) + CSRBytes(&M->W2) + 5 * M->rows * sizeof(PetscScalar)) : 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

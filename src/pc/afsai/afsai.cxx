@@ -330,14 +330,26 @@ static PetscErrorCode PCSetUp_AFSAI(PC pc)
 static PetscErrorCode PCApply_AFSAI(PC pc, Vec x, Vec y)
 {
   PetscFunctionBegin;
-  PetscCall(PCInverseApply(&((PC_AFSAI *)pc->data)->inverse, x, y));
+  if (pc->failedreason) PetscCall(VecSet(y, PETSC_INFINITY)); /* there is no factor: KSPSolve() looks for the reason when it meets this */
+  else PetscCall(PCInverseApply(&((PC_AFSAI *)pc->data)->inverse, x, y));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode PCMatApply_AFSAI(PC pc, Mat X, Mat Y)
 {
   PetscFunctionBegin;
-  PetscCall(PCInverseMatApply(&((PC_AFSAI *)pc->data)->inverse, X, Y));
+  if (pc->failedreason) {
+    PetscInt columns;
+
+    PetscCall(MatGetSize(Y, nullptr, &columns));
+    for (PetscInt c = 0; c < columns; c++) {
+      Vec y;
+
+      PetscCall(MatDenseGetColumnVecWrite(Y, c, &y));
+      PetscCall(PCApply_AFSAI(pc, nullptr, y));
+      PetscCall(MatDenseRestoreColumnVecWrite(Y, c, &y));
+    }
+  } else PetscCall(PCInverseMatApply(&((PC_AFSAI *)pc->data)->inverse, X, Y));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

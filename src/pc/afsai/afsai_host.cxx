@@ -29,7 +29,7 @@ public:
   RowMaker(const CSRView &A, const std::vector<PetscReal> &s, const AFSAIParams &params) : A_(A), s_(s), params_(params), a_(A.nnz), place_(A.n, kUnseen), g_(A.n, 0)
   {
     for (PetscInt row = 0; row < A.n; row++)
-      for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) a_[k] = (T)(A.a[k] * s[row] * s[A.j[k]]);
+      for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) a_[k] = A.j[k] == row ? 1 : (T)(A.a[k] * s[row] * s[A.j[k]]); /* not 1 to rounding */
   }
 
   /* Row i on a pattern that is found (keep null) or kept. False after a bad pivot. */
