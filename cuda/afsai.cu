@@ -881,7 +881,7 @@ private:
     PetscInt items = PetscMin(kSampleRows, rows_ / kSampleShare);
 
     PetscFunctionBegin;
-    if (keep_ || items < kSampleRows / 2) {
+    if (items < kSampleRows / 2) {
       PetscCall(Process<T>(nullptr, rows_, FirstCapacity()));
       PetscFunctionReturn(PETSC_SUCCESS);
     }

@@ -1055,7 +1055,7 @@ PetscErrorCode PCAFSAIGetFactors(PC pc, Mat *G, Mat *Gt)
   PCAFSAI - "afsai": adaptive factored sparse approximate inverse of a symmetric positive definite matrix, M^{-1} = G^T G
 
   Options Database Keys:
-+ -pc_afsai_max_steps <10> - most steps per row
++ -pc_afsai_max_steps <20> - most steps per row
 . -pc_afsai_step_size <1> - entries added per step
 . -pc_afsai_tolerance <1e-3> - tolerance of the stop rule
 . -pc_afsai_stop_rule <gain> - gain or ratio

@@ -11,7 +11,7 @@
 #include "../pcinverse.h"
 
 struct AFSAIParams {
-  PetscInt         max_steps        = 10;                          /* k_max, steps per row, >= 0 */
+  PetscInt         max_steps        = 20;                          /* k_max, steps per row, >= 0 */
   PetscInt         step_size        = 1;                           /* s, entries added per step, >= 1 */
   PetscReal        tolerance        = 1e-3;                        /* epsilon of the stop rule, in [0, 1) */
   PetscReal        prefilter        = 0.0;                         /* tau of (3.8), paper 004, in [0, 1] */
