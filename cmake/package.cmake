@@ -1,0 +1,37 @@
+# Target `package`: finepc-<version>-linux-x86_64.tar.xz, which runs where it is unpacked (see scripts/run-tests). It holds what
+# `install` installs and, as component `package`, what only a machine without compilers and PETSc needs.
+foreach(folder tests tutorials benchmarks)
+  set(targets)
+  if(EXISTS ${PROJECT_BINARY_DIR}/${folder} AND FINEPC_BUILD_TESTS)
+    get_property(targets DIRECTORY ${folder} PROPERTY BUILDSYSTEM_TARGETS)
+  endif()
+  foreach(target IN LISTS targets)
+    get_target_property(type ${target} TYPE)
+    if(type STREQUAL EXECUTABLE)
+      set_target_properties(${target} PROPERTIES INSTALL_RPATH "\$ORIGIN/../lib")
+      install(TARGETS ${target} RUNTIME DESTINATION bin COMPONENT package EXCLUDE_FROM_ALL)
+    endif()
+  endforeach()
+endforeach()
+
+install(DIRECTORY tests/matrices DESTINATION tests COMPONENT package EXCLUDE_FROM_ALL)
+install(DIRECTORY tutorials petsc-options benchmarks DESTINATION . COMPONENT package EXCLUDE_FROM_ALL PATTERN __pycache__ EXCLUDE)
+install(PROGRAMS scripts/run-tests DESTINATION . COMPONENT package EXCLUDE_FROM_ALL)
+
+# libpetsc by the name that programs ask for. The search path in it is this machine's; run-tests says where CUDA is instead.
+string(REGEX MATCH "^[0-9]+\\.[0-9]+" petsc_minor "${PETSC_VERSION}")
+set(libpetsc libpetsc.so.${petsc_minor})
+get_filename_component(libpetsc_file ${PETSC_LIBDIR}/${libpetsc} REALPATH)
+install(PROGRAMS ${libpetsc_file} DESTINATION lib RENAME ${libpetsc} COMPONENT package EXCLUDE_FROM_ALL)
+install(CODE "
+  set(staged \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/lib/${libpetsc}\")
+  execute_process(COMMAND \"${CMAKE_STRIP}\" \"\${staged}\" COMMAND_ERROR_IS_FATAL ANY)
+  " COMPONENT package EXCLUDE_FROM_ALL)
+
+set(CPACK_GENERATOR TXZ)
+set(CPACK_PACKAGE_FILE_NAME finepc-${PROJECT_VERSION}-linux-x86_64)
+set(CPACK_VERBATIM_VARIABLES ON)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_THREADS 0) # as many as there are cores
+set(CPACK_INSTALL_CMAKE_PROJECTS "${PROJECT_BINARY_DIR};finepc;ALL;/;${PROJECT_BINARY_DIR};finepc;package;/")
+include(CPack)
