@@ -30,20 +30,19 @@ namespace
 
 using Count = unsigned long long;
 
-constexpr int kRowBlock    = 64;  /* threads of a block of the row kernel: small, as its shared memory sets the occupancy */
-constexpr int kGrowth      = 4;   /* from one work space size to the next */
-constexpr int kBankBytes   = 128; /* shared memory that all banks serve once */
-constexpr int kFirstRow    = 32;  /* largest |P| that the first work space has room for */
-constexpr size_t kAlignment = 256; /* of arrays that share an allocation */
-constexpr int kChunkOfRows = 8;   /* most rows that a warp takes at a time */
-constexpr int kSampleRows  = 8192; /* rows done first where there are many, to see what work space rows need */
-constexpr int kSampleShare = 8;    /* at most one row in so many */
-constexpr int kNeeds       = 1024; /* what is counted exactly of a row's needs; more counts as so much */
-constexpr double kPoolMargin = 1.05; /* room for G over what the sample says */
-constexpr double kEnough   = 0.99; /* share of the sampled rows for which the work space of the others has room */
-
-/* A general path is given at least so much memory, however small the matrix. */
-constexpr size_t kLeastWork = (size_t)64 << 20;
+constexpr int    kRowBlock    = 64;    /* threads of a block of the row kernel: small, as its shared memory sets the occupancy */
+constexpr int    kBankBytes   = 128;   /* shared memory that all banks serve once */
+constexpr int    kChunkOfRows = 8;     /* most rows that a warp takes at a time */
+constexpr int    kFirstRow    = 32;    /* largest |P| that the first work space has room for */
+constexpr int    kLargestRow  = 30000; /* largest |P| at all: an int still indexes its packed triangle */
+constexpr int    kGrowth      = 4;     /* from one work space size to the next */
+constexpr int    kSampleRows  = 8192;  /* rows done first, where there are many, to see what the others will need */
+constexpr int    kSampleShare = 8;     /* at most one row in so many is sampled */
+constexpr int    kNeeds       = 1024;  /* what is counted exactly of a sampled row's needs; more counts as so much */
+constexpr double kEnough      = 0.99;  /* share of the sampled rows for which the work space of the others has room */
+constexpr double kPoolMargin  = 1.05;  /* room for G over what the sample says */
+constexpr size_t kAlignment   = 256;   /* of arrays that share an allocation */
+constexpr size_t kLeastWork   = (size_t)64 << 20; /* bytes that the path in global memory may take however small the matrix */
 
 /* Instead of the length of a row of G. */
 enum RowState : PetscInt { kRowPending = -1, kRowTooLarge = -2, kRowBadPivot = -3 };
@@ -114,7 +113,6 @@ struct Pool {
 struct RowTask {
   const PetscInt  *rows; /* work list, or null for first .. */
   PetscInt         first, items, chunk;
-  PetscInt         n;
   Rules            rules;
   Capacity         capacity;
   size_t           work_stride; /* bytes of one group's work space */
@@ -904,18 +902,21 @@ private:
   {
     PetscFunctionBegin;
     for (int level = 0;; level++) {
-      PetscCall(ProcessLevel<T>(rows, items, level, &cap));
+      PetscCall(ProcessLevel<T>(rows, items, level, cap));
       if (!host_.too_large) break;
       if (!level) stats_.large_rows += (PetscInt)host_.too_large;
       PetscCall(Select(kRowTooLarge, &items));
       rows = list_;
-      cap  = Larger(cap);
+
+      const Capacity larger = Larger(cap);
+      PetscCheck(larger.row > cap.row || larger.entries > cap.entries || larger.candidates > cap.candidates, PETSC_COMM_SELF, PETSC_ERR_SUP, "%" PetscInt_FMT " rows of G would have more than %d entries: lower -pc_afsai_initial_power, -pc_afsai_max_steps or -pc_afsai_step_size", items, cap.row);
+      cap = larger;
     }
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   template <typename T>
-  PetscErrorCode ProcessLevel(const PetscInt *rows, PetscInt items, int level, Capacity *cap)
+  PetscErrorCode ProcessLevel(const PetscInt *rows, PetscInt items, int level, const Capacity &cap)
   {
     PetscFunctionBegin;
     host_.too_large = 0;
@@ -923,7 +924,7 @@ private:
       host_.next = host_.pool_used = 0;
       PetscCall(WriteTally());
       if (!keep_) PetscCall(AddPool(items));
-      RowTask task = Task(rows, items, *cap);
+      RowTask task = Task(rows, items, cap);
       PetscCall(Launch<T>(task, level));
       PetscCall(ReadTally());
       if (keep_ || host_.pool_used <= task.pool.capacity) break;
@@ -935,11 +936,10 @@ private:
 
   RowTask Task(const PetscInt *rows, PetscInt items, const Capacity &cap) const
   {
-    RowTask task            = {};
-    task.rows               = rows;
-    task.first              = first_;
-    task.items              = items;
-    task.n                  = A_.n;
+    RowTask task             = {};
+    task.rows                = rows;
+    task.first               = first_;
+    task.items               = items;
     task.rules.max_steps     = (int)params_.max_steps;
     task.rules.step_size     = (int)params_.step_size;
     task.rules.initial_power = keep_ ? 0 : (int)params_.initial_power;
@@ -975,7 +975,7 @@ private:
     row                           = std::max<PetscInt64>(1, std::min<PetscInt64>(row, A_.n));
     const PetscInt64 entries      = std::max<PetscInt64>(1, std::min<PetscInt64>((row + 1) * (PetscInt64)host_.max_A_row, most_entries));
     Capacity         limit;
-    limit.row        = (int)std::min<PetscInt64>(row, 30000); /* the triangle is indexed by int */
+    limit.row        = (int)std::min<PetscInt64>(row, kLargestRow);
     limit.entries    = (int)entries;
     limit.candidates = (int)std::min<PetscInt64>(entries, A_.n);
     limit.slots      = 0;

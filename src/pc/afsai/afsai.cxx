@@ -1,6 +1,8 @@
 /* The PETSc face of aFSAI: options, set-up, view, life cycle. The method is in afsai_host.cxx and cuda/afsai.cu. */
 #include <petsc/private/pcimpl.h>
 
+#include <limits>
+
 #include "../../finepcimpl.h"
 #include "afsai.h"
 
@@ -330,7 +332,7 @@ static PetscErrorCode PCSetUp_AFSAI(PC pc)
 static PetscErrorCode PCApply_AFSAI(PC pc, Vec x, Vec y)
 {
   PetscFunctionBegin;
-  if (pc->failedreason) PetscCall(VecSet(y, PETSC_INFINITY)); /* there is no factor: KSPSolve() looks for the reason when it meets this */
+  if (pc->failedreason) PetscCall(VecSet(y, std::numeric_limits<PetscReal>::infinity())); /* there is no factor: KSPSolve() looks for the reason when it meets this */
   else PetscCall(PCInverseApply(&((PC_AFSAI *)pc->data)->inverse, x, y));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
