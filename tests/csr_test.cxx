@@ -1,0 +1,209 @@
+/* Transposition and product of factors: both twins against plain loops. */
+#include <cmath>
+#include <limits>
+
+#include "compare.h"
+
+namespace
+{
+
+/* A CSR on the host with values exact in single precision, and its copy anywhere. */
+struct TestCSR {
+  PetscInt              rows, columns;
+  std::vector<PetscInt> i, j;
+  std::vector<double>   a;
+};
+
+/* Row lengths as given, distinct ascending columns. */
+TestCSR RandomCSR(PetscInt columns, const std::vector<PetscInt> &lengths, std::uint64_t seed)
+{
+  Random  random(seed);
+  TestCSR W{(PetscInt)lengths.size(), columns, {0}, {}, {}};
+  for (PetscInt length : lengths) {
+    PetscInt left = length;
+    for (PetscInt column = 0; column < columns && left > 0; column++) {
+      if ((double)left < random.Between(0, (double)(columns - column))) continue;
+      W.j.push_back(column);
+      W.a.push_back((float)random.Between(-1, 1));
+      left--;
+    }
+    W.i.push_back((PetscInt)W.j.size());
+  }
+  return W;
+}
+
+TestCSR TransposeOf(const TestCSR &W)
+{
+  TestCSR Wt{W.columns, W.rows, {0}, {}, {}};
+  for (PetscInt column = 0; column < W.columns; column++) {
+    for (PetscInt row = 0; row < W.rows; row++)
+      for (PetscInt k = W.i[row]; k < W.i[row + 1]; k++)
+        if (W.j[k] == column) {
+          Wt.j.push_back(row);
+          Wt.a.push_back(W.a[k]);
+        }
+    Wt.i.push_back((PetscInt)Wt.j.size());
+  }
+  return Wt;
+}
+
+void FillValues(const std::vector<double> &a, CSR &W)
+{
+  const std::vector<float> single(a.begin(), a.end());
+  const void              *data = W.precision == FINEPC_SINGLE ? (const void *)single.data() : (const void *)a.data();
+  MUST(ArrayCopy(W.a, data, W.nnz * FinePCPrecisionBytes(W.precision), W.where, PETSC_MEMTYPE_HOST));
+}
+
+CSR Send(const TestCSR &W, FinePCPrecision precision, PetscMemType where)
+{
+  CSR sent;
+  MUST(CSRCreate(W.rows, W.columns, (PetscInt)W.j.size(), precision, where, &sent));
+  MUST(ArrayCopy(sent.i, W.i.data(), W.i.size() * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
+  MUST(ArrayCopy(sent.j, W.j.data(), W.j.size() * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
+  FillValues(W.a, sent);
+  return sent;
+}
+
+void CheckSame(const CSR &W, const TestCSR &expected)
+{
+  CSR host;
+  MUST(CSRCopyToHost(&W, &host));
+  REQUIRE(host.rows == expected.rows);
+  REQUIRE(host.columns == expected.columns);
+  REQUIRE(host.nnz == (PetscInt)expected.j.size());
+  CHECK(std::vector<PetscInt>(host.i, host.i + host.rows + 1) == expected.i);
+  CHECK(std::vector<PetscInt>(host.j, host.j + host.nnz) == expected.j);
+  PetscInt wrong = 0;
+  for (PetscInt k = 0; k < host.nnz; k++) wrong += (host.precision == FINEPC_SINGLE ? (double)((float *)host.a)[k] : ((double *)host.a)[k]) != expected.a[k];
+  CHECK(wrong == 0);
+  MUST(CSRDestroy(&host));
+}
+
+PetscErrorCode Transpose(const CSR *W, PetscBool keep, CSR *Wt)
+{
+  return PetscMemTypeDevice(W->where) ? CSRTranspose_CUDA(W, keep, Wt) : CSRTranspose_Host(W, keep, Wt);
+}
+
+struct Shape {
+  const char *name;
+  TestCSR     W;
+};
+
+/* Every kind of row that a kernel may treat in its own way. */
+std::vector<Shape> Shapes()
+{
+  std::vector<PetscInt> mixed, waves;
+  for (PetscInt row = 0; row < 1000; row++) mixed.push_back(row % 17 == 0 ? 0 : row % 101 == 0 ? 200 : row % 9);
+  for (PetscInt row = 0; row < 400; row++) waves.push_back(row % 80);
+  return {
+    {"no rows",            RandomCSR(0, {}, 1)                                      },
+    {"one entry",          RandomCSR(1, {1}, 2)                                     },
+    {"rows, no entries",   RandomCSR(5, std::vector<PetscInt>(5, 0), 3)             },
+    {"31 rows",            RandomCSR(31, std::vector<PetscInt>(31, 2), 4)           },
+    {"32 rows",            RandomCSR(32, std::vector<PetscInt>(32, 3), 5)           },
+    {"33 rows",            RandomCSR(33, std::vector<PetscInt>(33, 5), 6)           },
+    {"mixed, empty rows",  RandomCSR(1000, mixed, 7)                                },
+    {"up to 79 per row",   RandomCSR(400, waves, 8)                                 },
+    {"about 20 per row",   RandomCSR(1000, std::vector<PetscInt>(1000, 20), 9)      },
+    {"about 40 per row",   RandomCSR(1000, std::vector<PetscInt>(1000, 40), 10)     },
+    {"about 100 per row",  RandomCSR(300, std::vector<PetscInt>(300, 100), 11)      },
+    {"one full row",       RandomCSR(3000, {0, 3000, 1}, 12)                        },
+    {"one full column",    TransposeOf(RandomCSR(3000, {0, 3000, 1}, 12))           },
+    {"wider than tall",    RandomCSR(700, std::vector<PetscInt>(90, 7), 13)         },
+    {"taller than wide",   RandomCSR(90, std::vector<PetscInt>(700, 7), 14)         },
+  };
+}
+
+} // namespace
+
+TEST_CASE("transpose: rows sorted, values where they belong", "[csr]")
+{
+  for (const Backend &backend : Backends())
+    for (const Shape &shape : Shapes())
+      for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
+        CAPTURE(backend.name, shape.name, FinePCPrecisions[precision]);
+        PoisonMemory(backend.where, (size_t)1 << 20);
+        const TestCSR expected = TransposeOf(shape.W);
+        CSR           W = Send(shape.W, precision, backend.where), Wt = {};
+        MUST(Transpose(&W, PETSC_FALSE, &Wt));
+        CheckSame(Wt, expected);
+
+        /* the pattern is there already: new values, in the same memory */
+        TestCSR scaled = shape.W, expected_scaled = expected;
+        for (double &value : scaled.a) value *= -2;
+        for (double &value : expected_scaled.a) value *= -2;
+        const CSR before = Wt;
+        FillValues(scaled.a, W);
+        MUST(Transpose(&W, PETSC_TRUE, &Wt));
+        CheckSame(Wt, expected_scaled);
+        CHECK((Wt.i == before.i && Wt.j == before.j && Wt.a == before.a));
+        MUST(CSRDestroy(&W));
+        MUST(CSRDestroy(&Wt));
+      }
+}
+
+TEST_CASE("multiply: sums in double, any number of right-hand sides", "[csr]")
+{
+  for (const Backend &backend : Backends())
+    for (const Shape &shape : Shapes())
+      for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
+        for (PetscInt columns : {1, 3, 4, 5, 9})
+          for (bool unit : {false, true})
+            for (bool scaled : {false, true}) {
+              const TestCSR &T = shape.W;
+              if (unit && T.rows != T.columns) continue;
+              CAPTURE(backend.name, shape.name, FinePCPrecisions[precision], columns, unit, scaled);
+              const PetscInt      ldx = T.columns + 3, ldy = T.rows + 5;
+              const double        nan = std::numeric_limits<double>::quiet_NaN();
+              Random              random(42);
+              std::vector<double> X(ldx * columns, nan), Y(ldy * columns, nan), d(T.rows);
+              for (PetscInt c = 0; c < columns; c++)
+                for (PetscInt k = 0; k < T.columns; k++) X[c * ldx + k] = random.Between(-1, 1);
+              for (double &value : d) value = random.Between(0.5, 2);
+
+              CSR   W      = Send(T, precision, backend.where);
+              void *X_data = nullptr, *Y_data = nullptr, *d_data = nullptr;
+              MUST(ArrayCreate(X.size() * sizeof(double), backend.where, &X_data));
+              MUST(ArrayCreate(Y.size() * sizeof(double), backend.where, &Y_data));
+              MUST(ArrayCreate(d.size() * sizeof(double), backend.where, &d_data));
+              MUST(ArrayCopy(X_data, X.data(), X.size() * sizeof(double), backend.where, PETSC_MEMTYPE_HOST));
+              MUST(ArrayCopy(Y_data, Y.data(), Y.size() * sizeof(double), backend.where, PETSC_MEMTYPE_HOST));
+              MUST(ArrayCopy(d_data, d.data(), d.size() * sizeof(double), backend.where, PETSC_MEMTYPE_HOST));
+              const auto multiply = PetscMemTypeDevice(backend.where) ? CSRMultiply_CUDA : CSRMultiply_Host;
+              MUST(multiply(&W, (PetscBool)unit, scaled ? (double *)d_data : nullptr, columns, (double *)X_data, ldx, (double *)Y_data, ldy));
+              MUST(ArrayCopy(Y.data(), Y_data, Y.size() * sizeof(double), PETSC_MEMTYPE_HOST, backend.where));
+
+              PetscInt wrong = 0, touched = 0;
+              for (PetscInt c = 0; c < columns; c++) {
+                for (PetscInt row = 0; row < T.rows; row++) {
+                  const long double scale = scaled ? d[row] : 1;
+                  long double       sum = unit ? X[c * ldx + row] : 0, magnitude = std::fabs(sum);
+                  for (PetscInt k = T.i[row]; k < T.i[row + 1]; k++) {
+                    sum += (long double)T.a[k] * X[c * ldx + T.j[k]];
+                    magnitude += std::fabs((long double)T.a[k] * X[c * ldx + T.j[k]]);
+                  }
+                  /* not "greater than": NaN is wrong, too */
+                  wrong += !(std::fabs(Y[c * ldy + row] - scale * sum) <= (T.i[row + 1] - T.i[row] + 4) * kUnitDouble * scale * magnitude);
+                }
+                for (PetscInt row = T.rows; row < ldy; row++) touched += !std::isnan(Y[c * ldy + row]);
+              }
+              CHECK(wrong == 0);
+              CHECK(touched == 0);
+              MUST(CSRDestroy(&W));
+              MUST(ArrayDestroy(backend.where, &X_data));
+              MUST(ArrayDestroy(backend.where, &Y_data));
+              MUST(ArrayDestroy(backend.where, &d_data));
+            }
+}
+
+TEST_CASE("copy to the host keeps precision and values", "[csr]")
+{
+  for (const Backend &backend : Backends())
+    for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
+      const TestCSR T = RandomCSR(50, std::vector<PetscInt>(40, 6), 21);
+      CSR           W = Send(T, precision, backend.where);
+      CheckSame(W, T);
+      MUST(CSRDestroy(&W));
+      CHECK((W.i == nullptr && W.j == nullptr && W.a == nullptr && W.nnz == 0));
+    }
+}

@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""How finepc gets into a program. One case per run (ctest has an entry for each):
+
+    loading_test.py CASE --build BUILD_FOLDER --source SOURCE_FOLDER
+
+Every type that src/register.cxx registers goes through every door. Exit code 77: the case cannot run here."""
+import argparse
+import os
+import re
+import subprocess
+import sys
+
+SKIPPED = 77
+
+
+def fail(why, run=None):
+    print("FAILED:", why)
+    if run:
+        print(run.stdout)
+    sys.exit(1)
+
+
+def run(command, options="", **variables):
+    """The command, with more options in PETSC_OPTIONS and other variables in its environment."""
+    environment = dict(os.environ, **variables)
+    environment["PETSC_OPTIONS"] = (environment.get("PETSC_OPTIONS", "") + " " + options).strip()
+    print("+", options and f"PETSC_OPTIONS='{options}'", " ".join(f"{k}={v}" for k, v in variables.items()), *command, flush=True)
+    return subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=120)
+
+
+def registered(source, kind):
+    """Types as users write them: PCRegister(PCAFSAI, ...) and #define PCAFSAI "afsai"."""
+    constants = re.findall(kind + r"Register\((\w+),", open(f"{source}/src/register.cxx").read())
+    header = open(f"{source}/include/finepc.h").read()
+    names = []
+    for constant in constants:
+        name = re.search(rf'#define {constant} "(\w+)"', header)
+        if not name:
+            fail(f"include/finepc.h does not define {constant}")
+        names.append(name.group(1))
+    return names
+
+
+class Cases:
+    def __init__(self, build, source):
+        self.build, self.source = build, source
+        self.library = f"{build}/lib/libfinepc.so"
+        self.pcs, self.ksps = registered(source, "PC"), registered(source, "KSP")
+        if not self.pcs:
+            fail("no PCRegister in src/register.cxx")
+        self.ex1 = f"{build}/tutorials/ex1"
+
+    def types(self):
+        """(options that choose a type, what -ksp_view prints then)"""
+        for pc in self.pcs:
+            yield ["-pc_type", pc], f"type: {pc}"
+        for ksp in self.ksps:
+            yield ["-ksp_type", ksp], f"type: {ksp}"
+
+    def expect(self, result, *texts):
+        if result.returncode:
+            fail(f"exit code {result.returncode}", result)
+        for text in texts:
+            if text not in result.stdout:
+                fail(f"{text!r} is missing in the output", result)
+
+    def not_linked(self, program):
+        dynamic = subprocess.run(["readelf", "-d", program], stdout=subprocess.PIPE, text=True, check=True).stdout
+        if re.search(r"NEEDED.*finepc", dynamic) or "NEEDED" not in dynamic:
+            fail(f"{program} is linked with finepc, so it proves nothing")
+        result = run([program, "-pc_type", self.pcs[0]])
+        if result.returncode == 0 or "Unable to find requested PC type" not in result.stdout:
+            fail("the type is there without the library", result)
+
+    def command_line(self):
+        self.not_linked(self.ex1)
+        for options, text in self.types():
+            self.expect(run([self.ex1, "-dll_append", self.library, *options, "-ksp_view", "-ksp_max_it", "5"]), text)
+        self.expect(run([self.ex1, "-dll_append", self.library, "-pc_type", "afsai"]), "Converged after")
+
+    def environment(self):
+        self.not_linked(self.ex1)
+        for options, text in self.types():
+            self.expect(run([self.ex1, *options, "-ksp_view", "-ksp_max_it", "5"], options=f"-dll_append {self.library}"), text)
+            everything = f"-dll_append {self.library} {' '.join(options)} -ksp_view -ksp_max_it 5"
+            self.expect(run([self.ex1], options=everything), text)
+
+    def petsc_tutorial(self):
+        program = f"{self.build}/tests/petsc_ex2"
+        if not os.path.exists(program):
+            print("skipped: this PETSc has no tutorials beside it")
+            sys.exit(SKIPPED)
+        self.not_linked(program)
+        for options, text in self.types():
+            self.expect(run([program, "-dll_append", self.library, *options, "-ksp_view", "-ksp_max_it", "5"]), text)
+            self.expect(run([program, *options, "-ksp_view", "-ksp_max_it", "5"], options=f"-dll_append {self.library}"), text)
+        self.expect(run([program, "-m", "30", "-n", "30", "-ksp_type", "cg", "-dll_append", self.library, "-pc_type", "afsai"]), "Norm of error")
+
+    def petsc4py(self):
+        script = f"{self.source}/tests/loading_petsc4py.py"
+        for python in (os.environ.get("FINEPC_PYTHON"), "python3"):
+            if python and subprocess.run([python, "-c", "from petsc4py import PETSc"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0:
+                break
+        else:
+            print("skipped: no Python with petsc4py (FINEPC_PYTHON, python3)")
+            sys.exit(SKIPPED)
+        for pc in self.pcs:
+            text = f"type {pc} "
+            self.expect(run([python, script, "-dll_append", self.library, "-type", pc]), text)
+            self.expect(run([python, script, "-type", pc], options=f"-dll_append {self.library}"), text)
+        self.expect(run([python, script, "-dll_append", self.library, "-type", "afsai"]), "residual below 1e-4: True")
+        if run([python, script, "-type", "afsai"]).returncode == 0:
+            fail("the type is there without the library")
+
+    def linked(self):
+        program = f"{self.build}/tests/twice_linked"
+        for options, text in self.types():
+            self.expect(run([program, *options, "-ksp_view"]), text)
+
+    def twice(self):
+        """PetscFinalize() and another PetscInitialize(), linked, loaded, and both at once."""
+        cycles = [f"cycle {cycle}: " for cycle in (1, 2, 3)]
+        linked, loaded = f"{self.build}/tests/twice_linked", f"{self.build}/tests/twice_loaded"
+        self.not_linked(loaded)
+        self.expect(run([linked]), *cycles)
+        self.expect(run([loaded, "-dll_append", self.library]), *cycles)
+        self.expect(run([loaded], options=f"-dll_append {self.library}"), *cycles)
+        self.expect(run([linked, "-dll_append", self.library]), *cycles)
+        for door in ([linked], [loaded, "-dll_append", self.library]):
+            result = run([*door, "-malloc_debug", "-malloc_dump"])
+            self.expect(result, *cycles)
+            if "bytes " in result.stdout:
+                fail("memory is left over", result)
+
+    def wrong_petsc(self):
+        """A PETSc of another minor release, or with complex scalars: one clear error, no crash."""
+        fake = f"{self.build}/tests/libfake_petsc.so"
+        ways = [[self.ex1, "-dll_append", self.library, "-pc_type", "afsai"], [f"{self.build}/tests/twice_linked"]]
+        for what, text in (("minor", "build finepc again with this PETSc"), ("complex", "works with real double precision scalars")):
+            for way in ways:
+                result = run(way, LD_PRELOAD=fake, FAKE_PETSC=what)
+                if result.returncode == 0:
+                    fail("it ran", result)
+                if result.returncode < 0 or "Caught signal" in result.stdout:
+                    fail("it crashed", result)
+                if text not in result.stdout:
+                    fail(f"{text!r} is missing in the output", result)
+        for way in ways:
+            self.expect(run(way, LD_PRELOAD=fake, FAKE_PETSC="nothing"))
+
+    def missing_library(self):
+        result = run([self.ex1, "-dll_append", "/nowhere/libfinepc.so", "-pc_type", "afsai"])
+        if result.returncode == 0 or "/nowhere/libfinepc.so" not in result.stdout:
+            fail("a missing library is not named", result)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("case")
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--source", required=True)
+    options = parser.parse_args()
+    getattr(Cases(options.build, options.source), options.case)()
+    print("passed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+/*
+   The test program. Catch2's arguments are its arguments; PETSc's options come from PETSC_OPTIONS. It runs on any number of
+   ranks, and reports the tests that need a device as skipped where there is none.
+*/
+#define CATCH_CONFIG_RUNNER
+#include "support.h"
+
+#include <finepc.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#if PetscDefined(HAVE_CUDA)
+  #include <petscdevice_cuda.h>
+#endif
+
+namespace
+{
+
+bool device_found, test_skipped;
+int  passed, failed, skipped;
+
+class Listener : public TestListenerBase {
+public:
+  using TestListenerBase::TestListenerBase;
+
+  void testCaseStarting(const Catch::TestCaseInfo &) override { test_skipped = false; }
+  void testCaseEnded(const Catch::TestCaseStats &stats) override
+  {
+    if (stats.totals.assertions.failed) failed++;
+    else if (test_skipped) skipped++;
+    else passed++;
+  }
+};
+CATCH_REGISTER_LISTENER(Listener)
+
+/* PETSc has no question for it; cudaGetDeviceCount() is an error, and not fatal, where there is no driver. */
+bool FindDevice()
+{
+#if PetscDefined(HAVE_CUDA)
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess && count > 0) return true;
+  (void)cudaGetLastError();
+#endif
+  return false;
+}
+
+/* Memory is checked, counted and filled with NaN; device pointers go to MPI only where somebody said that they may. */
+PetscErrorCode SetDefaultOptions()
+{
+  const char *given = std::getenv("PETSC_OPTIONS");
+
+  PetscFunctionBegin;
+  PetscCall(PetscOptionsSetValue(nullptr, "-malloc_debug", "true"));
+  PetscCall(PetscOptionsSetValue(nullptr, "-malloc_dump", "false")); /* PETSc itself loses memory on the way of an error */
+  if (!given || !std::strstr(given, "gpu_aware_mpi")) PetscCall(PetscOptionsSetValue(nullptr, "-use_gpu_aware_mpi", "false"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+} // namespace
+
+bool DeviceFound()
+{
+  return device_found;
+}
+
+void SkipTest()
+{
+  test_skipped = true;
+}
+
+const std::vector<Backend> &Backends()
+{
+  static const std::vector<Backend> all = {
+    {"host", PETSC_MEMTYPE_HOST, MATAIJ,         VECSTANDARD, MATDENSE    },
+    {"cuda", PETSC_MEMTYPE_CUDA, MATAIJCUSPARSE, VECCUDA,     MATDENSECUDA},
+  };
+  static const std::vector<Backend> host(all.begin(), all.begin() + 1);
+  return device_found ? all : host;
+}
+
+const Backend &HostBackend()
+{
+  return Backends().front();
+}
+
+const Backend &DeviceBackend()
+{
+  return Backends().back();
+}
+
+int main(int argc, char **argv)
+{
+  int         petsc_argc = 1;
+  char      **petsc_argv = argv;
+  PetscMPIInt rank;
+
+  if (SetDefaultOptions() || PetscInitialize(&petsc_argc, &petsc_argv, nullptr, nullptr) || FinePCInitializePackage()) return EXIT_FAILURE;
+  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  device_found = FindDevice();
+
+  int result;
+  {
+    Catch::Session session;
+    result = session.run(argc, argv);
+  }
+  int mine[2] = {result, failed}, most[2];
+  MPI_Allreduce(mine, most, 2, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
+  const int run = passed + failed + skipped;
+  if (rank == 0 && run) {
+    if (skipped) std::printf("%d GPU tests skipped: no device\n", skipped);
+    std::printf("finepc_tests: %d passed, %d failed, %d skipped\n", run - skipped - most[1], most[1], skipped);
+  }
+  if (PetscFinalize()) return EXIT_FAILURE;
+  if (!run && argc > 1 && argv[1][0] != '-') {
+    std::fprintf(stderr, "finepc_tests: no test matches\n");
+    return EXIT_FAILURE;
+  }
+  return most[0] || most[1] ? EXIT_FAILURE : EXIT_SUCCESS;
+}

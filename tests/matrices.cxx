@@ -1,0 +1,250 @@
+#include "matrices.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+
+PetscScalar HostMatrix::At(PetscInt row, PetscInt column) const
+{
+  for (PetscInt k = i[row]; k < i[row + 1]; k++)
+    if (j[k] == column) return a[k];
+  return 0;
+}
+
+CSRView HostMatrix::View() const
+{
+  CSRView view;
+  view.n     = n;
+  view.nnz   = nnz();
+  view.i     = i.data();
+  view.j     = j.data();
+  view.a     = a.data();
+  view.where = PETSC_MEMTYPE_HOST;
+  return view;
+}
+
+/* xorshift64* */
+std::uint64_t Random::Next()
+{
+  state_ ^= state_ >> 12;
+  state_ ^= state_ << 25;
+  state_ ^= state_ >> 27;
+  return state_ * 2685821657736338717ull;
+}
+
+using Rows = std::vector<std::vector<std::pair<PetscInt, PetscScalar>>>;
+
+HostMatrix FromRows(const Rows &rows)
+{
+  HostMatrix A;
+  A.n = (PetscInt)rows.size();
+  for (auto row : rows) {
+    std::sort(row.begin(), row.end());
+    for (const auto &entry : row) {
+      A.j.push_back(entry.first);
+      A.a.push_back(entry.second);
+    }
+    A.i.push_back(A.nnz());
+  }
+  return A;
+}
+
+HostMatrix FromDense(PetscInt n, const std::vector<PetscScalar> &a)
+{
+  Rows rows(n);
+  for (PetscInt row = 0; row < n; row++)
+    for (PetscInt column = 0; column < n; column++)
+      if (a[row * n + column] != 0) rows[row].emplace_back(column, a[row * n + column]);
+  return FromRows(rows);
+}
+
+/* Calls pair(p, q) for all neighbours p > q of a grid. */
+template <typename Pair>
+static void ForNeighbours(PetscInt nx, PetscInt ny, PetscInt nz, bool corners, const Pair &pair)
+{
+  for (PetscInt z = 0; z < nz; z++)
+    for (PetscInt y = 0; y < ny; y++)
+      for (PetscInt x = 0; x < nx; x++)
+        for (PetscInt dz = -1; dz <= 0; dz++)
+          for (PetscInt dy = -1; dy <= 1; dy++)
+            for (PetscInt dx = -1; dx <= 1; dx++) {
+              const PetscInt shift = (dz * ny + dy) * nx + dx, distance = std::abs(dx) + std::abs(dy) + std::abs(dz);
+              const bool     inside = x + dx >= 0 && x + dx < nx && y + dy >= 0 && y + dy < ny && z + dz >= 0;
+              const bool     before = dz < 0 || (dz == 0 && (dy < 0 || (dy == 0 && dx < 0)));
+              const PetscInt p      = (z * ny + y) * nx + x;
+              if (inside && before && (corners || distance == 1)) pair(p, p + shift);
+            }
+}
+
+HostMatrix Poisson(PetscInt nx, PetscInt ny, PetscInt nz)
+{
+  const PetscInt n = nx * ny * nz;
+  Rows           rows(n);
+  for (PetscInt p = 0; p < n; p++) rows[p].emplace_back(p, 2. * ((nx > 1) + (ny > 1) + (nz > 1)));
+  ForNeighbours(nx, ny, nz, false, [&](PetscInt p, PetscInt q) {
+    rows[p].emplace_back(q, -1.);
+    rows[q].emplace_back(p, -1.);
+  });
+  return FromRows(rows);
+}
+
+/* From the off-diagonal entries, of both triangles. */
+static HostMatrix WithDominantDiagonal(Rows rows, Random &random)
+{
+  std::vector<double> scale(rows.size());
+  for (double &s : scale) s = std::pow(10., random.Between(-2, 2));
+  for (size_t row = 0; row < rows.size(); row++) {
+    double sum = rows[row].empty() ? 1 : 0;
+    for (auto &entry : rows[row]) {
+      sum += std::fabs(entry.second);
+      entry.second *= scale[row] * scale[entry.first];
+    }
+    rows[row].emplace_back((PetscInt)row, (1 + kDominance) * sum * scale[row] * scale[row]);
+  }
+  return FromRows(rows);
+}
+
+static void AddPair(Rows &rows, Random &random, PetscInt p, PetscInt q)
+{
+  const double value = random.Between(0.1, 1) * (random.Between(-1, 1) < 0 ? -1 : 1);
+  rows[p].emplace_back(q, value);
+  rows[q].emplace_back(p, value);
+}
+
+HostMatrix RandomStencil(PetscInt nx, PetscInt ny, PetscInt nz, bool corners, std::uint64_t seed)
+{
+  Random random(seed);
+  Rows   rows(nx * ny * nz);
+  ForNeighbours(nx, ny, nz, corners, [&](PetscInt p, PetscInt q) { AddPair(rows, random, p, q); });
+  return WithDominantDiagonal(rows, random);
+}
+
+HostMatrix RandomGraph(PetscInt n, PetscInt row_length, std::uint64_t seed)
+{
+  Random            random(seed);
+  Rows              rows(n);
+  std::vector<char> taken(n);
+  for (PetscInt p = 1; p < n; p++) {
+    const PetscInt wanted = std::min(p, (row_length - 1) / 2);
+    std::fill(taken.begin(), taken.end(), 0);
+    for (PetscInt e = 0; e < wanted; e++) {
+      const PetscInt q = (PetscInt)(random.Next() >> 33) % p;
+      if (!taken[q]) AddPair(rows, random, p, q);
+      taken[q] = 1;
+    }
+  }
+  return WithDominantDiagonal(rows, random);
+}
+
+HostMatrix RandomDense(PetscInt n, std::uint64_t seed)
+{
+  Random random(seed);
+  Rows   rows(n);
+  for (PetscInt p = 1; p < n; p++)
+    for (PetscInt q = 0; q < p; q++) AddPair(rows, random, p, q);
+  return WithDominantDiagonal(rows, random);
+}
+
+HostMatrix RandomArrow(PetscInt n, std::uint64_t seed)
+{
+  Random random(seed);
+  Rows   rows(n);
+  for (PetscInt p = 1; p < n; p++) AddPair(rows, random, p, 0);
+  for (PetscInt p = 1; p < n - 1; p++) AddPair(rows, random, n - 1, p);
+  return WithDominantDiagonal(rows, random);
+}
+
+/* PETSc's binary format: big-endian, a class id, rows, columns, entries, row lengths, columns, values. */
+template <typename T>
+static std::vector<T> ReadBigEndian(FILE *file, size_t count)
+{
+  std::vector<T>             values(count);
+  std::vector<unsigned char> bytes(count * sizeof(T));
+  REQUIRE(std::fread(bytes.data(), 1, bytes.size(), file) == bytes.size());
+  for (size_t k = 0; k < count; k++) {
+    std::reverse(&bytes[k * sizeof(T)], &bytes[k * sizeof(T)] + sizeof(T));
+    std::memcpy(&values[k], &bytes[k * sizeof(T)], sizeof(T));
+  }
+  return values;
+}
+
+HostMatrix Shared(const std::string &name)
+{
+  const char       *folder  = std::getenv("FINEPC_TEST_DATA");
+  const std::string command = "gzip -dc '" + std::string(folder ? folder : FINEPC_TEST_DATA_FOLDER) + "/" + name + ".petsc.gz'";
+  FILE             *file    = popen(command.c_str(), "r");
+  REQUIRE(file != nullptr);
+  INFO(command);
+  const auto head = ReadBigEndian<std::int32_t>(file, 4);
+  REQUIRE(head[0] == MAT_FILE_CLASSID);
+  REQUIRE(head[1] == head[2]);
+  HostMatrix A;
+  A.n = head[1];
+  for (std::int32_t length : ReadBigEndian<std::int32_t>(file, head[1])) A.i.push_back(A.i.back() + length);
+  REQUIRE(A.i.back() == head[3]);
+  const auto j = ReadBigEndian<std::int32_t>(file, head[3]);
+  A.j.assign(j.begin(), j.end());
+  A.a = ReadBigEndian<double>(file, head[3]);
+  pclose(file);
+  return A;
+}
+
+CSRCopy::CSRCopy(const HostMatrix &A, PetscMemType where)
+{
+  view       = A.View();
+  view.where = where;
+  void *i = nullptr, *j = nullptr, *a = nullptr;
+  MUST(ArrayCreate(A.i.size() * sizeof(PetscInt), where, &i));
+  MUST(ArrayCreate(A.j.size() * sizeof(PetscInt), where, &j));
+  MUST(ArrayCreate(A.a.size() * sizeof(PetscScalar), where, &a));
+  MUST(ArrayCopy(i, A.i.data(), A.i.size() * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
+  MUST(ArrayCopy(j, A.j.data(), A.j.size() * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
+  MUST(ArrayCopy(a, A.a.data(), A.a.size() * sizeof(PetscScalar), where, PETSC_MEMTYPE_HOST));
+  view.i = (const PetscInt *)i;
+  view.j = (const PetscInt *)j;
+  view.a = (const PetscScalar *)a;
+}
+
+CSRCopy::~CSRCopy()
+{
+  for (const void *data : {(const void *)view.i, (const void *)view.j, (const void *)view.a}) {
+    void *memory = const_cast<void *>(data);
+    PetscCallAbort(PETSC_COMM_SELF, ArrayDestroy(view.where, &memory));
+  }
+}
+
+/* On several ranks, PETSc's own split of the rows. */
+MatObject CreateMat(const HostMatrix &A, MatType type, MPI_Comm comm)
+{
+  MatObject mat;
+  PetscInt  begin, end;
+
+  MUST(MatCreate(comm, mat.put()));
+  MUST(MatSetSizes(mat, PETSC_DECIDE, PETSC_DECIDE, A.n, A.n));
+  MUST(MatSetType(mat, type));
+  MUST(MatSetUp(mat));
+  MUST(MatGetOwnershipRange(mat, &begin, &end));
+  std::vector<PetscInt> i;
+  for (PetscInt row = begin; row <= end; row++) i.push_back(A.i[row] - A.i[begin]);
+  MUST(MatSeqAIJSetPreallocationCSR(mat, i.data(), A.j.data() + A.i[begin], A.a.data() + A.i[begin]));
+  MUST(MatMPIAIJSetPreallocationCSR(mat, i.data(), A.j.data() + A.i[begin], A.a.data() + A.i[begin]));
+  return mat;
+}
+
+VecObject CreateVec(PetscInt n, VecType type, std::uint64_t seed)
+{
+  VecObject    x;
+  PetscScalar *array;
+  Random       random(seed);
+
+  MUST(VecCreate(PETSC_COMM_SELF, x.put()));
+  MUST(VecSetSizes(x, n, n));
+  MUST(VecSetType(x, type));
+  MUST(VecGetArrayWrite(x, &array));
+  for (PetscInt k = 0; k < n; k++) array[k] = random.Between(-1, 1);
+  MUST(VecRestoreArrayWrite(x, &array));
+  return x;
+}

@@ -1,0 +1,103 @@
+/* What all tests share: PETSc calls as assertions, objects that end with their scope, and where a test can run. */
+#pragma once
+
+#include <petscdevice.h>
+#include <petscksp.h>
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "catch.h"
+
+/* A PETSc call that must succeed. */
+#define MUST(call) REQUIRE((int)(call) == 0)
+
+/* A PETSc object that is destroyed with its scope: Object<KSP, KSPDestroy> ksp; KSPCreate(comm, ksp.put()). */
+template <typename T, PetscErrorCode (*Destroy)(T *)>
+class Object {
+public:
+  Object() = default;
+  Object(Object &&other) noexcept : object_(std::exchange(other.object_, nullptr)) { }
+  Object &operator=(Object &&other) noexcept
+  {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  ~Object() { Reset(); }
+
+  operator T() const { return object_; }
+  T *put()
+  {
+    Reset();
+    return &object_;
+  }
+  void Reset() { PetscCallAbort(PETSC_COMM_SELF, Destroy(&object_)); }
+
+private:
+  T object_ = nullptr;
+};
+using MatObject     = Object<Mat, MatDestroy>;
+using VecObject     = Object<Vec, VecDestroy>;
+using PCObject      = Object<PC, PCDestroy>;
+using KSPObject     = Object<KSP, KSPDestroy>;
+using OptionsObject = Object<PetscOptions, PetscOptionsDestroy>;
+
+/* Where a test runs. The host comes first; the device is there where one was found. */
+struct Backend {
+  const char  *name;
+  PetscMemType where;
+  MatType      mat;
+  VecType      vec;
+  MatType      dense;
+};
+const std::vector<Backend> &Backends();
+const Backend              &HostBackend();
+const Backend              &DeviceBackend();
+bool                        DeviceFound();
+
+/* First line of a test with tag [gpu]. */
+#define NEEDS_DEVICE() \
+  do { \
+    if (!DeviceFound()) { \
+      SkipTest(); \
+      return; \
+    } \
+  } while (0)
+void SkipTest();
+
+/* The options database, for a scope; an empty text leaves the one that is there. */
+class Options {
+public:
+  explicit Options(const std::string &text);
+  ~Options();
+
+private:
+  OptionsObject options_;
+};
+
+/* Collects PETSc's error messages instead of printing them, for a scope. */
+class Errors {
+public:
+  Errors();
+  ~Errors();
+  std::string text;
+};
+
+/* What a view prints; on rank 0 of the object's communicator, empty elsewhere. */
+std::string ViewText(KSP);
+std::string ViewText(PC);
+bool        Contains(const std::string &text, const std::string &part);
+
+/* Work space of the device is filled with NaN, so that what a set-up forgets to write shows. The host's always is (-malloc_debug). */
+void PoisonMemory(PetscMemType where, size_t bytes);
+
+/* Bytes that PETSc has allocated on the host. */
+PetscLogDouble HostBytes();
+
+/* How often a call allocates host memory, through PETSc or through new. */
+long CountAllocations(const std::function<void()> &call);
+
+/* Runs a call while the current stream is captured: it fails if the call allocates device memory or waits for the device. */
+bool AsynchronousOnDevice(const std::function<void()> &call);
