@@ -1,7 +1,7 @@
 /*
    finepc: fine-grained preconditioners for PETSc, set up and applied by CUDA kernels with a host twin of each.
 
-   A program that does not include this header gets every type with -dll_append libfinepc.so; one that links the library
+   A program that does not include this header gets every type with -dll_append /path/libfinepc.so; one that links the library
    calls FinePCInitializePackage() after PetscInitialize().
 */
 #pragma once

@@ -62,8 +62,8 @@ PetscErrorCode FinePCFinalizePackage(void)
   Level: beginner
 
   Notes:
-  Programs that link libfinepc call it after each `PetscInitialize()`. Others need no call: `-dll_append libfinepc.so`, on the
-  command line or in PETSC_OPTIONS, does the same.
+  Programs that link libfinepc call it after each `PetscInitialize()`. Others need no call: `-dll_append /path/libfinepc.so`, on
+  the command line or in PETSC_OPTIONS, does the same.
 
   It is an error if the running PETSc is not the minor release, or not of the scalar type, that finepc was built with.
 

@@ -37,7 +37,7 @@ HostFactor ComputeFactor(const HostMatrix &A, const AFSAIParams &params, PetscMe
   CSR            G    = {};
   HostFactor     result;
 
-  PoisonMemory(where, (size_t)1 << 24);
+  PoisonMemory(where, (size_t)1 << 22);
   PetscReal *d = Copy(std::vector<PetscReal>(rows, kNaN), where);
   if (keep) {
     MUST(CSRCreate(rows, A.n, keep->nnz(), params.factor_precision, where, &G));

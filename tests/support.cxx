@@ -89,6 +89,15 @@ PetscLogDouble HostBytes()
   return bytes;
 }
 
+PetscLogDouble DeviceBytes()
+{
+  size_t free_bytes = 0, total_bytes = 0;
+#if PetscDefined(HAVE_CUDA)
+  REQUIRE(cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess);
+#endif
+  return (PetscLogDouble)(total_bytes - free_bytes);
+}
+
 static long allocations;
 
 void *operator new(std::size_t size)

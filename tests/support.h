@@ -93,8 +93,9 @@ bool        Contains(const std::string &text, const std::string &part);
 /* Work space of the device is filled with NaN, so that what a set-up forgets to write shows. The host's always is (-malloc_debug). */
 void PoisonMemory(PetscMemType where, size_t bytes);
 
-/* Bytes that PETSc has allocated on the host. */
+/* Bytes that PETSc has allocated on the host, and bytes in use on the device. */
 PetscLogDouble HostBytes();
+PetscLogDouble DeviceBytes();
 
 /* How often a call allocates host memory, through PETSc or through new. */
 long CountAllocations(const std::function<void()> &call);

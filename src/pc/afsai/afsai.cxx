@@ -387,7 +387,7 @@ static PetscErrorCode PCView_AFSAI(PC pc, PetscViewer viewer)
     PetscCall(PetscViewerASCIIPrintf(viewer, "row size: mean %g, max %" PetscInt64_FMT "\n", (double)((PetscReal)(sum[4] + sum[3]) / rows), most[0]));
     PetscCall(PetscViewerASCIIPrintf(viewer, "Kaporin number times det(A)^(1/n): %g with the diagonal alone, %g with G; ratio %g\n", (double)PetscExpReal(log_sum[0] / rows), (double)PetscExpReal(log_sum[1] / rows), (double)PetscExpReal((log_sum[1] - log_sum[0]) / rows)));
     PetscCall(PetscViewerASCIIPrintf(viewer, "rows redone in double precision %" PetscInt64_FMT ", fallen back to the diagonal %" PetscInt64_FMT ", on the path for large rows %" PetscInt64_FMT "\n", sum[0], sum[1], sum[2]));
-    PetscCall(PetscViewerASCIIPrintf(viewer, "set-up memory beyond A and G: %g bytes\n", (double)most[1]));
+    PetscCall(PetscViewerASCIIPrintf(viewer, "set-up memory beyond A, G and its transpose: %g bytes\n", (double)most[1]));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -35,7 +35,7 @@ struct AFSAIStats {
   PetscInt     max_row;        /* longest row of G, diagonal included */
   PetscReal    log_psi_before; /* mean of log psi_0,i = log a_ii */
   PetscReal    log_psi_after;  /* mean of log psi_i */
-  size_t       work_bytes;     /* largest set-up memory beyond A and G */
+  size_t       work_bytes;     /* largest set-up memory beyond A, G and G^T */
 };
 
 /* A pivot of diag(A)^{-1/2} A diag(A)^{-1/2} that is not above this has lost its digits to cancellation. */
