@@ -33,6 +33,8 @@ using Count = unsigned long long;
 constexpr int    kRowBlock    = 64;    /* threads of a block of the row kernel: small, as its shared memory sets the occupancy */
 constexpr int    kBankBytes   = 128;   /* shared memory that all banks serve once */
 constexpr int    kChunkOfRows = 8;     /* most rows that a warp takes at a time */
+constexpr int    kShortRow    = 12;    /* mean row of A up to which 8 lanes make a row of G, and 16 up to the next */
+constexpr int    kMediumRow   = 24;
 constexpr int    kFirstRow    = 32;    /* largest |P| that the first work space has room for */
 constexpr int    kLargestRow  = 30000; /* largest |P| at all: an int still indexes its packed triangle */
 constexpr int    kGrowth      = 4;     /* from one work space size to the next */
@@ -782,7 +784,7 @@ public:
     PetscCall(MeanLog(&stats_.log_psi_after));
     stats_.log_psi_after = -stats_.log_psi_after; /* d = 1 / psi */
     /* G^T is not there yet while the pools are */
-    const size_t later = CSRBytes(&G_);
+    const size_t later = keep_ ? 0 : CSRBytes(&G_);
     stats_.work_bytes  = meter_.peak > later ? meter_.peak - later : 0;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -983,7 +985,7 @@ private:
   }
   static Capacity WithSlots(Capacity cap)
   {
-    for (cap.slots = kWarpSize; cap.slots < cap.candidates + cap.candidates / 3; cap.slots *= 2);
+    for (cap.slots = kWarpSize; cap.slots < (PetscInt64)cap.candidates * 4 / 3 && cap.slots < (1 << 30); cap.slots *= 2);
     return cap;
   }
   Capacity FirstCapacity() const
@@ -996,22 +998,22 @@ private:
     cap.candidates = std::min(limit.candidates, std::max(cap.row, cap.entries / 4 * 3 + kWarpSize / 4));
     return WithSlots(cap);
   }
-  /* The smallest size that is enough for most of the sampled rows; too small for the rest, which the next size takes. */
-  static int Enough(const unsigned *needs)
+  /* The smallest size that is enough for most of the sampled rows, `unknown` where the sample does not say. */
+  static int Enough(const unsigned *needs, int unknown)
   {
     Count all = 0, served = 0;
     int   need = 0;
     for (int n = 0; n < kNeeds; n++) all += needs[n];
     while (need < kNeeds - 1 && served + needs[need] < kEnough * all) served += needs[need++];
-    return need;
+    return all && need < kNeeds - 1 ? std::max(1, need) : unknown;
   }
   Capacity SampledCapacity() const
   {
-    const Capacity limit = Limits();
+    const Capacity limit = Limits(), first = FirstCapacity();
     Capacity       cap;
-    cap.row        = std::max(1, std::min(limit.row, Enough(host_needs_.row)));
-    cap.entries    = std::max(1, std::min(limit.entries, Enough(host_needs_.entries)));
-    cap.candidates = std::max(cap.row, std::min(limit.candidates, Enough(host_needs_.candidates)));
+    cap.row        = std::min(limit.row, Enough(host_needs_.row, first.row));
+    cap.entries    = std::min(limit.entries, Enough(host_needs_.entries, first.entries));
+    cap.candidates = std::max(cap.row, std::min(limit.candidates, Enough(host_needs_.candidates, first.candidates)));
     return WithSlots(cap);
   }
   Capacity Larger(Capacity cap) const
@@ -1039,8 +1041,8 @@ private:
     const bool fits8  = Row<T, unsigned short, 8>::Bytes(task.capacity, task.rules.weighted) * (kWarpSize / 8) <= (size_t)shared_limit;
     const bool fits16 = Row<T, unsigned short, 16>::Bytes(task.capacity, task.rules.weighted) * (kWarpSize / 16) <= (size_t)shared_limit;
     const bool fits32 = Row<T, unsigned short, 32>::Bytes(task.capacity, task.rules.weighted) <= (size_t)shared_limit;
-    if (level == 0 && mean <= 12 && fits8) PetscCall((LaunchRows<T, unsigned short, 8>(task)));
-    else if (level == 0 && mean <= 24 && fits16) PetscCall((LaunchRows<T, unsigned short, 16>(task)));
+    if (level == 0 && mean <= kShortRow && fits8) PetscCall((LaunchRows<T, unsigned short, 8>(task)));
+    else if (level == 0 && mean <= kMediumRow && fits16) PetscCall((LaunchRows<T, unsigned short, 16>(task)));
     else if (fits32) PetscCall((LaunchRows<T, unsigned short, 32>(task)));
     else PetscCall((LaunchRows<T, unsigned int, 32>(task)));
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -1154,7 +1156,7 @@ private:
     PetscCallCUDA(cudaMemcpyAsync(&nnz, sum, sizeof(nnz), cudaMemcpyDeviceToHost, stream_));
     PetscCallCUDA(cudaMemcpyAsync(&max_row, max, sizeof(max_row), cudaMemcpyDeviceToHost, stream_));
     PetscCallCUDA(cudaStreamSynchronize(stream_));
-    PetscCheck(nnz <= (Count)PETSC_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP, "G has %llu entries, more than PetscInt can count: lower -pc_afsai_max_steps or configure PETSc with --with-64-bit-indices", nnz);
+    PetscCheck(nnz <= (Count)PETSC_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP, "G has %llu entries, more than PetscInt can count: lower -pc_afsai_max_steps", nnz);
     stats_.max_row = max_row + 1;
 
     PetscCall(CSRCreate(rows_, A_.n, (PetscInt)nnz, params_.factor_precision, PETSC_MEMTYPE_CUDA, &G_));

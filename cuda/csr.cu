@@ -46,6 +46,9 @@ constexpr int kSortedPerLane = 8;   /* indices that a lane keeps while it sorts 
 constexpr int kMultiplyBlock = 128; /* threads of a block of the product */
 constexpr int kColumnsAtOnce = 4;   /* right-hand sides that share one reading of the matrix */
 
+/* mean rows up to which a thread, 2, 8 lanes take a row */
+constexpr int kThreadRow = 8, kPairRow = 47, kEightRow = 127;
+
 __global__ void CountColumns(PetscInt nnz, const PetscInt *j, PetscInt *count)
 {
   const long long k = GridThread();
@@ -167,16 +170,17 @@ PetscErrorCode LaunchRows(const CSR &W, bool unit, const PetscScalar *d, PetscIn
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The one place that chooses how rows meet lanes: by the mean row length, as measured (benchmarks/results). */
+/* The one place that chooses how rows meet lanes: by the mean row length. A thread a row with its loads ahead beat a stream through shared
+   memory and wider groups up to 8 entries a row, 2 lanes from there on. */
 template <typename S>
 PetscErrorCode Multiply(const CSR &W, bool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy, cudaStream_t stream)
 {
   const PetscInt mean = W.nnz / W.rows;
 
   PetscFunctionBegin;
-  if (mean < 9) PetscCall((LaunchRows<S, 1, 4>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
-  else if (mean < 48) PetscCall((LaunchRows<S, 2, 8>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
-  else if (mean < 128) PetscCall((LaunchRows<S, 8, 8>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
+  if (mean <= kThreadRow) PetscCall((LaunchRows<S, 1, 4>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
+  else if (mean <= kPairRow) PetscCall((LaunchRows<S, 2, 8>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
+  else if (mean <= kEightRow) PetscCall((LaunchRows<S, 8, 8>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
   else PetscCall((LaunchRows<S, 32, 8>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -13,8 +13,7 @@ constexpr int      kBlockSize = 256; /* threads of a block in kernels that have 
 /* After every launch: a bad configuration shows here, a failed kernel at the next call that waits. */
 #define FinePCCheckLaunch() PetscCallCUDA(cudaGetLastError())
 
-template <typename Count>
-inline int BlocksFor(Count threads, int block_size = kBlockSize)
+inline int BlocksFor(long long threads, int block_size = kBlockSize)
 {
   return (int)((threads + block_size - 1) / block_size);
 }

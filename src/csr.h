@@ -51,7 +51,7 @@ PetscErrorCode ArrayCreate(size_t bytes, PetscMemType, void **);
 PetscErrorCode ArrayDestroy(PetscMemType, void **);
 PetscErrorCode ArrayCopy(void *to, const void *from, size_t bytes, PetscMemType to_where, PetscMemType from_where);
 
-/* Gt = G^T. With keep, Gt has the pattern already and gets new values only; nothing is allocated then. */
+/* Gt = G^T. With keep, Gt has the pattern already and gets new values only. */
 PetscErrorCode CSRTranspose_Host(const CSR *G, PetscBool keep, CSR *Gt);
 PetscErrorCode CSRTranspose_CUDA(const CSR *G, PetscBool keep, CSR *Gt);
 

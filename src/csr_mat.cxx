@@ -99,6 +99,7 @@ PetscErrorCode MatCreateFromFactor(MPI_Comm comm, const CSR *W, const PetscScala
   CSR          host;
   PetscScalar *d_host, *a;
   PetscInt    *i, *j, first = 0;
+  PetscMPIInt  rank;
 
   PetscFunctionBegin;
   PetscCall(CSRCopyToHost(W, &host));
@@ -106,6 +107,8 @@ PetscErrorCode MatCreateFromFactor(MPI_Comm comm, const CSR *W, const PetscScala
   PetscCall(ArrayCopy(d_host, d, W->rows * sizeof(*d), PETSC_MEMTYPE_HOST, W->where));
   PetscCall(PetscMalloc3(W->rows + 1, &i, W->nnz + W->rows, &j, W->nnz + W->rows, &a));
   PetscCallMPI(MPI_Exscan(&W->rows, &first, 1, MPIU_INT, MPI_SUM, comm));
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  if (!rank) first = 0;
   i[0] = 0;
   for (PetscInt row = 0; row < W->rows; row++) {
     const PetscReal scale = PetscSqrtReal(d_host[row]);

@@ -31,8 +31,11 @@ static PetscErrorCode CheckPETSc()
   PetscInt      major, minor, subminor, release;
   PetscDataType scalar;
   PetscBool     found;
+  size_t        index_bytes;
 
   PetscFunctionBegin;
+  PetscCall(PetscDataTypeGetSize(PETSC_INT, &index_bytes));
+  PetscCheck(index_bytes == sizeof(PetscInt), PETSC_COMM_SELF, PETSC_ERR_LIB, "This libfinepc was built with %zu-byte indices, but this PETSc has %zu-byte ones: build finepc again with this PETSc", sizeof(PetscInt), index_bytes);
   PetscCall(PetscGetVersionNumber(&major, &minor, &subminor, &release));
   PetscCheck(major == PETSC_VERSION_MAJOR && minor == PETSC_VERSION_MINOR, PETSC_COMM_SELF, PETSC_ERR_LIB, "This libfinepc was built with PETSc %d.%d, but PETSc %" PetscInt_FMT ".%" PetscInt_FMT " is running: build finepc again with this PETSc", PETSC_VERSION_MAJOR, PETSC_VERSION_MINOR, major, minor);
   PetscCall(PetscDataTypeFromString("scalar", &scalar, &found));

@@ -21,10 +21,14 @@ static PetscErrorCode ApplyFactors(const PCInverse *M, PetscInt columns, const P
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode NeedWork(PCInverse *M)
+/* Room between the two products for so many right-hand sides. */
+PetscErrorCode PCInverseNeedWork(PCInverse *M, PetscInt columns)
 {
   PetscFunctionBegin;
-  if (!M->work) PetscCall(ArrayCreate(kInverseColumns * M->rows * sizeof(PetscScalar), M->where, (void **)&M->work));
+  if (M->work_columns >= columns) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(ArrayDestroy(M->where, (void **)&M->work));
+  PetscCall(ArrayCreate(columns * M->rows * sizeof(PetscScalar), M->where, (void **)&M->work));
+  M->work_columns = columns;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -36,7 +40,7 @@ PetscErrorCode PCInverseApply(PCInverse *M, Vec x, Vec y)
   const size_t       bytes = M->rows * sizeof(PetscScalar);
 
   PetscFunctionBegin;
-  PetscCall(NeedWork(M));
+  PetscCall(PCInverseNeedWork(M, 1));
   if (!PetscMemTypeDevice(M->where)) {
     PetscCall(VecGetArrayRead(x, &x_array));
     PetscCall(VecGetArrayWrite(y, &y_array));
@@ -73,8 +77,8 @@ PetscErrorCode PCInverseMatApply(PCInverse *M, Mat X, Mat Y)
   const PetscBool    device = PetscMemTypeDevice(M->where) ? PETSC_TRUE : PETSC_FALSE;
 
   PetscFunctionBegin;
-  PetscCall(NeedWork(M));
   PetscCall(MatGetSize(X, nullptr, &columns));
+  PetscCall(PCInverseNeedWork(M, PetscMin(columns, kInverseColumns)));
   PetscCall(MatDenseGetLDA(X, &ldx));
   PetscCall(MatDenseGetLDA(Y, &ldy));
   if (device) {

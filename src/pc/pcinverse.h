@@ -13,16 +13,18 @@ struct PCInverse {
   PetscMemType where;
   PetscInt     rows;
   PetscInt     operator_nnz; /* of the matrix that was inverted */
-  PetscScalar *work;         /* [kInverseColumns * rows] W1 x */
+  PetscScalar *work;         /* [work_columns * rows] W1 x */
+  PetscInt     work_columns; /* 1 from the set-up on, kInverseColumns once there were several right-hand sides */
   PetscScalar *staging;      /* [2 * rows] on the device, made when a host vector first meets device factors */
 };
 
 constexpr PetscInt kInverseColumns = 4; /* right-hand sides that PCInverseMatApply() takes at a time */
 
+PetscErrorCode PCInverseNeedWork(PCInverse *, PetscInt columns);
 PetscErrorCode PCInverseApply(PCInverse *, Vec, Vec);
 PetscErrorCode PCInverseMatApply(PCInverse *, Mat, Mat);
 PetscErrorCode PCInverseView(const PCInverse *, MPI_Comm, PetscViewer);
 PetscErrorCode PCInverseReset(PCInverse *);
 
 /* PCFinePCGetInverse_C, which every PC of this kind composes: its inverse, null before PCSetUp(). */
-#define kInverseQuery "PCFinePCGetInverse_C"
+constexpr const char *kInverseQuery = "PCFinePCGetInverse_C";

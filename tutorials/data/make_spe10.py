@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Writes the pressure matrix of a slab of SPE10 model 2 as a PETSc binary matrix:  make_spe10.py OUT.petsc
+"""Writes the pressure matrix of SPE10 model 2 as a PETSc binary matrix:  make_spe10.py OUT.petsc [PERMEABILITY.npz]
+
+Without a permeability it is the slab of ten layers beside this file; the whole model is an .npz with the arrays kx and kz, each
+[layer, y, x] in mD, which is too large to be kept here.
 
 Two-point fluxes between cells of 20 x 10 x 2 ft, harmonic averages of the permeability (mD), no flow through the boundary,
 one well in the first cell, which makes the matrix positive definite."""
@@ -12,8 +15,11 @@ import numpy as np
 MAT_FILE_CLASSID = 1211216  # opens a matrix in PETSc's binary format, which is big-endian
 
 
-def permeability():
+def permeability(path=None):
     """Horizontal and vertical permeability, each [layer, y, x]."""
+    if path:
+        data = np.load(path)
+        return data["kx"].astype(float), data["kz"].astype(float)
     with lzma.open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "spe10_layers_35_44.npy.xz")) as f:
         return np.load(f)
 
@@ -51,6 +57,6 @@ def write(path, lengths, columns, values):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
-    write(sys.argv[1], *matrix(*permeability()))
+    write(sys.argv[1], *matrix(*permeability(*sys.argv[2:])))

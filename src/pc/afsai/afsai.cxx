@@ -194,7 +194,6 @@ static PetscErrorCode PCAFSAISetReusePattern_AFSAI(PC pc, PetscBool n)
   PC_AFSAI *afsai = (PC_AFSAI *)pc->data;
 
   PetscFunctionBegin;
-  if (n != afsai->reuse_pattern) pc->setupcalled = PETSC_FALSE;
   afsai->reuse_pattern = n;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -270,16 +269,25 @@ static PetscBool CanKeepPattern(PC pc, const CSRView *A)
   return (PetscBool)(afsai->reuse_pattern && pc->flag == SAME_NONZERO_PATTERN && G->i && G->rows == A->n && G->where == A->where && G->precision == afsai->params.factor_precision);
 }
 
-/* An unusable matrix: an error if the user asked for errors, else the reason that KSPSolve() reports. */
+/*
+   An unusable matrix: the reason that KSPSolve() reports, or an error if the user asked for errors. One rank's failure is
+   everybody's: otherwise the others would wait in KSPSolve().
+*/
 static PetscErrorCode RecordFailure(PC pc)
 {
-  static const char *const texts[] = {"", "has no diagonal entry", "has a diagonal entry that is not positive", "has an entry that is not finite"};
+  static const char *const texts[] = {"", "has an entry that is not finite", "has no diagonal entry", "has a diagonal entry that is not positive"};
   const AFSAIStats        *stats   = &((PC_AFSAI *)pc->data)->stats;
 
   PetscFunctionBegin;
-  PetscCheck(!pc->erroriffailure, PETSC_COMM_SELF, PETSC_ERR_MAT_LU_ZRPVT, "Row %" PetscInt_FMT " of this rank's block %s: PCAFSAI needs a symmetric positive definite matrix", stats->failure_row, texts[stats->failure]);
-  PetscCall(PetscInfo(pc, "Row %" PetscInt_FMT " of this rank's block %s\n", stats->failure_row, texts[stats->failure]));
-  pc->failedreason = stats->failure == AFSAI_NOT_FINITE ? PC_FACTOR_OTHER : PC_FACTOR_NUMERIC_ZEROPIVOT;
+  if (stats->failure) {
+    PetscCall(PetscInfo(pc, "Row %" PetscInt_FMT " of this rank's block %s\n", stats->failure_row, texts[stats->failure]));
+    pc->failedreason = stats->failure == AFSAI_NOT_FINITE ? PC_FACTOR_OTHER : PC_FACTOR_NUMERIC_ZEROPIVOT;
+  }
+  PetscCall(PCReduceFailedReason(pc));
+  if (pc->failedreason && pc->erroriffailure) {
+    PetscCheck(!stats->failure, PETSC_COMM_SELF, PETSC_ERR_MAT_LU_ZRPVT, "Row %" PetscInt_FMT " of this rank's block %s: PCAFSAI needs a symmetric positive definite matrix", stats->failure_row, texts[stats->failure]);
+    SETERRQ(PETSC_COMM_SELF, PETSC_ERR_MAT_LU_ZRPVT, "Another rank's block cannot be preconditioned: PCAFSAI needs a symmetric positive definite matrix");
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -292,6 +300,7 @@ static PetscErrorCode PCSetUp_AFSAI(PC pc)
 
   PetscFunctionBegin;
   pc->failedreason = PC_NOERROR;
+  pc->setupcalled  = PETSC_FALSE; /* PCSetUp() sets it at its end: after an error on the way the next set-up starts anew */
   PetscCall(MatGetSize(pc->pmat, &rows, &columns));
   PetscCheck(rows == columns, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ, "The matrix must be square, but is %" PetscInt_FMT " by %" PetscInt_FMT, rows, columns);
   PetscCall(MatGetCSR(pc->pmat, &mat));
@@ -307,6 +316,7 @@ static PetscErrorCode PCSetUp_AFSAI(PC pc)
     M->operator_nnz = A->nnz;
     M->unit         = PETSC_TRUE;
     PetscCall(ArrayCreate(A->n * sizeof(*M->d), M->where, (void **)&M->d));
+    PetscCall(PCInverseNeedWork(M, 1));
   }
 
   PetscCall(PetscLogEventBegin(FinePC_AFSAIFactor, pc, pc->pmat, 0, 0));
@@ -315,17 +325,15 @@ static PetscErrorCode PCSetUp_AFSAI(PC pc)
   PetscCall(PetscLogEventEnd(FinePC_AFSAIFactor, pc, pc->pmat, 0, 0));
   PetscCall(MatRestoreCSR(&mat));
 
-  if (afsai->stats.failure) {
-    PetscCall(PCInverseReset(M));
-    PetscCall(RecordFailure(pc));
-  } else {
+  if (afsai->stats.failure) PetscCall(PCInverseReset(M));
+  else {
     if (afsai->reused) afsai->stats.max_row = max_row;
     PetscCall(PetscLogEventBegin(FinePC_Transpose, pc, 0, 0, 0));
     if (device) PetscCall(CSRTranspose_CUDA(&M->W1, afsai->reused, &M->W2));
     else PetscCall(CSRTranspose_Host(&M->W1, afsai->reused, &M->W2));
     PetscCall(PetscLogEventEnd(FinePC_Transpose, pc, 0, 0, 0));
   }
-  PetscCall(PCReduceFailedReason(pc)); /* one rank's failure is everybody's: otherwise the others would wait in KSPSolve() */
+  PetscCall(RecordFailure(pc));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -987,7 +995,7 @@ PetscErrorCode PCAFSAIGetFactorPrecision(PC pc, FinePCPrecision *factor_precisio
   Level: intermediate
 
   Note:
-  It applies where the nonzero pattern of the matrix is the same as at the last set-up; nothing is allocated then.
+  It applies where the nonzero pattern of the matrix is the same as at the last set-up; the factors keep their memory then.
 
 .seealso: `PCAFSAI`, `PCAFSAIGetReusePattern()`
 @*/

@@ -23,7 +23,7 @@ struct AFSAIParams {
   FinePCPrecision  factor_precision = FINEPC_SINGLE;
 };
 
-enum AFSAIFailure { AFSAI_OK, AFSAI_DIAGONAL_MISSING, AFSAI_DIAGONAL_NOT_POSITIVE, AFSAI_NOT_FINITE };
+enum AFSAIFailure { AFSAI_OK, AFSAI_NOT_FINITE, AFSAI_DIAGONAL_MISSING, AFSAI_DIAGONAL_NOT_POSITIVE };
 
 /* What the set-up met; the counts are of rows. */
 struct AFSAIStats {

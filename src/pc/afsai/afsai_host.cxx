@@ -268,7 +268,8 @@ PetscErrorCode AFSAIComputeFactor_Host(const CSRView *A, PetscInt first, const A
     stats->log_psi_before /= rows;
     stats->log_psi_after /= rows;
   }
-  stats->work_bytes = (in_single.size() * sizeof(float) + in_double.size() * sizeof(double)) * (A->nnz + A->n);
+  /* A scaled and the work vectors of each precision, the diagonal and its scaling, and G once more while it grows */
+  stats->work_bytes = (in_single.size() * sizeof(float) + in_double.size() * sizeof(double)) * (A->nnz + A->n) + (in_single.size() + in_double.size()) * A->n * sizeof(PetscInt) + 2 * A->n * sizeof(PetscReal) + G_j.size() * (sizeof(PetscInt) + sizeof(PetscReal));
 
   if (!keep) {
     PetscCall(CSRCreate(rows, A->n, (PetscInt)G_j.size(), params->factor_precision, PETSC_MEMTYPE_HOST, G));
