@@ -1051,7 +1051,7 @@ private:
   template <typename T, typename Index, int GroupSize>
   PetscErrorCode LaunchRows(RowTask &task)
   {
-    using Work                    = Row<T, Index, GroupSize>;
+    using Work               = Row<T, Index, GroupSize>;
     constexpr bool kInShared = sizeof(Index) < sizeof(int);
     const auto     kernel    = AFSAIRows<T, Index, GroupSize>;
     int            device, processors, shared_limit, blocks_of_processor;
@@ -1069,7 +1069,7 @@ private:
     PetscCallCUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_of_processor, kernel, threads, block_bytes));
     PetscInt64 blocks = std::min<PetscInt64>((PetscInt64)processors * blocks_of_processor, ((PetscInt64)task.items + groups - 1) / groups);
     if (!kInShared) {
-      /* bounded by half the bytes of A, but room for one block at least */
+      /* bounded by half the bytes of A or kLeastWork, the larger, but room for one block at least */
       const size_t block_work = task.work_stride * groups;
       const size_t budget     = std::max(kLeastWork, (size_t)A_.nnz * (sizeof(PetscScalar) + sizeof(PetscInt)) / 2);
       size_t       free_bytes, total_bytes;
