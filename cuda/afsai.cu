@@ -54,20 +54,13 @@ struct Tally {
   Count next;      /* next item of the work list */
   Count pool_used; /* may run past the pool's capacity: then rows are left pending */
   Count too_large, bad_pivot, diagonal;
-  Count failure;   /* (row, AFSAIFailure) of the first unusable row, packed by PackFailure() */
   Count max_A_row; /* longest row of A */
 };
-constexpr Count kNoFailure = ~0ull;
 
 /* How many of the sampled rows needed a work space of each size. */
 struct Needs {
   unsigned row[kNeeds], candidates[kNeeds], entries[kNeeds];
 };
-
-__host__ __device__ inline Count PackFailure(PetscInt row, AFSAIFailure failure)
-{
-  return (Count)row * 4 + failure;
-}
 
 /* A scaled to unit diagonal, S A S with S = diag(A)^{-1/2}: a stored copy in single, on the fly in double. */
 template <typename T>
@@ -89,7 +82,7 @@ struct ScaledMatrix<double> {
 };
 
 template <typename T>
-constexpr T kSmallestPivot = (T)(sizeof(T) == sizeof(float) ? kAFSAISmallestPivotSingle : kAFSAISmallestPivotDouble);
+constexpr T kSmallestPivot = (T)(sizeof(T) == sizeof(float) ? kFSAISmallestPivotSingle : kFSAISmallestPivotDouble);
 
 struct Rules {
   int    max_steps, step_size, initial_power;
@@ -111,6 +104,7 @@ struct Pool {
   void     *a;
   Count     base, capacity; /* offsets base .. base + capacity - 1 are this pool's */
 };
+constexpr Count kNoLimit = ~0ull; /* capacity where no pool is used */
 
 struct RowTask {
   const PetscInt  *rows; /* work list, or null for first .. */
@@ -680,30 +674,6 @@ __global__ void __launch_bounds__(kRowBlock) AFSAIRows(RowTask task, ScaledMatri
   }
 }
 
-/* s = diag(A)^{-1/2}, d = diag(A) of rows first .., and whether A can be preconditioned at all. */
-template <int GroupSize>
-__global__ void AFSAIDiagonal(CSRView A, PetscInt first, PetscReal *s, PetscReal *d, Tally *tally)
-{
-  const PetscInt row  = (PetscInt)(GridThread() / GroupSize);
-  const int      lane = threadIdx.x % GroupSize;
-  bool           finite = true, found = false;
-  if (row < A.n) {
-    for (PetscInt k = A.i[row] + lane; k < A.i[row + 1]; k += GroupSize) {
-      const PetscScalar a = A.a[k];
-      finite              = finite && isfinite(a);
-      if (A.j[k] != row) continue;
-      found  = true;
-      s[row] = 1 / sqrt(a);
-      if (row >= first) d[row - first] = a;
-      if (!(a > 0) && isfinite(a)) atomicMin(&tally->failure, PackFailure(row, AFSAI_DIAGONAL_NOT_POSITIVE));
-    }
-  }
-  const bool any_found = GroupBallot<GroupSize>(found), all_finite = !GroupBallot<GroupSize>(!finite);
-  if (row >= A.n || lane != 0) return;
-  if (!all_finite) atomicMin(&tally->failure, PackFailure(row, AFSAI_NOT_FINITE));
-  else if (!any_found) atomicMin(&tally->failure, PackFailure(row, AFSAI_DIAGONAL_MISSING));
-}
-
 /* S A S in single precision. */
 template <int GroupSize>
 __global__ void AFSAIScale(CSRView A, const PetscReal *s, float *scaled)
@@ -752,17 +722,12 @@ struct RowLength {
   __device__ Count operator()(PetscInt row) const { return (Count)(i[row + 1] - i[row]); }
 };
 
-struct LogOf {
-  const PetscReal *x;
-  __device__ double operator()(PetscInt k) const { return log(x[k]); }
-};
-
 constexpr int kScanGroup = 8; /* lanes a row in the streaming kernels above */
 
 /* One set-up on the device: the buffers, and the order in which kernels are launched. */
 class SetUp {
 public:
-  SetUp(const CSRView &A, PetscInt first, const AFSAIParams &params, bool keep, CSR &G, PetscReal *d, AFSAIStats &stats) : A_(A), first_(first), rows_(A.n - first), params_(params), keep_(keep), G_(G), d_(d), stats_(stats), work_(&meter_) { }
+  SetUp(const CSRView &A, PetscInt first, const AFSAIParams &params, bool keep, CSR &G, PetscReal *d, FSAIStats &stats) : A_(A), first_(first), rows_(A.n - first), params_(params), keep_(keep), G_(G), d_(d), stats_(stats), work_(&meter_) { }
 
   PetscErrorCode Run()
   {
@@ -781,7 +746,7 @@ public:
     } else PetscCall(ProcessAll<double>());
     stats_.diagonal_rows = (PetscInt)host_.diagonal;
     if (!keep_) PetscCall(Assemble());
-    PetscCall(MeanLog(&stats_.log_psi_after));
+    PetscCall(FSAIMeanLog_CUDA(rows_, d_, fsai_, &stats_.log_psi_after));
     stats_.log_psi_after = -stats_.log_psi_after; /* d = 1 / psi */
     /* G^T is not there yet while the pools are */
     const size_t later = keep_ ? 0 : CSRBytes(&G_);
@@ -804,8 +769,6 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  auto Logs() const { return thrust::make_transform_iterator(thrust::counting_iterator<PetscInt>(0), LogOf{d_}); }
-
   auto Lengths() const { return thrust::make_transform_iterator(thrust::counting_iterator<PetscInt>(0), RowLength{A_.i}); }
 
   /* All arrays whose size is known at the start, in one piece: an allocation takes as long as a small kernel. */
@@ -816,8 +779,6 @@ private:
     PetscFunctionBegin;
     PetscCallCUDA(cub::DeviceSelect::If(nullptr, need, thrust::counting_iterator<PetscInt>(0), list_, list_, rows_, RowIs{}, stream_));
     cub_bytes_ = need;
-    PetscCallCUDA(cub::DeviceReduce::Sum(nullptr, need, Logs(), sum_, rows_, stream_));
-    cub_bytes_ = std::max(cub_bytes_, need);
     PetscCallCUDA(cub::DeviceReduce::Max(nullptr, need, Lengths(), offset_, A_.n, stream_));
     cub_bytes_ = std::max(cub_bytes_, need);
     PetscCallCUDA(cub::DeviceReduce::Max(nullptr, need, length_, length_, rows_, stream_));
@@ -832,7 +793,7 @@ private:
       bytes += (size + kAlignment - 1) / kAlignment * kAlignment;
       return at;
     };
-    const size_t s = place(A_.n * sizeof(*s_)), offset = place(rows_ * sizeof(*offset_)), tally = place(sizeof(*tally_)), needs = place(sizeof(*needs_)), sum = place(2 * sizeof(*sum_)), length = place((rows_ + 1) * sizeof(*length_)), list = place((rows_ + 1) * sizeof(*list_)), scaled = place(params_.setup_precision == FINEPC_SINGLE ? A_.nnz * sizeof(*scaled_) : 0), cub = place(cub_bytes_);
+    const size_t s = place(A_.n * sizeof(*s_)), offset = place(rows_ * sizeof(*offset_)), tally = place(sizeof(*tally_)), needs = place(sizeof(*needs_)), sum = place(2 * sizeof(*sum_)), length = place((rows_ + 1) * sizeof(*length_)), list = place((rows_ + 1) * sizeof(*list_)), scaled = place(params_.setup_precision == FINEPC_SINGLE ? A_.nnz * sizeof(*scaled_) : 0), cub = place(cub_bytes_), fsai = place(FSAIWorkBytes_CUDA(rows_));
     PetscCall(work_.Allocate(bytes));
     s_      = (PetscReal *)(work_.data() + s);
     offset_ = (Count *)(work_.data() + offset);
@@ -843,6 +804,7 @@ private:
     list_   = (PetscInt *)(work_.data() + list);
     scaled_ = (float *)(work_.data() + scaled);
     cub_    = work_.data() + cub;
+    fsai_   = work_.data() + fsai;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -850,14 +812,12 @@ private:
   {
     PetscFunctionBegin;
     PetscCall(AllocateWork());
-    host_         = Tally{};
-    host_.failure = kNoFailure;
+    PetscCall(FSAIScaling_CUDA(&A_, first_, s_, d_, fsai_, &stats_));
+    if (stats_.failure) PetscFunctionReturn(PETSC_SUCCESS);
+    host_ = Tally{};
     PetscCall(WriteTally());
-    const int blocks = BlocksFor((long long)A_.n * kScanGroup);
-    AFSAIDiagonal<kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(A_, first_, s_, d_, tally_);
-    FinePCCheckLaunch();
     if (params_.setup_precision == FINEPC_SINGLE) {
-      AFSAIScale<kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(A_, s_, scaled_);
+      AFSAIScale<kScanGroup><<<BlocksFor((long long)A_.n * kScanGroup), kBlockSize, 0, stream_>>>(A_, s_, scaled_);
       FinePCCheckLaunch();
     }
     size_t cub_bytes = cub_bytes_;
@@ -865,12 +825,6 @@ private:
     FillRows<<<BlocksFor(rows_), kBlockSize, 0, stream_>>>(rows_, nullptr, first_, kRowPending, length_);
     FinePCCheckLaunch();
     PetscCall(ReadTally());
-    if (host_.failure != kNoFailure) {
-      stats_.failure     = (AFSAIFailure)(host_.failure % 4);
-      stats_.failure_row = (PetscInt)(host_.failure / 4);
-      PetscFunctionReturn(PETSC_SUCCESS);
-    }
-    PetscCall(MeanLog(&stats_.log_psi_before));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -954,7 +908,7 @@ private:
     task.capacity            = cap;
     task.single              = params_.factor_precision == FINEPC_SINGLE;
     if (!keep_) task.pool = pools_.back().pool;
-    else task.pool = Pool{nullptr, nullptr, 0, kNoFailure};
+    else task.pool = Pool{nullptr, nullptr, 0, kNoLimit};
     task.s      = s_;
     task.keep_i = G_.i;
     task.keep_j = G_.j;
@@ -1033,14 +987,13 @@ private:
   PetscErrorCode Launch(RowTask &task, int level)
   {
     const PetscInt mean = A_.nnz / A_.n;
-    int            shared_limit, device;
+    size_t         shared_limit;
 
     PetscFunctionBegin;
-    PetscCallCUDA(cudaGetDevice(&device));
-    PetscCallCUDA(cudaDeviceGetAttribute(&shared_limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-    const bool fits8  = Row<T, unsigned short, 8>::Bytes(task.capacity, task.rules.weighted) * (kWarpSize / 8) <= (size_t)shared_limit;
-    const bool fits16 = Row<T, unsigned short, 16>::Bytes(task.capacity, task.rules.weighted) * (kWarpSize / 16) <= (size_t)shared_limit;
-    const bool fits32 = Row<T, unsigned short, 32>::Bytes(task.capacity, task.rules.weighted) <= (size_t)shared_limit;
+    PetscCall(SharedMemoryLimit(&shared_limit));
+    const bool fits8  = Row<T, unsigned short, 8>::Bytes(task.capacity, task.rules.weighted) * (kWarpSize / 8) <= shared_limit;
+    const bool fits16 = Row<T, unsigned short, 16>::Bytes(task.capacity, task.rules.weighted) * (kWarpSize / 16) <= shared_limit;
+    const bool fits32 = Row<T, unsigned short, 32>::Bytes(task.capacity, task.rules.weighted) <= shared_limit;
     if (level == 0 && mean <= kShortRow && fits8) PetscCall((LaunchRows<T, unsigned short, 8>(task)));
     else if (level == 0 && mean <= kMediumRow && fits16) PetscCall((LaunchRows<T, unsigned short, 16>(task)));
     else if (fits32) PetscCall((LaunchRows<T, unsigned short, 32>(task)));
@@ -1054,17 +1007,17 @@ private:
     using Work               = Row<T, Index, GroupSize>;
     constexpr bool kInShared = sizeof(Index) < sizeof(int);
     const auto     kernel    = AFSAIRows<T, Index, GroupSize>;
-    int            device, processors, shared_limit, blocks_of_processor;
+    int            processors, blocks_of_processor;
+    size_t         shared_limit;
     Buffer<char>   work(&meter_);
 
     PetscFunctionBegin;
-    PetscCallCUDA(cudaGetDevice(&device));
-    PetscCallCUDA(cudaDeviceGetAttribute(&shared_limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    PetscCall(SharedMemoryLimit(&shared_limit));
+    PetscCall(ProcessorCount(&processors));
     task.work_stride         = Work::Bytes(task.capacity, task.rules.weighted);
-    const int    threads     = kInShared && task.work_stride * (kRowBlock / GroupSize) > (size_t)shared_limit ? kWarpSize : kRowBlock;
+    const int    threads     = kInShared && task.work_stride * (kRowBlock / GroupSize) > shared_limit ? kWarpSize : kRowBlock;
     const int    groups      = threads / GroupSize; /* of a block */
     const size_t block_bytes = kInShared ? task.work_stride * groups : 0;
-    PetscCallCUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
     if (kInShared) PetscCallCUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)block_bytes));
     PetscCallCUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_of_processor, kernel, threads, block_bytes));
     PetscInt64 blocks = std::min<PetscInt64>((PetscInt64)processors * blocks_of_processor, ((PetscInt64)task.items + groups - 1) / groups);
@@ -1129,18 +1082,6 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode MeanLog(PetscReal *mean)
-  {
-    size_t bytes = cub_bytes_;
-
-    PetscFunctionBegin;
-    PetscCallCUDA(cub::DeviceReduce::Sum(cub_, bytes, Logs(), sum_, rows_, stream_));
-    PetscCallCUDA(cudaMemcpyAsync(mean, sum_, sizeof(double), cudaMemcpyDeviceToHost, stream_));
-    PetscCallCUDA(cudaStreamSynchronize(stream_));
-    *mean /= rows_;
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
   /* G from the pools. */
   PetscErrorCode Assemble()
   {
@@ -1183,7 +1124,7 @@ private:
   const bool         keep_;
   CSR               &G_;
   PetscReal         *d_;
-  AFSAIStats        &stats_;
+  FSAIStats         &stats_;
   WorkMeter          meter_;
   cudaStream_t       stream_ = nullptr;
   Tally              host_;
@@ -1200,6 +1141,7 @@ private:
   PetscInt               *list_   = nullptr; /* [rows + 1] */
   float                  *scaled_ = nullptr; /* [A.nnz] in single precision */
   char                   *cub_    = nullptr; /* [cub_bytes_] */
+  char                   *fsai_   = nullptr; /* [FSAIWorkBytes_CUDA(rows)] */
   size_t                  cub_bytes_ = 0;
   std::vector<PoolMemory> pools_;
   Count                   pool_base_ = 0;
@@ -1219,10 +1161,10 @@ ScaledMatrix<double> SetUp::Matrix<double>() const
 
 } // namespace
 
-PetscErrorCode AFSAIComputeFactor_CUDA(const CSRView *A, PetscInt first, const AFSAIParams *params, PetscBool keep, CSR *G, PetscReal *d, AFSAIStats *stats)
+PetscErrorCode AFSAIComputeFactor_CUDA(const CSRView *A, PetscInt first, const AFSAIParams *params, PetscBool keep, CSR *G, PetscReal *d, FSAIStats *stats)
 {
   PetscFunctionBegin;
-  *stats = AFSAIStats{};
+  *stats = FSAIStats{};
   if (A->n == first) {
     if (!keep) PetscCall(CSRCreate(0, A->n, 0, params->factor_precision, PETSC_MEMTYPE_CUDA, G));
     PetscFunctionReturn(PETSC_SUCCESS);

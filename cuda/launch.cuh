@@ -18,6 +18,28 @@ inline int BlocksFor(long long threads, int block_size = kBlockSize)
   return (int)((threads + block_size - 1) / block_size);
 }
 
+/* Dynamic shared memory that a block may ask for. */
+inline PetscErrorCode SharedMemoryLimit(size_t *bytes)
+{
+  int device, limit;
+
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaGetDevice(&device));
+  PetscCallCUDA(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  *bytes = (size_t)limit;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+inline PetscErrorCode ProcessorCount(int *processors)
+{
+  int device;
+
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaGetDevice(&device));
+  PetscCallCUDA(cudaDeviceGetAttribute(processors, cudaDevAttrMultiProcessorCount, device));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* A thread's place in a one-dimensional grid, without overflow. */
 __device__ inline long long GridThread()
 {

@@ -24,40 +24,6 @@ AFSAIParams Double(PetscInt max_steps = 10, PetscReal tolerance = 0)
   return Params(FINEPC_DOUBLE, FINEPC_DOUBLE, max_steps, tolerance);
 }
 
-struct Precisions {
-  FinePCPrecision setup, factor;
-};
-const std::vector<Precisions> kAllPrecisions = {
-  {FINEPC_SINGLE, FINEPC_SINGLE},
-  {FINEPC_SINGLE, FINEPC_DOUBLE},
-  {FINEPC_DOUBLE, FINEPC_SINGLE},
-  {FINEPC_DOUBLE, FINEPC_DOUBLE},
-};
-
-struct Named {
-  const char *name;
-  HostMatrix  A;
-};
-
-/* Small matrices of every kind, with known smallest eigenvalue. */
-std::vector<Named> SmallMatrices()
-{
-  return {
-    {"tridiagonal 33",    RandomStencil(33, 1, 1, false, 1) },
-    {"5 points",          RandomStencil(8, 7, 1, false, 2)  },
-    {"7 points",          RandomStencil(4, 4, 4, false, 3)  },
-    {"27 points",         RandomStencil(4, 4, 3, true, 4)   },
-    {"graph of 9 a row",  RandomGraph(80, 9, 5)             },
-    {"dense",             RandomDense(40, 6)                },
-    {"arrow",             RandomArrow(64, 7)                },
-  };
-}
-
-std::set<PetscInt> RowPattern(const HostFactor &F, PetscInt row)
-{
-  return std::set<PetscInt>(F.j.begin() + F.i[row], F.j.begin() + F.i[row + 1]);
-}
-
 bool IsSubset(const std::set<PetscInt> &small, const std::set<PetscInt> &large)
 {
   return std::includes(large.begin(), large.end(), small.begin(), small.end());
@@ -192,7 +158,7 @@ TEST_CASE("diag(G A G^T) = 1 on real matrices", "[afsai]")
         const HostFactor    F      = ComputeFactor(A, params, backend.where);
         const DiagonalError error  = ErrorOfDiagonal(A, F, params);
         CHECK(error.over_bound <= 1);
-        CHECK(error.worst <= 1e-3); /* u / kAFSAISmallestPivotSingle */
+        CHECK(error.worst <= 1e-3); /* u / kFSAISmallestPivotSingle */
         CHECK(F.stats.diagonal_rows == 0);
         CHECK(F.stats.log_psi_after < F.stats.log_psi_before);
       }
@@ -482,16 +448,7 @@ TEST_CASE("a kept pattern gets the values that belong to it", "[afsai]")
           REQUIRE(SamePattern(kept, F));
           CHECK(ErrorOfDiagonal(A, kept, params).over_bound <= 1);
           CHECK(kept.stats.double_rows + kept.stats.diagonal_rows == 0);
-          double worst = 0;
-          for (PetscInt row = 0; row < F.rows; row++) {
-            const ReferenceRow reference = ComputeReferenceRow(A, row, std::vector<PetscInt>(F.j.begin() + F.i[row], F.j.begin() + F.i[row + 1]));
-            const double       tolerance = std::max(RowTolerance(p.setup, F.Length(row), kLambdaMin), 2 * Unit(p.factor));
-            double             norm      = 1;
-            for (PetscInt k = 0; k < F.Length(row); k++) norm += PetscSqr(reference.a[k]) * A.At(reference.j[k], reference.j[k]) / A.At(row, row);
-            worst = std::max(worst, std::fabs(1 / kept.d[row] / reference.psi - 1) / tolerance);
-            for (PetscInt k = 0; k < F.Length(row); k++) worst = std::max(worst, std::fabs(kept.a[F.i[row] + k] - reference.a[k]) * std::sqrt(A.At(reference.j[k], reference.j[k]) / A.At(row, row) / norm) / tolerance);
-          }
-          CHECK(worst <= 1);
+          CheckValues(A, kept, params, kLambdaMin);
         };
         check(m.A, ComputeFactor(m.A, params, backend.where, 0, &F));
 
@@ -506,10 +463,6 @@ TEST_CASE("a kept pattern gets the values that belong to it", "[afsai]")
       }
 }
 
-/*
-   [1 1-e; 1-e 1] has psi_1 = 1 - (1-e)^2, about 2 e. e = 1e-6 is under the smallest pivot of single precision only,
-   e = 1e-15 under that of double, and [1 2; 2 1] is indefinite. Blocks of them lie between good rows.
-*/
 TEST_CASE("bad pivots: first double precision, then the diagonal, both counted", "[afsai]")
 {
   struct Case {
@@ -518,18 +471,7 @@ TEST_CASE("bad pivots: first double precision, then the diagonal, both counted",
   };
   const PetscInt blocks = 40;
   for (const Case &c : {Case{0.5, 0, 0}, Case{1 - 1e-6, 1, 0}, Case{1 - 1e-15, 1, 1}, Case{2, 1, 1}, Case{-2, 1, 1}}) {
-    std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows;
-    for (PetscInt b = 0; b < blocks; b++) { /* 3 rows: the pair, and one that is fine */
-      const PetscInt row = 3 * b;
-      rows.push_back({{row, 1.}, {row + 1, c.coupling}});
-      rows.push_back({{row, c.coupling}, {row + 1, 1.}});
-      rows.push_back({{row + 2, 3.}});
-      if (b) {
-        rows[row + 2].push_back({row - 1, -1.});
-        rows[row - 1].push_back({row + 2, -1.});
-      }
-    }
-    const HostMatrix A             = FromRows(rows);
+    const HostMatrix A             = BadPairs(blocks, c.coupling);
     PetscInt         chain_entries = 0; /* the good rows are one chain */
     for (PetscInt b = 0; b < blocks; b++) chain_entries += std::min<PetscInt>(b, 10);
     for (const Backend &backend : Backends())
@@ -554,11 +496,7 @@ TEST_CASE("bad pivots: first double precision, then the diagonal, both counted",
         if (!c.diagonal_rows) CHECK(ErrorOfDiagonal(A, F, params).over_bound <= 1);
 
         /* a pattern from a good matrix, kept by the bad one */
-        HostMatrix good = A;
-        for (PetscInt row = 0; row < good.n; row++)
-          for (PetscInt k = good.i[row]; k < good.i[row + 1]; k++)
-            if (row % 3 < 2 && good.j[k] != row) good.a[k] = 0.5;
-        const HostFactor pattern = ComputeFactor(good, params, backend.where);
+        const HostFactor pattern = ComputeFactor(BadPairs(blocks, 0.5), params, backend.where);
         check(ComputeFactor(A, params, backend.where, 0, &pattern));
       }
   }
@@ -566,38 +504,10 @@ TEST_CASE("bad pivots: first double precision, then the diagonal, both counted",
 
 TEST_CASE("unusable matrices are named by their first bad row", "[afsai]")
 {
-  const double nan = std::nan(""), inf = 1 / std::sin(0.);
   for (const Backend &backend : Backends())
     for (const Precisions &p : kAllPrecisions) {
       CAPTURE(backend.name, p.setup, p.factor);
-      const auto failure = [&](PetscInt row, PetscInt column, PetscScalar value, AFSAIFailure expected) {
-        CAPTURE(row, column, value);
-        HostMatrix A = RandomStencil(50, 20, 1, false, 11);
-        for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
-          if (A.j[k] == column) A.a[k] = value;
-        for (PetscInt k = A.i[998]; k < A.i[999]; k++)
-          if (A.j[k] == 998) A.a[k] = -1; /* another bad row, which is not the first */
-        const HostFactor F = ComputeFactor(A, Params(p.setup, p.factor), backend.where);
-        CHECK(F.stats.failure == expected);
-        CHECK(F.stats.failure_row == row);
-      };
-      failure(0, 0, 0., AFSAI_DIAGONAL_NOT_POSITIVE);
-      failure(500, 500, -1., AFSAI_DIAGONAL_NOT_POSITIVE);
-      failure(500, 500, nan, AFSAI_NOT_FINITE);
-      failure(500, 500, inf, AFSAI_NOT_FINITE);
-      failure(500, 500, -inf, AFSAI_NOT_FINITE);
-      failure(500, 501, nan, AFSAI_NOT_FINITE);
-      failure(997, 947, -inf, AFSAI_NOT_FINITE);
-      failure(998, 998, -1., AFSAI_DIAGONAL_NOT_POSITIVE);
-
-      HostMatrix missing = RandomStencil(50, 20, 1, false, 11);
-      const auto at      = std::find(missing.j.begin() + missing.i[70], missing.j.begin() + missing.i[71], 70) - missing.j.begin();
-      missing.j.erase(missing.j.begin() + at);
-      missing.a.erase(missing.a.begin() + at);
-      for (PetscInt row = 70; row < missing.n; row++) missing.i[row + 1]--;
-      const HostFactor F = ComputeFactor(missing, Params(p.setup, p.factor), backend.where);
-      CHECK(F.stats.failure == AFSAI_DIAGONAL_MISSING);
-      CHECK(F.stats.failure_row == 70);
+      CheckUnusableMatrices([&](const HostMatrix &A) { return ComputeFactor(A, Params(p.setup, p.factor), backend.where).stats; });
     }
 }
 

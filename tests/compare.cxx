@@ -28,53 +28,146 @@ std::vector<T> CopyBack(const void *data, size_t size, PetscMemType where)
   return to;
 }
 
-} // namespace
+/* A factor that is computed where the kernels want it. Its arrays are full of NaN before. */
+class Output {
+public:
+  CSR        G = {};
+  PetscReal *d;
+  FSAIStats  stats = {};
 
-HostFactor ComputeFactor(const HostMatrix &A, const AFSAIParams &params, PetscMemType where, PetscInt first, const HostFactor *keep)
-{
-  const CSRCopy  copy(A, where);
-  const PetscInt rows = A.n - first;
-  CSR            G    = {};
-  HostFactor     result;
-
-  PoisonMemory(where, (size_t)1 << 22);
-  PetscReal *d = Copy(std::vector<PetscReal>(rows, kNaN), where);
-  if (keep) {
-    MUST(CSRCreate(rows, A.n, keep->nnz(), params.factor_precision, where, &G));
-    MUST(ArrayCopy(G.i, keep->i.data(), keep->i.size() * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
-    MUST(ArrayCopy(G.j, keep->j.data(), keep->j.size() * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
-    const std::vector<double> nan(keep->nnz(), kNaN);
-    MUST(ArrayCopy(G.a, nan.data(), G.nnz * FinePCPrecisionBytes(G.precision), where, PETSC_MEMTYPE_HOST));
+  Output(PetscInt first, PetscInt n, PetscMemType where) : first_(first), n_(n), where_(where)
+  {
+    PoisonMemory(where, (size_t)1 << 22);
+    d = Copy(std::vector<PetscReal>(n - first, kNaN), where);
   }
-  if (PetscMemTypeDevice(where)) MUST(AFSAIComputeFactor_CUDA(&copy.view, first, &params, (PetscBool)(keep != nullptr), &G, d, &result.stats));
-  else MUST(AFSAIComputeFactor_Host(&copy.view, first, &params, (PetscBool)(keep != nullptr), &G, d, &result.stats));
-  if (!result.stats.failure) {
+  Output(const Output &)            = delete;
+  Output &operator=(const Output &) = delete;
+  ~Output()
+  {
+    PetscCallAbort(PETSC_COMM_SELF, CSRDestroy(&G));
+    PetscCallAbort(PETSC_COMM_SELF, ArrayDestroy(where_, (void **)&d));
+  }
+
+  void SetPattern(const HostFactor &pattern, FinePCPrecision precision)
+  {
+    MUST(CSRCreate(n_ - first_, n_, pattern.nnz(), precision, where_, &G));
+    MUST(ArrayCopy(G.i, pattern.i.data(), pattern.i.size() * sizeof(PetscInt), where_, PETSC_MEMTYPE_HOST));
+    MUST(ArrayCopy(G.j, pattern.j.data(), pattern.j.size() * sizeof(PetscInt), where_, PETSC_MEMTYPE_HOST));
+    ForgetValues();
+  }
+
+  void ForgetValues()
+  {
+    const std::vector<double> nan(std::max(G.nnz, n_ - first_), kNaN);
+    MUST(ArrayCopy(G.a, nan.data(), G.nnz * FinePCPrecisionBytes(G.precision), where_, PETSC_MEMTYPE_HOST));
+    MUST(ArrayCopy(d, nan.data(), (n_ - first_) * sizeof(PetscReal), where_, PETSC_MEMTYPE_HOST));
+  }
+
+  HostFactor OnHost(FinePCPrecision precision) const
+  {
+    const PetscInt rows = n_ - first_;
+    HostFactor     result;
+    result.stats = stats;
+    if (stats.failure) return result;
     REQUIRE(G.rows == rows);
-    REQUIRE(G.columns == A.n);
-    REQUIRE(G.precision == params.factor_precision);
-    REQUIRE(G.where == where);
-    result.first = first;
+    REQUIRE(G.columns == n_);
+    REQUIRE(G.precision == precision);
+    REQUIRE(G.where == where_);
+    result.first = first_;
     result.rows  = rows;
-    result.i     = CopyBack<PetscInt>(G.i, rows + 1, where);
-    result.j     = CopyBack<PetscInt>(G.j, G.nnz, where);
-    result.d     = CopyBack<double>(d, rows, where);
+    result.i     = CopyBack<PetscInt>(G.i, rows + 1, where_);
+    result.j     = CopyBack<PetscInt>(G.j, G.nnz, where_);
+    result.d     = CopyBack<double>(d, rows, where_);
     REQUIRE(result.i.front() == 0);
     REQUIRE(result.i.back() == G.nnz);
-    if (G.precision == FINEPC_SINGLE) {
-      const auto single = CopyBack<float>(G.a, G.nnz, where);
+    if (precision == FINEPC_SINGLE) {
+      const auto single = CopyBack<float>(G.a, G.nnz, where_);
       result.a.assign(single.begin(), single.end());
-    } else result.a = CopyBack<double>(G.a, G.nnz, where);
+    } else result.a = CopyBack<double>(G.a, G.nnz, where_);
     bool ascending = true, finite = true;
     for (PetscInt row = 0; row < rows; row++)
-      for (PetscInt k = result.i[row]; k < result.i[row + 1]; k++) ascending = ascending && result.j[k] < first + row && (k == result.i[row] || result.j[k - 1] < result.j[k]);
+      for (PetscInt k = result.i[row]; k < result.i[row + 1]; k++) ascending = ascending && result.j[k] < first_ + row && (k == result.i[row] || result.j[k - 1] < result.j[k]);
     for (double value : result.a) finite = finite && std::isfinite(value);
     for (double value : result.d) finite = finite && std::isfinite(value) && value > 0;
     REQUIRE(ascending); /* strictly lower, columns distinct and ascending */
     REQUIRE(finite);
+    return result;
   }
-  MUST(CSRDestroy(&G));
-  MUST(ArrayDestroy(where, (void **)&d));
-  return result;
+
+private:
+  PetscInt     first_, n_;
+  PetscMemType where_;
+};
+
+} // namespace
+
+std::vector<Named> SmallMatrices()
+{
+  return {
+    {"tridiagonal 33",   RandomStencil(33, 1, 1, false, 1)},
+    {"5 points",         RandomStencil(8, 7, 1, false, 2) },
+    {"7 points",         RandomStencil(4, 4, 4, false, 3) },
+    {"27 points",        RandomStencil(4, 4, 3, true, 4)  },
+    {"graph of 9 a row", RandomGraph(80, 9, 5)            },
+    {"dense",            RandomDense(40, 6)               },
+    {"arrow",            RandomArrow(64, 7)               },
+  };
+}
+
+HostFactor ComputeFactor(const HostMatrix &A, const AFSAIParams &params, PetscMemType where, PetscInt first, const HostFactor *keep)
+{
+  const CSRCopy copy(A, where);
+  Output        out(first, A.n, where);
+
+  if (keep) out.SetPattern(*keep, params.factor_precision);
+  const auto compute = PetscMemTypeDevice(where) ? AFSAIComputeFactor_CUDA : AFSAIComputeFactor_Host;
+  MUST(compute(&copy.view, first, &params, (PetscBool)(keep != nullptr), &out.G, out.d, &out.stats));
+  return out.OnHost(params.factor_precision);
+}
+
+HostFactor ComputeFactor(const HostMatrix &A, const SFSAIParams &params, PetscMemType where, const HostMatrix *S, const HostMatrix *refill)
+{
+  const HostMatrix none;
+  const CSRCopy    copy(A, where), pattern(S ? *S : none, where), again(refill ? *refill : none, where);
+  Output           out(0, A.n, where);
+  SFSAIWork        work    = {};
+  const auto       compute = PetscMemTypeDevice(where) ? SFSAIComputeFactor_CUDA : SFSAIComputeFactor_Host;
+
+  MUST(compute(&copy.view, S ? &pattern.view : nullptr, &params, PETSC_FALSE, &out.G, out.d, &work, &out.stats));
+  if (refill && !out.stats.failure) {
+    const HostFactor first = out.OnHost(params.factor_precision);
+    const CSR        old_G = out.G;
+    const SFSAIWork  old   = work;
+    PetscErrorCode   code;
+    out.ForgetValues();
+    if (PetscMemTypeDevice(where)) MUST(compute(&again.view, S ? &pattern.view : nullptr, &params, PETSC_TRUE, &out.G, out.d, &work, &out.stats)); /* CUDA loads kernels when they are first used */
+    if (out.G.i && !out.stats.failure) out.ForgetValues();
+    const PetscLogDouble used      = PetscMemTypeDevice(where) ? DeviceBytes() : 0;
+    const long           allocated = CountAllocations([&] { code = compute(&again.view, S ? &pattern.view : nullptr, &params, PETSC_TRUE, &out.G, out.d, &work, &out.stats); });
+    MUST(code);
+    if (PetscMemTypeDevice(where)) CHECK(DeviceBytes() == used);
+    else CHECK(allocated == 0);
+    CHECK((out.G.i == old_G.i && out.G.j == old_G.j && out.G.a == old_G.a && out.G.nnz == old_G.nnz));
+    CHECK((work.data == old.data && work.bytes == old.bytes && work.where == old.where));
+    if (!out.stats.failure) CHECK(SamePattern(out.OnHost(params.factor_precision), first));
+  }
+  MUST(ArrayDestroy(work.where, &work.data));
+  return out.OnHost(params.factor_precision);
+}
+
+HostMatrix PatternOf(const HostFactor &F)
+{
+  HostMatrix S;
+  S.n = F.rows;
+  S.i = F.i;
+  S.j = F.j;
+  S.a.assign(F.j.size(), kNaN);
+  return S;
+}
+
+std::set<PetscInt> RowPattern(const HostFactor &F, PetscInt row)
+{
+  return std::set<PetscInt>(F.j.begin() + F.i[row], F.j.begin() + F.i[row + 1]);
 }
 
 bool SamePattern(const HostFactor &F, const HostFactor &G)
@@ -99,9 +192,9 @@ bool IsDiagonal(const HostFactor &F, const HostMatrix &A)
   return same;
 }
 
-DiagonalError ErrorOfDiagonal(const HostMatrix &A, const HostFactor &F, const AFSAIParams &params)
+DiagonalError ErrorOfDiagonal(const HostMatrix &A, const HostFactor &F, FinePCPrecision setup, FinePCPrecision factor, bool filtered)
 {
-  const double             u = Unit(params.factor_precision), u_G = params.setup_precision == FINEPC_DOUBLE && params.postfilter == 0 ? 4 * u * u : 2 * u;
+  const double             u = Unit(factor), u_G = setup == FINEPC_DOUBLE && !filtered ? 4 * u * u : 2 * u;
   std::vector<long double> g(A.n, 0);
   DiagonalError            error;
 
@@ -123,7 +216,7 @@ DiagonalError ErrorOfDiagonal(const HostMatrix &A, const HostFactor &F, const AF
     g[i] = 0;
 
     const double off   = (double)std::fabs(sum * F.d[row] - 1);
-    const double bound = (Unit(params.setup_precision) + u_G + (4 * F.Length(row) + 32) * kUnitDouble) * (double)(magnitude * F.d[row]);
+    const double bound = (Unit(setup) + u_G + (4 * F.Length(row) + 32) * kUnitDouble) * (double)(magnitude * F.d[row]);
     error.worst        = std::max(error.worst, off);
     error.over_bound   = std::max(error.over_bound, off / bound);
   }
@@ -207,6 +300,30 @@ ReferenceRow MakeReferenceRow(const HostMatrix &A, PetscInt i, std::vector<Petsc
   return row;
 }
 
+/* The row on P, then the postfilter. */
+template <typename Params>
+ReferenceRow FinishReferenceRow(const HostMatrix &A, PetscInt i, const std::vector<PetscInt> &P, const Params &params, bool tie)
+{
+  const ReferenceRow all = MakeReferenceRow(A, i, P, tie);
+  if (params.postfilter == 0) return all;
+  long double norm = 1;
+  for (double value : all.a) norm += value * value;
+  norm = std::sqrt(norm);
+  ReferenceRow             row;
+  std::vector<long double> g;
+  row.tie = tie;
+  for (size_t p = 0; p < all.j.size(); p++) {
+    const long double over = std::fabs(all.a[p]) - params.postfilter * norm;
+    if (std::fabs(over) <= 16 * RowTolerance(params.setup_precision, (PetscInt)all.j.size(), kLambdaMin) * norm) row.tie = true;
+    if (over <= 0) continue;
+    row.j.push_back(all.j[p]);
+    row.a.push_back(all.a[p]);
+    g.push_back(all.a[p]);
+  }
+  row.psi = (double)Psi(A, row.j, g, i);
+  return row;
+}
+
 } // namespace
 
 ReferenceRow ComputeReferenceRow(const HostMatrix &A, PetscInt i, const std::vector<PetscInt> &pattern)
@@ -268,29 +385,102 @@ ReferenceRow ComputeReferenceRow(const HostMatrix &A, PetscInt i, const AFSAIPar
     if (params.tolerance > 0 && std::fabs(measure) <= tolerance * (params.tolerance + psi_0 / psi)) tie = true;
     if (ratio ? psi <= params.tolerance * psi_0 : psi_before - psi < params.tolerance * psi_before) break;
   }
-  if (params.postfilter > 0) {
-    long double norm = 1;
-    for (long double value : g) norm += value * value;
-    norm = std::sqrt(norm);
-    std::vector<PetscInt>    kept;
-    std::vector<long double> values;
-    for (size_t p = 0; p < P.size(); p++) {
-      const long double over = std::fabs(g[p]) - params.postfilter * norm;
-      if (std::fabs(over) <= 16 * RowTolerance(params.setup_precision, (PetscInt)P.size(), kLambdaMin) * norm) tie = true;
-      if (over > 0) {
-        kept.push_back(P[p]);
-        values.push_back(g[p]);
-      }
-    }
-    ReferenceRow row;
-    row.psi = (double)Psi(A, kept, values, i);
-    row.tie = tie;
-    row.j   = kept;
-    std::sort(row.j.begin(), row.j.end());
-    for (PetscInt j : row.j) row.a.push_back((double)values[std::find(kept.begin(), kept.end(), j) - kept.begin()]);
-    return row;
+  return FinishReferenceRow(A, i, P, params, tie);
+}
+
+std::set<PetscInt> ReferencePattern(const HostMatrix &A, PetscInt i, const SFSAIParams &params, bool *tie)
+{
+  const auto magnitude = [&](PetscInt row, PetscInt k) -> long double { return A.j[k] == row ? 1 : std::fabs(A.a[k]) / std::sqrt((long double)A.At(row, row) * A.At(A.j[k], A.j[k])); };
+  const auto kept      = [&](PetscInt row, PetscInt k) { return A.j[k] == row || params.prefilter == 0 || magnitude(row, k) > params.prefilter; };
+
+  std::set<PetscInt> B = {i};
+  for (PetscInt p = 0; p < params.power; p++) {
+    const std::set<PetscInt> before = B;
+    for (PetscInt row : before)
+      for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+        if (A.j[k] < i && kept(row, k)) B.insert(A.j[k]);
   }
-  return MakeReferenceRow(A, i, P, tie);
+  *tie = false;
+  if (!params.max_row || (PetscInt)B.size() <= params.max_row) return B;
+
+  std::vector<long double> w(A.n, 0);
+  w[i] = 1;
+  for (PetscInt p = 0; p < params.power; p++) { /* push form, A being symmetric */
+    std::vector<long double> next(A.n, 0);
+    for (PetscInt s : B)
+      for (PetscInt k = A.i[s]; k < A.i[s + 1]; k++)
+        if (B.count(A.j[k]) && kept(s, k)) next[A.j[k]] += magnitude(s, k) * w[s];
+    w = next;
+  }
+  std::vector<PetscInt> ranked(B.begin(), std::prev(B.end()));
+  std::stable_sort(ranked.begin(), ranked.end(), [&](PetscInt c, PetscInt s) { return w[c] > w[s]; });
+  const size_t count = params.max_row - 1;
+  *tie               = count > 0 && w[ranked[count - 1]] - w[ranked[count]] <= 1e-13L * w[ranked[count - 1]];
+  B                  = {i};
+  B.insert(ranked.begin(), ranked.begin() + count);
+  return B;
+}
+
+ReferenceRow ComputeReferenceRow(const HostMatrix &A, PetscInt i, const SFSAIParams &params)
+{
+  bool               tie;
+  std::set<PetscInt> P = ReferencePattern(A, i, params, &tie);
+  P.erase(i);
+  return FinishReferenceRow(A, i, std::vector<PetscInt>(P.begin(), P.end()), params, tie);
+}
+
+HostMatrix BadPairs(PetscInt blocks, double c)
+{
+  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows;
+  for (PetscInt b = 0; b < blocks; b++) {
+    const PetscInt row = 3 * b;
+    rows.push_back({{row, 1.}, {row + 1, c}});
+    rows.push_back({{row, c}, {row + 1, 1.}});
+    rows.push_back({{row + 2, 3.}});
+    if (b) {
+      rows[row + 2].push_back({row - 1, -1.});
+      rows[row - 1].push_back({row + 2, -1.});
+    }
+  }
+  return FromRows(rows);
+}
+
+HostMatrix UsableMatrix()
+{
+  return RandomStencil(50, 20, 1, false, 11);
+}
+
+void CheckUnusableMatrices(const std::function<FSAIStats(const HostMatrix &)> &compute)
+{
+  const double inf   = std::numeric_limits<double>::infinity();
+  const auto   check = [&](PetscInt row, PetscInt column, PetscScalar value, FSAIFailure expected) {
+    CAPTURE(row, column, value);
+    HostMatrix A = UsableMatrix();
+    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+      if (A.j[k] == column) A.a[k] = value;
+    for (PetscInt k = A.i[998]; k < A.i[999]; k++)
+      if (A.j[k] == 998) A.a[k] = -1; /* another bad row, which is not the first */
+    const FSAIStats stats = compute(A);
+    CHECK(stats.failure == expected);
+    CHECK(stats.failure_row == row);
+  };
+  check(0, 0, 0., FSAI_DIAGONAL_NOT_POSITIVE);
+  check(500, 500, -1., FSAI_DIAGONAL_NOT_POSITIVE);
+  check(500, 500, kNaN, FSAI_NOT_FINITE);
+  check(500, 500, inf, FSAI_NOT_FINITE);
+  check(500, 500, -inf, FSAI_NOT_FINITE);
+  check(500, 501, kNaN, FSAI_NOT_FINITE);
+  check(997, 947, -inf, FSAI_NOT_FINITE);
+  check(998, 998, -1., FSAI_DIAGONAL_NOT_POSITIVE);
+
+  HostMatrix missing = UsableMatrix();
+  const auto at      = std::find(missing.j.begin() + missing.i[70], missing.j.begin() + missing.i[71], 70) - missing.j.begin();
+  missing.j.erase(missing.j.begin() + at);
+  missing.a.erase(missing.a.begin() + at);
+  for (PetscInt row = 70; row < missing.n; row++) missing.i[row + 1]--;
+  const FSAIStats stats = compute(missing);
+  CHECK(stats.failure == FSAI_DIAGONAL_MISSING);
+  CHECK(stats.failure_row == 70);
 }
 
 namespace
@@ -329,7 +519,8 @@ struct Comparison {
   PetscInt different_patterns = 0, without_tie = 0;
   double   worst = 0, worst_psi = 0; /* relative to the tolerance */
 
-  void Add(const HostMatrix &A, PetscInt i, const ReferenceRow &x, const ReferenceRow &y, const AFSAIParams &params, double lambda_min)
+  template <typename Params>
+  void Add(const HostMatrix &A, PetscInt i, const ReferenceRow &x, const ReferenceRow &y, const Params &params, double lambda_min)
   {
     if (x.j != y.j) {
       different_patterns++;
@@ -352,7 +543,8 @@ struct Comparison {
 
 } // namespace
 
-PetscInt CheckAgainstReference(const HostMatrix &A, const HostFactor &F, const AFSAIParams &params, double lambda_min)
+template <typename Params>
+PetscInt CheckAgainstReference(const HostMatrix &A, const HostFactor &F, const Params &params, double lambda_min)
 {
   Comparison comparison;
   for (PetscInt row = 0; row < F.rows; row++) {
@@ -362,10 +554,29 @@ PetscInt CheckAgainstReference(const HostMatrix &A, const HostFactor &F, const A
   return comparison.Check();
 }
 
-PetscInt CheckTwins(const HostMatrix &A, const HostFactor &host, const HostFactor &device, const AFSAIParams &params, double lambda_min)
+template <typename Params>
+void CheckValues(const HostMatrix &A, const HostFactor &F, const Params &params, double lambda_min)
+{
+  Comparison comparison;
+  for (PetscInt row = 0; row < F.rows; row++) {
+    const ReferenceRow mine = RowOf(F, row);
+    comparison.Add(A, F.first + row, mine, ComputeReferenceRow(A, F.first + row, mine.j), params, lambda_min);
+  }
+  comparison.Check();
+}
+
+template <typename Params>
+PetscInt CheckTwins(const HostMatrix &A, const HostFactor &host, const HostFactor &device, const Params &params, double lambda_min)
 {
   Comparison comparison;
   REQUIRE(host.rows == device.rows);
   for (PetscInt row = 0; row < host.rows; row++) comparison.Add(A, host.first + row, RowOf(host, row), RowOf(device, row), params, lambda_min);
   return comparison.Check();
 }
+
+template PetscInt CheckAgainstReference(const HostMatrix &, const HostFactor &, const AFSAIParams &, double);
+template PetscInt CheckAgainstReference(const HostMatrix &, const HostFactor &, const SFSAIParams &, double);
+template void     CheckValues(const HostMatrix &, const HostFactor &, const AFSAIParams &, double);
+template void     CheckValues(const HostMatrix &, const HostFactor &, const SFSAIParams &, double);
+template PetscInt CheckTwins(const HostMatrix &, const HostFactor &, const HostFactor &, const AFSAIParams &, double);
+template PetscInt CheckTwins(const HostMatrix &, const HostFactor &, const HostFactor &, const SFSAIParams &, double);

@@ -1,9 +1,12 @@
 /* Factors on the host, whoever computed them, and what they are compared with. */
 #pragma once
 
+#include <functional>
+#include <set>
 #include <vector>
 
 #include "pc/afsai/afsai.h"
+#include "pc/sfsai/sfsai.h"
 #include "matrices.h"
 
 constexpr double kUnitSingle = 0x1p-24, kUnitDouble = 0x1p-53; /* unit roundoff */
@@ -13,12 +16,29 @@ inline double Unit(FinePCPrecision precision)
   return precision == FINEPC_SINGLE ? kUnitSingle : kUnitDouble;
 }
 
+struct Precisions {
+  FinePCPrecision setup, factor;
+};
+inline const std::vector<Precisions> kAllPrecisions = {
+  {FINEPC_SINGLE, FINEPC_SINGLE},
+  {FINEPC_SINGLE, FINEPC_DOUBLE},
+  {FINEPC_DOUBLE, FINEPC_SINGLE},
+  {FINEPC_DOUBLE, FINEPC_DOUBLE},
+};
+
+/* Small matrices of every kind, with known smallest eigenvalue, kLambdaMin. */
+struct Named {
+  const char *name;
+  HostMatrix  A;
+};
+std::vector<Named> SmallMatrices();
+
 /* Rows first .. of G~ without its diagonal, and d, of M^{-1} = G~^T D G~. */
 struct HostFactor {
   PetscInt              first = 0, rows = 0;
   std::vector<PetscInt> i, j;
   std::vector<double>   a, d;
-  AFSAIStats            stats;
+  FSAIStats             stats;
 
   PetscInt nnz() const { return (PetscInt)j.size(); }
   PetscInt Length(PetscInt row) const { return i[row + 1] - i[row]; }
@@ -26,6 +46,16 @@ struct HostFactor {
 
 /* AFSAIComputeFactor_Host or _CUDA; with keep, on that pattern. Output arrays are full of NaN before. */
 HostFactor ComputeFactor(const HostMatrix &, const AFSAIParams &, PetscMemType, PetscInt first = 0, const HostFactor *keep = nullptr);
+
+/*
+   SFSAIComputeFactor_Host or _CUDA, on the pattern of S where it is given. With refill, then again for this matrix of the same
+   nonzeros as A, in the memory of the set-up for A.
+*/
+HostFactor ComputeFactor(const HostMatrix &A, const SFSAIParams &, PetscMemType, const HostMatrix *S = nullptr, const HostMatrix *refill = nullptr);
+
+/* The pattern of a factor as a matrix that has no values, only NaN. */
+HostMatrix         PatternOf(const HostFactor &);
+std::set<PetscInt> RowPattern(const HostFactor &, PetscInt row);
 
 bool SamePattern(const HostFactor &, const HostFactor &);
 bool SameBits(const HostFactor &, const HostFactor &);
@@ -43,7 +73,12 @@ bool IsDiagonal(const HostFactor &, const HostMatrix &); /* G~ = I and d = 1 / d
 struct DiagonalError {
   double worst = 0, over_bound = 0;
 };
-DiagonalError ErrorOfDiagonal(const HostMatrix &, const HostFactor &, const AFSAIParams &);
+DiagonalError ErrorOfDiagonal(const HostMatrix &, const HostFactor &, FinePCPrecision setup, FinePCPrecision factor, bool filtered);
+template <typename Params>
+DiagonalError ErrorOfDiagonal(const HostMatrix &A, const HostFactor &F, const Params &params)
+{
+  return ErrorOfDiagonal(A, F, params.setup_precision, params.factor_precision, params.postfilter > 0);
+}
 
 /* Largest entry of |G A G^T - I|, for small matrices. */
 double ErrorOfInverse(const HostMatrix &, const HostFactor &);
@@ -59,6 +94,7 @@ struct ReferenceRow {
   bool                  tie;
 };
 ReferenceRow ComputeReferenceRow(const HostMatrix &, PetscInt i, const AFSAIParams &);
+ReferenceRow ComputeReferenceRow(const HostMatrix &, PetscInt i, const SFSAIParams &);
 ReferenceRow ComputeReferenceRow(const HostMatrix &, PetscInt i, const std::vector<PetscInt> &pattern);
 
 /*
@@ -71,7 +107,26 @@ inline double RowTolerance(FinePCPrecision precision, PetscInt k, double lambda_
 }
 constexpr double kLambdaMin = kDominance / (1 + kDominance); /* of the random matrices */
 
+/* The columns of row i of B_k, i among them, capped as max_row says; `tie` where two weights at the cut are equal to rounding. */
+std::set<PetscInt> ReferencePattern(const HostMatrix &, PetscInt i, const SFSAIParams &, bool *tie);
+
+/*
+   For bad pivots: blocks of [1 c; c 1], which has psi_1 = 1 - c^2, and a third row that is fine; these are coupled with the
+   block before. c = 1 - 1e-6 is under the smallest pivot of single precision only, c = 1 - 1e-15 under that of double, and
+   c = 2 is indefinite.
+*/
+HostMatrix BadPairs(PetscInt blocks, double c);
+
+/* Assert that matrices that cannot be preconditioned, UsableMatrix() with one or two other entries, are named as such. */
+HostMatrix UsableMatrix();
+void       CheckUnusableMatrices(const std::function<FSAIStats(const HostMatrix &)> &compute);
+
 /* Assert that all rows are the reference's, or differ where the reference met a tie; returns the number of those. */
-PetscInt CheckAgainstReference(const HostMatrix &, const HostFactor &, const AFSAIParams &, double lambda_min);
+template <typename Params>
+PetscInt CheckAgainstReference(const HostMatrix &, const HostFactor &, const Params &, double lambda_min);
+/* Assert that all rows have the values that belong to the pattern they have. */
+template <typename Params>
+void CheckValues(const HostMatrix &, const HostFactor &, const Params &, double lambda_min);
 /* Assert that two twins agree in the same sense. */
-PetscInt CheckTwins(const HostMatrix &, const HostFactor &host, const HostFactor &device, const AFSAIParams &, double lambda_min);
+template <typename Params>
+PetscInt CheckTwins(const HostMatrix &, const HostFactor &host, const HostFactor &device, const Params &, double lambda_min);

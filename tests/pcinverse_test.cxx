@@ -21,7 +21,7 @@ public:
     factor                  = ComputeFactor(A, params, PETSC_MEMTYPE_HOST);
 
     const CSRCopy copy(A, where);
-    AFSAIStats    stats;
+    FSAIStats    stats;
     M              = PCInverse{};
     M.where        = where;
     M.rows         = n;

@@ -1,8 +1,6 @@
 /* The PETSc face of aFSAI: options, set-up, view, life cycle. The method is in afsai_host.cxx and cuda/afsai.cu. */
 #include <petsc/private/pcimpl.h>
 
-#include <limits>
-
 #include "../../finepcimpl.h"
 #include "afsai.h"
 
@@ -205,27 +203,6 @@ static PetscErrorCode PCAFSAIGetReusePattern_AFSAI(PC pc, PetscBool *n)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode PCAFSAIGetFactors_AFSAI(PC pc, Mat *G, Mat *Gt)
-{
-  PC_AFSAI *afsai = (PC_AFSAI *)pc->data;
-  Mat       factor;
-
-  PetscFunctionBegin;
-  PetscCheck(pc->setupcalled && !pc->failedreason, PetscObjectComm((PetscObject)pc), PETSC_ERR_ORDER, "The factor exists after a PCSetUp() that did not fail");
-  PetscCall(MatCreateFromFactor(PetscObjectComm((PetscObject)pc), &afsai->inverse.W1, afsai->inverse.d, &factor));
-  if (Gt) PetscCall(MatTranspose(factor, MAT_INITIAL_MATRIX, Gt));
-  if (G) *G = factor;
-  else PetscCall(MatDestroy(&factor));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode PCFinePCGetInverse_AFSAI(PC pc, const PCInverse **inverse)
-{
-  PetscFunctionBegin;
-  *inverse = &((PC_AFSAI *)pc->data)->inverse;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode PCSetFromOptions_AFSAI(PC pc, PetscOptionItems PetscOptionsObject)
 {
   PC_AFSAI   *afsai  = (PC_AFSAI *)pc->data;
@@ -260,106 +237,23 @@ static PetscErrorCode PCSetFromOptions_AFSAI(PC pc, PetscOptionItems PetscOption
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The old pattern fits: asked for, same nonzeros of A, same place and precision. */
-static PetscBool CanKeepPattern(PC pc, const CSRView *A)
-{
-  const PC_AFSAI *afsai = (const PC_AFSAI *)pc->data;
-  const CSR      *G     = &afsai->inverse.W1;
-
-  return (PetscBool)(afsai->reuse_pattern && pc->flag == SAME_NONZERO_PATTERN && G->i && G->rows == A->n && G->where == A->where && G->precision == afsai->params.factor_precision);
-}
-
-/*
-   An unusable matrix: the reason that KSPSolve() reports, or an error if the user asked for errors. One rank's failure is
-   everybody's: otherwise the others would wait in KSPSolve().
-*/
-static PetscErrorCode RecordFailure(PC pc)
-{
-  static const char *const texts[] = {"", "has an entry that is not finite", "has no diagonal entry", "has a diagonal entry that is not positive"};
-  const AFSAIStats        *stats   = &((PC_AFSAI *)pc->data)->stats;
-
-  PetscFunctionBegin;
-  if (stats->failure) {
-    PetscCall(PetscInfo(pc, "Row %" PetscInt_FMT " of this rank's block %s\n", stats->failure_row, texts[stats->failure]));
-    pc->failedreason = stats->failure == AFSAI_NOT_FINITE ? PC_FACTOR_OTHER : PC_FACTOR_NUMERIC_ZEROPIVOT;
-  }
-  PetscCall(PCReduceFailedReason(pc));
-  if (pc->failedreason && pc->erroriffailure) {
-    PetscCheck(!stats->failure, PETSC_COMM_SELF, PETSC_ERR_MAT_LU_ZRPVT, "Row %" PetscInt_FMT " of this rank's block %s: PCAFSAI needs a symmetric positive definite matrix", stats->failure_row, texts[stats->failure]);
-    SETERRQ(PETSC_COMM_SELF, PETSC_ERR_MAT_LU_ZRPVT, "Another rank's block cannot be preconditioned: PCAFSAI needs a symmetric positive definite matrix");
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode PCSetUp_AFSAI(PC pc)
 {
-  PC_AFSAI  *afsai = (PC_AFSAI *)pc->data;
-  PCInverse *M     = &afsai->inverse;
-  CSRMat     mat;
-  PetscInt   rows, columns;
+  PC_AFSAI      *afsai   = (PC_AFSAI *)pc->data;
+  PCInverse     *M       = &afsai->inverse;
+  const PetscInt max_row = afsai->stats.max_row;
+  CSRMat         mat;
 
   PetscFunctionBegin;
-  pc->failedreason = PC_NOERROR;
-  pc->setupcalled  = PETSC_FALSE; /* PCSetUp() sets it at its end: after an error on the way the next set-up starts anew */
-  PetscCall(MatGetSize(pc->pmat, &rows, &columns));
-  PetscCheck(rows == columns, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ, "The matrix must be square, but is %" PetscInt_FMT " by %" PetscInt_FMT, rows, columns);
-  PetscCall(MatGetCSR(pc->pmat, &mat));
-  const CSRView  *A       = &mat.A;
-  const PetscBool device  = (PetscBool)PetscMemTypeDevice(A->where);
-  const PetscInt  max_row = afsai->stats.max_row;
-
-  afsai->reused = CanKeepPattern(pc, A);
-  if (!afsai->reused) {
-    PetscCall(PCInverseReset(M));
-    M->where        = A->where;
-    M->rows         = A->n;
-    M->operator_nnz = A->nnz;
-    M->unit         = PETSC_TRUE;
-    PetscCall(ArrayCreate(A->n * sizeof(*M->d), M->where, (void **)&M->d));
-    PetscCall(PCInverseNeedWork(M, 1));
-  }
-
+  PetscCall(PCFSAIGetOperator(pc, &mat));
+  PetscCall(PCFSAIPrepare(pc, &mat.A, afsai->reuse_pattern, afsai->params.factor_precision));
   PetscCall(PetscLogEventBegin(FinePC_AFSAIFactor, pc, pc->pmat, 0, 0));
-  if (device) PetscCall(AFSAIComputeFactor_CUDA(A, 0, &afsai->params, afsai->reused, &M->W1, M->d, &afsai->stats));
-  else PetscCall(AFSAIComputeFactor_Host(A, 0, &afsai->params, afsai->reused, &M->W1, M->d, &afsai->stats));
+  if (PetscMemTypeDevice(mat.A.where)) PetscCall(AFSAIComputeFactor_CUDA(&mat.A, 0, &afsai->params, afsai->reused, &M->W1, M->d, &afsai->stats));
+  else PetscCall(AFSAIComputeFactor_Host(&mat.A, 0, &afsai->params, afsai->reused, &M->W1, M->d, &afsai->stats));
   PetscCall(PetscLogEventEnd(FinePC_AFSAIFactor, pc, pc->pmat, 0, 0));
   PetscCall(MatRestoreCSR(&mat));
-
-  if (afsai->stats.failure) PetscCall(PCInverseReset(M));
-  else {
-    if (afsai->reused) afsai->stats.max_row = max_row;
-    PetscCall(PetscLogEventBegin(FinePC_Transpose, pc, 0, 0, 0));
-    if (device) PetscCall(CSRTranspose_CUDA(&M->W1, afsai->reused, &M->W2));
-    else PetscCall(CSRTranspose_Host(&M->W1, afsai->reused, &M->W2));
-    PetscCall(PetscLogEventEnd(FinePC_Transpose, pc, 0, 0, 0));
-  }
-  PetscCall(RecordFailure(pc));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode PCApply_AFSAI(PC pc, Vec x, Vec y)
-{
-  PetscFunctionBegin;
-  if (pc->failedreason) PetscCall(VecSet(y, std::numeric_limits<PetscReal>::infinity())); /* there is no factor: KSPSolve() looks for the reason when it meets this */
-  else PetscCall(PCInverseApply(&((PC_AFSAI *)pc->data)->inverse, x, y));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode PCMatApply_AFSAI(PC pc, Mat X, Mat Y)
-{
-  PetscFunctionBegin;
-  if (pc->failedreason) {
-    PetscInt columns;
-
-    PetscCall(MatGetSize(Y, nullptr, &columns));
-    for (PetscInt c = 0; c < columns; c++) {
-      Vec y;
-
-      PetscCall(MatDenseGetColumnVecWrite(Y, c, &y));
-      PetscCall(PCApply_AFSAI(pc, nullptr, y));
-      PetscCall(MatDenseRestoreColumnVecWrite(Y, c, &y));
-    }
-  } else PetscCall(PCInverseMatApply(&((PC_AFSAI *)pc->data)->inverse, X, Y));
+  if (afsai->reused) afsai->stats.max_row = max_row;
+  PetscCall(PCFSAIComplete(pc, "PCAFSAI"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -367,47 +261,15 @@ static PetscErrorCode PCView_AFSAI(PC pc, PetscViewer viewer)
 {
   const PC_AFSAI    *afsai  = (const PC_AFSAI *)pc->data;
   const AFSAIParams *params = &afsai->params;
-  const AFSAIStats  *stats  = &afsai->stats;
-  const PCInverse   *M      = &afsai->inverse;
-  MPI_Comm           comm   = PetscObjectComm((PetscObject)pc);
   PetscBool          is_ascii;
-  PetscMPIInt        size;
 
   PetscFunctionBegin;
-  PetscCall(PetscObjectTypeCompare((PetscObject)viewer, PETSCVIEWERASCII, &is_ascii));
+  PetscCall(PCViewBegin_FSAI(pc, viewer, &is_ascii));
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCallMPI(MPI_Comm_size(comm, &size));
-  if (size > 1) PetscCall(PetscViewerASCIIPrintf(viewer, "block-local: each of %d ranks preconditions with its own diagonal block\n", size));
   PetscCall(PetscViewerASCIIPrintf(viewer, "at most %" PetscInt_FMT " steps of %" PetscInt_FMT " per row, a row stops by %s, tolerance %g\n", params->max_steps, params->step_size, PCAFSAIStopRules[params->stop_rule], (double)params->tolerance));
   PetscCall(PetscViewerASCIIPrintf(viewer, "candidates ranked by %s, first pattern of power %" PetscInt_FMT ", prefilter %g, postfilter %g\n", PCAFSAISelections[params->selection], params->initial_power, (double)params->prefilter, (double)params->postfilter));
   PetscCall(PetscViewerASCIIPrintf(viewer, "set-up in %s precision, pattern %s\n", FinePCPrecisions[params->setup_precision], afsai->reused ? "kept from the last set-up" : (afsai->reuse_pattern ? "kept while the nonzeros of A stay" : "searched at each set-up")));
-  if (pc->setupcalled && pc->failedreason) PetscCall(PetscViewerASCIIPrintf(viewer, "set-up failed: %s\n", PCFailedReasons[pc->failedreason]));
-  else if (pc->setupcalled) {
-    PetscInt64 count[5] = {stats->double_rows, stats->diagonal_rows, stats->large_rows, M->rows, M->W1.nnz}, sum[5];
-    PetscReal  logs[2]  = {stats->log_psi_before * M->rows, stats->log_psi_after * M->rows}, log_sum[2];
-    PetscInt64 max[2]   = {stats->max_row, (PetscInt64)stats->work_bytes}, most[2];
-
-    PetscCallMPI(MPIU_Allreduce(count, sum, 5, MPIU_INT64, MPI_SUM, comm));
-    PetscCallMPI(MPIU_Allreduce(logs, log_sum, 2, MPIU_REAL, MPIU_SUM, comm));
-    PetscCallMPI(MPIU_Allreduce(max, most, 2, MPIU_INT64, MPI_MAX, comm));
-    const PetscReal rows = (PetscReal)PetscMax(sum[3], 1);
-    PetscCall(PCInverseView(M, comm, viewer));
-    PetscCall(PetscViewerASCIIPrintf(viewer, "row size: mean %g, max %" PetscInt64_FMT "\n", (double)((PetscReal)(sum[4] + sum[3]) / rows), most[0]));
-    PetscCall(PetscViewerASCIIPrintf(viewer, "Kaporin number times det(A)^(1/n): %g with the diagonal alone, %g with G; ratio %g\n", (double)PetscExpReal(log_sum[0] / rows), (double)PetscExpReal(log_sum[1] / rows), (double)PetscExpReal((log_sum[1] - log_sum[0]) / rows)));
-    PetscCall(PetscViewerASCIIPrintf(viewer, "rows redone in double precision %" PetscInt64_FMT ", fallen back to the diagonal %" PetscInt64_FMT ", on the path for large rows %" PetscInt64_FMT "\n", sum[0], sum[1], sum[2]));
-    PetscCall(PetscViewerASCIIPrintf(viewer, "set-up memory beyond A, G and its transpose: %g bytes\n", (double)most[1]));
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode PCReset_AFSAI(PC pc)
-{
-  PC_AFSAI *afsai = (PC_AFSAI *)pc->data;
-
-  PetscFunctionBegin;
-  PetscCall(PCInverseReset(&afsai->inverse));
-  afsai->stats  = AFSAIStats{};
-  afsai->reused = PETSC_FALSE;
+  PetscCall(PCView_FSAI(pc, viewer));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -441,8 +303,8 @@ static PetscErrorCode ComposeMethods(PC pc, PetscBool compose)
     {"PCAFSAIGetFactorPrecision_C", (Method)PCAFSAIGetFactorPrecision_AFSAI},
     {"PCAFSAISetReusePattern_C", (Method)PCAFSAISetReusePattern_AFSAI},
     {"PCAFSAIGetReusePattern_C", (Method)PCAFSAIGetReusePattern_AFSAI},
-    {"PCAFSAIGetFactors_C", (Method)PCAFSAIGetFactors_AFSAI},
-    {kInverseQuery, (Method)PCFinePCGetInverse_AFSAI},
+    {"PCAFSAIGetFactors_C", (Method)PCFSAIGetFactors_FSAI},
+    {kInverseQuery, (Method)PCFinePCGetInverse_FSAI},
   };
 
   PetscFunctionBegin;
@@ -453,7 +315,7 @@ static PetscErrorCode ComposeMethods(PC pc, PetscBool compose)
 static PetscErrorCode PCDestroy_AFSAI(PC pc)
 {
   PetscFunctionBegin;
-  PetscCall(PCReset_AFSAI(pc));
+  PetscCall(PCReset_FSAI(pc));
   PetscCall(ComposeMethods(pc, PETSC_FALSE));
   delete (PC_AFSAI *)pc->data;
   pc->data = nullptr;
@@ -1094,7 +956,7 @@ PetscErrorCode PCAFSAIGetFactors(PC pc, Mat *G, Mat *Gt)
   G. Isotton, C. Janna, M. Bernaschi, A GPU-accelerated adaptive FSAI preconditioner for massively parallel simulations;
   M. Bernaschi, M. Bisson, C. Fantozzi, C. Janna, SIAM J. Sci. Comput. 38 (2016) C53-C72 for the filters
 
-.seealso: `PCJACOBI`, `PCICC`, `PCAFSAISetMaxSteps()`, `PCAFSAISetStepSize()`, `PCAFSAISetTolerance()`, `PCAFSAISetStopRule()`,
+.seealso: `PCSFSAI`, `PCJACOBI`, `PCICC`, `PCAFSAISetMaxSteps()`, `PCAFSAISetStepSize()`, `PCAFSAISetTolerance()`, `PCAFSAISetStopRule()`,
           `PCAFSAISetSelection()`, `PCAFSAISetInitialPower()`, `PCAFSAISetPrefilter()`, `PCAFSAISetPostfilter()`,
           `PCAFSAISetSetupPrecision()`, `PCAFSAISetFactorPrecision()`, `PCAFSAISetReusePattern()`, `PCAFSAIGetFactors()`
 M*/
@@ -1102,11 +964,11 @@ PETSC_EXTERN PetscErrorCode PCCreate_AFSAI(PC pc)
 {
   PetscFunctionBegin;
   pc->data                = new PC_AFSAI();
-  pc->ops->apply          = PCApply_AFSAI;
-  pc->ops->applytranspose = PCApply_AFSAI;
-  pc->ops->matapply       = PCMatApply_AFSAI;
+  pc->ops->apply          = PCApply_FSAI;
+  pc->ops->applytranspose = PCApply_FSAI;
+  pc->ops->matapply       = PCMatApply_FSAI;
   pc->ops->setup          = PCSetUp_AFSAI;
-  pc->ops->reset          = PCReset_AFSAI;
+  pc->ops->reset          = PCReset_FSAI;
   pc->ops->destroy        = PCDestroy_AFSAI;
   pc->ops->setfromoptions = PCSetFromOptions_AFSAI;
   pc->ops->view           = PCView_AFSAI;

@@ -183,7 +183,7 @@ private:
   const CSRView                &A_;
   const std::vector<PetscReal> &s_;
   const AFSAIParams            &params_;
-  const T                       smallest_pivot_ = (T)(sizeof(T) == sizeof(float) ? kAFSAISmallestPivotSingle : kAFSAISmallestPivotDouble);
+  const T                       smallest_pivot_ = (T)(sizeof(T) == sizeof(float) ? kFSAISmallestPivotSingle : kFSAISmallestPivotDouble);
 
   std::vector<T>              a_;     /* A scaled */
   std::vector<PetscInt>       place_; /* [n] in P, or kUnseen, kFree, kIneligible */
@@ -195,36 +195,19 @@ private:
   T                           psi_ = 1;
 };
 
-void CheckMatrix(const CSRView &A, std::vector<PetscReal> &diagonal, AFSAIStats &stats)
-{
-  for (PetscInt row = 0; row < A.n; row++) {
-    bool found = false, finite = true;
-    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
-      finite = finite && std::isfinite(A.a[k]);
-      if (A.j[k] != row) continue;
-      found         = true;
-      diagonal[row] = A.a[k];
-    }
-    stats.failure     = !finite ? AFSAI_NOT_FINITE : !found ? AFSAI_DIAGONAL_MISSING : diagonal[row] > 0 ? AFSAI_OK : AFSAI_DIAGONAL_NOT_POSITIVE;
-    stats.failure_row = row;
-    if (stats.failure) return;
-  }
-}
-
 } // namespace
 
-PetscErrorCode AFSAIComputeFactor_Host(const CSRView *A, PetscInt first, const AFSAIParams *params, PetscBool keep, CSR *G, PetscReal *d, AFSAIStats *stats)
+PetscErrorCode AFSAIComputeFactor_Host(const CSRView *A, PetscInt first, const AFSAIParams *params, PetscBool keep, CSR *G, PetscReal *d, FSAIStats *stats)
 {
   const PetscInt         rows = A->n - first;
-  std::vector<PetscReal> diagonal(A->n), s(A->n);
+  std::vector<PetscReal> s(A->n);
   std::vector<PetscInt>  G_i(1, 0), G_j;
   std::vector<PetscReal> G_a;
 
   PetscFunctionBegin;
-  *stats = AFSAIStats{};
-  CheckMatrix(*A, diagonal, *stats);
+  *stats = FSAIStats{};
+  PetscCall(FSAIScaling_Host(A, first, s.data(), d, stats));
   if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
-  for (PetscInt row = 0; row < A->n; row++) s[row] = 1 / std::sqrt(diagonal[row]);
 
   std::vector<RowMaker<float>>  in_single; /* each of one element, made when first needed */
   std::vector<RowMaker<double>> in_double;
@@ -260,16 +243,12 @@ PetscErrorCode AFSAIComputeFactor_Host(const CSRView *A, PetscInt first, const A
     PetscCheck(G_j.size() <= (size_t)PETSC_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP, "G has more entries than PetscInt can count: lower -pc_afsai_max_steps or configure PETSc with --with-64-bit-indices");
     G_i.push_back((PetscInt)G_j.size());
     stats->max_row = PetscMax(stats->max_row, G_i[row + 1] - G_i[row] + 1);
-    d[row]         = 1 / (diagonal[i] * psi);
-    stats->log_psi_before += std::log(diagonal[i]);
-    stats->log_psi_after -= std::log(d[row]);
+    d[row]         = 1 / (d[row] * psi);
   }
-  if (rows) {
-    stats->log_psi_before /= rows;
-    stats->log_psi_after /= rows;
-  }
-  /* A scaled and the work vectors of each precision, the diagonal and its scaling, and G once more while it grows */
-  stats->work_bytes = (in_single.size() * sizeof(float) + in_double.size() * sizeof(double)) * (A->nnz + A->n) + (in_single.size() + in_double.size()) * A->n * sizeof(PetscInt) + 2 * A->n * sizeof(PetscReal) + G_j.size() * (sizeof(PetscInt) + sizeof(PetscReal));
+  PetscCall(FSAIMeanLog_Host(rows, d, &stats->log_psi_after));
+  stats->log_psi_after = -stats->log_psi_after; /* d = 1 / psi */
+  /* A scaled and the work vectors of each precision, the scaling, and G once more while it grows */
+  stats->work_bytes = (in_single.size() * sizeof(float) + in_double.size() * sizeof(double)) * (A->nnz + A->n) + (in_single.size() + in_double.size()) * A->n * sizeof(PetscInt) + A->n * sizeof(PetscReal) + G_j.size() * (sizeof(PetscInt) + sizeof(PetscReal));
 
   if (!keep) {
     PetscCall(CSRCreate(rows, A->n, (PetscInt)G_j.size(), params->factor_precision, PETSC_MEMTYPE_HOST, G));

@@ -1,0 +1,35 @@
+/* Host twin of cuda/fsai.cu, in plain loops: the scaling of A to unit diagonal, S A S with S = diag(A)^{-1/2}. */
+#include <cmath>
+
+#include "fsai.h"
+
+PetscErrorCode FSAIScaling_Host(const CSRView *A, PetscInt first, PetscReal *s, PetscReal *d, FSAIStats *stats)
+{
+  PetscFunctionBegin;
+  for (PetscInt row = 0; row < A->n; row++) {
+    bool      found = false, finite = true;
+    PetscReal diagonal = 0;
+    for (PetscInt k = A->i[row]; k < A->i[row + 1]; k++) {
+      finite = finite && std::isfinite(A->a[k]);
+      if (A->j[k] != row) continue;
+      found    = true;
+      diagonal = A->a[k];
+    }
+    stats->failure     = !finite ? FSAI_NOT_FINITE : !found ? FSAI_DIAGONAL_MISSING : diagonal > 0 ? FSAI_OK : FSAI_DIAGONAL_NOT_POSITIVE;
+    stats->failure_row = row;
+    if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
+    s[row] = 1 / std::sqrt(diagonal);
+    if (row >= first) d[row - first] = diagonal;
+  }
+  PetscCall(FSAIMeanLog_Host(A->n - first, d, &stats->log_psi_before));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode FSAIMeanLog_Host(PetscInt n, const PetscReal *d, PetscReal *mean)
+{
+  PetscFunctionBegin;
+  *mean = 0;
+  for (PetscInt k = 0; k < n; k++) *mean += std::log(d[k]);
+  if (n) *mean /= n;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
