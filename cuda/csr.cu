@@ -43,6 +43,7 @@ namespace
 
 constexpr int kCopyGroup     = 8;   /* lanes a row in the transpose */
 constexpr int kSortedPerLane = 8;   /* indices that a lane keeps while it sorts a row */
+constexpr int kSortGroup     = 32;  /* lanes that sort a row which is too long for kCopyGroup */
 constexpr int kMultiplyBlock = 128; /* threads of a block of the product */
 constexpr int kColumnsAtOnce = 4;   /* right-hand sides that share one reading of the matrix */
 
@@ -68,18 +69,18 @@ __global__ void FillColumns(PetscInt rows, const PetscInt *i, const PetscInt *j,
   }
 }
 
-/* Sort rows of at most kCopyGroup * kSortedPerLane distinct indices: the place of each is how many are smaller. */
-template <typename S>
+/* Sort rows of at most GroupSize * kSortedPerLane distinct indices: the place of each is how many are smaller. */
+template <typename S, int GroupSize>
 __global__ void SortShortRows(PetscInt rows, const PetscInt *i, PetscInt *j, S *a)
 {
-  const PetscInt row   = (PetscInt)(GridThread() / kCopyGroup);
-  const int      lane  = threadIdx.x % kCopyGroup;
+  const PetscInt row   = (PetscInt)(GridThread() / GroupSize);
+  const int      lane  = threadIdx.x % GroupSize;
   const PetscInt begin = row < rows ? i[row] : 0, end = row < rows ? i[row + 1] : 0;
   PetscInt       index[kSortedPerLane], place[kSortedPerLane];
   S              value[kSortedPerLane];
 #pragma unroll
   for (int t = 0; t < kSortedPerLane; t++) {
-    const PetscInt k = begin + lane + t * kCopyGroup;
+    const PetscInt k = begin + lane + t * GroupSize;
     if (k >= end) continue;
     index[t] = j[k];
     value[t] = a[k];
@@ -89,7 +90,7 @@ __global__ void SortShortRows(PetscInt rows, const PetscInt *i, PetscInt *j, S *
   __syncwarp();
 #pragma unroll
   for (int t = 0; t < kSortedPerLane; t++)
-    if (begin + lane + t * kCopyGroup < end) {
+    if (begin + lane + t * GroupSize < end) {
       j[place[t]] = index[t];
       a[place[t]] = value[t];
     }
@@ -213,7 +214,10 @@ static PetscErrorCode Transpose(const CSR &G, CSR &Gt, cudaStream_t stream)
   FillColumns<<<BlocksFor((long long)G.rows * kCopyGroup), kBlockSize, 0, stream>>>(G.rows, G.i, G.j, (const S *)G.a, cursor, Gt.j, (S *)Gt.a);
   FinePCCheckLaunch();
   if (longest <= kCopyGroup * kSortedPerLane) {
-    SortShortRows<<<row_blocks, kBlockSize, 0, stream>>>(rows, Gt.i, Gt.j, (S *)Gt.a);
+    SortShortRows<S, kCopyGroup><<<row_blocks, kBlockSize, 0, stream>>>(rows, Gt.i, Gt.j, (S *)Gt.a);
+    FinePCCheckLaunch();
+  } else if (longest <= kSortGroup * kSortedPerLane) {
+    SortShortRows<S, kSortGroup><<<BlocksFor((long long)rows * kSortGroup), kBlockSize, 0, stream>>>(rows, Gt.i, Gt.j, (S *)Gt.a);
     FinePCCheckLaunch();
   } else {
     /* the indices alone, with the memory of the values to swap with; then the values again */

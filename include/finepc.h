@@ -14,6 +14,7 @@
 
 /* PCType */
 #define PCAFSAI "afsai"
+#define PCSFSAI "sfsai"
 
 /*E
   FinePCPrecision - the floating-point precision of a set-up or of a stored factor
@@ -24,7 +25,7 @@
 
   Level: intermediate
 
-.seealso: `PCAFSAISetSetupPrecision()`, `PCAFSAISetFactorPrecision()`
+.seealso: `PCAFSAISetSetupPrecision()`, `PCAFSAISetFactorPrecision()`, `PCSFSAISetSetupPrecision()`, `PCSFSAISetFactorPrecision()`
 E*/
 typedef enum {
   FINEPC_SINGLE,
@@ -93,6 +94,24 @@ PETSC_EXTERN PetscErrorCode PCAFSAIGetFactorPrecision(PC, FinePCPrecision *);
 PETSC_EXTERN PetscErrorCode PCAFSAISetReusePattern(PC, PetscBool);
 PETSC_EXTERN PetscErrorCode PCAFSAIGetReusePattern(PC, PetscBool *);
 PETSC_EXTERN PetscErrorCode PCAFSAIGetFactors(PC, Mat *, Mat *);
+
+PETSC_EXTERN PetscErrorCode PCSFSAISetPower(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCSFSAIGetPower(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCSFSAISetPrefilter(PC, PetscReal);
+PETSC_EXTERN PetscErrorCode PCSFSAIGetPrefilter(PC, PetscReal *);
+PETSC_EXTERN PetscErrorCode PCSFSAISetPostfilter(PC, PetscReal);
+PETSC_EXTERN PetscErrorCode PCSFSAIGetPostfilter(PC, PetscReal *);
+PETSC_EXTERN PetscErrorCode PCSFSAISetMaxRow(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCSFSAIGetMaxRow(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCSFSAISetSetupPrecision(PC, FinePCPrecision);
+PETSC_EXTERN PetscErrorCode PCSFSAIGetSetupPrecision(PC, FinePCPrecision *);
+PETSC_EXTERN PetscErrorCode PCSFSAISetFactorPrecision(PC, FinePCPrecision);
+PETSC_EXTERN PetscErrorCode PCSFSAIGetFactorPrecision(PC, FinePCPrecision *);
+PETSC_EXTERN PetscErrorCode PCSFSAISetReusePattern(PC, PetscBool);
+PETSC_EXTERN PetscErrorCode PCSFSAIGetReusePattern(PC, PetscBool *);
+PETSC_EXTERN PetscErrorCode PCSFSAISetPattern(PC, Mat);
+PETSC_EXTERN PetscErrorCode PCSFSAIGetPattern(PC, Mat *);
+PETSC_EXTERN PetscErrorCode PCSFSAIGetFactors(PC, Mat *, Mat *);
 
 PETSC_EXTERN PetscErrorCode PCFinePCGetApplyBytes(PC, PetscLogDouble *);
 PETSC_EXTERN PetscErrorCode PCFinePCGetDensity(PC, PetscReal *);

@@ -3,6 +3,7 @@
 
 #include <finepc.h>
 
-extern PetscLogEvent FinePC_AFSAIFactor, FinePC_Transpose;
+extern PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_Transpose;
 
 PETSC_EXTERN PetscErrorCode PCCreate_AFSAI(PC);
+PETSC_EXTERN PetscErrorCode PCCreate_SFSAI(PC);

@@ -3,7 +3,7 @@
 
 #include "finepcimpl.h"
 
-PetscLogEvent FinePC_AFSAIFactor, FinePC_Transpose;
+PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_Transpose;
 
 static PetscBool FinePCPackageInitialized = PETSC_FALSE;
 
@@ -11,6 +11,7 @@ static PetscErrorCode RegisterTypes()
 {
   PetscFunctionBegin;
   PetscCall(PCRegister(PCAFSAI, PCCreate_AFSAI));
+  PetscCall(PCRegister(PCSFSAI, PCCreate_SFSAI));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -18,6 +19,7 @@ static PetscErrorCode RegisterEvents()
 {
   PetscFunctionBegin;
   PetscCall(PetscLogEventRegister("AFSAIFactor", PC_CLASSID, &FinePC_AFSAIFactor));
+  PetscCall(PetscLogEventRegister("SFSAIFactor", PC_CLASSID, &FinePC_SFSAIFactor));
   PetscCall(PetscLogEventRegister("FinePCTranspose", PC_CLASSID, &FinePC_Transpose));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -70,7 +72,7 @@ PetscErrorCode FinePCFinalizePackage(void)
 
   It is an error if the running PETSc is not the minor release, or not of the scalar type, that finepc was built with.
 
-.seealso: `PCAFSAI`, `FinePCFinalizePackage()`
+.seealso: `PCAFSAI`, `PCSFSAI`, `FinePCFinalizePackage()`
 @*/
 PetscErrorCode FinePCInitializePackage(void)
 {

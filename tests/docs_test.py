@@ -71,19 +71,22 @@ def check_pc(root, build, pc):
     check(page, f"{pc}: no /*MC page")
     page_defaults = dict(re.findall(r"^[+.-]\s+(-pc_%s_\w+) <(.*?)>" % pc, page, re.M))
 
+    def check_pair(what, setter, getter):
+        for function in (setter, getter):
+            check(re.search(rf"PETSC_EXTERN PetscErrorCode {function}\(PC, ", header), f"{what}: {function} is not in finepc.h")
+            check(re.search(rf"^PetscErrorCode {function}\(PC pc, ", face, re.M), f"{what}: {function} is not defined")
+            check(f'"{function}_C"' in face, f"{what}: {function}_C is not composed")
+            check(manual_page(face, function), f"{what}: {function} has no manual page")
+        check(f"`{getter}()`" in manual_page(face, setter), f"{what}: the manual page of {setter} does not point to {getter}")
+        check(f"`{setter}()`" in manual_page(face, getter), f"{what}: the manual page of {getter} does not point to {setter}")
+        check(f"`{setter}()`" in page, f"{what}: the page of the type does not point to {setter}")
+
     for key in keys:
         setter, getter = setter_of(key), getter_of(key)
         check(re.search(rf'"{key}", "[^"]+", "{setter}"', face), f"{key}: its option does not name {setter}")
-        for function in (setter, getter):
-            check(re.search(rf"PETSC_EXTERN PetscErrorCode {function}\(PC, ", header), f"{key}: {function} is not in finepc.h")
-            check(re.search(rf"^PetscErrorCode {function}\(PC pc, ", face, re.M), f"{key}: {function} is not defined")
-            check(f'"{function}_C"' in face, f"{key}: {function}_C is not composed")
-            check(manual_page(face, function), f"{key}: {function} has no manual page")
+        check_pair(key, setter, getter)
         manual = manual_page(face, setter)
         check(re.search(rf"Options Database Key:\n. {key} <", manual), f"{key}: the manual page of {setter} does not give the key")
-        check(f"`{getter}()`" in manual, f"{key}: the manual page of {setter} does not point to {getter}")
-        check(f"`{setter}()`" in manual_page(face, getter), f"{key}: the manual page of {getter} does not point to {setter}")
-        check(f"`{setter}()`" in page, f"{key}: the page of the type does not point to {setter}")
         check(help_setters.get(key) == setter, f"{key}: -help names {help_setters.get(key)}")
 
         default = values.get(key)
@@ -102,7 +105,12 @@ def check_pc(root, build, pc):
             check(any(same_value(cell, default) for cell in cells[1:]), f"{key}: its default is {default}, which is in no cell of its row in README.md")
         check(key in used, f"{key}: in no file of petsc-options/")
 
-    setters = re.findall(r"PETSC_EXTERN PetscErrorCode (PC%sSet\w+)\(" % pc.upper(), header)
+    # an object cannot be typed on a command line: its setter has no key, but all the rest
+    objects = re.findall(r"PETSC_EXTERN PetscErrorCode (PC%sSet\w+)\(PC, Mat\);" % pc.upper(), header)
+    for setter in objects:
+        check_pair(setter, setter, setter.replace("Set", "Get", 1))
+        check(f"`{setter}()`" in readme, f"{setter} is not in README.md")
+    setters = [setter for setter in re.findall(r"PETSC_EXTERN PetscErrorCode (PC%sSet\w+)\(" % pc.upper(), header) if setter not in objects]
     check(sorted(setters) == sorted(map(setter_of, keys)), f"{pc}: setters in finepc.h and keys differ: {sorted(set(setters) ^ set(map(setter_of, keys)))}")
     for where, found in (("README.md", re.findall(r"-pc_%s_\w+" % pc, readme)), ("petsc-options/", list(used)), ("the page of the type", list(page_defaults)), ("-help", list(values))):
         for key in sorted(set(found) - set(keys)):
@@ -125,7 +133,7 @@ def check_layers(root):
         check("cuda_runtime" not in text, f"{path} includes cuda_runtime: that belongs in cuda/")
     for path in files("src/pc/*/*.h"):
         check(read(path).count("\n") <= 60, f"{path} is longer than 60 lines: it is the narrow header between face and kernels")
-    for path in files("src/pc/*/*_host.cxx"):
+    for path in files("src/**/*_host.cxx"):
         twin = f"{root}/cuda/{os.path.basename(path).replace('_host.cxx', '.cu')}"
         check(os.path.exists(twin), f"{path} has no twin {twin}")
 

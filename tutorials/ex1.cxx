@@ -145,4 +145,32 @@ int main(int argc, char **argv)
          args: -mat_type aijcusparse -dim 3 -n 15
          output_file: output/ex1_afsai_3d.out
 
+   testset:
+      args: -dll_append ${FINEPC_LIBRARY} -pc_type sfsai
+      test:
+         suffix: sfsai
+      test:
+         suffix: sfsai_3d
+         args: -dim 3 -n 15
+      test:
+         suffix: sfsai_view
+         args: -ksp_view -pc_sfsai_power 4 -pc_sfsai_max_row 10 -pc_sfsai_postfilter 0.05
+         filter: grep -e "type: sfsai" -e "of power" -e "precision" -e "row size" -e Kaporin -e "rows cut"
+      test:
+         suffix: sfsai_power
+         args: -pc_sfsai_power {{0 1 3}separate output}
+      test:
+         suffix: sfsai_ranks
+         nsize: 2
+         args: -ksp_view
+         filter: grep -e block-local -e Rows -e onverge
+      test:
+         suffix: sfsai_smoother
+         args: -pc_type gamg -mg_levels_pc_type sfsai -mg_levels_pc_sfsai_power 1
+      test:
+         suffix: sfsai_cuda
+         requires: cuda
+         args: -mat_type aijcusparse -dim 3 -n 15
+         output_file: output/ex1_sfsai_3d.out
+
 TEST*/

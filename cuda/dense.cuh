@@ -1,0 +1,357 @@
+/*
+   Small symmetric positive definite systems on chip: one in the registers of a group of lanes, or one per block in tiles.
+*/
+#pragma once
+
+#include <cuda_pipeline.h>
+
+#include <climits>
+
+#include "launch.cuh"
+
+/* What a thread moves at once. */
+template <typename T>
+struct __align__(16) Vector {
+  static constexpr int kSize = 16 / sizeof(T);
+  T                    v[kSize];
+};
+
+__device__ inline float Reciprocal(float x)
+{
+  return __fdividef(1.f, x);
+}
+__device__ inline double Reciprocal(double x)
+{
+  return 1 / x;
+}
+
+/*
+   Gauss-Jordan elimination of pivots begin .. N - 1 of a symmetric matrix, lane r of a group of N holding row r: at pivot k
+   every other row r becomes a[c] -= a[k] / pivot * A[k, c], c > k, where A[k, c] = A[c, k] comes from lane c. The lanes below
+   the pivot do what Cholesky's factorisation does, those above, which it would leave idle, solve at the same time:
+
+   - rows r >= k of column k are L D of A = L D L^T, or with Scale the Cholesky factor;
+   - once the pivots 0 .. N - 2 are done, a[N - 1] of lane r < N - 1 is -(A[P, P]^{-1} A[P, N - 1])_r times its pivot with the
+     opposite sign, P = 0 .. N - 2: the row of G~ of (3.6). The last pivot is psi.
+
+   Without Scale only the lower part of column k is ever read from others, but the rows have to be whole. `inverse` is 1 /
+   pivot of the lane's own row, with Scale 1 / sqrt(pivot). Returns the first pivot that is not above `smallest`, else N.
+   column [2 N] is the group's, in shared memory. Collective over the warp, with the same begin.
+*/
+template <int N, bool Scale, typename T>
+__device__ inline int Eliminate(T (&a)[N], T *column, int begin, T smallest, T &inverse)
+{
+  using Some     = Vector<T>;
+  const int lane = threadIdx.x % N;
+  int       bad  = N;
+  inverse        = 1;
+#pragma unroll
+  for (int k = 0; k < N; k++) {
+    if (k < begin) continue;
+    T *const shared = column + k % 2 * N;
+    shared[lane]    = a[k];
+    __syncwarp();
+    const T pivot = shared[k];
+    if (!(pivot > smallest)) bad = min(bad, k);
+    const T inverse_pivot = Reciprocal(pivot);
+    const T factor        = lane == k ? 0 : a[k] * inverse_pivot;
+#pragma unroll
+    for (int c = (k + 1) / Some::kSize * Some::kSize; c < N; c += Some::kSize) {
+      const Some row = *(const Some *)(shared + c);
+#pragma unroll
+      for (int t = 0; t < Some::kSize; t++)
+        if (c + t > k) a[c + t] -= factor * row.v[t];
+    }
+    if (Scale) {
+      const T inverse_root = rsqrt(pivot);
+      a[k] *= inverse_root;
+      if (lane == k) inverse = inverse_root;
+    } else if (lane == k) {
+      inverse = inverse_pivot;
+    }
+  }
+  return bad;
+}
+
+constexpr int kTile = 16; /* rows and columns of a tile */
+
+/* Threads of a block that takes one system: two warps at least, kSystemThreads at most, of which kSystemBlocks run at once. */
+constexpr int kSystemThreads = 8 * kWarpSize;
+template <typename T>
+constexpr int kSystemBlocks = sizeof(T) == sizeof(float) ? 3 : 2;
+inline int ThreadsForSystem(int n)
+{
+  return n <= 4 * kTile ? 2 * kWarpSize : n <= 6 * kTile ? 4 * kWarpSize : kSystemThreads;
+}
+
+/*
+   Cholesky's factorisation of one matrix by one block, right-looking in panels of one tile's width. The lower triangle lives
+   in tiles in shared memory or, InShared false, column-major in global memory, with the panel at work in shared memory.
+   Indices from n to the next multiple of kTile are the identity's. All members are collective over the block.
+*/
+template <typename T, bool InShared>
+class BlockCholesky {
+public:
+  static constexpr int kStride   = kTile + Vector<T>::kSize; /* rows start at different banks */
+  static constexpr int kTileSize = kTile * kStride;
+
+  static __host__ __device__ int    Tiles(int n) { return (n + kTile - 1) / kTile; }
+  static __host__ __device__ size_t SharedBytes(int n)
+  {
+    const int tiles = Tiles(n);
+    return sizeof(T) * ((InShared ? tiles * (tiles + 1) / 2 : tiles) * kTileSize + kTileSize + 4 * kTile + tiles * kTile) + sizeof(Vector<T>);
+  }
+
+  /* A is the matrix in global memory, its columns n apart; unused in shared memory. */
+  __device__ BlockCholesky(char *shared, int n, T *A) : n_(n), tiles_(Tiles(n)), A_(A)
+  {
+    panel_      = (T *)shared;
+    transposed_ = panel_ + (InShared ? tiles_ * (tiles_ + 1) / 2 : tiles_) * kTileSize;
+    column_     = transposed_ + kTileSize;
+    inverse_    = column_ + 4 * kTile;
+    bad_        = (int *)(inverse_ + tiles_ * kTile);
+  }
+
+  /* The identity, to which Set() then adds. */
+  __device__ void Clear()
+  {
+    if (InShared) {
+      using Some        = Vector<T>;
+      const Some zero   = {};
+      const int  pieces = tiles_ * (tiles_ + 1) / 2 * kTileSize / Some::kSize;
+      for (int k = threadIdx.x; k < pieces; k += blockDim.x) ((Some *)panel_)[k] = zero;
+      __syncthreads();
+      for (int r = threadIdx.x; r < tiles_ * kTile; r += blockDim.x) Tile(r / kTile, r / kTile)[r % kTile * (kStride + 1)] = 1;
+    } else {
+      for (int c = threadIdx.x / kWarpSize; c < n_; c += blockDim.x / kWarpSize)
+        for (int r = c + threadIdx.x % kWarpSize; r < n_; r += kWarpSize) A_[(size_t)c * n_ + r] = r == c;
+    }
+    __syncthreads();
+  }
+
+  /* The lower triangle of A, which is column-major, into shared memory and back. */
+  __device__ void Load(const T *A)
+  {
+    ForTiles([&](int i, int j) { LoadTile(A, i, j, Tile(i, j)); });
+    __pipeline_wait_prior(0);
+  }
+  __device__ void Store(T *A) const
+  {
+    ForTiles([&](int i, int j) { StoreTile(A, i, j, Tile(i, j)); });
+  }
+
+  /* Entry (r, c), c <= r < n. */
+  __device__ void Set(int r, int c, T value)
+  {
+    if (InShared) Tile(r / kTile, c / kTile)[r % kTile * kStride + c % kTile] = value;
+    else A_[(size_t)c * n_ + r] = value;
+  }
+  __device__ T Get(int r, int c) const { return InShared ? Tile(r / kTile, c / kTile)[r % kTile * kStride + c % kTile] : A_[(size_t)c * n_ + r]; }
+
+  /* L in the place of A. Returns the first pivot that is not above `smallest`, else INT_MAX; then L is not complete. */
+  __device__ int Factorize(T smallest)
+  {
+    if (threadIdx.x == 0) *bad_ = INT_MAX;
+    __syncthreads();
+    if (InShared && threadIdx.x < kWarpSize) FactorizeDiagonal(0, smallest);
+    for (int k = 0; k < tiles_; k++) {
+      if (!InShared) {
+        LoadPanel(k);
+        __syncthreads();
+        if (threadIdx.x < kWarpSize) FactorizeDiagonal(k, smallest);
+      }
+      __syncthreads();
+      if (*bad_ != INT_MAX) break;
+      SolvePanel(k);
+      __syncthreads();
+      const int half = threadIdx.x / kTile, halves = blockDim.x / kTile, left = tiles_ - k - 1;
+      if (!InShared) {
+        StorePanel(k);
+        for (int t = half; t < left * (left + 1) / 2; t += halves) UpdateTile(k, t);
+      } else if (threadIdx.x >= kWarpSize) {
+        for (int t = half - 1; t < left * (left + 1) / 2; t += halves - 2) UpdateTile(k, t);
+      } else if (left) { /* the first warp has the next diagonal tile ready when the others are done */
+        if (half == 0) UpdateTile(k, 0);
+        __syncwarp();
+        FactorizeDiagonal(k + 1, smallest);
+      }
+      if (!InShared) __syncthreads();
+    }
+    return *bad_;
+  }
+
+  /* y [Tiles(n) kTile] in shared memory becomes L^{-T} y. */
+  __device__ void SolveTransposed(T *y)
+  {
+    for (int k = tiles_ - 1; k >= 0; k--) {
+      __syncthreads();
+      if (threadIdx.x < kWarpSize) {
+        const int c = threadIdx.x % kTile;
+        T         l[kTile], own = y[k * kTile + c];
+        const T   inverse = inverse_[k * kTile + c];
+#pragma unroll
+        for (int r = 0; r < kTile; r++) l[r] = r > c && k * kTile + r < n_ ? Get(k * kTile + r, k * kTile + c) : 0;
+#pragma unroll
+        for (int r = kTile - 1; r >= 0; r--) {
+          const T solved = __shfl_sync(kFullWarp, own * inverse, r, kTile);
+          own            = c == r ? solved : own - l[r] * solved;
+          if (c == r) y[k * kTile + c] = solved;
+        }
+      }
+      __syncthreads();
+      const int rows = min(kTile, n_ - k * kTile);
+      for (int c = threadIdx.x; c < k * kTile; c += blockDim.x) {
+        T sum = y[c];
+        for (int r = 0; r < rows; r++) sum -= Get(k * kTile + r, c) * y[k * kTile + r];
+        y[c] = sum;
+      }
+    }
+    __syncthreads();
+  }
+
+private:
+  __device__ T *Tile(int i, int j) const { return panel_ + (i * (i + 1) / 2 + j) * kTileSize; }
+  __device__ T *PanelTile(int i, int k) const { return InShared ? Tile(i, k) : panel_ + (i - k) * kTileSize; }
+
+  /* use(i, j) of the tiles of the lower triangle, each by half a warp. */
+  template <typename Use>
+  __device__ void ForTiles(Use use) const
+  {
+    const int half = threadIdx.x / kTile, halves = blockDim.x / kTile;
+    for (int i = 0, t = 0; i < tiles_; i++)
+      for (int j = 0; j <= i; j++, t++)
+        if (t % halves == half) use(i, j);
+  }
+  __device__ void LoadTile(const T *A, int i, int j, T *tile) const
+  {
+    const int r = threadIdx.x % kTile, row = i * kTile + r;
+    const T  *from = A + (size_t)j * kTile * n_ + row;
+    T *const  to   = tile + r * kStride;
+#pragma unroll 4
+    for (int c = 0; c < kTile; c++, from += n_) {
+      if (row < n_ && j * kTile + c <= row) __pipeline_memcpy_async(to + c, from, sizeof(T));
+      else to[c] = row == j * kTile + c;
+    }
+    __pipeline_commit();
+  }
+  __device__ void StoreTile(T *A, int i, int j, const T *tile) const
+  {
+    const int r = threadIdx.x % kTile, row = i * kTile + r;
+    T        *to = A + (size_t)j * kTile * n_ + row;
+    for (int c = 0; c < kTile; c++, to += n_)
+      if (row < n_ && j * kTile + c <= row) *to = tile[r * kStride + c];
+  }
+  __device__ void LoadPanel(int k)
+  {
+    for (int i = k + threadIdx.x / kTile; i < tiles_; i += blockDim.x / kTile) LoadTile(A_, i, k, PanelTile(i, k));
+    __pipeline_wait_prior(0);
+  }
+  __device__ void StorePanel(int k)
+  {
+    for (int i = k + threadIdx.x / kTile; i < tiles_; i += blockDim.x / kTile) StoreTile(A_, i, k, PanelTile(i, k));
+  }
+
+  /* By one warp, whose halves do the same. */
+  __device__ void FactorizeDiagonal(int k, T smallest)
+  {
+    T *const  D    = PanelTile(k, k);
+    const int r    = threadIdx.x % kTile;
+    const int half = threadIdx.x / kTile;
+    T         a[kTile], inverse;
+#pragma unroll
+    for (int c = 0; c < kTile; c++) a[c] = D[r * kStride + c];
+    const int bad = Eliminate<kTile, true>(a, column_ + half * 2 * kTile, 0, smallest, inverse);
+#pragma unroll
+    for (int c = 0; c < kTile; c++) {
+      if (half == 0 && c <= r) D[r * kStride + c] = a[c];
+      if (half == 1 && c <= r) transposed_[c * kStride + r] = a[c];
+    }
+    if (half == 0) inverse_[k * kTile + r] = inverse;
+    if (threadIdx.x == 0 && bad < kTile) *bad_ = k * kTile + bad;
+  }
+
+  /* Rows below the diagonal tile: x becomes x L_kk^{-T}, a thread a row. */
+  __device__ void SolvePanel(int k)
+  {
+    using Some = Vector<T>;
+    for (int row = (k + 1) * kTile + threadIdx.x; row < tiles_ * kTile; row += blockDim.x) {
+      T *const X = PanelTile(row / kTile, k) + row % kTile * kStride;
+      Some     x[kTile / Some::kSize];
+#pragma unroll
+      for (int c = 0; c < kTile / Some::kSize; c++) x[c] = ((const Some *)X)[c];
+#pragma unroll
+      for (int c = 0; c < kTile; c++) {
+        const T solved                          = x[c / Some::kSize].v[c % Some::kSize] * inverse_[k * kTile + c];
+        x[c / Some::kSize].v[c % Some::kSize] = solved;
+#pragma unroll
+        for (int b = (c + 1) / Some::kSize; b < kTile / Some::kSize; b++) {
+          const Some l = ((const Some *)(transposed_ + c * kStride))[b];
+#pragma unroll
+          for (int t = 0; t < Some::kSize; t++)
+            if (b * Some::kSize + t > c) x[b].v[t] -= solved * l.v[t];
+        }
+      }
+#pragma unroll
+      for (int c = 0; c < kTile / Some::kSize; c++) ((Some *)X)[c] = x[c];
+    }
+  }
+
+  /* Tile (i, j), k < j <= i, t-th of those: minus X_i X_j^T, by half a warp, 4 x 4 entries a thread. */
+  __device__ void UpdateTile(int k, int t)
+  {
+    using Some          = Vector<T>;
+    constexpr int kSide = 4;
+    const int     lo = threadIdx.x % kSide, hi = threadIdx.x / kSide % kSide;
+    int           i = (int)((sqrtf(8.f * t + 1.f) - 1.f) / 2.f); /* t = i (i + 1) / 2 + j */
+    if ((i + 1) * (i + 2) / 2 <= t) i++;
+    if (i * (i + 1) / 2 > t) i--;
+    const int j  = t - i * (i + 1) / 2;
+    const T  *Xi = PanelTile(k + 1 + i, k) + lo * kStride, *Xj = PanelTile(k + 1 + j, k) + hi * kStride;
+    T         sum[kSide][kSide]; /* the entries themselves: all are asked for before any is used */
+#pragma unroll
+    for (int q = 0; q < kSide; q++)
+#pragma unroll
+      for (int p = 0; p < kSide; p++) {
+        const int r = lo + q * kSide, c = hi + p * kSide;
+        if (InShared) sum[q][p] = Tile(k + 1 + i, k + 1 + j)[r * kStride + c];
+        else {
+          const int row = (k + 1 + i) * kTile + r, column = (k + 1 + j) * kTile + c;
+          sum[q][p]     = row < n_ && column <= row ? A_[(size_t)column * n_ + row] : 0;
+        }
+      }
+#pragma unroll
+    for (int c = 0; c < kTile; c += Some::kSize) {
+      Some x[kSide], y[kSide];
+#pragma unroll
+      for (int q = 0; q < kSide; q++) {
+        x[q] = *(const Some *)(Xi + q * kSide * kStride + c);
+        y[q] = *(const Some *)(Xj + q * kSide * kStride + c);
+      }
+#pragma unroll
+      for (int e = 0; e < Some::kSize; e++)
+#pragma unroll
+        for (int q = 0; q < kSide; q++)
+#pragma unroll
+          for (int p = 0; p < kSide; p++) sum[q][p] -= x[q].v[e] * y[p].v[e];
+    }
+#pragma unroll
+    for (int q = 0; q < kSide; q++)
+#pragma unroll
+      for (int p = 0; p < kSide; p++) {
+        const int r = lo + q * kSide, c = hi + p * kSide;
+        if (InShared) Tile(k + 1 + i, k + 1 + j)[r * kStride + c] = sum[q][p];
+        else {
+          const int row = (k + 1 + i) * kTile + r, column = (k + 1 + j) * kTile + c;
+          if (row < n_ && column <= row) A_[(size_t)column * n_ + row] = sum[q][p];
+        }
+      }
+  }
+
+  const int n_, tiles_;
+  T *const  A_;
+  T        *panel_;      /* tiles of the panel at work, or of the whole matrix by rows */
+  T        *transposed_; /* the panel's L_kk^T */
+  T        *column_;     /* of Eliminate() */
+  T        *inverse_;    /* 1 / L_rr */
+  int      *bad_;
+};

@@ -1,0 +1,13 @@
+/* Small dense systems in batches. The kernels of cuda/dense.cuh, by themselves: in a set-up they run fused with the gather. */
+#pragma once
+
+#include <finepc.h>
+
+/*
+   A = L L^T of `count` symmetric positive definite matrices of size n, one behind the other, column-major, in the precision
+   given. Only the lower triangles are read; L replaces them. info [count]: 0, or k where the k-th pivot was not positive.
+   n is at most kCholeskyLargest. The CUDA twin takes device pointers and does not wait.
+*/
+constexpr PetscInt kCholeskyLargest = 1280;
+PetscErrorCode     CholeskyBatched_Host(FinePCPrecision, PetscInt n, PetscInt count, void *A, PetscInt *info);
+PetscErrorCode     CholeskyBatched_CUDA(FinePCPrecision, PetscInt n, PetscInt count, void *A, PetscInt *info);

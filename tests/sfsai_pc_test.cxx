@@ -1,0 +1,377 @@
+/* PCSFSAI's own options, above all the pattern that a user gives. What it shares with other types is tested in fsai_pc_test.cxx. */
+#include <cmath>
+#include <cstring>
+
+#include "pc_support.h"
+
+namespace
+{
+
+const Type &SFSAI()
+{
+  return Types()[1];
+}
+
+/* Columns of this rank's rows of G, or of the lower triangle of a matrix and its diagonal. */
+std::vector<std::vector<PetscInt>> LowerColumns(Mat A)
+{
+  PetscInt                           begin, end;
+  std::vector<std::vector<PetscInt>> rows;
+  MUST(MatGetOwnershipRange(A, &begin, &end));
+  for (PetscInt row = begin; row < end; row++) {
+    PetscInt        length;
+    const PetscInt *columns;
+    rows.emplace_back();
+    MUST(MatGetRow(A, row, &length, &columns, nullptr));
+    for (PetscInt k = 0; k < length; k++)
+      if (columns[k] >= begin && columns[k] < row) rows.back().push_back(columns[k]);
+    rows.back().push_back(row);
+    MUST(MatRestoreRow(A, row, &length, &columns, nullptr));
+  }
+  return rows;
+}
+
+std::vector<std::vector<PetscInt>> FactorColumns(PC pc)
+{
+  MatObject G;
+  MUST(PCSFSAIGetFactors(pc, G.put(), nullptr));
+  return LowerColumns(G);
+}
+
+/* A pattern that has nothing to do with Plate(). */
+HostMatrix OtherPattern()
+{
+  return RandomGraph(Plate().n, 9, 41);
+}
+
+} // namespace
+
+/* ---------------------------------------------------------- options ---------------------------------------------------------- */
+
+TEST_CASE("sfsai: every key sets what its getter gives", "[sfsai][pc][options]")
+{
+  const MatObject A = CreateMat(Plate(), MATAIJ);
+  const PCObject  defaults = MakePC(A, SFSAI()), pc = MakePC(A, SFSAI(), "-@power 3 -@prefilter 0.125 -@postfilter 0.0625 -@max_row 7 -@setup_precision double -@factor_precision double -@reuse_pattern false");
+  const auto      check    = [](PC object, PetscInt power, PetscReal prefilter, PetscReal postfilter, PetscInt max_row, FinePCPrecision precision, PetscBool reuse) {
+    PetscInt        integer;
+    PetscReal       real;
+    FinePCPrecision setup, factor;
+    PetscBool       flag;
+    Mat             pattern;
+    MUST(PCSFSAIGetPower(object, &integer));
+    CHECK(integer == power);
+    MUST(PCSFSAIGetPrefilter(object, &real));
+    CHECK(real == prefilter);
+    MUST(PCSFSAIGetPostfilter(object, &real));
+    CHECK(real == postfilter);
+    MUST(PCSFSAIGetMaxRow(object, &integer));
+    CHECK(integer == max_row);
+    MUST(PCSFSAIGetSetupPrecision(object, &setup));
+    CHECK(setup == precision);
+    MUST(PCSFSAIGetFactorPrecision(object, &factor));
+    CHECK(factor == precision);
+    MUST(PCSFSAIGetReusePattern(object, &flag));
+    CHECK(flag == reuse);
+    MUST(PCSFSAIGetPattern(object, &pattern));
+    CHECK(pattern == nullptr);
+  };
+  check(defaults, 2, 0, 0, 0, FINEPC_SINGLE, PETSC_TRUE);
+  check(pc, 3, 0.125, 0.0625, 7, FINEPC_DOUBLE, PETSC_FALSE);
+
+  /* and so does every setter, starting from the defaults */
+  MUST(PCSFSAISetPower(defaults, 3));
+  MUST(PCSFSAISetPrefilter(defaults, 0.125));
+  MUST(PCSFSAISetPostfilter(defaults, 0.0625));
+  MUST(PCSFSAISetMaxRow(defaults, 7));
+  MUST(PCSFSAISetSetupPrecision(defaults, FINEPC_DOUBLE));
+  MUST(PCSFSAISetFactorPrecision(defaults, FINEPC_DOUBLE));
+  MUST(PCSFSAISetReusePattern(defaults, PETSC_FALSE));
+  check(defaults, 3, 0.125, 0.0625, 7, FINEPC_DOUBLE, PETSC_FALSE);
+}
+
+TEST_CASE("sfsai: values out of range are refused, and the old ones stay", "[sfsai][pc][options]")
+{
+  const MatObject A = CreateMat(Plate(), MATAIJ);
+  for (const char *option : {"-pc_sfsai_power -1", "-pc_sfsai_power many", "-pc_sfsai_prefilter 1.1", "-pc_sfsai_prefilter -1", "-pc_sfsai_prefilter nan", "-pc_sfsai_postfilter -0.1", "-pc_sfsai_postfilter 2", "-pc_sfsai_max_row -1", "-pc_sfsai_setup_precision half",
+                             "-pc_sfsai_factor_precision quad", "-pc_sfsai_reuse_pattern maybe"}) {
+    CAPTURE(option);
+    PCObject          pc = MakePC(A, SFSAI());
+    const Options     scope(option);
+    const std::string key(option, std::strchr(option, ' '));
+    Errors            errors;
+    CHECK(PCSetFromOptions(pc) != 0);
+    const std::string word(option + key.size() + 1);
+    CHECK((Contains(errors.text, key) || Contains(errors.text, word))); /* it names the key, or the word that PETSc cannot read */
+  }
+
+  const PCObject pc = MakePC(A, SFSAI());
+  {
+    Errors errors;
+    CHECK(PCSFSAISetPower(pc, -1) != 0);
+    CHECK(PCSFSAISetPrefilter(pc, 1.5) != 0);
+    CHECK(PCSFSAISetPostfilter(pc, std::nan("")) != 0);
+    CHECK(PCSFSAISetMaxRow(pc, -2) != 0);
+    CHECK(PCSFSAISetSetupPrecision(pc, (FinePCPrecision)9) != 0);
+    CHECK(PCSFSAISetFactorPrecision(pc, (FinePCPrecision)-1) != 0);
+    CHECK(Contains(errors.text, "must be"));
+  }
+  const PCObject fresh = MakePC(A, SFSAI());
+  MUST(PCSetUp(pc));
+  MUST(PCSetUp(fresh));
+  CHECK(SameBits(Applied(pc), Applied(fresh)));
+}
+
+TEST_CASE("sfsai: setters do nothing to other types, getters say so", "[sfsai][pc][options]")
+{
+  const MatObject A  = CreateMat(Plate(), MATAIJ);
+  const PCObject  pc = MakePC(A, "", PCJACOBI);
+  PetscInt        power;
+  MUST(PCSFSAISetPower(pc, 3));
+  MUST(PCSFSAISetPattern(pc, A));
+  {
+    Errors errors;
+    CHECK(PCSFSAIGetPower(pc, &power) != 0);
+  }
+  /* a PC that was sfsai and is something else has forgotten the methods */
+  const PCObject changed = MakePC(A, SFSAI());
+  MUST(PCSetType(changed, PCAFSAI));
+  Errors errors;
+  CHECK(PCSFSAIGetPower(changed, &power) != 0);
+}
+
+TEST_CASE("sfsai: the view counts what was cut and dropped", "[sfsai][pc][view]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject   A     = CreateMat(Plate(), backend.mat);
+    const PCObject    whole = MakePC(A, SFSAI()), capped = MakePC(A, SFSAI(), "-@max_row 5"), filtered = MakePC(A, SFSAI(), "-@postfilter 0.05");
+    PetscInt          cut   = 0, dropped = 0;
+    for (PC pc : {(PC)whole, (PC)capped, (PC)filtered}) MUST(PCSetUp(pc));
+    for (const auto &row : FactorColumns(whole)) {
+      cut += row.size() > 5;
+      dropped += (PetscInt)row.size();
+    }
+    for (const auto &row : FactorColumns(filtered)) dropped -= (PetscInt)row.size();
+    CHECK(cut > 0);
+    CHECK(dropped > 0);
+    CHECK(Contains(ViewText((PC)whole), "rows cut to the cap 0, entries dropped by the postfilter 0"));
+    CHECK(Contains(ViewText((PC)capped), "pattern of power 2, prefilter 0., postfilter 0., at most 5 entries per row"));
+    CHECK(Contains(ViewText((PC)filtered), "pattern of power 2, prefilter 0., postfilter 0.05, rows not capped"));
+    for (int repeat = 0; repeat < 2; repeat++) { /* a pattern that is kept was cut or filtered, too */
+      CHECK(Contains(ViewText((PC)capped), "rows cut to the cap " + std::to_string(cut) + ", entries dropped by the postfilter 0"));
+      CHECK(Contains(ViewText((PC)filtered), "rows cut to the cap 0, entries dropped by the postfilter " + std::to_string(dropped)));
+      Touch(A);
+      MUST(PCSetUp(capped));
+      MUST(PCSetUp(filtered));
+    }
+    CHECK(Contains(ViewText((PC)capped), "pattern kept from the last set-up"));
+  }
+}
+
+TEST_CASE("sfsai: a row that is too long is an error, and a cap is the remedy", "[sfsai][pc][bad]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject A  = CreateMat(RandomArrow(kSFSAILargestRow + 1, 42), backend.mat);
+    const PCObject  pc = MakePC(A, SFSAI(), "-@power 1");
+    {
+      Errors errors;
+      CHECK(PCSetUp(pc) != 0);
+      CHECK(Contains(errors.text, "can be solved: lower -pc_sfsai_power, raise -pc_sfsai_prefilter"));
+    }
+    MUST(PCSFSAISetMaxRow(pc, 30));
+    MUST(PCSetUp(pc));
+    CHECK(Finite(Applied(pc)));
+    CHECK(Contains(ViewText((PC)pc), "rows cut to the cap 1,"));
+  }
+}
+
+/* --------------------------------------------------- reuse of the pattern --------------------------------------------------- */
+
+/* By default the pattern does not depend on values, so that new values give what a new PC gives. */
+TEST_CASE("sfsai: new values on the old pattern, in the old memory, are a fresh set-up", "[sfsai][pc][cycle]")
+{
+  for (const Backend &backend : Backends())
+    for (const char *options : {"", "-@power 3 -@setup_precision double", "-@factor_precision double"}) {
+      CAPTURE(backend.name, options);
+      const MatObject A  = CreateMat(RandomStencil(12, 12, 12, false, 43), backend.mat);
+      const PCObject  pc = MakePC(A, SFSAI(), options);
+      PetscLogDouble  host_bytes = 0, device_bytes = 0;
+      MUST(PCSetUp(pc));
+      const PCInverse old = *InverseOf(pc);
+      for (int step = 0; step < 4; step++) {
+        ChangeValues(A, 0.3);
+        MUST(PCSetUp(pc));
+        const PCInverse &now = *InverseOf(pc);
+        CHECK((now.W1.a == old.W1.a && now.W2.a == old.W2.a && now.d == old.d));
+        CHECK(Contains(ViewText((PC)pc), "pattern kept from the last set-up"));
+        if (step == 1) host_bytes = HostBytes();
+        if (step > 1) CHECK(HostBytes() == host_bytes);
+        if (PetscMemTypeDevice(backend.where)) {
+          if (step == 1) device_bytes = DeviceBytes();
+          if (step > 1) CHECK(DeviceBytes() == device_bytes);
+        }
+      }
+      const PCObject fresh = MakePC(A, SFSAI(), options);
+      MUST(PCSetUp(fresh));
+      CHECK(SameBits(Applied(pc), Applied(fresh)));
+    }
+}
+
+TEST_CASE("sfsai: a pattern that depends on values stays unless it is asked for anew", "[sfsai][pc][cycle]")
+{
+  for (const Backend &backend : Backends())
+    for (const char *options : {"-@prefilter 0.2", "-@postfilter 0.2"})
+      for (bool reuse : {false, true}) {
+        CAPTURE(backend.name, options, reuse);
+        const MatObject A  = CreateMat(Poisson(12, 12), backend.mat);
+        const PCObject  pc = MakePC(A, SFSAI(), std::string(options) + (reuse ? "" : " -@reuse_pattern false"));
+        MUST(PCSetUp(pc));
+        const auto before = FactorColumns(pc);
+        ChangeValues(A, 10); /* couplings of 1/4 become small */
+        MUST(PCSetUp(pc));
+        CHECK((FactorColumns(pc) == before) == reuse);
+        CHECK(ErrorOfDiagonal(pc, SFSAI()) <= 1e-6);
+        const PCObject fresh = MakePC(A, SFSAI(), options);
+        MUST(PCSetUp(fresh));
+        CHECK(SameBits(Applied(pc), Applied(fresh)) == !reuse);
+      }
+}
+
+/* ----------------------------------------------- a pattern given by the user ----------------------------------------------- */
+
+TEST_CASE("sfsai: a given pattern, of either memory, in the place of the power", "[sfsai][pc][pattern]")
+{
+  for (const Backend &backend : Backends())
+    for (const Backend &pattern_backend : Backends())
+      for (const char *options : {"", "-@power 0 -@prefilter 1 -@max_row 1"}) {
+        CAPTURE(backend.name, pattern_backend.name, options);
+        const MatObject A = CreateMat(Plate(), backend.mat);
+        MatObject       S = CreateMat(OtherPattern(), pattern_backend.mat);
+        const PCObject  pc = MakePC(A, SFSAI(), options), plain = MakePC(A, SFSAI(), options);
+        PetscInt        references;
+        Mat             given;
+        MUST(PCSetUp(pc));
+        MUST(PCSetUp(plain));
+        MUST(PCSFSAISetPattern(pc, S));
+        MUST(PCSFSAISetPattern(pc, S)); /* again */
+        MUST(PCSFSAIGetPattern(pc, &given));
+        CHECK(given == S);
+        MUST(PetscObjectGetReference((PetscObject)(Mat)S, &references));
+        CHECK(references == 2);
+        MUST(PCSetUp(pc));
+        CHECK(FactorColumns(pc) == LowerColumns(S));
+        CHECK(ErrorOfDiagonal(pc, SFSAI()) <= 1e-6);
+        CHECK(Contains(ViewText((PC)pc), "pattern given by a matrix, postfilter 0."));
+        CHECK(Contains(ViewText((PC)pc), "rows cut to the cap 0,"));
+        const auto with_S = Applied(pc);
+
+        /* it is kept over resets, and by the PC alone */
+        const auto columns = LowerColumns(S);
+        S.Reset();
+        MUST(PCReset(pc));
+        MUST(PCSetOperators(pc, A, A));
+        MUST(PCSetUp(pc));
+        CHECK(FactorColumns(pc) == columns);
+        CHECK(SameBits(Applied(pc), with_S));
+
+        /* another one; then none */
+        const MatObject other = CreateMat(RandomGraph(Plate().n, 9, 44), pattern_backend.mat);
+        MUST(PCSFSAISetPattern(pc, other));
+        MUST(PCSetUp(pc));
+        CHECK(FactorColumns(pc) == LowerColumns(other));
+        MUST(PCSFSAISetPattern(pc, nullptr));
+        MUST(PCSFSAIGetPattern(pc, &given));
+        CHECK(given == nullptr);
+        MUST(PCSetUp(pc));
+        CHECK(SameBits(Applied(pc), Applied(plain)));
+      }
+}
+
+TEST_CASE("sfsai: a given pattern and new values", "[sfsai][pc][pattern][cycle]")
+{
+  for (const Backend &backend : Backends())
+    for (const Backend &pattern_backend : Backends()) {
+      CAPTURE(backend.name, pattern_backend.name);
+      const MatObject A  = CreateMat(Plate(), backend.mat), S = CreateMat(OtherPattern(), pattern_backend.mat);
+      const PCObject  pc = MakePC(A, SFSAI());
+      const auto      check = [&](bool kept) {
+        const PCObject fresh = MakePC(A, SFSAI());
+        MUST(PCSFSAISetPattern(fresh, S));
+        MUST(PCSetUp(fresh));
+        MUST(PCSetUp(pc));
+        CHECK(SameBits(Applied(pc), Applied(fresh)));
+        CHECK(FactorColumns(pc) == LowerColumns(S));
+        CHECK(Contains(ViewText((PC)pc), "pattern kept from the last set-up") == kept);
+      };
+      MUST(PCSFSAISetPattern(pc, S));
+      check(false);
+      ChangeValues(A, 0.3);
+      check(true);
+      ChangeValues(S, 5); /* its values do not matter */
+      ChangeValues(A, 0.3);
+      check(true);
+
+      /* the pattern gets an entry that it did not have, and A other values */
+      PetscInt column = 0;
+      for (const std::vector<PetscInt> columns = LowerColumns(S)[100]; columns[column] == column;) column++;
+      MUST(MatSetOption(S, MAT_NEW_NONZERO_LOCATION_ERR, PETSC_FALSE));
+      MUST(MatSetOption(S, MAT_NEW_NONZERO_ALLOCATION_ERR, PETSC_FALSE));
+      MUST(MatSetOption(S, MAT_NEW_NONZERO_LOCATIONS, PETSC_TRUE));
+      MUST(MatSetValue(S, 100, column, 1, INSERT_VALUES));
+      MUST(MatAssemblyBegin(S, MAT_FINAL_ASSEMBLY));
+      MUST(MatAssemblyEnd(S, MAT_FINAL_ASSEMBLY));
+      ChangeValues(A, 0.3);
+      check(false);
+      ChangeValues(A, 0.3);
+      check(true);
+    }
+}
+
+TEST_CASE("sfsai: patterns that do not fit are refused with a reason", "[sfsai][pc][pattern][bad]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject A      = CreateMat(Plate(), backend.mat), small = CreateMat(RandomGraph(10, 5, 45), backend.mat), plate = CreateMat(Plate(), MATAIJ);
+    const auto      refuse = [&](Mat S, const std::string &text) {
+      const PCObject pc = MakePC(A, SFSAI());
+      MUST(PCSFSAISetPattern(pc, S));
+      {
+        Errors errors;
+        CHECK(PCSetUp(pc) != 0);
+        CAPTURE(errors.text);
+        CHECK(Contains(errors.text, text));
+      }
+      MUST(PCSFSAISetPattern(pc, nullptr)); /* and it works afterwards */
+      MUST(PCSetUp(pc));
+      CHECK(Finite(Applied(pc)));
+    };
+    refuse(small, "has 10 rows and 10 columns on this rank, but the operator has " + std::to_string(Plate().n));
+    MatObject dense, open;
+    MUST(MatConvert(plate, MATDENSE, MAT_INITIAL_MATRIX, dense.put()));
+    refuse(dense, "is not supported, only MATAIJ and its subtypes");
+    MUST(MatCreateSeqAIJ(PETSC_COMM_SELF, Plate().n, Plate().n, 2, nullptr, open.put()));
+    MUST(MatSetValue(open, 1, 0, 1, INSERT_VALUES));
+    refuse(open, "is not assembled");
+  }
+}
+
+/* The operator as its own pattern is what the power 1 finds, on any number of ranks. */
+TEST_CASE("sfsai: several ranks and a given pattern", "[sfsai][pc][pattern][mpi]")
+{
+  for (const Backend &backend : Backends())
+    for (const Backend &pattern_backend : Backends()) {
+      CAPTURE(backend.name, pattern_backend.name);
+      const HostMatrix H = RandomStencil(30, 20, 1, false, 9);
+      const MatObject  A = CreateMat(H, backend.mat, PETSC_COMM_WORLD), S = CreateMat(H, pattern_backend.mat, PETSC_COMM_WORLD), other = CreateMat(RandomGraph(H.n, 9, 46), pattern_backend.mat, PETSC_COMM_WORLD);
+      const KSPObject  given = MakeKSP(A, SFSAI()), power = MakeKSP(A, SFSAI(), "-@power 1");
+      MUST(PCSFSAISetPattern(PCOf(given), S));
+      const Solution mine = Solve(given), theirs = Solve(power);
+      CHECK(mine.reason == KSP_CONVERGED_RTOL);
+      CHECK(SameBits(mine.history, theirs.history));
+      CHECK(SameBits(Applied(PCOf(given)), Applied(PCOf(power))));
+      MUST(PCSFSAISetPattern(PCOf(given), other));
+      CHECK(Solve(given).reason == KSP_CONVERGED_RTOL);
+      CHECK(FactorColumns(PCOf(given)) == LowerColumns(other));
+    }
+}

@@ -1,0 +1,897 @@
+/* The factor on a static pattern: by hand, by its properties, against the paper's formulas as they stand, and host against CUDA. */
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "compare.h"
+
+namespace
+{
+
+SFSAIParams Params(FinePCPrecision setup, FinePCPrecision factor, PetscInt power = 2)
+{
+  SFSAIParams params;
+  params.setup_precision  = setup;
+  params.factor_precision = factor;
+  params.power            = power;
+  return params;
+}
+
+SFSAIParams Double(PetscInt power = 2)
+{
+  return Params(FINEPC_DOUBLE, FINEPC_DOUBLE, power);
+}
+
+/* SFSAIPattern_Host or _CUDA: i and j, and the stats. */
+HostFactor FindPattern(const HostMatrix &A, const SFSAIParams &params, PetscMemType where)
+{
+  const CSRCopy          copy(A, where);
+  std::vector<PetscReal> s(A.n);
+  void                  *s_copy = nullptr;
+  CSR                    G      = {};
+  HostFactor             F;
+
+  F.stats = FSAIStats{};
+  for (PetscInt row = 0; row < A.n; row++) s[row] = 1 / std::sqrt(A.At(row, row));
+  MUST(ArrayCreate(A.n * sizeof(PetscReal), where, &s_copy));
+  MUST(ArrayCopy(s_copy, s.data(), A.n * sizeof(PetscReal), where, PETSC_MEMTYPE_HOST));
+  const auto find = PetscMemTypeDevice(where) ? SFSAIPattern_CUDA : SFSAIPattern_Host;
+  MUST(find(&copy.view, nullptr, (const PetscReal *)s_copy, &params, &G, &F.stats));
+  REQUIRE((G.rows == A.n && G.columns == A.n && G.precision == params.factor_precision && G.where == where));
+  F.rows = A.n;
+  F.i.resize(A.n + 1);
+  F.j.resize(G.nnz);
+  MUST(ArrayCopy(F.i.data(), G.i, F.i.size() * sizeof(PetscInt), PETSC_MEMTYPE_HOST, where));
+  MUST(ArrayCopy(F.j.data(), G.j, F.j.size() * sizeof(PetscInt), PETSC_MEMTYPE_HOST, where));
+  MUST(CSRDestroy(&G));
+  MUST(ArrayDestroy(where, &s_copy));
+  return F;
+}
+
+/*
+   (3.4): largest |[G~ A]_ij|, j in P_i, relative to the bound of a backward stable solve and of the rounding of G, everything
+   with A scaled to unit diagonal; its norm is at most 2.
+*/
+double ErrorOfEquations(const HostMatrix &A, const HostFactor &F, const SFSAIParams &params)
+{
+  const double        u = std::max(Unit(params.setup_precision), Unit(params.factor_precision));
+  std::vector<double> g(A.n, 0), diagonal(A.n);
+  double              worst = 0;
+  for (PetscInt row = 0; row < A.n; row++) diagonal[row] = A.At(row, row);
+  for (PetscInt i = 0; i < F.rows; i++) {
+    double norm = 1;
+    g[i]        = 1;
+    for (PetscInt k = F.i[i]; k < F.i[i + 1]; k++) {
+      g[F.j[k]] = F.a[k] * std::sqrt(diagonal[F.j[k]] / diagonal[i]);
+      norm += g[F.j[k]] * g[F.j[k]];
+    }
+    for (PetscInt k = F.i[i]; k < F.i[i + 1]; k++) {
+      const PetscInt j   = F.j[k];
+      double         sum = 0;
+      for (PetscInt e = A.i[j]; e < A.i[j + 1]; e++) sum += A.a[e] / std::sqrt(diagonal[j] * diagonal[A.j[e]]) * g[A.j[e]];
+      worst = std::max(worst, std::fabs(sum) / (8 * (F.Length(i) + 2) * u * std::sqrt(norm)));
+    }
+    for (PetscInt k = F.i[i]; k < F.i[i + 1]; k++) g[F.j[k]] = 0;
+    g[i] = 0;
+  }
+  return worst;
+}
+
+/* The same nonzeros, still dominated by the diagonal. */
+HostMatrix OtherValues(HostMatrix A)
+{
+  for (PetscInt row = 0; row < A.n; row++)
+    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+      if (A.j[k] != row) A.a[k] *= 0.5 + 0.5 * std::cos((double)(row + A.j[k]));
+  return A;
+}
+
+/* Some pairs of entries become zeros that stay stored. */
+HostMatrix WithStoredZeros(HostMatrix A)
+{
+  for (PetscInt row = 0; row < A.n; row++)
+    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+      if (A.j[k] != row && (row + A.j[k]) % 3 == 0) A.a[k] = 0;
+  return A;
+}
+
+/* A pattern whose row `row` has `length` columns, spread over all before it, with the diagonal; other rows have two at most. */
+HostMatrix LongRows(PetscInt n, const std::vector<PetscInt> &lengths)
+{
+  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(n);
+  for (PetscInt row = 0; row < n; row++) {
+    const size_t   which  = n - 1 - row;
+    const PetscInt length = which < lengths.size() ? lengths[which] : 2;
+    for (PetscInt k = 0; k < std::min(length - 1, row); k++) rows[row].emplace_back((PetscInt)((long long)k * row / std::max<PetscInt>(length - 1, 1)), NAN);
+    rows[row].emplace_back(row, NAN);
+  }
+  return FromRows(rows);
+}
+
+/*
+   A few rows with very many columns, the last ones: row t of them is connected with lengths[t] unknowns among the first ones,
+   which are `stride` apart, and with its neighbours among the long rows; the first ones are a chain.
+*/
+HostMatrix Stars(PetscInt n, const std::vector<PetscInt> &lengths, PetscInt stride, std::uint64_t seed)
+{
+  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(n);
+  const PetscInt                                             first = n - (PetscInt)lengths.size();
+  Random                                                     random(seed);
+  const auto                                                 add = [&](PetscInt p, PetscInt q) {
+    const double value = random.Between(-1, 1);
+    rows[p].emplace_back(q, value);
+    rows[q].emplace_back(p, value);
+  };
+  for (PetscInt p = 1; p < first; p++) add(p, p - 1);
+  for (PetscInt t = 0; t < (PetscInt)lengths.size(); t++) {
+    for (PetscInt k = 0; k < lengths[t] && (long long)k * stride + t < first; k++) add(first + t, k * stride + t);
+    if (t) add(first + t, first + t - 1);
+  }
+  for (PetscInt p = 0; p < n; p++) {
+    double sum = 1;
+    for (const auto &entry : rows[p]) sum += std::fabs(entry.second);
+    rows[p].emplace_back(p, sum * random.Between(1, 2));
+  }
+  return FromRows(rows);
+}
+
+} // namespace
+
+/* As with aFSAI: [4 2; 2 16]: row 1 has P = {0}, g = -1/2, psi = 15. */
+TEST_CASE("sfsai by hand, 2 x 2", "[sfsai]")
+{
+  const HostMatrix A = FromDense(2, {4, 2, 2, 16});
+  for (const Backend &backend : Backends())
+    for (const Precisions &p : kAllPrecisions) {
+      CAPTURE(backend.name, p.setup, p.factor);
+      const HostFactor F = ComputeFactor(A, Params(p.setup, p.factor, 1), backend.where);
+      CHECK(F.i == std::vector<PetscInt>{0, 0, 1});
+      CHECK(F.j == std::vector<PetscInt>{0});
+      CHECK(F.a == std::vector<double>{-0.5});
+      CHECK(F.d == std::vector<double>{0.25, 1. / 15});
+      CHECK(F.stats.max_row == 2);
+      CHECK(F.stats.log_psi_before == Approx((std::log(4.) + std::log(16.)) / 2));
+      CHECK(F.stats.log_psi_after == Approx((std::log(4.) + std::log(15.)) / 2));
+      CHECK(F.stats.double_rows + F.stats.diagonal_rows + F.stats.capped_rows + F.stats.dropped == 0);
+      CHECK(F.stats.work_bytes > 0);
+    }
+}
+
+/*
+   [4 -1 0; -1 4 -1; 0 -1 4], scaled 1 and -1/4 exactly:
+     row 1: P = {0}, g = 1/4, psi = 4 - 1/4 = 15/4.
+     row 2, k = 1: P = {1}, the same.
+     row 2, k = 2: P = {0, 1}, [4 -1; -1 4] g = (0, 1) gives g = (1/15, 4/15), psi = 4 - 4/15 = 56/15.
+   The postfilter's norm of that row is sqrt(1 + 17/225): 1/15 is below 0.1 of it, 4/15 is not, and what is left of row 2 is
+   (0, 4/15) with psi = 4 - 8/15 + 64/225 = 844/225.
+*/
+TEST_CASE("sfsai by hand, 3 x 3 tridiagonal", "[sfsai]")
+{
+  const HostMatrix A = FromDense(3, {4, -1, 0, -1, 4, -1, 0, -1, 4});
+  for (const Backend &backend : Backends())
+    for (const Precisions &p : kAllPrecisions) {
+      CAPTURE(backend.name, p.setup, p.factor);
+      const double u     = 16 * std::max(Unit(p.setup), Unit(p.factor));
+      const auto   check = [&](const SFSAIParams &params, const std::vector<PetscInt> &j, const std::vector<double> &a, const std::vector<double> &psi) {
+        CAPTURE(params.power, params.prefilter, params.postfilter, params.max_row);
+        const HostFactor F = ComputeFactor(A, params, backend.where);
+        REQUIRE(F.j == j);
+        for (size_t k = 0; k < a.size(); k++) CHECK(std::fabs(F.a[k] - a[k]) <= u);
+        for (size_t k = 0; k < psi.size(); k++) CHECK(std::fabs(F.d[k] - 1 / psi[k]) <= u);
+        return F.stats;
+      };
+      SFSAIParams params = Params(p.setup, p.factor, 1);
+      check(params, {0, 1}, {0.25, 0.25}, {4, 15. / 4, 15. / 4});
+      params.prefilter = std::nextafter(0.25, 0.);
+      check(params, {0, 1}, {0.25, 0.25}, {4, 15. / 4, 15. / 4});
+      params.prefilter = 0.25; /* at the threshold: not kept */
+      check(params, {}, {}, {4, 4, 4});
+
+      params = Params(p.setup, p.factor, 2);
+      check(params, {0, 0, 1}, {0.25, 1. / 15, 4. / 15}, {4, 15. / 4, 56. / 15});
+      params.max_row = 2;
+      CHECK(check(params, {0, 1}, {0.25, 0.25}, {4, 15. / 4, 15. / 4}).capped_rows == 1);
+      params            = Params(p.setup, p.factor, 7); /* more than there is */
+      params.postfilter = 0.1;
+      CHECK(check(params, {0, 1}, {0.25, 4. / 15}, {4, 15. / 4, 844. / 225}).dropped == 1);
+    }
+}
+
+/*
+   5 points on a grid of 6 a line, a point i away from the boundary, scaled couplings 1/4. k = 2 finds i-12, i-7, i-6, i-5, i-2, i-1, with
+     w_1 = 1 at i, 1/4 at i-1 and i-6;  w_2 = 1/2 at i-1 and i-6, 2/16 at i-7, 1/16 at i-12, i-5 and i-2.
+*/
+TEST_CASE("the cap: largest weights, and the smaller column among equals", "[sfsai]")
+{
+  const PetscInt   nx = 6;
+  const HostMatrix A  = Poisson(nx, 6);
+  for (const Backend &backend : Backends())
+    for (PetscInt max_row = 1; max_row <= 8; max_row++) {
+      CAPTURE(backend.name, max_row);
+      SFSAIParams params = Double(2);
+      params.max_row     = max_row;
+      const HostFactor            F     = ComputeFactor(A, params, backend.where);
+      const std::vector<PetscInt> order = {nx, 1, nx + 1, 2 * nx, nx - 1, 2}; /* distances */
+      for (PetscInt y = 2; y < 6; y++)
+        for (PetscInt x = 2; x < nx - 1; x++) {
+          std::set<PetscInt> expected;
+          for (PetscInt k = 0; k < std::min<PetscInt>(max_row - 1, (PetscInt)order.size()); k++) expected.insert(y * nx + x - order[k]);
+          CAPTURE(x, y);
+          CHECK(RowPattern(F, y * nx + x) == expected);
+        }
+      CHECK((F.stats.capped_rows > 0) == (max_row < 7));
+      CHECK(F.stats.max_row == std::min<PetscInt>(max_row, 7));
+      CHECK(ErrorOfDiagonal(A, F, params).over_bound <= 1);
+    }
+}
+
+TEST_CASE("sfsai: diag(G A G^T) = 1", "[sfsai]")
+{
+  std::vector<Named> matrices = SmallMatrices();
+  matrices.push_back({"Poisson 2D", Poisson(40, 40)});
+  matrices.push_back({"Poisson 3D", Poisson(12, 12, 12)});
+  for (const Backend &backend : Backends())
+    for (const Named &m : matrices)
+      for (const Precisions &p : kAllPrecisions)
+        for (PetscInt power : {1, 2, 3}) {
+          CAPTURE(backend.name, m.name, p.setup, p.factor, power);
+          const SFSAIParams   params = Params(p.setup, p.factor, power);
+          const HostFactor    F      = ComputeFactor(m.A, params, backend.where);
+          const DiagonalError error  = ErrorOfDiagonal(m.A, F, params);
+          CHECK(error.over_bound <= 1);
+          CHECK(error.worst <= (p.setup == FINEPC_DOUBLE ? 1e-12 : 1e-6)); /* well conditioned: |G||A||G|^T is below 20 */
+          CHECK(ErrorOfEquations(m.A, F, params) <= 1);
+          CHECK(F.stats.double_rows + F.stats.diagonal_rows == 0);
+        }
+}
+
+TEST_CASE("sfsai: diag(G A G^T) = 1 on real matrices", "[sfsai]")
+{
+  for (const char *name : {"bcsstk16", "bcsstk24", "bcsstk28", "s3rmt3m3", "ex15"}) {
+    const HostMatrix A = Shared(name);
+    for (const Backend &backend : Backends())
+      for (const Precisions &p : kAllPrecisions)
+        for (PetscInt power : {1, 2}) {
+          CAPTURE(backend.name, name, p.setup, p.factor, power);
+          SFSAIParams params        = Params(p.setup, p.factor, power);
+          params.max_row            = power == 2 ? 12 : 0;
+          const HostFactor    F     = ComputeFactor(A, params, backend.where);
+          const DiagonalError error = ErrorOfDiagonal(A, F, params);
+          CHECK(error.over_bound <= 1);
+          CHECK(error.worst <= 1e-3); /* u / kFSAISmallestPivotSingle */
+          CHECK(F.stats.diagonal_rows == 0);
+          CHECK(F.stats.log_psi_after < F.stats.log_psi_before);
+          CHECK((F.stats.capped_rows > 0) == (power == 2));
+          CHECK((power == 1 || F.stats.max_row == 12));
+        }
+  }
+}
+
+TEST_CASE("a power that is large enough gives the inverse", "[sfsai]")
+{
+  for (const Backend &backend : Backends())
+    for (const Named &m : SmallMatrices()) {
+      CAPTURE(backend.name, m.name);
+      SFSAIParams params = Double(m.A.n);
+      CHECK(ErrorOfInverse(m.A, ComputeFactor(m.A, params, backend.where)) <= 1e-12);
+      params.setup_precision = FINEPC_SINGLE;
+      CHECK(ErrorOfInverse(m.A, ComputeFactor(m.A, params, backend.where)) <= 1e-4);
+    }
+}
+
+TEST_CASE("power 0, postfilter 1, prefilter 1, rows of one entry: Jacobi to the last bit", "[sfsai]")
+{
+  std::vector<Named> matrices = SmallMatrices();
+  matrices.push_back({"bcsstk24", Shared("bcsstk24")});
+  for (const Backend &backend : Backends())
+    for (const Named &m : matrices)
+      for (const Precisions &p : kAllPrecisions) {
+        CAPTURE(backend.name, m.name, p.setup, p.factor);
+        const HostFactor F = ComputeFactor(m.A, Params(p.setup, p.factor, 0), backend.where);
+        CHECK(IsDiagonal(F, m.A));
+        CHECK(F.stats.log_psi_after == Approx(F.stats.log_psi_before));
+        CHECK(F.stats.max_row == 1);
+
+        SFSAIParams params        = Params(p.setup, p.factor, 1);
+        const HostFactor whole    = ComputeFactor(m.A, params, backend.where);
+        params.postfilter         = 1;
+        const HostFactor filtered = ComputeFactor(m.A, params, backend.where);
+        CHECK(IsDiagonal(filtered, m.A));
+        CHECK(filtered.stats.dropped == whole.nnz());
+        params           = Params(p.setup, p.factor);
+        params.prefilter = 1; /* an SPD matrix scaled to unit diagonal has smaller entries than that */
+        CHECK(IsDiagonal(ComputeFactor(m.A, params, backend.where), m.A));
+        params         = Params(p.setup, p.factor);
+        params.max_row = 1;
+        CHECK(IsDiagonal(ComputeFactor(m.A, params, backend.where), m.A));
+      }
+}
+
+TEST_CASE("the pattern is the boolean power, and a capped one has the largest weights", "[sfsai]")
+{
+  std::vector<Named> matrices = SmallMatrices();
+  matrices.push_back({"graph of 5 a row", RandomGraph(120, 5, 21)});
+  matrices.push_back({"graph with stored zeros", WithStoredZeros(RandomGraph(90, 9, 22))});
+  for (const Backend &backend : Backends())
+    for (const Named &m : matrices)
+      for (PetscReal prefilter : {0., 1e-300, 0.05, 0.2})
+        for (PetscInt power : {0, 1, 2, 3, 4, 100})
+          for (PetscInt max_row : {0, 1, 2, 5, 12}) {
+            if (power == 100 && max_row) continue; /* the weights would overflow */
+            CAPTURE(backend.name, m.name, prefilter, power, max_row);
+            SFSAIParams params     = Params(FINEPC_SINGLE, FINEPC_SINGLE, power);
+            params.prefilter       = prefilter;
+            params.max_row         = max_row;
+            const HostFactor F     = FindPattern(m.A, params, backend.where);
+            SFSAIParams      whole = params;
+            whole.max_row          = 0;
+            PetscInt wrong = 0, capped = 0;
+            for (PetscInt row = 0; row < m.A.n; row++) {
+              bool               tie, no_tie;
+              std::set<PetscInt> expected = ReferencePattern(m.A, row, params, &tie), mine = RowPattern(F, row);
+              mine.insert(row);
+              wrong += mine != expected && !tie;
+              wrong += mine.size() != expected.size();
+              wrong += tie && (std::strcmp(m.name, "graph with stored zeros") || prefilter > 0); /* zeros alone have equal weights */
+              if (max_row) capped += (PetscInt)ReferencePattern(m.A, row, whole, &no_tie).size() > max_row;
+            }
+            CHECK(wrong == 0);
+            CHECK(F.stats.capped_rows == capped);
+          }
+}
+
+TEST_CASE("sfsai: every option follows the paper's formulas", "[sfsai]")
+{
+  std::vector<SFSAIParams> variants;
+  for (PetscInt power : {1, 2, 3})
+    for (PetscReal prefilter : {0., 0.05, 0.2})
+      for (PetscReal postfilter : {0., 0.03, 0.2})
+        for (PetscInt max_row : {0, 3, 9}) {
+          SFSAIParams params = Double(power);
+          params.prefilter   = prefilter;
+          params.postfilter  = postfilter;
+          params.max_row     = max_row;
+          variants.push_back(params);
+        }
+  for (const Backend &backend : Backends())
+    for (const Named &m : SmallMatrices())
+      for (SFSAIParams params : variants)
+        for (const Precisions &p : {Precisions{FINEPC_DOUBLE, FINEPC_DOUBLE}, Precisions{FINEPC_SINGLE, FINEPC_SINGLE}}) {
+          params.setup_precision  = p.setup;
+          params.factor_precision = p.factor;
+          CAPTURE(backend.name, m.name, p.setup, params.power, params.prefilter, params.postfilter, params.max_row);
+          const HostFactor F         = ComputeFactor(m.A, params, backend.where);
+          const PetscInt   different = CheckAgainstReference(m.A, F, params, kLambdaMin);
+          if (p.setup == FINEPC_DOUBLE || params.postfilter == 0) CHECK(different == 0);
+          else CHECK(different <= std::max<PetscInt>(2, m.A.n / 20));
+          CHECK(ErrorOfDiagonal(m.A, F, params).over_bound <= 1);
+          CHECK(F.stats.double_rows + F.stats.diagonal_rows == 0);
+          PetscInt longest = 0;
+          for (PetscInt row = 0; row < F.rows; row++) longest = std::max(longest, F.Length(row) + 1);
+          CHECK(F.stats.max_row == longest);
+        }
+}
+
+TEST_CASE("on the pattern of aFSAI it gives the same G", "[sfsai]")
+{
+  for (const Backend &backend : Backends())
+    for (const Named &m : SmallMatrices())
+      for (const Precisions &p : kAllPrecisions) {
+        CAPTURE(backend.name, m.name, p.setup, p.factor);
+        AFSAIParams adaptive;
+        adaptive.setup_precision  = p.setup;
+        adaptive.factor_precision = p.factor;
+        const HostFactor  F = ComputeFactor(m.A, adaptive, backend.where);
+        const HostMatrix  S = PatternOf(F);
+        const SFSAIParams params = Params(p.setup, p.factor);
+        const HostFactor  G = ComputeFactor(m.A, params, backend.where, &S);
+        REQUIRE(SamePattern(F, G));
+        CHECK(CheckTwins(m.A, F, G, params, kLambdaMin) == 0);
+        CHECK(G.stats.log_psi_after == Approx(F.stats.log_psi_after).epsilon(1e-5));
+      }
+}
+
+TEST_CASE("a given pattern: its lower part alone counts", "[sfsai]")
+{
+  for (const Backend &backend : Backends())
+    for (const Precisions &p : kAllPrecisions) {
+      const HostMatrix A = RandomGraph(150, 9, 23), B = RandomGraph(150, 12, 24); /* entries of A outside of S, and of S outside of A */
+      CAPTURE(backend.name, p.setup, p.factor);
+      const auto part = [&](bool upper, bool diagonal) {
+        HostMatrix S;
+        S.n = B.n;
+        for (PetscInt row = 0; row < B.n; row++) {
+          for (PetscInt k = B.i[row]; k < B.i[row + 1]; k++)
+            if (B.j[k] < row || (B.j[k] == row && diagonal && row % 3) || (B.j[k] > row && upper)) S.j.push_back(B.j[k]);
+          S.i.push_back(S.nnz());
+        }
+        S.a.assign(S.j.size(), NAN);
+        return S;
+      };
+      SFSAIParams      params = Params(p.setup, p.factor, 3);
+      const HostMatrix lower  = part(false, false);
+      const HostFactor F      = ComputeFactor(A, params, backend.where, &lower);
+      CHECK(F.i == lower.i);
+      CHECK(F.j == lower.j);
+      CheckValues(A, F, params, kLambdaMin);
+      for (bool upper : {false, true})
+        for (bool diagonal : {false, true}) {
+          const HostMatrix S = part(upper, diagonal);
+          CHECK(SameBits(ComputeFactor(A, params, backend.where, &S), F));
+        }
+      SFSAIParams others = params; /* of the search */
+      others.power       = 0;
+      others.prefilter   = 0.9;
+      others.max_row     = 2;
+      const HostFactor same = ComputeFactor(A, others, backend.where, &lower);
+      CHECK(SameBits(same, F));
+      CHECK(same.stats.capped_rows == 0);
+
+      params.postfilter         = 0.1; /* G is filtered all the same */
+      const HostFactor filtered = ComputeFactor(A, params, backend.where, &lower);
+      CHECK(filtered.stats.dropped > 0);
+      CHECK(filtered.stats.dropped == F.nnz() - filtered.nnz());
+      const HostMatrix empty_rows = LongRows(150, {});
+      CHECK(ComputeFactor(A, params, backend.where, &empty_rows).stats.max_row <= 2);
+    }
+}
+
+TEST_CASE("sfsai: the postfilter drops what it says and scales again", "[sfsai]")
+{
+  for (const Backend &backend : Backends())
+    for (const Named &m : SmallMatrices())
+      for (const Precisions &p : kAllPrecisions) {
+        CAPTURE(backend.name, m.name, p.setup, p.factor);
+        const HostFactor F      = ComputeFactor(m.A, Params(p.setup, p.factor), backend.where);
+        SFSAIParams      params = Params(p.setup, p.factor);
+        params.postfilter       = 1e-300; /* drops nothing */
+        const HostFactor same   = ComputeFactor(m.A, params, backend.where);
+        CHECK(SameBits(same, F));
+        CHECK(same.stats.dropped == 0);
+
+        PetscInt last = F.nnz();
+        for (PetscReal filter : {0.01, 0.1, 0.5}) {
+          CAPTURE(filter);
+          params.postfilter      = filter;
+          const HostFactor small = ComputeFactor(m.A, params, backend.where);
+          CHECK(ErrorOfDiagonal(m.A, small, params).over_bound <= 1);
+          CHECK(small.nnz() <= last);
+          CHECK(small.stats.dropped == F.nnz() - small.nnz());
+          last           = small.nnz();
+          PetscInt wrong = 0, longest = 0;
+          for (PetscInt row = 0; row < F.rows; row++) {
+            double norm = 1;
+            for (PetscInt k = F.i[row]; k < F.i[row + 1]; k++) norm += F.a[k] * F.a[k];
+            std::set<PetscInt> kept;
+            for (PetscInt k = F.i[row]; k < F.i[row + 1]; k++)
+              if (std::fabs(F.a[k]) > filter * std::sqrt(norm)) kept.insert(F.j[k]);
+            wrong += RowPattern(small, row) != kept;
+            longest = std::max(longest, small.Length(row) + 1);
+          }
+          CHECK(wrong == 0);
+          CHECK(small.stats.max_row == longest);
+        }
+      }
+}
+
+/* [1 -3/4; -3/4 1]: g = 3/4, the row's norm is 5/4, and 3/4 is 0.6 of it. */
+TEST_CASE("sfsai: the postfilter drops what is at its threshold", "[sfsai]")
+{
+  const HostMatrix A = FromDense(2, {1, -0.75, -0.75, 1});
+  for (const Backend &backend : Backends())
+    for (const Precisions &p : kAllPrecisions) {
+      CAPTURE(backend.name, p.setup, p.factor);
+      SFSAIParams params = Params(p.setup, p.factor);
+      params.postfilter  = std::nextafter(0.6, 0.);
+      CHECK(ComputeFactor(A, params, backend.where).a == std::vector<double>{0.75});
+      params.postfilter = 0.6;
+      CHECK(IsDiagonal(ComputeFactor(A, params, backend.where), A));
+    }
+}
+
+TEST_CASE("new values on the pattern of the last set-up", "[sfsai]")
+{
+  for (const Backend &backend : Backends())
+    for (const Named &m : SmallMatrices())
+      for (const Precisions &p : kAllPrecisions) {
+        CAPTURE(backend.name, m.name, p.setup, p.factor);
+        const HostMatrix changed = OtherValues(m.A);
+        SFSAIParams      params  = Params(p.setup, p.factor);
+        const HostFactor F       = ComputeFactor(m.A, params, backend.where);
+
+        /* the pattern does not depend on the values here, so that a refill is a set-up */
+        CHECK(SameBits(ComputeFactor(m.A, params, backend.where, nullptr, &m.A), F));
+        const HostFactor refilled = ComputeFactor(m.A, params, backend.where, nullptr, &changed), fresh = ComputeFactor(changed, params, backend.where);
+        CHECK(SameBits(refilled, fresh));
+        CHECK(refilled.stats.log_psi_before == fresh.stats.log_psi_before);
+        CHECK(refilled.stats.log_psi_after == fresh.stats.log_psi_after);
+
+        /* what a filter or a cap left is neither searched nor filtered again */
+        const auto check = [&](const HostMatrix *S) {
+          const HostFactor first = ComputeFactor(m.A, params, backend.where, S), again = ComputeFactor(m.A, params, backend.where, S, &changed);
+          SFSAIParams      whole = params;
+          whole.postfilter       = 0;
+          CHECK(SamePattern(first, again));
+          CHECK(again.stats.dropped == 0);
+          CheckValues(changed, again, whole, kLambdaMin);
+          CHECK(ErrorOfDiagonal(changed, again, whole).over_bound <= 1);
+          CHECK(again.stats.double_rows + again.stats.diagonal_rows == 0);
+        };
+        params.postfilter = 0.2;
+        check(nullptr);
+        params.max_row   = 4;
+        params.prefilter = 0.1;
+        check(nullptr);
+        const HostMatrix S = RandomGraph(m.A.n, 9, 25);
+        check(&S);
+      }
+}
+
+/* The pairs of BadPairs(): alone, they are rows of two entries, so that a pattern of any power has them. */
+TEST_CASE("sfsai: bad pivots: first double precision, then the diagonal, both counted", "[sfsai]")
+{
+  struct Case {
+    double   coupling;
+    PetscInt double_rows, diagonal_rows; /* per block, of a set-up in single */
+  };
+  const PetscInt blocks = 40;
+  for (const Case &c : {Case{0.5, 0, 0}, Case{1 - 1e-6, 1, 0}, Case{1 - 1e-15, 1, 1}, Case{2, 1, 1}, Case{-2, 1, 1}}) {
+    const HostMatrix A = BadPairs(blocks, c.coupling), good = BadPairs(blocks, 0.25);
+    for (const Backend &backend : Backends())
+      for (const Precisions &p : kAllPrecisions)
+        for (PetscReal postfilter : {0., 1e-300}) {
+          CAPTURE(c.coupling, backend.name, p.setup, p.factor, postfilter);
+          SFSAIParams params = Params(p.setup, p.factor);
+          params.postfilter  = postfilter;
+          const auto check   = [&](const HostFactor &F, bool stored) { /* does a row that fell back keep its pattern? */
+            CHECK(F.stats.double_rows == (p.setup == FINEPC_SINGLE ? blocks * c.double_rows : 0));
+            CHECK(F.stats.diagonal_rows == blocks * c.diagonal_rows);
+            PetscInt wrong = 0;
+            for (PetscInt b = 0; b < blocks; b++) {
+              const PetscInt row = 3 * b + 1;
+              const double   psi = c.diagonal_rows ? 1 : 1 - c.coupling * c.coupling;
+              wrong += !(std::fabs(F.d[row] * psi - 1) <= 1e-9);
+              wrong += F.Length(row) != (stored ? 1 : 0);
+              if (F.Length(row)) wrong += !(std::fabs(F.a[F.i[row]] + (c.diagonal_rows ? 0 : c.coupling)) <= 1e-6);
+              wrong += F.Length(row + 1) != std::min<PetscInt>(b, 2); /* the good rows are one chain */
+            }
+            CHECK(wrong == 0);
+            CHECK(F.stats.dropped == 0); /* they are not the postfilter's */
+            if (!c.diagonal_rows) CHECK(ErrorOfDiagonal(A, F, params).over_bound <= 1);
+          };
+          const HostFactor F = ComputeFactor(A, params, backend.where);
+          check(F, !c.diagonal_rows || postfilter == 0);
+          check(ComputeFactor(good, params, backend.where, nullptr, &A), true);
+          if (postfilter == 0) CHECK(SameBits(ComputeFactor(A, params, backend.where, nullptr, &good), ComputeFactor(good, params, backend.where))); /* and back */
+        }
+  }
+}
+
+/*
+   A pivot that is bad is not always the last one: A[{0, 1, 2}] of the first matrix is indefinite, A[{0, 1}] of the second nearly
+   singular while psi_2 is not small. The third one's G is beyond single precision.
+*/
+TEST_CASE("sfsai: pivots inside of a system, and values that are too large", "[sfsai]")
+{
+  const HostMatrix inside = FromDense(4, {1, 0, 0.5, 0, 0, 1, 1, 0.1, 0.5, 1, 1, 0.2, 0, 0.1, 0.2, 1});
+  const HostMatrix large  = FromDense(2, {1e-60, 0.5e-10, 0.5e-10, 1e40}); /* g = 0.5e50 */
+  for (const Backend &backend : Backends())
+    for (const Precisions &p : kAllPrecisions) {
+      CAPTURE(backend.name, p.setup, p.factor);
+      const SFSAIParams params = Params(p.setup, p.factor, 3);
+      const HostFactor  F      = ComputeFactor(inside, params, backend.where);
+      CHECK(F.stats.diagonal_rows == 2); /* rows 2 and 3 */
+      CHECK(F.d == std::vector<double>{1, 1, 1, 1});
+      CHECK(std::count(F.a.begin(), F.a.end(), 0.) == F.nnz());
+      for (double e : {1e-6, 1e-15}) {
+        const HostFactor H = ComputeFactor(FromDense(3, {1, 1 - e, 0.1, 1 - e, 1, 0.1, 0.1, 0.1, 1}), params, backend.where);
+        CHECK(H.stats.double_rows == (p.setup == FINEPC_SINGLE ? 2 : 0));
+        CHECK(H.stats.diagonal_rows == (e < 1e-13 ? 2 : 0));
+      }
+      const HostFactor G = ComputeFactor(large, params, backend.where);
+      CHECK(G.stats.diagonal_rows == 1);
+      CHECK(G.stats.double_rows == (p.setup == FINEPC_SINGLE));
+      CHECK(G.d == std::vector<double>{1 / 1e-60, 1 / 1e40});
+    }
+}
+
+TEST_CASE("sfsai: unusable matrices are named by their first bad row", "[sfsai]")
+{
+  for (const Backend &backend : Backends())
+    for (const Precisions &p : kAllPrecisions) {
+      CAPTURE(backend.name, p.setup, p.factor);
+      const HostMatrix good = UsableMatrix();
+      CheckUnusableMatrices([&](const HostMatrix &A) { return ComputeFactor(A, Params(p.setup, p.factor), backend.where).stats; });
+      CheckUnusableMatrices([&](const HostMatrix &A) { return ComputeFactor(A, Params(p.setup, p.factor), backend.where, &good).stats; });
+    }
+  /* met in new values */
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const HostMatrix good = UsableMatrix();
+    HostMatrix       bad  = good;
+    bad.a[bad.i[400]]     = NAN;
+    const FSAIStats stats = ComputeFactor(good, Params(FINEPC_SINGLE, FINEPC_SINGLE), backend.where, nullptr, &bad).stats;
+    CHECK(stats.failure == FSAI_NOT_FINITE);
+    CHECK(stats.failure_row == 400);
+  }
+}
+
+TEST_CASE("sfsai: sizes 0 and 1", "[sfsai]")
+{
+  for (const Backend &backend : Backends())
+    for (const Precisions &p : kAllPrecisions)
+      for (PetscInt power : {0, 2})
+        for (PetscReal postfilter : {0., 0.1}) {
+          CAPTURE(backend.name, p.setup, p.factor, power, postfilter);
+          SFSAIParams params = Params(p.setup, p.factor, power);
+          params.postfilter  = postfilter;
+          params.max_row     = power;
+          const HostMatrix none, one = FromDense(1, {8});
+          CHECK(ComputeFactor(none, params, backend.where).rows == 0);
+          CHECK(ComputeFactor(none, params, backend.where, &none, &none).nnz() == 0);
+          CHECK(ComputeFactor(none, params, backend.where, nullptr, &none).stats.failure == FSAI_OK);
+          for (const HostMatrix *S : {(const HostMatrix *)nullptr, &one}) {
+            const HostFactor F = ComputeFactor(one, params, backend.where, S);
+            CHECK(F.d == std::vector<double>{0.125});
+            CHECK(F.nnz() == 0);
+            CHECK(ComputeFactor(one, params, backend.where, S, &one).d == std::vector<double>{0.125});
+          }
+        }
+}
+
+TEST_CASE("a row that is too long to be solved is an error with a remedy", "[sfsai]")
+{
+  const PetscInt    too_long = kSFSAILargestRow + 1;
+  const HostMatrix  A = RandomArrow(too_long, 31), longest = RandomArrow(kSFSAILargestRow, 32);
+  const std::string text = "of G would have " + std::to_string(too_long) + " entries, and at most " + std::to_string(kSFSAILargestRow) + " can be solved: lower -pc_sfsai_power, raise -pc_sfsai_prefilter";
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const CSRCopy  copy(A, backend.where);
+    CSR            G    = {};
+    SFSAIWork      work = {};
+    FSAIStats      stats;
+    SFSAIParams    params = Double(1);
+    PetscReal     *d      = nullptr;
+    PetscErrorCode code;
+    MUST(ArrayCreate(A.n * sizeof(PetscReal), backend.where, (void **)&d));
+    {
+      Errors     errors;
+      const auto compute = PetscMemTypeDevice(backend.where) ? SFSAIComputeFactor_CUDA : SFSAIComputeFactor_Host;
+      code               = compute(&copy.view, nullptr, &params, PETSC_FALSE, &G, d, &work, &stats);
+      CAPTURE(errors.text);
+      CHECK(code != 0);
+      CHECK(Contains(errors.text, text));
+    }
+    if (G.i) MUST(CSRDestroy(&G));
+    MUST(ArrayDestroy(backend.where, &work.data));
+    MUST(ArrayDestroy(backend.where, (void **)&d));
+
+    params.max_row     = 50;
+    const HostFactor F = ComputeFactor(A, params, backend.where);
+    CHECK(F.stats.max_row == 50);
+    CHECK(F.stats.capped_rows == 1);
+    params.max_row = 0;
+    for (const Precisions &p : {Precisions{FINEPC_SINGLE, FINEPC_SINGLE}, Precisions{FINEPC_DOUBLE, FINEPC_DOUBLE}}) {
+      CAPTURE(p.setup);
+      params.setup_precision   = p.setup;
+      params.factor_precision  = p.factor;
+      const HostFactor largest = ComputeFactor(longest, params, backend.where);
+      CHECK(largest.stats.max_row == kSFSAILargestRow);
+      CHECK(ErrorOfDiagonal(longest, largest, params).over_bound <= 1);
+      CHECK(ErrorOfEquations(longest, largest, params) <= 1);
+    }
+  }
+}
+
+TEST_CASE("sfsai: a set-up repeated gives the same bits", "[sfsai]")
+{
+  const HostMatrix A = RandomStencil(20, 20, 20, false, 31);
+  for (const Backend &backend : Backends())
+    for (const Precisions &p : kAllPrecisions) {
+      CAPTURE(backend.name, p.setup, p.factor);
+      SFSAIParams params = Params(p.setup, p.factor);
+      for (PetscReal postfilter : {0., 0.05}) {
+        params.postfilter  = postfilter;
+        const HostFactor F = ComputeFactor(A, params, backend.where);
+        for (int repeat = 0; repeat < 3; repeat++) CHECK(SameBits(ComputeFactor(A, params, backend.where), F));
+      }
+    }
+}
+
+/* -------------------------------------------------- host against CUDA -------------------------------------------------- */
+
+namespace
+{
+
+/* Both twins, set up and with new values. The patterns are the same where no value decides on them. */
+void CompareTwins(const HostMatrix &A, const SFSAIParams &params, const HostMatrix *S = nullptr)
+{
+  const HostFactor host = ComputeFactor(A, params, PETSC_MEMTYPE_HOST, S), device = ComputeFactor(A, params, PETSC_MEMTYPE_CUDA, S);
+  const PetscInt   different = CheckTwins(A, host, device, params, kLambdaMin);
+  if (params.postfilter == 0) CHECK(different == 0);
+  else CHECK(different <= std::max<PetscInt>(1, A.n / 50));
+  if (!different) {
+    CHECK(host.stats.max_row == device.stats.max_row);
+    CHECK(host.stats.dropped == device.stats.dropped);
+  }
+  CHECK(host.stats.capped_rows == device.stats.capped_rows);
+  CHECK(host.stats.double_rows == device.stats.double_rows);
+  CHECK(host.stats.diagonal_rows == device.stats.diagonal_rows);
+  CHECK(host.stats.log_psi_before == Approx(device.stats.log_psi_before));
+  CHECK(host.stats.log_psi_after == Approx(device.stats.log_psi_after).epsilon(1e-4).margin(1e-4));
+  CHECK(device.stats.work_bytes > 0);
+  CHECK(ErrorOfDiagonal(A, device, params).over_bound <= 1);
+  if (params.postfilter == 0) CHECK(ErrorOfEquations(A, device, params) <= 1);
+  CHECK(SameBits(ComputeFactor(A, params, PETSC_MEMTYPE_CUDA, S), device));
+
+  const HostMatrix changed = OtherValues(A);
+  SFSAIParams      whole   = params;
+  whole.postfilter         = 0;
+  const HostFactor device_refilled = ComputeFactor(A, params, PETSC_MEMTYPE_CUDA, S, &changed);
+  CHECK(SamePattern(device_refilled, device));
+  CHECK(device_refilled.stats.dropped == 0);
+  CHECK(ErrorOfDiagonal(changed, device_refilled, whole).over_bound <= 1);
+  CHECK(ErrorOfEquations(changed, device_refilled, whole) <= 1);
+  if (!different) CHECK(CheckTwins(changed, ComputeFactor(A, params, PETSC_MEMTYPE_HOST, S, &changed), device_refilled, whole, kLambdaMin) == 0);
+}
+
+} // namespace
+
+TEST_CASE("sfsai twins: sizes around the warp, every stencil and row length", "[sfsai][gpu]")
+{
+  NEEDS_DEVICE();
+  for (const Precisions &p : kAllPrecisions)
+    for (PetscInt n : {1, 2, 31, 32, 33, 1000})
+      for (PetscInt power : {1, 2}) {
+        CAPTURE(p.setup, p.factor, n, power);
+        CompareTwins(RandomStencil(n, 1, 1, false, 100 + n), Params(p.setup, p.factor, power));
+        CompareTwins(RandomGraph(n, 9, 200 + n), Params(p.setup, p.factor, power));
+        CompareTwins(RandomGraph(n, 19, 300 + n), Params(p.setup, p.factor, 1));
+        CompareTwins(RandomGraph(n, 41, 400 + n), Params(p.setup, p.factor, 1));
+      }
+  for (const Precisions &p : kAllPrecisions) {
+    CAPTURE(p.setup, p.factor);
+    CompareTwins(RandomStencil(60, 50, 1, false, 1), Params(p.setup, p.factor, 4));
+    CompareTwins(RandomStencil(14, 15, 16, false, 2), Params(p.setup, p.factor, 3));
+    CompareTwins(RandomStencil(12, 11, 10, true, 3), Params(p.setup, p.factor, 1));
+    CompareTwins(RandomStencil(8, 7, 9, true, 4), Params(p.setup, p.factor, 2));
+  }
+}
+
+TEST_CASE("sfsai twins: systems of every size", "[sfsai][gpu]")
+{
+  NEEDS_DEVICE();
+  std::vector<PetscInt> lengths;
+  for (PetscInt length = 1; length <= 70; length++) lengths.push_back(length);
+  for (PetscInt length : {95, 96, 97, 127, 128, 129, 159, 160, 161, 191, 192, 193, 207, 208, 209, 223, 224, 225, 255, 256, 257, 288, 320, 400, 513, 1000}) lengths.push_back(length);
+  const HostMatrix A = RandomDense(1100, 51), S = LongRows(A.n, lengths);
+  for (const Precisions &p : kAllPrecisions) {
+    CAPTURE(p.setup, p.factor);
+    SFSAIParams params = Params(p.setup, p.factor);
+    CompareTwins(A, params, &S);
+    params.postfilter = 0.02;
+    CompareTwins(A, params, &S);
+    for (PetscInt longest : {1, 2, 8, 9, 16, 17, 31, 32, 33, 64, 65, 129, 257}) { /* the largest size of a set-up is another each time */
+      CAPTURE(longest);
+      const HostMatrix T = LongRows(400, {longest, 1, longest});
+      CompareTwins(RandomDense(400, 52), Params(p.setup, p.factor), &T);
+    }
+  }
+}
+
+TEST_CASE("sfsai twins: every option", "[sfsai][gpu]")
+{
+  NEEDS_DEVICE();
+  const std::vector<HostMatrix> matrices = {RandomStencil(40, 40, 1, false, 5), RandomStencil(10, 10, 10, false, 6), RandomStencil(8, 8, 8, true, 7), RandomGraph(700, 17, 8), WithStoredZeros(RandomGraph(500, 9, 9))};
+  for (const Precisions &p : kAllPrecisions)
+    for (const HostMatrix &A : matrices) {
+      CAPTURE(p.setup, p.factor, A.n, A.nnz());
+      const auto compare = [&](auto change) {
+        SFSAIParams params = Params(p.setup, p.factor, 1);
+        change(params);
+        CAPTURE(params.power, params.prefilter, params.postfilter, params.max_row);
+        CompareTwins(A, params);
+      };
+      compare([](SFSAIParams &q) { q.power = 0; });
+      compare([](SFSAIParams &q) { q.power = 2, q.prefilter = 0.05; });
+      compare([](SFSAIParams &q) { q.power = 4, q.prefilter = 0.2; });
+      compare([](SFSAIParams &q) { q.postfilter = 0.05; });
+      compare([](SFSAIParams &q) { q.postfilter = 1; });
+      compare([](SFSAIParams &q) { q.power = 3, q.max_row = 1; });
+      compare([](SFSAIParams &q) { q.power = 3, q.max_row = 2; });
+      compare([](SFSAIParams &q) { q.power = 2, q.max_row = 20; });
+      compare([](SFSAIParams &q) { q.power = 3, q.max_row = 33, q.prefilter = 0.02, q.postfilter = 0.02; });
+    }
+}
+
+TEST_CASE("sfsai twins: the same pattern, however many columns a row has", "[sfsai][gpu]")
+{
+  NEEDS_DEVICE();
+  const auto compare = [](const char *name, const HostMatrix &A, const std::vector<PetscInt> &powers) {
+    for (PetscInt power : powers)
+      for (PetscReal prefilter : {0., 0.03})
+        for (PetscInt max_row : {0, 2, 33, 1000}) {
+          CAPTURE(name, A.n, power, prefilter, max_row);
+          SFSAIParams params      = Params(FINEPC_SINGLE, FINEPC_SINGLE, power);
+          params.prefilter        = prefilter;
+          params.max_row          = max_row;
+          const HostFactor host   = FindPattern(A, params, PETSC_MEMTYPE_HOST);
+          const HostFactor device = FindPattern(A, params, PETSC_MEMTYPE_CUDA);
+          CHECK(host.i == device.i);
+          CHECK(host.j == device.j);
+          CHECK(host.stats.capped_rows == device.stats.capped_rows);
+        }
+  };
+  compare("graph", RandomGraph(3000, 9, 61), {1, 2, 3, 4});
+  compare("graph of long rows", RandomGraph(1500, 101, 62), {1, 2});
+  compare("27 points", RandomStencil(16, 15, 14, true, 63), {1, 2, 3});
+  compare("equal weights", Poisson(20, 20, 20), {2, 3, 5});
+  compare("chain", RandomStencil(2000, 1, 1, false, 64), {40, 200});
+  compare("dense", RandomDense(300, 65), {1, 2});
+  compare("arrow", RandomArrow(1500, 66), {1, 2});
+  compare("stored zeros", WithStoredZeros(RandomGraph(2000, 9, 67)), {2, 3});
+  compare("long rows, columns apart", Stars(200000, {90, 150, 300, 600, 1100, 2500, 6000}, 33, 68), {1, 2, 5});
+  compare("long rows, columns together", Stars(100000, {90, 200, 1000, 3000, 20000, 70000}, 1, 69), {1, 2, 3});
+  compare("a row of all columns", Stars(300000, {299999}, 1, 70), {1, 2});
+  compare("bcsstk28", Shared("bcsstk28"), {1, 2, 3});
+}
+
+TEST_CASE("sfsai twins: many long rows", "[sfsai][gpu]")
+{
+  NEEDS_DEVICE();
+  const HostMatrix A = RandomArrow(300, 71); /* with k = 2 every row is full */
+  for (const Precisions &p : kAllPrecisions) {
+    CAPTURE(p.setup, p.factor);
+    CompareTwins(A, Params(p.setup, p.factor, 2));
+    CHECK(ComputeFactor(A, Params(p.setup, p.factor, 2), PETSC_MEMTYPE_CUDA).stats.max_row == 300);
+    SFSAIParams params = Params(p.setup, p.factor, 2);
+    params.max_row     = 40;
+    CompareTwins(RandomArrow(3000, 72), params);
+    CompareTwins(RandomGraph(4000, 21, 73), params);
+  }
+}
+
+TEST_CASE("sfsai twins: real matrices have the same pattern and Kaporin number", "[sfsai][gpu]")
+{
+  NEEDS_DEVICE();
+  for (const char *name : {"bcsstk16", "bcsstk24", "bcsstk28", "s3rmt3m3", "ex15"})
+    for (const Precisions &p : kAllPrecisions)
+      for (PetscInt power : {1, 2}) {
+        CAPTURE(name, p.setup, p.factor, power);
+        const HostMatrix A      = Shared(name);
+        SFSAIParams      params = Params(p.setup, p.factor, power);
+        params.max_row          = power == 2 ? 50 : 0;
+        const HostFactor host = ComputeFactor(A, params, PETSC_MEMTYPE_HOST), device = ComputeFactor(A, params, PETSC_MEMTYPE_CUDA);
+        CHECK(SamePattern(host, device));
+        CHECK(device.stats.capped_rows == host.stats.capped_rows);
+        CHECK(device.stats.log_psi_before == Approx(host.stats.log_psi_before));
+        CHECK(std::fabs(device.stats.log_psi_after - host.stats.log_psi_after) <= 1e-3);
+        CHECK(std::abs(device.stats.double_rows - host.stats.double_rows) <= host.stats.double_rows / 100 + 1); /* a pivot at the threshold */
+        CHECK(device.stats.diagonal_rows == host.stats.diagonal_rows);
+        CHECK(ErrorOfDiagonal(A, device, params).over_bound <= 1);
+      }
+}
+
+TEST_CASE("sfsai twins: another stream than the default", "[sfsai][gpu]")
+{
+  NEEDS_DEVICE();
+  const HostMatrix   A = RandomStencil(15, 15, 15, false, 16), S = LongRows(A.n, {300, 20, 100, 40});
+  SFSAIParams        params = Params(FINEPC_SINGLE, FINEPC_SINGLE);
+  const HostFactor   F = ComputeFactor(A, params, PETSC_MEMTYPE_CUDA), G = ComputeFactor(A, params, PETSC_MEMTYPE_CUDA, &S);
+  PetscDeviceContext old_context, context;
+  MUST(PetscDeviceContextGetCurrentContext(&old_context));
+  MUST(PetscDeviceContextDuplicate(old_context, &context));
+  MUST(PetscDeviceContextSetStreamType(context, PETSC_STREAM_NONBLOCKING));
+  MUST(PetscDeviceContextSetUp(context));
+  MUST(PetscDeviceContextSetCurrentContext(context));
+  CHECK(SameBits(ComputeFactor(A, params, PETSC_MEMTYPE_CUDA), F));
+  CHECK(SameBits(ComputeFactor(A, params, PETSC_MEMTYPE_CUDA, &S), G));
+  CompareTwins(A, params);
+  params.max_row    = 9;
+  params.postfilter = 0.05;
+  CompareTwins(A, params);
+  MUST(PetscDeviceContextSynchronize(context));
+  MUST(PetscDeviceContextSetCurrentContext(old_context));
+  MUST(PetscDeviceContextDestroy(&context));
+}
