@@ -3,165 +3,10 @@ static char help[] = "Compares preconditioners on the same systems in one proces
 
 #include "bench.h"
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <set>
 #include <sstream>
-#include <petscdevice.h>
 #include <finepc.h>
-
-/* ------------------------------------------- the machine ------------------------------------------- */
-
-/* Waits for the device: PETSc and finepc launch on the stream of the current device context */
-static PetscErrorCode BackendSynchronize(const Backend &backend)
-{
-  PetscFunctionBeginUser;
-  if (backend.cuda) {
-    PetscDeviceContext context;
-
-    PetscCall(PetscDeviceContextGetCurrentContext(&context));
-    PetscCall(PetscDeviceContextSynchronize(context));
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* The time when every rank's device has nothing left to do */
-static PetscErrorCode TimeSynchronized(const Backend &backend, PetscLogDouble *now)
-{
-  PetscFunctionBeginUser;
-  PetscCall(BackendSynchronize(backend));
-  PetscCallMPI(MPI_Barrier(PETSC_COMM_WORLD));
-  PetscCall(PetscTime(now));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* The value of the first line of a text that holds the key, from behind the key on; empty when there is none */
-static std::string LineValue(std::istream &text, const std::string &key)
-{
-  std::string line;
-
-  while (std::getline(text, line)) {
-    const size_t at = line.find(key);
-
-    if (at == std::string::npos) continue;
-    const size_t begin = line.find_first_not_of(" \t:", at + key.size());
-    return begin == std::string::npos ? "" : line.substr(begin);
-  }
-  return "";
-}
-
-/* The name in PetscDeviceView() */
-static PetscErrorCode DeviceName(PetscDevice device, std::string *name)
-{
-  char       *text = nullptr;
-  size_t      size = 0;
-  PetscViewer viewer;
-
-  PetscFunctionBeginUser;
-  FILE *memory = open_memstream(&text, &size);
-  PetscCheck(memory, PETSC_COMM_SELF, PETSC_ERR_MEM, "Cannot open a stream in memory");
-  PetscCall(PetscViewerASCIIOpenWithFILE(PETSC_COMM_SELF, memory, &viewer));
-  PetscCall(PetscDeviceView(device, viewer));
-  PetscCall(PetscViewerDestroy(&viewer));
-  std::fclose(memory);
-  std::istringstream lines(text);
-  *name = LineValue(lines, "name:");
-  if (name->empty()) *name = "CUDA device";
-  std::free(text);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  ...": the first word with two dots or one that is all digits and dots */
-static std::string DriverVersion()
-{
-  std::ifstream      file("/proc/driver/nvidia/version");
-  std::istringstream words(LineValue(file, "NVRM version:"));
-  std::string        word;
-
-  while (words >> word) {
-    if (word.find('.') != std::string::npos && word.find_first_not_of("0123456789.") == std::string::npos) return word;
-  }
-  return "unknown";
-}
-
-/* Is there a CUDA device? PETSc has no question for it, so make one and see; without a device that is an error, which nobody needs to read */
-static PetscErrorCode BackendFindDevice(Backend *backend)
-{
-  PetscDevice device = nullptr;
-  PetscMPIInt found  = 0;
-
-  PetscFunctionBeginUser;
-  if (PetscDefined(HAVE_CUDA)) {
-    PetscCall(PetscPushErrorHandler(PetscReturnErrorHandler, nullptr));
-    found = PetscDeviceCreate(PETSC_DEVICE_CUDA, PETSC_DECIDE, &device) == PETSC_SUCCESS;
-    PetscCall(PetscPopErrorHandler());
-    if (found) {
-      PetscCall(PetscDeviceConfigure(device));
-      PetscCall(DeviceName(device, &backend->device));
-      PetscCall(PetscDeviceDestroy(&device));
-    } else PetscCall(PetscFree(device));
-  }
-  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &found, 1, MPI_INT, MPI_MIN, PETSC_COMM_WORLD));
-  backend->cuda = found != 0;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Best of several copies of a vector far larger than the caches: bytes read + bytes written per second, all ranks together */
-static PetscErrorCode BackendMeasureCopy(Backend *backend)
-{
-  const PetscInt n    = (backend->cuda ? 256 : 64) * 1024 * 1024 / (PetscInt)sizeof(PetscScalar); /* per rank */
-  PetscLogDouble best = PETSC_MAX_REAL, start, end;
-  PetscMPIInt    size;
-  Vec            x, y;
-
-  PetscFunctionBeginUser;
-  PetscCallMPI(MPI_Comm_size(PETSC_COMM_WORLD, &size));
-  PetscCall(VecCreate(PETSC_COMM_WORLD, &x));
-  PetscCall(VecSetSizes(x, n, PETSC_DECIDE));
-  PetscCall(VecSetType(x, backend->vec_type));
-  PetscCall(VecDuplicate(x, &y));
-  PetscCall(VecSet(x, 1.));
-  PetscCall(VecSet(y, 2.));
-  for (int repeat = 0; repeat < 10; repeat++) {
-    const int batch = backend->cuda ? 10 : 1;
-
-    PetscCall(TimeSynchronized(*backend, &start));
-    for (int copy = 0; copy < batch; copy++) PetscCall(VecCopy(x, y));
-    PetscCall(TimeSynchronized(*backend, &end));
-    best = PetscMin(best, (end - start) / batch);
-  }
-  PetscCall(VecDestroy(&y));
-  PetscCall(VecDestroy(&x));
-  backend->copy_gbs = 2. * sizeof(PetscScalar) * (PetscLogDouble)n * size / best * 1e-9;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode BackendSetUp(const char choice[], PetscBool measure, Backend *backend)
-{
-  PetscBool host, cuda, automatic;
-
-  PetscFunctionBeginUser;
-  PetscCall(PetscStrcmp(choice, "host", &host));
-  PetscCall(PetscStrcmp(choice, "cuda", &cuda));
-  PetscCall(PetscStrcmp(choice, "auto", &automatic));
-  PetscCheck(host || cuda || automatic, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT, "-backend is host, cuda or auto, not %s", choice);
-  if (!host) PetscCall(BackendFindDevice(backend));
-  PetscCheck(!cuda || backend->cuda, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT, PetscDefined(HAVE_CUDA) ? "-backend cuda: no CUDA device found on every rank" : "-backend cuda: this PETSc was built without CUDA");
-  if (backend->cuda) {
-    backend->mat_type = MATAIJCUSPARSE;
-    backend->vec_type = VECCUDA;
-    backend->driver   = DriverVersion();
-    PetscCall(PetscDeviceInitialize(PETSC_DEVICE_CUDA));
-  } else {
-    std::ifstream file("/proc/cpuinfo");
-
-    backend->device = LineValue(file, "model name");
-    if (backend->device.empty()) backend->device = "host";
-  }
-  if (measure) PetscCall(BackendMeasureCopy(backend));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
 
 /* ------------------------------------------- bytes that must move ------------------------------------------- */
 
@@ -198,6 +43,23 @@ static PetscErrorCode PCDensity(PC pc, PetscReal *density)
   PetscCallMPI(MPI_Comm_size(PETSC_COMM_WORLD, &size));
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, density, 1, MPIU_REAL, MPIU_SUM, PETSC_COMM_WORLD));
   *density /= size;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What the PC says of itself: sizes of rows, memory of the set-up, rows that went another way */
+static PetscErrorCode PCViewLines(PC pc, std::vector<std::string> *lines)
+{
+  std::string text, line;
+
+  PetscFunctionBeginUser;
+  PetscCall(ViewText(PetscObjectComm((PetscObject)pc), [&](PetscViewer viewer) { return PCView(pc, viewer); }, &text));
+  std::istringstream stream(text);
+  while (std::getline(stream, line)) {
+    const size_t begin = line.find_first_not_of(' ');
+
+    if (line.find("linear system matrix") != std::string::npos) break; /* the rest is about A */
+    if (begin != std::string::npos) lines->push_back(line.substr(begin));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -502,6 +364,7 @@ static PetscErrorCode MeasureSet(const Config &config, const System &system, Sol
   result->pc_type  = pc_type;
   PetscCall(MeasureHistory(config, solver->ksp, result));
   PetscCall(PCDensity(pc, &result->density));
+  if (result->density > 0.) PetscCall(PCViewLines(pc, &result->view));
   PetscCall(PCApplyBytes(pc, system.rows, &result->apply_bytes));
   PetscCall(IterationBytes(solver->ksp, system, result->apply_bytes, &result->iteration_bytes));
 
@@ -523,20 +386,6 @@ static PetscErrorCode MeasureSet(const Config &config, const System &system, Sol
   }
   if (last.reason > 0 && config.refill) PetscCall(MeasureRefill(config, system, solver, result));
   PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Keeps the message of the place where an error arose; the callers only pass it on */
-static PetscErrorCode KeepFirstError(MPI_Comm, int, const char *, const char *, PetscErrorCode code, PetscErrorType type, const char *message, void *ctx)
-{
-  std::string *kept = static_cast<std::string *>(ctx);
-
-  if (type == PETSC_ERROR_INITIAL || kept->empty()) {
-    const char *generic = nullptr;
-
-    (void)PetscErrorMessage(code, &generic, nullptr);
-    *kept = message && message[0] && message[0] != ' ' ? message : (generic ? generic : "error without a message");
-  }
-  return code;
 }
 
 /* Measures one option set; whatever goes wrong becomes the result, and the run goes on */
@@ -576,15 +425,11 @@ static PetscErrorCode ConfigFromOptions(Config *config, std::vector<std::string>
 {
   char      *specs[kMaxList], *files[kMaxList], *labels[kMaxList];
   PetscInt   n_specs = kMaxList, n_files = kMaxList, n_labels = kMaxList;
-  char       backend[64] = "auto", json[PETSC_MAX_PATH_LEN] = "", md[PETSC_MAX_PATH_LEN] = "", commit[256];
+  char       backend[64] = "auto";
   PetscBool  set_only, set_files, set_specs;
 
   PetscFunctionBeginUser;
-#if defined(FINEPC_COMMIT)
-  PetscCall(PetscStrncpy(commit, FINEPC_COMMIT, sizeof(commit)));
-#else
-  PetscCall(PetscStrncpy(commit, "unknown", sizeof(commit)));
-#endif
+  PetscCall(OutputFromOptions(&config->output));
   PetscOptionsBegin(PETSC_COMM_WORLD, nullptr, "finepc benchmark", "");
   PetscCall(PetscOptionsStringArray("-systems", "Systems, separated by commas", "", specs, &n_specs, &set_specs));
   PetscCall(PetscOptionsStringArray("-sets", "Files of option sets, separated by commas", "", files, &n_files, &set_files));
@@ -597,15 +442,9 @@ static PetscErrorCode ConfigFromOptions(Config *config, std::vector<std::string>
   PetscCall(PetscOptionsReal("-skip_above", "Seconds: a first use slower than this is not repeated", "", config->skip_above, &config->skip_above, nullptr));
   PetscCall(PetscOptionsBool("-refill", "Time the set-up with new values in the same pattern", "", config->refill, &config->refill, nullptr));
   PetscCall(PetscOptionsBoundedInt("-history_points", "Residual norms kept per run in the JSON", "", config->history_points, &config->history_points, nullptr, 1));
-  PetscCall(PetscOptionsString("-json", "File for the results as JSON", "", json, json, sizeof(json), nullptr));
-  PetscCall(PetscOptionsString("-md", "File for the table in Markdown", "", md, md, sizeof(md), nullptr));
-  PetscCall(PetscOptionsString("-commit", "Commit to name in the results", "", commit, commit, sizeof(commit), nullptr));
   PetscCall(PetscOptionsBool("-check", "Test the systems instead of measuring", "", *check, check, nullptr));
   PetscOptionsEnd();
 
-  config->json_file = json;
-  config->md_file   = md;
-  config->commit    = commit;
   if (set_specs) systems->assign(specs, specs + n_specs);
   else systems->assign(1, "poisson3d7:60");
   if (set_files) {

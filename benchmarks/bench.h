@@ -1,14 +1,18 @@
 #pragma once
 
 /*
-  The benchmark in four files:
+  The benchmark in its files:
     systems.cxx   loads or generates the linear systems
     check.cxx     tests of the generators (-check)
+    backend.cxx   the machine and its clock
     bench.cxx     options, timing, main
-    report.cxx    Markdown and JSON
+    report.cxx    the results as Markdown and JSON
+    text.cxx      how Markdown and JSON are written
+    kernels.cxx   finepc_kernels, another program on systems, backend and text
 */
 
 #include <petscksp.h>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -34,6 +38,11 @@ struct System {
   PetscLogDouble load_seconds    = 0.;
   PetscLogDouble matmult_seconds = 0.;
   PetscLogDouble matmult_bytes   = 0.;
+};
+
+/* Where results go, and what they say they were made from */
+struct Output {
+  std::string commit, json_file, md_file;
 };
 
 /* A line of -sets */
@@ -65,6 +74,7 @@ struct Result {
   PetscReal                   density         = 0.; /* nnz(G)/nnz(A), 0 for PCs that have no factor of finepc's */
   std::vector<PetscReal>      history;              /* residual norms of the last run */
   PetscInt                    history_stride = 1;
+  std::vector<std::string>    view; /* PCView() of finepc's own PCs, line by line */
 };
 
 struct SystemResults {
@@ -82,7 +92,7 @@ struct Config {
   PetscReal              true_rtol      = 1e-8;
   PetscReal              skip_above     = 30.; /* seconds: a first use slower than this is not repeated */
   PetscBool              refill         = PETSC_FALSE;
-  std::string            commit, json_file, md_file;
+  Output                 output;
 };
 
 /* systems.cxx */
@@ -92,10 +102,19 @@ extern PetscErrorCode SystemDestroy(System *system);
 /* check.cxx */
 extern PetscErrorCode SystemCheck(const System &system, PetscReal true_rtol, PetscBool *passed);
 
+/* backend.cxx */
+extern PetscErrorCode BackendSetUp(const char choice[], PetscBool measure, Backend *backend); /* host, cuda, auto */
+extern PetscErrorCode TimeSynchronized(const Backend &backend, PetscLogDouble *now);
+extern PetscErrorCode ViewText(MPI_Comm comm, const std::function<PetscErrorCode(PetscViewer)> &view, std::string *text); /* what a view prints */
+extern PetscErrorCode KeepFirstError(MPI_Comm, int, const char *, const char *, PetscErrorCode, PetscErrorType, const char *, void *ctx); /* an error handler; ctx is a std::string */
+extern PetscLogDouble FloorFraction(const Backend &backend, PetscLogDouble bytes, PetscLogDouble seconds); /* their time at the copy bandwidth, over the time */
+
+/* text.cxx */
+extern PetscErrorCode OutputFromOptions(Output *output);
+
 /* report.cxx */
 extern PetscErrorCode  ReportHeader(const Config &config);
 extern PetscErrorCode  ReportRow(const Config &config, const System &system, const Result &result);
 extern PetscErrorCode  ReportFiles(const Config &config, const std::vector<SystemResults> &all);
 extern const Timing   *ResultBest(const Result &result);                    /* the fastest warm run, or the first use when it is the only one */
 extern PetscLogDouble  ResultMinimum(const std::vector<PetscLogDouble> &v); /* 0 for none */
-extern PetscLogDouble  FloorFraction(const Backend &backend, PetscLogDouble bytes, PetscLogDouble seconds);

@@ -1,0 +1,188 @@
+/*
+  The machine: which device there is, what time it is there, how fast it copies.
+*/
+#include "bench.h"
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <petscdevice.h>
+
+/* Waits for the device: PETSc and finepc launch on the stream of the current device context */
+static PetscErrorCode BackendSynchronize(const Backend &backend)
+{
+  PetscFunctionBeginUser;
+  if (backend.cuda) {
+    PetscDeviceContext context;
+
+    PetscCall(PetscDeviceContextGetCurrentContext(&context));
+    PetscCall(PetscDeviceContextSynchronize(context));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The time when every rank's device has nothing left to do */
+PetscErrorCode TimeSynchronized(const Backend &backend, PetscLogDouble *now)
+{
+  PetscFunctionBeginUser;
+  PetscCall(BackendSynchronize(backend));
+  PetscCallMPI(MPI_Barrier(PETSC_COMM_WORLD));
+  PetscCall(PetscTime(now));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The value of the first line of a text that holds the key, from behind the key on; empty when there is none */
+static std::string LineValue(std::istream &text, const std::string &key)
+{
+  std::string line;
+
+  while (std::getline(text, line)) {
+    const size_t at = line.find(key);
+
+    if (at == std::string::npos) continue;
+    const size_t begin = line.find_first_not_of(" \t:", at + key.size());
+    return begin == std::string::npos ? "" : line.substr(begin);
+  }
+  return "";
+}
+
+PetscErrorCode ViewText(MPI_Comm comm, const std::function<PetscErrorCode(PetscViewer)> &view, std::string *text)
+{
+  char       *memory = nullptr;
+  size_t      size   = 0;
+  PetscViewer viewer;
+
+  PetscFunctionBeginUser;
+  FILE *stream = open_memstream(&memory, &size);
+  PetscCheck(stream, PETSC_COMM_SELF, PETSC_ERR_MEM, "Cannot open a stream in memory");
+  PetscCall(PetscViewerASCIIOpenWithFILE(comm, stream, &viewer));
+  PetscCall(view(viewer));
+  PetscCall(PetscViewerDestroy(&viewer));
+  std::fclose(stream);
+  text->assign(memory, size);
+  std::free(memory);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The name in PetscDeviceView() */
+static PetscErrorCode DeviceName(PetscDevice device, std::string *name)
+{
+  std::string text;
+
+  PetscFunctionBeginUser;
+  PetscCall(ViewText(PETSC_COMM_SELF, [&](PetscViewer viewer) { return PetscDeviceView(device, viewer); }, &text));
+  std::istringstream lines(text);
+  *name = LineValue(lines, "name:");
+  if (name->empty()) *name = "CUDA device";
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  ...": the first word with two dots or one that is all digits and dots */
+static std::string DriverVersion()
+{
+  std::ifstream      file("/proc/driver/nvidia/version");
+  std::istringstream words(LineValue(file, "NVRM version:"));
+  std::string        word;
+
+  while (words >> word) {
+    if (word.find('.') != std::string::npos && word.find_first_not_of("0123456789.") == std::string::npos) return word;
+  }
+  return "unknown";
+}
+
+/* Is there a CUDA device? PETSc has no question for it, so make one and see; without a device that is an error, which nobody needs to read */
+static PetscErrorCode BackendFindDevice(Backend *backend)
+{
+  PetscDevice device = nullptr;
+  PetscMPIInt found  = 0;
+
+  PetscFunctionBeginUser;
+  if (PetscDefined(HAVE_CUDA)) {
+    PetscCall(PetscPushErrorHandler(PetscReturnErrorHandler, nullptr));
+    found = PetscDeviceCreate(PETSC_DEVICE_CUDA, PETSC_DECIDE, &device) == PETSC_SUCCESS;
+    PetscCall(PetscPopErrorHandler());
+    if (found) {
+      PetscCall(PetscDeviceConfigure(device));
+      PetscCall(DeviceName(device, &backend->device));
+      PetscCall(PetscDeviceDestroy(&device));
+    } else PetscCall(PetscFree(device));
+  }
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &found, 1, MPI_INT, MPI_MIN, PETSC_COMM_WORLD));
+  backend->cuda = found != 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Best of several copies of a vector far larger than the caches: bytes read + bytes written per second, all ranks together */
+static PetscErrorCode BackendMeasureCopy(Backend *backend)
+{
+  const PetscInt n    = (backend->cuda ? 256 : 64) * 1024 * 1024 / (PetscInt)sizeof(PetscScalar); /* per rank */
+  PetscLogDouble best = PETSC_MAX_REAL, start, end;
+  PetscMPIInt    size;
+  Vec            x, y;
+
+  PetscFunctionBeginUser;
+  PetscCallMPI(MPI_Comm_size(PETSC_COMM_WORLD, &size));
+  PetscCall(VecCreate(PETSC_COMM_WORLD, &x));
+  PetscCall(VecSetSizes(x, n, PETSC_DECIDE));
+  PetscCall(VecSetType(x, backend->vec_type));
+  PetscCall(VecDuplicate(x, &y));
+  PetscCall(VecSet(x, 1.));
+  PetscCall(VecSet(y, 2.));
+  for (int repeat = 0; repeat < 10; repeat++) {
+    const int batch = backend->cuda ? 10 : 1;
+
+    PetscCall(TimeSynchronized(*backend, &start));
+    for (int copy = 0; copy < batch; copy++) PetscCall(VecCopy(x, y));
+    PetscCall(TimeSynchronized(*backend, &end));
+    best = PetscMin(best, (end - start) / batch);
+  }
+  PetscCall(VecDestroy(&y));
+  PetscCall(VecDestroy(&x));
+  backend->copy_gbs = 2. * sizeof(PetscScalar) * (PetscLogDouble)n * size / best * 1e-9;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode BackendSetUp(const char choice[], PetscBool measure, Backend *backend)
+{
+  PetscBool host, cuda, automatic;
+
+  PetscFunctionBeginUser;
+  PetscCall(PetscStrcmp(choice, "host", &host));
+  PetscCall(PetscStrcmp(choice, "cuda", &cuda));
+  PetscCall(PetscStrcmp(choice, "auto", &automatic));
+  PetscCheck(host || cuda || automatic, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT, "-backend is host, cuda or auto, not %s", choice);
+  if (!host) PetscCall(BackendFindDevice(backend));
+  PetscCheck(!cuda || backend->cuda, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT, PetscDefined(HAVE_CUDA) ? "-backend cuda: no CUDA device found on every rank" : "-backend cuda: this PETSc was built without CUDA");
+  if (backend->cuda) {
+    backend->mat_type = MATAIJCUSPARSE;
+    backend->vec_type = VECCUDA;
+    backend->driver   = DriverVersion();
+    PetscCall(PetscDeviceInitialize(PETSC_DEVICE_CUDA));
+  } else {
+    std::ifstream file("/proc/cpuinfo");
+
+    backend->device = LineValue(file, "model name");
+    if (backend->device.empty()) backend->device = "host";
+  }
+  if (measure) PetscCall(BackendMeasureCopy(backend));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscLogDouble FloorFraction(const Backend &backend, PetscLogDouble bytes, PetscLogDouble seconds)
+{
+  return bytes > 0. && seconds > 0. && backend.copy_gbs > 0. ? bytes / (backend.copy_gbs * 1e9) / seconds : 0.;
+}
+
+/* The message of the place where an error arose; the callers only pass it on */
+PetscErrorCode KeepFirstError(MPI_Comm, int, const char *, const char *, PetscErrorCode code, PetscErrorType type, const char *message, void *ctx)
+{
+  std::string *kept = static_cast<std::string *>(ctx);
+
+  if (type == PETSC_ERROR_INITIAL || kept->empty()) {
+    const char *generic = nullptr;
+
+    (void)PetscErrorMessage(code, &generic, nullptr);
+    *kept = message && message[0] && message[0] != ' ' ? message : (generic ? generic : "error without a message");
+  }
+  return code;
+}

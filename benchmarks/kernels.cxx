@@ -1,0 +1,742 @@
+static char help[] = "Measures kernels of set-ups by themselves on one GPU, beside the tables of the paper that they follow.\n"
+                     "  -cholesky   -pattern   (neither: both)   -json out.json   -md out.md\n\n";
+
+/*
+  The paper: Bernaschi, Bisson, Fantozzi, Janna, A factored sparse approximate inverse preconditioned conjugate gradient solver on
+  graphics processing units, SIAM J. Sci. Comput. 38 (2016) C53-C72; its GPU is one of the two of a Kepler K80.
+*/
+#include "text.h"
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <random>
+#include <petscdevice_cuda.h>
+#include <finepc.h>
+#include "csr.h"
+#include "dense.h"
+#include "pc/sfsai/sfsai.h"
+
+static const char    kProgram[] = "finepc_kernels";
+static constexpr int kSkipped   = 77; /* exit status without a device: what ctest takes for skipped */
+
+/* Device memory of a scope */
+class DeviceArray {
+public:
+  DeviceArray() = default;
+  DeviceArray(const DeviceArray &)            = delete;
+  DeviceArray &operator=(const DeviceArray &) = delete;
+  ~DeviceArray() { PetscCallAbort(PETSC_COMM_SELF, ArrayDestroy_CUDA(&data)); }
+
+  PetscErrorCode Create(size_t bytes) { return ArrayCreate_CUDA(bytes, &data); }
+  char          *at(size_t byte) const { return (char *)data + byte; }
+
+  void *data = nullptr;
+};
+
+static PetscErrorCode CopyToDevice(void *to, const void *from, size_t bytes)
+{
+  return ArrayCopy_CUDA(to, from, bytes, PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST);
+}
+
+static PetscErrorCode CopyToHost(void *to, const void *from, size_t bytes)
+{
+  return ArrayCopy_CUDA(to, from, bytes, PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA);
+}
+
+static PetscErrorCode CopyOnDevice(void *to, const void *from, size_t bytes)
+{
+  return ArrayCopy_CUDA(to, from, bytes, PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA);
+}
+
+/* ------------------------------------------- batches of Cholesky factorisations ------------------------------------------- */
+
+/* Table 3 of the paper, 13,000 systems; its GFlop are counted by a profiler */
+struct PaperCholesky {
+  PetscInt       n;
+  PetscLogDouble ms[2], gflops[2]; /* single, double */
+};
+static constexpr PetscInt      kPaperBatch     = 13000;
+static constexpr PaperCholesky kPaperCholesky[] = {
+  {16,  {0.84, 1.11},     {39.81, 31.82}  },
+  {32,  {1.85, 2.57},     {112.08, 82.10} },
+  {64,  {4.99, 6.55},     {280.61, 214.83}},
+  {96,  {10.28, 18.83},   {431.25, 235.89}},
+  {128, {18.77, 62.95},   {540.75, 161.49}},
+  {160, {45.16, 80.90},   {457.06, 255.34}},
+  {192, {70.31, 146.33},  {495.81, 238.37}},
+  {224, {109.36, 187.54}, {497.71, 290.37}},
+  {256, {136.61, 446.06}, {587.13, 179.87}},
+};
+
+/* How many times faster than cuSOLVER it is meant to be */
+static PetscLogDouble CholeskyAsked(PetscInt n)
+{
+  return n <= 128 ? 3. : 1.;
+}
+
+struct CholeskyResult {
+  PetscInt                    n         = 0;
+  FinePCPrecision             precision = FINEPC_SINGLE;
+  std::vector<PetscLogDouble> own, cusolver; /* seconds */
+  PetscLogDouble              own_residual = 0., cusolver_residual = 0., difference = 0.;
+  PetscInt                    own_bad = 0, cusolver_bad = 0; /* systems whose info is not 0 */
+  std::string                 status, note;
+};
+
+/* LAPACK's count of POTRF */
+static PetscLogDouble CholeskyFlops(PetscInt n)
+{
+  const PetscLogDouble m = (PetscLogDouble)n;
+
+  return m * m * m / 3. + m * m / 2. + m / 6.;
+}
+
+static constexpr PetscInt kDistinct = 16;                /* different matrices of a batch, repeated all over it */
+static constexpr PetscInt kChecked  = 9;                 /* systems of a batch whose factor is looked at */
+static constexpr size_t   kDelay    = (size_t)512 << 20; /* bytes copied first, so that the host is ahead of the device */
+
+/* Symmetric, entries in [-1, 1), the diagonal 2 sqrt(n) to 2 sqrt(n) + 1: the eigenvalues off it are within 2 sqrt(n / 3) for large n */
+template <typename T>
+static std::vector<T> MakeMatrices(PetscInt n, PetscInt count)
+{
+  const size_t                           size = (size_t)n * n;
+  std::vector<T>                         A(size * count);
+  std::mt19937                           generator((unsigned)n);
+  std::uniform_real_distribution<double> uniform(-1., 1.);
+
+  for (PetscInt b = 0; b < count; b++) {
+    T *const own = A.data() + size * b;
+
+    for (PetscInt c = 0; c < n; c++) {
+      own[(size_t)c * n + c] = (T)(2. * std::sqrt((double)n) + 0.5 * (1. + uniform(generator)));
+      for (PetscInt r = c + 1; r < n; r++) own[(size_t)c * n + r] = own[(size_t)r * n + c] = (T)uniform(generator);
+    }
+  }
+  return A;
+}
+
+/* ||A - L L^T||_F / ||A||_F over the lower triangle, column-major */
+template <typename T>
+static PetscLogDouble CholeskyResidual(PetscInt n, const T *A, const T *L)
+{
+  std::vector<double> column((size_t)n);
+  PetscLogDouble      sum = 0., norm = 0.;
+
+  for (PetscInt c = 0; c < n; c++) {
+    for (PetscInt r = c; r < n; r++) column[r] = (double)A[(size_t)c * n + r];
+    for (PetscInt r = c; r < n; r++) norm += column[r] * column[r];
+    for (PetscInt k = 0; k <= c; k++) {
+      const T *const L_k = L + (size_t)k * n;
+      for (PetscInt r = c; r < n; r++) column[r] -= (double)L_k[r] * (double)L_k[c];
+    }
+    for (PetscInt r = c; r < n; r++) sum += column[r] * column[r];
+  }
+  return std::sqrt(sum / norm);
+}
+
+/* max |L - K| / max |K| over the lower triangles */
+template <typename T>
+static PetscLogDouble CholeskyDifference(PetscInt n, const T *L, const T *K)
+{
+  PetscLogDouble difference = 0., most = 0.;
+
+  for (PetscInt c = 0; c < n; c++) {
+    for (size_t k = (size_t)c * n + c; k < (size_t)(c + 1) * n; k++) {
+      const PetscLogDouble d = std::fabs((double)L[k] - (double)K[k]);
+      if (std::isnan(d)) return d;
+      difference = std::max(difference, d);
+      most = std::max(most, std::fabs((double)K[k]));
+    }
+  }
+  return difference / most;
+}
+
+static cusolverStatus_t PotrfBatched(cusolverDnHandle_t handle, int n, float **A, int *info, int count)
+{
+  return cusolverDnSpotrfBatched(handle, CUBLAS_FILL_MODE_LOWER, n, A, n, info, count);
+}
+
+static cusolverStatus_t PotrfBatched(cusolverDnHandle_t handle, int n, double **A, int *info, int count)
+{
+  return cusolverDnDpotrfBatched(handle, CUBLAS_FILL_MODE_LOWER, n, A, n, info, count);
+}
+
+/* Seconds of a call on the device, between two events. What `prepare` launches before is not timed, but keeps the device busy meanwhile. */
+template <typename Prepare, typename Call>
+static PetscErrorCode TimeOnDevice(PetscInt repeats, Prepare prepare, Call call, std::vector<PetscLogDouble> *seconds)
+{
+  const PetscInt warm = 2;
+  cudaStream_t   stream;
+  cudaEvent_t    begin, end;
+
+  PetscFunctionBeginUser;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCallCUDA(cudaEventCreate(&begin));
+  PetscCallCUDA(cudaEventCreate(&end));
+  for (PetscInt repeat = 0; repeat < warm + repeats; repeat++) {
+    float ms;
+
+    PetscCall(prepare());
+    PetscCallCUDA(cudaEventRecord(begin, stream));
+    PetscCall(call());
+    PetscCallCUDA(cudaEventRecord(end, stream));
+    PetscCallCUDA(cudaEventSynchronize(end));
+    PetscCallCUDA(cudaEventElapsedTime(&ms, begin, end));
+    if (repeat >= warm) seconds->push_back(1e-3 * (PetscLogDouble)ms);
+  }
+  PetscCallCUDA(cudaEventDestroy(end));
+  PetscCallCUDA(cudaEventDestroy(begin));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The system of the batch that is looked at as k-th: the first, the last, some between */
+static PetscInt CheckedSystem(PetscInt k, PetscInt batch)
+{
+  return (PetscInt)((size_t)k * (batch - 1) / (kChecked - 1));
+}
+
+/* The factors of the checked systems, and how many systems failed */
+template <typename T>
+static PetscErrorCode FetchFactors(PetscInt n, PetscInt batch, const DeviceArray &factors, const DeviceArray &info, std::vector<T> *L, PetscInt *bad)
+{
+  const size_t     size = (size_t)n * n;
+  std::vector<int> codes((size_t)batch);
+
+  PetscFunctionBeginUser;
+  L->resize(size * kChecked);
+  for (PetscInt k = 0; k < kChecked; k++) PetscCall(CopyToHost(L->data() + size * k, factors.at(size * sizeof(T) * (size_t)CheckedSystem(k, batch)), size * sizeof(T)));
+  PetscCall(CopyToHost(codes.data(), info.data, codes.size() * sizeof(int)));
+  *bad = (PetscInt)std::count_if(codes.begin(), codes.end(), [](int code) { return code != 0; });
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <typename T>
+static PetscErrorCode MeasureCholeskyIn(PetscInt batch, PetscInt repeats, CholeskyResult *result)
+{
+  const PetscInt       n        = result->n, distinct = PetscMin(kDistinct, batch);
+  const size_t         size     = (size_t)n * n * sizeof(T), bytes = size * batch;
+  const std::vector<T> matrices = MakeMatrices<T>(n, distinct);
+  std::vector<T>       own, cusolver;
+  std::vector<T *>     pointers;
+  DeviceArray          A, L, info, delay, device_pointers; /* freed at the end of the scope, on the way of an error, too */
+  cusolverDnHandle_t   handle;
+  cudaStream_t         stream;
+
+  PetscFunctionBeginUser;
+  static_assert(sizeof(PetscInt) == sizeof(int), "cuSOLVER and CholeskyBatched_CUDA share one info array");
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(A.Create(bytes));
+  PetscCall(L.Create(bytes));
+  PetscCall(info.Create((size_t)batch * sizeof(int)));
+  PetscCall(delay.Create(2 * kDelay));
+  PetscCallCUDA(cudaMemsetAsync(delay.data, 0, 2 * kDelay, stream));
+  PetscCall(CopyToDevice(A.data, matrices.data(), size * distinct));
+  for (size_t made = size * distinct; made < bytes;) { /* what is there again, behind itself: system b is matrix b % distinct */
+    const size_t some = std::min(made, bytes - made);
+    PetscCall(CopyOnDevice(A.at(made), A.data, some));
+    made += some;
+  }
+  for (PetscInt b = 0; b < batch; b++) pointers.push_back((T *)L.at(size * b));
+  PetscCall(device_pointers.Create(pointers.size() * sizeof(T *)));
+  PetscCall(CopyToDevice(device_pointers.data, pointers.data(), pointers.size() * sizeof(T *)));
+
+  const auto prepare = [&]() {
+    PetscFunctionBeginUser;
+    PetscCallCUDA(cudaMemsetAsync(info.data, 0xff, (size_t)batch * sizeof(int), stream)); /* an info that is not written is not 0 */
+    PetscCall(CopyOnDevice(delay.at(kDelay), delay.data, kDelay));
+    PetscCall(CopyOnDevice(L.data, A.data, bytes));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  };
+  PetscCall(TimeOnDevice(repeats, prepare, [&]() { return CholeskyBatched_CUDA(result->precision, n, batch, L.data, (PetscInt *)info.data); }, &result->own));
+  PetscCall(FetchFactors(n, batch, L, info, &own, &result->own_bad));
+
+  PetscCallCUSOLVER(cusolverDnCreate(&handle));
+  PetscCallCUSOLVER(cusolverDnSetStream(handle, stream));
+  const auto call = [&]() {
+    PetscFunctionBeginUser;
+    PetscCallCUSOLVER(PotrfBatched(handle, n, (T **)device_pointers.data, (int *)info.data, batch));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  };
+  PetscCall(TimeOnDevice(repeats, prepare, call, &result->cusolver));
+  PetscCall(FetchFactors(n, batch, L, info, &cusolver, &result->cusolver_bad));
+  PetscCallCUSOLVER(cusolverDnDestroy(handle));
+
+  const PetscLogDouble rounding = (8. + std::sqrt((PetscLogDouble)n)) * std::numeric_limits<T>::epsilon();
+  bool                 good     = !result->own_bad && !result->cusolver_bad;
+  for (PetscInt k = 0; k < kChecked; k++) {
+    const T *const       own_k = own.data() + (size_t)n * n * k, *const cusolver_k = cusolver.data() + (size_t)n * n * k, *const A_k = matrices.data() + (size_t)n * n * (CheckedSystem(k, batch) % distinct);
+    const PetscLogDouble residuals[2] = {CholeskyResidual(n, A_k, own_k), CholeskyResidual(n, A_k, cusolver_k)}, difference = CholeskyDifference(n, own_k, cusolver_k);
+
+    good                      = good && residuals[0] <= rounding && residuals[1] <= rounding && difference <= 10. * rounding; /* not with a NaN */
+    result->own_residual      = std::max(residuals[0], result->own_residual);
+    result->cusolver_residual = std::max(residuals[1], result->cusolver_residual);
+    result->difference        = std::max(difference, result->difference);
+  }
+  if (result->own_bad) result->note += Format("info not 0 in %d systems; ", (int)result->own_bad);
+  if (result->cusolver_bad) result->note += Format("cuSOLVER's info not 0 in %d systems; ", (int)result->cusolver_bad);
+  result->status = good ? "ok" : "wrong";
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MeasureCholesky(PetscInt batch, PetscInt repeats, CholeskyResult *result)
+{
+  PetscFunctionBeginUser;
+  if (result->precision == FINEPC_SINGLE) PetscCall(MeasureCholeskyIn<float>(batch, repeats, result));
+  else PetscCall(MeasureCholeskyIn<double>(batch, repeats, result));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- patterns of powers ------------------------------------------- */
+
+/* Table 1 of the paper: Cube3D, 190,581 rows, 7,531,389 nonzeros, tau = 0 */
+struct PaperPattern {
+  PetscInt       power;
+  PetscLogDouble entries, ms;
+};
+static constexpr PaperPattern kPaperPattern[] = {
+  {2, 19880688.,  17.7  },
+  {3, 60114684.,  98.0  },
+  {4, 134573295., 351.6 },
+  {5, 250615200., 701.0 },
+  {6, 413949594., 1448.7},
+  {7, 628388562., 2711.5},
+};
+static constexpr PetscLogDouble kPatternAsked = 10.; /* times the paper's entries per second */
+
+struct PatternResult {
+  PetscInt                    power   = 0;
+  PetscLogDouble              entries = 0.; /* of the lower triangle, diagonal included */
+  std::vector<PetscLogDouble> seconds;
+  PetscLogDouble              bytes = 0.; /* of G as it comes back */
+  std::string                 status, note;
+};
+
+/* Lower triangle of the power-th power of a full box stencil, whose rows reach `power` neighbours in every direction; 0 for other systems */
+static PetscLogDouble BoxEntries(const System &system, PetscInt power)
+{
+  PetscLogDouble pairs = 1.;
+
+  if (system.kind != "poisson2d9" && system.kind != "poisson3d27") return 0.;
+  for (const PetscInt n : system.grid) {
+    PetscLogDouble line = (PetscLogDouble)n;
+    for (PetscInt s = 1; s <= PetscMin(power, n - 1); s++) line += 2. * (PetscLogDouble)(n - s);
+    pairs *= line;
+  }
+  return (pairs + (PetscLogDouble)system.rows) / 2.;
+}
+
+static PetscErrorCode MeasurePattern(const Backend &backend, const System &system, PetscInt repeats, PatternResult *result)
+{
+  const PetscInt warm = 1;
+  CSRMat         mat;
+  SFSAIParams    params;
+
+  PetscFunctionBeginUser;
+  params.power = result->power; /* prefilter and max_row are 0: no scaling is read */
+  PetscCall(MatGetCSR(system.A, &mat));
+  PetscCheck(PetscMemTypeDevice(mat.A.where), PETSC_COMM_SELF, PETSC_ERR_PLIB, "The matrix is not on the device");
+  for (PetscInt repeat = 0; repeat < warm + repeats; repeat++) {
+    PetscLogDouble start, end;
+    FSAIStats      stats = FSAIStats{};
+    CSR            G     = CSR{};
+
+    PetscCall(TimeSynchronized(backend, &start));
+    PetscCall(SFSAIPattern_CUDA(&mat.A, nullptr, nullptr, &params, &G, &stats));
+    PetscCall(TimeSynchronized(backend, &end));
+    if (repeat >= warm) result->seconds.push_back(end - start);
+    result->entries = (PetscLogDouble)G.nnz + (PetscLogDouble)G.rows;
+    result->bytes   = (PetscLogDouble)CSRBytes(&G);
+    PetscCall(CSRDestroy(&G));
+  }
+  PetscCall(MatRestoreCSR(&mat));
+  const PetscLogDouble expected = BoxEntries(system, result->power);
+  result->status                = expected > 0. && result->entries != expected ? "wrong" : "ok";
+  if (result->status != "ok") result->note += Format("there should be %.0f entries; ", expected);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- the report ------------------------------------------- */
+
+struct KernelConfig {
+  Backend               backend;
+  Output                output;
+  PetscBool             cholesky = PETSC_FALSE, pattern = PETSC_FALSE;
+  std::vector<PetscInt> sizes, powers;
+  PetscInt              batch   = kPaperBatch;
+  PetscInt              repeats = 10;
+  std::string           system  = "poisson3d27:58";
+};
+
+struct KernelResults {
+  std::vector<CholeskyResult> cholesky;
+  System                      system; /* of the patterns; its matrix is gone by the time of the report */
+  std::vector<PatternResult>  pattern;
+};
+
+static const std::vector<Column> kCholeskyColumns = {
+  {"n",             4 },
+  {"precision",     -9},
+  {"ms",            9 },
+  {"GFlop/s",       9 },
+  {"floor %",       7 },
+  {"cuSOLVER ms",   11},
+  {"GFlop/s",       9 },
+  {"ratio",         6 },
+  {"asked",         5 },
+  {"paper K80 ms",  12},
+  {"paper GFlop/s", 13},
+  {"residual",      8 },
+  {"difference",    10},
+  {"status",        -6},
+  {"note",          -4},
+};
+
+static const std::vector<Column> kPatternColumns = {
+  {"k",             2 },
+  {"nnz",           11},
+  {"ms",            9 },
+  {"Gnnz/s",        8 },
+  {"paper nnz",     11},
+  {"paper K80 ms",  12},
+  {"paper Gnnz/s",  12},
+  {"ratio",         7 },
+  {"asked",         5 },
+  {"G MB",          8 },
+  {"status",        -6},
+  {"note",          -4},
+};
+
+static PetscLogDouble Best(const std::vector<PetscLogDouble> &v)
+{
+  return v.empty() ? 0. : *std::min_element(v.begin(), v.end());
+}
+
+static const PaperCholesky *CholeskyOfPaper(const KernelConfig &config, PetscInt n)
+{
+  const auto *found = std::find_if(std::begin(kPaperCholesky), std::end(kPaperCholesky), [&](const PaperCholesky &row) { return row.n == n; });
+
+  return config.batch == kPaperBatch && found != std::end(kPaperCholesky) ? found : nullptr;
+}
+
+static const PaperPattern *PatternOfPaper(PetscInt power)
+{
+  const auto *found = std::find_if(std::begin(kPaperPattern), std::end(kPaperPattern), [&](const PaperPattern &row) { return row.power == power; });
+
+  return found != std::end(kPaperPattern) ? found : nullptr;
+}
+
+static PetscLogDouble PaperRate(const PaperPattern &row)
+{
+  return row.entries / (1e-3 * row.ms);
+}
+
+/* a / b, or 0 where b was not measured */
+static PetscLogDouble Quotient(PetscLogDouble a, PetscLogDouble b)
+{
+  return b > 0. ? a / b : 0.;
+}
+
+static PetscLogDouble CholeskyRate(const KernelConfig &config, PetscInt n, PetscLogDouble seconds)
+{
+  return Quotient(1e-9 * CholeskyFlops(n) * (PetscLogDouble)config.batch, seconds);
+}
+
+/* The lower triangles read once and written once, at the copy bandwidth, against the time */
+static PetscLogDouble CholeskyFloor(const KernelConfig &config, const CholeskyResult &result)
+{
+  const PetscLogDouble n = (PetscLogDouble)result.n, entry = (PetscLogDouble)FinePCPrecisionBytes(result.precision);
+
+  return FloorFraction(config.backend, n * (n + 1.) * entry * (PetscLogDouble)config.batch, Best(result.own));
+}
+
+static std::string CholeskyRow(const KernelConfig &config, const CholeskyResult &result)
+{
+  const PetscLogDouble       own = Best(result.own), cusolver = Best(result.cusolver);
+  const PaperCholesky *const paper = CholeskyOfPaper(config, result.n);
+  const int                  p     = result.precision == FINEPC_SINGLE ? 0 : 1;
+  const bool                 checked = !result.status.empty() && result.status != "failed";
+
+  return MarkdownCells(kCholeskyColumns, {
+    Format("%d", (int)result.n),
+    FinePCPrecisions[result.precision],
+    Cell("%.4f", 1e3 * own, own > 0.),
+    Cell("%.1f", CholeskyRate(config, result.n, own), own > 0.),
+    Cell("%.0f", 100. * CholeskyFloor(config, result), own > 0.),
+    Cell("%.4f", 1e3 * cusolver, cusolver > 0.),
+    Cell("%.1f", CholeskyRate(config, result.n, cusolver), cusolver > 0.),
+    Cell("%.2f", Quotient(cusolver, own), own > 0. && cusolver > 0.),
+    Cell("%.0f", CholeskyAsked(result.n), true),
+    Cell("%.2f", paper ? paper->ms[p] : 0., paper),
+    Cell("%.2f", paper ? paper->gflops[p] : 0., paper),
+    Cell("%.0e", result.own_residual, checked),
+    Cell("%.0e", result.difference, checked),
+    result.status,
+    result.note,
+  });
+}
+
+static std::string PatternRow(const PatternResult &result)
+{
+  const PetscLogDouble      best = Best(result.seconds), rate = Quotient(result.entries, best);
+  const PaperPattern *const paper = PatternOfPaper(result.power);
+
+  return MarkdownCells(kPatternColumns, {
+    Format("%d", (int)result.power),
+    Cell("%.0f", result.entries, best > 0.),
+    Cell("%.3f", 1e3 * best, best > 0.),
+    Cell("%.3f", 1e-9 * rate, best > 0.),
+    Cell("%.0f", paper ? paper->entries : 0., paper),
+    Cell("%.1f", paper ? paper->ms : 0., paper),
+    Cell("%.3f", paper ? 1e-9 * PaperRate(*paper) : 0., paper),
+    Cell("%.2f", paper ? rate / PaperRate(*paper) : 0., paper && best > 0.),
+    Cell("%.0f", kPatternAsked, paper),
+    Cell("%.1f", 1e-6 * result.bytes, best > 0.),
+    result.status,
+    result.note,
+  });
+}
+
+static std::string CholeskyHeader(const KernelConfig &config)
+{
+  return Format("Cholesky factorisations of %d systems of n unknowns at a time, the best of %d, restored before each. GFlop = n^3/3 + n^2/2 + n/6 a\n"
+                "system; floor: the lower triangles read and written once at the copy bandwidth; ratio: cuSOLVER's time (potrfBatched, lower) over ours.\n\n",
+                (int)config.batch, (int)config.repeats) +
+         MarkdownHeader(kCholeskyColumns);
+}
+
+static std::string PatternHeader(const KernelConfig &config, const System &system)
+{
+  return Format("Pattern of the lower triangle after k symbolic products, nothing filtered, %s, %.0f rows, %.0f nonzeros; the best of %d, memory\n"
+                "allocated and G returned in each. The paper's matrix is Cube3D, 190581 rows, 7531389 nonzeros; ratio: entries per second over the paper's.\n\n",
+                system.name.c_str(), (double)system.rows, system.nnz, (int)config.repeats) +
+         MarkdownHeader(kPatternColumns);
+}
+
+static std::string MarkdownReport(const KernelConfig &config, const KernelResults &results)
+{
+  std::string text = MachineText(kProgram, config.backend, config.output);
+
+  if (config.cholesky) {
+    text += "\n" + CholeskyHeader(config);
+    for (const auto &result : results.cholesky) text += CholeskyRow(config, result);
+  }
+  if (!results.pattern.empty()) {
+    text += "\n" + PatternHeader(config, results.system);
+    for (const auto &result : results.pattern) text += PatternRow(result);
+  }
+  return text;
+}
+
+static void JsonCholesky(JsonWriter *json, const KernelConfig &config, const CholeskyResult &result)
+{
+  const PaperCholesky *const paper = CholeskyOfPaper(config, result.n);
+  const int                  p     = result.precision == FINEPC_SINGLE ? 0 : 1;
+
+  json->Open(nullptr, '{');
+  json->Integer("n", (double)result.n);
+  json->String("precision", FinePCPrecisions[result.precision]);
+  json->String("status", result.status);
+  json->String("note", result.note);
+  json->Number("s", Best(result.own));
+  json->Number("gflops", CholeskyRate(config, result.n, Best(result.own)));
+  json->Number("floor_fraction", CholeskyFloor(config, result));
+  json->Number("cusolver_s", Best(result.cusolver));
+  json->Number("cusolver_gflops", CholeskyRate(config, result.n, Best(result.cusolver)));
+  json->Number("ratio", Quotient(Best(result.cusolver), Best(result.own)));
+  json->Number("asked_ratio", CholeskyAsked(result.n));
+  if (paper) {
+    json->Number("paper_s", 1e-3 * paper->ms[p]);
+    json->Number("paper_gflops", paper->gflops[p]);
+  }
+  json->Number("residual", result.own_residual);
+  json->Number("cusolver_residual", result.cusolver_residual);
+  json->Number("difference", result.difference);
+  json->Numbers("all_s", result.own);
+  json->Numbers("cusolver_all_s", result.cusolver);
+  json->Close('}');
+}
+
+static void JsonPattern(JsonWriter *json, const PatternResult &result)
+{
+  const PaperPattern *const paper = PatternOfPaper(result.power);
+  const PetscLogDouble      rate  = Quotient(result.entries, Best(result.seconds));
+
+  json->Open(nullptr, '{');
+  json->Integer("power", (double)result.power);
+  json->String("status", result.status);
+  json->String("note", result.note);
+  json->Integer("nnz", result.entries);
+  json->Number("s", Best(result.seconds));
+  json->Number("nnz_per_s", rate);
+  json->Number("bytes", result.bytes);
+  if (paper) {
+    json->Integer("paper_nnz", paper->entries);
+    json->Number("paper_s", 1e-3 * paper->ms);
+    json->Number("paper_nnz_per_s", PaperRate(*paper));
+    json->Number("ratio", rate / PaperRate(*paper));
+    json->Number("asked_ratio", kPatternAsked);
+  }
+  json->Numbers("all_s", result.seconds);
+  json->Close('}');
+}
+
+static std::string JsonReport(const KernelConfig &config, const KernelResults &results)
+{
+  JsonWriter json;
+
+  json.Open(nullptr, '{');
+  JsonMachine(&json, kProgram, config.backend, config.output);
+  json.Integer("repeats", (double)config.repeats);
+  if (config.cholesky) {
+    json.Open("cholesky", '{');
+    json.Integer("batch", (double)config.batch);
+    json.Open("results", '[');
+    for (const auto &result : results.cholesky) JsonCholesky(&json, config, result);
+    json.Close(']');
+    json.Close('}');
+  }
+  if (!results.pattern.empty()) {
+    json.Open("pattern", '{');
+    json.String("system", results.system.name);
+    json.Integer("rows", (double)results.system.rows);
+    json.Integer("nnz", results.system.nnz);
+    json.Open("results", '[');
+    for (const auto &result : results.pattern) JsonPattern(&json, result);
+    json.Close(']');
+    json.Close('}');
+  }
+  json.Close('}');
+  return json.text + "\n";
+}
+
+static PetscErrorCode ReportFiles(const KernelConfig &config, const KernelResults &results)
+{
+  PetscFunctionBeginUser;
+  if (!config.output.json_file.empty()) PetscCall(WriteFile(config.output.json_file, JsonReport(config, results)));
+  if (!config.output.md_file.empty()) PetscCall(WriteFile(config.output.md_file, MarkdownReport(config, results)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- main ------------------------------------------- */
+
+/* Calls measure(); whatever goes wrong becomes the result's status and note */
+template <typename Measure, typename Result>
+static PetscErrorCode Guarded(Measure measure, Result *result)
+{
+  std::string error;
+
+  PetscFunctionBeginUser;
+  PetscCall(PetscPushErrorHandler(KeepFirstError, &error));
+  const PetscErrorCode code = measure(result);
+  PetscCall(PetscPopErrorHandler());
+  if (code) {
+    result->status = "failed";
+    result->note += error.substr(0, error.find('\n'));
+  }
+  while (!result->note.empty() && (result->note.back() == ' ' || result->note.back() == ';')) result->note.pop_back();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static constexpr PetscInt kMaxList = 64;
+
+static PetscErrorCode ConfigFromOptions(KernelConfig *config)
+{
+  PetscInt  sizes[kMaxList], powers[kMaxList], n_sizes = kMaxList, n_powers = kMaxList;
+  char      system[PETSC_MAX_PATH_LEN];
+  PetscBool set_sizes, set_powers;
+
+  PetscFunctionBeginUser;
+  PetscCall(OutputFromOptions(&config->output));
+  PetscCall(PetscStrncpy(system, config->system.c_str(), sizeof(system)));
+  PetscOptionsBegin(PETSC_COMM_WORLD, nullptr, "Kernels", "");
+  PetscCall(PetscOptionsBool("-cholesky", "Batches of Cholesky factorisations", "", config->cholesky, &config->cholesky, nullptr));
+  PetscCall(PetscOptionsBool("-pattern", "Patterns of powers", "", config->pattern, &config->pattern, nullptr));
+  PetscCall(PetscOptionsIntArray("-sizes", "Unknowns of a system", "", sizes, &n_sizes, &set_sizes));
+  PetscCall(PetscOptionsBoundedInt("-batch", "Systems at a time", "", config->batch, &config->batch, nullptr, 1));
+  PetscCall(PetscOptionsIntArray("-powers", "Symbolic products", "", powers, &n_powers, &set_powers));
+  PetscCall(PetscOptionsString("-system", "System of the patterns, as in finepc_bench", "", system, system, sizeof(system), nullptr));
+  PetscCall(PetscOptionsBoundedInt("-repeats", "Timings, of which the best counts", "", config->repeats, &config->repeats, nullptr, 1));
+  PetscOptionsEnd();
+  config->system = system;
+  if (!config->cholesky && !config->pattern) config->cholesky = config->pattern = PETSC_TRUE;
+  if (set_sizes) config->sizes.assign(sizes, sizes + n_sizes);
+  else {
+    for (const auto &row : kPaperCholesky) config->sizes.push_back(row.n);
+  }
+  if (set_powers) config->powers.assign(powers, powers + n_powers);
+  else {
+    for (const auto &row : kPaperPattern) config->powers.push_back(row.power);
+  }
+  for (const PetscInt n : config->sizes) PetscCheck(n >= 1 && n <= kCholeskyLargest, PETSC_COMM_SELF, PETSC_ERR_USER_INPUT, "-sizes are from 1 to %" PetscInt_FMT ", not %" PetscInt_FMT, kCholeskyLargest, n);
+  for (const PetscInt power : config->powers) PetscCheck(power >= 0, PETSC_COMM_SELF, PETSC_ERR_USER_INPUT, "-powers are at least 0, not %" PetscInt_FMT, power);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode RunCholesky(const KernelConfig &config, KernelResults *results)
+{
+  PetscFunctionBeginUser;
+  PetscCall(PetscPrintf(PETSC_COMM_WORLD, "\n%s", CholeskyHeader(config).c_str()));
+  for (const auto precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
+    for (const PetscInt n : config.sizes) {
+      CholeskyResult result;
+
+      result.n         = n;
+      result.precision = precision;
+      PetscCall(Guarded([&](CholeskyResult *to) { return MeasureCholesky(config.batch, config.repeats, to); }, &result));
+      PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s", CholeskyRow(config, result).c_str()));
+      results->cholesky.push_back(result);
+      PetscCall(ReportFiles(config, *results)); /* after every row: a crash costs one row */
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode RunPattern(const KernelConfig &config, KernelResults *results)
+{
+  System *const system = &results->system;
+
+  PetscFunctionBeginUser;
+  PetscCall(SystemCreate(PETSC_COMM_WORLD, config.system, config.backend, system));
+  PetscCall(PetscPrintf(PETSC_COMM_WORLD, "\n%s", PatternHeader(config, *system).c_str()));
+  for (const PetscInt power : config.powers) {
+    PatternResult result;
+
+    result.power = power;
+    PetscCall(Guarded([&](PatternResult *to) { return MeasurePattern(config.backend, *system, config.repeats, to); }, &result));
+    PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s", PatternRow(result).c_str()));
+    results->pattern.push_back(result);
+    PetscCall(ReportFiles(config, *results));
+    if (result.status == "failed") break; /* too little memory, most likely: it may have left some behind, and larger powers need more */
+  }
+  PetscCall(SystemDestroy(system));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int main(int argc, char **argv)
+{
+  KernelConfig  config;
+  KernelResults results;
+  int           devices = 0;
+  PetscMPIInt   size;
+
+  PetscFunctionBeginUser;
+  PetscCall(PetscInitialize(&argc, &argv, nullptr, help));
+  PetscCall(FinePCInitializePackage());
+  PetscCallMPI(MPI_Comm_size(PETSC_COMM_WORLD, &size));
+  PetscCheck(size == 1, PETSC_COMM_WORLD, PETSC_ERR_WRONG_MPI_SIZE, "%s measures one device: run it on one rank", kProgram);
+  PetscCall(ConfigFromOptions(&config));
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || !devices) {
+    (void)cudaGetLastError();
+    PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s needs a CUDA device, and there is none: nothing measured\n", kProgram));
+    PetscCall(PetscFinalize());
+    return kSkipped;
+  }
+  PetscCall(BackendSetUp("cuda", PETSC_TRUE, &config.backend));
+  PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s", MachineText(kProgram, config.backend, config.output).c_str()));
+  if (config.cholesky) PetscCall(RunCholesky(config, &results));
+  if (config.pattern) PetscCall(RunPattern(config, &results));
+  PetscCall(PetscFinalize());
+  const auto ok = [](const auto &result) { return result.status == "ok"; };
+  return std::all_of(results.cholesky.begin(), results.cholesky.end(), ok) && std::all_of(results.pattern.begin(), results.pattern.end(), ok) ? 0 : 1;
+}

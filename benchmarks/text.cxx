@@ -1,0 +1,190 @@
+#include "text.h"
+#include <algorithm>
+#include <cmath>
+#include <cstdarg>
+#include <cstdio>
+#include <ctime>
+
+std::string Format(const char *format, ...)
+{
+  char         text[2048];
+  std::va_list args;
+
+  va_start(args, format);
+  std::vsnprintf(text, sizeof(text), format, args);
+  va_end(args);
+  return text;
+}
+
+std::string Cell(const char *format, PetscLogDouble value, bool known)
+{
+  char text[64];
+
+  std::snprintf(text, sizeof(text), format, value);
+  return known ? text : "";
+}
+
+PetscErrorCode WriteFile(const std::string &path, const std::string &text)
+{
+  PetscFunctionBeginUser;
+  std::FILE *file = std::fopen(path.c_str(), "w");
+  PetscCheck(file, PETSC_COMM_SELF, PETSC_ERR_FILE_OPEN, "Cannot write \"%s\"", path.c_str());
+  const bool written = std::fputs(text.c_str(), file) >= 0;
+  PetscCheck(!std::fclose(file) && written, PETSC_COMM_SELF, PETSC_ERR_FILE_WRITE, "Cannot write \"%s\"", path.c_str());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- what stands above every result ------------------------------------------- */
+
+PetscErrorCode OutputFromOptions(Output *output)
+{
+  char json[PETSC_MAX_PATH_LEN] = "", md[PETSC_MAX_PATH_LEN] = "", commit[256] = FINEPC_COMMIT;
+
+  PetscFunctionBeginUser;
+  PetscOptionsBegin(PETSC_COMM_WORLD, nullptr, "Results", "");
+  PetscCall(PetscOptionsString("-json", "File for the results as JSON", "", json, json, sizeof(json), nullptr));
+  PetscCall(PetscOptionsString("-md", "File for the table in Markdown", "", md, md, sizeof(md), nullptr));
+  PetscCall(PetscOptionsString("-commit", "Commit to name in the results", "", commit, commit, sizeof(commit), nullptr));
+  PetscOptionsEnd();
+  output->json_file = json;
+  output->md_file   = md;
+  output->commit    = commit;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static std::string Now()
+{
+  const std::time_t now = std::time(nullptr);
+  char              text[64];
+
+  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
+  return text;
+}
+
+static std::string PetscVersionText()
+{
+  return std::to_string(PETSC_VERSION_MAJOR) + "." + std::to_string(PETSC_VERSION_MINOR) + "." + std::to_string(PETSC_VERSION_SUBMINOR);
+}
+
+static PetscMPIInt Ranks()
+{
+  PetscMPIInt size = 1;
+
+  (void)MPI_Comm_size(PETSC_COMM_WORLD, &size);
+  return size;
+}
+
+std::string MachineText(const std::string &program, const Backend &backend, const Output &output)
+{
+  const int   size = Ranks();
+  std::string text = Format("%s: backend %s, %s", program.c_str(), backend.cuda ? "cuda" : "host", backend.device.c_str());
+
+  if (!backend.driver.empty()) text += ", driver " + backend.driver;
+  return text + Format(", %d %s, copy %.0f GB/s, PETSc %s, commit %s, %s.\n", size, size == 1 ? "rank" : "ranks", backend.copy_gbs, PetscVersionText().c_str(), output.commit.c_str(), Now().c_str());
+}
+
+void JsonMachine(JsonWriter *json, const std::string &program, const Backend &backend, const Output &output)
+{
+  json->String("program", program);
+  json->String("date", Now());
+  json->String("commit", output.commit);
+  json->String("petsc", PetscVersionText());
+  json->String("backend", backend.cuda ? "cuda" : "host");
+  json->String("device", backend.device);
+  json->String("driver", backend.driver);
+  json->Integer("ranks", Ranks());
+  json->Number("copy_GBps", backend.copy_gbs);
+}
+
+/* ------------------------------------------- Markdown ------------------------------------------- */
+
+std::string MarkdownHeader(const std::vector<Column> &columns)
+{
+  std::string titles = "|", rule = "|";
+
+  for (const auto &column : columns) {
+    titles += Format(" %*s |", column.width, column.title);
+    rule += column.width < 0 ? ":" + std::string((size_t)(1 - column.width), '-') + "|" : std::string((size_t)(column.width + 1), '-') + ":|";
+  }
+  return titles + "\n" + rule + "\n";
+}
+
+std::string MarkdownCells(const std::vector<Column> &columns, const std::vector<std::string> &cells)
+{
+  std::string row = "|";
+
+  for (size_t k = 0; k < cells.size(); k++) {
+    std::string cell = cells[k];
+
+    std::replace(cell.begin(), cell.end(), '|', '/'); /* a bar would end the cell */
+    row += Format(" %*s |", columns[k].width, cell.c_str());
+  }
+  return row + "\n";
+}
+
+/* ------------------------------------------- JSON ------------------------------------------- */
+
+void JsonWriter::Open(const char *key, char bracket)
+{
+  Key(key);
+  text += bracket;
+  depth++;
+}
+
+void JsonWriter::Close(char bracket)
+{
+  depth--;
+  if (text.back() != '{' && text.back() != '[') NewLine();
+  text += bracket;
+}
+
+void JsonWriter::String(const char *key, const std::string &value)
+{
+  Key(key);
+  text += '"';
+  for (const char c : value) {
+    if (c == '"' || c == '\\') text += '\\';
+    if ((unsigned char)c < ' ') text += Format("\\u%04x", (unsigned)c);
+    else text += c;
+  }
+  text += '"';
+}
+
+void JsonWriter::Number(const char *key, double value)
+{
+  Key(key);
+  text += std::isfinite(value) ? Format("%.9g", value) : "null";
+}
+
+void JsonWriter::Integer(const char *key, double value)
+{
+  Key(key);
+  text += Format("%.0f", value);
+}
+
+void JsonWriter::Bool(const char *key, bool value)
+{
+  Key(key);
+  text += value ? "true" : "false";
+}
+
+void JsonWriter::Numbers(const char *key, const std::vector<double> &values)
+{
+  Key(key);
+  text += '[';
+  for (size_t k = 0; k < values.size(); k++) text += (k ? ", " : "") + (std::isfinite(values[k]) ? Format("%.6g", values[k]) : std::string("null"));
+  text += ']';
+}
+
+void JsonWriter::NewLine()
+{
+  text += "\n" + std::string((size_t)(2 * depth), ' ');
+}
+
+void JsonWriter::Key(const char *key)
+{
+  if (text.empty()) return;
+  if (text.back() != '{' && text.back() != '[') text += ',';
+  NewLine();
+  if (key) text += std::string("\"") + key + "\": ";
+}
