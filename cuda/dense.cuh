@@ -44,31 +44,36 @@ __device__ inline int Eliminate(T (&a)[N], T *column, int begin, T smallest, T &
   using Some     = Vector<T>;
   const int lane = threadIdx.x % N;
   int       bad  = N;
-  inverse        = 1;
+  T         own  = 1; /* pivot */
 #pragma unroll
   for (int k = 0; k < N; k++) {
     if (k < begin) continue;
-    T *const shared = column + k % 2 * N;
-    shared[lane]    = a[k];
+    T *const shared = column + k % 2 * N, *const next = column + (k + 1) % 2 * N;
+    if (k == begin) shared[lane] = a[k];
     __syncwarp();
     const T pivot = shared[k];
     if (!(pivot > smallest)) bad = min(bad, k);
-    const T inverse_pivot = Reciprocal(pivot);
-    const T factor        = lane == k ? 0 : a[k] * inverse_pivot;
+    const T factor = lane == k ? 0 : a[k] * Reciprocal(pivot);
+    if (lane == k) own = pivot;
+    if (k + 1 < N) { /* the next column is on its way while the others follow */
+      a[k + 1] -= factor * shared[k + 1];
+      next[lane] = a[k + 1];
+    }
 #pragma unroll
-    for (int c = (k + 1) / Some::kSize * Some::kSize; c < N; c += Some::kSize) {
+    for (int c = (k + 2) / Some::kSize * Some::kSize; c < N; c += Some::kSize) {
       const Some row = *(const Some *)(shared + c);
 #pragma unroll
       for (int t = 0; t < Some::kSize; t++)
-        if (c + t > k) a[c + t] -= factor * row.v[t];
+        if (c + t > k + 1) a[c + t] -= factor * row.v[t];
     }
-    if (Scale) {
-      const T inverse_root = rsqrt(pivot);
-      a[k] *= inverse_root;
-      if (lane == k) inverse = inverse_root;
-    } else if (lane == k) {
-      inverse = inverse_pivot;
-    }
+  }
+  inverse = Scale ? rsqrt(own) : Reciprocal(own);
+  if (Scale) {
+    __syncwarp();
+    column[lane] = inverse;
+    __syncwarp();
+#pragma unroll
+    for (int c = 0; c < N; c++) a[c] *= column[c];
   }
   return bad;
 }
@@ -81,7 +86,7 @@ template <typename T>
 constexpr int kSystemBlocks = sizeof(T) == sizeof(float) ? 3 : 2;
 inline int ThreadsForSystem(int n)
 {
-  return n <= 4 * kTile ? 2 * kWarpSize : n <= 6 * kTile ? 4 * kWarpSize : kSystemThreads;
+  return n <= 4 * kTile ? 2 * kWarpSize : n <= 8 * kTile ? 4 * kWarpSize : kSystemThreads;
 }
 
 /*
@@ -164,14 +169,15 @@ public:
       if (*bad_ != INT_MAX) break;
       SolvePanel(k);
       __syncthreads();
-      const int half = threadIdx.x / kTile, halves = blockDim.x / kTile, left = tiles_ - k - 1;
+      constexpr int kInWarp = kWarpSize / kUpdateLanes;
+      const int     unit = threadIdx.x / kUpdateLanes, units = blockDim.x / kUpdateLanes, left = tiles_ - k - 1;
       if (!InShared) {
         StorePanel(k);
-        for (int t = half; t < left * (left + 1) / 2; t += halves) UpdateTile(k, t);
-      } else if (threadIdx.x >= kWarpSize) {
-        for (int t = half - 1; t < left * (left + 1) / 2; t += halves - 2) UpdateTile(k, t);
+        for (int t = unit; t < left * (left + 1) / 2; t += units) UpdateTile(k, t);
+      } else if (unit >= kInWarp) {
+        for (int t = unit - kInWarp + 1; t < left * (left + 1) / 2; t += units - kInWarp) UpdateTile(k, t);
       } else if (left) { /* the first warp has the next diagonal tile ready when the others are done */
-        if (half == 0) UpdateTile(k, 0);
+        if (unit == 0) UpdateTile(k, 0);
         __syncwarp();
         FactorizeDiagonal(k + 1, smallest);
       }
@@ -210,6 +216,8 @@ public:
   }
 
 private:
+  static constexpr int kUpdateLanes = sizeof(T) == sizeof(double) ? kWarpSize : kTile; /* that update a tile together */
+
   __device__ T *Tile(int i, int j) const { return panel_ + (i * (i + 1) / 2 + j) * kTileSize; }
   __device__ T *PanelTile(int i, int k) const { return InShared ? Tile(i, k) : panel_ + (i - k) * kTileSize; }
 
@@ -296,36 +304,48 @@ private:
     }
   }
 
-  /* Tile (i, j), k < j <= i, t-th of those: minus X_i X_j^T, by half a warp, 4 x 4 entries a thread. */
+  /* Tile (i, j), k < j <= i, t-th of those: minus X_i X_j^T, by kUpdateLanes lanes. */
   __device__ void UpdateTile(int k, int t)
   {
-    using Some          = Vector<T>;
-    constexpr int kSide = 4;
-    const int     lo = threadIdx.x % kSide, hi = threadIdx.x / kSide % kSide;
-    int           i = (int)((sqrtf(8.f * t + 1.f) - 1.f) / 2.f); /* t = i (i + 1) / 2 + j */
+    int i = (int)((sqrtf(8.f * t + 1.f) - 1.f) / 2.f); /* t = i (i + 1) / 2 + j */
     if ((i + 1) * (i + 2) / 2 <= t) i++;
     if (i * (i + 1) / 2 > t) i--;
-    const int j  = t - i * (i + 1) / 2;
-    const T  *Xi = PanelTile(k + 1 + i, k) + lo * kStride, *Xj = PanelTile(k + 1 + j, k) + hi * kStride;
-    T         sum[kSide][kSide]; /* the entries themselves: all are asked for before any is used */
+    const int j = t - i * (i + 1) / 2;
+    MultiplyTiles(k + 1 + i, k + 1 + j, PanelTile(k + 1 + i, k), PanelTile(k + 1 + j, k));
+  }
+
+  /* Entry (r, c) of tile (i, j); in global memory what is not of the lower triangle is 0 and not written. */
+  __device__ T GetEntry(int i, int j, int r, int c) const
+  {
+    if (InShared) return Tile(i, j)[r * kStride + c];
+    const int row = i * kTile + r, column = j * kTile + c;
+    return row < n_ && column <= row ? A_[(size_t)column * n_ + row] : 0;
+  }
+  __device__ void SetEntry(int i, int j, int r, int c, T value)
+  {
+    const int row = i * kTile + r, column = j * kTile + c;
+    if (InShared) Tile(i, j)[r * kStride + c] = value;
+    else if (row < n_ && column <= row) A_[(size_t)column * n_ + row] = value;
+  }
+
+  /* In single 4 x 4 entries a lane, all asked for before any is used. */
+  __device__ void MultiplyTiles(int i, int j, const float *Xi, const float *Xj)
+  {
+    using Some          = Vector<float>;
+    constexpr int kSide = 4;
+    const int     lo = threadIdx.x % kSide, hi = threadIdx.x / kSide % kSide;
+    float         sum[kSide][kSide];
 #pragma unroll
     for (int q = 0; q < kSide; q++)
 #pragma unroll
-      for (int p = 0; p < kSide; p++) {
-        const int r = lo + q * kSide, c = hi + p * kSide;
-        if (InShared) sum[q][p] = Tile(k + 1 + i, k + 1 + j)[r * kStride + c];
-        else {
-          const int row = (k + 1 + i) * kTile + r, column = (k + 1 + j) * kTile + c;
-          sum[q][p]     = row < n_ && column <= row ? A_[(size_t)column * n_ + row] : 0;
-        }
-      }
+      for (int p = 0; p < kSide; p++) sum[q][p] = GetEntry(i, j, lo + q * kSide, hi + p * kSide);
 #pragma unroll
     for (int c = 0; c < kTile; c += Some::kSize) {
       Some x[kSide], y[kSide];
 #pragma unroll
       for (int q = 0; q < kSide; q++) {
-        x[q] = *(const Some *)(Xi + q * kSide * kStride + c);
-        y[q] = *(const Some *)(Xj + q * kSide * kStride + c);
+        x[q] = *(const Some *)(Xi + (lo + q * kSide) * kStride + c);
+        y[q] = *(const Some *)(Xj + (hi + q * kSide) * kStride + c);
       }
 #pragma unroll
       for (int e = 0; e < Some::kSize; e++)
@@ -337,14 +357,46 @@ private:
 #pragma unroll
     for (int q = 0; q < kSide; q++)
 #pragma unroll
-      for (int p = 0; p < kSide; p++) {
-        const int r = lo + q * kSide, c = hi + p * kSide;
-        if (InShared) Tile(k + 1 + i, k + 1 + j)[r * kStride + c] = sum[q][p];
-        else {
-          const int row = (k + 1 + i) * kTile + r, column = (k + 1 + j) * kTile + c;
-          if (row < n_ && column <= row) A_[(size_t)column * n_ + row] = sum[q][p];
-        }
+      for (int p = 0; p < kSide; p++) SetEntry(i, j, lo + q * kSide, hi + p * kSide, sum[q][p]);
+  }
+
+  /*
+     In double by the tensor cores, which compute 8 x 8 += 8 x 4 times 4 x 8 with ordinary double rounding. A lane holds entry
+     (lane / 4, lane % 4) of the factors and entries (lane / 4, 2 (lane % 4) + {0, 1}) of the sum; even rows before odd ones
+     makes the lanes meet different banks.
+  */
+  __device__ void MultiplyTiles(int i, int j, const double *Xi, const double *Xj)
+  {
+    constexpr int kPart = 8, kDepth = 4, kParts = kTile / kPart;
+    const int     lane = threadIdx.x % kWarpSize, group = lane / kDepth, in_group = lane % kDepth;
+    const auto    row_of = [](int g) { return g % 4 * 2 + g / 4; };
+    const int     from   = row_of(group) * kStride + in_group;
+    double        sum[kParts][kParts][2];
+#pragma unroll
+    for (int q = 0; q < kParts; q++)
+#pragma unroll
+      for (int p = 0; p < kParts; p++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) sum[q][p][e] = GetEntry(i, j, q * kPart + row_of(group), p * kPart + row_of(2 * in_group + e));
+#pragma unroll
+    for (int c = 0; c < kTile; c += kDepth) {
+      double x[kParts], y[kParts];
+#pragma unroll
+      for (int q = 0; q < kParts; q++) {
+        x[q] = -Xi[q * kPart * kStride + from + c];
+        y[q] = Xj[q * kPart * kStride + from + c];
       }
+#pragma unroll
+      for (int q = 0; q < kParts; q++)
+#pragma unroll
+        for (int p = 0; p < kParts; p++) asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};" : "+d"(sum[q][p][0]), "+d"(sum[q][p][1]) : "d"(x[q]), "d"(y[p]));
+    }
+#pragma unroll
+    for (int q = 0; q < kParts; q++)
+#pragma unroll
+      for (int p = 0; p < kParts; p++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) SetEntry(i, j, q * kPart + row_of(group), p * kPart + row_of(2 * in_group + e), sum[q][p][e]);
   }
 
   const int n_, tiles_;
