@@ -97,8 +97,8 @@ inline int ThreadsForSystem(int n)
 template <typename T, bool InShared>
 class BlockCholesky {
 public:
-  using Some                     = Vector<T>;
-  static constexpr int kTileSize = kTile * kTile;
+  static constexpr int kStride   = kTile + Vector<T>::kSize; /* rows start at different banks */
+  static constexpr int kTileSize = kTile * kStride;
 
   static __host__ __device__ int    Tiles(int n) { return (n + kTile - 1) / kTile; }
   static __host__ __device__ size_t SharedBytes(int n)
@@ -121,11 +121,12 @@ public:
   __device__ void Clear()
   {
     if (InShared) {
+      using Some        = Vector<T>;
       const Some zero   = {};
       const int  pieces = tiles_ * (tiles_ + 1) / 2 * kTileSize / Some::kSize;
       for (int k = threadIdx.x; k < pieces; k += blockDim.x) ((Some *)panel_)[k] = zero;
       __syncthreads();
-      for (int r = threadIdx.x; r < tiles_ * kTile; r += blockDim.x) Entry(Tile(r / kTile, r / kTile), r % kTile, r % kTile) = 1;
+      for (int r = threadIdx.x; r < tiles_ * kTile; r += blockDim.x) Tile(r / kTile, r / kTile)[r % kTile * (kStride + 1)] = 1;
     } else {
       for (int c = threadIdx.x / kWarpSize; c < n_; c += blockDim.x / kWarpSize)
         for (int r = c + threadIdx.x % kWarpSize; r < n_; r += kWarpSize) A_[(size_t)c * n_ + r] = r == c;
@@ -147,10 +148,10 @@ public:
   /* Entry (r, c), c <= r < n. */
   __device__ void Set(int r, int c, T value)
   {
-    if (InShared) Entry(Tile(r / kTile, c / kTile), r % kTile, c % kTile) = value;
+    if (InShared) Tile(r / kTile, c / kTile)[r % kTile * kStride + c % kTile] = value;
     else A_[(size_t)c * n_ + r] = value;
   }
-  __device__ T Get(int r, int c) const { return InShared ? Entry(Tile(r / kTile, c / kTile), r % kTile, c % kTile) : A_[(size_t)c * n_ + r]; }
+  __device__ T Get(int r, int c) const { return InShared ? Tile(r / kTile, c / kTile)[r % kTile * kStride + c % kTile] : A_[(size_t)c * n_ + r]; }
 
   /* L in the place of A. Returns the first pivot that is not above `smallest`, else INT_MAX; then L is not complete. */
   __device__ int Factorize(T smallest)
@@ -217,14 +218,6 @@ public:
 private:
   static constexpr int kUpdateLanes = sizeof(T) == sizeof(double) ? kWarpSize : kTile; /* that update a tile together */
 
-  /*
-     A tile's rows in pieces of 16 bytes, whose order differs from row to row, so that the same piece of eight rows lies in
-     different banks.
-  */
-  static constexpr int kPieces = kTile / Some::kSize, kRowsOfBanks = 8 / kPieces;
-  __device__ static Some &Piece(T *tile, int r, int piece) { return ((Some *)tile)[r * kPieces + (piece ^ r / kRowsOfBanks % kPieces)]; }
-  __device__ static T    &Entry(T *tile, int r, int c) { return Piece(tile, r, c / Some::kSize).v[c % Some::kSize]; }
-
   __device__ T *Tile(int i, int j) const { return panel_ + (i * (i + 1) / 2 + j) * kTileSize; }
   __device__ T *PanelTile(int i, int k) const { return InShared ? Tile(i, k) : panel_ + (i - k) * kTileSize; }
 
@@ -241,19 +234,20 @@ private:
   {
     const int r = threadIdx.x % kTile, row = i * kTile + r;
     const T  *from = A + (size_t)j * kTile * n_ + row;
+    T *const  to   = tile + r * kStride;
 #pragma unroll 4
     for (int c = 0; c < kTile; c++, from += n_) {
-      if (row < n_ && j * kTile + c <= row) __pipeline_memcpy_async(&Entry(tile, r, c), from, sizeof(T));
-      else Entry(tile, r, c) = row == j * kTile + c;
+      if (row < n_ && j * kTile + c <= row) __pipeline_memcpy_async(to + c, from, sizeof(T));
+      else to[c] = row == j * kTile + c;
     }
     __pipeline_commit();
   }
-  __device__ void StoreTile(T *A, int i, int j, T *tile) const
+  __device__ void StoreTile(T *A, int i, int j, const T *tile) const
   {
     const int r = threadIdx.x % kTile, row = i * kTile + r;
     T        *to = A + (size_t)j * kTile * n_ + row;
     for (int c = 0; c < kTile; c++, to += n_)
-      if (row < n_ && j * kTile + c <= row) *to = Entry(tile, r, c);
+      if (row < n_ && j * kTile + c <= row) *to = tile[r * kStride + c];
   }
   __device__ void LoadPanel(int k)
   {
@@ -273,12 +267,12 @@ private:
     const int half = threadIdx.x / kTile;
     T         a[kTile], inverse;
 #pragma unroll
-    for (int c = 0; c < kTile; c++) a[c] = Entry(D, r, c);
+    for (int c = 0; c < kTile; c++) a[c] = D[r * kStride + c];
     const int bad = Eliminate<kTile, true>(a, column_ + half * 2 * kTile, 0, smallest, inverse);
 #pragma unroll
     for (int c = 0; c < kTile; c++) {
-      if (half == 0 && c <= r) Entry(D, r, c) = a[c];
-      if (half == 1 && c <= r) Entry(transposed_, c, r) = a[c];
+      if (half == 0 && c <= r) D[r * kStride + c] = a[c];
+      if (half == 1 && c <= r) transposed_[c * kStride + r] = a[c];
     }
     if (half == 0) inverse_[k * kTile + r] = inverse;
     if (threadIdx.x == 0 && bad < kTile) *bad_ = k * kTile + bad;
@@ -287,26 +281,26 @@ private:
   /* Rows below the diagonal tile: x becomes x L_kk^{-T}, a thread a row. */
   __device__ void SolvePanel(int k)
   {
+    using Some = Vector<T>;
     for (int row = (k + 1) * kTile + threadIdx.x; row < tiles_ * kTile; row += blockDim.x) {
-      T *const  X = PanelTile(row / kTile, k);
-      const int r = row % kTile;
-      Some      x[kPieces];
+      T *const X = PanelTile(row / kTile, k) + row % kTile * kStride;
+      Some     x[kTile / Some::kSize];
 #pragma unroll
-      for (int p = 0; p < kPieces; p++) x[p] = Piece(X, r, p);
+      for (int c = 0; c < kTile / Some::kSize; c++) x[c] = ((const Some *)X)[c];
 #pragma unroll
       for (int c = 0; c < kTile; c++) {
-        const T solved                        = x[c / Some::kSize].v[c % Some::kSize] * inverse_[k * kTile + c];
+        const T solved                          = x[c / Some::kSize].v[c % Some::kSize] * inverse_[k * kTile + c];
         x[c / Some::kSize].v[c % Some::kSize] = solved;
 #pragma unroll
-        for (int p = (c + 1) / Some::kSize; p < kPieces; p++) {
-          const Some l = Piece(transposed_, c, p);
+        for (int b = (c + 1) / Some::kSize; b < kTile / Some::kSize; b++) {
+          const Some l = ((const Some *)(transposed_ + c * kStride))[b];
 #pragma unroll
           for (int t = 0; t < Some::kSize; t++)
-            if (p * Some::kSize + t > c) x[p].v[t] -= solved * l.v[t];
+            if (b * Some::kSize + t > c) x[b].v[t] -= solved * l.v[t];
         }
       }
 #pragma unroll
-      for (int p = 0; p < kPieces; p++) Piece(X, r, p) = x[p];
+      for (int c = 0; c < kTile / Some::kSize; c++) ((Some *)X)[c] = x[c];
     }
   }
 
@@ -323,20 +317,21 @@ private:
   /* Entry (r, c) of tile (i, j); in global memory what is not of the lower triangle is 0 and not written. */
   __device__ T GetEntry(int i, int j, int r, int c) const
   {
-    if (InShared) return Entry(Tile(i, j), r, c);
+    if (InShared) return Tile(i, j)[r * kStride + c];
     const int row = i * kTile + r, column = j * kTile + c;
     return row < n_ && column <= row ? A_[(size_t)column * n_ + row] : 0;
   }
   __device__ void SetEntry(int i, int j, int r, int c, T value)
   {
     const int row = i * kTile + r, column = j * kTile + c;
-    if (InShared) Entry(Tile(i, j), r, c) = value;
+    if (InShared) Tile(i, j)[r * kStride + c] = value;
     else if (row < n_ && column <= row) A_[(size_t)column * n_ + row] = value;
   }
 
   /* In single 4 x 4 entries a lane, all asked for before any is used. */
-  __device__ void MultiplyTiles(int i, int j, float *Xi, float *Xj)
+  __device__ void MultiplyTiles(int i, int j, const float *Xi, const float *Xj)
   {
+    using Some          = Vector<float>;
     constexpr int kSide = 4;
     const int     lo = threadIdx.x % kSide, hi = threadIdx.x / kSide % kSide;
     float         sum[kSide][kSide];
@@ -345,12 +340,12 @@ private:
 #pragma unroll
       for (int p = 0; p < kSide; p++) sum[q][p] = GetEntry(i, j, lo + q * kSide, hi + p * kSide);
 #pragma unroll
-    for (int c = 0; c < kPieces; c++) {
+    for (int c = 0; c < kTile; c += Some::kSize) {
       Some x[kSide], y[kSide];
 #pragma unroll
       for (int q = 0; q < kSide; q++) {
-        x[q] = Piece(Xi, lo + q * kSide, c);
-        y[q] = Piece(Xj, hi + q * kSide, c);
+        x[q] = *(const Some *)(Xi + (lo + q * kSide) * kStride + c);
+        y[q] = *(const Some *)(Xj + (hi + q * kSide) * kStride + c);
       }
 #pragma unroll
       for (int e = 0; e < Some::kSize; e++)
@@ -367,14 +362,15 @@ private:
 
   /*
      In double by the tensor cores, which compute 8 x 8 += 8 x 4 times 4 x 8 with ordinary double rounding. A lane holds entry
-     (lane / 4, lane % 4) of the factors and entries (lane / 4, 2 (lane % 4) + {0, 1}) of the sum; with even rows
-     before odd ones the lanes meet different banks.
+     (lane / 4, lane % 4) of the factors and entries (lane / 4, 2 (lane % 4) + {0, 1}) of the sum; even rows before odd ones
+     makes the lanes meet different banks.
   */
-  __device__ void MultiplyTiles(int i, int j, double *Xi, double *Xj)
+  __device__ void MultiplyTiles(int i, int j, const double *Xi, const double *Xj)
   {
     constexpr int kPart = 8, kDepth = 4, kParts = kTile / kPart;
     const int     lane = threadIdx.x % kWarpSize, group = lane / kDepth, in_group = lane % kDepth;
     const auto    row_of = [](int g) { return g % 4 * 2 + g / 4; };
+    const int     from   = row_of(group) * kStride + in_group;
     double        sum[kParts][kParts][2];
 #pragma unroll
     for (int q = 0; q < kParts; q++)
@@ -387,8 +383,8 @@ private:
       double x[kParts], y[kParts];
 #pragma unroll
       for (int q = 0; q < kParts; q++) {
-        x[q] = -Entry(Xi, q * kPart + row_of(group), c + in_group);
-        y[q] = Entry(Xj, q * kPart + row_of(group), c + in_group);
+        x[q] = -Xi[q * kPart * kStride + from + c];
+        y[q] = Xj[q * kPart * kStride + from + c];
       }
 #pragma unroll
       for (int q = 0; q < kParts; q++)
