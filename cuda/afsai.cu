@@ -43,7 +43,6 @@ constexpr int    kSampleShare = 8;     /* at most one row in so many is sampled 
 constexpr int    kNeeds       = 1024;  /* what is counted exactly of a sampled row's needs; more counts as so much */
 constexpr double kEnough      = 0.99;  /* share of the sampled rows for which the work space of the others has room */
 constexpr double kPoolMargin  = 1.05;  /* room for G over what the sample says */
-constexpr size_t kAlignment   = 256;   /* of arrays that share an allocation */
 constexpr size_t kLeastWork   = (size_t)64 << 20; /* bytes that the path in global memory may take however small the matrix */
 
 /* Instead of the length of a row of G. */
@@ -722,8 +721,6 @@ struct RowLength {
   __device__ Count operator()(PetscInt row) const { return (Count)(i[row + 1] - i[row]); }
 };
 
-constexpr int kScanGroup = 8; /* lanes a row in the streaming kernels above */
-
 /* One set-up on the device: the buffers, and the order in which kernels are launched. */
 class SetUp {
 public:
@@ -774,7 +771,7 @@ private:
   /* All arrays whose size is known at the start, in one piece: an allocation takes as long as a small kernel. */
   PetscErrorCode AllocateWork()
   {
-    size_t need = 0, bytes = 0;
+    size_t need = 0;
 
     PetscFunctionBegin;
     PetscCallCUDA(cub::DeviceSelect::If(nullptr, need, thrust::counting_iterator<PetscInt>(0), list_, list_, rows_, RowIs{}, stream_));
@@ -788,13 +785,9 @@ private:
     PetscCallCUDA(cub::DeviceScan::ExclusiveSum(nullptr, need, length_, length_, rows_ + 1, stream_));
     cub_bytes_ = std::max(cub_bytes_, need);
 
-    const auto place = [&](size_t size) {
-      const size_t at = bytes;
-      bytes += (size + kAlignment - 1) / kAlignment * kAlignment;
-      return at;
-    };
-    const size_t s = place(A_.n * sizeof(*s_)), offset = place(rows_ * sizeof(*offset_)), tally = place(sizeof(*tally_)), needs = place(sizeof(*needs_)), sum = place(2 * sizeof(*sum_)), length = place((rows_ + 1) * sizeof(*length_)), list = place((rows_ + 1) * sizeof(*list_)), scaled = place(params_.setup_precision == FINEPC_SINGLE ? A_.nnz * sizeof(*scaled_) : 0), cub = place(cub_bytes_), fsai = place(FSAIWorkBytes_CUDA(rows_));
-    PetscCall(work_.Allocate(bytes));
+    Layout       layout;
+    const size_t s = layout.Place<PetscReal>(A_.n), offset = layout.Place<Count>(rows_), tally = layout.Place<Tally>(1), needs = layout.Place<Needs>(1), sum = layout.Place<double>(2), length = layout.Place<PetscInt>(rows_ + 1), list = layout.Place<PetscInt>(rows_ + 1), scaled = layout.Place<float>(params_.setup_precision == FINEPC_SINGLE ? A_.nnz : 0), cub = layout.Place<char>(cub_bytes_), fsai = layout.Place<char>(FSAIWorkBytes_CUDA(rows_));
+    PetscCall(work_.Allocate(layout.bytes()));
     s_      = (PetscReal *)(work_.data() + s);
     offset_ = (Count *)(work_.data() + offset);
     tally_  = (Tally *)(work_.data() + tally);

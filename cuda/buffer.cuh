@@ -51,3 +51,21 @@ private:
   T         *data_ = nullptr;
   size_t     size_ = 0;
 };
+
+/* Arrays that share an allocation, which takes as long as a small kernel: where each begins. */
+class Layout {
+public:
+  template <typename T>
+  size_t Place(size_t size)
+  {
+    const size_t at = bytes_;
+    bytes_ += (size * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
+    return at;
+  }
+  size_t bytes() const { return bytes_; }
+
+private:
+  static constexpr size_t kAlignment = 256;
+
+  size_t bytes_ = 0;
+};

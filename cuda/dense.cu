@@ -7,6 +7,8 @@ namespace
 {
 
 constexpr int kRegisterBlock = 128; /* threads of a block, of which a group takes a system */
+template <typename T>
+constexpr int kBlocksAtOnce = sizeof(T) == sizeof(float) ? 3 : 2; /* of kSystemThreads, for which there are registers */
 
 /* A group of N lanes a system, n <= N; indices from n on are the identity's. */
 template <typename T, int N>
@@ -30,7 +32,7 @@ __global__ void __launch_bounds__(kRegisterBlock) CholeskyInRegisters(int n, Pet
 
 /* A block a system. */
 template <typename T, bool InShared>
-__global__ void __launch_bounds__(kSystemThreads, kSystemBlocks<T>) CholeskyInBlocks(int n, T *A, PetscInt *info)
+__global__ void __launch_bounds__(kSystemThreads, kBlocksAtOnce<T>) CholeskyInBlocks(int n, T *A, PetscInt *info)
 {
   extern __shared__ __align__(16) char shared[];
 

@@ -80,11 +80,9 @@ __device__ inline int Eliminate(T (&a)[N], T *column, int begin, T smallest, T &
 
 constexpr int kTile = 16; /* rows and columns of a tile */
 
-/* Threads of a block that takes one system: two warps at least, kSystemThreads at most, of which kSystemBlocks run at once. */
+/* Threads of a block that takes one system: two warps at least, kSystemThreads at most. */
 constexpr int kSystemThreads = 8 * kWarpSize;
-template <typename T>
-constexpr int kSystemBlocks = sizeof(T) == sizeof(float) ? 3 : 2;
-inline int ThreadsForSystem(int n)
+inline int    ThreadsForSystem(int n)
 {
   return n <= 4 * kTile ? 2 * kWarpSize : n <= 8 * kTile ? 4 * kWarpSize : kSystemThreads;
 }
@@ -195,6 +193,7 @@ public:
         const int c = threadIdx.x % kTile;
         T         l[kTile], own = y[k * kTile + c];
         const T   inverse = inverse_[k * kTile + c];
+        __syncwarp(); /* both halves have read y */
 #pragma unroll
         for (int r = 0; r < kTile; r++) l[r] = r > c && k * kTile + r < n_ ? Get(k * kTile + r, k * kTile + c) : 0;
 #pragma unroll

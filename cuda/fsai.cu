@@ -11,7 +11,6 @@ namespace
 
 using Count = unsigned long long;
 
-constexpr int   kRowGroup      = 8; /* lanes a row */
 constexpr int   kNoFailureByte = 0xff;
 constexpr Count kNoFailure     = ~0ull; /* all bytes kNoFailureByte */
 
@@ -89,7 +88,7 @@ PetscErrorCode FSAIScaling_CUDA(const CSRView *A, PetscInt first, PetscReal *s, 
   if (!A->n) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   PetscCallCUDA(cudaMemsetAsync(&result->failure, kNoFailureByte, sizeof(result->failure), stream));
-  FSAIDiagonal<kRowGroup><<<BlocksFor((long long)A->n * kRowGroup), kBlockSize, 0, stream>>>(*A, first, s, d, result);
+  FSAIDiagonal<kScanGroup><<<BlocksFor((long long)A->n * kScanGroup), kBlockSize, 0, stream>>>(*A, first, s, d, result);
   FinePCCheckLaunch();
   PetscCall(SumLogs((char *)work + kResultBytes, &bytes, rows, d, &result->sum, stream));
   PetscCallCUDA(cudaMemcpyAsync(&host, result, sizeof(host), cudaMemcpyDeviceToHost, stream));

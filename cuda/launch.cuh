@@ -9,6 +9,7 @@
 constexpr int      kWarpSize  = 32;
 constexpr unsigned kFullWarp  = 0xffffffffu;
 constexpr int      kBlockSize = 256; /* threads of a block in kernels that have no reason for another size */
+constexpr int      kScanGroup = 8;   /* lanes a row in kernels that stream over a matrix */
 
 /* After every launch: a bad configuration shows here, a failed kernel at the next call that waits. */
 #define FinePCCheckLaunch() PetscCallCUDA(cudaGetLastError())

@@ -30,8 +30,6 @@ namespace
 
 using Count = unsigned long long;
 
-constexpr int    kScanGroup   = 8;                   /* lanes a row in streaming kernels */
-constexpr size_t kAlignment   = 256;                 /* of arrays that share an allocation */
 constexpr size_t kWorkLimit   = (size_t)256 << 20;   /* bytes of work space whose size is a choice: tables and systems in global memory, a chunk */
 constexpr int    kWordBits    = 32;                  /* columns of a word of the pattern's table */
 
@@ -546,22 +544,6 @@ struct LevelIs {
   __device__ bool      operator()(PetscInt row) const { return row_level[row] == level; }
 };
 
-/* Pieces of one allocation. */
-class Layout {
-public:
-  template <typename T>
-  size_t Place(size_t size)
-  {
-    const size_t at = bytes_;
-    bytes_ += (size * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
-    return at;
-  }
-  size_t bytes() const { return bytes_; }
-
-private:
-  size_t bytes_ = 0;
-};
-
 /* Steps 1 and 2 of the method: the rows are counted, then written wherever G has its memory. */
 class Pattern {
 public:
@@ -881,6 +863,8 @@ constexpr int kRegisterSize[] = {8, 16, 32};
 constexpr int kSharedSize[]   = {4 * kTile, 8 * kTile}; /* of the first classes in shared memory; the last one takes what fits */
 constexpr int kRegisterBlock = 128;                     /* threads of a block of which a group takes a row */
 constexpr int kGatherGroup   = 8;                       /* lanes that read a row of A for a block */
+template <typename T>
+constexpr int kBlocksAtOnce = sizeof(T) == sizeof(float) ? 4 : 2; /* of kSystemThreads, for which there are registers */
 static_assert(kClasses <= 1 << kClassBits, "a key holds every class");
 
 struct ClassLimits {
@@ -1165,7 +1149,7 @@ private:
 };
 
 template <typename T, bool InShared>
-__global__ void __launch_bounds__(kSystemThreads, kSystemBlocks<T>) SFSAISolveInBlocks(ValueTask task)
+__global__ void __launch_bounds__(kSystemThreads, kBlocksAtOnce<T>) SFSAISolveInBlocks(ValueTask task)
 {
   extern __shared__ __align__(16) char shared_work[];
 
