@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Totals of a benchmark run, a row per option set: how far each is from the best set of each system, over all systems.
 
-    summary.py results.json [-o summary.md]"""
+    summary.py results.json [-o summary.md]
+
+With --density, instead: nnz(G)/nnz(A) and the iterations."""
 import argparse
 import json
 import math
@@ -12,24 +14,34 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("json")
     parser.add_argument("-o", "--output")
+    parser.add_argument("--density", action="store_true")
     args = parser.parse_args()
     report = json.load(open(args.json))
     systems = [system["name"] for system in report["systems"]]
     solved = {}  # (label, system) -> (seconds, iterations)
+    density = {}  # (label, system) -> nnz(G)/nnz(A)
     labels = []
     for system in report["systems"]:
         for result in system["results"]:
             if result["label"] not in labels:
                 labels.append(result["label"])
+            density[result["label"], system["name"]] = result["density"]
             if result["status"] == "ok":
                 solved[result["label"], system["name"]] = (result["total_s"], result["iterations"])
     best = {name: min((t for (_, s), (t, _) in solved.items() if s == name), default=None) for name in systems}
 
-    lines = [f"Set-up and solve in ms, iterations in parentheses; {report['device']}, driver {report['driver']}, PETSc {report['petsc']}, "
-             f"commit {report['commit']}.", "The first column is the geometric mean, over the systems, of the time relative to the best set.", "",
-             "| set | mean | " + " | ".join(systems) + " |", "|:--|--:|" + "--:|" * len(systems)]
+    machine = f"{report['device']}, driver {report['driver']}, PETSc {report['petsc']}, commit {report['commit']}."
+    if args.density:
+        lines = [f"nnz(G)/nnz(A), iterations in parentheses; {machine}", "", "| set | " + " | ".join(systems) + " |", "|:--|" + "--:|" * len(systems)]
+    else:
+        lines = [f"Set-up and solve in ms, iterations in parentheses; {machine}", "The first column is the geometric mean, over the systems, of the time relative to the best set.", "",
+                 "| set | mean | " + " | ".join(systems) + " |", "|:--|--:|" + "--:|" * len(systems)]
     for label in labels:
         cells = [solved.get((label, name)) for name in systems]
+        if args.density:
+            iterations = [f"({cell[1]})" if cell else "(missed)" for cell in cells]
+            lines.append(f"| {label} | " + " | ".join(f"{density.get((label, name), 0):.2f} {its}" for name, its in zip(systems, iterations)) + " |")
+            continue
         logs = [math.log(cell[0] / best[name]) for cell, name in zip(cells, systems) if cell]
         mean = f"{math.exp(sum(logs) / len(logs)):.2f}" if len(logs) == len(systems) else ""
         lines.append(f"| {label} | {mean} | " + " | ".join(f"{1e3 * cell[0]:.1f} ({cell[1]})" if cell else "missed" for cell in cells) + " |")

@@ -47,8 +47,8 @@ constexpr int kSortGroup     = 32;  /* lanes that sort a row which is too long f
 constexpr int kMultiplyBlock = 128; /* threads of a block of the product */
 constexpr int kColumnsAtOnce = 4;   /* right-hand sides that share one reading of the matrix */
 
-/* mean rows up to which a thread, 2, 8 lanes take a row */
-constexpr int kThreadRow = 8, kPairRow = 47, kEightRow = 127;
+/* mean rows up to which a thread, 2, 8 lanes take a row, the last with 4, then with 8 entries ahead */
+constexpr int kThreadRow = 8, kPairRow = 27, kEightRow = 47, kLongEightRow = 127;
 
 __global__ void CountColumns(PetscInt nnz, const PetscInt *j, PetscInt *count)
 {
@@ -172,7 +172,7 @@ PetscErrorCode LaunchRows(const CSR &W, bool unit, const PetscScalar *d, PetscIn
 }
 
 /* The one place that chooses how rows meet lanes: by the mean row length. A thread a row with its loads ahead beat a stream through shared
-   memory and wider groups up to 8 entries a row, 2 lanes from there on. */
+   memory and wider groups up to 8 entries a row, 2 lanes up to 27, 8 lanes with few loads ahead from there on. */
 template <typename S>
 PetscErrorCode Multiply(const CSR &W, bool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy, cudaStream_t stream)
 {
@@ -181,7 +181,8 @@ PetscErrorCode Multiply(const CSR &W, bool unit, const PetscScalar *d, PetscInt 
   PetscFunctionBegin;
   if (mean <= kThreadRow) PetscCall((LaunchRows<S, 1, 4>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
   else if (mean <= kPairRow) PetscCall((LaunchRows<S, 2, 8>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
-  else if (mean <= kEightRow) PetscCall((LaunchRows<S, 8, 8>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
+  else if (mean <= kEightRow) PetscCall((LaunchRows<S, 8, 4>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
+  else if (mean <= kLongEightRow) PetscCall((LaunchRows<S, 8, 8>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
   else PetscCall((LaunchRows<S, 32, 8>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -58,8 +58,11 @@ PetscErrorCode LaunchBlocks(PetscInt n, PetscInt count, T *A, PetscInt *info, cu
 {
   const auto   kernel = CholeskyInBlocks<T, InShared>;
   const size_t bytes  = BlockCholesky<T, InShared>::SharedBytes(n);
+  size_t       limit;
 
   PetscFunctionBegin;
+  PetscCall(SharedMemoryLimit(&limit));
+  PetscCheck(bytes <= limit, PETSC_COMM_SELF, PETSC_ERR_SUP, "A system of %" PetscInt_FMT " unknowns needs %zu bytes of shared memory, but a block has at most %zu on this device", n, bytes, limit);
   PetscCallCUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
   kernel<<<count, ThreadsForSystem(n), bytes, stream>>>(n, A, info);
   FinePCCheckLaunch();

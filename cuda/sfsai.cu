@@ -17,6 +17,7 @@
 #include <cub/cub.cuh>
 #include <cuda/std/functional>
 #include <thrust/iterator/counting_iterator.h>
+#include <thrust/iterator/transform_iterator.h>
 
 #include <algorithm>
 #include <vector>
@@ -30,8 +31,7 @@ namespace
 
 using Count = unsigned long long;
 
-constexpr size_t kWorkLimit   = (size_t)256 << 20;   /* bytes of work space whose size is a choice: tables and systems in global memory, a chunk */
-constexpr int    kWordBits    = 32;                  /* columns of a word of the pattern's table */
+constexpr int kWordBits = 32; /* columns of a word of the pattern's table */
 
 /* ------------------------------------------- the pattern ------------------------------------------- */
 
@@ -52,6 +52,12 @@ struct TableSize {
 };
 constexpr TableSize kTableSizes[] = {{128, 192}, {256, 512}, {512, 1536}, {2048, 6144}, {65536, 262144}};
 
+/* Words that a row may have: what so many threads add between the check and the count still leaves an empty slot. */
+__host__ __device__ constexpr int MostWords(int slots, int threads)
+{
+  return slots - (slots / 4 > 2 * threads + 1 ? slots / 4 : 2 * threads + 1);
+}
+
 constexpr int      kNoWord     = INT_MAX; /* sorts behind all words */
 constexpr unsigned kNotKept    = ~0u;     /* for a place in the pool */
 constexpr int      kWeightBits = 63;      /* of a double that is not negative */
@@ -61,7 +67,12 @@ enum PatternUse { PATTERN_SAMPLE, PATTERN_COUNT, PATTERN_WRITE };
 
 struct PatternTally {
   Count too_large, capped, entries, pool_used;
-  int   longest;
+  int   longest, longer;
+};
+
+struct IsLonger {
+  PetscInt       entries;
+  __device__ int operator()(PetscInt length) const { return length > entries; }
 };
 
 struct PatternTask {
@@ -73,7 +84,7 @@ struct PatternTask {
   TableSize        size;
   size_t           work_stride; /* bytes of one team's work space */
   char            *global_work; /* where they are not in shared memory */
-  int              level;
+  int              level, next_level;
   unsigned char   *row_level; /* [n] the level that can do the row */
   PetscInt        *length;    /* [n] out, when counting */
   PetscInt        *pool;      /* [pool_size] */
@@ -153,7 +164,7 @@ public:
       Sync();
       begin     = end;
       end       = appended_.Value();
-      too_large = *(volatile int *)overflow_ || words_.Value() > MostWords();
+      too_large = *(volatile int *)overflow_ || words_.Value() > MostWords(task_.size.slots, Threads);
       Sync();
     }
     const int  found = columns_.Value();
@@ -161,7 +172,7 @@ public:
     if (cut && found > task_.size.list) too_large = true;
     if (too_large) {
       if (t_ == 0) {
-        if (Use == PATTERN_COUNT) task_.row_level[row] = (unsigned char)(task_.level + 1);
+        if (Use == PATTERN_COUNT) task_.row_level[row] = (unsigned char)task_.next_level;
         atomicAdd(&task_.tally->too_large, (Count)1);
       }
     } else {
@@ -209,8 +220,6 @@ private:
     if (Threads == kWarpSize) __syncwarp();
     else __syncthreads();
   }
-  /* Words that a row may have: what the threads add between the check and the count still leaves an empty slot. */
-  __device__ int MostWords() const { return task_.size.slots - max(task_.size.slots / 4, 2 * Threads + 1); }
 
   __device__ void Begin(PetscInt row)
   {
@@ -233,7 +242,7 @@ private:
     Sync();
   }
 
-  __device__ unsigned Hash(int word) const { return ((unsigned)word * 2654435769u >> 16) & (unsigned)(task_.size.slots - 1); }
+  __device__ unsigned Hash(int word) const { return (unsigned)word * 2654435769u >> __clz(task_.size.slots - 1); }
 
   /* Whether the column is new, and whether its word is. */
   __device__ bool Insert(int column, bool &new_word)
@@ -263,7 +272,7 @@ private:
   __device__ void Expand(int begin, int end, bool listed)
   {
     const int lane = t_ % kWarpSize;
-    for (int base = begin + t_ - lane; base < end && !*(volatile int *)overflow_; base += Threads) {
+    for (int base = begin + t_ - lane; base < end && !__any_sync(kFullWarp, *(volatile int *)overflow_); base += Threads) {
       PetscInt start = 0;
       int      length = 0;
       if (base + lane < end) {
@@ -304,7 +313,7 @@ private:
   __device__ void Join(int column, bool listed)
   {
     bool fresh = false, new_word = false;
-    if (words_.Value() > MostWords()) *overflow_ = 1;
+    if (words_.Value() > MostWords(task_.size.slots, Threads)) *overflow_ = 1;
     else fresh = column <= row_ && Insert(column, new_word);
     __syncwarp();
     words_.Add(new_word);
@@ -554,6 +563,8 @@ public:
     PetscFunctionBegin;
     PetscCall(PetscGetCurrentCUDAStream(&stream_));
     if (!OfLowerTriangle()) {
+      PetscCall(SharedMemoryLimit(&shared_limit_));
+      first_level_ = NextLevel(-1);
       PetscCall(Prefilter());
       PetscCall(Sample());
     }
@@ -573,16 +584,31 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* An error if a row cannot be solved; it names the first. */
-  PetscErrorCode CheckLongest()
+  /* An error, which names the first, if a row has more entries than `most`, diagonal included. */
+  PetscErrorCode CheckLongest(PetscInt most)
   {
     PetscFunctionBegin;
-    if (longest < kSFSAILargestRow) PetscFunctionReturn(PETSC_SUCCESS);
+    if (longest < most) PetscFunctionReturn(PETSC_SUCCESS);
     std::vector<PetscInt> length(A_.n);
     PetscCall(ArrayCopy_CUDA(length.data(), length_, A_.n * sizeof(PetscInt), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
-    const auto row = std::find_if(length.begin(), length.end(), [](PetscInt entries) { return entries >= kSFSAILargestRow; });
-    SETERRQ(PETSC_COMM_SELF, PETSC_ERR_SUP, "Row %" PetscInt_FMT " of G would have %" PetscInt_FMT " entries, and at most %" PetscInt_FMT " can be solved: lower -pc_sfsai_power, raise -pc_sfsai_prefilter, or set -pc_sfsai_max_row", (PetscInt)(row - length.begin()), *row + 1, kSFSAILargestRow);
+    const auto row = std::find_if(length.begin(), length.end(), [=](PetscInt entries) { return entries >= most; });
+    SETERRQ(PETSC_COMM_SELF, PETSC_ERR_SUP, "Row %" PetscInt_FMT " of G would have %" PetscInt_FMT " entries, and at most %" PetscInt_FMT " can be solved: %s", (PetscInt)(row - length.begin()), *row + 1, most, S_ ? kSFSAIRemedyPattern : kSFSAIRemedy);
   }
+
+  /* How many rows have more entries than that, diagonal included. */
+  PetscErrorCode CountLonger(PetscInt most, PetscInt *rows)
+  {
+    size_t     bytes = cub_bytes_;
+    const auto longer = thrust::make_transform_iterator((const PetscInt *)length_, IsLonger{most - 1});
+
+    PetscFunctionBegin;
+    PetscCallCUDA(cub::DeviceReduce::Sum(cub_, bytes, longer, &tally_->longer, A_.n, stream_));
+    PetscCall(ReadTally());
+    *rows = host_.longer;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  void UseScaling(const PetscReal *s) { s_ = s; } /* which has moved */
 
   /* G_i [n + 1] from the counts. */
   PetscErrorCode Scan(PetscInt *G_i)
@@ -636,14 +662,14 @@ private:
     PetscInt items = A_.n;
 
     PetscFunctionBegin;
-    for (int level = first_level_; items; level++) {
+    for (int level = first_level_; items; level = NextLevel(level)) {
       PetscCheck(level < kLevels, PETSC_COMM_SELF, PETSC_ERR_PLIB, "A row of the pattern does not fit into any work space");
       const PetscInt *const rows = level > first_level_ ? list_ : nullptr;
       PetscCall(Run<PATTERN_COUNT>(level, rows, 0, items));
       PetscCall(ReadTally());
       level_rows_[level] = items - (PetscInt)host_.too_large;
       items              = (PetscInt)host_.too_large;
-      if (items) PetscCall(SelectLevel(level + 1, 0, A_.n, &items));
+      if (items) PetscCall(SelectLevel(NextLevel(level), 0, A_.n, &items));
     }
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -663,7 +689,7 @@ private:
     PetscInt *const rows = (PetscInt *)(work.data() + list);
     SFSAISampleRows<<<BlocksFor(items), kBlockSize, 0, stream_>>>(items, A_.n, rows);
     FinePCCheckLaunch();
-    for (first_level_ = 0; first_level_ < kFirstInGlobal; first_level_++) {
+    for (; first_level_ < kFirstInGlobal; first_level_ = NextLevel(first_level_)) {
       PetscCallCUDA(cudaMemsetAsync(tally_, 0, sizeof(*tally_), stream_));
       PetscCall(Run<PATTERN_SAMPLE>(first_level_, rows, 0, items));
       PetscCall(ReadTally());
@@ -671,7 +697,7 @@ private:
     }
     if (first_level_ == kFirstInGlobal) PetscFunctionReturn(PETSC_SUCCESS);
     const size_t wanted = (size_t)(kPoolMargin * A_.n * (double)host_.entries / (double)(items - host_.too_large)) + 1;
-    pool_size_          = std::min(wanted, kWorkLimit / sizeof(PetscInt));
+    pool_size_          = std::min(wanted, params_.work_limit / sizeof(PetscInt));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -685,6 +711,8 @@ private:
     PetscCallCUDA(cub::DeviceReduce::Reduce(nullptr, need, length_, &tally_->entries, A_.n, ::cuda::std::plus<Count>(), (Count)0, stream_));
     cub_bytes_ = std::max(cub_bytes_, need);
     PetscCallCUDA(cub::DeviceReduce::Max(nullptr, need, length_, &tally_->longest, A_.n, stream_));
+    cub_bytes_ = std::max(cub_bytes_, need);
+    PetscCallCUDA(cub::DeviceReduce::Sum(nullptr, need, thrust::make_transform_iterator((const PetscInt *)length_, IsLonger{}), &tally_->longer, A_.n, stream_));
     cub_bytes_ = std::max(cub_bytes_, need);
     PetscCallCUDA(cub::DeviceScan::ExclusiveSum(nullptr, need, length_, length_, A_.n + 1, stream_));
     cub_bytes_ = std::max(cub_bytes_, need);
@@ -753,6 +781,14 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
+  /* The next level for which a block has enough shared memory. */
+  int NextLevel(int level) const
+  {
+    do level++;
+    while (level < kFirstInGlobal && PatternSearch<kWarpSize, PATTERN_COUNT>::Bytes(Size(level), Caps()) * (level < kFirstLarge ? kTeamBlock / kWarpSize : 1) > shared_limit_);
+    return level;
+  }
+
   /* In global memory as much as A needs at last: every word and every column. */
   TableSize Size(int level) const
   {
@@ -762,9 +798,9 @@ private:
       slots *= kGrowth;
       list *= kGrowth;
     }
-    Count enough = 8 * kLargeTeam;
-    while (enough * 3 / 4 < (Count)A_.n / kWordBits + 1) enough *= 2;
-    return TableSize{(int)std::min(slots, enough), (int)std::min<Count>(list, std::max<PetscInt>(A_.n, 1))};
+    int enough = 8 * kLargeTeam;
+    while (MostWords(enough, kLargeTeam) < A_.n / kWordBits + 1) enough *= 2;
+    return TableSize{(int)std::min<Count>(slots, enough), (int)std::min<Count>(list, std::max<PetscInt>(A_.n, 1))};
   }
 
   template <PatternUse Use>
@@ -797,6 +833,7 @@ private:
     task.size        = Size(level);
     task.work_stride = PatternSearch<Threads, Use>::Bytes(task.size, Caps());
     task.level       = level;
+    task.next_level  = NextLevel(level);
     task.row_level   = row_level_;
     task.length      = length_;
     task.pool        = pool_;
@@ -815,7 +852,7 @@ private:
     PetscCallCUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_of_processor, kernel, kThreads, block_bytes));
     PetscInt64 blocks = std::min<PetscInt64>((PetscInt64)processors * std::max(1, blocks_of_processor), ((PetscInt64)items + kTeams - 1) / kTeams);
     if (!InShared) {
-      blocks = std::max<PetscInt64>(1, std::min<PetscInt64>(blocks, (PetscInt64)(kWorkLimit / task.work_stride)));
+      blocks = std::max<PetscInt64>(1, std::min<PetscInt64>(blocks, (PetscInt64)(params_.work_limit / task.work_stride)));
       if (tables_.size() < blocks * task.work_stride) PetscCall(tables_.Allocate(blocks * task.work_stride));
       task.global_work = tables_.data();
     }
@@ -845,6 +882,7 @@ private:
   Buffer<char>       tables_;   /* of rows in global memory */
   const PetscInt    *i_ = nullptr, *j_ = nullptr;
   int                first_level_ = 0;
+  size_t             shared_limit_ = 0;
   const PetscInt    *G_i_ = nullptr;
   PetscInt          *G_j_ = nullptr, base_ = 0;
   PatternTally       host_ = {};
@@ -1228,7 +1266,16 @@ public:
     else {
       Pattern pattern(A_, S_, s_, params_, stats_, &meter_);
       PetscCall(pattern.CountRows());
-      PetscCall(pattern.CheckLongest());
+      PetscInt most = 0, rows = 0;
+      PetscCall(LargestRow<BlockRow<double, false>>(kSFSAILargestRow, &most));
+      PetscCall(pattern.CheckLongest(most));
+      PetscCall(LargestRow<BlockRow<double, true>>(kSFSAILargestRow, &most));
+      PetscCall(pattern.CountLonger(most, &rows));
+      if (rows) { /* what a later set-up on this pattern may need too, when it redoes rows in double */
+        const size_t stride = SystemBytes(pattern.longest + 1);
+        PetscCall(NeedWork(stride * std::min<size_t>(rows, std::max<size_t>(1, params_.work_limit / stride))));
+        pattern.UseScaling(s_);
+      }
       if (params_.postfilter > 0) PetscCall(Filtered(pattern));
       else {
         PetscCall(CSRCreate(A_.n, A_.n, pattern.nnz, params_.factor_precision, PETSC_MEMTYPE_CUDA, &G_));
@@ -1245,6 +1292,20 @@ public:
   }
 
 private:
+  static size_t SystemBytes(PetscInt size) { return (size_t)PetscSqr((PetscInt64)size) * sizeof(double); } /* in global memory, of either precision */
+
+  /* The largest system, in whole tiles, for which a block of this kind has enough shared memory. */
+  template <typename Block>
+  static PetscErrorCode LargestRow(PetscInt most, PetscInt *largest)
+  {
+    size_t limit;
+
+    PetscFunctionBegin;
+    PetscCall(SharedMemoryLimit(&limit));
+    for (*largest = kTile; *largest + kTile <= most && Block::SharedBytes((int)*largest + kTile) <= limit;) *largest += kTile;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
   /* The arrays of a set-up, and so many bytes for systems in global memory. */
   PetscErrorCode NeedWork(size_t systems_bytes)
   {
@@ -1325,25 +1386,21 @@ private:
   template <typename T>
   PetscErrorCode SolveRows(ValueTask task, const PetscInt *rows, PetscInt first, PetscInt items)
   {
-    size_t      bytes = cub_bytes_, shared_limit;
+    size_t      bytes = cub_bytes_;
+    PetscInt    in_shared = 0;
     ClassLimits limits;
 
     PetscFunctionBegin;
-    PetscCall(SharedMemoryLimit(&shared_limit));
+    PetscCall((LargestRow<BlockRow<T, true>>(kSFSAILargestRow, &in_shared)));
     for (int c = 0; c < kRegisterClasses; c++) limits.largest[c] = kRegisterSize[c];
     for (int c = kRegisterClasses; c < kGlobalClass - 1; c++) limits.largest[c] = kSharedSize[c - kRegisterClasses];
-    limits.largest[kGlobalClass - 1] = kSharedSize[1];
-    while (BlockRow<T, true>::SharedBytes(limits.largest[kGlobalClass - 1] + kTile) <= shared_limit) limits.largest[kGlobalClass - 1] += kTile;
-    limits.largest[kGlobalClass] = (int)kSFSAILargestRow;
+    limits.largest[kGlobalClass - 1] = (int)in_shared;
+    limits.largest[kGlobalClass]     = (int)kSFSAILargestRow;
     PetscCallCUDA(cudaMemsetAsync(tally_, 0, offsetof(Tally, bad_pivot), stream_));
     SFSAIClasses<<<BlocksFor(items), kBlockSize, 0, stream_>>>(items, rows, first, task.G_i, limits, key_, list_, tally_);
     FinePCCheckLaunch();
     PetscCallCUDA(cub::DeviceRadixSort::SortPairs(cub_, bytes, key_, sorted_key_, list_, sorted_, items, 0, kClassBits, stream_));
     PetscCall(ReadTally());
-    if (host_.rows[kGlobalClass]) { /* room for the largest system there is, even in double */
-      const size_t stride = (size_t)PetscSqr((PetscInt64)host_.largest[kGlobalClass]) * sizeof(double);
-      PetscCall(NeedWork(stride * std::min<size_t>(host_.rows[kGlobalClass], std::max<size_t>(1, kWorkLimit / stride))));
-    }
     task.tally     = tally_;
     task.bad       = bad_;
     task.s         = s_;
@@ -1402,7 +1459,7 @@ private:
     if (!InShared) {
       const char *const end = (const char *)kept_.data + kept_.bytes;
       task.global_work      = systems_;
-      task.work_stride      = (size_t)PetscSqr((PetscInt64)task.largest) * sizeof(double);
+      task.work_stride      = SystemBytes(task.largest);
       blocks                = (int)std::min<size_t>(blocks, (size_t)(end - systems_) / task.work_stride);
     }
     kernel<<<blocks, ThreadsForSystem(task.largest), bytes, stream_>>>(task);
@@ -1414,7 +1471,7 @@ private:
   PetscErrorCode Filtered(Pattern &pattern)
   {
     const size_t  value_bytes = FinePCPrecisionBytes(params_.factor_precision);
-    const size_t  most        = std::max<size_t>(kWorkLimit / (sizeof(PetscInt) + value_bytes), (size_t)pattern.longest);
+    const size_t  most        = std::max<size_t>(params_.work_limit / (sizeof(PetscInt) + value_bytes), (size_t)pattern.longest);
     Buffer<char>  work(&meter_);
     std::vector<Piece> pieces;
     PetscInt64    nnz = 0;

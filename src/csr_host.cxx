@@ -88,26 +88,22 @@ PetscErrorCode CSRCopyToHost(const CSR *W, CSR *copy)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Rows of G are read in order, so the rows of Gt come out sorted. */
+/* Rows of G are read in order, so the rows of Gt come out sorted. Its row starts serve as cursors, which end one row further on. */
 template <typename S>
-static PetscErrorCode Transpose(const CSR &G, CSR &Gt)
+static void Transpose(const CSR &G, CSR &Gt)
 {
-  const S  *G_a = (const S *)G.a;
-  S        *Gt_a = (S *)Gt.a;
-  PetscInt *cursor;
+  const S *G_a  = (const S *)G.a;
+  S       *Gt_a = (S *)Gt.a;
 
-  PetscFunctionBegin;
-  PetscCall(PetscMalloc1(G.columns, &cursor));
-  PetscCall(PetscArraycpy(cursor, Gt.i, G.columns));
   for (PetscInt row = 0; row < G.rows; row++) {
     for (PetscInt k = G.i[row]; k < G.i[row + 1]; k++) {
-      const PetscInt to = cursor[G.j[k]]++;
+      const PetscInt to = Gt.i[G.j[k]]++;
       Gt.j[to]          = row;
       Gt_a[to]          = G_a[k];
     }
   }
-  PetscCall(PetscFree(cursor));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  for (PetscInt row = Gt.rows; row > 0; row--) Gt.i[row] = Gt.i[row - 1];
+  Gt.i[0] = 0;
 }
 
 PetscErrorCode CSRTranspose_Host(const CSR *G, PetscBool keep, CSR *Gt)
@@ -119,8 +115,8 @@ PetscErrorCode CSRTranspose_Host(const CSR *G, PetscBool keep, CSR *Gt)
     for (PetscInt k = 0; k < G->nnz; k++) Gt->i[G->j[k] + 1]++;
     for (PetscInt row = 0; row < Gt->rows; row++) Gt->i[row + 1] += Gt->i[row];
   }
-  if (G->precision == FINEPC_SINGLE) PetscCall(Transpose<float>(*G, *Gt));
-  else PetscCall(Transpose<double>(*G, *Gt));
+  if (G->precision == FINEPC_SINGLE) Transpose<float>(*G, *Gt);
+  else Transpose<double>(*G, *Gt);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

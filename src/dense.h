@@ -8,6 +8,6 @@
    given. Only the lower triangles are read; L replaces them. info [count]: 0, or k where the k-th pivot was not positive.
    n is at most kCholeskyLargest. The CUDA twin takes device pointers and does not wait.
 */
-constexpr PetscInt kCholeskyLargest = 1280;
+constexpr PetscInt kCholeskyLargest = 1280; /* less on GPUs of less than 227 KB of shared memory a block */
 PetscErrorCode     CholeskyBatched_Host(FinePCPrecision, PetscInt n, PetscInt count, void *A, PetscInt *info);
 PetscErrorCode     CholeskyBatched_CUDA(FinePCPrecision, PetscInt n, PetscInt count, void *A, PetscInt *info);

@@ -248,10 +248,11 @@ static PetscErrorCode PCSetUp_AFSAI(PC pc)
   PetscCall(PCFSAIGetOperator(pc, &mat));
   PetscCall(PCFSAIPrepare(pc, &mat.A, afsai->reuse_pattern, afsai->params.factor_precision));
   PetscCall(PetscLogEventBegin(FinePC_AFSAIFactor, pc, pc->pmat, 0, 0));
-  if (PetscMemTypeDevice(mat.A.where)) PetscCall(AFSAIComputeFactor_CUDA(&mat.A, 0, &afsai->params, afsai->reused, &M->W1, M->d, &afsai->stats));
-  else PetscCall(AFSAIComputeFactor_Host(&mat.A, 0, &afsai->params, afsai->reused, &M->W1, M->d, &afsai->stats));
+  const auto           compute = PetscMemTypeDevice(mat.A.where) ? AFSAIComputeFactor_CUDA : AFSAIComputeFactor_Host;
+  const PetscErrorCode code    = compute(&mat.A, 0, &afsai->params, afsai->reused, &M->W1, M->d, &afsai->stats);
   PetscCall(PetscLogEventEnd(FinePC_AFSAIFactor, pc, pc->pmat, 0, 0));
   PetscCall(MatRestoreCSR(&mat));
+  PetscCall(code);
   if (afsai->reused) afsai->stats.max_row = max_row;
   PetscCall(PCFSAIComplete(pc, "PCAFSAI"));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -240,7 +240,7 @@ PetscErrorCode AFSAIComputeFactor_Host(const CSRView *A, PetscInt first, const A
         G_a.insert(G_a.end(), length, 0);
       }
     }
-    PetscCheck(G_j.size() <= (size_t)PETSC_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP, "G has more entries than PetscInt can count: lower -pc_afsai_max_steps or configure PETSc with --with-64-bit-indices");
+    PetscCheck(G_j.size() <= (size_t)PETSC_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP, "G has more entries than PetscInt can count: lower -pc_afsai_max_steps");
     G_i.push_back((PetscInt)G_j.size());
     stats->max_row = PetscMax(stats->max_row, G_i[row + 1] - G_i[row] + 1);
     d[row]         = 1 / (d[row] * psi);

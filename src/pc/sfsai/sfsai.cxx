@@ -242,11 +242,12 @@ static PetscErrorCode PCSetUp_SFSAI(PC pc)
   const CSRView *S = is_given ? &given.S : nullptr;
 
   PetscCall(PetscLogEventBegin(FinePC_SFSAIFactor, pc, pc->pmat, 0, 0));
-  if (PetscMemTypeDevice(mat.A.where)) PetscCall(SFSAIComputeFactor_CUDA(&mat.A, S, &sfsai->params, sfsai->reused, &M->W1, M->d, &sfsai->work, &sfsai->stats));
-  else PetscCall(SFSAIComputeFactor_Host(&mat.A, S, &sfsai->params, sfsai->reused, &M->W1, M->d, &sfsai->work, &sfsai->stats));
+  const auto           compute = PetscMemTypeDevice(mat.A.where) ? SFSAIComputeFactor_CUDA : SFSAIComputeFactor_Host;
+  const PetscErrorCode code    = compute(&mat.A, S, &sfsai->params, sfsai->reused, &M->W1, M->d, &sfsai->work, &sfsai->stats);
   PetscCall(PetscLogEventEnd(FinePC_SFSAIFactor, pc, pc->pmat, 0, 0));
   if (is_given) PetscCall(RestoreGivenPattern(&given));
   PetscCall(MatRestoreCSR(&mat));
+  PetscCall(code);
   if (sfsai->reused) { /* what its pattern went through */
     sfsai->stats.capped_rows = before.capped_rows;
     sfsai->stats.dropped     = before.dropped;
@@ -814,7 +815,7 @@ PetscErrorCode PCSFSAIGetFactors(PC pc, Mat *G, Mat *Gt)
   When only the values of the matrix change, the pattern stays and a set-up computes values alone. `PCAFSAI` searches a pattern
   row by row: a costlier set-up, and fewer iterations at the same number of nonzeros.
 
-  A row can have at most 1280 entries; where one would be longer the set-up ends with an error that names the options which shorten it.
+  A row can have at most 1280 entries, fewer on GPUs of less than 227 KB of shared memory per block; where one would be longer the set-up ends with an error that names the options which shorten it.
 
   The matrix is a `MATAIJ`; with `MATAIJCUSPARSE`, not bound to the CPU, everything runs on the GPU. Only its rows are read,
   symmetry is not checked. With several ranks each takes its diagonal block, as `PCBJACOBI` does.

@@ -15,9 +15,13 @@ struct SFSAIParams {
   PetscInt        max_row          = 0;   /* most entries of a row of G, diagonal included, >= 0; 0: no cap */
   FinePCPrecision setup_precision  = FINEPC_SINGLE;
   FinePCPrecision factor_precision = FINEPC_SINGLE;
+  size_t          work_limit       = (size_t)256 << 20; /* bytes for each CUDA work space whose size is a choice; one row always fits */
 };
 
 constexpr PetscInt kSFSAILargestRow = 1280; /* entries of a row whose system is solved at all, diagonal included */
+
+constexpr const char kSFSAIRemedy[] = "lower -pc_sfsai_power, raise -pc_sfsai_prefilter, or set -pc_sfsai_max_row";
+constexpr const char kSFSAIRemedyPattern[] = "give PCSFSAISetPattern() a pattern of shorter rows";
 
 /* Memory of the last set-up: new values on the same pattern find all that they need in it. */
 struct SFSAIWork {
@@ -37,8 +41,8 @@ struct PC_SFSAI : PC_FSAI {
 
 /*
    The pattern of the strictly lower triangle of B_k, (3.9), rows sorted, into a new G whose values are not set; s is of
-   FSAIScaling(), capped_rows and large_rows of stats are set. The rows of Low(S) where S is given: only its i and j are read,
-   and of the parameters only the precision of G.
+   FSAIScaling() and read where there is a prefilter or a cap; capped_rows of stats is set. The rows of Low(S) where S is
+   given: only its i and j are read, and of the parameters only the precision of G.
 */
 PetscErrorCode SFSAIPattern_Host(const CSRView *A, const CSRView *S, const PetscReal *s, const SFSAIParams *, CSR *G, FSAIStats *);
 PetscErrorCode SFSAIPattern_CUDA(const CSRView *A, const CSRView *S, const PetscReal *s, const SFSAIParams *, CSR *G, FSAIStats *);

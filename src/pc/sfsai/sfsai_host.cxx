@@ -30,6 +30,8 @@
 #include "../../dense.h"
 #include "sfsai.h"
 
+static_assert(kSFSAILargestRow <= kCholeskyLargest, "every row that is allowed can be solved");
+
 namespace
 {
 
@@ -246,7 +248,7 @@ PetscErrorCode SFSAIPattern_Host(const CSRView *A, const CSRView *S, const Petsc
       stats->capped_rows += search.capped;
       G_j.insert(G_j.end(), search.columns.begin(), search.columns.end() - 1);
     }
-    PetscCheck(G_j.size() <= (size_t)PETSC_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP, "G has more entries than PetscInt can count: lower -pc_sfsai_power or configure PETSc with --with-64-bit-indices");
+    PetscCheck(G_j.size() <= (size_t)PETSC_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP, "G has more entries than PetscInt can count: lower -pc_sfsai_power, raise -pc_sfsai_prefilter or set -pc_sfsai_max_row");
     G_i.push_back((PetscInt)G_j.size());
   }
   PetscCall(CSRCreate(A->n, A->n, G_i.back(), params->factor_precision, PETSC_MEMTYPE_HOST, G));
@@ -269,7 +271,7 @@ PetscErrorCode SFSAIComputeFactor_Host(const CSRView *A, const CSRView *S, const
   }
   for (PetscInt i = 0; i < n; i++) {
     const PetscInt m = G->i[i + 1] - G->i[i] + 1;
-    PetscCheck(m <= kSFSAILargestRow, PETSC_COMM_SELF, PETSC_ERR_SUP, "Row %" PetscInt_FMT " of G would have %" PetscInt_FMT " entries, and at most %" PetscInt_FMT " can be solved: lower -pc_sfsai_power, raise -pc_sfsai_prefilter, or set -pc_sfsai_max_row", i, m, kSFSAILargestRow);
+    PetscCheck(m <= kSFSAILargestRow, PETSC_COMM_SELF, PETSC_ERR_SUP, "Row %" PetscInt_FMT " of G would have %" PetscInt_FMT " entries, and at most %" PetscInt_FMT " can be solved: %s", i, m, kSFSAILargestRow, S ? kSFSAIRemedyPattern : kSFSAIRemedy);
     longest = PetscMax(longest, m);
   }
   PetscCall(NeedWork(Arrays::Bytes(n, longest), work));
