@@ -1,4 +1,5 @@
 /* PCSFSAI's own options, above all the pattern that a user gives. What it shares with other types is tested in fsai_pc_test.cxx. */
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -354,6 +355,76 @@ TEST_CASE("sfsai: patterns that do not fit are refused with a reason", "[sfsai][
     MUST(MatSetValue(open, 1, 0, 1, INSERT_VALUES));
     refuse(open, "is not assembled");
   }
+}
+
+TEST_CASE("sfsai: on the pattern of an adaptive factor it is that factor", "[sfsai][pc][pattern]")
+{
+  for (const Backend &backend : Backends())
+    for (const Backend &pattern_backend : Backends())
+      for (const char *options : {"", "-@setup_precision double -@factor_precision double"}) {
+        CAPTURE(backend.name, pattern_backend.name, options);
+        const MatObject A        = CreateMat(Plate(), backend.mat);
+        const PCObject  adaptive = MakePC(A, Types()[0], options), pc = MakePC(A, SFSAI(), options);
+        MatObject       theirs, S, mine;
+        MUST(PCSetUp(adaptive));
+        MUST(PCAFSAIGetFactors(adaptive, theirs.put(), nullptr));
+        MUST(MatConvert(theirs, pattern_backend.mat, MAT_INITIAL_MATRIX, S.put()));
+        MUST(PCSFSAISetPattern(pc, S));
+        S.Reset();
+        MUST(PCSetUp(pc));
+        MUST(PCSFSAIGetFactors(pc, mine.put(), nullptr));
+        REQUIRE(LowerColumns(mine) == LowerColumns(theirs));
+        double worst = 0;
+        for (PetscInt row = 0; row < Plate().n; row++) {
+          PetscInt           length, their_length;
+          const PetscInt    *columns;
+          const PetscScalar *values, *their_values;
+          MUST(MatGetRow(mine, row, &length, &columns, &values));
+          MUST(MatGetRow(theirs, row, &their_length, nullptr, &their_values));
+          REQUIRE(length == their_length);
+          for (PetscInt k = 0; k < length; k++) worst = std::max(worst, std::fabs(values[k] - their_values[k]) * std::sqrt(Plate().At(columns[k], columns[k]))); /* of A scaled to unit diagonal */
+          MUST(MatRestoreRow(theirs, row, &their_length, nullptr, &their_values));
+          MUST(MatRestoreRow(mine, row, &length, &columns, &values));
+        }
+        CHECK(worst <= (*options ? 1e-12 : 1e-5));
+      }
+}
+
+TEST_CASE("sfsai: a row of a given pattern that is too long is an error about the pattern", "[sfsai][pc][pattern][bad]")
+{
+  const PetscInt    n    = kSFSAILargestRow + 20;
+  const std::string text = "Row " + std::to_string(n - 1) + " of G would have " + std::to_string(n) + " entries, and at most " + std::to_string(kSFSAILargestRow) + " can be solved: ";
+  const HostMatrix  H = RandomStencil(n, 1, 1, false, 47), P = RandomArrow(n, 48);
+  for (const Backend &backend : Backends())
+    for (const Backend &pattern_backend : Backends()) {
+      CAPTURE(backend.name, pattern_backend.name);
+      PetscLogDouble before = 0;
+      for (int repeat = 0; repeat < 4; repeat++) {
+        {
+          const MatObject A = CreateMat(H, backend.mat), S = CreateMat(P, pattern_backend.mat);
+          const PCObject  pc = MakePC(A, SFSAI());
+          for (int attempt = 0; attempt < 2; attempt++) {
+            MUST(PCSFSAISetPattern(pc, S));
+            {
+              Errors errors;
+              CHECK(PCSetUp(pc) != 0);
+              CAPTURE(errors.text);
+              CHECK(Contains(errors.text, text));
+              CHECK(Contains(errors.text, "PCSFSAISetPattern()"));
+              CHECK(!Contains(errors.text, "power"));
+              CHECK(!Contains(errors.text, "max_row"));
+            }
+            if (attempt || repeat % 2) continue; /* the objects end with the error, or work on without the pattern */
+            MUST(PCSFSAISetPattern(pc, nullptr));
+            MUST(PCSetUp(pc));
+            CHECK(Finite(Applied(pc)));
+          }
+        }
+        if (repeat == 1) before = HostBytes();
+        CHECK(HostBytes() > 0);
+        if (repeat > 1) CHECK(HostBytes() == before); /* PETSc and CUDA keep some of the first time */
+      }
+    }
 }
 
 /* The operator as its own pattern is what the power 1 finds, on any number of ranks. */

@@ -568,6 +568,150 @@ TEST_CASE("sfsai: bad pivots: first double precision, then the diagonal, both co
   }
 }
 
+namespace
+{
+
+/*
+   Unknowns p and p + 1 are coupled by c, and each of the last rows with p by e and with p + 2 by 1/5; nothing else, all scaled
+   already. On a pattern with p, p + 1, p + 2 and any others that is
+
+     g_p = -e / (1 - c^2), g_p+1 = c e / (1 - c^2), g_p+2 = -1/5, psi = 1 - 1/25 - e^2 / (1 - c^2),
+
+   on one without p + 1 the same with c = 0. The last rows have systems of every kind, most sizes once with p + 1 and once without.
+*/
+struct BadSystems {
+  struct Size {
+    PetscInt size; /* row itself counted */
+    bool     pair; /* p + 1 is one of its columns */
+  };
+  static constexpr PetscInt kRows    = 1100;
+  static constexpr double   kWith    = 1e-3; /* e */
+  static constexpr double   kFilter  = 1e-4; /* drops the zeros of a good row, and nothing else */
+  const PetscInt            p;
+  std::vector<Size>         sizes;
+  PetscInt                  pairs = 0;
+
+  explicit BadSystems(PetscInt p) : p(p)
+  {
+    for (PetscInt size : {5, 12, 20, 33, 64, 65, 129, 250, 400, 1000})
+      for (bool pair : {true, false}) {
+        if (size == 1000 && !pair) continue; /* takes its time on the host */
+        sizes.push_back({size, pair});
+        pairs += pair;
+      }
+  }
+
+  PetscInt First() const { return kRows - (PetscInt)sizes.size(); }
+
+  HostMatrix A(double c) const
+  {
+    std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(kRows);
+    const auto                                                 add = [&](PetscInt r, PetscInt s, double value) {
+      rows[r].emplace_back(s, value);
+      rows[s].emplace_back(r, value);
+    };
+    for (PetscInt row = 0; row < kRows; row++) rows[row].emplace_back(row, 1.);
+    add(p, p + 1, c);
+    for (PetscInt row = First(); row < kRows; row++) {
+      add(row, p, kWith);
+      add(row, p + 2, 0.2);
+    }
+    return FromRows(rows);
+  }
+
+  /* The other columns lie on both sides of p. */
+  HostMatrix S() const
+  {
+    std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(kRows);
+    for (PetscInt row = First(); row < kRows; row++) {
+      const Size     system = sizes[row - First()];
+      const PetscInt others = system.size - 1 - (system.pair ? 3 : 2), below = std::min(p, others / 2);
+      rows[row]             = {{p, NAN}, {p + 2, NAN}};
+      if (system.pair) rows[row].emplace_back(p + 1, NAN);
+      for (PetscInt k = 0; k < others; k++) rows[row].emplace_back(k < below ? p - 1 - k : p + 3 + k - below, NAN);
+    }
+    return FromRows(rows);
+  }
+
+  /* `filtered`: what the postfilter left of S; `kept`: the pattern that it left for a good c. */
+  void Check(const HostFactor &F, double c, FinePCPrecision setup, bool filtered, bool kept) const
+  {
+    const bool fallback = std::fabs(c) > 1;
+    PetscInt   wrong = 0, dropped = 0;
+    for (PetscInt row = 0; row < First(); row++) wrong += F.Length(row) != 0 || F.d[row] != 1;
+    for (PetscInt row = First(); row < kRows; row++) {
+      const Size     system = sizes[row - First()];
+      const bool     lost   = system.pair && fallback;
+      const double   pivot  = system.pair ? 1 - c * c : 1, psi = lost ? 1 : 1 - 0.04 - kWith * kWith / pivot, norm = std::sqrt(1 + 0.04 + (lost ? 0 : 2 * kWith * kWith / (pivot * pivot)));
+      const PetscInt nonzeros = system.pair ? 3 : 2;
+      wrong += F.Length(row) != (kept ? nonzeros : !filtered ? system.size - 1 : lost ? 0 : nonzeros);
+      wrong += !(std::fabs(F.d[row] * psi - 1) <= 1e-7);
+      for (PetscInt k = F.i[row]; k < F.i[row + 1]; k++) {
+        const PetscInt column = F.j[k];
+        const double   g      = lost ? 0 : column == p ? -kWith / pivot : column == p + 1 ? c * kWith / pivot : column == p + 2 ? -0.2 : 0;
+        wrong += !(std::fabs(F.a[k] - g) <= 1e-6 * norm);
+      }
+      if (filtered && !lost) dropped += system.size - 1 - nonzeros;
+    }
+    CHECK(wrong == 0);
+    CHECK(F.stats.dropped == dropped);
+    CHECK(F.stats.double_rows == (setup == FINEPC_SINGLE ? pairs : 0));
+    CHECK(F.stats.diagonal_rows == (fallback ? pairs : 0));
+  }
+};
+
+} // namespace
+
+TEST_CASE("sfsai: bad pivots in systems of every kind", "[sfsai]")
+{
+  struct Case {
+    Precisions precisions;
+    PetscInt   p;
+  };
+  for (const Case &which : {Case{{FINEPC_SINGLE, FINEPC_SINGLE}, 500}, Case{{FINEPC_DOUBLE, FINEPC_DOUBLE}, 0}}) {
+    const BadSystems systems(which.p);
+    const Precisions p    = which.precisions;
+    const HostMatrix good = systems.A(0.25), S = systems.S();
+    for (double c : {1 - 1e-6, 2.}) /* single precision cannot do it; double cannot either */
+      for (PetscReal postfilter : {0., BadSystems::kFilter}) {
+        const HostMatrix bad    = systems.A(c);
+        SFSAIParams      params = Params(p.setup, p.factor), whole = params;
+        params.postfilter       = postfilter;
+        HostFactor host, host_refilled;
+        for (const Backend &backend : Backends()) {
+          CAPTURE(which.p, p.setup, p.factor, c, postfilter, backend.name);
+          const HostFactor F = ComputeFactor(bad, params, backend.where, &S);
+          systems.Check(F, c, p.setup, postfilter > 0, false);
+
+          /* good values first: the refill, which finds its memory in that of the set-up, is a set-up on the pattern of those */
+          const HostFactor refilled = ComputeFactor(good, params, backend.where, &S, &bad);
+          systems.Check(refilled, c, p.setup, false, postfilter > 0);
+          if (postfilter > 0) {
+            const HostMatrix T = PatternOf(ComputeFactor(good, params, backend.where, &S));
+            CHECK(SameBits(refilled, ComputeFactor(bad, whole, backend.where, &T)));
+          } else CHECK(SameBits(refilled, F));
+
+          if (backend.where == PETSC_MEMTYPE_HOST) {
+            host          = F;
+            host_refilled = refilled;
+            continue;
+          }
+          const auto compare = [&](const HostFactor &mine, const HostFactor &theirs) {
+            CHECK(SamePattern(mine, theirs));
+            CHECK(CheckTwins(bad, theirs, mine, params, 1e-7) == 0);
+            CHECK(mine.stats.double_rows == theirs.stats.double_rows);
+            CHECK(mine.stats.diagonal_rows == theirs.stats.diagonal_rows);
+            CHECK(mine.stats.dropped == theirs.stats.dropped);
+          };
+          compare(F, host);
+          compare(refilled, host_refilled);
+          params.work_limit = 4096; /* with bad rows in every chunk */
+          compare(ComputeFactor(bad, params, backend.where, &S), host);
+        }
+      }
+  }
+}
+
 /*
    A pivot that is bad is not always the last one: A[{0, 1, 2}] of the first matrix is indefinite, A[{0, 1}] of the second nearly
    singular while psi_2 is not small. The third one's G is beyond single precision.
@@ -835,6 +979,189 @@ TEST_CASE("sfsai twins: the same pattern, however many columns a row has", "[sfs
   compare("long rows, columns together", Stars(100000, {90, 200, 1000, 3000, 20000, 70000}, 1, 69), {1, 2, 3});
   compare("a row of all columns", Stars(300000, {299999}, 1, 70), {1, 2});
   compare("bcsstk28", Shared("bcsstk28"), {1, 2, 3});
+  /* rows of 1535 .. 1537 words, of which the largest table in shared memory holds 1535 */
+  for (PetscInt n : {49120, 49121, 49140, 49153}) compare("every word", Stars(n, {n, n, n}, 32, 74), {2});
+}
+
+namespace
+{
+
+/* The twins' patterns are the same, whatever the device may use for it. */
+void ComparePatterns(const HostMatrix &A, SFSAIParams params, const std::vector<size_t> &limits = {SFSAIParams().work_limit})
+{
+  const HostFactor host = FindPattern(A, params, PETSC_MEMTYPE_HOST);
+  for (size_t limit : limits) {
+    CAPTURE(A.n, params.power, params.prefilter, params.max_row, limit);
+    params.work_limit       = limit;
+    const HostFactor device = FindPattern(A, params, PETSC_MEMTYPE_CUDA);
+    CHECK((host.i == device.i)); /* too long to be printed */
+    CHECK((host.j == device.j));
+    CHECK(host.stats.capped_rows == device.stats.capped_rows);
+  }
+}
+
+/* And the twins' factors. */
+void CompareFactors(const HostMatrix &A, SFSAIParams params, const std::vector<size_t> &limits, const HostMatrix *S = nullptr)
+{
+  const HostFactor host       = ComputeFactor(A, params, PETSC_MEMTYPE_HOST, S);
+  const bool       may_differ = params.setup_precision == FINEPC_SINGLE && params.postfilter > 0; /* an entry at the threshold */
+  const HostMatrix changed    = OtherValues(A);
+  SFSAIParams      whole      = params;
+  whole.postfilter            = 0;
+  for (size_t limit : limits) {
+    CAPTURE(A.n, params.setup_precision, params.factor_precision, params.power, params.prefilter, params.postfilter, params.max_row, limit);
+    params.work_limit       = limit;
+    const HostFactor device = ComputeFactor(A, params, PETSC_MEMTYPE_CUDA, S);
+    const bool       same   = SamePattern(host, device);
+    CHECK((same || may_differ));
+    if (same) {
+      CHECK(CheckTwins(A, host, device, params, kLambdaMin) == 0);
+      CHECK(host.stats.max_row == device.stats.max_row);
+      CHECK(host.stats.dropped == device.stats.dropped);
+    } else if (!S) CHECK(CheckTwins(A, host, device, params, kLambdaMin) <= std::max<PetscInt>(1, A.n / 50)); /* ties alone */
+    CHECK(std::abs(host.nnz() - device.nnz()) <= A.n / 50);
+    CHECK(host.stats.capped_rows == device.stats.capped_rows);
+    CHECK(device.stats.double_rows + device.stats.diagonal_rows == 0);
+    CHECK(host.stats.log_psi_after == Approx(device.stats.log_psi_after).epsilon(1e-4).margin(1e-4));
+    CHECK(ErrorOfDiagonal(A, device, params).over_bound <= 1);
+
+    const HostFactor refilled = ComputeFactor(A, params, PETSC_MEMTYPE_CUDA, S, &changed);
+    CHECK(SamePattern(refilled, device));
+    CHECK(ErrorOfDiagonal(changed, refilled, whole).over_bound <= 1);
+    CHECK(ErrorOfEquations(changed, refilled, whole) <= 1);
+  }
+}
+
+constexpr size_t kKilobyte = 1024, kMegabyte = kKilobyte * kKilobyte;
+
+} // namespace
+
+TEST_CASE("sfsai twins: a work space of any size, one chunk of rows after the other", "[sfsai][gpu]")
+{
+  NEEDS_DEVICE();
+  struct Case {
+    const char *name;
+    HostMatrix  A;
+    PetscReal   prefilter;
+    PetscInt    max_row;
+  };
+  const std::vector<Case> cases = {
+    {"7 points",        RandomStencil(12, 11, 10, false, 81), 0,    0 },
+    {"27 points",       RandomStencil(7, 6, 7, true, 82),     0,    0 },
+    {"graph",           RandomGraph(400, 7, 83),              0,    0 },
+    {"graph, filtered", RandomGraph(400, 9, 84),              0.05, 0 },
+    {"graph, capped",   RandomGraph(500, 9, 85),              0,    40},
+  };
+  for (const Case &c : cases)
+    for (const Precisions &p : {Precisions{FINEPC_SINGLE, FINEPC_SINGLE}, Precisions{FINEPC_DOUBLE, FINEPC_DOUBLE}})
+      for (PetscReal postfilter : {0., 0.02}) {
+        CAPTURE(c.name);
+        SFSAIParams params = Params(p.setup, p.factor, 3);
+        params.prefilter   = c.prefilter;
+        params.max_row     = c.max_row;
+        params.postfilter  = postfilter;
+        CompareFactors(c.A, params, {4 * kKilobyte, 64 * kKilobyte, kMegabyte});
+      }
+}
+
+/* A system of 700 takes 3.7 MiB: one block for all of them, then two. A chunk of 4 KiB has no room for another row beside it. */
+TEST_CASE("sfsai twins: systems in global memory one after the other", "[sfsai][gpu]")
+{
+  NEEDS_DEVICE();
+  const HostMatrix A = RandomGraph(900, 9, 86), S = LongRows(A.n, {700, 20, 650, 600, 33, 500, 400, 2, 333});
+  for (const Precisions &p : {Precisions{FINEPC_SINGLE, FINEPC_SINGLE}, Precisions{FINEPC_DOUBLE, FINEPC_DOUBLE}})
+    for (PetscReal postfilter : {0., 0.02}) {
+      SFSAIParams params = Params(p.setup, p.factor);
+      params.postfilter  = postfilter;
+      CompareFactors(A, params, {4 * kKilobyte, 64 * kKilobyte, kMegabyte, 8 * kMegabyte}, &S);
+    }
+}
+
+/* A table for the long rows takes half a MiB, with a cap more than 2: one block does one row after the other, then there are several. */
+TEST_CASE("sfsai twins: tables in global memory, fewer than rows", "[sfsai][gpu]")
+{
+  NEEDS_DEVICE();
+  const HostMatrix A      = Stars(120000, {2000, 2500, 90, 3000, 3500, 2200, 1800, 1700, 1600}, 33, 87);
+  SFSAIParams      params = Double(2);
+  for (PetscInt max_row : {0, 33}) {
+    params.max_row = max_row;
+    ComparePatterns(A, params, {4 * kKilobyte, 64 * kKilobyte, kMegabyte, 8 * kMegabyte});
+  }
+  params.max_row    = 20;
+  params.postfilter = 0.02;
+  const HostFactor host = ComputeFactor(A, params, PETSC_MEMTYPE_HOST);
+  params.work_limit     = 64 * kKilobyte;
+  const HostFactor device = ComputeFactor(A, params, PETSC_MEMTYPE_CUDA);
+  CHECK(CheckTwins(A, host, device, params, kLambdaMin) == 0);
+  CHECK(host.stats.dropped == device.stats.dropped);
+}
+
+/* There are enough rows for a sample, and so for a pool. */
+TEST_CASE("sfsai twins: a pool that has no room for most rows", "[sfsai][gpu]")
+{
+  NEEDS_DEVICE();
+  const HostMatrix A = RandomStencil(34, 34, 34, false, 88);
+  for (PetscInt max_row : {0, 9}) {
+    SFSAIParams params = Params(FINEPC_SINGLE, FINEPC_SINGLE, 3);
+    params.max_row     = max_row;
+    ComparePatterns(A, params, {1, 4 * kKilobyte, 64 * kKilobyte, kMegabyte});
+  }
+  SFSAIParams params = Params(FINEPC_DOUBLE, FINEPC_SINGLE, 2);
+  params.postfilter  = 0.02;
+  CompareFactors(A, params, {256 * kKilobyte});
+}
+
+TEST_CASE("sfsai twins: a search that starts with a larger table", "[sfsai][gpu]")
+{
+  NEEDS_DEVICE();
+  ComparePatterns(RandomGraph(33000, 9, 89), Double(3));
+  ComparePatterns(RandomStencil(34, 34, 34, true, 91), Double(4));
+  SFSAIParams params = Double(3);
+  params.max_row     = 20;
+  ComparePatterns(RandomGraph(33000, 7, 92), params, {SFSAIParams().work_limit, kMegabyte});
+
+  /* half of the rows need a whole block, and the host has only time for some */
+  const HostMatrix A      = RandomGraph(33000, 13, 90);
+  const HostFactor device = FindPattern(A, Double(3), PETSC_MEMTYPE_CUDA);
+  PetscInt         wrong  = 0;
+  for (PetscInt row = 7; row < A.n; row += 97) {
+    bool               tie;
+    std::set<PetscInt> P = ReferencePattern(A, row, Double(3), &tie);
+    P.erase(row);
+    wrong += P != RowPattern(device, row);
+  }
+  CHECK(wrong == 0);
+}
+
+/* 81251 words in one row, which is more than the first table in global memory holds. All other rows have two entries at most. */
+TEST_CASE("sfsai twins: a row of very many words", "[sfsai][gpu]")
+{
+  NEEDS_DEVICE();
+  const PetscInt last = 32 * 81250;
+  Random         random(93);
+  HostMatrix     A;
+  A.n = last + 1;
+  std::vector<PetscScalar> coupling;
+  for (PetscInt row = 0; row < last; row++) {
+    A.j.push_back(row);
+    A.a.push_back(1 + row % 3);
+    if (row % 32 == 0) {
+      coupling.push_back(1e-3 * random.Between(0.1, 1));
+      A.j.push_back(last);
+      A.a.push_back(coupling.back());
+    }
+    A.i.push_back(A.nnz());
+  }
+  for (PetscInt k = 0; k < (PetscInt)coupling.size(); k++) {
+    A.j.push_back(32 * k);
+    A.a.push_back(coupling[k]);
+  }
+  A.j.push_back(last);
+  A.a.push_back(2);
+  A.i.push_back(A.nnz());
+  SFSAIParams params = Double(1);
+  params.max_row     = 50;
+  ComparePatterns(A, params, {SFSAIParams().work_limit, kMegabyte});
 }
 
 TEST_CASE("sfsai twins: many long rows", "[sfsai][gpu]")
