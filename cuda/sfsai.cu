@@ -7,9 +7,9 @@
      each, to bit masks: grids and blocks of unknowns fill words, which makes it small and the sorting of its keys cheap. Rows
      that outgrow a table are done again with a larger one, at last by blocks with tables in global memory. Rows are first
      counted, then, once G has its memory, found again and written; what fits a pool of limited size is kept in between.
-   - Systems are gathered and solved in one kernel and never written to memory: up to 32 by a group of lanes in registers, by
+   - Systems are gathered and solved in one kernel, never written out as a batch: up to 32 by a group of lanes in registers, by
      Gauss-Jordan elimination in which the lanes that Cholesky's factorisation leaves idle solve for the row of G; larger ones
-     by a block in tiles in shared memory, the largest in global memory.
+     by a block in tiles in shared memory; the largest by as many blocks as the work space has room for systems in global memory.
    - Rows are bucketed by the size of their system with a radix sort that keeps their order.
    - With a postfilter G is computed in chunks of rows, so that the unfiltered one never is in memory as a whole.
    Nothing depends on the schedule.
@@ -62,7 +62,10 @@ constexpr int      kNoWord     = INT_MAX; /* sorts behind all words */
 constexpr unsigned kNotKept    = ~0u;     /* for a place in the pool */
 constexpr int      kWeightBits = 63;      /* of a double that is not negative */
 
-/* What a search does with the row that it has found: add its length to the tally's entries; note its length, and keep it where the pool has room; write it. */
+/*
+   What a search does with the row that it has found: add its length to the tally's entries; note its length, and keep it
+   where the pool has room; write it.
+*/
 enum PatternUse { PATTERN_SAMPLE, PATTERN_COUNT, PATTERN_WRITE };
 
 struct PatternTally {
@@ -556,7 +559,7 @@ struct LevelIs {
 /* Steps 1 and 2 of the method: the rows are counted, then written wherever G has its memory. */
 class Pattern {
 public:
-  Pattern(const CSRView &A, const CSRView *S, const PetscReal *s, const SFSAIParams &params, FSAIStats &stats, WorkMeter *meter) : A_(A), S_(S), s_(s), params_(params), stats_(stats), work_(meter), filtered_i_(meter), filtered_j_(meter), tables_(meter) { }
+  Pattern(const CSRView &A, const CSRView *S, const PetscReal *s, const SFSAIParams &params, FSAIStats &stats, WorkMeter *meter) : A_(A), S_(S), s_(s), params_(params), stats_(stats), meter_(meter), work_(meter), filtered_i_(meter), filtered_j_(meter), tables_(meter) { }
 
   PetscErrorCode CountRows()
   {
@@ -678,7 +681,7 @@ private:
   PetscErrorCode Sample()
   {
     const PetscInt items = kSampleRows;
-    Buffer<char>   work;
+    Buffer<char>   work(meter_);
     Layout         layout;
 
     PetscFunctionBegin;
@@ -736,7 +739,7 @@ private:
   {
     const int       blocks = BlocksFor((long long)A_.n * kScanGroup);
     const Selection in     = {A_, s_, params_.prefilter, false};
-    Buffer<char>    scan;
+    Buffer<char>    scan(meter_);
     size_t          bytes;
     PetscInt        kept;
 
@@ -868,6 +871,7 @@ private:
   const PetscReal   *s_;
   const SFSAIParams &params_;
   FSAIStats         &stats_;
+  WorkMeter *const   meter_;
   cudaStream_t       stream_ = nullptr;
   Buffer<char>       work_; /* holds the arrays that follow */
   PatternTally      *tally_     = nullptr;
