@@ -31,8 +31,8 @@ __device__ inline double Reciprocal(double x)
    the pivot do what Cholesky's factorisation does, those above, which it would leave idle, solve at the same time:
 
    - rows r >= k of column k are L D of A = L D L^T, or with Scale the Cholesky factor;
-   - once the pivots 0 .. N - 2 are done, a[N - 1] of lane r < N - 1 is -(A[P, P]^{-1} A[P, N - 1])_r times its pivot with the
-     opposite sign, P = 0 .. N - 2: the row of G~ of (3.6). The last pivot is psi.
+   - once the pivots 0 .. N - 2 are done, g_r = -a[N - 1] / pivot of lane r < N - 1 solves A[P, P] g = -A[P, N - 1], P = 0 ..
+     N - 2: the row of G~ of (3.6). The last pivot is psi.
 
    Without Scale only the lower part of column k is ever read from others, but the rows have to be whole. `inverse` is 1 /
    pivot of the lane's own row, with Scale 1 / sqrt(pivot). Returns the first pivot that is not above `smallest`, else N.
@@ -361,8 +361,8 @@ private:
 
   /*
      In double by the tensor cores, which compute 8 x 8 += 8 x 4 times 4 x 8 with ordinary double rounding. A lane holds entry
-     (lane / 4, lane % 4) of the factors and entries (lane / 4, 2 (lane % 4) + {0, 1}) of the sum; even rows before odd ones
-     makes the lanes meet different banks.
+     (lane / 4, lane % 4) of the factors and entries (lane / 4, 2 (lane % 4) + {0, 1}) of the sum; with even rows before
+     odd ones the lanes meet different banks.
   */
   __device__ void MultiplyTiles(int i, int j, const double *Xi, const double *Xj)
   {
