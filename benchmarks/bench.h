@@ -54,6 +54,7 @@ struct OptionSet {
 struct Timing {
   PetscLogDouble     setup         = 0.; /* seconds */
   PetscLogDouble     solve         = 0.;
+  PetscLogDouble     again         = 0.; /* the same solve a second time, with what the first one has left behind */
   PetscInt           iterations    = 0;
   PetscReal          true_residual = 0.; /* ||b - A x|| / ||b||, recomputed */
   KSPConvergedReason reason        = KSP_CONVERGED_ITERATING;

@@ -81,3 +81,40 @@ __device__ inline unsigned GroupBallot(bool predicate)
   if (Size == kWarpSize) return ballot;
   return (ballot >> ((threadIdx.x % kWarpSize) / Size * Size)) & ((1u << (Size % kWarpSize)) - 1u);
 }
+
+/*
+   A kernel that is launched by LaunchEarly(), `early`, may start before the one ahead of it in the stream has ended: what it does before
+   WaitForPrevious() must not depend on that one. Nothing after it starts before LetNextStart() of all blocks. GPUs before
+   compute capability 9.0 do one kernel after the other.
+*/
+__device__ inline void WaitForPrevious()
+{
+#if __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
+}
+
+__device__ inline void LetNextStart()
+{
+#if __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+template <typename... Parameters, typename... Arguments>
+PetscErrorCode LaunchEarly(bool early, void (*kernel)(Parameters...), int blocks, int block_size, cudaStream_t stream, Arguments... arguments)
+{
+  cudaLaunchConfig_t  config{};
+  cudaLaunchAttribute attribute{};
+
+  PetscFunctionBegin;
+  attribute.id                                         = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.gridDim                                       = dim3(blocks);
+  config.blockDim                                      = dim3(block_size);
+  config.stream                                        = stream;
+  config.attrs                                         = &attribute;
+  config.numAttrs                                      = early ? 1 : 0;
+  PetscCallCUDA(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -16,6 +16,9 @@
 #define PCAFSAI "afsai"
 #define PCSFSAI "sfsai"
 
+/* KSPType */
+#define KSPCGFUSED "cgfused"
+
 /*E
   FinePCPrecision - the floating-point precision of a set-up or of a stored factor
 
@@ -68,6 +71,28 @@ typedef enum {
 } PCAFSAISelection;
 PETSC_EXTERN const char *const PCAFSAISelections[];
 
+/*E
+  KSPCGFusedPath - how `KSPCGFUSED` runs its iterations
+
+  Values:
++ `KSP_CGFUSED_AUTO` (auto) - `KSP_CGFUSED_RESIDENT` for small systems, `KSP_CGFUSED_GRAPH` for others, wherever these can run
+. `KSP_CGFUSED_GENERAL` (general) - `MatMult()` and `PCApply()` of the matrix and the preconditioner, whatever they are, with fused vector
+  operations; the host waits for the sums
+. `KSP_CGFUSED_GRAPH` (graph) - three to five kernels an iteration, in a CUDA graph; scalars and the convergence test on the device
+- `KSP_CGFUSED_RESIDENT` (resident) - one cooperative kernel that keeps the matrices in shared memory
+
+  Level: intermediate
+
+.seealso: `KSPCGFUSED`, `KSPCGFusedSetPath()`
+E*/
+typedef enum {
+  KSP_CGFUSED_AUTO,
+  KSP_CGFUSED_GENERAL,
+  KSP_CGFUSED_GRAPH,
+  KSP_CGFUSED_RESIDENT
+} KSPCGFusedPath;
+PETSC_EXTERN const char *const KSPCGFusedPaths[];
+
 PETSC_EXTERN PetscErrorCode FinePCInitializePackage(void);
 PETSC_EXTERN PetscErrorCode FinePCFinalizePackage(void);
 
@@ -115,3 +140,8 @@ PETSC_EXTERN PetscErrorCode PCSFSAIGetFactors(PC, Mat *, Mat *);
 
 PETSC_EXTERN PetscErrorCode PCFinePCGetApplyBytes(PC, PetscLogDouble *);
 PETSC_EXTERN PetscErrorCode PCFinePCGetDensity(PC, PetscReal *);
+
+PETSC_EXTERN PetscErrorCode KSPCGFusedSetPath(KSP, KSPCGFusedPath);
+PETSC_EXTERN PetscErrorCode KSPCGFusedGetPath(KSP, KSPCGFusedPath *);
+PETSC_EXTERN PetscErrorCode KSPCGFusedSetCompress(KSP, PetscBool);
+PETSC_EXTERN PetscErrorCode KSPCGFusedGetCompress(KSP, PetscBool *);

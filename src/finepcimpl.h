@@ -3,7 +3,8 @@
 
 #include <finepc.h>
 
-extern PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_Transpose;
+extern PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_Transpose, FinePC_CGFusedCopy;
 
 PETSC_EXTERN PetscErrorCode PCCreate_AFSAI(PC);
 PETSC_EXTERN PetscErrorCode PCCreate_SFSAI(PC);
+PETSC_EXTERN PetscErrorCode KSPCreate_CGFused(KSP);

@@ -3,6 +3,7 @@
    mistake in finepc.
 */
 #include "dense.h"
+#include "ksp/cgfused.h"
 #include "pc/afsai/afsai.h"
 #include "pc/sfsai/sfsai.h"
 
@@ -67,6 +68,58 @@ PetscErrorCode FSAIMeanLog_CUDA(PetscInt, const PetscReal *, void *, PetscReal *
 }
 
 PetscErrorCode CholeskyBatched_CUDA(FinePCPrecision, PetscInt, PetscInt, void *, PetscInt *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGFusedCreate_CUDA(CGFusedWork **)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGFusedDestroy_CUDA(CGFusedWork **work)
+{
+  PetscFunctionBegin;
+  if (*work) PetscCall(NoCUDA());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *, const CGFusedOperators *, const CGFusedChanges *, PetscBool, KSPCGFusedPath)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGFusedStart_CUDA(CGFusedWork *, const CGFusedVectors *, PetscBool, CGNorm, CGSums *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGFusedBegin_CUDA(CGFusedWork *, PetscReal, const CGTest *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGFusedAdvance_CUDA(CGFusedWork *, PetscInt *, const CGRecord **, CGStop *, PetscInt *, PetscReal *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGFusedGetStatus_CUDA(const CGFusedWork *, CGFusedStatus *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGStep_CUDA(PetscInt, PetscScalar, const PetscScalar *, const PetscScalar *, PetscScalar *, PetscScalar *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGDots_CUDA(CGFusedWork *, PetscInt, const PetscScalar *, const PetscScalar *, const PetscScalar *, PetscReal[4])
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGDirection_CUDA(PetscInt, PetscScalar, const PetscScalar *, PetscScalar *, const PetscScalar *, PetscScalar *)
 {
   return NoCUDA();
 }

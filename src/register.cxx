@@ -3,7 +3,7 @@
 
 #include "finepcimpl.h"
 
-PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_Transpose;
+PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_Transpose, FinePC_CGFusedCopy;
 
 static PetscBool FinePCPackageInitialized = PETSC_FALSE;
 
@@ -12,6 +12,7 @@ static PetscErrorCode RegisterTypes()
   PetscFunctionBegin;
   PetscCall(PCRegister(PCAFSAI, PCCreate_AFSAI));
   PetscCall(PCRegister(PCSFSAI, PCCreate_SFSAI));
+  PetscCall(KSPRegister(KSPCGFUSED, KSPCreate_CGFused));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -21,6 +22,7 @@ static PetscErrorCode RegisterEvents()
   PetscCall(PetscLogEventRegister("AFSAIFactor", PC_CLASSID, &FinePC_AFSAIFactor));
   PetscCall(PetscLogEventRegister("SFSAIFactor", PC_CLASSID, &FinePC_SFSAIFactor));
   PetscCall(PetscLogEventRegister("FinePCTranspose", PC_CLASSID, &FinePC_Transpose));
+  PetscCall(PetscLogEventRegister("CGFusedCopy", KSP_CLASSID, &FinePC_CGFusedCopy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -72,7 +74,7 @@ PetscErrorCode FinePCFinalizePackage(void)
 
   It is an error if the running PETSc is not the minor release, or not of the scalar type, that finepc was built with.
 
-.seealso: `PCAFSAI`, `PCSFSAI`, `FinePCFinalizePackage()`
+.seealso: `PCAFSAI`, `PCSFSAI`, `KSPCGFUSED`, `FinePCFinalizePackage()`
 @*/
 PetscErrorCode FinePCInitializePackage(void)
 {

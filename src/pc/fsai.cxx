@@ -81,6 +81,7 @@ PetscErrorCode PCFSAIComplete(PC pc, const char type[])
     else PetscCall(CSRTranspose_Host(&M->W1, fsai->reused, &M->W2));
     PetscCall(PetscLogEventEnd(FinePC_Transpose, pc, 0, 0, 0));
   }
+  PetscCall(PetscObjectStateIncrease((PetscObject)pc)); /* for those who keep copies of the factors */
   PetscCall(RecordFailure(pc, type));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

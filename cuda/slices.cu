@@ -1,0 +1,175 @@
+/* Makes the sliced copy of a matrix. */
+#include <cub/cub.cuh>
+
+#include <climits>
+
+#include "buffer.cuh"
+#include "slices.cuh"
+
+namespace
+{
+
+constexpr int kDistances = 1 << 16; /* that 16 bits hold */
+
+/* Where a copy turned out not to hold what is in the matrix. */
+struct Misfit {
+  int column; /* farther from the first of its step than 16 bits say */
+  int value;  /* not one of single precision */
+};
+
+/* The steps of the lane, which begin at entry `first` of the matrix. */
+__device__ inline int LaneSteps(const CSR &A, const Slices &to, PetscInt slice, PetscInt *first)
+{
+  const int      lane = threadIdx.x % kWarpSize;
+  const PetscInt row  = slice * (kWarpSize / to.lanes) + lane / to.lanes;
+  if (row >= A.rows) return 0;
+  *first = A.i[row] + lane % to.lanes;
+  return (A.i[row + 1] - *first + to.lanes - 1) / to.lanes;
+}
+
+/* A warp a slice: its steps, and what an uneven copy needs. */
+__global__ void MeasureSlices(CSR A, Slices to)
+{
+  const PetscInt slice = (PetscInt)(GridThread() / kWarpSize), rows = kWarpSize / to.lanes;
+  const int      lane  = threadIdx.x % kWarpSize;
+  if (slice >= to.count) return;
+  const PetscInt row = slice * rows + lane;
+  PetscInt       unused;
+  const int      steps = __reduce_max_sync(kFullWarp, LaneSteps(A, to, slice, &unused));
+  if (lane == 0) {
+    to.step[slice]  = steps;
+    to.start[slice] = A.i[slice * rows];
+  }
+  if (lane < rows && row < A.rows) to.length[row] = A.i[row + 1] - A.i[row];
+}
+
+/* A warp a slice: entries into the order in which products read them. */
+template <typename S, typename V, typename I>
+__global__ void FillSlices(CSR A, Slices to, Misfit *misfit)
+{
+  const PetscInt slice = (PetscInt)(GridThread() / kWarpSize);
+  const int      lane  = threadIdx.x % kWarpSize;
+  if (slice >= to.count) return;
+  PetscInt  from = 0, at = to.even ? to.step[slice] * kWarpSize : to.start[slice];
+  const int mine = LaneSteps(A, to, slice, &from), steps = __reduce_max_sync(kFullWarp, mine);
+  bool      column_fits = true, value_fits = true;
+  for (int k = 0; k < steps; k++, from += to.lanes) {
+    const bool     in     = k < mine;
+    const PetscInt j      = in ? A.j[from] : INT_MAX, least = __reduce_min_sync(kFullWarp, j);
+    const S        a      = in ? ((const S *)A.a)[from] : S(0);
+    const unsigned ballot = __ballot_sync(kFullWarp, in);
+    const PetscInt here   = to.even ? at + EvenPlace(k, steps, lane) : at + __popc(ballot & ((1u << lane) - 1u));
+    if (in || to.even) {
+      const PetscInt column   = in ? j : least; /* padding stays near */
+      ((I *)to.column)[here]  = (I)(sizeof(I) == 2 ? column - least : column);
+      ((V *)to.value)[here]   = (V)a;
+      column_fits             = column_fits && (sizeof(I) > 2 || column - least < kDistances);
+      value_fits              = value_fits && (double)(V)a == (double)a;
+    }
+    if (sizeof(I) == 2 && lane == 0) to.base[to.step[slice] + k] = least;
+    if (!to.even) at += __popc(ballot);
+  }
+  if (!column_fits) misfit->column = 1;
+  if (!value_fits && sizeof(V) < sizeof(S)) misfit->value = 1;
+}
+
+template <typename S, typename V>
+PetscErrorCode Fill(const CSR &A, const Slices &to, Misfit *misfit, cudaStream_t stream)
+{
+  const int blocks = BlocksFor((long long)to.count * kWarpSize);
+
+  PetscFunctionBegin;
+  if (to.narrow) FillSlices<S, V, std::uint16_t><<<blocks, kBlockSize, 0, stream>>>(A, to, misfit);
+  else FillSlices<S, V, PetscInt><<<blocks, kBlockSize, 0, stream>>>(A, to, misfit);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Memory of at least so many bytes; what was in it is lost. */
+PetscErrorCode Grow(size_t bytes, void **memory, size_t *capacity)
+{
+  PetscFunctionBegin;
+  if (*capacity >= bytes) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(ArrayDestroy_CUDA(memory));
+  *capacity = 0;
+  PetscCall(ArrayCreate_CUDA(bytes, memory));
+  *capacity = bytes;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Room for the entries, and these in it. */
+PetscErrorCode PlaceAndFill(const CSR &A, PetscInt steps, Slices *S, Misfit *misfit, cudaStream_t stream)
+{
+  Layout entries;
+
+  PetscFunctionBegin;
+  const size_t base   = entries.Place<PetscInt>(S->narrow ? steps : 0);
+  const size_t column = entries.Place<char>(S->entries * (S->narrow ? sizeof(std::uint16_t) : sizeof(PetscInt)));
+  const size_t value  = entries.Place<char>(S->entries * (S->single ? sizeof(float) : sizeof(double)));
+  PetscCall(Grow(entries.bytes(), &S->memory[1], &S->capacity[1]));
+  S->base   = (PetscInt *)((char *)S->memory[1] + base);
+  S->column = (char *)S->memory[1] + column;
+  S->value  = (char *)S->memory[1] + value;
+  if (A.precision == FINEPC_SINGLE) PetscCall((Fill<float, float>(A, *S, misfit, stream)));
+  else if (S->single) PetscCall((Fill<double, float>(A, *S, misfit, stream)));
+  else PetscCall((Fill<double, double>(A, *S, misfit, stream)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+} // namespace
+
+size_t SlicesBytes(const Slices *S)
+{
+  const size_t entry = (S->narrow ? sizeof(std::uint16_t) : sizeof(PetscInt)) + (S->single ? sizeof(float) : sizeof(double));
+  const size_t steps = S->even ? S->entries / 32 : 0; /* of an uneven copy they are not known here, and few bytes */
+
+  return S->entries * entry + steps * (S->narrow ? sizeof(*S->base) : 0) + (S->even ? 0 : S->rows * sizeof(*S->length) + S->count * sizeof(*S->start)) + S->count * sizeof(*S->step);
+}
+
+PetscErrorCode SlicesDestroy_CUDA(Slices *S)
+{
+  PetscFunctionBegin;
+  for (void *&memory : S->memory) PetscCall(ArrayDestroy_CUDA(&memory));
+  *S = Slices{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode SlicesUpdate_CUDA(const CSR *A, PetscInt lanes, PetscBool compress, bool even, Slices *S)
+{
+  cudaStream_t stream;
+  Misfit       misfit{};
+  Layout       rows;
+  size_t       scan_bytes = 0;
+  PetscInt     steps      = 0;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  S->rows  = A->rows;
+  S->lanes = lanes;
+  S->count = (A->rows + kWarpSize / lanes - 1) / (kWarpSize / lanes);
+  PetscCallCUDA(cub::DeviceScan::ExclusiveSum(nullptr, scan_bytes, (PetscInt *)nullptr, (PetscInt *)nullptr, S->count + 1, stream));
+  const size_t step = rows.Place<PetscInt>(S->count + 1), start = rows.Place<PetscInt>(S->count), length = rows.Place<PetscInt>(S->rows), found = rows.Place<Misfit>(1), scan = rows.Place<char>(scan_bytes);
+  PetscCall(Grow(rows.bytes(), &S->memory[0], &S->capacity[0]));
+  char *const   memory        = (char *)S->memory[0];
+  Misfit *const device_misfit = (Misfit *)(memory + found);
+  S->step                     = (PetscInt *)(memory + step);
+  S->start                    = (PetscInt *)(memory + start);
+  S->length                   = (PetscInt *)(memory + length);
+  MeasureSlices<<<BlocksFor((long long)S->count * kWarpSize), kBlockSize, 0, stream>>>(*A, *S);
+  FinePCCheckLaunch();
+  PetscCallCUDA(cub::DeviceScan::ExclusiveSum(memory + scan, scan_bytes, S->step, S->step, S->count + 1, stream));
+  PetscCall(ArrayCopy_CUDA(&steps, S->step + S->count, sizeof(steps), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  S->even    = (PetscBool)(even || (double)steps * kWarpSize <= PetscMin(kSlicePadding * A->nnz, (double)PETSC_INT_MAX));
+  S->entries = S->even ? steps * kWarpSize : A->nnz;
+  /* as small as can be, and once more with what did not fit */
+  S->narrow = compress;
+  S->single = (PetscBool)(compress || A->precision == FINEPC_SINGLE);
+  PetscCallCUDA(cudaMemsetAsync(device_misfit, 0, sizeof(misfit), stream));
+  PetscCall(PlaceAndFill(*A, steps, S, device_misfit, stream));
+  if (!compress) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(ArrayCopy_CUDA(&misfit, device_misfit, sizeof(misfit), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  if (misfit.column) S->narrow = PETSC_FALSE;
+  if (misfit.value) S->single = PETSC_FALSE;
+  if (misfit.column || misfit.value) PetscCall(PlaceAndFill(*A, steps, S, device_misfit, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,921 @@
+/* The PETSc face of the fused conjugate gradient method. */
+#include <petsc/private/kspimpl.h>
+#include <petscblaslapack.h>
+
+#include <limits>
+
+#include "../finepcimpl.h"
+#include "../pc/pcinverse.h"
+#include "cgfused.h"
+
+const char *const KSPCGFusedPaths[] = {"auto", "general", "graph", "resident", "KSPCGFusedPath", "KSP_CGFUSED_", nullptr};
+
+/* What a copy was made of. */
+struct CopiedFrom {
+  PetscObjectId    id    = 0;
+  PetscObjectState state = -1;
+};
+
+struct KSP_CGFused {
+  KSPCGFusedPath path     = KSP_CGFUSED_AUTO;
+  PetscBool      compress = PETSC_TRUE;
+  PetscBool3     single_reduction = PETSC_BOOL3_UNKNOWN; /* unknown: with several ranks */
+
+  CGFusedWork *work     = nullptr; /* on the device, when it is first needed */
+  Vec          diagonal = nullptr; /* M^{-1} of PCJACOBI */
+  CopiedFrom   A, M;               /* what is in work */
+  PetscBool    copied_compressed = PETSC_FALSE;
+  const char  *why               = nullptr; /* the last solve took the general path; null for the others */
+  PetscBool    solved            = PETSC_FALSE;
+
+  PetscScalar *e = nullptr, *d = nullptr; /* Lanczos matrix, as in KSPCG: off-diagonal e[1] .., diagonal d[0] .. */
+  PetscInt     lanczos = 0;               /* iterations that they have room for */
+};
+
+/* ------------------------------------------- options ------------------------------------------- */
+
+static PetscErrorCode KSPCGFusedSetPath_CGFused(KSP ksp, KSPCGFusedPath path)
+{
+  PetscFunctionBegin;
+  PetscCheck(path >= KSP_CGFUSED_AUTO && path <= KSP_CGFUSED_RESIDENT, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ARG_OUTOFRANGE, "The path is %d, but has to be one of KSPCGFusedPath", (int)path);
+  ((KSP_CGFused *)ksp->data)->path = path;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode KSPCGFusedGetPath_CGFused(KSP ksp, KSPCGFusedPath *path)
+{
+  PetscFunctionBegin;
+  *path = ((KSP_CGFused *)ksp->data)->path;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode KSPCGFusedSetCompress_CGFused(KSP ksp, PetscBool compress)
+{
+  PetscFunctionBegin;
+  ((KSP_CGFused *)ksp->data)->compress = compress;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode KSPCGFusedGetCompress_CGFused(KSP ksp, PetscBool *compress)
+{
+  PetscFunctionBegin;
+  *compress = ((KSP_CGFused *)ksp->data)->compress;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode KSPCGUseSingleReduction_CGFused(KSP ksp, PetscBool single)
+{
+  PetscFunctionBegin;
+  ((KSP_CGFused *)ksp->data)->single_reduction = PetscBoolToBool3(single);
+  ksp->setupstage                              = KSP_SETUP_NEW; /* the number of work vectors */
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode KSPCGSetRadius_CGFused(KSP ksp, PetscReal radius)
+{
+  PetscFunctionBegin;
+  PetscCheck(radius == 0, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPCGFUSED has no trust region: use KSPCG, -ksp_type cg");
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode KSPCGSetObjectiveTarget_CGFused(KSP ksp, PetscReal objective)
+{
+  PetscFunctionBegin;
+  PetscCheck(objective == 0, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPCGFUSED has no objective: use KSPCG, -ksp_type cg");
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode SingleReduction(KSP ksp, PetscBool *single)
+{
+  const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
+  PetscMPIInt        size;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
+  *single = (PetscBool)(cg->single_reduction == PETSC_BOOL3_TRUE || (cg->single_reduction == PETSC_BOOL3_UNKNOWN && size > 1));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode KSPSetFromOptions_CGFused(KSP ksp, PetscOptionItems PetscOptionsObject)
+{
+  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
+  PetscBool    single, flag;
+
+  PetscFunctionBegin;
+  PetscCall(SingleReduction(ksp, &single));
+  PetscOptionsHeadBegin(PetscOptionsObject, "KSP CGFused options");
+  PetscCall(PetscOptionsEnum("-ksp_cgfused_path", "how iterations are run", "KSPCGFusedSetPath", KSPCGFusedPaths, (PetscEnum)cg->path, (PetscEnum *)&cg->path, nullptr));
+  PetscCall(PetscOptionsBool("-ksp_cgfused_compress", "whether copies of the matrices are compressed where nothing is lost by it", "KSPCGFusedSetCompress", cg->compress, &cg->compress, nullptr));
+  PetscCall(PetscOptionsBool("-ksp_cg_single_reduction", "one MPI_Allreduce() an iteration", "KSPCGUseSingleReduction", single, &single, &flag));
+  if (flag) PetscCall(KSPCGUseSingleReduction_CGFused(ksp, single));
+  PetscOptionsHeadEnd();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- set-up ------------------------------------------- */
+
+static PetscErrorCode KSPComputeEigenvalues_CGFused(KSP ksp, PetscInt nmax, PetscReal *r, PetscReal *c, PetscInt *neig)
+{
+  const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
+  const PetscInt     n  = ksp->its;
+  PetscReal         *off;
+  PetscBLASInt       bn, ldz = 1, info;
+
+  PetscFunctionBegin;
+  PetscCheck(nmax >= n, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ARG_SIZ, "There are %" PetscInt_FMT " eigenvalues, but room for %" PetscInt_FMT, n, nmax);
+  *neig = n;
+  PetscCall(PetscArrayzero(c, nmax));
+  if (!n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscArraycpy(r, cg->d, n));
+  PetscCall(PetscMalloc1(n, &off));
+  PetscCall(PetscArraycpy(off, cg->e + 1, n - 1));
+  PetscCall(PetscBLASIntCast(n, &bn));
+  PetscCall(PetscFPTrapPush(PETSC_FP_TRAP_OFF));
+  PetscCallBLAS("LAPACKREALstev", LAPACKREALstev_("N", &bn, r, off, nullptr, &ldz, nullptr, &info)); /* sorts them, too */
+  PetscCall(PetscFPTrapPop());
+  PetscCheck(!info, PETSC_COMM_SELF, PETSC_ERR_LIB, "LAPACK's stev gives %" PetscBLASInt_FMT, info);
+  PetscCall(PetscFree(off));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode KSPComputeExtremeSingularValues_CGFused(KSP ksp, PetscReal *emax, PetscReal *emin)
+{
+  PetscReal *values, *zero;
+  PetscInt   n = ksp->its, count;
+
+  PetscFunctionBegin;
+  *emax = *emin = 1;
+  if (!n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscMalloc2(n, &values, n, &zero));
+  PetscCall(KSPComputeEigenvalues_CGFused(ksp, n, values, zero, &count));
+  *emin = values[0];
+  *emax = values[n - 1];
+  PetscCall(PetscFree2(values, zero));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode KSPSetUp_CGFused(KSP ksp)
+{
+  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
+  PetscBool    single;
+
+  PetscFunctionBegin;
+  PetscCall(SingleReduction(ksp, &single));
+  PetscCall(KSPSetWorkVecs(ksp, single ? 5 : 3));
+  if (ksp->calc_sings) {
+    PetscCall(PetscFree2(cg->e, cg->d));
+    PetscCall(PetscMalloc2(ksp->max_it + 2, &cg->e, ksp->max_it + 1, &cg->d));
+    cg->lanczos                            = ksp->max_it;
+    ksp->ops->computeextremesingularvalues = KSPComputeExtremeSingularValues_CGFused;
+    ksp->ops->computeeigenvalues           = KSPComputeEigenvalues_CGFused;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Row i of the Lanczos matrix, from p_i = z_i + b p_{i-1} and x_{i+1} = x_i + a p_i. */
+static PetscErrorCode LanczosRow(KSP ksp, PetscInt i, PetscReal a, PetscReal a_before, PetscReal b)
+{
+  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
+
+  PetscFunctionBegin;
+  if (!ksp->calc_sings) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCheck(ksp->max_it == cg->lanczos, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "The maximum number of iterations cannot change between KSPSetUp() and KSPSolve() when eigenvalues are computed");
+  cg->e[i] = i ? PetscSqrtReal(PetscAbsReal(b)) / a_before : 0;
+  cg->d[i] = PetscSqrtReal(PetscAbsReal(b)) * cg->e[i] + 1 / a;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- which path ------------------------------------------- */
+
+static PetscErrorCode OnDevice(Vec x, PetscBool *device)
+{
+  PetscBool bound;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)x, device, VECSEQCUDA, VECMPICUDA, ""));
+  PetscCall(VecBoundToCPU(x, &bound));
+  if (bound) *device = PETSC_FALSE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Why the iterations cannot run without the host, or null; M is the inverse of a factored preconditioner then, or null. */
+static PetscErrorCode WhyGeneral(KSP ksp, const PCInverse **M, PetscBool *jacobi, const char **why)
+{
+  const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
+  Mat                A, local;
+  MatNullSpace       null_space;
+  PetscMPIInt        size;
+  PetscBool          single, flag, b_device, x_device, none;
+  PetscInt           n;
+  PetscErrorCode (*query)(PC, const PCInverse **);
+
+  PetscFunctionBegin;
+  *M = nullptr;
+  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
+  PetscCall(SingleReduction(ksp, &single));
+#define BECAUSE(condition, text) \
+  if (condition) { \
+    *why = text; \
+    PetscFunctionReturn(PETSC_SUCCESS); \
+  }
+  BECAUSE(cg->path == KSP_CGFUSED_GENERAL, "it was asked for");
+  BECAUSE(size > 1, "several ranks");
+  BECAUSE(single, "a single reduction was asked for");
+  BECAUSE(ksp->numbermonitors, "a monitor");
+  BECAUSE(ksp->converged != KSPConvergedDefault && ksp->converged != KSPConvergedSkip, "a convergence test of the program");
+  BECAUSE(ksp->transpose_solve, "a transposed solve");
+  BECAUSE(ksp->reason == KSP_DIVERGED_PC_FAILED, "the preconditioner failed");
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)A, &flag, MATSEQAIJCUSPARSE, MATMPIAIJCUSPARSE, ""));
+  BECAUSE(!flag, "the matrix is not a MATAIJCUSPARSE");
+  PetscCall(MatGetDiagonalBlock(A, &local));
+  PetscCall(MatBoundToCPU(local, &flag));
+  BECAUSE(flag, "the matrix is bound to the CPU");
+  PetscCall(MatGetNullSpace(A, &null_space));
+  BECAUSE(null_space, "a null space");
+  PetscCall(OnDevice(ksp->vec_rhs, &b_device));
+  PetscCall(OnDevice(ksp->vec_sol, &x_device));
+  BECAUSE(!b_device || !x_device, "the vectors are on the host");
+  PetscCall(VecGetLocalSize(ksp->vec_sol, &n));
+  BECAUSE(!n, "no rows");
+  PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCNONE, &none));
+  PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCJACOBI, jacobi));
+  PetscCall(PetscObjectQueryFunction((PetscObject)ksp->pc, kInverseQuery, &query));
+  BECAUSE(!none && !*jacobi && !query, "the preconditioner is not none, jacobi, afsai or sfsai");
+  if (query) {
+    PetscCall((*query)(ksp->pc, M));
+    BECAUSE(!(*M)->W1.i || !PetscMemTypeDevice((*M)->where) || !(*M)->unit, "the factor is on the host");
+  }
+#undef BECAUSE
+  *why = nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode HasChanged(PetscObject object, CopiedFrom *from, PetscBool *changed)
+{
+  CopiedFrom now;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectGetId(object, &now.id));
+  PetscCall(PetscObjectStateGet(object, &now.state));
+  *changed = (PetscBool)(now.id != from->id || now.state != from->state);
+  *from    = now;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The device's copies of A and of M^{-1} are those of now. */
+static PetscErrorCode PrepareDevice(KSP ksp, const PCInverse *M, PetscBool jacobi)
+{
+  KSP_CGFused      *cg = (KSP_CGFused *)ksp->data;
+  CGFusedOperators  op{};
+  CGFusedChanges    changes{};
+  CSRMat            csr;
+  Mat               A;
+  PetscMemType      where;
+
+  PetscFunctionBegin;
+  if (!cg->work) PetscCall(CGFusedCreate_CUDA(&cg->work));
+  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  PetscCall(HasChanged((PetscObject)A, &cg->A, &changes.A));
+  if (M) PetscCall(HasChanged((PetscObject)ksp->pc, &cg->M, &changes.M));
+  if (cg->copied_compressed != cg->compress) changes.A = changes.M = PETSC_TRUE;
+  cg->copied_compressed = cg->compress;
+  if (jacobi) { /* as the preconditioner applies it, whatever its options */
+    if (!cg->diagonal) PetscCall(VecDuplicate(ksp->work[0], &cg->diagonal));
+    PetscCall(VecSet(ksp->work[1], 1));
+    PetscCall(PCApply(ksp->pc, ksp->work[1], cg->diagonal));
+    PetscCall(VecGetArrayReadAndMemType(cg->diagonal, &op.d, &where));
+  }
+  PetscCall(PetscLogEventBegin(FinePC_CGFusedCopy, ksp, 0, 0, 0));
+  PetscCall(MatGetCSR(A, &csr));
+  op.A = &csr.A;
+  if (M) {
+    op.W1 = &M->W1;
+    op.W2 = &M->W2;
+    op.d  = M->d;
+  }
+  PetscCall(CGFusedPrepare_CUDA(cg->work, &op, &changes, cg->compress, cg->path));
+  PetscCall(MatRestoreCSR(&csr));
+  if (jacobi) PetscCall(VecRestoreArrayReadAndMemType(cg->diagonal, &op.d)); /* the work keeps the pointer, as the vector its memory */
+  PetscCall(PetscLogEventEnd(FinePC_CGFusedCopy, ksp, 0, 0, 0));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- solves ------------------------------------------- */
+
+static CGNorm NormOf(KSP ksp)
+{
+  switch (ksp->normtype) {
+  case KSP_NORM_PRECONDITIONED:
+    return CG_NORM_PRECONDITIONED;
+  case KSP_NORM_UNPRECONDITIONED:
+    return CG_NORM_UNPRECONDITIONED;
+  case KSP_NORM_NATURAL:
+    return CG_NORM_NATURAL;
+  default:
+    return CG_NORM_NONE;
+  }
+}
+
+static PetscReal NormFrom(KSP ksp, PetscReal nn, PetscReal beta)
+{
+  if (ksp->normtype == KSP_NORM_NONE) return 0;
+  return PetscSqrtReal(ksp->normtype == KSP_NORM_NATURAL ? PetscAbsReal(beta) : nn);
+}
+
+/* What follows a norm: history, monitors, test. */
+static PetscErrorCode TestNorm(KSP ksp, PetscInt its, PetscReal norm)
+{
+  PetscFunctionBegin;
+  ksp->rnorm = norm;
+  PetscCall(KSPLogResidualHistory(ksp, norm));
+  PetscCall(KSPMonitor(ksp, its, norm));
+  PetscCall((*ksp->converged)(ksp, its, norm, &ksp->reason, ksp->cnvP));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode IndefinitePC(KSP ksp, PetscReal beta)
+{
+  PetscFunctionBegin;
+  PetscCheck(!ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_NOT_CONVERGED, "Diverged due to indefinite preconditioner, beta %g", (double)beta);
+  ksp->reason = KSP_DIVERGED_INDEFINITE_PC;
+  PetscCall(PetscInfo(ksp, "diverging due to indefinite preconditioner\n"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode IndefiniteMat(KSP ksp, PetscReal delta)
+{
+  PetscFunctionBegin;
+  if (ksp->converged_neg_curve) {
+    PetscCall(PetscInfo(ksp, "converged due to negative curvature: %g\n", (double)delta));
+    ksp->reason = KSP_CONVERGED_NEG_CURVE;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCheck(!ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_NOT_CONVERGED, "Diverged due to indefinite matrix, delta %g", (double)delta);
+  ksp->reason = KSP_DIVERGED_INDEFINITE_MAT;
+  PetscCall(PetscInfo(ksp, "diverging due to indefinite matrix\n"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode ConvergedByBeta(KSP ksp)
+{
+  PetscFunctionBegin;
+  ksp->reason = KSP_CONVERGED_ATOL;
+  PetscCall(PetscInfo(ksp, "converged due to beta = 0\n"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The arrays of the solve, for as long as the device works with them. */
+static PetscErrorCode GetVectors(KSP ksp, CGFusedVectors *v)
+{
+  PetscMemType where;
+
+  PetscFunctionBegin;
+  PetscCall(VecGetArrayReadAndMemType(ksp->vec_rhs, &v->b, &where));
+  PetscCall(VecGetArrayAndMemType(ksp->vec_sol, &v->x, &where));
+  PetscCall(VecGetArrayWriteAndMemType(ksp->work[0], &v->r, &where));
+  PetscCall(VecGetArrayWriteAndMemType(ksp->work[1], &v->z, &where));
+  PetscCall(VecGetArrayWriteAndMemType(ksp->work[2], &v->p, &where));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode RestoreVectors(KSP ksp, CGFusedVectors *v)
+{
+  PetscFunctionBegin;
+  PetscCall(VecRestoreArrayReadAndMemType(ksp->vec_rhs, &v->b));
+  PetscCall(VecRestoreArrayAndMemType(ksp->vec_sol, &v->x));
+  PetscCall(VecRestoreArrayWriteAndMemType(ksp->work[0], &v->r));
+  PetscCall(VecRestoreArrayWriteAndMemType(ksp->work[1], &v->z));
+  PetscCall(VecRestoreArrayWriteAndMemType(ksp->work[2], &v->p));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Iterations that the device decides about; the host follows with history and Lanczos matrix. */
+static PetscErrorCode IterateOnDevice(KSP ksp, PetscReal beta, CGStop *stop, PetscInt *its, PetscReal *value)
+{
+  KSP_CGFused     *cg = (KSP_CGFused *)ksp->data;
+  const PetscBool  test_default = (PetscBool)(ksp->converged == KSPConvergedDefault);
+  const PetscBool  all_converge = (PetscBool)(!test_default || ((KSPConvergedDefaultCtx *)ksp->cnvP)->convmaxits);
+  const PetscReal  never        = std::numeric_limits<PetscReal>::infinity();
+  const CGTest     test{NormOf(ksp), test_default ? ksp->ttol : -1, test_default ? ksp->divtol * ksp->rnorm0 : never, ksp->min_it, ksp->chknorm, all_converge ? ksp->max_it : PETSC_INT_MAX, ksp->max_it};
+  const CGRecord  *records;
+  PetscInt         count, done = 0;
+  PetscReal        a_before = 1;
+
+  PetscFunctionBegin;
+  PetscCall(CGFusedBegin_CUDA(cg->work, beta, &test));
+  do {
+    PetscCall(CGFusedAdvance_CUDA(cg->work, &count, &records, stop, its, value));
+    for (PetscInt k = 0; k < count; k++, done++) {
+      const PetscBool not_finite = (PetscBool)(k == count - 1 && done + 1 == *its && (*stop == CG_NORM_NOT_FINITE || (*stop == CG_BETA_NOT_FINITE && test.norm == CG_NORM_NATURAL)));
+
+      PetscCall(LanczosRow(ksp, done, records[k].a, a_before, records[k].b));
+      a_before = records[k].a;
+      if (not_finite) continue; /* KSPCG returns before it logs such a norm */
+      ksp->rnorm = records[k].norm;
+      PetscCall(KSPLogResidualHistory(ksp, records[k].norm));
+    }
+  } while (*stop == CG_RUNNING);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode SolveOnDevice(KSP ksp)
+{
+  KSP_CGFused   *cg = (KSP_CGFused *)ksp->data;
+  CGFusedVectors v;
+  CGSums         sums;
+  CGStop         stop;
+  PetscInt       its;
+  PetscReal      norm, value;
+
+  PetscFunctionBegin;
+  PetscCall(PetscLogGpuTimeBegin());
+  PetscCall(GetVectors(ksp, &v));
+  PetscCall(CGFusedStart_CUDA(cg->work, &v, (PetscBool)!ksp->guess_zero, NormOf(ksp), &sums));
+  PetscCall(RestoreVectors(ksp, &v));
+  PetscCall(PetscLogGpuTimeEnd());
+  if (ksp->normtype == KSP_NORM_NATURAL) KSPCheckDot(ksp, sums.rz);
+  norm = NormFrom(ksp, sums.nn, sums.rz);
+  KSPCheckNorm(ksp, norm);
+  PetscCall(TestNorm(ksp, 0, norm));
+  if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
+  KSPCheckDot(ksp, sums.rz);
+  if (sums.rz == 0) {
+    ksp->its = 1;
+    PetscCall(ConvergedByBeta(ksp));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscCall(PetscLogGpuTimeBegin());
+  PetscCall(GetVectors(ksp, &v));
+  PetscCall(IterateOnDevice(ksp, sums.rz, &stop, &its, &value));
+  PetscCall(RestoreVectors(ksp, &v));
+  PetscCall(PetscLogGpuTimeEnd());
+  ksp->its = its;
+  switch (stop) {
+  case CG_TEST:
+    PetscCall((*ksp->converged)(ksp, its, value, &ksp->reason, ksp->cnvP));
+    PetscCheck(ksp->reason, PetscObjectComm((PetscObject)ksp), PETSC_ERR_PLIB, "The device has stopped in iteration %" PetscInt_FMT " with norm %g, where the test would go on", its, (double)value);
+    break;
+  case CG_NORM_NOT_FINITE:
+    KSPCheckNorm(ksp, value);
+    break;
+  case CG_BETA_NOT_FINITE:
+  case CG_DELTA_NOT_FINITE:
+    KSPCheckDot(ksp, value);
+    break;
+  case CG_BETA_ZERO:
+    PetscCall(ConvergedByBeta(ksp));
+    break;
+  case CG_INDEFINITE_PC:
+    PetscCall(IndefinitePC(ksp, value));
+    break;
+  case CG_INDEFINITE_MAT:
+    PetscCall(IndefiniteMat(ksp, value));
+    break;
+  default:
+    ksp->reason = KSP_DIVERGED_ITS;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Sums of z.r, norm^2 and, where s is given, z.s over all ranks. */
+static PetscErrorCode Dots(KSP ksp, PetscBool device, Vec z, Vec r, Vec s, PetscReal sums[3])
+{
+  const PetscScalar *z_array, *r_array, *s_array = nullptr;
+  PetscReal          dots[4];
+  PetscMemType       where;
+  PetscInt           n;
+
+  PetscFunctionBegin;
+  PetscCall(VecGetLocalSize(z, &n));
+  if (device) {
+    PetscCall(VecGetArrayReadAndMemType(z, &z_array, &where));
+    PetscCall(VecGetArrayReadAndMemType(r, &r_array, &where));
+    if (s) PetscCall(VecGetArrayReadAndMemType(s, &s_array, &where));
+    PetscCall(PetscLogGpuTimeBegin());
+    PetscCall(CGDots_CUDA(((KSP_CGFused *)ksp->data)->work, n, z_array, r_array, s_array, dots));
+    PetscCall(PetscLogGpuTimeEnd());
+    PetscCall(PetscLogGpuFlops((s ? 8. : 6.) * n));
+    if (s) PetscCall(VecRestoreArrayReadAndMemType(s, &s_array));
+    PetscCall(VecRestoreArrayReadAndMemType(r, &r_array));
+    PetscCall(VecRestoreArrayReadAndMemType(z, &z_array));
+  } else {
+    PetscCall(VecGetArrayRead(z, &z_array));
+    PetscCall(VecGetArrayRead(r, &r_array));
+    if (s) PetscCall(VecGetArrayRead(s, &s_array));
+    PetscCall(CGDots_Host(n, z_array, r_array, s_array, dots));
+    PetscCall(PetscLogFlops((s ? 8. : 6.) * n));
+    if (s) PetscCall(VecRestoreArrayRead(s, &s_array));
+    PetscCall(VecRestoreArrayRead(r, &r_array));
+    PetscCall(VecRestoreArrayRead(z, &z_array));
+  }
+  sums[0] = dots[0];
+  sums[1] = ksp->normtype == KSP_NORM_PRECONDITIONED ? dots[1] : dots[2];
+  sums[2] = dots[3];
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sums, s ? 3 : 2, MPIU_REAL, MPIU_SUM, PetscObjectComm((PetscObject)ksp)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* x += a p, r -= a w */
+static PetscErrorCode Step(PetscBool device, PetscScalar a, Vec p, Vec w, Vec x, Vec r)
+{
+  const PetscScalar *p_array, *w_array;
+  PetscScalar       *x_array, *r_array;
+  PetscMemType       where;
+  PetscInt           n;
+
+  PetscFunctionBegin;
+  PetscCall(VecGetLocalSize(x, &n));
+  if (device) {
+    PetscCall(VecGetArrayReadAndMemType(p, &p_array, &where));
+    PetscCall(VecGetArrayReadAndMemType(w, &w_array, &where));
+    PetscCall(VecGetArrayAndMemType(x, &x_array, &where));
+    PetscCall(VecGetArrayAndMemType(r, &r_array, &where));
+    PetscCall(PetscLogGpuTimeBegin());
+    PetscCall(CGStep_CUDA(n, a, p_array, w_array, x_array, r_array));
+    PetscCall(PetscLogGpuTimeEnd());
+    PetscCall(PetscLogGpuFlops(4. * n));
+    PetscCall(VecRestoreArrayAndMemType(r, &r_array));
+    PetscCall(VecRestoreArrayAndMemType(x, &x_array));
+    PetscCall(VecRestoreArrayReadAndMemType(w, &w_array));
+    PetscCall(VecRestoreArrayReadAndMemType(p, &p_array));
+  } else {
+    PetscCall(VecGetArrayRead(p, &p_array));
+    PetscCall(VecGetArrayRead(w, &w_array));
+    PetscCall(VecGetArray(x, &x_array));
+    PetscCall(VecGetArray(r, &r_array));
+    PetscCall(CGStep_Host(n, a, p_array, w_array, x_array, r_array));
+    PetscCall(PetscLogFlops(4. * n));
+    PetscCall(VecRestoreArray(r, &r_array));
+    PetscCall(VecRestoreArray(x, &x_array));
+    PetscCall(VecRestoreArrayRead(w, &w_array));
+    PetscCall(VecRestoreArrayRead(p, &p_array));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* p = z + b p, and w = s + b w where s is given */
+static PetscErrorCode Direction(PetscBool device, PetscScalar b, Vec z, Vec p, Vec s, Vec w)
+{
+  const PetscScalar *z_array, *s_array = nullptr;
+  PetscScalar       *p_array, *w_array = nullptr;
+  PetscMemType       where;
+  PetscInt           n;
+
+  PetscFunctionBegin;
+  PetscCall(VecGetLocalSize(z, &n));
+  if (device) {
+    PetscCall(VecGetArrayReadAndMemType(z, &z_array, &where));
+    PetscCall(VecGetArrayAndMemType(p, &p_array, &where));
+    if (s) PetscCall(VecGetArrayReadAndMemType(s, &s_array, &where));
+    if (s) PetscCall(VecGetArrayAndMemType(w, &w_array, &where));
+    PetscCall(PetscLogGpuTimeBegin());
+    PetscCall(CGDirection_CUDA(n, b, z_array, p_array, s_array, w_array));
+    PetscCall(PetscLogGpuTimeEnd());
+    PetscCall(PetscLogGpuFlops((s ? 4. : 2.) * n));
+    if (s) PetscCall(VecRestoreArrayAndMemType(w, &w_array));
+    if (s) PetscCall(VecRestoreArrayReadAndMemType(s, &s_array));
+    PetscCall(VecRestoreArrayAndMemType(p, &p_array));
+    PetscCall(VecRestoreArrayReadAndMemType(z, &z_array));
+  } else {
+    PetscCall(VecGetArrayRead(z, &z_array));
+    PetscCall(VecGetArray(p, &p_array));
+    if (s) PetscCall(VecGetArrayRead(s, &s_array));
+    if (s) PetscCall(VecGetArray(w, &w_array));
+    PetscCall(CGDirection_Host(n, b, z_array, p_array, s_array, w_array));
+    PetscCall(PetscLogFlops((s ? 4. : 2.) * n));
+    if (s) PetscCall(VecRestoreArray(w, &w_array));
+    if (s) PetscCall(VecRestoreArrayRead(s, &s_array));
+    PetscCall(VecRestoreArray(p, &p_array));
+    PetscCall(VecRestoreArrayRead(z, &z_array));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   Any matrix and preconditioner. z = M r is made before the norm is tested, so that norm and beta are one reduction. With a single
+   reduction, s = A z goes with them, and w = A p and delta = p.w come from recurrences, as in KSPCG's variant of that name.
+*/
+static PetscErrorCode SolveGeneral(KSP ksp)
+{
+  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
+  const Vec    X = ksp->vec_sol, B = ksp->vec_rhs, R = ksp->work[0], Z = ksp->work[1], P = ksp->work[2];
+  PetscBool    single, device, x_device;
+  PetscReal    sums[3], norm, beta, betaold = 1, delta = 0, deltaold, a = 1, a_before = 1, b = 0;
+  Mat          A;
+
+  PetscFunctionBegin;
+  PetscCall(SingleReduction(ksp, &single));
+  const Vec S = single ? ksp->work[3] : nullptr, W = single ? ksp->work[4] : Z;
+  PetscCall(OnDevice(R, &device));
+  PetscCall(OnDevice(X, &x_device));
+  if (!x_device) device = PETSC_FALSE;
+  if (device && !cg->work) PetscCall(CGFusedCreate_CUDA(&cg->work));
+  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+
+  if (ksp->guess_zero) PetscCall(VecCopy(B, R));
+  else {
+    PetscCall(KSP_MatMult(ksp, A, X, R));
+    PetscCall(VecAYPX(R, -1, B));
+  }
+  PetscCall(VecFlag(R, (PetscInt)(ksp->reason == KSP_DIVERGED_PC_FAILED)));
+  for (PetscInt i = 0;; i++) {
+    PetscCall(KSP_PCApply(ksp, R, Z));
+    if (single) PetscCall(KSP_MatMult(ksp, A, Z, S));
+    PetscCall(Dots(ksp, device, Z, R, S, sums));
+    beta = sums[0];
+    if (ksp->normtype == KSP_NORM_NATURAL) KSPCheckDot(ksp, beta);
+    norm = i && ksp->normtype != KSP_NORM_NATURAL && ksp->chknorm >= i + 1 ? 0 : NormFrom(ksp, sums[1], beta);
+    KSPCheckNorm(ksp, norm);
+    PetscCall(TestNorm(ksp, i, norm));
+    if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
+    KSPCheckDot(ksp, beta);
+    if (i && i >= ksp->max_it) {
+      ksp->reason = KSP_DIVERGED_ITS;
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+
+    ksp->its = i + 1;
+    if (beta == 0 || (i && beta * betaold < 0)) {
+      if (beta == 0) PetscCall(ConvergedByBeta(ksp));
+      else PetscCall(IndefinitePC(ksp, beta));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    if (!i) {
+      PetscCall(VecCopy(Z, P));
+      if (single) PetscCall(VecCopy(S, W));
+    } else {
+      b = beta / betaold;
+      PetscCall(Direction(device, b, Z, P, S, W));
+    }
+    deltaold = delta;
+    if (single) delta = i ? sums[2] - beta * beta * deltaold / (betaold * betaold) : sums[2];
+    else {
+      PetscCall(KSP_MatMult(ksp, A, P, W));
+      PetscCall(Dots(ksp, device, P, W, nullptr, sums));
+      delta = sums[0];
+    }
+    KSPCheckDot(ksp, delta);
+    betaold = beta;
+    if (delta == 0 || (i && PetscSign(delta) * PetscSign(deltaold) < 0)) {
+      PetscCall(IndefiniteMat(ksp, delta));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    a = beta / delta;
+    PetscCall(LanczosRow(ksp, i, a, a_before, b));
+    a_before = a;
+    PetscCall(Step(device, a, P, W, X, R));
+  }
+}
+
+static PetscErrorCode KSPSolve_CGFused(KSP ksp)
+{
+  KSP_CGFused     *cg = (KSP_CGFused *)ksp->data;
+  const PCInverse *M;
+  PetscBool        jacobi;
+
+  PetscFunctionBegin;
+  ksp->its   = 0;
+  cg->solved = PETSC_TRUE;
+  PetscCall(WhyGeneral(ksp, &M, &jacobi, &cg->why));
+  if (cg->why) PetscCall(SolveGeneral(ksp));
+  else {
+    PetscCall(PrepareDevice(ksp, M, jacobi));
+    PetscCall(SolveOnDevice(ksp));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- view, reset, destroy ------------------------------------------- */
+
+static PetscErrorCode KSPView_CGFused(KSP ksp, PetscViewer viewer)
+{
+  const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
+  PetscBool          is_ascii, single;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectTypeCompare((PetscObject)viewer, PETSCVIEWERASCII, &is_ascii));
+  if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(SingleReduction(ksp, &single));
+  if (single) PetscCall(PetscViewerASCIIPrintf(viewer, "  using single-reduction variant\n"));
+  if (!cg->solved) PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s, before the first solve\n", KSPCGFusedPaths[cg->path]));
+  else if (cg->why) PetscCall(PetscViewerASCIIPrintf(viewer, "  path: general: %s\n", cg->why));
+  else {
+    CGFusedStatus status;
+
+    PetscCall(CGFusedGetStatus_CUDA(cg->work, &status));
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s%s\n", status.resident ? "resident" : "graph", cg->path == KSP_CGFUSED_RESIDENT && !status.resident ? ": the resident kernel cannot take so many rows" : ""));
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  copy of A: %s precision, %d-bit columns, %" PetscInt_FMT " lanes a row\n", FinePCPrecisions[status.single[0] ? FINEPC_SINGLE : FINEPC_DOUBLE], status.narrow[0] ? 16 : 32, status.lanes[0]));
+    if (status.lanes[1]) PetscCall(PetscViewerASCIIPrintf(viewer, "  copies of the factors: %s precision, %d-bit columns, %" PetscInt_FMT " lanes a row\n", FinePCPrecisions[status.single[1] ? FINEPC_SINGLE : FINEPC_DOUBLE], status.narrow[1] ? 16 : 32, status.lanes[1]));
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  bytes of the copies %g, of all memory beyond KSPCG's %g\n", (double)status.copied_bytes, (double)status.bytes));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode KSPReset_CGFused(KSP ksp)
+{
+  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
+
+  PetscFunctionBegin;
+  PetscCall(CGFusedDestroy_CUDA(&cg->work));
+  PetscCall(VecDestroy(&cg->diagonal));
+  PetscCall(PetscFree2(cg->e, cg->d));
+  cg->A = cg->M = CopiedFrom{};
+  cg->lanczos   = 0;
+  cg->why       = nullptr;
+  cg->solved    = PETSC_FALSE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode ComposeMethods(KSP ksp, PetscBool compose)
+{
+  PetscObject object = (PetscObject)ksp;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectComposeFunction(object, "KSPCGFusedSetPath_C", compose ? KSPCGFusedSetPath_CGFused : nullptr));
+  PetscCall(PetscObjectComposeFunction(object, "KSPCGFusedGetPath_C", compose ? KSPCGFusedGetPath_CGFused : nullptr));
+  PetscCall(PetscObjectComposeFunction(object, "KSPCGFusedSetCompress_C", compose ? KSPCGFusedSetCompress_CGFused : nullptr));
+  PetscCall(PetscObjectComposeFunction(object, "KSPCGFusedGetCompress_C", compose ? KSPCGFusedGetCompress_CGFused : nullptr));
+  PetscCall(PetscObjectComposeFunction(object, "KSPCGUseSingleReduction_C", compose ? KSPCGUseSingleReduction_CGFused : nullptr));
+  PetscCall(PetscObjectComposeFunction(object, "KSPCGSetRadius_C", compose ? KSPCGSetRadius_CGFused : nullptr));
+  PetscCall(PetscObjectComposeFunction(object, "KSPCGSetObjectiveTarget_C", compose ? KSPCGSetObjectiveTarget_CGFused : nullptr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode KSPDestroy_CGFused(KSP ksp)
+{
+  PetscFunctionBegin;
+  PetscCall(KSPReset_CGFused(ksp));
+  PetscCall(ComposeMethods(ksp, PETSC_FALSE));
+  delete (KSP_CGFused *)ksp->data;
+  ksp->data = nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode KSPBuildResidual_CGFused(KSP ksp, Vec, Vec v, Vec *V)
+{
+  PetscFunctionBegin;
+  PetscCall(VecCopy(ksp->work[0], v));
+  *V = v;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- public ------------------------------------------- */
+
+/*@
+  KSPCGFusedSetPath - Sets how `KSPCGFUSED` runs its iterations
+
+  Logically Collective
+
+  Input Parameters:
++ ksp - the Krylov space context
+- path - `KSP_CGFUSED_AUTO` (default), `KSP_CGFUSED_GENERAL`, `KSP_CGFUSED_GRAPH` or `KSP_CGFUSED_RESIDENT`, see `KSPCGFusedPath`
+
+  Options Database Key:
+. -ksp_cgfused_path <path> - how iterations are run
+
+  Level: intermediate
+
+  Note:
+  Where the path that was asked for cannot run, another one does; the view says which, and why. All of them give the iterates of `KSPCG`, to rounding.
+
+.seealso: `KSPCGFUSED`, `KSPCGFusedPath`, `KSPCGFusedGetPath()`
+@*/
+PetscErrorCode KSPCGFusedSetPath(KSP ksp, KSPCGFusedPath path)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(ksp, KSP_CLASSID, 1);
+  PetscValidLogicalCollectiveEnum(ksp, path, 2);
+  PetscTryMethod(ksp, "KSPCGFusedSetPath_C", (KSP, KSPCGFusedPath), (ksp, path));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*@
+  KSPCGFusedGetPath - Gets how `KSPCGFUSED` was asked to run its iterations
+
+  Not Collective
+
+  Input Parameter:
+. ksp - the Krylov space context
+
+  Output Parameter:
+. path - see `KSPCGFusedSetPath()`
+
+  Level: intermediate
+
+.seealso: `KSPCGFUSED`, `KSPCGFusedSetPath()`
+@*/
+PetscErrorCode KSPCGFusedGetPath(KSP ksp, KSPCGFusedPath *path)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(ksp, KSP_CLASSID, 1);
+  PetscAssertPointer(path, 2);
+  PetscUseMethod(ksp, "KSPCGFusedGetPath_C", (KSP, KSPCGFusedPath *), (ksp, path));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*@
+  KSPCGFusedSetCompress - Sets whether `KSPCGFUSED` keeps its copies of the matrices smaller than these where nothing is lost by it
+
+  Logically Collective
+
+  Input Parameters:
++ ksp - the Krylov space context
+- compress - `PETSC_TRUE` (default) or `PETSC_FALSE`
+
+  Options Database Key:
+. -ksp_cgfused_compress <compress> - whether copies of the matrices are compressed where nothing is lost by it
+
+  Level: advanced
+
+  Note:
+  Values are kept in single precision where all of them are numbers of that precision, and columns in 16 bits where each slice of 32 or fewer rows has its columns in 16 windows of 4096. The iterates are the same to the last bit.
+
+.seealso: `KSPCGFUSED`, `KSPCGFusedGetCompress()`
+@*/
+PetscErrorCode KSPCGFusedSetCompress(KSP ksp, PetscBool compress)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(ksp, KSP_CLASSID, 1);
+  PetscValidLogicalCollectiveBool(ksp, compress, 2);
+  PetscTryMethod(ksp, "KSPCGFusedSetCompress_C", (KSP, PetscBool), (ksp, compress));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*@
+  KSPCGFusedGetCompress - Gets whether `KSPCGFUSED` compresses its copies of the matrices
+
+  Not Collective
+
+  Input Parameter:
+. ksp - the Krylov space context
+
+  Output Parameter:
+. compress - see `KSPCGFusedSetCompress()`
+
+  Level: advanced
+
+.seealso: `KSPCGFUSED`, `KSPCGFusedSetCompress()`
+@*/
+PetscErrorCode KSPCGFusedGetCompress(KSP ksp, PetscBool *compress)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(ksp, KSP_CLASSID, 1);
+  PetscAssertPointer(compress, 2);
+  PetscUseMethod(ksp, "KSPCGFusedGetCompress_C", (KSP, PetscBool *), (ksp, compress));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*MC
+  KSPCGFUSED - "cgfused": the preconditioned conjugate gradient method of `KSPCG`, at the bandwidth of the GPU
+
+  Options Database Keys:
++ -ksp_cgfused_path <auto> - how iterations are run: auto, general, graph or resident
+. -ksp_cgfused_compress <true> - compress the copies of the matrices where nothing is lost by it
+- -ksp_cg_single_reduction - one reduction an iteration, see `KSPCGUseSingleReduction()`; the default with several ranks
+
+  Level: beginner
+
+  Notes:
+  Iterates, iteration counts, reasons, norms, tests, monitors, history and eigenvalue estimates are those of `KSPCG`, to rounding.
+  What differs is how an iteration runs. On one rank, with a `MATAIJCUSPARSE`, vectors on the GPU, and `PCAFSAI`, `PCSFSAI`, `PCJACOBI`
+  or `PCNONE`, the scalars and the convergence test stay on the device, sums are made in the kernels that have their operands, and
+  the host learns of the end late; no update is made after it. Small systems run in one kernel that stays. A private copy of the
+  matrix, and of the factors, is kept for it; the view gives its size.
+
+  A monitor, a convergence test other than `KSPConvergedDefault()` and `KSPConvergedSkip()`, a null space, several ranks, and any other
+  matrix or preconditioner take the general path: `MatMult()` and `PCApply()` with fused vector operations, and a test that the host makes
+  in every iteration. The view says which path ran and why.
+
+  With several ranks an iteration has one reduction, by recurrences as those of `KSPCGUseSingleReduction()`; with
+  `-ksp_cg_single_reduction 0` it has two, that of the norm goes with that of z^T r.
+
+  Sums are made in an order that depends on the sizes alone: the same solve gives the same bits.
+
+  There is no trust region: `KSPCGSetRadius()` and `KSPCGSetObjectiveTarget()` are errors.
+
+  Reference:
+  M. R. Hestenes, E. Stiefel, Methods of conjugate gradients for solving linear systems, J. Res. NBS 49 (1952) 409-436
+
+.seealso: `KSPCG`, `PCAFSAI`, `PCSFSAI`, `PCJACOBI`, `KSPCGFusedSetPath()`, `KSPCGFusedSetCompress()`
+M*/
+PETSC_EXTERN PetscErrorCode KSPCreate_CGFused(KSP ksp)
+{
+  PetscFunctionBegin;
+  ksp->data = new KSP_CGFused();
+  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_PRECONDITIONED, PC_LEFT, 3));
+  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_UNPRECONDITIONED, PC_LEFT, 2));
+  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NATURAL, PC_LEFT, 2));
+  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NONE, PC_LEFT, 1));
+  ksp->ops->setup          = KSPSetUp_CGFused;
+  ksp->ops->solve          = KSPSolve_CGFused;
+  ksp->ops->reset          = KSPReset_CGFused;
+  ksp->ops->destroy        = KSPDestroy_CGFused;
+  ksp->ops->view           = KSPView_CGFused;
+  ksp->ops->setfromoptions = KSPSetFromOptions_CGFused;
+  ksp->ops->buildsolution  = KSPBuildSolutionDefault;
+  ksp->ops->buildresidual  = KSPBuildResidual_CGFused;
+  PetscCall(ComposeMethods(ksp, PETSC_TRUE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,1338 @@
+/*
+   KSPCGFUSED beside PETSc's KSPCG on the same systems: the same iterates to rounding, the same counts, reasons, histories and
+   calls of the user's functions, on every path.
+
+   About tolerances: two runs of CG that round differently differ by some 1e-15 after the first iteration, and by a factor more
+   after every further one, which depends on the system. The bounds here are at least twenty times what KSPCG itself shows when
+   the entries of its products and its sums are disturbed at random by a few units in the last place, and far below what any wrong
+   term does. Counts are compared on systems where KSPCG's are the same with all such disturbances.
+*/
+#include <finepc.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "pc_support.h"
+
+namespace
+{
+
+/* ----------------------------------------------------------- the pair ----------------------------------------------------------- */
+
+/* Where cgfused runs, and the path that is asked for. */
+struct Place {
+  const Backend *backend;
+  const char    *path;
+
+  std::string Options() const { return std::string("-ksp_type cgfused -ksp_cgfused_path ") + path + " "; }
+};
+
+/* The paths that take whole iterations to the device */
+std::vector<Place> DevicePlaces()
+{
+  if (!DeviceFound()) return {};
+  return {
+    {&DeviceBackend(), "graph"   },
+    {&DeviceBackend(), "resident"},
+  };
+}
+
+/* Those, and PETSc's operations with the fused loops on all backends */
+std::vector<Place> Places()
+{
+  std::vector<Place> places;
+  for (const Backend &backend : Backends()) places.push_back({&backend, "general"});
+  for (const Place &place : DevicePlaces()) places.push_back(place);
+  return places;
+}
+
+KSPObject MakeFused(Mat A, const Place &place, PCType pc, const std::string &options = "")
+{
+  return MakeKSP(A, place.Options() + options, pc);
+}
+
+/* "path: graph", or "path: general: why"; empty where there is no such line, and on other ranks than the first */
+std::string PathOf(KSP ksp)
+{
+  const std::string text = ViewText(ksp);
+  const size_t      at   = text.find("path: ");
+  if (at == std::string::npos) return "";
+  const size_t begin = text.rfind('\n', at) + 1, end = text.find('\n', at);
+  CHECK(text.find_first_not_of(' ', begin) == at); /* the line begins with it */
+  return text.substr(at, end - at);
+}
+
+/* After a solve: the path that was asked for, and not a way round it. */
+void CheckPath(KSP ksp, const Place &place)
+{
+  const std::string wanted = std::string("path: ") + place.path;
+  CHECK(PathOf(ksp).substr(0, wanted.size()) == wanted);
+}
+
+struct Run {
+  KSPConvergedReason  reason     = KSP_CONVERGED_ITERATING;
+  PetscInt            iterations = -1;
+  PetscReal           norm       = -1;
+  std::vector<double> history, x;
+};
+
+/* From the x that is given: what it ends as, and all that the solver says. */
+Run RunOf(KSP ksp, Vec b, Vec x)
+{
+  Run              run;
+  const PetscReal *history;
+  PetscInt         count;
+  MUST(KSPSetResidualHistory(ksp, nullptr, 20000, PETSC_TRUE));
+  MUST(KSPSolve(ksp, b, x));
+  MUST(KSPGetConvergedReason(ksp, &run.reason));
+  MUST(KSPGetIterationNumber(ksp, &run.iterations));
+  MUST(KSPGetResidualNorm(ksp, &run.norm));
+  MUST(KSPGetResidualHistory(ksp, &history, &count));
+  run.history.assign(history, history + count);
+  run.x = Values(x);
+  return run;
+}
+
+/* From a vector that is the same for all, which counts where the options ask for a nonzero guess */
+Run RunOf(KSP ksp, Vec b)
+{
+  Mat A;
+  MUST(KSPGetOperators(ksp, &A, nullptr));
+  const VecObject x = RightVec(A, 5);
+  return RunOf(ksp, b, x);
+}
+
+Run RunOf(KSP ksp)
+{
+  Mat A;
+  MUST(KSPGetOperators(ksp, &A, nullptr));
+  const VecObject b = RightVec(A, 2);
+  return RunOf(ksp, b);
+}
+
+/*
+   Largest difference of two entries, relative to the second one; what is not finite must be so in both. A difference of the size of
+   the rounding of the largest entry is none: a norm that falls by many orders in one step has it.
+*/
+double EntryDifference(const std::vector<double> &mine, const std::vector<double> &theirs)
+{
+  double worst = mine.size() == theirs.size() ? 0 : 1, largest = 0;
+  for (double value : theirs) largest = std::isfinite(value) ? std::max(largest, std::fabs(value)) : largest;
+  for (size_t k = 0; k < std::min(mine.size(), theirs.size()); k++)
+    if (std::isfinite(theirs[k])) {
+      const double off = std::fabs(mine[k] - theirs[k]);
+      if (!(off <= 1e-12 * largest)) worst = theirs[k] != 0 && off <= worst * std::fabs(theirs[k]) ? worst : off / std::fabs(theirs[k]);
+    } else if (std::isfinite(mine[k])) worst = 1;
+  return worst;
+}
+
+/* The same relative to the largest entry of all */
+double VectorDifference(std::vector<double> mine, std::vector<double> theirs)
+{
+  for (size_t k = 0; k < std::min(mine.size(), theirs.size()); k++)
+    if (!std::isfinite(theirs[k]) && !std::isfinite(mine[k])) mine[k] = theirs[k] = 0;
+  return Difference(mine, theirs);
+}
+
+void Compare(const Run &mine, const Run &theirs, double rounding)
+{
+  CAPTURE(theirs.iterations, rounding);
+  CHECK(mine.reason == theirs.reason);
+  CHECK(mine.iterations == theirs.iterations);
+  CHECK(mine.history.size() == theirs.history.size());
+  auto my_norms = mine.history, their_norms = theirs.history;
+  my_norms.push_back(mine.norm);
+  their_norms.push_back(theirs.norm);
+  CHECK(EntryDifference(my_norms, their_norms) <= rounding);
+  CHECK(VectorDifference(mine.x, theirs.x) <= rounding);
+}
+
+bool SameRuns(const Run &x, const Run &y)
+{
+  return x.reason == y.reason && x.iterations == y.iterations && SameBits(x.history, y.history) && SameBits(x.x, y.x);
+}
+
+/* One system with both solvers. Gives what KSPCG did, so that a test can say what it is about. */
+Run CompareSolvers(const HostMatrix &H, const Place &place, PCType pc, const std::string &options, double rounding, const std::vector<double> &b_values = {})
+{
+  CAPTURE(place.backend->name, place.path, pc, options, H.n);
+  const MatObject A     = CreateMat(H, place.backend->mat);
+  const KSPObject fused = MakeFused(A, place, pc, options), cg = MakeKSP(A, "-ksp_type cg " + options, pc);
+  const VecObject b = RightVec(A, 2);
+  if (!b_values.empty()) {
+    PetscScalar *array;
+    MUST(VecGetArrayWrite(b, &array));
+    std::copy(b_values.begin(), b_values.end(), array);
+    MUST(VecRestoreArrayWrite(b, &array));
+  }
+  const Run theirs = RunOf(cg, b);
+  Compare(RunOf(fused, b), theirs, rounding);
+  CheckPath(fused, place);
+  return theirs;
+}
+
+const std::vector<const char *> kNorms = {"preconditioned", "unpreconditioned", "natural", "none"};
+const std::vector<const char *> kTypes = {PCNONE, PCJACOBI, PCAFSAI, PCSFSAI};
+
+/* From a vector that is not zero. Convergence is relative to its own residual, since some b are tiny beside A x. */
+const char *const kGuess = "-ksp_initial_guess_nonzero -ksp_converged_use_initial_residual_norm ";
+
+std::string Norm(const char *norm)
+{
+  return std::string("-ksp_norm_type ") + norm + " ";
+}
+
+/* ---------------------------------------------------------- matrices ---------------------------------------------------------- */
+
+HostMatrix Diagonal(const std::vector<double> &values)
+{
+  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows;
+  for (double value : values) rows.push_back({{(PetscInt)rows.size(), value}});
+  return FromRows(rows);
+}
+
+/* a A + shift */
+HostMatrix Changed(HostMatrix A, double a, double shift)
+{
+  for (PetscInt row = 0; row < A.n; row++)
+    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) A.a[k] = a * A.a[k] + (A.j[k] == row ? shift : 0);
+  return A;
+}
+
+HostMatrix WithEntry(HostMatrix A, PetscInt row, PetscInt column, double value)
+{
+  for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+    if (A.j[k] == column) A.a[k] = value;
+  return A;
+}
+
+/* Insulated on all sides: its null space is the constants. */
+HostMatrix Neumann(PetscInt nx, PetscInt ny)
+{
+  HostMatrix A = Poisson(nx, ny);
+  for (PetscInt row = 0; row < A.n; row++) A = WithEntry(std::move(A), row, row, A.i[row + 1] - A.i[row] - 1.);
+  return A;
+}
+
+HostMatrix InSingle(HostMatrix A)
+{
+  for (PetscScalar &value : A.a) value = (float)value;
+  return A;
+}
+
+/* Neighbours, and far pairs: all of one distance, or of any. Diagonally dominant. */
+HostMatrix FarGraph(PetscInt n, PetscInt pairs, PetscInt distance)
+{
+  Random                                                     random(31);
+  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(n);
+  const auto                                                 couple = [&](PetscInt p, PetscInt q) {
+    if (p == q || std::any_of(rows[p].begin(), rows[p].end(), [&](const auto &entry) { return entry.first == q; })) return;
+    const double value = random.Between(-1, -0.1);
+    rows[p].emplace_back(q, value);
+    rows[q].emplace_back(p, value);
+  };
+  for (PetscInt p = 1; p < n; p++) couple(p, p - 1);
+  for (PetscInt e = 0; e < pairs; e++) {
+    const PetscInt p = (PetscInt)(random.Next() >> 33) % (distance ? n - distance : n);
+    couple(p, distance ? p + distance : (PetscInt)(random.Next() >> 33) % n);
+  }
+  for (PetscInt p = 0; p < n; p++) {
+    double sum = 0;
+    for (const auto &entry : rows[p]) sum += std::fabs(entry.second);
+    rows[p].emplace_back(p, 1.1 * sum);
+  }
+  return FromRows(rows);
+}
+
+/* --------------------------------------------------- what users' functions see --------------------------------------------------- */
+
+struct Call {
+  PetscInt            it;
+  PetscReal           norm;
+  std::vector<double> x, r;
+};
+
+struct Recorder {
+  std::vector<Call> calls;
+  void             *inner   = nullptr; /* context of KSPConvergedDefault() */
+  PetscInt          stop_at = -1;      /* or decide alone */
+};
+
+PetscErrorCode Record(KSP ksp, PetscInt it, PetscReal norm, Recorder *recorder)
+{
+  Vec x, b, work, r;
+
+  PetscFunctionBegin;
+  PetscCall(KSPBuildSolution(ksp, nullptr, &x));
+  PetscCall(KSPGetRhs(ksp, &b));
+  PetscCall(VecDuplicate(b, &work));
+  PetscCall(KSPBuildResidual(ksp, nullptr, work, &r));
+  recorder->calls.push_back({it, norm, Values(x), Values(r)});
+  PetscCall(VecDestroy(&work));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode RecordMonitor(KSP ksp, PetscInt it, PetscReal norm, void *context)
+{
+  return Record(ksp, it, norm, (Recorder *)context);
+}
+
+PetscErrorCode RecordTest(KSP ksp, PetscInt it, PetscReal norm, KSPConvergedReason *reason, void *context)
+{
+  Recorder *recorder = (Recorder *)context;
+
+  PetscFunctionBegin;
+  PetscCall(Record(ksp, it, norm, recorder));
+  if (recorder->inner) PetscCall(KSPConvergedDefault(ksp, it, norm, reason, recorder->inner));
+  else *reason = it >= recorder->stop_at ? KSP_CONVERGED_ATOL : KSP_CONVERGED_ITERATING;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void Compare(const std::vector<Call> &mine, const std::vector<Call> &theirs, double rounding)
+{
+  REQUIRE(mine.size() == theirs.size());
+  CHECK(theirs.size() > 1);
+  for (size_t k = 0; k < mine.size(); k++) {
+    CAPTURE(k);
+    CHECK(mine[k].it == theirs[k].it);
+    CHECK(EntryDifference({mine[k].norm}, {theirs[k].norm}) <= rounding);
+    CHECK(VectorDifference(mine[k].x, theirs[k].x) <= rounding);
+    /* a residual that has become small has the rounding of the first one in it */
+    CHECK(VectorDifference(mine[k].r, theirs[k].r) <= rounding);
+  }
+}
+
+} // namespace
+
+/* ------------------------------------------------------- the same iterates ------------------------------------------------------- */
+
+TEST_CASE("cgfused: the same iterates step by step", "[cgfused]")
+{
+  for (const HostMatrix &H : {Plate(), Poisson(24, 20), RandomGraph(500, 7, 3), RandomArrow(300, 4)})
+    for (const Place &place : Places())
+      for (PCType pc : kTypes)
+        for (const char *norm : kNorms)
+          for (const char *guess : {"", kGuess})
+            for (int k : {1, 2, 3, 5, 10})
+              if (k <= 3 || H.n != 300 || std::strcmp(pc, PCNONE)) /* the arrow unscaled is too ill-conditioned to go on */
+                CompareSolvers(H, place, pc, Norm(norm) + guess + "-ksp_rtol 1e-10 -ksp_max_it " + std::to_string(k), 1e-10);
+}
+
+TEST_CASE("cgfused: the same iterates on structural matrices", "[cgfused]")
+{
+  for (const char *name : {"bcsstk16", "bcsstk24", "bcsstk28", "s3rmt3m3", "ex15"}) {
+    const HostMatrix H = Shared(name);
+    for (const Place &place : Places())
+      for (PCType pc : kTypes) {
+        CAPTURE(name);
+        const double rounding = std::strcmp(name, "ex15") ? 1e-10 : 1e-5; /* its factor's entries are huge */
+        for (const char *norm : {"unpreconditioned", "natural"}) CompareSolvers(H, place, pc, Norm(norm) + "-ksp_rtol 1e-30 -ksp_max_it 5", rounding);
+        CompareSolvers(H, place, pc, kGuess + std::string("-ksp_rtol 1e-30 -ksp_max_it 4"), rounding);
+      }
+  }
+}
+
+/* Whatever a device does ahead or by the dozen must not show. */
+TEST_CASE("cgfused: stopped after any number of iterations", "[cgfused]")
+{
+  for (const Place &place : Places())
+    for (const char *convergence : {"default -ksp_norm_type unpreconditioned", "skip -ksp_norm_type none"})
+      for (int k = 1; k <= 70; k++) {
+        const Run theirs = CompareSolvers(Poisson(24, 20), place, PCJACOBI, std::string("-ksp_rtol 1e-30 -ksp_convergence_test ") + convergence + " -ksp_max_it " + std::to_string(k), 1e-9);
+        CHECK(theirs.iterations == k);
+      }
+}
+
+TEST_CASE("cgfused: sizes around those of warps and blocks", "[cgfused]")
+{
+  for (PetscInt n : {1, 2, 31, 32, 33, 1000, 1023, 1024, 1025, 40000})
+    for (const Place &place : Places())
+      for (PCType pc : {PCJACOBI, PCAFSAI}) CompareSolvers(RandomStencil(n, 1, 1, false, 7), place, pc, "-ksp_rtol 1e-10 -ksp_max_it 5", 1e-11);
+}
+
+TEST_CASE("cgfused: long rows and short rows", "[cgfused]")
+{
+  std::vector<double> values;
+  for (int k = 0; k < 3000; k++) values.push_back(1 + k % 5);
+  for (const HostMatrix &H : {RandomArrow(5000, 8), RandomDense(150, 9), Diagonal(values)})
+    for (const Place &place : Places())
+      for (PCType pc : {PCNONE, PCJACOBI, PCSFSAI})
+        if (H.n < 5000 || std::strcmp(pc, PCSFSAI)) CompareSolvers(H, place, pc, "-ksp_rtol 1e-10 -ksp_max_it 4", 1e-9);
+}
+
+TEST_CASE("cgfused: no rows at all", "[cgfused]")
+{
+  for (const Backend &backend : Backends())
+    for (PCType pc : {PCNONE, PCJACOBI, PCAFSAI}) {
+      CAPTURE(backend.name, pc);
+      const MatObject A = CreateMat(HostMatrix(), backend.mat);
+      Compare(RunOf(MakeFused(A, {&backend, "auto"}, pc)), RunOf(MakeKSP(A, "", pc)), 0);
+    }
+}
+
+/* ------------------------------------------------------ counts and reasons ------------------------------------------------------ */
+
+TEST_CASE("cgfused: the same counts and reasons on many systems", "[cgfused]")
+{
+  struct System {
+    const char *name;
+    HostMatrix  H;
+  };
+  const std::vector<System> systems = {
+    {"plate",           Plate()                            },
+    {"Poisson 1D",      Poisson(40)                        },
+    {"Poisson 2D",      Poisson(30, 30)                    },
+    {"Poisson 2D long", Poisson(100, 12)                   },
+    {"Poisson 2D wide", Poisson(64, 64)                    },
+    {"Poisson 3D",      Poisson(12, 11, 10)                },
+    {"shifted Poisson", Changed(Poisson(40, 30), 1, 0.1)   },
+    {"small Poisson",   Changed(Poisson(30, 20), 1e-12, 0) },
+    {"large Poisson",   Changed(Poisson(30, 20), 1e12, 0)  },
+    {"chain",           RandomStencil(1500, 1, 1, false, 2)},
+    {"5 points",        RandomStencil(40, 35, 1, false, 3) },
+    {"7 points",        RandomStencil(12, 12, 12, false, 4)},
+    {"9 points",        RandomStencil(30, 30, 1, true, 5)  },
+    {"27 points",       RandomStencil(9, 10, 11, true, 6)  },
+    {"graph 7",         RandomGraph(500, 7, 3)             },
+    {"graph 9",         RandomGraph(2000, 9, 11)           },
+    {"graph 21",        RandomGraph(700, 21, 12)           },
+    {"arrow",           RandomArrow(300, 4)                },
+    {"dense",           RandomDense(60, 6)                 },
+    {"graph in single", InSingle(RandomGraph(900, 9, 13))  },
+  };
+  for (const System &system : systems)
+    for (const Place &place : Places())
+      for (PCType pc : {PCJACOBI, PCAFSAI})
+        for (const char *norm : {"unpreconditioned", "preconditioned"})
+          for (const char *guess : {"", kGuess}) {
+            if (*guess && !std::strcmp(system.name, "large Poisson")) continue; /* its x is so small that the guess is most of it to the end */
+            CAPTURE(system.name);
+            const Run theirs = CompareSolvers(system.H, place, pc, Norm(norm) + "-ksp_rtol 1e-8 " + guess, 1e-11);
+            CHECK(theirs.reason == KSP_CONVERGED_RTOL);
+            CHECK(theirs.iterations >= 2);
+          }
+}
+
+/* With thousands of iterations no two runs are alike; these tolerances are reached before that. */
+TEST_CASE("cgfused: the same counts and reasons on structural matrices", "[cgfused]")
+{
+  struct Case {
+    const char *name;
+    PCType      pc;
+    const char *options;
+  };
+  const std::vector<Case> cases = {
+    {"bcsstk16", PCJACOBI, "-ksp_norm_type unpreconditioned -ksp_rtol 1e-1"},
+    {"bcsstk16", PCAFSAI,  "-ksp_norm_type unpreconditioned -ksp_rtol 1e-8"},
+    {"bcsstk16", PCSFSAI,  "-ksp_norm_type unpreconditioned -ksp_rtol 1e-8"},
+    {"bcsstk16", PCAFSAI,  "-ksp_norm_type preconditioned -ksp_rtol 1e-8"  },
+    {"bcsstk24", PCAFSAI,  "-ksp_norm_type preconditioned -ksp_rtol 1e-1"  },
+    {"bcsstk24", PCSFSAI,  "-ksp_norm_type preconditioned -ksp_rtol 1e-2"  },
+    {"bcsstk28", PCSFSAI,  "-ksp_norm_type preconditioned -ksp_rtol 3e-1"  },
+    {"s3rmt3m3", PCJACOBI, "-ksp_norm_type preconditioned -ksp_rtol 1e-1"  },
+    {"s3rmt3m3", PCAFSAI,  "-ksp_norm_type preconditioned -ksp_rtol 1e-2"  },
+    {"s3rmt3m3", PCSFSAI,  "-ksp_norm_type preconditioned -ksp_rtol 1e-2"  },
+    {"ex15",     PCJACOBI, "-ksp_norm_type preconditioned -ksp_rtol 1e-2"  },
+  };
+  for (const Case &test : cases)
+    for (const Place &place : Places()) {
+      CAPTURE(test.name);
+      const Run theirs = CompareSolvers(Shared(test.name), place, test.pc, test.options, 1e-8);
+      CHECK(theirs.reason == KSP_CONVERGED_RTOL);
+      CHECK(theirs.iterations > 2);
+    }
+}
+
+TEST_CASE("cgfused: every reason to diverge", "[cgfused]")
+{
+  const double        nan = std::nan(""), inf = std::numeric_limits<double>::infinity();
+  const HostMatrix    grid = Poisson(12, 12);
+  std::vector<double> b(grid.n, 1), bad_b = b;
+  bad_b[77] = nan;
+  struct Case {
+    const char         *name;
+    HostMatrix          H;
+    PCType              pc;
+    std::string         options;
+    std::vector<double> b;
+    KSPConvergedReason  reason;
+  };
+  const std::vector<Case> cases = {
+    {"p'Ap is 0 at once",           Diagonal({1, -1}),               PCNONE,   "",                                                        {1, 1}, KSP_DIVERGED_INDEFINITE_MAT},
+    {"p'Ap is 0 at once",           Diagonal({1, -1}),               PCNONE,   "-ksp_norm_type none",                                     {1, 1}, KSP_DIVERGED_INDEFINITE_MAT},
+    {"A = 0",                       Diagonal({0, 0}),                PCNONE,   "",                                                        {1, 1}, KSP_DIVERGED_INDEFINITE_MAT},
+    {"p'Ap changes its sign",       Changed(grid, 1, -1.3),          PCNONE,   "",                                                        {},     KSP_DIVERGED_INDEFINITE_MAT},
+    {"p'Ap changes its sign",       Changed(grid, 1, -1.3),          PCJACOBI, "-ksp_norm_type natural",                                  {},     KSP_DIVERGED_INDEFINITE_MAT},
+    {"p'Ap changes its sign",       Changed(grid, 1, -1.3),          PCJACOBI, "-ksp_norm_type unpreconditioned",                         {},     KSP_DIVERGED_INDEFINITE_MAT},
+    {"p'Ap changes its sign",       Changed(grid, 1, -0.3),          PCAFSAI,  "",                                                        {},     KSP_DIVERGED_INDEFINITE_MAT},
+    {"NaN in b",                    grid,                            PCNONE,   "",                                                        bad_b,  KSP_DIVERGED_NANORINF      },
+    {"NaN in b",                    grid,                            PCJACOBI, "-ksp_norm_type natural",                                  bad_b,  KSP_DIVERGED_NANORINF      },
+    {"NaN in b",                    grid,                            PCJACOBI, "-ksp_norm_type none",                                     bad_b,  KSP_DIVERGED_NANORINF      },
+    {"NaN in b",                    grid,                            PCAFSAI,  "-ksp_norm_type unpreconditioned",                         bad_b,  KSP_DIVERGED_NANORINF      },
+    {"NaN in A",                    WithEntry(grid, 5, 6, nan),      PCNONE,   "",                                                        b,      KSP_DIVERGED_NANORINF      },
+    {"Inf in A",                    WithEntry(grid, 5, 6, inf),      PCJACOBI, "-ksp_norm_type unpreconditioned",                         b,      KSP_DIVERGED_NANORINF      },
+    {"NaN in A's diagonal",         WithEntry(grid, 5, 5, nan),      PCJACOBI, "",                                                        b,      KSP_DIVERGED_NANORINF      },
+    {"NaN in A with a guess",       WithEntry(grid, 5, 6, nan),      PCJACOBI, "-ksp_initial_guess_nonzero",                              b,      KSP_DIVERGED_NANORINF      },
+    {"too large to be squared",     Changed(grid, 1e200, 0),         PCNONE,   "-ksp_initial_guess_nonzero",                              {},     KSP_DIVERGED_NANORINF      },
+    {"afsai of a negative entry",   WithEntry(grid, 9, 9, -4),       PCAFSAI,  "",                                                        b,      KSP_DIVERGED_PC_FAILED     },
+    {"sfsai of a negative entry",   WithEntry(grid, 9, 9, -4),       PCSFSAI,  "-ksp_norm_type unpreconditioned",                         b,      KSP_DIVERGED_PC_FAILED     },
+    {"afsai of NaN",                WithEntry(grid, 5, 6, nan),      PCAFSAI,  "-ksp_norm_type natural",                                  b,      KSP_DIVERGED_PC_FAILED     },
+    {"grows beyond the limit",      RandomStencil(9, 9, 1, false, 5), PCNONE,  "-ksp_norm_type unpreconditioned -ksp_divtol 1.5",         {},     KSP_DIVERGED_DTOL          },
+    {"beyond the limit at first",   grid,                            PCJACOBI, "-ksp_divtol 0.5",                                         b,      KSP_DIVERGED_DTOL          },
+    {"too few iterations",          grid,                            PCJACOBI, "-ksp_max_it 3",                                           b,      KSP_DIVERGED_ITS           },
+    {"too few iterations",          grid,                            PCAFSAI,  "-ksp_max_it 3 -ksp_norm_type none",                       b,      KSP_DIVERGED_ITS           },
+  };
+  for (const Case &test : cases)
+    for (const Place &place : Places()) {
+      if (test.reason == KSP_DIVERGED_PC_FAILED && std::strcmp(place.path, "general")) continue; /* no factor, no path */
+      CAPTURE(test.name);
+      const Run theirs = CompareSolvers(test.H, place, test.pc, test.options, 1e-9, test.b);
+      CHECK(theirs.reason == test.reason);
+
+      /* KSP_DIVERGED_ITS is an error for the outermost solve alone, and PETSc's count of levels is wrong after the first error */
+      if (test.reason == KSP_DIVERGED_ITS) continue;
+      const MatObject   A      = CreateMat(test.H, place.backend->mat);
+      const std::string strict = test.options + " -ksp_error_if_not_converged";
+      PetscErrorCode    code[2];
+      for (int fused = 0; fused < 2; fused++) {
+        const KSPObject ksp = fused ? MakeFused(A, place, test.pc, strict) : MakeKSP(A, strict, test.pc);
+        const VecObject b = RightVec(A, 2), x = RightVec(A, 5);
+        PetscScalar    *array;
+        MUST(VecGetArray(b, &array));
+        std::copy(test.b.begin(), test.b.end(), array);
+        MUST(VecRestoreArray(b, &array));
+        Errors errors;
+        code[fused] = KSPSolve(ksp, b, x);
+        CHECK(!errors.text.empty());
+      }
+      CHECK((int)code[0] != 0);
+      CHECK((int)code[0] == (int)code[1]);
+    }
+}
+
+/* A and what the preconditioner is made of differ: Jacobi of a diagonal of both signs. */
+TEST_CASE("cgfused: an indefinite preconditioner", "[cgfused]")
+{
+  std::vector<double> signs;
+  for (int k = 0; k < 144; k++) signs.push_back(k % 3 ? 4 : -4);
+  for (const Place &place : Places())
+    for (const char *norm : kNorms)
+      for (bool exact : {false, true}) {
+        CAPTURE(place.backend->name, place.path, norm, exact);
+        /* exact: r.z is 0 at first though r is not, which KSPCG takes for convergence */
+        const HostMatrix H = exact ? Diagonal({3, 2}) : Poisson(12, 12);
+        const MatObject  A = CreateMat(H, place.backend->mat), P = CreateMat(exact ? Diagonal({1, -1}) : Diagonal(signs), place.backend->mat);
+        const KSPObject  fused = MakeFused(A, place, PCJACOBI, Norm(norm)), cg = MakeKSP(A, Norm(norm), PCJACOBI);
+        for (KSP ksp : {(KSP)fused, (KSP)cg}) MUST(KSPSetOperators(ksp, A, P));
+        const VecObject b = RightVec(A, 2);
+        if (exact) MUST(VecSet(b, 1));
+        const Run theirs = RunOf(cg, b);
+        Compare(RunOf(fused, b), theirs, 1e-11);
+        CheckPath(fused, place);
+        CHECK((theirs.reason == KSP_DIVERGED_INDEFINITE_PC || exact));
+        CHECK((theirs.reason > 0 || !exact));
+
+        const KSPObject strict = MakeFused(A, place, PCJACOBI, Norm(norm) + "-ksp_error_if_not_converged");
+        const VecObject x      = RightVec(A);
+        MUST(KSPSetOperators(strict, A, P));
+        Errors errors;
+        CHECK((KSPSolve(strict, b, x) != 0) == !exact);
+      }
+}
+
+TEST_CASE("cgfused: negative definite systems converge", "[cgfused]")
+{
+  for (const Place &place : Places())
+    for (PCType pc : {PCNONE, PCJACOBI})
+      for (const char *norm : {"unpreconditioned", "natural"}) CHECK(CompareSolvers(Changed(Poisson(12, 12), -1, 0), place, pc, Norm(norm), 1e-8).reason == KSP_CONVERGED_RTOL);
+}
+
+/* Small integers, so that sums are exact in any order, and 0 is 0. */
+TEST_CASE("cgfused: converged at the first moments", "[cgfused]")
+{
+  const HostMatrix          twice = Diagonal(std::vector<double>(100, 2)), grid = Poisson(12, 12);
+  const std::vector<double> zeros(100, 0), ones(100, 1);
+  std::vector<double>       small;
+  HostMatrix                pairs; /* of eigenvalues 1 and 3, also with the diagonal taken out */
+  pairs.n = 100;
+  for (int k = 0; k < 100; k++) {
+    small.push_back(k % 7 - 3);
+    for (int column : {k - k % 2, k - k % 2 + 1}) {
+      pairs.j.push_back(column);
+      pairs.a.push_back(column == k ? 2 : 1);
+    }
+    pairs.i.push_back(pairs.nnz());
+  }
+  struct Case {
+    const char         *name;
+    HostMatrix          H;
+    std::vector<double> b;
+    std::string         options;
+    PetscInt            iterations;
+    KSPConvergedReason  reason;
+  };
+  const std::vector<Case> cases = {
+    {"b = 0",                  twice,                     zeros, "",                                                        0,  KSP_CONVERGED_RTOL},
+    {"b = 0 and a tolerance",  twice,                     zeros, "-ksp_atol 1e-20",                                         0,  KSP_CONVERGED_ATOL},
+    {"b = 0 and no norm",      twice,                     zeros, "-ksp_norm_type none",                                     1,  KSP_CONVERGED_ATOL},
+    {"b = 0 with a guess",     grid,                      std::vector<double>(144, 0), "-ksp_initial_guess_nonzero -ksp_max_it 5",                5,  KSP_DIVERGED_ITS  },
+    {"multiple of I",          twice,                     small, "",                                                        1,  KSP_CONVERGED_RTOL},
+    {"multiple of I exactly",  twice,                     small, "-ksp_rtol 0",                                             1,  KSP_CONVERGED_RTOL},
+    {"multiple of I no norm",  twice,                     small, "-ksp_norm_type none",                                     2,  KSP_CONVERGED_ATOL},
+    {"multiple of I no test",  twice,                     small, "-ksp_convergence_test skip",                              2,  KSP_CONVERGED_ATOL},
+    {"two eigenvalues",        pairs,                     small, "",                                                        2,  KSP_CONVERGED_RTOL},
+    {"at the last iteration",  pairs,                     small, "-ksp_max_it 2",                                           2,  KSP_CONVERGED_RTOL},
+    {"one too few",            pairs,                     small, "-ksp_max_it 1",                                           1,  KSP_DIVERGED_ITS  },
+    {"max_it is 0",            grid,                      {},    "-ksp_max_it 0",                                           1,  KSP_DIVERGED_ITS  },
+    {"max_it is 1",            grid,                      {},    "-ksp_max_it 1",                                           1,  KSP_DIVERGED_ITS  },
+    {"max_it is 0 but b is 0", twice,                     zeros, "-ksp_max_it 0",                                           0,  KSP_CONVERGED_RTOL},
+    {"min_it",                 Changed(grid, 1, 4),       {},    "-ksp_rtol 0.5 -ksp_min_it 7",                             7,  KSP_CONVERGED_RTOL},
+    {"min_it and b = 0",       twice,                     zeros, "-ksp_min_it 3",                                           1,  KSP_CONVERGED_ATOL},
+    {"no norm before",         Changed(grid, 1, 4),       {},    "-ksp_rtol 0.5 -ksp_check_norm_iteration 7",               8,  KSP_CONVERGED_RTOL},
+    {"no norm before or test", Changed(grid, 1, 4),       {},    "-ksp_rtol 0.5 -ksp_check_norm_iteration 4 -ksp_min_it 9", 9,  KSP_CONVERGED_RTOL},
+    {"max_it converges",       grid,                      {},    "-ksp_converged_maxits -ksp_max_it 6",                     6,  KSP_CONVERGED_ITS },
+    {"max_it converges",       grid,                      {},    "-ksp_converged_maxits -ksp_max_it 6 -ksp_norm_type none", 6,  KSP_CONVERGED_ITS },
+    {"max_it 0 converges",     grid,                      {},    "-ksp_converged_maxits -ksp_max_it 0",                     0,  KSP_CONVERGED_ITS },
+    {"max_it alone",           grid,                      {},    "-ksp_convergence_test skip -ksp_max_it 6",                6,  KSP_CONVERGED_ITS },
+    {"absolute",               Changed(grid, 1, 4),       {},    "-ksp_rtol 0 -ksp_atol 1e-3",                              -1, KSP_CONVERGED_ATOL},
+  };
+  for (const Case &test : cases)
+    for (const Place &place : Places())
+      for (const char *norm : {"preconditioned", "unpreconditioned", "natural"})
+        for (PCType pc : {PCNONE, PCJACOBI}) {
+          if (Contains(test.options, "norm_type") && std::strcmp(norm, "natural")) continue; /* once is enough */
+          if (Contains(test.options, "check_norm") && !std::strcmp(norm, "natural")) continue; /* that one is always there */
+          CAPTURE(test.name);
+          const Run theirs = CompareSolvers(test.H, place, pc, Norm(norm) + test.options, 1e-8, test.b);
+          CHECK(theirs.reason == test.reason);
+          if (test.iterations >= 0) CHECK(theirs.iterations == test.iterations);
+        }
+}
+
+TEST_CASE("cgfused: an exact initial guess", "[cgfused]")
+{
+  for (const Place &place : Places())
+    for (const char *norm : kNorms)
+      for (const char *options : {"", "-ksp_rtol 0", "-ksp_rtol 0 -ksp_converged_use_initial_residual_norm"}) {
+        CAPTURE(place.backend->name, place.path, norm, options);
+        const MatObject   A   = CreateMat(Poisson(12, 12), place.backend->mat);
+        const std::string all = Norm(norm) + "-ksp_initial_guess_nonzero " + options;
+        const KSPObject   fused = MakeFused(A, place, PCJACOBI, all), cg = MakeKSP(A, all, PCJACOBI);
+        Run               runs[2];
+        for (int k = 0; k < 2; k++) {
+          const VecObject x = RightVec(A), b = RightVec(A);
+          MUST(VecSet(x, 3));
+          MUST(MatMult(A, x, b));
+          runs[k] = RunOf(k ? (KSP)fused : (KSP)cg, b, x);
+        }
+        Compare(runs[1], runs[0], 0);
+        CheckPath(fused, place);
+        CHECK(runs[0].reason > 0);
+        CHECK(runs[0].iterations <= 1);
+      }
+}
+
+TEST_CASE("cgfused: what a guess is measured by", "[cgfused]")
+{
+  for (const Place &place : Places())
+    for (const char *norm : {"preconditioned", "unpreconditioned", "natural"})
+      for (const char *relative : {"", "-ksp_converged_use_initial_residual_norm", "-ksp_converged_use_min_initial_residual_norm"})
+        for (PCType pc : {PCJACOBI, PCSFSAI}) CHECK(CompareSolvers(Poisson(20, 20), place, pc, Norm(norm) + "-ksp_initial_guess_nonzero -ksp_rtol 1e-5 " + relative, 1e-8).iterations > 5);
+}
+
+/* ------------------------------------------------------- users' functions ------------------------------------------------------- */
+
+TEST_CASE("cgfused: monitors are called as by KSPCG", "[cgfused]")
+{
+  for (const Backend &backend : Backends())
+    for (const char *path : {"general", "graph", "resident"})
+      for (PCType pc : {PCJACOBI, PCAFSAI})
+        for (const char *norm : kNorms)
+          for (const char *options : {"-ksp_max_it 12", "-ksp_max_it 9 -ksp_initial_guess_nonzero", "-ksp_max_it 9 -ksp_check_norm_iteration 4", "-ksp_rtol 1e-2"}) {
+            if (!std::strcmp(norm, "none") && Contains(options, "rtol")) continue;
+            CAPTURE(backend.name, path, pc, norm, options);
+            const MatObject   A   = CreateMat(Poisson(14, 13), backend.mat);
+            const std::string all = Norm(norm) + options;
+            const KSPObject   fused = MakeFused(A, {&backend, path}, pc, all), cg = MakeKSP(A, all, pc);
+            Recorder          mine, theirs;
+            MUST(KSPMonitorSet(fused, RecordMonitor, &mine, nullptr));
+            MUST(KSPMonitorSet(cg, RecordMonitor, &theirs, nullptr));
+            const Run runs[2] = {RunOf(fused), RunOf(cg)};
+            Compare(runs[0], runs[1], 1e-9);
+            Compare(mine.calls, theirs.calls, 1e-9);
+            CHECK(Contains(PathOf(fused), "path: general: "));
+          }
+}
+
+TEST_CASE("cgfused: a user's convergence test is called as by KSPCG", "[cgfused]")
+{
+  for (const Backend &backend : Backends())
+    for (const char *path : {"general", "graph", "resident"})
+      for (const char *norm : kNorms)
+        for (PetscInt stop_at : {-1, 0, 3}) { /* -1: KSPConvergedDefault() decides */
+          CAPTURE(backend.name, path, norm, stop_at);
+          const MatObject   A   = CreateMat(Poisson(14, 13), backend.mat);
+          const std::string all = Norm(norm) + "-ksp_max_it 12";
+          const KSPObject   fused = MakeFused(A, {&backend, path}, PCJACOBI, all), cg = MakeKSP(A, all, PCJACOBI);
+          Recorder          recorders[2];
+          Run               runs[2];
+          for (int k = 0; k < 2; k++) {
+            const KSP ksp        = k ? (KSP)cg : (KSP)fused;
+            recorders[k].stop_at = stop_at;
+            if (stop_at < 0) MUST(KSPConvergedDefaultCreate(&recorders[k].inner));
+            MUST(KSPSetConvergenceTest(ksp, RecordTest, &recorders[k], nullptr));
+            runs[k] = RunOf(ksp);
+            if (stop_at < 0) MUST(KSPConvergedDefaultDestroy(&recorders[k].inner));
+          }
+          Compare(runs[0], runs[1], 1e-9);
+          if (stop_at) Compare(recorders[0].calls, recorders[1].calls, 1e-9);
+          if (stop_at >= 0) CHECK(runs[0].iterations == stop_at);
+          CHECK(Contains(PathOf(fused), "path: general: "));
+        }
+}
+
+TEST_CASE("cgfused: solution and residual after a solve", "[cgfused]")
+{
+  for (const Place &place : Places())
+    for (const char *options : {"-ksp_max_it 6", "-ksp_rtol 1e-3 -ksp_norm_type unpreconditioned"}) {
+      CAPTURE(place.backend->name, place.path, options);
+      const MatObject A     = CreateMat(Poisson(14, 13), place.backend->mat);
+      const KSPObject fused = MakeFused(A, place, PCAFSAI, options), cg = MakeKSP(A, options, PCAFSAI);
+      const VecObject b = RightVec(A, 2), x = RightVec(A), y = RightVec(A), work = RightVec(A), my_r = RightVec(A), their_r = RightVec(A);
+      MUST(KSPSolve(fused, b, x));
+      MUST(KSPSolve(cg, b, y));
+      CheckPath(fused, place);
+      Vec vec;
+      MUST(KSPBuildResidual(fused, work, my_r, &vec));
+      MUST(KSPBuildResidual(cg, work, their_r, &vec));
+      CHECK(Difference(Values(my_r), Values(their_r)) <= 1e-11);
+      MUST(KSPBuildSolution(fused, nullptr, &vec));
+      CHECK(Difference(Values(vec), Values(y)) <= 1e-11);
+    }
+}
+
+/* ---------------------------------------------------------- eigenvalues ---------------------------------------------------------- */
+
+/* The Lanczos matrix of early iterations, before rounding has its own copies of eigenvalues in it */
+TEST_CASE("cgfused: eigenvalues and extreme singular values", "[cgfused]")
+{
+  for (const Place &place : Places())
+    for (PCType pc : {PCNONE, PCJACOBI, PCAFSAI, PCSFSAI})
+      for (const char *options : {"-ksp_max_it 1", "-ksp_max_it 15 -ksp_norm_type none", "-ksp_rtol 1e-4", "-ksp_max_it 10 -ksp_norm_type natural -ksp_initial_guess_nonzero"})
+        for (bool monitor : {false, true}) {
+          CAPTURE(place.backend->name, place.path, pc, options, monitor);
+          const MatObject   A   = CreateMat(Poisson(14, 13), place.backend->mat);
+          const std::string all = options + std::string(monitor ? " -ksp_monitor_singular_value ascii:/dev/null" : "");
+          const KSPObject   fused = MakeFused(A, place, pc, all), cg = MakeKSP(A, all, pc);
+          PetscReal         most[2], least[2];
+          std::vector<double> eigenvalues[2];
+          for (int k = 0; k < 2; k++) {
+            const KSP ksp = k ? (KSP)cg : (KSP)fused;
+            PetscReal real[200], imaginary[200];
+            PetscInt  count;
+            MUST(KSPSetComputeEigenvalues(ksp, PETSC_TRUE));
+            for (int repeat = 0; repeat < 2; repeat++) RunOf(ksp); /* each solve starts a new Lanczos matrix */
+            MUST(KSPComputeExtremeSingularValues(ksp, &most[k], &least[k]));
+            MUST(KSPComputeEigenvalues(ksp, 200, real, imaginary, &count));
+            eigenvalues[k].assign(real, real + count);
+          }
+          CHECK(EntryDifference({most[0], least[0]}, {most[1], least[1]}) <= 1e-9);
+          CHECK(!eigenvalues[1].empty());
+          CHECK(VectorDifference(eigenvalues[0], eigenvalues[1]) <= 1e-9);
+          if (!monitor) CheckPath(fused, place);
+        }
+}
+
+/* --------------------------------------------------------- the same bits --------------------------------------------------------- */
+
+TEST_CASE("cgfused: the same solve gives the same bits", "[cgfused]")
+{
+  for (const Place &place : Places())
+    for (PCType pc : {PCNONE, PCAFSAI})
+      for (const HostMatrix &H : {Poisson(60, 60), RandomGraph(2000, 9, 4)}) {
+        CAPTURE(place.backend->name, place.path, pc, H.n);
+        const MatObject A   = CreateMat(H, place.backend->mat);
+        const KSPObject ksp = MakeFused(A, place, pc, "-ksp_max_it 60");
+        const Run       first = RunOf(ksp);
+        for (int repeat = 0; repeat < 3; repeat++) {
+          CHECK(SameRuns(RunOf(ksp), first));
+          CHECK(SameRuns(RunOf(MakeFused(A, place, pc, "-ksp_max_it 60")), first));
+        }
+        CheckPath(ksp, place);
+      }
+}
+
+/* ----------------------------------------------------------- life cycle ----------------------------------------------------------- */
+
+TEST_CASE("cgfused: many solves with other vectors", "[cgfused]")
+{
+  for (const Place &place : Places())
+    for (const char *guess : {"", "-ksp_initial_guess_nonzero"}) {
+      CAPTURE(place.backend->name, place.path, guess);
+      const MatObject A     = CreateMat(Poisson(20, 18), place.backend->mat);
+      const KSPObject fused = MakeFused(A, place, PCAFSAI, guess), cg = MakeKSP(A, guess, PCAFSAI);
+      for (std::uint64_t seed = 1; seed < 5; seed++) {
+        const VecObject b = RightVec(A, seed), x = RightVec(A, seed + 10), y = RightVec(A, seed + 10);
+        Compare(RunOf(fused, b, x), RunOf(cg, b, y), 1e-8);
+        MUST(VecScale(b, -3)); /* other values in the same vectors */
+        Compare(RunOf(fused, b, x), RunOf(cg, b, y), 1e-8);
+        CheckPath(fused, place);
+      }
+    }
+}
+
+TEST_CASE("cgfused: the matrix changes", "[cgfused]")
+{
+  for (const Place &place : Places())
+    for (PCType pc : {PCNONE, PCJACOBI, PCAFSAI, PCSFSAI})
+      for (bool reuse : {false, true}) { /* the preconditioner stays as it is, but A is the new one */
+        CAPTURE(place.backend->name, place.path, pc, reuse);
+        MatObject       A     = CreateMat(Poisson(16, 15), place.backend->mat);
+        const KSPObject fused = MakeFused(A, place, pc, "-ksp_max_it 8"), cg = MakeKSP(A, "-ksp_max_it 8", pc);
+        Run             last;
+        const auto      compare = [&](bool changed) {
+          const Run mine = RunOf(fused), theirs = RunOf(cg);
+          Compare(mine, theirs, 1e-10);
+          CheckPath(fused, place);
+          CHECK(SameRuns(mine, last) == !changed);
+          last = mine;
+        };
+        compare(true);
+        for (KSP ksp : {(KSP)fused, (KSP)cg}) MUST(KSPSetReusePreconditioner(ksp, reuse ? PETSC_TRUE : PETSC_FALSE));
+        compare(false);
+        ChangeValues(A, 0.4); /* entry by entry, on the host */
+        compare(true);
+        MUST(MatShift(A, 0.3));
+        compare(true);
+        MUST(MatScale(A, 1.7)); /* on the device */
+        compare(true);
+        Touch(A);
+        compare(false);
+        if (reuse) continue;
+
+        /* another Mat of the same nonzeros, one of others, each possibly where the last one was */
+        for (const HostMatrix &H : {Changed(Poisson(16, 15), 1, 0.5), Changed(Poisson(16, 15), 1, 0.7), RandomGraph(240, 5, 3), Poisson(15, 16)}) {
+          for (KSP ksp : {(KSP)fused, (KSP)cg}) MUST(KSPReset(ksp));
+          A = CreateMat(H, place.backend->mat);
+          for (KSP ksp : {(KSP)fused, (KSP)cg}) MUST(KSPSetOperators(ksp, A, A));
+          compare(true);
+        }
+        const MatObject B = CreateMat(RandomGraph(240, 9, 4), place.backend->mat); /* and without a reset */
+        for (KSP ksp : {(KSP)fused, (KSP)cg}) MUST(KSPSetOperators(ksp, B, B));
+        compare(true);
+      }
+}
+
+TEST_CASE("cgfused: other sizes after a reset", "[cgfused]")
+{
+  for (const Place &place : Places()) {
+    CAPTURE(place.backend->name, place.path);
+    const MatObject first = CreateMat(Poisson(9, 9), place.backend->mat);
+    const KSPObject fused = MakeFused(first, place, PCAFSAI, "-ksp_max_it 8");
+    MUST(KSPReset(fused)); /* before any solve */
+    for (const HostMatrix &H : {Poisson(9, 9), Poisson(40, 30), Poisson(3, 2), Poisson(9, 9)}) {
+      const MatObject A = CreateMat(H, place.backend->mat);
+      MUST(KSPReset(fused));
+      MUST(KSPSetOperators(fused, A, A));
+      Compare(RunOf(fused), RunOf(MakeKSP(A, "-ksp_max_it 8", PCAFSAI)), 1e-10);
+      CheckPath(fused, place);
+    }
+    MUST(KSPReset(fused));
+    MUST(KSPReset(fused));
+  }
+}
+
+TEST_CASE("cgfused: type and preconditioner change between solves", "[cgfused]")
+{
+  for (const Place &place : Places()) {
+    CAPTURE(place.backend->name, place.path);
+    const MatObject A   = CreateMat(Poisson(16, 15), place.backend->mat);
+    const KSPObject ksp = MakeFused(A, place, PCJACOBI, "-ksp_max_it 8");
+    for (PCType pc : {PCJACOBI, PCAFSAI, PCNONE, PCSFSAI, PCJACOBI, PCAFSAI}) {
+      MUST(PCSetType(PCOf(ksp), pc));
+      Compare(RunOf(ksp), RunOf(MakeKSP(A, "-ksp_max_it 8", pc)), 1e-10);
+      CheckPath(ksp, place);
+    }
+    MUST(PCAFSAISetMaxSteps(PCOf(ksp), 2)); /* another factor of the same A */
+    Compare(RunOf(ksp), RunOf(MakeKSP(A, "-ksp_max_it 8 -pc_afsai_max_steps 2", PCAFSAI)), 1e-10);
+    MUST(PCAFSAISetFactorPrecision(PCOf(ksp), FINEPC_DOUBLE));
+    Compare(RunOf(ksp), RunOf(MakeKSP(A, "-ksp_max_it 8 -pc_afsai_max_steps 2 -pc_afsai_factor_precision double", PCAFSAI)), 1e-10);
+
+    const Run before = RunOf(ksp);
+    MUST(KSPSetType(ksp, KSPCG));
+    RunOf(ksp);
+    CHECK(PathOf(ksp).empty());
+    MUST(KSPSetType(ksp, "cgfused"));
+    {
+      const Options options(place.Options());
+      MUST(KSPSetFromOptions(ksp));
+    }
+    CHECK(SameRuns(RunOf(ksp), before));
+    CheckPath(ksp, place);
+  }
+}
+
+TEST_CASE("cgfused: destroyed without a solve", "[cgfused]")
+{
+  for (const Place &place : Places()) {
+    const MatObject A      = CreateMat(Poisson(16, 15), place.backend->mat);
+    PetscLogDouble  before = 0;
+    for (int repeat = 0; repeat < 3; repeat++) {
+      CAPTURE(place.backend->name, place.path, repeat);
+      {
+        const KSPObject created = MakeFused(A, place, PCAFSAI), set_up = MakeFused(A, place, PCAFSAI), solved = MakeFused(A, place, PCAFSAI, "-ksp_max_it 3");
+        CHECK(!ViewText((KSP)created).empty());
+        MUST(KSPSetUp(set_up));
+        CHECK(!ViewText((KSP)set_up).empty());
+        RunOf(solved);
+      }
+      if (repeat == 1) before = HostBytes();
+      CHECK(HostBytes() > 0);
+      if (repeat == 2) CHECK(HostBytes() == before); /* nothing is left over */
+    }
+  }
+}
+
+/* The columns of a matrix with an odd leading dimension are aligned to 8 bytes, not to 16. */
+TEST_CASE("cgfused: vectors that are columns", "[cgfused]")
+{
+  for (const Place &place : Places())
+    for (PetscInt n : {225, 1000})
+      for (const char *guess : {"", "-ksp_initial_guess_nonzero"}) {
+        CAPTURE(place.backend->name, place.path, n, guess);
+        const PetscInt    columns = 5, ld = n % 2 ? n + 2 : n + 1;
+        const MatObject   A   = CreateMat(RandomGraph(n, 7, 2), place.backend->mat);
+        const std::string all = std::string("-ksp_max_it 6 ") + guess;
+        const KSPObject   fused = MakeFused(A, place, PCAFSAI, all), cg = MakeKSP(A, all, PCAFSAI);
+        MatObject         B, X;
+        for (MatObject *dense : {&B, &X}) {
+          PetscScalar *array;
+          Random       random(3);
+          MUST(MatCreate(PETSC_COMM_SELF, dense->put()));
+          MUST(MatSetSizes(*dense, n, columns, n, columns));
+          MUST(MatSetType(*dense, place.backend->dense));
+          MUST(MatDenseSetLDA(*dense, ld));
+          MUST(MatSetUp(*dense));
+          MUST(MatDenseGetArrayWrite(*dense, &array));
+          for (PetscInt k = 0; k < ld * columns; k++) array[k] = k % ld < n ? random.Between(-1, 1) : std::nan("");
+          MUST(MatDenseRestoreArrayWrite(*dense, &array));
+        }
+        for (PetscInt column = 0; column < columns; column++) {
+          Vec       b, x;
+          VecObject y = RightVec(A), start = RightVec(A);
+          MUST(MatDenseGetColumnVecRead(B, column, &b));
+          MUST(MatDenseGetColumnVec(X, column, &x));
+          MUST(VecCopy(x, y));
+          MUST(VecCopy(b, start));
+          const Run theirs = RunOf(cg, start, y), mine = RunOf(fused, b, x);
+          MUST(MatDenseRestoreColumnVec(X, column, &x));
+          MUST(MatDenseRestoreColumnVecRead(B, column, &b));
+          Compare(mine, theirs, 1e-10);
+          CheckPath(fused, place);
+        }
+
+        /* all of them at once */
+        MatObject Y;
+        MUST(MatDuplicate(X, MAT_COPY_VALUES, Y.put()));
+        MUST(KSPMatSolve(fused, B, X));
+        MUST(KSPMatSolve(cg, B, Y));
+        CheckPath(fused, place);
+        MUST(MatAXPY(Y, -1, X, SAME_NONZERO_PATTERN));
+        PetscReal off, size;
+        MUST(MatNorm(Y, NORM_FROBENIUS, &off));
+        MUST(MatNorm(X, NORM_FROBENIUS, &size));
+        CHECK(off <= 1e-10 * size);
+      }
+}
+
+TEST_CASE("cgfused: a scaled system", "[cgfused]")
+{
+  for (const Place &place : Places())
+    for (const char *fix : {"", " -ksp_diagonal_scale_fix"}) {
+      CAPTURE(place.backend->name, place.path, fix);
+      const std::string all = std::string("-ksp_max_it 8 -ksp_diagonal_scale") + fix;
+      const MatObject   A = CreateMat(Plate(), place.backend->mat), B = CreateMat(Plate(), place.backend->mat); /* the solvers scale it */
+      const KSPObject   fused = MakeFused(A, place, PCAFSAI, all), cg = MakeKSP(B, all, PCAFSAI);
+      for (int repeat = 0; repeat < 2; repeat++) Compare(RunOf(fused), RunOf(cg), 1e-10);
+    }
+}
+
+/* ----------------------------------------------------------- null space ----------------------------------------------------------- */
+
+TEST_CASE("cgfused: a singular system with its null space", "[cgfused]")
+{
+  for (const Backend &backend : Backends())
+    for (const char *path : {"general", "resident"})
+      for (PCType pc : {PCNONE, PCJACOBI, PCAFSAI})
+        for (const char *norm : {"preconditioned", "unpreconditioned", "natural"}) {
+          CAPTURE(backend.name, path, pc, norm);
+          const MatObject A = CreateMat(Neumann(20, 20), backend.mat);
+          MatNullSpace    constants;
+          MUST(MatNullSpaceCreate(PETSC_COMM_SELF, PETSC_TRUE, 0, nullptr, &constants));
+          MUST(MatSetNullSpace(A, constants));
+          MUST(MatSetTransposeNullSpace(A, constants)); /* b is made to fit */
+          MUST(MatNullSpaceDestroy(&constants));
+          const std::string all = Norm(norm) + "-ksp_rtol 1e-6";
+          const KSPObject   fused = MakeFused(A, {&backend, path}, pc, all), cg = MakeKSP(A, all, pc);
+          const Run         theirs = RunOf(cg);
+          Compare(RunOf(fused), theirs, 1e-9);
+          CHECK(theirs.reason == KSP_CONVERGED_RTOL);
+          CHECK(Contains(PathOf(fused), "path: general: "));
+        }
+}
+
+/* ------------------------------------------------------------- the view ------------------------------------------------------------- */
+
+TEST_CASE("cgfused: bad input", "[cgfused]")
+{
+  for (const Backend &backend : Backends()) {
+    const MatObject A   = CreateMat(Plate(), backend.mat);
+    const KSPObject ksp = MakeFused(A, {&backend, "auto"}, PCJACOBI);
+    MUST(KSPCGSetRadius(ksp, 0));
+    Errors errors;
+    CHECK(KSPCGSetRadius(ksp, 1.) != 0);
+    CHECK(!errors.text.empty());
+    const Options options("-ksp_cgfused_path sideways");
+    CHECK(KSPSetFromOptions(ksp) != 0);
+  }
+}
+
+TEST_CASE("cgfused: keys and setters do the same", "[cgfused][options]")
+{
+  const MatObject A = CreateMat(Plate(), MATAIJ);
+  KSPCGFusedPath  path;
+  PetscBool       compress;
+  KSPObject       fresh;
+  MUST(KSPCreate(PETSC_COMM_SELF, fresh.put()));
+  MUST(KSPSetType(fresh, KSPCGFUSED));
+  MUST(KSPCGFusedGetPath(fresh, &path));
+  MUST(KSPCGFusedGetCompress(fresh, &compress));
+  CHECK(path == KSP_CGFUSED_AUTO);
+  CHECK(compress == PETSC_TRUE);
+  for (KSPCGFusedPath wanted : {KSP_CGFUSED_AUTO, KSP_CGFUSED_GENERAL, KSP_CGFUSED_GRAPH, KSP_CGFUSED_RESIDENT})
+    for (PetscBool flag : {PETSC_FALSE, PETSC_TRUE}) {
+      const char     *name = KSPCGFusedPaths[wanted];
+      const KSPObject ksp  = MakeFused(A, {&HostBackend(), name}, PCNONE, std::string("-ksp_cgfused_compress ") + (flag ? "true" : "false"));
+      MUST(KSPCGFusedGetPath(ksp, &path));
+      MUST(KSPCGFusedGetCompress(ksp, &compress));
+      CHECK(path == wanted);
+      CHECK(compress == flag);
+      MUST(KSPCGFusedSetPath(fresh, wanted));
+      MUST(KSPCGFusedSetCompress(fresh, flag));
+      MUST(KSPCGFusedGetPath(fresh, &path));
+      MUST(KSPCGFusedGetCompress(fresh, &compress));
+      CHECK(path == wanted);
+      CHECK(compress == flag);
+    }
+}
+
+TEST_CASE("cgfused: the view on the host", "[cgfused]")
+{
+  for (const char *path : {"auto", "general", "graph", "resident"}) {
+    CAPTURE(path);
+    const MatObject A   = CreateMat(Plate(), MATAIJ);
+    const KSPObject ksp = MakeFused(A, {&HostBackend(), path}, PCJACOBI);
+    RunOf(ksp);
+    CHECK(Contains(ViewText((KSP)ksp), "type: cgfused"));
+    CHECK(Contains(PathOf(ksp), "path: general: "));
+    if (std::strcmp(path, "general")) CHECK(Contains(PathOf(ksp), "host"));
+  }
+}
+
+TEST_CASE("cgfused: the view says why not on the device", "[cgfused][gpu]")
+{
+  NEEDS_DEVICE();
+  using Change = std::function<void(KSP)>;
+  struct Case {
+    const char *reason; /* a word of it */
+    MatType     mat;
+    PCType      pc;
+    const char *options;
+    Change      change;
+  };
+  static Recorder         recorder;
+  const Change            nothing = [](KSP) {};
+  const std::vector<Case> cases   = {
+    {"monitor",          MATAIJCUSPARSE, PCJACOBI, "",                            [](KSP ksp) { MUST(KSPMonitorSet(ksp, RecordMonitor, &recorder, nullptr)); }},
+    {"test",             MATAIJCUSPARSE, PCJACOBI, "",                            [](KSP ksp) { MUST(KSPSetConvergenceTest(ksp, RecordTest, &recorder, nullptr)); }},
+    {"icc",              MATAIJCUSPARSE, PCICC,    "",                            nothing                                                                  },
+    {"single reduction", MATAIJCUSPARSE, PCJACOBI, "-ksp_cg_single_reduction",    nothing                                                                  },
+    {"null space",       MATAIJCUSPARSE, PCJACOBI, "",                            [](KSP ksp) {
+       Mat          A;
+       MatNullSpace constants;
+       MUST(KSPGetOperators(ksp, &A, nullptr));
+       MUST(MatNullSpaceCreate(PETSC_COMM_SELF, PETSC_TRUE, 0, nullptr, &constants));
+       MUST(MatSetNullSpace(A, constants));
+       MUST(MatNullSpaceDestroy(&constants));
+     }},
+    {"host",             MATAIJ,         PCJACOBI, "",                            nothing                                                                  },
+    {"densecuda",        MATDENSECUDA,   PCNONE,   "",                            nothing                                                                  },
+    {"transpose",        MATAIJCUSPARSE, PCJACOBI, "",                            nothing                                                                  },
+  };
+  for (const char *path : {"auto", "graph", "resident"})
+    for (const Case &test : cases) {
+      CAPTURE(path, test.reason);
+      const MatObject sparse = CreateMat(Poisson(15, 15), std::strcmp(test.mat, MATAIJ) ? MATAIJCUSPARSE : MATAIJ);
+      MatObject       A;
+      MUST(MatConvert(sparse, test.mat, MAT_INITIAL_MATRIX, A.put()));
+      const Place     place = {&DeviceBackend(), path};
+      const KSPObject ksp   = MakeFused(A, place, test.pc, test.options);
+      const VecObject b = RightVec(A, 2), x = RightVec(A);
+      recorder.stop_at = 4;
+      if (std::strcmp(test.reason, "transpose")) {
+        RunOf(ksp); /* first without the obstacle, if that is one that can be set */
+        test.change(ksp);
+        MUST(KSPSolve(ksp, b, x));
+      } else MUST(KSPSolveTranspose(ksp, b, x));
+      CHECK(Contains(PathOf(ksp), "path: general: "));
+      CHECK(Contains(PathOf(ksp), test.reason));
+    }
+
+  const MatObject A     = CreateMat(Poisson(15, 15), MATAIJCUSPARSE);
+  const KSPObject ksp   = MakeFused(A, {&DeviceBackend(), "auto"}, PCAFSAI);
+  const VecObject b = CreateVec(225, VECSEQ, 1), x = CreateVec(225, VECSEQ, 2), y = CreateVec(225, VECSEQ, 2);
+  RunOf(ksp);
+  CHECK((PathOf(ksp).substr(0, 11) == "path: graph" || PathOf(ksp).substr(0, 14) == "path: resident"));
+  const Run mine = RunOf(ksp, b, x); /* a device matrix between vectors of the host */
+  CHECK(Contains(PathOf(ksp), "path: general: "));
+  CHECK(Contains(PathOf(ksp), "host"));
+  Compare(mine, RunOf(MakeKSP(A, "", PCAFSAI), b, y), 1e-8);
+}
+
+/* ------------------------------------------------------------ the device ------------------------------------------------------------ */
+
+TEST_CASE("cgfused: compressed copies give the same bits", "[cgfused][gpu]")
+{
+  NEEDS_DEVICE();
+  const PetscInt          n       = 140000;
+  std::vector<HostMatrix> systems = {
+    Poisson(200, 200),                                          /* near columns, exact in single */
+    RandomStencil(60, 50, 1, true, 3),                          /* near columns, not exact */
+    RandomGraph(2000, 9, 4),
+    InSingle(RandomGraph(2000, 9, 4)),
+    FarGraph(200000, 600000, 0),                                /* columns far apart, not exact */
+    InSingle(FarGraph(200000, 600000, 0)),                      /* far apart, exact */
+    Changed(Poisson(30, 30), std::ldexp(1, -140), 0),           /* exact in single, but subnormal there */
+    Changed(Poisson(30, 30), std::ldexp(1, -160), 0),           /* would be 0 in single */
+    Changed(Poisson(30, 30), std::ldexp(1, 130), 0),            /* would be Inf */
+    WithEntry(WithEntry(Poisson(30, 30), 5, 6, -1 - 1e-12), 6, 5, -1 - 1e-12), /* one pair is not exact */
+  };
+  for (PetscInt distance : {32767, 32768, 32769, 65534, 65535, 65536, 65537}) systems.push_back(FarGraph(n, 2000, distance)); /* at the ends of 16 bits */
+  for (size_t k = 0; k < systems.size(); k++) {
+    const MatObject A = CreateMat(systems[k], MATAIJCUSPARSE);
+    for (const Place &place : DevicePlaces())
+      for (const char *pc : {PCNONE, PCJACOBI, PCAFSAI, "sfsai -pc_sfsai_factor_precision double"}) {
+        CAPTURE(k, place.path, pc);
+        const std::string all    = std::string("-ksp_rtol 1e-30 -ksp_max_it 6 -pc_type ") + pc;
+        const KSPObject   packed = MakeFused(A, place, PCNONE, all + " -ksp_cgfused_compress true"), plain = MakeFused(A, place, PCNONE, all + " -ksp_cgfused_compress false");
+        const Run         mine = RunOf(packed);
+        CHECK(SameRuns(mine, RunOf(plain)));
+        CheckPath(packed, place);
+        CheckPath(plain, place);
+        Compare(mine, RunOf(MakeKSP(A, all, PCNONE)), 1e-9);
+      }
+  }
+}
+
+/* New values need not be as narrow as those before. */
+TEST_CASE("cgfused: values that were exact in single and no longer are", "[cgfused][gpu]")
+{
+  NEEDS_DEVICE();
+  for (const Place &place : DevicePlaces()) {
+    CAPTURE(place.path);
+    const MatObject A   = CreateMat(Poisson(20, 20), MATAIJCUSPARSE);
+    const KSPObject ksp = MakeFused(A, place, PCNONE, "-ksp_max_it 8");
+    for (double factor : {0., 1e-9, 0.1}) {
+      ChangeValues(A, factor);
+      Compare(RunOf(ksp), RunOf(MakeKSP(A, "-ksp_max_it 8", PCNONE)), 1e-11);
+      CheckPath(ksp, place);
+    }
+  }
+}
+
+TEST_CASE("cgfused: nothing is allocated from the second solve on", "[cgfused]")
+{
+  for (const Place &place : Places())
+    for (PCType pc : {PCNONE, PCAFSAI})
+      for (const char *options : {"", "-ksp_norm_type unpreconditioned -ksp_max_it 30", "-ksp_norm_type none -ksp_max_it 40"}) {
+        CAPTURE(place.backend->name, place.path, pc, options);
+        const MatObject A     = CreateMat(Poisson(40, 40), place.backend->mat);
+        const KSPObject fused = MakeFused(A, place, pc, options), cg = MakeKSP(A, options, pc);
+        const VecObject b = RightVec(A, 2), x = RightVec(A);
+        const auto      solve = [&](KSP ksp) { return CountAllocations([&] { (void)KSPSolve(ksp, b, x); }); };
+        for (int warm_up = 0; warm_up < 2; warm_up++) {
+          solve(fused);
+          solve(cg);
+        }
+        const PetscLogDouble bytes  = DeviceFound() ? DeviceBytes() : 0;
+        const long           theirs = solve(cg); /* KSPSolve() itself may allocate */
+        for (int repeat = 0; repeat < 3; repeat++) CHECK(solve(fused) <= theirs);
+        if (DeviceFound()) CHECK(DeviceBytes() == bytes);
+        CheckPath(fused, place);
+      }
+}
+
+TEST_CASE("cgfused: device memory is given back", "[cgfused][gpu]")
+{
+  NEEDS_DEVICE();
+  const MatObject A = CreateMat(RandomStencil(40, 40, 40, false, 8), MATAIJCUSPARSE);
+  for (const Place &place : DevicePlaces()) {
+    PetscLogDouble before = 0;
+    for (int repeat = 0; repeat < 20; repeat++) {
+      const KSPObject ksp = MakeFused(A, place, PCAFSAI, "-ksp_max_it 3");
+      RunOf(ksp);
+      Touch(A);
+      RunOf(ksp);
+      if (repeat % 2) MUST(KSPReset(ksp));
+      if (repeat == 4) before = DeviceBytes();
+    }
+    CHECK(DeviceBytes() - before < 16e6); /* a copy of A has more than 3e6 bytes, so that 15 lost ones would show */
+  }
+}
+
+/* PETSc's MatMult() knows the default stream alone, so the general path gets one that is in order with it. */
+TEST_CASE("cgfused: two solvers on two other streams", "[cgfused][gpu]")
+{
+  NEEDS_DEVICE();
+  for (const Place &place : {Place{&DeviceBackend(), "general"}, Place{&DeviceBackend(), "graph"}, Place{&DeviceBackend(), "resident"}})
+    for (const char *options : {"-ksp_rtol 1e-6", "-ksp_norm_type none -ksp_convergence_test skip -ksp_max_it 25"}) {
+      CAPTURE(place.path, options);
+      const HostMatrix   H[2] = {Poisson(50, 50), RandomGraph(3000, 7, 5)};
+      MatObject          A[2];
+      KSPObject          ksp[2];
+      VecObject          b[2], x[2];
+      Run                expected[2];
+      PetscDeviceContext old_context, context[2];
+      MUST(PetscDeviceContextGetCurrentContext(&old_context));
+      for (int k = 0; k < 2; k++) {
+        A[k]        = CreateMat(H[k], MATAIJCUSPARSE);
+        expected[k] = RunOf(MakeKSP(A[k], options, PCAFSAI));
+        b[k]        = RightVec(A[k], 2);
+        x[k]        = RightVec(A[k], 5);
+        ksp[k]      = MakeFused(A[k], place, PCAFSAI, options);
+      }
+      MUST(PetscDeviceContextSynchronize(old_context));
+      for (int k = 0; k < 2; k++) {
+        MUST(PetscDeviceContextDuplicate(old_context, &context[k]));
+        MUST(PetscDeviceContextSetStreamType(context[k], std::strcmp(place.path, "general") ? PETSC_STREAM_NONBLOCKING : PETSC_STREAM_DEFAULT));
+        MUST(PetscDeviceContextSetUp(context[k]));
+      }
+      for (int round = 0; round < 4; round++) {
+        for (int k = 0; k < 2; k++) {
+          MUST(PetscDeviceContextSetCurrentContext(context[k]));
+          MUST(KSPSolve(ksp[k], b[k], x[k])); /* the other one's may still be on its way */
+        }
+        for (int k = 0; k < 2; k++) {
+          KSPConvergedReason reason;
+          PetscInt           iterations;
+          MUST(PetscDeviceContextSetCurrentContext(context[k]));
+          MUST(PetscDeviceContextSynchronize(context[k]));
+          MUST(KSPGetConvergedReason(ksp[k], &reason));
+          MUST(KSPGetIterationNumber(ksp[k], &iterations));
+          CHECK(reason == expected[k].reason);
+          CHECK(iterations == expected[k].iterations);
+          CHECK(VectorDifference(Values(x[k]), expected[k].x) <= 1e-9);
+        }
+      }
+      for (int k = 0; k < 2; k++) {
+        CheckPath(ksp[k], place);
+        ksp[k].Reset();
+        MUST(PetscDeviceContextSynchronize(context[k]));
+      }
+      MUST(PetscDeviceContextSetCurrentContext(old_context));
+      for (int k = 0; k < 2; k++) MUST(PetscDeviceContextDestroy(&context[k]));
+    }
+}
+
+/* MATMPIAIJCUSPARSE with one rank is one block and no others. */
+TEST_CASE("cgfused: a parallel matrix on one rank", "[cgfused][gpu]")
+{
+  NEEDS_DEVICE();
+  for (const Place &place : DevicePlaces())
+    for (PCType pc : kTypes) {
+      CAPTURE(place.path, pc);
+      const MatObject A     = CreateMat(Poisson(20, 20), MATMPIAIJCUSPARSE);
+      const KSPObject fused = MakeFused(A, place, pc, "-ksp_max_it 9");
+      for (int step = 0; step < 2; step++) {
+        Compare(RunOf(fused), RunOf(MakeKSP(A, "-ksp_max_it 9", pc)), 1e-10);
+        CheckPath(fused, place);
+        ChangeValues(A, 0.2);
+      }
+    }
+}
+
+/* ------------------------------------------------- ranks: any number of them ------------------------------------------------- */
+
+TEST_CASE("cgfused: several ranks", "[cgfused][mpi]")
+{
+  PetscMPIInt size, rank;
+  MPI_Comm_size(PETSC_COMM_WORLD, &size);
+  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  for (const Backend &backend : Backends())
+    for (const char *path : {"auto", "general", "resident"})
+      for (PCType pc : kTypes)
+        for (const char *norm : kNorms)
+          for (const char *reduction : {"", "-ksp_cg_single_reduction 0 ", "-ksp_cg_single_reduction 1 "})
+            for (const char *options : {"-ksp_rtol 1e-6", "-ksp_max_it 5 -ksp_initial_guess_nonzero", "-ksp_max_it 7 -ksp_check_norm_iteration 3"}) {
+              if (!std::strcmp(norm, "none") && Contains(options, "rtol")) continue;
+              CAPTURE(size, backend.name, path, pc, norm, reduction, options);
+              const MatObject   A      = CreateMat(Poisson(20, 19), backend.mat, PETSC_COMM_WORLD);
+              const std::string all    = Norm(norm) + options + " ";
+              const char       *theirs = *reduction ? reduction : size > 1 ? "-ksp_cg_single_reduction 1" : ""; /* the default */
+              const KSPObject   fused = MakeFused(A, {&backend, path}, pc, all + reduction), cg = MakeKSP(A, all + theirs, pc);
+              Compare(RunOf(fused), RunOf(cg), 1e-9);
+              const std::string line = PathOf(fused); /* collective */
+              if (rank == 0 && size > 1) CHECK(Contains(line, "path: general: "));
+              if (rank == 0 && size > 1 && PetscMemTypeDevice(backend.where) && std::strcmp(path, "general")) CHECK((Contains(line, "ranks") || Contains(line, "single reduction")));
+            }
+}
+
+TEST_CASE("cgfused: several ranks and eigenvalues", "[cgfused][mpi]")
+{
+  for (const Backend &backend : Backends())
+    for (const char *reduction : {"-ksp_cg_single_reduction 0", "-ksp_cg_single_reduction 1"}) {
+      CAPTURE(backend.name, reduction);
+      const MatObject   A   = CreateMat(Poisson(20, 19), backend.mat, PETSC_COMM_WORLD);
+      const std::string all = std::string("-ksp_max_it 12 ") + reduction;
+      const KSPObject   fused = MakeFused(A, {&backend, "auto"}, PCJACOBI, all), cg = MakeKSP(A, all, PCJACOBI);
+      PetscReal         values[4];
+      for (KSP ksp : {(KSP)fused, (KSP)cg}) {
+        MUST(KSPSetComputeSingularValues(ksp, PETSC_TRUE));
+        RunOf(ksp);
+        MUST(KSPComputeExtremeSingularValues(ksp, &values[ksp == cg ? 2 : 0], &values[ksp == cg ? 3 : 1]));
+      }
+      CHECK(EntryDifference({values[0], values[1]}, {values[2], values[3]}) <= 1e-9);
+    }
+}
+
+TEST_CASE("cgfused: several ranks diverge as one", "[cgfused][mpi]")
+{
+  for (const Backend &backend : Backends())
+    for (const char *reduction : {"-ksp_cg_single_reduction 0", "-ksp_cg_single_reduction 1"})
+      for (PetscInt row : {0, 200, 379})
+        for (double value : {-4., (double)std::nan("")})
+          for (PCType pc : {PCNONE, PCJACOBI, PCAFSAI}) {
+            CAPTURE(backend.name, reduction, row, value, pc);
+            const MatObject A     = CreateMat(WithEntry(Poisson(20, 19), row, row, value), backend.mat, PETSC_COMM_WORLD);
+            const KSPObject fused = MakeFused(A, {&backend, "auto"}, pc, reduction), cg = MakeKSP(A, reduction, pc);
+            const Run       mine = RunOf(fused), theirs = RunOf(cg);
+            CHECK(mine.reason == theirs.reason);
+            CHECK(mine.iterations == theirs.iterations);
+            CHECK((theirs.reason < 0 || value < 0));
+          }
+}
+
+TEST_CASE("cgfused: several ranks and some of them without rows", "[cgfused][mpi]")
+{
+  for (const Backend &backend : Backends())
+    for (const char *reduction : {"-ksp_cg_single_reduction 0", "-ksp_cg_single_reduction 1"})
+      for (PCType pc : kTypes)
+        for (const char *norm : kNorms) {
+          CAPTURE(backend.name, reduction, pc, norm);
+          const MatObject   A   = CreateMat(FromDense(2, {2, -1, -1, 2}), backend.mat, PETSC_COMM_WORLD);
+          const std::string all = Norm(norm) + "-ksp_max_it 1 " + reduction;
+          Compare(RunOf(MakeFused(A, {&backend, "auto"}, pc, all)), RunOf(MakeKSP(A, all, pc)), 1e-12);
+        }
+}
