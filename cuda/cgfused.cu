@@ -11,7 +11,7 @@ namespace
 
 constexpr int kCGBlock         = 256;  /* threads of a block in the sequence */
 constexpr int kCGPerThread     = 4;    /* entries of vectors that a thread asks for at once */
-constexpr int kCGBlocksOnChip  = 8;    /* blocks of kCGBlock a processor */
+constexpr int kCGBlocksOnChip  = 5;    /* blocks of kCGBlock a processor, for vectors */
 constexpr int kCGRecords       = 512;  /* iterations that the device keeps until the host has seen them */
 constexpr int kCGIterations    = 8;    /* of one launch of the graph */
 constexpr int kCGInFlight      = 2;    /* launches that the host is ahead */
@@ -244,7 +244,7 @@ struct Entries {
    those of the iteration. `from` and d are not of the kernel before this one.
 */
 template <bool Diagonal>
-__global__ void __launch_bounds__(kCGBlock, 6) UpdateResidual(PetscInt n, const double *from, const double *w, const double *d, double *r, double *partial, CGState *state)
+__global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip) UpdateResidual(PetscInt n, const double *from, const double *w, const double *d, double *r, double *partial, CGState *state)
 {
   const PetscInt stride  = (PetscInt)(gridDim.x * kCGBlock * kCGPerThread);
   PetscInt       first   = (PetscInt)(blockIdx.x * kCGBlock * kCGPerThread + threadIdx.x);
@@ -283,7 +283,7 @@ __global__ void __launch_bounds__(kCGBlock, 6) UpdateResidual(PetscInt n, const 
 
 /* x = x + a p; p = z + b p, with z = d r, or r where d is null, where z is not stored. x and p are not of the kernel before this one. */
 template <bool Diagonal>
-__global__ void __launch_bounds__(kCGBlock, 5) UpdateDirection(PetscInt n, const double *z, const double *d, double *x, double *p, const CGState *state)
+__global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip) UpdateDirection(PetscInt n, const double *z, const double *d, double *x, double *p, const CGState *state)
 {
   const PetscInt stride = (PetscInt)(gridDim.x * kCGBlock * kCGPerThread);
   PetscInt       first  = (PetscInt)(blockIdx.x * kCGBlock * kCGPerThread + threadIdx.x);
@@ -336,10 +336,10 @@ __global__ void ClearSlots(int count, double *slots)
   for (int k = threadIdx.x; k < count; k += blockDim.x) slots[k] = __longlong_as_double((long long)kNotYet);
 }
 
-__device__ inline double LoadAcquire(const double *from)
+__device__ inline double LoadRelaxed(const double *from)
 {
   double value;
-  asm volatile("ld.acquire.gpu.global.f64 %0, [%1];" : "=d"(value) : "l"(from) : "memory");
+  asm volatile("ld.relaxed.gpu.global.f64 %0, [%1];" : "=d"(value) : "l"(from) : "memory");
   return value;
 }
 
@@ -386,7 +386,7 @@ __device__ __forceinline__ void GridSum(double (&x)[Count], double *slots, int *
 #pragma unroll
           for (int k = 0; k < kResidentPolls; k++) {
             const int other = block + k * kWarpSize;
-            slot[c][k]      = other < blocks ? LoadAcquire(here + c * blocks + other) : 0.;
+            slot[c][k]      = other < blocks ? LoadRelaxed(here + c * blocks + other) : 0.;
           }
 #pragma unroll
         for (int c = 0; c < Count; c++)
@@ -398,11 +398,13 @@ __device__ __forceinline__ void GridSum(double (&x)[Count], double *slots, int *
 #pragma unroll
         for (int k = 0; k < kResidentPolls; k++) x[c] += slot[c][k];
     }
-    __syncwarp();
+    __threadfence(); /* what others wrote before their release is there from here on */
+    __syncwarp();    /* all blocks are here: none looks at the turn before */
+    if (lane < 2) before[lane * blocks + blockIdx.x] = __longlong_as_double((long long)kNotYet);
 #pragma unroll
     for (int c = 0; c < Count; c++) x[c] = GroupSum<kWarpSize>(x[c]);
     if (lane == 0) decide();
-  } else if (warp == 1 && lane < 2) before[lane * blocks + blockIdx.x] = __longlong_as_double((long long)kNotYet);
+  }
   __syncthreads();
   *turn = (*turn + 1) % 3;
 }
@@ -418,21 +420,23 @@ __device__ T *CopyIn(const T *from, size_t first, size_t last, char *&to)
   return (T *)(place + ((size_t)from - begin));
 }
 
-/* The block's slices of an even copy, in shared memory if they fit into what is left of it. */
-__device__ __forceinline__ void BringSlices(Slices A, Slices *shared, PetscInt begin, PetscInt end, char *&to, const char *limit)
+/* The block's slices of a resident copy, in shared memory if they fit into what is left of it. */
+__device__ __forceinline__ void BringSlices(const Slices &from, Slices *A, PetscInt begin, PetscInt end, char *&to, const char *limit)
 {
-  if (threadIdx.x == 0) *shared = A;
-  if (begin == end) return;
-  const PetscInt first_step = A.step[begin], last_step = A.step[end];
+  const PetscInt first_step = from.step[begin], last_step = from.step[end];
   const size_t   first = (size_t)first_step * kWarpSize, last = (size_t)last_step * kWarpSize;
-  const size_t   column = A.narrow ? sizeof(std::uint16_t) : sizeof(PetscInt), value = A.single ? sizeof(float) : sizeof(double);
-  const size_t   bytes = (last - first) * (column + value) + ((last_step - first_step) + (end - begin) + 1) * sizeof(PetscInt) + 4 * 2 * sizeof(int4);
-  if (to + bytes > limit) return;
-  A.step = CopyIn(A.step, begin, end + 1, to);
-  if (A.narrow) A.base = CopyIn(A.base, first_step, last_step, to);
-  A.column = A.narrow ? (void *)CopyIn((const std::uint16_t *)A.column, first, last, to) : (void *)CopyIn((const PetscInt *)A.column, first, last, to);
-  A.value  = A.single ? (void *)CopyIn((const float *)A.value, first, last, to) : (void *)CopyIn((const double *)A.value, first, last, to);
-  if (threadIdx.x == 0) *shared = A;
+  const size_t   bytes = (last - first) * (sizeof(PetscInt) + sizeof(double)) + (end - begin + 1) * sizeof(PetscInt) + 3 * 2 * sizeof(int4);
+  const bool     fits  = begin < end && to + bytes <= limit;
+  if (threadIdx.x == 0) *A = from;
+  if (!fits) return;
+  PetscInt *const step   = CopyIn(from.step, begin, end + 1, to);
+  PetscInt *const column = CopyIn((const PetscInt *)from.column, first, last, to);
+  double *const   value  = CopyIn((const double *)from.value, first, last, to);
+  if (threadIdx.x == 0) {
+    A->step   = step;
+    A->column = column;
+    A->value  = value;
+  }
 }
 
 /* Calls act(row of the block, sum over the row of W) in the first lane of every row of the block. */
@@ -442,7 +446,7 @@ __device__ __forceinline__ void ForRows(const Slices &W, PetscInt first, PetscIn
 #pragma unroll 1
   for (PetscInt slice = begin + threadIdx.x / kWarpSize; slice < end; slice += kResidentWarps) {
     const PetscInt row = SliceRow<Lanes>(slice);
-    const double   sum = EvenSliceSum<Lanes>(W, slice, x);
+    const double   sum = SliceSum<Lanes>(W, slice, x);
     if (row < W.rows && threadIdx.x % Lanes == 0) act(row - first, sum);
   }
 }
@@ -598,9 +602,11 @@ __global__ void __launch_bounds__(kCGBlock) DirectVectors(PetscInt n, double b, 
 
 struct CGFusedWork {
   int                processors = 0;
+  bool               early      = false; /* kernels may begin before the one ahead has ended */
   size_t             room       = 0;     /* shared memory of a resident block, bytes */
   Slices             A{}, W1{}, W2{};
   bool               factored = false, resident = false;
+  SlicesKind         kind     = SLICES_PLAIN;
   const PetscScalar *d        = nullptr;
   CGFusedVectors     v{};
   PetscInt           rows   = 0; /* of a resident block */
@@ -627,61 +633,47 @@ namespace
 
 /* Calls f(Even, V()) for the kind of copy. */
 template <typename F>
-void WithKind(const Slices &A, F f)
+PetscErrorCode WithKind(const Slices &A, F f)
 {
-  if (A.even) {
-    if (A.single) f(std::true_type(), float());
-    else f(std::true_type(), double());
-  } else {
-    if (A.single) f(std::false_type(), float());
-    else f(std::false_type(), double());
-  }
+  if (A.even) return A.single ? f(std::true_type(), float()) : f(std::true_type(), double());
+  return A.single ? f(std::false_type(), float()) : f(std::false_type(), double());
 }
 
 /* Calls f with the number of lanes a row as a constant: the one place where it becomes one. */
 template <typename F>
 PetscErrorCode WithLanes(PetscInt lanes, F f)
 {
-  PetscFunctionBegin;
   switch (lanes) {
   case 1:
-    f(std::integral_constant<int, 1>());
-    break;
+    return f(std::integral_constant<int, 1>());
   case 2:
-    f(std::integral_constant<int, 2>());
-    break;
+    return f(std::integral_constant<int, 2>());
   case 4:
-    f(std::integral_constant<int, 4>());
-    break;
+    return f(std::integral_constant<int, 4>());
   case 8:
-    f(std::integral_constant<int, 8>());
-    break;
+    return f(std::integral_constant<int, 8>());
   case 16:
-    f(std::integral_constant<int, 16>());
-    break;
+    return f(std::integral_constant<int, 16>());
   default:
-    f(std::integral_constant<int, 32>());
+    return f(std::integral_constant<int, 32>());
   }
-  FinePCCheckLaunch();
-  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-int Tune(const char *name, int value) { const char *e = getenv(name); return e ? atoi(e) : value; }
 int SliceBlocks(const CGFusedWork *work, const Slices &A)
 {
   const int blocks = BlocksFor((long long)A.count * kWarpSize, kCGBlock);
-  return blocks < work->processors ? blocks : std::min(Tune("CGF_SBLOCKS", A.even && A.single ? MultiplyBlocks<true, float>() : MultiplyBlocks<false, double>()), (blocks + work->processors - 1) / work->processors) * work->processors;
+  return blocks < work->processors ? blocks : std::min((A.even && A.single ? MultiplyBlocks<true, float>() : MultiplyBlocks<false, double>()), (blocks + work->processors - 1) / work->processors) * work->processors;
 }
 
 int VectorBlocks(const CGFusedWork *work)
 {
-  return std::max(1, std::min(BlocksFor(work->A.rows, kCGBlock * kCGPerThread), work->processors * Tune("CGF_VBLOCKS", kCGBlocksOnChip)));
+  return std::max(1, std::min(BlocksFor(work->A.rows, kCGBlock * kCGPerThread), work->processors * kCGBlocksOnChip));
 }
 
 PetscErrorCode LaunchOperator(CGFusedWork *work, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  PetscCall(WithLanes(work->A.lanes, [&](auto lanes) { WithKind(work->A, [&](auto even, auto value) { (void)LaunchEarly(early, MultiplyOperator<lanes, even, decltype(value)>, SliceBlocks(work, work->A), kCGBlock, stream, work->A, work->processors, p, w, work->partial.data(), work->state.data()); }); }));
+  PetscCall(WithLanes(work->A.lanes, [&](auto lanes) { return WithKind(work->A, [&](auto even, auto value) { return LaunchEarly(early, MultiplyOperator<lanes, even, decltype(value)>, SliceBlocks(work, work->A), kCGBlock, stream, work->A, work->processors, p, w, work->partial.data(), work->state.data()); }); }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -696,8 +688,8 @@ PetscErrorCode LaunchResidual(CGFusedWork *work, bool early, const PetscScalar *
   PetscFunctionBegin;
   if (work->factored) {
     PetscCall(LaunchEarly(early, UpdateResidual<false>, VectorBlocks(work), kCGBlock, stream, n, from, w, nullptr, v.r, partial, state));
-    PetscCall(WithLanes(work->W1.lanes, [&](auto lanes) { WithKind(work->W1, [&](auto even, auto value) { (void)LaunchEarly(early, MultiplyFirst<lanes, even, decltype(value)>, SliceBlocks(work, work->W1), kCGBlock, stream, work->W1, work->processors, work->d, v.r, t, state); }); }));
-    PetscCall(WithLanes(work->W2.lanes, [&](auto lanes) { WithKind(work->W2, [&](auto even, auto value) { (void)LaunchEarly(early, MultiplySecond<lanes, even, decltype(value)>, SliceBlocks(work, work->W2), kCGBlock, stream, work->W2, work->processors, t, v.r, v.z, partial, state); }); }));
+    PetscCall(WithLanes(work->W1.lanes, [&](auto lanes) { return WithKind(work->W1, [&](auto even, auto value) { return LaunchEarly(early, MultiplyFirst<lanes, even, decltype(value)>, SliceBlocks(work, work->W1), kCGBlock, stream, work->W1, work->processors, work->d, v.r, t, state); }); }));
+    PetscCall(WithLanes(work->W2.lanes, [&](auto lanes) { return WithKind(work->W2, [&](auto even, auto value) { return LaunchEarly(early, MultiplySecond<lanes, even, decltype(value)>, SliceBlocks(work, work->W2), kCGBlock, stream, work->W2, work->processors, t, v.r, v.z, partial, state); }); }));
   } else {
     PetscCall(LaunchEarly(early, UpdateResidual<true>, VectorBlocks(work), kCGBlock, stream, n, from, w, work->d, v.r, partial, state));
   }
@@ -732,11 +724,10 @@ PetscErrorCode CaptureIterations(CGFusedWork *work)
   work->graph = nullptr;
   if (!work->capture) PetscCallCUDA(cudaStreamCreateWithFlags(&work->capture, cudaStreamNonBlocking));
   PetscCallCUDA(cudaStreamBeginCapture(work->capture, cudaStreamCaptureModeThreadLocal));
-  const bool early = !getenv("CGF_NOPDL");
   for (int k = 0; k < kCGIterations; k++) {
-    PetscCall(LaunchOperator(work, early, work->v.p, work->v.z, work->capture));
-    PetscCall(LaunchResidual(work, early, work->v.r, work->v.z, work->capture));
-    PetscCall(LaunchDirection(work, early, work->capture));
+    PetscCall(LaunchOperator(work, work->early, work->v.p, work->v.z, work->capture));
+    PetscCall(LaunchResidual(work, work->early, work->v.r, work->v.z, work->capture));
+    PetscCall(LaunchDirection(work, work->early, work->capture));
   }
   PetscCallCUDA(cudaStreamEndCapture(work->capture, &graph));
   PetscCallCUDA(cudaGraphInstantiate(&work->graph, graph, 0));
@@ -751,7 +742,6 @@ PetscErrorCode LaunchResident(CGFusedWork *work, cudaStream_t stream)
   double *const t = work->t.data();
   Resident     g{work->A, work->W1, work->W2, work->d, work->v.x, work->v.r, work->v.z, work->v.p, t + n, t, t + 2 * n, t + 3 * n, work->slots.data(), work->rows, kCGRecords, work->room, work->state.data()};
   void        *args[] = {&g};
-  cudaError_t  error  = cudaSuccess;
 
   PetscFunctionBegin;
   ClearSlots<<<1, kResidentBlock, 0, stream>>>(3 * 2 * work->blocks, work->slots.data());
@@ -759,10 +749,11 @@ PetscErrorCode LaunchResident(CGFusedWork *work, cudaStream_t stream)
   PetscCall(WithLanes(work->A.lanes, [&](auto lanes) {
     void (*const kernel)(Resident) = work->factored ? Iterate<lanes, true> : Iterate<lanes, false>;
 
-    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)work->room);
-    if (!error) error = cudaLaunchCooperativeKernel(kernel, dim3(work->blocks), dim3(kResidentBlock), args, work->room, stream);
+    PetscFunctionBegin;
+    PetscCallCUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)work->room));
+    PetscCallCUDA(cudaLaunchCooperativeKernel(kernel, dim3(work->blocks), dim3(kResidentBlock), args, work->room, stream));
+    PetscFunctionReturn(PETSC_SUCCESS);
   }));
-  PetscCallCUDA(error);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -794,8 +785,8 @@ void ResidentGeometry(const CGFusedWork *work, PetscInt rows, PetscInt nnz, Pets
   *block_rows              = (full + per_slice - 1) / per_slice * per_slice;
 }
 
-constexpr PetscInt kResidentRows  = 100000;   /* up to which the resident kernel is chosen */
-constexpr size_t   kResidentBytes = 20000000; /* of the matrices, the same */
+constexpr PetscInt kResidentRows  = 150000;   /* up to which the resident kernel is chosen */
+constexpr size_t   kResidentBytes = 40000000; /* of its copies of the matrices, the same */
 
 PetscErrorCode Wait(CGFusedWork *work)
 {
@@ -832,20 +823,29 @@ PetscErrorCode Download(CGFusedWork *work, cudaStream_t stream)
 
 } // namespace
 
-PetscErrorCode CGFusedCreate_CUDA(CGFusedWork **work)
+PetscErrorCode CGFusedCreate_CUDA(CGFusedWork **work_out)
 {
+  CGFusedWork *const work = *work_out = new CGFusedWork();
+  cudaStream_t stream;
+  int          device, major;
+
   PetscFunctionBegin;
-  *work = new CGFusedWork();
-  PetscCall(ProcessorCount(&(*work)->processors));
-  PetscCall(SharedMemoryLimit(&(*work)->room));
-  (*work)->room -= kResidentStatic;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(ProcessorCount(&work->processors));
+  PetscCall(SharedMemoryLimit(&work->room));
+  work->room -= kResidentStatic;
+  PetscCallCUDA(cudaGetDevice(&device));
+  PetscCallCUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  work->early = major >= 9;
+  PetscCallCUDA(cudaMallocHost(&work->seen[0], kCGInFlight * sizeof(CGState)));
   for (int k = 0; k < kCGInFlight; k++) {
-    PetscCallCUDA(cudaMallocHost(&(*work)->seen[k], sizeof(CGState)));
-    PetscCallCUDA(cudaEventCreateWithFlags(&(*work)->event[k], cudaEventDisableTiming));
+    work->seen[k] = work->seen[0] + k;
+    PetscCallCUDA(cudaEventCreateWithFlags(&work->event[k], cudaEventDisableTiming));
   }
-  PetscCall((*work)->state.Allocate(1));
-  PetscCallCUDA(cudaMemset((*work)->state.data(), 0, sizeof(CGState)));
-  PetscCall((*work)->partial.Allocate(4 * (size_t)(*work)->processors * 1024));
+  PetscCall(work->state.Allocate(1));
+  PetscCall(work->partial.Allocate(4 * (size_t)work->processors * kCGBlocksOnChip));
+  PetscCallCUDA(cudaMemsetAsync(work->state.data(), 0, sizeof(CGState), stream));
+  PetscCallCUDA(cudaStreamSynchronize(stream)); /* the next call may come with another stream */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -856,10 +856,9 @@ PetscErrorCode CGFusedDestroy_CUDA(CGFusedWork **work)
   PetscCall(Wait(*work));
   if ((*work)->graph) PetscCallCUDA(cudaGraphExecDestroy((*work)->graph));
   if ((*work)->capture) PetscCallCUDA(cudaStreamDestroy((*work)->capture));
-  for (int k = 0; k < kCGInFlight; k++) {
-    if ((*work)->event[k]) PetscCallCUDA(cudaEventDestroy((*work)->event[k]));
-    if ((*work)->seen[k]) PetscCallCUDA(cudaFreeHost((*work)->seen[k]));
-  }
+  for (cudaEvent_t event : (*work)->event)
+    if (event) PetscCallCUDA(cudaEventDestroy(event));
+  if ((*work)->seen[0]) PetscCallCUDA(cudaFreeHost((*work)->seen[0]));
   PetscCall(SlicesDestroy_CUDA(&(*work)->A));
   PetscCall(SlicesDestroy_CUDA(&(*work)->W1));
   PetscCall(SlicesDestroy_CUDA(&(*work)->W2));
@@ -884,17 +883,20 @@ PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *work, const CGFusedOperators *op
   work->d              = op->d;
   work->rows           = rows;
   work->blocks         = (A.n + rows - 1) / rows;
-  work->resident       = fits && (path == KSP_CGFUSED_RESIDENT || (path == KSP_CGFUSED_AUTO && A.n <= kResidentRows && entries * sizeof(double) <= kResidentBytes));
+  work->resident       = fits && (path == KSP_CGFUSED_RESIDENT || (path == KSP_CGFUSED_AUTO && A.n <= kResidentRows && entries * (sizeof(PetscInt) + sizeof(double)) <= kResidentBytes));
   const size_t needed  = (size_t)A.n * (work->resident ? 4 : factored ? 1 : 0);
   if (work->t.size() < needed) PetscCall(work->t.Allocate(needed));
   if (work->resident && work->slots.size() < (size_t)(3 * 2 * work->blocks)) PetscCall(work->slots.Allocate(3 * 2 * work->blocks));
+  const SlicesKind kind   = work->resident ? SLICES_RESIDENT : compress ? SLICES_COMPRESSED : SLICES_PLAIN;
+  const bool       other  = kind != work->kind;
+  work->kind              = kind;
   const PetscInt A_lanes = work->resident ? lanes : SequenceLanes(A.n, A.nnz);
-  if (changes->A || A_lanes != work->A.lanes) PetscCall(SlicesUpdate_CUDA(&A_csr, A_lanes, compress, work->resident, &work->A));
+  if (changes->A || other || A_lanes != work->A.lanes) PetscCall(SlicesUpdate_CUDA(&A_csr, A_lanes, kind, &work->A));
   if (!factored) PetscFunctionReturn(PETSC_SUCCESS);
   const PetscInt M_lanes = work->resident ? lanes : SequenceLanes(A.n, op->W1->nnz);
-  if (changes->M || again || M_lanes != work->W1.lanes) {
-    PetscCall(SlicesUpdate_CUDA(op->W1, M_lanes, compress, work->resident, &work->W1));
-    PetscCall(SlicesUpdate_CUDA(op->W2, M_lanes, compress, work->resident, &work->W2));
+  if (changes->M || again || other || M_lanes != work->W1.lanes) {
+    PetscCall(SlicesUpdate_CUDA(op->W1, M_lanes, kind, &work->W1));
+    PetscCall(SlicesUpdate_CUDA(op->W2, M_lanes, kind, &work->W2));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

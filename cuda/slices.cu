@@ -110,7 +110,8 @@ PetscErrorCode PlaceAndFill(const CSR &A, PetscInt steps, Slices *S, Misfit *mis
   S->base   = (PetscInt *)((char *)S->memory[1] + base);
   S->column = (char *)S->memory[1] + column;
   S->value  = (char *)S->memory[1] + value;
-  if (A.precision == FINEPC_SINGLE) PetscCall((Fill<float, float>(A, *S, misfit, stream)));
+  if (A.precision == FINEPC_SINGLE && S->single) PetscCall((Fill<float, float>(A, *S, misfit, stream)));
+  else if (A.precision == FINEPC_SINGLE) PetscCall((Fill<float, double>(A, *S, misfit, stream)));
   else if (S->single) PetscCall((Fill<double, float>(A, *S, misfit, stream)));
   else PetscCall((Fill<double, double>(A, *S, misfit, stream)));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -121,7 +122,7 @@ PetscErrorCode PlaceAndFill(const CSR &A, PetscInt steps, Slices *S, Misfit *mis
 size_t SlicesBytes(const Slices *S)
 {
   const size_t entry = (S->narrow ? sizeof(std::uint16_t) : sizeof(PetscInt)) + (S->single ? sizeof(float) : sizeof(double));
-  const size_t steps = S->even ? S->entries / 32 : 0; /* of an uneven copy they are not known here, and few bytes */
+  const size_t steps = S->even ? S->entries / kWarpSize : 0; /* of an uneven copy they are not known here, and few bytes */
 
   return S->entries * entry + steps * (S->narrow ? sizeof(*S->base) : 0) + (S->even ? 0 : S->rows * sizeof(*S->length) + S->count * sizeof(*S->start)) + S->count * sizeof(*S->step);
 }
@@ -134,7 +135,7 @@ PetscErrorCode SlicesDestroy_CUDA(Slices *S)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode SlicesUpdate_CUDA(const CSR *A, PetscInt lanes, PetscBool compress, bool even, Slices *S)
+PetscErrorCode SlicesUpdate_CUDA(const CSR *A, PetscInt lanes, SlicesKind kind, Slices *S)
 {
   cudaStream_t stream;
   Misfit       misfit{};
@@ -159,14 +160,14 @@ PetscErrorCode SlicesUpdate_CUDA(const CSR *A, PetscInt lanes, PetscBool compres
   FinePCCheckLaunch();
   PetscCallCUDA(cub::DeviceScan::ExclusiveSum(memory + scan, scan_bytes, S->step, S->step, S->count + 1, stream));
   PetscCall(ArrayCopy_CUDA(&steps, S->step + S->count, sizeof(steps), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
-  S->even    = (PetscBool)(even || (double)steps * kWarpSize <= PetscMin(kSlicePadding * A->nnz, (double)PETSC_INT_MAX));
+  S->even    = (PetscBool)(kind == SLICES_RESIDENT || (double)steps * kWarpSize <= PetscMin(kSlicePadding * A->nnz, (double)PETSC_INT_MAX));
   S->entries = S->even ? steps * kWarpSize : A->nnz;
   /* as small as can be, and once more with what did not fit */
-  S->narrow = compress;
-  S->single = (PetscBool)(compress || A->precision == FINEPC_SINGLE);
+  S->narrow = (PetscBool)(kind == SLICES_COMPRESSED);
+  S->single = (PetscBool)(kind == SLICES_COMPRESSED || (kind == SLICES_PLAIN && A->precision == FINEPC_SINGLE));
   PetscCallCUDA(cudaMemsetAsync(device_misfit, 0, sizeof(misfit), stream));
   PetscCall(PlaceAndFill(*A, steps, S, device_misfit, stream));
-  if (!compress) PetscFunctionReturn(PETSC_SUCCESS);
+  if (kind != SLICES_COMPRESSED) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(ArrayCopy_CUDA(&misfit, device_misfit, sizeof(misfit), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
   if (misfit.column) S->narrow = PETSC_FALSE;
   if (misfit.value) S->single = PETSC_FALSE;

@@ -205,15 +205,15 @@ struct SliceBatch {
 };
 
 /*
-   Sum over the lane's row of a slice, in every lane of the row, wherever the arrays are; x(column) is the vector. All lanes of the
-   warp take part. What is added in which order depends on nothing but the row and Lanes.
+   Sum over the lane's row of a slice of a resident copy, in every lane of the row; x(column) is the vector. All lanes of the warp
+   take part. What is added in which order depends on nothing but the row and Lanes.
 */
-template <int Lanes, bool Even, typename V, typename I, typename Vector>
-__device__ __forceinline__ double SliceSumOf(const Slices &A, PetscInt slice, Vector x)
+template <int Lanes, typename Vector>
+__device__ __forceinline__ double SliceSum(const Slices &A, PetscInt slice, Vector x)
 {
-  SliceCursor<Lanes, Even>      cursor;
-  SliceBatch<kSliceGroup, V, I> batch;
-  double                        sum = 0;
+  SliceCursor<Lanes, true>                  cursor;
+  SliceBatch<kSliceGroup, double, PetscInt> batch;
+  double                                    sum = 0;
   cursor.Open(A, slice);
   cursor.Start(A);
 #pragma unroll 1
@@ -222,14 +222,6 @@ __device__ __forceinline__ double SliceSumOf(const Slices &A, PetscInt slice, Ve
     batch.Add(cursor.mine - cursor.k, x, &sum);
   }
   return GroupSum<Lanes>(sum);
-}
-
-/* The same for an even copy of any kind. */
-template <int Lanes, typename Vector>
-__device__ __forceinline__ double EvenSliceSum(const Slices &A, PetscInt slice, Vector x)
-{
-  if (A.narrow) return A.single ? SliceSumOf<Lanes, true, float, std::uint16_t>(A, slice, x) : SliceSumOf<Lanes, true, double, std::uint16_t>(A, slice, x);
-  return A.single ? SliceSumOf<Lanes, true, float, PetscInt>(A, slice, x) : SliceSumOf<Lanes, true, double, PetscInt>(A, slice, x);
 }
 
 /*

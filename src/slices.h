@@ -35,9 +35,13 @@ struct Slices {
 };
 
 /*
-   A's slices, in the memory of the last ones where that suffices. Without compress columns are in 32 bits and values as they are
-   in A; products are the same to the last bit.
+   What a copy is for. Plain and compressed ones are read once per product, and are even if few zeros make them so; plain ones have
+   columns in 32 bits and values as they are in the matrix. Resident ones stay in shared memory, where bytes matter less than that
+   there is one kind: even, 32 bits, double precision. Products are the same to the last bit.
 */
-PetscErrorCode SlicesUpdate_CUDA(const CSR *A, PetscInt lanes, PetscBool compress, bool even, Slices *);
+enum SlicesKind { SLICES_PLAIN, SLICES_COMPRESSED, SLICES_RESIDENT };
+
+/* A's slices, in the memory of the last ones where that suffices. */
+PetscErrorCode SlicesUpdate_CUDA(const CSR *A, PetscInt lanes, SlicesKind, Slices *);
 PetscErrorCode SlicesDestroy_CUDA(Slices *);
 size_t         SlicesBytes(const Slices *); /* that a product reads */

@@ -23,14 +23,24 @@ def read(path):
         return f.read()
 
 
-def setter_of(key):
-    """-pc_afsai_max_steps -> PCAFSAISetMaxSteps"""
-    _, pc, words = key.lstrip("-").split("_", 2)
-    return f"PC{pc.upper()}Set" + "".join(word.capitalize() for word in words.split("_"))
+def setter_of(api, key):
+    """PCAFSAI, -pc_afsai_max_steps -> PCAFSAISetMaxSteps"""
+    words = key.split("_", 2)[2]
+    return f"{api}Set" + "".join(word.capitalize() for word in words.split("_"))
 
 
-def getter_of(key):
-    return setter_of(key).replace("Set", "Get", 1)
+def getter_of(setter):
+    return setter.replace("Set", "Get", 1)
+
+
+def registered(root):
+    """(kind, name) of every type: (PC, afsai) for PCRegister(PCAFSAI, ...) and #define PCAFSAI "afsai"."""
+    header = read(f"{root}/include/finepc.h")
+    for kind, constant in re.findall(r"\b(PC|KSP)Register\((\w+),", read(f"{root}/src/register.cxx")):
+        name = re.search(rf'^#define {constant} "(\w+)"', header, re.M)
+        check(name, f"{constant} is not in finepc.h")
+        if name:
+            yield kind, name.group(1)
 
 
 def same_value(x, y):
@@ -45,36 +55,56 @@ def manual_page(source, name):
     return page.group(1) if page else ""
 
 
-def defaults_in_use(build, pc):
-    """Key -> value, as -help prints them, and key -> setter that -help names."""
-    command = [f"{build}/tutorials/ex1", "-dll_append", f"{build}/lib/libfinepc.so", "-pc_type", pc, "-help", "-n", "3"]
+def defaults_in_use(build, kind, name, keys):
+    """Key -> value, as -help prints them, and key -> setter that -help names; of all keys of the type, and of others that are given."""
+    command = [f"{build}/tutorials/ex1", "-dll_append", f"{build}/lib/libfinepc.so", f"-{kind.lower()}_type", name, "-help", "-n", "3"]
     text = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=120).stdout
     values, setters = {}, {}
-    for key, value, setter in re.findall(rf"^\s*(-pc_{pc}_\w+): <?(?:now )?([^ :>]*).*\((\w+)\)\s*$", text, re.M):
-        values[key], setters[key] = value, setter
+    for key, value, setter in re.findall(r"^\s*(-\w+): <?(?:now )?([^ :>]*).*\((\w+)\)\s*$", text, re.M):
+        if key in keys or key.startswith(f"-{kind.lower()}_{name}_"):
+            values[key], setters[key] = value, setter
     return values, setters
 
 
-def check_pc(root, build, pc):
-    face = read(f"{root}/src/pc/{pc}/{pc}.cxx")
+def readme_row(readme, key):
+    """Cells of the key's row."""
+    row = re.search(rf"^\|\s*`{key}[^|\w]*\|.*$", readme, re.M)
+    return [cell.strip().strip("`") for cell in row.group(0).strip("|").split("|")] if row else []
+
+
+def check_type(root, build, kind, name):
+    """kind: PC or KSP"""
+    faces = glob.glob(f"{root}/src/{kind.lower()}/**/{name}.cxx", recursive=True)
+    check(len(faces) == 1, f"{name}: {len(faces)} faces {name}.cxx under src/{kind.lower()}/")
+    if not faces:
+        return
+    face, ours = read(faces[0]), f"-{kind.lower()}_{name}_"
     header = read(f"{root}/include/finepc.h")
     readme = read(f"{root}/README.md") if os.path.exists(f"{root}/README.md") else ""
     check(readme, "README.md is missing")
     option_files = {path: read(path) for path in glob.glob(f"{root}/petsc-options/*")}
-    used = {key: path for path, text in option_files.items() for key in re.findall(r"^\s*(-pc_%s_\w+)" % pc, text, re.M)}
-    keys = re.findall(r'PetscOptions\w+\("(-pc_%s_\w+)"' % pc, face)
-    check(keys, f"{pc}: no keys")
-    check(len(keys) == len(set(keys)), f"{pc}: a key twice")
-    values, help_setters = defaults_in_use(build, pc)
+    used = {key for text in option_files.values() for key in re.findall(r"^\s*(-\w+)", text, re.M)}
+    every = re.findall(r'PetscOptions\w+\("(-\w+)", "[^"]+", "(\w+)"', face)
+    keys, of_petsc = [key for key, _ in every if key.startswith(ours)], {key: setter for key, setter in every if not key.startswith(ours)}
+    check(keys, f"{name}: no keys")
+    check(len(every) == len({key for key, _ in every}), f"{name}: a key twice")
+    check(len(every) == len(re.findall(r"PetscOptions\w+\(\"", face)), f"{name}: an option without text and setter")
+    api = re.search(rf"PETSC_EXTERN PetscErrorCode ((?i:{kind}{name}))Set", header) # as it is spelled: PCAFSAI, KSPCGFused
+    check(api, f"{name}: no setter in finepc.h")
+    if not api:
+        return
+    api = api.group(1)
+    values, help_setters = defaults_in_use(build, kind, name, of_petsc)
     page = re.search(r"/\*MC\n(.*?)M\*/", face, re.S)
     page = page.group(1) if page else ""
-    check(page, f"{pc}: no /*MC page")
-    page_defaults = dict(re.findall(r"^[+.-]\s+(-pc_%s_\w+) <(.*?)>" % pc, page, re.M))
+    check(page, f"{name}: no /*MC page")
+    page_defaults = dict(re.findall(r"^[+.-]\s+(%s\w+) <(.*?)>" % ours, page, re.M))
+    check(readme_row(readme, name), f"{name}: no row in a table of types in README.md")
 
     def check_pair(what, setter, getter):
         for function in (setter, getter):
-            check(re.search(rf"PETSC_EXTERN PetscErrorCode {function}\(PC, ", header), f"{what}: {function} is not in finepc.h")
-            check(re.search(rf"^PetscErrorCode {function}\(PC pc, ", face, re.M), f"{what}: {function} is not defined")
+            check(re.search(rf"PETSC_EXTERN PetscErrorCode {function}\({kind}, ", header), f"{what}: {function} is not in finepc.h")
+            check(re.search(rf"^PetscErrorCode {function}\({kind} {kind.lower()}, ", face, re.M), f"{what}: {function} is not defined")
             check(f'"{function}_C"' in face, f"{what}: {function}_C is not composed")
             check(manual_page(face, function), f"{what}: {function} has no manual page")
         check(f"`{getter}()`" in manual_page(face, setter), f"{what}: the manual page of {setter} does not point to {getter}")
@@ -82,9 +112,9 @@ def check_pc(root, build, pc):
         check(f"`{setter}()`" in page, f"{what}: the page of the type does not point to {setter}")
 
     for key in keys:
-        setter, getter = setter_of(key), getter_of(key)
+        setter = setter_of(api, key)
         check(re.search(rf'"{key}", "[^"]+", "{setter}"', face), f"{key}: its option does not name {setter}")
-        check_pair(key, setter, getter)
+        check_pair(key, setter, getter_of(setter))
         manual = manual_page(face, setter)
         check(re.search(rf"Options Database Key:\n. {key} <", manual), f"{key}: the manual page of {setter} does not give the key")
         check(help_setters.get(key) == setter, f"{key}: -help names {help_setters.get(key)}")
@@ -94,28 +124,40 @@ def check_pc(root, build, pc):
         check(key in page_defaults, f"{key}: not on the page of the type")
         if default is not None and key in page_defaults:
             check(same_value(page_defaults[key], default), f"{key}: its default is {default}, the page of the type says {page_defaults[key]}")
-        stated = re.search(r"([\w.-]+) \(default|`(?:FINEPC|PC_%s|PETSC)_(?:\w+_)?(\w+)` \(default" % pc.upper(), manual)
+        stated = re.search(r"([\w.-]+) \(default|`(?:FINEPC|%s_%s|PETSC)_(?:\w+_)?(\w+)` \(default" % (kind, name.upper()), manual)
         if stated and default is not None:
             word = (stated.group(2) or stated.group(1)).strip("`")
             check(same_value(word, default), f"{key}: its default is {default}, the manual page of {setter} says {word}")
-        row = re.search(rf"^\|\s*`{key}[^|]*\|.*$", readme, re.M)
+        row = readme_row(readme, key)
         check(row, f"{key}: no row in README.md")
         if row and default is not None:
-            cells = [cell.strip().strip("`") for cell in row.group(0).strip("|").split("|")]
-            check(any(same_value(cell, default) for cell in cells[1:]), f"{key}: its default is {default}, which is in no cell of its row in README.md")
+            check(any(same_value(cell, default) for cell in row[1:]), f"{key}: its default is {default}, which is in no cell of its row in README.md")
+        check(key in used, f"{key}: in no file of petsc-options/")
+
+    # keys of PETSc that the type takes too: their names, setters and pages are PETSc's, and the default may depend on the ranks
+    for key, setter in of_petsc.items():
+        check(f'"{setter}_C"' in face, f"{key}: {setter}_C is not composed")
+        check(setter not in header, f"{key}: {setter} is in finepc.h, but the key is not one of {name}")
+        check(help_setters.get(key) == setter, f"{key}: -help names {help_setters.get(key)}")
+        check(re.search(rf"^[+.-]\s+{key}\b.*`{setter}\(\)`", page, re.M), f"{key}: not on the page of the type with `{setter}()`")
+        row = readme_row(readme, key)
+        check(row, f"{key}: no row in README.md")
+        if row and key in values:
+            check(same_value(row[1].split()[0], values[key]), f"{key}: its default on one rank is {values[key]}, with which its cell in README.md does not begin")
         check(key in used, f"{key}: in no file of petsc-options/")
 
     # an object cannot be typed on a command line: its setter has no key, but all the rest
-    objects = re.findall(r"PETSC_EXTERN PetscErrorCode (PC%sSet\w+)\(PC, Mat\);" % pc.upper(), header)
+    objects = re.findall(rf"PETSC_EXTERN PetscErrorCode ({api}Set\w+)\({kind}, Mat\);", header)
     for setter in objects:
-        check_pair(setter, setter, setter.replace("Set", "Get", 1))
+        check_pair(setter, setter, getter_of(setter))
         check(f"`{setter}()`" in readme, f"{setter} is not in README.md")
-    setters = [setter for setter in re.findall(r"PETSC_EXTERN PetscErrorCode (PC%sSet\w+)\(" % pc.upper(), header) if setter not in objects]
-    check(sorted(setters) == sorted(map(setter_of, keys)), f"{pc}: setters in finepc.h and keys differ: {sorted(set(setters) ^ set(map(setter_of, keys)))}")
-    for where, found in (("README.md", re.findall(r"-pc_%s_\w+" % pc, readme)), ("petsc-options/", list(used)), ("the page of the type", list(page_defaults)), ("-help", list(values))):
+    setters = {setter for setter in re.findall(rf"PETSC_EXTERN PetscErrorCode ({api}Set\w+)\(", header) if setter not in objects}
+    of_keys = {setter_of(api, key) for key in keys}
+    check(setters == of_keys, f"{name}: setters in finepc.h and keys differ: {sorted(setters ^ of_keys)}")
+    for where, found in (("README.md", re.findall(ours + r"\w+", readme)), ("petsc-options/", used), ("the page of the type", page_defaults), ("-help", values)):
         for key in sorted(set(found) - set(keys)):
-            check(False, f"{key}: in {where}, but no such option")
-    for function in re.findall(r"PETSC_EXTERN PetscErrorCode (PC%s\w+)\(" % pc.upper(), header):
+            check(not key.startswith(ours), f"{key}: in {where}, but no such option")
+    for function in re.findall(rf"PETSC_EXTERN PetscErrorCode ({api}\w+)\(", header):
         check(manual_page(face, function), f"{function} has no manual page")
 
 
@@ -126,7 +168,8 @@ def check_layers(root):
     twins, sources = files("cuda/*", "src/**/*_host.cxx"), files("src/**/*", "include/**/*", "tutorials/*.cxx", "benchmarks/*.cxx", "tests/*.cxx", "tests/*.h")
     check(len(twins) > 4 and len(sources) > 10, "the layers' files are not where they were")
     for path in twins:
-        check("pcimpl.h" not in read(path), f"{path} includes pcimpl.h: twins know arrays and parameters only")
+        for forbidden in ("pcimpl.h", "kspimpl.h", "matimpl.h"):
+            check(forbidden not in read(path), f"{path} includes {forbidden}: twins know arrays and parameters only")
     for path in sources:
         text = read(path)
         check("<<<" not in text, f"{path} launches a kernel: kernels live in cuda/")
@@ -143,14 +186,14 @@ def main():
     parser.add_argument("--build", required=True)
     parser.add_argument("--source", required=True)
     options = parser.parse_args()
-    pcs = sorted(os.path.basename(os.path.dirname(path)) for path in glob.glob(f"{options.source}/src/pc/*/*.h"))
-    check(pcs, "no PC found")
-    for pc in pcs:
-        check_pc(options.source, options.build, pc)
+    types = list(registered(options.source))
+    check({kind for kind, _ in types} == {"PC", "KSP"}, "src/register.cxx does not register PC and KSP types")
+    for kind, name in types:
+        check_type(options.source, options.build, kind, name)
     check_layers(options.source)
     for problem in problems:
         print("FAILED:", problem.replace(options.source + "/", ""))
-    print(f"docs_test: {', '.join(pcs)}: {len(problems)} problems")
+    print(f"docs_test: {', '.join(name for _, name in types)}: {len(problems)} problems")
     sys.exit(len(problems) > 0)
 
 

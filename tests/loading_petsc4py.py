@@ -1,4 +1,4 @@
-"""Solves with a given PC type through petsc4py; arguments go to petsc4py.init()."""
+"""Solves with given types (-ksp, default cg; -pc, default jacobi) through petsc4py; arguments go to petsc4py.init()."""
 import sys
 
 import petsc4py
@@ -18,9 +18,9 @@ x, b = A.createVecs()
 b.set(1)
 ksp = PETSc.KSP().create()
 ksp.setOperators(A)
-ksp.setType("cg")
-ksp.getPC().setType(PETSc.Options().getString("type"))
+ksp.setType(PETSc.Options().getString("ksp", "cg"))
+ksp.getPC().setType(PETSc.Options().getString("pc", "jacobi"))
 ksp.setFromOptions()
 ksp.solve(b, x)
 r = b - A * x
-print("type", ksp.getPC().getType(), "iterations", ksp.getIterationNumber(), "residual below 1e-4:", r.norm() < 1e-4 * b.norm())
+print("ksp", ksp.getType(), "pc", ksp.getPC().getType(), "iterations", ksp.getIterationNumber(), "residual below 1e-4:", r.norm() < 1e-4 * b.norm())

@@ -46,8 +46,8 @@ class Cases:
         self.build, self.source = build, source
         self.library = f"{build}/lib/libfinepc.so"
         self.pcs, self.ksps = registered(source, "PC"), registered(source, "KSP")
-        if not self.pcs:
-            fail("no PCRegister in src/register.cxx")
+        if not self.pcs or not self.ksps:
+            fail("no PCRegister or no KSPRegister in src/register.cxx")
         self.ex1 = f"{build}/tutorials/ex1"
 
     def types(self):
@@ -68,9 +68,10 @@ class Cases:
         dynamic = subprocess.run(["readelf", "-d", program], stdout=subprocess.PIPE, text=True, check=True).stdout
         if re.search(r"NEEDED.*finepc", dynamic) or "NEEDED" not in dynamic:
             fail(f"{program} is linked with finepc, so it proves nothing")
-        result = run([program, "-pc_type", self.pcs[0]])
-        if result.returncode == 0 or "Unable to find requested PC type" not in result.stdout:
-            fail("the type is there without the library", result)
+        for kind, names in (("PC", self.pcs), ("KSP", self.ksps)):
+            result = run([program, f"-{kind.lower()}_type", names[0]])
+            if result.returncode == 0 or not re.search(r"Unable to find requested (PC|KSP) type", result.stdout):
+                fail(f"the {kind} type is there without the library", result)
 
     def command_line(self):
         self.not_linked(self.ex1)
@@ -104,13 +105,13 @@ class Cases:
         else:
             print("skipped: no Python with petsc4py (FINEPC_PYTHON, python3)")
             sys.exit(SKIPPED)
-        for pc in self.pcs:
-            text = f"type {pc} "
-            self.expect(run([python, script, "-dll_append", self.library, "-type", pc]), text)
-            self.expect(run([python, script, "-type", pc], options=f"-dll_append {self.library}"), text)
-        self.expect(run([python, script, "-dll_append", self.library, "-type", "afsai"]), "residual below 1e-4: True")
-        if run([python, script, "-type", "afsai"]).returncode == 0:
-            fail("the type is there without the library")
+        for kind, names in (("pc", self.pcs), ("ksp", self.ksps)):
+            for name in names:
+                texts = f"{kind} {name} ", "residual below 1e-4: True"
+                self.expect(run([python, script, "-dll_append", self.library, f"-{kind}", name]), *texts)
+                self.expect(run([python, script, f"-{kind}", name], options=f"-dll_append {self.library}"), *texts)
+            if run([python, script, f"-{kind}", names[0]]).returncode == 0:
+                fail(f"the {kind} type is there without the library")
 
     def linked(self):
         program = f"{self.build}/tests/twice_linked"

@@ -5,7 +5,7 @@ The matrix is read from a file or made by finite differences on a square or a cu
   -n <n>    : grid points in each direction\n\n";
 
 /*
-   An ordinary PETSc program: nothing in it knows about finepc. Preconditioners of finepc come with options alone,
+   An ordinary PETSc program: nothing in it knows about finepc. Preconditioners and solvers of finepc come with options alone,
 
      ./ex1 -dll_append /path/to/libfinepc.so -pc_type afsai
 
@@ -172,5 +172,44 @@ int main(int argc, char **argv)
          requires: cuda
          args: -mat_type aijcusparse -dim 3 -n 15
          output_file: output/ex1_sfsai_3d.out
+
+   testset:
+      args: -dll_append ${FINEPC_LIBRARY} -ksp_type cgfused
+      test:
+         suffix: cgfused_jacobi
+         args: -pc_type jacobi
+         output_file: output/ex1_jacobi.out
+      test:
+         suffix: cgfused
+         args: -pc_type afsai
+         output_file: output/ex1_afsai.out
+      test:
+         suffix: cgfused_3d
+         args: -pc_type sfsai -dim 3 -n 15 -ksp_cgfused_path general
+         output_file: output/ex1_sfsai_3d.out
+      test:
+         suffix: cgfused_view
+         args: -pc_type afsai -ksp_view
+         filter: grep -e "type: cgfused" -e "path:" -e onverge
+      test:
+         suffix: cgfused_monitor
+         args: -pc_type afsai -ksp_monitor -ksp_view
+         filter: grep -e "^  [0-5] KSP Residual norm" -e "path:" -e onverge
+      test:
+         suffix: cgfused_ranks
+         nsize: 2
+         args: -pc_type afsai -ksp_view -ksp_cg_single_reduction {{0 1}separate output}
+         filter: grep -e "type: cgfused" -e reduction -e "path:" -e Rows -e onverge
+      test:
+         suffix: cgfused_cuda
+         requires: cuda
+         args: -pc_type afsai -mat_type aijcusparse -dim 3 -n 15 -ksp_cgfused_path {{auto general graph resident}}
+         output_file: output/ex1_afsai_3d.out
+      test:
+         suffix: cgfused_cuda_monitor
+         requires: cuda
+         args: -pc_type afsai -mat_type aijcusparse -ksp_monitor -ksp_view
+         filter: grep -e "^  [0-5] KSP Residual norm" -e "path:" -e onverge
+         output_file: output/ex1_cgfused_monitor.out
 
 TEST*/

@@ -3,6 +3,7 @@
 #include <petscblaslapack.h>
 
 #include <limits>
+#include <string>
 
 #include "../finepcimpl.h"
 #include "../pc/pcinverse.h"
@@ -25,7 +26,7 @@ struct KSP_CGFused {
   Vec          diagonal = nullptr; /* M^{-1} of PCJACOBI */
   CopiedFrom   A, M;               /* what is in work */
   PetscBool    copied_compressed = PETSC_FALSE;
-  const char  *why               = nullptr; /* the last solve took the general path; null for the others */
+  std::string  why; /* the last solve took the general path; empty for the others */
   PetscBool    solved            = PETSC_FALSE;
 
   PetscScalar *e = nullptr, *d = nullptr; /* Lanczos matrix, as in KSPCG: off-diagonal e[1] .., diagonal d[0] .. */
@@ -198,14 +199,14 @@ static PetscErrorCode OnDevice(Vec x, PetscBool *device)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Why the iterations cannot run without the host, or null; M is the inverse of a factored preconditioner then, or null. */
-static PetscErrorCode WhyGeneral(KSP ksp, const PCInverse **M, PetscBool *jacobi, const char **why)
+/* Why the iterations cannot run without the host, or empty; M is the inverse of a factored preconditioner then, or null. */
+static PetscErrorCode WhyGeneral(KSP ksp, const PCInverse **M, PetscBool *jacobi, std::string *why)
 {
   const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
   Mat                A, local;
   MatNullSpace       null_space;
   PetscMPIInt        size;
-  PetscBool          single, flag, b_device, x_device, none;
+  PetscBool          single, flag, on_host, b_device, x_device, none;
   PetscInt           n;
   PetscErrorCode (*query)(PC, const PCInverse **);
 
@@ -227,10 +228,12 @@ static PetscErrorCode WhyGeneral(KSP ksp, const PCInverse **M, PetscBool *jacobi
   BECAUSE(ksp->transpose_solve, "a transposed solve");
   BECAUSE(ksp->reason == KSP_DIVERGED_PC_FAILED, "the preconditioner failed");
   PetscCall(PetscObjectTypeCompareAny((PetscObject)A, &flag, MATSEQAIJCUSPARSE, MATMPIAIJCUSPARSE, ""));
-  BECAUSE(!flag, "the matrix is not a MATAIJCUSPARSE");
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)A, &on_host, MATSEQAIJ, MATMPIAIJ, ""));
+  BECAUSE(on_host, "the matrix is on the host");
+  BECAUSE(!flag, std::string("the matrix type ") + ((PetscObject)A)->type_name + ", which is not aijcusparse");
   PetscCall(MatGetDiagonalBlock(A, &local));
   PetscCall(MatBoundToCPU(local, &flag));
-  BECAUSE(flag, "the matrix is bound to the CPU");
+  BECAUSE(flag, "the matrix is bound to the CPU, on the host");
   PetscCall(MatGetNullSpace(A, &null_space));
   BECAUSE(null_space, "a null space");
   PetscCall(OnDevice(ksp->vec_rhs, &b_device));
@@ -241,13 +244,13 @@ static PetscErrorCode WhyGeneral(KSP ksp, const PCInverse **M, PetscBool *jacobi
   PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCNONE, &none));
   PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCJACOBI, jacobi));
   PetscCall(PetscObjectQueryFunction((PetscObject)ksp->pc, kInverseQuery, &query));
-  BECAUSE(!none && !*jacobi && !query, "the preconditioner is not none, jacobi, afsai or sfsai");
+  BECAUSE(!none && !*jacobi && !query, std::string("the preconditioner ") + ((PetscObject)ksp->pc)->type_name + ", which is not none, jacobi, afsai or sfsai");
   if (query) {
     PetscCall((*query)(ksp->pc, M));
     BECAUSE(!(*M)->W1.i || !PetscMemTypeDevice((*M)->where) || !(*M)->unit, "the factor is on the host");
   }
 #undef BECAUSE
-  *why = nullptr;
+  why->clear();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -679,7 +682,7 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
   ksp->its   = 0;
   cg->solved = PETSC_TRUE;
   PetscCall(WhyGeneral(ksp, &M, &jacobi, &cg->why));
-  if (cg->why) PetscCall(SolveGeneral(ksp));
+  if (!cg->why.empty()) PetscCall(SolveGeneral(ksp));
   else {
     PetscCall(PrepareDevice(ksp, M, jacobi));
     PetscCall(SolveOnDevice(ksp));
@@ -700,7 +703,7 @@ static PetscErrorCode KSPView_CGFused(KSP ksp, PetscViewer viewer)
   PetscCall(SingleReduction(ksp, &single));
   if (single) PetscCall(PetscViewerASCIIPrintf(viewer, "  using single-reduction variant\n"));
   if (!cg->solved) PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s, before the first solve\n", KSPCGFusedPaths[cg->path]));
-  else if (cg->why) PetscCall(PetscViewerASCIIPrintf(viewer, "  path: general: %s\n", cg->why));
+  else if (!cg->why.empty()) PetscCall(PetscViewerASCIIPrintf(viewer, "  path: general: %s\n", cg->why.c_str()));
   else {
     CGFusedStatus status;
 
@@ -723,7 +726,7 @@ static PetscErrorCode KSPReset_CGFused(KSP ksp)
   PetscCall(PetscFree2(cg->e, cg->d));
   cg->A = cg->M = CopiedFrom{};
   cg->lanczos   = 0;
-  cg->why       = nullptr;
+  cg->why.clear();
   cg->solved    = PETSC_FALSE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -830,7 +833,7 @@ PetscErrorCode KSPCGFusedGetPath(KSP ksp, KSPCGFusedPath *path)
   Level: advanced
 
   Note:
-  Values are kept in single precision where all of them are numbers of that precision, and columns in 16 bits where each slice of 32 or fewer rows has its columns in 16 windows of 4096. The iterates are the same to the last bit.
+  Values are kept in single precision where all of them are numbers of that precision, and columns as 16-bit distances from the first column of a step, the entries that the threads of a warp take together, where these suffice. The iterates are the same to the last bit. The resident kernel does not compress.
 
 .seealso: `KSPCGFUSED`, `KSPCGFusedGetCompress()`
 @*/
@@ -892,6 +895,8 @@ PetscErrorCode KSPCGFusedGetCompress(KSP ksp, PetscBool *compress)
   `-ksp_cg_single_reduction 0` it has two, that of the norm goes with that of z^T r.
 
   Sums are made in an order that depends on the sizes alone: the same solve gives the same bits.
+
+  Sums of squares are plain: a norm whose square overflows is not finite.
 
   There is no trust region: `KSPCGSetRadius()` and `KSPCGSetObjectiveTarget()` are errors.
 
