@@ -606,7 +606,7 @@ struct CGFusedWork {
   size_t             room       = 0;     /* shared memory of a resident block, bytes */
   Slices             A{}, W1{}, W2{};
   bool               factored = false, resident = false;
-  SlicesKind         kind     = SLICES_PLAIN;
+  bool               uneven   = false; /* padding makes these operators too large for the resident kernel */
   const PetscScalar *d        = nullptr;
   CGFusedVectors     v{};
   PetscInt           rows   = 0; /* of a resident block */
@@ -621,7 +621,7 @@ struct CGFusedWork {
   struct Captured {
     Slices             A, W1, W2;
     const PetscScalar *d;
-    CGFusedVectors     v;
+    PetscScalar       *x, *r, *z, *p, *t;
   } captured{};
   long               launched = 0, arrived = 0; /* of this solve */
   PetscInt           reported = 0;              /* iterations that the caller knows of */
@@ -718,7 +718,11 @@ PetscErrorCode CaptureIterations(CGFusedWork *work)
   now.W1 = work->W1;
   now.W2 = work->W2;
   now.d  = work->d;
-  now.v  = work->v;
+  now.x  = work->v.x;
+  now.r  = work->v.r;
+  now.z  = work->v.z;
+  now.p  = work->v.p;
+  now.t  = work->t.data();
   if (work->graph && !memcmp(&now, &work->captured, sizeof(now))) PetscFunctionReturn(PETSC_SUCCESS);
   if (work->graph) PetscCallCUDA(cudaGraphExecDestroy(work->graph));
   work->graph = nullptr;
@@ -786,7 +790,7 @@ void ResidentGeometry(const CGFusedWork *work, PetscInt rows, PetscInt nnz, Pets
 }
 
 constexpr PetscInt kResidentRows  = 150000;   /* up to which the resident kernel is chosen */
-constexpr size_t   kResidentBytes = 40000000; /* of its copies of the matrices, the same */
+constexpr size_t   kResidentBytes = kSliceResidentBytes; /* of the matrices, the same */
 
 PetscErrorCode Wait(CGFusedWork *work)
 {
@@ -826,17 +830,16 @@ PetscErrorCode Download(CGFusedWork *work, cudaStream_t stream)
 PetscErrorCode CGFusedCreate_CUDA(CGFusedWork **work_out)
 {
   CGFusedWork *const work = *work_out = new CGFusedWork();
-  cudaStream_t stream;
-  int          device, major;
+  cudaStream_t       stream;
+  cudaFuncAttributes compiled;
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   PetscCall(ProcessorCount(&work->processors));
   PetscCall(SharedMemoryLimit(&work->room));
   work->room -= kResidentStatic;
-  PetscCallCUDA(cudaGetDevice(&device));
-  PetscCallCUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  work->early = major >= 9;
+  PetscCallCUDA(cudaFuncGetAttributes(&compiled, UpdateResidual<true>));
+  work->early = compiled.ptxVersion >= 90 && compiled.binaryVersion >= 90; /* the code that runs is one that waits */
   PetscCallCUDA(cudaMallocHost(&work->seen[0], kCGInFlight * sizeof(CGState)));
   for (int k = 0; k < kCGInFlight; k++) {
     work->seen[k] = work->seen[0] + k;
@@ -867,10 +870,25 @@ PetscErrorCode CGFusedDestroy_CUDA(CGFusedWork **work)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *work, const CGFusedOperators *op, const CGFusedChanges *changes, PetscBool compress, KSPCGFusedPath path)
+/* A's copy, and those of the factors, are of this kind and of now. */
+static PetscErrorCode CopyOperators(CGFusedWork *work, const CGFusedOperators *op, const CGFusedChanges *changes, SlicesKind kind, PetscInt A_lanes, PetscInt M_lanes, bool again)
 {
   const CSRView &A = *op->A;
   const CSR      A_csr{A.n, A.n, A.nnz, (PetscInt *)A.i, (PetscInt *)A.j, (void *)A.a, FINEPC_DOUBLE, A.where};
+
+  PetscFunctionBegin;
+  if (changes->A || kind != work->A.kind || A_lanes != work->A.lanes) PetscCall(SlicesUpdate_CUDA(&A_csr, A_lanes, kind, &work->A));
+  if (!op->W1 || work->A.kind != kind) PetscFunctionReturn(PETSC_SUCCESS);
+  if (changes->M || again || kind != work->W1.kind || kind != work->W2.kind || M_lanes != work->W1.lanes) {
+    PetscCall(SlicesUpdate_CUDA(op->W1, M_lanes, kind, &work->W1));
+    PetscCall(SlicesUpdate_CUDA(op->W2, M_lanes, kind, &work->W2));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *work, const CGFusedOperators *op, const CGFusedChanges *changes, PetscBool compress, KSPCGFusedPath path)
+{
+  const CSRView &A        = *op->A;
   const bool     factored = op->W1, again = factored != work->factored;
   PetscInt       rows, lanes;
 
@@ -883,21 +901,18 @@ PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *work, const CGFusedOperators *op
   work->d              = op->d;
   work->rows           = rows;
   work->blocks         = (A.n + rows - 1) / rows;
-  work->resident       = fits && (path == KSP_CGFUSED_RESIDENT || (path == KSP_CGFUSED_AUTO && A.n <= kResidentRows && entries * (sizeof(PetscInt) + sizeof(double)) <= kResidentBytes));
-  const size_t needed  = (size_t)A.n * (work->resident ? 4 : factored ? 1 : 0);
+  if (changes->A || changes->M || again) work->uneven = false;
+  work->resident = fits && !work->uneven && (path == KSP_CGFUSED_RESIDENT || (path == KSP_CGFUSED_AUTO && A.n <= kResidentRows && entries * (sizeof(PetscInt) + sizeof(double)) <= kResidentBytes));
+  if (work->resident) {
+    PetscCall(CopyOperators(work, op, changes, SLICES_RESIDENT, lanes, lanes, again));
+    /* where padding makes a copy too large, rows are too uneven for the resident kernel */
+    work->uneven   = work->A.kind != SLICES_RESIDENT || (factored && (work->W1.kind != SLICES_RESIDENT || work->W2.kind != SLICES_RESIDENT));
+    work->resident = !work->uneven;
+  }
+  if (!work->resident) PetscCall(CopyOperators(work, op, changes, compress ? SLICES_COMPRESSED : SLICES_PLAIN, SequenceLanes(A.n, A.nnz), factored ? SequenceLanes(A.n, op->W1->nnz) : 1, again));
+  const size_t needed = (size_t)A.n * (work->resident ? 4 : factored ? 1 : 0);
   if (work->t.size() < needed) PetscCall(work->t.Allocate(needed));
   if (work->resident && work->slots.size() < (size_t)(3 * 2 * work->blocks)) PetscCall(work->slots.Allocate(3 * 2 * work->blocks));
-  const SlicesKind kind   = work->resident ? SLICES_RESIDENT : compress ? SLICES_COMPRESSED : SLICES_PLAIN;
-  const bool       other  = kind != work->kind;
-  work->kind              = kind;
-  const PetscInt A_lanes = work->resident ? lanes : SequenceLanes(A.n, A.nnz);
-  if (changes->A || other || A_lanes != work->A.lanes) PetscCall(SlicesUpdate_CUDA(&A_csr, A_lanes, kind, &work->A));
-  if (!factored) PetscFunctionReturn(PETSC_SUCCESS);
-  const PetscInt M_lanes = work->resident ? lanes : SequenceLanes(A.n, op->W1->nnz);
-  if (changes->M || again || other || M_lanes != work->W1.lanes) {
-    PetscCall(SlicesUpdate_CUDA(op->W1, M_lanes, kind, &work->W1));
-    PetscCall(SlicesUpdate_CUDA(op->W2, M_lanes, kind, &work->W2));
-  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -160,6 +160,11 @@ PetscErrorCode SlicesUpdate_CUDA(const CSR *A, PetscInt lanes, SlicesKind kind, 
   FinePCCheckLaunch();
   PetscCallCUDA(cub::DeviceScan::ExclusiveSum(memory + scan, scan_bytes, S->step, S->step, S->count + 1, stream));
   PetscCall(ArrayCopy_CUDA(&steps, S->step + S->count, sizeof(steps), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  S->kind = kind;
+  if (kind == SLICES_RESIDENT && (double)steps * kWarpSize * (sizeof(PetscInt) + sizeof(double)) > kSliceResidentBytes) {
+    S->kind = SLICES_NONE;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   S->even    = (PetscBool)(kind == SLICES_RESIDENT || (double)steps * kWarpSize <= PetscMin(kSlicePadding * A->nnz, (double)PETSC_INT_MAX));
   S->entries = S->even ? steps * kWarpSize : A->nnz;
   /* as small as can be, and once more with what did not fit */

@@ -79,7 +79,8 @@ PETSC_EXTERN const char *const PCAFSAISelections[];
 . `KSP_CGFUSED_GENERAL` (general) - `MatMult()` and `PCApply()` of the matrix and the preconditioner, whatever they are, with fused vector
   operations; the host waits for the sums
 . `KSP_CGFUSED_GRAPH` (graph) - three to five kernels an iteration, in a CUDA graph; scalars and the convergence test on the device
-- `KSP_CGFUSED_RESIDENT` (resident) - one cooperative kernel that keeps the matrices in shared memory
+- `KSP_CGFUSED_RESIDENT` (resident) - one cooperative kernel that keeps the matrices, as far as they fit, and its part of the vectors in
+  shared memory
 
   Level: intermediate
 

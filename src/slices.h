@@ -14,32 +14,35 @@
 
 #include "csr.h"
 
-constexpr double kSlicePadding = 1.1; /* entries of an even copy, relative to those of the matrix, at most */
-
-struct Slices {
-  PetscInt  rows;
-  PetscInt  lanes;     /* a row: 1, 2, 4 .. 32 */
-  PetscInt  count;     /* of slices */
-  PetscInt  entries;   /* with the padding */
-  PetscBool even;
-  PetscBool narrow;    /* columns in 16 bits */
-  PetscBool single;    /* values in single precision */
-  PetscInt *step;      /* [count + 1] steps of the slices before; even slices begin at 32 times that */
-  PetscInt *start;     /* [count] where uneven slices begin */
-  PetscInt *length;    /* [rows] entries of a row, for uneven copies */
-  PetscInt *base;      /* [step[count]] first column of a step, for narrow copies */
-  void     *column;    /* [entries] */
-  void     *value;     /* [entries] */
-  void     *memory[2]; /* of the arrays that have to do with rows, and of the others */
-  size_t    capacity[2];
-};
-
 /*
    What a copy is for. Plain and compressed ones are read once per product, and are even if few zeros make them so; plain ones have
-   columns in 32 bits and values as they are in the matrix. Resident ones stay in shared memory, where bytes matter less than that
-   there is one kind: even, 32 bits, double precision. Products are the same to the last bit.
+   columns in 32 bits and values as they are in the matrix. Resident ones are for shared memory, where bytes matter less than that
+   there is one kind: even, 32 bits, double precision; where padding would take them beyond kSliceResidentBytes nothing is made, and
+   the kind is SLICES_NONE. Products are the same to the last bit.
 */
-enum SlicesKind { SLICES_PLAIN, SLICES_COMPRESSED, SLICES_RESIDENT };
+enum SlicesKind { SLICES_NONE, SLICES_PLAIN, SLICES_COMPRESSED, SLICES_RESIDENT };
+
+constexpr size_t kSliceResidentBytes = 40000000;
+constexpr double kSlicePadding       = 1.1; /* entries of an even copy, relative to those of the matrix, at most */
+
+struct Slices {
+  SlicesKind kind;
+  PetscInt   rows;
+  PetscInt   lanes;     /* a row: 1, 2, 4 .. 32 */
+  PetscInt   count;     /* of slices */
+  PetscInt   entries;   /* with the padding */
+  PetscBool  even;
+  PetscBool  narrow;    /* columns in 16 bits */
+  PetscBool  single;    /* values in single precision */
+  PetscInt  *step;      /* [count + 1] steps of the slices before; even slices begin at 32 times that */
+  PetscInt  *start;     /* [count] where uneven slices begin */
+  PetscInt  *length;    /* [rows] entries of a row, for uneven copies */
+  PetscInt  *base;      /* [step[count]] first column of a step, for narrow copies */
+  void      *column;    /* [entries] */
+  void      *value;     /* [entries] */
+  void      *memory[2]; /* of the arrays that have to do with rows, and of the others */
+  size_t     capacity[2];
+};
 
 /* A's slices, in the memory of the last ones where that suffices. */
 PetscErrorCode SlicesUpdate_CUDA(const CSR *A, PetscInt lanes, SlicesKind, Slices *);

@@ -24,8 +24,8 @@ struct KSP_CGFused {
 
   CGFusedWork *work     = nullptr; /* on the device, when it is first needed */
   Vec          diagonal = nullptr; /* M^{-1} of PCJACOBI */
-  CopiedFrom   A, M;               /* what is in work */
-  PetscBool    copied_compressed = PETSC_FALSE;
+  CopiedFrom   A, block, M;        /* what is in work; block: A's own part of a parallel matrix */
+  PetscLogDouble flops = 0; /* of an iteration on the device */
   std::string  why; /* the last solve took the general path; empty for the others */
   PetscBool    solved            = PETSC_FALSE;
 
@@ -64,11 +64,25 @@ static PetscErrorCode KSPCGFusedGetCompress_CGFused(KSP ksp, PetscBool *compress
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode SingleReduction(KSP ksp, PetscBool *single)
+{
+  const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
+  PetscMPIInt        size;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
+  *single = (PetscBool)(cg->single_reduction == PETSC_BOOL3_TRUE || (cg->single_reduction == PETSC_BOOL3_UNKNOWN && size > 1));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode KSPCGUseSingleReduction_CGFused(KSP ksp, PetscBool single)
 {
+  PetscBool before;
+
   PetscFunctionBegin;
+  PetscCall(SingleReduction(ksp, &before));
+  if (before != single) ksp->setupstage = KSP_SETUP_NEW; /* another number of work vectors */
   ((KSP_CGFused *)ksp->data)->single_reduction = PetscBoolToBool3(single);
-  ksp->setupstage                              = KSP_SETUP_NEW; /* the number of work vectors */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -83,17 +97,6 @@ static PetscErrorCode KSPCGSetObjectiveTarget_CGFused(KSP ksp, PetscReal objecti
 {
   PetscFunctionBegin;
   PetscCheck(objective == 0, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPCGFUSED has no objective: use KSPCG, -ksp_type cg");
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode SingleReduction(KSP ksp, PetscBool *single)
-{
-  const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
-  PetscMPIInt        size;
-
-  PetscFunctionBegin;
-  PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
-  *single = (PetscBool)(cg->single_reduction == PETSC_BOOL3_TRUE || (cg->single_reduction == PETSC_BOOL3_UNKNOWN && size > 1));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -180,7 +183,7 @@ static PetscErrorCode LanczosRow(KSP ksp, PetscInt i, PetscReal a, PetscReal a_b
 
   PetscFunctionBegin;
   if (!ksp->calc_sings) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCheck(ksp->max_it == cg->lanczos, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "The maximum number of iterations cannot change between KSPSetUp() and KSPSolve() when eigenvalues are computed");
+  PetscCheck(i <= cg->lanczos, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "The maximum number of iterations cannot grow between KSPSetUp() and KSPSolve() when eigenvalues are computed");
   cg->e[i] = i ? PetscSqrtReal(PetscAbsReal(b)) / a_before : 0;
   cg->d[i] = PetscSqrtReal(PetscAbsReal(b)) * cg->e[i] + 1 / a;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -238,7 +241,8 @@ static PetscErrorCode WhyGeneral(KSP ksp, const PCInverse **M, PetscBool *jacobi
   BECAUSE(null_space, "a null space");
   PetscCall(OnDevice(ksp->vec_rhs, &b_device));
   PetscCall(OnDevice(ksp->vec_sol, &x_device));
-  BECAUSE(!b_device || !x_device, "the vectors are on the host");
+  PetscCall(OnDevice(ksp->work[0], &flag));
+  BECAUSE(!b_device || !x_device || !flag, "the vectors are on the host");
   PetscCall(VecGetLocalSize(ksp->vec_sol, &n));
   BECAUSE(!n, "no rows");
   PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCNONE, &none));
@@ -254,15 +258,12 @@ static PetscErrorCode WhyGeneral(KSP ksp, const PCInverse **M, PetscBool *jacobi
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode HasChanged(PetscObject object, CopiedFrom *from, PetscBool *changed)
+static PetscErrorCode HasChanged(PetscObject object, const CopiedFrom &from, CopiedFrom *now, PetscBool *changed)
 {
-  CopiedFrom now;
-
   PetscFunctionBegin;
-  PetscCall(PetscObjectGetId(object, &now.id));
-  PetscCall(PetscObjectStateGet(object, &now.state));
-  *changed = (PetscBool)(now.id != from->id || now.state != from->state);
-  *from    = now;
+  PetscCall(PetscObjectGetId(object, &now->id));
+  PetscCall(PetscObjectStateGet(object, &now->state));
+  if (now->id != from.id || now->state != from.state) *changed = PETSC_TRUE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -273,16 +274,18 @@ static PetscErrorCode PrepareDevice(KSP ksp, const PCInverse *M, PetscBool jacob
   CGFusedOperators  op{};
   CGFusedChanges    changes{};
   CSRMat            csr;
-  Mat               A;
+  Mat               A, block;
+  CopiedFrom        A_now, block_now, M_now;
   PetscMemType      where;
 
   PetscFunctionBegin;
   if (!cg->work) PetscCall(CGFusedCreate_CUDA(&cg->work));
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
-  PetscCall(HasChanged((PetscObject)A, &cg->A, &changes.A));
-  if (M) PetscCall(HasChanged((PetscObject)ksp->pc, &cg->M, &changes.M));
-  if (cg->copied_compressed != cg->compress) changes.A = changes.M = PETSC_TRUE;
-  cg->copied_compressed = cg->compress;
+  PetscCall(MatGetDiagonalBlock(A, &block));
+  PetscCall(HasChanged((PetscObject)A, cg->A, &A_now, &changes.A));
+  PetscCall(HasChanged((PetscObject)block, cg->block, &block_now, &changes.A));
+  if (M) PetscCall(HasChanged((PetscObject)ksp->pc, cg->M, &M_now, &changes.M));
+  cg->A = cg->block = cg->M = CopiedFrom{}; /* until the copies are made */
   if (jacobi) { /* as the preconditioner applies it, whatever its options */
     if (!cg->diagonal) PetscCall(VecDuplicate(ksp->work[0], &cg->diagonal));
     PetscCall(VecSet(ksp->work[1], 1));
@@ -298,6 +301,10 @@ static PetscErrorCode PrepareDevice(KSP ksp, const PCInverse *M, PetscBool jacob
     op.d  = M->d;
   }
   PetscCall(CGFusedPrepare_CUDA(cg->work, &op, &changes, cg->compress, cg->path));
+  cg->A     = A_now;
+  cg->block = block_now;
+  cg->M     = M_now;
+  cg->flops = 2. * csr.A.nnz + 12. * csr.A.n + (M ? 2. * M->W1.nnz + 2. * M->W2.nnz + 3. * csr.A.n : 0);
   PetscCall(MatRestoreCSR(&csr));
   if (jacobi) PetscCall(VecRestoreArrayReadAndMemType(cg->diagonal, &op.d)); /* the work keeps the pointer, as the vector its memory */
   PetscCall(PetscLogEventEnd(FinePC_CGFusedCopy, ksp, 0, 0, 0));
@@ -454,6 +461,7 @@ static PetscErrorCode SolveOnDevice(KSP ksp)
   PetscCall(IterateOnDevice(ksp, sums.rz, &stop, &its, &value));
   PetscCall(RestoreVectors(ksp, &v));
   PetscCall(PetscLogGpuTimeEnd());
+  PetscCall(PetscLogGpuFlops(its * cg->flops));
   ksp->its = its;
   switch (stop) {
   case CG_TEST:
@@ -687,6 +695,8 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
     PetscCall(PrepareDevice(ksp, M, jacobi));
     PetscCall(SolveOnDevice(ksp));
   }
+  /* without any iterations to make KSPCG makes one, and says so whatever came of it */
+  if (!ksp->max_it && ksp->its && ksp->reason != KSP_DIVERGED_NANORINF && ksp->reason != KSP_DIVERGED_PC_FAILED) ksp->reason = KSP_DIVERGED_ITS;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -708,7 +718,7 @@ static PetscErrorCode KSPView_CGFused(KSP ksp, PetscViewer viewer)
     CGFusedStatus status;
 
     PetscCall(CGFusedGetStatus_CUDA(cg->work, &status));
-    PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s%s\n", status.resident ? "resident" : "graph", cg->path == KSP_CGFUSED_RESIDENT && !status.resident ? ": the resident kernel cannot take so many rows" : ""));
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s%s\n", status.resident ? "resident" : "graph", cg->path == KSP_CGFUSED_RESIDENT && !status.resident ? ": the system is too large, or its rows too uneven, for the resident kernel" : ""));
     PetscCall(PetscViewerASCIIPrintf(viewer, "  copy of A: %s precision, %d-bit columns, %" PetscInt_FMT " lanes a row\n", FinePCPrecisions[status.single[0] ? FINEPC_SINGLE : FINEPC_DOUBLE], status.narrow[0] ? 16 : 32, status.lanes[0]));
     if (status.lanes[1]) PetscCall(PetscViewerASCIIPrintf(viewer, "  copies of the factors: %s precision, %d-bit columns, %" PetscInt_FMT " lanes a row\n", FinePCPrecisions[status.single[1] ? FINEPC_SINGLE : FINEPC_DOUBLE], status.narrow[1] ? 16 : 32, status.lanes[1]));
     PetscCall(PetscViewerASCIIPrintf(viewer, "  bytes of the copies %g, of all memory beyond KSPCG's %g\n", (double)status.copied_bytes, (double)status.bytes));
@@ -724,7 +734,7 @@ static PetscErrorCode KSPReset_CGFused(KSP ksp)
   PetscCall(CGFusedDestroy_CUDA(&cg->work));
   PetscCall(VecDestroy(&cg->diagonal));
   PetscCall(PetscFree2(cg->e, cg->d));
-  cg->A = cg->M = CopiedFrom{};
+  cg->A = cg->block = cg->M = CopiedFrom{};
   cg->lanczos   = 0;
   cg->why.clear();
   cg->solved    = PETSC_FALSE;
@@ -781,7 +791,7 @@ static PetscErrorCode KSPBuildResidual_CGFused(KSP ksp, Vec, Vec v, Vec *V)
   Level: intermediate
 
   Note:
-  Where the path that was asked for cannot run, another one does; the view says which, and why. All of them give the iterates of `KSPCG`, to rounding.
+  Where the path that was asked for cannot run, another one does, and the view says why. `KSP_CGFUSED_AUTO` chooses by size. All of them give the iterates of `KSPCG`, to rounding.
 
 .seealso: `KSPCGFUSED`, `KSPCGFusedPath`, `KSPCGFusedGetPath()`
 @*/
@@ -894,9 +904,10 @@ PetscErrorCode KSPCGFusedGetCompress(KSP ksp, PetscBool *compress)
   With several ranks an iteration has one reduction, by recurrences as those of `KSPCGUseSingleReduction()`; with
   `-ksp_cg_single_reduction 0` it has two, that of the norm goes with that of z^T r.
 
-  Sums are made in an order that depends on the sizes alone: the same solve gives the same bits.
+  Sums are made in an order that depends on sizes and the GPU alone: on one rank the same solve gives the same bits. On the general path
+  that holds as far as `MatMult()` and `PCApply()` do so.
 
-  Sums of squares are plain: a norm whose square overflows is not finite.
+  Sums of squares are plain: a norm whose square overflows is not finite, and one whose square underflows is zero.
 
   There is no trust region: `KSPCGSetRadius()` and `KSPCGSetObjectiveTarget()` are errors.
 
