@@ -594,6 +594,7 @@ TEST_CASE("cgfused: converged at the first moments", "[cgfused]")
     {"max_it is 0",            grid,                      {},    "-ksp_max_it 0",                                           1,  KSP_DIVERGED_ITS  },
     {"max_it is 1",            grid,                      {},    "-ksp_max_it 1",                                           1,  KSP_DIVERGED_ITS  },
     {"max_it is 0 but b is 0", twice,                     zeros, "-ksp_max_it 0",                                           0,  KSP_CONVERGED_RTOL},
+    {"max_it is 0, exact",     twice,                     small, "-ksp_max_it 0",                                           1,  KSP_DIVERGED_ITS  },
     {"min_it",                 Changed(grid, 1, 4),       {},    "-ksp_rtol 0.5 -ksp_min_it 7",                             7,  KSP_CONVERGED_RTOL},
     {"min_it and b = 0",       twice,                     zeros, "-ksp_min_it 3",                                           1,  KSP_CONVERGED_ATOL},
     {"no norm before",         Changed(grid, 1, 4),       {},    "-ksp_rtol 0.5 -ksp_check_norm_iteration 7",               8,  KSP_CONVERGED_RTOL},
