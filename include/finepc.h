@@ -15,6 +15,7 @@
 /* PCType */
 #define PCAFSAI "afsai"
 #define PCSFSAI "sfsai"
+#define PCRRB   "rrb"
 
 /* KSPType */
 #define KSPCGFUSED "cgfused"
@@ -138,6 +139,13 @@ PETSC_EXTERN PetscErrorCode PCSFSAIGetReusePattern(PC, PetscBool *);
 PETSC_EXTERN PetscErrorCode PCSFSAISetPattern(PC, Mat);
 PETSC_EXTERN PetscErrorCode PCSFSAIGetPattern(PC, Mat *);
 PETSC_EXTERN PetscErrorCode PCSFSAIGetFactors(PC, Mat *, Mat *);
+
+PETSC_EXTERN PetscErrorCode PCRRBSetLevels(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCRRBGetLevels(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCRRBSetNx(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCRRBGetNx(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCRRBSetNy(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCRRBGetNy(PC, PetscInt *);
 
 PETSC_EXTERN PetscErrorCode PCFinePCGetApplyBytes(PC, PetscLogDouble *);
 PETSC_EXTERN PetscErrorCode PCFinePCGetDensity(PC, PetscReal *);

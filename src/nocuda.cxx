@@ -5,6 +5,7 @@
 #include "dense.h"
 #include "ksp/cgfused.h"
 #include "pc/afsai/afsai.h"
+#include "pc/rrb/rrb.h"
 #include "pc/sfsai/sfsai.h"
 
 static PetscErrorCode NoCUDA()
@@ -48,6 +49,31 @@ PetscErrorCode SFSAIPattern_CUDA(const CSRView *, const CSRView *, const PetscRe
 }
 
 PetscErrorCode SFSAIComputeFactor_CUDA(const CSRView *, const CSRView *, const SFSAIParams *, PetscBool, CSR *, PetscReal *, SFSAIWork *, FSAIStats *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode RRBOffsets_CUDA(const CSRView *, PetscInt *, PetscBool *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode RRBComputeFactor_CUDA(const CSRView *, PetscInt, PetscInt, const RRBParams *, RRBFactor **, RRBStats *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode RRBApply_CUDA(RRBFactor *, const PetscScalar *, PetscScalar *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode RRBGetFactor_CUDA(const RRBFactor *, PetscScalar *, PetscScalar *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode RRBDestroy_CUDA(RRBFactor **)
 {
   return NoCUDA();
 }
