@@ -403,7 +403,7 @@ __global__ void __launch_bounds__(kSweep *kSweep) SweepUpdate(Sweep s, int tiles
 }
 
 /* y = M x, a row a warp. Entries of M may be asked for before x is there. */
-__global__ void __launch_bounds__(kInverseWarps *kWarpSize) MultiplyInverse(PetscInt m, const double *M, const double *x, double *y)
+__global__ void __launch_bounds__(kInverseWarps *kWarpSize) MultiplyInverse(PetscInt m, const double *M, const double *x, double *y, RRBGate gate)
 {
   const PetscInt      row = (PetscInt)(GridThread() / kWarpSize), lane = threadIdx.x % kWarpSize;
   const double *const a   = M + (size_t)min(row, m - 1) * m;
@@ -412,6 +412,7 @@ __global__ void __launch_bounds__(kInverseWarps *kWarpSize) MultiplyInverse(Pets
   for (int k = 0; k < kInverseAhead; k++) ahead[k] = lane + k * kWarpSize < m ? a[lane + k * kWarpSize] : 0.;
   WaitForPrevious();
   LetNextStart();
+  if (gate.Closed()) return;
   for (PetscInt first = lane; first < m; first += kInverseAhead * kWarpSize) {
     double value[kInverseAhead];
 #pragma unroll
@@ -437,19 +438,12 @@ __device__ __forceinline__ double Down(const RRBGrid &g, const double *x, int wh
   else return g.down[what * g.Cells() + g.Cell(I, J)];
 }
 
-/* A point's value on the way up, of class b2: the next grid's, or the remainder's. */
-__device__ __forceinline__ double UpB2(const RRBGrid &g, const RRBGrid &next, PetscInt I, PetscInt J)
-{
-  if (!g.Has(kB2, I, J)) return 0;
-  return next.up[g.half ? RRBHalfPlace(g, kB2, I, J) : (size_t)J * next.line + I];
-}
-
 /*
    Forward substitution with both levels. Class b1 is updated on the tile and the cells to the west and south of it, since b2 needs these;
    every coefficient is for one black point. Coefficients are asked for before the values are there.
 */
 template <bool First>
-__global__ void __launch_bounds__(kRRBTile) GridDown(const RRBGrid g, const RRBGrid next, const double *x)
+__global__ void __launch_bounds__(kRRBTile) GridDown(const RRBGrid g, const RRBGrid next, const double *x, RRBGate gate)
 {
   __shared__ double r1[kRRBTileY + 2][kRRBTileX + 1], r2[kRRBTileY + 1][kRRBTileX + 2], b1[kRRBTileY + 1][kRRBTileX + 1];
   constexpr int     kHalo = kRRBTileX + 1 + kRRBTileY; /* cells */
@@ -483,6 +477,7 @@ __global__ void __launch_bounds__(kRRBTile) GridDown(const RRBGrid g, const RRBG
   }
   WaitForPrevious();
   LetNextStart();
+  if (gate.Closed()) return;
   const double own_b1 = Down<First>(g, x, kB1, I, J), own_b2 = Down<First>(g, x, kB2, I, J), halo_b1 = halo ? Down<First>(g, x, kB1, halo_I, halo_J) : 0.;
   for (int k = threadIdx.x; k < (kRRBTileY + 2) * (kRRBTileX + 1); k += kRRBTile) r1[k / (kRRBTileX + 1)][k % (kRRBTileX + 1)] = Down<First>(g, x, kR1, I0 - 1 + k % (kRRBTileX + 1), J0 - 1 + k / (kRRBTileX + 1));
   for (int k = threadIdx.x; k < (kRRBTileY + 1) * (kRRBTileX + 2); k += kRRBTile) r2[k / (kRRBTileX + 2)][k % (kRRBTileX + 2)] = Down<First>(g, x, kR2, I0 - 1 + k % (kRRBTileX + 2), J0 - 1 + k / (kRRBTileX + 2));
@@ -507,7 +502,7 @@ __global__ void __launch_bounds__(kRRBTile) GridDown(const RRBGrid g, const RRBG
 
 /* Both levels of the backward substitution, and D^{-1}: b1 on the tile and to the west and south of it, then r1 and r2. */
 template <bool First>
-__global__ void __launch_bounds__(kRRBTile) GridUp(const RRBGrid g, const RRBGrid next, const double *x, double *y)
+__global__ void __launch_bounds__(kRRBTile) GridUp(const RRBGrid g, const RRBGrid next, const double *x, double *y, RRBGate gate)
 {
   __shared__ double b2[kRRBTileY + 2][kRRBTileX + 2], b1[kRRBTileY + 1][kRRBTileX + 1];
   constexpr int     kHalo = kRRBTileX + 1 + kRRBTileY;
@@ -534,6 +529,7 @@ __global__ void __launch_bounds__(kRRBTile) GridUp(const RRBGrid g, const RRBGri
   }
   WaitForPrevious();
   LetNextStart();
+  if (gate.Closed()) return;
   for (int k = threadIdx.x; k < (kRRBTileY + 2) * (kRRBTileX + 2); k += kRRBTile) b2[k / (kRRBTileX + 2)][k % (kRRBTileX + 2)] = UpB2(g, next, I0 - 1 + k % (kRRBTileX + 2), J0 - 1 + k / (kRRBTileX + 2));
   if (g.half) {
     if (g.Has(kB1, I, J)) b1_value = next.up[RRBHalfPlace(g, kB1, I, J)];
@@ -616,10 +612,11 @@ __device__ void SmallUp(const RRBGrid &g, const RRBGrid &next)
 }
 
 /* Down, then the remainder if it is small, then up; or one of the ways. */
-__global__ void __launch_bounds__(kSmallBlock) GridsOfOneBlock(const __grid_constant__ SmallGrids s, bool down, bool up)
+__global__ void __launch_bounds__(kSmallBlock) GridsOfOneBlock(const __grid_constant__ SmallGrids s, bool down, bool up, RRBGate gate)
 {
   WaitForPrevious();
   LetNextStart();
+  if (gate.Closed()) return;
   if (down)
     for (int k = 0; k < s.count; k++) SmallDown(s.grid[k], s.grid[k + 1]);
   if (s.m) {
@@ -716,7 +713,7 @@ PetscErrorCode CaptureMiddle(RRBFactorCUDA *F)
   if (F->graph) PetscFunctionReturn(PETSC_SUCCESS);
   if (!F->capture) PetscCallCUDA(cudaStreamCreateWithFlags(&F->capture, cudaStreamNonBlocking));
   PetscCallCUDA(cudaStreamBeginCapture(F->capture, cudaStreamCaptureModeThreadLocal));
-  PetscCall(RRBLaunchMiddle(F, F->early, F->capture));
+  PetscCall(RRBLaunchMiddle(F, RRBGate{}, F->early, F->capture));
   PetscCallCUDA(cudaStreamEndCapture(F->capture, &graph));
   PetscCallCUDA(cudaGraphInstantiate(&F->graph, graph, 0));
   PetscCallCUDA(cudaGraphDestroy(graph));
@@ -908,7 +905,7 @@ PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, PetscInt nx, PetscInt ny,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode RRBLaunchMiddle(const RRBFactorCUDA *F, bool early, cudaStream_t stream)
+PetscErrorCode RRBLaunchMiddle(const RRBFactorCUDA *F, RRBGate gate, bool early, cudaStream_t stream)
 {
   const int      small = F->first_small, m = F->remainder;
   const RRBGrid &rest  = F->grid[F->count];
@@ -918,16 +915,16 @@ PetscErrorCode RRBLaunchMiddle(const RRBFactorCUDA *F, bool early, cudaStream_t 
   s.count   = F->count - small;
   s.inverse = F->inverse.data();
   for (int k = 0; k <= s.count; k++) s.grid[k] = F->grid[small + k];
-  for (int k = 1; k < small; k++) PetscCall(LaunchEarly(early, GridDown<false>, RRBTiles(F->grid[k]), kRRBTile, stream, F->grid[k], F->grid[k + 1], nullptr));
+  for (int k = 1; k < small; k++) PetscCall(LaunchEarly(early, GridDown<false>, RRBTiles(F->grid[k]), kRRBTile, stream, F->grid[k], F->grid[k + 1], nullptr, gate));
   if (m <= kSmallRemainder) {
     s.m = m;
-    PetscCall(LaunchEarly(early, GridsOfOneBlock, 1, kSmallBlock, stream, s, true, true));
+    PetscCall(LaunchEarly(early, GridsOfOneBlock, 1, kSmallBlock, stream, s, true, true, gate));
   } else {
-    if (s.count) PetscCall(LaunchEarly(early, GridsOfOneBlock, 1, kSmallBlock, stream, s, true, false));
-    PetscCall(LaunchEarly(early, MultiplyInverse, (m + kInverseWarps - 1) / kInverseWarps, kInverseWarps * kWarpSize, stream, m, F->inverse.data(), rest.down, rest.up));
-    if (s.count) PetscCall(LaunchEarly(early, GridsOfOneBlock, 1, kSmallBlock, stream, s, false, true));
+    if (s.count) PetscCall(LaunchEarly(early, GridsOfOneBlock, 1, kSmallBlock, stream, s, true, false, gate));
+    PetscCall(LaunchEarly(early, MultiplyInverse, (m + kInverseWarps - 1) / kInverseWarps, kInverseWarps * kWarpSize, stream, m, F->inverse.data(), rest.down, rest.up, gate));
+    if (s.count) PetscCall(LaunchEarly(early, GridsOfOneBlock, 1, kSmallBlock, stream, s, false, true, gate));
   }
-  for (int k = small - 1; k > 0; k--) PetscCall(LaunchEarly(early, GridUp<false>, RRBTiles(F->grid[k]), kRRBTile, stream, F->grid[k], F->grid[k + 1], nullptr, nullptr));
+  for (int k = small - 1; k > 0; k--) PetscCall(LaunchEarly(early, GridUp<false>, RRBTiles(F->grid[k]), kRRBTile, stream, F->grid[k], F->grid[k + 1], nullptr, nullptr, gate));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -940,10 +937,10 @@ PetscErrorCode RRBApply_CUDA(RRBFactor *factor, const PetscScalar *x, PetscScala
   if (!F->count) PetscFunctionReturn(PETSC_SUCCESS); /* no rows */
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   const RRBGrid &g = F->grid[0], &next = F->grid[1];
-  GridDown<true><<<RRBTiles(g), kRRBTile, 0, stream>>>(g, next, x);
+  GridDown<true><<<RRBTiles(g), kRRBTile, 0, stream>>>(g, next, x, RRBGate{});
   FinePCCheckLaunch();
   PetscCallCUDA(cudaGraphLaunch(F->graph, stream));
-  GridUp<true><<<RRBTiles(g), kRRBTile, 0, stream>>>(g, next, x, y);
+  GridUp<true><<<RRBTiles(g), kRRBTile, 0, stream>>>(g, next, x, y, RRBGate{});
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }

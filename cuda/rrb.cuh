@@ -70,6 +70,13 @@ __host__ __device__ inline size_t RRBHalfPlace(const RRBGrid &g, int what, Petsc
   return (size_t)J * (g.cx + g.nx / 2) + (what == kB1 ? g.cx : 0) + I;
 }
 
+/* A point of class b2 on the way up: the next grid's, or the remainder's; 0 where there is none. */
+__device__ __forceinline__ double UpB2(const RRBGrid &g, const RRBGrid &next, PetscInt I, PetscInt J)
+{
+  if (!g.Has(kB2, I, J)) return 0;
+  return next.up[g.half ? RRBHalfPlace(g, kB2, I, J) : (size_t)J * next.line + I];
+}
+
 /* Into the arrays that the next grid reads on the way down. */
 __device__ inline void StoreDown(const RRBGrid &next, PetscInt x, PetscInt y, double value)
 {
@@ -92,8 +99,16 @@ struct RRBFactorCUDA : RRBFactor {
   cudaGraphExec_t  graph   = nullptr; /* between the first grid down and the first grid up */
 };
 
+/* Kernels that find it closed, *stage being so far, leave everything as it is; a null stage is always open. */
+struct RRBGate {
+  const int *stage;
+  int        closed_from;
+
+  __device__ bool Closed() const { return stage && *stage >= closed_from; }
+};
+
 /* Down from the second grid, the remainder, and up to the second grid. */
-PetscErrorCode RRBLaunchMiddle(const RRBFactorCUDA *, bool early, cudaStream_t);
+PetscErrorCode RRBLaunchMiddle(const RRBFactorCUDA *, RRBGate, bool early, cudaStream_t);
 inline int     RRBTiles(const RRBGrid &g)
 {
   return ((g.cx + kRRBTileX - 1) / kRRBTileX) * ((g.cy + kRRBTileY - 1) / kRRBTileY);

@@ -19,6 +19,7 @@
 
 /* KSPType */
 #define KSPCGFUSED "cgfused"
+#define KSPRRBCG   "rrbcg"
 
 /*E
   FinePCPrecision - the floating-point precision of a set-up or of a stored factor
@@ -154,3 +155,6 @@ PETSC_EXTERN PetscErrorCode KSPCGFusedSetPath(KSP, KSPCGFusedPath);
 PETSC_EXTERN PetscErrorCode KSPCGFusedGetPath(KSP, KSPCGFusedPath *);
 PETSC_EXTERN PetscErrorCode KSPCGFusedSetCompress(KSP, PetscBool);
 PETSC_EXTERN PetscErrorCode KSPCGFusedGetCompress(KSP, PetscBool *);
+
+PETSC_EXTERN PetscErrorCode KSPRRBCGSetGraph(KSP, PetscBool);
+PETSC_EXTERN PetscErrorCode KSPRRBCGGetGraph(KSP, PetscBool *);

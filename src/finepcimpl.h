@@ -10,3 +10,4 @@ PETSC_EXTERN PetscErrorCode PCCreate_AFSAI(PC);
 PETSC_EXTERN PetscErrorCode PCCreate_SFSAI(PC);
 PETSC_EXTERN PetscErrorCode PCCreate_RRB(PC);
 PETSC_EXTERN PetscErrorCode KSPCreate_CGFused(KSP);
+PETSC_EXTERN PetscErrorCode KSPCreate_RRBCG(KSP);

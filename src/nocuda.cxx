@@ -4,6 +4,7 @@
 */
 #include "dense.h"
 #include "ksp/cgfused.h"
+#include "ksp/rrbcg.h"
 #include "pc/afsai/afsai.h"
 #include "pc/rrb/rrb.h"
 #include "pc/sfsai/sfsai.h"
@@ -146,6 +147,41 @@ PetscErrorCode CGDots_CUDA(CGFusedWork *, PetscInt, const PetscScalar *, const P
 }
 
 PetscErrorCode CGDirection_CUDA(PetscInt, PetscScalar, const PetscScalar *, PetscScalar *, const PetscScalar *, PetscScalar *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode RRBCGPrepare_CUDA(RRBFactor *, RRBCGWork **)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode RRBCGDestroy_CUDA(RRBCGWork **)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode RRBCGStart_CUDA(RRBCGWork *, const PetscScalar *, RRBCGSums *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode RRBCGBegin_CUDA(RRBCGWork *, PetscReal, const CGTest *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode RRBCGAdvance_CUDA(RRBCGWork *, PetscBool, PetscInt *, const CGRecord **, CGStop *, PetscInt *, PetscReal *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode RRBCGSolution_CUDA(RRBCGWork *, const PetscScalar *, PetscBool, PetscScalar *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode RRBCGResidual_CUDA(RRBCGWork *, PetscScalar *)
 {
   return NoCUDA();
 }

@@ -15,6 +15,7 @@ static PetscErrorCode RegisterTypes()
   PetscCall(PCRegister(PCSFSAI, PCCreate_SFSAI));
   PetscCall(PCRegister(PCRRB, PCCreate_RRB));
   PetscCall(KSPRegister(KSPCGFUSED, KSPCreate_CGFused));
+  PetscCall(KSPRegister(KSPRRBCG, KSPCreate_RRBCG));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -77,7 +78,7 @@ PetscErrorCode FinePCFinalizePackage(void)
 
   It is an error if the running PETSc is not the minor release, or not of the scalar type, that finepc was built with.
 
-.seealso: `PCAFSAI`, `PCSFSAI`, `PCRRB`, `KSPCGFUSED`, `FinePCFinalizePackage()`
+.seealso: `PCAFSAI`, `PCSFSAI`, `PCRRB`, `KSPCGFUSED`, `KSPRRBCG`, `FinePCFinalizePackage()`
 @*/
 PetscErrorCode FinePCInitializePackage(void)
 {
