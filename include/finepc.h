@@ -15,11 +15,11 @@
 /* PCType */
 #define PCAFSAI "afsai"
 #define PCSFSAI "sfsai"
-#define PCRRB   "rrb"
+#define PCRRB "rrb"
 
 /* KSPType */
 #define KSPCGFUSED "cgfused"
-#define KSPRRBCG   "rrbcg"
+#define KSPRRBCG "rrbcg"
 
 /*E
   FinePCPrecision - the floating-point precision of a set-up or of a stored factor
