@@ -639,6 +639,17 @@ __global__ void __launch_bounds__(kSmallBlock) GridsOfOneBlock(const __grid_cons
 namespace
 {
 
+/* Values a cell: 12 or 8 coefficients and 4 values, 2 results; 15 or 10, 4 values, 4 results. */
+size_t DownBytes(const RRBGrid &g)
+{
+  return (size_t)g.cx * g.cy * ((g.half ? 8 : 12) + 6) * sizeof(double);
+}
+
+size_t UpBytes(const RRBGrid &g)
+{
+  return (size_t)g.cx * g.cy * ((g.half ? 10 : 15) + 8) * sizeof(double);
+}
+
 /* The graph holds pointers: it goes when they do. */
 PetscErrorCode DropGraph(RRBFactorCUDA *F)
 {
@@ -901,30 +912,66 @@ PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, PetscInt nx, PetscInt ny,
     stats->level   = (PetscInt)(seen.pivot >> 32);
     stats->row     = (PetscInt)(seen.pivot & 0xffffffffull);
   }
-  F->bytes = F->memory.bytes() + F->inverse.bytes() + F->schur.bytes();
+  F->bytes       = F->memory.bytes() + F->inverse.bytes() + F->schur.bytes();
+  F->apply_bytes = F->inverse.bytes() + 2 * (size_t)remainder * sizeof(double);
+  for (int k = 0; k < F->count; k++) F->apply_bytes += DownBytes(F->grid[k]) + UpBytes(F->grid[k]);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Kernels between the last grid down and the last grid up that have more than one block. */
+static int InnerPhases(const RRBFactorCUDA *F)
+{
+  return F->remainder <= kSmallRemainder ? 1 : F->first_small < F->count ? 3 : 1;
+}
+
+int RRBMiddlePhases(const RRBFactorCUDA *F)
+{
+  return 2 * (F->first_small - 1) + InnerPhases(F);
+}
+
+PetscErrorCode RRBLaunchPhase(const RRBFactorCUDA *F, int phase, RRBGate gate, bool early, cudaStream_t stream, RRBPhase *about)
+{
+  const int      grids = F->first_small - 1, inner = InnerPhases(F), m = F->remainder;
+  const RRBGrid &rest  = F->grid[F->count];
+  RRBPhase       this_one{};
+
+  PetscFunctionBegin;
+  if (phase < grids) {
+    const RRBGrid &g = F->grid[phase + 1];
+
+    this_one = RRBPhase{"grid down", phase + 1, DownBytes(g)};
+    PetscCall(LaunchEarly(early, GridDown<false>, RRBTiles(g), kRRBTile, stream, g, F->grid[phase + 2], nullptr, gate));
+  } else if (phase >= grids + inner) {
+    const int      k = grids - (phase - grids - inner);
+    const RRBGrid &g = F->grid[k];
+
+    this_one = RRBPhase{"grid up", k, UpBytes(g)};
+    PetscCall(LaunchEarly(early, GridUp<false>, RRBTiles(g), kRRBTile, stream, g, F->grid[k + 1], nullptr, nullptr, gate));
+  } else if (m > kSmallRemainder && phase == grids + inner / 2) {
+    this_one = RRBPhase{"remainder", F->count, ((size_t)m * m + 2 * m) * sizeof(double)};
+    PetscCall(LaunchEarly(early, MultiplyInverse, (m + kInverseWarps - 1) / kInverseWarps, kInverseWarps * kWarpSize, stream, m, F->inverse.data(), rest.down, rest.up, gate));
+  } else {
+    const bool all = m <= kSmallRemainder, down = all || phase == grids, up = all || !down;
+    SmallGrids s{};
+
+    s.count   = F->count - F->first_small;
+    s.inverse = F->inverse.data();
+    s.m       = all ? m : 0;
+    this_one  = RRBPhase{all ? "small grids" : down ? "small grids down" : "small grids up", F->first_small, 0};
+    for (int k = 0; k <= s.count; k++) {
+      s.grid[k] = F->grid[F->first_small + k];
+      if (k < s.count) this_one.bytes += (down ? DownBytes(s.grid[k]) : 0) + (up ? UpBytes(s.grid[k]) : 0);
+    }
+    PetscCall(LaunchEarly(early, GridsOfOneBlock, 1, kSmallBlock, stream, s, down, up, gate));
+  }
+  if (about) *about = this_one;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode RRBLaunchMiddle(const RRBFactorCUDA *F, RRBGate gate, bool early, cudaStream_t stream)
 {
-  const int      small = F->first_small, m = F->remainder;
-  const RRBGrid &rest  = F->grid[F->count];
-  SmallGrids     s{};
-
   PetscFunctionBegin;
-  s.count   = F->count - small;
-  s.inverse = F->inverse.data();
-  for (int k = 0; k <= s.count; k++) s.grid[k] = F->grid[small + k];
-  for (int k = 1; k < small; k++) PetscCall(LaunchEarly(early, GridDown<false>, RRBTiles(F->grid[k]), kRRBTile, stream, F->grid[k], F->grid[k + 1], nullptr, gate));
-  if (m <= kSmallRemainder) {
-    s.m = m;
-    PetscCall(LaunchEarly(early, GridsOfOneBlock, 1, kSmallBlock, stream, s, true, true, gate));
-  } else {
-    if (s.count) PetscCall(LaunchEarly(early, GridsOfOneBlock, 1, kSmallBlock, stream, s, true, false, gate));
-    PetscCall(LaunchEarly(early, MultiplyInverse, (m + kInverseWarps - 1) / kInverseWarps, kInverseWarps * kWarpSize, stream, m, F->inverse.data(), rest.down, rest.up, gate));
-    if (s.count) PetscCall(LaunchEarly(early, GridsOfOneBlock, 1, kSmallBlock, stream, s, false, true, gate));
-  }
-  for (int k = small - 1; k > 0; k--) PetscCall(LaunchEarly(early, GridUp<false>, RRBTiles(F->grid[k]), kRRBTile, stream, F->grid[k], F->grid[k + 1], nullptr, nullptr, gate));
+  for (int phase = 0; phase < RRBMiddlePhases(F); phase++) PetscCall(RRBLaunchPhase(F, phase, gate, early, stream, nullptr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

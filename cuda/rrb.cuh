@@ -107,7 +107,16 @@ struct RRBGate {
   __device__ bool Closed() const { return stage && *stage >= closed_from; }
 };
 
-/* Down from the second grid, the remainder, and up to the second grid. */
+/* What a kernel is, of which grid, and the bytes that it must move: each coefficient, value and result once. */
+struct RRBPhase {
+  const char *what;
+  int         grid;
+  size_t      bytes;
+};
+
+/* Down from the second grid, the remainder, and up to the second grid: kernels 0 .. RRBMiddlePhases() - 1, or all of them. */
+int            RRBMiddlePhases(const RRBFactorCUDA *);
+PetscErrorCode RRBLaunchPhase(const RRBFactorCUDA *, int phase, RRBGate, bool early, cudaStream_t, RRBPhase *);
 PetscErrorCode RRBLaunchMiddle(const RRBFactorCUDA *, RRBGate, bool early, cudaStream_t);
 inline int     RRBTiles(const RRBGrid &g)
 {

@@ -503,3 +503,37 @@ PetscErrorCode RRBCGResidual_CUDA(RRBCGWork *work, PetscScalar *r)
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+PetscErrorCode RRBCGPhase_CUDA(RRBCGWork *work, PetscInt phase, const char **what, PetscInt *grid, PetscLogDouble *bytes)
+{
+  Work        *w      = static_cast<Work *>(work);
+  const int    middle = RRBMiddlePhases(w->F);
+  const size_t cells = (size_t)w->v.g.cx * w->v.g.cy;
+  RRBPhase     about{};
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  if (phase == 0) { /* values a cell: 10 of S_1, two of p and q each */
+    about = RRBPhase{"S_1 p, p.q", 0, 14 * cells * sizeof(double)};
+    PetscCall(LaunchEarly(false, MultiplySchur, w->blocks, kRRBTile, stream, w->v));
+  } else if (phase == 1) {
+    about = RRBPhase{"r - a q, r.r", 0, 6 * cells * sizeof(double)};
+    PetscCall(LaunchEarly(false, UpdateResidual, w->blocks, kRRBTile, stream, w->v));
+  } else if (phase == 2) {
+    about = RRBPhase{"level 2 down", 0, 7 * cells * sizeof(double)};
+    PetscCall(LaunchEarly(false, DownToNext, w->blocks, kRRBTile, stream, w->v));
+  } else if (phase < 3 + middle) {
+    PetscCall(RRBLaunchPhase(w->F, phase - 3, RRBGate{}, false, stream, &about));
+  } else if (phase == 3 + middle) {
+    about = RRBPhase{"level 2 up, r.z", 0, 9 * cells * sizeof(double)};
+    PetscCall(LaunchEarly(false, UpFromNext, w->blocks, kRRBTile, stream, w->v));
+  } else if (phase == 4 + middle) {
+    about = RRBPhase{"x + a p, z + b p", 0, 10 * cells * sizeof(double)};
+    PetscCall(LaunchEarly(false, UpdateDirection, w->blocks, kRRBTile, stream, w->v));
+  }
+  *what  = about.what;
+  *grid  = about.grid + 1;
+  *bytes = (PetscLogDouble)about.bytes;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -185,3 +185,8 @@ PetscErrorCode RRBCGResidual_CUDA(RRBCGWork *, PetscScalar *)
 {
   return NoCUDA();
 }
+
+PetscErrorCode RRBCGPhase_CUDA(RRBCGWork *, PetscInt, const char **, PetscInt *, PetscLogDouble *)
+{
+  return NoCUDA();
+}

@@ -264,7 +264,12 @@ TEST_CASE("rrb: new values, reset and other vectors", "[rrb][pc][cycle]")
     MUST(PCReset(pc));
     MUST(PCSetOperators(pc, A, A));
     CHECK(Contains(ViewText((PC)pc), "levels chosen by size"));
+    PetscLogDouble bytes;
+    MUST(PCFinePCGetApplyBytes(pc, &bytes));
+    CHECK(bytes == 0);
     MUST(PCSetUp(pc));
+    MUST(PCFinePCGetApplyBytes(pc, &bytes));
+    CHECK(bytes >= 70 * 41 * 8. * 12);
     CHECK(SameBits(first, Applied(pc)));
     CHECK(SameBits(first, Applied(pc, true))); /* symmetric */
     const VecObject x = CreateVec(70 * 41, VECSTANDARD, 1), y = CreateVec(70 * 41, VECSTANDARD, 2), z = CreateVec(70 * 41, backend.vec, 1), w = CreateVec(70 * 41, backend.vec, 2);

@@ -174,10 +174,16 @@ static PetscErrorCode GetInverse(PC pc, const PCInverse **M)
 PetscErrorCode PCFinePCGetApplyBytes(PC pc, PetscLogDouble *bytes)
 {
   const PCInverse *M;
+  PetscErrorCode (*own)(PC, PetscLogDouble *);
 
   PetscFunctionBegin;
   PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
   PetscAssertPointer(bytes, 2);
+  PetscCall(PetscObjectQueryFunction((PetscObject)pc, "PCFinePCGetApplyBytes_C", &own)); /* of types that are not such an inverse */
+  if (own) {
+    PetscCall((*own)(pc, bytes));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(GetInverse(pc, &M));
   *bytes = M && M->rows ? (PetscLogDouble)(CSRBytes(&M->W1) + CSRBytes(&M->W2) + 5 * M->rows * sizeof(PetscScalar)) : 0;
   PetscFunctionReturn(PETSC_SUCCESS);

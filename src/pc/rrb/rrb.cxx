@@ -331,6 +331,15 @@ static PetscErrorCode PCView_RRB(PC pc, PetscViewer viewer)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode PCFinePCGetApplyBytes_RRB(PC pc, PetscLogDouble *bytes)
+{
+  const RRBFactor *F = ((const PC_RRB *)pc->data)->factor;
+
+  PetscFunctionBegin;
+  *bytes = F && pc->setupcalled && !pc->failedreason ? (PetscLogDouble)F->apply_bytes : 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* All that a set-up made; the options stay. */
 static PetscErrorCode PCReset_RRB(PC pc)
 {
@@ -357,6 +366,7 @@ static PetscErrorCode ComposeMethods(PC pc, PetscBool compose)
     {"PCRRBGetNx_C", (Method)PCRRBGetNx_RRB},
     {"PCRRBSetNy_C", (Method)PCRRBSetNy_RRB},
     {"PCRRBGetNy_C", (Method)PCRRBGetNy_RRB},
+    {"PCFinePCGetApplyBytes_C", (Method)PCFinePCGetApplyBytes_RRB},
   };
 
   PetscFunctionBegin;

@@ -31,7 +31,7 @@ struct RRBStats {
 struct RRBFactor { /* what both twins' factors begin with */
   PetscInt     nx, ny, levels, max_levels, remainder; /* levels in use; points of the exact factorization */
   PetscBool    nine, has_schur;                       /* A couples diagonal neighbours; S_1 is here */
-  size_t       bytes;
+  size_t       bytes, apply_bytes;                    /* of memory; that an application must move */
   PetscMemType where;
 };
 

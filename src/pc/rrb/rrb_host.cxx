@@ -260,6 +260,7 @@ PetscErrorCode RRBComputeFactor_Host(const CSRView *A, PetscInt nx, PetscInt ny,
   }
   PetscCall(FactorRemainder(half_levels, params->singular, diagonal, S, F, stats));
   F->bytes = (5 * (size_t)A->n + F->B.size() + (F->has_schur ? 5 * (size_t)A->n : 0)) * sizeof(double) + F->points.size() * sizeof(PetscInt);
+  F->apply_bytes = (13 * (size_t)A->n + 2 * F->B.size()) * sizeof(double); /* l twice, pivots, x and y once, y again on the way up */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
