@@ -15,7 +15,7 @@
 namespace
 {
 
-constexpr int kIterations = 4; /* of one launch of the graph */
+constexpr int kIterations = 2; /* of one launch of the graph */
 constexpr int kInFlight   = 2; /* launches that the host is ahead */
 constexpr int kOnChip     = 8; /* blocks a processor */
 

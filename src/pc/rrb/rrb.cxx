@@ -121,8 +121,9 @@ static PetscErrorCode Compute(PC pc, const CSRView *A, PetscInt nx, PetscInt ny)
 
   PetscFunctionBegin;
   PetscCall(PetscLogEventBegin(FinePC_RRBFactor, pc, pc->pmat, 0, 0));
-  PetscCall((*compute)(A, nx, ny, &rrb->params, &rrb->factor, &rrb->stats));
+  const PetscErrorCode code = (*compute)(A, nx, ny, &rrb->params, &rrb->factor, &rrb->stats);
   PetscCall(PetscLogEventEnd(FinePC_RRBFactor, pc, pc->pmat, 0, 0));
+  PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -242,8 +243,9 @@ static PetscErrorCode PCSetUp_RRB(PC pc)
   PetscCall(MatGetCSR(pc->pmat, &mat));
   if (rrb->factor && rrb->factor->where != mat.A.where) PetscCall(FreeFactor(rrb));
   if (rrb->factor && (PetscInt64)rrb->factor->nx * rrb->factor->ny != mat.A.n) PetscCall(FreeFactor(rrb));
-  PetscCall(ComputeOnItsGrid(pc, &mat.A));
+  const PetscErrorCode code = ComputeOnItsGrid(pc, &mat.A);
   PetscCall(MatRestoreCSR(&mat));
+  PetscCall(code);
   PetscCall(PetscObjectStateIncrease((PetscObject)pc)); /* for those who keep what depends on the factor */
   PetscCall(RecordFailure(pc));
   PetscFunctionReturn(PETSC_SUCCESS);
