@@ -326,6 +326,26 @@ static PetscErrorCode MeasureRefill(const Config &config, const System &system, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* u = x (x - 1) y (y - 1) exp(x y) on the unit square, points numbered naturally */
+static PetscErrorCode FillSmooth(const System &system, Vec u)
+{
+  const PetscInt nx = system.grid[0], ny = system.grid[1];
+  PetscInt       begin, end;
+  PetscScalar   *array;
+
+  PetscFunctionBeginUser;
+  PetscCheck(nx > 0 && system.grid[2] == 1 && nx * ny == system.rows, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT, "-smooth needs generated two-dimensional systems with one unknown per point, not %s", system.name.c_str());
+  PetscCall(VecGetOwnershipRange(u, &begin, &end));
+  PetscCall(VecGetArrayWrite(u, &array));
+  for (PetscInt row = begin; row < end; row++) {
+    const PetscReal x = (PetscReal)(row % nx + 1) / (PetscReal)(nx + 1), y = (PetscReal)(row / nx + 1) / (PetscReal)(ny + 1);
+
+    array[row - begin] = x * (x - 1.) * y * (y - 1.) * PetscExpReal(x * y);
+  }
+  PetscCall(VecRestoreArrayWrite(u, &array));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode MeasureSet(const Config &config, const System &system, Solver *solver, Result *result)
 {
   PC      pc;
@@ -336,6 +356,7 @@ static PetscErrorCode MeasureSet(const Config &config, const System &system, Sol
   PetscCall(MatCreateVecs(system.A, &solver->x, &solver->b));
   PetscCall(VecDuplicate(solver->b, &solver->r));
   PetscCall(VecSet(solver->x, 1.));
+  if (config.smooth) PetscCall(FillSmooth(system, solver->x));
   PetscCall(MatMult(system.A, solver->x, solver->b));
 
   for (PetscInt run = 0; run <= config.repeats; run++) {
@@ -447,6 +468,7 @@ static PetscErrorCode ConfigFromOptions(Config *config, std::vector<std::string>
   PetscCall(PetscOptionsReal("-true_rtol", "True residual to reach, relative to b", "", config->true_rtol, &config->true_rtol, nullptr));
   PetscCall(PetscOptionsBoundedInt("-max_it", "Iterations at most", "", config->max_it, &config->max_it, nullptr, 1));
   PetscCall(PetscOptionsReal("-skip_above", "Seconds: a first use slower than this is not repeated", "", config->skip_above, &config->skip_above, nullptr));
+  PetscCall(PetscOptionsBool("-smooth", "The solution is x (x - 1) y (y - 1) exp(x y) instead of 1", "", config->smooth, &config->smooth, nullptr));
   PetscCall(PetscOptionsBool("-refill", "Time the set-up with new values in the same pattern", "", config->refill, &config->refill, nullptr));
   PetscCall(PetscOptionsBoundedInt("-history_points", "Residual norms kept per run in the JSON", "", config->history_points, &config->history_points, nullptr, 1));
   PetscCall(PetscOptionsBool("-check", "Test the systems instead of measuring", "", *check, check, nullptr));

@@ -93,6 +93,7 @@ struct Config {
   PetscReal              true_rtol      = 1e-8;
   PetscReal              skip_above     = 30.; /* seconds: a first use slower than this is not repeated */
   PetscBool              refill         = PETSC_FALSE;
+  PetscBool              smooth         = PETSC_FALSE; /* b = A u with u = x (x - 1) y (y - 1) exp(x y), not A 1 */
   Output                 output;
 };
 

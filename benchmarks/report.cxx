@@ -87,6 +87,7 @@ static std::string MarkdownPreamble(const Config &config)
 {
   std::string text = MachineText(kProgram, config.backend, config.output);
 
+  if (config.smooth) text += "Here u = x (x - 1) y (y - 1) exp(x y) in the place of 1: ";
   text += Format("b = A 1, x0 = 0, true residual %g; ", (double)config.true_rtol);
   text += config.repeats ? Format("the best of %d warm runs, the first use apart.\n\n", (int)config.repeats) : "the first use alone.\n\n";
   return text;

@@ -255,6 +255,9 @@ TEST_CASE("rrb: levels by the size of the grid, (2.1)", "[rrb]")
   CHECK(remainder == 32 * 32);
   RRBLevels(2047, 2047, 0, &levels, &most, &remainder);
   CHECK(levels == 12);
+  RRBLevels(8191, 8191, 0, &levels, &most, &remainder);
+  CHECK(levels == 14);
+  CHECK(remainder == 64 * 64);
   RRBLevels(5, 3, 1, &levels, &most, &remainder);
   CHECK(remainder == 8);
   RRBLevels(5, 3, 2, &levels, &most, &remainder);

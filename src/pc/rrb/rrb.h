@@ -9,16 +9,16 @@
 #include "../../csr.h"
 
 struct RRBParams {
-  PetscInt  levels     = 0;           /* l of RRB-l, >= 1; 0: as few as leave kRRBRemainder points at most */
+  PetscInt  levels     = 0;           /* l of RRB-l, >= 1; 0: as few as leave kRRBRemainder points or so */
   PetscBool singular   = PETSC_FALSE; /* constants are in the null space: the last pivot may be zero */
   PetscBool keep_schur = PETSC_FALSE; /* S_1 is kept, for RRBCG */
 };
-constexpr PetscInt  kRRBRemainder        = 1024;            /* points left to the exact factorization, if the levels are chosen */
+constexpr PetscInt  kRRBRemainder        = 1024;            /* points left to the exact factorization, if the levels are chosen, */
+constexpr PetscInt  kRRBShare            = 15000;           /* or one in so many, if that is more */
 constexpr PetscInt  kRRBLargestRemainder = 8192;            /* of the CUDA twin, whose inverse is dense */
 constexpr size_t    kRRBLargestBand      = (size_t)2 << 30; /* bytes, of the host twin */
 constexpr PetscReal kRRBSymmetry         = 1e-8;            /* a_ij and a_ji differ by no more than this, relatively */
 constexpr PetscReal kRRBZeroPivot        = 1e-8;            /* pivot of the remainder over the diagonal entry of A, if it is singular */
-
 enum RRBFailure { RRB_OK, RRB_PATTERN, RRB_UNSYMMETRIC, RRB_PIVOT };
 struct RRBStats {
   RRBFailure failure;
