@@ -79,7 +79,7 @@ static PetscErrorCode KSPSetUp_RRBCG(KSP ksp)
   PC_RRB *rrb = (PC_RRB *)ksp->pc->data;
   if (!rrb->params.keep_schur) ksp->pc->setupcalled = PETSC_FALSE;
   rrb->params.keep_schur = PETSC_TRUE;
-  PetscCall(KSPSetWorkVecs(ksp, 1));
+  PetscCall(KSPSetWorkVecs(ksp, 2));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -151,7 +151,9 @@ static PetscErrorCode StoreSolution(KSP ksp, Vec x)
 
   PetscFunctionBegin;
   PetscCall(GetWrite(cg->device, x, &array));
+  if (cg->device) PetscCall(PetscLogGpuTimeBegin());
   PetscCall(Twin(cg->device).solution(cg->work, cg->residual, cg->add, array));
+  if (cg->device) PetscCall(PetscLogGpuTimeEnd());
   PetscCall(RestoreWrite(cg->device, x, &array));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -161,11 +163,13 @@ static PetscErrorCode KSPBuildSolution_RRBCG(KSP ksp, Vec v, Vec *V)
   KSP_RRBCG *cg = (KSP_RRBCG *)ksp->data;
 
   PetscFunctionBegin;
-  if (!cg->iterating || !v) PetscCall(KSPBuildSolutionDefault(ksp, v, V));
+  if (!cg->iterating) PetscCall(KSPBuildSolutionDefault(ksp, v, V));
   else {
-    PetscCall(VecCopy(ksp->vec_sol, v));
-    PetscCall(StoreSolution(ksp, v));
-    if (V) *V = v;
+    const Vec x = v ? v : ksp->work[1]; /* the vector of the solution keeps the guess until the end */
+
+    PetscCall(VecCopy(ksp->vec_sol, x));
+    PetscCall(StoreSolution(ksp, x));
+    if (V) *V = x;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -251,7 +255,9 @@ static PetscErrorCode Iterate(KSP ksp, PetscReal beta, PetscBool step)
   PetscFunctionBegin;
   PetscCall(twin.begin(cg->work, beta, &test));
   while (stop == CG_RUNNING && !ksp->reason) {
+    if (cg->device) PetscCall(PetscLogGpuTimeBegin());
     PetscCall(twin.advance(cg->work, step, &count, &records, &stop, &its, &value));
+    if (cg->device) PetscCall(PetscLogGpuTimeEnd());
     for (PetscInt k = 0; k < count; k++) {
       done++;
       if (k == count - 1 && done == its && (stop == CG_NORM_NOT_FINITE || (stop == CG_BETA_NOT_FINITE && norm == CG_NORM_NATURAL))) continue; /* is not logged */
@@ -275,7 +281,9 @@ static PetscErrorCode SolveFrom(KSP ksp)
   RRBCGSums  sums;
 
   PetscFunctionBegin;
+  if (cg->device) PetscCall(PetscLogGpuTimeBegin());
   PetscCall(Twin(cg->device).start(cg->work, cg->residual, &sums));
+  if (cg->device) PetscCall(PetscLogGpuTimeEnd());
   KSPCheckNorm(ksp, norm(sums.rr, sums.rz));
   PetscCall(LogNorm(ksp, 0, norm(sums.rr, sums.rz)));
   PetscCall((*ksp->converged)(ksp, 0, ksp->rnorm, &ksp->reason, ksp->cnvP));
@@ -322,9 +330,7 @@ static PetscErrorCode KSPSolve_RRBCG(KSP ksp)
     PetscCall(VecAYPX(from, -1, ksp->vec_rhs));
   }
   PetscCall(GetRead(device, from, &cg->residual));
-  if (device) PetscCall(PetscLogGpuTimeBegin());
   const PetscErrorCode code = SolveFrom(ksp);
-  if (device) PetscCall(PetscLogGpuTimeEnd());
   cg->iterating = PETSC_FALSE;
   PetscCall(RestoreRead(device, from, &cg->residual));
   cg->residual = nullptr;
