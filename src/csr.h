@@ -33,6 +33,8 @@ struct CSRMat {
 };
 PetscErrorCode MatGetCSR(Mat, CSRMat *);
 PetscErrorCode MatRestoreCSR(CSRMat *);
+/* The rank's entries in columns of other ranks, on the device; column j of it is column ghosts[j] of the matrix. */
+PetscErrorCode MatGetGhostCSR(Mat, CSRMat *, PetscInt *count, const PetscInt **ghosts);
 PetscErrorCode MatCreateFromFactor(MPI_Comm, const CSR *, const PetscScalar *, Mat *);
 
 size_t         FinePCPrecisionBytes(FinePCPrecision);

@@ -19,12 +19,12 @@ static PetscErrorCode GetDeviceCSR(CSRMat *csr)
   PetscFunctionBegin;
   static_assert(sizeof(DeviceIndex) == sizeof(PetscInt), "finepc reads device matrices with PetscInt indices: configure PETSc with 32-bit indices, or use PETSc 3.26");
   PetscCall(MatGetInfo(csr->local, MAT_LOCAL, &info));
-  csr->A.nnz = (PetscInt)info.nz_used;
+  csr->A.nnz   = (PetscInt)info.nz_used;
+  csr->A.where = PETSC_MEMTYPE_CUDA;
   PetscCall(MatSeqAIJCUSPARSEGetIJ(csr->local, PETSC_FALSE, &i, &j));
   PetscCall(MatSeqAIJCUSPARSEGetArrayRead(csr->local, &csr->A.a));
-  csr->A.i     = (const PetscInt *)i;
-  csr->A.j     = (const PetscInt *)j;
-  csr->A.where = PETSC_MEMTYPE_CUDA;
+  csr->A.i = (const PetscInt *)i;
+  csr->A.j = (const PetscInt *)j;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -90,6 +90,18 @@ PetscErrorCode MatRestoreCSR(CSRMat *csr)
     PetscCall(MatRestoreRowIJ(csr->local, 0, PETSC_FALSE, PETSC_FALSE, &n, &csr->A.i, &csr->A.j, &done));
   }
   *csr = CSRMat{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatGetGhostCSR(Mat A, CSRMat *csr, PetscInt *count, const PetscInt **ghosts)
+{
+  Mat diagonal;
+
+  PetscFunctionBegin;
+  *csr = CSRMat{};
+  PetscCall(MatMPIAIJGetSeqAIJ(A, &diagonal, &csr->local, ghosts));
+  PetscCall(MatGetSize(csr->local, &csr->A.n, count));
+  PetscCall(GetDeviceCSR(csr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
