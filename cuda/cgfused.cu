@@ -157,7 +157,7 @@ __device__ void FinishIteration(CGState *state, double nn, double rz)
 template <bool Even, typename V>
 constexpr int MultiplyBlocks()
 {
-  return Even && sizeof(V) == sizeof(float) ? 4 : 3;
+  return Even ? 4 : 3;
 }
 
 /*

@@ -20,10 +20,11 @@ struct Misfit {
 /* The steps of the lane, which begin at entry `first` of the matrix. */
 __device__ inline int LaneSteps(const CSR &A, const Slices &to, PetscInt slice, PetscInt *first)
 {
-  const int      lane = threadIdx.x % kWarpSize;
-  const PetscInt row  = slice * (kWarpSize / to.lanes) + lane / to.lanes;
-  if (row >= A.rows) return 0;
-  *first = A.i[row] + lane % to.lanes;
+  const int      lane  = threadIdx.x % kWarpSize;
+  const PetscInt place = slice * (kWarpSize / to.lanes) + lane / to.lanes;
+  if (place >= A.rows) return 0;
+  const PetscInt row = to.sorted ? to.order[place] : place;
+  *first             = A.i[row] + lane % to.lanes;
   return (A.i[row + 1] - *first + to.lanes - 1) / to.lanes;
 }
 

@@ -1126,8 +1126,8 @@ TEST_CASE("cgfused: compressed copies give the same bits", "[cgfused][gpu]")
     RandomStencil(60, 50, 1, true, 3),                          /* near columns, not exact */
     RandomGraph(2000, 9, 4),
     InSingle(RandomGraph(2000, 9, 4)),
-    FarGraph(200000, 600000, 0),                                /* columns far apart, not exact */
-    InSingle(FarGraph(200000, 600000, 0)),                      /* far apart, exact */
+    FarGraph(80000, 100000, 0),                                /* columns far apart, not exact */
+    InSingle(FarGraph(80000, 100000, 0)),                      /* far apart, exact */
     Changed(Poisson(30, 30), std::ldexp(1, -140), 0),           /* exact in single, but subnormal there */
     Changed(Poisson(30, 30), std::ldexp(1, -160), 0),           /* would be 0 in single */
     Changed(Poisson(30, 30), std::ldexp(1, 130), 0),            /* would be Inf */

@@ -273,6 +273,7 @@ static PetscErrorCode WhyGeneral(KSP ksp, const PCInverse **M, PetscBool *jacobi
 
   PetscFunctionBegin;
   PetscCall(WhyGeneralHere(ksp, M, jacobi, why));
+  if (!((KSP_CGFused *)ksp->data)->several) PetscFunctionReturn(PETSC_SUCCESS);
   own = why->empty();
   PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &own, 1, MPI_INT, MPI_LAND, PetscObjectComm((PetscObject)ksp)));
   if (!own && why->empty()) *why = "another rank, by its matrix or vectors";
