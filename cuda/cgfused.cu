@@ -157,7 +157,7 @@ __device__ void FinishIteration(CGState *state, double nn, double rz)
 template <bool Even, typename V>
 constexpr int MultiplyBlocks()
 {
-  return Even ? 4 : 3;
+  return Even && sizeof(V) == sizeof(float) ? 4 : 3;
 }
 
 /*
@@ -875,7 +875,7 @@ void ResidentGeometry(const CGFusedWork *work, PetscInt rows, PetscInt nnz, Pets
   *block_rows              = (full + per_slice - 1) / per_slice * per_slice;
 }
 
-constexpr PetscInt kResidentRows  = 150000;   /* up to which the resident kernel is chosen */
+constexpr PetscInt kResidentRows  = 200000;   /* up to which the resident kernel is chosen */
 constexpr size_t   kResidentBytes = kSliceResidentBytes; /* of the matrices, the same */
 
 PetscErrorCode Wait(CGFusedWork *work)

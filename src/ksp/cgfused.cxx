@@ -1002,15 +1002,17 @@ PetscErrorCode KSPCGFusedGetCompress(KSP ksp, PetscBool *compress)
   the host learns of the end late; no update is made after it. Small systems run in one kernel that stays. A private copy of the
   matrix, and of the factors, is kept for it; the view gives its size.
 
-  A monitor, a convergence test other than `KSPConvergedDefault()` and `KSPConvergedSkip()`, a null space, several ranks, and any other
-  matrix or preconditioner take the general path: `MatMult()` and `PCApply()` with fused vector operations, and a test that the host makes
-  in every iteration. The view says which path ran and why.
+  With several ranks an iteration has one reduction, by recurrences as those of `KSPCGUseSingleReduction()`, and the host makes it and the
+  test. For the same matrices and preconditioners the products are own ones (path `ranks` in the view), the exchange goes on during
+  the product with the rank's own block. The sums pass through the host's memory even where MPI takes device buffers: three numbers are
+  there sooner so. With `-ksp_cg_single_reduction 0` there are two reductions, that of the norm goes with that of z^T r.
 
-  With several ranks an iteration has one reduction, by recurrences as those of `KSPCGUseSingleReduction()`; with
-  `-ksp_cg_single_reduction 0` it has two, that of the norm goes with that of z^T r.
+  A null space, any other matrix or preconditioner, two reductions on several ranks, and on one rank a single one, a monitor, and a
+  convergence test other than `KSPConvergedDefault()` and `KSPConvergedSkip()` take the general path: `MatMult()` and `PCApply()` with
+  fused vector operations, and a test that the host makes in every iteration. The view says which path ran and why.
 
-  Sums are made in an order that depends on sizes and the GPU alone: on one rank the same solve gives the same bits. On the general path
-  that holds as far as `MatMult()` and `PCApply()` do so.
+  Sums are made in an order that depends on sizes and the GPU alone: the same solve gives the same bits, on several ranks as far as
+  MPI's sums do so, on the general path as far as `MatMult()` and `PCApply()` do.
 
   Sums of squares are plain: a norm whose square overflows is not finite, and one whose square underflows is zero.
 
