@@ -428,7 +428,8 @@ TEST_CASE("baijcuda bound to the CPU, and unbound", "[baijcuda][mpi]")
     const std::string text = MatText(pair.mine, PETSC_VIEWER_ASCII_INFO);
     PetscMPIInt       rank;
     MPI_Comm_rank(World(), &rank);
-    if (rank == 0) CHECK(Contains(text, bound ? "products: on the host, the matrix is bound to it" : DeviceFound() ? "products: where the vectors are, copies on the device of" : "products: on the host, there is no device"));
+    if (rank == 0) CHECK(Contains(text, !DeviceFound() ? "products: on the host, there is no device" : bound ? "products: on the host, the matrix is bound to it" : "products: where the vectors are, copies on the device of "));
+    CHECK_FALSE(Contains(text, "copies on the device of 0 MB")); /* there have been products */
   }
 }
 
@@ -442,6 +443,9 @@ TEST_CASE("baijcuda by -mat_type, and its vectors", "[baijcuda][mpi]")
   MUST(MatSetFromOptions(A));
   CHECK(HasType(A, OneRank() ? MATSEQBAIJCUDA : MATMPIBAIJCUDA));
   MUST(MatSetUp(A));
+  PetscBool bound;
+  MUST(MatBoundToCPU(A, &bound));
+  if (PetscDefined(HAVE_CUDA)) CHECK_FALSE(bound);
   MUST(MatCreateVecs(A, x.put(), y.put()));
   for (Vec v : {(Vec)x, (Vec)y}) {
     PetscBool cuda;

@@ -94,8 +94,8 @@ static PetscErrorCode ViewPlace(Mat A, PetscViewer viewer, size_t bytes)
   if (format != PETSC_VIEWER_ASCII_INFO && format != PETSC_VIEWER_ASCII_INFO_DETAIL) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MatBoundToCPU(A, &bound));
   PetscCall(DeviceFound_CUDA(&found));
-  if (bound) PetscCall(PetscViewerASCIIPrintf(viewer, "products: on the host, the matrix is bound to it\n"));
-  else if (!found) PetscCall(PetscViewerASCIIPrintf(viewer, "products: on the host, there is no device\n"));
+  if (!found) PetscCall(PetscViewerASCIIPrintf(viewer, "products: on the host, there is no device\n"));
+  else if (bound) PetscCall(PetscViewerASCIIPrintf(viewer, "products: on the host, the matrix is bound to it\n"));
   else PetscCall(PetscViewerASCIIPrintf(viewer, "products: where the vectors are, copies on the device of %.4g MB\n", (double)bytes / 1e6));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -475,8 +475,8 @@ static PetscErrorCode ForgetParts(MPIBAIJCUDA *data)
 {
   PetscFunctionBegin;
   PetscCall(PetscSFDestroy(&data->ghosts));
-  if (data->block != MPI_DATATYPE_NULL) PetscCallMPI(MPI_Type_free(&data->block));
-  data->block = MPI_DATATYPE_NULL;
+  if (data->block != MPIU_SCALAR) PetscCallMPI(MPI_Type_free(&data->block));
+  data->block = MPIU_SCALAR;
   PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&data->values));
   data->diagonal = data->off = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -521,8 +521,10 @@ static PetscErrorCode NeedGhosts(Mat A)
   PetscCall(MatGetBlockSize(A, &bs));
   PetscCall(MatGetLocalSize(data->off, nullptr, &columns));
   PetscCall(ArrayCreate(columns * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&data->values));
-  PetscCallMPI(MPI_Type_contiguous((PetscMPIInt)bs, MPIU_SCALAR, &data->block));
-  PetscCallMPI(MPI_Type_commit(&data->block));
+  if (bs > 1) { /* PetscSF does not see that a single one, contiguous, is a scalar, and cannot add up what it does not know */
+    PetscCallMPI(MPI_Type_contiguous((PetscMPIInt)bs, MPIU_SCALAR, &data->block));
+    PetscCallMPI(MPI_Type_commit(&data->block));
+  }
   PetscCall(PetscLayoutCreateFromSizes(PetscObjectComm((PetscObject)A), A->cmap->n / bs, A->cmap->N / bs, 1, &blocks));
   PetscCall(PetscSFCreate(PetscObjectComm((PetscObject)A), &data->ghosts));
   PetscCall(PetscSFSetGraphLayout(data->ghosts, blocks, columns / bs, nullptr, PETSC_COPY_VALUES, ghosts));
@@ -781,7 +783,7 @@ static PetscErrorCode MatConvert_MPIBAIJ_MPIBAIJCUDA(Mat A, MatType, MatReuse re
   PetscCall(PetscNew(&data));
   B->spptr                          = data;
   data->base                        = B->ops[0];
-  data->block                       = MPI_DATATYPE_NULL;
+  data->block                       = MPIU_SCALAR;
   B->ops->mult                      = MatMult_MPIBAIJCUDA;
   B->ops->multadd                   = MatMultAdd_MPIBAIJCUDA;
   B->ops->multtranspose             = MatMultTranspose_MPIBAIJCUDA;
