@@ -555,22 +555,25 @@ TEST_CASE("baijcuda on the device: no copies and no waiting while nothing change
 {
   NEEDS_DEVICE();
   if (!OneRank()) return;
-  const PetscLogDouble before = DeviceBytes();
-  {
-    const MatObject A = BlockMatrix(MATBAIJCUDA, 5, 2000);
-    const VecObject x = VecFor(A, VECCUDA, 1), y = VecFor(A, VECCUDA, 2);
-    MUST(MatMult(A, x, y));
-    MUST(MatMultTranspose(A, x, y));
-    CHECK(AsynchronousOnDevice([&] {
+  PetscLogDouble first = 0;
+  for (int turn = 0; turn < 2; turn++) { /* the first one starts what vectors need */
+    {
+      const MatObject A = BlockMatrix(MATBAIJCUDA, 8, 2000);
+      const VecObject x = VecFor(A, VECCUDA, 1), y = VecFor(A, VECCUDA, 2);
       MUST(MatMult(A, x, y));
-      MUST(MatMultAdd(A, x, y, y));
       MUST(MatMultTranspose(A, x, y));
-    }));
-    const PetscLogDouble with = DeviceBytes();
-    MUST(MatBindToCPU(A, PETSC_TRUE));
-    CHECK(DeviceBytes() < with);
+      CHECK(AsynchronousOnDevice([&] {
+        MUST(MatMult(A, x, y));
+        MUST(MatMultAdd(A, x, y, y));
+        MUST(MatMultTranspose(A, x, y));
+      }));
+      const PetscLogDouble with = DeviceBytes();
+      MUST(MatBindToCPU(A, PETSC_TRUE));
+      CHECK(DeviceBytes() < with);
+    }
+    if (turn == 0) first = DeviceBytes();
   }
-  CHECK(DeviceBytes() <= before + (1 << 22)); /* what the vectors' types keep for the next ones */
+  CHECK(DeviceBytes() <= first);
 }
 
 TEST_CASE("baijcuda on the device: blocks beyond 32 are an error that names the way out", "[baijcuda][gpu]")
