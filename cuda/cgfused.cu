@@ -664,6 +664,7 @@ struct CGFusedWork {
   size_t             room       = 0;     /* shared memory of a resident block, bytes */
   Slices             A{}, W1{}, W2{};
   bool               factored = false, resident = false;
+  bool               foreign  = false; /* a stream that is not PETSc's default has been used */
   bool               uneven   = false; /* padding makes these operators too large for the resident kernel */
   const PetscScalar *d        = nullptr;
   CGFusedVectors     v{};
@@ -957,7 +958,7 @@ PetscErrorCode CGFusedDestroy_CUDA(CGFusedWork **work)
 }
 
 /* The rows of B that have entries. */
-static PetscErrorCode SelectGhostRows(CGFusedWork *work, const CSRView &B)
+static PetscErrorCode SelectGhostRows(CGFusedWork *work, const CSRView &B, bool changed)
 {
   const thrust::counting_iterator<PetscInt> every(0);
   const HasEntries                          has{B.i};
@@ -965,7 +966,8 @@ static PetscErrorCode SelectGhostRows(CGFusedWork *work, const CSRView &B)
   cudaStream_t                         stream;
 
   PetscFunctionBegin;
-  work->B           = B;
+  work->B = B; /* its arrays may be others, though nothing has changed */
+  if (!changed) PetscFunctionReturn(PETSC_SUCCESS);
   work->ghost_count = 0;
   if (!B.nnz) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
@@ -1020,7 +1022,7 @@ PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *work, const CGFusedOperators *op
   if (!work->resident) PetscCall(CopyOperators(work, op, changes, compress ? SLICES_COMPRESSED : SLICES_PLAIN, SequenceLanes(A.n, A.nnz), factored ? SequenceLanes(A.n, op->W1->nnz) : 1, again));
   const size_t needed = (size_t)A.n * (work->resident ? 4 : factored ? 1 : 0);
   if (work->t.size() < needed) PetscCall(work->t.Allocate(needed));
-  if (op->B) PetscCall(SelectGhostRows(work, *op->B));
+  if (op->B) PetscCall(SelectGhostRows(work, *op->B, changes->A));
   if (work->resident && work->slots.size() < (size_t)(3 * 2 * work->blocks)) PetscCall(work->slots.Allocate(3 * 2 * work->blocks));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -1106,7 +1108,7 @@ PetscErrorCode CGFusedGetStatus_CUDA(const CGFusedWork *work, CGFusedStatus *sta
   status->single[0]    = work->A.single;
   status->single[1]    = (PetscBool)(work->W1.single && work->W2.single);
   status->lanes[0]     = work->A.lanes;
-  status->lanes[1]     = work->W1.lanes;
+  status->lanes[1]     = work->factored ? work->W1.lanes : 0;
   status->copied_bytes = SlicesBytes(&work->A) + (work->factored ? SlicesBytes(&work->W1) + SlicesBytes(&work->W2) : 0);
   for (const Slices *S : {&work->A, &work->W1, &work->W2}) status->bytes += S->capacity[0] + S->capacity[1];
   status->bytes += work->ghost_rows.bytes() + work->ghost_select.bytes() + work->t.bytes() + work->slots.bytes() + work->partial.bytes() + work->state.bytes();
@@ -1124,6 +1126,7 @@ PetscErrorCode CGRankBegin_CUDA(CGFusedWork *work, const CGRankVectors *v, CGNor
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
+  if (stream != PetscDefaultCudaStream) work->foreign = true;
   s.stage   = kCGStarting;
   test.norm = norm;
   PetscCall(Upload(work, s, test, stream));
@@ -1146,6 +1149,13 @@ PetscErrorCode CGRankUpdate_CUDA(CGFusedWork *work, const CGRankVectors *v, Pets
     UpdateRank<true><<<SumBlocks(work, n), kCGBlock, 0, stream>>>(n, a, b, work->d, v->s, *v, work->partial.data(), work->state.data());
     FinePCCheckLaunch();
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGRankFence_CUDA(const CGFusedWork *work)
+{
+  PetscFunctionBegin;
+  if (work->foreign) PetscCallCUDA(cudaDeviceSynchronize());
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

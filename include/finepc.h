@@ -89,6 +89,9 @@ PETSC_EXTERN const char *const PCAFSAISelections[];
 
   Level: intermediate
 
+  Note:
+  Several ranks have a path of their own, which the last two stand for as `KSP_CGFUSED_AUTO` does.
+
 .seealso: `KSPCGFUSED`, `KSPCGFusedSetPath()`
 E*/
 typedef enum {

@@ -6,9 +6,9 @@
 
 #include <finepc.h>
 
-/* An operator's rows, borrowed. Columns of a row are distinct and ascending. */
+/* An operator's rows, borrowed. Columns of a row are distinct and ascending. Square, but for what MatGetGhostCSR() gives. */
 struct CSRView {
-  PetscInt           n;     /* rows and columns */
+  PetscInt           n;     /* rows */
   PetscInt           nnz;   /* stored entries */
   const PetscInt    *i;     /* [n + 1] */
   const PetscInt    *j;     /* [nnz] */
@@ -29,7 +29,7 @@ struct CSR {
 /* What the Mat lends while a set-up reads it: csr_mat.cxx. */
 struct CSRMat {
   CSRView     A;
-  Mat         local; /* the rank's diagonal block */
+  Mat         local; /* the block that they belong to */
 };
 PetscErrorCode MatGetCSR(Mat, CSRMat *);
 PetscErrorCode MatRestoreCSR(CSRMat *);

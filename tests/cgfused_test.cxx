@@ -71,6 +71,16 @@ void CheckPath(KSP ksp, const Place &place)
   CHECK(PathOf(ksp).substr(0, wanted.size()) == wanted);
 }
 
+/* The same on several ranks; the rank that views looks. */
+void CheckRanksPath(KSP ksp, const Backend &backend)
+{
+  PetscMPIInt size, rank;
+  MPI_Comm_size(PETSC_COMM_WORLD, &size);
+  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  const std::string line = PathOf(ksp); /* collective */
+  if (rank == 0 && size > 1) CHECK(Contains(line, PetscMemTypeDevice(backend.where) ? "path: ranks: " : "path: general: the matrix is on the host"));
+}
+
 struct Run {
   KSPConvergedReason  reason     = KSP_CONVERGED_ITERATING;
   PetscInt            iterations = -1;
@@ -1314,8 +1324,132 @@ TEST_CASE("cgfused: several ranks and much to exchange", "[cgfused][mpi]")
           const MatObject   A     = CreateMat(H, backend.mat, PETSC_COMM_WORLD);
           const std::string all   = Norm(norm) + "-ksp_cg_single_reduction 1 -ksp_rtol 1e-30 -ksp_max_it 4 ";
           const KSPObject   fused = MakeFused(A, {&backend, "auto"}, pc, all), cg = MakeKSP(A, all, pc);
-          Compare(RunOf(fused), RunOf(cg), 1e-9);
+          const Run         mine = RunOf(fused);
+          Compare(mine, RunOf(cg), 1e-9);
+          CHECK(SameRuns(mine, RunOf(fused)));
+          CheckRanksPath(fused, backend);
         }
+}
+
+/* The counts of KSPCG as it comes, which has two reductions. */
+TEST_CASE("cgfused: several ranks and KSPCG as it comes", "[cgfused][mpi]")
+{
+  for (const Backend &backend : Backends())
+    for (PCType pc : {PCJACOBI, PCAFSAI})
+      for (const HostMatrix &H : {Poisson(40, 31), Poisson(12, 11, 10), RandomStencil(30, 20, 1, false, 3), RandomGraph(1000, 7, 5), Changed(Poisson(50, 20), 1, 0.1)}) {
+        CAPTURE(backend.name, pc, H.n);
+        const MatObject A     = CreateMat(H, backend.mat, PETSC_COMM_WORLD);
+        const KSPObject fused = MakeFused(A, {&backend, "auto"}, pc, "-ksp_rtol 1e-8"), cg = MakeKSP(A, "-ksp_rtol 1e-8", pc);
+        const Run       mine = RunOf(fused), theirs = RunOf(cg);
+        CHECK(mine.reason == theirs.reason);
+        CHECK(mine.iterations == theirs.iterations);
+        CHECK(VectorDifference(mine.x, theirs.x) <= 1e-6);
+        CheckRanksPath(fused, backend);
+      }
+}
+
+/* New blocks in the same Mat, which its state does not tell from the old ones. */
+TEST_CASE("cgfused: several ranks and a matrix that is preallocated again", "[cgfused][mpi]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const PetscInt n = 240;
+    PetscInt       begin, end;
+    MatObject      A;
+    MUST(MatCreate(PETSC_COMM_WORLD, A.put()));
+    MUST(MatSetSizes(A, PETSC_DECIDE, PETSC_DECIDE, n, n));
+    MUST(MatSetType(A, backend.mat));
+    MUST(MatSetUp(A));
+    MUST(MatGetOwnershipRange(A, &begin, &end));
+    const std::string all   = "-ksp_cg_single_reduction 1 -ksp_max_it 6";
+    const KSPObject   fused = MakeFused(A, {&backend, "auto"}, PCJACOBI, all), cg = MakeKSP(A, all, PCJACOBI);
+    for (PetscInt width : {1, 2, 1, 40, 3}) { /* couplings with rows so far away */
+      CAPTURE(width);
+      std::vector<PetscInt>    i, j;
+      std::vector<PetscScalar> a;
+      for (PetscInt row = begin; row < end; row++)
+        for (PetscInt column : {row, (row + width) % n, (row + n - width) % n}) {
+          i.push_back(row);
+          j.push_back(column);
+          a.push_back(column == row ? 2.5 + row % 3 : -1.);
+        }
+      MUST(MatSetPreallocationCOO(A, (PetscCount)i.size(), i.data(), j.data()));
+      MUST(MatSetValuesCOO(A, a.data(), INSERT_VALUES));
+      for (KSP ksp : {(KSP)fused, (KSP)cg}) MUST(KSPSetOperators(ksp, A, A));
+      Compare(RunOf(fused), RunOf(cg), 1e-10);
+      CheckRanksPath(fused, backend);
+    }
+  }
+}
+
+TEST_CASE("cgfused: several ranks that need nothing of each other", "[cgfused][mpi]")
+{
+  std::vector<double> values;
+  for (int k = 0; k < 300; k++) values.push_back(1 + k % 5);
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject   A   = CreateMat(Diagonal(values), backend.mat, PETSC_COMM_WORLD);
+    const std::string all = "-ksp_cg_single_reduction 1 -ksp_rtol 1e-30 -ksp_max_it 3";
+    const KSPObject   fused = MakeFused(A, {&backend, "auto"}, PCNONE, all);
+    Compare(RunOf(fused), RunOf(MakeKSP(A, all, PCNONE)), 1e-9);
+    CheckRanksPath(fused, backend);
+  }
+}
+
+TEST_CASE("cgfused: several ranks, other sizes and preconditioners", "[cgfused][mpi]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const std::string all   = "-ksp_cg_single_reduction 1 -ksp_max_it 6";
+    const MatObject   A     = CreateMat(Poisson(20, 19), backend.mat, PETSC_COMM_WORLD), B = CreateMat(RandomGraph(500, 9, 4), backend.mat, PETSC_COMM_WORLD);
+    const KSPObject   fused = MakeFused(A, {&backend, "auto"}, PCAFSAI, all), cg = MakeKSP(A, all, PCAFSAI);
+    const auto        compare = [&]() {
+      Compare(RunOf(fused), RunOf(cg), 1e-9);
+      CheckRanksPath(fused, backend);
+    };
+    compare();
+    for (KSP ksp : {(KSP)fused, (KSP)cg}) {
+      MUST(KSPReset(ksp));
+      MUST(KSPSetOperators(ksp, B, B));
+    }
+    compare();
+    for (PCType pc : {PCJACOBI, PCSFSAI, PCNONE}) {
+      for (KSP ksp : {(KSP)fused, (KSP)cg}) MUST(PCSetType(PCOf(ksp), pc));
+      compare();
+    }
+  }
+}
+
+/* The exchange keeps the stream of its first use. */
+TEST_CASE("cgfused: several ranks and another stream", "[cgfused][mpi][gpu]")
+{
+  NEEDS_DEVICE();
+  const std::string  all   = "-ksp_cg_single_reduction 1 -ksp_rtol 1e-8";
+  const MatObject    A     = CreateMat(RandomGraph(20000, 9, 4), MATAIJCUSPARSE, PETSC_COMM_WORLD);
+  const KSPObject    first = MakeFused(A, {&DeviceBackend(), "auto"}, PCAFSAI, all), second = MakeFused(A, {&DeviceBackend(), "auto"}, PCAFSAI, all);
+  const VecObject    b = RightVec(A, 2);
+  const Run          expected = RunOf(first, b);
+  PetscDeviceContext old_context, context;
+  MUST(PetscDeviceContextGetCurrentContext(&old_context));
+  MUST(PetscDeviceContextSynchronize(old_context));
+  MUST(PetscDeviceContextDuplicate(old_context, &context));
+  MUST(PetscDeviceContextSetStreamType(context, PETSC_STREAM_NONBLOCKING));
+  MUST(PetscDeviceContextSetUp(context));
+  for (int round = 0; round < 3; round++)
+    for (KSP ksp : {(KSP)first, (KSP)second})
+      for (PetscDeviceContext here : {context, old_context}) {
+        const VecObject x = RightVec(A, 5);
+        MUST(PetscDeviceContextSynchronize(old_context));
+        MUST(PetscDeviceContextSetCurrentContext(here));
+        MUST(KSPSolve(ksp, b, x));
+        MUST(PetscDeviceContextSynchronize(here));
+        PetscInt iterations;
+        MUST(KSPGetIterationNumber(ksp, &iterations));
+        CHECK(iterations == expected.iterations);
+        CHECK(VectorDifference(Values(x), expected.x) <= 1e-12);
+        MUST(PetscDeviceContextSetCurrentContext(old_context));
+      }
+  MUST(PetscDeviceContextDestroy(&context));
 }
 
 TEST_CASE("cgfused: several ranks and a matrix that changes", "[cgfused][mpi]")
@@ -1332,6 +1466,7 @@ TEST_CASE("cgfused: several ranks and a matrix that changes", "[cgfused][mpi]")
         Compare(mine, RunOf(cg), 1e-10);
         CHECK((VectorDifference(mine.x, last.x) > 1e-6) == changed);
         last = mine;
+        CheckRanksPath(fused, backend);
       };
       compare(true);
       compare(false);
@@ -1364,6 +1499,7 @@ TEST_CASE("cgfused: several ranks call monitors and tests as KSPCG", "[cgfused][
       }
       Compare(monitored[0].calls, monitored[1].calls, 1e-9);
       Compare(tested[0].calls, tested[1].calls, 1e-9);
+      CheckRanksPath(solvers[0], backend);
     }
 }
 
@@ -1398,6 +1534,7 @@ TEST_CASE("cgfused: several ranks diverge as one", "[cgfused][mpi]")
             const Run       mine = RunOf(fused), theirs = RunOf(cg);
             CHECK(mine.reason == theirs.reason);
             CHECK(mine.iterations == theirs.iterations);
+            CHECK(EntryDifference(mine.history, theirs.history) <= 1e-6);
             CHECK((theirs.reason < 0 || value < 0));
           }
 }

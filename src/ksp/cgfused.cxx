@@ -32,7 +32,8 @@ struct KSP_CGFused {
 
   PetscSF      exchange = nullptr; /* what a product needs from other ranks, */
   PetscScalar *ghosts   = nullptr; /* which comes to here, on the device */
-  CopiedFrom   pattern;            /* of A, that they were made for */
+  PetscBool    same_exchange = PETSC_FALSE; /* as in the last solve, on all ranks */
+  CopiedFrom   pattern;            /* of the rank's block for them, that they were made for */
 
   PetscScalar *e = nullptr, *d = nullptr; /* Lanczos matrix, as in KSPCG: off-diagonal e[1] .., diagonal d[0] .. */
   PetscInt     lanczos = 0;               /* iterations that they have room for */
@@ -188,7 +189,7 @@ static PetscErrorCode LanczosRow(KSP ksp, PetscInt i, PetscReal a, PetscReal a_b
 
   PetscFunctionBegin;
   if (!ksp->calc_sings) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCheck(i <= cg->lanczos, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "The maximum number of iterations cannot grow between KSPSetUp() and KSPSolve() when eigenvalues are computed");
+  PetscCheck(cg->d && i <= cg->lanczos, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "Eigenvalues must be asked for before KSPSetUp(), and the maximum number of iterations cannot grow after it");
   cg->e[i] = i ? PetscSqrtReal(PetscAbsReal(b)) / a_before : 0;
   cg->d[i] = PetscSqrtReal(PetscAbsReal(b)) * cg->e[i] + 1 / a;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -214,10 +215,10 @@ static PetscErrorCode OnDevice(Vec x, PetscBool *device)
 static PetscErrorCode WhyGeneralHere(KSP ksp, const PCInverse **M, PetscBool *jacobi, std::string *why)
 {
   const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
-  Mat                A, local;
+  Mat                A, local, others = nullptr;
   MatNullSpace       null_space;
   PetscMPIInt        size;
-  PetscBool          single, flag, on_host, b_device, x_device, none;
+  PetscBool          single, flag, bound, on_host, b_device, x_device, none;
   PetscInt           n;
   PetscErrorCode (*query)(PC, const PCInverse **);
 
@@ -243,8 +244,13 @@ static PetscErrorCode WhyGeneralHere(KSP ksp, const PCInverse **M, PetscBool *ja
   BECAUSE(on_host, "the matrix is on the host");
   BECAUSE(!flag, std::string("the matrix type ") + ((PetscObject)A)->type_name + ", which is not aijcusparse");
   PetscCall(MatGetDiagonalBlock(A, &local));
-  PetscCall(MatBoundToCPU(local, &flag));
-  BECAUSE(flag, "the matrix is bound to the CPU, on the host");
+  if (size > 1) PetscCall(MatMPIAIJGetSeqAIJ(A, nullptr, &others, nullptr));
+  for (Mat block : {local, others}) {
+    if (!block) continue;
+    PetscCall(PetscObjectTypeCompare((PetscObject)block, MATSEQAIJCUSPARSE, &flag));
+    PetscCall(MatBoundToCPU(block, &bound));
+    BECAUSE(!flag || bound, "the matrix is bound to the CPU, on the host");
+  }
   PetscCall(MatGetNullSpace(A, &null_space));
   BECAUSE(null_space, "a null space");
   PetscCall(OnDevice(ksp->vec_rhs, &b_device));
@@ -266,17 +272,40 @@ static PetscErrorCode WhyGeneralHere(KSP ksp, const PCInverse **M, PetscBool *ja
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The same for all ranks, which take the same path. */
+/* What the exchange depends on: a matrix that is preallocated again gets new blocks, whatever its own state says. */
+static PetscErrorCode GhostPattern(Mat A, CopiedFrom *now)
+{
+  Mat B;
+
+  PetscFunctionBegin;
+  PetscCall(MatMPIAIJGetSeqAIJ(A, nullptr, &B, nullptr));
+  PetscCall(PetscObjectGetId((PetscObject)B, &now->id));
+  PetscCall(MatGetNonzeroState(B, &now->state));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The same for all ranks, which take the same path, and whether the exchange can stay on all of them. */
 static PetscErrorCode WhyGeneral(KSP ksp, const PCInverse **M, PetscBool *jacobi, std::string *why)
 {
-  int own;
+  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
+  int          all[2]; /* can take it; have the exchange */
 
   PetscFunctionBegin;
   PetscCall(WhyGeneralHere(ksp, M, jacobi, why));
-  if (!((KSP_CGFused *)ksp->data)->several) PetscFunctionReturn(PETSC_SUCCESS);
-  own = why->empty();
-  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &own, 1, MPI_INT, MPI_LAND, PetscObjectComm((PetscObject)ksp)));
-  if (!own && why->empty()) *why = "another rank, by its matrix or vectors";
+  if (!cg->several) PetscFunctionReturn(PETSC_SUCCESS);
+  all[0] = why->empty();
+  all[1] = 0;
+  if (all[0]) {
+    CopiedFrom now;
+    Mat        A;
+
+    PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+    PetscCall(GhostPattern(A, &now));
+    all[1] = cg->exchange && now.id == cg->pattern.id && now.state == cg->pattern.state;
+  }
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, all, 2, MPI_INT, MPI_LAND, PetscObjectComm((PetscObject)ksp)));
+  if (!all[0] && why->empty()) *why = "another rank, which cannot multiply so";
+  cg->same_exchange = (PetscBool)all[1];
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -289,17 +318,14 @@ static PetscErrorCode HasChanged(PetscObject object, const CopiedFrom &from, Cop
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Exchange and ghosts are those of A's pattern. */
+/* Exchange and ghosts are those of A's pattern; collective. */
 static PetscErrorCode PrepareExchange(KSP ksp, Mat A, PetscInt count, const PetscInt ghosts[])
 {
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
-  CopiedFrom   now;
   PetscLayout  layout;
 
   PetscFunctionBegin;
-  PetscCall(PetscObjectGetId((PetscObject)A, &now.id));
-  PetscCall(MatGetNonzeroState(A, &now.state));
-  if (cg->exchange && now.id == cg->pattern.id && now.state == cg->pattern.state) PetscFunctionReturn(PETSC_SUCCESS);
+  if (cg->same_exchange) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscSFDestroy(&cg->exchange));
   PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->ghosts));
   PetscCall(ArrayCreate(count * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&cg->ghosts));
@@ -307,7 +333,7 @@ static PetscErrorCode PrepareExchange(KSP ksp, Mat A, PetscInt count, const Pets
   PetscCall(PetscSFCreate(PetscObjectComm((PetscObject)A), &cg->exchange));
   PetscCall(PetscSFSetGraphLayout(cg->exchange, layout, count, nullptr, PETSC_COPY_VALUES, ghosts));
   PetscCall(PetscSFSetUp(cg->exchange));
-  cg->pattern = now;
+  PetscCall(GhostPattern(A, &cg->pattern));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -671,11 +697,13 @@ static PetscErrorCode AdvanceRank(KSP ksp, PetscScalar a, PetscScalar b, PetscRe
   PetscCall(PetscLogGpuTimeBegin());
   PetscCall(CGRankUpdate_CUDA(cg->work, &v, a, b));
   PetscCall(PetscLogGpuTimeEnd());
+  PetscCall(CGRankFence_CUDA(cg->work));
   PetscCall(PetscSFBcastWithMemTypeBegin(cg->exchange, MPIU_SCALAR, PETSC_MEMTYPE_CUDA, v.z, PETSC_MEMTYPE_CUDA, cg->ghosts, MPI_REPLACE));
   PetscCall(PetscLogGpuTimeBegin());
   PetscCall(CGRankProduct_CUDA(cg->work, &v));
   PetscCall(PetscLogGpuTimeEnd());
   PetscCall(PetscSFBcastEnd(cg->exchange, MPIU_SCALAR, v.z, cg->ghosts, MPI_REPLACE));
+  PetscCall(CGRankFence_CUDA(cg->work));
   PetscCall(PetscLogGpuTimeBegin());
   PetscCall(CGRankGhosts_CUDA(cg->work, &v, cg->ghosts, sums));
   PetscCall(PetscLogGpuTimeEnd());
@@ -824,7 +852,7 @@ static PetscErrorCode KSPView_CGFused(KSP ksp, PetscViewer viewer)
     else PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s%s\n", status.resident ? "resident" : "graph", cg->path == KSP_CGFUSED_RESIDENT && !status.resident ? ": the system is too large, or its rows too uneven, for the resident kernel" : ""));
     PetscCall(PetscViewerASCIIPrintf(viewer, "  copy of A: %s precision, %d-bit columns, %" PetscInt_FMT " lanes a row\n", FinePCPrecisions[status.single[0] ? FINEPC_SINGLE : FINEPC_DOUBLE], status.narrow[0] ? 16 : 32, status.lanes[0]));
     if (status.lanes[1]) PetscCall(PetscViewerASCIIPrintf(viewer, "  copies of the factors: %s precision, %d-bit columns, %" PetscInt_FMT " lanes a row\n", FinePCPrecisions[status.single[1] ? FINEPC_SINGLE : FINEPC_DOUBLE], status.narrow[1] ? 16 : 32, status.lanes[1]));
-    PetscCall(PetscViewerASCIIPrintf(viewer, "  bytes of the copies %g, of all memory beyond KSPCG's %g\n", (double)status.copied_bytes, (double)status.bytes));
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  bytes of the copies %g, of all memory for them and the kernels %g\n", (double)status.copied_bytes, (double)status.bytes));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -896,7 +924,7 @@ static PetscErrorCode KSPBuildResidual_CGFused(KSP ksp, Vec, Vec v, Vec *V)
   Level: intermediate
 
   Note:
-  Where the path that was asked for cannot run, another one does, and the view says why. `KSP_CGFUSED_AUTO` chooses by size. All of them give the iterates of `KSPCG`, to rounding.
+  Where the path that was asked for cannot run, another one does, and the view says which and why. `KSP_CGFUSED_AUTO` chooses by size. On several ranks `KSP_CGFUSED_GRAPH` and `KSP_CGFUSED_RESIDENT` are `KSP_CGFUSED_AUTO`. All of them give the iterates of `KSPCG`, to rounding.
 
 .seealso: `KSPCGFUSED`, `KSPCGFusedPath`, `KSPCGFusedGetPath()`
 @*/
@@ -996,8 +1024,8 @@ PetscErrorCode KSPCGFusedGetCompress(KSP ksp, PetscBool *compress)
   Level: beginner
 
   Notes:
-  Iterates, iteration counts, reasons, norms, tests, monitors, history and eigenvalue estimates are those of `KSPCG`, to rounding.
-  What differs is how an iteration runs. On one rank, with a `MATAIJCUSPARSE`, vectors on the GPU, and `PCAFSAI`, `PCSFSAI`, `PCJACOBI`
+  Iterates, iteration counts, reasons, norms, tests, monitors, history and eigenvalue estimates are those of `KSPCG`, to rounding, on
+  several ranks those of `KSPCG` with `-ksp_cg_single_reduction`, whose recurrences round otherwise. What differs is how an iteration runs. On one rank, with a `MATAIJCUSPARSE`, vectors on the GPU, and `PCAFSAI`, `PCSFSAI`, `PCJACOBI`
   or `PCNONE`, the scalars and the convergence test stay on the device, sums are made in the kernels that have their operands, and
   the host learns of the end late; no update is made after it. Small systems run in one kernel that stays. A private copy of the
   matrix, and of the factors, is kept for it; the view gives its size.
@@ -1007,7 +1035,7 @@ PetscErrorCode KSPCGFusedGetCompress(KSP ksp, PetscBool *compress)
   the product with the rank's own block. The sums pass through the host's memory even where MPI takes device buffers: three numbers are
   there sooner so. With `-ksp_cg_single_reduction 0` there are two reductions, that of the norm goes with that of z^T r.
 
-  A null space, any other matrix or preconditioner, two reductions on several ranks, and on one rank a single one, a monitor, and a
+  A null space, a transposed solve, any other matrix or preconditioner, a rank without rows, two reductions on several ranks, and on one rank a single one, a monitor, and a
   convergence test other than `KSPConvergedDefault()` and `KSPConvergedSkip()` take the general path: `MatMult()` and `PCApply()` with
   fused vector operations, and a test that the host makes in every iteration. The view says which path ran and why.
 

@@ -101,6 +101,7 @@ struct CGRankVectors {
 };
 PetscErrorCode CGRankBegin_CUDA(CGFusedWork *, const CGRankVectors *, CGNorm);
 PetscErrorCode CGRankUpdate_CUDA(CGFusedWork *, const CGRankVectors *, PetscScalar a, PetscScalar b);
+PetscErrorCode CGRankFence_CUDA(const CGFusedWork *); /* around an exchange, whose stream may be another than ours: it keeps that of its first use */
 PetscErrorCode CGRankProduct_CUDA(CGFusedWork *, const CGRankVectors *);
 PetscErrorCode CGRankGhosts_CUDA(CGFusedWork *, const CGRankVectors *, const PetscScalar *ghosts, PetscReal sums[3]); /* z.r, norm^2, z.s */
 
