@@ -146,6 +146,15 @@ static void JsonResult(JsonWriter *json, const Config &config, const Result &res
     json->Number("iteration_bytes", result.iteration_bytes);
     json->Number("iteration_floor_fraction", FloorFraction(config.backend, result.iteration_bytes, PerIteration(*best)));
   }
+  json->Open("events", '[');
+  for (const auto &event : result.events) {
+    json->Open(nullptr, '{');
+    json->String("name", event.name);
+    json->Integer("count", (double)event.count);
+    json->Number("s", event.seconds);
+    json->Close('}');
+  }
+  json->Close(']');
   json->Numbers("refill_s", std::vector<double>(result.refill.begin(), result.refill.end()));
   json->Number("density", result.density);
   json->Number("apply_s", result.apply_seconds);
