@@ -228,3 +228,34 @@ int main(int argc, char **argv)
   PetscCall(PetscFinalize());
   return 0;
 }
+
+/*TEST
+
+   test:
+      suffix: 1
+
+   test:
+      suffix: jacobian
+      args: -da_grid_x 8 -da_grid_y 7 -reynolds 40 -snes_test_jacobian
+      filter: grep -e "= [0-9].*e-0" -e onverge
+
+   test:
+      suffix: step
+      args: -snes_type ksponly -da_grid_x 60 -da_grid_y 60 -pc_type ilu
+
+   test:
+      suffix: aij
+      args: -dm_mat_type aij -pc_type ilu
+      output_file: output/ex4_1.out
+
+   test:
+      suffix: 2
+      nsize: 2
+
+   test:
+      suffix: aijcusparse
+      requires: cuda
+      args: -dm_mat_type aijcusparse -dm_vec_type cuda -pc_type ilu
+      output_file: output/ex4_1.out
+
+TEST*/
