@@ -8,6 +8,11 @@ BSRView BSRViewOf(const BSR *B)
   return BSRView{B->bs, B->rows, B->nnz, B->i, B->j, (const PetscScalar *)B->a, B->where};
 }
 
+static PetscScalar BSRValue(const BSR *W, size_t k)
+{
+  return W->precision == FINEPC_SINGLE ? (PetscScalar)((const float *)W->a)[k] : ((const double *)W->a)[k];
+}
+
 /* Another place, same blocks. */
 static PetscErrorCode CopyBlocks(const BSRView *A, PetscMemType where, PetscBool keep, BSR *copy)
 {
@@ -101,5 +106,64 @@ PetscErrorCode MatRestoreBSR(BSRMat *bsr)
   PetscFunctionBegin;
   if (bsr->borrowed) PetscCall(RestoreBAIJ(bsr));
   *bsr = BSRMat{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatGetBSRMemType(Mat A, PetscMemType *where)
+{
+  VecType   type;
+  PetscBool is_cuda, bound;
+
+  PetscFunctionBegin;
+  PetscCall(MatGetVecType(A, &type));
+  PetscCall(PetscStrcmpAny(type, &is_cuda, VECCUDA, VECSEQCUDA, VECMPICUDA, ""));
+  PetscCall(MatBoundToCPU(A, &bound));
+  *where = is_cuda && !bound ? PETSC_MEMTYPE_CUDA : PETSC_MEMTYPE_HOST;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatCreateFromBSR(MPI_Comm comm, const BSR *W, PetscBool unit, Mat *mat)
+{
+  const size_t   bs2 = (size_t)W->bs * W->bs;
+  const PetscInt nnz = W->nnz + (unit ? W->rows : 0);
+  BSR            host;
+  PetscScalar   *a;
+  PetscInt      *i, *j, to = 0, first = 0;
+  PetscMPIInt    rank;
+
+  PetscFunctionBegin;
+  PetscCall(BSRCopy(W, PETSC_MEMTYPE_HOST, &host));
+  PetscCall(PetscMalloc3(W->rows + 1, &i, nnz, &j, nnz * bs2, &a));
+  PetscCallMPI(MPI_Exscan(&W->rows, &first, 1, MPIU_INT, MPI_SUM, comm));
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  if (!rank) first = 0;
+  for (PetscInt row = 0; row < W->rows; row++) {
+    PetscInt k = host.i[row];
+
+    i[row] = to;
+    for (; k < host.i[row + 1] && host.j[k] < row; k++, to++) {
+      j[to] = first + host.j[k];
+      for (size_t e = 0; e < bs2; e++) a[to * bs2 + e] = BSRValue(&host, k * bs2 + e);
+    }
+    if (unit) {
+      j[to] = first + row;
+      for (size_t e = 0; e < bs2; e++) a[to * bs2 + e] = e / W->bs == e % W->bs;
+      to++;
+    }
+    for (; k < host.i[row + 1]; k++, to++) {
+      j[to] = first + host.j[k];
+      for (size_t e = 0; e < bs2; e++) a[to * bs2 + e] = BSRValue(&host, k * bs2 + e);
+    }
+  }
+  i[W->rows] = to;
+  PetscCall(MatCreate(comm, mat));
+  PetscCall(MatSetSizes(*mat, W->rows * W->bs, W->rows * W->bs, PETSC_DETERMINE, PETSC_DETERMINE));
+  PetscCall(MatSetBlockSize(*mat, W->bs));
+  PetscCall(MatSetType(*mat, MATBAIJ));
+  PetscCall(MatSetOption(*mat, MAT_ROW_ORIENTED, PETSC_FALSE));
+  PetscCall(MatSeqBAIJSetPreallocationCSR(*mat, W->bs, i, j, a));
+  PetscCall(MatMPIBAIJSetPreallocationCSR(*mat, W->bs, i, j, a));
+  PetscCall(PetscFree3(i, j, a));
+  PetscCall(BSRDestroy(&host));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -19,6 +19,10 @@ struct BSRMat {
 */
 PetscErrorCode MatGetBSR(Mat, PetscMemType where, PetscBool keep, BSR *copy, BSRMat *);
 PetscErrorCode MatRestoreBSR(BSRMat *);
+PetscErrorCode MatGetBSRMemType(Mat, PetscMemType *); /* where what is made of its blocks belongs: where its vectors are */
+
+/* I + W or W as a MATBAIJ on comm, W being this rank's diagonal block. */
+PetscErrorCode MatCreateFromBSR(MPI_Comm, const BSR *W, PetscBool unit, Mat *);
 
 BSRView BSRViewOf(const BSR *); /* of one in double precision */
 
