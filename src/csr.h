@@ -32,6 +32,7 @@ struct CSRMat {
   Mat         local; /* the rank's diagonal block */
 };
 PetscErrorCode MatGetCSR(Mat, CSRMat *);
+PetscErrorCode MatGetHostCSR(Mat, CSRMat *);
 PetscErrorCode MatRestoreCSR(CSRMat *);
 PetscErrorCode MatCreateFromFactor(MPI_Comm, const CSR *, const PetscScalar *, Mat *);
 

@@ -3,7 +3,7 @@
 
 #include "finepcimpl.h"
 
-PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_Transpose, FinePC_CGFusedCopy;
+PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_BISAIFactor, FinePC_BISAIInvert, FinePC_Transpose, FinePC_CGFusedCopy;
 
 static PetscBool FinePCPackageInitialized = PETSC_FALSE;
 
@@ -12,6 +12,7 @@ static PetscErrorCode RegisterTypes()
   PetscFunctionBegin;
   PetscCall(PCRegister(PCAFSAI, PCCreate_AFSAI));
   PetscCall(PCRegister(PCSFSAI, PCCreate_SFSAI));
+  PetscCall(PCRegister(PCBISAI, PCCreate_BISAI));
   PetscCall(KSPRegister(KSPCGFUSED, KSPCreate_CGFused));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -21,6 +22,8 @@ static PetscErrorCode RegisterEvents()
   PetscFunctionBegin;
   PetscCall(PetscLogEventRegister("AFSAIFactor", PC_CLASSID, &FinePC_AFSAIFactor));
   PetscCall(PetscLogEventRegister("SFSAIFactor", PC_CLASSID, &FinePC_SFSAIFactor));
+  PetscCall(PetscLogEventRegister("BISAIFactor", PC_CLASSID, &FinePC_BISAIFactor));
+  PetscCall(PetscLogEventRegister("BISAIInvert", PC_CLASSID, &FinePC_BISAIInvert));
   PetscCall(PetscLogEventRegister("FinePCTranspose", PC_CLASSID, &FinePC_Transpose));
   PetscCall(PetscLogEventRegister("CGFusedCopy", KSP_CLASSID, &FinePC_CGFusedCopy));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -74,7 +77,7 @@ PetscErrorCode FinePCFinalizePackage(void)
 
   It is an error if the running PETSc is not the minor release, or not of the scalar type, that finepc was built with.
 
-.seealso: `PCAFSAI`, `PCSFSAI`, `KSPCGFUSED`, `FinePCFinalizePackage()`
+.seealso: `PCAFSAI`, `PCSFSAI`, `PCBISAI`, `KSPCGFUSED`, `FinePCFinalizePackage()`
 @*/
 PetscErrorCode FinePCInitializePackage(void)
 {
