@@ -2,6 +2,7 @@
    The CUDA twins of a build against a PETSc without CUDA. No memory is device memory there, so nothing reaches these but a
    mistake in finepc.
 */
+#include "bsr.h"
 #include "dense.h"
 #include "ksp/cgfused.h"
 #include "pc/afsai/afsai.h"
@@ -34,6 +35,11 @@ PetscErrorCode CSRTranspose_CUDA(const CSR *, PetscBool, CSR *)
 }
 
 PetscErrorCode CSRMultiply_CUDA(const CSR *, PetscBool, const PetscScalar *, PetscInt, const PetscScalar *, PetscInt, PetscScalar *, PetscInt)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode BSRMultiply_CUDA(const BSR *, const PetscScalar *, const PetscScalar *, PetscScalar *)
 {
   return NoCUDA();
 }
