@@ -243,8 +243,11 @@ static PetscErrorCode SolverDestroy(Solver *solver)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The system's matrix as the type that the set asks for with -mat_type; what a type does not convert itself goes by way of AIJ and BAIJ */
-static PetscErrorCode SolverCreateMat(const System &system, Solver *solver)
+/*
+  The system's matrix as the type that the set asks for with -mat_type, where `block` is BAIJ in the memory of the backend. What a type does
+  not convert itself goes by way of AIJ and BAIJ.
+*/
+static PetscErrorCode SolverCreateMat(const Config &config, const System &system, Solver *solver)
 {
   char      type[64];
   PetscBool set, block;
@@ -254,6 +257,8 @@ static PetscErrorCode SolverCreateMat(const System &system, Solver *solver)
   solver->A = system.A;
   PetscCall(PetscOptionsGetString(nullptr, nullptr, "-mat_type", type, sizeof(type), &set));
   if (!set) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscStrcmp(type, "block", &block));
+  if (block) PetscCall(PetscStrncpy(type, config.backend.cuda ? "baijcuda" : MATBAIJ, sizeof(type)));
   PetscCall(PetscStrbeginswith(type, MATBAIJ, &block));
   for (const char *step : {(const char *)MATAIJ, block ? (const char *)MATBAIJ : type, (const char *)type}) {
     Mat next;
@@ -389,7 +394,7 @@ static PetscErrorCode MeasureSet(const Config &config, const System &system, Sol
   PCType  pc_type;
 
   PetscFunctionBeginUser;
-  PetscCall(SolverCreateMat(system, solver));
+  PetscCall(SolverCreateMat(config, system, solver));
   PetscCall(MatCreateVecs(solver->A, &solver->x, &solver->b));
   PetscCall(VecDuplicate(solver->b, &solver->r));
   PetscCall(VecSet(solver->x, 1.));

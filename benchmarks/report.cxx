@@ -87,7 +87,7 @@ static std::string MarkdownPreamble(const Config &config)
 {
   std::string text = MachineText(kProgram, config.backend, config.output);
 
-  text += Format("b = A 1, x0 = 0, true residual %g; ", (double)config.true_rtol);
+  text += Format("b = A 1 or the file's own, x0 = 0, true residual %g; ", (double)config.true_rtol);
   text += config.repeats ? Format("the best of %d warm runs, the first use apart.\n\n", (int)config.repeats) : "the first use alone.\n\n";
   return text;
 }
