@@ -260,10 +260,13 @@ static PetscErrorCode SolverCreateMat(const Config &config, const System &system
   PetscCall(PetscStrcmp(type, "block", &block));
   if (block) PetscCall(PetscStrncpy(type, config.backend.cuda ? "baijcuda" : MATBAIJ, sizeof(type)));
   PetscCall(PetscStrbeginswith(type, MATBAIJ, &block));
-  for (const char *step : {(const char *)MATAIJ, block ? (const char *)MATBAIJ : type, (const char *)type}) {
+  std::string last;
+  for (const std::string step : {MATAIJ, block ? MATBAIJ : type, (const char *)type}) {
     Mat next;
 
-    PetscCall(MatConvert(solver->A, step, MAT_INITIAL_MATRIX, &next));
+    if (step == last) continue;
+    last = step;
+    PetscCall(MatConvert(solver->A, step.c_str(), MAT_INITIAL_MATRIX, &next));
     PetscCall(MatDestroy(&solver->A));
     solver->A = next;
   }

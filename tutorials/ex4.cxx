@@ -258,4 +258,29 @@ int main(int argc, char **argv)
       args: -dm_mat_type aijcusparse -dm_vec_type cuda -pc_type ilu
       output_file: output/ex4_1.out
 
+   testset:
+      args: -dll_append ${FINEPC_LIBRARY} -pc_type bisai
+      test:
+         suffix: bisai
+      test:
+         suffix: bisai_step
+         args: -snes_type ksponly -da_grid_x 60 -da_grid_y 60 -pc_bisai_power {{1 2 3}separate output}
+      test:
+         suffix: bisai_aij
+         args: -dm_mat_type aij
+         output_file: output/ex4_bisai.out
+      test:
+         suffix: bisai_ranks
+         nsize: 2
+      test:
+         suffix: bisai_cuda
+         requires: cuda
+         args: -dm_mat_type {{baijcuda aijcusparse}} -dm_vec_type cuda
+         output_file: output/ex4_bisai.out
+      test:
+         suffix: bisai_step_cuda
+         requires: cuda
+         args: -snes_type ksponly -da_grid_x 60 -da_grid_y 60 -dm_mat_type baijcuda -dm_vec_type cuda
+         output_file: output/ex4_bisai_step_pc_bisai_power-1.out
+
 TEST*/
