@@ -430,7 +430,7 @@ static PetscErrorCode FactorByPETSc(PC pc, const BSRMat *mat, PetscBool keep)
   PC_BISAI     *bisai = (PC_BISAI *)pc->data;
   const bool    copy  = PetscMemTypeDevice(bisai->where);
   BlockLU      *F     = copy ? &bisai->host_lu : &bisai->lu;
-  Mat           A;
+  Mat           A = nullptr;
   MatFactorInfo info;
   MatFactorError error;
 
