@@ -270,6 +270,10 @@ int main(int argc, char **argv)
          args: -dm_mat_type aij
          output_file: output/ex4_bisai.out
       test:
+         suffix: bisai_setups
+         args: -snes_type ksponly -dm_mat_type {{baij aij}} -log_view
+         filter: awk '/^(BISAIFactor|BISAIInvert) / {print $1, $2}'
+      test:
          suffix: bisai_ranks
          nsize: 2
       test:
