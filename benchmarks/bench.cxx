@@ -227,7 +227,7 @@ private:
 
 /* What one option set needs; made anew for every set, so that nothing of a failed one (a locked vector, say) is met again */
 struct Solver {
-  Mat A   = nullptr; /* the system's, or that in another type */
+  Mat A   = nullptr; /* the system's, in the type of the set */
   KSP ksp = nullptr;
   Vec b = nullptr, x = nullptr, r = nullptr;
 };
@@ -243,33 +243,35 @@ static PetscErrorCode SolverDestroy(Solver *solver)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  The system's matrix as the type that the set asks for with -mat_type, where `block` is BAIJ in the memory of the backend. What a type does
-  not convert itself goes by way of AIJ and BAIJ.
-*/
-static PetscErrorCode SolverCreateMat(const Config &config, const System &system, Solver *solver)
+/* The system's matrix as another type, made once. What a type does not convert itself goes by way of AIJ and BAIJ. */
+static PetscErrorCode SystemGetMat(System *system, const std::string &type, Mat *A)
 {
-  char      type[64];
-  PetscBool set, block;
+  const bool block = type.rfind(MATBAIJ, 0) == 0 && type != MATBAIJ;
+  Mat        from  = system->A;
 
   PetscFunctionBeginUser;
-  PetscCall(PetscObjectReference((PetscObject)system.A));
-  solver->A = system.A;
-  PetscCall(PetscOptionsGetString(nullptr, nullptr, "-mat_type", type, sizeof(type), &set));
-  if (!set) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscStrcmp(type, "block", &block));
-  if (block) PetscCall(PetscStrncpy(type, config.backend.cuda ? "baijcuda" : MATBAIJ, sizeof(type)));
-  PetscCall(PetscStrbeginswith(type, MATBAIJ, &block));
-  std::string last;
-  for (const std::string step : {MATAIJ, block ? MATBAIJ : type, (const char *)type}) {
-    Mat next;
+  if (!system->converted.count(type)) {
+    Mat made;
 
-    if (step == last) continue;
-    last = step;
-    PetscCall(MatConvert(solver->A, step.c_str(), MAT_INITIAL_MATRIX, &next));
-    PetscCall(MatDestroy(&solver->A));
-    solver->A = next;
+    if (type != MATAIJ) PetscCall(SystemGetMat(system, block ? MATBAIJ : MATAIJ, &from));
+    PetscCall(MatConvert(from, type.c_str(), MAT_INITIAL_MATRIX, &made));
+    system->converted[type] = made;
   }
+  *A = system->converted[type];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The system's matrix as the type that the set asks for with -mat_type, where `block` is BAIJ in the memory of the backend */
+static PetscErrorCode SolverCreateMat(const Config &config, System *system, Solver *solver)
+{
+  char      type[64];
+  PetscBool set;
+
+  PetscFunctionBeginUser;
+  PetscCall(PetscOptionsGetString(nullptr, nullptr, "-mat_type", type, sizeof(type), &set));
+  if (set) PetscCall(SystemGetMat(system, std::string(type) != "block" ? type : config.backend.cuda ? "baijcuda" : MATBAIJ, &solver->A));
+  else solver->A = system->A;
+  PetscCall(PetscObjectReference((PetscObject)solver->A));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -390,7 +392,7 @@ static PetscErrorCode MeasureRefill(const Config &config, Solver *solver, Result
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode MeasureSet(const Config &config, const System &system, Solver *solver, Result *result)
+static PetscErrorCode MeasureSet(const Config &config, System *system, Solver *solver, Result *result)
 {
   PC      pc;
   KSPType ksp_type;
@@ -401,7 +403,7 @@ static PetscErrorCode MeasureSet(const Config &config, const System &system, Sol
   PetscCall(MatCreateVecs(solver->A, &solver->x, &solver->b));
   PetscCall(VecDuplicate(solver->b, &solver->r));
   PetscCall(VecSet(solver->x, 1.));
-  if (system.b) PetscCall(VecCopy(system.b, solver->b));
+  if (system->b) PetscCall(VecCopy(system->b, solver->b));
   else PetscCall(MatMult(solver->A, solver->x, solver->b));
 
   for (PetscInt run = 0; run <= config.repeats; run++) {
@@ -438,8 +440,8 @@ static PetscErrorCode MeasureSet(const Config &config, const System &system, Sol
   PetscCall(MeasureHistory(config, solver->ksp, result));
   PetscCall(PCDensity(pc, &result->density));
   if (result->density > 0.) PetscCall(PCViewLines(pc, &result->view));
-  PetscCall(PCApplyBytes(pc, system.rows, &result->apply_bytes));
-  PetscCall(IterationBytes(solver->ksp, system, result->apply_bytes, &result->iteration_bytes));
+  PetscCall(PCApplyBytes(pc, system->rows, &result->apply_bytes));
+  PetscCall(IterationBytes(solver->ksp, *system, result->apply_bytes, &result->iteration_bytes));
 
   const Timing &last = result->runs.back();
   if (last.reason < 0) {
@@ -463,7 +465,7 @@ static PetscErrorCode MeasureSet(const Config &config, const System &system, Sol
 }
 
 /* Measures one option set; whatever goes wrong becomes the result, and the run goes on */
-static PetscErrorCode MeasureSetGuarded(const Config &config, const std::vector<Option> &command_line, const System &system, Result *result)
+static PetscErrorCode MeasureSetGuarded(const Config &config, const std::vector<Option> &command_line, System *system, Result *result)
 {
   Solver          solver;
   OptionsDatabase database;
@@ -591,7 +593,7 @@ int main(int argc, char **argv)
 
         result.set              = set;
         result.first_in_process = used.insert(set.label).second;
-        PetscCall(MeasureSetGuarded(config, command_line, system, &result));
+        PetscCall(MeasureSetGuarded(config, command_line, &system, &result));
         PetscCall(ReportRow(config, system, result));
         all.back().results.push_back(result);
         PetscCall(ReportFiles(config, all)); /* after every row: a crash costs one row */

@@ -13,6 +13,7 @@
 
 #include <petscksp.h>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,7 @@ struct System {
   PetscInt       fields          = 1; /* block3d7: unknowns of a grid point */
   Mat            A               = nullptr;
   Vec            b               = nullptr;
+  std::map<std::string, Mat> converted; /* A as other types, by need */
   PetscInt       rows            = 0;
   PetscLogDouble nnz             = 0.;
   PetscLogDouble load_seconds    = 0.;

@@ -639,6 +639,7 @@ PetscErrorCode SystemCreate(MPI_Comm comm, const std::string &spec, const Backen
 PetscErrorCode SystemDestroy(System *system)
 {
   PetscFunctionBeginUser;
+  for (auto &other : system->converted) PetscCall(MatDestroy(&other.second));
   PetscCall(VecDestroy(&system->b));
   PetscCall(MatDestroy(&system->A));
   PetscFunctionReturn(PETSC_SUCCESS);

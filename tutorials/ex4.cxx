@@ -220,7 +220,7 @@ int main(int argc, char **argv)
   PetscCall(SNESGetLinearSolveIterations(snes, &iterations));
   PetscCall(BackwardFlow(da, solution, &least));
   PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s after %" PetscInt_FMT " Newton steps with %" PetscInt_FMT " iterations\n", reason > 0 ? "Converged" : "Did not converge", steps, iterations));
-  PetscCall(PetscPrintf(PETSC_COMM_WORLD, "Backward flow %.3f of the lid's velocity\n", (double)(-least / flow.reynolds)));
+  PetscCall(PetscPrintf(PETSC_COMM_WORLD, "Backward flow %.3f of the lid's velocity\n", (double)PetscAbsReal(least / flow.reynolds)));
 
   PetscCall(VecDestroy(&solution));
   PetscCall(SNESDestroy(&snes));
