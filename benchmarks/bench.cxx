@@ -336,8 +336,8 @@ static PetscErrorCode MeasureHistory(const Config &config, KSP ksp, Result *resu
 }
 
 /*
-  What PETSc's log says of one more set-up with a new KSP: every event with its time, events inside others counted in both. The log waits for
-  the GPU where an event ends (as -log_view_gpu_time does), which makes this set-up slower than those that are timed.
+  What PETSc's log says of one more set-up with a new KSP: every event with its time, events inside others counted in both. As with
+  -log_view_gpu_time, events that time the GPU wait for it; what others leave running counts where it is waited for.
 */
 static PetscErrorCode MeasureEvents(const Config &config, Solver *solver, Result *result)
 {

@@ -22,9 +22,16 @@ public:
   void *data = nullptr;
 };
 
+/* `from` may end after it */
 inline PetscErrorCode CopyToDevice(void *to, const void *from, size_t bytes)
 {
-  return ArrayCopy_CUDA(to, from, bytes, PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST);
+  cudaStream_t stream;
+
+  PetscFunctionBeginUser;
+  PetscCall(ArrayCopy_CUDA(to, from, bytes, PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCallCUDA(cudaStreamSynchronize(stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 inline PetscErrorCode CopyToHost(void *to, const void *from, size_t bytes)
