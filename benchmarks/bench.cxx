@@ -255,6 +255,7 @@ static PetscErrorCode SystemGetMat(System *system, const std::string &type, Mat 
 
     if (type != MATAIJ) PetscCall(SystemGetMat(system, block ? MATBAIJ : MATAIJ, &from));
     PetscCall(MatConvert(from, type.c_str(), MAT_INITIAL_MATRIX, &made));
+    if (type == MATAIJ || type == MATBAIJ) PetscCall(MatSetVecType(made, VECSTANDARD)); /* the host's, with the host's vectors */
     system->converted[type] = made;
   }
   *A = system->converted[type];
@@ -269,7 +270,7 @@ static PetscErrorCode SolverCreateMat(const Config &config, System *system, Solv
 
   PetscFunctionBeginUser;
   PetscCall(PetscOptionsGetString(nullptr, nullptr, "-mat_type", type, sizeof(type), &set));
-  if (set) PetscCall(SystemGetMat(system, std::string(type) != "block" ? type : config.backend.cuda ? "baijcuda" : MATBAIJ, &solver->A));
+  if (set) PetscCall(SystemGetMat(system, std::string(type) != "block" ? type : config.backend.cuda ? MATBAIJCUDA : MATBAIJ, &solver->A));
   else solver->A = system->A;
   PetscCall(PetscObjectReference((PetscObject)solver->A));
   PetscFunctionReturn(PETSC_SUCCESS);

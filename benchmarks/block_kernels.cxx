@@ -465,6 +465,7 @@ PetscErrorCode MeasureBlocks(const Backend &backend, const std::string &spec, Pe
   PetscCall(SystemDestroy(system));
   PetscCall(MatConvert(host, MATBAIJ, MAT_INITIAL_MATRIX, &B));
   PetscCall(MatDestroy(&host));
+  PetscCall(MatSetVecType(B, VECSTANDARD));
   PetscCall(MeasureBlocksOf(backend, B, repeats, result));
   PetscCall(MatDestroy(&B));
   PetscFunctionReturn(PETSC_SUCCESS);
