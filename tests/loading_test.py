@@ -104,9 +104,9 @@ class Cases:
             print("skipped: this PETSc has no tutorials beside it")
             sys.exit(SKIPPED)
         self.not_linked(program)
-        types = [("baij", []), ("aij", [])]
-        if os.path.exists("/proc/driver/nvidia/version"):
-            types += [("baijcuda", ["-dm_vec_type", "cuda"]), ("aijcusparse", ["-dm_vec_type", "cuda"])]
+        device = os.path.exists("/proc/driver/nvidia/version")
+        on_device = ["-dm_vec_type", "cuda"] if device else []
+        types = [("baij", []), ("aij", []), ("baijcuda", on_device)] + ([("aijcusparse", on_device)] if device else [])
         common = ["-da_grid_x", "24", "-da_grid_y", "24", "-ksp_pc_side", "right", "-ksp_converged_reason", "-snes_converged_reason"]
 
         def first(options):

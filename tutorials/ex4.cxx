@@ -266,12 +266,12 @@ int main(int argc, char **argv)
          suffix: bisai_step
          args: -snes_type ksponly -da_grid_x 60 -da_grid_y 60 -pc_bisai_power {{1 2 3}separate output}
       test:
-         suffix: bisai_aij
-         args: -dm_mat_type aij
+         suffix: bisai_types
+         args: -dm_mat_type {{aij baijcuda}}
          output_file: output/ex4_bisai.out
       test:
          suffix: bisai_setups
-         args: -snes_type ksponly -dm_mat_type {{baij aij}} -log_view
+         args: -snes_type ksponly -dm_mat_type {{baij aij baijcuda}} -log_view
          filter: awk '/^(BISAIFactor|BISAIInvert) / {print $1, $2}'
       test:
          suffix: bisai_ranks
