@@ -44,14 +44,18 @@ static PetscErrorCode GetBAIJ(BSRMat *bsr)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* MatSeqBAIJRestoreArray() says that the values have changed, which would have every PCApply() set up again. */
 static PetscErrorCode RestoreBAIJ(BSRMat *bsr)
 {
-  PetscScalar *a = (PetscScalar *)bsr->A.a;
-  PetscInt     n;
-  PetscBool    done;
+  PetscScalar     *a = (PetscScalar *)bsr->A.a;
+  PetscObjectState state;
+  PetscInt         n;
+  PetscBool        done;
 
   PetscFunctionBegin;
+  PetscCall(PetscObjectStateGet((PetscObject)bsr->local, &state));
   PetscCall(MatSeqBAIJRestoreArray(bsr->local, &a));
+  PetscCall(PetscObjectStateSet((PetscObject)bsr->local, state));
   PetscCall(MatRestoreRowIJ(bsr->local, 0, PETSC_FALSE, PETSC_TRUE, &n, &bsr->A.i, &bsr->A.j, &done));
   bsr->borrowed = false;
   PetscFunctionReturn(PETSC_SUCCESS);
