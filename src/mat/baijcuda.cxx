@@ -70,14 +70,15 @@ static PetscErrorCode RestoreProductArrays(Vec x, Vec z, Vec y, ProductArrays *a
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* New matrices get vectors of the device where there is one. */
-static PetscErrorCode SetVecType(Mat A)
+/* New matrices are not bound to the host, as those of its types are, and get vectors of the device where there is one. */
+static PetscErrorCode OpenToDevice(Mat A)
 {
   PetscBool found;
 
   PetscFunctionBegin;
   PetscCall(DeviceFound_CUDA(&found));
   PetscCall(MatSetVecType(A, found ? VECCUDA : VECSTANDARD));
+  PetscCall(MatBindToCPU(A, PETSC_FALSE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -93,8 +94,8 @@ static PetscErrorCode ViewPlace(Mat A, PetscViewer viewer, size_t bytes)
   if (format != PETSC_VIEWER_ASCII_INFO && format != PETSC_VIEWER_ASCII_INFO_DETAIL) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MatBoundToCPU(A, &bound));
   PetscCall(DeviceFound_CUDA(&found));
-  if (bound) PetscCall(PetscViewerASCIIPrintf(viewer, "products: on the host, the matrix is bound to it\n"));
-  else if (!found) PetscCall(PetscViewerASCIIPrintf(viewer, "products: on the host, there is no device\n"));
+  if (!found) PetscCall(PetscViewerASCIIPrintf(viewer, "products: on the host, there is no device\n"));
+  else if (bound) PetscCall(PetscViewerASCIIPrintf(viewer, "products: on the host, the matrix is bound to it\n"));
   else PetscCall(PetscViewerASCIIPrintf(viewer, "products: where the vectors are, copies on the device of %.4g MB\n", (double)bytes / 1e6));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -389,6 +390,7 @@ static PetscErrorCode LeaveSeqBAIJCUDA(Mat A)
   A->ops->duplicate                 = data->base.duplicate;
   A->ops->bindtocpu                 = data->base.bindtocpu;
   A->ops->view                      = data->base.view;
+  A->ops->lufactor                  = data->base.lufactor;
   A->ops->destroy                   = data->base.destroy;
   PetscCall(InheritConversions(A, MATSEQBAIJ, MATSEQBAIJCUDA, {MATSEQAIJ, MATSEQSBAIJ}, PETSC_FALSE));
   PetscCall(PetscObjectComposeFunction((PetscObject)A, "MatConvert_seqbaij_seqbaijcuda_C", nullptr));
@@ -408,6 +410,16 @@ static PetscErrorCode MatDestroy_SeqBAIJCUDA(Mat A)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* In place, for good: PETSc puts a MATSEQBAIJ into the header. */
+static PetscErrorCode MatLUFactor_SeqBAIJCUDA(Mat A, IS rows, IS columns, const MatFactorInfo *info)
+{
+  PetscFunctionBegin;
+  PetscCall(LeaveSeqBAIJCUDA(A));
+  PetscCall(PetscObjectChangeTypeName((PetscObject)A, MATSEQBAIJ));
+  PetscUseTypeMethod(A, lufactor, rows, columns, info);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode MatConvert_SeqBAIJCUDA_SeqBAIJ(Mat A, MatType, MatReuse reuse, Mat *newmat)
 {
   PetscFunctionBegin;
@@ -418,6 +430,7 @@ static PetscErrorCode MatConvert_SeqBAIJCUDA_SeqBAIJ(Mat A, MatType, MatReuse re
   if (reuse == MAT_INITIAL_MATRIX) PetscCall(MatDuplicate(A, MAT_COPY_VALUES, newmat));
   PetscCall(LeaveSeqBAIJCUDA(*newmat));
   PetscCall(MatSetVecType(*newmat, VECSTANDARD));
+  PetscCall(MatBindToCPU(*newmat, PETSC_TRUE));
   PetscCall(PetscObjectChangeTypeName((PetscObject)*newmat, MATSEQBAIJ));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -445,13 +458,14 @@ static PetscErrorCode MatConvert_SeqBAIJ_SeqBAIJCUDA(Mat A, MatType, MatReuse re
   B->ops->duplicate                 = MatDuplicate_SeqBAIJCUDA;
   B->ops->bindtocpu                 = MatBindToCPU_SeqBAIJCUDA;
   B->ops->view                      = MatView_SeqBAIJCUDA;
+  B->ops->lufactor                  = MatLUFactor_SeqBAIJCUDA;
   B->ops->destroy                   = MatDestroy_SeqBAIJCUDA;
   PetscCall(InheritConversions(B, MATSEQBAIJ, MATSEQBAIJCUDA, {MATSEQAIJ, MATSEQSBAIJ}, PETSC_TRUE));
   PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_seqbaij_seqbaijcuda_C", MatConvert_SeqBAIJ_SeqBAIJCUDA));
   PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_seqbaijcuda_seqbaij_C", MatConvert_SeqBAIJCUDA_SeqBAIJ));
   PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_seqaij_seqbaijcuda_C", MatConvert_AIJ_BAIJCUDA));
-  PetscCall(SetVecType(B));
   PetscCall(PetscObjectChangeTypeName((PetscObject)B, MATSEQBAIJCUDA));
+  PetscCall(OpenToDevice(B));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -461,8 +475,8 @@ static PetscErrorCode ForgetParts(MPIBAIJCUDA *data)
 {
   PetscFunctionBegin;
   PetscCall(PetscSFDestroy(&data->ghosts));
-  if (data->block != MPI_DATATYPE_NULL) PetscCallMPI(MPI_Type_free(&data->block));
-  data->block = MPI_DATATYPE_NULL;
+  if (data->block != MPIU_SCALAR) PetscCallMPI(MPI_Type_free(&data->block));
+  data->block = MPIU_SCALAR;
   PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&data->values));
   data->diagonal = data->off = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -478,7 +492,7 @@ static PetscErrorCode GetParts(Mat A, Mat *diagonal, Mat *off, const PetscInt **
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* PETSc changes values of the parts in ways that only the state of the whole shows. */
+/* Not every release raises the states of the parts when an operation of the whole changes their values. */
 static PetscErrorCode CheckState(Mat A)
 {
   MPIBAIJCUDA     *data = (MPIBAIJCUDA *)A->spptr;
@@ -507,8 +521,10 @@ static PetscErrorCode NeedGhosts(Mat A)
   PetscCall(MatGetBlockSize(A, &bs));
   PetscCall(MatGetLocalSize(data->off, nullptr, &columns));
   PetscCall(ArrayCreate(columns * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&data->values));
-  PetscCallMPI(MPI_Type_contiguous((PetscMPIInt)bs, MPIU_SCALAR, &data->block));
-  PetscCallMPI(MPI_Type_commit(&data->block));
+  if (bs > 1) { /* PetscSF does not see that a single one, contiguous, is a scalar, and cannot add up what it does not know */
+    PetscCallMPI(MPI_Type_contiguous((PetscMPIInt)bs, MPIU_SCALAR, &data->block));
+    PetscCallMPI(MPI_Type_commit(&data->block));
+  }
   PetscCall(PetscLayoutCreateFromSizes(PetscObjectComm((PetscObject)A), A->cmap->n / bs, A->cmap->N / bs, 1, &blocks));
   PetscCall(PetscSFCreate(PetscObjectComm((PetscObject)A), &data->ghosts));
   PetscCall(PetscSFSetGraphLayout(data->ghosts, blocks, columns / bs, nullptr, PETSC_COPY_VALUES, ghosts));
@@ -695,6 +711,7 @@ static PetscErrorCode LeaveMPIBAIJCUDA(Mat A)
   A->ops->getdiagonalblock          = data->base.getdiagonalblock;
   A->ops->bindtocpu                 = data->base.bindtocpu;
   A->ops->view                      = data->base.view;
+  A->ops->axpy                      = data->base.axpy;
   A->ops->destroy                   = data->base.destroy;
   PetscCall(InheritConversions(A, MATMPIBAIJ, MATMPIBAIJCUDA, {MATMPIAIJ, MATMPISBAIJ, MATMPIADJ}, PETSC_FALSE));
   PetscCall(PetscObjectComposeFunction((PetscObject)A, "MatConvert_mpibaij_mpibaijcuda_C", nullptr));
@@ -714,6 +731,25 @@ static PetscErrorCode MatDestroy_MPIBAIJCUDA(Mat A)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* With new nonzeros PETSc makes a MATMPIBAIJ and puts it into the header of Y. */
+static PetscErrorCode MatAXPY_MPIBAIJCUDA(Mat Y, PetscScalar a, Mat X, MatStructure structure)
+{
+  PetscBool bound;
+
+  PetscFunctionBegin;
+  if (structure == SAME_NONZERO_PATTERN || structure == SUBSET_NONZERO_PATTERN) {
+    PetscCall(((MPIBAIJCUDA *)Y->spptr)->base.axpy(Y, a, X, structure));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(MatBoundToCPU(Y, &bound));
+  PetscCall(LeaveMPIBAIJCUDA(Y));
+  PetscCall(PetscObjectChangeTypeName((PetscObject)Y, MATMPIBAIJ));
+  PetscUseTypeMethod(Y, axpy, a, X, structure);
+  PetscCall(MatConvert_MPIBAIJ_MPIBAIJCUDA(Y, MATMPIBAIJCUDA, MAT_INPLACE_MATRIX, &Y));
+  PetscCall(MatBindToCPU(Y, bound));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode MatConvert_MPIBAIJCUDA_MPIBAIJ(Mat A, MatType, MatReuse reuse, Mat *newmat)
 {
   PetscFunctionBegin;
@@ -728,6 +764,7 @@ static PetscErrorCode MatConvert_MPIBAIJCUDA_MPIBAIJ(Mat A, MatType, MatReuse re
   for (Mat part : parts) PetscCall(MatConvert(part, MATSEQBAIJ, MAT_INPLACE_MATRIX, &part));
   PetscCall(LeaveMPIBAIJCUDA(*newmat));
   PetscCall(MatSetVecType(*newmat, VECSTANDARD));
+  PetscCall(MatBindToCPU(*newmat, PETSC_TRUE));
   PetscCall(PetscObjectChangeTypeName((PetscObject)*newmat, MATMPIBAIJ));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -746,7 +783,7 @@ static PetscErrorCode MatConvert_MPIBAIJ_MPIBAIJCUDA(Mat A, MatType, MatReuse re
   PetscCall(PetscNew(&data));
   B->spptr                          = data;
   data->base                        = B->ops[0];
-  data->block                       = MPI_DATATYPE_NULL;
+  data->block                       = MPIU_SCALAR;
   B->ops->mult                      = MatMult_MPIBAIJCUDA;
   B->ops->multadd                   = MatMultAdd_MPIBAIJCUDA;
   B->ops->multtranspose             = MatMultTranspose_MPIBAIJCUDA;
@@ -757,14 +794,15 @@ static PetscErrorCode MatConvert_MPIBAIJ_MPIBAIJCUDA(Mat A, MatType, MatReuse re
   B->ops->getdiagonalblock          = MatGetDiagonalBlock_MPIBAIJCUDA;
   B->ops->bindtocpu                 = MatBindToCPU_MPIBAIJCUDA;
   B->ops->view                      = MatView_MPIBAIJCUDA;
+  B->ops->axpy                      = MatAXPY_MPIBAIJCUDA;
   B->ops->destroy                   = MatDestroy_MPIBAIJCUDA;
   PetscCall(InheritConversions(B, MATMPIBAIJ, MATMPIBAIJCUDA, {MATMPIAIJ, MATMPISBAIJ, MATMPIADJ}, PETSC_TRUE));
   PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_mpibaij_mpibaijcuda_C", MatConvert_MPIBAIJ_MPIBAIJCUDA));
   PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_mpibaijcuda_mpibaij_C", MatConvert_MPIBAIJCUDA_MPIBAIJ));
   PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_mpiaij_mpibaijcuda_C", MatConvert_AIJ_BAIJCUDA));
-  PetscCall(SetVecType(B));
   PetscCall(PetscObjectChangeTypeName((PetscObject)B, MATMPIBAIJCUDA));
   if (B->assembled) PetscCall(ConvertParts(B));
+  PetscCall(OpenToDevice(B));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
