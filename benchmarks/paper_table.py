@@ -21,6 +21,10 @@ def number(value, digits=3):
     return f"{value:.{decimals}f}"
 
 
+def event(result, name):
+    return next((e["s"] for e in result.get("events", []) if e["name"] == name), 0)
+
+
 def rows(system):
     results = system["results"]
     solved = [r["status"] in ("ok", "missed") for r in results]
@@ -37,18 +41,19 @@ def rows(system):
     yield row("aij-ilu's T_total / T_total", lambda r: number(cusparse / r["solve_s"]) if cusparse else "")
     yield row("set-up ms", lambda r: number(1e3 * r["setup_s"]))
     yield row("set-up in iterations", lambda r: number(r["setup_s"] / r["iteration_s"]) if r["iteration_s"] else "")
+    yield row("NL and NU in iterations", lambda r: number(event(r, "BISAIInvert") / r["iteration_s"]) if r["iteration_s"] else "")
     yield row("apply, % of the copy bandwidth", lambda r: f"{100 * r['apply_floor_fraction']:.0f}" if r["apply_floor_fraction"] else "")
     yield ["status"] + [r["status"] if r["status"] == "ok" else f"{r['status']}: {r['note']}" for r in results]
 
 
 def breakdown(system):
-    events = []
+    names = []
     for result in system["results"]:
-        events += [e["name"] for e in result.get("events", []) if e["name"] not in events]
-    for event in events:
-        times = [next((e["s"] for e in r.get("events", []) if e["name"] == event), 0) for r in system["results"]]
+        names += [e["name"] for e in result.get("events", []) if e["name"] not in names]
+    for name in names:
+        times = [event(result, name) for result in system["results"]]
         if max(times) >= 1e-5:
-            yield [event] + [number(1e3 * t) for t in times]
+            yield [name] + [number(1e3 * t) for t in times]
 
 
 def table(head, body):
