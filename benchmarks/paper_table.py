@@ -67,7 +67,8 @@ def main():
     parser.add_argument("-o", "--output")
     args = parser.parse_args()
     report = json.load(open(args.json))
-    lines = [f"{report['device']}, driver {report['driver']}, PETSc {report['petsc']}, commit {report['commit']}, relative tolerance {report['true_rtol']:g}."]
+    driver = f", driver {report['driver']}" if report["driver"] else ""
+    lines = [f"{report['device']}{driver}, PETSc {report['petsc']}, commit {report['commit']}, relative tolerance {report['true_rtol']:g}."]
     for system in report["systems"]:
         labels = [r["label"] for r in system["results"]]
         lines += ["", f"## {system['name']}", f"{system['rows']} rows, {system['nnz']} nonzeros", ""] + table([""] + labels, rows(system))
