@@ -20,6 +20,11 @@
 /* KSPType */
 #define KSPCGFUSED "cgfused"
 
+/* MatType */
+#define MATBAIJCUDA    "baijcuda"
+#define MATSEQBAIJCUDA "seqbaijcuda"
+#define MATMPIBAIJCUDA "mpibaijcuda"
+
 /*E
   FinePCPrecision - the floating-point precision of a set-up or of a stored factor
 

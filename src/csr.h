@@ -48,6 +48,7 @@ PetscErrorCode ArrayCreate_CUDA(size_t bytes, void **);
 PetscErrorCode ArrayDestroy_Host(void **);
 PetscErrorCode ArrayDestroy_CUDA(void **);
 PetscErrorCode ArrayCopy_CUDA(void *to, const void *from, size_t bytes, PetscMemType to_where, PetscMemType from_where);
+PetscErrorCode DeviceFound_CUDA(PetscBool *); /* false where there is none, or finepc was built without CUDA */
 PetscErrorCode ArrayCreate(size_t bytes, PetscMemType, void **);
 PetscErrorCode ArrayDestroy(PetscMemType, void **);
 PetscErrorCode ArrayCopy(void *to, const void *from, size_t bytes, PetscMemType to_where, PetscMemType from_where);

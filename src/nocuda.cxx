@@ -14,6 +14,13 @@ static PetscErrorCode NoCUDA()
   SETERRQ(PETSC_COMM_SELF, PETSC_ERR_SUP, "This finepc was built without CUDA");
 }
 
+PetscErrorCode DeviceFound_CUDA(PetscBool *found)
+{
+  PetscFunctionBegin;
+  *found = PETSC_FALSE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode ArrayCreate_CUDA(size_t, void **)
 {
   return NoCUDA();

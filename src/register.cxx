@@ -3,7 +3,7 @@
 
 #include "finepcimpl.h"
 
-PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_BISAIFactor, FinePC_BISAIInvert, FinePC_Transpose, FinePC_CGFusedCopy;
+PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_BISAIFactor, FinePC_BISAIInvert, FinePC_Transpose, FinePC_CGFusedCopy, FinePC_BAIJCUDACopy;
 
 static PetscBool FinePCPackageInitialized = PETSC_FALSE;
 
@@ -14,6 +14,9 @@ static PetscErrorCode RegisterTypes()
   PetscCall(PCRegister(PCSFSAI, PCCreate_SFSAI));
   PetscCall(PCRegister(PCBISAI, PCCreate_BISAI));
   PetscCall(KSPRegister(KSPCGFUSED, KSPCreate_CGFused));
+  PetscCall(MatRegisterRootName(MATBAIJCUDA, MATSEQBAIJCUDA, MATMPIBAIJCUDA));
+  PetscCall(MatRegister(MATSEQBAIJCUDA, MatCreate_SeqBAIJCUDA));
+  PetscCall(MatRegister(MATMPIBAIJCUDA, MatCreate_MPIBAIJCUDA));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -26,6 +29,7 @@ static PetscErrorCode RegisterEvents()
   PetscCall(PetscLogEventRegister("BISAIInvert", PC_CLASSID, &FinePC_BISAIInvert));
   PetscCall(PetscLogEventRegister("FinePCTranspose", PC_CLASSID, &FinePC_Transpose));
   PetscCall(PetscLogEventRegister("CGFusedCopy", KSP_CLASSID, &FinePC_CGFusedCopy));
+  PetscCall(PetscLogEventRegister("BAIJCUDACopy", MAT_CLASSID, &FinePC_BAIJCUDACopy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -77,7 +81,7 @@ PetscErrorCode FinePCFinalizePackage(void)
 
   It is an error if the running PETSc is not the minor release, or not of the scalar type, that finepc was built with.
 
-.seealso: `PCAFSAI`, `PCSFSAI`, `PCBISAI`, `KSPCGFUSED`, `FinePCFinalizePackage()`
+.seealso: `PCAFSAI`, `PCSFSAI`, `PCBISAI`, `KSPCGFUSED`, `MATBAIJCUDA`, `FinePCFinalizePackage()`
 @*/
 PetscErrorCode FinePCInitializePackage(void)
 {
