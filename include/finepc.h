@@ -15,6 +15,7 @@
 /* PCType */
 #define PCAFSAI "afsai"
 #define PCSFSAI "sfsai"
+#define PCBISAI "bisai"
 
 /* KSPType */
 #define KSPCGFUSED "cgfused"
@@ -33,7 +34,8 @@
 
   Level: intermediate
 
-.seealso: `PCAFSAISetSetupPrecision()`, `PCAFSAISetFactorPrecision()`, `PCSFSAISetSetupPrecision()`, `PCSFSAISetFactorPrecision()`
+.seealso: `PCAFSAISetSetupPrecision()`, `PCAFSAISetFactorPrecision()`, `PCSFSAISetSetupPrecision()`, `PCSFSAISetFactorPrecision()`,
+          `PCBISAISetFactorPrecision()`
 E*/
 typedef enum {
   FINEPC_SINGLE,
@@ -102,6 +104,23 @@ typedef enum {
 } KSPCGFusedPath;
 PETSC_EXTERN const char *const KSPCGFusedPaths[];
 
+/*E
+  PCBISAIFactor - where `PCBISAI` gets its block triangular factors from
+
+  Values:
++ `PC_BISAI_FACTOR_PETSC` (petsc) - `MatGetFactor()` with `MATSOLVERPETSC` and `MAT_FACTOR_ILU`, on the host, with any levels of fill
+- `PC_BISAI_FACTOR_CUDA` (cuda) - block ILU(0) of its own, on the GPU where the matrix is there, by its host twin otherwise
+
+  Level: intermediate
+
+.seealso: `PCBISAI`, `PCBISAISetFactor()`
+E*/
+typedef enum {
+  PC_BISAI_FACTOR_PETSC,
+  PC_BISAI_FACTOR_CUDA
+} PCBISAIFactor;
+PETSC_EXTERN const char *const PCBISAIFactors[];
+
 PETSC_EXTERN PetscErrorCode FinePCInitializePackage(void);
 PETSC_EXTERN PetscErrorCode FinePCFinalizePackage(void);
 
@@ -146,6 +165,28 @@ PETSC_EXTERN PetscErrorCode PCSFSAIGetReusePattern(PC, PetscBool *);
 PETSC_EXTERN PetscErrorCode PCSFSAISetPattern(PC, Mat);
 PETSC_EXTERN PetscErrorCode PCSFSAIGetPattern(PC, Mat *);
 PETSC_EXTERN PetscErrorCode PCSFSAIGetFactors(PC, Mat *, Mat *);
+
+PETSC_EXTERN PetscErrorCode PCBISAISetPower(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCBISAIGetPower(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCBISAISetPowerLower(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCBISAIGetPowerLower(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCBISAISetPowerUpper(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCBISAIGetPowerUpper(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCBISAISetFactor(PC, PCBISAIFactor);
+PETSC_EXTERN PetscErrorCode PCBISAIGetFactor(PC, PCBISAIFactor *);
+PETSC_EXTERN PetscErrorCode PCBISAISetFactorLevels(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCBISAIGetFactorLevels(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCBISAISetFactorShiftType(PC, MatFactorShiftType);
+PETSC_EXTERN PetscErrorCode PCBISAIGetFactorShiftType(PC, MatFactorShiftType *);
+PETSC_EXTERN PetscErrorCode PCBISAISetFactorShiftAmount(PC, PetscReal);
+PETSC_EXTERN PetscErrorCode PCBISAIGetFactorShiftAmount(PC, PetscReal *);
+PETSC_EXTERN PetscErrorCode PCBISAISetFactorMatOrderingType(PC, MatOrderingType);
+PETSC_EXTERN PetscErrorCode PCBISAIGetFactorMatOrderingType(PC, MatOrderingType *);
+PETSC_EXTERN PetscErrorCode PCBISAISetFactorPrecision(PC, FinePCPrecision);
+PETSC_EXTERN PetscErrorCode PCBISAIGetFactorPrecision(PC, FinePCPrecision *);
+PETSC_EXTERN PetscErrorCode PCBISAISetSweeps(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCBISAIGetSweeps(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCBISAIGetFactors(PC, Mat *, Mat *);
 
 PETSC_EXTERN PetscErrorCode PCFinePCGetApplyBytes(PC, PetscLogDouble *);
 PETSC_EXTERN PetscErrorCode PCFinePCGetDensity(PC, PetscReal *);

@@ -32,6 +32,7 @@ struct CSRMat {
   Mat         local; /* the block that they belong to */
 };
 PetscErrorCode MatGetCSR(Mat, CSRMat *);
+PetscErrorCode MatGetHostCSR(Mat, CSRMat *);
 PetscErrorCode MatRestoreCSR(CSRMat *);
 /* The rank's entries in columns of other ranks, on the device; column j of it is column ghosts[j] of the matrix. */
 PetscErrorCode MatGetGhostCSR(Mat, CSRMat *, PetscInt *count, const PetscInt **ghosts);

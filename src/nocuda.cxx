@@ -6,6 +6,7 @@
 #include "dense.h"
 #include "ksp/cgfused.h"
 #include "pc/afsai/afsai.h"
+#include "pc/bisai/bisai.h"
 #include "pc/sfsai/sfsai.h"
 
 static PetscErrorCode NoCUDA()
@@ -76,6 +77,46 @@ PetscErrorCode FSAIScaling_CUDA(const CSRView *, PetscInt, PetscReal *, PetscRea
 }
 
 PetscErrorCode FSAIMeanLog_CUDA(PetscInt, const PetscReal *, void *, PetscReal *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode BSRFromCSR_CUDA(const CSRView *, PetscInt, PetscBool, BSR *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode BILUAnalyse_CUDA(const BSRView *, BlockLU *, BILUPlan **, BILUStats *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode BILUPlanDestroy_CUDA(BILUPlan **)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode BILUFactor_CUDA(const BSRView *, BILUPlan *, BlockLU *, BILUStats *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode BISAIPattern_CUDA(const BlockLU *, BISAITriangle, PetscBool, PetscInt, FinePCPrecision, BSR *, BISAIStats *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode BISAIInvert_CUDA(const BlockLU *, BISAITriangle, PetscBool, const BISAIParams *, BSR *, BISAIWork *, BISAIStats *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode BISAINegate_CUDA(const BlockLU *, BISAITriangle, BSR *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode BISAIPermute_CUDA(PetscInt, PetscInt, const PetscInt *, PetscBool, const PetscScalar *, PetscScalar *)
 {
   return NoCUDA();
 }

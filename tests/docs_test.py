@@ -60,7 +60,7 @@ def defaults_in_use(build, kind, name, keys):
     command = [f"{build}/tutorials/ex1", "-dll_append", f"{build}/lib/libfinepc.so", f"-{kind.lower()}_type", name, "-help", "-n", "3"]
     text = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=120).stdout
     values, setters = {}, {}
-    for key, value, setter in re.findall(r"^\s*(-\w+): <?(?:now )?([^ :>]*).*\((\w+)\)\s*$", text, re.M):
+    for key, value, setter in re.findall(r"^\s*(-\w+):? <?(?:now )?([^ :>]*).*\((\w+)\)\s*$", text, re.M):
         if key in keys or key.startswith(f"-{kind.lower()}_{name}_"):
             values[key], setters[key] = value, setter
     return values, setters

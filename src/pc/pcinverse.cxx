@@ -169,15 +169,21 @@ static PetscErrorCode GetInverse(PC pc, const PCInverse **M)
 
   Level: advanced
 
-.seealso: `PCAFSAI`, `PCFinePCGetDensity()`
+.seealso: `PCAFSAI`, `PCBISAI`, `PCFinePCGetDensity()`
 @*/
 PetscErrorCode PCFinePCGetApplyBytes(PC pc, PetscLogDouble *bytes)
 {
   const PCInverse *M;
+  PetscErrorCode (*query)(PC, PetscLogDouble *);
 
   PetscFunctionBegin;
   PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
   PetscAssertPointer(bytes, 2);
+  PetscCall(PetscObjectQueryFunction((PetscObject)pc, kApplyBytesQuery, &query));
+  if (query) {
+    PetscCall((*query)(pc, bytes));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(GetInverse(pc, &M));
   *bytes = M && M->rows ? (PetscLogDouble)(CSRBytes(&M->W1) + CSRBytes(&M->W2) + 5 * M->rows * sizeof(PetscScalar)) : 0;
   PetscFunctionReturn(PETSC_SUCCESS);
