@@ -79,6 +79,16 @@ PetscErrorCode MatGetBSR(Mat A, PetscMemType where, PetscBool keep, BSR *copy, B
   PetscCall(MatGetDiagonalBlock(A, &bsr->local));
   bsr->A.bs = bs;
   if (is_baij) {
+    PetscErrorCode (*query)(Mat, const BSR **);
+
+    PetscCall(PetscObjectQueryFunction((PetscObject)bsr->local, kDeviceBlocksQuery, &query));
+    if (query && PetscMemTypeDevice(where)) {
+      const BSR *blocks;
+
+      PetscCall((*query)(bsr->local, &blocks));
+      bsr->A = BSRViewOf(blocks);
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
     PetscCall(GetBAIJ(bsr));
     if (!PetscMemTypeDevice(where)) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(CopyBlocks(&bsr->A, where, keep, copy));
@@ -113,16 +123,18 @@ PetscErrorCode MatRestoreBSR(BSRMat *bsr)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Types that know no device are bound to the CPU from the start: with them the vectors alone decide. */
 PetscErrorCode MatGetBSRMemType(Mat A, PetscMemType *where)
 {
   VecType   type;
-  PetscBool is_cuda, bound;
+  PetscBool is_cuda, is_host_type, bound;
 
   PetscFunctionBegin;
   PetscCall(MatGetVecType(A, &type));
   PetscCall(PetscStrcmpAny(type, &is_cuda, VECCUDA, VECSEQCUDA, VECMPICUDA, ""));
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)A, &is_host_type, MATSEQBAIJ, MATMPIBAIJ, MATSEQAIJ, MATMPIAIJ, ""));
   PetscCall(MatBoundToCPU(A, &bound));
-  *where = is_cuda && !bound ? PETSC_MEMTYPE_CUDA : PETSC_MEMTYPE_HOST;
+  *where = is_cuda && (is_host_type || !bound) ? PETSC_MEMTYPE_CUDA : PETSC_MEMTYPE_HOST;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

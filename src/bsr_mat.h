@@ -24,6 +24,9 @@ PetscErrorCode MatGetBSRMemType(Mat, PetscMemType *); /* where what is made of i
 /* I + W or W as a MATBAIJ on comm, W being this rank's diagonal block. */
 PetscErrorCode MatCreateFromBSR(MPI_Comm, const BSR *W, PetscBool unit, Mat *);
 
+/* MatGetDeviceBlocks_C, which a sequential Mat composes that keeps a copy of its blocks on the device: that copy, up to date. */
+constexpr const char *kDeviceBlocksQuery = "MatGetDeviceBlocks_C";
+
 BSRView BSRViewOf(const BSR *); /* of one in double precision */
 
 /* B, in double precision, from A's entries. With keep, B has the pattern already and gets new values only. */

@@ -32,6 +32,12 @@ std::vector<Kind> Kinds()
     {"baij", "host", [](const HostBlocks &A, MPI_Comm comm) { return CreateBAIJ(A, comm); }       },
     {"aij",  "host", [](const HostBlocks &A, MPI_Comm comm) { return CreateAIJ(A, MATAIJ, comm); }},
   };
+  kinds.push_back({"baijcuda", DeviceFound() ? "CUDA" : "host", [](const HostBlocks &A, MPI_Comm comm) {
+                     const MatObject mat = CreateBAIJ(A, comm);
+                     MatObject       converted;
+                     MUST(MatConvert(mat, MATBAIJCUDA, MAT_INITIAL_MATRIX, converted.put()));
+                     return converted;
+                   }});
   if (DeviceFound()) {
     kinds.push_back({"aijcusparse", "CUDA", [](const HostBlocks &A, MPI_Comm comm) { return CreateAIJ(A, MATAIJCUSPARSE, comm); }});
     kinds.push_back({"baij with device vectors", "CUDA", [](const HostBlocks &A, MPI_Comm comm) {

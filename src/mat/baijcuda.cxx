@@ -5,6 +5,7 @@
 #include <petscsf.h>
 
 #include "baijcuda.h"
+#include "../bsr_mat.h"
 #include "../finepcimpl.h"
 
 static PetscErrorCode MatConvert_SeqBAIJ_SeqBAIJCUDA(Mat, MatType, MatReuse, Mat *);
@@ -257,6 +258,14 @@ static PetscErrorCode GetCopy(Mat A, PetscBool transpose, const BSR **copy)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The same for preconditioners: bsr_mat.h. */
+static PetscErrorCode GetDeviceBlocks(Mat A, const BSR **copy)
+{
+  PetscFunctionBegin;
+  PetscCall(GetCopy(A, PETSC_FALSE, copy));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* y = z + W x on the device */
 static PetscErrorCode Multiply(const BSR *W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y)
 {
@@ -396,6 +405,7 @@ static PetscErrorCode LeaveSeqBAIJCUDA(Mat A)
   PetscCall(PetscObjectComposeFunction((PetscObject)A, "MatConvert_seqbaij_seqbaijcuda_C", nullptr));
   PetscCall(PetscObjectComposeFunction((PetscObject)A, "MatConvert_seqbaijcuda_seqbaij_C", nullptr));
   PetscCall(PetscObjectComposeFunction((PetscObject)A, "MatConvert_seqaij_seqbaijcuda_C", nullptr));
+  PetscCall(PetscObjectComposeFunction((PetscObject)A, kDeviceBlocksQuery, nullptr));
   PetscCall(DropCopies(data));
   PetscCall(PetscFree(data));
   A->spptr = nullptr;
@@ -464,6 +474,7 @@ static PetscErrorCode MatConvert_SeqBAIJ_SeqBAIJCUDA(Mat A, MatType, MatReuse re
   PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_seqbaij_seqbaijcuda_C", MatConvert_SeqBAIJ_SeqBAIJCUDA));
   PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_seqbaijcuda_seqbaij_C", MatConvert_SeqBAIJCUDA_SeqBAIJ));
   PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_seqaij_seqbaijcuda_C", MatConvert_AIJ_BAIJCUDA));
+  PetscCall(PetscObjectComposeFunction((PetscObject)B, kDeviceBlocksQuery, GetDeviceBlocks));
   PetscCall(PetscObjectChangeTypeName((PetscObject)B, MATSEQBAIJCUDA));
   PetscCall(OpenToDevice(B));
   PetscFunctionReturn(PETSC_SUCCESS);

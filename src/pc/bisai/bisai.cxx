@@ -1342,7 +1342,7 @@ PetscErrorCode PCBISAIGetFactors(PC pc, Mat *NL, Mat *NU)
   filled up with zeros, and a block size of 1 is point ISAI. Block sizes 1 to 8 are compiled, others up to 32 take a general path.
   With several ranks each takes its diagonal block, as `PCBJACOBI` does.
 
-  The inverses are computed and applied on the GPU if the matrix makes its vectors there: `MATAIJCUSPARSE` does, a `MATBAIJ` after
+  The inverses are computed and applied on the GPU if the matrix makes its vectors there: `MATAIJCUSPARSE` and `MATBAIJCUDA` do, a `MATBAIJ` after
   `MatSetVecType(mat, VECCUDA)`. Vectors of the other kind are copied.
 
   When only the values of the matrix change, patterns and orders stay, and a set-up computes values alone; with `PC_BISAI_FACTOR_CUDA`
