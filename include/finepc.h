@@ -16,9 +16,11 @@
 #define PCAFSAI "afsai"
 #define PCSFSAI "sfsai"
 #define PCBISAI "bisai"
+#define PCRRB "rrb"
 
 /* KSPType */
 #define KSPCGFUSED "cgfused"
+#define KSPRRBCG "rrbcg"
 
 /* MatType */
 #define MATBAIJCUDA    "baijcuda"
@@ -187,6 +189,12 @@ PETSC_EXTERN PetscErrorCode PCBISAIGetFactorPrecision(PC, FinePCPrecision *);
 PETSC_EXTERN PetscErrorCode PCBISAISetSweeps(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCBISAIGetSweeps(PC, PetscInt *);
 PETSC_EXTERN PetscErrorCode PCBISAIGetFactors(PC, Mat *, Mat *);
+PETSC_EXTERN PetscErrorCode PCRRBSetLevels(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCRRBGetLevels(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCRRBSetNx(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCRRBGetNx(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCRRBSetNy(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCRRBGetNy(PC, PetscInt *);
 
 PETSC_EXTERN PetscErrorCode PCFinePCGetApplyBytes(PC, PetscLogDouble *);
 PETSC_EXTERN PetscErrorCode PCFinePCGetDensity(PC, PetscReal *);
@@ -195,3 +203,6 @@ PETSC_EXTERN PetscErrorCode KSPCGFusedSetPath(KSP, KSPCGFusedPath);
 PETSC_EXTERN PetscErrorCode KSPCGFusedGetPath(KSP, KSPCGFusedPath *);
 PETSC_EXTERN PetscErrorCode KSPCGFusedSetCompress(KSP, PetscBool);
 PETSC_EXTERN PetscErrorCode KSPCGFusedGetCompress(KSP, PetscBool *);
+
+PETSC_EXTERN PetscErrorCode KSPRRBCGSetGraph(KSP, PetscBool);
+PETSC_EXTERN PetscErrorCode KSPRRBCGGetGraph(KSP, PetscBool *);

@@ -5,8 +5,10 @@
 #include "bsr.h"
 #include "dense.h"
 #include "ksp/cgfused.h"
+#include "ksp/rrbcg.h"
 #include "pc/afsai/afsai.h"
 #include "pc/bisai/bisai.h"
+#include "pc/rrb/rrb.h"
 #include "pc/sfsai/sfsai.h"
 
 static PetscErrorCode NoCUDA()
@@ -62,6 +64,31 @@ PetscErrorCode SFSAIPattern_CUDA(const CSRView *, const CSRView *, const PetscRe
 }
 
 PetscErrorCode SFSAIComputeFactor_CUDA(const CSRView *, const CSRView *, const SFSAIParams *, PetscBool, CSR *, PetscReal *, SFSAIWork *, FSAIStats *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode RRBOffsets_CUDA(const CSRView *, PetscInt *, PetscBool *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode RRBComputeFactor_CUDA(const CSRView *, PetscInt, PetscInt, const RRBParams *, RRBFactor **, RRBStats *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode RRBApply_CUDA(RRBFactor *, const PetscScalar *, PetscScalar *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode RRBGetFactor_CUDA(const RRBFactor *, PetscScalar *, PetscScalar *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode RRBDestroy_CUDA(RRBFactor **)
 {
   return NoCUDA();
 }
@@ -174,6 +201,41 @@ PetscErrorCode CGDots_CUDA(CGFusedWork *, PetscInt, const PetscScalar *, const P
 }
 
 PetscErrorCode CGDirection_CUDA(PetscInt, PetscScalar, const PetscScalar *, PetscScalar *, const PetscScalar *, PetscScalar *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode RRBCGPrepare_CUDA(RRBFactor *, RRBCGWork **)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode RRBCGDestroy_CUDA(RRBCGWork **)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode RRBCGStart_CUDA(RRBCGWork *, const PetscScalar *, RRBCGSums *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode RRBCGBegin_CUDA(RRBCGWork *, PetscReal, const CGTest *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode RRBCGAdvance_CUDA(RRBCGWork *, PetscBool, PetscInt *, const CGRecord **, CGStop *, PetscInt *, PetscReal *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode RRBCGSolution_CUDA(RRBCGWork *, const PetscScalar *, PetscBool, PetscScalar *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode RRBCGResidual_CUDA(RRBCGWork *, PetscScalar *)
 {
   return NoCUDA();
 }

@@ -3,7 +3,7 @@
 
 #include "finepcimpl.h"
 
-PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_BISAIFactor, FinePC_BISAIInvert, FinePC_Transpose, FinePC_CGFusedCopy, FinePC_BAIJCUDACopy;
+PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_BISAIFactor, FinePC_BISAIInvert, FinePC_RRBFactor, FinePC_Transpose, FinePC_CGFusedCopy, FinePC_BAIJCUDACopy;
 
 static PetscBool FinePCPackageInitialized = PETSC_FALSE;
 
@@ -13,7 +13,9 @@ static PetscErrorCode RegisterTypes()
   PetscCall(PCRegister(PCAFSAI, PCCreate_AFSAI));
   PetscCall(PCRegister(PCSFSAI, PCCreate_SFSAI));
   PetscCall(PCRegister(PCBISAI, PCCreate_BISAI));
+  PetscCall(PCRegister(PCRRB, PCCreate_RRB));
   PetscCall(KSPRegister(KSPCGFUSED, KSPCreate_CGFused));
+  PetscCall(KSPRegister(KSPRRBCG, KSPCreate_RRBCG));
   PetscCall(MatRegisterRootName(MATBAIJCUDA, MATSEQBAIJCUDA, MATMPIBAIJCUDA));
   PetscCall(MatRegister(MATSEQBAIJCUDA, MatCreate_SeqBAIJCUDA));
   PetscCall(MatRegister(MATMPIBAIJCUDA, MatCreate_MPIBAIJCUDA));
@@ -27,6 +29,7 @@ static PetscErrorCode RegisterEvents()
   PetscCall(PetscLogEventRegister("SFSAIFactor", PC_CLASSID, &FinePC_SFSAIFactor));
   PetscCall(PetscLogEventRegister("BISAIFactor", PC_CLASSID, &FinePC_BISAIFactor));
   PetscCall(PetscLogEventRegister("BISAIInvert", PC_CLASSID, &FinePC_BISAIInvert));
+  PetscCall(PetscLogEventRegister("RRBFactor", PC_CLASSID, &FinePC_RRBFactor));
   PetscCall(PetscLogEventRegister("FinePCTranspose", PC_CLASSID, &FinePC_Transpose));
   PetscCall(PetscLogEventRegister("CGFusedCopy", KSP_CLASSID, &FinePC_CGFusedCopy));
   PetscCall(PetscLogEventRegister("BAIJCUDACopy", MAT_CLASSID, &FinePC_BAIJCUDACopy));
@@ -81,7 +84,7 @@ PetscErrorCode FinePCFinalizePackage(void)
 
   It is an error if the running PETSc is not the minor release, or not of the scalar type, that finepc was built with.
 
-.seealso: `PCAFSAI`, `PCSFSAI`, `PCBISAI`, `KSPCGFUSED`, `MATBAIJCUDA`, `FinePCFinalizePackage()`
+.seealso: `PCAFSAI`, `PCSFSAI`, `PCBISAI`, `PCRRB`, `KSPCGFUSED`, `KSPRRBCG`, `MATBAIJCUDA`, `FinePCFinalizePackage()`
 @*/
 PetscErrorCode FinePCInitializePackage(void)
 {

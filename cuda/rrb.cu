@@ -1,0 +1,987 @@
+/*
+   CUDA kernels of RRB. What differs from the host twin: points are in the storage of section 3.1 (rrb.cuh), both levels of a grid are
+   done by one kernel each way, small grids by one block, what lies between the first grid down and up is a graph, and the remainder is
+   applied by its inverse, which blocks of rows and columns are swept into.
+*/
+#include <algorithm>
+#include <vector>
+
+#include "rrb.cuh"
+
+namespace
+{
+
+constexpr int kSmallCells     = 1024; /* cells of a grid that one block does */
+constexpr int kSmallGrids     = 12;   /* of at most so many cells: 2 x kSmallCells points in a line, halved */
+constexpr int kSmallBlock     = 1024;
+constexpr int kSmallRemainder = 64; /* points of a remainder that goes with them */
+constexpr int kSweep          = 32; /* rows and columns swept at once */
+constexpr int kInverseWarps   = 8;  /* rows of the inverse in a block, a warp each */
+constexpr int kInverseAhead   = 16; /* its entries that a lane asks for at once */
+
+/* What the set-up tells the host. Keys are such that the smallest is the first that the host twin meets. */
+struct RRBReport {
+  unsigned long long pattern;  /* row, column, and 1 for one that is not symmetric */
+  unsigned long long pivot;    /* level, row */
+  unsigned long long one_sided;
+  PetscInt           nine, zero_pivots, largest, next;
+};
+constexpr unsigned long long kNone = ~0ull;
+
+/* ------------------------------------------- the matrix ------------------------------------------- */
+
+__global__ void __launch_bounds__(kBlockSize) LargestOffset(CSRView A, RRBReport *report)
+{
+  PetscInt largest = 0;
+  for (long long row = GridThread(); row < A.n; row += (long long)gridDim.x * blockDim.x)
+    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+      if (A.a[k] != 0) largest = max(largest, A.j[k] - (PetscInt)row);
+  largest = GroupMax<kWarpSize>(largest);
+  if (threadIdx.x % kWarpSize == 0 && largest > 0) atomicMax(&report->largest, largest);
+}
+
+__global__ void __launch_bounds__(kBlockSize) NextOffset(CSRView A, RRBReport *report)
+{
+  const PetscInt largest = report->largest;
+  bool           found   = false;
+  for (long long row = GridThread(); row < A.n && !found; row += (long long)gridDim.x * blockDim.x)
+    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) found = found || (A.a[k] != 0 && A.j[k] - (PetscInt)row == largest - 1);
+  if (found) report->next = 1; /* all write the same */
+}
+
+__device__ double Entry(const CSRView &A, PetscInt row, PetscInt column)
+{
+  for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+    if (A.j[k] == column) return A.a[k];
+  return 0;
+}
+
+/* The couplings of a straight operator, over plain lines; far ones are null with 5 points. */
+struct Straight {
+  double *c, *e, *n, *ne, *nw;
+};
+
+/* A row a thread: its diagonal and what it has to points that come after it, as ReadMatrix() of the host twin. */
+__global__ void __launch_bounds__(kBlockSize) ReadRows(CSRView A, PetscInt nx, Straight S, RRBReport *report)
+{
+  const long long thread = GridThread();
+  if (thread >= A.n) return;
+  const PetscInt row = (PetscInt)thread, x = row % nx, y = row / nx;
+  double         c = 0, e = 0, n = 0, ne = 0, nw = 0;
+  for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
+    const PetscInt column = A.j[k], dx = column % nx - x, dy = column / nx - y;
+    const double   a = A.a[k];
+    if (a == 0) continue;
+    const unsigned long long key = ((unsigned long long)row << 32 | (unsigned long long)column << 1);
+    if (dx < -1 || dx > 1 || dy < -1 || dy > 1) {
+      atomicMin(&report->pattern, key);
+      return;
+    }
+    if (column == row) {
+      c = a;
+      continue;
+    }
+    const double other = Entry(A, column, row);
+    if (other == 0) {
+      atomicAdd(&report->one_sided, 1ull);
+      continue;
+    }
+    if (!(fabs(a - other) <= kRRBSymmetry * fmax(fabs(a), fabs(other)))) {
+      atomicMin(&report->pattern, key | 1);
+      return;
+    }
+    if (dx && dy) report->nine = 1;
+    if (column < row) continue;
+    const double mean = (a + other) / 2;
+    if (!dy) e = mean;
+    else if (!dx) n = mean;
+    else if (dx > 0) ne = mean;
+    else nw = mean;
+  }
+  S.c[row] = c;
+  S.e[row] = e;
+  S.n[row] = n;
+  if (S.ne) {
+    S.ne[row] = ne;
+    S.nw[row] = nw;
+  }
+}
+
+/* ------------------------------------------- the factorization ------------------------------------------- */
+
+struct Levels {
+  RRBGrid    g;
+  Straight   S;             /* of the grid's points */
+  double    *skew;          /* [2 kSkewArrays][cy][ld], of its black points */
+  Straight   next;          /* of class b2, plain lines of cx; null where nothing comes after */
+  PetscInt   level, stride; /* its odd level; points of the finest grid between points */
+  PetscInt   nx;            /* of the finest grid */
+  RRBReport *report;
+};
+
+__device__ double OddPivot(const Levels &v, PetscInt x, PetscInt y)
+{
+  const PetscInt nx = v.g.nx;
+  const size_t   p  = (size_t)y * nx + x;
+  double         d  = v.S.c[p];
+  if (v.S.ne) {
+    d += v.S.ne[p] + v.S.nw[p];
+    if (y > 0 && x > 0) d += v.S.ne[p - nx - 1];
+    if (y > 0 && x + 1 < nx) d += v.S.nw[p - nx + 1];
+  }
+  return d;
+}
+
+__device__ void CheckPivot(const Levels &v, PetscInt level, PetscInt x, PetscInt y, double d)
+{
+  if (!(d > 0) || !isfinite(d)) atomicMin(&v.report->pivot, (unsigned long long)level << 32 | (unsigned long long)(y * v.stride * v.nx + x * v.stride));
+}
+
+/* The columns of L of a red point of the odd level; zeros where the cell has none. */
+__device__ void OddColumn(const Levels &v, int what, PetscInt I, PetscInt J)
+{
+  const RRBGrid &g     = v.g;
+  const PetscInt nx    = g.nx, x = 2 * I + (what & 1), y = 2 * J + (what >> 1);
+  double *const  to    = g.l + (what == kR1 ? kR1West : kR2West) * g.Cells() + g.Cell(I, J);
+  double         l[5]  = {0, 0, 0, 0, 0};
+  if (g.Has(what, I, J)) {
+    const size_t p = (size_t)y * nx + x;
+    const double d = OddPivot(v, x, y);
+    CheckPivot(v, v.level, x, y, d);
+    l[0] = x > 0 ? v.S.e[p - 1] / d : 0.;
+    l[1] = v.S.e[p] / d;
+    l[2] = y > 0 ? v.S.n[p - nx] / d : 0.;
+    l[3] = v.S.n[p] / d;
+    l[4] = 1 / d;
+  }
+  for (int k = 0; k < 5; k++) to[k * g.Cells()] = l[k];
+}
+
+/* The skew operator at a black point. */
+__device__ void OddSchur(const Levels &v, int what, PetscInt I, PetscInt J)
+{
+  const RRBGrid &g  = v.g;
+  const PetscInt nx = g.nx, ny = g.ny, x = 2 * I + (what & 1), y = 2 * J + (what >> 1);
+  double *const  to = v.skew + (what == kB1 ? kSkewOfB1 : 0) * g.Cells() + g.Cell(I, J);
+  double         S[kSkewArrays] = {0, 0, 0, 0, 0};
+  if (g.Has(what, I, J)) {
+    const size_t p = (size_t)y * nx + x;
+    S[kSkewC]      = v.S.c[p];
+    if (v.S.ne) {
+      S[kSkewP] = v.S.ne[p];
+      S[kSkewQ] = v.S.nw[p];
+    }
+    if (y > 0) {
+      const double a = v.S.n[p - nx];
+      S[kSkewC] -= a * a / OddPivot(v, x, y - 1);
+    }
+    if (x > 0) {
+      const double a = v.S.e[p - 1], d = OddPivot(v, x - 1, y);
+      S[kSkewC] -= a * a / d;
+      S[kSkewQ] -= a * v.S.n[p - 1] / d;
+    }
+    if (x + 1 < nx) {
+      const double a = v.S.e[p], d = OddPivot(v, x + 1, y);
+      S[kSkewC] -= a * a / d;
+      S[kSkewP] -= a * v.S.n[p + 1] / d;
+      S[kSkewH] -= a * v.S.e[p + 1] / d;
+    }
+    if (y + 1 < ny) {
+      const double a = v.S.n[p], d = OddPivot(v, x, y + 1);
+      S[kSkewC] -= a * a / d;
+      S[kSkewP] -= a * v.S.e[p + nx] / d;
+      if (x > 0) S[kSkewQ] -= a * v.S.e[p + nx - 1] / d;
+      S[kSkewV] -= a * v.S.n[p + nx] / d;
+    }
+  }
+  for (int k = 0; k < kSkewArrays; k++) to[k * g.Cells()] = S[k];
+}
+
+__device__ __forceinline__ void OddLevel(const Levels &v, PetscInt I, PetscInt J)
+{
+  OddColumn(v, kR1, I, J);
+  OddColumn(v, kR2, I, J);
+  OddSchur(v, kB2, I, J);
+  OddSchur(v, kB1, I, J);
+}
+
+/* An entry of the skew operator, 0 outside. */
+__device__ double Skew(const Levels &v, int what, RRBSkew array, PetscInt I, PetscInt J)
+{
+  const RRBGrid &g = v.g;
+  return g.Has(what, I, J) ? v.skew[((what == kB1 ? kSkewOfB1 : 0) + array) * g.Cells() + g.Cell(I, J)] : 0.;
+}
+
+__device__ double EvenPivot(const Levels &v, PetscInt I, PetscInt J)
+{
+  return Skew(v, kB1, kSkewC, I, J) + Skew(v, kB1, kSkewH, I, J) + Skew(v, kB1, kSkewV, I, J) + Skew(v, kB1, kSkewH, I - 1, J) + Skew(v, kB1, kSkewV, I, J - 1);
+}
+
+/* The columns of L of the cell's b1, and the next operator at its b2. */
+__device__ __forceinline__ void EvenLevel(const Levels &v, PetscInt I, PetscInt J)
+{
+  const RRBGrid &g    = v.g;
+  double *const  to   = g.l + kB1SouthWest * g.Cells() + g.Cell(I, J);
+  double         l[5] = {0, 0, 0, 0, 0};
+  const double   sw = Skew(v, kB2, kSkewP, I, J), se = Skew(v, kB2, kSkewQ, I + 1, J), nw = Skew(v, kB1, kSkewQ, I, J), ne = Skew(v, kB1, kSkewP, I, J); /* of b1 */
+  double         c = Skew(v, kB2, kSkewC, I, J), e = Skew(v, kB2, kSkewH, I, J), n = Skew(v, kB2, kSkewV, I, J), next_ne = 0, next_nw = 0;
+  if (g.Has(kB1, I, J)) {
+    const double d = EvenPivot(v, I, J);
+    CheckPivot(v, v.level + 1, 2 * I + 1, 2 * J + 1, d);
+    l[0] = sw / d;
+    l[1] = ne / d;
+    l[2] = se / d;
+    l[3] = nw / d;
+    l[4] = 1 / d;
+    c -= sw * sw / d;
+    e -= sw * se / d;
+    n -= sw * nw / d;
+    next_ne -= sw * ne / d;
+  }
+  for (int k = 0; k < 5; k++) to[k * g.Cells()] = l[k];
+  if (g.Has(kB1, I - 1, J)) { /* of which this b2 is the south-east neighbour */
+    const double d = EvenPivot(v, I - 1, J), a = Skew(v, kB2, kSkewQ, I, J);
+    c -= a * a / d;
+    n -= a * Skew(v, kB1, kSkewP, I - 1, J) / d;
+    next_nw -= a * Skew(v, kB1, kSkewQ, I - 1, J) / d;
+  }
+  if (g.Has(kB1, I, J - 1)) { /* north-west */
+    const double d = EvenPivot(v, I, J - 1), a = Skew(v, kB1, kSkewQ, I, J - 1);
+    c -= a * a / d;
+    e -= a * Skew(v, kB1, kSkewP, I, J - 1) / d;
+  }
+  if (g.Has(kB1, I - 1, J - 1)) { /* north-east */
+    const double d = EvenPivot(v, I - 1, J - 1), a = Skew(v, kB1, kSkewP, I - 1, J - 1);
+    c -= a * a / d;
+  }
+  const size_t p = (size_t)J * g.cx + I;
+  v.next.c[p]    = c;
+  v.next.e[p]    = e;
+  v.next.n[p]    = n;
+  v.next.ne[p]   = next_ne;
+  v.next.nw[p]   = next_nw;
+}
+
+__global__ void __launch_bounds__(kBlockSize) FactorOdd(Levels v)
+{
+  const long long cell = GridThread();
+  if (cell < (long long)v.g.cx * v.g.cy) OddLevel(v, (PetscInt)(cell % v.g.cx), (PetscInt)(cell / v.g.cx));
+}
+
+__global__ void __launch_bounds__(kBlockSize) FactorEven(Levels v)
+{
+  const long long cell = GridThread();
+  if (cell < (long long)v.g.cx * v.g.cy) EvenLevel(v, (PetscInt)(cell % v.g.cx), (PetscInt)(cell / v.g.cx));
+}
+
+/* ------------------------------------------- the remainder ------------------------------------------- */
+
+__device__ void SetPair(double *M, PetscInt m, size_t p, size_t q, double value)
+{
+  M[p * m + q] = value;
+  M[q * m + p] = value;
+}
+
+/* The remaining operator as a dense matrix that was zero, a point a thread: what it has to points after it, and the diagonal. */
+__global__ void __launch_bounds__(kBlockSize) FillStraight(Levels v, PetscInt m, double *M)
+{
+  const long long p = GridThread();
+  if (p >= m) return;
+  const PetscInt nx = v.g.nx, ny = v.g.ny, x = (PetscInt)p % nx, y = (PetscInt)p / nx;
+  M[p * m + p] = v.S.c[p];
+  if (x + 1 < nx) SetPair(M, m, p, p + 1, v.S.e[p]);
+  if (y + 1 >= ny) return;
+  SetPair(M, m, p, p + nx, v.S.n[p]);
+  if (v.S.ne && x + 1 < nx) SetPair(M, m, p, p + nx + 1, v.S.ne[p]);
+  if (v.S.ne && x > 0) SetPair(M, m, p, p + nx - 1, v.S.nw[p]);
+}
+
+__global__ void __launch_bounds__(kBlockSize) FillSkew(Levels v, PetscInt m, double *M)
+{
+  const long long cell = GridThread();
+  const RRBGrid  &g    = v.g;
+  if (cell >= (long long)g.cx * g.cy) return;
+  const PetscInt I = (PetscInt)(cell % g.cx), J = (PetscInt)(cell / g.cx);
+  for (int what : {kB2, kB1}) {
+    if (!g.Has(what, I, J)) continue;
+    const size_t   p     = RRBHalfPlace(g, what, I, J);
+    const int      other = what == kB2 ? kB1 : kB2;
+    const PetscInt up    = what == kB2 ? 0 : 1; /* (x + 1, y + 1) and (x - 1, y + 1) are of the other class, in cells I + up, I + up - 1 of line J + up */
+    M[p * m + p] = Skew(v, what, kSkewC, I, J);
+    if (g.Has(other, I + up, J + up)) SetPair(M, m, p, RRBHalfPlace(g, other, I + up, J + up), Skew(v, what, kSkewP, I, J));
+    if (g.Has(other, I + up - 1, J + up)) SetPair(M, m, p, RRBHalfPlace(g, other, I + up - 1, J + up), Skew(v, what, kSkewQ, I, J));
+    if (g.Has(what, I + 1, J)) SetPair(M, m, p, RRBHalfPlace(g, what, I + 1, J), Skew(v, what, kSkewH, I, J));
+    if (g.Has(what, I, J + 1)) SetPair(M, m, p, RRBHalfPlace(g, what, I, J + 1), Skew(v, what, kSkewV, I, J));
+  }
+}
+
+/* The remainder's place of a pivot, for the report. */
+__device__ PetscInt RemainderRow(const Levels &v, PetscInt p)
+{
+  PetscInt x, y;
+  if (v.g.half) {
+    const PetscInt pair = v.g.cx + v.g.nx / 2, in_pair = p % pair;
+    x = in_pair < v.g.cx ? 2 * in_pair : 2 * (in_pair - v.g.cx) + 1;
+    y = 2 * (p / pair) + (in_pair < v.g.cx ? 0 : 1);
+  } else {
+    x = p % v.g.nx;
+    y = p / v.g.nx;
+  }
+  return y * v.stride * v.nx + x * v.stride;
+}
+
+/* A's diagonal at the points that remain. */
+__global__ void __launch_bounds__(kBlockSize) GatherDiagonal(Levels v, PetscInt m, double *diagonal)
+{
+  const long long p = GridThread();
+  if (p < m) diagonal[p] = v.S.c[RemainderRow(v, (PetscInt)p)];
+}
+
+struct Sweep {
+  PetscInt      m, first; /* the rows and columns first .. first + kSweep are swept */
+  bool          singular;
+  double       *M, *rows, *columns; /* [m m]; [kSweep m] the new rows; [m kSweep] the old columns */
+  const double *diagonal;
+  Levels        v;
+};
+
+/* Block b: the inverse P of the diagonal block, and columns kSweep b .. of P times its rows. A thread an entry. */
+__global__ void __launch_bounds__(kSweep *kSweep) SweepPanel(Sweep s)
+{
+  __shared__ double P[2][kSweep][kSweep + 1], tile[kSweep][kSweep + 1];
+  const int         r = threadIdx.x / kSweep, c = threadIdx.x % kSweep, some = min((PetscInt)kSweep, s.m - s.first);
+  const PetscInt    column = blockIdx.x * kSweep + c, row = blockIdx.x * kSweep + r;
+  const bool        own    = (PetscInt)blockIdx.x * kSweep == s.first;
+
+  P[0][r][c] = r < some && c < some ? s.M[(size_t)(s.first + r) * s.m + s.first + c] : (double)(r == c);
+  tile[r][c] = r < some && column < s.m ? s.M[(size_t)(s.first + r) * s.m + column] : 0.;
+  if (row < s.m && c < some) s.columns[(size_t)row * kSweep + c] = s.M[(size_t)row * s.m + s.first + c];
+  __syncthreads();
+  for (int p = 0; p < some; p++) {
+    const double(*const from)[kSweep + 1] = P[p % 2];
+    const double pivot = from[p][p];
+    const bool   zero  = s.singular && fabs(pivot) <= kRRBZeroPivot * s.diagonal[s.first + p];
+    const double inverse = zero ? 0. : 1 / pivot;
+    if (threadIdx.x == 0 && blockIdx.x == 0) {
+      if (zero) s.v.report->zero_pivots++;
+      else if (!(pivot > 0) || !isfinite(pivot)) atomicMin(&s.v.report->pivot, (unsigned long long)s.v.level << 32 | (unsigned long long)RemainderRow(s.v, s.first + p));
+    }
+    double value;
+    if (r == p && c == p) value = inverse;
+    else if (r == p) value = from[p][c] * inverse;
+    else if (c == p) value = -from[r][p] * inverse;
+    else value = from[r][c] - from[r][p] * (from[p][c] * inverse);
+    P[(p + 1) % 2][r][c] = value;
+    __syncthreads();
+  }
+  const double(*const inverse)[kSweep + 1] = P[some % 2];
+  double sum = 0;
+  if (own) sum = inverse[r][c];
+  else
+    for (int k = 0; k < some; k++) sum += inverse[r][k] * tile[k][c];
+  if (r < some && column < s.m) s.rows[(size_t)r * s.m + column] = sum;
+}
+
+/* What the sweep does to all other entries, a tile a block. */
+__global__ void __launch_bounds__(kSweep *kSweep) SweepUpdate(Sweep s, int tiles)
+{
+  __shared__ double left[kSweep][kSweep + 1], right[kSweep][kSweep + 1];
+  const int         r = threadIdx.x / kSweep, c = threadIdx.x % kSweep, some = min((PetscInt)kSweep, s.m - s.first);
+  const PetscInt    row = (blockIdx.x / tiles) * kSweep + r, column = (blockIdx.x % tiles) * kSweep + c;
+  const bool        swept_row = row - r == s.first, swept_column = column - c == s.first;
+  left[r][c]  = row < s.m && c < some ? s.columns[(size_t)row * kSweep + c] : 0.;
+  right[r][c] = r < some && column < s.m ? s.rows[(size_t)r * s.m + column] : 0.;
+  __syncthreads();
+  if (row >= s.m || column >= s.m) return;
+  double value = 0;
+  if (swept_row) value = right[r][c];
+  else {
+    for (int k = 0; k < some; k++) value += left[r][k] * right[k][c];
+    value = swept_column ? -value : s.M[(size_t)row * s.m + column] - value;
+  }
+  s.M[(size_t)row * s.m + column] = value;
+}
+
+/* y = M x, a row a warp. Entries of M may be asked for before x is there. */
+__global__ void __launch_bounds__(kInverseWarps *kWarpSize) MultiplyInverse(PetscInt m, const double *M, const double *x, double *y, RRBGate gate)
+{
+  const PetscInt      row = (PetscInt)(GridThread() / kWarpSize), lane = threadIdx.x % kWarpSize;
+  const double *const a   = M + (size_t)min(row, m - 1) * m;
+  double              ahead[kInverseAhead], sum = 0;
+#pragma unroll
+  for (int k = 0; k < kInverseAhead; k++) ahead[k] = lane + k * kWarpSize < m ? a[lane + k * kWarpSize] : 0.;
+  WaitForPrevious();
+  LetNextStart();
+  if (gate.Closed()) return;
+  for (PetscInt first = lane; first < m; first += kInverseAhead * kWarpSize) {
+    double value[kInverseAhead];
+#pragma unroll
+    for (int k = 0; k < kInverseAhead; k++) value[k] = first + k * kWarpSize < m ? x[first + k * kWarpSize] : 0.;
+#pragma unroll
+    for (int k = 0; k < kInverseAhead; k++) sum += ahead[k] * value[k];
+    const PetscInt next = first + kInverseAhead * kWarpSize;
+#pragma unroll
+    for (int k = 0; k < kInverseAhead; k++) ahead[k] = next + k * kWarpSize < m ? a[next + k * kWarpSize] : 0.;
+  }
+  sum = GroupSum<kWarpSize>(sum);
+  if (lane == 0 && row < m) y[row] = sum;
+}
+
+/* ------------------------------------------- a grid, one tile of cells a block ------------------------------------------- */
+
+/* A point's value on the way down, 0 where there is none; x is the vector of the first grid, in natural order. */
+template <bool First>
+__device__ __forceinline__ double Down(const RRBGrid &g, const double *x, int what, PetscInt I, PetscInt J)
+{
+  if (!g.Has(what, I, J)) return 0;
+  if constexpr (First) return x[(size_t)(2 * J + (what >> 1)) * g.nx + 2 * I + (what & 1)];
+  else return g.down[what * g.Cells() + g.Cell(I, J)];
+}
+
+/*
+   Forward substitution with both levels. Class b1 is updated on the tile and the cells to the west and south of it, since b2 needs these;
+   every coefficient is for one black point. Coefficients are asked for before the values are there.
+*/
+template <bool First>
+__global__ void __launch_bounds__(kRRBTile) GridDown(const RRBGrid g, const RRBGrid next, const double *x, RRBGate gate)
+{
+  __shared__ double r1[kRRBTileY + 2][kRRBTileX + 1], r2[kRRBTileY + 1][kRRBTileX + 2], b1[kRRBTileY + 1][kRRBTileX + 1];
+  constexpr int     kHalo = kRRBTileX + 1 + kRRBTileY; /* cells */
+  const PetscInt    tiles = (g.cx + kRRBTileX - 1) / kRRBTileX, I0 = blockIdx.x % tiles * kRRBTileX, J0 = blockIdx.x / tiles * kRRBTileY;
+  const int         i = threadIdx.x % kRRBTileX, j = threadIdx.x / kRRBTileX;
+  const PetscInt    I = I0 + i, J = J0 + j;
+  const bool        halo = (int)threadIdx.x < kHalo && !g.half;
+  const int         halo_i = (int)threadIdx.x <= kRRBTileX ? (int)threadIdx.x - 1 : -1, halo_j = (int)threadIdx.x <= kRRBTileX ? -1 : (int)threadIdx.x - kRRBTileX - 1;
+  const PetscInt    halo_I = I0 + halo_i, halo_J = J0 + halo_j;
+  double            of_halo[4] = {0, 0, 0, 0}, of_b1[4], of_b2[4], skew[4] = {0, 0, 0, 0};
+
+  of_b1[0] = g.L(kR1North, I, J);
+  of_b1[1] = g.L(kR1South, I, J + 1);
+  of_b1[2] = g.L(kR2East, I, J);
+  of_b1[3] = g.L(kR2West, I + 1, J);
+  of_b2[0] = g.L(kR1West, I, J);
+  of_b2[1] = g.L(kR1East, I - 1, J);
+  of_b2[2] = g.L(kR2South, I, J);
+  of_b2[3] = g.L(kR2North, I, J - 1);
+  if (!g.half) {
+    skew[0] = g.L(kB1SouthWest, I, J);
+    skew[1] = g.L(kB1SouthEast, I - 1, J);
+    skew[2] = g.L(kB1NorthWest, I, J - 1);
+    skew[3] = g.L(kB1NorthEast, I - 1, J - 1);
+  }
+  if (halo) {
+    of_halo[0] = g.L(kR1North, halo_I, halo_J);
+    of_halo[1] = g.L(kR1South, halo_I, halo_J + 1);
+    of_halo[2] = g.L(kR2East, halo_I, halo_J);
+    of_halo[3] = g.L(kR2West, halo_I + 1, halo_J);
+  }
+  WaitForPrevious();
+  LetNextStart();
+  if (gate.Closed()) return;
+  const double own_b1 = Down<First>(g, x, kB1, I, J), own_b2 = Down<First>(g, x, kB2, I, J), halo_b1 = halo ? Down<First>(g, x, kB1, halo_I, halo_J) : 0.;
+  for (int k = threadIdx.x; k < (kRRBTileY + 2) * (kRRBTileX + 1); k += kRRBTile) r1[k / (kRRBTileX + 1)][k % (kRRBTileX + 1)] = Down<First>(g, x, kR1, I0 - 1 + k % (kRRBTileX + 1), J0 - 1 + k / (kRRBTileX + 1));
+  for (int k = threadIdx.x; k < (kRRBTileY + 1) * (kRRBTileX + 2); k += kRRBTile) r2[k / (kRRBTileX + 2)][k % (kRRBTileX + 2)] = Down<First>(g, x, kR2, I0 - 1 + k % (kRRBTileX + 2), J0 - 1 + k / (kRRBTileX + 2));
+  __syncthreads();
+  const auto update = [&](double value, const double(&l)[4], int at_i, int at_j) {
+    return value - l[0] * r1[at_j + 1][at_i + 1] - l[1] * r1[at_j + 2][at_i + 1] - l[2] * r2[at_j + 1][at_i + 1] - l[3] * r2[at_j + 1][at_i + 2];
+  };
+  const double u = update(own_b1, of_b1, i, j);
+  b1[j + 1][i + 1] = u;
+  if (halo) b1[halo_j + 1][halo_i + 1] = update(halo_b1, of_halo, halo_i, halo_j);
+  __syncthreads();
+  double value = own_b2 - of_b2[0] * r1[j + 1][i + 1] - of_b2[1] * r1[j + 1][i] - of_b2[2] * r2[j + 1][i + 1] - of_b2[3] * r2[j][i + 1];
+  if (g.half) {
+    if (g.Has(kB1, I, J)) next.down[RRBHalfPlace(g, kB1, I, J)] = u;
+    if (g.Has(kB2, I, J)) next.down[RRBHalfPlace(g, kB2, I, J)] = value;
+    return;
+  }
+  if (g.Has(kB1, I, J)) g.u[g.Cell(I, J)] = u;
+  value -= skew[0] * b1[j + 1][i + 1] + skew[1] * b1[j + 1][i] + skew[2] * b1[j][i + 1] + skew[3] * b1[j][i];
+  if (g.Has(kB2, I, J)) StoreDown(next, I, J, value);
+}
+
+/* Both levels of the backward substitution, and D^{-1}: b1 on the tile and to the west and south of it, then r1 and r2. */
+template <bool First>
+__global__ void __launch_bounds__(kRRBTile) GridUp(const RRBGrid g, const RRBGrid next, const double *x, double *y, RRBGate gate)
+{
+  __shared__ double b2[kRRBTileY + 2][kRRBTileX + 2], b1[kRRBTileY + 1][kRRBTileX + 1];
+  constexpr int     kHalo = kRRBTileX + 1 + kRRBTileY;
+  const PetscInt    tiles = (g.cx + kRRBTileX - 1) / kRRBTileX, I0 = blockIdx.x % tiles * kRRBTileX, J0 = blockIdx.x / tiles * kRRBTileY;
+  const int         i = threadIdx.x % kRRBTileX, j = threadIdx.x / kRRBTileX;
+  const PetscInt    I = I0 + i, J = J0 + j;
+  const bool        halo = (int)threadIdx.x < kHalo;
+  const int         halo_i = (int)threadIdx.x <= kRRBTileX ? (int)threadIdx.x - 1 : -1, halo_j = (int)threadIdx.x <= kRRBTileX ? -1 : (int)threadIdx.x - kRRBTileX - 1;
+  const PetscInt    halo_I = I0 + halo_i, halo_J = J0 + halo_j;
+  double            of_r1[4], of_r2[4], of_b1[4], of_halo[4] = {0, 0, 0, 0}, halo_value = 0, b1_value = 0;
+
+#pragma unroll
+  for (int k = 0; k < 4; k++) {
+    of_r1[k] = g.L((RRBArray)(kR1West + k), I, J);
+    of_r2[k] = g.L((RRBArray)(kR2West + k), I, J);
+    of_b1[k] = g.half ? 0. : g.L((RRBArray)(kB1SouthWest + k), I, J);
+    if (halo && !g.half) of_halo[k] = g.L((RRBArray)(kB1SouthWest + k), halo_I, halo_J);
+  }
+  /* values of the way down are not of the kernel ahead of this one */
+  const double d_r1 = g.L(kR1Pivot, I, J) * Down<First>(g, x, kR1, I, J), d_r2 = g.L(kR2Pivot, I, J) * Down<First>(g, x, kR2, I, J);
+  if (!g.half) {
+    if (g.Has(kB1, I, J)) b1_value = g.L(kB1Pivot, I, J) * g.u[g.Cell(I, J)];
+    if (halo && g.Has(kB1, halo_I, halo_J)) halo_value = g.L(kB1Pivot, halo_I, halo_J) * g.u[g.Cell(halo_I, halo_J)];
+  }
+  WaitForPrevious();
+  LetNextStart();
+  if (gate.Closed()) return;
+  for (int k = threadIdx.x; k < (kRRBTileY + 2) * (kRRBTileX + 2); k += kRRBTile) b2[k / (kRRBTileX + 2)][k % (kRRBTileX + 2)] = UpB2(g, next, I0 - 1 + k % (kRRBTileX + 2), J0 - 1 + k / (kRRBTileX + 2));
+  if (g.half) {
+    if (g.Has(kB1, I, J)) b1_value = next.up[RRBHalfPlace(g, kB1, I, J)];
+    if (halo && g.Has(kB1, halo_I, halo_J)) halo_value = next.up[RRBHalfPlace(g, kB1, halo_I, halo_J)];
+  }
+  __syncthreads();
+  const auto corners = [&](double value, const double(&l)[4], int at_i, int at_j) {
+    return value - l[0] * b2[at_j + 1][at_i + 1] - l[1] * b2[at_j + 2][at_i + 2] - l[2] * b2[at_j + 1][at_i + 2] - l[3] * b2[at_j + 2][at_i + 1];
+  };
+  const double own_b1 = corners(b1_value, of_b1, i, j), own_b2 = b2[j + 1][i + 1];
+  b1[j + 1][i + 1]    = own_b1;
+  if (halo) b1[halo_j + 1][halo_i + 1] = corners(halo_value, of_halo, halo_i, halo_j);
+  __syncthreads();
+  const double own_r1 = d_r1 - of_r1[0] * own_b2 - of_r1[1] * b2[j + 1][i + 2] - of_r1[2] * b1[j][i + 1] - of_r1[3] * own_b1;
+  const double own_r2 = d_r2 - of_r2[0] * b1[j + 1][i] - of_r2[1] * own_b1 - of_r2[2] * own_b2 - of_r2[3] * b2[j + 2][i + 1];
+  const size_t line   = First ? g.nx : g.line;
+  double *const to    = (First ? y : g.up) + 2 * J * line + 2 * I;
+  if (g.Has(kB2, I, J)) to[0] = own_b2;
+  if (g.Has(kR1, I, J)) to[1] = own_r1;
+  if (g.Has(kR2, I, J)) to[line] = own_r2;
+  if (g.Has(kB1, I, J)) to[line + 1] = own_b1;
+}
+
+/* ------------------------------------------- small grids, all by one block ------------------------------------------- */
+
+struct SmallGrids {
+  int           count; /* of grids; grid[count] is what comes after */
+  RRBGrid       grid[kSmallGrids + 1];
+  PetscInt      m;     /* points of the remainder, if the block solves with it, too */
+  const double *inverse;
+};
+
+__device__ void SmallDown(const RRBGrid &g, const RRBGrid &next)
+{
+  const PetscInt cells = g.cx * g.cy;
+  for (PetscInt cell = threadIdx.x; cell < cells; cell += kSmallBlock) {
+    const PetscInt I = cell % g.cx, J = cell / g.cx;
+    if (!g.Has(kB1, I, J)) continue;
+    const double u = Down<false>(g, nullptr, kB1, I, J) - g.L(kR1North, I, J) * Down<false>(g, nullptr, kR1, I, J) - g.L(kR1South, I, J + 1) * Down<false>(g, nullptr, kR1, I, J + 1) - g.L(kR2East, I, J) * Down<false>(g, nullptr, kR2, I, J) - g.L(kR2West, I + 1, J) * Down<false>(g, nullptr, kR2, I + 1, J);
+    if (g.half) next.down[RRBHalfPlace(g, kB1, I, J)] = u;
+    else g.u[g.Cell(I, J)] = u;
+  }
+  __syncthreads();
+  const auto u = [&](PetscInt I, PetscInt J) { return g.Has(kB1, I, J) ? g.u[g.Cell(I, J)] : 0.; };
+  for (PetscInt cell = threadIdx.x; cell < cells; cell += kSmallBlock) {
+    const PetscInt I = cell % g.cx, J = cell / g.cx;
+    double         value = Down<false>(g, nullptr, kB2, I, J) - g.L(kR1West, I, J) * Down<false>(g, nullptr, kR1, I, J) - g.L(kR1East, I - 1, J) * Down<false>(g, nullptr, kR1, I - 1, J) - g.L(kR2South, I, J) * Down<false>(g, nullptr, kR2, I, J) - g.L(kR2North, I, J - 1) * Down<false>(g, nullptr, kR2, I, J - 1);
+    if (g.half) {
+      next.down[RRBHalfPlace(g, kB2, I, J)] = value;
+      continue;
+    }
+    value -= g.L(kB1SouthWest, I, J) * u(I, J) + g.L(kB1SouthEast, I - 1, J) * u(I - 1, J) + g.L(kB1NorthWest, I, J - 1) * u(I, J - 1) + g.L(kB1NorthEast, I - 1, J - 1) * u(I - 1, J - 1);
+    StoreDown(next, I, J, value);
+  }
+  __syncthreads();
+}
+
+__device__ void SmallUp(const RRBGrid &g, const RRBGrid &next)
+{
+  const PetscInt cells = g.cx * g.cy;
+  for (PetscInt cell = threadIdx.x; cell < cells; cell += kSmallBlock) {
+    const PetscInt I = cell % g.cx, J = cell / g.cx;
+    if (!g.Has(kB1, I, J)) continue;
+    double value;
+    if (g.half) value = next.up[RRBHalfPlace(g, kB1, I, J)];
+    else value = g.L(kB1Pivot, I, J) * g.u[g.Cell(I, J)] - g.L(kB1SouthWest, I, J) * UpB2(g, next, I, J) - g.L(kB1NorthEast, I, J) * UpB2(g, next, I + 1, J + 1) - g.L(kB1SouthEast, I, J) * UpB2(g, next, I + 1, J) - g.L(kB1NorthWest, I, J) * UpB2(g, next, I, J + 1);
+    g.up[(size_t)(2 * J + 1) * g.line + 2 * I + 1] = value;
+  }
+  __syncthreads();
+  const auto b1 = [&](PetscInt I, PetscInt J) { return g.Has(kB1, I, J) ? g.up[(size_t)(2 * J + 1) * g.line + 2 * I + 1] : 0.; };
+  for (PetscInt cell = threadIdx.x; cell < cells; cell += kSmallBlock) {
+    const PetscInt I = cell % g.cx, J = cell / g.cx;
+    const double   b2 = UpB2(g, next, I, J);
+    double *const  to = g.up + (size_t)2 * J * g.line + 2 * I;
+    to[0]             = b2;
+    if (g.Has(kR1, I, J)) to[1] = g.L(kR1Pivot, I, J) * Down<false>(g, nullptr, kR1, I, J) - g.L(kR1West, I, J) * b2 - g.L(kR1East, I, J) * UpB2(g, next, I + 1, J) - g.L(kR1South, I, J) * b1(I, J - 1) - g.L(kR1North, I, J) * b1(I, J);
+    if (g.Has(kR2, I, J)) to[g.line] = g.L(kR2Pivot, I, J) * Down<false>(g, nullptr, kR2, I, J) - g.L(kR2West, I, J) * b1(I - 1, J) - g.L(kR2East, I, J) * b1(I, J) - g.L(kR2South, I, J) * b2 - g.L(kR2North, I, J) * UpB2(g, next, I, J + 1);
+  }
+  __syncthreads();
+}
+
+/* Down, then the remainder if it is small, then up; or one of the ways. */
+__global__ void __launch_bounds__(kSmallBlock) GridsOfOneBlock(const __grid_constant__ SmallGrids s, bool down, bool up, RRBGate gate)
+{
+  WaitForPrevious();
+  LetNextStart();
+  if (gate.Closed()) return;
+  if (down)
+    for (int k = 0; k < s.count; k++) SmallDown(s.grid[k], s.grid[k + 1]);
+  if (s.m) {
+    const RRBGrid &rest = s.grid[s.count];
+    for (PetscInt row = threadIdx.x; row < s.m; row += kSmallBlock) {
+      double sum = 0;
+      for (PetscInt k = 0; k < s.m; k++) sum += s.inverse[(size_t)k * s.m + row] * rest.down[k]; /* it is symmetric */
+      rest.up[row] = sum;
+    }
+    __syncthreads();
+  }
+  if (up)
+    for (int k = s.count - 1; k >= 0; k--) SmallUp(s.grid[k], s.grid[k + 1]);
+}
+
+} // namespace
+
+/* ------------------------------------------- the host's side ------------------------------------------- */
+
+namespace
+{
+
+/* The graph holds pointers: it goes when they do. */
+PetscErrorCode DropGraph(RRBFactorCUDA *F)
+{
+  PetscFunctionBegin;
+  if (F->graph) PetscCallCUDA(cudaGraphExecDestroy(F->graph));
+  F->graph = nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The grids of these levels, and memory for all that stays. */
+PetscErrorCode MakeGrids(RRBFactorCUDA *F, PetscInt nx, PetscInt ny, PetscInt levels, PetscInt max_levels, PetscInt remainder)
+{
+  constexpr PetscInt kAlign = 16; /* lines begin at 128 bytes */
+  size_t             at     = 0;
+
+  PetscFunctionBegin;
+  PetscCall(DropGraph(F));
+  F->nx          = nx;
+  F->ny          = ny;
+  F->levels      = levels;
+  F->max_levels  = max_levels;
+  F->remainder   = remainder;
+  F->half_levels = PetscMax(1, PetscMin(levels, max_levels - 1));
+  F->count       = (F->half_levels + 1) / 2;
+  F->first_small = F->count;
+  for (int pass = 0; pass < 2; pass++) { /* sizes, then places */
+    PetscInt   x = nx, y = ny;
+    const auto place = [&](size_t size) {
+      double *const array = pass ? F->memory.data() + at : nullptr;
+      at += (size + kAlign - 1) / kAlign * kAlign;
+      return array;
+    };
+    at = 0;
+    for (int k = 0; k <= F->count; k++) {
+      RRBGrid &g = F->grid[k];
+      g          = RRBGrid{};
+      g.nx       = x;
+      g.ny       = y;
+      g.plain    = k == F->count;
+      g.cx       = (x + 1) / 2;
+      g.cy       = (y + 1) / 2;
+      g.ld       = (g.cx + kAlign - 1) / kAlign * kAlign;
+      if (g.plain) {
+        g.line = x;
+        g.down = place(remainder);
+        g.up   = place(remainder);
+        break;
+      }
+      g.half = k == F->count - 1 && F->half_levels % 2;
+      g.line = 2 * g.ld;
+      g.l    = place(kRRBArrays * g.Cells());
+      g.u    = place(g.Cells());
+      if (k) {
+        g.down = place(4 * g.Cells());
+        g.up   = place((size_t)y * g.line);
+        if ((long long)g.cx * g.cy <= kSmallCells && k < F->first_small && F->count - k <= kSmallGrids) F->first_small = k;
+      }
+      x = g.cx;
+      y = g.cy;
+    }
+    if (!pass) PetscCall(F->memory.Allocate(at));
+  }
+  PetscCall(F->inverse.Allocate((size_t)remainder * remainder));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CaptureMiddle(RRBFactorCUDA *F)
+{
+  cudaGraph_t graph;
+
+  PetscFunctionBegin;
+  if (F->graph) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!F->capture) PetscCallCUDA(cudaStreamCreateWithFlags(&F->capture, cudaStreamNonBlocking));
+  PetscCallCUDA(cudaStreamBeginCapture(F->capture, cudaStreamCaptureModeThreadLocal));
+  PetscCall(RRBLaunchMiddle(F, RRBGate{}, F->early, F->capture));
+  PetscCallCUDA(cudaStreamEndCapture(F->capture, &graph));
+  PetscCallCUDA(cudaGraphInstantiate(&F->graph, graph, 0));
+  PetscCallCUDA(cudaGraphDestroy(graph));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The remaining operator, in v, becomes its inverse. The work begins with A's diagonal. */
+PetscErrorCode InvertRemainder(RRBFactorCUDA *F, Levels v, bool singular, double *work, cudaStream_t stream)
+{
+  const PetscInt m     = F->remainder;
+  const int      tiles = (m + kSweep - 1) / kSweep;
+  double *const  M     = F->inverse.data(), *const diagonal = work;
+  Sweep          s{m, 0, singular, M, work + m, work + m + (size_t)kSweep * m, diagonal, v};
+
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaMemsetAsync(M, 0, F->inverse.bytes(), stream));
+  if (v.g.half) FillSkew<<<BlocksFor((long long)v.g.cx * v.g.cy), kBlockSize, 0, stream>>>(v, m, M);
+  else FillStraight<<<BlocksFor(m), kBlockSize, 0, stream>>>(v, m, M);
+  FinePCCheckLaunch();
+  for (; s.first < m; s.first += kSweep) {
+    SweepPanel<<<tiles, kSweep * kSweep, 0, stream>>>(s);
+    FinePCCheckLaunch();
+    SweepUpdate<<<tiles * tiles, kSweep * kSweep, 0, stream>>>(s, tiles);
+    FinePCCheckLaunch();
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The grid whose points remain. */
+void PlaceRemainder(const RRBFactorCUDA *F, Levels *v)
+{
+  const int last = F->grid[F->count - 1].half ? F->count - 1 : F->count;
+  v->g           = F->grid[last];
+  v->stride      = (PetscInt)1 << last;
+}
+
+PetscErrorCode Download(const RRBReport *from, RRBReport *to, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaMemcpyAsync(to, from, sizeof(*to), cudaMemcpyDeviceToHost, stream));
+  PetscCallCUDA(cudaStreamSynchronize(stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ClearReport(RRBReport *report, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaMemsetAsync(report, 0, sizeof(*report), stream));
+  PetscCallCUDA(cudaMemsetAsync(&report->pattern, 0xff, sizeof(report->pattern), stream)); /* kNone */
+  PetscCallCUDA(cudaMemsetAsync(&report->pivot, 0xff, sizeof(report->pivot), stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+} // namespace
+
+PetscErrorCode RRBOffsets_CUDA(const CSRView *A, PetscInt *largest, PetscBool *next)
+{
+  Buffer<RRBReport> report;
+  RRBReport         seen;
+  cudaStream_t      stream;
+  int               processors;
+
+  PetscFunctionBegin;
+  *largest = 0;
+  *next    = PETSC_FALSE;
+  if (!A->n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(ProcessorCount(&processors));
+  PetscCall(report.Allocate(1));
+  PetscCall(ClearReport(report.data(), stream));
+  const int blocks = std::min(BlocksFor(A->n), 8 * processors);
+  LargestOffset<<<blocks, kBlockSize, 0, stream>>>(*A, report.data());
+  FinePCCheckLaunch();
+  NextOffset<<<blocks, kBlockSize, 0, stream>>>(*A, report.data());
+  FinePCCheckLaunch();
+  PetscCall(Download(report.data(), &seen, stream));
+  *largest = seen.largest;
+  *next    = (PetscBool)(seen.next != 0);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, PetscInt nx, PetscInt ny, const RRBParams *params, RRBFactor **factor, RRBStats *stats)
+{
+  RRBFactorCUDA    *F = static_cast<RRBFactorCUDA *>(*factor);
+  const size_t      n = A->n;
+  PetscInt          levels, max_levels, remainder;
+  Buffer<RRBReport> report;
+  Buffer<double>    work;
+  RRBReport         seen;
+  cudaStream_t      stream;
+
+  PetscFunctionBegin;
+  *stats = RRBStats{};
+  if (!F) {
+    *factor = F = new RRBFactorCUDA();
+    if (n) {
+      cudaFuncAttributes compiled;
+
+      PetscCallCUDA(cudaFuncGetAttributes(&compiled, GridDown<false>));
+      F->early = compiled.ptxVersion >= 90 && compiled.binaryVersion >= 90; /* the code that runs is one that waits */
+    }
+  }
+  F->where = PETSC_MEMTYPE_CUDA;
+  RRBLevels(nx, ny, params->levels, &levels, &max_levels, &remainder);
+  if (!n) {
+    F->nx         = nx;
+    F->ny         = ny;
+    F->levels     = levels;
+    F->max_levels = max_levels;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(report.Allocate(1));
+  PetscCall(ClearReport(report.data(), stream));
+
+  /* two operators of the grids in turns, the skew one between them, and what the sweeps need */
+  const size_t cells   = (size_t)((nx + 1) / 2) * ((ny + 1) / 2), ld_cells = (size_t)((nx + 1) / 2 + 15) / 16 * 16 * ((ny + 1) / 2);
+  const bool   maybe_nine = A->nnz > 5 * (long long)n;
+  bool         nine       = maybe_nine;
+  for (bool again = true; again;) {
+    again                = false;
+    const size_t sweeps  = (size_t)remainder * (2 * kSweep + 1), straight = std::max((nine ? 5 : 3) * n, 5 * cells);
+    work.Free();
+    PetscCall(work.Allocate(straight + 5 * cells + 2 * kSkewArrays * ld_cells + sweeps));
+    double *const base = work.data();
+    const Straight S{base, base + n, base + 2 * n, nine ? base + 3 * n : nullptr, nine ? base + 4 * n : nullptr};
+    ReadRows<<<BlocksFor(n), kBlockSize, 0, stream>>>(*A, nx, S, report.data());
+    FinePCCheckLaunch();
+    PetscCall(Download(report.data(), &seen, stream));
+    if (seen.pattern != kNone) {
+      stats->failure = seen.pattern & 1 ? RRB_UNSYMMETRIC : RRB_PATTERN;
+      stats->row     = (PetscInt)(seen.pattern >> 32);
+      stats->column  = (PetscInt)((seen.pattern & 0xffffffffull) >> 1);
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    if ((PetscInt64)nx * ny != (PetscInt64)n) PetscFunctionReturn(PETSC_SUCCESS);
+    if (seen.nine && !nine) { /* few entries, but some of them diagonal */
+      nine = again = true;
+      PetscCall(ClearReport(report.data(), stream));
+    }
+    if (again) continue;
+    PetscCheck(remainder <= kRRBLargestRemainder, PETSC_COMM_SELF, PETSC_ERR_SUP, "%" PetscInt_FMT " levels leave %" PetscInt_FMT " points, but at most %" PetscInt_FMT " are factored exactly on a GPU: raise -pc_rrb_levels", levels, remainder, kRRBLargestRemainder);
+    if (F->nx != nx || F->ny != ny || F->levels != levels || F->inverse.size() != (size_t)remainder * remainder) PetscCall(MakeGrids(F, nx, ny, levels, max_levels, remainder));
+    F->nine      = (PetscBool)(seen.nine != 0);
+    F->has_schur = (PetscBool)(params->keep_schur && !F->nine);
+    if (F->has_schur && F->schur.size() != 2 * kSkewArrays * F->grid[0].Cells()) PetscCall(F->schur.Allocate(2 * kSkewArrays * F->grid[0].Cells()));
+    if (!F->has_schur) F->schur.Free();
+
+    double *const even = base + straight, *const skew = even + 5 * cells, *const sweep = skew + 2 * kSkewArrays * ld_cells;
+    Levels        v{};
+    v.S = S;
+    if (!seen.nine) v.S.ne = v.S.nw = nullptr;
+    v.nx     = nx;
+    v.report = report.data();
+    PlaceRemainder(F, &v);
+    GatherDiagonal<<<BlocksFor(remainder), kBlockSize, 0, stream>>>(v, remainder, sweep);
+    FinePCCheckLaunch();
+    for (int k = 0; k < F->count; k++) {
+      const RRBGrid &g         = F->grid[k];
+      const size_t   points    = (size_t)g.cx * g.cy;
+      double *const  next      = k % 2 ? base : even;
+      const int      blocks    = BlocksFor((long long)g.cx * g.cy);
+      v.g                      = g;
+      v.level                  = 2 * k + 1;
+      v.stride                 = (PetscInt)1 << k;
+      v.skew                   = k == 0 && F->has_schur ? F->schur.data() : skew;
+      v.next                   = Straight{next, next + points, next + 2 * points, next + 3 * points, next + 4 * points};
+      FactorOdd<<<blocks, kBlockSize, 0, stream>>>(v);
+      FinePCCheckLaunch();
+      if (g.half) break;
+      FactorEven<<<blocks, kBlockSize, 0, stream>>>(v);
+      FinePCCheckLaunch();
+      v.S = v.next;
+    }
+    PlaceRemainder(F, &v);
+    v.level = levels;
+    PetscCall(InvertRemainder(F, v, params->singular, sweep, stream));
+  }
+  PetscCall(CaptureMiddle(F)); /* while the device works */
+  PetscCall(Download(report.data(), &seen, stream));
+  stats->one_sided   = (PetscInt64)seen.one_sided;
+  stats->zero_pivots = seen.zero_pivots;
+  if (seen.pivot != kNone) {
+    stats->failure = RRB_PIVOT;
+    stats->level   = (PetscInt)(seen.pivot >> 32);
+    stats->row     = (PetscInt)(seen.pivot & 0xffffffffull);
+  }
+  F->bytes = F->memory.bytes() + F->inverse.bytes() + F->schur.bytes();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode RRBLaunchMiddle(const RRBFactorCUDA *F, RRBGate gate, bool early, cudaStream_t stream)
+{
+  const int      small = F->first_small, m = F->remainder;
+  const RRBGrid &rest  = F->grid[F->count];
+  SmallGrids     s{};
+
+  PetscFunctionBegin;
+  s.count   = F->count - small;
+  s.inverse = F->inverse.data();
+  for (int k = 0; k <= s.count; k++) s.grid[k] = F->grid[small + k];
+  for (int k = 1; k < small; k++) PetscCall(LaunchEarly(early, GridDown<false>, RRBTiles(F->grid[k]), kRRBTile, stream, F->grid[k], F->grid[k + 1], nullptr, gate));
+  if (m <= kSmallRemainder) {
+    s.m = m;
+    PetscCall(LaunchEarly(early, GridsOfOneBlock, 1, kSmallBlock, stream, s, true, true, gate));
+  } else {
+    if (s.count) PetscCall(LaunchEarly(early, GridsOfOneBlock, 1, kSmallBlock, stream, s, true, false, gate));
+    PetscCall(LaunchEarly(early, MultiplyInverse, (m + kInverseWarps - 1) / kInverseWarps, kInverseWarps * kWarpSize, stream, m, F->inverse.data(), rest.down, rest.up, gate));
+    if (s.count) PetscCall(LaunchEarly(early, GridsOfOneBlock, 1, kSmallBlock, stream, s, false, true, gate));
+  }
+  for (int k = small - 1; k > 0; k--) PetscCall(LaunchEarly(early, GridUp<false>, RRBTiles(F->grid[k]), kRRBTile, stream, F->grid[k], F->grid[k + 1], nullptr, nullptr, gate));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode RRBApply_CUDA(RRBFactor *factor, const PetscScalar *x, PetscScalar *y)
+{
+  const RRBFactorCUDA *F = static_cast<const RRBFactorCUDA *>(factor);
+  cudaStream_t         stream;
+
+  PetscFunctionBegin;
+  if (!F->count) PetscFunctionReturn(PETSC_SUCCESS); /* no rows */
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  const RRBGrid &g = F->grid[0], &next = F->grid[1];
+  GridDown<true><<<RRBTiles(g), kRRBTile, 0, stream>>>(g, next, x, RRBGate{});
+  FinePCCheckLaunch();
+  PetscCallCUDA(cudaGraphLaunch(F->graph, stream));
+  GridUp<true><<<RRBTiles(g), kRRBTile, 0, stream>>>(g, next, x, y, RRBGate{});
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode RRBGetFactor_CUDA(const RRBFactor *factor, PetscScalar *l, PetscScalar *d)
+{
+  const RRBFactorCUDA *F = static_cast<const RRBFactorCUDA *>(factor);
+  const size_t         n = (size_t)F->nx * F->ny;
+
+  PetscFunctionBegin;
+  std::fill(l, l + 4 * n, 0.);
+  std::fill(d, d + n, 0.);
+  for (int k = 0; k < F->count; k++) {
+    const RRBGrid      &g      = F->grid[k];
+    const PetscInt      stride = (PetscInt)1 << k;
+    std::vector<double> array(g.Cells());
+    for (int which = 0; which < kRRBArrays; which++) {
+      const int what = which < kR2West ? kR1 : which < kB1SouthWest ? kR2 : kB1, to = which % 5;
+      if (what == kB1 && g.half) continue;
+      PetscCall(ArrayCopy_CUDA(array.data(), g.l + which * g.Cells(), g.Cells() * sizeof(double), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+      for (PetscInt J = 0; J < g.cy; J++)
+        for (PetscInt I = 0; I < g.cx; I++) {
+          const PetscInt x = 2 * I + (what & 1), y = 2 * J + (what >> 1);
+          if (x >= g.nx || y >= g.ny) continue;
+          const size_t row = (size_t)y * stride * F->nx + (size_t)x * stride;
+          (to < 4 ? l[to * n + row] : d[row]) = array[(size_t)J * g.ld + I];
+        }
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode RRBDestroy_CUDA(RRBFactor **factor)
+{
+  RRBFactorCUDA *F = static_cast<RRBFactorCUDA *>(*factor);
+
+  PetscFunctionBegin;
+  if (!F) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(DropGraph(F));
+  if (F->capture) PetscCallCUDA(cudaStreamDestroy(F->capture));
+  delete F;
+  *factor = nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,475 @@
+/* The PETSc face of the RRB-solver. */
+#include <petsc/private/kspimpl.h>
+#include <petsc/private/pcimpl.h>
+
+#include <limits>
+
+#include "../finepcimpl.h"
+#include "rrbcg.h"
+
+struct KSP_RRBCG {
+  PetscBool graph = PETSC_TRUE;
+
+  RRBCGWork         *work      = nullptr;
+  const PetscScalar *residual  = nullptr;     /* that the iterations began with, while they run */
+  PetscBool          device    = PETSC_FALSE; /* where the work is */
+  PetscBool          add       = PETSC_FALSE; /* there was a guess */
+  PetscBool          iterating = PETSC_FALSE;
+  const char        *how       = nullptr;     /* the last solve ran */
+};
+
+/* The twins for where the factor is. */
+struct RRBCGTwin {
+  PetscErrorCode (*prepare)(RRBFactor *, RRBCGWork **);
+  PetscErrorCode (*destroy)(RRBCGWork **);
+  PetscErrorCode (*start)(RRBCGWork *, const PetscScalar *, RRBCGSums *);
+  PetscErrorCode (*begin)(RRBCGWork *, PetscReal, const CGTest *);
+  PetscErrorCode (*advance)(RRBCGWork *, PetscBool, PetscInt *, const CGRecord **, CGStop *, PetscInt *, PetscReal *);
+  PetscErrorCode (*solution)(RRBCGWork *, const PetscScalar *, PetscBool, PetscScalar *);
+  PetscErrorCode (*residual)(RRBCGWork *, PetscScalar *);
+};
+
+static const RRBCGTwin &Twin(PetscBool device)
+{
+  static const RRBCGTwin host = {RRBCGPrepare_Host, RRBCGDestroy_Host, RRBCGStart_Host, RRBCGBegin_Host, RRBCGAdvance_Host, RRBCGSolution_Host, RRBCGResidual_Host};
+  static const RRBCGTwin cuda = {RRBCGPrepare_CUDA, RRBCGDestroy_CUDA, RRBCGStart_CUDA, RRBCGBegin_CUDA, RRBCGAdvance_CUDA, RRBCGSolution_CUDA, RRBCGResidual_CUDA};
+
+  return device ? cuda : host;
+}
+
+static PetscErrorCode KSPRRBCGSetGraph_RRBCG(KSP ksp, PetscBool graph)
+{
+  PetscFunctionBegin;
+  ((KSP_RRBCG *)ksp->data)->graph = graph;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode KSPRRBCGGetGraph_RRBCG(KSP ksp, PetscBool *graph)
+{
+  PetscFunctionBegin;
+  *graph = ((KSP_RRBCG *)ksp->data)->graph;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode KSPSetFromOptions_RRBCG(KSP ksp, PetscOptionItems PetscOptionsObject)
+{
+  KSP_RRBCG *cg = (KSP_RRBCG *)ksp->data;
+
+  PetscFunctionBegin;
+  PetscOptionsHeadBegin(PetscOptionsObject, "KSP RRBCG options");
+  PetscCall(PetscOptionsBool("-ksp_rrbcg_graph", "whether the device decides about several iterations of a graph", "KSPRRBCGSetGraph", cg->graph, &cg->graph, nullptr));
+  PetscOptionsHeadEnd();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- set-up ------------------------------------------- */
+
+/* Before PCSetUp(): the preconditioner keeps the Schur complement. */
+static PetscErrorCode KSPSetUp_RRBCG(KSP ksp)
+{
+  PetscBool   is_rrb;
+  PetscMPIInt size;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
+  PetscCheck(size == 1, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPRRBCG works on one rank: with several use -ksp_type cg -pc_type rrb");
+  if (!((PetscObject)ksp->pc)->type_name) PetscCall(PCSetType(ksp->pc, PCRRB));
+  PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCRRB, &is_rrb));
+  PetscCheck(is_rrb, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPRRBCG is CG on the first Schur complement of PCRRB, but the preconditioner is %s: use -pc_type rrb", ((PetscObject)ksp->pc)->type_name);
+  PC_RRB *rrb = (PC_RRB *)ksp->pc->data;
+  if (!rrb->params.keep_schur) ksp->pc->setupcalled = PETSC_FALSE;
+  rrb->params.keep_schur = PETSC_TRUE;
+  PetscCall(KSPSetWorkVecs(ksp, 1));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What the method takes for granted. */
+static PetscErrorCode CheckOperators(KSP ksp)
+{
+  const PC_RRB *rrb = (const PC_RRB *)ksp->pc->data;
+  Mat           A, P;
+
+  PetscFunctionBegin;
+  PetscCall(PCGetOperators(ksp->pc, &A, &P));
+  PetscCheck(A == P, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPRRBCG solves with the matrix that PCRRB factors, but KSPSetOperators() was given two: use -ksp_type cg -pc_type rrb");
+  PetscCheck(!rrb->factor->nine, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPRRBCG needs a 5-point stencil, whose first level is exact, but the matrix couples diagonal neighbours: use -ksp_type cg -pc_type rrb");
+  PetscCheck(!rrb->stats.one_sided, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPRRBCG needs a symmetric matrix, but %" PetscInt64_FMT " couplings are there in one of two rows alone: use MatZeroRowsColumns() for Dirichlet rows, or -ksp_type gmres -pc_type rrb", rrb->stats.one_sided);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- vectors where the work is ------------------------------------------- */
+
+static PetscErrorCode GetRead(PetscBool device, Vec v, const PetscScalar **array)
+{
+  PetscMemType where;
+
+  PetscFunctionBegin;
+  if (!device) PetscCall(VecGetArrayRead(v, array));
+  else {
+    PetscCall(VecGetArrayReadAndMemType(v, array, &where));
+    PetscCheck(PetscMemTypeDevice(where), PETSC_COMM_SELF, PETSC_ERR_SUP, "KSPRRBCG with a matrix on the GPU needs vectors on the GPU: use -vec_type cuda, or take vectors from MatCreateVecs()");
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode RestoreRead(PetscBool device, Vec v, const PetscScalar **array)
+{
+  PetscFunctionBegin;
+  PetscCall(device ? VecRestoreArrayReadAndMemType(v, array) : VecRestoreArrayRead(v, array));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode GetWrite(PetscBool device, Vec v, PetscScalar **array)
+{
+  PetscMemType where;
+
+  PetscFunctionBegin;
+  if (!device) PetscCall(VecGetArray(v, array));
+  else {
+    PetscCall(VecGetArrayAndMemType(v, array, &where));
+    PetscCheck(PetscMemTypeDevice(where), PETSC_COMM_SELF, PETSC_ERR_SUP, "KSPRRBCG with a matrix on the GPU needs vectors on the GPU: use -vec_type cuda, or take vectors from MatCreateVecs()");
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode RestoreWrite(PetscBool device, Vec v, PetscScalar **array)
+{
+  PetscFunctionBegin;
+  PetscCall(device ? VecRestoreArrayAndMemType(v, array) : VecRestoreArray(v, array));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The solution so far, to where the guess is. */
+static PetscErrorCode StoreSolution(KSP ksp, Vec x)
+{
+  KSP_RRBCG   *cg = (KSP_RRBCG *)ksp->data;
+  PetscScalar *array;
+
+  PetscFunctionBegin;
+  PetscCall(GetWrite(cg->device, x, &array));
+  PetscCall(Twin(cg->device).solution(cg->work, cg->residual, cg->add, array));
+  PetscCall(RestoreWrite(cg->device, x, &array));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode KSPBuildSolution_RRBCG(KSP ksp, Vec v, Vec *V)
+{
+  KSP_RRBCG *cg = (KSP_RRBCG *)ksp->data;
+
+  PetscFunctionBegin;
+  if (!cg->iterating || !v) PetscCall(KSPBuildSolutionDefault(ksp, v, V));
+  else {
+    PetscCall(VecCopy(ksp->vec_sol, v));
+    PetscCall(StoreSolution(ksp, v));
+    if (V) *V = v;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode KSPBuildResidual_RRBCG(KSP ksp, Vec t, Vec v, Vec *V)
+{
+  KSP_RRBCG   *cg = (KSP_RRBCG *)ksp->data;
+  PetscScalar *array;
+
+  PetscFunctionBegin;
+  if (!cg->iterating) PetscCall(KSPBuildResidualDefault(ksp, t, v, V));
+  else {
+    PetscCall(GetWrite(cg->device, v, &array));
+    PetscCall(Twin(cg->device).residual(cg->work, array));
+    PetscCall(RestoreWrite(cg->device, v, &array));
+    *V = v;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- the solve ------------------------------------------- */
+
+static PetscErrorCode LogNorm(KSP ksp, PetscInt its, PetscReal norm)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscObjectSAWsTakeAccess((PetscObject)ksp));
+  ksp->its   = its;
+  ksp->rnorm = norm;
+  PetscCall(PetscObjectSAWsGrantAccess((PetscObject)ksp));
+  PetscCall(KSPLogResidualHistory(ksp, norm));
+  PetscCall(KSPMonitor(ksp, its, norm));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The reason of a stop that is not a test's; as KSPCG. */
+static PetscErrorCode ReasonOf(KSP ksp, CGStop stop, PetscReal value)
+{
+  PetscFunctionBegin;
+  switch (stop) {
+  case CG_NORM_NOT_FINITE:
+    KSPCheckNorm(ksp, value);
+    break;
+  case CG_BETA_NOT_FINITE:
+  case CG_DELTA_NOT_FINITE:
+    KSPCheckDot(ksp, value);
+    break;
+  case CG_BETA_ZERO:
+    ksp->reason = KSP_CONVERGED_ATOL;
+    break;
+  case CG_INDEFINITE_PC:
+    PetscCheck(!ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_NOT_CONVERGED, "Diverged due to indefinite preconditioner, beta %g", (double)value);
+    ksp->reason = KSP_DIVERGED_INDEFINITE_PC;
+    break;
+  case CG_INDEFINITE_MAT:
+    if (ksp->converged_neg_curve) {
+      ksp->reason = KSP_CONVERGED_NEG_CURVE;
+      break;
+    }
+    PetscCheck(!ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_NOT_CONVERGED, "Diverged due to indefinite matrix, delta %g", (double)value);
+    ksp->reason = KSP_DIVERGED_INDEFINITE_MAT;
+    break;
+  default:
+    ksp->reason = KSP_DIVERGED_ITS;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Iterations, from the second norm on. With step the host tests each. */
+static PetscErrorCode Iterate(KSP ksp, PetscReal beta, PetscBool step)
+{
+  KSP_RRBCG       *cg           = (KSP_RRBCG *)ksp->data;
+  const RRBCGTwin &twin         = Twin(cg->device);
+  const PetscBool  test_default = (PetscBool)(!step && ksp->converged == KSPConvergedDefault);
+  const PetscBool  all_converge = (PetscBool)(!step && (!test_default || ((KSPConvergedDefaultCtx *)ksp->cnvP)->convmaxits));
+  const PetscReal  never        = std::numeric_limits<PetscReal>::infinity();
+  const CGNorm     norm         = ksp->normtype == KSP_NORM_UNPRECONDITIONED ? CG_NORM_UNPRECONDITIONED : ksp->normtype == KSP_NORM_NATURAL ? CG_NORM_NATURAL : CG_NORM_NONE;
+  const CGTest     test{norm, test_default ? ksp->ttol : -1, test_default ? ksp->divtol * ksp->rnorm0 : never, ksp->min_it, ksp->chknorm, all_converge ? ksp->max_it : PETSC_INT_MAX, ksp->max_it};
+  const CGRecord  *records;
+  CGStop           stop = CG_RUNNING;
+  PetscInt         count, its, done = 0;
+  PetscReal        value;
+
+  PetscFunctionBegin;
+  PetscCall(twin.begin(cg->work, beta, &test));
+  while (stop == CG_RUNNING && !ksp->reason) {
+    PetscCall(twin.advance(cg->work, step, &count, &records, &stop, &its, &value));
+    for (PetscInt k = 0; k < count; k++) {
+      done++;
+      if (k == count - 1 && done == its && (stop == CG_NORM_NOT_FINITE || (stop == CG_BETA_NOT_FINITE && norm == CG_NORM_NATURAL))) continue; /* is not logged */
+      PetscCall(LogNorm(ksp, done, records[k].norm));
+      if (step) PetscCall((*ksp->converged)(ksp, done, records[k].norm, &ksp->reason, ksp->cnvP));
+    }
+  }
+  if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
+  ksp->its = its;
+  if (stop == CG_TEST) {
+    PetscCall((*ksp->converged)(ksp, its, value, &ksp->reason, ksp->cnvP));
+    PetscCheck(ksp->reason, PetscObjectComm((PetscObject)ksp), PETSC_ERR_PLIB, "The device has stopped in iteration %" PetscInt_FMT " with norm %g, where the test would go on", its, (double)value);
+  } else PetscCall(ReasonOf(ksp, stop, value));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode SolveFrom(KSP ksp)
+{
+  KSP_RRBCG *cg   = (KSP_RRBCG *)ksp->data;
+  const auto norm = [ksp](PetscReal rr, PetscReal rz) { return ksp->normtype == KSP_NORM_NONE ? 0. : PetscSqrtReal(ksp->normtype == KSP_NORM_NATURAL ? PetscAbsReal(rz) : rr); };
+  RRBCGSums  sums;
+
+  PetscFunctionBegin;
+  PetscCall(Twin(cg->device).start(cg->work, cg->residual, &sums));
+  KSPCheckNorm(ksp, norm(sums.rr, sums.rz));
+  PetscCall(LogNorm(ksp, 0, norm(sums.rr, sums.rz)));
+  PetscCall((*ksp->converged)(ksp, 0, ksp->rnorm, &ksp->reason, ksp->cnvP));
+  if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
+  KSPCheckDot(ksp, sums.gz);
+  if (sums.gz == 0) { /* the elimination has solved it */
+    PetscCall(LogNorm(ksp, 1, norm(sums.gg, sums.gz)));
+    ksp->reason = KSP_CONVERGED_ATOL;
+  } else {
+    const PetscBool step = (PetscBool)(!cg->graph || ksp->numbermonitors || (ksp->converged != KSPConvergedDefault && ksp->converged != KSPConvergedSkip));
+
+    cg->how       = step ? (cg->graph ? "one by one, for a monitor or a convergence test of the program" : "one by one, as asked for") : (cg->device ? "in a CUDA graph" : "on the host");
+    cg->iterating = PETSC_TRUE;
+    PetscCall(Iterate(ksp, sums.gz, step));
+  }
+  PetscCall(StoreSolution(ksp, ksp->vec_sol));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode KSPSolve_RRBCG(KSP ksp)
+{
+  KSP_RRBCG    *cg  = (KSP_RRBCG *)ksp->data;
+  const PC_RRB *rrb = (const PC_RRB *)ksp->pc->data;
+  MatNullSpace  null_space;
+  Mat           A;
+  Vec           from = ksp->vec_rhs;
+
+  PetscFunctionBegin;
+  ksp->its = 0;
+  if (ksp->pc->failedreason) {
+    ksp->reason = KSP_DIVERGED_PC_FAILED;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(CheckOperators(ksp));
+  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  const PetscBool device = (PetscBool)PetscMemTypeDevice(rrb->factor->where);
+  if (cg->work && device != cg->device) PetscCall(Twin(cg->device).destroy(&cg->work));
+  cg->device = device;
+  cg->add    = (PetscBool)!ksp->guess_zero;
+  PetscCall(Twin(device).prepare(rrb->factor, &cg->work));
+  if (cg->add) {
+    from = ksp->work[0];
+    PetscCall(KSP_MatMult(ksp, A, ksp->vec_sol, from));
+    PetscCall(VecAYPX(from, -1, ksp->vec_rhs));
+  }
+  PetscCall(GetRead(device, from, &cg->residual));
+  if (device) PetscCall(PetscLogGpuTimeBegin());
+  const PetscErrorCode code = SolveFrom(ksp);
+  if (device) PetscCall(PetscLogGpuTimeEnd());
+  cg->iterating = PETSC_FALSE;
+  PetscCall(RestoreRead(device, from, &cg->residual));
+  cg->residual = nullptr;
+  PetscCall(code);
+  const PetscLogDouble flops = 26. * (double)rrb->factor->nx * rrb->factor->ny * ksp->its; /* 9 points and vectors on half of the points, and their levels */
+  PetscCall(device ? PetscLogGpuFlops(flops) : PetscLogFlops(flops));
+  PetscCall(MatGetNullSpace(A, &null_space));
+  if (null_space && !cg->add && ksp->its) PetscCall(MatNullSpaceRemove(null_space, ksp->vec_sol));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- view, reset, destroy ------------------------------------------- */
+
+static PetscErrorCode KSPView_RRBCG(KSP ksp, PetscViewer viewer)
+{
+  const KSP_RRBCG *cg = (const KSP_RRBCG *)ksp->data;
+  PetscBool        is_ascii;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectTypeCompare((PetscObject)viewer, PETSCVIEWERASCII, &is_ascii));
+  if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!cg->how) PetscCall(PetscViewerASCIIPrintf(viewer, "  iterations on the first Schur complement, before the first solve\n"));
+  else PetscCall(PetscViewerASCIIPrintf(viewer, "  iterations on the first Schur complement, %s; %g bytes of vectors\n", cg->how, (double)cg->work->bytes));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode KSPReset_RRBCG(KSP ksp)
+{
+  KSP_RRBCG *cg = (KSP_RRBCG *)ksp->data;
+
+  PetscFunctionBegin;
+  if (cg->work) PetscCall(Twin(cg->device).destroy(&cg->work));
+  cg->how = nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode ComposeMethods(KSP ksp, PetscBool compose)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscObjectComposeFunction((PetscObject)ksp, "KSPRRBCGSetGraph_C", compose ? KSPRRBCGSetGraph_RRBCG : nullptr));
+  PetscCall(PetscObjectComposeFunction((PetscObject)ksp, "KSPRRBCGGetGraph_C", compose ? KSPRRBCGGetGraph_RRBCG : nullptr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode KSPDestroy_RRBCG(KSP ksp)
+{
+  PetscFunctionBegin;
+  PetscCall(KSPReset_RRBCG(ksp));
+  PetscCall(ComposeMethods(ksp, PETSC_FALSE));
+  delete (KSP_RRBCG *)ksp->data;
+  ksp->data = nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*@
+  KSPRRBCGSetGraph - Sets whether `KSPRRBCG` lets the GPU decide about several iterations
+
+  Logically Collective
+
+  Input Parameters:
++ ksp - the Krylov space context
+- graph - `PETSC_TRUE` (default) or `PETSC_FALSE`
+
+  Options Database Key:
+. -ksp_rrbcg_graph <graph> - whether the device decides about several iterations of a graph
+
+  Level: advanced
+
+  Note:
+  Otherwise iterations are launched one by one and the host tests each, as it does with a monitor. The iterates are the same. On the host it makes no difference but to who tests.
+
+.seealso: `KSPRRBCG`, `KSPRRBCGGetGraph()`
+@*/
+PetscErrorCode KSPRRBCGSetGraph(KSP ksp, PetscBool graph)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(ksp, KSP_CLASSID, 1);
+  PetscValidLogicalCollectiveBool(ksp, graph, 2);
+  PetscTryMethod(ksp, "KSPRRBCGSetGraph_C", (KSP, PetscBool), (ksp, graph));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*@
+  KSPRRBCGGetGraph - Gets whether `KSPRRBCG` lets the GPU decide about several iterations
+
+  Not Collective
+
+  Input Parameter:
+. ksp - the Krylov space context
+
+  Output Parameter:
+. graph - see `KSPRRBCGSetGraph()`
+
+  Level: advanced
+
+.seealso: `KSPRRBCG`, `KSPRRBCGSetGraph()`
+@*/
+PetscErrorCode KSPRRBCGGetGraph(KSP ksp, PetscBool *graph)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(ksp, KSP_CLASSID, 1);
+  PetscAssertPointer(graph, 2);
+  PetscUseMethod(ksp, "KSPRRBCGGetGraph_C", (KSP, PetscBool *), (ksp, graph));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*MC
+  KSPRRBCG - "rrbcg": the RRB-solver, the conjugate gradient method on the first Schur complement of a 5-point stencil
+
+  Options Database Keys:
+. -ksp_rrbcg_graph <true> - the device decides about several iterations of a graph
+
+  Level: intermediate
+
+  Notes:
+  It needs `PCRRB`, on one rank, and a symmetric 5-point stencil, for which the elimination of the red points of the first level is exact.
+  These are solved for, and CG runs on the Schur complement in the black points, half as many, preconditioned by the levels that
+  follow. On a GPU its vectors are in the storage of `PCRRB`, scalars and the convergence test stay on the device, and the host learns of the
+  end late; a monitor, or a convergence test other than `KSPConvergedDefault()` and `KSPConvergedSkip()`, needs the host in every iteration.
+
+  Norms are those of the residual of the whole system, `KSP_NORM_UNPRECONDITIONED` (default), or sqrt(r^T M^{-1} r), `KSP_NORM_NATURAL`; the
+  one in iteration 0 is that of the guess as it was given. From the first iteration on the residual in the red points is zero.
+
+  The iterates are those of `KSPCG` with `PCRRB`, from a guess whose red points are solved for. From any other guess `KSPCG` takes other
+  ones, and about as many.
+
+  A matrix whose null space is the constants (`MatSetNullSpace()`) is fine; the solution is orthogonal to them unless there was a guess.
+
+  Reference:
+  M. de Jong, A. van der Ploeg, A. Ditzel, C. Vuik, Fine-grain parallel RRB-solver for 5-/9-point stencil problems suitable for GPU-type
+  processors, Electron. Trans. Numer. Anal. (2017)
+
+.seealso: `PCRRB`, `KSPCG`, `KSPCGFUSED`, `KSPRRBCGSetGraph()`
+M*/
+PETSC_EXTERN PetscErrorCode KSPCreate_RRBCG(KSP ksp)
+{
+  PetscFunctionBegin;
+  ksp->data = new KSP_RRBCG();
+  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_UNPRECONDITIONED, PC_LEFT, 3));
+  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NATURAL, PC_LEFT, 2));
+  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NONE, PC_LEFT, 1));
+  ksp->ops->setup          = KSPSetUp_RRBCG;
+  ksp->ops->solve          = KSPSolve_RRBCG;
+  ksp->ops->reset          = KSPReset_RRBCG;
+  ksp->ops->destroy        = KSPDestroy_RRBCG;
+  ksp->ops->view           = KSPView_RRBCG;
+  ksp->ops->setfromoptions = KSPSetFromOptions_RRBCG;
+  ksp->ops->buildsolution  = KSPBuildSolution_RRBCG;
+  ksp->ops->buildresidual  = KSPBuildResidual_RRBCG;
+  PetscCall(ComposeMethods(ksp, PETSC_TRUE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

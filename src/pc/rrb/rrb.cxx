@@ -1,0 +1,580 @@
+/* The PETSc face of RRB. */
+#include <petsc/private/pcimpl.h>
+#include <petscdmda.h>
+
+#include <limits>
+
+#include "../../finepcimpl.h"
+#include "rrb.h"
+
+static PetscErrorCode PCRRBSetLevels_RRB(PC pc, PetscInt levels)
+{
+  PC_RRB *rrb = (PC_RRB *)pc->data;
+
+  PetscFunctionBegin;
+  PetscCheck(levels >= 0, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_rrb_levels must be 1 or more, or 0 for a choice by size, but is %" PetscInt_FMT, levels);
+  if (levels != rrb->params.levels) pc->setupcalled = PETSC_FALSE;
+  rrb->params.levels = levels;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode PCRRBGetLevels_RRB(PC pc, PetscInt *levels)
+{
+  PetscFunctionBegin;
+  *levels = ((PC_RRB *)pc->data)->params.levels;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode PCRRBSetNx_RRB(PC pc, PetscInt nx)
+{
+  PC_RRB *rrb = (PC_RRB *)pc->data;
+
+  PetscFunctionBegin;
+  PetscCheck(nx >= 0, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_rrb_nx must be 1 or more, or 0 for a grid that is found, but is %" PetscInt_FMT, nx);
+  if (nx != rrb->nx) pc->setupcalled = PETSC_FALSE;
+  rrb->nx = nx;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode PCRRBGetNx_RRB(PC pc, PetscInt *nx)
+{
+  PetscFunctionBegin;
+  *nx = ((PC_RRB *)pc->data)->nx;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode PCRRBSetNy_RRB(PC pc, PetscInt ny)
+{
+  PC_RRB *rrb = (PC_RRB *)pc->data;
+
+  PetscFunctionBegin;
+  PetscCheck(ny >= 0, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_rrb_ny must be 1 or more, or 0 for a grid that is found, but is %" PetscInt_FMT, ny);
+  if (ny != rrb->ny) pc->setupcalled = PETSC_FALSE;
+  rrb->ny = ny;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode PCRRBGetNy_RRB(PC pc, PetscInt *ny)
+{
+  PetscFunctionBegin;
+  *ny = ((PC_RRB *)pc->data)->ny;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode PCSetFromOptions_RRB(PC pc, PetscOptionItems PetscOptionsObject)
+{
+  PC_RRB   *rrb    = (PC_RRB *)pc->data;
+  PetscInt  levels = rrb->params.levels, nx = rrb->nx, ny = rrb->ny;
+  PetscBool flg;
+
+  PetscFunctionBegin;
+  PetscOptionsHeadBegin(PetscOptionsObject, "RRB options");
+  PetscCall(PetscOptionsInt("-pc_rrb_levels", "Levels before the exact factorization; 0: by size", "PCRRBSetLevels", levels, &levels, &flg));
+  if (flg) PetscCall(PCRRBSetLevels(pc, levels));
+  PetscCall(PetscOptionsInt("-pc_rrb_nx", "Points of a line of the grid; 0: found", "PCRRBSetNx", nx, &nx, &flg));
+  if (flg) PetscCall(PCRRBSetNx(pc, nx));
+  PetscCall(PetscOptionsInt("-pc_rrb_ny", "Lines of the grid; 0: found", "PCRRBSetNy", ny, &ny, &flg));
+  if (flg) PetscCall(PCRRBSetNy(pc, ny));
+  PetscOptionsHeadEnd();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- the grid ------------------------------------------- */
+
+/* By the options: of the rank's rows, which are whole lines. */
+static PetscErrorCode GridFromOptions(PC pc, PetscInt n, PetscInt *nx, PetscInt *ny)
+{
+  const PC_RRB *rrb = (const PC_RRB *)pc->data;
+  PetscInt      all;
+
+  PetscFunctionBegin;
+  PetscCall(MatGetSize(pc->pmat, &all, nullptr));
+  *nx = rrb->nx ? rrb->nx : all / rrb->ny;
+  PetscCheck(*nx && all % *nx == 0 && (!rrb->ny || all / *nx == rrb->ny), PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ, "The matrix has %" PetscInt_FMT " rows, which is not the size of a grid with -pc_rrb_nx %" PetscInt_FMT " -pc_rrb_ny %" PetscInt_FMT, all, rrb->nx, rrb->ny);
+  PetscCheck(n % *nx == 0, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ, "This rank has %" PetscInt_FMT " rows, which are not whole lines of %" PetscInt_FMT " points: give the grid with KSPSetDM() or MatSetDM(), or whole lines to each rank", n, *nx);
+  *ny = n / *nx;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* By a DMDA that fits the rank's rows. */
+static PetscErrorCode GridFromDM(DM dm, PetscInt n, PetscInt *nx, PetscInt *ny, PetscBool *fits)
+{
+  PetscBool is_da = PETSC_FALSE;
+  PetscInt  dim, dof, nz;
+
+  PetscFunctionBegin;
+  *fits = PETSC_FALSE;
+  if (dm) PetscCall(PetscObjectTypeCompare((PetscObject)dm, DMDA, &is_da));
+  if (!is_da) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(DMDAGetInfo(dm, &dim, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, &dof, nullptr, nullptr, nullptr, nullptr, nullptr));
+  if (dim > 2 || dof != 1) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(DMDAGetCorners(dm, nullptr, nullptr, nullptr, nx, ny, &nz));
+  *fits = (PetscBool)((PetscInt64)*nx * *ny == n);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The twin for the memory that the matrix is in. */
+static PetscErrorCode Compute(PC pc, const CSRView *A, PetscInt nx, PetscInt ny)
+{
+  PC_RRB    *rrb     = (PC_RRB *)pc->data;
+  const auto compute = PetscMemTypeDevice(A->where) ? RRBComputeFactor_CUDA : RRBComputeFactor_Host;
+
+  PetscFunctionBegin;
+  PetscCall(PetscLogEventBegin(FinePC_RRBFactor, pc, pc->pmat, 0, 0));
+  PetscCall((*compute)(A, nx, ny, &rrb->params, &rrb->factor, &rrb->stats));
+  PetscCall(PetscLogEventEnd(FinePC_RRBFactor, pc, pc->pmat, 0, 0));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode CheckPattern(PC pc, PetscInt n, PetscInt nx, PetscInt ny)
+{
+  const PC_RRB   *rrb   = (const PC_RRB *)pc->data;
+  const RRBStats *stats = &rrb->stats;
+
+  PetscFunctionBegin;
+  PetscCheck(stats->failure != RRB_PATTERN, PETSC_COMM_SELF, PETSC_ERR_ARG_WRONG, "Row %" PetscInt_FMT " of this rank's block has an entry in column %" PetscInt_FMT ", which is none of its neighbours on a grid of %" PetscInt_FMT " x %" PetscInt_FMT " points (%s): PCRRB needs a 5- or 9-point stencil, not periodic, in natural ordering; give the grid with KSPSetDM(), MatSetDM(), or -pc_rrb_nx and -pc_rrb_ny", stats->row, stats->column, nx, ny, rrb->source);
+  PetscCheck((PetscInt64)nx * ny == n, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ, "This rank's block has %" PetscInt_FMT " rows, which are not whole lines of %" PetscInt_FMT " points (%s): give the grid with KSPSetDM(), MatSetDM(), or -pc_rrb_nx and -pc_rrb_ny", n, nx, rrb->source);
+  PetscCheck(stats->failure != RRB_UNSYMMETRIC, PETSC_COMM_SELF, PETSC_ERR_ARG_WRONG, "Row %" PetscInt_FMT " of this rank's block has in column %" PetscInt_FMT " another value than row %" PetscInt_FMT " in column %" PetscInt_FMT ": PCRRB needs a symmetric matrix; use -pc_type ilu, or scale the equations", stats->row, stats->column, stats->column, stats->row);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* By the distance of the farthest entry, nx with 5 points and nx + 1 with 9, which is told by there being entries next to it. */
+static PetscErrorCode ComputeByPattern(PC pc, const CSRView *A)
+{
+  PC_RRB    *rrb     = (PC_RRB *)pc->data;
+  const auto offsets = PetscMemTypeDevice(A->where) ? RRBOffsets_CUDA : RRBOffsets_Host;
+  PetscInt   largest, nx;
+  PetscBool  next;
+
+  PetscFunctionBegin;
+  rrb->source = "recognised from the matrix";
+  PetscCall((*offsets)(A, &largest, &next));
+  if (largest >= 3 && next && A->n % (largest - 1) == 0) {
+    PetscCall(Compute(pc, A, largest - 1, A->n / (largest - 1)));
+    if (rrb->stats.failure != RRB_PATTERN) {
+      PetscCall(CheckPattern(pc, A->n, largest - 1, A->n / (largest - 1)));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+  }
+  nx = largest > 1 ? largest : PetscMax(A->n, 1);
+  PetscCall(Compute(pc, A, nx, (A->n + nx - 1) / nx));
+  PetscCall(CheckPattern(pc, A->n, nx, (A->n + nx - 1) / nx));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- set-up, apply, view ------------------------------------------- */
+
+static PetscErrorCode FreeFactor(PC_RRB *rrb)
+{
+  PetscFunctionBegin;
+  if (rrb->factor) {
+    PetscCall(ArrayDestroy(rrb->factor->where, (void **)&rrb->staging));
+    PetscCall(PetscMemTypeDevice(rrb->factor->where) ? RRBDestroy_CUDA(&rrb->factor) : RRBDestroy_Host(&rrb->factor));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode ComputeOnItsGrid(PC pc, const CSRView *A)
+{
+  PC_RRB   *rrb = (PC_RRB *)pc->data;
+  DM        dm;
+  PetscInt  nx, ny;
+  PetscBool known = PETSC_TRUE;
+
+  PetscFunctionBegin;
+  if (rrb->nx || rrb->ny) {
+    rrb->source = "by the options";
+    PetscCall(GridFromOptions(pc, A->n, &nx, &ny));
+  } else {
+    rrb->source = "of the DM";
+    PetscCall(PCGetDM(pc, &dm));
+    PetscCall(GridFromDM(dm, A->n, &nx, &ny, &known));
+    if (!known) {
+      PetscCall(MatGetDM(pc->pmat, &dm));
+      PetscCall(GridFromDM(dm, A->n, &nx, &ny, &known));
+    }
+  }
+  if (known) {
+    PetscCall(Compute(pc, A, nx, ny));
+    PetscCall(CheckPattern(pc, A->n, nx, ny));
+  } else PetscCall(ComputeByPattern(pc, A));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A pivot that is not positive, on any rank. */
+static PetscErrorCode RecordFailure(PC pc)
+{
+  const PC_RRB   *rrb   = (const PC_RRB *)pc->data;
+  const RRBStats *stats = &rrb->stats;
+
+  PetscFunctionBegin;
+  if (stats->failure) {
+    const PetscInt nx = rrb->factor->nx;
+
+    PetscCall(PetscInfo(pc, "The pivot of level %" PetscInt_FMT " at point (%" PetscInt_FMT ", %" PetscInt_FMT ") is not positive\n", stats->level, stats->row % nx, stats->row / nx));
+    pc->failedreason = PC_FACTOR_NUMERIC_ZEROPIVOT;
+  }
+  PetscCall(PCReduceFailedReason(pc));
+  if (pc->failedreason && pc->erroriffailure) {
+    PetscCheck(!stats->failure, PETSC_COMM_SELF, PETSC_ERR_MAT_LU_ZRPVT, "The pivot of level %" PetscInt_FMT " at point (%" PetscInt_FMT ", %" PetscInt_FMT ") is not positive: PCRRB needs a symmetric M-matrix, or one that is close to it, and MatSetNullSpace() if it is singular", stats->level, stats->row % rrb->factor->nx, stats->row / rrb->factor->nx);
+    SETERRQ(PETSC_COMM_SELF, PETSC_ERR_MAT_LU_ZRPVT, "Another rank's block has a pivot that is not positive: PCRRB needs a symmetric M-matrix, or one that is close to it");
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode PCSetUp_RRB(PC pc)
+{
+  PC_RRB      *rrb = (PC_RRB *)pc->data;
+  MatNullSpace null_space;
+  PetscInt     rows, columns;
+  CSRMat       mat;
+
+  PetscFunctionBegin;
+  pc->failedreason = PC_NOERROR;
+  pc->setupcalled  = PETSC_FALSE; /* PCSetUp() sets it at its end: after an error on the way the next set-up starts anew */
+  PetscCall(MatGetSize(pc->pmat, &rows, &columns));
+  PetscCheck(rows == columns, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ, "The matrix must be square, but is %" PetscInt_FMT " by %" PetscInt_FMT, rows, columns);
+  PetscCall(MatGetNullSpace(pc->pmat, &null_space));
+  if (!null_space) PetscCall(MatGetNullSpace(pc->mat, &null_space));
+  rrb->params.singular = PETSC_FALSE;
+  if (null_space) PetscCall(MatNullSpaceGetVecs(null_space, &rrb->params.singular, nullptr, nullptr));
+
+  PetscCall(MatGetCSR(pc->pmat, &mat));
+  if (rrb->factor && rrb->factor->where != mat.A.where) PetscCall(FreeFactor(rrb));
+  if (rrb->factor && (PetscInt64)rrb->factor->nx * rrb->factor->ny != mat.A.n) PetscCall(FreeFactor(rrb));
+  PetscCall(ComputeOnItsGrid(pc, &mat.A));
+  PetscCall(MatRestoreCSR(&mat));
+  PetscCall(PetscObjectStateIncrease((PetscObject)pc)); /* for those who keep what depends on the factor */
+  PetscCall(RecordFailure(pc));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode PCApply_RRB(PC pc, Vec x, Vec y)
+{
+  PC_RRB            *rrb = (PC_RRB *)pc->data;
+  RRBFactor *const   F   = rrb->factor;
+  const PetscScalar *x_array;
+  PetscScalar       *y_array;
+  PetscMemType       x_where, y_where;
+  PetscInt           n;
+
+  PetscFunctionBegin;
+  if (pc->failedreason) { /* there is no factor: KSPSolve() looks for the reason when it meets this */
+    PetscCall(VecSet(y, std::numeric_limits<PetscReal>::infinity()));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(VecGetLocalSize(x, &n));
+  if (!PetscMemTypeDevice(F->where)) {
+    PetscCall(VecGetArrayRead(x, &x_array));
+    PetscCall(VecGetArrayWrite(y, &y_array));
+    PetscCall(RRBApply_Host(F, x_array, y_array));
+    PetscCall(PetscLogFlops(17. * n)); /* 8 each way a point, and its pivot */
+    PetscCall(VecRestoreArrayWrite(y, &y_array));
+    PetscCall(VecRestoreArrayRead(x, &x_array));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(VecGetArrayReadAndMemType(x, &x_array, &x_where));
+  PetscCall(VecGetArrayWriteAndMemType(y, &y_array, &y_where));
+  const size_t       bytes    = n * sizeof(PetscScalar);
+  const PetscScalar *x_device = x_array;
+  PetscScalar       *y_device = y_array;
+  if (!PetscMemTypeDevice(x_where) || !PetscMemTypeDevice(y_where)) {
+    if (!rrb->staging) PetscCall(ArrayCreate(2 * bytes, F->where, (void **)&rrb->staging));
+    if (!PetscMemTypeDevice(x_where)) {
+      PetscCall(ArrayCopy(rrb->staging, x_array, bytes, F->where, x_where));
+      x_device = rrb->staging;
+    }
+    if (!PetscMemTypeDevice(y_where)) y_device = rrb->staging + n;
+  }
+  PetscCall(PetscLogGpuTimeBegin());
+  PetscCall(RRBApply_CUDA(F, x_device, y_device));
+  PetscCall(PetscLogGpuTimeEnd());
+  PetscCall(PetscLogGpuFlops(17. * n));
+  if (y_device != y_array) PetscCall(ArrayCopy(y_array, y_device, bytes, y_where, F->where));
+  PetscCall(VecRestoreArrayWriteAndMemType(y, &y_array));
+  PetscCall(VecRestoreArrayReadAndMemType(x, &x_array));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode PCView_RRB(PC pc, PetscViewer viewer)
+{
+  const PC_RRB    *rrb   = (const PC_RRB *)pc->data;
+  const RRBFactor *F     = rrb->factor;
+  const RRBStats  *stats = &rrb->stats;
+  PetscBool        is_ascii;
+  PetscMPIInt      size;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectTypeCompare((PetscObject)viewer, PETSCVIEWERASCII, &is_ascii));
+  if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pc), &size));
+  if (size > 1) PetscCall(PetscViewerASCIIPrintf(viewer, "block-local: each of %d ranks factors its own subdomain alone; of the grids and levels below those of the first rank\n", size));
+  if (!F || !pc->setupcalled) {
+    if (rrb->params.levels) PetscCall(PetscViewerASCIIPrintf(viewer, "at most %" PetscInt_FMT " levels\n", rrb->params.levels));
+    else PetscCall(PetscViewerASCIIPrintf(viewer, "levels chosen by size\n"));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(PetscViewerASCIIPrintf(viewer, "grid of %" PetscInt_FMT " x %" PetscInt_FMT " points (%s), %d-point stencil\n", F->nx, F->ny, rrb->source, F->nine ? 9 : 5));
+  if (pc->failedreason) {
+    if (stats->failure) PetscCall(PetscViewerASCIIPrintf(viewer, "set-up failed: the pivot of level %" PetscInt_FMT " at point (%" PetscInt_FMT ", %" PetscInt_FMT ") is not positive\n", stats->level, stats->row % F->nx, stats->row / F->nx));
+    else PetscCall(PetscViewerASCIIPrintf(viewer, "set-up failed: on another rank\n"));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscInt64     count[3] = {stats->one_sided, stats->zero_pivots, (PetscInt64)F->nx * F->ny}, sum[3];
+  PetscLogDouble bytes    = (PetscLogDouble)F->bytes, all_bytes;
+
+  PetscCallMPI(MPIU_Allreduce(count, sum, 3, MPIU_INT64, MPI_SUM, PetscObjectComm((PetscObject)pc)));
+  PetscCallMPI(MPIU_Allreduce(&bytes, &all_bytes, 1, MPI_DOUBLE, MPI_SUM, PetscObjectComm((PetscObject)pc)));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "levels %" PetscInt_FMT " of %" PetscInt_FMT "%s, exact factorization of %" PetscInt_FMT " points\n", F->levels, F->max_levels, rrb->params.levels ? "" : " (chosen by size)", F->remainder));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "backend %s, %g bytes, %g per unknown%s\n", PetscMemTypeDevice(F->where) ? "CUDA" : "host", all_bytes, sum[2] ? all_bytes / (double)sum[2] : 0., F->has_schur ? ", with the first Schur complement" : ""));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "couplings that one row alone has, left out %" PetscInt64_FMT ", zero pivots of a singular matrix %" PetscInt64_FMT "\n", sum[0], sum[1]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* All that a set-up made; the options stay. */
+static PetscErrorCode PCReset_RRB(PC pc)
+{
+  PC_RRB *rrb = (PC_RRB *)pc->data;
+
+  PetscFunctionBegin;
+  PetscCall(FreeFactor(rrb));
+  rrb->stats  = RRBStats{};
+  rrb->source = nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What Create composes and Destroy takes away. */
+static PetscErrorCode ComposeMethods(PC pc, PetscBool compose)
+{
+  using Method = void (*)(void);
+  static const struct {
+    const char *name;
+    Method      method;
+  } methods[] = {
+    {"PCRRBSetLevels_C", (Method)PCRRBSetLevels_RRB},
+    {"PCRRBGetLevels_C", (Method)PCRRBGetLevels_RRB},
+    {"PCRRBSetNx_C", (Method)PCRRBSetNx_RRB},
+    {"PCRRBGetNx_C", (Method)PCRRBGetNx_RRB},
+    {"PCRRBSetNy_C", (Method)PCRRBSetNy_RRB},
+    {"PCRRBGetNy_C", (Method)PCRRBGetNy_RRB},
+  };
+
+  PetscFunctionBegin;
+  for (const auto &entry : methods) PetscCall(PetscObjectComposeFunction((PetscObject)pc, entry.name, compose ? entry.method : nullptr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode PCDestroy_RRB(PC pc)
+{
+  PetscFunctionBegin;
+  PetscCall(PCReset_RRB(pc));
+  PetscCall(ComposeMethods(pc, PETSC_FALSE));
+  delete (PC_RRB *)pc->data;
+  pc->data = nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*@
+  PCRRBSetLevels - Sets the number of red-black levels of `PCRRB`, l of RRB-l
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- levels - 1 or more; the most that the grid allows, 2 ceil(log2(max(nx, ny))) + 1, is full RRB, and more are the same; 0 (default) for as few as leave at most 1024 points
+
+  Options Database Key:
+. -pc_rrb_levels <levels> - levels before the exact factorization
+
+  Level: intermediate
+
+  Note:
+  The points that are left after the last level are factored exactly. Fewer levels make a better preconditioner, with a larger exact part: a band on the host, a dense inverse of at most 8192 points on a GPU; beyond its limits the set-up ends with an error.
+
+.seealso: `PCRRB`, `PCRRBGetLevels()`
+@*/
+PetscErrorCode PCRRBSetLevels(PC pc, PetscInt levels)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
+  PetscValidLogicalCollectiveInt(pc, levels, 2);
+  PetscTryMethod(pc, "PCRRBSetLevels_C", (PC, PetscInt), (pc, levels));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*@
+  PCRRBGetLevels - Gets the number of red-black levels that `PCRRB` was asked for
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. levels - see `PCRRBSetLevels()`
+
+  Level: intermediate
+
+.seealso: `PCRRB`, `PCRRBSetLevels()`
+@*/
+PetscErrorCode PCRRBGetLevels(PC pc, PetscInt *levels)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
+  PetscAssertPointer(levels, 2);
+  PetscUseMethod(pc, "PCRRBGetLevels_C", (PC, PetscInt *), (pc, levels));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*@
+  PCRRBSetNx - Sets the number of points of a line of the grid for `PCRRB`, those whose unknowns follow each other
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- nx - 1 or more; 0 (default) leaves the grid to the `DM`, or to the pattern of the matrix
+
+  Options Database Key:
+. -pc_rrb_nx <nx> - points of a line of the grid
+
+  Level: intermediate
+
+  Note:
+  With several ranks each must have whole lines; with a `DMDA` it need not.
+
+.seealso: `PCRRB`, `PCRRBGetNx()`, `PCRRBSetNy()`
+@*/
+PetscErrorCode PCRRBSetNx(PC pc, PetscInt nx)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
+  PetscValidLogicalCollectiveInt(pc, nx, 2);
+  PetscTryMethod(pc, "PCRRBSetNx_C", (PC, PetscInt), (pc, nx));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*@
+  PCRRBGetNx - Gets the number of points of a line of the grid that `PCRRB` was given
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. nx - see `PCRRBSetNx()`; 0 if none was given
+
+  Level: intermediate
+
+.seealso: `PCRRB`, `PCRRBSetNx()`
+@*/
+PetscErrorCode PCRRBGetNx(PC pc, PetscInt *nx)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
+  PetscAssertPointer(nx, 2);
+  PetscUseMethod(pc, "PCRRBGetNx_C", (PC, PetscInt *), (pc, nx));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*@
+  PCRRBSetNy - Sets the number of lines of the grid for `PCRRB`
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- ny - 1 or more; 0 (default) leaves the grid to the `DM`, or to the pattern of the matrix
+
+  Options Database Key:
+. -pc_rrb_ny <ny> - lines of the grid
+
+  Level: intermediate
+
+  Note:
+  One of `PCRRBSetNx()` and `PCRRBSetNy()` is enough.
+
+.seealso: `PCRRB`, `PCRRBGetNy()`, `PCRRBSetNx()`
+@*/
+PetscErrorCode PCRRBSetNy(PC pc, PetscInt ny)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
+  PetscValidLogicalCollectiveInt(pc, ny, 2);
+  PetscTryMethod(pc, "PCRRBSetNy_C", (PC, PetscInt), (pc, ny));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*@
+  PCRRBGetNy - Gets the number of lines of the grid that `PCRRB` was given
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. ny - see `PCRRBSetNy()`; 0 if none was given
+
+  Level: intermediate
+
+.seealso: `PCRRB`, `PCRRBSetNy()`
+@*/
+PetscErrorCode PCRRBGetNy(PC pc, PetscInt *ny)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
+  PetscAssertPointer(ny, 2);
+  PetscUseMethod(pc, "PCRRBGetNy_C", (PC, PetscInt *), (pc, ny));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*MC
+  PCRRB - "rrb": repeated red-black factorization for 5- and 9-point stencils on two-dimensional grids, on the host or on a GPU
+
+  Options Database Keys:
++ -pc_rrb_levels <0> - levels before the exact factorization; 0: as few as leave at most 1024 points
+. -pc_rrb_nx <0> - points of a line of the grid; 0: found
+- -pc_rrb_ny <0> - lines of the grid; 0: found
+
+  Level: intermediate
+
+  Notes:
+  The grid is that of the options; or of a `DMDA` with one unknown a point, by `KSPSetDM()` or `MatGetDM()`; or it is recognised from the
+  pattern of the matrix, natural ordering. Any number of points, variable coefficients, Dirichlet rows kept as rows of the identity,
+  Neumann and mixed boundaries are fine. Periodic and irregular patterns are errors that name the first row that does not fit.
+
+  Level by level, red points are eliminated; couplings between red points are lumped to the diagonal before. For symmetric M-matrices
+  all pivots are positive, and M is symmetric positive definite. With a 5-point stencil the first level is exact. On Poisson's problem
+  the condition number is at most about 1.8 * 1.23^l for l levels. What the last level leaves is factored exactly.
+
+  Symmetry is checked. A coupling that only one of the two rows has, such as one to a Dirichlet row whose column was not zeroed, is left
+  out; the view counts these. A pivot that is not positive makes the set-up fail with a `PCFailedReason`. If the matrix has the constants
+  as its null space (`MatSetNullSpace()`), a pivot that is zero to rounding is left out instead.
+
+  With several ranks each factors its own subdomain alone, as `PCBJACOBI` does; the view says so.
+
+  The factor takes five numbers of eight bytes an unknown, on a GPU with its values on the way down and up six, beside the exact part;
+  `KSPRRBCG` keeps two and a half more. A set-up on a GPU needs seven to nine for itself.
+
+  Reference:
+  M. de Jong, A. van der Ploeg, A. Ditzel, C. Vuik, Fine-grain parallel RRB-solver for 5-/9-point stencil problems suitable for GPU-type
+  processors, Electron. Trans. Numer. Anal. (2017)
+
+.seealso: `PCICC`, `PCMG`, `DMDA`, `PCRRBSetLevels()`, `PCRRBSetNx()`, `PCRRBSetNy()`
+M*/
+PETSC_EXTERN PetscErrorCode PCCreate_RRB(PC pc)
+{
+  PetscFunctionBegin;
+  pc->data                = new PC_RRB();
+  pc->ops->apply          = PCApply_RRB;
+  pc->ops->applytranspose = PCApply_RRB;
+  pc->ops->setup          = PCSetUp_RRB;
+  pc->ops->reset          = PCReset_RRB;
+  pc->ops->destroy        = PCDestroy_RRB;
+  pc->ops->setfromoptions = PCSetFromOptions_RRB;
+  pc->ops->view           = PCView_RRB;
+  PetscCall(ComposeMethods(pc, PETSC_TRUE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

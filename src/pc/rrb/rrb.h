@@ -1,0 +1,60 @@
+/*
+   RRB, repeated red-black: A = L D L^T + R for 5- and 9-point stencils on a grid, M = L D L^T, level by level (2.2).
+
+   de Jong, van der Ploeg, Ditzel, Vuik, Fine-grain parallel RRB-solver for 5-/9-point stencil problems suitable for GPU-type
+   processors, Electron. Trans. Numer. Anal. (2017) (paper 003).
+*/
+#pragma once
+
+#include "../../csr.h"
+
+struct RRBParams {
+  PetscInt  levels     = 0;           /* l of RRB-l, >= 1; 0: as few as leave kRRBRemainder points at most */
+  PetscBool singular   = PETSC_FALSE; /* constants are in the null space: the last pivot may be zero */
+  PetscBool keep_schur = PETSC_FALSE; /* S_1 is kept, for RRBCG */
+};
+constexpr PetscInt  kRRBRemainder        = 1024;            /* points left to the exact factorization, if the levels are chosen */
+constexpr PetscInt  kRRBLargestRemainder = 8192;            /* of the CUDA twin, whose inverse is dense */
+constexpr size_t    kRRBLargestBand      = (size_t)2 << 30; /* bytes, of the host twin */
+constexpr PetscReal kRRBSymmetry         = 1e-8;            /* a_ij and a_ji differ by no more than this, relatively */
+constexpr PetscReal kRRBZeroPivot        = 1e-8;            /* pivot of the remainder over the diagonal entry of A, if it is singular */
+
+enum RRBFailure { RRB_OK, RRB_PATTERN, RRB_UNSYMMETRIC, RRB_PIVOT };
+struct RRBStats {
+  RRBFailure failure;
+  PetscInt   row, column; /* of the first entry that is no neighbour's, or not symmetric; row = y nx + x of the pivot's point */
+  PetscInt   level;       /* of the pivot */
+  PetscInt64 one_sided;   /* couplings that one of the two rows does not have: left out */
+  PetscInt   zero_pivots; /* of a singular matrix */
+};
+
+struct RRBFactor { /* what both twins' factors begin with */
+  PetscInt     nx, ny, levels, max_levels, remainder; /* levels in use; points of the exact factorization */
+  PetscBool    nine, has_schur;                       /* A couples diagonal neighbours; S_1 is here */
+  size_t       bytes;
+  PetscMemType where;
+};
+
+struct PC_RRB {
+  RRBParams    params;              /* options */
+  PetscInt     nx = 0, ny = 0;      /* options; 0: not given */
+  RRBFactor   *factor  = nullptr;   /* built */
+  RRBStats     stats   = RRBStats{};
+  const char  *source  = nullptr;   /* of the grid's size */
+  PetscScalar *staging = nullptr;   /* work [2 n]: for vectors in the other memory */
+};
+/* The levels in use, the most that the grid allows by (2.1), and the points that are left. */
+void RRBLevels(PetscInt nx, PetscInt ny, PetscInt asked, PetscInt *levels, PetscInt *max_levels, PetscInt *remainder);
+/* Largest j - i of an entry, 0 at least; and whether some entry has one less. Entries that are zero do not count, here and below. */
+PetscErrorCode RRBOffsets_Host(const CSRView *A, PetscInt *largest, PetscBool *next);
+PetscErrorCode RRBOffsets_CUDA(const CSRView *A, PetscInt *largest, PetscBool *next);
+/* The factor of A on nx ny = n points, x first; an old factor's memory is used again. After a failure F is not for use. */
+PetscErrorCode RRBComputeFactor_Host(const CSRView *A, PetscInt nx, PetscInt ny, const RRBParams *, RRBFactor **F, RRBStats *);
+PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, PetscInt nx, PetscInt ny, const RRBParams *, RRBFactor **F, RRBStats *);
+PetscErrorCode RRBApply_Host(RRBFactor *, const PetscScalar *x, PetscScalar *y); /* y = M^{-1} x */
+PetscErrorCode RRBApply_CUDA(RRBFactor *, const PetscScalar *x, PetscScalar *y);
+/* Columns of L, l[4 n] in the order of the host twin, and d[n], 1 / pivot; 0 in the remainder. On the host. */
+PetscErrorCode RRBGetFactor_Host(const RRBFactor *, PetscScalar *l, PetscScalar *d);
+PetscErrorCode RRBGetFactor_CUDA(const RRBFactor *, PetscScalar *l, PetscScalar *d);
+PetscErrorCode RRBDestroy_Host(RRBFactor **);
+PetscErrorCode RRBDestroy_CUDA(RRBFactor **);

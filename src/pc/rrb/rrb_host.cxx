@@ -1,0 +1,335 @@
+/*
+   The host twin, sequential and in plain storage, the paper's S1: every array is over the grid, x first, and level k works with a
+   stride of s = 2^floor((k - 1) / 2) in it.
+
+   A level has an operator on the points that are left, with a diagonal, two near couplings along the directions u and v, and two far
+   ones, each kept at the point from which its direction leads away (the operator is symmetric):
+
+     k odd:  u = (s, 0), v = (0, s),   far (s, s), (-s, s)        9 points, straight
+     k even: u = (s, s), v = (-s, s),  far (2 s, 0), (0, 2 s)     9 points, skew
+
+   Red are, of k odd, the points with (x + y) / s odd, R^[k]; of k even those with x / s and y / s odd (2.1). Near couplings join a red
+   and a black point, far ones two of the same colour. The far couplings of a red point r are lumped, steps 2 and 3 of 2.2,
+
+     d_r = a_rr + sum over its far couplings,   l_br = a_br / d_r for its near neighbours b = r - u, r + u, r - v, r + v,
+
+   and its elimination takes a_br a_rc / d_r from the couplings of all b and c. What the far couplings of black points become are the
+   near ones of the next level, and its far ones are fill alone. R of (2.2) has the lumped couplings at their places and minus their
+   sums on the diagonal. With A from 5 points level 1 has none to lump: it is exact (2.2.2).
+
+   What remains is factored exactly, M_l = L_l D_l L_l^T (2.3), in a band. A point is red in one level or remains: four columns of L and
+   1 / d_r are five arrays over the grid.
+*/
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "rrb_host.h"
+
+void RRBLevels(PetscInt nx, PetscInt ny, PetscInt asked, PetscInt *levels, PetscInt *max_levels, PetscInt *remainder)
+{
+  PetscInt grids = 0; /* halvings until one point is left */
+
+  for (PetscInt x = nx, y = ny; x > 1 || y > 1; grids++, x = (x + 1) / 2, y = (y + 1) / 2);
+  *max_levels = 2 * grids + 1;
+  *levels     = asked ? PetscMin(asked, *max_levels) : 1;
+  for (;; (*levels)++) {
+    PetscInt64 x = nx, y = ny;
+    for (PetscInt k = 2; k <= *levels; k += 2) {
+      x = (x + 1) / 2;
+      y = (y + 1) / 2;
+    }
+    *remainder = (PetscInt)(*levels % 2 ? (x * y + 1) / 2 : x * y);
+    if (asked || *remainder <= kRRBRemainder) return;
+  }
+}
+
+RRBLevel::RRBLevel(PetscInt k, PetscInt nx_, PetscInt ny_) : nx(nx_), ny(ny_), odd(k % 2), s((PetscInt)1 << ((k - 1) / 2))
+{
+  if (odd) {
+    u = {s, 0};
+    v = {0, s};
+  } else {
+    u = {s, s};
+    v = {-s, s};
+  }
+}
+
+/* ------------------------------------------- the matrix ------------------------------------------- */
+
+PetscErrorCode RRBOffsets_Host(const CSRView *A, PetscInt *largest, PetscBool *next)
+{
+  PetscFunctionBegin;
+  *largest = 0;
+  *next    = PETSC_FALSE;
+  for (PetscInt row = 0; row < A->n; row++)
+    for (PetscInt k = A->i[row]; k < A->i[row + 1]; k++)
+      if (A->a[k] != 0) *largest = PetscMax(*largest, A->j[k] - row);
+  for (PetscInt row = 0; row < A->n && !*next; row++)
+    for (PetscInt k = A->i[row]; k < A->i[row + 1]; k++)
+      if (A->a[k] != 0 && A->j[k] - row == *largest - 1) *next = PETSC_TRUE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscScalar Entry(const CSRView *A, PetscInt row, PetscInt column)
+{
+  for (PetscInt k = A->i[row]; k < A->i[row + 1]; k++)
+    if (A->j[k] == column) return A->a[k];
+  return 0;
+}
+
+/* A's diagonal and the couplings of both kinds, or what is wrong with it: the first row, and in it the first entry. */
+static void ReadMatrix(const CSRView *A, PetscInt nx, RRBOperator *S, PetscBool *nine, RRBStats *stats)
+{
+  *nine = PETSC_FALSE;
+  for (PetscInt row = 0; row < A->n; row++) {
+    for (PetscInt k = A->i[row]; k < A->i[row + 1]; k++) {
+      const PetscInt    column = A->j[k], dx = column % nx - row % nx, dy = column / nx - row / nx;
+      const PetscScalar a = A->a[k];
+      if (a == 0) continue;
+      if (PetscAbsInt(dx) > 1 || PetscAbsInt(dy) > 1) {
+        stats->failure = RRB_PATTERN;
+        stats->row     = row;
+        stats->column  = column;
+        return;
+      }
+      if (column == row) {
+        S->c[row] = a;
+        continue;
+      }
+      const PetscScalar other = Entry(A, column, row);
+      if (other == 0) {
+        stats->one_sided++;
+        continue;
+      }
+      if (!(PetscAbsScalar(a - other) <= kRRBSymmetry * PetscMax(PetscAbsScalar(a), PetscAbsScalar(other)))) {
+        stats->failure = RRB_UNSYMMETRIC;
+        stats->row     = row;
+        stats->column  = column;
+        return;
+      }
+      if (dx && dy) *nine = PETSC_TRUE;
+      if (column < row) continue;
+      auto &where = dx && dy ? (dx > 0 ? S->far_u : S->far_v) : (dx ? S->near_u : S->near_v);
+      where[row]  = (a + other) / 2;
+    }
+  }
+}
+
+/* ------------------------------------------- the factorization ------------------------------------------- */
+
+/* The red points of level k become columns of L, and S the operator on the black ones; false at a pivot that is not positive. */
+static bool Eliminate(PetscInt k, RRBOperator *S, RRBFactorHost *F, RRBStats *stats)
+{
+  const RRBLevel      level(k, F->nx, F->ny);
+  std::vector<double> fill_u(S->c.size(), 0.), fill_v(S->c.size(), 0.);
+  bool                good = true;
+
+  level.ForRed([&](PetscInt x, PetscInt y) {
+    if (!good) return;
+    const PetscInt r    = y * F->nx + x;
+    const Shift    far_u = level.FarU(), far_v = level.FarV();
+    double         d = S->c[r] + S->far_u[r] + S->far_v[r];
+    if (level.Inside(x - far_u.x, y - far_u.y)) d += S->far_u[r - level.Index(far_u)];
+    if (level.Inside(x - far_v.x, y - far_v.y)) d += S->far_v[r - level.Index(far_v)];
+    if (!(d > 0) || !std::isfinite(d)) {
+      stats->failure = RRB_PIVOT;
+      stats->level   = k;
+      stats->row     = r;
+      good           = false;
+      return;
+    }
+    const PetscInt u = level.Index(level.u), v = level.Index(level.v), b[4] = {r - u, r + u, r - v, r + v};
+    bool           is[4];
+    double         a[4];
+    for (int n = 0; n < 4; n++) {
+      const Shift &to = n < 2 ? level.u : level.v;
+      is[n]           = n % 2 ? level.Inside(x + to.x, y + to.y) : level.Inside(x - to.x, y - to.y);
+      a[n]            = is[n] ? (n < 2 ? S->near_u : S->near_v)[n % 2 ? r : b[n]] : 0;
+      F->l[n][r]      = a[n] / d;
+      if (is[n]) S->c[b[n]] -= a[n] * a[n] / d;
+    }
+    F->d[r]         = 1 / d;
+    const auto take = [&](std::vector<double> &from, int at, int other) {
+      if (is[at] && is[other]) from[b[at]] -= a[at] * a[other] / d;
+    };
+    take(fill_u, 0, 1);
+    take(fill_v, 2, 3);
+    if (level.odd) { /* the next u is u + v, the next v is v - u */
+      take(S->far_u, 0, 3);
+      take(S->far_u, 2, 1);
+      take(S->far_v, 1, 3);
+      take(S->far_v, 2, 0);
+    } else { /* the next u is u - v, the next v is u + v */
+      take(S->far_u, 0, 2);
+      take(S->far_u, 3, 1);
+      take(S->far_v, 0, 3);
+      take(S->far_v, 2, 1);
+    }
+  });
+  S->near_u.swap(S->far_u);
+  S->near_v.swap(S->far_v);
+  S->far_u.swap(fill_u);
+  S->far_v.swap(fill_v);
+  return good;
+}
+
+/* (2.3), the points that are left by rows; column c of the band begins with the pivot, then its inverse. With A's diagonal. */
+static PetscErrorCode FactorRemainder(PetscInt half_levels, PetscBool singular, const std::vector<double> &diagonal, const RRBOperator &S, RRBFactorHost *F, RRBStats *stats)
+{
+  const RRBLevel        next(half_levels + 1, F->nx, F->ny); /* its near and far couplings are those of S */
+  std::vector<PetscInt> number(S.c.size(), -1);
+  PetscInt              band = 0;
+
+  PetscFunctionBegin;
+  F->points.clear();
+  next.ForAll([&](PetscInt x, PetscInt y) {
+    number[y * F->nx + x] = (PetscInt)F->points.size();
+    F->points.push_back(y * F->nx + x);
+  });
+  const PetscInt m         = (PetscInt)F->points.size();
+  const auto     couplings = [&](auto act) {
+    next.ForAll([&](PetscInt x, PetscInt y) {
+      const PetscInt             p        = y * F->nx + x;
+      const Shift                to[4]    = {next.u, next.v, next.FarU(), next.FarV()};
+      const std::vector<double> *value[4] = {&S.near_u, &S.near_v, &S.far_u, &S.far_v};
+      for (int n = 0; n < 4; n++)
+        if (next.Inside(x + to[n].x, y + to[n].y)) act(number[p], number[p + next.Index(to[n])], (*value[n])[p]);
+    });
+  };
+  couplings([&](PetscInt from, PetscInt to, double) { band = PetscMax(band, to - from); });
+  const size_t bytes = (size_t)m * (band + 1) * sizeof(double);
+  PetscCheck(bytes <= kRRBLargestBand, PETSC_COMM_SELF, PETSC_ERR_SUP, "%" PetscInt_FMT " levels leave %" PetscInt_FMT " points and a band of %zu bytes, but at most %zu are factored exactly: raise -pc_rrb_levels", F->levels, m, bytes, kRRBLargestBand);
+  F->band = band;
+  F->B.assign((size_t)m * (band + 1), 0.);
+  const auto at = [F](PetscInt column, PetscInt below) -> double & { return F->B[(size_t)column * (F->band + 1) + below]; };
+  for (PetscInt c = 0; c < m; c++) at(c, 0) = S.c[F->points[c]];
+  couplings([&](PetscInt from, PetscInt to, double value) { at(from, to - from) = value; });
+  for (PetscInt c = 0; c < m; c++) {
+    const PetscInt below = PetscMin(band, m - 1 - c);
+    const double   pivot = at(c, 0);
+    if (singular && std::abs(pivot) <= kRRBZeroPivot * diagonal[F->points[c]]) {
+      stats->zero_pivots++;
+      for (PetscInt r = 0; r <= below; r++) at(c, r) = 0;
+      continue;
+    }
+    if (!(pivot > 0) || !std::isfinite(pivot)) {
+      stats->failure = RRB_PIVOT;
+      stats->level   = F->levels;
+      stats->row     = F->points[c];
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    for (PetscInt r = 1; r <= below; r++) {
+      const double l = at(c, r) / pivot;
+      if (l == 0) continue;
+      for (PetscInt q = r; q <= below; q++) at(c + r, q - r) -= l * at(c, q);
+    }
+    for (PetscInt r = 1; r <= below; r++) at(c, r) /= pivot;
+    at(c, 0) = 1 / pivot;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode RRBComputeFactor_Host(const CSRView *A, PetscInt nx, PetscInt ny, const RRBParams *params, RRBFactor **factor, RRBStats *stats)
+{
+  RRBFactorHost *F = static_cast<RRBFactorHost *>(*factor);
+  RRBOperator    S;
+
+  PetscFunctionBegin;
+  *stats = RRBStats{};
+  if (!F) *factor = F = new RRBFactorHost();
+  F->nx    = nx;
+  F->ny    = ny;
+  F->where = PETSC_MEMTYPE_HOST;
+  RRBLevels(nx, ny, params->levels, &F->levels, &F->max_levels, &F->remainder);
+  const PetscInt half_levels = PetscMin(F->levels, F->max_levels - 1); /* the last point is not eliminated, it remains */
+  for (auto *array : {&S.c, &S.near_u, &S.near_v, &S.far_u, &S.far_v}) array->assign(A->n, 0.);
+  for (auto &l : F->l) l.assign(A->n, 0.);
+  F->d.assign(A->n, 0.);
+  F->half_levels = half_levels;
+  ReadMatrix(A, nx, &S, &F->nine, stats);
+  if (stats->failure || (size_t)nx * ny != S.c.size()) PetscFunctionReturn(PETSC_SUCCESS);
+  F->has_schur = (PetscBool)(params->keep_schur && !F->nine);
+  if (F->has_schur) F->S = S; /* of one point, which is black */
+  else F->S = RRBOperator{};
+  const std::vector<double> diagonal = S.c;
+  for (PetscInt k = 1; k <= half_levels; k++) {
+    if (!Eliminate(k, &S, F, stats)) PetscFunctionReturn(PETSC_SUCCESS);
+    if (k == 1 && F->has_schur) F->S = S;
+  }
+  PetscCall(FactorRemainder(half_levels, params->singular, diagonal, S, F, stats));
+  F->bytes = (5 * (size_t)A->n + F->B.size() + (F->has_schur ? 5 * (size_t)A->n : 0)) * sizeof(double) + F->points.size() * sizeof(PetscInt);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- algorithm 2 ------------------------------------------- */
+
+/* L x' = x over levels first .. last, in place. */
+void RRBForward(const RRBFactorHost *F, PetscInt first, PetscInt last, double *z)
+{
+  for (PetscInt k = first; k <= last; k++) {
+    const RRBLevel level(k, F->nx, F->ny);
+    level.ForRed([&](PetscInt x, PetscInt y) {
+      const PetscInt r = y * F->nx + x;
+      level.ForNeighbours(x, y, [&](int n, PetscInt b) { z[b] -= F->l[n][r] * z[r]; });
+    });
+  }
+}
+
+/* z = D^{-1} z and L^T z' = z, the same in reverse. */
+void RRBBackward(const RRBFactorHost *F, PetscInt first, PetscInt last, double *z)
+{
+  for (PetscInt k = last; k >= first; k--) {
+    const RRBLevel level(k, F->nx, F->ny);
+    level.ForRed([&](PetscInt x, PetscInt y) {
+      const PetscInt r = y * F->nx + x;
+      z[r] *= F->d[r];
+      level.ForNeighbours(x, y, [&](int n, PetscInt b) { z[r] -= F->l[n][r] * z[b]; });
+    });
+  }
+}
+
+/* The remainder, exactly. */
+void RRBSolveRemainder(const RRBFactorHost *F, double *z)
+{
+  const PetscInt m = (PetscInt)F->points.size(), band = F->band;
+  for (PetscInt c = 0; c < m; c++)
+    for (PetscInt r = 1; r <= PetscMin(band, m - 1 - c); r++) z[F->points[c + r]] -= F->B[(size_t)c * (band + 1) + r] * z[F->points[c]];
+  for (PetscInt c = m - 1; c >= 0; c--) {
+    double sum = F->B[(size_t)c * (band + 1)] * z[F->points[c]];
+    for (PetscInt r = 1; r <= PetscMin(band, m - 1 - c); r++) sum -= F->B[(size_t)c * (band + 1) + r] * z[F->points[c + r]];
+    z[F->points[c]] = sum;
+  }
+}
+
+PetscErrorCode RRBApply_Host(RRBFactor *factor, const PetscScalar *x, PetscScalar *y)
+{
+  const RRBFactorHost *F = static_cast<const RRBFactorHost *>(factor);
+
+  PetscFunctionBegin;
+  std::copy(x, x + F->d.size(), y);
+  RRBForward(F, 1, F->half_levels, y);
+  RRBSolveRemainder(F, y);
+  RRBBackward(F, 1, F->half_levels, y);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode RRBGetFactor_Host(const RRBFactor *factor, PetscScalar *l, PetscScalar *d)
+{
+  const RRBFactorHost *F = static_cast<const RRBFactorHost *>(factor);
+  const size_t         n = F->d.size();
+
+  PetscFunctionBegin;
+  for (int k = 0; k < 4; k++) std::copy(F->l[k].begin(), F->l[k].end(), l + k * n);
+  std::copy(F->d.begin(), F->d.end(), d);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode RRBDestroy_Host(RRBFactor **factor)
+{
+  PetscFunctionBegin;
+  delete static_cast<RRBFactorHost *>(*factor);
+  *factor = nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

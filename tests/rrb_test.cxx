@@ -1,0 +1,585 @@
+/* The twins of PCRRB against section 2.2 of paper 003 computed densely, and against each other. */
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "matrices.h"
+#include "pc/rrb/rrb.h"
+
+#if PetscDefined(HAVE_CUDA)
+  #include <petscdevice_cuda.h>
+#endif
+
+namespace
+{
+
+using Dense = std::vector<long double>;
+
+struct Grid {
+  PetscInt nx, ny;
+};
+
+/* Odd, even, prime, one row, one column, one point. */
+const std::vector<Grid> kSmallGrids = {
+  {1,  1 },
+  {1,  9 },
+  {12, 1 },
+  {2,  1 },
+  {2,  2 },
+  {3,  2 },
+  {2,  5 },
+  {5,  5 },
+  {8,  8 },
+  {7,  11},
+  {13, 4 },
+  {15, 15},
+};
+const std::vector<Grid> kLargeGrids = {
+  {31,   31  },
+  {32,   32  },
+  {33,   33  },
+  {64,   65  },
+  {127,  127 },
+  {101,  67  },
+  {1000, 1   },
+  {1,    1031},
+  {3,    500 },
+  {257,  130 },
+  {300,  301 },
+};
+
+/* A symmetric M-matrix on a grid: couplings between -3 and -0.03, row sums of `least` to `least` + 0.1. */
+HostMatrix Stencil(Grid grid, bool nine, double least, std::uint64_t seed)
+{
+  Random                                                     random(seed);
+  const PetscInt                                             nx = grid.nx, ny = grid.ny;
+  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(nx * ny);
+  std::vector<double>                                        diagonal(nx * ny);
+  for (auto &d : diagonal) d = least > 0 ? random.Between(least, least + 0.1) : 0;
+  for (PetscInt row = 0; row < nx * ny; row++)
+    for (const Grid &to : {Grid{1, 0}, Grid{-1, 1}, Grid{0, 1}, Grid{1, 1}}) {
+      const PetscInt x = row % nx + to.nx, y = row / nx + to.ny;
+      if (x < 0 || x >= nx || y >= ny || (!nine && to.nx && to.ny)) continue;
+      const double   a      = std::pow(10., random.Between(-1.5, 0.5));
+      const PetscInt column = y * nx + x;
+      rows[row].push_back({column, -a});
+      rows[column].push_back({row, -a});
+      diagonal[row] += a;
+      diagonal[column] += a;
+    }
+  for (PetscInt row = 0; row < nx * ny; row++) rows[row].push_back({row, diagonal[row]});
+  return FromRows(rows);
+}
+
+Dense ToDense(const HostMatrix &A)
+{
+  Dense dense((size_t)A.n * A.n, 0);
+  for (PetscInt row = 0; row < A.n; row++)
+    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) dense[(size_t)row * A.n + A.j[k]] = A.a[k];
+  return dense;
+}
+
+/* The level in which a point is red, or more than any where it remains, from the sets of 2.1 with points from 0. */
+PetscInt LevelOf(PetscInt x, PetscInt y, PetscInt half_levels)
+{
+  for (PetscInt k = 1; k <= half_levels; k++) {
+    if (k % 2) {
+      if ((x + y) % 2) return k;
+    } else {
+      if (y % 2) return k;
+      x /= 2;
+      y /= 2;
+    }
+  }
+  return half_levels + 1;
+}
+
+/* Section 2.2 as it stands: red points numbered first, lumped, eliminated; R, columns of L, D of the eliminated points. */
+struct Reference {
+  PetscInt              half_levels;
+  Dense                 L, R; /* [n n], points as in A */
+  std::vector<double>   d;    /* 1 / pivot, 0 where the point remains */
+  std::vector<PetscInt> level;
+};
+
+Reference Factor(const HostMatrix &A, Grid grid, PetscInt levels)
+{
+  const PetscInt n = A.n;
+  Reference      result;
+  Dense          S = ToDense(A);
+  PetscInt       most = 1;
+  for (PetscInt reach = 1; reach < std::max(grid.nx, grid.ny); reach *= 2) most += 2;
+  result.half_levels = std::min(levels, most - 1);
+  result.L.assign(S.size(), 0);
+  result.R.assign(S.size(), 0);
+  result.d.assign(n, 0);
+  for (PetscInt p = 0; p < n; p++) result.level.push_back(LevelOf(p % grid.nx, p / grid.nx, result.half_levels));
+  for (PetscInt k = 1; k <= result.half_levels; k++) {
+    for (PetscInt r = 0; r < n; r++)
+      for (PetscInt q = 0; q < n; q++) {
+        if (q == r || result.level[r] != k || result.level[q] != k) continue;
+        const long double lumped = S[(size_t)r * n + q];
+        result.R[(size_t)r * n + q] += lumped;
+        result.R[(size_t)r * n + r] -= lumped;
+        S[(size_t)r * n + r] += lumped;
+        S[(size_t)r * n + q] = 0;
+      }
+    for (PetscInt r = 0; r < n; r++) {
+      if (result.level[r] != k) continue;
+      const long double pivot = S[(size_t)r * n + r];
+      result.d[r]             = (double)(1 / pivot);
+      for (PetscInt p = 0; p < n; p++)
+        if (result.level[p] > k) result.L[(size_t)p * n + r] = S[(size_t)p * n + r] / pivot;
+      for (PetscInt p = 0; p < n; p++)
+        for (PetscInt q = 0; q < n; q++)
+          if (result.level[p] > k && result.level[q] > k) S[(size_t)p * n + q] -= result.L[(size_t)p * n + r] * S[(size_t)r * n + q];
+    }
+  }
+  return result;
+}
+
+/* A twin's factor of A; what it gives is full of NaN before. */
+class Twin {
+public:
+  Twin(const HostMatrix &A, Grid grid, const RRBParams &params, PetscMemType where) : where_(where), grid_(grid) { Compute(A, params); }
+  Twin(const Twin &)            = delete;
+  Twin &operator=(const Twin &) = delete;
+  ~Twin() { PetscCallAbort(PETSC_COMM_SELF, PetscMemTypeDevice(where_) ? RRBDestroy_CUDA(&F_) : RRBDestroy_Host(&F_)); }
+
+  void Compute(const HostMatrix &A, const RRBParams &params)
+  {
+    const CSRCopy copy(A, where_);
+    n_ = A.n;
+    PoisonMemory(where_, 64 * (size_t)A.n * sizeof(double));
+    MUST((PetscMemTypeDevice(where_) ? RRBComputeFactor_CUDA : RRBComputeFactor_Host)(&copy.view, grid_.nx, grid_.ny, &params, &F_, &stats));
+  }
+  std::vector<double> Apply(const std::vector<double> &x)
+  {
+    std::vector<double> y(x.size(), std::numeric_limits<double>::quiet_NaN());
+    if (!PetscMemTypeDevice(where_)) {
+      MUST(RRBApply_Host(F_, x.data(), y.data()));
+      return y;
+    }
+    const size_t bytes = x.size() * sizeof(double);
+    void        *x_device, *y_device;
+    MUST(ArrayCreate(bytes, where_, &x_device));
+    MUST(ArrayCreate(bytes, where_, &y_device));
+    MUST(ArrayCopy(x_device, x.data(), bytes, where_, PETSC_MEMTYPE_HOST));
+    MUST(ArrayCopy(y_device, y.data(), bytes, where_, PETSC_MEMTYPE_HOST));
+    MUST(RRBApply_CUDA(F_, (const PetscScalar *)x_device, (PetscScalar *)y_device));
+    MUST(ArrayCopy(y.data(), y_device, bytes, PETSC_MEMTYPE_HOST, where_));
+    MUST(ArrayDestroy(where_, &x_device));
+    MUST(ArrayDestroy(where_, &y_device));
+    return y;
+  }
+  void Get(std::vector<double> *l, std::vector<double> *d) const
+  {
+    l->assign(4 * (size_t)n_, std::numeric_limits<double>::quiet_NaN());
+    d->assign(n_, std::numeric_limits<double>::quiet_NaN());
+    MUST((PetscMemTypeDevice(where_) ? RRBGetFactor_CUDA : RRBGetFactor_Host)(F_, l->data(), d->data()));
+  }
+  const RRBFactor *operator->() const { return F_; }
+
+  RRBStats stats;
+
+private:
+  PetscMemType where_;
+  Grid         grid_;
+  PetscInt     n_;
+  RRBFactor   *F_ = nullptr;
+};
+
+std::vector<double> RandomValues(PetscInt n, std::uint64_t seed)
+{
+  Random              random(seed);
+  std::vector<double> x(n);
+  for (double &value : x) value = random.Between(-1, 1);
+  return x;
+}
+
+RRBParams Levels(PetscInt levels)
+{
+  RRBParams params;
+  params.levels = levels;
+  return params;
+}
+
+std::vector<PetscMemType> Places()
+{
+  std::vector<PetscMemType> places;
+  for (const Backend &backend : Backends()) places.push_back(backend.where);
+  return places;
+}
+
+/* Largest difference relative to the largest value. */
+double Difference(const std::vector<double> &x, const std::vector<double> &y)
+{
+  double difference = 0, largest = std::numeric_limits<double>::min();
+  REQUIRE(x.size() == y.size());
+  for (size_t k = 0; k < x.size(); k++) {
+    if (!std::isfinite(x[k]) || !std::isfinite(y[k])) return std::numeric_limits<double>::infinity();
+    difference = std::max(difference, std::abs(x[k] - y[k]));
+    largest    = std::max(largest, std::abs(x[k]));
+  }
+  return difference / largest;
+}
+
+/* (A - R) x */
+std::vector<double> Multiply(const HostMatrix &A, const Dense &R, const std::vector<double> &x)
+{
+  std::vector<double> y(A.n);
+  for (PetscInt row = 0; row < A.n; row++) {
+    long double sum = 0;
+    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) sum += (long double)A.a[k] * x[A.j[k]];
+    if (!R.empty())
+      for (PetscInt column = 0; column < A.n; column++) sum -= R[(size_t)row * A.n + column] * x[column];
+    y[row] = (double)sum;
+  }
+  return y;
+}
+
+} // namespace
+
+TEST_CASE("rrb: levels by the size of the grid, (2.1)", "[rrb]")
+{
+  PetscInt levels, most, remainder;
+  RRBLevels(8, 8, 100, &levels, &most, &remainder); /* example 2.1 */
+  CHECK(most == 7);
+  CHECK(levels == 7);
+  CHECK(remainder == 1);
+  RRBLevels(2047, 2047, 12, &levels, &most, &remainder); /* table 5.2: 1024 x 1024 after the first grid, .. */
+  CHECK(most == 23);
+  CHECK(levels == 12);
+  CHECK(remainder == 32 * 32);
+  RRBLevels(2047, 2047, 0, &levels, &most, &remainder);
+  CHECK(levels == 12);
+  RRBLevels(5, 3, 1, &levels, &most, &remainder);
+  CHECK(remainder == 8);
+  RRBLevels(5, 3, 2, &levels, &most, &remainder);
+  CHECK(remainder == 6);
+  RRBLevels(1, 1, 5, &levels, &most, &remainder);
+  CHECK(most == 1);
+  CHECK(levels == 1);
+  CHECK(remainder == 1);
+  RRBLevels(10, 10, 0, &levels, &most, &remainder);
+  CHECK(levels == 1);
+  RRBLevels(1000000, 1, 0, &levels, &most, &remainder);
+  CHECK(remainder <= kRRBRemainder);
+  CHECK(most == 41);
+}
+
+/* Entry by entry: L, D and R are those of 2.2, M = A - R, and R is what 2.2 says of it. */
+TEST_CASE("rrb: A = L D L^T + R as section 2.2 says", "[rrb]")
+{
+  for (PetscMemType where : Places())
+    for (const Grid &grid : kSmallGrids)
+      for (bool nine : {false, true})
+        for (PetscInt levels : {1, 2, 3, 4, 5, 6, 100}) {
+          CAPTURE(where, grid.nx, grid.ny, nine, levels);
+          const HostMatrix    A         = Stencil(grid, nine, 0.01, 7 * levels + nine);
+          const Reference     reference = Factor(A, grid, levels);
+          Twin                twin(A, grid, Levels(levels), where);
+          std::vector<double> l, d;
+          const PetscInt      n = A.n;
+          REQUIRE(twin.stats.failure == RRB_OK);
+          CHECK(twin.stats.one_sided == 0);
+          CHECK(twin.stats.zero_pivots == 0);
+          CHECK(twin->nine == (PetscBool)(nine && grid.nx > 1 && grid.ny > 1));
+          twin.Get(&l, &d);
+          PetscInt left = 0;
+          for (PetscInt p = 0; p < n; p++) {
+            const PetscInt k = reference.level[p], s = (PetscInt)1 << ((k - 1) / 2), x = p % grid.nx, y = p / grid.nx;
+            const bool     red = k <= reference.half_levels;
+            left += !red;
+            CHECK(d[p] == Approx(reference.d[p]).epsilon(1e-12));
+            long double row_sum = 0;
+            for (PetscInt q = 0; q < n; q++) {
+              row_sum += reference.R[(size_t)p * n + q];
+              if (q != p && (reference.level[q] != k || !red)) CHECK(reference.R[(size_t)p * n + q] == 0);
+            }
+            CHECK(std::abs((double)row_sum) <= 1e-15);
+            std::vector<double> column(n, 0.);
+            for (int to = 0; to < 4; to++) {
+              const PetscInt sign = to % 2 ? s : -s, dx = k % 2 ? (to < 2 ? sign : 0) : (to < 2 ? sign : -sign), dy = k % 2 ? (to < 2 ? 0 : sign) : sign;
+              if (red && x + dx >= 0 && x + dx < grid.nx && y + dy >= 0 && y + dy < grid.ny) column[(y + dy) * grid.nx + x + dx] = l[to * n + p];
+              else CHECK(l[to * n + p] == 0);
+            }
+            for (PetscInt q = 0; q < n; q++) CHECK(column[q] == Approx((double)reference.L[(size_t)q * n + p]).epsilon(1e-12).margin(1e-300));
+          }
+          CHECK(left == twin->remainder);
+          if (levels == 1 && !nine) CHECK(std::all_of(reference.R.begin(), reference.R.end(), [](long double r) { return r == 0; }));
+          for (std::uint64_t seed = 1; seed <= 3; seed++) {
+            const std::vector<double> x = RandomValues(n, seed);
+            CHECK(Difference(x, twin.Apply(Multiply(A, reference.R, x))) <= 1e-11);
+          }
+        }
+}
+
+TEST_CASE("rrb: the inverse for l = 1 with 5 points, and for tridiagonal matrices with any", "[rrb]")
+{
+  for (PetscMemType where : Places()) {
+    for (const Grid &grid : {Grid{20, 31}, Grid{7, 7}, Grid{33, 1}, Grid{1, 40}}) {
+      const HostMatrix          A = Stencil(grid, false, 0.01, 3);
+      const std::vector<double> x = RandomValues(A.n, 4);
+      Twin                      twin(A, grid, Levels(1), where);
+      CHECK(Difference(x, twin.Apply(Multiply(A, {}, x))) <= 1e-11);
+    }
+    for (const Grid &grid : {Grid{1000, 1}, Grid{1, 777}, Grid{64, 1}})
+      for (PetscInt levels : {2, 3, 6, 9, 100}) {
+        CAPTURE(where, grid.nx, levels);
+        const HostMatrix          A = Stencil(grid, false, 0.001, 5);
+        const std::vector<double> x = RandomValues(A.n, 6);
+        Twin                      twin(A, grid, Levels(levels), where);
+        CHECK(Difference(x, twin.Apply(Multiply(A, {}, x))) <= 1e-9);
+      }
+  }
+}
+
+TEST_CASE("rrb: rows of the identity are kept, couplings that one row alone has are left out and counted", "[rrb]")
+{
+  const Grid grid = {9, 12};
+  for (PetscMemType where : Places())
+    for (bool one_sided : {false, true})
+      for (bool nine : {false, true})
+        for (PetscInt levels : {1, 2, 3, 100}) {
+          CAPTURE(where, one_sided, nine, levels);
+          const HostMatrix                                           whole = Stencil(grid, nine, 0.01, 8);
+          std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(whole.n), kept(whole.n);
+          const auto                                                 boundary = [&](PetscInt p) { return p % grid.nx == 0 || p % grid.nx == grid.nx - 1 || p / grid.nx == 0 || p / grid.nx == grid.ny - 1; };
+          PetscInt64                                                 count = 0;
+          for (PetscInt row = 0; row < whole.n; row++)
+            for (PetscInt k = whole.i[row]; k < whole.i[row + 1]; k++) {
+              const PetscInt column = whole.j[k];
+              const double   value  = boundary(row) ? (double)(column == row) : whole.a[k];
+              const bool     gone   = !boundary(row) && boundary(column);
+              if (gone) count++;
+              if (!gone || one_sided) rows[row].push_back({column, value}); /* with explicit zeros in the rows of the identity */
+              if (!gone) kept[row].push_back({column, value});
+            }
+          const HostMatrix          A = FromRows(rows), symmetric = FromRows(kept);
+          const std::vector<double> x = RandomValues(A.n, 9);
+          Twin                      twin(A, grid, Levels(levels), where);
+          REQUIRE(twin.stats.failure == RRB_OK);
+          CHECK(twin.stats.one_sided == (one_sided ? count : 0));
+          CHECK(Difference(x, twin.Apply(Multiply(symmetric, Factor(symmetric, grid, levels).R, x))) <= 1e-11);
+          const std::vector<double> y = twin.Apply(x);
+          for (PetscInt p = 0; p < A.n; p++)
+            if (boundary(p)) CHECK(y[p] == Approx(x[p]).epsilon(1e-15));
+        }
+}
+
+TEST_CASE("rrb: a singular matrix has one zero pivot, and M its null space", "[rrb]")
+{
+  for (PetscMemType where : Places())
+    for (const Grid &grid : {Grid{7, 11}, Grid{16, 16}, Grid{40, 1}, Grid{61, 50}})
+      for (bool nine : {false, true})
+        for (PetscInt levels : {1, 2, 4, 5, 100}) {
+          CAPTURE(where, grid.nx, grid.ny, nine, levels);
+          if (grid.nx == 61 && levels < 4) continue;
+          const HostMatrix A      = Stencil(grid, nine, 0, 10);
+          RRBParams        params = Levels(levels);
+          params.singular         = PETSC_TRUE;
+          Twin twin(A, grid, params, where);
+          REQUIRE(twin.stats.failure == RRB_OK);
+          CHECK(twin.stats.zero_pivots == 1);
+          if (A.n > 300) continue;
+          const Dense         R = Factor(A, grid, levels).R;
+          std::vector<double> b = Multiply(A, R, RandomValues(A.n, 11)); /* in the range */
+          CHECK(Difference(b, Multiply(A, R, twin.Apply(b))) <= 1e-10);
+        }
+}
+
+TEST_CASE("rrb: what cannot be factored is named", "[rrb]")
+{
+  const Grid grid = {10, 8};
+  for (PetscMemType where : Places()) {
+    CAPTURE(where);
+    const HostMatrix good = Stencil(grid, true, 0.01, 12);
+    const auto       with = [&](std::vector<std::array<double, 3>> entries) {
+      std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(good.n);
+      for (PetscInt row = 0; row < good.n; row++)
+        for (PetscInt k = good.i[row]; k < good.i[row + 1]; k++) rows[row].push_back({good.j[k], good.a[k]});
+      for (const auto &entry : entries) {
+        auto      &row   = rows[(size_t)entry[0]];
+        const auto there = std::find_if(row.begin(), row.end(), [&](const auto &e) { return e.first == (PetscInt)entry[1]; });
+        if (there == row.end()) row.push_back({(PetscInt)entry[1], entry[2]});
+        else there->second = entry[2];
+      }
+      return FromRows(rows);
+    };
+    SECTION("a column that is no neighbour's: the end of the line before, and two lines on")
+    {
+      const Twin line(with({{40, 39, -1}, {39, 40, -1}, {70, 5, -1}}), grid, Levels(2), where);
+      CHECK(line.stats.failure == RRB_PATTERN);
+      CHECK(line.stats.row == 39);
+      CHECK(line.stats.column == 40);
+      const Twin far(with({{43, 63, -1}, {63, 43, -1}}), grid, Levels(2), where);
+      CHECK(far.stats.failure == RRB_PATTERN);
+      CHECK(far.stats.row == 43);
+      CHECK(far.stats.column == 63);
+      const Twin zero(with({{43, 63, 0}}), grid, Levels(2), where); /* is not looked at */
+      CHECK(zero.stats.failure == RRB_OK);
+    }
+    SECTION("a pair that differs")
+    {
+      const Twin twin(with({{55, 56, -9}, {12, 22, -9}, {70, 71, -9}}), grid, Levels(2), where);
+      CHECK(twin.stats.failure == RRB_UNSYMMETRIC);
+      CHECK(twin.stats.row == 12);
+      CHECK(twin.stats.column == 22);
+      const Twin close(with({{55, 56, good.At(55, 56) * (1 + 1e-12)}}), grid, Levels(2), where);
+      CHECK(close.stats.failure == RRB_OK);
+    }
+    SECTION("pivots")
+    {
+      for (double value : {-1., 0., std::nan(""), (double)INFINITY}) {
+        CAPTURE(value);
+        const Twin red(with({{43, 43, value}}), grid, Levels(100), where); /* (3, 4): level 1 */
+        CHECK(red.stats.failure == RRB_PIVOT);
+        CHECK(red.stats.level == 1);
+        CHECK(red.stats.row == 43);
+      }
+      const Twin skew(with({{33, 33, -1}}), grid, Levels(100), where); /* (3, 3): level 2 */
+      CHECK(skew.stats.failure == RRB_PIVOT);
+      CHECK(skew.stats.level == 2);
+      CHECK(skew.stats.row == 33);
+      const Twin last(with({{0, 0, -50}}), grid, Levels(100), where);
+      CHECK(last.stats.failure == RRB_PIVOT);
+      CHECK(last.stats.row == 0);
+      CHECK(last.stats.level == last->levels);
+      const Twin remains(with({{44, 44, -50}}), grid, Levels(2), where);
+      CHECK(remains.stats.failure == RRB_PIVOT);
+      CHECK(remains.stats.row == 44);
+      CHECK(remains.stats.level == 2);
+      /* a singular matrix that is not declared so, and a definite one that is */
+      HostMatrix singular = Stencil(grid, false, 0, 13);
+      RRBParams  params   = Levels(100);
+      params.singular     = PETSC_TRUE;
+      const Twin definite(good, grid, params, where);
+      CHECK(definite.stats.failure == RRB_OK);
+      CHECK(definite.stats.zero_pivots == 0);
+    }
+  }
+}
+
+TEST_CASE("rrb: what is left of the levels is too much", "[rrb]")
+{
+  for (PetscMemType where : Places()) {
+    const Grid       grid = PetscMemTypeDevice(where) ? Grid{200, 100} : Grid{600, 600};
+    const CSRCopy    copy(Stencil(grid, false, 0.01, 14), where);
+    const RRBParams  params = Levels(1);
+    RRBFactor       *F      = nullptr;
+    RRBStats         stats;
+    Errors           errors;
+    if (!PetscMemTypeDevice(where)) continue; /* the host's limit needs gigabytes: it is in the test of the PC */
+    CHECK(RRBComputeFactor_CUDA(&copy.view, grid.nx, grid.ny, &params, &F, &stats) != 0);
+    CHECK(Contains(errors.text, "raise -pc_rrb_levels"));
+    CHECK(RRBDestroy_CUDA(&F) == PETSC_SUCCESS);
+  }
+}
+
+TEST_CASE("rrb: how far entries are from the diagonal", "[rrb]")
+{
+  for (PetscMemType where : Places()) {
+    const auto offsets = [&](const HostMatrix &A, PetscInt *largest, PetscBool *next) {
+      const CSRCopy copy(A, where);
+      MUST((PetscMemTypeDevice(where) ? RRBOffsets_CUDA : RRBOffsets_Host)(&copy.view, largest, next));
+    };
+    PetscInt  largest;
+    PetscBool next;
+    offsets(Stencil({10, 8}, false, 0.01, 15), &largest, &next);
+    CHECK(largest == 10);
+    CHECK(!next);
+    offsets(Stencil({10, 8}, true, 0.01, 15), &largest, &next);
+    CHECK(largest == 11);
+    CHECK(next);
+    offsets(Stencil({10, 1}, true, 0.01, 15), &largest, &next);
+    CHECK(largest == 1);
+    offsets(Stencil({300, 200}, false, 0.01, 15), &largest, &next);
+    CHECK(largest == 300);
+    CHECK(!next);
+    HostMatrix identity = Stencil({10, 8}, false, 0.01, 15);
+    for (PetscInt row = 0; row < identity.n; row++)
+      for (PetscInt k = identity.i[row]; k < identity.i[row + 1]; k++) identity.a[k] = identity.j[k] == row;
+    offsets(identity, &largest, &next);
+    CHECK(largest == 0);
+    offsets(HostMatrix(), &largest, &next);
+    CHECK(largest == 0);
+  }
+}
+
+TEST_CASE("rrb: no rows", "[rrb]")
+{
+  for (PetscMemType where : Places()) {
+    Twin twin(HostMatrix(), Grid{0, 0}, RRBParams(), where);
+    CHECK(twin.stats.failure == RRB_OK);
+    CHECK(twin.Apply({}).empty());
+  }
+}
+
+TEST_CASE("rrb: the twins agree, also on new values in the old memory and on another stream", "[rrb][gpu]")
+{
+  NEEDS_DEVICE();
+  for (const Grid &grid : kLargeGrids)
+    for (bool nine : {false, true})
+      for (PetscInt levels : {0, 3, 4, 7, 12, 100}) {
+        CAPTURE(grid.nx, grid.ny, nine, levels);
+        PetscInt used, most, remainder;
+        RRBLevels(grid.nx, grid.ny, levels, &used, &most, &remainder);
+        if (remainder > 4000) continue;
+        const HostMatrix    A = Stencil(grid, nine, 0.01, 16), other = Stencil(grid, !nine, 0.02, 17);
+        Twin                host(A, grid, Levels(levels), PETSC_MEMTYPE_HOST), device(A, grid, Levels(levels), PETSC_MEMTYPE_CUDA);
+        Twin                second(other, grid, Levels(levels), PETSC_MEMTYPE_CUDA); /* two at once */
+        const std::vector<double> x = RandomValues(A.n, 18);
+        const auto compare = [&](Twin &mine, Twin &theirs) {
+          std::vector<double> l, d, l_device, d_device;
+          REQUIRE(theirs.stats.failure == RRB_OK);
+          CHECK(mine->levels == theirs->levels);
+          CHECK(mine->remainder == theirs->remainder);
+          CHECK(mine->nine == theirs->nine);
+          mine.Get(&l, &d);
+          theirs.Get(&l_device, &d_device);
+          CHECK(Difference(l, l_device) <= 1e-13);
+          CHECK(Difference(d, d_device) <= 1e-12);
+          CHECK(Difference(mine.Apply(x), theirs.Apply(x)) <= 1e-10);
+          CHECK(theirs.Apply(x) == theirs.Apply(x)); /* the same bits */
+        };
+        compare(host, device);
+        host.Compute(other, Levels(levels));
+        compare(host, second);
+        device.Compute(other, Levels(levels));
+        compare(host, device);
+        CHECK(device.Apply(x) == second.Apply(x));
+        device.Compute(other, Levels(levels ? levels + 1 : 100)); /* other levels */
+        host.Compute(other, Levels(levels ? levels + 1 : 100));
+        compare(host, device);
+      }
+}
+
+#if PetscDefined(HAVE_CUDA)
+TEST_CASE("rrb: an application waits for nothing and allocates nothing", "[rrb][gpu]")
+{
+  NEEDS_DEVICE();
+  const Grid       grid = {130, 111};
+  const HostMatrix A    = Stencil(grid, false, 0.01, 19);
+  const CSRCopy    copy(A, PETSC_MEMTYPE_CUDA);
+  const RRBParams  params = Levels(0);
+  RRBFactor       *F      = nullptr;
+  RRBStats         stats;
+  void            *x, *y;
+  MUST(RRBComputeFactor_CUDA(&copy.view, grid.nx, grid.ny, &params, &F, &stats));
+  MUST(ArrayCreate(A.n * sizeof(double), PETSC_MEMTYPE_CUDA, &x));
+  MUST(ArrayCreate(A.n * sizeof(double), PETSC_MEMTYPE_CUDA, &y));
+  const std::vector<double> zero(A.n, 0.);
+  MUST(ArrayCopy(x, zero.data(), A.n * sizeof(double), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+  MUST(RRBApply_CUDA(F, (const PetscScalar *)x, (PetscScalar *)y));
+  const PetscLogDouble before = DeviceBytes();
+  const long           count  = CountAllocations([&] { MUST(RRBApply_CUDA(F, (const PetscScalar *)x, (PetscScalar *)y)); });
+  CHECK(count == 0);
+  CHECK(DeviceBytes() == before);
+  MUST(ArrayDestroy(PETSC_MEMTYPE_CUDA, &x));
+  MUST(ArrayDestroy(PETSC_MEMTYPE_CUDA, &y));
+  MUST(RRBDestroy_CUDA(&F));
+}
+#endif

@@ -1,0 +1,491 @@
+/* KSPRRBCG: the iterates, norms, reasons and monitors of KSPCG with PCRRB, what it needs, and both twins. */
+#include <petsc/private/kspimpl.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ksp/rrbcg.h"
+#include "pc_support.h"
+
+namespace
+{
+
+struct Size {
+  PetscInt nx, ny;
+};
+
+/* A symmetric M-matrix from 5 points with couplings of 0.1 to 10; without `boundary` its rows sum to 0. */
+HostMatrix Diffusion(Size size, bool boundary, std::uint64_t seed)
+{
+  Random                                                     random(seed);
+  const PetscInt                                             nx = size.nx, ny = size.ny;
+  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(nx * ny);
+  std::vector<double>                                        diagonal(nx * ny, 0.);
+  for (PetscInt row = 0; row < nx * ny; row++) {
+    for (const Size &to : {Size{1, 0}, Size{0, 1}}) {
+      const PetscInt x = row % nx + to.nx, y = row / nx + to.ny;
+      if (x >= nx || y >= ny) continue;
+      const double   a      = std::pow(10., random.Between(-1, 1));
+      const PetscInt column = y * nx + x;
+      rows[row].push_back({column, -a});
+      rows[column].push_back({row, -a});
+      diagonal[row] += a;
+      diagonal[column] += a;
+    }
+    if (boundary) diagonal[row] += random.Between(0, 0.01);
+  }
+  if (boundary) diagonal[0] += 1;
+  for (PetscInt row = 0; row < nx * ny; row++) rows[row].push_back({row, diagonal[row]});
+  return FromRows(rows);
+}
+
+KSPObject MakeRRBCG(Mat A, const std::string &options, KSPType type = KSPRRBCG)
+{
+  const Options scope(options);
+  KSPObject     ksp;
+  PC            pc;
+  MUST(KSPCreate(PetscObjectComm((PetscObject)A), ksp.put()));
+  MUST(KSPSetOperators(ksp, A, A));
+  MUST(KSPSetType(ksp, type));
+  MUST(KSPSetNormType(ksp, KSP_NORM_UNPRECONDITIONED));
+  MUST(KSPSetTolerances(ksp, 1e-9, 0, PETSC_CURRENT, 500));
+  MUST(KSPGetPC(ksp, &pc));
+  MUST(PCSetType(pc, PCRRB));
+  MUST(KSPSetFromOptions(ksp));
+  return ksp;
+}
+
+struct Run {
+  KSPConvergedReason  reason;
+  PetscInt            iterations;
+  std::vector<double> history, x;
+  double              true_residual;
+};
+
+/* b fixed by seed, from x0 or from 0 */
+Run SolveFrom(KSP ksp, const std::vector<double> *x0 = nullptr, std::uint64_t seed = 21)
+{
+  Run              run;
+  Mat              A;
+  const PetscReal *history;
+  PetscInt         count;
+  PetscReal        norm, of_b;
+  PetscScalar     *array;
+  MUST(KSPGetOperators(ksp, &A, nullptr));
+  const VecObject b = RightVec(A, seed);
+  VecObject       x, r;
+  MUST(VecDuplicate(b, x.put()));
+  MUST(VecDuplicate(b, r.put()));
+  MUST(VecSet(x, std::numeric_limits<double>::quiet_NaN()));
+  if (x0) {
+    MUST(VecGetArrayWrite(x, &array));
+    std::copy(x0->begin(), x0->end(), array);
+    MUST(VecRestoreArrayWrite(x, &array));
+  }
+  MUST(KSPSetInitialGuessNonzero(ksp, (PetscBool)(x0 != nullptr)));
+  MUST(KSPSetResidualHistory(ksp, nullptr, 1000, PETSC_TRUE));
+  MUST(KSPSolve(ksp, b, x));
+  MUST(KSPGetConvergedReason(ksp, &run.reason));
+  MUST(KSPGetIterationNumber(ksp, &run.iterations));
+  MUST(KSPGetResidualHistory(ksp, &history, &count));
+  run.history.assign(history, history + count);
+  run.x = Values(x);
+  MUST(MatMult(A, x, r));
+  MUST(VecAYPX(r, -1, b));
+  MUST(VecNorm(r, NORM_2, &norm));
+  MUST(VecNorm(b, NORM_2, &of_b));
+  run.true_residual = norm / of_b;
+  return run;
+}
+
+/* The guess from which red points have no residual, black ones being 0. */
+std::vector<double> EliminatedGuess(Mat A, Size size, std::uint64_t seed = 21)
+{
+  const VecObject b = RightVec(A, seed);
+  VecObject       d;
+  MUST(VecDuplicate(b, d.put()));
+  MUST(MatGetDiagonal(A, d));
+  std::vector<double> x = Values(b), diagonal = Values(d);
+  for (PetscInt k = 0; k < (PetscInt)x.size(); k++) x[k] = (k % size.nx + k / size.nx) % 2 ? x[k] / diagonal[k] : 0;
+  return x;
+}
+
+double LargestRelative(const std::vector<double> &x, const std::vector<double> &y, size_t from, size_t to)
+{
+  double largest = 0;
+  for (size_t k = from; k < to; k++) largest = std::max(largest, std::abs(x[k] / y[k] - 1));
+  return largest;
+}
+
+} // namespace
+
+TEST_CASE("rrbcg: the iterates are those of KSPCG with PCRRB", "[rrbcg]")
+{
+  for (const Backend &backend : Backends())
+    for (const Size &size : {Size{31, 31}, Size{64, 50}, Size{37, 23}, Size{200, 1}, Size{1, 61}, Size{2, 40}, Size{90, 75}})
+      for (const char *options : {"-pc_rrb_levels 3", "-pc_rrb_levels 4", "-pc_rrb_levels 100", "-pc_rrb_levels 5 -ksp_norm_type natural"}) {
+        const std::string  keys = std::string(options) + (size.nx == 2 ? " -pc_rrb_nx 2" : "") + (size.nx == 1 ? " -pc_rrb_nx 1" : "");
+        CAPTURE(backend.name, size.nx, size.ny, keys);
+        const MatObject           A      = CreateMat(Diffusion(size, true, 1), backend.mat);
+        const KSPObject           mine   = MakeRRBCG(A, keys), theirs = MakeRRBCG(A, keys, KSPCG);
+        const std::vector<double> guess  = size.nx == 1 ? EliminatedGuess(A, Size{1, size.ny}) : EliminatedGuess(A, size);
+        const Run                 cg     = SolveFrom(theirs, &guess), rrbcg = SolveFrom(mine), guessed = SolveFrom(mine, &guess), zero = SolveFrom(theirs);
+        const size_t              common = std::min({cg.history.size(), guessed.history.size(), rrbcg.history.size()});
+        CHECK(rrbcg.reason == KSP_CONVERGED_RTOL);
+        CHECK(guessed.reason == cg.reason);
+        CHECK(std::abs(guessed.iterations - cg.iterations) <= 1);
+        CHECK(rrbcg.true_residual <= 1e-7);
+        CHECK((PetscInt)rrbcg.history.size() == rrbcg.iterations + 1);
+        /* norms, as long as CG has not amplified rounding much, and as they are not rounding themselves */
+        size_t compared = std::min<size_t>(common, 7);
+        while (compared > 1 && cg.history[compared - 1] < 1e-6 * cg.history[0]) compared--;
+        CHECK(LargestRelative(guessed.history, cg.history, 0, compared) <= 1e-9);
+        CHECK(LargestRelative(rrbcg.history, cg.history, 1, compared) <= 1e-9);
+        CHECK(Difference(cg.x, guessed.x) <= 1e-6);
+        CHECK(Difference(cg.x, rrbcg.x) <= 1e-5);
+        /* from 0: the norm of the right-hand side first, and about as many iterations */
+        CHECK(rrbcg.history[0] == Approx(zero.history[0]).epsilon(1e-12));
+        CHECK(std::abs(rrbcg.iterations - zero.iterations) <= 2);
+      }
+}
+
+/* What a twin gives from arrays: sums of the start, norms, the residual and the solution, added to ones. */
+struct TwinRun {
+  RRBCGSums           sums;
+  std::vector<double> norms, x, residual;
+  CGStop              stop = CG_RUNNING;
+  PetscInt            its  = 0;
+};
+
+static TwinRun RunTwin(const HostMatrix &A, Size size, PetscInt levels, CGNorm norm, bool step, PetscMemType where, const std::vector<double> &r)
+{
+  const bool     device = PetscMemTypeDevice(where);
+  const CSRCopy  copy(A, where);
+  const size_t   bytes = A.n * sizeof(double);
+  RRBParams      params;
+  RRBStats       stats;
+  RRBFactor     *F    = nullptr;
+  RRBCGWork     *work = nullptr;
+  TwinRun        run;
+  PetscScalar   *r_there, *x_there;
+  const CGRecord *records;
+  PetscInt       count;
+  PetscReal      value;
+  params.levels     = levels;
+  params.keep_schur = PETSC_TRUE;
+  PoisonMemory(where, 80 * bytes);
+  MUST((device ? RRBComputeFactor_CUDA : RRBComputeFactor_Host)(&copy.view, size.nx, size.ny, &params, &F, &stats));
+  REQUIRE(stats.failure == RRB_OK);
+  REQUIRE(F->has_schur);
+  MUST((device ? RRBCGPrepare_CUDA : RRBCGPrepare_Host)(F, &work));
+  MUST(ArrayCreate(bytes, where, (void **)&r_there));
+  MUST(ArrayCreate(bytes, where, (void **)&x_there));
+  run.x.assign(A.n, 1.);
+  run.residual.assign(A.n, std::nan(""));
+  MUST(ArrayCopy(r_there, r.data(), bytes, where, PETSC_MEMTYPE_HOST));
+  MUST((device ? RRBCGStart_CUDA : RRBCGStart_Host)(work, r_there, &run.sums));
+  const double start = norm == CG_NORM_NATURAL ? std::sqrt(run.sums.rz) : std::sqrt(run.sums.rr);
+  const CGTest test{norm, 1e-8 * start, std::numeric_limits<double>::infinity(), 0, -1, PETSC_INT_MAX, 300};
+  MUST((device ? RRBCGBegin_CUDA : RRBCGBegin_Host)(work, run.sums.gz, &test));
+  while (run.stop == CG_RUNNING) {
+    MUST((device ? RRBCGAdvance_CUDA : RRBCGAdvance_Host)(work, (PetscBool)step, &count, &records, &run.stop, &run.its, &value));
+    for (PetscInt k = 0; k < count; k++) run.norms.push_back(records[k].norm);
+  }
+  MUST(ArrayCopy(x_there, run.x.data(), bytes, where, PETSC_MEMTYPE_HOST));
+  MUST((device ? RRBCGSolution_CUDA : RRBCGSolution_Host)(work, r_there, PETSC_TRUE, x_there));
+  MUST(ArrayCopy(run.x.data(), x_there, bytes, PETSC_MEMTYPE_HOST, where));
+  MUST((device ? RRBCGResidual_CUDA : RRBCGResidual_Host)(work, x_there));
+  MUST(ArrayCopy(run.residual.data(), x_there, bytes, PETSC_MEMTYPE_HOST, where));
+  MUST(ArrayDestroy(where, (void **)&r_there));
+  MUST(ArrayDestroy(where, (void **)&x_there));
+  MUST((device ? RRBCGDestroy_CUDA : RRBCGDestroy_Host)(&work));
+  MUST((device ? RRBDestroy_CUDA : RRBDestroy_Host)(&F));
+  return run;
+}
+
+TEST_CASE("rrbcg: the twins solve, and agree", "[rrbcg][twins]")
+{
+  for (const Size &size : {Size{1, 1}, Size{2, 1}, Size{1, 50}, Size{77, 1}, Size{2, 2}, Size{16, 16}, Size{31, 17}, Size{70, 51}})
+    for (PetscInt levels : {1, 2, 5, 6, 100})
+      for (CGNorm norm : {CG_NORM_UNPRECONDITIONED, CG_NORM_NATURAL})
+        for (bool step : {false, true}) {
+          if (levels < 5 && size.nx == 70) continue;
+          CAPTURE(size.nx, size.ny, levels, norm, step);
+          const HostMatrix A = Diffusion(size, true, 11);
+          Random           random(12);
+          std::vector<double> r(A.n);
+          for (double &value : r) value = random.Between(-1, 1);
+          const TwinRun host = RunTwin(A, size, levels, norm, step, PETSC_MEMTYPE_HOST, r);
+          CHECK(host.stop == CG_TEST);
+          CHECK(host.its == (PetscInt)host.norms.size());
+          double left = 0, all = 0, kept = 0;
+          for (PetscInt row = 0; row < A.n; row++) {
+            double value = r[row];
+            for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) value -= A.a[k] * (host.x[A.j[k]] - 1);
+            left += value * value;
+            all += r[row] * r[row];
+            kept += std::abs(value - host.residual[row]);
+          }
+          CHECK(std::sqrt(left / all) <= 1e-6);
+          CHECK(kept <= 1e-9 * A.n);
+          CHECK(host.sums.rr == Approx(all).epsilon(1e-13));
+          if (!DeviceFound()) continue;
+          const TwinRun device = RunTwin(A, size, levels, norm, step, PETSC_MEMTYPE_CUDA, r);
+          CHECK(device.sums.rr == Approx(host.sums.rr).epsilon(1e-12));
+          CHECK(device.sums.rz == Approx(host.sums.rz).epsilon(1e-11));
+          CHECK(device.sums.gg == Approx(host.sums.gg).epsilon(1e-12));
+          CHECK(device.sums.gz == Approx(host.sums.gz).epsilon(1e-11));
+          CHECK(device.stop == CG_TEST);
+          CHECK(std::abs(device.its - host.its) <= 1);
+          CHECK(LargestRelative(device.norms, host.norms, 0, std::min({device.norms.size(), host.norms.size() - 1, (size_t)5})) <= 1e-9);
+          CHECK(Difference(host.x, device.x) <= 1e-6);
+        }
+}
+
+TEST_CASE("rrbcg: l = 1 takes one iteration, one point is solved at once", "[rrbcg]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject A   = CreateMat(Diffusion({37, 40}, true, 2), backend.mat), one = CreateMat(Diffusion({1, 1}, true, 3), backend.mat);
+    const Run       run = SolveFrom(MakeRRBCG(A, "-pc_rrb_levels 1")), point = SolveFrom(MakeRRBCG(one, ""));
+    CHECK(run.iterations == 1);
+    CHECK(run.true_residual <= 1e-11);
+    CHECK(point.iterations == 1);
+    CHECK(point.true_residual <= 1e-14);
+  }
+}
+
+TEST_CASE("rrbcg: the residual that is reported is that of the whole system", "[rrbcg]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject A = CreateMat(Diffusion({45, 38}, true, 4), backend.mat);
+    for (bool guess : {false, true}) {
+      const KSPObject           ksp = MakeRRBCG(A, "-pc_rrb_levels 6 -ksp_rtol 1e-6");
+      const std::vector<double> x0  = Values(RightVec(A, 5));
+      const Run                 run = SolveFrom(ksp, guess ? &x0 : nullptr);
+      const VecObject           b   = RightVec(A, 21);
+      PetscReal                 norm;
+      MUST(VecNorm(b, NORM_2, &norm));
+      CHECK(run.history.back() / norm == Approx(run.true_residual).epsilon(1e-6));
+      CHECK(run.history.back() <= 1e-6 * norm);
+      if (!guess) CHECK(run.history.front() == Approx(norm).epsilon(1e-13));
+    }
+  }
+}
+
+TEST_CASE("rrbcg: a monitor sees the solution and the residual, and changes nothing", "[rrbcg]")
+{
+  struct Seen {
+    std::vector<double> norms, built, of_solution;
+  };
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject A     = CreateMat(Diffusion({45, 38}, true, 6), backend.mat);
+    const KSPObject plain = MakeRRBCG(A, "-pc_rrb_levels 6"), watched = MakeRRBCG(A, "-pc_rrb_levels 6"), stepped = MakeRRBCG(A, "-pc_rrb_levels 6 -ksp_rrbcg_graph 0");
+    Seen            seen;
+    MUST(KSPMonitorSet(
+      watched,
+      [](KSP ksp, PetscInt its, PetscReal norm, void *context) {
+        Seen     *to = (Seen *)context;
+        Vec       x, r, t, residual;
+        Mat       K;
+        PetscReal built, of_solution;
+
+        PetscFunctionBegin;
+        to->norms.push_back(norm);
+        if (!its) PetscFunctionReturn(PETSC_SUCCESS);
+        PetscCall(KSPGetOperators(ksp, &K, nullptr));
+        PetscCall(MatCreateVecs(K, &x, &r));
+        PetscCall(VecDuplicate(r, &t));
+        PetscCall(KSPBuildSolution(ksp, x, nullptr));
+        PetscCall(KSPBuildResidual(ksp, t, r, &residual));
+        PetscCall(VecNorm(residual, NORM_2, &built));
+        PetscCall(MatMult(K, x, t));
+        PetscCall(VecAYPX(t, -1, ksp->vec_rhs));
+        PetscCall(VecNorm(t, NORM_2, &of_solution));
+        to->built.push_back(built);
+        to->of_solution.push_back(of_solution);
+        PetscCall(VecDestroy(&x));
+        PetscCall(VecDestroy(&r));
+        PetscCall(VecDestroy(&t));
+        PetscFunctionReturn(PETSC_SUCCESS);
+      },
+      &seen, nullptr));
+    const Run run = SolveFrom(plain), with = SolveFrom(watched), by_step = SolveFrom(stepped);
+    CHECK(with.history == run.history); /* the same bits */
+    CHECK(with.x == run.x);
+    CHECK(by_step.history == run.history);
+    CHECK(by_step.x == run.x);
+    CHECK(seen.norms == run.history);
+    for (size_t k = 0; k < seen.built.size(); k++) {
+      CHECK(seen.built[k] == Approx(seen.norms[k + 1]).epsilon(1e-12));
+      CHECK(std::abs(seen.of_solution[k] - seen.norms[k + 1]) <= 1e-12 * seen.norms[0] + 1e-9 * seen.norms[k + 1]);
+    }
+    CHECK(Contains(ViewText(watched), "one by one, for a monitor"));
+    CHECK(Contains(ViewText(stepped), "one by one, as asked for"));
+    CHECK(Contains(ViewText(plain), backend.where == PETSC_MEMTYPE_HOST ? "on the host" : "in a CUDA graph"));
+  }
+}
+
+TEST_CASE("rrbcg: tests and reasons are those of KSPCG", "[rrbcg]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject A = CreateMat(Diffusion({45, 38}, true, 7), backend.mat);
+    for (const char *options : {"-ksp_max_it 3", "-ksp_max_it 1", "-ksp_norm_type none -ksp_max_it 5", "-ksp_rtol 0 -ksp_atol 1e-3", "-ksp_min_it 30", "-ksp_converged_maxits -ksp_max_it 4", "-ksp_rtol 0.9 -ksp_atol 1e9"}) {
+      CAPTURE(options);
+      const std::string         keys  = std::string("-pc_rrb_levels 6 ") + options;
+      const std::vector<double> guess = EliminatedGuess(A, {45, 38});
+      const Run                 mine = SolveFrom(MakeRRBCG(A, keys), &guess), theirs = SolveFrom(MakeRRBCG(A, keys, KSPCG), &guess);
+      CHECK(mine.reason == theirs.reason);
+      CHECK(mine.iterations == theirs.iterations);
+      CHECK(mine.history.size() == theirs.history.size());
+      CHECK(Difference(theirs.x, mine.x) <= 1e-6);
+    }
+    /* a test of the program */
+    const KSPObject ksp = MakeRRBCG(A, "-pc_rrb_levels 6");
+    MUST(KSPSetConvergenceTest(
+      ksp,
+      [](KSP, PetscInt its, PetscReal, KSPConvergedReason *reason, void *) {
+        *reason = its == 4 ? KSP_CONVERGED_USER : KSP_CONVERGED_ITERATING;
+        return PETSC_SUCCESS;
+      },
+      nullptr, nullptr));
+    const Run run = SolveFrom(ksp);
+    CHECK(run.reason == KSP_CONVERGED_USER);
+    CHECK(run.iterations == 4);
+    CHECK(run.history.size() == 5);
+    /* a right-hand side of zeros */
+    VecObject zero, x;
+    MUST(MatCreateVecs(A, x.put(), zero.put()));
+    MUST(VecSet(zero, 0));
+    const KSPObject fresh = MakeRRBCG(A, "-pc_rrb_levels 6");
+    PetscReal       norm;
+    PetscInt        its;
+    MUST(KSPSolve(fresh, zero, x));
+    MUST(VecNorm(x, NORM_2, &norm));
+    MUST(KSPGetIterationNumber(fresh, &its));
+    CHECK(norm == 0);
+    CHECK(its == 0);
+  }
+}
+
+TEST_CASE("rrbcg: new values, other levels, reset", "[rrbcg]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject A   = CreateMat(Diffusion({70, 61}, true, 8), backend.mat);
+    const KSPObject ksp = MakeRRBCG(A, "");
+    PC              pc;
+    const Run       first = SolveFrom(ksp), again = SolveFrom(ksp);
+    CHECK(again.history == first.history);
+    CHECK(again.x == first.x);
+    MUST(MatScale(A, 2));
+    const Run scaled = SolveFrom(ksp);
+    CHECK(scaled.iterations == first.iterations);
+    auto twice = scaled.x;
+    for (double &value : twice) value *= 2;
+    CHECK(Difference(first.x, twice) <= 1e-9);
+    MUST(KSPGetPC(ksp, &pc));
+    MUST(PCRRBSetLevels(pc, 9));
+    const Run other = SolveFrom(ksp), fresh = SolveFrom(MakeRRBCG(A, "-pc_rrb_levels 9"));
+    CHECK(other.history == fresh.history);
+    CHECK(other.x == fresh.x);
+    MUST(KSPReset(ksp));
+    MUST(KSPSetOperators(ksp, A, A));
+    CHECK(SolveFrom(ksp).x == fresh.x);
+    /* a PC that was set up before it knew of KSPRRBCG */
+    const KSPObject cg = MakeRRBCG(A, "-pc_rrb_levels 9", KSPCG);
+    (void)SolveFrom(cg);
+    MUST(KSPSetType(cg, KSPRRBCG));
+    MUST(KSPSetNormType(cg, KSP_NORM_UNPRECONDITIONED));
+    CHECK(SolveFrom(cg).x == fresh.x);
+  }
+}
+
+TEST_CASE("rrbcg: a singular matrix with its null space", "[rrbcg]")
+{
+  for (const Backend &backend : Backends())
+    for (const char *levels : {"1", "4", "5", "100"}) {
+      CAPTURE(backend.name, levels);
+      const MatObject A = CreateMat(Diffusion({39, 44}, false, 9), backend.mat);
+      MatNullSpace    constants;
+      MUST(MatNullSpaceCreate(PETSC_COMM_SELF, PETSC_TRUE, 0, nullptr, &constants));
+      MUST(MatSetNullSpace(A, constants));
+      const KSPObject ksp = MakeRRBCG(A, std::string("-pc_rrb_levels ") + levels);
+      const VecObject b = RightVec(A, 10), x = RightVec(A), r = RightVec(A);
+      PetscReal       norm, of_b;
+      PetscScalar     sum;
+      KSPConvergedReason reason;
+      MUST(MatNullSpaceRemove(constants, b));
+      MUST(KSPSolve(ksp, b, x));
+      MUST(KSPGetConvergedReason(ksp, &reason));
+      CHECK(reason > 0);
+      MUST(MatMult(A, x, r));
+      MUST(VecAXPY(r, -1, b));
+      MUST(VecNorm(r, NORM_2, &norm));
+      MUST(VecNorm(b, NORM_2, &of_b));
+      CHECK(norm <= 1e-7 * of_b);
+      MUST(VecSum(x, &sum));
+      CHECK(std::abs(sum) <= 1e-8 * of_b);
+      MUST(MatNullSpaceDestroy(&constants));
+    }
+}
+
+TEST_CASE("rrbcg: what it cannot solve is an error with a remedy", "[rrbcg][bad]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const auto message = [](KSP ksp, Mat A) {
+      const VecObject b = RightVec(A), x = RightVec(A);
+      Errors          errors;
+      CHECK(KSPSolve(ksp, b, x) != 0);
+      return errors.text;
+    };
+    const MatObject A = CreateMat(Poisson(12, 10), backend.mat), other = CreateMat(Poisson(12, 10), backend.mat);
+    CHECK(Contains(message(MakeRRBCG(A, "-pc_type jacobi"), A), "use -pc_type rrb"));
+    const KSPObject two = MakeRRBCG(A, "");
+    MUST(KSPSetOperators(two, A, other));
+    CHECK(Contains(message(two, A), "was given two"));
+    HostMatrix nine = Poisson(12, 10);
+    {
+      std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(nine.n), sided(nine.n);
+      for (PetscInt row = 0; row < nine.n; row++)
+        for (PetscInt k = nine.i[row]; k < nine.i[row + 1]; k++) {
+          rows[row].push_back({nine.j[k], nine.a[k]});
+          if (row != 30 || nine.j[k] == 30) sided[row].push_back({nine.j[k], nine.a[k]});
+        }
+      rows[14].push_back({27, -0.5});
+      rows[27].push_back({14, -0.5});
+      const MatObject B = CreateMat(FromRows(rows), backend.mat), C = CreateMat(FromRows(sided), backend.mat);
+      CHECK(Contains(message(MakeRRBCG(B, "-pc_rrb_nx 12"), B), "needs a 5-point stencil"));
+      CHECK(Contains(message(MakeRRBCG(C, "-pc_rrb_nx 12"), C), "4 couplings are there in one of two rows alone"));
+    }
+    const KSPObject norm = MakeRRBCG(A, "-ksp_norm_type preconditioned");
+    CHECK(!message(norm, A).empty());
+    const KSPObject failed = MakeRRBCG(A, "");
+    MUST(MatSetValue(A, 5, 5, -1, INSERT_VALUES));
+    MUST(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
+    MUST(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
+    const VecObject    b = RightVec(A), x = RightVec(A);
+    KSPConvergedReason reason;
+    MUST(KSPSolve(failed, b, x));
+    MUST(KSPGetConvergedReason(failed, &reason));
+    CHECK(reason == KSP_DIVERGED_PC_FAILED);
+  }
+}
+
+TEST_CASE("rrbcg: several ranks are an error that names what works", "[rrbcg][mpi]")
+{
+  PetscMPIInt size;
+  MPI_Comm_size(PETSC_COMM_WORLD, &size);
+  if (size == 1) return;
+  const MatObject A   = CreateMat(Poisson(10, 12), MATAIJ, PETSC_COMM_WORLD);
+  const KSPObject ksp = MakeRRBCG(A, "-pc_rrb_nx 10");
+  const VecObject b = RightVec(A), x = RightVec(A);
+  Errors          errors;
+  CHECK(KSPSolve(ksp, b, x) != 0);
+  CHECK(Contains(errors.text, "use -ksp_type cg -pc_type rrb"));
+}
