@@ -95,9 +95,63 @@ __global__ void BILUFindPlaces(BSRView A, BlockLU F)
   F.place[LU_U_END][i]    = A.i[i + 1];
 }
 
+/* Work space of a warp. */
+template <int BS>
+struct FactorWork {
+  static constexpr int kSize = BS ? BS : kLargestBlock;
+
+  double block[kSize * kSize];
+  double part[kWarpSize];     /* of the largest entries of the rows */
+  double rows[kSize], columns[kSize]; /* scales, as in the host twin */
+  int    exchanges[kSize];
+};
+
+/* The power of two under x. */
+__device__ inline double Magnitude(double x)
+{
+  return x > 0 ? scalbn(1., ilogb(x)) : 1.;
+}
+
+/* The scales of a block row of A and its diagonal block. All lanes may read them afterwards. */
+template <int BS>
+__device__ void FindScales(const BSRView &A, PetscInt row, PetscInt diagonal, FactorWork<BS> &work)
+{
+  const int       bs = BS ? BS : (int)A.bs, entries = kWarpSize / bs, lane = threadIdx.x % kWarpSize, r = lane % bs, e = lane / bs;
+  const long long first = (long long)A.i[row] * bs, last = (long long)A.i[row + 1] * bs; /* columns of the block row */
+  double          largest = 0;
+  if (e < entries)
+    for (long long c = first + e; c < last; c += entries) largest = fmax(largest, fabs(A.a[c * bs + r]));
+  work.part[lane] = largest;
+  __syncwarp();
+  if (lane < bs) {
+    for (int other = 1; other < entries; other++) largest = fmax(largest, work.part[other * bs + lane]);
+    work.rows[lane] = Magnitude(largest);
+  }
+  __syncwarp();
+  if (lane < bs) {
+    const double *const column = A.a + ((size_t)diagonal * bs + lane) * bs;
+    largest                    = 0;
+    for (int k = 0; k < bs; k++) largest = fmax(largest, fabs(column[k]) / work.rows[k]);
+    work.columns[lane] = Magnitude(largest);
+  }
+  __syncwarp();
+}
+
+/* work.block = from^{-1}, scaled for the judgement of pivots; as InvertBlock(). */
+template <int BS>
+__device__ bool InvertScaled(int bs, double smallest, double raised, const double *from, FactorWork<BS> &work)
+{
+  const int lane = threadIdx.x % kWarpSize;
+  __syncwarp(); /* nobody reads the block of before */
+  for (int k = lane; k < bs * bs; k += kWarpSize) work.block[k] = from[k] / (work.rows[k % bs] * work.columns[k / bs]);
+  if (!InvertBlock(bs, smallest, raised, work.block, work.exchanges)) return false;
+  for (int k = lane; k < bs * bs; k += kWarpSize) work.block[k] /= work.columns[k % bs] * work.rows[k / bs];
+  return true;
+}
+
 /* One row by a warp. What other rows have written is read as it was before this launch, or before the last barrier of the thread block. */
 template <int BS>
-__device__ void FactorRow(const FactorTask &task, PetscInt row, double *block, int *exchanges)
+__device__ void FactorRow(const FactorTask &task, PetscInt row, FactorWork<BS> &work)
 {
   const BlockLU &F       = task.F;
   const int      bs      = BS ? BS : (int)F.bs, entries = kWarpSize / bs;
@@ -148,46 +202,35 @@ __device__ void FactorRow(const FactorTask &task, PetscInt row, double *block, i
     }
   }
   __syncwarp();
-  const BSRView &A     = task.A;
-  double         scale = 0;
-  for (size_t k = A.i[row] * bs2 + lane; k < A.i[row + 1] * bs2; k += kWarpSize) scale = fmax(scale, fabs(A.a[k]));
-  scale = GroupMax<kWarpSize>(scale);
-  for (int k = lane; k < bs * bs; k += kWarpSize) block[k] = F.a[diagonal * bs2 + k];
-  if (!InvertBlock(bs, kBILUSmallestPivot * scale, 0, block, exchanges)) {
-    __syncwarp();
-    for (int k = lane; k < bs * bs; k += kWarpSize) block[k] = A.a[diagonal * bs2 + k]; /* F has the pattern of A */
-    (void)InvertBlock(bs, kBILURaisedPivot * scale, kBILURaisedPivot * scale, block, exchanges);
+  double *const inverse = F.a + diagonal * bs2;
+  FindScales<BS>(task.A, row, diagonal, work); /* F has the pattern of A */
+  if (!InvertScaled<BS>(bs, kBILUSmallestPivot, 0, inverse, work)) {
+    (void)InvertScaled<BS>(bs, kBILURaisedPivot, kBILURaisedPivot, task.A.a + diagonal * bs2, work);
     if (lane == 0) atomicAdd(&task.tally->singular, 1);
   }
-  for (int k = lane; k < bs * bs; k += kWarpSize) F.a[diagonal * bs2 + k] = block[k];
+  for (int k = lane; k < bs * bs; k += kWarpSize) inverse[k] = work.block[k]; /* a lane's own */
 }
-
-template <int BS, int Warps>
-struct FactorShared {
-  double block[Warps][(BS ? BS : kLargestBlock) * (BS ? BS : kLargestBlock)];
-  int    exchanges[Warps][BS ? BS : kLargestBlock];
-};
 
 /* Rows begin .. end - 1 in the order of elimination, which are of one level. */
 template <int BS, int Warps>
 __global__ void __launch_bounds__(Warps *kWarpSize) BILUFactorLevel(FactorTask task, PetscInt begin, PetscInt end)
 {
-  __shared__ FactorShared<BS, Warps> shared;
+  __shared__ FactorWork<BS> work[Warps];
 
   const int      warp = threadIdx.x / kWarpSize;
   const PetscInt item = begin + (PetscInt)(GridThread() / kWarpSize);
-  if (item < end) FactorRow<BS>(task, task.order[item], shared.block[warp], shared.exchanges[warp]);
+  if (item < end) FactorRow<BS>(task, task.order[item], work[warp]);
 }
 
 /* Levels first .. last - 1, one after the other, by one thread block. */
 template <int BS, int Warps>
 __global__ void __launch_bounds__(Warps *kWarpSize) BILUFactorLevels(FactorTask task, PetscInt first, PetscInt last)
 {
-  __shared__ FactorShared<BS, Warps> shared;
+  __shared__ FactorWork<BS> work[Warps];
 
   const int warp = threadIdx.x / kWarpSize;
   for (PetscInt level = first; level < last; level++) {
-    for (PetscInt item = task.level[level] + warp; item < task.level[level + 1]; item += Warps) FactorRow<BS>(task, task.order[item], shared.block[warp], shared.exchanges[warp]);
+    for (PetscInt item = task.level[level] + warp; item < task.level[level + 1]; item += Warps) FactorRow<BS>(task, task.order[item], work[warp]);
     __syncthreads();
   }
 }

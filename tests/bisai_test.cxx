@@ -482,6 +482,35 @@ TEST_CASE("bilu: singular diagonal blocks are replaced and counted", "[bisai][bi
   }
 }
 
+/* Equations and unknowns in other units, powers of two: nothing is singular that was not, and the factor is the same, scaled, to rounding. */
+TEST_CASE("bilu: units do not make blocks singular", "[bisai][bilu]")
+{
+  for (PetscMemType where : Places())
+    for (PetscInt bs : {1, 2, 3, 5, 12}) {
+      CAPTURE(where, bs);
+      const HostBlocks A = RandomBlocks(RandomGraph(50, 5, 80), bs, 81);
+      const size_t     bs2 = (size_t)bs * bs;
+      HostBlocks       B = A;
+      const auto       equation = [](PetscInt row) { return std::ldexp(1., (int)(row * 37 % 81) - 40); };
+      const auto       unknown  = [](PetscInt column) { return std::ldexp(1., (int)(column * 23 % 61) - 30); };
+      for (PetscInt row = 0; row < A.n; row++)
+        for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+          for (PetscInt e = 0; e < bs * bs; e++) B.a[k * bs2 + e] *= equation(row * bs + e % bs) * unknown(A.j[k] * bs + e / bs);
+      const HostLU  plain = ComputeLU(A, where), scaled = ComputeLU(B, where);
+      HostBlocks    inverse = scaled.inverse;
+      CHECK(scaled.stats.singular_blocks == 0);
+      for (PetscInt row = 0; row < A.n; row++)
+        for (PetscInt e = 0; e < bs * bs; e++) inverse.a[row * bs2 + e] *= unknown(row * bs + e % bs) * equation(row * bs + e / bs);
+      CHECK(DifferenceOf(inverse, plain.inverse) <= FactorTolerance(bs));
+      BlockLU       F = SendLU(scaled, PETSC_MEMTYPE_HOST);
+      BILUStats     stats{};
+      const BSRView view = B.View();
+      MUST(BILUCheckFactor_Host(&view, nullptr, nullptr, &F, &stats));
+      CHECK(stats.singular_blocks == 0);
+      MUST(BlockLUDestroy(&F));
+    }
+}
+
 TEST_CASE("bilu: factors by others are checked in the same way", "[bisai][bilu][bad]")
 {
   const HostBlocks A  = RandomBlocks(RandomGraph(20, 4, 70), 2, 71);

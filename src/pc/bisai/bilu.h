@@ -6,7 +6,7 @@
 
 #include "../../bsr_mat.h"
 
-/* A pivot of a diagonal block that is not above kBILUSmallestPivot, relative to the largest entry of its block row of A, has lost its
+/* A pivot of a diagonal block that is not above kBILUSmallestPivot, relative to A's entries in its row and column, has lost its
    digits to cancellation. A's own diagonal block is inverted in the place of the factor's then, its pivots raised where they are small. */
 constexpr PetscReal kBILUSmallestPivot = 1e-13, kBILURaisedPivot = 1e-8;
 

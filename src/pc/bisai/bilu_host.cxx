@@ -5,10 +5,11 @@
    with the blocks of row i taken in ascending order of their columns,
 
      L_ik = A_ik U_kk^{-1}                     for k < i, (i, k) in S,
-     A_ij = A_ij - L_ik U_kj                   for j > k, (i, j) and (k, j) in S;
+     A_ij = A_ij - L_ik U_kj                   for j > k, (i, j) and (k, j) in S.
 
-   then U_ij = A_ij for j >= i. U_ii^{-1} is kept in the place of U_ii, computed by elimination with row exchanges inside the block. Row i
-   waits for the rows k of its L only.
+   Then U_ij = A_ij for j >= i. U_ii^{-1} is kept in the place of U_ii, computed by elimination with row exchanges inside the block. Row i
+   waits for the rows k of its L only. Whether a pivot has been lost to cancellation must not depend on the units of equations and unknowns:
+   before, the rows of U_ii are divided by the largest entry of that row of A, and its columns by that of A_ii's so divided.
 */
 #include <algorithm>
 #include <cmath>
@@ -51,23 +52,47 @@ size_t BlockLUBytes(const BlockLU *F)
 namespace
 {
 
-/* Largest magnitude of block row i. */
-PetscReal ScaleOf(const BSRView &A, PetscInt i)
+/* The power of two under x, so that dividing by it rounds nothing. */
+PetscReal Magnitude(PetscReal x)
 {
-  const size_t bs2   = (size_t)A.bs * A.bs;
-  PetscReal    scale = 0;
-  for (size_t e = A.i[i] * bs2; e < A.i[i + 1] * bs2; e++) scale = std::max(scale, std::fabs(A.a[e]));
-  return scale;
+  return x > 0 ? std::ldexp(1., std::ilogb(x)) : 1;
 }
 
+/* What makes the largest entries of the rows of block row `row` of A, and then of the columns of its block in `column`, about 1. */
+struct Scales {
+  Scales(const BSRView &A, PetscInt row, PetscInt column) : rows(A.bs, 0), columns(A.bs, 0), block(A.bs * A.bs, 0)
+  {
+    const PetscInt bs = A.bs, bs2 = bs * bs;
+    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+      for (PetscInt e = 0; e < bs2; e++) {
+        const PetscScalar value = A.a[(size_t)k * bs2 + e];
+        rows[e % bs]            = std::max(rows[e % bs], std::fabs(value));
+        if (A.j[k] == column) block[e] = value;
+      }
+    for (PetscReal &scale : rows) scale = Magnitude(scale);
+    for (PetscInt e = 0; e < bs2; e++) columns[e / bs] = std::max(columns[e / bs], std::fabs(block[e]) / rows[e % bs]);
+    for (PetscReal &scale : columns) scale = Magnitude(scale);
+  }
+
+  /* a = a^{-1}, pivots being judged with these scales; as InvertBlock_Host() */
+  bool Invert(PetscReal smallest, PetscReal raised, PetscScalar *a) const
+  {
+    const PetscInt bs = (PetscInt)rows.size();
+    for (PetscInt e = 0; e < bs * bs; e++) a[e] /= rows[e % bs] * columns[e / bs];
+    const bool good = InvertBlock_Host(bs, smallest, raised, a);
+    for (PetscInt e = 0; e < bs * bs; e++) a[e] /= columns[e % bs] * rows[e / bs];
+    return good;
+  }
+
+  std::vector<PetscReal>   rows, columns;
+  std::vector<PetscScalar> block; /* A's, zero where a permutation has brought none here */
+};
+
 /* What takes the place of a singular U_ii^{-1}. */
-void InvertInstead(const BSRView &A, PetscInt row, PetscInt column, PetscReal scale, PetscScalar *a)
+void InvertInstead(const Scales &scales, PetscScalar *a)
 {
-  const PetscInt bs2   = A.bs * A.bs;
-  const auto     block = std::lower_bound(A.j + A.i[row], A.j + A.i[row + 1], column) - A.j;
-  if (block < A.i[row + 1] && A.j[block] == column) std::copy_n(A.a + (size_t)block * bs2, bs2, a);
-  else std::fill_n(a, bs2, 0.); /* a permutation has brought an empty block here */
-  (void)InvertBlock_Host(A.bs, kBILURaisedPivot * scale, kBILURaisedPivot * scale, a);
+  std::copy(scales.block.begin(), scales.block.end(), a);
+  (void)scales.Invert(kBILURaisedPivot, kBILURaisedPivot, a);
 }
 
 } // namespace
@@ -142,7 +167,6 @@ PetscErrorCode BILUFactor_Host(const BSRView *A, BILUPlan *, BlockLU *F, BILUSta
   if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
   std::copy_n(A->a, A->nnz * bs2, F->a);
   for (PetscInt i = 0; i < A->n; i++) {
-    const PetscReal scale = ScaleOf(*A, i);
     for (PetscInt k = A->i[i]; k < A->i[i + 1]; k++) place[A->j[k]] = k;
     for (PetscInt m = F->place[LU_L][i]; m < F->place[LU_L_END][i]; m++) {
       const PetscInt           k       = F->j[m];
@@ -164,8 +188,9 @@ PetscErrorCode BILUFactor_Host(const BSRView *A, BILUPlan *, BlockLU *F, BILUSta
       }
     }
     PetscScalar *const diagonal = F->a + F->place[LU_DIAGONAL][i] * bs2;
-    if (!InvertBlock_Host(bs, kBILUSmallestPivot * scale, 0, diagonal)) {
-      InvertInstead(*A, i, i, scale, diagonal);
+    const Scales       scales(*A, i, i);
+    if (!scales.Invert(kBILUSmallestPivot, 0, diagonal)) {
+      InvertInstead(scales, diagonal);
       stats->singular_blocks++;
     }
     for (PetscInt k = A->i[i]; k < A->i[i + 1]; k++) place[A->j[k]] = -1;
@@ -173,7 +198,7 @@ PetscErrorCode BILUFactor_Host(const BSRView *A, BILUPlan *, BlockLU *F, BILUSta
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Of U_ii only the inverse is there: its largest entry is at least 1 / (the smallest pivot) up to a factor of order bs. */
+/* Of U_ii only the inverse is there: scaled, its largest entry is at least 1 / (the smallest pivot) up to a factor of order bs. */
 PetscErrorCode BILUCheckFactor_Host(const BSRView *A, const PetscInt *rows, const PetscInt *columns, BlockLU *F, BILUStats *stats)
 {
   const size_t bs2 = (size_t)A->bs * A->bs;
@@ -181,13 +206,12 @@ PetscErrorCode BILUCheckFactor_Host(const BSRView *A, const PetscInt *rows, cons
   PetscFunctionBegin;
   stats->singular_blocks = 0;
   for (PetscInt i = 0; i < A->n; i++) {
-    const PetscInt     row = rows ? rows[i] : i, column = columns ? columns[i] : i;
+    const Scales       scales(*A, rows ? rows[i] : i, columns ? columns[i] : i);
     PetscScalar *const inverse = F->a + F->place[LU_DIAGONAL][i] * bs2;
-    const PetscReal    scale   = ScaleOf(*A, row);
     bool               good    = true;
-    for (size_t e = 0; e < bs2; e++) good = good && std::fabs(inverse[e]) * scale < 1 / kBILUSmallestPivot; /* not for a NaN either */
+    for (size_t e = 0; e < bs2; e++) good = good && std::fabs(inverse[e]) * scales.columns[e % A->bs] * scales.rows[e / A->bs] < 1 / kBILUSmallestPivot; /* not for a NaN either */
     if (good) continue;
-    InvertInstead(*A, row, column, scale, inverse);
+    InvertInstead(scales, inverse);
     stats->singular_blocks++;
   }
   PetscFunctionReturn(PETSC_SUCCESS);

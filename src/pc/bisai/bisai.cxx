@@ -1,7 +1,6 @@
 /* The PETSc face of block-ISAI: options, set-up, apply, view, life cycle. The method is in bisai_host.cxx, bilu_host.cxx and their twins. */
 #include <petsc/private/pcimpl.h>
 
-#include <algorithm>
 #include <limits>
 #include <string>
 #include <vector>
@@ -1340,7 +1339,8 @@ PetscErrorCode PCBISAIGetFactors(PC pc, Mat *NL, Mat *NU)
 
   The matrix is a `MATBAIJ`, or a `MATAIJ` with a block size, `MatSetBlockSize()`; blocks of a `MATAIJ` that are stored in part are
   filled up with zeros, and a block size of 1 is point ISAI. Block sizes 1 to 8 are compiled, others up to 32 take a general path.
-  With several ranks each takes its diagonal block, as `PCBJACOBI` does.
+  With several ranks each takes its diagonal block, as `PCBJACOBI` does. Inside `PCASM` and `PCBJACOBI` it takes the sub-matrix; where
+  `PCBJACOBI` has several blocks on a rank it does not hand on the block size of a `MATAIJ`, which a `MATBAIJ` keeps.
 
   The inverses are computed and applied on the GPU if the matrix makes its vectors there: `MATAIJCUSPARSE` and `MATBAIJCUDA` do, a `MATBAIJ` after
   `MatSetVecType(mat, VECCUDA)`. Vectors of the other kind are copied.
@@ -1348,8 +1348,8 @@ PetscErrorCode PCBISAIGetFactors(PC pc, Mat *NL, Mat *NU)
   When only the values of the matrix change, patterns and orders stay, and a set-up computes values alone; with `PC_BISAI_FACTOR_CUDA`
   and `MATAIJCUSPARSE` it does so without going through the host.
 
-  Where a diagonal block of U is singular or nearly so, a pivot below 1e-13 of the largest entry of its block row of A or an inverse
-  as large, the diagonal block of A is inverted in its place, pivots raised to 1e-8 of that entry. A block row of NL or NU that comes out not finite keeps
+  Where a diagonal block of U is singular or nearly so, a pivot being below 1e-13 of A's entries in its row and column, the diagonal
+  block of A is inverted in its place, pivots raised to 1e-8 of these. A block row of NL or NU that comes out not finite keeps
   its diagonal block alone. The view counts both. A row of zeros, a missing diagonal block, an entry that is not finite, and a zero
   pivot in PETSc's factorization make the set-up fail with a `PCFailedReason`.
 
