@@ -227,6 +227,7 @@ private:
 
 /* What one option set needs; made anew for every set, so that nothing of a failed one (a locked vector, say) is met again */
 struct Solver {
+  Mat A   = nullptr; /* the system's, in the type of the set */
   KSP ksp = nullptr;
   Vec b = nullptr, x = nullptr, r = nullptr;
 };
@@ -238,17 +239,51 @@ static PetscErrorCode SolverDestroy(Solver *solver)
   PetscCall(VecDestroy(&solver->r));
   PetscCall(VecDestroy(&solver->x));
   PetscCall(VecDestroy(&solver->b));
+  PetscCall(MatDestroy(&solver->A));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode SolverCreateKSP(const Config &config, const System &system, Solver *solver)
+/* The system's matrix as another type, made once. What a type does not convert itself goes by way of AIJ and BAIJ. */
+static PetscErrorCode SystemGetMat(System *system, const std::string &type, Mat *A)
+{
+  const bool block = type.rfind(MATBAIJ, 0) == 0 && type != MATBAIJ;
+  Mat        from  = system->A;
+
+  PetscFunctionBeginUser;
+  if (!system->converted.count(type)) {
+    Mat made;
+
+    if (type != MATAIJ) PetscCall(SystemGetMat(system, block ? MATBAIJ : MATAIJ, &from));
+    PetscCall(MatConvert(from, type.c_str(), MAT_INITIAL_MATRIX, &made));
+    if (type == MATAIJ || type == MATBAIJ) PetscCall(MatSetVecType(made, VECSTANDARD)); /* the host's, with the host's vectors */
+    system->converted[type] = made;
+  }
+  *A = system->converted[type];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The system's matrix as the type that the set asks for with -mat_type, where `block` is BAIJ in the memory of the backend */
+static PetscErrorCode SolverCreateMat(const Config &config, System *system, Solver *solver)
+{
+  char      type[64];
+  PetscBool set;
+
+  PetscFunctionBeginUser;
+  PetscCall(PetscOptionsGetString(nullptr, nullptr, "-mat_type", type, sizeof(type), &set));
+  if (set) PetscCall(SystemGetMat(system, std::string(type) != "block" ? type : config.backend.cuda ? MATBAIJCUDA : MATBAIJ, &solver->A));
+  else solver->A = system->A;
+  PetscCall(PetscObjectReference((PetscObject)solver->A));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode SolverCreateKSP(const Config &config, Solver *solver)
 {
   PetscInt max_it;
 
   PetscFunctionBeginUser;
   PetscCall(KSPDestroy(&solver->ksp));
   PetscCall(KSPCreate(PETSC_COMM_WORLD, &solver->ksp));
-  PetscCall(KSPSetOperators(solver->ksp, system.A, system.A));
+  PetscCall(KSPSetOperators(solver->ksp, solver->A, solver->A));
   PetscCall(KSPSetType(solver->ksp, KSPCG));
   PetscCall(KSPSetNormType(solver->ksp, KSP_NORM_UNPRECONDITIONED));
   PetscCall(KSPSetTolerances(solver->ksp, config.true_rtol, PETSC_CURRENT, PETSC_CURRENT, config.max_it));
@@ -267,7 +302,7 @@ static PetscErrorCode SolverSetUp(Solver *solver)
 }
 
 /* Solves from x = 0 and recomputes the residual */
-static PetscErrorCode SolverSolve(const Config &config, const System &system, Solver *solver, Timing *timing)
+static PetscErrorCode SolverSolve(const Config &config, Solver *solver, Timing *timing)
 {
   PetscLogDouble start, end;
   PetscReal      bnorm, rnorm;
@@ -280,7 +315,7 @@ static PetscErrorCode SolverSolve(const Config &config, const System &system, So
   timing->solve = end - start;
   PetscCall(KSPGetIterationNumber(solver->ksp, &timing->iterations));
   PetscCall(KSPGetConvergedReason(solver->ksp, &timing->reason));
-  PetscCall(MatMult(system.A, solver->x, solver->r));
+  PetscCall(MatMult(solver->A, solver->x, solver->r));
   PetscCall(VecAYPX(solver->r, -1., solver->b));
   PetscCall(VecNorm(solver->b, NORM_2, &bnorm));
   PetscCall(VecNorm(solver->r, NORM_2, &rnorm));
@@ -302,10 +337,42 @@ static PetscErrorCode MeasureHistory(const Config &config, KSP ksp, Result *resu
 }
 
 /*
+  What PETSc's log says of one more set-up with a new KSP: every event with its time, events inside others counted in both. As with
+  -log_view_gpu_time, events that time the GPU wait for it; what others leave running counts where it is waited for.
+*/
+static PetscErrorCode MeasureEvents(const Config &config, Solver *solver, Result *result)
+{
+  PetscLogHandler handler;
+  PetscLogState   state;
+  PetscInt        events;
+
+  PetscFunctionBeginUser;
+  PetscCall(SolverCreateKSP(config, solver));
+  PetscCall(PetscLogHandlerCreate(PETSC_COMM_WORLD, &handler));
+  PetscCall(PetscLogHandlerSetType(handler, PETSCLOGHANDLERDEFAULT));
+  PetscCall(PetscLogHandlerStart(handler));
+  PetscCall(SolverSetUp(solver));
+  PetscCall(PetscLogHandlerGetState(handler, &state));
+  PetscCall(PetscLogStateGetNumEvents(state, &events));
+  for (PetscLogEvent event = 0; event < events; event++) {
+    PetscEventPerfInfo *info = nullptr;
+    PetscLogEventInfo   named;
+
+    PetscCall(PetscLogHandlerGetEventPerfInfo(handler, 0, event, &info));
+    if (!info || !info->count) continue;
+    PetscCall(PetscLogStateEventGetInfo(state, event, &named));
+    result->events.push_back({named.name, info->count, info->time});
+  }
+  PetscCall(PetscLogHandlerStop(handler));
+  PetscCall(PetscLogHandlerDestroy(&handler));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
   Set-ups with new values in the same nonzero pattern, as in a Newton or time loop: the matrix is doubled and halved again, which is exact.
   The last one, back at the first values, is checked by a solve.
 */
-static PetscErrorCode MeasureRefill(const Config &config, const System &system, Solver *solver, Result *result)
+static PetscErrorCode MeasureRefill(const Config &config, Solver *solver, Result *result)
 {
   PetscLogDouble start, end;
   Timing         check;
@@ -313,15 +380,15 @@ static PetscErrorCode MeasureRefill(const Config &config, const System &system, 
   PetscFunctionBeginUser;
   for (PetscInt pair = 0; pair < PetscMax(1, (config.repeats + 1) / 2); pair++) {
     for (const PetscScalar factor : {2., 0.5}) {
-      PetscCall(MatScale(system.A, factor));
-      PetscCall(KSPSetOperators(solver->ksp, system.A, system.A));
+      PetscCall(MatScale(solver->A, factor));
+      PetscCall(KSPSetOperators(solver->ksp, solver->A, solver->A));
       PetscCall(TimeSynchronized(config.backend, &start));
       PetscCall(SolverSetUp(solver));
       PetscCall(TimeSynchronized(config.backend, &end));
       result->refill.push_back(end - start);
     }
   }
-  PetscCall(SolverSolve(config, system, solver, &check));
+  PetscCall(SolverSolve(config, solver, &check));
   if (check.reason <= 0 || check.iterations != result->runs.back().iterations) result->note += "after a refill: " + std::to_string(check.iterations) + " iterations, " + KSPConvergedReasons[check.reason] + "; ";
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -346,33 +413,35 @@ static PetscErrorCode FillSmooth(const System &system, Vec u)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode MeasureSet(const Config &config, const System &system, Solver *solver, Result *result)
+static PetscErrorCode MeasureSet(const Config &config, System *system, Solver *solver, Result *result)
 {
   PC      pc;
   KSPType ksp_type;
   PCType  pc_type;
 
   PetscFunctionBeginUser;
-  PetscCall(MatCreateVecs(system.A, &solver->x, &solver->b));
+  PetscCall(SolverCreateMat(config, system, solver));
+  PetscCall(MatCreateVecs(solver->A, &solver->x, &solver->b));
   PetscCall(VecDuplicate(solver->b, &solver->r));
   PetscCall(VecSet(solver->x, 1.));
-  if (config.smooth) PetscCall(FillSmooth(system, solver->x));
-  PetscCall(MatMult(system.A, solver->x, solver->b));
+  if (config.smooth) PetscCall(FillSmooth(*system, solver->x));
+  if (system->b) PetscCall(VecCopy(system->b, solver->b));
+  else PetscCall(MatMult(solver->A, solver->x, solver->b));
 
   for (PetscInt run = 0; run <= config.repeats; run++) {
     PetscLogDouble start, end;
     Timing         timing;
 
-    PetscCall(SolverCreateKSP(config, system, solver));
+    PetscCall(SolverCreateKSP(config, solver));
     PetscCall(TimeSynchronized(config.backend, &start));
     PetscCall(SolverSetUp(solver));
     PetscCall(TimeSynchronized(config.backend, &end));
     timing.setup = end - start;
-    PetscCall(SolverSolve(config, system, solver, &timing));
+    PetscCall(SolverSolve(config, solver, &timing));
     if (run > 0) {
       Timing again;
 
-      PetscCall(SolverSolve(config, system, solver, &again));
+      PetscCall(SolverSolve(config, solver, &again));
       timing.again = again.solve;
     }
     PetscCallMPI(MPI_Bcast(&timing.again, 1, MPI_DOUBLE, 0, PETSC_COMM_WORLD));
@@ -393,8 +462,8 @@ static PetscErrorCode MeasureSet(const Config &config, const System &system, Sol
   PetscCall(MeasureHistory(config, solver->ksp, result));
   PetscCall(PCDensity(pc, &result->density));
   if (result->density > 0.) PetscCall(PCViewLines(pc, &result->view));
-  PetscCall(PCApplyBytes(pc, system.rows, &result->apply_bytes));
-  PetscCall(IterationBytes(solver->ksp, system, result->apply_bytes, &result->iteration_bytes));
+  PetscCall(PCApplyBytes(pc, system->rows, &result->apply_bytes));
+  PetscCall(IterationBytes(solver->ksp, *system, result->apply_bytes, &result->iteration_bytes));
 
   const Timing &last = result->runs.back();
   if (last.reason < 0) {
@@ -412,12 +481,13 @@ static PetscErrorCode MeasureSet(const Config &config, const System &system, Sol
   if (last.reason != KSP_DIVERGED_PC_FAILED && config.applies > 0) {
     PetscCall(TimeCalls(config.backend, config.applies, [&]() { return PCApply(pc, solver->b, solver->r); }, &result->apply_seconds));
   }
-  if (last.reason > 0 && config.refill) PetscCall(MeasureRefill(config, system, solver, result));
+  if (last.reason != KSP_DIVERGED_PC_FAILED && config.breakdown) PetscCall(MeasureEvents(config, solver, result));
+  if (last.reason > 0 && config.refill) PetscCall(MeasureRefill(config, solver, result));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Measures one option set; whatever goes wrong becomes the result, and the run goes on */
-static PetscErrorCode MeasureSetGuarded(const Config &config, const std::vector<Option> &command_line, const System &system, Result *result)
+static PetscErrorCode MeasureSetGuarded(const Config &config, const std::vector<Option> &command_line, System *system, Result *result)
 {
   Solver          solver;
   OptionsDatabase database;
@@ -470,10 +540,12 @@ static PetscErrorCode ConfigFromOptions(Config *config, std::vector<std::string>
   PetscCall(PetscOptionsReal("-skip_above", "Seconds: a first use slower than this is not repeated", "", config->skip_above, &config->skip_above, nullptr));
   PetscCall(PetscOptionsBool("-smooth", "The solution is x (x - 1) y (y - 1) exp(x y) instead of 1", "", config->smooth, &config->smooth, nullptr));
   PetscCall(PetscOptionsBool("-refill", "Time the set-up with new values in the same pattern", "", config->refill, &config->refill, nullptr));
+  PetscCall(PetscOptionsBool("-breakdown", "The events of one more set-up, from PETSc's log", "", config->breakdown, &config->breakdown, nullptr));
   PetscCall(PetscOptionsBoundedInt("-history_points", "Residual norms kept per run in the JSON", "", config->history_points, &config->history_points, nullptr, 1));
   PetscCall(PetscOptionsBool("-check", "Test the systems instead of measuring", "", *check, check, nullptr));
   PetscOptionsEnd();
 
+  if (config->breakdown) PetscCall(PetscLogGpuTime()); /* costs nothing while there is no log */
   if (set_specs) systems->assign(specs, specs + n_specs);
   else systems->assign(1, "poisson3d7:60");
   if (set_files) {
@@ -544,7 +616,7 @@ int main(int argc, char **argv)
 
         result.set              = set;
         result.first_in_process = used.insert(set.label).second;
-        PetscCall(MeasureSetGuarded(config, command_line, system, &result));
+        PetscCall(MeasureSetGuarded(config, command_line, &system, &result));
         PetscCall(ReportRow(config, system, result));
         all.back().results.push_back(result);
         PetscCall(ReportFiles(config, all)); /* after every row: a crash costs one row */

@@ -13,6 +13,7 @@
 
 #include <petscksp.h>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -26,13 +27,18 @@ struct Backend {
   PetscLogDouble copy_gbs = 0.;            /* measured by VecCopy(), all ranks together, bytes read + bytes written */
 };
 
-/* A linear system A x = b with b = A 1; the right-hand side is made where it is used */
+static constexpr PetscReal kDecay = 1e-3; /* of the fields of block3d7: A 1 is this away from the boundary */
+
+/* A linear system A x = b; b = A 1, made where it is used, unless the system has a right-hand side of its own */
 struct System {
   std::string    name;                        /* as in -systems, without the folder of a file */
   std::string    kind;                        /* poisson3d7, ..., file, mtx */
   PetscInt       grid[3]         = {0, 0, 0}; /* generated systems only: grid points (elements for elasticity3d), 1 in z for 2D */
   PetscReal      contrast        = 1.;
+  PetscInt       fields          = 1; /* block3d7: unknowns of a grid point */
   Mat            A               = nullptr;
+  Vec            b               = nullptr;
+  std::map<std::string, Mat> converted; /* A as other types, by need */
   PetscInt       rows            = 0;
   PetscLogDouble nnz             = 0.;
   PetscLogDouble load_seconds    = 0.;
@@ -60,6 +66,13 @@ struct Timing {
   KSPConvergedReason reason        = KSP_CONVERGED_ITERATING;
 };
 
+/* An event of PETSc's log */
+struct Event {
+  std::string    name;
+  PetscInt       count;
+  PetscLogDouble seconds;
+};
+
 /* Everything measured for one system and one option set */
 struct Result {
   OptionSet                   set;
@@ -68,6 +81,7 @@ struct Result {
   std::string                 ksp_type, pc_type;
   bool                        first_in_process = false;
   std::vector<Timing>         runs;   /* [0] is the first use, the rest are warm */
+  std::vector<Event>          events; /* of one more set-up, with -breakdown */
   std::vector<PetscLogDouble> refill; /* seconds of KSPSetUp() with new values in the same nonzero pattern */
   PetscLogDouble              apply_seconds   = 0.;
   PetscLogDouble              apply_bytes     = 0.; /* 0: not known */
@@ -94,6 +108,7 @@ struct Config {
   PetscReal              skip_above     = 30.; /* seconds: a first use slower than this is not repeated */
   PetscBool              refill         = PETSC_FALSE;
   PetscBool              smooth         = PETSC_FALSE; /* b = A u with u = x (x - 1) y (y - 1) exp(x y), not A 1 */
+  PetscBool              breakdown      = PETSC_FALSE;
   Output                 output;
 };
 

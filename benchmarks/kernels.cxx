@@ -1,53 +1,21 @@
 static char help[] = "Measures kernels of set-ups by themselves on one GPU, beside the tables of the paper that they follow.\n"
-                     "  -cholesky   -pattern   (neither: both)   -json out.json   -md out.md\n\n";
+                     "  -cholesky   -pattern   -blocks   (none: all)   -json out.json   -md out.md\n\n";
 
 /*
-  The paper: Bernaschi, Bisson, Fantozzi, Janna, A factored sparse approximate inverse preconditioned conjugate gradient solver on
+  The paper of the static FSAI: Bernaschi, Bisson, Fantozzi, Janna, A factored sparse approximate inverse preconditioned conjugate gradient solver on
   graphics processing units, SIAM J. Sci. Comput. 38 (2016) C53-C72; its GPU is one of the two of a Kepler K80.
+  Block matrices are in block_kernels.cxx.
 */
-#include "text.h"
-#include <algorithm>
+#include "kernels.h"
 #include <cmath>
 #include <cstdio>
 #include <limits>
 #include <random>
-#include <petscdevice_cuda.h>
-#include <finepc.h>
-#include "csr.h"
 #include "dense.h"
 #include "pc/sfsai/sfsai.h"
 
 static const char    kProgram[] = "finepc_kernels";
 static constexpr int kSkipped   = 77; /* exit status without a device: what ctest takes for skipped */
-
-/* Device memory of a scope */
-class DeviceArray {
-public:
-  DeviceArray() = default;
-  DeviceArray(const DeviceArray &)            = delete;
-  DeviceArray &operator=(const DeviceArray &) = delete;
-  ~DeviceArray() { PetscCallAbort(PETSC_COMM_SELF, ArrayDestroy_CUDA(&data)); }
-
-  PetscErrorCode Create(size_t bytes) { return ArrayCreate_CUDA(bytes, &data); }
-  char          *at(size_t byte) const { return (char *)data + byte; }
-
-  void *data = nullptr;
-};
-
-static PetscErrorCode CopyToDevice(void *to, const void *from, size_t bytes)
-{
-  return ArrayCopy_CUDA(to, from, bytes, PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST);
-}
-
-static PetscErrorCode CopyToHost(void *to, const void *from, size_t bytes)
-{
-  return ArrayCopy_CUDA(to, from, bytes, PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA);
-}
-
-static PetscErrorCode CopyOnDevice(void *to, const void *from, size_t bytes)
-{
-  return ArrayCopy_CUDA(to, from, bytes, PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA);
-}
 
 /* ------------------------------------------- batches of Cholesky factorisations ------------------------------------------- */
 
@@ -94,7 +62,6 @@ static PetscLogDouble CholeskyFlops(PetscInt n)
 
 static constexpr PetscInt kDistinct = 16;                /* different matrices of a batch, repeated all over it */
 static constexpr PetscInt kChecked  = 9;                 /* systems of a batch whose factor is looked at */
-static constexpr size_t   kDelay    = (size_t)512 << 20; /* bytes copied first, so that the host is ahead of the device */
 
 /* Symmetric, entries in [-1, 1), the diagonal 2 sqrt(n) to 2 sqrt(n) + 1: the eigenvalues off it are within 2 sqrt(n / 3) for large n */
 template <typename T>
@@ -160,34 +127,6 @@ static cusolverStatus_t PotrfBatched(cusolverDnHandle_t handle, int n, float **A
 static cusolverStatus_t PotrfBatched(cusolverDnHandle_t handle, int n, double **A, int *info, int count)
 {
   return cusolverDnDpotrfBatched(handle, CUBLAS_FILL_MODE_LOWER, n, A, n, info, count);
-}
-
-/* Seconds of a call on the device, between two events. What `prepare` launches before is not timed, but keeps the device busy meanwhile. */
-template <typename Prepare, typename Call>
-static PetscErrorCode TimeOnDevice(PetscInt repeats, Prepare prepare, Call call, std::vector<PetscLogDouble> *seconds)
-{
-  const PetscInt warm = 2;
-  cudaStream_t   stream;
-  cudaEvent_t    begin, end;
-
-  PetscFunctionBeginUser;
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
-  PetscCallCUDA(cudaEventCreate(&begin));
-  PetscCallCUDA(cudaEventCreate(&end));
-  for (PetscInt repeat = 0; repeat < warm + repeats; repeat++) {
-    float ms;
-
-    PetscCall(prepare());
-    PetscCallCUDA(cudaEventRecord(begin, stream));
-    PetscCall(call());
-    PetscCallCUDA(cudaEventRecord(end, stream));
-    PetscCallCUDA(cudaEventSynchronize(end));
-    PetscCallCUDA(cudaEventElapsedTime(&ms, begin, end));
-    if (repeat >= warm) seconds->push_back(1e-3 * (PetscLogDouble)ms);
-  }
-  PetscCallCUDA(cudaEventDestroy(end));
-  PetscCallCUDA(cudaEventDestroy(begin));
-  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* The system of the batch that is looked at as k-th: the first, the last, some between */
@@ -361,8 +300,9 @@ static PetscErrorCode MeasurePattern(const Backend &backend, const System &syste
 struct KernelConfig {
   Backend               backend;
   Output                output;
-  PetscBool             cholesky = PETSC_FALSE, pattern = PETSC_FALSE;
+  PetscBool             cholesky = PETSC_FALSE, pattern = PETSC_FALSE, blocks = PETSC_FALSE;
   std::vector<PetscInt> sizes, powers;
+  std::vector<std::string> block_systems;
   PetscInt              batch   = kPaperBatch;
   PetscInt              repeats = 10;
   std::string           system  = "poisson3d27:58";
@@ -372,6 +312,7 @@ struct KernelResults {
   std::vector<CholeskyResult> cholesky;
   System                      system; /* of the patterns; its matrix is gone by the time of the report */
   std::vector<PatternResult>  pattern;
+  std::vector<BlockResult>    blocks;
 };
 
 static const std::vector<Column> kCholeskyColumns = {
@@ -407,11 +348,6 @@ static const std::vector<Column> kPatternColumns = {
   {"note",          -4},
 };
 
-static PetscLogDouble Best(const std::vector<PetscLogDouble> &v)
-{
-  return v.empty() ? 0. : *std::min_element(v.begin(), v.end());
-}
-
 static const PaperCholesky *CholeskyOfPaper(const KernelConfig &config, PetscInt n)
 {
   const auto *found = std::find_if(std::begin(kPaperCholesky), std::end(kPaperCholesky), [&](const PaperCholesky &row) { return row.n == n; });
@@ -429,12 +365,6 @@ static const PaperPattern *PatternOfPaper(PetscInt power)
 static PetscLogDouble PaperRate(const PaperPattern &row)
 {
   return row.entries / (1e-3 * row.ms);
-}
-
-/* a / b, or 0 where b was not measured */
-static PetscLogDouble Quotient(PetscLogDouble a, PetscLogDouble b)
-{
-  return b > 0. ? a / b : 0.;
 }
 
 static PetscLogDouble CholeskyRate(const KernelConfig &config, PetscInt n, PetscLogDouble seconds)
@@ -525,6 +455,12 @@ static std::string MarkdownReport(const KernelConfig &config, const KernelResult
     text += "\n" + PatternHeader(config, results.system);
     for (const auto &result : results.pattern) text += PatternRow(result);
   }
+  if (!results.blocks.empty()) {
+    text += "\n" + BlockHeader(config.repeats);
+    for (const auto &result : results.blocks) text += BlockRow(config.backend, result);
+    text += "\n" + BlockILUHeader();
+    for (const auto &result : results.blocks) text += BlockILURow(result);
+  }
   return text;
 }
 
@@ -606,6 +542,11 @@ static std::string JsonReport(const KernelConfig &config, const KernelResults &r
     json.Close(']');
     json.Close('}');
   }
+  if (!results.blocks.empty()) {
+    json.Open("blocks", '[');
+    for (const auto &result : results.blocks) JsonBlocks(&json, config.backend, result);
+    json.Close(']');
+  }
   json.Close('}');
   return json.text + "\n";
 }
@@ -620,31 +561,18 @@ static PetscErrorCode ReportFiles(const KernelConfig &config, const KernelResult
 
 /* ------------------------------------------- main ------------------------------------------- */
 
-/* Calls measure(); whatever goes wrong becomes the result's status and note */
-template <typename Measure, typename Result>
-static PetscErrorCode Guarded(Measure measure, Result *result)
-{
-  std::string error;
-
-  PetscFunctionBeginUser;
-  PetscCall(PetscPushErrorHandler(KeepFirstError, &error));
-  const PetscErrorCode code = measure(result);
-  PetscCall(PetscPopErrorHandler());
-  if (code) {
-    result->status = "failed";
-    result->note += error.substr(0, error.find('\n'));
-  }
-  while (!result->note.empty() && (result->note.back() == ' ' || result->note.back() == ';')) result->note.pop_back();
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static constexpr PetscInt kMaxList = 64;
+
+/* A million unknowns and some, each size of a block up to 8 */
+static const std::vector<std::string> kBlockSystems = {"block3d7:100:1", "block3d7:80:2", "block3d7:70:3", "block3d7:64:4", "block3d7:60:5", "block3d7:56:6", "block3d7:54:7", "block3d7:51:8"};
 
 static PetscErrorCode ConfigFromOptions(KernelConfig *config)
 {
   PetscInt  sizes[kMaxList], powers[kMaxList], n_sizes = kMaxList, n_powers = kMaxList;
   char      system[PETSC_MAX_PATH_LEN];
-  PetscBool set_sizes, set_powers;
+  char     *systems[kMaxList];
+  PetscInt  n_systems = kMaxList;
+  PetscBool set_sizes, set_powers, set_systems;
 
   PetscFunctionBeginUser;
   PetscCall(OutputFromOptions(&config->output));
@@ -652,6 +580,8 @@ static PetscErrorCode ConfigFromOptions(KernelConfig *config)
   PetscOptionsBegin(PETSC_COMM_WORLD, nullptr, "Kernels", "");
   PetscCall(PetscOptionsBool("-cholesky", "Batches of Cholesky factorisations", "", config->cholesky, &config->cholesky, nullptr));
   PetscCall(PetscOptionsBool("-pattern", "Patterns of powers", "", config->pattern, &config->pattern, nullptr));
+  PetscCall(PetscOptionsBool("-blocks", "Block matrices", "", config->blocks, &config->blocks, nullptr));
+  PetscCall(PetscOptionsStringArray("-block_systems", "Systems of the block matrices, separated by commas", "", systems, &n_systems, &set_systems));
   PetscCall(PetscOptionsIntArray("-sizes", "Unknowns of a system", "", sizes, &n_sizes, &set_sizes));
   PetscCall(PetscOptionsBoundedInt("-batch", "Systems at a time", "", config->batch, &config->batch, nullptr, 1));
   PetscCall(PetscOptionsIntArray("-powers", "Symbolic products", "", powers, &n_powers, &set_powers));
@@ -659,7 +589,11 @@ static PetscErrorCode ConfigFromOptions(KernelConfig *config)
   PetscCall(PetscOptionsBoundedInt("-repeats", "Timings, of which the best counts", "", config->repeats, &config->repeats, nullptr, 1));
   PetscOptionsEnd();
   config->system = system;
-  if (!config->cholesky && !config->pattern) config->cholesky = config->pattern = PETSC_TRUE;
+  if (!config->cholesky && !config->pattern && !config->blocks) config->cholesky = config->pattern = config->blocks = PETSC_TRUE;
+  if (set_systems) {
+    config->block_systems.assign(systems, systems + n_systems);
+    for (PetscInt k = 0; k < n_systems; k++) PetscCall(PetscFree(systems[k]));
+  } else config->block_systems = kBlockSystems;
   if (set_sizes) config->sizes.assign(sizes, sizes + n_sizes);
   else {
     for (const auto &row : kPaperCholesky) config->sizes.push_back(row.n);
@@ -713,6 +647,23 @@ static PetscErrorCode RunPattern(const KernelConfig &config, KernelResults *resu
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode RunBlocks(const KernelConfig &config, KernelResults *results)
+{
+  PetscFunctionBeginUser;
+  for (const auto &spec : config.block_systems) {
+    BlockResult result;
+
+    PetscCall(Guarded([&](BlockResult *to) { return MeasureBlocks(config.backend, spec, config.repeats, to); }, &result));
+    results->blocks.push_back(result);
+    PetscCall(ReportFiles(config, *results));
+  }
+  PetscCall(PetscPrintf(PETSC_COMM_WORLD, "\n%s", BlockHeader(config.repeats).c_str()));
+  for (const auto &result : results->blocks) PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s", BlockRow(config.backend, result).c_str()));
+  PetscCall(PetscPrintf(PETSC_COMM_WORLD, "\n%s", BlockILUHeader().c_str()));
+  for (const auto &result : results->blocks) PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s", BlockILURow(result).c_str()));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 int main(int argc, char **argv)
 {
   KernelConfig  config;
@@ -736,7 +687,8 @@ int main(int argc, char **argv)
   PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s", MachineText(kProgram, config.backend, config.output).c_str()));
   if (config.cholesky) PetscCall(RunCholesky(config, &results));
   if (config.pattern) PetscCall(RunPattern(config, &results));
+  if (config.blocks) PetscCall(RunBlocks(config, &results));
   PetscCall(PetscFinalize());
   const auto ok = [](const auto &result) { return result.status == "ok"; };
-  return std::all_of(results.cholesky.begin(), results.cholesky.end(), ok) && std::all_of(results.pattern.begin(), results.pattern.end(), ok) ? 0 : 1;
+  return std::all_of(results.cholesky.begin(), results.cholesky.end(), ok) && std::all_of(results.pattern.begin(), results.pattern.end(), ok) && std::all_of(results.blocks.begin(), results.blocks.end(), ok) ? 0 : 1;
 }

@@ -88,7 +88,7 @@ static std::string MarkdownPreamble(const Config &config)
   std::string text = MachineText(kProgram, config.backend, config.output);
 
   if (config.smooth) text += "Here u = x (x - 1) y (y - 1) exp(x y) in the place of 1: ";
-  text += Format("b = A 1, x0 = 0, true residual %g; ", (double)config.true_rtol);
+  text += Format("b = A 1 or the file's own, x0 = 0, true residual %g; ", (double)config.true_rtol);
   text += config.repeats ? Format("the best of %d warm runs, the first use apart.\n\n", (int)config.repeats) : "the first use alone.\n\n";
   return text;
 }
@@ -147,6 +147,15 @@ static void JsonResult(JsonWriter *json, const Config &config, const Result &res
     json->Number("iteration_bytes", result.iteration_bytes);
     json->Number("iteration_floor_fraction", FloorFraction(config.backend, result.iteration_bytes, PerIteration(*best)));
   }
+  json->Open("events", '[');
+  for (const auto &event : result.events) {
+    json->Open(nullptr, '{');
+    json->String("name", event.name);
+    json->Integer("count", (double)event.count);
+    json->Number("s", event.seconds);
+    json->Close('}');
+  }
+  json->Close(']');
   json->Numbers("refill_s", std::vector<double>(result.refill.begin(), result.refill.end()));
   json->Number("density", result.density);
   json->Number("apply_s", result.apply_seconds);

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 static const char kKinds[] = "poisson2d5:N, poisson2d9:N, poisson3d7:N, poisson3d27:N, jumps2d:N:contrast:cube, jumps:N:contrast:cube, aniso2d:N:eps:degrees, "
-                             "aniso3d:N:eps_y:eps_z, elasticity3d:N:contrast:cube (N may be NXxNYxNZ), file:A.petsc[.gz], mtx:A.mtx[.gz]";
+                             "aniso3d:N:eps_y:eps_z, elasticity3d:N:contrast:cube, block3d7:N:fields:peclet (N may be NXxNYxNZ), file:A.petsc[.gz], mtx:A.mtx[.gz]";
 
 /* Makes a parallel AIJ matrix of N rows; fill(row, columns, values) writes one row, sorted, and returns its number of entries */
 template <typename Fill>
@@ -45,8 +45,6 @@ static PetscErrorCode MatCreateByRows(MPI_Comm comm, const Backend &backend, Pet
   PetscCall(MatSeqAIJSetPreallocationCSR(*A, i, j, a));
   PetscCall(MatMPIAIJSetPreallocationCSR(*A, i, j, a));
   PetscCall(PetscFree3(i, j, a));
-  PetscCall(MatSetOption(*A, MAT_SPD, PETSC_TRUE));
-  PetscCall(MatSetOption(*A, MAT_SPD_ETERNAL, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -146,7 +144,7 @@ static Stencil RotatedStencil(PetscReal eps, PetscReal degrees)
 /* ------------------------------------------- jumping coefficients ------------------------------------------- */
 
 /*
-  -div(k grad u) by finite volumes with two-point fluxes: k is 1 or contrast (half of the cubes each, cubes of `cube` cells a side), a face
+  -div(k grad u) by finite volumes with two-point fluxes: k is 1 and contrast in turns, in cubes of `cube` cells a side, a face
   carries the harmonic mean of its two cells, a face on the boundary (Dirichlet) its cell's own k. Contrast 1 is the 5- or 7-point Poisson matrix.
 */
 static PetscErrorCode MatCreateJumps(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscInt dim, PetscReal contrast, PetscInt cube, Mat *A)
@@ -154,7 +152,7 @@ static PetscErrorCode MatCreateJumps(MPI_Comm comm, const Backend &backend, cons
   const PetscInt nx = grid[0], ny = grid[1], nz = grid[2];
 
   PetscFunctionBeginUser;
-  const auto coefficient = [=](PetscInt x, PetscInt y, PetscInt z) { return CubeRandom(x / cube, y / cube, z / cube) < 0.5 ? contrast : 1.; };
+  const auto coefficient = [=](PetscInt x, PetscInt y, PetscInt z) { return (x / cube + y / cube + z / cube) % 2 ? contrast : 1.; };
 
   PetscCall(MatCreateByRows(
     comm, backend, nx * ny * nz, 1, 7,
@@ -308,6 +306,74 @@ static PetscErrorCode MatCreateElasticity(MPI_Comm comm, const Backend &backend,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* ------------------------------------------- coupled fields ------------------------------------------- */
+
+static constexpr PetscInt kMaxFields = 8;
+
+/* The constant coefficients of  -div(K grad u) + sum_d B_d u_d + C u  for some fields u on a grid of spacing 1 */
+struct Coupling {
+  PetscReal K[kMaxFields][kMaxFields];    /* symmetric, diagonally dominant: the fields diffuse into each other */
+  PetscReal B[3][kMaxFields][kMaxFields]; /* symmetric: they are carried along as in a symmetric hyperbolic system */
+  PetscReal C[kMaxFields][kMaxFields];    /* every field decays and turns into the others; not symmetric, rows sum to kDecay */
+};
+
+static Coupling MakeCoupling(PetscInt fields, PetscReal peclet)
+{
+  Coupling        c{};
+  const PetscReal share = 1. / (PetscReal)fields;
+
+  for (PetscInt f = 0; f < fields; f++) {
+    c.K[f][f] = 1.;
+    c.C[f][f] = kDecay;
+    for (PetscInt g = 0; g < fields; g++) {
+      const PetscInt low = PetscMin(f, g), high = PetscMax(f, g);
+
+      for (PetscInt d = 0; d < 3; d++) c.B[d][f][g] = peclet * (f == g ? 1. : share) * (2. * CubeRandom(low, high, d) - 1.);
+      if (f == g) continue;
+      const PetscReal exchange = kDecay * share * CubeRandom(f, g, 4);
+
+      c.K[f][g] = 0.5 * share * (2. * CubeRandom(low, high, 3) - 1.);
+      c.C[f][g] = -exchange;
+      c.C[f][f] += exchange;
+    }
+  }
+  return c;
+}
+
+/*
+  Central differences, 7 points, Dirichlet conditions: the neighbour in direction +-d has the block -K +- B_d / 2, the diagonal block is
+  6 K + C. B_d and the central difference are symmetric and skew, so convection is skew, and the symmetric part of A is positive definite.
+*/
+static PetscErrorCode MatCreateCoupled(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscInt fields, PetscReal peclet, Mat *A)
+{
+  const PetscInt nx = grid[0], ny = grid[1], nz = grid[2];
+  const Coupling c       = MakeCoupling(fields, peclet);
+  const Stencil  stencil = StarStencil(1., 1., 1.);
+
+  PetscFunctionBeginUser;
+  PetscCall(MatCreateByRows(
+    comm, backend, nx * ny * nz * fields, fields, 7 * fields,
+    [&](PetscInt row, PetscInt *cols, PetscScalar *vals) {
+      const PetscInt point = row / fields, f = row % fields;
+      const PetscInt x = point % nx, y = point / nx % ny, z = point / (nx * ny);
+      PetscInt       k = 0;
+
+      for (const auto &e : stencil.entries) {
+        if (x + e.dx < 0 || x + e.dx >= nx || y + e.dy < 0 || y + e.dy >= ny || z + e.dz < 0 || z + e.dz >= nz) continue;
+        for (PetscInt g = 0; g < fields; g++) {
+          const PetscReal carried = 0.5 * (e.dx * c.B[0][f][g] + e.dy * c.B[1][f][g] + e.dz * c.B[2][f][g]);
+          const bool      centre  = !e.dx && !e.dy && !e.dz;
+
+          cols[k]   = (point + e.dx + nx * (e.dy + ny * e.dz)) * fields + g;
+          vals[k++] = e.weight * c.K[f][g] + carried + (centre ? c.C[f][g] : 0.);
+        }
+      }
+      return k;
+    },
+    A));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* ------------------------------------------- files ------------------------------------------- */
 
 /* For a path in .gz, an unpacked copy in the temporary directory, to be removed by the caller; otherwise the path itself */
@@ -336,15 +402,31 @@ static PetscErrorCode FileUnpack(MPI_Comm comm, const std::string &path, std::st
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode MatLoadPetsc(MPI_Comm comm, const Backend &backend, const std::string &path, Mat *A)
+/* The matrix, and the right-hand side when one follows it in the file (-ksp_view_mat binary:f -ksp_view_rhs binary:f::append) */
+static PetscErrorCode SystemLoadPetsc(MPI_Comm comm, const Backend &backend, const std::string &path, System *system)
 {
   PetscViewer viewer;
+  PetscMPIInt rank, more = 0;
+  int         descriptor;
 
   PetscFunctionBeginUser;
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
   PetscCall(PetscViewerBinaryOpen(comm, path.c_str(), FILE_MODE_READ, &viewer));
-  PetscCall(MatCreate(comm, A));
-  PetscCall(MatSetType(*A, backend.mat_type));
-  PetscCall(MatLoad(*A, viewer));
+  PetscCall(MatCreate(comm, &system->A));
+  PetscCall(MatSetType(system->A, backend.mat_type));
+  PetscCall(MatLoad(system->A, viewer));
+  if (rank == 0) { /* this rank alone has the file open, without a buffer */
+    PetscCall(PetscViewerBinaryGetDescriptor(viewer, &descriptor));
+    const off_t here = lseek(descriptor, 0, SEEK_CUR);
+
+    more = lseek(descriptor, 0, SEEK_END) > here;
+    (void)lseek(descriptor, here, SEEK_SET);
+  }
+  PetscCallMPI(MPI_Bcast(&more, 1, MPI_INT, 0, comm));
+  if (more) {
+    PetscCall(MatCreateVecs(system->A, nullptr, &system->b));
+    PetscCall(VecLoad(system->b, viewer));
+  }
   PetscCall(PetscViewerDestroy(&viewer));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -498,8 +580,18 @@ static PetscErrorCode SystemGenerate(MPI_Comm comm, const std::vector<std::strin
     PetscCall(ArgumentInt(fields, 3, 4, &cube));
     PetscCheck(system->contrast > 0. && cube > 0, comm, PETSC_ERR_USER_INPUT, "%s: contrast and cube must be positive", system->name.c_str());
     PetscCall(MatCreateElasticity(comm, backend, grid, system->contrast, cube, &system->A));
+  } else if (kind == "block3d7") {
+    PetscCall(ArgumentGrid(fields, 3, grid));
+    PetscCall(ArgumentInt(fields, 2, 3, &system->fields));
+    PetscCall(ArgumentReal(fields, 3, 1., &first));
+    PetscCheck(system->fields > 0 && system->fields <= kMaxFields, comm, PETSC_ERR_USER_INPUT, "%s: there can be 1 to %" PetscInt_FMT " fields", system->name.c_str(), kMaxFields);
+    PetscCall(MatCreateCoupled(comm, backend, grid, system->fields, first, &system->A));
   } else {
     SETERRQ(comm, PETSC_ERR_USER_INPUT, "Unknown system \"%s\"; there are %s", system->name.c_str(), kKinds);
+  }
+  if (kind != "block3d7") {
+    PetscCall(MatSetOption(system->A, MAT_SPD, PETSC_TRUE));
+    PetscCall(MatSetOption(system->A, MAT_SPD_ETERNAL, PETSC_TRUE));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -520,7 +612,7 @@ PetscErrorCode SystemCreate(MPI_Comm comm, const std::string &spec, const Backen
     PetscCheck(!path.empty(), comm, PETSC_ERR_USER_INPUT, "%s needs a path, as in %s:A.%s", spec.c_str(), system->kind.c_str(), system->kind == "mtx" ? "mtx" : "petsc");
     system->name = NameOfPath(path);
     PetscCall(FileUnpack(comm, path, &plain));
-    const PetscErrorCode ierr = system->kind == "file" ? MatLoadPetsc(comm, backend, plain, &system->A) : MatLoadMatrixMarket(comm, backend, plain, &system->A);
+    const PetscErrorCode ierr = system->kind == "file" ? SystemLoadPetsc(comm, backend, plain, system) : MatLoadMatrixMarket(comm, backend, plain, &system->A);
     if (plain != path) std::remove(plain.c_str());
     PetscCall(ierr);
   } else {
@@ -547,6 +639,8 @@ PetscErrorCode SystemCreate(MPI_Comm comm, const std::string &spec, const Backen
 PetscErrorCode SystemDestroy(System *system)
 {
   PetscFunctionBeginUser;
+  for (auto &other : system->converted) PetscCall(MatDestroy(&other.second));
+  PetscCall(VecDestroy(&system->b));
   PetscCall(MatDestroy(&system->A));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,4 +1,7 @@
 /* CUDA kernels of the fused conjugate gradient method: a sequence of kernels an iteration, or one that stays. */
+#include <cub/cub.cuh>
+#include <thrust/iterator/counting_iterator.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -17,6 +20,7 @@ constexpr int kCGIterations    = 4;    /* of one launch of the graph */
 constexpr int kCGInFlight      = 2;    /* launches that the host is ahead */
 constexpr int kResidentBlock   = 512;  /* threads of a block of the kernel that stays */
 constexpr int kResidentWarps   = kResidentBlock / kWarpSize;
+constexpr int kGhostLanes      = 4;    /* of a row of entries of other ranks */
 constexpr int kResidentPolls   = 5;    /* slots that a lane looks at together */
 constexpr int kResidentStatic  = 3072; /* bytes of shared memory that the kernel declares, at most */
 
@@ -58,7 +62,7 @@ __device__ __forceinline__ bool Multiply(const Slices &W, int processors, const 
   return !idle;
 }
 
-/* w = A p, delta = p.w. It is the first kernel of an iteration: after a decision, nothing is left to do. */
+/* w = A p, delta = p.w. It is the first kernel of an iteration: after a decision, nothing is left to do. Outside of iterations delta is only kept. */
 template <int Lanes, bool Even, typename V>
 __global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>()) MultiplyOperator(Slices A, int processors, const double *p, double *w, double *partial, CGState *state)
 {
@@ -73,9 +77,10 @@ __global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>()) MultiplyO
     if (GridThread() == 0) state->s.stage = kCGStopped;
     return;
   }
-  if (GridSumLast(delta, partial, &state->ticket) && state->s.stage == kCGRunning) {
+  if (GridSumLast(delta, partial, &state->ticket)) {
     CGScalars s = state->s;
-    DecideDelta(s, delta[0]);
+    if (s.stage == kCGRunning) DecideDelta(s, delta[0]);
+    else s.delta = delta[0];
     state->s = s;
   }
 }
@@ -191,6 +196,59 @@ __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip) UpdateDirection(Pet
     p_i.Load(p, first, n);
     if (Diagonal && d) d_i.Load(d, first, n);
     z_i.Load(z, first, n);
+  }
+}
+
+/* ------------------------------------------- a rank among several ------------------------------------------- */
+
+/* p = z + b p, w = s + b w, x = x + a p, r = r - a w; and what UpdateResidual does with r, but that z = d r is stored. */
+template <bool Diagonal>
+__global__ void __launch_bounds__(kCGBlock) UpdateRank(PetscInt n, double a, double b, const double *d, const double *s, CGRankVectors v, double *partial, CGState *state)
+{
+  const bool preconditioned = Diagonal && state->test.norm == CG_NORM_PRECONDITIONED;
+  double     sums[2]        = {0, 0};
+  for (long long i = GridThread(); i < n; i += (long long)gridDim.x * kCGBlock) {
+    const double p = v.z[i] + b * v.p[i], w = s[i] + b * v.w[i], r = v.r[i] - a * w;
+    v.p[i] = p;
+    v.w[i] = w;
+    v.r[i] = r;
+    v.x[i] += a * p;
+    const double z = Diagonal && d ? d[i] * r : r;
+    if (Diagonal) v.z[i] = z;
+    sums[0] += preconditioned ? z * z : r * r;
+    sums[1] += z * r;
+  }
+  if (GridSumLast(sums, partial, &state->ticket)) {
+    if (Diagonal) FinishIteration(state, sums[0], sums[1]);
+    else state->nn = sums[0];
+  }
+}
+
+struct HasEntries {
+  const PetscInt *i;
+
+  __device__ bool operator()(PetscInt row) const { return i[row + 1] > i[row]; }
+};
+
+/* s = s + B ghosts in the rows that have such entries, kGhostLanes lanes a row, and the rank's sums. */
+template <int Lanes>
+__global__ void __launch_bounds__(kCGBlock) MultiplyGhosts(CSRView B, PetscInt count, const PetscInt *rows, const double *ghosts, const double *z, double *s, double *partial, CGState *state)
+{
+  const PetscInt stride   = (PetscInt)(gridDim.x * kCGBlock / Lanes);
+  double         delta[1] = {0};
+  for (PetscInt k = (PetscInt)(GridThread() / kWarpSize) * (kWarpSize / Lanes); k < count; k += stride) { /* the same in all lanes */
+    const PetscInt at  = k + threadIdx.x % kWarpSize / Lanes, row = at < count ? rows[at] : 0, end = at < count ? B.i[row + 1] : 0;
+    double         sum = 0;
+    for (PetscInt e = at < count ? B.i[row] + threadIdx.x % Lanes : 0; e < end; e += Lanes) sum += B.a[e] * ghosts[B.j[e]];
+    sum = GroupSum<Lanes>(sum);
+    if (at >= count || threadIdx.x % Lanes != 0) continue;
+    s[row] += sum;
+    delta[0] += z[row] * sum;
+  }
+  if (GridSumLast(delta, partial, &state->ticket)) {
+    state->dots[0] = state->sums.rz;
+    state->dots[1] = state->sums.nn;
+    state->dots[2] = state->s.delta + delta[0];
   }
 }
 
@@ -324,7 +382,7 @@ __device__ __forceinline__ void ForRows(const Slices &W, PetscInt first, PetscIn
 {
 #pragma unroll 1
   for (PetscInt slice = begin + threadIdx.x / kWarpSize; slice < end; slice += kResidentWarps) {
-    const PetscInt row = SliceRow<Lanes>(slice);
+    const PetscInt row = SlicePlace<Lanes>(slice);
     const double   sum = SliceSum<Lanes>(W, slice, x);
     if (row < W.rows && threadIdx.x % Lanes == 0) act(row - first, sum);
   }
@@ -485,6 +543,7 @@ struct CGFusedWork {
   size_t             room       = 0;     /* shared memory of a resident block, bytes */
   Slices             A{}, W1{}, W2{};
   bool               factored = false, resident = false;
+  bool               foreign  = false; /* a stream that is not PETSc's default has been used */
   bool               uneven   = false; /* padding makes these operators too large for the resident kernel */
   const PetscScalar *d        = nullptr;
   CGFusedVectors     v{};
@@ -492,6 +551,10 @@ struct CGFusedWork {
   int                blocks = 0; /* of the resident kernel */
   Buffer<double>     t;          /* and w, r, p of the resident kernel */
   Buffer<double>     partial, slots;
+  CSRView            B{};         /* of a rank among several */
+  PetscInt           ghost_count = 0;
+  Buffer<PetscInt>   ghost_rows;  /* those of B that have entries, and their number */
+  Buffer<char>       ghost_select;
   Buffer<CGState>    state;
   CGState           *seen[kCGInFlight]  = {}; /* the host's copies */
   cudaEvent_t        event[kCGInFlight] = {};
@@ -549,10 +612,28 @@ int VectorBlocks(const CGFusedWork *work)
   return std::max(1, std::min(BlocksFor(work->A.rows, kCGBlock * kCGPerThread), work->processors * kCGBlocksOnChip));
 }
 
+/* Of kernels of a thread an entry that make sums. */
+int SumBlocks(const CGFusedWork *work, PetscInt n)
+{
+  return std::max(1, std::min(BlocksFor(n, kCGBlock), work->processors * kCGBlocksOnChip));
+}
+
 PetscErrorCode LaunchOperator(CGFusedWork *work, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t stream)
 {
   PetscFunctionBegin;
   PetscCall(WithLanes(work->A.lanes, [&](auto lanes) { return WithKind(work->A, [&](auto even, auto value) { return LaunchEarly(early, MultiplyOperator<lanes, even, decltype(value)>, SliceBlocks(work, work->A), kCGBlock, stream, work->A, work->processors, p, w, work->partial.data(), work->state.data()); }); }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* z = W2 D W1 r, with its sums */
+PetscErrorCode LaunchInverse(CGFusedWork *work, bool early, const PetscScalar *r, PetscScalar *z, cudaStream_t stream)
+{
+  CGState *const state   = work->state.data();
+  double *const  partial = work->partial.data(), *const t = work->t.data();
+
+  PetscFunctionBegin;
+  PetscCall(WithLanes(work->W1.lanes, [&](auto lanes) { return WithKind(work->W1, [&](auto even, auto value) { return LaunchEarly(early, MultiplyFirst<lanes, even, decltype(value)>, SliceBlocks(work, work->W1), kCGBlock, stream, work->W1, work->processors, work->d, r, t, state); }); }));
+  PetscCall(WithLanes(work->W2.lanes, [&](auto lanes) { return WithKind(work->W2, [&](auto even, auto value) { return LaunchEarly(early, MultiplySecond<lanes, even, decltype(value)>, SliceBlocks(work, work->W2), kCGBlock, stream, work->W2, work->processors, t, r, z, partial, state); }); }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -561,14 +642,13 @@ PetscErrorCode LaunchResidual(CGFusedWork *work, bool early, const PetscScalar *
 {
   const CGFusedVectors &v       = work->v;
   CGState *const        state   = work->state.data();
-  double *const         partial = work->partial.data(), *const t = work->t.data();
+  double *const         partial = work->partial.data();
   const PetscInt        n       = work->A.rows;
 
   PetscFunctionBegin;
   if (work->factored) {
     PetscCall(LaunchEarly(early, UpdateResidual<false>, VectorBlocks(work), kCGBlock, stream, n, from, w, nullptr, v.r, partial, state));
-    PetscCall(WithLanes(work->W1.lanes, [&](auto lanes) { return WithKind(work->W1, [&](auto even, auto value) { return LaunchEarly(early, MultiplyFirst<lanes, even, decltype(value)>, SliceBlocks(work, work->W1), kCGBlock, stream, work->W1, work->processors, work->d, v.r, t, state); }); }));
-    PetscCall(WithLanes(work->W2.lanes, [&](auto lanes) { return WithKind(work->W2, [&](auto even, auto value) { return LaunchEarly(early, MultiplySecond<lanes, even, decltype(value)>, SliceBlocks(work, work->W2), kCGBlock, stream, work->W2, work->processors, t, v.r, v.z, partial, state); }); }));
+    PetscCall(LaunchInverse(work, early, v.r, v.z, stream));
   } else {
     PetscCall(LaunchEarly(early, UpdateResidual<true>, VectorBlocks(work), kCGBlock, stream, n, from, w, work->d, v.r, partial, state));
   }
@@ -607,12 +687,19 @@ PetscErrorCode CaptureIterations(CGFusedWork *work)
   work->graph = nullptr;
   if (!work->capture) PetscCallCUDA(cudaStreamCreateWithFlags(&work->capture, cudaStreamNonBlocking));
   PetscCallCUDA(cudaStreamBeginCapture(work->capture, cudaStreamCaptureModeThreadLocal));
-  for (int k = 0; k < kCGIterations; k++) {
-    PetscCall(LaunchOperator(work, work->early, work->v.p, work->v.z, work->capture));
-    PetscCall(LaunchResidual(work, work->early, work->v.r, work->v.z, work->capture));
-    PetscCall(LaunchDirection(work, work->early, work->capture));
-  }
-  PetscCallCUDA(cudaStreamEndCapture(work->capture, &graph));
+  const auto launch = [&]() {
+    PetscFunctionBegin;
+    for (int k = 0; k < kCGIterations; k++) {
+      PetscCall(LaunchOperator(work, work->early, work->v.p, work->v.z, work->capture));
+      PetscCall(LaunchResidual(work, work->early, work->v.r, work->v.z, work->capture));
+      PetscCall(LaunchDirection(work, work->early, work->capture));
+    }
+    PetscFunctionReturn(PETSC_SUCCESS);
+  };
+  const PetscErrorCode launched = launch();
+  const cudaError_t    captured = cudaStreamEndCapture(work->capture, &graph); /* in any case, for the stream to be of use again */
+  PetscCall(launched);
+  PetscCallCUDA(captured);
   PetscCallCUDA(cudaGraphInstantiate(&work->graph, graph, 0));
   PetscCallCUDA(cudaGraphDestroy(graph));
   memcpy(&work->captured, &now, sizeof(now));
@@ -668,7 +755,7 @@ void ResidentGeometry(const CGFusedWork *work, PetscInt rows, PetscInt nnz, Pets
   *block_rows              = (full + per_slice - 1) / per_slice * per_slice;
 }
 
-constexpr PetscInt kResidentRows  = 150000;   /* up to which the resident kernel is chosen */
+constexpr PetscInt kResidentRows  = 200000;   /* up to which the resident kernel is chosen */
 constexpr size_t   kResidentBytes = kSliceResidentBytes; /* of the matrices, the same */
 
 PetscErrorCode Wait(CGFusedWork *work)
@@ -749,6 +836,29 @@ PetscErrorCode CGFusedDestroy_CUDA(CGFusedWork **work)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The rows of B that have entries. */
+static PetscErrorCode SelectGhostRows(CGFusedWork *work, const CSRView &B, bool changed)
+{
+  const thrust::counting_iterator<PetscInt> every(0);
+  const HasEntries                          has{B.i};
+  size_t                                    bytes = 0;
+  cudaStream_t                         stream;
+
+  PetscFunctionBegin;
+  work->B = B; /* its arrays may be others, though nothing has changed */
+  if (!changed) PetscFunctionReturn(PETSC_SUCCESS);
+  work->ghost_count = 0;
+  if (!B.nnz) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  if (work->ghost_rows.size() < (size_t)B.n + 1) PetscCall(work->ghost_rows.Allocate((size_t)B.n + 1));
+  PetscInt *const found = work->ghost_rows.data() + B.n;
+  PetscCallCUDA(cub::DeviceSelect::If(nullptr, bytes, every, work->ghost_rows.data(), found, B.n, has, stream));
+  if (work->ghost_select.size() < bytes) PetscCall(work->ghost_select.Allocate(bytes));
+  PetscCallCUDA(cub::DeviceSelect::If(work->ghost_select.data(), bytes, every, work->ghost_rows.data(), found, B.n, has, stream));
+  PetscCall(ArrayCopy_CUDA(&work->ghost_count, found, sizeof(*found), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* A's copy, and those of the factors, are of this kind and of now. */
 static PetscErrorCode CopyOperators(CGFusedWork *work, const CGFusedOperators *op, const CGFusedChanges *changes, SlicesKind kind, PetscInt A_lanes, PetscInt M_lanes, bool again)
 {
@@ -781,7 +891,7 @@ PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *work, const CGFusedOperators *op
   work->rows           = rows;
   work->blocks         = (A.n + rows - 1) / rows;
   if (changes->A || changes->M || again) work->uneven = false;
-  work->resident = fits && !work->uneven && (path == KSP_CGFUSED_RESIDENT || (path == KSP_CGFUSED_AUTO && A.n <= kResidentRows && entries * (sizeof(PetscInt) + sizeof(double)) <= kResidentBytes));
+  work->resident = !op->B && fits && !work->uneven && (path == KSP_CGFUSED_RESIDENT || (path == KSP_CGFUSED_AUTO && A.n <= kResidentRows && entries * (sizeof(PetscInt) + sizeof(double)) <= kResidentBytes));
   if (work->resident) {
     PetscCall(CopyOperators(work, op, changes, SLICES_RESIDENT, lanes, lanes, again));
     /* where padding makes a copy too large, rows are too uneven for the resident kernel */
@@ -791,6 +901,7 @@ PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *work, const CGFusedOperators *op
   if (!work->resident) PetscCall(CopyOperators(work, op, changes, compress ? SLICES_COMPRESSED : SLICES_PLAIN, SequenceLanes(A.n, A.nnz), factored ? SequenceLanes(A.n, op->W1->nnz) : 1, again));
   const size_t needed = (size_t)A.n * (work->resident ? 4 : factored ? 1 : 0);
   if (work->t.size() < needed) PetscCall(work->t.Allocate(needed));
+  if (op->B) PetscCall(SelectGhostRows(work, *op->B, changes->A));
   if (work->resident && work->slots.size() < (size_t)(3 * 2 * work->blocks)) PetscCall(work->slots.Allocate(3 * 2 * work->blocks));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -876,10 +987,80 @@ PetscErrorCode CGFusedGetStatus_CUDA(const CGFusedWork *work, CGFusedStatus *sta
   status->single[0]    = work->A.single;
   status->single[1]    = (PetscBool)(work->W1.single && work->W2.single);
   status->lanes[0]     = work->A.lanes;
-  status->lanes[1]     = work->W1.lanes;
+  status->lanes[1]     = work->factored ? work->W1.lanes : 0;
   status->copied_bytes = SlicesBytes(&work->A) + (work->factored ? SlicesBytes(&work->W1) + SlicesBytes(&work->W2) : 0);
   for (const Slices *S : {&work->A, &work->W1, &work->W2}) status->bytes += S->capacity[0] + S->capacity[1];
-  status->bytes += work->t.bytes() + work->slots.bytes() + work->partial.bytes() + work->state.bytes();
+  status->bytes += work->ghost_rows.bytes() + work->ghost_select.bytes() + work->t.bytes() + work->slots.bytes() + work->partial.bytes() + work->state.bytes();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- a rank among several, the host's side ------------------------------------------- */
+
+PetscErrorCode CGRankBegin_CUDA(CGFusedWork *work, const CGRankVectors *v, CGNorm norm)
+{
+  const size_t bytes = work->A.rows * sizeof(PetscScalar);
+  cudaStream_t stream;
+  CGScalars    s{};
+  CGTest       test{};
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  if (stream != PetscDefaultCudaStream) work->foreign = true;
+  s.stage   = kCGStarting;
+  test.norm = norm;
+  PetscCall(Upload(work, s, test, stream));
+  for (PetscScalar *zero : {v->z, v->p, v->s, v->w}) PetscCallCUDA(cudaMemsetAsync(zero, 0, bytes, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGRankUpdate_CUDA(CGFusedWork *work, const CGRankVectors *v, PetscScalar a, PetscScalar b)
+{
+  const PetscInt n = work->A.rows;
+  cudaStream_t   stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  if (work->factored) {
+    UpdateRank<false><<<SumBlocks(work, n), kCGBlock, 0, stream>>>(n, a, b, nullptr, v->s, *v, work->partial.data(), work->state.data());
+    FinePCCheckLaunch();
+    PetscCall(LaunchInverse(work, work->early, v->r, v->z, stream));
+  } else {
+    UpdateRank<true><<<SumBlocks(work, n), kCGBlock, 0, stream>>>(n, a, b, work->d, v->s, *v, work->partial.data(), work->state.data());
+    FinePCCheckLaunch();
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGRankFence_CUDA(const CGFusedWork *work)
+{
+  PetscFunctionBegin;
+  if (work->foreign) PetscCallCUDA(cudaDeviceSynchronize());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGRankProduct_CUDA(CGFusedWork *work, const CGRankVectors *v)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(LaunchOperator(work, false, v->z, v->s, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGRankGhosts_CUDA(CGFusedWork *work, const CGRankVectors *v, const PetscScalar *ghosts, PetscReal sums[3])
+{
+  const int     blocks = std::max(1, std::min(BlocksFor((long long)work->ghost_count * kGhostLanes, kCGBlock), work->processors));
+  double *const to     = work->seen[0]->dots;
+  cudaStream_t  stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  MultiplyGhosts<kGhostLanes><<<blocks, kCGBlock, 0, stream>>>(work->B, work->ghost_count, work->ghost_rows.data(), ghosts, v->z, v->s, work->partial.data(), work->state.data());
+  FinePCCheckLaunch();
+  PetscCallCUDA(cudaMemcpyAsync(to, work->state.data()->dots, 3 * sizeof(*to), cudaMemcpyDeviceToHost, stream));
+  PetscCallCUDA(cudaStreamSynchronize(stream));
+  for (int c = 0; c < 3; c++) sums[c] = to[c];
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -905,7 +1086,7 @@ PetscErrorCode CGDots_CUDA(CGFusedWork *work, PetscInt n, const PetscScalar *z, 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   PetscCall(Wait(work));
-  DotVectors<<<std::max(1, std::min(BlocksFor(n, kCGBlock), work->processors * kCGBlocksOnChip)), kCGBlock, 0, stream>>>(n, z, r, s, work->partial.data(), work->state.data());
+  DotVectors<<<SumBlocks(work, n), kCGBlock, 0, stream>>>(n, z, r, s, work->partial.data(), work->state.data());
   FinePCCheckLaunch();
   PetscCallCUDA(cudaMemcpyAsync(to, work->state.data()->dots, 4 * sizeof(*to), cudaMemcpyDeviceToHost, stream));
   PetscCallCUDA(cudaStreamSynchronize(stream));

@@ -5,6 +5,16 @@
 
 #include "buffer.cuh"
 
+PetscErrorCode DeviceFound_CUDA(PetscBool *found)
+{
+  int count = 0;
+
+  PetscFunctionBegin;
+  *found = cudaGetDeviceCount(&count) == cudaSuccess && count > 0 ? PETSC_TRUE : PETSC_FALSE;
+  (void)cudaGetLastError(); /* no driver is no error here */
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode ArrayCreate_CUDA(size_t bytes, void **data)
 {
   PetscFunctionBegin;

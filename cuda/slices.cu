@@ -20,11 +20,31 @@ struct Misfit {
 /* The steps of the lane, which begin at entry `first` of the matrix. */
 __device__ inline int LaneSteps(const CSR &A, const Slices &to, PetscInt slice, PetscInt *first)
 {
-  const int      lane = threadIdx.x % kWarpSize;
-  const PetscInt row  = slice * (kWarpSize / to.lanes) + lane / to.lanes;
-  if (row >= A.rows) return 0;
-  *first = A.i[row] + lane % to.lanes;
+  const int      lane  = threadIdx.x % kWarpSize;
+  const PetscInt place = slice * (kWarpSize / to.lanes) + lane / to.lanes;
+  if (place >= A.rows) return 0;
+  const PetscInt row = to.sorted ? to.order[place] : place;
+  *first             = A.i[row] + lane % to.lanes;
   return (A.i[row + 1] - *first + to.lanes - 1) / to.lanes;
+}
+
+/* A block a window: its rows, the longest first, and in their own order among those of a length. */
+__global__ void __launch_bounds__(kBlockSize) SortRows(CSR A, Slices to)
+{
+  constexpr int kItems = kSliceWindow / kBlockSize, kLongest = 1 << 16;
+  using Sort = cub::BlockRadixSort<int, kBlockSize, kItems, PetscInt>;
+  __shared__ typename Sort::TempStorage storage;
+  int                                   shortness[kItems];
+  PetscInt                              row[kItems];
+  for (int k = 0; k < kItems; k++) {
+    row[k]       = (PetscInt)blockIdx.x * kSliceWindow + (PetscInt)threadIdx.x * kItems + k;
+    shortness[k] = row[k] < A.rows ? kLongest - min(A.i[row[k] + 1] - A.i[row[k]], kLongest) : kLongest + 1;
+  }
+  Sort(storage).Sort(shortness, row, 0, 17);
+  for (int k = 0; k < kItems; k++) {
+    const PetscInt place = (PetscInt)blockIdx.x * kSliceWindow + (PetscInt)threadIdx.x * kItems + k;
+    if (place < A.rows) to.order[place] = row[k];
+  }
 }
 
 /* A warp a slice: its steps, and what an uneven copy needs. */
@@ -124,7 +144,7 @@ size_t SlicesBytes(const Slices *S)
   const size_t entry = (S->narrow ? sizeof(std::uint16_t) : sizeof(PetscInt)) + (S->single ? sizeof(float) : sizeof(double));
   const size_t steps = S->even ? S->entries / kWarpSize : 0; /* of an uneven copy they are not known here, and few bytes */
 
-  return S->entries * entry + steps * (S->narrow ? sizeof(*S->base) : 0) + (S->even ? 0 : S->rows * sizeof(*S->length) + S->count * sizeof(*S->start)) + S->count * sizeof(*S->step);
+  return S->entries * entry + steps * (S->narrow ? sizeof(*S->base) : 0) + (S->even ? 0 : S->rows * sizeof(*S->length) + S->count * sizeof(*S->start)) + (S->sorted ? S->rows * sizeof(*S->order) : 0) + S->count * sizeof(*S->step);
 }
 
 PetscErrorCode SlicesDestroy_CUDA(Slices *S)
@@ -149,23 +169,37 @@ PetscErrorCode SlicesUpdate_CUDA(const CSR *A, PetscInt lanes, SlicesKind kind, 
   S->lanes = lanes;
   S->count = (A->rows + kWarpSize / lanes - 1) / (kWarpSize / lanes);
   PetscCallCUDA(cub::DeviceScan::ExclusiveSum(nullptr, scan_bytes, (PetscInt *)nullptr, (PetscInt *)nullptr, S->count + 1, stream));
-  const size_t step = rows.Place<PetscInt>(S->count + 1), start = rows.Place<PetscInt>(S->count), length = rows.Place<PetscInt>(S->rows), found = rows.Place<Misfit>(1), scan = rows.Place<char>(scan_bytes);
+  const size_t order = rows.Place<PetscInt>(S->rows), step = rows.Place<PetscInt>(S->count + 1), start = rows.Place<PetscInt>(S->count), length = rows.Place<PetscInt>(S->rows), found = rows.Place<Misfit>(1), scan = rows.Place<char>(scan_bytes);
   PetscCall(Grow(rows.bytes(), &S->memory[0], &S->capacity[0]));
   char *const   memory        = (char *)S->memory[0];
   Misfit *const device_misfit = (Misfit *)(memory + found);
+  S->order                    = (PetscInt *)(memory + order);
   S->step                     = (PetscInt *)(memory + step);
   S->start                    = (PetscInt *)(memory + start);
   S->length                   = (PetscInt *)(memory + length);
-  MeasureSlices<<<BlocksFor((long long)S->count * kWarpSize), kBlockSize, 0, stream>>>(*A, *S);
-  FinePCCheckLaunch();
-  PetscCallCUDA(cub::DeviceScan::ExclusiveSum(memory + scan, scan_bytes, S->step, S->step, S->count + 1, stream));
-  PetscCall(ArrayCopy_CUDA(&steps, S->step + S->count, sizeof(steps), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  const auto measure = [&](PetscBool sorted) {
+    PetscFunctionBegin;
+    S->sorted = sorted;
+    if (sorted) {
+      SortRows<<<BlocksFor(S->rows, kSliceWindow), kBlockSize, 0, stream>>>(*A, *S);
+      FinePCCheckLaunch();
+    }
+    MeasureSlices<<<BlocksFor((long long)S->count * kWarpSize), kBlockSize, 0, stream>>>(*A, *S);
+    FinePCCheckLaunch();
+    PetscCallCUDA(cub::DeviceScan::ExclusiveSum(memory + scan, scan_bytes, S->step, S->step, S->count + 1, stream));
+    PetscCall(ArrayCopy_CUDA(&steps, S->step + S->count, sizeof(steps), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+    S->even = (PetscBool)((double)steps * kWarpSize <= PetscMin(kSlicePadding * A->nnz, (double)PETSC_INT_MAX));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  };
+  PetscCall(measure(PETSC_FALSE));
+  if (!S->even && kind != SLICES_RESIDENT) PetscCall(measure(PETSC_TRUE));
+  if (!S->even && S->sorted) PetscCall(measure(PETSC_FALSE)); /* in vain */
   S->kind = kind;
   if (kind == SLICES_RESIDENT && (double)steps * kWarpSize * (sizeof(PetscInt) + sizeof(double)) > kSliceResidentBytes) {
     S->kind = SLICES_NONE;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  S->even    = (PetscBool)(kind == SLICES_RESIDENT || (double)steps * kWarpSize <= PetscMin(kSlicePadding * A->nnz, (double)PETSC_INT_MAX));
+  if (kind == SLICES_RESIDENT) S->even = PETSC_TRUE;
   S->entries = S->even ? steps * kWarpSize : A->nnz;
   /* as small as can be, and once more with what did not fit */
   S->narrow = (PetscBool)(kind == SLICES_COMPRESSED);

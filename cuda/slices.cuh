@@ -16,9 +16,9 @@ __device__ inline PetscInt EvenPlace(int step, int steps, int lane)
   return whole * kWarpSize + lane;
 }
 
-/* The lane's row of a slice. */
+/* The lane's place of a slice, which is its row where rows are not sorted. */
 template <int Lanes>
-__device__ inline PetscInt SliceRow(PetscInt slice)
+__device__ inline PetscInt SlicePlace(PetscInt slice)
 {
   return slice * (kWarpSize / Lanes) + threadIdx.x % kWarpSize / Lanes;
 }
@@ -32,27 +32,39 @@ __device__ inline T LoadOne(const T *from)
 }
 
 /* Numbers of a lane's steps, and how 4, 2 and 1 of them are loaded. 16-bit ones stay in pairs. */
+template <typename T>
+struct Wide;
+
+template <>
+struct Wide<float> {
+  using Two  = float2;
+  using Four = float4;
+};
+
+template <>
+struct Wide<PetscInt> {
+  using Two  = int2;
+  using Four = int4;
+};
+
 template <int Steps, typename T>
-struct LaneNumbers;
+struct LaneNumbers {
+  T v[Steps];
 
-template <int Steps>
-struct LaneNumbers<Steps, float> {
-  float v[Steps];
-
-  __device__ __forceinline__ float Get(int t) const { return v[t]; }
+  __device__ __forceinline__ T Get(int t) const { return v[t]; }
   template <int Count, bool Stream>
-  __device__ __forceinline__ void Load(const float *from, int t)
+  __device__ __forceinline__ void Load(const T *from, int t)
   {
     if constexpr (Count == 4) {
-      const float4 w = LoadOne<Stream>((const float4 *)from);
-      v[t]           = w.x;
-      v[t + 1]       = w.y;
-      v[t + 2]       = w.z;
-      v[t + 3]       = w.w;
+      const auto w = LoadOne<Stream>((const typename Wide<T>::Four *)from);
+      v[t]         = w.x;
+      v[t + 1]     = w.y;
+      v[t + 2]     = w.z;
+      v[t + 3]     = w.w;
     } else if constexpr (Count == 2) {
-      const float2 w = LoadOne<Stream>((const float2 *)from);
-      v[t]           = w.x;
-      v[t + 1]       = w.y;
+      const auto w = LoadOne<Stream>((const typename Wide<T>::Two *)from);
+      v[t]         = w.x;
+      v[t + 1]     = w.y;
     } else v[t] = LoadOne<Stream>(from);
   }
 };
@@ -77,28 +89,6 @@ struct LaneNumbers<Steps, double> {
 };
 
 template <int Steps>
-struct LaneNumbers<Steps, PetscInt> {
-  PetscInt v[Steps];
-
-  __device__ __forceinline__ PetscInt Get(int t) const { return v[t]; }
-  template <int Count, bool Stream>
-  __device__ __forceinline__ void Load(const PetscInt *from, int t)
-  {
-    if constexpr (Count == 4) {
-      const int4 w = LoadOne<Stream>((const int4 *)from);
-      v[t]         = w.x;
-      v[t + 1]     = w.y;
-      v[t + 2]     = w.z;
-      v[t + 3]     = w.w;
-    } else if constexpr (Count == 2) {
-      const int2 w = LoadOne<Stream>((const int2 *)from);
-      v[t]         = w.x;
-      v[t + 1]     = w.y;
-    } else v[t] = LoadOne<Stream>(from);
-  }
-};
-
-template <int Steps>
 struct LaneNumbers<Steps, std::uint16_t> {
   unsigned pair[Steps / 2];
 
@@ -118,7 +108,7 @@ struct LaneNumbers<Steps, std::uint16_t> {
 /* What a lane knows of a slice, and how far it is. */
 template <int Lanes, bool Even>
 struct SliceCursor {
-  PetscInt slice, at, base; /* at: entry of step k, the lane's first in an even slice; base: of its steps */
+  PetscInt slice, even_row, at, base; /* at: entry of step k, the slice's in an even one; base: of its steps */
   int      k, mine, steps;  /* of the lane and of the slice */
 
   __device__ __forceinline__ void Open(const Slices &A, PetscInt at_slice)
@@ -127,14 +117,17 @@ struct SliceCursor {
     k = mine = steps = 0;
     if (slice >= A.count) return;
     base = A.step[slice];
-    if constexpr (Even) steps = A.step[slice + 1]; /* Start() subtracts, where it is needed */
-    else {
-      const PetscInt row = SliceRow<Lanes>(slice);
-      at                 = A.start[slice];
-      mine               = row < A.rows ? A.length[row] : 0;
+    const PetscInt place = SlicePlace<Lanes>(slice);
+    if constexpr (Even) {
+      steps    = A.step[slice + 1]; /* Start() subtracts, where it is needed */
+      even_row = A.sorted && place < A.rows ? A.order[place] : place;
+    } else {
+      at   = A.start[slice];
+      mine = place < A.rows ? A.length[place] : 0;
     }
   }
-  __device__ __forceinline__ void Start(const Slices &A)
+  __device__ __forceinline__ PetscInt Row() const { return Even ? even_row : SlicePlace<Lanes>(slice); }
+  __device__ __forceinline__ void     Start(const Slices &A)
   {
     if (slice >= A.count) return;
     if constexpr (Even) {
@@ -244,12 +237,12 @@ __device__ __forceinline__ void StreamSlicesOf(const Slices &A, PetscInt first, 
     batch.Add(now.mine - now.k, x, &sum);
     now.k += kSliceSteps;
     if (now.k >= now.steps) {
-      const PetscInt row = SliceRow<Lanes>(now.slice);
-      now = next;
+      const PetscInt row = now.Row();
+      now                = next;
       now.Start(A);
       batch.template Load<true>(A, now);
       next.Open(A, now.slice + stride);
-      sum                = GroupSum<Lanes>(sum);
+      sum = GroupSum<Lanes>(sum);
       if (row < A.rows && threadIdx.x % Lanes == 0) act(row, sum);
       sum = 0;
     } else batch.template Load<true>(A, now);

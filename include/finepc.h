@@ -15,11 +15,17 @@
 /* PCType */
 #define PCAFSAI "afsai"
 #define PCSFSAI "sfsai"
+#define PCBISAI "bisai"
 #define PCRRB "rrb"
 
 /* KSPType */
 #define KSPCGFUSED "cgfused"
 #define KSPRRBCG "rrbcg"
+
+/* MatType */
+#define MATBAIJCUDA    "baijcuda"
+#define MATSEQBAIJCUDA "seqbaijcuda"
+#define MATMPIBAIJCUDA "mpibaijcuda"
 
 /*E
   FinePCPrecision - the floating-point precision of a set-up or of a stored factor
@@ -30,7 +36,8 @@
 
   Level: intermediate
 
-.seealso: `PCAFSAISetSetupPrecision()`, `PCAFSAISetFactorPrecision()`, `PCSFSAISetSetupPrecision()`, `PCSFSAISetFactorPrecision()`
+.seealso: `PCAFSAISetSetupPrecision()`, `PCAFSAISetFactorPrecision()`, `PCSFSAISetSetupPrecision()`, `PCSFSAISetFactorPrecision()`,
+          `PCBISAISetFactorPrecision()`
 E*/
 typedef enum {
   FINEPC_SINGLE,
@@ -86,6 +93,9 @@ PETSC_EXTERN const char *const PCAFSAISelections[];
 
   Level: intermediate
 
+  Note:
+  Several ranks have a path of their own, which the last two stand for as `KSP_CGFUSED_AUTO` does.
+
 .seealso: `KSPCGFUSED`, `KSPCGFusedSetPath()`
 E*/
 typedef enum {
@@ -95,6 +105,23 @@ typedef enum {
   KSP_CGFUSED_RESIDENT
 } KSPCGFusedPath;
 PETSC_EXTERN const char *const KSPCGFusedPaths[];
+
+/*E
+  PCBISAIFactor - where `PCBISAI` gets its block triangular factors from
+
+  Values:
++ `PC_BISAI_FACTOR_PETSC` (petsc) - `MatGetFactor()` with `MATSOLVERPETSC` and `MAT_FACTOR_ILU`, on the host, with any levels of fill
+- `PC_BISAI_FACTOR_CUDA` (cuda) - block ILU(0) of its own, on the GPU where the matrix is there, by its host twin otherwise
+
+  Level: intermediate
+
+.seealso: `PCBISAI`, `PCBISAISetFactor()`
+E*/
+typedef enum {
+  PC_BISAI_FACTOR_PETSC,
+  PC_BISAI_FACTOR_CUDA
+} PCBISAIFactor;
+PETSC_EXTERN const char *const PCBISAIFactors[];
 
 PETSC_EXTERN PetscErrorCode FinePCInitializePackage(void);
 PETSC_EXTERN PetscErrorCode FinePCFinalizePackage(void);
@@ -141,6 +168,27 @@ PETSC_EXTERN PetscErrorCode PCSFSAISetPattern(PC, Mat);
 PETSC_EXTERN PetscErrorCode PCSFSAIGetPattern(PC, Mat *);
 PETSC_EXTERN PetscErrorCode PCSFSAIGetFactors(PC, Mat *, Mat *);
 
+PETSC_EXTERN PetscErrorCode PCBISAISetPower(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCBISAIGetPower(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCBISAISetPowerLower(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCBISAIGetPowerLower(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCBISAISetPowerUpper(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCBISAIGetPowerUpper(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCBISAISetFactor(PC, PCBISAIFactor);
+PETSC_EXTERN PetscErrorCode PCBISAIGetFactor(PC, PCBISAIFactor *);
+PETSC_EXTERN PetscErrorCode PCBISAISetFactorLevels(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCBISAIGetFactorLevels(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCBISAISetFactorShiftType(PC, MatFactorShiftType);
+PETSC_EXTERN PetscErrorCode PCBISAIGetFactorShiftType(PC, MatFactorShiftType *);
+PETSC_EXTERN PetscErrorCode PCBISAISetFactorShiftAmount(PC, PetscReal);
+PETSC_EXTERN PetscErrorCode PCBISAIGetFactorShiftAmount(PC, PetscReal *);
+PETSC_EXTERN PetscErrorCode PCBISAISetFactorMatOrderingType(PC, MatOrderingType);
+PETSC_EXTERN PetscErrorCode PCBISAIGetFactorMatOrderingType(PC, MatOrderingType *);
+PETSC_EXTERN PetscErrorCode PCBISAISetFactorPrecision(PC, FinePCPrecision);
+PETSC_EXTERN PetscErrorCode PCBISAIGetFactorPrecision(PC, FinePCPrecision *);
+PETSC_EXTERN PetscErrorCode PCBISAISetSweeps(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCBISAIGetSweeps(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCBISAIGetFactors(PC, Mat *, Mat *);
 PETSC_EXTERN PetscErrorCode PCRRBSetLevels(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCRRBGetLevels(PC, PetscInt *);
 PETSC_EXTERN PetscErrorCode PCRRBSetNx(PC, PetscInt);

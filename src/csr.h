@@ -6,9 +6,9 @@
 
 #include <finepc.h>
 
-/* An operator's rows, borrowed. Columns of a row are distinct and ascending. */
+/* An operator's rows, borrowed. Columns of a row are distinct and ascending. Square, but for what MatGetGhostCSR() gives. */
 struct CSRView {
-  PetscInt           n;     /* rows and columns */
+  PetscInt           n;     /* rows */
   PetscInt           nnz;   /* stored entries */
   const PetscInt    *i;     /* [n + 1] */
   const PetscInt    *j;     /* [nnz] */
@@ -29,10 +29,13 @@ struct CSR {
 /* What the Mat lends while a set-up reads it: csr_mat.cxx. */
 struct CSRMat {
   CSRView     A;
-  Mat         local; /* the rank's diagonal block */
+  Mat         local; /* the block that they belong to */
 };
 PetscErrorCode MatGetCSR(Mat, CSRMat *);
+PetscErrorCode MatGetHostCSR(Mat, CSRMat *);
 PetscErrorCode MatRestoreCSR(CSRMat *);
+/* The rank's entries in columns of other ranks, on the device; column j of it is column ghosts[j] of the matrix. */
+PetscErrorCode MatGetGhostCSR(Mat, CSRMat *, PetscInt *count, const PetscInt **ghosts);
 PetscErrorCode MatCreateFromFactor(MPI_Comm, const CSR *, const PetscScalar *, Mat *);
 
 size_t         FinePCPrecisionBytes(FinePCPrecision);
@@ -47,6 +50,7 @@ PetscErrorCode ArrayCreate_CUDA(size_t bytes, void **);
 PetscErrorCode ArrayDestroy_Host(void **);
 PetscErrorCode ArrayDestroy_CUDA(void **);
 PetscErrorCode ArrayCopy_CUDA(void *to, const void *from, size_t bytes, PetscMemType to_where, PetscMemType from_where);
+PetscErrorCode DeviceFound_CUDA(PetscBool *); /* false where there is none, or finepc was built without CUDA */
 PetscErrorCode ArrayCreate(size_t bytes, PetscMemType, void **);
 PetscErrorCode ArrayDestroy(PetscMemType, void **);
 PetscErrorCode ArrayCopy(void *to, const void *from, size_t bytes, PetscMemType to_where, PetscMemType from_where);

@@ -19,12 +19,12 @@ static PetscErrorCode GetDeviceCSR(CSRMat *csr)
   PetscFunctionBegin;
   static_assert(sizeof(DeviceIndex) == sizeof(PetscInt), "finepc reads device matrices with PetscInt indices: configure PETSc with 32-bit indices, or use PETSc 3.26");
   PetscCall(MatGetInfo(csr->local, MAT_LOCAL, &info));
-  csr->A.nnz = (PetscInt)info.nz_used;
+  csr->A.nnz   = (PetscInt)info.nz_used;
+  csr->A.where = PETSC_MEMTYPE_CUDA;
   PetscCall(MatSeqAIJCUSPARSEGetIJ(csr->local, PETSC_FALSE, &i, &j));
   PetscCall(MatSeqAIJCUSPARSEGetArrayRead(csr->local, &csr->A.a));
-  csr->A.i     = (const PetscInt *)i;
-  csr->A.j     = (const PetscInt *)j;
-  csr->A.where = PETSC_MEMTYPE_CUDA;
+  csr->A.i = (const PetscInt *)i;
+  csr->A.j = (const PetscInt *)j;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -48,10 +48,23 @@ static PetscErrorCode RestoreDeviceCSR(CSRMat *)
 }
 #endif
 
-/* The rank's diagonal block of an AIJ matrix, on the device where it lives there and is not bound to the CPU. */
-PetscErrorCode MatGetCSR(Mat A, CSRMat *csr)
+static PetscErrorCode GetHostCSR(CSRMat *csr)
 {
-  PetscBool is_aij, is_cuda, bound;
+  PetscInt  n;
+  PetscBool done;
+
+  PetscFunctionBegin;
+  PetscCall(MatGetRowIJ(csr->local, 0, PETSC_FALSE, PETSC_FALSE, &n, &csr->A.i, &csr->A.j, &done));
+  PetscCheck(done, PETSC_COMM_SELF, PETSC_ERR_SUP, "Matrix type %s does not give its rows", ((PetscObject)csr->local)->type_name);
+  PetscCall(MatSeqAIJGetArrayRead(csr->local, &csr->A.a));
+  csr->A.nnz   = csr->A.i[n];
+  csr->A.where = PETSC_MEMTYPE_HOST;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode GetLocal(Mat A, CSRMat *csr)
+{
+  PetscBool is_aij;
   PetscInt  rows, columns;
 
   PetscFunctionBegin;
@@ -62,19 +75,29 @@ PetscErrorCode MatGetCSR(Mat A, CSRMat *csr)
   PetscCheck(rows == columns, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ, "The matrix must be square with the same layout of rows and columns; here this rank has %" PetscInt_FMT " rows and %" PetscInt_FMT " columns", rows, columns);
   PetscCall(MatGetDiagonalBlock(A, &csr->local));
   csr->A.n = rows;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The rank's diagonal block of an AIJ matrix, on the device where it lives there and is not bound to the CPU. */
+PetscErrorCode MatGetCSR(Mat A, CSRMat *csr)
+{
+  PetscBool is_cuda, bound;
+
+  PetscFunctionBegin;
+  PetscCall(GetLocal(A, csr));
   PetscCall(PetscObjectTypeCompare((PetscObject)csr->local, MATSEQAIJCUSPARSE, &is_cuda));
   PetscCall(MatBoundToCPU(csr->local, &bound));
   if (is_cuda && !bound) PetscCall(GetDeviceCSR(csr));
-  else {
-    PetscInt  n;
-    PetscBool done;
+  else PetscCall(GetHostCSR(csr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
-    PetscCall(MatGetRowIJ(csr->local, 0, PETSC_FALSE, PETSC_FALSE, &n, &csr->A.i, &csr->A.j, &done));
-    PetscCheck(done, PETSC_COMM_SELF, PETSC_ERR_SUP, "Matrix type %s does not give its rows", ((PetscObject)csr->local)->type_name);
-    PetscCall(MatSeqAIJGetArrayRead(csr->local, &csr->A.a));
-    csr->A.nnz   = csr->A.i[n];
-    csr->A.where = PETSC_MEMTYPE_HOST;
-  }
+/* The same on the host, wherever the matrix lives. */
+PetscErrorCode MatGetHostCSR(Mat A, CSRMat *csr)
+{
+  PetscFunctionBegin;
+  PetscCall(GetLocal(A, csr));
+  PetscCall(GetHostCSR(csr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -90,6 +113,18 @@ PetscErrorCode MatRestoreCSR(CSRMat *csr)
     PetscCall(MatRestoreRowIJ(csr->local, 0, PETSC_FALSE, PETSC_FALSE, &n, &csr->A.i, &csr->A.j, &done));
   }
   *csr = CSRMat{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatGetGhostCSR(Mat A, CSRMat *csr, PetscInt *count, const PetscInt **ghosts)
+{
+  Mat diagonal;
+
+  PetscFunctionBegin;
+  *csr = CSRMat{};
+  PetscCall(MatMPIAIJGetSeqAIJ(A, &diagonal, &csr->local, ghosts));
+  PetscCall(MatGetSize(csr->local, &csr->A.n, count));
+  PetscCall(GetDeviceCSR(csr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

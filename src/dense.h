@@ -11,3 +11,9 @@
 constexpr PetscInt kCholeskyLargest = 1280; /* less on GPUs of less than 227 KB of shared memory a block */
 PetscErrorCode     CholeskyBatched_Host(FinePCPrecision, PetscInt n, PetscInt count, void *A, PetscInt *info);
 PetscErrorCode     CholeskyBatched_CUDA(FinePCPrecision, PetscInt n, PetscInt count, void *A, PetscInt *info);
+
+/*
+   a = a^{-1}, column-major, by Gauss-Jordan elimination with row exchanges. A pivot that is not above `smallest`, or not finite, is
+   raised to `raised`, or, if that is 0, the answer is false and a is of no use. Its twin is a device function, in cuda/block.cuh.
+*/
+bool InvertBlock_Host(PetscInt bs, PetscReal smallest, PetscReal raised, PetscScalar *a);

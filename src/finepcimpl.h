@@ -3,11 +3,13 @@
 
 #include <finepc.h>
 
-extern PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_Transpose, FinePC_CGFusedCopy;
-extern PetscLogEvent FinePC_RRBFactor;
+extern PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_BISAIFactor, FinePC_BISAIInvert, FinePC_RRBFactor, FinePC_Transpose, FinePC_CGFusedCopy, FinePC_BAIJCUDACopy;
 
 PETSC_EXTERN PetscErrorCode PCCreate_AFSAI(PC);
 PETSC_EXTERN PetscErrorCode PCCreate_SFSAI(PC);
+PETSC_EXTERN PetscErrorCode PCCreate_BISAI(PC);
 PETSC_EXTERN PetscErrorCode PCCreate_RRB(PC);
 PETSC_EXTERN PetscErrorCode KSPCreate_CGFused(KSP);
 PETSC_EXTERN PetscErrorCode KSPCreate_RRBCG(KSP);
+PETSC_EXTERN PetscErrorCode MatCreate_SeqBAIJCUDA(Mat);
+PETSC_EXTERN PetscErrorCode MatCreate_MPIBAIJCUDA(Mat);

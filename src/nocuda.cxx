@@ -2,16 +2,25 @@
    The CUDA twins of a build against a PETSc without CUDA. No memory is device memory there, so nothing reaches these but a
    mistake in finepc.
 */
+#include "bsr.h"
 #include "dense.h"
 #include "ksp/cgfused.h"
 #include "ksp/rrbcg.h"
 #include "pc/afsai/afsai.h"
+#include "pc/bisai/bisai.h"
 #include "pc/rrb/rrb.h"
 #include "pc/sfsai/sfsai.h"
 
 static PetscErrorCode NoCUDA()
 {
   SETERRQ(PETSC_COMM_SELF, PETSC_ERR_SUP, "This finepc was built without CUDA");
+}
+
+PetscErrorCode DeviceFound_CUDA(PetscBool *found)
+{
+  PetscFunctionBegin;
+  *found = PETSC_FALSE;
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode ArrayCreate_CUDA(size_t, void **)
@@ -35,6 +44,11 @@ PetscErrorCode CSRTranspose_CUDA(const CSR *, PetscBool, CSR *)
 }
 
 PetscErrorCode CSRMultiply_CUDA(const CSR *, PetscBool, const PetscScalar *, PetscInt, const PetscScalar *, PetscInt, PetscScalar *, PetscInt)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode BSRMultiply_CUDA(const BSR *, const PetscScalar *, const PetscScalar *, PetscScalar *)
 {
   return NoCUDA();
 }
@@ -90,6 +104,46 @@ PetscErrorCode FSAIScaling_CUDA(const CSRView *, PetscInt, PetscReal *, PetscRea
 }
 
 PetscErrorCode FSAIMeanLog_CUDA(PetscInt, const PetscReal *, void *, PetscReal *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode BSRFromCSR_CUDA(const CSRView *, PetscInt, PetscBool, BSR *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode BILUAnalyse_CUDA(const BSRView *, BlockLU *, BILUPlan **, BILUStats *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode BILUPlanDestroy_CUDA(BILUPlan **)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode BILUFactor_CUDA(const BSRView *, BILUPlan *, BlockLU *, BILUStats *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode BISAIPattern_CUDA(const BlockLU *, BISAITriangle, PetscBool, PetscInt, FinePCPrecision, BSR *, BISAIStats *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode BISAIInvert_CUDA(const BlockLU *, BISAITriangle, PetscBool, const BISAIParams *, BSR *, BISAIWork *, BISAIStats *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode BISAINegate_CUDA(const BlockLU *, BISAITriangle, BSR *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode BISAIPermute_CUDA(PetscInt, PetscInt, const PetscInt *, PetscBool, const PetscScalar *, PetscScalar *)
 {
   return NoCUDA();
 }

@@ -60,7 +60,7 @@ def defaults_in_use(build, kind, name, keys):
     command = [f"{build}/tutorials/ex1", "-dll_append", f"{build}/lib/libfinepc.so", f"-{kind.lower()}_type", name, "-help", "-n", "3"]
     text = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=120).stdout
     values, setters = {}, {}
-    for key, value, setter in re.findall(r"^\s*(-\w+): <?(?:now )?([^ :>]*).*\((\w+)\)\s*$", text, re.M):
+    for key, value, setter in re.findall(r"^\s*(-\w+):? <?(?:now )?([^ :>]*).*\((\w+)\)\s*$", text, re.M):
         if key in keys or key.startswith(f"-{kind.lower()}_{name}_"):
             values[key], setters[key] = value, setter
     return values, setters
@@ -161,6 +161,29 @@ def check_type(root, build, kind, name):
         check(manual_page(face, function), f"{function} has no manual page")
 
 
+def check_matrix_types(root):
+    """Matrix types have no keys of their own: constant = manual page = README row = option file."""
+    header, readme = read(f"{root}/include/finepc.h"), read(f"{root}/README.md")
+    constants = re.findall(r"\bMatRegister\((\w+),", read(f"{root}/src/register.cxx"))
+    roots = re.findall(r"\bMatRegisterRootName\((\w+), (\w+), (\w+)\)", read(f"{root}/src/register.cxx"))
+    check(sorted(constants) == sorted(name for names in roots for name in names[1:]), "src/register.cxx: matrix types and root names differ")
+    pages = "".join(read(path) for path in glob.glob(f"{root}/src/mat/*.cxx"))
+    options = "".join(read(path) for path in glob.glob(f"{root}/petsc-options/*"))
+    names = []
+    for constant in [name for group in roots for name in group]:
+        name = re.search(rf'^#define {constant}\s+"(\w+)"', header, re.M)
+        check(name, f"{constant} is not in finepc.h")
+        if name:
+            names.append(name.group(1))
+            check(re.search(rf"/\*MC\n  {constant} - \"{names[-1]}\" - ", pages), f"{constant}: no /*MC page")
+            check(f"-mat_type {names[-1]} " in pages, f"{constant}: its page does not give -mat_type {names[-1]}")
+    for constant, _, _ in roots:
+        name = re.search(rf'^#define {constant}\s+"(\w+)"', header, re.M).group(1)
+        check(readme_row(readme, name), f"{name}: no row in a table of types in README.md")
+        check(re.search(rf"^-mat_type {name}$", options, re.M), f"-mat_type {name}: in no file of petsc-options/")
+    return names
+
+
 def check_layers(root):
     def files(*patterns):
         return sorted(path for pattern in patterns for path in glob.glob(f"{root}/{pattern}", recursive=True) if os.path.isfile(path))
@@ -190,10 +213,12 @@ def main():
     check({kind for kind, _ in types} == {"PC", "KSP"}, "src/register.cxx does not register PC and KSP types")
     for kind, name in types:
         check_type(options.source, options.build, kind, name)
+    matrices = check_matrix_types(options.source)
+    check(matrices, "src/register.cxx does not register matrix types")
     check_layers(options.source)
     for problem in problems:
         print("FAILED:", problem.replace(options.source + "/", ""))
-    print(f"docs_test: {', '.join(name for _, name in types)}: {len(problems)} problems")
+    print(f"docs_test: {', '.join([name for _, name in types] + matrices)}: {len(problems)} problems")
     sys.exit(len(problems) > 0)
 
 

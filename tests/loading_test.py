@@ -100,6 +100,29 @@ class Cases:
             self.expect(run([program, *options, "-ksp_view", "-ksp_max_it", "5"], options=f"-dll_append {self.library}"), text)
         self.expect(run([program, "-m", "30", "-n", "30", "-ksp_type", "cg", "-dll_append", self.library, "-pc_type", "afsai"]), "Norm of error")
 
+    def petsc_cavity(self):
+        """Block-ISAI in PETSc's driven cavity, 4 unknowns a point, by options alone; its iterations beside those with triangular solves."""
+        program = f"{self.build}/tests/petsc_ex19"
+        if not os.path.exists(program):
+            print("skipped: this PETSc has no tutorials beside it")
+            sys.exit(SKIPPED)
+        self.not_linked(program)
+        device = os.path.exists("/proc/driver/nvidia/version")
+        on_device = ["-dm_vec_type", "cuda"] if device else []
+        types = [("baij", []), ("aij", []), ("baijcuda", on_device)] + ([("aijcusparse", on_device)] if device else [])
+        common = ["-da_grid_x", "24", "-da_grid_y", "24", "-ksp_pc_side", "right", "-ksp_converged_reason", "-snes_converged_reason"]
+
+        def first(options):
+            result = run([program, "-dll_append", self.library, *common, *options])
+            self.expect(result, "Nonlinear solve converged")
+            return int(re.search(r"Linear solve converged due to \w+ iterations (\d+)", result.stdout).group(1))
+
+        exact = first(["-dm_mat_type", "baij", "-pc_type", "ilu"])
+        for name, more in types:
+            counts = [first(["-dm_mat_type", name, "-pc_type", "bisai", "-pc_bisai_power", str(power), *more]) for power in (1, 2, 3)]
+            if not 2.5 * exact >= counts[0] >= counts[1] >= counts[2] >= exact:
+                fail(f"{name}: {counts} iterations with powers 1, 2, 3, {exact} with triangular solves")
+
     def petsc4py(self):
         script = f"{self.source}/tests/loading_petsc4py.py"
         for python in (os.environ.get("FINEPC_PYTHON"), "python3"):

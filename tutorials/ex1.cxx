@@ -174,6 +174,43 @@ int main(int argc, char **argv)
          output_file: output/ex1_sfsai_3d.out
 
    testset:
+      args: -dll_append ${FINEPC_LIBRARY} -ksp_type gmres -ksp_pc_side right -mat_block_size 5 -pc_type bisai
+      test:
+         suffix: bisai
+         args: -mat_type {{aij baij baijcuda}}
+         filter: grep onverge
+      test:
+         suffix: bisai_cuda_factor
+         args: -pc_bisai_factor cuda
+         filter: grep onverge
+         output_file: output/ex1_bisai.out
+      test:
+         suffix: bisai_exact
+         args: -pc_bisai_sweeps 100 -pc_bisai_factor_precision double
+         filter: grep onverge
+         output_file: output/ex1_bilu.out
+      test:
+         suffix: bisai_view
+         args: -mat_type baij -ksp_view -pc_bisai_power 2
+         filter: grep -e "type: bisai" -e patterns -e "factors by" -e "block rows" -e "Converged after"
+      test:
+         suffix: bisai_ranks
+         nsize: 2
+         args: -ksp_view
+         filter: grep -e block-local -e Rows -e "Converged after"
+      test:
+         suffix: bisai_cuda
+         requires: cuda
+         args: -mat_type {{aijcusparse baijcuda}} -pc_bisai_factor {{petsc cuda}}
+         filter: grep onverge
+         output_file: output/ex1_bisai.out
+
+   test:
+      suffix: bilu
+      args: -ksp_type gmres -ksp_pc_side right -mat_type baij -mat_block_size 5 -pc_type ilu
+      filter: grep onverge
+
+   testset:
       args: -dll_append ${FINEPC_LIBRARY} -ksp_type cgfused
       test:
          suffix: cgfused_jacobi

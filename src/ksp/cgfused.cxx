@@ -1,6 +1,7 @@
 /* The PETSc face of the fused conjugate gradient method. */
 #include <petsc/private/kspimpl.h>
 #include <petscblaslapack.h>
+#include <petscsf.h>
 
 #include <limits>
 #include <string>
@@ -27,7 +28,12 @@ struct KSP_CGFused {
   CopiedFrom   A, block, M;        /* what is in work; block: A's own part of a parallel matrix */
   PetscLogDouble flops = 0; /* of an iteration on the device */
   std::string  why; /* the last solve took the general path; empty for the others */
-  PetscBool    solved            = PETSC_FALSE;
+  PetscBool    solved = PETSC_FALSE, several = PETSC_FALSE; /* there has been a solve; with several ranks */
+
+  PetscSF      exchange = nullptr; /* what a product needs from other ranks, */
+  PetscScalar *ghosts   = nullptr; /* which comes to here, on the device */
+  PetscBool    same_exchange = PETSC_FALSE; /* as in the last solve, on all ranks */
+  CopiedFrom   pattern;            /* of the rank's block for them, that they were made for */
 
   PetscScalar *e = nullptr, *d = nullptr; /* Lanczos matrix, as in KSPCG: off-diagonal e[1] .., diagonal d[0] .. */
   PetscInt     lanczos = 0;               /* iterations that they have room for */
@@ -183,7 +189,7 @@ static PetscErrorCode LanczosRow(KSP ksp, PetscInt i, PetscReal a, PetscReal a_b
 
   PetscFunctionBegin;
   if (!ksp->calc_sings) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCheck(i <= cg->lanczos, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "The maximum number of iterations cannot grow between KSPSetUp() and KSPSolve() when eigenvalues are computed");
+  PetscCheck(cg->d && i <= cg->lanczos, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "Eigenvalues must be asked for before KSPSetUp(), and the maximum number of iterations cannot grow after it");
   cg->e[i] = i ? PetscSqrtReal(PetscAbsReal(b)) / a_before : 0;
   cg->d[i] = PetscSqrtReal(PetscAbsReal(b)) * cg->e[i] + 1 / a;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -202,14 +208,17 @@ static PetscErrorCode OnDevice(Vec x, PetscBool *device)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Why the iterations cannot run without the host, or empty; M is the inverse of a factored preconditioner then, or null. */
-static PetscErrorCode WhyGeneral(KSP ksp, const PCInverse **M, PetscBool *jacobi, std::string *why)
+/*
+   Why the products of the iterations cannot be our own, as far as this rank sees, or empty; on one rank, the tests neither. M is
+   the inverse of a factored preconditioner then, or null.
+*/
+static PetscErrorCode WhyGeneralHere(KSP ksp, const PCInverse **M, PetscBool *jacobi, std::string *why)
 {
   const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
-  Mat                A, local;
+  Mat                A, local, others = nullptr;
   MatNullSpace       null_space;
   PetscMPIInt        size;
-  PetscBool          single, flag, on_host, b_device, x_device, none;
+  PetscBool          single, flag, bound, on_host, b_device, x_device, none;
   PetscInt           n;
   PetscErrorCode (*query)(PC, const PCInverse **);
 
@@ -224,10 +233,10 @@ static PetscErrorCode WhyGeneral(KSP ksp, const PCInverse **M, PetscBool *jacobi
     PetscFunctionReturn(PETSC_SUCCESS); \
   }
   BECAUSE(cg->path == KSP_CGFUSED_GENERAL, "it was asked for");
-  BECAUSE(size > 1, "several ranks");
-  BECAUSE(single, "a single reduction was asked for");
-  BECAUSE(ksp->numbermonitors, "a monitor");
-  BECAUSE(ksp->converged != KSPConvergedDefault && ksp->converged != KSPConvergedSkip, "a convergence test of the program");
+  BECAUSE(size > 1 && !single, "two reductions an iteration were asked for");
+  BECAUSE(size == 1 && single, "a single reduction was asked for");
+  BECAUSE(size == 1 && ksp->numbermonitors, "a monitor");
+  BECAUSE(size == 1 && ksp->converged != KSPConvergedDefault && ksp->converged != KSPConvergedSkip, "a convergence test of the program");
   BECAUSE(ksp->transpose_solve, "a transposed solve");
   BECAUSE(ksp->reason == KSP_DIVERGED_PC_FAILED, "the preconditioner failed");
   PetscCall(PetscObjectTypeCompareAny((PetscObject)A, &flag, MATSEQAIJCUSPARSE, MATMPIAIJCUSPARSE, ""));
@@ -235,8 +244,13 @@ static PetscErrorCode WhyGeneral(KSP ksp, const PCInverse **M, PetscBool *jacobi
   BECAUSE(on_host, "the matrix is on the host");
   BECAUSE(!flag, std::string("the matrix type ") + ((PetscObject)A)->type_name + ", which is not aijcusparse");
   PetscCall(MatGetDiagonalBlock(A, &local));
-  PetscCall(MatBoundToCPU(local, &flag));
-  BECAUSE(flag, "the matrix is bound to the CPU, on the host");
+  if (size > 1) PetscCall(MatMPIAIJGetSeqAIJ(A, nullptr, &others, nullptr));
+  for (Mat block : {local, others}) {
+    if (!block) continue;
+    PetscCall(PetscObjectTypeCompare((PetscObject)block, MATSEQAIJCUSPARSE, &flag));
+    PetscCall(MatBoundToCPU(block, &bound));
+    BECAUSE(!flag || bound, "the matrix is bound to the CPU, on the host");
+  }
   PetscCall(MatGetNullSpace(A, &null_space));
   BECAUSE(null_space, "a null space");
   PetscCall(OnDevice(ksp->vec_rhs, &b_device));
@@ -258,6 +272,43 @@ static PetscErrorCode WhyGeneral(KSP ksp, const PCInverse **M, PetscBool *jacobi
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* What the exchange depends on: a matrix that is preallocated again gets new blocks, whatever its own state says. */
+static PetscErrorCode GhostPattern(Mat A, CopiedFrom *now)
+{
+  Mat B;
+
+  PetscFunctionBegin;
+  PetscCall(MatMPIAIJGetSeqAIJ(A, nullptr, &B, nullptr));
+  PetscCall(PetscObjectGetId((PetscObject)B, &now->id));
+  PetscCall(MatGetNonzeroState(B, &now->state));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The same for all ranks, which take the same path, and whether the exchange can stay on all of them. */
+static PetscErrorCode WhyGeneral(KSP ksp, const PCInverse **M, PetscBool *jacobi, std::string *why)
+{
+  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
+  int          all[2]; /* can take it; have the exchange */
+
+  PetscFunctionBegin;
+  PetscCall(WhyGeneralHere(ksp, M, jacobi, why));
+  if (!cg->several) PetscFunctionReturn(PETSC_SUCCESS);
+  all[0] = why->empty();
+  all[1] = 0;
+  if (all[0]) {
+    CopiedFrom now;
+    Mat        A;
+
+    PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+    PetscCall(GhostPattern(A, &now));
+    all[1] = cg->exchange && now.id == cg->pattern.id && now.state == cg->pattern.state;
+  }
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, all, 2, MPI_INT, MPI_LAND, PetscObjectComm((PetscObject)ksp)));
+  if (!all[0] && why->empty()) *why = "another rank, which cannot multiply so";
+  cg->same_exchange = (PetscBool)all[1];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode HasChanged(PetscObject object, const CopiedFrom &from, CopiedFrom *now, PetscBool *changed)
 {
   PetscFunctionBegin;
@@ -267,13 +318,32 @@ static PetscErrorCode HasChanged(PetscObject object, const CopiedFrom &from, Cop
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Exchange and ghosts are those of A's pattern; collective. */
+static PetscErrorCode PrepareExchange(KSP ksp, Mat A, PetscInt count, const PetscInt ghosts[])
+{
+  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
+  PetscLayout  layout;
+
+  PetscFunctionBegin;
+  if (cg->same_exchange) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscSFDestroy(&cg->exchange));
+  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->ghosts));
+  PetscCall(ArrayCreate(count * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&cg->ghosts));
+  PetscCall(MatGetLayouts(A, nullptr, &layout));
+  PetscCall(PetscSFCreate(PetscObjectComm((PetscObject)A), &cg->exchange));
+  PetscCall(PetscSFSetGraphLayout(cg->exchange, layout, count, nullptr, PETSC_COPY_VALUES, ghosts));
+  PetscCall(PetscSFSetUp(cg->exchange));
+  PetscCall(GhostPattern(A, &cg->pattern));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* The device's copies of A and of M^{-1} are those of now. */
 static PetscErrorCode PrepareDevice(KSP ksp, const PCInverse *M, PetscBool jacobi)
 {
   KSP_CGFused      *cg = (KSP_CGFused *)ksp->data;
   CGFusedOperators  op{};
   CGFusedChanges    changes{};
-  CSRMat            csr;
+  CSRMat            csr, ghost_csr;
   Mat               A, block;
   CopiedFrom        A_now, block_now, M_now;
   PetscMemType      where;
@@ -295,6 +365,14 @@ static PetscErrorCode PrepareDevice(KSP ksp, const PCInverse *M, PetscBool jacob
   PetscCall(PetscLogEventBegin(FinePC_CGFusedCopy, ksp, 0, 0, 0));
   PetscCall(MatGetCSR(A, &csr));
   op.A = &csr.A;
+  if (cg->several) {
+    const PetscInt *ghosts;
+    PetscInt        count;
+
+    PetscCall(MatGetGhostCSR(A, &ghost_csr, &count, &ghosts));
+    PetscCall(PrepareExchange(ksp, A, count, ghosts));
+    op.B = &ghost_csr.A;
+  }
   if (M) {
     op.W1 = &M->W1;
     op.W2 = &M->W2;
@@ -304,9 +382,10 @@ static PetscErrorCode PrepareDevice(KSP ksp, const PCInverse *M, PetscBool jacob
   cg->A     = A_now;
   cg->block = block_now;
   cg->M     = M_now;
-  cg->flops = 2. * csr.A.nnz + 12. * csr.A.n + (M ? 2. * M->W1.nnz + 2. * M->W2.nnz + 3. * csr.A.n : 0);
+  cg->flops = 2. * csr.A.nnz + (op.B ? 2. * op.B->nnz : 0) + (op.B ? 16. : 12.) * csr.A.n + (M ? 2. * M->W1.nnz + 2. * M->W2.nnz + 3. * csr.A.n : 0);
+  if (op.B) PetscCall(MatRestoreCSR(&ghost_csr)); /* the work keeps its pointers, as the matrix its memory */
   PetscCall(MatRestoreCSR(&csr));
-  if (jacobi) PetscCall(VecRestoreArrayReadAndMemType(cg->diagonal, &op.d)); /* the work keeps the pointer, as the vector its memory */
+  if (jacobi) PetscCall(VecRestoreArrayReadAndMemType(cg->diagonal, &op.d)); /* as the vector */
   PetscCall(PetscLogEventEnd(FinePC_CGFusedCopy, ksp, 0, 0, 0));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -604,11 +683,57 @@ static PetscErrorCode Direction(PetscBool device, PetscScalar b, Vec z, Vec p, V
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The step with a and the direction with b, z = M r, s = A z, and Dots() of them, by own products: what others need travels meanwhile. */
+static PetscErrorCode AdvanceRank(KSP ksp, PetscScalar a, PetscScalar b, PetscReal sums[3])
+{
+  const KSP_CGFused *cg    = (const KSP_CGFused *)ksp->data;
+  const Vec          vec[] = {ksp->vec_sol, ksp->work[0], ksp->work[1], ksp->work[2], ksp->work[3], ksp->work[4]};
+  CGRankVectors      v;
+  PetscScalar      **array[] = {&v.x, &v.r, &v.z, &v.p, &v.s, &v.w};
+  PetscMemType       where;
+
+  PetscFunctionBegin;
+  for (size_t k = 0; k < PETSC_STATIC_ARRAY_LENGTH(vec); k++) PetscCall(VecGetArrayAndMemType(vec[k], array[k], &where));
+  PetscCall(PetscLogGpuTimeBegin());
+  PetscCall(CGRankUpdate_CUDA(cg->work, &v, a, b));
+  PetscCall(PetscLogGpuTimeEnd());
+  PetscCall(CGRankFence_CUDA(cg->work));
+  PetscCall(PetscSFBcastWithMemTypeBegin(cg->exchange, MPIU_SCALAR, PETSC_MEMTYPE_CUDA, v.z, PETSC_MEMTYPE_CUDA, cg->ghosts, MPI_REPLACE));
+  PetscCall(PetscLogGpuTimeBegin());
+  PetscCall(CGRankProduct_CUDA(cg->work, &v));
+  PetscCall(PetscLogGpuTimeEnd());
+  PetscCall(PetscSFBcastEnd(cg->exchange, MPIU_SCALAR, v.z, cg->ghosts, MPI_REPLACE));
+  PetscCall(CGRankFence_CUDA(cg->work));
+  PetscCall(PetscLogGpuTimeBegin());
+  PetscCall(CGRankGhosts_CUDA(cg->work, &v, cg->ghosts, sums));
+  PetscCall(PetscLogGpuTimeEnd());
+  PetscCall(PetscLogGpuFlops(cg->flops));
+  for (size_t k = 0; k < PETSC_STATIC_ARRAY_LENGTH(vec); k++) PetscCall(VecRestoreArrayAndMemType(vec[k], array[k]));
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sums, 3, MPIU_REAL, MPIU_SUM, PetscObjectComm((PetscObject)ksp)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode BeginRank(KSP ksp)
+{
+  const KSP_CGFused *cg    = (const KSP_CGFused *)ksp->data;
+  const Vec          vec[] = {ksp->work[1], ksp->work[2], ksp->work[3], ksp->work[4]};
+  CGRankVectors      v{};
+  PetscScalar      **array[] = {&v.z, &v.p, &v.s, &v.w};
+  PetscMemType       where;
+
+  PetscFunctionBegin;
+  for (size_t k = 0; k < PETSC_STATIC_ARRAY_LENGTH(vec); k++) PetscCall(VecGetArrayWriteAndMemType(vec[k], array[k], &where));
+  PetscCall(CGRankBegin_CUDA(cg->work, &v, NormOf(ksp)));
+  for (size_t k = 0; k < PETSC_STATIC_ARRAY_LENGTH(vec); k++) PetscCall(VecRestoreArrayWriteAndMemType(vec[k], array[k]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
-   Any matrix and preconditioner. z = M r is made before the norm is tested, so that norm and beta are one reduction. With a single
-   reduction, s = A z goes with them, and w = A p and delta = p.w come from recurrences, as in KSPCG's variant of that name.
+   Iterations that the host decides about. z = M r is made before the norm is tested, so that norm and beta are one reduction. With a
+   single reduction, s = A z goes with them, and w = A p and delta = p.w come from recurrences, as in KSPCG's variant of that name.
+   The products are those of any matrix and preconditioner, or, `own`, those of AdvanceRank(), which makes the step and the direction, too.
 */
-static PetscErrorCode SolveGeneral(KSP ksp)
+static PetscErrorCode SolveOnHost(KSP ksp, PetscBool own)
 {
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
   const Vec    X = ksp->vec_sol, B = ksp->vec_rhs, R = ksp->work[0], Z = ksp->work[1], P = ksp->work[2];
@@ -631,10 +756,14 @@ static PetscErrorCode SolveGeneral(KSP ksp)
     PetscCall(VecAYPX(R, -1, B));
   }
   PetscCall(VecFlag(R, (PetscInt)(ksp->reason == KSP_DIVERGED_PC_FAILED)));
+  if (own) PetscCall(BeginRank(ksp));
   for (PetscInt i = 0;; i++) {
-    PetscCall(KSP_PCApply(ksp, R, Z));
-    if (single) PetscCall(KSP_MatMult(ksp, A, Z, S));
-    PetscCall(Dots(ksp, device, Z, R, S, sums));
+    if (own) PetscCall(AdvanceRank(ksp, i ? a : 0, b, sums));
+    else {
+      PetscCall(KSP_PCApply(ksp, R, Z));
+      if (single) PetscCall(KSP_MatMult(ksp, A, Z, S));
+      PetscCall(Dots(ksp, device, Z, R, S, sums));
+    }
     beta = sums[0];
     if (ksp->normtype == KSP_NORM_NATURAL) KSPCheckDot(ksp, beta);
     norm = i && ksp->normtype != KSP_NORM_NATURAL && ksp->chknorm >= i + 1 ? 0 : NormFrom(ksp, sums[1], beta);
@@ -653,12 +782,12 @@ static PetscErrorCode SolveGeneral(KSP ksp)
       else PetscCall(IndefinitePC(ksp, beta));
       PetscFunctionReturn(PETSC_SUCCESS);
     }
-    if (!i) {
+    if (i) {
+      b = beta / betaold;
+      if (!own) PetscCall(Direction(device, b, Z, P, S, W));
+    } else if (!own) {
       PetscCall(VecCopy(Z, P));
       if (single) PetscCall(VecCopy(S, W));
-    } else {
-      b = beta / betaold;
-      PetscCall(Direction(device, b, Z, P, S, W));
     }
     deltaold = delta;
     if (single) delta = i ? sums[2] - beta * beta * deltaold / (betaold * betaold) : sums[2];
@@ -676,7 +805,7 @@ static PetscErrorCode SolveGeneral(KSP ksp)
     a = beta / delta;
     PetscCall(LanczosRow(ksp, i, a, a_before, b));
     a_before = a;
-    PetscCall(Step(device, a, P, W, X, R));
+    if (!own) PetscCall(Step(device, a, P, W, X, R));
   }
 }
 
@@ -684,17 +813,18 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
 {
   KSP_CGFused     *cg = (KSP_CGFused *)ksp->data;
   const PCInverse *M;
+  PetscMPIInt      size;
   PetscBool        jacobi;
 
   PetscFunctionBegin;
   ksp->its   = 0;
   cg->solved = PETSC_TRUE;
+  PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
+  cg->several = (PetscBool)(size > 1);
   PetscCall(WhyGeneral(ksp, &M, &jacobi, &cg->why));
-  if (!cg->why.empty()) PetscCall(SolveGeneral(ksp));
-  else {
-    PetscCall(PrepareDevice(ksp, M, jacobi));
-    PetscCall(SolveOnDevice(ksp));
-  }
+  if (cg->why.empty()) PetscCall(PrepareDevice(ksp, M, jacobi));
+  if (cg->why.empty() && !cg->several) PetscCall(SolveOnDevice(ksp));
+  else PetscCall(SolveOnHost(ksp, (PetscBool)cg->why.empty()));
   /* without any iterations to make KSPCG makes one, and says so whatever came of it */
   if (!ksp->max_it && ksp->its && ksp->reason != KSP_DIVERGED_NANORINF && ksp->reason != KSP_DIVERGED_PC_FAILED) ksp->reason = KSP_DIVERGED_ITS;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -718,10 +848,11 @@ static PetscErrorCode KSPView_CGFused(KSP ksp, PetscViewer viewer)
     CGFusedStatus status;
 
     PetscCall(CGFusedGetStatus_CUDA(cg->work, &status));
-    PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s%s\n", status.resident ? "resident" : "graph", cg->path == KSP_CGFUSED_RESIDENT && !status.resident ? ": the system is too large, or its rows too uneven, for the resident kernel" : ""));
+    if (cg->several) PetscCall(PetscViewerASCIIPrintf(viewer, "  path: ranks: own products, sums and tests by the host; the copies are the first rank's\n"));
+    else PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s%s\n", status.resident ? "resident" : "graph", cg->path == KSP_CGFUSED_RESIDENT && !status.resident ? ": the system is too large, or its rows too uneven, for the resident kernel" : ""));
     PetscCall(PetscViewerASCIIPrintf(viewer, "  copy of A: %s precision, %d-bit columns, %" PetscInt_FMT " lanes a row\n", FinePCPrecisions[status.single[0] ? FINEPC_SINGLE : FINEPC_DOUBLE], status.narrow[0] ? 16 : 32, status.lanes[0]));
     if (status.lanes[1]) PetscCall(PetscViewerASCIIPrintf(viewer, "  copies of the factors: %s precision, %d-bit columns, %" PetscInt_FMT " lanes a row\n", FinePCPrecisions[status.single[1] ? FINEPC_SINGLE : FINEPC_DOUBLE], status.narrow[1] ? 16 : 32, status.lanes[1]));
-    PetscCall(PetscViewerASCIIPrintf(viewer, "  bytes of the copies %g, of all memory beyond KSPCG's %g\n", (double)status.copied_bytes, (double)status.bytes));
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  bytes of the copies %g, of all memory for them and the kernels %g\n", (double)status.copied_bytes, (double)status.bytes));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -733,8 +864,10 @@ static PetscErrorCode KSPReset_CGFused(KSP ksp)
   PetscFunctionBegin;
   PetscCall(CGFusedDestroy_CUDA(&cg->work));
   PetscCall(VecDestroy(&cg->diagonal));
+  PetscCall(PetscSFDestroy(&cg->exchange));
+  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->ghosts));
   PetscCall(PetscFree2(cg->e, cg->d));
-  cg->A = cg->block = cg->M = CopiedFrom{};
+  cg->A = cg->block = cg->M = cg->pattern = CopiedFrom{};
   cg->lanczos   = 0;
   cg->why.clear();
   cg->solved    = PETSC_FALSE;
@@ -791,7 +924,7 @@ static PetscErrorCode KSPBuildResidual_CGFused(KSP ksp, Vec, Vec v, Vec *V)
   Level: intermediate
 
   Note:
-  Where the path that was asked for cannot run, another one does, and the view says why. `KSP_CGFUSED_AUTO` chooses by size. All of them give the iterates of `KSPCG`, to rounding.
+  Where the path that was asked for cannot run, another one does, and the view says which and why. `KSP_CGFUSED_AUTO` chooses by size. On several ranks `KSP_CGFUSED_GRAPH` and `KSP_CGFUSED_RESIDENT` are `KSP_CGFUSED_AUTO`. All of them give the iterates of `KSPCG`, to rounding.
 
 .seealso: `KSPCGFUSED`, `KSPCGFusedPath`, `KSPCGFusedGetPath()`
 @*/
@@ -891,21 +1024,23 @@ PetscErrorCode KSPCGFusedGetCompress(KSP ksp, PetscBool *compress)
   Level: beginner
 
   Notes:
-  Iterates, iteration counts, reasons, norms, tests, monitors, history and eigenvalue estimates are those of `KSPCG`, to rounding.
-  What differs is how an iteration runs. On one rank, with a `MATAIJCUSPARSE`, vectors on the GPU, and `PCAFSAI`, `PCSFSAI`, `PCJACOBI`
+  Iterates, iteration counts, reasons, norms, tests, monitors, history and eigenvalue estimates are those of `KSPCG`, to rounding, on
+  several ranks those of `KSPCG` with `-ksp_cg_single_reduction`, whose recurrences round otherwise. What differs is how an iteration runs. On one rank, with a `MATAIJCUSPARSE`, vectors on the GPU, and `PCAFSAI`, `PCSFSAI`, `PCJACOBI`
   or `PCNONE`, the scalars and the convergence test stay on the device, sums are made in the kernels that have their operands, and
   the host learns of the end late; no update is made after it. Small systems run in one kernel that stays. A private copy of the
   matrix, and of the factors, is kept for it; the view gives its size.
 
-  A monitor, a convergence test other than `KSPConvergedDefault()` and `KSPConvergedSkip()`, a null space, several ranks, and any other
-  matrix or preconditioner take the general path: `MatMult()` and `PCApply()` with fused vector operations, and a test that the host makes
-  in every iteration. The view says which path ran and why.
+  With several ranks an iteration has one reduction, by recurrences as those of `KSPCGUseSingleReduction()`, and the host makes it and the
+  test. For the same matrices and preconditioners the products are own ones (path `ranks` in the view), the exchange goes on during
+  the product with the rank's own block. The sums pass through the host's memory even where MPI takes device buffers: three numbers are
+  there sooner so. With `-ksp_cg_single_reduction 0` there are two reductions, that of the norm goes with that of z^T r.
 
-  With several ranks an iteration has one reduction, by recurrences as those of `KSPCGUseSingleReduction()`; with
-  `-ksp_cg_single_reduction 0` it has two, that of the norm goes with that of z^T r.
+  A null space, a transposed solve, any other matrix or preconditioner, a rank without rows, two reductions on several ranks, and on one rank a single one, a monitor, and a
+  convergence test other than `KSPConvergedDefault()` and `KSPConvergedSkip()` take the general path: `MatMult()` and `PCApply()` with
+  fused vector operations, and a test that the host makes in every iteration. The view says which path ran and why.
 
-  Sums are made in an order that depends on sizes and the GPU alone: on one rank the same solve gives the same bits. On the general path
-  that holds as far as `MatMult()` and `PCApply()` do so.
+  Sums are made in an order that depends on sizes and the GPU alone: the same solve gives the same bits, on several ranks as far as
+  MPI's sums do so, on the general path as far as `MatMult()` and `PCApply()` do.
 
   Sums of squares are plain: a norm whose square overflows is not finite, and one whose square underflows is zero.
 

@@ -10,6 +10,13 @@
    The scalars and the test stay where the vectors are. On the GPU a sequence of kernels does an iteration, or one kernel does all
    of them, where a barrier of the whole chip costs less than a launch. The names are those of KSPCG's source.
 
+   On several ranks, where the host takes part in every sum, there is one sum an iteration, of z.r, the norm and z.s, and w and delta
+   come from recurrences (KSPCG's single-reduction variant):
+
+     z = M r, s = A z
+     b = beta / beta_before, delta = z.s - b^2 delta_before, a = beta / delta
+     p = z + b p, w = s + b w, x = x + a p, r = r - a w
+
    Reference: M. R. Hestenes, E. Stiefel, Methods of conjugate gradients for solving linear systems, J. Res. NBS 49 (1952) 409-436
 */
 #pragma once
@@ -47,6 +54,7 @@ struct CGFusedWork;
 /* M z = r by its inverse: nothing (none), D (jacobi), or W2 D W1, all with unit diagonals that are not stored (afsai, sfsai). */
 struct CGFusedOperators {
   const CSRView     *A;
+  const CSRView     *B;       /* of a rank among several: the columns of other ranks, numbered as they arrive; else null */
   const CSR         *W1, *W2; /* or null */
   const PetscScalar *d;       /* or null */
 };
@@ -83,6 +91,19 @@ PetscErrorCode CGFusedStart_CUDA(CGFusedWork *, const CGFusedVectors *, PetscBoo
 PetscErrorCode CGFusedBegin_CUDA(CGFusedWork *, PetscReal beta, const CGTest *);
 PetscErrorCode CGFusedAdvance_CUDA(CGFusedWork *, PetscInt *count, const CGRecord **, CGStop *, PetscInt *its, PetscReal *value);
 PetscErrorCode CGFusedGetStatus_CUDA(const CGFusedWork *, CGFusedStatus *);
+
+/*
+   One iteration of a rank among several: x, r, p and w are updated, and z = M r; then s = A z, while z travels; then s += B ghosts, and
+   the rank's sums, for which it waits. Begin is once before them: p = w = 0. Arrays are [n] but for ghosts.
+*/
+struct CGRankVectors {
+  PetscScalar *x, *r, *z, *p, *s, *w;
+};
+PetscErrorCode CGRankBegin_CUDA(CGFusedWork *, const CGRankVectors *, CGNorm);
+PetscErrorCode CGRankUpdate_CUDA(CGFusedWork *, const CGRankVectors *, PetscScalar a, PetscScalar b);
+PetscErrorCode CGRankFence_CUDA(const CGFusedWork *); /* around an exchange, whose stream may be another than ours: it keeps that of its first use */
+PetscErrorCode CGRankProduct_CUDA(CGFusedWork *, const CGRankVectors *);
+PetscErrorCode CGRankGhosts_CUDA(CGFusedWork *, const CGRankVectors *, const PetscScalar *ghosts, PetscReal sums[3]); /* z.r, norm^2, z.s */
 
 /*
    The vector operations one by one, for products by others. Sums are over the rank's rows, always in the same order; the CUDA twin

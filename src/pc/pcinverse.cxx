@@ -169,19 +169,19 @@ static PetscErrorCode GetInverse(PC pc, const PCInverse **M)
 
   Level: advanced
 
-.seealso: `PCAFSAI`, `PCFinePCGetDensity()`
+.seealso: `PCAFSAI`, `PCBISAI`, `PCFinePCGetDensity()`
 @*/
 PetscErrorCode PCFinePCGetApplyBytes(PC pc, PetscLogDouble *bytes)
 {
   const PCInverse *M;
-  PetscErrorCode (*own)(PC, PetscLogDouble *);
+  PetscErrorCode (*query)(PC, PetscLogDouble *);
 
   PetscFunctionBegin;
   PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
   PetscAssertPointer(bytes, 2);
-  PetscCall(PetscObjectQueryFunction((PetscObject)pc, "PCFinePCGetApplyBytes_C", &own)); /* of types that are not such an inverse */
-  if (own) {
-    PetscCall((*own)(pc, bytes));
+  PetscCall(PetscObjectQueryFunction((PetscObject)pc, kApplyBytesQuery, &query));
+  if (query) {
+    PetscCall((*query)(pc, bytes));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(GetInverse(pc, &M));

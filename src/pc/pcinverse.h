@@ -28,3 +28,6 @@ PetscErrorCode PCInverseReset(PCInverse *);
 
 /* PCFinePCGetInverse_C, which every PC of this kind composes: its inverse, null before PCSetUp(). */
 constexpr const char *kInverseQuery = "PCFinePCGetInverse_C";
+
+/* PCFinePCGetApplyBytes_C, for PCs of another kind. */
+constexpr const char *kApplyBytesQuery = "PCFinePCGetApplyBytes_C";

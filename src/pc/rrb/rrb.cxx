@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "../../finepcimpl.h"
+#include "../pcinverse.h"
 #include "rrb.h"
 
 static PetscErrorCode PCRRBSetLevels_RRB(PC pc, PetscInt levels)
@@ -368,7 +369,7 @@ static PetscErrorCode ComposeMethods(PC pc, PetscBool compose)
     {"PCRRBGetNx_C", (Method)PCRRBGetNx_RRB},
     {"PCRRBSetNy_C", (Method)PCRRBSetNy_RRB},
     {"PCRRBGetNy_C", (Method)PCRRBGetNy_RRB},
-    {"PCFinePCGetApplyBytes_C", (Method)PCFinePCGetApplyBytes_RRB},
+    {kApplyBytesQuery, (Method)PCFinePCGetApplyBytes_RRB},
   };
 
   PetscFunctionBegin;

@@ -1,0 +1,623 @@
+/*
+  The part of finepc_kernels that measures block matrices: the product, block ILU(0), and the triangular solves that block-ISAI takes the
+  place of. cuSPARSE's bsrmv stays; its bsrilu02 and bsrsv2 are deprecated and go with its next major release.
+*/
+#define DISABLE_CUSPARSE_DEPRECATED
+#include "kernels.h"
+#include <cmath>
+#include <random>
+#include "bsr_mat.h"
+#include "pc/bisai/bilu.h"
+
+static constexpr PetscInt       kProducts = 10; /* products between two events */
+static constexpr PetscInt       kSolves   = 30; /* applications in the paper's T_p */
+static constexpr PetscLogDouble kFactorAsked = 5.; /* times faster than PETSc's numerical factorisation on the host */
+
+/* Uniform in [-1, 1), the same on every machine */
+static std::vector<PetscScalar> MakeVector(size_t n)
+{
+  std::vector<PetscScalar>               x(n);
+  std::mt19937                           generator(1);
+  std::uniform_real_distribution<double> uniform(-1., 1.);
+
+  for (auto &value : x) value = uniform(generator);
+  return x;
+}
+
+/* max |y - z| / max |z|, or a NaN */
+template <typename T>
+static PetscLogDouble Difference(const std::vector<T> &y, const std::vector<PetscScalar> &z)
+{
+  PetscLogDouble difference = 0., most = 0.;
+
+  for (size_t k = 0; k < z.size(); k++) {
+    const PetscLogDouble d = std::fabs((double)y[k] - z[k]);
+
+    if (std::isnan(d)) return d;
+    difference = std::max(difference, d);
+    most       = std::max(most, std::fabs(z[k]));
+  }
+  return difference / most;
+}
+
+template <typename T>
+static PetscErrorCode CreateOnDevice(const std::vector<T> &values, DeviceArray *array)
+{
+  PetscFunctionBeginUser;
+  PetscCall(array->Create(values.size() * sizeof(T)));
+  PetscCall(CopyToDevice(array->data, values.data(), values.size() * sizeof(T)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <typename T>
+static PetscErrorCode Fetch(const void *data, size_t n, std::vector<T> *values)
+{
+  PetscFunctionBeginUser;
+  values->resize(n);
+  PetscCall(CopyToHost(values->data(), data, n * sizeof(T)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A's blocks on the device in one of the precisions */
+static PetscErrorCode CreateBlocksOnDevice(const BSRView &A, FinePCPrecision precision, BSR *W)
+{
+  const size_t values = (size_t)A.nnz * A.bs * A.bs;
+
+  PetscFunctionBeginUser;
+  PetscCall(BSRCreate(A.bs, A.n, A.n, A.nnz, precision, PETSC_MEMTYPE_CUDA, W));
+  PetscCall(CopyToDevice(W->i, A.i, ((size_t)A.n + 1) * sizeof(*A.i)));
+  PetscCall(CopyToDevice(W->j, A.j, (size_t)A.nnz * sizeof(*A.j)));
+  if (precision == FINEPC_SINGLE) {
+    const std::vector<float> single(A.a, A.a + values);
+
+    PetscCall(CopyToDevice(W->a, single.data(), values * sizeof(float)));
+  } else PetscCall(CopyToDevice(W->a, A.a, values * sizeof(*A.a)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Keeps the device busy while the host launches what is timed */
+struct Delay {
+  DeviceArray data;
+
+  PetscErrorCode Create()
+  {
+    cudaStream_t stream;
+
+    PetscFunctionBeginUser;
+    PetscCall(PetscGetCurrentCUDAStream(&stream));
+    PetscCall(data.Create(2 * kDelay));
+    PetscCallCUDA(cudaMemsetAsync(data.data, 0, 2 * kDelay, stream));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscErrorCode Run() const { return CopyOnDevice(data.at(kDelay), data.data, kDelay); }
+};
+
+/* cuSPARSE on PETSc's stream, with the descriptions of A, of its unit lower and of its upper triangle */
+struct CuSPARSE {
+  cusparseHandle_t   handle = nullptr;
+  cusparseMatDescr_t A = nullptr, L = nullptr, U = nullptr;
+
+  PetscErrorCode Create()
+  {
+    cudaStream_t stream;
+
+    PetscFunctionBeginUser;
+    PetscCall(PetscGetCurrentCUDAStream(&stream));
+    PetscCallCUSPARSE(cusparseCreate(&handle));
+    PetscCallCUSPARSE(cusparseSetStream(handle, stream));
+    for (auto description : {&A, &L, &U}) PetscCallCUSPARSE(cusparseCreateMatDescr(description)); /* general, from 0 */
+    PetscCallCUSPARSE(cusparseSetMatFillMode(L, CUSPARSE_FILL_MODE_LOWER));
+    PetscCallCUSPARSE(cusparseSetMatDiagType(L, CUSPARSE_DIAG_TYPE_UNIT));
+    PetscCallCUSPARSE(cusparseSetMatFillMode(U, CUSPARSE_FILL_MODE_UPPER));
+    PetscCallCUSPARSE(cusparseSetMatDiagType(U, CUSPARSE_DIAG_TYPE_NON_UNIT));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  ~CuSPARSE()
+  {
+    for (auto description : {A, L, U}) (void)cusparseDestroyMatDescr(description);
+    (void)cusparseDestroy(handle);
+  }
+};
+
+/* ------------------------------------------- the product ------------------------------------------- */
+
+static cusparseStatus_t Bsrmv(const CuSPARSE &cusparse, const BSR &W, const float *x, float *y)
+{
+  const float one = 1.f, zero = 0.f;
+
+  return cusparseSbsrmv(cusparse.handle, CUSPARSE_DIRECTION_COLUMN, CUSPARSE_OPERATION_NON_TRANSPOSE, W.rows, W.columns, W.nnz, &one, cusparse.A, (const float *)W.a, W.i, W.j, W.bs, x, &zero, y);
+}
+
+static cusparseStatus_t Bsrmv(const CuSPARSE &cusparse, const BSR &W, const double *x, double *y)
+{
+  const double one = 1., zero = 0.;
+
+  return cusparseDbsrmv(cusparse.handle, CUSPARSE_DIRECTION_COLUMN, CUSPARSE_OPERATION_NON_TRANSPOSE, W.rows, W.columns, W.nnz, &one, cusparse.A, (const double *)W.a, W.i, W.j, W.bs, x, &zero, y);
+}
+
+/* Blocks and columns once, the row pointers, x read, y written */
+static PetscLogDouble ProductBytes(const BSRView &A, size_t value_bytes, size_t vector_bytes)
+{
+  return (PetscLogDouble)A.nnz * ((PetscLogDouble)(value_bytes * A.bs * A.bs) + sizeof(PetscInt)) + ((PetscLogDouble)A.n + 1.) * sizeof(PetscInt) + 2. * (PetscLogDouble)vector_bytes * A.n * A.bs;
+}
+
+template <typename T>
+static PetscErrorCode MeasureProductIn(const BSRView &A, const CuSPARSE &cusparse, const Delay &delay, PetscInt repeats, const std::vector<PetscScalar> &x, const std::vector<PetscScalar> &expected, BSR *W, BlockProduct *product)
+{
+  const std::vector<T>     x_in(x.begin(), x.end());
+  std::vector<PetscScalar> y_own;
+  std::vector<T>           y_cusparse;
+  DeviceArray              own_x, own_y, cusparse_x, cusparse_y;
+
+  PetscFunctionBeginUser;
+  PetscCall(CreateBlocksOnDevice(A, product->precision, W));
+  PetscCall(CreateOnDevice(x, &own_x));
+  PetscCall(own_y.Create(x.size() * sizeof(PetscScalar)));
+  const auto own = [&]() {
+    PetscFunctionBeginUser;
+    for (PetscInt k = 0; k < kProducts; k++) PetscCall(BSRMultiply_CUDA(W, (const PetscScalar *)own_x.data, nullptr, (PetscScalar *)own_y.data));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  };
+  PetscCall(TimeOnDevice(repeats, [&]() { return delay.Run(); }, own, &product->own));
+  PetscCall(Fetch(own_y.data, x.size(), &y_own));
+  product->bytes      = ProductBytes(A, sizeof(T), sizeof(PetscScalar));
+  product->difference = Difference(y_own, expected);
+
+  if (A.bs > 1) { /* bsrmv takes no blocks of 1 */
+    PetscCall(CreateOnDevice(x_in, &cusparse_x));
+    PetscCall(cusparse_y.Create(x.size() * sizeof(T)));
+    const auto theirs = [&]() {
+      PetscFunctionBeginUser;
+      for (PetscInt k = 0; k < kProducts; k++) PetscCallCUSPARSE(Bsrmv(cusparse, *W, (const T *)cusparse_x.data, (T *)cusparse_y.data));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    };
+    PetscCall(TimeOnDevice(repeats, [&]() { return delay.Run(); }, theirs, &product->cusparse));
+    PetscCall(Fetch(cusparse_y.data, x.size(), &y_cusparse));
+    product->cusparse_bytes      = ProductBytes(A, sizeof(T), sizeof(T));
+    product->cusparse_difference = Difference(y_cusparse, expected);
+  }
+  for (auto *seconds : {&product->own, &product->cusparse}) {
+    for (auto &s : *seconds) s /= (PetscLogDouble)kProducts;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MeasureProduct(const BSRView &A, const CuSPARSE &cusparse, const Delay &delay, PetscInt repeats, const std::vector<PetscScalar> &x, const std::vector<PetscScalar> &expected, BlockProduct *product)
+{
+  BSR W{};
+
+  PetscFunctionBeginUser;
+  if (product->precision == FINEPC_SINGLE) PetscCall(MeasureProductIn<float>(A, cusparse, delay, repeats, x, expected, &W, product));
+  else PetscCall(MeasureProductIn<double>(A, cusparse, delay, repeats, x, expected, &W, product));
+  PetscCall(BSRDestroy(&W));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- block ILU(0) ------------------------------------------- */
+
+/* PETSc's on the host: seconds, and z = M^{-1} r */
+static PetscErrorCode MeasureHostILU(Mat B, PetscInt repeats, const std::vector<PetscScalar> &r, std::vector<PetscScalar> *z, BlockILU *ilu)
+{
+  Mat            F;
+  Vec            r_vec, z_vec;
+  IS             rows, columns;
+  MatFactorInfo  info;
+  PetscLogDouble start, end;
+
+  PetscFunctionBeginUser;
+  PetscCall(MatFactorInfoInitialize(&info));
+  info.fill = 1.;
+  PetscCall(PetscTime(&start));
+  PetscCall(MatGetOrdering(B, MATORDERINGNATURAL, &rows, &columns));
+  PetscCall(MatGetFactor(B, MATSOLVERPETSC, MAT_FACTOR_ILU, &F));
+  PetscCall(MatILUFactorSymbolic(F, B, rows, columns, &info));
+  PetscCall(PetscTime(&end));
+  ilu->host_analysis = end - start;
+  for (PetscInt repeat = 0; repeat < PetscMin(repeats, 3); repeat++) {
+    PetscCall(PetscTime(&start));
+    PetscCall(MatLUFactorNumeric(F, B, &info));
+    PetscCall(PetscTime(&end));
+    ilu->host_factor.push_back(end - start);
+  }
+  z->resize(r.size());
+  PetscCall(MatCreateVecs(B, &z_vec, &r_vec));
+  PetscCall(VecPlaceArray(r_vec, r.data()));
+  PetscCall(VecPlaceArray(z_vec, z->data()));
+  PetscCall(MatSolve(F, r_vec, z_vec));
+  PetscCall(PetscTime(&start));
+  for (PetscInt k = 0; k < kSolves; k++) PetscCall(MatSolve(F, r_vec, z_vec));
+  PetscCall(PetscTime(&end));
+  ilu->host_solves.push_back(end - start);
+  PetscCall(VecResetArray(z_vec));
+  PetscCall(VecResetArray(r_vec));
+  PetscCall(VecDestroy(&z_vec));
+  PetscCall(VecDestroy(&r_vec));
+  PetscCall(ISDestroy(&columns));
+  PetscCall(ISDestroy(&rows));
+  PetscCall(MatDestroy(&F));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* z_k -= sum of blocks times z_j, column-major */
+static void SubtractBlocks(const std::vector<PetscInt> &j, const std::vector<PetscScalar> &a, PetscInt bs, PetscInt from, PetscInt to, PetscInt k, std::vector<PetscScalar> *z)
+{
+  for (PetscInt block = from; block < to; block++) {
+    for (PetscInt c = 0; c < bs; c++) {
+      const PetscScalar z_c = (*z)[(size_t)j[block] * bs + c];
+
+      for (PetscInt r = 0; r < bs; r++) (*z)[(size_t)k * bs + r] -= a[((size_t)block * bs + c) * bs + r] * z_c;
+    }
+  }
+}
+
+/* The two triangular solves with a factor on the device, in plain loops on the host */
+static PetscErrorCode SolveWithFactor(const BlockLU &F, std::vector<PetscScalar> *z)
+{
+  std::vector<PetscInt>    place[LU_PLACES], j;
+  std::vector<PetscScalar> a, right((size_t)F.bs);
+
+  PetscFunctionBeginUser;
+  for (int p = 0; p < LU_PLACES; p++) PetscCall(Fetch(F.place[p], (size_t)F.n, &place[p]));
+  PetscCall(Fetch(F.j, (size_t)F.nnz, &j));
+  PetscCall(Fetch(F.a, (size_t)F.nnz * F.bs * F.bs, &a));
+  for (PetscInt k = 0; k < F.n; k++) SubtractBlocks(j, a, F.bs, place[LU_L][k], place[LU_L_END][k], k, z);
+  for (PetscInt k = F.n - 1; k >= 0; k--) {
+    const PetscScalar *const inverse = a.data() + (size_t)place[LU_DIAGONAL][k] * F.bs * F.bs;
+
+    SubtractBlocks(j, a, F.bs, place[LU_U][k], place[LU_U_END][k], k, z);
+    std::copy_n(z->begin() + (size_t)k * F.bs, F.bs, right.begin());
+    for (PetscInt r = 0; r < F.bs; r++) {
+      (*z)[(size_t)k * F.bs + r] = 0.;
+      for (PetscInt c = 0; c < F.bs; c++) (*z)[(size_t)k * F.bs + r] += inverse[c * F.bs + r] * right[c];
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MeasureOwnILU(const Backend &backend, const BSRView &A, PetscInt repeats, const std::vector<PetscScalar> &r, const std::vector<PetscScalar> &expected, BlockILU *ilu, std::string *note)
+{
+  const PetscInt           warm = 2;
+  std::vector<PetscScalar> z    = r;
+  BlockLU                  F{};
+  BILUPlan                *plan = nullptr;
+  BILUStats                stats{};
+  PetscLogDouble           start, end;
+
+  PetscFunctionBeginUser;
+  for (PetscInt analysis = 0; analysis < warm; analysis++) { /* the first one loads the kernels */
+    PetscCall(BILUPlanDestroy_CUDA(&plan));
+    PetscCall(BlockLUDestroy(&F));
+    PetscCall(TimeSynchronized(backend, &start));
+    PetscCall(BILUAnalyse_CUDA(&A, &F, &plan, &stats));
+    PetscCall(TimeSynchronized(backend, &end));
+  }
+  ilu->own_analysis = end - start;
+  PetscCheck(!stats.failure, PETSC_COMM_SELF, PETSC_ERR_PLIB, "The matrix has no block ILU(0)");
+  for (PetscInt repeat = 0; repeat < warm + repeats; repeat++) {
+    PetscCall(TimeSynchronized(backend, &start));
+    PetscCall(BILUFactor_CUDA(&A, plan, &F, &stats));
+    PetscCall(TimeSynchronized(backend, &end));
+    if (repeat >= warm) ilu->own_factor.push_back(end - start);
+  }
+  PetscCheck(!stats.failure, PETSC_COMM_SELF, PETSC_ERR_PLIB, "The block ILU(0) of the matrix failed");
+  if (stats.singular_blocks) *note += Format("%d singular blocks; ", (int)stats.singular_blocks);
+  PetscCall(SolveWithFactor(F, &z));
+  ilu->own_difference = Difference(z, expected);
+  PetscCall(BILUPlanDestroy_CUDA(&plan));
+  PetscCall(BlockLUDestroy(&F));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+#if CUSPARSE_VER_MAJOR < 13
+/* The state of bsrilu02 and of the two solves */
+struct TriangularInfo {
+  bsrilu02Info_t A = nullptr;
+  bsrsv2Info_t   L = nullptr, U = nullptr;
+
+  PetscErrorCode Create()
+  {
+    PetscFunctionBeginUser;
+    PetscCallCUSPARSE(cusparseCreateBsrilu02Info(&A));
+    PetscCallCUSPARSE(cusparseCreateBsrsv2Info(&L));
+    PetscCallCUSPARSE(cusparseCreateBsrsv2Info(&U));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  ~TriangularInfo()
+  {
+    if (A) (void)cusparseDestroyBsrilu02Info(A);
+    if (L) (void)cusparseDestroyBsrsv2Info(L);
+    if (U) (void)cusparseDestroyBsrsv2Info(U);
+  }
+};
+
+/* Both by levels. The solves are with cuSPARSE's own factor, whose diagonal blocks are factored, not inverted; M is the same. */
+static PetscErrorCode MeasureCuSPARSEILU(const Backend &backend, const CuSPARSE &cusparse, const BSR &W, const Delay &delay, PetscInt repeats, const std::vector<PetscScalar> &r, const std::vector<PetscScalar> &expected, BlockILU *ilu)
+{
+  constexpr cusparseDirection_t   direction = CUSPARSE_DIRECTION_COLUMN;
+  constexpr cusparseOperation_t   plain     = CUSPARSE_OPERATION_NON_TRANSPOSE;
+  constexpr cusparseSolvePolicy_t policy    = CUSPARSE_SOLVE_POLICY_USE_LEVEL;
+  const cusparseHandle_t          handle    = cusparse.handle;
+  const int                       n = W.rows, nnz = W.nnz, bs = W.bs;
+  const size_t                    bytes = (size_t)nnz * bs * bs * sizeof(double);
+  const double                    one = 1.;
+  int                             sizes[3] = {}, pivot = -1;
+  std::vector<PetscScalar>        z;
+  DeviceArray                     values, buffer, right, middle, solution;
+  TriangularInfo                  info;
+  PetscLogDouble                  start, end;
+
+  PetscFunctionBeginUser;
+  PetscCall(values.Create(bytes));
+  PetscCall(CopyOnDevice(values.data, W.a, bytes));
+  double *const a = (double *)values.data;
+  PetscCall(info.Create());
+  PetscCallCUSPARSE(cusparseDbsrilu02_bufferSize(handle, direction, n, nnz, cusparse.A, a, W.i, W.j, bs, info.A, &sizes[0]));
+  PetscCallCUSPARSE(cusparseDbsrsv2_bufferSize(handle, direction, plain, n, nnz, cusparse.L, a, W.i, W.j, bs, info.L, &sizes[1]));
+  PetscCallCUSPARSE(cusparseDbsrsv2_bufferSize(handle, direction, plain, n, nnz, cusparse.U, a, W.i, W.j, bs, info.U, &sizes[2]));
+  PetscCall(buffer.Create((size_t)std::max({sizes[0], sizes[1], sizes[2]})));
+  PetscCall(TimeSynchronized(backend, &start));
+  PetscCallCUSPARSE(cusparseDbsrilu02_analysis(handle, direction, n, nnz, cusparse.A, a, W.i, W.j, bs, info.A, policy, buffer.data));
+  PetscCallCUSPARSE(cusparseDbsrsv2_analysis(handle, direction, plain, n, nnz, cusparse.L, a, W.i, W.j, bs, info.L, policy, buffer.data));
+  PetscCallCUSPARSE(cusparseDbsrsv2_analysis(handle, direction, plain, n, nnz, cusparse.U, a, W.i, W.j, bs, info.U, policy, buffer.data));
+  PetscCall(TimeSynchronized(backend, &end));
+  ilu->cusparse_analysis = end - start;
+
+  const auto restore = [&]() {
+    PetscFunctionBeginUser;
+    PetscCall(delay.Run());
+    PetscCall(CopyOnDevice(values.data, W.a, bytes));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  };
+  const auto factor = [&]() {
+    PetscFunctionBeginUser;
+    PetscCallCUSPARSE(cusparseDbsrilu02(handle, direction, n, nnz, cusparse.A, a, W.i, W.j, bs, info.A, policy, buffer.data));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  };
+  PetscCall(TimeOnDevice(repeats, restore, factor, &ilu->cusparse_factor));
+  PetscCheck(cusparseXbsrilu02_zeroPivot(handle, info.A, &pivot) != CUSPARSE_STATUS_ZERO_PIVOT, PETSC_COMM_SELF, PETSC_ERR_PLIB, "bsrilu02 met a zero pivot in block row %d", pivot);
+
+  PetscCall(CreateOnDevice(r, &right));
+  PetscCall(middle.Create(r.size() * sizeof(double)));
+  PetscCall(solution.Create(r.size() * sizeof(double)));
+  const auto solves = [&]() {
+    PetscFunctionBeginUser;
+    for (PetscInt k = 0; k < kSolves; k++) {
+      PetscCallCUSPARSE(cusparseDbsrsv2_solve(handle, direction, plain, n, nnz, &one, cusparse.L, a, W.i, W.j, bs, info.L, (const double *)right.data, (double *)middle.data, policy, buffer.data));
+      PetscCallCUSPARSE(cusparseDbsrsv2_solve(handle, direction, plain, n, nnz, &one, cusparse.U, a, W.i, W.j, bs, info.U, (const double *)middle.data, (double *)solution.data, policy, buffer.data));
+    }
+    PetscFunctionReturn(PETSC_SUCCESS);
+  };
+  PetscCall(TimeOnDevice(PetscMin(repeats, 3), [&]() { return delay.Run(); }, solves, &ilu->cusparse_solves));
+  PetscCall(Fetch(solution.data, r.size(), &z));
+  ilu->cusparse_difference = Difference(z, expected);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+#else
+static PetscErrorCode MeasureCuSPARSEILU(const Backend &, const CuSPARSE &, const BSR &, const Delay &, PetscInt, const std::vector<PetscScalar> &, const std::vector<PetscScalar> &, BlockILU *)
+{
+  return PETSC_SUCCESS; /* bsrilu02 and bsrsv2 are gone: their columns stay empty */
+}
+#endif
+
+/* ------------------------------------------- one system ------------------------------------------- */
+
+static PetscErrorCode MeasureBlocksOf(const Backend &backend, Mat B, PetscInt repeats, BlockResult *result)
+{
+  const PetscLogDouble     rounding[2] = {1e-5, 1e-12}; /* of products, single and double */
+  const PetscLogDouble     agreement   = 1e-8;          /* of triangular solves, whose rounding errors grow */
+  BSRMat                   mat;
+  BSR                      W{}, copy{};
+  Vec                      x_vec, y_vec;
+  std::vector<PetscScalar> y, z;
+  CuSPARSE                 cusparse;
+  Delay                    delay;
+  bool                     good = true;
+
+  PetscFunctionBeginUser;
+  PetscCall(cusparse.Create());
+  PetscCall(delay.Create());
+  PetscCall(MatGetBSR(B, PETSC_MEMTYPE_HOST, PETSC_FALSE, &copy, &mat));
+  result->bs     = mat.A.bs;
+  result->rows   = mat.A.n;
+  result->blocks = mat.A.nnz;
+
+  const std::vector<PetscScalar> x = MakeVector((size_t)mat.A.n * mat.A.bs);
+  y.resize(x.size());
+  PetscCall(MatCreateVecs(B, &x_vec, &y_vec));
+  PetscCall(VecPlaceArray(x_vec, x.data()));
+  PetscCall(VecPlaceArray(y_vec, y.data()));
+  PetscCall(MatMult(B, x_vec, y_vec));
+  PetscCall(VecResetArray(y_vec));
+  PetscCall(VecResetArray(x_vec));
+  PetscCall(VecDestroy(&y_vec));
+  PetscCall(VecDestroy(&x_vec));
+  for (const auto precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
+    BlockProduct *const  product = &result->products[precision == FINEPC_DOUBLE];
+    const PetscLogDouble limit   = rounding[precision == FINEPC_DOUBLE];
+
+    product->precision = precision;
+    PetscCall(MeasureProduct(mat.A, cusparse, delay, repeats, x, y, product));
+    good = good && product->difference <= limit && product->cusparse_difference <= limit; /* not with a NaN */
+  }
+
+  PetscCall(MeasureHostILU(B, repeats, x, &z, &result->ilu));
+  PetscCall(CreateBlocksOnDevice(mat.A, FINEPC_DOUBLE, &W));
+  PetscCall(MeasureOwnILU(backend, BSRViewOf(&W), repeats, x, z, &result->ilu, &result->note));
+  PetscCall(MeasureCuSPARSEILU(backend, cusparse, W, delay, repeats, x, z, &result->ilu));
+  good = good && result->ilu.own_difference <= agreement && result->ilu.cusparse_difference <= agreement;
+  if (result->ilu.cusparse_factor.empty()) result->note += "this cuSPARSE has no bsrilu02 and bsrsv2; ";
+  PetscCall(BSRDestroy(&W));
+  PetscCall(MatRestoreBSR(&mat));
+  PetscCall(BSRDestroy(&copy));
+  result->status = good ? "ok" : "wrong";
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MeasureBlocks(const Backend &backend, const std::string &spec, PetscInt repeats, BlockResult *result)
+{
+  System *const system = &result->system;
+  Mat           host, B;
+
+  PetscFunctionBeginUser;
+  system->name = spec;
+  PetscCall(SystemCreate(PETSC_COMM_WORLD, spec, backend, system));
+  PetscCall(MatConvert(system->A, MATAIJ, MAT_INITIAL_MATRIX, &host)); /* AIJCUSPARSE does not become BAIJ in one step */
+  PetscCall(SystemDestroy(system));
+  PetscCall(MatConvert(host, MATBAIJ, MAT_INITIAL_MATRIX, &B));
+  PetscCall(MatDestroy(&host));
+  PetscCall(MatSetVecType(B, VECSTANDARD));
+  PetscCall(MeasureBlocksOf(backend, B, repeats, result));
+  PetscCall(MatDestroy(&B));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- the report ------------------------------------------- */
+
+static const std::vector<Column> kProductColumns = {
+  {"system",      -16},
+  {"bs",          2  },
+  {"block rows",  10 },
+  {"blocks",      8  },
+  {"precision",   -9 },
+  {"us",          8  },
+  {"floor %",     7  },
+  {"cuSPARSE us", 11 },
+  {"floor %",     7  },
+  {"ratio",       5  },
+  {"difference",  10 },
+  {"status",      -6 },
+  {"note",        -4 },
+};
+
+static const std::vector<Column> kILUColumns = {
+  {"system",               -16},
+  {"bs",                   2  },
+  {"host analysis ms",     16 },
+  {"host factor ms",       14 },
+  {"analysis ms",          11 },
+  {"factor ms",            9  },
+  {"ratio",                6  },
+  {"asked",                5  },
+  {"cuSPARSE analysis ms", 20 },
+  {"bsrilu02 ms",          11 },
+  {"host T_p ms",          11 },
+  {"bsrsv2 T_p ms",        13 },
+  {"difference",           10 },
+  {"cuSPARSE difference",  19 },
+  {"status",               -6 },
+};
+
+std::string BlockHeader(PetscInt repeats)
+{
+  return Format("Products y = A x with block matrices, %d at a time, the best of %d; x and y in double, with cuSPARSE's bsrmv in the precision of the\n"
+                "blocks. floor: blocks, columns, row pointers, x and y once at the copy bandwidth; ratio: cuSPARSE's time over ours; difference from MatMult() of\n"
+                "MATBAIJ. bsrmv takes no blocks of 1.\n\n",
+                (int)kProducts, (int)repeats) +
+         MarkdownHeader(kProductColumns);
+}
+
+std::string BlockRow(const Backend &backend, const BlockResult &result)
+{
+  std::string text;
+
+  for (const auto &product : result.products) {
+    const PetscLogDouble own = Best(product.own), cusparse = Best(product.cusparse);
+
+    text += MarkdownCells(kProductColumns, {
+      result.system.name,
+      Format("%d", (int)result.bs),
+      Format("%d", (int)result.rows),
+      Format("%d", (int)result.blocks),
+      FinePCPrecisions[product.precision],
+      Cell("%.1f", 1e6 * own, own > 0.),
+      Cell("%.0f", 100. * FloorFraction(backend, product.bytes, own), own > 0.),
+      Cell("%.1f", 1e6 * cusparse, cusparse > 0.),
+      Cell("%.0f", 100. * FloorFraction(backend, product.cusparse_bytes, cusparse), cusparse > 0.),
+      Cell("%.2f", Quotient(cusparse, own), own > 0. && cusparse > 0.),
+      Cell("%.0e", product.difference, own > 0.),
+      result.status,
+      result.note,
+    });
+  }
+  return text;
+}
+
+std::string BlockILUHeader()
+{
+  return Format("Block ILU(0): PETSc's MATBAIJ on the host, ours on the device, cuSPARSE's bsrilu02, which is deprecated. factor: the numerical part; ratio: the\n"
+                "host's over ours. T_p: %d applications of both triangular solves, MatSolve() and cuSPARSE's deprecated bsrsv2 with its own factor. difference of\n"
+                "one application from MatSolve().\n\n",
+                (int)kSolves) +
+         MarkdownHeader(kILUColumns);
+}
+
+std::string BlockILURow(const BlockResult &result)
+{
+  const BlockILU      &ilu  = result.ilu;
+  const PetscLogDouble host = Best(ilu.host_factor), own = Best(ilu.own_factor), cusparse = Best(ilu.cusparse_factor);
+
+  return MarkdownCells(kILUColumns, {
+    result.system.name,
+    Format("%d", (int)result.bs),
+    Cell("%.2f", 1e3 * ilu.host_analysis, host > 0.),
+    Cell("%.2f", 1e3 * host, host > 0.),
+    Cell("%.2f", 1e3 * ilu.own_analysis, own > 0.),
+    Cell("%.3f", 1e3 * own, own > 0.),
+    Cell("%.1f", Quotient(host, own), own > 0.),
+    Cell("%.0f", kFactorAsked, true),
+    Cell("%.2f", 1e3 * ilu.cusparse_analysis, cusparse > 0.),
+    Cell("%.3f", 1e3 * cusparse, cusparse > 0.),
+    Cell("%.1f", 1e3 * Best(ilu.host_solves), host > 0.),
+    Cell("%.2f", 1e3 * Best(ilu.cusparse_solves), !ilu.cusparse_solves.empty()),
+    Cell("%.0e", ilu.own_difference, own > 0.),
+    Cell("%.0e", ilu.cusparse_difference, !ilu.cusparse_solves.empty()),
+    result.status,
+  });
+}
+
+void JsonBlocks(JsonWriter *json, const Backend &backend, const BlockResult &result)
+{
+  const BlockILU &ilu = result.ilu;
+
+  json->Open(nullptr, '{');
+  json->String("system", result.system.name);
+  json->String("status", result.status);
+  json->String("note", result.note);
+  json->Integer("bs", (double)result.bs);
+  json->Integer("block_rows", (double)result.rows);
+  json->Integer("blocks", (double)result.blocks);
+  json->Open("products", '[');
+  for (const auto &product : result.products) {
+    json->Open(nullptr, '{');
+    json->String("precision", FinePCPrecisions[product.precision]);
+    json->Number("s", Best(product.own));
+    json->Number("bytes", product.bytes);
+    json->Number("floor_fraction", FloorFraction(backend, product.bytes, Best(product.own)));
+    json->Number("difference", product.difference);
+    json->Number("cusparse_s", Best(product.cusparse));
+    json->Number("cusparse_bytes", product.cusparse_bytes);
+    json->Number("cusparse_floor_fraction", FloorFraction(backend, product.cusparse_bytes, Best(product.cusparse)));
+    json->Number("cusparse_difference", product.cusparse_difference);
+    json->Numbers("all_s", product.own);
+    json->Numbers("cusparse_all_s", product.cusparse);
+    json->Close('}');
+  }
+  json->Close(']');
+  json->Open("ilu", '{');
+  json->Number("host_analysis_s", ilu.host_analysis);
+  json->Number("host_factor_s", Best(ilu.host_factor));
+  json->Number("host_t_p_s", Best(ilu.host_solves));
+  json->Number("analysis_s", ilu.own_analysis);
+  json->Number("factor_s", Best(ilu.own_factor));
+  json->Number("ratio", Quotient(Best(ilu.host_factor), Best(ilu.own_factor)));
+  json->Number("asked_ratio", kFactorAsked);
+  json->Number("difference", ilu.own_difference);
+  json->Number("cusparse_analysis_s", ilu.cusparse_analysis);
+  json->Number("cusparse_factor_s", Best(ilu.cusparse_factor));
+  json->Number("cusparse_t_p_s", Best(ilu.cusparse_solves));
+  json->Number("cusparse_difference", ilu.cusparse_difference);
+  json->Numbers("host_factor_all_s", ilu.host_factor);
+  json->Numbers("factor_all_s", ilu.own_factor);
+  json->Close('}');
+  json->Close('}');
+}

@@ -1,0 +1,56 @@
+/*
+   Host twin of cuda/bsr_csr.cu: single entries become blocks.
+
+   Block (I, J) is there if one of the entries (I bs + r, J bs + c) is stored. The bs rows of a block row are read side by side,
+   each from where the last block ended, so that block columns come out ascending and once.
+*/
+#include <algorithm>
+#include <vector>
+
+#include "bsr_mat.h"
+
+/* Calls visit(J) for the block columns of block row I. */
+template <typename Visit>
+static void ForBlocks(const CSRView &A, PetscInt bs, PetscInt I, std::vector<PetscInt> &at, const Visit &visit)
+{
+  for (PetscInt r = 0; r < bs; r++) at[r] = A.i[I * bs + r];
+  while (true) {
+    PetscInt J = PETSC_INT_MAX;
+    for (PetscInt r = 0; r < bs; r++)
+      if (at[r] < A.i[I * bs + r + 1]) J = std::min(J, A.j[at[r]] / bs);
+    if (J == PETSC_INT_MAX) return;
+    visit(J);
+    for (PetscInt r = 0; r < bs; r++)
+      while (at[r] < A.i[I * bs + r + 1] && A.j[at[r]] / bs == J) at[r]++;
+  }
+}
+
+PetscErrorCode BSRFromCSR_Host(const CSRView *A, PetscInt bs, PetscBool keep, BSR *B)
+{
+  const PetscInt        n = A->n / bs;
+  std::vector<PetscInt> at(bs);
+
+  PetscFunctionBegin;
+  if (!keep) {
+    PetscInt nnz = 0;
+
+    for (PetscInt I = 0; I < n; I++) ForBlocks(*A, bs, I, at, [&](PetscInt) { nnz++; });
+    PetscCall(BSRCreate(bs, n, n, nnz, FINEPC_DOUBLE, PETSC_MEMTYPE_HOST, B));
+    nnz     = 0;
+    B->i[0] = 0;
+    for (PetscInt I = 0; I < n; I++) {
+      ForBlocks(*A, bs, I, at, [&](PetscInt J) { B->j[nnz++] = J; });
+      B->i[I + 1] = nnz;
+    }
+  }
+  PetscScalar *a = (PetscScalar *)B->a;
+  std::fill(a, a + (size_t)B->nnz * bs * bs, 0.);
+  for (PetscInt row = 0; row < A->n; row++) {
+    PetscInt k = B->i[row / bs];
+    for (PetscInt e = A->i[row]; e < A->i[row + 1]; e++) {
+      while (B->j[k] < A->j[e] / bs) k++;
+      a[((size_t)k * bs + A->j[e] % bs) * bs + row % bs] = A->a[e];
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,886 @@
+/*
+   MATBAIJCUDA, as MATAIJCUSPARSE derives from MATAIJ: the matrix is created as MATBAIJ, and then some of its operations are replaced.
+   The host's values are the truth; a copy of them on the device is made anew when a product finds that they have changed.
+*/
+#include <petscsf.h>
+
+#include "baijcuda.h"
+#include "../bsr_mat.h"
+#include "../finepcimpl.h"
+
+static PetscErrorCode MatConvert_SeqBAIJ_SeqBAIJCUDA(Mat, MatType, MatReuse, Mat *);
+static PetscErrorCode MatConvert_MPIBAIJ_MPIBAIJCUDA(Mat, MatType, MatReuse, Mat *);
+
+/* --------------------------------------------------------- where and with what --------------------------------------------------------- */
+
+static PetscErrorCode VecOnDevice(Vec x, PetscBool *device)
+{
+  PetscBool bound;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)x, device, VECSEQCUDA, VECMPICUDA, VECCUDA, ""));
+  PetscCall(VecBoundToCPU(x, &bound));
+  if (bound) *device = PETSC_FALSE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Products are computed where all of their vectors are; with vectors of both kinds on the host. */
+static PetscErrorCode ProductOnDevice(Mat A, Vec x, Vec z, Vec y, PetscBool *device)
+{
+  PetscBool bound;
+
+  PetscFunctionBegin;
+  PetscCall(MatBoundToCPU(A, &bound));
+  *device = bound ? PETSC_FALSE : PETSC_TRUE;
+  if (*device) PetscCall(VecOnDevice(x, device));
+  if (*device) PetscCall(VecOnDevice(y, device));
+  if (*device && z) PetscCall(VecOnDevice(z, device));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The arrays of y = z + A x on the device; z may be null, or y. */
+struct ProductArrays {
+  const PetscScalar *x, *z;
+  PetscScalar       *y;
+};
+
+static PetscErrorCode GetProductArrays(Vec x, Vec z, Vec y, ProductArrays *arrays)
+{
+  PetscFunctionBegin;
+  arrays->z = nullptr;
+  PetscCall(VecGetArrayReadAndMemType(x, &arrays->x, nullptr));
+  if (z == y) {
+    PetscCall(VecGetArrayAndMemType(y, &arrays->y, nullptr));
+    arrays->z = arrays->y;
+  } else {
+    if (z) PetscCall(VecGetArrayReadAndMemType(z, &arrays->z, nullptr));
+    PetscCall(VecGetArrayWriteAndMemType(y, &arrays->y, nullptr));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode RestoreProductArrays(Vec x, Vec z, Vec y, ProductArrays *arrays)
+{
+  PetscFunctionBegin;
+  if (z == y) PetscCall(VecRestoreArrayAndMemType(y, &arrays->y));
+  else {
+    PetscCall(VecRestoreArrayWriteAndMemType(y, &arrays->y));
+    if (z) PetscCall(VecRestoreArrayReadAndMemType(z, &arrays->z));
+  }
+  PetscCall(VecRestoreArrayReadAndMemType(x, &arrays->x));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* New matrices are not bound to the host, as those of its types are, and get vectors of the device where there is one. */
+static PetscErrorCode OpenToDevice(Mat A)
+{
+  PetscBool found;
+
+  PetscFunctionBegin;
+  PetscCall(DeviceFound_CUDA(&found));
+  PetscCall(MatSetVecType(A, found ? VECCUDA : VECSTANDARD));
+  PetscCall(MatBindToCPU(A, PETSC_FALSE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode ViewPlace(Mat A, PetscViewer viewer, size_t bytes)
+{
+  PetscViewerFormat format;
+  PetscBool         ascii, bound, found;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectTypeCompare((PetscObject)viewer, PETSCVIEWERASCII, &ascii));
+  if (!ascii) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscViewerGetFormat(viewer, &format));
+  if (format != PETSC_VIEWER_ASCII_INFO && format != PETSC_VIEWER_ASCII_INFO_DETAIL) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(MatBoundToCPU(A, &bound));
+  PetscCall(DeviceFound_CUDA(&found));
+  if (!found) PetscCall(PetscViewerASCIIPrintf(viewer, "products: on the host, there is no device\n"));
+  else if (bound) PetscCall(PetscViewerASCIIPrintf(viewer, "products: on the host, the matrix is bound to it\n"));
+  else PetscCall(PetscViewerASCIIPrintf(viewer, "products: where the vectors are, copies on the device of %.4g MB\n", (double)bytes / 1e6));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* MatConvert() finds conversions by name: those that the base type has, under the name of the new type. */
+static PetscErrorCode InheritConversions(Mat A, const char base[], const char type[], std::initializer_list<const char *> others, PetscBool set)
+{
+  PetscFunctionBegin;
+  for (const char *other : others) {
+    char inherited[128], name[128];
+    PetscErrorCode (*convert)(Mat, MatType, MatReuse, Mat *);
+
+    PetscCall(PetscSNPrintf(inherited, sizeof(inherited), "MatConvert_%s_%s_C", base, other));
+    PetscCall(PetscSNPrintf(name, sizeof(name), "MatConvert_%s_%s_C", type, other));
+    PetscCall(PetscObjectQueryFunction((PetscObject)A, inherited, &convert));
+    if (convert) PetscCall(PetscObjectComposeFunction((PetscObject)A, name, set ? convert : nullptr));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* From MATAIJ: by way of MATBAIJ */
+static PetscErrorCode MatConvert_AIJ_BAIJCUDA(Mat A, MatType, MatReuse reuse, Mat *newmat)
+{
+  Mat B;
+
+  PetscFunctionBegin;
+  PetscCall(MatConvert(A, MATBAIJ, MAT_INITIAL_MATRIX, &B));
+  PetscCall(MatConvert(B, MATBAIJCUDA, MAT_INPLACE_MATRIX, &B));
+  if (reuse == MAT_INITIAL_MATRIX) *newmat = B;
+  else PetscCall(MatHeaderReplace(reuse == MAT_INPLACE_MATRIX ? A : *newmat, &B));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ----------------------------------------------------------- one rank: copies ----------------------------------------------------------- */
+
+/* The matrix as PETSc stores it: on the host, for a moment. */
+static PetscErrorCode GetRows(Mat A, BSR *host)
+{
+  PetscInt        n, columns;
+  const PetscInt *i, *j;
+  PetscScalar    *a;
+  PetscBool       done;
+
+  PetscFunctionBegin;
+  *host = BSR{};
+  PetscCall(MatGetBlockSize(A, &host->bs));
+  PetscCall(MatGetLocalSize(A, nullptr, &columns));
+  PetscCall(MatGetRowIJ(A, 0, PETSC_FALSE, PETSC_TRUE, &n, &i, &j, &done));
+  PetscCheck(done, PETSC_COMM_SELF, PETSC_ERR_SUP, "Matrix type %s does not give its block rows", ((PetscObject)A)->type_name);
+  /* MatSeqBAIJRestoreArray() would say that the values have changed */
+  PetscCall(MatSeqBAIJGetArray(A, &a));
+  host->rows      = n;
+  host->columns   = columns / host->bs;
+  host->nnz       = n ? i[n] : 0;
+  host->i         = const_cast<PetscInt *>(i);
+  host->j         = const_cast<PetscInt *>(j);
+  host->a         = a;
+  host->precision = FINEPC_DOUBLE;
+  host->where     = PETSC_MEMTYPE_HOST;
+  PetscCheck(a || !host->nnz, PETSC_COMM_SELF, PETSC_ERR_ARG_WRONGSTATE, "The matrix has a structure only, and no values to multiply with");
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode RestoreRows(Mat A, BSR *host)
+{
+  const PetscInt *i = host->i, *j = host->j;
+  PetscInt        n;
+  PetscBool       done;
+
+  PetscFunctionBegin;
+  PetscCall(MatRestoreRowIJ(A, 0, PETSC_FALSE, PETSC_TRUE, &n, &i, &j, &done));
+  *host = BSR{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* From the host into a copy, in the memory of the last one where it fits. */
+static PetscErrorCode SendRows(const BSR *host, PetscBool pattern, BSR *copy)
+{
+  const size_t bytes = (size_t)host->nnz * host->bs * host->bs * sizeof(PetscScalar);
+
+  PetscFunctionBegin;
+  if (!copy->i || copy->bs != host->bs || copy->rows != host->rows || copy->columns != host->columns || copy->nnz != host->nnz) {
+    PetscCall(BSRDestroy(copy));
+    PetscCall(BSRCreate(host->bs, host->rows, host->columns, host->nnz, FINEPC_DOUBLE, PETSC_MEMTYPE_CUDA, copy));
+    pattern = PETSC_TRUE;
+  }
+  if (pattern) {
+    PetscCall(ArrayCopy(copy->i, host->i, ((size_t)host->rows + 1) * sizeof(PetscInt), copy->where, host->where));
+    PetscCall(ArrayCopy(copy->j, host->j, host->nnz * sizeof(PetscInt), copy->where, host->where));
+  }
+  PetscCall(ArrayCopy(copy->a, host->a, bytes, copy->where, host->where));
+  PetscCall(PetscLogCpuToGpu(bytes + (pattern ? (host->rows + 1 + host->nnz) * sizeof(PetscInt) : 0)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Rows are read in order, so the rows of the transpose come out sorted. Its row starts serve as cursors, which end one row further on. */
+static PetscErrorCode TransposeRows(const BSR *W, BSR *Wt)
+{
+  const PetscInt bs = W->bs;
+
+  PetscFunctionBegin;
+  PetscCall(BSRCreate(bs, W->columns, W->rows, W->nnz, FINEPC_DOUBLE, PETSC_MEMTYPE_HOST, Wt));
+  PetscCall(PetscArrayzero(Wt->i, Wt->rows + 1));
+  for (PetscInt k = 0; k < W->nnz; k++) Wt->i[W->j[k] + 1]++;
+  for (PetscInt row = 0; row < Wt->rows; row++) Wt->i[row + 1] += Wt->i[row];
+  for (PetscInt row = 0; row < W->rows; row++) {
+    for (PetscInt k = W->i[row]; k < W->i[row + 1]; k++) {
+      const PetscInt     to   = Wt->i[W->j[k]]++;
+      const PetscScalar *from = (const PetscScalar *)W->a + (size_t)k * bs * bs;
+      PetscScalar       *a    = (PetscScalar *)Wt->a + (size_t)to * bs * bs;
+      Wt->j[to]               = row;
+      for (PetscInt q = 0; q < bs; q++)
+        for (PetscInt p = 0; p < bs; p++) a[p * bs + q] = from[q * bs + p];
+    }
+  }
+  for (PetscInt row = Wt->rows; row > 0; row--) Wt->i[row] = Wt->i[row - 1];
+  Wt->i[0] = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+constexpr PetscObjectState kNoState = -1;
+
+static PetscErrorCode DropCopies(SeqBAIJCUDA *data)
+{
+  PetscFunctionBegin;
+  PetscCall(BSRDestroy(&data->copy));
+  PetscCall(BSRDestroy(&data->transpose));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The copy on the device, or that of the transpose, as the matrix is now. */
+static PetscErrorCode GetCopy(Mat A, PetscBool transpose, const BSR **copy)
+{
+  SeqBAIJCUDA     *data = (SeqBAIJCUDA *)A->spptr;
+  BSR             *W    = transpose ? &data->transpose : &data->copy;
+  PetscObjectState values, *of_values = transpose ? &data->transposed_values : &data->values, *of_pattern = transpose ? &data->transposed_pattern : &data->pattern;
+  BSR              host;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectStateGet((PetscObject)A, &values));
+  *copy = W;
+  if (data->stale) data->values = data->pattern = data->transposed_values = data->transposed_pattern = kNoState;
+  data->stale = PETSC_FALSE;
+  if (W->i && *of_values == values && *of_pattern == A->nonzerostate) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscLogEventBegin(FinePC_BAIJCUDACopy, A, 0, 0, 0));
+  const PetscBool pattern = *of_pattern == A->nonzerostate ? PETSC_FALSE : PETSC_TRUE;
+  PetscCall(GetRows(A, &host));
+  if (transpose) {
+    BSR transposed;
+
+    PetscCall(TransposeRows(&host, &transposed));
+    PetscCall(SendRows(&transposed, pattern, W));
+    PetscCall(BSRDestroy(&transposed));
+  } else PetscCall(SendRows(&host, pattern, W));
+  PetscCall(RestoreRows(A, &host));
+  *of_values  = values;
+  *of_pattern = A->nonzerostate;
+  PetscCall(PetscLogEventEnd(FinePC_BAIJCUDACopy, A, 0, 0, 0));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The same for preconditioners: bsr_mat.h. */
+static PetscErrorCode GetDeviceBlocks(Mat A, const BSR **copy)
+{
+  PetscFunctionBegin;
+  PetscCall(GetCopy(A, PETSC_FALSE, copy));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* y = z + W x on the device */
+static PetscErrorCode Multiply(const BSR *W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscLogGpuTimeBegin());
+  PetscCall(BSRMultiply_CUDA(W, x, z, y));
+  PetscCall(PetscLogGpuTimeEnd());
+  PetscCall(PetscLogGpuFlops(2.0 * W->nnz * W->bs * W->bs));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode SeqProduct(Mat A, PetscBool transpose, Vec x, Vec z, Vec y)
+{
+  ProductArrays arrays;
+  const BSR    *W;
+
+  PetscFunctionBegin;
+  PetscCall(GetCopy(A, transpose, &W));
+  PetscCall(GetProductArrays(x, z, y, &arrays));
+  PetscCall(Multiply(W, arrays.x, arrays.z, arrays.y));
+  PetscCall(RestoreProductArrays(x, z, y, &arrays));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --------------------------------------------------------- one rank: operations --------------------------------------------------------- */
+
+static PetscErrorCode MatMult_SeqBAIJCUDA(Mat A, Vec x, Vec y)
+{
+  PetscBool device;
+
+  PetscFunctionBegin;
+  PetscCall(ProductOnDevice(A, x, nullptr, y, &device));
+  if (device) PetscCall(SeqProduct(A, PETSC_FALSE, x, nullptr, y));
+  else PetscCall(((SeqBAIJCUDA *)A->spptr)->base.mult(A, x, y));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MatMultAdd_SeqBAIJCUDA(Mat A, Vec x, Vec z, Vec y)
+{
+  PetscBool device;
+
+  PetscFunctionBegin;
+  PetscCall(ProductOnDevice(A, x, z, y, &device));
+  if (device) PetscCall(SeqProduct(A, PETSC_FALSE, x, z, y));
+  else PetscCall(((SeqBAIJCUDA *)A->spptr)->base.multadd(A, x, z, y));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MatMultTranspose_SeqBAIJCUDA(Mat A, Vec x, Vec y)
+{
+  PetscBool device;
+
+  PetscFunctionBegin;
+  PetscCall(ProductOnDevice(A, x, nullptr, y, &device));
+  if (device) PetscCall(SeqProduct(A, PETSC_TRUE, x, nullptr, y));
+  else PetscCall(((SeqBAIJCUDA *)A->spptr)->base.multtranspose(A, x, y));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MatMultTransposeAdd_SeqBAIJCUDA(Mat A, Vec x, Vec z, Vec y)
+{
+  PetscBool device;
+
+  PetscFunctionBegin;
+  PetscCall(ProductOnDevice(A, x, z, y, &device));
+  if (device) PetscCall(SeqProduct(A, PETSC_TRUE, x, z, y));
+  else PetscCall(((SeqBAIJCUDA *)A->spptr)->base.multtransposeadd(A, x, z, y));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Preallocation has chosen products for the block size: those are kept for the host. */
+static PetscErrorCode ReplaceProducts(Mat A)
+{
+  SeqBAIJCUDA *data = (SeqBAIJCUDA *)A->spptr;
+
+  PetscFunctionBegin;
+  if (A->ops->mult != MatMult_SeqBAIJCUDA) data->base.mult = A->ops->mult;
+  if (A->ops->multadd != MatMultAdd_SeqBAIJCUDA) data->base.multadd = A->ops->multadd;
+  A->ops->mult    = MatMult_SeqBAIJCUDA;
+  A->ops->multadd = MatMultAdd_SeqBAIJCUDA;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MatAssemblyEnd_SeqBAIJCUDA(Mat A, MatAssemblyType type)
+{
+  PetscFunctionBegin;
+  PetscCall(((SeqBAIJCUDA *)A->spptr)->base.assemblyend(A, type));
+  PetscCall(ReplaceProducts(A));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MatDuplicate_SeqBAIJCUDA(Mat A, MatDuplicateOption option, Mat *B)
+{
+  PetscFunctionBegin;
+  PetscCall(((SeqBAIJCUDA *)A->spptr)->base.duplicate(A, option, B));
+  PetscCall(MatConvert_SeqBAIJ_SeqBAIJCUDA(*B, MATSEQBAIJCUDA, MAT_INPLACE_MATRIX, B));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A matrix that is bound gives back the device's memory. */
+static PetscErrorCode MatBindToCPU_SeqBAIJCUDA(Mat A, PetscBool bound)
+{
+  PetscFunctionBegin;
+  if (bound) PetscCall(DropCopies((SeqBAIJCUDA *)A->spptr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MatView_SeqBAIJCUDA(Mat A, PetscViewer viewer)
+{
+  SeqBAIJCUDA *data = (SeqBAIJCUDA *)A->spptr;
+
+  PetscFunctionBegin;
+  PetscCall(data->base.view(A, viewer));
+  PetscCall(ViewPlace(A, viewer, (data->copy.i ? BSRBytes(&data->copy) : 0) + (data->transpose.i ? BSRBytes(&data->transpose) : 0)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The operations of MATSEQBAIJ again. */
+static PetscErrorCode LeaveSeqBAIJCUDA(Mat A)
+{
+  SeqBAIJCUDA *data = (SeqBAIJCUDA *)A->spptr;
+
+  PetscFunctionBegin;
+  A->ops->mult                      = data->base.mult;
+  A->ops->multadd                   = data->base.multadd;
+  A->ops->multtranspose             = data->base.multtranspose;
+  A->ops->multtransposeadd          = data->base.multtransposeadd;
+  A->ops->multhermitiantranspose    = data->base.multhermitiantranspose;
+  A->ops->multhermitiantransposeadd = data->base.multhermitiantransposeadd;
+  A->ops->assemblyend               = data->base.assemblyend;
+  A->ops->duplicate                 = data->base.duplicate;
+  A->ops->bindtocpu                 = data->base.bindtocpu;
+  A->ops->view                      = data->base.view;
+  A->ops->lufactor                  = data->base.lufactor;
+  A->ops->destroy                   = data->base.destroy;
+  PetscCall(InheritConversions(A, MATSEQBAIJ, MATSEQBAIJCUDA, {MATSEQAIJ, MATSEQSBAIJ}, PETSC_FALSE));
+  PetscCall(PetscObjectComposeFunction((PetscObject)A, "MatConvert_seqbaij_seqbaijcuda_C", nullptr));
+  PetscCall(PetscObjectComposeFunction((PetscObject)A, "MatConvert_seqbaijcuda_seqbaij_C", nullptr));
+  PetscCall(PetscObjectComposeFunction((PetscObject)A, "MatConvert_seqaij_seqbaijcuda_C", nullptr));
+  PetscCall(PetscObjectComposeFunction((PetscObject)A, kDeviceBlocksQuery, nullptr));
+  PetscCall(DropCopies(data));
+  PetscCall(PetscFree(data));
+  A->spptr = nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MatDestroy_SeqBAIJCUDA(Mat A)
+{
+  PetscFunctionBegin;
+  PetscCall(LeaveSeqBAIJCUDA(A));
+  PetscUseTypeMethod(A, destroy);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* In place, for good: PETSc puts a MATSEQBAIJ into the header. */
+static PetscErrorCode MatLUFactor_SeqBAIJCUDA(Mat A, IS rows, IS columns, const MatFactorInfo *info)
+{
+  PetscFunctionBegin;
+  PetscCall(LeaveSeqBAIJCUDA(A));
+  PetscCall(PetscObjectChangeTypeName((PetscObject)A, MATSEQBAIJ));
+  PetscUseTypeMethod(A, lufactor, rows, columns, info);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MatConvert_SeqBAIJCUDA_SeqBAIJ(Mat A, MatType, MatReuse reuse, Mat *newmat)
+{
+  PetscFunctionBegin;
+  if (reuse == MAT_REUSE_MATRIX) {
+    PetscCall(MatCopy(A, *newmat, SAME_NONZERO_PATTERN));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  if (reuse == MAT_INITIAL_MATRIX) PetscCall(MatDuplicate(A, MAT_COPY_VALUES, newmat));
+  PetscCall(LeaveSeqBAIJCUDA(*newmat));
+  PetscCall(MatSetVecType(*newmat, VECSTANDARD));
+  PetscCall(MatBindToCPU(*newmat, PETSC_TRUE));
+  PetscCall(PetscObjectChangeTypeName((PetscObject)*newmat, MATSEQBAIJ));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MatConvert_SeqBAIJ_SeqBAIJCUDA(Mat A, MatType, MatReuse reuse, Mat *newmat)
+{
+  SeqBAIJCUDA *data;
+
+  PetscFunctionBegin;
+  if (reuse == MAT_REUSE_MATRIX) {
+    PetscCall(MatCopy(A, *newmat, SAME_NONZERO_PATTERN));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  if (reuse == MAT_INITIAL_MATRIX) PetscCall(MatDuplicate(A, MAT_COPY_VALUES, newmat));
+  Mat B = *newmat;
+  PetscCall(PetscNew(&data));
+  B->spptr   = data;
+  data->base = B->ops[0];
+  PetscCall(ReplaceProducts(B));
+  B->ops->multtranspose             = MatMultTranspose_SeqBAIJCUDA;
+  B->ops->multtransposeadd          = MatMultTransposeAdd_SeqBAIJCUDA;
+  B->ops->multhermitiantranspose    = MatMultTranspose_SeqBAIJCUDA;
+  B->ops->multhermitiantransposeadd = MatMultTransposeAdd_SeqBAIJCUDA;
+  B->ops->assemblyend               = MatAssemblyEnd_SeqBAIJCUDA;
+  B->ops->duplicate                 = MatDuplicate_SeqBAIJCUDA;
+  B->ops->bindtocpu                 = MatBindToCPU_SeqBAIJCUDA;
+  B->ops->view                      = MatView_SeqBAIJCUDA;
+  B->ops->lufactor                  = MatLUFactor_SeqBAIJCUDA;
+  B->ops->destroy                   = MatDestroy_SeqBAIJCUDA;
+  PetscCall(InheritConversions(B, MATSEQBAIJ, MATSEQBAIJCUDA, {MATSEQAIJ, MATSEQSBAIJ}, PETSC_TRUE));
+  PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_seqbaij_seqbaijcuda_C", MatConvert_SeqBAIJ_SeqBAIJCUDA));
+  PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_seqbaijcuda_seqbaij_C", MatConvert_SeqBAIJCUDA_SeqBAIJ));
+  PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_seqaij_seqbaijcuda_C", MatConvert_AIJ_BAIJCUDA));
+  PetscCall(PetscObjectComposeFunction((PetscObject)B, kDeviceBlocksQuery, GetDeviceBlocks));
+  PetscCall(PetscObjectChangeTypeName((PetscObject)B, MATSEQBAIJCUDA));
+  PetscCall(OpenToDevice(B));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* -------------------------------------------------------- several ranks: products -------------------------------------------------------- */
+
+static PetscErrorCode ForgetParts(MPIBAIJCUDA *data)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscSFDestroy(&data->ghosts));
+  if (data->block != MPIU_SCALAR) PetscCallMPI(MPI_Type_free(&data->block));
+  data->block = MPIU_SCALAR;
+  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&data->values));
+  data->diagonal = data->off = nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* PETSc gives them of matrices that are called MATMPIBAIJ, not of what derives from it. */
+static PetscErrorCode GetParts(Mat A, Mat *diagonal, Mat *off, const PetscInt **ghosts)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscObjectChangeTypeName((PetscObject)A, MATMPIBAIJ));
+  PetscCall(MatMPIBAIJGetSeqBAIJ(A, diagonal, off, ghosts));
+  PetscCall(PetscObjectChangeTypeName((PetscObject)A, MATMPIBAIJCUDA));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Not every release raises the states of the parts when an operation of the whole changes their values. */
+static PetscErrorCode CheckState(Mat A)
+{
+  MPIBAIJCUDA     *data = (MPIBAIJCUDA *)A->spptr;
+  PetscObjectState state;
+  const PetscInt  *ghosts;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectStateGet((PetscObject)A, &state));
+  if (!data->diagonal) PetscCall(GetParts(A, &data->diagonal, &data->off, &ghosts));
+  if (state != data->state) ((SeqBAIJCUDA *)data->diagonal->spptr)->stale = ((SeqBAIJCUDA *)data->off->spptr)->stale = PETSC_TRUE;
+  data->state = state;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What a product needs of the parts: made by the first one after an assembly that has changed them. */
+static PetscErrorCode NeedGhosts(Mat A)
+{
+  MPIBAIJCUDA    *data = (MPIBAIJCUDA *)A->spptr;
+  const PetscInt *ghosts;
+  PetscInt        bs, columns;
+  PetscLayout     blocks;
+
+  PetscFunctionBegin;
+  if (data->ghosts) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(GetParts(A, &data->diagonal, &data->off, &ghosts));
+  PetscCall(MatGetBlockSize(A, &bs));
+  PetscCall(MatGetLocalSize(data->off, nullptr, &columns));
+  PetscCall(ArrayCreate(columns * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&data->values));
+  if (bs > 1) { /* PetscSF does not see that a single one, contiguous, is a scalar, and cannot add up what it does not know */
+    PetscCallMPI(MPI_Type_contiguous((PetscMPIInt)bs, MPIU_SCALAR, &data->block));
+    PetscCallMPI(MPI_Type_commit(&data->block));
+  }
+  PetscCall(PetscLayoutCreateFromSizes(PetscObjectComm((PetscObject)A), A->cmap->n / bs, A->cmap->N / bs, 1, &blocks));
+  PetscCall(PetscSFCreate(PetscObjectComm((PetscObject)A), &data->ghosts));
+  PetscCall(PetscSFSetGraphLayout(data->ghosts, blocks, columns / bs, nullptr, PETSC_COPY_VALUES, ghosts));
+  PetscCall(PetscSFSetUp(data->ghosts));
+  PetscCall(PetscLayoutDestroy(&blocks));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The exchange runs beside the product with the diagonal part. */
+static PetscErrorCode MPIProduct(Mat A, Vec x, Vec z, Vec y)
+{
+  MPIBAIJCUDA       *data = (MPIBAIJCUDA *)A->spptr;
+  const PetscMemType cuda = PETSC_MEMTYPE_CUDA;
+  ProductArrays      arrays;
+  const BSR         *diagonal, *off;
+
+  PetscFunctionBegin;
+  PetscCall(NeedGhosts(A));
+  PetscCall(CheckState(A));
+  PetscCall(GetCopy(data->diagonal, PETSC_FALSE, &diagonal));
+  PetscCall(GetCopy(data->off, PETSC_FALSE, &off));
+  PetscCall(GetProductArrays(x, z, y, &arrays));
+  PetscCall(PetscSFBcastWithMemTypeBegin(data->ghosts, data->block, cuda, arrays.x, cuda, data->values, MPI_REPLACE));
+  PetscCall(Multiply(diagonal, arrays.x, arrays.z, arrays.y));
+  PetscCall(PetscSFBcastEnd(data->ghosts, data->block, arrays.x, data->values, MPI_REPLACE));
+  if (off->nnz) PetscCall(Multiply(off, data->values, arrays.y, arrays.y));
+  PetscCall(RestoreProductArrays(x, z, y, &arrays));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MPITransposeProduct(Mat A, Vec x, Vec z, Vec y)
+{
+  MPIBAIJCUDA       *data = (MPIBAIJCUDA *)A->spptr;
+  const PetscMemType cuda = PETSC_MEMTYPE_CUDA;
+  ProductArrays      arrays;
+  const BSR         *diagonal, *off;
+
+  PetscFunctionBegin;
+  PetscCall(NeedGhosts(A));
+  PetscCall(CheckState(A));
+  PetscCall(GetCopy(data->diagonal, PETSC_TRUE, &diagonal));
+  PetscCall(GetCopy(data->off, PETSC_TRUE, &off));
+  PetscCall(GetProductArrays(x, z, y, &arrays));
+  PetscCall(Multiply(off, arrays.x, nullptr, data->values));
+  PetscCall(Multiply(diagonal, arrays.x, arrays.z, arrays.y));
+  PetscCall(PetscSFReduceWithMemTypeBegin(data->ghosts, data->block, cuda, data->values, cuda, arrays.y, MPIU_SUM));
+  PetscCall(PetscSFReduceEnd(data->ghosts, data->block, data->values, arrays.y, MPIU_SUM));
+  PetscCall(RestoreProductArrays(x, z, y, &arrays));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------------------- several ranks: operations ------------------------------------------------------- */
+
+static PetscErrorCode MatMult_MPIBAIJCUDA(Mat A, Vec x, Vec y)
+{
+  PetscBool device;
+
+  PetscFunctionBegin;
+  PetscCall(ProductOnDevice(A, x, nullptr, y, &device));
+  if (device) PetscCall(MPIProduct(A, x, nullptr, y));
+  else PetscCall(((MPIBAIJCUDA *)A->spptr)->base.mult(A, x, y));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MatMultAdd_MPIBAIJCUDA(Mat A, Vec x, Vec z, Vec y)
+{
+  PetscBool device;
+
+  PetscFunctionBegin;
+  PetscCall(ProductOnDevice(A, x, z, y, &device));
+  if (device) PetscCall(MPIProduct(A, x, z, y));
+  else PetscCall(((MPIBAIJCUDA *)A->spptr)->base.multadd(A, x, z, y));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MatMultTranspose_MPIBAIJCUDA(Mat A, Vec x, Vec y)
+{
+  PetscBool device;
+
+  PetscFunctionBegin;
+  PetscCall(ProductOnDevice(A, x, nullptr, y, &device));
+  if (device) PetscCall(MPITransposeProduct(A, x, nullptr, y));
+  else PetscCall(((MPIBAIJCUDA *)A->spptr)->base.multtranspose(A, x, y));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MatMultTransposeAdd_MPIBAIJCUDA(Mat A, Vec x, Vec z, Vec y)
+{
+  PetscBool device;
+
+  PetscFunctionBegin;
+  PetscCall(ProductOnDevice(A, x, z, y, &device));
+  if (device) PetscCall(MPITransposeProduct(A, x, z, y));
+  else PetscCall(((MPIBAIJCUDA *)A->spptr)->base.multtransposeadd(A, x, z, y));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The parts are PETSc's MATSEQBAIJ, and new ones whenever entries of new columns have come. */
+static PetscErrorCode ConvertParts(Mat A)
+{
+  Mat             parts[2];
+  const PetscInt *ghosts;
+  PetscBool       bound;
+
+  PetscFunctionBegin;
+  PetscCall(MatBoundToCPU(A, &bound));
+  PetscCall(GetParts(A, &parts[0], &parts[1], &ghosts));
+  for (Mat part : parts) {
+    PetscBool plain;
+
+    PetscCall(PetscObjectTypeCompare((PetscObject)part, MATSEQBAIJ, &plain));
+    if (plain) PetscCall(MatConvert_SeqBAIJ_SeqBAIJCUDA(part, MATSEQBAIJCUDA, MAT_INPLACE_MATRIX, &part));
+    PetscCall(MatBindToCPU(part, bound));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MatAssemblyEnd_MPIBAIJCUDA(Mat A, MatAssemblyType type)
+{
+  MPIBAIJCUDA *data = (MPIBAIJCUDA *)A->spptr;
+
+  PetscFunctionBegin;
+  PetscCall(data->base.assemblyend(A, type));
+  if (type != MAT_FINAL_ASSEMBLY) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!A->was_assembled) PetscCall(ForgetParts(data));
+  PetscCall(ConvertParts(A));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What takes the part multiplies with it, too. */
+static PetscErrorCode MatGetDiagonalBlock_MPIBAIJCUDA(Mat A, Mat *diagonal)
+{
+  PetscFunctionBegin;
+  if (A->assembled) PetscCall(CheckState(A));
+  PetscCall(((MPIBAIJCUDA *)A->spptr)->base.getdiagonalblock(A, diagonal));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MatBindToCPU_MPIBAIJCUDA(Mat A, PetscBool bound)
+{
+  Mat             diagonal, off;
+  const PetscInt *ghosts;
+
+  PetscFunctionBegin;
+  if (bound) PetscCall(ForgetParts((MPIBAIJCUDA *)A->spptr));
+  if (A->assembled) {
+    PetscCall(GetParts(A, &diagonal, &off, &ghosts));
+    PetscCall(MatBindToCPU(diagonal, bound));
+    PetscCall(MatBindToCPU(off, bound));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MatView_MPIBAIJCUDA(Mat A, PetscViewer viewer)
+{
+  MPIBAIJCUDA   *data = (MPIBAIJCUDA *)A->spptr;
+  PetscLogDouble mine = 0, all;
+
+  PetscFunctionBegin;
+  PetscCall(data->base.view(A, viewer));
+  if (data->diagonal)
+    for (Mat part : {data->diagonal, data->off}) {
+      const SeqBAIJCUDA *of_part = (const SeqBAIJCUDA *)part->spptr;
+      mine += (PetscLogDouble)((of_part->copy.i ? BSRBytes(&of_part->copy) : 0) + (of_part->transpose.i ? BSRBytes(&of_part->transpose) : 0));
+    }
+  PetscCallMPI(MPIU_Allreduce(&mine, &all, 1, MPI_DOUBLE, MPI_SUM, PetscObjectComm((PetscObject)A)));
+  PetscCall(ViewPlace(A, viewer, (size_t)all));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The operations of MATMPIBAIJ again; the parts stay what they are. */
+static PetscErrorCode LeaveMPIBAIJCUDA(Mat A)
+{
+  MPIBAIJCUDA *data = (MPIBAIJCUDA *)A->spptr;
+
+  PetscFunctionBegin;
+  A->ops->mult                      = data->base.mult;
+  A->ops->multadd                   = data->base.multadd;
+  A->ops->multtranspose             = data->base.multtranspose;
+  A->ops->multtransposeadd          = data->base.multtransposeadd;
+  A->ops->multhermitiantranspose    = data->base.multhermitiantranspose;
+  A->ops->multhermitiantransposeadd = data->base.multhermitiantransposeadd;
+  A->ops->assemblyend               = data->base.assemblyend;
+  A->ops->getdiagonalblock          = data->base.getdiagonalblock;
+  A->ops->bindtocpu                 = data->base.bindtocpu;
+  A->ops->view                      = data->base.view;
+  A->ops->axpy                      = data->base.axpy;
+  A->ops->destroy                   = data->base.destroy;
+  PetscCall(InheritConversions(A, MATMPIBAIJ, MATMPIBAIJCUDA, {MATMPIAIJ, MATMPISBAIJ, MATMPIADJ}, PETSC_FALSE));
+  PetscCall(PetscObjectComposeFunction((PetscObject)A, "MatConvert_mpibaij_mpibaijcuda_C", nullptr));
+  PetscCall(PetscObjectComposeFunction((PetscObject)A, "MatConvert_mpibaijcuda_mpibaij_C", nullptr));
+  PetscCall(PetscObjectComposeFunction((PetscObject)A, "MatConvert_mpiaij_mpibaijcuda_C", nullptr));
+  PetscCall(ForgetParts(data));
+  PetscCall(PetscFree(data));
+  A->spptr = nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MatDestroy_MPIBAIJCUDA(Mat A)
+{
+  PetscFunctionBegin;
+  PetscCall(LeaveMPIBAIJCUDA(A));
+  PetscUseTypeMethod(A, destroy);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* With new nonzeros PETSc makes a MATMPIBAIJ and puts it into the header of Y. */
+static PetscErrorCode MatAXPY_MPIBAIJCUDA(Mat Y, PetscScalar a, Mat X, MatStructure structure)
+{
+  PetscBool bound;
+
+  PetscFunctionBegin;
+  if (structure == SAME_NONZERO_PATTERN || structure == SUBSET_NONZERO_PATTERN) {
+    PetscCall(((MPIBAIJCUDA *)Y->spptr)->base.axpy(Y, a, X, structure));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(MatBoundToCPU(Y, &bound));
+  PetscCall(LeaveMPIBAIJCUDA(Y));
+  PetscCall(PetscObjectChangeTypeName((PetscObject)Y, MATMPIBAIJ));
+  PetscUseTypeMethod(Y, axpy, a, X, structure);
+  PetscCall(MatConvert_MPIBAIJ_MPIBAIJCUDA(Y, MATMPIBAIJCUDA, MAT_INPLACE_MATRIX, &Y));
+  PetscCall(MatBindToCPU(Y, bound));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MatConvert_MPIBAIJCUDA_MPIBAIJ(Mat A, MatType, MatReuse reuse, Mat *newmat)
+{
+  PetscFunctionBegin;
+  if (reuse == MAT_REUSE_MATRIX) {
+    PetscCall(MatCopy(A, *newmat, SAME_NONZERO_PATTERN));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  if (reuse == MAT_INITIAL_MATRIX) PetscCall(MatDuplicate(A, MAT_COPY_VALUES, newmat));
+  Mat             parts[2];
+  const PetscInt *ghosts;
+  PetscCall(GetParts(*newmat, &parts[0], &parts[1], &ghosts));
+  for (Mat part : parts) PetscCall(MatConvert(part, MATSEQBAIJ, MAT_INPLACE_MATRIX, &part));
+  PetscCall(LeaveMPIBAIJCUDA(*newmat));
+  PetscCall(MatSetVecType(*newmat, VECSTANDARD));
+  PetscCall(MatBindToCPU(*newmat, PETSC_TRUE));
+  PetscCall(PetscObjectChangeTypeName((PetscObject)*newmat, MATMPIBAIJ));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MatConvert_MPIBAIJ_MPIBAIJCUDA(Mat A, MatType, MatReuse reuse, Mat *newmat)
+{
+  MPIBAIJCUDA *data;
+
+  PetscFunctionBegin;
+  if (reuse == MAT_REUSE_MATRIX) {
+    PetscCall(MatCopy(A, *newmat, SAME_NONZERO_PATTERN));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  if (reuse == MAT_INITIAL_MATRIX) PetscCall(MatDuplicate(A, MAT_COPY_VALUES, newmat));
+  Mat B = *newmat;
+  PetscCall(PetscNew(&data));
+  B->spptr                          = data;
+  data->base                        = B->ops[0];
+  data->block                       = MPIU_SCALAR;
+  B->ops->mult                      = MatMult_MPIBAIJCUDA;
+  B->ops->multadd                   = MatMultAdd_MPIBAIJCUDA;
+  B->ops->multtranspose             = MatMultTranspose_MPIBAIJCUDA;
+  B->ops->multtransposeadd          = MatMultTransposeAdd_MPIBAIJCUDA;
+  B->ops->multhermitiantranspose    = MatMultTranspose_MPIBAIJCUDA;
+  B->ops->multhermitiantransposeadd = MatMultTransposeAdd_MPIBAIJCUDA;
+  B->ops->assemblyend               = MatAssemblyEnd_MPIBAIJCUDA;
+  B->ops->getdiagonalblock          = MatGetDiagonalBlock_MPIBAIJCUDA;
+  B->ops->bindtocpu                 = MatBindToCPU_MPIBAIJCUDA;
+  B->ops->view                      = MatView_MPIBAIJCUDA;
+  B->ops->axpy                      = MatAXPY_MPIBAIJCUDA;
+  B->ops->destroy                   = MatDestroy_MPIBAIJCUDA;
+  PetscCall(InheritConversions(B, MATMPIBAIJ, MATMPIBAIJCUDA, {MATMPIAIJ, MATMPISBAIJ, MATMPIADJ}, PETSC_TRUE));
+  PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_mpibaij_mpibaijcuda_C", MatConvert_MPIBAIJ_MPIBAIJCUDA));
+  PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_mpibaijcuda_mpibaij_C", MatConvert_MPIBAIJCUDA_MPIBAIJ));
+  PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_mpiaij_mpibaijcuda_C", MatConvert_AIJ_BAIJCUDA));
+  PetscCall(PetscObjectChangeTypeName((PetscObject)B, MATMPIBAIJCUDA));
+  if (B->assembled) PetscCall(ConvertParts(B));
+  PetscCall(OpenToDevice(B));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --------------------------------------------------------------- creation --------------------------------------------------------------- */
+
+/*MC
+  MATBAIJCUDA - "baijcuda" - `MATBAIJ` whose products with vectors run on an NVIDIA GPU
+
+  Options Database Key:
+. -mat_type baijcuda - with `MatSetFromOptions()`; `-dm_mat_type baijcuda` for the matrices of a `DM`
+
+  Level: beginner
+
+  Notes:
+  It is `MATSEQBAIJCUDA` on one rank and `MATMPIBAIJCUDA` on several. Everything is inherited from `MATBAIJ` and works on the host: setting
+  values, preallocation, norms, rows, submatrices, factorizations. `MatMult()`, `MatMultAdd()`, `MatMultTranspose()` and
+  `MatMultTransposeAdd()` run on the GPU with vectors of type `VECCUDA`, and `MatCreateVecs()` gives such vectors where there is a GPU. If
+  any of the vectors is not on the GPU, or the matrix or a vector is bound to the CPU by `MatBindToCPU()`, `VecBindToCPU()`, the product is
+  that of `MATBAIJ` on the host. The vectors of a `DM` are chosen by `-dm_vec_type cuda`.
+
+  The GPU has a copy of the matrix, in double precision. The first product after values have changed copies them; the nonzeros are copied
+  only when they have changed, too. A product with the transpose makes a copy of the transpose in addition. `MatBindToCPU()` frees the
+  copies. The view says where products run and how many bytes the copies take.
+
+  There are kernels for each block size up to 8 and a general one for those up to 32; beyond that a product on the GPU is an error, and the
+  matrix or the vectors must be on the host.
+
+  On several ranks the values of other ranks are exchanged by `PetscSF`, device to device where MPI is GPU-aware, and through the host with
+  `-use_gpu_aware_mpi 0`, while the product with the diagonal block runs.
+
+  `MatConvert()` converts between `MATBAIJ` or `MATAIJ` and it.
+
+.seealso: `MATBAIJ`, `MATAIJCUSPARSE`, `MatBindToCPU()`, `MatSetVecType()`, `FinePCInitializePackage()`
+M*/
+
+/*MC
+  MATSEQBAIJCUDA - "seqbaijcuda" - `MATBAIJCUDA` on one rank
+
+  Options Database Key:
+. -mat_type seqbaijcuda - with `MatSetFromOptions()`
+
+  Level: beginner
+
+.seealso: `MATBAIJCUDA`, `MATMPIBAIJCUDA`, `MATSEQBAIJ`
+M*/
+PETSC_EXTERN PetscErrorCode MatCreate_SeqBAIJCUDA(Mat A)
+{
+  PetscFunctionBegin;
+  PetscCall(MatSetType(A, MATSEQBAIJ));
+  PetscCall(MatConvert_SeqBAIJ_SeqBAIJCUDA(A, MATSEQBAIJCUDA, MAT_INPLACE_MATRIX, &A));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*MC
+  MATMPIBAIJCUDA - "mpibaijcuda" - `MATBAIJCUDA` on several ranks
+
+  Options Database Key:
+. -mat_type mpibaijcuda - with `MatSetFromOptions()`
+
+  Level: beginner
+
+.seealso: `MATBAIJCUDA`, `MATSEQBAIJCUDA`, `MATMPIBAIJ`
+M*/
+PETSC_EXTERN PetscErrorCode MatCreate_MPIBAIJCUDA(Mat A)
+{
+  PetscFunctionBegin;
+  PetscCall(MatSetType(A, MATMPIBAIJ));
+  PetscCall(MatConvert_MPIBAIJ_MPIBAIJCUDA(A, MATMPIBAIJCUDA, MAT_INPLACE_MATRIX, &A));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

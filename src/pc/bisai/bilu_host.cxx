@@ -1,0 +1,218 @@
+/*
+   Host twin of cuda/bilu.cu, in plain loops.
+
+   Block ILU(0): L has unit diagonal blocks, and L and U have the pattern S of A, so that (L U)_ij = A_ij for (i, j) in S. Row by row,
+   with the blocks of row i taken in ascending order of their columns,
+
+     L_ik = A_ik U_kk^{-1}                     for k < i, (i, k) in S,
+     A_ij = A_ij - L_ik U_kj                   for j > k, (i, j) and (k, j) in S.
+
+   Then U_ij = A_ij for j >= i. U_ii^{-1} is kept in the place of U_ii, computed by elimination with row exchanges inside the block. Row i
+   waits for the rows k of its L only. Whether a pivot has been lost to cancellation must not depend on the units of equations and unknowns:
+   before, the rows of U_ii are divided by the largest entry of that row of A, and its columns by that of A_ii's so divided.
+*/
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "../../dense.h"
+#include "bilu.h"
+
+PetscErrorCode BlockLUCreate(PetscInt bs, PetscInt n, PetscInt nnz, PetscMemType where, BlockLU *F)
+{
+  const size_t alignment = 256, a_bytes = (size_t)nnz * bs * bs * sizeof(PetscScalar), place_at = (a_bytes + alignment - 1) / alignment * alignment;
+  void        *memory    = nullptr;
+
+  PetscFunctionBegin;
+  *F = BlockLU{};
+  PetscCall(ArrayCreate(place_at + (LU_PLACES * (size_t)n + nnz + 1) * sizeof(PetscInt), where, &memory));
+  F->bs    = bs;
+  F->n     = n;
+  F->nnz   = nnz;
+  F->where = where;
+  F->a     = (PetscScalar *)memory;
+  for (int p = 0; p < LU_PLACES; p++) F->place[p] = (PetscInt *)((char *)memory + place_at) + (size_t)p * n;
+  F->j = (PetscInt *)((char *)memory + place_at) + LU_PLACES * (size_t)n;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode BlockLUDestroy(BlockLU *F)
+{
+  PetscFunctionBegin;
+  PetscCall(ArrayDestroy(F->where, (void **)&F->a));
+  *F = BlockLU{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+size_t BlockLUBytes(const BlockLU *F)
+{
+  return (size_t)F->nnz * F->bs * F->bs * sizeof(PetscScalar) + (LU_PLACES * (size_t)F->n + F->nnz) * sizeof(PetscInt);
+}
+
+namespace
+{
+
+/* The power of two under x, so that dividing by it rounds nothing. */
+PetscReal Magnitude(PetscReal x)
+{
+  return x > 0 ? std::ldexp(1., std::ilogb(x)) : 1;
+}
+
+/* What makes the largest entries of the rows of block row `row` of A, and then of the columns of its block in `column`, about 1. */
+struct Scales {
+  Scales(const BSRView &A, PetscInt row, PetscInt column) : rows(A.bs, 0), columns(A.bs, 0), block(A.bs * A.bs, 0)
+  {
+    const PetscInt bs = A.bs, bs2 = bs * bs;
+    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+      for (PetscInt e = 0; e < bs2; e++) {
+        const PetscScalar value = A.a[(size_t)k * bs2 + e];
+        rows[e % bs]            = std::max(rows[e % bs], std::fabs(value));
+        if (A.j[k] == column) block[e] = value;
+      }
+    for (PetscReal &scale : rows) scale = Magnitude(scale);
+    for (PetscInt e = 0; e < bs2; e++) columns[e / bs] = std::max(columns[e / bs], std::fabs(block[e]) / rows[e % bs]);
+    for (PetscReal &scale : columns) scale = Magnitude(scale);
+  }
+
+  /* a = a^{-1}, pivots being judged with these scales; as InvertBlock_Host() */
+  bool Invert(PetscReal smallest, PetscReal raised, PetscScalar *a) const
+  {
+    const PetscInt bs = (PetscInt)rows.size();
+    for (PetscInt e = 0; e < bs * bs; e++) a[e] /= rows[e % bs] * columns[e / bs];
+    const bool good = InvertBlock_Host(bs, smallest, raised, a);
+    for (PetscInt e = 0; e < bs * bs; e++) a[e] /= columns[e % bs] * rows[e / bs];
+    return good;
+  }
+
+  std::vector<PetscReal>   rows, columns;
+  std::vector<PetscScalar> block; /* A's, zero where a permutation has brought none here */
+};
+
+/* What takes the place of a singular U_ii^{-1}. */
+void InvertInstead(const Scales &scales, PetscScalar *a)
+{
+  std::copy(scales.block.begin(), scales.block.end(), a);
+  (void)scales.Invert(kBILURaisedPivot, kBILURaisedPivot, a);
+}
+
+} // namespace
+
+PetscErrorCode BILUCheck_Host(const BSRView *A, BILUStats *stats)
+{
+  const PetscInt bs = A->bs;
+
+  PetscFunctionBegin;
+  *stats = BILUStats{};
+  for (PetscInt i = 0; i < A->n && !stats->failure; i++) {
+    std::vector<PetscReal> largest(bs, 0);
+    bool                   finite = true;
+    for (PetscInt k = A->i[i]; k < A->i[i + 1]; k++)
+      for (PetscInt e = 0; e < bs * bs; e++) {
+        const PetscReal size = std::fabs(A->a[(size_t)k * bs * bs + e]);
+        if (!std::isfinite(size) && finite) {
+          finite             = false;
+          stats->failure     = BILU_NOT_FINITE;
+          stats->failure_row = i * bs + e % bs;
+        }
+        largest[e % bs] = std::max(largest[e % bs], size);
+      }
+    for (PetscInt r = 0; r < bs && !stats->failure; r++) {
+      if (largest[r] > 0) continue;
+      stats->failure     = BILU_ROW_ZERO;
+      stats->failure_row = i * bs + r;
+    }
+    if (!stats->failure && !std::binary_search(A->j + A->i[i], A->j + A->i[i + 1], i)) {
+      stats->failure     = BILU_DIAGONAL_MISSING;
+      stats->failure_row = i;
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode BILUAnalyse_Host(const BSRView *A, BlockLU *F, BILUPlan **plan, BILUStats *stats)
+{
+  PetscFunctionBegin;
+  *plan = nullptr;
+  PetscCall(BILUCheck_Host(A, stats));
+  if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(BlockLUCreate(A->bs, A->n, A->nnz, PETSC_MEMTYPE_HOST, F));
+  std::copy_n(A->j, A->nnz, F->j);
+  for (PetscInt i = 0; i < A->n; i++) {
+    const PetscInt diagonal    = (PetscInt)(std::lower_bound(A->j + A->i[i], A->j + A->i[i + 1], i) - A->j);
+    F->place[LU_L][i]          = A->i[i];
+    F->place[LU_L_END][i]      = diagonal;
+    F->place[LU_DIAGONAL][i]   = diagonal;
+    F->place[LU_U][i]          = diagonal + 1;
+    F->place[LU_U_END][i]      = A->i[i + 1];
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode BILUPlanDestroy_Host(BILUPlan **plan)
+{
+  PetscFunctionBegin;
+  *plan = nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode BILUFactor_Host(const BSRView *A, BILUPlan *, BlockLU *F, BILUStats *stats)
+{
+  const PetscInt           bs = A->bs;
+  const size_t             bs2 = (size_t)bs * bs;
+  std::vector<PetscInt>    place(A->n, -1); /* of a column's block in row i */
+  std::vector<PetscScalar> L(bs2);
+
+  PetscFunctionBegin;
+  PetscCall(BILUCheck_Host(A, stats));
+  if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
+  std::copy_n(A->a, A->nnz * bs2, F->a);
+  for (PetscInt i = 0; i < A->n; i++) {
+    for (PetscInt k = A->i[i]; k < A->i[i + 1]; k++) place[A->j[k]] = k;
+    for (PetscInt m = F->place[LU_L][i]; m < F->place[LU_L_END][i]; m++) {
+      const PetscInt           k       = F->j[m];
+      PetscScalar *const       A_ik    = F->a + m * bs2;
+      const PetscScalar *const inverse = F->a + F->place[LU_DIAGONAL][k] * bs2;
+      for (PetscInt c = 0; c < bs; c++)
+        for (PetscInt r = 0; r < bs; r++) {
+          PetscScalar sum = 0;
+          for (PetscInt t = 0; t < bs; t++) sum += A_ik[t * bs + r] * inverse[c * bs + t];
+          L[c * bs + r] = sum;
+        }
+      std::copy(L.begin(), L.end(), A_ik);
+      for (PetscInt q = F->place[LU_U][k]; q < F->place[LU_U_END][k]; q++) {
+        const PetscInt to = place[F->j[q]];
+        if (to < 0) continue;
+        for (PetscInt c = 0; c < bs; c++)
+          for (PetscInt r = 0; r < bs; r++)
+            for (PetscInt t = 0; t < bs; t++) F->a[to * bs2 + c * bs + r] -= L[t * bs + r] * F->a[q * bs2 + c * bs + t];
+      }
+    }
+    PetscScalar *const diagonal = F->a + F->place[LU_DIAGONAL][i] * bs2;
+    const Scales       scales(*A, i, i);
+    if (!scales.Invert(kBILUSmallestPivot, 0, diagonal)) {
+      InvertInstead(scales, diagonal);
+      stats->singular_blocks++;
+    }
+    for (PetscInt k = A->i[i]; k < A->i[i + 1]; k++) place[A->j[k]] = -1;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Of U_ii only the inverse is there: scaled, its largest entry is at least 1 / (the smallest pivot) up to a factor of order bs. */
+PetscErrorCode BILUCheckFactor_Host(const BSRView *A, const PetscInt *rows, const PetscInt *columns, BlockLU *F, BILUStats *stats)
+{
+  const size_t bs2 = (size_t)A->bs * A->bs;
+
+  PetscFunctionBegin;
+  stats->singular_blocks = 0;
+  for (PetscInt i = 0; i < A->n; i++) {
+    const Scales       scales(*A, rows ? rows[i] : i, columns ? columns[i] : i);
+    PetscScalar *const inverse = F->a + F->place[LU_DIAGONAL][i] * bs2;
+    bool               good    = true;
+    for (size_t e = 0; e < bs2; e++) good = good && std::fabs(inverse[e]) * scales.columns[e % A->bs] * scales.rows[e / A->bs] < 1 / kBILUSmallestPivot; /* not for a NaN either */
+    if (good) continue;
+    InvertInstead(scales, inverse);
+    stats->singular_blocks++;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,612 @@
+/*
+   MATBAIJCUDA beside MATBAIJ: the same products to rounding, with vectors of the host and of the device, whatever was done to both
+   before. What is inherited is tried where it depends on the type's name or on the operations that are replaced.
+*/
+#include <finepc.h>
+#include <petscdmda.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "bsr.h"
+#include "pc_support.h"
+
+namespace
+{
+
+using DMObject = Object<DM, DMDestroy>;
+using ISObject = Object<IS, ISDestroy>;
+
+const MPI_Comm &World()
+{
+  return PETSC_COMM_WORLD;
+}
+
+bool OneRank()
+{
+  PetscMPIInt size;
+  MPI_Comm_size(World(), &size);
+  return size == 1;
+}
+
+bool HasType(Mat A, MatType type)
+{
+  PetscBool same;
+  MUST(PetscObjectTypeCompare((PetscObject)A, type, &same));
+  return same;
+}
+
+/* A number of -1 .. 1 that belongs to a place. */
+double Entry(PetscInt row, PetscInt column, PetscInt seed = 0)
+{
+  Random random((std::uint64_t)row * 1000003 + column * 97 + seed * 7919);
+  (void)random.Next();
+  return random.Between(-1, 1);
+}
+
+/* Block (row, column) of the pattern: neighbours, and here and there one far away. */
+bool Coupled(PetscInt n, PetscInt row, PetscInt column)
+{
+  return std::abs(row - column) <= 1 || (row * 7 + column * 3) % n == 1;
+}
+
+enum class Allocation { enough, none };
+
+/* n block rows, the same whatever the type and the number of ranks; diagonally dominant. */
+MatObject BlockMatrix(MatType type, PetscInt bs, PetscInt n, Allocation allocation = Allocation::enough, PetscInt seed = 0)
+{
+  MatObject           A;
+  PetscInt            begin, end;
+  std::vector<double> block(bs * bs);
+  MUST(MatCreate(World(), A.put()));
+  MUST(MatSetSizes(A, PETSC_DECIDE, PETSC_DECIDE, n * bs, n * bs));
+  MUST(MatSetBlockSize(A, bs));
+  MUST(MatSetType(A, type));
+  if (allocation == Allocation::enough) {
+    PetscLayout layout;
+    PetscInt    rows;
+    MUST(MatGetLayouts(A, &layout, nullptr));
+    MUST(PetscLayoutSetUp(layout));
+    MUST(MatGetLocalSize(A, &rows, nullptr));
+    const std::vector<PetscInt> here(rows / bs, rows / bs), elsewhere(rows / bs, n); /* more than is needed */
+    MUST(MatXAIJSetPreallocation(A, bs, here.data(), elsewhere.data(), nullptr, nullptr));
+  }
+  MUST(MatSetUp(A));
+  MUST(MatGetOwnershipRange(A, &begin, &end));
+  for (PetscInt row = begin / bs; row < end / bs; row++)
+    for (PetscInt column = 0; column < n; column++) {
+      if (!Coupled(n, row, column)) continue;
+      for (PetscInt p = 0; p < bs; p++)
+        for (PetscInt q = 0; q < bs; q++) block[p * bs + q] = Entry(row * bs + p, column * bs + q, seed) + (row == column && p == q ? 8 * bs : 0);
+      MUST(MatSetValuesBlocked(A, 1, &row, 1, &column, block.data(), INSERT_VALUES));
+    }
+  MUST(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
+  MUST(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
+  return A;
+}
+
+/* Fits the columns of A, or with `left` its rows. */
+VecObject VecFor(Mat A, VecType type, PetscInt seed, bool left = false)
+{
+  VecObject    x;
+  PetscInt     rows, columns, begin, end;
+  PetscScalar *array;
+  MUST(MatGetLocalSize(A, &rows, &columns));
+  MUST(VecCreate(PetscObjectComm((PetscObject)A), x.put()));
+  MUST(VecSetSizes(x, left ? rows : columns, PETSC_DETERMINE));
+  MUST(VecSetType(x, type));
+  MUST(VecGetOwnershipRange(x, &begin, &end));
+  MUST(VecGetArrayWrite(x, &array));
+  for (PetscInt k = begin; k < end; k++) array[k - begin] = Entry(k, 3, seed);
+  MUST(VecRestoreArrayWrite(x, &array));
+  return x;
+}
+
+/* Of x and of y: both kinds, and mixtures */
+struct VecTypes {
+  VecType x, y;
+};
+std::vector<VecTypes> AllVecTypes()
+{
+  std::vector<VecTypes> types = {
+    {VECSTANDARD, VECSTANDARD}
+  };
+  if (DeviceFound()) types.insert(types.end(), {{VECCUDA, VECCUDA}, {VECCUDA, VECSTANDARD}, {VECSTANDARD, VECCUDA}});
+  return types;
+}
+
+void CheckClose(Vec y, Vec expected)
+{
+  const auto mine = Values(y), theirs = Values(expected);
+  REQUIRE(mine.size() == theirs.size());
+  if (!theirs.empty()) CHECK(Difference(mine, theirs) <= 1e-14);
+}
+
+/* All products of A are those of B. */
+void CheckProducts(Mat A, Mat B)
+{
+  for (const VecTypes &types : AllVecTypes())
+    for (int kind = 0; kind < 6; kind++) {
+      const bool      transpose = kind >= 3;
+      const VecObject x = VecFor(A, types.x, 1, transpose), z = VecFor(A, types.y, 2, !transpose), y = VecFor(A, types.y, 3, !transpose);
+      const VecObject x_host = VecFor(A, VECSTANDARD, 1, transpose), z_host = VecFor(A, VECSTANDARD, 2, !transpose), y_host = VecFor(A, VECSTANDARD, 3, !transpose);
+      CAPTURE(types.x, types.y, kind);
+      switch (kind) {
+      case 0:
+        MUST(MatMult(A, x, y));
+        MUST(MatMult(B, x_host, y_host));
+        break;
+      case 1:
+        MUST(MatMultAdd(A, x, z, y));
+        MUST(MatMultAdd(B, x_host, z_host, y_host));
+        break;
+      case 2:
+        MUST(MatMultAdd(A, x, y, y));
+        MUST(MatMultAdd(B, x_host, y_host, y_host));
+        break;
+      case 3:
+        MUST(MatMultTranspose(A, x, y));
+        MUST(MatMultTranspose(B, x_host, y_host));
+        break;
+      case 4:
+        MUST(MatMultTransposeAdd(A, x, z, y));
+        MUST(MatMultTransposeAdd(B, x_host, z_host, y_host));
+        break;
+      default:
+        MUST(MatMultTransposeAdd(A, x, y, y));
+        MUST(MatMultTransposeAdd(B, x_host, y_host, y_host));
+      }
+      CheckClose(y, y_host);
+    }
+}
+
+struct Pair {
+  MatObject mine, theirs;
+};
+
+Pair MakePair(PetscInt bs, PetscInt n, Allocation allocation = Allocation::enough)
+{
+  return {BlockMatrix(MATBAIJCUDA, bs, n, allocation), BlockMatrix(MATBAIJ, bs, n, allocation)};
+}
+
+std::string MatText(Mat A, PetscViewerFormat format)
+{
+  char       *text   = nullptr;
+  size_t      length = 0;
+  FILE       *memory = open_memstream(&text, &length);
+  PetscViewer viewer;
+  MUST(PetscViewerASCIIOpenWithFILE(PetscObjectComm((PetscObject)A), memory, &viewer));
+  MUST(PetscViewerPushFormat(viewer, format));
+  MUST(MatView(A, viewer));
+  MUST(PetscViewerDestroy(&viewer));
+  std::fclose(memory);
+  const std::string result(text, length);
+  std::free(text);
+  return result;
+}
+
+/* From zero, with the options around; what comes out of it is the same for both types. */
+struct Solved {
+  KSPConvergedReason  reason;
+  PetscInt            iterations;
+  std::vector<double> x;
+};
+Solved SolveWith(Mat A, const std::string &options)
+{
+  const Options   database(options);
+  KSPObject       ksp;
+  const VecObject b = VecFor(A, VECSTANDARD, 5, true), x = VecFor(A, VECSTANDARD, 6);
+  Solved          solved;
+  MUST(KSPCreate(World(), ksp.put()));
+  MUST(KSPSetOperators(ksp, A, A));
+  MUST(KSPSetTolerances(ksp, 1e-10, PETSC_CURRENT, PETSC_CURRENT, PETSC_CURRENT));
+  MUST(KSPSetFromOptions(ksp));
+  MUST(KSPSolve(ksp, b, x));
+  MUST(KSPGetConvergedReason(ksp, &solved.reason));
+  MUST(KSPGetIterationNumber(ksp, &solved.iterations));
+  solved.x = Values(x);
+  return solved;
+}
+
+} // namespace
+
+TEST_CASE("baijcuda multiplies as baij", "[baijcuda][mpi]")
+{
+  for (PetscInt bs : {1, 2, 3, 4, 5, 6, 7, 8, 9, 17})
+    for (PetscInt n : {1, 5, 40})
+      for (Allocation allocation : {Allocation::enough, Allocation::none}) {
+        CAPTURE(bs, n, (int)allocation);
+        const Pair pair = MakePair(bs, n, allocation);
+        CHECK(HasType(pair.mine, OneRank() ? MATSEQBAIJCUDA : MATMPIBAIJCUDA));
+        CheckProducts(pair.mine, pair.theirs);
+      }
+}
+
+TEST_CASE("baijcuda notices values that have changed", "[baijcuda][mpi]")
+{
+  struct Change {
+    const char                *name;
+    std::function<void(Mat A)> act;
+  };
+  const PetscInt            bs = 3, n = 30;
+  const std::vector<Change> changes = {
+    {"set values",      [&](Mat A) {
+       PetscInt begin, end;
+       MUST(MatGetOwnershipRange(A, &begin, &end));
+       for (PetscInt row = begin; row < end; row++) MUST(MatSetValue(A, row, row, 50 + row, INSERT_VALUES));
+       MUST(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
+       MUST(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
+     }                                                                                       },
+    {"add blocks",      [&](Mat A) {
+       const std::vector<double> block(bs * bs, 0.25);
+       PetscInt                  begin, end;
+       MUST(MatGetOwnershipRange(A, &begin, &end));
+       for (PetscInt row = begin / bs; row < end / bs; row++) {
+         const PetscInt column = (row + 1) % n; /* on the next rank for some */
+         MUST(MatSetValuesBlocked(A, 1, &column, 1, &column, block.data(), ADD_VALUES));
+       }
+       MUST(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
+       MUST(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
+     }                                                                                       },
+    {"scale",           [](Mat A) { MUST(MatScale(A, -2)); }                                 },
+    {"shift",           [](Mat A) { MUST(MatShift(A, 3)); }                                  },
+    {"scale rows",      [](Mat A) { MUST(MatDiagonalScale(A, VecFor(A, VECSTANDARD, 7, true), nullptr)); }},
+    {"scale columns",   [](Mat A) { MUST(MatDiagonalScale(A, nullptr, VecFor(A, VECSTANDARD, 8))); }},
+    {"new nonzeros",    [&](Mat A) {
+       const std::vector<double> block(bs * bs, 0.5);
+       PetscInt                  begin, end;
+       MUST(MatSetOption(A, MAT_NEW_NONZERO_ALLOCATION_ERR, PETSC_FALSE));
+       MUST(MatGetOwnershipRange(A, &begin, &end));
+       for (PetscInt row = begin / bs; row < end / bs; row++)
+         for (PetscInt column : {(row + n / 2) % n, (row * row + 5) % n}) MUST(MatSetValuesBlocked(A, 1, &row, 1, &column, block.data(), INSERT_VALUES));
+       MUST(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
+       MUST(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
+     }                                                                                       },
+    {"axpy, same type", [&](Mat A) {
+       MatType type;
+       MUST(MatGetType(A, &type));
+       const MatObject more = BlockMatrix(type, bs, n, Allocation::enough, 3);
+       MUST(MatAXPY(A, 0.5, more, DIFFERENT_NONZERO_PATTERN));
+       MUST(MatAXPY(A, 0.25, more, SUBSET_NONZERO_PATTERN));
+     }                                                                                       },
+    {"axpy, baij",      [&](Mat A) {
+       const MatObject more = BlockMatrix(MATBAIJ, bs, n, Allocation::enough, 4);
+       MUST(MatAXPY(A, 0.5, more, DIFFERENT_NONZERO_PATTERN));
+     }                                                                                       },
+    {"axpy, same",      [&](Mat A) {
+       MatObject more;
+       MUST(MatDuplicate(A, MAT_COPY_VALUES, more.put()));
+       MUST(MatAXPY(A, -3, more, SAME_NONZERO_PATTERN));
+     }                                                                                       },
+    {"zero rows",       [](Mat A) {
+       PetscInt begin, end;
+       MUST(MatGetOwnershipRange(A, &begin, &end));
+       const PetscInt row = begin < end ? begin + 1 : 0;
+       MUST(MatZeroRows(A, begin < end ? 1 : 0, &row, 4, nullptr, nullptr));
+     }                                                                                       },
+    {"rows, columns",   [](Mat A) {
+       PetscInt begin, end;
+       MUST(MatGetOwnershipRange(A, &begin, &end));
+       const PetscInt row = begin < end ? begin + 2 : 0;
+       MUST(MatZeroRowsColumns(A, begin < end ? 1 : 0, &row, 5, nullptr, nullptr));
+     }                                                                                       },
+    {"zero entries",    [](Mat A) { MUST(MatZeroEntries(A)); }                               },
+  };
+  const Pair pair = MakePair(bs, n);
+  CheckProducts(pair.mine, pair.theirs);
+  for (const Change &change : changes) {
+    CAPTURE(change.name);
+    change.act(pair.mine);
+    change.act(pair.theirs);
+    CHECK(HasType(pair.mine, OneRank() ? MATSEQBAIJCUDA : MATMPIBAIJCUDA));
+    CheckProducts(pair.mine, pair.theirs);
+  }
+}
+
+TEST_CASE("baijcuda: preallocated again, with another block size", "[baijcuda][mpi]")
+{
+  Pair pair = MakePair(2, 30);
+  CheckProducts(pair.mine, pair.theirs);
+  for (Mat A : {(Mat)pair.mine, (Mat)pair.theirs}) {
+    const PetscInt bs = 2;
+    PetscInt       begin, end;
+    MUST(MatGetOwnershipRange(A, &begin, &end));
+    const std::vector<PetscInt> most((end - begin) / bs, 4);
+    MUST(MatXAIJSetPreallocation(A, bs, most.data(), most.data(), nullptr, nullptr));
+    for (PetscInt row = begin; row < end; row++) {
+      MUST(MatSetValue(A, row, row, 2, INSERT_VALUES));
+      MUST(MatSetValue(A, row, (row * 5 + 1) % (30 * bs), Entry(row, 1), INSERT_VALUES));
+    }
+    MUST(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
+    MUST(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
+  }
+  CheckProducts(pair.mine, pair.theirs);
+}
+
+TEST_CASE("baijcuda: duplicates, copies, transposes and stored values", "[baijcuda][mpi]")
+{
+  const Pair pair = MakePair(4, 20);
+  MatObject  copy, theirs, empty;
+  CheckProducts(pair.mine, pair.theirs);
+
+  MUST(MatDuplicate(pair.mine, MAT_COPY_VALUES, copy.put()));
+  CHECK(HasType(copy, OneRank() ? MATSEQBAIJCUDA : MATMPIBAIJCUDA));
+  CheckProducts(copy, pair.theirs);
+  MUST(MatScale(copy, 3)); /* of its own */
+  CheckProducts(pair.mine, pair.theirs);
+  MUST(MatDuplicate(pair.theirs, MAT_COPY_VALUES, theirs.put()));
+  MUST(MatScale(theirs, 3));
+  CheckProducts(copy, theirs);
+
+  MUST(MatDuplicate(pair.mine, MAT_DO_NOT_COPY_VALUES, empty.put()));
+  MUST(MatZeroEntries(theirs));
+  CheckProducts(empty, theirs);
+  MUST(MatCopy(pair.mine, empty, SAME_NONZERO_PATTERN));
+  CheckProducts(empty, pair.theirs);
+  MUST(MatDuplicate(copy, MAT_COPY_VALUES, empty.put())); /* of a duplicate */
+  MUST(MatDuplicate(pair.theirs, MAT_COPY_VALUES, theirs.put()));
+  MUST(MatScale(theirs, 3));
+  CheckProducts(empty, theirs);
+
+  MUST(MatTranspose(pair.mine, MAT_INITIAL_MATRIX, copy.put()));
+  MUST(MatTranspose(pair.theirs, MAT_INITIAL_MATRIX, theirs.put()));
+  CHECK(HasType(copy, OneRank() ? MATSEQBAIJCUDA : MATMPIBAIJCUDA));
+  CheckProducts(copy, theirs);
+  Mat mine_again = pair.mine, theirs_again = pair.theirs;
+  MUST(MatTranspose(mine_again, MAT_INPLACE_MATRIX, &mine_again));
+  MUST(MatTranspose(theirs_again, MAT_INPLACE_MATRIX, &theirs_again));
+  CheckProducts(pair.mine, pair.theirs);
+
+  for (Mat A : {(Mat)pair.mine, (Mat)pair.theirs}) {
+    MUST(MatSetOption(A, MAT_NEW_NONZERO_LOCATIONS, PETSC_FALSE));
+    MUST(MatStoreValues(A));
+    MUST(MatScale(A, 7));
+  }
+  CheckProducts(pair.mine, pair.theirs);
+  for (Mat A : {(Mat)pair.mine, (Mat)pair.theirs}) {
+    MUST(MatRetrieveValues(A));
+    Touch(A); /* MatRetrieveValues() of older releases does not say so */
+  }
+  CheckProducts(pair.mine, pair.theirs);
+}
+
+TEST_CASE("baijcuda: conversions from and to baij and aij", "[baijcuda][mpi]")
+{
+  const Pair pair = MakePair(3, 24);
+  MatObject  converted, again;
+  for (MatType type : {OneRank() ? MATSEQBAIJ : MATMPIBAIJ, MATBAIJ, OneRank() ? MATSEQAIJ : MATMPIAIJ, MATAIJ}) {
+    CAPTURE(type);
+    MUST(MatConvert(pair.mine, type, MAT_INITIAL_MATRIX, converted.put()));
+    CHECK_FALSE(HasType(converted, OneRank() ? MATSEQBAIJCUDA : MATMPIBAIJCUDA));
+    MUST(MatConvert(converted, MATBAIJCUDA, MAT_INITIAL_MATRIX, again.put()));
+    CHECK(HasType(again, OneRank() ? MATSEQBAIJCUDA : MATMPIBAIJCUDA));
+    CheckProducts(again, pair.theirs);
+    MUST(MatScale(converted, 2)); /* into the matrix that there is */
+    Mat reused = again;
+    MUST(MatConvert(converted, MATBAIJCUDA, MAT_REUSE_MATRIX, &reused));
+    REQUIRE(reused == (Mat)again);
+    MatObject twice;
+    MUST(MatDuplicate(pair.theirs, MAT_COPY_VALUES, twice.put()));
+    MUST(MatScale(twice, 2));
+    CheckProducts(again, twice);
+  }
+}
+
+TEST_CASE("baijcuda: conversions in place, and there and back", "[baijcuda][mpi]")
+{
+  for (MatType type : {MATBAIJ, MATAIJ}) {
+    CAPTURE(type);
+    const MatObject theirs = BlockMatrix(MATBAIJ, 3, 24);
+    MatObject       start;
+    MUST(MatConvert(theirs, type, MAT_INITIAL_MATRIX, start.put()));
+    Mat A = start;
+    MUST(MatConvert(A, MATBAIJCUDA, MAT_INPLACE_MATRIX, &A));
+    REQUIRE(A == (Mat)start);
+    CHECK(HasType(A, OneRank() ? MATSEQBAIJCUDA : MATMPIBAIJCUDA));
+    CheckProducts(A, theirs);
+    MUST(MatConvert(A, MATBAIJ, MAT_INPLACE_MATRIX, &A));
+    CHECK(HasType(A, OneRank() ? MATSEQBAIJ : MATMPIBAIJ));
+    CheckProducts(A, theirs);
+    MUST(MatConvert(A, MATBAIJCUDA, MAT_INPLACE_MATRIX, &A));
+    CheckProducts(A, theirs);
+  }
+}
+
+TEST_CASE("baijcuda bound to the CPU, and unbound", "[baijcuda][mpi]")
+{
+  const Pair pair = MakePair(5, 20);
+  CheckProducts(pair.mine, pair.theirs);
+  for (PetscBool bound : {PETSC_TRUE, PETSC_FALSE}) {
+    VecObject x, y;
+    PetscBool vec_bound;
+    MUST(MatBindToCPU(pair.mine, bound));
+    CheckProducts(pair.mine, pair.theirs);
+    MUST(MatCreateVecs(pair.mine, x.put(), y.put()));
+    MUST(VecBoundToCPU(x, &vec_bound));
+    if (DeviceFound()) CHECK(vec_bound == bound);
+    const std::string text = MatText(pair.mine, PETSC_VIEWER_ASCII_INFO);
+    PetscMPIInt       rank;
+    MPI_Comm_rank(World(), &rank);
+    if (rank == 0) CHECK(Contains(text, !DeviceFound() ? "products: on the host, there is no device" : bound ? "products: on the host, the matrix is bound to it" : "products: where the vectors are, copies on the device of "));
+    CHECK_FALSE(Contains(text, "copies on the device of 0 MB")); /* there have been products */
+  }
+}
+
+TEST_CASE("baijcuda by -mat_type, and its vectors", "[baijcuda][mpi]")
+{
+  const Options options("-mat_type baijcuda");
+  MatObject     A;
+  VecObject     x, y;
+  MUST(MatCreate(World(), A.put()));
+  MUST(MatSetSizes(A, PETSC_DECIDE, PETSC_DECIDE, 24, 24));
+  MUST(MatSetFromOptions(A));
+  CHECK(HasType(A, OneRank() ? MATSEQBAIJCUDA : MATMPIBAIJCUDA));
+  MUST(MatSetUp(A));
+  PetscBool bound;
+  MUST(MatBoundToCPU(A, &bound));
+  if (PetscDefined(HAVE_CUDA)) CHECK_FALSE(bound);
+  MUST(MatCreateVecs(A, x.put(), y.put()));
+  for (Vec v : {(Vec)x, (Vec)y}) {
+    PetscBool cuda;
+    MUST(PetscObjectTypeCompareAny((PetscObject)v, &cuda, VECSEQCUDA, VECMPICUDA, ""));
+    CHECK((bool)cuda == DeviceFound());
+  }
+}
+
+TEST_CASE("baijcuda: what PETSc does with baij", "[baijcuda][mpi]")
+{
+  const Pair pair = MakePair(3, 24);
+  PetscReal  mine, theirs;
+  MUST(MatNorm(pair.mine, NORM_FROBENIUS, &mine));
+  MUST(MatNorm(pair.theirs, NORM_FROBENIUS, &theirs));
+  CHECK(mine == theirs);
+  PetscBool equal;
+  MUST(MatEqual(pair.mine, pair.theirs, &equal));
+  CHECK(equal);
+
+  for (const VecTypes &types : AllVecTypes()) {
+    const VecObject diagonal = VecFor(pair.mine, types.y, 1), expected = VecFor(pair.mine, VECSTANDARD, 2);
+    MUST(MatGetDiagonal(pair.mine, diagonal));
+    MUST(MatGetDiagonal(pair.theirs, expected));
+    CheckClose(diagonal, expected);
+  }
+
+  PetscInt begin, end;
+  MUST(MatGetOwnershipRange(pair.mine, &begin, &end));
+  ISObject  rows;
+  MatObject mine_part, theirs_part;
+  MUST(ISCreateStride(World(), (end - begin) / 6 * 3, begin, 1, rows.put()));
+  MUST(ISSetBlockSize(rows, 3));
+  MUST(MatCreateSubMatrix(pair.mine, rows, rows, MAT_INITIAL_MATRIX, mine_part.put()));
+  MUST(MatCreateSubMatrix(pair.theirs, rows, rows, MAT_INITIAL_MATRIX, theirs_part.put()));
+  CheckProducts(mine_part, theirs_part);
+
+  Mat mine_block, theirs_block;
+  MUST(MatDiagonalScale(pair.mine, VecFor(pair.mine, VECSTANDARD, 7, true), nullptr));
+  MUST(MatDiagonalScale(pair.theirs, VecFor(pair.mine, VECSTANDARD, 7, true), nullptr));
+  for (int turn = 0; turn < 2; turn++) {
+    MUST(MatGetDiagonalBlock(pair.mine, &mine_block));
+    MUST(MatGetDiagonalBlock(pair.theirs, &theirs_block));
+    CHECK(HasType(mine_block, MATSEQBAIJCUDA));
+    CheckProducts(mine_block, theirs_block);
+    for (Mat A : {(Mat)pair.mine, (Mat)pair.theirs}) MUST(MatDiagonalScale(A, nullptr, VecFor(A, VECSTANDARD, 8)));
+  }
+}
+
+TEST_CASE("solvers take baijcuda as baij", "[baijcuda][mpi]")
+{
+  const Pair pair = MakePair(4, 40);
+  for (const char *options : {"-ksp_type gmres -pc_type none", "-ksp_type gmres -pc_type jacobi", "-ksp_type gmres -pc_type pbjacobi", "-ksp_type bicg -pc_type jacobi", "-ksp_type gmres -pc_type bjacobi -sub_pc_type ilu -sub_pc_factor_levels 1",
+                              "-ksp_type gmres -pc_type bjacobi -sub_pc_type lu", "-ksp_type fgmres -pc_type bjacobi -sub_ksp_type gmres -sub_ksp_max_it 5 -sub_pc_type ilu", "-ksp_type gmres -pc_type asm -sub_pc_type ilu"}) {
+    CAPTURE(options);
+    const Solved mine = SolveWith(pair.mine, options), theirs = SolveWith(pair.theirs, options);
+    CHECK(mine.reason > 0);
+    CHECK(mine.reason == theirs.reason);
+    CHECK(mine.iterations == theirs.iterations);
+    CHECK(Difference(mine.x, theirs.x) <= 1e-9);
+  }
+  if (!OneRank()) return;
+  for (const char *options : {"-ksp_type gmres -pc_type ilu", "-ksp_type gmres -pc_type ilu -pc_factor_levels 2", "-ksp_type preonly -pc_type lu", "-ksp_type gmres -pc_type bjacobi -pc_bjacobi_blocks 2 -sub_pc_type lu", "-ksp_type gmres -pc_type sor"}) {
+    CAPTURE(options);
+    const Solved mine = SolveWith(pair.mine, options), theirs = SolveWith(pair.theirs, options);
+    CHECK(mine.reason > 0);
+    CHECK(mine.iterations == theirs.iterations);
+    CHECK(Difference(mine.x, theirs.x) <= 1e-9);
+  }
+}
+
+TEST_CASE("baijcuda from a DMDA", "[baijcuda][mpi]")
+{
+  for (PetscInt dimension : {2, 3}) {
+    CAPTURE(dimension);
+    Pair pair;
+    for (MatType type : {MATBAIJCUDA, MATBAIJ}) {
+      const Options options(std::string("-dm_mat_type ") + type);
+      DMObject      da;
+      MatObject    &A   = std::strcmp(type, MATBAIJ) ? pair.mine : pair.theirs;
+      const PetscInt dof = 3;
+      if (dimension == 2) MUST(DMDACreate2d(World(), DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DMDA_STENCIL_STAR, 7, 8, PETSC_DECIDE, PETSC_DECIDE, dof, 1, nullptr, nullptr, da.put()));
+      else MUST(DMDACreate3d(World(), DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DMDA_STENCIL_STAR, 5, 4, 6, PETSC_DECIDE, PETSC_DECIDE, PETSC_DECIDE, dof, 1, nullptr, nullptr, nullptr, da.put()));
+      MUST(DMSetFromOptions(da));
+      MUST(DMSetUp(da));
+      MUST(DMCreateMatrix(da, A.put()));
+      PetscInt                           begin, end;
+      std::vector<std::vector<PetscInt>> columns_of;
+      MUST(MatGetOwnershipRange(A, &begin, &end));
+      for (PetscInt row = begin; row < end; row++) { /* all blocks that the DM has allocated */
+        const PetscInt *columns;
+        PetscInt        count;
+        MUST(MatGetRow(A, row, &count, &columns, nullptr));
+        columns_of.emplace_back(columns, columns + count);
+        MUST(MatRestoreRow(A, row, &count, &columns, nullptr));
+      }
+      for (PetscInt row = begin; row < end; row++)
+        for (PetscInt column : columns_of[row - begin]) MUST(MatSetValue(A, row, column, Entry(row, column), INSERT_VALUES));
+      MUST(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
+      MUST(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
+    }
+    CHECK(HasType(pair.mine, OneRank() ? MATSEQBAIJCUDA : MATMPIBAIJCUDA));
+    CheckProducts(pair.mine, pair.theirs);
+  }
+}
+
+TEST_CASE("baijcuda on the device: no copies and no waiting while nothing changes, and memory that ends", "[baijcuda][gpu]")
+{
+  NEEDS_DEVICE();
+  if (!OneRank()) return;
+  PetscLogDouble first = 0;
+  for (int turn = 0; turn < 2; turn++) { /* the first one starts what vectors need */
+    {
+      const MatObject A = BlockMatrix(MATBAIJCUDA, 8, 2000);
+      const VecObject x = VecFor(A, VECCUDA, 1), y = VecFor(A, VECCUDA, 2);
+      MUST(MatMult(A, x, y));
+      MUST(MatMultTranspose(A, x, y));
+      CHECK(AsynchronousOnDevice([&] {
+        MUST(MatMult(A, x, y));
+        MUST(MatMultAdd(A, x, y, y));
+        MUST(MatMultTranspose(A, x, y));
+      }));
+      const PetscLogDouble with = DeviceBytes();
+      MUST(MatBindToCPU(A, PETSC_TRUE));
+      CHECK(DeviceBytes() < with);
+    }
+    if (turn == 0) first = DeviceBytes();
+  }
+  CHECK(DeviceBytes() <= first);
+}
+
+TEST_CASE("baijcuda on the device: blocks beyond 32 are an error that names the way out", "[baijcuda][gpu]")
+{
+  NEEDS_DEVICE();
+  if (!OneRank()) return;
+  const MatObject A = BlockMatrix(MATBAIJCUDA, 33, 3);
+  const VecObject x = VecFor(A, VECCUDA, 1), y = VecFor(A, VECCUDA, 2);
+  Errors          errors;
+  CHECK(MatMult(A, x, y) != 0);
+  CHECK(Contains(errors.text, "MatBindToCPU()"));
+}
+
+/* The matrix itself becomes the factor, and then is one of the host. */
+TEST_CASE("baijcuda factored in place", "[baijcuda]")
+{
+  if (!OneRank()) return;
+  for (MatFactorType type : {MAT_FACTOR_LU, MAT_FACTOR_ILU}) {
+    CAPTURE((int)type);
+    const MatObject mine = BlockMatrix(MATSEQBAIJCUDA, 3, 20), theirs = BlockMatrix(MATSEQBAIJ, 3, 20);
+    ISObject        all;
+    MatFactorInfo   info;
+    const VecObject b = VecFor(mine, VECSTANDARD, 1), x = VecFor(mine, VECSTANDARD, 2), expected = VecFor(mine, VECSTANDARD, 3);
+    MUST(ISCreateStride(PETSC_COMM_SELF, 20, 0, 1, all.put()));
+    MUST(ISSetIdentity(all));
+    MUST(MatFactorInfoInitialize(&info));
+    info.fill = 4;
+    for (Mat A : {(Mat)mine, (Mat)theirs}) {
+      if (type == MAT_FACTOR_LU) MUST(MatLUFactor(A, all, all, &info));
+      else MUST(MatILUFactor(A, all, all, &info));
+    }
+    MUST(MatSolve(mine, b, x));
+    MUST(MatSolve(theirs, b, expected));
+    CheckClose(x, expected);
+  }
+}

@@ -1,0 +1,784 @@
+/* Block ILU(0) and block-ISAI: both twins, by hand, against PETSc's factor, and against dense solves in long double. */
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <set>
+
+#include "blocks.h"
+
+namespace
+{
+
+constexpr PetscInt          kLargestReference = 110; /* rows of the dense systems that rows of N are checked with, about */
+const std::vector<PetscInt> kBlockSizes       = {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 16, 17, 32};
+
+HostBlocks FromBlocks(PetscInt bs, PetscInt n, const std::map<std::pair<PetscInt, PetscInt>, std::vector<double>> &blocks)
+{
+  HostBlocks A;
+  A.bs = bs;
+  A.n  = n;
+  for (PetscInt row = 0; row < n; row++) {
+    for (const auto &block : blocks)
+      if (block.first.first == row) {
+        A.j.push_back(block.first.second);
+        A.a.insert(A.a.end(), block.second.begin(), block.second.end());
+      }
+    A.i.push_back((PetscInt)A.j.size());
+  }
+  return A;
+}
+
+/* Patterns of every kind, n block rows. */
+struct Pattern {
+  const char *name;
+  HostMatrix  A;
+};
+
+std::vector<Pattern> Patterns()
+{
+  return {
+    {"grid 6 x 5",       RandomStencil(6, 5, 1, false, 1)},
+    {"grid 4 x 3 x 2",   RandomStencil(4, 3, 2, false, 2)},
+    {"9 points",         RandomStencil(4, 4, 1, true, 3) },
+    {"graph",            RandomGraph(33, 5, 4)           },
+    {"line",             Poisson(9)                      },
+    {"small grid",       RandomStencil(3, 2, 2, false, 8)},
+    {"arrow",            RandomArrow(20, 5)              },
+    {"dense",            RandomDense(3, 6)               },
+    {"one row",          RandomDense(1, 7)               },
+  };
+}
+
+const HostBlocks &TriangleOf(const HostLU &LU, BISAITriangle triangle)
+{
+  return triangle == BISAI_LOWER ? LU.L : LU.U;
+}
+
+/* Columns of row i of S(|T|^p) without i. */
+std::set<PetscInt> ReferencePattern(const HostBlocks &T, PetscInt i, PetscInt power)
+{
+  std::set<PetscInt> found = {i};
+  for (PetscInt p = 0; p < power; p++)
+    for (PetscInt row : std::set<PetscInt>(found))
+      for (PetscInt k = T.i[row]; k < T.i[row + 1]; k++) found.insert(T.j[k]);
+  found.erase(i);
+  return found;
+}
+
+using Dense = std::vector<long double>; /* column-major */
+
+/* X of A X = B, n by n and n by m, by elimination with row exchanges. */
+Dense SolveDense(PetscInt n, Dense A, PetscInt m, Dense B)
+{
+  for (PetscInt p = 0; p < n; p++) {
+    PetscInt best = p;
+    for (PetscInt r = p; r < n; r++)
+      if (std::fabs(A[p * n + r]) > std::fabs(A[p * n + best])) best = r;
+    for (PetscInt c = 0; c < n; c++) std::swap(A[c * n + p], A[c * n + best]);
+    for (PetscInt c = 0; c < m; c++) std::swap(B[c * n + p], B[c * n + best]);
+    for (PetscInt r = 0; r < n; r++) {
+      if (r == p) continue;
+      const long double factor = A[p * n + r] / A[p * n + p];
+      for (PetscInt c = p; c < n; c++) A[c * n + r] -= factor * A[c * n + p];
+      for (PetscInt c = 0; c < m; c++) B[c * n + r] -= factor * B[c * n + p];
+    }
+  }
+  for (PetscInt c = 0; c < m; c++)
+    for (PetscInt r = 0; r < n; r++) B[c * n + r] /= A[r * n + r];
+  return B;
+}
+
+/* U_ii from its inverse, or I. */
+Dense DiagonalBlock(const HostLU &LU, BISAITriangle triangle, PetscInt i)
+{
+  const PetscInt bs = LU.L.bs;
+  Dense          identity(bs * bs, 0), inverse(LU.inverse.Block(i), LU.inverse.Block(i) + bs * bs);
+  for (PetscInt r = 0; r < bs; r++) identity[r * bs + r] = 1;
+  return triangle == BISAI_LOWER ? identity : SolveDense(bs, inverse, bs, identity);
+}
+
+/*
+   Asserts that every row of N is the solution of N_i(J) T(J, J) = I_i(J), by a dense solve with the transposed system that knows nothing
+   of triangles. The factors here are of matrices that are dominated by their diagonal: the error of N stays within a small multiple
+   of the unit of its precision.
+*/
+void CheckRows(const HostLU &LU, BISAITriangle triangle, bool diagonal, PetscInt power, const HostInverse &inverse, double tolerance)
+{
+  const HostBlocks &T = TriangleOf(LU, triangle), &N = inverse.N;
+  const PetscInt    bs = T.bs;
+  const size_t      bs2 = (size_t)bs * bs;
+  PetscInt          wrong = 0, longest = 0;
+  double            worst = 0;
+  REQUIRE(N.n == T.n);
+  for (PetscInt i = 0; i < N.n; i++) {
+    std::set<PetscInt> strict = ReferencePattern(T, i, power), all = strict;
+    longest = std::max(longest, (PetscInt)strict.size());
+    all.insert(i);
+    const std::vector<PetscInt> J(all.begin(), all.end()), stored(N.j.begin() + N.i[i], N.j.begin() + N.i[i + 1]);
+    wrong += stored != std::vector<PetscInt>(diagonal ? all.begin() : strict.begin(), diagonal ? all.end() : strict.end());
+    if (wrong) continue;
+    const PetscInt m = (PetscInt)J.size(), size = m * bs;
+    Dense          transposed((size_t)size * size, 0), right((size_t)size * bs, 0);
+    for (PetscInt row = 0; row < m; row++)
+      for (PetscInt column = 0; column < m; column++) {
+        const PetscScalar *stored_block = J[row] == J[column] ? nullptr : T.Find(J[row], J[column]);
+        Dense              block        = J[row] == J[column] ? DiagonalBlock(LU, triangle, J[row]) : stored_block ? Dense(stored_block, stored_block + bs2) : Dense(bs2, 0);
+        for (PetscInt r = 0; r < bs; r++)
+          for (PetscInt c = 0; c < bs; c++) transposed[(size_t)(row * bs + r) * size + column * bs + c] = block[c * bs + r];
+      }
+    for (PetscInt row = 0; row < m; row++)
+      if (J[row] == i)
+        for (PetscInt r = 0; r < bs; r++) right[(size_t)r * size + row * bs + r] = 1;
+    const Dense solution = SolveDense(size, transposed, bs, right);
+    long double largest = 0, off = 0;
+    for (PetscInt column = 0, k = N.i[i]; column < m; column++) {
+      if (J[column] == i && !diagonal) continue;
+      for (PetscInt c = 0; c < bs; c++)
+        for (PetscInt r = 0; r < bs; r++) {
+          const long double expected = solution[(size_t)r * size + column * bs + c], here = std::fabs(N.Block(k)[c * bs + r] - expected);
+          largest                    = std::max(largest, std::fabs(expected));
+          off                        = here <= off ? off : here;
+        }
+      k++;
+    }
+    if (off == 0) continue;
+    const double relative = (double)(off / largest);
+    worst                 = relative <= worst ? worst : relative;
+  }
+  CHECK(wrong == 0);
+  CHECK(inverse.stats.longest[triangle] == longest);
+  CHECK(inverse.stats.fallback_rows[triangle] == 0);
+  CHECK(worst <= tolerance);
+}
+
+/* A few roundings for each of the bs m steps of a row. */
+double RowTolerance(FinePCPrecision precision, PetscInt bs)
+{
+  return Unit(precision) + 2000 * bs * kUnitDouble;
+}
+
+BISAIParams Params(PetscInt power, FinePCPrecision precision = FINEPC_DOUBLE)
+{
+  BISAIParams params;
+  params.power            = power;
+  params.factor_precision = precision;
+  return params;
+}
+
+std::vector<PetscMemType> Places()
+{
+  std::vector<PetscMemType> places = {PETSC_MEMTYPE_HOST};
+  if (DeviceFound()) places.push_back(PETSC_MEMTYPE_CUDA);
+  return places;
+}
+
+/* PETSc's factor of ILU(0), as HostLU. */
+HostLU PETScFactor(const HostBlocks &A)
+{
+  const MatObject mat = CreateBAIJ(A);
+  MatObject       factor;
+  MatFactorInfo   info;
+  IS              rows, columns;
+  const PetscInt *ia, *ja;
+  PetscInt        n;
+  PetscBool       done;
+  PetscScalar    *a;
+  HostLU          LU;
+  const size_t    bs2 = (size_t)A.bs * A.bs;
+  MUST(MatGetFactor(mat, MATSOLVERPETSC, MAT_FACTOR_ILU, factor.put()));
+  MUST(MatFactorInfoInitialize(&info));
+  info.fill          = 1;
+  info.pivotinblocks = 1;
+  MUST(MatGetOrdering(mat, MATORDERINGNATURAL, &rows, &columns));
+  MUST(MatILUFactorSymbolic(factor, mat, rows, columns, &info));
+  MUST(MatLUFactorNumeric(factor, mat, &info));
+  MUST(ISDestroy(&rows));
+  MUST(ISDestroy(&columns));
+  MUST(MatGetRowIJ(factor, 0, PETSC_FALSE, PETSC_TRUE, &n, &ia, &ja, &done));
+  REQUIRE(done);
+  MUST(MatSeqBAIJGetArray(factor, &a));
+  for (HostBlocks *T : {&LU.L, &LU.U, &LU.inverse}) {
+    T->bs = A.bs;
+    T->n  = A.n;
+  }
+  LU.L.i.assign(ia, ia + n + 1);
+  LU.L.j.assign(ja, ja + ia[n]);
+  LU.L.a.assign(a, a + ia[n] * bs2);
+  std::vector<PetscInt> begin(n), diagonal(n);
+  PetscInt              k = ia[n];
+  for (PetscInt row = n - 1; row >= 0; row--) {
+    begin[row] = k;
+    while (ja[k] != row) k++;
+    diagonal[row] = k++;
+  }
+  for (PetscInt row = 0; row < n; row++) {
+    LU.U.j.insert(LU.U.j.end(), ja + begin[row], ja + diagonal[row]);
+    LU.U.a.insert(LU.U.a.end(), a + begin[row] * bs2, a + diagonal[row] * bs2);
+    LU.U.i.push_back((PetscInt)LU.U.j.size());
+    LU.inverse.j.push_back(row);
+    LU.inverse.i.push_back(row + 1);
+    LU.inverse.a.insert(LU.inverse.a.end(), a + diagonal[row] * bs2, a + (diagonal[row] + 1) * bs2);
+  }
+  MUST(MatSeqBAIJRestoreArray(factor, &a));
+  MUST(MatRestoreRowIJ(factor, 0, PETSC_FALSE, PETSC_TRUE, &n, &ia, &ja, &done));
+  return LU;
+}
+
+double DifferenceOf(const HostLU &x, const HostLU &y)
+{
+  return std::max({DifferenceOf(x.L, y.L), DifferenceOf(x.U, y.U), DifferenceOf(x.inverse, y.inverse)});
+}
+
+/* Elimination with a diagonally dominant matrix amplifies rounding little. */
+double FactorTolerance(PetscInt bs)
+{
+  return 1000 * bs * kUnitDouble;
+}
+
+} // namespace
+
+/* ---------------------------------------------------------- blocks ---------------------------------------------------------- */
+
+TEST_CASE("bsr: blocks of single entries, stored in part or whole", "[bisai][bsr]")
+{
+  for (PetscMemType where : Places())
+    for (PetscInt bs : {1, 2, 3, 5, 32})
+      for (const HostMatrix &pattern : {RandomGraph(37, 6, 50), RandomArrow(33, 51), Poisson(1), HostMatrix()}) {
+        CAPTURE(where, bs, pattern.n);
+        HostBlocks A = RandomBlocks(pattern, bs, 52), B = A;
+        Random     random(53);
+        for (double &value : A.a)
+          if (random.Between(0, 1) < 0.3) value = 0; /* is not stored */
+        for (PetscInt k = 0; k < A.nnz(); k++) A.a[(size_t)k * bs * bs] = 1; /* but no block is empty */
+        for (size_t k = 0; k < B.a.size(); k++) B.a[k] = 2 * A.a[k];
+        BSR                  blocks{}, host{};
+        const CSRCopy        copy(Scalars(A, true), where), again(Scalars(B, true), where);
+        const auto           convert = PetscMemTypeDevice(where) ? BSRFromCSR_CUDA : BSRFromCSR_Host;
+        MUST(convert(&copy.view, bs, PETSC_FALSE, &blocks));
+        for (const HostBlocks *expected : {&A, &B}) {
+          if (expected == &B) MUST(convert(&again.view, bs, PETSC_TRUE, &blocks));
+          MUST(BSRCopy(&blocks, PETSC_MEMTYPE_HOST, &host));
+          REQUIRE(host.nnz == A.nnz());
+          CHECK(host.bs == bs);
+          CHECK(std::vector<PetscInt>(host.i, host.i + host.rows + 1) == A.i);
+          CHECK(std::vector<PetscInt>(host.j, host.j + host.nnz) == A.j);
+          CHECK(std::vector<double>((double *)host.a, (double *)host.a + A.a.size()) == expected->a);
+          MUST(BSRDestroy(&host));
+        }
+        MUST(BSRDestroy(&blocks));
+      }
+}
+
+/* ------------------------------------------------------ block ILU(0) ------------------------------------------------------ */
+
+/*
+   A = [ A_11 A_12 ]  A_11 = [ 2 0 ]  A_12 = [ 1 0 ]  A_21 = [ 2 4 ]  A_22 = [ 5  2 ]
+       [ A_21 A_22 ]         [ 0 4 ]         [ 0 2 ]         [ 4 8 ]         [ 3 13 ]
+
+   L_21 = A_21 A_11^{-1} = [ 1 1 ]  U_22 = A_22 - L_21 A_12 = [ 4 0 ]   NL_21 = -L_21,  NU_12 = -U_11^{-1} U_12 U_22^{-1} = [ -1/8 1/72  ]
+                           [ 2 2 ]                            [ 1 9 ]                                                     [ 1/72 -1/18 ]
+*/
+TEST_CASE("bisai: 2 by 2 blocks by hand", "[bisai][bilu]")
+{
+  const HostBlocks A = FromBlocks(2, 2, {{{0, 0}, {2, 0, 0, 4}}, {{0, 1}, {1, 0, 0, 2}}, {{1, 0}, {2, 4, 4, 8}}, {{1, 1}, {5, 3, 2, 13}}});
+  for (PetscMemType where : Places()) {
+    CAPTURE(where);
+    const HostLU LU = ComputeLU(A, where);
+    REQUIRE(LU.stats.failure == BILU_OK);
+    CHECK(LU.stats.singular_blocks == 0);
+    CHECK(LU.L.a == std::vector<double>{1, 2, 1, 2});
+    CHECK(LU.U.a == std::vector<double>{1, 0, 0, 2});
+    CHECK(LU.inverse.a[0] == 0.5);
+    CHECK(LU.inverse.a[3] == 0.25);
+    CHECK(LU.inverse.a[4] == Approx(0.25));
+    CHECK(LU.inverse.a[5] == Approx(-1. / 36));
+    CHECK(std::fabs(LU.inverse.a[6]) < 1e-16);
+    CHECK(LU.inverse.a[7] == Approx(1. / 9));
+    const HostInverse NL = ComputeInverse(LU, BISAI_LOWER, false, Params(1), where), NU = ComputeInverse(LU, BISAI_UPPER, true, Params(1), where);
+    CHECK(NL.N.i == std::vector<PetscInt>{0, 0, 1});
+    CHECK(NL.N.a == std::vector<double>{-1, -2, -1, -2});
+    CHECK(NU.N.i == std::vector<PetscInt>{0, 2, 3});
+    CHECK(NU.N.j == std::vector<PetscInt>{0, 1, 1});
+    const std::vector<double> expected = {0.5, 0, 0, 0.25, -1. / 8, 1. / 72, 0, -1. / 18, 0.25, -1. / 36, 0, 1. / 9};
+    for (size_t k = 0; k < expected.size(); k++) {
+      CAPTURE(k);
+      CHECK(NU.N.a[k] == Approx(expected[k]).margin(1e-16));
+    }
+  }
+}
+
+/* L_21 = a, L_32 = b, L_31 not stored: (L^{-1})_31 = b a lies in the pattern from power 2 on. */
+TEST_CASE("bisai: a block that only the second power has, by hand", "[bisai]")
+{
+  const std::vector<double> a = {1, 2, 3, 4}, b = {5, -6, 7, 8}, ba = {5. * 1 + 7 * 2, -6. * 1 + 8 * 2, 5. * 3 + 7 * 4, -6. * 3 + 8 * 4}, one = {1, 0, 0, 1};
+  HostLU                    LU;
+  LU.L       = FromBlocks(2, 3, {{{1, 0}, a}, {{2, 1}, b}});
+  LU.U       = FromBlocks(2, 3, {{{0, 1}, b}, {{1, 2}, a}});
+  LU.inverse = FromBlocks(2, 3, {{{0, 0}, one}, {{1, 1}, one}, {{2, 2}, one}});
+  const auto minus = [](std::vector<double> x) {
+    for (double &value : x) value = -value;
+    return x;
+  };
+  for (PetscMemType where : Places()) {
+    CAPTURE(where);
+    const HostInverse NL1 = ComputeInverse(LU, BISAI_LOWER, false, Params(1), where), NL2 = ComputeInverse(LU, BISAI_LOWER, true, Params(2), where);
+    CHECK(NL1.N.j == std::vector<PetscInt>{0, 1});
+    CHECK(NL2.N.j == std::vector<PetscInt>{0, 0, 1, 0, 1, 2});
+    CHECK(std::vector<double>(NL2.N.Block(2), NL2.N.Block(3)) == one);
+    CHECK(std::vector<double>(NL2.N.Block(1), NL2.N.Block(2)) == minus(a));
+    CHECK(std::vector<double>(NL2.N.Block(3), NL2.N.Block(4)) == ba);
+    CHECK(std::vector<double>(NL2.N.Block(4), NL2.N.Block(5)) == minus(b));
+    const HostInverse NU1 = ComputeInverse(LU, BISAI_UPPER, true, Params(1), where), NU2 = ComputeInverse(LU, BISAI_UPPER, true, Params(2), where);
+    CHECK(NU1.N.j == std::vector<PetscInt>{0, 1, 1, 2, 2});
+    CHECK(NU2.N.j == std::vector<PetscInt>{0, 1, 2, 1, 2, 2});
+    CHECK(std::vector<double>(NU2.N.Block(2), NU2.N.Block(3)) == ba);
+    CHECK(std::vector<double>(NU2.N.Block(1), NU2.N.Block(2)) == minus(b));
+  }
+}
+
+TEST_CASE("bilu: the factor is PETSc's, for every block size", "[bisai][bilu]")
+{
+  for (PetscMemType where : Places())
+    for (PetscInt bs : kBlockSizes)
+      for (const Pattern &pattern : Patterns()) {
+        CAPTURE(where, bs, pattern.name);
+        const HostBlocks A  = RandomBlocks(pattern.A, bs, 10 + bs);
+        const HostLU     LU = ComputeLU(A, where);
+        REQUIRE(LU.stats.failure == BILU_OK);
+        CHECK(LU.stats.singular_blocks == 0);
+        CHECK(DifferenceOf(LU, PETScFactor(A)) <= FactorTolerance(bs));
+      }
+}
+
+TEST_CASE("bilu: L U = A on the pattern", "[bisai][bilu]")
+{
+  for (PetscMemType where : Places())
+    for (PetscInt bs : {1, 3, 8}) {
+      const HostBlocks A  = RandomBlocks(RandomGraph(60, 6, 20), bs, 21);
+      const HostLU     LU = ComputeLU(A, where);
+      double           worst = 0;
+      for (PetscInt i = 0; i < A.n; i++) {
+        double largest = 0;
+        for (size_t k = (size_t)A.i[i] * bs * bs; k < (size_t)A.i[i + 1] * bs * bs; k++) largest = std::max(largest, std::fabs(A.a[k]));
+        for (PetscInt k = A.i[i]; k < A.i[i + 1]; k++) {
+          const PetscInt j = A.j[k];
+          Dense          sum(A.Block(k), A.Block(k) + bs * bs);
+          for (PetscInt m = 0; m <= std::min(i, j); m++) {
+            const Dense        one = DiagonalBlock(LU, BISAI_LOWER, m);
+            const PetscScalar *l = m < i ? LU.L.Find(i, m) : nullptr, *u = m < j ? LU.U.Find(m, j) : nullptr;
+            if ((m < i && !l) || (m < j && !u)) continue;
+            const Dense left = l ? Dense(l, l + bs * bs) : one, right = u ? Dense(u, u + bs * bs) : DiagonalBlock(LU, BISAI_UPPER, m);
+            for (PetscInt c = 0; c < bs; c++)
+              for (PetscInt r = 0; r < bs; r++)
+                for (PetscInt t = 0; t < bs; t++) sum[c * bs + r] -= left[t * bs + r] * right[c * bs + t];
+          }
+          for (long double off : sum) worst = std::max(worst, (double)std::fabs(off) / largest);
+        }
+      }
+      CAPTURE(where, bs);
+      CHECK(worst <= FactorTolerance(bs));
+    }
+}
+
+TEST_CASE("bilu: sizes, new values on the same pattern, and two at once", "[bisai][bilu]")
+{
+  for (PetscMemType where : Places())
+    for (PetscInt n : {0, 1, 31, 32, 33, 1000})
+      for (PetscInt bs : {1, 4, 5}) {
+        CAPTURE(where, n, bs);
+        const HostMatrix pattern = n ? RandomGraph(n, 6, 30 + n) : HostMatrix();
+        const HostBlocks A = RandomBlocks(pattern, bs, 31), B = RandomBlocks(pattern, bs, 32);
+        const HostLU     fresh = ComputeLU(B, where), refilled = ComputeLU(A, where, &B), host = ComputeLU(B, PETSC_MEMTYPE_HOST);
+        REQUIRE(refilled.stats.failure == BILU_OK);
+        CHECK(fresh.L.a == refilled.L.a); /* to the last bit */
+        CHECK(fresh.U.a == refilled.U.a);
+        CHECK(fresh.inverse.a == refilled.inverse.a);
+        CHECK(DifferenceOf(fresh, host) <= FactorTolerance(bs));
+      }
+}
+
+/* Levels of one row, of a few, and of thousands: a line, a fan, and blocks that have nothing to do with each other. */
+TEST_CASE("bilu: narrow and wide levels", "[bisai][bilu][gpu]")
+{
+  NEEDS_DEVICE();
+  struct Case {
+    const char *name;
+    HostMatrix  A;
+    PetscInt    levels;
+  };
+  const PetscInt many = 5000;
+  HostMatrix     diagonal, fan;
+  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> alone(many), spread(many);
+  for (PetscInt row = 0; row < many; row++) {
+    alone[row] = {{row, 1.}};
+    spread[row] = {{row, 1.}};
+    if (row > 20) spread[row].emplace_back(row % 20, 1.);
+    else if (row > 0) spread[row].emplace_back(row - 1, 1.);
+  }
+  for (const Case &c : {Case{"line", Poisson(700), 700}, Case{"nothing but diagonals", FromRows(alone), 1}, Case{"a line, then all at once", FromRows(spread), 21}, Case{"grid", RandomStencil(40, 40, 1, false, 40), 79}}) {
+    CAPTURE(c.name);
+    for (PetscInt bs : {1, 3, 4, 8, 11}) {
+      CAPTURE(bs);
+      const HostBlocks A      = RandomBlocks(c.A, bs, 41);
+      const HostLU     device = ComputeLU(A, PETSC_MEMTYPE_CUDA), host = ComputeLU(A, PETSC_MEMTYPE_HOST);
+      CHECK(device.stats.levels == c.levels);
+      CHECK(DifferenceOf(device, host) <= FactorTolerance(bs));
+    }
+  }
+}
+
+TEST_CASE("bilu: matrices that cannot be factored are named", "[bisai][bilu][bad]")
+{
+  const PetscInt   bs   = 3;
+  const HostBlocks good = RandomBlocks(RandomGraph(70, 5, 60), bs, 61);
+  for (PetscMemType where : Places()) {
+    CAPTURE(where);
+    CHECK(ComputeLU(good, where).stats.failure == BILU_OK);
+    for (double bad : {std::nan(""), std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()}) {
+      HostBlocks A                  = good;
+      A.Find(41, 41)[2 * bs + 1]    = bad; /* row 1, column 2 */
+      const BILUStats stats         = ComputeLU(A, where).stats;
+      CHECK(stats.failure == BILU_NOT_FINITE);
+      CHECK(stats.failure_row == 41 * bs + 1);
+      CHECK(ComputeLU(good, where, &A).stats.failure == BILU_NOT_FINITE);
+    }
+    HostBlocks A = good;
+    for (PetscInt row : {44, 12}) /* the first one is named */
+      for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+        for (PetscInt c = 0; c < bs; c++) A.a[((size_t)k * bs + c) * bs + 2] = 0;
+    BILUStats stats = ComputeLU(A, where).stats;
+    CHECK(stats.failure == BILU_ROW_ZERO);
+    CHECK(stats.failure_row == 12 * bs + 2);
+
+    std::map<std::pair<PetscInt, PetscInt>, std::vector<double>> blocks;
+    for (PetscInt row = 0; row < good.n; row++)
+      for (PetscInt k = good.i[row]; k < good.i[row + 1]; k++)
+        if (row != 23 || good.j[k] != 23) blocks[{row, good.j[k]}] = std::vector<double>(good.Block(k), good.Block(k) + bs * bs);
+    stats = ComputeLU(FromBlocks(bs, good.n, blocks), where).stats;
+    CHECK(stats.failure == BILU_DIAGONAL_MISSING);
+    CHECK(stats.failure_row == 23);
+  }
+}
+
+/* A_11 = [1 1; 1 1] is singular, and A_22 - A_21 A_11^{-1} A_12 of the second pair vanishes; the blocks between are fine. */
+TEST_CASE("bilu: singular diagonal blocks are replaced and counted", "[bisai][bilu][bad]")
+{
+  const std::vector<double> singular = {1, 1, 1, 1}, one = {1, 0, 0, 1}, two = {2, 0, 0, 2};
+  const HostBlocks          A = FromBlocks(2, 4, {{{0, 0}, singular}, {{1, 1}, two}, {{2, 2}, one}, {{2, 3}, one}, {{3, 2}, one}, {{3, 3}, one}});
+  for (PetscMemType where : Places()) {
+    CAPTURE(where);
+    const HostLU LU = ComputeLU(A, where);
+    REQUIRE(LU.stats.failure == BILU_OK);
+    CHECK(LU.stats.singular_blocks == 2);
+    CHECK(std::vector<double>(LU.inverse.Block(3), LU.inverse.Block(4)) == one); /* A_44's inverse in the place of 0's */
+    CHECK(std::vector<double>(LU.inverse.Block(1), LU.inverse.Block(2)) == std::vector<double>{0.5, 0, 0, 0.5});
+    for (PetscInt e = 0; e < 4; e++) CHECK(std::fabs(LU.inverse.a[e]) == Approx(1 / kBILURaisedPivot).epsilon(1e-6)); /* [1 1; 1 1 + 1e-8]^{-1} */
+    HostBlocks near = A;
+    near.a[0]       = 1 + 1e-12; /* bad, but above the limit */
+    CHECK(ComputeLU(near, where).stats.singular_blocks == 1);
+    near.a[0] = 1 + 1e-15;
+    CHECK(ComputeLU(near, where).stats.singular_blocks == 2);
+  }
+}
+
+/* Equations and unknowns in other units, powers of two: nothing is singular that was not, and the factor is the same, scaled, to rounding. */
+TEST_CASE("bilu: units do not make blocks singular", "[bisai][bilu]")
+{
+  for (PetscMemType where : Places())
+    for (PetscInt bs : {1, 2, 3, 5, 12}) {
+      CAPTURE(where, bs);
+      const HostBlocks A = RandomBlocks(RandomGraph(50, 5, 80), bs, 81);
+      const size_t     bs2 = (size_t)bs * bs;
+      HostBlocks       B = A;
+      const auto       equation = [](PetscInt row) { return std::ldexp(1., (int)(row * 37 % 81) - 40); };
+      const auto       unknown  = [](PetscInt column) { return std::ldexp(1., (int)(column * 23 % 61) - 30); };
+      for (PetscInt row = 0; row < A.n; row++)
+        for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+          for (PetscInt e = 0; e < bs * bs; e++) B.a[k * bs2 + e] *= equation(row * bs + e % bs) * unknown(A.j[k] * bs + e / bs);
+      const HostLU  plain = ComputeLU(A, where), scaled = ComputeLU(B, where);
+      HostBlocks    inverse = scaled.inverse;
+      CHECK(scaled.stats.singular_blocks == 0);
+      for (PetscInt row = 0; row < A.n; row++)
+        for (PetscInt e = 0; e < bs * bs; e++) inverse.a[row * bs2 + e] *= unknown(row * bs + e % bs) * equation(row * bs + e / bs);
+      CHECK(DifferenceOf(inverse, plain.inverse) <= FactorTolerance(bs));
+      BlockLU       F = SendLU(scaled, PETSC_MEMTYPE_HOST);
+      BILUStats     stats{};
+      const BSRView view = B.View();
+      MUST(BILUCheckFactor_Host(&view, nullptr, nullptr, &F, &stats));
+      CHECK(stats.singular_blocks == 0);
+      MUST(BlockLUDestroy(&F));
+    }
+}
+
+TEST_CASE("bilu: factors by others are checked in the same way", "[bisai][bilu][bad]")
+{
+  const HostBlocks A  = RandomBlocks(RandomGraph(20, 4, 70), 2, 71);
+  const HostLU     LU = ComputeLU(A, PETSC_MEMTYPE_HOST);
+  BlockLU          F  = SendLU(LU, PETSC_MEMTYPE_HOST);
+  BILUStats        stats{};
+  const BSRView    view = A.View();
+  MUST(BILUCheckFactor_Host(&view, nullptr, nullptr, &F, &stats));
+  CHECK(stats.singular_blocks == 0);
+  CHECK(DifferenceOf(FetchLU(F), LU) == 0);
+  for (double bad : {1e16, std::nan("")}) {
+    F.a[F.place[LU_DIAGONAL][7] * 4 + 1] = bad;
+    MUST(BILUCheckFactor_Host(&view, nullptr, nullptr, &F, &stats));
+    CHECK(stats.singular_blocks == 1);
+    const HostLU        mended = FetchLU(F);
+    const Dense         block(A.Find(7, 7), A.Find(7, 7) + 4), expected = SolveDense(2, block, 2, {1, 0, 0, 1});
+    for (PetscInt e = 0; e < 4; e++) CHECK(mended.inverse.Block(7)[e] == Approx((double)expected[e]));
+  }
+  MUST(BlockLUDestroy(&F));
+}
+
+/* -------------------------------------------------------- inverses -------------------------------------------------------- */
+
+TEST_CASE("bisai: N T = I on the pattern, for every block size, power, triangle and precision", "[bisai]")
+{
+  for (PetscMemType where : Places())
+    for (PetscInt bs : kBlockSizes)
+      for (const Pattern &pattern : Patterns()) {
+        if (bs * pattern.A.n > kLargestReference) continue;
+        const HostLU LU = ComputeLU(RandomBlocks(pattern.A, bs, 100 + bs), PETSC_MEMTYPE_HOST);
+        for (PetscInt power : {1, 2, 3, 4}) {
+          if (bs > 4 && power == 3) continue;
+          for (BISAITriangle triangle : {BISAI_LOWER, BISAI_UPPER})
+            for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
+              const bool diagonal = triangle == BISAI_UPPER || precision == FINEPC_DOUBLE;
+              CAPTURE(where, bs, pattern.name, power, triangle, precision);
+              CheckRows(LU, triangle, diagonal, power, ComputeInverse(LU, triangle, diagonal, Params(power, precision), where), RowTolerance(precision, bs));
+            }
+        }
+      }
+}
+
+TEST_CASE("bisai: NL without its unit diagonal has the same blocks", "[bisai]")
+{
+  for (PetscMemType where : Places()) {
+    const HostLU      LU    = ComputeLU(RandomBlocks(RandomGraph(40, 5, 110), 3, 111), PETSC_MEMTYPE_HOST);
+    const HostInverse whole = ComputeInverse(LU, BISAI_LOWER, true, Params(2), where), strict = ComputeInverse(LU, BISAI_LOWER, false, Params(2), where);
+    PetscInt          wrong = 0;
+    REQUIRE(whole.N.nnz() == strict.N.nnz() + LU.L.n);
+    for (PetscInt row = 0; row < LU.L.n; row++)
+      for (PetscInt k = strict.N.i[row]; k < strict.N.i[row + 1]; k++) wrong += std::vector<double>(strict.N.Block(k), strict.N.Block(k + 1)) != std::vector<double>(whole.N.Find(row, strict.N.j[k]), whole.N.Find(row, strict.N.j[k]) + 9);
+    CHECK(wrong == 0);
+  }
+}
+
+/* Powers beyond the longest path change nothing, and N T = I everywhere. */
+TEST_CASE("bisai: a power that is large enough gives the exact inverse", "[bisai]")
+{
+  for (PetscMemType where : Places())
+    for (PetscInt bs : {1, 2, 5}) {
+      CAPTURE(where, bs);
+      const HostLU LU = ComputeLU(RandomBlocks(Poisson(5), bs, 120), PETSC_MEMTYPE_HOST);
+      for (BISAITriangle triangle : {BISAI_LOWER, BISAI_UPPER}) {
+        const HostInverse inverse = ComputeInverse(LU, triangle, true, Params(4), where);
+        CHECK(inverse.N.nnz() == 5 * 6 / 2);
+        const HostBlocks &T = TriangleOf(LU, triangle);
+        double            worst = 0;
+        for (PetscInt i = 0; i < 5; i++)
+          for (PetscInt j = 0; j < 5; j++) {
+            Dense sum(bs * bs, 0);
+            for (PetscInt k = 0; k < 5; k++) {
+              const PetscScalar *n = inverse.N.Find(i, k), *t = k == j ? nullptr : T.Find(k, j);
+              if (!n || (k != j && !t)) continue;
+              const Dense right = k == j ? DiagonalBlock(LU, triangle, k) : Dense(t, t + bs * bs);
+              for (PetscInt c = 0; c < bs; c++)
+                for (PetscInt r = 0; r < bs; r++)
+                  for (PetscInt q = 0; q < bs; q++) sum[c * bs + r] += n[q * bs + r] * right[c * bs + q];
+            }
+            for (PetscInt r = 0; r < bs && i == j; r++) sum[r * bs + r] -= 1;
+            for (long double off : sum) worst = std::max(worst, (double)std::fabs(off));
+          }
+        CHECK(worst <= 1000 * bs * kUnitDouble);
+      }
+    }
+}
+
+/*
+   A = L D V with V = D^{-1} U unit upper triangular, so that V^T is L of A^T. On a grid all paths between two rows have the same
+   length, rows and columns give the same inverse, and NU = NV D^{-1} = (NL of A^T)^T D^{-1}.
+*/
+TEST_CASE("bisai: NU is NL of the transpose, turned over", "[bisai]")
+{
+  for (PetscMemType where : Places())
+    for (PetscInt bs : {1, 2, 3, 4})
+      for (PetscInt power : {1, 2, 3}) {
+        CAPTURE(where, bs, power);
+        const HostBlocks  A  = RandomBlocks(RandomStencil(5, 4, 3, false, 130), bs, 131);
+        const HostLU      LU = ComputeLU(A, where), turned = ComputeLU(TransposeOf(A), where);
+        const HostInverse NU = ComputeInverse(LU, BISAI_UPPER, true, Params(power), where), NL = ComputeInverse(turned, BISAI_LOWER, true, Params(power), where);
+        HostBlocks        expected = TransposeOf(NL.N);
+        for (PetscInt k = 0; k < expected.nnz(); k++) {
+          const std::vector<double> block(expected.Block(k), expected.Block(k + 1));
+          const PetscScalar *const  inverse = LU.inverse.Block(expected.j[k]);
+          for (PetscInt c = 0; c < bs; c++)
+            for (PetscInt r = 0; r < bs; r++) {
+              double sum = 0;
+              for (PetscInt t = 0; t < bs; t++) sum += block[t * bs + r] * inverse[c * bs + t];
+              expected.a[((size_t)k * bs + c) * bs + r] = sum;
+            }
+        }
+        CHECK(DifferenceOf(NU.N, expected) <= 10 * FactorTolerance(bs));
+      }
+}
+
+/* Rows and columns counted from the end make U a lower triangle; N of it is N of U, counted from the end. */
+TEST_CASE("bisai: NU is NL of the unit triangle that U is from the end, on any graph", "[bisai]")
+{
+  for (PetscMemType where : Places())
+    for (PetscInt bs : {1, 3, 8}) {
+      CAPTURE(where, bs);
+      const size_t bs2 = (size_t)bs * bs;
+      HostLU       LU  = ComputeLU(RandomBlocks(RandomGraph(30, 5, 140), bs, 141), PETSC_MEMTYPE_HOST), turned = LU;
+      for (PetscInt row = 0; row < LU.U.n; row++) /* I for U's diagonal */
+        for (size_t e = 0; e < bs2; e++) LU.inverse.a[row * bs2 + e] = e / bs == e % bs;
+      std::reverse(turned.L.j.begin(), turned.L.j.end());
+      turned.L.i = {0};
+      turned.L.j.clear();
+      turned.L.a.clear();
+      for (PetscInt row = LU.U.n - 1; row >= 0; row--) {
+        for (PetscInt k = LU.U.i[row + 1] - 1; k >= LU.U.i[row]; k--) {
+          turned.L.j.push_back(LU.U.n - 1 - LU.U.j[k]);
+          turned.L.a.insert(turned.L.a.end(), LU.U.Block(k), LU.U.Block(k + 1));
+        }
+        turned.L.i.push_back((PetscInt)turned.L.j.size());
+      }
+      const HostInverse NU = ComputeInverse(LU, BISAI_UPPER, true, Params(2), where), NL = ComputeInverse(turned, BISAI_LOWER, true, Params(2), where);
+      PetscInt          wrong = 0;
+      REQUIRE(NU.N.nnz() == NL.N.nnz());
+      for (PetscInt row = 0; row < LU.U.n; row++)
+        for (PetscInt k = NU.N.i[row]; k < NU.N.i[row + 1]; k++) {
+          const PetscScalar *other = NL.N.Find(LU.U.n - 1 - row, LU.U.n - 1 - NU.N.j[k]);
+          REQUIRE(other != nullptr);
+          for (size_t e = 0; e < bs2; e++) wrong += !(std::fabs(NU.N.Block(k)[e] - other[e]) <= 1e-13);
+        }
+      CHECK(wrong == 0);
+    }
+}
+
+TEST_CASE("bisai: twins over sizes, new values on the same pattern, bounded work space", "[bisai]")
+{
+  for (PetscMemType where : Places())
+    for (PetscInt n : {0, 1, 31, 32, 33, 1000})
+      for (PetscInt bs : {1, 2, 4, 7, 12}) {
+        if (n == 1000 && bs > 4) continue;
+        const HostMatrix pattern = n ? RandomGraph(n, 6, 150 + n) : HostMatrix();
+        const HostLU     first = ComputeLU(RandomBlocks(pattern, bs, 151), PETSC_MEMTYPE_HOST), second = ComputeLU(RandomBlocks(pattern, bs, 152), PETSC_MEMTYPE_HOST);
+        for (BISAITriangle triangle : {BISAI_LOWER, BISAI_UPPER}) {
+          CAPTURE(where, n, bs, triangle);
+          const BISAIParams params   = Params(3);
+          const HostInverse host     = ComputeInverse(second, triangle, true, params, PETSC_MEMTYPE_HOST);
+          const HostInverse fresh    = ComputeInverse(second, triangle, true, params, where);
+          const HostInverse refilled = ComputeInverse(first, triangle, true, params, where, &second);
+          CHECK(DifferenceOf(fresh.N, host.N) <= RowTolerance(FINEPC_DOUBLE, bs));
+          CHECK(fresh.N.a == refilled.N.a); /* to the last bit */
+          CHECK(fresh.stats.longest[triangle] == host.stats.longest[triangle]);
+        }
+      }
+}
+
+/* Rows that do not fit shared memory, next to rows that do; with a work space for as few as possible and for many. */
+TEST_CASE("bisai: rows of any length", "[bisai][gpu]")
+{
+  NEEDS_DEVICE();
+  for (PetscInt bs : {1, 4, 8, 32}) {
+    const PetscInt n  = bs == 32 ? 150 : bs == 1 ? 3000 : 700;
+    const HostLU   LU = ComputeLU(RandomBlocks(RandomArrow(n, 160), bs, 161), PETSC_MEMTYPE_HOST);
+    for (BISAITriangle triangle : {BISAI_LOWER, BISAI_UPPER})
+      for (size_t limit : {(size_t)1, (size_t)256 << 20}) {
+        CAPTURE(bs, triangle, limit);
+        BISAIParams params = Params(2);
+        params.work_limit  = limit;
+        const HostInverse host = ComputeInverse(LU, triangle, true, params, PETSC_MEMTYPE_HOST), device = ComputeInverse(LU, triangle, true, params, PETSC_MEMTYPE_CUDA);
+        CHECK(device.stats.longest[triangle] == host.stats.longest[triangle]);
+        CHECK(DifferenceOf(device.N, host.N) <= RowTolerance(FINEPC_DOUBLE, bs) * 10);
+      }
+  }
+}
+
+/* L_21 L_10 = 1e60 is too much for single precision, and for double where the entries are 1e200. */
+TEST_CASE("bisai: block rows that are not finite keep their diagonal, and are counted", "[bisai][bad]")
+{
+  for (PetscMemType where : Places())
+    for (double large : {1e30, 1e200}) {
+      CAPTURE(where, large);
+      const std::vector<double> big = {large, 0, 0, large}, one = {1, 0, 0, 1}, zero = {0, 0, 0, 0};
+      HostLU                    LU;
+      LU.L       = FromBlocks(2, 3, {{{1, 0}, big}, {{2, 1}, big}});
+      LU.U       = FromBlocks(2, 3, {{{0, 1}, big}, {{1, 2}, big}});
+      LU.inverse = FromBlocks(2, 3, {{{0, 0}, one}, {{1, 1}, one}, {{2, 2}, one}});
+      const FinePCPrecision precision = large < 1e100 ? FINEPC_SINGLE : FINEPC_DOUBLE;
+      const HostInverse     NL = ComputeInverse(LU, BISAI_LOWER, true, Params(2, precision), where), NU = ComputeInverse(LU, BISAI_UPPER, true, Params(2, precision), where);
+      CHECK(NL.stats.fallback_rows[BISAI_LOWER] == 1);
+      CHECK(NU.stats.fallback_rows[BISAI_UPPER] == 1);
+      for (PetscInt k = 3; k < 5; k++) CHECK(std::vector<double>(NL.N.Block(k), NL.N.Block(k + 1)) == zero);
+      CHECK(std::vector<double>(NL.N.Block(5), NL.N.Block(6)) == one);
+      CHECK(std::vector<double>(NU.N.Block(0), NU.N.Block(1)) == one);
+      for (PetscInt k = 1; k < 3; k++) CHECK(std::vector<double>(NU.N.Block(k), NU.N.Block(k + 1)) == zero);
+      CHECK(NL.N.Block(1)[0] == Approx(-large));
+    }
+}
+
+TEST_CASE("bisai: what the relaxation reads is -L and -U", "[bisai]")
+{
+  for (PetscMemType where : Places())
+    for (PetscInt bs : {1, 4, 9})
+      for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
+        for (BISAITriangle triangle : {BISAI_LOWER, BISAI_UPPER}) {
+          CAPTURE(where, bs, precision, triangle);
+          const HostLU LU = ComputeLU(RandomBlocks(RandomGraph(35, 5, 170), bs, 171), PETSC_MEMTYPE_HOST);
+          BlockLU      F  = SendLU(LU, where);
+          BSR          R{}, host{};
+          BISAIStats   stats{};
+          double       worst = 0;
+          const bool   device = PetscMemTypeDevice(where);
+          MUST((device ? BISAIPattern_CUDA : BISAIPattern_Host)(&F, triangle, PETSC_TRUE, 1, precision, &R, &stats));
+          MUST((device ? BISAINegate_CUDA : BISAINegate_Host)(&F, triangle, &R));
+          MUST(BSRCopy(&R, PETSC_MEMTYPE_HOST, &host));
+          for (PetscInt row = 0; row < host.rows; row++)
+            for (PetscInt k = host.i[row]; k < host.i[row + 1]; k++) {
+              const Dense        diagonal = DiagonalBlock(LU, triangle, row);
+              const PetscScalar *block    = TriangleOf(LU, triangle).Find(row, host.j[k]);
+              for (PetscInt e = 0; e < bs * bs; e++) {
+                const size_t      at       = (size_t)k * bs * bs + e;
+                const long double expected = host.j[k] == row ? diagonal[e] : block[e], value = precision == FINEPC_SINGLE ? (double)((float *)host.a)[at] : ((double *)host.a)[at];
+                worst = std::max(worst, (double)(std::fabs(value + expected) / (1 + std::fabs(expected))));
+              }
+            }
+          CHECK(worst <= Unit(precision) + 1000 * bs * kUnitDouble);
+          MUST(BSRDestroy(&host));
+          MUST(BSRDestroy(&R));
+          MUST(BlockLUDestroy(&F));
+        }
+}
+
+TEST_CASE("bisai: block permutations", "[bisai]")
+{
+  for (PetscMemType where : Places())
+    for (PetscInt bs : {1, 3}) {
+      const PetscInt        n = 500, size = n * bs;
+      std::vector<PetscInt> p(n);
+      std::vector<double>   x(size), y(size);
+      for (PetscInt k = 0; k < n; k++) p[k] = (k * 7 + 3) % n;
+      std::iota(x.begin(), x.end(), 0.);
+      void *p_copy = nullptr, *x_copy = nullptr, *y_copy = nullptr;
+      MUST(ArrayCreate(n * sizeof(PetscInt), where, &p_copy));
+      MUST(ArrayCreate(size * sizeof(double), where, &x_copy));
+      MUST(ArrayCreate(size * sizeof(double), where, &y_copy));
+      MUST(ArrayCopy(p_copy, p.data(), n * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
+      MUST(ArrayCopy(x_copy, x.data(), size * sizeof(double), where, PETSC_MEMTYPE_HOST));
+      const auto permute = PetscMemTypeDevice(where) ? BISAIPermute_CUDA : BISAIPermute_Host;
+      for (bool scatter : {false, true}) {
+        PetscInt wrong = 0;
+        MUST(permute(bs, n, (PetscInt *)p_copy, (PetscBool)scatter, (double *)x_copy, (double *)y_copy));
+        MUST(ArrayCopy(y.data(), y_copy, size * sizeof(double), PETSC_MEMTYPE_HOST, where));
+        for (PetscInt k = 0; k < n; k++)
+          for (PetscInt r = 0; r < bs; r++) wrong += scatter ? y[p[k] * bs + r] != x[k * bs + r] : y[k * bs + r] != x[p[k] * bs + r];
+        CHECK(wrong == 0);
+      }
+      for (void *memory : {p_copy, x_copy, y_copy}) MUST(ArrayDestroy(where, &memory));
+    }
+}

@@ -1,0 +1,295 @@
+/* Block sparse rows: both twins against plain loops over a dense copy of a row. */
+#include <cmath>
+#include <limits>
+
+#include "bsr.h"
+#include "compare.h"
+
+namespace
+{
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+/* On the host, values exact in single precision. */
+struct TestBSR {
+  PetscInt              bs, rows, columns;
+  std::vector<PetscInt> i, j;
+  std::vector<double>   a;
+};
+
+/* Row lengths as given, distinct ascending columns, all of them equally likely. */
+TestBSR RandomBSR(PetscInt bs, PetscInt columns, const std::vector<PetscInt> &lengths, std::uint64_t seed)
+{
+  Random  random(seed);
+  TestBSR W{bs, (PetscInt)lengths.size(), columns, {0}, {}, {}};
+  for (PetscInt length : lengths) {
+    PetscInt left = length;
+    for (PetscInt column = 0; column < columns && left > 0; column++) {
+      if (random.Between(0, (double)(columns - column)) >= (double)left) continue;
+      W.j.push_back(column);
+      left--;
+    }
+    W.i.push_back((PetscInt)W.j.size());
+  }
+  W.a.resize(W.j.size() * bs * bs);
+  for (double &value : W.a) value = (float)random.Between(-1, 1);
+  return W;
+}
+
+BSR Send(const TestBSR &W, FinePCPrecision precision, PetscMemType where)
+{
+  const std::vector<float> single(W.a.begin(), W.a.end());
+  const void              *data = precision == FINEPC_SINGLE ? (const void *)single.data() : (const void *)W.a.data();
+  BSR                      sent = {};
+  MUST(BSRCreate(W.bs, W.rows, W.columns, (PetscInt)W.j.size(), precision, where, &sent));
+  MUST(ArrayCopy(sent.i, W.i.data(), W.i.size() * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
+  MUST(ArrayCopy(sent.j, W.j.data(), W.j.size() * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
+  MUST(ArrayCopy(sent.a, data, W.a.size() * FinePCPrecisionBytes(precision), where, PETSC_MEMTYPE_HOST));
+  return sent;
+}
+
+/* Memory of either kind with a copy of what is on the host. */
+class Copy {
+public:
+  Copy(const std::vector<double> &values, PetscMemType where) : size_(values.size()), where_(where)
+  {
+    MUST(ArrayCreate(Bytes(), where_, (void **)&data));
+    MUST(ArrayCopy(data, values.data(), Bytes(), where_, PETSC_MEMTYPE_HOST));
+  }
+  Copy(const Copy &)            = delete;
+  Copy &operator=(const Copy &) = delete;
+  ~Copy() { PetscCallAbort(PETSC_COMM_SELF, ArrayDestroy(where_, (void **)&data)); }
+
+  std::vector<double> Values() const
+  {
+    std::vector<double> values(size_);
+    MUST(ArrayCopy(values.data(), data, Bytes(), PETSC_MEMTYPE_HOST, where_));
+    return values;
+  }
+  double *data = nullptr;
+
+private:
+  size_t       Bytes() const { return size_ * sizeof(double); }
+  size_t       size_;
+  PetscMemType where_;
+};
+
+enum class Z { none, own, x, y };
+constexpr int kGuard = 5; /* entries behind the vectors */
+
+/* y as the twin leaves it; entries before are NaN, unless they are z. */
+std::vector<double> Multiply(const TestBSR &T, FinePCPrecision precision, PetscMemType where, const std::vector<double> &x, const std::vector<double> &z, Z kind)
+{
+  const size_t        n = (size_t)T.rows * T.bs;
+  std::vector<double> before(n + kGuard, kNaN), behind = x;
+  if (kind == Z::y) std::copy(z.begin(), z.end(), before.begin());
+  behind.resize(x.size() + kGuard, kNaN);
+  BSR        W = Send(T, precision, where);
+  const Copy x_copy(behind, where), z_copy(z, where), y_copy(before, where);
+  const auto multiply = PetscMemTypeDevice(where) ? BSRMultiply_CUDA : BSRMultiply_Host;
+  MUST(multiply(&W, x_copy.data, kind == Z::none ? nullptr : kind == Z::own ? z_copy.data : kind == Z::x ? x_copy.data : y_copy.data, y_copy.data));
+  MUST(BSRDestroy(&W));
+  return y_copy.Values();
+}
+
+/* Entries of y that are wrong, or that lie behind it and were touched. */
+PetscInt CountWrong(const TestBSR &T, const std::vector<double> &x, const std::vector<double> &z, Z kind, const std::vector<double> &y)
+{
+  PetscInt wrong = 0;
+  for (PetscInt row = 0; row < T.rows; row++)
+    for (PetscInt p = 0; p < T.bs; p++) {
+      const PetscInt at  = row * T.bs + p;
+      long double    sum = kind == Z::none ? 0 : kind == Z::x ? x[at] : z[at], magnitude = std::fabs(sum);
+      for (PetscInt k = T.i[row]; k < T.i[row + 1]; k++)
+        for (PetscInt q = 0; q < T.bs; q++) {
+          const long double term = (long double)T.a[((size_t)k * T.bs + q) * T.bs + p] * x[T.j[k] * T.bs + q];
+          sum += term;
+          magnitude += std::fabs(term);
+        }
+      /* not "greater than": NaN is wrong, too */
+      wrong += !(std::fabs(y[at] - sum) <= ((T.i[row + 1] - T.i[row]) * T.bs + 2) * kUnitDouble * magnitude);
+    }
+  for (size_t at = (size_t)T.rows * T.bs; at < y.size(); at++) wrong += !std::isnan(y[at]);
+  return wrong;
+}
+
+std::vector<double> RandomVector(size_t n, std::uint64_t seed)
+{
+  Random              random(seed);
+  std::vector<double> x(n);
+  for (double &value : x) value = random.Between(-1, 1);
+  return x;
+}
+
+void CheckMultiply(const Backend &backend, const TestBSR &T)
+{
+  for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
+    for (Z kind : {Z::none, Z::own, Z::x, Z::y}) {
+      if (kind == Z::x && T.rows != T.columns) continue;
+      CAPTURE(FinePCPrecisions[precision], (int)kind);
+      const auto x = RandomVector((size_t)T.columns * T.bs, 1), z = RandomVector((size_t)T.rows * T.bs, 2);
+      const auto y = Multiply(T, precision, backend.where, x, z, kind);
+      CHECK(CountWrong(T, x, z, kind, y) == 0);
+    }
+}
+
+const std::vector<PetscInt> kBlockSizes = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 32};
+
+} // namespace
+
+/*
+       [ 1 3 | 5 7 |     ]       [1]   [ 50]       [1]
+   W = [ 2 4 | 6 8 |     ],  x = [2],  [ 60] = W x [2]
+       [     |     | 1 0 ]       [3]   [  5]       [3]
+       [     |     | 2 3 ]       [4]   [ 28]       [4]
+                                 [5]               [5]
+                                 [6]               [6]
+*/
+TEST_CASE("blocks by hand: column-major, y = z + W x", "[bsr]")
+{
+  const TestBSR T = {2, 2, 3, {0, 2, 3}, {0, 1, 2}, {1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 0, 3}};
+  for (const Backend &backend : Backends())
+    for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
+      CAPTURE(backend.name, FinePCPrecisions[precision]);
+      auto y = Multiply(T, precision, backend.where, {1, 2, 3, 4, 5, 6}, {100, 200, 300, 400}, Z::none);
+      y.resize(4);
+      CHECK(y == std::vector<double>{50, 60, 5, 28});
+      y = Multiply(T, precision, backend.where, {1, 2, 3, 4, 5, 6}, {100, 200, 300, 400}, Z::own);
+      y.resize(4);
+      CHECK(y == std::vector<double>{150, 260, 305, 428});
+      y = Multiply(T, precision, backend.where, {1, 2, 3, 4, 5, 6}, {100, 200, 300, 400}, Z::y);
+      y.resize(4);
+      CHECK(y == std::vector<double>{150, 260, 305, 428});
+    }
+}
+
+TEST_CASE("block products: every block size, sizes around those of a warp, and z anywhere", "[bsr]")
+{
+  for (const Backend &backend : Backends())
+    for (PetscInt bs : kBlockSizes)
+      for (PetscInt rows : {0, 1, 31, 32, 33, 1000}) {
+        if (rows == 1000 && bs > 9) continue;
+        CAPTURE(backend.name, bs, rows);
+        PoisonMemory(backend.where, (size_t)1 << 20);
+        /* short, middling and long rows, which a kernel treats in its own ways */
+        for (PetscInt length : {2, 4, 7, 30}) CheckMultiply(backend, RandomBSR(bs, rows, std::vector<PetscInt>(rows, PetscMin(length, rows)), 100 * bs + length));
+      }
+}
+
+TEST_CASE("block products: uneven and empty rows, and matrices that are not square", "[bsr]")
+{
+  std::vector<PetscInt> mixed, rare(500, 0);
+  for (PetscInt row = 0; row < 500; row++) mixed.push_back(row % 7 == 0 ? 0 : row % 101 == 0 ? 60 : row % 9);
+  rare[0] = rare[3] = rare[499] = 1;
+  for (const Backend &backend : Backends())
+    for (PetscInt bs : kBlockSizes) {
+      CAPTURE(backend.name, bs);
+      PoisonMemory(backend.where, (size_t)1 << 20);
+      CheckMultiply(backend, RandomBSR(bs, 500, mixed, 1));
+      CheckMultiply(backend, RandomBSR(bs, 500, rare, 2));
+      CheckMultiply(backend, RandomBSR(bs, 500, std::vector<PetscInt>(500, 0), 3));
+      CheckMultiply(backend, RandomBSR(bs, 1000, {0, 1000, 1, 999}, 4));
+      CheckMultiply(backend, RandomBSR(bs, 90, std::vector<PetscInt>(40, 6), 5));
+      CheckMultiply(backend, RandomBSR(bs, 40, std::vector<PetscInt>(90, 6), 6));
+    }
+}
+
+/* What is not in the row's pattern does not count, whatever it is; nor does what lies beyond a row's end in memory. */
+TEST_CASE("block products read no other entries of x and of the matrix", "[bsr]")
+{
+  for (const Backend &backend : Backends())
+    for (PetscInt bs : kBlockSizes)
+      for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
+        std::vector<PetscInt> lengths;
+        for (PetscInt row = 0; row < 60; row++) lengths.push_back(row % 6);
+        TestBSR    T = RandomBSR(bs, 60, lengths, 7);
+        const auto z = RandomVector((size_t)T.rows * bs, 3);
+        auto       x = RandomVector((size_t)T.columns * bs, 4);
+        /* an infinite block column and a NaN block of the matrix */
+        const PetscInt column = T.j[T.j.size() / 2], k = (PetscInt)T.j.size() / 3;
+        for (PetscInt p = 0; p < bs; p++) x[column * bs + p] = std::numeric_limits<double>::infinity();
+        for (PetscInt e = 0; e < bs * bs; e++) T.a[(size_t)k * bs * bs + e] = kNaN;
+        const auto y     = Multiply(T, precision, backend.where, x, z, Z::own);
+        PetscInt   wrong = 0, touched = 0;
+        for (PetscInt row = 0; row < T.rows; row++) {
+          bool finite = !(k >= T.i[row] && k < T.i[row + 1]);
+          for (PetscInt at = T.i[row]; at < T.i[row + 1]; at++) finite = finite && T.j[at] != column;
+          for (PetscInt p = 0; p < bs; p++) wrong += (bool)std::isfinite(y[row * bs + p]) != finite;
+          touched += !finite;
+        }
+        CAPTURE(backend.name, bs, FinePCPrecisions[precision]);
+        CHECK(wrong == 0);
+        CHECK(touched > 0);
+      }
+}
+
+TEST_CASE("copies of block matrices, their bytes, and their end", "[bsr]")
+{
+  for (const Backend &backend : Backends())
+    for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
+      CAPTURE(backend.name, FinePCPrecisions[precision]);
+      const TestBSR T = RandomBSR(3, 20, std::vector<PetscInt>(30, 4), 8);
+      BSR           W = Send(T, precision, backend.where), same, host;
+      CHECK(BSRBytes(&W) == 31 * sizeof(PetscInt) + 120 * (sizeof(PetscInt) + 9 * FinePCPrecisionBytes(precision)));
+      MUST(BSRCopy(&W, backend.where, &same));
+      MUST(BSRDestroy(&W));
+      CHECK((W.i == nullptr && W.j == nullptr && W.a == nullptr && W.nnz == 0));
+      MUST(BSRCopy(&same, PETSC_MEMTYPE_HOST, &host));
+      MUST(BSRDestroy(&same));
+      CHECK((host.bs == 3 && host.rows == 30 && host.columns == 20 && host.nnz == 120 && host.precision == precision && host.where == PETSC_MEMTYPE_HOST));
+      CHECK(std::vector<PetscInt>(host.i, host.i + 31) == T.i);
+      CHECK(std::vector<PetscInt>(host.j, host.j + 120) == T.j);
+      PetscInt wrong = 0;
+      for (PetscInt k = 0; k < 120 * 9; k++) wrong += (precision == FINEPC_SINGLE ? (double)((float *)host.a)[k] : ((double *)host.a)[k]) != T.a[k];
+      CHECK(wrong == 0);
+      MUST(BSRDestroy(&host));
+    }
+}
+
+/* The host takes any size; the device names its limit. */
+TEST_CASE("block sizes beyond 32", "[bsr]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const TestBSR T = RandomBSR(33, 4, {2, 0, 4, 1}, 9);
+    if (!PetscMemTypeDevice(backend.where)) {
+      CheckMultiply(backend, T);
+      continue;
+    }
+    BSR    W = Send(T, FINEPC_DOUBLE, backend.where);
+    Errors errors;
+    CHECK(BSRMultiply_CUDA(&W, nullptr, nullptr, nullptr) != 0);
+    CHECK(Contains(errors.text, "Blocks of size 33 are not multiplied on the device, only those up to 32"));
+    MUST(BSRDestroy(&W));
+  }
+}
+
+/* Rows are added up in the same order whatever the others are, and again in the same one. */
+TEST_CASE("block products are the same to the last bit", "[bsr]")
+{
+  for (const Backend &backend : Backends())
+    for (PetscInt bs : kBlockSizes) {
+      std::vector<PetscInt> lengths;
+      for (PetscInt row = 0; row < 3000 / bs; row++) lengths.push_back(row % 12);
+      const TestBSR T = RandomBSR(bs, 200, lengths, 10);
+      const auto    x = RandomVector((size_t)200 * bs, 5), z = RandomVector((size_t)T.rows * bs, 6);
+      auto          first = Multiply(T, FINEPC_SINGLE, backend.where, x, z, Z::own), second = Multiply(T, FINEPC_SINGLE, backend.where, x, z, Z::own);
+      first.resize(z.size());
+      second.resize(z.size());
+      CAPTURE(backend.name, bs);
+      CHECK(first == second);
+    }
+}
+
+TEST_CASE("block products on the device do not wait", "[bsr][gpu]")
+{
+  NEEDS_DEVICE();
+  for (PetscInt bs : kBlockSizes) {
+    const TestBSR T = RandomBSR(bs, 100, std::vector<PetscInt>(100, 5), 11);
+    BSR           W = Send(T, FINEPC_DOUBLE, PETSC_MEMTYPE_CUDA);
+    const Copy    x(RandomVector((size_t)100 * bs, 7), PETSC_MEMTYPE_CUDA), y(RandomVector((size_t)100 * bs, 8), PETSC_MEMTYPE_CUDA);
+    CAPTURE(bs);
+    CHECK(AsynchronousOnDevice([&] { MUST(BSRMultiply_CUDA(&W, x.data, nullptr, y.data)); }));
+    MUST(BSRDestroy(&W));
+  }
+}

@@ -1,0 +1,204 @@
+/* The sliced copies that cgfused multiplies with, read entry by entry as slices.h describes them; and its vector operations. */
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <map>
+
+#include "ksp/cgfused.h"
+#include "matrices.h"
+
+namespace
+{
+
+constexpr PetscInt kWarp = 32, kGroup = 4;
+
+/* A copy of it on the host, in single precision where asked for */
+struct Decoded {
+  std::vector<std::map<PetscInt, double>> rows;
+  PetscInt                                entries = 0, zeros = 0; /* of a row's own, of padding */
+};
+
+template <typename T>
+std::vector<T> ToHost(const void *from, size_t size)
+{
+  std::vector<T> to(size);
+  if (size) MUST(ArrayCopy_CUDA(to.data(), from, size * sizeof(T), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  return to;
+}
+
+std::vector<double> Numbers(const void *from, size_t size, bool single)
+{
+  if (!single) return ToHost<double>(from, size);
+  const auto numbers = ToHost<float>(from, size);
+  return {numbers.begin(), numbers.end()};
+}
+
+/* Each row's entries, from what the description says about places; the lengths are the matrix's. */
+Decoded Decode(const Slices &S, const std::vector<PetscInt> &length)
+{
+  Decoded    decoded;
+  const auto step  = ToHost<PetscInt>(S.step, S.count + 1);
+  const auto order = S.sorted ? ToHost<PetscInt>(S.order, S.rows) : std::vector<PetscInt>();
+  const auto start = S.even ? std::vector<PetscInt>() : ToHost<PetscInt>(S.start, S.count);
+  const auto base  = S.narrow ? ToHost<PetscInt>(S.base, step[S.count]) : std::vector<PetscInt>();
+  const auto value = Numbers(S.value, S.entries, S.single);
+  const auto small = S.narrow ? ToHost<std::uint16_t>(S.column, S.entries) : std::vector<std::uint16_t>();
+  const auto large = S.narrow ? std::vector<PetscInt>() : ToHost<PetscInt>(S.column, S.entries);
+  decoded.rows.resize(S.rows);
+  for (PetscInt slice = 0; slice < S.count; slice++) {
+    const PetscInt steps = step[slice + 1] - step[slice];
+    PetscInt       at    = S.even ? step[slice] * kWarp : start[slice];
+    for (PetscInt k = 0; k < steps; k++)
+      for (PetscInt lane = 0; lane < kWarp; lane++) {
+        const PetscInt place = slice * (kWarp / S.lanes) + lane / S.lanes, row = place >= S.rows ? -1 : S.sorted ? order[place] : place;
+        const bool     own   = row >= 0 && k * S.lanes + lane % S.lanes < length[row];
+        PetscInt       here  = at;
+        if (S.even) {
+          const PetscInt group = k / kGroup * kGroup, left = std::min(kGroup, steps - group); /* steps that lie together: 4, or 2 and 1 */
+          const PetscInt first = left == kGroup || k - group < left / 2 * 2 ? group : group + left / 2 * 2, together = left == kGroup ? kGroup : first == group && left > 1 ? 2 : 1;
+          here = at + first * kWarp + lane * together + k - first;
+        } else if (own) at++;
+        else continue;
+        const PetscInt column = S.narrow ? base[step[slice] + k] + small[here] : large[here];
+        if (own) {
+          CHECK(decoded.rows[row].count(column) == 0);
+          decoded.rows[row][column] = value[here];
+          decoded.entries++;
+        } else {
+          decoded.zeros++;
+          if (value[here] != 0) FAIL("padding of slice " << slice << " is " << value[here]);
+          if (column < 0 || column >= S.rows) FAIL("padding of slice " << slice << " has column " << column);
+        }
+      }
+  }
+  return decoded;
+}
+
+/* Rows of 1 and of `length` entries in turns of `turn` */
+HostMatrix TwoLengths(PetscInt n, PetscInt length, PetscInt turn)
+{
+  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(n);
+  for (PetscInt row = 0; row < n; row++) {
+    rows[row].emplace_back(row, 2.1);
+    for (PetscInt k = 1; row / turn % 2 && k < length; k++) rows[row].emplace_back((row + k * 3) % n, -0.1);
+  }
+  return FromRows(rows);
+}
+
+struct SlicesObject {
+  Slices S{};
+
+  ~SlicesObject() { PetscCallAbort(PETSC_COMM_SELF, SlicesDestroy_CUDA(&S)); }
+};
+
+} // namespace
+
+TEST_CASE("slices: every entry once, and zeros elsewhere", "[slices][gpu]")
+{
+  NEEDS_DEVICE();
+  SlicesObject copy; /* one for all: what is in its memory is of another matrix */
+  const struct {
+    const char *name;
+    HostMatrix  A;
+    bool        sorted; /* with one lane a row */
+  } cases[] = {
+    {"one row",       Poisson(1),                  false},
+    {"31",            Poisson(31),                 false},
+    {"32",            Poisson(32),                 false},
+    {"33",            Poisson(33),                 false},
+    {"stencil",       RandomStencil(20, 17, 3, false, 1), false},
+    {"corners",       RandomStencil(9, 8, 7, true, 1), true },
+    {"graph",         RandomGraph(3000, 9, 2),     true },
+    {"arrow",         RandomArrow(700, 3),         false},
+    {"dense",         RandomDense(70, 4),          false},
+    {"two lengths",   TwoLengths(5000, 9, 1),      true },
+    {"in blocks",     TwoLengths(5000, 9, 64),     false},
+    {"a window",      TwoLengths(kSliceWindow, 7, 3), true},
+    {"and a row",     TwoLengths(kSliceWindow + 1, 7, 3), true},
+    {"far too many",  TwoLengths(1000, 400, 1),    true },
+  };
+  for (const auto &c : cases)
+    for (PetscInt lanes : {1, 2, 4, 8, 16, 32})
+      for (SlicesKind kind : {SLICES_PLAIN, SLICES_COMPRESSED, SLICES_RESIDENT}) {
+        CAPTURE(c.name, lanes, kind);
+        const CSRCopy         A(c.A, PETSC_MEMTYPE_CUDA);
+        const CSR             csr{c.A.n, c.A.n, c.A.nnz(), (PetscInt *)A.view.i, (PetscInt *)A.view.j, (void *)A.view.a, FINEPC_DOUBLE, PETSC_MEMTYPE_CUDA};
+        std::vector<PetscInt> length(c.A.n);
+        for (PetscInt row = 0; row < c.A.n; row++) length[row] = c.A.i[row + 1] - c.A.i[row];
+        for (void *memory : copy.S.memory)
+          if (memory) MUST(ArrayCopy_CUDA(memory, std::vector<double>(copy.S.capacity[memory == copy.S.memory[1]] / sizeof(double), std::nan("")).data(), copy.S.capacity[memory == copy.S.memory[1]] / sizeof(double) * sizeof(double), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+        MUST(SlicesUpdate_CUDA(&csr, lanes, kind, &copy.S));
+        const Slices &S = copy.S;
+        CHECK(S.kind == kind);
+        CHECK(S.rows == c.A.n);
+        if (kind != SLICES_COMPRESSED) {
+          CHECK_FALSE(S.narrow);
+          CHECK_FALSE(S.single);
+        }
+        if (kind == SLICES_RESIDENT) CHECK((S.even && !S.sorted));
+        else if (lanes == 1) CHECK((bool)S.sorted == c.sorted);
+        const Decoded decoded = Decode(S, length);
+        CHECK(decoded.entries == c.A.nnz());
+        if (kind != SLICES_RESIDENT) CHECK(decoded.entries + decoded.zeros <= kSlicePadding * c.A.nnz());
+        for (PetscInt row = 0; row < c.A.n; row++) {
+          std::map<PetscInt, double> wanted;
+          for (PetscInt k = c.A.i[row]; k < c.A.i[row + 1]; k++) wanted[c.A.j[k]] = c.A.a[k];
+          if (decoded.rows[row] != wanted) FAIL("row " << row << " is another one");
+        }
+      }
+}
+
+TEST_CASE("slices: a resident copy that would be too large is not made", "[slices][gpu]")
+{
+  NEEDS_DEVICE();
+  const PetscInt n = 60000, length = 1000; /* a row of so many in each slice of 32: 60 M entries */
+  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(n);
+  for (PetscInt row = 0; row < n; row++)
+    for (PetscInt k = 0; k < (row % kWarp ? 1 : length); k++) rows[row].emplace_back((row + k) % n, k ? 0.001 : 2.);
+  const HostMatrix H = FromRows(rows);
+  const CSRCopy    A(H, PETSC_MEMTYPE_CUDA);
+  const CSR        csr{n, n, H.nnz(), (PetscInt *)A.view.i, (PetscInt *)A.view.j, (void *)A.view.a, FINEPC_DOUBLE, PETSC_MEMTYPE_CUDA};
+  SlicesObject     copy;
+  MUST(SlicesUpdate_CUDA(&csr, 1, SLICES_RESIDENT, &copy.S));
+  CHECK(copy.S.kind == SLICES_NONE);
+  MUST(SlicesUpdate_CUDA(&csr, 1, SLICES_PLAIN, &copy.S));
+  CHECK(copy.S.kind == SLICES_PLAIN);
+}
+
+TEST_CASE("cgfused: vector operations, twins", "[cgfused][gpu]")
+{
+  NEEDS_DEVICE();
+  CGFusedWork *work = nullptr;
+  MUST(CGFusedCreate_CUDA(&work));
+  for (PetscInt n : {0, 1, 31, 32, 33, 255, 256, 257, 1000, 300001})
+    for (bool with_s : {false, true}) {
+      CAPTURE(n, with_s);
+      Random                           random(n + 1);
+      std::vector<std::vector<double>> v(6, std::vector<double>(n)); /* z, r, s, p, w, x */
+      for (auto &vector : v)
+        for (double &entry : vector) entry = random.Between(-1, 1);
+      std::vector<double *> d(6, nullptr);
+      for (size_t k = 0; k < v.size(); k++) {
+        MUST(ArrayCreate_CUDA(n * sizeof(double), (void **)&d[k]));
+        MUST(ArrayCopy_CUDA(d[k], v[k].data(), n * sizeof(double), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+      }
+      PetscReal sums[4], wanted[4];
+      std::fill_n(sums, 4, std::nan(""));
+      MUST(CGDots_Host(n, v[0].data(), v[1].data(), with_s ? v[2].data() : nullptr, wanted));
+      MUST(CGDots_CUDA(work, n, d[0], d[1], with_s ? d[2] : nullptr, sums));
+      for (int c = 0; c < 4; c++) CHECK(std::fabs(sums[c] - wanted[c]) <= 1e-12 * (n + 1)); /* a term that is missing is some 0.3 */
+      MUST(CGDirection_Host(n, 0.7, v[0].data(), v[3].data(), with_s ? v[2].data() : nullptr, with_s ? v[4].data() : nullptr));
+      MUST(CGDirection_CUDA(n, 0.7, d[0], d[3], with_s ? d[2] : nullptr, with_s ? d[4] : nullptr));
+      MUST(CGStep_Host(n, -0.3, v[3].data(), v[4].data(), v[5].data(), v[1].data()));
+      MUST(CGStep_CUDA(n, -0.3, d[3], d[4], d[5], d[1]));
+      for (size_t k = 0; k < v.size(); k++) {
+        const auto mine  = ToHost<double>(d[k], n);
+        double     worst = 0;
+        for (PetscInt i = 0; i < n; i++) worst = std::max(worst, std::fabs(mine[i] - v[k][i]));
+        CHECK(worst <= 1e-15); /* fused multiplications round once */
+        MUST(ArrayDestroy_CUDA((void **)&d[k]));
+      }
+    }
+  MUST(CGFusedDestroy_CUDA(&work));
+}
