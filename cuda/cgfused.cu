@@ -1006,6 +1006,7 @@ PetscErrorCode CGRankBegin_CUDA(CGFusedWork *work, const CGRankVectors *v, CGNor
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   if (stream != PetscDefaultCudaStream) work->foreign = true;
+  PetscCall(CGRankFence_CUDA(work)); /* the first residual is PETSc's */
   s.stage   = kCGStarting;
   test.norm = norm;
   PetscCall(Upload(work, s, test, stream));

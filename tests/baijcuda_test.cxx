@@ -417,6 +417,7 @@ TEST_CASE("baijcuda bound to the CPU, and unbound", "[baijcuda][mpi]")
 {
   const Pair pair = MakePair(5, 20);
   CheckProducts(pair.mine, pair.theirs);
+  MUST(MatSetBindingPropagates(pair.mine, PETSC_TRUE));
   for (PetscBool bound : {PETSC_TRUE, PETSC_FALSE}) {
     VecObject x, y;
     PetscBool vec_bound;
