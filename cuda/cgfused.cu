@@ -543,7 +543,9 @@ struct CGFusedWork {
   size_t             room       = 0;     /* shared memory of a resident block, bytes */
   Slices             A{}, W1{}, W2{};
   bool               factored = false, resident = false;
-  bool               foreign  = false; /* a stream that is not PETSc's default has been used */
+  long               streams  = 0;      /* solves of a rank among several, */
+  cudaStream_t       stream   = nullptr; /* the last one's stream, */
+  bool               foreign  = false;   /* and whether they had more than one */
   bool               uneven   = false; /* padding makes these operators too large for the resident kernel */
   const PetscScalar *d        = nullptr;
   CGFusedVectors     v{};
@@ -1005,7 +1007,8 @@ PetscErrorCode CGRankBegin_CUDA(CGFusedWork *work, const CGRankVectors *v, CGNor
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  if (stream != PetscDefaultCudaStream) work->foreign = true;
+  if (work->streams++ && stream != work->stream) work->foreign = true;
+  work->stream = stream;
   PetscCall(CGRankFence_CUDA(work)); /* the first residual is PETSc's */
   s.stage   = kCGStarting;
   test.norm = norm;
