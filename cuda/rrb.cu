@@ -667,6 +667,7 @@ PetscErrorCode MakeGrids(RRBFactorCUDA *F, PetscInt nx, PetscInt ny, PetscInt le
 
   PetscFunctionBegin;
   PetscCall(DropGraph(F));
+  F->inverse.Free(); /* whose size says that all is there */
   F->nx          = nx;
   F->ny          = ny;
   F->levels      = levels;
@@ -724,8 +725,10 @@ PetscErrorCode CaptureMiddle(RRBFactorCUDA *F)
   if (F->graph) PetscFunctionReturn(PETSC_SUCCESS);
   if (!F->capture) PetscCallCUDA(cudaStreamCreateWithFlags(&F->capture, cudaStreamNonBlocking));
   PetscCallCUDA(cudaStreamBeginCapture(F->capture, cudaStreamCaptureModeThreadLocal));
-  PetscCall(RRBLaunchMiddle(F, RRBGate{}, F->early, F->capture));
-  PetscCallCUDA(cudaStreamEndCapture(F->capture, &graph));
+  const PetscErrorCode launched = RRBLaunchMiddle(F, RRBGate{}, F->early, F->capture);
+  const cudaError_t    captured = cudaStreamEndCapture(F->capture, &graph); /* in any case, for the stream to be of use again */
+  PetscCall(launched);
+  PetscCallCUDA(captured);
   PetscCallCUDA(cudaGraphInstantiate(&F->graph, graph, 0));
   PetscCallCUDA(cudaGraphDestroy(graph));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -350,8 +350,11 @@ PetscErrorCode CaptureIterations(Work *w)
   w->graph = nullptr;
   if (!w->capture) PetscCallCUDA(cudaStreamCreateWithFlags(&w->capture, cudaStreamNonBlocking));
   PetscCallCUDA(cudaStreamBeginCapture(w->capture, cudaStreamCaptureModeThreadLocal));
-  for (int k = 0; k < kIterations; k++) PetscCall(LaunchIteration(w, F->early, w->capture));
-  PetscCallCUDA(cudaStreamEndCapture(w->capture, &graph));
+  PetscErrorCode launched = PETSC_SUCCESS;
+  for (int k = 0; k < kIterations && !launched; k++) launched = LaunchIteration(w, F->early, w->capture);
+  const cudaError_t captured = cudaStreamEndCapture(w->capture, &graph); /* in any case, for the stream to be of use again */
+  PetscCall(launched);
+  PetscCallCUDA(captured);
   PetscCallCUDA(cudaGraphInstantiate(&w->graph, graph, 0));
   PetscCallCUDA(cudaGraphDestroy(graph));
   memcpy((void *)&w->captured, &now, sizeof(now));

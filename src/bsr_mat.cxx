@@ -78,6 +78,7 @@ PetscErrorCode MatGetBSR(Mat A, PetscMemType where, PetscBool keep, BSR *copy, B
   PetscCheck(bs <= kLargestBlock, PetscObjectComm((PetscObject)A), PETSC_ERR_SUP, "Blocks have %" PetscInt_FMT " rows, but at most %" PetscInt_FMT " are supported: set a smaller block size with MatSetBlockSize()", bs, kLargestBlock);
   PetscCall(MatGetDiagonalBlock(A, &bsr->local));
   bsr->A.bs = bs;
+  keep      = (PetscBool)(keep && copy->i); /* a matrix that was converted in place may have had no copy */
   if (is_baij) {
     PetscErrorCode (*query)(Mat, const BSR **);
 

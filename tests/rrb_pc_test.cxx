@@ -293,7 +293,7 @@ TEST_CASE("rrb: an application on the host allocates nothing", "[rrb][pc][cycle]
 /* --------------------------------------------------------- convergence --------------------------------------------------------- */
 
 /* Iterations of table 5.3: -Laplace u = f with the discrete solution x (x - 1) y (y - 1) exp(x y), l = 12, tolerance 1e-6. The paper's own
-   criterion is that of the natural norm: with it the counts are the same. */
+   criterion is not legible in the copy that we have; with the natural norm the counts are those of the table. */
 TEST_CASE("rrb: the iterations of the paper's table 5.3", "[rrb][pc][converge]")
 {
   for (const Backend &backend : Backends())

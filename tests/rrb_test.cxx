@@ -258,6 +258,10 @@ TEST_CASE("rrb: levels by the size of the grid, (2.1)", "[rrb]")
   RRBLevels(8191, 8191, 0, &levels, &most, &remainder);
   CHECK(levels == 14);
   CHECK(remainder == 64 * 64);
+  for (PetscInt n : {11085, 12287, 16383, 30000}) { /* by itself never more than a GPU factors */
+    RRBLevels(n, n, 0, &levels, &most, &remainder);
+    CHECK(remainder <= kRRBLargestRemainder);
+  }
   RRBLevels(5, 3, 1, &levels, &most, &remainder);
   CHECK(remainder == 8);
   RRBLevels(5, 3, 2, &levels, &most, &remainder);

@@ -411,6 +411,28 @@ TEST_CASE("rrbcg: new values, other levels, reset", "[rrbcg]")
   }
 }
 
+/* The factor is the matrix that it solves with. */
+TEST_CASE("rrbcg: a factor that is kept while the matrix changes is an error", "[rrbcg][bad]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject A   = CreateMat(Diffusion({20, 18}, true, 4), backend.mat);
+    const KSPObject ksp = MakeRRBCG(A, "-ksp_rtol 1e-8");
+    const VecObject b = RightVec(A, 21), x = RightVec(A, 5);
+    MUST(KSPSolve(ksp, b, x));
+    MUST(KSPSetReusePreconditioner(ksp, PETSC_TRUE));
+    MUST(KSPSolve(ksp, b, x)); /* nothing has changed */
+    MUST(MatShift(A, 0.5));
+    {
+      Errors errors;
+      CHECK(KSPSolve(ksp, b, x) != 0);
+      CHECK(Contains(errors.text, "-ksp_reuse_preconditioner"));
+    }
+    MUST(KSPSetReusePreconditioner(ksp, PETSC_FALSE));
+    MUST(KSPSolve(ksp, b, x));
+  }
+}
+
 TEST_CASE("rrbcg: a singular matrix with its null space", "[rrbcg]")
 {
   for (const Backend &backend : Backends())

@@ -86,15 +86,20 @@ static PetscErrorCode KSPSetUp_RRBCG(KSP ksp)
 /* What the method takes for granted. */
 static PetscErrorCode CheckOperators(KSP ksp)
 {
-  const PC_RRB *rrb = (const PC_RRB *)ksp->pc->data;
-  Mat           A, P;
-  PetscBool     is_rrb;
+  const PC_RRB    *rrb = (const PC_RRB *)ksp->pc->data;
+  Mat              A, P;
+  PetscBool        is_rrb;
+  PetscObjectId    id;
+  PetscObjectState state;
 
   PetscFunctionBegin;
   PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCRRB, &is_rrb));
   PetscCheck(is_rrb, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPRRBCG is CG on the first Schur complement of PCRRB, but the preconditioner is %s: use -pc_type rrb", ((PetscObject)ksp->pc)->type_name);
   PetscCall(PCGetOperators(ksp->pc, &A, &P));
   PetscCheck(A == P, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPRRBCG solves with the matrix that PCRRB factors, but KSPSetOperators() was given two: use -ksp_type cg -pc_type rrb");
+  PetscCall(PetscObjectGetId((PetscObject)A, &id));
+  PetscCall(PetscObjectStateGet((PetscObject)A, &state));
+  PetscCheck(id == rrb->mat_id && state == rrb->mat_state, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPRRBCG solves with the matrix that PCRRB factored, which is another one or has changed since: use no -ksp_reuse_preconditioner, or -ksp_type cg -pc_type rrb");
   PetscCheck(!rrb->factor->nine, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPRRBCG needs a 5-point stencil, whose first level is exact, but the matrix couples diagonal neighbours: use -ksp_type cg -pc_type rrb");
   PetscCheck(rrb->factor->has_schur, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ORDER, "The preconditioner was made after KSPSetUp(), which tells PCRRB to keep the Schur complement: call KSPReset() in between");
   PetscCheck(!rrb->stats.one_sided, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPRRBCG needs a symmetric matrix, but %" PetscInt64_FMT " couplings are there in one of two rows alone: use MatZeroRowsColumns() for Dirichlet rows, or -ksp_type gmres -pc_type rrb", rrb->stats.one_sided);

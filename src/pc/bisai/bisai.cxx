@@ -322,7 +322,7 @@ static PetscErrorCode PCReset_BISAI(PC pc)
 }
 
 /* The matrix that PETSc factors: the operator itself, or its blocks as a MATSEQBAIJ. */
-static PetscErrorCode GetPETScOperator(PC_BISAI *bisai, const BSRMat *mat, PetscBool keep, Mat *A)
+static PetscErrorCode GetPETScOperator(PC_BISAI *bisai, const BSRMat *mat, Mat *A)
 {
   const BSRView *B = &mat->A;
   PetscBool      is_baij;
@@ -332,7 +332,7 @@ static PetscErrorCode GetPETScOperator(PC_BISAI *bisai, const BSRMat *mat, Petsc
   PetscCall(PetscObjectTypeCompare((PetscObject)mat->local, MATSEQBAIJ, &is_baij));
   *A = mat->local;
   if (is_baij) PetscFunctionReturn(PETSC_SUCCESS);
-  if (!keep) {
+  if (!bisai->baij) {
     PetscCall(MatCreate(PETSC_COMM_SELF, &bisai->baij));
     PetscCall(MatSetSizes(bisai->baij, B->n * B->bs, B->n * B->bs, B->n * B->bs, B->n * B->bs));
     PetscCall(MatSetType(bisai->baij, MATSEQBAIJ));
@@ -443,7 +443,7 @@ static PetscErrorCode FactorByPETSc(PC pc, const BSRMat *mat, PetscBool keep)
   info.shiftamount   = bisai->shift_amount;
   info.zeropivot     = 100.0 * PETSC_MACHINE_EPSILON;
   info.pivotinblocks = 1;
-  PetscCall(GetPETScOperator(bisai, mat, keep, &A));
+  PetscCall(GetPETScOperator(bisai, mat, &A));
   PetscCall(MatSetErrorIfFailure(A, pc->erroriffailure));
   if (!keep) PetscCall(FactorSymbolic(bisai, A, &info));
   PetscCall(MatLUFactorNumeric(bisai->petsc, A, &info));
@@ -685,6 +685,13 @@ static PetscErrorCode PCView_BISAI(PC pc, PetscViewer viewer)
     PetscLogDouble bytes[2] = {0, (PetscLogDouble)(BlockLUBytes(&bisai->lu) + BlockLUBytes(&bisai->host_lu) + BSRBytes(&bisai->blocks))}, all_bytes[2];
 
     for (int t = 0; t < 2; t++) bytes[0] += (PetscLogDouble)(BSRBytes(&bisai->N[t]) + BSRBytes(&bisai->R[t]));
+    for (Mat kept : {bisai->baij, bisai->petsc}) {
+      MatInfo info;
+
+      if (!kept) continue;
+      PetscCall(MatGetInfo(kept, MAT_LOCAL, &info));
+      bytes[1] += info.memory;
+    }
     PetscCallMPI(MPIU_Allreduce(count, sum, 7, MPIU_INT64, MPI_SUM, comm));
     PetscCallMPI(MPIU_Allreduce(max, most, 3, MPIU_INT64, MPI_MAX, comm));
     PetscCallMPI(MPIU_Allreduce(bytes, all_bytes, 2, MPI_DOUBLE, MPI_SUM, comm));

@@ -247,6 +247,8 @@ static PetscErrorCode PCSetUp_RRB(PC pc)
   const PetscErrorCode code = ComputeOnItsGrid(pc, &mat.A);
   PetscCall(MatRestoreCSR(&mat));
   PetscCall(code);
+  PetscCall(PetscObjectGetId((PetscObject)pc->pmat, &rrb->mat_id));
+  PetscCall(PetscObjectStateGet((PetscObject)pc->pmat, &rrb->mat_state));
   PetscCall(PetscObjectStateIncrease((PetscObject)pc)); /* for those who keep what depends on the factor */
   PetscCall(RecordFailure(pc));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -394,7 +396,7 @@ static PetscErrorCode PCDestroy_RRB(PC pc)
 
   Input Parameters:
 + pc - the preconditioner context
-- levels - 1 or more; the most that the grid allows, 2 ceil(log2(max(nx, ny))) + 1, is full RRB, and more are the same; 0 (default) for as few as leave at most 1024 points, or one in 15000
+- levels - 1 or more; the most that the grid allows, 2 ceil(log2(max(nx, ny))) + 1, is full RRB, and more are the same; 0 (default) for as few as leave at most 1024 points, or one in 15000, but never more than 4096
 
   Options Database Key:
 . -pc_rrb_levels <levels> - levels before the exact factorization
@@ -547,7 +549,7 @@ PetscErrorCode PCRRBGetNy(PC pc, PetscInt *ny)
   PCRRB - "rrb": repeated red-black factorization for 5- and 9-point stencils on two-dimensional grids, on the host or on a GPU
 
   Options Database Keys:
-+ -pc_rrb_levels <0> - levels before the exact factorization; 0: as few as leave at most 1024 points, or one in 15000
++ -pc_rrb_levels <0> - levels before the exact factorization; 0: as few as leave at most 1024 points, or one in 15000, but never more than 4096
 . -pc_rrb_nx <0> - points of a line of the grid; 0: found
 - -pc_rrb_ny <0> - lines of the grid; 0: found
 

@@ -14,7 +14,7 @@ struct RRBParams {
   PetscBool keep_schur = PETSC_FALSE; /* S_1 is kept, for RRBCG */
 };
 constexpr PetscInt  kRRBRemainder        = 1024;            /* points left to the exact factorization, if the levels are chosen, */
-constexpr PetscInt  kRRBShare            = 15000;           /* or one in so many, if that is more */
+constexpr PetscInt  kRRBShare            = 15000;           /* or one in so many, if that is more, but kRRBLargestRemainder / 2 at most */
 constexpr PetscInt  kRRBLargestRemainder = 8192;            /* of the CUDA twin, whose inverse is dense */
 constexpr size_t    kRRBLargestBand      = (size_t)2 << 30; /* bytes, of the host twin */
 constexpr PetscReal kRRBSymmetry         = 1e-8;            /* a_ij and a_ji differ by no more than this, relatively */
@@ -42,6 +42,9 @@ struct PC_RRB {
   RRBStats     stats   = RRBStats{};
   const char  *source  = nullptr;   /* of the grid's size */
   PetscScalar *staging = nullptr;   /* work [2 n]: for vectors in the other memory */
+
+  PetscObjectId    mat_id    = 0; /* what was factored */
+  PetscObjectState mat_state = -1;
 };
 /* The levels in use, the most that the grid allows by (2.1), and the points that are left. */
 void RRBLevels(PetscInt nx, PetscInt ny, PetscInt asked, PetscInt *levels, PetscInt *max_levels, PetscInt *remainder);

@@ -41,7 +41,7 @@ void RRBLevels(PetscInt nx, PetscInt ny, PetscInt asked, PetscInt *levels, Petsc
       y = (y + 1) / 2;
     }
     *remainder = (PetscInt)(*levels % 2 ? (x * y + 1) / 2 : x * y);
-    if (asked || *remainder <= PetscMax(kRRBRemainder, (PetscInt64)nx * ny / kRRBShare)) return;
+    if (asked || *remainder <= PetscMin(kRRBLargestRemainder / 2, PetscMax(kRRBRemainder, (PetscInt64)nx * ny / kRRBShare))) return;
   }
 }
 
