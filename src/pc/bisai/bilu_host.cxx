@@ -58,19 +58,25 @@ PetscReal Magnitude(PetscReal x)
   return x > 0 ? std::ldexp(1., std::ilogb(x)) : 1;
 }
 
-/* What makes the largest entries of the rows of block row `row` of A, and then of the columns of its block in `column`, about 1. */
+/* What makes the largest entries of the rows of a block row of A, and then of the columns of its block in some column, about 1. */
 struct Scales {
-  Scales(const BSRView &A, PetscInt row, PetscInt column) : rows(A.bs, 0), columns(A.bs, 0), block(A.bs * A.bs, 0)
+  explicit Scales(PetscInt bs) : rows(bs), columns(bs), block(bs * bs) { }
+
+  void Find(const BSRView &A, PetscInt row, PetscInt column)
   {
     const PetscInt bs = A.bs, bs2 = bs * bs;
-    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
-      for (PetscInt e = 0; e < bs2; e++) {
-        const PetscScalar value = A.a[(size_t)k * bs2 + e];
-        rows[e % bs]            = std::max(rows[e % bs], std::fabs(value));
-        if (A.j[k] == column) block[e] = value;
-      }
+    std::fill(rows.begin(), rows.end(), 0);
+    std::fill(columns.begin(), columns.end(), 0);
+    std::fill(block.begin(), block.end(), 0);
+    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
+      const PetscScalar *const a = A.a + (size_t)k * bs2;
+      for (PetscInt c = 0; c < bs; c++)
+        for (PetscInt r = 0; r < bs; r++) rows[r] = std::max(rows[r], std::fabs(a[c * bs + r]));
+      if (A.j[k] == column) std::copy_n(a, bs2, block.begin());
+    }
     for (PetscReal &scale : rows) scale = Magnitude(scale);
-    for (PetscInt e = 0; e < bs2; e++) columns[e / bs] = std::max(columns[e / bs], std::fabs(block[e]) / rows[e % bs]);
+    for (PetscInt c = 0; c < bs; c++)
+      for (PetscInt r = 0; r < bs; r++) columns[c] = std::max(columns[c], std::fabs(block[c * bs + r]) / rows[r]);
     for (PetscReal &scale : columns) scale = Magnitude(scale);
   }
 
@@ -78,9 +84,11 @@ struct Scales {
   bool Invert(PetscReal smallest, PetscReal raised, PetscScalar *a) const
   {
     const PetscInt bs = (PetscInt)rows.size();
-    for (PetscInt e = 0; e < bs * bs; e++) a[e] /= rows[e % bs] * columns[e / bs];
+    for (PetscInt c = 0; c < bs; c++)
+      for (PetscInt r = 0; r < bs; r++) a[c * bs + r] /= rows[r] * columns[c];
     const bool good = InvertBlock_Host(bs, smallest, raised, a);
-    for (PetscInt e = 0; e < bs * bs; e++) a[e] /= columns[e % bs] * rows[e / bs];
+    for (PetscInt c = 0; c < bs; c++)
+      for (PetscInt r = 0; r < bs; r++) a[c * bs + r] /= columns[r] * rows[c];
     return good;
   }
 
@@ -99,23 +107,25 @@ void InvertInstead(const Scales &scales, PetscScalar *a)
 
 PetscErrorCode BILUCheck_Host(const BSRView *A, BILUStats *stats)
 {
-  const PetscInt bs = A->bs;
+  const PetscInt         bs = A->bs;
+  std::vector<PetscReal> largest(bs);
 
   PetscFunctionBegin;
   *stats = BILUStats{};
   for (PetscInt i = 0; i < A->n && !stats->failure; i++) {
-    std::vector<PetscReal> largest(bs, 0);
-    bool                   finite = true;
+    bool finite = true;
+    std::fill(largest.begin(), largest.end(), 0);
     for (PetscInt k = A->i[i]; k < A->i[i + 1]; k++)
-      for (PetscInt e = 0; e < bs * bs; e++) {
-        const PetscReal size = std::fabs(A->a[(size_t)k * bs * bs + e]);
-        if (!std::isfinite(size) && finite) {
-          finite             = false;
-          stats->failure     = BILU_NOT_FINITE;
-          stats->failure_row = i * bs + e % bs;
+      for (PetscInt c = 0; c < bs; c++)
+        for (PetscInt r = 0; r < bs; r++) {
+          const PetscReal size = std::fabs(A->a[(size_t)k * bs * bs + c * bs + r]);
+          if (!std::isfinite(size) && finite) {
+            finite             = false;
+            stats->failure     = BILU_NOT_FINITE;
+            stats->failure_row = i * bs + r;
+          }
+          largest[r] = std::max(largest[r], size);
         }
-        largest[e % bs] = std::max(largest[e % bs], size);
-      }
     for (PetscInt r = 0; r < bs && !stats->failure; r++) {
       if (largest[r] > 0) continue;
       stats->failure     = BILU_ROW_ZERO;
@@ -161,6 +171,7 @@ PetscErrorCode BILUFactor_Host(const BSRView *A, BILUPlan *, BlockLU *F, BILUSta
   const size_t             bs2 = (size_t)bs * bs;
   std::vector<PetscInt>    place(A->n, -1); /* of a column's block in row i */
   std::vector<PetscScalar> L(bs2);
+  Scales                   scales(bs);
 
   PetscFunctionBegin;
   PetscCall(BILUCheck_Host(A, stats));
@@ -188,7 +199,7 @@ PetscErrorCode BILUFactor_Host(const BSRView *A, BILUPlan *, BlockLU *F, BILUSta
       }
     }
     PetscScalar *const diagonal = F->a + F->place[LU_DIAGONAL][i] * bs2;
-    const Scales       scales(*A, i, i);
+    scales.Find(*A, i, i);
     if (!scales.Invert(kBILUSmallestPivot, 0, diagonal)) {
       InvertInstead(scales, diagonal);
       stats->singular_blocks++;
@@ -201,15 +212,18 @@ PetscErrorCode BILUFactor_Host(const BSRView *A, BILUPlan *, BlockLU *F, BILUSta
 /* Of U_ii only the inverse is there: scaled, its largest entry is at least 1 / (the smallest pivot) up to a factor of order bs. */
 PetscErrorCode BILUCheckFactor_Host(const BSRView *A, const PetscInt *rows, const PetscInt *columns, BlockLU *F, BILUStats *stats)
 {
-  const size_t bs2 = (size_t)A->bs * A->bs;
+  const PetscInt bs  = A->bs;
+  const size_t   bs2 = (size_t)bs * bs;
+  Scales         scales(bs);
 
   PetscFunctionBegin;
   stats->singular_blocks = 0;
   for (PetscInt i = 0; i < A->n; i++) {
-    const Scales       scales(*A, rows ? rows[i] : i, columns ? columns[i] : i);
     PetscScalar *const inverse = F->a + F->place[LU_DIAGONAL][i] * bs2;
     bool               good    = true;
-    for (size_t e = 0; e < bs2; e++) good = good && std::fabs(inverse[e]) * scales.columns[e % A->bs] * scales.rows[e / A->bs] < 1 / kBILUSmallestPivot; /* not for a NaN either */
+    scales.Find(*A, rows ? rows[i] : i, columns ? columns[i] : i);
+    for (PetscInt c = 0; c < bs; c++)
+      for (PetscInt r = 0; r < bs; r++) good = good && std::fabs(inverse[c * bs + r]) * scales.columns[r] * scales.rows[c] < 1 / kBILUSmallestPivot; /* not for a NaN either */
     if (good) continue;
     InvertInstead(scales, inverse);
     stats->singular_blocks++;
