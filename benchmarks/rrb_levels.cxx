@@ -2,6 +2,7 @@ static char help[] = "Condition number and CG iterations of PCRRB against its le
   -sizes <n,n,..>  : h^{-1} of the grids, which have n - 1 points a side; default 64,128,256\n\
   -levels <l,l,..> : levels of PCRRB; default 1 to the most that the largest grid allows\n\
   -rtol <rtol>     : of the iterations\n\
+  -conditions      : whether condition numbers are computed; default true\n\
   -json <file>     : where results go\n\n";
 
 /*

@@ -525,7 +525,7 @@ TEST_CASE("rrb: no rows", "[rrb]")
   }
 }
 
-TEST_CASE("rrb: the twins agree, also on new values in the old memory and on another stream", "[rrb][gpu]")
+TEST_CASE("rrb: the twins agree, also on new values in the old memory", "[rrb][gpu]")
 {
   NEEDS_DEVICE();
   for (const Grid &grid : kLargeGrids)
@@ -565,7 +565,7 @@ TEST_CASE("rrb: the twins agree, also on new values in the old memory and on ano
 }
 
 #if PetscDefined(HAVE_CUDA)
-TEST_CASE("rrb: an application waits for nothing and allocates nothing", "[rrb][gpu]")
+TEST_CASE("rrb: an application allocates nothing", "[rrb][gpu]")
 {
   NEEDS_DEVICE();
   const Grid       grid = {130, 111};

@@ -363,6 +363,24 @@ TEST_CASE("rrbcg: tests and reasons are those of KSPCG", "[rrbcg]")
     CHECK(run.reason == KSP_CONVERGED_USER);
     CHECK(run.iterations == 4);
     CHECK(run.history.size() == 5);
+    /* a right-hand side that is not finite, and a norm that grows beyond what is allowed */
+    {
+      VecObject          b, x;
+      KSPConvergedReason reason;
+      MUST(MatCreateVecs(A, x.put(), b.put()));
+      MUST(VecSet(b, std::numeric_limits<PetscReal>::quiet_NaN()));
+      for (KSPType type : {KSPRRBCG, KSPCG}) {
+        const KSPObject solver = MakeRRBCG(A, "-pc_rrb_levels 6", type);
+        MUST(KSPSolve(solver, b, x));
+        MUST(KSPGetConvergedReason(solver, &reason));
+        CHECK(reason == KSP_DIVERGED_NANORINF);
+      }
+      MUST(VecSet(b, 1));
+      const KSPObject solver = MakeRRBCG(A, "-pc_rrb_levels 6 -ksp_divtol 1e-9 -ksp_rtol 1e-30");
+      MUST(KSPSolve(solver, b, x));
+      MUST(KSPGetConvergedReason(solver, &reason));
+      CHECK(reason == KSP_DIVERGED_DTOL);
+    }
     /* a right-hand side of zeros */
     VecObject zero, x;
     MUST(MatCreateVecs(A, x.put(), zero.put()));
