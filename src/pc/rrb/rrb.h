@@ -27,7 +27,6 @@ struct RRBStats {
   PetscInt64 one_sided;   /* couplings that one of the two rows does not have: left out */
   PetscInt   zero_pivots; /* of a singular matrix */
 };
-
 struct RRBFactor { /* what both twins' factors begin with */
   PetscInt     nx, ny, levels, max_levels, remainder; /* levels in use; points of the exact factorization */
   PetscBool    nine, has_schur;                       /* A couples diagonal neighbours; S_1 is here */
@@ -42,9 +41,7 @@ struct PC_RRB {
   RRBStats     stats   = RRBStats{};
   const char  *source  = nullptr;   /* of the grid's size */
   PetscScalar *staging = nullptr;   /* work [2 n]: for vectors in the other memory */
-
-  PetscObjectId    mat_id    = 0; /* what was factored */
-  PetscObjectState mat_state = -1;
+  PetscInt64   mat_id = 0, mat_state = -1; /* PetscObjectId and PetscObjectState of what was factored */
 };
 /* The levels in use, the most that the grid allows by (2.1), and the points that are left. */
 void RRBLevels(PetscInt nx, PetscInt ny, PetscInt asked, PetscInt *levels, PetscInt *max_levels, PetscInt *remainder);
