@@ -3,6 +3,8 @@
    done by one kernel each way, small grids by one block, what lies between the first grid down and up is a graph, and the remainder is
    applied by its inverse, which blocks of rows and columns are swept into.
 */
+#include <cooperative_groups.h>
+
 #include <algorithm>
 #include <vector>
 
@@ -11,11 +13,16 @@
 namespace
 {
 
-constexpr int kSmallCells     = 1024; /* cells of a grid that one block does */
-constexpr int kSmallGrids     = 12;   /* of at most so many cells: 2 x kSmallCells points in a line, halved */
-constexpr int kSmallBlock     = 1024;
+constexpr int kTilesOnChip    = 4;    /* blocks a processor, each with a tile */
+constexpr int kSmallCells     = 1024; /* cells of a grid that a block of a cluster may have */
+constexpr int kLargestCluster = 16;
+constexpr int kSmallGrids     = 16;   /* of at most as many cells as a cluster may have: 2^15 points in a line, halved */
+constexpr int kSmallBlock     = 512;
 constexpr int kSmallRemainder = 64; /* points of a remainder that goes with them */
 constexpr int kSweep          = 32; /* rows and columns swept at once */
+constexpr int kPanelBlock     = 256;
+constexpr int kUpdateSide     = 16; /* threads of a block that updates, each way */
+constexpr int kUpdateEach     = 4;  /* entries of a thread, each way */
 constexpr int kInverseWarps   = 8;  /* rows of the inverse in a block, a warp each */
 constexpr int kInverseAhead   = 16; /* its entries that a lane asks for at once */
 
@@ -345,61 +352,135 @@ struct Sweep {
   Levels        v;
 };
 
-/* Block b: the inverse P of the diagonal block, and columns kSweep b .. of P times its rows. A thread an entry. */
-__global__ void __launch_bounds__(kSweep *kSweep) SweepPanel(Sweep s)
+/*
+   The inverse of a symmetric matrix of kSweep rows by a warp: lane c brings its column c and takes away the one of the inverse. Pivot p
+   is swept, a_ij -= a_ip a_jp / a_pp, a_ip /= a_pp, a_pp = -1 / a_pp, which leaves it symmetric, so that a row is a column: each lane
+   has an entry of it. Lane p keeps a_ip as it was, and what it is to be multiplied by. shared [2 kSweep]. Pivots not above `zero` of
+   their lane are not swept: a null row and column of the answer. told(p, pivot, is zero) hears of each.
+*/
+template <typename Tell>
+__device__ __forceinline__ void InvertSymmetric(double (&a)[kSweep], double zero, double *shared, Tell told)
 {
-  __shared__ double P[2][kSweep][kSweep + 1], tile[kSweep][kSweep + 1];
-  const int         r = threadIdx.x / kSweep, c = threadIdx.x % kSweep, some = min((PetscInt)kSweep, s.m - s.first);
-  const PetscInt    column = blockIdx.x * kSweep + c, row = blockIdx.x * kSweep + r;
-  const bool        own    = (PetscInt)blockIdx.x * kSweep == s.first;
-
-  P[0][r][c] = r < some && c < some ? s.M[(size_t)(s.first + r) * s.m + s.first + c] : (double)(r == c);
-  tile[r][c] = r < some && column < s.m ? s.M[(size_t)(s.first + r) * s.m + column] : 0.;
-  if (row < s.m && c < some) s.columns[(size_t)row * kSweep + c] = s.M[(size_t)row * s.m + s.first + c];
-  __syncthreads();
-  for (int p = 0; p < some; p++) {
-    const double(*const from)[kSweep + 1] = P[p % 2];
-    const double pivot = from[p][p];
-    const bool   zero  = s.singular && fabs(pivot) <= kRRBZeroPivot * s.diagonal[s.first + p];
-    const double inverse = zero ? 0. : 1 / pivot;
-    if (threadIdx.x == 0 && blockIdx.x == 0) {
-      if (zero) s.v.report->zero_pivots++;
-      else if (!(pivot > 0) || !isfinite(pivot)) atomicMin(&s.v.report->pivot, (unsigned long long)s.v.level << 32 | (unsigned long long)RemainderRow(s.v, s.first + p));
+  const int lane  = threadIdx.x % kWarpSize;
+  double    scale = 1;
+#pragma unroll
+  for (int p = 0; p < kSweep; p++) {
+    double *const column = shared + p % 2 * kSweep, *const next = shared + (p + 1) % 2 * kSweep;
+    if (p == 0) column[lane] = a[0];
+    __syncwarp();
+    const double pivot   = column[p];
+    const bool   is_zero = fabs(pivot) <= __shfl_sync(kFullWarp, zero, p);
+    const double inverse = is_zero ? 0. : 1 / pivot;
+    const double factor  = lane == p ? 0. : a[p] * inverse;
+    told(p, pivot, is_zero);
+    if (lane == p) scale = inverse;
+    if (p + 1 < kSweep) { /* the next column is on its way while the others follow */
+      a[p + 1] -= column[p + 1] * factor;
+      next[lane] = scale * a[p + 1];
     }
-    double value;
-    if (r == p && c == p) value = inverse;
-    else if (r == p) value = from[p][c] * inverse;
-    else if (c == p) value = -from[r][p] * inverse;
-    else value = from[r][c] - from[r][p] * (from[p][c] * inverse);
-    P[(p + 1) % 2][r][c] = value;
-    __syncthreads();
+#pragma unroll
+    for (int r = 0; r < kSweep; r++)
+      if (r != p && r != p + 1) a[r] -= column[r] * factor;
+    a[p] = lane == p ? -1. : factor;
   }
-  const double(*const inverse)[kSweep + 1] = P[some % 2];
-  double sum = 0;
-  if (own) sum = inverse[r][c];
-  else
-    for (int k = 0; k < some; k++) sum += inverse[r][k] * tile[k][c];
-  if (r < some && column < s.m) s.rows[(size_t)r * s.m + column] = sum;
+#pragma unroll
+  for (int r = 0; r < kSweep; r++) a[r] *= -scale;
 }
 
-/* What the sweep does to all other entries, a tile a block. */
-__global__ void __launch_bounds__(kSweep *kSweep) SweepUpdate(Sweep s, int tiles)
+/* Block b: the inverse P of the diagonal block, and columns kSweep b .. of P times its rows. */
+__global__ void __launch_bounds__(kPanelBlock) SweepPanel(Sweep s)
 {
-  __shared__ double left[kSweep][kSweep + 1], right[kSweep][kSweep + 1];
-  const int         r = threadIdx.x / kSweep, c = threadIdx.x % kSweep, some = min((PetscInt)kSweep, s.m - s.first);
-  const PetscInt    row = (blockIdx.x / tiles) * kSweep + r, column = (blockIdx.x % tiles) * kSweep + c;
-  const bool        swept_row = row - r == s.first, swept_column = column - c == s.first;
-  left[r][c]  = row < s.m && c < some ? s.columns[(size_t)row * kSweep + c] : 0.;
-  right[r][c] = r < some && column < s.m ? s.rows[(size_t)r * s.m + column] : 0.;
-  __syncthreads();
-  if (row >= s.m || column >= s.m) return;
-  double value = 0;
-  if (swept_row) value = right[r][c];
-  else {
-    for (int k = 0; k < some; k++) value += left[r][k] * right[k][c];
-    value = swept_column ? -value : s.M[(size_t)row * s.m + column] - value;
+  static_assert(kSweep == kWarpSize, "a lane a column");
+  constexpr int     kRows = kPanelBlock / kSweep, kEach = kSweep / kRows; /* of a step, rows of a thread */
+  __shared__ double P[kSweep][kSweep + 1], tile[kSweep][kSweep + 1], pivots[2 * kSweep];
+  const int         c = threadIdx.x % kSweep, some = min((PetscInt)kSweep, s.m - s.first);
+  const PetscInt    first = blockIdx.x * kSweep, column = first + c;
+
+  WaitForPrevious();
+  LetNextStart();
+  for (int r = threadIdx.x / kSweep; r < kSweep; r += kRows) {
+    tile[r][c] = r < some && column < s.m ? s.M[(size_t)(s.first + r) * s.m + column] : 0.;
+    if (first + r < s.m && c < some) s.columns[(size_t)(first + r) * kSweep + c] = s.M[(size_t)(first + r) * s.m + s.first + c];
   }
-  s.M[(size_t)row * s.m + column] = value;
+  if (threadIdx.x < kWarpSize) {
+    double a[kSweep];
+#pragma unroll
+    for (int r = 0; r < kSweep; r++) a[r] = r < some && c < some ? s.M[(size_t)(s.first + r) * s.m + s.first + c] : (double)(r == c);
+    InvertSymmetric(a, s.singular && c < some ? kRRBZeroPivot * s.diagonal[s.first + c] : -1., pivots, [&](int p, double pivot, bool zero) {
+      if (GridThread() != 0 || p >= some) return;
+      if (zero) s.v.report->zero_pivots++;
+      else if (!(pivot > 0) || !isfinite(pivot)) atomicMin(&s.v.report->pivot, (unsigned long long)s.v.level << 32 | (unsigned long long)RemainderRow(s.v, s.first + p));
+    });
+#pragma unroll
+    for (int r = 0; r < kSweep; r++) P[r][c] = a[r];
+  }
+  __syncthreads();
+  double sum[kEach] = {};
+  if (first == s.first) {
+#pragma unroll
+    for (int t = 0; t < kEach; t++) sum[t] = P[threadIdx.x / kSweep + t * kRows][c];
+  } else {
+    for (int k = 0; k < kSweep; k++) {
+      const double right = tile[k][c];
+#pragma unroll
+      for (int t = 0; t < kEach; t++) sum[t] += P[threadIdx.x / kSweep + t * kRows][k] * right;
+    }
+  }
+#pragma unroll
+  for (int t = 0; t < kEach; t++) {
+    const int r = threadIdx.x / kSweep + t * kRows;
+    if (r < some && column < s.m) s.rows[(size_t)r * s.m + column] = sum[t];
+  }
+}
+
+/* What the sweep does to all other entries, a tile a block; a thread has every kUpdateSide-th row and column of it. */
+__global__ void __launch_bounds__(kUpdateSide *kUpdateSide) SweepUpdate(Sweep s, int tiles)
+{
+  constexpr int     kTile = kUpdateSide * kUpdateEach, kThreads = kUpdateSide * kUpdateSide;
+  __shared__ double left[kSweep][kTile + 1], right[kSweep][kTile];
+  const int         r = threadIdx.x / kUpdateSide, c = threadIdx.x % kUpdateSide, some = min((PetscInt)kSweep, s.m - s.first);
+  const PetscInt    row = blockIdx.x / tiles * kTile, column = blockIdx.x % tiles * kTile;
+  double            sum[kUpdateEach][kUpdateEach] = {}, old[kUpdateEach][kUpdateEach];
+
+  WaitForPrevious();
+  LetNextStart();
+  for (int e = threadIdx.x; e < kTile * kSweep; e += kThreads) {
+    const int of_row = e / kSweep, k = e % kSweep, from = e / kTile, of_column = e % kTile;
+    left[k][of_row]        = row + of_row < s.m && k < some ? s.columns[(size_t)(row + of_row) * kSweep + k] : 0.;
+    right[from][of_column] = from < some && column + of_column < s.m ? s.rows[(size_t)from * s.m + column + of_column] : 0.;
+  }
+#pragma unroll
+  for (int i = 0; i < kUpdateEach; i++)
+#pragma unroll
+    for (int j = 0; j < kUpdateEach; j++) {
+      const PetscInt at_row = row + r + i * kUpdateSide, at_column = column + c + j * kUpdateSide;
+      old[i][j] = at_row < s.m && at_column < s.m ? s.M[(size_t)at_row * s.m + at_column] : 0.;
+    }
+  __syncthreads();
+#pragma unroll 4
+  for (int k = 0; k < kSweep; k++) {
+    double a[kUpdateEach], b[kUpdateEach];
+#pragma unroll
+    for (int i = 0; i < kUpdateEach; i++) {
+      a[i] = left[k][r + i * kUpdateSide];
+      b[i] = right[k][c + i * kUpdateSide];
+    }
+#pragma unroll
+    for (int i = 0; i < kUpdateEach; i++)
+#pragma unroll
+      for (int j = 0; j < kUpdateEach; j++) sum[i][j] += a[i] * b[j];
+  }
+#pragma unroll
+  for (int i = 0; i < kUpdateEach; i++)
+#pragma unroll
+    for (int j = 0; j < kUpdateEach; j++) {
+      const PetscInt at_row = row + r + i * kUpdateSide, at_column = column + c + j * kUpdateSide, swept = at_row - s.first;
+      if (at_row >= s.m || at_column >= s.m) continue;
+      double value = old[i][j] - sum[i][j];
+      if (swept >= 0 && swept < some) value = right[swept][c + j * kUpdateSide];
+      else if (at_column >= s.first && at_column < s.first + some) value = -sum[i][j];
+      s.M[(size_t)at_row * s.m + at_column] = value;
+    }
 }
 
 /* y = M x, a row a warp. Entries of M may be asked for before x is there. */
@@ -429,6 +510,24 @@ __global__ void __launch_bounds__(kInverseWarps *kWarpSize) MultiplyInverse(Pets
 
 /* ------------------------------------------- a grid, one tile of cells a block ------------------------------------------- */
 
+/* The values of the kernel ahead are there, and the gate is open. */
+__device__ __forceinline__ bool Started(const RRBGate &gate)
+{
+  WaitForPrevious();
+  LetNextStart();
+  return !gate.Closed();
+}
+
+/* All blocks of the cluster, which is the block itself where there are none, see what each has written. */
+__device__ __forceinline__ void MeetCluster()
+{
+#if __CUDA_ARCH__ >= 900
+  cooperative_groups::this_cluster().sync();
+#else
+  __syncthreads();
+#endif
+}
+
 /* A point's value on the way down, 0 where there is none; x is the vector of the first grid, in natural order. */
 template <bool First>
 __device__ __forceinline__ double Down(const RRBGrid &g, const double *x, int what, PetscInt I, PetscInt J)
@@ -438,22 +537,54 @@ __device__ __forceinline__ double Down(const RRBGrid &g, const double *x, int wh
   else return g.down[what * g.Cells() + g.Cell(I, J)];
 }
 
+/* Values of a tile, and of what lies around it. */
+struct TileOfDown {
+  double r1[kRRBTileY + 2][kRRBTileX + 1], r2[kRRBTileY + 1][kRRBTileX + 2], b1[kRRBTileY + 1][kRRBTileX + 1];
+};
+struct TileOfUp {
+  double b2[kRRBTileY + 2][kRRBTileX + 2], b1[kRRBTileY + 1][kRRBTileX + 1];
+};
+
+/* Where a thread of a tile is: its cell, and for some threads one to the west or south of the tile. */
+struct TilePlace {
+  PetscInt I0, J0, I, J, halo_I, halo_J;
+  int      thread, i, j, halo_i, halo_j;
+  bool     halo;
+
+  __device__ __forceinline__ TilePlace(const RRBGrid &g, int tile)
+  {
+    const int across = (g.cx + kRRBTileX - 1) / kRRBTileX;
+    thread = threadIdx.x % kRRBTile;
+    i      = thread % kRRBTileX;
+    j      = thread / kRRBTileX;
+    I0     = tile % across * kRRBTileX;
+    J0     = tile / across * kRRBTileY;
+    I      = I0 + i;
+    J      = J0 + j;
+    halo   = thread < kRRBTileX + 1 + kRRBTileY;
+    halo_i = thread <= kRRBTileX ? thread - 1 : -1;
+    halo_j = thread <= kRRBTileX ? -1 : thread - kRRBTileX - 1;
+    halo_I = I0 + halo_i;
+    halo_J = J0 + halo_j;
+  }
+};
+
 /*
-   Forward substitution with both levels. Class b1 is updated on the tile and the cells to the west and south of it, since b2 needs these;
-   every coefficient is for one black point. Coefficients are asked for before the values are there.
+   Forward substitution with both levels, on a tile of cells by kRRBTile threads; a tile beyond the last has no points. Class b1 is updated
+   on the tile and the cells to the west and south of it, since b2 needs these; every coefficient is for one black point. Coefficients
+   are asked for before ready(), in which all threads of the block meet, says that the values are there; if not, nothing is done.
 */
-template <bool First>
-__global__ void __launch_bounds__(kRRBTile) GridDown(const RRBGrid g, const RRBGrid next, const double *x, RRBGate gate)
+template <bool First, typename Ready>
+__device__ __forceinline__ void TileDown(const RRBGrid &g, const RRBGrid &next, const double *x, int tile, TileOfDown &shared, Ready ready)
 {
-  __shared__ double r1[kRRBTileY + 2][kRRBTileX + 1], r2[kRRBTileY + 1][kRRBTileX + 2], b1[kRRBTileY + 1][kRRBTileX + 1];
-  constexpr int     kHalo = kRRBTileX + 1 + kRRBTileY; /* cells */
-  const PetscInt    tiles = (g.cx + kRRBTileX - 1) / kRRBTileX, I0 = blockIdx.x % tiles * kRRBTileX, J0 = blockIdx.x / tiles * kRRBTileY;
-  const int         i = threadIdx.x % kRRBTileX, j = threadIdx.x / kRRBTileX;
-  const PetscInt    I = I0 + i, J = J0 + j;
-  const bool        halo = (int)threadIdx.x < kHalo && !g.half;
-  const int         halo_i = (int)threadIdx.x <= kRRBTileX ? (int)threadIdx.x - 1 : -1, halo_j = (int)threadIdx.x <= kRRBTileX ? -1 : (int)threadIdx.x - kRRBTileX - 1;
-  const PetscInt    halo_I = I0 + halo_i, halo_J = J0 + halo_j;
-  double            of_halo[4] = {0, 0, 0, 0}, of_b1[4], of_b2[4], skew[4] = {0, 0, 0, 0};
+  auto           &r1 = shared.r1;
+  auto           &r2 = shared.r2;
+  auto           &b1 = shared.b1;
+  const TilePlace at(g, tile);
+  const PetscInt  I = at.I, J = at.J;
+  const int       i = at.i, j = at.j;
+  const bool      halo = at.halo && !g.half;
+  double          of_halo[4] = {0, 0, 0, 0}, of_b1[4], of_b2[4], skew[4] = {0, 0, 0, 0};
 
   of_b1[0] = g.L(kR1North, I, J);
   of_b1[1] = g.L(kR1South, I, J + 1);
@@ -470,24 +601,22 @@ __global__ void __launch_bounds__(kRRBTile) GridDown(const RRBGrid g, const RRBG
     skew[3] = g.L(kB1NorthEast, I - 1, J - 1);
   }
   if (halo) {
-    of_halo[0] = g.L(kR1North, halo_I, halo_J);
-    of_halo[1] = g.L(kR1South, halo_I, halo_J + 1);
-    of_halo[2] = g.L(kR2East, halo_I, halo_J);
-    of_halo[3] = g.L(kR2West, halo_I + 1, halo_J);
+    of_halo[0] = g.L(kR1North, at.halo_I, at.halo_J);
+    of_halo[1] = g.L(kR1South, at.halo_I, at.halo_J + 1);
+    of_halo[2] = g.L(kR2East, at.halo_I, at.halo_J);
+    of_halo[3] = g.L(kR2West, at.halo_I + 1, at.halo_J);
   }
-  WaitForPrevious();
-  LetNextStart();
-  if (gate.Closed()) return;
-  const double own_b1 = Down<First>(g, x, kB1, I, J), own_b2 = Down<First>(g, x, kB2, I, J), halo_b1 = halo ? Down<First>(g, x, kB1, halo_I, halo_J) : 0.;
-  for (int k = threadIdx.x; k < (kRRBTileY + 2) * (kRRBTileX + 1); k += kRRBTile) r1[k / (kRRBTileX + 1)][k % (kRRBTileX + 1)] = Down<First>(g, x, kR1, I0 - 1 + k % (kRRBTileX + 1), J0 - 1 + k / (kRRBTileX + 1));
-  for (int k = threadIdx.x; k < (kRRBTileY + 1) * (kRRBTileX + 2); k += kRRBTile) r2[k / (kRRBTileX + 2)][k % (kRRBTileX + 2)] = Down<First>(g, x, kR2, I0 - 1 + k % (kRRBTileX + 2), J0 - 1 + k / (kRRBTileX + 2));
+  if (!ready()) return;
+  const double own_b1 = Down<First>(g, x, kB1, I, J), own_b2 = Down<First>(g, x, kB2, I, J), halo_b1 = halo ? Down<First>(g, x, kB1, at.halo_I, at.halo_J) : 0.;
+  for (int k = at.thread; k < (kRRBTileY + 2) * (kRRBTileX + 1); k += kRRBTile) r1[k / (kRRBTileX + 1)][k % (kRRBTileX + 1)] = Down<First>(g, x, kR1, at.I0 - 1 + k % (kRRBTileX + 1), at.J0 - 1 + k / (kRRBTileX + 1));
+  for (int k = at.thread; k < (kRRBTileY + 1) * (kRRBTileX + 2); k += kRRBTile) r2[k / (kRRBTileX + 2)][k % (kRRBTileX + 2)] = Down<First>(g, x, kR2, at.I0 - 1 + k % (kRRBTileX + 2), at.J0 - 1 + k / (kRRBTileX + 2));
   __syncthreads();
   const auto update = [&](double value, const double(&l)[4], int at_i, int at_j) {
     return value - l[0] * r1[at_j + 1][at_i + 1] - l[1] * r1[at_j + 2][at_i + 1] - l[2] * r2[at_j + 1][at_i + 1] - l[3] * r2[at_j + 1][at_i + 2];
   };
   const double u = update(own_b1, of_b1, i, j);
   b1[j + 1][i + 1] = u;
-  if (halo) b1[halo_j + 1][halo_i + 1] = update(halo_b1, of_halo, halo_i, halo_j);
+  if (halo) b1[at.halo_j + 1][at.halo_i + 1] = update(halo_b1, of_halo, at.halo_i, at.halo_j);
   __syncthreads();
   double value = own_b2 - of_b2[0] * r1[j + 1][i + 1] - of_b2[1] * r1[j + 1][i] - of_b2[2] * r2[j + 1][i + 1] - of_b2[3] * r2[j][i + 1];
   if (g.half) {
@@ -501,39 +630,35 @@ __global__ void __launch_bounds__(kRRBTile) GridDown(const RRBGrid g, const RRBG
 }
 
 /* Both levels of the backward substitution, and D^{-1}: b1 on the tile and to the west and south of it, then r1 and r2. */
-template <bool First>
-__global__ void __launch_bounds__(kRRBTile) GridUp(const RRBGrid g, const RRBGrid next, const double *x, double *y, RRBGate gate)
+template <bool First, typename Ready>
+__device__ __forceinline__ void TileUp(const RRBGrid &g, const RRBGrid &next, const double *x, double *y, int tile, TileOfUp &shared, Ready ready)
 {
-  __shared__ double b2[kRRBTileY + 2][kRRBTileX + 2], b1[kRRBTileY + 1][kRRBTileX + 1];
-  constexpr int     kHalo = kRRBTileX + 1 + kRRBTileY;
-  const PetscInt    tiles = (g.cx + kRRBTileX - 1) / kRRBTileX, I0 = blockIdx.x % tiles * kRRBTileX, J0 = blockIdx.x / tiles * kRRBTileY;
-  const int         i = threadIdx.x % kRRBTileX, j = threadIdx.x / kRRBTileX;
-  const PetscInt    I = I0 + i, J = J0 + j;
-  const bool        halo = (int)threadIdx.x < kHalo;
-  const int         halo_i = (int)threadIdx.x <= kRRBTileX ? (int)threadIdx.x - 1 : -1, halo_j = (int)threadIdx.x <= kRRBTileX ? -1 : (int)threadIdx.x - kRRBTileX - 1;
-  const PetscInt    halo_I = I0 + halo_i, halo_J = J0 + halo_j;
-  double            of_r1[4], of_r2[4], of_b1[4], of_halo[4] = {0, 0, 0, 0}, halo_value = 0, b1_value = 0;
+  auto           &b2 = shared.b2;
+  auto           &b1 = shared.b1;
+  const TilePlace at(g, tile);
+  const PetscInt  I = at.I, J = at.J;
+  const int       i = at.i, j = at.j;
+  const bool      halo = at.halo;
+  double          of_r1[4], of_r2[4], of_b1[4], of_halo[4] = {0, 0, 0, 0}, halo_value = 0, b1_value = 0;
 
 #pragma unroll
   for (int k = 0; k < 4; k++) {
     of_r1[k] = g.L((RRBArray)(kR1West + k), I, J);
     of_r2[k] = g.L((RRBArray)(kR2West + k), I, J);
     of_b1[k] = g.half ? 0. : g.L((RRBArray)(kB1SouthWest + k), I, J);
-    if (halo && !g.half) of_halo[k] = g.L((RRBArray)(kB1SouthWest + k), halo_I, halo_J);
+    if (halo && !g.half) of_halo[k] = g.L((RRBArray)(kB1SouthWest + k), at.halo_I, at.halo_J);
   }
   /* values of the way down are not of the kernel ahead of this one */
   const double d_r1 = g.L(kR1Pivot, I, J) * Down<First>(g, x, kR1, I, J), d_r2 = g.L(kR2Pivot, I, J) * Down<First>(g, x, kR2, I, J);
   if (!g.half) {
     if (g.Has(kB1, I, J)) b1_value = g.L(kB1Pivot, I, J) * g.u[g.Cell(I, J)];
-    if (halo && g.Has(kB1, halo_I, halo_J)) halo_value = g.L(kB1Pivot, halo_I, halo_J) * g.u[g.Cell(halo_I, halo_J)];
+    if (halo && g.Has(kB1, at.halo_I, at.halo_J)) halo_value = g.L(kB1Pivot, at.halo_I, at.halo_J) * g.u[g.Cell(at.halo_I, at.halo_J)];
   }
-  WaitForPrevious();
-  LetNextStart();
-  if (gate.Closed()) return;
-  for (int k = threadIdx.x; k < (kRRBTileY + 2) * (kRRBTileX + 2); k += kRRBTile) b2[k / (kRRBTileX + 2)][k % (kRRBTileX + 2)] = UpB2(g, next, I0 - 1 + k % (kRRBTileX + 2), J0 - 1 + k / (kRRBTileX + 2));
+  if (!ready()) return;
+  for (int k = at.thread; k < (kRRBTileY + 2) * (kRRBTileX + 2); k += kRRBTile) b2[k / (kRRBTileX + 2)][k % (kRRBTileX + 2)] = UpB2(g, next, at.I0 - 1 + k % (kRRBTileX + 2), at.J0 - 1 + k / (kRRBTileX + 2));
   if (g.half) {
     if (g.Has(kB1, I, J)) b1_value = next.up[RRBHalfPlace(g, kB1, I, J)];
-    if (halo && g.Has(kB1, halo_I, halo_J)) halo_value = next.up[RRBHalfPlace(g, kB1, halo_I, halo_J)];
+    if (halo && g.Has(kB1, at.halo_I, at.halo_J)) halo_value = next.up[RRBHalfPlace(g, kB1, at.halo_I, at.halo_J)];
   }
   __syncthreads();
   const auto corners = [&](double value, const double(&l)[4], int at_i, int at_j) {
@@ -541,95 +666,83 @@ __global__ void __launch_bounds__(kRRBTile) GridUp(const RRBGrid g, const RRBGri
   };
   const double own_b1 = corners(b1_value, of_b1, i, j), own_b2 = b2[j + 1][i + 1];
   b1[j + 1][i + 1]    = own_b1;
-  if (halo) b1[halo_j + 1][halo_i + 1] = corners(halo_value, of_halo, halo_i, halo_j);
+  if (halo) b1[at.halo_j + 1][at.halo_i + 1] = corners(halo_value, of_halo, at.halo_i, at.halo_j);
   __syncthreads();
   const double own_r1 = d_r1 - of_r1[0] * own_b2 - of_r1[1] * b2[j + 1][i + 2] - of_r1[2] * b1[j][i + 1] - of_r1[3] * own_b1;
   const double own_r2 = d_r2 - of_r2[0] * b1[j + 1][i] - of_r2[1] * own_b1 - of_r2[2] * own_b2 - of_r2[3] * b2[j + 2][i + 1];
   const size_t line   = First ? g.nx : g.line;
   double *const to    = (First ? y : g.up) + 2 * J * line + 2 * I;
-  if (g.Has(kB2, I, J)) to[0] = own_b2;
-  if (g.Has(kR1, I, J)) to[1] = own_r1;
-  if (g.Has(kR2, I, J)) to[line] = own_r2;
-  if (g.Has(kB1, I, J)) to[line + 1] = own_b1;
+  if constexpr (First) {
+    if (g.Has(kB2, I, J)) to[0] = own_b2;
+    if (g.Has(kR1, I, J)) to[1] = own_r1;
+    if (g.Has(kR2, I, J)) to[line] = own_r2;
+    if (g.Has(kB1, I, J)) to[line + 1] = own_b1;
+  } else { /* lines have room for whole cells */
+    if (g.Has(kB2, I, J)) *(double2 *)to = double2{own_b2, own_r1};
+    if (g.Has(kR2, I, J)) *(double2 *)(to + line) = double2{own_r2, own_b1};
+  }
 }
 
-/* ------------------------------------------- small grids, all by one block ------------------------------------------- */
+template <bool First>
+__global__ void __launch_bounds__(kRRBTile, kTilesOnChip) GridDown(const RRBGrid g, const RRBGrid next, const double *x, RRBGate gate)
+{
+  __shared__ TileOfDown shared;
+  TileDown<First>(g, next, x, blockIdx.x, shared, [&]() { return Started(gate); });
+}
+
+template <bool First>
+__global__ void __launch_bounds__(kRRBTile, kTilesOnChip) GridUp(const RRBGrid g, const RRBGrid next, const double *x, double *y, RRBGate gate)
+{
+  __shared__ TileOfUp shared;
+  TileUp<First>(g, next, x, y, blockIdx.x, shared, [&]() { return Started(gate); });
+}
+
+/* ------------------------------------------- small grids, all by one cluster of blocks ------------------------------------------- */
 
 struct SmallGrids {
   int           count; /* of grids; grid[count] is what comes after */
   RRBGrid       grid[kSmallGrids + 1];
-  PetscInt      m;     /* points of the remainder, if the block solves with it, too */
+  PetscInt      m;     /* points of the remainder, if the cluster solves with it, too */
   const double *inverse;
 };
 
-__device__ void SmallDown(const RRBGrid &g, const RRBGrid &next)
+/* Down, then the remainder if it is small, then up; or one of the ways. The grid is one cluster, which meets between grids. */
+__global__ void __launch_bounds__(kSmallBlock) GridsOfOneCluster(const __grid_constant__ SmallGrids s, bool down, bool up, RRBGate gate)
 {
-  const PetscInt cells = g.cx * g.cy;
-  for (PetscInt cell = threadIdx.x; cell < cells; cell += kSmallBlock) {
-    const PetscInt I = cell % g.cx, J = cell / g.cx;
-    if (!g.Has(kB1, I, J)) continue;
-    const double u = Down<false>(g, nullptr, kB1, I, J) - g.L(kR1North, I, J) * Down<false>(g, nullptr, kR1, I, J) - g.L(kR1South, I, J + 1) * Down<false>(g, nullptr, kR1, I, J + 1) - g.L(kR2East, I, J) * Down<false>(g, nullptr, kR2, I, J) - g.L(kR2West, I + 1, J) * Down<false>(g, nullptr, kR2, I + 1, J);
-    if (g.half) next.down[RRBHalfPlace(g, kB1, I, J)] = u;
-    else g.u[g.Cell(I, J)] = u;
-  }
-  __syncthreads();
-  const auto u = [&](PetscInt I, PetscInt J) { return g.Has(kB1, I, J) ? g.u[g.Cell(I, J)] : 0.; };
-  for (PetscInt cell = threadIdx.x; cell < cells; cell += kSmallBlock) {
-    const PetscInt I = cell % g.cx, J = cell / g.cx;
-    double         value = Down<false>(g, nullptr, kB2, I, J) - g.L(kR1West, I, J) * Down<false>(g, nullptr, kR1, I, J) - g.L(kR1East, I - 1, J) * Down<false>(g, nullptr, kR1, I - 1, J) - g.L(kR2South, I, J) * Down<false>(g, nullptr, kR2, I, J) - g.L(kR2North, I, J - 1) * Down<false>(g, nullptr, kR2, I, J - 1);
-    if (g.half) {
-      next.down[RRBHalfPlace(g, kB2, I, J)] = value;
-      continue;
-    }
-    value -= g.L(kB1SouthWest, I, J) * u(I, J) + g.L(kB1SouthEast, I - 1, J) * u(I - 1, J) + g.L(kB1NorthWest, I, J - 1) * u(I, J - 1) + g.L(kB1NorthEast, I - 1, J - 1) * u(I - 1, J - 1);
-    StoreDown(next, I, J, value);
-  }
-  __syncthreads();
-}
-
-__device__ void SmallUp(const RRBGrid &g, const RRBGrid &next)
-{
-  const PetscInt cells = g.cx * g.cy;
-  for (PetscInt cell = threadIdx.x; cell < cells; cell += kSmallBlock) {
-    const PetscInt I = cell % g.cx, J = cell / g.cx;
-    if (!g.Has(kB1, I, J)) continue;
-    double value;
-    if (g.half) value = next.up[RRBHalfPlace(g, kB1, I, J)];
-    else value = g.L(kB1Pivot, I, J) * g.u[g.Cell(I, J)] - g.L(kB1SouthWest, I, J) * UpB2(g, next, I, J) - g.L(kB1NorthEast, I, J) * UpB2(g, next, I + 1, J + 1) - g.L(kB1SouthEast, I, J) * UpB2(g, next, I + 1, J) - g.L(kB1NorthWest, I, J) * UpB2(g, next, I, J + 1);
-    g.up[(size_t)(2 * J + 1) * g.line + 2 * I + 1] = value;
-  }
-  __syncthreads();
-  const auto b1 = [&](PetscInt I, PetscInt J) { return g.Has(kB1, I, J) ? g.up[(size_t)(2 * J + 1) * g.line + 2 * I + 1] : 0.; };
-  for (PetscInt cell = threadIdx.x; cell < cells; cell += kSmallBlock) {
-    const PetscInt I = cell % g.cx, J = cell / g.cx;
-    const double   b2 = UpB2(g, next, I, J);
-    double *const  to = g.up + (size_t)2 * J * g.line + 2 * I;
-    to[0]             = b2;
-    if (g.Has(kR1, I, J)) to[1] = g.L(kR1Pivot, I, J) * Down<false>(g, nullptr, kR1, I, J) - g.L(kR1West, I, J) * b2 - g.L(kR1East, I, J) * UpB2(g, next, I + 1, J) - g.L(kR1South, I, J) * b1(I, J - 1) - g.L(kR1North, I, J) * b1(I, J);
-    if (g.Has(kR2, I, J)) to[g.line] = g.L(kR2Pivot, I, J) * Down<false>(g, nullptr, kR2, I, J) - g.L(kR2West, I, J) * b1(I - 1, J) - g.L(kR2East, I, J) * b1(I, J) - g.L(kR2South, I, J) * b2 - g.L(kR2North, I, J) * UpB2(g, next, I, J + 1);
-  }
-  __syncthreads();
-}
-
-/* Down, then the remainder if it is small, then up; or one of the ways. */
-__global__ void __launch_bounds__(kSmallBlock) GridsOfOneBlock(const __grid_constant__ SmallGrids s, bool down, bool up, RRBGate gate)
-{
-  WaitForPrevious();
-  LetNextStart();
-  if (gate.Closed()) return;
+  constexpr int kTiles = kSmallBlock / kRRBTile; /* of a block at once */
+  __shared__ union {
+    TileOfDown down[kTiles];
+    TileOfUp   up[kTiles];
+  } shared;
+  const int of_block = threadIdx.x / kRRBTile;
+  bool      started = false, open = true, same_grid = false;
+  const auto ready = [&]() {
+    if (!started) open = Started(gate);
+    else if (same_grid) __syncthreads(); /* the tile before is done with what is shared */
+    else MeetCluster();
+    started   = true;
+    same_grid = true;
+    return open;
+  };
+  const auto for_tiles = [&](const RRBGrid &g, auto act) {
+    same_grid = false;
+    for (int tile = blockIdx.x * kTiles; tile < RRBTiles(g); tile += gridDim.x * kTiles) act(tile + of_block);
+    if (!same_grid) ready(); /* all blocks meet, also those without a tile */
+  };
   if (down)
-    for (int k = 0; k < s.count; k++) SmallDown(s.grid[k], s.grid[k + 1]);
-  if (s.m) {
+    for (int k = 0; k < s.count && open; k++) for_tiles(s.grid[k], [&](int tile) { TileDown<false>(s.grid[k], s.grid[k + 1], nullptr, tile, shared.down[of_block], ready); });
+  if (s.m && open) {
     const RRBGrid &rest = s.grid[s.count];
-    for (PetscInt row = threadIdx.x; row < s.m; row += kSmallBlock) {
+    same_grid           = false;
+    ready();
+    for (PetscInt row = GridThread(); open && row < s.m; row += gridDim.x * kSmallBlock) {
       double sum = 0;
       for (PetscInt k = 0; k < s.m; k++) sum += s.inverse[(size_t)k * s.m + row] * rest.down[k]; /* it is symmetric */
       rest.up[row] = sum;
     }
-    __syncthreads();
   }
   if (up)
-    for (int k = s.count - 1; k >= 0; k--) SmallUp(s.grid[k], s.grid[k + 1]);
+    for (int k = s.count - 1; k >= 0 && open; k--) for_tiles(s.grid[k], [&](int tile) { TileUp<false>(s.grid[k], s.grid[k + 1], nullptr, nullptr, tile, shared.up[of_block], ready); });
 }
 
 } // namespace
@@ -648,6 +761,32 @@ size_t DownBytes(const RRBGrid &g)
 size_t UpBytes(const RRBGrid &g)
 {
   return (size_t)g.cx * g.cy * ((g.half ? 10 : 15) + 8) * sizeof(double);
+}
+
+/* Blocks of a cluster that the device takes; one if the code that runs knows none. */
+PetscErrorCode LargestCluster(bool clusters, int *blocks)
+{
+  cudaLaunchConfig_t  config{};
+  cudaLaunchAttribute attribute{};
+
+  PetscFunctionBegin;
+  *blocks = 1;
+  if (!clusters) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCallCUDA(cudaFuncSetAttribute(GridsOfOneCluster, cudaFuncAttributeNonPortableClusterSizeAllowed, 1)); /* above 8 */
+  attribute.id               = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  config.blockDim                                         = dim3(kSmallBlock);
+  config.attrs                                            = &attribute;
+  config.numAttrs                                         = 1;
+  for (int size = kLargestCluster; *blocks == 1 && size > 1; size /= 2) {
+    int fit = 0;
+
+    attribute.val.clusterDim.x = size;
+    config.gridDim             = dim3(size);
+    PetscCallCUDA(cudaOccupancyMaxActiveClusters(&fit, GridsOfOneCluster, &config));
+    if (fit > 0) *blocks = size;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* The graph holds pointers: it goes when they do. */
@@ -706,7 +845,7 @@ PetscErrorCode MakeGrids(RRBFactorCUDA *F, PetscInt nx, PetscInt ny, PetscInt le
       if (k) {
         g.down = place(4 * g.Cells());
         g.up   = place((size_t)y * g.line);
-        if ((long long)g.cx * g.cy <= kSmallCells && k < F->first_small && F->count - k <= kSmallGrids) F->first_small = k;
+        if ((long long)g.cx * g.cy <= kSmallCells * F->cluster && k < F->first_small && F->count - k <= kSmallGrids) F->first_small = k;
       }
       x = g.cx;
       y = g.cy;
@@ -738,7 +877,7 @@ PetscErrorCode CaptureMiddle(RRBFactorCUDA *F)
 PetscErrorCode InvertRemainder(RRBFactorCUDA *F, Levels v, bool singular, double *work, cudaStream_t stream)
 {
   const PetscInt m     = F->remainder;
-  const int      tiles = (m + kSweep - 1) / kSweep;
+  const int      tiles = (m + kUpdateSide * kUpdateEach - 1) / (kUpdateSide * kUpdateEach);
   double *const  M     = F->inverse.data(), *const diagonal = work;
   Sweep          s{m, 0, singular, M, work + m, work + m + (size_t)kSweep * m, diagonal, v};
 
@@ -748,10 +887,8 @@ PetscErrorCode InvertRemainder(RRBFactorCUDA *F, Levels v, bool singular, double
   else FillStraight<<<BlocksFor(m), kBlockSize, 0, stream>>>(v, m, M);
   FinePCCheckLaunch();
   for (; s.first < m; s.first += kSweep) {
-    SweepPanel<<<tiles, kSweep * kSweep, 0, stream>>>(s);
-    FinePCCheckLaunch();
-    SweepUpdate<<<tiles * tiles, kSweep * kSweep, 0, stream>>>(s, tiles);
-    FinePCCheckLaunch();
+    PetscCall(LaunchEarly(F->early, SweepPanel, (m + kSweep - 1) / kSweep, kPanelBlock, stream, s));
+    PetscCall(LaunchEarly(F->early, SweepUpdate, tiles * tiles, kUpdateSide * kUpdateSide, stream, s, tiles));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -828,6 +965,7 @@ PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, PetscInt nx, PetscInt ny,
 
       PetscCallCUDA(cudaFuncGetAttributes(&compiled, GridDown<false>));
       F->early = compiled.ptxVersion >= 90 && compiled.binaryVersion >= 90; /* the code that runs is one that waits */
+      PetscCall(LargestCluster(F->early, &F->cluster));
     }
   }
   F->where = PETSC_MEMTYPE_CUDA;
@@ -965,7 +1103,7 @@ PetscErrorCode RRBLaunchPhase(const RRBFactorCUDA *F, int phase, RRBGate gate, b
       s.grid[k] = F->grid[F->first_small + k];
       if (k < s.count) this_one.bytes += (down ? DownBytes(s.grid[k]) : 0) + (up ? UpBytes(s.grid[k]) : 0);
     }
-    PetscCall(LaunchEarly(early, GridsOfOneBlock, 1, kSmallBlock, stream, s, down, up, gate));
+    PetscCall(LaunchCluster(early, F->cluster, GridsOfOneCluster, F->cluster, kSmallBlock, stream, s, down, up, gate));
   }
   if (about) *about = this_one;
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -89,7 +89,8 @@ constexpr int kRRBGrids = 33;
 struct RRBFactorCUDA : RRBFactor {
   int              half_levels = 0; /* that are eliminated, 1 at least */
   int              count       = 0; /* of grids, without the remainder */
-  int              first_small = 0; /* from here on one block does them */
+  int              first_small = 0; /* from here on one cluster of blocks does them */
+  int              cluster     = 1; /* its blocks */
   RRBGrid          grid[kRRBGrids + 1];
   Buffer<double>   memory;  /* coefficients and values */
   Buffer<double>   inverse; /* [remainder^2] */
@@ -118,7 +119,7 @@ struct RRBPhase {
 int            RRBMiddlePhases(const RRBFactorCUDA *);
 PetscErrorCode RRBLaunchPhase(const RRBFactorCUDA *, int phase, RRBGate, bool early, cudaStream_t, RRBPhase *);
 PetscErrorCode RRBLaunchMiddle(const RRBFactorCUDA *, RRBGate, bool early, cudaStream_t);
-inline int     RRBTiles(const RRBGrid &g)
+__host__ __device__ inline int RRBTiles(const RRBGrid &g)
 {
   return ((g.cx + kRRBTileX - 1) / kRRBTileX) * ((g.cy + kRRBTileY - 1) / kRRBTileY);
 }

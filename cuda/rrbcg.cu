@@ -17,7 +17,9 @@ namespace
 
 constexpr int kIterations = 2; /* of one launch of the graph */
 constexpr int kInFlight   = 2; /* launches that the host is ahead */
-constexpr int kOnChip     = 8; /* blocks a processor */
+constexpr int kOnChip     = 8; /* blocks a processor at most, of kernels that only update */
+constexpr int kSkewOnChip = 6; /* of those of the second level, which are held back by registers */
+constexpr int kMostOnChip = 4; /* of the product */
 
 /* The first grid, the Schur complement on its black points, and vectors; a kernel's blocks take tiles of cells in turns. */
 struct Black {
@@ -69,7 +71,7 @@ struct Rows {
 };
 
 /* q = S_1 p, delta = p.q. It is the first kernel of an iteration: after a decision, nothing is left to do. */
-__global__ void __launch_bounds__(kRRBTile) MultiplySchur(const Black v)
+__global__ void __launch_bounds__(kRRBTile, kMostOnChip) MultiplySchur(const Black v)
 {
   double delta[1] = {0};
   Rows   S;
@@ -102,7 +104,7 @@ __global__ void __launch_bounds__(kRRBTile) MultiplySchur(const Black v)
 }
 
 /* r = r - a q; r.r */
-__global__ void __launch_bounds__(kRRBTile) UpdateResidual(const Black v)
+__global__ void __launch_bounds__(kRRBTile, kOnChip) UpdateResidual(const Black v)
 {
   double sums[1] = {0};
   WaitForPrevious();
@@ -123,7 +125,7 @@ __global__ void __launch_bounds__(kRRBTile) UpdateResidual(const Black v)
 }
 
 /* Level 2 down: class b2 by the cell's four b1, into what the next grid reads. */
-__global__ void __launch_bounds__(kRRBTile) DownToNext(const Black v)
+__global__ void __launch_bounds__(kRRBTile, kSkewOnChip) DownToNext(const Black v)
 {
   const RRBGrid &g = v.g;
   double         l[4];
@@ -151,7 +153,7 @@ __global__ void __launch_bounds__(kRRBTile) DownToNext(const Black v)
 }
 
 /* Level 2 up: class b1 of z, and r.z; z of b2 is what the next grid wrote. */
-__global__ void __launch_bounds__(kRRBTile) UpFromNext(const Black v)
+__global__ void __launch_bounds__(kRRBTile, kSkewOnChip) UpFromNext(const Black v)
 {
   const RRBGrid &g       = v.g;
   double         sums[1] = {0}, l[5];
@@ -180,7 +182,7 @@ __global__ void __launch_bounds__(kRRBTile) UpFromNext(const Black v)
 }
 
 /* x = x + a p; p = z + b p */
-__global__ void __launch_bounds__(kRRBTile) UpdateDirection(const Black v)
+__global__ void __launch_bounds__(kRRBTile, kOnChip) UpdateDirection(const Black v)
 {
   WaitForPrevious();
   LetNextStart();
@@ -256,7 +258,7 @@ __global__ void __launch_bounds__(kRRBTile) StoreResidual(const Black v, double 
 struct Work : RRBCGWork {
   const RRBFactorCUDA *F = nullptr;
   Black                v{};
-  int                  blocks = 0;
+  int                  tiles = 0, processors = 0;
   Buffer<double>       vectors, partial;
   Buffer<CGState>      state;
   CGState             *seen[kInFlight]  = {}; /* the host's copies */
@@ -273,6 +275,12 @@ struct Work : RRBCGWork {
   PetscInt reported = 0;              /* iterations that the caller knows of */
   CGRecord records[kCGRecords];
 };
+
+/* As many as the processors hold at once: all have as many tiles. */
+int Blocks(const Work *w, int on_chip = kOnChip)
+{
+  return std::max(1, std::min(w->tiles, on_chip * w->processors));
+}
 
 PetscErrorCode Wait(Work *w)
 {
@@ -316,28 +324,34 @@ PetscErrorCode LaunchPreconditioner(Work *w, bool early, cudaStream_t stream)
 
   PetscFunctionBegin;
   static_assert(sizeof(CGStage) == sizeof(int), "a gate reads the stage as an int");
-  PetscCall(LaunchEarly(early, DownToNext, w->blocks, kRRBTile, stream, w->v));
+  PetscCall(LaunchEarly(early, DownToNext, Blocks(w, kSkewOnChip), kRRBTile, stream, w->v));
   PetscCall(RRBLaunchMiddle(w->F, gate, early, stream));
-  PetscCall(LaunchEarly(early, UpFromNext, w->blocks, kRRBTile, stream, w->v));
+  PetscCall(LaunchEarly(early, UpFromNext, Blocks(w, kSkewOnChip), kRRBTile, stream, w->v));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode LaunchIteration(Work *w, bool early, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  PetscCall(LaunchEarly(early, MultiplySchur, w->blocks, kRRBTile, stream, w->v));
-  PetscCall(LaunchEarly(early, UpdateResidual, w->blocks, kRRBTile, stream, w->v));
+  PetscCall(LaunchEarly(early, MultiplySchur, Blocks(w, kMostOnChip), kRRBTile, stream, w->v));
+  PetscCall(LaunchEarly(early, UpdateResidual, Blocks(w, kOnChip), kRRBTile, stream, w->v));
   PetscCall(LaunchPreconditioner(w, early, stream));
-  PetscCall(LaunchEarly(early, UpdateDirection, w->blocks, kRRBTile, stream, w->v));
+  PetscCall(LaunchEarly(early, UpdateDirection, Blocks(w, kOnChip), kRRBTile, stream, w->v));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* kIterations iterations as a graph, kept as long as it is about the same arrays. */
-PetscErrorCode CaptureIterations(Work *w)
+PetscErrorCode LaunchIterations(Work *w, bool early, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  for (int k = 0; k < kIterations; k++) PetscCall(LaunchIteration(w, early, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The graph is kept as long as it is about the same arrays. */
+PetscErrorCode DropOldGraph(Work *w)
 {
   const RRBFactorCUDA *F = w->F;
   Work::Captured       now;
-  cudaGraph_t          graph;
 
   PetscFunctionBegin;
   memset((void *)&now, 0, sizeof(now)); /* with its padding, which is compared */
@@ -345,19 +359,26 @@ PetscErrorCode CaptureIterations(Work *w)
   now.count   = F->count;
   now.inverse = F->inverse.data();
   memcpy((void *)&now.v, &w->v, sizeof(now.v));
-  if (w->graph && !memcmp(&now, &w->captured, sizeof(now))) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!memcmp(&now, &w->captured, sizeof(now))) PetscFunctionReturn(PETSC_SUCCESS);
   if (w->graph) PetscCallCUDA(cudaGraphExecDestroy(w->graph));
   w->graph = nullptr;
+  memcpy((void *)&w->captured, &now, sizeof(now));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CaptureIterations(Work *w)
+{
+  cudaGraph_t graph;
+
+  PetscFunctionBegin;
   if (!w->capture) PetscCallCUDA(cudaStreamCreateWithFlags(&w->capture, cudaStreamNonBlocking));
   PetscCallCUDA(cudaStreamBeginCapture(w->capture, cudaStreamCaptureModeThreadLocal));
-  PetscErrorCode launched = PETSC_SUCCESS;
-  for (int k = 0; k < kIterations && !launched; k++) launched = LaunchIteration(w, F->early, w->capture);
-  const cudaError_t captured = cudaStreamEndCapture(w->capture, &graph); /* in any case, for the stream to be of use again */
+  const PetscErrorCode launched = LaunchIterations(w, w->F->early, w->capture);
+  const cudaError_t    captured = cudaStreamEndCapture(w->capture, &graph); /* in any case, for the stream to be of use again */
   PetscCall(launched);
   PetscCallCUDA(captured);
   PetscCallCUDA(cudaGraphInstantiate(&w->graph, graph, 0));
   PetscCallCUDA(cudaGraphDestroy(graph));
-  memcpy((void *)&w->captured, &now, sizeof(now));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -369,7 +390,6 @@ PetscErrorCode RRBCGPrepare_CUDA(RRBFactor *factor, RRBCGWork **work)
   const RRBGrid       &g     = F->grid[0];
   const size_t         cells = g.Cells();
   Work                *w     = static_cast<Work *>(*work);
-  int                  processors;
 
   PetscFunctionBegin;
   if (!w) {
@@ -383,11 +403,11 @@ PetscErrorCode RRBCGPrepare_CUDA(RRBFactor *factor, RRBCGWork **work)
     PetscCall(w->state.Allocate(1));
   }
   PetscCall(Wait(w));
-  PetscCall(ProcessorCount(&processors));
-  w->F      = F;
-  w->blocks = std::max(1, std::min(RRBTiles(g), kOnChip * processors));
+  PetscCall(ProcessorCount(&w->processors));
+  w->F     = F;
+  w->tiles = RRBTiles(g);
   if (w->vectors.size() != 9 * cells) PetscCall(w->vectors.Allocate(9 * cells));
-  if (w->partial.size() != 3 * (size_t)w->blocks) PetscCall(w->partial.Allocate(3 * (size_t)w->blocks));
+  if (w->partial.size() != 3 * (size_t)Blocks(w)) PetscCall(w->partial.Allocate(3 * (size_t)Blocks(w)));
   memset((void *)&w->v, 0, sizeof(w->v));
   memcpy((void *)&w->v.g, &g, sizeof(g));
   memcpy((void *)&w->v.next, &F->grid[1], sizeof(g));
@@ -400,7 +420,7 @@ PetscErrorCode RRBCGPrepare_CUDA(RRBFactor *factor, RRBCGWork **work)
   w->v.partial = w->partial.data();
   w->v.state   = w->state.data();
   w->bytes     = w->vectors.bytes() + w->partial.bytes() + w->state.bytes();
-  PetscCall(CaptureIterations(w));
+  PetscCall(DropOldGraph(w));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -431,7 +451,7 @@ PetscErrorCode RRBCGStart_CUDA(RRBCGWork *work, const PetscScalar *r, RRBCGSums 
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   s.stage = kCGStarting;
   PetscCall(Upload(w, s, CGTest{}, stream));
-  EliminateRed<<<w->blocks, kRRBTile, 0, stream>>>(w->v, r);
+  EliminateRed<<<Blocks(w), kRRBTile, 0, stream>>>(w->v, r);
   FinePCCheckLaunch();
   PetscCall(LaunchPreconditioner(w, false, stream));
   PetscCall(Download(w, stream));
@@ -452,7 +472,7 @@ PetscErrorCode RRBCGBegin_CUDA(RRBCGWork *work, PetscReal beta, const CGTest *te
   s.stage = kCGRunning;
   s.beta  = beta;
   PetscCall(Upload(w, s, *test, stream));
-  PetscCall(LaunchEarly(false, UpdateDirection, w->blocks, kRRBTile, stream, w->v)); /* p = z */
+  PetscCall(LaunchEarly(false, UpdateDirection, Blocks(w, kOnChip), kRRBTile, stream, w->v)); /* p = z */
   w->reported = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -466,9 +486,11 @@ PetscErrorCode RRBCGAdvance_CUDA(RRBCGWork *work, PetscBool step, PetscInt *coun
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   while (w->launched - w->arrived < (step ? 1 : kInFlight)) {
     if (step) PetscCall(LaunchIteration(w, false, stream));
-    else PetscCallCUDA(cudaGraphLaunch(w->graph, stream));
+    else if (w->graph) PetscCallCUDA(cudaGraphLaunch(w->graph, stream));
+    else PetscCall(LaunchIterations(w, w->F->early, stream));
     PetscCall(Download(w, stream));
   }
+  if (!step && !w->graph) PetscCall(CaptureIterations(w)); /* while the device works */
   const int slot = (int)(w->arrived % kInFlight);
   PetscCallCUDA(cudaEventSynchronize(w->event[slot]));
   w->arrived++;
@@ -490,7 +512,7 @@ PetscErrorCode RRBCGSolution_CUDA(RRBCGWork *work, const PetscScalar *r, PetscBo
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  SolveRed<<<w->blocks, kRRBTile, 0, stream>>>(w->v, r, (bool)add, x);
+  SolveRed<<<Blocks(w), kRRBTile, 0, stream>>>(w->v, r, (bool)add, x);
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -502,7 +524,7 @@ PetscErrorCode RRBCGResidual_CUDA(RRBCGWork *work, PetscScalar *r)
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  StoreResidual<<<w->blocks, kRRBTile, 0, stream>>>(w->v, r);
+  StoreResidual<<<Blocks(w), kRRBTile, 0, stream>>>(w->v, r);
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -519,21 +541,21 @@ PetscErrorCode RRBCGPhase_CUDA(RRBCGWork *work, PetscInt phase, const char **wha
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   if (phase == 0) { /* values a cell: 10 of S_1, two of p and q each */
     about = RRBPhase{"S_1 p, p.q", 0, 14 * cells * sizeof(double)};
-    PetscCall(LaunchEarly(false, MultiplySchur, w->blocks, kRRBTile, stream, w->v));
+    PetscCall(LaunchEarly(w->F->early, MultiplySchur, Blocks(w, kMostOnChip), kRRBTile, stream, w->v));
   } else if (phase == 1) {
     about = RRBPhase{"r - a q, r.r", 0, 6 * cells * sizeof(double)};
-    PetscCall(LaunchEarly(false, UpdateResidual, w->blocks, kRRBTile, stream, w->v));
+    PetscCall(LaunchEarly(w->F->early, UpdateResidual, Blocks(w, kOnChip), kRRBTile, stream, w->v));
   } else if (phase == 2) {
     about = RRBPhase{"level 2 down", 0, 7 * cells * sizeof(double)};
-    PetscCall(LaunchEarly(false, DownToNext, w->blocks, kRRBTile, stream, w->v));
+    PetscCall(LaunchEarly(w->F->early, DownToNext, Blocks(w, kSkewOnChip), kRRBTile, stream, w->v));
   } else if (phase < 3 + middle) {
-    PetscCall(RRBLaunchPhase(w->F, phase - 3, RRBGate{}, false, stream, &about));
+    PetscCall(RRBLaunchPhase(w->F, phase - 3, RRBGate{}, w->F->early, stream, &about));
   } else if (phase == 3 + middle) {
     about = RRBPhase{"level 2 up, r.z", 0, 9 * cells * sizeof(double)};
-    PetscCall(LaunchEarly(false, UpFromNext, w->blocks, kRRBTile, stream, w->v));
+    PetscCall(LaunchEarly(w->F->early, UpFromNext, Blocks(w, kSkewOnChip), kRRBTile, stream, w->v));
   } else if (phase == 4 + middle) {
     about = RRBPhase{"x + a p, z + b p", 0, 10 * cells * sizeof(double)};
-    PetscCall(LaunchEarly(false, UpdateDirection, w->blocks, kRRBTile, stream, w->v));
+    PetscCall(LaunchEarly(w->F->early, UpdateDirection, Blocks(w, kOnChip), kRRBTile, stream, w->v));
   }
   *what  = about.what;
   *grid  = about.grid + 1;
