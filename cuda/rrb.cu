@@ -17,7 +17,7 @@ constexpr int kTilesOnChip    = 4;    /* blocks a processor, each with a tile */
 constexpr int kSmallCells     = 1024; /* cells of a grid that a block of a cluster may have */
 constexpr int kLargestCluster = 16;
 constexpr int kSmallGrids     = 16;   /* of at most as many cells as a cluster may have: 2^15 points in a line, halved */
-constexpr int kSmallBlock     = 512;
+constexpr int kSmallBlock     = 1024;
 constexpr int kSmallRemainder = 64; /* points of a remainder that goes with them */
 constexpr int kSweep          = 32; /* rows and columns swept at once */
 constexpr int kPanelBlock     = 256;
@@ -355,33 +355,32 @@ struct Sweep {
 /*
    The inverse of a symmetric matrix of kSweep rows by a warp: lane c brings its column c and takes away the one of the inverse. Pivot p
    is swept, a_ij -= a_ip a_jp / a_pp, a_ip /= a_pp, a_pp = -1 / a_pp, which leaves it symmetric, so that a row is a column: each lane
-   has an entry of it. Lane p keeps a_ip as it was, and what it is to be multiplied by. shared [2 kSweep]. Pivots not above `zero` of
-   their lane are not swept: a null row and column of the answer. told(p, pivot, is zero) hears of each.
+   has an entry of it. Lane p keeps a_ip as it was, and what it is to be multiplied by. Rows move up by one a pivot, which is why the next
+   pivot's is always the first, and all pivots are the same few instructions: fetching them anew for each took longer than doing them.
+   shared [2 kSweep]. Pivots not above `zero` of their lane are not swept: a null row and column of the answer. told(p, pivot, is zero)
+   hears of each.
 */
 template <typename Tell>
 __device__ __forceinline__ void InvertSymmetric(double (&a)[kSweep], double zero, double *shared, Tell told)
 {
   const int lane  = threadIdx.x % kWarpSize;
   double    scale = 1;
-#pragma unroll
+  shared[lane]    = a[0];
+#pragma unroll 1
   for (int p = 0; p < kSweep; p++) {
-    double *const column = shared + p % 2 * kSweep, *const next = shared + (p + 1) % 2 * kSweep;
-    if (p == 0) column[lane] = a[0];
+    double *const column = shared + p % 2 * kSweep, *const next = shared + (p + 1) % 2 * kSweep; /* column[r]: row p + r, modulo kSweep */
     __syncwarp();
-    const double pivot   = column[p];
+    const double pivot   = column[0];
     const bool   is_zero = fabs(pivot) <= __shfl_sync(kFullWarp, zero, p);
     const double inverse = is_zero ? 0. : 1 / pivot;
-    const double factor  = lane == p ? 0. : a[p] * inverse;
-    told(p, pivot, is_zero);
+    const double factor  = lane == p ? 0. : a[0] * inverse;
     if (lane == p) scale = inverse;
-    if (p + 1 < kSweep) { /* the next column is on its way while the others follow */
-      a[p + 1] -= column[p + 1] * factor;
-      next[lane] = scale * a[p + 1];
-    }
+    a[0]                                 = a[1] - column[1] * factor;
+    next[(lane - p - 1) & (kSweep - 1)] = scale * a[0]; /* on its way while the others follow */
+    told(p, pivot, is_zero);
 #pragma unroll
-    for (int r = 0; r < kSweep; r++)
-      if (r != p && r != p + 1) a[r] -= column[r] * factor;
-    a[p] = lane == p ? -1. : factor;
+    for (int r = 2; r < kSweep; r++) a[r - 1] = a[r] - column[r] * factor;
+    a[kSweep - 1] = lane == p ? -1. : factor;
   }
 #pragma unroll
   for (int r = 0; r < kSweep; r++) a[r] *= -scale;
