@@ -101,37 +101,20 @@ __device__ inline void LetNextStart()
 #endif
 }
 
-/* With `cluster` blocks of a cluster, which is for code compiled for compute capability 9.0 and above if it is not 1. */
-template <typename... Parameters, typename... Arguments>
-PetscErrorCode LaunchCluster(bool early, int cluster, void (*kernel)(Parameters...), int blocks, int block_size, cudaStream_t stream, Arguments... arguments)
-{
-  cudaLaunchConfig_t  config{};
-  cudaLaunchAttribute attributes[2] = {};
-
-  PetscFunctionBegin;
-  config.gridDim  = dim3(blocks);
-  config.blockDim = dim3(block_size);
-  config.stream   = stream;
-  config.attrs    = attributes;
-  if (early) {
-    cudaLaunchAttribute &attribute                       = attributes[config.numAttrs++];
-    attribute.id                                         = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-  }
-  if (cluster > 1) {
-    cudaLaunchAttribute &attribute = attributes[config.numAttrs++];
-    attribute.id                   = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x     = cluster;
-    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-  }
-  PetscCallCUDA(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 template <typename... Parameters, typename... Arguments>
 PetscErrorCode LaunchEarly(bool early, void (*kernel)(Parameters...), int blocks, int block_size, cudaStream_t stream, Arguments... arguments)
 {
+  cudaLaunchConfig_t  config{};
+  cudaLaunchAttribute attribute{};
+
   PetscFunctionBegin;
-  PetscCall(LaunchCluster(early, 1, kernel, blocks, block_size, stream, arguments...));
+  attribute.id                                         = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.gridDim                                       = dim3(blocks);
+  config.blockDim                                      = dim3(block_size);
+  config.stream                                        = stream;
+  config.attrs                                         = &attribute;
+  config.numAttrs                                      = early ? 1 : 0;
+  PetscCallCUDA(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -3,8 +3,6 @@
    done by one kernel each way, small grids by one block, what lies between the first grid down and up is a graph, and the remainder is
    applied by its inverse, which blocks of rows and columns are swept into.
 */
-#include <cooperative_groups.h>
-
 #include <algorithm>
 #include <vector>
 
@@ -14,9 +12,8 @@ namespace
 {
 
 constexpr int kTilesOnChip    = 4;    /* blocks a processor, each with a tile */
-constexpr int kSmallCells     = 1024; /* cells of a grid that a block of a cluster may have */
-constexpr int kLargestCluster = 16;
-constexpr int kSmallGrids     = 16;   /* of at most as many cells as a cluster may have: 2^15 points in a line, halved */
+constexpr int kSmallCells     = 1024; /* cells of a grid that one block does */
+constexpr int kSmallGrids     = 12;   /* of at most so many cells: 2 x kSmallCells points in a line, halved */
 constexpr int kSmallBlock     = 1024;
 constexpr int kSmallRemainder = 64; /* points of a remainder that goes with them */
 constexpr int kSweep          = 32; /* rows and columns swept at once */
@@ -517,16 +514,6 @@ __device__ __forceinline__ bool Started(const RRBGate &gate)
   return !gate.Closed();
 }
 
-/* All blocks of the cluster, which is the block itself where there are none, see what each has written. */
-__device__ __forceinline__ void MeetCluster()
-{
-#if __CUDA_ARCH__ >= 900
-  cooperative_groups::this_cluster().sync();
-#else
-  __syncthreads();
-#endif
-}
-
 /* A point's value on the way down, 0 where there is none; x is the vector of the first grid, in natural order. */
 template <bool First>
 __device__ __forceinline__ double Down(const RRBGrid &g, const double *x, int what, PetscInt I, PetscInt J)
@@ -696,52 +683,46 @@ __global__ void __launch_bounds__(kRRBTile, kTilesOnChip) GridUp(const RRBGrid g
   TileUp<First>(g, next, x, y, blockIdx.x, shared, [&]() { return Started(gate); });
 }
 
-/* ------------------------------------------- small grids, all by one cluster of blocks ------------------------------------------- */
+/* ------------------------------------------- small grids, all by one block ------------------------------------------- */
 
 struct SmallGrids {
   int           count; /* of grids; grid[count] is what comes after */
   RRBGrid       grid[kSmallGrids + 1];
-  PetscInt      m;     /* points of the remainder, if the cluster solves with it, too */
+  PetscInt      m;     /* points of the remainder, if the block solves with it, too */
   const double *inverse;
 };
 
-/* Down, then the remainder if it is small, then up; or one of the ways. The grid is one cluster, which meets between grids. */
-__global__ void __launch_bounds__(kSmallBlock) GridsOfOneCluster(const __grid_constant__ SmallGrids s, bool down, bool up, RRBGate gate)
+/* Down, then the remainder if it is small, then up; or one of the ways. */
+__global__ void __launch_bounds__(kSmallBlock) GridsOfOneBlock(const __grid_constant__ SmallGrids s, bool down, bool up, RRBGate gate)
 {
-  constexpr int kTiles = kSmallBlock / kRRBTile; /* of a block at once */
+  constexpr int kTiles = kSmallBlock / kRRBTile; /* at once */
   __shared__ union {
     TileOfDown down[kTiles];
     TileOfUp   up[kTiles];
   } shared;
-  const int of_block = threadIdx.x / kRRBTile;
-  bool      started = false, open = true, same_grid = false;
+  const int  of_block = threadIdx.x / kRRBTile;
+  bool       started = false, open = true;
   const auto ready = [&]() {
-    if (!started) open = Started(gate);
-    else if (same_grid) __syncthreads(); /* the tile before is done with what is shared */
-    else MeetCluster();
-    started   = true;
-    same_grid = true;
+    if (started) __syncthreads(); /* with the tile before, and with the grid */
+    else open = Started(gate);
+    started = true;
     return open;
   };
   const auto for_tiles = [&](const RRBGrid &g, auto act) {
-    same_grid = false;
-    for (int tile = blockIdx.x * kTiles; tile < RRBTiles(g); tile += gridDim.x * kTiles) act(tile + of_block);
-    if (!same_grid) ready(); /* all blocks meet, also those without a tile */
+    for (int tile = of_block; tile - of_block < RRBTiles(g); tile += kTiles) act(tile);
   };
   if (down)
-    for (int k = 0; k < s.count && open; k++) for_tiles(s.grid[k], [&](int tile) { TileDown<false>(s.grid[k], s.grid[k + 1], nullptr, tile, shared.down[of_block], ready); });
-  if (s.m && open) {
+    for (int k = 0; k < s.count; k++) for_tiles(s.grid[k], [&](int tile) { TileDown<false>(s.grid[k], s.grid[k + 1], nullptr, tile, shared.down[of_block], ready); });
+  if (s.m && ready()) {
     const RRBGrid &rest = s.grid[s.count];
-    same_grid           = false;
-    ready();
-    for (PetscInt row = GridThread(); open && row < s.m; row += gridDim.x * kSmallBlock) {
+    for (PetscInt row = threadIdx.x; row < s.m; row += kSmallBlock) {
       double sum = 0;
       for (PetscInt k = 0; k < s.m; k++) sum += s.inverse[(size_t)k * s.m + row] * rest.down[k]; /* it is symmetric */
       rest.up[row] = sum;
     }
   }
   if (up)
-    for (int k = s.count - 1; k >= 0 && open; k--) for_tiles(s.grid[k], [&](int tile) { TileUp<false>(s.grid[k], s.grid[k + 1], nullptr, nullptr, tile, shared.up[of_block], ready); });
+    for (int k = s.count - 1; k >= 0; k--) for_tiles(s.grid[k], [&](int tile) { TileUp<false>(s.grid[k], s.grid[k + 1], nullptr, nullptr, tile, shared.up[of_block], ready); });
 }
 
 } // namespace
@@ -760,32 +741,6 @@ size_t DownBytes(const RRBGrid &g)
 size_t UpBytes(const RRBGrid &g)
 {
   return (size_t)g.cx * g.cy * ((g.half ? 10 : 15) + 8) * sizeof(double);
-}
-
-/* Blocks of a cluster that the device takes; one if the code that runs knows none. */
-PetscErrorCode LargestCluster(bool clusters, int *blocks)
-{
-  cudaLaunchConfig_t  config{};
-  cudaLaunchAttribute attribute{};
-
-  PetscFunctionBegin;
-  *blocks = 1;
-  if (!clusters) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCallCUDA(cudaFuncSetAttribute(GridsOfOneCluster, cudaFuncAttributeNonPortableClusterSizeAllowed, 1)); /* above 8 */
-  attribute.id               = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-  config.blockDim                                         = dim3(kSmallBlock);
-  config.attrs                                            = &attribute;
-  config.numAttrs                                         = 1;
-  for (int size = kLargestCluster; *blocks == 1 && size > 1; size /= 2) {
-    int fit = 0;
-
-    attribute.val.clusterDim.x = size;
-    config.gridDim             = dim3(size);
-    PetscCallCUDA(cudaOccupancyMaxActiveClusters(&fit, GridsOfOneCluster, &config));
-    if (fit > 0) *blocks = size;
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* The graph holds pointers: it goes when they do. */
@@ -844,7 +799,7 @@ PetscErrorCode MakeGrids(RRBFactorCUDA *F, PetscInt nx, PetscInt ny, PetscInt le
       if (k) {
         g.down = place(4 * g.Cells());
         g.up   = place((size_t)y * g.line);
-        if ((long long)g.cx * g.cy <= kSmallCells * F->cluster && k < F->first_small && F->count - k <= kSmallGrids) F->first_small = k;
+        if ((long long)g.cx * g.cy <= kSmallCells && k < F->first_small && F->count - k <= kSmallGrids) F->first_small = k;
       }
       x = g.cx;
       y = g.cy;
@@ -964,7 +919,6 @@ PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, PetscInt nx, PetscInt ny,
 
       PetscCallCUDA(cudaFuncGetAttributes(&compiled, GridDown<false>));
       F->early = compiled.ptxVersion >= 90 && compiled.binaryVersion >= 90; /* the code that runs is one that waits */
-      PetscCall(LargestCluster(F->early, &F->cluster));
     }
   }
   F->where = PETSC_MEMTYPE_CUDA;
@@ -1102,7 +1056,7 @@ PetscErrorCode RRBLaunchPhase(const RRBFactorCUDA *F, int phase, RRBGate gate, b
       s.grid[k] = F->grid[F->first_small + k];
       if (k < s.count) this_one.bytes += (down ? DownBytes(s.grid[k]) : 0) + (up ? UpBytes(s.grid[k]) : 0);
     }
-    PetscCall(LaunchCluster(early, F->cluster, GridsOfOneCluster, F->cluster, kSmallBlock, stream, s, down, up, gate));
+    PetscCall(LaunchEarly(early, GridsOfOneBlock, 1, kSmallBlock, stream, s, down, up, gate));
   }
   if (about) *about = this_one;
   PetscFunctionReturn(PETSC_SUCCESS);

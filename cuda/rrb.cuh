@@ -89,8 +89,7 @@ constexpr int kRRBGrids = 33;
 struct RRBFactorCUDA : RRBFactor {
   int              half_levels = 0; /* that are eliminated, 1 at least */
   int              count       = 0; /* of grids, without the remainder */
-  int              first_small = 0; /* from here on one cluster of blocks does them */
-  int              cluster     = 1; /* its blocks */
+  int              first_small = 0; /* from here on one block does them */
   RRBGrid          grid[kRRBGrids + 1];
   Buffer<double>   memory;  /* coefficients and values */
   Buffer<double>   inverse; /* [remainder^2] */

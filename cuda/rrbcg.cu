@@ -1,8 +1,10 @@
 /*
    CUDA kernels of RRBCG. Vectors are on the black points of level 1, class b2 and then b1 of the first grid's cells, and the residual is in
-   the storage that the second level begins with. An iteration is a sequence of kernels: S_1 p with its dot, r, level 2 down, the middle
-   of PCRRB, level 2 up with its dots, x and p. Scalars and the test stay on the device, as in cgfused.cu; the host is some launches of a
-   graph ahead.
+   the storage that the second level begins with. An iteration is a sequence of kernels: p and S_1 p with its dot, r and level 2 down, the
+   middle of PCRRB, level 2 up with its dot. Both p and r are needed at neighbours as they will be: they go from one of two arrays to the
+   other, by the parity of the iteration, and a tile computes them around it, too. The step in x is done with the next p; what is
+   still to be added, a p, is so whenever the solution is asked for. Scalars and the test stay on the device, as in cgfused.cu; the
+   host is some launches of a graph ahead.
 */
 #include <algorithm>
 #include <cstddef>
@@ -17,119 +19,146 @@ namespace
 
 constexpr int kIterations = 2; /* of one launch of the graph */
 constexpr int kInFlight   = 2; /* launches that the host is ahead */
-constexpr int kOnChip     = 8; /* blocks a processor at most, of kernels that only update */
-constexpr int kSkewOnChip = 6; /* of those of the second level, which are held back by registers */
+constexpr int kOnChip     = 8; /* blocks a processor at most */
+constexpr int kSkewOnChip = 6; /* of the kernels of the second level, which are held back by registers */
 constexpr int kMostOnChip = 4; /* of the product */
+constexpr int kVectors    = 13; /* arrays over cells: two of x, q, and of both r and p; one of z */
 
 /* The first grid, the Schur complement on its black points, and vectors; a kernel's blocks take tiles of cells in turns. */
 struct Black {
   RRBGrid       g, next;
-  const double *S;              /* [2 kSkewArrays][cy][ld] */
-  double       *x, *r, *p, *q;  /* [2][cy][ld] */
-  double       *z;              /* [cy][ld], class b1; b2 is next.up */
+  const double *S;          /* [2 kSkewArrays][cy][ld] */
+  double       *x, *q;      /* [2][cy][ld] */
+  double       *r[2], *p[2]; /* of an even number of iterations done, and of an odd one */
+  double       *z;          /* [cy][ld], class b1; b2 is next.up */
   double       *partial;
   CGState      *state;
 
   __device__ size_t At(int what, PetscInt I, PetscInt J) const { return (what == kB1 ? g.Cells() : 0) + g.Cell(I, J); }
-  __device__ double Skew(int what, RRBSkew array, PetscInt I, PetscInt J) const { return g.Has(what, I, J) ? S[((what == kB1 ? kSkewOfB1 : 0) + array) * g.Cells() + g.Cell(I, J)] : 0.; }
   __device__ double Value(const double *v, int what, PetscInt I, PetscInt J) const { return g.Has(what, I, J) ? v[At(what, I, J)] : 0.; }
+  __device__ double Z(int what, PetscInt I, PetscInt J) const { return what == kB2 ? UpB2(g, next, I, J) : g.Has(kB1, I, J) ? z[g.Cell(I, J)] : 0.; }
 };
 
 /* Calls act(I, J) in the thread of each cell; all threads of a block call it as often, also beyond the last cell. */
 template <typename Act>
 __device__ __forceinline__ void ForCells(const RRBGrid &g, Act act)
 {
-  const int across = (g.cx + kRRBTileX - 1) / kRRBTileX, tiles = across * ((g.cy + kRRBTileY - 1) / kRRBTileY);
+  const int across = (g.cx + kRRBTileX - 1) / kRRBTileX, tiles = RRBTiles(g);
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) act(tile % across * kRRBTileX + (PetscInt)threadIdx.x % kRRBTileX, tile / across * kRRBTileY + (PetscInt)threadIdx.x / kRRBTileX);
 }
 
-/* Coefficients of the two rows of S_1 of a cell: diagonal, then in the order of use. */
+/* Waits for the kernel ahead once in a block's life, which the coefficients of its first tile need not; true if an iteration is to be done. */
+struct Awaited {
+  bool     waited = false, running = false, starting = false;
+  PetscInt iteration = 0; /* completed */
+  double   a = 0, b = 0;
+
+  __device__ __forceinline__ bool Ready(const CGState *state)
+  {
+    if (waited) return running;
+    WaitForPrevious();
+    LetNextStart();
+    waited    = true;
+    running   = state->s.stage < kCGDecided;
+    starting  = state->s.stage == kCGStarting;
+    iteration = state->s.iteration;
+    a         = state->s.a;
+    b         = state->s.b;
+    return running;
+  }
+};
+
+/* Coefficients of the two rows of S_1 of a cell: diagonal, then in the order of use. Where there is no point they are zero. */
 struct Rows {
   double b2[9], b1[9];
 
   __device__ __forceinline__ void Load(const Black &v, PetscInt I, PetscInt J)
   {
-    b2[0] = v.Skew(kB2, kSkewC, I, J);
-    b2[1] = v.Skew(kB2, kSkewP, I, J);         /* north-east */
-    b2[2] = v.Skew(kB2, kSkewQ, I, J);         /* north-west */
-    b2[3] = v.Skew(kB1, kSkewQ, I, J - 1);     /* south-east */
-    b2[4] = v.Skew(kB1, kSkewP, I - 1, J - 1); /* south-west */
-    b2[5] = v.Skew(kB2, kSkewH, I, J);
-    b2[6] = v.Skew(kB2, kSkewH, I - 1, J);
-    b2[7] = v.Skew(kB2, kSkewV, I, J);
-    b2[8] = v.Skew(kB2, kSkewV, I, J - 1);
-    b1[0] = v.Skew(kB1, kSkewC, I, J);
-    b1[1] = v.Skew(kB1, kSkewP, I, J);     /* north-east */
-    b1[2] = v.Skew(kB1, kSkewQ, I, J);     /* north-west */
-    b1[3] = v.Skew(kB2, kSkewQ, I + 1, J); /* south-east */
-    b1[4] = b2[1];                         /* south-west */
-    b1[5] = v.Skew(kB1, kSkewH, I, J);
-    b1[6] = v.Skew(kB1, kSkewH, I - 1, J);
-    b1[7] = v.Skew(kB1, kSkewV, I, J);
-    b1[8] = v.Skew(kB1, kSkewV, I, J - 1);
+    const RRBGrid &g     = v.g;
+    const size_t   cells = g.Cells();
+    const bool     in = I < g.cx && J < g.cy, west = in && I > 0, south = in && J > 0, east = I + 1 < g.cx && J < g.cy;
+    const double  *of_b2 = v.S + g.Cell(I, J), *of_b1 = of_b2 + kSkewOfB1 * cells;
+    const auto     get   = [=](bool there, const double *from, RRBSkew array, ptrdiff_t by) { return there ? from[array * cells + by] : 0.; };
+
+    b2[0] = get(in, of_b2, kSkewC, 0);
+    b2[1] = get(in, of_b2, kSkewP, 0);                      /* north-east */
+    b2[2] = get(in, of_b2, kSkewQ, 0);                      /* north-west */
+    b2[3] = get(south, of_b1, kSkewQ, -g.ld);               /* south-east */
+    b2[4] = get(south && west, of_b1, kSkewP, -g.ld - 1);   /* south-west */
+    b2[5] = get(in, of_b2, kSkewH, 0);
+    b2[6] = get(west, of_b2, kSkewH, -1);
+    b2[7] = get(in, of_b2, kSkewV, 0);
+    b2[8] = get(south, of_b2, kSkewV, -g.ld);
+    b1[0] = get(in, of_b1, kSkewC, 0);
+    b1[1] = get(in, of_b1, kSkewP, 0);  /* north-east */
+    b1[2] = get(in, of_b1, kSkewQ, 0);  /* north-west */
+    b1[3] = get(east, of_b2, kSkewQ, 1); /* south-east */
+    b1[4] = b2[1];                      /* south-west */
+    b1[5] = get(in, of_b1, kSkewH, 0);
+    b1[6] = get(west, of_b1, kSkewH, -1);
+    b1[7] = get(in, of_b1, kSkewV, 0);
+    b1[8] = get(south, of_b1, kSkewV, -g.ld);
   }
 };
 
-/* q = S_1 p, delta = p.q. It is the first kernel of an iteration: after a decision, nothing is left to do. */
+/* x = x + a p; p = z + b p; q = S_1 p, delta = p.q. It is the first kernel of an iteration. */
 __global__ void __launch_bounds__(kRRBTile, kMostOnChip) MultiplySchur(const Black v)
 {
-  double delta[1] = {0};
-  Rows   S;
-  bool   waited = false, idle = false;
-  ForCells(v.g, [&](PetscInt I, PetscInt J) {
+  constexpr int     kX = kRRBTileX + 2, kY = kRRBTileY + 2, kAround = kX * kY - kRRBTile;
+  __shared__ double p2[kY][kX], p1[kY][kX];
+  const RRBGrid    &g = v.g;
+  const int         i = threadIdx.x % kRRBTileX + 1, j = threadIdx.x / kRRBTileX + 1;
+  double            delta[1] = {0};
+  Rows              S;
+  Awaited           state;
+  ForCells(g, [&](PetscInt I, PetscInt J) {
     S.Load(v, I, J);
-    if (!waited) {
-      WaitForPrevious();
-      LetNextStart();
-      idle   = v.state->s.stage >= kCGDecided;
-      waited = true;
+    if (!state.Ready(v.state)) return;
+    const double *const from = v.p[state.iteration & 1];
+    double *const       to   = v.p[(state.iteration + 1) & 1];
+    __syncthreads(); /* the tile before is done with what is shared */
+    const auto own = [&](int what) {
+      if (!g.Has(what, I, J)) return 0.;
+      const size_t at = v.At(what, I, J);
+      const double old = from[at], p = v.Z(what, I, J) + state.b * old;
+      v.x[at] += state.a * old;
+      to[at] = p;
+      return p;
+    };
+    const double b2 = own(kB2), b1 = own(kB1);
+    p2[j][i] = b2;
+    p1[j][i] = b1;
+    if ((int)threadIdx.x < kAround) { /* south and north lines, then west and east ones */
+      const int      k = threadIdx.x, in_line = k - 2 * kX, to_i = k < 2 * kX ? k % kX : in_line % 2 * (kX - 1), to_j = k < 2 * kX ? k / kX * (kY - 1) : in_line / 2 + 1;
+      const PetscInt of_I = I - i + to_i, of_J = J - j + to_j;
+      p2[to_j][to_i] = v.Z(kB2, of_I, of_J) + state.b * v.Value(from, kB2, of_I, of_J);
+      p1[to_j][to_i] = v.Z(kB1, of_I, of_J) + state.b * v.Value(from, kB1, of_I, of_J);
     }
-    if (idle) return;
-    const double b2 = v.Value(v.p, kB2, I, J), b1 = v.Value(v.p, kB1, I, J);
-    const double q2 = S.b2[0] * b2 + S.b2[1] * b1 + S.b2[2] * v.Value(v.p, kB1, I - 1, J) + S.b2[3] * v.Value(v.p, kB1, I, J - 1) + S.b2[4] * v.Value(v.p, kB1, I - 1, J - 1) + S.b2[5] * v.Value(v.p, kB2, I + 1, J) + S.b2[6] * v.Value(v.p, kB2, I - 1, J) + S.b2[7] * v.Value(v.p, kB2, I, J + 1) + S.b2[8] * v.Value(v.p, kB2, I, J - 1);
-    const double q1 = S.b1[0] * b1 + S.b1[1] * v.Value(v.p, kB2, I + 1, J + 1) + S.b1[2] * v.Value(v.p, kB2, I, J + 1) + S.b1[3] * v.Value(v.p, kB2, I + 1, J) + S.b1[4] * b2 + S.b1[5] * v.Value(v.p, kB1, I + 1, J) + S.b1[6] * v.Value(v.p, kB1, I - 1, J) + S.b1[7] * v.Value(v.p, kB1, I, J + 1) + S.b1[8] * v.Value(v.p, kB1, I, J - 1);
-    if (v.g.Has(kB2, I, J)) v.q[v.At(kB2, I, J)] = q2;
-    if (v.g.Has(kB1, I, J)) v.q[v.At(kB1, I, J)] = q1;
+    __syncthreads();
+    const double q2 = S.b2[0] * b2 + S.b2[1] * b1 + S.b2[2] * p1[j][i - 1] + S.b2[3] * p1[j - 1][i] + S.b2[4] * p1[j - 1][i - 1] + S.b2[5] * p2[j][i + 1] + S.b2[6] * p2[j][i - 1] + S.b2[7] * p2[j + 1][i] + S.b2[8] * p2[j - 1][i];
+    const double q1 = S.b1[0] * b1 + S.b1[1] * p2[j + 1][i + 1] + S.b1[2] * p2[j + 1][i] + S.b1[3] * p2[j][i + 1] + S.b1[4] * b2 + S.b1[5] * p1[j][i + 1] + S.b1[6] * p1[j][i - 1] + S.b1[7] * p1[j + 1][i] + S.b1[8] * p1[j - 1][i];
+    if (g.Has(kB2, I, J)) v.q[v.At(kB2, I, J)] = q2;
+    if (g.Has(kB1, I, J)) v.q[v.At(kB1, I, J)] = q1;
     delta[0] += b2 * q2 + b1 * q1;
   });
-  if (idle) {
-    if (GridThread() == 0) v.state->s.stage = kCGStopped;
-    return;
-  }
-  if (GridSumLast(delta, v.partial, &v.state->ticket) && v.state->s.stage == kCGRunning) {
+  if (!state.running) return;
+  if (GridSumLast(delta, v.partial, &v.state->ticket)) {
     CGScalars s = v.state->s;
     DecideDelta(s, delta[0]);
+    if (s.stage == kCGStopped) s.a = 0; /* x has all that it gets */
     v.state->s = s;
   }
 }
 
-/* r = r - a q; r.r */
-__global__ void __launch_bounds__(kRRBTile, kOnChip) UpdateResidual(const Black v)
-{
-  double sums[1] = {0};
-  WaitForPrevious();
-  LetNextStart();
-  if (v.state->s.stage >= kCGDecided) return;
-  const double a = v.state->s.a;
-  ForCells(v.g, [&](PetscInt I, PetscInt J) {
-#pragma unroll
-    for (int what = kB2; what <= kB1; what += kB1 - kB2) {
-      if (!v.g.Has(what, I, J)) continue;
-      const size_t at = v.At(what, I, J);
-      const double r  = v.r[at] - a * v.q[at];
-      v.r[at]         = r;
-      sums[0] += r * r;
-    }
-  });
-  if (GridSumLast(sums, v.partial, &v.state->ticket)) v.state->nn = sums[0];
-}
-
-/* Level 2 down: class b2 by the cell's four b1, into what the next grid reads. */
+/* r = r - a q, r.r; level 2 down: class b2 by the cell's four b1, into what the next grid reads. Without Update, r is there. */
+template <bool Update>
 __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) DownToNext(const Black v)
 {
-  const RRBGrid &g = v.g;
-  double         l[4];
-  bool           waited = false, idle = false;
+  __shared__ double b1[kRRBTileY + 1][kRRBTileX + 1];
+  const RRBGrid    &g = v.g;
+  const int         i = threadIdx.x % kRRBTileX, j = threadIdx.x / kRRBTileX;
+  double            sums[1] = {0}, l[4];
+  Awaited           state;
   ForCells(g, [&](PetscInt I, PetscInt J) {
     if (!g.half) {
       l[0] = g.L(kB1SouthWest, I, J);
@@ -137,19 +166,35 @@ __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) DownToNext(const Black 
       l[2] = g.L(kB1NorthWest, I, J - 1);
       l[3] = g.L(kB1NorthEast, I - 1, J - 1);
     }
-    if (!waited) {
-      WaitForPrevious();
-      LetNextStart();
-      idle   = v.state->s.stage >= kCGDecided;
-      waited = true;
+    if (!state.Ready(v.state)) return;
+    const double *const from = v.r[state.iteration & 1];
+    double *const       to   = v.r[(state.iteration + 1) & 1];
+    const auto          get  = [&](int what, PetscInt at_I, PetscInt at_J) {
+      if (!g.Has(what, at_I, at_J)) return 0.;
+      const size_t at = v.At(what, at_I, at_J);
+      return Update ? from[at] - state.a * v.q[at] : from[at];
+    };
+    const double own2 = get(kB2, I, J), own1 = get(kB1, I, J);
+    if (Update) {
+      if (g.Has(kB2, I, J)) to[v.At(kB2, I, J)] = own2;
+      if (g.Has(kB1, I, J)) to[v.At(kB1, I, J)] = own1;
+      sums[0] += own2 * own2 + own1 * own1;
     }
-    if (idle) return;
-    const double b2 = v.Value(v.r, kB2, I, J), b1 = v.Value(v.r, kB1, I, J);
     if (g.half) {
-      if (g.Has(kB2, I, J)) v.next.down[RRBHalfPlace(g, kB2, I, J)] = b2;
-      if (g.Has(kB1, I, J)) v.next.down[RRBHalfPlace(g, kB1, I, J)] = b1;
-    } else if (g.Has(kB2, I, J)) StoreDown(v.next, I, J, b2 - l[0] * b1 - l[1] * v.Value(v.r, kB1, I - 1, J) - l[2] * v.Value(v.r, kB1, I, J - 1) - l[3] * v.Value(v.r, kB1, I - 1, J - 1));
+      if (g.Has(kB2, I, J)) v.next.down[RRBHalfPlace(g, kB2, I, J)] = own2;
+      if (g.Has(kB1, I, J)) v.next.down[RRBHalfPlace(g, kB1, I, J)] = own1;
+      return;
+    }
+    __syncthreads(); /* the tile before is done with what is shared */
+    b1[j + 1][i + 1] = own1;
+    if ((int)threadIdx.x < kRRBTileX + 1 + kRRBTileY) { /* to the south and to the west */
+      const int k = threadIdx.x, to_i = k <= kRRBTileX ? k : 0, to_j = k <= kRRBTileX ? 0 : k - kRRBTileX;
+      b1[to_j][to_i] = get(kB1, I - i - 1 + to_i, J - j - 1 + to_j);
+    }
+    __syncthreads();
+    if (g.Has(kB2, I, J)) StoreDown(v.next, I, J, own2 - l[0] * own1 - l[1] * b1[j + 1][i] - l[2] * b1[j][i + 1] - l[3] * b1[j][i]);
   });
+  if (Update && state.running && GridSumLast(sums, v.partial, &v.state->ticket)) v.state->nn = sums[0];
 }
 
 /* Level 2 up: class b1 of z, and r.z; z of b2 is what the next grid wrote. */
@@ -157,48 +202,22 @@ __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) UpFromNext(const Black 
 {
   const RRBGrid &g       = v.g;
   double         sums[1] = {0}, l[5];
-  bool           waited = false, idle = false;
+  Awaited        state;
   ForCells(g, [&](PetscInt I, PetscInt J) {
     if (!g.half)
 #pragma unroll
       for (int k = 0; k < 5; k++) l[k] = g.L((RRBArray)(kB1SouthWest + k), I, J);
-    if (!waited) {
-      WaitForPrevious();
-      LetNextStart();
-      idle   = v.state->s.stage >= kCGDecided;
-      waited = true;
-    }
-    if (idle) return;
-    const double b2 = UpB2(g, v.next, I, J);
-    sums[0] += v.Value(v.r, kB2, I, J) * b2;
+    if (!state.Ready(v.state)) return;
+    const double *const r  = v.r[(state.iteration + (state.starting ? 0 : 1)) & 1];
+    const double        b2 = UpB2(g, v.next, I, J);
+    sums[0] += v.Value(r, kB2, I, J) * b2;
     if (!g.Has(kB1, I, J)) return;
-    const double r = v.r[v.At(kB1, I, J)];
-    const double z = g.half ? v.next.up[RRBHalfPlace(g, kB1, I, J)] : l[4] * r - l[0] * b2 - l[1] * UpB2(g, v.next, I + 1, J + 1) - l[2] * UpB2(g, v.next, I + 1, J) - l[3] * UpB2(g, v.next, I, J + 1);
+    const double r1 = r[v.At(kB1, I, J)];
+    const double z  = g.half ? v.next.up[RRBHalfPlace(g, kB1, I, J)] : l[4] * r1 - l[0] * b2 - l[1] * UpB2(g, v.next, I + 1, J + 1) - l[2] * UpB2(g, v.next, I + 1, J) - l[3] * UpB2(g, v.next, I, J + 1);
     v.z[g.Cell(I, J)] = z;
-    sums[0] += r * z;
+    sums[0] += r1 * z;
   });
-  if (idle) return;
-  if (GridSumLast(sums, v.partial, &v.state->ticket)) FinishIteration(v.state, v.state->nn, sums[0]);
-}
-
-/* x = x + a p; p = z + b p */
-__global__ void __launch_bounds__(kRRBTile, kOnChip) UpdateDirection(const Black v)
-{
-  WaitForPrevious();
-  LetNextStart();
-  const CGStage stage = v.state->s.stage;
-  const double  a = v.state->s.a, b = v.state->s.b;
-  if (stage == kCGStopped) return;
-  ForCells(v.g, [&](PetscInt I, PetscInt J) {
-#pragma unroll
-    for (int what = kB2; what <= kB1; what += kB1 - kB2) {
-      if (!v.g.Has(what, I, J)) continue;
-      const size_t at = v.At(what, I, J);
-      const double p  = v.p[at];
-      v.x[at] += a * p;
-      if (stage != kCGDecided) v.p[at] = (what == kB2 ? UpB2(v.g, v.next, I, J) : v.z[v.g.Cell(I, J)]) + b * p;
-    }
-  });
+  if (state.running && GridSumLast(sums, v.partial, &v.state->ticket)) FinishIteration(v.state, v.state->nn, sums[0]);
 }
 
 /* The residual of the whole system, in natural order, becomes r of the black points, x = 0; its sums are dots: r.r, d r.r of red points, g.g. */
@@ -214,9 +233,10 @@ __global__ void __launch_bounds__(kRRBTile) EliminateRed(const Black v, const do
     for (int what = kB2; what <= kB1; what += kB1 - kB2) {
       if (!g.Has(what, I, J)) continue;
       const size_t at = v.At(what, I, J);
-      v.r[at]         = what == kB2 ? g2 : g1;
-      v.x[at] = v.p[at] = 0;
-      sums[2] += v.r[at] * v.r[at];
+      const double r  = what == kB2 ? g2 : g1;
+      v.r[0][at]      = r;
+      v.x[at] = v.p[0][at] = 0;
+      sums[2] += r * r;
     }
     sums[0] += b2 * b2 + b1 * b1 + r1 * r1 + r2 * r2;
     sums[1] += g.L(kR1Pivot, I, J) * r1 * r1 + g.L(kR2Pivot, I, J) * r2 * r2;
@@ -226,7 +246,7 @@ __global__ void __launch_bounds__(kRRBTile) EliminateRed(const Black v, const do
   v.state->nn = sums[2];
 }
 
-/* The solution of the whole system, or what is added to it. */
+/* The solution of the whole system, or what is added to it: x + a p of black points, and what follows for red ones. */
 __global__ void __launch_bounds__(kRRBTile) SolveRed(const Black v, const double *given, bool add, double *to)
 {
   const RRBGrid &g     = v.g;
@@ -236,12 +256,14 @@ __global__ void __launch_bounds__(kRRBTile) SolveRed(const Black v, const double
     *at              = add ? *at + value : value;
   };
   const auto value = [&](int what, PetscInt I, PetscInt J) { return g.Has(what, I, J) ? given[(size_t)(2 * J + (what >> 1)) * g.nx + 2 * I + (what & 1)] : 0.; };
+  const double  a = v.state->s.a, *const p = v.p[v.state->s.iteration & 1];
+  const auto    x = [&](int what, PetscInt I, PetscInt J) { return v.Value(v.x, what, I, J) + (a != 0 ? a * v.Value(p, what, I, J) : 0.); };
   ForCells(g, [&](PetscInt I, PetscInt J) {
-    const double b2 = v.Value(v.x, kB2, I, J), b1 = v.Value(v.x, kB1, I, J);
+    const double b2 = x(kB2, I, J), b1 = x(kB1, I, J);
     store(kB2, I, J, b2);
     store(kB1, I, J, b1);
-    store(kR1, I, J, g.L(kR1Pivot, I, J) * value(kR1, I, J) - g.L(kR1West, I, J) * b2 - g.L(kR1East, I, J) * v.Value(v.x, kB2, I + 1, J) - g.L(kR1South, I, J) * v.Value(v.x, kB1, I, J - 1) - g.L(kR1North, I, J) * b1);
-    store(kR2, I, J, g.L(kR2Pivot, I, J) * value(kR2, I, J) - g.L(kR2West, I, J) * v.Value(v.x, kB1, I - 1, J) - g.L(kR2East, I, J) * b1 - g.L(kR2South, I, J) * b2 - g.L(kR2North, I, J) * v.Value(v.x, kB2, I, J + 1));
+    store(kR1, I, J, g.L(kR1Pivot, I, J) * value(kR1, I, J) - g.L(kR1West, I, J) * b2 - g.L(kR1East, I, J) * x(kB2, I + 1, J) - g.L(kR1South, I, J) * x(kB1, I, J - 1) - g.L(kR1North, I, J) * b1);
+    store(kR2, I, J, g.L(kR2Pivot, I, J) * value(kR2, I, J) - g.L(kR2West, I, J) * x(kB1, I - 1, J) - g.L(kR2East, I, J) * b1 - g.L(kR2South, I, J) * b2 - g.L(kR2North, I, J) * x(kB2, I, J + 1));
   });
 }
 
@@ -249,7 +271,7 @@ __global__ void __launch_bounds__(kRRBTile) StoreResidual(const Black v, double 
 {
   ForCells(v.g, [&](PetscInt I, PetscInt J) {
     for (int what = 0; what < 4; what++)
-      if (v.g.Has(what, I, J)) to[(size_t)(2 * J + (what >> 1)) * v.g.nx + 2 * I + (what & 1)] = what == kB2 || what == kB1 ? v.r[v.At(what, I, J)] : 0.;
+      if (v.g.Has(what, I, J)) to[(size_t)(2 * J + (what >> 1)) * v.g.nx + 2 * I + (what & 1)] = what == kB2 || what == kB1 ? v.r[v.state->s.iteration & 1][v.At(what, I, J)] : 0.;
   });
 }
 
@@ -260,10 +282,10 @@ struct Work : RRBCGWork {
   Black                v{};
   int                  tiles = 0, processors = 0;
   Buffer<double>       vectors, partial;
-  Buffer<CGState>      state;
-  CGState             *seen[kInFlight]  = {}; /* the host's copies */
+  Buffer<CGState>      state; /* and one for each launch in flight, which the host sees */
+  CGState              seen{};
   cudaEvent_t          event[kInFlight] = {};
-  cudaStream_t         capture          = nullptr;
+  cudaStream_t         aside            = nullptr; /* where graphs are captured and the host's copies made */
   cudaGraphExec_t      graph            = nullptr;
   struct Captured { /* what the graph is about */
     RRBGrid       grid[kRRBGrids + 1];
@@ -282,6 +304,20 @@ int Blocks(const Work *w, int on_chip = kOnChip)
   return std::max(1, std::min(w->tiles, on_chip * w->processors));
 }
 
+/* The host sees what the first launch that it has not seen yet came to. Its memory is pageable: to pin some takes longer than iterations. */
+PetscErrorCode See(Work *w)
+{
+  const int slot = (int)(w->arrived % kInFlight);
+
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaStreamWaitEvent(w->aside, w->event[slot], 0));
+  PetscCallCUDA(cudaMemcpyAsync(&w->seen, w->state.data() + 1 + slot, sizeof(CGState), cudaMemcpyDeviceToHost, w->aside));
+  PetscCallCUDA(cudaStreamSynchronize(w->aside));
+  w->arrived++;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Launches beyond the end of a solve are still to be waited for. */
 PetscErrorCode Wait(Work *w)
 {
   PetscFunctionBegin;
@@ -289,42 +325,40 @@ PetscErrorCode Wait(Work *w)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The state of the beginning, from the host's first copy of it, which nothing is on the way to. */
+/* The state of the beginning */
 PetscErrorCode Upload(Work *w, const CGScalars &s, const CGTest &test, cudaStream_t stream)
 {
   PetscFunctionBegin;
   PetscCall(Wait(w));
-  CGState *const from = w->seen[0];
-  from->s             = s;
-  from->test          = test;
-  from->nn            = 0;
-  from->sums          = CGSums{};
-  for (double &dot : from->dots) dot = 0;
-  from->ticket = 0;
-  PetscCallCUDA(cudaMemcpyAsync(w->state.data(), from, offsetof(CGState, records), cudaMemcpyHostToDevice, stream));
+  memset((void *)&w->seen, 0, offsetof(CGState, records));
+  w->seen.s    = s;
+  w->seen.test = test;
+  PetscCallCUDA(cudaMemcpyAsync(w->state.data(), &w->seen, offsetof(CGState, records), cudaMemcpyHostToDevice, stream));
   w->launched = w->arrived = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode Download(Work *w, cudaStream_t stream)
+/* What the launches so far come to, for See() */
+PetscErrorCode Keep(Work *w, cudaStream_t stream)
 {
   const int slot = (int)(w->launched % kInFlight);
 
   PetscFunctionBegin;
-  PetscCallCUDA(cudaMemcpyAsync(w->seen[slot], w->state.data(), sizeof(CGState), cudaMemcpyDeviceToHost, stream));
+  PetscCallCUDA(cudaMemcpyAsync(w->state.data() + 1 + slot, w->state.data(), sizeof(CGState), cudaMemcpyDeviceToDevice, stream));
   PetscCallCUDA(cudaEventRecord(w->event[slot], stream));
   w->launched++;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* z = M_S^{-1} r, and what ends an iteration */
+/* r, z = M_S^{-1} r, and what ends an iteration; without Update, r is there */
+template <bool Update>
 PetscErrorCode LaunchPreconditioner(Work *w, bool early, cudaStream_t stream)
 {
   const RRBGate gate{(const int *)&w->state.data()->s.stage, kCGDecided};
 
   PetscFunctionBegin;
   static_assert(sizeof(CGStage) == sizeof(int), "a gate reads the stage as an int");
-  PetscCall(LaunchEarly(early, DownToNext, Blocks(w, kSkewOnChip), kRRBTile, stream, w->v));
+  PetscCall(LaunchEarly(early, DownToNext<Update>, Blocks(w, kSkewOnChip), kRRBTile, stream, w->v));
   PetscCall(RRBLaunchMiddle(w->F, gate, early, stream));
   PetscCall(LaunchEarly(early, UpFromNext, Blocks(w, kSkewOnChip), kRRBTile, stream, w->v));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -334,9 +368,7 @@ PetscErrorCode LaunchIteration(Work *w, bool early, cudaStream_t stream)
 {
   PetscFunctionBegin;
   PetscCall(LaunchEarly(early, MultiplySchur, Blocks(w, kMostOnChip), kRRBTile, stream, w->v));
-  PetscCall(LaunchEarly(early, UpdateResidual, Blocks(w, kOnChip), kRRBTile, stream, w->v));
-  PetscCall(LaunchPreconditioner(w, early, stream));
-  PetscCall(LaunchEarly(early, UpdateDirection, Blocks(w, kOnChip), kRRBTile, stream, w->v));
+  PetscCall(LaunchPreconditioner<true>(w, early, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -371,10 +403,9 @@ PetscErrorCode CaptureIterations(Work *w)
   cudaGraph_t graph;
 
   PetscFunctionBegin;
-  if (!w->capture) PetscCallCUDA(cudaStreamCreateWithFlags(&w->capture, cudaStreamNonBlocking));
-  PetscCallCUDA(cudaStreamBeginCapture(w->capture, cudaStreamCaptureModeThreadLocal));
-  const PetscErrorCode launched = LaunchIterations(w, w->F->early, w->capture);
-  const cudaError_t    captured = cudaStreamEndCapture(w->capture, &graph); /* in any case, for the stream to be of use again */
+  PetscCallCUDA(cudaStreamBeginCapture(w->aside, cudaStreamCaptureModeThreadLocal));
+  const PetscErrorCode launched = LaunchIterations(w, w->F->early, w->aside);
+  const cudaError_t    captured = cudaStreamEndCapture(w->aside, &graph); /* in any case, for the stream to be of use again */
   PetscCall(launched);
   PetscCallCUDA(captured);
   PetscCallCUDA(cudaGraphInstantiate(&w->graph, graph, 0));
@@ -395,28 +426,27 @@ PetscErrorCode RRBCGPrepare_CUDA(RRBFactor *factor, RRBCGWork **work)
   if (!w) {
     *work    = w = new Work();
     w->where = PETSC_MEMTYPE_CUDA;
-    PetscCallCUDA(cudaMallocHost(&w->seen[0], kInFlight * sizeof(CGState)));
-    for (int k = 0; k < kInFlight; k++) {
-      w->seen[k] = w->seen[0] + k;
-      PetscCallCUDA(cudaEventCreateWithFlags(&w->event[k], cudaEventDisableTiming));
-    }
-    PetscCall(w->state.Allocate(1));
+    for (cudaEvent_t &event : w->event) PetscCallCUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    PetscCallCUDA(cudaStreamCreateWithFlags(&w->aside, cudaStreamNonBlocking));
+    PetscCall(w->state.Allocate(1 + kInFlight));
   }
   PetscCall(Wait(w));
   PetscCall(ProcessorCount(&w->processors));
   w->F     = F;
   w->tiles = RRBTiles(g);
-  if (w->vectors.size() != 9 * cells) PetscCall(w->vectors.Allocate(9 * cells));
+  if (w->vectors.size() != kVectors * cells) PetscCall(w->vectors.Allocate(kVectors * cells));
   if (w->partial.size() != 3 * (size_t)Blocks(w)) PetscCall(w->partial.Allocate(3 * (size_t)Blocks(w)));
   memset((void *)&w->v, 0, sizeof(w->v));
   memcpy((void *)&w->v.g, &g, sizeof(g));
   memcpy((void *)&w->v.next, &F->grid[1], sizeof(g));
   w->v.S       = F->schur.data();
   w->v.x       = w->vectors.data();
-  w->v.r       = w->v.x + 2 * cells;
-  w->v.p       = w->v.x + 4 * cells;
-  w->v.q       = w->v.x + 6 * cells;
-  w->v.z       = w->v.x + 8 * cells;
+  w->v.q       = w->v.x + 2 * cells;
+  w->v.r[0]    = w->v.x + 4 * cells;
+  w->v.r[1]    = w->v.x + 6 * cells;
+  w->v.p[0]    = w->v.x + 8 * cells;
+  w->v.p[1]    = w->v.x + 10 * cells;
+  w->v.z       = w->v.x + 12 * cells;
   w->v.partial = w->partial.data();
   w->v.state   = w->state.data();
   w->bytes     = w->vectors.bytes() + w->partial.bytes() + w->state.bytes();
@@ -432,10 +462,9 @@ PetscErrorCode RRBCGDestroy_CUDA(RRBCGWork **work)
   if (!w) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(Wait(w));
   if (w->graph) PetscCallCUDA(cudaGraphExecDestroy(w->graph));
-  if (w->capture) PetscCallCUDA(cudaStreamDestroy(w->capture));
+  if (w->aside) PetscCallCUDA(cudaStreamDestroy(w->aside));
   for (cudaEvent_t event : w->event)
     if (event) PetscCallCUDA(cudaEventDestroy(event));
-  if (w->seen[0]) PetscCallCUDA(cudaFreeHost(w->seen[0]));
   delete w;
   *work = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -453,10 +482,10 @@ PetscErrorCode RRBCGStart_CUDA(RRBCGWork *work, const PetscScalar *r, RRBCGSums 
   PetscCall(Upload(w, s, CGTest{}, stream));
   EliminateRed<<<Blocks(w), kRRBTile, 0, stream>>>(w->v, r);
   FinePCCheckLaunch();
-  PetscCall(LaunchPreconditioner(w, false, stream));
-  PetscCall(Download(w, stream));
-  PetscCall(Wait(w));
-  const CGState &seen = *w->seen[0];
+  PetscCall(LaunchPreconditioner<false>(w, w->F->early, stream));
+  PetscCall(Keep(w, stream));
+  PetscCall(See(w));
+  const CGState &seen = w->seen;
   *sums               = RRBCGSums{seen.dots[0], seen.dots[1] + seen.sums.rz, seen.dots[2], seen.sums.rz};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -472,7 +501,6 @@ PetscErrorCode RRBCGBegin_CUDA(RRBCGWork *work, PetscReal beta, const CGTest *te
   s.stage = kCGRunning;
   s.beta  = beta;
   PetscCall(Upload(w, s, *test, stream));
-  PetscCall(LaunchEarly(false, UpdateDirection, Blocks(w, kOnChip), kRRBTile, stream, w->v)); /* p = z */
   w->reported = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -488,13 +516,11 @@ PetscErrorCode RRBCGAdvance_CUDA(RRBCGWork *work, PetscBool step, PetscInt *coun
     if (step) PetscCall(LaunchIteration(w, false, stream));
     else if (w->graph) PetscCallCUDA(cudaGraphLaunch(w->graph, stream));
     else PetscCall(LaunchIterations(w, w->F->early, stream));
-    PetscCall(Download(w, stream));
+    PetscCall(Keep(w, stream));
   }
   if (!step && !w->graph) PetscCall(CaptureIterations(w)); /* while the device works */
-  const int slot = (int)(w->arrived % kInFlight);
-  PetscCallCUDA(cudaEventSynchronize(w->event[slot]));
-  w->arrived++;
-  const CGState &seen = *w->seen[slot];
+  PetscCall(See(w));
+  const CGState &seen = w->seen;
   *count              = seen.s.iteration - w->reported;
   for (PetscInt k = 0; k < *count; k++) w->records[k] = seen.records[(w->reported + 1 + k) % kCGRecords];
   *records    = w->records;
@@ -534,28 +560,23 @@ PetscErrorCode RRBCGPhase_CUDA(RRBCGWork *work, PetscInt phase, const char **wha
   Work        *w      = static_cast<Work *>(work);
   const int    middle = RRBMiddlePhases(w->F);
   const size_t cells = (size_t)w->v.g.cx * w->v.g.cy;
+  const bool   early = w->F->early; /* as in the graph */
   RRBPhase     about{};
   cudaStream_t stream;
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  if (phase == 0) { /* values a cell: 10 of S_1, two of p and q each */
-    about = RRBPhase{"S_1 p, p.q", 0, 14 * cells * sizeof(double)};
-    PetscCall(LaunchEarly(w->F->early, MultiplySchur, Blocks(w, kMostOnChip), kRRBTile, stream, w->v));
-  } else if (phase == 1) {
-    about = RRBPhase{"r - a q, r.r", 0, 6 * cells * sizeof(double)};
-    PetscCall(LaunchEarly(w->F->early, UpdateResidual, Blocks(w, kOnChip), kRRBTile, stream, w->v));
-  } else if (phase == 2) {
-    about = RRBPhase{"level 2 down", 0, 7 * cells * sizeof(double)};
-    PetscCall(LaunchEarly(w->F->early, DownToNext, Blocks(w, kSkewOnChip), kRRBTile, stream, w->v));
-  } else if (phase < 3 + middle) {
-    PetscCall(RRBLaunchPhase(w->F, phase - 3, RRBGate{}, w->F->early, stream, &about));
-  } else if (phase == 3 + middle) {
+  if (phase == 0) { /* values a cell: 10 of S_1; z, p and x, new p and x, and q, two each */
+    about = RRBPhase{"x + a p, z + b p, S_1 p, p.q", 0, 22 * cells * sizeof(double)};
+    PetscCall(LaunchEarly(early, MultiplySchur, Blocks(w, kMostOnChip), kRRBTile, stream, w->v));
+  } else if (phase == 1) { /* 4 of L; r, q and new r, two each; one for the next grid */
+    about = RRBPhase{"r - a q, r.r, level 2 down", 0, 11 * cells * sizeof(double)};
+    PetscCall(LaunchEarly(early, DownToNext<true>, Blocks(w, kSkewOnChip), kRRBTile, stream, w->v));
+  } else if (phase < 2 + middle) {
+    PetscCall(RRBLaunchPhase(w->F, phase - 2, RRBGate{}, early, stream, &about));
+  } else if (phase == 2 + middle) {
     about = RRBPhase{"level 2 up, r.z", 0, 9 * cells * sizeof(double)};
-    PetscCall(LaunchEarly(w->F->early, UpFromNext, Blocks(w, kSkewOnChip), kRRBTile, stream, w->v));
-  } else if (phase == 4 + middle) {
-    about = RRBPhase{"x + a p, z + b p", 0, 10 * cells * sizeof(double)};
-    PetscCall(LaunchEarly(w->F->early, UpdateDirection, Blocks(w, kOnChip), kRRBTile, stream, w->v));
+    PetscCall(LaunchEarly(early, UpFromNext, Blocks(w, kSkewOnChip), kRRBTile, stream, w->v));
   }
   *what  = about.what;
   *grid  = about.grid + 1;
