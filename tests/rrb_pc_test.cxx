@@ -2,10 +2,17 @@
 #include <petsc/private/petscimpl.h>
 #include <petscdmda.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <limits>
+#include <thread>
 
 #include "pc_support.h"
+
+#if PetscDefined(HAVE_CUDA)
+  #include <petscdevice_cuda.h>
+#endif
 
 namespace
 {
@@ -340,6 +347,65 @@ TEST_CASE("rrb: an application on the host allocates nothing", "[rrb][pc][cycle]
   const long count = CountAllocations([&] { (void)PCApply(pc, x, y); });
   CHECK(count == 0);
 }
+
+#if PetscDefined(HAVE_CUDA)
+namespace
+{
+
+/* What holds a stream until it is opened, ten seconds at most. */
+struct Gate {
+  std::atomic<bool> open{false}, passed{false};
+
+  static void CUDART_CB Wait(void *context)
+  {
+    Gate *const gate  = (Gate *)context;
+    const auto  until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (!gate->open && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    gate->passed = true;
+  }
+};
+
+} // namespace
+
+TEST_CASE("rrb: an application on a GPU waits for nothing", "[rrb][pc][cycle][gpu]")
+{
+  NEEDS_DEVICE();
+  PetscDeviceContext old_context, context;
+  MUST(PetscDeviceContextGetCurrentContext(&old_context));
+  MUST(PetscDeviceContextDuplicate(old_context, &context));
+  MUST(PetscDeviceContextSetStreamType(context, PETSC_STREAM_NONBLOCKING));
+  MUST(PetscDeviceContextSetUp(context));
+  for (const char *options : {"-pc_rrb_levels 6", "-pc_rrb_levels 7", "-pc_rrb_levels 100"}) {
+    CAPTURE(options);
+    const PetscInt  n  = 150 * 141;
+    const MatObject A  = CreateMat(Diffusion(150, 141, true, 11), MATAIJCUSPARSE);
+    const PCObject  pc = MakePC(A, options, PCRRB);
+    const VecObject x = CreateVec(n, VECCUDA, 1), y = CreateVec(n, VECCUDA, 2);
+    cudaStream_t    stream;
+    Gate            gate;
+    MUST(PetscDeviceContextSynchronize(old_context));
+    MUST(PetscDeviceContextSetCurrentContext(context));
+    MUST(PetscGetCurrentCUDAStream(&stream));
+    MUST(PCSetUp(pc));
+    MUST(PCApply(pc, x, y)); /* the kernels are loaded */
+    MUST(PetscDeviceContextSynchronize(context));
+    const std::vector<double> expected = Values(y);
+    MUST(VecSet(y, 0));
+    MUST(PetscDeviceContextSynchronize(context));
+    REQUIRE(cudaLaunchHostFunc(stream, Gate::Wait, &gate) == cudaSuccess);
+    const PetscErrorCode code   = PCApply(pc, x, y);
+    const bool           waited = gate.passed;
+    gate.open                   = true;
+    MUST(PetscDeviceContextSynchronize(context));
+    CHECK(code == PETSC_SUCCESS);
+    CHECK(!waited);
+    CHECK(gate.passed);
+    CHECK(SameBits(Values(y), expected));
+    MUST(PetscDeviceContextSetCurrentContext(old_context));
+  }
+  MUST(PetscDeviceContextDestroy(&context));
+}
+#endif
 
 /* --------------------------------------------------------- convergence --------------------------------------------------------- */
 

@@ -223,43 +223,59 @@ static TwinRun RunTwin(const HostMatrix &A, Size size, PetscInt levels, CGNorm n
   return run;
 }
 
+/* The host's twin solves, and the device's, where there is one, does the same. */
+static void CheckTwins(Size size, PetscInt levels, CGNorm norm, bool step)
+{
+  CAPTURE(size.nx, size.ny, levels, norm, step);
+  const HostMatrix A = Diffusion(size, true, 11);
+  Random           random(12);
+  std::vector<double> r(A.n);
+  for (double &value : r) value = random.Between(-1, 1);
+  const TwinRun host = RunTwin(A, size, levels, norm, step, PETSC_MEMTYPE_HOST, r);
+  CHECK(host.stop == CG_TEST);
+  CHECK(host.its == (PetscInt)host.norms.size());
+  double left = 0, all = 0, kept = 0;
+  for (PetscInt row = 0; row < A.n; row++) {
+    double value = r[row];
+    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) value -= A.a[k] * (host.x[A.j[k]] - 1);
+    left += value * value;
+    all += r[row] * r[row];
+    kept += std::abs(value - host.residual[row]);
+  }
+  CHECK(std::sqrt(left / all) <= 1e-6);
+  CHECK(kept <= 1e-9 * A.n);
+  CHECK(host.sums.rr == Approx(all).epsilon(1e-13));
+  if (!DeviceFound()) return;
+  const TwinRun device = RunTwin(A, size, levels, norm, step, PETSC_MEMTYPE_CUDA, r);
+  CHECK(device.sums.rr == Approx(host.sums.rr).epsilon(1e-12));
+  CHECK(device.sums.rz == Approx(host.sums.rz).epsilon(1e-11));
+  CHECK(device.sums.gg == Approx(host.sums.gg).epsilon(1e-12));
+  CHECK(device.sums.gz == Approx(host.sums.gz).epsilon(1e-11));
+  CHECK(device.stop == CG_TEST);
+  CHECK(std::abs(device.its - host.its) <= 1);
+  CHECK(LargestRelative(device.norms, host.norms, 0, std::min({device.norms.size(), host.norms.size() - 1, (size_t)5})) <= 1e-9);
+  CHECK(Difference(host.x, device.x) <= 1e-6);
+}
+
 TEST_CASE("rrbcg: the twins solve, and agree", "[rrbcg][twins]")
 {
   for (const Size &size : {Size{1, 1}, Size{2, 1}, Size{1, 50}, Size{77, 1}, Size{2, 2}, Size{16, 16}, Size{31, 17}, Size{70, 51}})
     for (PetscInt levels : {1, 2, 5, 6, 100})
       for (CGNorm norm : {CG_NORM_UNPRECONDITIONED, CG_NORM_NATURAL})
-        for (bool step : {false, true}) {
-          if (levels < 5 && size.nx == 70) continue;
-          CAPTURE(size.nx, size.ny, levels, norm, step);
-          const HostMatrix A = Diffusion(size, true, 11);
-          Random           random(12);
-          std::vector<double> r(A.n);
-          for (double &value : r) value = random.Between(-1, 1);
-          const TwinRun host = RunTwin(A, size, levels, norm, step, PETSC_MEMTYPE_HOST, r);
-          CHECK(host.stop == CG_TEST);
-          CHECK(host.its == (PetscInt)host.norms.size());
-          double left = 0, all = 0, kept = 0;
-          for (PetscInt row = 0; row < A.n; row++) {
-            double value = r[row];
-            for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) value -= A.a[k] * (host.x[A.j[k]] - 1);
-            left += value * value;
-            all += r[row] * r[row];
-            kept += std::abs(value - host.residual[row]);
-          }
-          CHECK(std::sqrt(left / all) <= 1e-6);
-          CHECK(kept <= 1e-9 * A.n);
-          CHECK(host.sums.rr == Approx(all).epsilon(1e-13));
-          if (!DeviceFound()) continue;
-          const TwinRun device = RunTwin(A, size, levels, norm, step, PETSC_MEMTYPE_CUDA, r);
-          CHECK(device.sums.rr == Approx(host.sums.rr).epsilon(1e-12));
-          CHECK(device.sums.rz == Approx(host.sums.rz).epsilon(1e-11));
-          CHECK(device.sums.gg == Approx(host.sums.gg).epsilon(1e-12));
-          CHECK(device.sums.gz == Approx(host.sums.gz).epsilon(1e-11));
-          CHECK(device.stop == CG_TEST);
-          CHECK(std::abs(device.its - host.its) <= 1);
-          CHECK(LargestRelative(device.norms, host.norms, 0, std::min({device.norms.size(), host.norms.size() - 1, (size_t)5})) <= 1e-9);
-          CHECK(Difference(host.x, device.x) <= 1e-6);
-        }
+        for (bool step : {false, true})
+          if (levels >= 5 || size.nx != 70) CheckTwins(size, levels, norm, step);
+}
+
+/* Each kernel with as little work as it can have, for tools that watch every access: grids of several blocks and of one, both kinds of
+   remainder, large and small, and a grid whose odd level alone is eliminated. */
+TEST_CASE("rrbcg: every kernel, on small grids", "[rrbcg][gpu][sanitizer]")
+{
+  NEEDS_DEVICE();
+  for (bool step : {false, true}) {
+    CheckTwins({31, 17}, 1, CG_NORM_UNPRECONDITIONED, step);
+    CheckTwins({16, 16}, 2, CG_NORM_NATURAL, step);
+    for (PetscInt levels : {6, 7, 100}) CheckTwins({150, 141}, levels, CG_NORM_UNPRECONDITIONED, step);
+  }
 }
 
 TEST_CASE("rrbcg: l = 1 takes one iteration, one point is solved at once", "[rrbcg]")
@@ -836,3 +852,61 @@ TEST_CASE("rrbcg: several ranks are an error that names what works", "[rrbcg][mp
   CHECK(KSPSolve(ksp, b, x) != 0);
   CHECK(Contains(errors.text, "use -ksp_type cg -pc_type rrb"));
 }
+
+#if PetscDefined(HAVE_CUDA)
+/* PETSc's MatMult() knows the default stream alone, so KSPCG gets one that is in order with it. */
+TEST_CASE("rrbcg: two solvers set up and solve on two other streams", "[rrbcg][rrb][gpu]")
+{
+  NEEDS_DEVICE();
+  for (KSPType type : {KSPRRBCG, KSPCG})
+    for (const char *options : {"-pc_rrb_levels 5", "-pc_rrb_levels 5 -ksp_norm_type none -ksp_max_it 9"}) {
+      CAPTURE(type, options);
+      const Size         size[2] = {{150, 141}, {64, 90}};
+      MatObject          A[2];
+      KSPObject          ksp[2];
+      VecObject          b[2], x[2];
+      Run                expected[2], deeper[2];
+      PetscDeviceContext old_context, context[2];
+      MUST(PetscDeviceContextGetCurrentContext(&old_context));
+      for (int k = 0; k < 2; k++) {
+        A[k]        = CreateMat(Diffusion(size[k], true, 15 + k), MATAIJCUSPARSE);
+        expected[k] = SolveFrom(MakeRRBCG(A[k], options, type));
+        deeper[k]   = SolveFrom(MakeRRBCG(A[k], std::string(options) + " -pc_rrb_levels 8", type));
+        b[k]        = RightVec(A[k], 21);
+        x[k]        = RightVec(A[k], 5);
+        ksp[k]      = MakeRRBCG(A[k], options, type);
+      }
+      MUST(PetscDeviceContextSynchronize(old_context));
+      for (int k = 0; k < 2; k++) {
+        MUST(PetscDeviceContextDuplicate(old_context, &context[k]));
+        MUST(PetscDeviceContextSetStreamType(context[k], type == std::string(KSPRRBCG) ? PETSC_STREAM_NONBLOCKING : PETSC_STREAM_DEFAULT));
+        MUST(PetscDeviceContextSetUp(context[k]));
+      }
+      for (int round = 0; round < 4; round++) {
+        for (int k = 0; k < 2; k++) {
+          MUST(PetscDeviceContextSetCurrentContext(context[k]));
+          if (round == 2) MUST(PCRRBSetLevels(PCOf(ksp[k]), 8)); /* another set-up, on the stream */
+          MUST(KSPSolve(ksp[k], b[k], x[k]));                    /* the other one's may still be on its way */
+        }
+        for (int k = 0; k < 2; k++) {
+          const Run         &right = round < 2 ? expected[k] : deeper[k];
+          KSPConvergedReason reason;
+          PetscInt           iterations;
+          MUST(PetscDeviceContextSetCurrentContext(context[k]));
+          MUST(PetscDeviceContextSynchronize(context[k]));
+          MUST(KSPGetConvergedReason(ksp[k], &reason));
+          MUST(KSPGetIterationNumber(ksp[k], &iterations));
+          CHECK(reason == right.reason);
+          CHECK(iterations == right.iterations);
+          CHECK(Difference(right.x, Values(x[k])) <= 1e-12);
+        }
+      }
+      for (int k = 0; k < 2; k++) {
+        ksp[k].Reset();
+        MUST(PetscDeviceContextSynchronize(context[k]));
+      }
+      MUST(PetscDeviceContextSetCurrentContext(old_context));
+      for (int k = 0; k < 2; k++) MUST(PetscDeviceContextDestroy(&context[k]));
+    }
+}
+#endif
