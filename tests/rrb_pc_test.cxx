@@ -176,7 +176,7 @@ TEST_CASE("rrb: the grid of the options, of the DM, of the matrix's DM and of th
       CHECK(SameBits(Applied(pc), Applied(by_nx)));
       CHECK(Contains(ViewText(pc), "grid of 23 x 14 points"));
       CHECK(Contains(ViewText(pc), "5-point stencil"));
-      CHECK(Contains(ViewText(pc), "levels 4 of 11, exact factorization of 24 points"));
+      CHECK(Contains(ViewText(pc), std::string("levels 4 of 11, exact factorization of 24 points ") + (PetscMemTypeDevice(backend.where) ? "(dense inverse)" : "(band)")));
     }
     CHECK(Contains(ViewText((PC)by_nx), "by the options"));
     CHECK(Contains(ViewText((PC)by_pattern), "recognised from the matrix"));
@@ -287,6 +287,31 @@ TEST_CASE("rrb: a pivot that is not positive is a failure with level and point, 
     const Solution solution = Solve(ksp);
     CHECK(solution.reason > 0);
     CHECK(solution.true_residual <= 1e-7);
+  }
+}
+
+/* Definite, and an M-matrix, but lumping takes from its smallest eigenvalue more than there is, level by level. */
+TEST_CASE("rrb: rows that sum to less than 0 are for few levels", "[rrb][pc][bad]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const PetscInt n = 63;
+    const double   h = 1. / (n + 1), smallest = 2 * 9.8696 * h * h; /* eigenvalue, but for the fourth digit */
+    HostMatrix     H = Poisson(n, n);
+    for (PetscInt row = 0; row < H.n; row++)
+      for (PetscInt k = H.i[row]; k < H.i[row + 1]; k++)
+        if (H.j[k] == row) H.a[k] -= 0.6 * smallest;
+    const MatObject A   = CreateMat(H, backend.mat);
+    const Solution  few = Solve(MakeKSP(A, "-pc_rrb_levels 2", PCRRB));
+    CHECK(few.reason > 0);
+    CHECK(few.true_residual <= 1e-7);
+    const KSPObject many = MakeKSP(A, "-pc_rrb_levels 100", PCRRB), strict = MakeKSP(A, "-pc_rrb_levels 100 -ksp_error_if_not_converged", PCRRB);
+    CHECK(Solve(many).reason == KSP_DIVERGED_PC_FAILED);
+    CHECK(Contains(ViewText(PCOf(many)), "set-up failed: the pivot of level 10 at point (16, 16) is not positive"));
+    const VecObject b = RightVec(A), x = RightVec(A);
+    Errors          errors;
+    CHECK(KSPSolve(strict, b, x) != 0);
+    CHECK(Contains(errors.text, "try fewer levels (-pc_rrb_levels)"));
   }
 }
 

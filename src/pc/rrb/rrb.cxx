@@ -327,7 +327,7 @@ static PetscErrorCode RecordFailure(PC pc)
 
     PetscCall(NameBlock(pc, block, sizeof(block)));
     problem.code = PETSC_ERR_MAT_LU_ZRPVT;
-    PetscCall(PetscSNPrintf(problem.text, sizeof(problem.text), "The pivot of level %" PetscInt_FMT " at point (%" PetscInt_FMT ", %" PetscInt_FMT ")%s is not positive: PCRRB needs a symmetric M-matrix, or one that is close to it, and MatSetNullSpace() if it is singular", stats->level, stats->row % nx, stats->row / nx, block));
+    PetscCall(PetscSNPrintf(problem.text, sizeof(problem.text), "The pivot of level %" PetscInt_FMT " at point (%" PetscInt_FMT ", %" PetscInt_FMT ")%s is not positive: PCRRB needs a symmetric M-matrix whose rows do not sum to less than 0, or one that is close to it; try fewer levels (-pc_rrb_levels), and MatSetNullSpace() if it is singular", stats->level, stats->row % nx, stats->row / nx, block));
     PetscCall(PetscInfo(pc, "%s\n", problem.text));
     pc->failedreason = PC_FACTOR_NUMERIC_ZEROPIVOT;
   }
@@ -430,7 +430,7 @@ static PetscErrorCode PCView_RRB(PC pc, PetscViewer viewer)
   PetscCall(PetscObjectTypeCompare((PetscObject)viewer, PETSCVIEWERASCII, &is_ascii));
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pc), &size));
-  if (size > 1) PetscCall(PetscViewerASCIIPrintf(viewer, "block-local: each of %d ranks factors its own subdomain alone; of the grids and levels below those of the first rank\n", size));
+  if (size > 1) PetscCall(PetscViewerASCIIPrintf(viewer, "block-local: each of %d ranks factors its own subdomain alone; grid and levels below are those of the first rank\n", size));
   if (!F || !pc->setupcalled) {
     if (rrb->params.levels) PetscCall(PetscViewerASCIIPrintf(viewer, "at most %" PetscInt_FMT " levels\n", rrb->params.levels));
     else PetscCall(PetscViewerASCIIPrintf(viewer, "levels chosen by size\n"));
@@ -447,7 +447,7 @@ static PetscErrorCode PCView_RRB(PC pc, PetscViewer viewer)
 
   PetscCallMPI(MPIU_Allreduce(count, sum, 3, MPIU_INT64, MPI_SUM, PetscObjectComm((PetscObject)pc)));
   PetscCallMPI(MPIU_Allreduce(&bytes, &all_bytes, 1, MPI_DOUBLE, MPI_SUM, PetscObjectComm((PetscObject)pc)));
-  PetscCall(PetscViewerASCIIPrintf(viewer, "levels %" PetscInt_FMT " of %" PetscInt_FMT "%s, exact factorization of %" PetscInt_FMT " points\n", F->levels, F->max_levels, rrb->params.levels ? "" : " (chosen by size)", F->remainder));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "levels %" PetscInt_FMT " of %" PetscInt_FMT "%s, exact factorization of %" PetscInt_FMT " points (%s)\n", F->levels, F->max_levels, rrb->params.levels ? "" : " (chosen by size)", F->remainder, PetscMemTypeDevice(F->where) ? "dense inverse" : "band"));
   PetscCall(PetscViewerASCIIPrintf(viewer, "backend %s, %g bytes, %g per unknown%s\n", PetscMemTypeDevice(F->where) ? "CUDA" : "host", all_bytes, sum[2] ? all_bytes / (double)sum[2] : 0., F->has_schur ? ", with the first Schur complement" : ""));
   PetscCall(PetscViewerASCIIPrintf(viewer, "couplings that one row alone has, left out %" PetscInt64_FMT ", zero pivots of a singular matrix %" PetscInt64_FMT "\n", sum[0], sum[1]));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -678,14 +678,21 @@ PetscErrorCode PCRRBGetNy(PC pc, PetscInt *ny)
   Neumann and mixed boundaries are fine. Periodic and irregular patterns are errors that name the first row that does not fit.
 
   Level by level, red points are eliminated; couplings between red points are lumped to the diagonal before. For symmetric M-matrices
-  all pivots are positive, and M is symmetric positive definite. With a 5-point stencil the first level is exact. On Poisson's problem
-  the condition number is at most about 1.8 * 1.23^l for l levels. What the last level leaves is factored exactly.
+  whose rows do not sum to less than 0 all pivots are positive, and M is symmetric positive definite. Where rows do sum to less than 0
+  (the Jacobian of -Laplace(u) = exp(u), a Helmholtz equation), M loses what is left of definiteness with every level: use few. With a
+  5-point stencil the first level is exact. On Poisson's problem the condition number is at most about 1.8 * 1.23^l for l levels.
+
+  What the last level leaves is factored exactly, where the paper has an exact Cholesky factorization on the host. Here the host has
+  L D L^T in a band. On a GPU there is no factor and there are no triangular solves, but the inverse: a dense matrix of all the points
+  that are left, made by sweeping blocks of rows and columns, with which an application multiplies. It takes 8 m^2 bytes for m points, and
+  2 m^3 flops, so that m is at most 8192.
 
   Symmetry is checked. A coupling that only one of the two rows has, such as one to a Dirichlet row whose column was not zeroed, is left
   out; the view counts these. A pivot that is not positive makes the set-up fail with a `PCFailedReason`. If the matrix has the constants
   as its null space (`MatSetNullSpace()`), a pivot that is zero to rounding is left out instead.
 
-  With several ranks each factors its own subdomain alone, as `PCBJACOBI` does; the view says so.
+  With several ranks this is not the global method: each factors its own subdomain alone, without the couplings to others, as `PCBJACOBI`
+  does, and iterations grow with the number of ranks; the view says so. An error about one rank's subdomain is one of all ranks.
 
   The factor takes five numbers of eight bytes an unknown, on a GPU with its values on the way down and up six, beside the exact part;
   `KSPRRBCG` keeps two and a half more. A set-up on a GPU needs seven to nine for itself.
