@@ -17,6 +17,7 @@ PETSc's options are for the solver; -ksp_type cg, for instance.\n\n";
 
 #include <finepc.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -30,16 +31,16 @@ PETSc's options are for the solver; -ksp_type cg, for instance.\n\n";
 
 /* ------------------------------------------- memory ------------------------------------------- */
 
-static PetscErrorCode FreeBytes(const Backend &backend, size_t *free_bytes)
+/* Bytes that the GPU has free, 0 without one; nothing of PETSc, whose stack of functions is not for threads. */
+static size_t FreeBytes(const Backend &backend)
 {
-  PetscFunctionBeginUser;
-  *free_bytes = 0;
+  size_t free_bytes = 0;
 #if PetscDefined(HAVE_CUDA)
   size_t total;
 
-  if (backend.cuda) PetscCallCUDA(cudaMemGetInfo(free_bytes, &total));
+  if (backend.cuda && cudaMemGetInfo(&free_bytes, &total) != cudaSuccess) free_bytes = 0;
 #endif
-  PetscFunctionReturn(PETSC_SUCCESS);
+  return backend.cuda ? free_bytes : 0;
 }
 
 /* Watches how little memory is free, as long as it lives. */
@@ -47,9 +48,7 @@ class Watch {
 public:
   explicit Watch(const Backend &backend) : thread_([this, &backend]() {
       do {
-        size_t now;
-
-        if (FreeBytes(backend, &now) == PETSC_SUCCESS && now < least_) least_ = now;
+        least_ = std::min<size_t>(least_, FreeBytes(backend));
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       } while (!stop_);
     })
@@ -241,7 +240,7 @@ int main(int argc, char **argv)
   PetscCall(PetscOptionsGetString(nullptr, nullptr, "-md", md, sizeof(md), nullptr));
   PetscCall(BackendSetUp(choice, PETSC_FALSE, &backend));
   PetscCheck(!largest || backend.cuda, PETSC_COMM_SELF, PETSC_ERR_USER_INPUT, "-largest is about the memory of a GPU");
-  PetscCall(FreeBytes(backend, &at_start));
+  at_start = FreeBytes(backend);
 
   PrintHead(stdout, backend, rtol);
   for (PetscInt k = 0; k < count; k++) {

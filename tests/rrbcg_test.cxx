@@ -812,6 +812,7 @@ TEST_CASE("rrbcg: what it cannot solve is an error with a remedy", "[rrbcg][bad]
     const KSPObject two = MakeRRBCG(A, "");
     MUST(KSPSetOperators(two, A, other));
     CHECK(Contains(message(two, A), "was given two"));
+    for (const char *options : {"-ksp_view_singularvalues", "-ksp_view_eigenvalues", "-ksp_monitor_singular_value"}) CHECK(Contains(message(MakeRRBCG(A, options), A), "use -ksp_type cg -pc_type rrb, whose are the same"));
     HostMatrix nine = Poisson(12, 10);
     {
       std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(nine.n), sided(nine.n);

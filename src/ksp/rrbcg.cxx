@@ -112,6 +112,7 @@ static PetscErrorCode CheckOperators(KSP ksp)
   PetscFunctionBegin;
   PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCRRB, &is_rrb));
   PetscCheck(is_rrb, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPRRBCG is CG on the first Schur complement of PCRRB, but the preconditioner is %s: use -pc_type rrb", ((PetscObject)ksp->pc)->type_name);
+  PetscCheck(!ksp->calc_sings, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPRRBCG does not estimate eigenvalues and singular values: use -ksp_type cg -pc_type rrb, whose are the same");
   PetscCall(PCGetOperators(ksp->pc, &A, &P));
   PetscCheck(A == P, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPRRBCG solves with the matrix that PCRRB factors, but KSPSetOperators() was given two: use -ksp_type cg -pc_type rrb");
   PetscCall(PetscObjectGetId((PetscObject)A, &id));
@@ -477,6 +478,9 @@ PetscErrorCode KSPRRBCGGetGraph(KSP ksp, PetscBool *graph)
 
   The iterates are those of `KSPCG` with `PCRRB`, from a guess whose red points are solved for. From any other guess `KSPCG` takes other
   ones, and about as many.
+
+  Tests, reasons, limits, monitors and histories are those of `KSPCG`. There are no estimates of eigenvalues (`KSPSetComputeEigenvalues()`).
+  `KSPSetUp()` sets up the preconditioner, too, and makes the vectors and the graph.
 
   A matrix whose null space is the constants (`MatSetNullSpace()`) is fine; the solution is orthogonal to them unless there was a guess.
 
