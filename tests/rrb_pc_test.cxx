@@ -59,14 +59,14 @@ HostMatrix Periodic(PetscInt nx, PetscInt ny, bool in_x, bool in_y)
 }
 
 /* On all ranks, of which each has `mine` rows. */
-MatObject Distribute(const HostMatrix &A, PetscInt mine)
+MatObject Distribute(const HostMatrix &A, PetscInt mine, MatType type = MATAIJ)
 {
   MatObject             mat;
   PetscInt              begin, end;
   std::vector<PetscInt> i;
   MUST(MatCreate(PETSC_COMM_WORLD, mat.put()));
   MUST(MatSetSizes(mat, mine, mine, A.n, A.n));
-  MUST(MatSetType(mat, MATAIJ));
+  MUST(MatSetType(mat, type));
   MUST(MatSetUp(mat));
   MUST(MatGetOwnershipRange(mat, &begin, &end));
   for (PetscInt row = begin; row <= end; row++) i.push_back(A.i[row] - A.i[begin]);
@@ -599,48 +599,50 @@ TEST_CASE("rrb: an error of one rank alone is one of all", "[rrb][pc][bad][mpi]"
   PetscMPIInt size, rank;
   MPI_Comm_size(PETSC_COMM_WORLD, &size);
   MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
-  const PetscInt   last  = 40 * (size - 1); /* the first row of the last rank */
-  const HostMatrix good  = Poisson(10, 4 * size);
-  const auto       block = size > 1 ? " of rank " + std::to_string(size - 1) + "'s block" : std::string();
-  const auto       with  = [&](PetscInt row, PetscInt column, double value, bool both) {
-    std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(good.n);
-    for (PetscInt r = 0; r < good.n; r++)
-      for (PetscInt k = good.i[r]; k < good.i[r + 1]; k++)
-        if (!(r == row && good.j[k] == column)) rows[r].push_back({good.j[k], good.a[k]});
-    rows[row].push_back({column, value});
-    if (both && row != column) rows[column].push_back({row, value});
-    return Distribute(FromRows(rows), 40);
-  };
-  const auto message = [&](Mat A, const std::string &options) {
-    const PCObject pc = MakePC(A, options, PCRRB);
-    Errors         errors;
-    CHECK(PCSetUp(pc) != 0);
-    return errors.text;
-  };
-  for (const char *options : {"-pc_rrb_levels 2", "-pc_rrb_levels 2 -pc_rrb_nx 10"}) {
-    CAPTURE(options, size, rank);
-    CHECK(Contains(message(with(last + 3, last + 28, -1, true), options), "Row 3" + block + " has an entry in column 28, but on a grid of 10 x 4 points"));
-    CHECK(Contains(message(with(last + 3, last + 4, -2, false), options), "Row 3" + block + " has in column 4 another value"));
-    const MatObject bad = with(last + 13, last + 13, -1, false);
-    const KSPObject ksp = MakeKSP(bad, options, PCRRB), strict = MakeKSP(bad, std::string("-ksp_error_if_not_converged ") + options, PCRRB);
-    CHECK(Solve(ksp).reason == KSP_DIVERGED_PC_FAILED); /* also of the ranks that have a factor */
-    const VecObject b = RightVec(bad), x = RightVec(bad);
-    {
-      Errors errors;
-      CHECK(KSPSolve(strict, b, x) != 0);
-      CHECK(Contains(errors.text, "The pivot of level 2 at point (3, 1)" + block + " is not positive"));
+  for (const Backend &backend : Backends()) {
+    const PetscInt   last  = 40 * (size - 1); /* the first row of the last rank */
+    const HostMatrix good  = Poisson(10, 4 * size);
+    const auto       block = size > 1 ? " of rank " + std::to_string(size - 1) + "'s block" : std::string();
+    const auto       with  = [&](PetscInt row, PetscInt column, double value, bool both) {
+      std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(good.n);
+      for (PetscInt r = 0; r < good.n; r++)
+        for (PetscInt k = good.i[r]; k < good.i[r + 1]; k++)
+          if (!(r == row && good.j[k] == column)) rows[r].push_back({good.j[k], good.a[k]});
+      rows[row].push_back({column, value});
+      if (both && row != column) rows[column].push_back({row, value});
+      return Distribute(FromRows(rows), 40, backend.mat);
+    };
+    const auto message = [&](Mat A, const std::string &options) {
+      const PCObject pc = MakePC(A, options, PCRRB);
+      Errors         errors;
+      CHECK(PCSetUp(pc) != 0);
+      return errors.text;
+    };
+    for (const char *options : {"-pc_rrb_levels 2", "-pc_rrb_levels 2 -pc_rrb_nx 10"}) {
+      CAPTURE(backend.name, options, size, rank);
+      CHECK(Contains(message(with(last + 3, last + 28, -1, true), options), "Row 3" + block + " has an entry in column 28, but on a grid of 10 x 4 points"));
+      CHECK(Contains(message(with(last + 3, last + 4, -2, false), options), "Row 3" + block + " has in column 4 another value"));
+      const MatObject bad = with(last + 13, last + 13, -1, false);
+      const KSPObject ksp = MakeKSP(bad, options, PCRRB), strict = MakeKSP(bad, std::string("-ksp_error_if_not_converged ") + options, PCRRB);
+      CHECK(Solve(ksp).reason == KSP_DIVERGED_PC_FAILED); /* also of the ranks that have a factor */
+      const VecObject b = RightVec(bad), x = RightVec(bad);
+      {
+        Errors errors;
+        CHECK(KSPSolve(strict, b, x) != 0);
+        CHECK(Contains(errors.text, "The pivot of level 2 at point (3, 1)" + block + " is not positive"));
+      }
+      if (rank == size - 1) MUST(MatSetValue(bad, last + 13, last + 13, 4, INSERT_VALUES));
+      MUST(MatAssemblyBegin(bad, MAT_FINAL_ASSEMBLY));
+      MUST(MatAssemblyEnd(bad, MAT_FINAL_ASSEMBLY));
+      CHECK(Solve(ksp).reason > 0);
     }
-    if (rank == size - 1) MUST(MatSetValue(bad, last + 13, last + 13, 4, INSERT_VALUES));
-    MUST(MatAssemblyBegin(bad, MAT_FINAL_ASSEMBLY));
-    MUST(MatAssemblyEnd(bad, MAT_FINAL_ASSEMBLY));
-    CHECK(Solve(ksp).reason > 0);
+    /* an error that the factorization raised on the last rank: it says which, the others whose */
+    const PetscInt  n = 820;
+    const MatObject large = Distribute(Poisson(n, n + size - 1), rank == size - 1 ? n * n : n, backend.mat);
+    const std::string text = message(large, "-pc_rrb_levels 1 -pc_rrb_nx 820");
+    if (rank == size - 1) CHECK(Contains(text, "raise -pc_rrb_levels"));
+    else CHECK(Contains(text, "The block of rank " + std::to_string(size - 1) + " could not be factored: see its own message"));
   }
-  /* an error that the factorization raised on the last rank: it says which, the others whose */
-  const PetscInt  n = 820;
-  const MatObject large = Distribute(Poisson(n, n + size - 1), rank == size - 1 ? n * n : n);
-  const std::string text = message(large, "-pc_rrb_levels 1 -pc_rrb_nx 820");
-  if (rank == size - 1) CHECK(Contains(text, "raise -pc_rrb_levels"));
-  else CHECK(Contains(text, "The block of rank " + std::to_string(size - 1) + " could not be factored: see its own message"));
 }
 
 /* A coupling across the boundary is one of two ranks, and left out as all of these are, if each has lines of its own. */
