@@ -16,7 +16,7 @@ endforeach()
 
 install(DIRECTORY tests/matrices DESTINATION tests COMPONENT package EXCLUDE_FROM_ALL)
 install(DIRECTORY tutorials petsc-options benchmarks DESTINATION . COMPONENT package EXCLUDE_FROM_ALL PATTERN __pycache__ EXCLUDE)
-install(PROGRAMS scripts/run-tests DESTINATION . COMPONENT package EXCLUDE_FROM_ALL)
+install(PROGRAMS scripts/run-tests scripts/petsc-programs DESTINATION . COMPONENT package EXCLUDE_FROM_ALL)
 
 # libpetsc by the name that programs ask for. The search path in it is this machine's; run-tests says where CUDA is instead.
 string(REGEX MATCH "^[0-9]+\\.[0-9]+" petsc_minor "${PETSC_VERSION}")

@@ -2,10 +2,17 @@
 #include <petsc/private/petscimpl.h>
 #include <petscdmda.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <limits>
+#include <thread>
 
 #include "pc_support.h"
+
+#if PetscDefined(HAVE_CUDA)
+  #include <petscdevice_cuda.h>
+#endif
 
 namespace
 {
@@ -35,17 +42,50 @@ HostMatrix Diffusion(PetscInt nx, PetscInt ny, bool dirichlet, std::uint64_t see
   return FromRows(rows);
 }
 
+/* 5 points with neighbours across the boundary, in natural ordering */
+HostMatrix Periodic(PetscInt nx, PetscInt ny, bool in_x, bool in_y)
+{
+  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(nx * ny);
+  for (PetscInt row = 0; row < nx * ny; row++) {
+    const PetscInt x = row % nx, y = row / nx;
+    rows[row].push_back({row, 5});
+    for (const auto &to : {std::pair<PetscInt, PetscInt>{-1, 0}, {1, 0}, {0, -1}, {0, 1}}) {
+      const PetscInt to_x = x + to.first, to_y = y + to.second;
+      if ((!in_x && (to_x < 0 || to_x >= nx)) || (!in_y && (to_y < 0 || to_y >= ny))) continue;
+      rows[row].push_back({(to_y + ny) % ny * nx + (to_x + nx) % nx, -1});
+    }
+  }
+  return FromRows(rows);
+}
+
+/* On all ranks, of which each has `mine` rows. */
+MatObject Distribute(const HostMatrix &A, PetscInt mine, MatType type = MATAIJ)
+{
+  MatObject             mat;
+  PetscInt              begin, end;
+  std::vector<PetscInt> i;
+  MUST(MatCreate(PETSC_COMM_WORLD, mat.put()));
+  MUST(MatSetSizes(mat, mine, mine, A.n, A.n));
+  MUST(MatSetType(mat, type));
+  MUST(MatSetUp(mat));
+  MUST(MatGetOwnershipRange(mat, &begin, &end));
+  for (PetscInt row = begin; row <= end; row++) i.push_back(A.i[row] - A.i[begin]);
+  MUST(MatSeqAIJSetPreallocationCSR(mat, i.data(), A.j.data() + A.i[begin], A.a.data() + A.i[begin]));
+  MUST(MatMPIAIJSetPreallocationCSR(mat, i.data(), A.j.data() + A.i[begin], A.a.data() + A.i[begin]));
+  return mat;
+}
+
 /* Unknowns of a DMDA, and Poisson's matrix on it. */
-DMObject MakeDA(MPI_Comm comm, PetscInt nx, PetscInt ny, MatType type)
+DMObject MakeDA(MPI_Comm comm, PetscInt nx, PetscInt ny, MatType type, bool in_x = false, bool in_y = false, PetscInt ranks_in_x = PETSC_DECIDE)
 {
   DMObject da;
-  MUST(DMDACreate2d(comm, DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DMDA_STENCIL_STAR, nx, ny, PETSC_DECIDE, PETSC_DECIDE, 1, 1, nullptr, nullptr, da.put()));
+  MUST(DMDACreate2d(comm, in_x ? DM_BOUNDARY_PERIODIC : DM_BOUNDARY_NONE, in_y ? DM_BOUNDARY_PERIODIC : DM_BOUNDARY_NONE, DMDA_STENCIL_STAR, nx, ny, ranks_in_x, PETSC_DECIDE, 1, 1, nullptr, nullptr, da.put()));
   MUST(DMSetMatType(da, type));
   MUST(DMSetUp(da));
   return da;
 }
 
-MatObject PoissonOn(DM da, PetscInt nx, PetscInt ny)
+MatObject PoissonOn(DM da, PetscInt nx, PetscInt ny, bool in_x = false, bool in_y = false)
 {
   MatObject     A;
   DMDALocalInfo info;
@@ -58,9 +98,9 @@ MatObject PoissonOn(DM da, PetscInt nx, PetscInt ny)
       PetscInt    count = 0;
       for (const auto &to : {std::pair<PetscInt, PetscInt>{0, 0}, {-1, 0}, {1, 0}, {0, -1}, {0, 1}}) {
         const PetscInt to_x = x + to.first, to_y = y + to.second;
-        if (to_x < 0 || to_x >= nx || to_y < 0 || to_y >= ny) continue;
+        if ((!in_x && (to_x < 0 || to_x >= nx)) || (!in_y && (to_y < 0 || to_y >= ny))) continue;
         columns[count]  = MatStencil{0, to_y, to_x, 0};
-        values[count++] = to_x == x && to_y == y ? 4 : -1;
+        values[count++] = to_x == x && to_y == y ? (in_x || in_y ? 4.1 : 4) : -1;
       }
       MUST(MatSetValuesStencil(A, 1, &row, count, columns, values, INSERT_VALUES));
     }
@@ -136,7 +176,7 @@ TEST_CASE("rrb: the grid of the options, of the DM, of the matrix's DM and of th
       CHECK(SameBits(Applied(pc), Applied(by_nx)));
       CHECK(Contains(ViewText(pc), "grid of 23 x 14 points"));
       CHECK(Contains(ViewText(pc), "5-point stencil"));
-      CHECK(Contains(ViewText(pc), "levels 4 of 11, exact factorization of 24 points"));
+      CHECK(Contains(ViewText(pc), std::string("levels 4 of 11, exact factorization of 24 points ") + (PetscMemTypeDevice(backend.where) ? "(dense inverse)" : "(band)")));
     }
     CHECK(Contains(ViewText((PC)by_nx), "by the options"));
     CHECK(Contains(ViewText((PC)by_pattern), "recognised from the matrix"));
@@ -179,28 +219,46 @@ TEST_CASE("rrb: periodic, irregular and unsymmetric matrices are errors that nam
       CHECK(PCSetUp(pc) != 0);
       return errors.text;
     };
-    std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> periodic(80);
-    for (PetscInt row = 0; row < 80; row++) {
-      const PetscInt x = row % 10, y = row / 10;
-      periodic[row] = {{row, 5}, {y * 10 + (x + 1) % 10, -1}, {y * 10 + (x + 9) % 10, -1}};
-      if (y) periodic[row].push_back({row - 10, -1});
-      if (y < 7) periodic[row].push_back({row + 10, -1});
-    }
+    /* in x, in y, and a ring, which is one line; the grid by the pattern, by the options, and by a DM that says that it is periodic */
     for (const char *options : {"", "-pc_rrb_nx 10"}) {
-      const std::string text = message(FromRows(periodic), options);
-      CHECK(Contains(text, "Row 0 of this rank's block has an entry in column 9"));
-      CHECK(Contains(text, "grid of 10 x 8 points"));
-      CHECK(Contains(text, "KSPSetDM()"));
+      const std::string in_x = message(Periodic(10, 8, true, false), options), in_y = message(Periodic(10, 8, false, true), options), in_both = message(Periodic(10, 8, true, true), options);
+      const std::string grid = *options ? "grid of 10 x 8 points (by the options)" : "grid of 10 x 8 points (the closest one)";
+      CHECK(Contains(in_x, "Row 0 has an entry in column 9, but on a " + grid + " point (9, 0) is no neighbour of (0, 0) unless the grid is periodic in x"));
+      CHECK(Contains(in_y, "Row 0 has an entry in column 70, but on a " + grid + " point (0, 7) is no neighbour of (0, 0) unless the grid is periodic in y"));
+      CHECK(Contains(in_both, "Row 0 has an entry in column 9"));
+      CHECK(Contains(in_x, "KSPSetDM()"));
+    }
+    CHECK(Contains(message(Periodic(17, 1, true, false), ""), "Row 0 has an entry in column 16, but on a grid of 17 x 1 points (the closest one) point (16, 0) is no neighbour of (0, 0) unless the grid is periodic in x"));
+    CHECK(Contains(message(Periodic(10, 8, false, true), "-pc_rrb_nx 8"), "Row 0 has an entry in column 10, but on a grid of 8 x 10 points (by the options) point (2, 1) is no neighbour of (0, 0): PCRRB needs"));
+    for (bool in_x : {true, false}) {
+      const DMObject  da = MakeDA(PETSC_COMM_SELF, 10, 8, backend.mat, in_x, !in_x);
+      const MatObject A  = PoissonOn(da, 10, 8, in_x, !in_x);
+      const PCObject  pc = MakePC(A, "", PCRRB);
+      Errors          errors;
+      CHECK(PCSetUp(pc) != 0);
+      CHECK(Contains(errors.text, "on a grid of 10 x 8 points (of the DM)"));
+      CHECK(Contains(errors.text, in_x ? "periodic in x" : "periodic in y"));
     }
     const std::string irregular = message(Shared("bcsstk16"), "");
-    CHECK((Contains(irregular, "of this rank's block has an entry in column") || Contains(irregular, "not whole lines")));
-    CHECK(Contains(message(Poisson(10, 8), "-pc_rrb_nx 8"), "Row 0 of this rank's block has an entry in column 10"));
+    CHECK(Contains(irregular, "has an entry in column"));
+    CHECK(Contains(irregular, "(the closest one)"));
+    CHECK(Contains(message(Poisson(10, 8), "-pc_rrb_nx 8"), "Row 0 has an entry in column 10"));
     CHECK(Contains(message(Poisson(10, 8), "-pc_rrb_nx 7"), "not the size of a grid"));
     CHECK(Contains(message(Poisson(10, 8), "-pc_rrb_nx 10 -pc_rrb_ny 9"), "not the size of a grid"));
+    HostMatrix shorter = Poisson(10, 9); /* its last line lacks points */
+    shorter.n          = 86;
+    shorter.i.resize(87);
+    {
+      std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(86);
+      for (PetscInt row = 0; row < 86; row++)
+        for (PetscInt k = shorter.i[row]; k < shorter.i[row + 1]; k++)
+          if (shorter.j[k] < 86) rows[row].push_back({shorter.j[k], shorter.a[k]});
+      CHECK(Contains(message(FromRows(rows), ""), "The 86 rows are not whole lines of 10 points (recognised from the matrix)"));
+    }
     HostMatrix unsymmetric = Poisson(10, 8);
     for (PetscInt k = unsymmetric.i[33]; k < unsymmetric.i[34]; k++)
       if (unsymmetric.j[k] == 34) unsymmetric.a[k] = -2;
-    CHECK(Contains(message(unsymmetric, ""), "Row 33 of this rank's block has in column 34 another value"));
+    CHECK(Contains(message(unsymmetric, ""), "Row 33 has in column 34 another value"));
   }
 }
 
@@ -229,6 +287,31 @@ TEST_CASE("rrb: a pivot that is not positive is a failure with level and point, 
     const Solution solution = Solve(ksp);
     CHECK(solution.reason > 0);
     CHECK(solution.true_residual <= 1e-7);
+  }
+}
+
+/* Definite, and an M-matrix, but lumping takes from its smallest eigenvalue more than there is, level by level. */
+TEST_CASE("rrb: rows that sum to less than 0 are for few levels", "[rrb][pc][bad]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const PetscInt n = 63;
+    const double   h = 1. / (n + 1), smallest = 2 * 9.8696 * h * h; /* eigenvalue, but for the fourth digit */
+    HostMatrix     H = Poisson(n, n);
+    for (PetscInt row = 0; row < H.n; row++)
+      for (PetscInt k = H.i[row]; k < H.i[row + 1]; k++)
+        if (H.j[k] == row) H.a[k] -= 0.6 * smallest;
+    const MatObject A   = CreateMat(H, backend.mat);
+    const Solution  few = Solve(MakeKSP(A, "-pc_rrb_levels 2", PCRRB));
+    CHECK(few.reason > 0);
+    CHECK(few.true_residual <= 1e-7);
+    const KSPObject many = MakeKSP(A, "-pc_rrb_levels 100", PCRRB), strict = MakeKSP(A, "-pc_rrb_levels 100 -ksp_error_if_not_converged", PCRRB);
+    CHECK(Solve(many).reason == KSP_DIVERGED_PC_FAILED);
+    CHECK(Contains(ViewText(PCOf(many)), "set-up failed: the pivot of level 10 at point (16, 16) is not positive"));
+    const VecObject b = RightVec(A), x = RightVec(A);
+    Errors          errors;
+    CHECK(KSPSolve(strict, b, x) != 0);
+    CHECK(Contains(errors.text, "try fewer levels (-pc_rrb_levels)"));
   }
 }
 
@@ -289,6 +372,65 @@ TEST_CASE("rrb: an application on the host allocates nothing", "[rrb][pc][cycle]
   const long count = CountAllocations([&] { (void)PCApply(pc, x, y); });
   CHECK(count == 0);
 }
+
+#if PetscDefined(HAVE_CUDA)
+namespace
+{
+
+/* What holds a stream until it is opened, ten seconds at most. */
+struct Gate {
+  std::atomic<bool> open{false}, passed{false};
+
+  static void CUDART_CB Wait(void *context)
+  {
+    Gate *const gate  = (Gate *)context;
+    const auto  until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (!gate->open && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    gate->passed = true;
+  }
+};
+
+} // namespace
+
+TEST_CASE("rrb: an application on a GPU waits for nothing", "[rrb][pc][cycle][gpu]")
+{
+  NEEDS_DEVICE();
+  PetscDeviceContext old_context, context;
+  MUST(PetscDeviceContextGetCurrentContext(&old_context));
+  MUST(PetscDeviceContextDuplicate(old_context, &context));
+  MUST(PetscDeviceContextSetStreamType(context, PETSC_STREAM_NONBLOCKING));
+  MUST(PetscDeviceContextSetUp(context));
+  for (const char *options : {"-pc_rrb_levels 6", "-pc_rrb_levels 7", "-pc_rrb_levels 100"}) {
+    CAPTURE(options);
+    const PetscInt  n  = 150 * 141;
+    const MatObject A  = CreateMat(Diffusion(150, 141, true, 11), MATAIJCUSPARSE);
+    const PCObject  pc = MakePC(A, options, PCRRB);
+    const VecObject x = CreateVec(n, VECCUDA, 1), y = CreateVec(n, VECCUDA, 2);
+    cudaStream_t    stream;
+    Gate            gate;
+    MUST(PetscDeviceContextSynchronize(old_context));
+    MUST(PetscDeviceContextSetCurrentContext(context));
+    MUST(PetscGetCurrentCUDAStream(&stream));
+    MUST(PCSetUp(pc));
+    MUST(PCApply(pc, x, y)); /* the kernels are loaded */
+    MUST(PetscDeviceContextSynchronize(context));
+    const std::vector<double> expected = Values(y);
+    MUST(VecSet(y, 0));
+    MUST(PetscDeviceContextSynchronize(context));
+    REQUIRE(cudaLaunchHostFunc(stream, Gate::Wait, &gate) == cudaSuccess);
+    const PetscErrorCode code   = PCApply(pc, x, y);
+    const bool           waited = gate.passed;
+    gate.open                   = true;
+    MUST(PetscDeviceContextSynchronize(context));
+    CHECK(code == PETSC_SUCCESS);
+    CHECK(!waited);
+    CHECK(gate.passed);
+    CHECK(SameBits(Values(y), expected));
+    MUST(PetscDeviceContextSetCurrentContext(old_context));
+  }
+  MUST(PetscDeviceContextDestroy(&context));
+}
+#endif
 
 /* --------------------------------------------------------- convergence --------------------------------------------------------- */
 
@@ -441,14 +583,87 @@ TEST_CASE("rrb: ranks with whole lines, and with broken ones", "[rrb][pc][mpi]")
   const KSPObject ksp = MakeKSP(A, "-pc_rrb_nx 10 -pc_rrb_ny 12", PCRRB);
   CHECK(Solve(ksp).reason > 0);
   if (size == 1) return;
-  const MatObject broken = CreateMat(Poisson(7, 13), MATAIJ, PETSC_COMM_WORLD);
-  const PCObject  pc     = MakePC(broken, "-pc_rrb_nx 7", PCRRB);
-  PetscInt        rows;
-  MUST(MatGetLocalSize(broken, &rows, nullptr));
-  Errors     errors;
-  const bool failed = PCSetUp(pc) != 0;
-  if (rows % 7) {
-    CHECK(failed);
-    CHECK(Contains(errors.text, "not whole lines"));
+  int rank;
+  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  const MatObject whole = Distribute(Poisson(7, 2 * size), 14), broken = Distribute(Poisson(7, 2 * size), 14 + (rank == 0 ? 3 : rank == size - 1 ? -3 : 0));
+  CHECK(Solve(MakeKSP(whole, "-pc_rrb_nx 7", PCRRB)).reason > 0);
+  const PCObject pc = MakePC(broken, "-pc_rrb_nx 7", PCRRB);
+  Errors         errors;
+  CHECK(PCSetUp(pc) != 0); /* on all ranks */
+  CHECK(Contains(errors.text, "The 17 rows of rank 0's block are not whole lines of 7 points"));
+}
+
+/* What is wrong with one rank's block is an error of all ranks, with the same text: none waits for another. */
+TEST_CASE("rrb: an error of one rank alone is one of all", "[rrb][pc][bad][mpi]")
+{
+  PetscMPIInt size, rank;
+  MPI_Comm_size(PETSC_COMM_WORLD, &size);
+  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  for (const Backend &backend : Backends()) {
+    const PetscInt   last  = 40 * (size - 1); /* the first row of the last rank */
+    const HostMatrix good  = Poisson(10, 4 * size);
+    const auto       block = size > 1 ? " of rank " + std::to_string(size - 1) + "'s block" : std::string();
+    const auto       with  = [&](PetscInt row, PetscInt column, double value, bool both) {
+      std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(good.n);
+      for (PetscInt r = 0; r < good.n; r++)
+        for (PetscInt k = good.i[r]; k < good.i[r + 1]; k++)
+          if (!(r == row && good.j[k] == column)) rows[r].push_back({good.j[k], good.a[k]});
+      rows[row].push_back({column, value});
+      if (both && row != column) rows[column].push_back({row, value});
+      return Distribute(FromRows(rows), 40, backend.mat);
+    };
+    const auto message = [&](Mat A, const std::string &options) {
+      const PCObject pc = MakePC(A, options, PCRRB);
+      Errors         errors;
+      CHECK(PCSetUp(pc) != 0);
+      return errors.text;
+    };
+    for (const char *options : {"-pc_rrb_levels 2", "-pc_rrb_levels 2 -pc_rrb_nx 10"}) {
+      CAPTURE(backend.name, options, size, rank);
+      CHECK(Contains(message(with(last + 3, last + 28, -1, true), options), "Row 3" + block + " has an entry in column 28, but on a grid of 10 x 4 points"));
+      CHECK(Contains(message(with(last + 3, last + 4, -2, false), options), "Row 3" + block + " has in column 4 another value"));
+      const MatObject bad = with(last + 13, last + 13, -1, false);
+      const KSPObject ksp = MakeKSP(bad, options, PCRRB), strict = MakeKSP(bad, std::string("-ksp_error_if_not_converged ") + options, PCRRB);
+      CHECK(Solve(ksp).reason == KSP_DIVERGED_PC_FAILED); /* also of the ranks that have a factor */
+      const VecObject b = RightVec(bad), x = RightVec(bad);
+      {
+        Errors errors;
+        CHECK(KSPSolve(strict, b, x) != 0);
+        CHECK(Contains(errors.text, "The pivot of level 2 at point (3, 1)" + block + " is not positive"));
+      }
+      if (rank == size - 1) MUST(MatSetValue(bad, last + 13, last + 13, 4, INSERT_VALUES));
+      MUST(MatAssemblyBegin(bad, MAT_FINAL_ASSEMBLY));
+      MUST(MatAssemblyEnd(bad, MAT_FINAL_ASSEMBLY));
+      CHECK(Solve(ksp).reason > 0);
+    }
+    /* an error that the factorization raised on the last rank: it says which, the others whose */
+    const PetscInt  n = 820;
+    const MatObject large = Distribute(Poisson(n, n + size - 1), rank == size - 1 ? n * n : n, backend.mat);
+    const std::string text = message(large, "-pc_rrb_levels 1 -pc_rrb_nx 820");
+    if (rank == size - 1) CHECK(Contains(text, "raise -pc_rrb_levels"));
+    else CHECK(Contains(text, "The block of rank " + std::to_string(size - 1) + " could not be factored: see its own message"));
+  }
+}
+
+/* A coupling across the boundary is one of two ranks, and left out as all of these are, if each has lines of its own. */
+TEST_CASE("rrb: a periodic DMDA over ranks", "[rrb][pc][bad][mpi]")
+{
+  PetscMPIInt size;
+  MPI_Comm_size(PETSC_COMM_WORLD, &size);
+  for (bool in_x : {true, false}) {
+    const DMObject  da = MakeDA(PETSC_COMM_WORLD, 12, 20, MATAIJ, in_x, !in_x, 1);
+    const MatObject A  = PoissonOn(da, 12, 20, in_x, !in_x);
+    const KSPObject ksp = MakeKSP(A, "", PCRRB);
+    CAPTURE(size, in_x);
+    if (in_x || size == 1) {
+      const VecObject b = RightVec(A), x = RightVec(A);
+      Errors          errors;
+      CHECK(KSPSolve(ksp, b, x) != 0);
+      CHECK(Contains(errors.text, in_x ? "periodic in x" : "periodic in y"));
+    } else {
+      const Solution solution = Solve(ksp);
+      CHECK(solution.reason > 0);
+      CHECK(solution.true_residual <= 1e-7);
+    }
   }
 }

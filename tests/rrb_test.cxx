@@ -525,6 +525,44 @@ TEST_CASE("rrb: no rows", "[rrb]")
   }
 }
 
+/* Columns of L, pivots and an application of two twins' factors; applied again, the same bits. */
+static void CompareFactors(Twin &host, Twin &device, const std::vector<double> &x)
+{
+  std::vector<double> l, d, l_device, d_device;
+  REQUIRE(host.stats.failure == RRB_OK);
+  REQUIRE(device.stats.failure == RRB_OK);
+  CHECK(host->levels == device->levels);
+  CHECK(host->remainder == device->remainder);
+  CHECK(host->nine == device->nine);
+  host.Get(&l, &d);
+  device.Get(&l_device, &d_device);
+  CHECK(Difference(l, l_device) <= 1e-13);
+  CHECK(Difference(d, d_device) <= 1e-12);
+  CHECK(Difference(host.Apply(x), device.Apply(x)) <= 1e-10);
+  CHECK(device.Apply(x) == device.Apply(x));
+}
+
+/* Each kernel with as little work as it can have, for tools that watch every access: grids of several blocks and of one, both kinds of
+   remainder, large and small, and a grid whose odd level alone is eliminated. */
+TEST_CASE("rrb: every kernel, on small grids", "[rrb][gpu][sanitizer]")
+{
+  NEEDS_DEVICE();
+  for (bool nine : {false, true})
+    for (const std::pair<Grid, PetscInt> &what : std::vector<std::pair<Grid, PetscInt>>{{{31, 17}, 1}, {{16, 16}, 2}, {{150, 141}, 6}, {{150, 141}, 7}, {{150, 141}, 100}}) {
+      const Grid grid = what.first;
+      CAPTURE(grid.nx, grid.ny, nine, what.second);
+      const HostMatrix          A = Stencil(grid, nine, 0.01, 20);
+      const CSRCopy             copy(A, PETSC_MEMTYPE_CUDA);
+      const std::vector<double> x = RandomValues(A.n, 21);
+      Twin                      host(A, grid, Levels(what.second), PETSC_MEMTYPE_HOST), device(A, grid, Levels(what.second), PETSC_MEMTYPE_CUDA);
+      PetscInt                  largest;
+      PetscBool                 next;
+      CompareFactors(host, device, x);
+      MUST(RRBOffsets_CUDA(&copy.view, &largest, &next));
+      CHECK(largest == grid.nx + nine);
+    }
+}
+
 TEST_CASE("rrb: the twins agree, also on new values in the old memory", "[rrb][gpu]")
 {
   NEEDS_DEVICE();
@@ -539,32 +577,45 @@ TEST_CASE("rrb: the twins agree, also on new values in the old memory", "[rrb][g
         Twin                host(A, grid, Levels(levels), PETSC_MEMTYPE_HOST), device(A, grid, Levels(levels), PETSC_MEMTYPE_CUDA);
         Twin                second(other, grid, Levels(levels), PETSC_MEMTYPE_CUDA); /* two at once */
         const std::vector<double> x = RandomValues(A.n, 18);
-        const auto compare = [&](Twin &mine, Twin &theirs) {
-          std::vector<double> l, d, l_device, d_device;
-          REQUIRE(theirs.stats.failure == RRB_OK);
-          CHECK(mine->levels == theirs->levels);
-          CHECK(mine->remainder == theirs->remainder);
-          CHECK(mine->nine == theirs->nine);
-          mine.Get(&l, &d);
-          theirs.Get(&l_device, &d_device);
-          CHECK(Difference(l, l_device) <= 1e-13);
-          CHECK(Difference(d, d_device) <= 1e-12);
-          CHECK(Difference(mine.Apply(x), theirs.Apply(x)) <= 1e-10);
-          CHECK(theirs.Apply(x) == theirs.Apply(x)); /* the same bits */
-        };
-        compare(host, device);
+        CompareFactors(host, device, x);
         host.Compute(other, Levels(levels));
-        compare(host, second);
+        CompareFactors(host, second, x);
         device.Compute(other, Levels(levels));
-        compare(host, device);
+        CompareFactors(host, device, x);
         CHECK(device.Apply(x) == second.Apply(x));
         device.Compute(other, Levels(levels ? levels + 1 : 100)); /* other levels */
         host.Compute(other, Levels(levels ? levels + 1 : 100));
-        compare(host, device);
+        CompareFactors(host, device, x);
       }
 }
 
 #if PetscDefined(HAVE_CUDA)
+TEST_CASE("rrb: the twins agree on another stream than the default", "[rrb][gpu]")
+{
+  NEEDS_DEVICE();
+  PetscDeviceContext old_context, context;
+  MUST(PetscDeviceContextGetCurrentContext(&old_context));
+  MUST(PetscDeviceContextDuplicate(old_context, &context));
+  MUST(PetscDeviceContextSetStreamType(context, PETSC_STREAM_NONBLOCKING));
+  MUST(PetscDeviceContextSetUp(context));
+  MUST(PetscDeviceContextSetCurrentContext(context));
+  for (const Grid &grid : {Grid{150, 141}, Grid{13, 4}, Grid{1000, 1}})
+    for (bool nine : {false, true})
+      for (PetscInt levels : {0, 6, 100}) {
+        CAPTURE(grid.nx, grid.ny, nine, levels);
+        const HostMatrix          A = Stencil(grid, nine, 0.01, 22), other = Stencil(grid, !nine, 0.02, 23);
+        const std::vector<double> x = RandomValues(A.n, 24);
+        Twin                      host(A, grid, Levels(levels), PETSC_MEMTYPE_HOST), device(A, grid, Levels(levels), PETSC_MEMTYPE_CUDA);
+        CompareFactors(host, device, x);
+        host.Compute(other, Levels(levels));
+        device.Compute(other, Levels(levels));
+        CompareFactors(host, device, x);
+      }
+  MUST(PetscDeviceContextSynchronize(context));
+  MUST(PetscDeviceContextSetCurrentContext(old_context));
+  MUST(PetscDeviceContextDestroy(&context));
+}
+
 TEST_CASE("rrb: an application allocates nothing", "[rrb][gpu]")
 {
   NEEDS_DEVICE();

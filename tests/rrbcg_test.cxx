@@ -1,11 +1,13 @@
 /* KSPRRBCG: the iterates, norms, reasons and monitors of KSPCG with PCRRB, what it needs, and both twins. */
 #include <petsc/private/kspimpl.h>
+#include <petsc/private/pcimpl.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "ksp/rrbcg.h"
+#include "pc/rrb/rrb_host.h"
 #include "pc_support.h"
 
 namespace
@@ -40,6 +42,22 @@ HostMatrix Diffusion(Size size, bool boundary, std::uint64_t seed)
   return FromRows(rows);
 }
 
+/* A symmetric matrix from 5 points with couplings of both signs; by `dominance` less than 1 it is indefinite. */
+HostMatrix Signed(Size size, double dominance, std::uint64_t seed)
+{
+  HostMatrix A = Diffusion(size, false, seed);
+  Random     random(seed + 1);
+  for (PetscInt row = 0; row < A.n; row++)
+    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
+      if (A.j[k] == row) A.a[k] *= dominance;
+      if (A.j[k] <= row) continue;
+      A.a[k] = random.Between(-1, 1) < 0 ? -A.a[k] : A.a[k];
+      for (PetscInt q = A.i[A.j[k]]; q < A.i[A.j[k] + 1]; q++)
+        if (A.j[q] == row) A.a[q] = A.a[k];
+    }
+  return A;
+}
+
 KSPObject MakeRRBCG(Mat A, const std::string &options, KSPType type = KSPRRBCG)
 {
   const Options scope(options);
@@ -63,8 +81,8 @@ struct Run {
   double              true_residual;
 };
 
-/* b fixed by seed, from x0 or from 0 */
-Run SolveFrom(KSP ksp, const std::vector<double> *x0 = nullptr, std::uint64_t seed = 21)
+/* b fixed by seed, or zeros, from x0 or from 0 */
+Run SolveFrom(KSP ksp, const std::vector<double> *x0 = nullptr, std::uint64_t seed = 21, bool zeros = false)
 {
   Run              run;
   Mat              A;
@@ -75,6 +93,7 @@ Run SolveFrom(KSP ksp, const std::vector<double> *x0 = nullptr, std::uint64_t se
   MUST(KSPGetOperators(ksp, &A, nullptr));
   const VecObject b = RightVec(A, seed);
   VecObject       x, r;
+  if (zeros) MUST(VecSet(b, 0));
   MUST(VecDuplicate(b, x.put()));
   MUST(VecDuplicate(b, r.put()));
   MUST(VecSet(x, std::numeric_limits<double>::quiet_NaN()));
@@ -204,43 +223,59 @@ static TwinRun RunTwin(const HostMatrix &A, Size size, PetscInt levels, CGNorm n
   return run;
 }
 
+/* The host's twin solves, and the device's, where there is one, does the same. */
+static void CheckTwins(Size size, PetscInt levels, CGNorm norm, bool step)
+{
+  CAPTURE(size.nx, size.ny, levels, norm, step);
+  const HostMatrix A = Diffusion(size, true, 11);
+  Random           random(12);
+  std::vector<double> r(A.n);
+  for (double &value : r) value = random.Between(-1, 1);
+  const TwinRun host = RunTwin(A, size, levels, norm, step, PETSC_MEMTYPE_HOST, r);
+  CHECK(host.stop == CG_TEST);
+  CHECK(host.its == (PetscInt)host.norms.size());
+  double left = 0, all = 0, kept = 0;
+  for (PetscInt row = 0; row < A.n; row++) {
+    double value = r[row];
+    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) value -= A.a[k] * (host.x[A.j[k]] - 1);
+    left += value * value;
+    all += r[row] * r[row];
+    kept += std::abs(value - host.residual[row]);
+  }
+  CHECK(std::sqrt(left / all) <= 1e-6);
+  CHECK(kept <= 1e-9 * A.n);
+  CHECK(host.sums.rr == Approx(all).epsilon(1e-13));
+  if (!DeviceFound()) return;
+  const TwinRun device = RunTwin(A, size, levels, norm, step, PETSC_MEMTYPE_CUDA, r);
+  CHECK(device.sums.rr == Approx(host.sums.rr).epsilon(1e-12));
+  CHECK(device.sums.rz == Approx(host.sums.rz).epsilon(1e-11));
+  CHECK(device.sums.gg == Approx(host.sums.gg).epsilon(1e-12));
+  CHECK(device.sums.gz == Approx(host.sums.gz).epsilon(1e-11));
+  CHECK(device.stop == CG_TEST);
+  CHECK(std::abs(device.its - host.its) <= 1);
+  CHECK(LargestRelative(device.norms, host.norms, 0, std::min({device.norms.size(), host.norms.size() - 1, (size_t)5})) <= 1e-9);
+  CHECK(Difference(host.x, device.x) <= 1e-6);
+}
+
 TEST_CASE("rrbcg: the twins solve, and agree", "[rrbcg][twins]")
 {
   for (const Size &size : {Size{1, 1}, Size{2, 1}, Size{1, 50}, Size{77, 1}, Size{2, 2}, Size{16, 16}, Size{31, 17}, Size{70, 51}})
     for (PetscInt levels : {1, 2, 5, 6, 100})
       for (CGNorm norm : {CG_NORM_UNPRECONDITIONED, CG_NORM_NATURAL})
-        for (bool step : {false, true}) {
-          if (levels < 5 && size.nx == 70) continue;
-          CAPTURE(size.nx, size.ny, levels, norm, step);
-          const HostMatrix A = Diffusion(size, true, 11);
-          Random           random(12);
-          std::vector<double> r(A.n);
-          for (double &value : r) value = random.Between(-1, 1);
-          const TwinRun host = RunTwin(A, size, levels, norm, step, PETSC_MEMTYPE_HOST, r);
-          CHECK(host.stop == CG_TEST);
-          CHECK(host.its == (PetscInt)host.norms.size());
-          double left = 0, all = 0, kept = 0;
-          for (PetscInt row = 0; row < A.n; row++) {
-            double value = r[row];
-            for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) value -= A.a[k] * (host.x[A.j[k]] - 1);
-            left += value * value;
-            all += r[row] * r[row];
-            kept += std::abs(value - host.residual[row]);
-          }
-          CHECK(std::sqrt(left / all) <= 1e-6);
-          CHECK(kept <= 1e-9 * A.n);
-          CHECK(host.sums.rr == Approx(all).epsilon(1e-13));
-          if (!DeviceFound()) continue;
-          const TwinRun device = RunTwin(A, size, levels, norm, step, PETSC_MEMTYPE_CUDA, r);
-          CHECK(device.sums.rr == Approx(host.sums.rr).epsilon(1e-12));
-          CHECK(device.sums.rz == Approx(host.sums.rz).epsilon(1e-11));
-          CHECK(device.sums.gg == Approx(host.sums.gg).epsilon(1e-12));
-          CHECK(device.sums.gz == Approx(host.sums.gz).epsilon(1e-11));
-          CHECK(device.stop == CG_TEST);
-          CHECK(std::abs(device.its - host.its) <= 1);
-          CHECK(LargestRelative(device.norms, host.norms, 0, std::min({device.norms.size(), host.norms.size() - 1, (size_t)5})) <= 1e-9);
-          CHECK(Difference(host.x, device.x) <= 1e-6);
-        }
+        for (bool step : {false, true})
+          if (levels >= 5 || size.nx != 70) CheckTwins(size, levels, norm, step);
+}
+
+/* Each kernel with as little work as it can have, for tools that watch every access: grids of several blocks and of one, both kinds of
+   remainder, large and small, and a grid whose odd level alone is eliminated. */
+TEST_CASE("rrbcg: every kernel, on small grids", "[rrbcg][gpu][sanitizer]")
+{
+  NEEDS_DEVICE();
+  for (bool step : {false, true}) {
+    CheckTwins({31, 17}, 1, CG_NORM_UNPRECONDITIONED, step);
+    CheckTwins({16, 16}, 2, CG_NORM_NATURAL, step);
+    for (PetscInt levels : {6, 7, 100}) CheckTwins({150, 141}, levels, CG_NORM_UNPRECONDITIONED, step);
+  }
 }
 
 TEST_CASE("rrbcg: l = 1 takes one iteration, one point is solved at once", "[rrbcg]")
@@ -381,19 +416,301 @@ TEST_CASE("rrbcg: tests and reasons are those of KSPCG", "[rrbcg]")
       MUST(KSPGetConvergedReason(solver, &reason));
       CHECK(reason == KSP_DIVERGED_DTOL);
     }
-    /* a right-hand side of zeros */
-    VecObject zero, x;
-    MUST(MatCreateVecs(A, x.put(), zero.put()));
-    MUST(VecSet(zero, 0));
-    const KSPObject fresh = MakeRRBCG(A, "-pc_rrb_levels 6");
-    PetscReal       norm;
-    PetscInt        its;
-    MUST(KSPSolve(fresh, zero, x));
-    MUST(VecNorm(x, NORM_2, &norm));
-    MUST(KSPGetIterationNumber(fresh, &its));
-    CHECK(norm == 0);
-    CHECK(its == 0);
   }
+}
+
+/* Reason, iterations, norms and solution of KSPRRBCG and of KSPCG, from the guess from which they are the same. */
+static void CompareWithCG(Mat A, Size size, const std::string &options, bool zeros = false)
+{
+  const std::vector<double> guess = EliminatedGuess(A, size);
+  const KSPObject           mine = MakeRRBCG(A, options), theirs = MakeRRBCG(A, options, KSPCG);
+  const Run                 run = SolveFrom(mine, &guess, 21, zeros), cg = SolveFrom(theirs, &guess, 21, zeros);
+  CAPTURE(options);
+  CHECK(run.reason == cg.reason);
+  CHECK(run.iterations == cg.iterations);
+  REQUIRE(run.history.size() == cg.history.size());
+  for (size_t k = 0; k < run.history.size(); k++) CHECK(std::abs(run.history[k] - cg.history[k]) <= 1e-6 * cg.history[k] + 1e-9 * cg.history[0]);
+  CHECK(Difference(cg.x, run.x) <= 1e-6);
+}
+
+TEST_CASE("rrbcg: an indefinite matrix is what it is to KSPCG", "[rrbcg]")
+{
+  for (const Backend &backend : Backends())
+    for (const auto &system : {std::pair<double, std::uint64_t>{0.972, 1}, {0.968, 6}, {0.964, 4}})
+      for (const char *options : {"-pc_rrb_levels 4", "-pc_rrb_levels 100", "-pc_rrb_levels 4 -ksp_norm_type natural", "-pc_rrb_levels 100 -ksp_norm_type none -ksp_max_it 60"}) {
+        CAPTURE(backend.name, system.first, options);
+        const Size      size{25, 20};
+        const MatObject A = CreateMat(Signed(size, system.first, system.second), backend.mat); /* with positive pivots */
+        CompareWithCG(A, size, options);
+        const std::vector<double> guess = EliminatedGuess(A, size);
+        const KSPObject           ksp   = MakeRRBCG(A, options);
+        const Run                 run   = SolveFrom(ksp, &guess);
+        CHECK(run.reason == KSP_DIVERGED_INDEFINITE_MAT);
+        CHECK(run.iterations >= 2);
+        CHECK(run.iterations <= 30);
+        for (KSPType type : {KSPRRBCG, KSPCG}) {
+          const KSPObject curved = MakeRRBCG(A, options, type), strict = MakeRRBCG(A, std::string(options) + " -ksp_error_if_not_converged", type);
+          MUST(KSPSetConvergedNegativeCurvature(curved, PETSC_TRUE));
+          const Run along = SolveFrom(curved, &guess);
+          CHECK(along.reason == KSP_CONVERGED_NEG_CURVE);
+          CHECK(along.iterations == run.iterations);
+          const VecObject b = RightVec(A, 21), x = RightVec(A);
+          Errors          errors;
+          CHECK(KSPSolve(strict, b, x) != 0);
+          CHECK(Contains(errors.text, "Diverged due to indefinite matrix"));
+        }
+      }
+}
+
+/* The pivots of a factor are positive, so that M is made indefinite behind its back. */
+TEST_CASE("rrbcg: an indefinite preconditioner is what it is to KSPCG", "[rrbcg]")
+{
+  const Size      size{25, 20};
+  const MatObject A     = CreateMat(Diffusion(size, true, 13), MATAIJ);
+  const auto      guess = EliminatedGuess(A, size);
+  for (const char *options : {"-pc_rrb_levels 4", "-pc_rrb_levels 4 -ksp_norm_type natural", "-pc_rrb_levels 4 -ksp_norm_type none -ksp_max_it 60"}) {
+    Run run[2];
+    for (int k = 0; k < 2; k++) {
+      const KSPObject ksp = MakeRRBCG(A, options, k ? KSPCG : KSPRRBCG), strict = MakeRRBCG(A, std::string(options) + " -ksp_error_if_not_converged", k ? KSPCG : KSPRRBCG);
+      for (KSP solver : {(KSP)ksp, (KSP)strict}) {
+        MUST(KSPSetUp(solver));
+        auto *const F = static_cast<RRBFactorHost *>(((PC_RRB *)PCOf(solver)->data)->factor);
+        RRBLevel(2, size.nx, size.ny).ForRed([&](PetscInt x, PetscInt y) { F->d[y * size.nx + x] *= x % 4 == 1 ? -1 : 1; });
+      }
+      run[k] = SolveFrom(ksp, &guess);
+      const VecObject b = RightVec(A, 21), x = RightVec(A);
+      Errors          errors;
+      CHECK(KSPSolve(strict, b, x) != 0);
+      CHECK(Contains(errors.text, "Diverged due to indefinite preconditioner"));
+    }
+    CAPTURE(options);
+    CHECK(run[0].reason == KSP_DIVERGED_INDEFINITE_PC);
+    CHECK(run[1].reason == run[0].reason);
+    CHECK(run[1].iterations == run[0].iterations);
+    REQUIRE(run[1].history.size() == run[0].history.size());
+    for (size_t n = 0; n < run[0].history.size(); n++) CHECK(run[0].history[n] == Approx(run[1].history[n]).epsilon(1e-9));
+    CHECK(Difference(run[1].x, run[0].x) <= 1e-9);
+  }
+}
+
+/* Decisions that no factor leads to: beta is the caller's. */
+TEST_CASE("rrbcg: the twins' decisions about beta", "[rrbcg][twins]")
+{
+  for (const Backend &backend : Backends())
+    for (bool step : {false, true}) {
+      CAPTURE(backend.name, step);
+      const bool          device = PetscMemTypeDevice(backend.where);
+      const Size          size{31, 17};
+      const HostMatrix    A = Diffusion(size, true, 14);
+      const CSRCopy       copy(A, backend.where);
+      const size_t        bytes = A.n * sizeof(double);
+      std::vector<double> r(A.n, 1.), x(A.n, 0.);
+      RRBParams           params;
+      RRBStats            stats;
+      RRBFactor          *F    = nullptr;
+      RRBCGWork          *work = nullptr;
+      PetscScalar        *there;
+      RRBCGSums           sums;
+      params.levels     = 4;
+      params.keep_schur = PETSC_TRUE;
+      MUST((device ? RRBComputeFactor_CUDA : RRBComputeFactor_Host)(&copy.view, size.nx, size.ny, &params, &F, &stats));
+      MUST((device ? RRBCGPrepare_CUDA : RRBCGPrepare_Host)(F, &work));
+      MUST(ArrayCreate(bytes, backend.where, (void **)&there));
+      MUST(ArrayCopy(there, r.data(), bytes, backend.where, PETSC_MEMTYPE_HOST));
+      const auto run = [&](CGNorm norm, double factor, CGStop *stop, PetscInt *its) {
+        const CGTest    test{norm, 0, std::numeric_limits<double>::infinity(), 0, -1, PETSC_INT_MAX, 10};
+        const CGRecord *records;
+        PetscInt        count, all = 0;
+        PetscReal       value;
+        *stop = CG_RUNNING;
+        MUST((device ? RRBCGStart_CUDA : RRBCGStart_Host)(work, there, &sums));
+        MUST((device ? RRBCGBegin_CUDA : RRBCGBegin_Host)(work, factor * sums.gz, &test));
+        while (*stop == CG_RUNNING) {
+          MUST((device ? RRBCGAdvance_CUDA : RRBCGAdvance_Host)(work, (PetscBool)step, &count, &records, stop, its, &value));
+          all += count;
+        }
+        return all;
+      };
+      CGStop   stop;
+      PetscInt its;
+      CHECK(run(CG_NORM_UNPRECONDITIONED, -1, &stop, &its) == 1); /* the sign changes in the first iteration, which is complete */
+      CHECK(stop == CG_INDEFINITE_PC);
+      CHECK(its == 2);
+      CHECK(run(CG_NORM_UNPRECONDITIONED, std::nan(""), &stop, &its) == 1);
+      CHECK(stop == CG_NORM_NOT_FINITE);
+      CHECK(run(CG_NORM_NONE, std::nan(""), &stop, &its) == 1);
+      CHECK(stop == CG_BETA_NOT_FINITE);
+      CHECK(run(CG_NORM_NONE, 1, &stop, &its) == 10); /* and afterwards it works as before */
+      CHECK(stop == CG_ITS);
+      CHECK(its == 10);
+      MUST(ArrayDestroy(backend.where, (void **)&there));
+      MUST((device ? RRBCGDestroy_CUDA : RRBCGDestroy_Host)(&work));
+      MUST((device ? RRBDestroy_CUDA : RRBDestroy_Host)(&F));
+    }
+}
+
+TEST_CASE("rrbcg: right-hand sides of zeros, guesses and limits are treated as KSPCG does", "[rrbcg]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const Size      size{45, 38};
+    const MatObject A = CreateMat(Diffusion(size, true, 7), backend.mat);
+    for (const char *norm : {"", " -ksp_norm_type natural"})
+      for (const char *options : {"", "-ksp_max_it 0", "-ksp_max_it 1", "-ksp_max_it 7 -ksp_rtol 1e-30", "-ksp_min_it 40", "-ksp_check_norm_iteration 5", "-ksp_converged_use_initial_residual_norm", "-ksp_converged_use_min_initial_residual_norm", "-ksp_atol 1e-2 -ksp_rtol 0", "-ksp_divtol 1e-9 -ksp_rtol 1e-30"}) {
+        CAPTURE(options, norm);
+        CompareWithCG(A, size, std::string("-pc_rrb_levels 6 ") + options + norm);
+      }
+    for (const char *options : {"-ksp_norm_type none -ksp_max_it 0", "-ksp_norm_type none -ksp_max_it 1", "-ksp_norm_type none -ksp_max_it 9", "-ksp_convergence_test skip -ksp_max_it 6"}) CompareWithCG(A, size, std::string("-pc_rrb_levels 6 ") + options);
+    /* zeros, from zeros and from a guess, which has an error then */
+    for (const char *options : {"", "-ksp_norm_type natural", "-ksp_norm_type none -ksp_max_it 3"})
+      for (bool guess : {false, true}) {
+        CAPTURE(options, guess);
+        const std::vector<double> x0 = EliminatedGuess(A, size);
+        const Run run = SolveFrom(MakeRRBCG(A, options), guess ? &x0 : nullptr, 21, true), cg = SolveFrom(MakeRRBCG(A, options, KSPCG), guess ? &x0 : nullptr, 21, true);
+        CHECK(run.reason == cg.reason);
+        CHECK(run.history[0] == Approx(cg.history[0]).epsilon(1e-12).margin(1e-300));
+        if (guess && run.reason > 0) CHECK(std::abs(run.iterations - cg.iterations) <= 2);
+        else CHECK(run.iterations == cg.iterations);
+        if (guess) continue;
+        CHECK(run.history.size() == cg.history.size());
+        CHECK(run.x == std::vector<double>(run.x.size(), 0.));
+      }
+    /* any guess: the norm of its residual comes first, and the solution is that of the system */
+    const std::vector<double> x0 = Values(RightVec(A, 33));
+    for (const char *options : {"", "-ksp_norm_type natural", "-ksp_converged_use_initial_residual_norm"}) {
+      CAPTURE(options);
+      const Run run = SolveFrom(MakeRRBCG(A, options), &x0), cg = SolveFrom(MakeRRBCG(A, options, KSPCG), &x0);
+      CHECK(run.reason == cg.reason);
+      CHECK(run.history[0] == Approx(cg.history[0]).epsilon(1e-11));
+      CHECK(std::abs(run.iterations - cg.iterations) <= 2);
+      CHECK(run.true_residual <= 1e-7);
+    }
+    /* the exact solution as a guess */
+    const Run run = SolveFrom(MakeRRBCG(A, "-ksp_rtol 1e-13"));
+    const Run again = SolveFrom(MakeRRBCG(A, "-ksp_rtol 1e-9"), &run.x);
+    CHECK(again.iterations == 0);
+    CHECK(again.x == run.x);
+  }
+}
+
+/* All by the red points: after the elimination nothing is left. */
+TEST_CASE("rrbcg: what the elimination alone solves", "[rrbcg]")
+{
+  for (const Backend &backend : Backends())
+    for (const char *options : {"", "-ksp_norm_type natural", "-ksp_norm_type none"}) {
+      CAPTURE(backend.name, options);
+      const PetscInt  nx = 16, ny = 11;
+      const MatObject A   = CreateMat(Poisson(nx, ny), backend.mat);
+      const KSPObject ksp = MakeRRBCG(A, options);
+      const VecObject u = RightVec(A), b = RightVec(A), x = RightVec(A);
+      PetscScalar    *array;
+      PetscInt        iterations;
+      PetscReal       norm;
+      KSPConvergedReason reason;
+      MUST(VecGetArrayWrite(u, &array));
+      for (PetscInt row = 0; row < nx * ny; row++) array[row] = (row % nx + row / nx) % 2; /* quarters of what is asked for are exact */
+      MUST(VecRestoreArrayWrite(u, &array));
+      MUST(MatMult(A, u, b));
+      MUST(KSPSolve(ksp, b, x));
+      MUST(KSPGetConvergedReason(ksp, &reason));
+      MUST(KSPGetIterationNumber(ksp, &iterations));
+      CHECK(reason == KSP_CONVERGED_ATOL);
+      CHECK(iterations <= 1);
+      MUST(VecAXPY(x, -1, u));
+      MUST(VecNorm(x, NORM_INFINITY, &norm));
+      CHECK(norm == 0);
+    }
+}
+
+TEST_CASE("rrbcg: residual histories of the program, and rates, are as with KSPCG", "[rrbcg]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const Size                size{45, 38};
+    const MatObject           A     = CreateMat(Diffusion(size, true, 7), backend.mat);
+    const std::vector<double> guess = EliminatedGuess(A, size);
+    for (PetscInt length : {1, 4, 1000})
+      for (PetscBool reset : {PETSC_TRUE, PETSC_FALSE})
+        for (bool watched : {false, true}) {
+          CAPTURE(length, reset, watched);
+          std::vector<double> history[2];
+          PetscInt            count[2];
+          PetscReal           rate[2], square, error_rate, error_square;
+          PetscInt            calls[2] = {0, 0};
+          for (int k = 0; k < 2; k++) {
+            const KSPObject ksp = MakeRRBCG(A, "-pc_rrb_levels 6", k ? KSPCG : KSPRRBCG);
+            const VecObject b = RightVec(A, 21), x = RightVec(A);
+            const PetscReal *of_ksp;
+            history[k].assign(length, -1.);
+            MUST(KSPSetInitialGuessNonzero(ksp, PETSC_TRUE));
+            MUST(KSPSetResidualHistory(ksp, history[k].data(), length, reset));
+            if (watched)
+              MUST(KSPMonitorSet(
+                ksp,
+                [](KSP, PetscInt its, PetscReal, void *context) {
+                  PetscInt *const calls = (PetscInt *)context;
+                  *calls += 1000 * its + 1;
+                  return PETSC_SUCCESS;
+                },
+                &calls[k], nullptr));
+            for (int solve = 0; solve < 2; solve++) { /* the second without the reset goes on in the same history */
+              PetscScalar *array;
+              MUST(VecGetArrayWrite(x, &array));
+              std::copy(guess.begin(), guess.end(), array);
+              MUST(VecRestoreArrayWrite(x, &array));
+              MUST(KSPSolve(ksp, b, x));
+            }
+            MUST(KSPGetResidualHistory(ksp, &of_ksp, &count[k]));
+            CHECK(of_ksp == history[k].data());
+            if (count[k] > 2) MUST(KSPComputeConvergenceRate(ksp, &rate[k], &square, &error_rate, &error_square));
+          }
+          CHECK(calls[0] == calls[1]);
+          CHECK((calls[0] > 0) == watched);
+          CHECK(count[0] == count[1]);
+          CHECK(count[0] <= length);
+          for (PetscInt n = 0; n < length; n++) CHECK(std::abs(history[0][n] - history[1][n]) <= 1e-6 * std::abs(history[1][n]) + 1e-9 * history[1][0]);
+          if (count[0] > 2) CHECK(rate[0] == Approx(rate[1]).epsilon(1e-4));
+        }
+  }
+}
+
+/* What is done once a matrix is done by KSPSetUp(), not by the first solve. */
+TEST_CASE("rrbcg: KSPSetUp() prepares all of a solve", "[rrbcg]")
+{
+  const MatObject A   = CreateMat(Diffusion({70, 61}, true, 8), MATAIJ);
+  const KSPObject ksp = MakeRRBCG(A, "");
+  const VecObject b = RightVec(A, 21), x = RightVec(A, 5);
+  const auto      allocations = [&] { return CountAllocations([&] { MUST(KSPSolve(ksp, b, x)); }); };
+  MUST(KSPSetUp(ksp));
+  const long first = allocations();
+  CHECK(first == allocations());
+  MUST(MatScale(A, 3)); /* also for new values */
+  MUST(KSPSetUp(ksp));
+  CHECK(first == allocations());
+  for (const Backend &backend : Backends()) { /* an option of the preconditioner, of which KSPSetUp() knows nothing */
+    CAPTURE(backend.name);
+    const MatObject B     = CreateMat(Diffusion({70, 61}, true, 8), backend.mat);
+    const KSPObject other = MakeRRBCG(B, "");
+    MUST(KSPSetUp(other));
+    MUST(PCRRBSetLevels(PCOf(other), 8));
+    const Run run = SolveFrom(other), fresh = SolveFrom(MakeRRBCG(B, "-pc_rrb_levels 8"));
+    CHECK(run.history == fresh.history);
+    CHECK(run.x == fresh.x);
+  }
+}
+
+TEST_CASE("rrbcg: the first solve on a GPU takes no memory that KSPSetUp() did not", "[rrbcg][gpu]")
+{
+  NEEDS_DEVICE();
+  const Size      size{1000, 700}; /* its vectors have 12.6e6 bytes */
+  const MatObject A = CreateMat(Diffusion(size, true, 8), MATAIJCUSPARSE);
+  const VecObject b = RightVec(A, 21), x = RightVec(A, 5);
+  MUST(KSPSolve(MakeRRBCG(A, ""), b, x)); /* the kernels are loaded, the vectors are there */
+  const KSPObject ksp = MakeRRBCG(A, "");
+  MUST(KSPSetUp(ksp));
+  const auto before = DeviceBytes();
+  MUST(KSPSolve(ksp, b, x));
+  CHECK(DeviceBytes() - before < 4e6);
 }
 
 TEST_CASE("rrbcg: new values, other levels, reset", "[rrbcg]")
@@ -495,6 +812,7 @@ TEST_CASE("rrbcg: what it cannot solve is an error with a remedy", "[rrbcg][bad]
     const KSPObject two = MakeRRBCG(A, "");
     MUST(KSPSetOperators(two, A, other));
     CHECK(Contains(message(two, A), "was given two"));
+    for (const char *options : {"-ksp_view_singularvalues", "-ksp_view_eigenvalues", "-ksp_monitor_singular_value"}) CHECK(Contains(message(MakeRRBCG(A, options), A), "use -ksp_type cg -pc_type rrb, whose are the same"));
     HostMatrix nine = Poisson(12, 10);
     {
       std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(nine.n), sided(nine.n);
@@ -535,3 +853,61 @@ TEST_CASE("rrbcg: several ranks are an error that names what works", "[rrbcg][mp
   CHECK(KSPSolve(ksp, b, x) != 0);
   CHECK(Contains(errors.text, "use -ksp_type cg -pc_type rrb"));
 }
+
+#if PetscDefined(HAVE_CUDA)
+/* PETSc's MatMult() knows the default stream alone, so KSPCG gets one that is in order with it. */
+TEST_CASE("rrbcg: two solvers set up and solve on two other streams", "[rrbcg][rrb][gpu]")
+{
+  NEEDS_DEVICE();
+  for (KSPType type : {KSPRRBCG, KSPCG})
+    for (const char *options : {"-pc_rrb_levels 5", "-pc_rrb_levels 5 -ksp_norm_type none -ksp_max_it 9"}) {
+      CAPTURE(type, options);
+      const Size         size[2] = {{150, 141}, {64, 90}};
+      MatObject          A[2];
+      KSPObject          ksp[2];
+      VecObject          b[2], x[2];
+      Run                expected[2], deeper[2];
+      PetscDeviceContext old_context, context[2];
+      MUST(PetscDeviceContextGetCurrentContext(&old_context));
+      for (int k = 0; k < 2; k++) {
+        A[k]        = CreateMat(Diffusion(size[k], true, 15 + k), MATAIJCUSPARSE);
+        expected[k] = SolveFrom(MakeRRBCG(A[k], options, type));
+        deeper[k]   = SolveFrom(MakeRRBCG(A[k], std::string(options) + " -pc_rrb_levels 8", type));
+        b[k]        = RightVec(A[k], 21);
+        x[k]        = RightVec(A[k], 5);
+        ksp[k]      = MakeRRBCG(A[k], options, type);
+      }
+      MUST(PetscDeviceContextSynchronize(old_context));
+      for (int k = 0; k < 2; k++) {
+        MUST(PetscDeviceContextDuplicate(old_context, &context[k]));
+        MUST(PetscDeviceContextSetStreamType(context[k], type == std::string(KSPRRBCG) ? PETSC_STREAM_NONBLOCKING : PETSC_STREAM_DEFAULT));
+        MUST(PetscDeviceContextSetUp(context[k]));
+      }
+      for (int round = 0; round < 4; round++) {
+        for (int k = 0; k < 2; k++) {
+          MUST(PetscDeviceContextSetCurrentContext(context[k]));
+          if (round == 2) MUST(PCRRBSetLevels(PCOf(ksp[k]), 8)); /* another set-up, on the stream */
+          MUST(KSPSolve(ksp[k], b[k], x[k]));                    /* the other one's may still be on its way */
+        }
+        for (int k = 0; k < 2; k++) {
+          const Run         &right = round < 2 ? expected[k] : deeper[k];
+          KSPConvergedReason reason;
+          PetscInt           iterations;
+          MUST(PetscDeviceContextSetCurrentContext(context[k]));
+          MUST(PetscDeviceContextSynchronize(context[k]));
+          MUST(KSPGetConvergedReason(ksp[k], &reason));
+          MUST(KSPGetIterationNumber(ksp[k], &iterations));
+          CHECK(reason == right.reason);
+          CHECK(iterations == right.iterations);
+          CHECK(Difference(right.x, Values(x[k])) <= 1e-12);
+        }
+      }
+      for (int k = 0; k < 2; k++) {
+        ksp[k].Reset();
+        MUST(PetscDeviceContextSynchronize(context[k]));
+      }
+      MUST(PetscDeviceContextSetCurrentContext(old_context));
+      for (int k = 0; k < 2; k++) MUST(PetscDeviceContextDestroy(&context[k]));
+    }
+}
+#endif

@@ -64,7 +64,21 @@ static PetscErrorCode KSPSetFromOptions_RRBCG(KSP ksp, PetscOptionItems PetscOpt
 
 /* ------------------------------------------- set-up ------------------------------------------- */
 
-/* Before PCSetUp(): the preconditioner keeps the Schur complement. */
+/* The work for the factor that there is: vectors, and on a GPU the graph of its iterations; what fits is kept. */
+static PetscErrorCode Prepare(KSP ksp)
+{
+  KSP_RRBCG      *cg     = (KSP_RRBCG *)ksp->data;
+  const PC_RRB   *rrb    = (const PC_RRB *)ksp->pc->data;
+  const PetscBool device = (PetscBool)PetscMemTypeDevice(rrb->factor->where);
+
+  PetscFunctionBegin;
+  if (cg->work && device != cg->device) PetscCall(Twin(cg->device).destroy(&cg->work));
+  cg->device = device;
+  PetscCall(Twin(device).prepare(rrb->factor, &cg->work));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* With the preconditioner, which keeps the Schur complement: all that is done once a matrix is done here. */
 static PetscErrorCode KSPSetUp_RRBCG(KSP ksp)
 {
   PetscBool   is_rrb;
@@ -79,7 +93,10 @@ static PetscErrorCode KSPSetUp_RRBCG(KSP ksp)
   PC_RRB *rrb = (PC_RRB *)ksp->pc->data;
   if (!rrb->params.keep_schur) ksp->pc->setupcalled = PETSC_FALSE;
   rrb->params.keep_schur = PETSC_TRUE;
-  PetscCall(KSPSetWorkVecs(ksp, 2));
+  if (ksp->nwork < 2) PetscCall(KSPSetWorkVecs(ksp, 2));
+  PetscCall(PCSetErrorIfFailure(ksp->pc, ksp->errorifnotconverged)); /* as KSPSetUp(), which comes to it after this */
+  PetscCall(PCSetUp(ksp->pc));
+  if (!ksp->pc->failedreason && rrb->factor->has_schur) PetscCall(Prepare(ksp)); /* else KSPSolve() says what is wrong */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -95,6 +112,7 @@ static PetscErrorCode CheckOperators(KSP ksp)
   PetscFunctionBegin;
   PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCRRB, &is_rrb));
   PetscCheck(is_rrb, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPRRBCG is CG on the first Schur complement of PCRRB, but the preconditioner is %s: use -pc_type rrb", ((PetscObject)ksp->pc)->type_name);
+  PetscCheck(!ksp->calc_sings, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPRRBCG does not estimate eigenvalues and singular values: use -ksp_type cg -pc_type rrb, whose are the same");
   PetscCall(PCGetOperators(ksp->pc, &A, &P));
   PetscCheck(A == P, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPRRBCG solves with the matrix that PCRRB factors, but KSPSetOperators() was given two: use -ksp_type cg -pc_type rrb");
   PetscCall(PetscObjectGetId((PetscObject)A, &id));
@@ -294,8 +312,9 @@ static PetscErrorCode SolveFrom(KSP ksp)
   PetscCall((*ksp->converged)(ksp, 0, ksp->rnorm, &ksp->reason, ksp->cnvP));
   if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
   KSPCheckDot(ksp, sums.gz);
-  if (sums.gz == 0) { /* the elimination has solved it */
-    PetscCall(LogNorm(ksp, 1, norm(sums.gg, sums.gz)));
+  if (sums.gz == 0) { /* the elimination has solved it, if there was anything to solve */
+    if (sums.rr > 0) PetscCall(LogNorm(ksp, 1, norm(sums.gg, sums.gz)));
+    ksp->its    = 1;
     ksp->reason = KSP_CONVERGED_ATOL;
   } else {
     const PetscBool step = (PetscBool)(!cg->graph || ksp->numbermonitors || (ksp->converged != KSPConvergedDefault && ksp->converged != KSPConvergedSkip));
@@ -324,11 +343,9 @@ static PetscErrorCode KSPSolve_RRBCG(KSP ksp)
   PetscCall(CheckOperators(ksp));
   const PC_RRB *rrb = (const PC_RRB *)ksp->pc->data;
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
-  const PetscBool device = (PetscBool)PetscMemTypeDevice(rrb->factor->where);
-  if (cg->work && device != cg->device) PetscCall(Twin(cg->device).destroy(&cg->work));
-  cg->device = device;
-  cg->add    = (PetscBool)!ksp->guess_zero;
-  PetscCall(Twin(device).prepare(rrb->factor, &cg->work));
+  PetscCall(Prepare(ksp)); /* for a factor that was made without KSPSetUp_RRBCG(), after an option of PCRRB has changed */
+  const PetscBool device = cg->device;
+  cg->add                = (PetscBool)!ksp->guess_zero;
   if (cg->add) {
     from = ksp->work[0];
     PetscCall(KSP_MatMult(ksp, A, ksp->vec_sol, from));
@@ -462,6 +479,9 @@ PetscErrorCode KSPRRBCGGetGraph(KSP ksp, PetscBool *graph)
   The iterates are those of `KSPCG` with `PCRRB`, from a guess whose red points are solved for. From any other guess `KSPCG` takes other
   ones, and about as many.
 
+  Tests, reasons, limits, monitors and histories are those of `KSPCG`. There are no estimates of eigenvalues (`KSPSetComputeEigenvalues()`).
+  `KSPSetUp()` sets up the preconditioner, too, and makes the vectors and the graph.
+
   A matrix whose null space is the constants (`MatSetNullSpace()`) is fine; the solution is orthogonal to them unless there was a guess.
 
   Reference:
@@ -477,6 +497,7 @@ PETSC_EXTERN PetscErrorCode KSPCreate_RRBCG(KSP ksp)
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_UNPRECONDITIONED, PC_LEFT, 3));
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NATURAL, PC_LEFT, 2));
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NONE, PC_LEFT, 1));
+  ksp->setupnewmatrix      = PETSC_TRUE;
   ksp->ops->setup          = KSPSetUp_RRBCG;
   ksp->ops->solve          = KSPSolve_RRBCG;
   ksp->ops->reset          = KSPReset_RRBCG;

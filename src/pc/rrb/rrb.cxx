@@ -3,6 +3,7 @@
 #include <petscdmda.h>
 
 #include <limits>
+#include <vector>
 
 #include "../../finepcimpl.h"
 #include "../pcinverse.h"
@@ -80,20 +81,65 @@ static PetscErrorCode PCSetFromOptions_RRB(PC pc, PetscOptionItems PetscOptionsO
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* ------------------------------------------- errors of a rank ------------------------------------------- */
+
+/* Why a rank's block has no factor. Without a text, an error has been reported already. */
+struct Problem {
+  PetscErrorCode code = PETSC_SUCCESS;
+  char           text[1024] = "";
+};
+
+/* An error of one rank is one of all, with the text of the first: none is left waiting for another. */
+static PetscErrorCode AgreeOn(PC pc, const Problem *mine)
+{
+  const MPI_Comm comm    = PetscObjectComm((PetscObject)pc);
+  Problem        problem = *mine;
+  PetscMPIInt    rank, size, first;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  PetscCallMPI(MPI_Comm_size(comm, &size));
+  first = mine->code ? rank : size;
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, comm));
+  if (first == size) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCallMPI(MPI_Bcast(&problem, sizeof(problem), MPI_BYTE, first, comm));
+  if (!mine->text[0]) PetscCall(mine->code);
+  PetscCheck(!problem.text[0], comm, problem.code, "%s", problem.text);
+  SETERRQ(comm, problem.code, "The block of rank %d could not be factored: see its own message", first);
+}
+
+/* " of rank 1's block", where that is not the matrix */
+static PetscErrorCode NameBlock(PC pc, char text[], size_t length)
+{
+  PetscMPIInt rank, size;
+
+  PetscFunctionBegin;
+  text[0] = 0;
+  PetscCallMPI(MPI_Comm_rank(PetscObjectComm((PetscObject)pc), &rank));
+  PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pc), &size));
+  if (size > 1) PetscCall(PetscSNPrintf(text, length, " of rank %d's block", rank));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* ------------------------------------------- the grid ------------------------------------------- */
 
 /* By the options: of the rank's rows, which are whole lines. */
-static PetscErrorCode GridFromOptions(PC pc, PetscInt n, PetscInt *nx, PetscInt *ny)
+static PetscErrorCode GridFromOptions(PC pc, PetscInt n, PetscInt *nx, PetscInt *ny, Problem *problem)
 {
   const PC_RRB *rrb = (const PC_RRB *)pc->data;
   PetscInt      all;
+  char          block[64];
 
   PetscFunctionBegin;
   PetscCall(MatGetSize(pc->pmat, &all, nullptr));
   *nx = rrb->nx ? rrb->nx : all / rrb->ny;
   PetscCheck(*nx && all % *nx == 0 && (!rrb->ny || all / *nx == rrb->ny), PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ, "The matrix has %" PetscInt_FMT " rows, which is not the size of a grid with -pc_rrb_nx %" PetscInt_FMT " -pc_rrb_ny %" PetscInt_FMT, all, rrb->nx, rrb->ny);
-  PetscCheck(n % *nx == 0, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ, "This rank has %" PetscInt_FMT " rows, which are not whole lines of %" PetscInt_FMT " points: give the grid with KSPSetDM() or MatSetDM(), or whole lines to each rank", n, *nx);
   *ny = n / *nx;
+  if (n % *nx) {
+    PetscCall(NameBlock(pc, block, sizeof(block)));
+    problem->code = PETSC_ERR_ARG_SIZ;
+    PetscCall(PetscSNPrintf(problem->text, sizeof(problem->text), "The %" PetscInt_FMT " rows%s are not whole lines of %" PetscInt_FMT " points: give the grid with KSPSetDM() or MatSetDM(), or whole lines to each rank", n, block, *nx));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -128,39 +174,102 @@ static PetscErrorCode Compute(PC pc, const CSRView *A, PetscInt nx, PetscInt ny)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode CheckPattern(PC pc, PetscInt n, PetscInt nx, PetscInt ny)
+/* What the twin has found about the block's entries. */
+static PetscErrorCode CheckPattern(PC pc, PetscInt n, PetscInt nx, PetscInt ny, Problem *problem)
 {
   const PC_RRB   *rrb   = (const PC_RRB *)pc->data;
   const RRBStats *stats = &rrb->stats;
+  char            block[64];
 
   PetscFunctionBegin;
-  PetscCheck(stats->failure != RRB_PATTERN, PETSC_COMM_SELF, PETSC_ERR_ARG_WRONG, "Row %" PetscInt_FMT " of this rank's block has an entry in column %" PetscInt_FMT ", which is none of its neighbours on a grid of %" PetscInt_FMT " x %" PetscInt_FMT " points (%s): PCRRB needs a 5- or 9-point stencil, not periodic, in natural ordering; give the grid with KSPSetDM(), MatSetDM(), or -pc_rrb_nx and -pc_rrb_ny", stats->row, stats->column, nx, ny, rrb->source);
-  PetscCheck((PetscInt64)nx * ny == n, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ, "This rank's block has %" PetscInt_FMT " rows, which are not whole lines of %" PetscInt_FMT " points (%s): give the grid with KSPSetDM(), MatSetDM(), or -pc_rrb_nx and -pc_rrb_ny", n, nx, rrb->source);
-  PetscCheck(stats->failure != RRB_UNSYMMETRIC, PETSC_COMM_SELF, PETSC_ERR_ARG_WRONG, "Row %" PetscInt_FMT " of this rank's block has in column %" PetscInt_FMT " another value than row %" PetscInt_FMT " in column %" PetscInt_FMT ": PCRRB needs a symmetric matrix; use -pc_type ilu, or scale the equations", stats->row, stats->column, stats->column, stats->row);
+  PetscCall(NameBlock(pc, block, sizeof(block)));
+  if (stats->failure == RRB_PATTERN) {
+    const PetscInt x = stats->row % nx, y = stats->row / nx, to_x = stats->column % nx, to_y = stats->column / nx;
+    const char    *periodic = "";
+
+    if (y == to_y && PetscAbsInt(x - to_x) == nx - 1) periodic = " unless the grid is periodic in x";
+    if (x == to_x && PetscAbsInt(y - to_y) == ny - 1) periodic = " unless the grid is periodic in y";
+    problem->code = PETSC_ERR_ARG_WRONG;
+    PetscCall(PetscSNPrintf(problem->text, sizeof(problem->text), "Row %" PetscInt_FMT "%s has an entry in column %" PetscInt_FMT ", but on a grid of %" PetscInt_FMT " x %" PetscInt_FMT " points (%s) point (%" PetscInt_FMT ", %" PetscInt_FMT ") is no neighbour of (%" PetscInt_FMT ", %" PetscInt_FMT ")%s: PCRRB needs a 5- or 9-point stencil, not periodic, in natural ordering; give the grid with KSPSetDM(), MatSetDM(), or -pc_rrb_nx and -pc_rrb_ny", stats->row, block, stats->column, nx, ny, rrb->source, to_x, to_y, x, y, periodic));
+  } else if ((PetscInt64)nx * ny != n) {
+    problem->code = PETSC_ERR_ARG_SIZ;
+    PetscCall(PetscSNPrintf(problem->text, sizeof(problem->text), "The %" PetscInt_FMT " rows%s are not whole lines of %" PetscInt_FMT " points (%s): give the grid with KSPSetDM(), MatSetDM(), or -pc_rrb_nx and -pc_rrb_ny", n, block, nx, rrb->source));
+  } else if (stats->failure == RRB_UNSYMMETRIC) {
+    problem->code = PETSC_ERR_ARG_WRONG;
+    PetscCall(PetscSNPrintf(problem->text, sizeof(problem->text), "Row %" PetscInt_FMT "%s has in column %" PetscInt_FMT " another value than row %" PetscInt_FMT " in column %" PetscInt_FMT ": PCRRB needs a symmetric matrix; use -pc_type ilu, or scale the equations", stats->row, block, stats->column, stats->column, stats->row));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   For the text about a matrix that is on no grid: the one that it comes closest to, a line of as many points as most entries are away
+   from the diagonal, and the first entry that is not on it. Host arrays.
+*/
+static void FindMisfit(const CSRView *A, PetscInt *nx, RRBStats *stats)
+{
+  std::vector<PetscInt> count(A->n + 1, 0); /* of entries so far away */
+
+  *nx = 1;
+  for (PetscInt row = 0; row < A->n; row++)
+    for (PetscInt k = A->i[row]; k < A->i[row + 1]; k++)
+      if (A->a[k] != 0 && A->j[k] > row) count[A->j[k] - row]++;
+  for (PetscInt distance = 2; distance < A->n; distance++)
+    if (count[distance] > (*nx > 1 ? count[*nx] : 0)) *nx = distance;
+  if (*nx == 1 || (PetscInt64)4 * count[*nx] < A->n) *nx = A->n; /* one line; with two or more at least half of the rows have one above */
+  for (PetscInt row = 0; row < A->n; row++)
+    for (PetscInt k = A->i[row]; k < A->i[row + 1]; k++) {
+      const PetscInt column = A->j[k];
+      if (A->a[k] == 0 || (PetscAbsInt(column % *nx - row % *nx) <= 1 && PetscAbsInt(column / *nx - row / *nx) <= 1)) continue;
+      stats->failure = RRB_PATTERN;
+      stats->row     = row;
+      stats->column  = column;
+      return;
+    }
+}
+
+static PetscErrorCode ExplainMisfit(PC pc, const CSRView *A, Problem *problem)
+{
+  PC_RRB                  *rrb = (PC_RRB *)pc->data;
+  std::vector<PetscInt>    i(A->n + 1), j(A->nnz);
+  std::vector<PetscScalar> a(A->nnz);
+  const CSRView            host = {A->n, A->nnz, i.data(), j.data(), a.data(), PETSC_MEMTYPE_HOST};
+  PetscInt                 nx;
+
+  PetscFunctionBegin;
+  PetscCall(ArrayCopy(i.data(), A->i, i.size() * sizeof(PetscInt), PETSC_MEMTYPE_HOST, A->where));
+  PetscCall(ArrayCopy(j.data(), A->j, j.size() * sizeof(PetscInt), PETSC_MEMTYPE_HOST, A->where));
+  PetscCall(ArrayCopy(a.data(), A->a, a.size() * sizeof(PetscScalar), PETSC_MEMTYPE_HOST, A->where));
+  rrb->source = "the closest one";
+  FindMisfit(&host, &nx, &rrb->stats);
+  PetscCall(CheckPattern(pc, A->n, nx, (A->n + nx - 1) / nx, problem));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* By the distance of the farthest entry, nx with 5 points and nx + 1 with 9, which is told by there being entries next to it. */
-static PetscErrorCode ComputeByPattern(PC pc, const CSRView *A)
+static PetscErrorCode ComputeByPattern(PC pc, const CSRView *A, Problem *problem)
 {
   PC_RRB    *rrb     = (PC_RRB *)pc->data;
   const auto offsets = PetscMemTypeDevice(A->where) ? RRBOffsets_CUDA : RRBOffsets_Host;
-  PetscInt   largest, nx;
+  PetscInt   largest, nx, ny;
   PetscBool  next;
 
   PetscFunctionBegin;
   rrb->source = "recognised from the matrix";
   PetscCall((*offsets)(A, &largest, &next));
   if (largest >= 3 && next && A->n % (largest - 1) == 0) {
-    PetscCall(Compute(pc, A, largest - 1, A->n / (largest - 1)));
+    nx = largest - 1;
+    ny = A->n / nx;
+    PetscCall(Compute(pc, A, nx, ny));
     if (rrb->stats.failure != RRB_PATTERN) {
-      PetscCall(CheckPattern(pc, A->n, largest - 1, A->n / (largest - 1)));
+      PetscCall(CheckPattern(pc, A->n, nx, ny, problem));
       PetscFunctionReturn(PETSC_SUCCESS);
     }
   }
   nx = largest > 1 ? largest : PetscMax(A->n, 1);
-  PetscCall(Compute(pc, A, nx, (A->n + nx - 1) / nx));
-  PetscCall(CheckPattern(pc, A->n, nx, (A->n + nx - 1) / nx));
+  ny = (A->n + nx - 1) / nx;
+  PetscCall(Compute(pc, A, nx, ny));
+  if (rrb->stats.failure == RRB_PATTERN) PetscCall(ExplainMisfit(pc, A, problem));
+  else PetscCall(CheckPattern(pc, A->n, nx, ny, problem));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -176,7 +285,7 @@ static PetscErrorCode FreeFactor(PC_RRB *rrb)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode ComputeOnItsGrid(PC pc, const CSRView *A)
+static PetscErrorCode ComputeOnItsGrid(PC pc, const CSRView *A, Problem *problem)
 {
   PC_RRB   *rrb = (PC_RRB *)pc->data;
   DM        dm;
@@ -186,7 +295,8 @@ static PetscErrorCode ComputeOnItsGrid(PC pc, const CSRView *A)
   PetscFunctionBegin;
   if (rrb->nx || rrb->ny) {
     rrb->source = "by the options";
-    PetscCall(GridFromOptions(pc, A->n, &nx, &ny));
+    PetscCall(GridFromOptions(pc, A->n, &nx, &ny, problem));
+    if (problem->code) PetscFunctionReturn(PETSC_SUCCESS);
   } else {
     rrb->source = "of the DM";
     PetscCall(PCGetDM(pc, &dm));
@@ -198,8 +308,8 @@ static PetscErrorCode ComputeOnItsGrid(PC pc, const CSRView *A)
   }
   if (known) {
     PetscCall(Compute(pc, A, nx, ny));
-    PetscCall(CheckPattern(pc, A->n, nx, ny));
-  } else PetscCall(ComputeByPattern(pc, A));
+    PetscCall(CheckPattern(pc, A->n, nx, ny, problem));
+  } else PetscCall(ComputeByPattern(pc, A, problem));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -208,19 +318,21 @@ static PetscErrorCode RecordFailure(PC pc)
 {
   const PC_RRB   *rrb   = (const PC_RRB *)pc->data;
   const RRBStats *stats = &rrb->stats;
+  Problem         problem;
 
   PetscFunctionBegin;
   if (stats->failure) {
     const PetscInt nx = rrb->factor->nx;
+    char           block[64];
 
-    PetscCall(PetscInfo(pc, "The pivot of level %" PetscInt_FMT " at point (%" PetscInt_FMT ", %" PetscInt_FMT ") is not positive\n", stats->level, stats->row % nx, stats->row / nx));
+    PetscCall(NameBlock(pc, block, sizeof(block)));
+    problem.code = PETSC_ERR_MAT_LU_ZRPVT;
+    PetscCall(PetscSNPrintf(problem.text, sizeof(problem.text), "The pivot of level %" PetscInt_FMT " at point (%" PetscInt_FMT ", %" PetscInt_FMT ")%s is not positive: PCRRB needs a symmetric M-matrix whose rows do not sum to less than 0, or one that is close to it; try fewer levels (-pc_rrb_levels), and MatSetNullSpace() if it is singular", stats->level, stats->row % nx, stats->row / nx, block));
+    PetscCall(PetscInfo(pc, "%s\n", problem.text));
     pc->failedreason = PC_FACTOR_NUMERIC_ZEROPIVOT;
   }
   PetscCall(PCReduceFailedReason(pc));
-  if (pc->failedreason && pc->erroriffailure) {
-    PetscCheck(!stats->failure, PETSC_COMM_SELF, PETSC_ERR_MAT_LU_ZRPVT, "The pivot of level %" PetscInt_FMT " at point (%" PetscInt_FMT ", %" PetscInt_FMT ") is not positive: PCRRB needs a symmetric M-matrix, or one that is close to it, and MatSetNullSpace() if it is singular", stats->level, stats->row % rrb->factor->nx, stats->row / rrb->factor->nx);
-    SETERRQ(PETSC_COMM_SELF, PETSC_ERR_MAT_LU_ZRPVT, "Another rank's block has a pivot that is not positive: PCRRB needs a symmetric M-matrix, or one that is close to it");
-  }
+  if (pc->failedreason && pc->erroriffailure) PetscCall(AgreeOn(pc, &problem));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -230,6 +342,7 @@ static PetscErrorCode PCSetUp_RRB(PC pc)
   MatNullSpace null_space;
   PetscInt     rows, columns;
   CSRMat       mat;
+  Problem      problem;
 
   PetscFunctionBegin;
   pc->failedreason = PC_NOERROR;
@@ -244,9 +357,13 @@ static PetscErrorCode PCSetUp_RRB(PC pc)
   PetscCall(MatGetCSR(pc->pmat, &mat));
   if (rrb->factor && rrb->factor->where != mat.A.where) PetscCall(FreeFactor(rrb));
   if (rrb->factor && (PetscInt64)rrb->factor->nx * rrb->factor->ny != mat.A.n) PetscCall(FreeFactor(rrb));
-  const PetscErrorCode code = ComputeOnItsGrid(pc, &mat.A);
+  const PetscErrorCode code = ComputeOnItsGrid(pc, &mat.A, &problem);
   PetscCall(MatRestoreCSR(&mat));
-  PetscCall(code);
+  if (code) {
+    problem.code    = code;
+    problem.text[0] = 0;
+  }
+  PetscCall(AgreeOn(pc, &problem));
   PetscCall(PetscObjectGetId((PetscObject)pc->pmat, &rrb->mat_id));
   PetscCall(PetscObjectStateGet((PetscObject)pc->pmat, &rrb->mat_state));
   PetscCall(PetscObjectStateIncrease((PetscObject)pc)); /* for those who keep what depends on the factor */
@@ -313,7 +430,7 @@ static PetscErrorCode PCView_RRB(PC pc, PetscViewer viewer)
   PetscCall(PetscObjectTypeCompare((PetscObject)viewer, PETSCVIEWERASCII, &is_ascii));
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pc), &size));
-  if (size > 1) PetscCall(PetscViewerASCIIPrintf(viewer, "block-local: each of %d ranks factors its own subdomain alone; of the grids and levels below those of the first rank\n", size));
+  if (size > 1) PetscCall(PetscViewerASCIIPrintf(viewer, "block-local: each of %d ranks factors its own subdomain alone; grid and levels below are those of the first rank\n", size));
   if (!F || !pc->setupcalled) {
     if (rrb->params.levels) PetscCall(PetscViewerASCIIPrintf(viewer, "at most %" PetscInt_FMT " levels\n", rrb->params.levels));
     else PetscCall(PetscViewerASCIIPrintf(viewer, "levels chosen by size\n"));
@@ -330,7 +447,7 @@ static PetscErrorCode PCView_RRB(PC pc, PetscViewer viewer)
 
   PetscCallMPI(MPIU_Allreduce(count, sum, 3, MPIU_INT64, MPI_SUM, PetscObjectComm((PetscObject)pc)));
   PetscCallMPI(MPIU_Allreduce(&bytes, &all_bytes, 1, MPI_DOUBLE, MPI_SUM, PetscObjectComm((PetscObject)pc)));
-  PetscCall(PetscViewerASCIIPrintf(viewer, "levels %" PetscInt_FMT " of %" PetscInt_FMT "%s, exact factorization of %" PetscInt_FMT " points\n", F->levels, F->max_levels, rrb->params.levels ? "" : " (chosen by size)", F->remainder));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "levels %" PetscInt_FMT " of %" PetscInt_FMT "%s, exact factorization of %" PetscInt_FMT " points (%s)\n", F->levels, F->max_levels, rrb->params.levels ? "" : " (chosen by size)", F->remainder, PetscMemTypeDevice(F->where) ? "dense inverse" : "band"));
   PetscCall(PetscViewerASCIIPrintf(viewer, "backend %s, %g bytes, %g per unknown%s\n", PetscMemTypeDevice(F->where) ? "CUDA" : "host", all_bytes, sum[2] ? all_bytes / (double)sum[2] : 0., F->has_schur ? ", with the first Schur complement" : ""));
   PetscCall(PetscViewerASCIIPrintf(viewer, "couplings that one row alone has, left out %" PetscInt64_FMT ", zero pivots of a singular matrix %" PetscInt64_FMT "\n", sum[0], sum[1]));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -561,14 +678,21 @@ PetscErrorCode PCRRBGetNy(PC pc, PetscInt *ny)
   Neumann and mixed boundaries are fine. Periodic and irregular patterns are errors that name the first row that does not fit.
 
   Level by level, red points are eliminated; couplings between red points are lumped to the diagonal before. For symmetric M-matrices
-  all pivots are positive, and M is symmetric positive definite. With a 5-point stencil the first level is exact. On Poisson's problem
-  the condition number is at most about 1.8 * 1.23^l for l levels. What the last level leaves is factored exactly.
+  whose rows do not sum to less than 0 all pivots are positive, and M is symmetric positive definite. Where rows do sum to less than 0
+  (the Jacobian of -Laplace(u) = exp(u), a Helmholtz equation), M loses what is left of definiteness with every level: use few. With a
+  5-point stencil the first level is exact. On Poisson's problem the condition number is at most about 1.8 * 1.23^l for l levels.
+
+  What the last level leaves is factored exactly, where the paper has an exact Cholesky factorization on the host. Here the host has
+  L D L^T in a band. On a GPU there is no factor and there are no triangular solves, but the inverse: a dense matrix of all the points
+  that are left, made by sweeping blocks of rows and columns, with which an application multiplies. It takes 8 m^2 bytes for m points, and
+  2 m^3 flops, so that m is at most 8192.
 
   Symmetry is checked. A coupling that only one of the two rows has, such as one to a Dirichlet row whose column was not zeroed, is left
   out; the view counts these. A pivot that is not positive makes the set-up fail with a `PCFailedReason`. If the matrix has the constants
   as its null space (`MatSetNullSpace()`), a pivot that is zero to rounding is left out instead.
 
-  With several ranks each factors its own subdomain alone, as `PCBJACOBI` does; the view says so.
+  With several ranks this is not the global method: each factors its own subdomain alone, without the couplings to others, as `PCBJACOBI`
+  does, and iterations grow with the number of ranks; the view says so. An error about one rank's subdomain is one of all ranks.
 
   The factor takes five numbers of eight bytes an unknown, on a GPU with its values on the way down and up six, beside the exact part;
   `KSPRRBCG` keeps two and a half more. A set-up on a GPU needs seven to nine for itself.
