@@ -595,6 +595,9 @@ int main(int argc, char **argv)
   PetscFunctionBeginUser;
   PetscCall(PetscInitialize(&argc, &argv, nullptr, help));
   PetscCall(FinePCInitializePackage());
+#if PetscDefined(HAVE_CUDA)
+  PetscCall(PCBsrsv2Register());
+#endif
   PetscCall(ConfigFromOptions(&config, &specs, &check));
   PetscCall(OptionsUnused(nullptr, &command_line));
   if (!check) PetscCall(ReportHeader(config));

@@ -8,6 +8,7 @@
     bench.cxx     options, timing, main
     report.cxx    the results as Markdown and JSON
     text.cxx      how Markdown and JSON are written
+    bsrsv2.cxx    a preconditioner of cuSPARSE's
     kernels.cxx   finepc_kernels, another program on systems, backend and text
 */
 
@@ -128,6 +129,9 @@ extern PetscLogDouble FloorFraction(const Backend &backend, PetscLogDouble bytes
 
 /* text.cxx */
 extern PetscErrorCode OutputFromOptions(Output *output);
+
+/* bsrsv2.cxx, where PETSc has CUDA: -pc_type bsrsv2, for MATSEQBAIJCUDA; nothing where cuSPARSE is without it */
+extern PetscErrorCode PCBsrsv2Register();
 
 /* report.cxx */
 extern PetscErrorCode  ReportHeader(const Config &config);
