@@ -82,7 +82,8 @@ struct Result {
   std::string                 ksp_type, pc_type;
   bool                        first_in_process = false;
   std::vector<Timing>         runs;   /* [0] is the first use, the rest are warm */
-  std::vector<Event>          events; /* of one more set-up, with -breakdown */
+  std::vector<Event>          events; /* of a warm set-up, with -breakdown */
+  PetscInt                    logged_setups = 0; /* it was the fastest of so many */
   std::vector<PetscLogDouble> refill; /* seconds of KSPSetUp() with new values in the same nonzero pattern */
   PetscLogDouble              apply_seconds   = 0.;
   PetscLogDouble              apply_bytes     = 0.; /* 0: not known */
