@@ -29,7 +29,8 @@ def plot_setup(axes, system):
         for place, time, r in zip(places, times, results):
             axes.text(time, place, f" {number(time, 2)} ms, {0.1 * time / r['solve_s']:.1f} % of T_total" if time else "", va="center", fontsize=7)
     axes.set_yticks([row + 0.4 - height / 2 for row in range(len(results))], [r["label"] for r in results])
-    axes.set_xlim(0, 1.7 * max((1e3 * event(r, "PCSetUp") for r in results), default=1.0))  # room for the text
+    axes.set_xscale("log")
+    axes.set_xlim(right=50e3 * max((event(r, "PCSetUp") for r in results), default=1.0))  # room for the text
     axes.invert_yaxis()
     axes.set_xlabel(f"ms, {logged(system)}")
     axes.legend(fontsize=7)
