@@ -32,11 +32,6 @@ def event(result, name):
     return next((e["s"] for e in result.get("events", []) if e["name"] == name), 0)
 
 
-def inverses(result):
-    """Seconds of NL and NU in the log: all that is bisai's but the factorization."""
-    return sum(e["s"] for e in result.get("events", []) if e["name"].startswith("BISAI") and e["name"] != "BISAIFactor")
-
-
 def load(paths):
     """The reports, and their systems, each with its results from all of them in the order of the columns."""
     reports = [json.load(open(path)) for path in paths]
@@ -79,7 +74,7 @@ def rows(system):
         yield row("aij-ilu's T_total / T_total", lambda r: number(cusparse / r["solve_s"]))
     yield row("set-up ms", lambda r: number(1e3 * r["setup_s"]))
     yield row("set-up in iterations", lambda r: over(r["setup_s"], r))
-    yield row("NL and NU in iterations", lambda r: over(inverses(r), r))
+    yield row("NL and NU in iterations", lambda r: over(event(r, "BISAIInvert"), r))
     yield row("apply, % of the copy bandwidth", lambda r: f"{100 * r['apply_floor_fraction']:.0f}" if r["apply_floor_fraction"] else "")
     yield row("warm runs", lambda r: str(len(r["warm"])) if r["warm"] else "0, the first use")
     yield ["status"] + [r["status"] if r["status"] == "ok" else f"{r['status']}: {r['note']}" for r in results]
