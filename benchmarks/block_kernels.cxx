@@ -8,9 +8,11 @@
 #include <random>
 #include "bilu_sweeps.h"
 #include "bsr_mat.h"
+#include "pc/bisai/bisai.h"
 
 static constexpr PetscInt       kProducts = 10; /* products between two events */
 static constexpr PetscInt       kSolves   = 30; /* applications in the paper's T_p */
+static constexpr PetscReal      kTolerance = 1e-5; /* of the solves that count iterations */
 static constexpr PetscLogDouble kFactorAsked = 5.; /* times faster than PETSc's numerical factorisation on the host */
 
 /* Uniform in [-1, 1), the same on every machine */
@@ -269,11 +271,78 @@ static PetscErrorCode FactorDifference(PetscInt n, const PetscScalar *x, const P
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+struct Inverses {
+  BSR         N[2] = {}; /* NL, NU */
+  DeviceArray middle;
+};
+
+static PetscErrorCode ApplyInverses(PC pc, Vec r, Vec z)
+{
+  Inverses          *inverses;
+  const PetscScalar *r_a;
+  PetscScalar       *z_a;
+
+  PetscFunctionBeginUser;
+  PetscCall(PCShellGetContext(pc, &inverses));
+  PetscScalar *const middle = (PetscScalar *)inverses->middle.data;
+  PetscCall(VecGetArrayReadAndMemType(r, &r_a, nullptr));
+  PetscCall(VecGetArrayWriteAndMemType(z, &z_a, nullptr));
+  PetscCall(BSRMultiply_CUDA(&inverses->N[BISAI_LOWER], r_a, r_a, middle)); /* its unit diagonal is not stored */
+  PetscCall(BSRMultiply_CUDA(&inverses->N[BISAI_UPPER], middle, nullptr, z_a));
+  PetscCall(VecRestoreArrayWriteAndMemType(z, &z_a));
+  PetscCall(VecRestoreArrayReadAndMemType(r, &r_a));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Iterations of GMRES(30), right preconditioned by the inverses that PCBISAI makes of a factor by default, for b = A 1; 0: it did not converge */
+static PetscErrorCode CountIterations(Mat A, const BlockLU &F, PetscInt *iterations)
+{
+  const BISAIParams  params{};
+  BISAIStats         stats{};
+  BISAIWork          work{};
+  Inverses           inverses;
+  KSP                ksp;
+  PC                 pc;
+  Vec                x, b;
+  KSPConvergedReason reason;
+
+  PetscFunctionBeginUser;
+  for (const BISAITriangle t : {BISAI_LOWER, BISAI_UPPER}) {
+    const PetscBool diagonal = (PetscBool)(t == BISAI_UPPER);
+
+    PetscCall(BISAIPattern_CUDA(&F, t, diagonal, params.power, params.factor_precision, &inverses.N[t], &stats));
+    PetscCall(BISAIInvert_CUDA(&F, t, diagonal, &params, &inverses.N[t], &work, &stats));
+  }
+  PetscCall(inverses.middle.Create((size_t)F.n * F.bs * sizeof(PetscScalar)));
+  PetscCall(MatCreateVecs(A, &x, &b));
+  PetscCall(VecSet(x, 1.));
+  PetscCall(MatMult(A, x, b));
+  PetscCall(KSPCreate(PETSC_COMM_SELF, &ksp));
+  PetscCall(KSPSetOperators(ksp, A, A));
+  PetscCall(KSPSetType(ksp, KSPGMRES));
+  PetscCall(KSPSetPCSide(ksp, PC_RIGHT));
+  PetscCall(KSPSetTolerances(ksp, kTolerance, PETSC_CURRENT, PETSC_CURRENT, PETSC_CURRENT));
+  PetscCall(KSPGetPC(ksp, &pc));
+  PetscCall(PCSetType(pc, PCSHELL));
+  PetscCall(PCShellSetContext(pc, &inverses));
+  PetscCall(PCShellSetApply(pc, ApplyInverses));
+  PetscCall(KSPSolve(ksp, b, x));
+  PetscCall(KSPGetIterationNumber(ksp, iterations));
+  PetscCall(KSPGetConvergedReason(ksp, &reason));
+  if (reason <= 0) *iterations = 0;
+  PetscCall(KSPDestroy(&ksp));
+  PetscCall(VecDestroy(&b));
+  PetscCall(VecDestroy(&x));
+  for (auto &N : inverses.N) PetscCall(BSRDestroy(&N));
+  PetscCall(ArrayDestroy(work.where, &work.data));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
   Sweeps beside the factor by levels, F. A block of L in column j is right after 2 l + 1 sweeps and one of U in row i after 2 l, l being the level
   of j or of i, counted from 0: so twice as many sweeps as there are levels end at F, up to rounding. (Where the pattern is symmetric.)
 */
-static PetscErrorCode MeasureSweeps(const Backend &backend, const BSRView &A, const BlockLU &F, const Delay &delay, PetscInt repeats, BlockILU *ilu)
+static PetscErrorCode MeasureSweeps(const Backend &backend, Mat device, const BSRView &A, const BlockLU &F, const Delay &delay, PetscInt repeats, BlockILU *ilu)
 {
   const PetscInt warm   = 2;
   BILUSweeps    *sweeps = nullptr;
@@ -290,18 +359,21 @@ static PetscErrorCode MeasureSweeps(const Backend &backend, const BSRView &A, co
   ilu->sweeps_analysis = end - start;
   for (const PetscInt count : {1, 2, 3, 5, 10, 20, 2 * (int)ilu->levels}) {
     const PetscScalar *factor = nullptr;
+    BlockLU            swept  = F;
     BlockSweeps        row;
 
     row.count = count;
     PetscCall(TimeOnDevice(repeats, [&]() { return delay.Run(); }, [&]() { return BILUSweepsRun_CUDA(sweeps, &A, count, &factor); }, &row.seconds));
     PetscCall(FactorDifference(A.nnz * A.bs * A.bs, factor, F.a, &row.difference));
+    swept.a = const_cast<PetscScalar *>(factor); /* to be read */
+    PetscCall(CountIterations(device, swept, &row.iterations));
     ilu->sweeps.push_back(row);
   }
   PetscCall(BILUSweepsDestroy_CUDA(&sweeps));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode MeasureOwnILU(const Backend &backend, const BSRView &A, const Delay &delay, PetscInt repeats, const std::vector<PetscScalar> &r, const std::vector<PetscScalar> &expected, BlockILU *ilu, std::string *note)
+static PetscErrorCode MeasureOwnILU(const Backend &backend, Mat device, const BSRView &A, const Delay &delay, PetscInt repeats, const std::vector<PetscScalar> &r, const std::vector<PetscScalar> &expected, BlockILU *ilu, std::string *note)
 {
   const PetscInt           warm = 2;
   std::vector<PetscScalar> z    = r;
@@ -331,7 +403,7 @@ static PetscErrorCode MeasureOwnILU(const Backend &backend, const BSRView &A, co
   PetscCall(SolveWithFactor(F, &z));
   ilu->own_difference = Difference(z, expected);
   ilu->levels         = stats.levels;
-  PetscCall(MeasureSweeps(backend, A, F, delay, repeats, ilu));
+  PetscCall(MeasureSweeps(backend, device, A, F, delay, repeats, ilu));
   PetscCall(BILUPlanDestroy_CUDA(&plan));
   PetscCall(BlockLUDestroy(&F));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -388,6 +460,7 @@ static PetscErrorCode MeasureBlocksOf(const Backend &backend, Mat B, PetscInt re
   const PetscLogDouble     agreement   = 1e-8;          /* of triangular solves, whose rounding errors grow */
   BSRMat                   mat;
   BSR                      W{}, copy{};
+  Mat                      device;
   Vec                      x_vec, y_vec;
   std::vector<PetscScalar> y, z;
   CuSPARSE                 cusparse;
@@ -423,7 +496,9 @@ static PetscErrorCode MeasureBlocksOf(const Backend &backend, Mat B, PetscInt re
 
   PetscCall(MeasureHostILU(B, repeats, x, &z, &result->ilu));
   PetscCall(CreateBlocksOnDevice(mat.A, FINEPC_DOUBLE, &W));
-  PetscCall(MeasureOwnILU(backend, BSRViewOf(&W), delay, repeats, x, z, &result->ilu, &result->note));
+  PetscCall(MatConvert(B, MATBAIJCUDA, MAT_INITIAL_MATRIX, &device));
+  PetscCall(MeasureOwnILU(backend, device, BSRViewOf(&W), delay, repeats, x, z, &result->ilu, &result->note));
+  PetscCall(MatDestroy(&device));
   PetscCall(MeasureCuSPARSEILU(backend, cusparse, BSRViewOf(&W), delay, repeats, x, z, &result->ilu));
   good = good && result->ilu.own_difference <= agreement && result->ilu.cusparse_difference <= agreement;
   if (!result->ilu.sweeps.empty()) good = good && result->ilu.sweeps.back().difference <= agreement; /* the fixed point is the factor by levels */
@@ -505,6 +580,7 @@ static const std::vector<Column> kSweepColumns = {
   {"sweeps",        6  },
   {"ms",            8  },
   {"difference",    10 },
+  {"its",           5  },
   {"status",        -6 },
 };
 
@@ -579,7 +655,8 @@ std::string BlockILURow(const BlockResult &result)
 std::string BlockSweepsHeader()
 {
   return "Block ILU(0) by fixed-point sweeps over all blocks, the guess included, beside the elimination by levels (levels ms: factor ms of above). analysis: once for a\n"
-         "pattern. difference from the factor by levels, in the Frobenius norm of all blocks of L, U and U_ii^{-1}; twice as many sweeps as levels must be exact.\n\n" +
+         "pattern. difference from the factor by levels, in the Frobenius norm of all blocks of L, U and U_ii^{-1}; twice as many sweeps as levels must be exact. its:\n"
+         "GMRES(30), right preconditioned by the inverses of the factor with power 1 in single, b = A 1, to 1e-5.\n\n" +
          MarkdownHeader(kSweepColumns);
 }
 
@@ -598,6 +675,7 @@ std::string BlockSweepsRows(const BlockResult &result)
       Format("%d", (int)row.count),
       Cell("%.3f", 1e3 * Best(row.seconds), true),
       Cell("%.0e", row.difference, true),
+      Cell("%.0f", (double)row.iterations, row.iterations > 0),
       result.status,
     });
   }
@@ -656,6 +734,7 @@ void JsonBlocks(JsonWriter *json, const Backend &backend, const BlockResult &res
     json->Integer("sweeps", (double)row.count);
     json->Number("s", Best(row.seconds));
     json->Number("difference", row.difference);
+    json->Integer("iterations", (double)row.iterations);
     json->Close('}');
   }
   json->Close(']');

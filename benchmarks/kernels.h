@@ -120,6 +120,7 @@ struct BlockSweeps {
   PetscInt                    count = 0;
   std::vector<PetscLogDouble> seconds;
   PetscLogDouble              difference = 0.; /* from the factor by levels, relative */
+  PetscInt                    iterations = 0;  /* of GMRES(30) with the inverses of this factor */
 };
 
 /* Block ILU(0) and its triangular solves: PETSc's on the host, ours, cuSPARSE's deprecated bsrilu02 and bsrsv2 */
