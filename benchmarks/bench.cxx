@@ -337,21 +337,26 @@ static PetscErrorCode MeasureHistory(const Config &config, KSP ksp, Result *resu
 }
 
 /*
-  What PETSc's log says of one more set-up with a new KSP: every event with its time, events inside others counted in both. As with
+  What PETSc's log says of a set-up with a new KSP: every event with its time, events inside others counted in both. As with
   -log_view_gpu_time, events that time the GPU wait for it; what others leave running counts where it is waited for.
 */
-static PetscErrorCode MeasureEvents(const Config &config, Solver *solver, Result *result)
+static PetscErrorCode LogSetUp(const Config &config, Solver *solver, PetscLogDouble *seconds, std::vector<Event> *logged)
 {
   PetscLogHandler handler;
   PetscLogState   state;
   PetscInt        events;
+  PetscLogDouble  start, end;
 
   PetscFunctionBeginUser;
   PetscCall(SolverCreateKSP(config, solver));
   PetscCall(PetscLogHandlerCreate(PETSC_COMM_WORLD, &handler));
   PetscCall(PetscLogHandlerSetType(handler, PETSCLOGHANDLERDEFAULT));
   PetscCall(PetscLogHandlerStart(handler));
+  PetscCall(TimeSynchronized(config.backend, &start));
   PetscCall(SolverSetUp(solver));
+  PetscCall(TimeSynchronized(config.backend, &end));
+  *seconds = end - start;
+  PetscCallMPI(MPI_Bcast(seconds, 1, MPI_DOUBLE, 0, PETSC_COMM_WORLD));
   PetscCall(PetscLogHandlerGetState(handler, &state));
   PetscCall(PetscLogStateGetNumEvents(state, &events));
   for (PetscLogEvent event = 0; event < events; event++) {
@@ -361,10 +366,29 @@ static PetscErrorCode MeasureEvents(const Config &config, Solver *solver, Result
     PetscCall(PetscLogHandlerGetEventPerfInfo(handler, 0, event, &info));
     if (!info || !info->count) continue;
     PetscCall(PetscLogStateEventGetInfo(state, event, &named));
-    result->events.push_back({named.name, info->count, info->time});
+    logged->push_back({named.name, info->count, info->time});
   }
   PetscCall(PetscLogHandlerStop(handler));
   PetscCall(PetscLogHandlerDestroy(&handler));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The fastest of as many warm set-ups as there are repeats. One more comes first, with the log for the first time, and does not count. */
+static PetscErrorCode MeasureEvents(const Config &config, Solver *solver, Result *result)
+{
+  PetscLogDouble best = PETSC_MAX_REAL;
+
+  PetscFunctionBeginUser;
+  result->logged_setups = PetscMax(1, config.repeats);
+  for (PetscInt setup = 0; setup <= result->logged_setups; setup++) {
+    PetscLogDouble     seconds;
+    std::vector<Event> events;
+
+    PetscCall(LogSetUp(config, solver, &seconds, &events));
+    if (setup == 0 || seconds >= best) continue;
+    best           = seconds;
+    result->events = events;
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -540,7 +564,7 @@ static PetscErrorCode ConfigFromOptions(Config *config, std::vector<std::string>
   PetscCall(PetscOptionsReal("-skip_above", "Seconds: a first use slower than this is not repeated", "", config->skip_above, &config->skip_above, nullptr));
   PetscCall(PetscOptionsBool("-smooth", "The solution is x (x - 1) y (y - 1) exp(x y) instead of 1", "", config->smooth, &config->smooth, nullptr));
   PetscCall(PetscOptionsBool("-refill", "Time the set-up with new values in the same pattern", "", config->refill, &config->refill, nullptr));
-  PetscCall(PetscOptionsBool("-breakdown", "The events of one more set-up, from PETSc's log", "", config->breakdown, &config->breakdown, nullptr));
+  PetscCall(PetscOptionsBool("-breakdown", "The events of further set-ups, from PETSc's log", "", config->breakdown, &config->breakdown, nullptr));
   PetscCall(PetscOptionsBoundedInt("-history_points", "Residual norms kept per run in the JSON", "", config->history_points, &config->history_points, nullptr, 1));
   PetscCall(PetscOptionsBool("-check", "Test the systems instead of measuring", "", *check, check, nullptr));
   PetscOptionsEnd();
@@ -595,6 +619,9 @@ int main(int argc, char **argv)
   PetscFunctionBeginUser;
   PetscCall(PetscInitialize(&argc, &argv, nullptr, help));
   PetscCall(FinePCInitializePackage());
+#if PetscDefined(HAVE_CUDA)
+  PetscCall(PCBsrsv2Register());
+#endif
   PetscCall(ConfigFromOptions(&config, &specs, &check));
   PetscCall(OptionsUnused(nullptr, &command_line));
   if (!check) PetscCall(ReportHeader(config));

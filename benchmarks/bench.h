@@ -8,6 +8,7 @@
     bench.cxx     options, timing, main
     report.cxx    the results as Markdown and JSON
     text.cxx      how Markdown and JSON are written
+    bsrsv2.cxx    a preconditioner of cuSPARSE's
     kernels.cxx   finepc_kernels, another program on systems, backend and text
 */
 
@@ -81,7 +82,8 @@ struct Result {
   std::string                 ksp_type, pc_type;
   bool                        first_in_process = false;
   std::vector<Timing>         runs;   /* [0] is the first use, the rest are warm */
-  std::vector<Event>          events; /* of one more set-up, with -breakdown */
+  std::vector<Event>          events; /* of a warm set-up, with -breakdown */
+  PetscInt                    logged_setups = 0; /* it was the fastest of so many */
   std::vector<PetscLogDouble> refill; /* seconds of KSPSetUp() with new values in the same nonzero pattern */
   PetscLogDouble              apply_seconds   = 0.;
   PetscLogDouble              apply_bytes     = 0.; /* 0: not known */
@@ -128,6 +130,9 @@ extern PetscLogDouble FloorFraction(const Backend &backend, PetscLogDouble bytes
 
 /* text.cxx */
 extern PetscErrorCode OutputFromOptions(Output *output);
+
+/* bsrsv2.cxx, where PETSc has CUDA: -pc_type bsrsv2, for MATSEQBAIJCUDA; nothing where cuSPARSE is without it */
+extern PetscErrorCode PCBsrsv2Register();
 
 /* report.cxx */
 extern PetscErrorCode  ReportHeader(const Config &config);

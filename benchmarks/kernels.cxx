@@ -460,6 +460,8 @@ static std::string MarkdownReport(const KernelConfig &config, const KernelResult
     for (const auto &result : results.blocks) text += BlockRow(config.backend, result);
     text += "\n" + BlockILUHeader();
     for (const auto &result : results.blocks) text += BlockILURow(result);
+    text += "\n" + BlockSweepsHeader();
+    for (const auto &result : results.blocks) text += BlockSweepsRows(result);
   }
   return text;
 }
@@ -661,6 +663,8 @@ static PetscErrorCode RunBlocks(const KernelConfig &config, KernelResults *resul
   for (const auto &result : results->blocks) PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s", BlockRow(config.backend, result).c_str()));
   PetscCall(PetscPrintf(PETSC_COMM_WORLD, "\n%s", BlockILUHeader().c_str()));
   for (const auto &result : results->blocks) PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s", BlockILURow(result).c_str()));
+  PetscCall(PetscPrintf(PETSC_COMM_WORLD, "\n%s", BlockSweepsHeader().c_str()));
+  for (const auto &result : results->blocks) PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s", BlockSweepsRows(result).c_str()));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

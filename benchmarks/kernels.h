@@ -115,12 +115,23 @@ struct BlockProduct {
   PetscLogDouble              difference = 0., cusparse_difference = 0.; /* from the host's product, relative */
 };
 
+/* Block ILU(0) by so many fixed-point sweeps */
+struct BlockSweeps {
+  PetscInt                    count = 0;
+  std::vector<PetscLogDouble> seconds;
+  PetscLogDouble              difference = 0.; /* from the factor by levels, relative */
+  PetscInt                    iterations = 0;  /* of GMRES(30) with the inverses of this factor */
+};
+
 /* Block ILU(0) and its triangular solves: PETSc's on the host, ours, cuSPARSE's deprecated bsrilu02 and bsrsv2 */
 struct BlockILU {
   std::vector<PetscLogDouble> host_factor, own_factor, cusparse_factor; /* seconds, numerical part */
   PetscLogDouble              host_analysis = 0., own_analysis = 0., cusparse_analysis = 0.;
   std::vector<PetscLogDouble> host_solves, cusparse_solves; /* seconds of kSolves applications, T_p of the paper */
   PetscLogDouble              own_difference = 0., cusparse_difference = 0.; /* of one application, from PETSc's, relative */
+  PetscInt                    levels = 0;
+  PetscLogDouble              sweeps_analysis = 0.;
+  std::vector<BlockSweeps>    sweeps; /* the last ones are enough to be exact */
 };
 
 struct BlockResult {
@@ -128,6 +139,7 @@ struct BlockResult {
   PetscInt     bs = 0, rows = 0, blocks = 0; /* block rows */
   BlockProduct products[2];
   BlockILU     ilu;
+  PetscLogDouble wall = 0.; /* seconds of all of it */
   std::string  status, note;
 };
 
@@ -136,4 +148,6 @@ extern std::string    BlockHeader(PetscInt repeats);
 extern std::string    BlockRow(const Backend &backend, const BlockResult &result);
 extern std::string    BlockILUHeader();
 extern std::string    BlockILURow(const BlockResult &result);
+extern std::string    BlockSweepsHeader();
+extern std::string    BlockSweepsRows(const BlockResult &result);
 extern void           JsonBlocks(JsonWriter *json, const Backend &backend, const BlockResult &result);

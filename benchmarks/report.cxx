@@ -147,6 +147,7 @@ static void JsonResult(JsonWriter *json, const Config &config, const Result &res
     json->Number("iteration_bytes", result.iteration_bytes);
     json->Number("iteration_floor_fraction", FloorFraction(config.backend, result.iteration_bytes, PerIteration(*best)));
   }
+  json->Integer("logged_setups", (double)result.logged_setups); /* the events are of the fastest of them */
   json->Open("events", '[');
   for (const auto &event : result.events) {
     json->Open(nullptr, '{');

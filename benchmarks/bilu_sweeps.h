@@ -1,0 +1,17 @@
+#pragma once
+
+/*
+  Block ILU(0) by fixed-point sweeps, to be measured beside the elimination by levels: cuda/bilu_sweeps.cu.
+  Chow, Patel, Fine-grained parallel incomplete LU factorization, SIAM J. Sci. Comput. 37 (2015) C169-C193.
+*/
+#include "pc/bisai/bilu.h"
+
+static constexpr PetscInt kLargestSwept = 8; /* rows of a block */
+
+/* What the pattern says, and work space; F is the factor by levels, whose places count and whose values do not. */
+struct BILUSweeps;
+PetscErrorCode BILUSweepsCreate_CUDA(const BSRView *A, const BlockLU *F, BILUSweeps **);
+PetscErrorCode BILUSweepsDestroy_CUDA(BILUSweeps **);
+
+/* The usual guess and then so many sweeps. `factor` is as F's values are, until the next run. */
+PetscErrorCode BILUSweepsRun_CUDA(BILUSweeps *, const BSRView *A, PetscInt sweeps, const PetscScalar **factor);
