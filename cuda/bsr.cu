@@ -183,7 +183,8 @@ struct Batch {
 
 /*
    A warp takes slices as far apart as there are warps. It asks for its next entries, and for where the rows of the slice after that
-   are, before it adds up those rows that are done. z may be x or y: an entry of it is read by the lane that writes that of y.
+   are, before it adds up those rows that are done; for its first ones before the kernel ahead has ended, if it is launched early. z may
+   be x or y: an entry of it is read by the lane that writes that of y.
 */
 template <typename S, int BlockSize, int Kind>
 __global__ void __launch_bounds__(kMultiplyBlock, kBlocksOnChip) MultiplyBlocks(BSR W, const PetscScalar *__restrict__ x, const PetscScalar *z, PetscScalar *y)
@@ -202,6 +203,8 @@ __global__ void __launch_bounds__(kMultiplyBlock, kBlocksOnChip) MultiplyBlocks(
   next.Open(W, slice + stride, place);
   cursor.Start(W, row, place);
   batch.Load(cursor, place);
+  WaitForPrevious();
+  LetNextStart();
 #pragma unroll 1
   while (slice < W.rows) {
     batch.Add(cursor.left, place, sum);
@@ -272,7 +275,7 @@ __global__ void __launch_bounds__(kMultiplyBlock) MultiplyGeneral(BSR W, const P
 }
 
 template <typename S, int BlockSize, int Kind>
-PetscErrorCode LaunchBlocks(const BSR &W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y, cudaStream_t stream)
+PetscErrorCode LaunchBlocks(const BSR &W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y, bool early, cudaStream_t stream)
 {
   const PetscInt slices = (W.rows - 1) / Place<S, BlockSize, Kind>::groups + 1;
   int            processors;
@@ -280,37 +283,37 @@ PetscErrorCode LaunchBlocks(const BSR &W, const PetscScalar *x, const PetscScala
   PetscFunctionBegin;
   PetscCall(ProcessorCount(&processors));
   const int blocks = PetscMin(BlocksFor((long long)slices * kWarpSize, kMultiplyBlock), processors * kBlocksOnChip);
-  MultiplyBlocks<S, BlockSize, Kind><<<blocks, kMultiplyBlock, 0, stream>>>(W, x, z, y);
-  FinePCCheckLaunch();
+  if (early) PetscCall(KnowsToWait((const void *)MultiplyBlocks<S, BlockSize, Kind>, &early));
+  PetscCall(LaunchEarly(early, MultiplyBlocks<S, BlockSize, Kind>, blocks, kMultiplyBlock, stream, W, x, z, y));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 template <typename S, int BlockSize>
-PetscErrorCode Multiply(const BSR &W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y, cudaStream_t stream)
+PetscErrorCode Multiply(const BSR &W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y, bool early, cudaStream_t stream)
 {
   const PetscInt mean = W.nnz / W.rows + (W.nnz % W.rows != 0);
 
   PetscFunctionBegin;
   static_assert(kShapes == 3, "one branch for each");
-  if (mean <= ShapeOf<S>(BlockSize, 0).up_to) PetscCall((LaunchBlocks<S, BlockSize, 0>(W, x, z, y, stream)));
-  else if (mean <= ShapeOf<S>(BlockSize, 1).up_to) PetscCall((LaunchBlocks<S, BlockSize, 1>(W, x, z, y, stream)));
-  else PetscCall((LaunchBlocks<S, BlockSize, 2>(W, x, z, y, stream)));
+  if (mean <= ShapeOf<S>(BlockSize, 0).up_to) PetscCall((LaunchBlocks<S, BlockSize, 0>(W, x, z, y, early, stream)));
+  else if (mean <= ShapeOf<S>(BlockSize, 1).up_to) PetscCall((LaunchBlocks<S, BlockSize, 1>(W, x, z, y, early, stream)));
+  else PetscCall((LaunchBlocks<S, BlockSize, 2>(W, x, z, y, early, stream)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 template <typename S>
-PetscErrorCode MultiplyOf(const BSR &W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y, cudaStream_t stream)
+PetscErrorCode MultiplyOf(const BSR &W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y, bool early, cudaStream_t stream)
 {
   PetscFunctionBegin;
   switch (W.bs) {
-  case 1: PetscCall((Multiply<S, 1>(W, x, z, y, stream))); break;
-  case 2: PetscCall((Multiply<S, 2>(W, x, z, y, stream))); break;
-  case 3: PetscCall((Multiply<S, 3>(W, x, z, y, stream))); break;
-  case 4: PetscCall((Multiply<S, 4>(W, x, z, y, stream))); break;
-  case 5: PetscCall((Multiply<S, 5>(W, x, z, y, stream))); break;
-  case 6: PetscCall((Multiply<S, 6>(W, x, z, y, stream))); break;
-  case 7: PetscCall((Multiply<S, 7>(W, x, z, y, stream))); break;
-  case 8: PetscCall((Multiply<S, 8>(W, x, z, y, stream))); break;
+  case 1: PetscCall((Multiply<S, 1>(W, x, z, y, early, stream))); break;
+  case 2: PetscCall((Multiply<S, 2>(W, x, z, y, early, stream))); break;
+  case 3: PetscCall((Multiply<S, 3>(W, x, z, y, early, stream))); break;
+  case 4: PetscCall((Multiply<S, 4>(W, x, z, y, early, stream))); break;
+  case 5: PetscCall((Multiply<S, 5>(W, x, z, y, early, stream))); break;
+  case 6: PetscCall((Multiply<S, 6>(W, x, z, y, early, stream))); break;
+  case 7: PetscCall((Multiply<S, 7>(W, x, z, y, early, stream))); break;
+  case 8: PetscCall((Multiply<S, 8>(W, x, z, y, early, stream))); break;
   default:
     MultiplyGeneral<S><<<BlocksFor((long long)W.rows * kWarpSize, kMultiplyBlock), kMultiplyBlock, 0, stream>>>(W, x, z, y);
     FinePCCheckLaunch();
@@ -320,15 +323,16 @@ PetscErrorCode MultiplyOf(const BSR &W, const PetscScalar *x, const PetscScalar 
 
 } // namespace
 
-PetscErrorCode BSRMultiply_CUDA(const BSR *W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y)
+PetscErrorCode BSRMultiply_CUDA(const BSR *W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y, PetscBool after_product)
 {
+  const bool   early = after_product;
   cudaStream_t stream;
 
   PetscFunctionBegin;
   PetscCheck(W->bs <= kWarpSize, PETSC_COMM_SELF, PETSC_ERR_SUP, "Blocks of size %" PetscInt_FMT " are not multiplied on the device, only those up to %d: use MatBindToCPU(), or a matrix type of the host", W->bs, kWarpSize);
   if (!W->rows) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  if (W->precision == FINEPC_SINGLE) PetscCall(MultiplyOf<float>(*W, x, z, y, stream));
-  else PetscCall(MultiplyOf<double>(*W, x, z, y, stream));
+  if (W->precision == FINEPC_SINGLE) PetscCall(MultiplyOf<float>(*W, x, z, y, early, stream));
+  else PetscCall(MultiplyOf<double>(*W, x, z, y, early, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -101,6 +101,17 @@ __device__ inline void LetNextStart()
 #endif
 }
 
+/* Whether the code of the kernel that runs is such that it may be launched early. */
+inline PetscErrorCode KnowsToWait(const void *kernel, bool *waits)
+{
+  cudaFuncAttributes compiled;
+
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaFuncGetAttributes(&compiled, kernel));
+  *waits = compiled.ptxVersion >= 90 && compiled.binaryVersion >= 90;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 template <typename... Parameters, typename... Arguments>
 PetscErrorCode LaunchEarly(bool early, void (*kernel)(Parameters...), int blocks, int block_size, cudaStream_t stream, Arguments... arguments)
 {
