@@ -47,6 +47,10 @@ PetscErrorCode BILUPlanDestroy_CUDA(BILUPlan **);
 PetscErrorCode BILUFactor_Host(const BSRView *A, BILUPlan *, BlockLU *F, BILUStats *);
 PetscErrorCode BILUFactor_CUDA(const BSRView *A, BILUPlan *, BlockLU *F, BILUStats *);
 
-/* What BILUFactor does with singular diagonal blocks, for a factor by others of A with rows and columns permuted, or null; host only. */
-PetscErrorCode BILUCheckFactor_Host(const BSRView *A, const PetscInt *rows, const PetscInt *columns, BlockLU *F, BILUStats *);
+/*
+   For factors by others, on a pattern that has A's, whose rows and columns are permuted, or null; host only. BILUCheckFactor counts the diagonal
+   blocks that BILUFactor would not have left so; BILURepeat computes the values anew, as BILUFactor does.
+*/
+PetscErrorCode BILUCheckFactor_Host(const BSRView *A, const PetscInt *rows, const PetscInt *columns, const BlockLU *F, BILUStats *);
+PetscErrorCode BILURepeat_Host(const BSRView *A, const PetscInt *rows, const PetscInt *columns, BlockLU *F, BILUStats *);
 PetscErrorCode BILUCheck_Host(const BSRView *A, BILUStats *); /* zero rows, entries that are not finite, no diagonal block */

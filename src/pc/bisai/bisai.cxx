@@ -37,8 +37,10 @@ struct PC_BISAI {
   BSR          R[2]         = {};       /* -L and -U, for the relaxation */
   PetscInt    *order[2]     = {};       /* [n] rows and columns of the operator in the order of the factor, or null */
   BILUStats    factor_stats = {};
+  bool         own_factor   = false; /* PETSc's factorization did not do: its host twin's values are in the factor */
   BISAIStats   stats        = {};
   PetscBool    reused       = PETSC_FALSE; /* the last set-up kept all patterns */
+  std::string  failure;                    /* why this rank's last set-up failed, or empty */
 
   /* work: what the next set-up on the same pattern finds, and what an apply needs */
   BSR          blocks     = {};      /* of the operator, where it does not have them itself */
@@ -315,6 +317,7 @@ static PetscErrorCode PCReset_BISAI(PC pc)
   bisai->work         = BISAIWork{};
   bisai->factor_stats = BILUStats{};
   bisai->stats        = BISAIStats{};
+  bisai->own_factor   = false;
   bisai->reused       = PETSC_FALSE;
   bisai->built        = false;
   bisai->where        = PETSC_MEMTYPE_HOST;
@@ -424,13 +427,18 @@ static PetscErrorCode CopyFactor(const BlockLU *from, PetscMemType where, PetscB
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+   PETSc gives up at a zero pivot, and goes on with large numbers after a block that is singular to rounding. Then the values are computed
+   anew, where PETSc has its own: the layout stays for the next set-ups.
+*/
 static PetscErrorCode FactorByPETSc(PC pc, const BSRMat *mat, PetscBool keep)
 {
-  PC_BISAI     *bisai = (PC_BISAI *)pc->data;
-  const bool    copy  = PetscMemTypeDevice(bisai->where);
-  BlockLU      *F     = copy ? &bisai->host_lu : &bisai->lu;
-  Mat           A = nullptr;
-  MatFactorInfo info;
+  PC_BISAI      *bisai = (PC_BISAI *)pc->data;
+  const bool     copy  = PetscMemTypeDevice(bisai->where);
+  BlockLU       *F     = copy ? &bisai->host_lu : &bisai->lu;
+  const PetscInt *order[2];
+  Mat            A = nullptr;
+  MatFactorInfo  info;
   MatFactorError error;
 
   PetscFunctionBegin;
@@ -444,14 +452,21 @@ static PetscErrorCode FactorByPETSc(PC pc, const BSRMat *mat, PetscBool keep)
   info.zeropivot     = 100.0 * PETSC_MACHINE_EPSILON;
   info.pivotinblocks = 1;
   PetscCall(GetPETScOperator(bisai, mat, &A));
-  PetscCall(MatSetErrorIfFailure(A, pc->erroriffailure));
   if (!keep) PetscCall(FactorSymbolic(bisai, A, &info));
+  PetscCall(MatFactorClearError(bisai->petsc));
+  PetscCall(MatSetErrorIfFailure(A, PETSC_FALSE)); /* we look at the error ourselves */
   PetscCall(MatLUFactorNumeric(bisai->petsc, A, &info));
+  PetscCall(MatSetErrorIfFailure(A, pc->erroriffailure));
   PetscCall(MatFactorGetError(bisai->petsc, &error));
-  pc->failedreason = (PCFailedReason)error;
-  if (error) PetscFunctionReturn(PETSC_SUCCESS);
+  if (error && error != MAT_FACTOR_NUMERIC_ZEROPIVOT) {
+    pc->failedreason = (PCFailedReason)error;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(ReadFactor(bisai->petsc, bisai->bs, keep, F));
-  PetscCall(BILUCheckFactor_Host(&mat->A, bisai->order[0] ? bisai->host_order[0].data() : nullptr, bisai->order[1] ? bisai->host_order[1].data() : nullptr, F, &bisai->factor_stats));
+  for (int t = 0; t < 2; t++) order[t] = bisai->host_order[t].empty() ? nullptr : bisai->host_order[t].data();
+  if (!error) PetscCall(BILUCheckFactor_Host(&mat->A, order[0], order[1], F, &bisai->factor_stats));
+  bisai->own_factor = error || bisai->factor_stats.singular_blocks;
+  if (bisai->own_factor) PetscCall(BILURepeat_Host(&mat->A, order[0], order[1], F, &bisai->factor_stats));
   if (copy) PetscCall(CopyFactor(F, bisai->where, keep, &bisai->lu));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -495,25 +510,27 @@ static PetscErrorCode Invert(PC_BISAI *bisai, PetscBool keep)
 }
 
 /*
-   An unusable matrix: the reason that KSPSolve() reports, or an error if the user asked for errors. One rank's failure is
-   everybody's: otherwise the others would wait in KSPSolve().
+   An unusable matrix: the reason that KSPSolve() reports and the text that the view shows, or an error if the user asked for errors. One
+   rank's failure is everybody's: otherwise the others would wait in KSPSolve().
 */
 static PetscErrorCode RecordFailure(PC pc)
 {
   static const char *const texts[] = {"", "Row %" PetscInt_FMT " of this rank's block has an entry that is not finite", "Row %" PetscInt_FMT " of this rank's block is zero", "Block row %" PetscInt_FMT " of this rank's block has no diagonal block: store one, if only of zeros"};
-  const BILUStats         *stats   = &((PC_BISAI *)pc->data)->factor_stats;
-  char                     text[PETSC_MAX_PATH_LEN] = "PETSc's factorization met a zero pivot: use -pc_bisai_factor_shift_type inblocks or -pc_bisai_factor cuda";
-  const bool               mine = stats->failure || pc->failedreason;
+  PC_BISAI         *bisai = (PC_BISAI *)pc->data;
+  const BILUStats  *stats = &bisai->factor_stats;
+  char              text[PETSC_MAX_PATH_LEN];
 
   PetscFunctionBegin;
+  bisai->failure.clear();
   if (stats->failure) {
     PetscCall(PetscSNPrintf(text, sizeof(text), texts[stats->failure], stats->failure_row));
+    bisai->failure   = text;
     pc->failedreason = stats->failure == BILU_NOT_FINITE ? PC_FACTOR_OTHER : stats->failure == BILU_ROW_ZERO ? PC_FACTOR_NUMERIC_ZEROPIVOT : PC_FACTOR_STRUCT_ZEROPIVOT;
-  }
-  if (mine) PetscCall(PetscInfo(pc, "%s\n", text));
+  } else if (pc->failedreason) bisai->failure = "PETSc's factorization failed: use -pc_bisai_factor cuda";
+  if (!bisai->failure.empty()) PetscCall(PetscInfo(pc, "%s\n", bisai->failure.c_str()));
   PetscCall(PCReduceFailedReason(pc));
   if (pc->failedreason && pc->erroriffailure) {
-    PetscCheck(!mine, PETSC_COMM_SELF, PETSC_ERR_MAT_LU_ZRPVT, "%s", text);
+    PetscCheck(bisai->failure.empty(), PETSC_COMM_SELF, PETSC_ERR_MAT_LU_ZRPVT, "%s", bisai->failure.c_str());
     SETERRQ(PETSC_COMM_SELF, PETSC_ERR_MAT_LU_ZRPVT, "Another rank's block cannot be preconditioned");
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -657,6 +674,28 @@ static PetscErrorCode PCApply_BISAI(PC pc, Vec x, Vec y)
 
 /* -------------------------------------------------------- view, life cycle -------------------------------------------------------- */
 
+/* The reason, and the text of the first rank that has one. */
+static PetscErrorCode ViewFailure(PC pc, PetscViewer viewer)
+{
+  const PC_BISAI *bisai = (const PC_BISAI *)pc->data;
+  const MPI_Comm  comm  = PetscObjectComm((PetscObject)pc);
+  char            text[PETSC_MAX_PATH_LEN];
+  PetscMPIInt     size, rank, mine, first;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_size(comm, &size));
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  mine = bisai->failure.empty() ? size : rank;
+  PetscCallMPI(MPIU_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "set-up failed: %s\n", PCFailedReasons[pc->failedreason]));
+  if (first == size) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscStrncpy(text, bisai->failure.c_str(), sizeof(text)));
+  PetscCallMPI(MPI_Bcast(text, sizeof(text), MPI_CHAR, first, comm));
+  if (size > 1) PetscCall(PetscViewerASCIIPrintf(viewer, "rank %d: %s\n", first, text));
+  else PetscCall(PetscViewerASCIIPrintf(viewer, "%s\n", text));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode PCView_BISAI(PC pc, PetscViewer viewer)
 {
   const PC_BISAI *bisai = (const PC_BISAI *)pc->data;
@@ -678,9 +717,9 @@ static PetscErrorCode PCView_BISAI(PC pc, PetscViewer viewer)
     if (PetscMemTypeDevice(bisai->where)) PetscCall(PetscViewerASCIIPrintf(viewer, "factors by CUDA: ILU(0) in %" PetscInt_FMT " levels of rows\n", most));
     else PetscCall(PetscViewerASCIIPrintf(viewer, "factors by the host twin of the CUDA ILU(0), since the matrix is on the host\n"));
   } else PetscCall(PetscViewerASCIIPrintf(viewer, "factors by CUDA: ILU(0)\n"));
-  if (pc->setupcalled && pc->failedreason) PetscCall(PetscViewerASCIIPrintf(viewer, "set-up failed: %s\n", PCFailedReasons[pc->failedreason]));
+  if (pc->setupcalled && pc->failedreason) PetscCall(ViewFailure(pc, viewer));
   else if (pc->setupcalled) {
-    PetscInt64     count[7] = {bisai->factor_stats.singular_blocks, bisai->stats.fallback_rows[BISAI_LOWER], bisai->stats.fallback_rows[BISAI_UPPER], bisai->n, bisai->N[BISAI_LOWER].nnz, bisai->N[BISAI_UPPER].nnz, bisai->operator_nnz}, sum[7];
+    PetscInt64     count[8] = {bisai->factor_stats.singular_blocks, bisai->stats.fallback_rows[BISAI_LOWER], bisai->stats.fallback_rows[BISAI_UPPER], bisai->n, bisai->N[BISAI_LOWER].nnz, bisai->N[BISAI_UPPER].nnz, bisai->operator_nnz, bisai->own_factor}, sum[8];
     PetscInt64     max[3]   = {bisai->stats.longest[BISAI_LOWER], bisai->stats.longest[BISAI_UPPER], (PetscInt64)bisai->stats.work_bytes}, most[3];
     PetscLogDouble bytes[2] = {0, (PetscLogDouble)(BlockLUBytes(&bisai->lu) + BlockLUBytes(&bisai->host_lu) + BSRBytes(&bisai->blocks))}, all_bytes[2];
 
@@ -692,9 +731,11 @@ static PetscErrorCode PCView_BISAI(PC pc, PetscViewer viewer)
       PetscCall(MatGetInfo(kept, MAT_LOCAL, &info));
       bytes[1] += info.memory;
     }
-    PetscCallMPI(MPIU_Allreduce(count, sum, 7, MPIU_INT64, MPI_SUM, comm));
+    PetscCallMPI(MPIU_Allreduce(count, sum, 8, MPIU_INT64, MPI_SUM, comm));
     PetscCallMPI(MPIU_Allreduce(max, most, 3, MPIU_INT64, MPI_MAX, comm));
     PetscCallMPI(MPIU_Allreduce(bytes, all_bytes, 2, MPI_DOUBLE, MPI_SUM, comm));
+    if (sum[7] && size > 1) PetscCall(PetscViewerASCIIPrintf(viewer, "PETSc's factorization met a singular diagonal block on %" PetscInt64_FMT " ranks: their factors were computed anew by the host twin of the CUDA factorization\n", sum[7]));
+    else if (sum[7]) PetscCall(PetscViewerASCIIPrintf(viewer, "PETSc's factorization met a singular diagonal block: the factors were computed anew by the host twin of the CUDA factorization\n"));
     PetscCall(PetscViewerASCIIPrintf(viewer, "backend %s, block size %" PetscInt_FMT ", inverses stored in %s precision, patterns %s\n", PetscMemTypeDevice(bisai->where) ? "CUDA" : "host", bisai->bs, FinePCPrecisions[bisai->params.factor_precision], bisai->reused ? "kept from the last set-up" : "made at the last set-up"));
     PetscCall(PetscViewerASCIIPrintf(viewer, "%" PetscInt64_FMT " block rows, %" PetscInt64_FMT " blocks of the matrix; NL %" PetscInt64_FMT " blocks, at most %" PetscInt64_FMT " a row, NU %" PetscInt64_FMT " blocks, at most %" PetscInt64_FMT " a row beside the diagonal\n", sum[3], sum[6], sum[4], most[0], sum[5], most[1]));
     PetscCall(PetscViewerASCIIPrintf(viewer, "%g bytes to apply, %g bytes of factors and blocks kept for the next set-up, set-up memory beyond these: %g bytes\n", all_bytes[0], all_bytes[1], (double)most[2]));
@@ -1356,9 +1397,12 @@ PetscErrorCode PCBISAIGetFactors(PC pc, Mat *NL, Mat *NU)
   and `MATAIJCUSPARSE` it does so without going through the host.
 
   Where a diagonal block of U is singular or nearly so, a pivot being below 1e-13 of A's entries in its row and column, the diagonal
-  block of A is inverted in its place, pivots raised to 1e-8 of these. A block row of NL or NU that comes out not finite keeps
-  its diagonal block alone. The view counts both. A row of zeros, a missing diagonal block, an entry that is not finite, and a zero
-  pivot in PETSc's factorization make the set-up fail with a `PCFailedReason`.
+  block of A is inverted in its place, pivots raised to 1e-8 of these. PETSc's factorization does not do so: where it meets such a block
+  or a zero pivot, L and U are computed anew on their pattern, by the host twin of `PC_BISAI_FACTOR_CUDA` and without the shift. A block row of
+  NL or NU that comes out not finite keeps its diagonal block alone. The view counts what was replaced, and says who computed the factors.
+
+  A row of zeros, a missing diagonal block and an entry that is not finite make the set-up fail with a `PCFailedReason`; the view names
+  the row.
 
   Right preconditioning, `-ksp_pc_side right`, and `KSPGMRES` are what the paper measures.
 
