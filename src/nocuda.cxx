@@ -138,7 +138,7 @@ PetscErrorCode BISAIInvert_CUDA(const BlockLU *, BISAITriangle, PetscBool, const
   return NoCUDA();
 }
 
-PetscErrorCode BISAINegate_CUDA(const BlockLU *, BISAITriangle, BSR *)
+PetscErrorCode BISAINegate_CUDA(const BlockLU *, BISAITriangle, BSR *, BISAIWork *, BISAIStats *)
 {
   return NoCUDA();
 }

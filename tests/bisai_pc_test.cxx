@@ -735,6 +735,68 @@ TEST_CASE("bisai: singular diagonal blocks with fill, orderings and shifts", "[b
       }
 }
 
+/* All entries in other units: single precision, the default, says that it cannot, and double can. */
+TEST_CASE("bisai: numbers beyond the range of single precision are a failure with a remedy", "[bisai][pc][bad]")
+{
+  for (const Kind &kind : Kinds())
+    for (const char *factor : {"petsc", "cuda"})
+      for (double unit : {1e-45, 1e45}) {
+        CAPTURE(kind.name, factor, unit);
+        HostBlocks A = Grid();
+        for (double &value : A.a) value *= unit;
+        const std::string options = std::string("-pc_bisai_factor ") + factor;
+        const MatObject   mat = kind.create(A, PETSC_COMM_SELF);
+        const KSPObject   ksp = MakeGMRES(mat, options, PCBISAI), wide = MakeGMRES(mat, options + " -pc_bisai_factor_precision double -pc_bisai_sweeps 1", PCBISAI), strict = MakeGMRES(mat, options + " -ksp_error_if_not_converged", PCBISAI);
+        const VecObject   b = RightVec(mat);
+        VecObject         x;
+        for (int repeat = 0; repeat < 2; repeat++) {
+          CHECK(Solve(ksp).reason == KSP_DIVERGED_PC_FAILED);
+          const std::string text = ViewText((KSP)ksp);
+          CAPTURE(text);
+          CHECK(Contains(text, "set-up failed: FACTOR_OTHER"));
+          CHECK(Contains(text, "72 diagonal blocks of the inverse of U and 0 entries of L and U are too large or too small for single precision: use -pc_bisai_factor_precision double"));
+          MUST(PCBISAISetFactorPrecision(PCOf(ksp), FINEPC_DOUBLE));
+          CHECK(Solve(ksp).reason == KSP_CONVERGED_RTOL);
+          MUST(PCBISAISetFactorPrecision(PCOf(ksp), FINEPC_SINGLE));
+        }
+        CHECK(Solve(wide).reason == KSP_CONVERGED_RTOL);
+        MUST(VecDuplicate(b, x.put()));
+        Errors errors;
+        CHECK(KSPSolve(strict, b, x) != 0);
+        CHECK(Contains(errors.text, "use -pc_bisai_factor_precision double"));
+      }
+}
+
+/* NL has a row to fall back to, the L of the relaxation has not. */
+TEST_CASE("bisai: an entry of L beyond single precision: a fallback without sweeps, a failure with them", "[bisai][pc][bad]")
+{
+  HostBlocks A;
+  A.bs = 1;
+  A.n  = 2;
+  A.i  = {0, 1, 3};
+  A.j  = {0, 0, 1};
+  A.a  = {1, 1e39, 1};
+  for (const Kind &kind : Kinds())
+    for (const char *factor : {"petsc", "cuda"}) {
+      CAPTURE(kind.name, factor);
+      const std::string options = std::string("-pc_bisai_factor ") + factor;
+      const MatObject   mat     = kind.create(A, PETSC_COMM_SELF);
+      const PCObject    plain = MakeBISAI(mat, options), relaxed = MakeBISAI(mat, options + " -pc_bisai_sweeps 1"), wide = MakeBISAI(mat, options + " -pc_bisai_sweeps 1 -pc_bisai_factor_precision double");
+      PCFailedReason    reason;
+      MUST(PCSetUp(plain));
+      CHECK(Contains(ViewText((PC)plain), "block rows fallen back to the diagonal: NL 1, NU 0"));
+      CHECK(Finite(Applied(plain)));
+      MUST(PCSetUp(relaxed));
+      MUST(PCGetFailedReason(relaxed, &reason));
+      CHECK(reason == PC_FACTOR_OTHER);
+      CHECK(Contains(ViewText((PC)relaxed), "0 diagonal blocks of the inverse of U and 1 entries of L and U are too large or too small for single precision: use -pc_bisai_factor_precision double"));
+      MUST(PCSetUp(wide));
+      MUST(PCGetFailedReason(wide, &reason));
+      CHECK(reason == PC_NOERROR);
+      CHECK(Finite(Applied(wide)));
+    }
+}
+
 TEST_CASE("bisai: wrong kinds of matrices are refused with a remedy", "[bisai][pc][bad]")
 {
   MatObject dense, wide, large;
@@ -828,6 +890,15 @@ TEST_CASE("bisai: several ranks: one rank's bad row is everybody's failure", "[b
       MUST(KSPSolve(ksp, b, x));
       MUST(KSPGetConvergedReason(ksp, &reason));
       CHECK(reason == KSP_DIVERGED_PC_FAILED);
+      const std::string text = ViewText((KSP)ksp);
+      PetscMPIInt       rank, size;
+      PetscInt          begin, end, owner = 0, of_rank;
+      MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+      MPI_Comm_size(PETSC_COMM_WORLD, &size);
+      MUST(MatGetOwnershipRange(A, &begin, &end));
+      of_rank = begin <= 3 * row && 3 * row < end ? rank : 0;
+      MPI_Allreduce(&of_rank, &owner, 1, MPIU_INT, MPI_SUM, PETSC_COMM_WORLD);
+      if (rank == 0) CHECK(Contains(text, (size > 1 ? "rank " + std::to_string(owner) + ": " : std::string()) + "Row "));
     }
 }
 

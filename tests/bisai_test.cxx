@@ -757,6 +757,92 @@ TEST_CASE("bisai: block rows that are not finite keep their diagonal, and are co
     }
 }
 
+/* A diagonal block of U^{-1} has nothing to fall back to. One of zeros in a row or a column would drop an unknown or an equation. */
+TEST_CASE("bisai: diagonal blocks that a precision cannot hold are counted", "[bisai][bad]")
+{
+  struct Case {
+    const char     *name;
+    PetscInt        row, column; /* of the number in a block of ones on the diagonal, from the end */
+    double          value;
+    FinePCPrecision precision;
+    PetscInt        lost;
+  };
+  for (PetscMemType where : Places())
+    for (PetscInt bs : kBlockSizes)
+      for (const Case &c : {Case{"too large", 0, 0, 1e39, FINEPC_SINGLE, 1}, Case{"too large, for single only", 0, 0, 1e39, FINEPC_DOUBLE, 0}, Case{"large enough", 0, 0, 1e38, FINEPC_SINGLE, 0}, Case{"too small", 0, 0, 1e-39, FINEPC_SINGLE, 1},
+                            Case{"too small, for single only", 0, 0, -1e-39, FINEPC_DOUBLE, 0}, Case{"small", 0, 0, -1e-37, FINEPC_SINGLE, 0}, Case{"a small one beside others", 0, 1, 1e-60, FINEPC_SINGLE, 0}, Case{"a large one beside others", 1, 0, -1e60, FINEPC_SINGLE, 1},
+                            Case{"infinite", 0, 0, std::numeric_limits<double>::infinity(), FINEPC_DOUBLE, 1}, Case{"not a number", 0, 1, std::nan(""), FINEPC_DOUBLE, 1}, Case{"almost nothing", 0, 0, 1e-309, FINEPC_DOUBLE, 1}}) {
+        if (std::max(c.row, c.column) >= bs) continue;
+        CAPTURE(where, bs, c.name);
+        const PetscInt n = 5;
+        HostLU         LU;
+        std::map<std::pair<PetscInt, PetscInt>, std::vector<double>> one;
+        std::vector<double>                                          block(bs * bs, 0.);
+        for (PetscInt r = 0; r < bs; r++) block[r * bs + r] = 1;
+        for (PetscInt row = 0; row < n; row++) one[{row, row}] = block;
+        one[{3, 3}][(bs - 1 - c.column) * bs + bs - 1 - c.row] = c.value;
+        LU.L       = FromBlocks(bs, n, {{{4, 1}, block}});
+        LU.U       = FromBlocks(bs, n, {});
+        LU.inverse = FromBlocks(bs, n, one);
+        const HostInverse NU = ComputeInverse(LU, BISAI_UPPER, true, Params(1, c.precision), where), NL = ComputeInverse(LU, BISAI_LOWER, true, Params(1, c.precision), where);
+        CHECK(NU.stats.lost_diagonals == c.lost);
+        CHECK(NU.stats.fallback_rows[BISAI_UPPER] == 0);
+        CHECK(NL.stats.lost_diagonals == 0);
+      }
+  /* a row, and a column, all of small numbers */
+  for (PetscMemType where : Places())
+    for (const std::vector<double> &block : {std::vector<double>{1e-50, 1, 1e-50, 1}, std::vector<double>{1, 1, 1e-50, 1e-50}}) {
+      HostLU LU;
+      LU.L = LU.U = FromBlocks(2, 1, {});
+      LU.inverse  = FromBlocks(2, 1, {{{0, 0}, block}});
+      CAPTURE(where, block);
+      CHECK(ComputeInverse(LU, BISAI_UPPER, true, Params(1, FINEPC_SINGLE), where).stats.lost_diagonals == 1);
+      CHECK(ComputeInverse(LU, BISAI_UPPER, true, Params(1, FINEPC_DOUBLE), where).stats.lost_diagonals == 0);
+    }
+}
+
+TEST_CASE("bisai: entries of L and U that the relaxation's precision cannot hold are counted", "[bisai][bad]")
+{
+  for (PetscMemType where : Places())
+    for (PetscInt bs : {1, 2, 8, 9, 32})
+      for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
+        CAPTURE(where, bs, precision);
+        const PetscInt      bs2 = bs * bs, n = 40;
+        const bool          device = PetscMemTypeDevice(where), single = precision == FINEPC_SINGLE;
+        std::vector<double> big(bs2, 1.), one(bs2, 0.), small(bs2, 0.);
+        HostLU              LU;
+        big[0] = 1e39;
+        big[bs2 - 1] = -1e39;
+        for (PetscInt r = 0; r < bs; r++) {
+          one[r * bs + r]   = 1;
+          small[r * bs + r] = 1e-39;
+        }
+        std::map<std::pair<PetscInt, PetscInt>, std::vector<double>> lower, upper, inverse;
+        for (PetscInt row = 0; row < n; row++) inverse[{row, row}] = row == 7 ? std::vector<double>(bs2, 0.) : row == 8 ? small : one; /* 0 has no inverse, 1e-39's is too large for single */
+        lower[{5, 2}] = lower[{39, 0}] = lower[{39, 1}] = upper[{3, 20}] = big;
+        lower[{6, 1}] = upper[{0, 30}] = one;
+        LU.L       = FromBlocks(bs, n, lower);
+        LU.U       = FromBlocks(bs, n, upper);
+        LU.inverse = FromBlocks(bs, n, inverse);
+        BlockLU   F = SendLU(LU, where);
+        BISAIWork work{};
+        for (BISAITriangle triangle : {BISAI_LOWER, BISAI_UPPER}) {
+          BSR            R{};
+          BISAIStats     stats{};
+          const PetscInt of_block = single ? (bs == 1 ? 1 : 2) : 0;
+          MUST((device ? BISAIPattern_CUDA : BISAIPattern_Host)(&F, triangle, PETSC_TRUE, 1, precision, &R, &stats));
+          for (int repeat = 0; repeat < 2; repeat++) { /* counts start anew */
+            MUST((device ? BISAINegate_CUDA : BISAINegate_Host)(&F, triangle, &R, &work, &stats));
+            CHECK(stats.lost_entries[triangle] == (triangle == BISAI_LOWER ? 3 * of_block : of_block + bs2 + (single ? bs : 0)));
+            CHECK(stats.lost_entries[1 - triangle] == 0);
+          }
+          MUST(BSRDestroy(&R));
+        }
+        MUST(ArrayDestroy(work.where, &work.data));
+        MUST(BlockLUDestroy(&F));
+      }
+}
+
 TEST_CASE("bisai: what the relaxation reads is -L and -U", "[bisai]")
 {
   for (PetscMemType where : Places())
@@ -768,10 +854,12 @@ TEST_CASE("bisai: what the relaxation reads is -L and -U", "[bisai]")
           BlockLU      F  = SendLU(LU, where);
           BSR          R{}, host{};
           BISAIStats   stats{};
+          BISAIWork    work{};
           double       worst = 0;
           const bool   device = PetscMemTypeDevice(where);
           MUST((device ? BISAIPattern_CUDA : BISAIPattern_Host)(&F, triangle, PETSC_TRUE, 1, precision, &R, &stats));
-          MUST((device ? BISAINegate_CUDA : BISAINegate_Host)(&F, triangle, &R));
+          MUST((device ? BISAINegate_CUDA : BISAINegate_Host)(&F, triangle, &R, &work, &stats));
+          CHECK(stats.lost_entries[triangle] == 0);
           MUST(BSRCopy(&R, PETSC_MEMTYPE_HOST, &host));
           for (PetscInt row = 0; row < host.rows; row++)
             for (PetscInt k = host.i[row]; k < host.i[row + 1]; k++) {
@@ -784,6 +872,7 @@ TEST_CASE("bisai: what the relaxation reads is -L and -U", "[bisai]")
               }
             }
           CHECK(worst <= Unit(precision) + 1000 * bs * kUnitDouble);
+          MUST(ArrayDestroy(work.where, &work.data));
           MUST(BSRDestroy(&host));
           MUST(BSRDestroy(&R));
           MUST(BlockLUDestroy(&F));

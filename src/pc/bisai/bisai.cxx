@@ -503,10 +503,16 @@ static PetscErrorCode Invert(PC_BISAI *bisai, PetscBool keep)
     BISAIStats ignored{};
 
     if (!keep) PetscCall(pattern(&bisai->lu, t, PETSC_TRUE, 1, params->factor_precision, &bisai->R[t], &ignored));
-    PetscCall(negate(&bisai->lu, t, &bisai->R[t]));
+    PetscCall(negate(&bisai->lu, t, &bisai->R[t], &bisai->work, &bisai->stats));
   }
   if (!keep) PetscCall(ArrayCreate((params->sweeps || bisai->order[0] || bisai->order[1] ? VECTORS : 1) * (size_t)bisai->n * bisai->bs * sizeof(PetscScalar), bisai->where, (void **)&bisai->vectors));
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What the precision cannot hold and nothing can take the place of: a set-up with any of it is of no use. */
+static PetscInt LostNumbers(const PC_BISAI *bisai)
+{
+  return bisai->stats.lost_diagonals + bisai->stats.lost_entries[BISAI_LOWER] + bisai->stats.lost_entries[BISAI_UPPER];
 }
 
 /*
@@ -518,6 +524,7 @@ static PetscErrorCode RecordFailure(PC pc)
   static const char *const texts[] = {"", "Row %" PetscInt_FMT " of this rank's block has an entry that is not finite", "Row %" PetscInt_FMT " of this rank's block is zero", "Block row %" PetscInt_FMT " of this rank's block has no diagonal block: store one, if only of zeros"};
   PC_BISAI         *bisai = (PC_BISAI *)pc->data;
   const BILUStats  *stats = &bisai->factor_stats;
+  const PetscInt    lost  = LostNumbers(bisai);
   char              text[PETSC_MAX_PATH_LEN];
 
   PetscFunctionBegin;
@@ -526,6 +533,10 @@ static PetscErrorCode RecordFailure(PC pc)
     PetscCall(PetscSNPrintf(text, sizeof(text), texts[stats->failure], stats->failure_row));
     bisai->failure   = text;
     pc->failedreason = stats->failure == BILU_NOT_FINITE ? PC_FACTOR_OTHER : stats->failure == BILU_ROW_ZERO ? PC_FACTOR_NUMERIC_ZEROPIVOT : PC_FACTOR_STRUCT_ZEROPIVOT;
+  } else if (lost) {
+    PetscCall(PetscSNPrintf(text, sizeof(text), "%" PetscInt_FMT " diagonal blocks of the inverse of U and %" PetscInt_FMT " entries of L and U are too large or too small for %s precision: %s", bisai->stats.lost_diagonals, lost - bisai->stats.lost_diagonals, FinePCPrecisions[bisai->params.factor_precision], bisai->params.factor_precision == FINEPC_SINGLE ? "use -pc_bisai_factor_precision double" : "scale equations and unknowns"));
+    bisai->failure   = text;
+    pc->failedreason = PC_FACTOR_OTHER;
   } else if (pc->failedreason) bisai->failure = "PETSc's factorization failed: use -pc_bisai_factor cuda";
   if (!bisai->failure.empty()) PetscCall(PetscInfo(pc, "%s\n", bisai->failure.c_str()));
   PetscCall(PCReduceFailedReason(pc));
@@ -556,7 +567,8 @@ static PetscErrorCode PCSetUp_BISAI(PC pc)
   if (!keep) PetscCall(PCReset_BISAI(pc));
   bisai->built = false;
   bisai->where = where;
-  bisai->stats.fallback_rows[BISAI_LOWER] = bisai->stats.fallback_rows[BISAI_UPPER] = 0;
+  for (int t = 0; t < 2; t++) bisai->stats.fallback_rows[t] = bisai->stats.lost_entries[t] = 0;
+  bisai->stats.lost_diagonals = 0;
 
   PetscCall(MatGetBSR(pc->pmat, petsc ? PETSC_MEMTYPE_HOST : where, keep, &bisai->blocks, &mat));
   bisai->bs           = mat.A.bs;
@@ -571,7 +583,7 @@ static PetscErrorCode PCSetUp_BISAI(PC pc)
     PetscCall(PetscLogEventBegin(FinePC_BISAIInvert, pc, pc->pmat, 0, 0));
     PetscCall(Invert(bisai, keep));
     PetscCall(PetscLogEventEnd(FinePC_BISAIInvert, pc, pc->pmat, 0, 0));
-    bisai->built = true;
+    bisai->built = !LostNumbers(bisai);
   }
   bisai->reused = keep;
   PetscCall(PetscObjectStateIncrease((PetscObject)pc));
@@ -1402,7 +1414,8 @@ PetscErrorCode PCBISAIGetFactors(PC pc, Mat *NL, Mat *NU)
   NL or NU that comes out not finite keeps its diagonal block alone. The view counts what was replaced, and says who computed the factors.
 
   A row of zeros, a missing diagonal block and an entry that is not finite make the set-up fail with a `PCFailedReason`; the view names
-  the row.
+  the row. So do diagonal blocks of U^{-1}, and with sweeps entries of L and U, that are beyond the range of the precision in which they are
+  stored; other numbers that are too small for it become zero.
 
   Right preconditioning, `-ksp_pc_side right`, and `KSPGMRES` are what the paper measures.
 
