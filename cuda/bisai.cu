@@ -393,7 +393,8 @@ PetscErrorCode BISAIPattern_CUDA(const BlockLU *F, BISAITriangle triangle, Petsc
     nnz = S.nnz;
     stats->work_bytes = std::max(stats->work_bytes, CSRBytes(&S) + meter.peak + ignored.work_bytes);
   }
-  PetscCall(BSRCreate(F->bs, n, n, nnz + (diagonal ? n : 0), precision, PETSC_MEMTYPE_CUDA, N));
+  PetscCall(BISAICountBlocks(nnz, n, diagonal, &nnz));
+  PetscCall(BSRCreate(F->bs, n, n, nnz, precision, PETSC_MEMTYPE_CUDA, N));
   PetscCallCUDA(cudaMemsetAsync(longest, 0, sizeof(*longest), stream));
   BISAIPlacePattern<<<BlocksFor((long long)n * kGatherGroup), kBlockSize, 0, stream>>>(n, upper, diagonal, S_i, S_j, N->i, N->j, longest);
   FinePCCheckLaunch();

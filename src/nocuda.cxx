@@ -113,6 +113,11 @@ PetscErrorCode BSRFromCSR_CUDA(const CSRView *, PetscInt, PetscBool, BSR *)
   return NoCUDA();
 }
 
+PetscErrorCode BSRTranspose_CUDA(const BSR *, PetscBool, BSR *)
+{
+  return NoCUDA();
+}
+
 PetscErrorCode BILUAnalyse_CUDA(const BSRView *, BlockLU *, BILUPlan **, BILUStats *)
 {
   return NoCUDA();

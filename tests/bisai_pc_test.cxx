@@ -1,6 +1,10 @@
 /* PCBISAI as PETSc sees it: limiting cases, options, views, life cycle, bad matrices, nesting, ranks, convergence. */
 #include <petsc/private/matimpl.h>
 
+#if PetscDefined(HAVE_CUDA)
+  #include <petscdevice_cuda.h>
+#endif
+
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -181,6 +185,116 @@ TEST_CASE("bisai: empty and one-block systems", "[bisai][pc]")
       const Solution solution = Solve(MakeGMRES(one, options, PCBISAI));
       CHECK(solution.reason > 0);
       CHECK(solution.iterations <= 2); /* the inverse is stored in single precision */
+    }
+}
+
+/* ------------------------------------------------------ transposes ------------------------------------------------------ */
+
+/* M^{-1} column by column, by PCApply(). */
+TEST_CASE("bisai: PCApplyTranspose is the transpose of PCApply", "[bisai][pc][transpose]")
+{
+  for (const Kind &kind : Kinds())
+    for (PetscInt bs : {1, 3, 9})
+      for (const char *options : {"", "-pc_bisai_power 2 -pc_bisai_factor_precision double", "-pc_bisai_sweeps 2", "-pc_bisai_factor cuda -pc_bisai_power_upper 3", "-pc_bisai_factor_mat_ordering_type rcm -pc_bisai_factor_levels 1",
+                                  "-pc_bisai_factor_mat_ordering_type nd -pc_bisai_sweeps 1 -pc_bisai_factor_precision double"}) {
+        CAPTURE(kind.name, bs, options);
+        const MatObject     mat = kind.create(RandomBlocks(RandomGraph(25, 5, 250), bs, 251), PETSC_COMM_SELF);
+        const PCObject      pc  = MakeBISAI(mat, options);
+        const VecObject     x   = RightVec(mat, 252);
+        const auto          v   = Values(x);
+        const PetscInt      n   = (PetscInt)v.size();
+        VecObject           unit, y;
+        std::vector<double> expected(n), size(n);
+        MUST(PCSetUp(pc));
+        MUST(VecDuplicate(x, unit.put()));
+        MUST(VecDuplicate(x, y.put()));
+        for (PetscInt column = 0; column < n; column++) {
+          MUST(VecSet(unit, 0));
+          MUST(VecSetValue(unit, column, 1, INSERT_VALUES));
+          MUST(VecAssemblyBegin(unit));
+          MUST(VecAssemblyEnd(unit));
+          MUST(PCApply(pc, unit, y));
+          const auto values = Values(y);
+          for (PetscInt row = 0; row < n; row++) {
+            expected[column] += values[row] * v[row];
+            size[column] += std::fabs(values[row] * v[row]);
+          }
+        }
+        for (int repeat = 0; repeat < 2; repeat++) {
+          MUST(VecSet(y, std::nan("")));
+          MUST(PCApplyTranspose(pc, x, y));
+          const auto values = Values(y);
+          double     worst  = 0;
+          for (PetscInt row = 0; row < n; row++) {
+            const double error = std::fabs(values[row] - expected[row]) / (1e-3 + size[row]);
+            worst              = error <= worst ? worst : error;
+          }
+          CHECK(worst <= 1e-12); /* the stored numbers are the same ones, whatever their precision */
+        }
+        CHECK(Contains(ViewText((PC)pc), "bytes of transposes, made for PCApplyTranspose()"));
+      }
+}
+
+TEST_CASE("bisai: transposes have the values of the last set-up, in the old memory", "[bisai][pc][transpose][cycle]")
+{
+  for (const Kind &kind : Kinds())
+    for (const char *options : {"", "-pc_bisai_factor cuda -pc_bisai_sweeps 1", "-pc_bisai_power 2 -pc_bisai_factor_precision double -pc_bisai_factor_mat_ordering_type rcm"}) {
+      CAPTURE(kind.name, options);
+      const MatObject mat = kind.create(Grid(), PETSC_COMM_SELF);
+      const PCObject  pc  = MakeBISAI(mat, options);
+      const VecObject x   = RightVec(mat);
+      VecObject       y;
+      PetscLogDouble  host = 0, device = 0;
+      MUST(VecDuplicate(x, y.put()));
+      MUST(PCSetUp(pc));
+      CHECK(!Contains(ViewText((PC)pc), "transposes"));
+      for (int step = 0; step < 4; step++) {
+        const auto before = Applied(pc, true);
+        SetValues(mat, Changed(Grid(), 320 + step));
+        MUST(PCSetUp(pc));
+        const auto values = Applied(pc, true);
+        CHECK(!SameBits(values, before));
+        {
+          const MatObject same  = kind.create(Changed(Grid(), 320 + step), PETSC_COMM_SELF);
+          const PCObject  fresh = MakeBISAI(same, options);
+          CHECK(SameBits(values, Applied(fresh, true)));
+          CHECK(SameBits(Applied(pc), Applied(fresh)));
+        }
+        if (step == 1) host = HostBytes();
+        if (step == 1 && DeviceFound()) device = DeviceBytes();
+        if (step == 3) CHECK(HostBytes() == host);
+        if (step == 3 && DeviceFound()) CHECK(DeviceBytes() == device);
+      }
+      PetscErrorCode code = PETSC_SUCCESS;
+      if (!std::strcmp(kind.backend, "host")) CHECK(CountAllocations([&] { code = PCApplyTranspose(pc, x, y); }) == 0);
+      else {
+        MUST(PCApplyTranspose(pc, x, y));
+        CHECK(AsynchronousOnDevice([&] { code = PCApplyTranspose(pc, x, y); }));
+      }
+      MUST(code);
+      const MatObject other = kind.create(RandomBlocks(RandomGraph(Grid().n, 6, 330), 3, 331), PETSC_COMM_SELF);
+      MUST(PCSetOperators(pc, other, other));
+      MUST(PCSetUp(pc));
+      const PCObject fresh = MakeBISAI(other, options);
+      CHECK(SameBits(Applied(pc, true), Applied(fresh, true)));
+    }
+}
+
+/* BiCG needs the transpose; inside PCBJACOBI and on several ranks, too. */
+TEST_CASE("bisai: BiCG converges as with PCILU", "[bisai][pc][transpose][mpi]")
+{
+  for (const Kind &kind : Kinds())
+    for (const char *options : {"-pc_bisai_power 2", "-pc_bisai_factor cuda -pc_bisai_sweeps 1"}) {
+      CAPTURE(kind.name, options);
+      const HostBlocks  H = RandomBlocks(RandomStencil(12, 10, 1, false, 350), 3, 351);
+      const MatObject   A = kind.create(H, PETSC_COMM_WORLD);
+      const Options     scope("-sub_pc_type ilu");
+      const std::string bicg = "-ksp_type bicg ";
+      const Solution    mine = Solve(MakeKSP(A, bicg + options, PCBISAI)), exact = Solve(MakeKSP(CreateBAIJ(H, PETSC_COMM_WORLD), bicg, PCBJACOBI));
+      CHECK(mine.reason == KSP_CONVERGED_RTOL);
+      CHECK(mine.true_residual <= 1e-6);
+      CHECK(mine.iterations >= exact.iterations);
+      CHECK(mine.iterations <= 2 * exact.iterations + 2);
     }
 }
 
@@ -503,7 +617,7 @@ TEST_CASE("bisai: vectors of the other memory than the factor's", "[bisai][pc][g
     const MatObject A  = kind.create(Grid(), PETSC_COMM_SELF);
     const PCObject  pc = MakeBISAI(A);
     MUST(PCSetUp(pc));
-    const auto expected = Applied(pc);
+    const auto expected = Applied(pc), turned = Applied(pc, true);
     for (const Backend &x_backend : Backends())
       for (const Backend &y_backend : Backends()) {
         CAPTURE(kind.name, x_backend.name, y_backend.name);
@@ -511,8 +625,43 @@ TEST_CASE("bisai: vectors of the other memory than the factor's", "[bisai][pc][g
         const VecObject x = CreateVec(n, x_backend.vec, 1), y = CreateVec(n, y_backend.vec, 2);
         MUST(PCApply(pc, x, y));
         CHECK(SameBits(Values(y), expected));
+        MUST(PCApplyTranspose(pc, x, y));
+        CHECK(SameBits(Values(y), turned));
       }
   }
+}
+
+/* A copy from pinned memory does not wait. With much to do before it on the GPU, it would not have begun when PCApply() returns. */
+TEST_CASE("bisai: a vector on the host, in pinned memory, is the program's again after PCApply", "[bisai][pc][gpu]")
+{
+  NEEDS_DEVICE();
+#if PetscDefined(HAVE_CUDA)
+  const MatObject      A  = CreateAIJ(Grid(), MATAIJCUSPARSE), large = CreateAIJ(RandomBlocks(RandomStencil(120, 120, 1, false, 400), 3, 401), MATAIJCUSPARSE);
+  const PCObject       pc = MakeBISAI(A), busy = MakeBISAI(large);
+  const PetscInt       n  = Grid().n * Grid().bs;
+  const auto           values = Values(RightVec(A));
+  const VecObject      y = CreateVec(n, VECCUDA, 2), from = RightVec(large);
+  VecObject            x, to;
+  void                *memory = nullptr;
+  MUST(PCSetUp(pc));
+  MUST(PCSetUp(busy));
+  MUST(VecDuplicate(from, to.put()));
+  MUST(PCApply(busy, from, to));
+  const auto expected = Applied(pc), turned = Applied(pc, true);
+  REQUIRE(cudaMallocHost(&memory, n * sizeof(double)) == cudaSuccess);
+  double *const pinned = (double *)memory;
+  MUST(VecCreateSeqWithArray(PETSC_COMM_SELF, 1, n, pinned, x.put()));
+  for (bool transpose : {false, true}) {
+    std::copy(values.begin(), values.end(), pinned);
+    MUST(PetscObjectStateIncrease((PetscObject)(Vec)x));
+    for (int k = 0; k < 500; k++) MUST(PCApply(busy, from, to));
+    MUST((transpose ? PCApplyTranspose : PCApply)(pc, x, y));
+    std::fill_n(pinned, n, std::nan(""));
+    CHECK(SameBits(Values(y), transpose ? turned : expected));
+  }
+  x.Reset();
+  REQUIRE(cudaFreeHost(memory) == cudaSuccess);
+#endif
 }
 
 TEST_CASE("bisai: host matrix after device matrix, and back; bound to the CPU", "[bisai][pc][cycle][gpu]")

@@ -276,6 +276,79 @@ TEST_CASE("bsr: blocks of single entries, stored in part or whole", "[bisai][bsr
       }
 }
 
+/* Square and not, with empty rows, with rows of thousands of blocks, in both precisions; and again with other values in the same memory. */
+TEST_CASE("bsr: the transpose", "[bisai][bsr]")
+{
+  struct Case {
+    const char *name;
+    PetscInt    rows, columns;
+    bool (*stored)(PetscInt row, PetscInt column);
+  };
+  const Case cases[] = {
+    {"nothing",       0,    0,    [](PetscInt, PetscInt) { return false; }                                         },
+    {"no blocks",     5,    3,    [](PetscInt, PetscInt) { return false; }                                         },
+    {"one block",     1,    1,    [](PetscInt, PetscInt) { return true; }                                          },
+    {"wide",          7,    40,   [](PetscInt r, PetscInt c) { return (r * 13 + c * 7) % 5 == 0 && r != 3; }       },
+    {"tall",          33,   4,    [](PetscInt r, PetscInt c) { return (r + c) % 3 != 0; }                          },
+    {"arrow",         700,  700,  [](PetscInt r, PetscInt c) { return r == c || c == 0 || r == 699; }              },
+    {"upper",         64,   64,   [](PetscInt r, PetscInt c) { return c >= r && (c - r) % 4 == 0; }                },
+  };
+  for (PetscMemType where : Places())
+    for (PetscInt bs : {1, 2, 3, 5, 8, 11, 32})
+      for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
+        for (const Case &c : cases) {
+          if (bs > 8 && c.rows > 100) continue;
+          CAPTURE(where, bs, precision, c.name);
+          const size_t                           bs2 = (size_t)bs * bs;
+          std::vector<PetscInt>                  i(1, 0), j;
+          std::map<std::pair<PetscInt, PetscInt>, PetscInt> number;
+          for (PetscInt row = 0; row < c.rows; row++) {
+            for (PetscInt column = 0; column < c.columns; column++)
+              if (c.stored(row, column)) {
+                number[{row, column}] = (PetscInt)j.size();
+                j.push_back(column);
+              }
+            i.push_back((PetscInt)j.size());
+          }
+          BSR W{}, Wt{}, on_device{}, host{};
+          MUST(BSRCreate(bs, c.rows, c.columns, (PetscInt)j.size(), precision, PETSC_MEMTYPE_HOST, &W));
+          std::copy(i.begin(), i.end(), W.i);
+          std::copy(j.begin(), j.end(), W.j);
+          for (int repeat = 0; repeat < 3; repeat++) {
+            const auto value = [&](size_t k) { return (double)((k * 7 + 1) % 100003 + (size_t)repeat); }; /* exact in single precision */
+            for (size_t k = 0; k < j.size() * bs2; k++) {
+              if (precision == FINEPC_SINGLE) ((float *)W.a)[k] = (float)value(k);
+              else ((double *)W.a)[k] = value(k);
+            }
+            MUST(BSRCopy(&W, where, &on_device));
+            PoisonMemory(where, 4 * (BSRBytes(&W) + 1000));
+            MUST((PetscMemTypeDevice(where) ? BSRTranspose_CUDA : BSRTranspose_Host)(&on_device, (PetscBool)(repeat > 0), &Wt));
+            MUST(BSRCopy(&Wt, PETSC_MEMTYPE_HOST, &host));
+            REQUIRE(host.rows == c.columns);
+            REQUIRE(host.columns == c.rows);
+            REQUIRE(host.nnz == (PetscInt)j.size());
+            REQUIRE(host.precision == precision);
+            PetscInt wrong = host.i[0] != 0;
+            for (PetscInt row = 0; row < host.rows; row++)
+              for (PetscInt k = host.i[row]; k < host.i[row + 1]; k++) {
+                const auto found = number.find({host.j[k], row});
+                wrong += (k > host.i[row] && host.j[k] <= host.j[k - 1]) || found == number.end();
+                if (found == number.end()) continue;
+                for (size_t e = 0; e < bs2; e++) {
+                  const size_t at = k * bs2 + e;
+                  wrong += (precision == FINEPC_SINGLE ? (double)((float *)host.a)[at] : ((double *)host.a)[at]) != value(found->second * bs2 + e % bs * bs + e / bs);
+                }
+              }
+            CHECK(wrong == 0);
+            CHECK(host.i[host.rows] == host.nnz);
+            MUST(BSRDestroy(&host));
+            MUST(BSRDestroy(&on_device));
+          }
+          MUST(BSRDestroy(&Wt));
+          MUST(BSRDestroy(&W));
+        }
+}
+
 /* ------------------------------------------------------ block ILU(0) ------------------------------------------------------ */
 
 /*
@@ -877,6 +950,20 @@ TEST_CASE("bisai: what the relaxation reads is -L and -U", "[bisai]")
           MUST(BSRDestroy(&R));
           MUST(BlockLUDestroy(&F));
         }
+}
+
+TEST_CASE("bisai: more blocks than can be counted are an error", "[bisai][bad]")
+{
+  PetscInt nnz;
+  MUST(BISAICountBlocks(PETSC_INT_MAX - 7, 7, PETSC_TRUE, &nnz));
+  CHECK(nnz == PETSC_INT_MAX);
+  MUST(BISAICountBlocks(PETSC_INT_MAX, 7, PETSC_FALSE, &nnz));
+  CHECK(nnz == PETSC_INT_MAX);
+  MUST(BISAICountBlocks(5, 3, PETSC_TRUE, &nnz));
+  CHECK(nnz == 8);
+  Errors errors;
+  CHECK(BISAICountBlocks(PETSC_INT_MAX - 7, 8, PETSC_TRUE, &nnz) != 0);
+  CHECK(Contains(errors.text, "lower -pc_bisai_power"));
 }
 
 TEST_CASE("bisai: block permutations", "[bisai]")

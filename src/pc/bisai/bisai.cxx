@@ -1,6 +1,8 @@
 /* The PETSc face of block-ISAI: options, set-up, apply, view, life cycle. The method is in bisai_host.cxx, bilu_host.cxx and their twins. */
 #include <petsc/private/pcimpl.h>
 
+#include <petscdevice.h>
+
 #include <limits>
 #include <string>
 #include <vector>
@@ -50,6 +52,9 @@ struct PC_BISAI {
   BlockLU      lu         = {};      /* the factor, where the inverses live */
   BILUPlan    *plan       = nullptr;
   BISAIWork    work       = {};
+  BSR          Nt[2]      = {};      /* transposes of N and R, made when PCApplyTranspose() is called */
+  BSR          Rt[2]      = {};
+  bool         turned     = false;   /* they have the values of the last set-up */
   PetscScalar *vectors    = nullptr; /* [VECTORS * n * bs], or of VECTOR_MIDDLE alone */
   PetscScalar *staging    = nullptr; /* [2 * n * bs] on the device, made when a host vector first meets device factors */
 
@@ -301,6 +306,8 @@ static PetscErrorCode PCReset_BISAI(PC pc)
   for (int t = 0; t < 2; t++) {
     PetscCall(BSRDestroy(&bisai->N[t]));
     PetscCall(BSRDestroy(&bisai->R[t]));
+    PetscCall(BSRDestroy(&bisai->Nt[t]));
+    PetscCall(BSRDestroy(&bisai->Rt[t]));
     PetscCall(ArrayDestroy(bisai->where, (void **)&bisai->order[t]));
     bisai->host_order[t].clear();
   }
@@ -317,6 +324,7 @@ static PetscErrorCode PCReset_BISAI(PC pc)
   bisai->work         = BISAIWork{};
   bisai->factor_stats = BILUStats{};
   bisai->stats        = BISAIStats{};
+  bisai->turned       = false;
   bisai->own_factor   = false;
   bisai->reused       = PETSC_FALSE;
   bisai->built        = false;
@@ -565,8 +573,9 @@ static PetscErrorCode PCSetUp_BISAI(PC pc)
   PetscCall(MatGetBlockSize(pc->pmat, &bs));
   const PetscBool keep = (PetscBool)(bisai->built && pc->flag == SAME_NONZERO_PATTERN && bisai->where == where && bisai->bs == bs);
   if (!keep) PetscCall(PCReset_BISAI(pc));
-  bisai->built = false;
-  bisai->where = where;
+  bisai->built  = false;
+  bisai->turned = false;
+  bisai->where  = where;
   for (int t = 0; t < 2; t++) bisai->stats.fallback_rows[t] = bisai->stats.lost_entries[t] = 0;
   bisai->stats.lost_diagonals = 0;
 
@@ -601,16 +610,16 @@ static PetscErrorCode Multiply(const PC_BISAI *bisai, const BSR *W, const PetscS
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* z = N v, then z <- z + N (v - T z) for each sweep. */
-static PetscErrorCode ApplyTriangle(const PC_BISAI *bisai, BISAITriangle t, const PetscScalar *v, PetscScalar *z)
+/* z = N v, then z <- z + N (v - T z) for each sweep; R is -T. */
+static PetscErrorCode ApplyTriangle(const PC_BISAI *bisai, const BSR *N, const BSR *R, PetscBool unit, const PetscScalar *v, PetscScalar *z)
 {
   PetscScalar *const residual = bisai->vectors + VECTOR_RESIDUAL * (size_t)bisai->n * bisai->bs;
 
   PetscFunctionBegin;
-  PetscCall(Multiply(bisai, &bisai->N[t], v, t == BISAI_LOWER && !bisai->params.sweeps ? v : nullptr, z));
+  PetscCall(Multiply(bisai, N, v, unit ? v : nullptr, z));
   for (PetscInt sweep = 0; sweep < bisai->params.sweeps; sweep++) {
-    PetscCall(Multiply(bisai, &bisai->R[t], z, v, residual));
-    PetscCall(Multiply(bisai, &bisai->N[t], residual, z, z));
+    PetscCall(Multiply(bisai, R, z, v, residual));
+    PetscCall(Multiply(bisai, N, residual, z, z));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -623,20 +632,27 @@ static PetscErrorCode Permute(const PC_BISAI *bisai, const PetscInt *order, Pets
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* y = NU NL x, in the memory of the factors */
-static PetscErrorCode ApplyFactors(const PC_BISAI *bisai, const PetscScalar *x, PetscScalar *y)
+/*
+   y = NU NL x, or y = NL^T NU^T x, in the memory of the factors. Sweeps give B = sum_k (I - N T)^k N for each triangle, and B^T is the same sum of
+   N^T and T^T: the loop is the same.
+*/
+static PetscErrorCode ApplyFactors(const PC_BISAI *bisai, PetscBool transpose, const PetscScalar *x, PetscScalar *y)
 {
-  const size_t       rows = (size_t)bisai->n * bisai->bs, bs2 = (size_t)bisai->bs * bisai->bs;
-  PetscScalar *const middle = bisai->vectors, *const in = bisai->vectors + VECTOR_IN * rows, *const out = bisai->vectors + VECTOR_OUT * rows;
-  PetscLogDouble     flops = 0;
+  const size_t          rows = (size_t)bisai->n * bisai->bs, bs2 = (size_t)bisai->bs * bisai->bs;
+  PetscScalar *const    middle = bisai->vectors, *const in = bisai->vectors + VECTOR_IN * rows, *const out = bisai->vectors + VECTOR_OUT * rows;
+  const BSR *const      N = transpose ? bisai->Nt : bisai->N, *const R = transpose ? bisai->Rt : bisai->R;
+  const PetscInt *const from = bisai->order[transpose ? 1 : 0], *const to = bisai->order[transpose ? 0 : 1];
+  const BISAITriangle   first = transpose ? BISAI_UPPER : BISAI_LOWER, second = transpose ? BISAI_LOWER : BISAI_UPPER;
+  const auto            unit  = [&](BISAITriangle t) { return (PetscBool)(t == BISAI_LOWER && !bisai->params.sweeps); }; /* its diagonal is not stored */
+  PetscLogDouble        flops = 0;
 
   PetscFunctionBegin;
-  for (int t = 0; t < 2; t++) flops += 2.0 * bs2 * ((1 + bisai->params.sweeps) * (PetscLogDouble)bisai->N[t].nnz + bisai->params.sweeps * (PetscLogDouble)bisai->R[t].nnz);
+  for (int t = 0; t < 2; t++) flops += 2.0 * bs2 * ((1 + bisai->params.sweeps) * (PetscLogDouble)N[t].nnz + bisai->params.sweeps * (PetscLogDouble)R[t].nnz);
   if (PetscMemTypeDevice(bisai->where)) PetscCall(PetscLogGpuTimeBegin());
-  if (bisai->order[0]) PetscCall(Permute(bisai, bisai->order[0], PETSC_FALSE, x, in));
-  PetscCall(ApplyTriangle(bisai, BISAI_LOWER, bisai->order[0] ? in : x, middle));
-  PetscCall(ApplyTriangle(bisai, BISAI_UPPER, middle, bisai->order[1] ? out : y));
-  if (bisai->order[1]) PetscCall(Permute(bisai, bisai->order[1], PETSC_TRUE, out, y));
+  if (from) PetscCall(Permute(bisai, from, PETSC_FALSE, x, in));
+  PetscCall(ApplyTriangle(bisai, &N[first], &R[first], unit(first), from ? in : x, middle));
+  PetscCall(ApplyTriangle(bisai, &N[second], &R[second], unit(second), middle, to ? out : y));
+  if (to) PetscCall(Permute(bisai, to, PETSC_TRUE, out, y));
   if (PetscMemTypeDevice(bisai->where)) {
     PetscCall(PetscLogGpuTimeEnd());
     PetscCall(PetscLogGpuFlops(flops));
@@ -644,7 +660,25 @@ static PetscErrorCode ApplyFactors(const PC_BISAI *bisai, const PetscScalar *x, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode PCApply_BISAI(PC pc, Vec x, Vec y)
+/* With the values of the last set-up, in the memory of the last transposes. */
+static PetscErrorCode NeedTransposes(PC pc)
+{
+  PC_BISAI  *bisai     = (PC_BISAI *)pc->data;
+  const auto transpose = PetscMemTypeDevice(bisai->where) ? BSRTranspose_CUDA : BSRTranspose_Host;
+
+  PetscFunctionBegin;
+  if (bisai->turned) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscLogEventBegin(FinePC_Transpose, pc, 0, 0, 0));
+  for (int t = 0; t < 2; t++) {
+    PetscCall(transpose(&bisai->N[t], (PetscBool)(bisai->Nt[t].i != nullptr), &bisai->Nt[t]));
+    if (bisai->params.sweeps) PetscCall(transpose(&bisai->R[t], (PetscBool)(bisai->Rt[t].i != nullptr), &bisai->Rt[t]));
+  }
+  PetscCall(PetscLogEventEnd(FinePC_Transpose, pc, 0, 0, 0));
+  bisai->turned = true;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode Apply(PC pc, PetscBool transpose, Vec x, Vec y)
 {
   PC_BISAI          *bisai = (PC_BISAI *)pc->data;
   const PetscScalar *x_array;
@@ -657,10 +691,11 @@ static PetscErrorCode PCApply_BISAI(PC pc, Vec x, Vec y)
     PetscCall(VecSet(y, std::numeric_limits<PetscReal>::infinity()));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
+  if (transpose) PetscCall(NeedTransposes(pc));
   if (!PetscMemTypeDevice(bisai->where)) {
     PetscCall(VecGetArrayRead(x, &x_array));
     PetscCall(VecGetArrayWrite(y, &y_array));
-    PetscCall(ApplyFactors(bisai, x_array, y_array));
+    PetscCall(ApplyFactors(bisai, transpose, x_array, y_array));
     PetscCall(VecRestoreArrayWrite(y, &y_array));
     PetscCall(VecRestoreArrayRead(x, &x_array));
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -677,10 +712,30 @@ static PetscErrorCode PCApply_BISAI(PC pc, Vec x, Vec y)
     }
     if (!PetscMemTypeDevice(y_where)) y_device = bisai->staging + rows;
   }
-  PetscCall(ApplyFactors(bisai, x_device, y_device));
+  PetscCall(ApplyFactors(bisai, transpose, x_device, y_device));
   if (y_device != y_array) PetscCall(ArrayCopy(y_array, y_device, bytes, y_where, bisai->where));
+  else if (x_device != x_array) { /* the copy of x may still be on its way, if its memory is pinned; from now on it is the program's again */
+    PetscDeviceContext context;
+
+    PetscCall(PetscDeviceContextGetCurrentContext(&context));
+    PetscCall(PetscDeviceContextSynchronize(context));
+  }
   PetscCall(VecRestoreArrayWriteAndMemType(y, &y_array));
   PetscCall(VecRestoreArrayReadAndMemType(x, &x_array));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode PCApply_BISAI(PC pc, Vec x, Vec y)
+{
+  PetscFunctionBegin;
+  PetscCall(Apply(pc, PETSC_FALSE, x, y));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode PCApplyTranspose_BISAI(PC pc, Vec x, Vec y)
+{
+  PetscFunctionBegin;
+  PetscCall(Apply(pc, PETSC_TRUE, x, y));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -733,9 +788,11 @@ static PetscErrorCode PCView_BISAI(PC pc, PetscViewer viewer)
   else if (pc->setupcalled) {
     PetscInt64     count[8] = {bisai->factor_stats.singular_blocks, bisai->stats.fallback_rows[BISAI_LOWER], bisai->stats.fallback_rows[BISAI_UPPER], bisai->n, bisai->N[BISAI_LOWER].nnz, bisai->N[BISAI_UPPER].nnz, bisai->operator_nnz, bisai->own_factor}, sum[8];
     PetscInt64     max[3]   = {bisai->stats.longest[BISAI_LOWER], bisai->stats.longest[BISAI_UPPER], (PetscInt64)bisai->stats.work_bytes}, most[3];
-    PetscLogDouble bytes[2] = {0, (PetscLogDouble)(BlockLUBytes(&bisai->lu) + BlockLUBytes(&bisai->host_lu) + BSRBytes(&bisai->blocks))}, all_bytes[2];
+    PetscLogDouble bytes[3] = {0, (PetscLogDouble)(BlockLUBytes(&bisai->lu) + BlockLUBytes(&bisai->host_lu) + BSRBytes(&bisai->blocks)), 0}, all_bytes[3];
 
     for (int t = 0; t < 2; t++) bytes[0] += (PetscLogDouble)(BSRBytes(&bisai->N[t]) + BSRBytes(&bisai->R[t]));
+    for (const BSR *W : {bisai->Nt, bisai->Rt})
+      for (int t = 0; t < 2; t++) bytes[2] += W[t].i ? (PetscLogDouble)BSRBytes(&W[t]) : 0;
     for (Mat kept : {bisai->baij, bisai->petsc}) {
       MatInfo info;
 
@@ -745,12 +802,13 @@ static PetscErrorCode PCView_BISAI(PC pc, PetscViewer viewer)
     }
     PetscCallMPI(MPIU_Allreduce(count, sum, 8, MPIU_INT64, MPI_SUM, comm));
     PetscCallMPI(MPIU_Allreduce(max, most, 3, MPIU_INT64, MPI_MAX, comm));
-    PetscCallMPI(MPIU_Allreduce(bytes, all_bytes, 2, MPI_DOUBLE, MPI_SUM, comm));
+    PetscCallMPI(MPIU_Allreduce(bytes, all_bytes, 3, MPI_DOUBLE, MPI_SUM, comm));
     if (sum[7] && size > 1) PetscCall(PetscViewerASCIIPrintf(viewer, "PETSc's factorization met a singular diagonal block on %" PetscInt64_FMT " ranks: their factors were computed anew by the host twin of the CUDA factorization\n", sum[7]));
     else if (sum[7]) PetscCall(PetscViewerASCIIPrintf(viewer, "PETSc's factorization met a singular diagonal block: the factors were computed anew by the host twin of the CUDA factorization\n"));
     PetscCall(PetscViewerASCIIPrintf(viewer, "backend %s, block size %" PetscInt_FMT ", inverses stored in %s precision, patterns %s\n", PetscMemTypeDevice(bisai->where) ? "CUDA" : "host", bisai->bs, FinePCPrecisions[bisai->params.factor_precision], bisai->reused ? "kept from the last set-up" : "made at the last set-up"));
     PetscCall(PetscViewerASCIIPrintf(viewer, "%" PetscInt64_FMT " block rows, %" PetscInt64_FMT " blocks of the matrix; NL %" PetscInt64_FMT " blocks, at most %" PetscInt64_FMT " a row, NU %" PetscInt64_FMT " blocks, at most %" PetscInt64_FMT " a row beside the diagonal\n", sum[3], sum[6], sum[4], most[0], sum[5], most[1]));
     PetscCall(PetscViewerASCIIPrintf(viewer, "%g bytes to apply, %g bytes of factors and blocks kept for the next set-up, set-up memory beyond these: %g bytes\n", all_bytes[0], all_bytes[1], (double)most[2]));
+    if (all_bytes[2] > 0) PetscCall(PetscViewerASCIIPrintf(viewer, "%g bytes of transposes, made for PCApplyTranspose()\n", all_bytes[2]));
     PetscCall(PetscViewerASCIIPrintf(viewer, "singular diagonal blocks replaced %" PetscInt64_FMT ", block rows fallen back to the diagonal: NL %" PetscInt64_FMT ", NU %" PetscInt64_FMT "\n", sum[0], sum[1], sum[2]));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -1405,6 +1463,9 @@ PetscErrorCode PCBISAIGetFactors(PC pc, Mat *NL, Mat *NU)
   The inverses are computed and applied on the GPU if the matrix makes its vectors there: `MATAIJCUSPARSE` and `MATBAIJCUDA` do, a `MATBAIJ` after
   `MatSetVecType(mat, VECCUDA)`. Vectors of the other kind are copied.
 
+  `PCApplyTranspose()`, for `KSPBICG` and the like, makes transposes of both inverses when it is first called, and takes new values into them after
+  each set-up.
+
   When only the values of the matrix change, patterns and orders stay, and a set-up computes values alone; with `PC_BISAI_FACTOR_CUDA`
   and `MATAIJCUSPARSE` it does so without going through the host.
 
@@ -1432,6 +1493,7 @@ PETSC_EXTERN PetscErrorCode PCCreate_BISAI(PC pc)
   PetscFunctionBegin;
   pc->data                = new PC_BISAI();
   pc->ops->apply          = PCApply_BISAI;
+  pc->ops->applytranspose = PCApplyTranspose_BISAI;
   pc->ops->setup          = PCSetUp_BISAI;
   pc->ops->reset          = PCReset_BISAI;
   pc->ops->destroy        = PCDestroy_BISAI;

@@ -51,6 +51,9 @@ PetscErrorCode BISAIInvert_CUDA(const BlockLU *F, BISAITriangle, PetscBool diago
 PetscErrorCode BISAINegate_Host(const BlockLU *F, BISAITriangle, BSR *R, BISAIWork *, BISAIStats *);
 PetscErrorCode BISAINegate_CUDA(const BlockLU *F, BISAITriangle, BSR *R, BISAIWork *, BISAIStats *);
 
+/* The blocks of N, of so many beside its diagonal; an error where PetscInt cannot count them. */
+PetscErrorCode BISAICountBlocks(PetscInt blocks, PetscInt n, PetscBool diagonal, PetscInt *nnz);
+
 /* y_k = x_p(k) for block rows, or y_p(k) = x_k for scatter. */
 PetscErrorCode BISAIPermute_Host(PetscInt bs, PetscInt n, const PetscInt *p, PetscBool scatter, const PetscScalar *x, PetscScalar *y);
 PetscErrorCode BISAIPermute_CUDA(PetscInt bs, PetscInt n, const PetscInt *p, PetscBool scatter, const PetscScalar *x, PetscScalar *y);

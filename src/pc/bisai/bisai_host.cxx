@@ -54,6 +54,14 @@ bool Holds(PetscInt bs, const PetscScalar *block)
 
 } // namespace
 
+PetscErrorCode BISAICountBlocks(PetscInt blocks, PetscInt n, PetscBool diagonal, PetscInt *nnz)
+{
+  PetscFunctionBegin;
+  PetscCheck(!diagonal || blocks <= PETSC_INT_MAX - n, PETSC_COMM_SELF, PETSC_ERR_SUP, "An approximate inverse has %" PetscInt_FMT " blocks beside its %" PetscInt_FMT " diagonal ones, more than PetscInt can count: lower -pc_bisai_power, or use more ranks", blocks, n);
+  *nnz = blocks + (diagonal ? n : 0);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* sFSAI's symbolic product wants a lower triangle: rows and columns of U are counted from the end for it. */
 PetscErrorCode BISAIPattern_Host(const BlockLU *F, BISAITriangle triangle, PetscBool diagonal, PetscInt power, FinePCPrecision precision, BSR *N, BISAIStats *stats)
 {
@@ -76,8 +84,9 @@ PetscErrorCode BISAIPattern_Host(const BlockLU *F, BISAITriangle triangle, Petsc
   const CSRView T{n, (PetscInt)T_j.size(), T_i.data(), T_j.data(), nullptr, PETSC_MEMTYPE_HOST};
   product.power = power;
   PetscCall(SFSAIPattern_Host(&T, nullptr, nullptr, &product, &S, &ignored));
-  PetscCall(BSRCreate(F->bs, n, n, S.nnz + (diagonal ? n : 0), precision, PETSC_MEMTYPE_HOST, N));
-  PetscInt to = 0, longest = 0;
+  PetscInt nnz = 0, to = 0, longest = 0;
+  PetscCall(BISAICountBlocks(S.nnz, n, diagonal, &nnz));
+  PetscCall(BSRCreate(F->bs, n, n, nnz, precision, PETSC_MEMTYPE_HOST, N));
   for (PetscInt i = 0; i < n; i++) {
     const PetscInt row = upper ? n - 1 - i : i;
     N->i[i]            = to;
