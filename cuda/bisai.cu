@@ -335,6 +335,7 @@ PetscErrorCode SolveBlocks(BISAITriangle triangle, SolveTask task, PetscInt long
   PetscCall(NeedWork(layout.bytes(), work, stats, stream));
   task.tally            = (Tally *)((char *)work->data + at_tally);
   task.work             = (double *)((char *)work->data + at_work);
+  PetscCall(PetscLogGpuTimeBegin());
   const bool upper = triangle == BISAI_UPPER;
   if (N->precision == FINEPC_SINGLE) {
     if (upper) PetscCall((Solve<BS, true, float>(task, shape, longest, (float *)N->a, stream)));
@@ -343,6 +344,7 @@ PetscErrorCode SolveBlocks(BISAITriangle triangle, SolveTask task, PetscInt long
     if (upper) PetscCall((Solve<BS, true, double>(task, shape, longest, (double *)N->a, stream)));
     else PetscCall((Solve<BS, false, double>(task, shape, longest, (double *)N->a, stream)));
   }
+  PetscCall(PetscLogGpuTimeEnd());
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -373,11 +375,13 @@ PetscErrorCode BISAIPattern_CUDA(const BlockLU *F, BISAITriangle triangle, Petsc
   const size_t at_i = layout.Place<PetscInt>(n + 1), at_longest = layout.Place<PetscInt>(1), at_cub = layout.Place<char>(cub_bytes), at_j = layout.Place<PetscInt>(F->nnz);
   PetscCall(work.Allocate(layout.bytes()));
   PetscInt *const T_i = (PetscInt *)(work.data() + at_i), *const T_j = (PetscInt *)(work.data() + at_j), *const longest = (PetscInt *)(work.data() + at_longest);
+  PetscCall(PetscLogGpuTimeBegin());
   BISAICountRows<<<BlocksFor((long long)n + 1), kBlockSize, 0, stream>>>(n, T, upper, T_i);
   FinePCCheckLaunch();
   PetscCallCUDA(cub::DeviceScan::ExclusiveSum(work.data() + at_cub, cub_bytes, T_i, T_i, n + 1, stream));
   BISAICopyRows<<<BlocksFor((long long)n * kGatherGroup), kBlockSize, 0, stream>>>(n, T, upper, F->j, T_i, T_j);
   FinePCCheckLaunch();
+  PetscCall(PetscLogGpuTimeEnd());
   PetscCall(ArrayCopy_CUDA(&nnz, T_i + n, sizeof(nnz), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
 
   const PetscInt *S_i = T_i, *S_j = T_j;
@@ -395,9 +399,11 @@ PetscErrorCode BISAIPattern_CUDA(const BlockLU *F, BISAITriangle triangle, Petsc
   }
   PetscCall(BISAICountBlocks(nnz, n, diagonal, &nnz));
   PetscCall(BSRCreate(F->bs, n, n, nnz, precision, PETSC_MEMTYPE_CUDA, N));
+  PetscCall(PetscLogGpuTimeBegin());
   PetscCallCUDA(cudaMemsetAsync(longest, 0, sizeof(*longest), stream));
   BISAIPlacePattern<<<BlocksFor((long long)n * kGatherGroup), kBlockSize, 0, stream>>>(n, upper, diagonal, S_i, S_j, N->i, N->j, longest);
   FinePCCheckLaunch();
+  PetscCall(PetscLogGpuTimeEnd());
   PetscCall(ArrayCopy_CUDA(&stats->longest[triangle], longest, sizeof(*longest), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
   PetscCall(CSRDestroy(&S));
   stats->work_bytes = std::max(stats->work_bytes, meter.peak);
@@ -455,8 +461,10 @@ PetscErrorCode BISAINegate_CUDA(const BlockLU *F, BISAITriangle triangle, BSR *R
   if (!F->n) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   PetscCall(NeedWork(sizeof(Tally), work, stats, stream));
+  PetscCall(PetscLogGpuTimeBegin());
   if (R->precision == FINEPC_SINGLE) PetscCall(Negate<float>(*F, triangle, *R, (Tally *)work->data, stream));
   else PetscCall(Negate<double>(*F, triangle, *R, (Tally *)work->data, stream));
+  PetscCall(PetscLogGpuTimeEnd());
   PetscCall(ArrayCopy_CUDA(&tally, work->data, sizeof(tally), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
   stats->lost_entries[triangle] = (PetscInt)tally.lost_entries;
   PetscFunctionReturn(PETSC_SUCCESS);

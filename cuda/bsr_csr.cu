@@ -97,9 +97,11 @@ PetscErrorCode BSRFromCSR_CUDA(const CSRView *A, PetscInt bs, PetscBool keep, BS
     }
   }
   if (!n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscLogGpuTimeBegin());
   PetscCallCUDA(cudaMemsetAsync(B->a, 0, (size_t)B->nnz * bs * bs * sizeof(PetscScalar), stream));
   FillBlocks<<<BlocksFor(A->n), kBlockSize, 0, stream>>>(*A, bs, B->i, B->j, (PetscScalar *)B->a);
   FinePCCheckLaunch();
+  PetscCall(PetscLogGpuTimeEnd());
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -122,8 +124,10 @@ PetscErrorCode BSRTranspose_CUDA(const BSR *W, PetscBool keep, BSR *Wt)
   }
   if (!Wt->nnz) PetscFunctionReturn(PETSC_SUCCESS);
   const int blocks = BlocksFor((long long)Wt->rows * kTransposeGroup);
+  PetscCall(PetscLogGpuTimeBegin());
   if (W->precision == FINEPC_SINGLE) TransposeBlocks<float><<<blocks, kBlockSize, 0, stream>>>(*W, *Wt);
   else TransposeBlocks<double><<<blocks, kBlockSize, 0, stream>>>(*W, *Wt);
   FinePCCheckLaunch();
+  PetscCall(PetscLogGpuTimeEnd());
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -343,6 +343,7 @@ static PetscErrorCode GetPETScOperator(PC_BISAI *bisai, const BSRMat *mat, Mat *
   PetscCall(PetscObjectTypeCompare((PetscObject)mat->local, MATSEQBAIJ, &is_baij));
   *A = mat->local;
   if (is_baij) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscLogEventBegin(FinePC_BISAIConvert, mat->local, 0, 0, 0));
   if (!bisai->baij) {
     PetscCall(MatCreate(PETSC_COMM_SELF, &bisai->baij));
     PetscCall(MatSetSizes(bisai->baij, B->n * B->bs, B->n * B->bs, B->n * B->bs, B->n * B->bs));
@@ -353,6 +354,7 @@ static PetscErrorCode GetPETScOperator(PC_BISAI *bisai, const BSRMat *mat, Mat *
   PetscCall(PetscArraycpy(a, B->a, (size_t)B->nnz * B->bs * B->bs));
   PetscCall(MatSeqBAIJRestoreArray(bisai->baij, &a));
   PetscCall(PetscObjectStateIncrease((PetscObject)bisai->baij));
+  PetscCall(PetscLogEventEnd(FinePC_BISAIConvert, mat->local, 0, 0, 0));
   *A = bisai->baij;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -425,13 +427,16 @@ static PetscErrorCode ReadFactor(Mat factor, PetscInt bs, PetscBool keep, BlockL
 /* To the place of the inverses. */
 static PetscErrorCode CopyFactor(const BlockLU *from, PetscMemType where, PetscBool keep, BlockLU *to)
 {
+  const size_t bytes = (size_t)from->nnz * from->bs * from->bs * sizeof(PetscScalar);
+
   PetscFunctionBegin;
   if (!keep) {
     PetscCall(BlockLUCreate(from->bs, from->n, from->nnz, where, to));
     for (int p = 0; p < LU_PLACES; p++) PetscCall(ArrayCopy(to->place[p], from->place[p], from->n * sizeof(PetscInt), where, from->where));
     PetscCall(ArrayCopy(to->j, from->j, from->nnz * sizeof(PetscInt), where, from->where));
   }
-  PetscCall(ArrayCopy(to->a, from->a, (size_t)from->nnz * from->bs * from->bs * sizeof(PetscScalar), where, from->where));
+  PetscCall(ArrayCopy(to->a, from->a, bytes, where, from->where));
+  PetscCall(PetscLogCpuToGpu(keep ? bytes : BlockLUBytes(from)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -470,12 +475,18 @@ static PetscErrorCode FactorByPETSc(PC pc, const BSRMat *mat, PetscBool keep)
     pc->failedreason = (PCFailedReason)error;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
+  PetscCall(PetscLogEventBegin(FinePC_BISAICopy, bisai->petsc, 0, 0, 0));
   PetscCall(ReadFactor(bisai->petsc, bisai->bs, keep, F));
+  PetscCall(PetscLogEventEnd(FinePC_BISAICopy, bisai->petsc, 0, 0, 0));
   for (int t = 0; t < 2; t++) order[t] = bisai->host_order[t].empty() ? nullptr : bisai->host_order[t].data();
   if (!error) PetscCall(BILUCheckFactor_Host(&mat->A, order[0], order[1], F, &bisai->factor_stats));
   bisai->own_factor = error || bisai->factor_stats.singular_blocks;
   if (bisai->own_factor) PetscCall(BILURepeat_Host(&mat->A, order[0], order[1], F, &bisai->factor_stats));
-  if (copy) PetscCall(CopyFactor(F, bisai->where, keep, &bisai->lu));
+  if (copy) {
+    PetscCall(PetscLogEventBegin(FinePC_BISAICopy, bisai->petsc, 0, 0, 0));
+    PetscCall(CopyFactor(F, bisai->where, keep, &bisai->lu));
+    PetscCall(PetscLogEventEnd(FinePC_BISAICopy, bisai->petsc, 0, 0, 0));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -493,8 +504,9 @@ static PetscErrorCode FactorByOurselves(PC_BISAI *bisai, const BSRView *A, Petsc
 }
 
 /* NL and NU, and what the relaxation needs. */
-static PetscErrorCode Invert(PC_BISAI *bisai, PetscBool keep)
+static PetscErrorCode Invert(PC pc, PetscBool keep)
 {
+  PC_BISAI          *bisai    = (PC_BISAI *)pc->data;
   const BISAIParams *params   = &bisai->params;
   const PetscInt     power[2] = {params->power_lower ? params->power_lower : params->power, params->power_upper ? params->power_upper : params->power};
   const auto         pattern  = PetscMemTypeDevice(bisai->where) ? BISAIPattern_CUDA : BISAIPattern_Host;
@@ -505,13 +517,18 @@ static PetscErrorCode Invert(PC_BISAI *bisai, PetscBool keep)
   for (BISAITriangle t : {BISAI_LOWER, BISAI_UPPER}) {
     const PetscBool diagonal = (PetscBool)(t == BISAI_UPPER || params->sweeps > 0); /* the unit diagonal of NL only where it is multiplied by a residual */
 
-    if (!keep) PetscCall(pattern(&bisai->lu, t, diagonal, power[t], params->factor_precision, &bisai->N[t], &bisai->stats));
-    PetscCall(invert(&bisai->lu, t, diagonal, params, &bisai->N[t], &bisai->work, &bisai->stats));
-    if (!params->sweeps) continue;
-    BISAIStats ignored{};
+    if (!keep) {
+      BISAIStats ignored{};
 
-    if (!keep) PetscCall(pattern(&bisai->lu, t, PETSC_TRUE, 1, params->factor_precision, &bisai->R[t], &ignored));
-    PetscCall(negate(&bisai->lu, t, &bisai->R[t], &bisai->work, &bisai->stats));
+      PetscCall(PetscLogEventBegin(FinePC_BISAIPattern, pc, 0, 0, 0));
+      PetscCall(pattern(&bisai->lu, t, diagonal, power[t], params->factor_precision, &bisai->N[t], &bisai->stats));
+      if (params->sweeps) PetscCall(pattern(&bisai->lu, t, PETSC_TRUE, 1, params->factor_precision, &bisai->R[t], &ignored));
+      PetscCall(PetscLogEventEnd(FinePC_BISAIPattern, pc, 0, 0, 0));
+    }
+    PetscCall(PetscLogEventBegin(FinePC_BISAIValues, pc, 0, 0, 0));
+    PetscCall(invert(&bisai->lu, t, diagonal, params, &bisai->N[t], &bisai->work, &bisai->stats));
+    if (params->sweeps) PetscCall(negate(&bisai->lu, t, &bisai->R[t], &bisai->work, &bisai->stats));
+    PetscCall(PetscLogEventEnd(FinePC_BISAIValues, pc, 0, 0, 0));
   }
   if (!keep) PetscCall(ArrayCreate((params->sweeps || bisai->order[0] || bisai->order[1] ? VECTORS : 1) * (size_t)bisai->n * bisai->bs * sizeof(PetscScalar), bisai->where, (void **)&bisai->vectors));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -579,7 +596,9 @@ static PetscErrorCode PCSetUp_BISAI(PC pc)
   for (int t = 0; t < 2; t++) bisai->stats.fallback_rows[t] = bisai->stats.lost_entries[t] = 0;
   bisai->stats.lost_diagonals = 0;
 
+  PetscCall(PetscLogEventBegin(FinePC_BISAIConvert, pc->pmat, 0, 0, 0));
   PetscCall(MatGetBSR(pc->pmat, petsc ? PETSC_MEMTYPE_HOST : where, keep, &bisai->blocks, &mat));
+  PetscCall(PetscLogEventEnd(FinePC_BISAIConvert, pc->pmat, 0, 0, 0));
   bisai->bs           = mat.A.bs;
   bisai->n            = mat.A.n;
   bisai->operator_nnz = mat.A.nnz;
@@ -590,7 +609,7 @@ static PetscErrorCode PCSetUp_BISAI(PC pc)
   PetscCall(code);
   if (!bisai->factor_stats.failure && !pc->failedreason) {
     PetscCall(PetscLogEventBegin(FinePC_BISAIInvert, pc, pc->pmat, 0, 0));
-    PetscCall(Invert(bisai, keep));
+    PetscCall(Invert(pc, keep));
     PetscCall(PetscLogEventEnd(FinePC_BISAIInvert, pc, pc->pmat, 0, 0));
     bisai->built = !LostNumbers(bisai);
   }
@@ -1477,6 +1496,9 @@ PetscErrorCode PCBISAIGetFactors(PC pc, Mat *NL, Mat *NU)
   A row of zeros, a missing diagonal block and an entry that is not finite make the set-up fail with a `PCFailedReason`; the view names
   the row. So do diagonal blocks of U^{-1}, and with sweeps entries of L and U, that are beyond the range of the precision in which they are
   stored; other numbers that are too small for it become zero.
+
+  Of the set-up's events in `-log_view`, BISAIConvert makes blocks of the matrix, BISAIFactor computes L and U, with BISAICopy, which brings PETSc's factor
+  to where the inverses are, and BISAIInvert NL and NU: BISAIPattern their patterns, BISAIValues their values.
 
   Right preconditioning, `-ksp_pc_side right`, and `KSPGMRES` are what the paper measures.
 
