@@ -55,25 +55,49 @@ namespace
 /* The power of two under x, so that dividing by it rounds nothing. */
 PetscReal Magnitude(PetscReal x)
 {
-  return x > 0 ? std::ldexp(1., std::ilogb(x)) : 1;
+  int exponent;
+  return x > 0 ? x / (2 * std::frexp(x, &exponent)) : 1;
+}
+
+/* The largest entries of the rows of a block row; false if any entry is not finite. The block size is BS, or any for 0. */
+template <int BS>
+bool LargestOfRows(const BSRView &A, PetscInt row, PetscReal *rows)
+{
+  const PetscInt           bs  = BS ? BS : A.bs;
+  const PetscScalar *const end = A.a + (size_t)A.i[row + 1] * bs * bs;
+  PetscReal                largest[BS ? BS : kLargestBlock] = {};
+  bool                     finite                           = true;
+
+  for (const PetscScalar *a = A.a + (size_t)A.i[row] * bs * bs; a < end; a += bs)
+    for (PetscInt r = 0; r < bs; r++) {
+      const PetscReal size = std::fabs(a[r]);
+      finite &= size <= PETSC_MAX_REAL;
+      largest[r] = std::max(largest[r], size);
+    }
+  std::copy_n(largest, bs, rows);
+  return finite;
+}
+
+using LargestFunction = bool (*)(const BSRView &, PetscInt, PetscReal *);
+
+LargestFunction LargestFor(PetscInt bs)
+{
+  static const LargestFunction functions[] = {LargestOfRows<0>, LargestOfRows<1>, LargestOfRows<2>, LargestOfRows<3>, LargestOfRows<4>, LargestOfRows<5>, LargestOfRows<6>, LargestOfRows<7>, LargestOfRows<8>};
+  return functions[(size_t)bs < sizeof(functions) / sizeof(*functions) ? bs : 0];
 }
 
 /* What makes the largest entries of the rows of a block row of A, and then of the columns of its block in some column, about 1. */
 struct Scales {
-  explicit Scales(PetscInt bs) : rows(bs), columns(bs), block(bs * bs) { }
+  explicit Scales(PetscInt bs) : rows(bs), columns(bs), block(bs * bs), largest(LargestFor(bs)) { }
 
   void Find(const BSRView &A, PetscInt row, PetscInt column)
   {
     const PetscInt bs = A.bs, bs2 = bs * bs;
-    std::fill(rows.begin(), rows.end(), 0);
     std::fill(columns.begin(), columns.end(), 0);
     std::fill(block.begin(), block.end(), 0);
-    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
-      const PetscScalar *const a = A.a + (size_t)k * bs2;
-      for (PetscInt c = 0; c < bs; c++)
-        for (PetscInt r = 0; r < bs; r++) rows[r] = std::max(rows[r], std::fabs(a[c * bs + r]));
-      if (A.j[k] == column) std::copy_n(a, bs2, block.begin());
-    }
+    (void)largest(A, row, rows.data());
+    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+      if (A.j[k] == column) std::copy_n(A.a + (size_t)k * bs2, bs2, block.begin());
     for (PetscReal &scale : rows) scale = Magnitude(scale);
     for (PetscInt c = 0; c < bs; c++)
       for (PetscInt r = 0; r < bs; r++) columns[c] = std::max(columns[c], std::fabs(block[c * bs + r]) / rows[r]);
@@ -94,6 +118,7 @@ struct Scales {
 
   std::vector<PetscReal>   rows, columns;
   std::vector<PetscScalar> block; /* A's, zero where a permutation has brought none here */
+  LargestFunction          largest;
 };
 
 /* What takes the place of a singular U_ii^{-1}. */
@@ -124,23 +149,17 @@ PetscErrorCode BILUCheck_Host(const BSRView *A, BILUStats *stats)
 {
   const PetscInt         bs = A->bs;
   std::vector<PetscReal> largest(bs);
+  const LargestFunction  find = LargestFor(bs);
 
   PetscFunctionBegin;
   *stats = BILUStats{};
   for (PetscInt i = 0; i < A->n && !stats->failure; i++) {
-    bool finite = true;
-    std::fill(largest.begin(), largest.end(), 0);
-    for (PetscInt k = A->i[i]; k < A->i[i + 1]; k++)
-      for (PetscInt c = 0; c < bs; c++)
-        for (PetscInt r = 0; r < bs; r++) {
-          const PetscReal size = std::fabs(A->a[(size_t)k * bs * bs + c * bs + r]);
-          if (!std::isfinite(size) && finite) {
-            finite             = false;
-            stats->failure     = BILU_NOT_FINITE;
-            stats->failure_row = i * bs + r;
-          }
-          largest[r] = std::max(largest[r], size);
-        }
+    if (!find(*A, i, largest.data())) {
+      size_t k = (size_t)A->i[i] * bs * bs;
+      while (std::isfinite(A->a[k])) k++;
+      stats->failure     = BILU_NOT_FINITE;
+      stats->failure_row = i * bs + (PetscInt)(k % bs);
+    }
     for (PetscInt r = 0; r < bs && !stats->failure; r++) {
       if (largest[r] > 0) continue;
       stats->failure     = BILU_ROW_ZERO;
