@@ -420,6 +420,55 @@ TEST_CASE("bisai: an option that is changed after the set-up takes effect", "[bi
     }
 }
 
+TEST_CASE("bisai: another source of the factor after the set-up takes effect", "[bisai][pc][options]")
+{
+  for (const Kind &kind : Kinds()) {
+    CAPTURE(kind.name);
+    const MatObject A  = kind.create(Grid(), PETSC_COMM_SELF);
+    const PCObject  pc = MakeBISAI(A, "-pc_bisai_factor_precision double"), fresh = MakeBISAI(A, "-pc_bisai_factor cuda -pc_bisai_factor_precision double");
+    MUST(PCSetUp(pc));
+    MUST(PCSetUp(fresh));
+    const auto before = Applied(pc), expected = Applied(fresh);
+    for (int repeat = 0; repeat < 2; repeat++) {
+      MUST(PCBISAISetFactor(pc, PC_BISAI_FACTOR_CUDA));
+      MUST(PCSetUp(pc));
+      CHECK(Contains(ViewText((PC)pc), std::strcmp(kind.backend, "host") ? "factors by CUDA" : "factors by the host twin"));
+      CHECK(SameBits(Applied(pc), expected));
+      MUST(PCBISAISetFactor(pc, PC_BISAI_FACTOR_PETSC));
+      MUST(PCSetUp(pc));
+      CHECK(Contains(ViewText((PC)pc), "factors by PETSc"));
+      CHECK(SameBits(Applied(pc), before));
+    }
+  }
+}
+
+/* A zero pivot at first, that of a number or that of a block's first column. */
+TEST_CASE("bisai: shifts that are changed after the set-up take effect", "[bisai][pc][options]")
+{
+  for (const Kind &kind : Kinds())
+    for (PetscInt bs : {1, 2, 3}) {
+      CAPTURE(kind.name, bs);
+      HostBlocks A = RandomBlocks(RandomStencil(6, 6, 1, false, 380), bs, 381);
+      std::fill_n(A.Find(0, 0), bs, 0.);
+      const MatObject mat = kind.create(A, PETSC_COMM_SELF);
+      const PCObject  pc  = MakeBISAI(mat, "-pc_bisai_factor_shift_amount 0.5");
+      MUST(PCSetUp(pc));
+      CHECK(Contains(ViewText((PC)pc), "PETSc's factorization met a singular diagonal block"));
+      auto before = Applied(pc);
+      for (const char *options : {"-pc_bisai_factor_shift_type inblocks -pc_bisai_factor_shift_amount 0.5", "-pc_bisai_factor_shift_type inblocks -pc_bisai_factor_shift_amount 0.25"}) {
+        const PCObject fresh = MakeBISAI(mat, options);
+        if (Contains(options, "0.25")) MUST(PCBISAISetFactorShiftAmount(pc, 0.25));
+        else MUST(PCBISAISetFactorShiftType(pc, MAT_SHIFT_INBLOCKS));
+        MUST(PCSetUp(pc));
+        MUST(PCSetUp(fresh));
+        CHECK(!Contains(ViewText((PC)pc), "PETSc's factorization met a singular diagonal block"));
+        CHECK(SameBits(Applied(pc), Applied(fresh)));
+        CHECK(!SameBits(Applied(pc), before));
+        before = Applied(pc);
+      }
+    }
+}
+
 /* PETSc takes the two types' nonzeros for the same. */
 TEST_CASE("bisai: a matrix that is converted in place", "[bisai][pc][cycle]")
 {
@@ -536,6 +585,83 @@ TEST_CASE("bisai: new values on the old pattern, in the old memory, are a fresh 
         if (step == 3) CHECK(HostBytes() == host);
         if (step == 3 && DeviceFound()) CHECK(DeviceBytes() == device);
       }
+    }
+}
+
+/* As a program does it: the same KSP, new values, a solve; and a KSP of their own for the same values. */
+TEST_CASE("bisai: the iterates of a time loop are those of fresh solvers", "[bisai][pc][cycle]")
+{
+  for (const Kind &kind : Kinds())
+    for (const char *factor : {"petsc", "cuda"})
+      for (const char *others : {"", " -pc_bisai_power 2 -pc_bisai_sweeps 1 -pc_bisai_factor_precision double"}) {
+        CAPTURE(kind.name, factor, others);
+        const std::string options = std::string("-pc_bisai_factor ") + factor + others;
+        const MatObject   mat     = kind.create(Grid(), PETSC_COMM_SELF);
+        const KSPObject   ksp     = MakeGMRES(mat, options, PCBISAI);
+        REQUIRE(Solve(ksp).reason == KSP_CONVERGED_RTOL);
+        std::vector<double> last;
+        for (int step = 0; step < 3; step++) {
+          CAPTURE(step);
+          SetValues(mat, Changed(Grid(), 390 + step));
+          MUST(KSPSetOperators(ksp, mat, mat));
+          const Solution  mine = Solve(ksp);
+          const MatObject same = kind.create(Changed(Grid(), 390 + step), PETSC_COMM_SELF);
+          const Solution  theirs = Solve(MakeGMRES(same, options, PCBISAI));
+          CHECK(Contains(ViewText((KSP)ksp), "patterns kept from the last set-up"));
+          CHECK(mine.reason == KSP_CONVERGED_RTOL);
+          REQUIRE(mine.history.size() == theirs.history.size());
+          if (!std::strcmp(kind.backend, "host")) CHECK(SameBits(mine.history, theirs.history));
+          for (size_t k = 0; k < mine.history.size(); k++) CHECK(std::fabs(mine.history[k] - theirs.history[k]) <= 1e-12 * theirs.history[0]);
+          CHECK(!SameBits(mine.history, last));
+          last = mine.history;
+        }
+      }
+}
+
+/* Set-up, apply, new values, apply, transposes; everything on a stream that is not in order with the default one. */
+TEST_CASE("bisai: another stream than the default", "[bisai][pc][cycle][gpu]")
+{
+  NEEDS_DEVICE();
+  for (const Kind &kind : Kinds())
+    for (const char *options : {"", "-pc_bisai_factor cuda -pc_bisai_power 2", "-pc_bisai_factor cuda -pc_bisai_sweeps 2", "-pc_bisai_factor_mat_ordering_type rcm -pc_bisai_factor_levels 1"}) {
+      CAPTURE(kind.name, options);
+      const HostBlocks   H = RandomBlocks(RandomStencil(60, 50, 1, false, 395), 3, 396);
+      const MatObject    A = kind.create(H, PETSC_COMM_SELF), B = kind.create(Changed(H, 397), PETSC_COMM_SELF);
+      const VecObject    x = RightVec(A);
+      VecObject          y;
+      PetscDeviceContext old_context, context;
+      MUST(VecDuplicate(x, y.put()));
+      std::vector<std::vector<double>> expected;
+      for (Mat mat : {(Mat)A, (Mat)B}) {
+        const PCObject pc = MakeBISAI(mat, options);
+        MUST(PCApply(pc, x, y)); /* vectors and matrices are on the device from here on */
+        expected.push_back(Values(y));
+        MUST(PCApplyTranspose(pc, x, y));
+        expected.push_back(Values(y));
+      }
+      MUST(PetscDeviceContextGetCurrentContext(&old_context));
+      MUST(PetscDeviceContextSynchronize(old_context));
+      MUST(PetscDeviceContextDuplicate(old_context, &context));
+      MUST(PetscDeviceContextSetStreamType(context, PETSC_STREAM_NONBLOCKING));
+      MUST(PetscDeviceContextSetUp(context));
+      MUST(PetscDeviceContextSetCurrentContext(context));
+      std::vector<std::vector<double>> got;
+      {
+        const PCObject pc = MakeBISAI(A, options);
+        for (Mat mat : {(Mat)A, (Mat)B}) {
+          MUST(PCSetOperators(pc, mat, mat));
+          for (bool transpose : {false, true}) {
+            MUST((transpose ? PCApplyTranspose : PCApply)(pc, x, y));
+            MUST(PetscDeviceContextSynchronize(context));
+            got.push_back(Values(y));
+          }
+        }
+      }
+      MUST(PetscDeviceContextSynchronize(context));
+      MUST(PetscDeviceContextSetCurrentContext(old_context));
+      MUST(PetscDeviceContextDestroy(&context));
+      REQUIRE(got.size() == expected.size());
+      for (size_t k = 0; k < got.size(); k++) CHECK(SameBits(got[k], expected[k]));
     }
 }
 

@@ -461,7 +461,7 @@ static PetscErrorCode FactorByPETSc(PC pc, const BSRMat *mat, PetscBool keep)
   info.levels        = (PetscReal)bisai->levels;
   info.fill          = 1;
   info.shifttype     = (PetscReal)bisai->shift_type;
-  info.shiftamount   = bisai->shift_amount;
+  info.shiftamount   = bisai->shift_type == MAT_SHIFT_NONE ? 0 : bisai->shift_amount; /* blocks are shifted by it whatever the type */
   info.zeropivot     = 100.0 * PETSC_MACHINE_EPSILON;
   info.pivotinblocks = 1;
   PetscCall(GetPETScOperator(bisai, mat, &A));
@@ -1228,7 +1228,7 @@ PetscErrorCode PCBISAIGetFactorShiftType(PC pc, MatFactorShiftType *shift_type)
   Level: intermediate
 
   Note:
-  As `PCFactorSetShiftAmount()` for `PCILU`. It is not used with `PC_BISAI_FACTOR_CUDA`.
+  As `PCFactorSetShiftAmount()` for `PCILU`. It is not used with `MAT_SHIFT_NONE` or `PC_BISAI_FACTOR_CUDA`.
 
 .seealso: `PCBISAI`, `PCBISAIGetFactorShiftAmount()`
 @*/
