@@ -993,3 +993,74 @@ TEST_CASE("bisai: block permutations", "[bisai]")
       for (void *memory : {p_copy, x_copy, y_copy}) MUST(ArrayDestroy(where, &memory));
     }
 }
+
+/* ------------------------------------------------------ for compute-sanitizer ------------------------------------------------------ */
+
+/*
+   Every kernel of bilu.cu, bisai.cu and bsr_csr.cu on systems that are as small as they can be: levels of rows of either kind, rows of N in
+   shared memory and one that is too long for it, every compiled block size and the general path, both precisions.
+*/
+TEST_CASE("bisai: every kernel, on small systems", "[bisai][gpu][sanitize]")
+{
+  NEEDS_DEVICE();
+  const PetscInt longest[] = {0, 470, 240, 215, 125, 85, 112, 86, 68, 20}; /* block rows of an arrow whose long row does not fit */
+  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(40);
+  for (PetscInt row = 0; row < 40; row++) { /* a line, and 35 rows that wait for one of its rows each */
+    rows[row] = {{row, 1.}};
+    if (row >= 5) rows[row].emplace_back(row % 5, 1.);
+    else if (row > 0) rows[row].emplace_back(row - 1, 1.);
+    if (row < 39) rows[row].emplace_back(39, 1.);
+  }
+  for (PetscInt bs : {1, 2, 3, 4, 5, 6, 7, 8, 9, 32}) {
+    CAPTURE(bs);
+    const HostBlocks A = RandomBlocks(FromRows(rows), bs, 180);
+    const HostLU     device = ComputeLU(A, PETSC_MEMTYPE_CUDA), host = ComputeLU(A, PETSC_MEMTYPE_HOST);
+    CHECK(DifferenceOf(device, host) <= FactorTolerance(bs));
+
+    const HostLU arrow = ComputeLU(RandomBlocks(RandomArrow(bs == 32 ? 8 : longest[bs], 181), bs, 182), PETSC_MEMTYPE_HOST);
+    BlockLU      F     = SendLU(arrow, PETSC_MEMTYPE_CUDA);
+    BISAIWork    work{};
+    for (BISAITriangle triangle : {BISAI_LOWER, BISAI_UPPER})
+      for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
+        CAPTURE(triangle, precision);
+        BISAIParams params = Params(1, precision);
+        params.work_limit  = 1;
+        const bool        diagonal = triangle == BISAI_UPPER || precision == FINEPC_DOUBLE;
+        const HostInverse expected = ComputeInverse(arrow, triangle, diagonal, params, PETSC_MEMTYPE_HOST), inverse = ComputeInverse(arrow, triangle, diagonal, params, PETSC_MEMTYPE_CUDA);
+        CHECK(DifferenceOf(inverse.N, expected.N) <= 10 * RowTolerance(precision, bs));
+        CHECK(inverse.stats.fallback_rows[triangle] == 0);
+        BSR        R{}, Rt{};
+        BISAIStats stats{};
+        MUST(BISAIPattern_CUDA(&F, triangle, PETSC_TRUE, 1, precision, &R, &stats));
+        MUST(BISAINegate_CUDA(&F, triangle, &R, &work, &stats));
+        CHECK(stats.lost_entries[triangle] == 0);
+        for (PetscBool keep : {PETSC_FALSE, PETSC_TRUE}) MUST(BSRTranspose_CUDA(&R, keep, &Rt));
+        CHECK(Rt.nnz == R.nnz);
+        MUST(BSRDestroy(&Rt));
+        MUST(BSRDestroy(&R));
+      }
+    MUST(ArrayDestroy(work.where, &work.data));
+    MUST(BlockLUDestroy(&F));
+
+    BSR           blocks{};
+    const CSRCopy entries(Scalars(A, true), PETSC_MEMTYPE_CUDA);
+    for (PetscBool keep : {PETSC_FALSE, PETSC_TRUE}) MUST(BSRFromCSR_CUDA(&entries.view, bs, keep, &blocks));
+    CHECK(blocks.nnz == A.nnz());
+    MUST(BSRDestroy(&blocks));
+  }
+  PetscInt    *p = nullptr;
+  PetscScalar *x = nullptr;
+  const PetscInt order[] = {2, 0, 1};
+  std::vector<double> y = {1, 2, 3, 4, 5, 6};
+  MUST(ArrayCreate_CUDA(sizeof(order), (void **)&p));
+  MUST(ArrayCreate_CUDA(2 * y.size() * sizeof(double), (void **)&x));
+  MUST(ArrayCopy_CUDA(p, order, sizeof(order), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+  MUST(ArrayCopy_CUDA(x, y.data(), y.size() * sizeof(double), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+  for (PetscBool scatter : {PETSC_FALSE, PETSC_TRUE}) {
+    MUST(BISAIPermute_CUDA(2, 3, p, scatter, x, x + y.size()));
+    MUST(ArrayCopy_CUDA(y.data(), x + y.size(), y.size() * sizeof(double), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+    CHECK(y == (scatter ? std::vector<double>{3, 4, 5, 6, 1, 2} : std::vector<double>{5, 6, 1, 2, 3, 4}));
+  }
+  MUST(ArrayDestroy_CUDA((void **)&x));
+  MUST(ArrayDestroy_CUDA((void **)&p));
+}
