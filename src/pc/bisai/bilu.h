@@ -27,14 +27,16 @@ struct BILUStats {
 enum { LU_L, LU_L_END, LU_U, LU_U_END, LU_DIAGONAL, LU_PLACES };
 struct BlockLU {
   PetscInt     bs, n, nnz;
-  PetscInt    *place[LU_PLACES]; /* [n] each; one allocation with j and a */
+  PetscInt    *place[LU_PLACES]; /* [n] each; one allocation with j, and with a if that is its own */
   PetscInt    *j;                /* [nnz] */
   PetscScalar *a;                /* [nnz * bs * bs] */
+  PetscBool    own_values;
   PetscMemType where;
 };
 PetscErrorCode BlockLUCreate(PetscInt bs, PetscInt n, PetscInt nnz, PetscMemType, BlockLU *);
+PetscErrorCode BlockLUCreatePattern(PetscInt bs, PetscInt n, PetscInt nnz, PetscMemType, BlockLU *); /* a is null, and others' later */
 PetscErrorCode BlockLUDestroy(BlockLU *);
-size_t         BlockLUBytes(const BlockLU *);
+size_t         BlockLUBytes(const BlockLU *); /* of its own */
 
 /* The failures of a matrix, and the pattern of its factor ILU(0), in a new F whose values are not set, with the order of elimination. */
 struct BILUPlan;

@@ -18,35 +18,50 @@
 #include "../../dense.h"
 #include "bilu.h"
 
-PetscErrorCode BlockLUCreate(PetscInt bs, PetscInt n, PetscInt nnz, PetscMemType where, BlockLU *F)
+static PetscErrorCode Create(PetscInt bs, PetscInt n, PetscInt nnz, PetscBool values, PetscMemType where, BlockLU *F)
 {
-  const size_t alignment = 256, a_bytes = (size_t)nnz * bs * bs * sizeof(PetscScalar), place_at = (a_bytes + alignment - 1) / alignment * alignment;
+  const size_t alignment = 256, index_bytes = (LU_PLACES * (size_t)n + nnz + 1) * sizeof(PetscInt), a_at = (index_bytes + alignment - 1) / alignment * alignment;
   void        *memory    = nullptr;
 
   PetscFunctionBegin;
   *F = BlockLU{};
-  PetscCall(ArrayCreate(place_at + (LU_PLACES * (size_t)n + nnz + 1) * sizeof(PetscInt), where, &memory));
-  F->bs    = bs;
-  F->n     = n;
-  F->nnz   = nnz;
-  F->where = where;
-  F->a     = (PetscScalar *)memory;
-  for (int p = 0; p < LU_PLACES; p++) F->place[p] = (PetscInt *)((char *)memory + place_at) + (size_t)p * n;
-  F->j = (PetscInt *)((char *)memory + place_at) + LU_PLACES * (size_t)n;
+  PetscCall(ArrayCreate(a_at + (values ? (size_t)nnz * bs * bs * sizeof(PetscScalar) : 0), where, &memory));
+  F->bs         = bs;
+  F->n          = n;
+  F->nnz        = nnz;
+  F->where      = where;
+  F->own_values = values;
+  for (int p = 0; p < LU_PLACES; p++) F->place[p] = (PetscInt *)memory + (size_t)p * n;
+  F->j = (PetscInt *)memory + LU_PLACES * (size_t)n;
+  if (values) F->a = (PetscScalar *)((char *)memory + a_at);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode BlockLUCreate(PetscInt bs, PetscInt n, PetscInt nnz, PetscMemType where, BlockLU *F)
+{
+  PetscFunctionBegin;
+  PetscCall(Create(bs, n, nnz, PETSC_TRUE, where, F));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode BlockLUCreatePattern(PetscInt bs, PetscInt n, PetscInt nnz, PetscMemType where, BlockLU *F)
+{
+  PetscFunctionBegin;
+  PetscCall(Create(bs, n, nnz, PETSC_FALSE, where, F));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode BlockLUDestroy(BlockLU *F)
 {
   PetscFunctionBegin;
-  PetscCall(ArrayDestroy(F->where, (void **)&F->a));
+  PetscCall(ArrayDestroy(F->where, (void **)&F->place[0])); /* where the allocation begins */
   *F = BlockLU{};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 size_t BlockLUBytes(const BlockLU *F)
 {
-  return (size_t)F->nnz * F->bs * F->bs * sizeof(PetscScalar) + (LU_PLACES * (size_t)F->n + F->nnz) * sizeof(PetscInt);
+  return (F->own_values ? (size_t)F->nnz * F->bs * F->bs * sizeof(PetscScalar) : 0) + (LU_PLACES * (size_t)F->n + F->nnz) * sizeof(PetscInt);
 }
 
 namespace

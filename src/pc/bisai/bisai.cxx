@@ -48,8 +48,8 @@ struct PC_BISAI {
   BSR          blocks     = {};      /* of the operator, where it does not have them itself */
   Mat          baij       = nullptr; /* the same for PETSc's factorization */
   Mat          petsc      = nullptr; /* PETSc's factor */
-  BlockLU      host_lu    = {};      /* a copy of it, where the inverses live on the device */
-  BlockLU      lu         = {};      /* the factor, where the inverses live */
+  BlockLU      host_lu    = {};      /* its layout, where the inverses live on the device; it lends the values during a set-up */
+  BlockLU      lu         = {};      /* the factor, where the inverses live; that layout on the host */
   BILUPlan    *plan       = nullptr;
   BISAIWork    work       = {};
   BSR          Nt[2]      = {};      /* transposes of N and R, made when PCApplyTranspose() is called */
@@ -340,7 +340,7 @@ static PetscErrorCode GetPETScOperator(PC_BISAI *bisai, const BSRMat *mat, Mat *
   PetscScalar   *a;
 
   PetscFunctionBegin;
-  PetscCall(PetscObjectTypeCompare((PetscObject)mat->local, MATSEQBAIJ, &is_baij));
+  PetscCall(PetscObjectBaseTypeCompare((PetscObject)mat->local, MATSEQBAIJ, &is_baij)); /* MATSEQBAIJCUDA is one on the host */
   *A = mat->local;
   if (is_baij) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscLogEventBegin(FinePC_BISAIConvert, mat->local, 0, 0, 0));
@@ -386,12 +386,11 @@ static PetscErrorCode FactorSymbolic(PC_BISAI *bisai, Mat A, const MatFactorInfo
 
 /*
    PETSc's factor: rows of L in ia[0 .. n], then rows of U from ja[ia[n]] on, the last one first, each being its columns beyond the
-   diagonal and then the diagonal, whose block is the inverse.
+   diagonal and then the diagonal, whose block is the inverse. The values stay where they are, until ReturnFactor().
 */
 static PetscErrorCode ReadFactor(Mat factor, PetscInt bs, PetscBool keep, BlockLU *F)
 {
   const PetscInt *ia, *ja;
-  PetscScalar    *a;
   PetscInt        n;
   PetscBool       done;
 
@@ -407,7 +406,7 @@ static PetscErrorCode ReadFactor(Mat factor, PetscInt bs, PetscBool keep, BlockL
       while (ja[nnz] != row) nnz++;
       diagonal[row] = nnz++;
     }
-    PetscCall(BlockLUCreate(bs, n, nnz, PETSC_MEMTYPE_HOST, F));
+    PetscCall(BlockLUCreatePattern(bs, n, nnz, PETSC_MEMTYPE_HOST, F));
     PetscCall(PetscArraycpy(F->j, ja, nnz));
     for (PetscInt row = 0; row < n; row++) {
       F->place[LU_L][row]        = ia[row];
@@ -417,10 +416,17 @@ static PetscErrorCode ReadFactor(Mat factor, PetscInt bs, PetscBool keep, BlockL
       F->place[LU_DIAGONAL][row] = diagonal[row];
     }
   }
-  PetscCall(MatSeqBAIJGetArray(factor, &a));
-  PetscCall(PetscArraycpy(F->a, a, (size_t)F->nnz * bs * bs));
-  PetscCall(MatSeqBAIJRestoreArray(factor, &a));
+  PetscCall(MatSeqBAIJGetArray(factor, &F->a));
   PetscCall(MatRestoreRowIJ(factor, 0, PETSC_FALSE, PETSC_TRUE, &n, &ia, &ja, &done));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode ReturnFactor(PC_BISAI *bisai)
+{
+  BlockLU *F = PetscMemTypeDevice(bisai->where) ? &bisai->host_lu : &bisai->lu;
+
+  PetscFunctionBegin;
+  if (bisai->petsc && F->a) PetscCall(MatSeqBAIJRestoreArray(bisai->petsc, &F->a));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -436,7 +442,7 @@ static PetscErrorCode CopyFactor(const BlockLU *from, PetscMemType where, PetscB
     PetscCall(ArrayCopy(to->j, from->j, from->nnz * sizeof(PetscInt), where, from->where));
   }
   PetscCall(ArrayCopy(to->a, from->a, bytes, where, from->where));
-  PetscCall(PetscLogCpuToGpu(keep ? bytes : BlockLUBytes(from)));
+  PetscCall(PetscLogCpuToGpu(keep ? bytes : BlockLUBytes(to)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -613,6 +619,7 @@ static PetscErrorCode PCSetUp_BISAI(PC pc)
     PetscCall(PetscLogEventEnd(FinePC_BISAIInvert, pc, pc->pmat, 0, 0));
     bisai->built = !LostNumbers(bisai);
   }
+  PetscCall(ReturnFactor(bisai));
   bisai->reused = keep;
   PetscCall(PetscObjectStateIncrease((PetscObject)pc));
   PetscCall(RecordFailure(pc));
