@@ -352,6 +352,7 @@ PetscErrorCode BILUFactor_CUDA(const BSRView *A, BILUPlan *plan, BlockLU *F, BIL
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(PetscLogGpuTimeBegin());
   PetscCall(LaunchCheck(*A, plan->tally, stream));
   PetscCall(ArrayCopy_CUDA(F->a, A->a, (size_t)A->nnz * A->bs * A->bs * sizeof(*A->a), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
   switch (A->bs) {
@@ -365,6 +366,7 @@ PetscErrorCode BILUFactor_CUDA(const BSRView *A, BILUPlan *plan, BlockLU *F, BIL
   case 8: PetscCall(FactorLevels<8>(task, plan->level, stream)); break;
   default: PetscCall(FactorLevels<0>(task, plan->level, stream));
   }
+  PetscCall(PetscLogGpuTimeEnd());
   PetscCall(ReadTally(plan->tally, A->bs, stats));
   stats->levels = (PetscInt)plan->level.size() - 1;
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -9,6 +9,7 @@
 #include <cub/cub.cuh>
 
 #include <algorithm>
+#include <limits>
 
 #include "block.cuh"
 #include "buffer.cuh"
@@ -27,6 +28,15 @@ constexpr int kNegateWarps  = 4;   /* of a thread block that inverts diagonal bl
 /* Blocks of a row of T that are taken at once, by the block size: so that a warp has few lanes left over. */
 template <int BS>
 constexpr int kEntries = BS == 5 ? 3 : BS == 6 ? 5 : BS == 0 ? 1 : 4;
+
+template <typename S>
+constexpr S kSmallestNormal = std::numeric_limits<S>::min();
+
+/* What a set-up counts, first in its work space. */
+struct Tally {
+  int                fallback, lost_diagonals;
+  unsigned long long lost_entries;
+};
 
 struct TriangleView {
   const PetscInt *begin, *end; /* [n] blocks of a row, without the diagonal */
@@ -87,8 +97,24 @@ struct SolveTask {
   PetscInt           in_shared; /* rows of at most so many blocks have X in shared memory */
   PetscInt           room;      /* blocks of an X */
   double            *work;      /* [room * bs^2] for each group of the grid, for the other rows */
-  int               *fallback;
+  Tally             *tally;
 };
+
+/* Twin of Holds() of the host, for a block of which each lane of the group has a row; the lanes get the same answer. */
+template <int BS, typename S>
+__device__ bool Holds(unsigned mask, int bs, const double *x)
+{
+  bool row = false, good = true;
+#pragma unroll
+  for (int c = 0; c < bs; c++) {
+    const S    size   = (S)fabs(x[c]);
+    const bool normal = size >= kSmallestNormal<S>;
+    row               = row || normal;
+    good              = good && isfinite(size);
+    if (!__any_sync(mask, normal)) good = false;
+  }
+  return __all_sync(mask, row && good);
+}
 
 /* Groups of a thread block. */
 __host__ __device__ constexpr int GroupsOf(int bs, int entries)
@@ -117,7 +143,7 @@ __global__ void __launch_bounds__(kSolveBlock) BISAISolveRows(SolveTask task, S 
     const PetscInt *const J = task.N_j + first;
     if ((m <= task.in_shared) != InShared) continue;
     for (size_t k = lane; k < m * bs2; k += lanes) X[k] = 0;
-    bool good = true;
+    bool good = true, held = true;
     for (PetscInt step = -1; step < m; step++) {
       const PetscInt at = Upper ? step : m - 1 - step; /* of k in J; without meaning for i, which comes first */
       const PetscInt k  = step < 0 ? (PetscInt)i : J[at];
@@ -142,8 +168,10 @@ __global__ void __launch_bounds__(kSolveBlock) BISAISolveRows(SolveTask task, S 
 #pragma unroll
         for (int c = 0; c < bs; c++) x[c] = y[c];
       }
+      if (step >= 0) {
 #pragma unroll
-      for (int c = 0; c < bs; c++) good = good && isfinite((S)x[c]);
+        for (int c = 0; c < bs; c++) good = good && isfinite((S)x[c]);
+      } else if (Upper) held = Holds<BS, S>(mask, bs, x);
       if (e == 0 && (step >= 0 || task.diagonal)) {
         const PetscInt to = step >= 0 ? first + at : Upper ? begin : begin + m;
 #pragma unroll
@@ -176,8 +204,9 @@ __global__ void __launch_bounds__(kSolveBlock) BISAISolveRows(SolveTask task, S 
     if (__any_sync(mask, !good)) {
       __syncwarp(mask); /* the row has been written */
       for (size_t k = lane; k < m * bs2; k += lanes) N_a[first * bs2 + k] = S(0);
-      if (lane == 0) atomicAdd(task.fallback, 1);
+      if (lane == 0) atomicAdd(&task.tally->fallback, 1);
     }
+    if (!held && lane == 0) atomicAdd(&task.tally->lost_diagonals, 1);
     __syncwarp(mask); /* X is free */
   }
 }
@@ -186,19 +215,25 @@ __global__ void __launch_bounds__(kSolveBlock) BISAISolveRows(SolveTask task, S 
 
 /* -T without its diagonal, and -I for L. */
 template <typename S>
-__global__ void BISAINegateRows(PetscInt n, int bs, TriangleView T, bool upper, const PetscScalar *a, const PetscInt *R_i, S *R_a)
+__global__ void BISAINegateRows(PetscInt n, int bs, TriangleView T, bool upper, const PetscScalar *a, const PetscInt *R_i, S *R_a, Tally *tally)
 {
   const PetscInt i = (PetscInt)(GridThread() / kNegateGroup);
   if (i >= n) return;
   const size_t bs2 = (size_t)bs * bs, entries = (T.end[i] - T.begin[i]) * bs2, from = T.begin[i] * bs2, to = (R_i[i] + (upper ? 1 : 0)) * bs2;
-  for (size_t k = threadIdx.x % kNegateGroup; k < entries; k += kNegateGroup) R_a[to + k] = (S)-a[from + k];
+  int          lost = 0;
+  for (size_t k = threadIdx.x % kNegateGroup; k < entries; k += kNegateGroup) {
+    const S value = (S)-a[from + k];
+    R_a[to + k]   = value;
+    lost += !isfinite(value);
+  }
+  if (lost) atomicAdd(&tally->lost_entries, lost);
   if (upper) return;
   for (size_t k = threadIdx.x % kNegateGroup; k < bs2; k += kNegateGroup) R_a[to + entries + k] = k / bs == k % bs ? S(-1) : S(0);
 }
 
 /* -U_kk, the inverse of its inverse, in the first block of a row. A warp a block. */
 template <typename S>
-__global__ void __launch_bounds__(kNegateWarps *kWarpSize) BISAINegateDiagonal(PetscInt n, int bs, const PetscInt *place, const PetscScalar *a, const PetscInt *R_i, S *R_a)
+__global__ void __launch_bounds__(kNegateWarps *kWarpSize) BISAINegateDiagonal(PetscInt n, int bs, const PetscInt *place, const PetscScalar *a, const PetscInt *R_i, S *R_a, Tally *tally)
 {
   __shared__ double block[kNegateWarps][kLargestBlock * kLargestBlock];
   __shared__ int    exchanges[kNegateWarps][kLargestBlock];
@@ -208,9 +243,15 @@ __global__ void __launch_bounds__(kNegateWarps *kWarpSize) BISAINegateDiagonal(P
   if (i >= n) return;
   const size_t bs2 = (size_t)bs * bs;
   for (size_t k = lane; k < bs2; k += kWarpSize) block[warp][k] = a[place[i] * bs2 + k];
-  (void)InvertBlock(bs, 0, 0, block[warp], exchanges[warp]);
+  const bool inverted = InvertBlock(bs, 0, 0, block[warp], exchanges[warp]);
+  int        lost     = 0;
   __syncwarp();
-  for (size_t k = lane; k < bs2; k += kWarpSize) R_a[R_i[i] * bs2 + k] = (S)-block[warp][k];
+  for (size_t k = lane; k < bs2; k += kWarpSize) {
+    const S value         = inverted ? (S)-block[warp][k] : S(0);
+    R_a[R_i[i] * bs2 + k] = value;
+    lost += !inverted || !isfinite(value);
+  }
+  if (lost) atomicAdd(&tally->lost_entries, lost);
 }
 
 __global__ void BISAIPermuteRows(PetscInt bs, long long size, const PetscInt *p, bool scatter, const PetscScalar *x, PetscScalar *y)
@@ -249,6 +290,22 @@ PetscErrorCode ShapeOf(int bs, int entries, PetscInt n, PetscInt longest, size_t
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* A work space of so many bytes at least, whose tally is zero. */
+PetscErrorCode NeedWork(size_t bytes, BISAIWork *work, BISAIStats *stats, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  if (!PetscMemTypeDevice(work->where) || work->bytes < bytes) {
+    PetscCall(ArrayDestroy(work->where, &work->data));
+    *work = BISAIWork{};
+    PetscCall(ArrayCreate_CUDA(bytes, &work->data));
+    work->bytes = bytes;
+    work->where = PETSC_MEMTYPE_CUDA;
+  }
+  stats->work_bytes = std::max(stats->work_bytes, work->bytes);
+  PetscCallCUDA(cudaMemsetAsync(work->data, 0, sizeof(Tally), stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 template <int BS, bool Upper, typename S>
 PetscErrorCode Solve(SolveTask task, const SolveShape &shape, PetscInt longest, S *N_a, cudaStream_t stream)
 {
@@ -273,19 +330,12 @@ PetscErrorCode SolveBlocks(BISAITriangle triangle, SolveTask task, PetscInt long
 
   PetscFunctionBegin;
   PetscCall(ShapeOf(task.bs, kEntries<BS>, task.n, longest, work_limit, &shape));
-  task.in_shared           = shape.in_shared;
-  const size_t at_fallback = layout.Place<int>(1), at_work = layout.Place<char>(shape.work_blocks * shape.x_bytes), bytes = layout.bytes();
-  if (!PetscMemTypeDevice(work->where) || work->bytes < bytes) {
-    PetscCall(ArrayDestroy(work->where, &work->data));
-    *work = BISAIWork{};
-    PetscCall(ArrayCreate_CUDA(bytes, &work->data));
-    work->bytes = bytes;
-    work->where = PETSC_MEMTYPE_CUDA;
-  }
-  stats->work_bytes = std::max(stats->work_bytes, work->bytes);
-  task.fallback     = (int *)((char *)work->data + at_fallback);
-  task.work         = (double *)((char *)work->data + at_work);
-  PetscCallCUDA(cudaMemsetAsync(task.fallback, 0, sizeof(*task.fallback), stream));
+  task.in_shared        = shape.in_shared;
+  const size_t at_tally = layout.Place<Tally>(1), at_work = layout.Place<char>(shape.work_blocks * shape.x_bytes);
+  PetscCall(NeedWork(layout.bytes(), work, stats, stream));
+  task.tally            = (Tally *)((char *)work->data + at_tally);
+  task.work             = (double *)((char *)work->data + at_work);
+  PetscCall(PetscLogGpuTimeBegin());
   const bool upper = triangle == BISAI_UPPER;
   if (N->precision == FINEPC_SINGLE) {
     if (upper) PetscCall((Solve<BS, true, float>(task, shape, longest, (float *)N->a, stream)));
@@ -294,6 +344,7 @@ PetscErrorCode SolveBlocks(BISAITriangle triangle, SolveTask task, PetscInt long
     if (upper) PetscCall((Solve<BS, true, double>(task, shape, longest, (double *)N->a, stream)));
     else PetscCall((Solve<BS, false, double>(task, shape, longest, (double *)N->a, stream)));
   }
+  PetscCall(PetscLogGpuTimeEnd());
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -324,11 +375,13 @@ PetscErrorCode BISAIPattern_CUDA(const BlockLU *F, BISAITriangle triangle, Petsc
   const size_t at_i = layout.Place<PetscInt>(n + 1), at_longest = layout.Place<PetscInt>(1), at_cub = layout.Place<char>(cub_bytes), at_j = layout.Place<PetscInt>(F->nnz);
   PetscCall(work.Allocate(layout.bytes()));
   PetscInt *const T_i = (PetscInt *)(work.data() + at_i), *const T_j = (PetscInt *)(work.data() + at_j), *const longest = (PetscInt *)(work.data() + at_longest);
+  PetscCall(PetscLogGpuTimeBegin());
   BISAICountRows<<<BlocksFor((long long)n + 1), kBlockSize, 0, stream>>>(n, T, upper, T_i);
   FinePCCheckLaunch();
   PetscCallCUDA(cub::DeviceScan::ExclusiveSum(work.data() + at_cub, cub_bytes, T_i, T_i, n + 1, stream));
   BISAICopyRows<<<BlocksFor((long long)n * kGatherGroup), kBlockSize, 0, stream>>>(n, T, upper, F->j, T_i, T_j);
   FinePCCheckLaunch();
+  PetscCall(PetscLogGpuTimeEnd());
   PetscCall(ArrayCopy_CUDA(&nnz, T_i + n, sizeof(nnz), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
 
   const PetscInt *S_i = T_i, *S_j = T_j;
@@ -344,10 +397,13 @@ PetscErrorCode BISAIPattern_CUDA(const BlockLU *F, BISAITriangle triangle, Petsc
     nnz = S.nnz;
     stats->work_bytes = std::max(stats->work_bytes, CSRBytes(&S) + meter.peak + ignored.work_bytes);
   }
-  PetscCall(BSRCreate(F->bs, n, n, nnz + (diagonal ? n : 0), precision, PETSC_MEMTYPE_CUDA, N));
+  PetscCall(BISAICountBlocks(nnz, n, diagonal, &nnz));
+  PetscCall(BSRCreate(F->bs, n, n, nnz, precision, PETSC_MEMTYPE_CUDA, N));
+  PetscCall(PetscLogGpuTimeBegin());
   PetscCallCUDA(cudaMemsetAsync(longest, 0, sizeof(*longest), stream));
   BISAIPlacePattern<<<BlocksFor((long long)n * kGatherGroup), kBlockSize, 0, stream>>>(n, upper, diagonal, S_i, S_j, N->i, N->j, longest);
   FinePCCheckLaunch();
+  PetscCall(PetscLogGpuTimeEnd());
   PetscCall(ArrayCopy_CUDA(&stats->longest[triangle], longest, sizeof(*longest), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
   PetscCall(CSRDestroy(&S));
   stats->work_bytes = std::max(stats->work_bytes, meter.peak);
@@ -359,10 +415,11 @@ PetscErrorCode BISAIInvert_CUDA(const BlockLU *F, BISAITriangle triangle, PetscB
   const PetscInt  longest = stats->longest[triangle];
   const SolveTask task{F->n, (int)F->bs, (bool)diagonal, Rows(*F, triangle), F->place[LU_DIAGONAL], F->j, F->a, N->i, N->j, 0, 0, nullptr, nullptr};
   cudaStream_t    stream;
-  int             fallback = 0;
+  Tally           tally;
 
   PetscFunctionBegin;
   stats->fallback_rows[triangle] = 0;
+  if (triangle == BISAI_UPPER) stats->lost_diagonals = 0;
   if (!F->n) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   switch (F->bs) {
@@ -376,32 +433,40 @@ PetscErrorCode BISAIInvert_CUDA(const BlockLU *F, BISAITriangle triangle, PetscB
   case 8: PetscCall(SolveBlocks<8>(triangle, task, longest, params->work_limit, N, work, stats, stream)); break;
   default: PetscCall(SolveBlocks<0>(triangle, task, longest, params->work_limit, N, work, stats, stream));
   }
-  PetscCall(ArrayCopy_CUDA(&fallback, work->data, sizeof(fallback), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
-  stats->fallback_rows[triangle] = fallback;
+  PetscCall(ArrayCopy_CUDA(&tally, work->data, sizeof(tally), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  stats->fallback_rows[triangle] = tally.fallback;
+  if (triangle == BISAI_UPPER) stats->lost_diagonals = tally.lost_diagonals;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 template <typename S>
-static PetscErrorCode Negate(const BlockLU &F, BISAITriangle triangle, const BSR &R, cudaStream_t stream)
+static PetscErrorCode Negate(const BlockLU &F, BISAITriangle triangle, const BSR &R, Tally *tally, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  BISAINegateRows<<<BlocksFor((long long)F.n * kNegateGroup), kBlockSize, 0, stream>>>(F.n, (int)F.bs, Rows(F, triangle), triangle == BISAI_UPPER, F.a, R.i, (S *)R.a);
+  BISAINegateRows<<<BlocksFor((long long)F.n * kNegateGroup), kBlockSize, 0, stream>>>(F.n, (int)F.bs, Rows(F, triangle), triangle == BISAI_UPPER, F.a, R.i, (S *)R.a, tally);
   FinePCCheckLaunch();
   if (triangle == BISAI_LOWER) PetscFunctionReturn(PETSC_SUCCESS);
-  BISAINegateDiagonal<<<BlocksFor((long long)F.n * kWarpSize, kNegateWarps * kWarpSize), kNegateWarps * kWarpSize, 0, stream>>>(F.n, (int)F.bs, F.place[LU_DIAGONAL], F.a, R.i, (S *)R.a);
+  BISAINegateDiagonal<<<BlocksFor((long long)F.n * kWarpSize, kNegateWarps * kWarpSize), kNegateWarps * kWarpSize, 0, stream>>>(F.n, (int)F.bs, F.place[LU_DIAGONAL], F.a, R.i, (S *)R.a, tally);
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode BISAINegate_CUDA(const BlockLU *F, BISAITriangle triangle, BSR *R)
+PetscErrorCode BISAINegate_CUDA(const BlockLU *F, BISAITriangle triangle, BSR *R, BISAIWork *work, BISAIStats *stats)
 {
   cudaStream_t stream;
+  Tally        tally;
 
   PetscFunctionBegin;
+  stats->lost_entries[triangle] = 0;
   if (!F->n) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  if (R->precision == FINEPC_SINGLE) PetscCall(Negate<float>(*F, triangle, *R, stream));
-  else PetscCall(Negate<double>(*F, triangle, *R, stream));
+  PetscCall(NeedWork(sizeof(Tally), work, stats, stream));
+  PetscCall(PetscLogGpuTimeBegin());
+  if (R->precision == FINEPC_SINGLE) PetscCall(Negate<float>(*F, triangle, *R, (Tally *)work->data, stream));
+  else PetscCall(Negate<double>(*F, triangle, *R, (Tally *)work->data, stream));
+  PetscCall(PetscLogGpuTimeEnd());
+  PetscCall(ArrayCopy_CUDA(&tally, work->data, sizeof(tally), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  stats->lost_entries[triangle] = (PetscInt)tally.lost_entries;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

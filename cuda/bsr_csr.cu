@@ -9,6 +9,8 @@
 namespace
 {
 
+constexpr int kTransposeGroup = 16; /* lanes a block row of the transpose */
+
 /* Blocks of each block row, or, where B_j is given, their columns. */
 __global__ void FindBlocks(CSRView A, PetscInt bs, PetscInt n, const PetscInt *B_i, PetscInt *count, PetscInt *B_j)
 {
@@ -38,6 +40,26 @@ __global__ void FillBlocks(CSRView A, PetscInt bs, const PetscInt *B_i, const Pe
     const PetscInt J = A.j[e] / bs;
     while (B_j[k] < J) k++;
     B_a[((size_t)k * bs + A.j[e] % bs) * bs + row % bs] = A.a[e];
+  }
+}
+
+/* Block (row, j) of Wt is block (j, row) of W, found by bisection, turned over. */
+template <typename S>
+__global__ void TransposeBlocks(BSR W, BSR Wt)
+{
+  const PetscInt row = (PetscInt)(GridThread() / kTransposeGroup);
+  if (row >= Wt.rows) return;
+  const int bs = (int)W.bs, bs2 = bs * bs;
+  for (PetscInt k = Wt.i[row]; k < Wt.i[row + 1]; k++) {
+    PetscInt low = W.i[Wt.j[k]], high = W.i[Wt.j[k] + 1] - 1;
+    while (low < high) {
+      const PetscInt middle = low + (high - low) / 2;
+      if (W.j[middle] < row) low = middle + 1;
+      else high = middle;
+    }
+    const S *const from = (const S *)W.a + (size_t)low * bs2;
+    S *const       to   = (S *)Wt.a + (size_t)k * bs2;
+    for (int e = threadIdx.x % kTransposeGroup; e < bs2; e += kTransposeGroup) to[e] = from[e % bs * bs + e / bs];
   }
 }
 
@@ -75,8 +97,37 @@ PetscErrorCode BSRFromCSR_CUDA(const CSRView *A, PetscInt bs, PetscBool keep, BS
     }
   }
   if (!n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscLogGpuTimeBegin());
   PetscCallCUDA(cudaMemsetAsync(B->a, 0, (size_t)B->nnz * bs * bs * sizeof(PetscScalar), stream));
   FillBlocks<<<BlocksFor(A->n), kBlockSize, 0, stream>>>(*A, bs, B->i, B->j, (PetscScalar *)B->a);
   FinePCCheckLaunch();
+  PetscCall(PetscLogGpuTimeEnd());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The pattern is that of a matrix with one number in the place of each block; nobody looks at these, so any nnz numbers will do. */
+PetscErrorCode BSRTranspose_CUDA(const BSR *W, PetscBool keep, BSR *Wt)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  if (!keep) {
+    const CSR pattern{W->rows, W->columns, W->nnz, W->i, W->j, W->a, FINEPC_SINGLE, W->where};
+    CSR       transposed{};
+
+    PetscCall(CSRTranspose_CUDA(&pattern, PETSC_FALSE, &transposed));
+    PetscCall(BSRCreate(W->bs, W->columns, W->rows, W->nnz, W->precision, PETSC_MEMTYPE_CUDA, Wt));
+    PetscCall(ArrayCopy_CUDA(Wt->i, transposed.i, ((size_t)Wt->rows + 1) * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+    PetscCall(ArrayCopy_CUDA(Wt->j, transposed.j, Wt->nnz * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+    PetscCall(CSRDestroy(&transposed));
+  }
+  if (!Wt->nnz) PetscFunctionReturn(PETSC_SUCCESS);
+  const int blocks = BlocksFor((long long)Wt->rows * kTransposeGroup);
+  PetscCall(PetscLogGpuTimeBegin());
+  if (W->precision == FINEPC_SINGLE) TransposeBlocks<float><<<blocks, kBlockSize, 0, stream>>>(*W, *Wt);
+  else TransposeBlocks<double><<<blocks, kBlockSize, 0, stream>>>(*W, *Wt);
+  FinePCCheckLaunch();
+  PetscCall(PetscLogGpuTimeEnd());
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -142,13 +142,13 @@ PetscErrorCode MatGetBSRMemType(Mat A, PetscMemType *where)
 PetscErrorCode MatCreateFromBSR(MPI_Comm comm, const BSR *W, PetscBool unit, Mat *mat)
 {
   const size_t   bs2 = (size_t)W->bs * W->bs;
-  const PetscInt nnz = W->nnz + (unit ? W->rows : 0);
   BSR            host;
   PetscScalar   *a;
-  PetscInt      *i, *j, to = 0, first = 0;
+  PetscInt      *i, *j, nnz, to = 0, first = 0;
   PetscMPIInt    rank;
 
   PetscFunctionBegin;
+  PetscCall(PetscIntSumError(W->nnz, unit ? W->rows : 0, &nnz));
   PetscCall(BSRCopy(W, PETSC_MEMTYPE_HOST, &host));
   PetscCall(PetscMalloc3(W->rows + 1, &i, nnz, &j, nnz * bs2, &a));
   PetscCallMPI(MPI_Exscan(&W->rows, &first, 1, MPIU_INT, MPI_SUM, comm));

@@ -1,4 +1,4 @@
-/* Mat -> block sparse rows: what a Mat lends while a set-up reads its blocks, and blocks made of single entries. */
+/* Mat -> block sparse rows: what a Mat lends while a set-up reads its blocks, blocks made of single entries, and of other blocks. */
 #pragma once
 
 #include "bsr.h"
@@ -32,3 +32,7 @@ BSRView BSRViewOf(const BSR *); /* of one in double precision */
 /* B, in double precision, from A's entries. With keep, B has the pattern already and gets new values only. */
 PetscErrorCode BSRFromCSR_Host(const CSRView *A, PetscInt bs, PetscBool keep, BSR *B);
 PetscErrorCode BSRFromCSR_CUDA(const CSRView *A, PetscInt bs, PetscBool keep, BSR *B);
+
+/* Wt = W^T, in the same precision and memory. With keep, Wt has the pattern already and gets new values only. */
+PetscErrorCode BSRTranspose_Host(const BSR *W, PetscBool keep, BSR *Wt);
+PetscErrorCode BSRTranspose_CUDA(const BSR *W, PetscBool keep, BSR *Wt);

@@ -113,6 +113,11 @@ PetscErrorCode BSRFromCSR_CUDA(const CSRView *, PetscInt, PetscBool, BSR *)
   return NoCUDA();
 }
 
+PetscErrorCode BSRTranspose_CUDA(const BSR *, PetscBool, BSR *)
+{
+  return NoCUDA();
+}
+
 PetscErrorCode BILUAnalyse_CUDA(const BSRView *, BlockLU *, BILUPlan **, BILUStats *)
 {
   return NoCUDA();
@@ -138,7 +143,7 @@ PetscErrorCode BISAIInvert_CUDA(const BlockLU *, BISAITriangle, PetscBool, const
   return NoCUDA();
 }
 
-PetscErrorCode BISAINegate_CUDA(const BlockLU *, BISAITriangle, BSR *)
+PetscErrorCode BISAINegate_CUDA(const BlockLU *, BISAITriangle, BSR *, BISAIWork *, BISAIStats *)
 {
   return NoCUDA();
 }

@@ -3,7 +3,7 @@
 
 #include "finepcimpl.h"
 
-PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_BISAIFactor, FinePC_BISAIInvert, FinePC_RRBFactor, FinePC_Transpose, FinePC_CGFusedCopy, FinePC_BAIJCUDACopy;
+PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_BISAIFactor, FinePC_BISAIInvert, FinePC_BISAIConvert, FinePC_BISAICopy, FinePC_BISAIPattern, FinePC_BISAIValues, FinePC_RRBFactor, FinePC_Transpose, FinePC_CGFusedCopy, FinePC_BAIJCUDACopy;
 
 static PetscBool FinePCPackageInitialized = PETSC_FALSE;
 
@@ -29,6 +29,10 @@ static PetscErrorCode RegisterEvents()
   PetscCall(PetscLogEventRegister("SFSAIFactor", PC_CLASSID, &FinePC_SFSAIFactor));
   PetscCall(PetscLogEventRegister("BISAIFactor", PC_CLASSID, &FinePC_BISAIFactor));
   PetscCall(PetscLogEventRegister("BISAIInvert", PC_CLASSID, &FinePC_BISAIInvert));
+  PetscCall(PetscLogEventRegister("BISAIConvert", PC_CLASSID, &FinePC_BISAIConvert));
+  PetscCall(PetscLogEventRegister("BISAICopy", PC_CLASSID, &FinePC_BISAICopy));
+  PetscCall(PetscLogEventRegister("BISAIPattern", PC_CLASSID, &FinePC_BISAIPattern));
+  PetscCall(PetscLogEventRegister("BISAIValues", PC_CLASSID, &FinePC_BISAIValues));
   PetscCall(PetscLogEventRegister("RRBFactor", PC_CLASSID, &FinePC_RRBFactor));
   PetscCall(PetscLogEventRegister("FinePCTranspose", PC_CLASSID, &FinePC_Transpose));
   PetscCall(PetscLogEventRegister("CGFusedCopy", KSP_CLASSID, &FinePC_CGFusedCopy));

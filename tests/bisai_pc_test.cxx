@@ -1,6 +1,10 @@
 /* PCBISAI as PETSc sees it: limiting cases, options, views, life cycle, bad matrices, nesting, ranks, convergence. */
 #include <petsc/private/matimpl.h>
 
+#if PetscDefined(HAVE_CUDA)
+  #include <petscdevice_cuda.h>
+#endif
+
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -184,6 +188,116 @@ TEST_CASE("bisai: empty and one-block systems", "[bisai][pc]")
     }
 }
 
+/* ------------------------------------------------------ transposes ------------------------------------------------------ */
+
+/* M^{-1} column by column, by PCApply(). */
+TEST_CASE("bisai: PCApplyTranspose is the transpose of PCApply", "[bisai][pc][transpose]")
+{
+  for (const Kind &kind : Kinds())
+    for (PetscInt bs : {1, 3, 9})
+      for (const char *options : {"", "-pc_bisai_power 2 -pc_bisai_factor_precision double", "-pc_bisai_sweeps 2", "-pc_bisai_factor cuda -pc_bisai_power_upper 3", "-pc_bisai_factor_mat_ordering_type rcm -pc_bisai_factor_levels 1",
+                                  "-pc_bisai_factor_mat_ordering_type nd -pc_bisai_sweeps 1 -pc_bisai_factor_precision double"}) {
+        CAPTURE(kind.name, bs, options);
+        const MatObject     mat = kind.create(RandomBlocks(RandomGraph(25, 5, 250), bs, 251), PETSC_COMM_SELF);
+        const PCObject      pc  = MakeBISAI(mat, options);
+        const VecObject     x   = RightVec(mat, 252);
+        const auto          v   = Values(x);
+        const PetscInt      n   = (PetscInt)v.size();
+        VecObject           unit, y;
+        std::vector<double> expected(n), size(n);
+        MUST(PCSetUp(pc));
+        MUST(VecDuplicate(x, unit.put()));
+        MUST(VecDuplicate(x, y.put()));
+        for (PetscInt column = 0; column < n; column++) {
+          MUST(VecSet(unit, 0));
+          MUST(VecSetValue(unit, column, 1, INSERT_VALUES));
+          MUST(VecAssemblyBegin(unit));
+          MUST(VecAssemblyEnd(unit));
+          MUST(PCApply(pc, unit, y));
+          const auto values = Values(y);
+          for (PetscInt row = 0; row < n; row++) {
+            expected[column] += values[row] * v[row];
+            size[column] += std::fabs(values[row] * v[row]);
+          }
+        }
+        for (int repeat = 0; repeat < 2; repeat++) {
+          MUST(VecSet(y, std::nan("")));
+          MUST(PCApplyTranspose(pc, x, y));
+          const auto values = Values(y);
+          double     worst  = 0;
+          for (PetscInt row = 0; row < n; row++) {
+            const double error = std::fabs(values[row] - expected[row]) / (1e-3 + size[row]);
+            worst              = error <= worst ? worst : error;
+          }
+          CHECK(worst <= 1e-12); /* the stored numbers are the same ones, whatever their precision */
+        }
+        CHECK(Contains(ViewText((PC)pc), "bytes of transposes, made for PCApplyTranspose()"));
+      }
+}
+
+TEST_CASE("bisai: transposes have the values of the last set-up, in the old memory", "[bisai][pc][transpose][cycle]")
+{
+  for (const Kind &kind : Kinds())
+    for (const char *options : {"", "-pc_bisai_factor cuda -pc_bisai_sweeps 1", "-pc_bisai_power 2 -pc_bisai_factor_precision double -pc_bisai_factor_mat_ordering_type rcm"}) {
+      CAPTURE(kind.name, options);
+      const MatObject mat = kind.create(Grid(), PETSC_COMM_SELF);
+      const PCObject  pc  = MakeBISAI(mat, options);
+      const VecObject x   = RightVec(mat);
+      VecObject       y;
+      PetscLogDouble  host = 0, device = 0;
+      MUST(VecDuplicate(x, y.put()));
+      MUST(PCSetUp(pc));
+      CHECK(!Contains(ViewText((PC)pc), "transposes"));
+      for (int step = 0; step < 4; step++) {
+        const auto before = Applied(pc, true);
+        SetValues(mat, Changed(Grid(), 320 + step));
+        MUST(PCSetUp(pc));
+        const auto values = Applied(pc, true);
+        CHECK(!SameBits(values, before));
+        {
+          const MatObject same  = kind.create(Changed(Grid(), 320 + step), PETSC_COMM_SELF);
+          const PCObject  fresh = MakeBISAI(same, options);
+          CHECK(SameBits(values, Applied(fresh, true)));
+          CHECK(SameBits(Applied(pc), Applied(fresh)));
+        }
+        if (step == 1) host = HostBytes();
+        if (step == 1 && DeviceFound()) device = DeviceBytes();
+        if (step == 3) CHECK(HostBytes() == host);
+        if (step == 3 && DeviceFound()) CHECK(DeviceBytes() == device);
+      }
+      PetscErrorCode code = PETSC_SUCCESS;
+      if (!std::strcmp(kind.backend, "host")) CHECK(CountAllocations([&] { code = PCApplyTranspose(pc, x, y); }) == 0);
+      else {
+        MUST(PCApplyTranspose(pc, x, y));
+        CHECK(AsynchronousOnDevice([&] { code = PCApplyTranspose(pc, x, y); }));
+      }
+      MUST(code);
+      const MatObject other = kind.create(RandomBlocks(RandomGraph(Grid().n, 6, 330), 3, 331), PETSC_COMM_SELF);
+      MUST(PCSetOperators(pc, other, other));
+      MUST(PCSetUp(pc));
+      const PCObject fresh = MakeBISAI(other, options);
+      CHECK(SameBits(Applied(pc, true), Applied(fresh, true)));
+    }
+}
+
+/* BiCG needs the transpose; inside PCBJACOBI and on several ranks, too. */
+TEST_CASE("bisai: BiCG converges as with PCILU", "[bisai][pc][transpose][mpi]")
+{
+  for (const Kind &kind : Kinds())
+    for (const char *options : {"-pc_bisai_power 2", "-pc_bisai_factor cuda -pc_bisai_sweeps 1"}) {
+      CAPTURE(kind.name, options);
+      const HostBlocks  H = RandomBlocks(RandomStencil(12, 10, 1, false, 350), 3, 351);
+      const MatObject   A = kind.create(H, PETSC_COMM_WORLD);
+      const Options     scope("-sub_pc_type ilu");
+      const std::string bicg = "-ksp_type bicg ";
+      const Solution    mine = Solve(MakeKSP(A, bicg + options, PCBISAI)), exact = Solve(MakeKSP(CreateBAIJ(H, PETSC_COMM_WORLD), bicg, PCBJACOBI));
+      CHECK(mine.reason == KSP_CONVERGED_RTOL);
+      CHECK(mine.true_residual <= 1e-6);
+      CHECK(mine.iterations >= exact.iterations);
+      CHECK(mine.iterations <= 2 * exact.iterations + 2);
+    }
+}
+
 /* ---------------------------------------------------------- options ---------------------------------------------------------- */
 
 TEST_CASE("bisai: every key sets what its getter gives", "[bisai][pc][options]")
@@ -306,6 +420,55 @@ TEST_CASE("bisai: an option that is changed after the set-up takes effect", "[bi
     }
 }
 
+TEST_CASE("bisai: another source of the factor after the set-up takes effect", "[bisai][pc][options]")
+{
+  for (const Kind &kind : Kinds()) {
+    CAPTURE(kind.name);
+    const MatObject A  = kind.create(Grid(), PETSC_COMM_SELF);
+    const PCObject  pc = MakeBISAI(A, "-pc_bisai_factor_precision double"), fresh = MakeBISAI(A, "-pc_bisai_factor cuda -pc_bisai_factor_precision double");
+    MUST(PCSetUp(pc));
+    MUST(PCSetUp(fresh));
+    const auto before = Applied(pc), expected = Applied(fresh);
+    for (int repeat = 0; repeat < 2; repeat++) {
+      MUST(PCBISAISetFactor(pc, PC_BISAI_FACTOR_CUDA));
+      MUST(PCSetUp(pc));
+      CHECK(Contains(ViewText((PC)pc), std::strcmp(kind.backend, "host") ? "factors by CUDA" : "factors by the host twin"));
+      CHECK(SameBits(Applied(pc), expected));
+      MUST(PCBISAISetFactor(pc, PC_BISAI_FACTOR_PETSC));
+      MUST(PCSetUp(pc));
+      CHECK(Contains(ViewText((PC)pc), "factors by PETSc"));
+      CHECK(SameBits(Applied(pc), before));
+    }
+  }
+}
+
+/* A zero pivot at first, that of a number or that of a block's first column. */
+TEST_CASE("bisai: shifts that are changed after the set-up take effect", "[bisai][pc][options]")
+{
+  for (const Kind &kind : Kinds())
+    for (PetscInt bs : {1, 2, 3}) {
+      CAPTURE(kind.name, bs);
+      HostBlocks A = RandomBlocks(RandomStencil(6, 6, 1, false, 380), bs, 381);
+      std::fill_n(A.Find(0, 0), bs, 0.);
+      const MatObject mat = kind.create(A, PETSC_COMM_SELF);
+      const PCObject  pc  = MakeBISAI(mat, "-pc_bisai_factor_shift_amount 0.5");
+      MUST(PCSetUp(pc));
+      CHECK(Contains(ViewText((PC)pc), "PETSc's factorization met a singular diagonal block"));
+      auto before = Applied(pc);
+      for (const char *options : {"-pc_bisai_factor_shift_type inblocks -pc_bisai_factor_shift_amount 0.5", "-pc_bisai_factor_shift_type inblocks -pc_bisai_factor_shift_amount 0.25"}) {
+        const PCObject fresh = MakeBISAI(mat, options);
+        if (Contains(options, "0.25")) MUST(PCBISAISetFactorShiftAmount(pc, 0.25));
+        else MUST(PCBISAISetFactorShiftType(pc, MAT_SHIFT_INBLOCKS));
+        MUST(PCSetUp(pc));
+        MUST(PCSetUp(fresh));
+        CHECK(!Contains(ViewText((PC)pc), "PETSc's factorization met a singular diagonal block"));
+        CHECK(SameBits(Applied(pc), Applied(fresh)));
+        CHECK(!SameBits(Applied(pc), before));
+        before = Applied(pc);
+      }
+    }
+}
+
 /* PETSc takes the two types' nonzeros for the same. */
 TEST_CASE("bisai: a matrix that is converted in place", "[bisai][pc][cycle]")
 {
@@ -425,6 +588,83 @@ TEST_CASE("bisai: new values on the old pattern, in the old memory, are a fresh 
     }
 }
 
+/* As a program does it: the same KSP, new values, a solve; and a KSP of their own for the same values. */
+TEST_CASE("bisai: the iterates of a time loop are those of fresh solvers", "[bisai][pc][cycle]")
+{
+  for (const Kind &kind : Kinds())
+    for (const char *factor : {"petsc", "cuda"})
+      for (const char *others : {"", " -pc_bisai_power 2 -pc_bisai_sweeps 1 -pc_bisai_factor_precision double"}) {
+        CAPTURE(kind.name, factor, others);
+        const std::string options = std::string("-pc_bisai_factor ") + factor + others;
+        const MatObject   mat     = kind.create(Grid(), PETSC_COMM_SELF);
+        const KSPObject   ksp     = MakeGMRES(mat, options, PCBISAI);
+        REQUIRE(Solve(ksp).reason == KSP_CONVERGED_RTOL);
+        std::vector<double> last;
+        for (int step = 0; step < 3; step++) {
+          CAPTURE(step);
+          SetValues(mat, Changed(Grid(), 390 + step));
+          MUST(KSPSetOperators(ksp, mat, mat));
+          const Solution  mine = Solve(ksp);
+          const MatObject same = kind.create(Changed(Grid(), 390 + step), PETSC_COMM_SELF);
+          const Solution  theirs = Solve(MakeGMRES(same, options, PCBISAI));
+          CHECK(Contains(ViewText((KSP)ksp), "patterns kept from the last set-up"));
+          CHECK(mine.reason == KSP_CONVERGED_RTOL);
+          REQUIRE(mine.history.size() == theirs.history.size());
+          if (!std::strcmp(kind.backend, "host")) CHECK(SameBits(mine.history, theirs.history));
+          for (size_t k = 0; k < mine.history.size(); k++) CHECK(std::fabs(mine.history[k] - theirs.history[k]) <= 1e-12 * theirs.history[0]);
+          CHECK(!SameBits(mine.history, last));
+          last = mine.history;
+        }
+      }
+}
+
+/* Set-up, apply, new values, apply, transposes; everything on a stream that is not in order with the default one. */
+TEST_CASE("bisai: another stream than the default", "[bisai][pc][cycle][gpu]")
+{
+  NEEDS_DEVICE();
+  for (const Kind &kind : Kinds())
+    for (const char *options : {"", "-pc_bisai_factor cuda -pc_bisai_power 2", "-pc_bisai_factor cuda -pc_bisai_sweeps 2", "-pc_bisai_factor_mat_ordering_type rcm -pc_bisai_factor_levels 1"}) {
+      CAPTURE(kind.name, options);
+      const HostBlocks   H = RandomBlocks(RandomStencil(60, 50, 1, false, 395), 3, 396);
+      const MatObject    A = kind.create(H, PETSC_COMM_SELF), B = kind.create(Changed(H, 397), PETSC_COMM_SELF);
+      const VecObject    x = RightVec(A);
+      VecObject          y;
+      PetscDeviceContext old_context, context;
+      MUST(VecDuplicate(x, y.put()));
+      std::vector<std::vector<double>> expected;
+      for (Mat mat : {(Mat)A, (Mat)B}) {
+        const PCObject pc = MakeBISAI(mat, options);
+        MUST(PCApply(pc, x, y)); /* vectors and matrices are on the device from here on */
+        expected.push_back(Values(y));
+        MUST(PCApplyTranspose(pc, x, y));
+        expected.push_back(Values(y));
+      }
+      MUST(PetscDeviceContextGetCurrentContext(&old_context));
+      MUST(PetscDeviceContextSynchronize(old_context));
+      MUST(PetscDeviceContextDuplicate(old_context, &context));
+      MUST(PetscDeviceContextSetStreamType(context, PETSC_STREAM_NONBLOCKING));
+      MUST(PetscDeviceContextSetUp(context));
+      MUST(PetscDeviceContextSetCurrentContext(context));
+      std::vector<std::vector<double>> got;
+      {
+        const PCObject pc = MakeBISAI(A, options);
+        for (Mat mat : {(Mat)A, (Mat)B}) {
+          MUST(PCSetOperators(pc, mat, mat));
+          for (bool transpose : {false, true}) {
+            MUST((transpose ? PCApplyTranspose : PCApply)(pc, x, y));
+            MUST(PetscDeviceContextSynchronize(context));
+            got.push_back(Values(y));
+          }
+        }
+      }
+      MUST(PetscDeviceContextSynchronize(context));
+      MUST(PetscDeviceContextSetCurrentContext(old_context));
+      MUST(PetscDeviceContextDestroy(&context));
+      REQUIRE(got.size() == expected.size());
+      for (size_t k = 0; k < got.size(); k++) CHECK(SameBits(got[k], expected[k]));
+    }
+}
+
 TEST_CASE("bisai: reset, other sizes, destroy: nothing is left over", "[bisai][pc][cycle]")
 {
   for (const Kind &kind : Kinds())
@@ -503,7 +743,7 @@ TEST_CASE("bisai: vectors of the other memory than the factor's", "[bisai][pc][g
     const MatObject A  = kind.create(Grid(), PETSC_COMM_SELF);
     const PCObject  pc = MakeBISAI(A);
     MUST(PCSetUp(pc));
-    const auto expected = Applied(pc);
+    const auto expected = Applied(pc), turned = Applied(pc, true);
     for (const Backend &x_backend : Backends())
       for (const Backend &y_backend : Backends()) {
         CAPTURE(kind.name, x_backend.name, y_backend.name);
@@ -511,8 +751,43 @@ TEST_CASE("bisai: vectors of the other memory than the factor's", "[bisai][pc][g
         const VecObject x = CreateVec(n, x_backend.vec, 1), y = CreateVec(n, y_backend.vec, 2);
         MUST(PCApply(pc, x, y));
         CHECK(SameBits(Values(y), expected));
+        MUST(PCApplyTranspose(pc, x, y));
+        CHECK(SameBits(Values(y), turned));
       }
   }
+}
+
+/* A copy from pinned memory does not wait. With much to do before it on the GPU, it would not have begun when PCApply() returns. */
+TEST_CASE("bisai: a vector on the host, in pinned memory, is the program's again after PCApply", "[bisai][pc][gpu]")
+{
+  NEEDS_DEVICE();
+#if PetscDefined(HAVE_CUDA)
+  const MatObject      A  = CreateAIJ(Grid(), MATAIJCUSPARSE), large = CreateAIJ(RandomBlocks(RandomStencil(250, 250, 1, false, 400), 3, 401), MATAIJCUSPARSE);
+  const PCObject       pc = MakeBISAI(A), busy = MakeBISAI(large, "-pc_bisai_factor cuda -pc_bisai_power 4");
+  const PetscInt       n  = Grid().n * Grid().bs;
+  const auto           values = Values(RightVec(A));
+  const VecObject      y = CreateVec(n, VECCUDA, 2), from = RightVec(large);
+  VecObject            x, to;
+  void                *memory = nullptr;
+  MUST(PCSetUp(pc));
+  MUST(PCSetUp(busy));
+  MUST(VecDuplicate(from, to.put()));
+  MUST(PCApply(busy, from, to));
+  const auto expected = Applied(pc), turned = Applied(pc, true);
+  REQUIRE(cudaMallocHost(&memory, n * sizeof(double)) == cudaSuccess);
+  double *const pinned = (double *)memory;
+  MUST(VecCreateSeqWithArray(PETSC_COMM_SELF, 1, n, pinned, x.put()));
+  for (bool transpose : {false, true}) {
+    std::copy(values.begin(), values.end(), pinned);
+    MUST(PetscObjectStateIncrease((PetscObject)(Vec)x));
+    for (int k = 0; k < 200; k++) MUST(PCApply(busy, from, to)); /* more than they take to launch */
+    MUST((transpose ? PCApplyTranspose : PCApply)(pc, x, y));
+    std::fill_n(pinned, n, std::nan(""));
+    CHECK(SameBits(Values(y), transpose ? turned : expected));
+  }
+  x.Reset();
+  REQUIRE(cudaFreeHost(memory) == cudaSuccess);
+#endif
 }
 
 TEST_CASE("bisai: host matrix after device matrix, and back; bound to the CPU", "[bisai][pc][cycle][gpu]")
@@ -610,26 +885,191 @@ TEST_CASE("bisai: an unusable matrix: KSPSolve says so, and a good one works aft
       }
 }
 
-/* PETSc gives up a block whose last pivot is zero; the CUDA source replaces it. */
-TEST_CASE("bisai: a zero pivot in PETSc's factorization is a failure with a remedy", "[bisai][pc][bad]")
+namespace
 {
-  HostBlocks A = RandomBlocks(RandomStencil(6, 6, 1, false, 340), 2, 341);
-  for (PetscInt e = 0; e < 4; e++) A.Find(0, 0)[e] = 1;
-  for (const Kind &kind : Kinds()) {
-    CAPTURE(kind.name);
-    const MatObject    mat = kind.create(A, PETSC_COMM_SELF);
-    const KSPObject    ksp = MakeGMRES(mat, "", PCBISAI), ours = MakeGMRES(mat, "-pc_bisai_factor cuda", PCBISAI);
-    const VecObject    b   = RightVec(mat);
-    VecObject          x;
-    KSPConvergedReason reason;
-    MUST(VecDuplicate(b, x.put()));
-    MUST(KSPSolve(ksp, b, x));
-    MUST(KSPGetConvergedReason(ksp, &reason));
-    CHECK(reason == KSP_DIVERGED_PC_FAILED);
-    MUST(KSPSetUp(ours));
-    CHECK(Contains(ViewText((KSP)ours), "singular diagonal blocks replaced 1"));
-    CHECK(Finite(Applied(PCOf(ours))));
-  }
+
+/* What makes block row 0, or the last pivot on the way, singular: exactly, or to rounding. */
+enum class Singular { First, Last, Nearly };
+
+HostBlocks SingularBlock(Singular kind, PetscInt bs)
+{
+  HostBlocks A = RandomBlocks(RandomStencil(6, 6, 1, false, 340), bs, 341);
+  if (kind == Singular::Last) { /* the last row is that of a line of two: A_ii = A_ij A_jj^{-1} A_ji with blocks of one number */
+    const PetscInt j = A.n - 2, i = A.n - 1;
+    for (PetscInt k = A.i[j]; k < A.i[j + 1]; k++)
+      if (A.j[k] != j && A.j[k] != i) std::fill_n(A.a.begin() + (size_t)k * bs * bs, bs * bs, 0.);
+    for (PetscInt k = A.i[i]; k < A.i[i + 1]; k++)
+      if (A.j[k] != j && A.j[k] != i) std::fill_n(A.a.begin() + (size_t)k * bs * bs, bs * bs, 0.);
+    for (PetscInt e = 0; e < bs * bs; e++)
+      for (std::pair<PetscInt, PetscInt> at : {std::make_pair(j, j), std::make_pair(j, i), std::make_pair(i, j), std::make_pair(i, i)}) A.Find(at.first, at.second)[e] = e / bs == e % bs ? 2 : 0;
+  } else
+    for (PetscInt e = 0; e < bs * bs; e++) A.Find(0, 0)[e] = bs == 1 ? 0 : 1 + (kind == Singular::Nearly && e % bs == e / bs ? 1e-15 : 0);
+  if (kind == Singular::Nearly && bs == 1) A.Find(0, 0)[0] = 1e-18;
+  return A;
+}
+
+} // namespace
+
+/* PETSc gives up a block whose last pivot is zero: then the factor is the one that the CUDA source has on the host, to the last bit there. */
+TEST_CASE("bisai: singular diagonal blocks are replaced with both sources of the factor, and the view says so", "[bisai][pc][bad]")
+{
+  for (const Kind &kind : Kinds())
+    for (Singular singular : {Singular::First, Singular::Last, Singular::Nearly})
+      for (PetscInt bs : {1, 2, 3, 5, 9})
+        for (const char *options : {"-pc_bisai_factor_precision double", "-pc_bisai_power 2 -pc_bisai_factor_precision double -pc_bisai_sweeps 1", "-ksp_error_if_not_converged"}) {
+          CAPTURE(kind.name, (int)singular, bs, options);
+          const MatObject   mat = kind.create(SingularBlock(singular, bs), PETSC_COMM_SELF), baij = CreateBAIJ(SingularBlock(singular, bs));
+          const KSPObject   ksp = MakeGMRES(mat, options, PCBISAI), ours = MakeGMRES(baij, std::string("-pc_bisai_factor cuda ") + options, PCBISAI);
+          MUST(KSPSetUp(ksp));
+          MUST(KSPSetUp(ours));
+          const std::string text = ViewText((KSP)ksp), other = ViewText((KSP)ours);
+          CAPTURE(text, other);
+          CHECK(Contains(text, "PETSc's factorization met a singular diagonal block: the factors were computed anew by the host twin of the CUDA factorization"));
+          CHECK(!Contains(other, "PETSc's factorization"));
+          /* a single small number is no singular block for us */
+          for (const std::string &view : {text, other}) CHECK(Contains(view, singular == Singular::Nearly && bs == 1 ? "singular diagonal blocks replaced 0," : "singular diagonal blocks replaced 1,"));
+          const auto x = Applied(PCOf(ksp)), y = Applied(PCOf(ours));
+          CHECK(Finite(x));
+          if (!std::strcmp(kind.backend, "host")) CHECK(SameBits(x, y));
+          if (!Contains(options, "sweeps")) CHECK(Difference(x, y) <= (Contains(options, "double") ? 1e-10 : 1e-5)); /* the U of the relaxation is the inverse of one with pivots of 1e-8 */
+        }
+}
+
+/* The layouts that are kept between set-ups hold either factor. */
+TEST_CASE("bisai: good, singular and good values on one pattern are fresh set-ups", "[bisai][pc][cycle][bad]")
+{
+  const HostBlocks good = RandomBlocks(RandomStencil(6, 6, 1, false, 340), 3, 342);
+  for (const Kind &kind : Kinds())
+    for (const char *options : {"", "-pc_bisai_sweeps 1 -pc_bisai_power 2", "-pc_bisai_factor cuda", "-pc_bisai_factor cuda -pc_bisai_sweeps 2", "-pc_bisai_factor_mat_ordering_type rowlength -pc_bisai_factor_shift_type inblocks"}) {
+      CAPTURE(kind.name, options);
+      const MatObject mat = kind.create(good, PETSC_COMM_SELF);
+      const PCObject  pc  = MakeBISAI(mat, options);
+      MUST(PCSetUp(pc));
+      for (const HostBlocks &values : {SingularBlock(Singular::First, 3), good, SingularBlock(Singular::Nearly, 3), SingularBlock(Singular::Last, 3), Changed(good, 343)}) {
+        SetValues(mat, values);
+        MUST(PCSetUp(pc));
+        CHECK(Contains(ViewText((PC)pc), "patterns kept from the last set-up"));
+        const MatObject same  = kind.create(values, PETSC_COMM_SELF);
+        const PCObject  fresh = MakeBISAI(same, options);
+        MUST(PCSetUp(fresh));
+        CHECK(Finite(Applied(pc)));
+        CHECK(SameBits(Applied(pc), Applied(fresh)));
+        for (const char *line : {"singular diagonal blocks replaced 0", "singular diagonal blocks replaced 1", "PETSc's factorization met"}) CHECK(Contains(ViewText((PC)pc), line) == Contains(ViewText((PC)fresh), line));
+      }
+    }
+}
+
+/* Bad rows make the set-up fail, and what was kept goes with it. */
+TEST_CASE("bisai: good, unusable and good values on one pattern", "[bisai][pc][cycle][bad]")
+{
+  HostBlocks bad = Grid();
+  bad.Find(7, 7)[4] = std::nan("");
+  for (const Kind &kind : Kinds())
+    for (const char *options : {"", "-pc_bisai_factor cuda", "-pc_bisai_factor cuda -pc_bisai_sweeps 1"}) {
+      CAPTURE(kind.name, options);
+      const MatObject mat  = kind.create(Grid(), PETSC_COMM_SELF);
+      const PCObject  pc   = MakeBISAI(mat, options);
+      MUST(PCSetUp(pc));
+      const auto expected = Applied(pc);
+      for (int repeat = 0; repeat < 2; repeat++) {
+        PCFailedReason reason;
+        SetValues(mat, bad);
+        MUST(PCSetUp(pc));
+        MUST(PCGetFailedReason(pc, &reason));
+        CHECK(reason == PC_FACTOR_OTHER);
+        const std::string text = ViewText((PC)pc);
+        CAPTURE(text);
+        CHECK(Contains(text, "set-up failed: "));
+        CHECK(Contains(text, "Row 22 of this rank's block has an entry that is not finite"));
+        SetValues(mat, Grid());
+        MUST(PCSetUp(pc));
+        MUST(PCGetFailedReason(pc, &reason));
+        CHECK(reason == PC_NOERROR);
+        CHECK(!Contains(ViewText((PC)pc), "set-up failed"));
+        CHECK(SameBits(Applied(pc), expected));
+      }
+    }
+}
+
+TEST_CASE("bisai: singular diagonal blocks with fill, orderings and shifts", "[bisai][pc][bad]")
+{
+  for (const Kind &kind : Kinds())
+    for (Singular singular : {Singular::First, Singular::Last, Singular::Nearly})
+      for (const char *options : {"-pc_bisai_factor_levels 1", "-pc_bisai_factor_mat_ordering_type rowlength", "-pc_bisai_factor_levels 2 -pc_bisai_factor_mat_ordering_type rcm -pc_bisai_sweeps 1", "-pc_bisai_factor_shift_type inblocks"}) {
+        CAPTURE(kind.name, (int)singular, options);
+        const MatObject   mat = kind.create(SingularBlock(singular, 2), PETSC_COMM_SELF);
+        const KSPObject   ksp = MakeGMRES(mat, options, PCBISAI), strict = MakeGMRES(mat, std::string("-ksp_error_if_not_converged ") + options, PCBISAI);
+        const Solution    solution = Solve(ksp);
+        const std::string text = ViewText((KSP)ksp);
+        CAPTURE(text);
+        CHECK(solution.reason != KSP_DIVERGED_PC_FAILED);
+        CHECK(Contains(text, "PETSc's factorization met a singular diagonal block: the factors were computed anew by the host twin of the CUDA factorization"));
+        if (!Contains(options, "mat_ordering")) CHECK(Contains(text, "singular diagonal blocks replaced 1,"));
+        CHECK(Finite(Applied(PCOf(ksp))));
+        MUST(KSPSetUp(strict));
+      }
+}
+
+/* All entries in other units: single precision, the default, says that it cannot, and double can. */
+TEST_CASE("bisai: numbers beyond the range of single precision are a failure with a remedy", "[bisai][pc][bad]")
+{
+  for (const Kind &kind : Kinds())
+    for (const char *factor : {"petsc", "cuda"})
+      for (double unit : {1e-45, 1e45}) {
+        CAPTURE(kind.name, factor, unit);
+        HostBlocks A = Grid();
+        for (double &value : A.a) value *= unit;
+        const std::string options = std::string("-pc_bisai_factor ") + factor;
+        const MatObject   mat = kind.create(A, PETSC_COMM_SELF);
+        const KSPObject   ksp = MakeGMRES(mat, options, PCBISAI), wide = MakeGMRES(mat, options + " -pc_bisai_factor_precision double -pc_bisai_sweeps 1", PCBISAI), strict = MakeGMRES(mat, options + " -ksp_error_if_not_converged", PCBISAI);
+        const VecObject   b = RightVec(mat);
+        VecObject         x;
+        for (int repeat = 0; repeat < 2; repeat++) {
+          CHECK(Solve(ksp).reason == KSP_DIVERGED_PC_FAILED);
+          const std::string text = ViewText((KSP)ksp);
+          CAPTURE(text);
+          CHECK(Contains(text, "set-up failed: FACTOR_OTHER"));
+          CHECK(Contains(text, "72 diagonal blocks of the inverse of U and 0 entries of L and U are too large or too small for single precision: use -pc_bisai_factor_precision double"));
+          MUST(PCBISAISetFactorPrecision(PCOf(ksp), FINEPC_DOUBLE));
+          CHECK(Solve(ksp).reason == KSP_CONVERGED_RTOL);
+          MUST(PCBISAISetFactorPrecision(PCOf(ksp), FINEPC_SINGLE));
+        }
+        CHECK(Solve(wide).reason == KSP_CONVERGED_RTOL);
+        MUST(VecDuplicate(b, x.put()));
+        Errors errors;
+        CHECK(KSPSolve(strict, b, x) != 0);
+        CHECK(Contains(errors.text, "use -pc_bisai_factor_precision double"));
+      }
+}
+
+/* NL has a row to fall back to, the L of the relaxation has not. */
+TEST_CASE("bisai: an entry of L beyond single precision: a fallback without sweeps, a failure with them", "[bisai][pc][bad]")
+{
+  HostBlocks A;
+  A.bs = 1;
+  A.n  = 2;
+  A.i  = {0, 1, 3};
+  A.j  = {0, 0, 1};
+  A.a  = {1, 1e39, 1};
+  for (const Kind &kind : Kinds())
+    for (const char *factor : {"petsc", "cuda"}) {
+      CAPTURE(kind.name, factor);
+      const std::string options = std::string("-pc_bisai_factor ") + factor;
+      const MatObject   mat     = kind.create(A, PETSC_COMM_SELF);
+      const PCObject    plain = MakeBISAI(mat, options), relaxed = MakeBISAI(mat, options + " -pc_bisai_sweeps 1"), wide = MakeBISAI(mat, options + " -pc_bisai_sweeps 1 -pc_bisai_factor_precision double");
+      PCFailedReason    reason;
+      MUST(PCSetUp(plain));
+      CHECK(Contains(ViewText((PC)plain), "block rows fallen back to the diagonal: NL 1, NU 0"));
+      CHECK(Finite(Applied(plain)));
+      MUST(PCSetUp(relaxed));
+      MUST(PCGetFailedReason(relaxed, &reason));
+      CHECK(reason == PC_FACTOR_OTHER);
+      CHECK(Contains(ViewText((PC)relaxed), "0 diagonal blocks of the inverse of U and 1 entries of L and U are too large or too small for single precision: use -pc_bisai_factor_precision double"));
+      MUST(PCSetUp(wide));
+      MUST(PCGetFailedReason(wide, &reason));
+      CHECK(reason == PC_NOERROR);
+      CHECK(Finite(Applied(wide)));
+    }
 }
 
 TEST_CASE("bisai: wrong kinds of matrices are refused with a remedy", "[bisai][pc][bad]")
@@ -725,6 +1165,15 @@ TEST_CASE("bisai: several ranks: one rank's bad row is everybody's failure", "[b
       MUST(KSPSolve(ksp, b, x));
       MUST(KSPGetConvergedReason(ksp, &reason));
       CHECK(reason == KSP_DIVERGED_PC_FAILED);
+      const std::string text = ViewText((KSP)ksp);
+      PetscMPIInt       rank, size;
+      PetscInt          begin, end, owner = 0, of_rank;
+      MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+      MPI_Comm_size(PETSC_COMM_WORLD, &size);
+      MUST(MatGetOwnershipRange(A, &begin, &end));
+      of_rank = begin <= 3 * row && 3 * row < end ? rank : 0;
+      MPI_Allreduce(&of_rank, &owner, 1, MPIU_INT, MPI_SUM, PETSC_COMM_WORLD);
+      if (rank == 0) CHECK(Contains(text, (size > 1 ? "rank " + std::to_string(owner) + ": " : std::string()) + "Row "));
     }
 }
 

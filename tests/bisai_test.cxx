@@ -173,13 +173,13 @@ std::vector<PetscMemType> Places()
   return places;
 }
 
-/* PETSc's factor of ILU(0), as HostLU. */
-HostLU PETScFactor(const HostBlocks &A)
+/* PETSc's factor, ILU(0) as it comes, as HostLU; and the order of its rows and columns. */
+HostLU PETScFactor(const HostBlocks &A, PetscInt levels = 0, MatOrderingType ordering = MATORDERINGNATURAL, std::vector<PetscInt> order[2] = nullptr)
 {
   const MatObject mat = CreateBAIJ(A);
   MatObject       factor;
   MatFactorInfo   info;
-  IS              rows, columns;
+  IS              of_factor[2];
   const PetscInt *ia, *ja;
   PetscInt        n;
   PetscBool       done;
@@ -189,12 +189,18 @@ HostLU PETScFactor(const HostBlocks &A)
   MUST(MatGetFactor(mat, MATSOLVERPETSC, MAT_FACTOR_ILU, factor.put()));
   MUST(MatFactorInfoInitialize(&info));
   info.fill          = 1;
+  info.levels        = (PetscReal)levels;
   info.pivotinblocks = 1;
-  MUST(MatGetOrdering(mat, MATORDERINGNATURAL, &rows, &columns));
-  MUST(MatILUFactorSymbolic(factor, mat, rows, columns, &info));
+  MUST(MatGetOrdering(mat, ordering, &of_factor[0], &of_factor[1]));
+  MUST(MatILUFactorSymbolic(factor, mat, of_factor[0], of_factor[1], &info));
   MUST(MatLUFactorNumeric(factor, mat, &info));
-  MUST(ISDestroy(&rows));
-  MUST(ISDestroy(&columns));
+  for (int t = 0; t < 2; t++) {
+    const PetscInt *index;
+    MUST(ISGetIndices(of_factor[t], &index));
+    if (order) order[t].assign(index, index + A.n);
+    MUST(ISRestoreIndices(of_factor[t], &index));
+    MUST(ISDestroy(&of_factor[t]));
+  }
   MUST(MatGetRowIJ(factor, 0, PETSC_FALSE, PETSC_TRUE, &n, &ia, &ja, &done));
   REQUIRE(done);
   MUST(MatSeqBAIJGetArray(factor, &a));
@@ -268,6 +274,79 @@ TEST_CASE("bsr: blocks of single entries, stored in part or whole", "[bisai][bsr
         }
         MUST(BSRDestroy(&blocks));
       }
+}
+
+/* Square and not, with empty rows, with rows of thousands of blocks, in both precisions; and again with other values in the same memory. */
+TEST_CASE("bsr: the transpose", "[bisai][bsr]")
+{
+  struct Case {
+    const char *name;
+    PetscInt    rows, columns;
+    bool (*stored)(PetscInt row, PetscInt column);
+  };
+  const Case cases[] = {
+    {"nothing",       0,    0,    [](PetscInt, PetscInt) { return false; }                                         },
+    {"no blocks",     5,    3,    [](PetscInt, PetscInt) { return false; }                                         },
+    {"one block",     1,    1,    [](PetscInt, PetscInt) { return true; }                                          },
+    {"wide",          7,    40,   [](PetscInt r, PetscInt c) { return (r * 13 + c * 7) % 5 == 0 && r != 3; }       },
+    {"tall",          33,   4,    [](PetscInt r, PetscInt c) { return (r + c) % 3 != 0; }                          },
+    {"arrow",         700,  700,  [](PetscInt r, PetscInt c) { return r == c || c == 0 || r == 699; }              },
+    {"upper",         64,   64,   [](PetscInt r, PetscInt c) { return c >= r && (c - r) % 4 == 0; }                },
+  };
+  for (PetscMemType where : Places())
+    for (PetscInt bs : {1, 2, 3, 5, 8, 11, 32})
+      for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
+        for (const Case &c : cases) {
+          if (bs > 8 && c.rows > 100) continue;
+          CAPTURE(where, bs, precision, c.name);
+          const size_t                           bs2 = (size_t)bs * bs;
+          std::vector<PetscInt>                  i(1, 0), j;
+          std::map<std::pair<PetscInt, PetscInt>, PetscInt> number;
+          for (PetscInt row = 0; row < c.rows; row++) {
+            for (PetscInt column = 0; column < c.columns; column++)
+              if (c.stored(row, column)) {
+                number[{row, column}] = (PetscInt)j.size();
+                j.push_back(column);
+              }
+            i.push_back((PetscInt)j.size());
+          }
+          BSR W{}, Wt{}, on_device{}, host{};
+          MUST(BSRCreate(bs, c.rows, c.columns, (PetscInt)j.size(), precision, PETSC_MEMTYPE_HOST, &W));
+          std::copy(i.begin(), i.end(), W.i);
+          std::copy(j.begin(), j.end(), W.j);
+          for (int repeat = 0; repeat < 3; repeat++) {
+            const auto value = [&](size_t k) { return (double)((k * 7 + 1) % 100003 + (size_t)repeat); }; /* exact in single precision */
+            for (size_t k = 0; k < j.size() * bs2; k++) {
+              if (precision == FINEPC_SINGLE) ((float *)W.a)[k] = (float)value(k);
+              else ((double *)W.a)[k] = value(k);
+            }
+            MUST(BSRCopy(&W, where, &on_device));
+            PoisonMemory(where, 4 * (BSRBytes(&W) + 1000));
+            MUST((PetscMemTypeDevice(where) ? BSRTranspose_CUDA : BSRTranspose_Host)(&on_device, (PetscBool)(repeat > 0), &Wt));
+            MUST(BSRCopy(&Wt, PETSC_MEMTYPE_HOST, &host));
+            REQUIRE(host.rows == c.columns);
+            REQUIRE(host.columns == c.rows);
+            REQUIRE(host.nnz == (PetscInt)j.size());
+            REQUIRE(host.precision == precision);
+            PetscInt wrong = host.i[0] != 0;
+            for (PetscInt row = 0; row < host.rows; row++)
+              for (PetscInt k = host.i[row]; k < host.i[row + 1]; k++) {
+                const auto found = number.find({host.j[k], row});
+                wrong += (k > host.i[row] && host.j[k] <= host.j[k - 1]) || found == number.end();
+                if (found == number.end()) continue;
+                for (size_t e = 0; e < bs2; e++) {
+                  const size_t at = k * bs2 + e;
+                  wrong += (precision == FINEPC_SINGLE ? (double)((float *)host.a)[at] : ((double *)host.a)[at]) != value(found->second * bs2 + e % bs * bs + e / bs);
+                }
+              }
+            CHECK(wrong == 0);
+            CHECK(host.i[host.rows] == host.nnz);
+            MUST(BSRDestroy(&host));
+            MUST(BSRDestroy(&on_device));
+          }
+          MUST(BSRDestroy(&Wt));
+          MUST(BSRDestroy(&W));
+        }
 }
 
 /* ------------------------------------------------------ block ILU(0) ------------------------------------------------------ */
@@ -520,16 +599,45 @@ TEST_CASE("bilu: factors by others are checked in the same way", "[bisai][bilu][
   const BSRView    view = A.View();
   MUST(BILUCheckFactor_Host(&view, nullptr, nullptr, &F, &stats));
   CHECK(stats.singular_blocks == 0);
-  CHECK(DifferenceOf(FetchLU(F), LU) == 0);
-  for (double bad : {1e16, std::nan("")}) {
+  for (double bad : {1e16, std::nan(""), std::numeric_limits<double>::infinity()}) {
     F.a[F.place[LU_DIAGONAL][7] * 4 + 1] = bad;
     MUST(BILUCheckFactor_Host(&view, nullptr, nullptr, &F, &stats));
     CHECK(stats.singular_blocks == 1);
-    const HostLU        mended = FetchLU(F);
-    const Dense         block(A.Find(7, 7), A.Find(7, 7) + 4), expected = SolveDense(2, block, 2, {1, 0, 0, 1});
-    for (PetscInt e = 0; e < 4; e++) CHECK(mended.inverse.Block(7)[e] == Approx((double)expected[e]));
   }
   MUST(BlockLUDestroy(&F));
+}
+
+/* What a good matrix gives is PETSc's own factor, for any fill and ordering; nothing of what was in its place before is left. */
+TEST_CASE("bilu: the values of PETSc's factor computed anew, on its pattern", "[bisai][bilu]")
+{
+  for (PetscInt bs : {1, 2, 3, 5, 9})
+    for (PetscInt levels : {0, 1, 2})
+      for (MatOrderingType ordering : {MATORDERINGNATURAL, MATORDERINGRCM, MATORDERINGND, MATORDERINGROWLENGTH}) {
+        CAPTURE(bs, levels, ordering);
+        std::vector<PetscInt> order[2];
+        const HostBlocks      A  = RandomBlocks(RandomStencil(7, 6, 1, false, 75), bs, 76);
+        const HostLU          LU = PETScFactor(A, levels, ordering, order);
+        BlockLU               F  = SendLU(LU, PETSC_MEMTYPE_HOST);
+        BILUStats             stats{};
+        const BSRView         view = A.View();
+        for (int repeat = 0; repeat < 2; repeat++) {
+          std::fill_n(F.a, (size_t)F.nnz * bs * bs, std::nan(""));
+          stats.singular_blocks = 5;
+          MUST(BILURepeat_Host(&view, order[0].data(), order[1].data(), &F, &stats));
+          CHECK(stats.singular_blocks == 0);
+          CHECK(DifferenceOf(FetchLU(F), LU) <= FactorTolerance(bs));
+        }
+        if (std::string(ordering) == MATORDERINGNATURAL && !levels) {
+          const HostLU anew = FetchLU(F), ours = ComputeLU(A, PETSC_MEMTYPE_HOST);
+          MUST(BILURepeat_Host(&view, nullptr, nullptr, &F, &stats));
+          for (const HostLU &other : {anew, FetchLU(F)}) {
+            CHECK(other.L.a == ours.L.a); /* to the last bit */
+            CHECK(other.U.a == ours.U.a);
+            CHECK(other.inverse.a == ours.inverse.a);
+          }
+        }
+        MUST(BlockLUDestroy(&F));
+      }
 }
 
 /* -------------------------------------------------------- inverses -------------------------------------------------------- */
@@ -722,6 +830,92 @@ TEST_CASE("bisai: block rows that are not finite keep their diagonal, and are co
     }
 }
 
+/* A diagonal block of U^{-1} has nothing to fall back to. One of zeros in a row or a column would drop an unknown or an equation. */
+TEST_CASE("bisai: diagonal blocks that a precision cannot hold are counted", "[bisai][bad]")
+{
+  struct Case {
+    const char     *name;
+    PetscInt        row, column; /* of the number in a block of ones on the diagonal, from the end */
+    double          value;
+    FinePCPrecision precision;
+    PetscInt        lost;
+  };
+  for (PetscMemType where : Places())
+    for (PetscInt bs : kBlockSizes)
+      for (const Case &c : {Case{"too large", 0, 0, 1e39, FINEPC_SINGLE, 1}, Case{"too large, for single only", 0, 0, 1e39, FINEPC_DOUBLE, 0}, Case{"large enough", 0, 0, 1e38, FINEPC_SINGLE, 0}, Case{"too small", 0, 0, 1e-39, FINEPC_SINGLE, 1},
+                            Case{"too small, for single only", 0, 0, -1e-39, FINEPC_DOUBLE, 0}, Case{"small", 0, 0, -1e-37, FINEPC_SINGLE, 0}, Case{"a small one beside others", 0, 1, 1e-60, FINEPC_SINGLE, 0}, Case{"a large one beside others", 1, 0, -1e60, FINEPC_SINGLE, 1},
+                            Case{"infinite", 0, 0, std::numeric_limits<double>::infinity(), FINEPC_DOUBLE, 1}, Case{"not a number", 0, 1, std::nan(""), FINEPC_DOUBLE, 1}, Case{"almost nothing", 0, 0, 1e-309, FINEPC_DOUBLE, 1}}) {
+        if (std::max(c.row, c.column) >= bs) continue;
+        CAPTURE(where, bs, c.name);
+        const PetscInt n = 5;
+        HostLU         LU;
+        std::map<std::pair<PetscInt, PetscInt>, std::vector<double>> one;
+        std::vector<double>                                          block(bs * bs, 0.);
+        for (PetscInt r = 0; r < bs; r++) block[r * bs + r] = 1;
+        for (PetscInt row = 0; row < n; row++) one[{row, row}] = block;
+        one[{3, 3}][(bs - 1 - c.column) * bs + bs - 1 - c.row] = c.value;
+        LU.L       = FromBlocks(bs, n, {{{4, 1}, block}});
+        LU.U       = FromBlocks(bs, n, {});
+        LU.inverse = FromBlocks(bs, n, one);
+        const HostInverse NU = ComputeInverse(LU, BISAI_UPPER, true, Params(1, c.precision), where), NL = ComputeInverse(LU, BISAI_LOWER, true, Params(1, c.precision), where);
+        CHECK(NU.stats.lost_diagonals == c.lost);
+        CHECK(NU.stats.fallback_rows[BISAI_UPPER] == 0);
+        CHECK(NL.stats.lost_diagonals == 0);
+      }
+  /* a row, and a column, all of small numbers */
+  for (PetscMemType where : Places())
+    for (const std::vector<double> &block : {std::vector<double>{1e-50, 1, 1e-50, 1}, std::vector<double>{1, 1, 1e-50, 1e-50}}) {
+      HostLU LU;
+      LU.L = LU.U = FromBlocks(2, 1, {});
+      LU.inverse  = FromBlocks(2, 1, {{{0, 0}, block}});
+      CAPTURE(where, block);
+      CHECK(ComputeInverse(LU, BISAI_UPPER, true, Params(1, FINEPC_SINGLE), where).stats.lost_diagonals == 1);
+      CHECK(ComputeInverse(LU, BISAI_UPPER, true, Params(1, FINEPC_DOUBLE), where).stats.lost_diagonals == 0);
+    }
+}
+
+TEST_CASE("bisai: entries of L and U that the relaxation's precision cannot hold are counted", "[bisai][bad]")
+{
+  for (PetscMemType where : Places())
+    for (PetscInt bs : {1, 2, 8, 9, 32})
+      for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
+        CAPTURE(where, bs, precision);
+        const PetscInt      bs2 = bs * bs, n = 40;
+        const bool          device = PetscMemTypeDevice(where), single = precision == FINEPC_SINGLE;
+        std::vector<double> big(bs2, 1.), one(bs2, 0.), small(bs2, 0.);
+        HostLU              LU;
+        big[0] = 1e39;
+        big[bs2 - 1] = -1e39;
+        for (PetscInt r = 0; r < bs; r++) {
+          one[r * bs + r]   = 1;
+          small[r * bs + r] = 1e-39;
+        }
+        std::map<std::pair<PetscInt, PetscInt>, std::vector<double>> lower, upper, inverse;
+        for (PetscInt row = 0; row < n; row++) inverse[{row, row}] = row == 7 ? std::vector<double>(bs2, 0.) : row == 8 ? small : one; /* 0 has no inverse, 1e-39's is too large for single */
+        lower[{5, 2}] = lower[{39, 0}] = lower[{39, 1}] = upper[{3, 20}] = big;
+        lower[{6, 1}] = upper[{0, 30}] = one;
+        LU.L       = FromBlocks(bs, n, lower);
+        LU.U       = FromBlocks(bs, n, upper);
+        LU.inverse = FromBlocks(bs, n, inverse);
+        BlockLU   F = SendLU(LU, where);
+        BISAIWork work{};
+        for (BISAITriangle triangle : {BISAI_LOWER, BISAI_UPPER}) {
+          BSR            R{};
+          BISAIStats     stats{};
+          const PetscInt of_block = single ? (bs == 1 ? 1 : 2) : 0;
+          MUST((device ? BISAIPattern_CUDA : BISAIPattern_Host)(&F, triangle, PETSC_TRUE, 1, precision, &R, &stats));
+          for (int repeat = 0; repeat < 2; repeat++) { /* counts start anew */
+            MUST((device ? BISAINegate_CUDA : BISAINegate_Host)(&F, triangle, &R, &work, &stats));
+            CHECK(stats.lost_entries[triangle] == (triangle == BISAI_LOWER ? 3 * of_block : of_block + bs2 + (single ? bs : 0)));
+            CHECK(stats.lost_entries[1 - triangle] == 0);
+          }
+          MUST(BSRDestroy(&R));
+        }
+        MUST(ArrayDestroy(work.where, &work.data));
+        MUST(BlockLUDestroy(&F));
+      }
+}
+
 TEST_CASE("bisai: what the relaxation reads is -L and -U", "[bisai]")
 {
   for (PetscMemType where : Places())
@@ -733,10 +927,12 @@ TEST_CASE("bisai: what the relaxation reads is -L and -U", "[bisai]")
           BlockLU      F  = SendLU(LU, where);
           BSR          R{}, host{};
           BISAIStats   stats{};
+          BISAIWork    work{};
           double       worst = 0;
           const bool   device = PetscMemTypeDevice(where);
           MUST((device ? BISAIPattern_CUDA : BISAIPattern_Host)(&F, triangle, PETSC_TRUE, 1, precision, &R, &stats));
-          MUST((device ? BISAINegate_CUDA : BISAINegate_Host)(&F, triangle, &R));
+          MUST((device ? BISAINegate_CUDA : BISAINegate_Host)(&F, triangle, &R, &work, &stats));
+          CHECK(stats.lost_entries[triangle] == 0);
           MUST(BSRCopy(&R, PETSC_MEMTYPE_HOST, &host));
           for (PetscInt row = 0; row < host.rows; row++)
             for (PetscInt k = host.i[row]; k < host.i[row + 1]; k++) {
@@ -749,10 +945,25 @@ TEST_CASE("bisai: what the relaxation reads is -L and -U", "[bisai]")
               }
             }
           CHECK(worst <= Unit(precision) + 1000 * bs * kUnitDouble);
+          MUST(ArrayDestroy(work.where, &work.data));
           MUST(BSRDestroy(&host));
           MUST(BSRDestroy(&R));
           MUST(BlockLUDestroy(&F));
         }
+}
+
+TEST_CASE("bisai: more blocks than can be counted are an error", "[bisai][bad]")
+{
+  PetscInt nnz;
+  MUST(BISAICountBlocks(PETSC_INT_MAX - 7, 7, PETSC_TRUE, &nnz));
+  CHECK(nnz == PETSC_INT_MAX);
+  MUST(BISAICountBlocks(PETSC_INT_MAX, 7, PETSC_FALSE, &nnz));
+  CHECK(nnz == PETSC_INT_MAX);
+  MUST(BISAICountBlocks(5, 3, PETSC_TRUE, &nnz));
+  CHECK(nnz == 8);
+  Errors errors;
+  CHECK(BISAICountBlocks(PETSC_INT_MAX - 7, 8, PETSC_TRUE, &nnz) != 0);
+  CHECK(Contains(errors.text, "lower -pc_bisai_power"));
 }
 
 TEST_CASE("bisai: block permutations", "[bisai]")
@@ -781,4 +992,75 @@ TEST_CASE("bisai: block permutations", "[bisai]")
       }
       for (void *memory : {p_copy, x_copy, y_copy}) MUST(ArrayDestroy(where, &memory));
     }
+}
+
+/* ------------------------------------------------------ for compute-sanitizer ------------------------------------------------------ */
+
+/*
+   Every kernel of bilu.cu, bisai.cu and bsr_csr.cu on systems that are as small as they can be: levels of rows of either kind, rows of N in
+   shared memory and one that is too long for it, every compiled block size and the general path, both precisions.
+*/
+TEST_CASE("bisai: every kernel, on small systems", "[bisai][gpu][sanitize]")
+{
+  NEEDS_DEVICE();
+  const PetscInt longest[] = {0, 470, 240, 215, 125, 85, 112, 86, 68, 20}; /* block rows of an arrow whose long row does not fit */
+  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(40);
+  for (PetscInt row = 0; row < 40; row++) { /* a line, and 35 rows that wait for one of its rows each */
+    rows[row] = {{row, 1.}};
+    if (row >= 5) rows[row].emplace_back(row % 5, 1.);
+    else if (row > 0) rows[row].emplace_back(row - 1, 1.);
+    if (row < 39) rows[row].emplace_back(39, 1.);
+  }
+  for (PetscInt bs : {1, 2, 3, 4, 5, 6, 7, 8, 9, 32}) {
+    CAPTURE(bs);
+    const HostBlocks A = RandomBlocks(FromRows(rows), bs, 180);
+    const HostLU     device = ComputeLU(A, PETSC_MEMTYPE_CUDA), host = ComputeLU(A, PETSC_MEMTYPE_HOST);
+    CHECK(DifferenceOf(device, host) <= FactorTolerance(bs));
+
+    const HostLU arrow = ComputeLU(RandomBlocks(RandomArrow(bs == 32 ? 8 : longest[bs], 181), bs, 182), PETSC_MEMTYPE_HOST);
+    BlockLU      F     = SendLU(arrow, PETSC_MEMTYPE_CUDA);
+    BISAIWork    work{};
+    for (BISAITriangle triangle : {BISAI_LOWER, BISAI_UPPER})
+      for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
+        CAPTURE(triangle, precision);
+        BISAIParams params = Params(1, precision);
+        params.work_limit  = 1;
+        const bool        diagonal = triangle == BISAI_UPPER || precision == FINEPC_DOUBLE;
+        const HostInverse expected = ComputeInverse(arrow, triangle, diagonal, params, PETSC_MEMTYPE_HOST), inverse = ComputeInverse(arrow, triangle, diagonal, params, PETSC_MEMTYPE_CUDA);
+        CHECK(DifferenceOf(inverse.N, expected.N) <= 10 * RowTolerance(precision, bs));
+        CHECK(inverse.stats.fallback_rows[triangle] == 0);
+        BSR        R{}, Rt{};
+        BISAIStats stats{};
+        MUST(BISAIPattern_CUDA(&F, triangle, PETSC_TRUE, 1, precision, &R, &stats));
+        MUST(BISAINegate_CUDA(&F, triangle, &R, &work, &stats));
+        CHECK(stats.lost_entries[triangle] == 0);
+        for (PetscBool keep : {PETSC_FALSE, PETSC_TRUE}) MUST(BSRTranspose_CUDA(&R, keep, &Rt));
+        CHECK(Rt.nnz == R.nnz);
+        MUST(BSRDestroy(&Rt));
+        MUST(BSRDestroy(&R));
+      }
+    MUST(ArrayDestroy(work.where, &work.data));
+    MUST(BlockLUDestroy(&F));
+
+    BSR           blocks{};
+    const CSRCopy entries(Scalars(A, true), PETSC_MEMTYPE_CUDA);
+    for (PetscBool keep : {PETSC_FALSE, PETSC_TRUE}) MUST(BSRFromCSR_CUDA(&entries.view, bs, keep, &blocks));
+    CHECK(blocks.nnz == A.nnz());
+    MUST(BSRDestroy(&blocks));
+  }
+  PetscInt    *p = nullptr;
+  PetscScalar *x = nullptr;
+  const PetscInt order[] = {2, 0, 1};
+  std::vector<double> y = {1, 2, 3, 4, 5, 6};
+  MUST(ArrayCreate_CUDA(sizeof(order), (void **)&p));
+  MUST(ArrayCreate_CUDA(2 * y.size() * sizeof(double), (void **)&x));
+  MUST(ArrayCopy_CUDA(p, order, sizeof(order), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+  MUST(ArrayCopy_CUDA(x, y.data(), y.size() * sizeof(double), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+  for (PetscBool scatter : {PETSC_FALSE, PETSC_TRUE}) {
+    MUST(BISAIPermute_CUDA(2, 3, p, scatter, x, x + y.size()));
+    MUST(ArrayCopy_CUDA(y.data(), x + y.size(), y.size() * sizeof(double), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+    CHECK(y == (scatter ? std::vector<double>{3, 4, 5, 6, 1, 2} : std::vector<double>{5, 6, 1, 2, 3, 4}));
+  }
+  MUST(ArrayDestroy_CUDA((void **)&x));
+  MUST(ArrayDestroy_CUDA((void **)&p));
 }

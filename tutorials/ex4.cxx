@@ -273,7 +273,7 @@ int main(int argc, char **argv)
       test:
          suffix: bisai_setups
          args: -snes_type ksponly -dm_mat_type {{baij aij baijcuda}} -log_view
-         filter: awk '/^(BISAIFactor|BISAIInvert) / {print $1, $2}'
+         filter: awk '/^(BISAIFactor|BISAIInvert|BISAIPattern|BISAIValues) / {print $1, $2}'
       test:
          suffix: bisai_ranks
          nsize: 2

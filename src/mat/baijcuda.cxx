@@ -192,31 +192,6 @@ static PetscErrorCode SendRows(const BSR *host, PetscBool pattern, BSR *copy)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Rows are read in order, so the rows of the transpose come out sorted. Its row starts serve as cursors, which end one row further on. */
-static PetscErrorCode TransposeRows(const BSR *W, BSR *Wt)
-{
-  const PetscInt bs = W->bs;
-
-  PetscFunctionBegin;
-  PetscCall(BSRCreate(bs, W->columns, W->rows, W->nnz, FINEPC_DOUBLE, PETSC_MEMTYPE_HOST, Wt));
-  PetscCall(PetscArrayzero(Wt->i, Wt->rows + 1));
-  for (PetscInt k = 0; k < W->nnz; k++) Wt->i[W->j[k] + 1]++;
-  for (PetscInt row = 0; row < Wt->rows; row++) Wt->i[row + 1] += Wt->i[row];
-  for (PetscInt row = 0; row < W->rows; row++) {
-    for (PetscInt k = W->i[row]; k < W->i[row + 1]; k++) {
-      const PetscInt     to   = Wt->i[W->j[k]]++;
-      const PetscScalar *from = (const PetscScalar *)W->a + (size_t)k * bs * bs;
-      PetscScalar       *a    = (PetscScalar *)Wt->a + (size_t)to * bs * bs;
-      Wt->j[to]               = row;
-      for (PetscInt q = 0; q < bs; q++)
-        for (PetscInt p = 0; p < bs; p++) a[p * bs + q] = from[q * bs + p];
-    }
-  }
-  for (PetscInt row = Wt->rows; row > 0; row--) Wt->i[row] = Wt->i[row - 1];
-  Wt->i[0] = 0;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 constexpr PetscObjectState kNoState = -1;
 
 static PetscErrorCode DropCopies(SeqBAIJCUDA *data)
@@ -247,7 +222,7 @@ static PetscErrorCode GetCopy(Mat A, PetscBool transpose, const BSR **copy)
   if (transpose) {
     BSR transposed;
 
-    PetscCall(TransposeRows(&host, &transposed));
+    PetscCall(BSRTranspose_Host(&host, PETSC_FALSE, &transposed));
     PetscCall(SendRows(&transposed, pattern, W));
     PetscCall(BSRDestroy(&transposed));
   } else PetscCall(SendRows(&host, pattern, W));

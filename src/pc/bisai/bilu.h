@@ -27,14 +27,16 @@ struct BILUStats {
 enum { LU_L, LU_L_END, LU_U, LU_U_END, LU_DIAGONAL, LU_PLACES };
 struct BlockLU {
   PetscInt     bs, n, nnz;
-  PetscInt    *place[LU_PLACES]; /* [n] each; one allocation with j and a */
+  PetscInt    *place[LU_PLACES]; /* [n] each; one allocation with j, and with a if that is its own */
   PetscInt    *j;                /* [nnz] */
   PetscScalar *a;                /* [nnz * bs * bs] */
+  PetscBool    own_values;
   PetscMemType where;
 };
 PetscErrorCode BlockLUCreate(PetscInt bs, PetscInt n, PetscInt nnz, PetscMemType, BlockLU *);
+PetscErrorCode BlockLUCreatePattern(PetscInt bs, PetscInt n, PetscInt nnz, PetscMemType, BlockLU *); /* a is null, and others' later */
 PetscErrorCode BlockLUDestroy(BlockLU *);
-size_t         BlockLUBytes(const BlockLU *);
+size_t         BlockLUBytes(const BlockLU *); /* of its own */
 
 /* The failures of a matrix, and the pattern of its factor ILU(0), in a new F whose values are not set, with the order of elimination. */
 struct BILUPlan;
@@ -47,6 +49,10 @@ PetscErrorCode BILUPlanDestroy_CUDA(BILUPlan **);
 PetscErrorCode BILUFactor_Host(const BSRView *A, BILUPlan *, BlockLU *F, BILUStats *);
 PetscErrorCode BILUFactor_CUDA(const BSRView *A, BILUPlan *, BlockLU *F, BILUStats *);
 
-/* What BILUFactor does with singular diagonal blocks, for a factor by others of A with rows and columns permuted, or null; host only. */
-PetscErrorCode BILUCheckFactor_Host(const BSRView *A, const PetscInt *rows, const PetscInt *columns, BlockLU *F, BILUStats *);
+/*
+   For factors by others, on a pattern that has A's, whose rows and columns are permuted, or null; host only. BILUCheckFactor counts the diagonal
+   blocks that BILUFactor would not have left so; BILURepeat computes the values anew, as BILUFactor does.
+*/
+PetscErrorCode BILUCheckFactor_Host(const BSRView *A, const PetscInt *rows, const PetscInt *columns, const BlockLU *F, BILUStats *);
+PetscErrorCode BILURepeat_Host(const BSRView *A, const PetscInt *rows, const PetscInt *columns, BlockLU *F, BILUStats *);
 PetscErrorCode BILUCheck_Host(const BSRView *A, BILUStats *); /* zero rows, entries that are not finite, no diagonal block */

@@ -7,7 +7,7 @@
      L_ik = A_ik U_kk^{-1}                     for k < i, (i, k) in S,
      A_ij = A_ij - L_ik U_kj                   for j > k, (i, j) and (k, j) in S.
 
-   Then U_ij = A_ij for j >= i. U_ii^{-1} is kept in the place of U_ii, computed by elimination with row exchanges inside the block. Row i
+   Then U_ij = A_ij for j >= i. The same loops on a larger pattern, A_ij = 0 where A has no block, are ILU(k). U_ii^{-1} is kept in the place of U_ii, computed by elimination with row exchanges inside the block. Row i
    waits for the rows k of its L only. Whether a pivot has been lost to cancellation must not depend on the units of equations and unknowns:
    before, the rows of U_ii are divided by the largest entry of that row of A, and its columns by that of A_ii's so divided.
 */
@@ -18,35 +18,50 @@
 #include "../../dense.h"
 #include "bilu.h"
 
-PetscErrorCode BlockLUCreate(PetscInt bs, PetscInt n, PetscInt nnz, PetscMemType where, BlockLU *F)
+static PetscErrorCode Create(PetscInt bs, PetscInt n, PetscInt nnz, PetscBool values, PetscMemType where, BlockLU *F)
 {
-  const size_t alignment = 256, a_bytes = (size_t)nnz * bs * bs * sizeof(PetscScalar), place_at = (a_bytes + alignment - 1) / alignment * alignment;
+  const size_t alignment = 256, index_bytes = (LU_PLACES * (size_t)n + nnz + 1) * sizeof(PetscInt), a_at = (index_bytes + alignment - 1) / alignment * alignment;
   void        *memory    = nullptr;
 
   PetscFunctionBegin;
   *F = BlockLU{};
-  PetscCall(ArrayCreate(place_at + (LU_PLACES * (size_t)n + nnz + 1) * sizeof(PetscInt), where, &memory));
-  F->bs    = bs;
-  F->n     = n;
-  F->nnz   = nnz;
-  F->where = where;
-  F->a     = (PetscScalar *)memory;
-  for (int p = 0; p < LU_PLACES; p++) F->place[p] = (PetscInt *)((char *)memory + place_at) + (size_t)p * n;
-  F->j = (PetscInt *)((char *)memory + place_at) + LU_PLACES * (size_t)n;
+  PetscCall(ArrayCreate(a_at + (values ? (size_t)nnz * bs * bs * sizeof(PetscScalar) : 0), where, &memory));
+  F->bs         = bs;
+  F->n          = n;
+  F->nnz        = nnz;
+  F->where      = where;
+  F->own_values = values;
+  for (int p = 0; p < LU_PLACES; p++) F->place[p] = (PetscInt *)memory + (size_t)p * n;
+  F->j = (PetscInt *)memory + LU_PLACES * (size_t)n;
+  if (values) F->a = (PetscScalar *)((char *)memory + a_at);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode BlockLUCreate(PetscInt bs, PetscInt n, PetscInt nnz, PetscMemType where, BlockLU *F)
+{
+  PetscFunctionBegin;
+  PetscCall(Create(bs, n, nnz, PETSC_TRUE, where, F));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode BlockLUCreatePattern(PetscInt bs, PetscInt n, PetscInt nnz, PetscMemType where, BlockLU *F)
+{
+  PetscFunctionBegin;
+  PetscCall(Create(bs, n, nnz, PETSC_FALSE, where, F));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode BlockLUDestroy(BlockLU *F)
 {
   PetscFunctionBegin;
-  PetscCall(ArrayDestroy(F->where, (void **)&F->a));
+  PetscCall(ArrayDestroy(F->where, (void **)&F->place[0])); /* where the allocation begins */
   *F = BlockLU{};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 size_t BlockLUBytes(const BlockLU *F)
 {
-  return (size_t)F->nnz * F->bs * F->bs * sizeof(PetscScalar) + (LU_PLACES * (size_t)F->n + F->nnz) * sizeof(PetscInt);
+  return (F->own_values ? (size_t)F->nnz * F->bs * F->bs * sizeof(PetscScalar) : 0) + (LU_PLACES * (size_t)F->n + F->nnz) * sizeof(PetscInt);
 }
 
 namespace
@@ -55,25 +70,49 @@ namespace
 /* The power of two under x, so that dividing by it rounds nothing. */
 PetscReal Magnitude(PetscReal x)
 {
-  return x > 0 ? std::ldexp(1., std::ilogb(x)) : 1;
+  int exponent;
+  return x > 0 ? x / (2 * std::frexp(x, &exponent)) : 1;
+}
+
+/* The largest entries of the rows of a block row; false if any entry is not finite. The block size is BS, or any for 0. */
+template <int BS>
+bool LargestOfRows(const BSRView &A, PetscInt row, PetscReal *rows)
+{
+  const PetscInt           bs  = BS ? BS : A.bs;
+  const PetscScalar *const end = A.a + (size_t)A.i[row + 1] * bs * bs;
+  PetscReal                largest[BS ? BS : kLargestBlock] = {};
+  bool                     finite                           = true;
+
+  for (const PetscScalar *a = A.a + (size_t)A.i[row] * bs * bs; a < end; a += bs)
+    for (PetscInt r = 0; r < bs; r++) {
+      const PetscReal size = std::fabs(a[r]);
+      finite &= size <= PETSC_MAX_REAL;
+      largest[r] = std::max(largest[r], size);
+    }
+  std::copy_n(largest, bs, rows);
+  return finite;
+}
+
+using LargestFunction = bool (*)(const BSRView &, PetscInt, PetscReal *);
+
+LargestFunction LargestFor(PetscInt bs)
+{
+  static const LargestFunction functions[] = {LargestOfRows<0>, LargestOfRows<1>, LargestOfRows<2>, LargestOfRows<3>, LargestOfRows<4>, LargestOfRows<5>, LargestOfRows<6>, LargestOfRows<7>, LargestOfRows<8>};
+  return functions[(size_t)bs < sizeof(functions) / sizeof(*functions) ? bs : 0];
 }
 
 /* What makes the largest entries of the rows of a block row of A, and then of the columns of its block in some column, about 1. */
 struct Scales {
-  explicit Scales(PetscInt bs) : rows(bs), columns(bs), block(bs * bs) { }
+  explicit Scales(PetscInt bs) : rows(bs), columns(bs), block(bs * bs), largest(LargestFor(bs)) { }
 
   void Find(const BSRView &A, PetscInt row, PetscInt column)
   {
     const PetscInt bs = A.bs, bs2 = bs * bs;
-    std::fill(rows.begin(), rows.end(), 0);
     std::fill(columns.begin(), columns.end(), 0);
     std::fill(block.begin(), block.end(), 0);
-    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
-      const PetscScalar *const a = A.a + (size_t)k * bs2;
-      for (PetscInt c = 0; c < bs; c++)
-        for (PetscInt r = 0; r < bs; r++) rows[r] = std::max(rows[r], std::fabs(a[c * bs + r]));
-      if (A.j[k] == column) std::copy_n(a, bs2, block.begin());
-    }
+    (void)largest(A, row, rows.data());
+    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+      if (A.j[k] == column) std::copy_n(A.a + (size_t)k * bs2, bs2, block.begin());
     for (PetscReal &scale : rows) scale = Magnitude(scale);
     for (PetscInt c = 0; c < bs; c++)
       for (PetscInt r = 0; r < bs; r++) columns[c] = std::max(columns[c], std::fabs(block[c * bs + r]) / rows[r]);
@@ -94,6 +133,7 @@ struct Scales {
 
   std::vector<PetscReal>   rows, columns;
   std::vector<PetscScalar> block; /* A's, zero where a permutation has brought none here */
+  LargestFunction          largest;
 };
 
 /* What takes the place of a singular U_ii^{-1}. */
@@ -103,29 +143,38 @@ void InvertInstead(const Scales &scales, PetscScalar *a)
   (void)scales.Invert(kBILURaisedPivot, kBILURaisedPivot, a);
 }
 
+/* Where a row of L and U has its blocks, by their columns; -1 again afterwards. */
+void Mark(const BlockLU &F, PetscInt i, std::vector<PetscInt> &place)
+{
+  for (PetscInt k = F.place[LU_L][i]; k < F.place[LU_L_END][i]; k++) place[F.j[k]] = k;
+  for (PetscInt k = F.place[LU_U][i]; k < F.place[LU_U_END][i]; k++) place[F.j[k]] = k;
+  place[i] = F.place[LU_DIAGONAL][i];
+}
+
+void Unmark(const BlockLU &F, PetscInt i, std::vector<PetscInt> &place)
+{
+  for (PetscInt k = F.place[LU_L][i]; k < F.place[LU_L_END][i]; k++) place[F.j[k]] = -1;
+  for (PetscInt k = F.place[LU_U][i]; k < F.place[LU_U_END][i]; k++) place[F.j[k]] = -1;
+  place[i] = -1;
+}
+
 } // namespace
 
 PetscErrorCode BILUCheck_Host(const BSRView *A, BILUStats *stats)
 {
   const PetscInt         bs = A->bs;
   std::vector<PetscReal> largest(bs);
+  const LargestFunction  find = LargestFor(bs);
 
   PetscFunctionBegin;
   *stats = BILUStats{};
   for (PetscInt i = 0; i < A->n && !stats->failure; i++) {
-    bool finite = true;
-    std::fill(largest.begin(), largest.end(), 0);
-    for (PetscInt k = A->i[i]; k < A->i[i + 1]; k++)
-      for (PetscInt c = 0; c < bs; c++)
-        for (PetscInt r = 0; r < bs; r++) {
-          const PetscReal size = std::fabs(A->a[(size_t)k * bs * bs + c * bs + r]);
-          if (!std::isfinite(size) && finite) {
-            finite             = false;
-            stats->failure     = BILU_NOT_FINITE;
-            stats->failure_row = i * bs + r;
-          }
-          largest[r] = std::max(largest[r], size);
-        }
+    if (!find(*A, i, largest.data())) {
+      size_t k = (size_t)A->i[i] * bs * bs;
+      while (std::isfinite(A->a[k])) k++;
+      stats->failure     = BILU_NOT_FINITE;
+      stats->failure_row = i * bs + (PetscInt)(k % bs);
+    }
     for (PetscInt r = 0; r < bs && !stats->failure; r++) {
       if (largest[r] > 0) continue;
       stats->failure     = BILU_ROW_ZERO;
@@ -165,24 +214,20 @@ PetscErrorCode BILUPlanDestroy_Host(BILUPlan **plan)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode BILUFactor_Host(const BSRView *A, BILUPlan *, BlockLU *F, BILUStats *stats)
+/* The values of A in F are replaced by those of L and U; `place` is all -1. */
+static void Eliminate(const BSRView &A, const PetscInt *rows, const PetscInt *columns, std::vector<PetscInt> &place, BlockLU &F, BILUStats *stats)
 {
-  const PetscInt           bs = A->bs;
+  const PetscInt           bs  = A.bs;
   const size_t             bs2 = (size_t)bs * bs;
-  std::vector<PetscInt>    place(A->n, -1); /* of a column's block in row i */
   std::vector<PetscScalar> L(bs2);
   Scales                   scales(bs);
 
-  PetscFunctionBegin;
-  PetscCall(BILUCheck_Host(A, stats));
-  if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
-  std::copy_n(A->a, A->nnz * bs2, F->a);
-  for (PetscInt i = 0; i < A->n; i++) {
-    for (PetscInt k = A->i[i]; k < A->i[i + 1]; k++) place[A->j[k]] = k;
-    for (PetscInt m = F->place[LU_L][i]; m < F->place[LU_L_END][i]; m++) {
-      const PetscInt           k       = F->j[m];
-      PetscScalar *const       A_ik    = F->a + m * bs2;
-      const PetscScalar *const inverse = F->a + F->place[LU_DIAGONAL][k] * bs2;
+  for (PetscInt i = 0; i < A.n; i++) {
+    Mark(F, i, place);
+    for (PetscInt m = F.place[LU_L][i]; m < F.place[LU_L_END][i]; m++) {
+      const PetscInt           k       = F.j[m];
+      PetscScalar *const       A_ik    = F.a + m * bs2;
+      const PetscScalar *const inverse = F.a + F.place[LU_DIAGONAL][k] * bs2;
       for (PetscInt c = 0; c < bs; c++)
         for (PetscInt r = 0; r < bs; r++) {
           PetscScalar sum = 0;
@@ -190,27 +235,38 @@ PetscErrorCode BILUFactor_Host(const BSRView *A, BILUPlan *, BlockLU *F, BILUSta
           L[c * bs + r] = sum;
         }
       std::copy(L.begin(), L.end(), A_ik);
-      for (PetscInt q = F->place[LU_U][k]; q < F->place[LU_U_END][k]; q++) {
-        const PetscInt to = place[F->j[q]];
+      for (PetscInt q = F.place[LU_U][k]; q < F.place[LU_U_END][k]; q++) {
+        const PetscInt to = place[F.j[q]];
         if (to < 0) continue;
         for (PetscInt c = 0; c < bs; c++)
           for (PetscInt r = 0; r < bs; r++)
-            for (PetscInt t = 0; t < bs; t++) F->a[to * bs2 + c * bs + r] -= L[t * bs + r] * F->a[q * bs2 + c * bs + t];
+            for (PetscInt t = 0; t < bs; t++) F.a[to * bs2 + c * bs + r] -= L[t * bs + r] * F.a[q * bs2 + c * bs + t];
       }
     }
-    PetscScalar *const diagonal = F->a + F->place[LU_DIAGONAL][i] * bs2;
-    scales.Find(*A, i, i);
+    PetscScalar *const diagonal = F.a + F.place[LU_DIAGONAL][i] * bs2;
+    scales.Find(A, rows ? rows[i] : i, columns ? columns[i] : i);
     if (!scales.Invert(kBILUSmallestPivot, 0, diagonal)) {
       InvertInstead(scales, diagonal);
       stats->singular_blocks++;
     }
-    for (PetscInt k = A->i[i]; k < A->i[i + 1]; k++) place[A->j[k]] = -1;
+    Unmark(F, i, place);
   }
+}
+
+PetscErrorCode BILUFactor_Host(const BSRView *A, BILUPlan *, BlockLU *F, BILUStats *stats)
+{
+  std::vector<PetscInt> place(A->n, -1);
+
+  PetscFunctionBegin;
+  PetscCall(BILUCheck_Host(A, stats));
+  if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
+  std::copy_n(A->a, (size_t)A->nnz * A->bs * A->bs, F->a);
+  Eliminate(*A, nullptr, nullptr, place, *F, stats);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Of U_ii only the inverse is there: scaled, its largest entry is at least 1 / (the smallest pivot) up to a factor of order bs. */
-PetscErrorCode BILUCheckFactor_Host(const BSRView *A, const PetscInt *rows, const PetscInt *columns, BlockLU *F, BILUStats *stats)
+PetscErrorCode BILUCheckFactor_Host(const BSRView *A, const PetscInt *rows, const PetscInt *columns, const BlockLU *F, BILUStats *stats)
 {
   const PetscInt bs  = A->bs;
   const size_t   bs2 = (size_t)bs * bs;
@@ -219,14 +275,37 @@ PetscErrorCode BILUCheckFactor_Host(const BSRView *A, const PetscInt *rows, cons
   PetscFunctionBegin;
   stats->singular_blocks = 0;
   for (PetscInt i = 0; i < A->n; i++) {
-    PetscScalar *const inverse = F->a + F->place[LU_DIAGONAL][i] * bs2;
-    bool               good    = true;
+    const PetscScalar *const inverse = F->a + F->place[LU_DIAGONAL][i] * bs2;
+    bool                     good    = true;
     scales.Find(*A, rows ? rows[i] : i, columns ? columns[i] : i);
     for (PetscInt c = 0; c < bs; c++)
       for (PetscInt r = 0; r < bs; r++) good = good && std::fabs(inverse[c * bs + r]) * scales.columns[r] * scales.rows[c] < 1 / kBILUSmallestPivot; /* not for a NaN either */
-    if (good) continue;
-    InvertInstead(scales, inverse);
-    stats->singular_blocks++;
+    stats->singular_blocks += !good;
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Blocks of the pattern that A does not have are zero at first. */
+PetscErrorCode BILURepeat_Host(const BSRView *A, const PetscInt *rows, const PetscInt *columns, BlockLU *F, BILUStats *stats)
+{
+  const size_t          bs2 = (size_t)A->bs * A->bs;
+  std::vector<PetscInt> place(A->n, -1), to_column(columns ? A->n : 0);
+
+  PetscFunctionBegin;
+  stats->singular_blocks = 0;
+  if (columns)
+    for (PetscInt c = 0; c < A->n; c++) to_column[columns[c]] = c;
+  std::fill_n(F->a, (size_t)F->nnz * bs2, 0.);
+  for (PetscInt i = 0; i < A->n; i++) {
+    const PetscInt row = rows ? rows[i] : i;
+    Mark(*F, i, place);
+    for (PetscInt k = A->i[row]; k < A->i[row + 1]; k++) {
+      const PetscInt to = place[columns ? to_column[A->j[k]] : A->j[k]];
+      PetscCheck(to >= 0, PETSC_COMM_SELF, PETSC_ERR_PLIB, "The factor has no place for a block of block row %" PetscInt_FMT " of the matrix: use -pc_bisai_factor cuda", row);
+      std::copy_n(A->a + k * bs2, bs2, F->a + to * bs2);
+    }
+    Unmark(*F, i, place);
+  }
+  Eliminate(*A, rows, columns, place, *F, stats);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,6 +1,8 @@
 /* The PETSc face of block-ISAI: options, set-up, apply, view, life cycle. The method is in bisai_host.cxx, bilu_host.cxx and their twins. */
 #include <petsc/private/pcimpl.h>
 
+#include <petscdevice.h>
+
 #include <limits>
 #include <string>
 #include <vector>
@@ -37,17 +39,22 @@ struct PC_BISAI {
   BSR          R[2]         = {};       /* -L and -U, for the relaxation */
   PetscInt    *order[2]     = {};       /* [n] rows and columns of the operator in the order of the factor, or null */
   BILUStats    factor_stats = {};
+  bool         own_factor   = false; /* PETSc's factorization did not do: its host twin's values are in the factor */
   BISAIStats   stats        = {};
   PetscBool    reused       = PETSC_FALSE; /* the last set-up kept all patterns */
+  std::string  failure;                    /* why this rank's last set-up failed, or empty */
 
   /* work: what the next set-up on the same pattern finds, and what an apply needs */
   BSR          blocks     = {};      /* of the operator, where it does not have them itself */
   Mat          baij       = nullptr; /* the same for PETSc's factorization */
   Mat          petsc      = nullptr; /* PETSc's factor */
-  BlockLU      host_lu    = {};      /* a copy of it, where the inverses live on the device */
-  BlockLU      lu         = {};      /* the factor, where the inverses live */
+  BlockLU      host_lu    = {};      /* its layout, where the inverses live on the device; it lends the values during a set-up */
+  BlockLU      lu         = {};      /* the factor, where the inverses live; that layout on the host */
   BILUPlan    *plan       = nullptr;
   BISAIWork    work       = {};
+  BSR          Nt[2]      = {};      /* transposes of N and R, made when PCApplyTranspose() is called */
+  BSR          Rt[2]      = {};
+  bool         turned     = false;   /* they have the values of the last set-up */
   PetscScalar *vectors    = nullptr; /* [VECTORS * n * bs], or of VECTOR_MIDDLE alone */
   PetscScalar *staging    = nullptr; /* [2 * n * bs] on the device, made when a host vector first meets device factors */
 
@@ -299,6 +306,8 @@ static PetscErrorCode PCReset_BISAI(PC pc)
   for (int t = 0; t < 2; t++) {
     PetscCall(BSRDestroy(&bisai->N[t]));
     PetscCall(BSRDestroy(&bisai->R[t]));
+    PetscCall(BSRDestroy(&bisai->Nt[t]));
+    PetscCall(BSRDestroy(&bisai->Rt[t]));
     PetscCall(ArrayDestroy(bisai->where, (void **)&bisai->order[t]));
     bisai->host_order[t].clear();
   }
@@ -315,6 +324,8 @@ static PetscErrorCode PCReset_BISAI(PC pc)
   bisai->work         = BISAIWork{};
   bisai->factor_stats = BILUStats{};
   bisai->stats        = BISAIStats{};
+  bisai->turned       = false;
+  bisai->own_factor   = false;
   bisai->reused       = PETSC_FALSE;
   bisai->built        = false;
   bisai->where        = PETSC_MEMTYPE_HOST;
@@ -329,9 +340,10 @@ static PetscErrorCode GetPETScOperator(PC_BISAI *bisai, const BSRMat *mat, Mat *
   PetscScalar   *a;
 
   PetscFunctionBegin;
-  PetscCall(PetscObjectTypeCompare((PetscObject)mat->local, MATSEQBAIJ, &is_baij));
+  PetscCall(PetscObjectBaseTypeCompare((PetscObject)mat->local, MATSEQBAIJ, &is_baij)); /* MATSEQBAIJCUDA is one on the host */
   *A = mat->local;
   if (is_baij) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscLogEventBegin(FinePC_BISAIConvert, mat->local, 0, 0, 0));
   if (!bisai->baij) {
     PetscCall(MatCreate(PETSC_COMM_SELF, &bisai->baij));
     PetscCall(MatSetSizes(bisai->baij, B->n * B->bs, B->n * B->bs, B->n * B->bs, B->n * B->bs));
@@ -342,6 +354,7 @@ static PetscErrorCode GetPETScOperator(PC_BISAI *bisai, const BSRMat *mat, Mat *
   PetscCall(PetscArraycpy(a, B->a, (size_t)B->nnz * B->bs * B->bs));
   PetscCall(MatSeqBAIJRestoreArray(bisai->baij, &a));
   PetscCall(PetscObjectStateIncrease((PetscObject)bisai->baij));
+  PetscCall(PetscLogEventEnd(FinePC_BISAIConvert, mat->local, 0, 0, 0));
   *A = bisai->baij;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -373,12 +386,11 @@ static PetscErrorCode FactorSymbolic(PC_BISAI *bisai, Mat A, const MatFactorInfo
 
 /*
    PETSc's factor: rows of L in ia[0 .. n], then rows of U from ja[ia[n]] on, the last one first, each being its columns beyond the
-   diagonal and then the diagonal, whose block is the inverse.
+   diagonal and then the diagonal, whose block is the inverse. The values stay where they are, until ReturnFactor().
 */
 static PetscErrorCode ReadFactor(Mat factor, PetscInt bs, PetscBool keep, BlockLU *F)
 {
   const PetscInt *ia, *ja;
-  PetscScalar    *a;
   PetscInt        n;
   PetscBool       done;
 
@@ -394,7 +406,7 @@ static PetscErrorCode ReadFactor(Mat factor, PetscInt bs, PetscBool keep, BlockL
       while (ja[nnz] != row) nnz++;
       diagonal[row] = nnz++;
     }
-    PetscCall(BlockLUCreate(bs, n, nnz, PETSC_MEMTYPE_HOST, F));
+    PetscCall(BlockLUCreatePattern(bs, n, nnz, PETSC_MEMTYPE_HOST, F));
     PetscCall(PetscArraycpy(F->j, ja, nnz));
     for (PetscInt row = 0; row < n; row++) {
       F->place[LU_L][row]        = ia[row];
@@ -404,33 +416,48 @@ static PetscErrorCode ReadFactor(Mat factor, PetscInt bs, PetscBool keep, BlockL
       F->place[LU_DIAGONAL][row] = diagonal[row];
     }
   }
-  PetscCall(MatSeqBAIJGetArray(factor, &a));
-  PetscCall(PetscArraycpy(F->a, a, (size_t)F->nnz * bs * bs));
-  PetscCall(MatSeqBAIJRestoreArray(factor, &a));
+  PetscCall(MatSeqBAIJGetArray(factor, &F->a));
   PetscCall(MatRestoreRowIJ(factor, 0, PETSC_FALSE, PETSC_TRUE, &n, &ia, &ja, &done));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode ReturnFactor(PC_BISAI *bisai)
+{
+  BlockLU *F = PetscMemTypeDevice(bisai->where) ? &bisai->host_lu : &bisai->lu;
+
+  PetscFunctionBegin;
+  if (bisai->petsc && F->a) PetscCall(MatSeqBAIJRestoreArray(bisai->petsc, &F->a));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* To the place of the inverses. */
 static PetscErrorCode CopyFactor(const BlockLU *from, PetscMemType where, PetscBool keep, BlockLU *to)
 {
+  const size_t bytes = (size_t)from->nnz * from->bs * from->bs * sizeof(PetscScalar);
+
   PetscFunctionBegin;
   if (!keep) {
     PetscCall(BlockLUCreate(from->bs, from->n, from->nnz, where, to));
     for (int p = 0; p < LU_PLACES; p++) PetscCall(ArrayCopy(to->place[p], from->place[p], from->n * sizeof(PetscInt), where, from->where));
     PetscCall(ArrayCopy(to->j, from->j, from->nnz * sizeof(PetscInt), where, from->where));
   }
-  PetscCall(ArrayCopy(to->a, from->a, (size_t)from->nnz * from->bs * from->bs * sizeof(PetscScalar), where, from->where));
+  PetscCall(ArrayCopy(to->a, from->a, bytes, where, from->where));
+  PetscCall(PetscLogCpuToGpu(keep ? bytes : BlockLUBytes(to)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+   PETSc gives up at a zero pivot, and goes on with large numbers after a block that is singular to rounding. Then the values are computed
+   anew, where PETSc has its own: the layout stays for the next set-ups.
+*/
 static PetscErrorCode FactorByPETSc(PC pc, const BSRMat *mat, PetscBool keep)
 {
-  PC_BISAI     *bisai = (PC_BISAI *)pc->data;
-  const bool    copy  = PetscMemTypeDevice(bisai->where);
-  BlockLU      *F     = copy ? &bisai->host_lu : &bisai->lu;
-  Mat           A = nullptr;
-  MatFactorInfo info;
+  PC_BISAI      *bisai = (PC_BISAI *)pc->data;
+  const bool     copy  = PetscMemTypeDevice(bisai->where);
+  BlockLU       *F     = copy ? &bisai->host_lu : &bisai->lu;
+  const PetscInt *order[2];
+  Mat            A = nullptr;
+  MatFactorInfo  info;
   MatFactorError error;
 
   PetscFunctionBegin;
@@ -440,19 +467,32 @@ static PetscErrorCode FactorByPETSc(PC pc, const BSRMat *mat, PetscBool keep)
   info.levels        = (PetscReal)bisai->levels;
   info.fill          = 1;
   info.shifttype     = (PetscReal)bisai->shift_type;
-  info.shiftamount   = bisai->shift_amount;
+  info.shiftamount   = bisai->shift_type == MAT_SHIFT_NONE ? 0 : bisai->shift_amount; /* blocks are shifted by it whatever the type */
   info.zeropivot     = 100.0 * PETSC_MACHINE_EPSILON;
   info.pivotinblocks = 1;
   PetscCall(GetPETScOperator(bisai, mat, &A));
-  PetscCall(MatSetErrorIfFailure(A, pc->erroriffailure));
   if (!keep) PetscCall(FactorSymbolic(bisai, A, &info));
+  PetscCall(MatFactorClearError(bisai->petsc));
+  PetscCall(MatSetErrorIfFailure(A, PETSC_FALSE)); /* we look at the error ourselves */
   PetscCall(MatLUFactorNumeric(bisai->petsc, A, &info));
+  PetscCall(MatSetErrorIfFailure(A, pc->erroriffailure));
   PetscCall(MatFactorGetError(bisai->petsc, &error));
-  pc->failedreason = (PCFailedReason)error;
-  if (error) PetscFunctionReturn(PETSC_SUCCESS);
+  if (error && error != MAT_FACTOR_NUMERIC_ZEROPIVOT) {
+    pc->failedreason = (PCFailedReason)error;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(PetscLogEventBegin(FinePC_BISAICopy, bisai->petsc, 0, 0, 0));
   PetscCall(ReadFactor(bisai->petsc, bisai->bs, keep, F));
-  PetscCall(BILUCheckFactor_Host(&mat->A, bisai->order[0] ? bisai->host_order[0].data() : nullptr, bisai->order[1] ? bisai->host_order[1].data() : nullptr, F, &bisai->factor_stats));
-  if (copy) PetscCall(CopyFactor(F, bisai->where, keep, &bisai->lu));
+  PetscCall(PetscLogEventEnd(FinePC_BISAICopy, bisai->petsc, 0, 0, 0));
+  for (int t = 0; t < 2; t++) order[t] = bisai->host_order[t].empty() ? nullptr : bisai->host_order[t].data();
+  if (!error) PetscCall(BILUCheckFactor_Host(&mat->A, order[0], order[1], F, &bisai->factor_stats));
+  bisai->own_factor = error || bisai->factor_stats.singular_blocks;
+  if (bisai->own_factor) PetscCall(BILURepeat_Host(&mat->A, order[0], order[1], F, &bisai->factor_stats));
+  if (copy) {
+    PetscCall(PetscLogEventBegin(FinePC_BISAICopy, bisai->petsc, 0, 0, 0));
+    PetscCall(CopyFactor(F, bisai->where, keep, &bisai->lu));
+    PetscCall(PetscLogEventEnd(FinePC_BISAICopy, bisai->petsc, 0, 0, 0));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -470,8 +510,9 @@ static PetscErrorCode FactorByOurselves(PC_BISAI *bisai, const BSRView *A, Petsc
 }
 
 /* NL and NU, and what the relaxation needs. */
-static PetscErrorCode Invert(PC_BISAI *bisai, PetscBool keep)
+static PetscErrorCode Invert(PC pc, PetscBool keep)
 {
+  PC_BISAI          *bisai    = (PC_BISAI *)pc->data;
   const BISAIParams *params   = &bisai->params;
   const PetscInt     power[2] = {params->power_lower ? params->power_lower : params->power, params->power_upper ? params->power_upper : params->power};
   const auto         pattern  = PetscMemTypeDevice(bisai->where) ? BISAIPattern_CUDA : BISAIPattern_Host;
@@ -482,38 +523,56 @@ static PetscErrorCode Invert(PC_BISAI *bisai, PetscBool keep)
   for (BISAITriangle t : {BISAI_LOWER, BISAI_UPPER}) {
     const PetscBool diagonal = (PetscBool)(t == BISAI_UPPER || params->sweeps > 0); /* the unit diagonal of NL only where it is multiplied by a residual */
 
-    if (!keep) PetscCall(pattern(&bisai->lu, t, diagonal, power[t], params->factor_precision, &bisai->N[t], &bisai->stats));
-    PetscCall(invert(&bisai->lu, t, diagonal, params, &bisai->N[t], &bisai->work, &bisai->stats));
-    if (!params->sweeps) continue;
-    BISAIStats ignored{};
+    if (!keep) {
+      BISAIStats ignored{};
 
-    if (!keep) PetscCall(pattern(&bisai->lu, t, PETSC_TRUE, 1, params->factor_precision, &bisai->R[t], &ignored));
-    PetscCall(negate(&bisai->lu, t, &bisai->R[t]));
+      PetscCall(PetscLogEventBegin(FinePC_BISAIPattern, pc, 0, 0, 0));
+      PetscCall(pattern(&bisai->lu, t, diagonal, power[t], params->factor_precision, &bisai->N[t], &bisai->stats));
+      if (params->sweeps) PetscCall(pattern(&bisai->lu, t, PETSC_TRUE, 1, params->factor_precision, &bisai->R[t], &ignored));
+      PetscCall(PetscLogEventEnd(FinePC_BISAIPattern, pc, 0, 0, 0));
+    }
+    PetscCall(PetscLogEventBegin(FinePC_BISAIValues, pc, 0, 0, 0));
+    PetscCall(invert(&bisai->lu, t, diagonal, params, &bisai->N[t], &bisai->work, &bisai->stats));
+    if (params->sweeps) PetscCall(negate(&bisai->lu, t, &bisai->R[t], &bisai->work, &bisai->stats));
+    PetscCall(PetscLogEventEnd(FinePC_BISAIValues, pc, 0, 0, 0));
   }
   if (!keep) PetscCall(ArrayCreate((params->sweeps || bisai->order[0] || bisai->order[1] ? VECTORS : 1) * (size_t)bisai->n * bisai->bs * sizeof(PetscScalar), bisai->where, (void **)&bisai->vectors));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* What the precision cannot hold and nothing can take the place of: a set-up with any of it is of no use. */
+static PetscInt LostNumbers(const PC_BISAI *bisai)
+{
+  return bisai->stats.lost_diagonals + bisai->stats.lost_entries[BISAI_LOWER] + bisai->stats.lost_entries[BISAI_UPPER];
+}
+
 /*
-   An unusable matrix: the reason that KSPSolve() reports, or an error if the user asked for errors. One rank's failure is
-   everybody's: otherwise the others would wait in KSPSolve().
+   An unusable matrix: the reason that KSPSolve() reports and the text that the view shows, or an error if the user asked for errors. One
+   rank's failure is everybody's: otherwise the others would wait in KSPSolve().
 */
 static PetscErrorCode RecordFailure(PC pc)
 {
   static const char *const texts[] = {"", "Row %" PetscInt_FMT " of this rank's block has an entry that is not finite", "Row %" PetscInt_FMT " of this rank's block is zero", "Block row %" PetscInt_FMT " of this rank's block has no diagonal block: store one, if only of zeros"};
-  const BILUStats         *stats   = &((PC_BISAI *)pc->data)->factor_stats;
-  char                     text[PETSC_MAX_PATH_LEN] = "PETSc's factorization met a zero pivot: use -pc_bisai_factor_shift_type inblocks or -pc_bisai_factor cuda";
-  const bool               mine = stats->failure || pc->failedreason;
+  PC_BISAI         *bisai = (PC_BISAI *)pc->data;
+  const BILUStats  *stats = &bisai->factor_stats;
+  const PetscInt    lost  = LostNumbers(bisai);
+  char              text[PETSC_MAX_PATH_LEN];
 
   PetscFunctionBegin;
+  bisai->failure.clear();
   if (stats->failure) {
     PetscCall(PetscSNPrintf(text, sizeof(text), texts[stats->failure], stats->failure_row));
+    bisai->failure   = text;
     pc->failedreason = stats->failure == BILU_NOT_FINITE ? PC_FACTOR_OTHER : stats->failure == BILU_ROW_ZERO ? PC_FACTOR_NUMERIC_ZEROPIVOT : PC_FACTOR_STRUCT_ZEROPIVOT;
-  }
-  if (mine) PetscCall(PetscInfo(pc, "%s\n", text));
+  } else if (lost) {
+    PetscCall(PetscSNPrintf(text, sizeof(text), "%" PetscInt_FMT " diagonal blocks of the inverse of U and %" PetscInt_FMT " entries of L and U are too large or too small for %s precision: %s", bisai->stats.lost_diagonals, lost - bisai->stats.lost_diagonals, FinePCPrecisions[bisai->params.factor_precision], bisai->params.factor_precision == FINEPC_SINGLE ? "use -pc_bisai_factor_precision double" : "scale equations and unknowns"));
+    bisai->failure   = text;
+    pc->failedreason = PC_FACTOR_OTHER;
+  } else if (pc->failedreason) bisai->failure = "PETSc's factorization failed: use -pc_bisai_factor cuda";
+  if (!bisai->failure.empty()) PetscCall(PetscInfo(pc, "%s\n", bisai->failure.c_str()));
   PetscCall(PCReduceFailedReason(pc));
   if (pc->failedreason && pc->erroriffailure) {
-    PetscCheck(!mine, PETSC_COMM_SELF, PETSC_ERR_MAT_LU_ZRPVT, "%s", text);
+    PetscCheck(bisai->failure.empty(), PETSC_COMM_SELF, PETSC_ERR_MAT_LU_ZRPVT, "%s", bisai->failure.c_str());
     SETERRQ(PETSC_COMM_SELF, PETSC_ERR_MAT_LU_ZRPVT, "Another rank's block cannot be preconditioned");
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -537,11 +596,15 @@ static PetscErrorCode PCSetUp_BISAI(PC pc)
   PetscCall(MatGetBlockSize(pc->pmat, &bs));
   const PetscBool keep = (PetscBool)(bisai->built && pc->flag == SAME_NONZERO_PATTERN && bisai->where == where && bisai->bs == bs);
   if (!keep) PetscCall(PCReset_BISAI(pc));
-  bisai->built = false;
-  bisai->where = where;
-  bisai->stats.fallback_rows[BISAI_LOWER] = bisai->stats.fallback_rows[BISAI_UPPER] = 0;
+  bisai->built  = false;
+  bisai->turned = false;
+  bisai->where  = where;
+  for (int t = 0; t < 2; t++) bisai->stats.fallback_rows[t] = bisai->stats.lost_entries[t] = 0;
+  bisai->stats.lost_diagonals = 0;
 
+  PetscCall(PetscLogEventBegin(FinePC_BISAIConvert, pc->pmat, 0, 0, 0));
   PetscCall(MatGetBSR(pc->pmat, petsc ? PETSC_MEMTYPE_HOST : where, keep, &bisai->blocks, &mat));
+  PetscCall(PetscLogEventEnd(FinePC_BISAIConvert, pc->pmat, 0, 0, 0));
   bisai->bs           = mat.A.bs;
   bisai->n            = mat.A.n;
   bisai->operator_nnz = mat.A.nnz;
@@ -552,10 +615,11 @@ static PetscErrorCode PCSetUp_BISAI(PC pc)
   PetscCall(code);
   if (!bisai->factor_stats.failure && !pc->failedreason) {
     PetscCall(PetscLogEventBegin(FinePC_BISAIInvert, pc, pc->pmat, 0, 0));
-    PetscCall(Invert(bisai, keep));
+    PetscCall(Invert(pc, keep));
     PetscCall(PetscLogEventEnd(FinePC_BISAIInvert, pc, pc->pmat, 0, 0));
-    bisai->built = true;
+    bisai->built = !LostNumbers(bisai);
   }
+  PetscCall(ReturnFactor(bisai));
   bisai->reused = keep;
   PetscCall(PetscObjectStateIncrease((PetscObject)pc));
   PetscCall(RecordFailure(pc));
@@ -572,16 +636,16 @@ static PetscErrorCode Multiply(const PC_BISAI *bisai, const BSR *W, const PetscS
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* z = N v, then z <- z + N (v - T z) for each sweep. */
-static PetscErrorCode ApplyTriangle(const PC_BISAI *bisai, BISAITriangle t, const PetscScalar *v, PetscScalar *z)
+/* z = N v, then z <- z + N (v - T z) for each sweep; R is -T. */
+static PetscErrorCode ApplyTriangle(const PC_BISAI *bisai, const BSR *N, const BSR *R, PetscBool unit, const PetscScalar *v, PetscScalar *z)
 {
   PetscScalar *const residual = bisai->vectors + VECTOR_RESIDUAL * (size_t)bisai->n * bisai->bs;
 
   PetscFunctionBegin;
-  PetscCall(Multiply(bisai, &bisai->N[t], v, t == BISAI_LOWER && !bisai->params.sweeps ? v : nullptr, z));
+  PetscCall(Multiply(bisai, N, v, unit ? v : nullptr, z));
   for (PetscInt sweep = 0; sweep < bisai->params.sweeps; sweep++) {
-    PetscCall(Multiply(bisai, &bisai->R[t], z, v, residual));
-    PetscCall(Multiply(bisai, &bisai->N[t], residual, z, z));
+    PetscCall(Multiply(bisai, R, z, v, residual));
+    PetscCall(Multiply(bisai, N, residual, z, z));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -594,20 +658,27 @@ static PetscErrorCode Permute(const PC_BISAI *bisai, const PetscInt *order, Pets
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* y = NU NL x, in the memory of the factors */
-static PetscErrorCode ApplyFactors(const PC_BISAI *bisai, const PetscScalar *x, PetscScalar *y)
+/*
+   y = NU NL x, or y = NL^T NU^T x, in the memory of the factors. Sweeps give B = sum_k (I - N T)^k N for each triangle, and B^T is the same sum of
+   N^T and T^T: the loop is the same.
+*/
+static PetscErrorCode ApplyFactors(const PC_BISAI *bisai, PetscBool transpose, const PetscScalar *x, PetscScalar *y)
 {
-  const size_t       rows = (size_t)bisai->n * bisai->bs, bs2 = (size_t)bisai->bs * bisai->bs;
-  PetscScalar *const middle = bisai->vectors, *const in = bisai->vectors + VECTOR_IN * rows, *const out = bisai->vectors + VECTOR_OUT * rows;
-  PetscLogDouble     flops = 0;
+  const size_t          rows = (size_t)bisai->n * bisai->bs, bs2 = (size_t)bisai->bs * bisai->bs;
+  PetscScalar *const    middle = bisai->vectors, *const in = bisai->vectors + VECTOR_IN * rows, *const out = bisai->vectors + VECTOR_OUT * rows;
+  const BSR *const      N = transpose ? bisai->Nt : bisai->N, *const R = transpose ? bisai->Rt : bisai->R;
+  const PetscInt *const from = bisai->order[transpose ? 1 : 0], *const to = bisai->order[transpose ? 0 : 1];
+  const BISAITriangle   first = transpose ? BISAI_UPPER : BISAI_LOWER, second = transpose ? BISAI_LOWER : BISAI_UPPER;
+  const auto            unit  = [&](BISAITriangle t) { return (PetscBool)(t == BISAI_LOWER && !bisai->params.sweeps); }; /* its diagonal is not stored */
+  PetscLogDouble        flops = 0;
 
   PetscFunctionBegin;
-  for (int t = 0; t < 2; t++) flops += 2.0 * bs2 * ((1 + bisai->params.sweeps) * (PetscLogDouble)bisai->N[t].nnz + bisai->params.sweeps * (PetscLogDouble)bisai->R[t].nnz);
+  for (int t = 0; t < 2; t++) flops += 2.0 * bs2 * ((1 + bisai->params.sweeps) * (PetscLogDouble)N[t].nnz + bisai->params.sweeps * (PetscLogDouble)R[t].nnz);
   if (PetscMemTypeDevice(bisai->where)) PetscCall(PetscLogGpuTimeBegin());
-  if (bisai->order[0]) PetscCall(Permute(bisai, bisai->order[0], PETSC_FALSE, x, in));
-  PetscCall(ApplyTriangle(bisai, BISAI_LOWER, bisai->order[0] ? in : x, middle));
-  PetscCall(ApplyTriangle(bisai, BISAI_UPPER, middle, bisai->order[1] ? out : y));
-  if (bisai->order[1]) PetscCall(Permute(bisai, bisai->order[1], PETSC_TRUE, out, y));
+  if (from) PetscCall(Permute(bisai, from, PETSC_FALSE, x, in));
+  PetscCall(ApplyTriangle(bisai, &N[first], &R[first], unit(first), from ? in : x, middle));
+  PetscCall(ApplyTriangle(bisai, &N[second], &R[second], unit(second), middle, to ? out : y));
+  if (to) PetscCall(Permute(bisai, to, PETSC_TRUE, out, y));
   if (PetscMemTypeDevice(bisai->where)) {
     PetscCall(PetscLogGpuTimeEnd());
     PetscCall(PetscLogGpuFlops(flops));
@@ -615,7 +686,25 @@ static PetscErrorCode ApplyFactors(const PC_BISAI *bisai, const PetscScalar *x, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode PCApply_BISAI(PC pc, Vec x, Vec y)
+/* With the values of the last set-up, in the memory of the last transposes. */
+static PetscErrorCode NeedTransposes(PC pc)
+{
+  PC_BISAI  *bisai     = (PC_BISAI *)pc->data;
+  const auto transpose = PetscMemTypeDevice(bisai->where) ? BSRTranspose_CUDA : BSRTranspose_Host;
+
+  PetscFunctionBegin;
+  if (bisai->turned) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscLogEventBegin(FinePC_Transpose, pc, 0, 0, 0));
+  for (int t = 0; t < 2; t++) {
+    PetscCall(transpose(&bisai->N[t], (PetscBool)(bisai->Nt[t].i != nullptr), &bisai->Nt[t]));
+    if (bisai->params.sweeps) PetscCall(transpose(&bisai->R[t], (PetscBool)(bisai->Rt[t].i != nullptr), &bisai->Rt[t]));
+  }
+  PetscCall(PetscLogEventEnd(FinePC_Transpose, pc, 0, 0, 0));
+  bisai->turned = true;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode Apply(PC pc, PetscBool transpose, Vec x, Vec y)
 {
   PC_BISAI          *bisai = (PC_BISAI *)pc->data;
   const PetscScalar *x_array;
@@ -628,10 +717,11 @@ static PetscErrorCode PCApply_BISAI(PC pc, Vec x, Vec y)
     PetscCall(VecSet(y, std::numeric_limits<PetscReal>::infinity()));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
+  if (transpose) PetscCall(NeedTransposes(pc));
   if (!PetscMemTypeDevice(bisai->where)) {
     PetscCall(VecGetArrayRead(x, &x_array));
     PetscCall(VecGetArrayWrite(y, &y_array));
-    PetscCall(ApplyFactors(bisai, x_array, y_array));
+    PetscCall(ApplyFactors(bisai, transpose, x_array, y_array));
     PetscCall(VecRestoreArrayWrite(y, &y_array));
     PetscCall(VecRestoreArrayRead(x, &x_array));
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -648,14 +738,56 @@ static PetscErrorCode PCApply_BISAI(PC pc, Vec x, Vec y)
     }
     if (!PetscMemTypeDevice(y_where)) y_device = bisai->staging + rows;
   }
-  PetscCall(ApplyFactors(bisai, x_device, y_device));
+  PetscCall(ApplyFactors(bisai, transpose, x_device, y_device));
   if (y_device != y_array) PetscCall(ArrayCopy(y_array, y_device, bytes, y_where, bisai->where));
+  else if (x_device != x_array) { /* the copy of x may still be on its way, if its memory is pinned; from now on it is the program's again */
+    PetscDeviceContext context;
+
+    PetscCall(PetscDeviceContextGetCurrentContext(&context));
+    PetscCall(PetscDeviceContextSynchronize(context));
+  }
   PetscCall(VecRestoreArrayWriteAndMemType(y, &y_array));
   PetscCall(VecRestoreArrayReadAndMemType(x, &x_array));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode PCApply_BISAI(PC pc, Vec x, Vec y)
+{
+  PetscFunctionBegin;
+  PetscCall(Apply(pc, PETSC_FALSE, x, y));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode PCApplyTranspose_BISAI(PC pc, Vec x, Vec y)
+{
+  PetscFunctionBegin;
+  PetscCall(Apply(pc, PETSC_TRUE, x, y));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* -------------------------------------------------------- view, life cycle -------------------------------------------------------- */
+
+/* The reason, and the text of the first rank that has one. */
+static PetscErrorCode ViewFailure(PC pc, PetscViewer viewer)
+{
+  const PC_BISAI *bisai = (const PC_BISAI *)pc->data;
+  const MPI_Comm  comm  = PetscObjectComm((PetscObject)pc);
+  char            text[PETSC_MAX_PATH_LEN];
+  PetscMPIInt     size, rank, mine, first;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_size(comm, &size));
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  mine = bisai->failure.empty() ? size : rank;
+  PetscCallMPI(MPIU_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "set-up failed: %s\n", PCFailedReasons[pc->failedreason]));
+  if (first == size) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscStrncpy(text, bisai->failure.c_str(), sizeof(text)));
+  PetscCallMPI(MPI_Bcast(text, sizeof(text), MPI_CHAR, first, comm));
+  if (size > 1) PetscCall(PetscViewerASCIIPrintf(viewer, "rank %d: %s\n", first, text));
+  else PetscCall(PetscViewerASCIIPrintf(viewer, "%s\n", text));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 static PetscErrorCode PCView_BISAI(PC pc, PetscViewer viewer)
 {
@@ -678,13 +810,15 @@ static PetscErrorCode PCView_BISAI(PC pc, PetscViewer viewer)
     if (PetscMemTypeDevice(bisai->where)) PetscCall(PetscViewerASCIIPrintf(viewer, "factors by CUDA: ILU(0) in %" PetscInt_FMT " levels of rows\n", most));
     else PetscCall(PetscViewerASCIIPrintf(viewer, "factors by the host twin of the CUDA ILU(0), since the matrix is on the host\n"));
   } else PetscCall(PetscViewerASCIIPrintf(viewer, "factors by CUDA: ILU(0)\n"));
-  if (pc->setupcalled && pc->failedreason) PetscCall(PetscViewerASCIIPrintf(viewer, "set-up failed: %s\n", PCFailedReasons[pc->failedreason]));
+  if (pc->setupcalled && pc->failedreason) PetscCall(ViewFailure(pc, viewer));
   else if (pc->setupcalled) {
-    PetscInt64     count[7] = {bisai->factor_stats.singular_blocks, bisai->stats.fallback_rows[BISAI_LOWER], bisai->stats.fallback_rows[BISAI_UPPER], bisai->n, bisai->N[BISAI_LOWER].nnz, bisai->N[BISAI_UPPER].nnz, bisai->operator_nnz}, sum[7];
+    PetscInt64     count[8] = {bisai->factor_stats.singular_blocks, bisai->stats.fallback_rows[BISAI_LOWER], bisai->stats.fallback_rows[BISAI_UPPER], bisai->n, bisai->N[BISAI_LOWER].nnz, bisai->N[BISAI_UPPER].nnz, bisai->operator_nnz, bisai->own_factor}, sum[8];
     PetscInt64     max[3]   = {bisai->stats.longest[BISAI_LOWER], bisai->stats.longest[BISAI_UPPER], (PetscInt64)bisai->stats.work_bytes}, most[3];
-    PetscLogDouble bytes[2] = {0, (PetscLogDouble)(BlockLUBytes(&bisai->lu) + BlockLUBytes(&bisai->host_lu) + BSRBytes(&bisai->blocks))}, all_bytes[2];
+    PetscLogDouble bytes[3] = {0, (PetscLogDouble)(BlockLUBytes(&bisai->lu) + BlockLUBytes(&bisai->host_lu) + BSRBytes(&bisai->blocks)), 0}, all_bytes[3];
 
     for (int t = 0; t < 2; t++) bytes[0] += (PetscLogDouble)(BSRBytes(&bisai->N[t]) + BSRBytes(&bisai->R[t]));
+    for (const BSR *W : {bisai->Nt, bisai->Rt})
+      for (int t = 0; t < 2; t++) bytes[2] += W[t].i ? (PetscLogDouble)BSRBytes(&W[t]) : 0;
     for (Mat kept : {bisai->baij, bisai->petsc}) {
       MatInfo info;
 
@@ -692,12 +826,15 @@ static PetscErrorCode PCView_BISAI(PC pc, PetscViewer viewer)
       PetscCall(MatGetInfo(kept, MAT_LOCAL, &info));
       bytes[1] += info.memory;
     }
-    PetscCallMPI(MPIU_Allreduce(count, sum, 7, MPIU_INT64, MPI_SUM, comm));
+    PetscCallMPI(MPIU_Allreduce(count, sum, 8, MPIU_INT64, MPI_SUM, comm));
     PetscCallMPI(MPIU_Allreduce(max, most, 3, MPIU_INT64, MPI_MAX, comm));
-    PetscCallMPI(MPIU_Allreduce(bytes, all_bytes, 2, MPI_DOUBLE, MPI_SUM, comm));
+    PetscCallMPI(MPIU_Allreduce(bytes, all_bytes, 3, MPI_DOUBLE, MPI_SUM, comm));
+    if (sum[7] && size > 1) PetscCall(PetscViewerASCIIPrintf(viewer, "PETSc's factorization met a singular diagonal block on %" PetscInt64_FMT " ranks: their factors were computed anew by the host twin of the CUDA factorization\n", sum[7]));
+    else if (sum[7]) PetscCall(PetscViewerASCIIPrintf(viewer, "PETSc's factorization met a singular diagonal block: the factors were computed anew by the host twin of the CUDA factorization\n"));
     PetscCall(PetscViewerASCIIPrintf(viewer, "backend %s, block size %" PetscInt_FMT ", inverses stored in %s precision, patterns %s\n", PetscMemTypeDevice(bisai->where) ? "CUDA" : "host", bisai->bs, FinePCPrecisions[bisai->params.factor_precision], bisai->reused ? "kept from the last set-up" : "made at the last set-up"));
     PetscCall(PetscViewerASCIIPrintf(viewer, "%" PetscInt64_FMT " block rows, %" PetscInt64_FMT " blocks of the matrix; NL %" PetscInt64_FMT " blocks, at most %" PetscInt64_FMT " a row, NU %" PetscInt64_FMT " blocks, at most %" PetscInt64_FMT " a row beside the diagonal\n", sum[3], sum[6], sum[4], most[0], sum[5], most[1]));
     PetscCall(PetscViewerASCIIPrintf(viewer, "%g bytes to apply, %g bytes of factors and blocks kept for the next set-up, set-up memory beyond these: %g bytes\n", all_bytes[0], all_bytes[1], (double)most[2]));
+    if (all_bytes[2] > 0) PetscCall(PetscViewerASCIIPrintf(viewer, "%g bytes of transposes, made for PCApplyTranspose()\n", all_bytes[2]));
     PetscCall(PetscViewerASCIIPrintf(viewer, "singular diagonal blocks replaced %" PetscInt64_FMT ", block rows fallen back to the diagonal: NL %" PetscInt64_FMT ", NU %" PetscInt64_FMT "\n", sum[0], sum[1], sum[2]));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -1098,7 +1235,7 @@ PetscErrorCode PCBISAIGetFactorShiftType(PC pc, MatFactorShiftType *shift_type)
   Level: intermediate
 
   Note:
-  As `PCFactorSetShiftAmount()` for `PCILU`. It is not used with `PC_BISAI_FACTOR_CUDA`.
+  As `PCFactorSetShiftAmount()` for `PCILU`. It is not used with `MAT_SHIFT_NONE` or `PC_BISAI_FACTOR_CUDA`.
 
 .seealso: `PCBISAI`, `PCBISAIGetFactorShiftAmount()`
 @*/
@@ -1352,13 +1489,23 @@ PetscErrorCode PCBISAIGetFactors(PC pc, Mat *NL, Mat *NU)
   The inverses are computed and applied on the GPU if the matrix makes its vectors there: `MATAIJCUSPARSE` and `MATBAIJCUDA` do, a `MATBAIJ` after
   `MatSetVecType(mat, VECCUDA)`. Vectors of the other kind are copied.
 
+  `PCApplyTranspose()`, for `KSPBICG` and the like, makes transposes of both inverses when it is first called, and takes new values into them after
+  each set-up.
+
   When only the values of the matrix change, patterns and orders stay, and a set-up computes values alone; with `PC_BISAI_FACTOR_CUDA`
   and `MATAIJCUSPARSE` it does so without going through the host.
 
   Where a diagonal block of U is singular or nearly so, a pivot being below 1e-13 of A's entries in its row and column, the diagonal
-  block of A is inverted in its place, pivots raised to 1e-8 of these. A block row of NL or NU that comes out not finite keeps
-  its diagonal block alone. The view counts both. A row of zeros, a missing diagonal block, an entry that is not finite, and a zero
-  pivot in PETSc's factorization make the set-up fail with a `PCFailedReason`.
+  block of A is inverted in its place, pivots raised to 1e-8 of these. PETSc's factorization does not do so: where it meets such a block
+  or a zero pivot, L and U are computed anew on their pattern, by the host twin of `PC_BISAI_FACTOR_CUDA` and without the shift. A block row of
+  NL or NU that comes out not finite keeps its diagonal block alone. The view counts what was replaced, and says who computed the factors.
+
+  A row of zeros, a missing diagonal block and an entry that is not finite make the set-up fail with a `PCFailedReason`; the view names
+  the row. So do diagonal blocks of U^{-1}, and with sweeps entries of L and U, that are beyond the range of the precision in which they are
+  stored; other numbers that are too small for it become zero.
+
+  Of the set-up's events in `-log_view`, BISAIConvert makes blocks of the matrix, BISAIFactor computes L and U, with BISAICopy, which brings PETSc's factor
+  to where the inverses are, and BISAIInvert NL and NU: BISAIPattern their patterns, BISAIValues their values.
 
   Right preconditioning, `-ksp_pc_side right`, and `KSPGMRES` are what the paper measures.
 
@@ -1375,6 +1522,7 @@ PETSC_EXTERN PetscErrorCode PCCreate_BISAI(PC pc)
   PetscFunctionBegin;
   pc->data                = new PC_BISAI();
   pc->ops->apply          = PCApply_BISAI;
+  pc->ops->applytranspose = PCApplyTranspose_BISAI;
   pc->ops->setup          = PCSetUp_BISAI;
   pc->ops->reset          = PCReset_BISAI;
   pc->ops->destroy        = PCDestroy_BISAI;

@@ -23,6 +23,8 @@ enum BISAITriangle { BISAI_LOWER, BISAI_UPPER };
 /* What a set-up met; [2] for NL, NU. */
 struct BISAIStats {
   PetscInt fallback_rows[2]; /* block rows that came out not finite: their diagonal block alone is left */
+  PetscInt lost_diagonals;   /* blocks U_ii^{-1} that the precision cannot hold: not finite, or a row or column of them almost zero */
+  PetscInt lost_entries[2];  /* of -L, -U: not finite in the precision */
   PetscInt longest[2];       /* blocks of the longest block row, without the diagonal */
   size_t   work_bytes;       /* largest set-up memory beyond A, the factor and what is kept */
 };
@@ -41,13 +43,16 @@ struct BISAIWork {
 PetscErrorCode BISAIPattern_Host(const BlockLU *F, BISAITriangle, PetscBool diagonal, PetscInt power, FinePCPrecision, BSR *N, BISAIStats *);
 PetscErrorCode BISAIPattern_CUDA(const BlockLU *F, BISAITriangle, PetscBool diagonal, PetscInt power, FinePCPrecision, BSR *N, BISAIStats *);
 
-/* The values of NL or NU on such a pattern, longest being set; allocates nothing if the work of the last time is there. Sets fallback_rows. */
+/* The values of NL or NU on such a pattern, longest being set; allocates nothing if the work of the last time is there. Sets fallback_rows, lost_diagonals. */
 PetscErrorCode BISAIInvert_Host(const BlockLU *F, BISAITriangle, PetscBool diagonal, const BISAIParams *, BSR *N, BISAIWork *, BISAIStats *);
 PetscErrorCode BISAIInvert_CUDA(const BlockLU *F, BISAITriangle, PetscBool diagonal, const BISAIParams *, BSR *N, BISAIWork *, BISAIStats *);
 
-/* -L or -U, its diagonal blocks among them, on a pattern of power 1 with diagonal. */
-PetscErrorCode BISAINegate_Host(const BlockLU *F, BISAITriangle, BSR *R);
-PetscErrorCode BISAINegate_CUDA(const BlockLU *F, BISAITriangle, BSR *R);
+/* -L or -U, its diagonal blocks among them, on a pattern of power 1 with diagonal. Sets lost_entries. */
+PetscErrorCode BISAINegate_Host(const BlockLU *F, BISAITriangle, BSR *R, BISAIWork *, BISAIStats *);
+PetscErrorCode BISAINegate_CUDA(const BlockLU *F, BISAITriangle, BSR *R, BISAIWork *, BISAIStats *);
+
+/* The blocks of N, of so many beside its diagonal; an error where PetscInt cannot count them. */
+PetscErrorCode BISAICountBlocks(PetscInt blocks, PetscInt n, PetscBool diagonal, PetscInt *nnz);
 
 /* y_k = x_p(k) for block rows, or y_p(k) = x_k for scatter. */
 PetscErrorCode BISAIPermute_Host(PetscInt bs, PetscInt n, const PetscInt *p, PetscBool scatter, const PetscScalar *x, PetscScalar *y);

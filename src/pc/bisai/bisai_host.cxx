@@ -14,10 +14,12 @@
 
      N_ik = X_k T_kk^{-1},   X_j = X_j - N_ik T_kj for j in J, j != k.
 
-   U_kk^{-1} is what the factor keeps, and L_kk = I.
+   U_kk^{-1} is what the factor keeps, and L_kk = I. A row whose blocks beside the diagonal are not all finite in the precision of N keeps its
+   diagonal block alone. That one has nothing to fall back to: where the precision cannot hold it, the set-up is of no use.
 */
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "../../dense.h"
@@ -34,7 +36,31 @@ struct Rows {
   const PetscInt *begin, *end; /* blocks of a row, without the diagonal */
 };
 
+/* Entries are finite, and no row or column has become smaller than any normal number: one of zeros would drop an unknown or an equation. */
+template <typename S>
+bool Holds(PetscInt bs, const PetscScalar *block)
+{
+  for (PetscInt p = 0; p < bs; p++) {
+    S row = 0, column = 0;
+    for (PetscInt q = 0; q < bs; q++) {
+      if (!std::isfinite((S)block[p * bs + q])) return false;
+      row    = std::max(row, std::fabs((S)block[q * bs + p]));
+      column = std::max(column, std::fabs((S)block[p * bs + q]));
+    }
+    if (row < std::numeric_limits<S>::min() || column < std::numeric_limits<S>::min()) return false;
+  }
+  return true;
+}
+
 } // namespace
+
+PetscErrorCode BISAICountBlocks(PetscInt blocks, PetscInt n, PetscBool diagonal, PetscInt *nnz)
+{
+  PetscFunctionBegin;
+  PetscCheck(!diagonal || blocks <= PETSC_INT_MAX - n, PETSC_COMM_SELF, PETSC_ERR_SUP, "An approximate inverse has %" PetscInt_FMT " blocks beside its %" PetscInt_FMT " diagonal ones, more than PetscInt can count: lower -pc_bisai_power, or use more ranks", blocks, n);
+  *nnz = blocks + (diagonal ? n : 0);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 /* sFSAI's symbolic product wants a lower triangle: rows and columns of U are counted from the end for it. */
 PetscErrorCode BISAIPattern_Host(const BlockLU *F, BISAITriangle triangle, PetscBool diagonal, PetscInt power, FinePCPrecision precision, BSR *N, BISAIStats *stats)
@@ -58,8 +84,9 @@ PetscErrorCode BISAIPattern_Host(const BlockLU *F, BISAITriangle triangle, Petsc
   const CSRView T{n, (PetscInt)T_j.size(), T_i.data(), T_j.data(), nullptr, PETSC_MEMTYPE_HOST};
   product.power = power;
   PetscCall(SFSAIPattern_Host(&T, nullptr, nullptr, &product, &S, &ignored));
-  PetscCall(BSRCreate(F->bs, n, n, S.nnz + (diagonal ? n : 0), precision, PETSC_MEMTYPE_HOST, N));
-  PetscInt to = 0, longest = 0;
+  PetscInt nnz = 0, to = 0, longest = 0;
+  PetscCall(BISAICountBlocks(S.nnz, n, diagonal, &nnz));
+  PetscCall(BSRCreate(F->bs, n, n, nnz, precision, PETSC_MEMTYPE_HOST, N));
   for (PetscInt i = 0; i < n; i++) {
     const PetscInt row = upper ? n - 1 - i : i;
     N->i[i]            = to;
@@ -79,7 +106,7 @@ PetscErrorCode BISAIPattern_Host(const BlockLU *F, BISAITriangle triangle, Petsc
 }
 
 template <typename S>
-static PetscInt Invert(const BlockLU &F, BISAITriangle triangle, bool diagonal, BSR &N)
+static void Invert(const BlockLU &F, BISAITriangle triangle, bool diagonal, BSR &N, BISAIStats *stats)
 {
   const PetscInt           bs    = F.bs;
   const size_t             bs2   = (size_t)bs * bs;
@@ -88,8 +115,9 @@ static PetscInt Invert(const BlockLU &F, BISAITriangle triangle, bool diagonal, 
   S *const                 N_a = (S *)N.a;
   std::vector<PetscInt>    place(F.n, -1); /* in J, or -1 */
   std::vector<PetscScalar> X, product(bs2);
-  PetscInt                 fallback = 0;
 
+  stats->fallback_rows[triangle] = 0;
+  if (upper) stats->lost_diagonals = 0;
   for (PetscInt i = 0; i < F.n; i++) {
     std::vector<PetscInt> J(N.j + N.i[i], N.j + N.i[i + 1]);
     if (!diagonal) J.push_back(i); /* of L: behind the others */
@@ -110,7 +138,9 @@ static PetscInt Invert(const BlockLU &F, BISAITriangle triangle, bool diagonal, 
             for (PetscInt r = 0; r < bs; r++) product[c * bs + r] += N_ik[t * bs + r] * inverse[c * bs + t];
         std::copy(product.begin(), product.end(), N_ik);
       }
-      for (size_t e = 0; e < bs2; e++) finite = finite && std::isfinite((S)N_ik[e]);
+      if (k == m - 1) stats->lost_diagonals += upper && !Holds<S>(bs, N_ik);
+      else
+        for (size_t e = 0; e < bs2; e++) finite = finite && std::isfinite((S)N_ik[e]);
       for (PetscInt q = rows.begin[J[k]]; q < rows.end[J[k]]; q++) {
         const PetscInt to = place[F.j[q]];
         if (to < 0) continue;
@@ -127,9 +157,8 @@ static PetscInt Invert(const BlockLU &F, BISAITriangle triangle, bool diagonal, 
       for (size_t e = 0; e < bs2; e++) N_a[to * bs2 + e] = finite || k == m - 1 ? (S)X[k * bs2 + e] : S(0);
     }
     for (PetscInt k = 0; k < m; k++) place[J[k]] = -1;
-    fallback += !finite;
+    stats->fallback_rows[triangle] += !finite;
   }
-  return fallback;
 }
 
 PetscErrorCode BISAIInvert_Host(const BlockLU *F, BISAITriangle triangle, PetscBool diagonal, const BISAIParams *params, BSR *N, BISAIWork *, BISAIStats *stats)
@@ -138,40 +167,52 @@ PetscErrorCode BISAIInvert_Host(const BlockLU *F, BISAITriangle triangle, PetscB
 
   PetscFunctionBegin;
   (void)params;
-  if (N->precision == FINEPC_SINGLE) stats->fallback_rows[triangle] = Invert<float>(*F, triangle, diagonal, *N);
-  else stats->fallback_rows[triangle] = Invert<double>(*F, triangle, diagonal, *N);
+  if (N->precision == FINEPC_SINGLE) Invert<float>(*F, triangle, diagonal, *N, stats);
+  else Invert<double>(*F, triangle, diagonal, *N, stats);
   stats->work_bytes = std::max(stats->work_bytes, row_bytes + F->n * sizeof(PetscInt));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* U_ii is not kept: the inverse of its inverse, to rounding. */
-PetscErrorCode BISAINegate_Host(const BlockLU *F, BISAITriangle triangle, BSR *R)
+/* U_ii is not kept: the inverse of its inverse, to rounding; zero, and lost, where that cannot be inverted. */
+template <typename S>
+static void Negate(const BlockLU &F, BISAITriangle triangle, BSR &R, PetscInt *lost)
 {
-  const PetscInt           bs  = F->bs;
+  const PetscInt           bs  = F.bs;
   const size_t             bs2 = (size_t)bs * bs;
-  const Rows               rows(*F, triangle);
+  const Rows               rows(F, triangle);
+  S *const                 R_a = (S *)R.a;
   std::vector<PetscScalar> diagonal(bs2);
   const auto               put = [&](PetscInt to, const PetscScalar *block) {
     for (size_t e = 0; e < bs2; e++) {
-      if (R->precision == FINEPC_SINGLE) ((float *)R->a)[to * bs2 + e] = (float)-block[e];
-      else ((double *)R->a)[to * bs2 + e] = -block[e];
+      R_a[to * bs2 + e] = (S)-block[e];
+      *lost += !std::isfinite(R_a[to * bs2 + e]);
     }
   };
 
-  PetscFunctionBegin;
-  for (PetscInt i = 0; i < F->n; i++) {
-    PetscInt to = R->i[i];
+  *lost = 0;
+  for (PetscInt i = 0; i < F.n; i++) {
+    PetscInt to = R.i[i];
     if (triangle == BISAI_UPPER) {
-      std::copy_n(F->a + F->place[LU_DIAGONAL][i] * bs2, bs2, diagonal.begin());
-      (void)InvertBlock_Host(bs, 0, 0, diagonal.data());
+      std::copy_n(F.a + F.place[LU_DIAGONAL][i] * bs2, bs2, diagonal.begin());
+      if (!InvertBlock_Host(bs, 0, 0, diagonal.data())) {
+        std::fill(diagonal.begin(), diagonal.end(), 0);
+        *lost += (PetscInt)bs2;
+      }
       put(to++, diagonal.data());
     }
-    for (PetscInt q = rows.begin[i]; q < rows.end[i]; q++) put(to++, F->a + q * bs2);
+    for (PetscInt q = rows.begin[i]; q < rows.end[i]; q++) put(to++, F.a + q * bs2);
     if (triangle == BISAI_LOWER) {
       for (PetscInt e = 0; e < bs * bs; e++) diagonal[e] = e / bs == e % bs;
       put(to, diagonal.data());
     }
   }
+}
+
+PetscErrorCode BISAINegate_Host(const BlockLU *F, BISAITriangle triangle, BSR *R, BISAIWork *, BISAIStats *stats)
+{
+  PetscFunctionBegin;
+  if (R->precision == FINEPC_SINGLE) Negate<float>(*F, triangle, *R, &stats->lost_entries[triangle]);
+  else Negate<double>(*F, triangle, *R, &stats->lost_entries[triangle]);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
