@@ -130,7 +130,7 @@ static PetscErrorCode MeasureProductIn(const BSRView &A, const CuSPARSE &cuspars
   PetscCall(own_y.Create(x.size() * sizeof(PetscScalar)));
   const auto own = [&]() {
     PetscFunctionBeginUser;
-    for (PetscInt k = 0; k < kProducts; k++) PetscCall(BSRMultiply_CUDA(W, (const PetscScalar *)own_x.data, nullptr, (PetscScalar *)own_y.data));
+    for (PetscInt k = 0; k < kProducts; k++) PetscCall(BSRMultiply_CUDA(W, (const PetscScalar *)own_x.data, nullptr, (PetscScalar *)own_y.data, PETSC_FALSE));
     PetscFunctionReturn(PETSC_SUCCESS);
   };
   PetscCall(TimeOnDevice(repeats, [&]() { return delay.Run(); }, own, &product->own));
@@ -287,8 +287,8 @@ static PetscErrorCode ApplyInverses(PC pc, Vec r, Vec z)
   PetscScalar *const middle = (PetscScalar *)inverses->middle.data;
   PetscCall(VecGetArrayReadAndMemType(r, &r_a, nullptr));
   PetscCall(VecGetArrayWriteAndMemType(z, &z_a, nullptr));
-  PetscCall(BSRMultiply_CUDA(&inverses->N[BISAI_LOWER], r_a, r_a, middle)); /* its unit diagonal is not stored */
-  PetscCall(BSRMultiply_CUDA(&inverses->N[BISAI_UPPER], middle, nullptr, z_a));
+  PetscCall(BSRMultiply_CUDA(&inverses->N[BISAI_LOWER], r_a, r_a, middle, PETSC_FALSE)); /* its unit diagonal is not stored */
+  PetscCall(BSRMultiply_CUDA(&inverses->N[BISAI_UPPER], middle, nullptr, z_a, PETSC_TRUE));
   PetscCall(VecRestoreArrayWriteAndMemType(z, &z_a));
   PetscCall(VecRestoreArrayReadAndMemType(r, &r_a));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -799,15 +799,13 @@ PetscErrorCode CGFusedCreate_CUDA(CGFusedWork **work_out)
 {
   CGFusedWork *const work = *work_out = new CGFusedWork();
   cudaStream_t       stream;
-  cudaFuncAttributes compiled;
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   PetscCall(ProcessorCount(&work->processors));
   PetscCall(SharedMemoryLimit(&work->room));
   work->room -= kResidentStatic;
-  PetscCallCUDA(cudaFuncGetAttributes(&compiled, UpdateResidual<true>));
-  work->early = compiled.ptxVersion >= 90 && compiled.binaryVersion >= 90; /* the code that runs is one that waits */
+  PetscCall(KnowsToWait((const void *)UpdateResidual<true>, &work->early));
   PetscCallCUDA(cudaMallocHost(&work->seen[0], kCGInFlight * sizeof(CGState)));
   for (int k = 0; k < kCGInFlight; k++) {
     work->seen[k] = work->seen[0] + k;

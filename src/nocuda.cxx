@@ -48,7 +48,7 @@ PetscErrorCode CSRMultiply_CUDA(const CSR *, PetscBool, const PetscScalar *, Pet
   return NoCUDA();
 }
 
-PetscErrorCode BSRMultiply_CUDA(const BSR *, const PetscScalar *, const PetscScalar *, PetscScalar *)
+PetscErrorCode BSRMultiply_CUDA(const BSR *, const PetscScalar *, const PetscScalar *, PetscScalar *, PetscBool)
 {
   return NoCUDA();
 }

@@ -86,8 +86,9 @@ std::vector<double> Multiply(const TestBSR &T, FinePCPrecision precision, PetscM
   behind.resize(x.size() + kGuard, kNaN);
   BSR        W = Send(T, precision, where);
   const Copy x_copy(behind, where), z_copy(z, where), y_copy(before, where);
-  const auto multiply = PetscMemTypeDevice(where) ? BSRMultiply_CUDA : BSRMultiply_Host;
-  MUST(multiply(&W, x_copy.data, kind == Z::none ? nullptr : kind == Z::own ? z_copy.data : kind == Z::x ? x_copy.data : y_copy.data, y_copy.data));
+  const PetscScalar *const z_data = kind == Z::none ? nullptr : kind == Z::own ? z_copy.data : kind == Z::x ? x_copy.data : y_copy.data;
+  if (PetscMemTypeDevice(where)) MUST(BSRMultiply_CUDA(&W, x_copy.data, z_data, y_copy.data, PETSC_FALSE));
+  else MUST(BSRMultiply_Host(&W, x_copy.data, z_data, y_copy.data));
   MUST(BSRDestroy(&W));
   return y_copy.Values();
 }
@@ -258,7 +259,7 @@ TEST_CASE("block sizes beyond 32", "[bsr]")
     }
     BSR    W = Send(T, FINEPC_DOUBLE, backend.where);
     Errors errors;
-    CHECK(BSRMultiply_CUDA(&W, nullptr, nullptr, nullptr) != 0);
+    CHECK(BSRMultiply_CUDA(&W, nullptr, nullptr, nullptr, PETSC_FALSE) != 0);
     CHECK(Contains(errors.text, "Blocks of size 33 are not multiplied on the device, only those up to 32"));
     MUST(BSRDestroy(&W));
   }
@@ -289,7 +290,7 @@ TEST_CASE("block products on the device do not wait", "[bsr][gpu]")
     BSR           W = Send(T, FINEPC_DOUBLE, PETSC_MEMTYPE_CUDA);
     const Copy    x(RandomVector((size_t)100 * bs, 7), PETSC_MEMTYPE_CUDA), y(RandomVector((size_t)100 * bs, 8), PETSC_MEMTYPE_CUDA);
     CAPTURE(bs);
-    CHECK(AsynchronousOnDevice([&] { MUST(BSRMultiply_CUDA(&W, x.data, nullptr, y.data)); }));
+    CHECK(AsynchronousOnDevice([&] { MUST(BSRMultiply_CUDA(&W, x.data, nullptr, y.data, PETSC_FALSE)); }));
     MUST(BSRDestroy(&W));
   }
 }

@@ -628,24 +628,24 @@ static PetscErrorCode PCSetUp_BISAI(PC pc)
 
 /* ------------------------------------------------------------- apply ------------------------------------------------------------- */
 
-static PetscErrorCode Multiply(const PC_BISAI *bisai, const BSR *W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y)
+static PetscErrorCode Multiply(const PC_BISAI *bisai, const BSR *W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y, PetscBool after_product)
 {
   PetscFunctionBegin;
-  if (PetscMemTypeDevice(bisai->where)) PetscCall(BSRMultiply_CUDA(W, x, z, y));
+  if (PetscMemTypeDevice(bisai->where)) PetscCall(BSRMultiply_CUDA(W, x, z, y, after_product));
   else PetscCall(BSRMultiply_Host(W, x, z, y));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* z = N v, then z <- z + N (v - T z) for each sweep; R is -T. */
-static PetscErrorCode ApplyTriangle(const PC_BISAI *bisai, const BSR *N, const BSR *R, PetscBool unit, const PetscScalar *v, PetscScalar *z)
+static PetscErrorCode ApplyTriangle(const PC_BISAI *bisai, const BSR *N, const BSR *R, PetscBool unit, PetscBool after_product, const PetscScalar *v, PetscScalar *z)
 {
   PetscScalar *const residual = bisai->vectors + VECTOR_RESIDUAL * (size_t)bisai->n * bisai->bs;
 
   PetscFunctionBegin;
-  PetscCall(Multiply(bisai, N, v, unit ? v : nullptr, z));
+  PetscCall(Multiply(bisai, N, v, unit ? v : nullptr, z, after_product));
   for (PetscInt sweep = 0; sweep < bisai->params.sweeps; sweep++) {
-    PetscCall(Multiply(bisai, R, z, v, residual));
-    PetscCall(Multiply(bisai, N, residual, z, z));
+    PetscCall(Multiply(bisai, R, z, v, residual, PETSC_TRUE));
+    PetscCall(Multiply(bisai, N, residual, z, z, PETSC_TRUE));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -676,8 +676,8 @@ static PetscErrorCode ApplyFactors(const PC_BISAI *bisai, PetscBool transpose, c
   for (int t = 0; t < 2; t++) flops += 2.0 * bs2 * ((1 + bisai->params.sweeps) * (PetscLogDouble)N[t].nnz + bisai->params.sweeps * (PetscLogDouble)R[t].nnz);
   if (PetscMemTypeDevice(bisai->where)) PetscCall(PetscLogGpuTimeBegin());
   if (from) PetscCall(Permute(bisai, from, PETSC_FALSE, x, in));
-  PetscCall(ApplyTriangle(bisai, &N[first], &R[first], unit(first), from ? in : x, middle));
-  PetscCall(ApplyTriangle(bisai, &N[second], &R[second], unit(second), middle, to ? out : y));
+  PetscCall(ApplyTriangle(bisai, &N[first], &R[first], unit(first), PETSC_FALSE, from ? in : x, middle));
+  PetscCall(ApplyTriangle(bisai, &N[second], &R[second], unit(second), PETSC_TRUE, middle, to ? out : y));
   if (to) PetscCall(Permute(bisai, to, PETSC_TRUE, out, y));
   if (PetscMemTypeDevice(bisai->where)) {
     PetscCall(PetscLogGpuTimeEnd());
