@@ -931,7 +931,8 @@ TEST_CASE("bisai: singular diagonal blocks are replaced with both sources of the
           const auto x = Applied(PCOf(ksp)), y = Applied(PCOf(ours));
           CHECK(Finite(x));
           if (!std::strcmp(kind.backend, "host")) CHECK(SameBits(x, y));
-          if (!Contains(options, "sweeps")) CHECK(Difference(x, y) <= (Contains(options, "double") ? 1e-10 : 1e-5)); /* the U of the relaxation is the inverse of one with pivots of 1e-8 */
+          /* a raised pivot is 1e-8 of its block and takes rounding that much up; the U of the relaxation is the inverse of one with such pivots */
+          if (!Contains(options, "sweeps")) CHECK(Difference(x, y) <= (Contains(options, "double") ? 1e-6 : 1e-5));
         }
 }
 

@@ -567,6 +567,7 @@ TEST_CASE("rrbcg: right-hand sides of zeros, guesses and limits are treated as K
         CAPTURE(options, guess);
         const std::vector<double> x0 = EliminatedGuess(A, size);
         const Run run = SolveFrom(MakeRRBCG(A, options), guess ? &x0 : nullptr, 21, true), cg = SolveFrom(MakeRRBCG(A, options, KSPCG), guess ? &x0 : nullptr, 21, true);
+        CAPTURE((int)run.reason, run.iterations, cg.iterations, run.history, cg.history);
         CHECK(run.reason == cg.reason);
         CHECK(run.history[0] == Approx(cg.history[0]).epsilon(1e-12).margin(1e-300));
         if (guess && run.reason > 0) CHECK(std::abs(run.iterations - cg.iterations) <= 2);
