@@ -29,11 +29,12 @@ struct Black {
   RRBGrid       g, next;
   const double *S;          /* [2 kSkewArrays][cy][ld] */
   double       *x, *q;      /* [2][cy][ld] */
-  double       *r[2], *p[2]; /* of an even number of iterations done, and of an odd one */
+  double       *r, *p;      /* [2][2][cy][ld], of an even number of iterations done, and of an odd one */
   double       *z;          /* [cy][ld], class b1; b2 is next.up */
   double       *partial;
   CGState      *state;
 
+  __device__ double *Of(double *v, PetscInt iteration) const { return v + (iteration & 1) * 2 * g.Cells(); } /* r or p */
   __device__ size_t At(int what, PetscInt I, PetscInt J) const { return (what == kB1 ? g.Cells() : 0) + g.Cell(I, J); }
   __device__ double Value(const double *v, int what, PetscInt I, PetscInt J) const { return g.Has(what, I, J) ? v[At(what, I, J)] : 0.; }
   __device__ double Z(int what, PetscInt I, PetscInt J) const { return what == kB2 ? UpB2(g, next, I, J) : g.Has(kB1, I, J) ? z[g.Cell(I, J)] : 0.; }
@@ -114,8 +115,8 @@ __global__ void __launch_bounds__(kRRBTile, kMostOnChip) MultiplySchur(const Bla
   ForCells(g, [&](PetscInt I, PetscInt J) {
     S.Load(v, I, J);
     if (!state.Ready(v.state)) return;
-    const double *const from = v.p[state.iteration & 1];
-    double *const       to   = v.p[(state.iteration + 1) & 1];
+    const double *const from = v.Of(v.p, state.iteration);
+    double *const       to   = v.Of(v.p, state.iteration + 1);
     __syncthreads(); /* the tile before is done with what is shared */
     const auto own = [&](int what) {
       if (!g.Has(what, I, J)) return 0.;
@@ -167,8 +168,8 @@ __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) DownToNext(const Black 
       l[3] = g.L(kB1NorthEast, I - 1, J - 1);
     }
     if (!state.Ready(v.state)) return;
-    const double *const from = v.r[state.iteration & 1];
-    double *const       to   = v.r[(state.iteration + 1) & 1];
+    const double *const from = v.Of(v.r, state.iteration);
+    double *const       to   = v.Of(v.r, state.iteration + 1);
     const auto          get  = [&](int what, PetscInt at_I, PetscInt at_J) {
       if (!g.Has(what, at_I, at_J)) return 0.;
       const size_t at = v.At(what, at_I, at_J);
@@ -208,14 +209,23 @@ __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) UpFromNext(const Black 
 #pragma unroll
       for (int k = 0; k < 5; k++) l[k] = g.L((RRBArray)(kB1SouthWest + k), I, J);
     if (!state.Ready(v.state)) return;
-    const double *const r  = v.r[(state.iteration + (state.starting ? 0 : 1)) & 1];
-    const double        b2 = UpB2(g, v.next, I, J);
-    sums[0] += v.Value(r, kB2, I, J) * b2;
-    if (!g.Has(kB1, I, J)) return;
-    const double r1 = r[v.At(kB1, I, J)];
-    const double z  = g.half ? v.next.up[RRBHalfPlace(g, kB1, I, J)] : l[4] * r1 - l[0] * b2 - l[1] * UpB2(g, v.next, I + 1, J + 1) - l[2] * UpB2(g, v.next, I + 1, J) - l[3] * UpB2(g, v.next, I, J + 1);
-    v.z[g.Cell(I, J)] = z;
-    sums[0] += r1 * z;
+    const double *const r = v.Of(v.r, state.iteration + (state.starting ? 0 : 1));
+    if (g.half) {
+      const double b2 = UpB2(g, v.next, I, J);
+      sums[0] += v.Value(r, kB2, I, J) * b2;
+      if (!g.Has(kB1, I, J)) return;
+      const double z    = v.next.up[RRBHalfPlace(g, kB1, I, J)];
+      v.z[g.Cell(I, J)] = z;
+      sums[0] += r[v.At(kB1, I, J)] * z;
+      return;
+    }
+    const bool          east = I + 1 < g.cx, north = J + 1 < g.cy, has_b1 = g.Has(kB1, I, J);
+    const double *const at   = v.next.up + (size_t)J * v.next.line + I, *const of_b2 = r + g.Cell(I, J);
+    if (I >= g.cx || J >= g.cy) return;
+    const double r2 = of_b2[0], r1 = has_b1 ? of_b2[g.Cells()] : 0., b2 = at[0], of_east = east ? at[1] : 0., of_north = north ? at[v.next.line] : 0., of_both = east && north ? at[v.next.line + 1] : 0.;
+    const double z  = l[4] * r1 - l[0] * b2 - l[1] * of_both - l[2] * of_east - l[3] * of_north;
+    if (has_b1) v.z[g.Cell(I, J)] = z;
+    sums[0] += r2 * b2 + r1 * z;
   });
   if (state.running && GridSumLast(sums, v.partial, &v.state->ticket)) FinishIteration(v.state, v.state->nn, sums[0]);
 }
@@ -234,8 +244,8 @@ __global__ void __launch_bounds__(kRRBTile) EliminateRed(const Black v, const do
       if (!g.Has(what, I, J)) continue;
       const size_t at = v.At(what, I, J);
       const double r  = what == kB2 ? g2 : g1;
-      v.r[0][at]      = r;
-      v.x[at] = v.p[0][at] = 0;
+      v.r[at]         = r;
+      v.x[at] = v.p[at] = 0;
       sums[2] += r * r;
     }
     sums[0] += b2 * b2 + b1 * b1 + r1 * r1 + r2 * r2;
@@ -256,7 +266,7 @@ __global__ void __launch_bounds__(kRRBTile) SolveRed(const Black v, const double
     *at              = add ? *at + value : value;
   };
   const auto value = [&](int what, PetscInt I, PetscInt J) { return g.Has(what, I, J) ? given[(size_t)(2 * J + (what >> 1)) * g.nx + 2 * I + (what & 1)] : 0.; };
-  const double  a = v.state->s.a, *const p = v.p[v.state->s.iteration & 1];
+  const double  a = v.state->s.a, *const p = v.Of(v.p, v.state->s.iteration);
   const auto    x = [&](int what, PetscInt I, PetscInt J) { return v.Value(v.x, what, I, J) + (a != 0 ? a * v.Value(p, what, I, J) : 0.); };
   ForCells(g, [&](PetscInt I, PetscInt J) {
     const double b2 = x(kB2, I, J), b1 = x(kB1, I, J);
@@ -271,7 +281,7 @@ __global__ void __launch_bounds__(kRRBTile) StoreResidual(const Black v, double 
 {
   ForCells(v.g, [&](PetscInt I, PetscInt J) {
     for (int what = 0; what < 4; what++)
-      if (v.g.Has(what, I, J)) to[(size_t)(2 * J + (what >> 1)) * v.g.nx + 2 * I + (what & 1)] = what == kB2 || what == kB1 ? v.r[v.state->s.iteration & 1][v.At(what, I, J)] : 0.;
+      if (v.g.Has(what, I, J)) to[(size_t)(2 * J + (what >> 1)) * v.g.nx + 2 * I + (what & 1)] = what == kB2 || what == kB1 ? v.Of(v.r, v.state->s.iteration)[v.At(what, I, J)] : 0.;
   });
 }
 
@@ -442,10 +452,8 @@ PetscErrorCode RRBCGPrepare_CUDA(RRBFactor *factor, RRBCGWork **work)
   w->v.S       = F->schur.data();
   w->v.x       = w->vectors.data();
   w->v.q       = w->v.x + 2 * cells;
-  w->v.r[0]    = w->v.x + 4 * cells;
-  w->v.r[1]    = w->v.x + 6 * cells;
-  w->v.p[0]    = w->v.x + 8 * cells;
-  w->v.p[1]    = w->v.x + 10 * cells;
+  w->v.r       = w->v.x + 4 * cells;
+  w->v.p       = w->v.x + 8 * cells;
   w->v.z       = w->v.x + 12 * cells;
   w->v.partial = w->partial.data();
   w->v.state   = w->state.data();
