@@ -714,8 +714,7 @@ PetscErrorCode PCRRBGetNy(PC pc, PetscInt *ny)
   Notes:
   `PETSC_FALSE` is the method of the paper, to which this is an addition. Without it a matrix with such rows loses definiteness with every
   level that lumps, and pivots that are not positive make the set-up fail, on fine grids with many levels even though the matrix itself
-  is definite. With it M is that of a matrix with larger diagonal entries. Which of the two takes fewer iterations where both work is not
-  told by this alone: with few levels try both.
+  is definite. With it M is that of a matrix with larger diagonal entries. Where both work they take about as many iterations.
 
   With a 5-point stencil the rows are those of the first Schur complement, which is exact: one level stays exact, and so does the
   operator of `KSPRRBCG`. With a 9-point stencil the first level lumps, and the rows are those of the matrix. A row is lifted if its
@@ -781,8 +780,9 @@ PetscErrorCode PCRRBGetLift(PC pc, PetscBool *lift)
   Where rows do sum to less than 0 (the Jacobian of -Laplace(u) = exp(u), a Helmholtz equation) lumping takes away what is left of
   definiteness, level by level. Beyond the paper, such rows are therefore lifted: before the first level that lumps, the second with
   a 5-point stencil and the first with a 9-point one, their diagonal entries are raised until they sum to 0. M is then positive definite
-  for every definite M-matrix, and for an indefinite one, with `KSPMINRES`, if it has rows that sum to more than 0, such as those next to a
-  Dirichlet boundary. See `PCRRBSetLift()`; the view counts the rows.
+  for every definite M-matrix, unless lumping takes all couplings of a point, and also for an indefinite one, for which use
+  `KSPMINRES`, that has rows that sum to more than 0, such as those next to a Dirichlet boundary. See `PCRRBSetLift()`; the view counts
+  the rows.
 
   What the last level leaves is factored exactly, where the paper has an exact Cholesky factorization on the host. Here the host has
   L D L^T in a band. On a GPU there is no factor and there are no triangular solves, but the inverse: a dense matrix of all the points

@@ -21,10 +21,13 @@
 
      s_pp <- s_pp - sum_q s_pq   where   sum_q s_pq < -kRRBLift a_pp   and   s_pp > 0,
 
-   and M is that of the lifted operator. Lumping keeps row sums and takes sum |s_rq| (x_r - x_q)^2 over the lumped couplings from
-   x^T S x: with no coupling above 0, x^T S x = sum_p (row sum of p) x_p^2 + sum over all couplings of |s_pq| (x_p - x_q)^2 stays positive
-   whatever is lumped, if no row sum is below 0, but not where definiteness rests on couplings that outweigh such rows. A diagonal
-   that is not positive is no matter of row sums: it stays, and its pivot says so. In a grid of one line nothing is lumped, nor lifted.
+   and M is that of the lifted operator. With no coupling above 0,
+
+     x^T S x = sum_p (row sum of p) x_p^2 + sum over couplings |s_pq| (x_p - x_q)^2.
+
+   Lumping keeps row sums and takes terms of the second sum away: what is left is not negative if no row sum is, but it may be where
+   couplings outweigh rows that sum to less than 0. A diagonal entry that is not positive is no matter of row sums: it stays, and its
+   pivot tells. In a grid of one line nothing is lumped, nor lifted.
 
    What remains is factored exactly, M_l = L_l D_l L_l^T (2.3), in a band. A point is red in one level or remains: four columns of L and
    1 / d_r are five arrays over the grid.
