@@ -27,8 +27,8 @@ constexpr int kInverseAhead   = 16; /* its entries that a lane asks for at once 
 struct RRBReport {
   unsigned long long pattern;  /* row, column, and 1 for one that is not symmetric */
   unsigned long long pivot;    /* level, row */
-  unsigned long long one_sided;
-  PetscInt           nine, zero_pivots, largest, next;
+  unsigned long long one_sided, lifted;
+  PetscInt           nine, zero_pivots, largest, next, may_lift; /* rows of S_1 */
 };
 constexpr unsigned long long kNone = ~0ull;
 
@@ -65,13 +65,21 @@ struct Straight {
   double *c, *e, *n, *ne, *nw;
 };
 
-/* A row a thread: its diagonal and what it has to points that come after it, as ReadMatrix() of the host twin. */
-__global__ void __launch_bounds__(kBlockSize) ReadRows(CSRView A, PetscInt nx, Straight S, RRBReport *report)
+/*
+   A row a thread: its diagonal and what it has to points that come after it, as ReadMatrix() of the host twin; with lift the diagonal as its
+   Lift() makes it before level 1.
+
+   Whether Lift() has anything to look for before level 2 is told here: row b of S_1 sums to what row b of A does and |a_br| / a_rr of what
+   its red neighbours' rows do. Where no coupling is above 0 and no row of A sums to less than -kRRBLift / 4 of its diagonal, the |a_br| of
+   a row are a_bb together at most, but for such a part, and no row of S_1 comes to -kRRBLift a_bb.
+*/
+__global__ void __launch_bounds__(kBlockSize) ReadRows(CSRView A, PetscInt nx, Straight S, bool lift, RRBReport *report)
 {
   const long long thread = GridThread();
   if (thread >= A.n) return;
   const PetscInt row = (PetscInt)thread, x = row % nx, y = row / nx;
-  double         c = 0, e = 0, n = 0, ne = 0, nw = 0;
+  double         c = 0, e = 0, n = 0, ne = 0, nw = 0, others = 0;
+  bool           may_lift = false;
   for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
     const PetscInt column = A.j[k], dx = column % nx - x, dy = column / nx - y;
     const double   a = A.a[k];
@@ -95,12 +103,20 @@ __global__ void __launch_bounds__(kBlockSize) ReadRows(CSRView A, PetscInt nx, S
       return;
     }
     if (dx && dy) report->nine = 1;
-    if (column < row) continue;
     const double mean = (a + other) / 2;
+    others += mean;
+    may_lift = may_lift || mean > 0;
+    if (column < row) continue;
     if (!dy) e = mean;
     else if (!dx) n = mean;
     else if (dx > 0) ne = mean;
     else nw = mean;
+  }
+  const double sum = c + others;
+  if ((may_lift || sum < -kRRBLift / 4 * c) && !report->may_lift) report->may_lift = 1; /* all write the same, and few do */
+  if (lift && c > 0 && sum < -kRRBLift * c) {
+    c -= sum;
+    atomicAdd(&report->lifted, 1ull);
   }
   S.c[row] = c;
   S.e[row] = e;
@@ -117,6 +133,7 @@ struct Levels {
   RRBGrid    g;
   Straight   S;             /* of the grid's points */
   double    *skew;          /* [2 kSkewArrays][cy][ld], of its black points */
+  double    *diagonal;      /* skew, or where it is with rows lifted, in places as there */
   Straight   next;          /* of class b2, plain lines of cx; null where nothing comes after */
   PetscInt   level, stride; /* its odd level; points of the finest grid between points */
   PetscInt   nx;            /* of the finest grid */
@@ -161,8 +178,29 @@ __device__ void OddColumn(const Levels &v, int what, PetscInt I, PetscInt J)
   for (int k = 0; k < 5; k++) to[k * g.Cells()] = l[k];
 }
 
-/* The skew operator at a black point. */
-__device__ void OddSchur(const Levels &v, int what, PetscInt I, PetscInt J)
+/* The sum of a row of S_1, with 5 points: its red neighbours r take a_br / a_rr times all their couplings, to b and to others. */
+__device__ double RowSum(const Levels &v, PetscInt x, PetscInt y)
+{
+  const PetscInt nx    = v.g.nx;
+  const auto     taken = [&](double a, PetscInt r_x, PetscInt r_y) {
+    const size_t r   = (size_t)r_y * nx + r_x;
+    double       sum = v.S.e[r] + v.S.n[r];
+    if (r_x > 0) sum += v.S.e[r - 1];
+    if (r_y > 0) sum += v.S.n[r - nx];
+    return a * sum / v.S.c[r];
+  };
+  const size_t p   = (size_t)y * nx + x;
+  double       sum = v.S.c[p];
+  if (y > 0) sum -= taken(v.S.n[p - nx], x, y - 1);
+  if (x > 0) sum -= taken(v.S.e[p - 1], x - 1, y);
+  if (x + 1 < nx) sum -= taken(v.S.e[p], x + 1, y);
+  if (y + 1 < v.g.ny) sum -= taken(v.S.n[p], x, y + 1);
+  return sum;
+}
+
+/* The skew operator at a black point; with Lift, of S_1, also its diagonal as Lift() of the host twin makes it, and whether it did. */
+template <bool Lift>
+__device__ bool OddSchur(const Levels &v, int what, PetscInt I, PetscInt J)
 {
   const RRBGrid &g  = v.g;
   const PetscInt nx = g.nx, ny = g.ny, x = 2 * I + (what & 1), y = 2 * J + (what >> 1);
@@ -199,21 +237,34 @@ __device__ void OddSchur(const Levels &v, int what, PetscInt I, PetscInt J)
     }
   }
   for (int k = 0; k < kSkewArrays; k++) to[k * g.Cells()] = S[k];
+  bool lifted = false;
+  if constexpr (Lift) {
+    double diagonal = S[kSkewC];
+    if (g.Has(what, I, J)) {
+      const double sum = RowSum(v, x, y);
+      lifted           = diagonal > 0 && sum < -kRRBLift * v.S.c[(size_t)y * nx + x];
+      if (lifted) diagonal -= sum;
+    }
+    v.diagonal[(what == kB1 ? kSkewOfB1 : 0) * g.Cells() + g.Cell(I, J)] = diagonal; /* over S[kSkewC], if that is the same place */
+  }
+  return lifted;
 }
 
-__device__ __forceinline__ void OddLevel(const Levels &v, PetscInt I, PetscInt J)
+/* How many rows were lifted. */
+template <bool Lift>
+__device__ __forceinline__ int OddLevel(const Levels &v, PetscInt I, PetscInt J)
 {
   OddColumn(v, kR1, I, J);
   OddColumn(v, kR2, I, J);
-  OddSchur(v, kB2, I, J);
-  OddSchur(v, kB1, I, J);
+  const bool b2 = OddSchur<Lift>(v, kB2, I, J), b1 = OddSchur<Lift>(v, kB1, I, J);
+  return b2 + b1;
 }
 
-/* An entry of the skew operator, 0 outside. */
+/* An entry of the skew operator that is factored, 0 outside. */
 __device__ double Skew(const Levels &v, int what, RRBSkew array, PetscInt I, PetscInt J)
 {
   const RRBGrid &g = v.g;
-  return g.Has(what, I, J) ? v.skew[((what == kB1 ? kSkewOfB1 : 0) + array) * g.Cells() + g.Cell(I, J)] : 0.;
+  return g.Has(what, I, J) ? (array == kSkewC ? v.diagonal : v.skew)[((what == kB1 ? kSkewOfB1 : 0) + array) * g.Cells() + g.Cell(I, J)] : 0.;
 }
 
 __device__ double EvenPivot(const Levels &v, PetscInt I, PetscInt J)
@@ -266,10 +317,16 @@ __device__ __forceinline__ void EvenLevel(const Levels &v, PetscInt I, PetscInt 
   v.next.nw[p]   = next_nw;
 }
 
+template <bool Lift>
 __global__ void __launch_bounds__(kBlockSize) FactorOdd(Levels v)
 {
-  const long long cell = GridThread();
-  if (cell < (long long)v.g.cx * v.g.cy) OddLevel(v, (PetscInt)(cell % v.g.cx), (PetscInt)(cell / v.g.cx));
+  const long long cell   = GridThread();
+  int             lifted = 0;
+  if (cell < (long long)v.g.cx * v.g.cy) lifted = OddLevel<Lift>(v, (PetscInt)(cell % v.g.cx), (PetscInt)(cell / v.g.cx));
+  if constexpr (Lift) {
+    lifted = GroupSum<kWarpSize>(lifted);
+    if (threadIdx.x % kWarpSize == 0 && lifted) atomicAdd(&v.report->lifted, (unsigned long long)lifted);
+  }
 }
 
 __global__ void __launch_bounds__(kBlockSize) FactorEven(Levels v)
@@ -936,8 +993,8 @@ PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, PetscInt nx, PetscInt ny,
 
   /* two operators of the grids in turns, the skew one between them, and what the sweeps need */
   const size_t cells   = (size_t)((nx + 1) / 2) * ((ny + 1) / 2), ld_cells = (size_t)((nx + 1) / 2 + 15) / 16 * 16 * ((ny + 1) / 2);
-  const bool   maybe_nine = A->nnz > 5 * (long long)n;
-  bool         nine       = maybe_nine;
+  const bool   lift       = params->lift && !params->singular && nx > 1 && ny > 1;
+  bool         nine       = A->nnz > 5 * (long long)n;
   for (bool again = true; again;) {
     again                = false;
     const size_t sweeps  = (size_t)remainder * (2 * kSweep + 1), straight = std::max((nine ? 5 : 3) * n, 5 * cells);
@@ -945,7 +1002,7 @@ PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, PetscInt nx, PetscInt ny,
     PetscCall(work.Allocate(straight + 5 * cells + 2 * kSkewArrays * ld_cells + sweeps));
     double *const base = work.data();
     const Straight S{base, base + n, base + 2 * n, nine ? base + 3 * n : nullptr, nine ? base + 4 * n : nullptr};
-    ReadRows<<<BlocksFor(n), kBlockSize, 0, stream>>>(*A, nx, S, report.data());
+    ReadRows<<<BlocksFor(n), kBlockSize, 0, stream>>>(*A, nx, S, lift && nine, report.data());
     FinePCCheckLaunch();
     PetscCall(Download(report.data(), &seen, stream));
     if (seen.pattern != kNone) {
@@ -955,11 +1012,12 @@ PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, PetscInt nx, PetscInt ny,
       PetscFunctionReturn(PETSC_SUCCESS);
     }
     if ((PetscInt64)nx * ny != (PetscInt64)n) PetscFunctionReturn(PETSC_SUCCESS);
-    if (seen.nine && !nine) { /* few entries, but some of them diagonal */
-      nine = again = true;
+    if ((seen.nine && !nine) || (!seen.nine && seen.lifted)) { /* few entries, but to diagonal neighbours; many, but those are 0, and A was lifted */
+      nine  = seen.nine != 0;
+      again = true;
       PetscCall(ClearReport(report.data(), stream));
+      continue;
     }
-    if (again) continue;
     PetscCheck(remainder <= kRRBLargestRemainder, PETSC_COMM_SELF, PETSC_ERR_SUP, "%" PetscInt_FMT " levels leave %" PetscInt_FMT " points, but at most %" PetscInt_FMT " are factored exactly on a GPU: raise -pc_rrb_levels", levels, remainder, kRRBLargestRemainder);
     if (F->nx != nx || F->ny != ny || F->levels != levels || F->inverse.size() != (size_t)remainder * remainder) PetscCall(MakeGrids(F, nx, ny, levels, max_levels, remainder));
     F->nine      = (PetscBool)(seen.nine != 0);
@@ -981,12 +1039,15 @@ PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, PetscInt nx, PetscInt ny,
       const size_t   points    = (size_t)g.cx * g.cy;
       double *const  next      = k % 2 ? base : even;
       const int      blocks    = BlocksFor((long long)g.cx * g.cy);
+      const bool     lift_schur = k == 0 && lift && !seen.nine && seen.may_lift && !g.half; /* with half it is factored exactly */
       v.g                      = g;
       v.level                  = 2 * k + 1;
       v.stride                 = (PetscInt)1 << k;
       v.skew                   = k == 0 && F->has_schur ? F->schur.data() : skew;
+      v.diagonal               = lift_schur ? skew : v.skew;
       v.next                   = Straight{next, next + points, next + 2 * points, next + 3 * points, next + 4 * points};
-      FactorOdd<<<blocks, kBlockSize, 0, stream>>>(v);
+      if (lift_schur) FactorOdd<true><<<blocks, kBlockSize, 0, stream>>>(v);
+      else FactorOdd<false><<<blocks, kBlockSize, 0, stream>>>(v);
       FinePCCheckLaunch();
       if (g.half) break;
       FactorEven<<<blocks, kBlockSize, 0, stream>>>(v);
@@ -1000,6 +1061,7 @@ PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, PetscInt nx, PetscInt ny,
   PetscCall(CaptureMiddle(F)); /* while the device works */
   PetscCall(Download(report.data(), &seen, stream));
   stats->one_sided   = (PetscInt64)seen.one_sided;
+  stats->lifted      = (PetscInt64)seen.lifted;
   stats->zero_pivots = seen.zero_pivots;
   if (seen.pivot != kNone) {
     stats->failure = RRB_PIVOT;

@@ -195,6 +195,8 @@ PETSC_EXTERN PetscErrorCode PCRRBSetNx(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCRRBGetNx(PC, PetscInt *);
 PETSC_EXTERN PetscErrorCode PCRRBSetNy(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCRRBGetNy(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCRRBSetLift(PC, PetscBool);
+PETSC_EXTERN PetscErrorCode PCRRBGetLift(PC, PetscBool *);
 
 PETSC_EXTERN PetscErrorCode PCFinePCGetApplyBytes(PC, PetscLogDouble *);
 PETSC_EXTERN PetscErrorCode PCFinePCGetDensity(PC, PetscReal *);

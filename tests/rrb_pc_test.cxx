@@ -42,6 +42,33 @@ HostMatrix Diffusion(PetscInt nx, PetscInt ny, bool dirichlet, std::uint64_t see
   return FromRows(rows);
 }
 
+/* Poisson's matrix of n x n points less `part` of its smallest eigenvalue, but for the fourth digit: below 1 it is definite. */
+HostMatrix ShortOf(PetscInt n, double part)
+{
+  const double h = 1. / (n + 1), smallest = 2 * 9.8696 * h * h;
+  HostMatrix   A = Poisson(n, n);
+  for (PetscInt row = 0; row < A.n; row++)
+    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+      if (A.j[k] == row) A.a[k] -= part * smallest;
+  return A;
+}
+
+/* The first Jacobian of PETSc's SNES ex5 with its default -par 6: -Laplace - 6 exp(u) on n x n points, whose boundary is of Dirichlet rows. */
+HostMatrix Bratu(PetscInt n)
+{
+  const double                                               lambda = 6, h = 1. / (n - 1);
+  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(n * n);
+  const auto                                                 boundary = [&](PetscInt p) { return p % n == 0 || p % n == n - 1 || p / n == 0 || p / n == n - 1; };
+  for (PetscInt row = 0; row < n * n; row++) {
+    const PetscInt x = row % n, y = row / n;
+    const double   u = boundary(row) ? 0 : lambda / (lambda + 1) * std::sqrt(h * (double)std::min({x, y, n - 1 - x, n - 1 - y}));
+    rows[row].push_back({row, boundary(row) ? 4 : 4 - h * h * lambda * std::exp(u)});
+    for (PetscInt to : {row - 1, row + 1, row - n, row + n})
+      if (!boundary(row) && !boundary(to)) rows[row].push_back({to, -1});
+  }
+  return FromRows(rows);
+}
+
 /* 5 points with neighbours across the boundary, in natural ordering */
 HostMatrix Periodic(PetscInt nx, PetscInt ny, bool in_x, bool in_y)
 {
@@ -116,32 +143,38 @@ MatObject PoissonOn(DM da, PetscInt nx, PetscInt ny, bool in_x = false, bool in_
 TEST_CASE("rrb: every key sets what its getter gives", "[rrb][pc][options]")
 {
   const MatObject A        = CreateMat(Diffusion(12, 10, true, 1), MATAIJ);
-  const PCObject  defaults = MakePC(A, "", PCRRB), pc = MakePC(A, "-pc_rrb_levels 5 -pc_rrb_nx 12 -pc_rrb_ny 10", PCRRB);
-  const auto      check = [](PC object, PetscInt levels, PetscInt nx, PetscInt ny) {
-    PetscInt value;
+  const PCObject  defaults = MakePC(A, "", PCRRB), pc = MakePC(A, "-pc_rrb_levels 5 -pc_rrb_nx 12 -pc_rrb_ny 10 -pc_rrb_lift 0", PCRRB);
+  const auto      check = [](PC object, PetscInt levels, PetscInt nx, PetscInt ny, PetscBool lift) {
+    PetscInt  value;
+    PetscBool yes;
     MUST(PCRRBGetLevels(object, &value));
     CHECK(value == levels);
     MUST(PCRRBGetNx(object, &value));
     CHECK(value == nx);
     MUST(PCRRBGetNy(object, &value));
     CHECK(value == ny);
+    MUST(PCRRBGetLift(object, &yes));
+    CHECK(yes == lift);
   };
-  check(defaults, 0, 0, 0);
-  check(pc, 5, 12, 10);
+  check(defaults, 0, 0, 0, PETSC_TRUE);
+  check(pc, 5, 12, 10, PETSC_FALSE);
   MUST(PCRRBSetLevels(defaults, 5));
   MUST(PCRRBSetNx(defaults, 12));
   MUST(PCRRBSetNy(defaults, 10));
-  check(defaults, 5, 12, 10);
+  MUST(PCRRBSetLift(defaults, PETSC_FALSE));
+  check(defaults, 5, 12, 10, PETSC_FALSE);
+  CHECK(Contains(ViewText((PC)defaults), "rows that sum to less than 0 are lumped as they are"));
   Errors errors;
   CHECK(PCRRBSetLevels(pc, -1) != 0);
   CHECK(PCRRBSetNx(pc, -1) != 0);
   CHECK(PCRRBSetNy(pc, -2) != 0);
   CHECK(Contains(errors.text, "-pc_rrb_ny must be"));
-  check(pc, 5, 12, 10);
+  check(pc, 5, 12, 10, PETSC_FALSE);
   const PCObject jacobi = MakePC(A, "", PCJACOBI);
   PetscInt       levels;
   CHECK(PCRRBSetLevels(jacobi, 3) == PETSC_SUCCESS);
   CHECK(PCRRBGetLevels(jacobi, &levels) != 0);
+  CHECK(PCRRBSetLift(jacobi, PETSC_TRUE) == PETSC_SUCCESS);
 }
 
 TEST_CASE("rrb: an option that is changed after the set-up takes effect", "[rrb][pc][options]")
@@ -157,6 +190,19 @@ TEST_CASE("rrb: an option that is changed after the set-up takes effect", "[rrb]
     MUST(PCSetUp(fresh));
     CHECK(SameBits(Applied(pc), Applied(fresh)));
     CHECK(!SameBits(Applied(pc), before));
+    const MatObject B      = CreateMat(ShortOf(31, 0.5), backend.mat);
+    const PCObject  lifted = MakePC(B, "-pc_rrb_levels 3", PCRRB), as_it_is = MakePC(B, "-pc_rrb_levels 3 -pc_rrb_lift 0", PCRRB);
+    MUST(PCSetUp(lifted));
+    MUST(PCSetUp(as_it_is));
+    const auto with = Applied(lifted);
+    CHECK(!SameBits(with, Applied(as_it_is)));
+    MUST(PCRRBSetLift(lifted, PETSC_FALSE));
+    MUST(PCSetUp(lifted));
+    CHECK(SameBits(Applied(lifted), Applied(as_it_is)));
+    CHECK(!Contains(ViewText((PC)lifted), "lifted"));
+    MUST(PCRRBSetLift(lifted, PETSC_TRUE));
+    MUST(PCSetUp(lifted));
+    CHECK(SameBits(Applied(lifted), with));
   }
 }
 
@@ -290,28 +336,85 @@ TEST_CASE("rrb: a pivot that is not positive is a failure with level and point, 
   }
 }
 
-/* Definite, and an M-matrix, but lumping takes from its smallest eigenvalue more than there is, level by level. */
-TEST_CASE("rrb: rows that sum to less than 0 are for few levels", "[rrb][pc][bad]")
+/* Definite, and an M-matrix, but lumping takes from its smallest eigenvalue more than there is, level by level, unless rows are lifted. */
+TEST_CASE("rrb: rows that sum to less than 0", "[rrb][pc][bad][lift]")
 {
   for (const Backend &backend : Backends()) {
     CAPTURE(backend.name);
-    const PetscInt n = 63;
-    const double   h = 1. / (n + 1), smallest = 2 * 9.8696 * h * h; /* eigenvalue, but for the fourth digit */
-    HostMatrix     H = Poisson(n, n);
-    for (PetscInt row = 0; row < H.n; row++)
-      for (PetscInt k = H.i[row]; k < H.i[row + 1]; k++)
-        if (H.j[k] == row) H.a[k] -= 0.6 * smallest;
-    const MatObject A   = CreateMat(H, backend.mat);
-    const Solution  few = Solve(MakeKSP(A, "-pc_rrb_levels 2", PCRRB));
-    CHECK(few.reason > 0);
-    CHECK(few.true_residual <= 1e-7);
-    const KSPObject many = MakeKSP(A, "-pc_rrb_levels 100", PCRRB), strict = MakeKSP(A, "-pc_rrb_levels 100 -ksp_error_if_not_converged", PCRRB);
+    const MatObject A = CreateMat(ShortOf(63, 0.6), backend.mat);
+    for (const char *options : {"-pc_rrb_levels 2 -pc_rrb_lift 0", "-pc_rrb_levels 2", "-pc_rrb_levels 100", ""}) {
+      CAPTURE(options);
+      const KSPObject ksp      = MakeKSP(A, options, PCRRB);
+      const Solution  solution = Solve(ksp);
+      CHECK(solution.reason > 0);
+      CHECK(solution.true_residual <= 1e-7);
+      CHECK(Contains(ViewText(PCOf(ksp)), "1741 rows of the first Schur complement that sum to less than 0 lifted") == !Contains(options, "-pc_rrb_lift 0"));
+    }
+    const std::string options = "-pc_rrb_levels 100 -pc_rrb_lift 0";
+    const KSPObject   many = MakeKSP(A, options, PCRRB), strict = MakeKSP(A, options + " -ksp_error_if_not_converged", PCRRB);
     CHECK(Solve(many).reason == KSP_DIVERGED_PC_FAILED);
     CHECK(Contains(ViewText(PCOf(many)), "set-up failed: the pivot of level 10 at point (16, 16) is not positive"));
     const VecObject b = RightVec(A), x = RightVec(A);
     Errors          errors;
     CHECK(KSPSolve(strict, b, x) != 0);
-    CHECK(Contains(errors.text, "try fewer levels (-pc_rrb_levels)"));
+    CHECK(Contains(errors.text, "whose rows do not sum to less than 0"));
+    CHECK(Contains(errors.text, "try -pc_rrb_lift, fewer levels (-pc_rrb_levels)"));
+    MUST(PCRRBSetLift(PCOf(many), PETSC_TRUE)); /* the remedy */
+    CHECK(Solve(many).reason > 0);
+  }
+}
+
+TEST_CASE("rrb: the Jacobian of SNES ex5 with the default levels", "[rrb][pc][converge][lift]")
+{
+  for (const Backend &backend : Backends())
+    for (const auto &expected : {std::pair<PetscInt, PetscInt>{65, 1741}, {129, 7565}, {257, 31501}}) {
+      const PetscInt  n = expected.first;
+      const MatObject A = CreateMat(Bratu(n), backend.mat);
+      for (const char *options : {"-ksp_type cg -ksp_norm_type unpreconditioned", "-ksp_type rrbcg"}) {
+        CAPTURE(backend.name, n, options);
+        const KSPObject ksp      = MakeKSP(A, options, PCRRB), without = MakeKSP(A, std::string(options) + " -pc_rrb_lift 0", PCRRB);
+        const Solution  solution = Solve(ksp), failure = Solve(without);
+        CHECK(solution.reason > 0);
+        CHECK(solution.iterations <= 30);
+        CHECK(solution.true_residual <= 1e-7); /* of A: rrbcg's operator is not lifted */
+        CHECK(Contains(ViewText(PCOf(ksp)), std::to_string(expected.second) + " rows of the first Schur complement that sum to less than 0 lifted"));
+        if (n > 65) CHECK(failure.reason == KSP_DIVERGED_PC_FAILED);
+        else CHECK(std::abs(solution.iterations - failure.iterations) <= 2);
+      }
+      const KSPObject one = MakeKSP(A, "-pc_rrb_levels 1", PCRRB);
+      if (n > 65) continue; /* more is not factored exactly on a GPU */
+      CHECK(Solve(one).iterations == 1);
+      CHECK(!Contains(ViewText(PCOf(one)), "lifted"));
+    }
+}
+
+TEST_CASE("rrb: an indefinite matrix with MINRES, and a 9-point stencil, lifted", "[rrb][pc][converge][lift]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject indefinite = CreateMat(ShortOf(63, 2), backend.mat);
+    const KSPObject minres     = MakeKSP(indefinite, "-ksp_type minres -ksp_max_it 300", PCRRB);
+    const Solution  solution   = Solve(minres);
+    CHECK(solution.reason > 0);
+    CHECK(solution.true_residual <= 1e-4); /* MINRES has the preconditioned norm */
+    std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(70 * 70);
+    for (PetscInt row = 0; row < 70 * 70; row++)
+      for (PetscInt dx : {-1, 0, 1})
+        for (PetscInt dy : {-1, 0, 1}) {
+          const PetscInt x = row % 70 + dx, y = row / 70 + dy;
+          if (x < 0 || x >= 70 || y < 0 || y >= 70) continue;
+          rows[row].push_back({y * 70 + x, !dx && !dy ? 20 - 0.006 : dx && dy ? -1 : -4}); /* smallest eigenvalue 6 * 2 * (pi / 71)^2 */
+        }
+    const MatObject nine = CreateMat(FromRows(rows), backend.mat);
+    for (const char *options : {"", "-pc_rrb_levels 1", "-pc_rrb_levels 100"}) {
+      CAPTURE(options);
+      const KSPObject ksp  = MakeKSP(nine, options, PCRRB);
+      const Solution  run  = Solve(ksp);
+      CHECK(run.reason > 0);
+      CHECK(run.true_residual <= 1e-7);
+      CHECK(Contains(ViewText(PCOf(ksp)), "4624 rows of the matrix that sum to less than 0 lifted"));
+    }
+    CHECK(Solve(MakeKSP(nine, "-pc_rrb_levels 100 -pc_rrb_lift 0", PCRRB)).reason == KSP_DIVERGED_PC_FAILED);
   }
 }
 

@@ -73,6 +73,16 @@ HostMatrix Stencil(Grid grid, bool nine, double least, std::uint64_t seed)
   return FromRows(rows);
 }
 
+/* Rows that sum to 5 or to -1 % of the diagonal entry of a matrix with sums of 0, in squares of four points a side. */
+HostMatrix SomeSumsNegative(Grid grid, bool nine, std::uint64_t seed)
+{
+  HostMatrix A = Stencil(grid, nine, 0, seed);
+  for (PetscInt row = 0; row < A.n; row++)
+    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+      if (A.j[k] == row) A.a[k] *= (row % grid.nx / 4 + row / grid.nx / 4) % 2 ? 0.99 : 1.05;
+  return A;
+}
+
 Dense ToDense(const HostMatrix &A)
 {
   Dense dense((size_t)A.n * A.n, 0);
@@ -102,9 +112,13 @@ struct Reference {
   Dense                 L, R; /* [n n], points as in A */
   std::vector<double>   d;    /* 1 / pivot, 0 where the point remains */
   std::vector<PetscInt> level;
+  std::vector<double>   lifted; /* what was added to the diagonal */
+
+  PetscInt64 Lifted() const { return (PetscInt64)std::count_if(lifted.begin(), lifted.end(), [](double by) { return by > 0; }); }
 };
 
-Reference Factor(const HostMatrix &A, Grid grid, PetscInt levels)
+/* With lift, beyond 2.2: before the first level that can lump anything, rows that sum to less than 0 are made to sum to 0. */
+Reference Factor(const HostMatrix &A, Grid grid, PetscInt levels, bool lift = false)
 {
   const PetscInt n = A.n;
   Reference      result;
@@ -115,8 +129,22 @@ Reference Factor(const HostMatrix &A, Grid grid, PetscInt levels)
   result.L.assign(S.size(), 0);
   result.R.assign(S.size(), 0);
   result.d.assign(n, 0);
+  result.lifted.assign(n, 0);
   for (PetscInt p = 0; p < n; p++) result.level.push_back(LevelOf(p % grid.nx, p / grid.nx, result.half_levels));
+  bool nine = false;
+  for (PetscInt p = 0; p < n; p++)
+    for (PetscInt q = 0; q < n; q++) nine = nine || (S[(size_t)p * n + q] != 0 && p % grid.nx != q % grid.nx && p / grid.nx != q / grid.nx);
   for (PetscInt k = 1; k <= result.half_levels; k++) {
+    for (PetscInt p = 0; p < n && lift && k == (nine ? 1 : 2); p++) {
+      if (result.level[p] < k) continue;
+      long double sum = 0;
+      for (PetscInt q = 0; q < n; q++)
+        if (result.level[q] >= k) sum += S[(size_t)p * n + q];
+      if (!(sum < -1e-12L * A.At(p, p))) continue;
+      result.lifted[p] = (double)-sum;
+      S[(size_t)p * n + p] -= sum;
+      result.R[(size_t)p * n + p] += sum;
+    }
     for (PetscInt r = 0; r < n; r++)
       for (PetscInt q = 0; q < n; q++) {
         if (q == r || result.level[r] != k || result.level[q] != k) continue;
@@ -277,7 +305,43 @@ TEST_CASE("rrb: levels by the size of the grid, (2.1)", "[rrb]")
   CHECK(most == 41);
 }
 
-/* Entry by entry: L, D and R are those of 2.2, M = A - R, and R is what 2.2 says of it. */
+/* Entry by entry: L, D and R are those of 2.2, M = A - R, and R is what 2.2 says of it, but for what was lifted. */
+static void CheckAgainst(const Reference &reference, const HostMatrix &A, Grid grid, Twin &twin)
+{
+  std::vector<double> l, d;
+  const PetscInt      n = A.n;
+  REQUIRE(twin.stats.failure == RRB_OK);
+  CHECK(twin.stats.one_sided == 0);
+  CHECK(twin.stats.zero_pivots == 0);
+  CHECK(twin.stats.lifted == reference.Lifted());
+  twin.Get(&l, &d);
+  PetscInt left = 0;
+  for (PetscInt p = 0; p < n; p++) {
+    const PetscInt k = reference.level[p], s = (PetscInt)1 << ((k - 1) / 2), x = p % grid.nx, y = p / grid.nx;
+    const bool     red = k <= reference.half_levels;
+    left += !red;
+    CHECK(d[p] == Approx(reference.d[p]).epsilon(1e-12));
+    long double row_sum = reference.lifted[p];
+    for (PetscInt q = 0; q < n; q++) {
+      row_sum += reference.R[(size_t)p * n + q];
+      if (q != p && (reference.level[q] != k || !red)) CHECK(reference.R[(size_t)p * n + q] == 0);
+    }
+    CHECK(std::abs((double)row_sum) <= 1e-15);
+    std::vector<double> column(n, 0.);
+    for (int to = 0; to < 4; to++) {
+      const PetscInt sign = to % 2 ? s : -s, dx = k % 2 ? (to < 2 ? sign : 0) : (to < 2 ? sign : -sign), dy = k % 2 ? (to < 2 ? 0 : sign) : sign;
+      if (red && x + dx >= 0 && x + dx < grid.nx && y + dy >= 0 && y + dy < grid.ny) column[(y + dy) * grid.nx + x + dx] = l[to * n + p];
+      else CHECK(l[to * n + p] == 0);
+    }
+    for (PetscInt q = 0; q < n; q++) CHECK(column[q] == Approx((double)reference.L[(size_t)q * n + p]).epsilon(1e-12).margin(1e-300));
+  }
+  CHECK(left == twin->remainder);
+  for (std::uint64_t seed = 1; seed <= 3; seed++) {
+    const std::vector<double> x = RandomValues(n, seed);
+    CHECK(Difference(x, twin.Apply(Multiply(A, reference.R, x))) <= 1e-11);
+  }
+}
+
 TEST_CASE("rrb: A = L D L^T + R as section 2.2 says", "[rrb]")
 {
   for (PetscMemType where : Places())
@@ -288,40 +352,162 @@ TEST_CASE("rrb: A = L D L^T + R as section 2.2 says", "[rrb]")
           const HostMatrix    A         = Stencil(grid, nine, 0.01, 7 * levels + nine);
           const Reference     reference = Factor(A, grid, levels);
           Twin                twin(A, grid, Levels(levels), where);
-          std::vector<double> l, d;
-          const PetscInt      n = A.n;
-          REQUIRE(twin.stats.failure == RRB_OK);
-          CHECK(twin.stats.one_sided == 0);
-          CHECK(twin.stats.zero_pivots == 0);
+          CheckAgainst(reference, A, grid, twin);
+          CHECK(twin.stats.lifted == 0);
           CHECK(twin->nine == (PetscBool)(nine && grid.nx > 1 && grid.ny > 1));
-          twin.Get(&l, &d);
-          PetscInt left = 0;
-          for (PetscInt p = 0; p < n; p++) {
-            const PetscInt k = reference.level[p], s = (PetscInt)1 << ((k - 1) / 2), x = p % grid.nx, y = p / grid.nx;
-            const bool     red = k <= reference.half_levels;
-            left += !red;
-            CHECK(d[p] == Approx(reference.d[p]).epsilon(1e-12));
-            long double row_sum = 0;
-            for (PetscInt q = 0; q < n; q++) {
-              row_sum += reference.R[(size_t)p * n + q];
-              if (q != p && (reference.level[q] != k || !red)) CHECK(reference.R[(size_t)p * n + q] == 0);
-            }
-            CHECK(std::abs((double)row_sum) <= 1e-15);
-            std::vector<double> column(n, 0.);
-            for (int to = 0; to < 4; to++) {
-              const PetscInt sign = to % 2 ? s : -s, dx = k % 2 ? (to < 2 ? sign : 0) : (to < 2 ? sign : -sign), dy = k % 2 ? (to < 2 ? 0 : sign) : sign;
-              if (red && x + dx >= 0 && x + dx < grid.nx && y + dy >= 0 && y + dy < grid.ny) column[(y + dy) * grid.nx + x + dx] = l[to * n + p];
-              else CHECK(l[to * n + p] == 0);
-            }
-            for (PetscInt q = 0; q < n; q++) CHECK(column[q] == Approx((double)reference.L[(size_t)q * n + p]).epsilon(1e-12).margin(1e-300));
-          }
-          CHECK(left == twin->remainder);
           if (levels == 1 && !nine) CHECK(std::all_of(reference.R.begin(), reference.R.end(), [](long double r) { return r == 0; }));
-          for (std::uint64_t seed = 1; seed <= 3; seed++) {
-            const std::vector<double> x = RandomValues(n, seed);
-            CHECK(Difference(x, twin.Apply(Multiply(A, reference.R, x))) <= 1e-11);
-          }
         }
+}
+
+/* M is that of S_1, or with 9 points of A, with a larger diagonal; also where S_1 is kept as it was. */
+TEST_CASE("rrb: rows that sum to less than 0 are lifted before the first level that lumps", "[rrb][lift]")
+{
+  for (PetscMemType where : Places())
+    for (const Grid &grid : kSmallGrids)
+      for (bool nine : {false, true})
+        for (PetscInt levels : {1, 2, 3, 4, 5, 6, 100}) {
+          if (grid.nx == 1 || grid.ny == 1) continue;
+          CAPTURE(where, grid.nx, grid.ny, nine, levels);
+          const HostMatrix          A         = SomeSumsNegative(grid, nine, 7 * levels + nine);
+          const Reference           reference = Factor(A, grid, levels, true), unlifted = Factor(A, grid, levels, false);
+          RRBParams                 params = Levels(levels);
+          const std::vector<double> x      = RandomValues(A.n, 25);
+          Twin                      twin(A, grid, params, where);
+          params.keep_schur = PETSC_TRUE;
+          Twin kept(A, grid, params, where);
+          CheckAgainst(reference, A, grid, twin);
+          CheckAgainst(reference, A, grid, kept);
+          CHECK(kept->has_schur == (PetscBool)!nine);
+          CHECK(twin.Apply(x) == kept.Apply(x));
+          if (levels == 1 && !nine) { /* exact */
+            CHECK(twin.stats.lifted == 0);
+            CHECK(std::all_of(reference.R.begin(), reference.R.end(), [](long double r) { return r == 0; }));
+          } else if (A.n > 60) {
+            CHECK(twin.stats.lifted > A.n / 10);
+            CHECK(twin.stats.lifted < A.n / 2 + 1);
+          }
+          if (*std::min_element(unlifted.d.begin(), unlifted.d.end()) < 0) continue; /* without, if it is definite as it is */
+          params.lift = PETSC_FALSE;
+          twin.Compute(A, params);
+          if (twin.stats.failure == RRB_OK) CheckAgainst(unlifted, A, grid, twin);
+          else CHECK(twin.stats.level == twin->levels); /* the remainder is not */
+        }
+}
+
+TEST_CASE("rrb: what is not lifted", "[rrb][lift]")
+{
+  for (PetscMemType where : Places()) {
+    CAPTURE(where);
+    SECTION("sums that are 0 but for rounding, at jumps of eight orders of magnitude")
+    {
+      for (bool nine : {false, true})
+        for (PetscInt levels : {2, 3, 6, 100}) {
+          const Grid                                                 grid = {40, 31};
+          Random                                                     random(26 + levels);
+          std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(grid.nx * grid.ny);
+          std::vector<double>                                        k(grid.nx * grid.ny), sum(grid.nx * grid.ny, 0.);
+          for (double &value : k) value = std::pow(10., random.Between(-4, 4));
+          for (PetscInt row = 0; row < grid.nx * grid.ny; row++)
+            for (PetscInt column = row + 1; column < grid.nx * grid.ny; column++) {
+              const PetscInt dx = std::abs(row % grid.nx - column % grid.nx), dy = column / grid.nx - row / grid.nx;
+              if (dx > 1 || dy > 1 || (!nine && dx + dy > 1)) continue;
+              const double face = 2 / (1 / k[row] + 1 / k[column]);
+              rows[row].push_back({column, -face});
+              rows[column].push_back({row, -face});
+              sum[row] += face;
+              sum[column] += face;
+            }
+          sum[0] *= 2; /* not singular */
+          for (PetscInt row = 0; row < grid.nx * grid.ny; row++) rows[row].push_back({row, sum[row]});
+          CAPTURE(nine, levels);
+          const Twin twin(FromRows(rows), grid, Levels(levels), where);
+          CHECK(twin.stats.failure == RRB_OK);
+          CHECK(twin.stats.lifted == 0);
+        }
+    }
+    SECTION("sums just above the limit; of S_1, whose sums are more than one of A's")
+    {
+      const Grid grid  = {20, 15};
+      const auto count = [&](double all, double one) { /* the part of its diagonal by which a row falls short */
+        HostMatrix A = Stencil(grid, false, 0, 27);
+        for (PetscInt row = 0; row < A.n; row++)
+          for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+            if (A.j[k] == row) A.a[k] *= row == 0 ? 2 : row == 66 ? 1 - one : 1 - all; /* (6, 3) is red, (0, 0) black */
+        const Twin twin(A, grid, Levels(4), where);
+        CHECK(twin.stats.failure == RRB_OK);
+        return twin.stats.lifted;
+      };
+      CHECK(count(0, 0) == 0);
+      CHECK(count(0.4e-12, 0.4e-12) == 0);
+      CHECK(count(0.6e-12, 0.6e-12) == 149); /* twice that in S_1, but for the row that was given more */
+      CHECK(count(0, 0.9e-12) == 0);
+      CHECK(count(0, 1e-10) == 4);
+    }
+    SECTION("singular matrices, with their null space")
+    {
+      for (bool nine : {false, true}) {
+        HostMatrix A = Stencil({30, 30}, nine, 0, 28);
+        for (PetscScalar &a : A.a) a *= 1 + 1e-9 * (&a - A.a.data()) / A.nnz(); /* symmetric and summing to 0 to nine digits */
+        RRBParams params = Levels(6);
+        params.singular  = PETSC_TRUE;
+        const Twin twin(A, {30, 30}, params, where);
+        CHECK(twin.stats.failure == RRB_OK);
+        CHECK(twin.stats.lifted == 0);
+        CHECK(twin.stats.zero_pivots == 1);
+      }
+    }
+    SECTION("a line: nothing is lumped, and M is the inverse")
+    {
+      for (const Grid &grid : {Grid{50, 1}, Grid{1, 50}}) {
+        HostMatrix   A        = Stencil(grid, false, 0, 29);
+        const double smallest = 0.03 * std::pow(3.14159 / 50, 2); /* at most, of eigenvalues with one end held */
+        for (PetscInt row = 0; row < A.n; row++)
+          for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+            if (A.j[k] == row) A.a[k] += row == 0 ? 3 : -smallest / 8;
+        const std::vector<double> x = RandomValues(A.n, 30);
+        Twin                      twin(A, grid, Levels(100), where);
+        REQUIRE(twin.stats.failure == RRB_OK);
+        CHECK(twin.stats.lifted == 0);
+        CHECK(Difference(x, twin.Apply(Multiply(A, {}, x))) <= 1e-9);
+      }
+    }
+    SECTION("diagonal entries that are not positive: pivots, with their level and point")
+    {
+      for (bool nine : {false, true})
+        for (double value : {-1., 0., 0.4}) {
+          const auto failed = [&](PetscInt row) { /* S_1 has less than value - 0.9 there */
+            HostMatrix A = Stencil({10, 8}, nine, 0.01, 31);
+            if (!nine) A = Poisson(10, 8);
+            for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+              if (A.j[k] == row) A.a[k] = value;
+            const Twin twin(A, {10, 8}, Levels(100), where);
+            CHECK(twin.stats.failure == RRB_PIVOT);
+            CHECK(twin.stats.row == row);
+            return twin.stats.level;
+          };
+          if (nine && value > 0) continue; /* is lifted: A has it itself */
+          CAPTURE(nine, value);
+          if (value <= 0) CHECK(failed(43) == 1); /* (3, 4) */
+          CHECK(failed(33) == 2);                 /* (3, 3) */
+          CHECK(failed(42) == 3);                 /* (2, 4) */
+          CHECK(failed(44) == 6);                 /* (4, 4) */
+        }
+    }
+    SECTION("what sums to 0 or more: the same bits as without")
+    {
+      for (bool nine : {false, true}) {
+        const Grid                grid = {45, 38};
+        const HostMatrix          A    = Stencil(grid, nine, 0.01, 32);
+        RRBParams                 params = Levels(5);
+        const std::vector<double> x      = RandomValues(A.n, 33);
+        Twin                      twin(A, grid, params, where);
+        const std::vector<double> with = twin.Apply(x);
+        params.lift = PETSC_FALSE;
+        twin.Compute(A, params);
+        CHECK(with == twin.Apply(x));
+      }
+    }
+  }
 }
 
 TEST_CASE("rrb: the inverse for l = 1 with 5 points, and for tridiagonal matrices with any", "[rrb]")
@@ -534,6 +720,7 @@ static void CompareFactors(Twin &host, Twin &device, const std::vector<double> &
   CHECK(host->levels == device->levels);
   CHECK(host->remainder == device->remainder);
   CHECK(host->nine == device->nine);
+  CHECK(host.stats.lifted == device.stats.lifted);
   host.Get(&l, &d);
   device.Get(&l_device, &d_device);
   CHECK(Difference(l, l_device) <= 1e-13);
@@ -560,6 +747,14 @@ TEST_CASE("rrb: every kernel, on small grids", "[rrb][gpu][sanitizer]")
       CompareFactors(host, device, x);
       MUST(RRBOffsets_CUDA(&copy.view, &largest, &next));
       CHECK(largest == grid.nx + nine);
+      const HostMatrix lifted = SomeSumsNegative(grid, nine, 34);
+      for (PetscBool keep_schur : {PETSC_FALSE, PETSC_TRUE}) {
+        RRBParams params  = Levels(what.second);
+        params.keep_schur = keep_schur;
+        host.Compute(lifted, params);
+        device.Compute(lifted, params);
+        CompareFactors(host, device, x);
+      }
     }
 }
 
@@ -587,6 +782,77 @@ TEST_CASE("rrb: the twins agree, also on new values in the old memory", "[rrb][g
         host.Compute(other, Levels(levels ? levels + 1 : 100));
         CompareFactors(host, device, x);
       }
+}
+
+TEST_CASE("rrb: the twins lift the same rows", "[rrb][lift][gpu]")
+{
+  NEEDS_DEVICE();
+  for (const Grid &grid : kLargeGrids)
+    for (bool nine : {false, true})
+      for (PetscInt levels : {0, 2, 3, 7, 100}) {
+        if (grid.nx == 1 || grid.ny == 1) continue;
+        CAPTURE(grid.nx, grid.ny, nine, levels);
+        PetscInt used, most, remainder;
+        RRBLevels(grid.nx, grid.ny, levels, &used, &most, &remainder);
+        if (remainder > 4000) continue;
+        const HostMatrix          A = SomeSumsNegative(grid, nine, 35), other = Stencil(grid, nine, 0.01, 36);
+        const std::vector<double> x = RandomValues(A.n, 37);
+        RRBParams                 params = Levels(levels);
+        Twin                      host(A, grid, params, PETSC_MEMTYPE_HOST), device(A, grid, params, PETSC_MEMTYPE_CUDA);
+        CompareFactors(host, device, x);
+        if (used > 1 || nine) CHECK(host.stats.lifted > A.n / 10);
+        params.keep_schur = PETSC_TRUE;
+        device.Compute(A, params);
+        CompareFactors(host, device, x);
+        host.Compute(other, params); /* none to lift, and again */
+        device.Compute(other, params);
+        CompareFactors(host, device, x);
+        params.lift = PETSC_FALSE;
+        device.Compute(other, params);
+        CompareFactors(host, device, x);
+        params.lift = PETSC_TRUE;
+        host.Compute(A, params);
+        device.Compute(A, params);
+        CompareFactors(host, device, x);
+      }
+}
+
+/* More than five entries a row, but those to diagonal neighbours are zeros: it is S_1 that is lifted, not A. And few entries, but some of
+   them to diagonal neighbours: A is. */
+TEST_CASE("rrb: 5 points in the pattern of 9, and 9 in fewer entries than 5 points have, are lifted for what they are", "[rrb][lift]")
+{
+  const Grid       grid = {17, 14};
+  const HostMatrix five = SomeSumsNegative(grid, false, 38);
+  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> padded(five.n), few(five.n);
+  for (PetscInt row = 0; row < five.n; row++) {
+    for (PetscInt k = five.i[row]; k < five.i[row + 1]; k++) padded[row].push_back({five.j[k], five.a[k]});
+    for (PetscInt dx : {-1, 1})
+      for (PetscInt dy : {-1, 1})
+        if (row % grid.nx + dx >= 0 && row % grid.nx + dx < grid.nx && row / grid.nx + dy >= 0 && row / grid.nx + dy < grid.ny) padded[row].push_back({row + dy * grid.nx + dx, 0.});
+    few[row] = {{row, row ? 0.999 : 2}}; /* couplings to (x + 1, y + 1), (x + 1, y), and back */
+    for (PetscInt to : {-1, 1}) {
+      if (row % grid.nx + to < 0 || row % grid.nx + to >= grid.nx) continue;
+      few[row].push_back({row + to, -0.25});
+      if (row / grid.nx + to >= 0 && row / grid.nx + to < grid.ny) few[row].push_back({row + to * (grid.nx + 1), -0.25});
+    }
+  }
+  const HostMatrix          nine_entries = FromRows(padded), diagonals = FromRows(few);
+  const std::vector<double> x = RandomValues(five.n, 39);
+  for (PetscMemType where : Places())
+    for (PetscInt levels : {2, 3, 5}) {
+      CAPTURE(where, levels);
+      Twin twin(five, grid, Levels(levels), where), twin_padded(nine_entries, grid, Levels(levels), where);
+      REQUIRE(twin_padded.stats.failure == RRB_OK);
+      CHECK(!twin_padded->nine);
+      CHECK(twin_padded.stats.lifted == twin.stats.lifted);
+      CHECK(twin.stats.lifted > 0);
+      CHECK(twin.Apply(x) == twin_padded.Apply(x));
+      Twin            of_nine(diagonals, grid, Levels(levels), where);
+      const Reference reference = Factor(diagonals, grid, levels, true);
+      CHECK(of_nine->nine);
+      CheckAgainst(reference, diagonals, grid, of_nine);
+      CHECK(of_nine.stats.lifted > 0);
+    }
 }
 
 #if PetscDefined(HAVE_CUDA)

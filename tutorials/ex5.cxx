@@ -1,13 +1,15 @@
 static char help[] = "Flow through a plate with round inclusions on a DMDA, with PCRRB, or with KSPRRBCG on one rank.\n\
   -nx <nx>, -ny <ny>   : points in each direction\n\
   -contrast <k>        : conductivity of the inclusions, 1 around them\n\
+  -growth <g>          : what is there makes more of itself: rows of the matrix sum to less than 0\n\
   -closed              : no boundary lets anything through: the matrix is singular, its null space is the constants\n\n";
 
 /*
-   -div(k grad u) = f with finite volumes, one at each point of the grid: 5 points, harmonic means of k on the faces. The left side is held
+   -div(k grad u) - g u = f with finite volumes, one at each point of the grid: 5 points, harmonic means of k on the faces. The left side is held
    at 0, the right side at 1, above and below nothing passes; with -closed nothing passes anywhere, and f is a source and a sink.
 
-   The DM tells PCRRB the grid. Every matrix here is a symmetric M-matrix, for which its pivots are positive, whatever k is.
+   The DM tells PCRRB the grid. Every matrix here is a symmetric M-matrix, for which its pivots are positive, whatever k is; with -growth, if
+   that is not too much, since PCRRB lifts rows that sum to less than 0.
 */
 #include <petscdmda.h>
 #include <finepc.h>
@@ -19,7 +21,7 @@ static PetscReal Conductivity(PetscReal x, PetscReal y, PetscReal contrast)
   return dx * dx + dy * dy < 0.1 ? contrast : 1.0;
 }
 
-static PetscErrorCode FillSystem(DM da, PetscReal contrast, PetscBool closed, Mat A, Vec b)
+static PetscErrorCode FillSystem(DM da, PetscReal contrast, PetscReal growth, PetscBool closed, Mat A, Vec b)
 {
   DMDALocalInfo info;
   PetscScalar **f;
@@ -39,6 +41,7 @@ static PetscErrorCode FillSystem(DM da, PetscReal contrast, PetscBool closed, Ma
       row.j = j;
       row.k = row.c = 0;
       columns[0]    = row;
+      values[0]     = -growth * hx * hy;
       f[j][i]       = !closed ? 0.0 : i == 0 && j == 0 ? 1.0 : i == info.mx - 1 && j == info.my - 1 ? -1.0 : 0.0;
       for (PetscInt side = 0; side < 4; side++) {
         const PetscInt  to_i = i + (side == 0 ? -1 : side == 1 ? 1 : 0), to_j = j + (side == 2 ? -1 : side == 3 ? 1 : 0);
@@ -83,7 +86,7 @@ int main(int argc, char **argv)
   KSP                ksp;
   PC                 pc;
   PetscInt           nx = 100, ny = 75, iterations;
-  PetscReal          contrast = 1000.0, norm, b_norm;
+  PetscReal          contrast = 1000.0, growth = 0.0, norm, b_norm;
   PetscBool          closed   = PETSC_FALSE;
   KSPConvergedReason reason;
 
@@ -93,6 +96,7 @@ int main(int argc, char **argv)
   PetscCall(PetscOptionsGetInt(NULL, NULL, "-nx", &nx, NULL));
   PetscCall(PetscOptionsGetInt(NULL, NULL, "-ny", &ny, NULL));
   PetscCall(PetscOptionsGetReal(NULL, NULL, "-contrast", &contrast, NULL));
+  PetscCall(PetscOptionsGetReal(NULL, NULL, "-growth", &growth, NULL));
   PetscCall(PetscOptionsGetBool(NULL, NULL, "-closed", &closed, NULL));
 
   PetscCall(DMDACreate2d(PETSC_COMM_WORLD, DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DMDA_STENCIL_STAR, nx, ny, PETSC_DECIDE, PETSC_DECIDE, 1, 1, NULL, NULL, &da));
@@ -102,7 +106,7 @@ int main(int argc, char **argv)
   PetscCall(DMCreateGlobalVector(da, &b));
   PetscCall(VecDuplicate(b, &x));
   PetscCall(VecDuplicate(b, &r));
-  PetscCall(FillSystem(da, contrast, closed, A, b));
+  PetscCall(FillSystem(da, contrast, growth, closed, A, b));
 
   PetscCall(KSPCreate(PETSC_COMM_WORLD, &ksp));
   PetscCall(KSPSetOperators(ksp, A, A)); /* which knows the DM */
@@ -151,6 +155,15 @@ int main(int argc, char **argv)
       suffix: closed
       args: -closed -ksp_view
       filter: grep -e "zero pivots" -e onverge -e True
+
+   testset:
+      args: -growth 9 -ksp_view -pc_rrb_levels 100
+      filter: grep -e "sum to less" -e "set-up failed" -e onverge
+      test:
+         suffix: growth
+      test:
+         suffix: growth_as_it_is
+         args: -pc_rrb_lift 0
 
    test:
       suffix: ranks

@@ -63,11 +63,28 @@ static PetscErrorCode PCRRBGetNy_RRB(PC pc, PetscInt *ny)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode PCRRBSetLift_RRB(PC pc, PetscBool lift)
+{
+  PC_RRB *rrb = (PC_RRB *)pc->data;
+
+  PetscFunctionBegin;
+  if (lift != rrb->params.lift) pc->setupcalled = PETSC_FALSE;
+  rrb->params.lift = lift;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode PCRRBGetLift_RRB(PC pc, PetscBool *lift)
+{
+  PetscFunctionBegin;
+  *lift = ((PC_RRB *)pc->data)->params.lift;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode PCSetFromOptions_RRB(PC pc, PetscOptionItems PetscOptionsObject)
 {
   PC_RRB   *rrb    = (PC_RRB *)pc->data;
   PetscInt  levels = rrb->params.levels, nx = rrb->nx, ny = rrb->ny;
-  PetscBool flg;
+  PetscBool lift   = rrb->params.lift, flg;
 
   PetscFunctionBegin;
   PetscOptionsHeadBegin(PetscOptionsObject, "RRB options");
@@ -77,6 +94,8 @@ static PetscErrorCode PCSetFromOptions_RRB(PC pc, PetscOptionItems PetscOptionsO
   if (flg) PetscCall(PCRRBSetNx(pc, nx));
   PetscCall(PetscOptionsInt("-pc_rrb_ny", "Lines of the grid; 0: found", "PCRRBSetNy", ny, &ny, &flg));
   if (flg) PetscCall(PCRRBSetNy(pc, ny));
+  PetscCall(PetscOptionsBool("-pc_rrb_lift", "Make rows that sum to less than 0 sum to 0 before they are lumped", "PCRRBSetLift", lift, &lift, &flg));
+  if (flg) PetscCall(PCRRBSetLift(pc, lift));
   PetscOptionsHeadEnd();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -327,7 +346,7 @@ static PetscErrorCode RecordFailure(PC pc)
 
     PetscCall(NameBlock(pc, block, sizeof(block)));
     problem.code = PETSC_ERR_MAT_LU_ZRPVT;
-    PetscCall(PetscSNPrintf(problem.text, sizeof(problem.text), "The pivot of level %" PetscInt_FMT " at point (%" PetscInt_FMT ", %" PetscInt_FMT ")%s is not positive: PCRRB needs a symmetric M-matrix whose rows do not sum to less than 0, or one that is close to it; try fewer levels (-pc_rrb_levels), and MatSetNullSpace() if it is singular", stats->level, stats->row % nx, stats->row / nx, block));
+    PetscCall(PetscSNPrintf(problem.text, sizeof(problem.text), "The pivot of level %" PetscInt_FMT " at point (%" PetscInt_FMT ", %" PetscInt_FMT ")%s is not positive: PCRRB needs a symmetric M-matrix%s, or one that is close to it; try %sfewer levels (-pc_rrb_levels), and MatSetNullSpace() if it is singular", stats->level, stats->row % nx, stats->row / nx, block, rrb->params.lift ? "" : " whose rows do not sum to less than 0", rrb->params.lift ? "" : "-pc_rrb_lift, "));
     PetscCall(PetscInfo(pc, "%s\n", problem.text));
     pc->failedreason = PC_FACTOR_NUMERIC_ZEROPIVOT;
   }
@@ -418,6 +437,17 @@ static PetscErrorCode PCApply_RRB(PC pc, Vec x, Vec y)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Of all ranks, if there are any, or that none may be. */
+static PetscErrorCode ViewLift(PC pc, PetscInt64 rows, PetscViewer viewer)
+{
+  const PC_RRB *rrb = (const PC_RRB *)pc->data;
+
+  PetscFunctionBegin;
+  if (!rrb->params.lift) PetscCall(PetscViewerASCIIPrintf(viewer, "rows that sum to less than 0 are lumped as they are\n"));
+  if (rows) PetscCall(PetscViewerASCIIPrintf(viewer, "%" PetscInt64_FMT " rows of the %s that sum to less than 0 lifted\n", rows, rrb->factor->nine ? "matrix" : "first Schur complement"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode PCView_RRB(PC pc, PetscViewer viewer)
 {
   const PC_RRB    *rrb   = (const PC_RRB *)pc->data;
@@ -434,22 +464,25 @@ static PetscErrorCode PCView_RRB(PC pc, PetscViewer viewer)
   if (!F || !pc->setupcalled) {
     if (rrb->params.levels) PetscCall(PetscViewerASCIIPrintf(viewer, "at most %" PetscInt_FMT " levels\n", rrb->params.levels));
     else PetscCall(PetscViewerASCIIPrintf(viewer, "levels chosen by size\n"));
+    PetscCall(ViewLift(pc, 0, viewer));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(PetscViewerASCIIPrintf(viewer, "grid of %" PetscInt_FMT " x %" PetscInt_FMT " points (%s), %d-point stencil\n", F->nx, F->ny, rrb->source, F->nine ? 9 : 5));
   if (pc->failedreason) {
     if (stats->failure) PetscCall(PetscViewerASCIIPrintf(viewer, "set-up failed: the pivot of level %" PetscInt_FMT " at point (%" PetscInt_FMT ", %" PetscInt_FMT ") is not positive\n", stats->level, stats->row % F->nx, stats->row / F->nx));
     else PetscCall(PetscViewerASCIIPrintf(viewer, "set-up failed: on another rank\n"));
+    PetscCall(ViewLift(pc, 0, viewer));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscInt64     count[3] = {stats->one_sided, stats->zero_pivots, (PetscInt64)F->nx * F->ny}, sum[3];
+  PetscInt64     count[4] = {stats->one_sided, stats->zero_pivots, (PetscInt64)F->nx * F->ny, stats->lifted}, sum[4];
   PetscLogDouble bytes    = (PetscLogDouble)F->bytes, all_bytes;
 
-  PetscCallMPI(MPIU_Allreduce(count, sum, 3, MPIU_INT64, MPI_SUM, PetscObjectComm((PetscObject)pc)));
+  PetscCallMPI(MPIU_Allreduce(count, sum, 4, MPIU_INT64, MPI_SUM, PetscObjectComm((PetscObject)pc)));
   PetscCallMPI(MPIU_Allreduce(&bytes, &all_bytes, 1, MPI_DOUBLE, MPI_SUM, PetscObjectComm((PetscObject)pc)));
   PetscCall(PetscViewerASCIIPrintf(viewer, "levels %" PetscInt_FMT " of %" PetscInt_FMT "%s, exact factorization of %" PetscInt_FMT " points (%s)\n", F->levels, F->max_levels, rrb->params.levels ? "" : " (chosen by size)", F->remainder, PetscMemTypeDevice(F->where) ? "dense inverse" : "band"));
   PetscCall(PetscViewerASCIIPrintf(viewer, "backend %s, %g bytes, %g per unknown%s\n", PetscMemTypeDevice(F->where) ? "CUDA" : "host", all_bytes, sum[2] ? all_bytes / (double)sum[2] : 0., F->has_schur ? ", with the first Schur complement" : ""));
   PetscCall(PetscViewerASCIIPrintf(viewer, "couplings that one row alone has, left out %" PetscInt64_FMT ", zero pivots of a singular matrix %" PetscInt64_FMT "\n", sum[0], sum[1]));
+  PetscCall(ViewLift(pc, sum[3], viewer));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -488,6 +521,8 @@ static PetscErrorCode ComposeMethods(PC pc, PetscBool compose)
     {"PCRRBGetNx_C", (Method)PCRRBGetNx_RRB},
     {"PCRRBSetNy_C", (Method)PCRRBSetNy_RRB},
     {"PCRRBGetNy_C", (Method)PCRRBGetNy_RRB},
+    {"PCRRBSetLift_C", (Method)PCRRBSetLift_RRB},
+    {"PCRRBGetLift_C", (Method)PCRRBGetLift_RRB},
     {kApplyBytesQuery, (Method)PCFinePCGetApplyBytes_RRB},
   };
 
@@ -662,13 +697,74 @@ PetscErrorCode PCRRBGetNy(PC pc, PetscInt *ny)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*@
+  PCRRBSetLift - Sets whether `PCRRB` makes rows that sum to less than 0 sum to 0, before the first level that lumps
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- lift - `PETSC_TRUE` (default) or `PETSC_FALSE`
+
+  Options Database Key:
+. -pc_rrb_lift <lift> - whether rows that sum to less than 0 are lifted
+
+  Level: intermediate
+
+  Notes:
+  `PETSC_FALSE` is the method of the paper, to which this is an addition. Without it a matrix with such rows loses definiteness with every
+  level that lumps, and pivots that are not positive make the set-up fail, on fine grids with many levels even though the matrix itself
+  is definite. With it M is that of a matrix with larger diagonal entries. Where both work they take about as many iterations.
+
+  With a 5-point stencil the rows are those of the first Schur complement, which is exact: one level stays exact, and so does the
+  operator of `KSPRRBCG`. With a 9-point stencil the first level lumps, and the rows are those of the matrix. A row is lifted if its
+  sum is below -1e-12 times the diagonal entry of the matrix, such that sums that are 0 but for rounding stay what they are, and if its own
+  diagonal entry is positive. Nothing is lifted on a grid of one line, where nothing is lumped, and with the constants as null space
+  (`MatSetNullSpace()`), for which rows sum to 0. The view counts the rows.
+
+.seealso: `PCRRB`, `PCRRBGetLift()`, `PCRRBSetLevels()`
+@*/
+PetscErrorCode PCRRBSetLift(PC pc, PetscBool lift)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
+  PetscValidLogicalCollectiveBool(pc, lift, 2);
+  PetscTryMethod(pc, "PCRRBSetLift_C", (PC, PetscBool), (pc, lift));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*@
+  PCRRBGetLift - Gets whether `PCRRB` makes rows that sum to less than 0 sum to 0
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. lift - see `PCRRBSetLift()`
+
+  Level: intermediate
+
+.seealso: `PCRRB`, `PCRRBSetLift()`
+@*/
+PetscErrorCode PCRRBGetLift(PC pc, PetscBool *lift)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
+  PetscAssertPointer(lift, 2);
+  PetscUseMethod(pc, "PCRRBGetLift_C", (PC, PetscBool *), (pc, lift));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*MC
   PCRRB - "rrb": repeated red-black factorization for 5- and 9-point stencils on two-dimensional grids, on the host or on a GPU
 
   Options Database Keys:
 + -pc_rrb_levels <0> - levels before the exact factorization; 0: as few as leave at most 1024 points, or one in 15000, but never more than 4096
 . -pc_rrb_nx <0> - points of a line of the grid; 0: found
-- -pc_rrb_ny <0> - lines of the grid; 0: found
+. -pc_rrb_ny <0> - lines of the grid; 0: found
+- -pc_rrb_lift <true> - rows that sum to less than 0 are made to sum to 0 before the first level that lumps
 
   Level: intermediate
 
@@ -678,9 +774,15 @@ PetscErrorCode PCRRBGetNy(PC pc, PetscInt *ny)
   Neumann and mixed boundaries are fine. Periodic and irregular patterns are errors that name the first row that does not fit.
 
   Level by level, red points are eliminated; couplings between red points are lumped to the diagonal before. For symmetric M-matrices
-  whose rows do not sum to less than 0 all pivots are positive, and M is symmetric positive definite. Where rows do sum to less than 0
-  (the Jacobian of -Laplace(u) = exp(u), a Helmholtz equation), M loses what is left of definiteness with every level: use few. With a
-  5-point stencil the first level is exact. On Poisson's problem the condition number is at most about 1.8 * 1.23^l for l levels.
+  whose rows do not sum to less than 0 all pivots are positive, and M is symmetric positive definite. With a 5-point stencil the first
+  level is exact. On Poisson's problem the condition number is at most about 1.8 * 1.23^l for l levels.
+
+  Where rows do sum to less than 0 (the Jacobian of -Laplace(u) = exp(u), a Helmholtz equation) lumping takes away what is left of
+  definiteness, level by level. Beyond the paper, such rows are therefore lifted: before the first level that lumps, the second with
+  a 5-point stencil and the first with a 9-point one, their diagonal entries are raised until they sum to 0. M is then positive definite
+  for every definite M-matrix, unless lumping takes all couplings of a point, and also for an indefinite one, for which use
+  `KSPMINRES`, that has rows that sum to more than 0, such as those next to a Dirichlet boundary. See `PCRRBSetLift()`; the view counts
+  the rows.
 
   What the last level leaves is factored exactly, where the paper has an exact Cholesky factorization on the host. Here the host has
   L D L^T in a band. On a GPU there is no factor and there are no triangular solves, but the inverse: a dense matrix of all the points
@@ -701,7 +803,7 @@ PetscErrorCode PCRRBGetNy(PC pc, PetscInt *ny)
   M. de Jong, A. van der Ploeg, A. Ditzel, C. Vuik, Fine-grain parallel RRB-solver for 5-/9-point stencil problems suitable for GPU-type
   processors, Electron. Trans. Numer. Anal. (2017)
 
-.seealso: `PCICC`, `PCMG`, `DMDA`, `PCRRBSetLevels()`, `PCRRBSetNx()`, `PCRRBSetNy()`
+.seealso: `PCICC`, `PCMG`, `DMDA`, `PCRRBSetLevels()`, `PCRRBSetNx()`, `PCRRBSetNy()`, `PCRRBSetLift()`
 M*/
 PETSC_EXTERN PetscErrorCode PCCreate_RRB(PC pc)
 {

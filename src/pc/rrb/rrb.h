@@ -12,6 +12,7 @@ struct RRBParams {
   PetscInt  levels     = 0;           /* l of RRB-l, >= 1; 0: as few as leave kRRBRemainder points or so */
   PetscBool singular   = PETSC_FALSE; /* constants are in the null space: the last pivot may be zero */
   PetscBool keep_schur = PETSC_FALSE; /* S_1 is kept, for RRBCG */
+  PetscBool lift       = PETSC_TRUE;  /* rows that sum to less than 0 are made to sum to 0, before the first level that lumps */
 };
 constexpr PetscInt  kRRBRemainder        = 1024;            /* points left to the exact factorization, if the levels are chosen, */
 constexpr PetscInt  kRRBShare            = 15000;           /* or one in so many, if that is more, but kRRBLargestRemainder / 2 at most */
@@ -19,13 +20,13 @@ constexpr PetscInt  kRRBLargestRemainder = 8192;            /* of the CUDA twin,
 constexpr size_t    kRRBLargestBand      = (size_t)2 << 30; /* bytes, of the host twin */
 constexpr PetscReal kRRBSymmetry         = 1e-8;            /* a_ij and a_ji differ by no more than this, relatively */
 constexpr PetscReal kRRBZeroPivot        = 1e-8;            /* pivot of the remainder over the diagonal entry of A, if it is singular */
+constexpr PetscReal kRRBLift             = 1e-12;           /* -sum of a row over the diagonal entry of A: 0 to rounding, if not above */
 enum RRBFailure { RRB_OK, RRB_PATTERN, RRB_UNSYMMETRIC, RRB_PIVOT };
 struct RRBStats {
   RRBFailure failure;
-  PetscInt   row, column; /* of the first entry that is no neighbour's, or not symmetric; row = y nx + x of the pivot's point */
-  PetscInt   level;       /* of the pivot */
-  PetscInt64 one_sided;   /* couplings that one of the two rows does not have: left out */
-  PetscInt   zero_pivots; /* of a singular matrix */
+  PetscInt   row, column, level; /* of the first entry that is no neighbour's, or not symmetric; of the pivot, row = y nx + x */
+  PetscInt64 one_sided, lifted;  /* couplings that one of the two rows does not have: left out; rows of S_1, or of A with 9 points */
+  PetscInt   zero_pivots;        /* of a singular matrix */
 };
 struct RRBFactor { /* what both twins' factors begin with */
   PetscInt     nx, ny, levels, max_levels, remainder; /* levels in use; points of the exact factorization */
@@ -33,7 +34,6 @@ struct RRBFactor { /* what both twins' factors begin with */
   size_t       bytes, apply_bytes;                    /* of memory; that an application must move */
   PetscMemType where;
 };
-
 struct PC_RRB {
   RRBParams    params;              /* options */
   PetscInt     nx = 0, ny = 0;      /* options; 0: not given */

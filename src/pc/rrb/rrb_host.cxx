@@ -17,6 +17,18 @@
    near ones of the next level, and its far ones are fill alone. R of (2.2) has the lumped couplings at their places and minus their
    sums on the diagonal. With A from 5 points level 1 has none to lump: it is exact (2.2.2).
 
+   Beyond the paper, before the first level that lumps, 2 with 5 points and 1 with 9, rows that sum to less than 0 are lifted,
+
+     s_pp <- s_pp - sum_q s_pq   where   sum_q s_pq < -kRRBLift a_pp   and   s_pp > 0,
+
+   and M is that of the lifted operator. With no coupling above 0,
+
+     x^T S x = sum_p (row sum of p) x_p^2 + sum over couplings |s_pq| (x_p - x_q)^2.
+
+   Lumping keeps row sums and takes terms of the second sum away: what is left is not negative if no row sum is, but it may be where
+   couplings outweigh rows that sum to less than 0. A diagonal entry that is not positive is no matter of row sums: it stays, and its
+   pivot tells. In a grid of one line nothing is lumped, nor lifted.
+
    What remains is factored exactly, M_l = L_l D_l L_l^T (2.3), in a band. A point is red in one level or remains: four columns of L and
    1 / d_r are five arrays over the grid.
 */
@@ -175,6 +187,32 @@ static bool Eliminate(PetscInt k, RRBOperator *S, RRBFactorHost *F, RRBStats *st
   return good;
 }
 
+/* Before level k: rows that sum to less than 0 are made to sum to 0. With A's diagonal. */
+static PetscInt64 Lift(PetscInt k, PetscInt nx, PetscInt ny, const std::vector<double> &diagonal, RRBOperator *S)
+{
+  const RRBLevel             level(k, nx, ny);
+  const Shift                to[4]    = {level.u, level.v, level.FarU(), level.FarV()};
+  const std::vector<double> *value[4] = {&S->near_u, &S->near_v, &S->far_u, &S->far_v};
+  std::vector<double>        sum      = S->c;
+  PetscInt64                 lifted   = 0;
+
+  level.ForAll([&](PetscInt x, PetscInt y) {
+    const PetscInt p = y * nx + x;
+    for (int n = 0; n < 4; n++) {
+      if (!level.Inside(x + to[n].x, y + to[n].y)) continue;
+      sum[p] += (*value[n])[p];
+      sum[p + level.Index(to[n])] += (*value[n])[p];
+    }
+  });
+  level.ForAll([&](PetscInt x, PetscInt y) {
+    const PetscInt p = y * nx + x;
+    if (!(S->c[p] > 0) || !(sum[p] < -kRRBLift * diagonal[p])) return;
+    S->c[p] -= sum[p];
+    lifted++;
+  });
+  return lifted;
+}
+
 /* (2.3), the points that are left by rows; column c of the band begins with the pivot, then its inverse. With A's diagonal. */
 static PetscErrorCode FactorRemainder(PetscInt half_levels, PetscBool singular, const std::vector<double> &diagonal, const RRBOperator &S, RRBFactorHost *F, RRBStats *stats)
 {
@@ -254,7 +292,10 @@ PetscErrorCode RRBComputeFactor_Host(const CSRView *A, PetscInt nx, PetscInt ny,
   if (F->has_schur) F->S = S; /* of one point, which is black */
   else F->S = RRBOperator{};
   const std::vector<double> diagonal = S.c;
+  const PetscInt            lumps    = F->nine ? 1 : 2; /* the first level that does */
+  const bool                lift     = params->lift && !params->singular && nx > 1 && ny > 1;
   for (PetscInt k = 1; k <= half_levels; k++) {
+    if (k == lumps && lift) stats->lifted = Lift(k, nx, ny, diagonal, &S);
     if (!Eliminate(k, &S, F, stats)) PetscFunctionReturn(PETSC_SUCCESS);
     if (k == 1 && F->has_schur) F->S = S;
   }
