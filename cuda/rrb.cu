@@ -1039,14 +1039,14 @@ PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, PetscInt nx, PetscInt ny,
       const size_t   points    = (size_t)g.cx * g.cy;
       double *const  next      = k % 2 ? base : even;
       const int      blocks    = BlocksFor((long long)g.cx * g.cy);
-      const bool     lift_schur = k == 0 && lift && !seen.nine && seen.may_lift && !g.half; /* with half it is factored exactly */
+      const bool     lifting   = k == 0 && lift && !seen.nine && seen.may_lift && !g.half; /* with half it is factored exactly */
       v.g                      = g;
       v.level                  = 2 * k + 1;
       v.stride                 = (PetscInt)1 << k;
       v.skew                   = k == 0 && F->has_schur ? F->schur.data() : skew;
-      v.diagonal               = lift_schur ? skew : v.skew;
+      v.diagonal               = lifting ? skew : v.skew;
       v.next                   = Straight{next, next + points, next + 2 * points, next + 3 * points, next + 4 * points};
-      if (lift_schur) FactorOdd<true><<<blocks, kBlockSize, 0, stream>>>(v);
+      if (lifting) FactorOdd<true><<<blocks, kBlockSize, 0, stream>>>(v);
       else FactorOdd<false><<<blocks, kBlockSize, 0, stream>>>(v);
       FinePCCheckLaunch();
       if (g.half) break;

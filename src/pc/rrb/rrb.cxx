@@ -780,8 +780,8 @@ PetscErrorCode PCRRBGetLift(PC pc, PetscBool *lift)
   Where rows do sum to less than 0 (the Jacobian of -Laplace(u) = exp(u), a Helmholtz equation) lumping takes away what is left of
   definiteness, level by level. Beyond the paper, such rows are therefore lifted: before the first level that lumps, the second with
   a 5-point stencil and the first with a 9-point one, their diagonal entries are raised until they sum to 0. M is then positive definite
-  for every definite M-matrix, unless lumping takes all couplings of a point, and also for an indefinite one, for which use
-  `KSPMINRES`, that has rows that sum to more than 0, such as those next to a Dirichlet boundary. See `PCRRBSetLift()`; the view counts
+  for every definite M-matrix, unless lumping takes all couplings of a point, and also for an indefinite matrix with such signs, for
+  which use `KSPMINRES`, if some rows sum to more than 0, as those next to a Dirichlet boundary do. See `PCRRBSetLift()`; the view counts
   the rows.
 
   What the last level leaves is factored exactly, where the paper has an exact Cholesky factorization on the host. Here the host has
