@@ -1137,8 +1137,14 @@ TEST_CASE("bisai: several ranks: each its diagonal block, and the view says so",
       const KSPObject blocks = MakeGMRES(A, "-pc_type bjacobi -sub_pc_type bisai", PCBJACOBI), ksp = MakeGMRES(A, std::string("-pc_bisai_factor ") + factor, PCBISAI);
       const Solution  mine = Solve(ksp), theirs = Solve(blocks);
       CHECK(mine.reason == KSP_CONVERGED_RTOL);
-      CHECK(SameBits(Applied(PCOf(ksp)), Applied(PCOf(blocks))));
-      CHECK(SameBits(mine.history, theirs.history));
+      /* on a GPU PCBJACOBI has its own vectors, those of MATSEQBAIJ, which are on the host: the other twin, in single */
+      if (size > 1 && std::strcmp(kind.backend, "host") && Contains(kind.name, "device vectors")) {
+        CHECK(Difference(Applied(PCOf(ksp)), Applied(PCOf(blocks))) <= 1e-5);
+        CHECK(std::abs((PetscInt)mine.history.size() - (PetscInt)theirs.history.size()) <= 1);
+      } else {
+        CHECK(SameBits(Applied(PCOf(ksp)), Applied(PCOf(blocks))));
+        CHECK(SameBits(mine.history, theirs.history));
+      }
       CHECK(Difference(Applied(PCOf(ksp)), AppliedFactors(PCOf(ksp))) <= 1e-12);
       const std::string text = ViewText((KSP)ksp);
       if (rank == 0) {

@@ -799,6 +799,12 @@ TEST_CASE("rrb: the twins lift the same rows", "[rrb][lift][gpu]")
         const std::vector<double> x = RandomValues(A.n, 37);
         RRBParams                 params = Levels(levels);
         Twin                      host(A, grid, params, PETSC_MEMTYPE_HOST), device(A, grid, params, PETSC_MEMTYPE_CUDA);
+        if (host.stats.failure) { /* where nothing is lumped nothing is lifted, and A itself is indefinite on one of these grids */
+          CHECK(used == 1);
+          CHECK(!nine);
+          CHECK(device.stats.failure == host.stats.failure);
+          continue;
+        }
         CompareFactors(host, device, x);
         if (used > 1 || nine) CHECK(host.stats.lifted > A.n / 10);
         params.keep_schur = PETSC_TRUE;
