@@ -89,8 +89,9 @@ PetscErrorCode Bsrsv2::Solve(const PetscScalar *r, PetscScalar *z)
 /* ------------------------------------------- the preconditioner ------------------------------------------- */
 
 struct PC_Bsrsv2 {
-  CuSPARSE cusparse;
-  Bsrsv2   factor;
+  CuSPARSE        cusparse;
+  Bsrsv2          factor;
+  const PetscInt *i = nullptr; /* row starts of the blocks that it was made for */
 };
 
 static PetscErrorCode PCReset_Bsrsv2(PC pc)
@@ -113,7 +114,7 @@ static PetscErrorCode PCSetUp_Bsrsv2(PC pc)
   PetscCall((*get_blocks)(pc->pmat, &W));
   const BSRView A{W->bs, W->rows, W->nnz, W->i, W->j, (const PetscScalar *)W->a, W->where};
 
-  if (pc->data && pc->flag == SAME_NONZERO_PATTERN) PetscCall(static_cast<PC_Bsrsv2 *>(pc->data)->factor.CopyValues(A));
+  if (pc->data && pc->flag == SAME_NONZERO_PATTERN && static_cast<PC_Bsrsv2 *>(pc->data)->i == A.i) PetscCall(static_cast<PC_Bsrsv2 *>(pc->data)->factor.CopyValues(A));
   else {
     PetscCall(PCReset_Bsrsv2(pc));
     PC_Bsrsv2 *const made = new PC_Bsrsv2;
@@ -122,6 +123,7 @@ static PetscErrorCode PCSetUp_Bsrsv2(PC pc)
     PetscCall(made->cusparse.Create());
     PetscCall(made->factor.Create(made->cusparse, A));
     PetscCall(made->factor.Analyse());
+    made->i = A.i;
   }
   Bsrsv2 &factor = static_cast<PC_Bsrsv2 *>(pc->data)->factor;
   PetscCall(factor.Factor());

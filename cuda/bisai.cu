@@ -466,7 +466,7 @@ PetscErrorCode BISAINegate_CUDA(const BlockLU *F, BISAITriangle triangle, BSR *R
   else PetscCall(Negate<double>(*F, triangle, *R, (Tally *)work->data, stream));
   PetscCall(PetscLogGpuTimeEnd());
   PetscCall(ArrayCopy_CUDA(&tally, work->data, sizeof(tally), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
-  stats->lost_entries[triangle] = (PetscInt)tally.lost_entries;
+  stats->lost_entries[triangle] = (PetscInt64)tally.lost_entries;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

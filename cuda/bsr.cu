@@ -184,7 +184,8 @@ struct Batch {
 /*
    A warp takes slices as far apart as there are warps. It asks for its next entries, and for where the rows of the slice after that
    are, before it adds up those rows that are done; for its first ones before the kernel ahead has ended, if it is launched early. z may
-   be x or y: an entry of it is read by the lane that writes that of y.
+   be x or y: an entry of it is read by the lane that writes that of y. x is read by __ldg() though the kernel ahead may have written it
+   while this one was starting: nothing is read of it before the wait, and what a processor has of it from before is given up when a kernel starts.
 */
 template <typename S, int BlockSize, int Kind>
 __global__ void __launch_bounds__(kMultiplyBlock, kBlocksOnChip) MultiplyBlocks(BSR W, const PetscScalar *__restrict__ x, const PetscScalar *z, PetscScalar *y)

@@ -32,10 +32,10 @@ PetscErrorCode BSRDestroy(BSR *W)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Bytes of the stored blocks and row starts. */
+/* Bytes of the stored blocks and row starts, 0 of a matrix that is not there. */
 size_t BSRBytes(const BSR *W)
 {
-  return ((size_t)W->rows + 1) * sizeof(PetscInt) + W->nnz * (sizeof(PetscInt) + BlockBytes(W));
+  return !W->i ? 0 : ((size_t)W->rows + 1) * sizeof(PetscInt) + W->nnz * (sizeof(PetscInt) + BlockBytes(W));
 }
 
 PetscErrorCode BSRCopy(const BSR *W, PetscMemType where, BSR *copy)

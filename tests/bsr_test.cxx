@@ -173,7 +173,7 @@ TEST_CASE("block products: every block size, sizes around those of a warp, and z
         CAPTURE(backend.name, bs, rows);
         PoisonMemory(backend.where, (size_t)1 << 20);
         /* short, middling and long rows, which a kernel treats in its own ways */
-        for (PetscInt length : {2, 4, 7, 30}) CheckMultiply(backend, RandomBSR(bs, rows, std::vector<PetscInt>(rows, PetscMin(length, rows)), 100 * bs + length));
+        for (PetscInt length : {2, 4, 7, 30, 60}) CheckMultiply(backend, RandomBSR(bs, rows, std::vector<PetscInt>(rows, PetscMin(length, rows)), 100 * bs + length));
       }
 }
 
@@ -293,4 +293,30 @@ TEST_CASE("block products on the device do not wait", "[bsr][gpu]")
     CHECK(AsynchronousOnDevice([&] { MUST(BSRMultiply_CUDA(&W, x.data, nullptr, y.data, PETSC_FALSE)); }));
     MUST(BSRDestroy(&W));
   }
+}
+
+/* More rows than warps fit, so that the blocks of a product come and go while the one ahead is still there. */
+TEST_CASE("block products right after one another, launched early, are those that wait", "[bsr][gpu]")
+{
+  NEEDS_DEVICE();
+  for (PetscInt bs : {1, 2, 3, 4, 5, 6, 7, 8, 9})
+    for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
+      for (PetscInt length : {3, 30}) {
+        const PetscInt      rows = length == 30 ? 20000 / bs : bs <= 3 ? 140000 : 40000;
+        const TestBSR       T    = RandomBSR(bs, rows, std::vector<PetscInt>(rows, length), 12);
+        BSR                 W    = Send(T, precision, PETSC_MEMTYPE_CUDA);
+        std::vector<double> results[2];
+        CAPTURE(bs, (int)precision, length);
+        for (PetscBool early : {PETSC_FALSE, PETSC_TRUE}) {
+          const Copy x(RandomVector((size_t)rows * bs, 7), PETSC_MEMTYPE_CUDA), y(std::vector<double>((size_t)rows * bs, kNaN), PETSC_MEMTYPE_CUDA);
+          MUST(BSRMultiply_CUDA(&W, x.data, nullptr, y.data, PETSC_FALSE));
+          for (int k = 0; k < 5; k++) {
+            MUST(BSRMultiply_CUDA(&W, y.data, x.data, x.data, early)); /* x = x + W y */
+            MUST(BSRMultiply_CUDA(&W, x.data, nullptr, y.data, early));
+          }
+          results[early] = y.Values();
+        }
+        CHECK(results[0] == results[1]);
+        MUST(BSRDestroy(&W));
+      }
 }

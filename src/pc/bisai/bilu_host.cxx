@@ -7,9 +7,10 @@
      L_ik = A_ik U_kk^{-1}                     for k < i, (i, k) in S,
      A_ij = A_ij - L_ik U_kj                   for j > k, (i, j) and (k, j) in S.
 
-   Then U_ij = A_ij for j >= i. The same loops on a larger pattern, A_ij = 0 where A has no block, are ILU(k). U_ii^{-1} is kept in the place of U_ii, computed by elimination with row exchanges inside the block. Row i
-   waits for the rows k of its L only. Whether a pivot has been lost to cancellation must not depend on the units of equations and unknowns:
-   before, the rows of U_ii are divided by the largest entry of that row of A, and its columns by that of A_ii's so divided.
+   Then U_ij = A_ij for j >= i. The same loops on a larger pattern, A_ij = 0 where A has no block, are ILU(k). U_ii^{-1} is kept in the place
+   of U_ii, computed by elimination with row exchanges inside the block. Row i waits for the rows k of its L only. Whether a pivot has been
+   lost to cancellation must not depend on the units of equations and unknowns: before, the rows of U_ii are divided by the largest entry
+   of that row of A, and its columns by that of A_ii's so divided.
 */
 #include <algorithm>
 #include <cmath>

@@ -541,7 +541,7 @@ static PetscErrorCode Invert(PC pc, PetscBool keep)
 }
 
 /* What the precision cannot hold and nothing can take the place of: a set-up with any of it is of no use. */
-static PetscInt LostNumbers(const PC_BISAI *bisai)
+static PetscInt64 LostNumbers(const PC_BISAI *bisai)
 {
   return bisai->stats.lost_diagonals + bisai->stats.lost_entries[BISAI_LOWER] + bisai->stats.lost_entries[BISAI_UPPER];
 }
@@ -555,7 +555,7 @@ static PetscErrorCode RecordFailure(PC pc)
   static const char *const texts[] = {"", "Row %" PetscInt_FMT " of this rank's block has an entry that is not finite", "Row %" PetscInt_FMT " of this rank's block is zero", "Block row %" PetscInt_FMT " of this rank's block has no diagonal block: store one, if only of zeros"};
   PC_BISAI         *bisai = (PC_BISAI *)pc->data;
   const BILUStats  *stats = &bisai->factor_stats;
-  const PetscInt    lost  = LostNumbers(bisai);
+  const PetscInt64  lost  = LostNumbers(bisai);
   char              text[PETSC_MAX_PATH_LEN];
 
   PetscFunctionBegin;
@@ -565,7 +565,7 @@ static PetscErrorCode RecordFailure(PC pc)
     bisai->failure   = text;
     pc->failedreason = stats->failure == BILU_NOT_FINITE ? PC_FACTOR_OTHER : stats->failure == BILU_ROW_ZERO ? PC_FACTOR_NUMERIC_ZEROPIVOT : PC_FACTOR_STRUCT_ZEROPIVOT;
   } else if (lost) {
-    PetscCall(PetscSNPrintf(text, sizeof(text), "%" PetscInt_FMT " diagonal blocks of the inverse of U and %" PetscInt_FMT " entries of L and U are too large or too small for %s precision: %s", bisai->stats.lost_diagonals, lost - bisai->stats.lost_diagonals, FinePCPrecisions[bisai->params.factor_precision], bisai->params.factor_precision == FINEPC_SINGLE ? "use -pc_bisai_factor_precision double" : "scale equations and unknowns"));
+    PetscCall(PetscSNPrintf(text, sizeof(text), "%" PetscInt_FMT " diagonal blocks of the inverse of U and %" PetscInt64_FMT " entries of L and U are too large or too small for %s precision: %s", bisai->stats.lost_diagonals, lost - bisai->stats.lost_diagonals, FinePCPrecisions[bisai->params.factor_precision], bisai->params.factor_precision == FINEPC_SINGLE ? "use -pc_bisai_factor_precision double" : "scale equations and unknowns"));
     bisai->failure   = text;
     pc->failedreason = PC_FACTOR_OTHER;
   } else if (pc->failedreason) bisai->failure = "PETSc's factorization failed: use -pc_bisai_factor cuda";
@@ -599,7 +599,10 @@ static PetscErrorCode PCSetUp_BISAI(PC pc)
   bisai->built  = false;
   bisai->turned = false;
   bisai->where  = where;
-  for (int t = 0; t < 2; t++) bisai->stats.fallback_rows[t] = bisai->stats.lost_entries[t] = 0;
+  for (int t = 0; t < 2; t++) {
+    bisai->stats.fallback_rows[t] = 0;
+    bisai->stats.lost_entries[t]  = 0;
+  }
   bisai->stats.lost_diagonals = 0;
 
   PetscCall(PetscLogEventBegin(FinePC_BISAIConvert, pc->pmat, 0, 0, 0));

@@ -22,9 +22,9 @@ enum BISAITriangle { BISAI_LOWER, BISAI_UPPER };
 
 /* What a set-up met; [2] for NL, NU. */
 struct BISAIStats {
-  PetscInt fallback_rows[2]; /* block rows that came out not finite: their diagonal block alone is left */
+  PetscInt fallback_rows[2]; /* block rows not finite in the precision: their diagonal block alone is left */
   PetscInt lost_diagonals;   /* blocks U_ii^{-1} that the precision cannot hold: not finite, or a row or column of them almost zero */
-  PetscInt lost_entries[2];  /* of -L, -U: not finite in the precision */
+  PetscInt64 lost_entries[2]; /* of -L, -U: not finite in the precision */
   PetscInt longest[2];       /* blocks of the longest block row, without the diagonal */
   size_t   work_bytes;       /* largest set-up memory beyond A, the factor and what is kept */
 };

@@ -175,7 +175,7 @@ PetscErrorCode BISAIInvert_Host(const BlockLU *F, BISAITriangle triangle, PetscB
 
 /* U_ii is not kept: the inverse of its inverse, to rounding; zero, and lost, where that cannot be inverted. */
 template <typename S>
-static void Negate(const BlockLU &F, BISAITriangle triangle, BSR &R, PetscInt *lost)
+static void Negate(const BlockLU &F, BISAITriangle triangle, BSR &R, PetscInt64 *lost)
 {
   const PetscInt           bs  = F.bs;
   const size_t             bs2 = (size_t)bs * bs;
@@ -196,7 +196,7 @@ static void Negate(const BlockLU &F, BISAITriangle triangle, BSR &R, PetscInt *l
       std::copy_n(F.a + F.place[LU_DIAGONAL][i] * bs2, bs2, diagonal.begin());
       if (!InvertBlock_Host(bs, 0, 0, diagonal.data())) {
         std::fill(diagonal.begin(), diagonal.end(), 0);
-        *lost += (PetscInt)bs2;
+        *lost += (PetscInt64)bs2;
       }
       put(to++, diagonal.data());
     }
