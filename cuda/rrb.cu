@@ -869,7 +869,7 @@ PetscErrorCode MakeGrids(RRBFactorCUDA *F, PetscInt nx, PetscInt ny, PetscInt le
 
 PetscErrorCode CaptureMiddle(RRBFactorCUDA *F)
 {
-  cudaGraph_t graph;
+  cudaGraph_t graph = nullptr;
 
   PetscFunctionBegin;
   if (F->graph) PetscFunctionReturn(PETSC_SUCCESS);
@@ -877,10 +877,11 @@ PetscErrorCode CaptureMiddle(RRBFactorCUDA *F)
   PetscCallCUDA(cudaStreamBeginCapture(F->capture, cudaStreamCaptureModeThreadLocal));
   const PetscErrorCode launched = RRBLaunchMiddle(F, RRBGate{}, F->early, F->capture);
   const cudaError_t    captured = cudaStreamEndCapture(F->capture, &graph); /* in any case, for the stream to be of use again */
+  const cudaError_t    made = launched || captured != cudaSuccess ? cudaSuccess : cudaGraphInstantiate(&F->graph, graph, 0);
+  if (graph) PetscCallCUDA(cudaGraphDestroy(graph));
   PetscCall(launched);
   PetscCallCUDA(captured);
-  PetscCallCUDA(cudaGraphInstantiate(&F->graph, graph, 0));
-  PetscCallCUDA(cudaGraphDestroy(graph));
+  PetscCallCUDA(made);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -971,12 +972,7 @@ PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, PetscInt nx, PetscInt ny,
   *stats = RRBStats{};
   if (!F) {
     *factor = F = new RRBFactorCUDA();
-    if (n) {
-      cudaFuncAttributes compiled;
-
-      PetscCallCUDA(cudaFuncGetAttributes(&compiled, GridDown<false>));
-      F->early = compiled.ptxVersion >= 90 && compiled.binaryVersion >= 90; /* the code that runs is one that waits */
-    }
+    if (n) PetscCall(KnowsToWait((const void *)GridDown<false>, &F->early));
   }
   F->where = PETSC_MEMTYPE_CUDA;
   RRBLevels(nx, ny, params->levels, &levels, &max_levels, &remainder);
@@ -1133,12 +1129,13 @@ PetscErrorCode RRBLaunchMiddle(const RRBFactorCUDA *F, RRBGate gate, bool early,
 
 PetscErrorCode RRBApply_CUDA(RRBFactor *factor, const PetscScalar *x, PetscScalar *y)
 {
-  const RRBFactorCUDA *F = static_cast<const RRBFactorCUDA *>(factor);
-  cudaStream_t         stream;
+  RRBFactorCUDA *F = static_cast<RRBFactorCUDA *>(factor);
+  cudaStream_t   stream;
 
   PetscFunctionBegin;
   if (!F->count) PetscFunctionReturn(PETSC_SUCCESS); /* no rows */
   PetscCall(PetscGetCurrentCUDAStream(&stream));
+  F->used++;
   const RRBGrid &g = F->grid[0], &next = F->grid[1];
   GridDown<true><<<RRBTiles(g), kRRBTile, 0, stream>>>(g, next, x, RRBGate{});
   FinePCCheckLaunch();

@@ -95,6 +95,7 @@ struct RRBFactorCUDA : RRBFactor {
   Buffer<double>   inverse; /* [remainder^2] */
   Buffer<double>   schur;   /* [2 kSkewArrays] arrays over the first grid's cells */
   bool             early   = false;
+  long             used    = 0; /* times that the values behind the first grid were given up for others */
   cudaStream_t     capture = nullptr;
   cudaGraphExec_t  graph   = nullptr; /* between the first grid down and the first grid up */
 };

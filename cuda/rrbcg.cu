@@ -288,7 +288,8 @@ __global__ void __launch_bounds__(kRRBTile) StoreResidual(const Black v, double 
 /* ------------------------------------------- the host's side ------------------------------------------- */
 
 struct Work : RRBCGWork {
-  const RRBFactorCUDA *F = nullptr;
+  RRBFactorCUDA       *F    = nullptr;
+  long                 used = 0; /* F->used since when class b2 of z, which is next.up, has been ours */
   Black                v{};
   int                  tiles = 0, processors = 0;
   Buffer<double>       vectors, partial;
@@ -360,9 +361,9 @@ PetscErrorCode Keep(Work *w, cudaStream_t stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* r, z = M_S^{-1} r, and what ends an iteration; without Update, r is there */
+/* r, and class b2 of z = M_S^{-1} r; without Update, r is there */
 template <bool Update>
-PetscErrorCode LaunchPreconditioner(Work *w, bool early, cudaStream_t stream)
+PetscErrorCode LaunchToNext(Work *w, bool early, cudaStream_t stream)
 {
   const RRBGate gate{(const int *)&w->state.data()->s.stage, kCGDecided};
 
@@ -370,7 +371,26 @@ PetscErrorCode LaunchPreconditioner(Work *w, bool early, cudaStream_t stream)
   static_assert(sizeof(CGStage) == sizeof(int), "a gate reads the stage as an int");
   PetscCall(LaunchEarly(early, DownToNext<Update>, Blocks(w, kSkewOnChip), kRRBTile, stream, w->v));
   PetscCall(RRBLaunchMiddle(w->F, gate, early, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* All of z, and what ends an iteration */
+template <bool Update>
+PetscErrorCode LaunchPreconditioner(Work *w, bool early, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  PetscCall(LaunchToNext<Update>(w, early, stream));
   PetscCall(LaunchEarly(early, UpFromNext, Blocks(w, kSkewOnChip), kRRBTile, stream, w->v));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Class b2 of z anew, if the program has applied the preconditioner since: its convergence test did, or its monitor. */
+PetscErrorCode Restore(Work *w, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  if (w->used == w->F->used) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(LaunchToNext<false>(w, false, stream));
+  w->used = ++w->F->used;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -410,16 +430,17 @@ PetscErrorCode DropOldGraph(Work *w)
 
 PetscErrorCode CaptureIterations(Work *w)
 {
-  cudaGraph_t graph;
+  cudaGraph_t graph = nullptr;
 
   PetscFunctionBegin;
   PetscCallCUDA(cudaStreamBeginCapture(w->aside, cudaStreamCaptureModeThreadLocal));
   const PetscErrorCode launched = LaunchIterations(w, w->F->early, w->aside);
   const cudaError_t    captured = cudaStreamEndCapture(w->aside, &graph); /* in any case, for the stream to be of use again */
+  const cudaError_t    made = launched || captured != cudaSuccess ? cudaSuccess : cudaGraphInstantiate(&w->graph, graph, 0);
+  if (graph) PetscCallCUDA(cudaGraphDestroy(graph));
   PetscCall(launched);
   PetscCallCUDA(captured);
-  PetscCallCUDA(cudaGraphInstantiate(&w->graph, graph, 0));
-  PetscCallCUDA(cudaGraphDestroy(graph));
+  PetscCallCUDA(made);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -427,7 +448,7 @@ PetscErrorCode CaptureIterations(Work *w)
 
 PetscErrorCode RRBCGPrepare_CUDA(RRBFactor *factor, RRBCGWork **work)
 {
-  const RRBFactorCUDA *F     = static_cast<const RRBFactorCUDA *>(factor);
+  RRBFactorCUDA       *F     = static_cast<RRBFactorCUDA *>(factor);
   const RRBGrid       &g     = F->grid[0];
   const size_t         cells = g.Cells();
   Work                *w     = static_cast<Work *>(*work);
@@ -491,6 +512,7 @@ PetscErrorCode RRBCGStart_CUDA(RRBCGWork *work, const PetscScalar *r, RRBCGSums 
   EliminateRed<<<Blocks(w), kRRBTile, 0, stream>>>(w->v, r);
   FinePCCheckLaunch();
   PetscCall(LaunchPreconditioner<false>(w, w->F->early, stream));
+  w->used = ++w->F->used;
   PetscCall(Keep(w, stream));
   PetscCall(See(w));
   const CGState &seen = w->seen;
@@ -509,6 +531,7 @@ PetscErrorCode RRBCGBegin_CUDA(RRBCGWork *work, PetscReal beta, const CGTest *te
   s.stage = kCGRunning;
   s.beta  = beta;
   PetscCall(Upload(w, s, *test, stream));
+  PetscCall(Restore(w, stream));
   w->reported = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -520,6 +543,7 @@ PetscErrorCode RRBCGAdvance_CUDA(RRBCGWork *work, PetscBool step, PetscInt *coun
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
+  if (w->launched == w->arrived) PetscCall(Restore(w, stream));
   while (w->launched - w->arrived < (step ? 1 : kInFlight)) {
     if (step) PetscCall(LaunchIteration(w, false, stream));
     else if (w->graph) PetscCallCUDA(cudaGraphLaunch(w->graph, stream));

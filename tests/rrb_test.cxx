@@ -645,10 +645,9 @@ TEST_CASE("rrb: what cannot be factored is named", "[rrb]")
       CHECK(remains.stats.failure == RRB_PIVOT);
       CHECK(remains.stats.row == 44);
       CHECK(remains.stats.level == 2);
-      /* a singular matrix that is not declared so, and a definite one that is */
-      HostMatrix singular = Stencil(grid, false, 0, 13);
-      RRBParams  params   = Levels(100);
-      params.singular     = PETSC_TRUE;
+      /* a definite matrix that is said to be singular */
+      RRBParams params = Levels(100);
+      params.singular  = PETSC_TRUE;
       const Twin definite(good, grid, params, where);
       CHECK(definite.stats.failure == RRB_OK);
       CHECK(definite.stats.zero_pivots == 0);
@@ -656,20 +655,18 @@ TEST_CASE("rrb: what cannot be factored is named", "[rrb]")
   }
 }
 
-TEST_CASE("rrb: what is left of the levels is too much", "[rrb]")
+/* The host's limit needs gigabytes: it is in the test of the PC. */
+TEST_CASE("rrb: what is left of the levels is too much", "[rrb][gpu]")
 {
-  for (PetscMemType where : Places()) {
-    const Grid       grid = PetscMemTypeDevice(where) ? Grid{200, 100} : Grid{600, 600};
-    const CSRCopy    copy(Stencil(grid, false, 0.01, 14), where);
-    const RRBParams  params = Levels(1);
-    RRBFactor       *F      = nullptr;
-    RRBStats         stats;
-    Errors           errors;
-    if (!PetscMemTypeDevice(where)) continue; /* the host's limit needs gigabytes: it is in the test of the PC */
-    CHECK(RRBComputeFactor_CUDA(&copy.view, grid.nx, grid.ny, &params, &F, &stats) != 0);
-    CHECK(Contains(errors.text, "raise -pc_rrb_levels"));
-    CHECK(RRBDestroy_CUDA(&F) == PETSC_SUCCESS);
-  }
+  NEEDS_DEVICE();
+  const CSRCopy   copy(Stencil(Grid{200, 100}, false, 0.01, 14), PETSC_MEMTYPE_CUDA);
+  const RRBParams params = Levels(1);
+  RRBFactor      *F      = nullptr;
+  RRBStats        stats;
+  Errors          errors;
+  CHECK(RRBComputeFactor_CUDA(&copy.view, 200, 100, &params, &F, &stats) != 0);
+  CHECK(Contains(errors.text, "raise -pc_rrb_levels"));
+  CHECK(RRBDestroy_CUDA(&F) == PETSC_SUCCESS);
 }
 
 TEST_CASE("rrb: how far entries are from the diagonal", "[rrb]")

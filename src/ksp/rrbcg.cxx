@@ -64,7 +64,7 @@ static PetscErrorCode KSPSetFromOptions_RRBCG(KSP ksp, PetscOptionItems PetscOpt
 
 /* ------------------------------------------- set-up ------------------------------------------- */
 
-/* The work for the factor that there is: vectors, and on a GPU the graph of its iterations; what fits is kept. */
+/* The work for the factor that there is: vectors, and on a GPU what its iterations are told by; what fits is kept. */
 static PetscErrorCode Prepare(KSP ksp)
 {
   KSP_RRBCG      *cg     = (KSP_RRBCG *)ksp->data;
@@ -480,7 +480,8 @@ PetscErrorCode KSPRRBCGGetGraph(KSP ksp, PetscBool *graph)
   ones, and about as many.
 
   Tests, reasons, limits, monitors and histories are those of `KSPCG`. There are no estimates of eigenvalues (`KSPSetComputeEigenvalues()`).
-  `KSPSetUp()` sets up the preconditioner, too, and makes the vectors and the graph.
+  `KSPSetUp()` sets up the preconditioner, too, and makes the vectors; the graph is made in the first solve, while the GPU is at work on its first
+  iterations. Monitors and convergence tests of the program may apply the preconditioner.
 
   A matrix whose null space is the constants (`MatSetNullSpace()`) is fine; the solution is orthogonal to them unless there was a guess.
 
