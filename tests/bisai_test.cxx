@@ -661,6 +661,45 @@ TEST_CASE("bisai: N T = I on the pattern, for every block size, power, triangle 
       }
 }
 
+/* A row of numbers by substitution: n_i = 1 / t_ii, then n_j = -(sum of n_k t_kj over the k so far) / t_jj, away from the diagonal. */
+TEST_CASE("bisai: with blocks of one number it is point ISAI", "[bisai]")
+{
+  for (PetscMemType where : Places())
+    for (const Pattern &pattern : Patterns()) {
+      const HostLU LU = ComputeLU(RandomBlocks(pattern.A, 1, 101), PETSC_MEMTYPE_HOST);
+      for (PetscInt power : {1, 2, 4})
+        for (BISAITriangle triangle : {BISAI_LOWER, BISAI_UPPER}) {
+          CAPTURE(where, pattern.name, power, triangle);
+          const HostInverse inverse = ComputeInverse(LU, triangle, true, Params(power), where);
+          const HostBlocks &T       = TriangleOf(LU, triangle);
+          PetscInt          wrong   = 0;
+          for (PetscInt i = 0; i < T.n; i++) {
+            std::set<PetscInt> columns = ReferencePattern(T, i, power);
+            columns.insert(i);
+            std::vector<PetscInt> order(columns.begin(), columns.end());
+            if (triangle == BISAI_LOWER) std::reverse(order.begin(), order.end());
+            std::map<PetscInt, double> n;
+            double                     largest = 0;
+            for (PetscInt j : order) {
+              double sum = j == i ? -1 : 0;
+              for (const auto &known : n) {
+                const double *const t = T.Find(known.first, j);
+                if (t) sum += known.second * *t;
+              }
+              n[j]    = -sum / (double)DiagonalBlock(LU, triangle, j)[0];
+              largest = std::max(largest, std::abs(n[j]));
+            }
+            wrong += inverse.N.i[i + 1] - inverse.N.i[i] != (PetscInt)n.size();
+            for (const auto &entry : n) {
+              const double *const found = inverse.N.Find(i, entry.first);
+              wrong += !found || !(std::abs(*found - entry.second) <= 1e-12 * largest);
+            }
+          }
+          CHECK(wrong == 0);
+        }
+    }
+}
+
 TEST_CASE("bisai: NL without its unit diagonal has the same blocks", "[bisai]")
 {
   for (PetscMemType where : Places()) {
