@@ -177,7 +177,8 @@ struct TwinRun {
   PetscInt            its  = 0;
 };
 
-static TwinRun RunTwin(const HostMatrix &A, Size size, PetscInt levels, CGNorm norm, bool step, PetscMemType where, const std::vector<double> &r)
+/* With applied, the preconditioner is, to something else, wherever the program could do so. */
+static TwinRun RunTwin(const HostMatrix &A, Size size, PetscInt levels, CGNorm norm, bool step, PetscMemType where, const std::vector<double> &r, bool applied = false)
 {
   const bool     device = PetscMemTypeDevice(where);
   const CSRCopy  copy(A, where);
@@ -199,15 +200,21 @@ static TwinRun RunTwin(const HostMatrix &A, Size size, PetscInt levels, CGNorm n
   REQUIRE(F->has_schur);
   MUST((device ? RRBCGPrepare_CUDA : RRBCGPrepare_Host)(F, &work));
   MUST(ArrayCreate(bytes, where, (void **)&r_there));
-  MUST(ArrayCreate(bytes, where, (void **)&x_there));
+  MUST(ArrayCreate(2 * bytes, where, (void **)&x_there));
   run.x.assign(A.n, 1.);
   run.residual.assign(A.n, std::nan(""));
   MUST(ArrayCopy(r_there, r.data(), bytes, where, PETSC_MEMTYPE_HOST));
   MUST((device ? RRBCGStart_CUDA : RRBCGStart_Host)(work, r_there, &run.sums));
   const double start = norm == CG_NORM_NATURAL ? std::sqrt(run.sums.rz) : std::sqrt(run.sums.rr);
   const CGTest test{norm, 1e-8 * start, std::numeric_limits<double>::infinity(), 0, -1, PETSC_INT_MAX, 300};
+  MUST(ArrayCopy(x_there, run.x.data(), bytes, where, PETSC_MEMTYPE_HOST));
+  const auto apply = [&]() {
+    if (applied) MUST((device ? RRBApply_CUDA : RRBApply_Host)(F, x_there, x_there + A.n));
+  };
+  apply();
   MUST((device ? RRBCGBegin_CUDA : RRBCGBegin_Host)(work, run.sums.gz, &test));
   while (run.stop == CG_RUNNING) {
+    if (step) apply();
     MUST((device ? RRBCGAdvance_CUDA : RRBCGAdvance_Host)(work, (PetscBool)step, &count, &records, &run.stop, &run.its, &value));
     for (PetscInt k = 0; k < count; k++) run.norms.push_back(records[k].norm);
   }
@@ -255,6 +262,27 @@ static void CheckTwins(Size size, PetscInt levels, CGNorm norm, bool step)
   CHECK(std::abs(device.its - host.its) <= 1);
   CHECK(LargestRelative(device.norms, host.norms, 0, std::min({device.norms.size(), host.norms.size() - 1, (size_t)5})) <= 1e-9);
   CHECK(Difference(host.x, device.x) <= 1e-6);
+}
+
+TEST_CASE("rrbcg: an application of the preconditioner on the way changes nothing", "[rrbcg][twins]")
+{
+  for (PetscMemType where : {PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA}) {
+    if (PetscMemTypeDevice(where) && !DeviceFound()) continue;
+    for (const Size &size : {Size{16, 16}, Size{31, 17}, Size{70, 51}})
+      for (PetscInt levels : {1, 2, 3, 6, 100})
+        for (bool step : {false, true}) {
+          CAPTURE(where, size.nx, size.ny, levels, step);
+          const HostMatrix A = Diffusion(size, true, 13);
+          Random           random(14);
+          std::vector<double> r(A.n);
+          for (double &value : r) value = random.Between(-1, 1);
+          const TwinRun run = RunTwin(A, size, levels, CG_NORM_NATURAL, step, where, r), other = RunTwin(A, size, levels, CG_NORM_NATURAL, step, where, r, true);
+          CHECK(run.stop == CG_TEST);
+          CHECK(other.its == run.its);
+          CHECK(other.norms == run.norms);
+          CHECK(other.x == run.x);
+        }
+  }
 }
 
 TEST_CASE("rrbcg: the twins solve, and agree", "[rrbcg][twins]")
