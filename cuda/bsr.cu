@@ -20,7 +20,7 @@ constexpr int kGeneralAhead    = 4;   /* steps that a lane asks for at once in t
 
 /*
    The one place that says how block rows meet lanes: for each block size up to kLargestCompiled, by the mean number of blocks in a row. For
-   sizes 2 to 5 it is what took least time with means of 4, 10 and 20, and of 7 for double.
+   sizes 2 to 5 it is what took least time, or up to 5 % more, with means of 4, 10 and 20 blocks; rows of 7 keep shapes that ask for all of them at once.
 */
 struct Shape {
   int rows;    /* of a block that a lane loads together: 1, 2 or 4 */

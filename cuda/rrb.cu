@@ -869,19 +869,11 @@ PetscErrorCode MakeGrids(RRBFactorCUDA *F, PetscInt nx, PetscInt ny, PetscInt le
 
 PetscErrorCode CaptureMiddle(RRBFactorCUDA *F)
 {
-  cudaGraph_t graph = nullptr;
-
   PetscFunctionBegin;
   if (F->graph) PetscFunctionReturn(PETSC_SUCCESS);
   if (!F->capture) PetscCallCUDA(cudaStreamCreateWithFlags(&F->capture, cudaStreamNonBlocking));
   PetscCallCUDA(cudaStreamBeginCapture(F->capture, cudaStreamCaptureModeThreadLocal));
-  const PetscErrorCode launched = RRBLaunchMiddle(F, RRBGate{}, F->early, F->capture);
-  const cudaError_t    captured = cudaStreamEndCapture(F->capture, &graph); /* in any case, for the stream to be of use again */
-  const cudaError_t    made = launched || captured != cudaSuccess ? cudaSuccess : cudaGraphInstantiate(&F->graph, graph, 0);
-  if (graph) PetscCallCUDA(cudaGraphDestroy(graph));
-  PetscCall(launched);
-  PetscCallCUDA(captured);
-  PetscCallCUDA(made);
+  PetscCall(EndCapture(F->capture, RRBLaunchMiddle(F, RRBGate{}, F->early, F->capture), &F->graph));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -119,6 +119,22 @@ struct RRBPhase {
 int            RRBMiddlePhases(const RRBFactorCUDA *);
 PetscErrorCode RRBLaunchPhase(const RRBFactorCUDA *, int phase, RRBGate, bool early, cudaStream_t, RRBPhase *);
 PetscErrorCode RRBLaunchMiddle(const RRBFactorCUDA *, RRBGate, bool early, cudaStream_t);
+
+/* Ends a capture, in any case, for the stream to be of use again; a graph comes of it if `launched` is no error. */
+inline PetscErrorCode EndCapture(cudaStream_t stream, PetscErrorCode launched, cudaGraphExec_t *made)
+{
+  cudaGraph_t       graph    = nullptr;
+  const cudaError_t captured = cudaStreamEndCapture(stream, &graph);
+
+  PetscFunctionBegin;
+  const cudaError_t instantiated = launched || captured != cudaSuccess ? cudaSuccess : cudaGraphInstantiate(made, graph, 0);
+  if (graph) PetscCallCUDA(cudaGraphDestroy(graph));
+  PetscCall(launched);
+  PetscCallCUDA(captured);
+  PetscCallCUDA(instantiated);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 __host__ __device__ inline int RRBTiles(const RRBGrid &g)
 {
   return ((g.cx + kRRBTileX - 1) / kRRBTileX) * ((g.cy + kRRBTileY - 1) / kRRBTileY);

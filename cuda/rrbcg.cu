@@ -430,17 +430,9 @@ PetscErrorCode DropOldGraph(Work *w)
 
 PetscErrorCode CaptureIterations(Work *w)
 {
-  cudaGraph_t graph = nullptr;
-
   PetscFunctionBegin;
   PetscCallCUDA(cudaStreamBeginCapture(w->aside, cudaStreamCaptureModeThreadLocal));
-  const PetscErrorCode launched = LaunchIterations(w, w->F->early, w->aside);
-  const cudaError_t    captured = cudaStreamEndCapture(w->aside, &graph); /* in any case, for the stream to be of use again */
-  const cudaError_t    made = launched || captured != cudaSuccess ? cudaSuccess : cudaGraphInstantiate(&w->graph, graph, 0);
-  if (graph) PetscCallCUDA(cudaGraphDestroy(graph));
-  PetscCall(launched);
-  PetscCallCUDA(captured);
-  PetscCallCUDA(made);
+  PetscCall(EndCapture(w->aside, LaunchIterations(w, w->F->early, w->aside), &w->graph));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
