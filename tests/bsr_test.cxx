@@ -1,6 +1,7 @@
 /* Block sparse rows: both twins against plain loops over a dense copy of a row. */
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "bsr.h"
 #include "compare.h"
@@ -23,12 +24,10 @@ TestBSR RandomBSR(PetscInt bs, PetscInt columns, const std::vector<PetscInt> &le
   Random  random(seed);
   TestBSR W{bs, (PetscInt)lengths.size(), columns, {0}, {}, {}};
   for (PetscInt length : lengths) {
-    PetscInt left = length;
-    for (PetscInt column = 0; column < columns && left > 0; column++) {
-      if (random.Between(0, (double)(columns - column)) >= (double)left) continue;
-      W.j.push_back(column);
-      left--;
-    }
+    std::set<PetscInt> row; /* every choice of so many columns is as likely (Floyd) */
+    for (PetscInt last = columns - length; last < columns; last++)
+      if (!row.insert(PetscMin((PetscInt)random.Between(0, (double)last + 1), last)).second) row.insert(last);
+    W.j.insert(W.j.end(), row.begin(), row.end());
     W.i.push_back((PetscInt)W.j.size());
   }
   W.a.resize(W.j.size() * bs * bs);
