@@ -93,6 +93,7 @@ __device__ void BlockSum(double (&x)[Count])
 template <int Count>
 __device__ bool GridSumLast(double (&x)[Count], double *partial, unsigned *ticket)
 {
+  constexpr int   kAtOnce = 4; /* sums that a thread asks for together: the grid waits for them */
   __shared__ bool last;
   BlockSum(x);
   if (threadIdx.x == 0) {
@@ -105,9 +106,17 @@ __device__ bool GridSumLast(double (&x)[Count], double *partial, unsigned *ticke
   if (!last) return false;
   __threadfence();
 #pragma unroll
-  for (int c = 0; c < Count; c++) {
-    x[c] = 0;
-    for (unsigned k = threadIdx.x; k < gridDim.x; k += blockDim.x) x[c] += __ldcg(partial + c * gridDim.x + k);
+  for (int c = 0; c < Count; c++) x[c] = 0;
+  for (unsigned first = threadIdx.x; first < gridDim.x; first += kAtOnce * blockDim.x) {
+    double some[kAtOnce][Count];
+#pragma unroll
+    for (int t = 0; t < kAtOnce; t++)
+#pragma unroll
+      for (int c = 0; c < Count; c++) some[t][c] = first + t * blockDim.x < gridDim.x ? __ldcg(partial + c * gridDim.x + first + t * blockDim.x) : 0.;
+#pragma unroll
+    for (int t = 0; t < kAtOnce; t++)
+#pragma unroll
+      for (int c = 0; c < Count; c++) x[c] += some[t][c];
   }
   BlockSum(x);
   return threadIdx.x == 0;
