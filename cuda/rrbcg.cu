@@ -31,7 +31,7 @@ struct Black {
   double       *x, *q;      /* [2][cy][ld] */
   double       *r, *p;      /* [2][2][cy][ld], of an even number of iterations done, and of an odd one */
   double       *z;          /* [cy][ld], class b1; b2 is next.up */
-  double       *partial;
+  double       *partial, *rr; /* sums of blocks; rr is from the kernel that updates r to the one that ends the iteration */
   CGState      *state;
 
   __device__ double *Of(double *v, PetscInt iteration) const { return v + (iteration & 1) * 2 * g.Cells(); } /* r or p */
@@ -151,58 +151,56 @@ __global__ void __launch_bounds__(kRRBTile, kMostOnChip) MultiplySchur(const Bla
   }
 }
 
-/* r = r - a q, r.r; level 2 down: class b2 by the cell's four b1, into what the next grid reads. Without Update, r is there. */
+/*
+   r = r - a q, r.r; level 2 down: class b2 by the cell's four b1, into what the next grid reads. Without Update, r is there. A thread makes
+   the three b1 that are its neighbours' anew: to share them a tile would have to meet, which takes longer.
+*/
 template <bool Update>
 __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) DownToNext(const Black v)
 {
-  __shared__ double b1[kRRBTileY + 1][kRRBTileX + 1];
-  const RRBGrid    &g = v.g;
-  const int         i = threadIdx.x % kRRBTileX, j = threadIdx.x / kRRBTileX;
-  double            sums[1] = {0}, l[4];
-  Awaited           state;
+  const RRBGrid &g       = v.g;
+  double         sums[1] = {0}, l[4];
+  Awaited        state;
   ForCells(g, [&](PetscInt I, PetscInt J) {
+    const bool   in = I < g.cx && J < g.cy, west = in && I > 0, south = in && J > 0;
+    const bool   x_of_b1 = 2 * I + 1 < g.nx, y_of_b1 = 2 * J + 1 < g.ny, has_b1 = x_of_b1 && y_of_b1; /* to the west only the line counts, to the south the column */
+    const size_t of_b2 = g.Cell(I, J), of_b1 = g.Cells() + of_b2;
+    const auto   coefficient = [&](bool there, RRBArray array, PetscInt by) { return there ? g.l[array * g.Cells() + of_b2 - by] : 0.; };
     if (!g.half) {
-      l[0] = g.L(kB1SouthWest, I, J);
-      l[1] = g.L(kB1SouthEast, I - 1, J);
-      l[2] = g.L(kB1NorthWest, I, J - 1);
-      l[3] = g.L(kB1NorthEast, I - 1, J - 1);
+      l[0] = coefficient(in, kB1SouthWest, 0);
+      l[1] = coefficient(west, kB1SouthEast, 1);
+      l[2] = coefficient(south, kB1NorthWest, g.ld);
+      l[3] = coefficient(west && south, kB1NorthEast, g.ld + 1);
     }
     if (!state.Ready(v.state)) return;
     const double *const from = v.Of(v.r, state.iteration);
     double *const       to   = v.Of(v.r, state.iteration + 1);
-    const auto          get  = [&](int what, PetscInt at_I, PetscInt at_J) {
-      if (!g.Has(what, at_I, at_J)) return 0.;
-      const size_t at = v.At(what, at_I, at_J);
-      return Update ? from[at] - state.a * v.q[at] : from[at];
-    };
-    const double own2 = get(kB2, I, J), own1 = get(kB1, I, J);
+    const auto          r    = [&](bool there, size_t at) { return !there ? 0. : Update ? from[at] - state.a * v.q[at] : from[at]; };
+    const double        b2 = r(in, of_b2), b1 = r(has_b1, of_b1);
+    double              down = 0;
+    if (!g.half) down = b2 - l[0] * b1 - l[1] * r(west && y_of_b1, of_b1 - 1) - l[2] * r(south && x_of_b1, of_b1 - g.ld) - l[3] * r(west && south, of_b1 - g.ld - 1);
     if (Update) {
-      if (g.Has(kB2, I, J)) to[v.At(kB2, I, J)] = own2;
-      if (g.Has(kB1, I, J)) to[v.At(kB1, I, J)] = own1;
-      sums[0] += own2 * own2 + own1 * own1;
+      if (in) to[of_b2] = b2;
+      if (has_b1) to[of_b1] = b1;
+      sums[0] += b2 * b2 + b1 * b1;
     }
-    if (g.half) {
-      if (g.Has(kB2, I, J)) v.next.down[RRBHalfPlace(g, kB2, I, J)] = own2;
-      if (g.Has(kB1, I, J)) v.next.down[RRBHalfPlace(g, kB1, I, J)] = own1;
-      return;
+    if (!g.half) {
+      if (in) StoreDown(v.next, I, J, down);
+    } else {
+      if (in) v.next.down[RRBHalfPlace(g, kB2, I, J)] = b2;
+      if (has_b1) v.next.down[RRBHalfPlace(g, kB1, I, J)] = b1;
     }
-    __syncthreads(); /* the tile before is done with what is shared */
-    b1[j + 1][i + 1] = own1;
-    if ((int)threadIdx.x < kRRBTileX + 1 + kRRBTileY) { /* to the south and to the west */
-      const int k = threadIdx.x, to_i = k <= kRRBTileX ? k : 0, to_j = k <= kRRBTileX ? 0 : k - kRRBTileX;
-      b1[to_j][to_i] = get(kB1, I - i - 1 + to_i, J - j - 1 + to_j);
-    }
-    __syncthreads();
-    if (g.Has(kB2, I, J)) StoreDown(v.next, I, J, own2 - l[0] * own1 - l[1] * b1[j + 1][i] - l[2] * b1[j][i + 1] - l[3] * b1[j][i]);
   });
-  if (Update && state.running && GridSumLast(sums, v.partial, &v.state->ticket)) v.state->nn = sums[0];
+  if (!state.running) return;
+  BlockSum(sums);
+  if (threadIdx.x == 0) v.rr[blockIdx.x] = sums[0];
 }
 
-/* Level 2 up: class b1 of z, and r.z; z of b2 is what the next grid wrote. */
+/* Level 2 up: class b1 of z, and r.z; z of b2 is what the next grid wrote. It has as many blocks as DownToNext(), and adds up r.r for it. */
 __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) UpFromNext(const Black v)
 {
   const RRBGrid &g       = v.g;
-  double         sums[1] = {0}, l[5];
+  double         sums[2] = {0, 0}, l[5];
   Awaited        state;
   ForCells(g, [&](PetscInt I, PetscInt J) {
     if (!g.half)
@@ -210,6 +208,7 @@ __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) UpFromNext(const Black 
       for (int k = 0; k < 5; k++) l[k] = g.L((RRBArray)(kB1SouthWest + k), I, J);
     if (!state.Ready(v.state)) return;
     const double *const r = v.Of(v.r, state.iteration + (state.starting ? 0 : 1));
+    if (threadIdx.x == 0) sums[1] = v.rr[blockIdx.x]; /* asked for here, not where the sums wait for it */
     if (g.half) {
       const double b2 = UpB2(g, v.next, I, J);
       sums[0] += v.Value(r, kB2, I, J) * b2;
@@ -227,7 +226,8 @@ __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) UpFromNext(const Black 
     if (has_b1) v.z[g.Cell(I, J)] = z;
     sums[0] += r2 * b2 + r1 * z;
   });
-  if (state.running && GridSumLast(sums, v.partial, &v.state->ticket)) FinishIteration(v.state, v.state->nn, sums[0]);
+  if (!state.running) return;
+  if (GridSumLast(sums, v.partial, &v.state->ticket)) FinishIteration(v.state, sums[1], sums[0]);
 }
 
 /* The residual of the whole system, in natural order, becomes r of the black points, x = 0; its sums are dots: r.r, d r.r of red points, g.g. */
@@ -253,7 +253,6 @@ __global__ void __launch_bounds__(kRRBTile) EliminateRed(const Black v, const do
   });
   if (!GridSumLast(sums, v.partial, &v.state->ticket)) return;
   for (int c = 0; c < 3; c++) v.state->dots[c] = sums[c];
-  v.state->nn = sums[2];
 }
 
 /* The solution of the whole system, or what is added to it: x + a p of black points, and what follows for red ones. */
@@ -458,7 +457,7 @@ PetscErrorCode RRBCGPrepare_CUDA(RRBFactor *factor, RRBCGWork **work)
   w->F     = F;
   w->tiles = RRBTiles(g);
   if (w->vectors.size() != kVectors * cells) PetscCall(w->vectors.Allocate(kVectors * cells));
-  if (w->partial.size() != 3 * (size_t)Blocks(w)) PetscCall(w->partial.Allocate(3 * (size_t)Blocks(w)));
+  if (w->partial.size() != 4 * (size_t)Blocks(w)) PetscCall(w->partial.Allocate(4 * (size_t)Blocks(w)));
   memset((void *)&w->v, 0, sizeof(w->v));
   memcpy((void *)&w->v.g, &g, sizeof(g));
   memcpy((void *)&w->v.next, &F->grid[1], sizeof(g));
@@ -469,6 +468,7 @@ PetscErrorCode RRBCGPrepare_CUDA(RRBFactor *factor, RRBCGWork **work)
   w->v.p       = w->v.x + 8 * cells;
   w->v.z       = w->v.x + 12 * cells;
   w->v.partial = w->partial.data();
+  w->v.rr      = w->v.partial + 3 * (size_t)Blocks(w);
   w->v.state   = w->state.data();
   w->bytes     = w->vectors.bytes() + w->partial.bytes() + w->state.bytes();
   PetscCall(DropOldGraph(w));
