@@ -94,6 +94,10 @@ static PetscErrorCode Measure(const Backend &backend, const System &system, Pets
   PetscCall(VecGetArrayWriteAndMemType(x, &y, &where));
   PetscCall(Time(backend, repeats, [&]() { return RRBApply_CUDA(F, r, y); }, &seconds));
   kernels->push_back({"PCApply of PCRRB", seconds, (PetscLogDouble)F->apply_bytes});
+  for (PetscBool down : {PETSC_TRUE, PETSC_FALSE}) {
+    PetscCall(Time(backend, repeats, [&]() { return RRBApplyPhase_CUDA(F, down, r, y, &bytes); }, &seconds));
+    kernels->push_back({down ? "of that, grid down, grid 1" : "of that, grid up, grid 1", seconds, bytes});
+  }
   for (PetscInt phase = 0;; phase++) {
     const char *what;
     PetscInt    grid;

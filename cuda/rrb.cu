@@ -672,6 +672,20 @@ __device__ __forceinline__ void TileDown(const RRBGrid &g, const RRBGrid &next, 
   if (g.Has(kB2, I, J)) StoreDown(next, I, J, value);
 }
 
+/* A warp's part of a line of points, [first, n) at most: a lane has the two of its cell, and stores what lies beside the others' values. */
+__device__ __forceinline__ void StoreLine(double *line, PetscInt first, PetscInt n, double even, double odd)
+{
+  static_assert(kRRBTileX == kWarpSize, "a line of a tile is a warp");
+  const int lane = threadIdx.x % kWarpSize;
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    const int      from = half * kWarpSize / 2 + lane / 2;
+    const double   of_even = __shfl_sync(kFullWarp, even, from), of_odd = __shfl_sync(kFullWarp, odd, from);
+    const PetscInt x = first + half * kWarpSize + lane;
+    if (x < n) line[x] = lane % 2 ? of_odd : of_even;
+  }
+}
+
 /* Both levels of the backward substitution, and D^{-1}: b1 on the tile and to the west and south of it, then r1 and r2. */
 template <bool First, typename Ready>
 __device__ __forceinline__ void TileUp(const RRBGrid &g, const RRBGrid &next, const double *x, double *y, int tile, TileOfUp &shared, Ready ready)
@@ -682,7 +696,7 @@ __device__ __forceinline__ void TileUp(const RRBGrid &g, const RRBGrid &next, co
   const PetscInt  I = at.I, J = at.J;
   const int       i = at.i, j = at.j;
   const bool      halo = at.halo;
-  double          of_r1[4], of_r2[4], of_b1[4], of_halo[4] = {0, 0, 0, 0}, halo_value = 0, b1_value = 0;
+  double          of_r1[4], of_r2[4], of_b1[4], of_halo[4] = {0, 0, 0, 0};
 
 #pragma unroll
   for (int k = 0; k < 4; k++) {
@@ -691,18 +705,25 @@ __device__ __forceinline__ void TileUp(const RRBGrid &g, const RRBGrid &next, co
     of_b1[k] = g.half ? 0. : g.L((RRBArray)(kB1SouthWest + k), I, J);
     if (halo && !g.half) of_halo[k] = g.L((RRBArray)(kB1SouthWest + k), at.halo_I, at.halo_J);
   }
-  /* values of the way down are not of the kernel ahead of this one */
-  const double d_r1 = g.L(kR1Pivot, I, J) * Down<First>(g, x, kR1, I, J), d_r2 = g.L(kR2Pivot, I, J) * Down<First>(g, x, kR2, I, J);
+  /* values of the way down are not of the kernel ahead of this one; they are multiplied when all else has been asked for */
+  double of_d[4] = {g.L(kR1Pivot, I, J), g.L(kR2Pivot, I, J), 1, 1}, values[4] = {Down<First>(g, x, kR1, I, J), Down<First>(g, x, kR2, I, J), 0, 0};
   if (!g.half) {
-    if (g.Has(kB1, I, J)) b1_value = g.L(kB1Pivot, I, J) * g.u[g.Cell(I, J)];
-    if (halo && g.Has(kB1, at.halo_I, at.halo_J)) halo_value = g.L(kB1Pivot, at.halo_I, at.halo_J) * g.u[g.Cell(at.halo_I, at.halo_J)];
+    if (g.Has(kB1, I, J)) {
+      of_d[2]   = g.L(kB1Pivot, I, J);
+      values[2] = g.u[g.Cell(I, J)];
+    }
+    if (halo && g.Has(kB1, at.halo_I, at.halo_J)) {
+      of_d[3]   = g.L(kB1Pivot, at.halo_I, at.halo_J);
+      values[3] = g.u[g.Cell(at.halo_I, at.halo_J)];
+    }
   }
   if (!ready()) return;
   for (int k = at.thread; k < (kRRBTileY + 2) * (kRRBTileX + 2); k += kRRBTile) b2[k / (kRRBTileX + 2)][k % (kRRBTileX + 2)] = UpB2(g, next, at.I0 - 1 + k % (kRRBTileX + 2), at.J0 - 1 + k / (kRRBTileX + 2));
   if (g.half) {
-    if (g.Has(kB1, I, J)) b1_value = next.up[RRBHalfPlace(g, kB1, I, J)];
-    if (halo && g.Has(kB1, at.halo_I, at.halo_J)) halo_value = next.up[RRBHalfPlace(g, kB1, at.halo_I, at.halo_J)];
+    if (g.Has(kB1, I, J)) values[2] = next.up[RRBHalfPlace(g, kB1, I, J)];
+    if (halo && g.Has(kB1, at.halo_I, at.halo_J)) values[3] = next.up[RRBHalfPlace(g, kB1, at.halo_I, at.halo_J)];
   }
+  const double d_r1 = of_d[0] * values[0], d_r2 = of_d[1] * values[1], b1_value = of_d[2] * values[2], halo_value = of_d[3] * values[3];
   __syncthreads();
   const auto corners = [&](double value, const double(&l)[4], int at_i, int at_j) {
     return value - l[0] * b2[at_j + 1][at_i + 1] - l[1] * b2[at_j + 2][at_i + 2] - l[2] * b2[at_j + 1][at_i + 2] - l[3] * b2[at_j + 2][at_i + 1];
@@ -714,15 +735,13 @@ __device__ __forceinline__ void TileUp(const RRBGrid &g, const RRBGrid &next, co
   const double own_r1 = d_r1 - of_r1[0] * own_b2 - of_r1[1] * b2[j + 1][i + 2] - of_r1[2] * b1[j][i + 1] - of_r1[3] * own_b1;
   const double own_r2 = d_r2 - of_r2[0] * b1[j + 1][i] - of_r2[1] * own_b1 - of_r2[2] * own_b2 - of_r2[3] * b2[j + 2][i + 1];
   const size_t line   = First ? g.nx : g.line;
-  double *const to    = (First ? y : g.up) + 2 * J * line + 2 * I;
+  double *const to    = (First ? y : g.up) + 2 * J * line;
   if constexpr (First) {
-    if (g.Has(kB2, I, J)) to[0] = own_b2;
-    if (g.Has(kR1, I, J)) to[1] = own_r1;
-    if (g.Has(kR2, I, J)) to[line] = own_r2;
-    if (g.Has(kB1, I, J)) to[line + 1] = own_b1;
+    if (2 * J < g.ny) StoreLine(to, 2 * at.I0, g.nx, own_b2, own_r1);
+    if (2 * J + 1 < g.ny) StoreLine(to + line, 2 * at.I0, g.nx, own_r2, own_b1);
   } else { /* lines have room for whole cells */
-    if (g.Has(kB2, I, J)) *(double2 *)to = double2{own_b2, own_r1};
-    if (g.Has(kR2, I, J)) *(double2 *)(to + line) = double2{own_r2, own_b1};
+    if (g.Has(kB2, I, J)) *(double2 *)(to + 2 * I) = double2{own_b2, own_r1};
+    if (g.Has(kR2, I, J)) *(double2 *)(to + line + 2 * I) = double2{own_r2, own_b1};
   }
 }
 
@@ -1119,6 +1138,18 @@ PetscErrorCode RRBLaunchMiddle(const RRBFactorCUDA *F, RRBGate gate, bool early,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The first grid's kernels: down from x, up to y. */
+static PetscErrorCode LaunchFirst(const RRBFactorCUDA *F, bool down, const PetscScalar *x, PetscScalar *y, cudaStream_t stream, size_t *bytes)
+{
+  const RRBGrid &g = F->grid[0], &next = F->grid[1];
+
+  PetscFunctionBegin;
+  if (down) PetscCall(LaunchEarly(F->early, GridDown<true>, RRBTiles(g), kRRBTile, stream, g, next, x, RRBGate{}));
+  else PetscCall(LaunchEarly(F->early, GridUp<true>, RRBTiles(g), kRRBTile, stream, g, next, x, y, RRBGate{}));
+  if (bytes) *bytes = down ? DownBytes(g) : UpBytes(g);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode RRBApply_CUDA(RRBFactor *factor, const PetscScalar *x, PetscScalar *y)
 {
   RRBFactorCUDA *F = static_cast<RRBFactorCUDA *>(factor);
@@ -1128,12 +1159,23 @@ PetscErrorCode RRBApply_CUDA(RRBFactor *factor, const PetscScalar *x, PetscScala
   if (!F->count) PetscFunctionReturn(PETSC_SUCCESS); /* no rows */
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   F->used++;
-  const RRBGrid &g = F->grid[0], &next = F->grid[1];
-  GridDown<true><<<RRBTiles(g), kRRBTile, 0, stream>>>(g, next, x, RRBGate{});
-  FinePCCheckLaunch();
+  PetscCall(LaunchFirst(F, true, x, y, stream, nullptr));
   PetscCallCUDA(cudaGraphLaunch(F->graph, stream));
-  GridUp<true><<<RRBTiles(g), kRRBTile, 0, stream>>>(g, next, x, y, RRBGate{});
-  FinePCCheckLaunch();
+  PetscCall(LaunchFirst(F, false, x, y, stream, nullptr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode RRBApplyPhase_CUDA(RRBFactor *factor, PetscBool down, const PetscScalar *x, PetscScalar *y, PetscLogDouble *bytes)
+{
+  RRBFactorCUDA *F = static_cast<RRBFactorCUDA *>(factor);
+  size_t         moved = 0;
+  cudaStream_t   stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  F->used++;
+  PetscCall(LaunchFirst(F, down, x, y, stream, &moved));
+  *bytes = (PetscLogDouble)moved;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
