@@ -89,16 +89,22 @@ __device__ void BlockSum(double (&x)[Count])
   for (int c = 0; c < Count; c++) x[c] = GroupSum<kWarpSize>(lane < blockDim.x / kWarpSize ? part[c][lane] : 0.);
 }
 
-/* Sum over the grid; true in thread 0 of the block that came last, which alone has it. */
-template <int Count>
+/*
+   Sum over the grid; true in thread 0 of the block that came last, which alone has it. partial [Count][blocks]. The last Given sums are of
+   what a kernel ahead of this one, of as many blocks, left there with BlockSum().
+*/
+template <int Count, int Given = 0>
 __device__ bool GridSumLast(double (&x)[Count], double *partial, unsigned *ticket)
 {
-  constexpr int   kAtOnce = 4; /* sums that a thread asks for together: the grid waits for them */
+  constexpr int   kOwn = Count - Given, kAtOnce = 4; /* sums that a thread asks for together: the grid waits for them */
   __shared__ bool last;
-  BlockSum(x);
+  double          own[kOwn];
+#pragma unroll
+  for (int c = 0; c < kOwn; c++) own[c] = x[c];
+  BlockSum(own);
   if (threadIdx.x == 0) {
 #pragma unroll
-    for (int c = 0; c < Count; c++) partial[c * gridDim.x + blockIdx.x] = x[c];
+    for (int c = 0; c < kOwn; c++) partial[c * gridDim.x + blockIdx.x] = own[c];
     __threadfence();
     last = atomicInc(ticket, gridDim.x - 1) == gridDim.x - 1;
   }

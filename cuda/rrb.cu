@@ -542,6 +542,7 @@ __global__ void __launch_bounds__(kInverseWarps *kWarpSize) MultiplyInverse(Pets
   const PetscInt      row = (PetscInt)(GridThread() / kWarpSize), lane = threadIdx.x % kWarpSize;
   const double *const a   = M + (size_t)min(row, m - 1) * m;
   double              ahead[kInverseAhead], sum = 0;
+  if (gate.ClosedEarly()) return;
 #pragma unroll
   for (int k = 0; k < kInverseAhead; k++) ahead[k] = lane + k * kWarpSize < m ? a[lane + k * kWarpSize] : 0.;
   WaitForPrevious();
@@ -749,6 +750,7 @@ template <bool First>
 __global__ void __launch_bounds__(kRRBTile, kTilesOnChip) GridDown(const RRBGrid g, const RRBGrid next, const double *x, RRBGate gate)
 {
   __shared__ TileOfDown shared;
+  if (gate.ClosedEarly()) return;
   TileDown<First>(g, next, x, blockIdx.x, shared, [&]() { return Started(gate); });
 }
 
@@ -756,6 +758,7 @@ template <bool First>
 __global__ void __launch_bounds__(kRRBTile, kTilesOnChip) GridUp(const RRBGrid g, const RRBGrid next, const double *x, double *y, RRBGate gate)
 {
   __shared__ TileOfUp shared;
+  if (gate.ClosedEarly()) return;
   TileUp<First>(g, next, x, y, blockIdx.x, shared, [&]() { return Started(gate); });
 }
 
@@ -778,6 +781,7 @@ __global__ void __launch_bounds__(kSmallBlock) GridsOfOneBlock(const __grid_cons
   } shared;
   const int  of_block = threadIdx.x / kRRBTile;
   bool       started = false, open = true;
+  if (gate.ClosedEarly()) return;
   const auto ready = [&]() {
     if (started) __syncthreads(); /* with the tile before, and with the grid */
     else open = Started(gate);

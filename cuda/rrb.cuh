@@ -100,12 +100,22 @@ struct RRBFactorCUDA : RRBFactor {
   cudaGraphExec_t  graph   = nullptr; /* between the first grid down and the first grid up */
 };
 
-/* Kernels that find it closed, *stage being so far, leave everything as it is; a null stage is always open. */
+/*
+   Kernels that find it closed, *stage being so far, leave everything as it is; a null stage is always open. A gate does not open again while
+   kernels launched early are under way: one that is closed before the kernel ahead has ended may be gone by at once.
+*/
 struct RRBGate {
   const int *stage;
   int        closed_from;
 
-  __device__ bool Closed() const { return stage && *stage >= closed_from; }
+  __device__ bool Closed() const { return stage && __ldcg(stage) >= closed_from; }
+  /* At the beginning of a kernel, before it asks for coefficients: nothing is left to do. */
+  __device__ bool ClosedEarly() const
+  {
+    const bool closed = Closed();
+    if (closed) WaitForPrevious(); /* who waits for this kernel waits for those ahead of it, too */
+    return closed;
+  }
 };
 
 /* What a kernel is, of which grid, and the bytes that it must move: each coefficient, value and result once. */

@@ -31,9 +31,10 @@ struct Black {
   double       *x, *q;      /* [2][cy][ld] */
   double       *r, *p;      /* [2][2][cy][ld], of an even number of iterations done, and of an odd one */
   double       *z;          /* [cy][ld], class b1; b2 is next.up */
-  double       *partial, *rr; /* sums of blocks; rr is from the kernel that updates r to the one that ends the iteration */
+  double       *partial;
   CGState      *state;
 
+  __host__ __device__ RRBGate Gate() const { return RRBGate{(const int *)&state->s.stage, kCGDecided}; }
   __device__ double *Of(double *v, PetscInt iteration) const { return v + (iteration & 1) * 2 * g.Cells(); } /* r or p */
   __device__ size_t At(int what, PetscInt I, PetscInt J) const { return (what == kB1 ? g.Cells() : 0) + g.Cell(I, J); }
   __device__ double Value(const double *v, int what, PetscInt I, PetscInt J) const { return g.Has(what, I, J) ? v[At(what, I, J)] : 0.; }
@@ -60,7 +61,7 @@ struct Awaited {
     WaitForPrevious();
     LetNextStart();
     waited    = true;
-    running   = state->s.stage < kCGDecided;
+    running   = state->s.stage < kCGDecided; /* as RRBGate has it */
     starting  = state->s.stage == kCGStarting;
     iteration = state->s.iteration;
     a         = state->s.a;
@@ -102,7 +103,7 @@ struct Rows {
   }
 };
 
-/* x = x + a p; p = z + b p; q = S_1 p, delta = p.q. It is the first kernel of an iteration. */
+/* x = x + a p; p = z + b p; q = S_1 p, delta = p.q. It is the first kernel of an iteration. To look for a closed gate early, too, takes it longer. */
 __global__ void __launch_bounds__(kRRBTile, kMostOnChip) MultiplySchur(const Black v)
 {
   constexpr int     kX = kRRBTileX + 2, kY = kRRBTileY + 2, kAround = kX * kY - kRRBTile;
@@ -161,6 +162,7 @@ __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) DownToNext(const Black 
   const RRBGrid &g       = v.g;
   double         sums[1] = {0}, l[4];
   Awaited        state;
+  if (v.Gate().ClosedEarly()) return;
   ForCells(g, [&](PetscInt I, PetscInt J) {
     const bool   in = I < g.cx && J < g.cy, west = in && I > 0, south = in && J > 0;
     const bool   x_of_b1 = 2 * I + 1 < g.nx, y_of_b1 = 2 * J + 1 < g.ny, has_b1 = x_of_b1 && y_of_b1; /* to the west only the line counts, to the south the column */
@@ -193,22 +195,22 @@ __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) DownToNext(const Black 
   });
   if (!state.running) return;
   BlockSum(sums);
-  if (threadIdx.x == 0) v.rr[blockIdx.x] = sums[0];
+  if (threadIdx.x == 0) v.partial[gridDim.x + blockIdx.x] = sums[0]; /* the second sum of UpFromNext() */
 }
 
-/* Level 2 up: class b1 of z, and r.z; z of b2 is what the next grid wrote. It has as many blocks as DownToNext(), and adds up r.r for it. */
+/* Level 2 up: class b1 of z, and r.z; z of b2 is what the next grid wrote. It has as many blocks as DownToNext(), whose r.r it adds up. */
 __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) UpFromNext(const Black v)
 {
   const RRBGrid &g       = v.g;
   double         sums[2] = {0, 0}, l[5];
   Awaited        state;
+  if (v.Gate().ClosedEarly()) return;
   ForCells(g, [&](PetscInt I, PetscInt J) {
     if (!g.half)
 #pragma unroll
       for (int k = 0; k < 5; k++) l[k] = g.L((RRBArray)(kB1SouthWest + k), I, J);
     if (!state.Ready(v.state)) return;
     const double *const r = v.Of(v.r, state.iteration + (state.starting ? 0 : 1));
-    if (threadIdx.x == 0) sums[1] = v.rr[blockIdx.x]; /* asked for here, not where the sums wait for it */
     if (g.half) {
       const double b2 = UpB2(g, v.next, I, J);
       sums[0] += v.Value(r, kB2, I, J) * b2;
@@ -227,7 +229,7 @@ __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) UpFromNext(const Black 
     sums[0] += r2 * b2 + r1 * z;
   });
   if (!state.running) return;
-  if (GridSumLast(sums, v.partial, &v.state->ticket)) FinishIteration(v.state, sums[1], sums[0]);
+  if (GridSumLast<2, 1>(sums, v.partial, &v.state->ticket)) FinishIteration(v.state, sums[1], sums[0]);
 }
 
 /* The residual of the whole system, in natural order, becomes r of the black points, x = 0; its sums are dots: r.r, d r.r of red points, g.g. */
@@ -364,7 +366,7 @@ PetscErrorCode Keep(Work *w, cudaStream_t stream)
 template <bool Update>
 PetscErrorCode LaunchToNext(Work *w, bool early, cudaStream_t stream)
 {
-  const RRBGate gate{(const int *)&w->state.data()->s.stage, kCGDecided};
+  const RRBGate gate = w->v.Gate();
 
   PetscFunctionBegin;
   static_assert(sizeof(CGStage) == sizeof(int), "a gate reads the stage as an int");
@@ -457,7 +459,7 @@ PetscErrorCode RRBCGPrepare_CUDA(RRBFactor *factor, RRBCGWork **work)
   w->F     = F;
   w->tiles = RRBTiles(g);
   if (w->vectors.size() != kVectors * cells) PetscCall(w->vectors.Allocate(kVectors * cells));
-  if (w->partial.size() != 4 * (size_t)Blocks(w)) PetscCall(w->partial.Allocate(4 * (size_t)Blocks(w)));
+  if (w->partial.size() != 3 * (size_t)Blocks(w)) PetscCall(w->partial.Allocate(3 * (size_t)Blocks(w)));
   memset((void *)&w->v, 0, sizeof(w->v));
   memcpy((void *)&w->v.g, &g, sizeof(g));
   memcpy((void *)&w->v.next, &F->grid[1], sizeof(g));
@@ -468,7 +470,6 @@ PetscErrorCode RRBCGPrepare_CUDA(RRBFactor *factor, RRBCGWork **work)
   w->v.p       = w->v.x + 8 * cells;
   w->v.z       = w->v.x + 12 * cells;
   w->v.partial = w->partial.data();
-  w->v.rr      = w->v.partial + 3 * (size_t)Blocks(w);
   w->v.state   = w->state.data();
   w->bytes     = w->vectors.bytes() + w->partial.bytes() + w->state.bytes();
   PetscCall(DropOldGraph(w));
