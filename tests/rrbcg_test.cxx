@@ -750,6 +750,43 @@ TEST_CASE("rrbcg: a monitor may apply the preconditioner", "[rrbcg]")
   }
 }
 
+/* KSPSolve() is about to add to its guess. */
+TEST_CASE("rrbcg: the vector of the solution is not for a monitor to build the solution in", "[rrbcg][bad]")
+{
+  const auto build = [](KSP ksp, PetscInt, PetscReal, void *) { return KSPBuildSolution(ksp, ksp->vec_sol, nullptr); };
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject           A   = CreateMat(Diffusion({45, 38}, true, 7), backend.mat);
+    const KSPObject           ksp = MakeRRBCG(A, "-pc_rrb_levels 6"), looking = MakeRRBCG(A, "-pc_rrb_levels 6");
+    const VecObject           b = RightVec(A, 21), x = RightVec(A, 33);
+    const std::vector<double> expected = SolveFrom(looking).x;
+    MUST(KSPMonitorSet(ksp, build, nullptr, nullptr));
+    CHECK(SolveFrom(ksp).x == expected); /* from zeros it is harmless */
+    MUST(KSPSetInitialGuessNonzero(ksp, PETSC_TRUE));
+    Errors errors;
+    CHECK(KSPSolve(ksp, b, x) != 0);
+    CHECK(Contains(errors.text, "give KSPBuildSolution() another one"));
+  }
+}
+
+TEST_CASE("rrbcg: no rows", "[rrbcg]")
+{
+  for (const Backend &backend : Backends())
+    for (const char *options : {"", "-ksp_norm_type natural", "-ksp_norm_type none"}) {
+      CAPTURE(backend.name, options);
+      const MatObject    A   = CreateMat(HostMatrix(), backend.mat);
+      const KSPObject    ksp = MakeRRBCG(A, options), cg = MakeRRBCG(A, options, KSPCG);
+      const VecObject    b = RightVec(A), x = RightVec(A);
+      KSPConvergedReason reason, of_cg;
+      MUST(KSPSolve(cg, b, x));
+      MUST(KSPGetConvergedReason(cg, &of_cg));
+      MUST(KSPSolve(ksp, b, x));
+      MUST(KSPGetConvergedReason(ksp, &reason));
+      CAPTURE((int)of_cg);
+      CHECK(reason == of_cg);
+    }
+}
+
 /* What is done once a matrix is done by KSPSetUp(), not by the first solve, but for a GPU's graph. */
 TEST_CASE("rrbcg: KSPSetUp() prepares all of a solve", "[rrbcg]")
 {

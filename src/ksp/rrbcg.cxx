@@ -100,6 +100,11 @@ static PetscErrorCode KSPSetUp_RRBCG(KSP ksp)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static bool NoRows(const PC_RRB *rrb)
+{
+  return !rrb->factor->nx || !rrb->factor->ny;
+}
+
 /* What the method takes for granted. */
 static PetscErrorCode CheckOperators(KSP ksp)
 {
@@ -119,7 +124,7 @@ static PetscErrorCode CheckOperators(KSP ksp)
   PetscCall(PetscObjectStateGet((PetscObject)A, &state));
   PetscCheck(id == rrb->mat_id && state == rrb->mat_state, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPRRBCG solves with the matrix that PCRRB factored, which is another one or has changed since: use no -ksp_reuse_preconditioner, or -ksp_type cg -pc_type rrb");
   PetscCheck(!rrb->factor->nine, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPRRBCG needs a 5-point stencil, whose first level is exact, but the matrix couples diagonal neighbours: use -ksp_type cg -pc_type rrb");
-  PetscCheck(rrb->factor->has_schur, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ORDER, "The preconditioner was made after KSPSetUp(), which tells PCRRB to keep the Schur complement: call KSPReset() in between");
+  PetscCheck(rrb->factor->has_schur || NoRows(rrb), PetscObjectComm((PetscObject)ksp), PETSC_ERR_ORDER, "The preconditioner was made after KSPSetUp(), which tells PCRRB to keep the Schur complement: call KSPReset() in between");
   PetscCheck(!rrb->stats.one_sided, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPRRBCG needs a symmetric matrix, but %" PetscInt64_FMT " couplings are there in one of two rows alone: use MatZeroRowsColumns() for Dirichlet rows, or -ksp_type gmres -pc_type rrb", rrb->stats.one_sided);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -190,6 +195,7 @@ static PetscErrorCode KSPBuildSolution_RRBCG(KSP ksp, Vec v, Vec *V)
   else {
     const Vec x = v ? v : ksp->work[1]; /* the vector of the solution keeps the guess until the end */
 
+    PetscCheck(x != ksp->vec_sol || !cg->add, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ARG_IDN, "KSPRRBCG keeps its guess in the vector of the solution until the end: give KSPBuildSolution() another one, or none");
     PetscCall(VecCopy(ksp->vec_sol, x));
     PetscCall(StoreSolution(ksp, x));
     if (V) *V = x;
@@ -343,6 +349,12 @@ static PetscErrorCode KSPSolve_RRBCG(KSP ksp)
   PetscCall(CheckOperators(ksp));
   const PC_RRB *rrb = (const PC_RRB *)ksp->pc->data;
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  if (NoRows(rrb)) {
+    PetscCall(LogNorm(ksp, 0, 0));
+    PetscCall((*ksp->converged)(ksp, 0, 0, &ksp->reason, ksp->cnvP));
+    if (!ksp->reason) ksp->reason = KSP_CONVERGED_ATOL;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(Prepare(ksp)); /* for a factor that was made without KSPSetUp_RRBCG(), after an option of PCRRB has changed */
   const PetscBool device = cg->device;
   cg->add                = (PetscBool)!ksp->guess_zero;
