@@ -10,8 +10,8 @@ PETSc's options are for the solver; -ksp_type cg, for instance.\n\n";
 /*
    Poisson's problem of paper 003, section 4.2, as in rrb_levels. A set-up is KSPSetUp() of a new solver; "first" and "again" are its two
    solves. Bytes are those that the GPU has less of than at the start, at worst: matrix, vectors, factor, and what the set-up needs for itself.
-   They are looked at each millisecond until the first set-up and its solves are done, and the others are not held up by that. The largest grid is the one that these bytes a point leave room for, or that PETSc's 32-bit count of
-   nonzeros allows; if it fails, smaller ones follow.
+   They are looked at each millisecond until the first set-up and its solves are done, and the others are not held up by that. The largest
+   grid is the one that these bytes a point leave room for, or that PETSc's 32-bit count of nonzeros allows; if it fails, smaller ones follow.
 */
 #include "bench.h"
 

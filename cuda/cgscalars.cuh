@@ -24,7 +24,7 @@ struct CGScalars {
 struct CGState {
   CGScalars s;
   CGTest    test;
-  double    nn; /* from the kernel that updates r to the one that decides */
+  double    nn; /* of CGFUSED, from the kernel that updates r to the one that decides */
   CGSums    sums;
   double    dots[4];
   unsigned  ticket;

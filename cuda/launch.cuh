@@ -84,7 +84,7 @@ __device__ inline unsigned GroupBallot(bool predicate)
 
 /*
    A kernel that is launched by LaunchEarly(), `early`, may start before the one ahead of it in the stream has ended: what it does before
-   WaitForPrevious() must not depend on that one. Nothing after it starts before LetNextStart() of all blocks. Code compiled for
+   WaitForPrevious() must not depend on that one. Nothing after it starts before LetNextStart(), or the end, of all blocks. Code compiled for
    less than compute capability 9.0 does not wait, and must not be launched so.
 */
 __device__ inline void WaitForPrevious()

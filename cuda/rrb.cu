@@ -673,16 +673,16 @@ __device__ __forceinline__ void TileDown(const RRBGrid &g, const RRBGrid &next, 
   if (g.Has(kB2, I, J)) StoreDown(next, I, J, value);
 }
 
-/* A warp's part of a line of points, [first, n) at most: a lane has the two of its cell, and stores what lies beside the others' values. */
+/* A warp's part of a line of n points: lane l has points first + 2 l and the next, and stores first + l and first + 32 + l, so that stores lie together. */
 __device__ __forceinline__ void StoreLine(double *line, PetscInt first, PetscInt n, double even, double odd)
 {
   static_assert(kRRBTileX == kWarpSize, "a line of a tile is a warp");
   const int lane = threadIdx.x % kWarpSize;
 #pragma unroll
-  for (int half = 0; half < 2; half++) {
-    const int      from = half * kWarpSize / 2 + lane / 2;
+  for (int part = 0; part < 2; part++) {
+    const int      from = part * kWarpSize / 2 + lane / 2;
     const double   of_even = __shfl_sync(kFullWarp, even, from), of_odd = __shfl_sync(kFullWarp, odd, from);
-    const PetscInt x = first + half * kWarpSize + lane;
+    const PetscInt x = first + part * kWarpSize + lane;
     if (x < n) line[x] = lane % 2 ? of_odd : of_even;
   }
 }
@@ -724,7 +724,8 @@ __device__ __forceinline__ void TileUp(const RRBGrid &g, const RRBGrid &next, co
     if (g.Has(kB1, I, J)) values[2] = next.up[RRBHalfPlace(g, kB1, I, J)];
     if (halo && g.Has(kB1, at.halo_I, at.halo_J)) values[3] = next.up[RRBHalfPlace(g, kB1, at.halo_I, at.halo_J)];
   }
-  const double d_r1 = of_d[0] * values[0], d_r2 = of_d[1] * values[1], b1_value = of_d[2] * values[2], halo_value = of_d[3] * values[3];
+  /* products are rounded by themselves, so that a b1 is the same in all tiles that make it */
+  const double d_r1 = __dmul_rn(of_d[0], values[0]), d_r2 = __dmul_rn(of_d[1], values[1]), b1_value = __dmul_rn(of_d[2], values[2]), halo_value = __dmul_rn(of_d[3], values[3]);
   __syncthreads();
   const auto corners = [&](double value, const double(&l)[4], int at_i, int at_j) {
     return value - l[0] * b2[at_j + 1][at_i + 1] - l[1] * b2[at_j + 2][at_i + 2] - l[2] * b2[at_j + 1][at_i + 2] - l[3] * b2[at_j + 2][at_i + 1];
@@ -738,8 +739,8 @@ __device__ __forceinline__ void TileUp(const RRBGrid &g, const RRBGrid &next, co
   const size_t line   = First ? g.nx : g.line;
   double *const to    = (First ? y : g.up) + 2 * J * line;
   if constexpr (First) {
-    if (2 * J < g.ny) StoreLine(to, 2 * at.I0, g.nx, own_b2, own_r1);
-    if (2 * J + 1 < g.ny) StoreLine(to + line, 2 * at.I0, g.nx, own_r2, own_b1);
+    StoreLine(to, 2 * at.I0, 2 * J < g.ny ? g.nx : 0, own_b2, own_r1);
+    StoreLine(to + line, 2 * at.I0, 2 * J + 1 < g.ny ? g.nx : 0, own_r2, own_b1);
   } else { /* lines have room for whole cells */
     if (g.Has(kB2, I, J)) *(double2 *)(to + 2 * I) = double2{own_b2, own_r1};
     if (g.Has(kR2, I, J)) *(double2 *)(to + line + 2 * I) = double2{own_r2, own_b1};
@@ -1176,6 +1177,8 @@ PetscErrorCode RRBApplyPhase_CUDA(RRBFactor *factor, PetscBool down, const Petsc
   cudaStream_t   stream;
 
   PetscFunctionBegin;
+  *bytes = 0;
+  if (!F->count) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   F->used++;
   PetscCall(LaunchFirst(F, down, x, y, stream, &moved));

@@ -102,7 +102,8 @@ struct RRBFactorCUDA : RRBFactor {
 
 /*
    Kernels that find it closed, *stage being so far, leave everything as it is; a null stage is always open. A gate does not open again while
-   kernels launched early are under way: one that is closed before the kernel ahead has ended may be gone by at once.
+   kernels launched early are under way: a kernel that finds it closed while the one ahead still runs may end at once. It looks twice then,
+   the second time not into a line of L1 from before the wait.
 */
 struct RRBGate {
   const int *stage;

@@ -2,8 +2,8 @@
    CUDA kernels of RRBCG. Vectors are on the black points of level 1, class b2 and then b1 of the first grid's cells, and the residual is in
    the storage that the second level begins with. An iteration is a sequence of kernels: p and S_1 p with its dot, r and level 2 down, the
    middle of PCRRB, level 2 up with its dot. Both p and r are needed at neighbours as they will be: they go from one of two arrays to the
-   other, by the parity of the iteration, and a tile computes them around it, too. The step in x is done with the next p; what is
-   still to be added, a p, is so whenever the solution is asked for. Scalars and the test stay on the device, as in cgfused.cu; the
+   other, by the parity of the iteration, and are computed where they are needed, p around a tile, r around a cell. The step in x is done
+   with the next p; what is still to be added, a p, is so whenever the solution is asked for. Scalars and the test stay on the device, as in cgfused.cu; the
    host is some launches of a graph ahead.
 */
 #include <algorithm>
@@ -23,6 +23,9 @@ constexpr int kOnChip     = 8; /* blocks a processor at most */
 constexpr int kSkewOnChip = 6; /* of the kernels of the second level, which are held back by registers */
 constexpr int kMostOnChip = 4; /* of the product */
 constexpr int kVectors    = 13; /* arrays over cells: two of x, q, and of both r and p; one of z */
+
+static_assert(sizeof(CGStage) == sizeof(int), "a gate reads the stage as an int");
+static_assert(kSkewOnChip <= kOnChip && kMostOnChip <= kOnChip, "partial sums have room for so many blocks");
 
 /* The first grid, the Schur complement on its black points, and vectors; a kernel's blocks take tiles of cells in turns. */
 struct Black {
@@ -103,7 +106,7 @@ struct Rows {
   }
 };
 
-/* x = x + a p; p = z + b p; q = S_1 p, delta = p.q. It is the first kernel of an iteration. To look for a closed gate early, too, takes it longer. */
+/* x = x + a p; p = z + b p; q = S_1 p, delta = p.q. It is the first kernel of an iteration. To look early for a closed gate takes it longer. */
 __global__ void __launch_bounds__(kRRBTile, kMostOnChip) MultiplySchur(const Black v)
 {
   constexpr int     kX = kRRBTileX + 2, kY = kRRBTileY + 2, kAround = kX * kY - kRRBTile;
@@ -194,7 +197,7 @@ __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) DownToNext(const Black 
     }
   });
   if (!state.running) return;
-  BlockSum(sums);
+  if (Update) BlockSum(sums); /* without it a 0, which nobody looks at */
   if (threadIdx.x == 0) v.partial[gridDim.x + blockIdx.x] = sums[0]; /* the second sum of UpFromNext() */
 }
 
@@ -362,16 +365,21 @@ PetscErrorCode Keep(Work *w, cudaStream_t stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* A kernel of the second level, all with as many blocks */
+PetscErrorCode LaunchSkew(Work *w, void (*kernel)(Black), bool early, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  PetscCall(LaunchEarly(early, kernel, Blocks(w, kSkewOnChip), kRRBTile, stream, w->v));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* r, and class b2 of z = M_S^{-1} r; without Update, r is there */
 template <bool Update>
 PetscErrorCode LaunchToNext(Work *w, bool early, cudaStream_t stream)
 {
-  const RRBGate gate = w->v.Gate();
-
   PetscFunctionBegin;
-  static_assert(sizeof(CGStage) == sizeof(int), "a gate reads the stage as an int");
-  PetscCall(LaunchEarly(early, DownToNext<Update>, Blocks(w, kSkewOnChip), kRRBTile, stream, w->v));
-  PetscCall(RRBLaunchMiddle(w->F, gate, early, stream));
+  PetscCall(LaunchSkew(w, DownToNext<Update>, early, stream));
+  PetscCall(RRBLaunchMiddle(w->F, w->v.Gate(), early, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -381,7 +389,7 @@ PetscErrorCode LaunchPreconditioner(Work *w, bool early, cudaStream_t stream)
 {
   PetscFunctionBegin;
   PetscCall(LaunchToNext<Update>(w, early, stream));
-  PetscCall(LaunchEarly(early, UpFromNext, Blocks(w, kSkewOnChip), kRRBTile, stream, w->v));
+  PetscCall(LaunchSkew(w, UpFromNext, early, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -596,12 +604,12 @@ PetscErrorCode RRBCGPhase_CUDA(RRBCGWork *work, PetscInt phase, const char **wha
     PetscCall(LaunchEarly(early, MultiplySchur, Blocks(w, kMostOnChip), kRRBTile, stream, w->v));
   } else if (phase == 1) { /* 4 of L; r, q and new r, two each; one for the next grid */
     about = RRBPhase{"r - a q, r.r, level 2 down", 0, 11 * cells * sizeof(double)};
-    PetscCall(LaunchEarly(early, DownToNext<true>, Blocks(w, kSkewOnChip), kRRBTile, stream, w->v));
+    PetscCall(LaunchSkew(w, DownToNext<true>, early, stream));
   } else if (phase < 2 + middle) {
     PetscCall(RRBLaunchPhase(w->F, phase - 2, RRBGate{}, early, stream, &about));
   } else if (phase == 2 + middle) {
     about = RRBPhase{"level 2 up, r.z", 0, 9 * cells * sizeof(double)};
-    PetscCall(LaunchEarly(early, UpFromNext, Blocks(w, kSkewOnChip), kRRBTile, stream, w->v));
+    PetscCall(LaunchSkew(w, UpFromNext, early, stream));
   }
   *what  = about.what;
   *grid  = about.grid + 1;

@@ -83,6 +83,11 @@ PetscErrorCode RRBApply_CUDA(RRBFactor *, const PetscScalar *, PetscScalar *)
   return NoCUDA();
 }
 
+PetscErrorCode RRBApplyPhase_CUDA(RRBFactor *, PetscBool, const PetscScalar *, PetscScalar *, PetscLogDouble *)
+{
+  return NoCUDA();
+}
+
 PetscErrorCode RRBGetFactor_CUDA(const RRBFactor *, PetscScalar *, PetscScalar *)
 {
   return NoCUDA();

@@ -24,7 +24,7 @@ TestBSR RandomBSR(PetscInt bs, PetscInt columns, const std::vector<PetscInt> &le
   Random  random(seed);
   TestBSR W{bs, (PetscInt)lengths.size(), columns, {0}, {}, {}};
   for (PetscInt length : lengths) {
-    std::set<PetscInt> row; /* every choice of so many columns is as likely (Floyd) */
+    std::set<PetscInt> row; /* all choices of so many columns are equally likely (Floyd) */
     for (PetscInt last = columns - length; last < columns; last++)
       if (!row.insert(PetscMin((PetscInt)random.Between(0, (double)last + 1), last)).second) row.insert(last);
     W.j.insert(W.j.end(), row.begin(), row.end());

@@ -885,6 +885,42 @@ TEST_CASE("rrb: the twins agree on another stream than the default", "[rrb][gpu]
   MUST(PetscDeviceContextDestroy(&context));
 }
 
+/* Kernels start early, also those of another application and of another set-up; there are more tiles than a GPU does at once. */
+TEST_CASE("rrb: applications right after one another are those that wait", "[rrb][gpu]")
+{
+  NEEDS_DEVICE();
+  const Grid                grid = {901, 803};
+  const HostMatrix          A = Stencil(grid, false, 0.01, 25), other = Stencil(grid, false, 0.02, 26);
+  const CSRCopy             copy(A, PETSC_MEMTYPE_CUDA), of_other(other, PETSC_MEMTYPE_CUDA);
+  const std::vector<double> x = RandomValues(A.n, 27);
+  const size_t              bytes = A.n * sizeof(double);
+  for (PetscInt levels : {0, 8, 9}) {
+    const RRBParams     params = Levels(levels);
+    std::vector<double> results[2];
+    for (bool wait : {false, true}) {
+      RRBFactor *F = nullptr;
+      RRBStats   stats;
+      double    *vectors[2], one;
+      for (double *&vector : vectors) MUST(ArrayCreate(bytes, PETSC_MEMTYPE_CUDA, (void **)&vector));
+      MUST(ArrayCopy(vectors[0], x.data(), bytes, PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+      for (const CSRCopy *matrix : {&copy, &of_other, &copy}) {
+        MUST(RRBComputeFactor_CUDA(&matrix->view, grid.nx, grid.ny, &params, &F, &stats));
+        for (int k = 0; k < 4; k++) {
+          MUST(RRBApply_CUDA(F, vectors[k % 2], vectors[1 - k % 2]));
+          if (wait) MUST(ArrayCopy(&one, vectors[1 - k % 2], sizeof(one), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+        }
+      }
+      results[wait].resize(A.n);
+      MUST(ArrayCopy(results[wait].data(), vectors[0], bytes, PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+      for (double *&vector : vectors) MUST(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&vector));
+      MUST(RRBDestroy_CUDA(&F));
+    }
+    CAPTURE(levels);
+    CHECK(std::isfinite(results[0][0]));
+    CHECK(results[0] == results[1]);
+  }
+}
+
 TEST_CASE("rrb: an application allocates nothing", "[rrb][gpu]")
 {
   NEEDS_DEVICE();

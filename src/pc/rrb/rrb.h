@@ -53,7 +53,7 @@ PetscErrorCode RRBComputeFactor_Host(const CSRView *A, PetscInt nx, PetscInt ny,
 PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, PetscInt nx, PetscInt ny, const RRBParams *, RRBFactor **F, RRBStats *);
 PetscErrorCode RRBApply_Host(RRBFactor *, const PetscScalar *x, PetscScalar *y); /* y = M^{-1} x */
 PetscErrorCode RRBApply_CUDA(RRBFactor *, const PetscScalar *x, PetscScalar *y);
-/* The first kernel of an application or, without down, its last, and the bytes that it must move. For measurements. */
+/* The first kernel of an application or, without down, its last, and the bytes that it must move. To be measured, not to be mixed. */
 PetscErrorCode RRBApplyPhase_CUDA(RRBFactor *, PetscBool down, const PetscScalar *x, PetscScalar *y, PetscLogDouble *bytes);
 /* Columns of L, l[4 n] in the order of the host twin, and d[n], 1 / pivot; 0 in the remainder. On the host. */
 PetscErrorCode RRBGetFactor_Host(const RRBFactor *, PetscScalar *l, PetscScalar *d);
