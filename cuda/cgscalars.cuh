@@ -24,6 +24,7 @@ struct CGScalars {
 struct CGState {
   CGScalars s;
   CGTest    test;
+  double    mean; /* of RRBCG, of z before it is taken away, which a singular matrix needs */
   double    nn; /* of CGFUSED, from the kernel that updates r to the one that decides */
   CGSums    sums;
   double    dots[4];

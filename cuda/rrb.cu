@@ -29,6 +29,7 @@ struct RRBReport {
   unsigned long long pivot;    /* level, row */
   unsigned long long one_sided, lifted;
   PetscInt           nine, zero_pivots, largest, next, may_lift; /* rows of S_1 */
+  PetscInt           nonzero_sum;                                /* some row's */
 };
 constexpr unsigned long long kNone = ~0ull;
 
@@ -73,7 +74,7 @@ struct Straight {
    its red neighbours' rows do. Where no coupling is above 0 and no row of A sums to less than -kRRBLift / 4 of its diagonal, the |a_br| of
    a row are a_bb together at most, but for such a part, and no row of S_1 comes to -kRRBLift a_bb.
 */
-__global__ void __launch_bounds__(kBlockSize) ReadRows(CSRView A, PetscInt nx, Straight S, bool lift, RRBReport *report)
+__global__ void __launch_bounds__(kBlockSize) ReadRows(CSRView A, PetscInt nx, Straight S, bool lift, bool singular, RRBReport *report)
 {
   const long long thread = GridThread();
   if (thread >= A.n) return;
@@ -113,6 +114,7 @@ __global__ void __launch_bounds__(kBlockSize) ReadRows(CSRView A, PetscInt nx, S
     else nw = mean;
   }
   const double sum = c + others;
+  if (singular && !(fabs(sum) <= kRRBZeroSum * c) && !report->nonzero_sum) report->nonzero_sum = 1;
   if ((may_lift || sum < -kRRBLift / 4 * c) && !report->may_lift) report->may_lift = 1; /* all write the same, and few do */
   if (lift && c > 0 && sum < -kRRBLift * c) {
     c -= sum;
@@ -391,18 +393,10 @@ __device__ PetscInt RemainderRow(const Levels &v, PetscInt p)
   return y * v.stride * v.nx + x * v.stride;
 }
 
-/* A's diagonal at the points that remain. */
-__global__ void __launch_bounds__(kBlockSize) GatherDiagonal(Levels v, PetscInt m, double *diagonal)
-{
-  const long long p = GridThread();
-  if (p < m) diagonal[p] = v.S.c[RemainderRow(v, (PetscInt)p)];
-}
-
 struct Sweep {
   PetscInt      m, first; /* the rows and columns first .. first + kSweep are swept */
   bool          singular;
   double       *M, *rows, *columns; /* [m m]; [kSweep m] the new rows; [m kSweep] the old columns */
-  const double *diagonal;
   Levels        v;
 };
 
@@ -411,11 +405,10 @@ struct Sweep {
    is swept, a_ij -= a_ip a_jp / a_pp, a_ip /= a_pp, a_pp = -1 / a_pp, which leaves it symmetric, so that a row is a column: each lane
    has an entry of it. Lane p keeps a_ip as it was, and what it is to be multiplied by. Rows move up by one a pivot, which is why the next
    pivot's is always the first, and all pivots are the same few instructions: fetching them anew for each took longer than doing them.
-   shared [2 kSweep]. Pivots not above `zero` of their lane are not swept: a null row and column of the answer. told(p, pivot, is zero)
-   hears of each.
+   shared [2 kSweep]. Pivot `but` is not swept, if there is one: a null row and column of the answer. told(p, pivot) hears of each.
 */
 template <typename Tell>
-__device__ __forceinline__ void InvertSymmetric(double (&a)[kSweep], double zero, double *shared, Tell told)
+__device__ __forceinline__ void InvertSymmetric(double (&a)[kSweep], int but, double *shared, Tell told)
 {
   const int lane  = threadIdx.x % kWarpSize;
   double    scale = 1;
@@ -425,13 +418,12 @@ __device__ __forceinline__ void InvertSymmetric(double (&a)[kSweep], double zero
     double *const column = shared + p % 2 * kSweep, *const next = shared + (p + 1) % 2 * kSweep; /* column[r]: row p + r, modulo kSweep */
     __syncwarp();
     const double pivot   = column[0];
-    const bool   is_zero = fabs(pivot) <= __shfl_sync(kFullWarp, zero, p);
-    const double inverse = is_zero ? 0. : 1 / pivot;
+    const double inverse = p == but ? 0. : 1 / pivot;
     const double factor  = lane == p ? 0. : a[0] * inverse;
     if (lane == p) scale = inverse;
     a[0]                                 = a[1] - column[1] * factor;
     next[(lane - p - 1) & (kSweep - 1)] = scale * a[0]; /* on its way while the others follow */
-    told(p, pivot, is_zero);
+    told(p, pivot);
 #pragma unroll
     for (int r = 2; r < kSweep; r++) a[r - 1] = a[r] - column[r] * factor;
     a[kSweep - 1] = lane == p ? -1. : factor;
@@ -459,9 +451,10 @@ __global__ void __launch_bounds__(kPanelBlock) SweepPanel(Sweep s)
     double a[kSweep];
 #pragma unroll
     for (int r = 0; r < kSweep; r++) a[r] = r < some && c < some ? s.M[(size_t)(s.first + r) * s.m + s.first + c] : (double)(r == c);
-    InvertSymmetric(a, s.singular && c < some ? kRRBZeroPivot * s.diagonal[s.first + c] : -1., pivots, [&](int p, double pivot, bool zero) {
+    const int but = s.singular ? s.m - 1 - s.first : -1; /* the last pivot of all: all that rounding has left of 0 */
+    InvertSymmetric(a, but, pivots, [&](int p, double pivot) {
       if (GridThread() != 0 || p >= some) return;
-      if (zero) s.v.report->zero_pivots++;
+      if (p == but && isfinite(pivot)) s.v.report->zero_pivots++;
       else if (!(pivot > 0) || !isfinite(pivot)) atomicMin(&s.v.report->pivot, (unsigned long long)s.v.level << 32 | (unsigned long long)RemainderRow(s.v, s.first + p));
     });
 #pragma unroll
@@ -901,13 +894,13 @@ PetscErrorCode CaptureMiddle(RRBFactorCUDA *F)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The remaining operator, in v, becomes its inverse. The work begins with A's diagonal. */
-PetscErrorCode InvertRemainder(RRBFactorCUDA *F, Levels v, bool singular, double *work, cudaStream_t stream)
+/* The remaining operator, in v, becomes its inverse. work [2 kSweep m] */
+PetscErrorCode InvertRemainder(RRBFactorCUDA *F, Levels v, double *work, cudaStream_t stream)
 {
   const PetscInt m     = F->remainder;
   const int      tiles = (m + kUpdateSide * kUpdateEach - 1) / (kUpdateSide * kUpdateEach);
-  double *const  M     = F->inverse.data(), *const diagonal = work;
-  Sweep          s{m, 0, singular, M, work + m, work + m + (size_t)kSweep * m, diagonal, v};
+  double *const  M     = F->inverse.data();
+  Sweep          s{m, 0, (bool)F->singular, M, work, work + (size_t)kSweep * m, v};
 
   PetscFunctionBegin;
   PetscCallCUDA(cudaMemsetAsync(M, 0, F->inverse.bytes(), stream));
@@ -1009,12 +1002,12 @@ PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, PetscInt nx, PetscInt ny,
   bool         nine       = A->nnz > 5 * (long long)n;
   for (bool again = true; again;) {
     again                = false;
-    const size_t sweeps  = (size_t)remainder * (2 * kSweep + 1), straight = std::max((nine ? 5 : 3) * n, 5 * cells);
+    const size_t sweeps  = (size_t)remainder * 2 * kSweep, straight = std::max((nine ? 5 : 3) * n, 5 * cells);
     work.Free();
     PetscCall(work.Allocate(straight + 5 * cells + 2 * kSkewArrays * ld_cells + sweeps));
     double *const base = work.data();
     const Straight S{base, base + n, base + 2 * n, nine ? base + 3 * n : nullptr, nine ? base + 4 * n : nullptr};
-    ReadRows<<<BlocksFor(n), kBlockSize, 0, stream>>>(*A, nx, S, lift && nine, report.data());
+    ReadRows<<<BlocksFor(n), kBlockSize, 0, stream>>>(*A, nx, S, lift && nine, (bool)params->singular, report.data());
     FinePCCheckLaunch();
     PetscCall(Download(report.data(), &seen, stream));
     if (seen.pattern != kNone) {
@@ -1033,6 +1026,7 @@ PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, PetscInt nx, PetscInt ny,
     PetscCheck(remainder <= kRRBLargestRemainder, PETSC_COMM_SELF, PETSC_ERR_SUP, "%" PetscInt_FMT " levels leave %" PetscInt_FMT " points, but at most %" PetscInt_FMT " are factored exactly on a GPU: raise -pc_rrb_levels", levels, remainder, kRRBLargestRemainder);
     if (F->nx != nx || F->ny != ny || F->levels != levels || F->inverse.size() != (size_t)remainder * remainder) PetscCall(MakeGrids(F, nx, ny, levels, max_levels, remainder));
     F->nine      = (PetscBool)(seen.nine != 0);
+    F->singular  = (PetscBool)(params->singular && !seen.nonzero_sum);
     F->has_schur = (PetscBool)(params->keep_schur && !F->nine);
     if (F->has_schur && F->schur.size() != 2 * kSkewArrays * F->grid[0].Cells()) PetscCall(F->schur.Allocate(2 * kSkewArrays * F->grid[0].Cells()));
     if (!F->has_schur) F->schur.Free();
@@ -1043,9 +1037,6 @@ PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, PetscInt nx, PetscInt ny,
     if (!seen.nine) v.S.ne = v.S.nw = nullptr;
     v.nx     = nx;
     v.report = report.data();
-    PlaceRemainder(F, &v);
-    GatherDiagonal<<<BlocksFor(remainder), kBlockSize, 0, stream>>>(v, remainder, sweep);
-    FinePCCheckLaunch();
     for (int k = 0; k < F->count; k++) {
       const RRBGrid &g         = F->grid[k];
       const size_t   points    = (size_t)g.cx * g.cy;
@@ -1068,7 +1059,7 @@ PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, PetscInt nx, PetscInt ny,
     }
     PlaceRemainder(F, &v);
     v.level = levels;
-    PetscCall(InvertRemainder(F, v, params->singular, sweep, stream));
+    PetscCall(InvertRemainder(F, v, sweep, stream));
   }
   PetscCall(CaptureMiddle(F)); /* while the device works */
   PetscCall(Download(report.data(), &seen, stream));

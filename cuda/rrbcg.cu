@@ -36,12 +36,19 @@ struct Black {
   double       *z;          /* [cy][ld], class b1; b2 is next.up */
   double       *partial;
   CGState      *state;
+  bool          singular; /* z is to be without its mean */
 
   __host__ __device__ RRBGate Gate() const { return RRBGate{(const int *)&state->s.stage, kCGDecided}; }
   __device__ double *Of(double *v, PetscInt iteration) const { return v + (iteration & 1) * 2 * g.Cells(); } /* r or p */
   __device__ size_t At(int what, PetscInt I, PetscInt J) const { return (what == kB1 ? g.Cells() : 0) + g.Cell(I, J); }
   __device__ double Value(const double *v, int what, PetscInt I, PetscInt J) const { return g.Has(what, I, J) ? v[At(what, I, J)] : 0.; }
-  __device__ double Z(int what, PetscInt I, PetscInt J) const { return what == kB2 ? UpB2(g, next, I, J) : g.Has(kB1, I, J) ? z[g.Cell(I, J)] : 0.; }
+  template <bool Singular>
+  __device__ double Z(int what, PetscInt I, PetscInt J, double mean) const
+  {
+    const double value = what == kB2 ? UpB2(g, next, I, J) : g.Has(kB1, I, J) ? z[g.Cell(I, J)] : 0.;
+    return Singular && g.Has(what, I, J) ? value - mean : value;
+  }
+  __device__ double Points() const { return (double)g.cx * g.cy + (double)(g.nx / 2) * (g.ny / 2); } /* that are black */
 };
 
 /* Calls act(I, J) in the thread of each cell; all threads of a block call it as often, also beyond the last cell. */
@@ -107,6 +114,7 @@ struct Rows {
 };
 
 /* x = x + a p; p = z + b p; q = S_1 p, delta = p.q. It is the first kernel of an iteration. To look early for a closed gate takes it longer. */
+template <bool Singular>
 __global__ void __launch_bounds__(kRRBTile, kMostOnChip) MultiplySchur(const Black v)
 {
   constexpr int     kX = kRRBTileX + 2, kY = kRRBTileY + 2, kAround = kX * kY - kRRBTile;
@@ -121,11 +129,12 @@ __global__ void __launch_bounds__(kRRBTile, kMostOnChip) MultiplySchur(const Bla
     if (!state.Ready(v.state)) return;
     const double *const from = v.Of(v.p, state.iteration);
     double *const       to   = v.Of(v.p, state.iteration + 1);
+    const double        mean = Singular ? v.state->mean : 0.;
     __syncthreads(); /* the tile before is done with what is shared */
     const auto own = [&](int what) {
       if (!g.Has(what, I, J)) return 0.;
       const size_t at = v.At(what, I, J);
-      const double old = from[at], p = v.Z(what, I, J) + state.b * old;
+      const double old = from[at], p = v.Z<Singular>(what, I, J, mean) + state.b * old;
       v.x[at] += state.a * old;
       to[at] = p;
       return p;
@@ -136,8 +145,8 @@ __global__ void __launch_bounds__(kRRBTile, kMostOnChip) MultiplySchur(const Bla
     if ((int)threadIdx.x < kAround) { /* south and north lines, then west and east ones */
       const int      k = threadIdx.x, in_line = k - 2 * kX, to_i = k < 2 * kX ? k % kX : in_line % 2 * (kX - 1), to_j = k < 2 * kX ? k / kX * (kY - 1) : in_line / 2 + 1;
       const PetscInt of_I = I - i + to_i, of_J = J - j + to_j;
-      p2[to_j][to_i] = v.Z(kB2, of_I, of_J) + state.b * v.Value(from, kB2, of_I, of_J);
-      p1[to_j][to_i] = v.Z(kB1, of_I, of_J) + state.b * v.Value(from, kB1, of_I, of_J);
+      p2[to_j][to_i] = v.Z<Singular>(kB2, of_I, of_J, mean) + state.b * v.Value(from, kB2, of_I, of_J);
+      p1[to_j][to_i] = v.Z<Singular>(kB1, of_I, of_J, mean) + state.b * v.Value(from, kB1, of_I, of_J);
     }
     __syncthreads();
     const double q2 = S.b2[0] * b2 + S.b2[1] * b1 + S.b2[2] * p1[j][i - 1] + S.b2[3] * p1[j - 1][i] + S.b2[4] * p1[j - 1][i - 1] + S.b2[5] * p2[j][i + 1] + S.b2[6] * p2[j][i - 1] + S.b2[7] * p2[j + 1][i] + S.b2[8] * p2[j - 1][i];
@@ -198,15 +207,27 @@ __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) DownToNext(const Black 
   });
   if (!state.running) return;
   if (Update) BlockSum(sums); /* without it a 0, which nobody looks at */
-  if (threadIdx.x == 0) v.partial[gridDim.x + blockIdx.x] = sums[0]; /* the second sum of UpFromNext() */
+  if (threadIdx.x == 0) v.partial[(v.singular ? 3 : 1) * gridDim.x + blockIdx.x] = sums[0]; /* the last sum of UpFromNext() */
 }
 
-/* Level 2 up: class b1 of z, and r.z; z of b2 is what the next grid wrote. It has as many blocks as DownToNext(), whose r.r it adds up. */
+/*
+   Level 2 up: class b1 of z, and r.z; z of b2 is what the next grid wrote. It has as many blocks as DownToNext(), whose r.r it adds up. Of a
+   singular matrix r.z is that of z without its mean.
+*/
+template <bool Singular>
 __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) UpFromNext(const Black v)
 {
   const RRBGrid &g       = v.g;
-  double         sums[2] = {0, 0}, l[5];
+  constexpr int  kSums       = Singular ? 4 : 2; /* r.z, of a singular matrix of z and of r, and r.r */
+  double         sums[kSums] = {}, l[5];
   Awaited        state;
+  const auto     add = [&](double r, double z) {
+    sums[0] += r * z;
+    if constexpr (Singular) {
+      sums[1] += z;
+      sums[2] += r;
+    }
+  };
   if (v.Gate().ClosedEarly()) return;
   ForCells(g, [&](PetscInt I, PetscInt J) {
     if (!g.half)
@@ -216,11 +237,11 @@ __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) UpFromNext(const Black 
     const double *const r = v.Of(v.r, state.iteration + (state.starting ? 0 : 1));
     if (g.half) {
       const double b2 = UpB2(g, v.next, I, J);
-      sums[0] += v.Value(r, kB2, I, J) * b2;
+      add(v.Value(r, kB2, I, J), b2);
       if (!g.Has(kB1, I, J)) return;
       const double z    = v.next.up[RRBHalfPlace(g, kB1, I, J)];
       v.z[g.Cell(I, J)] = z;
-      sums[0] += r[v.At(kB1, I, J)] * z;
+      add(r[v.At(kB1, I, J)], z);
       return;
     }
     const bool          east = I + 1 < g.cx, north = J + 1 < g.cy, has_b1 = g.Has(kB1, I, J);
@@ -230,9 +251,19 @@ __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) UpFromNext(const Black 
     const double z  = l[4] * r1 - l[0] * b2 - l[1] * of_both - l[2] * of_east - l[3] * of_north;
     if (has_b1) v.z[g.Cell(I, J)] = z;
     sums[0] += r2 * b2 + r1 * z;
+    if constexpr (Singular) {
+      sums[1] += b2 + (has_b1 ? z : 0.);
+      sums[2] += r2 + r1;
+    }
   });
   if (!state.running) return;
-  if (GridSumLast<2, 1>(sums, v.partial, &v.state->ticket)) FinishIteration(v.state, sums[1], sums[0]);
+  if (!GridSumLast<kSums, 1>(sums, v.partial, &v.state->ticket)) return;
+  if constexpr (Singular) {
+    const double mean = sums[1] / v.Points();
+    v.state->mean     = mean;
+    sums[0] -= mean * sums[2];
+  }
+  FinishIteration(v.state, sums[kSums - 1], sums[0]);
 }
 
 /* The residual of the whole system, in natural order, becomes r of the black points, x = 0; its sums are dots: r.r, d r.r of red points, g.g. */
@@ -340,12 +371,14 @@ PetscErrorCode Wait(Work *w)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The state of the beginning */
+/* The state of the beginning, with the mean of the z that is there */
 PetscErrorCode Upload(Work *w, const CGScalars &s, const CGTest &test, cudaStream_t stream)
 {
   PetscFunctionBegin;
   PetscCall(Wait(w));
+  const double mean = w->seen.mean;
   memset((void *)&w->seen, 0, offsetof(CGState, records));
+  w->seen.mean = mean;
   w->seen.s    = s;
   w->seen.test = test;
   PetscCallCUDA(cudaMemcpyAsync(w->state.data(), &w->seen, offsetof(CGState, records), cudaMemcpyHostToDevice, stream));
@@ -389,7 +422,7 @@ PetscErrorCode LaunchPreconditioner(Work *w, bool early, cudaStream_t stream)
 {
   PetscFunctionBegin;
   PetscCall(LaunchToNext<Update>(w, early, stream));
-  PetscCall(LaunchSkew(w, UpFromNext, early, stream));
+  PetscCall(LaunchSkew(w, w->v.singular ? UpFromNext<true> : UpFromNext<false>, early, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -403,10 +436,17 @@ PetscErrorCode Restore(Work *w, cudaStream_t stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode LaunchProduct(Work *w, bool early, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  PetscCall(LaunchEarly(early, w->v.singular ? MultiplySchur<true> : MultiplySchur<false>, Blocks(w, kMostOnChip), kRRBTile, stream, w->v));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode LaunchIteration(Work *w, bool early, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  PetscCall(LaunchEarly(early, MultiplySchur, Blocks(w, kMostOnChip), kRRBTile, stream, w->v));
+  PetscCall(LaunchProduct(w, early, stream));
   PetscCall(LaunchPreconditioner<true>(w, early, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -467,7 +507,7 @@ PetscErrorCode RRBCGPrepare_CUDA(RRBFactor *factor, RRBCGWork **work)
   w->F     = F;
   w->tiles = RRBTiles(g);
   if (w->vectors.size() != kVectors * cells) PetscCall(w->vectors.Allocate(kVectors * cells));
-  if (w->partial.size() != 3 * (size_t)Blocks(w)) PetscCall(w->partial.Allocate(3 * (size_t)Blocks(w)));
+  if (w->partial.size() != 4 * (size_t)Blocks(w)) PetscCall(w->partial.Allocate(4 * (size_t)Blocks(w)));
   memset((void *)&w->v, 0, sizeof(w->v));
   memcpy((void *)&w->v.g, &g, sizeof(g));
   memcpy((void *)&w->v.next, &F->grid[1], sizeof(g));
@@ -479,6 +519,7 @@ PetscErrorCode RRBCGPrepare_CUDA(RRBFactor *factor, RRBCGWork **work)
   w->v.z       = w->v.x + 12 * cells;
   w->v.partial = w->partial.data();
   w->v.state   = w->state.data();
+  w->v.singular = F->singular;
   w->bytes     = w->vectors.bytes() + w->partial.bytes() + w->state.bytes();
   PetscCall(DropOldGraph(w));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -601,7 +642,7 @@ PetscErrorCode RRBCGPhase_CUDA(RRBCGWork *work, PetscInt phase, const char **wha
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   if (phase == 0) { /* values a cell: 10 of S_1; z, p and x, new p and x, and q, two each */
     about = RRBPhase{"x + a p, z + b p, S_1 p, p.q", 0, 22 * cells * sizeof(double)};
-    PetscCall(LaunchEarly(early, MultiplySchur, Blocks(w, kMostOnChip), kRRBTile, stream, w->v));
+    PetscCall(LaunchProduct(w, early, stream));
   } else if (phase == 1) { /* 4 of L; r, q and new r, two each; one for the next grid */
     about = RRBPhase{"r - a q, r.r, level 2 down", 0, 11 * cells * sizeof(double)};
     PetscCall(LaunchSkew(w, DownToNext<true>, early, stream));
@@ -609,7 +650,7 @@ PetscErrorCode RRBCGPhase_CUDA(RRBCGWork *work, PetscInt phase, const char **wha
     PetscCall(RRBLaunchPhase(w->F, phase - 2, RRBGate{}, early, stream, &about));
   } else if (phase == 2 + middle) {
     about = RRBPhase{"level 2 up, r.z", 0, 9 * cells * sizeof(double)};
-    PetscCall(LaunchSkew(w, UpFromNext, early, stream));
+    PetscCall(LaunchSkew(w, w->v.singular ? UpFromNext<true> : UpFromNext<false>, early, stream));
   }
   *what  = about.what;
   *grid  = about.grid + 1;

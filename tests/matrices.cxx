@@ -79,6 +79,23 @@ static void ForNeighbours(PetscInt nx, PetscInt ny, PetscInt nz, bool corners, c
             }
 }
 
+HostMatrix Inclusions(PetscInt nx, PetscInt ny, double contrast)
+{
+  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(nx * ny);
+  const auto k = [&](PetscInt row) { return row % nx % 10 > 4 && row / nx % 10 > 4 ? contrast : 1.; };
+  for (PetscInt row = 0; row < nx * ny; row++) {
+    double diagonal = 0;
+    for (PetscInt to : {row - nx, row - 1, row + 1, row + nx}) {
+      if (to < 0 || to >= nx * ny || (to / nx != row / nx && to % nx != row % nx)) continue;
+      const double a = 2 * k(row) * k(to) / (k(row) + k(to));
+      rows[row].push_back({to, -a});
+      diagonal += a;
+    }
+    rows[row].push_back({row, diagonal});
+  }
+  return FromRows(rows);
+}
+
 HostMatrix Poisson(PetscInt nx, PetscInt ny, PetscInt nz)
 {
   const PetscInt n = nx * ny * nz;

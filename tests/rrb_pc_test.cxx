@@ -678,6 +678,40 @@ TEST_CASE("rrb: each rank factors its subdomain of a DMDA, and the view says so"
   }
 }
 
+/* Blocks of a singular matrix are not: nothing is left out of them, however small pivots are beside the diagonal. */
+TEST_CASE("rrb: ranks of a singular matrix with large jumps", "[rrb][pc][mpi]")
+{
+  PetscMPIInt size;
+  MPI_Comm_size(PETSC_COMM_WORLD, &size);
+  if (size == 1) return;
+  for (const Backend &backend : Backends())
+    for (double contrast : {1e4, 1e9}) {
+      CAPTURE(backend.name, contrast, size);
+      const MatObject A = CreateMat(Inclusions(30, 12 * size, contrast), backend.mat, PETSC_COMM_WORLD);
+      MatNullSpace    constants;
+      MUST(MatNullSpaceCreate(PETSC_COMM_WORLD, PETSC_TRUE, 0, nullptr, &constants));
+      MUST(MatSetNullSpace(A, constants));
+      const KSPObject ksp = MakeKSP(A, "-pc_rrb_levels 4 -pc_rrb_nx 30 -ksp_rtol 1e-6 -ksp_norm_type unpreconditioned -ksp_max_it 1000", PCRRB);
+      const VecObject b = RightVec(A, 3), x = RightVec(A), r = RightVec(A);
+      PetscReal       norm, of_b;
+      KSPConvergedReason reason;
+      MUST(MatNullSpaceRemove(constants, b));
+      MUST(KSPSolve(ksp, b, x));
+      MUST(KSPGetConvergedReason(ksp, &reason));
+      MUST(MatMult(A, x, r));
+      MUST(VecAXPY(r, -1, b));
+      MUST(VecNorm(r, NORM_2, &norm));
+      MUST(VecNorm(b, NORM_2, &of_b));
+      const std::string text = ViewText(PCOf(ksp));
+      int               rank;
+      MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+      if (contrast < 1e5) CHECK(reason > 0);
+      CHECK((norm <= 1e-4 * of_b || reason < 0)); /* never silently wrong */
+      if (rank == 0) CHECK(Contains(text, "zero pivots of a singular matrix 0"));
+      MUST(MatNullSpaceDestroy(&constants));
+    }
+}
+
 TEST_CASE("rrb: ranks with whole lines, and with broken ones", "[rrb][pc][mpi]")
 {
   PetscMPIInt size;

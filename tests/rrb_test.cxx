@@ -584,6 +584,30 @@ TEST_CASE("rrb: a singular matrix has one zero pivot, and M its null space", "[r
         }
 }
 
+/* Pivots of stiff inclusions are as small beside the diagonal as that of the null space, of which rounding may leave anything. */
+TEST_CASE("rrb: a singular matrix has one zero pivot, whatever its contrast", "[rrb]")
+{
+  for (PetscMemType where : Places())
+    for (double contrast : {1., 1e-9, 1e4, 1e6, 1e7, 1e8, 1e9, 1e10, 1e12})
+      for (PetscInt levels : {0, 1, 2, 5, 100}) {
+        const Grid grid = {47, 38};
+        CAPTURE(where, contrast, levels);
+        RRBParams params = Levels(levels);
+        params.singular  = PETSC_TRUE;
+        const HostMatrix A = Inclusions(grid.nx, grid.ny, contrast);
+        const Twin       twin(A, grid, params, where);
+        CHECK(twin.stats.failure == RRB_OK);
+        CHECK(twin.stats.zero_pivots == 1);
+        CHECK(twin->singular);
+        HostMatrix block = A; /* as a rank's, whose couplings to another are left out */
+        for (PetscInt k = block.i[5]; k < block.i[6]; k++)
+          if (block.j[k] == 5) block.a[k] *= 1 + 1e-6;
+        const Twin definite(block, grid, params, where);
+        CHECK(definite.stats.zero_pivots == 0);
+        CHECK(!definite->singular);
+      }
+}
+
 TEST_CASE("rrb: what cannot be factored is named", "[rrb]")
 {
   const Grid grid = {10, 8};

@@ -45,13 +45,22 @@ void MultiplySchur(const RRBFactorHost *F, const std::vector<double> &p, std::ve
   });
 }
 
-/* z = M_S^{-1} r */
+/* z = M_S^{-1} r, of a singular matrix without its mean, as KSPCG's preconditioner without its null space */
 void Precondition(const RRBFactorHost *F, const std::vector<double> &r, std::vector<double> &z)
 {
   z = r;
   RRBForward(F, 2, F->half_levels, z.data());
   RRBSolveRemainder(F, z.data());
   RRBBackward(F, 2, F->half_levels, z.data());
+  if (!F->singular) return;
+  const RRBLevel black(2, F->nx, F->ny);
+  double         sum   = 0;
+  PetscInt       count = 0;
+  black.ForAll([&](PetscInt x, PetscInt y) {
+    sum += z[y * F->nx + x];
+    count++;
+  });
+  black.ForAll([&](PetscInt x, PetscInt y) { z[y * F->nx + x] -= sum / count; });
 }
 
 void Stop(Work *w, CGStop stop, PetscInt its, double value)

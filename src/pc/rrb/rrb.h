@@ -10,7 +10,7 @@
 
 struct RRBParams {
   PetscInt  levels     = 0;           /* l of RRB-l, >= 1; 0: as few as leave kRRBRemainder points or so */
-  PetscBool singular   = PETSC_FALSE; /* constants are in the null space: the last pivot may be zero */
+  PetscBool singular   = PETSC_FALSE; /* constants are in the null space: the last pivot is left out, if all rows sum to 0 */
   PetscBool keep_schur = PETSC_FALSE; /* S_1 is kept, for RRBCG */
   PetscBool lift       = PETSC_TRUE;  /* rows that sum to less than 0 are made to sum to 0, before the first level that lumps */
 };
@@ -19,18 +19,18 @@ constexpr PetscInt  kRRBShare            = 15000;           /* or one in so many
 constexpr PetscInt  kRRBLargestRemainder = 8192;            /* of the CUDA twin, whose inverse is dense */
 constexpr size_t    kRRBLargestBand      = (size_t)2 << 30; /* bytes, of the host twin */
 constexpr PetscReal kRRBSymmetry         = 1e-8;            /* a_ij and a_ji differ by no more than this, relatively */
-constexpr PetscReal kRRBZeroPivot        = 1e-8;            /* pivot of the remainder over the diagonal entry of A, if it is singular */
+constexpr PetscReal kRRBZeroSum          = 1e-8;            /* sum of a row over its diagonal entry, if A is singular */
 constexpr PetscReal kRRBLift             = 1e-12;           /* -sum of a row over the diagonal entry of A: 0 to rounding, if not above */
 enum RRBFailure { RRB_OK, RRB_PATTERN, RRB_UNSYMMETRIC, RRB_PIVOT };
 struct RRBStats {
   RRBFailure failure;
   PetscInt   row, column, level; /* of the first entry that is no neighbour's, or not symmetric; of the pivot, row = y nx + x */
   PetscInt64 one_sided, lifted;  /* couplings that one of the two rows does not have: left out; rows of S_1, or of A with 9 points */
-  PetscInt   zero_pivots;        /* of a singular matrix */
+  PetscInt   zero_pivots;        /* left out: the last one of a singular matrix */
 };
 struct RRBFactor { /* what both twins' factors begin with */
   PetscInt     nx, ny, levels, max_levels, remainder; /* levels in use; points of the exact factorization */
-  PetscBool    nine, has_schur;                       /* A couples diagonal neighbours; S_1 is here */
+  PetscBool    nine, has_schur, singular;             /* A couples diagonal neighbours; S_1 is here; M has constants in its null space as A does */
   size_t       bytes, apply_bytes;                    /* of memory; that an application must move */
   PetscMemType where;
 };

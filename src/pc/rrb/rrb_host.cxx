@@ -92,10 +92,12 @@ static PetscScalar Entry(const CSRView *A, PetscInt row, PetscInt column)
 }
 
 /* A's diagonal and the couplings of both kinds, or what is wrong with it: the first row, and in it the first entry. */
-static void ReadMatrix(const CSRView *A, PetscInt nx, RRBOperator *S, PetscBool *nine, RRBStats *stats)
+static void ReadMatrix(const CSRView *A, PetscInt nx, RRBOperator *S, PetscBool *nine, bool *zero_sums, RRBStats *stats)
 {
-  *nine = PETSC_FALSE;
+  *nine      = PETSC_FALSE;
+  *zero_sums = true;
   for (PetscInt row = 0; row < A->n; row++) {
+    double others = 0;
     for (PetscInt k = A->i[row]; k < A->i[row + 1]; k++) {
       const PetscInt    column = A->j[k], dx = column % nx - row % nx, dy = column / nx - row / nx;
       const PetscScalar a = A->a[k];
@@ -122,10 +124,12 @@ static void ReadMatrix(const CSRView *A, PetscInt nx, RRBOperator *S, PetscBool 
         return;
       }
       if (dx && dy) *nine = PETSC_TRUE;
+      others += (a + other) / 2;
       if (column < row) continue;
       auto &where = dx && dy ? (dx > 0 ? S->far_u : S->far_v) : (dx ? S->near_u : S->near_v);
       where[row]  = (a + other) / 2;
     }
+    *zero_sums = *zero_sums && std::abs(S->c[row] + others) <= kRRBZeroSum * S->c[row];
   }
 }
 
@@ -214,7 +218,7 @@ static PetscInt64 Lift(PetscInt k, PetscInt nx, PetscInt ny, const std::vector<d
 }
 
 /* (2.3), the points that are left by rows; column c of the band begins with the pivot, then its inverse. With A's diagonal. */
-static PetscErrorCode FactorRemainder(PetscInt half_levels, PetscBool singular, const std::vector<double> &diagonal, const RRBOperator &S, RRBFactorHost *F, RRBStats *stats)
+static PetscErrorCode FactorRemainder(PetscInt half_levels, const RRBOperator &S, RRBFactorHost *F, RRBStats *stats)
 {
   const RRBLevel        next(half_levels + 1, F->nx, F->ny); /* its near and far couplings are those of S */
   std::vector<PetscInt> number(S.c.size(), -1);
@@ -247,7 +251,7 @@ static PetscErrorCode FactorRemainder(PetscInt half_levels, PetscBool singular, 
   for (PetscInt c = 0; c < m; c++) {
     const PetscInt below = PetscMin(band, m - 1 - c);
     const double   pivot = at(c, 0);
-    if (singular && std::abs(pivot) <= kRRBZeroPivot * diagonal[F->points[c]]) {
+    if (F->singular && c == m - 1 && std::isfinite(pivot)) { /* all that rounding has left of 0 */
       stats->zero_pivots++;
       for (PetscInt r = 0; r <= below; r++) at(c, r) = 0;
       continue;
@@ -273,6 +277,7 @@ PetscErrorCode RRBComputeFactor_Host(const CSRView *A, PetscInt nx, PetscInt ny,
 {
   RRBFactorHost *F = static_cast<RRBFactorHost *>(*factor);
   RRBOperator    S;
+  bool           zero_sums;
 
   PetscFunctionBegin;
   *stats = RRBStats{};
@@ -286,11 +291,12 @@ PetscErrorCode RRBComputeFactor_Host(const CSRView *A, PetscInt nx, PetscInt ny,
   for (auto &l : F->l) l.assign(A->n, 0.);
   F->d.assign(A->n, 0.);
   F->half_levels = half_levels;
-  ReadMatrix(A, nx, &S, &F->nine, stats);
+  ReadMatrix(A, nx, &S, &F->nine, &zero_sums, stats);
   if (stats->failure || (size_t)nx * ny != S.c.size()) PetscFunctionReturn(PETSC_SUCCESS);
   F->has_schur = (PetscBool)(params->keep_schur && !F->nine);
   if (F->has_schur) F->S = S; /* of one point, which is black */
   else F->S = RRBOperator{};
+  F->singular = (PetscBool)(params->singular && zero_sums);
   const std::vector<double> diagonal = S.c;
   const PetscInt            lumps    = F->nine ? 1 : 2; /* the first level that does */
   const bool                lift     = params->lift && !params->singular && nx > 1 && ny > 1;
@@ -299,7 +305,7 @@ PetscErrorCode RRBComputeFactor_Host(const CSRView *A, PetscInt nx, PetscInt ny,
     if (!Eliminate(k, &S, F, stats)) PetscFunctionReturn(PETSC_SUCCESS);
     if (k == 1 && F->has_schur) F->S = S;
   }
-  PetscCall(FactorRemainder(half_levels, params->singular, diagonal, S, F, stats));
+  PetscCall(FactorRemainder(half_levels, S, F, stats));
   F->bytes = (5 * (size_t)A->n + F->B.size() + (F->has_schur ? 5 * (size_t)A->n : 0)) * sizeof(double) + F->points.size() * sizeof(PetscInt);
   F->apply_bytes = (13 * (size_t)A->n + 2 * F->B.size()) * sizeof(double); /* l twice, pivots, x and y once, y again on the way up */
   PetscFunctionReturn(PETSC_SUCCESS);
