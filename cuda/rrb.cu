@@ -94,12 +94,12 @@ __global__ void __launch_bounds__(kBlockSize) ReadRows(CSRView A, PetscInt nx, S
       c = a;
       continue;
     }
-    const double other = Entry(A, column, row);
+    const double other = Entry(A, column, row), apart = fabs(a - other);
     if (other == 0) {
-      atomicAdd(&report->one_sided, 1ull);
+      if (!(apart <= kRRBNoise * Entry(A, row, row))) atomicAdd(&report->one_sided, 1ull);
       continue;
     }
-    if (!(fabs(a - other) <= kRRBSymmetry * fmax(fabs(a), fabs(other)))) {
+    if (apart > kRRBSymmetry * fmax(fabs(a), fabs(other)) && !(apart <= kRRBNoise * Entry(A, row, row)) && isfinite(apart)) { /* else a pivot tells */
       atomicMin(&report->pattern, key | 1);
       return;
     }

@@ -603,6 +603,32 @@ TEST_CASE("rrb: l = 1 takes one iteration, also of variable coefficients", "[rrb
   }
 }
 
+TEST_CASE("rrb: bytes an unknown are those of the manual page", "[rrb][pc]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject   A    = CreateMat(Poisson(500, 440), backend.mat);
+    const PCObject    pc   = MakePC(A, "-pc_rrb_levels 100", PCRRB);
+    MUST(PCSetUp(pc));
+    const std::string text = ViewText(pc);
+    const size_t      at   = text.find(" per unknown");
+    REQUIRE(at != std::string::npos);
+    CHECK(std::stod(text.substr(text.rfind(' ', at - 1))) == Approx(PetscMemTypeDevice(backend.where) ? 48 : 40).epsilon(0.05));
+  }
+}
+
+TEST_CASE("rrb: a tridiagonal matrix takes one iteration, whatever the levels", "[rrb][pc][converge]")
+{
+  for (const Backend &backend : Backends())
+    for (const char *levels : {"0", "1", "2", "5", "100"}) {
+      CAPTURE(backend.name, levels);
+      const MatObject A = CreateMat(Diffusion(77, 1, true, 12), backend.mat);
+      const Solution  solution = Solve(MakeKSP(A, std::string("-ksp_rtol 1e-9 -pc_rrb_levels ") + levels, PCRRB));
+      CHECK(solution.iterations == 1);
+      CHECK(solution.true_residual <= 1e-11);
+    }
+}
+
 TEST_CASE("rrb: a singular matrix with its null space", "[rrb][pc][converge]")
 {
   for (const Backend &backend : Backends())
@@ -710,6 +736,22 @@ TEST_CASE("rrb: ranks of a singular matrix with large jumps", "[rrb][pc][mpi]")
       if (rank == 0) CHECK(Contains(text, "zero pivots of a singular matrix 0"));
       MUST(MatNullSpaceDestroy(&constants));
     }
+}
+
+TEST_CASE("rrb: the view names the pivot of another rank", "[rrb][pc][bad][mpi]")
+{
+  PetscMPIInt size, rank;
+  MPI_Comm_size(PETSC_COMM_WORLD, &size);
+  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  HostMatrix     bad = Poisson(10, 4 * size);
+  const PetscInt row = (4 * (size - 1) + 1) * 10 + 4; /* (4, 1) of the last rank's block */
+  for (PetscInt k = bad.i[row]; k < bad.i[row + 1]; k++)
+    if (bad.j[k] == row) bad.a[k] = -1;
+  const MatObject A   = CreateMat(bad, MATAIJ, PETSC_COMM_WORLD);
+  const KSPObject ksp = MakeKSP(A, "-pc_rrb_nx 10", PCRRB);
+  CHECK(Solve(ksp).reason == KSP_DIVERGED_PC_FAILED);
+  const std::string text = ViewText(PCOf(ksp));
+  if (rank == 0) CHECK(Contains(text, "set-up failed: the pivot of level 1 at point (4, 1)" + (size > 1 ? " of rank " + std::to_string(size - 1) + "'s block" : std::string()) + " is not positive\n"));
 }
 
 TEST_CASE("rrb: ranks with whole lines, and with broken ones", "[rrb][pc][mpi]")

@@ -647,6 +647,13 @@ TEST_CASE("rrb: what cannot be factored is named", "[rrb]")
       CHECK(twin.stats.column == 22);
       const Twin close(with({{55, 56, good.At(55, 56) * (1 + 1e-12)}}), grid, Levels(2), where);
       CHECK(close.stats.failure == RRB_OK);
+      const double noise = 1e-15 * good.At(55, 55);
+      const Twin   rounding(with({{55, 56, noise}, {56, 55, -noise}, {31, 32, 0}, {32, 31, noise}}), grid, Levels(2), where); /* beside the diagonal it is nothing */
+      CHECK(rounding.stats.failure == RRB_OK);
+      CHECK(rounding.stats.one_sided == 0);
+      const Twin more(with({{31, 32, 0}, {32, 31, 100 * noise}}), grid, Levels(2), where);
+      CHECK(more.stats.failure == RRB_OK);
+      CHECK(more.stats.one_sided == 1);
     }
     SECTION("pivots")
     {
@@ -657,6 +664,13 @@ TEST_CASE("rrb: what cannot be factored is named", "[rrb]")
         CHECK(red.stats.level == 1);
         CHECK(red.stats.row == 43);
       }
+      for (double value : {std::nan(""), (double)INFINITY, -(double)INFINITY})
+        for (PetscInt level : {1, 2, 100}) { /* a coupling that is no number is no question of symmetry */
+          CAPTURE(value, level);
+          const Twin both(with({{43, 44, value}, {44, 43, value}}), grid, Levels(level), where), one(with({{43, 44, value}}), grid, Levels(level), where);
+          CHECK(both.stats.failure == RRB_PIVOT);
+          CHECK(one.stats.failure == RRB_PIVOT);
+        }
       const Twin skew(with({{33, 33, -1}}), grid, Levels(100), where); /* (3, 3): level 2 */
       CHECK(skew.stats.failure == RRB_PIVOT);
       CHECK(skew.stats.level == 2);

@@ -8,8 +8,8 @@ static char help[] = "Flow through a plate with round inclusions on a DMDA, with
    -div(k grad u) - g u = f with finite volumes, one at each point of the grid: 5 points, harmonic means of k on the faces. The left side is held
    at 0, the right side at 1, above and below nothing passes; with -closed nothing passes anywhere, and f is a source and a sink.
 
-   The DM tells PCRRB the grid. Every matrix here is a symmetric M-matrix, for which its pivots are positive, whatever k is; with -growth, if
-   that is not too much, since PCRRB lifts rows that sum to less than 0.
+   The DM tells PCRRB the grid. Every matrix here is a symmetric M-matrix, for which its pivots are positive, whatever k is, but for the last one
+   with -closed, which is left out; with -growth, if that is not too much, since PCRRB lifts rows that sum to less than 0.
 */
 #include <petscdmda.h>
 #include <finepc.h>

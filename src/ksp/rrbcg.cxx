@@ -485,8 +485,8 @@ PetscErrorCode KSPRRBCGGetGraph(KSP ksp, PetscBool *graph)
   follow. On a GPU its vectors are in the storage of `PCRRB`, scalars and the convergence test stay on the device, and the host learns of the
   end late; a monitor, or a convergence test other than `KSPConvergedDefault()` and `KSPConvergedSkip()`, needs the host in every iteration.
 
-  Norms are those of the residual of the whole system, `KSP_NORM_UNPRECONDITIONED` (default), or sqrt(r^T M^{-1} r), `KSP_NORM_NATURAL`; the
-  one in iteration 0 is that of the guess as it was given. From the first iteration on the residual in the red points is zero.
+  Norms are those of the residual of the whole system, `KSP_NORM_UNPRECONDITIONED` (default), or sqrt(r^T M^{-1} r), `KSP_NORM_NATURAL`, or
+  none; the one in iteration 0 is that of the guess as it was given. From the first iteration on the residual in the red points is zero.
 
   The iterates are those of `KSPCG` with `PCRRB`, from a guess whose red points are solved for. From any other guess `KSPCG` takes other
   ones, and about as many.
@@ -495,7 +495,11 @@ PetscErrorCode KSPRRBCGGetGraph(KSP ksp, PetscBool *graph)
   `KSPSetUp()` sets up the preconditioner, too, and makes the vectors; the graph is made in the first solve, while the GPU is at work on its first
   iterations. Monitors and convergence tests of the program may apply the preconditioner.
 
-  A matrix whose null space is the constants (`MatSetNullSpace()`) is fine; the solution is orthogonal to them unless there was a guess.
+  A matrix whose null space is the constants (`MatSetNullSpace()`) is fine; they are taken out of directions, as `KSPCG` does, and the
+  solution is orthogonal to them unless there was a guess.
+
+  With a matrix on a GPU the vectors have to be there, too. The vectors of the method take 40 bytes an unknown on the host and 26 on a GPU,
+  beside two work vectors of the whole system, 16 bytes, for guesses and `KSPBuildSolution()`, and the 40 or 20 bytes that `PCRRB` keeps for it.
 
   Reference:
   M. de Jong, A. van der Ploeg, A. Ditzel, C. Vuik, Fine-grain parallel RRB-solver for 5-/9-point stencil problems suitable for GPU-type

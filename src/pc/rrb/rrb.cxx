@@ -335,7 +335,7 @@ static PetscErrorCode ComputeOnItsGrid(PC pc, const CSRView *A, Problem *problem
 /* A pivot that is not positive, on any rank. */
 static PetscErrorCode RecordFailure(PC pc)
 {
-  const PC_RRB   *rrb   = (const PC_RRB *)pc->data;
+  PC_RRB         *rrb   = (PC_RRB *)pc->data;
   const RRBStats *stats = &rrb->stats;
   Problem         problem;
 
@@ -351,6 +351,20 @@ static PetscErrorCode RecordFailure(PC pc)
     pc->failedreason = PC_FACTOR_NUMERIC_ZEROPIVOT;
   }
   PetscCall(PCReduceFailedReason(pc));
+  if (pc->failedreason) {
+    const MPI_Comm comm = PetscObjectComm((PetscObject)pc);
+    PetscMPIInt    rank, first;
+
+    PetscCallMPI(MPI_Comm_rank(comm, &rank));
+    const PetscMPIInt mine = stats->failure ? rank : PETSC_MPI_INT_MAX;
+    PetscCallMPI(MPIU_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm));
+    if (mine == first) {
+      const PetscInt failed[4] = {stats->level, stats->row % rrb->factor->nx, stats->row / rrb->factor->nx, first};
+
+      PetscCall(PetscArraycpy(rrb->failed, failed, 4));
+    }
+    PetscCallMPI(MPI_Bcast(rrb->failed, 4, MPIU_INT, first, comm));
+  }
   if (pc->failedreason && pc->erroriffailure) PetscCall(AgreeOn(pc, &problem));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -469,8 +483,11 @@ static PetscErrorCode PCView_RRB(PC pc, PetscViewer viewer)
   }
   PetscCall(PetscViewerASCIIPrintf(viewer, "grid of %" PetscInt_FMT " x %" PetscInt_FMT " points (%s), %d-point stencil\n", F->nx, F->ny, rrb->source, F->nine ? 9 : 5));
   if (pc->failedreason) {
-    if (stats->failure) PetscCall(PetscViewerASCIIPrintf(viewer, "set-up failed: the pivot of level %" PetscInt_FMT " at point (%" PetscInt_FMT ", %" PetscInt_FMT ") is not positive\n", stats->level, stats->row % F->nx, stats->row / F->nx));
-    else PetscCall(PetscViewerASCIIPrintf(viewer, "set-up failed: on another rank\n"));
+    PetscCall(PetscViewerASCIIPrintf(viewer, "set-up failed: the pivot of level %" PetscInt_FMT " at point (%" PetscInt_FMT ", %" PetscInt_FMT ")", rrb->failed[0], rrb->failed[1], rrb->failed[2]));
+    PetscCall(PetscViewerASCIIUseTabs(viewer, PETSC_FALSE));
+    if (size > 1) PetscCall(PetscViewerASCIIPrintf(viewer, " of rank %" PetscInt_FMT "'s block", rrb->failed[3]));
+    PetscCall(PetscViewerASCIIPrintf(viewer, " is not positive\n"));
+    PetscCall(PetscViewerASCIIUseTabs(viewer, PETSC_TRUE));
     PetscCall(ViewLift(pc, 0, viewer));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -791,19 +808,21 @@ PetscErrorCode PCRRBGetLift(PC pc, PetscBool *lift)
 
   Symmetry is checked. A coupling that only one of the two rows has, such as one to a Dirichlet row whose column was not zeroed, is left
   out; the view counts these. A pivot that is not positive makes the set-up fail with a `PCFailedReason`. If the matrix has the constants
-  as its null space (`MatSetNullSpace()`), a pivot that is zero to rounding is left out instead.
+  as its null space (`MatSetNullSpace()`) and its rows sum to 0, to eight digits of the diagonal entry, the last pivot is left out, which
+  is zero then; a matrix of several parts that are not coupled has more such pivots, and fails. Where rows of a rank's subdomain, or of a matrix
+  that couples one way alone, do not sum to 0, all pivots count.
 
   With several ranks this is not the global method: each factors its own subdomain alone, without the couplings to others, as `PCBJACOBI`
   does, and iterations grow with the number of ranks; the view says so. An error about one rank's subdomain is one of all ranks.
 
-  The factor takes five numbers of eight bytes an unknown, on a GPU with its values on the way down and up six, beside the exact part;
-  `KSPRRBCG` keeps two and a half more. A set-up on a GPU needs seven to nine for itself.
+  The factor takes 40 bytes an unknown on the host, 48 on a GPU with its values on the way down and up, beside the exact part; for `KSPRRBCG`
+  it keeps 40 more on the host, 20 on a GPU. A set-up on a GPU needs 56 to 72 for itself.
 
   Reference:
   M. de Jong, A. van der Ploeg, A. Ditzel, C. Vuik, Fine-grain parallel RRB-solver for 5-/9-point stencil problems suitable for GPU-type
   processors, Electron. Trans. Numer. Anal. (2017)
 
-.seealso: `PCICC`, `PCMG`, `DMDA`, `PCRRBSetLevels()`, `PCRRBSetNx()`, `PCRRBSetNy()`, `PCRRBSetLift()`
+.seealso: `KSPRRBCG`, `PCICC`, `PCMG`, `DMDA`, `PCRRBSetLevels()`, `PCRRBSetNx()`, `PCRRBSetNy()`, `PCRRBSetLift()`
 M*/
 PETSC_EXTERN PetscErrorCode PCCreate_RRB(PC pc)
 {

@@ -18,7 +18,8 @@ constexpr PetscInt  kRRBRemainder        = 1024;            /* points left to th
 constexpr PetscInt  kRRBShare            = 15000;           /* or one in so many, if that is more, but kRRBLargestRemainder / 2 at most */
 constexpr PetscInt  kRRBLargestRemainder = 8192;            /* of the CUDA twin, whose inverse is dense */
 constexpr size_t    kRRBLargestBand      = (size_t)2 << 30; /* bytes, of the host twin */
-constexpr PetscReal kRRBSymmetry         = 1e-8;            /* a_ij and a_ji differ by no more than this, relatively */
+constexpr PetscReal kRRBSymmetry         = 1e-8;            /* a_ij and a_ji differ by no more than this, relatively, */
+constexpr PetscReal kRRBNoise            = 1e-14;           /* or than this times a_ii; so much in one row alone is nothing */
 constexpr PetscReal kRRBZeroSum          = 1e-8;            /* sum of a row over its diagonal entry, if A is singular */
 constexpr PetscReal kRRBLift             = 1e-12;           /* -sum of a row over the diagonal entry of A: 0 to rounding, if not above */
 enum RRBFailure { RRB_OK, RRB_PATTERN, RRB_UNSYMMETRIC, RRB_PIVOT };
@@ -41,6 +42,7 @@ struct PC_RRB {
   RRBStats     stats   = RRBStats{};
   const char  *source  = nullptr;   /* of the grid's size */
   PetscScalar *staging = nullptr;   /* work [2 n]: for vectors in the other memory */
+  PetscInt     failed[4] = {0, 0, 0, 0}; /* of a set-up: level, x, y of the pivot, and the rank, the first that met one */
   PetscInt64   mat_id = 0, mat_state = -1; /* PetscObjectId and PetscObjectState of what was factored */
 };
 /* The levels in use, the most that the grid allows by (2.1), and the points that are left. */

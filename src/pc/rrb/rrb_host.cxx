@@ -113,11 +113,12 @@ static void ReadMatrix(const CSRView *A, PetscInt nx, RRBOperator *S, PetscBool 
         continue;
       }
       const PetscScalar other = Entry(A, column, row);
+      const double      apart = PetscAbsScalar(a - other);
       if (other == 0) {
-        stats->one_sided++;
+        if (!(apart <= kRRBNoise * Entry(A, row, row))) stats->one_sided++;
         continue;
       }
-      if (!(PetscAbsScalar(a - other) <= kRRBSymmetry * PetscMax(PetscAbsScalar(a), PetscAbsScalar(other)))) {
+      if (apart > kRRBSymmetry * PetscMax(PetscAbsScalar(a), PetscAbsScalar(other)) && !(apart <= kRRBNoise * Entry(A, row, row)) && std::isfinite(apart)) { /* else a pivot tells */
         stats->failure = RRB_UNSYMMETRIC;
         stats->row     = row;
         stats->column  = column;
