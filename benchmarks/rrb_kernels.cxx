@@ -2,9 +2,11 @@ static char help[] = "The kernels of an iteration of KSPRRBCG one by one, as tab
   -system <system> : a 5-point stencil of finepc_bench; default poisson2d5:2047\n\
   -levels <l>      : levels of PCRRB, 0 for as many as it chooses\n\
   -repeats <k>     : launches of a kernel one after the other\n\
-  -md <file>       : the table goes there, too\n\n";
+  -md <file>       : the table goes there, too\n\
+  -commit <commit> : to name in it\n\n";
 
 #include "bench.h"
+#include "text.h"
 #include "ksp/rrbcg.h"
 
 #include <cmath>
@@ -121,9 +123,9 @@ static PetscErrorCode Measure(const Backend &backend, const System &system, Pets
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static void Print(FILE *file, const Backend &backend, const System &system, const std::vector<Kernel> &kernels)
+static void Print(FILE *file, const Backend &backend, const Output &output, const System &system, const std::vector<Kernel> &kernels)
 {
-  std::fprintf(file, "%s, copy bandwidth %.0f GB/s, %s\n\n| kernel | us | MB | GB/s | floor %% |\n|---|---|---|---|---|\n", backend.device.c_str(), backend.copy_gbs, system.name.c_str());
+  std::fprintf(file, "%s%s\n\n| kernel | us | MB | GB/s | floor %% |\n|---|---|---|---|---|\n", MachineText("rrb_kernels", backend, output).c_str(), system.name.c_str());
   for (const Kernel &kernel : kernels) {
     if (kernel.bytes > 0) std::fprintf(file, "| %s | %.1f | %.2f | %.0f | %.0f |\n", kernel.name.c_str(), 1e6 * kernel.seconds, 1e-6 * kernel.bytes, 1e-9 * kernel.bytes / kernel.seconds, 100 * FloorFraction(backend, kernel.bytes, kernel.seconds));
     else std::fprintf(file, "| %s | %.1f | | | |\n", kernel.name.c_str(), 1e6 * kernel.seconds);
@@ -135,24 +137,25 @@ int main(int argc, char **argv)
   Backend             backend;
   System              system;
   PetscInt            levels = 0, repeats = 50;
-  char                name[PETSC_MAX_PATH_LEN] = "poisson2d5:2047", md[PETSC_MAX_PATH_LEN] = "";
+  char                name[PETSC_MAX_PATH_LEN] = "poisson2d5:2047";
+  Output              output;
   std::vector<Kernel> kernels;
 
   PetscFunctionBeginUser;
   PetscCall(PetscInitialize(&argc, &argv, nullptr, help));
   PetscCall(PetscOptionsGetString(nullptr, nullptr, "-system", name, sizeof(name), nullptr));
-  PetscCall(PetscOptionsGetString(nullptr, nullptr, "-md", md, sizeof(md), nullptr));
+  PetscCall(OutputFromOptions(&output));
   PetscCall(PetscOptionsGetInt(nullptr, nullptr, "-levels", &levels, nullptr));
   PetscCall(PetscOptionsGetInt(nullptr, nullptr, "-repeats", &repeats, nullptr));
   PetscCall(BackendSetUp("cuda", PETSC_TRUE, &backend));
   PetscCall(SystemCreate(PETSC_COMM_WORLD, name, backend, &system));
   PetscCall(Measure(backend, system, levels, repeats, &kernels));
-  Print(stdout, backend, system, kernels);
-  if (md[0]) {
+  Print(stdout, backend, output, system, kernels);
+  if (!output.md_file.empty()) {
     FILE *file;
 
-    PetscCall(PetscFOpen(PETSC_COMM_SELF, md, "w", &file));
-    Print(file, backend, system, kernels);
+    PetscCall(PetscFOpen(PETSC_COMM_SELF, output.md_file.c_str(), "w", &file));
+    Print(file, backend, output, system, kernels);
     PetscCall(PetscFClose(PETSC_COMM_SELF, file));
   }
   PetscCall(SystemDestroy(&system));

@@ -5,6 +5,7 @@ static char help[] = "Set-up and solve with KSPRRBCG against the size of the gri
   -rtol <rtol>               : of the iterations, in the natural norm; default 1e-6\n\
   -repeats <k>               : set-ups and solves that the best is taken of, after the first\n\
   -md <file>                 : the table goes there, too\n\
+  -commit <commit>           : to name in it\n\
 PETSc's options are for the solver; -ksp_type cg, for instance.\n\n";
 
 /*
@@ -14,6 +15,7 @@ PETSc's options are for the solver; -ksp_type cg, for instance.\n\n";
    grid is the one that these bytes a point leave room for, or that PETSc's 32-bit count of nonzeros allows; if it fails, smaller ones follow.
 */
 #include "bench.h"
+#include "text.h"
 
 #include <finepc.h>
 
@@ -192,9 +194,9 @@ static PetscErrorCode MeasureSize(const Backend &backend, PetscReal rtol, PetscI
 
 /* ------------------------------------------- the table ------------------------------------------- */
 
-static void PrintHead(FILE *file, const Backend &backend, PetscReal rtol)
+static void PrintHead(FILE *file, const Backend &backend, const Output &output, PetscReal rtol)
 {
-  std::fprintf(file, "%s, Poisson's problem, to %g in the natural norm; written by rrb_sizes\n\n", backend.device.c_str(), (double)rtol);
+  std::fprintf(file, "%sPoisson's problem, to %g in the natural norm; while \"the first\" is set up a thread looks at the memory\n\n", MachineText("rrb_sizes", backend, output).c_str(), (double)rtol);
   std::fprintf(file, "| grid | levels | set-up ms, the first | set-up ms | ns a point | iterations | solve ms | again ms | ns a point | us an iteration | bytes a point |\n|---|---|---|---|---|---|---|---|---|---|---|\n");
 }
 
@@ -223,7 +225,8 @@ int main(int argc, char **argv)
   PetscInt         sizes[16] = {2047, 4095, 8191}, count = 16, repeats = 3;
   PetscReal        rtol = 1e-6;
   PetscBool        given, largest = PETSC_FALSE;
-  char             choice[16] = "auto", md[PETSC_MAX_PATH_LEN] = "";
+  char             choice[16] = "auto";
+  Output           output;
   size_t           at_start;
   std::vector<Row> rows;
   std::string      text, note;
@@ -238,12 +241,12 @@ int main(int argc, char **argv)
   PetscCall(PetscOptionsGetReal(nullptr, nullptr, "-rtol", &rtol, nullptr));
   PetscCall(PetscOptionsGetBool(nullptr, nullptr, "-largest", &largest, nullptr));
   PetscCall(PetscOptionsGetString(nullptr, nullptr, "-backend", choice, sizeof(choice), nullptr));
-  PetscCall(PetscOptionsGetString(nullptr, nullptr, "-md", md, sizeof(md), nullptr));
-  PetscCall(BackendSetUp(choice, PETSC_FALSE, &backend));
+  PetscCall(OutputFromOptions(&output));
+  PetscCall(BackendSetUp(choice, PETSC_TRUE, &backend));
   PetscCheck(!largest || backend.cuda, PETSC_COMM_SELF, PETSC_ERR_USER_INPUT, "-largest is about the memory of a GPU");
   at_start = FreeBytes(backend);
 
-  PrintHead(stdout, backend, rtol);
+  PrintHead(stdout, backend, output, rtol);
   for (PetscInt k = 0; k < count; k++) {
     Row row;
 
@@ -278,11 +281,11 @@ int main(int argc, char **argv)
     failed = failed || !done || row.reason <= 0;
     std::printf("\n%s\n", note.c_str());
   }
-  if (md[0]) {
+  if (!output.md_file.empty()) {
     FILE *file;
 
-    PetscCall(PetscFOpen(PETSC_COMM_SELF, md, "w", &file));
-    PrintHead(file, backend, rtol);
+    PetscCall(PetscFOpen(PETSC_COMM_SELF, output.md_file.c_str(), "w", &file));
+    PrintHead(file, backend, output, rtol);
     for (const Row &row : rows) PrintRow(file, row);
     if (!note.empty()) std::fprintf(file, "\n%s\n", note.c_str());
     PetscCall(PetscFClose(PETSC_COMM_SELF, file));

@@ -1161,6 +1161,7 @@ PetscErrorCode RRBApply_CUDA(RRBFactor *factor, const PetscScalar *x, PetscScala
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The first kernel of an application or, without down, its last, and the bytes that it must move. To be measured, not to be mixed. */
 PetscErrorCode RRBApplyPhase_CUDA(RRBFactor *factor, PetscBool down, const PetscScalar *x, PetscScalar *y, PetscLogDouble *bytes)
 {
   RRBFactorCUDA *F = static_cast<RRBFactorCUDA *>(factor);

@@ -359,11 +359,11 @@ static PetscErrorCode RecordFailure(PC pc)
     const PetscMPIInt mine = stats->failure ? rank : PETSC_MPI_INT_MAX;
     PetscCallMPI(MPIU_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm));
     if (mine == first) {
-      const PetscInt failed[4] = {stats->level, stats->row % rrb->factor->nx, stats->row / rrb->factor->nx, first};
+      const PetscInt64 failed[4] = {stats->level, stats->row % rrb->factor->nx, stats->row / rrb->factor->nx, first};
 
       PetscCall(PetscArraycpy(rrb->failed, failed, 4));
     }
-    PetscCallMPI(MPI_Bcast(rrb->failed, 4, MPIU_INT, first, comm));
+    PetscCallMPI(MPI_Bcast(rrb->failed, 4, MPIU_INT64, first, comm));
   }
   if (pc->failedreason && pc->erroriffailure) PetscCall(AgreeOn(pc, &problem));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -483,9 +483,9 @@ static PetscErrorCode PCView_RRB(PC pc, PetscViewer viewer)
   }
   PetscCall(PetscViewerASCIIPrintf(viewer, "grid of %" PetscInt_FMT " x %" PetscInt_FMT " points (%s), %d-point stencil\n", F->nx, F->ny, rrb->source, F->nine ? 9 : 5));
   if (pc->failedreason) {
-    PetscCall(PetscViewerASCIIPrintf(viewer, "set-up failed: the pivot of level %" PetscInt_FMT " at point (%" PetscInt_FMT ", %" PetscInt_FMT ")", rrb->failed[0], rrb->failed[1], rrb->failed[2]));
+    PetscCall(PetscViewerASCIIPrintf(viewer, "set-up failed: the pivot of level %" PetscInt64_FMT " at point (%" PetscInt64_FMT ", %" PetscInt64_FMT ")", rrb->failed[0], rrb->failed[1], rrb->failed[2]));
     PetscCall(PetscViewerASCIIUseTabs(viewer, PETSC_FALSE));
-    if (size > 1) PetscCall(PetscViewerASCIIPrintf(viewer, " of rank %" PetscInt_FMT "'s block", rrb->failed[3]));
+    if (size > 1) PetscCall(PetscViewerASCIIPrintf(viewer, " of rank %" PetscInt64_FMT "'s block", rrb->failed[3]));
     PetscCall(PetscViewerASCIIPrintf(viewer, " is not positive\n"));
     PetscCall(PetscViewerASCIIUseTabs(viewer, PETSC_TRUE));
     PetscCall(ViewLift(pc, 0, viewer));

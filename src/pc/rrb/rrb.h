@@ -14,12 +14,10 @@ struct RRBParams {
   PetscBool keep_schur = PETSC_FALSE; /* S_1 is kept, for RRBCG */
   PetscBool lift       = PETSC_TRUE;  /* rows that sum to less than 0 are made to sum to 0, before the first level that lumps */
 };
-constexpr PetscInt  kRRBRemainder        = 1024;            /* points left to the exact factorization, if the levels are chosen, */
-constexpr PetscInt  kRRBShare            = 15000;           /* or one in so many, if that is more, but kRRBLargestRemainder / 2 at most */
+constexpr PetscInt  kRRBRemainder = 1024, kRRBShare = 15000; /* chosen levels leave so many points, or one in, kRRBLargestRemainder / 2 at most */
 constexpr PetscInt  kRRBLargestRemainder = 8192;            /* of the CUDA twin, whose inverse is dense */
 constexpr size_t    kRRBLargestBand      = (size_t)2 << 30; /* bytes, of the host twin */
-constexpr PetscReal kRRBSymmetry         = 1e-8;            /* a_ij and a_ji differ by no more than this, relatively, */
-constexpr PetscReal kRRBNoise            = 1e-14;           /* or than this times a_ii; so much in one row alone is nothing */
+constexpr PetscReal kRRBSymmetry = 1e-8, kRRBNoise = 1e-14; /* a_ij and a_ji differ by this at most, relatively, or by that a_ii, which is nothing */
 constexpr PetscReal kRRBZeroSum          = 1e-8;            /* sum of a row over its diagonal entry, if A is singular */
 constexpr PetscReal kRRBLift             = 1e-12;           /* -sum of a row over the diagonal entry of A: 0 to rounding, if not above */
 enum RRBFailure { RRB_OK, RRB_PATTERN, RRB_UNSYMMETRIC, RRB_PIVOT };
@@ -42,8 +40,7 @@ struct PC_RRB {
   RRBStats     stats   = RRBStats{};
   const char  *source  = nullptr;   /* of the grid's size */
   PetscScalar *staging = nullptr;   /* work [2 n]: for vectors in the other memory */
-  PetscInt     failed[4] = {0, 0, 0, 0}; /* of a set-up: level, x, y of the pivot, and the rank, the first that met one */
-  PetscInt64   mat_id = 0, mat_state = -1; /* PetscObjectId and PetscObjectState of what was factored */
+  PetscInt64   mat_id = 0, mat_state = -1, failed[4] = {}; /* PetscObjectId and PetscObjectState of what was factored; pivot: level, x, y, rank */
 };
 /* The levels in use, the most that the grid allows by (2.1), and the points that are left. */
 void RRBLevels(PetscInt nx, PetscInt ny, PetscInt asked, PetscInt *levels, PetscInt *max_levels, PetscInt *remainder);
@@ -55,9 +52,8 @@ PetscErrorCode RRBComputeFactor_Host(const CSRView *A, PetscInt nx, PetscInt ny,
 PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, PetscInt nx, PetscInt ny, const RRBParams *, RRBFactor **F, RRBStats *);
 PetscErrorCode RRBApply_Host(RRBFactor *, const PetscScalar *x, PetscScalar *y); /* y = M^{-1} x */
 PetscErrorCode RRBApply_CUDA(RRBFactor *, const PetscScalar *x, PetscScalar *y);
-/* The first kernel of an application or, without down, its last, and the bytes that it must move. To be measured, not to be mixed. */
 PetscErrorCode RRBApplyPhase_CUDA(RRBFactor *, PetscBool down, const PetscScalar *x, PetscScalar *y, PetscLogDouble *bytes);
-/* Columns of L, l[4 n] in the order of the host twin, and d[n], 1 / pivot; 0 in the remainder. On the host. */
+/* On the host: columns of L, l[4 n] in the order of its twin, and d[n], 1 / pivot; 0 in the remainder. */
 PetscErrorCode RRBGetFactor_Host(const RRBFactor *, PetscScalar *l, PetscScalar *d);
 PetscErrorCode RRBGetFactor_CUDA(const RRBFactor *, PetscScalar *l, PetscScalar *d);
 PetscErrorCode RRBDestroy_Host(RRBFactor **);
