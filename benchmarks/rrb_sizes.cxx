@@ -242,7 +242,7 @@ int main(int argc, char **argv)
   PetscCall(PetscOptionsGetBool(nullptr, nullptr, "-largest", &largest, nullptr));
   PetscCall(PetscOptionsGetString(nullptr, nullptr, "-backend", choice, sizeof(choice), nullptr));
   PetscCall(OutputFromOptions(&output));
-  PetscCall(BackendSetUp(choice, PETSC_TRUE, &backend));
+  PetscCall(BackendSetUp(choice, PETSC_FALSE, &backend)); /* no bandwidth, whose memory would stay in a pool and not be counted */
   PetscCheck(!largest || backend.cuda, PETSC_COMM_SELF, PETSC_ERR_USER_INPUT, "-largest is about the memory of a GPU");
   at_start = FreeBytes(backend);
 

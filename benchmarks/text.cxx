@@ -80,7 +80,9 @@ std::string MachineText(const std::string &program, const Backend &backend, cons
   std::string text = Format("%s: backend %s, %s", program.c_str(), backend.cuda ? "cuda" : "host", backend.device.c_str());
 
   if (!backend.driver.empty()) text += ", driver " + backend.driver;
-  return text + Format(", %d %s, copy %.0f GB/s, PETSc %s, commit %s, %s.\n", size, size == 1 ? "rank" : "ranks", backend.copy_gbs, PetscVersionText().c_str(), output.commit.c_str(), Now().c_str());
+  text += Format(", %d %s", size, size == 1 ? "rank" : "ranks");
+  if (backend.copy_gbs > 0) text += Format(", copy %.0f GB/s", backend.copy_gbs);
+  return text + Format(", PETSc %s, commit %s, %s.\n", PetscVersionText().c_str(), output.commit.c_str(), Now().c_str());
 }
 
 void JsonMachine(JsonWriter *json, const std::string &program, const Backend &backend, const Output &output)
