@@ -1,6 +1,7 @@
 /* PCRRB as PETSc sees it: grids, options, views, life cycle, bad matrices, ranks, convergence. */
 #include <petsc/private/petscimpl.h>
 #include <petscdmda.h>
+#include <petscdmshell.h>
 
 #include <atomic>
 #include <chrono>
@@ -228,6 +229,24 @@ TEST_CASE("rrb: the grid of the options, of the DM, of the matrix's DM and of th
     CHECK(Contains(ViewText((PC)by_pattern), "recognised from the matrix"));
     CHECK(Contains(ViewText((PC)by_mat), "of the DM"));
     CHECK(Contains(ViewText((PC)by_dm), "of the DM"));
+  }
+}
+
+TEST_CASE("rrb: a DM of something else than the matrix's grid is not asked", "[rrb][pc][grid]")
+{
+  const PetscInt  nx = 12, ny = 10;
+  const MatObject A  = CreateMat(Poisson(nx, ny), MATAIJ);
+  DMObject        two, box, line, other = MakeDA(PETSC_COMM_SELF, nx, ny + 1, MATAIJ), same = MakeDA(PETSC_COMM_SELF, nx, ny, MATAIJ);
+  MUST(DMDACreate2d(PETSC_COMM_SELF, DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DMDA_STENCIL_STAR, 10, 6, 1, 1, 2, 1, nullptr, nullptr, two.put()));
+  MUST(DMDACreate3d(PETSC_COMM_SELF, DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DMDA_STENCIL_STAR, 6, 5, 4, 1, 1, 1, 1, 1, nullptr, nullptr, nullptr, box.put()));
+  MUST(DMShellCreate(PETSC_COMM_SELF, line.put()));
+  for (DM dm : {(DM)two, (DM)box}) MUST(DMSetUp(dm));
+  for (DM dm : {(DM)two, (DM)box, (DM)line, (DM)other, (DM)same}) {
+    CAPTURE(dm == two, dm == box, dm == line, dm == other);
+    const KSPObject ksp = MakeKSP(A, "", PCRRB);
+    MUST(PCSetDM(PCOf(ksp), dm));
+    CHECK(Solve(ksp).reason > 0);
+    CHECK(Contains(ViewText(PCOf(ksp)), dm == same ? "grid of 12 x 10 points (of the DM)" : "grid of 12 x 10 points (recognised from the matrix)"));
   }
 }
 
