@@ -757,6 +757,36 @@ TEST_CASE("rrb: ranks of a singular matrix with large jumps", "[rrb][pc][mpi]")
     }
 }
 
+/* Each second rank's block is so stiff that its couplings to the others are next to nothing beside its diagonal. */
+TEST_CASE("rrb: stiff ranks of a singular matrix", "[rrb][pc][mpi]")
+{
+  PetscMPIInt size, rank;
+  MPI_Comm_size(PETSC_COMM_WORLD, &size);
+  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  const PetscInt                                             nx = 20, lines = 8, n = nx * lines * size;
+  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(n);
+  const auto k = [&](PetscInt row) { return row / (nx * lines) % 2 ? 1. : 3e8; };
+  for (PetscInt row = 0; row < n; row++) {
+    double diagonal = 0;
+    for (PetscInt to : {row - nx, row - 1, row + 1, row + nx}) {
+      if (to < 0 || to >= n || (to / nx != row / nx && to % nx != row % nx)) continue;
+      const double a = 2 * k(row) * k(to) / (k(row) + k(to));
+      rows[row].push_back({to, -a});
+      diagonal += a;
+    }
+    rows[row].push_back({row, diagonal});
+  }
+  const MatObject A = CreateMat(FromRows(rows), MATAIJ, PETSC_COMM_WORLD);
+  MatNullSpace    constants;
+  MUST(MatNullSpaceCreate(PETSC_COMM_WORLD, PETSC_TRUE, 0, nullptr, &constants));
+  MUST(MatSetNullSpace(A, constants));
+  const PCObject pc = MakePC(A, "-pc_rrb_nx 20 -pc_rrb_levels 3", PCRRB);
+  MUST(PCSetUp(pc));
+  const std::string text = ViewText((PC)pc);
+  if (rank == 0) CHECK(Contains(text, std::string("zero pivots of a singular matrix ") + (size > 1 ? "0" : "1")));
+  MUST(MatNullSpaceDestroy(&constants));
+}
+
 TEST_CASE("rrb: the view names the pivot of another rank", "[rrb][pc][bad][mpi]")
 {
   PetscMPIInt size, rank;

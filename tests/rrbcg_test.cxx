@@ -178,7 +178,7 @@ struct TwinRun {
 };
 
 /* With applied, the preconditioner is, to something else, wherever the program could do so. */
-static TwinRun RunTwin(const HostMatrix &A, Size size, PetscInt levels, CGNorm norm, bool step, PetscMemType where, const std::vector<double> &r, bool applied = false)
+static TwinRun RunTwin(const HostMatrix &A, Size size, PetscInt levels, CGNorm norm, bool step, PetscMemType where, const std::vector<double> &r, bool applied = false, bool singular = false)
 {
   const bool     device = PetscMemTypeDevice(where);
   const CSRCopy  copy(A, where);
@@ -194,7 +194,7 @@ static TwinRun RunTwin(const HostMatrix &A, Size size, PetscInt levels, CGNorm n
   PetscReal      value;
   params.levels     = levels;
   params.keep_schur = PETSC_TRUE;
-  params.singular   = PETSC_TRUE; /* if it is */
+  params.singular   = (PetscBool)singular;
   PoisonMemory(where, 80 * bytes);
   MUST((device ? RRBComputeFactor_CUDA : RRBComputeFactor_Host)(&copy.view, size.nx, size.ny, &params, &F, &stats));
   REQUIRE(stats.failure == RRB_OK);
@@ -242,7 +242,7 @@ static void CheckTwins(Size size, PetscInt levels, CGNorm norm, bool step, bool 
   for (double &value : r) sum += value = random.Between(-1, 1);
   if (singular)
     for (double &value : r) value -= sum / A.n;
-  const TwinRun host = RunTwin(A, size, levels, norm, step, PETSC_MEMTYPE_HOST, r);
+  const TwinRun host = RunTwin(A, size, levels, norm, step, PETSC_MEMTYPE_HOST, r, false, singular);
   CHECK(host.stop == CG_TEST);
   CHECK(host.its == (PetscInt)host.norms.size());
   double left = 0, all = 0, kept = 0;
@@ -257,7 +257,7 @@ static void CheckTwins(Size size, PetscInt levels, CGNorm norm, bool step, bool 
   CHECK(kept <= 1e-9 * A.n);
   CHECK(host.sums.rr == Approx(all).epsilon(1e-13));
   if (!DeviceFound()) return;
-  const TwinRun device = RunTwin(A, size, levels, norm, step, PETSC_MEMTYPE_CUDA, r);
+  const TwinRun device = RunTwin(A, size, levels, norm, step, PETSC_MEMTYPE_CUDA, r, false, singular);
   CHECK(device.sums.rr == Approx(host.sums.rr).epsilon(1e-12));
   CHECK(device.sums.rz == Approx(host.sums.rz).epsilon(1e-11));
   CHECK(device.sums.gg == Approx(host.sums.gg).epsilon(1e-12));

@@ -495,8 +495,8 @@ PetscErrorCode KSPRRBCGGetGraph(KSP ksp, PetscBool *graph)
   `KSPSetUp()` sets up the preconditioner, too, and makes the vectors; the graph is made in the first solve, while the GPU is at work on its first
   iterations. Monitors and convergence tests of the program may apply the preconditioner.
 
-  A matrix whose null space is the constants (`MatSetNullSpace()`) is fine; they are taken out of directions, as `KSPCG` does, and the
-  solution is orthogonal to them unless there was a guess.
+  A matrix whose null space is the constants (`MatSetNullSpace()`), with rows that sum to 0, is fine. They are taken out of directions in the black
+  points, where `KSPCG` takes them out in all, which differs by constants; the solution is orthogonal to them unless there was a guess.
 
   With a matrix on a GPU the vectors have to be there, too. The vectors of the method take 40 bytes an unknown on the host and 26 on a GPU,
   beside two work vectors of the whole system, 16 bytes, for guesses and `KSPBuildSolution()`, and the 40 or 20 bytes that `PCRRB` keeps for it.

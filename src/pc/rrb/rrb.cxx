@@ -346,7 +346,7 @@ static PetscErrorCode RecordFailure(PC pc)
 
     PetscCall(NameBlock(pc, block, sizeof(block)));
     problem.code = PETSC_ERR_MAT_LU_ZRPVT;
-    PetscCall(PetscSNPrintf(problem.text, sizeof(problem.text), "The pivot of level %" PetscInt_FMT " at point (%" PetscInt_FMT ", %" PetscInt_FMT ")%s is not positive: PCRRB needs a symmetric M-matrix%s, or one that is close to it; try %sfewer levels (-pc_rrb_levels), and MatSetNullSpace() if it is singular", stats->level, stats->row % nx, stats->row / nx, block, rrb->params.lift ? "" : " whose rows do not sum to less than 0", rrb->params.lift ? "" : "-pc_rrb_lift, "));
+    PetscCall(PetscSNPrintf(problem.text, sizeof(problem.text), "The pivot of level %" PetscInt_FMT " at point (%" PetscInt_FMT ", %" PetscInt_FMT ")%s is not positive: PCRRB needs a symmetric M-matrix%s, or one that is close to it; try %sfewer levels (-pc_rrb_levels), and MatSetNullSpace() if it is singular and its rows sum to 0", stats->level, stats->row % nx, stats->row / nx, block, rrb->params.lift ? "" : " whose rows do not sum to less than 0", rrb->params.lift ? "" : "-pc_rrb_lift, "));
     PetscCall(PetscInfo(pc, "%s\n", problem.text));
     pc->failedreason = PC_FACTOR_NUMERIC_ZEROPIVOT;
   }
@@ -388,6 +388,7 @@ static PetscErrorCode PCSetUp_RRB(PC pc)
   if (null_space) PetscCall(MatNullSpaceGetVecs(null_space, &rrb->params.singular, nullptr, nullptr));
 
   PetscCall(MatGetCSR(pc->pmat, &mat));
+  if (mat.A.n != rows) rrb->params.singular = PETSC_FALSE; /* a part of a connected grid is not, however weakly it is coupled to the rest */
   if (rrb->factor && rrb->factor->where != mat.A.where) PetscCall(FreeFactor(rrb));
   if (rrb->factor && (PetscInt64)rrb->factor->nx * rrb->factor->ny != mat.A.n) PetscCall(FreeFactor(rrb));
   const PetscErrorCode code = ComputeOnItsGrid(pc, &mat.A, &problem);
@@ -809,8 +810,8 @@ PetscErrorCode PCRRBGetLift(PC pc, PetscBool *lift)
   Symmetry is checked. A coupling that only one of the two rows has, such as one to a Dirichlet row whose column was not zeroed, is left
   out; the view counts these. A pivot that is not positive makes the set-up fail with a `PCFailedReason`. If the matrix has the constants
   as its null space (`MatSetNullSpace()`) and its rows sum to 0, to eight digits of the diagonal entry, the last pivot is left out, which
-  is zero then; a matrix of several parts that are not coupled has more such pivots, and fails. Where rows of a rank's subdomain, or of a matrix
-  that couples one way alone, do not sum to 0, all pivots count.
+  is zero then; a matrix of several parts that are not coupled has more such pivots, and may fail, in the set-up or in the solve. A rank's
+  subdomain is not singular, nor is a matrix that couples one way alone: all their pivots count.
 
   With several ranks this is not the global method: each factors its own subdomain alone, without the couplings to others, as `PCBJACOBI`
   does, and iterations grow with the number of ranks; the view says so. An error about one rank's subdomain is one of all ranks.

@@ -17,7 +17,7 @@ struct RRBParams {
 constexpr PetscInt  kRRBRemainder = 1024, kRRBShare = 15000; /* chosen levels leave so many points, or one in, kRRBLargestRemainder / 2 at most */
 constexpr PetscInt  kRRBLargestRemainder = 8192;            /* of the CUDA twin, whose inverse is dense */
 constexpr size_t    kRRBLargestBand      = (size_t)2 << 30; /* bytes, of the host twin */
-constexpr PetscReal kRRBSymmetry = 1e-8, kRRBNoise = 1e-14; /* a_ij and a_ji differ by this at most, relatively, or by that a_ii, which is nothing */
+constexpr PetscReal kRRBSymmetry = 1e-8, kRRBNoise = 1e-14; /* a_ij and a_ji may differ by this, relatively, or by so much of a_ii, which is rounding */
 constexpr PetscReal kRRBZeroSum          = 1e-8;            /* sum of a row over its diagonal entry, if A is singular */
 constexpr PetscReal kRRBLift             = 1e-12;           /* -sum of a row over the diagonal entry of A: 0 to rounding, if not above */
 enum RRBFailure { RRB_OK, RRB_PATTERN, RRB_UNSYMMETRIC, RRB_PIVOT };

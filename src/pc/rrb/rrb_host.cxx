@@ -218,7 +218,7 @@ static PetscInt64 Lift(PetscInt k, PetscInt nx, PetscInt ny, const std::vector<d
   return lifted;
 }
 
-/* (2.3), the points that are left by rows; column c of the band begins with the pivot, then its inverse. With A's diagonal. */
+/* (2.3), the points that are left by rows; column c of the band begins with the pivot, then its inverse. */
 static PetscErrorCode FactorRemainder(PetscInt half_levels, const RRBOperator &S, RRBFactorHost *F, RRBStats *stats)
 {
   const RRBLevel        next(half_levels + 1, F->nx, F->ny); /* its near and far couplings are those of S */
