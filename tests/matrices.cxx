@@ -79,21 +79,25 @@ static void ForNeighbours(PetscInt nx, PetscInt ny, PetscInt nz, bool corners, c
             }
 }
 
-HostMatrix Inclusions(PetscInt nx, PetscInt ny, double contrast)
+HostMatrix FiniteVolumes(PetscInt nx, PetscInt ny, const std::function<double(PetscInt, PetscInt)> &k)
 {
   std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(nx * ny);
-  const auto k = [&](PetscInt row) { return row % nx % 10 > 4 && row / nx % 10 > 4 ? contrast : 1.; };
   for (PetscInt row = 0; row < nx * ny; row++) {
     double diagonal = 0;
     for (PetscInt to : {row - nx, row - 1, row + 1, row + nx}) {
       if (to < 0 || to >= nx * ny || (to / nx != row / nx && to % nx != row % nx)) continue;
-      const double a = 2 * k(row) * k(to) / (k(row) + k(to));
+      const double here = k(row % nx, row / nx), there = k(to % nx, to / nx), a = 2 * here * there / (here + there);
       rows[row].push_back({to, -a});
       diagonal += a;
     }
     rows[row].push_back({row, diagonal});
   }
   return FromRows(rows);
+}
+
+HostMatrix Inclusions(PetscInt nx, PetscInt ny, double contrast)
+{
+  return FiniteVolumes(nx, ny, [contrast](PetscInt x, PetscInt y) { return x % 10 > 4 && y % 10 > 4 ? contrast : 1.; });
 }
 
 HostMatrix Poisson(PetscInt nx, PetscInt ny, PetscInt nz)

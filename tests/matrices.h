@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,8 @@ HostMatrix FromDense(PetscInt n, const std::vector<PetscScalar> &);
 
 /* Constant coefficients: 3, 5 or 7 points. */
 HostMatrix Poisson(PetscInt nx, PetscInt ny = 1, PetscInt nz = 1);
-HostMatrix Inclusions(PetscInt nx, PetscInt ny, double contrast); /* 5 points, rows sum to 0: squares of another conductivity, harmonic means */
+HostMatrix FiniteVolumes(PetscInt nx, PetscInt ny, const std::function<double(PetscInt x, PetscInt y)> &k); /* -div(k grad u), 5 points, rows sum to 0 */
+HostMatrix Inclusions(PetscInt nx, PetscInt ny, double contrast); /* the same with squares of another conductivity */
 
 /*
    SPD with random coefficients. The diagonal is (1 + kDominance) times the sum of the row's other magnitudes, and then A is

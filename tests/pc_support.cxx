@@ -155,6 +155,14 @@ double Difference(const std::vector<double> &x, const std::vector<double> &y)
   return worst / largest;
 }
 
+void SetConstantsNull(Mat A)
+{
+  MatNullSpace constants;
+  MUST(MatNullSpaceCreate(PetscObjectComm((PetscObject)A), PETSC_TRUE, 0, nullptr, &constants));
+  MUST(MatSetNullSpace(A, constants));
+  MUST(MatNullSpaceDestroy(&constants));
+}
+
 Solution Solve(KSP ksp)
 {
   Solution         solution;
@@ -165,6 +173,9 @@ Solution Solve(KSP ksp)
   PetscInt         count;
   MUST(KSPGetOperators(ksp, &A, nullptr));
   const VecObject b = RightVec(A, 2);
+  MatNullSpace    null_space;
+  MUST(MatGetNullSpace(A, &null_space));
+  if (null_space) MUST(MatNullSpaceRemove(null_space, b));
   MUST(VecDuplicate(b, x.put()));
   MUST(VecDuplicate(b, r.put()));
   MUST(KSPSetResidualHistory(ksp, nullptr, 10000, PETSC_TRUE));

@@ -49,7 +49,8 @@ struct Solution {
   double              true_residual; /* ||b - A x|| / ||b|| */
   std::vector<double> history;
 };
-Solution Solve(KSP);
+Solution Solve(KSP);                /* A x = b with a random b, in the range if the matrix has a null space */
+void     SetConstantsNull(Mat); /* MatSetNullSpace() */
 
 const HostMatrix &Plate();
 /* The same nonzeros, other values. */
