@@ -77,7 +77,9 @@ static PetscErrorCode DeviceName(PetscDevice device, std::string *name)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  ...": the first word with two dots or one that is all digits and dots */
+/*
+   "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  ...": the first word with two dots or one that is all digits and dots
+*/
 static std::string DriverVersion()
 {
   std::ifstream      file("/proc/driver/nvidia/version");
@@ -90,7 +92,10 @@ static std::string DriverVersion()
   return "unknown";
 }
 
-/* Is there a CUDA device? PETSc has no question for it, so make one and see; without a device that is an error, which nobody needs to read */
+/*
+   Is there a CUDA device? PETSc has no question for it, so make one and see; without a device that is an error, which nobody needs
+   to read
+*/
 static PetscErrorCode BackendFindDevice(Backend *backend)
 {
   PetscDevice device = nullptr;
@@ -152,7 +157,9 @@ PetscErrorCode BackendSetUp(const char choice[], PetscBool measure, Backend *bac
   PetscCall(PetscStrcmp(choice, "auto", &automatic));
   PetscCheck(host || cuda || automatic, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT, "-backend is host, cuda or auto, not %s", choice);
   if (!host) PetscCall(BackendFindDevice(backend));
-  PetscCheck(!cuda || backend->cuda, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT, PetscDefined(HAVE_CUDA) ? "-backend cuda: no CUDA device found on every rank" : "-backend cuda: this PETSc was built without CUDA");
+  PetscCheck(!cuda || backend->cuda, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT,
+             PetscDefined(HAVE_CUDA) ? "-backend cuda: no CUDA device found on every rank"
+                                     : "-backend cuda: this PETSc was built without CUDA");
   if (backend->cuda) {
     backend->mat_type = MATAIJCUSPARSE;
     backend->vec_type = VECCUDA;
@@ -174,7 +181,8 @@ PetscLogDouble FloorFraction(const Backend &backend, PetscLogDouble bytes, Petsc
 }
 
 /* The message of the place where an error arose; the callers only pass it on */
-PetscErrorCode KeepFirstError(MPI_Comm, int, const char *, const char *, PetscErrorCode code, PetscErrorType type, const char *message, void *ctx)
+PetscErrorCode KeepFirstError(MPI_Comm, int, const char *, const char *, PetscErrorCode code, PetscErrorType type,
+                              const char *message, void *ctx)
 {
   std::string *kept = static_cast<std::string *>(ctx);
 

@@ -1,5 +1,6 @@
-static char help[] = "Compares preconditioners on the same systems in one process: set-up, solve, apply, each against the memory bandwidth.\n"
-                     "  -systems poisson3d7:121,file:A.petsc   -sets sets/poisson.txt   -json out.json   -md out.md\n\n";
+static char help[] =
+  "Compares preconditioners on the same systems in one process: set-up, solve, apply, each against the memory bandwidth.\n"
+  "  -systems poisson3d7:121,file:A.petsc   -sets sets/poisson.txt   -json out.json   -md out.md\n\n";
 
 #include "bench.h"
 #include <algorithm>
@@ -8,7 +9,7 @@ static char help[] = "Compares preconditioners on the same systems in one proces
 #include <sstream>
 #include <finepc.h>
 
-/* ------------------------------------------- bytes that must move ------------------------------------------- */
+/* ------------------------------------ bytes that must move ------------------------------------ */
 
 static constexpr PetscLogDouble kScalarBytes = sizeof(PetscScalar), kIndexBytes = 4.;
 
@@ -69,7 +70,8 @@ static PetscErrorCode PCViewLines(PC pc, std::vector<std::string> *lines)
     r = r - alpha q, r.r with it                      read r, q; write r                3 vectors
     z = M r, r.z with it                              the bytes of the apply
     x = x + alpha p, p = z + beta p                   read x, p, z; write x, p          5 vectors
-  Without a preconditioner z is r, so that the third line costs nothing; with Jacobi z = r / d is made in the last line, one vector more.
+  Without a preconditioner z is r, so that the third line costs nothing; with Jacobi z = r / d is made in the last line, one vector
+  more.
 */
 static PetscErrorCode IterationBytes(KSP ksp, const System &system, PetscLogDouble apply_bytes, PetscLogDouble *bytes)
 {
@@ -129,14 +131,11 @@ static PetscErrorCode SystemMeasureMatMult(const Config &config, System *system)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- option sets ------------------------------------------- */
+/* ---------------------------------------- option sets ----------------------------------------- */
 
 static const std::vector<OptionSet> kDefaultSets = {
-  {"none",   "-pc_type none"  },
-  {"jacobi", "-pc_type jacobi"},
-  {"icc",    "-pc_type icc"   },
-  {"gamg",   "-pc_type gamg"  },
-  {"afsai",  "-pc_type afsai" },
+  {"none", "-pc_type none"}, {"jacobi", "-pc_type jacobi"}, {"icc", "-pc_type icc"},
+  {"gamg", "-pc_type gamg"}, {"afsai", "-pc_type afsai"},
 };
 
 /* Lines "label: options"; lines that are blank or begin with # are skipped */
@@ -151,7 +150,8 @@ static PetscErrorCode OptionSetsRead(const char path[], std::vector<OptionSet> *
     const size_t begin = line.find_first_not_of(" \t\r"), colon = line.find(':');
 
     if (begin == std::string::npos || line[begin] == '#') continue;
-    PetscCheck(colon != std::string::npos, PETSC_COMM_WORLD, PETSC_ERR_FILE_UNEXPECTED, "\"%s\" in %s is not of the form label: options", line.c_str(), path);
+    PetscCheck(colon != std::string::npos, PETSC_COMM_WORLD, PETSC_ERR_FILE_UNEXPECTED,
+               "\"%s\" in %s is not of the form label: options", line.c_str(), path);
     const size_t text = line.find_first_not_of(" \t", colon + 1), last = line.find_last_not_of(" \t\r");
     sets->push_back({line.substr(begin, colon - begin), text == std::string::npos ? "" : line.substr(text, last + 1 - text)});
   }
@@ -191,7 +191,8 @@ public:
     common = command_line;
     PetscCall(PetscOptionsCreate(&database));
     for (const auto *list : {&common, &own}) {
-      for (const auto &option : *list) PetscCall(PetscOptionsSetValue(database, ("-" + option.name).c_str(), option.has_value ? option.value.c_str() : nullptr));
+      for (const auto &option : *list)
+        PetscCall(PetscOptionsSetValue(database, ("-" + option.name).c_str(), option.has_value ? option.value.c_str() : nullptr));
     }
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -200,7 +201,10 @@ public:
 
   PetscErrorCode Pop() { return PetscOptionsPop(); }
 
-  /* Lists the set's options that nothing asked for (misspelt ones, say) and marks those of the command line as used in PETSc's database */
+  /*
+     Lists the set's options that nothing asked for (misspelt ones, say) and marks those of the command line as used in PETSc's
+     database
+  */
   PetscErrorCode Destroy(std::string *unused)
   {
     PetscBool used, here;
@@ -223,7 +227,7 @@ private:
   std::vector<Option> common, own;
 };
 
-/* ------------------------------------------- measuring ------------------------------------------- */
+/* ----------------------------------------- measuring ------------------------------------------ */
 
 /* What one option set needs; made anew for every set, so that nothing of a failed one (a locked vector, say) is met again */
 struct Solver {
@@ -270,7 +274,8 @@ static PetscErrorCode SolverCreateMat(const Config &config, System *system, Solv
 
   PetscFunctionBeginUser;
   PetscCall(PetscOptionsGetString(nullptr, nullptr, "-mat_type", type, sizeof(type), &set));
-  if (set) PetscCall(SystemGetMat(system, std::string(type) != "block" ? type : config.backend.cuda ? MATBAIJCUDA : MATBAIJ, &solver->A));
+  if (set)
+    PetscCall(SystemGetMat(system, std::string(type) != "block" ? type : config.backend.cuda ? MATBAIJCUDA : MATBAIJ, &solver->A));
   else solver->A = system->A;
   PetscCall(PetscObjectReference((PetscObject)solver->A));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -373,7 +378,10 @@ static PetscErrorCode LogSetUp(const Config &config, Solver *solver, PetscLogDou
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The fastest of as many warm set-ups as there are repeats. One more comes first, with the log for the first time, and does not count. */
+/*
+   The fastest of as many warm set-ups as there are repeats. One more comes first, with the log for the first time, and does not
+   count.
+*/
 static PetscErrorCode MeasureEvents(const Config &config, Solver *solver, Result *result)
 {
   PetscLogDouble best = PETSC_MAX_REAL;
@@ -393,8 +401,8 @@ static PetscErrorCode MeasureEvents(const Config &config, Solver *solver, Result
 }
 
 /*
-  Set-ups with new values in the same nonzero pattern, as in a Newton or time loop: the matrix is doubled and halved again, which is exact.
-  The last one, back at the first values, is checked by a solve.
+  Set-ups with new values in the same nonzero pattern, as in a Newton or time loop: the matrix is doubled and halved again, which is
+  exact. The last one, back at the first values, is checked by a solve.
 */
 static PetscErrorCode MeasureRefill(const Config &config, Solver *solver, Result *result)
 {
@@ -413,7 +421,9 @@ static PetscErrorCode MeasureRefill(const Config &config, Solver *solver, Result
     }
   }
   PetscCall(SolverSolve(config, solver, &check));
-  if (check.reason <= 0 || check.iterations != result->runs.back().iterations) result->note += "after a refill: " + std::to_string(check.iterations) + " iterations, " + KSPConvergedReasons[check.reason] + "; ";
+  if (check.reason <= 0 || check.iterations != result->runs.back().iterations)
+    result->note +=
+      "after a refill: " + std::to_string(check.iterations) + " iterations, " + KSPConvergedReasons[check.reason] + "; ";
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -425,7 +435,8 @@ static PetscErrorCode FillSmooth(const System &system, Vec u)
   PetscScalar   *array;
 
   PetscFunctionBeginUser;
-  PetscCheck(nx > 0 && system.grid[2] == 1 && nx * ny == system.rows, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT, "-smooth needs generated two-dimensional systems with one unknown per point, not %s", system.name.c_str());
+  PetscCheck(nx > 0 && system.grid[2] == 1 && nx * ny == system.rows, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT,
+             "-smooth needs generated two-dimensional systems with one unknown per point, not %s", system.name.c_str());
   PetscCall(VecGetOwnershipRange(u, &begin, &end));
   PetscCall(VecGetArrayWrite(u, &array));
   for (PetscInt row = begin; row < end; row++) {
@@ -503,7 +514,8 @@ static PetscErrorCode MeasureSet(const Config &config, System *system, Solver *s
   } else result->status = last.true_residual <= 1.05 * config.true_rtol ? "ok" : "missed"; /* a NaN is a miss, too */
 
   if (last.reason != KSP_DIVERGED_PC_FAILED && config.applies > 0) {
-    PetscCall(TimeCalls(config.backend, config.applies, [&]() { return PCApply(pc, solver->b, solver->r); }, &result->apply_seconds));
+    PetscCall(
+      TimeCalls(config.backend, config.applies, [&]() { return PCApply(pc, solver->b, solver->r); }, &result->apply_seconds));
   }
   if (last.reason != KSP_DIVERGED_PC_FAILED && config.breakdown) PetscCall(MeasureEvents(config, solver, result));
   if (last.reason > 0 && config.refill) PetscCall(MeasureRefill(config, solver, result));
@@ -511,7 +523,8 @@ static PetscErrorCode MeasureSet(const Config &config, System *system, Solver *s
 }
 
 /* Measures one option set; whatever goes wrong becomes the result, and the run goes on */
-static PetscErrorCode MeasureSetGuarded(const Config &config, const std::vector<Option> &command_line, System *system, Result *result)
+static PetscErrorCode MeasureSetGuarded(const Config &config, const std::vector<Option> &command_line, System *system,
+                                        Result *result)
 {
   Solver          solver;
   OptionsDatabase database;
@@ -539,16 +552,16 @@ static PetscErrorCode MeasureSetGuarded(const Config &config, const std::vector<
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- main ------------------------------------------- */
+/* -------------------------------------------- main -------------------------------------------- */
 
 static constexpr PetscInt kMaxList = 256;
 
 static PetscErrorCode ConfigFromOptions(Config *config, std::vector<std::string> *systems, PetscBool *check)
 {
-  char      *specs[kMaxList], *files[kMaxList], *labels[kMaxList];
-  PetscInt   n_specs = kMaxList, n_files = kMaxList, n_labels = kMaxList;
-  char       backend[64] = "auto";
-  PetscBool  set_only, set_files, set_specs;
+  char     *specs[kMaxList], *files[kMaxList], *labels[kMaxList];
+  PetscInt  n_specs = kMaxList, n_files = kMaxList, n_labels = kMaxList;
+  char      backend[64] = "auto";
+  PetscBool set_only, set_files, set_specs;
 
   PetscFunctionBeginUser;
   PetscCall(OutputFromOptions(&config->output));
@@ -556,16 +569,24 @@ static PetscErrorCode ConfigFromOptions(Config *config, std::vector<std::string>
   PetscCall(PetscOptionsStringArray("-systems", "Systems, separated by commas", "", specs, &n_specs, &set_specs));
   PetscCall(PetscOptionsStringArray("-sets", "Files of option sets, separated by commas", "", files, &n_files, &set_files));
   PetscCall(PetscOptionsStringArray("-only", "Labels to run out of the sets", "", labels, &n_labels, &set_only));
-  PetscCall(PetscOptionsString("-backend", "host, cuda, or auto: cuda when there is a device", "", backend, backend, sizeof(backend), nullptr));
+  PetscCall(PetscOptionsString("-backend", "host, cuda, or auto: cuda when there is a device", "", backend, backend,
+                               sizeof(backend), nullptr));
   PetscCall(PetscOptionsBoundedInt("-repeats", "Warm runs after the first use", "", config->repeats, &config->repeats, nullptr, 0));
-  PetscCall(PetscOptionsBoundedInt("-applies", "Applications of the preconditioner per timing, 0 for none", "", config->applies, &config->applies, nullptr, 0));
-  PetscCall(PetscOptionsReal("-true_rtol", "True residual to reach, relative to b", "", config->true_rtol, &config->true_rtol, nullptr));
+  PetscCall(PetscOptionsBoundedInt("-applies", "Applications of the preconditioner per timing, 0 for none", "", config->applies,
+                                   &config->applies, nullptr, 0));
+  PetscCall(
+    PetscOptionsReal("-true_rtol", "True residual to reach, relative to b", "", config->true_rtol, &config->true_rtol, nullptr));
   PetscCall(PetscOptionsBoundedInt("-max_it", "Iterations at most", "", config->max_it, &config->max_it, nullptr, 1));
-  PetscCall(PetscOptionsReal("-skip_above", "Seconds: a first use slower than this is not repeated", "", config->skip_above, &config->skip_above, nullptr));
-  PetscCall(PetscOptionsBool("-smooth", "The solution is x (x - 1) y (y - 1) exp(x y) instead of 1", "", config->smooth, &config->smooth, nullptr));
-  PetscCall(PetscOptionsBool("-refill", "Time the set-up with new values in the same pattern", "", config->refill, &config->refill, nullptr));
-  PetscCall(PetscOptionsBool("-breakdown", "The events of further set-ups, from PETSc's log", "", config->breakdown, &config->breakdown, nullptr));
-  PetscCall(PetscOptionsBoundedInt("-history_points", "Residual norms kept per run in the JSON", "", config->history_points, &config->history_points, nullptr, 1));
+  PetscCall(PetscOptionsReal("-skip_above", "Seconds: a first use slower than this is not repeated", "", config->skip_above,
+                             &config->skip_above, nullptr));
+  PetscCall(PetscOptionsBool("-smooth", "The solution is x (x - 1) y (y - 1) exp(x y) instead of 1", "", config->smooth,
+                             &config->smooth, nullptr));
+  PetscCall(PetscOptionsBool("-refill", "Time the set-up with new values in the same pattern", "", config->refill, &config->refill,
+                             nullptr));
+  PetscCall(PetscOptionsBool("-breakdown", "The events of further set-ups, from PETSc's log", "", config->breakdown,
+                             &config->breakdown, nullptr));
+  PetscCall(PetscOptionsBoundedInt("-history_points", "Residual norms kept per run in the JSON", "", config->history_points,
+                                   &config->history_points, nullptr, 1));
   PetscCall(PetscOptionsBool("-check", "Test the systems instead of measuring", "", *check, check, nullptr));
   PetscOptionsEnd();
 
@@ -579,15 +600,21 @@ static PetscErrorCode ConfigFromOptions(Config *config, std::vector<std::string>
     const std::set<std::string> wanted(labels, labels + n_labels);
 
     for (const auto &label : wanted) {
-      const bool known = std::any_of(config->sets.begin(), config->sets.end(), [&](const OptionSet &s) { return s.label == label; });
+      const bool known =
+        std::any_of(config->sets.begin(), config->sets.end(), [&](const OptionSet &s) { return s.label == label; });
       PetscCheck(known, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT, "-only %s: no set has this label", label.c_str());
     }
-    config->sets.erase(std::remove_if(config->sets.begin(), config->sets.end(), [&](const OptionSet &s) { return !wanted.count(s.label); }), config->sets.end());
+    config->sets.erase(std::remove_if(config->sets.begin(), config->sets.end(),
+                                      [&](const OptionSet &s) { return !wanted.count(s.label); }),
+                       config->sets.end());
   }
-  if (set_specs) for (PetscInt k = 0; k < n_specs; k++) PetscCall(PetscFree(specs[k]));
-  if (set_files) for (PetscInt k = 0; k < n_files; k++) PetscCall(PetscFree(files[k]));
-  if (set_only) for (PetscInt k = 0; k < n_labels; k++) PetscCall(PetscFree(labels[k]));
-  PetscCall(BackendSetUp(backend, (PetscBool)!*check, &config->backend));
+  if (set_specs)
+    for (PetscInt k = 0; k < n_specs; k++) PetscCall(PetscFree(specs[k]));
+  if (set_files)
+    for (PetscInt k = 0; k < n_files; k++) PetscCall(PetscFree(files[k]));
+  if (set_only)
+    for (PetscInt k = 0; k < n_labels; k++) PetscCall(PetscFree(labels[k]));
+  PetscCall(BackendSetUp(backend, (PetscBool) !*check, &config->backend));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -20,31 +20,31 @@
 
 /* Where the vectors and matrices live, and what that machine can do */
 struct Backend {
-  bool           cuda         = false;
-  MatType        mat_type     = MATAIJ;
-  VecType        vec_type     = VECSTANDARD;
-  std::string    device       = "unknown"; /* name of the GPU, or of the processor */
-  std::string    driver;                   /* version of the NVIDIA driver; empty on the host */
-  PetscLogDouble copy_gbs = 0.;            /* measured by VecCopy(), all ranks together, bytes read + bytes written */
+  bool           cuda     = false;
+  MatType        mat_type = MATAIJ;
+  VecType        vec_type = VECSTANDARD;
+  std::string    device   = "unknown"; /* name of the GPU, or of the processor */
+  std::string    driver;               /* version of the NVIDIA driver; empty on the host */
+  PetscLogDouble copy_gbs = 0.;        /* measured by VecCopy(), all ranks together, bytes read + bytes written */
 };
 
 static constexpr PetscReal kDecay = 1e-3; /* of the fields of block3d7: A 1 is this away from the boundary */
 
 /* A linear system A x = b; b = A 1, made where it is used, unless the system has a right-hand side of its own */
 struct System {
-  std::string    name;                        /* as in -systems, without the folder of a file */
-  std::string    kind;                        /* poisson3d7, ..., file, mtx */
-  PetscInt       grid[3]         = {0, 0, 0}; /* generated systems only: grid points (elements for elasticity3d), 1 in z for 2D */
-  PetscReal      contrast        = 1.;
-  PetscInt       fields          = 1; /* block3d7: unknowns of a grid point */
-  Mat            A               = nullptr;
-  Vec            b               = nullptr;
+  std::string name;                 /* as in -systems, without the folder of a file */
+  std::string kind;                 /* poisson3d7, ..., file, mtx */
+  PetscInt    grid[3]  = {0, 0, 0}; /* generated systems only: grid points (elements for elasticity3d), 1 in z for 2D */
+  PetscReal   contrast = 1.;
+  PetscInt    fields   = 1; /* block3d7: unknowns of a grid point */
+  Mat         A        = nullptr;
+  Vec         b        = nullptr;
   std::map<std::string, Mat> converted; /* A as other types, by need */
-  PetscInt       rows            = 0;
-  PetscLogDouble nnz             = 0.;
-  PetscLogDouble load_seconds    = 0.;
-  PetscLogDouble matmult_seconds = 0.;
-  PetscLogDouble matmult_bytes   = 0.;
+  PetscInt                   rows            = 0;
+  PetscLogDouble             nnz             = 0.;
+  PetscLogDouble             load_seconds    = 0.;
+  PetscLogDouble             matmult_seconds = 0.;
+  PetscLogDouble             matmult_bytes   = 0.;
 };
 
 /* Where results go, and what they say they were made from */
@@ -81,10 +81,10 @@ struct Result {
   std::string                 note;   /* why, for the reader */
   std::string                 ksp_type, pc_type;
   bool                        first_in_process = false;
-  std::vector<Timing>         runs;   /* [0] is the first use, the rest are warm */
-  std::vector<Event>          events; /* of a warm set-up, with -breakdown */
+  std::vector<Timing>         runs;              /* [0] is the first use, the rest are warm */
+  std::vector<Event>          events;            /* of a warm set-up, with -breakdown */
   PetscInt                    logged_setups = 0; /* it was the fastest of so many */
-  std::vector<PetscLogDouble> refill; /* seconds of KSPSetUp() with new values in the same nonzero pattern */
+  std::vector<PetscLogDouble> refill;            /* seconds of KSPSetUp() with new values in the same nonzero pattern */
   PetscLogDouble              apply_seconds   = 0.;
   PetscLogDouble              apply_bytes     = 0.; /* 0: not known */
   PetscLogDouble              iteration_bytes = 0.; /* 0: not known */
@@ -124,9 +124,13 @@ extern PetscErrorCode SystemCheck(const System &system, PetscReal true_rtol, Pet
 /* backend.cxx */
 extern PetscErrorCode BackendSetUp(const char choice[], PetscBool measure, Backend *backend); /* host, cuda, auto */
 extern PetscErrorCode TimeSynchronized(const Backend &backend, PetscLogDouble *now);
-extern PetscErrorCode ViewText(MPI_Comm comm, const std::function<PetscErrorCode(PetscViewer)> &view, std::string *text); /* what a view prints */
-extern PetscErrorCode KeepFirstError(MPI_Comm, int, const char *, const char *, PetscErrorCode, PetscErrorType, const char *, void *ctx); /* an error handler; ctx is a std::string */
-extern PetscLogDouble FloorFraction(const Backend &backend, PetscLogDouble bytes, PetscLogDouble seconds); /* their time at the copy bandwidth, over the time */
+/* what a view prints */
+extern PetscErrorCode ViewText(MPI_Comm comm, const std::function<PetscErrorCode(PetscViewer)> &view, std::string *text);
+/* an error handler; ctx is a std::string */
+extern PetscErrorCode KeepFirstError(MPI_Comm, int, const char *, const char *, PetscErrorCode, PetscErrorType, const char *,
+                                     void *ctx);
+/* their time at the copy bandwidth, over the time */
+extern PetscLogDouble FloorFraction(const Backend &backend, PetscLogDouble bytes, PetscLogDouble seconds);
 
 /* text.cxx */
 extern PetscErrorCode OutputFromOptions(Output *output);
@@ -135,8 +139,9 @@ extern PetscErrorCode OutputFromOptions(Output *output);
 extern PetscErrorCode PCBsrsv2Register();
 
 /* report.cxx */
-extern PetscErrorCode  ReportHeader(const Config &config);
-extern PetscErrorCode  ReportRow(const Config &config, const System &system, const Result &result);
-extern PetscErrorCode  ReportFiles(const Config &config, const std::vector<SystemResults> &all);
-extern const Timing   *ResultBest(const Result &result);                    /* the fastest warm run, or the first use when it is the only one */
-extern PetscLogDouble  ResultMinimum(const std::vector<PetscLogDouble> &v); /* 0 for none */
+extern PetscErrorCode ReportHeader(const Config &config);
+extern PetscErrorCode ReportRow(const Config &config, const System &system, const Result &result);
+extern PetscErrorCode ReportFiles(const Config &config, const std::vector<SystemResults> &all);
+/* the fastest warm run, or the first use when it is the only one */
+extern const Timing  *ResultBest(const Result &result);
+extern PetscLogDouble ResultMinimum(const std::vector<PetscLogDouble> &v); /* 0 for none */

@@ -1,6 +1,6 @@
 /*
-  The part of finepc_kernels that measures block matrices: the product, block ILU(0) by levels and by sweeps, and the triangular solves
-  that block-ISAI takes the place of. cuSPARSE's bsrmv stays; its bsrilu02 and bsrsv2 are deprecated.
+  The part of finepc_kernels that measures block matrices: the product, block ILU(0) by levels and by sweeps, and the triangular
+  solves that block-ISAI takes the place of. cuSPARSE's bsrmv stays; its bsrilu02 and bsrsv2 are deprecated.
 */
 #include "bsrsv2.h"
 #include "kernels.h"
@@ -10,10 +10,10 @@
 #include "bsr_mat.h"
 #include "pc/bisai/bisai.h"
 
-static constexpr PetscInt       kProducts = 10; /* products between two events */
-static constexpr PetscInt       kSolves   = 30; /* applications in the paper's T_p */
-static constexpr PetscReal      kTolerance = 1e-5; /* of the solves that count iterations */
-static constexpr PetscLogDouble kFactorAsked = 5.; /* times faster than PETSc's numerical factorisation on the host */
+static constexpr PetscInt       kProducts    = 10;   /* products between two events */
+static constexpr PetscInt       kSolves      = 30;   /* applications in the paper's T_p */
+static constexpr PetscReal      kTolerance   = 1e-5; /* of the solves that count iterations */
+static constexpr PetscLogDouble kFactorAsked = 5.;   /* times faster than PETSc's numerical factorisation on the host */
 
 /* Uniform in [-1, 1), the same on every machine */
 static std::vector<PetscScalar> MakeVector(size_t n)
@@ -94,30 +94,35 @@ struct Delay {
   PetscErrorCode Run() const { return CopyOnDevice(data.at(kDelay), data.data, kDelay); }
 };
 
-/* ------------------------------------------- the product ------------------------------------------- */
+/* ---------------------------------------- the product ----------------------------------------- */
 
 static cusparseStatus_t Bsrmv(const CuSPARSE &cusparse, const BSR &W, const float *x, float *y)
 {
   const float one = 1.f, zero = 0.f;
 
-  return cusparseSbsrmv(cusparse.handle, CUSPARSE_DIRECTION_COLUMN, CUSPARSE_OPERATION_NON_TRANSPOSE, W.rows, W.columns, W.nnz, &one, cusparse.A, (const float *)W.a, W.i, W.j, W.bs, x, &zero, y);
+  return cusparseSbsrmv(cusparse.handle, CUSPARSE_DIRECTION_COLUMN, CUSPARSE_OPERATION_NON_TRANSPOSE, W.rows, W.columns, W.nnz,
+                        &one, cusparse.A, (const float *)W.a, W.i, W.j, W.bs, x, &zero, y);
 }
 
 static cusparseStatus_t Bsrmv(const CuSPARSE &cusparse, const BSR &W, const double *x, double *y)
 {
   const double one = 1., zero = 0.;
 
-  return cusparseDbsrmv(cusparse.handle, CUSPARSE_DIRECTION_COLUMN, CUSPARSE_OPERATION_NON_TRANSPOSE, W.rows, W.columns, W.nnz, &one, cusparse.A, (const double *)W.a, W.i, W.j, W.bs, x, &zero, y);
+  return cusparseDbsrmv(cusparse.handle, CUSPARSE_DIRECTION_COLUMN, CUSPARSE_OPERATION_NON_TRANSPOSE, W.rows, W.columns, W.nnz,
+                        &one, cusparse.A, (const double *)W.a, W.i, W.j, W.bs, x, &zero, y);
 }
 
 /* Blocks and columns once, the row pointers, x read, y written */
 static PetscLogDouble ProductBytes(const BSRView &A, size_t value_bytes, size_t vector_bytes)
 {
-  return (PetscLogDouble)A.nnz * ((PetscLogDouble)(value_bytes * A.bs * A.bs) + sizeof(PetscInt)) + ((PetscLogDouble)A.n + 1.) * sizeof(PetscInt) + 2. * (PetscLogDouble)vector_bytes * A.n * A.bs;
+  return (PetscLogDouble)A.nnz * ((PetscLogDouble)(value_bytes * A.bs * A.bs) + sizeof(PetscInt)) +
+         ((PetscLogDouble)A.n + 1.) * sizeof(PetscInt) + 2. * (PetscLogDouble)vector_bytes * A.n * A.bs;
 }
 
 template <typename T>
-static PetscErrorCode MeasureProductIn(const BSRView &A, const CuSPARSE &cusparse, const Delay &delay, PetscInt repeats, const std::vector<PetscScalar> &x, const std::vector<PetscScalar> &expected, BSR *W, BlockProduct *product)
+static PetscErrorCode MeasureProductIn(const BSRView &A, const CuSPARSE &cusparse, const Delay &delay, PetscInt repeats,
+                                       const std::vector<PetscScalar> &x, const std::vector<PetscScalar> &expected, BSR *W,
+                                       BlockProduct *product)
 {
   const std::vector<T>     x_in(x.begin(), x.end());
   std::vector<PetscScalar> y_own;
@@ -130,7 +135,8 @@ static PetscErrorCode MeasureProductIn(const BSRView &A, const CuSPARSE &cuspars
   PetscCall(own_y.Create(x.size() * sizeof(PetscScalar)));
   const auto own = [&]() {
     PetscFunctionBeginUser;
-    for (PetscInt k = 0; k < kProducts; k++) PetscCall(BSRMultiply_CUDA(W, (const PetscScalar *)own_x.data, nullptr, (PetscScalar *)own_y.data, PETSC_FALSE));
+    for (PetscInt k = 0; k < kProducts; k++)
+      PetscCall(BSRMultiply_CUDA(W, (const PetscScalar *)own_x.data, nullptr, (PetscScalar *)own_y.data, PETSC_FALSE));
     PetscFunctionReturn(PETSC_SUCCESS);
   };
   PetscCall(TimeOnDevice(repeats, [&]() { return delay.Run(); }, own, &product->own));
@@ -143,7 +149,8 @@ static PetscErrorCode MeasureProductIn(const BSRView &A, const CuSPARSE &cuspars
     PetscCall(cusparse_y.Create(x.size() * sizeof(T)));
     const auto theirs = [&]() {
       PetscFunctionBeginUser;
-      for (PetscInt k = 0; k < kProducts; k++) PetscCallCUSPARSE(Bsrmv(cusparse, *W, (const T *)cusparse_x.data, (T *)cusparse_y.data));
+      for (PetscInt k = 0; k < kProducts; k++)
+        PetscCallCUSPARSE(Bsrmv(cusparse, *W, (const T *)cusparse_x.data, (T *)cusparse_y.data));
       PetscFunctionReturn(PETSC_SUCCESS);
     };
     PetscCall(TimeOnDevice(repeats, [&]() { return delay.Run(); }, theirs, &product->cusparse));
@@ -157,21 +164,25 @@ static PetscErrorCode MeasureProductIn(const BSRView &A, const CuSPARSE &cuspars
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode MeasureProduct(const BSRView &A, const CuSPARSE &cusparse, const Delay &delay, PetscInt repeats, const std::vector<PetscScalar> &x, const std::vector<PetscScalar> &expected, BlockProduct *product)
+static PetscErrorCode MeasureProduct(const BSRView &A, const CuSPARSE &cusparse, const Delay &delay, PetscInt repeats,
+                                     const std::vector<PetscScalar> &x, const std::vector<PetscScalar> &expected,
+                                     BlockProduct *product)
 {
   BSR W{};
 
   PetscFunctionBeginUser;
-  if (product->precision == FINEPC_SINGLE) PetscCall(MeasureProductIn<float>(A, cusparse, delay, repeats, x, expected, &W, product));
+  if (product->precision == FINEPC_SINGLE)
+    PetscCall(MeasureProductIn<float>(A, cusparse, delay, repeats, x, expected, &W, product));
   else PetscCall(MeasureProductIn<double>(A, cusparse, delay, repeats, x, expected, &W, product));
   PetscCall(BSRDestroy(&W));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- block ILU(0) ------------------------------------------- */
+/* ---------------------------------------- block ILU(0) ---------------------------------------- */
 
 /* PETSc's on the host, with the choices of PCILU: seconds, and z = M^{-1} r */
-static PetscErrorCode MeasureHostILU(Mat B, PetscInt repeats, const std::vector<PetscScalar> &r, std::vector<PetscScalar> *z, BlockILU *ilu)
+static PetscErrorCode MeasureHostILU(Mat B, PetscInt repeats, const std::vector<PetscScalar> &r, std::vector<PetscScalar> *z,
+                                     BlockILU *ilu)
 {
   Mat            F;
   Vec            r_vec, z_vec;
@@ -216,7 +227,8 @@ static PetscErrorCode MeasureHostILU(Mat B, PetscInt repeats, const std::vector<
 }
 
 /* z_k -= sum of blocks times z_j, column-major */
-static void SubtractBlocks(const std::vector<PetscInt> &j, const std::vector<PetscScalar> &a, PetscInt bs, PetscInt from, PetscInt to, PetscInt k, std::vector<PetscScalar> *z)
+static void SubtractBlocks(const std::vector<PetscInt> &j, const std::vector<PetscScalar> &a, PetscInt bs, PetscInt from,
+                           PetscInt to, PetscInt k, std::vector<PetscScalar> *z)
 {
   for (PetscInt block = from; block < to; block++) {
     for (PetscInt c = 0; c < bs; c++) {
@@ -294,7 +306,10 @@ static PetscErrorCode ApplyInverses(PC pc, Vec r, Vec z)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Iterations of GMRES(30), right preconditioned by the inverses that PCBISAI makes of a factor by default, for b = A 1; 0: it did not converge */
+/*
+   Iterations of GMRES(30), right preconditioned by the inverses that PCBISAI makes of a factor by default, for b = A 1; 0: it did
+   not converge
+*/
 static PetscErrorCode CountIterations(Mat A, const BlockLU &F, PetscInt *iterations)
 {
   const BISAIParams  params{};
@@ -339,10 +354,12 @@ static PetscErrorCode CountIterations(Mat A, const BlockLU &F, PetscInt *iterati
 }
 
 /*
-  Sweeps beside the factor by levels, F. A block of L in column j is right after 2 l + 1 sweeps and one of U in row i after 2 l, l being the level
-  of j or of i, counted from 0: so twice as many sweeps as there are levels end at F, up to rounding. (Where the pattern is symmetric.)
+  Sweeps beside the factor by levels, F. A block of L in column j is right after 2 l + 1 sweeps and one of U in row i after 2 l, l
+  being the level of j or of i, counted from 0: so twice as many sweeps as there are levels end at F, up to rounding. (Where the
+  pattern is symmetric.)
 */
-static PetscErrorCode MeasureSweeps(const Backend &backend, Mat device, const BSRView &A, const BlockLU &F, const Delay &delay, PetscInt repeats, BlockILU *ilu)
+static PetscErrorCode MeasureSweeps(const Backend &backend, Mat device, const BSRView &A, const BlockLU &F, const Delay &delay,
+                                    PetscInt repeats, BlockILU *ilu)
 {
   const PetscInt warm   = 2;
   BILUSweeps    *sweeps = nullptr;
@@ -363,7 +380,8 @@ static PetscErrorCode MeasureSweeps(const Backend &backend, Mat device, const BS
     BlockSweeps        row;
 
     row.count = count;
-    PetscCall(TimeOnDevice(repeats, [&]() { return delay.Run(); }, [&]() { return BILUSweepsRun_CUDA(sweeps, &A, count, &factor); }, &row.seconds));
+    PetscCall(TimeOnDevice(
+      repeats, [&]() { return delay.Run(); }, [&]() { return BILUSweepsRun_CUDA(sweeps, &A, count, &factor); }, &row.seconds));
     PetscCall(FactorDifference(A.nnz * A.bs * A.bs, factor, F.a, &row.difference));
     swept.a = const_cast<PetscScalar *>(factor); /* to be read */
     PetscCall(CountIterations(device, swept, &row.iterations));
@@ -373,7 +391,9 @@ static PetscErrorCode MeasureSweeps(const Backend &backend, Mat device, const BS
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode MeasureOwnILU(const Backend &backend, Mat device, const BSRView &A, const Delay &delay, PetscInt repeats, const std::vector<PetscScalar> &r, const std::vector<PetscScalar> &expected, BlockILU *ilu, std::string *note)
+static PetscErrorCode MeasureOwnILU(const Backend &backend, Mat device, const BSRView &A, const Delay &delay, PetscInt repeats,
+                                    const std::vector<PetscScalar> &r, const std::vector<PetscScalar> &expected, BlockILU *ilu,
+                                    std::string *note)
 {
   const PetscInt           warm = 2;
   std::vector<PetscScalar> z    = r;
@@ -410,7 +430,9 @@ static PetscErrorCode MeasureOwnILU(const Backend &backend, Mat device, const BS
 }
 
 #if HAVE_BSRSV2
-static PetscErrorCode MeasureCuSPARSEILU(const Backend &backend, const CuSPARSE &cusparse, const BSRView &A, const Delay &delay, PetscInt repeats, const std::vector<PetscScalar> &r, const std::vector<PetscScalar> &expected, BlockILU *ilu)
+static PetscErrorCode MeasureCuSPARSEILU(const Backend &backend, const CuSPARSE &cusparse, const BSRView &A, const Delay &delay,
+                                         PetscInt repeats, const std::vector<PetscScalar> &r,
+                                         const std::vector<PetscScalar> &expected, BlockILU *ilu)
 {
   std::vector<PetscScalar> z;
   DeviceArray              right, solution;
@@ -446,13 +468,14 @@ static PetscErrorCode MeasureCuSPARSEILU(const Backend &backend, const CuSPARSE 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 #else
-static PetscErrorCode MeasureCuSPARSEILU(const Backend &, const CuSPARSE &, const BSRView &, const Delay &, PetscInt, const std::vector<PetscScalar> &, const std::vector<PetscScalar> &, BlockILU *)
+static PetscErrorCode MeasureCuSPARSEILU(const Backend &, const CuSPARSE &, const BSRView &, const Delay &, PetscInt,
+                                         const std::vector<PetscScalar> &, const std::vector<PetscScalar> &, BlockILU *)
 {
   return PETSC_SUCCESS; /* bsrilu02 and bsrsv2 are gone: their columns stay empty */
 }
 #endif
 
-/* ------------------------------------------- one system ------------------------------------------- */
+/* ----------------------------------------- one system ----------------------------------------- */
 
 static PetscErrorCode MeasureBlocksOf(const Backend &backend, Mat B, PetscInt repeats, BlockResult *result)
 {
@@ -501,7 +524,8 @@ static PetscErrorCode MeasureBlocksOf(const Backend &backend, Mat B, PetscInt re
   PetscCall(MatDestroy(&device));
   PetscCall(MeasureCuSPARSEILU(backend, cusparse, BSRViewOf(&W), delay, repeats, x, z, &result->ilu));
   good = good && result->ilu.own_difference <= agreement && result->ilu.cusparse_difference <= agreement;
-  if (!result->ilu.sweeps.empty()) good = good && result->ilu.sweeps.back().difference <= agreement; /* the fixed point is the factor by levels */
+  /* the fixed point is the factor by levels */
+  if (!result->ilu.sweeps.empty()) good = good && result->ilu.sweeps.back().difference <= agreement;
   else result->note += Format("no sweeps: they take blocks of at most %d rows; ", (int)kLargestSwept);
   if (result->ilu.cusparse_factor.empty()) result->note += "this cuSPARSE has no bsrilu02 and bsrsv2; ";
   PetscCall(BSRDestroy(&W));
@@ -535,59 +559,42 @@ PetscErrorCode MeasureBlocks(const Backend &backend, const std::string &spec, Pe
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- the report ------------------------------------------- */
+/* ----------------------------------------- the report ----------------------------------------- */
 
 static const std::vector<Column> kProductColumns = {
-  {"system",      -16},
-  {"bs",          2  },
-  {"block rows",  10 },
-  {"blocks",      8  },
-  {"precision",   -9 },
-  {"us",          8  },
-  {"floor %",     7  },
-  {"cuSPARSE us", 11 },
-  {"floor %",     7  },
-  {"ratio",       5  },
-  {"difference",  10 },
-  {"status",      -6 },
-  {"note",        -4 },
+  {"system", -16},     {"bs", 2},      {"block rows", 10}, {"blocks", 8},      {"precision", -9}, {"us", 8},    {"floor %", 7},
+  {"cuSPARSE us", 11}, {"floor %", 7}, {"ratio", 5},       {"difference", 10}, {"status", -6},    {"note", -4},
 };
 
 static const std::vector<Column> kILUColumns = {
-  {"system",               -16},
-  {"bs",                   2  },
-  {"host analysis ms",     16 },
-  {"host factor ms",       14 },
-  {"analysis ms",          11 },
-  {"factor ms",            9  },
-  {"ratio",                6  },
-  {"asked",                5  },
-  {"cuSPARSE analysis ms", 20 },
-  {"bsrilu02 ms",          11 },
-  {"host T_p ms",          11 },
-  {"bsrsv2 T_p ms",        13 },
-  {"difference",           10 },
-  {"cuSPARSE difference",  19 },
-  {"status",               -6 },
+  {"system", -16},
+  {"bs", 2},
+  {"host analysis ms", 16},
+  {"host factor ms", 14},
+  {"analysis ms", 11},
+  {"factor ms", 9},
+  {"ratio", 6},
+  {"asked", 5},
+  {"cuSPARSE analysis ms", 20},
+  {"bsrilu02 ms", 11},
+  {"host T_p ms", 11},
+  {"bsrsv2 T_p ms", 13},
+  {"difference", 10},
+  {"cuSPARSE difference", 19},
+  {"status", -6},
 };
 
 static const std::vector<Column> kSweepColumns = {
-  {"system",        -16},
-  {"bs",            2  },
-  {"levels",        6  },
-  {"levels ms",     9  },
-  {"analysis ms",   11 },
-  {"sweeps",        6  },
-  {"ms",            8  },
-  {"difference",    10 },
-  {"its",           5  },
-  {"status",        -6 },
+  {"system", -16}, {"bs", 2}, {"levels", 6},      {"levels ms", 9}, {"analysis ms", 11},
+  {"sweeps", 6},   {"ms", 8}, {"difference", 10}, {"its", 5},       {"status", -6},
 };
 
 std::string BlockHeader(PetscInt repeats)
 {
-  return Format("Products y = A x with block matrices, %d at a time, the best of %d; x and y in double, with cuSPARSE's bsrmv in the precision of the\n"
-                "blocks. floor: blocks, columns, row pointers, x and y once at the copy bandwidth; ratio: cuSPARSE's time over ours; difference from MatMult() of\n"
+  return Format("Products y = A x with block matrices, %d at a time, the best of %d; x and y in double, with cuSPARSE's bsrmv in "
+                "the precision of the\n"
+                "blocks. floor: blocks, columns, row pointers, x and y once at the copy bandwidth; ratio: cuSPARSE's time over "
+                "ours; difference from MatMult() of\n"
                 "MATBAIJ. bsrmv takes no blocks of 1.\n\n",
                 (int)kProducts, (int)repeats) +
          MarkdownHeader(kProductColumns);
@@ -600,29 +607,32 @@ std::string BlockRow(const Backend &backend, const BlockResult &result)
   for (const auto &product : result.products) {
     const PetscLogDouble own = Best(product.own), cusparse = Best(product.cusparse);
 
-    text += MarkdownCells(kProductColumns, {
-      result.system.name,
-      Format("%d", (int)result.bs),
-      Format("%d", (int)result.rows),
-      Format("%d", (int)result.blocks),
-      FinePCPrecisions[product.precision],
-      Cell("%.1f", 1e6 * own, own > 0.),
-      Cell("%.0f", 100. * FloorFraction(backend, product.bytes, own), own > 0.),
-      Cell("%.1f", 1e6 * cusparse, cusparse > 0.),
-      Cell("%.0f", 100. * FloorFraction(backend, product.cusparse_bytes, cusparse), cusparse > 0.),
-      Cell("%.2f", Quotient(cusparse, own), own > 0. && cusparse > 0.),
-      Cell("%.0e", product.difference, own > 0.),
-      result.status,
-      result.note,
-    });
+    text +=
+      MarkdownCells(kProductColumns, {
+                                       result.system.name,
+                                       Format("%d", (int)result.bs),
+                                       Format("%d", (int)result.rows),
+                                       Format("%d", (int)result.blocks),
+                                       FinePCPrecisions[product.precision],
+                                       Cell("%.1f", 1e6 * own, own > 0.),
+                                       Cell("%.0f", 100. * FloorFraction(backend, product.bytes, own), own > 0.),
+                                       Cell("%.1f", 1e6 * cusparse, cusparse > 0.),
+                                       Cell("%.0f", 100. * FloorFraction(backend, product.cusparse_bytes, cusparse), cusparse > 0.),
+                                       Cell("%.2f", Quotient(cusparse, own), own > 0. && cusparse > 0.),
+                                       Cell("%.0e", product.difference, own > 0.),
+                                       result.status,
+                                       result.note,
+                                     });
   }
   return text;
 }
 
 std::string BlockILUHeader()
 {
-  return Format("Block ILU(0): PETSc's MATBAIJ on the host, ours on the device, cuSPARSE's bsrilu02, which is deprecated. factor: the numerical part; ratio: the\n"
-                "host's over ours. T_p: %d applications of both triangular solves, MatSolve() and cuSPARSE's deprecated bsrsv2 with its own factor. difference of\n"
+  return Format("Block ILU(0): PETSc's MATBAIJ on the host, ours on the device, cuSPARSE's bsrilu02, which is deprecated. "
+                "factor: the numerical part; ratio: the\n"
+                "host's over ours. T_p: %d applications of both triangular solves, MatSolve() and cuSPARSE's deprecated bsrsv2 "
+                "with its own factor. difference of\n"
                 "one application from MatSolve().\n\n",
                 (int)kSolves) +
          MarkdownHeader(kILUColumns);
@@ -634,28 +644,30 @@ std::string BlockILURow(const BlockResult &result)
   const PetscLogDouble host = Best(ilu.host_factor), own = Best(ilu.own_factor), cusparse = Best(ilu.cusparse_factor);
 
   return MarkdownCells(kILUColumns, {
-    result.system.name,
-    Format("%d", (int)result.bs),
-    Cell("%.2f", 1e3 * ilu.host_analysis, host > 0.),
-    Cell("%.2f", 1e3 * host, host > 0.),
-    Cell("%.2f", 1e3 * ilu.own_analysis, own > 0.),
-    Cell("%.3f", 1e3 * own, own > 0.),
-    Cell("%.1f", Quotient(host, own), own > 0.),
-    Cell("%.0f", kFactorAsked, true),
-    Cell("%.2f", 1e3 * ilu.cusparse_analysis, cusparse > 0.),
-    Cell("%.3f", 1e3 * cusparse, cusparse > 0.),
-    Cell("%.1f", 1e3 * Best(ilu.host_solves), host > 0.),
-    Cell("%.2f", 1e3 * Best(ilu.cusparse_solves), !ilu.cusparse_solves.empty()),
-    Cell("%.0e", ilu.own_difference, own > 0.),
-    Cell("%.0e", ilu.cusparse_difference, !ilu.cusparse_solves.empty()),
-    result.status,
-  });
+                                      result.system.name,
+                                      Format("%d", (int)result.bs),
+                                      Cell("%.2f", 1e3 * ilu.host_analysis, host > 0.),
+                                      Cell("%.2f", 1e3 * host, host > 0.),
+                                      Cell("%.2f", 1e3 * ilu.own_analysis, own > 0.),
+                                      Cell("%.3f", 1e3 * own, own > 0.),
+                                      Cell("%.1f", Quotient(host, own), own > 0.),
+                                      Cell("%.0f", kFactorAsked, true),
+                                      Cell("%.2f", 1e3 * ilu.cusparse_analysis, cusparse > 0.),
+                                      Cell("%.3f", 1e3 * cusparse, cusparse > 0.),
+                                      Cell("%.1f", 1e3 * Best(ilu.host_solves), host > 0.),
+                                      Cell("%.2f", 1e3 * Best(ilu.cusparse_solves), !ilu.cusparse_solves.empty()),
+                                      Cell("%.0e", ilu.own_difference, own > 0.),
+                                      Cell("%.0e", ilu.cusparse_difference, !ilu.cusparse_solves.empty()),
+                                      result.status,
+                                    });
 }
 
 std::string BlockSweepsHeader()
 {
-  return "Block ILU(0) by fixed-point sweeps over all blocks, the guess included, beside the elimination by levels (levels ms: factor ms of above). analysis: once for a\n"
-         "pattern. difference from the factor by levels, in the Frobenius norm of all blocks of L, U and U_ii^{-1}; twice as many sweeps as levels must be exact. its:\n"
+  return "Block ILU(0) by fixed-point sweeps over all blocks, the guess included, beside the elimination by levels (levels "
+         "ms: factor ms of above). analysis: once for a\n"
+         "pattern. difference from the factor by levels, in the Frobenius norm of all blocks of L, U and U_ii^{-1}; twice "
+         "as many sweeps as levels must be exact. its:\n"
          "GMRES(30), right preconditioned by the inverses of the factor with power 1 in single, b = A 1, to 1e-5.\n\n" +
          MarkdownHeader(kSweepColumns);
 }
@@ -667,17 +679,17 @@ std::string BlockSweepsRows(const BlockResult &result)
 
   for (const auto &row : ilu.sweeps) {
     text += MarkdownCells(kSweepColumns, {
-      result.system.name,
-      Format("%d", (int)result.bs),
-      Format("%d", (int)ilu.levels),
-      Cell("%.3f", 1e3 * Best(ilu.own_factor), true),
-      Cell("%.2f", 1e3 * ilu.sweeps_analysis, true),
-      Format("%d", (int)row.count),
-      Cell("%.3f", 1e3 * Best(row.seconds), true),
-      Cell("%.0e", row.difference, true),
-      Cell("%.0f", (double)row.iterations, row.iterations > 0),
-      result.status,
-    });
+                                           result.system.name,
+                                           Format("%d", (int)result.bs),
+                                           Format("%d", (int)ilu.levels),
+                                           Cell("%.3f", 1e3 * Best(ilu.own_factor), true),
+                                           Cell("%.2f", 1e3 * ilu.sweeps_analysis, true),
+                                           Format("%d", (int)row.count),
+                                           Cell("%.3f", 1e3 * Best(row.seconds), true),
+                                           Cell("%.0e", row.difference, true),
+                                           Cell("%.0f", (double)row.iterations, row.iterations > 0),
+                                           result.status,
+                                         });
   }
   return text;
 }

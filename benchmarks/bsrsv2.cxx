@@ -26,9 +26,12 @@ PetscErrorCode Bsrsv2::Create(const CuSPARSE &cusparse_, const BSRView &A_)
   PetscCallCUSPARSE(cusparseCreateBsrsv2Info(&L_info));
   PetscCallCUSPARSE(cusparseCreateBsrsv2Info(&U_info));
   PetscCall(CopyValues(A));
-  PetscCallCUSPARSE(cusparseDbsrilu02_bufferSize(handle, kDirection, A.n, A.nnz, cusparse->A, a, A.i, A.j, A.bs, A_info, &sizes[0]));
-  PetscCallCUSPARSE(cusparseDbsrsv2_bufferSize(handle, kDirection, kPlain, A.n, A.nnz, cusparse->L, a, A.i, A.j, A.bs, L_info, &sizes[1]));
-  PetscCallCUSPARSE(cusparseDbsrsv2_bufferSize(handle, kDirection, kPlain, A.n, A.nnz, cusparse->U, a, A.i, A.j, A.bs, U_info, &sizes[2]));
+  PetscCallCUSPARSE(
+    cusparseDbsrilu02_bufferSize(handle, kDirection, A.n, A.nnz, cusparse->A, a, A.i, A.j, A.bs, A_info, &sizes[0]));
+  PetscCallCUSPARSE(
+    cusparseDbsrsv2_bufferSize(handle, kDirection, kPlain, A.n, A.nnz, cusparse->L, a, A.i, A.j, A.bs, L_info, &sizes[1]));
+  PetscCallCUSPARSE(
+    cusparseDbsrsv2_bufferSize(handle, kDirection, kPlain, A.n, A.nnz, cusparse->U, a, A.i, A.j, A.bs, U_info, &sizes[2]));
   PetscCallCUDA(cudaMalloc(&buffer, (size_t)*std::max_element(sizes, sizes + 3)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -54,16 +57,20 @@ PetscErrorCode Bsrsv2::CopyValues(const BSRView &from)
 PetscErrorCode Bsrsv2::Analyse()
 {
   PetscFunctionBeginUser;
-  PetscCallCUSPARSE(cusparseDbsrilu02_analysis(cusparse->handle, kDirection, A.n, A.nnz, cusparse->A, a, A.i, A.j, A.bs, A_info, kPolicy, buffer));
-  PetscCallCUSPARSE(cusparseDbsrsv2_analysis(cusparse->handle, kDirection, kPlain, A.n, A.nnz, cusparse->L, a, A.i, A.j, A.bs, L_info, kPolicy, buffer));
-  PetscCallCUSPARSE(cusparseDbsrsv2_analysis(cusparse->handle, kDirection, kPlain, A.n, A.nnz, cusparse->U, a, A.i, A.j, A.bs, U_info, kPolicy, buffer));
+  PetscCallCUSPARSE(
+    cusparseDbsrilu02_analysis(cusparse->handle, kDirection, A.n, A.nnz, cusparse->A, a, A.i, A.j, A.bs, A_info, kPolicy, buffer));
+  PetscCallCUSPARSE(cusparseDbsrsv2_analysis(cusparse->handle, kDirection, kPlain, A.n, A.nnz, cusparse->L, a, A.i, A.j, A.bs,
+                                             L_info, kPolicy, buffer));
+  PetscCallCUSPARSE(cusparseDbsrsv2_analysis(cusparse->handle, kDirection, kPlain, A.n, A.nnz, cusparse->U, a, A.i, A.j, A.bs,
+                                             U_info, kPolicy, buffer));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode Bsrsv2::Factor()
 {
   PetscFunctionBeginUser;
-  PetscCallCUSPARSE(cusparseDbsrilu02(cusparse->handle, kDirection, A.n, A.nnz, cusparse->A, a, A.i, A.j, A.bs, A_info, kPolicy, buffer));
+  PetscCallCUSPARSE(
+    cusparseDbsrilu02(cusparse->handle, kDirection, A.n, A.nnz, cusparse->A, a, A.i, A.j, A.bs, A_info, kPolicy, buffer));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -72,7 +79,8 @@ PetscErrorCode Bsrsv2::CheckPivots()
   int row = -1;
 
   PetscFunctionBeginUser;
-  PetscCheck(cusparseXbsrilu02_zeroPivot(cusparse->handle, A_info, &row) != CUSPARSE_STATUS_ZERO_PIVOT, PETSC_COMM_SELF, PETSC_ERR_MAT_LU_ZRPVT, "bsrilu02 met a zero pivot in block row %d", row);
+  PetscCheck(cusparseXbsrilu02_zeroPivot(cusparse->handle, A_info, &row) != CUSPARSE_STATUS_ZERO_PIVOT, PETSC_COMM_SELF,
+             PETSC_ERR_MAT_LU_ZRPVT, "bsrilu02 met a zero pivot in block row %d", row);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -81,12 +89,14 @@ PetscErrorCode Bsrsv2::Solve(const PetscScalar *r, PetscScalar *z)
   const double one = 1.;
 
   PetscFunctionBeginUser;
-  PetscCallCUSPARSE(cusparseDbsrsv2_solve(cusparse->handle, kDirection, kPlain, A.n, A.nnz, &one, cusparse->L, a, A.i, A.j, A.bs, L_info, r, middle, kPolicy, buffer));
-  PetscCallCUSPARSE(cusparseDbsrsv2_solve(cusparse->handle, kDirection, kPlain, A.n, A.nnz, &one, cusparse->U, a, A.i, A.j, A.bs, U_info, middle, z, kPolicy, buffer));
+  PetscCallCUSPARSE(cusparseDbsrsv2_solve(cusparse->handle, kDirection, kPlain, A.n, A.nnz, &one, cusparse->L, a, A.i, A.j, A.bs,
+                                          L_info, r, middle, kPolicy, buffer));
+  PetscCallCUSPARSE(cusparseDbsrsv2_solve(cusparse->handle, kDirection, kPlain, A.n, A.nnz, &one, cusparse->U, a, A.i, A.j, A.bs,
+                                          U_info, middle, z, kPolicy, buffer));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- the preconditioner ------------------------------------------- */
+/* ------------------------------------- the preconditioner ------------------------------------- */
 
 struct PC_Bsrsv2 {
   CuSPARSE        cusparse;
@@ -110,11 +120,13 @@ static PetscErrorCode PCSetUp_Bsrsv2(PC pc)
 
   PetscFunctionBeginUser;
   PetscCall(PetscObjectQueryFunction((PetscObject)pc->pmat, kDeviceBlocksQuery, &get_blocks));
-  PetscCheck(get_blocks, PetscObjectComm((PetscObject)pc), PETSC_ERR_SUP, "bsrsv2 needs blocks on the device, of one rank: -mat_type baijcuda, not %s", ((PetscObject)pc->pmat)->type_name);
+  PetscCheck(get_blocks, PetscObjectComm((PetscObject)pc), PETSC_ERR_SUP,
+             "bsrsv2 needs blocks on the device, of one rank: -mat_type baijcuda, not %s", ((PetscObject)pc->pmat)->type_name);
   PetscCall((*get_blocks)(pc->pmat, &W));
   const BSRView A{W->bs, W->rows, W->nnz, W->i, W->j, (const PetscScalar *)W->a, W->where};
 
-  if (pc->data && pc->flag == SAME_NONZERO_PATTERN && static_cast<PC_Bsrsv2 *>(pc->data)->i == A.i) PetscCall(static_cast<PC_Bsrsv2 *>(pc->data)->factor.CopyValues(A));
+  if (pc->data && pc->flag == SAME_NONZERO_PATTERN && static_cast<PC_Bsrsv2 *>(pc->data)->i == A.i)
+    PetscCall(static_cast<PC_Bsrsv2 *>(pc->data)->factor.CopyValues(A));
   else {
     PetscCall(PCReset_Bsrsv2(pc));
     PC_Bsrsv2 *const made = new PC_Bsrsv2;
@@ -140,7 +152,8 @@ static PetscErrorCode PCApply_Bsrsv2(PC pc, Vec x, Vec y)
   PetscFunctionBeginUser;
   PetscCall(VecGetArrayReadAndMemType(x, &r, &where[0]));
   PetscCall(VecGetArrayWriteAndMemType(y, &z, &where[1]));
-  PetscCheck(PetscMemTypeDevice(where[0]) && PetscMemTypeDevice(where[1]), PETSC_COMM_SELF, PETSC_ERR_SUP, "bsrsv2 needs vectors on the device: -vec_type cuda");
+  PetscCheck(PetscMemTypeDevice(where[0]) && PetscMemTypeDevice(where[1]), PETSC_COMM_SELF, PETSC_ERR_SUP,
+             "bsrsv2 needs vectors on the device: -vec_type cuda");
   PetscCall(PetscLogGpuTimeBegin());
   PetscCall(static_cast<PC_Bsrsv2 *>(pc->data)->factor.Solve(r, z));
   PetscCall(PetscLogGpuTimeEnd());

@@ -48,9 +48,10 @@ public:
   Bsrsv2 &operator=(const Bsrsv2 &) = delete;
   ~Bsrsv2();
 
-  PetscErrorCode Create(const CuSPARSE &cusparse, const BSRView &A); /* of blocks on the device; rows and columns stay A's, values are copied */
-  PetscErrorCode Analyse();                                         /* once for a pattern */
-  PetscErrorCode CopyValues(const BSRView &A);                      /* before each factorization, which overwrites them */
+  /* of blocks on the device; rows and columns stay A's, values are copied */
+  PetscErrorCode Create(const CuSPARSE &cusparse, const BSRView &A);
+  PetscErrorCode Analyse();                    /* once for a pattern */
+  PetscErrorCode CopyValues(const BSRView &A); /* before each factorization, which overwrites them */
   PetscErrorCode Factor();
   PetscErrorCode CheckPivots();
   PetscErrorCode Solve(const PetscScalar *r, PetscScalar *z); /* z = U^{-1} L^{-1} r, on the device */
@@ -59,8 +60,8 @@ private:
   const CuSPARSE *cusparse = nullptr;
   BSRView         A        = {};
   double         *a = nullptr, *middle = nullptr;
-  void           *buffer   = nullptr;
-  bsrilu02Info_t  A_info   = nullptr;
+  void           *buffer = nullptr;
+  bsrilu02Info_t  A_info = nullptr;
   bsrsv2Info_t    L_info = nullptr, U_info = nullptr;
 };
 #endif

@@ -1,6 +1,7 @@
 /*
-  Tests of the generated systems (-check): what the formulas say about them, not what the generators do. Loaded systems get the general
-  part: symmetric, positive diagonal, CG converges. Coupled fields are not symmetric, and CG is tried on their symmetric part.
+  Tests of the generated systems (-check): what the formulas say about them, not what the generators do. Loaded systems get the
+  general part: symmetric, positive diagonal, CG converges. Coupled fields are not symmetric, and CG is tried on their symmetric
+  part.
 */
 #include "bench.h"
 #include <functional>
@@ -142,7 +143,8 @@ static PetscErrorCode VecFill(Vec v, const std::function<PetscScalar(PetscInt)> 
 }
 
 /* ||A u - lambda u||_inf over the rows chosen by keep, against ||A||_inf ||u||_inf */
-static PetscErrorCode CheckImage(Mat A, PetscReal lambda, const std::function<PetscScalar(PetscInt)> &u, const std::function<bool(PetscInt)> &keep, PetscBool *ok)
+static PetscErrorCode CheckImage(Mat A, PetscReal lambda, const std::function<PetscScalar(PetscInt)> &u,
+                                 const std::function<bool(PetscInt)> &keep, PetscBool *ok)
 {
   Vec       x, y, mask;
   PetscReal unorm, anorm, error;
@@ -168,9 +170,11 @@ static PetscErrorCode CheckImage(Mat A, PetscReal lambda, const std::function<Pe
 /* Products of sines are eigenvectors of the Poisson matrices, with known eigenvalues */
 static PetscErrorCode CheckSines(const System &s, PetscBool *ok)
 {
-  const PetscInt  nx = s.grid[0], ny = s.grid[1], nz = s.grid[2];
-  const bool      flat = s.kind == "poisson2d5" || s.kind == "poisson2d9", star = s.kind == "poisson2d5" || s.kind == "poisson3d7";
-  const PetscReal theta[3] = {PETSC_PI / (nx + 1), PetscMin(2, ny) * PETSC_PI / (ny + 1), flat ? 0. : PetscMin(3, nz) * PETSC_PI / (nz + 1)}; /* modes 1, 2, 3 */
+  const PetscInt nx = s.grid[0], ny = s.grid[1], nz = s.grid[2];
+  const bool     flat = s.kind == "poisson2d5" || s.kind == "poisson2d9", star = s.kind == "poisson2d5" || s.kind == "poisson3d7";
+  /* modes 1, 2, 3 */
+  const PetscReal theta[3] = {PETSC_PI / (nx + 1), PetscMin(2, ny) * PETSC_PI / (ny + 1),
+                              flat ? 0. : PetscMin(3, nz) * PETSC_PI / (nz + 1)};
   PetscReal       lambda   = 0.;
 
   PetscFunctionBeginUser;
@@ -197,7 +201,8 @@ static PetscErrorCode CheckSines(const System &s, PetscBool *ok)
 static PetscErrorCode CheckDecay(const System &s, PetscBool *ok)
 {
   const auto interior = [&s](PetscInt row) {
-    const PetscInt point = row / s.fields, x = point % s.grid[0], y = point / s.grid[0] % s.grid[1], z = point / (s.grid[0] * s.grid[1]);
+    const PetscInt point = row / s.fields, x = point % s.grid[0], y = point / s.grid[0] % s.grid[1],
+                   z = point / (s.grid[0] * s.grid[1]);
 
     return x > 0 && x < s.grid[0] - 1 && y > 0 && y < s.grid[1] - 1 && z > 0 && z < s.grid[2] - 1;
   };
@@ -281,7 +286,8 @@ static PetscErrorCode CheckRigidMotions(const System &s, PetscBool *ok)
 PetscErrorCode SystemCheck(const System &system, PetscReal true_rtol, PetscBool *passed)
 {
   const bool poisson = system.kind.rfind("poisson", 0) == 0, jumps = system.kind.rfind("jumps", 0) == 0;
-  const bool elasticity = system.kind == "elasticity3d", coupled = system.kind == "block3d7", loaded = system.kind == "file" || system.kind == "mtx";
+  const bool elasticity = system.kind == "elasticity3d", coupled = system.kind == "block3d7",
+             loaded = system.kind == "file" || system.kind == "mtx";
 
   PetscFunctionBeginUser;
   const auto run = [&](bool wanted, const char *what, const std::function<PetscErrorCode(PetscBool *)> &check) {
@@ -299,12 +305,14 @@ PetscErrorCode SystemCheck(const System &system, PetscReal true_rtol, PetscBool 
   PetscCall(run(coupled, "not symmetric", [&](PetscBool *ok) { return CheckNotSymmetric(system.A, ok); }));
   PetscCall(run(true, "positive diagonal", [&](PetscBool *ok) { return CheckDiagonal(system.A, ok); }));
   PetscCall(run(!loaded, "rows and nonzeros", [&](PetscBool *ok) { return CheckCounts(system, ok); }));
-  PetscCall(run(!loaded && !elasticity && !coupled, "constants in the interior", [&](PetscBool *ok) { return CheckConstants(system, ok); }));
+  PetscCall(run(!loaded && !elasticity && !coupled, "constants in the interior",
+                [&](PetscBool *ok) { return CheckConstants(system, ok); }));
   PetscCall(run(poisson, "sines are eigenvectors", [&](PetscBool *ok) { return CheckSines(system, ok); }));
   PetscCall(run(jumps, "harmonic means", [&](PetscBool *ok) { return CheckHarmonicMeans(system, ok); }));
   PetscCall(run(elasticity, "rigid motions", [&](PetscBool *ok) { return CheckRigidMotions(system, ok); }));
   PetscCall(run(coupled, "constants decay", [&](PetscBool *ok) { return CheckDecay(system, ok); }));
   PetscCall(run(!coupled, "cg + jacobi converges", [&](PetscBool *ok) { return CheckConverges(system.A, true_rtol, ok); }));
-  PetscCall(run(coupled, "cg + jacobi converges on the symmetric part", [&](PetscBool *ok) { return CheckSymmetricPartConverges(system.A, true_rtol, ok); }));
+  PetscCall(run(coupled, "cg + jacobi converges on the symmetric part",
+                [&](PetscBool *ok) { return CheckSymmetricPartConverges(system.A, true_rtol, ok); }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -2,8 +2,8 @@ static char help[] = "Measures kernels of set-ups by themselves on one GPU, besi
                      "  -cholesky   -pattern   -blocks   (none: all)   -json out.json   -md out.md\n\n";
 
 /*
-  The paper of the static FSAI: Bernaschi, Bisson, Fantozzi, Janna, A factored sparse approximate inverse preconditioned conjugate gradient solver on
-  graphics processing units, SIAM J. Sci. Comput. 38 (2016) C53-C72; its GPU is one of the two of a Kepler K80.
+  The paper of the static FSAI: Bernaschi, Bisson, Fantozzi, Janna, A factored sparse approximate inverse preconditioned conjugate
+  gradient solver on graphics processing units, SIAM J. Sci. Comput. 38 (2016) C53-C72; its GPU is one of the two of a Kepler K80.
   Block matrices are in block_kernels.cxx.
 */
 #include "kernels.h"
@@ -17,24 +17,18 @@ static char help[] = "Measures kernels of set-ups by themselves on one GPU, besi
 static const char    kProgram[] = "finepc_kernels";
 static constexpr int kSkipped   = 77; /* exit status without a device: what ctest takes for skipped */
 
-/* ------------------------------------------- batches of Cholesky factorisations ------------------------------------------- */
+/* ----------------------------- batches of Cholesky factorisations ----------------------------- */
 
 /* Table 3 of the paper, 13,000 systems; its GFlop are counted by a profiler */
 struct PaperCholesky {
   PetscInt       n;
   PetscLogDouble ms[2], gflops[2]; /* single, double */
 };
-static constexpr PetscInt      kPaperBatch     = 13000;
+static constexpr PetscInt      kPaperBatch      = 13000;
 static constexpr PaperCholesky kPaperCholesky[] = {
-  {16,  {0.84, 1.11},     {39.81, 31.82}  },
-  {32,  {1.85, 2.57},     {112.08, 82.10} },
-  {64,  {4.99, 6.55},     {280.61, 214.83}},
-  {96,  {10.28, 18.83},   {431.25, 235.89}},
-  {128, {18.77, 62.95},   {540.75, 161.49}},
-  {160, {45.16, 80.90},   {457.06, 255.34}},
-  {192, {70.31, 146.33},  {495.81, 238.37}},
-  {224, {109.36, 187.54}, {497.71, 290.37}},
-  {256, {136.61, 446.06}, {587.13, 179.87}},
+  {16, {0.84, 1.11}, {39.81, 31.82}},       {32, {1.85, 2.57}, {112.08, 82.10}},       {64, {4.99, 6.55}, {280.61, 214.83}},
+  {96, {10.28, 18.83}, {431.25, 235.89}},   {128, {18.77, 62.95}, {540.75, 161.49}},   {160, {45.16, 80.90}, {457.06, 255.34}},
+  {192, {70.31, 146.33}, {495.81, 238.37}}, {224, {109.36, 187.54}, {497.71, 290.37}}, {256, {136.61, 446.06}, {587.13, 179.87}},
 };
 
 /* How many times faster than cuSOLVER it is meant to be */
@@ -60,10 +54,13 @@ static PetscLogDouble CholeskyFlops(PetscInt n)
   return m * m * m / 3. + m * m / 2. + m / 6.;
 }
 
-static constexpr PetscInt kDistinct = 16;                /* different matrices of a batch, repeated all over it */
-static constexpr PetscInt kChecked  = 9;                 /* systems of a batch whose factor is looked at */
+static constexpr PetscInt kDistinct = 16; /* different matrices of a batch, repeated all over it */
+static constexpr PetscInt kChecked  = 9;  /* systems of a batch whose factor is looked at */
 
-/* Symmetric, entries in [-1, 1), the diagonal 2 sqrt(n) to 2 sqrt(n) + 1: the eigenvalues off it are within 2 sqrt(n / 3) for large n */
+/*
+   Symmetric, entries in [-1, 1), the diagonal 2 sqrt(n) to 2 sqrt(n) + 1: the eigenvalues off it are within 2 sqrt(n / 3) for large
+   n
+*/
 template <typename T>
 static std::vector<T> MakeMatrices(PetscInt n, PetscInt count)
 {
@@ -113,7 +110,7 @@ static PetscLogDouble CholeskyDifference(PetscInt n, const T *L, const T *K)
       const PetscLogDouble d = std::fabs((double)L[k] - (double)K[k]);
       if (std::isnan(d)) return d;
       difference = std::max(difference, d);
-      most = std::max(most, std::fabs((double)K[k]));
+      most       = std::max(most, std::fabs((double)K[k]));
     }
   }
   return difference / most;
@@ -137,14 +134,16 @@ static PetscInt CheckedSystem(PetscInt k, PetscInt batch)
 
 /* The factors of the checked systems, and how many systems failed */
 template <typename T>
-static PetscErrorCode FetchFactors(PetscInt n, PetscInt batch, const DeviceArray &factors, const DeviceArray &info, std::vector<T> *L, PetscInt *bad)
+static PetscErrorCode FetchFactors(PetscInt n, PetscInt batch, const DeviceArray &factors, const DeviceArray &info,
+                                   std::vector<T> *L, PetscInt *bad)
 {
   const size_t     size = (size_t)n * n;
   std::vector<int> codes((size_t)batch);
 
   PetscFunctionBeginUser;
   L->resize(size * kChecked);
-  for (PetscInt k = 0; k < kChecked; k++) PetscCall(CopyToHost(L->data() + size * k, factors.at(size * sizeof(T) * (size_t)CheckedSystem(k, batch)), size * sizeof(T)));
+  for (PetscInt k = 0; k < kChecked; k++)
+    PetscCall(CopyToHost(L->data() + size * k, factors.at(size * sizeof(T) * (size_t)CheckedSystem(k, batch)), size * sizeof(T)));
   PetscCall(CopyToHost(codes.data(), info.data, codes.size() * sizeof(int)));
   *bad = (PetscInt)std::count_if(codes.begin(), codes.end(), [](int code) { return code != 0; });
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -153,8 +152,8 @@ static PetscErrorCode FetchFactors(PetscInt n, PetscInt batch, const DeviceArray
 template <typename T>
 static PetscErrorCode MeasureCholeskyIn(PetscInt batch, PetscInt repeats, CholeskyResult *result)
 {
-  const PetscInt       n        = result->n, distinct = PetscMin(kDistinct, batch);
-  const size_t         size     = (size_t)n * n * sizeof(T), bytes = size * batch;
+  const PetscInt       n = result->n, distinct = PetscMin(kDistinct, batch);
+  const size_t         size = (size_t)n * n * sizeof(T), bytes = size * batch;
   const std::vector<T> matrices = MakeMatrices<T>(n, distinct);
   std::vector<T>       own, cusolver;
   std::vector<T *>     pointers;
@@ -187,7 +186,9 @@ static PetscErrorCode MeasureCholeskyIn(PetscInt batch, PetscInt repeats, Choles
     PetscCall(CopyOnDevice(L.data, A.data, bytes));
     PetscFunctionReturn(PETSC_SUCCESS);
   };
-  PetscCall(TimeOnDevice(repeats, prepare, [&]() { return CholeskyBatched_CUDA(result->precision, n, batch, L.data, (PetscInt *)info.data); }, &result->own));
+  PetscCall(TimeOnDevice(
+    repeats, prepare, [&]() { return CholeskyBatched_CUDA(result->precision, n, batch, L.data, (PetscInt *)info.data); },
+    &result->own));
   PetscCall(FetchFactors(n, batch, L, info, &own, &result->own_bad));
 
   PetscCallCUSOLVER(cusolverDnCreate(&handle));
@@ -204,10 +205,13 @@ static PetscErrorCode MeasureCholeskyIn(PetscInt batch, PetscInt repeats, Choles
   const PetscLogDouble rounding = (8. + std::sqrt((PetscLogDouble)n)) * std::numeric_limits<T>::epsilon();
   bool                 good     = !result->own_bad && !result->cusolver_bad;
   for (PetscInt k = 0; k < kChecked; k++) {
-    const T *const       own_k = own.data() + (size_t)n * n * k, *const cusolver_k = cusolver.data() + (size_t)n * n * k, *const A_k = matrices.data() + (size_t)n * n * (CheckedSystem(k, batch) % distinct);
-    const PetscLogDouble residuals[2] = {CholeskyResidual(n, A_k, own_k), CholeskyResidual(n, A_k, cusolver_k)}, difference = CholeskyDifference(n, own_k, cusolver_k);
+    const T *const own_k = own.data() + (size_t)n * n * k, *const cusolver_k = cusolver.data() + (size_t)n * n * k,
+                   *const A_k          = matrices.data() + (size_t)n * n * (CheckedSystem(k, batch) % distinct);
+    const PetscLogDouble  residuals[2] = {CholeskyResidual(n, A_k, own_k), CholeskyResidual(n, A_k, cusolver_k)},
+                         difference    = CholeskyDifference(n, own_k, cusolver_k);
 
-    good                      = good && residuals[0] <= rounding && residuals[1] <= rounding && difference <= 10. * rounding; /* not with a NaN */
+    /* not with a NaN */
+    good                      = good && residuals[0] <= rounding && residuals[1] <= rounding && difference <= 10. * rounding;
     result->own_residual      = std::max(residuals[0], result->own_residual);
     result->cusolver_residual = std::max(residuals[1], result->cusolver_residual);
     result->difference        = std::max(difference, result->difference);
@@ -226,7 +230,7 @@ static PetscErrorCode MeasureCholesky(PetscInt batch, PetscInt repeats, Cholesky
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- patterns of powers ------------------------------------------- */
+/* ------------------------------------- patterns of powers ------------------------------------- */
 
 /* Table 1 of the paper: Cube3D, 190,581 rows, 7,531,389 nonzeros, tau = 0 */
 struct PaperPattern {
@@ -234,12 +238,8 @@ struct PaperPattern {
   PetscLogDouble entries, ms;
 };
 static constexpr PaperPattern kPaperPattern[] = {
-  {2, 19880688.,  17.7  },
-  {3, 60114684.,  98.0  },
-  {4, 134573295., 351.6 },
-  {5, 250615200., 701.0 },
-  {6, 413949594., 1448.7},
-  {7, 628388562., 2711.5},
+  {2, 19880688., 17.7},   {3, 60114684., 98.0},    {4, 134573295., 351.6},
+  {5, 250615200., 701.0}, {6, 413949594., 1448.7}, {7, 628388562., 2711.5},
 };
 static constexpr PetscLogDouble kPatternAsked = 10.; /* times the paper's entries per second */
 
@@ -251,7 +251,10 @@ struct PatternResult {
   std::string                 status, note;
 };
 
-/* Lower triangle of the power-th power of a full box stencil, whose rows reach `power` neighbours in every direction; 0 for other systems */
+/*
+   Lower triangle of the power-th power of a full box stencil, whose rows reach `power` neighbours in every direction; 0 for other
+   systems
+*/
 static PetscLogDouble BoxEntries(const System &system, PetscInt power)
 {
   PetscLogDouble pairs = 1.;
@@ -295,17 +298,17 @@ static PetscErrorCode MeasurePattern(const Backend &backend, const System &syste
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- the report ------------------------------------------- */
+/* ----------------------------------------- the report ----------------------------------------- */
 
 struct KernelConfig {
-  Backend               backend;
-  Output                output;
-  PetscBool             cholesky = PETSC_FALSE, pattern = PETSC_FALSE, blocks = PETSC_FALSE;
-  std::vector<PetscInt> sizes, powers;
+  Backend                  backend;
+  Output                   output;
+  PetscBool                cholesky = PETSC_FALSE, pattern = PETSC_FALSE, blocks = PETSC_FALSE;
+  std::vector<PetscInt>    sizes, powers;
   std::vector<std::string> block_systems;
-  PetscInt              batch   = kPaperBatch;
-  PetscInt              repeats = 10;
-  std::string           system  = "poisson3d27:58";
+  PetscInt                 batch   = kPaperBatch;
+  PetscInt                 repeats = 10;
+  std::string              system  = "poisson3d27:58";
 };
 
 struct KernelResults {
@@ -316,48 +319,28 @@ struct KernelResults {
 };
 
 static const std::vector<Column> kCholeskyColumns = {
-  {"n",             4 },
-  {"precision",     -9},
-  {"ms",            9 },
-  {"GFlop/s",       9 },
-  {"floor %",       7 },
-  {"cuSOLVER ms",   11},
-  {"GFlop/s",       9 },
-  {"ratio",         6 },
-  {"asked",         5 },
-  {"paper K80 ms",  12},
-  {"paper GFlop/s", 13},
-  {"residual",      8 },
-  {"difference",    10},
-  {"status",        -6},
-  {"note",          -4},
+  {"n", 4},           {"precision", -9}, {"ms", 9},    {"GFlop/s", 9},       {"floor %", 7},        {"cuSOLVER ms", 11},
+  {"GFlop/s", 9},     {"ratio", 6},      {"asked", 5}, {"paper K80 ms", 12}, {"paper GFlop/s", 13}, {"residual", 8},
+  {"difference", 10}, {"status", -6},    {"note", -4},
 };
 
 static const std::vector<Column> kPatternColumns = {
-  {"k",             2 },
-  {"nnz",           11},
-  {"ms",            9 },
-  {"Gnnz/s",        8 },
-  {"paper nnz",     11},
-  {"paper K80 ms",  12},
-  {"paper Gnnz/s",  12},
-  {"ratio",         7 },
-  {"asked",         5 },
-  {"G MB",          8 },
-  {"status",        -6},
-  {"note",          -4},
+  {"k", 2},     {"nnz", 11},  {"ms", 9},   {"Gnnz/s", 8},  {"paper nnz", 11}, {"paper K80 ms", 12}, {"paper Gnnz/s", 12},
+  {"ratio", 7}, {"asked", 5}, {"G MB", 8}, {"status", -6}, {"note", -4},
 };
 
 static const PaperCholesky *CholeskyOfPaper(const KernelConfig &config, PetscInt n)
 {
-  const auto *found = std::find_if(std::begin(kPaperCholesky), std::end(kPaperCholesky), [&](const PaperCholesky &row) { return row.n == n; });
+  const auto *found =
+    std::find_if(std::begin(kPaperCholesky), std::end(kPaperCholesky), [&](const PaperCholesky &row) { return row.n == n; });
 
   return config.batch == kPaperBatch && found != std::end(kPaperCholesky) ? found : nullptr;
 }
 
 static const PaperPattern *PatternOfPaper(PetscInt power)
 {
-  const auto *found = std::find_if(std::begin(kPaperPattern), std::end(kPaperPattern), [&](const PaperPattern &row) { return row.power == power; });
+  const auto *found =
+    std::find_if(std::begin(kPaperPattern), std::end(kPaperPattern), [&](const PaperPattern &row) { return row.power == power; });
 
   return found != std::end(kPaperPattern) ? found : nullptr;
 }
@@ -383,27 +366,27 @@ static PetscLogDouble CholeskyFloor(const KernelConfig &config, const CholeskyRe
 static std::string CholeskyRow(const KernelConfig &config, const CholeskyResult &result)
 {
   const PetscLogDouble       own = Best(result.own), cusolver = Best(result.cusolver);
-  const PaperCholesky *const paper = CholeskyOfPaper(config, result.n);
-  const int                  p     = result.precision == FINEPC_SINGLE ? 0 : 1;
+  const PaperCholesky *const paper   = CholeskyOfPaper(config, result.n);
+  const int                  p       = result.precision == FINEPC_SINGLE ? 0 : 1;
   const bool                 checked = !result.status.empty() && result.status != "failed";
 
   return MarkdownCells(kCholeskyColumns, {
-    Format("%d", (int)result.n),
-    FinePCPrecisions[result.precision],
-    Cell("%.4f", 1e3 * own, own > 0.),
-    Cell("%.1f", CholeskyRate(config, result.n, own), own > 0.),
-    Cell("%.0f", 100. * CholeskyFloor(config, result), own > 0.),
-    Cell("%.4f", 1e3 * cusolver, cusolver > 0.),
-    Cell("%.1f", CholeskyRate(config, result.n, cusolver), cusolver > 0.),
-    Cell("%.2f", Quotient(cusolver, own), own > 0. && cusolver > 0.),
-    Cell("%.0f", CholeskyAsked(result.n), true),
-    Cell("%.2f", paper ? paper->ms[p] : 0., paper),
-    Cell("%.2f", paper ? paper->gflops[p] : 0., paper),
-    Cell("%.0e", result.own_residual, checked),
-    Cell("%.0e", result.difference, checked),
-    result.status,
-    result.note,
-  });
+                                           Format("%d", (int)result.n),
+                                           FinePCPrecisions[result.precision],
+                                           Cell("%.4f", 1e3 * own, own > 0.),
+                                           Cell("%.1f", CholeskyRate(config, result.n, own), own > 0.),
+                                           Cell("%.0f", 100. * CholeskyFloor(config, result), own > 0.),
+                                           Cell("%.4f", 1e3 * cusolver, cusolver > 0.),
+                                           Cell("%.1f", CholeskyRate(config, result.n, cusolver), cusolver > 0.),
+                                           Cell("%.2f", Quotient(cusolver, own), own > 0. && cusolver > 0.),
+                                           Cell("%.0f", CholeskyAsked(result.n), true),
+                                           Cell("%.2f", paper ? paper->ms[p] : 0., paper),
+                                           Cell("%.2f", paper ? paper->gflops[p] : 0., paper),
+                                           Cell("%.0e", result.own_residual, checked),
+                                           Cell("%.0e", result.difference, checked),
+                                           result.status,
+                                           result.note,
+                                         });
 }
 
 static std::string PatternRow(const PatternResult &result)
@@ -412,33 +395,37 @@ static std::string PatternRow(const PatternResult &result)
   const PaperPattern *const paper = PatternOfPaper(result.power);
 
   return MarkdownCells(kPatternColumns, {
-    Format("%d", (int)result.power),
-    Cell("%.0f", result.entries, best > 0.),
-    Cell("%.3f", 1e3 * best, best > 0.),
-    Cell("%.3f", 1e-9 * rate, best > 0.),
-    Cell("%.0f", paper ? paper->entries : 0., paper),
-    Cell("%.1f", paper ? paper->ms : 0., paper),
-    Cell("%.3f", paper ? 1e-9 * PaperRate(*paper) : 0., paper),
-    Cell("%.2f", paper ? rate / PaperRate(*paper) : 0., paper && best > 0.),
-    Cell("%.0f", kPatternAsked, paper),
-    Cell("%.1f", 1e-6 * result.bytes, best > 0.),
-    result.status,
-    result.note,
-  });
+                                          Format("%d", (int)result.power),
+                                          Cell("%.0f", result.entries, best > 0.),
+                                          Cell("%.3f", 1e3 * best, best > 0.),
+                                          Cell("%.3f", 1e-9 * rate, best > 0.),
+                                          Cell("%.0f", paper ? paper->entries : 0., paper),
+                                          Cell("%.1f", paper ? paper->ms : 0., paper),
+                                          Cell("%.3f", paper ? 1e-9 * PaperRate(*paper) : 0., paper),
+                                          Cell("%.2f", paper ? rate / PaperRate(*paper) : 0., paper && best > 0.),
+                                          Cell("%.0f", kPatternAsked, paper),
+                                          Cell("%.1f", 1e-6 * result.bytes, best > 0.),
+                                          result.status,
+                                          result.note,
+                                        });
 }
 
 static std::string CholeskyHeader(const KernelConfig &config)
 {
-  return Format("Cholesky factorisations of %d systems of n unknowns at a time, the best of %d, restored before each. GFlop = n^3/3 + n^2/2 + n/6 a\n"
-                "system; floor: the lower triangles read and written once at the copy bandwidth; ratio: cuSOLVER's time (potrfBatched, lower) over ours.\n\n",
+  return Format("Cholesky factorisations of %d systems of n unknowns at a time, the best of %d, restored before each. GFlop = "
+                "n^3/3 + n^2/2 + n/6 a\n"
+                "system; floor: the lower triangles read and written once at the copy bandwidth; ratio: cuSOLVER's time "
+                "(potrfBatched, lower) over ours.\n\n",
                 (int)config.batch, (int)config.repeats) +
          MarkdownHeader(kCholeskyColumns);
 }
 
 static std::string PatternHeader(const KernelConfig &config, const System &system)
 {
-  return Format("Pattern of the lower triangle after k symbolic products, nothing filtered, %s, %.0f rows, %.0f nonzeros; the best of %d, memory\n"
-                "allocated and G returned in each. The paper's matrix is Cube3D, 190581 rows, 7531389 nonzeros; ratio: entries per second over the paper's.\n\n",
+  return Format("Pattern of the lower triangle after k symbolic products, nothing filtered, %s, %.0f rows, %.0f nonzeros; the "
+                "best of %d, memory\n"
+                "allocated and G returned in each. The paper's matrix is Cube3D, 190581 rows, 7531389 nonzeros; ratio: entries "
+                "per second over the paper's.\n\n",
                 system.name.c_str(), (double)system.rows, system.nnz, (int)config.repeats) +
          MarkdownHeader(kPatternColumns);
 }
@@ -561,12 +548,13 @@ static PetscErrorCode ReportFiles(const KernelConfig &config, const KernelResult
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- main ------------------------------------------- */
+/* -------------------------------------------- main -------------------------------------------- */
 
 static constexpr PetscInt kMaxList = 64;
 
 /* A million unknowns and some, each size of a block up to 8 */
-static const std::vector<std::string> kBlockSystems = {"block3d7:100:1", "block3d7:80:2", "block3d7:70:3", "block3d7:64:4", "block3d7:60:5", "block3d7:56:6", "block3d7:54:7", "block3d7:51:8"};
+static const std::vector<std::string> kBlockSystems = {"block3d7:100:1", "block3d7:80:2", "block3d7:70:3", "block3d7:64:4",
+                                                       "block3d7:60:5",  "block3d7:56:6", "block3d7:54:7", "block3d7:51:8"};
 
 static PetscErrorCode ConfigFromOptions(KernelConfig *config)
 {
@@ -583,12 +571,15 @@ static PetscErrorCode ConfigFromOptions(KernelConfig *config)
   PetscCall(PetscOptionsBool("-cholesky", "Batches of Cholesky factorisations", "", config->cholesky, &config->cholesky, nullptr));
   PetscCall(PetscOptionsBool("-pattern", "Patterns of powers", "", config->pattern, &config->pattern, nullptr));
   PetscCall(PetscOptionsBool("-blocks", "Block matrices", "", config->blocks, &config->blocks, nullptr));
-  PetscCall(PetscOptionsStringArray("-block_systems", "Systems of the block matrices, separated by commas", "", systems, &n_systems, &set_systems));
+  PetscCall(PetscOptionsStringArray("-block_systems", "Systems of the block matrices, separated by commas", "", systems, &n_systems,
+                                    &set_systems));
   PetscCall(PetscOptionsIntArray("-sizes", "Unknowns of a system", "", sizes, &n_sizes, &set_sizes));
   PetscCall(PetscOptionsBoundedInt("-batch", "Systems at a time", "", config->batch, &config->batch, nullptr, 1));
   PetscCall(PetscOptionsIntArray("-powers", "Symbolic products", "", powers, &n_powers, &set_powers));
-  PetscCall(PetscOptionsString("-system", "System of the patterns, as in finepc_bench", "", system, system, sizeof(system), nullptr));
-  PetscCall(PetscOptionsBoundedInt("-repeats", "Timings, of which the best counts", "", config->repeats, &config->repeats, nullptr, 1));
+  PetscCall(
+    PetscOptionsString("-system", "System of the patterns, as in finepc_bench", "", system, system, sizeof(system), nullptr));
+  PetscCall(
+    PetscOptionsBoundedInt("-repeats", "Timings, of which the best counts", "", config->repeats, &config->repeats, nullptr, 1));
   PetscOptionsEnd();
   config->system = system;
   if (!config->cholesky && !config->pattern && !config->blocks) config->cholesky = config->pattern = config->blocks = PETSC_TRUE;
@@ -604,8 +595,11 @@ static PetscErrorCode ConfigFromOptions(KernelConfig *config)
   else {
     for (const auto &row : kPaperPattern) config->powers.push_back(row.power);
   }
-  for (const PetscInt n : config->sizes) PetscCheck(n >= 1 && n <= kCholeskyLargest, PETSC_COMM_SELF, PETSC_ERR_USER_INPUT, "-sizes are from 1 to %" PetscInt_FMT ", not %" PetscInt_FMT, kCholeskyLargest, n);
-  for (const PetscInt power : config->powers) PetscCheck(power >= 0, PETSC_COMM_SELF, PETSC_ERR_USER_INPUT, "-powers are at least 0, not %" PetscInt_FMT, power);
+  for (const PetscInt n : config->sizes)
+    PetscCheck(n >= 1 && n <= kCholeskyLargest, PETSC_COMM_SELF, PETSC_ERR_USER_INPUT,
+               "-sizes are from 1 to %" PetscInt_FMT ", not %" PetscInt_FMT, kCholeskyLargest, n);
+  for (const PetscInt power : config->powers)
+    PetscCheck(power >= 0, PETSC_COMM_SELF, PETSC_ERR_USER_INPUT, "-powers are at least 0, not %" PetscInt_FMT, power);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -643,7 +637,8 @@ static PetscErrorCode RunPattern(const KernelConfig &config, KernelResults *resu
     PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s", PatternRow(result).c_str()));
     results->pattern.push_back(result);
     PetscCall(ReportFiles(config, *results));
-    if (result.status == "failed") break; /* too little memory, most likely: it may have left some behind, and larger powers need more */
+    /* too little memory, most likely: it may have left some behind, and larger powers need more */
+    if (result.status == "failed") break;
   }
   PetscCall(SystemDestroy(system));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -660,7 +655,8 @@ static PetscErrorCode RunBlocks(const KernelConfig &config, KernelResults *resul
     PetscCall(ReportFiles(config, *results));
   }
   PetscCall(PetscPrintf(PETSC_COMM_WORLD, "\n%s", BlockHeader(config.repeats).c_str()));
-  for (const auto &result : results->blocks) PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s", BlockRow(config.backend, result).c_str()));
+  for (const auto &result : results->blocks)
+    PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s", BlockRow(config.backend, result).c_str()));
   PetscCall(PetscPrintf(PETSC_COMM_WORLD, "\n%s", BlockILUHeader().c_str()));
   for (const auto &result : results->blocks) PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s", BlockILURow(result).c_str()));
   PetscCall(PetscPrintf(PETSC_COMM_WORLD, "\n%s", BlockSweepsHeader().c_str()));
@@ -694,5 +690,9 @@ int main(int argc, char **argv)
   if (config.blocks) PetscCall(RunBlocks(config, &results));
   PetscCall(PetscFinalize());
   const auto ok = [](const auto &result) { return result.status == "ok"; };
-  return std::all_of(results.cholesky.begin(), results.cholesky.end(), ok) && std::all_of(results.pattern.begin(), results.pattern.end(), ok) && std::all_of(results.blocks.begin(), results.blocks.end(), ok) ? 0 : 1;
+  return std::all_of(results.cholesky.begin(), results.cholesky.end(), ok) &&
+             std::all_of(results.pattern.begin(), results.pattern.end(), ok) &&
+             std::all_of(results.blocks.begin(), results.blocks.end(), ok)
+           ? 0
+           : 1;
 }

@@ -11,7 +11,7 @@
 /* Device memory of a scope */
 class DeviceArray {
 public:
-  DeviceArray() = default;
+  DeviceArray()                               = default;
   DeviceArray(const DeviceArray &)            = delete;
   DeviceArray &operator=(const DeviceArray &) = delete;
   ~DeviceArray() { PetscCallAbort(PETSC_COMM_SELF, ArrayDestroy_CUDA(&data)); }
@@ -46,7 +46,10 @@ inline PetscErrorCode CopyOnDevice(void *to, const void *from, size_t bytes)
 
 static constexpr size_t kDelay = (size_t)512 << 20; /* bytes copied first, so that the host is ahead of the device */
 
-/* Seconds of a call on the device, between two events. What `prepare` launches before is not timed, but keeps the device busy meanwhile. */
+/*
+   Seconds of a call on the device, between two events. What `prepare` launches before is not timed, but keeps the device busy
+   meanwhile.
+*/
 template <typename Prepare, typename Call>
 inline PetscErrorCode TimeOnDevice(PetscInt repeats, Prepare prepare, Call call, std::vector<PetscLogDouble> *seconds)
 {
@@ -74,7 +77,7 @@ inline PetscErrorCode TimeOnDevice(PetscInt repeats, Prepare prepare, Call call,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- results ------------------------------------------- */
+/* ------------------------------------------ results ------------------------------------------- */
 
 inline PetscLogDouble Best(const std::vector<PetscLogDouble> &v)
 {
@@ -105,7 +108,7 @@ inline PetscErrorCode Guarded(Measure measure, Result *result)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- block matrices: block_kernels.cxx ------------------------------------------- */
+/* ----------------------------- block matrices: block_kernels.cxx ------------------------------ */
 
 /* A product y = A x, ours and cuSPARSE's bsrmv */
 struct BlockProduct {
@@ -127,20 +130,20 @@ struct BlockSweeps {
 struct BlockILU {
   std::vector<PetscLogDouble> host_factor, own_factor, cusparse_factor; /* seconds, numerical part */
   PetscLogDouble              host_analysis = 0., own_analysis = 0., cusparse_analysis = 0.;
-  std::vector<PetscLogDouble> host_solves, cusparse_solves; /* seconds of kSolves applications, T_p of the paper */
+  std::vector<PetscLogDouble> host_solves, cusparse_solves;                  /* seconds of kSolves applications, T_p of the paper */
   PetscLogDouble              own_difference = 0., cusparse_difference = 0.; /* of one application, from PETSc's, relative */
-  PetscInt                    levels = 0;
+  PetscInt                    levels          = 0;
   PetscLogDouble              sweeps_analysis = 0.;
   std::vector<BlockSweeps>    sweeps; /* the last ones are enough to be exact */
 };
 
 struct BlockResult {
-  System       system; /* its matrix is gone by the time of the report */
-  PetscInt     bs = 0, rows = 0, blocks = 0; /* block rows */
-  BlockProduct products[2];
-  BlockILU     ilu;
+  System         system;                       /* its matrix is gone by the time of the report */
+  PetscInt       bs = 0, rows = 0, blocks = 0; /* block rows */
+  BlockProduct   products[2];
+  BlockILU       ilu;
   PetscLogDouble wall = 0.; /* seconds of all of it */
-  std::string  status, note;
+  std::string    status, note;
 };
 
 extern PetscErrorCode MeasureBlocks(const Backend &backend, const std::string &spec, PetscInt repeats, BlockResult *result);

@@ -6,7 +6,7 @@
 
 static const char kProgram[] = "finepc_bench";
 
-/* ------------------------------------------- what is derived from the measurements ------------------------------------------- */
+/* --------------------------- what is derived from the measurements ---------------------------- */
 
 const Timing *ResultBest(const Result &result)
 {
@@ -30,57 +30,43 @@ static PetscLogDouble PerIteration(const Timing &timing)
   return timing.iterations > 0 ? (timing.again > 0. ? timing.again : timing.solve) / (PetscLogDouble)timing.iterations : 0.;
 }
 
-/* ------------------------------------------- Markdown ------------------------------------------- */
+/* ------------------------------------------ Markdown ------------------------------------------ */
 
 static const std::vector<Column> kColumns = {
-  {"system",         -20},
-  {"set",            -16},
-  {"rows",           8  },
-  {"nnz",            9  },
-  {"first set-up ms", 15},
-  {"set-up ms",      9  },
-  {"refill ms",      9  },
-  {"solve ms",       9  },
-  {"total ms",       9  },
-  {"its",            6  },
-  {"us/it",          8  },
-  {"it floor %",     10 },
-  {"density",        7  },
-  {"apply us",       8  },
-  {"apply MB",       8  },
-  {"apply floor %",  13 },
-  {"true res",       8  },
-  {"status",         -8 },
-  {"note",           -4 },
+  {"system", -20},       {"set", -16},       {"rows", 8},     {"nnz", 9},      {"first set-up ms", 15},
+  {"set-up ms", 9},      {"refill ms", 9},   {"solve ms", 9}, {"total ms", 9}, {"its", 6},
+  {"us/it", 8},          {"it floor %", 10}, {"density", 7},  {"apply us", 8}, {"apply MB", 8},
+  {"apply floor %", 13}, {"true res", 8},    {"status", -8},  {"note", -4},
 };
 
 static std::string MarkdownRow(const Config &config, const System &system, const Result &result)
 {
   const Timing        *best  = ResultBest(result);
   const PetscLogDouble apply = result.apply_seconds, per_iteration = best ? PerIteration(*best) : 0.;
-  const PetscLogDouble apply_floor = FloorFraction(config.backend, result.apply_bytes, apply), iteration_floor = FloorFraction(config.backend, result.iteration_bytes, per_iteration);
+  const PetscLogDouble apply_floor     = FloorFraction(config.backend, result.apply_bytes, apply),
+                       iteration_floor = FloorFraction(config.backend, result.iteration_bytes, per_iteration);
 
   return MarkdownCells(kColumns, {
-    system.name,
-    result.set.label,
-    Format("%.0f", (double)system.rows),
-    Format("%.0f", (double)system.nnz),
-    Cell("%.2f", result.runs.empty() ? 0. : 1e3 * result.runs[0].setup, !result.runs.empty()),
-    Cell("%.2f", best ? 1e3 * best->setup : 0., best),
-    Cell("%.2f", 1e3 * ResultMinimum(result.refill), !result.refill.empty()),
-    Cell("%.2f", best ? 1e3 * best->solve : 0., best),
-    Cell("%.2f", best ? 1e3 * (best->setup + best->solve) : 0., best),
-    Cell("%.0f", best ? (double)best->iterations : 0., best),
-    Cell("%.1f", 1e6 * per_iteration, per_iteration > 0.),
-    Cell("%.0f", 100. * iteration_floor, iteration_floor > 0.),
-    Cell("%.2f", result.density, result.density > 0.),
-    Cell("%.1f", 1e6 * apply, apply > 0.),
-    Cell("%.1f", 1e-6 * result.apply_bytes, result.apply_bytes > 0. && apply > 0.),
-    Cell("%.0f", 100. * apply_floor, apply_floor > 0.),
-    Cell("%.1e", best ? best->true_residual : 0., best),
-    result.status,
-    result.note,
-  });
+                                   system.name,
+                                   result.set.label,
+                                   Format("%.0f", (double)system.rows),
+                                   Format("%.0f", (double)system.nnz),
+                                   Cell("%.2f", result.runs.empty() ? 0. : 1e3 * result.runs[0].setup, !result.runs.empty()),
+                                   Cell("%.2f", best ? 1e3 * best->setup : 0., best),
+                                   Cell("%.2f", 1e3 * ResultMinimum(result.refill), !result.refill.empty()),
+                                   Cell("%.2f", best ? 1e3 * best->solve : 0., best),
+                                   Cell("%.2f", best ? 1e3 * (best->setup + best->solve) : 0., best),
+                                   Cell("%.0f", best ? (double)best->iterations : 0., best),
+                                   Cell("%.1f", 1e6 * per_iteration, per_iteration > 0.),
+                                   Cell("%.0f", 100. * iteration_floor, iteration_floor > 0.),
+                                   Cell("%.2f", result.density, result.density > 0.),
+                                   Cell("%.1f", 1e6 * apply, apply > 0.),
+                                   Cell("%.1f", 1e-6 * result.apply_bytes, result.apply_bytes > 0. && apply > 0.),
+                                   Cell("%.0f", 100. * apply_floor, apply_floor > 0.),
+                                   Cell("%.1e", best ? best->true_residual : 0., best),
+                                   result.status,
+                                   result.note,
+                                 });
 }
 
 static std::string MarkdownPreamble(const Config &config)
@@ -89,7 +75,8 @@ static std::string MarkdownPreamble(const Config &config)
 
   if (config.smooth) text += "Here u = x (x - 1) y (y - 1) exp(x y) in the place of 1: ";
   text += Format("b = A 1 or the file's own, x0 = 0, true residual %g; ", (double)config.true_rtol);
-  text += config.repeats ? Format("the best of %d warm runs, the first use apart.\n\n", (int)config.repeats) : "the first use alone.\n\n";
+  text +=
+    config.repeats ? Format("the best of %d warm runs, the first use apart.\n\n", (int)config.repeats) : "the first use alone.\n\n";
   return text;
 }
 
@@ -107,7 +94,7 @@ PetscErrorCode ReportRow(const Config &config, const System &system, const Resul
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- JSON ------------------------------------------- */
+/* -------------------------------------------- JSON -------------------------------------------- */
 
 static void JsonTiming(JsonWriter *json, const char *key, const Timing &timing)
 {

@@ -1,9 +1,10 @@
-static char help[] = "The kernels of an iteration of KSPRRBCG one by one, as table 5.1 and 5.2 of paper 003: time, GB/s, share of the copy bandwidth.\n\
-  -system <system> : a 5-point stencil of finepc_bench; default poisson2d5:2047\n\
-  -levels <l>      : levels of PCRRB, 0 for as many as it chooses\n\
-  -repeats <k>     : launches of a kernel one after the other\n\
-  -md <file>       : the table goes there, too\n\
-  -commit <commit> : to name in it\n\n";
+static char help[] = "The kernels of an iteration of KSPRRBCG one by one, as tables 5.1 and 5.2 of the paper on RRB:\n"
+                     "time, GB/s, share of the copy bandwidth.\n"
+                     "  -system <system> : a 5-point stencil of finepc_bench; default poisson2d5:2047\n"
+                     "  -levels <l>      : levels of PCRRB, 0 for as many as it chooses\n"
+                     "  -repeats <k>     : launches of a kernel one after the other\n"
+                     "  -md <file>       : the table goes there, too\n"
+                     "  -commit <commit> : to name in it\n\n";
 
 #include "bench.h"
 #include "text.h"
@@ -49,7 +50,8 @@ static PetscErrorCode Time(const Backend &backend, PetscInt repeats, Call call, 
 }
 
 /* A set-up into new memory, and one into that of the last */
-static PetscErrorCode TimeSetUps(const Backend &backend, const CSRView *A, const PetscInt grid[3], const RRBParams *params, RRBFactor **F, std::vector<Kernel> *kernels)
+static PetscErrorCode TimeSetUps(const Backend &backend, const CSRView *A, const PetscInt grid[3], const RRBParams *params,
+                                 RRBFactor **F, std::vector<Kernel> *kernels)
 {
   RRBStats       stats;
   PetscLogDouble start, end, best[2] = {1e9, 1e9};
@@ -69,7 +71,8 @@ static PetscErrorCode TimeSetUps(const Backend &backend, const CSRView *A, const
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Measure(const Backend &backend, const System &system, PetscInt levels, PetscInt repeats, std::vector<Kernel> *kernels)
+static PetscErrorCode Measure(const Backend &backend, const System &system, PetscInt levels, PetscInt repeats,
+                              std::vector<Kernel> *kernels)
 {
   RRBParams          params;
   RRBFactor         *F    = nullptr;
@@ -123,11 +126,15 @@ static PetscErrorCode Measure(const Backend &backend, const System &system, Pets
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static void Print(FILE *file, const Backend &backend, const Output &output, const System &system, const std::vector<Kernel> &kernels)
+static void Print(FILE *file, const Backend &backend, const Output &output, const System &system,
+                  const std::vector<Kernel> &kernels)
 {
-  std::fprintf(file, "%s%s\n\n| kernel | us | MB | GB/s | floor %% |\n|---|---|---|---|---|\n", MachineText("rrb_kernels", backend, output).c_str(), system.name.c_str());
+  std::fprintf(file, "%s%s\n\n| kernel | us | MB | GB/s | floor %% |\n|---|---|---|---|---|\n",
+               MachineText("rrb_kernels", backend, output).c_str(), system.name.c_str());
   for (const Kernel &kernel : kernels) {
-    if (kernel.bytes > 0) std::fprintf(file, "| %s | %.1f | %.2f | %.0f | %.0f |\n", kernel.name.c_str(), 1e6 * kernel.seconds, 1e-6 * kernel.bytes, 1e-9 * kernel.bytes / kernel.seconds, 100 * FloorFraction(backend, kernel.bytes, kernel.seconds));
+    if (kernel.bytes > 0)
+      std::fprintf(file, "| %s | %.1f | %.2f | %.0f | %.0f |\n", kernel.name.c_str(), 1e6 * kernel.seconds, 1e-6 * kernel.bytes,
+                   1e-9 * kernel.bytes / kernel.seconds, 100 * FloorFraction(backend, kernel.bytes, kernel.seconds));
     else std::fprintf(file, "| %s | %.1f | | | |\n", kernel.name.c_str(), 1e6 * kernel.seconds);
   }
 }

@@ -6,10 +6,10 @@ static char help[] = "Condition number and CG iterations of PCRRB against its le
   -json <file>     : where results go\n\n";
 
 /*
-   The test problem of 4.2: -Laplace(u) = f on the unit square, u = 0 on its boundary, 5 points, with f such that the discrete solution
-   is x (x - 1) y (y - 1) exp(x y). Iterations begin with 0 and end when sqrt(r^T M^{-1} r) has come down by rtol, which gives the
-   counts of the paper's table 5.3; its own criterion is not legible in the copy at hand. The condition number is that of the Lanczos
-   matrix of a second solve, for random numbers and to 1e-12.
+   The test problem of 4.2: -Laplace(u) = f on the unit square, u = 0 on its boundary, 5 points, with f such that the discrete
+   solution is x (x - 1) y (y - 1) exp(x y). Iterations begin with 0 and end when sqrt(r^T M^{-1} r) has come down by rtol, which
+   gives the counts of the paper's table 5.3; its own criterion is not legible in the copy at hand. The condition number is that of
+   the Lanczos matrix of a second solve, for random numbers and to 1e-12.
 */
 #include <finepc.h>
 
@@ -120,7 +120,10 @@ int main(int argc, char **argv)
         PetscCall(KSPComputeExtremeSingularValues(ksp, &largest, &smallest));
         result.condition = largest / smallest;
       }
-      PetscCall(PetscPrintf(PETSC_COMM_SELF, "1/h %5" PetscInt_FMT ", levels %2" PetscInt_FMT " of %2" PetscInt_FMT ": %3" PetscInt_FMT " iterations, condition number %.4f\n", result.inverse_h, result.levels, most, result.iterations, (double)result.condition));
+      PetscCall(PetscPrintf(PETSC_COMM_SELF,
+                            "1/h %5" PetscInt_FMT ", levels %2" PetscInt_FMT " of %2" PetscInt_FMT ": %3" PetscInt_FMT
+                            " iterations, condition number %.4f\n",
+                            result.inverse_h, result.levels, most, result.iterations, (double)result.condition));
       results.push_back(result);
       PetscCall(KSPDestroy(&ksp));
     }
@@ -134,7 +137,12 @@ int main(int argc, char **argv)
 
     PetscCall(PetscFOpen(PETSC_COMM_SELF, json, "w", &file));
     PetscCall(PetscFPrintf(PETSC_COMM_SELF, file, "{\"rtol\": %g, \"results\": [", (double)rtol));
-    for (size_t k = 0; k < results.size(); k++) PetscCall(PetscFPrintf(PETSC_COMM_SELF, file, "%s\n  {\"inverse_h\": %" PetscInt_FMT ", \"levels\": %" PetscInt_FMT ", \"iterations\": %" PetscInt_FMT ", \"condition\": %.6g}", k ? "," : "", results[k].inverse_h, results[k].levels, results[k].iterations, (double)results[k].condition));
+    for (size_t k = 0; k < results.size(); k++)
+      PetscCall(PetscFPrintf(PETSC_COMM_SELF, file,
+                             "%s\n  {\"inverse_h\": %" PetscInt_FMT ", \"levels\": %" PetscInt_FMT
+                             ", \"iterations\": %" PetscInt_FMT ", \"condition\": %.6g}",
+                             k ? "," : "", results[k].inverse_h, results[k].levels, results[k].iterations,
+                             (double)results[k].condition));
     PetscCall(PetscFPrintf(PETSC_COMM_SELF, file, "\n]}\n"));
     PetscCall(PetscFClose(PETSC_COMM_SELF, file));
   }

@@ -9,10 +9,11 @@ static char help[] = "Set-up and solve with KSPRRBCG against the size of the gri
 PETSc's options are for the solver; -ksp_type cg, for instance.\n\n";
 
 /*
-   Poisson's problem of paper 003, section 4.2, as in rrb_levels. A set-up is KSPSetUp() of a new solver; "first" and "again" are its two
-   solves. Bytes are those that the GPU has less of than at the start, at worst: matrix, vectors, factor, and what the set-up needs for itself.
-   They are looked at each millisecond until the first set-up and its solves are done, and the others are not held up by that. The largest
-   grid is the one that these bytes a point leave room for, or that PETSc's 32-bit count of nonzeros allows; if it fails, smaller ones follow.
+   Poisson's problem of paper 003, section 4.2, as in rrb_levels. A set-up is KSPSetUp() of a new solver; "first" and "again" are
+   its two solves. Bytes are those that the GPU has less of than at the start, at worst: matrix, vectors, factor, and what the
+   set-up needs for itself. They are looked at each millisecond until the first set-up and its solves are done, and the others are
+   not held up by that. The largest grid is the one that these bytes a point leave room for, or that PETSc's 32-bit count of
+   nonzeros allows; if it fails, smaller ones follow.
 */
 #include "bench.h"
 #include "text.h"
@@ -49,12 +50,13 @@ static size_t FreeBytes(const Backend &backend)
 /* Watches how little memory is free, as long as it lives. */
 class Watch {
 public:
-  explicit Watch(const Backend &backend) : thread_([this, &backend]() {
-      do {
-        least_ = std::min<size_t>(least_, FreeBytes(backend));
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      } while (!stop_);
-    })
+  explicit Watch(const Backend &backend) :
+      thread_([this, &backend]() {
+        do {
+          least_ = std::min<size_t>(least_, FreeBytes(backend));
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        } while (!stop_);
+      })
   {
   }
   ~Watch()
@@ -73,8 +75,9 @@ private:
 /* ------------------------------------------- a size ------------------------------------------- */
 
 struct Row {
-  PetscInt           n = 0, iterations = 0;
-  PetscLogDouble     create = 0, first_setup = 0, setup = 1e99, first = 1e99, again = 1e99, bytes = 0; /* seconds, seconds, .., bytes a point */
+  PetscInt n = 0, iterations = 0;
+  /* seconds, seconds, .., bytes a point */
+  PetscLogDouble     create = 0, first_setup = 0, setup = 1e99, first = 1e99, again = 1e99, bytes = 0;
   KSPConvergedReason reason = KSP_CONVERGED_ITERATING;
   std::string        levels; /* as the view has it */
 };
@@ -160,7 +163,8 @@ static PetscErrorCode Measure(const Backend &backend, PetscReal rtol, PetscInt r
     if (repeat || !repeats) row->first = PetscMin(row->first, first);
     PetscCall(Solve(backend, *run, &row->again));
     if (!repeat) {
-      row->bytes = backend.cuda ? (PetscLogDouble)(at_start - PetscMin(at_start, watch->Least())) / ((PetscLogDouble)row->n * row->n) : 0;
+      row->bytes =
+        backend.cuda ? (PetscLogDouble)(at_start - PetscMin(at_start, watch->Least())) / ((PetscLogDouble)row->n * row->n) : 0;
       watch.reset();
     }
   }
@@ -174,7 +178,8 @@ static PetscErrorCode Measure(const Backend &backend, PetscReal rtol, PetscInt r
 }
 
 /* What it made is gone afterwards, also after an error, which is that of *text. */
-static PetscErrorCode MeasureSize(const Backend &backend, PetscReal rtol, PetscInt repeats, size_t at_start, Row *row, std::string *text)
+static PetscErrorCode MeasureSize(const Backend &backend, PetscReal rtol, PetscInt repeats, size_t at_start, Row *row,
+                                  std::string *text)
 {
   Run            run;
   PetscErrorCode code;
@@ -192,19 +197,27 @@ static PetscErrorCode MeasureSize(const Backend &backend, PetscReal rtol, PetscI
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- the table ------------------------------------------- */
+/* ----------------------------------------- the table ------------------------------------------ */
 
 static void PrintHead(FILE *file, const Backend &backend, const Output &output, PetscReal rtol)
 {
-  std::fprintf(file, "%sPoisson's problem, to %g in the natural norm; while \"the first\" is set up a thread looks at the memory\n\n", MachineText("rrb_sizes", backend, output).c_str(), (double)rtol);
-  std::fprintf(file, "| grid | levels | set-up ms, the first | set-up ms | ns a point | iterations | solve ms | again ms | ns a point | us an iteration | bytes a point |\n|---|---|---|---|---|---|---|---|---|---|---|\n");
+  std::fprintf(file,
+               "%sPoisson's problem, to %g in the natural norm; while \"the first\" is set up a thread looks at the memory\n\n",
+               MachineText("rrb_sizes", backend, output).c_str(), (double)rtol);
+  std::
+    fprintf(file,
+            "| grid | levels | set-up ms, the first | set-up ms | ns a point | iterations | solve ms | again ms | ns a point | us "
+            "an iteration | bytes a point |\n|---|---|---|---|---|---|---|---|---|---|---|\n");
 }
 
 static void PrintRow(FILE *file, const Row &row)
 {
   const double points = (double)row.n * (double)row.n;
 
-  std::fprintf(file, "| %d x %d | %s | %.3f | %.3f | %.3f | %d%s | %.3f | %.3f | %.3f | %.1f | ", (int)row.n, (int)row.n, row.levels.c_str(), 1e3 * row.first_setup, 1e3 * row.setup, 1e9 * row.setup / points, (int)row.iterations, row.reason > 0 ? "" : ", not converged", 1e3 * row.first, 1e3 * row.again, 1e9 * row.again / points, row.iterations ? 1e6 * row.again / row.iterations : 0.);
+  std::fprintf(file, "| %d x %d | %s | %.3f | %.3f | %.3f | %d%s | %.3f | %.3f | %.3f | %.1f | ", (int)row.n, (int)row.n,
+               row.levels.c_str(), 1e3 * row.first_setup, 1e3 * row.setup, 1e9 * row.setup / points, (int)row.iterations,
+               row.reason > 0 ? "" : ", not converged", 1e3 * row.first, 1e3 * row.again, 1e9 * row.again / points,
+               row.iterations ? 1e6 * row.again / row.iterations : 0.);
   if (row.bytes > 0) std::fprintf(file, "%.0f |\n", row.bytes);
   else std::fprintf(file, "|\n");
   std::fflush(file);
@@ -252,27 +265,32 @@ int main(int argc, char **argv)
 
     row.n = sizes[k];
     PetscCall(MeasureSize(backend, rtol, repeats, at_start, &row, &text));
-    PetscCheck(text.empty(), PETSC_COMM_SELF, PETSC_ERR_USER_INPUT, "%" PetscInt_FMT " x %" PetscInt_FMT ": %s", row.n, row.n, text.c_str());
+    PetscCheck(text.empty(), PETSC_COMM_SELF, PETSC_ERR_USER_INPUT, "%" PetscInt_FMT " x %" PetscInt_FMT ": %s", row.n, row.n,
+               text.c_str());
     rows.push_back(row);
     PrintRow(stdout, row);
     failed = failed || row.reason <= 0;
   }
   if (largest) {
-    const PetscInt by_count = MostByCount(), by_bytes = (PetscInt)std::sqrt(PetscMin(0.98 * (double)at_start / rows.back().bytes, 2e9));
-    bool           done     = false;
+    const PetscInt by_count = MostByCount(),
+                   by_bytes = (PetscInt)std::sqrt(PetscMin(0.98 * (double)at_start / rows.back().bytes, 2e9));
+    bool done               = false;
 
     Row row;
     row.n = PetscMin(by_count, by_bytes);
-    note  = row.n == by_count ? "The last grid is the largest whose nonzeros PETSc's 32-bit integers can count" : "The last grid is the largest that fits";
-    note += ": " + std::to_string((long long)(at_start / 1000000)) + " MB were free, " + std::to_string((long long)rows.back().bytes) + " bytes a point would be enough for " + std::to_string((long long)by_bytes) + " points a side.";
+    note  = row.n == by_count ? "The last grid is the largest whose nonzeros PETSc's 32-bit integers can count"
+                              : "The last grid is the largest that fits";
+    note += ": " + std::to_string((long long)(at_start / 1000000)) + " MB were free, " +
+            std::to_string((long long)rows.back().bytes) + " bytes a point would be enough for " +
+            std::to_string((long long)by_bytes) + " points a side.";
     for (int attempt = 0; attempt < 6 && !done; attempt++) {
       PetscCall(MeasureSize(backend, rtol, 1, at_start, &row, &text));
       done = text.empty();
       if (done) break;
       note += " " + std::to_string((long long)row.n) + " x " + std::to_string((long long)row.n) + " failed: " + text + ".";
       const PetscInt next = row.n - row.n / 50;
-      row   = Row();
-      row.n = next;
+      row                 = Row();
+      row.n               = next;
     }
     if (done) {
       rows.push_back(row);

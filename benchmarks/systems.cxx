@@ -1,8 +1,8 @@
 /*
   Linear systems: generated ones, PETSc binary files, Matrix Market files.
 
-  Every generator numbers the unknowns naturally (x fastest, then y, then z) and fills the rows of its own rank, so that several ranks
-  build one matrix without communication. The columns of a row come out sorted.
+  Every generator numbers the unknowns naturally (x fastest, then y, then z) and fills the rows of its own rank, so that several
+  ranks build one matrix without communication. The columns of a row come out sorted.
 */
 #include "bench.h"
 #include <array>
@@ -12,14 +12,17 @@
 #include <cstring>
 #include <unistd.h>
 
-static const char kKinds[] = "poisson2d5:N, poisson2d9:N, poisson3d7:N, poisson3d27:N, jumps2d:N:contrast:cube, jumps:N:contrast:cube, aniso2d:N:eps:degrees, "
-                             "aniso3d:N:eps_y:eps_z, elasticity3d:N:contrast:cube, block3d7:N:fields:peclet (N may be NXxNYxNZ), file:A.petsc[.gz], mtx:A.mtx[.gz]";
+static const char kKinds[] =
+  "poisson2d5:N, poisson2d9:N, poisson3d7:N, poisson3d27:N, jumps2d:N:contrast:cube, jumps:N:contrast:cube, aniso2d:N:eps:degrees, "
+  "aniso3d:N:eps_y:eps_z, elasticity3d:N:contrast:cube, block3d7:N:fields:peclet (N may be NXxNYxNZ), file:A.petsc[.gz], "
+  "mtx:A.mtx[.gz]";
 
 /* Makes a parallel AIJ matrix of N rows; fill(row, columns, values) writes one row, sorted, and returns its number of entries */
 template <typename Fill>
-static PetscErrorCode MatCreateByRows(MPI_Comm comm, const Backend &backend, PetscInt N, PetscInt bs, PetscInt max_per_row, Fill fill, Mat *A)
+static PetscErrorCode MatCreateByRows(MPI_Comm comm, const Backend &backend, PetscInt N, PetscInt bs, PetscInt max_per_row,
+                                      Fill fill, Mat *A)
 {
-  PetscInt     n = PETSC_DECIDE, rstart, nz_int, *i, *j;
+  PetscInt     n  = PETSC_DECIDE, rstart, nz_int, *i, *j;
   PetscCount   nz = 0;
   PetscScalar *a;
   PetscLayout  rows, cols;
@@ -59,7 +62,7 @@ static PetscReal CubeRandom(PetscInt x, PetscInt y, PetscInt z)
   return (PetscReal)(h >> 11) / 9007199254740992.;
 }
 
-/* ------------------------------------------- constant coefficients ------------------------------------------- */
+/* ----------------------------------- constant coefficients ------------------------------------ */
 
 /* A difference stencil: at most 27 weights, listed by (z, y, x), so that the columns of a row are sorted */
 struct Stencil {
@@ -71,7 +74,8 @@ struct Stencil {
 };
 
 /* Dirichlet conditions: what the stencil reaches outside the grid is dropped */
-static PetscErrorCode MatCreateStencil(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], const Stencil &stencil, Mat *A)
+static PetscErrorCode MatCreateStencil(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], const Stencil &stencil,
+                                       Mat *A)
 {
   const PetscInt nx = grid[0], ny = grid[1], nz = grid[2];
 
@@ -127,13 +131,15 @@ static Stencil RotatedStencil(PetscReal eps, PetscReal degrees)
 {
   const PetscReal c = PetscCosReal(degrees * PETSC_PI / 180.), s = PetscSinReal(degrees * PETSC_PI / 180.);
   const PetscReal kxx = c * c + eps * s * s, kyy = s * s + eps * c * c, kxy = (1. - eps) * c * s;
-  const PetscReal mass[3] = {1. / 6., 4. / 6., 1. / 6.}, stiff[3] = {-1., 2., -1.}, slope[3] = {-0.5, 0., 0.5}; /* in one dimension */
+  /* in one dimension */
+  const PetscReal mass[3] = {1. / 6., 4. / 6., 1. / 6.}, stiff[3] = {-1., 2., -1.}, slope[3] = {-0.5, 0., 0.5};
   Stencil         stencil;
 
   for (PetscInt dy = -1; dy <= 1; dy++) {
     for (PetscInt dx = -1; dx <= 1; dx++) {
       /* int phi_x psi_y in tensor form is minus the product of the slopes, and it comes twice */
-      const PetscReal weight = kxx * stiff[dx + 1] * mass[dy + 1] + kyy * mass[dx + 1] * stiff[dy + 1] - 2. * kxy * slope[dx + 1] * slope[dy + 1];
+      const PetscReal weight =
+        kxx * stiff[dx + 1] * mass[dy + 1] + kyy * mass[dx + 1] * stiff[dy + 1] - 2. * kxy * slope[dx + 1] * slope[dy + 1];
 
       stencil.entries.push_back({dx, dy, 0, weight});
     }
@@ -141,13 +147,15 @@ static Stencil RotatedStencil(PetscReal eps, PetscReal degrees)
   return stencil;
 }
 
-/* ------------------------------------------- jumping coefficients ------------------------------------------- */
+/* ------------------------------------ jumping coefficients ------------------------------------ */
 
 /*
   -div(k grad u) by finite volumes with two-point fluxes: k is 1 and contrast in turns, in cubes of `cube` cells a side, a face
-  carries the harmonic mean of its two cells, a face on the boundary (Dirichlet) its cell's own k. Contrast 1 is the 5- or 7-point Poisson matrix.
+  carries the harmonic mean of its two cells, a face on the boundary (Dirichlet) its cell's own k. Contrast 1 is the 5- or 7-point
+  Poisson matrix.
 */
-static PetscErrorCode MatCreateJumps(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscInt dim, PetscReal contrast, PetscInt cube, Mat *A)
+static PetscErrorCode MatCreateJumps(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscInt dim,
+                                     PetscReal contrast, PetscInt cube, Mat *A)
 {
   const PetscInt nx = grid[0], ny = grid[1], nz = grid[2];
 
@@ -188,7 +196,7 @@ static PetscErrorCode MatCreateJumps(MPI_Comm comm, const Backend &backend, cons
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- linear elasticity ------------------------------------------- */
+/* ------------------------------------- linear elasticity -------------------------------------- */
 
 static constexpr PetscInt kCorners = 8, kDim = 3;
 
@@ -223,7 +231,9 @@ static ElementMatrix ElasticityElement()
         const PetscReal dot = grad[c][0] * grad[d][0] + grad[c][1] * grad[d][1] + grad[c][2] * grad[d][2];
 
         for (int r = 0; r < kDim; r++) {
-          for (int s = 0; s < kDim; s++) K[c * kDim + r][d * kDim + s] += 0.125 * (lambda * grad[c][r] * grad[d][s] + mu * grad[c][s] * grad[d][r] + (r == s ? mu * dot : 0.));
+          for (int s = 0; s < kDim; s++)
+            K[c * kDim + r][d * kDim + s] +=
+              0.125 * (lambda * grad[c][r] * grad[d][s] + mu * grad[c][s] * grad[d][r] + (r == s ? mu * dot : 0.));
         }
       }
     }
@@ -258,10 +268,11 @@ static PetscErrorCode MatAttachRigidBodyModes(Mat A, PetscInt nx, PetscInt ny)
 }
 
 /*
-  A block of grid[0] x grid[1] x grid[2] elements, clamped on the face x = 0 (those nodes are eliminated), free elsewhere, soft (modulus 1)
-  with stiff cubes (modulus contrast, a quarter of the volume). Three unknowns per node.
+  A block of grid[0] x grid[1] x grid[2] elements, clamped on the face x = 0 (those nodes are eliminated), free elsewhere, soft
+  (modulus 1) with stiff cubes (modulus contrast, a quarter of the volume). Three unknowns per node.
 */
-static PetscErrorCode MatCreateElasticity(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscReal contrast, PetscInt cube, Mat *A)
+static PetscErrorCode MatCreateElasticity(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscReal contrast,
+                                          PetscInt cube, Mat *A)
 {
   const PetscInt      ex = grid[0], ey = grid[1], ez = grid[2]; /* elements */
   const PetscInt      nx = ex, ny = ey + 1, nz = ez + 1;        /* nodes that are unknowns */
@@ -273,8 +284,9 @@ static PetscErrorCode MatCreateElasticity(MPI_Comm comm, const Backend &backend,
     [&](PetscInt row, PetscInt *cols, PetscScalar *vals) {
       const PetscInt node = row / kDim, component = row % kDim;
       const PetscInt x = node % nx + 1, y = node / nx % ny, z = node / (nx * ny); /* x counts the clamped face */
-      PetscReal      sum[27][kDim] = {};                                          /* by neighbour (dx + 1) + 3 (dy + 1) + 9 (dz + 1) */
-      PetscInt       k             = 0;
+      /* by neighbour (dx + 1) + 3 (dy + 1) + 9 (dz + 1) */
+      PetscReal sum[27][kDim] = {};
+      PetscInt  k             = 0;
 
       /* the elements around the node, in ascending order: the matrix is symmetric to the last bit */
       for (PetscInt e = 0; e < 8; e++) {
@@ -306,7 +318,7 @@ static PetscErrorCode MatCreateElasticity(MPI_Comm comm, const Backend &backend,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- coupled fields ------------------------------------------- */
+/* --------------------------------------- coupled fields --------------------------------------- */
 
 static constexpr PetscInt kMaxFields = 8;
 
@@ -341,10 +353,12 @@ static Coupling MakeCoupling(PetscInt fields, PetscReal peclet)
 }
 
 /*
-  Central differences, 7 points, Dirichlet conditions: the neighbour in direction +-d has the block -K +- B_d / 2, the diagonal block is
-  6 K + C. B_d and the central difference are symmetric and skew, so convection is skew, and the symmetric part of A is positive definite.
+  Central differences, 7 points, Dirichlet conditions: the neighbour in direction +-d has the block -K +- B_d / 2, the diagonal
+  block is 6 K + C. B_d and the central difference are symmetric and skew, so convection is skew, and the symmetric part of A is
+  positive definite.
 */
-static PetscErrorCode MatCreateCoupled(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscInt fields, PetscReal peclet, Mat *A)
+static PetscErrorCode MatCreateCoupled(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscInt fields,
+                                       PetscReal peclet, Mat *A)
 {
   const PetscInt nx = grid[0], ny = grid[1], nz = grid[2];
   const Coupling c       = MakeCoupling(fields, peclet);
@@ -374,7 +388,7 @@ static PetscErrorCode MatCreateCoupled(MPI_Comm comm, const Backend &backend, co
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- files ------------------------------------------- */
+/* ------------------------------------------- files -------------------------------------------- */
 
 /* For a path in .gz, an unpacked copy in the temporary directory, to be removed by the caller; otherwise the path itself */
 static PetscErrorCode FileUnpack(MPI_Comm comm, const std::string &path, std::string *plain)
@@ -385,7 +399,8 @@ static PetscErrorCode FileUnpack(MPI_Comm comm, const std::string &path, std::st
   PetscFunctionBeginUser;
   *plain = path;
   if (path.size() < 3 || path.compare(path.size() - 3, 3, ".gz")) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCheck(path.find('\'') == std::string::npos, comm, PETSC_ERR_ARG_WRONG, "Cannot unpack \"%s\": unpack it by hand and name the unpacked file", path.c_str());
+  PetscCheck(path.find('\'') == std::string::npos, comm, PETSC_ERR_ARG_WRONG,
+             "Cannot unpack \"%s\": unpack it by hand and name the unpacked file", path.c_str());
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
   PetscCall(PetscGetTmp(comm, tmp, sizeof(tmp)));
   if (rank == 0) { /* only this rank opens the file */
@@ -432,7 +447,8 @@ static PetscErrorCode SystemLoadPetsc(MPI_Comm comm, const Backend &backend, con
 }
 
 /* Rank 0 reads all entries: "%%MatrixMarket matrix coordinate real|integer general|symmetric" */
-static PetscErrorCode ReadMatrixMarket(const std::string &path, PetscInt *M, PetscInt *N, std::vector<PetscInt> *rows, std::vector<PetscInt> *cols, std::vector<PetscScalar> *vals)
+static PetscErrorCode ReadMatrixMarket(const std::string &path, PetscInt *M, PetscInt *N, std::vector<PetscInt> *rows,
+                                       std::vector<PetscInt> *cols, std::vector<PetscScalar> *vals)
 {
   char      line[1024], object[64] = "", format[64] = "", field[64] = "", symmetry[64] = "";
   long long m, n, nnz;
@@ -441,24 +457,31 @@ static PetscErrorCode ReadMatrixMarket(const std::string &path, PetscInt *M, Pet
   PetscFunctionBeginUser;
   FILE *file = std::fopen(path.c_str(), "r");
   PetscCheck(file, PETSC_COMM_SELF, PETSC_ERR_FILE_OPEN, "Cannot open \"%s\"", path.c_str());
-  const bool banner = std::fgets(line, sizeof(line), file) && std::sscanf(line, "%%%%MatrixMarket %63s %63s %63s %63s", object, format, field, symmetry) == 4;
+  const bool banner = std::fgets(line, sizeof(line), file) &&
+                      std::sscanf(line, "%%%%MatrixMarket %63s %63s %63s %63s", object, format, field, symmetry) == 4;
   PetscCheck(banner, PETSC_COMM_SELF, PETSC_ERR_FILE_UNEXPECTED, "\"%s\" does not begin as a Matrix Market file", path.c_str());
   PetscCall(PetscStrcasecmp(format, "coordinate", &coordinate));
   PetscCall(PetscStrcasecmp(field, "real", &real));
   PetscCall(PetscStrcasecmp(field, "integer", &integer));
   PetscCall(PetscStrcasecmp(symmetry, "general", &general));
   PetscCall(PetscStrcasecmp(symmetry, "symmetric", &symmetric));
-  PetscCheck(coordinate && (real || integer) && (general || symmetric), PETSC_COMM_SELF, PETSC_ERR_SUP, "\"%s\" is %s %s %s: only coordinate, real or integer, general or symmetric can be read", path.c_str(), format, field, symmetry);
-  do PetscCheck(std::fgets(line, sizeof(line), file), PETSC_COMM_SELF, PETSC_ERR_FILE_UNEXPECTED, "\"%s\" ends before the sizes", path.c_str());
+  PetscCheck(coordinate && (real || integer) && (general || symmetric), PETSC_COMM_SELF, PETSC_ERR_SUP,
+             "\"%s\" is %s %s %s: only coordinate, real or integer, general or symmetric can be read", path.c_str(), format, field,
+             symmetry);
+  do
+    PetscCheck(std::fgets(line, sizeof(line), file), PETSC_COMM_SELF, PETSC_ERR_FILE_UNEXPECTED, "\"%s\" ends before the sizes",
+               path.c_str());
   while (line[0] == '%' || line[std::strspn(line, " \t\r\n")] == '\0');
-  PetscCheck(std::sscanf(line, "%lld %lld %lld", &m, &n, &nnz) == 3, PETSC_COMM_SELF, PETSC_ERR_FILE_UNEXPECTED, "\"%s\" has no line of sizes", path.c_str());
+  PetscCheck(std::sscanf(line, "%lld %lld %lld", &m, &n, &nnz) == 3, PETSC_COMM_SELF, PETSC_ERR_FILE_UNEXPECTED,
+             "\"%s\" has no line of sizes", path.c_str());
   PetscCall(PetscIntCast(m, M));
   PetscCall(PetscIntCast(n, N));
   for (long long k = 0; k < nnz; k++) {
     long long i, j;
     double    v;
 
-    PetscCheck(std::fscanf(file, "%lld %lld %lf", &i, &j, &v) == 3 && i >= 1 && i <= m && j >= 1 && j <= n, PETSC_COMM_SELF, PETSC_ERR_FILE_UNEXPECTED, "Entry %lld of \"%s\" is missing or wrong", k + 1, path.c_str());
+    PetscCheck(std::fscanf(file, "%lld %lld %lf", &i, &j, &v) == 3 && i >= 1 && i <= m && j >= 1 && j <= n, PETSC_COMM_SELF,
+               PETSC_ERR_FILE_UNEXPECTED, "Entry %lld of \"%s\" is missing or wrong", k + 1, path.c_str());
     rows->push_back((PetscInt)(i - 1));
     cols->push_back((PetscInt)(j - 1));
     vals->push_back(v);
@@ -491,7 +514,7 @@ static PetscErrorCode MatLoadMatrixMarket(MPI_Comm comm, const Backend &backend,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- by name ------------------------------------------- */
+/* ------------------------------------------ by name ------------------------------------------- */
 
 /* The arguments after the kind: fields[k], or the default when the specification is shorter */
 static PetscErrorCode ArgumentReal(const std::vector<std::string> &fields, size_t k, PetscReal standard, PetscReal *value)
@@ -518,13 +541,16 @@ static PetscErrorCode ArgumentGrid(const std::vector<std::string> &fields, Petsc
   PetscInt n[3];
 
   PetscFunctionBeginUser;
-  PetscCheck(fields.size() > 1, PETSC_COMM_SELF, PETSC_ERR_USER_INPUT, "%s needs a size, as in %s:40", fields[0].c_str(), fields[0].c_str());
+  PetscCheck(fields.size() > 1, PETSC_COMM_SELF, PETSC_ERR_USER_INPUT, "%s needs a size, as in %s:40", fields[0].c_str(),
+             fields[0].c_str());
   PetscCall(PetscStrToArray(fields[1].c_str(), 'x', &count, &parts));
-  PetscCheck(count == 1 || count == dim, PETSC_COMM_SELF, PETSC_ERR_USER_INPUT, "%s:%s: give one size or %" PetscInt_FMT, fields[0].c_str(), fields[1].c_str(), dim);
+  PetscCheck(count == 1 || count == dim, PETSC_COMM_SELF, PETSC_ERR_USER_INPUT, "%s:%s: give one size or %" PetscInt_FMT,
+             fields[0].c_str(), fields[1].c_str(), dim);
   for (int d = 0; d < 3; d++) {
     if (d < dim) PetscCall(PetscOptionsStringToInt(parts[count == 1 ? 0 : d], &n[d]));
     grid[d] = d < dim ? n[d] : 1;
-    PetscCheck(grid[d] > 0, PETSC_COMM_SELF, PETSC_ERR_USER_INPUT, "%s:%s: sizes are positive", fields[0].c_str(), fields[1].c_str());
+    PetscCheck(grid[d] > 0, PETSC_COMM_SELF, PETSC_ERR_USER_INPUT, "%s:%s: sizes are positive", fields[0].c_str(),
+               fields[1].c_str());
   }
   PetscCall(PetscStrToArrayDestroy(count, parts));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -536,7 +562,8 @@ static std::string NameOfPath(const std::string &path)
   std::string name = path.substr(path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1);
 
   for (const std::string ending : {".gz", ".petsc", ".mtx"}) {
-    if (name.size() > ending.size() && !name.compare(name.size() - ending.size(), ending.size(), ending)) name.resize(name.size() - ending.size());
+    if (name.size() > ending.size() && !name.compare(name.size() - ending.size(), ending.size(), ending))
+      name.resize(name.size() - ending.size());
   }
   return name;
 }
@@ -560,7 +587,8 @@ static PetscErrorCode SystemGenerate(MPI_Comm comm, const std::vector<std::strin
     PetscCall(ArgumentGrid(fields, dim, grid));
     PetscCall(ArgumentReal(fields, 2, 1e4, &system->contrast));
     PetscCall(ArgumentInt(fields, 3, 8, &cube));
-    PetscCheck(system->contrast > 0. && cube > 0, comm, PETSC_ERR_USER_INPUT, "%s: contrast and cube must be positive", system->name.c_str());
+    PetscCheck(system->contrast > 0. && cube > 0, comm, PETSC_ERR_USER_INPUT, "%s: contrast and cube must be positive",
+               system->name.c_str());
     PetscCall(MatCreateJumps(comm, backend, grid, dim, system->contrast, cube, &system->A));
   } else if (kind == "aniso2d") {
     PetscCall(ArgumentGrid(fields, 2, grid));
@@ -578,13 +606,15 @@ static PetscErrorCode SystemGenerate(MPI_Comm comm, const std::vector<std::strin
     PetscCall(ArgumentGrid(fields, 3, grid));
     PetscCall(ArgumentReal(fields, 2, 1., &system->contrast));
     PetscCall(ArgumentInt(fields, 3, 4, &cube));
-    PetscCheck(system->contrast > 0. && cube > 0, comm, PETSC_ERR_USER_INPUT, "%s: contrast and cube must be positive", system->name.c_str());
+    PetscCheck(system->contrast > 0. && cube > 0, comm, PETSC_ERR_USER_INPUT, "%s: contrast and cube must be positive",
+               system->name.c_str());
     PetscCall(MatCreateElasticity(comm, backend, grid, system->contrast, cube, &system->A));
   } else if (kind == "block3d7") {
     PetscCall(ArgumentGrid(fields, 3, grid));
     PetscCall(ArgumentInt(fields, 2, 3, &system->fields));
     PetscCall(ArgumentReal(fields, 3, 1., &first));
-    PetscCheck(system->fields > 0 && system->fields <= kMaxFields, comm, PETSC_ERR_USER_INPUT, "%s: there can be 1 to %" PetscInt_FMT " fields", system->name.c_str(), kMaxFields);
+    PetscCheck(system->fields > 0 && system->fields <= kMaxFields, comm, PETSC_ERR_USER_INPUT,
+               "%s: there can be 1 to %" PetscInt_FMT " fields", system->name.c_str(), kMaxFields);
     PetscCall(MatCreateCoupled(comm, backend, grid, system->fields, first, &system->A));
   } else {
     SETERRQ(comm, PETSC_ERR_USER_INPUT, "Unknown system \"%s\"; there are %s", system->name.c_str(), kKinds);
@@ -609,10 +639,12 @@ PetscErrorCode SystemCreate(MPI_Comm comm, const std::string &spec, const Backen
     const std::string path = colon == std::string::npos ? "" : spec.substr(colon + 1);
     std::string       plain;
 
-    PetscCheck(!path.empty(), comm, PETSC_ERR_USER_INPUT, "%s needs a path, as in %s:A.%s", spec.c_str(), system->kind.c_str(), system->kind == "mtx" ? "mtx" : "petsc");
+    PetscCheck(!path.empty(), comm, PETSC_ERR_USER_INPUT, "%s needs a path, as in %s:A.%s", spec.c_str(), system->kind.c_str(),
+               system->kind == "mtx" ? "mtx" : "petsc");
     system->name = NameOfPath(path);
     PetscCall(FileUnpack(comm, path, &plain));
-    const PetscErrorCode ierr = system->kind == "file" ? SystemLoadPetsc(comm, backend, plain, system) : MatLoadMatrixMarket(comm, backend, plain, &system->A);
+    const PetscErrorCode ierr = system->kind == "file" ? SystemLoadPetsc(comm, backend, plain, system)
+                                                       : MatLoadMatrixMarket(comm, backend, plain, &system->A);
     if (plain != path) std::remove(plain.c_str());
     PetscCall(ierr);
   } else {

@@ -34,7 +34,7 @@ PetscErrorCode WriteFile(const std::string &path, const std::string &text)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- what stands above every result ------------------------------------------- */
+/* ------------------------------- what stands above every result ------------------------------- */
 
 PetscErrorCode OutputFromOptions(Output *output)
 {
@@ -63,7 +63,8 @@ static std::string Now()
 
 static std::string PetscVersionText()
 {
-  return std::to_string(PETSC_VERSION_MAJOR) + "." + std::to_string(PETSC_VERSION_MINOR) + "." + std::to_string(PETSC_VERSION_SUBMINOR);
+  return std::to_string(PETSC_VERSION_MAJOR) + "." + std::to_string(PETSC_VERSION_MINOR) + "." +
+         std::to_string(PETSC_VERSION_SUBMINOR);
 }
 
 static PetscMPIInt Ranks()
@@ -98,7 +99,7 @@ void JsonMachine(JsonWriter *json, const std::string &program, const Backend &ba
   json->Number("copy_GBps", backend.copy_gbs);
 }
 
-/* ------------------------------------------- Markdown ------------------------------------------- */
+/* ------------------------------------------ Markdown ------------------------------------------ */
 
 std::string MarkdownHeader(const std::vector<Column> &columns)
 {
@@ -106,7 +107,8 @@ std::string MarkdownHeader(const std::vector<Column> &columns)
 
   for (const auto &column : columns) {
     titles += Format(" %*s |", column.width, column.title);
-    rule += column.width < 0 ? ":" + std::string((size_t)(1 - column.width), '-') + "|" : std::string((size_t)(column.width + 1), '-') + ":|";
+    rule += column.width < 0 ? ":" + std::string((size_t)(1 - column.width), '-') + "|"
+                             : std::string((size_t)(column.width + 1), '-') + ":|";
   }
   return titles + "\n" + rule + "\n";
 }
@@ -124,7 +126,7 @@ std::string MarkdownCells(const std::vector<Column> &columns, const std::vector<
   return row + "\n";
 }
 
-/* ------------------------------------------- JSON ------------------------------------------- */
+/* -------------------------------------------- JSON -------------------------------------------- */
 
 void JsonWriter::Open(const char *key, char bracket)
 {
@@ -174,7 +176,8 @@ void JsonWriter::Numbers(const char *key, const std::vector<double> &values)
 {
   Key(key);
   text += '[';
-  for (size_t k = 0; k < values.size(); k++) text += (k ? ", " : "") + (std::isfinite(values[k]) ? Format("%.6g", values[k]) : std::string("null"));
+  for (size_t k = 0; k < values.size(); k++)
+    text += (k ? ", " : "") + (std::isfinite(values[k]) ? Format("%.6g", values[k]) : std::string("null"));
   text += ']';
 }
 

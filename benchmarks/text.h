@@ -4,8 +4,9 @@
 
 #include "bench.h"
 
-extern std::string    Format(const char *format, ...) __attribute__((format(printf, 1, 2)));
-extern std::string    Cell(const char *format, PetscLogDouble value, bool known); /* a number, or nothing where it was not measured */
+extern std::string Format(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* a number, or nothing where it was not measured */
+extern std::string    Cell(const char *format, PetscLogDouble value, bool known);
 extern std::string    MachineText(const std::string &program, const Backend &backend, const Output &output);
 extern PetscErrorCode WriteFile(const std::string &path, const std::string &text);
 

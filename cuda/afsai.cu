@@ -30,19 +30,19 @@ namespace
 
 using Count = unsigned long long;
 
-constexpr int    kRowBlock    = 64;    /* threads of a block of the row kernel: small, as its shared memory sets the occupancy */
-constexpr int    kBankBytes   = 128;   /* shared memory that all banks serve once */
-constexpr int    kChunkOfRows = 8;     /* most rows that a warp takes at a time */
-constexpr int    kShortRow    = 12;    /* mean row of A up to which 8 lanes make a row of G, and 16 up to the next */
+constexpr int    kRowBlock    = 64;  /* threads of a block of the row kernel: small, as its shared memory sets the occupancy */
+constexpr int    kBankBytes   = 128; /* shared memory that all banks serve once */
+constexpr int    kChunkOfRows = 8;   /* most rows that a warp takes at a time */
+constexpr int    kShortRow    = 12;  /* mean row of A up to which 8 lanes make a row of G, and 16 up to the next */
 constexpr int    kMediumRow   = 24;
-constexpr int    kFirstRow    = 32;    /* largest |P| that the first work space has room for */
-constexpr int    kLargestRow  = 30000; /* largest |P| at all: an int still indexes its packed triangle */
-constexpr int    kGrowth      = 4;     /* from one work space size to the next */
-constexpr int    kSampleRows  = 8192;  /* rows done first, where there are many, to see what the others will need */
-constexpr int    kSampleShare = 8;     /* at most one row in so many is sampled */
-constexpr int    kNeeds       = 1024;  /* what is counted exactly of a sampled row's needs; more counts as so much */
-constexpr double kEnough      = 0.99;  /* share of the sampled rows for which the work space of the others has room */
-constexpr double kPoolMargin  = 1.05;  /* room for G over what the sample says */
+constexpr int    kFirstRow    = 32;               /* largest |P| that the first work space has room for */
+constexpr int    kLargestRow  = 30000;            /* largest |P| at all: an int still indexes its packed triangle */
+constexpr int    kGrowth      = 4;                /* from one work space size to the next */
+constexpr int    kSampleRows  = 8192;             /* rows done first, where there are many, to see what the others will need */
+constexpr int    kSampleShare = 8;                /* at most one row in so many is sampled */
+constexpr int    kNeeds       = 1024;             /* what is counted exactly of a sampled row's needs; more counts as so much */
+constexpr double kEnough      = 0.99;             /* share of the sampled rows for which the work space of the others has room */
+constexpr double kPoolMargin  = 1.05;             /* room for G over what the sample says */
 constexpr size_t kLeastWork   = (size_t)64 << 20; /* bytes that the path in global memory may take however small the matrix */
 
 /* Instead of the length of a row of G. */
@@ -67,8 +67,8 @@ struct ScaledMatrix;
 
 template <>
 struct ScaledMatrix<float> {
-  const PetscInt *i, *j;
-  const float    *a;
+  const PetscInt  *i, *j;
+  const float     *a;
   __device__ float Value(PetscInt k, PetscInt, PetscInt) const { return a[k]; }
 };
 
@@ -140,10 +140,10 @@ __device__ inline void StoreValue(void *a, bool single, Count k, double value)
 template <typename T, typename Index, int GroupSize>
 class Row {
 public:
-  static constexpr Index kNone       = (Index)~(Index)0; /* end of a chain */
-  static constexpr Index kFree       = kNone;            /* places of a candidate that is not in P: can be chosen */
-  static constexpr Index kIneligible = kNone - 1;        /* seen through dropped entries only */
-  static constexpr Index kQueued     = kNone - 2;        /* chosen */
+  static constexpr Index kNone       = (Index) ~(Index)0; /* end of a chain */
+  static constexpr Index kFree       = kNone;             /* places of a candidate that is not in P: can be chosen */
+  static constexpr Index kIneligible = kNone - 1;         /* seen through dropped entries only */
+  static constexpr Index kQueued     = kNone - 2;         /* chosen */
   static constexpr int   kEmpty      = -1;
 
   /* An entry of a row of A that is in P, or of row i: its place in the chain of its column. */
@@ -160,7 +160,9 @@ public:
 
   static __host__ __device__ size_t Bytes(const Capacity &cap, bool weighted)
   {
-    const size_t bytes = sizeof(Entry) * cap.entries + sizeof(Candidate) * cap.candidates + sizeof(T) * (Triangle(cap.row) + 2 * cap.row + 1 + (weighted ? cap.candidates : 0)) + sizeof(int) * cap.slots + sizeof(Index) * cap.row;
+    const size_t bytes = sizeof(Entry) * cap.entries + sizeof(Candidate) * cap.candidates +
+                         sizeof(T) * (Triangle(cap.row) + 2 * cap.row + 1 + (weighted ? cap.candidates : 0)) +
+                         sizeof(int) * cap.slots + sizeof(Index) * cap.row;
     /* groups of a warp start at different banks */
     const size_t shift = GroupSize * sizeof(int) % kBankBytes;
     return (bytes + kBankBytes - shift - 1) / kBankBytes * kBankBytes + shift;
@@ -169,14 +171,14 @@ public:
   __device__ Row(const RowTask &task, const ScaledMatrix<T> &A, char *work) : task_(task), A_(A), lane_(threadIdx.x % GroupSize)
   {
     const Capacity &cap = task.capacity;
-    entry_     = (Entry *)work;
-    candidate_ = (Candidate *)(entry_ + cap.entries);
-    W_         = (T *)(candidate_ + cap.candidates);
-    g_         = W_ + Triangle(cap.row);
-    y_         = g_ + cap.row + 1;
-    weight_    = y_ + cap.row;
-    slot_      = (int *)(weight_ + (task.rules.weighted ? cap.candidates : 0));
-    P_         = (Index *)(slot_ + cap.slots);
+    entry_              = (Entry *)work;
+    candidate_          = (Candidate *)(entry_ + cap.entries);
+    W_                  = (T *)(candidate_ + cap.candidates);
+    g_                  = W_ + Triangle(cap.row);
+    y_                  = g_ + cap.row + 1;
+    weight_             = y_ + cap.row;
+    slot_               = (int *)(weight_ + (task.rules.weighted ? cap.candidates : 0));
+    P_                  = (Index *)(slot_ + cap.slots);
   }
 
   bool active = false;
@@ -234,7 +236,7 @@ public:
   /* Append the next chosen index to P. */
   __device__ void Append(bool mine)
   {
-    mine              = mine && !finished_ && k_ < queued_;
+    mine               = mine && !finished_ && k_ < queued_;
     const Index chosen = mine ? P_[k_] : 0;
     const Index first  = mine ? candidate_[chosen].head : kNone;
     T           square = 0;
@@ -315,13 +317,13 @@ public:
   /* Take in the columns < i of a row of A, which becomes owner k. */
   __device__ void Insert(bool mine, const Prefetched &first)
   {
-    const PetscInt source = NextInserted(mine);
-    const Index    owner  = (Index)k_;
-    const bool     keep   = task_.rules.keep;
+    const PetscInt source  = NextInserted(mine);
+    const Index    owner   = (Index)k_;
+    const bool     keep    = task_.rules.keep;
     const T        dropped = (T)task_.rules.prefilter;
-    const unsigned below  = (1u << lane_) - 1u;
-    const unsigned mask   = (unsigned)task_.capacity.slots - 1u;
-    mine                  = source >= 0;
+    const unsigned below   = (1u << lane_) - 1u;
+    const unsigned mask    = (unsigned)task_.capacity.slots - 1u;
+    mine                   = source >= 0;
     for (PetscInt base = first.begin; __any_sync(kFullWarp, mine && base < first.end); base += GroupSize) {
       const PetscInt at     = base + lane_;
       PetscInt       column = first.column;
@@ -337,10 +339,11 @@ public:
       int      c = kEmpty;
       if (taken) c = Find(column, h, mask);
       __syncwarp();
-      const bool fresh = taken && c == kEmpty && !keep;
-      taken            = taken && (fresh || c != kEmpty);
+      const bool fresh           = taken && c == kEmpty && !keep;
+      taken                      = taken && (fresh || c != kEmpty);
       const unsigned fresh_lanes = GroupBallot<GroupSize>(fresh), taken_lanes = GroupBallot<GroupSize>(taken);
-      if (mine && (candidates_ + __popc(fresh_lanes) > task_.capacity.candidates || entries_ + __popc(taken_lanes) > task_.capacity.entries)) {
+      if (mine && (candidates_ + __popc(fresh_lanes) > task_.capacity.candidates ||
+                   entries_ + __popc(taken_lanes) > task_.capacity.entries)) {
         Give(kRowTooLarge);
         mine = false;
       }
@@ -372,7 +375,7 @@ public:
   {
     mine = mine && finished_;
     if (!__any_sync(kFullWarp, mine)) return;
-    const PetscReal *s    = task_.s;
+    const PetscReal *s     = task_.s;
     const PetscInt   local = mine ? row_ - task_.first : 0;
     if (task_.rules.postfilter > 0 && !task_.rules.keep) { /* (3.11) */
       double norm = 0;
@@ -388,10 +391,10 @@ public:
     }
 
     /* psi = g~ A g~^T of the g that is kept, (2.13): whatever the rounding before, diag(G A G^T) = 1 holds */
-    double    psi    = 0;
-    int       length = 0;
-    const bool all   = task_.rules.keep || !(task_.rules.postfilter > 0);
-    bool      finite = true;
+    double     psi    = 0;
+    int        length = 0;
+    const bool all    = task_.rules.keep || !(task_.rules.postfilter > 0);
+    bool       finite = true;
     for (int p = lane_; mine && p < k_; p += GroupSize) {
       const double g     = g_[p + 1];
       double       a_row = 0, rest = 0;
@@ -634,7 +637,9 @@ __global__ void __launch_bounds__(kRowBlock) AFSAIRows(RowTask task, ScaledMatri
   extern __shared__ __align__(16) char shared_work[];
 
   const int                group = (int)(GridThread() / GroupSize);
-  Row<T, Index, GroupSize> row(task, A, sizeof(Index) == sizeof(int) ? task.global_work + group * task.work_stride : shared_work + threadIdx.x / GroupSize * task.work_stride);
+  Row<T, Index, GroupSize> row(task, A,
+                               sizeof(Index) == sizeof(int) ? task.global_work + group * task.work_stride
+                                                            : shared_work + threadIdx.x / GroupSize * task.work_stride);
 
   const int warp_lane = threadIdx.x % kWarpSize;
   PetscInt  next = 0, end = 0; /* rows that this warp has taken */
@@ -649,7 +654,9 @@ __global__ void __launch_bounds__(kRowBlock) AFSAIRows(RowTask task, ScaledMatri
     if (idle_leaders) {
       if (next >= end && more) {
         Count taken = 0;
-        if (warp_lane == 0) taken = *(volatile Count *)&task.tally->pool_used > task.pool.capacity ? (Count)task.items : atomicAdd(&task.tally->next, (Count)task.chunk);
+        if (warp_lane == 0)
+          taken = *(volatile Count *)&task.tally->pool_used > task.pool.capacity ? (Count)task.items
+                                                                                 : atomicAdd(&task.tally->next, (Count)task.chunk);
         taken = __shfl_sync(kFullWarp, taken, 0);
         more  = taken < (Count)task.items;
         next  = more ? (PetscInt)taken : 0;
@@ -680,7 +687,9 @@ __global__ void AFSAIScale(CSRView A, const PetscReal *s, float *scaled)
   const PetscInt row = (PetscInt)(GridThread() / GroupSize);
   if (row >= A.n) return;
   const PetscReal s_row = s[row];
-  for (PetscInt k = A.i[row] + threadIdx.x % GroupSize; k < A.i[row + 1]; k += GroupSize) scaled[k] = A.j[k] == row ? 1 : (float)(A.a[k] * s_row * s[A.j[k]]); /* not 1 to rounding */
+  /* not 1 to rounding */
+  for (PetscInt k = A.i[row] + threadIdx.x % GroupSize; k < A.i[row + 1]; k += GroupSize)
+    scaled[k] = A.j[k] == row ? 1 : (float)(A.a[k] * s_row * s[A.j[k]]);
 }
 
 /* Rows of the pool, in order. */
@@ -717,14 +726,17 @@ struct RowIs {
 };
 
 struct RowLength {
-  const PetscInt *i;
+  const PetscInt  *i;
   __device__ Count operator()(PetscInt row) const { return (Count)(i[row + 1] - i[row]); }
 };
 
 /* One set-up on the device: the buffers, and the order in which kernels are launched. */
 class SetUp {
 public:
-  SetUp(const CSRView &A, PetscInt first, const AFSAIParams &params, bool keep, CSR &G, PetscReal *d, FSAIStats &stats) : A_(A), first_(first), rows_(A.n - first), params_(params), keep_(keep), G_(G), d_(d), stats_(stats), work_(&meter_) { }
+  SetUp(const CSRView &A, PetscInt first, const AFSAIParams &params, bool keep, CSR &G, PetscReal *d, FSAIStats &stats) :
+      A_(A), first_(first), rows_(A.n - first), params_(params), keep_(keep), G_(G), d_(d), stats_(stats), work_(&meter_)
+  {
+  }
 
   PetscErrorCode Run()
   {
@@ -774,7 +786,8 @@ private:
     size_t need = 0;
 
     PetscFunctionBegin;
-    PetscCallCUDA(cub::DeviceSelect::If(nullptr, need, thrust::counting_iterator<PetscInt>(0), list_, list_, rows_, RowIs{}, stream_));
+    PetscCallCUDA(
+      cub::DeviceSelect::If(nullptr, need, thrust::counting_iterator<PetscInt>(0), list_, list_, rows_, RowIs{}, stream_));
     cub_bytes_ = need;
     PetscCallCUDA(cub::DeviceReduce::Max(nullptr, need, Lengths(), offset_, A_.n, stream_));
     cub_bytes_ = std::max(cub_bytes_, need);
@@ -786,7 +799,11 @@ private:
     cub_bytes_ = std::max(cub_bytes_, need);
 
     Layout       layout;
-    const size_t s = layout.Place<PetscReal>(A_.n), offset = layout.Place<Count>(rows_), tally = layout.Place<Tally>(1), needs = layout.Place<Needs>(1), sum = layout.Place<double>(2), length = layout.Place<PetscInt>(rows_ + 1), list = layout.Place<PetscInt>(rows_ + 1), scaled = layout.Place<float>(params_.setup_precision == FINEPC_SINGLE ? A_.nnz : 0), cub = layout.Place<char>(cub_bytes_), fsai = layout.Place<char>(FSAIWorkBytes_CUDA(rows_));
+    const size_t s = layout.Place<PetscReal>(A_.n), offset = layout.Place<Count>(rows_), tally = layout.Place<Tally>(1),
+                 needs = layout.Place<Needs>(1), sum = layout.Place<double>(2), length = layout.Place<PetscInt>(rows_ + 1),
+                 list   = layout.Place<PetscInt>(rows_ + 1),
+                 scaled = layout.Place<float>(params_.setup_precision == FINEPC_SINGLE ? A_.nnz : 0),
+                 cub = layout.Place<char>(cub_bytes_), fsai = layout.Place<char>(FSAIWorkBytes_CUDA(rows_));
     PetscCall(work_.Allocate(layout.bytes()));
     s_      = (PetscReal *)(work_.data() + s);
     offset_ = (Count *)(work_.data() + offset);
@@ -839,7 +856,7 @@ private:
     PetscCall(Process<T>(list_, items, FirstCapacity()));
     PetscCallCUDA(cudaMemcpyAsync(&host_needs_, needs_, sizeof(Needs), cudaMemcpyDeviceToHost, stream_));
     PetscCall(Select(kRowPending, &items));
-    sampling_ = false;
+    sampling_          = false;
     const Capacity cap = SampledCapacity();
     PetscCall(Process<T>(list_, items, cap));
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -858,7 +875,11 @@ private:
       rows = list_;
 
       const Capacity larger = Larger(cap);
-      PetscCheck(larger.row > cap.row || larger.entries > cap.entries || larger.candidates > cap.candidates, PETSC_COMM_SELF, PETSC_ERR_SUP, "%" PetscInt_FMT " rows of G would have more than %d entries: lower -pc_afsai_initial_power, -pc_afsai_max_steps or -pc_afsai_step_size", items, cap.row);
+      PetscCheck(
+        larger.row > cap.row || larger.entries > cap.entries || larger.candidates > cap.candidates, PETSC_COMM_SELF, PETSC_ERR_SUP,
+        "%" PetscInt_FMT
+        " rows of G would have more than %d entries: lower -pc_afsai_initial_power, -pc_afsai_max_steps or -pc_afsai_step_size",
+        items, cap.row);
       cap = larger;
     }
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -922,7 +943,7 @@ private:
     const PetscInt64 most_entries = PETSC_INT32_MAX / 2;
     PetscInt64       row          = keep_ || params_.initial_power ? A_.n : (PetscInt64)params_.max_steps * params_.step_size;
     row                           = std::max<PetscInt64>(1, std::min<PetscInt64>(row, A_.n));
-    const PetscInt64 entries      = std::max<PetscInt64>(1, std::min<PetscInt64>((row + 1) * (PetscInt64)host_.max_A_row, most_entries));
+    const PetscInt64 entries = std::max<PetscInt64>(1, std::min<PetscInt64>((row + 1) * (PetscInt64)host_.max_A_row, most_entries));
     Capacity         limit;
     limit.row        = (int)std::min<PetscInt64>(row, kLargestRow);
     limit.entries    = (int)entries;
@@ -1013,7 +1034,8 @@ private:
     const size_t block_bytes = kInShared ? task.work_stride * groups : 0;
     if (kInShared) PetscCallCUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)block_bytes));
     PetscCallCUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_of_processor, kernel, threads, block_bytes));
-    PetscInt64 blocks = std::min<PetscInt64>((PetscInt64)processors * blocks_of_processor, ((PetscInt64)task.items + groups - 1) / groups);
+    PetscInt64 blocks =
+      std::min<PetscInt64>((PetscInt64)processors * blocks_of_processor, ((PetscInt64)task.items + groups - 1) / groups);
     if (!kInShared) {
       /* bounded by half the bytes of A or kLeastWork, the larger, but room for one block at least */
       const size_t block_work = task.work_stride * groups;
@@ -1021,12 +1043,16 @@ private:
       size_t       free_bytes, total_bytes;
       blocks = std::max<PetscInt64>(1, std::min<PetscInt64>(blocks, (PetscInt64)(budget / block_work)));
       PetscCallCUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
-      PetscCheck(blocks * block_work <= free_bytes, PETSC_COMM_SELF, PETSC_ERR_MEM, "A row of G needs more work space (%zu bytes) than the device has free (%zu): lower -pc_afsai_initial_power, -pc_afsai_max_steps or -pc_afsai_step_size", task.work_stride, free_bytes);
+      PetscCheck(blocks * block_work <= free_bytes, PETSC_COMM_SELF, PETSC_ERR_MEM,
+                 "A row of G needs more work space (%zu bytes) than the device has free (%zu): lower -pc_afsai_initial_power, "
+                 "-pc_afsai_max_steps or -pc_afsai_step_size",
+                 task.work_stride, free_bytes);
       PetscCall(work.Allocate(blocks * block_work));
       task.global_work = work.data();
     }
     const PetscInt64 warps = blocks * threads / kWarpSize;
-    task.chunk             = (PetscInt)std::max<PetscInt64>(kWarpSize / GroupSize, std::min<PetscInt64>(kChunkOfRows, task.items / (4 * warps)));
+    task.chunk =
+      (PetscInt)std::max<PetscInt64>(kWarpSize / GroupSize, std::min<PetscInt64>(kChunkOfRows, task.items / (4 * warps)));
     PetscCall(PetscLogGpuTimeBegin());
     kernel<<<(int)blocks, threads, block_bytes, stream_>>>(task, Matrix<T>());
     FinePCCheckLaunch();
@@ -1038,17 +1064,17 @@ private:
   PetscErrorCode AddPool(PetscInt items)
   {
     PetscFunctionBegin;
-    const Capacity   limit  = Limits();
-    PetscInt64       wanted = (PetscInt64)items * limit.row, bound = 2 * (PetscInt64)A_.nnz;
-    Count            rows = 0, entries = 0;
+    const Capacity limit  = Limits();
+    PetscInt64     wanted = (PetscInt64)items * limit.row, bound = 2 * (PetscInt64)A_.nnz;
+    Count          rows = 0, entries = 0;
     for (int n = 0; n < kNeeds; n++) {
       rows += host_needs_.row[n];
       entries += n * (Count)host_needs_.row[n];
     }
     if (rows) bound = (PetscInt64)(kPoolMargin * items * entries / rows);
-    const Count      capacity = (Count)std::max<PetscInt64>(1, std::min(wanted, std::max<PetscInt64>(bound, 2 * (PetscInt64)limit.row)));
-    PoolMemory       memory(&meter_);
-    const size_t     a_bytes = capacity * FinePCPrecisionBytes(params_.factor_precision);
+    const Count capacity = (Count)std::max<PetscInt64>(1, std::min(wanted, std::max<PetscInt64>(bound, 2 * (PetscInt64)limit.row)));
+    PoolMemory  memory(&meter_);
+    const size_t a_bytes = capacity * FinePCPrecisionBytes(params_.factor_precision);
     PetscCall(memory.data.Allocate(a_bytes + capacity * sizeof(PetscInt)));
     memory.pool = Pool{(PetscInt *)(memory.data.data() + a_bytes), memory.data.data(), pool_base_, capacity};
     pool_base_ += capacity;
@@ -1090,7 +1116,8 @@ private:
     PetscCallCUDA(cudaMemcpyAsync(&nnz, sum, sizeof(nnz), cudaMemcpyDeviceToHost, stream_));
     PetscCallCUDA(cudaMemcpyAsync(&max_row, max, sizeof(max_row), cudaMemcpyDeviceToHost, stream_));
     PetscCallCUDA(cudaStreamSynchronize(stream_));
-    PetscCheck(nnz <= (Count)PETSC_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP, "G has %llu entries, more than PetscInt can count: lower -pc_afsai_max_steps", nnz);
+    PetscCheck(nnz <= (Count)PETSC_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
+               "G has %llu entries, more than PetscInt can count: lower -pc_afsai_max_steps", nnz);
     stats_.max_row = max_row + 1;
 
     PetscCall(CSRCreate(rows_, A_.n, (PetscInt)nnz, params_.factor_precision, PETSC_MEMTYPE_CUDA, &G_));
@@ -1098,8 +1125,11 @@ private:
     PetscCallCUDA(cub::DeviceScan::ExclusiveSum(cub_, bytes, length_, G_.i, rows_ + 1, stream_));
     const int blocks = BlocksFor((long long)rows_ * kScanGroup);
     for (const PoolMemory &memory : pools_) {
-      if (params_.factor_precision == FINEPC_SINGLE) AFSAIGather<float, kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(rows_, G_.i, offset_, memory.pool, G_.j, (float *)G_.a);
-      else AFSAIGather<double, kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(rows_, G_.i, offset_, memory.pool, G_.j, (double *)G_.a);
+      if (params_.factor_precision == FINEPC_SINGLE)
+        AFSAIGather<float, kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(rows_, G_.i, offset_, memory.pool, G_.j, (float *)G_.a);
+      else
+        AFSAIGather<double, kScanGroup>
+          <<<blocks, kBlockSize, 0, stream_>>>(rows_, G_.i, offset_, memory.pool, G_.j, (double *)G_.a);
       FinePCCheckLaunch();
     }
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -1124,17 +1154,17 @@ private:
   Needs              host_needs_ = {};
   bool               sampling_   = false;
 
-  Buffer<char>            work_;             /* holds the arrays that follow */
-  PetscReal              *s_      = nullptr; /* [A.n] */
-  Count                  *offset_ = nullptr; /* [rows] */
-  Tally                  *tally_  = nullptr;
-  Needs                  *needs_  = nullptr;
-  double                 *sum_    = nullptr; /* [2] results of reductions */
-  PetscInt               *length_ = nullptr; /* [rows + 1] */
-  PetscInt               *list_   = nullptr; /* [rows + 1] */
-  float                  *scaled_ = nullptr; /* [A.nnz] in single precision */
-  char                   *cub_    = nullptr; /* [cub_bytes_] */
-  char                   *fsai_   = nullptr; /* [FSAIWorkBytes_CUDA(rows)] */
+  Buffer<char>            work_;                /* holds the arrays that follow */
+  PetscReal              *s_         = nullptr; /* [A.n] */
+  Count                  *offset_    = nullptr; /* [rows] */
+  Tally                  *tally_     = nullptr;
+  Needs                  *needs_     = nullptr;
+  double                 *sum_       = nullptr; /* [2] results of reductions */
+  PetscInt               *length_    = nullptr; /* [rows + 1] */
+  PetscInt               *list_      = nullptr; /* [rows + 1] */
+  float                  *scaled_    = nullptr; /* [A.nnz] in single precision */
+  char                   *cub_       = nullptr; /* [cub_bytes_] */
+  char                   *fsai_      = nullptr; /* [FSAIWorkBytes_CUDA(rows)] */
   size_t                  cub_bytes_ = 0;
   std::vector<PoolMemory> pools_;
   Count                   pool_base_ = 0;
@@ -1154,7 +1184,8 @@ ScaledMatrix<double> SetUp::Matrix<double>() const
 
 } // namespace
 
-PetscErrorCode AFSAIComputeFactor_CUDA(const CSRView *A, PetscInt first, const AFSAIParams *params, PetscBool keep, CSR *G, PetscReal *d, FSAIStats *stats)
+PetscErrorCode AFSAIComputeFactor_CUDA(const CSRView *A, PetscInt first, const AFSAIParams *params, PetscBool keep, CSR *G,
+                                       PetscReal *d, FSAIStats *stats)
 {
   PetscFunctionBegin;
   *stats = FSAIStats{};

@@ -1,7 +1,7 @@
 /*
-   CUDA twin of src/pc/bisai/bilu_host.cxx. Rows are eliminated level by level: a level's rows wait for earlier levels alone. A warp takes
-   a row. Its lane (r, e) has row r of the blocks: the rows of a block row are independent of each other until the diagonal block is
-   inverted, and of the blocks of row k of U that are taken away, lane (r, e) takes the e-th, then every `entries`-th.
+   CUDA twin of src/pc/bisai/bilu_host.cxx. Rows are eliminated level by level: a level's rows wait for earlier levels alone. A warp
+   takes a row. Its lane (r, e) has row r of the blocks: the rows of a block row are independent of each other until the diagonal
+   block is inverted, and of the blocks of row k of U that are taken away, lane (r, e) takes the e-th, then every `entries`-th.
 
    A launch ends before the next level's begins. Levels that are too narrow for a launch of their own run one after the other
    in one thread block.
@@ -21,9 +21,9 @@ namespace
 using Key = unsigned long long;
 
 constexpr Key kNoFailure    = ~(Key)0;
-constexpr int kKeyRowBits   = 8; /* of a key: the row in the block */
-constexpr int kKeyKindBits  = 2; /* what is wrong; above them the block row */
-constexpr int kWideWarps    = 4; /* of a thread block of a level of its own */
+constexpr int kKeyRowBits   = 8;  /* of a key: the row in the block */
+constexpr int kKeyKindBits  = 2;  /* what is wrong; above them the block row */
+constexpr int kWideWarps    = 4;  /* of a thread block of a level of its own */
 constexpr int kNarrowWarps  = 16; /* of the thread block of narrow levels: a level of so many rows at most is narrow */
 constexpr int kGeneralWarps = 4;  /* the same for blocks of any size */
 
@@ -57,8 +57,8 @@ __global__ void BILUFindFailure(BSRView A, Tally *tally)
   const int      lane = threadIdx.x % kWarpSize;
   if (i >= A.n) return;
   const size_t bs2 = (size_t)A.bs * A.bs, begin = A.i[i] * bs2, end = A.i[i + 1] * bs2;
-  Key          bad  = kNoFailure;
-  unsigned     seen = 0; /* rows with an entry that is not zero */
+  Key          bad          = kNoFailure;
+  unsigned     seen         = 0; /* rows with an entry that is not zero */
   bool         has_diagonal = false;
   for (size_t e = begin + lane; e < end; e += kWarpSize) {
     const double a = A.a[e];
@@ -72,7 +72,9 @@ __global__ void BILUFindFailure(BSRView A, Tally *tally)
   for (int offset = kWarpSize / 2; offset > 0; offset /= 2) seen |= __shfl_xor_sync(kFullWarp, seen, offset);
   if (lane != 0) return;
   const unsigned all  = A.bs == kWarpSize ? kFullWarp : (1u << A.bs) - 1u;
-  const auto     tell = [&](BILUFailure kind, Key row) { atomicMin(&tally->failure, (((Key)i << kKeyKindBits | kind) << kKeyRowBits) | row); };
+  const auto     tell = [&](BILUFailure kind, Key row) {
+    atomicMin(&tally->failure, (((Key)i << kKeyKindBits | kind) << kKeyRowBits) | row);
+  };
   if (bad != kNoFailure) tell(BILU_NOT_FINITE, bad % A.bs);
   else if (seen != all) tell(BILU_ROW_ZERO, __ffs(~seen & all) - 1);
   else if (!has_diagonal) tell(BILU_DIAGONAL_MISSING, 0);
@@ -101,7 +103,7 @@ struct FactorWork {
   static constexpr int kSize = BS ? BS : kLargestBlock;
 
   double block[kSize * kSize];
-  double part[kWarpSize];     /* of the largest entries of the rows */
+  double part[kWarpSize];             /* of the largest entries of the rows */
   double rows[kSize], columns[kSize]; /* scales, as in the host twin */
   int    exchanges[kSize];
 };
@@ -149,20 +151,23 @@ __device__ bool InvertScaled(int bs, double smallest, double raised, const doubl
   return true;
 }
 
-/* One row by a warp. What other rows have written is read as it was before this launch, or before the last barrier of the thread block. */
+/*
+   One row by a warp. What other rows have written is read as it was before this launch, or before the last barrier of the thread
+   block.
+*/
 template <int BS>
 __device__ void FactorRow(const FactorTask &task, PetscInt row, FactorWork<BS> &work)
 {
-  const BlockLU &F       = task.F;
-  const int      bs      = BS ? BS : (int)F.bs, entries = kWarpSize / bs;
-  const size_t   bs2     = (size_t)bs * bs;
-  const int      lane    = threadIdx.x % kWarpSize, r = lane % bs, e = lane / bs;
+  const BlockLU &F  = task.F;
+  const int      bs = BS ? BS : (int)F.bs, entries = kWarpSize / bs;
+  const size_t   bs2  = (size_t)bs * bs;
+  const int      lane = threadIdx.x % kWarpSize, r = lane % bs, e = lane / bs;
   const bool     active  = e < entries;
   const PetscInt row_end = F.place[LU_U_END][row], diagonal = F.place[LU_DIAGONAL][row];
   for (PetscInt m = F.place[LU_L][row]; m < diagonal; m++) {
     const PetscInt k = F.j[m];
     double         L[BS ? BS : kLargestBlock]; /* row r of L_ik */
-    __syncwarp(); /* the blocks that the last step changed */
+    __syncwarp();                              /* the blocks that the last step changed */
     if (active) {
       const double *const A_ik = F.a + m * bs2 + r, *const inverse = F.a + F.place[LU_DIAGONAL][k] * bs2;
 #pragma unroll
@@ -230,7 +235,8 @@ __global__ void __launch_bounds__(Warps *kWarpSize) BILUFactorLevels(FactorTask 
 
   const int warp = threadIdx.x / kWarpSize;
   for (PetscInt level = first; level < last; level++) {
-    for (PetscInt item = task.level[level] + warp; item < task.level[level + 1]; item += Warps) FactorRow<BS>(task, task.order[item], work[warp]);
+    for (PetscInt item = task.level[level] + warp; item < task.level[level + 1]; item += Warps)
+      FactorRow<BS>(task, task.order[item], work[warp]);
     __syncthreads();
   }
 }
@@ -248,7 +254,12 @@ PetscErrorCode FactorLevels(const FactorTask &task, const std::vector<PetscInt> 
     if (is_narrow(l)) {
       while (next < levels && is_narrow(next)) next++;
       BILUFactorLevels<BS, narrow><<<1, narrow * kWarpSize, 0, stream>>>(task, l, next);
-    } else BILUFactorLevel<BS, wide><<<BlocksFor((long long)(level[next] - level[l]) * kWarpSize, wide * kWarpSize), wide * kWarpSize, 0, stream>>>(task, level[l], level[next]);
+    } else
+      BILUFactorLevel<BS, wide>
+        <<<BlocksFor((long long)(level[next] - level[l]) * kWarpSize, wide * kWarpSize), wide * kWarpSize, 0, stream>>>(task,
+                                                                                                                        level[l],
+                                                                                                                        level
+                                                                                                                          [next]);
     FinePCCheckLaunch();
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -274,15 +285,17 @@ PetscErrorCode ReadTally(const Tally *tally, PetscInt bs, BILUStats *stats)
   stats->singular_blocks = host.singular;
   stats->failure         = BILU_OK;
   if (host.failure == kNoFailure) PetscFunctionReturn(PETSC_SUCCESS);
-  const PetscInt row     = (PetscInt)(host.failure >> (kKeyRowBits + kKeyKindBits)), in_block = (PetscInt)(host.failure & ((1u << kKeyRowBits) - 1));
-  stats->failure         = (BILUFailure)(host.failure >> kKeyRowBits & ((1u << kKeyKindBits) - 1));
-  stats->failure_row     = stats->failure == BILU_DIAGONAL_MISSING ? row : row * bs + in_block;
-  stats->singular_blocks = 0;
+  const PetscInt row      = (PetscInt)(host.failure >> (kKeyRowBits + kKeyKindBits)),
+                 in_block = (PetscInt)(host.failure & ((1u << kKeyRowBits) - 1));
+  stats->failure          = (BILUFailure)(host.failure >> kKeyRowBits & ((1u << kKeyKindBits) - 1));
+  stats->failure_row      = stats->failure == BILU_DIAGONAL_MISSING ? row : row * bs + in_block;
+  stats->singular_blocks  = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Level of a row: one more than the largest of the rows that it waits for. */
-void FindLevels(PetscInt n, const std::vector<PetscInt> &i, const std::vector<PetscInt> &j, std::vector<PetscInt> &order, std::vector<PetscInt> &begin)
+void FindLevels(PetscInt n, const std::vector<PetscInt> &i, const std::vector<PetscInt> &j, std::vector<PetscInt> &order,
+                std::vector<PetscInt> &begin)
 {
   std::vector<PetscInt> level(n);
   PetscInt              levels = 0;
@@ -340,7 +353,8 @@ PetscErrorCode BILUAnalyse_CUDA(const BSRView *A, BlockLU *F, BILUPlan **plan, B
   FindLevels(n, i, j, order, p->level);
   PetscCall(ArrayCreate_CUDA((n + p->level.size()) * sizeof(PetscInt), (void **)&p->device));
   PetscCall(ArrayCopy_CUDA(p->device, order.data(), n * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
-  PetscCall(ArrayCopy_CUDA(p->device + n, p->level.data(), p->level.size() * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+  PetscCall(
+    ArrayCopy_CUDA(p->device + n, p->level.data(), p->level.size() * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
   PetscCallCUDA(cudaStreamSynchronize(stream)); /* `order` ends here */
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,15 +1,17 @@
 /*
-   Block ILU(0) by fixed-point sweeps over all blocks at once, for finepc_kernels alone. The equations of the factor (src/pc/bisai/bilu_host.cxx),
+   Block ILU(0) by fixed-point sweeps over all blocks at once, for finepc_kernels alone. The equations of the factor
+   (src/pc/bisai/bilu_host.cxx),
 
      L_ij = (A_ij - sum_{k < j} L_ik U_kj) U_jj^{-1}    for j < i, (i, j) in S,
      U_ij =  A_ij - sum_{k < i} L_ik U_kj               for j >= i, (i, j) in S,
 
-   have on the right what the sweep before has left. The guess is L_ij = A_ij A_jj^{-1}, U_ij = A_ij. Each block depends on blocks that come
-   before it in the elimination, so enough sweeps end at the factor, whatever the guess. (Chow, Patel 2015.) Sweeps in place would
-   save memory and, where no three rows are neighbours of each other, no sweep: there L_ij depends on U_jj alone, and U_ij on nothing.
+   have on the right what the sweep before has left. The guess is L_ij = A_ij A_jj^{-1}, U_ij = A_ij. Each block depends on blocks
+   that come before it in the elimination, so enough sweeps end at the factor, whatever the guess. (Chow, Patel 2015.) Sweeps in
+   place would save memory and, where no three rows are neighbours of each other, no sweep: there L_ij depends on U_jj alone, and
+   U_ij on nothing.
 
-   A thread takes a row of a block, which depends on the same row of A_ij and L_ik alone. Values lie as in BlockLU, U_ii^{-1} in the place
-   of U_ii; a second kernel inverts the U_ii of a sweep, a thread a block.
+   A thread takes a row of a block, which depends on the same row of A_ij and L_ik alone. Values lie as in BlockLU, U_ii^{-1} in the
+   place of U_ii; a second kernel inverts the U_ii of a sweep, a thread a block.
 */
 #include <cfloat>
 #include <cub/device/device_scan.cuh>
@@ -46,7 +48,7 @@ __global__ void BILUFindPairs(BSRView A, BlockLU F, bool fill, PetscInt *rows, P
     const PetscInt j     = A.j[m];
     PetscInt       count = 0;
     for (PetscInt l = F.place[LU_L][i]; l < F.place[LU_L_END][i] && A.j[l] < j; l++) {
-      const PetscInt k   = A.j[l], end = F.place[LU_U_END][k];
+      const PetscInt k = A.j[l], end = F.place[LU_U_END][k];
       PetscInt       low = F.place[LU_U][k], high = end;
       while (low < high) {
         const PetscInt middle = low + (high - low) / 2;
@@ -69,7 +71,7 @@ __global__ void __launch_bounds__(kBlockSize) BILUSweep(SweepTask task)
 {
   constexpr int   kSize  = BS * BS;
   const long long thread = GridThread(), m = thread / BS;
-  const int       r      = (int)(thread % BS);
+  const int       r = (int)(thread % BS);
   if (m >= task.A.nnz) return;
   const PetscInt i = task.rows[m], j = task.A.j[m];
   double         sum[BS]; /* row r of A_ij - sum L_ik U_kj */
@@ -101,8 +103,8 @@ __global__ void __launch_bounds__(kBlockSize) BILUSweep(SweepTask task)
 }
 
 /*
-   a[c][r] = a^{-1} by Gauss and Jordan in a thread's registers: all indices are known to the compiler. A row below that has a larger pivot
-   changes places with the pivot's, which the same columns of the inverse do afterwards, the last ones first.
+   a[c][r] = a^{-1} by Gauss and Jordan in a thread's registers: all indices are known to the compiler. A row below that has a
+   larger pivot changes places with the pivot's, which the same columns of the inverse do afterwards, the last ones first.
 */
 template <int BS>
 __device__ bool Invert(double (&a)[BS][BS])
@@ -159,8 +161,8 @@ __global__ void __launch_bounds__(kBlockSize) BILUInvertPivots(SweepTask task)
   const PetscInt i     = (PetscInt)GridThread();
   if (i >= task.A.n) return;
   const double *const pivot = task.pivots + (size_t)i * kSize, *const before = task.from + (size_t)task.diagonal[i] * kSize;
-  double *const       to    = task.to + (size_t)task.diagonal[i] * kSize;
-  double              a[BS][BS];
+  double *const to = task.to + (size_t)task.diagonal[i] * kSize;
+  double        a[BS][BS];
 #pragma unroll
   for (int k = 0; k < kSize; k++) a[k / BS][k % BS] = pivot[k];
   const bool good = Invert<BS>(a);
@@ -177,7 +179,14 @@ PetscErrorCode RunSweeps(const BILUSweeps *s, const BSRView &A, PetscInt sweeps,
 
   PetscFunctionBegin;
   for (PetscInt sweep = 0; sweep < kGuess + sweeps; sweep++) {
-    const SweepTask task{A, s->F.place[LU_DIAGONAL], s->rows.data(), sweep < kGuess ? nullptr : s->begin.data(), s->pairs.data(), s->values[now].data(), s->values[1 - now].data(), s->pivots.data()};
+    const SweepTask task{A,
+                         s->F.place[LU_DIAGONAL],
+                         s->rows.data(),
+                         sweep < kGuess ? nullptr : s->begin.data(),
+                         s->pairs.data(),
+                         s->values[now].data(),
+                         s->values[1 - now].data(),
+                         s->pivots.data()};
 
     BILUSweep<BS><<<BlocksFor((long long)A.nnz * BS), kBlockSize, 0, stream>>>(task);
     FinePCCheckLaunch();
@@ -201,14 +210,16 @@ PetscErrorCode BILUSweepsCreate_CUDA(const BSRView *A, const BlockLU *F, BILUSwe
 
   PetscFunctionBegin;
   *sweeps = s; /* the caller's also after an error */
-  PetscCheck(A->n > 0 && A->bs <= kLargestSwept, PETSC_COMM_SELF, PETSC_ERR_SUP, "Sweeps take blocks of 1 to %" PetscInt_FMT " rows, not %" PetscInt_FMT, kLargestSwept, A->bs);
+  PetscCheck(A->n > 0 && A->bs <= kLargestSwept, PETSC_COMM_SELF, PETSC_ERR_SUP,
+             "Sweeps take blocks of 1 to %" PetscInt_FMT " rows, not %" PetscInt_FMT, kLargestSwept, A->bs);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   s->F = *F;
   PetscCall(s->rows.Allocate(A->nnz));
   PetscCall(s->begin.Allocate(A->nnz + 1));
   for (auto &values : s->values) PetscCall(values.Allocate((size_t)A->nnz * A->bs * A->bs));
   PetscCall(s->pivots.Allocate((size_t)A->n * A->bs * A->bs));
-  PetscCallCUDA(cudaMemsetAsync(s->values[0].data(), 0, s->values[0].bytes(), stream)); /* the first sweep of a guess reads what is overwritten */
+  /* the first sweep of a guess reads what is overwritten */
+  PetscCallCUDA(cudaMemsetAsync(s->values[0].data(), 0, s->values[0].bytes(), stream));
   PetscCallCUDA(cudaMemsetAsync(s->begin.data() + A->nnz, 0, sizeof(PetscInt), stream));
   BILUFindPairs<<<BlocksFor(A->n), kBlockSize, 0, stream>>>(*A, *F, false, s->rows.data(), s->begin.data(), nullptr);
   FinePCCheckLaunch();
@@ -245,7 +256,9 @@ PetscErrorCode BILUSweepsRun_CUDA(BILUSweeps *s, const BSRView *A, PetscInt swee
   case 6: PetscCall(RunSweeps<6>(s, *A, sweeps, stream, factor)); break;
   case 7: PetscCall(RunSweeps<7>(s, *A, sweeps, stream, factor)); break;
   case 8: PetscCall(RunSweeps<8>(s, *A, sweeps, stream, factor)); break;
-  default: SETERRQ(PETSC_COMM_SELF, PETSC_ERR_SUP, "Sweeps take blocks of 1 to %" PetscInt_FMT " rows, not %" PetscInt_FMT, kLargestSwept, A->bs);
+  default:
+    SETERRQ(PETSC_COMM_SELF, PETSC_ERR_SUP, "Sweeps take blocks of 1 to %" PetscInt_FMT " rows, not %" PetscInt_FMT, kLargestSwept,
+            A->bs);
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

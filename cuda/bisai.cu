@@ -1,8 +1,8 @@
 /*
-   CUDA twin of src/pc/bisai/bisai_host.cxx. A group of bs * entries lanes takes a block row of N. Lane (r, e) has row r of its blocks: the
-   rows of a block row of N are independent of each other, N_i(J) T(J, J) = I_i(J) holds for each by itself. Of the blocks of row k of
-   T, lane (r, e) takes the e-th, then every `entries`-th; they belong to different X_j. So the lanes meet once for each k, and there is
-   nothing to add up between them.
+   CUDA twin of src/pc/bisai/bisai_host.cxx. A group of bs * entries lanes takes a block row of N. Lane (r, e) has row r of its
+   blocks: the rows of a block row of N are independent of each other, N_i(J) T(J, J) = I_i(J) holds for each by itself. Of the
+   blocks of row k of T, lane (r, e) takes the e-th, then every `entries`-th; they belong to different X_j. So the lanes meet once
+   for each k, and there is nothing to add up between them.
 
    X is in shared memory, for rows too long for that in a work space of bounded size. J is searched by bisection.
 */
@@ -19,15 +19,18 @@
 namespace
 {
 
-constexpr int kSolveBlock   = 128; /* threads of a block of the solve */
-constexpr int kSharedShare  = 2;   /* thread blocks that are to share a processor's shared memory, at least */
-constexpr int kGatherGroup  = 8;   /* lanes a row in kernels that move a pattern */
-constexpr int kNegateGroup  = 16;  /* lanes a block row in kernels that move blocks */
-constexpr int kNegateWarps  = 4;   /* of a thread block that inverts diagonal blocks */
+constexpr int kSolveBlock  = 128; /* threads of a block of the solve */
+constexpr int kSharedShare = 2;   /* thread blocks that are to share a processor's shared memory, at least */
+constexpr int kGatherGroup = 8;   /* lanes a row in kernels that move a pattern */
+constexpr int kNegateGroup = 16;  /* lanes a block row in kernels that move blocks */
+constexpr int kNegateWarps = 4;   /* of a thread block that inverts diagonal blocks */
 
 /* Blocks of a row of T that are taken at once, by the block size: so that a warp has few lanes left over. */
 template <int BS>
-constexpr int kEntries = BS == 5 ? 3 : BS == 6 ? 5 : BS == 0 ? 1 : 4;
+constexpr int kEntries = BS == 5   ? 3
+                         : BS == 6 ? 5
+                         : BS == 0 ? 1
+                                   : 4;
 
 template <typename S>
 constexpr S kSmallestNormal = std::numeric_limits<S>::min();
@@ -48,7 +51,7 @@ TriangleView Rows(const BlockLU &F, BISAITriangle triangle)
   return TriangleView{F.place[LU_U], F.place[LU_U_END]};
 }
 
-/* ------------------------------------------------------ pattern ------------------------------------------------------ */
+/* ------------------------------------------ pattern ------------------------------------------- */
 
 __global__ void BISAICountRows(PetscInt n, TriangleView T, bool upper, PetscInt *length)
 {
@@ -64,18 +67,21 @@ __global__ void BISAICopyRows(PetscInt n, TriangleView T, bool upper, const Pets
   const PetscInt i = (PetscInt)(GridThread() / kGatherGroup);
   if (i >= n) return;
   const PetscInt row = upper ? n - 1 - i : i, length = T_i[i + 1] - T_i[i];
-  for (PetscInt k = threadIdx.x % kGatherGroup; k < length; k += kGatherGroup) T_j[T_i[i] + k] = upper ? n - 1 - j[T.end[row] - 1 - k] : j[T.begin[row] + k];
+  for (PetscInt k = threadIdx.x % kGatherGroup; k < length; k += kGatherGroup)
+    T_j[T_i[i] + k] = upper ? n - 1 - j[T.end[row] - 1 - k] : j[T.begin[row] + k];
 }
 
 /* N from the strictly lower triangle that the symbolic product gave. */
-__global__ void BISAIPlacePattern(PetscInt n, bool upper, bool diagonal, const PetscInt *S_i, const PetscInt *S_j, PetscInt *N_i, PetscInt *N_j, PetscInt *longest)
+__global__ void BISAIPlacePattern(PetscInt n, bool upper, bool diagonal, const PetscInt *S_i, const PetscInt *S_j, PetscInt *N_i,
+                                  PetscInt *N_j, PetscInt *longest)
 {
   const PetscInt i = (PetscInt)(GridThread() / kGatherGroup);
   if (i >= n) return;
   const PetscInt row = upper ? n - 1 - i : i, length = S_i[row + 1] - S_i[row];
-  const PetscInt to = (upper ? S_i[n] - S_i[row + 1] : S_i[row]) + (diagonal ? i : 0);
+  const PetscInt to    = (upper ? S_i[n] - S_i[row + 1] : S_i[row]) + (diagonal ? i : 0);
   const PetscInt first = to + (upper && diagonal);
-  for (PetscInt k = threadIdx.x % kGatherGroup; k < length; k += kGatherGroup) N_j[first + k] = upper ? n - 1 - S_j[S_i[row + 1] - 1 - k] : S_j[S_i[row] + k];
+  for (PetscInt k = threadIdx.x % kGatherGroup; k < length; k += kGatherGroup)
+    N_j[first + k] = upper ? n - 1 - S_j[S_i[row + 1] - 1 - k] : S_j[S_i[row] + k];
   if (threadIdx.x % kGatherGroup) return;
   N_i[i] = to;
   if (diagonal) N_j[upper ? to : to + length] = i;
@@ -83,15 +89,15 @@ __global__ void BISAIPlacePattern(PetscInt n, bool upper, bool diagonal, const P
   atomicMax(longest, length);
 }
 
-/* ------------------------------------------------------- solve ------------------------------------------------------- */
+/* ------------------------------------------- solve -------------------------------------------- */
 
 struct SolveTask {
   PetscInt           n;
   int                bs;
   bool               diagonal; /* N stores it */
   TriangleView       T;
-  const PetscInt    *place;    /* [n] of U_kk^{-1} */
-  const PetscInt    *j;        /* of the factor */
+  const PetscInt    *place; /* [n] of U_kk^{-1} */
+  const PetscInt    *j;     /* of the factor */
   const PetscScalar *a;
   const PetscInt    *N_i, *N_j;
   PetscInt           in_shared; /* rows of at most so many blocks have X in shared memory */
@@ -127,16 +133,16 @@ __global__ void __launch_bounds__(kSolveBlock) BISAISolveRows(SolveTask task, S 
 {
   extern __shared__ double shared_work[];
 
-  constexpr int entries   = kEntries<BS>;
-  const int     bs        = BS ? BS : task.bs, lanes = bs * entries, in_warp = kWarpSize / lanes;
+  constexpr int entries = kEntries<BS>;
+  const int     bs = BS ? BS : task.bs, lanes = bs * entries, in_warp = kWarpSize / lanes;
   const int     warp_lane = threadIdx.x % kWarpSize, group = warp_lane / lanes, lane = warp_lane % lanes;
   if (group >= in_warp) return; /* lanes left over */
-  const unsigned  mask   = (lanes == kWarpSize ? kFullWarp : (1u << lanes) - 1u) << group * lanes;
-  const int       r      = lane % bs, e = lane / bs;
-  const int       mine   = threadIdx.x / kWarpSize * in_warp + group, groups = GroupsOf(bs, entries);
-  const size_t    bs2    = (size_t)bs * bs;
-  const long long team   = (long long)blockIdx.x * groups + mine, teams = (long long)gridDim.x * groups;
-  double *const   X      = InShared ? shared_work + mine * (task.room * bs2) : task.work + team * (task.room * bs2);
+  const unsigned  mask = (lanes == kWarpSize ? kFullWarp : (1u << lanes) - 1u) << group * lanes;
+  const int       r = lane % bs, e = lane / bs;
+  const int       mine = threadIdx.x / kWarpSize * in_warp + group, groups = GroupsOf(bs, entries);
+  const size_t    bs2  = (size_t)bs * bs;
+  const long long team = (long long)blockIdx.x * groups + mine, teams = (long long)gridDim.x * groups;
+  double *const   X = InShared ? shared_work + mine * (task.room * bs2) : task.work + team * (task.room * bs2);
   for (long long i = team; i < task.n; i += teams) {
     const PetscInt        begin = task.N_i[i], first = begin + (Upper && task.diagonal);
     const PetscInt        m = task.N_i[i + 1] - begin - (task.diagonal ? 1 : 0); /* |J| without i */
@@ -148,7 +154,7 @@ __global__ void __launch_bounds__(kSolveBlock) BISAISolveRows(SolveTask task, S 
       const PetscInt at = Upper ? step : m - 1 - step; /* of k in J; without meaning for i, which comes first */
       const PetscInt k  = step < 0 ? (PetscInt)i : J[at];
       double         x[BS ? BS : kLargestBlock]; /* row r of N_ik */
-      __syncwarp(mask); /* X_k has all that belongs to it */
+      __syncwarp(mask);                          /* X_k has all that belongs to it */
       if (step < 0) {
 #pragma unroll
         for (int c = 0; c < bs; c++) x[c] = c == r;
@@ -211,16 +217,18 @@ __global__ void __launch_bounds__(kSolveBlock) BISAISolveRows(SolveTask task, S 
   }
 }
 
-/* ----------------------------------------------- what an apply needs beside ----------------------------------------------- */
+/* --------------------------------- what an apply needs beside --------------------------------- */
 
 /* -T without its diagonal, and -I for L. */
 template <typename S>
-__global__ void BISAINegateRows(PetscInt n, int bs, TriangleView T, bool upper, const PetscScalar *a, const PetscInt *R_i, S *R_a, Tally *tally)
+__global__ void BISAINegateRows(PetscInt n, int bs, TriangleView T, bool upper, const PetscScalar *a, const PetscInt *R_i, S *R_a,
+                                Tally *tally)
 {
   const PetscInt i = (PetscInt)(GridThread() / kNegateGroup);
   if (i >= n) return;
-  const size_t bs2 = (size_t)bs * bs, entries = (T.end[i] - T.begin[i]) * bs2, from = T.begin[i] * bs2, to = (R_i[i] + (upper ? 1 : 0)) * bs2;
-  int          lost = 0;
+  const size_t bs2 = (size_t)bs * bs, entries = (T.end[i] - T.begin[i]) * bs2, from = T.begin[i] * bs2,
+               to = (R_i[i] + (upper ? 1 : 0)) * bs2;
+  int lost        = 0;
   for (size_t k = threadIdx.x % kNegateGroup; k < entries; k += kNegateGroup) {
     const S value = (S)-a[from + k];
     R_a[to + k]   = value;
@@ -233,7 +241,8 @@ __global__ void BISAINegateRows(PetscInt n, int bs, TriangleView T, bool upper, 
 
 /* -U_kk, the inverse of its inverse, in the first block of a row. A warp a block. */
 template <typename S>
-__global__ void __launch_bounds__(kNegateWarps *kWarpSize) BISAINegateDiagonal(PetscInt n, int bs, const PetscInt *place, const PetscScalar *a, const PetscInt *R_i, S *R_a, Tally *tally)
+__global__ void __launch_bounds__(kNegateWarps *kWarpSize)
+  BISAINegateDiagonal(PetscInt n, int bs, const PetscInt *place, const PetscScalar *a, const PetscInt *R_i, S *R_a, Tally *tally)
 {
   __shared__ double block[kNegateWarps][kLargestBlock * kLargestBlock];
   __shared__ int    exchanges[kNegateWarps][kLargestBlock];
@@ -263,14 +272,14 @@ __global__ void BISAIPermuteRows(PetscInt bs, long long size, const PetscInt *p,
   else y[e] = x[other];
 }
 
-/* ----------------------------------------------------- launchers ----------------------------------------------------- */
+/* ----------------------------------------- launchers ------------------------------------------ */
 
 /* Rows of X in shared memory, and how much work space the others need. */
 struct SolveShape {
-  int      groups;    /* of a thread block */
-  PetscInt in_shared; /* blocks of a row */
+  int      groups;                /* of a thread block */
+  PetscInt in_shared;             /* blocks of a row */
   size_t   shared_bytes, x_bytes; /* of a thread block in shared memory; of a thread block in the work space */
-  int      work_blocks; /* thread blocks that the work space lets run at once; 0 where no row needs it */
+  int      work_blocks;           /* thread blocks that the work space lets run at once; 0 where no row needs it */
 };
 
 PetscErrorCode ShapeOf(int bs, int entries, PetscInt n, PetscInt longest, size_t work_limit, SolveShape *shape)
@@ -279,14 +288,16 @@ PetscErrorCode ShapeOf(int bs, int entries, PetscInt n, PetscInt longest, size_t
 
   PetscFunctionBegin;
   PetscCall(SharedMemoryLimit(&limit));
-  shape->groups           = GroupsOf(bs, entries);
-  const size_t row_bytes  = (size_t)bs * bs * sizeof(double) * shape->groups;
-  const size_t fit        = limit / kSharedShare / row_bytes;
-  shape->in_shared        = (PetscInt)std::min<size_t>(fit, (size_t)longest);
-  shape->shared_bytes     = shape->in_shared * row_bytes;
-  shape->x_bytes          = longest * row_bytes;
-  shape->work_blocks      = 0;
-  if (shape->in_shared < longest) shape->work_blocks = (int)std::max<size_t>(1, std::min<size_t>(work_limit / shape->x_bytes, (size_t)BlocksFor(n, shape->groups)));
+  shape->groups          = GroupsOf(bs, entries);
+  const size_t row_bytes = (size_t)bs * bs * sizeof(double) * shape->groups;
+  const size_t fit       = limit / kSharedShare / row_bytes;
+  shape->in_shared       = (PetscInt)std::min<size_t>(fit, (size_t)longest);
+  shape->shared_bytes    = shape->in_shared * row_bytes;
+  shape->x_bytes         = longest * row_bytes;
+  shape->work_blocks     = 0;
+  if (shape->in_shared < longest)
+    shape->work_blocks =
+      (int)std::max<size_t>(1, std::min<size_t>(work_limit / shape->x_bytes, (size_t)BlocksFor(n, shape->groups)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -323,7 +334,8 @@ PetscErrorCode Solve(SolveTask task, const SolveShape &shape, PetscInt longest, 
 }
 
 template <int BS>
-PetscErrorCode SolveBlocks(BISAITriangle triangle, SolveTask task, PetscInt longest, size_t work_limit, BSR *N, BISAIWork *work, BISAIStats *stats, cudaStream_t stream)
+PetscErrorCode SolveBlocks(BISAITriangle triangle, SolveTask task, PetscInt longest, size_t work_limit, BSR *N, BISAIWork *work,
+                           BISAIStats *stats, cudaStream_t stream)
 {
   SolveShape shape;
   Layout     layout;
@@ -333,8 +345,8 @@ PetscErrorCode SolveBlocks(BISAITriangle triangle, SolveTask task, PetscInt long
   task.in_shared        = shape.in_shared;
   const size_t at_tally = layout.Place<Tally>(1), at_work = layout.Place<char>(shape.work_blocks * shape.x_bytes);
   PetscCall(NeedWork(layout.bytes(), work, stats, stream));
-  task.tally            = (Tally *)((char *)work->data + at_tally);
-  task.work             = (double *)((char *)work->data + at_work);
+  task.tally = (Tally *)((char *)work->data + at_tally);
+  task.work  = (double *)((char *)work->data + at_work);
   PetscCall(PetscLogGpuTimeBegin());
   const bool upper = triangle == BISAI_UPPER;
   if (N->precision == FINEPC_SINGLE) {
@@ -350,7 +362,8 @@ PetscErrorCode SolveBlocks(BISAITriangle triangle, SolveTask task, PetscInt long
 
 } // namespace
 
-PetscErrorCode BISAIPattern_CUDA(const BlockLU *F, BISAITriangle triangle, PetscBool diagonal, PetscInt power, FinePCPrecision precision, BSR *N, BISAIStats *stats)
+PetscErrorCode BISAIPattern_CUDA(const BlockLU *F, BISAITriangle triangle, PetscBool diagonal, PetscInt power,
+                                 FinePCPrecision precision, BSR *N, BISAIStats *stats)
 {
   const PetscInt n     = F->n;
   const bool     upper = triangle == BISAI_UPPER;
@@ -372,9 +385,11 @@ PetscErrorCode BISAIPattern_CUDA(const BlockLU *F, BISAITriangle triangle, Petsc
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   const TriangleView T = Rows(*F, triangle);
   PetscCallCUDA(cub::DeviceScan::ExclusiveSum(nullptr, cub_bytes, (PetscInt *)nullptr, (PetscInt *)nullptr, n + 1, stream));
-  const size_t at_i = layout.Place<PetscInt>(n + 1), at_longest = layout.Place<PetscInt>(1), at_cub = layout.Place<char>(cub_bytes), at_j = layout.Place<PetscInt>(F->nnz);
+  const size_t at_i = layout.Place<PetscInt>(n + 1), at_longest = layout.Place<PetscInt>(1), at_cub = layout.Place<char>(cub_bytes),
+               at_j = layout.Place<PetscInt>(F->nnz);
   PetscCall(work.Allocate(layout.bytes()));
-  PetscInt *const T_i = (PetscInt *)(work.data() + at_i), *const T_j = (PetscInt *)(work.data() + at_j), *const longest = (PetscInt *)(work.data() + at_longest);
+  PetscInt *const T_i = (PetscInt *)(work.data() + at_i), *const T_j = (PetscInt *)(work.data() + at_j),
+                  *const longest = (PetscInt *)(work.data() + at_longest);
   PetscCall(PetscLogGpuTimeBegin());
   BISAICountRows<<<BlocksFor((long long)n + 1), kBlockSize, 0, stream>>>(n, T, upper, T_i);
   FinePCCheckLaunch();
@@ -392,16 +407,17 @@ PetscErrorCode BISAIPattern_CUDA(const BlockLU *F, BISAITriangle triangle, Petsc
 
     product.power = power;
     PetscCall(SFSAIPattern_CUDA(&view, nullptr, nullptr, &product, &S, &ignored));
-    S_i = S.i;
-    S_j = S.j;
-    nnz = S.nnz;
+    S_i               = S.i;
+    S_j               = S.j;
+    nnz               = S.nnz;
     stats->work_bytes = std::max(stats->work_bytes, CSRBytes(&S) + meter.peak + ignored.work_bytes);
   }
   PetscCall(BISAICountBlocks(nnz, n, diagonal, &nnz));
   PetscCall(BSRCreate(F->bs, n, n, nnz, precision, PETSC_MEMTYPE_CUDA, N));
   PetscCall(PetscLogGpuTimeBegin());
   PetscCallCUDA(cudaMemsetAsync(longest, 0, sizeof(*longest), stream));
-  BISAIPlacePattern<<<BlocksFor((long long)n * kGatherGroup), kBlockSize, 0, stream>>>(n, upper, diagonal, S_i, S_j, N->i, N->j, longest);
+  BISAIPlacePattern<<<BlocksFor((long long)n * kGatherGroup), kBlockSize, 0, stream>>>(n, upper, diagonal, S_i, S_j, N->i, N->j,
+                                                                                       longest);
   FinePCCheckLaunch();
   PetscCall(PetscLogGpuTimeEnd());
   PetscCall(ArrayCopy_CUDA(&stats->longest[triangle], longest, sizeof(*longest), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
@@ -410,10 +426,12 @@ PetscErrorCode BISAIPattern_CUDA(const BlockLU *F, BISAITriangle triangle, Petsc
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode BISAIInvert_CUDA(const BlockLU *F, BISAITriangle triangle, PetscBool diagonal, const BISAIParams *params, BSR *N, BISAIWork *work, BISAIStats *stats)
+PetscErrorCode BISAIInvert_CUDA(const BlockLU *F, BISAITriangle triangle, PetscBool diagonal, const BISAIParams *params, BSR *N,
+                                BISAIWork *work, BISAIStats *stats)
 {
   const PetscInt  longest = stats->longest[triangle];
-  const SolveTask task{F->n, (int)F->bs, (bool)diagonal, Rows(*F, triangle), F->place[LU_DIAGONAL], F->j, F->a, N->i, N->j, 0, 0, nullptr, nullptr};
+  const SolveTask task{F->n, (int)F->bs, (bool)diagonal, Rows(*F, triangle), F->place[LU_DIAGONAL], F->j, F->a, N->i, N->j, 0,
+                       0,    nullptr,    nullptr};
   cudaStream_t    stream;
   Tally           tally;
 
@@ -443,10 +461,13 @@ template <typename S>
 static PetscErrorCode Negate(const BlockLU &F, BISAITriangle triangle, const BSR &R, Tally *tally, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  BISAINegateRows<<<BlocksFor((long long)F.n * kNegateGroup), kBlockSize, 0, stream>>>(F.n, (int)F.bs, Rows(F, triangle), triangle == BISAI_UPPER, F.a, R.i, (S *)R.a, tally);
+  BISAINegateRows<<<BlocksFor((long long)F.n * kNegateGroup), kBlockSize, 0, stream>>>(F.n, (int)F.bs, Rows(F, triangle),
+                                                                                       triangle == BISAI_UPPER, F.a, R.i, (S *)R.a,
+                                                                                       tally);
   FinePCCheckLaunch();
   if (triangle == BISAI_LOWER) PetscFunctionReturn(PETSC_SUCCESS);
-  BISAINegateDiagonal<<<BlocksFor((long long)F.n * kWarpSize, kNegateWarps * kWarpSize), kNegateWarps * kWarpSize, 0, stream>>>(F.n, (int)F.bs, F.place[LU_DIAGONAL], F.a, R.i, (S *)R.a, tally);
+  BISAINegateDiagonal<<<BlocksFor((long long)F.n * kWarpSize, kNegateWarps * kWarpSize), kNegateWarps * kWarpSize, 0,
+                        stream>>>(F.n, (int)F.bs, F.place[LU_DIAGONAL], F.a, R.i, (S *)R.a, tally);
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -470,7 +491,8 @@ PetscErrorCode BISAINegate_CUDA(const BlockLU *F, BISAITriangle triangle, BSR *R
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode BISAIPermute_CUDA(PetscInt bs, PetscInt n, const PetscInt *p, PetscBool scatter, const PetscScalar *x, PetscScalar *y)
+PetscErrorCode BISAIPermute_CUDA(PetscInt bs, PetscInt n, const PetscInt *p, PetscBool scatter, const PetscScalar *x,
+                                 PetscScalar *y)
 {
   cudaStream_t    stream;
   const long long size = (long long)n * bs;

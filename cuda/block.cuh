@@ -8,9 +8,9 @@
 #include "launch.cuh"
 
 /*
-   Twin of InvertBlock_Host(): a [bs * bs] = a^{-1}, column-major, bs <= kWarpSize; exchanges [bs] is work space. Lane c has column c. All
-   lanes of the warp take part and get the same answer; what they wrote into `a` before the call counts, and what is in it afterwards
-   all may read.
+   Twin of InvertBlock_Host(): a [bs * bs] = a^{-1}, column-major, bs <= kWarpSize; exchanges [bs] is work space. Lane c has column
+   c. All lanes of the warp take part and get the same answer; what they wrote into `a` before the call counts, and what is in it
+   afterwards all may read.
 */
 __device__ inline bool InvertBlock(int bs, double smallest, double raised, double *a, int *exchanges)
 {
@@ -30,8 +30,8 @@ __device__ inline bool InvertBlock(int bs, double smallest, double raised, doubl
     __syncwarp(); /* all have found the pivot: rows may be exchanged */
     if (lane == 0) exchanges[p] = best;
     if (lane < bs) {
-      const double upper = a[lane * bs + p];
-      a[lane * bs + p]   = a[lane * bs + best];
+      const double upper  = a[lane * bs + p];
+      a[lane * bs + p]    = a[lane * bs + best];
       a[lane * bs + best] = upper;
     }
     __syncwarp();
@@ -47,8 +47,8 @@ __device__ inline bool InvertBlock(int bs, double smallest, double raised, doubl
   __syncwarp();
   if (lane < bs) {
     for (int p = bs - 1; p >= 0; p--) { /* exchanged rows of a are exchanged columns of the inverse; lane r has row r */
-      const int    other = exchanges[p];
-      const double left  = a[p * bs + lane];
+      const int    other   = exchanges[p];
+      const double left    = a[p * bs + lane];
       a[p * bs + lane]     = a[other * bs + lane];
       a[other * bs + lane] = left;
     }

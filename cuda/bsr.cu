@@ -19,8 +19,9 @@ constexpr int kLargestCompiled = 8;   /* block size that has a kernel of its own
 constexpr int kGeneralAhead    = 4;   /* steps that a lane asks for at once in the kernel for others */
 
 /*
-   The one place that says how block rows meet lanes: for each block size up to kLargestCompiled, by the mean number of blocks in a row. For
-   sizes 2 to 5 it is what took least time, or up to 5 % more, with means of 4, 10 and 20 blocks; rows of 7 keep shapes that ask for all of them at once.
+   The one place that says how block rows meet lanes: for each block size up to kLargestCompiled, by the mean number of blocks in a
+   row. For sizes 2 to 5 it is what took least time, or up to 5 % more, with means of 4, 10 and 20 blocks; rows of 7 keep shapes
+   that ask for all of them at once.
 */
 struct Shape {
   int rows;    /* of a block that a lane loads together: 1, 2 or 4 */
@@ -32,25 +33,25 @@ constexpr int   kAny                                         = INT_MAX;
 constexpr int   kShapes                                      = 3;
 constexpr Shape kDoubleShapes[kLargestCompiled + 1][kShapes] = {
   {},
-  {{1, 1, 4, 4}, {1, 1, 8, 8}, {1, 8, 4, kAny}  },
+  {{1, 1, 4, 4}, {1, 1, 8, 8}, {1, 8, 4, kAny}},
   {{2, 2, 4, 4}, {2, 4, 6, 12}, {2, 16, 4, kAny}},
-  {{1, 2, 6, 4}, {1, 3, 7, 7}, {1, 5, 6, kAny}  },
+  {{1, 2, 6, 4}, {1, 3, 7, 7}, {1, 5, 6, kAny}},
   {{2, 4, 5, 5}, {2, 8, 4, 48}, {2, 16, 4, kAny}},
-  {{1, 2, 10, 4}, {1, 5, 7, 7}, {1, 5, 7, kAny} },
+  {{1, 2, 10, 4}, {1, 5, 7, 7}, {1, 5, 7, kAny}},
   {{2, 3, 4, 2}, {2, 10, 3, 5}, {2, 10, 3, kAny}},
-  {{1, 2, 7, 2}, {1, 4, 7, 4}, {1, 4, 7, kAny}  },
-  {{2, 4, 4, 2}, {2, 8, 4, 4}, {2, 8, 4, kAny}  },
+  {{1, 2, 7, 2}, {1, 4, 7, 4}, {1, 4, 7, kAny}},
+  {{2, 4, 4, 2}, {2, 8, 4, 4}, {2, 8, 4, kAny}},
 };
 constexpr Shape kSingleShapes[kLargestCompiled + 1][kShapes] = {
   {},
-  {{1, 1, 4, 4}, {1, 1, 8, 8}, {1, 8, 4, kAny}  },
+  {{1, 1, 4, 4}, {1, 1, 8, 8}, {1, 8, 4, kAny}},
   {{2, 2, 6, 6}, {2, 4, 6, 24}, {2, 16, 4, kAny}},
-  {{1, 2, 6, 4}, {1, 3, 7, 7}, {1, 5, 6, kAny}  },
+  {{1, 2, 6, 4}, {1, 3, 7, 7}, {1, 5, 6, kAny}},
   {{4, 4, 5, 5}, {4, 8, 4, 48}, {4, 16, 4, kAny}},
   {{1, 2, 10, 4}, {1, 5, 7, 7}, {1, 2, 10, kAny}},
   {{2, 3, 4, 2}, {2, 10, 3, 5}, {2, 10, 3, kAny}},
-  {{1, 2, 7, 2}, {1, 4, 7, 4}, {1, 4, 7, kAny}  },
-  {{4, 4, 4, 2}, {4, 8, 4, 4}, {4, 16, 4, kAny} },
+  {{1, 2, 7, 2}, {1, 4, 7, 4}, {1, 4, 7, kAny}},
+  {{4, 4, 4, 2}, {4, 8, 4, 4}, {4, 16, 4, kAny}},
 };
 
 template <typename S>
@@ -80,8 +81,8 @@ struct Place {
   static constexpr Shape shape  = ShapeOf<S>(BlockSize, Kind);
   static constexpr int   lanes  = BlockSize / shape.rows; /* of a column */
   static constexpr int   group  = lanes * shape.columns;
-  static constexpr int   groups = kWarpSize / group; /* of a warp: block rows of a slice */
-  static constexpr bool  whole  = shape.columns % BlockSize == 0; /* a step is whole blocks */
+  static constexpr int   groups = kWarpSize / group;                       /* of a warp: block rows of a slice */
+  static constexpr bool  whole  = shape.columns % BlockSize == 0;          /* a step is whole blocks */
   static constexpr int   blocks = shape.ahead * shape.columns / BlockSize; /* that are asked for at once */
 
   static_assert(BlockSize % shape.rows == 0 && group <= kWarpSize, "the lanes of a group are some of a warp");
@@ -109,7 +110,10 @@ struct Place {
     return whole || rest + shape.columns <= BlockSize ? before : before + (rest + column) / BlockSize;
   }
   /* The entry of x for it, where j is the block's number. */
-  __device__ __forceinline__ PetscScalar Entry(int t, PetscInt j) const { return __ldg(whole ? x + (ptrdiff_t)j * BlockSize : x + (ptrdiff_t)(j - Block(t)) * BlockSize + t * shape.columns); }
+  __device__ __forceinline__ PetscScalar Entry(int t, PetscInt j) const
+  {
+    return __ldg(whole ? x + (ptrdiff_t)j * BlockSize : x + (ptrdiff_t)(j - Block(t)) * BlockSize + t * shape.columns);
+  }
 };
 
 /* Where the blocks of the lane's row of a slice are. */
@@ -130,7 +134,7 @@ struct Row {
 template <typename S, int BlockSize, int Kind>
 struct Cursor {
   using P = Place<S, BlockSize, Kind>;
-  const S        *a;     /* of the next step */
+  const S        *a; /* of the next step */
   const PetscInt *j;
   int             left;  /* steps of the lane */
   int             steps; /* most of them in the slice */
@@ -172,8 +176,7 @@ struct Batch {
   {
     double x[P::shape.ahead];
 #pragma unroll
-    for (int t = 0; t < P::shape.ahead; t++)
-      x[t] = t < left ? place.Entry(t, j[t]) : 0.;
+    for (int t = 0; t < P::shape.ahead; t++) x[t] = t < left ? place.Entry(t, j[t]) : 0.;
 #pragma unroll
     for (int t = 0; t < P::shape.ahead; t++)
 #pragma unroll
@@ -183,12 +186,14 @@ struct Batch {
 
 /*
    A warp takes slices as far apart as there are warps. It asks for its next entries, and for where the rows of the slice after that
-   are, before it adds up those rows that are done; for its first ones before the kernel ahead has ended, if it is launched early. z may
-   be x or y: an entry of it is read by the lane that writes that of y. x is read by __ldg() though the kernel ahead may have written it
-   while this one was starting: nothing is read of it before the wait, and what a processor has of it from before is given up when a kernel starts.
+   are, before it adds up those rows that are done; for its first ones before the kernel ahead has ended, if it is launched early. z
+   may be x or y: an entry of it is read by the lane that writes that of y. x is read by __ldg() though the kernel ahead may have
+   written it while this one was starting: nothing is read of it before the wait, and what a processor has of it from before is
+   given up when a kernel starts.
 */
 template <typename S, int BlockSize, int Kind>
-__global__ void __launch_bounds__(kMultiplyBlock, kBlocksOnChip) MultiplyBlocks(BSR W, const PetscScalar *__restrict__ x, const PetscScalar *z, PetscScalar *y)
+__global__ void __launch_bounds__(kMultiplyBlock, kBlocksOnChip)
+  MultiplyBlocks(BSR W, const PetscScalar *__restrict__ x, const PetscScalar *z, PetscScalar *y)
 {
   using P = Place<S, BlockSize, Kind>;
   const P                    place(x);
@@ -239,15 +244,16 @@ __global__ void __launch_bounds__(kMultiplyBlock, kBlocksOnChip) MultiplyBlocks(
 
 /* Any block size up to that of a warp: a warp a block row, with as many columns in a step as fit. */
 template <typename S>
-__global__ void __launch_bounds__(kMultiplyBlock) MultiplyGeneral(BSR W, const PetscScalar *__restrict__ x, const PetscScalar *z, PetscScalar *y)
+__global__ void __launch_bounds__(kMultiplyBlock)
+  MultiplyGeneral(BSR W, const PetscScalar *__restrict__ x, const PetscScalar *z, PetscScalar *y)
 {
   const PetscInt bs = W.bs, row = (PetscInt)(GridThread() / kWarpSize);
   const int      lane = threadIdx.x % kWarpSize, columns = kWarpSize / bs, at = lane / bs, p = lane % bs;
   if (row >= W.rows) return;
   const PetscInt total = (W.i[row + 1] - W.i[row]) * bs;
   const S       *a     = (const S *)W.a + (size_t)W.i[row] * bs * bs + p;
-  PetscInt       k     = W.i[row], q = at; /* block and column of the lane's next step */
-  double         sum   = 0;
+  PetscInt       k = W.i[row], q = at; /* block and column of the lane's next step */
+  double         sum = 0;
   for (PetscInt c = at < columns ? at : total; c < total; c += columns * kGeneralAhead) {
     S        value[kGeneralAhead];
     PetscInt column[kGeneralAhead];
@@ -276,7 +282,8 @@ __global__ void __launch_bounds__(kMultiplyBlock) MultiplyGeneral(BSR W, const P
 }
 
 template <typename S, int BlockSize, int Kind>
-PetscErrorCode LaunchBlocks(const BSR &W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y, bool early, cudaStream_t stream)
+PetscErrorCode LaunchBlocks(const BSR &W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y, bool early,
+                            cudaStream_t stream)
 {
   const PetscInt slices = (W.rows - 1) / Place<S, BlockSize, Kind>::groups + 1;
   int            processors;
@@ -330,7 +337,10 @@ PetscErrorCode BSRMultiply_CUDA(const BSR *W, const PetscScalar *x, const PetscS
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  PetscCheck(W->bs <= kWarpSize, PETSC_COMM_SELF, PETSC_ERR_SUP, "Blocks of size %" PetscInt_FMT " are not multiplied on the device, only those up to %d: use MatBindToCPU(), or a matrix type of the host", W->bs, kWarpSize);
+  PetscCheck(W->bs <= kWarpSize, PETSC_COMM_SELF, PETSC_ERR_SUP,
+             "Blocks of size %" PetscInt_FMT
+             " are not multiplied on the device, only those up to %d: use MatBindToCPU(), or a matrix type of the host",
+             W->bs, kWarpSize);
   if (!W->rows) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   if (W->precision == FINEPC_SINGLE) PetscCall(MultiplyOf<float>(*W, x, z, y, early, stream));

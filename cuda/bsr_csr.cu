@@ -118,7 +118,8 @@ PetscErrorCode BSRTranspose_CUDA(const BSR *W, PetscBool keep, BSR *Wt)
 
     PetscCall(CSRTranspose_CUDA(&pattern, PETSC_FALSE, &transposed));
     PetscCall(BSRCreate(W->bs, W->columns, W->rows, W->nnz, W->precision, PETSC_MEMTYPE_CUDA, Wt));
-    PetscCall(ArrayCopy_CUDA(Wt->i, transposed.i, ((size_t)Wt->rows + 1) * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+    PetscCall(
+      ArrayCopy_CUDA(Wt->i, transposed.i, ((size_t)Wt->rows + 1) * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
     PetscCall(ArrayCopy_CUDA(Wt->j, transposed.j, Wt->nnz * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
     PetscCall(CSRDestroy(&transposed));
   }

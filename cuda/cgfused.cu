@@ -13,16 +13,16 @@
 namespace
 {
 
-constexpr int kCGBlock         = 256;  /* threads of a block in the sequence */
-constexpr int kCGPerThread     = 4;    /* entries of vectors that a thread asks for at once */
-constexpr int kCGBlocksOnChip  = 5;    /* blocks of kCGBlock a processor, for vectors */
-constexpr int kCGIterations    = 4;    /* of one launch of the graph */
-constexpr int kCGInFlight      = 2;    /* launches that the host is ahead */
-constexpr int kResidentBlock   = 512;  /* threads of a block of the kernel that stays */
-constexpr int kResidentWarps   = kResidentBlock / kWarpSize;
-constexpr int kGhostLanes      = 4;    /* of a row of entries of other ranks */
-constexpr int kResidentPolls   = 5;    /* slots that a lane looks at together */
-constexpr int kResidentStatic  = 3072; /* bytes of shared memory that the kernel declares, at most */
+constexpr int kCGBlock        = 256; /* threads of a block in the sequence */
+constexpr int kCGPerThread    = 4;   /* entries of vectors that a thread asks for at once */
+constexpr int kCGBlocksOnChip = 5;   /* blocks of kCGBlock a processor, for vectors */
+constexpr int kCGIterations   = 4;   /* of one launch of the graph */
+constexpr int kCGInFlight     = 2;   /* launches that the host is ahead */
+constexpr int kResidentBlock  = 512; /* threads of a block of the kernel that stays */
+constexpr int kResidentWarps  = kResidentBlock / kWarpSize;
+constexpr int kGhostLanes     = 4;    /* of a row of entries of other ranks */
+constexpr int kResidentPolls  = 5;    /* slots that a lane looks at together */
+constexpr int kResidentStatic = 3072; /* bytes of shared memory that the kernel declares, at most */
 
 /* Of a block's own rows in shared memory: x, r, p, z, w, d. */
 __host__ __device__ constexpr size_t ResidentVectorBytes(PetscInt rows)
@@ -30,7 +30,7 @@ __host__ __device__ constexpr size_t ResidentVectorBytes(PetscInt rows)
   return (6 * (size_t)rows * sizeof(double) + sizeof(int4) - 1) / sizeof(int4) * sizeof(int4);
 }
 
-/* ------------------------------------------- the sequence ------------------------------------------- */
+/* ---------------------------------------- the sequence ---------------------------------------- */
 
 /* Blocks a processor of the products. */
 template <bool Even, typename V>
@@ -56,15 +56,20 @@ __device__ __forceinline__ bool Multiply(const Slices &W, int processors, const 
       LetNextStart();
       idle = state->s.stage >= kCGDecided;
     },
-    x, [&](PetscInt row, double sum) {
+    x,
+    [&](PetscInt row, double sum) {
       if (!idle) act(row, sum);
     });
   return !idle;
 }
 
-/* w = A p, delta = p.w. It is the first kernel of an iteration: after a decision, nothing is left to do. Outside of iterations delta is only kept. */
+/*
+   w = A p, delta = p.w. It is the first kernel of an iteration: after a decision, nothing is left to do. Outside of iterations
+   delta is only kept.
+*/
 template <int Lanes, bool Even, typename V>
-__global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>()) MultiplyOperator(Slices A, int processors, const double *p, double *w, double *partial, CGState *state)
+__global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
+  MultiplyOperator(Slices A, int processors, const double *p, double *w, double *partial, CGState *state)
 {
   double     delta[1] = {0};
   const bool active   = Multiply<Lanes, Even, V>(
@@ -87,14 +92,17 @@ __global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>()) MultiplyO
 
 /* t = d (r + W1 r) */
 template <int Lanes, bool Even, typename V>
-__global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>()) MultiplyFirst(Slices W1, int processors, const double *d, const double *r, double *t, const CGState *state)
+__global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
+  MultiplyFirst(Slices W1, int processors, const double *d, const double *r, double *t, const CGState *state)
 {
-  Multiply<Lanes, Even, V>(W1, processors, state, [=](PetscInt j) { return r[j]; }, [&](PetscInt row, double sum) { t[row] = d[row] * (r[row] + sum); });
+  Multiply<Lanes, Even, V>(
+    W1, processors, state, [=](PetscInt j) { return r[j]; }, [&](PetscInt row, double sum) { t[row] = d[row] * (r[row] + sum); });
 }
 
 /* z = t + W2 t; z.r, z.z */
 template <int Lanes, bool Even, typename V>
-__global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>()) MultiplySecond(Slices W2, int processors, const double *t, const double *r, double *z, double *partial, CGState *state)
+__global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
+  MultiplySecond(Slices W2, int processors, const double *t, const double *r, double *z, double *partial, CGState *state)
 {
   double     sums[2] = {0, 0};
   const bool active  = Multiply<Lanes, Even, V>(
@@ -105,7 +113,8 @@ __global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>()) MultiplyS
       sums[0] += z_row * z_row;
       sums[1] += z_row * r[row];
     });
-  if (active && GridSumLast(sums, partial, &state->ticket)) FinishIteration(state, state->test.norm == CG_NORM_PRECONDITIONED ? sums[0] : state->nn, sums[1]);
+  if (active && GridSumLast(sums, partial, &state->ticket))
+    FinishIteration(state, state->test.norm == CG_NORM_PRECONDITIONED ? sums[0] : state->nn, sums[1]);
 }
 
 /* A thread's entries of a vector, kCGBlock apart; 0 beyond the last. */
@@ -128,7 +137,8 @@ struct Entries {
    those of the iteration. `from` and d are not of the kernel before this one.
 */
 template <bool Diagonal>
-__global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip) UpdateResidual(PetscInt n, const double *from, const double *w, const double *d, double *r, double *partial, CGState *state)
+__global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
+  UpdateResidual(PetscInt n, const double *from, const double *w, const double *d, double *r, double *partial, CGState *state)
 {
   const PetscInt stride  = (PetscInt)(gridDim.x * kCGBlock * kCGPerThread);
   PetscInt       first   = (PetscInt)(blockIdx.x * kCGBlock * kCGPerThread + threadIdx.x);
@@ -165,9 +175,13 @@ __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip) UpdateResidual(Pets
   }
 }
 
-/* x = x + a p; p = z + b p, with z = d r, or r where d is null, where z is not stored. x and p are not of the kernel before this one. */
+/*
+   x = x + a p; p = z + b p, with z = d r, or r where d is null, where z is not stored. x and p are not of the kernel before this
+   one.
+*/
 template <bool Diagonal>
-__global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip) UpdateDirection(PetscInt n, const double *z, const double *d, double *x, double *p, const CGState *state)
+__global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
+  UpdateDirection(PetscInt n, const double *z, const double *d, double *x, double *p, const CGState *state)
 {
   const PetscInt stride = (PetscInt)(gridDim.x * kCGBlock * kCGPerThread);
   PetscInt       first  = (PetscInt)(blockIdx.x * kCGBlock * kCGPerThread + threadIdx.x);
@@ -199,11 +213,12 @@ __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip) UpdateDirection(Pet
   }
 }
 
-/* ------------------------------------------- a rank among several ------------------------------------------- */
+/* ------------------------------------ a rank among several ------------------------------------ */
 
 /* p = z + b p, w = s + b w, x = x + a p, r = r - a w; and what UpdateResidual does with r, but that z = d r is stored. */
 template <bool Diagonal>
-__global__ void __launch_bounds__(kCGBlock) UpdateRank(PetscInt n, double a, double b, const double *d, const double *s, CGRankVectors v, double *partial, CGState *state)
+__global__ void __launch_bounds__(kCGBlock)
+  UpdateRank(PetscInt n, double a, double b, const double *d, const double *s, CGRankVectors v, double *partial, CGState *state)
 {
   const bool preconditioned = Diagonal && state->test.norm == CG_NORM_PRECONDITIONED;
   double     sums[2]        = {0, 0};
@@ -232,12 +247,14 @@ struct HasEntries {
 
 /* s = s + B ghosts in the rows that have such entries, kGhostLanes lanes a row, and the rank's sums. */
 template <int Lanes>
-__global__ void __launch_bounds__(kCGBlock) MultiplyGhosts(CSRView B, PetscInt count, const PetscInt *rows, const double *ghosts, const double *z, double *s, double *partial, CGState *state)
+__global__ void __launch_bounds__(kCGBlock) MultiplyGhosts(CSRView B, PetscInt count, const PetscInt *rows, const double *ghosts,
+                                                           const double *z, double *s, double *partial, CGState *state)
 {
   const PetscInt stride   = (PetscInt)(gridDim.x * kCGBlock / Lanes);
   double         delta[1] = {0};
-  for (PetscInt k = (PetscInt)(GridThread() / kWarpSize) * (kWarpSize / Lanes); k < count; k += stride) { /* the same in all lanes */
-    const PetscInt at  = k + threadIdx.x % kWarpSize / Lanes, row = at < count ? rows[at] : 0, end = at < count ? B.i[row + 1] : 0;
+  for (PetscInt k = (PetscInt)(GridThread() / kWarpSize) * (kWarpSize / Lanes); k < count; k += stride) {
+    /* the same in all lanes */
+    const PetscInt at = k + threadIdx.x % kWarpSize / Lanes, row = at < count ? rows[at] : 0, end = at < count ? B.i[row + 1] : 0;
     double         sum = 0;
     for (PetscInt e = at < count ? B.i[row] + threadIdx.x % Lanes : 0; e < end; e += Lanes) sum += B.a[e] * ghosts[B.j[e]];
     sum = GroupSum<Lanes>(sum);
@@ -252,7 +269,7 @@ __global__ void __launch_bounds__(kCGBlock) MultiplyGhosts(CSRView B, PetscInt c
   }
 }
 
-/* ------------------------------------------- one kernel that stays ------------------------------------------- */
+/* ----------------------------------- one kernel that stays ------------------------------------ */
 
 struct Resident {
   Slices        A, W1, W2;
@@ -350,20 +367,23 @@ __device__ __forceinline__ void GridSum(double (&x)[Count], double *slots, int *
 template <typename T>
 __device__ T *CopyIn(const T *from, size_t first, size_t last, char *&to)
 {
-  const size_t begin = (size_t)(from + first) / sizeof(int4) * sizeof(int4), end = ((size_t)(from + last) + sizeof(int4) - 1) / sizeof(int4) * sizeof(int4);
-  char *const  place = to;
+  const size_t begin = (size_t)(from + first) / sizeof(int4) * sizeof(int4),
+               end   = ((size_t)(from + last) + sizeof(int4) - 1) / sizeof(int4) * sizeof(int4);
+  char *const place  = to;
   for (size_t k = threadIdx.x; k < (end - begin) / sizeof(int4); k += blockDim.x) ((int4 *)place)[k] = ((const int4 *)begin)[k];
   to += end - begin;
   return (T *)(place + ((size_t)from - begin));
 }
 
 /* The block's slices of a resident copy, in shared memory if they fit into what is left of it. */
-__device__ __forceinline__ void BringSlices(const Slices &from, Slices *A, PetscInt begin, PetscInt end, char *&to, const char *limit)
+__device__ __forceinline__ void BringSlices(const Slices &from, Slices *A, PetscInt begin, PetscInt end, char *&to,
+                                            const char *limit)
 {
   const PetscInt first_step = from.step[begin], last_step = from.step[end];
   const size_t   first = (size_t)first_step * kWarpSize, last = (size_t)last_step * kWarpSize;
-  const size_t   bytes = (last - first) * (sizeof(PetscInt) + sizeof(double)) + (end - begin + 1) * sizeof(PetscInt) + 3 * 2 * sizeof(int4);
-  const bool     fits  = begin < end && to + bytes <= limit;
+  const size_t   bytes =
+    (last - first) * (sizeof(PetscInt) + sizeof(double)) + (end - begin + 1) * sizeof(PetscInt) + 3 * 2 * sizeof(int4);
+  const bool fits = begin < end && to + bytes <= limit;
   if (threadIdx.x == 0) *A = from;
   if (!fits) return;
   PetscInt *const step   = CopyIn(from.step, begin, end + 1, to);
@@ -400,13 +420,15 @@ __global__ void __launch_bounds__(kResidentBlock, 1) Iterate(const Resident g)
   __shared__ Slices      A, W1, W2;
   __shared__ CGScalars   s;
   const PetscInt         n = g.A.rows, first = min((PetscInt)blockIdx.x * g.rows, n), count = min(g.rows, n - first);
-  const PetscInt         per_slice = kWarpSize / Lanes, begin = first / per_slice, end = count ? (first + count + per_slice - 1) / per_slice : begin;
-  double *const          x_s = (double *)shared, *const r_s = x_s + g.rows, *const p_s = r_s + g.rows, *const z_s = p_s + g.rows, *const w_s = z_s + g.rows, *const d_s = w_s + g.rows;
-  char                  *to    = (char *)shared + ResidentVectorBytes(g.rows);
-  const char *const      limit = (char *)shared + g.bytes;
-  const CGNorm           norm  = g.state->test.norm;
-  double                *p_old = g.p, *p_new = g.p_next, *r_old = g.r, *r_new = g.r_next;
-  int                    turn = 0;
+  const PetscInt         per_slice = kWarpSize / Lanes, begin = first / per_slice,
+                 end = count ? (first + count + per_slice - 1) / per_slice : begin;
+  double *const x_s = (double *)shared, *const r_s = x_s + g.rows, *const p_s = r_s + g.rows, *const z_s = p_s + g.rows,
+                *const w_s = z_s + g.rows, *const d_s = w_s + g.rows;
+  char             *to    = (char *)shared + ResidentVectorBytes(g.rows);
+  const char *const limit = (char *)shared + g.bytes;
+  const CGNorm      norm  = g.state->test.norm;
+  double           *p_old = g.p, *p_new = g.p_next, *r_old = g.r, *r_new = g.r_next;
+  int               turn = 0;
 
   if (threadIdx.x == 0) s = g.state->s;
   BringSlices(g.A, &A, begin, end, to, limit);
@@ -501,9 +523,11 @@ __global__ void __launch_bounds__(kCGBlock) ScaleResidual(PetscInt n, const doub
   if (i < n) z[i] = d ? d[i] * r[i] : r[i];
 }
 
-/* ------------------------------------------- vector operations one by one ------------------------------------------- */
+/* -------------------------------- vector operations one by one -------------------------------- */
 
-__global__ void __launch_bounds__(kCGBlock) StepVectors(PetscInt n, double a, const double *__restrict__ p, const double *__restrict__ w, double *__restrict__ x, double *__restrict__ r)
+__global__ void __launch_bounds__(kCGBlock)
+  StepVectors(PetscInt n, double a, const double *__restrict__ p, const double *__restrict__ w, double *__restrict__ x,
+              double *__restrict__ r)
 {
   const long long i = GridThread();
   if (i >= n) return;
@@ -511,7 +535,8 @@ __global__ void __launch_bounds__(kCGBlock) StepVectors(PetscInt n, double a, co
   r[i] -= a * w[i];
 }
 
-__global__ void __launch_bounds__(kCGBlock) DotVectors(PetscInt n, const double *__restrict__ z, const double *__restrict__ r, const double *__restrict__ s, double *partial, CGState *state)
+__global__ void __launch_bounds__(kCGBlock) DotVectors(PetscInt n, const double *__restrict__ z, const double *__restrict__ r,
+                                                       const double *__restrict__ s, double *partial, CGState *state)
 {
   double sums[4] = {0, 0, 0, 0};
   for (long long i = GridThread(); i < n; i += (long long)gridDim.x * kCGBlock) {
@@ -525,7 +550,9 @@ __global__ void __launch_bounds__(kCGBlock) DotVectors(PetscInt n, const double 
     for (int c = 0; c < 4; c++) state->dots[c] = sums[c];
 }
 
-__global__ void __launch_bounds__(kCGBlock) DirectVectors(PetscInt n, double b, const double *__restrict__ z, double *__restrict__ p, const double *__restrict__ s, double *__restrict__ w)
+__global__ void __launch_bounds__(kCGBlock)
+  DirectVectors(PetscInt n, double b, const double *__restrict__ z, double *__restrict__ p, const double *__restrict__ s,
+                double *__restrict__ w)
 {
   const long long i = GridThread();
   if (i >= n) return;
@@ -535,7 +562,7 @@ __global__ void __launch_bounds__(kCGBlock) DirectVectors(PetscInt n, double b, 
 
 } // namespace
 
-/* ------------------------------------------- the host's side ------------------------------------------- */
+/* -------------------------------------- the host's side --------------------------------------- */
 
 struct CGFusedWork {
   int                processors = 0;
@@ -543,19 +570,19 @@ struct CGFusedWork {
   size_t             room       = 0;     /* shared memory of a resident block, bytes */
   Slices             A{}, W1{}, W2{};
   bool               factored = false, resident = false;
-  long               streams  = 0;      /* solves of a rank among several, */
-  cudaStream_t       stream   = nullptr; /* the last one's stream, */
-  bool               foreign  = false;   /* and whether they had more than one */
-  bool               uneven   = false; /* padding makes these operators too large for the resident kernel */
-  const PetscScalar *d        = nullptr;
+  long               streams = 0;       /* solves of a rank among several, */
+  cudaStream_t       stream  = nullptr; /* the last one's stream, */
+  bool               foreign = false;   /* and whether they had more than one */
+  bool               uneven  = false;   /* padding makes these operators too large for the resident kernel */
+  const PetscScalar *d       = nullptr;
   CGFusedVectors     v{};
   PetscInt           rows   = 0; /* of a resident block */
   int                blocks = 0; /* of the resident kernel */
   Buffer<double>     t;          /* and w, r, p of the resident kernel */
   Buffer<double>     partial, slots;
-  CSRView            B{};         /* of a rank among several */
+  CSRView            B{}; /* of a rank among several */
   PetscInt           ghost_count = 0;
-  Buffer<PetscInt>   ghost_rows;  /* those of B that have entries, and their number */
+  Buffer<PetscInt>   ghost_rows; /* those of B that have entries, and their number */
   Buffer<char>       ghost_select;
   Buffer<CGState>    state;
   CGState           *seen[kCGInFlight]  = {}; /* the host's copies */
@@ -567,9 +594,9 @@ struct CGFusedWork {
     const PetscScalar *d;
     PetscScalar       *x, *r, *z, *p, *t;
   } captured{};
-  long               launched = 0, arrived = 0; /* of this solve */
-  PetscInt           reported = 0;              /* iterations that the caller knows of */
-  CGRecord           records[kCGRecords];
+  long     launched = 0, arrived = 0; /* of this solve */
+  PetscInt reported = 0;              /* iterations that the caller knows of */
+  CGRecord records[kCGRecords];
 };
 
 namespace
@@ -588,25 +615,23 @@ template <typename F>
 PetscErrorCode WithLanes(PetscInt lanes, F f)
 {
   switch (lanes) {
-  case 1:
-    return f(std::integral_constant<int, 1>());
-  case 2:
-    return f(std::integral_constant<int, 2>());
-  case 4:
-    return f(std::integral_constant<int, 4>());
-  case 8:
-    return f(std::integral_constant<int, 8>());
-  case 16:
-    return f(std::integral_constant<int, 16>());
-  default:
-    return f(std::integral_constant<int, 32>());
+  case 1: return f(std::integral_constant<int, 1>());
+  case 2: return f(std::integral_constant<int, 2>());
+  case 4: return f(std::integral_constant<int, 4>());
+  case 8: return f(std::integral_constant<int, 8>());
+  case 16: return f(std::integral_constant<int, 16>());
+  default: return f(std::integral_constant<int, 32>());
   }
 }
 
 int SliceBlocks(const CGFusedWork *work, const Slices &A)
 {
   const int blocks = BlocksFor((long long)A.count * kWarpSize, kCGBlock);
-  return blocks < work->processors ? blocks : std::min((A.even && A.single ? MultiplyBlocks<true, float>() : MultiplyBlocks<false, double>()), (blocks + work->processors - 1) / work->processors) * work->processors;
+  return blocks < work->processors
+           ? blocks
+           : std::min((A.even && A.single ? MultiplyBlocks<true, float>() : MultiplyBlocks<false, double>()),
+                      (blocks + work->processors - 1) / work->processors) *
+               work->processors;
 }
 
 int VectorBlocks(const CGFusedWork *work)
@@ -623,19 +648,34 @@ int SumBlocks(const CGFusedWork *work, PetscInt n)
 PetscErrorCode LaunchOperator(CGFusedWork *work, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  PetscCall(WithLanes(work->A.lanes, [&](auto lanes) { return WithKind(work->A, [&](auto even, auto value) { return LaunchEarly(early, MultiplyOperator<lanes, even, decltype(value)>, SliceBlocks(work, work->A), kCGBlock, stream, work->A, work->processors, p, w, work->partial.data(), work->state.data()); }); }));
+  PetscCall(WithLanes(work->A.lanes, [&](auto lanes) {
+    return WithKind(work->A, [&](auto even, auto value) {
+      return LaunchEarly(early, MultiplyOperator<lanes, even, decltype(value)>, SliceBlocks(work, work->A), kCGBlock, stream,
+                         work->A, work->processors, p, w, work->partial.data(), work->state.data());
+    });
+  }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* z = W2 D W1 r, with its sums */
 PetscErrorCode LaunchInverse(CGFusedWork *work, bool early, const PetscScalar *r, PetscScalar *z, cudaStream_t stream)
 {
-  CGState *const state   = work->state.data();
-  double *const  partial = work->partial.data(), *const t = work->t.data();
+  CGState *const state  = work->state.data();
+  double *const partial = work->partial.data(), *const t = work->t.data();
 
   PetscFunctionBegin;
-  PetscCall(WithLanes(work->W1.lanes, [&](auto lanes) { return WithKind(work->W1, [&](auto even, auto value) { return LaunchEarly(early, MultiplyFirst<lanes, even, decltype(value)>, SliceBlocks(work, work->W1), kCGBlock, stream, work->W1, work->processors, work->d, r, t, state); }); }));
-  PetscCall(WithLanes(work->W2.lanes, [&](auto lanes) { return WithKind(work->W2, [&](auto even, auto value) { return LaunchEarly(early, MultiplySecond<lanes, even, decltype(value)>, SliceBlocks(work, work->W2), kCGBlock, stream, work->W2, work->processors, t, r, z, partial, state); }); }));
+  PetscCall(WithLanes(work->W1.lanes, [&](auto lanes) {
+    return WithKind(work->W1, [&](auto even, auto value) {
+      return LaunchEarly(early, MultiplyFirst<lanes, even, decltype(value)>, SliceBlocks(work, work->W1), kCGBlock, stream,
+                         work->W1, work->processors, work->d, r, t, state);
+    });
+  }));
+  PetscCall(WithLanes(work->W2.lanes, [&](auto lanes) {
+    return WithKind(work->W2, [&](auto even, auto value) {
+      return LaunchEarly(early, MultiplySecond<lanes, even, decltype(value)>, SliceBlocks(work, work->W2), kCGBlock, stream,
+                         work->W2, work->processors, t, r, z, partial, state);
+    });
+  }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -649,10 +689,12 @@ PetscErrorCode LaunchResidual(CGFusedWork *work, bool early, const PetscScalar *
 
   PetscFunctionBegin;
   if (work->factored) {
-    PetscCall(LaunchEarly(early, UpdateResidual<false>, VectorBlocks(work), kCGBlock, stream, n, from, w, nullptr, v.r, partial, state));
+    PetscCall(
+      LaunchEarly(early, UpdateResidual<false>, VectorBlocks(work), kCGBlock, stream, n, from, w, nullptr, v.r, partial, state));
     PetscCall(LaunchInverse(work, early, v.r, v.z, stream));
   } else {
-    PetscCall(LaunchEarly(early, UpdateResidual<true>, VectorBlocks(work), kCGBlock, stream, n, from, w, work->d, v.r, partial, state));
+    PetscCall(
+      LaunchEarly(early, UpdateResidual<true>, VectorBlocks(work), kCGBlock, stream, n, from, w, work->d, v.r, partial, state));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -662,8 +704,12 @@ PetscErrorCode LaunchDirection(CGFusedWork *work, bool early, cudaStream_t strea
   const CGFusedVectors &v = work->v;
 
   PetscFunctionBegin;
-  if (work->factored) PetscCall(LaunchEarly(early, UpdateDirection<false>, VectorBlocks(work), kCGBlock, stream, work->A.rows, v.z, nullptr, v.x, v.p, work->state.data()));
-  else PetscCall(LaunchEarly(early, UpdateDirection<true>, VectorBlocks(work), kCGBlock, stream, work->A.rows, v.r, work->d, v.x, v.p, work->state.data()));
+  if (work->factored)
+    PetscCall(LaunchEarly(early, UpdateDirection<false>, VectorBlocks(work), kCGBlock, stream, work->A.rows, v.z, nullptr, v.x, v.p,
+                          work->state.data()));
+  else
+    PetscCall(LaunchEarly(early, UpdateDirection<true>, VectorBlocks(work), kCGBlock, stream, work->A.rows, v.r, work->d, v.x, v.p,
+                          work->state.data()));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -710,10 +756,11 @@ PetscErrorCode CaptureIterations(CGFusedWork *work)
 
 PetscErrorCode LaunchResident(CGFusedWork *work, cudaStream_t stream)
 {
-  const size_t n = work->A.rows;
+  const size_t  n = work->A.rows;
   double *const t = work->t.data();
-  Resident     g{work->A, work->W1, work->W2, work->d, work->v.x, work->v.r, work->v.z, work->v.p, t + n, t, t + 2 * n, t + 3 * n, work->slots.data(), work->rows, kCGRecords, work->room, work->state.data()};
-  void        *args[] = {&g};
+  Resident g{work->A,   work->W1,  work->W2,           work->d,    work->v.x,  work->v.r,  work->v.z,         work->v.p, t + n, t,
+             t + 2 * n, t + 3 * n, work->slots.data(), work->rows, kCGRecords, work->room, work->state.data()};
+  void    *args[] = {&g};
 
   PetscFunctionBegin;
   ClearSlots<<<1, kResidentBlock, 0, stream>>>(3 * 2 * work->blocks, work->slots.data());
@@ -739,7 +786,8 @@ PetscInt SequenceLanes(PetscInt rows, PetscInt nnz)
 
 /*
    The resident kernel's lanes a row, those with the fewest steps one after the other, a turn being some steps' worth of latency in
-   itself; and its rows a block, fewer blocks than processors where these would have less than a row for each of their groups of lanes.
+   itself; and its rows a block, fewer blocks than processors where these would have less than a row for each of their groups of
+   lanes.
 */
 void ResidentGeometry(const CGFusedWork *work, PetscInt rows, PetscInt nnz, PetscInt *lanes, PetscInt *block_rows)
 {
@@ -747,23 +795,25 @@ void ResidentGeometry(const CGFusedWork *work, PetscInt rows, PetscInt nnz, Pets
   const PetscInt     least = (rows + work->processors - 1) / work->processors, mean = nnz / rows + 1;
   PetscInt           best = PETSC_INT_MAX;
   for (PetscInt some = 1; some <= kWarpSize; some *= 2) {
-    const PetscInt turns = (least * some + kResidentBlock - 1) / kResidentBlock, cost = turns * ((mean + some - 1) / some + kTurnWorth);
+    const PetscInt turns = (least * some + kResidentBlock - 1) / kResidentBlock,
+                   cost  = turns * ((mean + some - 1) / some + kTurnWorth);
     if (cost < best) {
       best   = cost;
       *lanes = some;
     }
   }
   const PetscInt per_slice = kWarpSize / *lanes, full = PetscMax(least, kResidentBlock / *lanes);
-  *block_rows              = (full + per_slice - 1) / per_slice * per_slice;
+  *block_rows = (full + per_slice - 1) / per_slice * per_slice;
 }
 
-constexpr PetscInt kResidentRows  = 200000;   /* up to which the resident kernel is chosen */
+constexpr PetscInt kResidentRows  = 200000;              /* up to which the resident kernel is chosen */
 constexpr size_t   kResidentBytes = kSliceResidentBytes; /* of the matrices, the same */
 
 PetscErrorCode Wait(CGFusedWork *work)
 {
   PetscFunctionBegin;
-  for (; work->arrived < work->launched; work->arrived++) PetscCallCUDA(cudaEventSynchronize(work->event[work->arrived % kCGInFlight]));
+  for (; work->arrived < work->launched; work->arrived++)
+    PetscCallCUDA(cudaEventSynchronize(work->event[work->arrived % kCGInFlight]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -842,7 +892,7 @@ static PetscErrorCode SelectGhostRows(CGFusedWork *work, const CSRView &B, bool 
   const thrust::counting_iterator<PetscInt> every(0);
   const HasEntries                          has{B.i};
   size_t                                    bytes = 0;
-  cudaStream_t                         stream;
+  cudaStream_t                              stream;
 
   PetscFunctionBegin;
   work->B = B; /* its arrays may be others, though nothing has changed */
@@ -860,7 +910,8 @@ static PetscErrorCode SelectGhostRows(CGFusedWork *work, const CSRView &B, bool 
 }
 
 /* A's copy, and those of the factors, are of this kind and of now. */
-static PetscErrorCode CopyOperators(CGFusedWork *work, const CGFusedOperators *op, const CGFusedChanges *changes, SlicesKind kind, PetscInt A_lanes, PetscInt M_lanes, bool again)
+static PetscErrorCode CopyOperators(CGFusedWork *work, const CGFusedOperators *op, const CGFusedChanges *changes, SlicesKind kind,
+                                    PetscInt A_lanes, PetscInt M_lanes, bool again)
 {
   const CSRView &A = *op->A;
   const CSR      A_csr{A.n, A.n, A.nnz, (PetscInt *)A.i, (PetscInt *)A.j, (void *)A.a, FINEPC_DOUBLE, A.where};
@@ -875,7 +926,8 @@ static PetscErrorCode CopyOperators(CGFusedWork *work, const CGFusedOperators *o
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *work, const CGFusedOperators *op, const CGFusedChanges *changes, PetscBool compress, KSPCGFusedPath path)
+PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *work, const CGFusedOperators *op, const CGFusedChanges *changes, PetscBool compress,
+                                   KSPCGFusedPath path)
 {
   const CSRView &A        = *op->A;
   const bool     factored = op->W1, again = factored != work->factored;
@@ -891,14 +943,19 @@ PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *work, const CGFusedOperators *op
   work->rows           = rows;
   work->blocks         = (A.n + rows - 1) / rows;
   if (changes->A || changes->M || again) work->uneven = false;
-  work->resident = !op->B && fits && !work->uneven && (path == KSP_CGFUSED_RESIDENT || (path == KSP_CGFUSED_AUTO && A.n <= kResidentRows && entries * (sizeof(PetscInt) + sizeof(double)) <= kResidentBytes));
+  work->resident = !op->B && fits && !work->uneven &&
+                   (path == KSP_CGFUSED_RESIDENT || (path == KSP_CGFUSED_AUTO && A.n <= kResidentRows &&
+                                                     entries * (sizeof(PetscInt) + sizeof(double)) <= kResidentBytes));
   if (work->resident) {
     PetscCall(CopyOperators(work, op, changes, SLICES_RESIDENT, lanes, lanes, again));
     /* where padding makes a copy too large, rows are too uneven for the resident kernel */
-    work->uneven   = work->A.kind != SLICES_RESIDENT || (factored && (work->W1.kind != SLICES_RESIDENT || work->W2.kind != SLICES_RESIDENT));
+    work->uneven =
+      work->A.kind != SLICES_RESIDENT || (factored && (work->W1.kind != SLICES_RESIDENT || work->W2.kind != SLICES_RESIDENT));
     work->resident = !work->uneven;
   }
-  if (!work->resident) PetscCall(CopyOperators(work, op, changes, compress ? SLICES_COMPRESSED : SLICES_PLAIN, SequenceLanes(A.n, A.nnz), factored ? SequenceLanes(A.n, op->W1->nnz) : 1, again));
+  if (!work->resident)
+    PetscCall(CopyOperators(work, op, changes, compress ? SLICES_COMPRESSED : SLICES_PLAIN, SequenceLanes(A.n, A.nnz),
+                            factored ? SequenceLanes(A.n, op->W1->nnz) : 1, again));
   const size_t needed = (size_t)A.n * (work->resident ? 4 : factored ? 1 : 0);
   if (work->t.size() < needed) PetscCall(work->t.Allocate(needed));
   if (op->B) PetscCall(SelectGhostRows(work, *op->B, changes->A));
@@ -952,7 +1009,8 @@ PetscErrorCode CGFusedBegin_CUDA(CGFusedWork *work, PetscReal beta, const CGTest
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGFusedAdvance_CUDA(CGFusedWork *work, PetscInt *count, const CGRecord **records, CGStop *stop, PetscInt *its, PetscReal *value)
+PetscErrorCode CGFusedAdvance_CUDA(CGFusedWork *work, PetscInt *count, const CGRecord **records, CGStop *stop, PetscInt *its,
+                                   PetscReal *value)
 {
   cudaStream_t stream;
 
@@ -990,11 +1048,12 @@ PetscErrorCode CGFusedGetStatus_CUDA(const CGFusedWork *work, CGFusedStatus *sta
   status->lanes[1]     = work->factored ? work->W1.lanes : 0;
   status->copied_bytes = SlicesBytes(&work->A) + (work->factored ? SlicesBytes(&work->W1) + SlicesBytes(&work->W2) : 0);
   for (const Slices *S : {&work->A, &work->W1, &work->W2}) status->bytes += S->capacity[0] + S->capacity[1];
-  status->bytes += work->ghost_rows.bytes() + work->ghost_select.bytes() + work->t.bytes() + work->slots.bytes() + work->partial.bytes() + work->state.bytes();
+  status->bytes += work->ghost_rows.bytes() + work->ghost_select.bytes() + work->t.bytes() + work->slots.bytes() +
+                   work->partial.bytes() + work->state.bytes();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- a rank among several, the host's side ------------------------------------------- */
+/* --------------------------- a rank among several, the host's side ---------------------------- */
 
 PetscErrorCode CGRankBegin_CUDA(CGFusedWork *work, const CGRankVectors *v, CGNorm norm)
 {
@@ -1023,11 +1082,13 @@ PetscErrorCode CGRankUpdate_CUDA(CGFusedWork *work, const CGRankVectors *v, Pets
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   if (work->factored) {
-    UpdateRank<false><<<SumBlocks(work, n), kCGBlock, 0, stream>>>(n, a, b, nullptr, v->s, *v, work->partial.data(), work->state.data());
+    UpdateRank<false>
+      <<<SumBlocks(work, n), kCGBlock, 0, stream>>>(n, a, b, nullptr, v->s, *v, work->partial.data(), work->state.data());
     FinePCCheckLaunch();
     PetscCall(LaunchInverse(work, work->early, v->r, v->z, stream));
   } else {
-    UpdateRank<true><<<SumBlocks(work, n), kCGBlock, 0, stream>>>(n, a, b, work->d, v->s, *v, work->partial.data(), work->state.data());
+    UpdateRank<true>
+      <<<SumBlocks(work, n), kCGBlock, 0, stream>>>(n, a, b, work->d, v->s, *v, work->partial.data(), work->state.data());
     FinePCCheckLaunch();
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -1058,7 +1119,8 @@ PetscErrorCode CGRankGhosts_CUDA(CGFusedWork *work, const CGRankVectors *v, cons
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  MultiplyGhosts<kGhostLanes><<<blocks, kCGBlock, 0, stream>>>(work->B, work->ghost_count, work->ghost_rows.data(), ghosts, v->z, v->s, work->partial.data(), work->state.data());
+  MultiplyGhosts<kGhostLanes><<<blocks, kCGBlock, 0, stream>>>(work->B, work->ghost_count, work->ghost_rows.data(), ghosts, v->z,
+                                                               v->s, work->partial.data(), work->state.data());
   FinePCCheckLaunch();
   PetscCallCUDA(cudaMemcpyAsync(to, work->state.data()->dots, 3 * sizeof(*to), cudaMemcpyDeviceToHost, stream));
   PetscCallCUDA(cudaStreamSynchronize(stream));
@@ -1066,7 +1128,7 @@ PetscErrorCode CGRankGhosts_CUDA(CGFusedWork *work, const CGRankVectors *v, cons
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- vector operations one by one ------------------------------------------- */
+/* -------------------------------- vector operations one by one -------------------------------- */
 
 PetscErrorCode CGStep_CUDA(PetscInt n, PetscScalar a, const PetscScalar *p, const PetscScalar *w, PetscScalar *x, PetscScalar *r)
 {
@@ -1080,7 +1142,8 @@ PetscErrorCode CGStep_CUDA(PetscInt n, PetscScalar a, const PetscScalar *p, cons
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGDots_CUDA(CGFusedWork *work, PetscInt n, const PetscScalar *z, const PetscScalar *r, const PetscScalar *s, PetscReal sums[4])
+PetscErrorCode CGDots_CUDA(CGFusedWork *work, PetscInt n, const PetscScalar *z, const PetscScalar *r, const PetscScalar *s,
+                           PetscReal sums[4])
 {
   double *const to = work->seen[0]->dots;
   cudaStream_t  stream;
@@ -1096,7 +1159,8 @@ PetscErrorCode CGDots_CUDA(CGFusedWork *work, PetscInt n, const PetscScalar *z, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGDirection_CUDA(PetscInt n, PetscScalar b, const PetscScalar *z, PetscScalar *p, const PetscScalar *s, PetscScalar *w)
+PetscErrorCode CGDirection_CUDA(PetscInt n, PetscScalar b, const PetscScalar *z, PetscScalar *p, const PetscScalar *s,
+                                PetscScalar *w)
 {
   cudaStream_t stream;
 

@@ -25,14 +25,14 @@ struct CGState {
   CGScalars s;
   CGTest    test;
   double    mean; /* of RRBCG, of z before it is taken away, which a singular matrix needs */
-  double    nn; /* of CGFUSED, from the kernel that updates r to the one that decides */
+  double    nn;   /* of CGFUSED, from the kernel that updates r to the one that decides */
   CGSums    sums;
   double    dots[4];
   unsigned  ticket;
   CGRecord  records[kCGRecords]; /* iteration n in n % kCGRecords */
 };
 
-/* ------------------------------------------- scalars ------------------------------------------- */
+/* ------------------------------------------ scalars ------------------------------------------- */
 
 __device__ __forceinline__ void Stop(CGScalars &s, CGStop stop, PetscInt its, double value, CGStage stage)
 {
@@ -47,7 +47,8 @@ __device__ __forceinline__ void DecideDelta(CGScalars &s, double delta)
   const double old = s.delta;
   s.delta          = delta;
   if (!isfinite(delta)) Stop(s, CG_DELTA_NOT_FINITE, s.iteration + 1, delta, kCGStopped);
-  else if (delta == 0 || (s.iteration > 0 && ((delta > 0 && old < 0) || (delta < 0 && old > 0)))) Stop(s, CG_INDEFINITE_MAT, s.iteration + 1, delta, kCGStopped);
+  else if (delta == 0 || (s.iteration > 0 && ((delta > 0 && old < 0) || (delta < 0 && old > 0))))
+    Stop(s, CG_INDEFINITE_MAT, s.iteration + 1, delta, kCGStopped);
   else s.a = s.beta / delta;
 }
 
@@ -55,13 +56,15 @@ __device__ __forceinline__ CGRecord DecideBeta(CGScalars &s, const CGTest &test,
 {
   const PetscInt n       = ++s.iteration;
   const bool     natural = test.norm == CG_NORM_NATURAL, looked_at = natural || (test.norm != CG_NORM_NONE && test.chknorm <= n);
-  const double   norm    = looked_at ? sqrt(natural ? fabs(beta) : nn) : 0;
-  const CGRecord record  = {norm, s.a, s.b};
-  s.betaold              = s.beta;
-  s.beta                 = beta;
+  const double   norm   = looked_at ? sqrt(natural ? fabs(beta) : nn) : 0;
+  const CGRecord record = {norm, s.a, s.b};
+  s.betaold             = s.beta;
+  s.beta                = beta;
   if (natural && !isfinite(beta)) Stop(s, CG_BETA_NOT_FINITE, n, beta, kCGDecided);
   else if (!isfinite(norm)) Stop(s, CG_NORM_NOT_FINITE, n, norm, kCGDecided);
-  else if (n >= test.last || (test.norm != CG_NORM_NONE && n > test.chknorm && n >= test.min_it && (norm <= test.ttol || norm >= test.dtol))) Stop(s, CG_TEST, n, norm, kCGDecided);
+  else if (n >= test.last ||
+           (test.norm != CG_NORM_NONE && n > test.chknorm && n >= test.min_it && (norm <= test.ttol || norm >= test.dtol)))
+    Stop(s, CG_TEST, n, norm, kCGDecided);
   else if (!isfinite(beta)) Stop(s, CG_BETA_NOT_FINITE, n, beta, kCGDecided);
   else if (n >= test.max_it) Stop(s, CG_ITS, n, norm, kCGDecided);
   else if (beta == 0) Stop(s, CG_BETA_ZERO, n + 1, beta, kCGDecided);
@@ -70,7 +73,7 @@ __device__ __forceinline__ CGRecord DecideBeta(CGScalars &s, const CGTest &test,
   return record;
 }
 
-/* ------------------------------------------- sums ------------------------------------------- */
+/* -------------------------------------------- sums -------------------------------------------- */
 
 /* Sum of each of x over the block, in thread 0, always in the same order. */
 template <int Count>
@@ -91,8 +94,8 @@ __device__ void BlockSum(double (&x)[Count])
 }
 
 /*
-   Sum over the grid; true in thread 0 of the block that came last, which alone has it. partial [Count][blocks]. The last Given sums are of
-   what a kernel ahead of this one, of as many blocks, left there with BlockSum().
+   Sum over the grid; true in thread 0 of the block that came last, which alone has it. partial [Count][blocks]. The last Given sums
+   are of what a kernel ahead of this one, of as many blocks, left there with BlockSum().
 */
 template <int Count, int Given = 0>
 __device__ bool GridSumLast(double (&x)[Count], double *partial, unsigned *ticket)
@@ -119,7 +122,8 @@ __device__ bool GridSumLast(double (&x)[Count], double *partial, unsigned *ticke
 #pragma unroll
     for (int t = 0; t < kAtOnce; t++)
 #pragma unroll
-      for (int c = 0; c < Count; c++) some[t][c] = first + t * blockDim.x < gridDim.x ? __ldcg(partial + c * gridDim.x + first + t * blockDim.x) : 0.;
+      for (int c = 0; c < Count; c++)
+        some[t][c] = first + t * blockDim.x < gridDim.x ? __ldcg(partial + c * gridDim.x + first + t * blockDim.x) : 0.;
 #pragma unroll
     for (int t = 0; t < kAtOnce; t++)
 #pragma unroll
@@ -136,7 +140,7 @@ __device__ inline void FinishIteration(CGState *state, double nn, double rz)
     state->sums = CGSums{nn, rz};
     return;
   }
-  CGScalars s      = state->s;
+  CGScalars  s      = state->s;
   const auto record = DecideBeta(s, state->test, nn, rz);
 
   state->records[s.iteration % kCGRecords] = record;

@@ -43,7 +43,10 @@ PetscErrorCode ArrayCopy_CUDA(void *to, const void *from, size_t bytes, PetscMem
   if (!bytes) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   const bool to_device = PetscMemTypeDevice(to_where), from_device = PetscMemTypeDevice(from_where);
-  PetscCallCUDA(cudaMemcpyAsync(to, from, bytes, to_device ? (from_device ? cudaMemcpyDeviceToDevice : cudaMemcpyHostToDevice) : cudaMemcpyDeviceToHost, stream));
+  PetscCallCUDA(
+    cudaMemcpyAsync(to, from, bytes,
+                    to_device ? (from_device ? cudaMemcpyDeviceToDevice : cudaMemcpyHostToDevice) : cudaMemcpyDeviceToHost,
+                    stream));
   if (!to_device) PetscCallCUDA(cudaStreamSynchronize(stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -68,7 +71,8 @@ __global__ void CountColumns(PetscInt nnz, const PetscInt *j, PetscInt *count)
 
 /* Row numbers and values into the columns' segments, in any order. */
 template <typename S>
-__global__ void FillColumns(PetscInt rows, const PetscInt *i, const PetscInt *j, const S *a, PetscInt *cursor, PetscInt *Gt_j, S *Gt_a)
+__global__ void FillColumns(PetscInt rows, const PetscInt *i, const PetscInt *j, const S *a, PetscInt *cursor, PetscInt *Gt_j,
+                            S *Gt_a)
 {
   const PetscInt row = (PetscInt)(GridThread() / kCopyGroup);
   if (row >= rows) return;
@@ -108,7 +112,8 @@ __global__ void SortShortRows(PetscInt rows, const PetscInt *i, PetscInt *j, S *
 
 /* Gt_a from G: entry (row, i) of Gt is entry (i, row) of G, found by bisection. */
 template <typename S>
-__global__ void TransposeValues(PetscInt rows, const PetscInt *Gt_i, const PetscInt *Gt_j, const PetscInt *G_i, const PetscInt *G_j, const S *G_a, S *Gt_a)
+__global__ void TransposeValues(PetscInt rows, const PetscInt *Gt_i, const PetscInt *Gt_j, const PetscInt *G_i, const PetscInt *G_j,
+                                const S *G_a, S *Gt_a)
 {
   const PetscInt row = (PetscInt)(GridThread() / kCopyGroup);
   if (row >= rows) return;
@@ -128,7 +133,9 @@ __global__ void TransposeValues(PetscInt rows, const PetscInt *Gt_i, const Petsc
    it uses any: what is past the end of the row stands in as a zero entry at a column that is read anyway.
 */
 template <typename S, int GroupSize, int Ahead, int Columns>
-__global__ void __launch_bounds__(kMultiplyBlock) MultiplyRows(CSR W, bool unit, const PetscScalar *__restrict__ d, const PetscScalar *__restrict__ X, PetscInt ldx, PetscScalar *__restrict__ Y, PetscInt ldy)
+__global__ void __launch_bounds__(kMultiplyBlock)
+  MultiplyRows(CSR W, bool unit, const PetscScalar *__restrict__ d, const PetscScalar *__restrict__ X, PetscInt ldx,
+               PetscScalar *__restrict__ Y, PetscInt ldy)
 {
   const S *__restrict__ a        = (const S *)W.a;
   const PetscInt *__restrict__ j = W.j;
@@ -169,22 +176,28 @@ __global__ void __launch_bounds__(kMultiplyBlock) MultiplyRows(CSR W, bool unit,
 }
 
 template <typename S, int GroupSize, int Ahead>
-PetscErrorCode LaunchRows(const CSR &W, bool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy, cudaStream_t stream)
+PetscErrorCode LaunchRows(const CSR &W, bool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X, PetscInt ldx,
+                          PetscScalar *Y, PetscInt ldy, cudaStream_t stream)
 {
   const int blocks = BlocksFor((long long)W.rows * GroupSize, kMultiplyBlock);
   PetscInt  c      = 0;
 
   PetscFunctionBegin;
-  for (; c + kColumnsAtOnce <= columns; c += kColumnsAtOnce) MultiplyRows<S, GroupSize, Ahead, kColumnsAtOnce><<<blocks, kMultiplyBlock, 0, stream>>>(W, unit, d, X + (size_t)c * ldx, ldx, Y + (size_t)c * ldy, ldy);
-  for (; c < columns; c++) MultiplyRows<S, GroupSize, Ahead, 1><<<blocks, kMultiplyBlock, 0, stream>>>(W, unit, d, X + (size_t)c * ldx, ldx, Y + (size_t)c * ldy, ldy);
+  for (; c + kColumnsAtOnce <= columns; c += kColumnsAtOnce)
+    MultiplyRows<S, GroupSize, Ahead, kColumnsAtOnce>
+      <<<blocks, kMultiplyBlock, 0, stream>>>(W, unit, d, X + (size_t)c * ldx, ldx, Y + (size_t)c * ldy, ldy);
+  for (; c < columns; c++)
+    MultiplyRows<S, GroupSize, Ahead, 1>
+      <<<blocks, kMultiplyBlock, 0, stream>>>(W, unit, d, X + (size_t)c * ldx, ldx, Y + (size_t)c * ldy, ldy);
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The one place that chooses how rows meet lanes: by the mean row length. A thread a row with its loads ahead beat a stream through shared
-   memory and wider groups up to 8 entries a row, 2 lanes up to 27, 8 lanes with few loads ahead from there on. */
+/* The one place that chooses how rows meet lanes: by the mean row length. A thread a row with its loads ahead beat a stream through
+   shared memory and wider groups up to 8 entries a row, 2 lanes up to 27, 8 lanes with few loads ahead from there on. */
 template <typename S>
-PetscErrorCode Multiply(const CSR &W, bool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy, cudaStream_t stream)
+PetscErrorCode Multiply(const CSR &W, bool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X, PetscInt ldx,
+                        PetscScalar *Y, PetscInt ldy, cudaStream_t stream)
 {
   const PetscInt mean = W.nnz / W.rows;
 
@@ -222,7 +235,8 @@ static PetscErrorCode Transpose(const CSR &G, CSR &Gt, cudaStream_t stream)
   PetscCallCUDA(cub::DeviceReduce::Max(work.data(), bytes, cursor, cursor + rows, rows, stream));
   PetscCall(ArrayCopy_CUDA(&longest, cursor + rows, sizeof(longest), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
   PetscCall(ArrayCopy_CUDA(cursor, Gt.i, rows * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
-  FillColumns<<<BlocksFor((long long)G.rows * kCopyGroup), kBlockSize, 0, stream>>>(G.rows, G.i, G.j, (const S *)G.a, cursor, Gt.j, (S *)Gt.a);
+  FillColumns<<<BlocksFor((long long)G.rows * kCopyGroup), kBlockSize, 0, stream>>>(G.rows, G.i, G.j, (const S *)G.a, cursor, Gt.j,
+                                                                                    (S *)Gt.a);
   FinePCCheckLaunch();
   if (longest <= kCopyGroup * kSortedPerLane) {
     SortShortRows<S, kCopyGroup><<<row_blocks, kBlockSize, 0, stream>>>(rows, Gt.i, Gt.j, (S *)Gt.a);
@@ -236,7 +250,8 @@ static PetscErrorCode Transpose(const CSR &G, CSR &Gt, cudaStream_t stream)
     PetscCallCUDA(cub::DeviceSegmentedSort::SortKeys(nullptr, bytes, index, G.nnz, rows, Gt.i, Gt.i + 1, stream));
     PetscCall(work.Allocate(bytes));
     PetscCallCUDA(cub::DeviceSegmentedSort::SortKeys(work.data(), bytes, index, G.nnz, rows, Gt.i, Gt.i + 1, stream));
-    if (index.Current() != Gt.j) PetscCall(ArrayCopy_CUDA(Gt.j, index.Current(), G.nnz * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+    if (index.Current() != Gt.j)
+      PetscCall(ArrayCopy_CUDA(Gt.j, index.Current(), G.nnz * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
     TransposeValues<<<row_blocks, kBlockSize, 0, stream>>>(rows, Gt.i, Gt.j, G.i, G.j, (const S *)G.a, (S *)Gt.a);
     FinePCCheckLaunch();
   }
@@ -256,14 +271,19 @@ PetscErrorCode CSRTranspose_CUDA(const CSR *G, PetscBool keep, CSR *Gt)
     if (G->precision == FINEPC_SINGLE) PetscCall(Transpose<float>(*G, *Gt, stream));
     else PetscCall(Transpose<double>(*G, *Gt, stream));
   } else {
-    if (G->precision == FINEPC_SINGLE) TransposeValues<<<row_blocks, kBlockSize, 0, stream>>>(Gt->rows, Gt->i, Gt->j, G->i, G->j, (const float *)G->a, (float *)Gt->a);
-    else TransposeValues<<<row_blocks, kBlockSize, 0, stream>>>(Gt->rows, Gt->i, Gt->j, G->i, G->j, (const double *)G->a, (double *)Gt->a);
+    if (G->precision == FINEPC_SINGLE)
+      TransposeValues<<<row_blocks, kBlockSize, 0, stream>>>(Gt->rows, Gt->i, Gt->j, G->i, G->j, (const float *)G->a,
+                                                             (float *)Gt->a);
+    else
+      TransposeValues<<<row_blocks, kBlockSize, 0, stream>>>(Gt->rows, Gt->i, Gt->j, G->i, G->j, (const double *)G->a,
+                                                             (double *)Gt->a);
     FinePCCheckLaunch();
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CSRMultiply_CUDA(const CSR *W, PetscBool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy)
+PetscErrorCode CSRMultiply_CUDA(const CSR *W, PetscBool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X,
+                                PetscInt ldx, PetscScalar *Y, PetscInt ldy)
 {
   cudaStream_t stream;
 

@@ -62,7 +62,9 @@ PetscErrorCode LaunchBlocks(PetscInt n, PetscInt count, T *A, PetscInt *info, cu
 
   PetscFunctionBegin;
   PetscCall(SharedMemoryLimit(&limit));
-  PetscCheck(bytes <= limit, PETSC_COMM_SELF, PETSC_ERR_SUP, "A system of %" PetscInt_FMT " unknowns needs %zu bytes of shared memory, but a block has at most %zu on this device", n, bytes, limit);
+  PetscCheck(bytes <= limit, PETSC_COMM_SELF, PETSC_ERR_SUP,
+             "A system of %" PetscInt_FMT " unknowns needs %zu bytes of shared memory, but a block has at most %zu on this device",
+             n, bytes, limit);
   PetscCallCUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
   kernel<<<count, ThreadsForSystem(n), bytes, stream>>>(n, A, info);
   FinePCCheckLaunch();
@@ -91,7 +93,8 @@ PetscErrorCode CholeskyBatched_CUDA(FinePCPrecision precision, PetscInt n, Petsc
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  PetscCheck(n >= 0 && n <= kCholeskyLargest, PETSC_COMM_SELF, PETSC_ERR_ARG_OUTOFRANGE, "The size of a system is %" PetscInt_FMT ", but can be at most %" PetscInt_FMT, n, kCholeskyLargest);
+  PetscCheck(n >= 0 && n <= kCholeskyLargest, PETSC_COMM_SELF, PETSC_ERR_ARG_OUTOFRANGE,
+             "The size of a system is %" PetscInt_FMT ", but can be at most %" PetscInt_FMT, n, kCholeskyLargest);
   if (!n || !count) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   if (precision == FINEPC_SINGLE) PetscCall(Launch<float>(n, count, (float *)A, info, stream));

@@ -102,7 +102,8 @@ public:
   static __host__ __device__ size_t SharedBytes(int n)
   {
     const int tiles = Tiles(n);
-    return sizeof(T) * ((InShared ? tiles * (tiles + 1) / 2 : tiles) * kTileSize + kTileSize + 4 * kTile + tiles * kTile) + sizeof(Vector<T>);
+    return sizeof(T) * ((InShared ? tiles * (tiles + 1) / 2 : tiles) * kTileSize + kTileSize + 4 * kTile + tiles * kTile) +
+           sizeof(Vector<T>);
   }
 
   /* A is the matrix in global memory, its columns n apart; unused in shared memory. */
@@ -149,7 +150,10 @@ public:
     if (InShared) Tile(r / kTile, c / kTile)[r % kTile * kStride + c % kTile] = value;
     else A_[(size_t)c * n_ + r] = value;
   }
-  __device__ T Get(int r, int c) const { return InShared ? Tile(r / kTile, c / kTile)[r % kTile * kStride + c % kTile] : A_[(size_t)c * n_ + r]; }
+  __device__ T Get(int r, int c) const
+  {
+    return InShared ? Tile(r / kTile, c / kTile)[r % kTile * kStride + c % kTile] : A_[(size_t)c * n_ + r];
+  }
 
   /* L in the place of A. Returns the first pivot that is not above `smallest`, else INT_MAX; then L is not complete. */
   __device__ int Factorize(T smallest)
@@ -288,7 +292,7 @@ private:
       for (int c = 0; c < kTile / Some::kSize; c++) x[c] = ((const Some *)X)[c];
 #pragma unroll
       for (int c = 0; c < kTile; c++) {
-        const T solved                          = x[c / Some::kSize].v[c % Some::kSize] * inverse_[k * kTile + c];
+        const T solved                        = x[c / Some::kSize].v[c % Some::kSize] * inverse_[k * kTile + c];
         x[c / Some::kSize].v[c % Some::kSize] = solved;
 #pragma unroll
         for (int b = (c + 1) / Some::kSize; b < kTile / Some::kSize; b++) {
@@ -388,7 +392,10 @@ private:
 #pragma unroll
       for (int q = 0; q < kParts; q++)
 #pragma unroll
-        for (int p = 0; p < kParts; p++) asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};" : "+d"(sum[q][p][0]), "+d"(sum[q][p][1]) : "d"(x[q]), "d"(y[p]));
+        for (int p = 0; p < kParts; p++)
+          asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+              : "+d"(sum[q][p][0]), "+d"(sum[q][p][1])
+              : "d"(x[q]), "d"(y[p]));
     }
 #pragma unroll
     for (int q = 0; q < kParts; q++)

@@ -31,8 +31,8 @@ __device__ inline Count PackFailure(PetscInt row, FSAIFailure failure)
 template <int GroupSize>
 __global__ void FSAIDiagonal(CSRView A, PetscInt first, PetscReal *s, PetscReal *d, Result *result)
 {
-  const PetscInt row  = (PetscInt)(GridThread() / GroupSize);
-  const int      lane = threadIdx.x % GroupSize;
+  const PetscInt row    = (PetscInt)(GridThread() / GroupSize);
+  const int      lane   = threadIdx.x % GroupSize;
   bool           finite = true, found = false;
   if (row < A.n) {
     for (PetscInt k = A.i[row] + lane; k < A.i[row + 1]; k += GroupSize) {
@@ -52,7 +52,7 @@ __global__ void FSAIDiagonal(CSRView A, PetscInt first, PetscReal *s, PetscReal 
 }
 
 struct LogOf {
-  const PetscReal *x;
+  const PetscReal  *x;
   __device__ double operator()(PetscInt k) const { return log(x[k]); }
 };
 
@@ -60,7 +60,9 @@ struct LogOf {
 PetscErrorCode SumLogs(void *work, size_t *bytes, PetscInt n, const PetscReal *d, double *sum, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  PetscCallCUDA(cub::DeviceReduce::Sum(work, *bytes, thrust::make_transform_iterator(thrust::counting_iterator<PetscInt>(0), LogOf{d}), sum, n, stream));
+  PetscCallCUDA(cub::DeviceReduce::Sum(work, *bytes,
+                                       thrust::make_transform_iterator(thrust::counting_iterator<PetscInt>(0), LogOf{d}), sum, n,
+                                       stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

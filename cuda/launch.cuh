@@ -83,9 +83,9 @@ __device__ inline unsigned GroupBallot(bool predicate)
 }
 
 /*
-   A kernel that is launched by LaunchEarly(), `early`, may start before the one ahead of it in the stream has ended: what it does before
-   WaitForPrevious() must not depend on that one. Nothing after it starts before LetNextStart(), or the end, of all blocks. Code compiled for
-   less than compute capability 9.0 does not wait, and must not be launched so.
+   A kernel that is launched by LaunchEarly(), `early`, may start before the one ahead of it in the stream has ended: what it does
+   before WaitForPrevious() must not depend on that one. Nothing after it starts before LetNextStart(), or the end, of all blocks.
+   Code compiled for less than compute capability 9.0 does not wait, and must not be launched so.
 */
 __device__ inline void WaitForPrevious()
 {
@@ -113,7 +113,8 @@ inline PetscErrorCode KnowsToWait(const void *kernel, bool *waits)
 }
 
 template <typename... Parameters, typename... Arguments>
-PetscErrorCode LaunchEarly(bool early, void (*kernel)(Parameters...), int blocks, int block_size, cudaStream_t stream, Arguments... arguments)
+PetscErrorCode LaunchEarly(bool early, void (*kernel)(Parameters...), int blocks, int block_size, cudaStream_t stream,
+                           Arguments... arguments)
 {
   cudaLaunchConfig_t  config{};
   cudaLaunchAttribute attribute{};

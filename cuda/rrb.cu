@@ -1,7 +1,7 @@
 /*
-   CUDA kernels of RRB. What differs from the host twin: points are in the storage of section 3.1 (rrb.cuh), both levels of a grid are
-   done by one kernel each way, small grids by one block, what lies between the first grid down and up is a graph, and the remainder is
-   applied by its inverse, which blocks of rows and columns are swept into.
+   CUDA kernels of RRB. What differs from the host twin: points are in the storage of section 3.1 (rrb.cuh), both levels of a grid
+   are done by one kernel each way, small grids by one block, what lies between the first grid down and up is a graph, and the
+   remainder is applied by its inverse, which blocks of rows and columns are swept into.
 */
 #include <algorithm>
 #include <vector>
@@ -25,15 +25,15 @@ constexpr int kInverseAhead   = 16; /* its entries that a lane asks for at once 
 
 /* What the set-up tells the host. Keys are such that the smallest is the first that the host twin meets. */
 struct RRBReport {
-  unsigned long long pattern;  /* row, column, and 1 for one that is not symmetric */
-  unsigned long long pivot;    /* level, row */
+  unsigned long long pattern; /* row, column, and 1 for one that is not symmetric */
+  unsigned long long pivot;   /* level, row */
   unsigned long long one_sided, lifted;
   PetscInt           nine, zero_pivots, largest, next, may_lift; /* rows of S_1 */
   PetscInt           nonzero_sum;                                /* some row's */
 };
 constexpr unsigned long long kNone = ~0ull;
 
-/* ------------------------------------------- the matrix ------------------------------------------- */
+/* ----------------------------------------- the matrix ----------------------------------------- */
 
 __global__ void __launch_bounds__(kBlockSize) LargestOffset(CSRView A, RRBReport *report)
 {
@@ -67,14 +67,15 @@ struct Straight {
 };
 
 /*
-   A row a thread: its diagonal and what it has to points that come after it, as ReadMatrix() of the host twin; with lift the diagonal as its
-   Lift() makes it before level 1.
+   A row a thread: its diagonal and what it has to points that come after it, as ReadMatrix() of the host twin; with lift the
+   diagonal as its Lift() makes it before level 1.
 
-   Whether Lift() has anything to look for before level 2 is told here: row b of S_1 sums to what row b of A does and |a_br| / a_rr of what
-   its red neighbours' rows do. Where no coupling is above 0 and no row of A sums to less than -kRRBLift / 4 of its diagonal, the |a_br| of
-   a row are a_bb together at most, but for such a part, and no row of S_1 comes to -kRRBLift a_bb.
+   Whether Lift() has anything to look for before level 2 is told here: row b of S_1 sums to what row b of A does and |a_br| / a_rr
+   of what its red neighbours' rows do. Where no coupling is above 0 and no row of A sums to less than -kRRBLift / 4 of its
+   diagonal, the |a_br| of a row are a_bb together at most, but for such a part, and no row of S_1 comes to -kRRBLift a_bb.
 */
-__global__ void __launch_bounds__(kBlockSize) ReadRows(CSRView A, PetscInt nx, Straight S, bool lift, bool singular, RRBReport *report)
+__global__ void __launch_bounds__(kBlockSize)
+  ReadRows(CSRView A, PetscInt nx, Straight S, bool lift, bool singular, RRBReport *report)
 {
   const long long thread = GridThread();
   if (thread >= A.n) return;
@@ -99,7 +100,8 @@ __global__ void __launch_bounds__(kBlockSize) ReadRows(CSRView A, PetscInt nx, S
       if (!(apart <= kRRBNoise * Entry(A, row, row))) atomicAdd(&report->one_sided, 1ull);
       continue;
     }
-    if (apart > kRRBSymmetry * fmax(fabs(a), fabs(other)) && !(apart <= kRRBNoise * Entry(A, row, row)) && isfinite(apart)) { /* else a pivot tells */
+    if (apart > kRRBSymmetry * fmax(fabs(a), fabs(other)) && !(apart <= kRRBNoise * Entry(A, row, row)) && isfinite(apart)) {
+      /* else a pivot tells */
       atomicMin(&report->pattern, key | 1);
       return;
     }
@@ -129,7 +131,7 @@ __global__ void __launch_bounds__(kBlockSize) ReadRows(CSRView A, PetscInt nx, S
   }
 }
 
-/* ------------------------------------------- the factorization ------------------------------------------- */
+/* ------------------------------------- the factorization -------------------------------------- */
 
 struct Levels {
   RRBGrid    g;
@@ -157,16 +159,17 @@ __device__ double OddPivot(const Levels &v, PetscInt x, PetscInt y)
 
 __device__ void CheckPivot(const Levels &v, PetscInt level, PetscInt x, PetscInt y, double d)
 {
-  if (!(d > 0) || !isfinite(d)) atomicMin(&v.report->pivot, (unsigned long long)level << 32 | (unsigned long long)(y * v.stride * v.nx + x * v.stride));
+  if (!(d > 0) || !isfinite(d))
+    atomicMin(&v.report->pivot, (unsigned long long)level << 32 | (unsigned long long)(y * v.stride * v.nx + x * v.stride));
 }
 
 /* The columns of L of a red point of the odd level; zeros where the cell has none. */
 __device__ void OddColumn(const Levels &v, int what, PetscInt I, PetscInt J)
 {
-  const RRBGrid &g     = v.g;
-  const PetscInt nx    = g.nx, x = 2 * I + (what & 1), y = 2 * J + (what >> 1);
-  double *const  to    = g.l + (what == kR1 ? kR1West : kR2West) * g.Cells() + g.Cell(I, J);
-  double         l[5]  = {0, 0, 0, 0, 0};
+  const RRBGrid &g  = v.g;
+  const PetscInt nx = g.nx, x = 2 * I + (what & 1), y = 2 * J + (what >> 1);
+  double *const  to   = g.l + (what == kR1 ? kR1West : kR2West) * g.Cells() + g.Cell(I, J);
+  double         l[5] = {0, 0, 0, 0, 0};
   if (g.Has(what, I, J)) {
     const size_t p = (size_t)y * nx + x;
     const double d = OddPivot(v, x, y);
@@ -200,13 +203,15 @@ __device__ double RowSum(const Levels &v, PetscInt x, PetscInt y)
   return sum;
 }
 
-/* The skew operator at a black point; with Lift, of S_1, also its diagonal as Lift() of the host twin makes it, and whether it did. */
+/*
+   The skew operator at a black point; with Lift, of S_1, also its diagonal as Lift() of the host twin makes it, and whether it did.
+*/
 template <bool Lift>
 __device__ bool OddSchur(const Levels &v, int what, PetscInt I, PetscInt J)
 {
   const RRBGrid &g  = v.g;
   const PetscInt nx = g.nx, ny = g.ny, x = 2 * I + (what & 1), y = 2 * J + (what >> 1);
-  double *const  to = v.skew + (what == kB1 ? kSkewOfB1 : 0) * g.Cells() + g.Cell(I, J);
+  double *const  to             = v.skew + (what == kB1 ? kSkewOfB1 : 0) * g.Cells() + g.Cell(I, J);
   double         S[kSkewArrays] = {0, 0, 0, 0, 0};
   if (g.Has(what, I, J)) {
     const size_t p = (size_t)y * nx + x;
@@ -266,12 +271,15 @@ __device__ __forceinline__ int OddLevel(const Levels &v, PetscInt I, PetscInt J)
 __device__ double Skew(const Levels &v, int what, RRBSkew array, PetscInt I, PetscInt J)
 {
   const RRBGrid &g = v.g;
-  return g.Has(what, I, J) ? (array == kSkewC ? v.diagonal : v.skew)[((what == kB1 ? kSkewOfB1 : 0) + array) * g.Cells() + g.Cell(I, J)] : 0.;
+  return g.Has(what, I, J)
+           ? (array == kSkewC ? v.diagonal : v.skew)[((what == kB1 ? kSkewOfB1 : 0) + array) * g.Cells() + g.Cell(I, J)]
+           : 0.;
 }
 
 __device__ double EvenPivot(const Levels &v, PetscInt I, PetscInt J)
 {
-  return Skew(v, kB1, kSkewC, I, J) + Skew(v, kB1, kSkewH, I, J) + Skew(v, kB1, kSkewV, I, J) + Skew(v, kB1, kSkewH, I - 1, J) + Skew(v, kB1, kSkewV, I, J - 1);
+  return Skew(v, kB1, kSkewC, I, J) + Skew(v, kB1, kSkewH, I, J) + Skew(v, kB1, kSkewV, I, J) + Skew(v, kB1, kSkewH, I - 1, J) +
+         Skew(v, kB1, kSkewV, I, J - 1);
 }
 
 /* The columns of L of the cell's b1, and the next operator at its b2. */
@@ -280,8 +288,10 @@ __device__ __forceinline__ void EvenLevel(const Levels &v, PetscInt I, PetscInt 
   const RRBGrid &g    = v.g;
   double *const  to   = g.l + kB1SouthWest * g.Cells() + g.Cell(I, J);
   double         l[5] = {0, 0, 0, 0, 0};
-  const double   sw = Skew(v, kB2, kSkewP, I, J), se = Skew(v, kB2, kSkewQ, I + 1, J), nw = Skew(v, kB1, kSkewQ, I, J), ne = Skew(v, kB1, kSkewP, I, J); /* of b1 */
-  double         c = Skew(v, kB2, kSkewC, I, J), e = Skew(v, kB2, kSkewH, I, J), n = Skew(v, kB2, kSkewV, I, J), next_ne = 0, next_nw = 0;
+  /* of b1 */
+  const double sw = Skew(v, kB2, kSkewP, I, J), se = Skew(v, kB2, kSkewQ, I + 1, J), nw = Skew(v, kB1, kSkewQ, I, J),
+               ne = Skew(v, kB1, kSkewP, I, J);
+  double c = Skew(v, kB2, kSkewC, I, J), e = Skew(v, kB2, kSkewH, I, J), n = Skew(v, kB2, kSkewV, I, J), next_ne = 0, next_nw = 0;
   if (g.Has(kB1, I, J)) {
     const double d = EvenPivot(v, I, J);
     CheckPivot(v, v.level + 1, 2 * I + 1, 2 * J + 1, d);
@@ -337,7 +347,7 @@ __global__ void __launch_bounds__(kBlockSize) FactorEven(Levels v)
   if (cell < (long long)v.g.cx * v.g.cy) EvenLevel(v, (PetscInt)(cell % v.g.cx), (PetscInt)(cell / v.g.cx));
 }
 
-/* ------------------------------------------- the remainder ------------------------------------------- */
+/* --------------------------------------- the remainder ---------------------------------------- */
 
 __device__ void SetPair(double *M, PetscInt m, size_t p, size_t q, double value)
 {
@@ -367,10 +377,11 @@ __global__ void __launch_bounds__(kBlockSize) FillSkew(Levels v, PetscInt m, dou
   const PetscInt I = (PetscInt)(cell % g.cx), J = (PetscInt)(cell / g.cx);
   for (int what : {kB2, kB1}) {
     if (!g.Has(what, I, J)) continue;
-    const size_t   p     = RRBHalfPlace(g, what, I, J);
-    const int      other = what == kB2 ? kB1 : kB2;
-    const PetscInt up    = what == kB2 ? 0 : 1; /* (x + 1, y + 1) and (x - 1, y + 1) are of the other class, in cells I + up, I + up - 1 of line J + up */
-    M[p * m + p] = Skew(v, what, kSkewC, I, J);
+    const size_t p     = RRBHalfPlace(g, what, I, J);
+    const int    other = what == kB2 ? kB1 : kB2;
+    /* (x + 1, y + 1) and (x - 1, y + 1) are of the other class, in cells I + up, I + up - 1 of line J + up */
+    const PetscInt up = what == kB2 ? 0 : 1;
+    M[p * m + p]      = Skew(v, what, kSkewC, I, J);
     if (g.Has(other, I + up, J + up)) SetPair(M, m, p, RRBHalfPlace(g, other, I + up, J + up), Skew(v, what, kSkewP, I, J));
     if (g.Has(other, I + up - 1, J + up)) SetPair(M, m, p, RRBHalfPlace(g, other, I + up - 1, J + up), Skew(v, what, kSkewQ, I, J));
     if (g.Has(what, I + 1, J)) SetPair(M, m, p, RRBHalfPlace(g, what, I + 1, J), Skew(v, what, kSkewH, I, J));
@@ -394,18 +405,19 @@ __device__ PetscInt RemainderRow(const Levels &v, PetscInt p)
 }
 
 struct Sweep {
-  PetscInt      m, first; /* the rows and columns first .. first + kSweep are swept */
-  bool          singular;
-  double       *M, *rows, *columns; /* [m m]; [kSweep m] the new rows; [m kSweep] the old columns */
-  Levels        v;
+  PetscInt m, first; /* the rows and columns first .. first + kSweep are swept */
+  bool     singular;
+  double  *M, *rows, *columns; /* [m m]; [kSweep m] the new rows; [m kSweep] the old columns */
+  Levels   v;
 };
 
 /*
-   The inverse of a symmetric matrix of kSweep rows by a warp: lane c brings its column c and takes away the one of the inverse. Pivot p
-   is swept, a_ij -= a_ip a_jp / a_pp, a_ip /= a_pp, a_pp = -1 / a_pp, which leaves it symmetric, so that a row is a column: each lane
-   has an entry of it. Lane p keeps a_ip as it was, and what it is to be multiplied by. Rows move up by one a pivot, which is why the next
-   pivot's is always the first, and all pivots are the same few instructions: fetching them anew for each took longer than doing them.
-   shared [2 kSweep]. Pivot `but` is not swept, if there is one: a null row and column of the answer. told(p, pivot) hears of each.
+   The inverse of a symmetric matrix of kSweep rows by a warp: lane c brings its column c and takes away the one of the inverse.
+   Pivot p is swept, a_ij -= a_ip a_jp / a_pp, a_ip /= a_pp, a_pp = -1 / a_pp, which leaves it symmetric, so that a row is a column:
+   each lane has an entry of it. Lane p keeps a_ip as it was, and what it is to be multiplied by. Rows move up by one a pivot, which
+   is why the next pivot's is always the first, and all pivots are the same few instructions: fetching them anew for each took
+   longer than doing them. shared [2 kSweep]. Pivot `but` is not swept, if there is one: a null row and column of the answer.
+   told(p, pivot) hears of each.
 */
 template <typename Tell>
 __device__ __forceinline__ void InvertSymmetric(double (&a)[kSweep], int but, double *shared, Tell told)
@@ -415,13 +427,14 @@ __device__ __forceinline__ void InvertSymmetric(double (&a)[kSweep], int but, do
   shared[lane]    = a[0];
 #pragma unroll 1
   for (int p = 0; p < kSweep; p++) {
-    double *const column = shared + p % 2 * kSweep, *const next = shared + (p + 1) % 2 * kSweep; /* column[r]: row p + r, modulo kSweep */
+    /* column[r]: row p + r, modulo kSweep */
+    double *const column = shared + p % 2 * kSweep, *const next = shared + (p + 1) % 2 * kSweep;
     __syncwarp();
     const double pivot   = column[0];
     const double inverse = p == but ? 0. : 1 / pivot;
     const double factor  = lane == p ? 0. : a[0] * inverse;
     if (lane == p) scale = inverse;
-    a[0]                                 = a[1] - column[1] * factor;
+    a[0]                                = a[1] - column[1] * factor;
     next[(lane - p - 1) & (kSweep - 1)] = scale * a[0]; /* on its way while the others follow */
     told(p, pivot);
 #pragma unroll
@@ -450,12 +463,14 @@ __global__ void __launch_bounds__(kPanelBlock) SweepPanel(Sweep s)
   if (threadIdx.x < kWarpSize) {
     double a[kSweep];
 #pragma unroll
-    for (int r = 0; r < kSweep; r++) a[r] = r < some && c < some ? s.M[(size_t)(s.first + r) * s.m + s.first + c] : (double)(r == c);
+    for (int r = 0; r < kSweep; r++)
+      a[r] = r < some && c < some ? s.M[(size_t)(s.first + r) * s.m + s.first + c] : (double)(r == c);
     const int but = s.singular ? s.m - 1 - s.first : -1; /* the last pivot of all: all that rounding has left of 0 */
     InvertSymmetric(a, but, pivots, [&](int p, double pivot) {
       if (GridThread() != 0 || p >= some) return;
       if (p == but && isfinite(pivot)) s.v.report->zero_pivots++;
-      else if (!(pivot > 0) || !isfinite(pivot)) atomicMin(&s.v.report->pivot, (unsigned long long)s.v.level << 32 | (unsigned long long)RemainderRow(s.v, s.first + p));
+      else if (!(pivot > 0) || !isfinite(pivot))
+        atomicMin(&s.v.report->pivot, (unsigned long long)s.v.level << 32 | (unsigned long long)RemainderRow(s.v, s.first + p));
     });
 #pragma unroll
     for (int r = 0; r < kSweep; r++) P[r][c] = a[r];
@@ -530,10 +545,11 @@ __global__ void __launch_bounds__(kUpdateSide *kUpdateSide) SweepUpdate(Sweep s,
 }
 
 /* y = M x, a row a warp. Entries of M may be asked for before x is there. */
-__global__ void __launch_bounds__(kInverseWarps *kWarpSize) MultiplyInverse(PetscInt m, const double *M, const double *x, double *y, RRBGate gate)
+__global__ void __launch_bounds__(kInverseWarps *kWarpSize)
+  MultiplyInverse(PetscInt m, const double *M, const double *x, double *y, RRBGate gate)
 {
   const PetscInt      row = (PetscInt)(GridThread() / kWarpSize), lane = threadIdx.x % kWarpSize;
-  const double *const a   = M + (size_t)min(row, m - 1) * m;
+  const double *const a = M + (size_t)min(row, m - 1) * m;
   double              ahead[kInverseAhead], sum = 0;
   if (gate.ClosedEarly()) return;
 #pragma unroll
@@ -555,7 +571,7 @@ __global__ void __launch_bounds__(kInverseWarps *kWarpSize) MultiplyInverse(Pets
   if (lane == 0 && row < m) y[row] = sum;
 }
 
-/* ------------------------------------------- a grid, one tile of cells a block ------------------------------------------- */
+/* ----------------------------- a grid, one tile of cells a block ------------------------------ */
 
 /* The values of the kernel ahead are there, and the gate is open. */
 __device__ __forceinline__ bool Started(const RRBGate &gate)
@@ -591,28 +607,30 @@ struct TilePlace {
   __device__ __forceinline__ TilePlace(const RRBGrid &g, int tile)
   {
     const int across = (g.cx + kRRBTileX - 1) / kRRBTileX;
-    thread = threadIdx.x % kRRBTile;
-    i      = thread % kRRBTileX;
-    j      = thread / kRRBTileX;
-    I0     = tile % across * kRRBTileX;
-    J0     = tile / across * kRRBTileY;
-    I      = I0 + i;
-    J      = J0 + j;
-    halo   = thread < kRRBTileX + 1 + kRRBTileY;
-    halo_i = thread <= kRRBTileX ? thread - 1 : -1;
-    halo_j = thread <= kRRBTileX ? -1 : thread - kRRBTileX - 1;
-    halo_I = I0 + halo_i;
-    halo_J = J0 + halo_j;
+    thread           = threadIdx.x % kRRBTile;
+    i                = thread % kRRBTileX;
+    j                = thread / kRRBTileX;
+    I0               = tile % across * kRRBTileX;
+    J0               = tile / across * kRRBTileY;
+    I                = I0 + i;
+    J                = J0 + j;
+    halo             = thread < kRRBTileX + 1 + kRRBTileY;
+    halo_i           = thread <= kRRBTileX ? thread - 1 : -1;
+    halo_j           = thread <= kRRBTileX ? -1 : thread - kRRBTileX - 1;
+    halo_I           = I0 + halo_i;
+    halo_J           = J0 + halo_j;
   }
 };
 
 /*
-   Forward substitution with both levels, on a tile of cells by kRRBTile threads; a tile beyond the last has no points. Class b1 is updated
-   on the tile and the cells to the west and south of it, since b2 needs these; every coefficient is for one black point. Coefficients
-   are asked for before ready(), in which all threads of the block meet, says that the values are there; if not, nothing is done.
+   Forward substitution with both levels, on a tile of cells by kRRBTile threads; a tile beyond the last has no points. Class b1 is
+   updated on the tile and the cells to the west and south of it, since b2 needs these; every coefficient is for one black point.
+   Coefficients are asked for before ready(), in which all threads of the block meet, says that the values are there; if not,
+   nothing is done.
 */
 template <bool First, typename Ready>
-__device__ __forceinline__ void TileDown(const RRBGrid &g, const RRBGrid &next, const double *x, int tile, TileOfDown &shared, Ready ready)
+__device__ __forceinline__ void TileDown(const RRBGrid &g, const RRBGrid &next, const double *x, int tile, TileOfDown &shared,
+                                         Ready ready)
 {
   auto           &r1 = shared.r1;
   auto           &r2 = shared.r2;
@@ -620,7 +638,7 @@ __device__ __forceinline__ void TileDown(const RRBGrid &g, const RRBGrid &next, 
   const TilePlace at(g, tile);
   const PetscInt  I = at.I, J = at.J;
   const int       i = at.i, j = at.j;
-  const bool      halo = at.halo && !g.half;
+  const bool      halo       = at.halo && !g.half;
   double          of_halo[4] = {0, 0, 0, 0}, of_b1[4], of_b2[4], skew[4] = {0, 0, 0, 0};
 
   of_b1[0] = g.L(kR1North, I, J);
@@ -644,18 +662,25 @@ __device__ __forceinline__ void TileDown(const RRBGrid &g, const RRBGrid &next, 
     of_halo[3] = g.L(kR2West, at.halo_I + 1, at.halo_J);
   }
   if (!ready()) return;
-  const double own_b1 = Down<First>(g, x, kB1, I, J), own_b2 = Down<First>(g, x, kB2, I, J), halo_b1 = halo ? Down<First>(g, x, kB1, at.halo_I, at.halo_J) : 0.;
-  for (int k = at.thread; k < (kRRBTileY + 2) * (kRRBTileX + 1); k += kRRBTile) r1[k / (kRRBTileX + 1)][k % (kRRBTileX + 1)] = Down<First>(g, x, kR1, at.I0 - 1 + k % (kRRBTileX + 1), at.J0 - 1 + k / (kRRBTileX + 1));
-  for (int k = at.thread; k < (kRRBTileY + 1) * (kRRBTileX + 2); k += kRRBTile) r2[k / (kRRBTileX + 2)][k % (kRRBTileX + 2)] = Down<First>(g, x, kR2, at.I0 - 1 + k % (kRRBTileX + 2), at.J0 - 1 + k / (kRRBTileX + 2));
+  const double own_b1 = Down<First>(g, x, kB1, I, J), own_b2 = Down<First>(g, x, kB2, I, J),
+               halo_b1 = halo ? Down<First>(g, x, kB1, at.halo_I, at.halo_J) : 0.;
+  for (int k = at.thread; k < (kRRBTileY + 2) * (kRRBTileX + 1); k += kRRBTile)
+    r1[k / (kRRBTileX + 1)][k % (kRRBTileX + 1)] =
+      Down<First>(g, x, kR1, at.I0 - 1 + k % (kRRBTileX + 1), at.J0 - 1 + k / (kRRBTileX + 1));
+  for (int k = at.thread; k < (kRRBTileY + 1) * (kRRBTileX + 2); k += kRRBTile)
+    r2[k / (kRRBTileX + 2)][k % (kRRBTileX + 2)] =
+      Down<First>(g, x, kR2, at.I0 - 1 + k % (kRRBTileX + 2), at.J0 - 1 + k / (kRRBTileX + 2));
   __syncthreads();
   const auto update = [&](double value, const double(&l)[4], int at_i, int at_j) {
-    return value - l[0] * r1[at_j + 1][at_i + 1] - l[1] * r1[at_j + 2][at_i + 1] - l[2] * r2[at_j + 1][at_i + 1] - l[3] * r2[at_j + 1][at_i + 2];
+    return value - l[0] * r1[at_j + 1][at_i + 1] - l[1] * r1[at_j + 2][at_i + 1] - l[2] * r2[at_j + 1][at_i + 1] -
+           l[3] * r2[at_j + 1][at_i + 2];
   };
-  const double u = update(own_b1, of_b1, i, j);
+  const double u   = update(own_b1, of_b1, i, j);
   b1[j + 1][i + 1] = u;
   if (halo) b1[at.halo_j + 1][at.halo_i + 1] = update(halo_b1, of_halo, at.halo_i, at.halo_j);
   __syncthreads();
-  double value = own_b2 - of_b2[0] * r1[j + 1][i + 1] - of_b2[1] * r1[j + 1][i] - of_b2[2] * r2[j + 1][i + 1] - of_b2[3] * r2[j][i + 1];
+  double value =
+    own_b2 - of_b2[0] * r1[j + 1][i + 1] - of_b2[1] * r1[j + 1][i] - of_b2[2] * r2[j + 1][i + 1] - of_b2[3] * r2[j][i + 1];
   if (g.half) {
     if (g.Has(kB1, I, J)) next.down[RRBHalfPlace(g, kB1, I, J)] = u;
     if (g.Has(kB2, I, J)) next.down[RRBHalfPlace(g, kB2, I, J)] = value;
@@ -666,14 +691,17 @@ __device__ __forceinline__ void TileDown(const RRBGrid &g, const RRBGrid &next, 
   if (g.Has(kB2, I, J)) StoreDown(next, I, J, value);
 }
 
-/* A warp's part of a line of n points: lane l has points first + 2 l and the next, and stores first + l and first + 32 + l, so that stores lie together. */
+/*
+   A warp's part of a line of n points: lane l has points first + 2 l and the next, and stores first + l and first + 32 + l, so that
+   stores lie together.
+*/
 __device__ __forceinline__ void StoreLine(double *line, PetscInt first, PetscInt n, double even, double odd)
 {
   static_assert(kRRBTileX == kWarpSize, "a line of a tile is a warp");
   const int lane = threadIdx.x % kWarpSize;
 #pragma unroll
   for (int part = 0; part < 2; part++) {
-    const int      from = part * kWarpSize / 2 + lane / 2;
+    const int      from    = part * kWarpSize / 2 + lane / 2;
     const double   of_even = __shfl_sync(kFullWarp, even, from), of_odd = __shfl_sync(kFullWarp, odd, from);
     const PetscInt x = first + part * kWarpSize + lane;
     if (x < n) line[x] = lane % 2 ? of_odd : of_even;
@@ -682,7 +710,8 @@ __device__ __forceinline__ void StoreLine(double *line, PetscInt first, PetscInt
 
 /* Both levels of the backward substitution, and D^{-1}: b1 on the tile and to the west and south of it, then r1 and r2. */
 template <bool First, typename Ready>
-__device__ __forceinline__ void TileUp(const RRBGrid &g, const RRBGrid &next, const double *x, double *y, int tile, TileOfUp &shared, Ready ready)
+__device__ __forceinline__ void TileUp(const RRBGrid &g, const RRBGrid &next, const double *x, double *y, int tile,
+                                       TileOfUp &shared, Ready ready)
 {
   auto           &b2 = shared.b2;
   auto           &b1 = shared.b1;
@@ -700,7 +729,8 @@ __device__ __forceinline__ void TileUp(const RRBGrid &g, const RRBGrid &next, co
     if (halo && !g.half) of_halo[k] = g.L((RRBArray)(kB1SouthWest + k), at.halo_I, at.halo_J);
   }
   /* values of the way down are not of the kernel ahead of this one; they are multiplied when all else has been asked for */
-  double of_d[4] = {g.L(kR1Pivot, I, J), g.L(kR2Pivot, I, J), 1, 1}, values[4] = {Down<First>(g, x, kR1, I, J), Down<First>(g, x, kR2, I, J), 0, 0};
+  double of_d[4]   = {g.L(kR1Pivot, I, J), g.L(kR2Pivot, I, J), 1, 1},
+         values[4] = {Down<First>(g, x, kR1, I, J), Down<First>(g, x, kR2, I, J), 0, 0};
   if (!g.half) {
     if (g.Has(kB1, I, J)) {
       of_d[2]   = g.L(kB1Pivot, I, J);
@@ -712,25 +742,28 @@ __device__ __forceinline__ void TileUp(const RRBGrid &g, const RRBGrid &next, co
     }
   }
   if (!ready()) return;
-  for (int k = at.thread; k < (kRRBTileY + 2) * (kRRBTileX + 2); k += kRRBTile) b2[k / (kRRBTileX + 2)][k % (kRRBTileX + 2)] = UpB2(g, next, at.I0 - 1 + k % (kRRBTileX + 2), at.J0 - 1 + k / (kRRBTileX + 2));
+  for (int k = at.thread; k < (kRRBTileY + 2) * (kRRBTileX + 2); k += kRRBTile)
+    b2[k / (kRRBTileX + 2)][k % (kRRBTileX + 2)] = UpB2(g, next, at.I0 - 1 + k % (kRRBTileX + 2), at.J0 - 1 + k / (kRRBTileX + 2));
   if (g.half) {
     if (g.Has(kB1, I, J)) values[2] = next.up[RRBHalfPlace(g, kB1, I, J)];
     if (halo && g.Has(kB1, at.halo_I, at.halo_J)) values[3] = next.up[RRBHalfPlace(g, kB1, at.halo_I, at.halo_J)];
   }
   /* products are rounded by themselves, so that a b1 is the same in all tiles that make it */
-  const double d_r1 = __dmul_rn(of_d[0], values[0]), d_r2 = __dmul_rn(of_d[1], values[1]), b1_value = __dmul_rn(of_d[2], values[2]), halo_value = __dmul_rn(of_d[3], values[3]);
+  const double d_r1 = __dmul_rn(of_d[0], values[0]), d_r2 = __dmul_rn(of_d[1], values[1]), b1_value = __dmul_rn(of_d[2], values[2]),
+               halo_value = __dmul_rn(of_d[3], values[3]);
   __syncthreads();
   const auto corners = [&](double value, const double(&l)[4], int at_i, int at_j) {
-    return value - l[0] * b2[at_j + 1][at_i + 1] - l[1] * b2[at_j + 2][at_i + 2] - l[2] * b2[at_j + 1][at_i + 2] - l[3] * b2[at_j + 2][at_i + 1];
+    return value - l[0] * b2[at_j + 1][at_i + 1] - l[1] * b2[at_j + 2][at_i + 2] - l[2] * b2[at_j + 1][at_i + 2] -
+           l[3] * b2[at_j + 2][at_i + 1];
   };
   const double own_b1 = corners(b1_value, of_b1, i, j), own_b2 = b2[j + 1][i + 1];
-  b1[j + 1][i + 1]    = own_b1;
+  b1[j + 1][i + 1] = own_b1;
   if (halo) b1[at.halo_j + 1][at.halo_i + 1] = corners(halo_value, of_halo, at.halo_i, at.halo_j);
   __syncthreads();
-  const double own_r1 = d_r1 - of_r1[0] * own_b2 - of_r1[1] * b2[j + 1][i + 2] - of_r1[2] * b1[j][i + 1] - of_r1[3] * own_b1;
-  const double own_r2 = d_r2 - of_r2[0] * b1[j + 1][i] - of_r2[1] * own_b1 - of_r2[2] * own_b2 - of_r2[3] * b2[j + 2][i + 1];
-  const size_t line   = First ? g.nx : g.line;
-  double *const to    = (First ? y : g.up) + 2 * J * line;
+  const double  own_r1 = d_r1 - of_r1[0] * own_b2 - of_r1[1] * b2[j + 1][i + 2] - of_r1[2] * b1[j][i + 1] - of_r1[3] * own_b1;
+  const double  own_r2 = d_r2 - of_r2[0] * b1[j + 1][i] - of_r2[1] * own_b1 - of_r2[2] * own_b2 - of_r2[3] * b2[j + 2][i + 1];
+  const size_t  line   = First ? g.nx : g.line;
+  double *const to     = (First ? y : g.up) + 2 * J * line;
   if constexpr (First) {
     StoreLine(to, 2 * at.I0, 2 * J < g.ny ? g.nx : 0, own_b2, own_r1);
     StoreLine(to + line, 2 * at.I0, 2 * J + 1 < g.ny ? g.nx : 0, own_r2, own_b1);
@@ -741,7 +774,8 @@ __device__ __forceinline__ void TileUp(const RRBGrid &g, const RRBGrid &next, co
 }
 
 template <bool First>
-__global__ void __launch_bounds__(kRRBTile, kTilesOnChip) GridDown(const RRBGrid g, const RRBGrid next, const double *x, RRBGate gate)
+__global__ void __launch_bounds__(kRRBTile, kTilesOnChip)
+  GridDown(const RRBGrid g, const RRBGrid next, const double *x, RRBGate gate)
 {
   __shared__ TileOfDown shared;
   if (gate.ClosedEarly()) return;
@@ -749,32 +783,34 @@ __global__ void __launch_bounds__(kRRBTile, kTilesOnChip) GridDown(const RRBGrid
 }
 
 template <bool First>
-__global__ void __launch_bounds__(kRRBTile, kTilesOnChip) GridUp(const RRBGrid g, const RRBGrid next, const double *x, double *y, RRBGate gate)
+__global__ void __launch_bounds__(kRRBTile, kTilesOnChip)
+  GridUp(const RRBGrid g, const RRBGrid next, const double *x, double *y, RRBGate gate)
 {
   __shared__ TileOfUp shared;
   if (gate.ClosedEarly()) return;
   TileUp<First>(g, next, x, y, blockIdx.x, shared, [&]() { return Started(gate); });
 }
 
-/* ------------------------------------------- small grids, all by one block ------------------------------------------- */
+/* ------------------------------- small grids, all by one block -------------------------------- */
 
 struct SmallGrids {
   int           count; /* of grids; grid[count] is what comes after */
   RRBGrid       grid[kSmallGrids + 1];
-  PetscInt      m;     /* points of the remainder, if the block solves with it, too */
+  PetscInt      m; /* points of the remainder, if the block solves with it, too */
   const double *inverse;
 };
 
 /* Down, then the remainder if it is small, then up; or one of the ways. */
-__global__ void __launch_bounds__(kSmallBlock) GridsOfOneBlock(const __grid_constant__ SmallGrids s, bool down, bool up, RRBGate gate)
+__global__ void __launch_bounds__(kSmallBlock)
+  GridsOfOneBlock(const __grid_constant__ SmallGrids s, bool down, bool up, RRBGate gate)
 {
   constexpr int kTiles = kSmallBlock / kRRBTile; /* at once */
   __shared__ union {
     TileOfDown down[kTiles];
     TileOfUp   up[kTiles];
   } shared;
-  const int  of_block = threadIdx.x / kRRBTile;
-  bool       started = false, open = true;
+  const int of_block = threadIdx.x / kRRBTile;
+  bool      started = false, open = true;
   if (gate.ClosedEarly()) return;
   const auto ready = [&]() {
     if (started) __syncthreads(); /* with the tile before, and with the grid */
@@ -786,7 +822,9 @@ __global__ void __launch_bounds__(kSmallBlock) GridsOfOneBlock(const __grid_cons
     for (int tile = of_block; tile - of_block < RRBTiles(g); tile += kTiles) act(tile);
   };
   if (down)
-    for (int k = 0; k < s.count; k++) for_tiles(s.grid[k], [&](int tile) { TileDown<false>(s.grid[k], s.grid[k + 1], nullptr, tile, shared.down[of_block], ready); });
+    for (int k = 0; k < s.count; k++)
+      for_tiles(s.grid[k],
+                [&](int tile) { TileDown<false>(s.grid[k], s.grid[k + 1], nullptr, tile, shared.down[of_block], ready); });
   if (s.m && ready()) {
     const RRBGrid &rest = s.grid[s.count];
     for (PetscInt row = threadIdx.x; row < s.m; row += kSmallBlock) {
@@ -796,12 +834,14 @@ __global__ void __launch_bounds__(kSmallBlock) GridsOfOneBlock(const __grid_cons
     }
   }
   if (up)
-    for (int k = s.count - 1; k >= 0; k--) for_tiles(s.grid[k], [&](int tile) { TileUp<false>(s.grid[k], s.grid[k + 1], nullptr, nullptr, tile, shared.up[of_block], ready); });
+    for (int k = s.count - 1; k >= 0; k--)
+      for_tiles(s.grid[k],
+                [&](int tile) { TileUp<false>(s.grid[k], s.grid[k + 1], nullptr, nullptr, tile, shared.up[of_block], ready); });
 }
 
 } // namespace
 
-/* ------------------------------------------- the host's side ------------------------------------------- */
+/* -------------------------------------- the host's side --------------------------------------- */
 
 namespace
 {
@@ -967,7 +1007,8 @@ PetscErrorCode RRBOffsets_CUDA(const CSRView *A, PetscInt *largest, PetscBool *n
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, PetscInt nx, PetscInt ny, const RRBParams *params, RRBFactor **factor, RRBStats *stats)
+PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, PetscInt nx, PetscInt ny, const RRBParams *params, RRBFactor **factor,
+                                     RRBStats *stats)
 {
   RRBFactorCUDA    *F = static_cast<RRBFactorCUDA *>(*factor);
   const size_t      n = A->n;
@@ -997,15 +1038,15 @@ PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, PetscInt nx, PetscInt ny,
   PetscCall(ClearReport(report.data(), stream));
 
   /* two operators of the grids in turns, the skew one between them, and what the sweeps need */
-  const size_t cells   = (size_t)((nx + 1) / 2) * ((ny + 1) / 2), ld_cells = (size_t)((nx + 1) / 2 + 15) / 16 * 16 * ((ny + 1) / 2);
-  const bool   lift       = params->lift && !params->singular && nx > 1 && ny > 1;
-  bool         nine       = A->nnz > 5 * (long long)n;
+  const size_t cells = (size_t)((nx + 1) / 2) * ((ny + 1) / 2), ld_cells = (size_t)((nx + 1) / 2 + 15) / 16 * 16 * ((ny + 1) / 2);
+  const bool   lift = params->lift && !params->singular && nx > 1 && ny > 1;
+  bool         nine = A->nnz > 5 * (long long)n;
   for (bool again = true; again;) {
-    again                = false;
-    const size_t sweeps  = (size_t)remainder * 2 * kSweep, straight = std::max((nine ? 5 : 3) * n, 5 * cells);
+    again               = false;
+    const size_t sweeps = (size_t)remainder * 2 * kSweep, straight = std::max((nine ? 5 : 3) * n, 5 * cells);
     work.Free();
     PetscCall(work.Allocate(straight + 5 * cells + 2 * kSkewArrays * ld_cells + sweeps));
-    double *const base = work.data();
+    double *const  base = work.data();
     const Straight S{base, base + n, base + 2 * n, nine ? base + 3 * n : nullptr, nine ? base + 4 * n : nullptr};
     ReadRows<<<BlocksFor(n), kBlockSize, 0, stream>>>(*A, nx, S, lift && nine, (bool)params->singular, report.data());
     FinePCCheckLaunch();
@@ -1017,38 +1058,44 @@ PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, PetscInt nx, PetscInt ny,
       PetscFunctionReturn(PETSC_SUCCESS);
     }
     if ((PetscInt64)nx * ny != (PetscInt64)n) PetscFunctionReturn(PETSC_SUCCESS);
-    if ((seen.nine && !nine) || (!seen.nine && seen.lifted)) { /* few entries, but to diagonal neighbours; many, but those are 0, and A was lifted */
+    if ((seen.nine && !nine) || (!seen.nine && seen.lifted)) {
+      /* few entries, but to diagonal neighbours; many, but those are 0, and A was lifted */
       nine  = seen.nine != 0;
       again = true;
       PetscCall(ClearReport(report.data(), stream));
       continue;
     }
-    PetscCheck(remainder <= kRRBLargestRemainder, PETSC_COMM_SELF, PETSC_ERR_SUP, "%" PetscInt_FMT " levels leave %" PetscInt_FMT " points, but at most %" PetscInt_FMT " are factored exactly on a GPU: raise -pc_rrb_levels", levels, remainder, kRRBLargestRemainder);
-    if (F->nx != nx || F->ny != ny || F->levels != levels || F->inverse.size() != (size_t)remainder * remainder) PetscCall(MakeGrids(F, nx, ny, levels, max_levels, remainder));
+    PetscCheck(remainder <= kRRBLargestRemainder, PETSC_COMM_SELF, PETSC_ERR_SUP,
+               "%" PetscInt_FMT " levels leave %" PetscInt_FMT " points, but at most %" PetscInt_FMT
+               " are factored exactly on a GPU: raise -pc_rrb_levels",
+               levels, remainder, kRRBLargestRemainder);
+    if (F->nx != nx || F->ny != ny || F->levels != levels || F->inverse.size() != (size_t)remainder * remainder)
+      PetscCall(MakeGrids(F, nx, ny, levels, max_levels, remainder));
     F->nine      = (PetscBool)(seen.nine != 0);
     F->singular  = (PetscBool)(params->singular && !seen.nonzero_sum);
     F->has_schur = (PetscBool)(params->keep_schur && !F->nine);
-    if (F->has_schur && F->schur.size() != 2 * kSkewArrays * F->grid[0].Cells()) PetscCall(F->schur.Allocate(2 * kSkewArrays * F->grid[0].Cells()));
+    if (F->has_schur && F->schur.size() != 2 * kSkewArrays * F->grid[0].Cells())
+      PetscCall(F->schur.Allocate(2 * kSkewArrays * F->grid[0].Cells()));
     if (!F->has_schur) F->schur.Free();
 
     double *const even = base + straight, *const skew = even + 5 * cells, *const sweep = skew + 2 * kSkewArrays * ld_cells;
-    Levels        v{};
+    Levels v{};
     v.S = S;
     if (!seen.nine) v.S.ne = v.S.nw = nullptr;
     v.nx     = nx;
     v.report = report.data();
     for (int k = 0; k < F->count; k++) {
-      const RRBGrid &g         = F->grid[k];
-      const size_t   points    = (size_t)g.cx * g.cy;
-      double *const  next      = k % 2 ? base : even;
-      const int      blocks    = BlocksFor((long long)g.cx * g.cy);
-      const bool     lifting   = k == 0 && lift && !seen.nine && seen.may_lift && !g.half; /* with half it is factored exactly */
-      v.g                      = g;
-      v.level                  = 2 * k + 1;
-      v.stride                 = (PetscInt)1 << k;
-      v.skew                   = k == 0 && F->has_schur ? F->schur.data() : skew;
-      v.diagonal               = lifting ? skew : v.skew;
-      v.next                   = Straight{next, next + points, next + 2 * points, next + 3 * points, next + 4 * points};
+      const RRBGrid &g       = F->grid[k];
+      const size_t   points  = (size_t)g.cx * g.cy;
+      double *const  next    = k % 2 ? base : even;
+      const int      blocks  = BlocksFor((long long)g.cx * g.cy);
+      const bool     lifting = k == 0 && lift && !seen.nine && seen.may_lift && !g.half; /* with half it is factored exactly */
+      v.g                    = g;
+      v.level                = 2 * k + 1;
+      v.stride               = (PetscInt)1 << k;
+      v.skew                 = k == 0 && F->has_schur ? F->schur.data() : skew;
+      v.diagonal             = lifting ? skew : v.skew;
+      v.next                 = Straight{next, next + points, next + 2 * points, next + 3 * points, next + 4 * points};
       if (lifting) FactorOdd<true><<<blocks, kBlockSize, 0, stream>>>(v);
       else FactorOdd<false><<<blocks, kBlockSize, 0, stream>>>(v);
       FinePCCheckLaunch();
@@ -1091,7 +1138,7 @@ int RRBMiddlePhases(const RRBFactorCUDA *F)
 PetscErrorCode RRBLaunchPhase(const RRBFactorCUDA *F, int phase, RRBGate gate, bool early, cudaStream_t stream, RRBPhase *about)
 {
   const int      grids = F->first_small - 1, inner = InnerPhases(F), m = F->remainder;
-  const RRBGrid &rest  = F->grid[F->count];
+  const RRBGrid &rest = F->grid[F->count];
   RRBPhase       this_one{};
 
   PetscFunctionBegin;
@@ -1108,7 +1155,8 @@ PetscErrorCode RRBLaunchPhase(const RRBFactorCUDA *F, int phase, RRBGate gate, b
     PetscCall(LaunchEarly(early, GridUp<false>, RRBTiles(g), kRRBTile, stream, g, F->grid[k + 1], nullptr, nullptr, gate));
   } else if (m > kSmallRemainder && phase == grids + inner / 2) {
     this_one = RRBPhase{"remainder", F->count, ((size_t)m * m + 2 * m) * sizeof(double)};
-    PetscCall(LaunchEarly(early, MultiplyInverse, (m + kInverseWarps - 1) / kInverseWarps, kInverseWarps * kWarpSize, stream, m, F->inverse.data(), rest.down, rest.up, gate));
+    PetscCall(LaunchEarly(early, MultiplyInverse, (m + kInverseWarps - 1) / kInverseWarps, kInverseWarps * kWarpSize, stream, m,
+                          F->inverse.data(), rest.down, rest.up, gate));
   } else {
     const bool all = m <= kSmallRemainder, down = all || phase == grids, up = all || !down;
     SmallGrids s{};
@@ -1135,7 +1183,8 @@ PetscErrorCode RRBLaunchMiddle(const RRBFactorCUDA *F, RRBGate gate, bool early,
 }
 
 /* The first grid's kernels: down from x, up to y. */
-static PetscErrorCode LaunchFirst(const RRBFactorCUDA *F, bool down, const PetscScalar *x, PetscScalar *y, cudaStream_t stream, size_t *bytes)
+static PetscErrorCode LaunchFirst(const RRBFactorCUDA *F, bool down, const PetscScalar *x, PetscScalar *y, cudaStream_t stream,
+                                  size_t *bytes)
 {
   const RRBGrid &g = F->grid[0], &next = F->grid[1];
 
@@ -1161,10 +1210,12 @@ PetscErrorCode RRBApply_CUDA(RRBFactor *factor, const PetscScalar *x, PetscScala
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The first kernel of an application or, without down, its last, and the bytes that it must move. To be measured, not to be mixed. */
+/*
+   The first kernel of an application or, without down, its last, and the bytes that it must move. To be measured, not to be mixed.
+*/
 PetscErrorCode RRBApplyPhase_CUDA(RRBFactor *factor, PetscBool down, const PetscScalar *x, PetscScalar *y, PetscLogDouble *bytes)
 {
-  RRBFactorCUDA *F = static_cast<RRBFactorCUDA *>(factor);
+  RRBFactorCUDA *F     = static_cast<RRBFactorCUDA *>(factor);
   size_t         moved = 0;
   cudaStream_t   stream;
 
@@ -1193,12 +1244,13 @@ PetscErrorCode RRBGetFactor_CUDA(const RRBFactor *factor, PetscScalar *l, PetscS
     for (int which = 0; which < kRRBArrays; which++) {
       const int what = which < kR2West ? kR1 : which < kB1SouthWest ? kR2 : kB1, to = which % 5;
       if (what == kB1 && g.half) continue;
-      PetscCall(ArrayCopy_CUDA(array.data(), g.l + which * g.Cells(), g.Cells() * sizeof(double), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+      PetscCall(
+        ArrayCopy_CUDA(array.data(), g.l + which * g.Cells(), g.Cells() * sizeof(double), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
       for (PetscInt J = 0; J < g.cy; J++)
         for (PetscInt I = 0; I < g.cx; I++) {
           const PetscInt x = 2 * I + (what & 1), y = 2 * J + (what >> 1);
           if (x >= g.nx || y >= g.ny) continue;
-          const size_t row = (size_t)y * stride * F->nx + (size_t)x * stride;
+          const size_t row                    = (size_t)y * stride * F->nx + (size_t)x * stride;
           (to < 4 ? l[to * n + row] : d[row]) = array[(size_t)J * g.ld + I];
         }
     }

@@ -1,10 +1,10 @@
 /*
-   CUDA kernels of RRBCG. Vectors are on the black points of level 1, class b2 and then b1 of the first grid's cells, and the residual is in
-   the storage that the second level begins with. An iteration is a sequence of kernels: p and S_1 p with its dot, r and level 2 down, the
-   middle of PCRRB, level 2 up with its dot. Both p and r are needed at neighbours as they will be: they go from one of two arrays to the
-   other, by the parity of the iteration, and are computed where they are needed, p around a tile, r around a cell. The step in x is done
-   with the next p; what is still to be added, a p, is so whenever the solution is asked for. Scalars and the test stay on the device, as in cgfused.cu; the
-   host is some launches of a graph ahead.
+   CUDA kernels of RRBCG. Vectors are on the black points of level 1, class b2 and then b1 of the first grid's cells, and the
+   residual is in the storage that the second level begins with. An iteration is a sequence of kernels: p and S_1 p with its dot, r
+   and level 2 down, the middle of PCRRB, level 2 up with its dot. Both p and r are needed at neighbours as they will be: they go
+   from one of two arrays to the other, by the parity of the iteration, and are computed where they are needed, p around a tile, r
+   around a cell. The step in x is done with the next p; what is still to be added, a p, is so whenever the solution is asked for.
+   Scalars and the test stay on the device, as in cgfused.cu; the host is some launches of a graph ahead.
 */
 #include <algorithm>
 #include <cstddef>
@@ -17,11 +17,11 @@
 namespace
 {
 
-constexpr int kIterations = 2; /* of one launch of the graph */
-constexpr int kInFlight   = 2; /* launches that the host is ahead */
-constexpr int kOnChip     = 8; /* blocks a processor at most */
-constexpr int kSkewOnChip = 6; /* of the kernels of the second level, which are held back by registers */
-constexpr int kMostOnChip = 4; /* of the product */
+constexpr int kIterations = 2;  /* of one launch of the graph */
+constexpr int kInFlight   = 2;  /* launches that the host is ahead */
+constexpr int kOnChip     = 8;  /* blocks a processor at most */
+constexpr int kSkewOnChip = 6;  /* of the kernels of the second level, which are held back by registers */
+constexpr int kMostOnChip = 4;  /* of the product */
 constexpr int kVectors    = 13; /* arrays over cells: two of x, q, and of both r and p; one of z */
 
 static_assert(sizeof(CGStage) == sizeof(int), "a gate reads the stage as an int");
@@ -30,18 +30,21 @@ static_assert(kSkewOnChip <= kOnChip && kMostOnChip <= kOnChip, "partial sums ha
 /* The first grid, the Schur complement on its black points, and vectors; a kernel's blocks take tiles of cells in turns. */
 struct Black {
   RRBGrid       g, next;
-  const double *S;          /* [2 kSkewArrays][cy][ld] */
-  double       *x, *q;      /* [2][cy][ld] */
-  double       *r, *p;      /* [2][2][cy][ld], of an even number of iterations done, and of an odd one */
-  double       *z;          /* [cy][ld], class b1; b2 is next.up */
+  const double *S;     /* [2 kSkewArrays][cy][ld] */
+  double       *x, *q; /* [2][cy][ld] */
+  double       *r, *p; /* [2][2][cy][ld], of an even number of iterations done, and of an odd one */
+  double       *z;     /* [cy][ld], class b1; b2 is next.up */
   double       *partial;
   CGState      *state;
   bool          singular; /* z is to be without its mean */
 
   __host__ __device__ RRBGate Gate() const { return RRBGate{(const int *)&state->s.stage, kCGDecided}; }
-  __device__ double *Of(double *v, PetscInt iteration) const { return v + (iteration & 1) * 2 * g.Cells(); } /* r or p */
-  __device__ size_t At(int what, PetscInt I, PetscInt J) const { return (what == kB1 ? g.Cells() : 0) + g.Cell(I, J); }
-  __device__ double Value(const double *v, int what, PetscInt I, PetscInt J) const { return g.Has(what, I, J) ? v[At(what, I, J)] : 0.; }
+  __device__ double          *Of(double *v, PetscInt iteration) const { return v + (iteration & 1) * 2 * g.Cells(); } /* r or p */
+  __device__ size_t           At(int what, PetscInt I, PetscInt J) const { return (what == kB1 ? g.Cells() : 0) + g.Cell(I, J); }
+  __device__ double           Value(const double *v, int what, PetscInt I, PetscInt J) const
+  {
+    return g.Has(what, I, J) ? v[At(what, I, J)] : 0.;
+  }
   template <bool Singular>
   __device__ double Z(int what, PetscInt I, PetscInt J, double mean) const
   {
@@ -56,10 +59,15 @@ template <typename Act>
 __device__ __forceinline__ void ForCells(const RRBGrid &g, Act act)
 {
   const int across = (g.cx + kRRBTileX - 1) / kRRBTileX, tiles = RRBTiles(g);
-  for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) act(tile % across * kRRBTileX + (PetscInt)threadIdx.x % kRRBTileX, tile / across * kRRBTileY + (PetscInt)threadIdx.x / kRRBTileX);
+  for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x)
+    act(tile % across * kRRBTileX + (PetscInt)threadIdx.x % kRRBTileX,
+        tile / across * kRRBTileY + (PetscInt)threadIdx.x / kRRBTileX);
 }
 
-/* Waits for the kernel ahead once in a block's life, which the coefficients of its first tile need not; true if an iteration is to be done. */
+/*
+   Waits for the kernel ahead once in a block's life, which the coefficients of its first tile need not; true if an iteration is to
+   be done.
+*/
 struct Awaited {
   bool     waited = false, running = false, starting = false;
   PetscInt iteration = 0; /* completed */
@@ -90,22 +98,24 @@ struct Rows {
     const size_t   cells = g.Cells();
     const bool     in = I < g.cx && J < g.cy, west = in && I > 0, south = in && J > 0, east = I + 1 < g.cx && J < g.cy;
     const double  *of_b2 = v.S + g.Cell(I, J), *of_b1 = of_b2 + kSkewOfB1 * cells;
-    const auto     get   = [=](bool there, const double *from, RRBSkew array, ptrdiff_t by) { return there ? from[array * cells + by] : 0.; };
+    const auto     get = [=](bool there, const double *from, RRBSkew array, ptrdiff_t by) {
+      return there ? from[array * cells + by] : 0.;
+    };
 
     b2[0] = get(in, of_b2, kSkewC, 0);
-    b2[1] = get(in, of_b2, kSkewP, 0);                      /* north-east */
-    b2[2] = get(in, of_b2, kSkewQ, 0);                      /* north-west */
-    b2[3] = get(south, of_b1, kSkewQ, -g.ld);               /* south-east */
-    b2[4] = get(south && west, of_b1, kSkewP, -g.ld - 1);   /* south-west */
+    b2[1] = get(in, of_b2, kSkewP, 0);                    /* north-east */
+    b2[2] = get(in, of_b2, kSkewQ, 0);                    /* north-west */
+    b2[3] = get(south, of_b1, kSkewQ, -g.ld);             /* south-east */
+    b2[4] = get(south && west, of_b1, kSkewP, -g.ld - 1); /* south-west */
     b2[5] = get(in, of_b2, kSkewH, 0);
     b2[6] = get(west, of_b2, kSkewH, -1);
     b2[7] = get(in, of_b2, kSkewV, 0);
     b2[8] = get(south, of_b2, kSkewV, -g.ld);
     b1[0] = get(in, of_b1, kSkewC, 0);
-    b1[1] = get(in, of_b1, kSkewP, 0);  /* north-east */
-    b1[2] = get(in, of_b1, kSkewQ, 0);  /* north-west */
+    b1[1] = get(in, of_b1, kSkewP, 0);   /* north-east */
+    b1[2] = get(in, of_b1, kSkewQ, 0);   /* north-west */
     b1[3] = get(east, of_b2, kSkewQ, 1); /* south-east */
-    b1[4] = b2[1];                      /* south-west */
+    b1[4] = b2[1];                       /* south-west */
     b1[5] = get(in, of_b1, kSkewH, 0);
     b1[6] = get(west, of_b1, kSkewH, -1);
     b1[7] = get(in, of_b1, kSkewV, 0);
@@ -113,7 +123,10 @@ struct Rows {
   }
 };
 
-/* x = x + a p; p = z + b p; q = S_1 p, delta = p.q. It is the first kernel of an iteration. To look early for a closed gate takes it longer. */
+/*
+   x = x + a p; p = z + b p; q = S_1 p, delta = p.q. It is the first kernel of an iteration. To look early for a closed gate takes
+   it longer.
+*/
 template <bool Singular>
 __global__ void __launch_bounds__(kRRBTile, kMostOnChip) MultiplySchur(const Black v)
 {
@@ -133,7 +146,7 @@ __global__ void __launch_bounds__(kRRBTile, kMostOnChip) MultiplySchur(const Bla
     __syncthreads(); /* the tile before is done with what is shared */
     const auto own = [&](int what) {
       if (!g.Has(what, I, J)) return 0.;
-      const size_t at = v.At(what, I, J);
+      const size_t at  = v.At(what, I, J);
       const double old = from[at], p = v.Z<Singular>(what, I, J, mean) + state.b * old;
       v.x[at] += state.a * old;
       to[at] = p;
@@ -143,14 +156,17 @@ __global__ void __launch_bounds__(kRRBTile, kMostOnChip) MultiplySchur(const Bla
     p2[j][i] = b2;
     p1[j][i] = b1;
     if ((int)threadIdx.x < kAround) { /* south and north lines, then west and east ones */
-      const int      k = threadIdx.x, in_line = k - 2 * kX, to_i = k < 2 * kX ? k % kX : in_line % 2 * (kX - 1), to_j = k < 2 * kX ? k / kX * (kY - 1) : in_line / 2 + 1;
+      const int k = threadIdx.x, in_line = k - 2 * kX, to_i = k < 2 * kX ? k % kX : in_line % 2 * (kX - 1),
+                to_j      = k < 2 * kX ? k / kX * (kY - 1) : in_line / 2 + 1;
       const PetscInt of_I = I - i + to_i, of_J = J - j + to_j;
       p2[to_j][to_i] = v.Z<Singular>(kB2, of_I, of_J, mean) + state.b * v.Value(from, kB2, of_I, of_J);
       p1[to_j][to_i] = v.Z<Singular>(kB1, of_I, of_J, mean) + state.b * v.Value(from, kB1, of_I, of_J);
     }
     __syncthreads();
-    const double q2 = S.b2[0] * b2 + S.b2[1] * b1 + S.b2[2] * p1[j][i - 1] + S.b2[3] * p1[j - 1][i] + S.b2[4] * p1[j - 1][i - 1] + S.b2[5] * p2[j][i + 1] + S.b2[6] * p2[j][i - 1] + S.b2[7] * p2[j + 1][i] + S.b2[8] * p2[j - 1][i];
-    const double q1 = S.b1[0] * b1 + S.b1[1] * p2[j + 1][i + 1] + S.b1[2] * p2[j + 1][i] + S.b1[3] * p2[j][i + 1] + S.b1[4] * b2 + S.b1[5] * p1[j][i + 1] + S.b1[6] * p1[j][i - 1] + S.b1[7] * p1[j + 1][i] + S.b1[8] * p1[j - 1][i];
+    const double q2 = S.b2[0] * b2 + S.b2[1] * b1 + S.b2[2] * p1[j][i - 1] + S.b2[3] * p1[j - 1][i] + S.b2[4] * p1[j - 1][i - 1] +
+                      S.b2[5] * p2[j][i + 1] + S.b2[6] * p2[j][i - 1] + S.b2[7] * p2[j + 1][i] + S.b2[8] * p2[j - 1][i];
+    const double q1 = S.b1[0] * b1 + S.b1[1] * p2[j + 1][i + 1] + S.b1[2] * p2[j + 1][i] + S.b1[3] * p2[j][i + 1] + S.b1[4] * b2 +
+                      S.b1[5] * p1[j][i + 1] + S.b1[6] * p1[j][i - 1] + S.b1[7] * p1[j + 1][i] + S.b1[8] * p1[j - 1][i];
     if (g.Has(kB2, I, J)) v.q[v.At(kB2, I, J)] = q2;
     if (g.Has(kB1, I, J)) v.q[v.At(kB1, I, J)] = q1;
     delta[0] += b2 * q2 + b1 * q1;
@@ -165,8 +181,8 @@ __global__ void __launch_bounds__(kRRBTile, kMostOnChip) MultiplySchur(const Bla
 }
 
 /*
-   r = r - a q, r.r; level 2 down: class b2 by the cell's four b1, into what the next grid reads. Without Update, r is there. A thread makes
-   the three b1 that are its neighbours' anew: to share them a tile would have to meet, which takes longer.
+   r = r - a q, r.r; level 2 down: class b2 by the cell's four b1, into what the next grid reads. Without Update, r is there. A
+   thread makes the three b1 that are its neighbours' anew: to share them a tile would have to meet, which takes longer.
 */
 template <bool Update>
 __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) DownToNext(const Black v)
@@ -176,10 +192,13 @@ __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) DownToNext(const Black 
   Awaited        state;
   if (v.Gate().ClosedEarly()) return;
   ForCells(g, [&](PetscInt I, PetscInt J) {
-    const bool   in = I < g.cx && J < g.cy, west = in && I > 0, south = in && J > 0;
-    const bool   x_of_b1 = 2 * I + 1 < g.nx, y_of_b1 = 2 * J + 1 < g.ny, has_b1 = x_of_b1 && y_of_b1; /* to the west only the line counts, to the south the column */
+    const bool in = I < g.cx && J < g.cy, west = in && I > 0, south = in && J > 0;
+    /* to the west only the line counts, to the south the column */
+    const bool   x_of_b1 = 2 * I + 1 < g.nx, y_of_b1 = 2 * J + 1 < g.ny, has_b1 = x_of_b1 && y_of_b1;
     const size_t of_b2 = g.Cell(I, J), of_b1 = g.Cells() + of_b2;
-    const auto   coefficient = [&](bool there, RRBArray array, PetscInt by) { return there ? g.l[array * g.Cells() + of_b2 - by] : 0.; };
+    const auto   coefficient = [&](bool there, RRBArray array, PetscInt by) {
+      return there ? g.l[array * g.Cells() + of_b2 - by] : 0.;
+    };
     if (!g.half) {
       l[0] = coefficient(in, kB1SouthWest, 0);
       l[1] = coefficient(west, kB1SouthEast, 1);
@@ -189,10 +208,12 @@ __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) DownToNext(const Black 
     if (!state.Ready(v.state)) return;
     const double *const from = v.Of(v.r, state.iteration);
     double *const       to   = v.Of(v.r, state.iteration + 1);
-    const auto          r    = [&](bool there, size_t at) { return !there ? 0. : Update ? from[at] - state.a * v.q[at] : from[at]; };
+    const auto          r  = [&](bool there, size_t at) { return !there ? 0. : Update ? from[at] - state.a * v.q[at] : from[at]; };
     const double        b2 = r(in, of_b2), b1 = r(has_b1, of_b1);
     double              down = 0;
-    if (!g.half) down = b2 - l[0] * b1 - l[1] * r(west && y_of_b1, of_b1 - 1) - l[2] * r(south && x_of_b1, of_b1 - g.ld) - l[3] * r(west && south, of_b1 - g.ld - 1);
+    if (!g.half)
+      down = b2 - l[0] * b1 - l[1] * r(west && y_of_b1, of_b1 - 1) - l[2] * r(south && x_of_b1, of_b1 - g.ld) -
+             l[3] * r(west && south, of_b1 - g.ld - 1);
     if (Update) {
       if (in) to[of_b2] = b2;
       if (has_b1) to[of_b1] = b1;
@@ -211,13 +232,13 @@ __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) DownToNext(const Black 
 }
 
 /*
-   Level 2 up: class b1 of z, and r.z; z of b2 is what the next grid wrote. It has as many blocks as DownToNext(), whose r.r it adds up. Of a
-   singular matrix r.z is that of z without its mean.
+   Level 2 up: class b1 of z, and r.z; z of b2 is what the next grid wrote. It has as many blocks as DownToNext(), whose r.r it adds
+   up. Of a singular matrix r.z is that of z without its mean.
 */
 template <bool Singular>
 __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) UpFromNext(const Black v)
 {
-  const RRBGrid &g       = v.g;
+  const RRBGrid &g           = v.g;
   constexpr int  kSums       = Singular ? 4 : 2; /* r.z, of a singular matrix of z and of r, and r.r */
   double         sums[kSums] = {}, l[5];
   Awaited        state;
@@ -245,10 +266,11 @@ __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) UpFromNext(const Black 
       return;
     }
     const bool          east = I + 1 < g.cx, north = J + 1 < g.cy, has_b1 = g.Has(kB1, I, J);
-    const double *const at   = v.next.up + (size_t)J * v.next.line + I, *const of_b2 = r + g.Cell(I, J);
+    const double *const at = v.next.up + (size_t)J * v.next.line + I, *const of_b2 = r + g.Cell(I, J);
     if (I >= g.cx || J >= g.cy) return;
-    const double r2 = of_b2[0], r1 = has_b1 ? of_b2[g.Cells()] : 0., b2 = at[0], of_east = east ? at[1] : 0., of_north = north ? at[v.next.line] : 0., of_both = east && north ? at[v.next.line + 1] : 0.;
-    const double z  = l[4] * r1 - l[0] * b2 - l[1] * of_both - l[2] * of_east - l[3] * of_north;
+    const double r2 = of_b2[0], r1 = has_b1 ? of_b2[g.Cells()] : 0., b2 = at[0], of_east = east ? at[1] : 0.,
+                 of_north = north ? at[v.next.line] : 0., of_both = east && north ? at[v.next.line + 1] : 0.;
+    const double z = l[4] * r1 - l[0] * b2 - l[1] * of_both - l[2] * of_east - l[3] * of_north;
     if (has_b1) v.z[g.Cell(I, J)] = z;
     sums[0] += r2 * b2 + r1 * z;
     if constexpr (Singular) {
@@ -266,16 +288,23 @@ __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) UpFromNext(const Black 
   FinishIteration(v.state, sums[kSums - 1], sums[0]);
 }
 
-/* The residual of the whole system, in natural order, becomes r of the black points, x = 0; its sums are dots: r.r, d r.r of red points, g.g. */
+/*
+   The residual of the whole system, in natural order, becomes r of the black points, x = 0; its sums are dots: r.r, d r.r of red
+   points, g.g.
+*/
 __global__ void __launch_bounds__(kRRBTile) EliminateRed(const Black v, const double *given)
 {
   const RRBGrid &g       = v.g;
   double         sums[3] = {0, 0, 0};
-  const auto     value   = [&](int what, PetscInt I, PetscInt J) { return g.Has(what, I, J) ? given[(size_t)(2 * J + (what >> 1)) * g.nx + 2 * I + (what & 1)] : 0.; };
+  const auto     value   = [&](int what, PetscInt I, PetscInt J) {
+    return g.Has(what, I, J) ? given[(size_t)(2 * J + (what >> 1)) * g.nx + 2 * I + (what & 1)] : 0.;
+  };
   ForCells(g, [&](PetscInt I, PetscInt J) {
     const double b2 = value(kB2, I, J), b1 = value(kB1, I, J), r1 = value(kR1, I, J), r2 = value(kR2, I, J);
-    const double g2 = b2 - g.L(kR1West, I, J) * r1 - g.L(kR1East, I - 1, J) * value(kR1, I - 1, J) - g.L(kR2South, I, J) * r2 - g.L(kR2North, I, J - 1) * value(kR2, I, J - 1);
-    const double g1 = b1 - g.L(kR1North, I, J) * r1 - g.L(kR1South, I, J + 1) * value(kR1, I, J + 1) - g.L(kR2East, I, J) * r2 - g.L(kR2West, I + 1, J) * value(kR2, I + 1, J);
+    const double g2 = b2 - g.L(kR1West, I, J) * r1 - g.L(kR1East, I - 1, J) * value(kR1, I - 1, J) - g.L(kR2South, I, J) * r2 -
+                      g.L(kR2North, I, J - 1) * value(kR2, I, J - 1);
+    const double g1 = b1 - g.L(kR1North, I, J) * r1 - g.L(kR1South, I, J + 1) * value(kR1, I, J + 1) - g.L(kR2East, I, J) * r2 -
+                      g.L(kR2West, I + 1, J) * value(kR2, I + 1, J);
     for (int what = kB2; what <= kB1; what += kB1 - kB2) {
       if (!g.Has(what, I, J)) continue;
       const size_t at = v.At(what, I, J);
@@ -300,15 +329,23 @@ __global__ void __launch_bounds__(kRRBTile) SolveRed(const Black v, const double
     double *const at = to + (size_t)(2 * J + (what >> 1)) * g.nx + 2 * I + (what & 1);
     *at              = add ? *at + value : value;
   };
-  const auto value = [&](int what, PetscInt I, PetscInt J) { return g.Has(what, I, J) ? given[(size_t)(2 * J + (what >> 1)) * g.nx + 2 * I + (what & 1)] : 0.; };
-  const double  a = v.state->s.a, *const p = v.Of(v.p, v.state->s.iteration);
-  const auto    x = [&](int what, PetscInt I, PetscInt J) { return v.Value(v.x, what, I, J) + (a != 0 ? a * v.Value(p, what, I, J) : 0.); };
+  const auto value = [&](int what, PetscInt I, PetscInt J) {
+    return g.Has(what, I, J) ? given[(size_t)(2 * J + (what >> 1)) * g.nx + 2 * I + (what & 1)] : 0.;
+  };
+  const double a = v.state->s.a, *const p = v.Of(v.p, v.state->s.iteration);
+  const auto x = [&](int what, PetscInt I, PetscInt J) {
+    return v.Value(v.x, what, I, J) + (a != 0 ? a * v.Value(p, what, I, J) : 0.);
+  };
   ForCells(g, [&](PetscInt I, PetscInt J) {
     const double b2 = x(kB2, I, J), b1 = x(kB1, I, J);
     store(kB2, I, J, b2);
     store(kB1, I, J, b1);
-    store(kR1, I, J, g.L(kR1Pivot, I, J) * value(kR1, I, J) - g.L(kR1West, I, J) * b2 - g.L(kR1East, I, J) * x(kB2, I + 1, J) - g.L(kR1South, I, J) * x(kB1, I, J - 1) - g.L(kR1North, I, J) * b1);
-    store(kR2, I, J, g.L(kR2Pivot, I, J) * value(kR2, I, J) - g.L(kR2West, I, J) * x(kB1, I - 1, J) - g.L(kR2East, I, J) * b1 - g.L(kR2South, I, J) * b2 - g.L(kR2North, I, J) * x(kB2, I, J + 1));
+    store(kR1, I, J,
+          g.L(kR1Pivot, I, J) * value(kR1, I, J) - g.L(kR1West, I, J) * b2 - g.L(kR1East, I, J) * x(kB2, I + 1, J) -
+            g.L(kR1South, I, J) * x(kB1, I, J - 1) - g.L(kR1North, I, J) * b1);
+    store(kR2, I, J,
+          g.L(kR2Pivot, I, J) * value(kR2, I, J) - g.L(kR2West, I, J) * x(kB1, I - 1, J) - g.L(kR2East, I, J) * b1 -
+            g.L(kR2South, I, J) * b2 - g.L(kR2North, I, J) * x(kB2, I, J + 1));
   });
 }
 
@@ -316,23 +353,25 @@ __global__ void __launch_bounds__(kRRBTile) StoreResidual(const Black v, double 
 {
   ForCells(v.g, [&](PetscInt I, PetscInt J) {
     for (int what = 0; what < 4; what++)
-      if (v.g.Has(what, I, J)) to[(size_t)(2 * J + (what >> 1)) * v.g.nx + 2 * I + (what & 1)] = what == kB2 || what == kB1 ? v.Of(v.r, v.state->s.iteration)[v.At(what, I, J)] : 0.;
+      if (v.g.Has(what, I, J))
+        to[(size_t)(2 * J + (what >> 1)) * v.g.nx + 2 * I + (what & 1)] =
+          what == kB2 || what == kB1 ? v.Of(v.r, v.state->s.iteration)[v.At(what, I, J)] : 0.;
   });
 }
 
-/* ------------------------------------------- the host's side ------------------------------------------- */
+/* -------------------------------------- the host's side --------------------------------------- */
 
 struct Work : RRBCGWork {
-  RRBFactorCUDA       *F    = nullptr;
-  long                 used = 0; /* F->used since when class b2 of z, which is next.up, has been ours */
-  Black                v{};
-  int                  tiles = 0, processors = 0;
-  Buffer<double>       vectors, partial;
-  Buffer<CGState>      state; /* and one for each launch in flight, which the host sees */
-  CGState              seen{};
-  cudaEvent_t          event[kInFlight] = {};
-  cudaStream_t         aside            = nullptr; /* where graphs are captured and the host's copies made */
-  cudaGraphExec_t      graph            = nullptr;
+  RRBFactorCUDA  *F    = nullptr;
+  long            used = 0; /* F->used since when class b2 of z, which is next.up, has been ours */
+  Black           v{};
+  int             tiles = 0, processors = 0;
+  Buffer<double>  vectors, partial;
+  Buffer<CGState> state; /* and one for each launch in flight, which the host sees */
+  CGState         seen{};
+  cudaEvent_t     event[kInFlight] = {};
+  cudaStream_t    aside            = nullptr; /* where graphs are captured and the host's copies made */
+  cudaGraphExec_t graph            = nullptr;
   struct Captured { /* what the graph is about */
     RRBGrid       grid[kRRBGrids + 1];
     int           count;
@@ -350,7 +389,10 @@ int Blocks(const Work *w, int on_chip = kOnChip)
   return std::max(1, std::min(w->tiles, on_chip * w->processors));
 }
 
-/* The host sees what the first launch that it has not seen yet came to. Its memory is pageable: to pin some takes longer than iterations. */
+/*
+   The host sees what the first launch that it has not seen yet came to. Its memory is pageable: to pin some takes longer than
+   iterations.
+*/
 PetscErrorCode See(Work *w)
 {
   const int slot = (int)(w->arrived % kInFlight);
@@ -439,7 +481,8 @@ PetscErrorCode Restore(Work *w, cudaStream_t stream)
 PetscErrorCode LaunchProduct(Work *w, bool early, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  PetscCall(LaunchEarly(early, w->v.singular ? MultiplySchur<true> : MultiplySchur<false>, Blocks(w, kMostOnChip), kRRBTile, stream, w->v));
+  PetscCall(
+    LaunchEarly(early, w->v.singular ? MultiplySchur<true> : MultiplySchur<false>, Blocks(w, kMostOnChip), kRRBTile, stream, w->v));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -489,15 +532,15 @@ PetscErrorCode CaptureIterations(Work *w)
 
 PetscErrorCode RRBCGPrepare_CUDA(RRBFactor *factor, RRBCGWork **work)
 {
-  RRBFactorCUDA       *F     = static_cast<RRBFactorCUDA *>(factor);
-  const RRBGrid       &g     = F->grid[0];
-  const size_t         cells = g.Cells();
-  Work                *w     = static_cast<Work *>(*work);
+  RRBFactorCUDA *F     = static_cast<RRBFactorCUDA *>(factor);
+  const RRBGrid &g     = F->grid[0];
+  const size_t   cells = g.Cells();
+  Work          *w     = static_cast<Work *>(*work);
 
   PetscFunctionBegin;
   if (!w) {
-    *work    = w = new Work();
-    w->where = PETSC_MEMTYPE_CUDA;
+    *work = w = new Work();
+    w->where  = PETSC_MEMTYPE_CUDA;
     for (cudaEvent_t &event : w->event) PetscCallCUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
     PetscCallCUDA(cudaStreamCreateWithFlags(&w->aside, cudaStreamNonBlocking));
     PetscCall(w->state.Allocate(1 + kInFlight));
@@ -511,16 +554,16 @@ PetscErrorCode RRBCGPrepare_CUDA(RRBFactor *factor, RRBCGWork **work)
   memset((void *)&w->v, 0, sizeof(w->v));
   memcpy((void *)&w->v.g, &g, sizeof(g));
   memcpy((void *)&w->v.next, &F->grid[1], sizeof(g));
-  w->v.S       = F->schur.data();
-  w->v.x       = w->vectors.data();
-  w->v.q       = w->v.x + 2 * cells;
-  w->v.r       = w->v.x + 4 * cells;
-  w->v.p       = w->v.x + 8 * cells;
-  w->v.z       = w->v.x + 12 * cells;
-  w->v.partial = w->partial.data();
-  w->v.state   = w->state.data();
+  w->v.S        = F->schur.data();
+  w->v.x        = w->vectors.data();
+  w->v.q        = w->v.x + 2 * cells;
+  w->v.r        = w->v.x + 4 * cells;
+  w->v.p        = w->v.x + 8 * cells;
+  w->v.z        = w->v.x + 12 * cells;
+  w->v.partial  = w->partial.data();
+  w->v.state    = w->state.data();
   w->v.singular = F->singular;
-  w->bytes     = w->vectors.bytes() + w->partial.bytes() + w->state.bytes();
+  w->bytes      = w->vectors.bytes() + w->partial.bytes() + w->state.bytes();
   PetscCall(DropOldGraph(w));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -578,7 +621,8 @@ PetscErrorCode RRBCGBegin_CUDA(RRBCGWork *work, PetscReal beta, const CGTest *te
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode RRBCGAdvance_CUDA(RRBCGWork *work, PetscBool step, PetscInt *count, const CGRecord **records, CGStop *stop, PetscInt *its, PetscReal *value)
+PetscErrorCode RRBCGAdvance_CUDA(RRBCGWork *work, PetscBool step, PetscInt *count, const CGRecord **records, CGStop *stop,
+                                 PetscInt *its, PetscReal *value)
 {
   Work        *w = static_cast<Work *>(work);
   cudaStream_t stream;
@@ -633,8 +677,8 @@ PetscErrorCode RRBCGPhase_CUDA(RRBCGWork *work, PetscInt phase, const char **wha
 {
   Work        *w      = static_cast<Work *>(work);
   const int    middle = RRBMiddlePhases(w->F);
-  const size_t cells = (size_t)w->v.g.cx * w->v.g.cy;
-  const bool   early = w->F->early; /* as in the graph */
+  const size_t cells  = (size_t)w->v.g.cx * w->v.g.cy;
+  const bool   early  = w->F->early; /* as in the graph */
   RRBPhase     about{};
   cudaStream_t stream;
 

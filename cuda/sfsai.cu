@@ -33,12 +33,12 @@ using Count = unsigned long long;
 
 constexpr int kWordBits = 32; /* columns of a word of the pattern's table */
 
-/* ------------------------------------------- the pattern ------------------------------------------- */
+/* ---------------------------------------- the pattern ----------------------------------------- */
 
-constexpr int    kTeamBlock     = 128;  /* threads of a block of which every warp takes a row */
-constexpr int    kLargeTeam     = 256;  /* threads of a block that takes a row */
-constexpr int    kLevels        = 9;    /* sizes of work space */
-constexpr int    kFirstLarge    = 3;    /* first level of whole blocks */
+constexpr int    kTeamBlock     = 128; /* threads of a block of which every warp takes a row */
+constexpr int    kLargeTeam     = 256; /* threads of a block that takes a row */
+constexpr int    kLevels        = 9;   /* sizes of work space */
+constexpr int    kFirstLarge    = 3;   /* first level of whole blocks */
 constexpr int    kFirstInGlobal = 4;
 constexpr int    kGrowth        = 8;    /* from one size in global memory to the next */
 constexpr int    kAhead         = 4;    /* columns that a lane asks for before it uses any */
@@ -92,9 +92,9 @@ struct PatternTask {
   PetscInt        *length;    /* [n] out, when counting */
   PetscInt        *pool;      /* [pool_size] */
   Count            pool_size;
-  unsigned        *place;     /* [n] in the pool, or kNotKept */
-  const PetscInt  *G_i;       /* [n + 1] when writing */
-  PetscInt        *G_j;       /* the entries from base on */
+  unsigned        *place; /* [n] in the pool, or kNotKept */
+  const PetscInt  *G_i;   /* [n + 1] when writing */
+  PetscInt        *G_j;   /* the entries from base on */
   PetscInt         base;
   CSRView          A; /* for the weights of a cap */
   const PetscReal *s;
@@ -140,7 +140,8 @@ public:
 
   static __host__ __device__ size_t Bytes(const TableSize &size, bool weights)
   {
-    const size_t bytes = (weights ? 2 * sizeof(double) * size.list : 0) + (sizeof(int) + sizeof(unsigned)) * size.slots + sizeof(int) * (size.list + kCounters);
+    const size_t bytes = (weights ? 2 * sizeof(double) * size.list : 0) + (sizeof(int) + sizeof(unsigned)) * size.slots +
+                         sizeof(int) * (size.list + kCounters);
     return (bytes + sizeof(double) - 1) / sizeof(double) * sizeof(double);
   }
 
@@ -236,11 +237,11 @@ private:
     words_.Reset(1);
     Sync();
     if (t_ == 0) {
-      *overflow_    = 0;
-      list_[0]      = (int)row;
-      const int h   = Hash(row / kWordBits);
-      key_[h]       = (int)(row / kWordBits);
-      mask_[h]      = 1u << row % kWordBits;
+      *overflow_  = 0;
+      list_[0]    = (int)row;
+      const int h = Hash(row / kWordBits);
+      key_[h]     = (int)(row / kWordBits);
+      mask_[h]    = 1u << row % kWordBits;
     }
     Sync();
   }
@@ -276,7 +277,7 @@ private:
   {
     const int lane = t_ % kWarpSize;
     for (int base = begin + t_ - lane; base < end && !__any_sync(kFullWarp, *(volatile int *)overflow_); base += Threads) {
-      PetscInt start = 0;
+      PetscInt start  = 0;
       int      length = 0;
       if (base + lane < end) {
         const int source = list_[base + lane];
@@ -402,7 +403,7 @@ private:
     Sync();
     /* the least weight that stays, bit by bit: as integers, doubles that are not negative have the same order */
     const int others = found - 1, wanted = task_.max_row - 1;
-    Count     least  = 0;
+    Count     least = 0;
     for (int bit = kWeightBits - 1; bit >= 0; bit--) {
       const Count tried = least | (Count)1 << bit;
       if (CountWeights(before, others, tried) >= wanted) least = tried;
@@ -441,8 +442,8 @@ private:
   /* sum over s in the pattern of |a~_cs| weight_s, in the order of row c, not contracted: as the host twin */
   __device__ double WeightedRow(int c, int found, const double *weight) const
   {
-    const CSRView   &A = task_.A;
-    const PetscReal *s = task_.s;
+    const CSRView   &A   = task_.A;
+    const PetscReal *s   = task_.s;
     double           sum = 0;
     for (PetscInt e = A.i[c]; e < A.i[c + 1] && A.j[e] <= row_; e++) {
       const int column = (int)A.j[e];
@@ -480,10 +481,10 @@ __global__ void __launch_bounds__(Threads == kWarpSize ? kTeamBlock : Threads) S
   using Search = PatternSearch<Threads, Use>;
   extern __shared__ __align__(16) char shared_work[];
 
-  const int        team  = (int)(GridThread() / Threads), teams = (int)((long long)gridDim.x * blockDim.x / Threads);
-  char *const      work  = InShared ? shared_work + threadIdx.x / Threads * task.work_stride : task.global_work + team * task.work_stride;
-  __shared__ int   counters[Threads == kWarpSize ? kTeamBlock / kWarpSize : 1][Search::kCounters];
-  Search           search(task, work, counters[threadIdx.x / Threads]);
+  const int   team = (int)(GridThread() / Threads), teams = (int)((long long)gridDim.x * blockDim.x / Threads);
+  char *const work = InShared ? shared_work + threadIdx.x / Threads * task.work_stride : task.global_work + team * task.work_stride;
+  __shared__ int counters[Threads == kWarpSize ? kTeamBlock / kWarpSize : 1][Search::kCounters];
+  Search         search(task, work, counters[threadIdx.x / Threads]);
   for (PetscInt item = team; item < task.items; item += teams) {
     const PetscInt row = task.rows ? task.rows[item] : task.first + item;
     if (Use == PATTERN_WRITE && (task.row_level[row] != task.level || (task.pool_size && task.place[row] != kNotKept))) continue;
@@ -493,7 +494,8 @@ __global__ void __launch_bounds__(Threads == kWarpSize ? kTeamBlock : Threads) S
 
 /* Rows first .. end - 1 that are in the pool. */
 template <int GroupSize>
-__global__ void SFSAIGatherPattern(PetscInt first, PetscInt end, const PetscInt *pool, const unsigned *place, const PetscInt *G_i, PetscInt base, PetscInt *G_j)
+__global__ void SFSAIGatherPattern(PetscInt first, PetscInt end, const PetscInt *pool, const unsigned *place, const PetscInt *G_i,
+                                   PetscInt base, PetscInt *G_j)
 {
   const PetscInt row = first + (PetscInt)(GridThread() / GroupSize);
   if (row >= end || place[row] == kNotKept) return;
@@ -559,7 +561,11 @@ struct LevelIs {
 /* Steps 1 and 2 of the method: the rows are counted, then written wherever G has its memory. */
 class Pattern {
 public:
-  Pattern(const CSRView &A, const CSRView *S, const PetscReal *s, const SFSAIParams &params, FSAIStats &stats, WorkMeter *meter) : A_(A), S_(S), s_(s), params_(params), stats_(stats), meter_(meter), work_(meter), filtered_i_(meter), filtered_j_(meter), tables_(meter) { }
+  Pattern(const CSRView &A, const CSRView *S, const PetscReal *s, const SFSAIParams &params, FSAIStats &stats, WorkMeter *meter) :
+      A_(A), S_(S), s_(s), params_(params), stats_(stats), meter_(meter), work_(meter), filtered_i_(meter), filtered_j_(meter),
+      tables_(meter)
+  {
+  }
 
   PetscErrorCode CountRows()
   {
@@ -577,12 +583,17 @@ public:
       FinePCCheckLaunch();
     } else PetscCall(Search());
     size_t bytes = cub_bytes_;
-    PetscCallCUDA(cub::DeviceReduce::Reduce(cub_, bytes, length_, &tally_->entries, A_.n, ::cuda::std::plus<Count>(), (Count)0, stream_));
+    PetscCallCUDA(
+      cub::DeviceReduce::Reduce(cub_, bytes, length_, &tally_->entries, A_.n, ::cuda::std::plus<Count>(), (Count)0, stream_));
     PetscCallCUDA(cub::DeviceReduce::Max(cub_, bytes, length_, &tally_->longest, A_.n, stream_));
     PetscCall(ReadTally());
     stats_.capped_rows = (PetscInt)host_.capped;
     longest            = host_.longest;
-    PetscCheck(host_.entries <= (Count)PETSC_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP, "The pattern of G has %llu entries, more than PetscInt can count: lower -pc_sfsai_power, raise -pc_sfsai_prefilter or set -pc_sfsai_max_row", host_.entries);
+    PetscCheck(
+      host_.entries <= (Count)PETSC_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
+      "The pattern of G has %llu entries, more than PetscInt can count: lower -pc_sfsai_power, raise -pc_sfsai_prefilter or "
+      "set -pc_sfsai_max_row",
+      host_.entries);
     nnz = (PetscInt)host_.entries;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -595,13 +606,15 @@ public:
     std::vector<PetscInt> length(A_.n);
     PetscCall(ArrayCopy_CUDA(length.data(), length_, A_.n * sizeof(PetscInt), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
     const auto row = std::find_if(length.begin(), length.end(), [=](PetscInt entries) { return entries >= most; });
-    SETERRQ(PETSC_COMM_SELF, PETSC_ERR_SUP, "Row %" PetscInt_FMT " of G would have %" PetscInt_FMT " entries, and at most %" PetscInt_FMT " can be solved: %s", (PetscInt)(row - length.begin()), *row + 1, most, S_ ? kSFSAIRemedyPattern : kSFSAIRemedy);
+    SETERRQ(PETSC_COMM_SELF, PETSC_ERR_SUP,
+            "Row %" PetscInt_FMT " of G would have %" PetscInt_FMT " entries, and at most %" PetscInt_FMT " can be solved: %s",
+            (PetscInt)(row - length.begin()), *row + 1, most, S_ ? kSFSAIRemedyPattern : kSFSAIRemedy);
   }
 
   /* How many rows have more entries than that, diagonal included. */
   PetscErrorCode CountLonger(PetscInt most, PetscInt *rows)
   {
-    size_t     bytes = cub_bytes_;
+    size_t     bytes  = cub_bytes_;
     const auto longer = thrust::make_transform_iterator((const PetscInt *)length_, IsLonger{most - 1});
 
     PetscFunctionBegin;
@@ -677,7 +690,9 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* Where rows are many, the level that most of a sample of them need, to start from, and from their lengths the size of the pool. */
+  /*
+     Where rows are many, the level that most of a sample of them need, to start from, and from their lengths the size of the pool.
+  */
   PetscErrorCode Sample()
   {
     const PetscInt items = kSampleRows;
@@ -688,7 +703,7 @@ private:
     if (A_.n / kSampleShare < items) PetscFunctionReturn(PETSC_SUCCESS);
     const size_t tally = layout.Place<PatternTally>(1), list = layout.Place<PetscInt>(items);
     PetscCall(work.Allocate(layout.bytes()));
-    tally_ = (PatternTally *)(work.data() + tally);
+    tally_               = (PatternTally *)(work.data() + tally);
     PetscInt *const rows = (PetscInt *)(work.data() + list);
     SFSAISampleRows<<<BlocksFor(items), kBlockSize, 0, stream_>>>(items, A_.n, rows);
     FinePCCheckLaunch();
@@ -709,19 +724,25 @@ private:
     size_t need;
 
     PetscFunctionBegin;
-    PetscCallCUDA(cub::DeviceSelect::If(nullptr, need, thrust::counting_iterator<PetscInt>(0), list_, list_, A_.n, LevelIs{}, stream_));
+    PetscCallCUDA(
+      cub::DeviceSelect::If(nullptr, need, thrust::counting_iterator<PetscInt>(0), list_, list_, A_.n, LevelIs{}, stream_));
     cub_bytes_ = need;
-    PetscCallCUDA(cub::DeviceReduce::Reduce(nullptr, need, length_, &tally_->entries, A_.n, ::cuda::std::plus<Count>(), (Count)0, stream_));
+    PetscCallCUDA(
+      cub::DeviceReduce::Reduce(nullptr, need, length_, &tally_->entries, A_.n, ::cuda::std::plus<Count>(), (Count)0, stream_));
     cub_bytes_ = std::max(cub_bytes_, need);
     PetscCallCUDA(cub::DeviceReduce::Max(nullptr, need, length_, &tally_->longest, A_.n, stream_));
     cub_bytes_ = std::max(cub_bytes_, need);
-    PetscCallCUDA(cub::DeviceReduce::Sum(nullptr, need, thrust::make_transform_iterator((const PetscInt *)length_, IsLonger{}), &tally_->longer, A_.n, stream_));
+    PetscCallCUDA(cub::DeviceReduce::Sum(nullptr, need, thrust::make_transform_iterator((const PetscInt *)length_, IsLonger{}),
+                                         &tally_->longer, A_.n, stream_));
     cub_bytes_ = std::max(cub_bytes_, need);
     PetscCallCUDA(cub::DeviceScan::ExclusiveSum(nullptr, need, length_, length_, A_.n + 1, stream_));
     cub_bytes_ = std::max(cub_bytes_, need);
 
     Layout       layout;
-    const size_t tally = layout.Place<PatternTally>(1), length = layout.Place<PetscInt>(A_.n + 1), list = layout.Place<PetscInt>(A_.n + 1), row_level = layout.Place<unsigned char>(A_.n), place = layout.Place<unsigned>(A_.n), cub = layout.Place<char>(cub_bytes_), pool = layout.Place<PetscInt>(pool_size_);
+    const size_t tally = layout.Place<PatternTally>(1), length = layout.Place<PetscInt>(A_.n + 1),
+                 list = layout.Place<PetscInt>(A_.n + 1), row_level = layout.Place<unsigned char>(A_.n),
+                 place = layout.Place<unsigned>(A_.n), cub = layout.Place<char>(cub_bytes_),
+                 pool = layout.Place<PetscInt>(pool_size_);
     PetscCall(work_.Allocate(layout.bytes()));
     tally_     = (PatternTally *)(work_.data() + tally);
     length_    = (PetscInt *)(work_.data() + length);
@@ -779,7 +800,8 @@ private:
     const LevelIs   is    = {row_level_, level};
 
     PetscFunctionBegin;
-    PetscCallCUDA(cub::DeviceSelect::If(cub_, bytes, thrust::counting_iterator<PetscInt>(first), list_, count, end - first, is, stream_));
+    PetscCallCUDA(
+      cub::DeviceSelect::If(cub_, bytes, thrust::counting_iterator<PetscInt>(first), list_, count, end - first, is, stream_));
     PetscCall(ArrayCopy_CUDA(items, count, sizeof(PetscInt), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -788,7 +810,9 @@ private:
   int NextLevel(int level) const
   {
     do level++;
-    while (level < kFirstInGlobal && PatternSearch<kWarpSize, PATTERN_COUNT>::Bytes(Size(level), Caps()) * (level < kFirstLarge ? kTeamBlock / kWarpSize : 1) > shared_limit_);
+    while (level < kFirstInGlobal && PatternSearch<kWarpSize, PATTERN_COUNT>::Bytes(Size(level), Caps()) *
+                                         (level < kFirstLarge ? kTeamBlock / kWarpSize : 1) >
+                                       shared_limit_);
     return level;
   }
 
@@ -826,34 +850,35 @@ private:
     int           processors, blocks_of_processor;
 
     PetscFunctionBegin;
-    task.i           = i_;
-    task.j           = j_;
-    task.rows        = rows;
-    task.first       = first;
-    task.items       = items;
-    task.power       = params_.power;
-    task.max_row     = Caps() ? params_.max_row : 0;
-    task.size        = Size(level);
-    task.work_stride = PatternSearch<Threads, Use>::Bytes(task.size, Caps());
-    task.level       = level;
-    task.next_level  = NextLevel(level);
-    task.row_level   = row_level_;
-    task.length      = length_;
-    task.pool        = pool_;
-    task.pool_size   = pool_size_;
-    task.place       = place_;
-    task.G_i         = G_i_;
-    task.G_j         = G_j_;
-    task.base        = base_;
-    task.A           = A_;
-    task.s           = s_;
-    task.prefilter   = params_.prefilter;
-    task.tally       = tally_;
+    task.i                   = i_;
+    task.j                   = j_;
+    task.rows                = rows;
+    task.first               = first;
+    task.items               = items;
+    task.power               = params_.power;
+    task.max_row             = Caps() ? params_.max_row : 0;
+    task.size                = Size(level);
+    task.work_stride         = PatternSearch<Threads, Use>::Bytes(task.size, Caps());
+    task.level               = level;
+    task.next_level          = NextLevel(level);
+    task.row_level           = row_level_;
+    task.length              = length_;
+    task.pool                = pool_;
+    task.pool_size           = pool_size_;
+    task.place               = place_;
+    task.G_i                 = G_i_;
+    task.G_j                 = G_j_;
+    task.base                = base_;
+    task.A                   = A_;
+    task.s                   = s_;
+    task.prefilter           = params_.prefilter;
+    task.tally               = tally_;
     const size_t block_bytes = InShared ? task.work_stride * kTeams : 0;
     PetscCall(ProcessorCount(&processors));
     PetscCallCUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)block_bytes));
     PetscCallCUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_of_processor, kernel, kThreads, block_bytes));
-    PetscInt64 blocks = std::min<PetscInt64>((PetscInt64)processors * std::max(1, blocks_of_processor), ((PetscInt64)items + kTeams - 1) / kTeams);
+    PetscInt64 blocks =
+      std::min<PetscInt64>((PetscInt64)processors * std::max(1, blocks_of_processor), ((PetscInt64)items + kTeams - 1) / kTeams);
     if (!InShared) {
       blocks = std::max<PetscInt64>(1, std::min<PetscInt64>(blocks, (PetscInt64)(params_.work_limit / task.work_stride)));
       if (tables_.size() < blocks * task.work_stride) PetscCall(tables_.Allocate(blocks * task.work_stride));
@@ -875,36 +900,36 @@ private:
   cudaStream_t       stream_ = nullptr;
   Buffer<char>       work_; /* holds the arrays that follow */
   PatternTally      *tally_     = nullptr;
-  PetscInt          *length_    = nullptr; /* [n + 1] */
-  PetscInt          *list_      = nullptr; /* [n + 1] */
-  unsigned char     *row_level_ = nullptr; /* [n] */
-  unsigned          *place_     = nullptr; /* [n] */
-  PetscInt          *pool_      = nullptr; /* [pool_size_] rows that are kept until G has its memory */
-  char              *cub_       = nullptr; /* [cub_bytes_] */
+  PetscInt          *length_    = nullptr;           /* [n + 1] */
+  PetscInt          *list_      = nullptr;           /* [n + 1] */
+  unsigned char     *row_level_ = nullptr;           /* [n] */
+  unsigned          *place_     = nullptr;           /* [n] */
+  PetscInt          *pool_      = nullptr;           /* [pool_size_] rows that are kept until G has its memory */
+  char              *cub_       = nullptr;           /* [cub_bytes_] */
   size_t             cub_bytes_ = 0, pool_size_ = 0; /* no pool where no sample said how large */
-  Buffer<PetscInt>   filtered_i_, filtered_j_; /* A~ */
-  Buffer<char>       tables_;   /* of rows in global memory */
+  Buffer<PetscInt>   filtered_i_, filtered_j_;       /* A~ */
+  Buffer<char>       tables_;                        /* of rows in global memory */
   const PetscInt    *i_ = nullptr, *j_ = nullptr;
-  int                first_level_ = 0;
+  int                first_level_  = 0;
   size_t             shared_limit_ = 0;
-  const PetscInt    *G_i_ = nullptr;
+  const PetscInt    *G_i_          = nullptr;
   PetscInt          *G_j_ = nullptr, base_ = 0;
-  PatternTally       host_ = {};
+  PatternTally       host_                = {};
   PetscInt           level_rows_[kLevels] = {};
 };
 
-/* ------------------------------------------- the values ------------------------------------------- */
+/* ----------------------------------------- the values ----------------------------------------- */
 
 /*
    Sizes of systems, row i with its own index counted: up to 8, 16, 32 in registers; then in shared memory by blocks of more
    and more threads; the last in global memory.
 */
 constexpr int kClasses = 7, kRegisterClasses = 3, kGlobalClass = kClasses - 1;
-constexpr int kClassBits     = 3; /* of a sort key */
+constexpr int kClassBits      = 3; /* of a sort key */
 constexpr int kRegisterSize[] = {8, 16, 32};
 constexpr int kSharedSize[]   = {4 * kTile, 8 * kTile}; /* of the first classes in shared memory; the last one takes what fits */
-constexpr int kRegisterBlock = 128;                     /* threads of a block of which a group takes a row */
-constexpr int kGatherGroup   = 8;                       /* lanes that read a row of A for a block */
+constexpr int kRegisterBlock  = 128;                    /* threads of a block of which a group takes a row */
+constexpr int kGatherGroup    = 8;                      /* lanes that read a row of A for a block */
 template <typename T>
 constexpr int kBlocksAtOnce = sizeof(T) == sizeof(float) ? 4 : 2; /* of kSystemThreads, for which there are registers */
 static_assert(kClasses <= 1 << kClassBits, "a key holds every class");
@@ -928,9 +953,9 @@ struct ValueTask {
   PetscInt        *G_j; /* the entries from base on; the postfilter marks what it drops */
   void            *G_a;
   PetscInt         base;
-  PetscReal       *d;       /* [n] diag(A) in, 1 / psi out */
-  PetscInt        *length;  /* [n] entries kept; null: no postfilter */
-  PetscInt        *bad;     /* [n] list of rows that single precision cannot do */
+  PetscReal       *d;      /* [n] diag(A) in, 1 / psi out */
+  PetscInt        *length; /* [n] entries kept; null: no postfilter */
+  PetscInt        *bad;    /* [n] list of rows that single precision cannot do */
   Tally           *tally;
   double           postfilter;
   bool             single;      /* precision of the values written */
@@ -950,7 +975,10 @@ __device__ inline void StoreValue(const ValueTask &task, PetscInt k, double valu
   else ((double *)task.G_a)[k - task.base] = value;
 }
 
-/* What is left of a row that cannot be solved: in single a place in the list of another try, in double the diagonal. By so many threads. */
+/*
+   What is left of a row that cannot be solved: in single a place in the list of another try, in double the diagonal. By so many
+   threads.
+*/
 template <typename T>
 __device__ inline void GiveUp(const ValueTask &task, PetscInt row, int thread, int threads)
 {
@@ -1002,7 +1030,7 @@ __global__ void __launch_bounds__(kRegisterBlock) SFSAISolveInRegisters(ValueTas
   const bool       mine  = item < task.items;
   const PetscInt   row   = mine ? task.rows[item] : 0;
   const PetscInt   start = mine ? task.G_i[row] : 0;
-  const int        size  = mine ? (int)(task.G_i[row + 1] - start) + 1 : 1, first = N - size; /* first place that is used */
+  const int        size = mine ? (int)(task.G_i[row + 1] - start) + 1 : 1, first = N - size; /* first place that is used */
   const bool       used  = mine && lane >= first;
   const PetscInt   place = start - task.base + lane - first; /* of the lane's entry of G */
   const int        q     = lane == N - 1 ? (int)row : used ? (int)task.G_j[place] : -1;
@@ -1020,20 +1048,20 @@ __global__ void __launch_bounds__(kRegisterBlock) SFSAISolveInRegisters(ValueTas
       if (column >= q) break;
       const int c = LowerBound<N>(work.P, column);
       if (work.P[c] != column) continue;
-      const T value      = (T)(task.A.a[k] * s_q * work.s[c]);
-      work.S[lane][c]    = value;
-      work.S[c][lane]    = value;
+      const T value   = (T)(task.A.a[k] * s_q * work.s[c]);
+      work.S[lane][c] = value;
+      work.S[c][lane] = value;
     }
   __syncwarp();
 
   T a[N], inverse;
 #pragma unroll
   for (int c = 0; c < N; c++) a[c] = c == lane ? T(1) : work.S[c][lane];
-  const int begin  = N == kWarpSize ? first : GroupMin<kWarpSize>(first);
-  const int bad    = Eliminate<N, false>(a, work.column, begin, kSmallestPivot<T>, inverse);
-  double    g      = lane == N - 1 ? 1. : used ? (double)(-a[N - 1] * inverse) : 0.;
-  const double own = g * s_q; /* entry of the unscaled row, times s_i */
-  bool      failed = bad < N || !isfinite((float)(own / work.s[N - 1]));
+  const int    begin  = N == kWarpSize ? first : GroupMin<kWarpSize>(first);
+  const int    bad    = Eliminate<N, false>(a, work.column, begin, kSmallestPivot<T>, inverse);
+  double       g      = lane == N - 1 ? 1. : used ? (double)(-a[N - 1] * inverse) : 0.;
+  const double own    = g * s_q; /* entry of the unscaled row, times s_i */
+  bool         failed = bad < N || !isfinite((float)(own / work.s[N - 1]));
 
   if (task.postfilter > 0) { /* (3.11) */
     const double norm = sqrt(GroupSum<N>(own * own));
@@ -1044,9 +1072,9 @@ __global__ void __launch_bounds__(kRegisterBlock) SFSAISolveInRegisters(ValueTas
   /* psi = g~ A g~^T of the g that is kept: (3.13), and whatever the rounding before, diag(G A G^T) = 1 */
   double sum = g;
   for (int c = begin; c < N; c++) sum += (double)work.S[c][lane] * work.g[c];
-  const double psi = GroupSum<N>(g * sum);
-  failed           = failed || !(psi > kSmallestPivot<T>);
-  failed           = GroupBallot<N>(failed);
+  const double psi      = GroupSum<N>(g * sum);
+  failed                = failed || !(psi > kSmallestPivot<T>);
+  failed                = GroupBallot<N>(failed);
   const bool     kept   = used && lane != N - 1 && !(task.length && g == 0);
   const unsigned ballot = GroupBallot<N>(kept);
   if (!mine) return;
@@ -1079,7 +1107,8 @@ public:
     return Padded(Cholesky::SharedBytes(n)) + Padded(padded * sizeof(T)) + Padded(n * sizeof(int)) + kSums * sizeof(double);
   }
 
-  __device__ BlockRow(const ValueTask &task, PetscInt row, char *shared, T *global) : task_(task), row_(row), n_((int)(task.G_i[row + 1] - task.G_i[row]) + 1), start_(task.G_i[row]), cholesky_(shared, n_, global)
+  __device__ BlockRow(const ValueTask &task, PetscInt row, char *shared, T *global) :
+      task_(task), row_(row), n_((int)(task.G_i[row + 1] - task.G_i[row]) + 1), start_(task.G_i[row]), cholesky_(shared, n_, global)
   {
     y_   = (T *)(shared + Padded(Cholesky::SharedBytes(n_)));
     P_   = (int *)((char *)y_ + Padded(Cholesky::Tiles(n_) * kTile * sizeof(T)));
@@ -1145,7 +1174,7 @@ public:
   }
 
 private:
-  static constexpr int kSums = 32; /* warps of a block, at most */
+  static constexpr int              kSums = 32; /* warps of a block, at most */
   static __host__ __device__ size_t Padded(size_t bytes) { return (bytes + 15) / 16 * 16; }
 
   /* Entries (r, c), c < r, of S A S over P, by groups of lanes. */
@@ -1202,7 +1231,8 @@ __global__ void __launch_bounds__(kSystemThreads, kBlocksAtOnce<T>) SFSAISolveIn
 }
 
 /* Sort keys: the class of each row. */
-__global__ void SFSAIClasses(PetscInt items, const PetscInt *rows, PetscInt first, const PetscInt *G_i, ClassLimits limits, unsigned char *key, PetscInt *row_out, Tally *tally)
+__global__ void SFSAIClasses(PetscInt items, const PetscInt *rows, PetscInt first, const PetscInt *G_i, ClassLimits limits,
+                             unsigned char *key, PetscInt *row_out, Tally *tally)
 {
   __shared__ int count[kClasses], largest[kClasses];
 
@@ -1228,7 +1258,8 @@ __global__ void SFSAIClasses(PetscInt items, const PetscInt *rows, PetscInt firs
 
 /* What the postfilter has left of rows first .. end - 1: entry to[row - first] on. */
 template <typename S, int GroupSize>
-__global__ void SFSAICompact(PetscInt first, PetscInt end, const PetscInt *from, PetscInt base, const PetscInt *from_j, const S *from_a, const PetscInt *to, PetscInt *j, S *a)
+__global__ void SFSAICompact(PetscInt first, PetscInt end, const PetscInt *from, PetscInt base, const PetscInt *from_j,
+                             const S *from_a, const PetscInt *to, PetscInt *j, S *a)
 {
   const PetscInt row  = first + (PetscInt)(GridThread() / GroupSize);
   const int      lane = threadIdx.x % GroupSize;
@@ -1256,7 +1287,10 @@ __global__ void SFSAIAddOffset(PetscInt items, PetscInt offset, PetscInt *x)
 /* One set-up on the device. What new values on a kept pattern need is in the SFSAIWork that outlives it. */
 class SetUp {
 public:
-  SetUp(const CSRView &A, const CSRView *S, const SFSAIParams &params, bool keep, CSR &G, PetscReal *d, SFSAIWork &work, FSAIStats &stats) : A_(A), S_(S), params_(params), keep_(keep), G_(G), d_(d), kept_(work), stats_(stats) { }
+  SetUp(const CSRView &A, const CSRView *S, const SFSAIParams &params, bool keep, CSR &G, PetscReal *d, SFSAIWork &work,
+        FSAIStats &stats) : A_(A), S_(S), params_(params), keep_(keep), G_(G), d_(d), kept_(work), stats_(stats)
+  {
+  }
 
   PetscErrorCode Run()
   {
@@ -1296,7 +1330,8 @@ public:
   }
 
 private:
-  static size_t SystemBytes(PetscInt size) { return (size_t)PetscSqr((PetscInt64)size) * sizeof(double); } /* in global memory, of either precision */
+  /* in global memory, of either precision */
+  static size_t SystemBytes(PetscInt size) { return (size_t)PetscSqr((PetscInt64)size) * sizeof(double); }
 
   /* The largest system, in whole tiles, for which a block of this kind has enough shared memory. */
   template <typename Block>
@@ -1319,7 +1354,10 @@ private:
     PetscCallCUDA(cub::DeviceRadixSort::SortPairs(nullptr, need, key_, key_, list_, list_, A_.n, 0, kClassBits, stream_));
     cub_bytes_ = need;
     Layout       layout;
-    const size_t s = layout.Place<PetscReal>(A_.n), tally = layout.Place<Tally>(1), list = layout.Place<PetscInt>(A_.n), sorted = layout.Place<PetscInt>(A_.n), bad = layout.Place<PetscInt>(A_.n), key = layout.Place<unsigned char>(A_.n), sorted_key = layout.Place<unsigned char>(A_.n), cub = layout.Place<char>(cub_bytes_), fsai = layout.Place<char>(FSAIWorkBytes_CUDA(A_.n)), systems = layout.Place<char>(systems_bytes);
+    const size_t s = layout.Place<PetscReal>(A_.n), tally = layout.Place<Tally>(1), list = layout.Place<PetscInt>(A_.n),
+                 sorted = layout.Place<PetscInt>(A_.n), bad = layout.Place<PetscInt>(A_.n), key = layout.Place<unsigned char>(A_.n),
+                 sorted_key = layout.Place<unsigned char>(A_.n), cub = layout.Place<char>(cub_bytes_),
+                 fsai = layout.Place<char>(FSAIWorkBytes_CUDA(A_.n)), systems = layout.Place<char>(systems_bytes);
     if (kept_.bytes < layout.bytes()) {
       void *larger;
 
@@ -1332,16 +1370,16 @@ private:
       kept_ = SFSAIWork{larger, layout.bytes(), PETSC_MEMTYPE_CUDA};
     }
     char *const data = (char *)kept_.data;
-    s_           = (PetscReal *)(data + s);
-    tally_       = (Tally *)(data + tally);
-    list_        = (PetscInt *)(data + list);
-    sorted_      = (PetscInt *)(data + sorted);
-    bad_         = (PetscInt *)(data + bad);
-    key_         = (unsigned char *)(data + key);
-    sorted_key_  = (unsigned char *)(data + sorted_key);
-    cub_         = data + cub;
-    fsai_work_   = data + fsai;
-    systems_     = data + systems;
+    s_               = (PetscReal *)(data + s);
+    tally_           = (Tally *)(data + tally);
+    list_            = (PetscInt *)(data + list);
+    sorted_          = (PetscInt *)(data + sorted);
+    bad_             = (PetscInt *)(data + bad);
+    key_             = (unsigned char *)(data + key);
+    sorted_key_      = (unsigned char *)(data + sorted_key);
+    cub_             = data + cub;
+    fsai_work_       = data + fsai;
+    systems_         = data + systems;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -1390,7 +1428,7 @@ private:
   template <typename T>
   PetscErrorCode SolveRows(ValueTask task, const PetscInt *rows, PetscInt first, PetscInt items)
   {
-    size_t      bytes = cub_bytes_;
+    size_t      bytes     = cub_bytes_;
     PetscInt    in_shared = 0;
     ClassLimits limits;
 
@@ -1417,20 +1455,11 @@ private:
       if (!task.items) continue;
       PetscCall(PetscLogGpuTimeBegin());
       switch (c) {
-      case 0:
-        PetscCall((LaunchRegisters<T, kRegisterSize[0]>(task)));
-        break;
-      case 1:
-        PetscCall((LaunchRegisters<T, kRegisterSize[1]>(task)));
-        break;
-      case 2:
-        PetscCall((LaunchRegisters<T, kRegisterSize[2]>(task)));
-        break;
-      case kGlobalClass:
-        PetscCall((LaunchBlocks<T, false>(task)));
-        break;
-      default:
-        PetscCall((LaunchBlocks<T, true>(task)));
+      case 0: PetscCall((LaunchRegisters<T, kRegisterSize[0]>(task))); break;
+      case 1: PetscCall((LaunchRegisters<T, kRegisterSize[1]>(task))); break;
+      case 2: PetscCall((LaunchRegisters<T, kRegisterSize[2]>(task))); break;
+      case kGlobalClass: PetscCall((LaunchBlocks<T, false>(task))); break;
+      default: PetscCall((LaunchBlocks<T, true>(task)));
       }
       PetscCall(PetscLogGpuTimeEnd());
     }
@@ -1474,21 +1503,25 @@ private:
   /* Steps 2 to 4 chunk by chunk, each chunk's rows filtered before the next is made. */
   PetscErrorCode Filtered(Pattern &pattern)
   {
-    const size_t  value_bytes = FinePCPrecisionBytes(params_.factor_precision);
-    const size_t  most        = std::max<size_t>(params_.work_limit / (sizeof(PetscInt) + value_bytes), (size_t)pattern.longest);
-    Buffer<char>  work(&meter_);
+    const size_t       value_bytes = FinePCPrecisionBytes(params_.factor_precision);
+    const size_t       most = std::max<size_t>(params_.work_limit / (sizeof(PetscInt) + value_bytes), (size_t)pattern.longest);
+    Buffer<char>       work(&meter_);
     std::vector<Piece> pieces;
-    PetscInt64    nnz = 0;
-    size_t        cub_bytes;
+    PetscInt64         nnz = 0;
+    size_t             cub_bytes;
 
     PetscFunctionBegin;
     const size_t room = std::min<size_t>(most, (size_t)pattern.nnz);
     Layout       layout;
     PetscCallCUDA(cub::DeviceScan::ExclusiveSum(nullptr, cub_bytes, list_, list_, A_.n + 1, stream_));
-    const size_t at_i = layout.Place<PetscInt>(A_.n + 1), at_length = layout.Place<PetscInt>(A_.n + 1), at_final = layout.Place<PetscInt>(A_.n + 1), at_cub = layout.Place<char>(cub_bytes), at_j = layout.Place<PetscInt>(room), at_a = layout.Place<double>((room * value_bytes + sizeof(double) - 1) / sizeof(double));
+    const size_t at_i = layout.Place<PetscInt>(A_.n + 1), at_length = layout.Place<PetscInt>(A_.n + 1),
+                 at_final = layout.Place<PetscInt>(A_.n + 1), at_cub = layout.Place<char>(cub_bytes),
+                 at_j = layout.Place<PetscInt>(room),
+                 at_a = layout.Place<double>((room * value_bytes + sizeof(double) - 1) / sizeof(double));
     PetscCall(work.Allocate(layout.bytes()));
-    PetscInt *const i = (PetscInt *)(work.data() + at_i), *const length = (PetscInt *)(work.data() + at_length), *const final_i = (PetscInt *)(work.data() + at_final), *const j = (PetscInt *)(work.data() + at_j);
-    void *const     a = work.data() + at_a;
+    PetscInt *const i = (PetscInt *)(work.data() + at_i), *const length = (PetscInt *)(work.data() + at_length),
+                    *const final_i = (PetscInt *)(work.data() + at_final), *const j = (PetscInt *)(work.data() + at_j);
+    void *const a = work.data() + at_a;
     PetscCall(pattern.Scan(i));
     for (PetscInt first = 0, end = 0; first < A_.n; first = end) {
       PetscInt base, limit, kept;
@@ -1499,7 +1532,8 @@ private:
       PetscCall(pattern.Fill(first, end, i, base, j));
       PetscCall(Solve(first, end, i, j, a, base, length));
       PetscCallCUDA(cudaMemsetAsync(length + end, 0, sizeof(PetscInt), stream_));
-      PetscCallCUDA(cub::DeviceScan::ExclusiveSum(work.data() + at_cub, cub_bytes, length + first, final_i + first, end - first + 1, stream_));
+      PetscCallCUDA(
+        cub::DeviceScan::ExclusiveSum(work.data() + at_cub, cub_bytes, length + first, final_i + first, end - first + 1, stream_));
       PetscCall(ReadInt(final_i + end, &kept));
       pieces.push_back(Piece{Buffer<char>(&meter_), kept});
       PetscCall(pieces.back().data.Allocate(kept * (sizeof(PetscInt) + value_bytes)));
@@ -1512,8 +1546,10 @@ private:
     PetscCall(ArrayCopy_CUDA(G_.i, final_i, A_.n * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
     PetscInt at = 0;
     for (const Piece &piece : pieces) {
-      PetscCall(ArrayCopy_CUDA(G_.j + at, piece.data.data() + piece.entries * value_bytes, piece.entries * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
-      PetscCall(ArrayCopy_CUDA((char *)G_.a + at * value_bytes, piece.data.data(), piece.entries * value_bytes, PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+      PetscCall(ArrayCopy_CUDA(G_.j + at, piece.data.data() + piece.entries * value_bytes, piece.entries * sizeof(PetscInt),
+                               PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+      PetscCall(ArrayCopy_CUDA((char *)G_.a + at * value_bytes, piece.data.data(), piece.entries * value_bytes, PETSC_MEMTYPE_CUDA,
+                               PETSC_MEMTYPE_CUDA));
       at += piece.entries;
     }
     PetscCall(ArrayCopy_CUDA(G_.i + A_.n, &at, sizeof(at), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
@@ -1531,14 +1567,19 @@ private:
     PetscInt     entries;
   };
 
-  PetscErrorCode Compact(PetscInt first, PetscInt end, const PetscInt *i, PetscInt base, const PetscInt *j, const void *a, const PetscInt *to, const Piece &piece)
+  PetscErrorCode Compact(PetscInt first, PetscInt end, const PetscInt *i, PetscInt base, const PetscInt *j, const void *a,
+                         const PetscInt *to, const Piece &piece)
   {
     const int       blocks = BlocksFor((long long)(end - first) * kScanGroup);
     PetscInt *const to_j   = (PetscInt *)(piece.data.data() + piece.entries * FinePCPrecisionBytes(params_.factor_precision));
 
     PetscFunctionBegin;
-    if (params_.factor_precision == FINEPC_SINGLE) SFSAICompact<float, kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(first, end, i, base, j, (const float *)a, to, to_j, (float *)piece.data.data());
-    else SFSAICompact<double, kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(first, end, i, base, j, (const double *)a, to, to_j, (double *)piece.data.data());
+    if (params_.factor_precision == FINEPC_SINGLE)
+      SFSAICompact<float, kScanGroup>
+        <<<blocks, kBlockSize, 0, stream_>>>(first, end, i, base, j, (const float *)a, to, to_j, (float *)piece.data.data());
+    else
+      SFSAICompact<double, kScanGroup>
+        <<<blocks, kBlockSize, 0, stream_>>>(first, end, i, base, j, (const double *)a, to, to_j, (double *)piece.data.data());
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -1595,7 +1636,8 @@ private:
 
 } // namespace
 
-PetscErrorCode SFSAIPattern_CUDA(const CSRView *A, const CSRView *S, const PetscReal *s, const SFSAIParams *params, CSR *G, FSAIStats *stats)
+PetscErrorCode SFSAIPattern_CUDA(const CSRView *A, const CSRView *S, const PetscReal *s, const SFSAIParams *params, CSR *G,
+                                 FSAIStats *stats)
 {
   PetscFunctionBegin;
   if (!A->n) {
@@ -1610,7 +1652,8 @@ PetscErrorCode SFSAIPattern_CUDA(const CSRView *A, const CSRView *S, const Petsc
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode SFSAIComputeFactor_CUDA(const CSRView *A, const CSRView *S, const SFSAIParams *params, PetscBool keep, CSR *G, PetscReal *d, SFSAIWork *work, FSAIStats *stats)
+PetscErrorCode SFSAIComputeFactor_CUDA(const CSRView *A, const CSRView *S, const SFSAIParams *params, PetscBool keep, CSR *G,
+                                       PetscReal *d, SFSAIWork *work, FSAIStats *stats)
 {
   PetscFunctionBegin;
   *stats = FSAIStats{};

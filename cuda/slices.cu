@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kBlockSize) SortRows(CSR A, Slices to)
 __global__ void MeasureSlices(CSR A, Slices to)
 {
   const PetscInt slice = (PetscInt)(GridThread() / kWarpSize), rows = kWarpSize / to.lanes;
-  const int      lane  = threadIdx.x % kWarpSize;
+  const int      lane = threadIdx.x % kWarpSize;
   if (slice >= to.count) return;
   const PetscInt row = slice * rows + lane;
   PetscInt       unused;
@@ -74,17 +74,17 @@ __global__ void FillSlices(CSR A, Slices to, Misfit *misfit)
   const int mine = LaneSteps(A, to, slice, &from), steps = __reduce_max_sync(kFullWarp, mine);
   bool      column_fits = true, value_fits = true;
   for (int k = 0; k < steps; k++, from += to.lanes) {
-    const bool     in     = k < mine;
-    const PetscInt j      = in ? A.j[from] : INT_MAX, least = __reduce_min_sync(kFullWarp, j);
+    const bool     in = k < mine;
+    const PetscInt j = in ? A.j[from] : INT_MAX, least = __reduce_min_sync(kFullWarp, j);
     const S        a      = in ? ((const S *)A.a)[from] : S(0);
     const unsigned ballot = __ballot_sync(kFullWarp, in);
     const PetscInt here   = to.even ? at + EvenPlace(k, steps, lane) : at + __popc(ballot & ((1u << lane) - 1u));
     if (in || to.even) {
-      const PetscInt column   = in ? j : least; /* padding stays near */
-      ((I *)to.column)[here]  = (I)(sizeof(I) == 2 ? column - least : column);
-      ((V *)to.value)[here]   = (V)a;
-      column_fits             = column_fits && (sizeof(I) > 2 || column - least < kDistances);
-      value_fits              = value_fits && (double)(V)a == (double)a;
+      const PetscInt column  = in ? j : least; /* padding stays near */
+      ((I *)to.column)[here] = (I)(sizeof(I) == 2 ? column - least : column);
+      ((V *)to.value)[here]  = (V)a;
+      column_fits            = column_fits && (sizeof(I) > 2 || column - least < kDistances);
+      value_fits             = value_fits && (double)(V)a == (double)a;
     }
     if (sizeof(I) == 2 && lane == 0) to.base[to.step[slice] + k] = least;
     if (!to.even) at += __popc(ballot);
@@ -144,7 +144,9 @@ size_t SlicesBytes(const Slices *S)
   const size_t entry = (S->narrow ? sizeof(std::uint16_t) : sizeof(PetscInt)) + (S->single ? sizeof(float) : sizeof(double));
   const size_t steps = S->even ? S->entries / kWarpSize : 0; /* of an uneven copy they are not known here, and few bytes */
 
-  return S->entries * entry + steps * (S->narrow ? sizeof(*S->base) : 0) + (S->even ? 0 : S->rows * sizeof(*S->length) + S->count * sizeof(*S->start)) + (S->sorted ? S->rows * sizeof(*S->order) : 0) + S->count * sizeof(*S->step);
+  return S->entries * entry + steps * (S->narrow ? sizeof(*S->base) : 0) +
+         (S->even ? 0 : S->rows * sizeof(*S->length) + S->count * sizeof(*S->start)) +
+         (S->sorted ? S->rows * sizeof(*S->order) : 0) + S->count * sizeof(*S->step);
 }
 
 PetscErrorCode SlicesDestroy_CUDA(Slices *S)
@@ -169,7 +171,9 @@ PetscErrorCode SlicesUpdate_CUDA(const CSR *A, PetscInt lanes, SlicesKind kind, 
   S->lanes = lanes;
   S->count = (A->rows + kWarpSize / lanes - 1) / (kWarpSize / lanes);
   PetscCallCUDA(cub::DeviceScan::ExclusiveSum(nullptr, scan_bytes, (PetscInt *)nullptr, (PetscInt *)nullptr, S->count + 1, stream));
-  const size_t order = rows.Place<PetscInt>(S->rows), step = rows.Place<PetscInt>(S->count + 1), start = rows.Place<PetscInt>(S->count), length = rows.Place<PetscInt>(S->rows), found = rows.Place<Misfit>(1), scan = rows.Place<char>(scan_bytes);
+  const size_t order = rows.Place<PetscInt>(S->rows), step = rows.Place<PetscInt>(S->count + 1),
+               start = rows.Place<PetscInt>(S->count), length = rows.Place<PetscInt>(S->rows), found = rows.Place<Misfit>(1),
+               scan = rows.Place<char>(scan_bytes);
   PetscCall(Grow(rows.bytes(), &S->memory[0], &S->capacity[0]));
   char *const   memory        = (char *)S->memory[0];
   Misfit *const device_misfit = (Misfit *)(memory + found);
@@ -177,7 +181,7 @@ PetscErrorCode SlicesUpdate_CUDA(const CSR *A, PetscInt lanes, SlicesKind kind, 
   S->step                     = (PetscInt *)(memory + step);
   S->start                    = (PetscInt *)(memory + start);
   S->length                   = (PetscInt *)(memory + length);
-  const auto measure = [&](PetscBool sorted) {
+  const auto measure          = [&](PetscBool sorted) {
     PetscFunctionBegin;
     S->sorted = sorted;
     if (sorted) {

@@ -109,14 +109,14 @@ struct LaneNumbers<Steps, std::uint16_t> {
 template <int Lanes, bool Even>
 struct SliceCursor {
   PetscInt slice, even_row, at, base; /* at: entry of step k, the slice's in an even one; base: of its steps */
-  int      k, mine, steps;  /* of the lane and of the slice */
+  int      k, mine, steps;            /* of the lane and of the slice */
 
   __device__ __forceinline__ void Open(const Slices &A, PetscInt at_slice)
   {
     slice = at_slice;
     k = mine = steps = 0;
     if (slice >= A.count) return;
-    base = A.step[slice];
+    base                 = A.step[slice];
     const PetscInt place = SlicePlace<Lanes>(slice);
     if constexpr (Even) {
       steps    = A.step[slice + 1]; /* Start() subtracts, where it is needed */

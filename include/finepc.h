@@ -16,11 +16,11 @@
 #define PCAFSAI "afsai"
 #define PCSFSAI "sfsai"
 #define PCBISAI "bisai"
-#define PCRRB "rrb"
+#define PCRRB   "rrb"
 
 /* KSPType */
 #define KSPCGFUSED "cgfused"
-#define KSPRRBCG "rrbcg"
+#define KSPRRBCG   "rrbcg"
 
 /* MatType */
 #define MATBAIJCUDA    "baijcuda"
@@ -39,10 +39,7 @@
 .seealso: `PCAFSAISetSetupPrecision()`, `PCAFSAISetFactorPrecision()`, `PCSFSAISetSetupPrecision()`, `PCSFSAISetFactorPrecision()`,
           `PCBISAISetFactorPrecision()`
 E*/
-typedef enum {
-  FINEPC_SINGLE,
-  FINEPC_DOUBLE
-} FinePCPrecision;
+typedef enum { FINEPC_SINGLE, FINEPC_DOUBLE } FinePCPrecision;
 PETSC_EXTERN const char *const FinePCPrecisions[];
 
 /*E
@@ -56,10 +53,7 @@ PETSC_EXTERN const char *const FinePCPrecisions[];
 
 .seealso: `PCAFSAISetStopRule()`, `PCAFSAISetTolerance()`
 E*/
-typedef enum {
-  PC_AFSAI_STOP_GAIN,
-  PC_AFSAI_STOP_RATIO
-} PCAFSAIStopRule;
+typedef enum { PC_AFSAI_STOP_GAIN, PC_AFSAI_STOP_RATIO } PCAFSAIStopRule;
 PETSC_EXTERN const char *const PCAFSAIStopRules[];
 
 /*E
@@ -74,10 +68,7 @@ PETSC_EXTERN const char *const PCAFSAIStopRules[];
 
 .seealso: `PCAFSAISetSelection()`
 E*/
-typedef enum {
-  PC_AFSAI_SELECTION_GRADIENT,
-  PC_AFSAI_SELECTION_DECREASE
-} PCAFSAISelection;
+typedef enum { PC_AFSAI_SELECTION_GRADIENT, PC_AFSAI_SELECTION_DECREASE } PCAFSAISelection;
 PETSC_EXTERN const char *const PCAFSAISelections[];
 
 /*E
@@ -85,10 +76,12 @@ PETSC_EXTERN const char *const PCAFSAISelections[];
 
   Values:
 + `KSP_CGFUSED_AUTO` (auto) - `KSP_CGFUSED_RESIDENT` for small systems, `KSP_CGFUSED_GRAPH` for others, wherever these can run
-. `KSP_CGFUSED_GENERAL` (general) - `MatMult()` and `PCApply()` of the matrix and the preconditioner, whatever they are, with fused vector
+. `KSP_CGFUSED_GENERAL` (general) - `MatMult()` and `PCApply()` of the matrix and the preconditioner, whatever they are, with fused
+                                    vector
   operations; the host waits for the sums
 . `KSP_CGFUSED_GRAPH` (graph) - three to five kernels an iteration, in a CUDA graph; scalars and the convergence test on the device
-- `KSP_CGFUSED_RESIDENT` (resident) - one cooperative kernel that keeps the matrices, as far as they fit, and its part of the vectors in
+- `KSP_CGFUSED_RESIDENT` (resident) - one cooperative kernel that keeps the matrices, as far as they fit, and its part of the
+                                      vectors in
   shared memory
 
   Level: intermediate
@@ -98,29 +91,22 @@ PETSC_EXTERN const char *const PCAFSAISelections[];
 
 .seealso: `KSPCGFUSED`, `KSPCGFusedSetPath()`
 E*/
-typedef enum {
-  KSP_CGFUSED_AUTO,
-  KSP_CGFUSED_GENERAL,
-  KSP_CGFUSED_GRAPH,
-  KSP_CGFUSED_RESIDENT
-} KSPCGFusedPath;
+typedef enum { KSP_CGFUSED_AUTO, KSP_CGFUSED_GENERAL, KSP_CGFUSED_GRAPH, KSP_CGFUSED_RESIDENT } KSPCGFusedPath;
 PETSC_EXTERN const char *const KSPCGFusedPaths[];
 
 /*E
   PCBISAIFactor - where `PCBISAI` gets its block triangular factors from
 
   Values:
-+ `PC_BISAI_FACTOR_PETSC` (petsc) - `MatGetFactor()` with `MATSOLVERPETSC` and `MAT_FACTOR_ILU`, on the host, with any levels of fill
++ `PC_BISAI_FACTOR_PETSC` (petsc) - `MatGetFactor()` with `MATSOLVERPETSC` and `MAT_FACTOR_ILU`, on the host, with any levels of
+                                    fill
 - `PC_BISAI_FACTOR_CUDA` (cuda) - block ILU(0) of its own, on the GPU where the matrix is there, by its host twin otherwise
 
   Level: intermediate
 
 .seealso: `PCBISAI`, `PCBISAISetFactor()`
 E*/
-typedef enum {
-  PC_BISAI_FACTOR_PETSC,
-  PC_BISAI_FACTOR_CUDA
-} PCBISAIFactor;
+typedef enum { PC_BISAI_FACTOR_PETSC, PC_BISAI_FACTOR_CUDA } PCBISAIFactor;
 PETSC_EXTERN const char *const PCBISAIFactors[];
 
 PETSC_EXTERN PetscErrorCode FinePCInitializePackage(void);

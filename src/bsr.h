@@ -21,9 +21,9 @@ struct BSRView {
 struct BSR {
   PetscInt        bs;
   PetscInt        rows, columns, nnz; /* in blocks */
-  PetscInt       *i; /* [rows + 1] */
-  PetscInt       *j; /* [nnz] */
-  void           *a; /* [nnz * bs * bs] float or double */
+  PetscInt       *i;                  /* [rows + 1] */
+  PetscInt       *j;                  /* [nnz] */
+  void           *a;                  /* [nnz * bs * bs] float or double */
   FinePCPrecision precision;
   PetscMemType    where;
 };
@@ -34,9 +34,9 @@ size_t         BSRBytes(const BSR *);
 PetscErrorCode BSRCopy(const BSR *, PetscMemType, BSR *); /* a new one, in memory of that kind */
 
 /*
-   y = z + W x, or W x where z is null; z may be x or y, x and y do not overlap. Sums in double, for each row in a fixed order. after_product
-   promises that the last work in the stream is such a product, of a W with rows, and that this W was there when that one began: it
-   is read before that has ended.
+   y = z + W x, or W x where z is null; z may be x or y, x and y do not overlap. Sums in double, for each row in a fixed order.
+   after_product promises that the last work in the stream is such a product, of a W with rows, and that this W was there when that
+   one began: it is read before that has ended.
 */
 PetscErrorCode BSRMultiply_Host(const BSR *W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y);
 PetscErrorCode BSRMultiply_CUDA(const BSR *W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y, PetscBool after_product);

@@ -2,8 +2,8 @@
    Host twin of cuda/bsr_csr.cu: single entries become blocks, and blocks those of the transpose.
 
    Block (I, J) is there if one of the entries (I bs + r, J bs + c) is stored. The bs rows of a block row are read side by side,
-   each from where the last block ended, so that block columns come out ascending and once. Rows of W are read in order, so the rows of W^T
-   come out sorted.
+   each from where the last block ended, so that block columns come out ascending and once. Rows of W are read in order, so the rows
+   of W^T come out sorted.
 */
 #include <algorithm>
 #include <vector>

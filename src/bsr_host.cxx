@@ -6,10 +6,12 @@ static size_t BlockBytes(const BSR *W)
   return (size_t)W->bs * W->bs * FinePCPrecisionBytes(W->precision);
 }
 
-PetscErrorCode BSRCreate(PetscInt bs, PetscInt rows, PetscInt columns, PetscInt nnz, FinePCPrecision precision, PetscMemType where, BSR *W)
+PetscErrorCode BSRCreate(PetscInt bs, PetscInt rows, PetscInt columns, PetscInt nnz, FinePCPrecision precision, PetscMemType where,
+                         BSR *W)
 {
   const size_t alignment = 256, i_bytes = ((size_t)rows + 1) * sizeof(PetscInt), j_bytes = nnz * sizeof(PetscInt);
-  const size_t j_at = (i_bytes + alignment - 1) / alignment * alignment, a_at = j_at + (j_bytes + alignment - 1) / alignment * alignment;
+  const size_t j_at = (i_bytes + alignment - 1) / alignment * alignment,
+               a_at = j_at + (j_bytes + alignment - 1) / alignment * alignment;
 
   PetscFunctionBegin;
   W->bs        = bs;

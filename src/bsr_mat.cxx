@@ -35,12 +35,13 @@ static PetscErrorCode GetBAIJ(BSRMat *bsr)
 
   PetscFunctionBegin;
   PetscCall(MatGetRowIJ(bsr->local, 0, PETSC_FALSE, PETSC_TRUE, &A->n, &A->i, &A->j, &done));
-  PetscCheck(done, PETSC_COMM_SELF, PETSC_ERR_SUP, "Matrix type %s does not give its block rows", ((PetscObject)bsr->local)->type_name);
+  PetscCheck(done, PETSC_COMM_SELF, PETSC_ERR_SUP, "Matrix type %s does not give its block rows",
+             ((PetscObject)bsr->local)->type_name);
   PetscCall(MatSeqBAIJGetArray(bsr->local, &a));
-  A->a           = a;
-  A->nnz         = A->i[A->n];
-  A->where       = PETSC_MEMTYPE_HOST;
-  bsr->borrowed  = true;
+  A->a          = a;
+  A->nnz        = A->i[A->n];
+  A->where      = PETSC_MEMTYPE_HOST;
+  bsr->borrowed = true;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -70,12 +71,22 @@ PetscErrorCode MatGetBSR(Mat A, PetscMemType where, PetscBool keep, BSR *copy, B
   *bsr = BSRMat{};
   PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &is_aij, MATSEQAIJ, MATMPIAIJ, ""));
   PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &is_baij, MATSEQBAIJ, MATMPIBAIJ, ""));
-  PetscCheck(is_aij || is_baij, PetscObjectComm((PetscObject)A), PETSC_ERR_SUP, "Matrix type %s is not supported, only MATBAIJ, MATAIJ with a block size, and their subtypes are: use MatConvert(), -mat_type baij or -mat_type aij", ((PetscObject)A)->type_name);
+  PetscCheck(is_aij || is_baij, PetscObjectComm((PetscObject)A), PETSC_ERR_SUP,
+             "Matrix type %s is not supported, only MATBAIJ, MATAIJ with a block size, and their subtypes are: use MatConvert(), "
+             "-mat_type baij or -mat_type aij",
+             ((PetscObject)A)->type_name);
   PetscCall(MatGetLocalSize(A, &rows, &columns));
-  PetscCheck(rows == columns, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ, "The matrix must be square with the same layout of rows and columns; here this rank has %" PetscInt_FMT " rows and %" PetscInt_FMT " columns", rows, columns);
+  PetscCheck(rows == columns, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
+             "The matrix must be square with the same layout of rows and columns; here this rank has %" PetscInt_FMT
+             " rows and %" PetscInt_FMT " columns",
+             rows, columns);
   PetscCall(MatGetBlockSizes(A, &bs, &column_bs));
-  PetscCheck(bs == column_bs, PetscObjectComm((PetscObject)A), PETSC_ERR_SUP, "Blocks are %" PetscInt_FMT " by %" PetscInt_FMT ", but must be square: call MatSetBlockSize()", bs, column_bs);
-  PetscCheck(bs <= kLargestBlock, PetscObjectComm((PetscObject)A), PETSC_ERR_SUP, "Blocks have %" PetscInt_FMT " rows, but at most %" PetscInt_FMT " are supported: set a smaller block size with MatSetBlockSize()", bs, kLargestBlock);
+  PetscCheck(bs == column_bs, PetscObjectComm((PetscObject)A), PETSC_ERR_SUP,
+             "Blocks are %" PetscInt_FMT " by %" PetscInt_FMT ", but must be square: call MatSetBlockSize()", bs, column_bs);
+  PetscCheck(bs <= kLargestBlock, PetscObjectComm((PetscObject)A), PETSC_ERR_SUP,
+             "Blocks have %" PetscInt_FMT " rows, but at most %" PetscInt_FMT
+             " are supported: set a smaller block size with MatSetBlockSize()",
+             bs, kLargestBlock);
   PetscCall(MatGetDiagonalBlock(A, &bsr->local));
   bsr->A.bs = bs;
   keep      = (PetscBool)(keep && copy->i); /* a matrix that was converted in place may have had no copy */
@@ -141,11 +152,11 @@ PetscErrorCode MatGetBSRMemType(Mat A, PetscMemType *where)
 
 PetscErrorCode MatCreateFromBSR(MPI_Comm comm, const BSR *W, PetscBool unit, Mat *mat)
 {
-  const size_t   bs2 = (size_t)W->bs * W->bs;
-  BSR            host;
-  PetscScalar   *a;
-  PetscInt      *i, *j, nnz, to = 0, first = 0;
-  PetscMPIInt    rank;
+  const size_t bs2 = (size_t)W->bs * W->bs;
+  BSR          host;
+  PetscScalar *a;
+  PetscInt    *i, *j, nnz, to = 0, first = 0;
+  PetscMPIInt  rank;
 
   PetscFunctionBegin;
   PetscCall(PetscIntSumError(W->nnz, unit ? W->rows : 0, &nnz));

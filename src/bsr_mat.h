@@ -1,4 +1,6 @@
-/* Mat -> block sparse rows: what a Mat lends while a set-up reads its blocks, blocks made of single entries, and of other blocks. */
+/*
+   Mat -> block sparse rows: what a Mat lends while a set-up reads its blocks, blocks made of single entries, and of other blocks.
+*/
 #pragma once
 
 #include "bsr.h"
@@ -7,8 +9,8 @@ constexpr PetscInt kLargestBlock = 32; /* rows of a block that the block precond
 
 struct BSRMat {
   BSRView A;
-  Mat     local;  /* the rank's diagonal block */
-  CSRMat  csr;    /* lent for the conversion, or empty */
+  Mat     local;    /* the rank's diagonal block */
+  CSRMat  csr;      /* lent for the conversion, or empty */
   bool    borrowed; /* A's arrays are the Mat's own */
 };
 

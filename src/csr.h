@@ -28,8 +28,8 @@ struct CSR {
 
 /* What the Mat lends while a set-up reads it: csr_mat.cxx. */
 struct CSRMat {
-  CSRView     A;
-  Mat         local; /* the block that they belong to */
+  CSRView A;
+  Mat     local; /* the block that they belong to */
 };
 PetscErrorCode MatGetCSR(Mat, CSRMat *);
 PetscErrorCode MatGetHostCSR(Mat, CSRMat *);
@@ -63,5 +63,7 @@ PetscErrorCode CSRTranspose_CUDA(const CSR *G, PetscBool keep, CSR *Gt);
    Y = D (X + W X) for unit, Y = D (W X) otherwise, without D when d is null; sums in double.
    X and Y hold `columns` right-hand sides, ldx and ldy apart; X and Y do not overlap.
 */
-PetscErrorCode CSRMultiply_Host(const CSR *W, PetscBool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy);
-PetscErrorCode CSRMultiply_CUDA(const CSR *W, PetscBool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy);
+PetscErrorCode CSRMultiply_Host(const CSR *W, PetscBool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X,
+                                PetscInt ldx, PetscScalar *Y, PetscInt ldy);
+PetscErrorCode CSRMultiply_CUDA(const CSR *W, PetscBool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X,
+                                PetscInt ldx, PetscScalar *Y, PetscInt ldy);

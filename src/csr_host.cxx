@@ -42,7 +42,8 @@ PetscErrorCode ArrayDestroy(PetscMemType where, void **data)
 PetscErrorCode ArrayCopy(void *to, const void *from, size_t bytes, PetscMemType to_where, PetscMemType from_where)
 {
   PetscFunctionBegin;
-  if (PetscMemTypeDevice(to_where) || PetscMemTypeDevice(from_where)) PetscCall(ArrayCopy_CUDA(to, from, bytes, to_where, from_where));
+  if (PetscMemTypeDevice(to_where) || PetscMemTypeDevice(from_where))
+    PetscCall(ArrayCopy_CUDA(to, from, bytes, to_where, from_where));
   else PetscCall(PetscMemcpy(to, from, bytes));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -50,7 +51,8 @@ PetscErrorCode ArrayCopy(void *to, const void *from, size_t bytes, PetscMemType 
 PetscErrorCode CSRCreate(PetscInt rows, PetscInt columns, PetscInt nnz, FinePCPrecision precision, PetscMemType where, CSR *W)
 {
   const size_t alignment = 256, i_bytes = (rows + 1) * sizeof(PetscInt), j_bytes = nnz * sizeof(PetscInt);
-  const size_t j_at = (i_bytes + alignment - 1) / alignment * alignment, a_at = j_at + (j_bytes + alignment - 1) / alignment * alignment;
+  const size_t j_at = (i_bytes + alignment - 1) / alignment * alignment,
+               a_at = j_at + (j_bytes + alignment - 1) / alignment * alignment;
 
   PetscFunctionBegin;
   W->rows      = rows;
@@ -132,7 +134,8 @@ static void Multiply(const CSR &W, bool unit, const PetscScalar *d, const PetscS
   }
 }
 
-PetscErrorCode CSRMultiply_Host(const CSR *W, PetscBool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy)
+PetscErrorCode CSRMultiply_Host(const CSR *W, PetscBool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X,
+                                PetscInt ldx, PetscScalar *Y, PetscInt ldy)
 {
   PetscFunctionBegin;
   for (PetscInt c = 0; c < columns; c++) {

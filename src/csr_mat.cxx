@@ -17,7 +17,8 @@ static PetscErrorCode GetDeviceCSR(CSRMat *csr)
   MatInfo            info;
 
   PetscFunctionBegin;
-  static_assert(sizeof(DeviceIndex) == sizeof(PetscInt), "finepc reads device matrices with PetscInt indices: configure PETSc with 32-bit indices, or use PETSc 3.26");
+  static_assert(sizeof(DeviceIndex) == sizeof(PetscInt),
+                "finepc reads device matrices with PetscInt indices: configure PETSc with 32-bit indices, or use PETSc 3.26");
   PetscCall(MatGetInfo(csr->local, MAT_LOCAL, &info));
   csr->A.nnz   = (PetscInt)info.nz_used;
   csr->A.where = PETSC_MEMTYPE_CUDA;
@@ -70,9 +71,15 @@ static PetscErrorCode GetLocal(Mat A, CSRMat *csr)
   PetscFunctionBegin;
   *csr = CSRMat{};
   PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &is_aij, MATSEQAIJ, MATMPIAIJ, ""));
-  PetscCheck(is_aij, PetscObjectComm((PetscObject)A), PETSC_ERR_SUP, "Matrix type %s is not supported, only MATAIJ and its subtypes such as MATAIJCUSPARSE are: use MatConvert() or -mat_type aij", ((PetscObject)A)->type_name);
+  PetscCheck(
+    is_aij, PetscObjectComm((PetscObject)A), PETSC_ERR_SUP,
+    "Matrix type %s is not supported, only MATAIJ and its subtypes such as MATAIJCUSPARSE are: use MatConvert() or -mat_type aij",
+    ((PetscObject)A)->type_name);
   PetscCall(MatGetLocalSize(A, &rows, &columns));
-  PetscCheck(rows == columns, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ, "The matrix must be square with the same layout of rows and columns; here this rank has %" PetscInt_FMT " rows and %" PetscInt_FMT " columns", rows, columns);
+  PetscCheck(rows == columns, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
+             "The matrix must be square with the same layout of rows and columns; here this rank has %" PetscInt_FMT
+             " rows and %" PetscInt_FMT " columns",
+             rows, columns);
   PetscCall(MatGetDiagonalBlock(A, &csr->local));
   csr->A.n = rows;
   PetscFunctionReturn(PETSC_SUCCESS);

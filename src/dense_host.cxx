@@ -1,4 +1,6 @@
-/* Host twin of cuda/dense.cu and cuda/block.cuh, in plain loops: LAPACK would do for double, but PETSc need not have it in single. */
+/*
+   Host twin of cuda/dense.cu and cuda/block.cuh, in plain loops: LAPACK would do for double, but PETSc need not have it in single.
+*/
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -33,7 +35,8 @@ static void FactorAll(PetscInt n, PetscInt count, T *A, PetscInt *info)
 PetscErrorCode CholeskyBatched_Host(FinePCPrecision precision, PetscInt n, PetscInt count, void *A, PetscInt *info)
 {
   PetscFunctionBegin;
-  PetscCheck(n >= 0 && n <= kCholeskyLargest, PETSC_COMM_SELF, PETSC_ERR_ARG_OUTOFRANGE, "The size of a system is %" PetscInt_FMT ", but can be at most %" PetscInt_FMT, n, kCholeskyLargest);
+  PetscCheck(n >= 0 && n <= kCholeskyLargest, PETSC_COMM_SELF, PETSC_ERR_ARG_OUTOFRANGE,
+             "The size of a system is %" PetscInt_FMT ", but can be at most %" PetscInt_FMT, n, kCholeskyLargest);
   if (precision == FINEPC_SINGLE) FactorAll(n, count, (float *)A, info);
   else FactorAll(n, count, (double *)A, info);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -42,7 +45,7 @@ PetscErrorCode CholeskyBatched_Host(FinePCPrecision precision, PetscInt n, Petsc
 bool InvertBlock_Host(PetscInt bs, PetscReal smallest, PetscReal raised, PetscScalar *a)
 {
   std::vector<PetscInt> from(bs);
-  const auto            at = [&](PetscInt r, PetscInt c) -> PetscScalar & { return a[c * bs + r]; };
+  const auto            at = [&](PetscInt r, PetscInt c) -> PetscScalar            &{ return a[c * bs + r]; };
 
   for (PetscInt p = 0; p < bs; p++) {
     PetscInt best = p;

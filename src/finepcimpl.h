@@ -3,7 +3,9 @@
 
 #include <finepc.h>
 
-extern PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_BISAIFactor, FinePC_BISAIInvert, FinePC_BISAIConvert, FinePC_BISAICopy, FinePC_BISAIPattern, FinePC_BISAIValues, FinePC_RRBFactor, FinePC_Transpose, FinePC_CGFusedCopy, FinePC_BAIJCUDACopy;
+extern PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_BISAIFactor, FinePC_BISAIInvert, FinePC_BISAIConvert,
+  FinePC_BISAICopy, FinePC_BISAIPattern, FinePC_BISAIValues, FinePC_RRBFactor, FinePC_Transpose, FinePC_CGFusedCopy,
+  FinePC_BAIJCUDACopy;
 
 PETSC_EXTERN PetscErrorCode PCCreate_AFSAI(PC);
 PETSC_EXTERN PetscErrorCode PCCreate_SFSAI(PC);

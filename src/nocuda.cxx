@@ -43,7 +43,8 @@ PetscErrorCode CSRTranspose_CUDA(const CSR *, PetscBool, CSR *)
   return NoCUDA();
 }
 
-PetscErrorCode CSRMultiply_CUDA(const CSR *, PetscBool, const PetscScalar *, PetscInt, const PetscScalar *, PetscInt, PetscScalar *, PetscInt)
+PetscErrorCode CSRMultiply_CUDA(const CSR *, PetscBool, const PetscScalar *, PetscInt, const PetscScalar *, PetscInt, PetscScalar *,
+                                PetscInt)
 {
   return NoCUDA();
 }
@@ -63,7 +64,8 @@ PetscErrorCode SFSAIPattern_CUDA(const CSRView *, const CSRView *, const PetscRe
   return NoCUDA();
 }
 
-PetscErrorCode SFSAIComputeFactor_CUDA(const CSRView *, const CSRView *, const SFSAIParams *, PetscBool, CSR *, PetscReal *, SFSAIWork *, FSAIStats *)
+PetscErrorCode SFSAIComputeFactor_CUDA(const CSRView *, const CSRView *, const SFSAIParams *, PetscBool, CSR *, PetscReal *,
+                                       SFSAIWork *, FSAIStats *)
 {
   return NoCUDA();
 }

@@ -3,7 +3,8 @@
 
 #include "finepcimpl.h"
 
-PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_BISAIFactor, FinePC_BISAIInvert, FinePC_BISAIConvert, FinePC_BISAICopy, FinePC_BISAIPattern, FinePC_BISAIValues, FinePC_RRBFactor, FinePC_Transpose, FinePC_CGFusedCopy, FinePC_BAIJCUDACopy;
+PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_BISAIFactor, FinePC_BISAIInvert, FinePC_BISAIConvert, FinePC_BISAICopy,
+  FinePC_BISAIPattern, FinePC_BISAIValues, FinePC_RRBFactor, FinePC_Transpose, FinePC_CGFusedCopy, FinePC_BAIJCUDACopy;
 
 static PetscBool FinePCPackageInitialized = PETSC_FALSE;
 
@@ -53,11 +54,18 @@ static PetscErrorCode CheckPETSc()
 
   PetscFunctionBegin;
   PetscCall(PetscDataTypeGetSize(PETSC_INT, &index_bytes));
-  PetscCheck(index_bytes == sizeof(PetscInt), PETSC_COMM_SELF, PETSC_ERR_LIB, "This libfinepc was built with %zu-byte indices, but this PETSc has %zu-byte ones: build finepc again with this PETSc", sizeof(PetscInt), index_bytes);
+  PetscCheck(index_bytes == sizeof(PetscInt), PETSC_COMM_SELF, PETSC_ERR_LIB,
+             "This libfinepc was built with %zu-byte indices, but this PETSc has %zu-byte ones: build finepc again with this PETSc",
+             sizeof(PetscInt), index_bytes);
   PetscCall(PetscGetVersionNumber(&major, &minor, &subminor, &release));
-  PetscCheck(major == PETSC_VERSION_MAJOR && minor == PETSC_VERSION_MINOR, PETSC_COMM_SELF, PETSC_ERR_LIB, "This libfinepc was built with PETSc %d.%d, but PETSc %" PetscInt_FMT ".%" PetscInt_FMT " is running: build finepc again with this PETSc", PETSC_VERSION_MAJOR, PETSC_VERSION_MINOR, major, minor);
+  PetscCheck(major == PETSC_VERSION_MAJOR && minor == PETSC_VERSION_MINOR, PETSC_COMM_SELF, PETSC_ERR_LIB,
+             "This libfinepc was built with PETSc %d.%d, but PETSc %" PetscInt_FMT ".%" PetscInt_FMT
+             " is running: build finepc again with this PETSc",
+             PETSC_VERSION_MAJOR, PETSC_VERSION_MINOR, major, minor);
   PetscCall(PetscDataTypeFromString("scalar", &scalar, &found));
-  PetscCheck(found && scalar == PETSC_DOUBLE, PETSC_COMM_SELF, PETSC_ERR_LIB, "finepc works with real double precision scalars, but this PETSc is configured with others (complex, single or quadruple precision)");
+  PetscCheck(found && scalar == PETSC_DOUBLE, PETSC_COMM_SELF, PETSC_ERR_LIB,
+             "finepc works with real double precision scalars, but this PETSc is configured with others (complex, single or "
+             "quadruple precision)");
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -16,10 +16,10 @@
 #include "csr.h"
 
 /*
-   What a copy is for. Plain and compressed ones are read once per product, and are even, sorted if need be, if few zeros make them so; plain ones have
-   columns in 32 bits and values as they are in the matrix. Resident ones are for shared memory, where bytes matter less than that
-   there is one kind: even, 32 bits, double precision; where padding would take them beyond kSliceResidentBytes nothing is made, and
-   the kind is SLICES_NONE. Products are the same to the last bit.
+   What a copy is for. Plain and compressed ones are read once per product, and are even, sorted if need be, if few zeros make them
+   so; plain ones have columns in 32 bits and values as they are in the matrix. Resident ones are for shared memory, where bytes
+   matter less than that there is one kind: even, 32 bits, double precision; where padding would take them beyond
+   kSliceResidentBytes nothing is made, and the kind is SLICES_NONE. Products are the same to the last bit.
 */
 enum SlicesKind { SLICES_NONE, SLICES_PLAIN, SLICES_COMPRESSED, SLICES_RESIDENT };
 
@@ -30,9 +30,9 @@ constexpr int    kSliceWindow        = 512; /* rows among which they are sorted 
 struct Slices {
   SlicesKind kind;
   PetscInt   rows;
-  PetscInt   lanes;     /* a row: 1, 2, 4 .. 32 */
-  PetscInt   count;     /* of slices */
-  PetscInt   entries;   /* with the padding */
+  PetscInt   lanes;   /* a row: 1, 2, 4 .. 32 */
+  PetscInt   count;   /* of slices */
+  PetscInt   entries; /* with the padding */
   PetscBool  even;
   PetscBool  sorted;    /* place k of the slices is row order[k], not row k */
   PetscBool  narrow;    /* columns in 16 bits */

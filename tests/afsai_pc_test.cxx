@@ -17,10 +17,17 @@ const Type &AFSAI()
 TEST_CASE("every key sets what its getter gives", "[afsai][pc][options]")
 {
   const MatObject A = CreateMat(Plate(), MATAIJ);
-  const PCObject  defaults = MakePC(A, AFSAI()), pc = MakePC(A, AFSAI(),
-                                                    "-pc_afsai_max_steps 7 -pc_afsai_step_size 2 -pc_afsai_tolerance 0.25 -pc_afsai_stop_rule ratio -pc_afsai_selection gradient -pc_afsai_initial_power 1 -pc_afsai_prefilter 0.125 "
-                                                     "-pc_afsai_postfilter 0.0625 -pc_afsai_setup_precision double -pc_afsai_factor_precision double -pc_afsai_reuse_pattern");
-  const auto      check    = [](PC object, PetscInt steps, PetscInt size, PetscReal tolerance, PCAFSAIStopRule rule, PCAFSAISelection selection, PetscInt power, PetscReal prefilter, PetscReal postfilter, FinePCPrecision setup, FinePCPrecision factor, PetscBool reuse) {
+  const PCObject
+    defaults = MakePC(A, AFSAI()),
+    pc =
+      MakePC(A, AFSAI(),
+             "-pc_afsai_max_steps 7 -pc_afsai_step_size 2 -pc_afsai_tolerance 0.25 -pc_afsai_stop_rule ratio -pc_afsai_selection "
+             "gradient -pc_afsai_initial_power 1 -pc_afsai_prefilter 0.125 "
+             "-pc_afsai_postfilter 0.0625 -pc_afsai_setup_precision double -pc_afsai_factor_precision double "
+             "-pc_afsai_reuse_pattern");
+  const auto check = [](PC object, PetscInt steps, PetscInt size, PetscReal tolerance, PCAFSAIStopRule rule,
+                        PCAFSAISelection selection, PetscInt power, PetscReal prefilter, PetscReal postfilter,
+                        FinePCPrecision setup, FinePCPrecision factor, PetscBool reuse) {
     PetscInt         integer;
     PetscReal        real;
     PCAFSAIStopRule  stop_rule;
@@ -50,7 +57,8 @@ TEST_CASE("every key sets what its getter gives", "[afsai][pc][options]")
     MUST(PCAFSAIGetReusePattern(object, &flag));
     CHECK(flag == reuse);
   };
-  check(pc, 7, 2, 0.25, PC_AFSAI_STOP_RATIO, PC_AFSAI_SELECTION_GRADIENT, 1, 0.125, 0.0625, FINEPC_DOUBLE, FINEPC_DOUBLE, PETSC_TRUE);
+  check(pc, 7, 2, 0.25, PC_AFSAI_STOP_RATIO, PC_AFSAI_SELECTION_GRADIENT, 1, 0.125, 0.0625, FINEPC_DOUBLE, FINEPC_DOUBLE,
+        PETSC_TRUE);
 
   /* and so does every setter, starting from the defaults */
   MUST(PCAFSAISetMaxSteps(defaults, 7));
@@ -64,15 +72,18 @@ TEST_CASE("every key sets what its getter gives", "[afsai][pc][options]")
   MUST(PCAFSAISetSetupPrecision(defaults, FINEPC_DOUBLE));
   MUST(PCAFSAISetFactorPrecision(defaults, FINEPC_DOUBLE));
   MUST(PCAFSAISetReusePattern(defaults, PETSC_TRUE));
-  check(defaults, 7, 2, 0.25, PC_AFSAI_STOP_RATIO, PC_AFSAI_SELECTION_GRADIENT, 1, 0.125, 0.0625, FINEPC_DOUBLE, FINEPC_DOUBLE, PETSC_TRUE);
+  check(defaults, 7, 2, 0.25, PC_AFSAI_STOP_RATIO, PC_AFSAI_SELECTION_GRADIENT, 1, 0.125, 0.0625, FINEPC_DOUBLE, FINEPC_DOUBLE,
+        PETSC_TRUE);
 }
 
 TEST_CASE("values out of range are refused, and the old ones stay", "[afsai][pc][options]")
 {
   const MatObject A = CreateMat(Plate(), MATAIJ);
-  for (const char *option :
-       {"-pc_afsai_max_steps -1", "-pc_afsai_step_size 0", "-pc_afsai_tolerance -0.1", "-pc_afsai_tolerance 1", "-pc_afsai_tolerance nan", "-pc_afsai_stop_rule never", "-pc_afsai_selection best", "-pc_afsai_initial_power -1", "-pc_afsai_prefilter 1.1", "-pc_afsai_prefilter -1",
-        "-pc_afsai_postfilter -0.1", "-pc_afsai_postfilter 2", "-pc_afsai_setup_precision half", "-pc_afsai_factor_precision quad", "-pc_afsai_reuse_pattern maybe", "-pc_afsai_max_steps many"}) {
+  for (const char *option : {"-pc_afsai_max_steps -1", "-pc_afsai_step_size 0", "-pc_afsai_tolerance -0.1", "-pc_afsai_tolerance 1",
+                             "-pc_afsai_tolerance nan", "-pc_afsai_stop_rule never", "-pc_afsai_selection best",
+                             "-pc_afsai_initial_power -1", "-pc_afsai_prefilter 1.1", "-pc_afsai_prefilter -1",
+                             "-pc_afsai_postfilter -0.1", "-pc_afsai_postfilter 2", "-pc_afsai_setup_precision half",
+                             "-pc_afsai_factor_precision quad", "-pc_afsai_reuse_pattern maybe", "-pc_afsai_max_steps many"}) {
     CAPTURE(option);
     PCObject          pc = MakePC(A, AFSAI());
     const Options     scope(option);

@@ -139,7 +139,8 @@ TEST_CASE("diag(G A G^T) = 1", "[afsai]")
           const HostFactor    F      = ComputeFactor(m.A, params, backend.where);
           const DiagonalError error  = ErrorOfDiagonal(m.A, F, params);
           CHECK(error.over_bound <= 1);
-          const bool exact = !std::strcmp(m.name, "Poisson 2D"); /* scaled to unit diagonal, its entries are 1 and -1/4 in any precision */
+          /* scaled to unit diagonal, its entries are 1 and -1/4 in any precision */
+          const bool exact = !std::strcmp(m.name, "Poisson 2D");
           if (p.setup == FINEPC_DOUBLE || exact) CHECK(error.worst <= 1e-12);
           else CHECK(error.worst <= 1e-6); /* these are well conditioned: |G||A||G|^T is below 20 */
           CHECK(F.stats.double_rows == 0);
@@ -213,7 +214,7 @@ TEST_CASE("the Kaporin number never grows with the steps, and patterns are neste
           const HostFactor F = ComputeFactor(m.A, Params(setup, FINEPC_DOUBLE, steps), backend.where);
           CHECK(F.stats.log_psi_before == Approx(last.stats.log_psi_before));
           CHECK(F.stats.log_psi_after <= last.stats.log_psi_after + slack);
-          double   mean = 0;
+          double   mean  = 0;
           PetscInt grown = 0, shrunk = 0, too_long = 0;
           for (PetscInt row = 0; row < F.rows; row++) {
             mean -= std::log(F.d[row]) / F.rows;
@@ -273,7 +274,8 @@ TEST_CASE("every option follows the paper's formulas", "[afsai]")
         for (const Precisions &p : {Precisions{FINEPC_DOUBLE, FINEPC_DOUBLE}, Precisions{FINEPC_SINGLE, FINEPC_SINGLE}}) {
           params.setup_precision  = p.setup;
           params.factor_precision = p.factor;
-          CAPTURE(backend.name, m.name, p.setup, params.max_steps, params.step_size, params.tolerance, params.stop_rule, params.selection, params.initial_power, params.prefilter, params.postfilter);
+          CAPTURE(backend.name, m.name, p.setup, params.max_steps, params.step_size, params.tolerance, params.stop_rule,
+                  params.selection, params.initial_power, params.prefilter, params.postfilter);
           const HostFactor F         = ComputeFactor(m.A, params, backend.where);
           const PetscInt   different = CheckAgainstReference(m.A, F, params, kLambdaMin);
           if (p.setup == FINEPC_DOUBLE) CHECK(different == 0); /* random matrices do not tie in 16 digits */
@@ -296,7 +298,8 @@ TEST_CASE("the initial pattern is the boolean power", "[afsai]")
           for (PetscInt row = 0; row < n; row++) {
             B[row].insert(row);
             for (PetscInt k = m.A.i[row]; k < m.A.i[row + 1]; k++)
-              if (std::fabs(m.A.a[k]) > prefilter * std::sqrt(m.A.At(row, row) * m.A.At(m.A.j[k], m.A.j[k]))) kept[row].insert(m.A.j[k]);
+              if (std::fabs(m.A.a[k]) > prefilter * std::sqrt(m.A.At(row, row) * m.A.At(m.A.j[k], m.A.j[k])))
+                kept[row].insert(m.A.j[k]);
           }
           for (PetscInt p = 0; p < power; p++)
             for (PetscInt row = 0; row < n; row++) {
@@ -400,11 +403,12 @@ TEST_CASE("stop rules at their limits", "[afsai]")
 
       for (PetscReal tolerance : {0.98, 0.9, 0.6}) {
         CAPTURE(tolerance);
-        AFSAIParams params      = Double(9, tolerance);
-        params.stop_rule        = PC_AFSAI_STOP_RATIO;
-        const HostFactor F      = ComputeFactor(m.A, params, backend.where);
+        AFSAIParams params     = Double(9, tolerance);
+        params.stop_rule       = PC_AFSAI_STOP_RATIO;
+        const HostFactor F     = ComputeFactor(m.A, params, backend.where);
         PetscInt         early = 0;
-        for (PetscInt row = 0; row < F.rows; row++) early += F.Length(row) < all.Length(row) && !(PsiRatio(m.A, F, row) <= tolerance);
+        for (PetscInt row = 0; row < F.rows; row++)
+          early += F.Length(row) < all.Length(row) && !(PsiRatio(m.A, F, row) <= tolerance);
         CHECK(early == 0);
       }
     }
@@ -421,11 +425,12 @@ TEST_CASE("rows of other ranks are only read", "[afsai]")
           const HostFactor  F = ComputeFactor(m.A, params, backend.where), part = ComputeFactor(m.A, params, backend.where, first);
           REQUIRE(part.rows == F.rows - first);
           PetscInt different = 0, max_row = 0;
-          double   mean      = 0;
+          double   mean = 0;
           for (PetscInt row = 0; row < part.rows; row++) {
             const PetscInt length = part.Length(row), at = part.i[row], whole = F.i[first + row];
             bool           same = length == F.Length(first + row) && part.d[row] == F.d[first + row];
-            for (PetscInt k = 0; same && k < length; k++) same = part.j[at + k] == F.j[whole + k] && part.a[at + k] == F.a[whole + k];
+            for (PetscInt k = 0; same && k < length; k++)
+              same = part.j[at + k] == F.j[whole + k] && part.a[at + k] == F.a[whole + k];
             different += !same;
             max_row = std::max(max_row, length + 1);
             mean -= std::log(part.d[row]) / part.rows;
@@ -543,7 +548,7 @@ TEST_CASE("a set-up repeated gives the same bits", "[afsai]")
     }
 }
 
-/* -------------------------------------------------- host against CUDA -------------------------------------------------- */
+/* ------------------------------------- host against CUDA -------------------------------------- */
 
 namespace
 {
@@ -551,8 +556,9 @@ namespace
 /* Both twins, searched and kept. */
 void CompareTwins(const HostMatrix &A, const AFSAIParams &params, PetscInt first = 0)
 {
-  const HostFactor host = ComputeFactor(A, params, PETSC_MEMTYPE_HOST, first), device = ComputeFactor(A, params, PETSC_MEMTYPE_CUDA, first);
-  const PetscInt   different = CheckTwins(A, host, device, params, kLambdaMin);
+  const HostFactor host    = ComputeFactor(A, params, PETSC_MEMTYPE_HOST, first),
+                   device  = ComputeFactor(A, params, PETSC_MEMTYPE_CUDA, first);
+  const PetscInt different = CheckTwins(A, host, device, params, kLambdaMin);
   CHECK(different <= std::max<PetscInt>(1, A.n / 50));
   if (!different) CHECK(host.stats.max_row == device.stats.max_row);
   CHECK(host.stats.double_rows == device.stats.double_rows);
@@ -562,7 +568,8 @@ void CompareTwins(const HostMatrix &A, const AFSAIParams &params, PetscInt first
   CHECK(ErrorOfDiagonal(A, device, params).over_bound <= 1);
   CHECK(SameBits(ComputeFactor(A, params, PETSC_MEMTYPE_CUDA, first), device));
 
-  const HostFactor host_kept = ComputeFactor(A, params, PETSC_MEMTYPE_HOST, first, &host), device_kept = ComputeFactor(A, params, PETSC_MEMTYPE_CUDA, first, &host);
+  const HostFactor host_kept   = ComputeFactor(A, params, PETSC_MEMTYPE_HOST, first, &host),
+                   device_kept = ComputeFactor(A, params, PETSC_MEMTYPE_CUDA, first, &host);
   CHECK(SamePattern(device_kept, host));
   CHECK(CheckTwins(A, host_kept, device_kept, params, kLambdaMin) == 0);
 }
@@ -592,14 +599,16 @@ TEST_CASE("twins: sizes around the warp, every stencil and row length", "[afsai]
 TEST_CASE("twins: every option", "[afsai][gpu]")
 {
   NEEDS_DEVICE();
-  const std::vector<HostMatrix> matrices = {RandomStencil(40, 40, 1, false, 5), RandomStencil(10, 10, 10, false, 6), RandomStencil(8, 8, 8, true, 7), RandomGraph(700, 17, 8)};
+  const std::vector<HostMatrix> matrices = {RandomStencil(40, 40, 1, false, 5), RandomStencil(10, 10, 10, false, 6),
+                                            RandomStencil(8, 8, 8, true, 7), RandomGraph(700, 17, 8)};
   for (const Precisions &p : kAllPrecisions)
     for (const HostMatrix &A : matrices) {
       CAPTURE(p.setup, p.factor, A.n, A.nnz());
       const auto compare = [&](auto change) {
         AFSAIParams params = Params(p.setup, p.factor);
         change(params);
-        CAPTURE(params.max_steps, params.step_size, params.tolerance, params.stop_rule, params.selection, params.initial_power, params.prefilter, params.postfilter);
+        CAPTURE(params.max_steps, params.step_size, params.tolerance, params.stop_rule, params.selection, params.initial_power,
+                params.prefilter, params.postfilter);
         CompareTwins(A, params);
       };
       compare([](AFSAIParams &q) { q.max_steps = 0; });
@@ -625,9 +634,9 @@ TEST_CASE("twins: every size of work space", "[afsai][gpu]")
   };
   for (const Precisions &p : kAllPrecisions) {
     CAPTURE(p.setup, p.factor);
-    compare_large(RandomStencil(9, 9, 9, true, 9), Params(p.setup, p.factor, 60));    /* larger, in shared memory */
-    compare_large(RandomDense(200, 10), Params(p.setup, p.factor, 150));              /* global memory */
-    compare_large(RandomArrow(3000, 11), Params(p.setup, p.factor, 12));              /* a few rows with very many candidates */
+    compare_large(RandomStencil(9, 9, 9, true, 9), Params(p.setup, p.factor, 60)); /* larger, in shared memory */
+    compare_large(RandomDense(200, 10), Params(p.setup, p.factor, 150));           /* global memory */
+    compare_large(RandomArrow(3000, 11), Params(p.setup, p.factor, 12));           /* a few rows with very many candidates */
     AFSAIParams params   = Params(p.setup, p.factor, 0);
     params.initial_power = 3;
     compare_large(RandomStencil(9, 9, 9, true, 12), params);

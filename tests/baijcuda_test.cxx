@@ -78,7 +78,8 @@ MatObject BlockMatrix(MatType type, PetscInt bs, PetscInt n, Allocation allocati
     for (PetscInt column = 0; column < n; column++) {
       if (!Coupled(n, row, column)) continue;
       for (PetscInt p = 0; p < bs; p++)
-        for (PetscInt q = 0; q < bs; q++) block[p * bs + q] = Entry(row * bs + p, column * bs + q, seed) + (row == column && p == q ? 8 * bs : 0);
+        for (PetscInt q = 0; q < bs; q++)
+          block[p * bs + q] = Entry(row * bs + p, column * bs + q, seed) + (row == column && p == q ? 8 * bs : 0);
       MUST(MatSetValuesBlocked(A, 1, &row, 1, &column, block.data(), INSERT_VALUES));
     }
   MUST(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
@@ -109,9 +110,7 @@ struct VecTypes {
 };
 std::vector<VecTypes> AllVecTypes()
 {
-  std::vector<VecTypes> types = {
-    {VECSTANDARD, VECSTANDARD}
-  };
+  std::vector<VecTypes> types = {{VECSTANDARD, VECSTANDARD}};
   if (DeviceFound()) types.insert(types.end(), {{VECCUDA, VECCUDA}, {VECCUDA, VECSTANDARD}, {VECSTANDARD, VECCUDA}});
   return types;
 }
@@ -129,8 +128,10 @@ void CheckProducts(Mat A, Mat B)
   for (const VecTypes &types : AllVecTypes())
     for (int kind = 0; kind < 6; kind++) {
       const bool      transpose = kind >= 3;
-      const VecObject x = VecFor(A, types.x, 1, transpose), z = VecFor(A, types.y, 2, !transpose), y = VecFor(A, types.y, 3, !transpose);
-      const VecObject x_host = VecFor(A, VECSTANDARD, 1, transpose), z_host = VecFor(A, VECSTANDARD, 2, !transpose), y_host = VecFor(A, VECSTANDARD, 3, !transpose);
+      const VecObject x = VecFor(A, types.x, 1, transpose), z = VecFor(A, types.y, 2, !transpose),
+                      y      = VecFor(A, types.y, 3, !transpose);
+      const VecObject x_host = VecFor(A, VECSTANDARD, 1, transpose), z_host = VecFor(A, VECSTANDARD, 2, !transpose),
+                      y_host = VecFor(A, VECSTANDARD, 3, !transpose);
       CAPTURE(types.x, types.y, kind);
       switch (kind) {
       case 0:
@@ -153,9 +154,7 @@ void CheckProducts(Mat A, Mat B)
         MUST(MatMultTransposeAdd(A, x, z, y));
         MUST(MatMultTransposeAdd(B, x_host, z_host, y_host));
         break;
-      default:
-        MUST(MatMultTransposeAdd(A, x, y, y));
-        MUST(MatMultTransposeAdd(B, x_host, y_host, y_host));
+      default: MUST(MatMultTransposeAdd(A, x, y, y)); MUST(MatMultTransposeAdd(B, x_host, y_host, y_host));
       }
       CheckClose(y, y_host);
     }
@@ -231,14 +230,16 @@ TEST_CASE("baijcuda notices values that have changed", "[baijcuda][mpi]")
   };
   const PetscInt            bs = 3, n = 30;
   const std::vector<Change> changes = {
-    {"set values",      [&](Mat A) {
+    {"set values",
+     [&](Mat A) {
        PetscInt begin, end;
        MUST(MatGetOwnershipRange(A, &begin, &end));
        for (PetscInt row = begin; row < end; row++) MUST(MatSetValue(A, row, row, 50 + row, INSERT_VALUES));
        MUST(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
        MUST(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
-     }                                                                                       },
-    {"add blocks",      [&](Mat A) {
+     }},
+    {"add blocks",
+     [&](Mat A) {
        const std::vector<double> block(bs * bs, 0.25);
        PetscInt                  begin, end;
        MUST(MatGetOwnershipRange(A, &begin, &end));
@@ -248,50 +249,57 @@ TEST_CASE("baijcuda notices values that have changed", "[baijcuda][mpi]")
        }
        MUST(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
        MUST(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
-     }                                                                                       },
-    {"scale",           [](Mat A) { MUST(MatScale(A, -2)); }                                 },
-    {"shift",           [](Mat A) { MUST(MatShift(A, 3)); }                                  },
-    {"scale rows",      [](Mat A) { MUST(MatDiagonalScale(A, VecFor(A, VECSTANDARD, 7, true), nullptr)); }},
-    {"scale columns",   [](Mat A) { MUST(MatDiagonalScale(A, nullptr, VecFor(A, VECSTANDARD, 8))); }},
-    {"new nonzeros",    [&](Mat A) {
+     }},
+    {"scale", [](Mat A) { MUST(MatScale(A, -2)); }},
+    {"shift", [](Mat A) { MUST(MatShift(A, 3)); }},
+    {"scale rows", [](Mat A) { MUST(MatDiagonalScale(A, VecFor(A, VECSTANDARD, 7, true), nullptr)); }},
+    {"scale columns", [](Mat A) { MUST(MatDiagonalScale(A, nullptr, VecFor(A, VECSTANDARD, 8))); }},
+    {"new nonzeros",
+     [&](Mat A) {
        const std::vector<double> block(bs * bs, 0.5);
        PetscInt                  begin, end;
        MUST(MatSetOption(A, MAT_NEW_NONZERO_ALLOCATION_ERR, PETSC_FALSE));
        MUST(MatGetOwnershipRange(A, &begin, &end));
        for (PetscInt row = begin / bs; row < end / bs; row++)
-         for (PetscInt column : {(row + n / 2) % n, (row * row + 5) % n}) MUST(MatSetValuesBlocked(A, 1, &row, 1, &column, block.data(), INSERT_VALUES));
+         for (PetscInt column : {(row + n / 2) % n, (row * row + 5) % n})
+           MUST(MatSetValuesBlocked(A, 1, &row, 1, &column, block.data(), INSERT_VALUES));
        MUST(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
        MUST(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
-     }                                                                                       },
-    {"axpy, same type", [&](Mat A) {
+     }},
+    {"axpy, same type",
+     [&](Mat A) {
        MatType type;
        MUST(MatGetType(A, &type));
        const MatObject more = BlockMatrix(type, bs, n, Allocation::enough, 3);
        MUST(MatAXPY(A, 0.5, more, DIFFERENT_NONZERO_PATTERN));
        MUST(MatAXPY(A, 0.25, more, SUBSET_NONZERO_PATTERN));
-     }                                                                                       },
-    {"axpy, baij",      [&](Mat A) {
+     }},
+    {"axpy, baij",
+     [&](Mat A) {
        const MatObject more = BlockMatrix(MATBAIJ, bs, n, Allocation::enough, 4);
        MUST(MatAXPY(A, 0.5, more, DIFFERENT_NONZERO_PATTERN));
-     }                                                                                       },
-    {"axpy, same",      [&](Mat A) {
+     }},
+    {"axpy, same",
+     [&](Mat A) {
        MatObject more;
        MUST(MatDuplicate(A, MAT_COPY_VALUES, more.put()));
        MUST(MatAXPY(A, -3, more, SAME_NONZERO_PATTERN));
-     }                                                                                       },
-    {"zero rows",       [](Mat A) {
+     }},
+    {"zero rows",
+     [](Mat A) {
        PetscInt begin, end;
        MUST(MatGetOwnershipRange(A, &begin, &end));
        const PetscInt row = begin < end ? begin + 1 : 0;
        MUST(MatZeroRows(A, begin < end ? 1 : 0, &row, 4, nullptr, nullptr));
-     }                                                                                       },
-    {"rows, columns",   [](Mat A) {
+     }},
+    {"rows, columns",
+     [](Mat A) {
        PetscInt begin, end;
        MUST(MatGetOwnershipRange(A, &begin, &end));
        const PetscInt row = begin < end ? begin + 2 : 0;
        MUST(MatZeroRowsColumns(A, begin < end ? 1 : 0, &row, 5, nullptr, nullptr));
-     }                                                                                       },
-    {"zero entries",    [](Mat A) { MUST(MatZeroEntries(A)); }                               },
+     }},
+    {"zero entries", [](Mat A) { MUST(MatZeroEntries(A)); }},
   };
   const Pair pair = MakePair(bs, n);
   CheckProducts(pair.mine, pair.theirs);
@@ -429,7 +437,10 @@ TEST_CASE("baijcuda bound to the CPU, and unbound", "[baijcuda][mpi]")
     const std::string text = MatText(pair.mine, PETSC_VIEWER_ASCII_INFO);
     PetscMPIInt       rank;
     MPI_Comm_rank(World(), &rank);
-    if (rank == 0) CHECK(Contains(text, !DeviceFound() ? "products: on the host, there is no device" : bound ? "products: on the host, the matrix is bound to it" : "products: where the vectors are, copies on the device of "));
+    if (rank == 0)
+      CHECK(Contains(text, !DeviceFound() ? "products: on the host, there is no device"
+                           : bound        ? "products: on the host, the matrix is bound to it"
+                                          : "products: where the vectors are, copies on the device of "));
     CHECK_FALSE(Contains(text, "copies on the device of 0 MB")); /* there have been products */
   }
 }
@@ -498,8 +509,12 @@ TEST_CASE("baijcuda: what PETSc does with baij", "[baijcuda][mpi]")
 TEST_CASE("solvers take baijcuda as baij", "[baijcuda][mpi]")
 {
   const Pair pair = MakePair(4, 40);
-  for (const char *options : {"-ksp_type gmres -pc_type none", "-ksp_type gmres -pc_type jacobi", "-ksp_type gmres -pc_type pbjacobi", "-ksp_type bicg -pc_type jacobi", "-ksp_type gmres -pc_type bjacobi -sub_pc_type ilu -sub_pc_factor_levels 1",
-                              "-ksp_type gmres -pc_type bjacobi -sub_pc_type lu", "-ksp_type fgmres -pc_type bjacobi -sub_ksp_type gmres -sub_ksp_max_it 5 -sub_pc_type ilu", "-ksp_type gmres -pc_type asm -sub_pc_type ilu"}) {
+  for (const char *options :
+       {"-ksp_type gmres -pc_type none", "-ksp_type gmres -pc_type jacobi", "-ksp_type gmres -pc_type pbjacobi",
+        "-ksp_type bicg -pc_type jacobi", "-ksp_type gmres -pc_type bjacobi -sub_pc_type ilu -sub_pc_factor_levels 1",
+        "-ksp_type gmres -pc_type bjacobi -sub_pc_type lu",
+        "-ksp_type fgmres -pc_type bjacobi -sub_ksp_type gmres -sub_ksp_max_it 5 -sub_pc_type ilu",
+        "-ksp_type gmres -pc_type asm -sub_pc_type ilu"}) {
     CAPTURE(options);
     const Solved mine = SolveWith(pair.mine, options), theirs = SolveWith(pair.theirs, options);
     CHECK(mine.reason > 0);
@@ -508,7 +523,9 @@ TEST_CASE("solvers take baijcuda as baij", "[baijcuda][mpi]")
     CHECK(Difference(mine.x, theirs.x) <= 1e-9);
   }
   if (!OneRank()) return;
-  for (const char *options : {"-ksp_type gmres -pc_type ilu", "-ksp_type gmres -pc_type ilu -pc_factor_levels 2", "-ksp_type preonly -pc_type lu", "-ksp_type gmres -pc_type bjacobi -pc_bjacobi_blocks 2 -sub_pc_type lu", "-ksp_type gmres -pc_type sor"}) {
+  for (const char *options :
+       {"-ksp_type gmres -pc_type ilu", "-ksp_type gmres -pc_type ilu -pc_factor_levels 2", "-ksp_type preonly -pc_type lu",
+        "-ksp_type gmres -pc_type bjacobi -pc_bjacobi_blocks 2 -sub_pc_type lu", "-ksp_type gmres -pc_type sor"}) {
     CAPTURE(options);
     const Solved mine = SolveWith(pair.mine, options), theirs = SolveWith(pair.theirs, options);
     CHECK(mine.reason > 0);
@@ -523,12 +540,16 @@ TEST_CASE("baijcuda from a DMDA", "[baijcuda][mpi]")
     CAPTURE(dimension);
     Pair pair;
     for (MatType type : {MATBAIJCUDA, MATBAIJ}) {
-      const Options options(std::string("-dm_mat_type ") + type);
-      DMObject      da;
-      MatObject    &A   = std::strcmp(type, MATBAIJ) ? pair.mine : pair.theirs;
+      const Options  options(std::string("-dm_mat_type ") + type);
+      DMObject       da;
+      MatObject     &A   = std::strcmp(type, MATBAIJ) ? pair.mine : pair.theirs;
       const PetscInt dof = 3;
-      if (dimension == 2) MUST(DMDACreate2d(World(), DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DMDA_STENCIL_STAR, 7, 8, PETSC_DECIDE, PETSC_DECIDE, dof, 1, nullptr, nullptr, da.put()));
-      else MUST(DMDACreate3d(World(), DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DMDA_STENCIL_STAR, 5, 4, 6, PETSC_DECIDE, PETSC_DECIDE, PETSC_DECIDE, dof, 1, nullptr, nullptr, nullptr, da.put()));
+      if (dimension == 2)
+        MUST(DMDACreate2d(World(), DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DMDA_STENCIL_STAR, 7, 8, PETSC_DECIDE, PETSC_DECIDE, dof, 1,
+                          nullptr, nullptr, da.put()));
+      else
+        MUST(DMDACreate3d(World(), DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DMDA_STENCIL_STAR, 5, 4, 6, PETSC_DECIDE,
+                          PETSC_DECIDE, PETSC_DECIDE, dof, 1, nullptr, nullptr, nullptr, da.put()));
       MUST(DMSetFromOptions(da));
       MUST(DMSetUp(da));
       MUST(DMCreateMatrix(da, A.put()));

@@ -25,16 +25,16 @@ const HostBlocks &Grid()
 
 /* The kinds of matrices that it takes. */
 struct Kind {
-  const char *name;
-  const char *backend;
+  const char                                            *name;
+  const char                                            *backend;
   std::function<MatObject(const HostBlocks &, MPI_Comm)> create;
 };
 
 std::vector<Kind> Kinds()
 {
   std::vector<Kind> kinds = {
-    {"baij", "host", [](const HostBlocks &A, MPI_Comm comm) { return CreateBAIJ(A, comm); }       },
-    {"aij",  "host", [](const HostBlocks &A, MPI_Comm comm) { return CreateAIJ(A, MATAIJ, comm); }},
+    {"baij", "host", [](const HostBlocks &A, MPI_Comm comm) { return CreateBAIJ(A, comm); }},
+    {"aij", "host", [](const HostBlocks &A, MPI_Comm comm) { return CreateAIJ(A, MATAIJ, comm); }},
   };
   kinds.push_back({"baijcuda", DeviceFound() ? "CUDA" : "host", [](const HostBlocks &A, MPI_Comm comm) {
                      const MatObject mat = CreateBAIJ(A, comm);
@@ -78,7 +78,8 @@ void SetValues(Mat mat, const HostBlocks &A)
   MUST(MatGetOwnershipRange(mat, &begin, &end));
   MUST(MatSetOption(mat, MAT_ROW_ORIENTED, PETSC_FALSE));
   for (PetscInt row = begin / A.bs; row < end / A.bs; row++)
-    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) MUST(MatSetValuesBlocked(mat, 1, &row, 1, &A.j[k], A.Block(k), INSERT_VALUES));
+    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+      MUST(MatSetValuesBlocked(mat, 1, &row, 1, &A.j[k], A.Block(k), INSERT_VALUES));
   MUST(MatAssemblyBegin(mat, MAT_FINAL_ASSEMBLY));
   MUST(MatAssemblyEnd(mat, MAT_FINAL_ASSEMBLY));
 }
@@ -101,7 +102,7 @@ std::vector<double> AppliedFactors(PC pc)
 
 } // namespace
 
-/* ------------------------------------------------------ limiting cases ------------------------------------------------------ */
+/* --------------------------------------- limiting cases --------------------------------------- */
 
 /* Powers and sweeps that are large enough: the triangular solves, hence the iterates, of PCILU. */
 TEST_CASE("bisai: exact inverses give the iterates of PCILU", "[bisai][pc]")
@@ -112,16 +113,21 @@ TEST_CASE("bisai: exact inverses give the iterates of PCILU", "[bisai][pc]")
   };
   const HostMatrix grid = RandomStencil(9, 8, 1, false, 210);
   for (const Kind &kind : Kinds())
-    for (const Case &c : {Case{"-pc_bisai_power 4", "", Poisson(5)}, Case{"-pc_bisai_sweeps 20", "", grid}, Case{"-pc_bisai_sweeps 30 -pc_bisai_factor cuda", "", grid},
-                          Case{"-pc_bisai_power 2 -pc_bisai_sweeps 40 -pc_bisai_factor_levels 1", "-pc_factor_levels 1", grid}, Case{"-pc_bisai_sweeps 80 -pc_bisai_factor_levels 2", "-pc_factor_levels 2", grid},
-                          Case{"-pc_bisai_sweeps 40 -pc_bisai_factor_mat_ordering_type rcm", "-pc_factor_mat_ordering_type rcm", grid},
-                          Case{"-pc_bisai_sweeps 80 -pc_bisai_factor_levels 1 -pc_bisai_factor_mat_ordering_type nd", "-pc_factor_levels 1 -pc_factor_mat_ordering_type nd", grid}})
+    for (const Case &c :
+         {Case{"-pc_bisai_power 4", "", Poisson(5)}, Case{"-pc_bisai_sweeps 20", "", grid},
+          Case{"-pc_bisai_sweeps 30 -pc_bisai_factor cuda", "", grid},
+          Case{"-pc_bisai_power 2 -pc_bisai_sweeps 40 -pc_bisai_factor_levels 1", "-pc_factor_levels 1", grid},
+          Case{"-pc_bisai_sweeps 80 -pc_bisai_factor_levels 2", "-pc_factor_levels 2", grid},
+          Case{"-pc_bisai_sweeps 40 -pc_bisai_factor_mat_ordering_type rcm", "-pc_factor_mat_ordering_type rcm", grid},
+          Case{"-pc_bisai_sweeps 80 -pc_bisai_factor_levels 1 -pc_bisai_factor_mat_ordering_type nd",
+               "-pc_factor_levels 1 -pc_factor_mat_ordering_type nd", grid}})
       for (PetscInt bs : {1, 2, 3, 4, 5, 9}) {
         CAPTURE(kind.name, c.bisai, bs);
         const HostBlocks A   = RandomBlocks(c.pattern, bs, 211);
         const MatObject  mat = kind.create(A, PETSC_COMM_SELF), baij = CreateBAIJ(A);
-        const KSPObject  mine = MakeGMRES(mat, std::string("-pc_bisai_factor_precision double ") + c.bisai, PCBISAI), theirs = MakeGMRES(baij, c.ilu, PCILU);
-        const Solution   x = Solve(mine), y = Solve(theirs);
+        const KSPObject  mine  = MakeGMRES(mat, std::string("-pc_bisai_factor_precision double ") + c.bisai, PCBISAI),
+                        theirs = MakeGMRES(baij, c.ilu, PCILU);
+        const Solution x = Solve(mine), y = Solve(theirs);
         CHECK(Difference(Applied(PCOf(mine)), Applied(PCOf(theirs))) <= 1e-12);
         REQUIRE(x.history.size() == y.history.size());
         for (size_t k = 0; k < x.history.size(); k++) CHECK(std::fabs(x.history[k] - y.history[k]) <= 1e-9 * y.history[0]);
@@ -177,9 +183,10 @@ TEST_CASE("bisai: empty and one-block systems", "[bisai][pc]")
     for (const char *options : {"", "-pc_bisai_factor cuda", "-pc_bisai_sweeps 2", "-pc_bisai_power 3"}) {
       CAPTURE(kind.name, options);
       HostBlocks empty;
-      empty.bs = 2;
-      const MatObject none = kind.create(empty, PETSC_COMM_SELF), one = kind.create(RandomBlocks(Poisson(1), 4, 240), PETSC_COMM_SELF);
-      const PCObject  pc = MakeBISAI(none, options);
+      empty.bs             = 2;
+      const MatObject none = kind.create(empty, PETSC_COMM_SELF),
+                      one  = kind.create(RandomBlocks(Poisson(1), 4, 240), PETSC_COMM_SELF);
+      const PCObject pc    = MakeBISAI(none, options);
       MUST(PCSetUp(pc));
       CHECK(Applied(pc).empty());
       const Solution solution = Solve(MakeGMRES(one, options, PCBISAI));
@@ -188,15 +195,17 @@ TEST_CASE("bisai: empty and one-block systems", "[bisai][pc]")
     }
 }
 
-/* ------------------------------------------------------ transposes ------------------------------------------------------ */
+/* ----------------------------------------- transposes ----------------------------------------- */
 
 /* M^{-1} column by column, by PCApply(). */
 TEST_CASE("bisai: PCApplyTranspose is the transpose of PCApply", "[bisai][pc][transpose]")
 {
   for (const Kind &kind : Kinds())
     for (PetscInt bs : {1, 3, 9})
-      for (const char *options : {"", "-pc_bisai_power 2 -pc_bisai_factor_precision double", "-pc_bisai_sweeps 2", "-pc_bisai_factor cuda -pc_bisai_power_upper 3", "-pc_bisai_factor_mat_ordering_type rcm -pc_bisai_factor_levels 1",
-                                  "-pc_bisai_factor_mat_ordering_type nd -pc_bisai_sweeps 1 -pc_bisai_factor_precision double"}) {
+      for (const char *options :
+           {"", "-pc_bisai_power 2 -pc_bisai_factor_precision double", "-pc_bisai_sweeps 2",
+            "-pc_bisai_factor cuda -pc_bisai_power_upper 3", "-pc_bisai_factor_mat_ordering_type rcm -pc_bisai_factor_levels 1",
+            "-pc_bisai_factor_mat_ordering_type nd -pc_bisai_sweeps 1 -pc_bisai_factor_precision double"}) {
         CAPTURE(kind.name, bs, options);
         const MatObject     mat = kind.create(RandomBlocks(RandomGraph(25, 5, 250), bs, 251), PETSC_COMM_SELF);
         const PCObject      pc  = MakeBISAI(mat, options);
@@ -238,7 +247,8 @@ TEST_CASE("bisai: PCApplyTranspose is the transpose of PCApply", "[bisai][pc][tr
 TEST_CASE("bisai: transposes have the values of the last set-up, in the old memory", "[bisai][pc][transpose][cycle]")
 {
   for (const Kind &kind : Kinds())
-    for (const char *options : {"", "-pc_bisai_factor cuda -pc_bisai_sweeps 1", "-pc_bisai_power 2 -pc_bisai_factor_precision double -pc_bisai_factor_mat_ordering_type rcm"}) {
+    for (const char *options : {"", "-pc_bisai_factor cuda -pc_bisai_sweeps 1",
+                                "-pc_bisai_power 2 -pc_bisai_factor_precision double -pc_bisai_factor_mat_ordering_type rcm"}) {
       CAPTURE(kind.name, options);
       const MatObject mat = kind.create(Grid(), PETSC_COMM_SELF);
       const PCObject  pc  = MakeBISAI(mat, options);
@@ -290,7 +300,8 @@ TEST_CASE("bisai: BiCG converges as with PCILU", "[bisai][pc][transpose][mpi]")
       const MatObject   A = kind.create(H, PETSC_COMM_WORLD);
       const Options     scope("-sub_pc_type ilu");
       const std::string bicg = "-ksp_type bicg ";
-      const Solution    mine = Solve(MakeKSP(A, bicg + options, PCBISAI)), exact = Solve(MakeKSP(CreateBAIJ(H, PETSC_COMM_WORLD), bicg, PCBJACOBI));
+      const Solution    mine = Solve(MakeKSP(A, bicg + options, PCBISAI)),
+                     exact   = Solve(MakeKSP(CreateBAIJ(H, PETSC_COMM_WORLD), bicg, PCBJACOBI));
       CHECK(mine.reason == KSP_CONVERGED_RTOL);
       CHECK(mine.true_residual <= 1e-6);
       CHECK(mine.iterations >= exact.iterations);
@@ -298,14 +309,21 @@ TEST_CASE("bisai: BiCG converges as with PCILU", "[bisai][pc][transpose][mpi]")
     }
 }
 
-/* ---------------------------------------------------------- options ---------------------------------------------------------- */
+/* ------------------------------------------ options ------------------------------------------- */
 
 TEST_CASE("bisai: every key sets what its getter gives", "[bisai][pc][options]")
 {
-  const MatObject A        = CreateBAIJ(Grid());
-  const PCObject  defaults = MakeBISAI(A), pc = MakeBISAI(A, "-pc_bisai_power 3 -pc_bisai_power_lower 2 -pc_bisai_power_upper 4 -pc_bisai_factor cuda -pc_bisai_factor_levels 2 -pc_bisai_factor_shift_type inblocks -pc_bisai_factor_shift_amount 0.125 "
-                                                             "-pc_bisai_factor_mat_ordering_type rcm -pc_bisai_factor_precision double -pc_bisai_sweeps 5");
-  const auto check = [](PC object, PetscInt power, PetscInt lower, PetscInt upper, PCBISAIFactor factor, PetscInt levels, MatFactorShiftType shift, PetscReal amount, const char *ordering, FinePCPrecision precision, PetscInt sweeps) {
+  const MatObject A = CreateBAIJ(Grid());
+  const PCObject
+    defaults = MakeBISAI(A),
+    pc =
+      MakeBISAI(A,
+                "-pc_bisai_power 3 -pc_bisai_power_lower 2 -pc_bisai_power_upper 4 -pc_bisai_factor cuda -pc_bisai_factor_levels 2 "
+                "-pc_bisai_factor_shift_type inblocks -pc_bisai_factor_shift_amount 0.125 "
+                "-pc_bisai_factor_mat_ordering_type rcm -pc_bisai_factor_precision double -pc_bisai_sweeps 5");
+  const auto check = [](PC object, PetscInt power, PetscInt lower, PetscInt upper, PCBISAIFactor factor, PetscInt levels,
+                        MatFactorShiftType shift, PetscReal amount, const char *ordering, FinePCPrecision precision,
+                        PetscInt sweeps) {
     PetscInt           integer;
     PetscReal          real;
     PCBISAIFactor      source;
@@ -333,7 +351,8 @@ TEST_CASE("bisai: every key sets what its getter gives", "[bisai][pc][options]")
     MUST(PCBISAIGetSweeps(object, &integer));
     CHECK(integer == sweeps);
   };
-  check(defaults, 1, 0, 0, PC_BISAI_FACTOR_PETSC, 0, MAT_SHIFT_NONE, 100.0 * PETSC_MACHINE_EPSILON, MATORDERINGNATURAL, FINEPC_SINGLE, 0);
+  check(defaults, 1, 0, 0, PC_BISAI_FACTOR_PETSC, 0, MAT_SHIFT_NONE, 100.0 * PETSC_MACHINE_EPSILON, MATORDERINGNATURAL,
+        FINEPC_SINGLE, 0);
   check(pc, 3, 2, 4, PC_BISAI_FACTOR_CUDA, 2, MAT_SHIFT_INBLOCKS, 0.125, MATORDERINGRCM, FINEPC_DOUBLE, 5);
 
   /* and so does every setter, starting from the defaults */
@@ -353,7 +372,9 @@ TEST_CASE("bisai: every key sets what its getter gives", "[bisai][pc][options]")
 TEST_CASE("bisai: values out of range are refused, and the old ones stay", "[bisai][pc][options]")
 {
   const MatObject A = CreateBAIJ(Grid());
-  for (const char *option : {"-pc_bisai_power 0", "-pc_bisai_power 5", "-pc_bisai_power many", "-pc_bisai_power_lower -1", "-pc_bisai_power_upper 5", "-pc_bisai_factor host", "-pc_bisai_factor_levels -1", "-pc_bisai_factor_shift_type some", "-pc_bisai_factor_shift_amount -1",
+  for (const char *option : {"-pc_bisai_power 0", "-pc_bisai_power 5", "-pc_bisai_power many", "-pc_bisai_power_lower -1",
+                             "-pc_bisai_power_upper 5", "-pc_bisai_factor host", "-pc_bisai_factor_levels -1",
+                             "-pc_bisai_factor_shift_type some", "-pc_bisai_factor_shift_amount -1",
                              "-pc_bisai_factor_shift_amount nan", "-pc_bisai_factor_precision half", "-pc_bisai_sweeps -1"}) {
     CAPTURE(option);
     PCObject          pc = MakeBISAI(A);
@@ -400,13 +421,19 @@ TEST_CASE("bisai: setters do nothing to other types, getters say so", "[bisai][p
 TEST_CASE("bisai: an option that is changed after the set-up takes effect", "[bisai][pc][options]")
 {
   struct Change {
-    const char *options;
+    const char                       *options;
     std::function<PetscErrorCode(PC)> set;
   };
   for (const Kind &kind : Kinds())
-    for (const Change &change : {Change{"-pc_bisai_power 3", [](PC pc) { return PCBISAISetPower(pc, 3); }}, Change{"-pc_bisai_power_lower 2", [](PC pc) { return PCBISAISetPowerLower(pc, 2); }}, Change{"-pc_bisai_power_upper 2", [](PC pc) { return PCBISAISetPowerUpper(pc, 2); }},
-                                 Change{"-pc_bisai_factor_levels 1", [](PC pc) { return PCBISAISetFactorLevels(pc, 1); }}, Change{"-pc_bisai_factor_mat_ordering_type rcm", [](PC pc) { return PCBISAISetFactorMatOrderingType(pc, MATORDERINGRCM); }},
-                                 Change{"-pc_bisai_factor_precision double", [](PC pc) { return PCBISAISetFactorPrecision(pc, FINEPC_DOUBLE); }}, Change{"-pc_bisai_sweeps 1", [](PC pc) { return PCBISAISetSweeps(pc, 1); }}}) {
+    for (const Change &change :
+         {Change{"-pc_bisai_power 3", [](PC pc) { return PCBISAISetPower(pc, 3); }},
+          Change{"-pc_bisai_power_lower 2", [](PC pc) { return PCBISAISetPowerLower(pc, 2); }},
+          Change{"-pc_bisai_power_upper 2", [](PC pc) { return PCBISAISetPowerUpper(pc, 2); }},
+          Change{"-pc_bisai_factor_levels 1", [](PC pc) { return PCBISAISetFactorLevels(pc, 1); }},
+          Change{"-pc_bisai_factor_mat_ordering_type rcm",
+                 [](PC pc) { return PCBISAISetFactorMatOrderingType(pc, MATORDERINGRCM); }},
+          Change{"-pc_bisai_factor_precision double", [](PC pc) { return PCBISAISetFactorPrecision(pc, FINEPC_DOUBLE); }},
+          Change{"-pc_bisai_sweeps 1", [](PC pc) { return PCBISAISetSweeps(pc, 1); }}}) {
       CAPTURE(kind.name, change.options);
       const MatObject A  = kind.create(Grid(), PETSC_COMM_SELF);
       const PCObject  pc = MakeBISAI(A), fresh = MakeBISAI(A, change.options);
@@ -424,8 +451,9 @@ TEST_CASE("bisai: another source of the factor after the set-up takes effect", "
 {
   for (const Kind &kind : Kinds()) {
     CAPTURE(kind.name);
-    const MatObject A  = kind.create(Grid(), PETSC_COMM_SELF);
-    const PCObject  pc = MakeBISAI(A, "-pc_bisai_factor_precision double"), fresh = MakeBISAI(A, "-pc_bisai_factor cuda -pc_bisai_factor_precision double");
+    const MatObject A    = kind.create(Grid(), PETSC_COMM_SELF);
+    const PCObject  pc   = MakeBISAI(A, "-pc_bisai_factor_precision double"),
+                   fresh = MakeBISAI(A, "-pc_bisai_factor cuda -pc_bisai_factor_precision double");
     MUST(PCSetUp(pc));
     MUST(PCSetUp(fresh));
     const auto before = Applied(pc), expected = Applied(fresh);
@@ -455,7 +483,8 @@ TEST_CASE("bisai: shifts that are changed after the set-up take effect", "[bisai
       MUST(PCSetUp(pc));
       CHECK(Contains(ViewText((PC)pc), "PETSc's factorization met a singular diagonal block"));
       auto before = Applied(pc);
-      for (const char *options : {"-pc_bisai_factor_shift_type inblocks -pc_bisai_factor_shift_amount 0.5", "-pc_bisai_factor_shift_type inblocks -pc_bisai_factor_shift_amount 0.25"}) {
+      for (const char *options : {"-pc_bisai_factor_shift_type inblocks -pc_bisai_factor_shift_amount 0.5",
+                                  "-pc_bisai_factor_shift_type inblocks -pc_bisai_factor_shift_amount 0.25"}) {
         const PCObject fresh = MakeBISAI(mat, options);
         if (Contains(options, "0.25")) MUST(PCBISAISetFactorShiftAmount(pc, 0.25));
         else MUST(PCBISAISetFactorShiftType(pc, MAT_SHIFT_INBLOCKS));
@@ -491,7 +520,8 @@ TEST_CASE("bisai: a matrix that is converted in place", "[bisai][pc][cycle]")
 TEST_CASE("bisai: choices that do not go together are refused with a remedy", "[bisai][pc][options][bad]")
 {
   const MatObject A = CreateBAIJ(Grid());
-  for (const char *options : {"-pc_bisai_factor_levels 1", "-pc_bisai_factor_shift_type inblocks", "-pc_bisai_factor_mat_ordering_type rcm"}) {
+  for (const char *options :
+       {"-pc_bisai_factor_levels 1", "-pc_bisai_factor_shift_type inblocks", "-pc_bisai_factor_mat_ordering_type rcm"}) {
     CAPTURE(options);
     const PCObject pc = MakeBISAI(A, std::string("-pc_bisai_factor cuda ") + options);
     {
@@ -505,14 +535,15 @@ TEST_CASE("bisai: choices that do not go together are refused with a remedy", "[
   }
 }
 
-/* ------------------------------------------------------------ views ------------------------------------------------------------ */
+/* ------------------------------------------- views -------------------------------------------- */
 
 TEST_CASE("bisai: the view says what was done", "[bisai][pc][view]")
 {
   for (const Kind &kind : Kinds()) {
     CAPTURE(kind.name);
-    const MatObject A  = kind.create(Grid(), PETSC_COMM_SELF);
-    const PCObject  pc = MakeBISAI(A, "-pc_bisai_power_lower 2 -pc_bisai_factor_levels 1"), ours = MakeBISAI(A, "-pc_bisai_factor cuda -pc_bisai_sweeps 3 -pc_bisai_factor_precision double");
+    const MatObject A   = kind.create(Grid(), PETSC_COMM_SELF);
+    const PCObject  pc  = MakeBISAI(A, "-pc_bisai_power_lower 2 -pc_bisai_factor_levels 1"),
+                   ours = MakeBISAI(A, "-pc_bisai_factor cuda -pc_bisai_sweeps 3 -pc_bisai_factor_precision double");
     CHECK(Contains(ViewText((PC)pc), "patterns of power 2 of L, 1 of U; relaxation sweeps 0"));
     CHECK(!Contains(ViewText((PC)pc), "backend"));
     MUST(PCSetUp(pc));
@@ -520,13 +551,17 @@ TEST_CASE("bisai: the view says what was done", "[bisai][pc][view]")
     const std::string text = ViewText((PC)pc), other = ViewText((PC)ours);
     CAPTURE(text, other);
     CHECK(Contains(text, "factors by PETSc, on the host: ILU(1), ordering natural, shift type NONE"));
-    CHECK(Contains(text, std::string("backend ") + kind.backend + ", block size 3, inverses stored in single precision, patterns made at the last set-up"));
+    CHECK(Contains(text, std::string("backend ") + kind.backend +
+                           ", block size 3, inverses stored in single precision, patterns made at the last set-up"));
     CHECK(Contains(text, "72 block rows, 326 blocks of the matrix"));
     CHECK(Contains(text, "singular diagonal blocks replaced 0, block rows fallen back to the diagonal: NL 0, NU 0"));
     CHECK(Contains(other, "patterns of power 1 of L, 1 of U; relaxation sweeps 3"));
-    CHECK(Contains(other, std::strcmp(kind.backend, "host") ? "factors by CUDA: ILU(0) in 16 levels of rows" : "factors by the host twin of the CUDA ILU(0), since the matrix is on the host"));
+    CHECK(Contains(other, std::strcmp(kind.backend, "host")
+                            ? "factors by CUDA: ILU(0) in 16 levels of rows"
+                            : "factors by the host twin of the CUDA ILU(0), since the matrix is on the host"));
     CHECK(Contains(other, "inverses stored in double precision"));
-    CHECK(Contains(other, "NL 199 blocks, at most 2 a row, NU 199 blocks, at most 2 a row beside the diagonal")); /* with the unit diagonal of NL */
+    /* with the unit diagonal of NL */
+    CHECK(Contains(other, "NL 199 blocks, at most 2 a row, NU 199 blocks, at most 2 a row beside the diagonal"));
     Applied(ours);
     CHECK(Contains(ViewText((PC)ours), "patterns made at the last set-up")); /* an apply sets up nothing */
     Touch(A);
@@ -555,24 +590,26 @@ TEST_CASE("bisai: the view counts what was replaced", "[bisai][pc][view][bad]")
     }
 }
 
-/* ---------------------------------------------------------- life cycle ---------------------------------------------------------- */
+/* ----------------------------------------- life cycle ----------------------------------------- */
 
 TEST_CASE("bisai: new values on the old pattern, in the old memory, are a fresh set-up", "[bisai][pc][cycle]")
 {
   for (const Kind &kind : Kinds())
-    for (const char *options : {"", "-pc_bisai_power 3 -pc_bisai_factor cuda", "-pc_bisai_sweeps 2", "-pc_bisai_factor_levels 1 -pc_bisai_factor_mat_ordering_type rcm", "-pc_bisai_factor cuda -pc_bisai_factor_precision double -pc_bisai_sweeps 1"}) {
+    for (const char *options : {"", "-pc_bisai_power 3 -pc_bisai_factor cuda", "-pc_bisai_sweeps 2",
+                                "-pc_bisai_factor_levels 1 -pc_bisai_factor_mat_ordering_type rcm",
+                                "-pc_bisai_factor cuda -pc_bisai_factor_precision double -pc_bisai_sweeps 1"}) {
       CAPTURE(kind.name, options);
       const MatObject mat  = kind.create(Grid(), PETSC_COMM_SELF);
       const PCObject  pc   = MakeBISAI(mat, options);
       PetscLogDouble  host = 0, device = 0;
       MUST(PCSetUp(pc));
       for (int step = 0; step < 4; step++) {
-        const HostBlocks B = Changed(Grid(), 300 + step);
+        const HostBlocks B      = Changed(Grid(), 300 + step);
         const auto       before = Applied(pc);
         SetValues(mat, B);
         MUST(PCSetUp(pc));
         CHECK(Contains(ViewText((PC)pc), "patterns kept from the last set-up"));
-        const auto      x     = Applied(pc);
+        const auto x = Applied(pc);
         {
           const MatObject same  = kind.create(B, PETSC_COMM_SELF);
           const PCObject  fresh = MakeBISAI(same, options);
@@ -604,14 +641,15 @@ TEST_CASE("bisai: the iterates of a time loop are those of fresh solvers", "[bis
           CAPTURE(step);
           SetValues(mat, Changed(Grid(), 390 + step));
           MUST(KSPSetOperators(ksp, mat, mat));
-          const Solution  mine = Solve(ksp);
-          const MatObject same = kind.create(Changed(Grid(), 390 + step), PETSC_COMM_SELF);
+          const Solution  mine   = Solve(ksp);
+          const MatObject same   = kind.create(Changed(Grid(), 390 + step), PETSC_COMM_SELF);
           const Solution  theirs = Solve(MakeGMRES(same, options, PCBISAI));
           CHECK(Contains(ViewText((KSP)ksp), "patterns kept from the last set-up"));
           CHECK(mine.reason == KSP_CONVERGED_RTOL);
           REQUIRE(mine.history.size() == theirs.history.size());
           if (!std::strcmp(kind.backend, "host")) CHECK(SameBits(mine.history, theirs.history));
-          for (size_t k = 0; k < mine.history.size(); k++) CHECK(std::fabs(mine.history[k] - theirs.history[k]) <= 1e-12 * theirs.history[0]);
+          for (size_t k = 0; k < mine.history.size(); k++)
+            CHECK(std::fabs(mine.history[k] - theirs.history[k]) <= 1e-12 * theirs.history[0]);
           CHECK(!SameBits(mine.history, last));
           last = mine.history;
         }
@@ -623,7 +661,8 @@ TEST_CASE("bisai: another stream than the default", "[bisai][pc][cycle][gpu]")
 {
   NEEDS_DEVICE();
   for (const Kind &kind : Kinds())
-    for (const char *options : {"", "-pc_bisai_factor cuda -pc_bisai_power 2", "-pc_bisai_factor cuda -pc_bisai_sweeps 2", "-pc_bisai_factor_mat_ordering_type rcm -pc_bisai_factor_levels 1"}) {
+    for (const char *options : {"", "-pc_bisai_factor cuda -pc_bisai_power 2", "-pc_bisai_factor cuda -pc_bisai_sweeps 2",
+                                "-pc_bisai_factor_mat_ordering_type rcm -pc_bisai_factor_levels 1"}) {
       CAPTURE(kind.name, options);
       const HostBlocks   H = RandomBlocks(RandomStencil(60, 50, 1, false, 395), 3, 396);
       const MatObject    A = kind.create(H, PETSC_COMM_SELF), B = kind.create(Changed(H, 397), PETSC_COMM_SELF);
@@ -668,11 +707,15 @@ TEST_CASE("bisai: another stream than the default", "[bisai][pc][cycle][gpu]")
 TEST_CASE("bisai: reset, other sizes, destroy: nothing is left over", "[bisai][pc][cycle]")
 {
   for (const Kind &kind : Kinds())
-    for (const char *options : {"", "-pc_bisai_factor cuda -pc_bisai_power 2", "-pc_bisai_sweeps 1 -pc_bisai_factor_mat_ordering_type rcm"}) {
+    for (const char *options :
+         {"", "-pc_bisai_factor cuda -pc_bisai_power 2", "-pc_bisai_sweeps 1 -pc_bisai_factor_mat_ordering_type rcm"}) {
       CAPTURE(kind.name, options);
       HostBlocks      empty;
-      const MatObject A = kind.create(Grid(), PETSC_COMM_SELF), B = kind.create(RandomBlocks(RandomGraph(40, 5, 310), 5, 311), PETSC_COMM_SELF), C = kind.create(empty, PETSC_COMM_SELF), D = kind.create(RandomBlocks(RandomGraph(Grid().n, 6, 312), 3, 313), PETSC_COMM_SELF);
-      PetscLogDouble  before = 0;
+      const MatObject A     = kind.create(Grid(), PETSC_COMM_SELF),
+                      B     = kind.create(RandomBlocks(RandomGraph(40, 5, 310), 5, 311), PETSC_COMM_SELF),
+                      C     = kind.create(empty, PETSC_COMM_SELF),
+                      D     = kind.create(RandomBlocks(RandomGraph(Grid().n, 6, 312), 3, 313), PETSC_COMM_SELF);
+      PetscLogDouble before = 0;
       for (int repeat = 0; repeat < 3; repeat++) {
         {
           const PCObject pc = MakeBISAI(A, options);
@@ -703,8 +746,9 @@ TEST_CASE("bisai: two instances at once do not see each other", "[bisai][pc][cyc
 {
   for (const Kind &kind : Kinds()) {
     CAPTURE(kind.name);
-    const MatObject A = kind.create(Grid(), PETSC_COMM_SELF), B = kind.create(RandomBlocks(RandomGraph(90, 5, 320), 2, 321), PETSC_COMM_SELF);
-    const PCObject  a = MakeBISAI(A, "-pc_bisai_power 2"), b = MakeBISAI(B, "-pc_bisai_factor cuda -pc_bisai_sweeps 1");
+    const MatObject A = kind.create(Grid(), PETSC_COMM_SELF),
+                    B = kind.create(RandomBlocks(RandomGraph(90, 5, 320), 2, 321), PETSC_COMM_SELF);
+    const PCObject a = MakeBISAI(A, "-pc_bisai_power 2"), b = MakeBISAI(B, "-pc_bisai_factor cuda -pc_bisai_sweeps 1");
     MUST(PCSetUp(a));
     const auto x = Applied(a);
     MUST(PCSetUp(b));
@@ -729,7 +773,7 @@ TEST_CASE("bisai: apply allocates nothing and does not wait", "[bisai][pc][cycle
       MUST(VecDuplicate(x, y.put()));
       MUST(PCSetUp(pc));
       MUST(PCApply(pc, x, y));
-      PetscErrorCode  code = PETSC_SUCCESS;
+      PetscErrorCode code = PETSC_SUCCESS;
       if (!std::strcmp(kind.backend, "host")) CHECK(CountAllocations([&] { code = PCApply(pc, x, y); }) == 0);
       else CHECK(AsynchronousOnDevice([&] { code = PCApply(pc, x, y); }));
       MUST(code);
@@ -762,13 +806,14 @@ TEST_CASE("bisai: a vector on the host, in pinned memory, is the program's again
 {
   NEEDS_DEVICE();
 #if PetscDefined(HAVE_CUDA)
-  const MatObject      A  = CreateAIJ(Grid(), MATAIJCUSPARSE), large = CreateAIJ(RandomBlocks(RandomStencil(250, 250, 1, false, 400), 3, 401), MATAIJCUSPARSE);
-  const PCObject       pc = MakeBISAI(A), busy = MakeBISAI(large, "-pc_bisai_factor cuda -pc_bisai_power 4");
-  const PetscInt       n  = Grid().n * Grid().bs;
-  const auto           values = Values(RightVec(A));
-  const VecObject      y = CreateVec(n, VECCUDA, 2), from = RightVec(large);
-  VecObject            x, to;
-  void                *memory = nullptr;
+  const MatObject A     = CreateAIJ(Grid(), MATAIJCUSPARSE),
+                  large = CreateAIJ(RandomBlocks(RandomStencil(250, 250, 1, false, 400), 3, 401), MATAIJCUSPARSE);
+  const PCObject  pc = MakeBISAI(A), busy = MakeBISAI(large, "-pc_bisai_factor cuda -pc_bisai_power 4");
+  const PetscInt  n      = Grid().n * Grid().bs;
+  const auto      values = Values(RightVec(A));
+  const VecObject y = CreateVec(n, VECCUDA, 2), from = RightVec(large);
+  VecObject       x, to;
+  void           *memory = nullptr;
   MUST(PCSetUp(pc));
   MUST(PCSetUp(busy));
   MUST(VecDuplicate(from, to.put()));
@@ -796,7 +841,7 @@ TEST_CASE("bisai: host matrix after device matrix, and back; bound to the CPU", 
   for (const char *options : {"-pc_bisai_power 2", "-pc_bisai_factor cuda"}) {
     CAPTURE(options);
     const MatObject host = CreateAIJ(Grid(), MATAIJ), device = CreateAIJ(Grid(), MATAIJCUSPARSE);
-    const PCObject  pc   = MakeBISAI(host, options);
+    const PCObject  pc = MakeBISAI(host, options);
     MUST(PCSetUp(pc));
     const auto expected = Applied(pc);
     for (int repeat = 0; repeat < 3; repeat++) {
@@ -821,7 +866,7 @@ TEST_CASE("bisai: host matrix after device matrix, and back; bound to the CPU", 
 TEST_CASE("bisai: new values of a device matrix do not go through the host", "[bisai][pc][cycle][gpu]")
 {
   NEEDS_DEVICE();
-  const MatObject A  = CreateAIJ(Grid(), MATAIJCUSPARSE), B = CreateAIJ(Grid(), MATAIJCUSPARSE);
+  const MatObject A = CreateAIJ(Grid(), MATAIJCUSPARSE), B = CreateAIJ(Grid(), MATAIJCUSPARSE);
   const PCObject  pc = MakeBISAI(A, "-pc_bisai_factor cuda"), fresh = MakeBISAI(B, "-pc_bisai_factor cuda");
   MUST(PCSetUp(pc));
   MUST(MatScale(A, 2));
@@ -833,7 +878,7 @@ TEST_CASE("bisai: new values of a device matrix do not go through the host", "[b
   CHECK(SameBits(Applied(pc), Applied(fresh)));
 }
 
-/* --------------------------------------------------------- bad matrices --------------------------------------------------------- */
+/* ---------------------------------------- bad matrices ---------------------------------------- */
 
 TEST_CASE("bisai: an unusable matrix: KSPSolve says so, and a good one works afterwards", "[bisai][pc][bad]")
 {
@@ -841,7 +886,7 @@ TEST_CASE("bisai: an unusable matrix: KSPSolve says so, and a good one works aft
     HostBlocks  A;
     const char *text;
   };
-  const HostBlocks &good = Grid();
+  const HostBlocks &good       = Grid();
   HostBlocks        not_finite = good, zero = good, missing;
   not_finite.Find(7, 8)[4] = std::nan("");
   for (PetscInt k = zero.i[5]; k < zero.i[6]; k++)
@@ -858,7 +903,9 @@ TEST_CASE("bisai: an unusable matrix: KSPSolve says so, and a good one works aft
   }
   for (const Kind &kind : Kinds())
     for (const char *factor : {"petsc", "cuda"})
-      for (const Case &c : {Case{not_finite, "Row 22 of this rank's block has an entry that is not finite"}, Case{zero, "Row 16 of this rank's block is zero"}, Case{missing, "Block row 9 of this rank's block has no diagonal block"}}) {
+      for (const Case &c : {Case{not_finite, "Row 22 of this rank's block has an entry that is not finite"},
+                            Case{zero, "Row 16 of this rank's block is zero"},
+                            Case{missing, "Block row 9 of this rank's block has no diagonal block"}}) {
         CAPTURE(kind.name, factor, c.text);
         const MatObject    bad = kind.create(c.A, PETSC_COMM_SELF), fine = kind.create(good, PETSC_COMM_SELF);
         const KSPObject    ksp = MakeGMRES(bad, std::string("-pc_bisai_factor ") + factor, PCBISAI);
@@ -901,37 +948,55 @@ HostBlocks SingularBlock(Singular kind, PetscInt bs)
     for (PetscInt k = A.i[i]; k < A.i[i + 1]; k++)
       if (A.j[k] != j && A.j[k] != i) std::fill_n(A.a.begin() + (size_t)k * bs * bs, bs * bs, 0.);
     for (PetscInt e = 0; e < bs * bs; e++)
-      for (std::pair<PetscInt, PetscInt> at : {std::make_pair(j, j), std::make_pair(j, i), std::make_pair(i, j), std::make_pair(i, i)}) A.Find(at.first, at.second)[e] = e / bs == e % bs ? 2 : 0;
+      for (std::pair<PetscInt, PetscInt> at :
+           {std::make_pair(j, j), std::make_pair(j, i), std::make_pair(i, j), std::make_pair(i, i)})
+        A.Find(at.first, at.second)[e] = e / bs == e % bs ? 2 : 0;
   } else
-    for (PetscInt e = 0; e < bs * bs; e++) A.Find(0, 0)[e] = bs == 1 ? 0 : 1 + (kind == Singular::Nearly && e % bs == e / bs ? 1e-15 : 0);
+    for (PetscInt e = 0; e < bs * bs; e++)
+      A.Find(0, 0)[e] = bs == 1 ? 0 : 1 + (kind == Singular::Nearly && e % bs == e / bs ? 1e-15 : 0);
   if (kind == Singular::Nearly && bs == 1) A.Find(0, 0)[0] = 1e-18;
   return A;
 }
 
 } // namespace
 
-/* PETSc gives up a block whose last pivot is zero: then the factor is the one that the CUDA source has on the host, to the last bit there. */
+/*
+   PETSc gives up a block whose last pivot is zero: then the factor is the one that the CUDA source has on the host, to the last bit
+   there.
+*/
 TEST_CASE("bisai: singular diagonal blocks are replaced with both sources of the factor, and the view says so", "[bisai][pc][bad]")
 {
   for (const Kind &kind : Kinds())
     for (Singular singular : {Singular::First, Singular::Last, Singular::Nearly})
       for (PetscInt bs : {1, 2, 3, 5, 9})
-        for (const char *options : {"-pc_bisai_factor_precision double", "-pc_bisai_power 2 -pc_bisai_factor_precision double -pc_bisai_sweeps 1", "-ksp_error_if_not_converged"}) {
+        for (const char *options :
+             {"-pc_bisai_factor_precision double", "-pc_bisai_power 2 -pc_bisai_factor_precision double -pc_bisai_sweeps 1",
+              "-ksp_error_if_not_converged"}) {
           CAPTURE(kind.name, (int)singular, bs, options);
-          const MatObject   mat = kind.create(SingularBlock(singular, bs), PETSC_COMM_SELF), baij = CreateBAIJ(SingularBlock(singular, bs));
-          const KSPObject   ksp = MakeGMRES(mat, options, PCBISAI), ours = MakeGMRES(baij, std::string("-pc_bisai_factor cuda ") + options, PCBISAI);
+          const MatObject mat  = kind.create(SingularBlock(singular, bs), PETSC_COMM_SELF),
+                          baij = CreateBAIJ(SingularBlock(singular, bs));
+          const KSPObject ksp  = MakeGMRES(mat, options, PCBISAI),
+                          ours = MakeGMRES(baij, std::string("-pc_bisai_factor cuda ") + options, PCBISAI);
           MUST(KSPSetUp(ksp));
           MUST(KSPSetUp(ours));
           const std::string text = ViewText((KSP)ksp), other = ViewText((KSP)ours);
           CAPTURE(text, other);
-          CHECK(Contains(text, "PETSc's factorization met a singular diagonal block: the factors were computed anew by the host twin of the CUDA factorization"));
+          CHECK(
+            Contains(text,
+                     "PETSc's factorization met a singular diagonal block: the factors were computed anew by the host twin of the "
+                     "CUDA factorization"));
           CHECK(!Contains(other, "PETSc's factorization"));
           /* a single small number is no singular block for us */
-          for (const std::string &view : {text, other}) CHECK(Contains(view, singular == Singular::Nearly && bs == 1 ? "singular diagonal blocks replaced 0," : "singular diagonal blocks replaced 1,"));
+          for (const std::string &view : {text, other})
+            CHECK(Contains(view, singular == Singular::Nearly && bs == 1 ? "singular diagonal blocks replaced 0,"
+                                                                         : "singular diagonal blocks replaced 1,"));
           const auto x = Applied(PCOf(ksp)), y = Applied(PCOf(ours));
           CHECK(Finite(x));
           if (!std::strcmp(kind.backend, "host")) CHECK(SameBits(x, y));
-          /* a raised pivot is 1e-8 of its block and takes rounding that much up; the U of the relaxation is the inverse of one with such pivots */
+          /*
+             a raised pivot is 1e-8 of its block and takes rounding that much up; the U of the relaxation is the inverse of one with
+             such pivots
+          */
           if (!Contains(options, "sweeps")) CHECK(Difference(x, y) <= (Contains(options, "double") ? 1e-6 : 1e-5));
         }
 }
@@ -941,12 +1006,15 @@ TEST_CASE("bisai: good, singular and good values on one pattern are fresh set-up
 {
   const HostBlocks good = RandomBlocks(RandomStencil(6, 6, 1, false, 340), 3, 342);
   for (const Kind &kind : Kinds())
-    for (const char *options : {"", "-pc_bisai_sweeps 1 -pc_bisai_power 2", "-pc_bisai_factor cuda", "-pc_bisai_factor cuda -pc_bisai_sweeps 2", "-pc_bisai_factor_mat_ordering_type rowlength -pc_bisai_factor_shift_type inblocks"}) {
+    for (const char *options :
+         {"", "-pc_bisai_sweeps 1 -pc_bisai_power 2", "-pc_bisai_factor cuda", "-pc_bisai_factor cuda -pc_bisai_sweeps 2",
+          "-pc_bisai_factor_mat_ordering_type rowlength -pc_bisai_factor_shift_type inblocks"}) {
       CAPTURE(kind.name, options);
       const MatObject mat = kind.create(good, PETSC_COMM_SELF);
       const PCObject  pc  = MakeBISAI(mat, options);
       MUST(PCSetUp(pc));
-      for (const HostBlocks &values : {SingularBlock(Singular::First, 3), good, SingularBlock(Singular::Nearly, 3), SingularBlock(Singular::Last, 3), Changed(good, 343)}) {
+      for (const HostBlocks &values : {SingularBlock(Singular::First, 3), good, SingularBlock(Singular::Nearly, 3),
+                                       SingularBlock(Singular::Last, 3), Changed(good, 343)}) {
         SetValues(mat, values);
         MUST(PCSetUp(pc));
         CHECK(Contains(ViewText((PC)pc), "patterns kept from the last set-up"));
@@ -955,7 +1023,9 @@ TEST_CASE("bisai: good, singular and good values on one pattern are fresh set-up
         MUST(PCSetUp(fresh));
         CHECK(Finite(Applied(pc)));
         CHECK(SameBits(Applied(pc), Applied(fresh)));
-        for (const char *line : {"singular diagonal blocks replaced 0", "singular diagonal blocks replaced 1", "PETSc's factorization met"}) CHECK(Contains(ViewText((PC)pc), line) == Contains(ViewText((PC)fresh), line));
+        for (const char *line :
+             {"singular diagonal blocks replaced 0", "singular diagonal blocks replaced 1", "PETSc's factorization met"})
+          CHECK(Contains(ViewText((PC)pc), line) == Contains(ViewText((PC)fresh), line));
       }
     }
 }
@@ -963,13 +1033,13 @@ TEST_CASE("bisai: good, singular and good values on one pattern are fresh set-up
 /* Bad rows make the set-up fail, and what was kept goes with it. */
 TEST_CASE("bisai: good, unusable and good values on one pattern", "[bisai][pc][cycle][bad]")
 {
-  HostBlocks bad = Grid();
+  HostBlocks bad    = Grid();
   bad.Find(7, 7)[4] = std::nan("");
   for (const Kind &kind : Kinds())
     for (const char *options : {"", "-pc_bisai_factor cuda", "-pc_bisai_factor cuda -pc_bisai_sweeps 1"}) {
       CAPTURE(kind.name, options);
-      const MatObject mat  = kind.create(Grid(), PETSC_COMM_SELF);
-      const PCObject  pc   = MakeBISAI(mat, options);
+      const MatObject mat = kind.create(Grid(), PETSC_COMM_SELF);
+      const PCObject  pc  = MakeBISAI(mat, options);
       MUST(PCSetUp(pc));
       const auto expected = Applied(pc);
       for (int repeat = 0; repeat < 2; repeat++) {
@@ -996,15 +1066,20 @@ TEST_CASE("bisai: singular diagonal blocks with fill, orderings and shifts", "[b
 {
   for (const Kind &kind : Kinds())
     for (Singular singular : {Singular::First, Singular::Last, Singular::Nearly})
-      for (const char *options : {"-pc_bisai_factor_levels 1", "-pc_bisai_factor_mat_ordering_type rowlength", "-pc_bisai_factor_levels 2 -pc_bisai_factor_mat_ordering_type rcm -pc_bisai_sweeps 1", "-pc_bisai_factor_shift_type inblocks"}) {
+      for (const char *options : {"-pc_bisai_factor_levels 1", "-pc_bisai_factor_mat_ordering_type rowlength",
+                                  "-pc_bisai_factor_levels 2 -pc_bisai_factor_mat_ordering_type rcm -pc_bisai_sweeps 1",
+                                  "-pc_bisai_factor_shift_type inblocks"}) {
         CAPTURE(kind.name, (int)singular, options);
-        const MatObject   mat = kind.create(SingularBlock(singular, 2), PETSC_COMM_SELF);
-        const KSPObject   ksp = MakeGMRES(mat, options, PCBISAI), strict = MakeGMRES(mat, std::string("-ksp_error_if_not_converged ") + options, PCBISAI);
+        const MatObject mat        = kind.create(SingularBlock(singular, 2), PETSC_COMM_SELF);
+        const KSPObject ksp        = MakeGMRES(mat, options, PCBISAI),
+                        strict     = MakeGMRES(mat, std::string("-ksp_error_if_not_converged ") + options, PCBISAI);
         const Solution    solution = Solve(ksp);
-        const std::string text = ViewText((KSP)ksp);
+        const std::string text     = ViewText((KSP)ksp);
         CAPTURE(text);
         CHECK(solution.reason != KSP_DIVERGED_PC_FAILED);
-        CHECK(Contains(text, "PETSc's factorization met a singular diagonal block: the factors were computed anew by the host twin of the CUDA factorization"));
+        CHECK(Contains(
+          text, "PETSc's factorization met a singular diagonal block: the factors were computed anew by the host twin of the CUDA "
+                "factorization"));
         if (!Contains(options, "mat_ordering")) CHECK(Contains(text, "singular diagonal blocks replaced 1,"));
         CHECK(Finite(Applied(PCOf(ksp))));
         MUST(KSPSetUp(strict));
@@ -1021,16 +1096,20 @@ TEST_CASE("bisai: numbers beyond the range of single precision are a failure wit
         HostBlocks A = Grid();
         for (double &value : A.a) value *= unit;
         const std::string options = std::string("-pc_bisai_factor ") + factor;
-        const MatObject   mat = kind.create(A, PETSC_COMM_SELF);
-        const KSPObject   ksp = MakeGMRES(mat, options, PCBISAI), wide = MakeGMRES(mat, options + " -pc_bisai_factor_precision double -pc_bisai_sweeps 1", PCBISAI), strict = MakeGMRES(mat, options + " -ksp_error_if_not_converged", PCBISAI);
-        const VecObject   b = RightVec(mat);
-        VecObject         x;
+        const MatObject   mat     = kind.create(A, PETSC_COMM_SELF);
+        const KSPObject   ksp     = MakeGMRES(mat, options, PCBISAI),
+                        wide      = MakeGMRES(mat, options + " -pc_bisai_factor_precision double -pc_bisai_sweeps 1", PCBISAI),
+                        strict    = MakeGMRES(mat, options + " -ksp_error_if_not_converged", PCBISAI);
+        const VecObject b         = RightVec(mat);
+        VecObject       x;
         for (int repeat = 0; repeat < 2; repeat++) {
           CHECK(Solve(ksp).reason == KSP_DIVERGED_PC_FAILED);
           const std::string text = ViewText((KSP)ksp);
           CAPTURE(text);
           CHECK(Contains(text, "set-up failed: FACTOR_OTHER"));
-          CHECK(Contains(text, "72 diagonal blocks of the inverse of U and 0 entries of L and U are too large or too small for single precision: use -pc_bisai_factor_precision double"));
+          CHECK(Contains(text,
+                         "72 diagonal blocks of the inverse of U and 0 entries of L and U are too large or too small for single "
+                         "precision: use -pc_bisai_factor_precision double"));
           MUST(PCBISAISetFactorPrecision(PCOf(ksp), FINEPC_DOUBLE));
           CHECK(Solve(ksp).reason == KSP_CONVERGED_RTOL);
           MUST(PCBISAISetFactorPrecision(PCOf(ksp), FINEPC_SINGLE));
@@ -1057,15 +1136,19 @@ TEST_CASE("bisai: an entry of L beyond single precision: a fallback without swee
       CAPTURE(kind.name, factor);
       const std::string options = std::string("-pc_bisai_factor ") + factor;
       const MatObject   mat     = kind.create(A, PETSC_COMM_SELF);
-      const PCObject    plain = MakeBISAI(mat, options), relaxed = MakeBISAI(mat, options + " -pc_bisai_sweeps 1"), wide = MakeBISAI(mat, options + " -pc_bisai_sweeps 1 -pc_bisai_factor_precision double");
-      PCFailedReason    reason;
+      const PCObject    plain = MakeBISAI(mat, options), relaxed = MakeBISAI(mat, options + " -pc_bisai_sweeps 1"),
+                     wide = MakeBISAI(mat, options + " -pc_bisai_sweeps 1 -pc_bisai_factor_precision double");
+      PCFailedReason reason;
       MUST(PCSetUp(plain));
       CHECK(Contains(ViewText((PC)plain), "block rows fallen back to the diagonal: NL 1, NU 0"));
       CHECK(Finite(Applied(plain)));
       MUST(PCSetUp(relaxed));
       MUST(PCGetFailedReason(relaxed, &reason));
       CHECK(reason == PC_FACTOR_OTHER);
-      CHECK(Contains(ViewText((PC)relaxed), "0 diagonal blocks of the inverse of U and 1 entries of L and U are too large or too small for single precision: use -pc_bisai_factor_precision double"));
+      CHECK(
+        Contains(ViewText((PC)relaxed),
+                 "0 diagonal blocks of the inverse of U and 1 entries of L and U are too large or too small for single precision: "
+                 "use -pc_bisai_factor_precision double"));
       MUST(PCSetUp(wide));
       MUST(PCGetFailedReason(wide, &reason));
       CHECK(reason == PC_NOERROR);
@@ -1096,22 +1179,25 @@ TEST_CASE("bisai: wrong kinds of matrices are refused with a remedy", "[bisai][p
   }
 }
 
-/* ------------------------------------------------------- nesting, ranks ------------------------------------------------------- */
+/* --------------------------------------- nesting, ranks --------------------------------------- */
 
 TEST_CASE("bisai: sub-preconditioner of PCBJACOBI and PCASM", "[bisai][pc][nest]")
 {
   for (const Kind &kind : Kinds()) {
     CAPTURE(kind.name);
     const MatObject A = kind.create(Grid(), PETSC_COMM_SELF);
-    for (const char *options : {"-pc_type bjacobi -pc_bjacobi_blocks 3 -sub_pc_type bisai", "-pc_type asm -pc_asm_blocks 3 -pc_asm_overlap 1 -sub_pc_type bisai", "-pc_type bjacobi -sub_pc_type bisai -sub_pc_bisai_factor cuda"}) {
+    for (const char *options : {"-pc_type bjacobi -pc_bjacobi_blocks 3 -sub_pc_type bisai",
+                                "-pc_type asm -pc_asm_blocks 3 -pc_asm_overlap 1 -sub_pc_type bisai",
+                                "-pc_type bjacobi -sub_pc_type bisai -sub_pc_bisai_factor cuda"}) {
       CAPTURE(options);
-      const KSPObject ksp      = MakeGMRES(A, options, PCNONE);
+      const KSPObject ksp = MakeGMRES(A, options, PCNONE);
       const Options   scope(options);
       const Solution  solution = Solve(ksp);
       CHECK(solution.reason == KSP_CONVERGED_RTOL);
       CHECK(solution.true_residual <= 1e-7);
       CHECK(Contains(ViewText((KSP)ksp), "type: bisai"));
-      const bool keeps_blocks = !Contains(kind.name, "aij") || Contains(kind.name, "baij") || !Contains(options, "bjacobi_blocks"); /* PCBJACOBI's several blocks of a MATAIJ lose its block size */
+      /* PCBJACOBI's several blocks of a MATAIJ lose its block size */
+      const bool keeps_blocks = !Contains(kind.name, "aij") || Contains(kind.name, "baij") || !Contains(options, "bjacobi_blocks");
       CHECK(Contains(ViewText((KSP)ksp), keeps_blocks ? "block size 3" : "block size 1"));
     }
     const Options  scope("-sub_pc_type bisai");
@@ -1134,8 +1220,9 @@ TEST_CASE("bisai: several ranks: each its diagonal block, and the view says so",
       CAPTURE(kind.name, factor);
       const MatObject A = kind.create(H, PETSC_COMM_WORLD);
       const Options   scope(std::string("-sub_pc_type bisai -sub_pc_bisai_factor ") + factor);
-      const KSPObject blocks = MakeGMRES(A, "-pc_type bjacobi -sub_pc_type bisai", PCBJACOBI), ksp = MakeGMRES(A, std::string("-pc_bisai_factor ") + factor, PCBISAI);
-      const Solution  mine = Solve(ksp), theirs = Solve(blocks);
+      const KSPObject blocks = MakeGMRES(A, "-pc_type bjacobi -sub_pc_type bisai", PCBJACOBI),
+                      ksp    = MakeGMRES(A, std::string("-pc_bisai_factor ") + factor, PCBISAI);
+      const Solution mine = Solve(ksp), theirs = Solve(blocks);
       CHECK(mine.reason == KSP_CONVERGED_RTOL);
       /* on a GPU PCBJACOBI has its own vectors, those of MATSEQBAIJ, which are on the host: the other twin, in single */
       if (size > 1 && std::strcmp(kind.backend, "host") && Contains(kind.name, "device vectors")) {
@@ -1149,7 +1236,8 @@ TEST_CASE("bisai: several ranks: each its diagonal block, and the view says so",
       const std::string text = ViewText((KSP)ksp);
       if (rank == 0) {
         CAPTURE(text);
-        CHECK(Contains(text, "block-local: each of " + std::to_string(size) + " ranks preconditions with its own diagonal block") == (size > 1));
+        CHECK(Contains(text, "block-local: each of " + std::to_string(size) + " ranks preconditions with its own diagonal block") ==
+              (size > 1));
         CHECK(Contains(text, "120 block rows"));
       }
     }
@@ -1197,7 +1285,7 @@ TEST_CASE("bisai: several ranks: some of them without rows", "[bisai][pc][mpi]")
     }
 }
 
-/* ---------------------------------------------------------- convergence ---------------------------------------------------------- */
+/* ---------------------------------------- convergence ----------------------------------------- */
 
 /* The larger the power, the closer to PCILU; all better than block Jacobi. Each sweep brings it closer, too. */
 TEST_CASE("bisai: iterations lie between block Jacobi's and PCILU's", "[bisai][pc][convergence]")
@@ -1208,9 +1296,11 @@ TEST_CASE("bisai: iterations lie between block Jacobi's and PCILU's", "[bisai][p
   for (PetscInt row = 0; row < H.n; row++)
     for (PetscInt k = H.i[row]; k < H.i[row + 1]; k++)
       for (PetscInt c = 0; c < 3; c++)
-        for (PetscInt r = 0; r < 3; r++) H.a[(size_t)k * 9 + c * 3 + r] = (r == c ? S.At(row, H.j[k]) * (1 - 0.2 * (H.j[k] > row)) : 0) + 0.05 * random.Between(-1, 1);
-  const MatObject baij     = CreateBAIJ(H);
-  const PetscInt  exact    = Solve(MakeGMRES(baij, "", PCILU)).iterations, none = Solve(MakeGMRES(baij, "", PCPBJACOBI)).iterations;
+        for (PetscInt r = 0; r < 3; r++)
+          H.a[(size_t)k * 9 + c * 3 + r] =
+            (r == c ? S.At(row, H.j[k]) * (1 - 0.2 * (H.j[k] > row)) : 0) + 0.05 * random.Between(-1, 1);
+  const MatObject baij  = CreateBAIJ(H);
+  const PetscInt  exact = Solve(MakeGMRES(baij, "", PCILU)).iterations, none = Solve(MakeGMRES(baij, "", PCPBJACOBI)).iterations;
   for (const Kind &kind : Kinds()) {
     CAPTURE(kind.name, exact, none);
     const MatObject A    = kind.create(H, PETSC_COMM_SELF);

@@ -38,15 +38,15 @@ struct Pattern {
 std::vector<Pattern> Patterns()
 {
   return {
-    {"grid 6 x 5",       RandomStencil(6, 5, 1, false, 1)},
-    {"grid 4 x 3 x 2",   RandomStencil(4, 3, 2, false, 2)},
-    {"9 points",         RandomStencil(4, 4, 1, true, 3) },
-    {"graph",            RandomGraph(33, 5, 4)           },
-    {"line",             Poisson(9)                      },
-    {"small grid",       RandomStencil(3, 2, 2, false, 8)},
-    {"arrow",            RandomArrow(20, 5)              },
-    {"dense",            RandomDense(3, 6)               },
-    {"one row",          RandomDense(1, 7)               },
+    {"grid 6 x 5", RandomStencil(6, 5, 1, false, 1)},
+    {"grid 4 x 3 x 2", RandomStencil(4, 3, 2, false, 2)},
+    {"9 points", RandomStencil(4, 4, 1, true, 3)},
+    {"graph", RandomGraph(33, 5, 4)},
+    {"line", Poisson(9)},
+    {"small grid", RandomStencil(3, 2, 2, false, 8)},
+    {"arrow", RandomArrow(20, 5)},
+    {"dense", RandomDense(3, 6)},
+    {"one row", RandomDense(1, 7)},
   };
 }
 
@@ -99,15 +99,16 @@ Dense DiagonalBlock(const HostLU &LU, BISAITriangle triangle, PetscInt i)
 }
 
 /*
-   Asserts that every row of N is the solution of N_i(J) T(J, J) = I_i(J), by a dense solve with the transposed system that knows nothing
-   of triangles. The factors here are of matrices that are dominated by their diagonal: the error of N stays within a small multiple
-   of the unit of its precision.
+   Asserts that every row of N is the solution of N_i(J) T(J, J) = I_i(J), by a dense solve with the transposed system that knows
+   nothing of triangles. The factors here are of matrices that are dominated by their diagonal: the error of N stays within a small
+   multiple of the unit of its precision.
 */
-void CheckRows(const HostLU &LU, BISAITriangle triangle, bool diagonal, PetscInt power, const HostInverse &inverse, double tolerance)
+void CheckRows(const HostLU &LU, BISAITriangle triangle, bool diagonal, PetscInt power, const HostInverse &inverse,
+               double tolerance)
 {
   const HostBlocks &T = TriangleOf(LU, triangle), &N = inverse.N;
-  const PetscInt    bs = T.bs;
-  const size_t      bs2 = (size_t)bs * bs;
+  const PetscInt    bs    = T.bs;
+  const size_t      bs2   = (size_t)bs * bs;
   PetscInt          wrong = 0, longest = 0;
   double            worst = 0;
   REQUIRE(N.n == T.n);
@@ -123,7 +124,9 @@ void CheckRows(const HostLU &LU, BISAITriangle triangle, bool diagonal, PetscInt
     for (PetscInt row = 0; row < m; row++)
       for (PetscInt column = 0; column < m; column++) {
         const PetscScalar *stored_block = J[row] == J[column] ? nullptr : T.Find(J[row], J[column]);
-        Dense              block        = J[row] == J[column] ? DiagonalBlock(LU, triangle, J[row]) : stored_block ? Dense(stored_block, stored_block + bs2) : Dense(bs2, 0);
+        Dense              block        = J[row] == J[column] ? DiagonalBlock(LU, triangle, J[row])
+                                          : stored_block      ? Dense(stored_block, stored_block + bs2)
+                                                              : Dense(bs2, 0);
         for (PetscInt r = 0; r < bs; r++)
           for (PetscInt c = 0; c < bs; c++) transposed[(size_t)(row * bs + r) * size + column * bs + c] = block[c * bs + r];
       }
@@ -136,7 +139,8 @@ void CheckRows(const HostLU &LU, BISAITriangle triangle, bool diagonal, PetscInt
       if (J[column] == i && !diagonal) continue;
       for (PetscInt c = 0; c < bs; c++)
         for (PetscInt r = 0; r < bs; r++) {
-          const long double expected = solution[(size_t)r * size + column * bs + c], here = std::fabs(N.Block(k)[c * bs + r] - expected);
+          const long double expected = solution[(size_t)r * size + column * bs + c],
+                            here     = std::fabs(N.Block(k)[c * bs + r] - expected);
           largest                    = std::max(largest, std::fabs(expected));
           off                        = here <= off ? off : here;
         }
@@ -174,7 +178,8 @@ std::vector<PetscMemType> Places()
 }
 
 /* PETSc's factor, ILU(0) as it comes, as HostLU; and the order of its rows and columns. */
-HostLU PETScFactor(const HostBlocks &A, PetscInt levels = 0, MatOrderingType ordering = MATORDERINGNATURAL, std::vector<PetscInt> order[2] = nullptr)
+HostLU PETScFactor(const HostBlocks &A, PetscInt levels = 0, MatOrderingType ordering = MATORDERINGNATURAL,
+                   std::vector<PetscInt> order[2] = nullptr)
 {
   const MatObject mat = CreateBAIJ(A);
   MatObject       factor;
@@ -244,7 +249,7 @@ double FactorTolerance(PetscInt bs)
 
 } // namespace
 
-/* ---------------------------------------------------------- blocks ---------------------------------------------------------- */
+/* ------------------------------------------- blocks ------------------------------------------- */
 
 TEST_CASE("bsr: blocks of single entries, stored in part or whole", "[bisai][bsr]")
 {
@@ -255,12 +260,12 @@ TEST_CASE("bsr: blocks of single entries, stored in part or whole", "[bisai][bsr
         HostBlocks A = RandomBlocks(pattern, bs, 52), B = A;
         Random     random(53);
         for (double &value : A.a)
-          if (random.Between(0, 1) < 0.3) value = 0; /* is not stored */
+          if (random.Between(0, 1) < 0.3) value = 0;                         /* is not stored */
         for (PetscInt k = 0; k < A.nnz(); k++) A.a[(size_t)k * bs * bs] = 1; /* but no block is empty */
         for (size_t k = 0; k < B.a.size(); k++) B.a[k] = 2 * A.a[k];
-        BSR                  blocks{}, host{};
-        const CSRCopy        copy(Scalars(A, true), where), again(Scalars(B, true), where);
-        const auto           convert = PetscMemTypeDevice(where) ? BSRFromCSR_CUDA : BSRFromCSR_Host;
+        BSR           blocks{}, host{};
+        const CSRCopy copy(Scalars(A, true), where), again(Scalars(B, true), where);
+        const auto    convert = PetscMemTypeDevice(where) ? BSRFromCSR_CUDA : BSRFromCSR_Host;
         MUST(convert(&copy.view, bs, PETSC_FALSE, &blocks));
         for (const HostBlocks *expected : {&A, &B}) {
           if (expected == &B) MUST(convert(&again.view, bs, PETSC_TRUE, &blocks));
@@ -276,7 +281,10 @@ TEST_CASE("bsr: blocks of single entries, stored in part or whole", "[bisai][bsr
       }
 }
 
-/* Square and not, with empty rows, with rows of thousands of blocks, in both precisions; and again with other values in the same memory. */
+/*
+   Square and not, with empty rows, with rows of thousands of blocks, in both precisions; and again with other values in the same
+   memory.
+*/
 TEST_CASE("bsr: the transpose", "[bisai][bsr]")
 {
   struct Case {
@@ -285,13 +293,13 @@ TEST_CASE("bsr: the transpose", "[bisai][bsr]")
     bool (*stored)(PetscInt row, PetscInt column);
   };
   const Case cases[] = {
-    {"nothing",       0,    0,    [](PetscInt, PetscInt) { return false; }                                         },
-    {"no blocks",     5,    3,    [](PetscInt, PetscInt) { return false; }                                         },
-    {"one block",     1,    1,    [](PetscInt, PetscInt) { return true; }                                          },
-    {"wide",          7,    40,   [](PetscInt r, PetscInt c) { return (r * 13 + c * 7) % 5 == 0 && r != 3; }       },
-    {"tall",          33,   4,    [](PetscInt r, PetscInt c) { return (r + c) % 3 != 0; }                          },
-    {"arrow",         700,  700,  [](PetscInt r, PetscInt c) { return r == c || c == 0 || r == 699; }              },
-    {"upper",         64,   64,   [](PetscInt r, PetscInt c) { return c >= r && (c - r) % 4 == 0; }                },
+    {"nothing", 0, 0, [](PetscInt, PetscInt) { return false; }},
+    {"no blocks", 5, 3, [](PetscInt, PetscInt) { return false; }},
+    {"one block", 1, 1, [](PetscInt, PetscInt) { return true; }},
+    {"wide", 7, 40, [](PetscInt r, PetscInt c) { return (r * 13 + c * 7) % 5 == 0 && r != 3; }},
+    {"tall", 33, 4, [](PetscInt r, PetscInt c) { return (r + c) % 3 != 0; }},
+    {"arrow", 700, 700, [](PetscInt r, PetscInt c) { return r == c || c == 0 || r == 699; }},
+    {"upper", 64, 64, [](PetscInt r, PetscInt c) { return c >= r && (c - r) % 4 == 0; }},
   };
   for (PetscMemType where : Places())
     for (PetscInt bs : {1, 2, 3, 5, 8, 11, 32})
@@ -299,8 +307,8 @@ TEST_CASE("bsr: the transpose", "[bisai][bsr]")
         for (const Case &c : cases) {
           if (bs > 8 && c.rows > 100) continue;
           CAPTURE(where, bs, precision, c.name);
-          const size_t                           bs2 = (size_t)bs * bs;
-          std::vector<PetscInt>                  i(1, 0), j;
+          const size_t                                      bs2 = (size_t)bs * bs;
+          std::vector<PetscInt>                             i(1, 0), j;
           std::map<std::pair<PetscInt, PetscInt>, PetscInt> number;
           for (PetscInt row = 0; row < c.rows; row++) {
             for (PetscInt column = 0; column < c.columns; column++)
@@ -315,7 +323,8 @@ TEST_CASE("bsr: the transpose", "[bisai][bsr]")
           std::copy(i.begin(), i.end(), W.i);
           std::copy(j.begin(), j.end(), W.j);
           for (int repeat = 0; repeat < 3; repeat++) {
-            const auto value = [&](size_t k) { return (double)((k * 7 + 1) % 100003 + (size_t)repeat); }; /* exact in single precision */
+            /* exact in single precision */
+            const auto value = [&](size_t k) { return (double)((k * 7 + 1) % 100003 + (size_t)repeat); };
             for (size_t k = 0; k < j.size() * bs2; k++) {
               if (precision == FINEPC_SINGLE) ((float *)W.a)[k] = (float)value(k);
               else ((double *)W.a)[k] = value(k);
@@ -336,7 +345,8 @@ TEST_CASE("bsr: the transpose", "[bisai][bsr]")
                 if (found == number.end()) continue;
                 for (size_t e = 0; e < bs2; e++) {
                   const size_t at = k * bs2 + e;
-                  wrong += (precision == FINEPC_SINGLE ? (double)((float *)host.a)[at] : ((double *)host.a)[at]) != value(found->second * bs2 + e % bs * bs + e / bs);
+                  wrong += (precision == FINEPC_SINGLE ? (double)((float *)host.a)[at] : ((double *)host.a)[at]) !=
+                           value(found->second * bs2 + e % bs * bs + e / bs);
                 }
               }
             CHECK(wrong == 0);
@@ -349,18 +359,19 @@ TEST_CASE("bsr: the transpose", "[bisai][bsr]")
         }
 }
 
-/* ------------------------------------------------------ block ILU(0) ------------------------------------------------------ */
+/* ---------------------------------------- block ILU(0) ---------------------------------------- */
 
 /*
    A = [ A_11 A_12 ]  A_11 = [ 2 0 ]  A_12 = [ 1 0 ]  A_21 = [ 2 4 ]  A_22 = [ 5  2 ]
        [ A_21 A_22 ]         [ 0 4 ]         [ 0 2 ]         [ 4 8 ]         [ 3 13 ]
 
-   L_21 = A_21 A_11^{-1} = [ 1 1 ]  U_22 = A_22 - L_21 A_12 = [ 4 0 ]   NL_21 = -L_21,  NU_12 = -U_11^{-1} U_12 U_22^{-1} = [ -1/8 1/72  ]
-                           [ 2 2 ]                            [ 1 9 ]                                                     [ 1/72 -1/18 ]
+   L_21 = A_21 A_11^{-1} = [ 1 1 ]  U_22 = A_22 - L_21 A_12 = [ 4 0 ]   NL_21 = -L_21,  NU_12 = -U_11^{-1} U_12 U_22^{-1} = [ -1/8
+   1/72  ] [ 2 2 ]                            [ 1 9 ]                                                     [ 1/72 -1/18 ]
 */
 TEST_CASE("bisai: 2 by 2 blocks by hand", "[bisai][bilu]")
 {
-  const HostBlocks A = FromBlocks(2, 2, {{{0, 0}, {2, 0, 0, 4}}, {{0, 1}, {1, 0, 0, 2}}, {{1, 0}, {2, 4, 4, 8}}, {{1, 1}, {5, 3, 2, 13}}});
+  const HostBlocks A =
+    FromBlocks(2, 2, {{{0, 0}, {2, 0, 0, 4}}, {{0, 1}, {1, 0, 0, 2}}, {{1, 0}, {2, 4, 4, 8}}, {{1, 1}, {5, 3, 2, 13}}});
   for (PetscMemType where : Places()) {
     CAPTURE(where);
     const HostLU LU = ComputeLU(A, where);
@@ -374,7 +385,8 @@ TEST_CASE("bisai: 2 by 2 blocks by hand", "[bisai][bilu]")
     CHECK(LU.inverse.a[5] == Approx(-1. / 36));
     CHECK(std::fabs(LU.inverse.a[6]) < 1e-16);
     CHECK(LU.inverse.a[7] == Approx(1. / 9));
-    const HostInverse NL = ComputeInverse(LU, BISAI_LOWER, false, Params(1), where), NU = ComputeInverse(LU, BISAI_UPPER, true, Params(1), where);
+    const HostInverse NL = ComputeInverse(LU, BISAI_LOWER, false, Params(1), where),
+                      NU = ComputeInverse(LU, BISAI_UPPER, true, Params(1), where);
     CHECK(NL.N.i == std::vector<PetscInt>{0, 0, 1});
     CHECK(NL.N.a == std::vector<double>{-1, -2, -1, -2});
     CHECK(NU.N.i == std::vector<PetscInt>{0, 2, 3});
@@ -390,25 +402,28 @@ TEST_CASE("bisai: 2 by 2 blocks by hand", "[bisai][bilu]")
 /* L_21 = a, L_32 = b, L_31 not stored: (L^{-1})_31 = b a lies in the pattern from power 2 on. */
 TEST_CASE("bisai: a block that only the second power has, by hand", "[bisai]")
 {
-  const std::vector<double> a = {1, 2, 3, 4}, b = {5, -6, 7, 8}, ba = {5. * 1 + 7 * 2, -6. * 1 + 8 * 2, 5. * 3 + 7 * 4, -6. * 3 + 8 * 4}, one = {1, 0, 0, 1};
-  HostLU                    LU;
-  LU.L       = FromBlocks(2, 3, {{{1, 0}, a}, {{2, 1}, b}});
-  LU.U       = FromBlocks(2, 3, {{{0, 1}, b}, {{1, 2}, a}});
-  LU.inverse = FromBlocks(2, 3, {{{0, 0}, one}, {{1, 1}, one}, {{2, 2}, one}});
+  const std::vector<double> a = {1, 2, 3, 4}, b = {5, -6, 7, 8},
+                            ba = {5. * 1 + 7 * 2, -6. * 1 + 8 * 2, 5. * 3 + 7 * 4, -6. * 3 + 8 * 4}, one = {1, 0, 0, 1};
+  HostLU LU;
+  LU.L             = FromBlocks(2, 3, {{{1, 0}, a}, {{2, 1}, b}});
+  LU.U             = FromBlocks(2, 3, {{{0, 1}, b}, {{1, 2}, a}});
+  LU.inverse       = FromBlocks(2, 3, {{{0, 0}, one}, {{1, 1}, one}, {{2, 2}, one}});
   const auto minus = [](std::vector<double> x) {
     for (double &value : x) value = -value;
     return x;
   };
   for (PetscMemType where : Places()) {
     CAPTURE(where);
-    const HostInverse NL1 = ComputeInverse(LU, BISAI_LOWER, false, Params(1), where), NL2 = ComputeInverse(LU, BISAI_LOWER, true, Params(2), where);
+    const HostInverse NL1 = ComputeInverse(LU, BISAI_LOWER, false, Params(1), where),
+                      NL2 = ComputeInverse(LU, BISAI_LOWER, true, Params(2), where);
     CHECK(NL1.N.j == std::vector<PetscInt>{0, 1});
     CHECK(NL2.N.j == std::vector<PetscInt>{0, 0, 1, 0, 1, 2});
     CHECK(std::vector<double>(NL2.N.Block(2), NL2.N.Block(3)) == one);
     CHECK(std::vector<double>(NL2.N.Block(1), NL2.N.Block(2)) == minus(a));
     CHECK(std::vector<double>(NL2.N.Block(3), NL2.N.Block(4)) == ba);
     CHECK(std::vector<double>(NL2.N.Block(4), NL2.N.Block(5)) == minus(b));
-    const HostInverse NU1 = ComputeInverse(LU, BISAI_UPPER, true, Params(1), where), NU2 = ComputeInverse(LU, BISAI_UPPER, true, Params(2), where);
+    const HostInverse NU1 = ComputeInverse(LU, BISAI_UPPER, true, Params(1), where),
+                      NU2 = ComputeInverse(LU, BISAI_UPPER, true, Params(2), where);
     CHECK(NU1.N.j == std::vector<PetscInt>{0, 1, 1, 2, 2});
     CHECK(NU2.N.j == std::vector<PetscInt>{0, 1, 2, 1, 2, 2});
     CHECK(std::vector<double>(NU2.N.Block(2), NU2.N.Block(3)) == ba);
@@ -434,12 +449,13 @@ TEST_CASE("bilu: L U = A on the pattern", "[bisai][bilu]")
 {
   for (PetscMemType where : Places())
     for (PetscInt bs : {1, 3, 8}) {
-      const HostBlocks A  = RandomBlocks(RandomGraph(60, 6, 20), bs, 21);
-      const HostLU     LU = ComputeLU(A, where);
+      const HostBlocks A     = RandomBlocks(RandomGraph(60, 6, 20), bs, 21);
+      const HostLU     LU    = ComputeLU(A, where);
       double           worst = 0;
       for (PetscInt i = 0; i < A.n; i++) {
         double largest = 0;
-        for (size_t k = (size_t)A.i[i] * bs * bs; k < (size_t)A.i[i + 1] * bs * bs; k++) largest = std::max(largest, std::fabs(A.a[k]));
+        for (size_t k = (size_t)A.i[i] * bs * bs; k < (size_t)A.i[i + 1] * bs * bs; k++)
+          largest = std::max(largest, std::fabs(A.a[k]));
         for (PetscInt k = A.i[i]; k < A.i[i + 1]; k++) {
           const PetscInt j = A.j[k];
           Dense          sum(A.Block(k), A.Block(k) + bs * bs);
@@ -447,7 +463,8 @@ TEST_CASE("bilu: L U = A on the pattern", "[bisai][bilu]")
             const Dense        one = DiagonalBlock(LU, BISAI_LOWER, m);
             const PetscScalar *l = m < i ? LU.L.Find(i, m) : nullptr, *u = m < j ? LU.U.Find(m, j) : nullptr;
             if ((m < i && !l) || (m < j && !u)) continue;
-            const Dense left = l ? Dense(l, l + bs * bs) : one, right = u ? Dense(u, u + bs * bs) : DiagonalBlock(LU, BISAI_UPPER, m);
+            const Dense left  = l ? Dense(l, l + bs * bs) : one,
+                        right = u ? Dense(u, u + bs * bs) : DiagonalBlock(LU, BISAI_UPPER, m);
             for (PetscInt c = 0; c < bs; c++)
               for (PetscInt r = 0; r < bs; r++)
                 for (PetscInt t = 0; t < bs; t++) sum[c * bs + r] -= left[t * bs + r] * right[c * bs + t];
@@ -486,16 +503,18 @@ TEST_CASE("bilu: narrow and wide levels", "[bisai][bilu][gpu]")
     HostMatrix  A;
     PetscInt    levels;
   };
-  const PetscInt many = 5000;
-  HostMatrix     diagonal, fan;
+  const PetscInt                                             many = 5000;
+  HostMatrix                                                 diagonal, fan;
   std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> alone(many), spread(many);
   for (PetscInt row = 0; row < many; row++) {
-    alone[row] = {{row, 1.}};
+    alone[row]  = {{row, 1.}};
     spread[row] = {{row, 1.}};
     if (row > 20) spread[row].emplace_back(row % 20, 1.);
     else if (row > 0) spread[row].emplace_back(row - 1, 1.);
   }
-  for (const Case &c : {Case{"line", Poisson(700), 700}, Case{"nothing but diagonals", FromRows(alone), 1}, Case{"a line, then all at once", FromRows(spread), 21}, Case{"grid", RandomStencil(40, 40, 1, false, 40), 79}}) {
+  for (const Case &c :
+       {Case{"line", Poisson(700), 700}, Case{"nothing but diagonals", FromRows(alone), 1},
+        Case{"a line, then all at once", FromRows(spread), 21}, Case{"grid", RandomStencil(40, 40, 1, false, 40), 79}}) {
     CAPTURE(c.name);
     for (PetscInt bs : {1, 3, 4, 8, 11}) {
       CAPTURE(bs);
@@ -515,9 +534,9 @@ TEST_CASE("bilu: matrices that cannot be factored are named", "[bisai][bilu][bad
     CAPTURE(where);
     CHECK(ComputeLU(good, where).stats.failure == BILU_OK);
     for (double bad : {std::nan(""), std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()}) {
-      HostBlocks A                  = good;
-      A.Find(41, 41)[2 * bs + 1]    = bad; /* row 1, column 2 */
-      const BILUStats stats         = ComputeLU(A, where).stats;
+      HostBlocks A               = good;
+      A.Find(41, 41)[2 * bs + 1] = bad; /* row 1, column 2 */
+      const BILUStats stats      = ComputeLU(A, where).stats;
       CHECK(stats.failure == BILU_NOT_FINITE);
       CHECK(stats.failure_row == 41 * bs + 1);
       CHECK(ComputeLU(good, where, &A).stats.failure == BILU_NOT_FINITE);
@@ -544,7 +563,8 @@ TEST_CASE("bilu: matrices that cannot be factored are named", "[bisai][bilu][bad
 TEST_CASE("bilu: singular diagonal blocks are replaced and counted", "[bisai][bilu][bad]")
 {
   const std::vector<double> singular = {1, 1, 1, 1}, one = {1, 0, 0, 1}, two = {2, 0, 0, 2};
-  const HostBlocks          A = FromBlocks(2, 4, {{{0, 0}, singular}, {{1, 1}, two}, {{2, 2}, one}, {{2, 3}, one}, {{3, 2}, one}, {{3, 3}, one}});
+  const HostBlocks          A =
+    FromBlocks(2, 4, {{{0, 0}, singular}, {{1, 1}, two}, {{2, 2}, one}, {{2, 3}, one}, {{3, 2}, one}, {{3, 3}, one}});
   for (PetscMemType where : Places()) {
     CAPTURE(where);
     const HostLU LU = ComputeLU(A, where);
@@ -552,7 +572,8 @@ TEST_CASE("bilu: singular diagonal blocks are replaced and counted", "[bisai][bi
     CHECK(LU.stats.singular_blocks == 2);
     CHECK(std::vector<double>(LU.inverse.Block(3), LU.inverse.Block(4)) == one); /* A_44's inverse in the place of 0's */
     CHECK(std::vector<double>(LU.inverse.Block(1), LU.inverse.Block(2)) == std::vector<double>{0.5, 0, 0, 0.5});
-    for (PetscInt e = 0; e < 4; e++) CHECK(std::fabs(LU.inverse.a[e]) == Approx(1 / kBILURaisedPivot).epsilon(1e-6)); /* [1 1; 1 1 + 1e-8]^{-1} */
+    /* [1 1; 1 1 + 1e-8]^{-1} */
+    for (PetscInt e = 0; e < 4; e++) CHECK(std::fabs(LU.inverse.a[e]) == Approx(1 / kBILURaisedPivot).epsilon(1e-6));
     HostBlocks near = A;
     near.a[0]       = 1 + 1e-12; /* bad, but above the limit */
     CHECK(ComputeLU(near, where).stats.singular_blocks == 1);
@@ -561,22 +582,25 @@ TEST_CASE("bilu: singular diagonal blocks are replaced and counted", "[bisai][bi
   }
 }
 
-/* Equations and unknowns in other units, powers of two: nothing is singular that was not, and the factor is the same, scaled, to rounding. */
+/*
+   Equations and unknowns in other units, powers of two: nothing is singular that was not, and the factor is the same, scaled, to
+   rounding.
+*/
 TEST_CASE("bilu: units do not make blocks singular", "[bisai][bilu]")
 {
   for (PetscMemType where : Places())
     for (PetscInt bs : {1, 2, 3, 5, 12}) {
       CAPTURE(where, bs);
-      const HostBlocks A = RandomBlocks(RandomGraph(50, 5, 80), bs, 81);
-      const size_t     bs2 = (size_t)bs * bs;
-      HostBlocks       B = A;
+      const HostBlocks A        = RandomBlocks(RandomGraph(50, 5, 80), bs, 81);
+      const size_t     bs2      = (size_t)bs * bs;
+      HostBlocks       B        = A;
       const auto       equation = [](PetscInt row) { return std::ldexp(1., (int)(row * 37 % 81) - 40); };
       const auto       unknown  = [](PetscInt column) { return std::ldexp(1., (int)(column * 23 % 61) - 30); };
       for (PetscInt row = 0; row < A.n; row++)
         for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
           for (PetscInt e = 0; e < bs * bs; e++) B.a[k * bs2 + e] *= equation(row * bs + e % bs) * unknown(A.j[k] * bs + e / bs);
-      const HostLU  plain = ComputeLU(A, where), scaled = ComputeLU(B, where);
-      HostBlocks    inverse = scaled.inverse;
+      const HostLU plain = ComputeLU(A, where), scaled = ComputeLU(B, where);
+      HostBlocks   inverse = scaled.inverse;
       CHECK(scaled.stats.singular_blocks == 0);
       for (PetscInt row = 0; row < A.n; row++)
         for (PetscInt e = 0; e < bs * bs; e++) inverse.a[row * bs2 + e] *= unknown(row * bs + e % bs) * equation(row * bs + e / bs);
@@ -640,7 +664,7 @@ TEST_CASE("bilu: the values of PETSc's factor computed anew, on its pattern", "[
       }
 }
 
-/* -------------------------------------------------------- inverses -------------------------------------------------------- */
+/* ------------------------------------------ inverses ------------------------------------------ */
 
 TEST_CASE("bisai: N T = I on the pattern, for every block size, power, triangle and precision", "[bisai]")
 {
@@ -655,13 +679,16 @@ TEST_CASE("bisai: N T = I on the pattern, for every block size, power, triangle 
             for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
               const bool diagonal = triangle == BISAI_UPPER || precision == FINEPC_DOUBLE;
               CAPTURE(where, bs, pattern.name, power, triangle, precision);
-              CheckRows(LU, triangle, diagonal, power, ComputeInverse(LU, triangle, diagonal, Params(power, precision), where), RowTolerance(precision, bs));
+              CheckRows(LU, triangle, diagonal, power, ComputeInverse(LU, triangle, diagonal, Params(power, precision), where),
+                        RowTolerance(precision, bs));
             }
         }
       }
 }
 
-/* A row of numbers by substitution: n_i = 1 / t_ii, then n_j = -(sum of n_k t_kj over the k so far) / t_jj, away from the diagonal. */
+/*
+   A row of numbers by substitution: n_i = 1 / t_ii, then n_j = -(sum of n_k t_kj over the k so far) / t_jj, away from the diagonal.
+*/
 TEST_CASE("bisai: with blocks of one number it is point ISAI", "[bisai]")
 {
   for (PetscMemType where : Places())
@@ -703,12 +730,15 @@ TEST_CASE("bisai: with blocks of one number it is point ISAI", "[bisai]")
 TEST_CASE("bisai: NL without its unit diagonal has the same blocks", "[bisai]")
 {
   for (PetscMemType where : Places()) {
-    const HostLU      LU    = ComputeLU(RandomBlocks(RandomGraph(40, 5, 110), 3, 111), PETSC_MEMTYPE_HOST);
-    const HostInverse whole = ComputeInverse(LU, BISAI_LOWER, true, Params(2), where), strict = ComputeInverse(LU, BISAI_LOWER, false, Params(2), where);
-    PetscInt          wrong = 0;
+    const HostLU      LU     = ComputeLU(RandomBlocks(RandomGraph(40, 5, 110), 3, 111), PETSC_MEMTYPE_HOST);
+    const HostInverse whole  = ComputeInverse(LU, BISAI_LOWER, true, Params(2), where),
+                      strict = ComputeInverse(LU, BISAI_LOWER, false, Params(2), where);
+    PetscInt wrong           = 0;
     REQUIRE(whole.N.nnz() == strict.N.nnz() + LU.L.n);
     for (PetscInt row = 0; row < LU.L.n; row++)
-      for (PetscInt k = strict.N.i[row]; k < strict.N.i[row + 1]; k++) wrong += std::vector<double>(strict.N.Block(k), strict.N.Block(k + 1)) != std::vector<double>(whole.N.Find(row, strict.N.j[k]), whole.N.Find(row, strict.N.j[k]) + 9);
+      for (PetscInt k = strict.N.i[row]; k < strict.N.i[row + 1]; k++)
+        wrong += std::vector<double>(strict.N.Block(k), strict.N.Block(k + 1)) !=
+                 std::vector<double>(whole.N.Find(row, strict.N.j[k]), whole.N.Find(row, strict.N.j[k]) + 9);
     CHECK(wrong == 0);
   }
 }
@@ -723,7 +753,7 @@ TEST_CASE("bisai: a power that is large enough gives the exact inverse", "[bisai
       for (BISAITriangle triangle : {BISAI_LOWER, BISAI_UPPER}) {
         const HostInverse inverse = ComputeInverse(LU, triangle, true, Params(4), where);
         CHECK(inverse.N.nnz() == 5 * 6 / 2);
-        const HostBlocks &T = TriangleOf(LU, triangle);
+        const HostBlocks &T     = TriangleOf(LU, triangle);
         double            worst = 0;
         for (PetscInt i = 0; i < 5; i++)
           for (PetscInt j = 0; j < 5; j++) {
@@ -756,8 +786,9 @@ TEST_CASE("bisai: NU is NL of the transpose, turned over", "[bisai]")
         CAPTURE(where, bs, power);
         const HostBlocks  A  = RandomBlocks(RandomStencil(5, 4, 3, false, 130), bs, 131);
         const HostLU      LU = ComputeLU(A, where), turned = ComputeLU(TransposeOf(A), where);
-        const HostInverse NU = ComputeInverse(LU, BISAI_UPPER, true, Params(power), where), NL = ComputeInverse(turned, BISAI_LOWER, true, Params(power), where);
-        HostBlocks        expected = TransposeOf(NL.N);
+        const HostInverse NU = ComputeInverse(LU, BISAI_UPPER, true, Params(power), where),
+                          NL = ComputeInverse(turned, BISAI_LOWER, true, Params(power), where);
+        HostBlocks expected  = TransposeOf(NL.N);
         for (PetscInt k = 0; k < expected.nnz(); k++) {
           const std::vector<double> block(expected.Block(k), expected.Block(k + 1));
           const PetscScalar *const  inverse = LU.inverse.Block(expected.j[k]);
@@ -779,7 +810,7 @@ TEST_CASE("bisai: NU is NL of the unit triangle that U is from the end, on any g
     for (PetscInt bs : {1, 3, 8}) {
       CAPTURE(where, bs);
       const size_t bs2 = (size_t)bs * bs;
-      HostLU       LU  = ComputeLU(RandomBlocks(RandomGraph(30, 5, 140), bs, 141), PETSC_MEMTYPE_HOST), turned = LU;
+      HostLU       LU = ComputeLU(RandomBlocks(RandomGraph(30, 5, 140), bs, 141), PETSC_MEMTYPE_HOST), turned = LU;
       for (PetscInt row = 0; row < LU.U.n; row++) /* I for U's diagonal */
         for (size_t e = 0; e < bs2; e++) LU.inverse.a[row * bs2 + e] = e / bs == e % bs;
       std::reverse(turned.L.j.begin(), turned.L.j.end());
@@ -793,8 +824,9 @@ TEST_CASE("bisai: NU is NL of the unit triangle that U is from the end, on any g
         }
         turned.L.i.push_back((PetscInt)turned.L.j.size());
       }
-      const HostInverse NU = ComputeInverse(LU, BISAI_UPPER, true, Params(2), where), NL = ComputeInverse(turned, BISAI_LOWER, true, Params(2), where);
-      PetscInt          wrong = 0;
+      const HostInverse NU = ComputeInverse(LU, BISAI_UPPER, true, Params(2), where),
+                        NL = ComputeInverse(turned, BISAI_LOWER, true, Params(2), where);
+      PetscInt wrong       = 0;
       REQUIRE(NU.N.nnz() == NL.N.nnz());
       for (PetscInt row = 0; row < LU.U.n; row++)
         for (PetscInt k = NU.N.i[row]; k < NU.N.i[row + 1]; k++) {
@@ -813,7 +845,8 @@ TEST_CASE("bisai: twins over sizes, new values on the same pattern, bounded work
       for (PetscInt bs : {1, 2, 4, 7, 12}) {
         if (n == 1000 && bs > 4) continue;
         const HostMatrix pattern = n ? RandomGraph(n, 6, 150 + n) : HostMatrix();
-        const HostLU     first = ComputeLU(RandomBlocks(pattern, bs, 151), PETSC_MEMTYPE_HOST), second = ComputeLU(RandomBlocks(pattern, bs, 152), PETSC_MEMTYPE_HOST);
+        const HostLU     first   = ComputeLU(RandomBlocks(pattern, bs, 151), PETSC_MEMTYPE_HOST),
+                     second      = ComputeLU(RandomBlocks(pattern, bs, 152), PETSC_MEMTYPE_HOST);
         for (BISAITriangle triangle : {BISAI_LOWER, BISAI_UPPER}) {
           CAPTURE(where, n, bs, triangle);
           const BISAIParams params   = Params(3);
@@ -837,9 +870,10 @@ TEST_CASE("bisai: rows of any length", "[bisai][gpu]")
     for (BISAITriangle triangle : {BISAI_LOWER, BISAI_UPPER})
       for (size_t limit : {(size_t)1, (size_t)256 << 20}) {
         CAPTURE(bs, triangle, limit);
-        BISAIParams params = Params(2);
-        params.work_limit  = limit;
-        const HostInverse host = ComputeInverse(LU, triangle, true, params, PETSC_MEMTYPE_HOST), device = ComputeInverse(LU, triangle, true, params, PETSC_MEMTYPE_CUDA);
+        BISAIParams params       = Params(2);
+        params.work_limit        = limit;
+        const HostInverse host   = ComputeInverse(LU, triangle, true, params, PETSC_MEMTYPE_HOST),
+                          device = ComputeInverse(LU, triangle, true, params, PETSC_MEMTYPE_CUDA);
         CHECK(device.stats.longest[triangle] == host.stats.longest[triangle]);
         CHECK(DifferenceOf(device.N, host.N) <= RowTolerance(FINEPC_DOUBLE, bs) * 10);
       }
@@ -854,11 +888,12 @@ TEST_CASE("bisai: block rows that are not finite keep their diagonal, and are co
       CAPTURE(where, large);
       const std::vector<double> big = {large, 0, 0, large}, one = {1, 0, 0, 1}, zero = {0, 0, 0, 0};
       HostLU                    LU;
-      LU.L       = FromBlocks(2, 3, {{{1, 0}, big}, {{2, 1}, big}});
-      LU.U       = FromBlocks(2, 3, {{{0, 1}, big}, {{1, 2}, big}});
-      LU.inverse = FromBlocks(2, 3, {{{0, 0}, one}, {{1, 1}, one}, {{2, 2}, one}});
+      LU.L                            = FromBlocks(2, 3, {{{1, 0}, big}, {{2, 1}, big}});
+      LU.U                            = FromBlocks(2, 3, {{{0, 1}, big}, {{1, 2}, big}});
+      LU.inverse                      = FromBlocks(2, 3, {{{0, 0}, one}, {{1, 1}, one}, {{2, 2}, one}});
       const FinePCPrecision precision = large < 1e100 ? FINEPC_SINGLE : FINEPC_DOUBLE;
-      const HostInverse     NL = ComputeInverse(LU, BISAI_LOWER, true, Params(2, precision), where), NU = ComputeInverse(LU, BISAI_UPPER, true, Params(2, precision), where);
+      const HostInverse     NL        = ComputeInverse(LU, BISAI_LOWER, true, Params(2, precision), where),
+                        NU            = ComputeInverse(LU, BISAI_UPPER, true, Params(2, precision), where);
       CHECK(NL.stats.fallback_rows[BISAI_LOWER] == 1);
       CHECK(NU.stats.fallback_rows[BISAI_UPPER] == 1);
       for (PetscInt k = 3; k < 5; k++) CHECK(std::vector<double>(NL.N.Block(k), NL.N.Block(k + 1)) == zero);
@@ -869,7 +904,9 @@ TEST_CASE("bisai: block rows that are not finite keep their diagonal, and are co
     }
 }
 
-/* A diagonal block of U^{-1} has nothing to fall back to. One of zeros in a row or a column would drop an unknown or an equation. */
+/*
+   A diagonal block of U^{-1} has nothing to fall back to. One of zeros in a row or a column would drop an unknown or an equation.
+*/
 TEST_CASE("bisai: diagonal blocks that a precision cannot hold are counted", "[bisai][bad]")
 {
   struct Case {
@@ -881,22 +918,28 @@ TEST_CASE("bisai: diagonal blocks that a precision cannot hold are counted", "[b
   };
   for (PetscMemType where : Places())
     for (PetscInt bs : kBlockSizes)
-      for (const Case &c : {Case{"too large", 0, 0, 1e39, FINEPC_SINGLE, 1}, Case{"too large, for single only", 0, 0, 1e39, FINEPC_DOUBLE, 0}, Case{"large enough", 0, 0, 1e38, FINEPC_SINGLE, 0}, Case{"too small", 0, 0, 1e-39, FINEPC_SINGLE, 1},
-                            Case{"too small, for single only", 0, 0, -1e-39, FINEPC_DOUBLE, 0}, Case{"small", 0, 0, -1e-37, FINEPC_SINGLE, 0}, Case{"a small one beside others", 0, 1, 1e-60, FINEPC_SINGLE, 0}, Case{"a large one beside others", 1, 0, -1e60, FINEPC_SINGLE, 1},
-                            Case{"infinite", 0, 0, std::numeric_limits<double>::infinity(), FINEPC_DOUBLE, 1}, Case{"not a number", 0, 1, std::nan(""), FINEPC_DOUBLE, 1}, Case{"almost nothing", 0, 0, 1e-309, FINEPC_DOUBLE, 1}}) {
+      for (const Case &c :
+           {Case{"too large", 0, 0, 1e39, FINEPC_SINGLE, 1}, Case{"too large, for single only", 0, 0, 1e39, FINEPC_DOUBLE, 0},
+            Case{"large enough", 0, 0, 1e38, FINEPC_SINGLE, 0}, Case{"too small", 0, 0, 1e-39, FINEPC_SINGLE, 1},
+            Case{"too small, for single only", 0, 0, -1e-39, FINEPC_DOUBLE, 0}, Case{"small", 0, 0, -1e-37, FINEPC_SINGLE, 0},
+            Case{"a small one beside others", 0, 1, 1e-60, FINEPC_SINGLE, 0},
+            Case{"a large one beside others", 1, 0, -1e60, FINEPC_SINGLE, 1},
+            Case{"infinite", 0, 0, std::numeric_limits<double>::infinity(), FINEPC_DOUBLE, 1},
+            Case{"not a number", 0, 1, std::nan(""), FINEPC_DOUBLE, 1}, Case{"almost nothing", 0, 0, 1e-309, FINEPC_DOUBLE, 1}}) {
         if (std::max(c.row, c.column) >= bs) continue;
         CAPTURE(where, bs, c.name);
-        const PetscInt n = 5;
-        HostLU         LU;
+        const PetscInt                                               n = 5;
+        HostLU                                                       LU;
         std::map<std::pair<PetscInt, PetscInt>, std::vector<double>> one;
         std::vector<double>                                          block(bs * bs, 0.);
         for (PetscInt r = 0; r < bs; r++) block[r * bs + r] = 1;
         for (PetscInt row = 0; row < n; row++) one[{row, row}] = block;
         one[{3, 3}][(bs - 1 - c.column) * bs + bs - 1 - c.row] = c.value;
-        LU.L       = FromBlocks(bs, n, {{{4, 1}, block}});
-        LU.U       = FromBlocks(bs, n, {});
-        LU.inverse = FromBlocks(bs, n, one);
-        const HostInverse NU = ComputeInverse(LU, BISAI_UPPER, true, Params(1, c.precision), where), NL = ComputeInverse(LU, BISAI_LOWER, true, Params(1, c.precision), where);
+        LU.L                                                   = FromBlocks(bs, n, {{{4, 1}, block}});
+        LU.U                                                   = FromBlocks(bs, n, {});
+        LU.inverse                                             = FromBlocks(bs, n, one);
+        const HostInverse NU = ComputeInverse(LU, BISAI_UPPER, true, Params(1, c.precision), where),
+                          NL = ComputeInverse(LU, BISAI_LOWER, true, Params(1, c.precision), where);
         CHECK(NU.stats.lost_diagonals == c.lost);
         CHECK(NU.stats.fallback_rows[BISAI_UPPER] == 0);
         CHECK(NL.stats.lost_diagonals == 0);
@@ -923,20 +966,22 @@ TEST_CASE("bisai: entries of L and U that the relaxation's precision cannot hold
         const bool          device = PetscMemTypeDevice(where), single = precision == FINEPC_SINGLE;
         std::vector<double> big(bs2, 1.), one(bs2, 0.), small(bs2, 0.);
         HostLU              LU;
-        big[0] = 1e39;
+        big[0]       = 1e39;
         big[bs2 - 1] = -1e39;
         for (PetscInt r = 0; r < bs; r++) {
           one[r * bs + r]   = 1;
           small[r * bs + r] = 1e-39;
         }
         std::map<std::pair<PetscInt, PetscInt>, std::vector<double>> lower, upper, inverse;
-        for (PetscInt row = 0; row < n; row++) inverse[{row, row}] = row == 7 ? std::vector<double>(bs2, 0.) : row == 8 ? small : one; /* 0 has no inverse, 1e-39's is too large for single */
+        /* 0 has no inverse, 1e-39's is too large for single */
+        for (PetscInt row = 0; row < n; row++)
+          inverse[{row, row}] = row == 7 ? std::vector<double>(bs2, 0.) : row == 8 ? small : one;
         lower[{5, 2}] = lower[{39, 0}] = lower[{39, 1}] = upper[{3, 20}] = big;
         lower[{6, 1}] = upper[{0, 30}] = one;
-        LU.L       = FromBlocks(bs, n, lower);
-        LU.U       = FromBlocks(bs, n, upper);
-        LU.inverse = FromBlocks(bs, n, inverse);
-        BlockLU   F = SendLU(LU, where);
+        LU.L                           = FromBlocks(bs, n, lower);
+        LU.U                           = FromBlocks(bs, n, upper);
+        LU.inverse                     = FromBlocks(bs, n, inverse);
+        BlockLU   F                    = SendLU(LU, where);
         BISAIWork work{};
         for (BISAITriangle triangle : {BISAI_LOWER, BISAI_UPPER}) {
           BSR            R{};
@@ -967,7 +1012,7 @@ TEST_CASE("bisai: what the relaxation reads is -L and -U", "[bisai]")
           BSR          R{}, host{};
           BISAIStats   stats{};
           BISAIWork    work{};
-          double       worst = 0;
+          double       worst  = 0;
           const bool   device = PetscMemTypeDevice(where);
           MUST((device ? BISAIPattern_CUDA : BISAIPattern_Host)(&F, triangle, PETSC_TRUE, 1, precision, &R, &stats));
           MUST((device ? BISAINegate_CUDA : BISAINegate_Host)(&F, triangle, &R, &work, &stats));
@@ -979,8 +1024,9 @@ TEST_CASE("bisai: what the relaxation reads is -L and -U", "[bisai]")
               const PetscScalar *block    = TriangleOf(LU, triangle).Find(row, host.j[k]);
               for (PetscInt e = 0; e < bs * bs; e++) {
                 const size_t      at       = (size_t)k * bs * bs + e;
-                const long double expected = host.j[k] == row ? diagonal[e] : block[e], value = precision == FINEPC_SINGLE ? (double)((float *)host.a)[at] : ((double *)host.a)[at];
-                worst = std::max(worst, (double)(std::fabs(value + expected) / (1 + std::fabs(expected))));
+                const long double expected = host.j[k] == row ? diagonal[e] : block[e],
+                                  value    = precision == FINEPC_SINGLE ? (double)((float *)host.a)[at] : ((double *)host.a)[at];
+                worst                      = std::max(worst, (double)(std::fabs(value + expected) / (1 + std::fabs(expected))));
               }
             }
           CHECK(worst <= Unit(precision) + 1000 * bs * kUnitDouble);
@@ -1026,18 +1072,19 @@ TEST_CASE("bisai: block permutations", "[bisai]")
         MUST(permute(bs, n, (PetscInt *)p_copy, (PetscBool)scatter, (double *)x_copy, (double *)y_copy));
         MUST(ArrayCopy(y.data(), y_copy, size * sizeof(double), PETSC_MEMTYPE_HOST, where));
         for (PetscInt k = 0; k < n; k++)
-          for (PetscInt r = 0; r < bs; r++) wrong += scatter ? y[p[k] * bs + r] != x[k * bs + r] : y[k * bs + r] != x[p[k] * bs + r];
+          for (PetscInt r = 0; r < bs; r++)
+            wrong += scatter ? y[p[k] * bs + r] != x[k * bs + r] : y[k * bs + r] != x[p[k] * bs + r];
         CHECK(wrong == 0);
       }
       for (void *memory : {p_copy, x_copy, y_copy}) MUST(ArrayDestroy(where, &memory));
     }
 }
 
-/* ------------------------------------------------------ for compute-sanitizer ------------------------------------------------------ */
+/* ----------------------------------- for compute-sanitizer ------------------------------------ */
 
 /*
-   Every kernel of bilu.cu, bisai.cu and bsr_csr.cu on systems that are as small as they can be: levels of rows of either kind, rows of N in
-   shared memory and one that is too long for it, every compiled block size and the general path, both precisions.
+   Every kernel of bilu.cu, bisai.cu and bsr_csr.cu on systems that are as small as they can be: levels of rows of either kind, rows
+   of N in shared memory and one that is too long for it, every compiled block size and the general path, both precisions.
 */
 TEST_CASE("bisai: every kernel, on small systems", "[bisai][gpu][sanitize]")
 {
@@ -1052,7 +1099,7 @@ TEST_CASE("bisai: every kernel, on small systems", "[bisai][gpu][sanitize]")
   }
   for (PetscInt bs : {1, 2, 3, 4, 5, 6, 7, 8, 9, 32}) {
     CAPTURE(bs);
-    const HostBlocks A = RandomBlocks(FromRows(rows), bs, 180);
+    const HostBlocks A      = RandomBlocks(FromRows(rows), bs, 180);
     const HostLU     device = ComputeLU(A, PETSC_MEMTYPE_CUDA), host = ComputeLU(A, PETSC_MEMTYPE_HOST);
     CHECK(DifferenceOf(device, host) <= FactorTolerance(bs));
 
@@ -1062,10 +1109,11 @@ TEST_CASE("bisai: every kernel, on small systems", "[bisai][gpu][sanitize]")
     for (BISAITriangle triangle : {BISAI_LOWER, BISAI_UPPER})
       for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
         CAPTURE(triangle, precision);
-        BISAIParams params = Params(1, precision);
-        params.work_limit  = 1;
+        BISAIParams params         = Params(1, precision);
+        params.work_limit          = 1;
         const bool        diagonal = triangle == BISAI_UPPER || precision == FINEPC_DOUBLE;
-        const HostInverse expected = ComputeInverse(arrow, triangle, diagonal, params, PETSC_MEMTYPE_HOST), inverse = ComputeInverse(arrow, triangle, diagonal, params, PETSC_MEMTYPE_CUDA);
+        const HostInverse expected = ComputeInverse(arrow, triangle, diagonal, params, PETSC_MEMTYPE_HOST),
+                          inverse  = ComputeInverse(arrow, triangle, diagonal, params, PETSC_MEMTYPE_CUDA);
         CHECK(DifferenceOf(inverse.N, expected.N) <= 10 * RowTolerance(precision, bs));
         CHECK(inverse.stats.fallback_rows[triangle] == 0);
         BSR        R{}, Rt{};
@@ -1087,10 +1135,10 @@ TEST_CASE("bisai: every kernel, on small systems", "[bisai][gpu][sanitize]")
     CHECK(blocks.nnz == A.nnz());
     MUST(BSRDestroy(&blocks));
   }
-  PetscInt    *p = nullptr;
-  PetscScalar *x = nullptr;
-  const PetscInt order[] = {2, 0, 1};
-  std::vector<double> y = {1, 2, 3, 4, 5, 6};
+  PetscInt           *p       = nullptr;
+  PetscScalar        *x       = nullptr;
+  const PetscInt      order[] = {2, 0, 1};
+  std::vector<double> y       = {1, 2, 3, 4, 5, 6};
   MUST(ArrayCreate_CUDA(sizeof(order), (void **)&p));
   MUST(ArrayCreate_CUDA(2 * y.size() * sizeof(double), (void **)&x));
   MUST(ArrayCopy_CUDA(p, order, sizeof(order), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));

@@ -210,7 +210,8 @@ HostLU ComputeLU(const HostBlocks &A, PetscMemType where, const HostBlocks *refi
   return LU;
 }
 
-HostInverse ComputeInverse(const HostLU &LU, BISAITriangle triangle, bool diagonal, const BISAIParams &params, PetscMemType where, const HostLU *refill)
+HostInverse ComputeInverse(const HostLU &LU, BISAITriangle triangle, bool diagonal, const BISAIParams &params, PetscMemType where,
+                           const HostLU *refill)
 {
   const bool     device = PetscMemTypeDevice(where);
   const PetscInt power  = params.power;
@@ -219,7 +220,8 @@ HostInverse ComputeInverse(const HostLU &LU, BISAITriangle triangle, bool diagon
   BSR            N{}, host{};
   HostInverse    inverse;
   PoisonMemory(where, (LU.L.a.size() + LU.U.a.size() + LU.inverse.a.size() + 1000) * 4 * sizeof(double));
-  MUST((device ? BISAIPattern_CUDA : BISAIPattern_Host)(&F, triangle, (PetscBool)diagonal, power, params.factor_precision, &N, &inverse.stats));
+  MUST((device ? BISAIPattern_CUDA : BISAIPattern_Host)(&F, triangle, (PetscBool)diagonal, power, params.factor_precision, &N,
+                                                        &inverse.stats));
   MUST((device ? BISAIInvert_CUDA : BISAIInvert_Host)(&F, triangle, (PetscBool)diagonal, &params, &N, &work, &inverse.stats));
   if (refill) {
     const HostLU        &other  = *refill;
@@ -234,7 +236,8 @@ HostInverse ComputeInverse(const HostLU &LU, BISAITriangle triangle, bool diagon
   inverse.N.n  = host.rows;
   inverse.N.i.assign(host.i, host.i + host.rows + 1);
   inverse.N.j.assign(host.j, host.j + host.nnz);
-  for (size_t k = 0; k < (size_t)host.nnz * host.bs * host.bs; k++) inverse.N.a.push_back(host.precision == FINEPC_SINGLE ? (double)((float *)host.a)[k] : ((double *)host.a)[k]);
+  for (size_t k = 0; k < (size_t)host.nnz * host.bs * host.bs; k++)
+    inverse.N.a.push_back(host.precision == FINEPC_SINGLE ? (double)((float *)host.a)[k] : ((double *)host.a)[k]);
   MUST(ArrayDestroy(work.where, &work.data));
   MUST(BSRDestroy(&host));
   MUST(BSRDestroy(&N));

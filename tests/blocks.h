@@ -14,8 +14,11 @@ struct HostBlocks {
   PetscInt           nnz() const { return (PetscInt)j.size(); }
   const PetscScalar *Block(PetscInt k) const { return a.data() + (size_t)k * bs * bs; }
   const PetscScalar *Find(PetscInt row, PetscInt column) const; /* null where nothing is stored */
-  PetscScalar       *Find(PetscInt row, PetscInt column) { return const_cast<PetscScalar *>(const_cast<const HostBlocks *>(this)->Find(row, column)); }
-  BSRView            View() const;
+  PetscScalar       *Find(PetscInt row, PetscInt column)
+  {
+    return const_cast<PetscScalar *>(const_cast<const HostBlocks *>(this)->Find(row, column));
+  }
+  BSRView View() const;
 };
 
 /*
@@ -58,7 +61,8 @@ struct HostInverse {
   HostBlocks N; /* values in double, whatever their precision */
   BISAIStats stats{};
 };
-HostInverse ComputeInverse(const HostLU &, BISAITriangle, bool diagonal, const BISAIParams &, PetscMemType where, const HostLU *refill = nullptr);
+HostInverse ComputeInverse(const HostLU &, BISAITriangle, bool diagonal, const BISAIParams &, PetscMemType where,
+                           const HostLU *refill = nullptr);
 
 /* Largest difference of two blocks that should be the same, relative to the largest entry of their block row. */
 double DifferenceOf(const HostBlocks &, const HostBlocks &);

@@ -77,15 +77,19 @@ enum class Z { none, own, x, y };
 constexpr int kGuard = 5; /* entries behind the vectors */
 
 /* y as the twin leaves it; entries before are NaN, unless they are z. */
-std::vector<double> Multiply(const TestBSR &T, FinePCPrecision precision, PetscMemType where, const std::vector<double> &x, const std::vector<double> &z, Z kind)
+std::vector<double> Multiply(const TestBSR &T, FinePCPrecision precision, PetscMemType where, const std::vector<double> &x,
+                             const std::vector<double> &z, Z kind)
 {
   const size_t        n = (size_t)T.rows * T.bs;
   std::vector<double> before(n + kGuard, kNaN), behind = x;
   if (kind == Z::y) std::copy(z.begin(), z.end(), before.begin());
   behind.resize(x.size() + kGuard, kNaN);
-  BSR        W = Send(T, precision, where);
-  const Copy x_copy(behind, where), z_copy(z, where), y_copy(before, where);
-  const PetscScalar *const z_data = kind == Z::none ? nullptr : kind == Z::own ? z_copy.data : kind == Z::x ? x_copy.data : y_copy.data;
+  BSR                      W = Send(T, precision, where);
+  const Copy               x_copy(behind, where), z_copy(z, where), y_copy(before, where);
+  const PetscScalar *const z_data = kind == Z::none  ? nullptr
+                                    : kind == Z::own ? z_copy.data
+                                    : kind == Z::x   ? x_copy.data
+                                                     : y_copy.data;
   if (PetscMemTypeDevice(where)) MUST(BSRMultiply_CUDA(&W, x_copy.data, z_data, y_copy.data, PETSC_FALSE));
   else MUST(BSRMultiply_Host(&W, x_copy.data, z_data, y_copy.data));
   MUST(BSRDestroy(&W));
@@ -93,7 +97,8 @@ std::vector<double> Multiply(const TestBSR &T, FinePCPrecision precision, PetscM
 }
 
 /* Entries of y that are wrong, or that lie behind it and were touched. */
-PetscInt CountWrong(const TestBSR &T, const std::vector<double> &x, const std::vector<double> &z, Z kind, const std::vector<double> &y)
+PetscInt CountWrong(const TestBSR &T, const std::vector<double> &x, const std::vector<double> &z, Z kind,
+                    const std::vector<double> &y)
 {
   PetscInt wrong = 0;
   for (PetscInt row = 0; row < T.rows; row++)
@@ -172,7 +177,8 @@ TEST_CASE("block products: every block size, sizes around those of a warp, and z
         CAPTURE(backend.name, bs, rows);
         PoisonMemory(backend.where, (size_t)1 << 20);
         /* short, middling and long rows, which a kernel treats in its own ways */
-        for (PetscInt length : {2, 4, 7, 30, 60}) CheckMultiply(backend, RandomBSR(bs, rows, std::vector<PetscInt>(rows, PetscMin(length, rows)), 100 * bs + length));
+        for (PetscInt length : {2, 4, 7, 30, 60})
+          CheckMultiply(backend, RandomBSR(bs, rows, std::vector<PetscInt>(rows, PetscMin(length, rows)), 100 * bs + length));
       }
 }
 
@@ -236,11 +242,13 @@ TEST_CASE("copies of block matrices, their bytes, and their end", "[bsr]")
       CHECK((W.i == nullptr && W.j == nullptr && W.a == nullptr && W.nnz == 0));
       MUST(BSRCopy(&same, PETSC_MEMTYPE_HOST, &host));
       MUST(BSRDestroy(&same));
-      CHECK((host.bs == 3 && host.rows == 30 && host.columns == 20 && host.nnz == 120 && host.precision == precision && host.where == PETSC_MEMTYPE_HOST));
+      CHECK((host.bs == 3 && host.rows == 30 && host.columns == 20 && host.nnz == 120 && host.precision == precision &&
+             host.where == PETSC_MEMTYPE_HOST));
       CHECK(std::vector<PetscInt>(host.i, host.i + 31) == T.i);
       CHECK(std::vector<PetscInt>(host.j, host.j + 120) == T.j);
       PetscInt wrong = 0;
-      for (PetscInt k = 0; k < 120 * 9; k++) wrong += (precision == FINEPC_SINGLE ? (double)((float *)host.a)[k] : ((double *)host.a)[k]) != T.a[k];
+      for (PetscInt k = 0; k < 120 * 9; k++)
+        wrong += (precision == FINEPC_SINGLE ? (double)((float *)host.a)[k] : ((double *)host.a)[k]) != T.a[k];
       CHECK(wrong == 0);
       MUST(BSRDestroy(&host));
     }
@@ -273,7 +281,8 @@ TEST_CASE("block products are the same to the last bit", "[bsr]")
       for (PetscInt row = 0; row < 3000 / bs; row++) lengths.push_back(row % 12);
       const TestBSR T = RandomBSR(bs, 200, lengths, 10);
       const auto    x = RandomVector((size_t)200 * bs, 5), z = RandomVector((size_t)T.rows * bs, 6);
-      auto          first = Multiply(T, FINEPC_SINGLE, backend.where, x, z, Z::own), second = Multiply(T, FINEPC_SINGLE, backend.where, x, z, Z::own);
+      auto          first = Multiply(T, FINEPC_SINGLE, backend.where, x, z, Z::own),
+           second         = Multiply(T, FINEPC_SINGLE, backend.where, x, z, Z::own);
       first.resize(z.size());
       second.resize(z.size());
       CAPTURE(backend.name, bs);
@@ -287,7 +296,7 @@ TEST_CASE("block products on the device do not wait", "[bsr][gpu]")
   for (PetscInt bs : kBlockSizes) {
     const TestBSR T = RandomBSR(bs, 100, std::vector<PetscInt>(100, 5), 11);
     BSR           W = Send(T, FINEPC_DOUBLE, PETSC_MEMTYPE_CUDA);
-    const Copy    x(RandomVector((size_t)100 * bs, 7), PETSC_MEMTYPE_CUDA), y(RandomVector((size_t)100 * bs, 8), PETSC_MEMTYPE_CUDA);
+    const Copy x(RandomVector((size_t)100 * bs, 7), PETSC_MEMTYPE_CUDA), y(RandomVector((size_t)100 * bs, 8), PETSC_MEMTYPE_CUDA);
     CAPTURE(bs);
     CHECK(AsynchronousOnDevice([&] { MUST(BSRMultiply_CUDA(&W, x.data, nullptr, y.data, PETSC_FALSE)); }));
     MUST(BSRDestroy(&W));
@@ -307,7 +316,8 @@ TEST_CASE("block products right after one another, launched early, are those tha
         std::vector<double> results[2];
         CAPTURE(bs, (int)precision, length);
         for (PetscBool early : {PETSC_FALSE, PETSC_TRUE}) {
-          const Copy x(RandomVector((size_t)rows * bs, 7), PETSC_MEMTYPE_CUDA), y(std::vector<double>((size_t)rows * bs, kNaN), PETSC_MEMTYPE_CUDA);
+          const Copy x(RandomVector((size_t)rows * bs, 7), PETSC_MEMTYPE_CUDA),
+            y(std::vector<double>((size_t)rows * bs, kNaN), PETSC_MEMTYPE_CUDA);
           MUST(BSRMultiply_CUDA(&W, x.data, nullptr, y.data, PETSC_FALSE));
           for (int k = 0; k < 5; k++) {
             MUST(BSRMultiply_CUDA(&W, y.data, x.data, x.data, early)); /* x = x + W y */

@@ -19,7 +19,7 @@
 namespace
 {
 
-/* ----------------------------------------------------------- the pair ----------------------------------------------------------- */
+/* ------------------------------------------ the pair ------------------------------------------ */
 
 /* Where cgfused runs, and the path that is asked for. */
 struct Place {
@@ -34,7 +34,7 @@ std::vector<Place> DevicePlaces()
 {
   if (!DeviceFound()) return {};
   return {
-    {&DeviceBackend(), "graph"   },
+    {&DeviceBackend(), "graph"},
     {&DeviceBackend(), "resident"},
   };
 }
@@ -78,7 +78,8 @@ void CheckRanksPath(KSP ksp, const Backend &backend)
   MPI_Comm_size(PETSC_COMM_WORLD, &size);
   MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
   const std::string line = PathOf(ksp); /* collective */
-  if (rank == 0 && size > 1) CHECK(Contains(line, PetscMemTypeDevice(backend.where) ? "path: ranks: " : "path: general: the matrix is on the host"));
+  if (rank == 0 && size > 1)
+    CHECK(Contains(line, PetscMemTypeDevice(backend.where) ? "path: ranks: " : "path: general: the matrix is on the host"));
 }
 
 struct Run {
@@ -133,7 +134,8 @@ double EntryDifference(const std::vector<double> &mine, const std::vector<double
   for (size_t k = 0; k < std::min(mine.size(), theirs.size()); k++)
     if (std::isfinite(theirs[k])) {
       const double off = std::fabs(mine[k] - theirs[k]);
-      if (!(off <= 1e-12 * largest)) worst = theirs[k] != 0 && off <= worst * std::fabs(theirs[k]) ? worst : off / std::fabs(theirs[k]);
+      if (!(off <= 1e-12 * largest))
+        worst = theirs[k] != 0 && off <= worst * std::fabs(theirs[k]) ? worst : off / std::fabs(theirs[k]);
     } else if (std::isfinite(mine[k])) worst = 1;
   return worst;
 }
@@ -165,7 +167,8 @@ bool SameRuns(const Run &x, const Run &y)
 }
 
 /* One system with both solvers. Gives what KSPCG did, so that a test can say what it is about. */
-Run CompareSolvers(const HostMatrix &H, const Place &place, PCType pc, const std::string &options, double rounding, const std::vector<double> &b_values = {})
+Run CompareSolvers(const HostMatrix &H, const Place &place, PCType pc, const std::string &options, double rounding,
+                   const std::vector<double> &b_values = {})
 {
   CAPTURE(place.backend->name, place.path, pc, options, H.n);
   const MatObject A     = CreateMat(H, place.backend->mat);
@@ -194,7 +197,7 @@ std::string Norm(const char *norm)
   return std::string("-ksp_norm_type ") + norm + " ";
 }
 
-/* ---------------------------------------------------------- matrices ---------------------------------------------------------- */
+/* ------------------------------------------ matrices ------------------------------------------ */
 
 HostMatrix Diagonal(const std::vector<double> &values)
 {
@@ -256,7 +259,7 @@ HostMatrix FarGraph(PetscInt n, PetscInt pairs, PetscInt distance)
   return FromRows(rows);
 }
 
-/* --------------------------------------------------- what users' functions see --------------------------------------------------- */
+/* --------------------------------- what users' functions see ---------------------------------- */
 
 struct Call {
   PetscInt            it;
@@ -316,7 +319,7 @@ void Compare(const std::vector<Call> &mine, const std::vector<Call> &theirs, dou
 
 } // namespace
 
-/* ------------------------------------------------------- the same iterates ------------------------------------------------------- */
+/* ------------------------------------- the same iterates -------------------------------------- */
 
 TEST_CASE("cgfused: the same iterates step by step", "[cgfused]")
 {
@@ -338,7 +341,8 @@ TEST_CASE("cgfused: the same iterates on structural matrices", "[cgfused]")
       for (PCType pc : kTypes) {
         CAPTURE(name);
         const double rounding = std::strcmp(name, "ex15") ? 1e-10 : 1e-5; /* its factor's entries are huge */
-        for (const char *norm : {"unpreconditioned", "natural"}) CompareSolvers(H, place, pc, Norm(norm) + "-ksp_rtol 1e-30 -ksp_max_it 5", rounding);
+        for (const char *norm : {"unpreconditioned", "natural"})
+          CompareSolvers(H, place, pc, Norm(norm) + "-ksp_rtol 1e-30 -ksp_max_it 5", rounding);
         CompareSolvers(H, place, pc, kGuess + std::string("-ksp_rtol 1e-30 -ksp_max_it 4"), rounding);
       }
   }
@@ -350,7 +354,10 @@ TEST_CASE("cgfused: stopped after any number of iterations", "[cgfused]")
   for (const Place &place : Places())
     for (const char *convergence : {"default -ksp_norm_type unpreconditioned", "skip -ksp_norm_type none"})
       for (int k = 1; k <= 70; k++) {
-        const Run theirs = CompareSolvers(Poisson(24, 20), place, PCJACOBI, std::string("-ksp_rtol 1e-30 -ksp_convergence_test ") + convergence + " -ksp_max_it " + std::to_string(k), 1e-9);
+        const Run theirs =
+          CompareSolvers(Poisson(24, 20), place, PCJACOBI,
+                         std::string("-ksp_rtol 1e-30 -ksp_convergence_test ") + convergence + " -ksp_max_it " + std::to_string(k),
+                         1e-9);
         CHECK(theirs.iterations == k);
       }
 }
@@ -360,9 +367,11 @@ TEST_CASE("cgfused: sizes around those of warps and blocks", "[cgfused]")
   for (PetscInt n : {1, 2, 31, 32, 33, 1000, 1023, 1024, 1025, 40000})
     for (const Place &place : Places())
       for (PCType pc : {PCJACOBI, PCAFSAI}) {
-        /* cuSPARSE 13.0 gives 0 for the last of 32 rows when certain kernels ran before it: MatMult() after PCApply() of afsai, say, but
-           not with VecDot() between them. The general path multiplies with it; the others do not. */
-        if (n == 32 && pc == std::string(PCAFSAI) && place.backend->where != PETSC_MEMTYPE_HOST && !std::strcmp(place.path, "general")) continue;
+        /* cuSPARSE 13.0 gives 0 for the last of 32 rows when certain kernels ran before it: MatMult() after PCApply() of afsai,
+           say, but not with VecDot() between them. The general path multiplies with it; the others do not. */
+        if (n == 32 && pc == std::string(PCAFSAI) && place.backend->where != PETSC_MEMTYPE_HOST &&
+            !std::strcmp(place.path, "general"))
+          continue;
         CompareSolvers(RandomStencil(n, 1, 1, false, 7), place, pc, "-ksp_rtol 1e-10 -ksp_max_it 5", 1e-11);
       }
 }
@@ -387,7 +396,7 @@ TEST_CASE("cgfused: no rows at all", "[cgfused]")
     }
 }
 
-/* ------------------------------------------------------ counts and reasons ------------------------------------------------------ */
+/* ------------------------------------- counts and reasons ------------------------------------- */
 
 TEST_CASE("cgfused: the same counts and reasons on many systems", "[cgfused]")
 {
@@ -396,33 +405,34 @@ TEST_CASE("cgfused: the same counts and reasons on many systems", "[cgfused]")
     HostMatrix  H;
   };
   const std::vector<System> systems = {
-    {"plate",           Plate()                            },
-    {"Poisson 1D",      Poisson(40)                        },
-    {"Poisson 2D",      Poisson(30, 30)                    },
-    {"Poisson 2D long", Poisson(100, 12)                   },
-    {"Poisson 2D wide", Poisson(64, 64)                    },
-    {"Poisson 3D",      Poisson(12, 11, 10)                },
-    {"shifted Poisson", Changed(Poisson(40, 30), 1, 0.1)   },
-    {"small Poisson",   Changed(Poisson(30, 20), 1e-12, 0) },
-    {"large Poisson",   Changed(Poisson(30, 20), 1e12, 0)  },
-    {"chain",           RandomStencil(1500, 1, 1, false, 2)},
-    {"5 points",        RandomStencil(40, 35, 1, false, 3) },
-    {"7 points",        RandomStencil(12, 12, 12, false, 4)},
-    {"9 points",        RandomStencil(30, 30, 1, true, 5)  },
-    {"27 points",       RandomStencil(9, 10, 11, true, 6)  },
-    {"graph 7",         RandomGraph(500, 7, 3)             },
-    {"graph 9",         RandomGraph(2000, 9, 11)           },
-    {"graph 21",        RandomGraph(700, 21, 12)           },
-    {"arrow",           RandomArrow(300, 4)                },
-    {"dense",           RandomDense(60, 6)                 },
-    {"graph in single", InSingle(RandomGraph(900, 9, 13))  },
+    {"plate", Plate()},
+    {"Poisson 1D", Poisson(40)},
+    {"Poisson 2D", Poisson(30, 30)},
+    {"Poisson 2D long", Poisson(100, 12)},
+    {"Poisson 2D wide", Poisson(64, 64)},
+    {"Poisson 3D", Poisson(12, 11, 10)},
+    {"shifted Poisson", Changed(Poisson(40, 30), 1, 0.1)},
+    {"small Poisson", Changed(Poisson(30, 20), 1e-12, 0)},
+    {"large Poisson", Changed(Poisson(30, 20), 1e12, 0)},
+    {"chain", RandomStencil(1500, 1, 1, false, 2)},
+    {"5 points", RandomStencil(40, 35, 1, false, 3)},
+    {"7 points", RandomStencil(12, 12, 12, false, 4)},
+    {"9 points", RandomStencil(30, 30, 1, true, 5)},
+    {"27 points", RandomStencil(9, 10, 11, true, 6)},
+    {"graph 7", RandomGraph(500, 7, 3)},
+    {"graph 9", RandomGraph(2000, 9, 11)},
+    {"graph 21", RandomGraph(700, 21, 12)},
+    {"arrow", RandomArrow(300, 4)},
+    {"dense", RandomDense(60, 6)},
+    {"graph in single", InSingle(RandomGraph(900, 9, 13))},
   };
   for (const System &system : systems)
     for (const Place &place : Places())
       for (PCType pc : {PCJACOBI, PCAFSAI})
         for (const char *norm : {"unpreconditioned", "preconditioned"})
           for (const char *guess : {"", kGuess}) {
-            if (*guess && !std::strcmp(system.name, "large Poisson")) continue; /* its x is so small that the guess is most of it to the end */
+            /* its x is so small that the guess is most of it to the end */
+            if (*guess && !std::strcmp(system.name, "large Poisson")) continue;
             CAPTURE(system.name);
             const Run theirs = CompareSolvers(system.H, place, pc, Norm(norm) + "-ksp_rtol 1e-8 " + guess, 1e-11);
             CHECK(theirs.reason == KSP_CONVERGED_RTOL);
@@ -440,16 +450,16 @@ TEST_CASE("cgfused: the same counts and reasons on structural matrices", "[cgfus
   };
   const std::vector<Case> cases = {
     {"bcsstk16", PCJACOBI, "-ksp_norm_type unpreconditioned -ksp_rtol 1e-1"},
-    {"bcsstk16", PCAFSAI,  "-ksp_norm_type unpreconditioned -ksp_rtol 1e-8"},
-    {"bcsstk16", PCSFSAI,  "-ksp_norm_type unpreconditioned -ksp_rtol 1e-8"},
-    {"bcsstk16", PCAFSAI,  "-ksp_norm_type preconditioned -ksp_rtol 1e-8"  },
-    {"bcsstk24", PCAFSAI,  "-ksp_norm_type preconditioned -ksp_rtol 1e-1"  },
-    {"bcsstk24", PCSFSAI,  "-ksp_norm_type preconditioned -ksp_rtol 1e-2"  },
-    {"bcsstk28", PCSFSAI,  "-ksp_norm_type preconditioned -ksp_rtol 3e-1"  },
-    {"s3rmt3m3", PCJACOBI, "-ksp_norm_type preconditioned -ksp_rtol 1e-1"  },
-    {"s3rmt3m3", PCAFSAI,  "-ksp_norm_type preconditioned -ksp_rtol 1e-2"  },
-    {"s3rmt3m3", PCSFSAI,  "-ksp_norm_type preconditioned -ksp_rtol 1e-2"  },
-    {"ex15",     PCJACOBI, "-ksp_norm_type preconditioned -ksp_rtol 1e-2"  },
+    {"bcsstk16", PCAFSAI, "-ksp_norm_type unpreconditioned -ksp_rtol 1e-8"},
+    {"bcsstk16", PCSFSAI, "-ksp_norm_type unpreconditioned -ksp_rtol 1e-8"},
+    {"bcsstk16", PCAFSAI, "-ksp_norm_type preconditioned -ksp_rtol 1e-8"},
+    {"bcsstk24", PCAFSAI, "-ksp_norm_type preconditioned -ksp_rtol 1e-1"},
+    {"bcsstk24", PCSFSAI, "-ksp_norm_type preconditioned -ksp_rtol 1e-2"},
+    {"bcsstk28", PCSFSAI, "-ksp_norm_type preconditioned -ksp_rtol 3e-1"},
+    {"s3rmt3m3", PCJACOBI, "-ksp_norm_type preconditioned -ksp_rtol 1e-1"},
+    {"s3rmt3m3", PCAFSAI, "-ksp_norm_type preconditioned -ksp_rtol 1e-2"},
+    {"s3rmt3m3", PCSFSAI, "-ksp_norm_type preconditioned -ksp_rtol 1e-2"},
+    {"ex15", PCJACOBI, "-ksp_norm_type preconditioned -ksp_rtol 1e-2"},
   };
   for (const Case &test : cases)
     for (const Place &place : Places()) {
@@ -475,34 +485,40 @@ TEST_CASE("cgfused: every reason to diverge", "[cgfused]")
     KSPConvergedReason  reason;
   };
   const std::vector<Case> cases = {
-    {"p'Ap is 0 at once",           Diagonal({1, -1}),               PCNONE,   "",                                                        {1, 1}, KSP_DIVERGED_INDEFINITE_MAT},
-    {"p'Ap is 0 at once",           Diagonal({1, -1}),               PCNONE,   "-ksp_norm_type none",                                     {1, 1}, KSP_DIVERGED_INDEFINITE_MAT},
-    {"A = 0",                       Diagonal({0, 0}),                PCNONE,   "",                                                        {1, 1}, KSP_DIVERGED_INDEFINITE_MAT},
-    {"p'Ap changes its sign",       Changed(grid, 1, -1.3),          PCNONE,   "",                                                        {},     KSP_DIVERGED_INDEFINITE_MAT},
-    {"p'Ap changes its sign",       Changed(grid, 1, -1.3),          PCJACOBI, "-ksp_norm_type natural",                                  {},     KSP_DIVERGED_INDEFINITE_MAT},
-    {"p'Ap changes its sign",       Changed(grid, 1, -1.3),          PCJACOBI, "-ksp_norm_type unpreconditioned",                         {},     KSP_DIVERGED_INDEFINITE_MAT},
-    {"p'Ap changes its sign",       Changed(grid, 1, -0.3),          PCAFSAI,  "",                                                        {},     KSP_DIVERGED_INDEFINITE_MAT},
-    {"NaN in b",                    grid,                            PCNONE,   "",                                                        bad_b,  KSP_DIVERGED_NANORINF      },
-    {"NaN in b",                    grid,                            PCJACOBI, "-ksp_norm_type natural",                                  bad_b,  KSP_DIVERGED_NANORINF      },
-    {"NaN in b",                    grid,                            PCJACOBI, "-ksp_norm_type none",                                     bad_b,  KSP_DIVERGED_NANORINF      },
-    {"NaN in b",                    grid,                            PCAFSAI,  "-ksp_norm_type unpreconditioned",                         bad_b,  KSP_DIVERGED_NANORINF      },
-    {"NaN in A",                    WithEntry(grid, 5, 6, nan),      PCNONE,   "",                                                        b,      KSP_DIVERGED_NANORINF      },
-    {"Inf in A",                    WithEntry(grid, 5, 6, inf),      PCJACOBI, "-ksp_norm_type unpreconditioned",                         b,      KSP_DIVERGED_NANORINF      },
-    {"NaN in A's diagonal",         WithEntry(grid, 5, 5, nan),      PCJACOBI, "",                                                        b,      KSP_DIVERGED_NANORINF      },
-    {"NaN in A with a guess",       WithEntry(grid, 5, 6, nan),      PCJACOBI, "-ksp_initial_guess_nonzero",                              b,      KSP_DIVERGED_NANORINF      },
-    {"too large to be squared",     Changed(grid, 1e200, 0),         PCNONE,   "-ksp_initial_guess_nonzero",                              {},     KSP_DIVERGED_NANORINF      },
-    {"afsai of a negative entry",   WithEntry(grid, 9, 9, -4),       PCAFSAI,  "",                                                        b,      KSP_DIVERGED_PC_FAILED     },
-    {"sfsai of a negative entry",   WithEntry(grid, 9, 9, -4),       PCSFSAI,  "-ksp_norm_type unpreconditioned",                         b,      KSP_DIVERGED_PC_FAILED     },
-    {"afsai of NaN",                WithEntry(grid, 5, 6, nan),      PCAFSAI,  "-ksp_norm_type natural",                                  b,      KSP_DIVERGED_PC_FAILED     },
-    {"grows beyond the limit",      RandomStencil(9, 9, 1, false, 5), PCNONE,  "-ksp_norm_type unpreconditioned -ksp_divtol 1.5",         {},     KSP_DIVERGED_DTOL          },
-    {"beyond the limit at first",   grid,                            PCJACOBI, "-ksp_divtol 0.5",                                         b,      KSP_DIVERGED_DTOL          },
-    {"too few iterations",          grid,                            PCJACOBI, "-ksp_max_it 3",                                           b,      KSP_DIVERGED_ITS           },
-    {"too few iterations",          grid,                            PCAFSAI,  "-ksp_max_it 3 -ksp_norm_type none",                       b,      KSP_DIVERGED_ITS           },
+    {"p'Ap is 0 at once", Diagonal({1, -1}), PCNONE, "", {1, 1}, KSP_DIVERGED_INDEFINITE_MAT},
+    {"p'Ap is 0 at once", Diagonal({1, -1}), PCNONE, "-ksp_norm_type none", {1, 1}, KSP_DIVERGED_INDEFINITE_MAT},
+    {"A = 0", Diagonal({0, 0}), PCNONE, "", {1, 1}, KSP_DIVERGED_INDEFINITE_MAT},
+    {"p'Ap changes its sign", Changed(grid, 1, -1.3), PCNONE, "", {}, KSP_DIVERGED_INDEFINITE_MAT},
+    {"p'Ap changes its sign", Changed(grid, 1, -1.3), PCJACOBI, "-ksp_norm_type natural", {}, KSP_DIVERGED_INDEFINITE_MAT},
+    {"p'Ap changes its sign", Changed(grid, 1, -1.3), PCJACOBI, "-ksp_norm_type unpreconditioned", {}, KSP_DIVERGED_INDEFINITE_MAT},
+    {"p'Ap changes its sign", Changed(grid, 1, -0.3), PCAFSAI, "", {}, KSP_DIVERGED_INDEFINITE_MAT},
+    {"NaN in b", grid, PCNONE, "", bad_b, KSP_DIVERGED_NANORINF},
+    {"NaN in b", grid, PCJACOBI, "-ksp_norm_type natural", bad_b, KSP_DIVERGED_NANORINF},
+    {"NaN in b", grid, PCJACOBI, "-ksp_norm_type none", bad_b, KSP_DIVERGED_NANORINF},
+    {"NaN in b", grid, PCAFSAI, "-ksp_norm_type unpreconditioned", bad_b, KSP_DIVERGED_NANORINF},
+    {"NaN in A", WithEntry(grid, 5, 6, nan), PCNONE, "", b, KSP_DIVERGED_NANORINF},
+    {"Inf in A", WithEntry(grid, 5, 6, inf), PCJACOBI, "-ksp_norm_type unpreconditioned", b, KSP_DIVERGED_NANORINF},
+    {"NaN in A's diagonal", WithEntry(grid, 5, 5, nan), PCJACOBI, "", b, KSP_DIVERGED_NANORINF},
+    {"NaN in A with a guess", WithEntry(grid, 5, 6, nan), PCJACOBI, "-ksp_initial_guess_nonzero", b, KSP_DIVERGED_NANORINF},
+    {"too large to be squared", Changed(grid, 1e200, 0), PCNONE, "-ksp_initial_guess_nonzero", {}, KSP_DIVERGED_NANORINF},
+    {"afsai of a negative entry", WithEntry(grid, 9, 9, -4), PCAFSAI, "", b, KSP_DIVERGED_PC_FAILED},
+    {"sfsai of a negative entry", WithEntry(grid, 9, 9, -4), PCSFSAI, "-ksp_norm_type unpreconditioned", b, KSP_DIVERGED_PC_FAILED},
+    {"afsai of NaN", WithEntry(grid, 5, 6, nan), PCAFSAI, "-ksp_norm_type natural", b, KSP_DIVERGED_PC_FAILED},
+    {"grows beyond the limit",
+     RandomStencil(9, 9, 1, false, 5),
+     PCNONE,
+     "-ksp_norm_type unpreconditioned -ksp_divtol 1.5",
+     {},
+     KSP_DIVERGED_DTOL},
+    {"beyond the limit at first", grid, PCJACOBI, "-ksp_divtol 0.5", b, KSP_DIVERGED_DTOL},
+    {"too few iterations", grid, PCJACOBI, "-ksp_max_it 3", b, KSP_DIVERGED_ITS},
+    {"too few iterations", grid, PCAFSAI, "-ksp_max_it 3 -ksp_norm_type none", b, KSP_DIVERGED_ITS},
   };
   for (const Case &test : cases)
     for (const Place &place : Places()) {
       if (test.reason == KSP_DIVERGED_PC_FAILED && std::strcmp(place.path, "general")) continue; /* no factor, no path */
-      if (!std::strcmp(test.name, "too large to be squared") && place.backend->where != PETSC_MEMTYPE_HOST) continue; /* cuBLAS scales its norms, cgfused says that it does not */
+      /* cuBLAS scales its norms, cgfused says that it does not */
+      if (!std::strcmp(test.name, "too large to be squared") && place.backend->where != PETSC_MEMTYPE_HOST) continue;
       CAPTURE(test.name);
       const Run theirs = CompareSolvers(test.H, place, test.pc, test.options, 1e-9, test.b);
       CHECK(theirs.reason == test.reason);
@@ -538,9 +554,10 @@ TEST_CASE("cgfused: an indefinite preconditioner", "[cgfused]")
       for (bool exact : {false, true}) {
         CAPTURE(place.backend->name, place.path, norm, exact);
         /* exact: r.z is 0 at first though r is not, which KSPCG takes for convergence */
-        const HostMatrix H = exact ? Diagonal({3, 2}) : Poisson(12, 12);
-        const MatObject  A = CreateMat(H, place.backend->mat), P = CreateMat(exact ? Diagonal({1, -1}) : Diagonal(signs), place.backend->mat);
-        const KSPObject  fused = MakeFused(A, place, PCJACOBI, Norm(norm)), cg = MakeKSP(A, Norm(norm), PCJACOBI);
+        const HostMatrix H    = exact ? Diagonal({3, 2}) : Poisson(12, 12);
+        const MatObject  A    = CreateMat(H, place.backend->mat),
+                        P     = CreateMat(exact ? Diagonal({1, -1}) : Diagonal(signs), place.backend->mat);
+        const KSPObject fused = MakeFused(A, place, PCJACOBI, Norm(norm)), cg = MakeKSP(A, Norm(norm), PCJACOBI);
         for (KSP ksp : {(KSP)fused, (KSP)cg}) MUST(KSPSetOperators(ksp, A, P));
         const VecObject b = RightVec(A, 2);
         if (exact) MUST(VecSet(b, 1));
@@ -562,7 +579,8 @@ TEST_CASE("cgfused: negative definite systems converge", "[cgfused]")
 {
   for (const Place &place : Places())
     for (PCType pc : {PCNONE, PCJACOBI})
-      for (const char *norm : {"unpreconditioned", "natural"}) CHECK(CompareSolvers(Changed(Poisson(12, 12), -1, 0), place, pc, Norm(norm), 1e-8).reason == KSP_CONVERGED_RTOL);
+      for (const char *norm : {"unpreconditioned", "natural"})
+        CHECK(CompareSolvers(Changed(Poisson(12, 12), -1, 0), place, pc, Norm(norm), 1e-8).reason == KSP_CONVERGED_RTOL);
 }
 
 /* Small integers, so that sums are exact in any order, and 0 is 0. */
@@ -590,36 +608,41 @@ TEST_CASE("cgfused: converged at the first moments", "[cgfused]")
     KSPConvergedReason  reason;
   };
   const std::vector<Case> cases = {
-    {"b = 0",                  twice,                     zeros, "",                                                        0,  KSP_CONVERGED_RTOL},
-    {"b = 0 and a tolerance",  twice,                     zeros, "-ksp_atol 1e-20",                                         0,  KSP_CONVERGED_ATOL},
-    {"b = 0 and no norm",      twice,                     zeros, "-ksp_norm_type none",                                     1,  KSP_CONVERGED_ATOL},
-    {"b = 0 with a guess",     grid,                      std::vector<double>(144, 0), "-ksp_initial_guess_nonzero -ksp_max_it 5",                5,  KSP_DIVERGED_ITS  },
-    {"multiple of I",          twice,                     small, "",                                                        1,  KSP_CONVERGED_RTOL},
-    {"multiple of I exactly",  twice,                     small, "-ksp_rtol 0",                                             1,  KSP_CONVERGED_RTOL},
-    {"multiple of I no norm",  twice,                     small, "-ksp_norm_type none",                                     2,  KSP_CONVERGED_ATOL},
-    {"multiple of I no test",  twice,                     small, "-ksp_convergence_test skip",                              2,  KSP_CONVERGED_ATOL},
-    {"two eigenvalues",        pairs,                     small, "",                                                        2,  KSP_CONVERGED_RTOL},
-    {"at the last iteration",  pairs,                     small, "-ksp_max_it 2",                                           2,  KSP_CONVERGED_RTOL},
-    {"one too few",            pairs,                     small, "-ksp_max_it 1",                                           1,  KSP_DIVERGED_ITS  },
-    {"max_it is 0",            grid,                      {},    "-ksp_max_it 0",                                           1,  KSP_DIVERGED_ITS  },
-    {"max_it is 1",            grid,                      {},    "-ksp_max_it 1",                                           1,  KSP_DIVERGED_ITS  },
-    {"max_it is 0 but b is 0", twice,                     zeros, "-ksp_max_it 0",                                           0,  KSP_CONVERGED_RTOL},
-    {"max_it is 0, exact",     twice,                     small, "-ksp_max_it 0",                                           1,  KSP_DIVERGED_ITS  },
-    {"min_it",                 Changed(grid, 1, 4),       {},    "-ksp_rtol 0.5 -ksp_min_it 7",                             7,  KSP_CONVERGED_RTOL},
-    {"min_it and b = 0",       twice,                     zeros, "-ksp_min_it 3",                                           1,  KSP_CONVERGED_ATOL},
-    {"no norm before",         Changed(grid, 1, 4),       {},    "-ksp_rtol 0.5 -ksp_check_norm_iteration 7",               8,  KSP_CONVERGED_RTOL},
-    {"no norm before or test", Changed(grid, 1, 4),       {},    "-ksp_rtol 0.5 -ksp_check_norm_iteration 4 -ksp_min_it 9", 9,  KSP_CONVERGED_RTOL},
-    {"max_it converges",       grid,                      {},    "-ksp_converged_maxits -ksp_max_it 6",                     6,  KSP_CONVERGED_ITS },
-    {"max_it converges",       grid,                      {},    "-ksp_converged_maxits -ksp_max_it 6 -ksp_norm_type none", 6,  KSP_CONVERGED_ITS },
-    {"max_it 0 converges",     grid,                      {},    "-ksp_converged_maxits -ksp_max_it 0",                     0,  KSP_CONVERGED_ITS },
-    {"max_it alone",           grid,                      {},    "-ksp_convergence_test skip -ksp_max_it 6",                6,  KSP_CONVERGED_ITS },
-    {"absolute",               Changed(grid, 1, 4),       {},    "-ksp_rtol 0 -ksp_atol 1e-3",                              -1, KSP_CONVERGED_ATOL},
+    {"b = 0", twice, zeros, "", 0, KSP_CONVERGED_RTOL},
+    {"b = 0 and a tolerance", twice, zeros, "-ksp_atol 1e-20", 0, KSP_CONVERGED_ATOL},
+    {"b = 0 and no norm", twice, zeros, "-ksp_norm_type none", 1, KSP_CONVERGED_ATOL},
+    {"b = 0 with a guess", grid, std::vector<double>(144, 0), "-ksp_initial_guess_nonzero -ksp_max_it 5", 5, KSP_DIVERGED_ITS},
+    {"multiple of I", twice, small, "", 1, KSP_CONVERGED_RTOL},
+    {"multiple of I exactly", twice, small, "-ksp_rtol 0", 1, KSP_CONVERGED_RTOL},
+    {"multiple of I no norm", twice, small, "-ksp_norm_type none", 2, KSP_CONVERGED_ATOL},
+    {"multiple of I no test", twice, small, "-ksp_convergence_test skip", 2, KSP_CONVERGED_ATOL},
+    {"two eigenvalues", pairs, small, "", 2, KSP_CONVERGED_RTOL},
+    {"at the last iteration", pairs, small, "-ksp_max_it 2", 2, KSP_CONVERGED_RTOL},
+    {"one too few", pairs, small, "-ksp_max_it 1", 1, KSP_DIVERGED_ITS},
+    {"max_it is 0", grid, {}, "-ksp_max_it 0", 1, KSP_DIVERGED_ITS},
+    {"max_it is 1", grid, {}, "-ksp_max_it 1", 1, KSP_DIVERGED_ITS},
+    {"max_it is 0 but b is 0", twice, zeros, "-ksp_max_it 0", 0, KSP_CONVERGED_RTOL},
+    {"max_it is 0, exact", twice, small, "-ksp_max_it 0", 1, KSP_DIVERGED_ITS},
+    {"min_it", Changed(grid, 1, 4), {}, "-ksp_rtol 0.5 -ksp_min_it 7", 7, KSP_CONVERGED_RTOL},
+    {"min_it and b = 0", twice, zeros, "-ksp_min_it 3", 1, KSP_CONVERGED_ATOL},
+    {"no norm before", Changed(grid, 1, 4), {}, "-ksp_rtol 0.5 -ksp_check_norm_iteration 7", 8, KSP_CONVERGED_RTOL},
+    {"no norm before or test",
+     Changed(grid, 1, 4),
+     {},
+     "-ksp_rtol 0.5 -ksp_check_norm_iteration 4 -ksp_min_it 9",
+     9,
+     KSP_CONVERGED_RTOL},
+    {"max_it converges", grid, {}, "-ksp_converged_maxits -ksp_max_it 6", 6, KSP_CONVERGED_ITS},
+    {"max_it converges", grid, {}, "-ksp_converged_maxits -ksp_max_it 6 -ksp_norm_type none", 6, KSP_CONVERGED_ITS},
+    {"max_it 0 converges", grid, {}, "-ksp_converged_maxits -ksp_max_it 0", 0, KSP_CONVERGED_ITS},
+    {"max_it alone", grid, {}, "-ksp_convergence_test skip -ksp_max_it 6", 6, KSP_CONVERGED_ITS},
+    {"absolute", Changed(grid, 1, 4), {}, "-ksp_rtol 0 -ksp_atol 1e-3", -1, KSP_CONVERGED_ATOL},
   };
   for (const Case &test : cases)
     for (const Place &place : Places())
       for (const char *norm : {"preconditioned", "unpreconditioned", "natural"})
         for (PCType pc : {PCNONE, PCJACOBI}) {
-          if (Contains(test.options, "norm_type") && std::strcmp(norm, "natural")) continue; /* once is enough */
+          if (Contains(test.options, "norm_type") && std::strcmp(norm, "natural")) continue;   /* once is enough */
           if (Contains(test.options, "check_norm") && !std::strcmp(norm, "natural")) continue; /* that one is always there */
           CAPTURE(test.name);
           const Run theirs = CompareSolvers(test.H, place, pc, Norm(norm) + test.options, 1e-8, test.b);
@@ -634,8 +657,8 @@ TEST_CASE("cgfused: an exact initial guess", "[cgfused]")
     for (const char *norm : kNorms)
       for (const char *options : {"", "-ksp_rtol 0", "-ksp_rtol 0 -ksp_converged_use_initial_residual_norm"}) {
         CAPTURE(place.backend->name, place.path, norm, options);
-        const MatObject   A   = CreateMat(Poisson(12, 12), place.backend->mat);
-        const std::string all = Norm(norm) + "-ksp_initial_guess_nonzero " + options;
+        const MatObject   A     = CreateMat(Poisson(12, 12), place.backend->mat);
+        const std::string all   = Norm(norm) + "-ksp_initial_guess_nonzero " + options;
         const KSPObject   fused = MakeFused(A, place, PCJACOBI, all), cg = MakeKSP(A, all, PCJACOBI);
         Run               runs[2];
         for (int k = 0; k < 2; k++) {
@@ -656,10 +679,13 @@ TEST_CASE("cgfused: what a guess is measured by", "[cgfused]")
   for (const Place &place : Places())
     for (const char *norm : {"preconditioned", "unpreconditioned", "natural"})
       for (const char *relative : {"", "-ksp_converged_use_initial_residual_norm", "-ksp_converged_use_min_initial_residual_norm"})
-        for (PCType pc : {PCJACOBI, PCSFSAI}) CHECK(CompareSolvers(Poisson(20, 20), place, pc, Norm(norm) + "-ksp_initial_guess_nonzero -ksp_rtol 1e-5 " + relative, 1e-8).iterations > 5);
+        for (PCType pc : {PCJACOBI, PCSFSAI})
+          CHECK(
+            CompareSolvers(Poisson(20, 20), place, pc, Norm(norm) + "-ksp_initial_guess_nonzero -ksp_rtol 1e-5 " + relative, 1e-8)
+              .iterations > 5);
 }
 
-/* ------------------------------------------------------- users' functions ------------------------------------------------------- */
+/* -------------------------------------- users' functions -------------------------------------- */
 
 TEST_CASE("cgfused: monitors are called as by KSPCG", "[cgfused]")
 {
@@ -667,11 +693,12 @@ TEST_CASE("cgfused: monitors are called as by KSPCG", "[cgfused]")
     for (const char *path : {"general", "graph", "resident"})
       for (PCType pc : {PCJACOBI, PCAFSAI})
         for (const char *norm : kNorms)
-          for (const char *options : {"-ksp_max_it 12", "-ksp_max_it 9 -ksp_initial_guess_nonzero", "-ksp_max_it 9 -ksp_check_norm_iteration 4", "-ksp_rtol 1e-2"}) {
+          for (const char *options : {"-ksp_max_it 12", "-ksp_max_it 9 -ksp_initial_guess_nonzero",
+                                      "-ksp_max_it 9 -ksp_check_norm_iteration 4", "-ksp_rtol 1e-2"}) {
             if (!std::strcmp(norm, "none") && Contains(options, "rtol")) continue;
             CAPTURE(backend.name, path, pc, norm, options);
-            const MatObject   A   = CreateMat(Poisson(14, 13), backend.mat);
-            const std::string all = Norm(norm) + options;
+            const MatObject   A     = CreateMat(Poisson(14, 13), backend.mat);
+            const std::string all   = Norm(norm) + options;
             const KSPObject   fused = MakeFused(A, {&backend, path}, pc, all), cg = MakeKSP(A, all, pc);
             Recorder          mine, theirs;
             MUST(KSPMonitorSet(fused, RecordMonitor, &mine, nullptr));
@@ -690,8 +717,8 @@ TEST_CASE("cgfused: a user's convergence test is called as by KSPCG", "[cgfused]
       for (const char *norm : kNorms)
         for (PetscInt stop_at : {-1, 0, 3}) { /* -1: KSPConvergedDefault() decides */
           CAPTURE(backend.name, path, norm, stop_at);
-          const MatObject   A   = CreateMat(Poisson(14, 13), backend.mat);
-          const std::string all = Norm(norm) + "-ksp_max_it 12";
+          const MatObject   A     = CreateMat(Poisson(14, 13), backend.mat);
+          const std::string all   = Norm(norm) + "-ksp_max_it 12";
           const KSPObject   fused = MakeFused(A, {&backend, path}, PCJACOBI, all), cg = MakeKSP(A, all, PCJACOBI);
           Recorder          recorders[2];
           Run               runs[2];
@@ -717,7 +744,8 @@ TEST_CASE("cgfused: solution and residual after a solve", "[cgfused]")
       CAPTURE(place.backend->name, place.path, options);
       const MatObject A     = CreateMat(Poisson(14, 13), place.backend->mat);
       const KSPObject fused = MakeFused(A, place, PCAFSAI, options), cg = MakeKSP(A, options, PCAFSAI);
-      const VecObject b = RightVec(A, 2), x = RightVec(A), y = RightVec(A), work = RightVec(A), my_r = RightVec(A), their_r = RightVec(A);
+      const VecObject b = RightVec(A, 2), x = RightVec(A), y = RightVec(A), work = RightVec(A), my_r = RightVec(A),
+                      their_r = RightVec(A);
       MUST(KSPSolve(fused, b, x));
       MUST(KSPSolve(cg, b, y));
       CheckPath(fused, place);
@@ -730,20 +758,21 @@ TEST_CASE("cgfused: solution and residual after a solve", "[cgfused]")
     }
 }
 
-/* ---------------------------------------------------------- eigenvalues ---------------------------------------------------------- */
+/* ---------------------------------------- eigenvalues ----------------------------------------- */
 
 /* The Lanczos matrix of early iterations, before rounding has its own copies of eigenvalues in it */
 TEST_CASE("cgfused: eigenvalues and extreme singular values", "[cgfused]")
 {
   for (const Place &place : Places())
     for (PCType pc : {PCNONE, PCJACOBI, PCAFSAI, PCSFSAI})
-      for (const char *options : {"-ksp_max_it 1", "-ksp_max_it 15 -ksp_norm_type none", "-ksp_rtol 1e-4", "-ksp_max_it 10 -ksp_norm_type natural -ksp_initial_guess_nonzero"})
+      for (const char *options : {"-ksp_max_it 1", "-ksp_max_it 15 -ksp_norm_type none", "-ksp_rtol 1e-4",
+                                  "-ksp_max_it 10 -ksp_norm_type natural -ksp_initial_guess_nonzero"})
         for (bool monitor : {false, true}) {
           CAPTURE(place.backend->name, place.path, pc, options, monitor);
-          const MatObject   A   = CreateMat(Poisson(14, 13), place.backend->mat);
-          const std::string all = options + std::string(monitor ? " -ksp_monitor_singular_value ascii:/dev/null" : "");
-          const KSPObject   fused = MakeFused(A, place, pc, all), cg = MakeKSP(A, all, pc);
-          PetscReal         most[2], least[2];
+          const MatObject     A     = CreateMat(Poisson(14, 13), place.backend->mat);
+          const std::string   all   = options + std::string(monitor ? " -ksp_monitor_singular_value ascii:/dev/null" : "");
+          const KSPObject     fused = MakeFused(A, place, pc, all), cg = MakeKSP(A, all, pc);
+          PetscReal           most[2], least[2];
           std::vector<double> eigenvalues[2];
           for (int k = 0; k < 2; k++) {
             const KSP ksp = k ? (KSP)cg : (KSP)fused;
@@ -762,7 +791,7 @@ TEST_CASE("cgfused: eigenvalues and extreme singular values", "[cgfused]")
         }
 }
 
-/* --------------------------------------------------------- the same bits --------------------------------------------------------- */
+/* --------------------------------------- the same bits ---------------------------------------- */
 
 TEST_CASE("cgfused: the same solve gives the same bits", "[cgfused]")
 {
@@ -770,8 +799,8 @@ TEST_CASE("cgfused: the same solve gives the same bits", "[cgfused]")
     for (PCType pc : {PCNONE, PCAFSAI})
       for (const HostMatrix &H : {Poisson(60, 60), RandomGraph(2000, 9, 4)}) {
         CAPTURE(place.backend->name, place.path, pc, H.n);
-        const MatObject A   = CreateMat(H, place.backend->mat);
-        const KSPObject ksp = MakeFused(A, place, pc, "-ksp_max_it 60");
+        const MatObject A     = CreateMat(H, place.backend->mat);
+        const KSPObject ksp   = MakeFused(A, place, pc, "-ksp_max_it 60");
         const Run       first = RunOf(ksp);
         for (int repeat = 0; repeat < 3; repeat++) {
           CHECK(SameRuns(RunOf(ksp), first));
@@ -781,7 +810,7 @@ TEST_CASE("cgfused: the same solve gives the same bits", "[cgfused]")
       }
 }
 
-/* ----------------------------------------------------------- life cycle ----------------------------------------------------------- */
+/* ----------------------------------------- life cycle ----------------------------------------- */
 
 TEST_CASE("cgfused: many solves with other vectors", "[cgfused]")
 {
@@ -830,7 +859,8 @@ TEST_CASE("cgfused: the matrix changes", "[cgfused]")
         if (reuse) continue;
 
         /* another Mat of the same nonzeros, one of others, each possibly where the last one was */
-        for (const HostMatrix &H : {Changed(Poisson(16, 15), 1, 0.5), Changed(Poisson(16, 15), 1, 0.7), RandomGraph(240, 5, 3), Poisson(15, 16)}) {
+        for (const HostMatrix &H :
+             {Changed(Poisson(16, 15), 1, 0.5), Changed(Poisson(16, 15), 1, 0.7), RandomGraph(240, 5, 3), Poisson(15, 16)}) {
           for (KSP ksp : {(KSP)fused, (KSP)cg}) MUST(KSPReset(ksp));
           A = CreateMat(H, place.backend->mat);
           for (KSP ksp : {(KSP)fused, (KSP)cg}) MUST(KSPSetOperators(ksp, A, A));
@@ -899,7 +929,8 @@ TEST_CASE("cgfused: destroyed without a solve", "[cgfused]")
     for (int repeat = 0; repeat < 3; repeat++) {
       CAPTURE(place.backend->name, place.path, repeat);
       {
-        const KSPObject created = MakeFused(A, place, PCAFSAI), set_up = MakeFused(A, place, PCAFSAI), solved = MakeFused(A, place, PCAFSAI, "-ksp_max_it 3");
+        const KSPObject created = MakeFused(A, place, PCAFSAI), set_up = MakeFused(A, place, PCAFSAI),
+                        solved = MakeFused(A, place, PCAFSAI, "-ksp_max_it 3");
         CHECK(!ViewText((KSP)created).empty());
         MUST(KSPSetUp(set_up));
         CHECK(!ViewText((KSP)set_up).empty());
@@ -920,8 +951,8 @@ TEST_CASE("cgfused: vectors that are columns", "[cgfused]")
       for (const char *guess : {"", "-ksp_initial_guess_nonzero"}) {
         CAPTURE(place.backend->name, place.path, n, guess);
         const PetscInt    columns = 5, ld = n % 2 ? n + 2 : n + 1;
-        const MatObject   A   = CreateMat(RandomGraph(n, 7, 2), place.backend->mat);
-        const std::string all = std::string("-ksp_max_it 6 ") + guess;
+        const MatObject   A     = CreateMat(RandomGraph(n, 7, 2), place.backend->mat);
+        const std::string all   = std::string("-ksp_max_it 6 ") + guess;
         const KSPObject   fused = MakeFused(A, place, PCAFSAI, all), cg = MakeKSP(A, all, PCAFSAI);
         MatObject         B, X;
         for (MatObject *dense : {&B, &X}) {
@@ -970,13 +1001,14 @@ TEST_CASE("cgfused: a scaled system", "[cgfused]")
     for (const char *fix : {"", " -ksp_diagonal_scale_fix"}) {
       CAPTURE(place.backend->name, place.path, fix);
       const std::string all = std::string("-ksp_max_it 8 -ksp_diagonal_scale") + fix;
-      const MatObject   A = CreateMat(Plate(), place.backend->mat), B = CreateMat(Plate(), place.backend->mat); /* the solvers scale it */
-      const KSPObject   fused = MakeFused(A, place, PCAFSAI, all), cg = MakeKSP(B, all, PCAFSAI);
+      /* the solvers scale it */
+      const MatObject A = CreateMat(Plate(), place.backend->mat), B = CreateMat(Plate(), place.backend->mat);
+      const KSPObject fused = MakeFused(A, place, PCAFSAI, all), cg = MakeKSP(B, all, PCAFSAI);
       for (int repeat = 0; repeat < 2; repeat++) Compare(RunOf(fused), RunOf(cg), 1e-10);
     }
 }
 
-/* ----------------------------------------------------------- null space ----------------------------------------------------------- */
+/* ----------------------------------------- null space ----------------------------------------- */
 
 TEST_CASE("cgfused: a singular system with its null space", "[cgfused]")
 {
@@ -991,7 +1023,7 @@ TEST_CASE("cgfused: a singular system with its null space", "[cgfused]")
           MUST(MatSetNullSpace(A, constants));
           MUST(MatSetTransposeNullSpace(A, constants)); /* b is made to fit */
           MUST(MatNullSpaceDestroy(&constants));
-          const std::string all = Norm(norm) + "-ksp_rtol 1e-6";
+          const std::string all   = Norm(norm) + "-ksp_rtol 1e-6";
           const KSPObject   fused = MakeFused(A, {&backend, path}, pc, all), cg = MakeKSP(A, all, pc);
           const Run         theirs = RunOf(cg);
           Compare(RunOf(fused), theirs, 1e-9);
@@ -1000,7 +1032,7 @@ TEST_CASE("cgfused: a singular system with its null space", "[cgfused]")
         }
 }
 
-/* ------------------------------------------------------------- the view ------------------------------------------------------------- */
+/* ------------------------------------------ the view ------------------------------------------ */
 
 TEST_CASE("cgfused: bad input", "[cgfused]")
 {
@@ -1031,7 +1063,8 @@ TEST_CASE("cgfused: keys and setters do the same", "[cgfused][options]")
   for (KSPCGFusedPath wanted : {KSP_CGFUSED_AUTO, KSP_CGFUSED_GENERAL, KSP_CGFUSED_GRAPH, KSP_CGFUSED_RESIDENT})
     for (PetscBool flag : {PETSC_FALSE, PETSC_TRUE}) {
       const char     *name = KSPCGFusedPaths[wanted];
-      const KSPObject ksp  = MakeFused(A, {&HostBackend(), name}, PCNONE, std::string("-ksp_cgfused_compress ") + (flag ? "true" : "false"));
+      const KSPObject ksp =
+        MakeFused(A, {&HostBackend(), name}, PCNONE, std::string("-ksp_cgfused_compress ") + (flag ? "true" : "false"));
       MUST(KSPCGFusedGetPath(ksp, &path));
       MUST(KSPCGFusedGetCompress(ksp, &compress));
       CHECK(path == wanted);
@@ -1070,13 +1103,14 @@ TEST_CASE("cgfused: the view says why not on the device", "[cgfused][gpu]")
     Change      change;
   };
   static Recorder         recorder;
-  const Change            nothing = [](KSP) {};
+  const Change            nothing = [](KSP) { };
   const std::vector<Case> cases   = {
-    {"monitor",          MATAIJCUSPARSE, PCJACOBI, "",                            [](KSP ksp) { MUST(KSPMonitorSet(ksp, RecordMonitor, &recorder, nullptr)); }},
-    {"test",             MATAIJCUSPARSE, PCJACOBI, "",                            [](KSP ksp) { MUST(KSPSetConvergenceTest(ksp, RecordTest, &recorder, nullptr)); }},
-    {"icc",              MATAIJCUSPARSE, PCICC,    "",                            nothing                                                                  },
-    {"single reduction", MATAIJCUSPARSE, PCJACOBI, "-ksp_cg_single_reduction",    nothing                                                                  },
-    {"null space",       MATAIJCUSPARSE, PCJACOBI, "",                            [](KSP ksp) {
+    {"monitor", MATAIJCUSPARSE, PCJACOBI, "", [](KSP ksp) { MUST(KSPMonitorSet(ksp, RecordMonitor, &recorder, nullptr)); }},
+    {"test", MATAIJCUSPARSE, PCJACOBI, "", [](KSP ksp) { MUST(KSPSetConvergenceTest(ksp, RecordTest, &recorder, nullptr)); }},
+    {"icc", MATAIJCUSPARSE, PCICC, "", nothing},
+    {"single reduction", MATAIJCUSPARSE, PCJACOBI, "-ksp_cg_single_reduction", nothing},
+    {"null space", MATAIJCUSPARSE, PCJACOBI, "",
+       [](KSP ksp) {
        Mat          A;
        MatNullSpace constants;
        MUST(KSPGetOperators(ksp, &A, nullptr));
@@ -1084,9 +1118,9 @@ TEST_CASE("cgfused: the view says why not on the device", "[cgfused][gpu]")
        MUST(MatSetNullSpace(A, constants));
        MUST(MatNullSpaceDestroy(&constants));
      }},
-    {"host",             MATAIJ,         PCJACOBI, "",                            nothing                                                                  },
-    {"densecuda",        MATDENSECUDA,   PCNONE,   "",                            nothing                                                                  },
-    {"transpose",        MATAIJCUSPARSE, PCJACOBI, "",                            nothing                                                                  },
+    {"host", MATAIJ, PCJACOBI, "", nothing},
+    {"densecuda", MATDENSECUDA, PCNONE, "", nothing},
+    {"transpose", MATAIJCUSPARSE, PCJACOBI, "", nothing},
   };
   for (const char *path : {"auto", "graph", "resident"})
     for (const Case &test : cases) {
@@ -1107,8 +1141,8 @@ TEST_CASE("cgfused: the view says why not on the device", "[cgfused][gpu]")
       CHECK(Contains(PathOf(ksp), test.reason));
     }
 
-  const MatObject A     = CreateMat(Poisson(15, 15), MATAIJCUSPARSE);
-  const KSPObject ksp   = MakeFused(A, {&DeviceBackend(), "auto"}, PCAFSAI);
+  const MatObject A   = CreateMat(Poisson(15, 15), MATAIJCUSPARSE);
+  const KSPObject ksp = MakeFused(A, {&DeviceBackend(), "auto"}, PCAFSAI);
   const VecObject b = CreateVec(225, VECSEQ, 1), x = CreateVec(225, VECSEQ, 2), y = CreateVec(225, VECSEQ, 2);
   RunOf(ksp);
   CHECK((PathOf(ksp).substr(0, 11) == "path: graph" || PathOf(ksp).substr(0, 14) == "path: resident"));
@@ -1125,33 +1159,35 @@ TEST_CASE("cgfused: the view says why not on the device", "[cgfused][gpu]")
   CHECK(r_norm <= 1e-4 * b_norm); /* the tolerance is 1e-5 in the preconditioned norm */
 }
 
-/* ------------------------------------------------------------ the device ------------------------------------------------------------ */
+/* ----------------------------------------- the device ----------------------------------------- */
 
 TEST_CASE("cgfused: compressed copies give the same bits", "[cgfused][gpu]")
 {
   NEEDS_DEVICE();
   const PetscInt          n       = 140000;
   std::vector<HostMatrix> systems = {
-    Poisson(200, 200),                                          /* near columns, exact in single */
-    RandomStencil(60, 50, 1, true, 3),                          /* near columns, not exact */
+    Poisson(200, 200),                 /* near columns, exact in single */
+    RandomStencil(60, 50, 1, true, 3), /* near columns, not exact */
     RandomGraph(2000, 9, 4),
     InSingle(RandomGraph(2000, 9, 4)),
-    FarGraph(80000, 100000, 0),                                /* columns far apart, not exact */
-    InSingle(FarGraph(80000, 100000, 0)),                      /* far apart, exact */
-    Changed(Poisson(30, 30), std::ldexp(1, -140), 0),           /* exact in single, but subnormal there */
-    Changed(Poisson(30, 30), std::ldexp(1, -160), 0),           /* would be 0 in single */
-    Changed(Poisson(30, 30), std::ldexp(1, 130), 0),            /* would be Inf */
+    FarGraph(80000, 100000, 0),                                                /* columns far apart, not exact */
+    InSingle(FarGraph(80000, 100000, 0)),                                      /* far apart, exact */
+    Changed(Poisson(30, 30), std::ldexp(1, -140), 0),                          /* exact in single, but subnormal there */
+    Changed(Poisson(30, 30), std::ldexp(1, -160), 0),                          /* would be 0 in single */
+    Changed(Poisson(30, 30), std::ldexp(1, 130), 0),                           /* would be Inf */
     WithEntry(WithEntry(Poisson(30, 30), 5, 6, -1 - 1e-12), 6, 5, -1 - 1e-12), /* one pair is not exact */
   };
-  for (PetscInt distance : {32767, 32768, 32769, 65534, 65535, 65536, 65537}) systems.push_back(FarGraph(n, 2000, distance)); /* at the ends of 16 bits */
+  /* at the ends of 16 bits */
+  for (PetscInt distance : {32767, 32768, 32769, 65534, 65535, 65536, 65537}) systems.push_back(FarGraph(n, 2000, distance));
   for (size_t k = 0; k < systems.size(); k++) {
     const MatObject A = CreateMat(systems[k], MATAIJCUSPARSE);
     for (const Place &place : DevicePlaces())
       for (const char *pc : {PCNONE, PCJACOBI, PCAFSAI, "sfsai -pc_sfsai_factor_precision double"}) {
         CAPTURE(k, place.path, pc);
         const std::string all    = std::string("-ksp_rtol 1e-30 -ksp_max_it 6 -pc_type ") + pc;
-        const KSPObject   packed = MakeFused(A, place, PCNONE, all + " -ksp_cgfused_compress true"), plain = MakeFused(A, place, PCNONE, all + " -ksp_cgfused_compress false");
-        const Run         mine = RunOf(packed);
+        const KSPObject   packed = MakeFused(A, place, PCNONE, all + " -ksp_cgfused_compress true"),
+                        plain    = MakeFused(A, place, PCNONE, all + " -ksp_cgfused_compress false");
+        const Run mine           = RunOf(packed);
         CHECK(SameRuns(mine, RunOf(plain)));
         CheckPath(packed, place);
         CheckPath(plain, place);
@@ -1220,7 +1256,8 @@ TEST_CASE("cgfused: device memory is given back", "[cgfused][gpu]")
 TEST_CASE("cgfused: two solvers on two other streams", "[cgfused][gpu]")
 {
   NEEDS_DEVICE();
-  for (const Place &place : {Place{&DeviceBackend(), "general"}, Place{&DeviceBackend(), "graph"}, Place{&DeviceBackend(), "resident"}})
+  for (const Place &place :
+       {Place{&DeviceBackend(), "general"}, Place{&DeviceBackend(), "graph"}, Place{&DeviceBackend(), "resident"}})
     for (const char *options : {"-ksp_rtol 1e-6", "-ksp_norm_type none -ksp_convergence_test skip -ksp_max_it 25"}) {
       CAPTURE(place.path, options);
       const HostMatrix   H[2] = {Poisson(50, 50), RandomGraph(3000, 7, 5)};
@@ -1240,7 +1277,8 @@ TEST_CASE("cgfused: two solvers on two other streams", "[cgfused][gpu]")
       MUST(PetscDeviceContextSynchronize(old_context));
       for (int k = 0; k < 2; k++) {
         MUST(PetscDeviceContextDuplicate(old_context, &context[k]));
-        MUST(PetscDeviceContextSetStreamType(context[k], std::strcmp(place.path, "general") ? PETSC_STREAM_NONBLOCKING : PETSC_STREAM_DEFAULT));
+        MUST(PetscDeviceContextSetStreamType(context[k],
+                                             std::strcmp(place.path, "general") ? PETSC_STREAM_NONBLOCKING : PETSC_STREAM_DEFAULT));
         MUST(PetscDeviceContextSetUp(context[k]));
       }
       for (int round = 0; round < 4; round++) {
@@ -1287,7 +1325,7 @@ TEST_CASE("cgfused: a parallel matrix on one rank", "[cgfused][gpu]")
     }
 }
 
-/* ------------------------------------------------- ranks: any number of them ------------------------------------------------- */
+/* --------------------------------- ranks: any number of them ---------------------------------- */
 
 TEST_CASE("cgfused: several ranks", "[cgfused][mpi]")
 {
@@ -1299,7 +1337,8 @@ TEST_CASE("cgfused: several ranks", "[cgfused][mpi]")
       for (PCType pc : kTypes)
         for (const char *norm : kNorms)
           for (const char *reduction : {"", "-ksp_cg_single_reduction 0 ", "-ksp_cg_single_reduction 1 "})
-            for (const char *options : {"-ksp_rtol 1e-6", "-ksp_max_it 5 -ksp_initial_guess_nonzero", "-ksp_max_it 7 -ksp_check_norm_iteration 3"}) {
+            for (const char *options :
+                 {"-ksp_rtol 1e-6", "-ksp_max_it 5 -ksp_initial_guess_nonzero", "-ksp_max_it 7 -ksp_check_norm_iteration 3"}) {
               if (!std::strcmp(norm, "none") && Contains(options, "rtol")) continue;
               CAPTURE(size, backend.name, path, pc, norm, reduction, options);
               const MatObject   A      = CreateMat(Poisson(20, 19), backend.mat, PETSC_COMM_WORLD);
@@ -1308,7 +1347,7 @@ TEST_CASE("cgfused: several ranks", "[cgfused][mpi]")
               const KSPObject   fused = MakeFused(A, {&backend, path}, pc, all + reduction), cg = MakeKSP(A, all + theirs, pc);
               Compare(RunOf(fused), RunOf(cg), 1e-9);
               const std::string line = PathOf(fused); /* collective */
-              const bool        own  = PetscMemTypeDevice(backend.where) && std::strcmp(path, "general") && !Contains(reduction, "0");
+              const bool own = PetscMemTypeDevice(backend.where) && std::strcmp(path, "general") && !Contains(reduction, "0");
               if (rank == 0 && size > 1) CHECK(Contains(line, own ? "path: ranks: " : "path: general: "));
             }
 }
@@ -1336,7 +1375,8 @@ TEST_CASE("cgfused: several ranks and KSPCG as it comes", "[cgfused][mpi]")
 {
   for (const Backend &backend : Backends())
     for (PCType pc : {PCJACOBI, PCAFSAI})
-      for (const HostMatrix &H : {Poisson(40, 31), Poisson(12, 11, 10), RandomStencil(30, 20, 1, false, 3), RandomGraph(1000, 7, 5), Changed(Poisson(50, 20), 1, 0.1)}) {
+      for (const HostMatrix &H : {Poisson(40, 31), Poisson(12, 11, 10), RandomStencil(30, 20, 1, false, 3), RandomGraph(1000, 7, 5),
+                                  Changed(Poisson(50, 20), 1, 0.1)}) {
         CAPTURE(backend.name, pc, H.n);
         const MatObject A     = CreateMat(H, backend.mat, PETSC_COMM_WORLD);
         const KSPObject fused = MakeFused(A, {&backend, "auto"}, pc, "-ksp_rtol 1e-8"), cg = MakeKSP(A, "-ksp_rtol 1e-8", pc);
@@ -1388,8 +1428,8 @@ TEST_CASE("cgfused: several ranks that need nothing of each other", "[cgfused][m
   for (int k = 0; k < 300; k++) values.push_back(1 + k % 5);
   for (const Backend &backend : Backends()) {
     CAPTURE(backend.name);
-    const MatObject   A   = CreateMat(Diagonal(values), backend.mat, PETSC_COMM_WORLD);
-    const std::string all = "-ksp_cg_single_reduction 1 -ksp_rtol 1e-30 -ksp_max_it 3";
+    const MatObject   A     = CreateMat(Diagonal(values), backend.mat, PETSC_COMM_WORLD);
+    const std::string all   = "-ksp_cg_single_reduction 1 -ksp_rtol 1e-30 -ksp_max_it 3";
     const KSPObject   fused = MakeFused(A, {&backend, "auto"}, PCNONE, all);
     Compare(RunOf(fused), RunOf(MakeKSP(A, all, PCNONE)), 1e-9);
     CheckRanksPath(fused, backend);
@@ -1400,10 +1440,11 @@ TEST_CASE("cgfused: several ranks, other sizes and preconditioners", "[cgfused][
 {
   for (const Backend &backend : Backends()) {
     CAPTURE(backend.name);
-    const std::string all   = "-ksp_cg_single_reduction 1 -ksp_max_it 6";
-    const MatObject   A     = CreateMat(Poisson(20, 19), backend.mat, PETSC_COMM_WORLD), B = CreateMat(RandomGraph(500, 9, 4), backend.mat, PETSC_COMM_WORLD);
-    const KSPObject   fused = MakeFused(A, {&backend, "auto"}, PCAFSAI, all), cg = MakeKSP(A, all, PCAFSAI);
-    const auto        compare = [&]() {
+    const std::string all = "-ksp_cg_single_reduction 1 -ksp_max_it 6";
+    const MatObject   A   = CreateMat(Poisson(20, 19), backend.mat, PETSC_COMM_WORLD),
+                    B     = CreateMat(RandomGraph(500, 9, 4), backend.mat, PETSC_COMM_WORLD);
+    const KSPObject fused = MakeFused(A, {&backend, "auto"}, PCAFSAI, all), cg = MakeKSP(A, all, PCAFSAI);
+    const auto      compare = [&]() {
       Compare(RunOf(fused), RunOf(cg), 1e-9);
       CheckRanksPath(fused, backend);
     };
@@ -1424,10 +1465,11 @@ TEST_CASE("cgfused: several ranks, other sizes and preconditioners", "[cgfused][
 TEST_CASE("cgfused: several ranks and another stream", "[cgfused][mpi][gpu]")
 {
   NEEDS_DEVICE();
-  const std::string  all   = "-ksp_cg_single_reduction 1 -ksp_rtol 1e-8";
-  const MatObject    A     = CreateMat(RandomGraph(20000, 9, 4), MATAIJCUSPARSE, PETSC_COMM_WORLD);
-  const KSPObject    first = MakeFused(A, {&DeviceBackend(), "auto"}, PCAFSAI, all), second = MakeFused(A, {&DeviceBackend(), "auto"}, PCAFSAI, all);
-  const VecObject    b = RightVec(A, 2);
+  const std::string all       = "-ksp_cg_single_reduction 1 -ksp_rtol 1e-8";
+  const MatObject   A         = CreateMat(RandomGraph(20000, 9, 4), MATAIJCUSPARSE, PETSC_COMM_WORLD);
+  const KSPObject   first     = MakeFused(A, {&DeviceBackend(), "auto"}, PCAFSAI, all),
+                  second      = MakeFused(A, {&DeviceBackend(), "auto"}, PCAFSAI, all);
+  const VecObject    b        = RightVec(A, 2);
   const Run          expected = RunOf(first, b);
   PetscDeviceContext old_context, context;
   MUST(PetscDeviceContextGetCurrentContext(&old_context));
@@ -1508,8 +1550,8 @@ TEST_CASE("cgfused: several ranks and eigenvalues", "[cgfused][mpi]")
   for (const Backend &backend : Backends())
     for (const char *reduction : {"-ksp_cg_single_reduction 0", "-ksp_cg_single_reduction 1"}) {
       CAPTURE(backend.name, reduction);
-      const MatObject   A   = CreateMat(Poisson(20, 19), backend.mat, PETSC_COMM_WORLD);
-      const std::string all = std::string("-ksp_max_it 12 ") + reduction;
+      const MatObject   A     = CreateMat(Poisson(20, 19), backend.mat, PETSC_COMM_WORLD);
+      const std::string all   = std::string("-ksp_max_it 12 ") + reduction;
       const KSPObject   fused = MakeFused(A, {&backend, "auto"}, PCJACOBI, all), cg = MakeKSP(A, all, PCJACOBI);
       PetscReal         values[4];
       for (KSP ksp : {(KSP)fused, (KSP)cg}) {

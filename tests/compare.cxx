@@ -86,7 +86,8 @@ public:
     } else result.a = CopyBack<double>(G.a, G.nnz, where_);
     bool ascending = true, finite = true;
     for (PetscInt row = 0; row < rows; row++)
-      for (PetscInt k = result.i[row]; k < result.i[row + 1]; k++) ascending = ascending && result.j[k] < first_ + row && (k == result.i[row] || result.j[k - 1] < result.j[k]);
+      for (PetscInt k = result.i[row]; k < result.i[row + 1]; k++)
+        ascending = ascending && result.j[k] < first_ + row && (k == result.i[row] || result.j[k - 1] < result.j[k]);
     for (double value : result.a) finite = finite && std::isfinite(value);
     for (double value : result.d) finite = finite && std::isfinite(value) && value > 0;
     REQUIRE(ascending); /* strictly lower, columns distinct and ascending */
@@ -104,13 +105,13 @@ private:
 std::vector<Named> SmallMatrices()
 {
   return {
-    {"tridiagonal 33",   RandomStencil(33, 1, 1, false, 1)},
-    {"5 points",         RandomStencil(8, 7, 1, false, 2) },
-    {"7 points",         RandomStencil(4, 4, 4, false, 3) },
-    {"27 points",        RandomStencil(4, 4, 3, true, 4)  },
-    {"graph of 9 a row", RandomGraph(80, 9, 5)            },
-    {"dense",            RandomDense(40, 6)               },
-    {"arrow",            RandomArrow(64, 7)               },
+    {"tridiagonal 33", RandomStencil(33, 1, 1, false, 1)},
+    {"5 points", RandomStencil(8, 7, 1, false, 2)},
+    {"7 points", RandomStencil(4, 4, 4, false, 3)},
+    {"27 points", RandomStencil(4, 4, 3, true, 4)},
+    {"graph of 9 a row", RandomGraph(80, 9, 5)},
+    {"dense", RandomDense(40, 6)},
+    {"arrow", RandomArrow(64, 7)},
   };
 }
 
@@ -125,7 +126,8 @@ HostFactor ComputeFactor(const HostMatrix &A, const AFSAIParams &params, PetscMe
   return out.OnHost(params.factor_precision);
 }
 
-HostFactor ComputeFactor(const HostMatrix &A, const SFSAIParams &params, PetscMemType where, const HostMatrix *S, const HostMatrix *refill)
+HostFactor ComputeFactor(const HostMatrix &A, const SFSAIParams &params, PetscMemType where, const HostMatrix *S,
+                         const HostMatrix *refill)
 {
   const HostMatrix none;
   const CSRCopy    copy(A, where), pattern(S ? *S : none, where), again(refill ? *refill : none, where);
@@ -140,10 +142,13 @@ HostFactor ComputeFactor(const HostMatrix &A, const SFSAIParams &params, PetscMe
     const SFSAIWork  old   = work;
     PetscErrorCode   code;
     out.ForgetValues();
-    if (PetscMemTypeDevice(where)) MUST(compute(&again.view, S ? &pattern.view : nullptr, &params, PETSC_TRUE, &out.G, out.d, &work, &out.stats)); /* CUDA loads kernels when they are first used */
+    /* CUDA loads kernels when they are first used */
+    if (PetscMemTypeDevice(where))
+      MUST(compute(&again.view, S ? &pattern.view : nullptr, &params, PETSC_TRUE, &out.G, out.d, &work, &out.stats));
     if (out.G.i && !out.stats.failure) out.ForgetValues();
     const PetscLogDouble used      = PetscMemTypeDevice(where) ? DeviceBytes() : 0;
-    const long           allocated = CountAllocations([&] { code = compute(&again.view, S ? &pattern.view : nullptr, &params, PETSC_TRUE, &out.G, out.d, &work, &out.stats); });
+    const long           allocated = CountAllocations(
+      [&] { code = compute(&again.view, S ? &pattern.view : nullptr, &params, PETSC_TRUE, &out.G, out.d, &work, &out.stats); });
     MUST(code);
     if (PetscMemTypeDevice(where)) CHECK(DeviceBytes() == used);
     else CHECK(allocated == 0);
@@ -192,7 +197,8 @@ bool IsDiagonal(const HostFactor &F, const HostMatrix &A)
   return same;
 }
 
-DiagonalError ErrorOfDiagonal(const HostMatrix &A, const HostFactor &F, FinePCPrecision setup, FinePCPrecision factor, bool filtered)
+DiagonalError ErrorOfDiagonal(const HostMatrix &A, const HostFactor &F, FinePCPrecision setup, FinePCPrecision factor,
+                              bool filtered)
 {
   const double             u = Unit(factor), u_G = setup == FINEPC_DOUBLE && !filtered ? 4 * u * u : 2 * u;
   std::vector<long double> g(A.n, 0);
@@ -352,8 +358,8 @@ ReferenceRow ComputeReferenceRow(const HostMatrix &A, PetscInt i, const AFSAIPar
 
   for (PetscInt p = 0; p < params.initial_power; p++)
     for (PetscInt j : candidates()) P.push_back(j);
-  std::vector<long double> g   = SolveRow(A, P, i);
-  long double              psi = Psi(A, P, g, i);
+  std::vector<long double> g     = SolveRow(A, P, i);
+  long double              psi   = Psi(A, P, g, i);
   const long double        psi_0 = psi;
   for (PetscInt step = 0; step < params.max_steps; step++) {
     struct Rank {
@@ -373,9 +379,11 @@ ReferenceRow ComputeReferenceRow(const HostMatrix &A, PetscInt i, const AFSAIPar
       if (std::fabs(sum) > 1e-17L * magnitude) ranks.push_back({std::fabs(sum) * scale, tolerance * magnitude * scale, j});
     }
     if (ranks.empty()) break;
-    std::sort(ranks.begin(), ranks.end(), [](const Rank &x, const Rank &y) { return x.gradient != y.gradient ? x.gradient > y.gradient : x.j < y.j; });
+    std::sort(ranks.begin(), ranks.end(),
+              [](const Rank &x, const Rank &y) { return x.gradient != y.gradient ? x.gradient > y.gradient : x.j < y.j; });
     const size_t count = std::min<size_t>(ranks.size(), params.step_size);
-    for (size_t r = count; r < ranks.size(); r++) tie = tie || ranks[count - 1].gradient - ranks[r].gradient <= ranks[count - 1].rounding + ranks[r].rounding;
+    for (size_t r = count; r < ranks.size(); r++)
+      tie = tie || ranks[count - 1].gradient - ranks[r].gradient <= ranks[count - 1].rounding + ranks[r].rounding;
     for (size_t r = 0; r < count; r++) P.push_back(ranks[r].j);
     const long double psi_before = psi;
     g                            = SolveRow(A, P, i);
@@ -390,8 +398,12 @@ ReferenceRow ComputeReferenceRow(const HostMatrix &A, PetscInt i, const AFSAIPar
 
 std::set<PetscInt> ReferencePattern(const HostMatrix &A, PetscInt i, const SFSAIParams &params, bool *tie)
 {
-  const auto magnitude = [&](PetscInt row, PetscInt k) -> long double { return A.j[k] == row ? 1 : std::fabs(A.a[k]) / std::sqrt((long double)A.At(row, row) * A.At(A.j[k], A.j[k])); };
-  const auto kept      = [&](PetscInt row, PetscInt k) { return A.j[k] == row || params.prefilter == 0 || magnitude(row, k) > params.prefilter; };
+  const auto magnitude = [&](PetscInt row, PetscInt k) -> long double {
+    return A.j[k] == row ? 1 : std::fabs(A.a[k]) / std::sqrt((long double)A.At(row, row) * A.At(A.j[k], A.j[k]));
+  };
+  const auto kept = [&](PetscInt row, PetscInt k) {
+    return A.j[k] == row || params.prefilter == 0 || magnitude(row, k) > params.prefilter;
+  };
 
   std::set<PetscInt> B = {i};
   for (PetscInt p = 0; p < params.power; p++) {
@@ -570,7 +582,8 @@ PetscInt CheckTwins(const HostMatrix &A, const HostFactor &host, const HostFacto
 {
   Comparison comparison;
   REQUIRE(host.rows == device.rows);
-  for (PetscInt row = 0; row < host.rows; row++) comparison.Add(A, host.first + row, RowOf(host, row), RowOf(device, row), params, lambda_min);
+  for (PetscInt row = 0; row < host.rows; row++)
+    comparison.Add(A, host.first + row, RowOf(host, row), RowOf(device, row), params, lambda_min);
   return comparison.Check();
 }
 

@@ -45,13 +45,15 @@ struct HostFactor {
 };
 
 /* AFSAIComputeFactor_Host or _CUDA; with keep, on that pattern. Output arrays are full of NaN before. */
-HostFactor ComputeFactor(const HostMatrix &, const AFSAIParams &, PetscMemType, PetscInt first = 0, const HostFactor *keep = nullptr);
+HostFactor ComputeFactor(const HostMatrix &, const AFSAIParams &, PetscMemType, PetscInt first = 0,
+                         const HostFactor *keep = nullptr);
 
 /*
    SFSAIComputeFactor_Host or _CUDA, on the pattern of S where it is given. With refill, then again for this matrix of the same
    nonzeros as A, in the memory of the set-up for A.
 */
-HostFactor ComputeFactor(const HostMatrix &A, const SFSAIParams &, PetscMemType, const HostMatrix *S = nullptr, const HostMatrix *refill = nullptr);
+HostFactor ComputeFactor(const HostMatrix &A, const SFSAIParams &, PetscMemType, const HostMatrix *S = nullptr,
+                         const HostMatrix *refill = nullptr);
 
 /* The pattern of a factor as a matrix that has no values, only NaN. */
 HostMatrix         PatternOf(const HostFactor &);

@@ -74,7 +74,8 @@ void CheckSame(const CSR &W, const TestCSR &expected)
   CHECK(std::vector<PetscInt>(host.i, host.i + host.rows + 1) == expected.i);
   CHECK(std::vector<PetscInt>(host.j, host.j + host.nnz) == expected.j);
   PetscInt wrong = 0;
-  for (PetscInt k = 0; k < host.nnz; k++) wrong += (host.precision == FINEPC_SINGLE ? (double)((float *)host.a)[k] : ((double *)host.a)[k]) != expected.a[k];
+  for (PetscInt k = 0; k < host.nnz; k++)
+    wrong += (host.precision == FINEPC_SINGLE ? (double)((float *)host.a)[k] : ((double *)host.a)[k]) != expected.a[k];
   CHECK(wrong == 0);
   MUST(CSRDestroy(&host));
 }
@@ -96,21 +97,21 @@ std::vector<Shape> Shapes()
   for (PetscInt row = 0; row < 1000; row++) mixed.push_back(row % 17 == 0 ? 0 : row % 101 == 0 ? 200 : row % 9);
   for (PetscInt row = 0; row < 400; row++) waves.push_back(row % 80);
   return {
-    {"no rows",            RandomCSR(0, {}, 1)                                      },
-    {"one entry",          RandomCSR(1, {1}, 2)                                     },
-    {"rows, no entries",   RandomCSR(5, std::vector<PetscInt>(5, 0), 3)             },
-    {"31 rows",            RandomCSR(31, std::vector<PetscInt>(31, 2), 4)           },
-    {"32 rows",            RandomCSR(32, std::vector<PetscInt>(32, 3), 5)           },
-    {"33 rows",            RandomCSR(33, std::vector<PetscInt>(33, 5), 6)           },
-    {"mixed, empty rows",  RandomCSR(1000, mixed, 7)                                },
-    {"up to 79 per row",   RandomCSR(400, waves, 8)                                 },
-    {"about 20 per row",   RandomCSR(1000, std::vector<PetscInt>(1000, 20), 9)      },
-    {"about 40 per row",   RandomCSR(1000, std::vector<PetscInt>(1000, 40), 10)     },
-    {"about 100 per row",  RandomCSR(300, std::vector<PetscInt>(300, 100), 11)      },
-    {"one full row",       RandomCSR(3000, {0, 3000, 1}, 12)                        },
-    {"one full column",    TransposeOf(RandomCSR(3000, {0, 3000, 1}, 12))           },
-    {"wider than tall",    RandomCSR(700, std::vector<PetscInt>(90, 7), 13)         },
-    {"taller than wide",   RandomCSR(90, std::vector<PetscInt>(700, 7), 14)         },
+    {"no rows", RandomCSR(0, {}, 1)},
+    {"one entry", RandomCSR(1, {1}, 2)},
+    {"rows, no entries", RandomCSR(5, std::vector<PetscInt>(5, 0), 3)},
+    {"31 rows", RandomCSR(31, std::vector<PetscInt>(31, 2), 4)},
+    {"32 rows", RandomCSR(32, std::vector<PetscInt>(32, 3), 5)},
+    {"33 rows", RandomCSR(33, std::vector<PetscInt>(33, 5), 6)},
+    {"mixed, empty rows", RandomCSR(1000, mixed, 7)},
+    {"up to 79 per row", RandomCSR(400, waves, 8)},
+    {"about 20 per row", RandomCSR(1000, std::vector<PetscInt>(1000, 20), 9)},
+    {"about 40 per row", RandomCSR(1000, std::vector<PetscInt>(1000, 40), 10)},
+    {"about 100 per row", RandomCSR(300, std::vector<PetscInt>(300, 100), 11)},
+    {"one full row", RandomCSR(3000, {0, 3000, 1}, 12)},
+    {"one full column", TransposeOf(RandomCSR(3000, {0, 3000, 1}, 12))},
+    {"wider than tall", RandomCSR(700, std::vector<PetscInt>(90, 7), 13)},
+    {"taller than wide", RandomCSR(90, std::vector<PetscInt>(700, 7), 14)},
   };
 }
 
@@ -170,7 +171,8 @@ TEST_CASE("multiply: sums in double, any number of right-hand sides", "[csr]")
               MUST(ArrayCopy(Y_data, Y.data(), Y.size() * sizeof(double), backend.where, PETSC_MEMTYPE_HOST));
               MUST(ArrayCopy(d_data, d.data(), d.size() * sizeof(double), backend.where, PETSC_MEMTYPE_HOST));
               const auto multiply = PetscMemTypeDevice(backend.where) ? CSRMultiply_CUDA : CSRMultiply_Host;
-              MUST(multiply(&W, (PetscBool)unit, scaled ? (double *)d_data : nullptr, columns, (double *)X_data, ldx, (double *)Y_data, ldy));
+              MUST(multiply(&W, (PetscBool)unit, scaled ? (double *)d_data : nullptr, columns, (double *)X_data, ldx,
+                            (double *)Y_data, ldy));
               MUST(ArrayCopy(Y.data(), Y_data, Y.size() * sizeof(double), PETSC_MEMTYPE_HOST, backend.where));
 
               PetscInt wrong = 0, touched = 0;
@@ -183,7 +185,8 @@ TEST_CASE("multiply: sums in double, any number of right-hand sides", "[csr]")
                     magnitude += std::fabs((long double)T.a[k] * X[c * ldx + T.j[k]]);
                   }
                   /* not "greater than": NaN is wrong, too */
-                  wrong += !(std::fabs(Y[c * ldy + row] - scale * sum) <= (T.i[row + 1] - T.i[row] + 4) * kUnitDouble * scale * magnitude);
+                  wrong +=
+                    !(std::fabs(Y[c * ldy + row] - scale * sum) <= (T.i[row + 1] - T.i[row] + 4) * kUnitDouble * scale * magnitude);
                 }
                 for (PetscInt row = T.rows; row < ldy; row++) touched += !std::isnan(Y[c * ldy + row]);
               }

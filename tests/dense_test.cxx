@@ -16,7 +16,9 @@ std::vector<PetscInt> Sizes()
 {
   std::vector<PetscInt> sizes;
   for (PetscInt n = 1; n <= 40; n++) sizes.push_back(n);
-  for (PetscInt n : {48, 63, 64, 65, 100, 127, 128, 129, 160, 191, 192, 193, 208, 224, 255, 256, 257, 288, 300, 511, 600, 1000, 1024, (int)kCholeskyLargest}) sizes.push_back(n);
+  for (PetscInt n : {48,  63,  64,  65,  100, 127, 128, 129, 160, 191,  192,  193,
+                     208, 224, 255, 256, 257, 288, 300, 511, 600, 1000, 1024, (int)kCholeskyLargest})
+    sizes.push_back(n);
   return sizes;
 }
 
@@ -75,8 +77,8 @@ Factors Factorize(PetscInt n, PetscInt count, const std::vector<double> &A, Pets
   const size_t          guard     = 64;
   std::vector<T>        data(A.begin(), A.end());
   Factors               result;
-  result.unit = Unit(precision);
-  void                 *memory = nullptr, *info = nullptr;
+  result.unit  = Unit(precision);
+  void *memory = nullptr, *info = nullptr;
 
   data.resize(A.size() + guard, (T)-3);
   result.info.assign(count + guard, -3);
@@ -90,7 +92,8 @@ Factors Factorize(PetscInt n, PetscInt count, const std::vector<double> &A, Pets
   MUST(ArrayCopy(result.info.data(), info, result.info.size() * sizeof(PetscInt), PETSC_MEMTYPE_HOST, where));
   MUST(ArrayDestroy(where, &memory));
   MUST(ArrayDestroy(where, &info));
-  result.inside = std::count(data.begin() + A.size(), data.end(), (T)-3) == (long)guard && std::count(result.info.begin() + count, result.info.end(), -3) == (long)guard;
+  result.inside = std::count(data.begin() + A.size(), data.end(), (T)-3) == (long)guard &&
+                  std::count(result.info.begin() + count, result.info.end(), -3) == (long)guard;
   result.L.assign(data.begin(), data.begin() + A.size());
   result.info.resize(count);
   return result;
@@ -115,8 +118,10 @@ double Residual(PetscInt n, const double *A, const double *L)
   for (double &value : a) value = (T)value;
   for (PetscInt c = 0; c < n; c++)
     for (PetscInt r = c; r < n; r++) {
-      const double off = std::fabs(a[r + (size_t)c * n] - product[r + (size_t)c * n]) / std::sqrt(a[r + (size_t)r * n] * a[c + (size_t)c * n]);
-      if (!(off / (2 * (n + 1) * u) <= worst)) worst = std::isnan(off) ? std::numeric_limits<double>::infinity() : off / (2 * (n + 1) * u);
+      const double off =
+        std::fabs(a[r + (size_t)c * n] - product[r + (size_t)c * n]) / std::sqrt(a[r + (size_t)r * n] * a[c + (size_t)c * n]);
+      if (!(off / (2 * (n + 1) * u) <= worst))
+        worst = std::isnan(off) ? std::numeric_limits<double>::infinity() : off / (2 * (n + 1) * u);
     }
   return worst;
 }
@@ -133,7 +138,8 @@ void CheckResiduals(const Backend &backend)
     }
     const Factors F     = Factorize<T>(n, count, A, backend.where);
     double        worst = 0;
-    for (PetscInt system = 0; system < count; system++) worst = std::max(worst, Residual<T>(n, &A[(size_t)system * n * n], &F.L[(size_t)system * n * n]));
+    for (PetscInt system = 0; system < count; system++)
+      worst = std::max(worst, Residual<T>(n, &A[(size_t)system * n * n], &F.L[(size_t)system * n * n]));
     CAPTURE(backend.name, sizeof(T), n);
     CHECK(worst <= 1);
     CHECK(F.info == std::vector<PetscInt>(count, 0));
@@ -150,14 +156,15 @@ void CheckPivots(const Backend &backend)
     std::vector<double>   A;
     std::vector<PetscInt> expected;
     const auto            add = [&](PetscInt k, double d, bool exactly) { /* d is the k-th pivot */
-      std::vector<double> pivots(n, 1);
-      if (k && !exactly) pivots[k - 1] = d;
-      std::vector<double> one = RandomSystem(n, 0, 1, pivots);
-      if (exactly)
-        for (PetscInt c = 0; c < n; c++)
-          for (PetscInt r = c; r < n; r++) one[r + (size_t)c * n] = r != c ? 0 : r == k - 1 ? d : 1;
-      A.insert(A.end(), one.begin(), one.end());
-      expected.push_back(k);
+                                                               std::vector<double> pivots(n, 1);
+                                                               if (k && !exactly) pivots[k - 1] = d;
+                                                               std::vector<double> one = RandomSystem(n, 0, 1, pivots);
+                                                               if (exactly)
+                                                                 for (PetscInt c = 0; c < n; c++)
+                                                                   for (PetscInt r = c; r < n; r++)
+                                                                     one[r + (size_t)c * n] = r != c ? 0 : r == k - 1 ? d : 1;
+                                                               A.insert(A.end(), one.begin(), one.end());
+                                                               expected.push_back(k);
     };
     for (PetscInt k : {(PetscInt)1, n / 2 + 1, n}) {
       add(0, 1, false); /* good ones between them */
@@ -182,7 +189,8 @@ TEST_CASE("Cholesky by hand", "[dense]")
 {
   for (const Backend &backend : Backends()) {
     CAPTURE(backend.name);
-    for (const Factors &F : {Factorize<float>(2, 1, {4, 2, 7, 10}, backend.where), Factorize<double>(2, 1, {4, 2, 7, 10}, backend.where)}) {
+    for (const Factors &F :
+         {Factorize<float>(2, 1, {4, 2, 7, 10}, backend.where), Factorize<double>(2, 1, {4, 2, 7, 10}, backend.where)}) {
       const std::vector<double> L = {2, 1, 7, 3}; /* the device's roots are not rounded correctly */
       for (size_t k = 0; k < L.size(); k++) CHECK(F.L[k] == Approx(L[k]).epsilon(4 * F.unit));
       CHECK(F.info == std::vector<PetscInt>{0});
@@ -215,7 +223,8 @@ TEST_CASE("no systems, systems of size 0, and systems that are too large", "[den
     Errors     errors;
     const auto cholesky = PetscMemTypeDevice(backend.where) ? CholeskyBatched_CUDA : CholeskyBatched_Host;
     CHECK(cholesky(FINEPC_DOUBLE, kCholeskyLargest + 1, 1, nullptr, nullptr) != 0);
-    CHECK(Contains(errors.text, "The size of a system is " + std::to_string(kCholeskyLargest + 1) + ", but can be at most " + std::to_string(kCholeskyLargest)));
+    CHECK(Contains(errors.text, "The size of a system is " + std::to_string(kCholeskyLargest + 1) + ", but can be at most " +
+                                  std::to_string(kCholeskyLargest)));
   }
 }
 

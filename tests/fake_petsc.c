@@ -17,8 +17,9 @@ static int Fakes(const char what[])
 
 PetscErrorCode PetscGetVersionNumber(PetscInt *major, PetscInt *minor, PetscInt *subminor, PetscInt *release)
 {
-  PetscErrorCode (*real)(PetscInt *, PetscInt *, PetscInt *, PetscInt *) = (PetscErrorCode (*)(PetscInt *, PetscInt *, PetscInt *, PetscInt *))dlsym(RTLD_NEXT, "PetscGetVersionNumber");
-  PetscErrorCode ierr                                                    = real(major, minor, subminor, release);
+  PetscErrorCode (*real)(PetscInt *, PetscInt *, PetscInt *, PetscInt *) =
+    (PetscErrorCode(*)(PetscInt *, PetscInt *, PetscInt *, PetscInt *))dlsym(RTLD_NEXT, "PetscGetVersionNumber");
+  PetscErrorCode ierr = real(major, minor, subminor, release);
 
   if (Fakes("minor") && minor) (*minor)++;
   return ierr;
@@ -26,8 +27,9 @@ PetscErrorCode PetscGetVersionNumber(PetscInt *major, PetscInt *minor, PetscInt 
 
 PetscErrorCode PetscDataTypeFromString(const char *name, PetscDataType *type, PetscBool *found)
 {
-  PetscErrorCode (*real)(const char *, PetscDataType *, PetscBool *) = (PetscErrorCode (*)(const char *, PetscDataType *, PetscBool *))dlsym(RTLD_NEXT, "PetscDataTypeFromString");
-  PetscErrorCode ierr                                                = real(name, type, found);
+  PetscErrorCode (*real)(const char *, PetscDataType *, PetscBool *) =
+    (PetscErrorCode(*)(const char *, PetscDataType *, PetscBool *))dlsym(RTLD_NEXT, "PetscDataTypeFromString");
+  PetscErrorCode ierr = real(name, type, found);
 
   if (Fakes("complex") && !strcmp(name, "scalar")) *type = PETSC_COMPLEX;
   return ierr;

@@ -1,4 +1,7 @@
-/* The factored sparse approximate inverses as PETSc sees them: options, views, life cycle, bad matrices, nesting, ranks, convergence. */
+/*
+   The factored sparse approximate inverses as PETSc sees them: options, views, life cycle, bad matrices, nesting, ranks,
+   convergence.
+*/
 #include <petsc/private/petscimpl.h>
 #include <petscdmda.h>
 
@@ -9,7 +12,7 @@
 
 #include "pc_support.h"
 
-/* ------------------------------------------------------ limiting cases ------------------------------------------------------ */
+/* --------------------------------------- limiting cases --------------------------------------- */
 
 TEST_CASE("only the diagonal: PCJACOBI to the last bit, applied and in CG", "[fsai][pc]")
 {
@@ -18,9 +21,10 @@ TEST_CASE("only the diagonal: PCJACOBI to the last bit, applied and in CG", "[fs
       for (const char *name : {"", "bcsstk24"})
         for (const char *options : type.diagonal) {
           CAPTURE(type.name, backend.name, name, options);
-          const MatObject A     = CreateMat(*name ? Shared(name) : Plate(), backend.mat);
-          const KSPObject fsai  = MakeKSP(A, type, std::string("-ksp_max_it 60 ") + options), jacobi = MakeKSP(A, "-ksp_max_it 60", PCJACOBI);
-          const Solution  mine = Solve(fsai), theirs = Solve(jacobi);
+          const MatObject A      = CreateMat(*name ? Shared(name) : Plate(), backend.mat);
+          const KSPObject fsai   = MakeKSP(A, type, std::string("-ksp_max_it 60 ") + options),
+                          jacobi = MakeKSP(A, "-ksp_max_it 60", PCJACOBI);
+          const Solution mine = Solve(fsai), theirs = Solve(jacobi);
           CHECK(SameBits(Applied(PCOf(fsai)), Applied(PCOf(jacobi))));
           CHECK(mine.history.size() > 10);
           CHECK(SameBits(mine.history, theirs.history));
@@ -85,7 +89,7 @@ TEST_CASE("the factor that the user gets is the one that is applied", "[fsai][pc
       }
 }
 
-/* ---------------------------------------------------------- options ---------------------------------------------------------- */
+/* ------------------------------------------ options ------------------------------------------- */
 
 TEST_CASE("an option that is changed after the set-up takes effect", "[fsai][pc][options]")
 {
@@ -106,7 +110,7 @@ TEST_CASE("an option that is changed after the set-up takes effect", "[fsai][pc]
         }
 }
 
-/* ------------------------------------------------------------ views ------------------------------------------------------------ */
+/* ------------------------------------------- views -------------------------------------------- */
 
 TEST_CASE("the view says what was done", "[fsai][pc][view]")
 {
@@ -129,7 +133,8 @@ TEST_CASE("the view says what was done", "[fsai][pc][view]")
         CAPTURE(text);
         for (const char *line : type.view) CHECK(Contains(text, line));
         CHECK(Contains(text, "set-up in single precision"));
-        CHECK(Contains(text, std::string("backend ") + (PetscMemTypeDevice(backend.where) ? "CUDA" : "host") + ", factor stored in " + precision + " precision"));
+        CHECK(Contains(text, std::string("backend ") + (PetscMemTypeDevice(backend.where) ? "CUDA" : "host") +
+                               ", factor stored in " + precision + " precision"));
         CHECK(Contains(text, "rows redone in double precision 0, fallen back to the diagonal 0, on the path for large rows"));
         CHECK(!Contains(text, "block-local"));
 
@@ -146,13 +151,15 @@ TEST_CASE("the view says what was done", "[fsai][pc][view]")
           longest = std::max(longest, length);
           MUST(MatRestoreRow(G, row, &length, nullptr, nullptr));
         }
-        const double      n = Plate().n, nnz = info.nz_used;
-        const double      entry = std::strcmp(precision, "single") ? sizeof(double) : sizeof(float);
-        const double      bytes = 2 * ((n + 1) * sizeof(PetscInt) + (nnz - n) * (sizeof(PetscInt) + entry)) + n * sizeof(double);
-        char              expected[200];
-        PetscLogDouble    apply_bytes;
-        PetscReal         density;
-        std::snprintf(expected, sizeof(expected), "G: %.0f rows, %.0f nonzeros, density nnz(G)/nnz(A) %g, %g. bytes with its transpose", n, nnz, nnz / A_info.nz_used, bytes);
+        const double   n = Plate().n, nnz = info.nz_used;
+        const double   entry = std::strcmp(precision, "single") ? sizeof(double) : sizeof(float);
+        const double   bytes = 2 * ((n + 1) * sizeof(PetscInt) + (nnz - n) * (sizeof(PetscInt) + entry)) + n * sizeof(double);
+        char           expected[200];
+        PetscLogDouble apply_bytes;
+        PetscReal      density;
+        std::snprintf(expected, sizeof(expected),
+                      "G: %.0f rows, %.0f nonzeros, density nnz(G)/nnz(A) %g, %g. bytes with its transpose", n, nnz,
+                      nnz / A_info.nz_used, bytes);
         CHECK(Contains(text, expected));
         std::snprintf(expected, sizeof(expected), "row size: mean %g, max %d", nnz / n, (int)longest);
         CHECK(Contains(text, expected));
@@ -161,11 +168,12 @@ TEST_CASE("the view says what was done", "[fsai][pc][view]")
         MUST(PCFinePCGetDensity(PCOf(ksp), &density));
         CHECK(density == Approx(nnz / A_info.nz_used));
 
-        double before, after, ratio, memory;
+        double      before, after, ratio, memory;
         const char *kaporin = std::strstr(text.c_str(), "Kaporin number times det(A)^(1/n): ");
         REQUIRE(kaporin != nullptr);
-        REQUIRE(std::sscanf(kaporin, "Kaporin number times det(A)^(1/n): %lg with the diagonal alone, %lg with G; ratio %lg", &before, &after, &ratio) == 3);
-        double log_before = 0, log_after = 0;
+        REQUIRE(std::sscanf(kaporin, "Kaporin number times det(A)^(1/n): %lg with the diagonal alone, %lg with G; ratio %lg",
+                            &before, &after, &ratio) == 3);
+        double    log_before = 0, log_after = 0;
         VecObject diagonal;
         MUST(MatCreateVecs(A, nullptr, diagonal.put()));
         MUST(MatGetDiagonal(A, diagonal));
@@ -189,7 +197,9 @@ TEST_CASE("the view counts the rows that fell back", "[fsai][pc][view]")
   for (const Type &type : Types())
     for (const Backend &backend : Backends()) {
       CAPTURE(type.name, backend.name);
-      const MatObject A  = CreateMat(FromDense(6, {1, 0.999999, 0, 0, 0, 0, 0.999999, 1, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0, 1, 4}), backend.mat);
+      const MatObject A  = CreateMat(FromDense(6, {1, 0.999999, 0, 0, 0, 0, 0.999999, 1, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0,
+                                                   0, 0,        2, 1, 0, 0, 0,        0, 0, 0, 4, 1, 0, 0, 0, 0, 1, 4}),
+                                     backend.mat);
       const PCObject  pc = MakePC(A, type);
       MUST(PCSetUp(pc));
       const std::string text = ViewText((PC)pc);
@@ -199,7 +209,7 @@ TEST_CASE("the view counts the rows that fell back", "[fsai][pc][view]")
     }
 }
 
-/* --------------------------------------------------------- life cycle --------------------------------------------------------- */
+/* ----------------------------------------- life cycle ----------------------------------------- */
 
 TEST_CASE("pattern reuse computes new values in the old memory", "[fsai][pc][cycle]")
 {
@@ -207,7 +217,7 @@ TEST_CASE("pattern reuse computes new values in the old memory", "[fsai][pc][cyc
     for (const Backend &backend : Backends())
       for (const char *precision : {"single", "double"}) {
         CAPTURE(type.name, backend.name, precision);
-        const std::string options = std::string("-@setup_precision ") + precision + " -@factor_precision " + precision;
+        const std::string options  = std::string("-@setup_precision ") + precision + " -@factor_precision " + precision;
         const double      rounding = std::strcmp(precision, "single") ? 1e-12 : 1e-5;
         const MatObject   A        = CreateMat(Plate(), backend.mat);
         const PCObject    pc       = MakePC(A, type, options + " -@reuse_pattern");
@@ -307,7 +317,7 @@ TEST_CASE("two instances at once do not see each other", "[fsai][pc][cycle]")
       MUST(PCSetUp(alone_A));
       const auto x_A = Applied(alone_A);
       MUST(PCSetUp(alone_B));
-      const auto     x_B = Applied(alone_B);
+      const auto     x_B  = Applied(alone_B);
       const PCObject pc_A = MakePC(A, type), pc_B = MakePC(B, type, std::string(type.others) + " -@factor_precision double");
       for (int repeat = 0; repeat < 3; repeat++) {
         MUST(PCSetUp(pc_A));
@@ -327,8 +337,9 @@ TEST_CASE("reset, other sizes, destroy: nothing is left over", "[fsai][pc][cycle
   for (const Type &type : Types())
     for (const Backend &backend : Backends()) {
       CAPTURE(type.name, backend.name);
-      const MatObject A = CreateMat(Plate(), backend.mat), B = CreateMat(RandomStencil(9, 10, 11, false, 8), backend.mat), C = CreateMat(HostMatrix(), backend.mat), D = CreateMat(RandomGraph(Plate().n, 7, 5), backend.mat);
-      PetscLogDouble  before = 0;
+      const MatObject A = CreateMat(Plate(), backend.mat), B = CreateMat(RandomStencil(9, 10, 11, false, 8), backend.mat),
+                      C = CreateMat(HostMatrix(), backend.mat), D = CreateMat(RandomGraph(Plate().n, 7, 5), backend.mat);
+      PetscLogDouble before = 0;
       for (int repeat = 0; repeat < 3; repeat++) {
         {
           const PCObject pc = MakePC(A, type);
@@ -385,7 +396,8 @@ TEST_CASE("apply, transposed apply, several right-hand sides", "[fsai][pc]")
         MUST(PCSetUp(pc));
         CHECK(SameBits(Applied(pc, true), Applied(pc)));
 
-        const double rounding = PetscMemTypeDevice(backend.where) ? 1e-13 : 0; /* on the device the order of a sum depends on the number of columns */
+        /* on the device the order of a sum depends on the number of columns */
+        const double rounding = PetscMemTypeDevice(backend.where) ? 1e-13 : 0;
         for (MatType dense : {MATDENSE, backend.dense})
           for (PetscInt columns : {1, 4, 7}) {
             CAPTURE(dense, columns);
@@ -515,7 +527,7 @@ TEST_CASE("vectors of the other memory than the factor's", "[fsai][pc][gpu]")
     }
 }
 
-/* --------------------------------------------------------- bad matrices --------------------------------------------------------- */
+/* ---------------------------------------- bad matrices ---------------------------------------- */
 
 namespace
 {
@@ -550,12 +562,12 @@ TEST_CASE("an unusable matrix: KSPSolve says so, and a good one works afterwards
       const char *text;
     };
     const std::vector<Case> cases = {
-      {WithoutDiagonal(5),       "Row 5 of this rank's block has no diagonal entry"                         },
-      {Broken(7, 7, 0),          "Row 7 of this rank's block has a diagonal entry that is not positive"     },
-      {Broken(9, 9, -2),         "Row 9 of this rank's block has a diagonal entry that is not positive"     },
-      {Broken(11, 11, nan),      "Row 11 of this rank's block has an entry that is not finite"              },
-      {Broken(12, 13, nan),      "Row 12 of this rank's block has an entry that is not finite"              },
-      {Broken(14, 13, inf),      "Row 14 of this rank's block has an entry that is not finite"              },
+      {WithoutDiagonal(5), "Row 5 of this rank's block has no diagonal entry"},
+      {Broken(7, 7, 0), "Row 7 of this rank's block has a diagonal entry that is not positive"},
+      {Broken(9, 9, -2), "Row 9 of this rank's block has a diagonal entry that is not positive"},
+      {Broken(11, 11, nan), "Row 11 of this rank's block has an entry that is not finite"},
+      {Broken(12, 13, nan), "Row 12 of this rank's block has an entry that is not finite"},
+      {Broken(14, 13, inf), "Row 14 of this rank's block has an entry that is not finite"},
     };
     for (const Backend &backend : Backends())
       for (const char *options : {"", "-@reuse_pattern", "-@reuse_pattern false"})
@@ -687,7 +699,8 @@ TEST_CASE("wrong kinds of matrices are refused with a remedy", "[fsai][pc][bad]"
       MUST(MatDuplicate(A, MAT_COPY_VALUES, symmetric.put()));
       MUST(MatSetOption(symmetric, MAT_SYMMETRIC, PETSC_TRUE)); /* MATSBAIJ asks for it */
       MUST(MatConvert(symmetric, kind, MAT_INITIAL_MATRIX, converted.put()));
-      refuse(converted, "is not supported, only MATAIJ and its subtypes such as MATAIJCUSPARSE are: use MatConvert() or -mat_type aij");
+      refuse(converted,
+             "is not supported, only MATAIJ and its subtypes such as MATAIJCUSPARSE are: use MatConvert() or -mat_type aij");
     }
     MatObject nest, shell, wide;
     Mat       blocks[4] = {A, nullptr, nullptr, A};
@@ -729,7 +742,7 @@ TEST_CASE("empty and 1 x 1 systems are solved", "[fsai][pc]")
       }
 }
 
-/* ------------------------------------------------------------ nesting ------------------------------------------------------------ */
+/* ------------------------------------------ nesting ------------------------------------------- */
 
 namespace
 {
@@ -776,12 +789,15 @@ TEST_CASE("smoother in PCMG", "[fsai][pc][nest][mpi]")
   for (const Type &type : Types())
     for (const Backend &backend : Backends()) {
       CAPTURE(type.name, backend.name);
-      const Options      options(type.Keys("-ksp_type cg -ksp_rtol 1e-8 -ksp_norm_type unpreconditioned -pc_type mg -pc_mg_galerkin both -pc_mg_levels 3 -mg_levels_pc_type # -mg_levels_ksp_type chebyshev"));
+      const Options options(
+        type.Keys("-ksp_type cg -ksp_rtol 1e-8 -ksp_norm_type unpreconditioned -pc_type mg -pc_mg_galerkin both -pc_mg_levels 3 "
+                  "-mg_levels_pc_type # -mg_levels_ksp_type chebyshev"));
       KSPObject          ksp;
       DM                 da;
       PetscInt           iterations;
       KSPConvergedReason reason;
-      MUST(DMDACreate2d(PETSC_COMM_WORLD, DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DMDA_STENCIL_STAR, 33, 33, PETSC_DECIDE, PETSC_DECIDE, 1, 1, nullptr, nullptr, &da));
+      MUST(DMDACreate2d(PETSC_COMM_WORLD, DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DMDA_STENCIL_STAR, 33, 33, PETSC_DECIDE, PETSC_DECIDE,
+                        1, 1, nullptr, nullptr, &da));
       MUST(DMSetMatType(da, backend.mat));
       MUST(DMSetVecType(da, backend.vec));
       MUST(DMSetUp(da));
@@ -809,8 +825,11 @@ TEST_CASE("smoother in PCGAMG", "[fsai][pc][nest][mpi]")
     for (const Backend &backend : Backends())
       for (const char *smoother : {"chebyshev", "richardson -mg_levels_ksp_richardson_scale 0.6"}) {
         CAPTURE(type.name, backend.name, smoother);
-        const MatObject A        = CreateMat(Poisson(40, 40), backend.mat, PETSC_COMM_WORLD);
-        const Options   options(type.Keys("-ksp_norm_type unpreconditioned -pc_gamg_coarse_eq_limit 50 -mg_levels_pc_type # -mg_levels_ksp_type ") + smoother); /* read by the set-up, too */
+        const MatObject A = CreateMat(Poisson(40, 40), backend.mat, PETSC_COMM_WORLD);
+        /* read by the set-up, too */
+        const Options options(
+          type.Keys("-ksp_norm_type unpreconditioned -pc_gamg_coarse_eq_limit 50 -mg_levels_pc_type # -mg_levels_ksp_type ") +
+          smoother);
         const KSPObject ksp      = MakeKSP(A, "", PCGAMG);
         const Solution  solution = Solve(ksp);
         CHECK(solution.reason == KSP_CONVERGED_RTOL);
@@ -831,7 +850,9 @@ TEST_CASE("sub-preconditioner of PCBJACOBI, PCASM and PCCOMPOSITE", "[fsai][pc][
       const HostMatrix H     = Plate();
       const MatObject  A     = CreateMat(H, backend.mat);
       const Solution   alone = Solve(MakeKSP(A, type, "-ksp_norm_type unpreconditioned"));
-      for (const char *options : {"-pc_type bjacobi -pc_bjacobi_blocks 3 -sub_pc_type #", "-pc_type asm -pc_asm_blocks 3 -pc_asm_overlap 1 -pc_asm_type basic -sub_pc_type #", "-pc_type composite -pc_composite_pcs #,jacobi", "-pc_type bjacobi -sub_pc_type #",
+      for (const char *options : {"-pc_type bjacobi -pc_bjacobi_blocks 3 -sub_pc_type #",
+                                  "-pc_type asm -pc_asm_blocks 3 -pc_asm_overlap 1 -pc_asm_type basic -sub_pc_type #",
+                                  "-pc_type composite -pc_composite_pcs #,jacobi", "-pc_type bjacobi -sub_pc_type #",
                                   "-pc_type ksp -ksp_ksp_type cg -ksp_ksp_max_it 3 -ksp_pc_type # -ksp_type fcg"}) {
         CAPTURE(options);
         const Options   scope(type.Keys(std::string("-ksp_norm_type unpreconditioned ") + options));
@@ -853,7 +874,7 @@ TEST_CASE("sub-preconditioner of PCBJACOBI, PCASM and PCCOMPOSITE", "[fsai][pc][
     }
 }
 
-/* ------------------------------------------------- ranks: any number of them ------------------------------------------------- */
+/* --------------------------------- ranks: any number of them ---------------------------------- */
 
 TEST_CASE("several ranks: each its diagonal block, and the view says so", "[fsai][pc][mpi]")
 {
@@ -863,7 +884,7 @@ TEST_CASE("several ranks: each its diagonal block, and the view says so", "[fsai
     MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
     for (const Backend &backend : Backends()) {
       CAPTURE(type.name, backend.name);
-      const MatObject A   = CreateMat(RandomStencil(30, 20, 1, false, 9), backend.mat, PETSC_COMM_WORLD);
+      const MatObject A = CreateMat(RandomStencil(30, 20, 1, false, 9), backend.mat, PETSC_COMM_WORLD);
       const Options   scope(type.Keys("-sub_pc_type #"));
       const KSPObject ksp = MakeKSP(A, type), blocks = MakeKSP(A, "", PCBJACOBI);
       const Solution  mine = Solve(ksp), theirs = Solve(blocks);
@@ -873,7 +894,8 @@ TEST_CASE("several ranks: each its diagonal block, and the view says so", "[fsai
       const std::string text = ViewText((KSP)ksp);
       if (rank == 0) {
         CAPTURE(text);
-        const std::string note = "block-local: each of " + std::to_string(size) + " ranks preconditions with its own diagonal block";
+        const std::string note =
+          "block-local: each of " + std::to_string(size) + " ranks preconditions with its own diagonal block";
         CHECK(Contains(text, note) == (size > 1));
         CHECK(Contains(text, "G: 600 rows"));
       }
@@ -928,7 +950,7 @@ TEST_CASE("several ranks: some of them without rows", "[fsai][pc][mpi]")
     }
 }
 
-/* ---------------------------------------------------------- convergence ---------------------------------------------------------- */
+/* ---------------------------------------- convergence ----------------------------------------- */
 
 /*
    To ||r|| <= 1e-8 ||b|| of CG's own residual. Jacobi needs more, or has not come as far after 10000 iterations. The true

@@ -34,7 +34,7 @@ def registered(source, kind):
     header = open(f"{source}/include/finepc.h").read()
     names = []
     for constant in constants:
-        name = re.search(rf'#define {constant} "(\w+)"', header)
+        name = re.search(rf'#define {constant}\s+"(\w+)"', header)
         if not name:
             fail(f"include/finepc.h does not define {constant}")
         names.append(name.group(1))

@@ -72,8 +72,8 @@ void SkipTest()
 const std::vector<Backend> &Backends()
 {
   static const std::vector<Backend> all = {
-    {"host", PETSC_MEMTYPE_HOST, MATAIJ,         VECSTANDARD, MATDENSE    },
-    {"cuda", PETSC_MEMTYPE_CUDA, MATAIJCUSPARSE, VECCUDA,     MATDENSECUDA},
+    {"host", PETSC_MEMTYPE_HOST, MATAIJ, VECSTANDARD, MATDENSE},
+    {"cuda", PETSC_MEMTYPE_CUDA, MATAIJCUSPARSE, VECCUDA, MATDENSECUDA},
   };
   static const std::vector<Backend> host(all.begin(), all.begin() + 1);
   return device_found ? all : host;
@@ -95,7 +95,8 @@ int main(int argc, char **argv)
   char      **petsc_argv = argv;
   PetscMPIInt rank;
 
-  if (SetDefaultOptions() || PetscInitialize(&petsc_argc, &petsc_argv, nullptr, nullptr) || FinePCInitializePackage()) return EXIT_FAILURE;
+  if (SetDefaultOptions() || PetscInitialize(&petsc_argc, &petsc_argv, nullptr, nullptr) || FinePCInitializePackage())
+    return EXIT_FAILURE;
   MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
   device_found = FindDevice();
 

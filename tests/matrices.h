@@ -36,7 +36,8 @@ HostMatrix FromDense(PetscInt n, const std::vector<PetscScalar> &);
 
 /* Constant coefficients: 3, 5 or 7 points. */
 HostMatrix Poisson(PetscInt nx, PetscInt ny = 1, PetscInt nz = 1);
-HostMatrix FiniteVolumes(PetscInt nx, PetscInt ny, const std::function<double(PetscInt x, PetscInt y)> &k); /* -div(k grad u), 5 points, rows sum to 0 */
+/* -div(k grad u), 5 points, rows sum to 0 */
+HostMatrix FiniteVolumes(PetscInt nx, PetscInt ny, const std::function<double(PetscInt x, PetscInt y)> &k);
 HostMatrix Inclusions(PetscInt nx, PetscInt ny, double contrast); /* the same with squares of another conductivity */
 
 /*
@@ -44,10 +45,12 @@ HostMatrix Inclusions(PetscInt nx, PetscInt ny, double contrast); /* the same wi
    scaled by a random diagonal from both sides. With unit diagonal, its eigenvalues are at least kDominance / (1 + kDominance).
 */
 constexpr double kDominance = 0.1;
-HostMatrix       RandomStencil(PetscInt nx, PetscInt ny, PetscInt nz, bool corners, std::uint64_t seed); /* 3, 5, 7 points; 27 with corners */
-HostMatrix       RandomGraph(PetscInt n, PetscInt row_length, std::uint64_t seed);                       /* about row_length entries a row */
-HostMatrix       RandomDense(PetscInt n, std::uint64_t seed);
-HostMatrix       RandomArrow(PetscInt n, std::uint64_t seed); /* first and last row and column full */
+/* 3, 5, 7 points; 27 with corners */
+HostMatrix RandomStencil(PetscInt nx, PetscInt ny, PetscInt nz, bool corners, std::uint64_t seed);
+/* about row_length entries a row */
+HostMatrix RandomGraph(PetscInt n, PetscInt row_length, std::uint64_t seed);
+HostMatrix RandomDense(PetscInt n, std::uint64_t seed);
+HostMatrix RandomArrow(PetscInt n, std::uint64_t seed); /* first and last row and column full */
 
 /* NAME.petsc.gz of tests/matrices. */
 HostMatrix Shared(const std::string &name);

@@ -10,7 +10,8 @@
 
 /* A type and what differs in the tests of all; in options, -@power stands for -pc_TYPE_power, and # for the type. */
 struct Type {
-  using Change = std::pair<const char *, std::function<PetscErrorCode(PC)>>; /* a key with its value, and the setter that does the same */
+  /* a key with its value, and the setter that does the same */
+  using Change = std::pair<const char *, std::function<PetscErrorCode(PC)>>;
 
   PCType      name;
   const char *event; /* of its set-up */
@@ -49,7 +50,7 @@ struct Solution {
   double              true_residual; /* ||b - A x|| / ||b|| */
   std::vector<double> history;
 };
-Solution Solve(KSP);                /* A x = b with a random b, in the range if the matrix has a null space */
+Solution Solve(KSP);            /* A x = b with a random b, in the range if the matrix has a null space */
 void     SetConstantsNull(Mat); /* MatSetNullSpace() */
 
 const HostMatrix &Plate();

@@ -16,12 +16,12 @@ public:
     const HostMatrix A = n ? RandomGraph(n, 11, 3) : HostMatrix();
     AFSAIParams      params;
     params.setup_precision = params.factor_precision = precision;
-    params.initial_power    = 1;
-    params.max_steps        = 0;
-    factor                  = ComputeFactor(A, params, PETSC_MEMTYPE_HOST);
+    params.initial_power                             = 1;
+    params.max_steps                                 = 0;
+    factor                                           = ComputeFactor(A, params, PETSC_MEMTYPE_HOST);
 
     const CSRCopy copy(A, where);
-    FSAIStats    stats;
+    FSAIStats     stats;
     M              = PCInverse{};
     M.where        = where;
     M.rows         = n;
@@ -194,7 +194,8 @@ TEST_CASE("reset frees everything and can be repeated", "[pcinverse]")
       const VecObject x = CreateVec(100, VECSTANDARD, 1), y = CreateVec(100, VECSTANDARD, 2);
       MUST(PCInverseApply(&inverse.M, x, y));
       MUST(PCInverseReset(&inverse.M));
-      CHECK((inverse.M.W1.i == nullptr && inverse.M.W2.a == nullptr && inverse.M.d == nullptr && inverse.M.work == nullptr && inverse.M.staging == nullptr && inverse.M.rows == 0));
+      CHECK((inverse.M.W1.i == nullptr && inverse.M.W2.a == nullptr && inverse.M.d == nullptr && inverse.M.work == nullptr &&
+             inverse.M.staging == nullptr && inverse.M.rows == 0));
       MUST(PCInverseReset(&inverse.M));
       if (repeat == 1) before = HostBytes();
       CHECK(HostBytes() > 0);

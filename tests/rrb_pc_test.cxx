@@ -20,7 +20,10 @@ namespace
 
 using DMObject = Object<DM, DMDestroy>;
 
-/* -div(k grad u) by 5 points on a grid, k in 1 .. 10 by a random number a cell; without Dirichlet boundaries its null space is the constants. */
+/*
+   -div(k grad u) by 5 points on a grid, k in 1 .. 10 by a random number a cell; without Dirichlet boundaries its null space is the
+   constants.
+*/
 HostMatrix Diffusion(PetscInt nx, PetscInt ny, bool dirichlet, std::uint64_t seed)
 {
   Random                                                     random(seed);
@@ -54,12 +57,15 @@ HostMatrix ShortOf(PetscInt n, double part)
   return A;
 }
 
-/* The first Jacobian of PETSc's SNES ex5 with its default -par 6: -Laplace - 6 exp(u) on n x n points, whose boundary is of Dirichlet rows. */
+/*
+   The first Jacobian of PETSc's SNES ex5 with its default -par 6: -Laplace - 6 exp(u) on n x n points, whose boundary is of
+   Dirichlet rows.
+*/
 HostMatrix Bratu(PetscInt n)
 {
   const double                                               lambda = 6, h = 1. / (n - 1);
   std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(n * n);
-  const auto                                                 boundary = [&](PetscInt p) { return p % n == 0 || p % n == n - 1 || p / n == 0 || p / n == n - 1; };
+  const auto boundary = [&](PetscInt p) { return p % n == 0 || p % n == n - 1 || p / n == 0 || p / n == n - 1; };
   for (PetscInt row = 0; row < n * n; row++) {
     const PetscInt x = row % n, y = row / n;
     const double   u = boundary(row) ? 0 : lambda / (lambda + 1) * std::sqrt(h * (double)std::min({x, y, n - 1 - x, n - 1 - y}));
@@ -104,10 +110,12 @@ MatObject Distribute(const HostMatrix &A, PetscInt mine, MatType type = MATAIJ)
 }
 
 /* Unknowns of a DMDA, and Poisson's matrix on it. */
-DMObject MakeDA(MPI_Comm comm, PetscInt nx, PetscInt ny, MatType type, bool in_x = false, bool in_y = false, PetscInt ranks_in_x = PETSC_DECIDE)
+DMObject MakeDA(MPI_Comm comm, PetscInt nx, PetscInt ny, MatType type, bool in_x = false, bool in_y = false,
+                PetscInt ranks_in_x = PETSC_DECIDE)
 {
   DMObject da;
-  MUST(DMDACreate2d(comm, in_x ? DM_BOUNDARY_PERIODIC : DM_BOUNDARY_NONE, in_y ? DM_BOUNDARY_PERIODIC : DM_BOUNDARY_NONE, DMDA_STENCIL_STAR, nx, ny, ranks_in_x, PETSC_DECIDE, 1, 1, nullptr, nullptr, da.put()));
+  MUST(DMDACreate2d(comm, in_x ? DM_BOUNDARY_PERIODIC : DM_BOUNDARY_NONE, in_y ? DM_BOUNDARY_PERIODIC : DM_BOUNDARY_NONE,
+                    DMDA_STENCIL_STAR, nx, ny, ranks_in_x, PETSC_DECIDE, 1, 1, nullptr, nullptr, da.put()));
   MUST(DMSetMatType(da, type));
   MUST(DMSetUp(da));
   return da;
@@ -139,13 +147,14 @@ MatObject PoissonOn(DM da, PetscInt nx, PetscInt ny, bool in_x = false, bool in_
 
 } // namespace
 
-/* ---------------------------------------------------------- options ---------------------------------------------------------- */
+/* ------------------------------------------ options ------------------------------------------- */
 
 TEST_CASE("rrb: every key sets what its getter gives", "[rrb][pc][options]")
 {
   const MatObject A        = CreateMat(Diffusion(12, 10, true, 1), MATAIJ);
-  const PCObject  defaults = MakePC(A, "", PCRRB), pc = MakePC(A, "-pc_rrb_levels 5 -pc_rrb_nx 12 -pc_rrb_ny 10 -pc_rrb_lift 0", PCRRB);
-  const auto      check = [](PC object, PetscInt levels, PetscInt nx, PetscInt ny, PetscBool lift) {
+  const PCObject  defaults = MakePC(A, "", PCRRB),
+                 pc        = MakePC(A, "-pc_rrb_levels 5 -pc_rrb_nx 12 -pc_rrb_ny 10 -pc_rrb_lift 0", PCRRB);
+  const auto check         = [](PC object, PetscInt levels, PetscInt nx, PetscInt ny, PetscBool lift) {
     PetscInt  value;
     PetscBool yes;
     MUST(PCRRBGetLevels(object, &value));
@@ -207,7 +216,7 @@ TEST_CASE("rrb: an option that is changed after the set-up takes effect", "[rrb]
   }
 }
 
-/* ----------------------------------------------------------- the grid ----------------------------------------------------------- */
+/* ------------------------------------------ the grid ------------------------------------------ */
 
 TEST_CASE("rrb: the grid of the options, of the DM, of the matrix's DM and of the pattern is the same", "[rrb][pc][grid]")
 {
@@ -216,14 +225,18 @@ TEST_CASE("rrb: the grid of the options, of the DM, of the matrix's DM and of th
     CAPTURE(backend.name);
     const DMObject  da    = MakeDA(PETSC_COMM_SELF, nx, ny, backend.mat);
     const MatObject of_da = PoissonOn(da, nx, ny), plain = CreateMat(Poisson(nx, ny), backend.mat);
-    const PCObject  by_nx = MakePC(plain, "-pc_rrb_levels 4 -pc_rrb_nx 23", PCRRB), by_ny = MakePC(plain, "-pc_rrb_levels 4 -pc_rrb_ny 14", PCRRB), by_pattern = MakePC(plain, "-pc_rrb_levels 4", PCRRB), by_mat = MakePC(of_da, "-pc_rrb_levels 4", PCRRB), by_dm = MakePC(plain, "-pc_rrb_levels 4", PCRRB);
+    const PCObject  by_nx     = MakePC(plain, "-pc_rrb_levels 4 -pc_rrb_nx 23", PCRRB),
+                   by_ny      = MakePC(plain, "-pc_rrb_levels 4 -pc_rrb_ny 14", PCRRB),
+                   by_pattern = MakePC(plain, "-pc_rrb_levels 4", PCRRB), by_mat = MakePC(of_da, "-pc_rrb_levels 4", PCRRB),
+                   by_dm = MakePC(plain, "-pc_rrb_levels 4", PCRRB);
     MUST(PCSetDM(by_dm, da));
     for (PC pc : {(PC)by_nx, (PC)by_ny, (PC)by_pattern, (PC)by_mat, (PC)by_dm}) {
       MUST(PCSetUp(pc));
       CHECK(SameBits(Applied(pc), Applied(by_nx)));
       CHECK(Contains(ViewText(pc), "grid of 23 x 14 points"));
       CHECK(Contains(ViewText(pc), "5-point stencil"));
-      CHECK(Contains(ViewText(pc), std::string("levels 4 of 11, exact factorization of 24 points ") + (PetscMemTypeDevice(backend.where) ? "(dense inverse)" : "(band)")));
+      CHECK(Contains(ViewText(pc), std::string("levels 4 of 11, exact factorization of 24 points ") +
+                                     (PetscMemTypeDevice(backend.where) ? "(dense inverse)" : "(band)")));
     }
     CHECK(Contains(ViewText((PC)by_nx), "by the options"));
     CHECK(Contains(ViewText((PC)by_pattern), "recognised from the matrix"));
@@ -235,10 +248,12 @@ TEST_CASE("rrb: the grid of the options, of the DM, of the matrix's DM and of th
 TEST_CASE("rrb: a DM of something else than the matrix's grid is not asked", "[rrb][pc][grid]")
 {
   const PetscInt  nx = 12, ny = 10;
-  const MatObject A  = CreateMat(Poisson(nx, ny), MATAIJ);
-  DMObject        two, box, line, other = MakeDA(PETSC_COMM_SELF, nx, ny + 1, MATAIJ), same = MakeDA(PETSC_COMM_SELF, nx, ny, MATAIJ);
-  MUST(DMDACreate2d(PETSC_COMM_SELF, DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DMDA_STENCIL_STAR, 10, 6, 1, 1, 2, 1, nullptr, nullptr, two.put()));
-  MUST(DMDACreate3d(PETSC_COMM_SELF, DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DMDA_STENCIL_STAR, 6, 5, 4, 1, 1, 1, 1, 1, nullptr, nullptr, nullptr, box.put()));
+  const MatObject A = CreateMat(Poisson(nx, ny), MATAIJ);
+  DMObject two, box, line, other = MakeDA(PETSC_COMM_SELF, nx, ny + 1, MATAIJ), same = MakeDA(PETSC_COMM_SELF, nx, ny, MATAIJ);
+  MUST(DMDACreate2d(PETSC_COMM_SELF, DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DMDA_STENCIL_STAR, 10, 6, 1, 1, 2, 1, nullptr, nullptr,
+                    two.put()));
+  MUST(DMDACreate3d(PETSC_COMM_SELF, DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DMDA_STENCIL_STAR, 6, 5, 4, 1, 1, 1, 1,
+                    1, nullptr, nullptr, nullptr, box.put()));
   MUST(DMShellCreate(PETSC_COMM_SELF, line.put()));
   for (DM dm : {(DM)two, (DM)box}) MUST(DMSetUp(dm));
   for (DM dm : {(DM)two, (DM)box, (DM)line, (DM)other, (DM)same}) {
@@ -246,14 +261,16 @@ TEST_CASE("rrb: a DM of something else than the matrix's grid is not asked", "[r
     const KSPObject ksp = MakeKSP(A, "", PCRRB);
     MUST(PCSetDM(PCOf(ksp), dm));
     CHECK(Solve(ksp).reason > 0);
-    CHECK(Contains(ViewText(PCOf(ksp)), dm == same ? "grid of 12 x 10 points (of the DM)" : "grid of 12 x 10 points (recognised from the matrix)"));
+    CHECK(Contains(ViewText(PCOf(ksp)),
+                   dm == same ? "grid of 12 x 10 points (of the DM)" : "grid of 12 x 10 points (recognised from the matrix)"));
   }
 }
 
 TEST_CASE("rrb: grids of every shape are recognised, with 5 and 9 points", "[rrb][pc][grid]")
 {
   for (const Backend &backend : Backends())
-    for (const auto &size : {std::pair<PetscInt, PetscInt>{2, 9}, {3, 5}, {4, 4}, {9, 2}, {31, 17}, {1, 12}, {40, 1}, {1, 1}, {2, 2}, {2, 1}})
+    for (const auto &size :
+         {std::pair<PetscInt, PetscInt>{2, 9}, {3, 5}, {4, 4}, {9, 2}, {31, 17}, {1, 12}, {40, 1}, {1, 1}, {2, 2}, {2, 1}})
       for (bool nine : {false, true}) {
         const PetscInt nx = size.first, ny = size.second;
         CAPTURE(backend.name, nx, ny, nine);
@@ -268,7 +285,8 @@ TEST_CASE("rrb: grids of every shape are recognised, with 5 and 9 points", "[rrb
         const PCObject  pc = MakePC(A, "-pc_rrb_levels 3", PCRRB);
         MUST(PCSetUp(pc));
         const bool line = nx == 1 || ny == 1; /* which way it runs does not matter */
-        CHECK(Contains(ViewText((PC)pc), "grid of " + std::to_string(line ? nx * ny : nx) + " x " + std::to_string(line ? 1 : ny) + " points"));
+        CHECK(Contains(ViewText((PC)pc),
+                       "grid of " + std::to_string(line ? nx * ny : nx) + " x " + std::to_string(line ? 1 : ny) + " points"));
         CHECK(Contains(ViewText((PC)pc), nine && !line ? "9-point" : "5-point"));
       }
 }
@@ -284,17 +302,29 @@ TEST_CASE("rrb: periodic, irregular and unsymmetric matrices are errors that nam
       CHECK(PCSetUp(pc) != 0);
       return errors.text;
     };
-    /* in x, in y, and a ring, which is one line; the grid by the pattern, by the options, and by a DM that says that it is periodic */
+    /*
+       in x, in y, and a ring, which is one line; the grid by the pattern, by the options, and by a DM that says that it is periodic
+    */
     for (const char *options : {"", "-pc_rrb_nx 10"}) {
-      const std::string in_x = message(Periodic(10, 8, true, false), options), in_y = message(Periodic(10, 8, false, true), options), in_both = message(Periodic(10, 8, true, true), options);
-      const std::string grid = *options ? "grid of 10 x 8 points (by the options)" : "grid of 10 x 8 points (the closest one)";
-      CHECK(Contains(in_x, "Row 0 has an entry in column 9, but on a " + grid + " point (9, 0) is no neighbour of (0, 0) unless the grid is periodic in x"));
-      CHECK(Contains(in_y, "Row 0 has an entry in column 70, but on a " + grid + " point (0, 7) is no neighbour of (0, 0) unless the grid is periodic in y"));
+      const std::string in_x    = message(Periodic(10, 8, true, false), options),
+                        in_y    = message(Periodic(10, 8, false, true), options),
+                        in_both = message(Periodic(10, 8, true, true), options);
+      const std::string grid    = *options ? "grid of 10 x 8 points (by the options)" : "grid of 10 x 8 points (the closest one)";
+      CHECK(Contains(in_x, "Row 0 has an entry in column 9, but on a " + grid +
+                             " point (9, 0) is no neighbour of (0, 0) unless the grid is periodic in x"));
+      CHECK(Contains(in_y, "Row 0 has an entry in column 70, but on a " + grid +
+                             " point (0, 7) is no neighbour of (0, 0) unless the grid is periodic in y"));
       CHECK(Contains(in_both, "Row 0 has an entry in column 9"));
       CHECK(Contains(in_x, "KSPSetDM()"));
     }
-    CHECK(Contains(message(Periodic(17, 1, true, false), ""), "Row 0 has an entry in column 16, but on a grid of 17 x 1 points (the closest one) point (16, 0) is no neighbour of (0, 0) unless the grid is periodic in x"));
-    CHECK(Contains(message(Periodic(10, 8, false, true), "-pc_rrb_nx 8"), "Row 0 has an entry in column 10, but on a grid of 8 x 10 points (by the options) point (2, 1) is no neighbour of (0, 0): PCRRB needs"));
+    CHECK(
+      Contains(message(Periodic(17, 1, true, false), ""),
+               "Row 0 has an entry in column 16, but on a grid of 17 x 1 points (the closest one) point (16, 0) is no neighbour of "
+               "(0, 0) unless the grid is periodic in x"));
+    CHECK(Contains(
+      message(Periodic(10, 8, false, true), "-pc_rrb_nx 8"),
+      "Row 0 has an entry in column 10, but on a grid of 8 x 10 points (by the options) point (2, 1) is no neighbour of (0, "
+      "0): PCRRB needs"));
     for (bool in_x : {true, false}) {
       const DMObject  da = MakeDA(PETSC_COMM_SELF, 10, 8, backend.mat, in_x, !in_x);
       const MatObject A  = PoissonOn(da, 10, 8, in_x, !in_x);
@@ -355,7 +385,10 @@ TEST_CASE("rrb: a pivot that is not positive is a failure with level and point, 
   }
 }
 
-/* Definite, and an M-matrix, but lumping takes from its smallest eigenvalue more than there is, level by level, unless rows are lifted. */
+/*
+   Definite, and an M-matrix, but lumping takes from its smallest eigenvalue more than there is, level by level, unless rows are
+   lifted.
+*/
 TEST_CASE("rrb: rows that sum to less than 0", "[rrb][pc][bad][lift]")
 {
   for (const Backend &backend : Backends()) {
@@ -367,7 +400,8 @@ TEST_CASE("rrb: rows that sum to less than 0", "[rrb][pc][bad][lift]")
       const Solution  solution = Solve(ksp);
       CHECK(solution.reason > 0);
       CHECK(solution.true_residual <= 1e-7);
-      CHECK(Contains(ViewText(PCOf(ksp)), "1741 rows of the first Schur complement that sum to less than 0 lifted") == !Contains(options, "-pc_rrb_lift 0"));
+      CHECK(Contains(ViewText(PCOf(ksp)), "1741 rows of the first Schur complement that sum to less than 0 lifted") ==
+            !Contains(options, "-pc_rrb_lift 0"));
     }
     const std::string options = "-pc_rrb_levels 100 -pc_rrb_lift 0";
     const KSPObject   many = MakeKSP(A, options, PCRRB), strict = MakeKSP(A, options + " -ksp_error_if_not_converged", PCRRB);
@@ -391,12 +425,13 @@ TEST_CASE("rrb: the Jacobian of SNES ex5 with the default levels", "[rrb][pc][co
       const MatObject A = CreateMat(Bratu(n), backend.mat);
       for (const char *options : {"-ksp_type cg -ksp_norm_type unpreconditioned", "-ksp_type rrbcg"}) {
         CAPTURE(backend.name, n, options);
-        const KSPObject ksp      = MakeKSP(A, options, PCRRB), without = MakeKSP(A, std::string(options) + " -pc_rrb_lift 0", PCRRB);
+        const KSPObject ksp = MakeKSP(A, options, PCRRB), without = MakeKSP(A, std::string(options) + " -pc_rrb_lift 0", PCRRB);
         const Solution  solution = Solve(ksp), failure = Solve(without);
         CHECK(solution.reason > 0);
         CHECK(solution.iterations <= 30);
         CHECK(solution.true_residual <= 1e-7); /* of A: rrbcg's operator is not lifted */
-        CHECK(Contains(ViewText(PCOf(ksp)), std::to_string(expected.second) + " rows of the first Schur complement that sum to less than 0 lifted"));
+        CHECK(Contains(ViewText(PCOf(ksp)),
+                       std::to_string(expected.second) + " rows of the first Schur complement that sum to less than 0 lifted"));
         if (n > 65) CHECK(failure.reason == KSP_DIVERGED_PC_FAILED);
         else CHECK(std::abs(solution.iterations - failure.iterations) <= 2);
       }
@@ -422,13 +457,14 @@ TEST_CASE("rrb: an indefinite matrix with MINRES, and a 9-point stencil, lifted"
         for (PetscInt dy : {-1, 0, 1}) {
           const PetscInt x = row % 70 + dx, y = row / 70 + dy;
           if (x < 0 || x >= 70 || y < 0 || y >= 70) continue;
-          rows[row].push_back({y * 70 + x, !dx && !dy ? 20 - 0.006 : dx && dy ? -1 : -4}); /* smallest eigenvalue 6 * 2 * (pi / 71)^2 */
+          /* smallest eigenvalue 6 * 2 * (pi / 71)^2 */
+          rows[row].push_back({y * 70 + x, !dx && !dy ? 20 - 0.006 : dx && dy ? -1 : -4});
         }
     const MatObject nine = CreateMat(FromRows(rows), backend.mat);
     for (const char *options : {"", "-pc_rrb_levels 1", "-pc_rrb_levels 100"}) {
       CAPTURE(options);
-      const KSPObject ksp  = MakeKSP(nine, options, PCRRB);
-      const Solution  run  = Solve(ksp);
+      const KSPObject ksp = MakeKSP(nine, options, PCRRB);
+      const Solution  run = Solve(ksp);
       CHECK(run.reason > 0);
       CHECK(run.true_residual <= 1e-7);
       CHECK(Contains(ViewText(PCOf(ksp)), "4624 rows of the matrix that sum to less than 0 lifted"));
@@ -450,7 +486,7 @@ TEST_CASE("rrb: too few levels for the exact factorization are an error that say
   }
 }
 
-/* --------------------------------------------------------- life cycle --------------------------------------------------------- */
+/* ----------------------------------------- life cycle ----------------------------------------- */
 
 TEST_CASE("rrb: new values, reset and other vectors", "[rrb][pc][cycle]")
 {
@@ -477,7 +513,8 @@ TEST_CASE("rrb: new values, reset and other vectors", "[rrb][pc][cycle]")
     CHECK(bytes >= 70 * 41 * 8. * 12);
     CHECK(SameBits(first, Applied(pc)));
     CHECK(SameBits(first, Applied(pc, true))); /* symmetric */
-    const VecObject x = CreateVec(70 * 41, VECSTANDARD, 1), y = CreateVec(70 * 41, VECSTANDARD, 2), z = CreateVec(70 * 41, backend.vec, 1), w = CreateVec(70 * 41, backend.vec, 2);
+    const VecObject x = CreateVec(70 * 41, VECSTANDARD, 1), y = CreateVec(70 * 41, VECSTANDARD, 2),
+                    z = CreateVec(70 * 41, backend.vec, 1), w = CreateVec(70 * 41, backend.vec, 2);
     MUST(PCApply(pc, x, y)); /* host vectors for a factor wherever it is */
     MUST(PCApply(pc, z, w));
     CHECK(SameBits(Values(y), Values(w)));
@@ -554,17 +591,17 @@ TEST_CASE("rrb: an application on a GPU waits for nothing", "[rrb][pc][cycle][gp
 }
 #endif
 
-/* --------------------------------------------------------- convergence --------------------------------------------------------- */
+/* ---------------------------------------- convergence ----------------------------------------- */
 
-/* Iterations of table 5.3: -Laplace u = f with the discrete solution x (x - 1) y (y - 1) exp(x y), l = 12, tolerance 1e-6. The paper's own
-   criterion is not legible in the copy that we have; with the natural norm the counts are those of the table. */
+/* Iterations of table 5.3: -Laplace u = f with the discrete solution x (x - 1) y (y - 1) exp(x y), l = 12, tolerance 1e-6. The
+   paper's own criterion is not legible in the copy that we have; with the natural norm the counts are those of the table. */
 TEST_CASE("rrb: the iterations of the paper's table 5.3", "[rrb][pc][converge]")
 {
   for (const Backend &backend : Backends())
     for (const auto &expected : {std::pair<PetscInt, PetscInt>{64, 13}, {128, 16}, {256, 19}, {512, 20}}) {
-      const PetscInt  n = expected.first - 1;
-      const double    h = 1. / expected.first;
-      const MatObject A = CreateMat(Poisson(n, n), backend.mat);
+      const PetscInt  n   = expected.first - 1;
+      const double    h   = 1. / expected.first;
+      const MatObject A   = CreateMat(Poisson(n, n), backend.mat);
       const KSPObject ksp = MakeKSP(A, "-ksp_norm_type natural -ksp_rtol 1e-6 -pc_rrb_levels 12", PCRRB);
       const VecObject u = RightVec(A), b = RightVec(A);
       PetscScalar    *array;
@@ -573,7 +610,7 @@ TEST_CASE("rrb: the iterations of the paper's table 5.3", "[rrb][pc][converge]")
       MUST(VecGetArrayWrite(u, &array));
       for (PetscInt row = 0; row < n * n; row++) {
         const double x = h * (row % n + 1), y = h * (row / n + 1);
-        array[row]     = x * (x - 1) * y * (y - 1) * std::exp(x * y);
+        array[row] = x * (x - 1) * y * (y - 1) * std::exp(x * y);
       }
       MUST(VecRestoreArrayWrite(u, &array));
       MUST(MatMult(A, u, b));
@@ -585,20 +622,22 @@ TEST_CASE("rrb: the iterations of the paper's table 5.3", "[rrb][pc][converge]")
 }
 
 /*
-   Notay's bound, kappa(M^{-1} A) <= sqrt(5) (sqrt(5) - 1)^{l - 1} / (1 + (-1)^l ((3 - sqrt(5)) / 2)^{l - 1}), on grids of n = 2^k - 1 points
-   a side, with l the number of red-black levels, as the paper's introduction has it; it is sharp for l = 2. Section 2.4 takes log2(n + 1)
-   for l, which is half of the levels of full RRB: that bound does not hold from n = 255 on, where kappa is 10.1 and it would be 9.8.
+   Notay's bound, kappa(M^{-1} A) <= sqrt(5) (sqrt(5) - 1)^{l - 1} / (1 + (-1)^l ((3 - sqrt(5)) / 2)^{l - 1}), on grids of n = 2^k -
+   1 points a side, with l the number of red-black levels, as the paper's introduction has it; it is sharp for l = 2. Section 2.4
+   takes log2(n + 1) for l, which is half of the levels of full RRB: that bound does not hold from n = 255 on, where kappa is 10.1
+   and it would be 9.8.
 */
 TEST_CASE("rrb: condition numbers are under Notay's bound", "[rrb][pc][converge]")
 {
   for (const Backend &backend : Backends())
     for (PetscInt n : {7, 15, 31, 63, 127}) {
-      const MatObject A = CreateMat(Poisson(n, n), backend.mat);
+      const MatObject A    = CreateMat(Poisson(n, n), backend.mat);
       PetscInt        most = 1;
       for (PetscInt reach = 1; reach < n; reach *= 2) most += 2;
       for (PetscInt l = 2; l <= most; l++) {
         CAPTURE(backend.name, n, l);
-        const double    root = std::sqrt(5.), bound = root * std::pow(root - 1, l - 1) / (1 + (l % 2 ? -1 : 1) * std::pow((3 - root) / 2, l - 1));
+        const double root   = std::sqrt(5.),
+                     bound  = root * std::pow(root - 1, l - 1) / (1 + (l % 2 ? -1 : 1) * std::pow((3 - root) / 2, l - 1));
         const KSPObject ksp = MakeKSP(A, "-ksp_rtol 1e-13 -pc_rrb_levels " + std::to_string(l), PCRRB);
         PetscReal       largest, smallest;
         MUST(KSPSetComputeSingularValues(ksp, PETSC_TRUE));
@@ -626,8 +665,8 @@ TEST_CASE("rrb: bytes an unknown are those of the manual page", "[rrb][pc]")
 {
   for (const Backend &backend : Backends()) {
     CAPTURE(backend.name);
-    const MatObject   A    = CreateMat(Poisson(500, 440), backend.mat);
-    const PCObject    pc   = MakePC(A, "-pc_rrb_levels 100", PCRRB);
+    const MatObject A  = CreateMat(Poisson(500, 440), backend.mat);
+    const PCObject  pc = MakePC(A, "-pc_rrb_levels 100", PCRRB);
     MUST(PCSetUp(pc));
     const std::string text = ViewText(pc);
     const size_t      at   = text.find(" per unknown");
@@ -641,7 +680,7 @@ TEST_CASE("rrb: a tridiagonal matrix takes one iteration, whatever the levels", 
   for (const Backend &backend : Backends())
     for (const char *levels : {"0", "1", "2", "5", "100"}) {
       CAPTURE(backend.name, levels);
-      const MatObject A = CreateMat(Diffusion(77, 1, true, 12), backend.mat);
+      const MatObject A        = CreateMat(Diffusion(77, 1, true, 12), backend.mat);
       const Solution  solution = Solve(MakeKSP(A, std::string("-ksp_rtol 1e-9 -pc_rrb_levels ") + levels, PCRRB));
       CHECK(solution.iterations == 1);
       CHECK(solution.true_residual <= 1e-11);
@@ -663,7 +702,7 @@ TEST_CASE("rrb: a singular matrix with its null space", "[rrb][pc][converge]")
     }
 }
 
-/* ------------------------------------------------------------ ranks ------------------------------------------------------------ */
+/* ------------------------------------------- ranks -------------------------------------------- */
 
 TEST_CASE("rrb: each rank factors its subdomain of a DMDA, and the view says so", "[rrb][pc][mpi]")
 {
@@ -689,8 +728,8 @@ TEST_CASE("rrb: each rank factors its subdomain of a DMDA, and the view says so"
       CHECK(Contains(text, "grid of " + std::to_string(info.xm) + " x " + std::to_string(info.ym) + " points (of the DM)"));
     }
     MUST(MatGetDiagonalBlock(A, &block));
-    const PCObject alone = MakePC(block, "-pc_rrb_levels 5 -pc_rrb_nx " + std::to_string(info.xm), PCRRB);
-    const VecObject x = RightVec(A, 5);
+    const PCObject  alone = MakePC(block, "-pc_rrb_levels 5 -pc_rrb_nx " + std::to_string(info.xm), PCRRB);
+    const VecObject x     = RightVec(A, 5);
     VecObject       y, x_block, y_block;
     const auto      values = Values(x);
     MUST(VecDuplicate(x, y.put()));
@@ -722,7 +761,8 @@ TEST_CASE("rrb: ranks of a singular matrix with large jumps", "[rrb][pc][mpi]")
       CAPTURE(backend.name, contrast, size);
       const MatObject A = CreateMat(Inclusions(30, 12 * size, contrast), backend.mat, PETSC_COMM_WORLD);
       SetConstantsNull(A);
-      const KSPObject   ksp      = MakeKSP(A, "-pc_rrb_levels 4 -pc_rrb_nx 30 -ksp_rtol 1e-6 -ksp_norm_type unpreconditioned -ksp_max_it 1000", PCRRB);
+      const KSPObject ksp =
+        MakeKSP(A, "-pc_rrb_levels 4 -pc_rrb_nx 30 -ksp_rtol 1e-6 -ksp_norm_type unpreconditioned -ksp_max_it 1000", PCRRB);
       const Solution    solution = Solve(ksp);
       const std::string text     = ViewText(PCOf(ksp));
       int               rank;
@@ -740,7 +780,8 @@ TEST_CASE("rrb: stiff ranks of a singular matrix", "[rrb][pc][mpi]")
   MPI_Comm_size(PETSC_COMM_WORLD, &size);
   MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
   const PetscInt  nx = 20, lines = 8;
-  const MatObject A = CreateMat(FiniteVolumes(nx, lines * size, [](PetscInt, PetscInt y) { return y / lines % 2 ? 1. : 3e8; }), MATAIJ, PETSC_COMM_WORLD);
+  const MatObject A = CreateMat(FiniteVolumes(nx, lines * size, [](PetscInt, PetscInt y) { return y / lines % 2 ? 1. : 3e8; }),
+                                MATAIJ, PETSC_COMM_WORLD);
   SetConstantsNull(A);
   const PCObject pc = MakePC(A, "-pc_rrb_nx 20 -pc_rrb_levels 3", PCRRB);
   MUST(PCSetUp(pc));
@@ -761,7 +802,10 @@ TEST_CASE("rrb: the view names the pivot of another rank", "[rrb][pc][bad][mpi]"
   const KSPObject ksp = MakeKSP(A, "-pc_rrb_nx 10", PCRRB);
   CHECK(Solve(ksp).reason == KSP_DIVERGED_PC_FAILED);
   const std::string text = ViewText(PCOf(ksp));
-  if (rank == 0) CHECK(Contains(text, "set-up failed: the pivot of level 1 at point (4, 1)" + (size > 1 ? " of rank " + std::to_string(size - 1) + "'s block" : std::string()) + " is not positive\n"));
+  if (rank == 0)
+    CHECK(Contains(text, "set-up failed: the pivot of level 1 at point (4, 1)" +
+                           (size > 1 ? " of rank " + std::to_string(size - 1) + "'s block" : std::string()) +
+                           " is not positive\n"));
 }
 
 TEST_CASE("rrb: ranks with whole lines, and with broken ones", "[rrb][pc][mpi]")
@@ -774,7 +818,10 @@ TEST_CASE("rrb: ranks with whole lines, and with broken ones", "[rrb][pc][mpi]")
   if (size == 1) return;
   int rank;
   MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
-  const MatObject whole = Distribute(Poisson(7, 2 * size), 14), broken = Distribute(Poisson(7, 2 * size), 14 + (rank == 0 ? 3 : rank == size - 1 ? -3 : 0));
+  const MatObject whole  = Distribute(Poisson(7, 2 * size), 14),
+                  broken = Distribute(Poisson(7, 2 * size), 14 + (rank == 0          ? 3
+                                                                  : rank == size - 1 ? -3
+                                                                                     : 0));
   CHECK(Solve(MakeKSP(whole, "-pc_rrb_nx 7", PCRRB)).reason > 0);
   const PCObject pc = MakePC(broken, "-pc_rrb_nx 7", PCRRB);
   Errors         errors;
@@ -809,10 +856,12 @@ TEST_CASE("rrb: an error of one rank alone is one of all", "[rrb][pc][bad][mpi]"
     };
     for (const char *options : {"-pc_rrb_levels 2", "-pc_rrb_levels 2 -pc_rrb_nx 10"}) {
       CAPTURE(backend.name, options, size, rank);
-      CHECK(Contains(message(with(last + 3, last + 28, -1, true), options), "Row 3" + block + " has an entry in column 28, but on a grid of 10 x 4 points"));
+      CHECK(Contains(message(with(last + 3, last + 28, -1, true), options),
+                     "Row 3" + block + " has an entry in column 28, but on a grid of 10 x 4 points"));
       CHECK(Contains(message(with(last + 3, last + 4, -2, false), options), "Row 3" + block + " has in column 4 another value"));
-      const MatObject bad = with(last + 13, last + 13, -1, false);
-      const KSPObject ksp = MakeKSP(bad, options, PCRRB), strict = MakeKSP(bad, std::string("-ksp_error_if_not_converged ") + options, PCRRB);
+      const MatObject bad    = with(last + 13, last + 13, -1, false);
+      const KSPObject ksp    = MakeKSP(bad, options, PCRRB),
+                      strict = MakeKSP(bad, std::string("-ksp_error_if_not_converged ") + options, PCRRB);
       CHECK(Solve(ksp).reason == KSP_DIVERGED_PC_FAILED); /* also of the ranks that have a factor */
       const VecObject b = RightVec(bad), x = RightVec(bad);
       {
@@ -826,9 +875,9 @@ TEST_CASE("rrb: an error of one rank alone is one of all", "[rrb][pc][bad][mpi]"
       CHECK(Solve(ksp).reason > 0);
     }
     /* an error that the factorization raised on the last rank: it says which, the others whose */
-    const PetscInt  n = 820;
-    const MatObject large = Distribute(Poisson(n, n + size - 1), rank == size - 1 ? n * n : n, backend.mat);
-    const std::string text = message(large, "-pc_rrb_levels 1 -pc_rrb_nx 820");
+    const PetscInt    n     = 820;
+    const MatObject   large = Distribute(Poisson(n, n + size - 1), rank == size - 1 ? n * n : n, backend.mat);
+    const std::string text  = message(large, "-pc_rrb_levels 1 -pc_rrb_nx 820");
     if (rank == size - 1) CHECK(Contains(text, "raise -pc_rrb_levels"));
     else CHECK(Contains(text, "The block of rank " + std::to_string(size - 1) + " could not be factored: see its own message"));
   }
@@ -840,8 +889,8 @@ TEST_CASE("rrb: a periodic DMDA over ranks", "[rrb][pc][bad][mpi]")
   PetscMPIInt size;
   MPI_Comm_size(PETSC_COMM_WORLD, &size);
   for (bool in_x : {true, false}) {
-    const DMObject  da = MakeDA(PETSC_COMM_WORLD, 12, 20, MATAIJ, in_x, !in_x, 1);
-    const MatObject A  = PoissonOn(da, 12, 20, in_x, !in_x);
+    const DMObject  da  = MakeDA(PETSC_COMM_WORLD, 12, 20, MATAIJ, in_x, !in_x, 1);
+    const MatObject A   = PoissonOn(da, 12, 20, in_x, !in_x);
     const KSPObject ksp = MakeKSP(A, "", PCRRB);
     CAPTURE(size, in_x);
     if (in_x || size == 1) {

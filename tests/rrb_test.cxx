@@ -23,31 +23,10 @@ struct Grid {
 
 /* Odd, even, prime, one row, one column, one point. */
 const std::vector<Grid> kSmallGrids = {
-  {1,  1 },
-  {1,  9 },
-  {12, 1 },
-  {2,  1 },
-  {2,  2 },
-  {3,  2 },
-  {2,  5 },
-  {5,  5 },
-  {8,  8 },
-  {7,  11},
-  {13, 4 },
-  {15, 15},
+  {1, 1}, {1, 9}, {12, 1}, {2, 1}, {2, 2}, {3, 2}, {2, 5}, {5, 5}, {8, 8}, {7, 11}, {13, 4}, {15, 15},
 };
 const std::vector<Grid> kLargeGrids = {
-  {31,   31  },
-  {32,   32  },
-  {33,   33  },
-  {64,   65  },
-  {127,  127 },
-  {101,  67  },
-  {1000, 1   },
-  {1,    1031},
-  {3,    500 },
-  {257,  130 },
-  {300,  301 },
+  {31, 31}, {32, 32}, {33, 33}, {64, 65}, {127, 127}, {101, 67}, {1000, 1}, {1, 1031}, {3, 500}, {257, 130}, {300, 301},
 };
 
 /* A symmetric M-matrix on a grid: couplings between -3 and -0.03, row sums of `least` to `least` + 0.1. */
@@ -114,7 +93,10 @@ struct Reference {
   std::vector<PetscInt> level;
   std::vector<double>   lifted; /* what was added to the diagonal */
 
-  PetscInt64 Lifted() const { return (PetscInt64)std::count_if(lifted.begin(), lifted.end(), [](double by) { return by > 0; }); }
+  PetscInt64 Lifted() const
+  {
+    return (PetscInt64)std::count_if(lifted.begin(), lifted.end(), [](double by) { return by > 0; });
+  }
 };
 
 /* With lift, beyond 2.2: before the first level that can lump anything, rows that sum to less than 0 are made to sum to 0. */
@@ -122,7 +104,7 @@ Reference Factor(const HostMatrix &A, Grid grid, PetscInt levels, bool lift = fa
 {
   const PetscInt n = A.n;
   Reference      result;
-  Dense          S = ToDense(A);
+  Dense          S    = ToDense(A);
   PetscInt       most = 1;
   for (PetscInt reach = 1; reach < std::max(grid.nx, grid.ny); reach *= 2) most += 2;
   result.half_levels = std::min(levels, most - 1);
@@ -133,7 +115,8 @@ Reference Factor(const HostMatrix &A, Grid grid, PetscInt levels, bool lift = fa
   for (PetscInt p = 0; p < n; p++) result.level.push_back(LevelOf(p % grid.nx, p / grid.nx, result.half_levels));
   bool nine = false;
   for (PetscInt p = 0; p < n; p++)
-    for (PetscInt q = 0; q < n; q++) nine = nine || (S[(size_t)p * n + q] != 0 && p % grid.nx != q % grid.nx && p / grid.nx != q / grid.nx);
+    for (PetscInt q = 0; q < n; q++)
+      nine = nine || (S[(size_t)p * n + q] != 0 && p % grid.nx != q % grid.nx && p / grid.nx != q / grid.nx);
   for (PetscInt k = 1; k <= result.half_levels; k++) {
     for (PetscInt p = 0; p < n && lift && k == (nine ? 1 : 2); p++) {
       if (result.level[p] < k) continue;
@@ -162,7 +145,8 @@ Reference Factor(const HostMatrix &A, Grid grid, PetscInt levels, bool lift = fa
         if (result.level[p] > k) result.L[(size_t)p * n + r] = S[(size_t)p * n + r] / pivot;
       for (PetscInt p = 0; p < n; p++)
         for (PetscInt q = 0; q < n; q++)
-          if (result.level[p] > k && result.level[q] > k) S[(size_t)p * n + q] -= result.L[(size_t)p * n + r] * S[(size_t)r * n + q];
+          if (result.level[p] > k && result.level[q] > k)
+            S[(size_t)p * n + q] -= result.L[(size_t)p * n + r] * S[(size_t)r * n + q];
     }
   }
   return result;
@@ -171,7 +155,10 @@ Reference Factor(const HostMatrix &A, Grid grid, PetscInt levels, bool lift = fa
 /* A twin's factor of A; what it gives is full of NaN before. */
 class Twin {
 public:
-  Twin(const HostMatrix &A, Grid grid, const RRBParams &params, PetscMemType where) : where_(where), grid_(grid) { Compute(A, params); }
+  Twin(const HostMatrix &A, Grid grid, const RRBParams &params, PetscMemType where) : where_(where), grid_(grid)
+  {
+    Compute(A, params);
+  }
   Twin(const Twin &)            = delete;
   Twin &operator=(const Twin &) = delete;
   ~Twin() { PetscCallAbort(PETSC_COMM_SELF, PetscMemTypeDevice(where_) ? RRBDestroy_CUDA(&F_) : RRBDestroy_Host(&F_)); }
@@ -181,7 +168,8 @@ public:
     const CSRCopy copy(A, where_);
     n_ = A.n;
     PoisonMemory(where_, 64 * (size_t)A.n * sizeof(double));
-    MUST((PetscMemTypeDevice(where_) ? RRBComputeFactor_CUDA : RRBComputeFactor_Host)(&copy.view, grid_.nx, grid_.ny, &params, &F_, &stats));
+    MUST((PetscMemTypeDevice(where_) ? RRBComputeFactor_CUDA : RRBComputeFactor_Host)(&copy.view, grid_.nx, grid_.ny, &params, &F_,
+                                                                                      &stats));
   }
   std::vector<double> Apply(const std::vector<double> &x)
   {
@@ -329,11 +317,14 @@ static void CheckAgainst(const Reference &reference, const HostMatrix &A, Grid g
     CHECK(std::abs((double)row_sum) <= 1e-15);
     std::vector<double> column(n, 0.);
     for (int to = 0; to < 4; to++) {
-      const PetscInt sign = to % 2 ? s : -s, dx = k % 2 ? (to < 2 ? sign : 0) : (to < 2 ? sign : -sign), dy = k % 2 ? (to < 2 ? 0 : sign) : sign;
-      if (red && x + dx >= 0 && x + dx < grid.nx && y + dy >= 0 && y + dy < grid.ny) column[(y + dy) * grid.nx + x + dx] = l[to * n + p];
+      const PetscInt sign = to % 2 ? s : -s, dx = k % 2 ? (to < 2 ? sign : 0) : (to < 2 ? sign : -sign),
+                     dy = k % 2 ? (to < 2 ? 0 : sign) : sign;
+      if (red && x + dx >= 0 && x + dx < grid.nx && y + dy >= 0 && y + dy < grid.ny)
+        column[(y + dy) * grid.nx + x + dx] = l[to * n + p];
       else CHECK(l[to * n + p] == 0);
     }
-    for (PetscInt q = 0; q < n; q++) CHECK(column[q] == Approx((double)reference.L[(size_t)q * n + p]).epsilon(1e-12).margin(1e-300));
+    for (PetscInt q = 0; q < n; q++)
+      CHECK(column[q] == Approx((double)reference.L[(size_t)q * n + p]).epsilon(1e-12).margin(1e-300));
   }
   CHECK(left == twin->remainder);
   for (std::uint64_t seed = 1; seed <= 3; seed++) {
@@ -349,13 +340,14 @@ TEST_CASE("rrb: A = L D L^T + R as section 2.2 says", "[rrb]")
       for (bool nine : {false, true})
         for (PetscInt levels : {1, 2, 3, 4, 5, 6, 100}) {
           CAPTURE(where, grid.nx, grid.ny, nine, levels);
-          const HostMatrix    A         = Stencil(grid, nine, 0.01, 7 * levels + nine);
-          const Reference     reference = Factor(A, grid, levels);
-          Twin                twin(A, grid, Levels(levels), where);
+          const HostMatrix A         = Stencil(grid, nine, 0.01, 7 * levels + nine);
+          const Reference  reference = Factor(A, grid, levels);
+          Twin             twin(A, grid, Levels(levels), where);
           CheckAgainst(reference, A, grid, twin);
           CHECK(twin.stats.lifted == 0);
           CHECK(twin->nine == (PetscBool)(nine && grid.nx > 1 && grid.ny > 1));
-          if (levels == 1 && !nine) CHECK(std::all_of(reference.R.begin(), reference.R.end(), [](long double r) { return r == 0; }));
+          if (levels == 1 && !nine)
+            CHECK(std::all_of(reference.R.begin(), reference.R.end(), [](long double r) { return r == 0; }));
         }
 }
 
@@ -429,13 +421,16 @@ TEST_CASE("rrb: what is not lifted", "[rrb][lift]")
     {
       const Grid grid  = {20, 15};
       const auto count = [&](double all, double one) { /* the part of its diagonal by which a row falls short */
-        HostMatrix A = Stencil(grid, false, 0, 27);
-        for (PetscInt row = 0; row < A.n; row++)
-          for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
-            if (A.j[k] == row) A.a[k] *= row == 0 ? 2 : row == 66 ? 1 - one : 1 - all; /* (6, 3) is red, (0, 0) black */
-        const Twin twin(A, grid, Levels(4), where);
-        CHECK(twin.stats.failure == RRB_OK);
-        return twin.stats.lifted;
+                                                       HostMatrix A = Stencil(grid, false, 0, 27);
+                                                       for (PetscInt row = 0; row < A.n; row++)
+                                                         for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+                                                           if (A.j[k] == row)
+                                                             A.a[k] *= row == 0    ? 2
+                                                                       : row == 66 ? 1 - one
+                                                                                   : 1 - all; /* (6, 3) is red, (0, 0) black */
+                                                       const Twin twin(A, grid, Levels(4), where);
+                                                       CHECK(twin.stats.failure == RRB_OK);
+                                                       return twin.stats.lifted;
       };
       CHECK(count(0, 0) == 0);
       CHECK(count(0.4e-12, 0.4e-12) == 0);
@@ -476,14 +471,14 @@ TEST_CASE("rrb: what is not lifted", "[rrb][lift]")
       for (bool nine : {false, true})
         for (double value : {-1., 0., 0.4}) {
           const auto failed = [&](PetscInt row) { /* S_1 has less than value - 0.9 there */
-            HostMatrix A = Stencil({10, 8}, nine, 0.01, 31);
-            if (!nine) A = Poisson(10, 8);
-            for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
-              if (A.j[k] == row) A.a[k] = value;
-            const Twin twin(A, {10, 8}, Levels(100), where);
-            CHECK(twin.stats.failure == RRB_PIVOT);
-            CHECK(twin.stats.row == row);
-            return twin.stats.level;
+                                                  HostMatrix A = Stencil({10, 8}, nine, 0.01, 31);
+                                                  if (!nine) A = Poisson(10, 8);
+                                                  for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+                                                    if (A.j[k] == row) A.a[k] = value;
+                                                  const Twin twin(A, {10, 8}, Levels(100), where);
+                                                  CHECK(twin.stats.failure == RRB_PIVOT);
+                                                  CHECK(twin.stats.row == row);
+                                                  return twin.stats.level;
           };
           if (nine && value > 0) continue; /* is lifted: A has it itself */
           CAPTURE(nine, value);
@@ -496,13 +491,13 @@ TEST_CASE("rrb: what is not lifted", "[rrb][lift]")
     SECTION("what sums to 0 or more: the same bits as without")
     {
       for (bool nine : {false, true}) {
-        const Grid                grid = {45, 38};
-        const HostMatrix          A    = Stencil(grid, nine, 0.01, 32);
+        const Grid                grid   = {45, 38};
+        const HostMatrix          A      = Stencil(grid, nine, 0.01, 32);
         RRBParams                 params = Levels(5);
         const std::vector<double> x      = RandomValues(A.n, 33);
         Twin                      twin(A, grid, params, where);
         const std::vector<double> with = twin.Apply(x);
-        params.lift = PETSC_FALSE;
+        params.lift                    = PETSC_FALSE;
         twin.Compute(A, params);
         CHECK(with == twin.Apply(x));
       }
@@ -540,8 +535,10 @@ TEST_CASE("rrb: rows of the identity are kept, couplings that one row alone has 
           CAPTURE(where, one_sided, nine, levels);
           const HostMatrix                                           whole = Stencil(grid, nine, 0.01, 8);
           std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(whole.n), kept(whole.n);
-          const auto                                                 boundary = [&](PetscInt p) { return p % grid.nx == 0 || p % grid.nx == grid.nx - 1 || p / grid.nx == 0 || p / grid.nx == grid.ny - 1; };
-          PetscInt64                                                 count = 0;
+          const auto                                                 boundary = [&](PetscInt p) {
+            return p % grid.nx == 0 || p % grid.nx == grid.nx - 1 || p / grid.nx == 0 || p / grid.nx == grid.ny - 1;
+          };
+          PetscInt64 count = 0;
           for (PetscInt row = 0; row < whole.n; row++)
             for (PetscInt k = whole.i[row]; k < whole.i[row + 1]; k++) {
               const PetscInt column = whole.j[k];
@@ -592,8 +589,8 @@ TEST_CASE("rrb: a singular matrix has one zero pivot, whatever its contrast", "[
       for (PetscInt levels : {0, 1, 2, 5, 100}) {
         const Grid grid = {47, 38};
         CAPTURE(where, contrast, levels);
-        RRBParams params = Levels(levels);
-        params.singular  = PETSC_TRUE;
+        RRBParams params   = Levels(levels);
+        params.singular    = PETSC_TRUE;
         const HostMatrix A = Inclusions(grid.nx, grid.ny, contrast);
         const Twin       twin(A, grid, params, where);
         CHECK(twin.stats.failure == RRB_OK);
@@ -648,7 +645,8 @@ TEST_CASE("rrb: what cannot be factored is named", "[rrb]")
       const Twin close(with({{55, 56, good.At(55, 56) * (1 + 1e-12)}}), grid, Levels(2), where);
       CHECK(close.stats.failure == RRB_OK);
       const double noise = 1e-15 * good.At(55, 55);
-      const Twin   rounding(with({{55, 56, noise}, {56, 55, -noise}, {31, 32, 0}, {32, 31, noise}}), grid, Levels(2), where); /* beside the diagonal it is nothing */
+      /* beside the diagonal it is nothing */
+      const Twin rounding(with({{55, 56, noise}, {56, 55, -noise}, {31, 32, 0}, {32, 31, noise}}), grid, Levels(2), where);
       CHECK(rounding.stats.failure == RRB_OK);
       CHECK(rounding.stats.one_sided == 0);
       const Twin more(with({{31, 32, 0}, {32, 31, 100 * noise}}), grid, Levels(2), where);
@@ -667,7 +665,8 @@ TEST_CASE("rrb: what cannot be factored is named", "[rrb]")
       for (double value : {std::nan(""), (double)INFINITY, -(double)INFINITY})
         for (PetscInt level : {1, 2, 100}) { /* a coupling that is no number is no question of symmetry */
           CAPTURE(value, level);
-          const Twin both(with({{43, 44, value}, {44, 43, value}}), grid, Levels(level), where), one(with({{43, 44, value}}), grid, Levels(level), where);
+          const Twin both(with({{43, 44, value}, {44, 43, value}}), grid, Levels(level), where),
+            one(with({{43, 44, value}}), grid, Levels(level), where);
           CHECK(both.stats.failure == RRB_PIVOT);
           CHECK(one.stats.failure == RRB_PIVOT);
         }
@@ -764,21 +763,25 @@ static void CompareFactors(Twin &host, Twin &device, const std::vector<double> &
   CHECK(device.Apply(x) == device.Apply(x));
 }
 
-/* Each kernel with as little work as it can have, for tools that watch every access: grids of several blocks and of one, both kinds of
-   remainder, large and small, and a grid whose odd level alone is eliminated. */
+/* Each kernel with as little work as it can have, for tools that watch every access: grids of several blocks and of one, both kinds
+   of remainder, large and small, and a grid whose odd level alone is eliminated. */
 TEST_CASE("rrb: every kernel, on small grids", "[rrb][gpu][sanitizer]")
 {
   NEEDS_DEVICE();
   for (bool nine : {false, true})
-    for (const std::pair<Grid, PetscInt> &what : std::vector<std::pair<Grid, PetscInt>>{{{31, 17}, 1}, {{16, 16}, 2}, {{150, 141}, 6}, {{150, 141}, 7}, {{150, 141}, 100}}) {
+    for (const std::pair<Grid, PetscInt> &what : std::vector<std::pair<Grid, PetscInt>>{{{31, 17}, 1},
+                                                                                        {{16, 16}, 2},
+                                                                                        {{150, 141}, 6},
+                                                                                        {{150, 141}, 7},
+                                                                                        {{150, 141}, 100}}) {
       const Grid grid = what.first;
       CAPTURE(grid.nx, grid.ny, nine, what.second);
       const HostMatrix          A = Stencil(grid, nine, 0.01, 20);
       const CSRCopy             copy(A, PETSC_MEMTYPE_CUDA);
       const std::vector<double> x = RandomValues(A.n, 21);
-      Twin                      host(A, grid, Levels(what.second), PETSC_MEMTYPE_HOST), device(A, grid, Levels(what.second), PETSC_MEMTYPE_CUDA);
-      PetscInt                  largest;
-      PetscBool                 next;
+      Twin      host(A, grid, Levels(what.second), PETSC_MEMTYPE_HOST), device(A, grid, Levels(what.second), PETSC_MEMTYPE_CUDA);
+      PetscInt  largest;
+      PetscBool next;
       CompareFactors(host, device, x);
       MUST(RRBOffsets_CUDA(&copy.view, &largest, &next));
       CHECK(largest == grid.nx + nine);
@@ -803,9 +806,9 @@ TEST_CASE("rrb: the twins agree, also on new values in the old memory", "[rrb][g
         PetscInt used, most, remainder;
         RRBLevels(grid.nx, grid.ny, levels, &used, &most, &remainder);
         if (remainder > 4000) continue;
-        const HostMatrix    A = Stencil(grid, nine, 0.01, 16), other = Stencil(grid, !nine, 0.02, 17);
-        Twin                host(A, grid, Levels(levels), PETSC_MEMTYPE_HOST), device(A, grid, Levels(levels), PETSC_MEMTYPE_CUDA);
-        Twin                second(other, grid, Levels(levels), PETSC_MEMTYPE_CUDA); /* two at once */
+        const HostMatrix A = Stencil(grid, nine, 0.01, 16), other = Stencil(grid, !nine, 0.02, 17);
+        Twin             host(A, grid, Levels(levels), PETSC_MEMTYPE_HOST), device(A, grid, Levels(levels), PETSC_MEMTYPE_CUDA);
+        Twin             second(other, grid, Levels(levels), PETSC_MEMTYPE_CUDA); /* two at once */
         const std::vector<double> x = RandomValues(A.n, 18);
         CompareFactors(host, device, x);
         host.Compute(other, Levels(levels));
@@ -831,7 +834,7 @@ TEST_CASE("rrb: the twins lift the same rows", "[rrb][lift][gpu]")
         RRBLevels(grid.nx, grid.ny, levels, &used, &most, &remainder);
         if (remainder > 4000) continue;
         const HostMatrix          A = SomeSumsNegative(grid, nine, 35), other = Stencil(grid, nine, 0.01, 36);
-        const std::vector<double> x = RandomValues(A.n, 37);
+        const std::vector<double> x      = RandomValues(A.n, 37);
         RRBParams                 params = Levels(levels);
         Twin                      host(A, grid, params, PETSC_MEMTYPE_HOST), device(A, grid, params, PETSC_MEMTYPE_CUDA);
         if (host.stats.failure) { /* where nothing is lumped nothing is lifted, and A itself is indefinite on one of these grids */
@@ -858,18 +861,20 @@ TEST_CASE("rrb: the twins lift the same rows", "[rrb][lift][gpu]")
       }
 }
 
-/* More than five entries a row, but those to diagonal neighbours are zeros: it is S_1 that is lifted, not A. And few entries, but some of
-   them to diagonal neighbours: A is. */
-TEST_CASE("rrb: 5 points in the pattern of 9, and 9 in fewer entries than 5 points have, are lifted for what they are", "[rrb][lift]")
+/* More than five entries a row, but those to diagonal neighbours are zeros: it is S_1 that is lifted, not A. And few entries, but
+   some of them to diagonal neighbours: A is. */
+TEST_CASE("rrb: 5 points in the pattern of 9, and 9 in fewer entries than 5 points have, are lifted for what they are",
+          "[rrb][lift]")
 {
-  const Grid       grid = {17, 14};
-  const HostMatrix five = SomeSumsNegative(grid, false, 38);
+  const Grid                                                 grid = {17, 14};
+  const HostMatrix                                           five = SomeSumsNegative(grid, false, 38);
   std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> padded(five.n), few(five.n);
   for (PetscInt row = 0; row < five.n; row++) {
     for (PetscInt k = five.i[row]; k < five.i[row + 1]; k++) padded[row].push_back({five.j[k], five.a[k]});
     for (PetscInt dx : {-1, 1})
       for (PetscInt dy : {-1, 1})
-        if (row % grid.nx + dx >= 0 && row % grid.nx + dx < grid.nx && row / grid.nx + dy >= 0 && row / grid.nx + dy < grid.ny) padded[row].push_back({row + dy * grid.nx + dx, 0.});
+        if (row % grid.nx + dx >= 0 && row % grid.nx + dx < grid.nx && row / grid.nx + dy >= 0 && row / grid.nx + dy < grid.ny)
+          padded[row].push_back({row + dy * grid.nx + dx, 0.});
     few[row] = {{row, row ? 0.999 : 2}}; /* couplings to (x + 1, y + 1), (x + 1, y), and back */
     for (PetscInt to : {-1, 1}) {
       if (row % grid.nx + to < 0 || row % grid.nx + to >= grid.nx) continue;
@@ -912,7 +917,7 @@ TEST_CASE("rrb: the twins agree on another stream than the default", "[rrb][gpu]
         CAPTURE(grid.nx, grid.ny, nine, levels);
         const HostMatrix          A = Stencil(grid, nine, 0.01, 22), other = Stencil(grid, !nine, 0.02, 23);
         const std::vector<double> x = RandomValues(A.n, 24);
-        Twin                      host(A, grid, Levels(levels), PETSC_MEMTYPE_HOST), device(A, grid, Levels(levels), PETSC_MEMTYPE_CUDA);
+        Twin host(A, grid, Levels(levels), PETSC_MEMTYPE_HOST), device(A, grid, Levels(levels), PETSC_MEMTYPE_CUDA);
         CompareFactors(host, device, x);
         host.Compute(other, Levels(levels));
         device.Compute(other, Levels(levels));
@@ -930,7 +935,7 @@ TEST_CASE("rrb: applications right after one another are those that wait", "[rrb
   const Grid                grid = {901, 803};
   const HostMatrix          A = Stencil(grid, false, 0.01, 25), other = Stencil(grid, false, 0.02, 26);
   const CSRCopy             copy(A, PETSC_MEMTYPE_CUDA), of_other(other, PETSC_MEMTYPE_CUDA);
-  const std::vector<double> x = RandomValues(A.n, 27);
+  const std::vector<double> x     = RandomValues(A.n, 27);
   const size_t              bytes = A.n * sizeof(double);
   for (PetscInt levels : {0, 8, 9}) {
     const RRBParams     params = Levels(levels);

@@ -143,14 +143,17 @@ TEST_CASE("rrbcg: the iterates are those of KSPCG with PCRRB", "[rrbcg]")
 {
   for (const Backend &backend : Backends())
     for (const Size &size : {Size{31, 31}, Size{64, 50}, Size{37, 23}, Size{200, 1}, Size{1, 61}, Size{2, 40}, Size{90, 75}})
-      for (const char *options : {"-pc_rrb_levels 3", "-pc_rrb_levels 4", "-pc_rrb_levels 100", "-pc_rrb_levels 5 -ksp_norm_type natural"}) {
-        const std::string  keys = std::string(options) + (size.nx == 2 ? " -pc_rrb_nx 2" : "") + (size.nx == 1 ? " -pc_rrb_nx 1" : "");
+      for (const char *options :
+           {"-pc_rrb_levels 3", "-pc_rrb_levels 4", "-pc_rrb_levels 100", "-pc_rrb_levels 5 -ksp_norm_type natural"}) {
+        const std::string keys =
+          std::string(options) + (size.nx == 2 ? " -pc_rrb_nx 2" : "") + (size.nx == 1 ? " -pc_rrb_nx 1" : "");
         CAPTURE(backend.name, size.nx, size.ny, keys);
-        const MatObject           A      = CreateMat(Diffusion(size, true, 1), backend.mat);
-        const KSPObject           mine   = MakeRRBCG(A, keys), theirs = MakeRRBCG(A, keys, KSPCG);
-        const std::vector<double> guess  = size.nx == 1 ? EliminatedGuess(A, Size{1, size.ny}) : EliminatedGuess(A, size);
-        const Run                 cg     = SolveFrom(theirs, &guess), rrbcg = SolveFrom(mine), guessed = SolveFrom(mine, &guess), zero = SolveFrom(theirs);
-        const size_t              common = std::min({cg.history.size(), guessed.history.size(), rrbcg.history.size()});
+        const MatObject           A    = CreateMat(Diffusion(size, true, 1), backend.mat);
+        const KSPObject           mine = MakeRRBCG(A, keys), theirs = MakeRRBCG(A, keys, KSPCG);
+        const std::vector<double> guess = size.nx == 1 ? EliminatedGuess(A, Size{1, size.ny}) : EliminatedGuess(A, size);
+        const Run                 cg = SolveFrom(theirs, &guess), rrbcg = SolveFrom(mine), guessed = SolveFrom(mine, &guess),
+                  zero      = SolveFrom(theirs);
+        const size_t common = std::min({cg.history.size(), guessed.history.size(), rrbcg.history.size()});
         CHECK(rrbcg.reason == KSP_CONVERGED_RTOL);
         CHECK(guessed.reason == cg.reason);
         CHECK(std::abs(guessed.iterations - cg.iterations) <= 1);
@@ -178,20 +181,21 @@ struct TwinRun {
 };
 
 /* With applied, the preconditioner is, to something else, wherever the program could do so. */
-static TwinRun RunTwin(const HostMatrix &A, Size size, PetscInt levels, CGNorm norm, bool step, PetscMemType where, const std::vector<double> &r, bool applied = false, bool singular = false)
+static TwinRun RunTwin(const HostMatrix &A, Size size, PetscInt levels, CGNorm norm, bool step, PetscMemType where,
+                       const std::vector<double> &r, bool applied = false, bool singular = false)
 {
-  const bool     device = PetscMemTypeDevice(where);
-  const CSRCopy  copy(A, where);
-  const size_t   bytes = A.n * sizeof(double);
-  RRBParams      params;
-  RRBStats       stats;
-  RRBFactor     *F    = nullptr;
-  RRBCGWork     *work = nullptr;
-  TwinRun        run;
-  PetscScalar   *r_there, *x_there;
+  const bool      device = PetscMemTypeDevice(where);
+  const CSRCopy   copy(A, where);
+  const size_t    bytes = A.n * sizeof(double);
+  RRBParams       params;
+  RRBStats        stats;
+  RRBFactor      *F    = nullptr;
+  RRBCGWork      *work = nullptr;
+  TwinRun         run;
+  PetscScalar    *r_there, *x_there;
   const CGRecord *records;
-  PetscInt       count;
-  PetscReal      value;
+  PetscInt        count;
+  PetscReal       value;
   params.levels     = levels;
   params.keep_schur = PETSC_TRUE;
   params.singular   = (PetscBool)singular;
@@ -235,8 +239,8 @@ static TwinRun RunTwin(const HostMatrix &A, Size size, PetscInt levels, CGNorm n
 static void CheckTwins(Size size, PetscInt levels, CGNorm norm, bool step, bool singular = false)
 {
   CAPTURE(size.nx, size.ny, levels, norm, step, singular);
-  const HostMatrix A = Diffusion(size, !singular, 11);
-  Random           random(12);
+  const HostMatrix    A = Diffusion(size, !singular, 11);
+  Random              random(12);
   std::vector<double> r(A.n);
   double              sum = 0;
   for (double &value : r) sum += value = random.Between(-1, 1);
@@ -276,11 +280,12 @@ TEST_CASE("rrbcg: an application of the preconditioner on the way changes nothin
       for (PetscInt levels : {1, 2, 3, 6, 100})
         for (bool step : {false, true}) {
           CAPTURE(where, size.nx, size.ny, levels, step);
-          const HostMatrix A = Diffusion(size, true, 13);
-          Random           random(14);
+          const HostMatrix    A = Diffusion(size, true, 13);
+          Random              random(14);
           std::vector<double> r(A.n);
           for (double &value : r) value = random.Between(-1, 1);
-          const TwinRun run = RunTwin(A, size, levels, CG_NORM_NATURAL, step, where, r), other = RunTwin(A, size, levels, CG_NORM_NATURAL, step, where, r, true);
+          const TwinRun run   = RunTwin(A, size, levels, CG_NORM_NATURAL, step, where, r),
+                        other = RunTwin(A, size, levels, CG_NORM_NATURAL, step, where, r, true);
           CHECK(run.stop == CG_TEST);
           CHECK(other.its == run.its);
           CHECK(other.norms == run.norms);
@@ -307,8 +312,8 @@ TEST_CASE("rrbcg: the twins solve, and agree", "[rrbcg][twins]")
           if (levels >= 5 || size.nx != 70) CheckTwins(size, levels, norm, step);
 }
 
-/* Each kernel with as little work as it can have, for tools that watch every access: grids of several blocks and of one, both kinds of
-   remainder, large and small, and a grid whose odd level alone is eliminated. */
+/* Each kernel with as little work as it can have, for tools that watch every access: grids of several blocks and of one, both kinds
+   of remainder, large and small, and a grid whose odd level alone is eliminated. */
 TEST_CASE("rrbcg: every kernel, on small grids", "[rrbcg][gpu][sanitizer]")
 {
   NEEDS_DEVICE();
@@ -324,8 +329,9 @@ TEST_CASE("rrbcg: l = 1 takes one iteration, one point is solved at once", "[rrb
 {
   for (const Backend &backend : Backends()) {
     CAPTURE(backend.name);
-    const MatObject A   = CreateMat(Diffusion({37, 40}, true, 2), backend.mat), one = CreateMat(Diffusion({1, 1}, true, 3), backend.mat);
-    const Run       run = SolveFrom(MakeRRBCG(A, "-pc_rrb_levels 1")), point = SolveFrom(MakeRRBCG(one, ""));
+    const MatObject A   = CreateMat(Diffusion({37, 40}, true, 2), backend.mat),
+                    one = CreateMat(Diffusion({1, 1}, true, 3), backend.mat);
+    const Run run = SolveFrom(MakeRRBCG(A, "-pc_rrb_levels 1")), point = SolveFrom(MakeRRBCG(one, ""));
     CHECK(run.iterations == 1);
     CHECK(run.true_residual <= 1e-11);
     CHECK(point.iterations == 1);
@@ -360,8 +366,9 @@ TEST_CASE("rrbcg: a monitor sees the solution and the residual, and changes noth
   for (const Backend &backend : Backends()) {
     CAPTURE(backend.name);
     const MatObject A     = CreateMat(Diffusion({45, 38}, true, 6), backend.mat);
-    const KSPObject plain = MakeRRBCG(A, "-pc_rrb_levels 6"), watched = MakeRRBCG(A, "-pc_rrb_levels 6"), stepped = MakeRRBCG(A, "-pc_rrb_levels 6 -ksp_rrbcg_graph 0");
-    Seen            seen;
+    const KSPObject plain = MakeRRBCG(A, "-pc_rrb_levels 6"), watched = MakeRRBCG(A, "-pc_rrb_levels 6"),
+                    stepped = MakeRRBCG(A, "-pc_rrb_levels 6 -ksp_rrbcg_graph 0");
+    Seen seen;
     MUST(KSPMonitorSet(
       watched,
       [](KSP ksp, PetscInt its, PetscReal norm, void *context) {
@@ -417,7 +424,8 @@ TEST_CASE("rrbcg: tests and reasons are those of KSPCG", "[rrbcg]")
   for (const Backend &backend : Backends()) {
     CAPTURE(backend.name);
     const MatObject A = CreateMat(Diffusion({45, 38}, true, 7), backend.mat);
-    for (const char *options : {"-ksp_max_it 3", "-ksp_max_it 1", "-ksp_norm_type none -ksp_max_it 5", "-ksp_rtol 0 -ksp_atol 1e-3", "-ksp_min_it 30", "-ksp_converged_maxits -ksp_max_it 4", "-ksp_rtol 0.9 -ksp_atol 1e9"}) {
+    for (const char *options : {"-ksp_max_it 3", "-ksp_max_it 1", "-ksp_norm_type none -ksp_max_it 5", "-ksp_rtol 0 -ksp_atol 1e-3",
+                                "-ksp_min_it 30", "-ksp_converged_maxits -ksp_max_it 4", "-ksp_rtol 0.9 -ksp_atol 1e9"}) {
       CAPTURE(options);
       const std::string         keys  = std::string("-pc_rrb_levels 6 ") + options;
       const std::vector<double> guess = EliminatedGuess(A, {45, 38});
@@ -471,7 +479,8 @@ static void CompareWithCG(Mat A, Size size, const std::string &options, bool zer
   CHECK(run.reason == cg.reason);
   CHECK(run.iterations == cg.iterations);
   REQUIRE(run.history.size() == cg.history.size());
-  for (size_t k = 0; k < run.history.size(); k++) CHECK(std::abs(run.history[k] - cg.history[k]) <= 1e-6 * cg.history[k] + 1e-9 * cg.history[0]);
+  for (size_t k = 0; k < run.history.size(); k++)
+    CHECK(std::abs(run.history[k] - cg.history[k]) <= 1e-6 * cg.history[k] + 1e-9 * cg.history[0]);
   CHECK(Difference(cg.x, run.x) <= 1e-6);
 }
 
@@ -479,7 +488,8 @@ TEST_CASE("rrbcg: an indefinite matrix is what it is to KSPCG", "[rrbcg]")
 {
   for (const Backend &backend : Backends())
     for (const auto &system : {std::pair<double, std::uint64_t>{0.972, 1}, {0.968, 6}, {0.964, 4}})
-      for (const char *options : {"-pc_rrb_levels 4", "-pc_rrb_levels 100", "-pc_rrb_levels 4 -ksp_norm_type natural", "-pc_rrb_levels 100 -ksp_norm_type none -ksp_max_it 60"}) {
+      for (const char *options : {"-pc_rrb_levels 4", "-pc_rrb_levels 100", "-pc_rrb_levels 4 -ksp_norm_type natural",
+                                  "-pc_rrb_levels 100 -ksp_norm_type none -ksp_max_it 60"}) {
         CAPTURE(backend.name, system.first, options);
         const Size      size{25, 20};
         const MatObject A = CreateMat(Signed(size, system.first, system.second), backend.mat); /* with positive pivots */
@@ -491,7 +501,8 @@ TEST_CASE("rrbcg: an indefinite matrix is what it is to KSPCG", "[rrbcg]")
         CHECK(run.iterations >= 2);
         CHECK(run.iterations <= 30);
         for (KSPType type : {KSPRRBCG, KSPCG}) {
-          const KSPObject curved = MakeRRBCG(A, options, type), strict = MakeRRBCG(A, std::string(options) + " -ksp_error_if_not_converged", type);
+          const KSPObject curved = MakeRRBCG(A, options, type),
+                          strict = MakeRRBCG(A, std::string(options) + " -ksp_error_if_not_converged", type);
           MUST(KSPSetConvergedNegativeCurvature(curved, PETSC_TRUE));
           const Run along = SolveFrom(curved, &guess);
           CHECK(along.reason == KSP_CONVERGED_NEG_CURVE);
@@ -510,16 +521,18 @@ TEST_CASE("rrbcg: an indefinite preconditioner is what it is to KSPCG", "[rrbcg]
   const Size      size{25, 20};
   const MatObject A     = CreateMat(Diffusion(size, true, 13), MATAIJ);
   const auto      guess = EliminatedGuess(A, size);
-  for (const char *options : {"-pc_rrb_levels 4", "-pc_rrb_levels 4 -ksp_norm_type natural", "-pc_rrb_levels 4 -ksp_norm_type none -ksp_max_it 60"}) {
+  for (const char *options :
+       {"-pc_rrb_levels 4", "-pc_rrb_levels 4 -ksp_norm_type natural", "-pc_rrb_levels 4 -ksp_norm_type none -ksp_max_it 60"}) {
     Run run[2];
     for (int k = 0; k < 2; k++) {
-      const KSPObject ksp = MakeRRBCG(A, options, k ? KSPCG : KSPRRBCG), strict = MakeRRBCG(A, std::string(options) + " -ksp_error_if_not_converged", k ? KSPCG : KSPRRBCG);
+      const KSPObject ksp    = MakeRRBCG(A, options, k ? KSPCG : KSPRRBCG),
+                      strict = MakeRRBCG(A, std::string(options) + " -ksp_error_if_not_converged", k ? KSPCG : KSPRRBCG);
       for (KSP solver : {(KSP)ksp, (KSP)strict}) {
         MUST(KSPSetUp(solver));
         auto *const F = static_cast<RRBFactorHost *>(((PC_RRB *)PCOf(solver)->data)->factor);
         RRBLevel(2, size.nx, size.ny).ForRed([&](PetscInt x, PetscInt y) { F->d[y * size.nx + x] *= x % 4 == 1 ? -1 : 1; });
       }
-      run[k] = SolveFrom(ksp, &guess);
+      run[k]            = SolveFrom(ksp, &guess);
       const VecObject b = RightVec(A, 21), x = RightVec(A);
       Errors          errors;
       CHECK(KSPSolve(strict, b, x) != 0);
@@ -598,17 +611,23 @@ TEST_CASE("rrbcg: right-hand sides of zeros, guesses and limits are treated as K
     const Size      size{45, 38};
     const MatObject A = CreateMat(Diffusion(size, true, 7), backend.mat);
     for (const char *norm : {"", " -ksp_norm_type natural"})
-      for (const char *options : {"", "-ksp_max_it 0", "-ksp_max_it 1", "-ksp_max_it 7 -ksp_rtol 1e-30", "-ksp_min_it 40", "-ksp_check_norm_iteration 5", "-ksp_converged_use_initial_residual_norm", "-ksp_converged_use_min_initial_residual_norm", "-ksp_atol 1e-2 -ksp_rtol 0", "-ksp_divtol 1e-9 -ksp_rtol 1e-30"}) {
+      for (const char *options :
+           {"", "-ksp_max_it 0", "-ksp_max_it 1", "-ksp_max_it 7 -ksp_rtol 1e-30", "-ksp_min_it 40", "-ksp_check_norm_iteration 5",
+            "-ksp_converged_use_initial_residual_norm", "-ksp_converged_use_min_initial_residual_norm",
+            "-ksp_atol 1e-2 -ksp_rtol 0", "-ksp_divtol 1e-9 -ksp_rtol 1e-30"}) {
         CAPTURE(options, norm);
         CompareWithCG(A, size, std::string("-pc_rrb_levels 6 ") + options + norm);
       }
-    for (const char *options : {"-ksp_norm_type none -ksp_max_it 0", "-ksp_norm_type none -ksp_max_it 1", "-ksp_norm_type none -ksp_max_it 9", "-ksp_convergence_test skip -ksp_max_it 6"}) CompareWithCG(A, size, std::string("-pc_rrb_levels 6 ") + options);
+    for (const char *options : {"-ksp_norm_type none -ksp_max_it 0", "-ksp_norm_type none -ksp_max_it 1",
+                                "-ksp_norm_type none -ksp_max_it 9", "-ksp_convergence_test skip -ksp_max_it 6"})
+      CompareWithCG(A, size, std::string("-pc_rrb_levels 6 ") + options);
     /* zeros, from zeros and from a guess, which has an error then */
     for (const char *options : {"", "-ksp_norm_type natural", "-ksp_norm_type none -ksp_max_it 3"})
       for (bool guess : {false, true}) {
         CAPTURE(options, guess);
-        const std::vector<double> x0 = EliminatedGuess(A, size);
-        const Run run = SolveFrom(MakeRRBCG(A, options), guess ? &x0 : nullptr, 21, true), cg = SolveFrom(MakeRRBCG(A, options, KSPCG), guess ? &x0 : nullptr, 21, true);
+        const std::vector<double> x0  = EliminatedGuess(A, size);
+        const Run                 run = SolveFrom(MakeRRBCG(A, options), guess ? &x0 : nullptr, 21, true),
+                  cg                  = SolveFrom(MakeRRBCG(A, options, KSPCG), guess ? &x0 : nullptr, 21, true);
         CAPTURE((int)run.reason, run.iterations, cg.iterations, run.history, cg.history);
         CHECK(run.reason == cg.reason);
         CHECK(run.history[0] == Approx(cg.history[0]).epsilon(1e-12).margin(1e-300));
@@ -620,7 +639,8 @@ TEST_CASE("rrbcg: right-hand sides of zeros, guesses and limits are treated as K
       }
     /* any guess: the norm of its residual comes first, and the solution is that of the system */
     const std::vector<double> x0 = Values(RightVec(A, 33));
-    for (const char *options : {"", "-ksp_norm_type natural", "-ksp_converged_use_initial_residual_norm", "-pc_rrb_levels 6 -ksp_norm_type natural"}) {
+    for (const char *options :
+         {"", "-ksp_norm_type natural", "-ksp_converged_use_initial_residual_norm", "-pc_rrb_levels 6 -ksp_norm_type natural"}) {
       CAPTURE(options);
       const Run run = SolveFrom(MakeRRBCG(A, options), &x0), cg = SolveFrom(MakeRRBCG(A, options, KSPCG), &x0);
       CHECK(run.reason == cg.reason);
@@ -629,7 +649,7 @@ TEST_CASE("rrbcg: right-hand sides of zeros, guesses and limits are treated as K
       CHECK(run.true_residual <= 1e-7);
     }
     /* the exact solution as a guess */
-    const Run run = SolveFrom(MakeRRBCG(A, "-ksp_rtol 1e-13"));
+    const Run run   = SolveFrom(MakeRRBCG(A, "-ksp_rtol 1e-13"));
     const Run again = SolveFrom(MakeRRBCG(A, "-ksp_rtol 1e-9"), &run.x);
     CHECK(again.iterations == 0);
     CHECK(again.x == run.x);
@@ -642,16 +662,17 @@ TEST_CASE("rrbcg: what the elimination alone solves", "[rrbcg]")
   for (const Backend &backend : Backends())
     for (const char *options : {"", "-ksp_norm_type natural", "-ksp_norm_type none"}) {
       CAPTURE(backend.name, options);
-      const PetscInt  nx = 16, ny = 11;
-      const MatObject A   = CreateMat(Poisson(nx, ny), backend.mat);
-      const KSPObject ksp = MakeRRBCG(A, options);
-      const VecObject u = RightVec(A), b = RightVec(A), x = RightVec(A);
-      PetscScalar    *array;
-      PetscInt        iterations;
-      PetscReal       norm;
+      const PetscInt     nx = 16, ny = 11;
+      const MatObject    A   = CreateMat(Poisson(nx, ny), backend.mat);
+      const KSPObject    ksp = MakeRRBCG(A, options);
+      const VecObject    u = RightVec(A), b = RightVec(A), x = RightVec(A);
+      PetscScalar       *array;
+      PetscInt           iterations;
+      PetscReal          norm;
       KSPConvergedReason reason;
       MUST(VecGetArrayWrite(u, &array));
-      for (PetscInt row = 0; row < nx * ny; row++) array[row] = (row % nx + row / nx) % 2; /* quarters of what is asked for are exact */
+      /* quarters of what is asked for are exact */
+      for (PetscInt row = 0; row < nx * ny; row++) array[row] = (row % nx + row / nx) % 2;
       MUST(VecRestoreArrayWrite(u, &array));
       MUST(MatMult(A, u, b));
       MUST(KSPSolve(ksp, b, x));
@@ -681,8 +702,8 @@ TEST_CASE("rrbcg: residual histories of the program, and rates, are as with KSPC
           PetscReal           rate[2], square, error_rate, error_square;
           PetscInt            calls[2] = {0, 0};
           for (int k = 0; k < 2; k++) {
-            const KSPObject ksp = MakeRRBCG(A, "-pc_rrb_levels 6", k ? KSPCG : KSPRRBCG);
-            const VecObject b = RightVec(A, 21), x = RightVec(A);
+            const KSPObject  ksp = MakeRRBCG(A, "-pc_rrb_levels 6", k ? KSPCG : KSPRRBCG);
+            const VecObject  b = RightVec(A, 21), x = RightVec(A);
             const PetscReal *of_ksp;
             history[k].assign(length, -1.);
             MUST(KSPSetInitialGuessNonzero(ksp, PETSC_TRUE));
@@ -711,7 +732,8 @@ TEST_CASE("rrbcg: residual histories of the program, and rates, are as with KSPC
           CHECK((calls[0] > 0) == watched);
           CHECK(count[0] == count[1]);
           CHECK(count[0] <= length);
-          for (PetscInt n = 0; n < length; n++) CHECK(std::abs(history[0][n] - history[1][n]) <= 1e-6 * std::abs(history[1][n]) + 1e-9 * history[1][0]);
+          for (PetscInt n = 0; n < length; n++)
+            CHECK(std::abs(history[0][n] - history[1][n]) <= 1e-6 * std::abs(history[1][n]) + 1e-9 * history[1][0]);
           if (count[0] > 2) CHECK(rate[0] == Approx(rate[1]).epsilon(1e-4));
         }
   }
@@ -748,14 +770,16 @@ TEST_CASE("rrbcg: a monitor may apply the preconditioner", "[rrbcg]")
   for (const Backend &backend : Backends()) {
     const Size      size{45, 38};
     const MatObject A = CreateMat(Diffusion(size, true, 7), backend.mat);
-    for (const char *options : {"-pc_rrb_levels 1", "-pc_rrb_levels 2", "-pc_rrb_levels 6", "-pc_rrb_levels 100", "-pc_rrb_levels 6 -ksp_norm_type natural"})
+    for (const char *options : {"-pc_rrb_levels 1", "-pc_rrb_levels 2", "-pc_rrb_levels 6", "-pc_rrb_levels 100",
+                                "-pc_rrb_levels 6 -ksp_norm_type natural"})
       for (bool guess : {false, true}) {
         CAPTURE(backend.name, options, guess);
-        const std::vector<double> x0 = Values(RightVec(A, 33));
+        const std::vector<double> x0      = Values(RightVec(A, 33));
         const KSPObject           looking = MakeRRBCG(A, options), applying = MakeRRBCG(A, options);
         MUST(KSPMonitorSet(looking, OnlyLook, nullptr, nullptr));
         MUST(KSPMonitorSet(applying, ApplyPreconditioner, nullptr, nullptr));
-        const Run expected = SolveFrom(looking, guess ? &x0 : nullptr), run = SolveFrom(applying, guess ? &x0 : nullptr), none = SolveFrom(MakeRRBCG(A, options), guess ? &x0 : nullptr);
+        const Run expected = SolveFrom(looking, guess ? &x0 : nullptr), run = SolveFrom(applying, guess ? &x0 : nullptr),
+                  none = SolveFrom(MakeRRBCG(A, options), guess ? &x0 : nullptr);
         CHECK(expected.reason > 0);
         CHECK(run.history == expected.history);
         CHECK(run.x == expected.x);
@@ -904,10 +928,10 @@ TEST_CASE("rrbcg: a singular matrix with its null space", "[rrbcg]")
       MatNullSpace    constants;
       MUST(MatNullSpaceCreate(PETSC_COMM_SELF, PETSC_TRUE, 0, nullptr, &constants));
       MUST(MatSetNullSpace(A, constants));
-      const KSPObject ksp = MakeRRBCG(A, std::string("-pc_rrb_levels ") + levels);
-      const VecObject b = RightVec(A, 10), x = RightVec(A), r = RightVec(A);
-      PetscReal       norm, of_b;
-      PetscScalar     sum;
+      const KSPObject    ksp = MakeRRBCG(A, std::string("-pc_rrb_levels ") + levels);
+      const VecObject    b = RightVec(A, 10), x = RightVec(A), r = RightVec(A);
+      PetscReal          norm, of_b;
+      PetscScalar        sum;
       KSPConvergedReason reason;
       MUST(MatNullSpaceRemove(constants, b));
       MUST(KSPSolve(ksp, b, x));
@@ -925,13 +949,16 @@ TEST_CASE("rrbcg: a singular matrix with its null space", "[rrbcg]")
 }
 
 /* KSPCG takes the null space out of z: without that rounding ends the iterations earlier, or in a matrix that seems indefinite. */
-TEST_CASE("rrbcg: singular matrices with large jumps, and right-hand sides that have no solution, are what they are to KSPCG", "[rrbcg]")
+TEST_CASE("rrbcg: singular matrices with large jumps, and right-hand sides that have no solution, are what they are to KSPCG",
+          "[rrbcg]")
 {
   for (const Backend &backend : Backends()) {
     MatNullSpace constants;
     MUST(MatNullSpaceCreate(PETSC_COMM_SELF, PETSC_TRUE, 0, nullptr, &constants));
-    for (const auto &[contrast, rtol] : {std::pair(1., "1e-12"), std::pair(1e3, "1e-10"), std::pair(1e4, "1e-9"), std::pair(1e6, "1e-6")})
-      for (const char *options : {" -pc_rrb_levels 6", " -pc_rrb_levels 6 -ksp_norm_type natural", " -pc_rrb_levels 7 -ksp_rrbcg_graph 0", " -pc_rrb_levels 100"}) {
+    for (const auto &[contrast, rtol] :
+         {std::pair(1., "1e-12"), std::pair(1e3, "1e-10"), std::pair(1e4, "1e-9"), std::pair(1e6, "1e-6")})
+      for (const char *options : {" -pc_rrb_levels 6", " -pc_rrb_levels 6 -ksp_norm_type natural",
+                                  " -pc_rrb_levels 7 -ksp_rrbcg_graph 0", " -pc_rrb_levels 100"}) {
         CAPTURE(backend.name, contrast, rtol, options);
         const MatObject A = CreateMat(Inclusions(97, 76, contrast), backend.mat);
         MUST(MatSetNullSpace(A, constants));
@@ -953,7 +980,8 @@ TEST_CASE("rrbcg: singular matrices with large jumps, and right-hand sides that 
         CAPTURE(reasons, iterations);
         CHECK(reasons[0] == KSP_CONVERGED_RTOL);
         CHECK(reasons[1] == KSP_CONVERGED_RTOL);
-        CHECK(std::abs(iterations[0] - iterations[1]) <= 2 + iterations[1] / 20); /* a hundred, most of them near what rounding allows */
+        /* a hundred, most of them near what rounding allows */
+        CHECK(std::abs(iterations[0] - iterations[1]) <= 2 + iterations[1] / 20);
         CHECK(reasons[2] < 0);
         CHECK(reasons[3] < 0);
       }
@@ -976,7 +1004,8 @@ TEST_CASE("rrbcg: what it cannot solve is an error with a remedy", "[rrbcg][bad]
     const KSPObject two = MakeRRBCG(A, "");
     MUST(KSPSetOperators(two, A, other));
     CHECK(Contains(message(two, A), "was given two"));
-    for (const char *options : {"-ksp_view_singularvalues", "-ksp_view_eigenvalues", "-ksp_monitor_singular_value"}) CHECK(Contains(message(MakeRRBCG(A, options), A), "use -ksp_type cg -pc_type rrb, whose are the same"));
+    for (const char *options : {"-ksp_view_singularvalues", "-ksp_view_eigenvalues", "-ksp_monitor_singular_value"})
+      CHECK(Contains(message(MakeRRBCG(A, options), A), "use -ksp_type cg -pc_type rrb, whose are the same"));
     HostMatrix nine = Poisson(12, 10);
     {
       std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(nine.n), sided(nine.n);
@@ -1044,7 +1073,8 @@ TEST_CASE("rrbcg: two solvers set up and solve on two other streams", "[rrbcg][r
       MUST(PetscDeviceContextSynchronize(old_context));
       for (int k = 0; k < 2; k++) {
         MUST(PetscDeviceContextDuplicate(old_context, &context[k]));
-        MUST(PetscDeviceContextSetStreamType(context[k], type == std::string(KSPRRBCG) ? PETSC_STREAM_NONBLOCKING : PETSC_STREAM_DEFAULT));
+        MUST(PetscDeviceContextSetStreamType(context[k],
+                                             type == std::string(KSPRRBCG) ? PETSC_STREAM_NONBLOCKING : PETSC_STREAM_DEFAULT));
         MUST(PetscDeviceContextSetUp(context[k]));
       }
       for (int round = 0; round < 4; round++) {

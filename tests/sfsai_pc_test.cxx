@@ -47,13 +47,18 @@ HostMatrix OtherPattern()
 
 } // namespace
 
-/* ---------------------------------------------------------- options ---------------------------------------------------------- */
+/* ------------------------------------------ options ------------------------------------------- */
 
 TEST_CASE("sfsai: every key sets what its getter gives", "[sfsai][pc][options]")
 {
-  const MatObject A = CreateMat(Plate(), MATAIJ);
-  const PCObject  defaults = MakePC(A, SFSAI()), pc = MakePC(A, SFSAI(), "-@power 3 -@prefilter 0.125 -@postfilter 0.0625 -@max_row 7 -@setup_precision double -@factor_precision double -@reuse_pattern false");
-  const auto      check    = [](PC object, PetscInt power, PetscReal prefilter, PetscReal postfilter, PetscInt max_row, FinePCPrecision precision, PetscBool reuse) {
+  const MatObject A        = CreateMat(Plate(), MATAIJ);
+  const PCObject  defaults = MakePC(A, SFSAI()),
+                 pc        = MakePC(A, SFSAI(),
+                                    "-@power 3 -@prefilter 0.125 -@postfilter 0.0625 -@max_row 7 -@setup_precision double "
+                                           "-@factor_precision double "
+                                           "-@reuse_pattern false");
+  const auto check         = [](PC object, PetscInt power, PetscReal prefilter, PetscReal postfilter, PetscInt max_row,
+                        FinePCPrecision precision, PetscBool reuse) {
     PetscInt        integer;
     PetscReal       real;
     FinePCPrecision setup, factor;
@@ -93,8 +98,10 @@ TEST_CASE("sfsai: every key sets what its getter gives", "[sfsai][pc][options]")
 TEST_CASE("sfsai: values out of range are refused, and the old ones stay", "[sfsai][pc][options]")
 {
   const MatObject A = CreateMat(Plate(), MATAIJ);
-  for (const char *option : {"-pc_sfsai_power -1", "-pc_sfsai_power many", "-pc_sfsai_prefilter 1.1", "-pc_sfsai_prefilter -1", "-pc_sfsai_prefilter nan", "-pc_sfsai_postfilter -0.1", "-pc_sfsai_postfilter 2", "-pc_sfsai_max_row -1", "-pc_sfsai_setup_precision half",
-                             "-pc_sfsai_factor_precision quad", "-pc_sfsai_reuse_pattern maybe"}) {
+  for (const char *option :
+       {"-pc_sfsai_power -1", "-pc_sfsai_power many", "-pc_sfsai_prefilter 1.1", "-pc_sfsai_prefilter -1",
+        "-pc_sfsai_prefilter nan", "-pc_sfsai_postfilter -0.1", "-pc_sfsai_postfilter 2", "-pc_sfsai_max_row -1",
+        "-pc_sfsai_setup_precision half", "-pc_sfsai_factor_precision quad", "-pc_sfsai_reuse_pattern maybe"}) {
     CAPTURE(option);
     PCObject          pc = MakePC(A, SFSAI());
     const Options     scope(option);
@@ -144,9 +151,10 @@ TEST_CASE("sfsai: the view counts what was cut and dropped", "[sfsai][pc][view]"
 {
   for (const Backend &backend : Backends()) {
     CAPTURE(backend.name);
-    const MatObject   A     = CreateMat(Plate(), backend.mat);
-    const PCObject    whole = MakePC(A, SFSAI()), capped = MakePC(A, SFSAI(), "-@max_row 5"), filtered = MakePC(A, SFSAI(), "-@postfilter 0.05");
-    PetscInt          cut   = 0, dropped = 0;
+    const MatObject A     = CreateMat(Plate(), backend.mat);
+    const PCObject  whole = MakePC(A, SFSAI()), capped = MakePC(A, SFSAI(), "-@max_row 5"),
+                   filtered = MakePC(A, SFSAI(), "-@postfilter 0.05");
+    PetscInt cut = 0, dropped = 0;
     for (PC pc : {(PC)whole, (PC)capped, (PC)filtered}) MUST(PCSetUp(pc));
     for (const auto &row : FactorColumns(whole)) {
       cut += row.size() > 5;
@@ -160,7 +168,8 @@ TEST_CASE("sfsai: the view counts what was cut and dropped", "[sfsai][pc][view]"
     CHECK(Contains(ViewText((PC)filtered), "pattern of power 2, prefilter 0., postfilter 0.05, rows not capped"));
     for (int repeat = 0; repeat < 2; repeat++) { /* a pattern that is kept was cut or filtered, too */
       CHECK(Contains(ViewText((PC)capped), "rows cut to the cap " + std::to_string(cut) + ", entries dropped by the postfilter 0"));
-      CHECK(Contains(ViewText((PC)filtered), "rows cut to the cap 0, entries dropped by the postfilter " + std::to_string(dropped)));
+      CHECK(
+        Contains(ViewText((PC)filtered), "rows cut to the cap 0, entries dropped by the postfilter " + std::to_string(dropped)));
       Touch(A);
       MUST(PCSetUp(capped));
       MUST(PCSetUp(filtered));
@@ -187,7 +196,7 @@ TEST_CASE("sfsai: a row that is too long is an error, and a cap is the remedy", 
   }
 }
 
-/* --------------------------------------------------- reuse of the pattern --------------------------------------------------- */
+/* ------------------------------------ reuse of the pattern ------------------------------------ */
 
 /* By default the pattern does not depend on values, so that new values give what a new PC gives. */
 TEST_CASE("sfsai: new values on the old pattern, in the old memory, are a fresh set-up", "[sfsai][pc][cycle]")
@@ -195,8 +204,8 @@ TEST_CASE("sfsai: new values on the old pattern, in the old memory, are a fresh 
   for (const Backend &backend : Backends())
     for (const char *options : {"", "-@power 3 -@setup_precision double", "-@factor_precision double"}) {
       CAPTURE(backend.name, options);
-      const MatObject A  = CreateMat(RandomStencil(12, 12, 12, false, 43), backend.mat);
-      const PCObject  pc = MakePC(A, SFSAI(), options);
+      const MatObject A          = CreateMat(RandomStencil(12, 12, 12, false, 43), backend.mat);
+      const PCObject  pc         = MakePC(A, SFSAI(), options);
       PetscLogDouble  host_bytes = 0, device_bytes = 0;
       MUST(PCSetUp(pc));
       const PCInverse old = *InverseOf(pc);
@@ -239,7 +248,7 @@ TEST_CASE("sfsai: a pattern that depends on values stays unless it is asked for 
       }
 }
 
-/* ----------------------------------------------- a pattern given by the user ----------------------------------------------- */
+/* -------------------------------- a pattern given by the user --------------------------------- */
 
 TEST_CASE("sfsai: a given pattern, of either memory, in the place of the power", "[sfsai][pc][pattern]")
 {
@@ -247,8 +256,8 @@ TEST_CASE("sfsai: a given pattern, of either memory, in the place of the power",
     for (const Backend &pattern_backend : Backends())
       for (const char *options : {"", "-@power 0 -@prefilter 1 -@max_row 1"}) {
         CAPTURE(backend.name, pattern_backend.name, options);
-        const MatObject A = CreateMat(Plate(), backend.mat);
-        MatObject       S = CreateMat(OtherPattern(), pattern_backend.mat);
+        const MatObject A  = CreateMat(Plate(), backend.mat);
+        MatObject       S  = CreateMat(OtherPattern(), pattern_backend.mat);
         const PCObject  pc = MakePC(A, SFSAI(), options), plain = MakePC(A, SFSAI(), options);
         PetscInt        references;
         Mat             given;
@@ -294,8 +303,8 @@ TEST_CASE("sfsai: a given pattern and new values", "[sfsai][pc][pattern][cycle]"
   for (const Backend &backend : Backends())
     for (const Backend &pattern_backend : Backends()) {
       CAPTURE(backend.name, pattern_backend.name);
-      const MatObject A  = CreateMat(Plate(), backend.mat), S = CreateMat(OtherPattern(), pattern_backend.mat);
-      const PCObject  pc = MakePC(A, SFSAI());
+      const MatObject A = CreateMat(Plate(), backend.mat), S = CreateMat(OtherPattern(), pattern_backend.mat);
+      const PCObject  pc    = MakePC(A, SFSAI());
       const auto      check = [&](bool kept) {
         const PCObject fresh = MakePC(A, SFSAI());
         MUST(PCSFSAISetPattern(fresh, S));
@@ -333,8 +342,9 @@ TEST_CASE("sfsai: patterns that do not fit are refused with a reason", "[sfsai][
 {
   for (const Backend &backend : Backends()) {
     CAPTURE(backend.name);
-    const MatObject A      = CreateMat(Plate(), backend.mat), small = CreateMat(RandomGraph(10, 5, 45), backend.mat), plate = CreateMat(Plate(), MATAIJ);
-    const auto      refuse = [&](Mat S, const std::string &text) {
+    const MatObject A = CreateMat(Plate(), backend.mat), small = CreateMat(RandomGraph(10, 5, 45), backend.mat),
+                    plate = CreateMat(Plate(), MATAIJ);
+    const auto refuse     = [&](Mat S, const std::string &text) {
       const PCObject pc = MakePC(A, SFSAI());
       MUST(PCSFSAISetPattern(pc, S));
       {
@@ -382,7 +392,9 @@ TEST_CASE("sfsai: on the pattern of an adaptive factor it is that factor", "[sfs
           MUST(MatGetRow(mine, row, &length, &columns, &values));
           MUST(MatGetRow(theirs, row, &their_length, nullptr, &their_values));
           REQUIRE(length == their_length);
-          for (PetscInt k = 0; k < length; k++) worst = std::max(worst, std::fabs(values[k] - their_values[k]) * std::sqrt(Plate().At(columns[k], columns[k]))); /* of A scaled to unit diagonal */
+          /* of A scaled to unit diagonal */
+          for (PetscInt k = 0; k < length; k++)
+            worst = std::max(worst, std::fabs(values[k] - their_values[k]) * std::sqrt(Plate().At(columns[k], columns[k])));
           MUST(MatRestoreRow(theirs, row, &their_length, nullptr, &their_values));
           MUST(MatRestoreRow(mine, row, &length, &columns, &values));
         }
@@ -393,8 +405,9 @@ TEST_CASE("sfsai: on the pattern of an adaptive factor it is that factor", "[sfs
 TEST_CASE("sfsai: a row of a given pattern that is too long is an error about the pattern", "[sfsai][pc][pattern][bad]")
 {
   const PetscInt    n    = kSFSAILargestRow + 20;
-  const std::string text = "Row " + std::to_string(n - 1) + " of G would have " + std::to_string(n) + " entries, and at most " + std::to_string(kSFSAILargestRow) + " can be solved: ";
-  const HostMatrix  H = RandomStencil(n, 1, 1, false, 47), P = RandomArrow(n, 48);
+  const std::string text = "Row " + std::to_string(n - 1) + " of G would have " + std::to_string(n) + " entries, and at most " +
+                           std::to_string(kSFSAILargestRow) + " can be solved: ";
+  const HostMatrix H = RandomStencil(n, 1, 1, false, 47), P = RandomArrow(n, 48);
   for (const Backend &backend : Backends())
     for (const Backend &pattern_backend : Backends()) {
       CAPTURE(backend.name, pattern_backend.name);
@@ -434,8 +447,9 @@ TEST_CASE("sfsai: several ranks and a given pattern", "[sfsai][pc][pattern][mpi]
     for (const Backend &pattern_backend : Backends()) {
       CAPTURE(backend.name, pattern_backend.name);
       const HostMatrix H = RandomStencil(30, 20, 1, false, 9);
-      const MatObject  A = CreateMat(H, backend.mat, PETSC_COMM_WORLD), S = CreateMat(H, pattern_backend.mat, PETSC_COMM_WORLD), other = CreateMat(RandomGraph(H.n, 9, 46), pattern_backend.mat, PETSC_COMM_WORLD);
-      const KSPObject  given = MakeKSP(A, SFSAI()), power = MakeKSP(A, SFSAI(), "-@power 1");
+      const MatObject  A = CreateMat(H, backend.mat, PETSC_COMM_WORLD), S = CreateMat(H, pattern_backend.mat, PETSC_COMM_WORLD),
+                      other = CreateMat(RandomGraph(H.n, 9, 46), pattern_backend.mat, PETSC_COMM_WORLD);
+      const KSPObject given = MakeKSP(A, SFSAI()), power = MakeKSP(A, SFSAI(), "-@power 1");
       MUST(PCSFSAISetPattern(PCOf(given), S));
       const Solution mine = Solve(given), theirs = Solve(power);
       CHECK(mine.reason == KSP_CONVERGED_RTOL);

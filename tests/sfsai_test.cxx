@@ -103,7 +103,8 @@ HostMatrix LongRows(PetscInt n, const std::vector<PetscInt> &lengths)
   for (PetscInt row = 0; row < n; row++) {
     const size_t   which  = n - 1 - row;
     const PetscInt length = which < lengths.size() ? lengths[which] : 2;
-    for (PetscInt k = 0; k < std::min(length - 1, row); k++) rows[row].emplace_back((PetscInt)((long long)k * row / std::max<PetscInt>(length - 1, 1)), NAN);
+    for (PetscInt k = 0; k < std::min(length - 1, row); k++)
+      rows[row].emplace_back((PetscInt)((long long)k * row / std::max<PetscInt>(length - 1, 1)), NAN);
     rows[row].emplace_back(row, NAN);
   }
   return FromRows(rows);
@@ -173,7 +174,8 @@ TEST_CASE("sfsai by hand, 3 x 3 tridiagonal", "[sfsai]")
     for (const Precisions &p : kAllPrecisions) {
       CAPTURE(backend.name, p.setup, p.factor);
       const double u     = 16 * std::max(Unit(p.setup), Unit(p.factor));
-      const auto   check = [&](const SFSAIParams &params, const std::vector<PetscInt> &j, const std::vector<double> &a, const std::vector<double> &psi) {
+      const auto   check = [&](const SFSAIParams &params, const std::vector<PetscInt> &j, const std::vector<double> &a,
+                             const std::vector<double> &psi) {
         CAPTURE(params.power, params.prefilter, params.postfilter, params.max_row);
         const HostFactor F = ComputeFactor(A, params, backend.where);
         REQUIRE(F.j == j);
@@ -199,8 +201,8 @@ TEST_CASE("sfsai by hand, 3 x 3 tridiagonal", "[sfsai]")
 }
 
 /*
-   5 points on a grid of 6 a line, a point i away from the boundary, scaled couplings 1/4. k = 2 finds i-12, i-7, i-6, i-5, i-2, i-1, with
-     w_1 = 1 at i, 1/4 at i-1 and i-6;  w_2 = 1/2 at i-1 and i-6, 2/16 at i-7, 1/16 at i-12, i-5 and i-2.
+   5 points on a grid of 6 a line, a point i away from the boundary, scaled couplings 1/4. k = 2 finds i-12, i-7, i-6, i-5, i-2,
+   i-1, with w_1 = 1 at i, 1/4 at i-1 and i-6;  w_2 = 1/2 at i-1 and i-6, 2/16 at i-7, 1/16 at i-12, i-5 and i-2.
 */
 TEST_CASE("the cap: largest weights, and the smaller column among equals", "[sfsai]")
 {
@@ -209,14 +211,15 @@ TEST_CASE("the cap: largest weights, and the smaller column among equals", "[sfs
   for (const Backend &backend : Backends())
     for (PetscInt max_row = 1; max_row <= 8; max_row++) {
       CAPTURE(backend.name, max_row);
-      SFSAIParams params = Double(2);
-      params.max_row     = max_row;
+      SFSAIParams params                = Double(2);
+      params.max_row                    = max_row;
       const HostFactor            F     = ComputeFactor(A, params, backend.where);
       const std::vector<PetscInt> order = {nx, 1, nx + 1, 2 * nx, nx - 1, 2}; /* distances */
       for (PetscInt y = 2; y < 6; y++)
         for (PetscInt x = 2; x < nx - 1; x++) {
           std::set<PetscInt> expected;
-          for (PetscInt k = 0; k < std::min<PetscInt>(max_row - 1, (PetscInt)order.size()); k++) expected.insert(y * nx + x - order[k]);
+          for (PetscInt k = 0; k < std::min<PetscInt>(max_row - 1, (PetscInt)order.size()); k++)
+            expected.insert(y * nx + x - order[k]);
           CAPTURE(x, y);
           CHECK(RowPattern(F, y * nx + x) == expected);
         }
@@ -293,7 +296,7 @@ TEST_CASE("power 0, postfilter 1, prefilter 1, rows of one entry: Jacobi to the 
         CHECK(F.stats.log_psi_after == Approx(F.stats.log_psi_before));
         CHECK(F.stats.max_row == 1);
 
-        SFSAIParams params        = Params(p.setup, p.factor, 1);
+        SFSAIParams      params   = Params(p.setup, p.factor, 1);
         const HostFactor whole    = ComputeFactor(m.A, params, backend.where);
         params.postfilter         = 1;
         const HostFactor filtered = ComputeFactor(m.A, params, backend.where);
@@ -333,7 +336,8 @@ TEST_CASE("the pattern is the boolean power, and a capped one has the largest we
               mine.insert(row);
               wrong += mine != expected && !tie;
               wrong += mine.size() != expected.size();
-              wrong += tie && (std::strcmp(m.name, "graph with stored zeros") || prefilter > 0); /* zeros alone have equal weights */
+              /* zeros alone have equal weights */
+              wrong += tie && (std::strcmp(m.name, "graph with stored zeros") || prefilter > 0);
               if (max_row) capped += (PetscInt)ReferencePattern(m.A, row, whole, &no_tie).size() > max_row;
             }
             CHECK(wrong == 0);
@@ -382,10 +386,10 @@ TEST_CASE("on the pattern of aFSAI it gives the same G", "[sfsai]")
         AFSAIParams adaptive;
         adaptive.setup_precision  = p.setup;
         adaptive.factor_precision = p.factor;
-        const HostFactor  F = ComputeFactor(m.A, adaptive, backend.where);
-        const HostMatrix  S = PatternOf(F);
-        const SFSAIParams params = Params(p.setup, p.factor);
-        const HostFactor  G = ComputeFactor(m.A, params, backend.where, &S);
+        const HostFactor  F       = ComputeFactor(m.A, adaptive, backend.where);
+        const HostMatrix  S       = PatternOf(F);
+        const SFSAIParams params  = Params(p.setup, p.factor);
+        const HostFactor  G       = ComputeFactor(m.A, params, backend.where, &S);
         REQUIRE(SamePattern(F, G));
         CHECK(CheckTwins(m.A, F, G, params, kLambdaMin) == 0);
         CHECK(G.stats.log_psi_after == Approx(F.stats.log_psi_after).epsilon(1e-5));
@@ -396,7 +400,8 @@ TEST_CASE("a given pattern: its lower part alone counts", "[sfsai]")
 {
   for (const Backend &backend : Backends())
     for (const Precisions &p : kAllPrecisions) {
-      const HostMatrix A = RandomGraph(150, 9, 23), B = RandomGraph(150, 12, 24); /* entries of A outside of S, and of S outside of A */
+      /* entries of A outside of S, and of S outside of A */
+      const HostMatrix A = RandomGraph(150, 9, 23), B = RandomGraph(150, 12, 24);
       CAPTURE(backend.name, p.setup, p.factor);
       const auto part = [&](bool upper, bool diagonal) {
         HostMatrix S;
@@ -420,10 +425,10 @@ TEST_CASE("a given pattern: its lower part alone counts", "[sfsai]")
           const HostMatrix S = part(upper, diagonal);
           CHECK(SameBits(ComputeFactor(A, params, backend.where, &S), F));
         }
-      SFSAIParams others = params; /* of the search */
-      others.power       = 0;
-      others.prefilter   = 0.9;
-      others.max_row     = 2;
+      SFSAIParams others    = params; /* of the search */
+      others.power          = 0;
+      others.prefilter      = 0.9;
+      others.max_row        = 2;
       const HostFactor same = ComputeFactor(A, others, backend.where, &lower);
       CHECK(SameBits(same, F));
       CHECK(same.stats.capped_rows == 0);
@@ -502,15 +507,17 @@ TEST_CASE("new values on the pattern of the last set-up", "[sfsai]")
 
         /* the pattern does not depend on the values here, so that a refill is a set-up */
         CHECK(SameBits(ComputeFactor(m.A, params, backend.where, nullptr, &m.A), F));
-        const HostFactor refilled = ComputeFactor(m.A, params, backend.where, nullptr, &changed), fresh = ComputeFactor(changed, params, backend.where);
+        const HostFactor refilled = ComputeFactor(m.A, params, backend.where, nullptr, &changed),
+                         fresh    = ComputeFactor(changed, params, backend.where);
         CHECK(SameBits(refilled, fresh));
         CHECK(refilled.stats.log_psi_before == fresh.stats.log_psi_before);
         CHECK(refilled.stats.log_psi_after == fresh.stats.log_psi_after);
 
         /* what a filter or a cap left is neither searched nor filtered again */
         const auto check = [&](const HostMatrix *S) {
-          const HostFactor first = ComputeFactor(m.A, params, backend.where, S), again = ComputeFactor(m.A, params, backend.where, S, &changed);
-          SFSAIParams      whole = params;
+          const HostFactor first = ComputeFactor(m.A, params, backend.where, S),
+                           again = ComputeFactor(m.A, params, backend.where, S, &changed);
+          SFSAIParams whole      = params;
           whole.postfilter       = 0;
           CHECK(SamePattern(first, again));
           CHECK(again.stats.dropped == 0);
@@ -544,26 +551,31 @@ TEST_CASE("sfsai: bad pivots: first double precision, then the diagonal, both co
           CAPTURE(c.coupling, backend.name, p.setup, p.factor, postfilter);
           SFSAIParams params = Params(p.setup, p.factor);
           params.postfilter  = postfilter;
-          const auto check   = [&](const HostFactor &F, bool stored) { /* does a row that fell back keep its pattern? */
-            CHECK(F.stats.double_rows == (p.setup == FINEPC_SINGLE ? blocks * c.double_rows : 0));
-            CHECK(F.stats.diagonal_rows == blocks * c.diagonal_rows);
-            PetscInt wrong = 0;
-            for (PetscInt b = 0; b < blocks; b++) {
-              const PetscInt row = 3 * b + 1;
-              const double   psi = c.diagonal_rows ? 1 : 1 - c.coupling * c.coupling;
-              wrong += !(std::fabs(F.d[row] * psi - 1) <= 1e-9);
-              wrong += F.Length(row) != (stored ? 1 : 0);
-              if (F.Length(row)) wrong += !(std::fabs(F.a[F.i[row]] + (c.diagonal_rows ? 0 : c.coupling)) <= 1e-6);
-              wrong += F.Length(row + 1) != std::min<PetscInt>(b, 2); /* the good rows are one chain */
-            }
-            CHECK(wrong == 0);
-            CHECK(F.stats.dropped == 0); /* they are not the postfilter's */
-            if (!c.diagonal_rows) CHECK(ErrorOfDiagonal(A, F, params).over_bound <= 1);
-          };
+          const auto check =
+            [&](const HostFactor &F,
+                bool              stored) { /* does a row that fell back keep its pattern? */
+                               CHECK(F.stats.double_rows == (p.setup == FINEPC_SINGLE ? blocks * c.double_rows : 0));
+                               CHECK(F.stats.diagonal_rows == blocks * c.diagonal_rows);
+                               PetscInt wrong = 0;
+                               for (PetscInt b = 0; b < blocks; b++) {
+                                 const PetscInt row = 3 * b + 1;
+                                 const double   psi = c.diagonal_rows ? 1 : 1 - c.coupling * c.coupling;
+                                 wrong += !(std::fabs(F.d[row] * psi - 1) <= 1e-9);
+                                 wrong += F.Length(row) != (stored ? 1 : 0);
+                                 if (F.Length(row))
+                                   wrong += !(std::fabs(F.a[F.i[row]] + (c.diagonal_rows ? 0 : c.coupling)) <= 1e-6);
+                                 wrong += F.Length(row + 1) != std::min<PetscInt>(b, 2); /* the good rows are one chain */
+                               }
+                               CHECK(wrong == 0);
+                               CHECK(F.stats.dropped == 0); /* they are not the postfilter's */
+                               if (!c.diagonal_rows) CHECK(ErrorOfDiagonal(A, F, params).over_bound <= 1);
+            };
           const HostFactor F = ComputeFactor(A, params, backend.where);
           check(F, !c.diagonal_rows || postfilter == 0);
           check(ComputeFactor(good, params, backend.where, nullptr, &A), true);
-          if (postfilter == 0) CHECK(SameBits(ComputeFactor(A, params, backend.where, nullptr, &good), ComputeFactor(good, params, backend.where))); /* and back */
+          /* and back */
+          if (postfilter == 0)
+            CHECK(SameBits(ComputeFactor(A, params, backend.where, nullptr, &good), ComputeFactor(good, params, backend.where)));
         }
   }
 }
@@ -584,9 +596,9 @@ struct BadSystems {
     PetscInt size; /* row itself counted */
     bool     pair; /* p + 1 is one of its columns */
   };
-  static constexpr PetscInt kRows    = 1100;
-  static constexpr double   kWith    = 1e-3; /* e */
-  static constexpr double   kFilter  = 1e-4; /* drops the zeros of a good row, and nothing else */
+  static constexpr PetscInt kRows   = 1100;
+  static constexpr double   kWith   = 1e-3; /* e */
+  static constexpr double   kFilter = 1e-4; /* drops the zeros of a good row, and nothing else */
   const PetscInt            p;
   std::vector<Size>         sizes;
   PetscInt                  pairs = 0;
@@ -626,7 +638,7 @@ struct BadSystems {
     for (PetscInt row = First(); row < kRows; row++) {
       const Size     system = sizes[row - First()];
       const PetscInt others = system.size - 1 - (system.pair ? 3 : 2), below = std::min(p, others / 2);
-      rows[row]             = {{p, NAN}, {p + 2, NAN}};
+      rows[row] = {{p, NAN}, {p + 2, NAN}};
       if (system.pair) rows[row].emplace_back(p + 1, NAN);
       for (PetscInt k = 0; k < others; k++) rows[row].emplace_back(k < below ? p - 1 - k : p + 3 + k - below, NAN);
     }
@@ -640,15 +652,16 @@ struct BadSystems {
     PetscInt   wrong = 0, dropped = 0;
     for (PetscInt row = 0; row < First(); row++) wrong += F.Length(row) != 0 || F.d[row] != 1;
     for (PetscInt row = First(); row < kRows; row++) {
-      const Size     system = sizes[row - First()];
-      const bool     lost   = system.pair && fallback;
-      const double   pivot  = system.pair ? 1 - c * c : 1, psi = lost ? 1 : 1 - 0.04 - kWith * kWith / pivot, norm = std::sqrt(1 + 0.04 + (lost ? 0 : 2 * kWith * kWith / (pivot * pivot)));
+      const Size   system = sizes[row - First()];
+      const bool   lost   = system.pair && fallback;
+      const double pivot = system.pair ? 1 - c * c : 1, psi = lost ? 1 : 1 - 0.04 - kWith * kWith / pivot,
+                   norm       = std::sqrt(1 + 0.04 + (lost ? 0 : 2 * kWith * kWith / (pivot * pivot)));
       const PetscInt nonzeros = system.pair ? 3 : 2;
       wrong += F.Length(row) != (kept ? nonzeros : !filtered ? system.size - 1 : lost ? 0 : nonzeros);
       wrong += !(std::fabs(F.d[row] * psi - 1) <= 1e-7);
       for (PetscInt k = F.i[row]; k < F.i[row + 1]; k++) {
         const PetscInt column = F.j[k];
-        const double   g      = lost ? 0 : column == p ? -kWith / pivot : column == p + 1 ? c * kWith / pivot : column == p + 2 ? -0.2 : 0;
+        const double g = lost ? 0 : column == p ? -kWith / pivot : column == p + 1 ? c * kWith / pivot : column == p + 2 ? -0.2 : 0;
         wrong += !(std::fabs(F.a[k] - g) <= 1e-6 * norm);
       }
       if (filtered && !lost) dropped += system.size - 1 - nonzeros;
@@ -676,7 +689,7 @@ TEST_CASE("sfsai: bad pivots in systems of every kind", "[sfsai]")
       for (PetscReal postfilter : {0., BadSystems::kFilter}) {
         const HostMatrix bad    = systems.A(c);
         SFSAIParams      params = Params(p.setup, p.factor), whole = params;
-        params.postfilter       = postfilter;
+        params.postfilter = postfilter;
         HostFactor host, host_refilled;
         for (const Backend &backend : Backends()) {
           CAPTURE(which.p, p.setup, p.factor, c, postfilter, backend.name);
@@ -747,7 +760,8 @@ TEST_CASE("sfsai: unusable matrices are named by their first bad row", "[sfsai]"
       CAPTURE(backend.name, p.setup, p.factor);
       const HostMatrix good = UsableMatrix();
       CheckUnusableMatrices([&](const HostMatrix &A) { return ComputeFactor(A, Params(p.setup, p.factor), backend.where).stats; });
-      CheckUnusableMatrices([&](const HostMatrix &A) { return ComputeFactor(A, Params(p.setup, p.factor), backend.where, &good).stats; });
+      CheckUnusableMatrices(
+        [&](const HostMatrix &A) { return ComputeFactor(A, Params(p.setup, p.factor), backend.where, &good).stats; });
     }
   /* met in new values */
   for (const Backend &backend : Backends()) {
@@ -788,7 +802,8 @@ TEST_CASE("a row that is too long to be solved is an error with a remedy", "[sfs
 {
   const PetscInt    too_long = kSFSAILargestRow + 1;
   const HostMatrix  A = RandomArrow(too_long, 31), longest = RandomArrow(kSFSAILargestRow, 32);
-  const std::string text = "of G would have " + std::to_string(too_long) + " entries, and at most " + std::to_string(kSFSAILargestRow) + " can be solved: lower -pc_sfsai_power, raise -pc_sfsai_prefilter";
+  const std::string text = "of G would have " + std::to_string(too_long) + " entries, and at most " +
+                           std::to_string(kSFSAILargestRow) + " can be solved: lower -pc_sfsai_power, raise -pc_sfsai_prefilter";
   for (const Backend &backend : Backends()) {
     CAPTURE(backend.name);
     const CSRCopy  copy(A, backend.where);
@@ -843,7 +858,7 @@ TEST_CASE("sfsai: a set-up repeated gives the same bits", "[sfsai]")
     }
 }
 
-/* -------------------------------------------------- host against CUDA -------------------------------------------------- */
+/* ------------------------------------- host against CUDA -------------------------------------- */
 
 namespace
 {
@@ -869,15 +884,16 @@ void CompareTwins(const HostMatrix &A, const SFSAIParams &params, const HostMatr
   if (params.postfilter == 0) CHECK(ErrorOfEquations(A, device, params) <= 1);
   CHECK(SameBits(ComputeFactor(A, params, PETSC_MEMTYPE_CUDA, S), device));
 
-  const HostMatrix changed = OtherValues(A);
-  SFSAIParams      whole   = params;
-  whole.postfilter         = 0;
+  const HostMatrix changed         = OtherValues(A);
+  SFSAIParams      whole           = params;
+  whole.postfilter                 = 0;
   const HostFactor device_refilled = ComputeFactor(A, params, PETSC_MEMTYPE_CUDA, S, &changed);
   CHECK(SamePattern(device_refilled, device));
   CHECK(device_refilled.stats.dropped == 0);
   CHECK(ErrorOfDiagonal(changed, device_refilled, whole).over_bound <= 1);
   CHECK(ErrorOfEquations(changed, device_refilled, whole) <= 1);
-  if (!different) CHECK(CheckTwins(changed, ComputeFactor(A, params, PETSC_MEMTYPE_HOST, S, &changed), device_refilled, whole, kLambdaMin) == 0);
+  if (!different)
+    CHECK(CheckTwins(changed, ComputeFactor(A, params, PETSC_MEMTYPE_HOST, S, &changed), device_refilled, whole, kLambdaMin) == 0);
 }
 
 } // namespace
@@ -908,7 +924,9 @@ TEST_CASE("sfsai twins: systems of every size", "[sfsai][gpu]")
   NEEDS_DEVICE();
   std::vector<PetscInt> lengths;
   for (PetscInt length = 1; length <= 70; length++) lengths.push_back(length);
-  for (PetscInt length : {95, 96, 97, 127, 128, 129, 159, 160, 161, 191, 192, 193, 207, 208, 209, 223, 224, 225, 255, 256, 257, 288, 320, 400, 513, 1000}) lengths.push_back(length);
+  for (PetscInt length : {95,  96,  97,  127, 128, 129, 159, 160, 161, 191, 192, 193, 207,
+                          208, 209, 223, 224, 225, 255, 256, 257, 288, 320, 400, 513, 1000})
+    lengths.push_back(length);
   const HostMatrix A = RandomDense(1100, 51), S = LongRows(A.n, lengths);
   for (const Precisions &p : kAllPrecisions) {
     CAPTURE(p.setup, p.factor);
@@ -916,7 +934,8 @@ TEST_CASE("sfsai twins: systems of every size", "[sfsai][gpu]")
     CompareTwins(A, params, &S);
     params.postfilter = 0.02;
     CompareTwins(A, params, &S);
-    for (PetscInt longest : {1, 2, 8, 9, 16, 17, 31, 32, 33, 64, 65, 129, 257}) { /* the largest size of a set-up is another each time */
+    for (PetscInt longest : {1, 2, 8, 9, 16, 17, 31, 32, 33, 64, 65, 129, 257}) {
+      /* the largest size of a set-up is another each time */
       CAPTURE(longest);
       const HostMatrix T = LongRows(400, {longest, 1, longest});
       CompareTwins(RandomDense(400, 52), Params(p.setup, p.factor), &T);
@@ -927,7 +946,9 @@ TEST_CASE("sfsai twins: systems of every size", "[sfsai][gpu]")
 TEST_CASE("sfsai twins: every option", "[sfsai][gpu]")
 {
   NEEDS_DEVICE();
-  const std::vector<HostMatrix> matrices = {RandomStencil(40, 40, 1, false, 5), RandomStencil(10, 10, 10, false, 6), RandomStencil(8, 8, 8, true, 7), RandomGraph(700, 17, 8), WithStoredZeros(RandomGraph(500, 9, 9))};
+  const std::vector<HostMatrix> matrices = {RandomStencil(40, 40, 1, false, 5), RandomStencil(10, 10, 10, false, 6),
+                                            RandomStencil(8, 8, 8, true, 7), RandomGraph(700, 17, 8),
+                                            WithStoredZeros(RandomGraph(500, 9, 9))};
   for (const Precisions &p : kAllPrecisions)
     for (const HostMatrix &A : matrices) {
       CAPTURE(p.setup, p.factor, A.n, A.nnz());
@@ -1009,7 +1030,8 @@ void CompareFactors(const HostMatrix &A, SFSAIParams params, const std::vector<s
   SFSAIParams      whole      = params;
   whole.postfilter            = 0;
   for (size_t limit : limits) {
-    CAPTURE(A.n, params.setup_precision, params.factor_precision, params.power, params.prefilter, params.postfilter, params.max_row, limit);
+    CAPTURE(A.n, params.setup_precision, params.factor_precision, params.power, params.prefilter, params.postfilter, params.max_row,
+            limit);
     params.work_limit       = limit;
     const HostFactor device = ComputeFactor(A, params, PETSC_MEMTYPE_CUDA, S);
     const bool       same   = SamePattern(host, device);
@@ -1046,11 +1068,11 @@ TEST_CASE("sfsai twins: a work space of any size, one chunk of rows after the ot
     PetscInt    max_row;
   };
   const std::vector<Case> cases = {
-    {"7 points",        RandomStencil(12, 11, 10, false, 81), 0,    0 },
-    {"27 points",       RandomStencil(7, 6, 7, true, 82),     0,    0 },
-    {"graph",           RandomGraph(400, 7, 83),              0,    0 },
-    {"graph, filtered", RandomGraph(400, 9, 84),              0.05, 0 },
-    {"graph, capped",   RandomGraph(500, 9, 85),              0,    40},
+    {"7 points", RandomStencil(12, 11, 10, false, 81), 0, 0},
+    {"27 points", RandomStencil(7, 6, 7, true, 82), 0, 0},
+    {"graph", RandomGraph(400, 7, 83), 0, 0},
+    {"graph, filtered", RandomGraph(400, 9, 84), 0.05, 0},
+    {"graph, capped", RandomGraph(500, 9, 85), 0, 40},
   };
   for (const Case &c : cases)
     for (const Precisions &p : {Precisions{FINEPC_SINGLE, FINEPC_SINGLE}, Precisions{FINEPC_DOUBLE, FINEPC_DOUBLE}})
@@ -1077,7 +1099,10 @@ TEST_CASE("sfsai twins: systems in global memory one after the other", "[sfsai][
     }
 }
 
-/* A table for the long rows takes half a MiB, with a cap more than 2: one block does one row after the other, then there are several. */
+/*
+   A table for the long rows takes half a MiB, with a cap more than 2: one block does one row after the other, then there are
+   several.
+*/
 TEST_CASE("sfsai twins: tables in global memory, fewer than rows", "[sfsai][gpu]")
 {
   NEEDS_DEVICE();
@@ -1087,10 +1112,10 @@ TEST_CASE("sfsai twins: tables in global memory, fewer than rows", "[sfsai][gpu]
     params.max_row = max_row;
     ComparePatterns(A, params, {4 * kKilobyte, 64 * kKilobyte, kMegabyte, 8 * kMegabyte});
   }
-  params.max_row    = 20;
-  params.postfilter = 0.02;
-  const HostFactor host = ComputeFactor(A, params, PETSC_MEMTYPE_HOST);
-  params.work_limit     = 64 * kKilobyte;
+  params.max_row          = 20;
+  params.postfilter       = 0.02;
+  const HostFactor host   = ComputeFactor(A, params, PETSC_MEMTYPE_HOST);
+  params.work_limit       = 64 * kKilobyte;
   const HostFactor device = ComputeFactor(A, params, PETSC_MEMTYPE_CUDA);
   CHECK(CheckTwins(A, host, device, params, kLambdaMin) == 0);
   CHECK(host.stats.dropped == device.stats.dropped);
@@ -1194,7 +1219,8 @@ TEST_CASE("sfsai twins: real matrices have the same pattern and Kaporin number",
         CHECK(device.stats.capped_rows == host.stats.capped_rows);
         CHECK(device.stats.log_psi_before == Approx(host.stats.log_psi_before));
         CHECK(std::fabs(device.stats.log_psi_after - host.stats.log_psi_after) <= 1e-3);
-        CHECK(std::abs(device.stats.double_rows - host.stats.double_rows) <= host.stats.double_rows / 100 + 1); /* a pivot at the threshold */
+        /* a pivot at the threshold */
+        CHECK(std::abs(device.stats.double_rows - host.stats.double_rows) <= host.stats.double_rows / 100 + 1);
         CHECK(device.stats.diagonal_rows == host.stats.diagonal_rows);
         CHECK(ErrorOfDiagonal(A, device, params).over_bound <= 1);
       }

@@ -51,13 +51,19 @@ Decoded Decode(const Slices &S, const std::vector<PetscInt> &length)
     PetscInt       at    = S.even ? step[slice] * kWarp : start[slice];
     for (PetscInt k = 0; k < steps; k++)
       for (PetscInt lane = 0; lane < kWarp; lane++) {
-        const PetscInt place = slice * (kWarp / S.lanes) + lane / S.lanes, row = place >= S.rows ? -1 : S.sorted ? order[place] : place;
-        const bool     own   = row >= 0 && k * S.lanes + lane % S.lanes < length[row];
-        PetscInt       here  = at;
+        const PetscInt place = slice * (kWarp / S.lanes) + lane / S.lanes, row = place >= S.rows ? -1
+                                                                                 : S.sorted      ? order[place]
+                                                                                                 : place;
+        const bool     own  = row >= 0 && k * S.lanes + lane % S.lanes < length[row];
+        PetscInt       here = at;
         if (S.even) {
-          const PetscInt group = k / kGroup * kGroup, left = std::min(kGroup, steps - group); /* steps that lie together: 4, or 2 and 1 */
-          const PetscInt first = left == kGroup || k - group < left / 2 * 2 ? group : group + left / 2 * 2, together = left == kGroup ? kGroup : first == group && left > 1 ? 2 : 1;
-          here = at + first * kWarp + lane * together + k - first;
+          /* steps that lie together: 4, or 2 and 1 */
+          const PetscInt group = k / kGroup * kGroup, left = std::min(kGroup, steps - group);
+          const PetscInt first    = left == kGroup || k - group < left / 2 * 2 ? group : group + left / 2 * 2,
+                         together = left == kGroup               ? kGroup
+                                    : first == group && left > 1 ? 2
+                                                                 : 1;
+          here                    = at + first * kWarp + lane * together + k - first;
         } else if (own) at++;
         else continue;
         const PetscInt column = S.narrow ? base[step[slice] + k] + small[here] : large[here];
@@ -103,31 +109,43 @@ TEST_CASE("slices: every entry once, and zeros elsewhere", "[slices][gpu]")
     HostMatrix  A;
     bool        sorted; /* with one lane a row */
   } cases[] = {
-    {"one row",       Poisson(1),                  false},
-    {"31",            Poisson(31),                 false},
-    {"32",            Poisson(32),                 false},
-    {"33",            Poisson(33),                 false},
-    {"stencil",       RandomStencil(20, 17, 3, false, 1), false},
-    {"corners",       RandomStencil(9, 8, 7, true, 1), true },
-    {"graph",         RandomGraph(3000, 9, 2),     true },
-    {"arrow",         RandomArrow(700, 3),         false},
-    {"dense",         RandomDense(70, 4),          false},
-    {"two lengths",   TwoLengths(5000, 9, 1),      true },
-    {"in blocks",     TwoLengths(5000, 9, 64),     false},
-    {"a window",      TwoLengths(kSliceWindow, 7, 3), true},
-    {"and a row",     TwoLengths(kSliceWindow + 1, 7, 3), true},
-    {"far too many",  TwoLengths(1000, 400, 1),    true },
+    {"one row", Poisson(1), false},
+    {"31", Poisson(31), false},
+    {"32", Poisson(32), false},
+    {"33", Poisson(33), false},
+    {"stencil", RandomStencil(20, 17, 3, false, 1), false},
+    {"corners", RandomStencil(9, 8, 7, true, 1), true},
+    {"graph", RandomGraph(3000, 9, 2), true},
+    {"arrow", RandomArrow(700, 3), false},
+    {"dense", RandomDense(70, 4), false},
+    {"two lengths", TwoLengths(5000, 9, 1), true},
+    {"in blocks", TwoLengths(5000, 9, 64), false},
+    {"a window", TwoLengths(kSliceWindow, 7, 3), true},
+    {"and a row", TwoLengths(kSliceWindow + 1, 7, 3), true},
+    {"far too many", TwoLengths(1000, 400, 1), true},
   };
   for (const auto &c : cases)
     for (PetscInt lanes : {1, 2, 4, 8, 16, 32})
       for (SlicesKind kind : {SLICES_PLAIN, SLICES_COMPRESSED, SLICES_RESIDENT}) {
         CAPTURE(c.name, lanes, kind);
         const CSRCopy         A(c.A, PETSC_MEMTYPE_CUDA);
-        const CSR             csr{c.A.n, c.A.n, c.A.nnz(), (PetscInt *)A.view.i, (PetscInt *)A.view.j, (void *)A.view.a, FINEPC_DOUBLE, PETSC_MEMTYPE_CUDA};
+        const CSR             csr{c.A.n,
+                      c.A.n,
+                      c.A.nnz(),
+                      (PetscInt *)A.view.i,
+                      (PetscInt *)A.view.j,
+                      (void *)A.view.a,
+                      FINEPC_DOUBLE,
+                      PETSC_MEMTYPE_CUDA};
         std::vector<PetscInt> length(c.A.n);
         for (PetscInt row = 0; row < c.A.n; row++) length[row] = c.A.i[row + 1] - c.A.i[row];
         for (void *memory : copy.S.memory)
-          if (memory) MUST(ArrayCopy_CUDA(memory, std::vector<double>(copy.S.capacity[memory == copy.S.memory[1]] / sizeof(double), std::nan("")).data(), copy.S.capacity[memory == copy.S.memory[1]] / sizeof(double) * sizeof(double), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+          if (memory)
+            MUST(
+              ArrayCopy_CUDA(memory,
+                             std::vector<double>(copy.S.capacity[memory == copy.S.memory[1]] / sizeof(double), std::nan("")).data(),
+                             copy.S.capacity[memory == copy.S.memory[1]] / sizeof(double) * sizeof(double), PETSC_MEMTYPE_CUDA,
+                             PETSC_MEMTYPE_HOST));
         MUST(SlicesUpdate_CUDA(&csr, lanes, kind, &copy.S));
         const Slices &S = copy.S;
         CHECK(S.kind == kind);
@@ -158,8 +176,8 @@ TEST_CASE("slices: a resident copy that would be too large is not made", "[slice
     for (PetscInt k = 0; k < (row % kWarp ? 1 : length); k++) rows[row].emplace_back((row + k) % n, k ? 0.001 : 2.);
   const HostMatrix H = FromRows(rows);
   const CSRCopy    A(H, PETSC_MEMTYPE_CUDA);
-  const CSR        csr{n, n, H.nnz(), (PetscInt *)A.view.i, (PetscInt *)A.view.j, (void *)A.view.a, FINEPC_DOUBLE, PETSC_MEMTYPE_CUDA};
-  SlicesObject     copy;
+  const CSR    csr{n, n, H.nnz(), (PetscInt *)A.view.i, (PetscInt *)A.view.j, (void *)A.view.a, FINEPC_DOUBLE, PETSC_MEMTYPE_CUDA};
+  SlicesObject copy;
   MUST(SlicesUpdate_CUDA(&csr, 1, SLICES_RESIDENT, &copy.S));
   CHECK(copy.S.kind == SLICES_NONE);
   MUST(SlicesUpdate_CUDA(&csr, 1, SLICES_PLAIN, &copy.S));

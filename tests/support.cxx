@@ -24,7 +24,8 @@ Options::~Options()
   if (options_) PetscCallAbort(PETSC_COMM_SELF, PetscOptionsPop());
 }
 
-static PetscErrorCode CollectError(MPI_Comm, int, const char *, const char *, PetscErrorCode code, PetscErrorType type, const char *message, void *context)
+static PetscErrorCode CollectError(MPI_Comm, int, const char *, const char *, PetscErrorCode code, PetscErrorType type,
+                                   const char *message, void *context)
 {
   if (type == PETSC_ERROR_INITIAL && message) ((Errors *)context)->text += std::string(message) + "\n";
   return code;
@@ -119,7 +120,8 @@ void operator delete(void *memory, std::size_t) noexcept
 
 static PetscErrorCode (*petsc_malloc)(size_t, PetscBool, int, const char[], const char[], void **);
 
-static PetscErrorCode CountingMalloc(size_t size, PetscBool clear, int line, const char function[], const char file[], void **memory)
+static PetscErrorCode CountingMalloc(size_t size, PetscBool clear, int line, const char function[], const char file[],
+                                     void **memory)
 {
   allocations++;
   return petsc_malloc(size, clear, line, function, file, memory);

@@ -58,12 +58,12 @@ const Backend              &DeviceBackend();
 bool                        DeviceFound();
 
 /* First line of a test with tag [gpu]. */
-#define NEEDS_DEVICE() \
-  do { \
+#define NEEDS_DEVICE()    \
+  do {                    \
     if (!DeviceFound()) { \
-      SkipTest(); \
-      return; \
-    } \
+      SkipTest();         \
+      return;             \
+    }                     \
   } while (0)
 void SkipTest();
 
@@ -90,7 +90,9 @@ std::string ViewText(KSP);
 std::string ViewText(PC);
 bool        Contains(const std::string &text, const std::string &part);
 
-/* Work space of the device is filled with NaN, so that what a set-up forgets to write shows. The host's always is (-malloc_debug). */
+/*
+   Work space of the device is filled with NaN, so that what a set-up forgets to write shows. The host's always is (-malloc_debug).
+*/
 void PoisonMemory(PetscMemType where, size_t bytes);
 
 /* Bytes that PETSc has allocated on the host, and bytes in use on the device. */

@@ -29,7 +29,7 @@ static PetscErrorCode FillMatrix(Mat A, PetscInt n, PetscReal dt, PetscReal t)
   PetscCall(MatGetOwnershipRange(A, &start, &end));
   for (PetscInt row = start; row < end; row++) {
     const PetscInt ix = row % n, iy = row / n;
-    PetscScalar    values[5] = {1.0};
+    PetscScalar    values[5]  = {1.0};
     PetscInt       columns[5] = {row}, count = 1;
 
     for (PetscInt side = 0; side < 4; side++) {
@@ -90,7 +90,8 @@ int main(int argc, char **argv)
 
   PetscCall(PCAFSAIGetMaxSteps(pc, &max_steps));
   PetscCall(PCAFSAIGetReusePattern(pc, &reuse));
-  PetscCall(PetscPrintf(PETSC_COMM_WORLD, "At most %" PetscInt_FMT " steps per row, pattern %s\n", max_steps, reuse ? "kept" : "searched in every time step"));
+  PetscCall(PetscPrintf(PETSC_COMM_WORLD, "At most %" PetscInt_FMT " steps per row, pattern %s\n", max_steps,
+                        reuse ? "kept" : "searched in every time step"));
 
   for (PetscInt step = 1; step <= steps; step++) {
     KSPConvergedReason reason;
@@ -101,7 +102,8 @@ int main(int argc, char **argv)
     PetscCall(KSPSolve(ksp, b, u));
     PetscCall(KSPGetConvergedReason(ksp, &reason));
     PetscCall(KSPGetIterationNumber(ksp, &iterations));
-    PetscCall(PetscPrintf(PETSC_COMM_WORLD, "Time step %" PetscInt_FMT ": %s after %" PetscInt_FMT " iterations\n", step, reason > 0 ? "converged" : "did not converge", iterations));
+    PetscCall(PetscPrintf(PETSC_COMM_WORLD, "Time step %" PetscInt_FMT ": %s after %" PetscInt_FMT " iterations\n", step,
+                          reason > 0 ? "converged" : "did not converge", iterations));
   }
 
   /* no heat is lost */
@@ -112,7 +114,8 @@ int main(int argc, char **argv)
   PetscCall(PCFinePCGetDensity(pc, &density));
   PetscCall(PCAFSAIGetFactors(pc, &G, NULL));
   PetscCall(MatGetSize(G, &start, NULL));
-  PetscCall(PetscPrintf(PETSC_COMM_WORLD, "G has %" PetscInt_FMT " rows and %.1f times the nonzeros of A\n", start, (double)density));
+  PetscCall(
+    PetscPrintf(PETSC_COMM_WORLD, "G has %" PetscInt_FMT " rows and %.1f times the nonzeros of A\n", start, (double)density));
 
   PetscCall(MatDestroy(&G));
   PetscCall(KSPDestroy(&ksp));

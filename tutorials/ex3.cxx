@@ -30,7 +30,7 @@ static PetscErrorCode FillMatrix(Mat A, PetscInt n, PetscReal dt, PetscReal t)
   PetscCall(MatGetOwnershipRange(A, &start, &end));
   for (PetscInt row = start; row < end; row++) {
     const PetscInt ix = row % n, iy = row / n;
-    PetscScalar    values[5] = {1.0};
+    PetscScalar    values[5]  = {1.0};
     PetscInt       columns[5] = {row}, count = 1;
 
     for (PetscInt side = 0; side < 4; side++) {
@@ -121,7 +121,8 @@ int main(int argc, char **argv)
     PetscCall(KSPSolve(ksp, b, u));
     PetscCall(KSPGetConvergedReason(ksp, &reason));
     PetscCall(KSPGetIterationNumber(ksp, &iterations));
-    PetscCall(PetscPrintf(PETSC_COMM_WORLD, "Time step %" PetscInt_FMT ": %s after %" PetscInt_FMT " iterations\n", step, reason > 0 ? "converged" : "did not converge", iterations));
+    PetscCall(PetscPrintf(PETSC_COMM_WORLD, "Time step %" PetscInt_FMT ": %s after %" PetscInt_FMT " iterations\n", step,
+                          reason > 0 ? "converged" : "did not converge", iterations));
   }
 
   /* no heat is lost */

@@ -1,4 +1,5 @@
-static char help[] = "Flow in a cavity whose lid moves, in velocities and vorticity, by Newton's method with a Jacobian of 3 x 3 blocks.\n\
+static char help[] =
+  "Flow in a cavity whose lid moves, in velocities and vorticity, by Newton's method with a Jacobian of 3 x 3 blocks.\n\
   -reynolds <Re>  : Reynolds number of the lid\n\
   -da_grid_x <n>  : grid points along the lid, and -da_grid_y across\n\n";
 
@@ -10,16 +11,16 @@ static char help[] = "Flow in a cavity whose lid moves, in velocities and vortic
      -Laplace(v) + w_x                  = 0      and w is what the velocities there make it
      -Laplace(w) + u w_x + v w_y        = 0
 
-   Differences with 5 points: central ones for w in the first two equations, upwind ones in the third, one-sided ones on the walls, all
-   equations inside multiplied by the area of a cell. The Jacobian has 3 x 3 blocks where the 5 points are, which is what MATBAIJ and
-   block preconditioners are for:
+   Differences with 5 points: central ones for w in the first two equations, upwind ones in the third, one-sided ones on the walls,
+   all equations inside multiplied by the area of a cell. The Jacobian has 3 x 3 blocks where the 5 points are, which is what
+   MATBAIJ and block preconditioners are for:
 
      ./ex4 -dm_mat_type baij -pc_type ilu
 
    The first Newton step alone, -snes_type ksponly, is the linear system of the block-ISAI paper (Ma, Hu, Yuan, Liu 2021), with
-   -da_grid_x 300 -da_grid_y 300; it starts from a fluid at rest and has no convection. It takes the paper's 623 iterations with -pc_type ilu,
-   and its 1092, 836, 711 with -dll_append /path/to/libfinepc.so -pc_type bisai -pc_bisai_power 1, 2, 3. A file of it for other programs is
-   written by -ksp_view_mat binary:cavity.petsc -ksp_view_rhs binary:cavity.petsc::append
+   -da_grid_x 300 -da_grid_y 300; it starts from a fluid at rest and has no convection. It takes the paper's 623 iterations with
+   -pc_type ilu, and its 1092, 836, 711 with -dll_append /path/to/libfinepc.so -pc_type bisai -pc_bisai_power 1, 2, 3. A file of it
+   for other programs is written by -ksp_view_mat binary:cavity.petsc -ksp_view_rhs binary:cavity.petsc::append
 */
 #include <petscdmda.h>
 #include <petscsnes.h>
@@ -28,26 +29,14 @@ typedef struct {
   PetscScalar u, v, w;
 } Field;
 
-enum {
-  U,
-  V,
-  W,
-  FIELDS
-};
+enum { U, V, W, FIELDS };
 
 typedef struct {
   PetscReal reynolds;
 } Flow;
 
 /* The points of the stencil; a block row of the Jacobian has a block for each */
-enum {
-  SOUTH,
-  WEST,
-  HERE,
-  EAST,
-  NORTH,
-  POINTS
-};
+enum { SOUTH, WEST, HERE, EAST, NORTH, POINTS };
 static const PetscInt kStepX[POINTS] = {0, -1, 0, 1, 0}, kStepY[POINTS] = {-1, 0, 0, 0, 1};
 
 /* What a wall is, seen from its points: the point inside the cavity beside them. The side walls end in the corners. */
@@ -77,9 +66,12 @@ static PetscErrorCode FormFunction(DMDALocalInfo *grid, void *x_array, void *f_a
         const PetscScalar w_x = PetscRealPart(here.u) > 0.0 ? here.w - west.w : east.w - here.w;
         const PetscScalar w_y = PetscRealPart(here.v) > 0.0 ? here.w - south.w : north.w - here.w;
 
-        f[j][i].u = (2.0 * here.u - east.u - west.u) * hy / hx + (2.0 * here.u - north.u - south.u) * hx / hy - 0.5 * hx * (north.w - south.w);
-        f[j][i].v = (2.0 * here.v - east.v - west.v) * hy / hx + (2.0 * here.v - north.v - south.v) * hx / hy + 0.5 * hy * (east.w - west.w);
-        f[j][i].w = (2.0 * here.w - east.w - west.w) * hy / hx + (2.0 * here.w - north.w - south.w) * hx / hy + hy * here.u * w_x + hx * here.v * w_y;
+        f[j][i].u = (2.0 * here.u - east.u - west.u) * hy / hx + (2.0 * here.u - north.u - south.u) * hx / hy -
+                    0.5 * hx * (north.w - south.w);
+        f[j][i].v =
+          (2.0 * here.v - east.v - west.v) * hy / hx + (2.0 * here.v - north.v - south.v) * hx / hy + 0.5 * hy * (east.w - west.w);
+        f[j][i].w = (2.0 * here.w - east.w - west.w) * hy / hx + (2.0 * here.w - north.w - south.w) * hx / hy + hy * here.u * w_x +
+                    hx * here.v * w_y;
       } else {
         const PetscInt  dx = kStepX[inside], dy = kStepY[inside];
         const Field     next = x[j + dy][i + dx];
@@ -95,7 +87,9 @@ static PetscErrorCode FormFunction(DMDALocalInfo *grid, void *x_array, void *f_a
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The derivatives of FormFunction(), block row by block row: block[row][point][column], which is row-major over the whole block row */
+/*
+   The derivatives of FormFunction(), block row by block row: block[row][point][column], which is row-major over the whole block row
+*/
 static PetscErrorCode FormJacobian(DMDALocalInfo *grid, void *x_array, Mat J, Mat P, void *)
 {
   Field **const   x  = (Field **)x_array;
@@ -118,7 +112,7 @@ static PetscErrorCode FormJacobian(DMDALocalInfo *grid, void *x_array, Mat J, Ma
         columns[p].j = outside ? -1 : j + kStepY[p];
       }
       if (inside == HERE) {
-        const Field    here = x[j][i];
+        const Field    here      = x[j][i];
         const bool     from_west = PetscRealPart(here.u) > 0.0, from_south = PetscRealPart(here.v) > 0.0;
         const PetscInt back_x = from_west ? WEST : HERE, front_x = from_west ? HERE : EAST; /* w_x = w(front) - w(back) */
         const PetscInt back_y = from_south ? SOUTH : HERE, front_y = from_south ? HERE : NORTH;
@@ -126,7 +120,7 @@ static PetscErrorCode FormJacobian(DMDALocalInfo *grid, void *x_array, Mat J, Ma
         for (PetscInt field = U; field < FIELDS; field++) {
           block[field][EAST][field] = block[field][WEST][field] = -hy / hx;
           block[field][NORTH][field] = block[field][SOUTH][field] = -hx / hy;
-          block[field][HERE][field] = 2.0 * (hy / hx + hx / hy);
+          block[field][HERE][field]                               = 2.0 * (hy / hx + hx / hy);
         }
         block[U][NORTH][W] = -0.5 * hx;
         block[U][SOUTH][W] = 0.5 * hx;
@@ -157,8 +151,8 @@ static PetscErrorCode FormJacobian(DMDALocalInfo *grid, void *x_array, Mat J, Ma
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The least u on the upright line through the middle. For Re = 100 it is -0.211 of the lid's velocity (Ghia, Ghia, Shin 1982), to which these
-   differences come with the first order of the grid's spacing: 0.112, 0.160, 0.182 with 81, 161, 301 points a side. */
+/* The least u on the upright line through the middle. For Re = 100 it is -0.211 of the lid's velocity (Ghia, Ghia, Shin 1982), to
+   which these differences come with the first order of the grid's spacing: 0.112, 0.160, 0.182 with 81, 161, 301 points a side. */
 static PetscErrorCode BackwardFlow(DM da, Vec solution, PetscReal *least)
 {
   DMDALocalInfo grid;
@@ -190,9 +184,11 @@ int main(int argc, char **argv)
   PetscFunctionBeginUser;
   PetscCall(PetscInitialize(&argc, &argv, NULL, help));
   PetscCall(PetscOptionsGetReal(NULL, NULL, "-reynolds", &flow.reynolds, NULL));
-  PetscCheck(flow.reynolds > 0.0, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT, "-reynolds is %g, but must be positive", (double)flow.reynolds);
+  PetscCheck(flow.reynolds > 0.0, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT, "-reynolds is %g, but must be positive",
+             (double)flow.reynolds);
 
-  PetscCall(DMDACreate2d(PETSC_COMM_WORLD, DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DMDA_STENCIL_STAR, 21, 21, PETSC_DECIDE, PETSC_DECIDE, FIELDS, 1, NULL, NULL, &da));
+  PetscCall(DMDACreate2d(PETSC_COMM_WORLD, DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DMDA_STENCIL_STAR, 21, 21, PETSC_DECIDE,
+                         PETSC_DECIDE, FIELDS, 1, NULL, NULL, &da));
   PetscCall(DMSetMatType(da, MATBAIJ));
   PetscCall(DMSetFromOptions(da));
   PetscCall(DMSetUp(da));
@@ -200,8 +196,10 @@ int main(int argc, char **argv)
   PetscCall(DMDASetFieldName(da, V, "v"));
   PetscCall(DMDASetFieldName(da, W, "vorticity"));
   PetscCall(DMDAGetInfo(da, NULL, &mx, &my, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL));
-  PetscCheck(mx > 2 && my > 2, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT, "The grid is %" PetscInt_FMT " x %" PetscInt_FMT ", but needs points inside the cavity, 3 x 3 at least", mx, my);
-  PetscCall(PetscPrintf(PETSC_COMM_WORLD, "Grid %" PetscInt_FMT " x %" PetscInt_FMT ", Reynolds number %g\n", mx, my, (double)flow.reynolds));
+  PetscCheck(mx > 2 && my > 2, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT,
+             "The grid is %" PetscInt_FMT " x %" PetscInt_FMT ", but needs points inside the cavity, 3 x 3 at least", mx, my);
+  PetscCall(PetscPrintf(PETSC_COMM_WORLD, "Grid %" PetscInt_FMT " x %" PetscInt_FMT ", Reynolds number %g\n", mx, my,
+                        (double)flow.reynolds));
 
   PetscCall(SNESCreate(PETSC_COMM_WORLD, &snes));
   PetscCall(SNESSetDM(snes, da));
@@ -220,8 +218,10 @@ int main(int argc, char **argv)
   PetscCall(SNESGetIterationNumber(snes, &steps));
   PetscCall(SNESGetLinearSolveIterations(snes, &iterations));
   PetscCall(BackwardFlow(da, solution, &least));
-  PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s after %" PetscInt_FMT " Newton steps with %" PetscInt_FMT " iterations\n", reason > 0 ? "Converged" : "Did not converge", steps, iterations));
-  PetscCall(PetscPrintf(PETSC_COMM_WORLD, "Backward flow %.3f of the lid's velocity\n", (double)PetscAbsReal(least / flow.reynolds)));
+  PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s after %" PetscInt_FMT " Newton steps with %" PetscInt_FMT " iterations\n",
+                        reason > 0 ? "Converged" : "Did not converge", steps, iterations));
+  PetscCall(
+    PetscPrintf(PETSC_COMM_WORLD, "Backward flow %.3f of the lid's velocity\n", (double)PetscAbsReal(least / flow.reynolds)));
 
   PetscCall(VecDestroy(&solution));
   PetscCall(SNESDestroy(&snes));

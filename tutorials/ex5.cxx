@@ -5,11 +5,13 @@ static char help[] = "Flow through a plate with round inclusions on a DMDA, with
   -closed              : no boundary lets anything through: the matrix is singular, its null space is the constants\n\n";
 
 /*
-   -div(k grad u) - g u = f with finite volumes, one at each point of the grid: 5 points, harmonic means of k on the faces. The left side is held
-   at 0, the right side at 1, above and below nothing passes; with -closed nothing passes anywhere, and f is a source and a sink.
+   -div(k grad u) - g u = f with finite volumes, one at each point of the grid: 5 points, harmonic means of k on the faces. The left
+   side is held at 0, the right side at 1, above and below nothing passes; with -closed nothing passes anywhere, and f is a source
+   and a sink.
 
-   The DM tells PCRRB the grid. Every matrix here is a symmetric M-matrix, for which its pivots are positive, whatever k is, but for the last one
-   with -closed, which is left out; with -growth, if that is not too much, since PCRRB lifts rows that sum to less than 0.
+   The DM tells PCRRB the grid. Every matrix here is a symmetric M-matrix, for which its pivots are positive, whatever k is, but for
+   the last one with -closed, which is left out; with -growth, if that is not too much, since PCRRB lifts rows that sum to less than
+   0.
 */
 #include <petscdmda.h>
 #include <finepc.h>
@@ -54,7 +56,8 @@ static PetscErrorCode FillSystem(DM da, PetscReal contrast, PetscReal growth, Pe
           if (to_i > 0) f[j][i] += 2.0 * here * through;
           continue;
         }
-        const PetscReal there = Conductivity((to_i + 0.5) * hx, (to_j + 0.5) * hy, contrast), face = 2.0 * here * there / (here + there) * through;
+        const PetscReal there = Conductivity((to_i + 0.5) * hx, (to_j + 0.5) * hy, contrast),
+                        face  = 2.0 * here * there / (here + there) * through;
 
         columns[count]   = row;
         columns[count].i = to_i;
@@ -87,7 +90,7 @@ int main(int argc, char **argv)
   PC                 pc;
   PetscInt           nx = 100, ny = 75, iterations;
   PetscReal          contrast = 1000.0, growth = 0.0, norm, b_norm;
-  PetscBool          closed   = PETSC_FALSE;
+  PetscBool          closed = PETSC_FALSE;
   KSPConvergedReason reason;
 
   PetscFunctionBeginUser;
@@ -99,7 +102,8 @@ int main(int argc, char **argv)
   PetscCall(PetscOptionsGetReal(NULL, NULL, "-growth", &growth, NULL));
   PetscCall(PetscOptionsGetBool(NULL, NULL, "-closed", &closed, NULL));
 
-  PetscCall(DMDACreate2d(PETSC_COMM_WORLD, DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DMDA_STENCIL_STAR, nx, ny, PETSC_DECIDE, PETSC_DECIDE, 1, 1, NULL, NULL, &da));
+  PetscCall(DMDACreate2d(PETSC_COMM_WORLD, DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DMDA_STENCIL_STAR, nx, ny, PETSC_DECIDE,
+                         PETSC_DECIDE, 1, 1, NULL, NULL, &da));
   PetscCall(DMSetFromOptions(da));
   PetscCall(DMSetUp(da));
   PetscCall(DMCreateMatrix(da, &A));
@@ -124,7 +128,8 @@ int main(int argc, char **argv)
   PetscCall(VecAYPX(r, -1.0, b));
   PetscCall(VecNorm(r, NORM_2, &norm));
   PetscCall(VecNorm(b, NORM_2, &b_norm));
-  PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s after %" PetscInt_FMT " iterations\n", reason > 0 ? "Converged" : "Did not converge", iterations));
+  PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s after %" PetscInt_FMT " iterations\n", reason > 0 ? "Converged" : "Did not converge",
+                        iterations));
   PetscCall(PetscPrintf(PETSC_COMM_WORLD, "True residual %.1e\n", (double)(norm / b_norm)));
 
   PetscCall(KSPDestroy(&ksp));

@@ -19,32 +19,33 @@ struct CopiedFrom {
 };
 
 struct KSP_CGFused {
-  KSPCGFusedPath path     = KSP_CGFUSED_AUTO;
-  PetscBool      compress = PETSC_TRUE;
+  KSPCGFusedPath path             = KSP_CGFUSED_AUTO;
+  PetscBool      compress         = PETSC_TRUE;
   PetscBool3     single_reduction = PETSC_BOOL3_UNKNOWN; /* unknown: with several ranks */
 
-  CGFusedWork *work     = nullptr; /* on the device, when it is first needed */
-  Vec          diagonal = nullptr; /* M^{-1} of PCJACOBI */
-  CopiedFrom   A, block, M;        /* what is in work; block: A's own part of a parallel matrix */
-  PetscLogDouble flops = 0; /* of an iteration on the device */
-  std::string  why; /* the last solve took the general path; empty for the others */
-  PetscBool    solved = PETSC_FALSE, several = PETSC_FALSE; /* there has been a solve; with several ranks */
+  CGFusedWork   *work     = nullptr;                          /* on the device, when it is first needed */
+  Vec            diagonal = nullptr;                          /* M^{-1} of PCJACOBI */
+  CopiedFrom     A, block, M;                                 /* what is in work; block: A's own part of a parallel matrix */
+  PetscLogDouble flops = 0;                                   /* of an iteration on the device */
+  std::string    why;                                         /* the last solve took the general path; empty for the others */
+  PetscBool      solved = PETSC_FALSE, several = PETSC_FALSE; /* there has been a solve; with several ranks */
 
-  PetscSF      exchange = nullptr; /* what a product needs from other ranks, */
-  PetscScalar *ghosts   = nullptr; /* which comes to here, on the device */
+  PetscSF      exchange      = nullptr;     /* what a product needs from other ranks, */
+  PetscScalar *ghosts        = nullptr;     /* which comes to here, on the device */
   PetscBool    same_exchange = PETSC_FALSE; /* as in the last solve, on all ranks */
-  CopiedFrom   pattern;            /* of the rank's block for them, that they were made for */
+  CopiedFrom   pattern;                     /* of the rank's block for them, that they were made for */
 
   PetscScalar *e = nullptr, *d = nullptr; /* Lanczos matrix, as in KSPCG: off-diagonal e[1] .., diagonal d[0] .. */
   PetscInt     lanczos = 0;               /* iterations that they have room for */
 };
 
-/* ------------------------------------------- options ------------------------------------------- */
+/* ------------------------------------------ options ------------------------------------------- */
 
 static PetscErrorCode KSPCGFusedSetPath_CGFused(KSP ksp, KSPCGFusedPath path)
 {
   PetscFunctionBegin;
-  PetscCheck(path >= KSP_CGFUSED_AUTO && path <= KSP_CGFUSED_RESIDENT, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ARG_OUTOFRANGE, "The path is %d, but has to be one of KSPCGFusedPath", (int)path);
+  PetscCheck(path >= KSP_CGFUSED_AUTO && path <= KSP_CGFUSED_RESIDENT, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ARG_OUTOFRANGE,
+             "The path is %d, but has to be one of KSPCGFusedPath", (int)path);
   ((KSP_CGFused *)ksp->data)->path = path;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -95,14 +96,16 @@ static PetscErrorCode KSPCGUseSingleReduction_CGFused(KSP ksp, PetscBool single)
 static PetscErrorCode KSPCGSetRadius_CGFused(KSP ksp, PetscReal radius)
 {
   PetscFunctionBegin;
-  PetscCheck(radius == 0, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPCGFUSED has no trust region: use KSPCG, -ksp_type cg");
+  PetscCheck(radius == 0, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
+             "KSPCGFUSED has no trust region: use KSPCG, -ksp_type cg");
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode KSPCGSetObjectiveTarget_CGFused(KSP ksp, PetscReal objective)
 {
   PetscFunctionBegin;
-  PetscCheck(objective == 0, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPCGFUSED has no objective: use KSPCG, -ksp_type cg");
+  PetscCheck(objective == 0, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
+             "KSPCGFUSED has no objective: use KSPCG, -ksp_type cg");
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -114,9 +117,12 @@ static PetscErrorCode KSPSetFromOptions_CGFused(KSP ksp, PetscOptionItems PetscO
   PetscFunctionBegin;
   PetscCall(SingleReduction(ksp, &single));
   PetscOptionsHeadBegin(PetscOptionsObject, "KSP CGFused options");
-  PetscCall(PetscOptionsEnum("-ksp_cgfused_path", "how iterations are run", "KSPCGFusedSetPath", KSPCGFusedPaths, (PetscEnum)cg->path, (PetscEnum *)&cg->path, nullptr));
-  PetscCall(PetscOptionsBool("-ksp_cgfused_compress", "whether copies of the matrices are compressed where nothing is lost by it", "KSPCGFusedSetCompress", cg->compress, &cg->compress, nullptr));
-  PetscCall(PetscOptionsBool("-ksp_cg_single_reduction", "one MPI_Allreduce() an iteration", "KSPCGUseSingleReduction", single, &single, &flag));
+  PetscCall(PetscOptionsEnum("-ksp_cgfused_path", "how iterations are run", "KSPCGFusedSetPath", KSPCGFusedPaths,
+                             (PetscEnum)cg->path, (PetscEnum *)&cg->path, nullptr));
+  PetscCall(PetscOptionsBool("-ksp_cgfused_compress", "whether copies of the matrices are compressed where nothing is lost by it",
+                             "KSPCGFusedSetCompress", cg->compress, &cg->compress, nullptr));
+  PetscCall(PetscOptionsBool("-ksp_cg_single_reduction", "one MPI_Allreduce() an iteration", "KSPCGUseSingleReduction", single,
+                             &single, &flag));
   if (flag) PetscCall(KSPCGUseSingleReduction_CGFused(ksp, single));
   PetscOptionsHeadEnd();
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -132,7 +138,8 @@ static PetscErrorCode KSPComputeEigenvalues_CGFused(KSP ksp, PetscInt nmax, Pets
   PetscBLASInt       bn, ldz = 1, info;
 
   PetscFunctionBegin;
-  PetscCheck(nmax >= n, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ARG_SIZ, "There are %" PetscInt_FMT " eigenvalues, but room for %" PetscInt_FMT, n, nmax);
+  PetscCheck(nmax >= n, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ARG_SIZ,
+             "There are %" PetscInt_FMT " eigenvalues, but room for %" PetscInt_FMT, n, nmax);
   *neig = n;
   PetscCall(PetscArrayzero(c, nmax));
   if (!n) PetscFunctionReturn(PETSC_SUCCESS);
@@ -189,13 +196,14 @@ static PetscErrorCode LanczosRow(KSP ksp, PetscInt i, PetscReal a, PetscReal a_b
 
   PetscFunctionBegin;
   if (!ksp->calc_sings) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCheck(cg->d && i <= cg->lanczos, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "Eigenvalues must be asked for before KSPSetUp(), and the maximum number of iterations cannot grow after it");
+  PetscCheck(cg->d && i <= cg->lanczos, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
+             "Eigenvalues must be asked for before KSPSetUp(), and the maximum number of iterations cannot grow after it");
   cg->e[i] = i ? PetscSqrtReal(PetscAbsReal(b)) / a_before : 0;
   cg->d[i] = PetscSqrtReal(PetscAbsReal(b)) * cg->e[i] + 1 / a;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- which path ------------------------------------------- */
+/* ----------------------------------------- which path ----------------------------------------- */
 
 static PetscErrorCode OnDevice(Vec x, PetscBool *device)
 {
@@ -227,16 +235,17 @@ static PetscErrorCode WhyGeneralHere(KSP ksp, const PCInverse **M, PetscBool *ja
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
   PetscCall(SingleReduction(ksp, &single));
-#define BECAUSE(condition, text) \
-  if (condition) { \
-    *why = text; \
+#define BECAUSE(condition, text)        \
+  if (condition) {                      \
+    *why = text;                        \
     PetscFunctionReturn(PETSC_SUCCESS); \
   }
   BECAUSE(cg->path == KSP_CGFUSED_GENERAL, "it was asked for");
   BECAUSE(size > 1 && !single, "two reductions an iteration were asked for");
   BECAUSE(size == 1 && single, "a single reduction was asked for");
   BECAUSE(size == 1 && ksp->numbermonitors, "a monitor");
-  BECAUSE(size == 1 && ksp->converged != KSPConvergedDefault && ksp->converged != KSPConvergedSkip, "a convergence test of the program");
+  BECAUSE(size == 1 && ksp->converged != KSPConvergedDefault && ksp->converged != KSPConvergedSkip,
+          "a convergence test of the program");
   BECAUSE(ksp->transpose_solve, "a transposed solve");
   BECAUSE(ksp->reason == KSP_DIVERGED_PC_FAILED, "the preconditioner failed");
   PetscCall(PetscObjectTypeCompareAny((PetscObject)A, &flag, MATSEQAIJCUSPARSE, MATMPIAIJCUSPARSE, ""));
@@ -262,7 +271,8 @@ static PetscErrorCode WhyGeneralHere(KSP ksp, const PCInverse **M, PetscBool *ja
   PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCNONE, &none));
   PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCJACOBI, jacobi));
   PetscCall(PetscObjectQueryFunction((PetscObject)ksp->pc, kInverseQuery, &query));
-  BECAUSE(!none && !*jacobi && !query, std::string("the preconditioner ") + ((PetscObject)ksp->pc)->type_name + ", which is not none, jacobi, afsai or sfsai");
+  BECAUSE(!none && !*jacobi && !query,
+          std::string("the preconditioner ") + ((PetscObject)ksp->pc)->type_name + ", which is not none, jacobi, afsai or sfsai");
   if (query) {
     PetscCall((*query)(ksp->pc, M));
     BECAUSE(!(*M)->W1.i || !PetscMemTypeDevice((*M)->where) || !(*M)->unit, "the factor is on the host");
@@ -340,13 +350,13 @@ static PetscErrorCode PrepareExchange(KSP ksp, Mat A, PetscInt count, const Pets
 /* The device's copies of A and of M^{-1} are those of now. */
 static PetscErrorCode PrepareDevice(KSP ksp, const PCInverse *M, PetscBool jacobi)
 {
-  KSP_CGFused      *cg = (KSP_CGFused *)ksp->data;
-  CGFusedOperators  op{};
-  CGFusedChanges    changes{};
-  CSRMat            csr, ghost_csr;
-  Mat               A, block;
-  CopiedFrom        A_now, block_now, M_now;
-  PetscMemType      where;
+  KSP_CGFused     *cg = (KSP_CGFused *)ksp->data;
+  CGFusedOperators op{};
+  CGFusedChanges   changes{};
+  CSRMat           csr, ghost_csr;
+  Mat              A, block;
+  CopiedFrom       A_now, block_now, M_now;
+  PetscMemType     where;
 
   PetscFunctionBegin;
   if (!cg->work) PetscCall(CGFusedCreate_CUDA(&cg->work));
@@ -356,7 +366,7 @@ static PetscErrorCode PrepareDevice(KSP ksp, const PCInverse *M, PetscBool jacob
   PetscCall(HasChanged((PetscObject)block, cg->block, &block_now, &changes.A));
   if (M) PetscCall(HasChanged((PetscObject)ksp->pc, cg->M, &M_now, &changes.M));
   cg->A = cg->block = cg->M = CopiedFrom{}; /* until the copies are made */
-  if (jacobi) { /* as the preconditioner applies it, whatever its options */
+  if (jacobi) {                             /* as the preconditioner applies it, whatever its options */
     if (!cg->diagonal) PetscCall(VecDuplicate(ksp->work[0], &cg->diagonal));
     PetscCall(VecSet(ksp->work[1], 1));
     PetscCall(PCApply(ksp->pc, ksp->work[1], cg->diagonal));
@@ -382,7 +392,8 @@ static PetscErrorCode PrepareDevice(KSP ksp, const PCInverse *M, PetscBool jacob
   cg->A     = A_now;
   cg->block = block_now;
   cg->M     = M_now;
-  cg->flops = 2. * csr.A.nnz + (op.B ? 2. * op.B->nnz : 0) + (op.B ? 16. : 12.) * csr.A.n + (M ? 2. * M->W1.nnz + 2. * M->W2.nnz + 3. * csr.A.n : 0);
+  cg->flops = 2. * csr.A.nnz + (op.B ? 2. * op.B->nnz : 0) + (op.B ? 16. : 12.) * csr.A.n +
+              (M ? 2. * M->W1.nnz + 2. * M->W2.nnz + 3. * csr.A.n : 0);
   if (op.B) PetscCall(MatRestoreCSR(&ghost_csr)); /* the work keeps its pointers, as the matrix its memory */
   PetscCall(MatRestoreCSR(&csr));
   if (jacobi) PetscCall(VecRestoreArrayReadAndMemType(cg->diagonal, &op.d)); /* as the vector */
@@ -395,14 +406,10 @@ static PetscErrorCode PrepareDevice(KSP ksp, const PCInverse *M, PetscBool jacob
 static CGNorm NormOf(KSP ksp)
 {
   switch (ksp->normtype) {
-  case KSP_NORM_PRECONDITIONED:
-    return CG_NORM_PRECONDITIONED;
-  case KSP_NORM_UNPRECONDITIONED:
-    return CG_NORM_UNPRECONDITIONED;
-  case KSP_NORM_NATURAL:
-    return CG_NORM_NATURAL;
-  default:
-    return CG_NORM_NONE;
+  case KSP_NORM_PRECONDITIONED: return CG_NORM_PRECONDITIONED;
+  case KSP_NORM_UNPRECONDITIONED: return CG_NORM_UNPRECONDITIONED;
+  case KSP_NORM_NATURAL: return CG_NORM_NATURAL;
+  default: return CG_NORM_NONE;
   }
 }
 
@@ -426,7 +433,8 @@ static PetscErrorCode TestNorm(KSP ksp, PetscInt its, PetscReal norm)
 static PetscErrorCode IndefinitePC(KSP ksp, PetscReal beta)
 {
   PetscFunctionBegin;
-  PetscCheck(!ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_NOT_CONVERGED, "Diverged due to indefinite preconditioner, beta %g", (double)beta);
+  PetscCheck(!ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_NOT_CONVERGED,
+             "Diverged due to indefinite preconditioner, beta %g", (double)beta);
   ksp->reason = KSP_DIVERGED_INDEFINITE_PC;
   PetscCall(PetscInfo(ksp, "diverging due to indefinite preconditioner\n"));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -440,7 +448,8 @@ static PetscErrorCode IndefiniteMat(KSP ksp, PetscReal delta)
     ksp->reason = KSP_CONVERGED_NEG_CURVE;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCheck(!ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_NOT_CONVERGED, "Diverged due to indefinite matrix, delta %g", (double)delta);
+  PetscCheck(!ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_NOT_CONVERGED,
+             "Diverged due to indefinite matrix, delta %g", (double)delta);
   ksp->reason = KSP_DIVERGED_INDEFINITE_MAT;
   PetscCall(PetscInfo(ksp, "diverging due to indefinite matrix\n"));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -482,21 +491,29 @@ static PetscErrorCode RestoreVectors(KSP ksp, CGFusedVectors *v)
 /* Iterations that the device decides about; the host follows with history and Lanczos matrix. */
 static PetscErrorCode IterateOnDevice(KSP ksp, PetscReal beta, CGStop *stop, PetscInt *its, PetscReal *value)
 {
-  KSP_CGFused     *cg = (KSP_CGFused *)ksp->data;
-  const PetscBool  test_default = (PetscBool)(ksp->converged == KSPConvergedDefault);
-  const PetscBool  all_converge = (PetscBool)(!test_default || ((KSPConvergedDefaultCtx *)ksp->cnvP)->convmaxits);
-  const PetscReal  never        = std::numeric_limits<PetscReal>::infinity();
-  const CGTest     test{NormOf(ksp), test_default ? ksp->ttol : -1, test_default ? ksp->divtol * ksp->rnorm0 : never, ksp->min_it, ksp->chknorm, all_converge ? ksp->max_it : PETSC_INT_MAX, ksp->max_it};
-  const CGRecord  *records;
-  PetscInt         count, done = 0;
-  PetscReal        a_before = 1;
+  KSP_CGFused    *cg           = (KSP_CGFused *)ksp->data;
+  const PetscBool test_default = (PetscBool)(ksp->converged == KSPConvergedDefault);
+  const PetscBool all_converge = (PetscBool)(!test_default || ((KSPConvergedDefaultCtx *)ksp->cnvP)->convmaxits);
+  const PetscReal never        = std::numeric_limits<PetscReal>::infinity();
+  const CGTest    test{NormOf(ksp),
+                    test_default ? ksp->ttol : -1,
+                    test_default ? ksp->divtol * ksp->rnorm0 : never,
+                    ksp->min_it,
+                    ksp->chknorm,
+                    all_converge ? ksp->max_it : PETSC_INT_MAX,
+                    ksp->max_it};
+  const CGRecord *records;
+  PetscInt        count, done = 0;
+  PetscReal       a_before = 1;
 
   PetscFunctionBegin;
   PetscCall(CGFusedBegin_CUDA(cg->work, beta, &test));
   do {
     PetscCall(CGFusedAdvance_CUDA(cg->work, &count, &records, stop, its, value));
     for (PetscInt k = 0; k < count; k++, done++) {
-      const PetscBool not_finite = (PetscBool)(k == count - 1 && done + 1 == *its && (*stop == CG_NORM_NOT_FINITE || (*stop == CG_BETA_NOT_FINITE && test.norm == CG_NORM_NATURAL)));
+      const PetscBool not_finite =
+        (PetscBool)(k == count - 1 && done + 1 == *its &&
+                    (*stop == CG_NORM_NOT_FINITE || (*stop == CG_BETA_NOT_FINITE && test.norm == CG_NORM_NATURAL)));
 
       PetscCall(LanczosRow(ksp, done, records[k].a, a_before, records[k].b));
       a_before = records[k].a;
@@ -545,26 +562,17 @@ static PetscErrorCode SolveOnDevice(KSP ksp)
   switch (stop) {
   case CG_TEST:
     PetscCall((*ksp->converged)(ksp, its, value, &ksp->reason, ksp->cnvP));
-    PetscCheck(ksp->reason, PetscObjectComm((PetscObject)ksp), PETSC_ERR_PLIB, "The device has stopped in iteration %" PetscInt_FMT " with norm %g, where the test would go on", its, (double)value);
+    PetscCheck(ksp->reason, PetscObjectComm((PetscObject)ksp), PETSC_ERR_PLIB,
+               "The device has stopped in iteration %" PetscInt_FMT " with norm %g, where the test would go on", its,
+               (double)value);
     break;
-  case CG_NORM_NOT_FINITE:
-    KSPCheckNorm(ksp, value);
-    break;
+  case CG_NORM_NOT_FINITE: KSPCheckNorm(ksp, value); break;
   case CG_BETA_NOT_FINITE:
-  case CG_DELTA_NOT_FINITE:
-    KSPCheckDot(ksp, value);
-    break;
-  case CG_BETA_ZERO:
-    PetscCall(ConvergedByBeta(ksp));
-    break;
-  case CG_INDEFINITE_PC:
-    PetscCall(IndefinitePC(ksp, value));
-    break;
-  case CG_INDEFINITE_MAT:
-    PetscCall(IndefiniteMat(ksp, value));
-    break;
-  default:
-    ksp->reason = KSP_DIVERGED_ITS;
+  case CG_DELTA_NOT_FINITE: KSPCheckDot(ksp, value); break;
+  case CG_BETA_ZERO: PetscCall(ConvergedByBeta(ksp)); break;
+  case CG_INDEFINITE_PC: PetscCall(IndefinitePC(ksp, value)); break;
+  case CG_INDEFINITE_MAT: PetscCall(IndefiniteMat(ksp, value)); break;
+  default: ksp->reason = KSP_DIVERGED_ITS;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -683,7 +691,10 @@ static PetscErrorCode Direction(PetscBool device, PetscScalar b, Vec z, Vec p, V
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The step with a and the direction with b, z = M r, s = A z, and Dots() of them, by own products: what others need travels meanwhile. */
+/*
+   The step with a and the direction with b, z = M r, s = A z, and Dots() of them, by own products: what others need travels
+   meanwhile.
+*/
 static PetscErrorCode AdvanceRank(KSP ksp, PetscScalar a, PetscScalar b, PetscReal sums[3])
 {
   const KSP_CGFused *cg    = (const KSP_CGFused *)ksp->data;
@@ -698,7 +709,8 @@ static PetscErrorCode AdvanceRank(KSP ksp, PetscScalar a, PetscScalar b, PetscRe
   PetscCall(CGRankUpdate_CUDA(cg->work, &v, a, b));
   PetscCall(PetscLogGpuTimeEnd());
   PetscCall(CGRankFence_CUDA(cg->work));
-  PetscCall(PetscSFBcastWithMemTypeBegin(cg->exchange, MPIU_SCALAR, PETSC_MEMTYPE_CUDA, v.z, PETSC_MEMTYPE_CUDA, cg->ghosts, MPI_REPLACE));
+  PetscCall(
+    PetscSFBcastWithMemTypeBegin(cg->exchange, MPIU_SCALAR, PETSC_MEMTYPE_CUDA, v.z, PETSC_MEMTYPE_CUDA, cg->ghosts, MPI_REPLACE));
   PetscCall(PetscLogGpuTimeBegin());
   PetscCall(CGRankProduct_CUDA(cg->work, &v));
   PetscCall(PetscLogGpuTimeEnd());
@@ -729,9 +741,10 @@ static PetscErrorCode BeginRank(KSP ksp)
 }
 
 /*
-   Iterations that the host decides about. z = M r is made before the norm is tested, so that norm and beta are one reduction. With a
-   single reduction, s = A z goes with them, and w = A p and delta = p.w come from recurrences, as in KSPCG's variant of that name.
-   The products are those of any matrix and preconditioner, or, `own`, those of AdvanceRank(), which makes the step and the direction, too.
+   Iterations that the host decides about. z = M r is made before the norm is tested, so that norm and beta are one reduction. With
+   a single reduction, s = A z goes with them, and w = A p and delta = p.w come from recurrences, as in KSPCG's variant of that
+   name. The products are those of any matrix and preconditioner, or, `own`, those of AdvanceRank(), which makes the step and the
+   direction, too.
 */
 static PetscErrorCode SolveOnHost(KSP ksp, PetscBool own)
 {
@@ -826,11 +839,12 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
   if (cg->why.empty() && !cg->several) PetscCall(SolveOnDevice(ksp));
   else PetscCall(SolveOnHost(ksp, (PetscBool)cg->why.empty()));
   /* without any iterations to make KSPCG makes one, and says so whatever came of it */
-  if (!ksp->max_it && ksp->its && ksp->reason != KSP_DIVERGED_NANORINF && ksp->reason != KSP_DIVERGED_PC_FAILED) ksp->reason = KSP_DIVERGED_ITS;
+  if (!ksp->max_it && ksp->its && ksp->reason != KSP_DIVERGED_NANORINF && ksp->reason != KSP_DIVERGED_PC_FAILED)
+    ksp->reason = KSP_DIVERGED_ITS;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- view, reset, destroy ------------------------------------------- */
+/* ------------------------------------ view, reset, destroy ------------------------------------ */
 
 static PetscErrorCode KSPView_CGFused(KSP ksp, PetscViewer viewer)
 {
@@ -848,11 +862,25 @@ static PetscErrorCode KSPView_CGFused(KSP ksp, PetscViewer viewer)
     CGFusedStatus status;
 
     PetscCall(CGFusedGetStatus_CUDA(cg->work, &status));
-    if (cg->several) PetscCall(PetscViewerASCIIPrintf(viewer, "  path: ranks: own products, sums and tests by the host; the copies are the first rank's\n"));
-    else PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s%s\n", status.resident ? "resident" : "graph", cg->path == KSP_CGFUSED_RESIDENT && !status.resident ? ": the system is too large, or its rows too uneven, for the resident kernel" : ""));
-    PetscCall(PetscViewerASCIIPrintf(viewer, "  copy of A: %s precision, %d-bit columns, %" PetscInt_FMT " lanes a row\n", FinePCPrecisions[status.single[0] ? FINEPC_SINGLE : FINEPC_DOUBLE], status.narrow[0] ? 16 : 32, status.lanes[0]));
-    if (status.lanes[1]) PetscCall(PetscViewerASCIIPrintf(viewer, "  copies of the factors: %s precision, %d-bit columns, %" PetscInt_FMT " lanes a row\n", FinePCPrecisions[status.single[1] ? FINEPC_SINGLE : FINEPC_DOUBLE], status.narrow[1] ? 16 : 32, status.lanes[1]));
-    PetscCall(PetscViewerASCIIPrintf(viewer, "  bytes of the copies %g, of all memory for them and the kernels %g\n", (double)status.copied_bytes, (double)status.bytes));
+    if (cg->several)
+      PetscCall(
+        PetscViewerASCIIPrintf(viewer,
+                               "  path: ranks: own products, sums and tests by the host; the copies are the first rank's\n"));
+    else
+      PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s%s\n", status.resident ? "resident" : "graph",
+                                       cg->path == KSP_CGFUSED_RESIDENT && !status.resident
+                                         ? ": the system is too large, or its rows too uneven, for the resident kernel"
+                                         : ""));
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  copy of A: %s precision, %d-bit columns, %" PetscInt_FMT " lanes a row\n",
+                                     FinePCPrecisions[status.single[0] ? FINEPC_SINGLE : FINEPC_DOUBLE], status.narrow[0] ? 16 : 32,
+                                     status.lanes[0]));
+    if (status.lanes[1])
+      PetscCall(PetscViewerASCIIPrintf(viewer,
+                                       "  copies of the factors: %s precision, %d-bit columns, %" PetscInt_FMT " lanes a row\n",
+                                       FinePCPrecisions[status.single[1] ? FINEPC_SINGLE : FINEPC_DOUBLE],
+                                       status.narrow[1] ? 16 : 32, status.lanes[1]));
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  bytes of the copies %g, of all memory for them and the kernels %g\n",
+                                     (double)status.copied_bytes, (double)status.bytes));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -868,9 +896,9 @@ static PetscErrorCode KSPReset_CGFused(KSP ksp)
   PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->ghosts));
   PetscCall(PetscFree2(cg->e, cg->d));
   cg->A = cg->block = cg->M = cg->pattern = CopiedFrom{};
-  cg->lanczos   = 0;
+  cg->lanczos                             = 0;
   cg->why.clear();
-  cg->solved    = PETSC_FALSE;
+  cg->solved = PETSC_FALSE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -924,7 +952,9 @@ static PetscErrorCode KSPBuildResidual_CGFused(KSP ksp, Vec, Vec v, Vec *V)
   Level: intermediate
 
   Note:
-  Where the path that was asked for cannot run, another one does, and the view says which and why. `KSP_CGFUSED_AUTO` chooses by size. On several ranks `KSP_CGFUSED_GRAPH` and `KSP_CGFUSED_RESIDENT` are `KSP_CGFUSED_AUTO`. All of them give the iterates of `KSPCG`, to rounding.
+  Where the path that was asked for cannot run, another one does, and the view says which and why. `KSP_CGFUSED_AUTO` chooses by
+  size. On several ranks `KSP_CGFUSED_GRAPH` and `KSP_CGFUSED_RESIDENT` are `KSP_CGFUSED_AUTO`. All of them give the iterates of
+  `KSPCG`, to rounding.
 
 .seealso: `KSPCGFUSED`, `KSPCGFusedPath`, `KSPCGFusedGetPath()`
 @*/
@@ -976,7 +1006,9 @@ PetscErrorCode KSPCGFusedGetPath(KSP ksp, KSPCGFusedPath *path)
   Level: advanced
 
   Note:
-  Values are kept in single precision where all of them are numbers of that precision, and columns as 16-bit distances from the first column of a step, the entries that the threads of a warp take together, where these suffice. The iterates are the same to the last bit. The resident kernel does not compress.
+  Values are kept in single precision where all of them are numbers of that precision, and columns as 16-bit distances from the
+  first column of a step, the entries that the threads of a warp take together, where these suffice. The iterates are the same to
+  the last bit. The resident kernel does not compress.
 
 .seealso: `KSPCGFUSED`, `KSPCGFusedGetCompress()`
 @*/
@@ -1024,19 +1056,25 @@ PetscErrorCode KSPCGFusedGetCompress(KSP ksp, PetscBool *compress)
   Level: beginner
 
   Notes:
-  Iterates, iteration counts, reasons, norms, tests, monitors, history and eigenvalue estimates are those of `KSPCG`, to rounding, on
-  several ranks those of `KSPCG` with `-ksp_cg_single_reduction`, whose recurrences round otherwise. What differs is how an iteration runs. On one rank, with a `MATAIJCUSPARSE`, vectors on the GPU, and `PCAFSAI`, `PCSFSAI`, `PCJACOBI`
+  Iterates, iteration counts, reasons, norms, tests, monitors, history and eigenvalue estimates are those of `KSPCG`, to rounding,
+  on
+  several ranks those of `KSPCG` with `-ksp_cg_single_reduction`, whose recurrences round otherwise. What differs is how an
+  iteration runs. On one rank, with a `MATAIJCUSPARSE`, vectors on the GPU, and `PCAFSAI`, `PCSFSAI`, `PCJACOBI`
   or `PCNONE`, the scalars and the convergence test stay on the device, sums are made in the kernels that have their operands, and
   the host learns of the end late; no update is made after it. Small systems run in one kernel that stays. A private copy of the
   matrix, and of the factors, is kept for it; the view gives its size.
 
-  With several ranks an iteration has one reduction, by recurrences as those of `KSPCGUseSingleReduction()`, and the host makes it and the
+  With several ranks an iteration has one reduction, by recurrences as those of `KSPCGUseSingleReduction()`, and the host makes it
+  and the
   test. For the same matrices and preconditioners the products are own ones (path `ranks` in the view), the exchange goes on during
-  the product with the rank's own block. The sums pass through the host's memory even where MPI takes device buffers: three numbers are
+  the product with the rank's own block. The sums pass through the host's memory even where MPI takes device buffers: three numbers
+  are
   there sooner so. With `-ksp_cg_single_reduction 0` there are two reductions, that of the norm goes with that of z^T r.
 
-  A null space, a transposed solve, any other matrix or preconditioner, a rank without rows, two reductions on several ranks, and on one rank a single one, a monitor, and a
-  convergence test other than `KSPConvergedDefault()` and `KSPConvergedSkip()` take the general path: `MatMult()` and `PCApply()` with
+  A null space, a transposed solve, any other matrix or preconditioner, a rank without rows, two reductions on several ranks, and on
+  one rank a single one, a monitor, and a
+  convergence test other than `KSPConvergedDefault()` and `KSPConvergedSkip()` take the general path: `MatMult()` and `PCApply()`
+  with
   fused vector operations, and a test that the host makes in every iteration. The view says which path ran and why.
 
   Sums are made in an order that depends on sizes and the GPU alone: the same solve gives the same bits, on several ranks as far as

@@ -29,7 +29,8 @@ PetscErrorCode CGDots_Host(PetscInt n, const PetscScalar *z, const PetscScalar *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGDirection_Host(PetscInt n, PetscScalar b, const PetscScalar *z, PetscScalar *p, const PetscScalar *s, PetscScalar *w)
+PetscErrorCode CGDirection_Host(PetscInt n, PetscScalar b, const PetscScalar *z, PetscScalar *p, const PetscScalar *s,
+                                PetscScalar *w)
 {
   PetscFunctionBegin;
   for (PetscInt i = 0; i < n; i++) {

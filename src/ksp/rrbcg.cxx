@@ -15,7 +15,7 @@ struct KSP_RRBCG {
   PetscBool          device    = PETSC_FALSE; /* where the work is */
   PetscBool          add       = PETSC_FALSE; /* there was a guess */
   PetscBool          iterating = PETSC_FALSE;
-  const char        *how       = nullptr;     /* the last solve ran */
+  const char        *how       = nullptr; /* the last solve ran */
 };
 
 /* The twins for where the factor is. */
@@ -31,8 +31,10 @@ struct RRBCGTwin {
 
 static const RRBCGTwin &Twin(PetscBool device)
 {
-  static const RRBCGTwin host = {RRBCGPrepare_Host, RRBCGDestroy_Host, RRBCGStart_Host, RRBCGBegin_Host, RRBCGAdvance_Host, RRBCGSolution_Host, RRBCGResidual_Host};
-  static const RRBCGTwin cuda = {RRBCGPrepare_CUDA, RRBCGDestroy_CUDA, RRBCGStart_CUDA, RRBCGBegin_CUDA, RRBCGAdvance_CUDA, RRBCGSolution_CUDA, RRBCGResidual_CUDA};
+  static const RRBCGTwin host = {RRBCGPrepare_Host, RRBCGDestroy_Host,  RRBCGStart_Host,   RRBCGBegin_Host,
+                                 RRBCGAdvance_Host, RRBCGSolution_Host, RRBCGResidual_Host};
+  static const RRBCGTwin cuda = {RRBCGPrepare_CUDA, RRBCGDestroy_CUDA,  RRBCGStart_CUDA,   RRBCGBegin_CUDA,
+                                 RRBCGAdvance_CUDA, RRBCGSolution_CUDA, RRBCGResidual_CUDA};
 
   return device ? cuda : host;
 }
@@ -57,7 +59,8 @@ static PetscErrorCode KSPSetFromOptions_RRBCG(KSP ksp, PetscOptionItems PetscOpt
 
   PetscFunctionBegin;
   PetscOptionsHeadBegin(PetscOptionsObject, "KSP RRBCG options");
-  PetscCall(PetscOptionsBool("-ksp_rrbcg_graph", "whether the device decides about several iterations of a graph", "KSPRRBCGSetGraph", cg->graph, &cg->graph, nullptr));
+  PetscCall(PetscOptionsBool("-ksp_rrbcg_graph", "whether the device decides about several iterations of a graph",
+                             "KSPRRBCGSetGraph", cg->graph, &cg->graph, nullptr));
   PetscOptionsHeadEnd();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -86,10 +89,13 @@ static PetscErrorCode KSPSetUp_RRBCG(KSP ksp)
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
-  PetscCheck(size == 1, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPRRBCG works on one rank: with several use -ksp_type cg -pc_type rrb");
+  PetscCheck(size == 1, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
+             "KSPRRBCG works on one rank: with several use -ksp_type cg -pc_type rrb");
   if (!((PetscObject)ksp->pc)->type_name) PetscCall(PCSetType(ksp->pc, PCRRB));
   PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCRRB, &is_rrb));
-  PetscCheck(is_rrb, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPRRBCG is CG on the first Schur complement of PCRRB, but the preconditioner is %s: use -pc_type rrb", ((PetscObject)ksp->pc)->type_name);
+  PetscCheck(is_rrb, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
+             "KSPRRBCG is CG on the first Schur complement of PCRRB, but the preconditioner is %s: use -pc_type rrb",
+             ((PetscObject)ksp->pc)->type_name);
   PC_RRB *rrb = (PC_RRB *)ksp->pc->data;
   if (!rrb->params.keep_schur) ksp->pc->setupcalled = PETSC_FALSE;
   rrb->params.keep_schur = PETSC_TRUE;
@@ -116,20 +122,35 @@ static PetscErrorCode CheckOperators(KSP ksp)
 
   PetscFunctionBegin;
   PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCRRB, &is_rrb));
-  PetscCheck(is_rrb, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPRRBCG is CG on the first Schur complement of PCRRB, but the preconditioner is %s: use -pc_type rrb", ((PetscObject)ksp->pc)->type_name);
-  PetscCheck(!ksp->calc_sings, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPRRBCG does not estimate eigenvalues and singular values: use -ksp_type cg -pc_type rrb, whose are the same");
+  PetscCheck(is_rrb, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
+             "KSPRRBCG is CG on the first Schur complement of PCRRB, but the preconditioner is %s: use -pc_type rrb",
+             ((PetscObject)ksp->pc)->type_name);
+  PetscCheck(!ksp->calc_sings, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
+             "KSPRRBCG does not estimate eigenvalues and singular values: use -ksp_type cg -pc_type rrb, whose are the same");
   PetscCall(PCGetOperators(ksp->pc, &A, &P));
-  PetscCheck(A == P, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPRRBCG solves with the matrix that PCRRB factors, but KSPSetOperators() was given two: use -ksp_type cg -pc_type rrb");
+  PetscCheck(
+    A == P, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
+    "KSPRRBCG solves with the matrix that PCRRB factors, but KSPSetOperators() was given two: use -ksp_type cg -pc_type rrb");
   PetscCall(PetscObjectGetId((PetscObject)A, &id));
   PetscCall(PetscObjectStateGet((PetscObject)A, &state));
-  PetscCheck(id == rrb->mat_id && state == rrb->mat_state, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPRRBCG solves with the matrix that PCRRB factored, which is another one or has changed since: use no -ksp_reuse_preconditioner, or -ksp_type cg -pc_type rrb");
-  PetscCheck(!rrb->factor->nine, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPRRBCG needs a 5-point stencil, whose first level is exact, but the matrix couples diagonal neighbours: use -ksp_type cg -pc_type rrb");
-  PetscCheck(rrb->factor->has_schur || NoRows(rrb), PetscObjectComm((PetscObject)ksp), PETSC_ERR_ORDER, "The preconditioner was made after KSPSetUp(), which tells PCRRB to keep the Schur complement: call KSPReset() in between");
-  PetscCheck(!rrb->stats.one_sided, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP, "KSPRRBCG needs a symmetric matrix, but %" PetscInt64_FMT " couplings are there in one of two rows alone: use MatZeroRowsColumns() for Dirichlet rows, or -ksp_type gmres -pc_type rrb", rrb->stats.one_sided);
+  PetscCheck(id == rrb->mat_id && state == rrb->mat_state, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
+             "KSPRRBCG solves with the matrix that PCRRB factored, which is another one or has changed since: use no "
+             "-ksp_reuse_preconditioner, or -ksp_type cg -pc_type rrb");
+  PetscCheck(!rrb->factor->nine, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
+             "KSPRRBCG needs a 5-point stencil, whose first level is exact, but the matrix couples diagonal neighbours: use "
+             "-ksp_type cg -pc_type rrb");
+  PetscCheck(
+    rrb->factor->has_schur || NoRows(rrb), PetscObjectComm((PetscObject)ksp), PETSC_ERR_ORDER,
+    "The preconditioner was made after KSPSetUp(), which tells PCRRB to keep the Schur complement: call KSPReset() in between");
+  PetscCheck(
+    !rrb->stats.one_sided, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
+    "KSPRRBCG needs a symmetric matrix, but %" PetscInt64_FMT
+    " couplings are there in one of two rows alone: use MatZeroRowsColumns() for Dirichlet rows, or -ksp_type gmres -pc_type rrb",
+    rrb->stats.one_sided);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- vectors where the work is ------------------------------------------- */
+/* --------------------------------- vectors where the work is ---------------------------------- */
 
 static PetscErrorCode GetRead(PetscBool device, Vec v, const PetscScalar **array)
 {
@@ -139,7 +160,9 @@ static PetscErrorCode GetRead(PetscBool device, Vec v, const PetscScalar **array
   if (!device) PetscCall(VecGetArrayRead(v, array));
   else {
     PetscCall(VecGetArrayReadAndMemType(v, array, &where));
-    PetscCheck(PetscMemTypeDevice(where), PETSC_COMM_SELF, PETSC_ERR_SUP, "KSPRRBCG with a matrix on the GPU needs vectors on the GPU: use -vec_type cuda, or take vectors from MatCreateVecs()");
+    PetscCheck(
+      PetscMemTypeDevice(where), PETSC_COMM_SELF, PETSC_ERR_SUP,
+      "KSPRRBCG with a matrix on the GPU needs vectors on the GPU: use -vec_type cuda, or take vectors from MatCreateVecs()");
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -159,7 +182,9 @@ static PetscErrorCode GetWrite(PetscBool device, Vec v, PetscScalar **array)
   if (!device) PetscCall(VecGetArray(v, array));
   else {
     PetscCall(VecGetArrayAndMemType(v, array, &where));
-    PetscCheck(PetscMemTypeDevice(where), PETSC_COMM_SELF, PETSC_ERR_SUP, "KSPRRBCG with a matrix on the GPU needs vectors on the GPU: use -vec_type cuda, or take vectors from MatCreateVecs()");
+    PetscCheck(
+      PetscMemTypeDevice(where), PETSC_COMM_SELF, PETSC_ERR_SUP,
+      "KSPRRBCG with a matrix on the GPU needs vectors on the GPU: use -vec_type cuda, or take vectors from MatCreateVecs()");
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -195,7 +220,9 @@ static PetscErrorCode KSPBuildSolution_RRBCG(KSP ksp, Vec v, Vec *V)
   else {
     const Vec x = v ? v : ksp->work[1]; /* the vector of the solution keeps the guess until the end */
 
-    PetscCheck(x != ksp->vec_sol || !cg->add, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ARG_IDN, "KSPRRBCG keeps its guess in the vector of the solution until the end: give KSPBuildSolution() another one, or none");
+    PetscCheck(
+      x != ksp->vec_sol || !cg->add, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ARG_IDN,
+      "KSPRRBCG keeps its guess in the vector of the solution until the end: give KSPBuildSolution() another one, or none");
     PetscCall(VecCopy(ksp->vec_sol, x));
     PetscCall(StoreSolution(ksp, x));
     if (V) *V = x;
@@ -219,7 +246,7 @@ static PetscErrorCode KSPBuildResidual_RRBCG(KSP ksp, Vec t, Vec v, Vec *V)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- the solve ------------------------------------------- */
+/* ----------------------------------------- the solve ------------------------------------------ */
 
 static PetscErrorCode LogNorm(KSP ksp, PetscInt its, PetscReal norm)
 {
@@ -238,18 +265,13 @@ static PetscErrorCode ReasonOf(KSP ksp, CGStop stop, PetscReal value)
 {
   PetscFunctionBegin;
   switch (stop) {
-  case CG_NORM_NOT_FINITE:
-    KSPCheckNorm(ksp, value);
-    break;
+  case CG_NORM_NOT_FINITE: KSPCheckNorm(ksp, value); break;
   case CG_BETA_NOT_FINITE:
-  case CG_DELTA_NOT_FINITE:
-    KSPCheckDot(ksp, value);
-    break;
-  case CG_BETA_ZERO:
-    ksp->reason = KSP_CONVERGED_ATOL;
-    break;
+  case CG_DELTA_NOT_FINITE: KSPCheckDot(ksp, value); break;
+  case CG_BETA_ZERO: ksp->reason = KSP_CONVERGED_ATOL; break;
   case CG_INDEFINITE_PC:
-    PetscCheck(!ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_NOT_CONVERGED, "Diverged due to indefinite preconditioner, beta %g", (double)value);
+    PetscCheck(!ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_NOT_CONVERGED,
+               "Diverged due to indefinite preconditioner, beta %g", (double)value);
     ksp->reason = KSP_DIVERGED_INDEFINITE_PC;
     break;
   case CG_INDEFINITE_MAT:
@@ -257,11 +279,11 @@ static PetscErrorCode ReasonOf(KSP ksp, CGStop stop, PetscReal value)
       ksp->reason = KSP_CONVERGED_NEG_CURVE;
       break;
     }
-    PetscCheck(!ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_NOT_CONVERGED, "Diverged due to indefinite matrix, delta %g", (double)value);
+    PetscCheck(!ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_NOT_CONVERGED,
+               "Diverged due to indefinite matrix, delta %g", (double)value);
     ksp->reason = KSP_DIVERGED_INDEFINITE_MAT;
     break;
-  default:
-    ksp->reason = KSP_DIVERGED_ITS;
+  default: ksp->reason = KSP_DIVERGED_ITS;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -274,8 +296,16 @@ static PetscErrorCode Iterate(KSP ksp, PetscReal beta, PetscBool step)
   const PetscBool  test_default = (PetscBool)(!step && ksp->converged == KSPConvergedDefault);
   const PetscBool  all_converge = (PetscBool)(!step && (!test_default || ((KSPConvergedDefaultCtx *)ksp->cnvP)->convmaxits));
   const PetscReal  never        = std::numeric_limits<PetscReal>::infinity();
-  const CGNorm     norm         = ksp->normtype == KSP_NORM_UNPRECONDITIONED ? CG_NORM_UNPRECONDITIONED : ksp->normtype == KSP_NORM_NATURAL ? CG_NORM_NATURAL : CG_NORM_NONE;
-  const CGTest     test{norm, test_default ? ksp->ttol : -1, test_default ? ksp->divtol * ksp->rnorm0 : never, ksp->min_it, ksp->chknorm, all_converge ? ksp->max_it : PETSC_INT_MAX, ksp->max_it};
+  const CGNorm     norm         = ksp->normtype == KSP_NORM_UNPRECONDITIONED ? CG_NORM_UNPRECONDITIONED
+                                  : ksp->normtype == KSP_NORM_NATURAL        ? CG_NORM_NATURAL
+                                                                             : CG_NORM_NONE;
+  const CGTest     test{norm,
+                    test_default ? ksp->ttol : -1,
+                    test_default ? ksp->divtol * ksp->rnorm0 : never,
+                    ksp->min_it,
+                    ksp->chknorm,
+                    all_converge ? ksp->max_it : PETSC_INT_MAX,
+                    ksp->max_it};
   const CGRecord  *records;
   CGStop           stop = CG_RUNNING;
   PetscInt         count, its, done = 0;
@@ -289,7 +319,9 @@ static PetscErrorCode Iterate(KSP ksp, PetscReal beta, PetscBool step)
     if (cg->device) PetscCall(PetscLogGpuTimeEnd());
     for (PetscInt k = 0; k < count; k++) {
       done++;
-      if (k == count - 1 && done == its && (stop == CG_NORM_NOT_FINITE || (stop == CG_BETA_NOT_FINITE && norm == CG_NORM_NATURAL))) continue; /* is not logged */
+      /* is not logged */
+      if (k == count - 1 && done == its && (stop == CG_NORM_NOT_FINITE || (stop == CG_BETA_NOT_FINITE && norm == CG_NORM_NATURAL)))
+        continue;
       PetscCall(LogNorm(ksp, done, records[k].norm));
       if (step) PetscCall((*ksp->converged)(ksp, done, records[k].norm, &ksp->reason, ksp->cnvP));
     }
@@ -298,7 +330,9 @@ static PetscErrorCode Iterate(KSP ksp, PetscReal beta, PetscBool step)
   ksp->its = its;
   if (stop == CG_TEST) {
     PetscCall((*ksp->converged)(ksp, its, value, &ksp->reason, ksp->cnvP));
-    PetscCheck(ksp->reason, PetscObjectComm((PetscObject)ksp), PETSC_ERR_PLIB, "The device has stopped in iteration %" PetscInt_FMT " with norm %g, where the test would go on", its, (double)value);
+    PetscCheck(ksp->reason, PetscObjectComm((PetscObject)ksp), PETSC_ERR_PLIB,
+               "The device has stopped in iteration %" PetscInt_FMT " with norm %g, where the test would go on", its,
+               (double)value);
   } else PetscCall(ReasonOf(ksp, stop, value));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -306,8 +340,10 @@ static PetscErrorCode Iterate(KSP ksp, PetscReal beta, PetscBool step)
 static PetscErrorCode SolveFrom(KSP ksp)
 {
   KSP_RRBCG *cg   = (KSP_RRBCG *)ksp->data;
-  const auto norm = [ksp](PetscReal rr, PetscReal rz) { return ksp->normtype == KSP_NORM_NONE ? 0. : PetscSqrtReal(ksp->normtype == KSP_NORM_NATURAL ? PetscAbsReal(rz) : rr); };
-  RRBCGSums  sums;
+  const auto norm = [ksp](PetscReal rr, PetscReal rz) {
+    return ksp->normtype == KSP_NORM_NONE ? 0. : PetscSqrtReal(ksp->normtype == KSP_NORM_NATURAL ? PetscAbsReal(rz) : rr);
+  };
+  RRBCGSums sums;
 
   PetscFunctionBegin;
   if (cg->device) PetscCall(PetscLogGpuTimeBegin());
@@ -323,9 +359,11 @@ static PetscErrorCode SolveFrom(KSP ksp)
     ksp->its    = 1;
     ksp->reason = KSP_CONVERGED_ATOL;
   } else {
-    const PetscBool step = (PetscBool)(!cg->graph || ksp->numbermonitors || (ksp->converged != KSPConvergedDefault && ksp->converged != KSPConvergedSkip));
+    const PetscBool step = (PetscBool)(!cg->graph || ksp->numbermonitors ||
+                                       (ksp->converged != KSPConvergedDefault && ksp->converged != KSPConvergedSkip));
 
-    cg->how       = step ? (cg->graph ? "one by one, for a monitor or a convergence test of the program" : "one by one, as asked for") : (cg->device ? "in a CUDA graph" : "on the host");
+    cg->how = step ? (cg->graph ? "one by one, for a monitor or a convergence test of the program" : "one by one, as asked for")
+                   : (cg->device ? "in a CUDA graph" : "on the host");
     cg->iterating = PETSC_TRUE;
     PetscCall(Iterate(ksp, sums.gz, step));
   }
@@ -335,10 +373,10 @@ static PetscErrorCode SolveFrom(KSP ksp)
 
 static PetscErrorCode KSPSolve_RRBCG(KSP ksp)
 {
-  KSP_RRBCG    *cg = (KSP_RRBCG *)ksp->data;
-  MatNullSpace  null_space;
-  Mat           A;
-  Vec           from = ksp->vec_rhs;
+  KSP_RRBCG   *cg = (KSP_RRBCG *)ksp->data;
+  MatNullSpace null_space;
+  Mat          A;
+  Vec          from = ksp->vec_rhs;
 
   PetscFunctionBegin;
   ksp->its = 0;
@@ -365,18 +403,19 @@ static PetscErrorCode KSPSolve_RRBCG(KSP ksp)
   }
   PetscCall(GetRead(device, from, &cg->residual));
   const PetscErrorCode code = SolveFrom(ksp);
-  cg->iterating = PETSC_FALSE;
+  cg->iterating             = PETSC_FALSE;
   PetscCall(RestoreRead(device, from, &cg->residual));
   cg->residual = nullptr;
   PetscCall(code);
-  const PetscLogDouble flops = 26. * (double)rrb->factor->nx * rrb->factor->ny * ksp->its; /* 9 points and vectors on half of the points, and their levels */
+  /* 9 points and vectors on half of the points, and their levels */
+  const PetscLogDouble flops = 26. * (double)rrb->factor->nx * rrb->factor->ny * ksp->its;
   PetscCall(device ? PetscLogGpuFlops(flops) : PetscLogFlops(flops));
   PetscCall(MatGetNullSpace(A, &null_space));
   if (null_space && !cg->add && ksp->its) PetscCall(MatNullSpaceRemove(null_space, ksp->vec_sol));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- view, reset, destroy ------------------------------------------- */
+/* ------------------------------------ view, reset, destroy ------------------------------------ */
 
 static PetscErrorCode KSPView_RRBCG(KSP ksp, PetscViewer viewer)
 {
@@ -387,7 +426,9 @@ static PetscErrorCode KSPView_RRBCG(KSP ksp, PetscViewer viewer)
   PetscCall(PetscObjectTypeCompare((PetscObject)viewer, PETSCVIEWERASCII, &is_ascii));
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
   if (!cg->how) PetscCall(PetscViewerASCIIPrintf(viewer, "  iterations on the first Schur complement, before the first solve\n"));
-  else PetscCall(PetscViewerASCIIPrintf(viewer, "  iterations on the first Schur complement, %s; %g bytes of vectors\n", cg->how, (double)cg->work->bytes));
+  else
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  iterations on the first Schur complement, %s; %g bytes of vectors\n", cg->how,
+                                     (double)cg->work->bytes));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -434,7 +475,8 @@ static PetscErrorCode KSPDestroy_RRBCG(KSP ksp)
   Level: advanced
 
   Note:
-  Otherwise iterations are launched one by one and the host tests each, as it does with a monitor. The iterates are the same. On the host it makes no difference but to who tests.
+  Otherwise iterations are launched one by one and the host tests each, as it does with a monitor. The iterates are the same. On the
+  host it makes no difference but to who tests.
 
 .seealso: `KSPRRBCG`, `KSPRRBCGGetGraph()`
 @*/
@@ -480,29 +522,42 @@ PetscErrorCode KSPRRBCGGetGraph(KSP ksp, PetscBool *graph)
   Level: intermediate
 
   Notes:
-  It needs `PCRRB`, on one rank, and a symmetric 5-point stencil, for which the elimination of the red points of the first level is exact.
+  It needs `PCRRB`, on one rank, and a symmetric 5-point stencil, for which the elimination of the red points of the first level is
+  exact.
   These are solved for, and CG runs on the Schur complement in the black points, half as many, preconditioned by the levels that
-  follow. On a GPU its vectors are in the storage of `PCRRB`, scalars and the convergence test stay on the device, and the host learns of the
-  end late; a monitor, or a convergence test other than `KSPConvergedDefault()` and `KSPConvergedSkip()`, needs the host in every iteration.
+  follow. On a GPU its vectors are in the storage of `PCRRB`, scalars and the convergence test stay on the device, and the host
+  learns of the
+  end late; a monitor, or a convergence test other than `KSPConvergedDefault()` and `KSPConvergedSkip()`, needs the host in every
+  iteration.
 
-  Norms are those of the residual of the whole system, `KSP_NORM_UNPRECONDITIONED` (default), or sqrt(r^T M^{-1} r), `KSP_NORM_NATURAL`, or
-  none; the one in iteration 0 is that of the guess as it was given. From the first iteration on the residual in the red points is zero.
+  Norms are those of the residual of the whole system, `KSP_NORM_UNPRECONDITIONED` (default), or sqrt(r^T M^{-1} r),
+  `KSP_NORM_NATURAL`, or
+  none; the one in iteration 0 is that of the guess as it was given. From the first iteration on the residual in the red points is
+  zero.
 
-  The iterates are those of `KSPCG` with `PCRRB`, from a guess whose red points are solved for. From any other guess `KSPCG` takes other
+  The iterates are those of `KSPCG` with `PCRRB`, from a guess whose red points are solved for. From any other guess `KSPCG` takes
+  other
   ones, and about as many.
 
-  Tests, reasons, limits, monitors and histories are those of `KSPCG`. There are no estimates of eigenvalues (`KSPSetComputeEigenvalues()`).
-  `KSPSetUp()` sets up the preconditioner, too, and makes the vectors; the graph is made in the first solve, while the GPU is at work on its first
+  Tests, reasons, limits, monitors and histories are those of `KSPCG`. There are no estimates of eigenvalues
+  (`KSPSetComputeEigenvalues()`).
+  `KSPSetUp()` sets up the preconditioner, too, and makes the vectors; the graph is made in the first solve, while the GPU is at
+  work on its first
   iterations. Monitors and convergence tests of the program may apply the preconditioner.
 
-  A matrix whose null space is the constants (`MatSetNullSpace()`), with rows that sum to 0, is fine. They are taken out of directions in the black
-  points, where `KSPCG` takes them out in all, which differs by constants; the solution is orthogonal to them unless there was a guess.
+  A matrix whose null space is the constants (`MatSetNullSpace()`), with rows that sum to 0, is fine. They are taken out of
+  directions in the black
+  points, where `KSPCG` takes them out in all, which differs by constants; the solution is orthogonal to them unless there was a
+  guess.
 
-  With a matrix on a GPU the vectors have to be there, too. The vectors of the method take 40 bytes an unknown on the host and 26 on a GPU,
-  beside two work vectors of the whole system, 16 bytes, for guesses and `KSPBuildSolution()`, and the 40 or 20 bytes that `PCRRB` keeps for it.
+  With a matrix on a GPU the vectors have to be there, too. The vectors of the method take 40 bytes an unknown on the host and 26 on
+  a GPU,
+  beside two work vectors of the whole system, 16 bytes, for guesses and `KSPBuildSolution()`, and the 40 or 20 bytes that `PCRRB`
+  keeps for it.
 
   Reference:
-  M. de Jong, A. van der Ploeg, A. Ditzel, C. Vuik, Fine-grain parallel RRB-solver for 5-/9-point stencil problems suitable for GPU-type
+  M. de Jong, A. van der Ploeg, A. Ditzel, C. Vuik, Fine-grain parallel RRB-solver for 5-/9-point stencil problems suitable for
+  GPU-type
   processors, Electron. Trans. Numer. Anal. (2017)
 
 .seealso: `PCRRB`, `KSPCG`, `KSPCGFUSED`, `KSPRRBCGSetGraph()`

@@ -102,7 +102,10 @@ PetscErrorCode RRBCGStart_Host(RRBCGWork *work, const PetscScalar *r, RRBCGSums 
   PetscFunctionBegin;
   *sums = RRBCGSums{};
   for (size_t k = 0; k < F->d.size(); k++) sums->rr += r[k] * r[k];
-  if (F->half_levels) RRBLevel(1, F->nx, F->ny).ForRed([&](PetscInt x, PetscInt y) { sums->rz += F->d[y * F->nx + x] * r[y * F->nx + x] * r[y * F->nx + x]; });
+  if (F->half_levels)
+    RRBLevel(1, F->nx, F->ny).ForRed([&](PetscInt x, PetscInt y) {
+      sums->rz += F->d[y * F->nx + x] * r[y * F->nx + x] * r[y * F->nx + x];
+    });
   std::copy(r, r + F->d.size(), w->r.begin());
   RRBForward(F, 1, PetscMin(1, F->half_levels), w->r.data());
   Precondition(F, w->r, w->z);
@@ -121,18 +124,19 @@ PetscErrorCode RRBCGBegin_Host(RRBCGWork *work, PetscReal beta, const CGTest *te
   w->test      = *test;
   w->stop      = CG_RUNNING;
   w->iteration = w->its = 0;
-  w->beta      = beta;
+  w->beta               = beta;
   w->delta = w->b = 0;
   w->p            = w->z;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* One iteration; the decisions are those of KSPCG. */
-PetscErrorCode RRBCGAdvance_Host(RRBCGWork *work, PetscBool, PetscInt *count, const CGRecord **records, CGStop *stop, PetscInt *its, PetscReal *value)
+PetscErrorCode RRBCGAdvance_Host(RRBCGWork *work, PetscBool, PetscInt *count, const CGRecord **records, CGStop *stop, PetscInt *its,
+                                 PetscReal *value)
 {
-  Work          *w       = static_cast<Work *>(work);
-  const CGTest  &test    = w->test;
-  const bool     natural = test.norm == CG_NORM_NATURAL;
+  Work          *w         = static_cast<Work *>(work);
+  const CGTest  &test      = w->test;
+  const bool     natural   = test.norm == CG_NORM_NATURAL;
   const double   delta_old = w->delta, beta_old = w->beta;
   const PetscInt nx = w->F->nx;
 
@@ -142,7 +146,8 @@ PetscErrorCode RRBCGAdvance_Host(RRBCGWork *work, PetscBool, PetscInt *count, co
   MultiplySchur(w->F, w->p, w->q);
   w->delta = Dot(*w, w->p, w->q);
   if (!std::isfinite(w->delta)) Stop(w, CG_DELTA_NOT_FINITE, w->iteration + 1, w->delta);
-  else if (w->delta == 0 || (w->iteration > 0 && (w->delta > 0) != (delta_old > 0))) Stop(w, CG_INDEFINITE_MAT, w->iteration + 1, w->delta);
+  else if (w->delta == 0 || (w->iteration > 0 && (w->delta > 0) != (delta_old > 0)))
+    Stop(w, CG_INDEFINITE_MAT, w->iteration + 1, w->delta);
   else {
     const double a = w->a = w->beta / w->delta;
     w->Black().ForAll([&](PetscInt x, PetscInt y) {
@@ -158,7 +163,9 @@ PetscErrorCode RRBCGAdvance_Host(RRBCGWork *work, PetscBool, PetscInt *count, co
     *count                   = 1;
     if (natural && !std::isfinite(beta)) Stop(w, CG_BETA_NOT_FINITE, n, beta);
     else if (!std::isfinite(norm)) Stop(w, CG_NORM_NOT_FINITE, n, norm);
-    else if (n >= test.last || (test.norm != CG_NORM_NONE && n > test.chknorm && n >= test.min_it && (norm <= test.ttol || norm >= test.dtol))) Stop(w, CG_TEST, n, norm);
+    else if (n >= test.last ||
+             (test.norm != CG_NORM_NONE && n > test.chknorm && n >= test.min_it && (norm <= test.ttol || norm >= test.dtol)))
+      Stop(w, CG_TEST, n, norm);
     else if (!std::isfinite(beta)) Stop(w, CG_BETA_NOT_FINITE, n, beta);
     else if (n >= test.max_it) Stop(w, CG_ITS, n, norm);
     else if (beta == 0) Stop(w, CG_BETA_ZERO, n + 1, beta);

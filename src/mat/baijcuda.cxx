@@ -1,6 +1,6 @@
 /*
-   MATBAIJCUDA, as MATAIJCUSPARSE derives from MATAIJ: the matrix is created as MATBAIJ, and then some of its operations are replaced.
-   The host's values are the truth; a copy of them on the device is made anew when a product finds that they have changed.
+   MATBAIJCUDA, as MATAIJCUSPARSE derives from MATAIJ: the matrix is created as MATBAIJ, and then some of its operations are
+   replaced. The host's values are the truth; a copy of them on the device is made anew when a product finds that they have changed.
 */
 #include <petscsf.h>
 
@@ -11,7 +11,7 @@
 static PetscErrorCode MatConvert_SeqBAIJ_SeqBAIJCUDA(Mat, MatType, MatReuse, Mat *);
 static PetscErrorCode MatConvert_MPIBAIJ_MPIBAIJCUDA(Mat, MatType, MatReuse, Mat *);
 
-/* --------------------------------------------------------- where and with what --------------------------------------------------------- */
+/* ------------------------------------ where and with what ------------------------------------- */
 
 static PetscErrorCode VecOnDevice(Vec x, PetscBool *device)
 {
@@ -97,12 +97,15 @@ static PetscErrorCode ViewPlace(Mat A, PetscViewer viewer, size_t bytes)
   PetscCall(DeviceFound_CUDA(&found));
   if (!found) PetscCall(PetscViewerASCIIPrintf(viewer, "products: on the host, there is no device\n"));
   else if (bound) PetscCall(PetscViewerASCIIPrintf(viewer, "products: on the host, the matrix is bound to it\n"));
-  else PetscCall(PetscViewerASCIIPrintf(viewer, "products: where the vectors are, copies on the device of %.4g MB\n", (double)bytes / 1e6));
+  else
+    PetscCall(
+      PetscViewerASCIIPrintf(viewer, "products: where the vectors are, copies on the device of %.4g MB\n", (double)bytes / 1e6));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* MatConvert() finds conversions by name: those that the base type has, under the name of the new type. */
-static PetscErrorCode InheritConversions(Mat A, const char base[], const char type[], std::initializer_list<const char *> others, PetscBool set)
+static PetscErrorCode InheritConversions(Mat A, const char base[], const char type[], std::initializer_list<const char *> others,
+                                         PetscBool set)
 {
   PetscFunctionBegin;
   for (const char *other : others) {
@@ -130,7 +133,7 @@ static PetscErrorCode MatConvert_AIJ_BAIJCUDA(Mat A, MatType, MatReuse reuse, Ma
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ----------------------------------------------------------- one rank: copies ----------------------------------------------------------- */
+/* -------------------------------------- one rank: copies -------------------------------------- */
 
 /* The matrix as PETSc stores it: on the host, for a moment. */
 static PetscErrorCode GetRows(Mat A, BSR *host)
@@ -156,7 +159,8 @@ static PetscErrorCode GetRows(Mat A, BSR *host)
   host->a         = a;
   host->precision = FINEPC_DOUBLE;
   host->where     = PETSC_MEMTYPE_HOST;
-  PetscCheck(a || !host->nnz, PETSC_COMM_SELF, PETSC_ERR_ARG_WRONGSTATE, "The matrix has a structure only, and no values to multiply with");
+  PetscCheck(a || !host->nnz, PETSC_COMM_SELF, PETSC_ERR_ARG_WRONGSTATE,
+             "The matrix has a structure only, and no values to multiply with");
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -207,8 +211,9 @@ static PetscErrorCode GetCopy(Mat A, PetscBool transpose, const BSR **copy)
 {
   SeqBAIJCUDA     *data = (SeqBAIJCUDA *)A->spptr;
   BSR             *W    = transpose ? &data->transpose : &data->copy;
-  PetscObjectState values, *of_values = transpose ? &data->transposed_values : &data->values, *of_pattern = transpose ? &data->transposed_pattern : &data->pattern;
-  BSR              host;
+  PetscObjectState values, *of_values = transpose ? &data->transposed_values : &data->values,
+                           *of_pattern = transpose ? &data->transposed_pattern : &data->pattern;
+  BSR host;
 
   PetscFunctionBegin;
   PetscCall(PetscObjectStateGet((PetscObject)A, &values));
@@ -265,7 +270,7 @@ static PetscErrorCode SeqProduct(Mat A, PetscBool transpose, Vec x, Vec z, Vec y
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --------------------------------------------------------- one rank: operations --------------------------------------------------------- */
+/* ------------------------------------ one rank: operations ------------------------------------ */
 
 static PetscErrorCode MatMult_SeqBAIJCUDA(Mat A, Vec x, Vec y)
 {
@@ -354,7 +359,8 @@ static PetscErrorCode MatView_SeqBAIJCUDA(Mat A, PetscViewer viewer)
 
   PetscFunctionBegin;
   PetscCall(data->base.view(A, viewer));
-  PetscCall(ViewPlace(A, viewer, (data->copy.i ? BSRBytes(&data->copy) : 0) + (data->transpose.i ? BSRBytes(&data->transpose) : 0)));
+  PetscCall(
+    ViewPlace(A, viewer, (data->copy.i ? BSRBytes(&data->copy) : 0) + (data->transpose.i ? BSRBytes(&data->transpose) : 0)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -455,7 +461,7 @@ static PetscErrorCode MatConvert_SeqBAIJ_SeqBAIJCUDA(Mat A, MatType, MatReuse re
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* -------------------------------------------------------- several ranks: products -------------------------------------------------------- */
+/* ---------------------------------- several ranks: products ----------------------------------- */
 
 static PetscErrorCode ForgetParts(MPIBAIJCUDA *data)
 {
@@ -562,7 +568,7 @@ static PetscErrorCode MPITransposeProduct(Mat A, Vec x, Vec z, Vec y)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------------------- several ranks: operations ------------------------------------------------------- */
+/* --------------------------------- several ranks: operations ---------------------------------- */
 
 static PetscErrorCode MatMult_MPIBAIJCUDA(Mat A, Vec x, Vec y)
 {
@@ -674,7 +680,8 @@ static PetscErrorCode MatView_MPIBAIJCUDA(Mat A, PetscViewer viewer)
   if (data->diagonal)
     for (Mat part : {data->diagonal, data->off}) {
       const SeqBAIJCUDA *of_part = (const SeqBAIJCUDA *)part->spptr;
-      mine += (PetscLogDouble)((of_part->copy.i ? BSRBytes(&of_part->copy) : 0) + (of_part->transpose.i ? BSRBytes(&of_part->transpose) : 0));
+      mine += (PetscLogDouble)((of_part->copy.i ? BSRBytes(&of_part->copy) : 0) +
+                               (of_part->transpose.i ? BSRBytes(&of_part->transpose) : 0));
     }
   PetscCallMPI(MPIU_Allreduce(&mine, &all, 1, MPI_DOUBLE, MPI_SUM, PetscObjectComm((PetscObject)A)));
   PetscCall(ViewPlace(A, viewer, (size_t)all));
@@ -792,7 +799,7 @@ static PetscErrorCode MatConvert_MPIBAIJ_MPIBAIJCUDA(Mat A, MatType, MatReuse re
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --------------------------------------------------------------- creation --------------------------------------------------------------- */
+/* ------------------------------------------ creation ------------------------------------------ */
 
 /*MC
   MATBAIJCUDA - "baijcuda" - `MATBAIJ` whose products with vectors run on an NVIDIA GPU
@@ -803,20 +810,27 @@ static PetscErrorCode MatConvert_MPIBAIJ_MPIBAIJCUDA(Mat A, MatType, MatReuse re
   Level: beginner
 
   Notes:
-  It is `MATSEQBAIJCUDA` on one rank and `MATMPIBAIJCUDA` on several. Everything is inherited from `MATBAIJ` and works on the host: setting
+  It is `MATSEQBAIJCUDA` on one rank and `MATMPIBAIJCUDA` on several. Everything is inherited from `MATBAIJ` and works on the host:
+  setting
   values, preallocation, norms, rows, submatrices, factorizations. `MatMult()`, `MatMultAdd()`, `MatMultTranspose()` and
-  `MatMultTransposeAdd()` run on the GPU with vectors of type `VECCUDA`, and `MatCreateVecs()` gives such vectors where there is a GPU. If
-  any of the vectors is not on the GPU, or the matrix or a vector is bound to the CPU by `MatBindToCPU()`, `VecBindToCPU()`, the product is
+  `MatMultTransposeAdd()` run on the GPU with vectors of type `VECCUDA`, and `MatCreateVecs()` gives such vectors where there is a
+  GPU. If
+  any of the vectors is not on the GPU, or the matrix or a vector is bound to the CPU by `MatBindToCPU()`, `VecBindToCPU()`, the
+  product is
   that of `MATBAIJ` on the host. The vectors of a `DM` are chosen by `-dm_vec_type cuda`.
 
-  The GPU has a copy of the matrix, in double precision. The first product after values have changed copies them; the nonzeros are copied
-  only when they have changed, too. A product with the transpose makes a copy of the transpose in addition. `MatBindToCPU()` frees the
+  The GPU has a copy of the matrix, in double precision. The first product after values have changed copies them; the nonzeros are
+  copied
+  only when they have changed, too. A product with the transpose makes a copy of the transpose in addition. `MatBindToCPU()` frees
+  the
   copies. The view says where products run and how many bytes the copies take.
 
-  There are kernels for each block size up to 8 and a general one for those up to 32; beyond that a product on the GPU is an error, and the
+  There are kernels for each block size up to 8 and a general one for those up to 32; beyond that a product on the GPU is an error,
+  and the
   matrix or the vectors must be on the host.
 
-  On several ranks the values of other ranks are exchanged by `PetscSF`, device to device where MPI is GPU-aware, and through the host with
+  On several ranks the values of other ranks are exchanged by `PetscSF`, device to device where MPI is GPU-aware, and through the
+  host with
   `-use_gpu_aware_mpi 0`, while the product with the diagonal block runs.
 
   `MatConvert()` converts between `MATBAIJ` or `MATAIJ` and it.

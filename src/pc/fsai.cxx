@@ -15,7 +15,8 @@ PetscErrorCode PCFSAIGetOperator(PC pc, CSRMat *mat)
   pc->failedreason = PC_NOERROR;
   pc->setupcalled  = PETSC_FALSE; /* PCSetUp() sets it at its end: after an error on the way the next set-up starts anew */
   PetscCall(MatGetSize(pc->pmat, &rows, &columns));
-  PetscCheck(rows == columns, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ, "The matrix must be square, but is %" PetscInt_FMT " by %" PetscInt_FMT, rows, columns);
+  PetscCheck(rows == columns, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ,
+             "The matrix must be square, but is %" PetscInt_FMT " by %" PetscInt_FMT, rows, columns);
   PetscCall(MatGetCSR(pc->pmat, mat));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -25,7 +26,8 @@ static PetscBool CanKeepPattern(PC pc, const CSRView *A, PetscBool reuse_pattern
 {
   const CSR *G = &((const PC_FSAI *)pc->data)->inverse.W1;
 
-  return (PetscBool)(reuse_pattern && pc->flag == SAME_NONZERO_PATTERN && G->i && G->rows == A->n && G->where == A->where && G->precision == factor);
+  return (PetscBool)(reuse_pattern && pc->flag == SAME_NONZERO_PATTERN && G->i && G->rows == A->n && G->where == A->where &&
+                     G->precision == factor);
 }
 
 PetscErrorCode PCFSAIPrepare(PC pc, const CSRView *A, PetscBool reuse_pattern, FinePCPrecision factor)
@@ -52,7 +54,8 @@ PetscErrorCode PCFSAIPrepare(PC pc, const CSRView *A, PetscBool reuse_pattern, F
 */
 static PetscErrorCode RecordFailure(PC pc, const char type[])
 {
-  static const char *const texts[] = {"", "has an entry that is not finite", "has no diagonal entry", "has a diagonal entry that is not positive"};
+  static const char *const texts[] = {"", "has an entry that is not finite", "has no diagonal entry",
+                                      "has a diagonal entry that is not positive"};
   const FSAIStats         *stats   = &((PC_FSAI *)pc->data)->stats;
 
   PetscFunctionBegin;
@@ -62,8 +65,11 @@ static PetscErrorCode RecordFailure(PC pc, const char type[])
   }
   PetscCall(PCReduceFailedReason(pc));
   if (pc->failedreason && pc->erroriffailure) {
-    PetscCheck(!stats->failure, PETSC_COMM_SELF, PETSC_ERR_MAT_LU_ZRPVT, "Row %" PetscInt_FMT " of this rank's block %s: %s needs a symmetric positive definite matrix", stats->failure_row, texts[stats->failure], type);
-    SETERRQ(PETSC_COMM_SELF, PETSC_ERR_MAT_LU_ZRPVT, "Another rank's block cannot be preconditioned: %s needs a symmetric positive definite matrix", type);
+    PetscCheck(!stats->failure, PETSC_COMM_SELF, PETSC_ERR_MAT_LU_ZRPVT,
+               "Row %" PetscInt_FMT " of this rank's block %s: %s needs a symmetric positive definite matrix", stats->failure_row,
+               texts[stats->failure], type);
+    SETERRQ(PETSC_COMM_SELF, PETSC_ERR_MAT_LU_ZRPVT,
+            "Another rank's block cannot be preconditioned: %s needs a symmetric positive definite matrix", type);
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -89,7 +95,8 @@ PetscErrorCode PCFSAIComplete(PC pc, const char type[])
 PetscErrorCode PCApply_FSAI(PC pc, Vec x, Vec y)
 {
   PetscFunctionBegin;
-  if (pc->failedreason) PetscCall(VecSet(y, std::numeric_limits<PetscReal>::infinity())); /* there is no factor: KSPSolve() looks for the reason when it meets this */
+  /* there is no factor: KSPSolve() looks for the reason when it meets this */
+  if (pc->failedreason) PetscCall(VecSet(y, std::numeric_limits<PetscReal>::infinity()));
   else PetscCall(PCInverseApply(&((PC_FSAI *)pc->data)->inverse, x, y));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -120,7 +127,8 @@ PetscErrorCode PCViewBegin_FSAI(PC pc, PetscViewer viewer, PetscBool *is_ascii)
   PetscCall(PetscObjectTypeCompare((PetscObject)viewer, PETSCVIEWERASCII, is_ascii));
   if (!*is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pc), &size));
-  if (size > 1) PetscCall(PetscViewerASCIIPrintf(viewer, "block-local: each of %d ranks preconditions with its own diagonal block\n", size));
+  if (size > 1)
+    PetscCall(PetscViewerASCIIPrintf(viewer, "block-local: each of %d ranks preconditions with its own diagonal block\n", size));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -132,7 +140,8 @@ PetscErrorCode PCView_FSAI(PC pc, PetscViewer viewer)
   MPI_Comm         comm  = PetscObjectComm((PetscObject)pc);
 
   PetscFunctionBegin;
-  if (pc->setupcalled && pc->failedreason) PetscCall(PetscViewerASCIIPrintf(viewer, "set-up failed: %s\n", PCFailedReasons[pc->failedreason]));
+  if (pc->setupcalled && pc->failedreason)
+    PetscCall(PetscViewerASCIIPrintf(viewer, "set-up failed: %s\n", PCFailedReasons[pc->failedreason]));
   else if (pc->setupcalled) {
     PetscInt64 count[5] = {stats->double_rows, stats->diagonal_rows, stats->large_rows, M->rows, M->W1.nnz}, sum[5];
     PetscReal  logs[2]  = {stats->log_psi_before * M->rows, stats->log_psi_after * M->rows}, log_sum[2];
@@ -143,9 +152,16 @@ PetscErrorCode PCView_FSAI(PC pc, PetscViewer viewer)
     PetscCallMPI(MPIU_Allreduce(max, most, 2, MPIU_INT64, MPI_MAX, comm));
     const PetscReal rows = (PetscReal)PetscMax(sum[3], 1);
     PetscCall(PCInverseView(M, comm, viewer));
-    PetscCall(PetscViewerASCIIPrintf(viewer, "row size: mean %g, max %" PetscInt64_FMT "\n", (double)((PetscReal)(sum[4] + sum[3]) / rows), most[0]));
-    PetscCall(PetscViewerASCIIPrintf(viewer, "Kaporin number times det(A)^(1/n): %g with the diagonal alone, %g with G; ratio %g\n", (double)PetscExpReal(log_sum[0] / rows), (double)PetscExpReal(log_sum[1] / rows), (double)PetscExpReal((log_sum[1] - log_sum[0]) / rows)));
-    PetscCall(PetscViewerASCIIPrintf(viewer, "rows redone in double precision %" PetscInt64_FMT ", fallen back to the diagonal %" PetscInt64_FMT ", on the path for large rows %" PetscInt64_FMT "\n", sum[0], sum[1], sum[2]));
+    PetscCall(PetscViewerASCIIPrintf(viewer, "row size: mean %g, max %" PetscInt64_FMT "\n",
+                                     (double)((PetscReal)(sum[4] + sum[3]) / rows), most[0]));
+    PetscCall(PetscViewerASCIIPrintf(viewer, "Kaporin number times det(A)^(1/n): %g with the diagonal alone, %g with G; ratio %g\n",
+                                     (double)PetscExpReal(log_sum[0] / rows), (double)PetscExpReal(log_sum[1] / rows),
+                                     (double)PetscExpReal((log_sum[1] - log_sum[0]) / rows)));
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "rows redone in double precision %" PetscInt64_FMT
+                                     ", fallen back to the diagonal %" PetscInt64_FMT
+                                     ", on the path for large rows %" PetscInt64_FMT "\n",
+                                     sum[0], sum[1], sum[2]));
     PetscCall(PetscViewerASCIIPrintf(viewer, "set-up memory beyond A, G and its transpose: %g bytes\n", (double)most[1]));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -168,7 +184,8 @@ PetscErrorCode PCFSAIGetFactors_FSAI(PC pc, Mat *G, Mat *Gt)
   Mat      factor;
 
   PetscFunctionBegin;
-  PetscCheck(pc->setupcalled && !pc->failedreason, PetscObjectComm((PetscObject)pc), PETSC_ERR_ORDER, "The factor exists after a PCSetUp() that did not fail");
+  PetscCheck(pc->setupcalled && !pc->failedreason, PetscObjectComm((PetscObject)pc), PETSC_ERR_ORDER,
+             "The factor exists after a PCSetUp() that did not fail");
   PetscCall(MatCreateFromFactor(PetscObjectComm((PetscObject)pc), &fsai->inverse.W1, fsai->inverse.d, &factor));
   if (Gt) PetscCall(MatTranspose(factor, MAT_INITIAL_MATRIX, Gt));
   if (G) *G = factor;

@@ -43,9 +43,12 @@ struct PC_FSAI {
   FSAIStats stats;
   PetscBool reused; /* the last set-up kept the pattern */
 };
-PetscErrorCode PCFSAIGetOperator(PC, CSRMat *);                                                     /* its rows; an error if it is not square */
-PetscErrorCode PCFSAIPrepare(PC, const CSRView *A, PetscBool reuse_pattern, FinePCPrecision factor); /* sets reused; otherwise makes room */
-PetscErrorCode PCFSAIComplete(PC, const char type[]);                                                /* G^T, or the failure on all ranks */
+/* its rows; an error if it is not square */
+PetscErrorCode PCFSAIGetOperator(PC, CSRMat *);
+/* sets reused; otherwise makes room */
+PetscErrorCode PCFSAIPrepare(PC, const CSRView *A, PetscBool reuse_pattern, FinePCPrecision factor);
+/* G^T, or the failure on all ranks */
+PetscErrorCode PCFSAIComplete(PC, const char type[]);
 PetscErrorCode PCApply_FSAI(PC, Vec, Vec);
 PetscErrorCode PCMatApply_FSAI(PC, Mat, Mat);
 PetscErrorCode PCViewBegin_FSAI(PC, PetscViewer, PetscBool *is_ascii); /* nothing more is shown if it is not */

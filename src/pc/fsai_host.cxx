@@ -15,7 +15,10 @@ PetscErrorCode FSAIScaling_Host(const CSRView *A, PetscInt first, PetscReal *s, 
       found    = true;
       diagonal = A->a[k];
     }
-    stats->failure     = !finite ? FSAI_NOT_FINITE : !found ? FSAI_DIAGONAL_MISSING : diagonal > 0 ? FSAI_OK : FSAI_DIAGONAL_NOT_POSITIVE;
+    stats->failure     = !finite        ? FSAI_NOT_FINITE
+                         : !found       ? FSAI_DIAGONAL_MISSING
+                         : diagonal > 0 ? FSAI_OK
+                                        : FSAI_DIAGONAL_NOT_POSITIVE;
     stats->failure_row = row;
     if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
     s[row] = 1 / std::sqrt(diagonal);

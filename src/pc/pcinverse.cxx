@@ -4,7 +4,8 @@
 #include "pcinverse.h"
 
 /* y = W2 D W1 x, in the memory of the factors */
-static PetscErrorCode ApplyFactors(const PCInverse *M, PetscInt columns, const PetscScalar *x, PetscInt ldx, PetscScalar *y, PetscInt ldy)
+static PetscErrorCode ApplyFactors(const PCInverse *M, PetscInt columns, const PetscScalar *x, PetscInt ldx, PetscScalar *y,
+                                   PetscInt ldy)
 {
   PetscFunctionBegin;
   if (PetscMemTypeDevice(M->where)) {
@@ -139,8 +140,12 @@ PetscErrorCode PCInverseView(const PCInverse *M, MPI_Comm comm, PetscViewer view
   PetscFunctionBegin;
   PetscCallMPI(MPIU_Allreduce(local, sum, 3, MPIU_INT64, MPI_SUM, comm));
   PetscCallMPI(MPIU_Allreduce(&bytes, &all_bytes, 1, MPI_DOUBLE, MPI_SUM, comm));
-  PetscCall(PetscViewerASCIIPrintf(viewer, "backend %s, factor stored in %s precision\n", PetscMemTypeDevice(M->where) ? "CUDA" : "host", FinePCPrecisions[M->W1.precision]));
-  PetscCall(PetscViewerASCIIPrintf(viewer, "G: %" PetscInt64_FMT " rows, %" PetscInt64_FMT " nonzeros, density nnz(G)/nnz(A) %g, %g bytes with its transpose\n", sum[2], sum[0], sum[1] ? (double)sum[0] / (double)sum[1] : 0., all_bytes));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "backend %s, factor stored in %s precision\n",
+                                   PetscMemTypeDevice(M->where) ? "CUDA" : "host", FinePCPrecisions[M->W1.precision]));
+  PetscCall(PetscViewerASCIIPrintf(viewer,
+                                   "G: %" PetscInt64_FMT " rows, %" PetscInt64_FMT
+                                   " nonzeros, density nnz(G)/nnz(A) %g, %g bytes with its transpose\n",
+                                   sum[2], sum[0], sum[1] ? (double)sum[0] / (double)sum[1] : 0., all_bytes));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

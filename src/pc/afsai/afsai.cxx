@@ -12,7 +12,8 @@ static PetscErrorCode PCAFSAISetMaxSteps_AFSAI(PC pc, PetscInt n)
   PC_AFSAI *afsai = (PC_AFSAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCheck(n >= 0, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_afsai_max_steps is %" PetscInt_FMT ", but must be at least 0", n);
+  PetscCheck(n >= 0, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE,
+             "-pc_afsai_max_steps is %" PetscInt_FMT ", but must be at least 0", n);
   if (n != afsai->params.max_steps) pc->setupcalled = PETSC_FALSE;
   afsai->params.max_steps = n;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -30,7 +31,8 @@ static PetscErrorCode PCAFSAISetStepSize_AFSAI(PC pc, PetscInt n)
   PC_AFSAI *afsai = (PC_AFSAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCheck(n >= 1, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_afsai_step_size is %" PetscInt_FMT ", but must be at least 1", n);
+  PetscCheck(n >= 1, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE,
+             "-pc_afsai_step_size is %" PetscInt_FMT ", but must be at least 1", n);
   if (n != afsai->params.step_size) pc->setupcalled = PETSC_FALSE;
   afsai->params.step_size = n;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -48,7 +50,8 @@ static PetscErrorCode PCAFSAISetTolerance_AFSAI(PC pc, PetscReal n)
   PC_AFSAI *afsai = (PC_AFSAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCheck(n >= 0 && n < 1, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_afsai_tolerance is %g, but must be at least 0 and below 1", (double)n);
+  PetscCheck(n >= 0 && n < 1, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE,
+             "-pc_afsai_tolerance is %g, but must be at least 0 and below 1", (double)n);
   if (n != afsai->params.tolerance) pc->setupcalled = PETSC_FALSE;
   afsai->params.tolerance = n;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -66,7 +69,8 @@ static PetscErrorCode PCAFSAISetStopRule_AFSAI(PC pc, PCAFSAIStopRule n)
   PC_AFSAI *afsai = (PC_AFSAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCheck(n == PC_AFSAI_STOP_GAIN || n == PC_AFSAI_STOP_RATIO, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_afsai_stop_rule has no value %d", (int)n);
+  PetscCheck(n == PC_AFSAI_STOP_GAIN || n == PC_AFSAI_STOP_RATIO, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE,
+             "-pc_afsai_stop_rule has no value %d", (int)n);
   if (n != afsai->params.stop_rule) pc->setupcalled = PETSC_FALSE;
   afsai->params.stop_rule = n;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -84,7 +88,8 @@ static PetscErrorCode PCAFSAISetSelection_AFSAI(PC pc, PCAFSAISelection n)
   PC_AFSAI *afsai = (PC_AFSAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCheck(n == PC_AFSAI_SELECTION_GRADIENT || n == PC_AFSAI_SELECTION_DECREASE, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_afsai_selection has no value %d", (int)n);
+  PetscCheck(n == PC_AFSAI_SELECTION_GRADIENT || n == PC_AFSAI_SELECTION_DECREASE, PetscObjectComm((PetscObject)pc),
+             PETSC_ERR_ARG_OUTOFRANGE, "-pc_afsai_selection has no value %d", (int)n);
   if (n != afsai->params.selection) pc->setupcalled = PETSC_FALSE;
   afsai->params.selection = n;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -102,7 +107,8 @@ static PetscErrorCode PCAFSAISetInitialPower_AFSAI(PC pc, PetscInt n)
   PC_AFSAI *afsai = (PC_AFSAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCheck(n >= 0, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_afsai_initial_power is %" PetscInt_FMT ", but must be at least 0", n);
+  PetscCheck(n >= 0, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE,
+             "-pc_afsai_initial_power is %" PetscInt_FMT ", but must be at least 0", n);
   if (n != afsai->params.initial_power) pc->setupcalled = PETSC_FALSE;
   afsai->params.initial_power = n;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -120,7 +126,8 @@ static PetscErrorCode PCAFSAISetPrefilter_AFSAI(PC pc, PetscReal n)
   PC_AFSAI *afsai = (PC_AFSAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCheck(n >= 0 && n <= 1, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_afsai_prefilter is %g, but must be between 0 and 1", (double)n);
+  PetscCheck(n >= 0 && n <= 1, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE,
+             "-pc_afsai_prefilter is %g, but must be between 0 and 1", (double)n);
   if (n != afsai->params.prefilter) pc->setupcalled = PETSC_FALSE;
   afsai->params.prefilter = n;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -138,7 +145,8 @@ static PetscErrorCode PCAFSAISetPostfilter_AFSAI(PC pc, PetscReal n)
   PC_AFSAI *afsai = (PC_AFSAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCheck(n >= 0 && n <= 1, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_afsai_postfilter is %g, but must be between 0 and 1", (double)n);
+  PetscCheck(n >= 0 && n <= 1, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE,
+             "-pc_afsai_postfilter is %g, but must be between 0 and 1", (double)n);
   if (n != afsai->params.postfilter) pc->setupcalled = PETSC_FALSE;
   afsai->params.postfilter = n;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -156,7 +164,8 @@ static PetscErrorCode PCAFSAISetSetupPrecision_AFSAI(PC pc, FinePCPrecision n)
   PC_AFSAI *afsai = (PC_AFSAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCheck(n == FINEPC_SINGLE || n == FINEPC_DOUBLE, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_afsai_setup_precision has no value %d", (int)n);
+  PetscCheck(n == FINEPC_SINGLE || n == FINEPC_DOUBLE, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE,
+             "-pc_afsai_setup_precision has no value %d", (int)n);
   if (n != afsai->params.setup_precision) pc->setupcalled = PETSC_FALSE;
   afsai->params.setup_precision = n;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -174,7 +183,8 @@ static PetscErrorCode PCAFSAISetFactorPrecision_AFSAI(PC pc, FinePCPrecision n)
   PC_AFSAI *afsai = (PC_AFSAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCheck(n == FINEPC_SINGLE || n == FINEPC_DOUBLE, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_afsai_factor_precision has no value %d", (int)n);
+  PetscCheck(n == FINEPC_SINGLE || n == FINEPC_DOUBLE, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE,
+             "-pc_afsai_factor_precision has no value %d", (int)n);
   if (n != afsai->params.factor_precision) pc->setupcalled = PETSC_FALSE;
   afsai->params.factor_precision = n;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -211,27 +221,38 @@ static PetscErrorCode PCSetFromOptions_AFSAI(PC pc, PetscOptionItems PetscOption
 
   PetscFunctionBegin;
   PetscOptionsHeadBegin(PetscOptionsObject, "aFSAI options");
-  PetscCall(PetscOptionsInt("-pc_afsai_max_steps", "Most steps per row", "PCAFSAISetMaxSteps", params.max_steps, &params.max_steps, &flg));
+  PetscCall(
+    PetscOptionsInt("-pc_afsai_max_steps", "Most steps per row", "PCAFSAISetMaxSteps", params.max_steps, &params.max_steps, &flg));
   if (flg) PetscCall(PCAFSAISetMaxSteps(pc, params.max_steps));
-  PetscCall(PetscOptionsInt("-pc_afsai_step_size", "Entries added per step", "PCAFSAISetStepSize", params.step_size, &params.step_size, &flg));
+  PetscCall(PetscOptionsInt("-pc_afsai_step_size", "Entries added per step", "PCAFSAISetStepSize", params.step_size,
+                            &params.step_size, &flg));
   if (flg) PetscCall(PCAFSAISetStepSize(pc, params.step_size));
-  PetscCall(PetscOptionsReal("-pc_afsai_tolerance", "Tolerance of the stop rule", "PCAFSAISetTolerance", params.tolerance, &params.tolerance, &flg));
+  PetscCall(PetscOptionsReal("-pc_afsai_tolerance", "Tolerance of the stop rule", "PCAFSAISetTolerance", params.tolerance,
+                             &params.tolerance, &flg));
   if (flg) PetscCall(PCAFSAISetTolerance(pc, params.tolerance));
-  PetscCall(PetscOptionsEnum("-pc_afsai_stop_rule", "When a row stops", "PCAFSAISetStopRule", PCAFSAIStopRules, (PetscEnum)params.stop_rule, (PetscEnum *)&params.stop_rule, &flg));
+  PetscCall(PetscOptionsEnum("-pc_afsai_stop_rule", "When a row stops", "PCAFSAISetStopRule", PCAFSAIStopRules,
+                             (PetscEnum)params.stop_rule, (PetscEnum *)&params.stop_rule, &flg));
   if (flg) PetscCall(PCAFSAISetStopRule(pc, params.stop_rule));
-  PetscCall(PetscOptionsEnum("-pc_afsai_selection", "How candidates are ranked", "PCAFSAISetSelection", PCAFSAISelections, (PetscEnum)params.selection, (PetscEnum *)&params.selection, &flg));
+  PetscCall(PetscOptionsEnum("-pc_afsai_selection", "How candidates are ranked", "PCAFSAISetSelection", PCAFSAISelections,
+                             (PetscEnum)params.selection, (PetscEnum *)&params.selection, &flg));
   if (flg) PetscCall(PCAFSAISetSelection(pc, params.selection));
-  PetscCall(PetscOptionsInt("-pc_afsai_initial_power", "Power of A that gives the first pattern", "PCAFSAISetInitialPower", params.initial_power, &params.initial_power, &flg));
+  PetscCall(PetscOptionsInt("-pc_afsai_initial_power", "Power of A that gives the first pattern", "PCAFSAISetInitialPower",
+                            params.initial_power, &params.initial_power, &flg));
   if (flg) PetscCall(PCAFSAISetInitialPower(pc, params.initial_power));
-  PetscCall(PetscOptionsReal("-pc_afsai_prefilter", "Threshold for entries of A", "PCAFSAISetPrefilter", params.prefilter, &params.prefilter, &flg));
+  PetscCall(PetscOptionsReal("-pc_afsai_prefilter", "Threshold for entries of A", "PCAFSAISetPrefilter", params.prefilter,
+                             &params.prefilter, &flg));
   if (flg) PetscCall(PCAFSAISetPrefilter(pc, params.prefilter));
-  PetscCall(PetscOptionsReal("-pc_afsai_postfilter", "Threshold for entries of G", "PCAFSAISetPostfilter", params.postfilter, &params.postfilter, &flg));
+  PetscCall(PetscOptionsReal("-pc_afsai_postfilter", "Threshold for entries of G", "PCAFSAISetPostfilter", params.postfilter,
+                             &params.postfilter, &flg));
   if (flg) PetscCall(PCAFSAISetPostfilter(pc, params.postfilter));
-  PetscCall(PetscOptionsEnum("-pc_afsai_setup_precision", "Precision of the set-up", "PCAFSAISetSetupPrecision", FinePCPrecisions, (PetscEnum)params.setup_precision, (PetscEnum *)&params.setup_precision, &flg));
+  PetscCall(PetscOptionsEnum("-pc_afsai_setup_precision", "Precision of the set-up", "PCAFSAISetSetupPrecision", FinePCPrecisions,
+                             (PetscEnum)params.setup_precision, (PetscEnum *)&params.setup_precision, &flg));
   if (flg) PetscCall(PCAFSAISetSetupPrecision(pc, params.setup_precision));
-  PetscCall(PetscOptionsEnum("-pc_afsai_factor_precision", "Precision of the stored factor", "PCAFSAISetFactorPrecision", FinePCPrecisions, (PetscEnum)params.factor_precision, (PetscEnum *)&params.factor_precision, &flg));
+  PetscCall(PetscOptionsEnum("-pc_afsai_factor_precision", "Precision of the stored factor", "PCAFSAISetFactorPrecision",
+                             FinePCPrecisions, (PetscEnum)params.factor_precision, (PetscEnum *)&params.factor_precision, &flg));
   if (flg) PetscCall(PCAFSAISetFactorPrecision(pc, params.factor_precision));
-  PetscCall(PetscOptionsBool("-pc_afsai_reuse_pattern", "Keep the pattern when only values have changed", "PCAFSAISetReusePattern", reuse, &reuse, &flg));
+  PetscCall(PetscOptionsBool("-pc_afsai_reuse_pattern", "Keep the pattern when only values have changed", "PCAFSAISetReusePattern",
+                             reuse, &reuse, &flg));
   if (flg) PetscCall(PCAFSAISetReusePattern(pc, reuse));
   PetscOptionsHeadEnd();
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -267,9 +288,19 @@ static PetscErrorCode PCView_AFSAI(PC pc, PetscViewer viewer)
   PetscFunctionBegin;
   PetscCall(PCViewBegin_FSAI(pc, viewer, &is_ascii));
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscViewerASCIIPrintf(viewer, "at most %" PetscInt_FMT " steps of %" PetscInt_FMT " per row, a row stops by %s, tolerance %g\n", params->max_steps, params->step_size, PCAFSAIStopRules[params->stop_rule], (double)params->tolerance));
-  PetscCall(PetscViewerASCIIPrintf(viewer, "candidates ranked by %s, first pattern of power %" PetscInt_FMT ", prefilter %g, postfilter %g\n", PCAFSAISelections[params->selection], params->initial_power, (double)params->prefilter, (double)params->postfilter));
-  PetscCall(PetscViewerASCIIPrintf(viewer, "set-up in %s precision, pattern %s\n", FinePCPrecisions[params->setup_precision], afsai->reused ? "kept from the last set-up" : (afsai->reuse_pattern ? "kept while the nonzeros of A stay" : "searched at each set-up")));
+  PetscCall(
+    PetscViewerASCIIPrintf(viewer,
+                           "at most %" PetscInt_FMT " steps of %" PetscInt_FMT " per row, a row stops by %s, tolerance %g\n",
+                           params->max_steps, params->step_size, PCAFSAIStopRules[params->stop_rule], (double)params->tolerance));
+  PetscCall(PetscViewerASCIIPrintf(viewer,
+                                   "candidates ranked by %s, first pattern of power %" PetscInt_FMT
+                                   ", prefilter %g, postfilter %g\n",
+                                   PCAFSAISelections[params->selection], params->initial_power, (double)params->prefilter,
+                                   (double)params->postfilter));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "set-up in %s precision, pattern %s\n", FinePCPrecisions[params->setup_precision],
+                                   afsai->reused
+                                     ? "kept from the last set-up"
+                                     : (afsai->reuse_pattern ? "kept while the nonzeros of A stay" : "searched at each set-up")));
   PetscCall(PCView_FSAI(pc, viewer));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -309,7 +340,8 @@ static PetscErrorCode ComposeMethods(PC pc, PetscBool compose)
   };
 
   PetscFunctionBegin;
-  for (const auto &entry : methods) PetscCall(PetscObjectComposeFunction((PetscObject)pc, entry.name, compose ? entry.method : nullptr));
+  for (const auto &entry : methods)
+    PetscCall(PetscObjectComposeFunction((PetscObject)pc, entry.name, compose ? entry.method : nullptr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -330,7 +362,8 @@ static PetscErrorCode PCDestroy_AFSAI(PC pc)
 
   Input Parameters:
 + pc - the preconditioner context
-- max_steps - 0 or more steps per row; 0 leaves the diagonal, that is `PCJACOBI`, unless `PCAFSAISetInitialPower()` gives a first pattern
+- max_steps - 0 or more steps per row; 0 leaves the diagonal, that is `PCJACOBI`, unless `PCAFSAISetInitialPower()` gives a first
+              pattern
 
   Options Database Key:
 . -pc_afsai_max_steps <max_steps> - the most steps in which `PCAFSAI` extends a row of its factor, k_max
@@ -494,7 +527,8 @@ PetscErrorCode PCAFSAIGetTolerance(PC pc, PetscReal *tolerance)
   Level: intermediate
 
   Note:
-  The default stops a row where a step no longer pays, whatever its psi has come to; the ratio (2.16) lets rows that cannot reach it run to max_steps and stops others while they still gain.
+  The default stops a row where a step no longer pays, whatever its psi has come to; the ratio (2.16) lets rows that cannot reach it
+  run to max_steps and stops others while they still gain.
 
 .seealso: `PCAFSAI`, `PCAFSAIGetStopRule()`
 @*/
@@ -590,7 +624,8 @@ PetscErrorCode PCAFSAIGetSelection(PC pc, PCAFSAISelection *selection)
 
   Input Parameters:
 + pc - the preconditioner context
-- initial_power - 0 (default) for an empty pattern, 1 for the lower triangle of A, p for that of the p-th power, by (3.9) of Bernaschi, Bisson, Fantozzi, Janna
+- initial_power - 0 (default) for an empty pattern, 1 for the lower triangle of A, p for that of the p-th power, by (3.9) of
+                  Bernaschi, Bisson, Fantozzi, Janna
 
   Options Database Key:
 . -pc_afsai_initial_power <initial_power> - the power p of A whose lower triangle is the pattern from which `PCAFSAI` starts
@@ -642,7 +677,8 @@ PetscErrorCode PCAFSAIGetInitialPower(PC pc, PetscInt *initial_power)
 
   Input Parameters:
 + pc - the preconditioner context
-- prefilter - between 0 (default) and 1: a_ij with |a_ij| <= tau sqrt(a_ii a_jj) is passed over, (3.8) of Bernaschi, Bisson, Fantozzi, Janna
+- prefilter - between 0 (default) and 1: a_ij with |a_ij| <= tau sqrt(a_ii a_jj) is passed over, (3.8) of Bernaschi, Bisson,
+              Fantozzi, Janna
 
   Options Database Key:
 . -pc_afsai_prefilter <prefilter> - the threshold tau under which entries of A give `PCAFSAI` no candidates
@@ -694,7 +730,8 @@ PetscErrorCode PCAFSAIGetPrefilter(PC pc, PetscReal *prefilter)
 
   Input Parameters:
 + pc - the preconditioner context
-- postfilter - between 0 (default, nothing is dropped) and 1: g_ij with |g_ij| <= delta ||g_i||_2 is dropped, (3.11) of Bernaschi, Bisson, Fantozzi, Janna
+- postfilter - between 0 (default, nothing is dropped) and 1: g_ij with |g_ij| <= delta ||g_i||_2 is dropped, (3.11) of Bernaschi,
+               Bisson, Fantozzi, Janna
 
   Options Database Key:
 . -pc_afsai_postfilter <postfilter> - the threshold delta under which entries of the computed factor are dropped by `PCAFSAI`
@@ -806,7 +843,8 @@ PetscErrorCode PCAFSAIGetSetupPrecision(PC pc, FinePCPrecision *setup_precision)
   Level: intermediate
 
   Note:
-  A rounded G is still the factor of a symmetric positive definite G^T G. Its diagonal scaling is stored in double, and products are summed in double, in any case.
+  A rounded G is still the factor of a symmetric positive definite G^T G. Its diagonal scaling is stored in double, and products are
+  summed in double, in any case.
 
 .seealso: `PCAFSAI`, `PCAFSAIGetFactorPrecision()`
 @*/
@@ -853,7 +891,8 @@ PetscErrorCode PCAFSAIGetFactorPrecision(PC pc, FinePCPrecision *factor_precisio
 - reuse_pattern - `PETSC_TRUE` to compute new values on the old pattern, `PETSC_FALSE` (default) to search for a new one
 
   Options Database Key:
-. -pc_afsai_reuse_pattern <reuse_pattern> - whether `PCAFSAI` keeps the pattern of its factor when only the values of the matrix have changed
+. -pc_afsai_reuse_pattern <reuse_pattern> - whether `PCAFSAI` keeps the pattern of its factor when only the values of the matrix
+                                            have changed
 
   Level: intermediate
 
@@ -957,7 +996,8 @@ PetscErrorCode PCAFSAIGetFactors(PC pc, Mat *G, Mat *Gt)
   G. Isotton, C. Janna, M. Bernaschi, A GPU-accelerated adaptive FSAI preconditioner for massively parallel simulations;
   M. Bernaschi, M. Bisson, C. Fantozzi, C. Janna, SIAM J. Sci. Comput. 38 (2016) C53-C72 for the filters
 
-.seealso: `PCSFSAI`, `PCJACOBI`, `PCICC`, `PCAFSAISetMaxSteps()`, `PCAFSAISetStepSize()`, `PCAFSAISetTolerance()`, `PCAFSAISetStopRule()`,
+.seealso: `PCSFSAI`, `PCJACOBI`, `PCICC`, `PCAFSAISetMaxSteps()`, `PCAFSAISetStepSize()`, `PCAFSAISetTolerance()`,
+          `PCAFSAISetStopRule()`,
           `PCAFSAISetSelection()`, `PCAFSAISetInitialPower()`, `PCAFSAISetPrefilter()`, `PCAFSAISetPostfilter()`,
           `PCAFSAISetSetupPrecision()`, `PCAFSAISetFactorPrecision()`, `PCAFSAISetReusePattern()`, `PCAFSAIGetFactors()`
 M*/

@@ -26,10 +26,11 @@ namespace
 template <typename T>
 class RowMaker {
 public:
-  RowMaker(const CSRView &A, const std::vector<PetscReal> &s, const AFSAIParams &params) : A_(A), s_(s), params_(params), a_(A.nnz), place_(A.n, kUnseen), g_(A.n, 0)
+  RowMaker(const CSRView &A, const std::vector<PetscReal> &s, const AFSAIParams &params) :
+      A_(A), s_(s), params_(params), a_(A.nnz), place_(A.n, kUnseen), g_(A.n, 0)
   {
-    for (PetscInt row = 0; row < A.n; row++)
-      for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) a_[k] = A.j[k] == row ? 1 : (T)(A.a[k] * s[row] * s[A.j[k]]); /* not 1 to rounding */
+    for (PetscInt row = 0; row < A.n; row++) /* not 1 to rounding */
+      for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) a_[k] = A.j[k] == row ? 1 : (T)(A.a[k] * s[row] * s[A.j[k]]);
   }
 
   /* Row i on a pattern that is found (keep null) or kept. False after a bad pivot. */
@@ -49,7 +50,9 @@ public:
       const std::vector<PetscInt> chosen     = Largest();
       if (chosen.empty()) break;
       if (!Append(chosen)) return false;
-      if (params_.stop_rule == PC_AFSAI_STOP_RATIO ? psi_ <= (T)params_.tolerance * psi_initial : psi_before - psi_ < (T)params_.tolerance * psi_before) break;
+      if (params_.stop_rule == PC_AFSAI_STOP_RATIO ? psi_ <= (T)params_.tolerance * psi_initial
+                                                   : psi_before - psi_ < (T)params_.tolerance * psi_before)
+        break;
     }
     return Finish(false);
   }
@@ -183,7 +186,7 @@ private:
   const CSRView                &A_;
   const std::vector<PetscReal> &s_;
   const AFSAIParams            &params_;
-  const T                       smallest_pivot_ = (T)(sizeof(T) == sizeof(float) ? kFSAISmallestPivotSingle : kFSAISmallestPivotDouble);
+  const T smallest_pivot_ = (T)(sizeof(T) == sizeof(float) ? kFSAISmallestPivotSingle : kFSAISmallestPivotDouble);
 
   std::vector<T>              a_;     /* A scaled */
   std::vector<PetscInt>       place_; /* [n] in P, or kUnseen, kFree, kIneligible */
@@ -197,7 +200,8 @@ private:
 
 } // namespace
 
-PetscErrorCode AFSAIComputeFactor_Host(const CSRView *A, PetscInt first, const AFSAIParams *params, PetscBool keep, CSR *G, PetscReal *d, FSAIStats *stats)
+PetscErrorCode AFSAIComputeFactor_Host(const CSRView *A, PetscInt first, const AFSAIParams *params, PetscBool keep, CSR *G,
+                                       PetscReal *d, FSAIStats *stats)
 {
   const PetscInt         rows = A->n - first;
   std::vector<PetscReal> s(A->n);
@@ -240,7 +244,8 @@ PetscErrorCode AFSAIComputeFactor_Host(const CSRView *A, PetscInt first, const A
         G_a.insert(G_a.end(), length, 0);
       }
     }
-    PetscCheck(G_j.size() <= (size_t)PETSC_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP, "G has more entries than PetscInt can count: lower -pc_afsai_max_steps");
+    PetscCheck(G_j.size() <= (size_t)PETSC_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
+               "G has more entries than PetscInt can count: lower -pc_afsai_max_steps");
     G_i.push_back((PetscInt)G_j.size());
     stats->max_row = PetscMax(stats->max_row, G_i[row + 1] - G_i[row] + 1);
     d[row]         = 1 / (d[row] * psi);
@@ -248,7 +253,9 @@ PetscErrorCode AFSAIComputeFactor_Host(const CSRView *A, PetscInt first, const A
   PetscCall(FSAIMeanLog_Host(rows, d, &stats->log_psi_after));
   stats->log_psi_after = -stats->log_psi_after; /* d = 1 / psi */
   /* A scaled and the work vectors of each precision, the scaling, and G once more while it grows */
-  stats->work_bytes = (in_single.size() * sizeof(float) + in_double.size() * sizeof(double)) * (A->nnz + A->n) + (in_single.size() + in_double.size()) * A->n * sizeof(PetscInt) + A->n * sizeof(PetscReal) + G_j.size() * (sizeof(PetscInt) + sizeof(PetscReal));
+  stats->work_bytes = (in_single.size() * sizeof(float) + in_double.size() * sizeof(double)) * (A->nnz + A->n) +
+                      (in_single.size() + in_double.size()) * A->n * sizeof(PetscInt) + A->n * sizeof(PetscReal) +
+                      G_j.size() * (sizeof(PetscInt) + sizeof(PetscReal));
 
   if (!keep) {
     PetscCall(CSRCreate(rows, A->n, (PetscInt)G_j.size(), params->factor_precision, PETSC_MEMTYPE_HOST, G));

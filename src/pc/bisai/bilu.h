@@ -7,7 +7,8 @@
 #include "../../bsr_mat.h"
 
 /* A pivot of a diagonal block that is not above kBILUSmallestPivot, relative to A's entries in its row and column, has lost its
-   digits to cancellation. A's own diagonal block is inverted in the place of the factor's then, its pivots raised where they are small. */
+   digits to cancellation. A's own diagonal block is inverted in the place of the factor's then, its pivots raised where they are
+   small. */
 constexpr PetscReal kBILUSmallestPivot = 1e-13, kBILURaisedPivot = 1e-8;
 
 enum BILUFailure { BILU_OK, BILU_NOT_FINITE, BILU_ROW_ZERO, BILU_DIAGONAL_MISSING };
@@ -34,11 +35,15 @@ struct BlockLU {
   PetscMemType where;
 };
 PetscErrorCode BlockLUCreate(PetscInt bs, PetscInt n, PetscInt nnz, PetscMemType, BlockLU *);
-PetscErrorCode BlockLUCreatePattern(PetscInt bs, PetscInt n, PetscInt nnz, PetscMemType, BlockLU *); /* a is null, and others' later */
+/* a is null, and others' later */
+PetscErrorCode BlockLUCreatePattern(PetscInt bs, PetscInt n, PetscInt nnz, PetscMemType, BlockLU *);
 PetscErrorCode BlockLUDestroy(BlockLU *);
 size_t         BlockLUBytes(const BlockLU *); /* of its own */
 
-/* The failures of a matrix, and the pattern of its factor ILU(0), in a new F whose values are not set, with the order of elimination. */
+/*
+   The failures of a matrix, and the pattern of its factor ILU(0), in a new F whose values are not set, with the order of
+   elimination.
+*/
 struct BILUPlan;
 PetscErrorCode BILUAnalyse_Host(const BSRView *A, BlockLU *F, BILUPlan **, BILUStats *);
 PetscErrorCode BILUAnalyse_CUDA(const BSRView *A, BlockLU *F, BILUPlan **, BILUStats *);
@@ -50,8 +55,8 @@ PetscErrorCode BILUFactor_Host(const BSRView *A, BILUPlan *, BlockLU *F, BILUSta
 PetscErrorCode BILUFactor_CUDA(const BSRView *A, BILUPlan *, BlockLU *F, BILUStats *);
 
 /*
-   For factors by others, on a pattern that has A's, whose rows and columns are permuted, or null; host only. BILUCheckFactor counts the diagonal
-   blocks that BILUFactor would not have left so; BILURepeat computes the values anew, as BILUFactor does.
+   For factors by others, on a pattern that has A's, whose rows and columns are permuted, or null; host only. BILUCheckFactor counts
+   the diagonal blocks that BILUFactor would not have left so; BILURepeat computes the values anew, as BILUFactor does.
 */
 PetscErrorCode BILUCheckFactor_Host(const BSRView *A, const PetscInt *rows, const PetscInt *columns, const BlockLU *F, BILUStats *);
 PetscErrorCode BILURepeat_Host(const BSRView *A, const PetscInt *rows, const PetscInt *columns, BlockLU *F, BILUStats *);

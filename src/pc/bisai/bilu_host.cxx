@@ -1,16 +1,16 @@
 /*
    Host twin of cuda/bilu.cu, in plain loops.
 
-   Block ILU(0): L has unit diagonal blocks, and L and U have the pattern S of A, so that (L U)_ij = A_ij for (i, j) in S. Row by row,
-   with the blocks of row i taken in ascending order of their columns,
+   Block ILU(0): L has unit diagonal blocks, and L and U have the pattern S of A, so that (L U)_ij = A_ij for (i, j) in S. Row by
+   row, with the blocks of row i taken in ascending order of their columns,
 
      L_ik = A_ik U_kk^{-1}                     for k < i, (i, k) in S,
      A_ij = A_ij - L_ik U_kj                   for j > k, (i, j) and (k, j) in S.
 
-   Then U_ij = A_ij for j >= i. The same loops on a larger pattern, A_ij = 0 where A has no block, are ILU(k). U_ii^{-1} is kept in the place
-   of U_ii, computed by elimination with row exchanges inside the block. Row i waits for the rows k of its L only. Whether a pivot has been
-   lost to cancellation must not depend on the units of equations and unknowns: before, the rows of U_ii are divided by the largest entry
-   of that row of A, and its columns by that of A_ii's so divided.
+   Then U_ij = A_ij for j >= i. The same loops on a larger pattern, A_ij = 0 where A has no block, are ILU(k). U_ii^{-1} is kept in
+   the place of U_ii, computed by elimination with row exchanges inside the block. Row i waits for the rows k of its L only. Whether
+   a pivot has been lost to cancellation must not depend on the units of equations and unknowns: before, the rows of U_ii are
+   divided by the largest entry of that row of A, and its columns by that of A_ii's so divided.
 */
 #include <algorithm>
 #include <cmath>
@@ -21,8 +21,9 @@
 
 static PetscErrorCode Create(PetscInt bs, PetscInt n, PetscInt nnz, PetscBool values, PetscMemType where, BlockLU *F)
 {
-  const size_t alignment = 256, index_bytes = (LU_PLACES * (size_t)n + nnz + 1) * sizeof(PetscInt), a_at = (index_bytes + alignment - 1) / alignment * alignment;
-  void        *memory    = nullptr;
+  const size_t alignment = 256, index_bytes = (LU_PLACES * (size_t)n + nnz + 1) * sizeof(PetscInt),
+               a_at = (index_bytes + alignment - 1) / alignment * alignment;
+  void *memory      = nullptr;
 
   PetscFunctionBegin;
   *F = BlockLU{};
@@ -62,7 +63,8 @@ PetscErrorCode BlockLUDestroy(BlockLU *F)
 
 size_t BlockLUBytes(const BlockLU *F)
 {
-  return (F->own_values ? (size_t)F->nnz * F->bs * F->bs * sizeof(PetscScalar) : 0) + (LU_PLACES * (size_t)F->n + F->nnz) * sizeof(PetscInt);
+  return (F->own_values ? (size_t)F->nnz * F->bs * F->bs * sizeof(PetscScalar) : 0) +
+         (LU_PLACES * (size_t)F->n + F->nnz) * sizeof(PetscInt);
 }
 
 namespace
@@ -79,8 +81,8 @@ PetscReal Magnitude(PetscReal x)
 template <int BS>
 bool LargestOfRows(const BSRView &A, PetscInt row, PetscReal *rows)
 {
-  const PetscInt           bs  = BS ? BS : A.bs;
-  const PetscScalar *const end = A.a + (size_t)A.i[row + 1] * bs * bs;
+  const PetscInt           bs                               = BS ? BS : A.bs;
+  const PetscScalar *const end                              = A.a + (size_t)A.i[row + 1] * bs * bs;
   PetscReal                largest[BS ? BS : kLargestBlock] = {};
   bool                     finite                           = true;
 
@@ -98,7 +100,9 @@ using LargestFunction = bool (*)(const BSRView &, PetscInt, PetscReal *);
 
 LargestFunction LargestFor(PetscInt bs)
 {
-  static const LargestFunction functions[] = {LargestOfRows<0>, LargestOfRows<1>, LargestOfRows<2>, LargestOfRows<3>, LargestOfRows<4>, LargestOfRows<5>, LargestOfRows<6>, LargestOfRows<7>, LargestOfRows<8>};
+  static const LargestFunction functions[] = {LargestOfRows<0>, LargestOfRows<1>, LargestOfRows<2>,
+                                              LargestOfRows<3>, LargestOfRows<4>, LargestOfRows<5>,
+                                              LargestOfRows<6>, LargestOfRows<7>, LargestOfRows<8>};
   return functions[(size_t)bs < sizeof(functions) / sizeof(*functions) ? bs : 0];
 }
 
@@ -198,12 +202,12 @@ PetscErrorCode BILUAnalyse_Host(const BSRView *A, BlockLU *F, BILUPlan **plan, B
   PetscCall(BlockLUCreate(A->bs, A->n, A->nnz, PETSC_MEMTYPE_HOST, F));
   std::copy_n(A->j, A->nnz, F->j);
   for (PetscInt i = 0; i < A->n; i++) {
-    const PetscInt diagonal    = (PetscInt)(std::lower_bound(A->j + A->i[i], A->j + A->i[i + 1], i) - A->j);
-    F->place[LU_L][i]          = A->i[i];
-    F->place[LU_L_END][i]      = diagonal;
-    F->place[LU_DIAGONAL][i]   = diagonal;
-    F->place[LU_U][i]          = diagonal + 1;
-    F->place[LU_U_END][i]      = A->i[i + 1];
+    const PetscInt diagonal  = (PetscInt)(std::lower_bound(A->j + A->i[i], A->j + A->i[i + 1], i) - A->j);
+    F->place[LU_L][i]        = A->i[i];
+    F->place[LU_L_END][i]    = diagonal;
+    F->place[LU_DIAGONAL][i] = diagonal;
+    F->place[LU_U][i]        = diagonal + 1;
+    F->place[LU_U_END][i]    = A->i[i + 1];
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -216,7 +220,8 @@ PetscErrorCode BILUPlanDestroy_Host(BILUPlan **plan)
 }
 
 /* The values of A in F are replaced by those of L and U; `place` is all -1. */
-static void Eliminate(const BSRView &A, const PetscInt *rows, const PetscInt *columns, std::vector<PetscInt> &place, BlockLU &F, BILUStats *stats)
+static void Eliminate(const BSRView &A, const PetscInt *rows, const PetscInt *columns, std::vector<PetscInt> &place, BlockLU &F,
+                      BILUStats *stats)
 {
   const PetscInt           bs  = A.bs;
   const size_t             bs2 = (size_t)bs * bs;
@@ -267,7 +272,8 @@ PetscErrorCode BILUFactor_Host(const BSRView *A, BILUPlan *, BlockLU *F, BILUSta
 }
 
 /* Of U_ii only the inverse is there: scaled, its largest entry is at least 1 / (the smallest pivot) up to a factor of order bs. */
-PetscErrorCode BILUCheckFactor_Host(const BSRView *A, const PetscInt *rows, const PetscInt *columns, const BlockLU *F, BILUStats *stats)
+PetscErrorCode BILUCheckFactor_Host(const BSRView *A, const PetscInt *rows, const PetscInt *columns, const BlockLU *F,
+                                    BILUStats *stats)
 {
   const PetscInt bs  = A->bs;
   const size_t   bs2 = (size_t)bs * bs;
@@ -279,8 +285,9 @@ PetscErrorCode BILUCheckFactor_Host(const BSRView *A, const PetscInt *rows, cons
     const PetscScalar *const inverse = F->a + F->place[LU_DIAGONAL][i] * bs2;
     bool                     good    = true;
     scales.Find(*A, rows ? rows[i] : i, columns ? columns[i] : i);
-    for (PetscInt c = 0; c < bs; c++)
-      for (PetscInt r = 0; r < bs; r++) good = good && std::fabs(inverse[c * bs + r]) * scales.columns[r] * scales.rows[c] < 1 / kBILUSmallestPivot; /* not for a NaN either */
+    for (PetscInt c = 0; c < bs; c++) /* not for a NaN either */
+      for (PetscInt r = 0; r < bs; r++)
+        good = good && std::fabs(inverse[c * bs + r]) * scales.columns[r] * scales.rows[c] < 1 / kBILUSmallestPivot;
     stats->singular_blocks += !good;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -302,7 +309,9 @@ PetscErrorCode BILURepeat_Host(const BSRView *A, const PetscInt *rows, const Pet
     Mark(*F, i, place);
     for (PetscInt k = A->i[row]; k < A->i[row + 1]; k++) {
       const PetscInt to = place[columns ? to_column[A->j[k]] : A->j[k]];
-      PetscCheck(to >= 0, PETSC_COMM_SELF, PETSC_ERR_PLIB, "The factor has no place for a block of block row %" PetscInt_FMT " of the matrix: use -pc_bisai_factor cuda", row);
+      PetscCheck(to >= 0, PETSC_COMM_SELF, PETSC_ERR_PLIB,
+                 "The factor has no place for a block of block row %" PetscInt_FMT " of the matrix: use -pc_bisai_factor cuda",
+                 row);
       std::copy_n(A->a + k * bs2, bs2, F->a + to * bs2);
     }
     Unmark(*F, i, place);

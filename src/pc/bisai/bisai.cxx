@@ -1,4 +1,7 @@
-/* The PETSc face of block-ISAI: options, set-up, apply, view, life cycle. The method is in bisai_host.cxx, bilu_host.cxx and their twins. */
+/*
+   The PETSc face of block-ISAI: options, set-up, apply, view, life cycle. The method is in bisai_host.cxx, bilu_host.cxx and their
+   twins.
+*/
 #include <petsc/private/pcimpl.h>
 
 #include <petscdevice.h>
@@ -31,13 +34,13 @@ struct PC_BISAI {
   std::string        ordering     = MATORDERINGNATURAL;
 
   /* built */
-  bool         built        = false;
-  PetscMemType where        = PETSC_MEMTYPE_HOST;
-  PetscInt     bs           = 1, n = 0; /* block rows of this rank */
-  PetscInt     operator_nnz = 0;        /* blocks */
-  BSR          N[2]         = {};       /* NL and NU */
-  BSR          R[2]         = {};       /* -L and -U, for the relaxation */
-  PetscInt    *order[2]     = {};       /* [n] rows and columns of the operator in the order of the factor, or null */
+  bool         built = false;
+  PetscMemType where = PETSC_MEMTYPE_HOST;
+  PetscInt     bs = 1, n = 0;     /* block rows of this rank */
+  PetscInt     operator_nnz = 0;  /* blocks */
+  BSR          N[2]         = {}; /* NL and NU */
+  BSR          R[2]         = {}; /* -L and -U, for the relaxation */
+  PetscInt    *order[2]     = {}; /* [n] rows and columns of the operator in the order of the factor, or null */
   BILUStats    factor_stats = {};
   bool         own_factor   = false; /* PETSc's factorization did not do: its host twin's values are in the factor */
   BISAIStats   stats        = {};
@@ -45,18 +48,18 @@ struct PC_BISAI {
   std::string  failure;                    /* why this rank's last set-up failed, or empty */
 
   /* work: what the next set-up on the same pattern finds, and what an apply needs */
-  BSR          blocks     = {};      /* of the operator, where it does not have them itself */
-  Mat          baij       = nullptr; /* the same for PETSc's factorization */
-  Mat          petsc      = nullptr; /* PETSc's factor */
-  BlockLU      host_lu    = {};      /* its layout, where the inverses live on the device; it lends the values during a set-up */
-  BlockLU      lu         = {};      /* the factor, where the inverses live; that layout on the host */
-  BILUPlan    *plan       = nullptr;
-  BISAIWork    work       = {};
-  BSR          Nt[2]      = {};      /* transposes of N and R, made when PCApplyTranspose() is called */
-  BSR          Rt[2]      = {};
-  bool         turned     = false;   /* they have the values of the last set-up */
-  PetscScalar *vectors    = nullptr; /* [VECTORS * n * bs], or of VECTOR_MIDDLE alone */
-  PetscScalar *staging    = nullptr; /* [2 * n * bs] on the device, made when a host vector first meets device factors */
+  BSR          blocks  = {};      /* of the operator, where it does not have them itself */
+  Mat          baij    = nullptr; /* the same for PETSc's factorization */
+  Mat          petsc   = nullptr; /* PETSc's factor */
+  BlockLU      host_lu = {};      /* its layout, where the inverses live on the device; it lends the values during a set-up */
+  BlockLU      lu      = {};      /* the factor, where the inverses live; that layout on the host */
+  BILUPlan    *plan    = nullptr;
+  BISAIWork    work    = {};
+  BSR          Nt[2]   = {}; /* transposes of N and R, made when PCApplyTranspose() is called */
+  BSR          Rt[2]   = {};
+  bool         turned  = false;   /* they have the values of the last set-up */
+  PetscScalar *vectors = nullptr; /* [VECTORS * n * bs], or of VECTOR_MIDDLE alone */
+  PetscScalar *staging = nullptr; /* [2 * n * bs] on the device, made when a host vector first meets device factors */
 
   std::vector<PetscInt> host_order[2]; /* [n], or empty */
 };
@@ -68,7 +71,8 @@ static PetscErrorCode PCBISAISetPower_BISAI(PC pc, PetscInt n)
   PC_BISAI *bisai = (PC_BISAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCheck(n >= 1 && n <= kBISAILargestPower, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_bisai_power is %" PetscInt_FMT ", but must be between 1 and 4", n);
+  PetscCheck(n >= 1 && n <= kBISAILargestPower, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE,
+             "-pc_bisai_power is %" PetscInt_FMT ", but must be between 1 and 4", n);
   if (n != bisai->params.power) pc->setupcalled = PETSC_FALSE;
   bisai->params.power = n;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -86,7 +90,8 @@ static PetscErrorCode PCBISAISetPowerLower_BISAI(PC pc, PetscInt n)
   PC_BISAI *bisai = (PC_BISAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCheck(n >= 0 && n <= kBISAILargestPower, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_bisai_power_lower is %" PetscInt_FMT ", but must be between 0 and 4", n);
+  PetscCheck(n >= 0 && n <= kBISAILargestPower, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE,
+             "-pc_bisai_power_lower is %" PetscInt_FMT ", but must be between 0 and 4", n);
   if (n != bisai->params.power_lower) pc->setupcalled = PETSC_FALSE;
   bisai->params.power_lower = n;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -104,7 +109,8 @@ static PetscErrorCode PCBISAISetPowerUpper_BISAI(PC pc, PetscInt n)
   PC_BISAI *bisai = (PC_BISAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCheck(n >= 0 && n <= kBISAILargestPower, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_bisai_power_upper is %" PetscInt_FMT ", but must be between 0 and 4", n);
+  PetscCheck(n >= 0 && n <= kBISAILargestPower, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE,
+             "-pc_bisai_power_upper is %" PetscInt_FMT ", but must be between 0 and 4", n);
   if (n != bisai->params.power_upper) pc->setupcalled = PETSC_FALSE;
   bisai->params.power_upper = n;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -122,7 +128,8 @@ static PetscErrorCode PCBISAISetFactor_BISAI(PC pc, PCBISAIFactor n)
   PC_BISAI *bisai = (PC_BISAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCheck(n == PC_BISAI_FACTOR_PETSC || n == PC_BISAI_FACTOR_CUDA, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_bisai_factor has no value %d", (int)n);
+  PetscCheck(n == PC_BISAI_FACTOR_PETSC || n == PC_BISAI_FACTOR_CUDA, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE,
+             "-pc_bisai_factor has no value %d", (int)n);
   if (n != bisai->factor) pc->setupcalled = PETSC_FALSE;
   bisai->factor = n;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -140,7 +147,8 @@ static PetscErrorCode PCBISAISetFactorLevels_BISAI(PC pc, PetscInt n)
   PC_BISAI *bisai = (PC_BISAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCheck(n >= 0, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_bisai_factor_levels is %" PetscInt_FMT ", but must be at least 0", n);
+  PetscCheck(n >= 0, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE,
+             "-pc_bisai_factor_levels is %" PetscInt_FMT ", but must be at least 0", n);
   if (n != bisai->levels) pc->setupcalled = PETSC_FALSE;
   bisai->levels = n;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -158,7 +166,8 @@ static PetscErrorCode PCBISAISetFactorShiftType_BISAI(PC pc, MatFactorShiftType 
   PC_BISAI *bisai = (PC_BISAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCheck(n >= MAT_SHIFT_NONE && n <= MAT_SHIFT_INBLOCKS, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_bisai_factor_shift_type has no value %d", (int)n);
+  PetscCheck(n >= MAT_SHIFT_NONE && n <= MAT_SHIFT_INBLOCKS, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE,
+             "-pc_bisai_factor_shift_type has no value %d", (int)n);
   if (n != bisai->shift_type) pc->setupcalled = PETSC_FALSE;
   bisai->shift_type = n;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -176,7 +185,8 @@ static PetscErrorCode PCBISAISetFactorShiftAmount_BISAI(PC pc, PetscReal n)
   PC_BISAI *bisai = (PC_BISAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCheck(n >= 0, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_bisai_factor_shift_amount is %g, but must be at least 0", (double)n);
+  PetscCheck(n >= 0, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE,
+             "-pc_bisai_factor_shift_amount is %g, but must be at least 0", (double)n);
   if (n != bisai->shift_amount) pc->setupcalled = PETSC_FALSE;
   bisai->shift_amount = n;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -194,7 +204,8 @@ static PetscErrorCode PCBISAISetFactorMatOrderingType_BISAI(PC pc, MatOrderingTy
   PC_BISAI *bisai = (PC_BISAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCheck(n && *n, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_bisai_factor_mat_ordering_type is empty, but must be a MatOrderingType");
+  PetscCheck(n && *n, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE,
+             "-pc_bisai_factor_mat_ordering_type is empty, but must be a MatOrderingType");
   if (n != bisai->ordering) pc->setupcalled = PETSC_FALSE;
   bisai->ordering = n;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -212,7 +223,8 @@ static PetscErrorCode PCBISAISetFactorPrecision_BISAI(PC pc, FinePCPrecision n)
   PC_BISAI *bisai = (PC_BISAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCheck(n == FINEPC_SINGLE || n == FINEPC_DOUBLE, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_bisai_factor_precision has no value %d", (int)n);
+  PetscCheck(n == FINEPC_SINGLE || n == FINEPC_DOUBLE, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE,
+             "-pc_bisai_factor_precision has no value %d", (int)n);
   if (n != bisai->params.factor_precision) pc->setupcalled = PETSC_FALSE;
   bisai->params.factor_precision = n;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -230,7 +242,8 @@ static PetscErrorCode PCBISAISetSweeps_BISAI(PC pc, PetscInt n)
   PC_BISAI *bisai = (PC_BISAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCheck(n >= 0, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_bisai_sweeps is %" PetscInt_FMT ", but must be at least 0", n);
+  PetscCheck(n >= 0, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE,
+             "-pc_bisai_sweeps is %" PetscInt_FMT ", but must be at least 0", n);
   if (n != bisai->params.sweeps) pc->setupcalled = PETSC_FALSE;
   bisai->params.sweeps = n;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -245,11 +258,11 @@ static PetscErrorCode PCBISAIGetSweeps_BISAI(PC pc, PetscInt *n)
 
 static PetscErrorCode PCSetFromOptions_BISAI(PC pc, PetscOptionItems PetscOptionsObject)
 {
-  PC_BISAI          *bisai = (PC_BISAI *)pc->data;
-  BISAIParams        params = bisai->params;
-  PCBISAIFactor      factor = bisai->factor;
-  MatFactorShiftType shift_type = bisai->shift_type;
-  PetscInt           levels = bisai->levels;
+  PC_BISAI          *bisai        = (PC_BISAI *)pc->data;
+  BISAIParams        params       = bisai->params;
+  PCBISAIFactor      factor       = bisai->factor;
+  MatFactorShiftType shift_type   = bisai->shift_type;
+  PetscInt           levels       = bisai->levels;
   PetscReal          shift_amount = bisai->shift_amount;
   char               ordering[kNameLength];
   PetscFunctionList  orderings;
@@ -257,32 +270,41 @@ static PetscErrorCode PCSetFromOptions_BISAI(PC pc, PetscOptionItems PetscOption
 
   PetscFunctionBegin;
   PetscOptionsHeadBegin(PetscOptionsObject, "Block-ISAI options");
-  PetscCall(PetscOptionsInt("-pc_bisai_power", "Power whose pattern the inverses take", "PCBISAISetPower", params.power, &params.power, &flg));
+  PetscCall(PetscOptionsInt("-pc_bisai_power", "Power whose pattern the inverses take", "PCBISAISetPower", params.power,
+                            &params.power, &flg));
   if (flg) PetscCall(PCBISAISetPower(pc, params.power));
-  PetscCall(PetscOptionsInt("-pc_bisai_power_lower", "The same for L alone", "PCBISAISetPowerLower", params.power_lower, &params.power_lower, &flg));
+  PetscCall(PetscOptionsInt("-pc_bisai_power_lower", "The same for L alone", "PCBISAISetPowerLower", params.power_lower,
+                            &params.power_lower, &flg));
   if (flg) PetscCall(PCBISAISetPowerLower(pc, params.power_lower));
-  PetscCall(PetscOptionsInt("-pc_bisai_power_upper", "The same for U alone", "PCBISAISetPowerUpper", params.power_upper, &params.power_upper, &flg));
+  PetscCall(PetscOptionsInt("-pc_bisai_power_upper", "The same for U alone", "PCBISAISetPowerUpper", params.power_upper,
+                            &params.power_upper, &flg));
   if (flg) PetscCall(PCBISAISetPowerUpper(pc, params.power_upper));
-  PetscCall(PetscOptionsEnum("-pc_bisai_factor", "Where the triangular factors come from", "PCBISAISetFactor", PCBISAIFactors, (PetscEnum)factor, (PetscEnum *)&factor, &flg));
+  PetscCall(PetscOptionsEnum("-pc_bisai_factor", "Where the triangular factors come from", "PCBISAISetFactor", PCBISAIFactors,
+                             (PetscEnum)factor, (PetscEnum *)&factor, &flg));
   if (flg) PetscCall(PCBISAISetFactor(pc, factor));
   PetscCall(PetscOptionsInt("-pc_bisai_factor_levels", "Levels of fill", "PCBISAISetFactorLevels", levels, &levels, &flg));
   if (flg) PetscCall(PCBISAISetFactorLevels(pc, levels));
-  PetscCall(PetscOptionsEnum("-pc_bisai_factor_shift_type", "Shift of zero pivots", "PCBISAISetFactorShiftType", MatFactorShiftTypes, (PetscEnum)shift_type, (PetscEnum *)&shift_type, &flg));
+  PetscCall(PetscOptionsEnum("-pc_bisai_factor_shift_type", "Shift of zero pivots", "PCBISAISetFactorShiftType",
+                             MatFactorShiftTypes, (PetscEnum)shift_type, (PetscEnum *)&shift_type, &flg));
   if (flg) PetscCall(PCBISAISetFactorShiftType(pc, shift_type));
-  PetscCall(PetscOptionsReal("-pc_bisai_factor_shift_amount", "Shift of a zero pivot", "PCBISAISetFactorShiftAmount", shift_amount, &shift_amount, &flg));
+  PetscCall(PetscOptionsReal("-pc_bisai_factor_shift_amount", "Shift of a zero pivot", "PCBISAISetFactorShiftAmount", shift_amount,
+                             &shift_amount, &flg));
   if (flg) PetscCall(PCBISAISetFactorShiftAmount(pc, shift_amount));
   PetscCall(MatGetOrderingList(&orderings));
-  PetscCall(PetscOptionsFList("-pc_bisai_factor_mat_ordering_type", "Ordering of the block rows", "PCBISAISetFactorMatOrderingType", orderings, bisai->ordering.c_str(), ordering, sizeof(ordering), &flg));
+  PetscCall(PetscOptionsFList("-pc_bisai_factor_mat_ordering_type", "Ordering of the block rows", "PCBISAISetFactorMatOrderingType",
+                              orderings, bisai->ordering.c_str(), ordering, sizeof(ordering), &flg));
   if (flg) PetscCall(PCBISAISetFactorMatOrderingType(pc, ordering));
-  PetscCall(PetscOptionsEnum("-pc_bisai_factor_precision", "Precision of the stored inverses", "PCBISAISetFactorPrecision", FinePCPrecisions, (PetscEnum)params.factor_precision, (PetscEnum *)&params.factor_precision, &flg));
+  PetscCall(PetscOptionsEnum("-pc_bisai_factor_precision", "Precision of the stored inverses", "PCBISAISetFactorPrecision",
+                             FinePCPrecisions, (PetscEnum)params.factor_precision, (PetscEnum *)&params.factor_precision, &flg));
   if (flg) PetscCall(PCBISAISetFactorPrecision(pc, params.factor_precision));
-  PetscCall(PetscOptionsInt("-pc_bisai_sweeps", "Relaxation steps of an apply", "PCBISAISetSweeps", params.sweeps, &params.sweeps, &flg));
+  PetscCall(
+    PetscOptionsInt("-pc_bisai_sweeps", "Relaxation steps of an apply", "PCBISAISetSweeps", params.sweeps, &params.sweeps, &flg));
   if (flg) PetscCall(PCBISAISetSweeps(pc, params.sweeps));
   PetscOptionsHeadEnd();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------------------------ set-up ------------------------------------------------------------ */
+/* ------------------------------------------- set-up ------------------------------------------- */
 
 static PetscErrorCode CheckChoice(PC pc)
 {
@@ -291,9 +313,15 @@ static PetscErrorCode CheckChoice(PC pc)
 
   PetscFunctionBegin;
   if (bisai->factor == PC_BISAI_FACTOR_PETSC) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCheck(bisai->levels == 0, comm, PETSC_ERR_SUP, "-pc_bisai_factor cuda is block ILU(0), but -pc_bisai_factor_levels is %" PetscInt_FMT ": use -pc_bisai_factor petsc", bisai->levels);
-  PetscCheck(bisai->shift_type == MAT_SHIFT_NONE, comm, PETSC_ERR_SUP, "-pc_bisai_factor cuda takes no -pc_bisai_factor_shift_type: use -pc_bisai_factor petsc");
-  PetscCheck(bisai->ordering == MATORDERINGNATURAL, comm, PETSC_ERR_SUP, "-pc_bisai_factor cuda has the natural ordering, but -pc_bisai_factor_mat_ordering_type is %s: use -pc_bisai_factor petsc", bisai->ordering.c_str());
+  PetscCheck(bisai->levels == 0, comm, PETSC_ERR_SUP,
+             "-pc_bisai_factor cuda is block ILU(0), but -pc_bisai_factor_levels is %" PetscInt_FMT ": use -pc_bisai_factor petsc",
+             bisai->levels);
+  PetscCheck(bisai->shift_type == MAT_SHIFT_NONE, comm, PETSC_ERR_SUP,
+             "-pc_bisai_factor cuda takes no -pc_bisai_factor_shift_type: use -pc_bisai_factor petsc");
+  PetscCheck(
+    bisai->ordering == MATORDERINGNATURAL, comm, PETSC_ERR_SUP,
+    "-pc_bisai_factor cuda has the natural ordering, but -pc_bisai_factor_mat_ordering_type is %s: use -pc_bisai_factor petsc",
+    bisai->ordering.c_str());
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -438,7 +466,8 @@ static PetscErrorCode CopyFactor(const BlockLU *from, PetscMemType where, PetscB
   PetscFunctionBegin;
   if (!keep) {
     PetscCall(BlockLUCreate(from->bs, from->n, from->nnz, where, to));
-    for (int p = 0; p < LU_PLACES; p++) PetscCall(ArrayCopy(to->place[p], from->place[p], from->n * sizeof(PetscInt), where, from->where));
+    for (int p = 0; p < LU_PLACES; p++)
+      PetscCall(ArrayCopy(to->place[p], from->place[p], from->n * sizeof(PetscInt), where, from->where));
     PetscCall(ArrayCopy(to->j, from->j, from->nnz * sizeof(PetscInt), where, from->where));
   }
   PetscCall(ArrayCopy(to->a, from->a, bytes, where, from->where));
@@ -447,27 +476,28 @@ static PetscErrorCode CopyFactor(const BlockLU *from, PetscMemType where, PetscB
 }
 
 /*
-   PETSc gives up at a zero pivot, and goes on with large numbers after a block that is singular to rounding. Then the values are computed
-   anew, where PETSc has its own: the layout stays for the next set-ups.
+   PETSc gives up at a zero pivot, and goes on with large numbers after a block that is singular to rounding. Then the values are
+   computed anew, where PETSc has its own: the layout stays for the next set-ups.
 */
 static PetscErrorCode FactorByPETSc(PC pc, const BSRMat *mat, PetscBool keep)
 {
-  PC_BISAI      *bisai = (PC_BISAI *)pc->data;
-  const bool     copy  = PetscMemTypeDevice(bisai->where);
-  BlockLU       *F     = copy ? &bisai->host_lu : &bisai->lu;
+  PC_BISAI       *bisai = (PC_BISAI *)pc->data;
+  const bool      copy  = PetscMemTypeDevice(bisai->where);
+  BlockLU        *F     = copy ? &bisai->host_lu : &bisai->lu;
   const PetscInt *order[2];
-  Mat            A = nullptr;
-  MatFactorInfo  info;
-  MatFactorError error;
+  Mat             A = nullptr;
+  MatFactorInfo   info;
+  MatFactorError  error;
 
   PetscFunctionBegin;
   PetscCall(BILUCheck_Host(&mat->A, &bisai->factor_stats));
   if (bisai->factor_stats.failure) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MatFactorInfoInitialize(&info));
-  info.levels        = (PetscReal)bisai->levels;
-  info.fill          = 1;
-  info.shifttype     = (PetscReal)bisai->shift_type;
-  info.shiftamount   = bisai->shift_type == MAT_SHIFT_NONE ? 0 : bisai->shift_amount; /* blocks are shifted by it whatever the type */
+  info.levels    = (PetscReal)bisai->levels;
+  info.fill      = 1;
+  info.shifttype = (PetscReal)bisai->shift_type;
+  /* blocks are shifted by it whatever the type */
+  info.shiftamount   = bisai->shift_type == MAT_SHIFT_NONE ? 0 : bisai->shift_amount;
   info.zeropivot     = 100.0 * PETSC_MACHINE_EPSILON;
   info.pivotinblocks = 1;
   PetscCall(GetPETScOperator(bisai, mat, &A));
@@ -514,14 +544,16 @@ static PetscErrorCode Invert(PC pc, PetscBool keep)
 {
   PC_BISAI          *bisai    = (PC_BISAI *)pc->data;
   const BISAIParams *params   = &bisai->params;
-  const PetscInt     power[2] = {params->power_lower ? params->power_lower : params->power, params->power_upper ? params->power_upper : params->power};
-  const auto         pattern  = PetscMemTypeDevice(bisai->where) ? BISAIPattern_CUDA : BISAIPattern_Host;
-  const auto         invert   = PetscMemTypeDevice(bisai->where) ? BISAIInvert_CUDA : BISAIInvert_Host;
-  const auto         negate   = PetscMemTypeDevice(bisai->where) ? BISAINegate_CUDA : BISAINegate_Host;
+  const PetscInt     power[2] = {params->power_lower ? params->power_lower : params->power,
+                             params->power_upper ? params->power_upper : params->power};
+  const auto pattern = PetscMemTypeDevice(bisai->where) ? BISAIPattern_CUDA : BISAIPattern_Host;
+  const auto invert  = PetscMemTypeDevice(bisai->where) ? BISAIInvert_CUDA : BISAIInvert_Host;
+  const auto negate  = PetscMemTypeDevice(bisai->where) ? BISAINegate_CUDA : BISAINegate_Host;
 
   PetscFunctionBegin;
   for (BISAITriangle t : {BISAI_LOWER, BISAI_UPPER}) {
-    const PetscBool diagonal = (PetscBool)(t == BISAI_UPPER || params->sweeps > 0); /* the unit diagonal of NL only where it is multiplied by a residual */
+    /* the unit diagonal of NL only where it is multiplied by a residual */
+    const PetscBool diagonal = (PetscBool)(t == BISAI_UPPER || params->sweeps > 0);
 
     if (!keep) {
       BISAIStats ignored{};
@@ -536,7 +568,10 @@ static PetscErrorCode Invert(PC pc, PetscBool keep)
     if (params->sweeps) PetscCall(negate(&bisai->lu, t, &bisai->R[t], &bisai->work, &bisai->stats));
     PetscCall(PetscLogEventEnd(FinePC_BISAIValues, pc, 0, 0, 0));
   }
-  if (!keep) PetscCall(ArrayCreate((params->sweeps || bisai->order[0] || bisai->order[1] ? VECTORS : 1) * (size_t)bisai->n * bisai->bs * sizeof(PetscScalar), bisai->where, (void **)&bisai->vectors));
+  if (!keep)
+    PetscCall(ArrayCreate((params->sweeps || bisai->order[0] || bisai->order[1] ? VECTORS : 1) * (size_t)bisai->n * bisai->bs *
+                            sizeof(PetscScalar),
+                          bisai->where, (void **)&bisai->vectors));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -547,25 +582,36 @@ static PetscInt64 LostNumbers(const PC_BISAI *bisai)
 }
 
 /*
-   An unusable matrix: the reason that KSPSolve() reports and the text that the view shows, or an error if the user asked for errors. One
-   rank's failure is everybody's: otherwise the others would wait in KSPSolve().
+   An unusable matrix: the reason that KSPSolve() reports and the text that the view shows, or an error if the user asked for
+   errors. One rank's failure is everybody's: otherwise the others would wait in KSPSolve().
 */
 static PetscErrorCode RecordFailure(PC pc)
 {
-  static const char *const texts[] = {"", "Row %" PetscInt_FMT " of this rank's block has an entry that is not finite", "Row %" PetscInt_FMT " of this rank's block is zero", "Block row %" PetscInt_FMT " of this rank's block has no diagonal block: store one, if only of zeros"};
-  PC_BISAI         *bisai = (PC_BISAI *)pc->data;
-  const BILUStats  *stats = &bisai->factor_stats;
-  const PetscInt64  lost  = LostNumbers(bisai);
-  char              text[PETSC_MAX_PATH_LEN];
+  static const char *const texts[] = {"", "Row %" PetscInt_FMT " of this rank's block has an entry that is not finite",
+                                      "Row %" PetscInt_FMT " of this rank's block is zero",
+                                      "Block row %" PetscInt_FMT
+                                      " of this rank's block has no diagonal block: store one, if only of zeros"};
+  PC_BISAI                *bisai   = (PC_BISAI *)pc->data;
+  const BILUStats         *stats   = &bisai->factor_stats;
+  const PetscInt64         lost    = LostNumbers(bisai);
+  char                     text[PETSC_MAX_PATH_LEN];
 
   PetscFunctionBegin;
   bisai->failure.clear();
   if (stats->failure) {
     PetscCall(PetscSNPrintf(text, sizeof(text), texts[stats->failure], stats->failure_row));
     bisai->failure   = text;
-    pc->failedreason = stats->failure == BILU_NOT_FINITE ? PC_FACTOR_OTHER : stats->failure == BILU_ROW_ZERO ? PC_FACTOR_NUMERIC_ZEROPIVOT : PC_FACTOR_STRUCT_ZEROPIVOT;
+    pc->failedreason = stats->failure == BILU_NOT_FINITE ? PC_FACTOR_OTHER
+                       : stats->failure == BILU_ROW_ZERO ? PC_FACTOR_NUMERIC_ZEROPIVOT
+                                                         : PC_FACTOR_STRUCT_ZEROPIVOT;
   } else if (lost) {
-    PetscCall(PetscSNPrintf(text, sizeof(text), "%" PetscInt_FMT " diagonal blocks of the inverse of U and %" PetscInt64_FMT " entries of L and U are too large or too small for %s precision: %s", bisai->stats.lost_diagonals, lost - bisai->stats.lost_diagonals, FinePCPrecisions[bisai->params.factor_precision], bisai->params.factor_precision == FINEPC_SINGLE ? "use -pc_bisai_factor_precision double" : "scale equations and unknowns"));
+    PetscCall(PetscSNPrintf(text, sizeof(text),
+                            "%" PetscInt_FMT " diagonal blocks of the inverse of U and %" PetscInt64_FMT
+                            " entries of L and U are too large or too small for %s precision: %s",
+                            bisai->stats.lost_diagonals, lost - bisai->stats.lost_diagonals,
+                            FinePCPrecisions[bisai->params.factor_precision],
+                            bisai->params.factor_precision == FINEPC_SINGLE ? "use -pc_bisai_factor_precision double"
+                                                                            : "scale equations and unknowns"));
     bisai->failure   = text;
     pc->failedreason = PC_FACTOR_OTHER;
   } else if (pc->failedreason) bisai->failure = "PETSc's factorization failed: use -pc_bisai_factor cuda";
@@ -590,7 +636,8 @@ static PetscErrorCode PCSetUp_BISAI(PC pc)
   pc->failedreason = PC_NOERROR;
   pc->setupcalled  = PETSC_FALSE; /* PCSetUp() sets it at its end: after an error on the way the next set-up starts anew */
   PetscCall(MatGetSize(pc->pmat, &rows, &columns));
-  PetscCheck(rows == columns, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ, "The matrix must be square, but is %" PetscInt_FMT " by %" PetscInt_FMT, rows, columns);
+  PetscCheck(rows == columns, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ,
+             "The matrix must be square, but is %" PetscInt_FMT " by %" PetscInt_FMT, rows, columns);
   PetscCall(CheckChoice(pc));
   PetscCall(MatGetBSRMemType(pc->pmat, &where));
   PetscCall(MatGetBlockSize(pc->pmat, &bs));
@@ -629,9 +676,10 @@ static PetscErrorCode PCSetUp_BISAI(PC pc)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------------------------- apply ------------------------------------------------------------- */
+/* ------------------------------------------- apply -------------------------------------------- */
 
-static PetscErrorCode Multiply(const PC_BISAI *bisai, const BSR *W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y, PetscBool after_product)
+static PetscErrorCode Multiply(const PC_BISAI *bisai, const BSR *W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y,
+                               PetscBool after_product)
 {
   PetscFunctionBegin;
   if (PetscMemTypeDevice(bisai->where)) PetscCall(BSRMultiply_CUDA(W, x, z, y, after_product));
@@ -640,7 +688,8 @@ static PetscErrorCode Multiply(const PC_BISAI *bisai, const BSR *W, const PetscS
 }
 
 /* z = N v, then z <- z + N (v - T z) for each sweep; R is -T. */
-static PetscErrorCode ApplyTriangle(const PC_BISAI *bisai, const BSR *N, const BSR *R, PetscBool unit, PetscBool after_product, const PetscScalar *v, PetscScalar *z)
+static PetscErrorCode ApplyTriangle(const PC_BISAI *bisai, const BSR *N, const BSR *R, PetscBool unit, PetscBool after_product,
+                                    const PetscScalar *v, PetscScalar *z)
 {
   PetscScalar *const residual = bisai->vectors + VECTOR_RESIDUAL * (size_t)bisai->n * bisai->bs;
 
@@ -662,21 +711,24 @@ static PetscErrorCode Permute(const PC_BISAI *bisai, const PetscInt *order, Pets
 }
 
 /*
-   y = NU NL x, or y = NL^T NU^T x, in the memory of the factors. Sweeps give B = sum_k (I - N T)^k N for each triangle, and B^T is the same sum of
-   N^T and T^T: the loop is the same.
+   y = NU NL x, or y = NL^T NU^T x, in the memory of the factors. Sweeps give B = sum_k (I - N T)^k N for each triangle, and B^T is
+   the same sum of N^T and T^T: the loop is the same.
 */
 static PetscErrorCode ApplyFactors(const PC_BISAI *bisai, PetscBool transpose, const PetscScalar *x, PetscScalar *y)
 {
-  const size_t          rows = (size_t)bisai->n * bisai->bs, bs2 = (size_t)bisai->bs * bisai->bs;
-  PetscScalar *const    middle = bisai->vectors, *const in = bisai->vectors + VECTOR_IN * rows, *const out = bisai->vectors + VECTOR_OUT * rows;
-  const BSR *const      N = transpose ? bisai->Nt : bisai->N, *const R = transpose ? bisai->Rt : bisai->R;
+  const size_t       rows = (size_t)bisai->n * bisai->bs, bs2 = (size_t)bisai->bs * bisai->bs;
+  PetscScalar *const middle = bisai->vectors, *const in = bisai->vectors + VECTOR_IN * rows,
+                     *const out = bisai->vectors + VECTOR_OUT * rows;
+  const BSR *const N = transpose ? bisai->Nt : bisai->N, *const R = transpose ? bisai->Rt : bisai->R;
   const PetscInt *const from = bisai->order[transpose ? 1 : 0], *const to = bisai->order[transpose ? 0 : 1];
-  const BISAITriangle   first = transpose ? BISAI_UPPER : BISAI_LOWER, second = transpose ? BISAI_LOWER : BISAI_UPPER;
-  const auto            unit  = [&](BISAITriangle t) { return (PetscBool)(t == BISAI_LOWER && !bisai->params.sweeps); }; /* its diagonal is not stored */
-  PetscLogDouble        flops = 0;
+  const BISAITriangle first = transpose ? BISAI_UPPER : BISAI_LOWER, second = transpose ? BISAI_LOWER : BISAI_UPPER;
+  /* its diagonal is not stored */
+  const auto     unit  = [&](BISAITriangle t) { return (PetscBool)(t == BISAI_LOWER && !bisai->params.sweeps); };
+  PetscLogDouble flops = 0;
 
   PetscFunctionBegin;
-  for (int t = 0; t < 2; t++) flops += 2.0 * bs2 * ((1 + bisai->params.sweeps) * (PetscLogDouble)N[t].nnz + bisai->params.sweeps * (PetscLogDouble)R[t].nnz);
+  for (int t = 0; t < 2; t++)
+    flops += 2.0 * bs2 * ((1 + bisai->params.sweeps) * (PetscLogDouble)N[t].nnz + bisai->params.sweeps * (PetscLogDouble)R[t].nnz);
   if (PetscMemTypeDevice(bisai->where)) PetscCall(PetscLogGpuTimeBegin());
   if (from) PetscCall(Permute(bisai, from, PETSC_FALSE, x, in));
   PetscCall(ApplyTriangle(bisai, &N[first], &R[first], unit(first), PETSC_FALSE, from ? in : x, middle));
@@ -743,7 +795,8 @@ static PetscErrorCode Apply(PC pc, PetscBool transpose, Vec x, Vec y)
   }
   PetscCall(ApplyFactors(bisai, transpose, x_device, y_device));
   if (y_device != y_array) PetscCall(ArrayCopy(y_array, y_device, bytes, y_where, bisai->where));
-  else if (x_device != x_array) { /* the copy of x may still be on its way, if its memory is pinned; from now on it is the program's again */
+  else if (x_device != x_array) {
+    /* the copy of x may still be on its way, if its memory is pinned; from now on it is the program's again */
     PetscDeviceContext context;
 
     PetscCall(PetscDeviceContextGetCurrentContext(&context));
@@ -768,7 +821,7 @@ static PetscErrorCode PCApplyTranspose_BISAI(PC pc, Vec x, Vec y)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* -------------------------------------------------------- view, life cycle -------------------------------------------------------- */
+/* -------------------------------------- view, life cycle -------------------------------------- */
 
 /* The reason, and the text of the first rank that has one. */
 static PetscErrorCode ViewFailure(PC pc, PetscViewer viewer)
@@ -803,21 +856,47 @@ static PetscErrorCode PCView_BISAI(PC pc, PetscViewer viewer)
   PetscCall(PetscObjectTypeCompare((PetscObject)viewer, PETSCVIEWERASCII, &is_ascii));
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCallMPI(MPI_Comm_size(comm, &size));
-  if (size > 1) PetscCall(PetscViewerASCIIPrintf(viewer, "block-local: each of %d ranks preconditions with its own diagonal block\n", size));
-  PetscCall(PetscViewerASCIIPrintf(viewer, "patterns of power %" PetscInt_FMT " of L, %" PetscInt_FMT " of U; relaxation sweeps %" PetscInt_FMT "\n", bisai->params.power_lower ? bisai->params.power_lower : bisai->params.power, bisai->params.power_upper ? bisai->params.power_upper : bisai->params.power, bisai->params.sweeps));
-  if (bisai->factor == PC_BISAI_FACTOR_PETSC) PetscCall(PetscViewerASCIIPrintf(viewer, "factors by PETSc, on the host: ILU(%" PetscInt_FMT "), ordering %s, shift type %s, amount %g\n", bisai->levels, bisai->ordering.c_str(), MatFactorShiftTypes[bisai->shift_type], (double)bisai->shift_amount));
+  if (size > 1)
+    PetscCall(PetscViewerASCIIPrintf(viewer, "block-local: each of %d ranks preconditions with its own diagonal block\n", size));
+  PetscCall(PetscViewerASCIIPrintf(viewer,
+                                   "patterns of power %" PetscInt_FMT " of L, %" PetscInt_FMT
+                                   " of U; relaxation sweeps %" PetscInt_FMT "\n",
+                                   bisai->params.power_lower ? bisai->params.power_lower : bisai->params.power,
+                                   bisai->params.power_upper ? bisai->params.power_upper : bisai->params.power,
+                                   bisai->params.sweeps));
+  if (bisai->factor == PC_BISAI_FACTOR_PETSC)
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "factors by PETSc, on the host: ILU(%" PetscInt_FMT
+                                     "), ordering %s, shift type %s, amount %g\n",
+                                     bisai->levels, bisai->ordering.c_str(), MatFactorShiftTypes[bisai->shift_type],
+                                     (double)bisai->shift_amount));
   else if (pc->setupcalled && !pc->failedreason) {
     PetscInt levels = bisai->factor_stats.levels, most;
 
     PetscCallMPI(MPIU_Allreduce(&levels, &most, 1, MPIU_INT, MPI_MAX, comm));
-    if (PetscMemTypeDevice(bisai->where)) PetscCall(PetscViewerASCIIPrintf(viewer, "factors by CUDA: ILU(0) in %" PetscInt_FMT " levels of rows\n", most));
-    else PetscCall(PetscViewerASCIIPrintf(viewer, "factors by the host twin of the CUDA ILU(0), since the matrix is on the host\n"));
+    if (PetscMemTypeDevice(bisai->where))
+      PetscCall(PetscViewerASCIIPrintf(viewer, "factors by CUDA: ILU(0) in %" PetscInt_FMT " levels of rows\n", most));
+    else
+      PetscCall(PetscViewerASCIIPrintf(viewer, "factors by the host twin of the CUDA ILU(0), since the matrix is on the host\n"));
   } else PetscCall(PetscViewerASCIIPrintf(viewer, "factors by CUDA: ILU(0)\n"));
   if (pc->setupcalled && pc->failedreason) PetscCall(ViewFailure(pc, viewer));
   else if (pc->setupcalled) {
-    PetscInt64     count[8] = {bisai->factor_stats.singular_blocks, bisai->stats.fallback_rows[BISAI_LOWER], bisai->stats.fallback_rows[BISAI_UPPER], bisai->n, bisai->N[BISAI_LOWER].nnz, bisai->N[BISAI_UPPER].nnz, bisai->operator_nnz, bisai->own_factor}, sum[8];
-    PetscInt64     max[3]   = {bisai->stats.longest[BISAI_LOWER], bisai->stats.longest[BISAI_UPPER], (PetscInt64)bisai->stats.work_bytes}, most[3];
-    PetscLogDouble bytes[3] = {0, (PetscLogDouble)(BlockLUBytes(&bisai->lu) + BlockLUBytes(&bisai->host_lu) + BSRBytes(&bisai->blocks)), 0}, all_bytes[3];
+    PetscInt64 count[8] = {bisai->factor_stats.singular_blocks,
+                           bisai->stats.fallback_rows[BISAI_LOWER],
+                           bisai->stats.fallback_rows[BISAI_UPPER],
+                           bisai->n,
+                           bisai->N[BISAI_LOWER].nnz,
+                           bisai->N[BISAI_UPPER].nnz,
+                           bisai->operator_nnz,
+                           bisai->own_factor},
+               sum[8];
+    PetscInt64 max[3] = {bisai->stats.longest[BISAI_LOWER], bisai->stats.longest[BISAI_UPPER], (PetscInt64)bisai->stats.work_bytes},
+               most[3];
+    PetscLogDouble bytes[3] = {0,
+                               (PetscLogDouble)(BlockLUBytes(&bisai->lu) + BlockLUBytes(&bisai->host_lu) +
+                                                BSRBytes(&bisai->blocks)),
+                               0},
+                   all_bytes[3];
 
     for (int t = 0; t < 2; t++) bytes[0] += (PetscLogDouble)(BSRBytes(&bisai->N[t]) + BSRBytes(&bisai->R[t]));
     for (const BSR *W : {bisai->Nt, bisai->Rt})
@@ -832,13 +911,34 @@ static PetscErrorCode PCView_BISAI(PC pc, PetscViewer viewer)
     PetscCallMPI(MPIU_Allreduce(count, sum, 8, MPIU_INT64, MPI_SUM, comm));
     PetscCallMPI(MPIU_Allreduce(max, most, 3, MPIU_INT64, MPI_MAX, comm));
     PetscCallMPI(MPIU_Allreduce(bytes, all_bytes, 3, MPI_DOUBLE, MPI_SUM, comm));
-    if (sum[7] && size > 1) PetscCall(PetscViewerASCIIPrintf(viewer, "PETSc's factorization met a singular diagonal block on %" PetscInt64_FMT " ranks: their factors were computed anew by the host twin of the CUDA factorization\n", sum[7]));
-    else if (sum[7]) PetscCall(PetscViewerASCIIPrintf(viewer, "PETSc's factorization met a singular diagonal block: the factors were computed anew by the host twin of the CUDA factorization\n"));
-    PetscCall(PetscViewerASCIIPrintf(viewer, "backend %s, block size %" PetscInt_FMT ", inverses stored in %s precision, patterns %s\n", PetscMemTypeDevice(bisai->where) ? "CUDA" : "host", bisai->bs, FinePCPrecisions[bisai->params.factor_precision], bisai->reused ? "kept from the last set-up" : "made at the last set-up"));
-    PetscCall(PetscViewerASCIIPrintf(viewer, "%" PetscInt64_FMT " block rows, %" PetscInt64_FMT " blocks of the matrix; NL %" PetscInt64_FMT " blocks, at most %" PetscInt64_FMT " a row, NU %" PetscInt64_FMT " blocks, at most %" PetscInt64_FMT " a row beside the diagonal\n", sum[3], sum[6], sum[4], most[0], sum[5], most[1]));
-    PetscCall(PetscViewerASCIIPrintf(viewer, "%g bytes to apply, %g bytes of factors and blocks kept for the next set-up, set-up memory beyond these: %g bytes\n", all_bytes[0], all_bytes[1], (double)most[2]));
-    if (all_bytes[2] > 0) PetscCall(PetscViewerASCIIPrintf(viewer, "%g bytes of transposes, made for PCApplyTranspose()\n", all_bytes[2]));
-    PetscCall(PetscViewerASCIIPrintf(viewer, "singular diagonal blocks replaced %" PetscInt64_FMT ", block rows fallen back to the diagonal: NL %" PetscInt64_FMT ", NU %" PetscInt64_FMT "\n", sum[0], sum[1], sum[2]));
+    if (sum[7] && size > 1)
+      PetscCall(PetscViewerASCIIPrintf(viewer,
+                                       "PETSc's factorization met a singular diagonal block on %" PetscInt64_FMT
+                                       " ranks: their factors were computed anew by the host twin of the CUDA factorization\n",
+                                       sum[7]));
+    else if (sum[7])
+      PetscCall(PetscViewerASCIIPrintf(
+        viewer, "PETSc's factorization met a singular diagonal block: the factors were computed anew by the host twin of the CUDA "
+                "factorization\n"));
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "backend %s, block size %" PetscInt_FMT ", inverses stored in %s precision, patterns %s\n",
+                                     PetscMemTypeDevice(bisai->where) ? "CUDA" : "host", bisai->bs,
+                                     FinePCPrecisions[bisai->params.factor_precision],
+                                     bisai->reused ? "kept from the last set-up" : "made at the last set-up"));
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "%" PetscInt64_FMT " block rows, %" PetscInt64_FMT " blocks of the matrix; NL %" PetscInt64_FMT
+                                     " blocks, at most %" PetscInt64_FMT " a row, NU %" PetscInt64_FMT
+                                     " blocks, at most %" PetscInt64_FMT " a row beside the diagonal\n",
+                                     sum[3], sum[6], sum[4], most[0], sum[5], most[1]));
+    PetscCall(PetscViewerASCIIPrintf(
+      viewer, "%g bytes to apply, %g bytes of factors and blocks kept for the next set-up, set-up memory beyond these: %g bytes\n",
+      all_bytes[0], all_bytes[1], (double)most[2]));
+    if (all_bytes[2] > 0)
+      PetscCall(PetscViewerASCIIPrintf(viewer, "%g bytes of transposes, made for PCApplyTranspose()\n", all_bytes[2]));
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "singular diagonal blocks replaced %" PetscInt64_FMT
+                                     ", block rows fallen back to the diagonal: NL %" PetscInt64_FMT ", NU %" PetscInt64_FMT "\n",
+                                     sum[0], sum[1], sum[2]));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -858,14 +958,15 @@ static PetscErrorCode PCBISAIGetFactors_BISAI(PC pc, Mat *NL, Mat *NU)
 /* What PCFinePCGetApplyBytes() gives: both inverses, and vectors as they are read and written. */
 static PetscErrorCode PCFinePCGetApplyBytes_BISAI(PC pc, PetscLogDouble *bytes)
 {
-  const PC_BISAI    *bisai  = (const PC_BISAI *)pc->data;
-  const PetscInt     sweeps = bisai->params.sweeps;
-  const size_t       vector = (size_t)bisai->n * bisai->bs * sizeof(PetscScalar);
+  const PC_BISAI *bisai  = (const PC_BISAI *)pc->data;
+  const PetscInt  sweeps = bisai->params.sweeps;
+  const size_t    vector = (size_t)bisai->n * bisai->bs * sizeof(PetscScalar);
 
   PetscFunctionBegin;
   *bytes = 0;
   if (!bisai->built) PetscFunctionReturn(PETSC_SUCCESS);
-  for (int t = 0; t < 2; t++) *bytes += (PetscLogDouble)((1 + sweeps) * BSRBytes(&bisai->N[t]) + sweeps * BSRBytes(&bisai->R[t]) + (2 + 6 * sweeps) * vector);
+  for (int t = 0; t < 2; t++)
+    *bytes += (PetscLogDouble)((1 + sweeps) * BSRBytes(&bisai->N[t]) + sweeps * BSRBytes(&bisai->R[t]) + (2 + 6 * sweeps) * vector);
   for (int t = 0; t < 2; t++) *bytes += bisai->order[t] ? (PetscLogDouble)(2 * vector) : 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -903,7 +1004,8 @@ static PetscErrorCode ComposeMethods(PC pc, PetscBool compose)
   };
 
   PetscFunctionBegin;
-  for (const auto &entry : methods) PetscCall(PetscObjectComposeFunction((PetscObject)pc, entry.name, compose ? entry.method : nullptr));
+  for (const auto &entry : methods)
+    PetscCall(PetscObjectComposeFunction((PetscObject)pc, entry.name, compose ? entry.method : nullptr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -918,7 +1020,8 @@ static PetscErrorCode PCDestroy_BISAI(PC pc)
 }
 
 /*@
-  PCBISAISetPower - Sets the power p of the triangular factors whose patterns S(|L|^p) and S(|U|^p) the approximate inverses of `PCBISAI` take
+  PCBISAISetPower - Sets the power p of the triangular factors whose patterns S(|L|^p) and S(|U|^p) the approximate inverses of
+  `PCBISAI` take
 
   Logically Collective
 
@@ -927,12 +1030,14 @@ static PetscErrorCode PCDestroy_BISAI(PC pc)
 - power - 1 (default) to 4
 
   Options Database Key:
-. -pc_bisai_power <power> - the power p of the triangular factors whose patterns S(|L|^p) and S(|U|^p) the approximate inverses of `PCBISAI` take
+. -pc_bisai_power <power> - the power p of the triangular factors whose patterns S(|L|^p) and S(|U|^p) the approximate inverses of
+                            `PCBISAI` take
 
   Level: intermediate
 
   Note:
-  A larger power brings the iterations of `PCBISAI` closer to those of the exact triangular solves, and costs more in the set-up and in each apply. `PCBISAISetPowerLower()` and `PCBISAISetPowerUpper()` set it for one factor alone.
+  A larger power brings the iterations of `PCBISAI` closer to those of the exact triangular solves, and costs more in the set-up and
+  in each apply. `PCBISAISetPowerLower()` and `PCBISAISetPowerUpper()` set it for one factor alone.
 
 .seealso: `PCBISAI`, `PCBISAIGetPower()`
 @*/
@@ -946,7 +1051,8 @@ PetscErrorCode PCBISAISetPower(PC pc, PetscInt power)
 }
 
 /*@
-  PCBISAIGetPower - Gets the power p of the triangular factors whose patterns S(|L|^p) and S(|U|^p) the approximate inverses of `PCBISAI` take
+  PCBISAIGetPower - Gets the power p of the triangular factors whose patterns S(|L|^p) and S(|U|^p) the approximate inverses of
+  `PCBISAI` take
 
   Not Collective
 
@@ -1082,7 +1188,9 @@ PetscErrorCode PCBISAIGetPowerUpper(PC pc, PetscInt *power)
   Level: intermediate
 
   Note:
-  PETSc factors on the host: its factor takes levels of fill, shifts and orderings, and is copied to the GPU where the inverses live there. The other one is block ILU(0) in the natural ordering, which stays on the GPU; its rows are eliminated level by level. Both are the same to rounding, for ILU(0).
+  PETSc factors on the host: its factor takes levels of fill, shifts and orderings, and is copied to the GPU where the inverses live
+  there. The other one is block ILU(0) in the natural ordering, which stays on the GPU; its rows are eliminated level by level. Both
+  are the same to rounding, for ILU(0).
 
 .seealso: `PCBISAI`, `PCBISAIGetFactor()`
 @*/
@@ -1178,7 +1286,8 @@ PetscErrorCode PCBISAIGetFactorLevels(PC pc, PetscInt *levels)
 
   Input Parameters:
 + pc - the preconditioner context
-- shift_type - `MAT_SHIFT_NONE` (default) or `MAT_SHIFT_INBLOCKS`; with block size 1 also `MAT_SHIFT_NONZERO` and `MAT_SHIFT_POSITIVE_DEFINITE`
+- shift_type - `MAT_SHIFT_NONE` (default) or `MAT_SHIFT_INBLOCKS`; with block size 1 also `MAT_SHIFT_NONZERO` and
+               `MAT_SHIFT_POSITIVE_DEFINITE`
 
   Options Database Key:
 . -pc_bisai_factor_shift_type <shift_type> - how PETSc shifts zero pivots in the factors of `PCBISAI`
@@ -1342,7 +1451,8 @@ PetscErrorCode PCBISAIGetFactorMatOrderingType(PC pc, MatOrderingType *ordering)
   Level: intermediate
 
   Note:
-  They are computed, and products are summed, in double in any case. With `PCBISAISetSweeps()` the copies of L and U for the relaxation are stored in it too.
+  They are computed, and products are summed, in double in any case. With `PCBISAISetSweeps()` the copies of L and U for the
+  relaxation are stored in it too.
 
 .seealso: `PCBISAI`, `PCBISAIGetFactorPrecision()`
 @*/
@@ -1394,7 +1504,8 @@ PetscErrorCode PCBISAIGetFactorPrecision(PC pc, FinePCPrecision *factor_precisio
   Level: intermediate
 
   Note:
-  After z = N v each step does z <- z + N (v - T z), T being L or U: two more products. The error goes down as the powers of I - N T, which is nilpotent, so that enough steps give the exact triangular solve.
+  After z = N v each step does z <- z + N (v - T z), T being L or U: two more products. The error goes down as the powers of I - N
+  T, which is nilpotent, so that enough steps give the exact triangular solve.
 
 .seealso: `PCBISAI`, `PCBISAIGetSweeps()`
 @*/
@@ -1480,34 +1591,45 @@ PetscErrorCode PCBISAIGetFactors(PC pc, Mat *NL, Mat *NU)
 
   Notes:
   Triangular solves wait for one row after the other; here they become two products with sparse block matrices. For each block row i
-  of N, with J its columns, N_i(J) T(J, J) = I_i(J), where T is L or U: N T = I on the pattern of N, which is S(|T|^p), (6) and (7) of
+  of N, with J its columns, N_i(J) T(J, J) = I_i(J), where T is L or U: N T = I on the pattern of N, which is S(|T|^p), (6) and (7)
+  of
   Ma, Hu, Yuan, Liu. (There it is columns and T N = I on the pattern. Where all paths between two rows have the same length, as with
   ILU(0) on grids with 5 or 7 points, both are the same.) The block rows are independent of each other.
 
   The matrix is a `MATBAIJ`, or a `MATAIJ` with a block size, `MatSetBlockSize()`; blocks of a `MATAIJ` that are stored in part are
   filled up with zeros, and a block size of 1 is point ISAI. Block sizes 1 to 8 are compiled, others up to 32 take a general path.
-  With several ranks each takes its diagonal block, as `PCBJACOBI` does. Inside `PCASM` and `PCBJACOBI` it takes the sub-matrix; where
+  With several ranks each takes its diagonal block, as `PCBJACOBI` does. Inside `PCASM` and `PCBJACOBI` it takes the sub-matrix;
+  where
   `PCBJACOBI` has several blocks on a rank it does not hand on the block size of a `MATAIJ`, which a `MATBAIJ` keeps.
 
-  The inverses are computed and applied on the GPU if the matrix makes its vectors there: `MATAIJCUSPARSE` and `MATBAIJCUDA` do, a `MATBAIJ` after
+  The inverses are computed and applied on the GPU if the matrix makes its vectors there: `MATAIJCUSPARSE` and `MATBAIJCUDA` do, a
+  `MATBAIJ` after
   `MatSetVecType(mat, VECCUDA)`. Vectors of the other kind are copied.
 
-  `PCApplyTranspose()`, for `KSPBICG` and the like, makes transposes of both inverses when it is first called, and takes new values into them after
+  `PCApplyTranspose()`, for `KSPBICG` and the like, makes transposes of both inverses when it is first called, and takes new values
+  into them after
   each set-up.
 
-  When only the values of the matrix change, patterns and orders stay, and a set-up computes values alone; with `PC_BISAI_FACTOR_CUDA`
+  When only the values of the matrix change, patterns and orders stay, and a set-up computes values alone; with
+  `PC_BISAI_FACTOR_CUDA`
   and `MATAIJCUSPARSE` it does so without going through the host.
 
   Where a diagonal block of U is singular or nearly so, a pivot being below 1e-13 of A's entries in its row and column, the diagonal
-  block of A is inverted in its place, pivots raised to 1e-8 of these. PETSc's factorization does not do so: where it meets such a block
-  or a zero pivot, L and U are computed anew on their pattern, by the host twin of `PC_BISAI_FACTOR_CUDA` and without the shift. A block row of
-  NL or NU that comes out not finite keeps its diagonal block alone. The view counts what was replaced, and says who computed the factors.
+  block of A is inverted in its place, pivots raised to 1e-8 of these. PETSc's factorization does not do so: where it meets such a
+  block
+  or a zero pivot, L and U are computed anew on their pattern, by the host twin of `PC_BISAI_FACTOR_CUDA` and without the shift. A
+  block row of
+  NL or NU that comes out not finite keeps its diagonal block alone. The view counts what was replaced, and says who computed the
+  factors.
 
-  A row of zeros, a missing diagonal block and an entry that is not finite make the set-up fail with a `PCFailedReason`; the view names
-  the row. So do diagonal blocks of U^{-1}, and with sweeps entries of L and U, that are beyond the range of the precision in which they are
+  A row of zeros, a missing diagonal block and an entry that is not finite make the set-up fail with a `PCFailedReason`; the view
+  names
+  the row. So do diagonal blocks of U^{-1}, and with sweeps entries of L and U, that are beyond the range of the precision in which
+  they are
   stored; other numbers that are too small for it become zero.
 
-  Of the set-up's events in `-log_view`, BISAIConvert makes blocks of the matrix, BISAIFactor computes L and U, with BISAICopy, which brings PETSc's factor
+  Of the set-up's events in `-log_view`, BISAIConvert makes blocks of the matrix, BISAIFactor computes L and U, with BISAICopy,
+  which brings PETSc's factor
   to where the inverses are, and BISAIInvert NL and NU: BISAIPattern their patterns, BISAIValues their values.
 
   Right preconditioning, `-ksp_pc_side right`, and `KSPGMRES` are what the paper measures.
@@ -1516,8 +1638,10 @@ PetscErrorCode PCBISAIGetFactors(PC pc, Mat *NL, Mat *NU)
   W. Ma, Y. Hu, W. Yuan, X. Liu, GPU preconditioning for block linear systems using block incomplete sparse approximate inverses,
   Scientific Programming 2021
 
-.seealso: `PCILU`, `PCBJACOBI`, `PCASM`, `PCBISAISetPower()`, `PCBISAISetPowerLower()`, `PCBISAISetPowerUpper()`, `PCBISAISetFactor()`,
-          `PCBISAISetFactorLevels()`, `PCBISAISetFactorShiftType()`, `PCBISAISetFactorShiftAmount()`, `PCBISAISetFactorMatOrderingType()`,
+.seealso: `PCILU`, `PCBJACOBI`, `PCASM`, `PCBISAISetPower()`, `PCBISAISetPowerLower()`, `PCBISAISetPowerUpper()`,
+          `PCBISAISetFactor()`,
+          `PCBISAISetFactorLevels()`, `PCBISAISetFactorShiftType()`, `PCBISAISetFactorShiftAmount()`,
+          `PCBISAISetFactorMatOrderingType()`,
           `PCBISAISetFactorPrecision()`, `PCBISAISetSweeps()`, `PCBISAIGetFactors()`
 M*/
 PETSC_EXTERN PetscErrorCode PCCreate_BISAI(PC pc)

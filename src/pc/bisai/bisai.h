@@ -23,10 +23,11 @@ enum BISAITriangle { BISAI_LOWER, BISAI_UPPER };
 /* What a set-up met; [2] for NL, NU. */
 struct BISAIStats {
   PetscInt fallback_rows[2]; /* block rows not finite in the precision: their diagonal block alone is left */
-  PetscInt lost_diagonals;   /* blocks U_ii^{-1} that the precision cannot hold: not finite, or a row or column of them almost zero */
+  /* blocks U_ii^{-1} that the precision cannot hold: not finite, or a row or column of them almost zero */
+  PetscInt   lost_diagonals;
   PetscInt64 lost_entries[2]; /* of -L, -U: not finite in the precision */
-  PetscInt longest[2];       /* blocks of the longest block row, without the diagonal */
-  size_t   work_bytes;       /* largest set-up memory beyond A, the factor and what is kept */
+  PetscInt   longest[2];      /* blocks of the longest block row, without the diagonal */
+  size_t     work_bytes;      /* largest set-up memory beyond A, the factor and what is kept */
 };
 
 /* Memory of the last set-up: new values on the same pattern find all that they need in it. */
@@ -37,15 +38,22 @@ struct BISAIWork {
 };
 
 /*
-   The pattern S(|L|^p) or S(|U|^p), rows sorted, into a new N whose values are not set; the diagonal blocks are stored if `diagonal`
-   says so, which it must for U. Sets longest.
+   The pattern S(|L|^p) or S(|U|^p), rows sorted, into a new N whose values are not set; the diagonal blocks are stored if
+   `diagonal` says so, which it must for U. Sets longest.
 */
-PetscErrorCode BISAIPattern_Host(const BlockLU *F, BISAITriangle, PetscBool diagonal, PetscInt power, FinePCPrecision, BSR *N, BISAIStats *);
-PetscErrorCode BISAIPattern_CUDA(const BlockLU *F, BISAITriangle, PetscBool diagonal, PetscInt power, FinePCPrecision, BSR *N, BISAIStats *);
+PetscErrorCode BISAIPattern_Host(const BlockLU *F, BISAITriangle, PetscBool diagonal, PetscInt power, FinePCPrecision, BSR *N,
+                                 BISAIStats *);
+PetscErrorCode BISAIPattern_CUDA(const BlockLU *F, BISAITriangle, PetscBool diagonal, PetscInt power, FinePCPrecision, BSR *N,
+                                 BISAIStats *);
 
-/* The values of NL or NU on such a pattern, longest being set; allocates nothing if the work of the last time is there. Sets fallback_rows, lost_diagonals. */
-PetscErrorCode BISAIInvert_Host(const BlockLU *F, BISAITriangle, PetscBool diagonal, const BISAIParams *, BSR *N, BISAIWork *, BISAIStats *);
-PetscErrorCode BISAIInvert_CUDA(const BlockLU *F, BISAITriangle, PetscBool diagonal, const BISAIParams *, BSR *N, BISAIWork *, BISAIStats *);
+/*
+   The values of NL or NU on such a pattern, longest being set; allocates nothing if the work of the last time is there. Sets
+   fallback_rows, lost_diagonals.
+*/
+PetscErrorCode BISAIInvert_Host(const BlockLU *F, BISAITriangle, PetscBool diagonal, const BISAIParams *, BSR *N, BISAIWork *,
+                                BISAIStats *);
+PetscErrorCode BISAIInvert_CUDA(const BlockLU *F, BISAITriangle, PetscBool diagonal, const BISAIParams *, BSR *N, BISAIWork *,
+                                BISAIStats *);
 
 /* -L or -U, its diagonal blocks among them, on a pattern of power 1 with diagonal. Sets lost_entries. */
 PetscErrorCode BISAINegate_Host(const BlockLU *F, BISAITriangle, BSR *R, BISAIWork *, BISAIStats *);
@@ -55,5 +63,7 @@ PetscErrorCode BISAINegate_CUDA(const BlockLU *F, BISAITriangle, BSR *R, BISAIWo
 PetscErrorCode BISAICountBlocks(PetscInt blocks, PetscInt n, PetscBool diagonal, PetscInt *nnz);
 
 /* y_k = x_p(k) for block rows, or y_p(k) = x_k for scatter. */
-PetscErrorCode BISAIPermute_Host(PetscInt bs, PetscInt n, const PetscInt *p, PetscBool scatter, const PetscScalar *x, PetscScalar *y);
-PetscErrorCode BISAIPermute_CUDA(PetscInt bs, PetscInt n, const PetscInt *p, PetscBool scatter, const PetscScalar *x, PetscScalar *y);
+PetscErrorCode BISAIPermute_Host(PetscInt bs, PetscInt n, const PetscInt *p, PetscBool scatter, const PetscScalar *x,
+                                 PetscScalar *y);
+PetscErrorCode BISAIPermute_CUDA(PetscInt bs, PetscInt n, const PetscInt *p, PetscBool scatter, const PetscScalar *x,
+                                 PetscScalar *y);

@@ -1,21 +1,23 @@
 /*
    Host twin of cuda/bisai.cu, in plain loops.
 
-   For a triangular factor T, L with unit diagonal blocks or U, the pattern of the approximate inverse N is S(|T|^p): row i takes in, p
-   times, the columns of the rows of T that were taken in last. With J the columns of row i of N, (6) and (7) of paper 001, by rows,
+   For a triangular factor T, L with unit diagonal blocks or U, the pattern of the approximate inverse N is S(|T|^p): row i takes
+   in, p times, the columns of the rows of T that were taken in last. With J the columns of row i of N, (6) and (7) of paper 001, by
+   rows,
 
      N_i(J) T(J, J) = I_i(J),
 
    so that N T = I on the pattern of N. The paper writes the same for columns, T N = I on the pattern; the rows of N are what the
-   product with N reads, and both are the exact inverse where the pattern is large enough, and both are the first p terms of the Neumann
-   series where all paths between two rows have the same length, as on grids with 5 and 7 points.
+   product with N reads, and both are the exact inverse where the pattern is large enough, and both are the first p terms of the
+   Neumann series where all paths between two rows have the same length, as on grids with 5 and 7 points.
 
    T(J, J) is triangular and is not formed. X = I_i at first, on J; then, for k in J from i on, away from the diagonal,
 
      N_ik = X_k T_kk^{-1},   X_j = X_j - N_ik T_kj for j in J, j != k.
 
-   U_kk^{-1} is what the factor keeps, and L_kk = I. A row whose blocks beside the diagonal are not all finite in the precision of N keeps its
-   diagonal block alone. That one has nothing to fall back to: where the precision cannot hold it, the set-up is of no use.
+   U_kk^{-1} is what the factor keeps, and L_kk = I. A row whose blocks beside the diagonal are not all finite in the precision of N
+   keeps its diagonal block alone. That one has nothing to fall back to: where the precision cannot hold it, the set-up is of no
+   use.
 */
 #include <algorithm>
 #include <cmath>
@@ -31,12 +33,18 @@ namespace
 
 /* What U has in the place of L. */
 struct Rows {
-  Rows(const BlockLU &F, BISAITriangle triangle) : begin(F.place[triangle == BISAI_LOWER ? LU_L : LU_U]), end(F.place[triangle == BISAI_LOWER ? LU_L_END : LU_U_END]) { }
+  Rows(const BlockLU &F, BISAITriangle triangle) :
+      begin(F.place[triangle == BISAI_LOWER ? LU_L : LU_U]), end(F.place[triangle == BISAI_LOWER ? LU_L_END : LU_U_END])
+  {
+  }
 
   const PetscInt *begin, *end; /* blocks of a row, without the diagonal */
 };
 
-/* Entries are finite, and no row or column has become smaller than any normal number: one of zeros would drop an unknown or an equation. */
+/*
+   Entries are finite, and no row or column has become smaller than any normal number: one of zeros would drop an unknown or an
+   equation.
+*/
 template <typename S>
 bool Holds(PetscInt bs, const PetscScalar *block)
 {
@@ -57,13 +65,17 @@ bool Holds(PetscInt bs, const PetscScalar *block)
 PetscErrorCode BISAICountBlocks(PetscInt blocks, PetscInt n, PetscBool diagonal, PetscInt *nnz)
 {
   PetscFunctionBegin;
-  PetscCheck(!diagonal || blocks <= PETSC_INT_MAX - n, PETSC_COMM_SELF, PETSC_ERR_SUP, "An approximate inverse has %" PetscInt_FMT " blocks beside its %" PetscInt_FMT " diagonal ones, more than PetscInt can count: lower -pc_bisai_power, or use more ranks", blocks, n);
+  PetscCheck(!diagonal || blocks <= PETSC_INT_MAX - n, PETSC_COMM_SELF, PETSC_ERR_SUP,
+             "An approximate inverse has %" PetscInt_FMT " blocks beside its %" PetscInt_FMT
+             " diagonal ones, more than PetscInt can count: lower -pc_bisai_power, or use more ranks",
+             blocks, n);
   *nnz = blocks + (diagonal ? n : 0);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* sFSAI's symbolic product wants a lower triangle: rows and columns of U are counted from the end for it. */
-PetscErrorCode BISAIPattern_Host(const BlockLU *F, BISAITriangle triangle, PetscBool diagonal, PetscInt power, FinePCPrecision precision, BSR *N, BISAIStats *stats)
+PetscErrorCode BISAIPattern_Host(const BlockLU *F, BISAITriangle triangle, PetscBool diagonal, PetscInt power,
+                                 FinePCPrecision precision, BSR *N, BISAIStats *stats)
 {
   const PetscInt        n     = F->n;
   const bool            upper = triangle == BISAI_UPPER;
@@ -161,7 +173,8 @@ static void Invert(const BlockLU &F, BISAITriangle triangle, bool diagonal, BSR 
   }
 }
 
-PetscErrorCode BISAIInvert_Host(const BlockLU *F, BISAITriangle triangle, PetscBool diagonal, const BISAIParams *params, BSR *N, BISAIWork *, BISAIStats *stats)
+PetscErrorCode BISAIInvert_Host(const BlockLU *F, BISAITriangle triangle, PetscBool diagonal, const BISAIParams *params, BSR *N,
+                                BISAIWork *, BISAIStats *stats)
 {
   const size_t row_bytes = ((size_t)stats->longest[triangle] + 2) * F->bs * F->bs * sizeof(PetscScalar);
 
@@ -216,7 +229,8 @@ PetscErrorCode BISAINegate_Host(const BlockLU *F, BISAITriangle triangle, BSR *R
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode BISAIPermute_Host(PetscInt bs, PetscInt n, const PetscInt *p, PetscBool scatter, const PetscScalar *x, PetscScalar *y)
+PetscErrorCode BISAIPermute_Host(PetscInt bs, PetscInt n, const PetscInt *p, PetscBool scatter, const PetscScalar *x,
+                                 PetscScalar *y)
 {
   PetscFunctionBegin;
   for (PetscInt k = 0; k < n; k++)

@@ -14,7 +14,8 @@ static PetscErrorCode PCRRBSetLevels_RRB(PC pc, PetscInt levels)
   PC_RRB *rrb = (PC_RRB *)pc->data;
 
   PetscFunctionBegin;
-  PetscCheck(levels >= 0, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_rrb_levels must be 1 or more, or 0 for a choice by size, but is %" PetscInt_FMT, levels);
+  PetscCheck(levels >= 0, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE,
+             "-pc_rrb_levels must be 1 or more, or 0 for a choice by size, but is %" PetscInt_FMT, levels);
   if (levels != rrb->params.levels) pc->setupcalled = PETSC_FALSE;
   rrb->params.levels = levels;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -32,7 +33,8 @@ static PetscErrorCode PCRRBSetNx_RRB(PC pc, PetscInt nx)
   PC_RRB *rrb = (PC_RRB *)pc->data;
 
   PetscFunctionBegin;
-  PetscCheck(nx >= 0, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_rrb_nx must be 1 or more, or 0 for a grid that is found, but is %" PetscInt_FMT, nx);
+  PetscCheck(nx >= 0, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE,
+             "-pc_rrb_nx must be 1 or more, or 0 for a grid that is found, but is %" PetscInt_FMT, nx);
   if (nx != rrb->nx) pc->setupcalled = PETSC_FALSE;
   rrb->nx = nx;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -50,7 +52,8 @@ static PetscErrorCode PCRRBSetNy_RRB(PC pc, PetscInt ny)
   PC_RRB *rrb = (PC_RRB *)pc->data;
 
   PetscFunctionBegin;
-  PetscCheck(ny >= 0, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_rrb_ny must be 1 or more, or 0 for a grid that is found, but is %" PetscInt_FMT, ny);
+  PetscCheck(ny >= 0, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE,
+             "-pc_rrb_ny must be 1 or more, or 0 for a grid that is found, but is %" PetscInt_FMT, ny);
   if (ny != rrb->ny) pc->setupcalled = PETSC_FALSE;
   rrb->ny = ny;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -84,27 +87,29 @@ static PetscErrorCode PCSetFromOptions_RRB(PC pc, PetscOptionItems PetscOptionsO
 {
   PC_RRB   *rrb    = (PC_RRB *)pc->data;
   PetscInt  levels = rrb->params.levels, nx = rrb->nx, ny = rrb->ny;
-  PetscBool lift   = rrb->params.lift, flg;
+  PetscBool lift = rrb->params.lift, flg;
 
   PetscFunctionBegin;
   PetscOptionsHeadBegin(PetscOptionsObject, "RRB options");
-  PetscCall(PetscOptionsInt("-pc_rrb_levels", "Levels before the exact factorization; 0: by size", "PCRRBSetLevels", levels, &levels, &flg));
+  PetscCall(PetscOptionsInt("-pc_rrb_levels", "Levels before the exact factorization; 0: by size", "PCRRBSetLevels", levels,
+                            &levels, &flg));
   if (flg) PetscCall(PCRRBSetLevels(pc, levels));
   PetscCall(PetscOptionsInt("-pc_rrb_nx", "Points of a line of the grid; 0: found", "PCRRBSetNx", nx, &nx, &flg));
   if (flg) PetscCall(PCRRBSetNx(pc, nx));
   PetscCall(PetscOptionsInt("-pc_rrb_ny", "Lines of the grid; 0: found", "PCRRBSetNy", ny, &ny, &flg));
   if (flg) PetscCall(PCRRBSetNy(pc, ny));
-  PetscCall(PetscOptionsBool("-pc_rrb_lift", "Make rows that sum to less than 0 sum to 0 before they are lumped", "PCRRBSetLift", lift, &lift, &flg));
+  PetscCall(PetscOptionsBool("-pc_rrb_lift", "Make rows that sum to less than 0 sum to 0 before they are lumped", "PCRRBSetLift",
+                             lift, &lift, &flg));
   if (flg) PetscCall(PCRRBSetLift(pc, lift));
   PetscOptionsHeadEnd();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- errors of a rank ------------------------------------------- */
+/* -------------------------------------- errors of a rank -------------------------------------- */
 
 /* Why a rank's block has no factor. Without a text, an error has been reported already. */
 struct Problem {
-  PetscErrorCode code = PETSC_SUCCESS;
+  PetscErrorCode code       = PETSC_SUCCESS;
   char           text[1024] = "";
 };
 
@@ -140,7 +145,7 @@ static PetscErrorCode NameBlock(PC pc, char text[], size_t length)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- the grid ------------------------------------------- */
+/* ------------------------------------------ the grid ------------------------------------------ */
 
 /* By the options: of the rank's rows, which are whole lines. */
 static PetscErrorCode GridFromOptions(PC pc, PetscInt n, PetscInt *nx, PetscInt *ny, Problem *problem)
@@ -152,12 +157,18 @@ static PetscErrorCode GridFromOptions(PC pc, PetscInt n, PetscInt *nx, PetscInt 
   PetscFunctionBegin;
   PetscCall(MatGetSize(pc->pmat, &all, nullptr));
   *nx = rrb->nx ? rrb->nx : all / rrb->ny;
-  PetscCheck(*nx && all % *nx == 0 && (!rrb->ny || all / *nx == rrb->ny), PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ, "The matrix has %" PetscInt_FMT " rows, which is not the size of a grid with -pc_rrb_nx %" PetscInt_FMT " -pc_rrb_ny %" PetscInt_FMT, all, rrb->nx, rrb->ny);
+  PetscCheck(*nx && all % *nx == 0 && (!rrb->ny || all / *nx == rrb->ny), PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ,
+             "The matrix has %" PetscInt_FMT " rows, which is not the size of a grid with -pc_rrb_nx %" PetscInt_FMT
+             " -pc_rrb_ny %" PetscInt_FMT,
+             all, rrb->nx, rrb->ny);
   *ny = n / *nx;
   if (n % *nx) {
     PetscCall(NameBlock(pc, block, sizeof(block)));
     problem->code = PETSC_ERR_ARG_SIZ;
-    PetscCall(PetscSNPrintf(problem->text, sizeof(problem->text), "The %" PetscInt_FMT " rows%s are not whole lines of %" PetscInt_FMT " points: give the grid with KSPSetDM() or MatSetDM(), or whole lines to each rank", n, block, *nx));
+    PetscCall(PetscSNPrintf(problem->text, sizeof(problem->text),
+                            "The %" PetscInt_FMT " rows%s are not whole lines of %" PetscInt_FMT
+                            " points: give the grid with KSPSetDM() or MatSetDM(), or whole lines to each rank",
+                            n, block, *nx));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -172,7 +183,8 @@ static PetscErrorCode GridFromDM(DM dm, PetscInt n, PetscInt *nx, PetscInt *ny, 
   *fits = PETSC_FALSE;
   if (dm) PetscCall(PetscObjectTypeCompare((PetscObject)dm, DMDA, &is_da));
   if (!is_da) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(DMDAGetInfo(dm, &dim, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, &dof, nullptr, nullptr, nullptr, nullptr, nullptr));
+  PetscCall(
+    DMDAGetInfo(dm, &dim, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, &dof, nullptr, nullptr, nullptr, nullptr, nullptr));
   if (dim > 2 || dof != 1) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(DMDAGetCorners(dm, nullptr, nullptr, nullptr, nx, ny, &nz));
   *fits = (PetscBool)((PetscInt64)*nx * *ny == n);
@@ -209,20 +221,34 @@ static PetscErrorCode CheckPattern(PC pc, PetscInt n, PetscInt nx, PetscInt ny, 
     if (y == to_y && PetscAbsInt(x - to_x) == nx - 1) periodic = " unless the grid is periodic in x";
     if (x == to_x && PetscAbsInt(y - to_y) == ny - 1) periodic = " unless the grid is periodic in y";
     problem->code = PETSC_ERR_ARG_WRONG;
-    PetscCall(PetscSNPrintf(problem->text, sizeof(problem->text), "Row %" PetscInt_FMT "%s has an entry in column %" PetscInt_FMT ", but on a grid of %" PetscInt_FMT " x %" PetscInt_FMT " points (%s) point (%" PetscInt_FMT ", %" PetscInt_FMT ") is no neighbour of (%" PetscInt_FMT ", %" PetscInt_FMT ")%s: PCRRB needs a 5- or 9-point stencil, not periodic, in natural ordering; give the grid with KSPSetDM(), MatSetDM(), or -pc_rrb_nx and -pc_rrb_ny", stats->row, block, stats->column, nx, ny, rrb->source, to_x, to_y, x, y, periodic));
+    PetscCall(
+      PetscSNPrintf(problem->text, sizeof(problem->text),
+                    "Row %" PetscInt_FMT "%s has an entry in column %" PetscInt_FMT ", but on a grid of %" PetscInt_FMT
+                    " x %" PetscInt_FMT " points (%s) point (%" PetscInt_FMT ", %" PetscInt_FMT
+                    ") is no neighbour of (%" PetscInt_FMT ", %" PetscInt_FMT
+                    ")%s: PCRRB needs a 5- or 9-point stencil, not periodic, in natural ordering; give the grid with KSPSetDM(), "
+                    "MatSetDM(), or -pc_rrb_nx and -pc_rrb_ny",
+                    stats->row, block, stats->column, nx, ny, rrb->source, to_x, to_y, x, y, periodic));
   } else if ((PetscInt64)nx * ny != n) {
     problem->code = PETSC_ERR_ARG_SIZ;
-    PetscCall(PetscSNPrintf(problem->text, sizeof(problem->text), "The %" PetscInt_FMT " rows%s are not whole lines of %" PetscInt_FMT " points (%s): give the grid with KSPSetDM(), MatSetDM(), or -pc_rrb_nx and -pc_rrb_ny", n, block, nx, rrb->source));
+    PetscCall(PetscSNPrintf(problem->text, sizeof(problem->text),
+                            "The %" PetscInt_FMT " rows%s are not whole lines of %" PetscInt_FMT
+                            " points (%s): give the grid with KSPSetDM(), MatSetDM(), or -pc_rrb_nx and -pc_rrb_ny",
+                            n, block, nx, rrb->source));
   } else if (stats->failure == RRB_UNSYMMETRIC) {
     problem->code = PETSC_ERR_ARG_WRONG;
-    PetscCall(PetscSNPrintf(problem->text, sizeof(problem->text), "Row %" PetscInt_FMT "%s has in column %" PetscInt_FMT " another value than row %" PetscInt_FMT " in column %" PetscInt_FMT ": PCRRB needs a symmetric matrix; use -pc_type ilu, or scale the equations", stats->row, block, stats->column, stats->column, stats->row));
+    PetscCall(PetscSNPrintf(problem->text, sizeof(problem->text),
+                            "Row %" PetscInt_FMT "%s has in column %" PetscInt_FMT " another value than row %" PetscInt_FMT
+                            " in column %" PetscInt_FMT
+                            ": PCRRB needs a symmetric matrix; use -pc_type ilu, or scale the equations",
+                            stats->row, block, stats->column, stats->column, stats->row));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /*
-   For the text about a matrix that is on no grid: the one that it comes closest to, a line of as many points as most entries are away
-   from the diagonal, and the first entry that is not on it. Host arrays.
+   For the text about a matrix that is on no grid: the one that it comes closest to, a line of as many points as most entries are
+   away from the diagonal, and the first entry that is not on it. Host arrays.
 */
 static void FindMisfit(const CSRView *A, PetscInt *nx, RRBStats *stats)
 {
@@ -234,7 +260,8 @@ static void FindMisfit(const CSRView *A, PetscInt *nx, RRBStats *stats)
       if (A->a[k] != 0 && A->j[k] > row) count[A->j[k] - row]++;
   for (PetscInt distance = 2; distance < A->n; distance++)
     if (count[distance] > (*nx > 1 ? count[*nx] : 0)) *nx = distance;
-  if (*nx == 1 || (PetscInt64)4 * count[*nx] < A->n) *nx = A->n; /* one line; with two or more at least half of the rows have one above */
+  /* one line; with two or more at least half of the rows have one above */
+  if (*nx == 1 || (PetscInt64)4 * count[*nx] < A->n) *nx = A->n;
   for (PetscInt row = 0; row < A->n; row++)
     for (PetscInt k = A->i[row]; k < A->i[row + 1]; k++) {
       const PetscInt column = A->j[k];
@@ -292,7 +319,7 @@ static PetscErrorCode ComputeByPattern(PC pc, const CSRView *A, Problem *problem
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- set-up, apply, view ------------------------------------------- */
+/* ------------------------------------ set-up, apply, view ------------------------------------- */
 
 static PetscErrorCode FreeFactor(PC_RRB *rrb)
 {
@@ -346,7 +373,13 @@ static PetscErrorCode RecordFailure(PC pc)
 
     PetscCall(NameBlock(pc, block, sizeof(block)));
     problem.code = PETSC_ERR_MAT_LU_ZRPVT;
-    PetscCall(PetscSNPrintf(problem.text, sizeof(problem.text), "The pivot of level %" PetscInt_FMT " at point (%" PetscInt_FMT ", %" PetscInt_FMT ")%s is not positive: PCRRB needs a symmetric M-matrix%s, or one that is close to it; try %sfewer levels (-pc_rrb_levels), and MatSetNullSpace() if it is singular and its rows sum to 0", stats->level, stats->row % nx, stats->row / nx, block, rrb->params.lift ? "" : " whose rows do not sum to less than 0", rrb->params.lift ? "" : "-pc_rrb_lift, "));
+    PetscCall(
+      PetscSNPrintf(problem.text, sizeof(problem.text),
+                    "The pivot of level %" PetscInt_FMT " at point (%" PetscInt_FMT ", %" PetscInt_FMT
+                    ")%s is not positive: PCRRB needs a symmetric M-matrix%s, or one that is close to it; try %sfewer levels "
+                    "(-pc_rrb_levels), and MatSetNullSpace() if it is singular and its rows sum to 0",
+                    stats->level, stats->row % nx, stats->row / nx, block,
+                    rrb->params.lift ? "" : " whose rows do not sum to less than 0", rrb->params.lift ? "" : "-pc_rrb_lift, "));
     PetscCall(PetscInfo(pc, "%s\n", problem.text));
     pc->failedreason = PC_FACTOR_NUMERIC_ZEROPIVOT;
   }
@@ -381,14 +414,16 @@ static PetscErrorCode PCSetUp_RRB(PC pc)
   pc->failedreason = PC_NOERROR;
   pc->setupcalled  = PETSC_FALSE; /* PCSetUp() sets it at its end: after an error on the way the next set-up starts anew */
   PetscCall(MatGetSize(pc->pmat, &rows, &columns));
-  PetscCheck(rows == columns, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ, "The matrix must be square, but is %" PetscInt_FMT " by %" PetscInt_FMT, rows, columns);
+  PetscCheck(rows == columns, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ,
+             "The matrix must be square, but is %" PetscInt_FMT " by %" PetscInt_FMT, rows, columns);
   PetscCall(MatGetNullSpace(pc->pmat, &null_space));
   if (!null_space) PetscCall(MatGetNullSpace(pc->mat, &null_space));
   rrb->params.singular = PETSC_FALSE;
   if (null_space) PetscCall(MatNullSpaceGetVecs(null_space, &rrb->params.singular, nullptr, nullptr));
 
   PetscCall(MatGetCSR(pc->pmat, &mat));
-  if (mat.A.n != rows) rrb->params.singular = PETSC_FALSE; /* a part of a connected grid is not, however weakly it is coupled to the rest */
+  /* a part of a connected grid is not, however weakly it is coupled to the rest */
+  if (mat.A.n != rows) rrb->params.singular = PETSC_FALSE;
   if (rrb->factor && rrb->factor->where != mat.A.where) PetscCall(FreeFactor(rrb));
   if (rrb->factor && (PetscInt64)rrb->factor->nx * rrb->factor->ny != mat.A.n) PetscCall(FreeFactor(rrb));
   const PetscErrorCode code = ComputeOnItsGrid(pc, &mat.A, &problem);
@@ -459,7 +494,9 @@ static PetscErrorCode ViewLift(PC pc, PetscInt64 rows, PetscViewer viewer)
 
   PetscFunctionBegin;
   if (!rrb->params.lift) PetscCall(PetscViewerASCIIPrintf(viewer, "rows that sum to less than 0 are lumped as they are\n"));
-  if (rows) PetscCall(PetscViewerASCIIPrintf(viewer, "%" PetscInt64_FMT " rows of the %s that sum to less than 0 lifted\n", rows, rrb->factor->nine ? "matrix" : "first Schur complement"));
+  if (rows)
+    PetscCall(PetscViewerASCIIPrintf(viewer, "%" PetscInt64_FMT " rows of the %s that sum to less than 0 lifted\n", rows,
+                                     rrb->factor->nine ? "matrix" : "first Schur complement"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -475,16 +512,23 @@ static PetscErrorCode PCView_RRB(PC pc, PetscViewer viewer)
   PetscCall(PetscObjectTypeCompare((PetscObject)viewer, PETSCVIEWERASCII, &is_ascii));
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pc), &size));
-  if (size > 1) PetscCall(PetscViewerASCIIPrintf(viewer, "block-local: each of %d ranks factors its own subdomain alone; grid and levels below are those of the first rank\n", size));
+  if (size > 1)
+    PetscCall(PetscViewerASCIIPrintf(
+      viewer, "block-local: each of %d ranks factors its own subdomain alone; grid and levels below are those of the first rank\n",
+      size));
   if (!F || !pc->setupcalled) {
     if (rrb->params.levels) PetscCall(PetscViewerASCIIPrintf(viewer, "at most %" PetscInt_FMT " levels\n", rrb->params.levels));
     else PetscCall(PetscViewerASCIIPrintf(viewer, "levels chosen by size\n"));
     PetscCall(ViewLift(pc, 0, viewer));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCall(PetscViewerASCIIPrintf(viewer, "grid of %" PetscInt_FMT " x %" PetscInt_FMT " points (%s), %d-point stencil\n", F->nx, F->ny, rrb->source, F->nine ? 9 : 5));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "grid of %" PetscInt_FMT " x %" PetscInt_FMT " points (%s), %d-point stencil\n", F->nx,
+                                   F->ny, rrb->source, F->nine ? 9 : 5));
   if (pc->failedreason) {
-    PetscCall(PetscViewerASCIIPrintf(viewer, "set-up failed: the pivot of level %" PetscInt64_FMT " at point (%" PetscInt64_FMT ", %" PetscInt64_FMT ")", rrb->failed[0], rrb->failed[1], rrb->failed[2]));
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "set-up failed: the pivot of level %" PetscInt64_FMT " at point (%" PetscInt64_FMT
+                                     ", %" PetscInt64_FMT ")",
+                                     rrb->failed[0], rrb->failed[1], rrb->failed[2]));
     PetscCall(PetscViewerASCIIUseTabs(viewer, PETSC_FALSE));
     if (size > 1) PetscCall(PetscViewerASCIIPrintf(viewer, " of rank %" PetscInt64_FMT "'s block", rrb->failed[3]));
     PetscCall(PetscViewerASCIIPrintf(viewer, " is not positive\n"));
@@ -497,9 +541,19 @@ static PetscErrorCode PCView_RRB(PC pc, PetscViewer viewer)
 
   PetscCallMPI(MPIU_Allreduce(count, sum, 4, MPIU_INT64, MPI_SUM, PetscObjectComm((PetscObject)pc)));
   PetscCallMPI(MPIU_Allreduce(&bytes, &all_bytes, 1, MPI_DOUBLE, MPI_SUM, PetscObjectComm((PetscObject)pc)));
-  PetscCall(PetscViewerASCIIPrintf(viewer, "levels %" PetscInt_FMT " of %" PetscInt_FMT "%s, exact factorization of %" PetscInt_FMT " points (%s)\n", F->levels, F->max_levels, rrb->params.levels ? "" : " (chosen by size)", F->remainder, PetscMemTypeDevice(F->where) ? "dense inverse" : "band"));
-  PetscCall(PetscViewerASCIIPrintf(viewer, "backend %s, %g bytes, %g per unknown%s\n", PetscMemTypeDevice(F->where) ? "CUDA" : "host", all_bytes, sum[2] ? all_bytes / (double)sum[2] : 0., F->has_schur ? ", with the first Schur complement" : ""));
-  PetscCall(PetscViewerASCIIPrintf(viewer, "couplings that one row alone has, left out %" PetscInt64_FMT ", zero pivots of a singular matrix %" PetscInt64_FMT "\n", sum[0], sum[1]));
+  PetscCall(PetscViewerASCIIPrintf(viewer,
+                                   "levels %" PetscInt_FMT " of %" PetscInt_FMT "%s, exact factorization of %" PetscInt_FMT
+                                   " points (%s)\n",
+                                   F->levels, F->max_levels, rrb->params.levels ? "" : " (chosen by size)", F->remainder,
+                                   PetscMemTypeDevice(F->where) ? "dense inverse" : "band"));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "backend %s, %g bytes, %g per unknown%s\n",
+                                   PetscMemTypeDevice(F->where) ? "CUDA" : "host", all_bytes,
+                                   sum[2] ? all_bytes / (double)sum[2] : 0.,
+                                   F->has_schur ? ", with the first Schur complement" : ""));
+  PetscCall(PetscViewerASCIIPrintf(viewer,
+                                   "couplings that one row alone has, left out %" PetscInt64_FMT
+                                   ", zero pivots of a singular matrix %" PetscInt64_FMT "\n",
+                                   sum[0], sum[1]));
   PetscCall(ViewLift(pc, sum[3], viewer));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -545,7 +599,8 @@ static PetscErrorCode ComposeMethods(PC pc, PetscBool compose)
   };
 
   PetscFunctionBegin;
-  for (const auto &entry : methods) PetscCall(PetscObjectComposeFunction((PetscObject)pc, entry.name, compose ? entry.method : nullptr));
+  for (const auto &entry : methods)
+    PetscCall(PetscObjectComposeFunction((PetscObject)pc, entry.name, compose ? entry.method : nullptr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -566,7 +621,8 @@ static PetscErrorCode PCDestroy_RRB(PC pc)
 
   Input Parameters:
 + pc - the preconditioner context
-- levels - 1 or more; the most that the grid allows, 2 ceil(log2(max(nx, ny))) + 1, is full RRB, and more are the same; 0 (default) for as few as leave at most 1024 points, or one in 15000, but never more than 4096
+- levels - 1 or more; the most that the grid allows, 2 ceil(log2(max(nx, ny))) + 1, is full RRB, and more are the same; 0 (default)
+           for as few as leave at most 1024 points, or one in 15000, but never more than 4096
 
   Options Database Key:
 . -pc_rrb_levels <levels> - levels before the exact factorization
@@ -574,7 +630,8 @@ static PetscErrorCode PCDestroy_RRB(PC pc)
   Level: intermediate
 
   Note:
-  The points that are left after the last level are factored exactly. Fewer levels make a better preconditioner, with a larger exact part: a band on the host, a dense inverse of at most 8192 points on a GPU; beyond its limits the set-up ends with an error.
+  The points that are left after the last level are factored exactly. Fewer levels make a better preconditioner, with a larger exact
+  part: a band on the host, a dense inverse of at most 8192 points on a GPU; beyond its limits the set-up ends with an error.
 
 .seealso: `PCRRB`, `PCRRBGetLevels()`
 @*/
@@ -730,13 +787,16 @@ PetscErrorCode PCRRBGetNy(PC pc, PetscInt *ny)
   Level: intermediate
 
   Notes:
-  `PETSC_FALSE` is the method of the paper, to which this is an addition. Without it a matrix with such rows loses definiteness with every
-  level that lumps, and pivots that are not positive make the set-up fail, on fine grids with many levels even though the matrix itself
+  `PETSC_FALSE` is the method of the paper, to which this is an addition. Without it a matrix with such rows loses definiteness with
+  every
+  level that lumps, and pivots that are not positive make the set-up fail, on fine grids with many levels even though the matrix
+  itself
   is definite. With it M is that of a matrix with larger diagonal entries. Where both work they take about as many iterations.
 
   With a 5-point stencil the rows are those of the first Schur complement, which is exact: one level stays exact, and so does the
   operator of `KSPRRBCG`. With a 9-point stencil the first level lumps, and the rows are those of the matrix. A row is lifted if its
-  sum is below -1e-12 times the diagonal entry of the matrix, such that sums that are 0 but for rounding stay what they are, and if its own
+  sum is below -1e-12 times the diagonal entry of the matrix, such that sums that are 0 but for rounding stay what they are, and if
+  its own
   diagonal entry is positive. Nothing is lifted on a grid of one line, where nothing is lumped, and with the constants as null space
   (`MatSetNullSpace()`), for which rows sum to 0. The view counts the rows.
 
@@ -779,7 +839,8 @@ PetscErrorCode PCRRBGetLift(PC pc, PetscBool *lift)
   PCRRB - "rrb": repeated red-black factorization for 5- and 9-point stencils on two-dimensional grids, on the host or on a GPU
 
   Options Database Keys:
-+ -pc_rrb_levels <0> - levels before the exact factorization; 0: as few as leave at most 1024 points, or one in 15000, but never more than 4096
++ -pc_rrb_levels <0> - levels before the exact factorization; 0: as few as leave at most 1024 points, or one in 15000, but never
+                       more than 4096
 . -pc_rrb_nx <0> - points of a line of the grid; 0: found
 . -pc_rrb_ny <0> - lines of the grid; 0: found
 - -pc_rrb_lift <true> - rows that sum to less than 0 are made to sum to 0 before the first level that lumps
@@ -787,40 +848,54 @@ PetscErrorCode PCRRBGetLift(PC pc, PetscBool *lift)
   Level: intermediate
 
   Notes:
-  The grid is that of the options; or of a `DMDA` with one unknown a point, by `KSPSetDM()` or `MatGetDM()`; or it is recognised from the
+  The grid is that of the options; or of a `DMDA` with one unknown a point, by `KSPSetDM()` or `MatGetDM()`; or it is recognised
+  from the
   pattern of the matrix, natural ordering. Any number of points, variable coefficients, Dirichlet rows kept as rows of the identity,
   Neumann and mixed boundaries are fine. Periodic and irregular patterns are errors that name the first row that does not fit.
 
-  Level by level, red points are eliminated; couplings between red points are lumped to the diagonal before. For symmetric M-matrices
-  whose rows do not sum to less than 0 all pivots are positive, and M is symmetric positive definite. With a 5-point stencil the first
+  Level by level, red points are eliminated; couplings between red points are lumped to the diagonal before. For symmetric
+  M-matrices
+  whose rows do not sum to less than 0 all pivots are positive, and M is symmetric positive definite. With a 5-point stencil the
+  first
   level is exact. On Poisson's problem the condition number is at most about 1.8 * 1.23^l for l levels.
 
   Where rows do sum to less than 0 (the Jacobian of -Laplace(u) = exp(u), a Helmholtz equation) lumping takes away what is left of
   definiteness, level by level. Beyond the paper, such rows are therefore lifted: before the first level that lumps, the second with
-  a 5-point stencil and the first with a 9-point one, their diagonal entries are raised until they sum to 0. M is then positive definite
+  a 5-point stencil and the first with a 9-point one, their diagonal entries are raised until they sum to 0. M is then positive
+  definite
   for every definite M-matrix, unless lumping takes all couplings of a point, and also for an indefinite matrix with such signs, for
-  which use `KSPMINRES`, if some rows sum to more than 0, as those next to a Dirichlet boundary do. See `PCRRBSetLift()`; the view counts
+  which use `KSPMINRES`, if some rows sum to more than 0, as those next to a Dirichlet boundary do. See `PCRRBSetLift()`; the view
+  counts
   the rows.
 
   What the last level leaves is factored exactly, where the paper has an exact Cholesky factorization on the host. Here the host has
-  L D L^T in a band. On a GPU there is no factor and there are no triangular solves, but the inverse: a dense matrix of all the points
-  that are left, made by sweeping blocks of rows and columns, with which an application multiplies. It takes 8 m^2 bytes for m points, and
+  L D L^T in a band. On a GPU there is no factor and there are no triangular solves, but the inverse: a dense matrix of all the
+  points
+  that are left, made by sweeping blocks of rows and columns, with which an application multiplies. It takes 8 m^2 bytes for m
+  points, and
   2 m^3 flops, so that m is at most 8192.
 
-  Symmetry is checked. A coupling that only one of the two rows has, such as one to a Dirichlet row whose column was not zeroed, is left
-  out; the view counts these. A pivot that is not positive makes the set-up fail with a `PCFailedReason`. If the matrix has the constants
-  as its null space (`MatSetNullSpace()`) and its rows sum to 0, to eight digits of the diagonal entry, the last pivot is left out, which
-  is zero then; a matrix of several parts that are not coupled has more such pivots, and may fail, in the set-up or in the solve. A rank's
+  Symmetry is checked. A coupling that only one of the two rows has, such as one to a Dirichlet row whose column was not zeroed, is
+  left
+  out; the view counts these. A pivot that is not positive makes the set-up fail with a `PCFailedReason`. If the matrix has the
+  constants
+  as its null space (`MatSetNullSpace()`) and its rows sum to 0, to eight digits of the diagonal entry, the last pivot is left out,
+  which
+  is zero then; a matrix of several parts that are not coupled has more such pivots, and may fail, in the set-up or in the solve. A
+  rank's
   subdomain is not singular, nor is a matrix that couples one way alone: all their pivots count.
 
-  With several ranks this is not the global method: each factors its own subdomain alone, without the couplings to others, as `PCBJACOBI`
+  With several ranks this is not the global method: each factors its own subdomain alone, without the couplings to others, as
+  `PCBJACOBI`
   does, and iterations grow with the number of ranks; the view says so. An error about one rank's subdomain is one of all ranks.
 
-  The factor takes 40 bytes an unknown on the host, 48 on a GPU with its values on the way down and up, beside the exact part; for `KSPRRBCG`
+  The factor takes 40 bytes an unknown on the host, 48 on a GPU with its values on the way down and up, beside the exact part; for
+  `KSPRRBCG`
   it keeps 40 more on the host, 20 on a GPU. A set-up on a GPU needs 56 to 72 for itself.
 
   Reference:
-  M. de Jong, A. van der Ploeg, A. Ditzel, C. Vuik, Fine-grain parallel RRB-solver for 5-/9-point stencil problems suitable for GPU-type
+  M. de Jong, A. van der Ploeg, A. Ditzel, C. Vuik, Fine-grain parallel RRB-solver for 5-/9-point stencil problems suitable for
+  GPU-type
   processors, Electron. Trans. Numer. Anal. (2017)
 
 .seealso: `KSPRRBCG`, `PCICC`, `PCMG`, `DMDA`, `PCRRBSetLevels()`, `PCRRBSetNx()`, `PCRRBSetNy()`, `PCRRBSetLift()`

@@ -14,37 +14,45 @@ struct RRBParams {
   PetscBool keep_schur = PETSC_FALSE; /* S_1 is kept, for RRBCG */
   PetscBool lift       = PETSC_TRUE;  /* rows that sum to less than 0 are made to sum to 0, before the first level that lumps */
 };
-constexpr PetscInt  kRRBRemainder = 1024, kRRBShare = 15000; /* chosen levels leave so many points, or one in, kRRBLargestRemainder / 2 at most */
-constexpr PetscInt  kRRBLargestRemainder = 8192;            /* of the CUDA twin, whose inverse is dense */
-constexpr size_t    kRRBLargestBand      = (size_t)2 << 30; /* bytes, of the host twin */
-constexpr PetscReal kRRBSymmetry = 1e-8, kRRBNoise = 1e-14; /* a_ij and a_ji may differ by this, relatively, or by so much of a_ii, which is rounding */
-constexpr PetscReal kRRBZeroSum          = 1e-8;            /* sum of a row over its diagonal entry, if A is singular */
-constexpr PetscReal kRRBLift             = 1e-12;           /* -sum of a row over the diagonal entry of A: 0 to rounding, if not above */
+/* chosen levels leave so many points, or one in, kRRBLargestRemainder / 2 at most */
+constexpr PetscInt kRRBRemainder = 1024, kRRBShare = 15000;
+constexpr PetscInt kRRBLargestRemainder = 8192;            /* of the CUDA twin, whose inverse is dense */
+constexpr size_t   kRRBLargestBand      = (size_t)2 << 30; /* bytes, of the host twin */
+/* a_ij and a_ji may differ by this, relatively, or by so much of a_ii, which is rounding */
+constexpr PetscReal kRRBSymmetry = 1e-8, kRRBNoise = 1e-14;
+constexpr PetscReal kRRBZeroSum = 1e-8; /* sum of a row over its diagonal entry, if A is singular */
+/* -sum of a row over the diagonal entry of A: 0 to rounding, if not above */
+constexpr PetscReal kRRBLift = 1e-12;
 enum RRBFailure { RRB_OK, RRB_PATTERN, RRB_UNSYMMETRIC, RRB_PIVOT };
 struct RRBStats {
   RRBFailure failure;
   PetscInt   row, column, level; /* of the first entry that is no neighbour's, or not symmetric; of the pivot, row = y nx + x */
-  PetscInt64 one_sided, lifted;  /* couplings that one of the two rows does not have: left out; rows of S_1, or of A with 9 points */
-  PetscInt   zero_pivots;        /* left out: the last one of a singular matrix */
+  /* couplings that one of the two rows does not have: left out; rows of S_1, or of A with 9 points */
+  PetscInt64 one_sided, lifted;
+  PetscInt   zero_pivots; /* left out: the last one of a singular matrix */
 };
-struct RRBFactor { /* what both twins' factors begin with */
-  PetscInt     nx, ny, levels, max_levels, remainder; /* levels in use; points of the exact factorization */
-  PetscBool    nine, has_schur, singular;             /* A couples diagonal neighbours; S_1 is here; M has constants in its null space as A does */
-  size_t       bytes, apply_bytes;                    /* of memory; that an application must move */
+struct RRBFactor {                                /* what both twins' factors begin with */
+  PetscInt nx, ny, levels, max_levels, remainder; /* levels in use; points of the exact factorization */
+  /* A couples diagonal neighbours; S_1 is here; M has constants in its null space as A does */
+  PetscBool    nine, has_schur, singular;
+  size_t       bytes, apply_bytes; /* of memory; that an application must move */
   PetscMemType where;
 };
 struct PC_RRB {
-  RRBParams    params;              /* options */
-  PetscInt     nx = 0, ny = 0;      /* options; 0: not given */
-  RRBFactor   *factor  = nullptr;   /* built */
+  RRBParams    params;            /* options */
+  PetscInt     nx = 0, ny = 0;    /* options; 0: not given */
+  RRBFactor   *factor  = nullptr; /* built */
   RRBStats     stats   = RRBStats{};
-  const char  *source  = nullptr;   /* of the grid's size */
-  PetscScalar *staging = nullptr;   /* work [2 n]: for vectors in the other memory */
-  PetscInt64   mat_id = 0, mat_state = -1, failed[4] = {}; /* PetscObjectId and PetscObjectState of what was factored; pivot: level, x, y, rank */
+  const char  *source  = nullptr; /* of the grid's size */
+  PetscScalar *staging = nullptr; /* work [2 n]: for vectors in the other memory */
+  /* PetscObjectId and PetscObjectState of what was factored; pivot: level, x, y, rank */
+  PetscInt64 mat_id = 0, mat_state = -1, failed[4] = {};
 };
 /* The levels in use, the most that the grid allows by (2.1), and the points that are left. */
 void RRBLevels(PetscInt nx, PetscInt ny, PetscInt asked, PetscInt *levels, PetscInt *max_levels, PetscInt *remainder);
-/* Largest j - i of an entry, 0 at least; and whether some entry has one less. Entries that are zero do not count, here and below. */
+/*
+   Largest j - i of an entry, 0 at least; and whether some entry has one less. Entries that are zero do not count, here and below.
+*/
 PetscErrorCode RRBOffsets_Host(const CSRView *A, PetscInt *largest, PetscBool *next);
 PetscErrorCode RRBOffsets_CUDA(const CSRView *A, PetscInt *largest, PetscBool *next);
 /* The factor of A on nx ny = n points, x first; an old factor's memory is used again. After a failure F is not for use. */

@@ -2,20 +2,20 @@
    The host twin, sequential and in plain storage, the paper's S1: every array is over the grid, x first, and level k works with a
    stride of s = 2^floor((k - 1) / 2) in it.
 
-   A level has an operator on the points that are left, with a diagonal, two near couplings along the directions u and v, and two far
-   ones, each kept at the point from which its direction leads away (the operator is symmetric):
+   A level has an operator on the points that are left, with a diagonal, two near couplings along the directions u and v, and two
+   far ones, each kept at the point from which its direction leads away (the operator is symmetric):
 
      k odd:  u = (s, 0), v = (0, s),   far (s, s), (-s, s)        9 points, straight
      k even: u = (s, s), v = (-s, s),  far (2 s, 0), (0, 2 s)     9 points, skew
 
-   Red are, of k odd, the points with (x + y) / s odd, R^[k]; of k even those with x / s and y / s odd (2.1). Near couplings join a red
-   and a black point, far ones two of the same colour. The far couplings of a red point r are lumped, steps 2 and 3 of 2.2,
+   Red are, of k odd, the points with (x + y) / s odd, R^[k]; of k even those with x / s and y / s odd (2.1). Near couplings join a
+   red and a black point, far ones two of the same colour. The far couplings of a red point r are lumped, steps 2 and 3 of 2.2,
 
      d_r = a_rr + sum over its far couplings,   l_br = a_br / d_r for its near neighbours b = r - u, r + u, r - v, r + v,
 
-   and its elimination takes a_br a_rc / d_r from the couplings of all b and c. What the far couplings of black points become are the
-   near ones of the next level, and its far ones are fill alone. R of (2.2) has the lumped couplings at their places and minus their
-   sums on the diagonal. With A from 5 points level 1 has none to lump: it is exact (2.2.2).
+   and its elimination takes a_br a_rc / d_r from the couplings of all b and c. What the far couplings of black points become are
+   the near ones of the next level, and its far ones are fill alone. R of (2.2) has the lumped couplings at their places and minus
+   their sums on the diagonal. With A from 5 points level 1 has none to lump: it is exact (2.2.2).
 
    Beyond the paper, before the first level that lumps, 2 with 5 points and 1 with 9, rows that sum to less than 0 are lifted,
 
@@ -26,11 +26,11 @@
      x^T S x = sum_p (row sum of p) x_p^2 + sum over couplings |s_pq| (x_p - x_q)^2.
 
    Lumping keeps row sums and takes terms of the second sum away: what is left is not negative if no row sum is, but it may be where
-   couplings outweigh rows that sum to less than 0. A diagonal entry that is not positive is no matter of row sums: it stays, and its
-   pivot tells. In a grid of one line nothing is lumped, nor lifted.
+   couplings outweigh rows that sum to less than 0. A diagonal entry that is not positive is no matter of row sums: it stays, and
+   its pivot tells. In a grid of one line nothing is lumped, nor lifted.
 
-   What remains is factored exactly, M_l = L_l D_l L_l^T (2.3), in a band. A point is red in one level or remains: four columns of L and
-   1 / d_r are five arrays over the grid.
+   What remains is factored exactly, M_l = L_l D_l L_l^T (2.3), in a band. A point is red in one level or remains: four columns of L
+   and 1 / d_r are five arrays over the grid.
 */
 #include <algorithm>
 #include <cmath>
@@ -68,7 +68,7 @@ RRBLevel::RRBLevel(PetscInt k, PetscInt nx_, PetscInt ny_) : nx(nx_), ny(ny_), o
   }
 }
 
-/* ------------------------------------------- the matrix ------------------------------------------- */
+/* ----------------------------------------- the matrix ----------------------------------------- */
 
 PetscErrorCode RRBOffsets_Host(const CSRView *A, PetscInt *largest, PetscBool *next)
 {
@@ -118,7 +118,9 @@ static void ReadMatrix(const CSRView *A, PetscInt nx, RRBOperator *S, PetscBool 
         if (!(apart <= kRRBNoise * Entry(A, row, row))) stats->one_sided++;
         continue;
       }
-      if (apart > kRRBSymmetry * PetscMax(PetscAbsScalar(a), PetscAbsScalar(other)) && !(apart <= kRRBNoise * Entry(A, row, row)) && std::isfinite(apart)) { /* else a pivot tells */
+      if (apart > kRRBSymmetry * PetscMax(PetscAbsScalar(a), PetscAbsScalar(other)) && !(apart <= kRRBNoise * Entry(A, row, row)) &&
+          std::isfinite(apart)) {
+        /* else a pivot tells */
         stats->failure = RRB_UNSYMMETRIC;
         stats->row     = row;
         stats->column  = column;
@@ -134,7 +136,7 @@ static void ReadMatrix(const CSRView *A, PetscInt nx, RRBOperator *S, PetscBool 
   }
 }
 
-/* ------------------------------------------- the factorization ------------------------------------------- */
+/* ------------------------------------- the factorization -------------------------------------- */
 
 /* The red points of level k become columns of L, and S the operator on the black ones; false at a pivot that is not positive. */
 static bool Eliminate(PetscInt k, RRBOperator *S, RRBFactorHost *F, RRBStats *stats)
@@ -145,7 +147,7 @@ static bool Eliminate(PetscInt k, RRBOperator *S, RRBFactorHost *F, RRBStats *st
 
   level.ForRed([&](PetscInt x, PetscInt y) {
     if (!good) return;
-    const PetscInt r    = y * F->nx + x;
+    const PetscInt r     = y * F->nx + x;
     const Shift    far_u = level.FarU(), far_v = level.FarV();
     double         d = S->c[r] + S->far_u[r] + S->far_v[r];
     if (level.Inside(x - far_u.x, y - far_u.y)) d += S->far_u[r - level.Index(far_u)];
@@ -243,7 +245,10 @@ static PetscErrorCode FactorRemainder(PetscInt half_levels, const RRBOperator &S
   };
   couplings([&](PetscInt from, PetscInt to, double) { band = PetscMax(band, to - from); });
   const size_t bytes = (size_t)m * (band + 1) * sizeof(double);
-  PetscCheck(bytes <= kRRBLargestBand, PETSC_COMM_SELF, PETSC_ERR_SUP, "%" PetscInt_FMT " levels leave %" PetscInt_FMT " points and a band of %zu bytes, but at most %zu are factored exactly: raise -pc_rrb_levels", F->levels, m, bytes, kRRBLargestBand);
+  PetscCheck(bytes <= kRRBLargestBand, PETSC_COMM_SELF, PETSC_ERR_SUP,
+             "%" PetscInt_FMT " levels leave %" PetscInt_FMT
+             " points and a band of %zu bytes, but at most %zu are factored exactly: raise -pc_rrb_levels",
+             F->levels, m, bytes, kRRBLargestBand);
   F->band = band;
   F->B.assign((size_t)m * (band + 1), 0.);
   const auto at = [F](PetscInt column, PetscInt below) -> double & { return F->B[(size_t)column * (F->band + 1) + below]; };
@@ -274,7 +279,8 @@ static PetscErrorCode FactorRemainder(PetscInt half_levels, const RRBOperator &S
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode RRBComputeFactor_Host(const CSRView *A, PetscInt nx, PetscInt ny, const RRBParams *params, RRBFactor **factor, RRBStats *stats)
+PetscErrorCode RRBComputeFactor_Host(const CSRView *A, PetscInt nx, PetscInt ny, const RRBParams *params, RRBFactor **factor,
+                                     RRBStats *stats)
 {
   RRBFactorHost *F = static_cast<RRBFactorHost *>(*factor);
   RRBOperator    S;
@@ -297,7 +303,7 @@ PetscErrorCode RRBComputeFactor_Host(const CSRView *A, PetscInt nx, PetscInt ny,
   F->has_schur = (PetscBool)(params->keep_schur && !F->nine);
   if (F->has_schur) F->S = S; /* of one point, which is black */
   else F->S = RRBOperator{};
-  F->singular = (PetscBool)(params->singular && zero_sums);
+  F->singular                        = (PetscBool)(params->singular && zero_sums);
   const std::vector<double> diagonal = S.c;
   const PetscInt            lumps    = F->nine ? 1 : 2; /* the first level that does */
   const bool                lift     = params->lift && !params->singular && nx > 1 && ny > 1;
@@ -307,12 +313,14 @@ PetscErrorCode RRBComputeFactor_Host(const CSRView *A, PetscInt nx, PetscInt ny,
     if (k == 1 && F->has_schur) F->S = S;
   }
   PetscCall(FactorRemainder(half_levels, S, F, stats));
-  F->bytes = (5 * (size_t)A->n + F->B.size() + (F->has_schur ? 5 * (size_t)A->n : 0)) * sizeof(double) + F->points.size() * sizeof(PetscInt);
-  F->apply_bytes = (13 * (size_t)A->n + 2 * F->B.size()) * sizeof(double); /* l twice, pivots, x and y once, y again on the way up */
+  F->bytes =
+    (5 * (size_t)A->n + F->B.size() + (F->has_schur ? 5 * (size_t)A->n : 0)) * sizeof(double) + F->points.size() * sizeof(PetscInt);
+  /* l twice, pivots, x and y once, y again on the way up */
+  F->apply_bytes = (13 * (size_t)A->n + 2 * F->B.size()) * sizeof(double);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- algorithm 2 ------------------------------------------- */
+/* ---------------------------------------- algorithm 2 ----------------------------------------- */
 
 /* L x' = x over levels first .. last, in place. */
 void RRBForward(const RRBFactorHost *F, PetscInt first, PetscInt last, double *z)
@@ -344,7 +352,8 @@ void RRBSolveRemainder(const RRBFactorHost *F, double *z)
 {
   const PetscInt m = (PetscInt)F->points.size(), band = F->band;
   for (PetscInt c = 0; c < m; c++)
-    for (PetscInt r = 1; r <= PetscMin(band, m - 1 - c); r++) z[F->points[c + r]] -= F->B[(size_t)c * (band + 1) + r] * z[F->points[c]];
+    for (PetscInt r = 1; r <= PetscMin(band, m - 1 - c); r++)
+      z[F->points[c + r]] -= F->B[(size_t)c * (band + 1) + r] * z[F->points[c]];
   for (PetscInt c = m - 1; c >= 0; c--) {
     double sum = F->B[(size_t)c * (band + 1)] * z[F->points[c]];
     for (PetscInt r = 1; r <= PetscMin(band, m - 1 - c); r++) sum -= F->B[(size_t)c * (band + 1) + r] * z[F->points[c + r]];

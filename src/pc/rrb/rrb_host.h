@@ -49,7 +49,7 @@ struct RRBOperator { /* diagonal, near and far couplings of the points of a leve
 struct RRBFactorHost : RRBFactor {
   PetscInt              half_levels = 0; /* that are eliminated */
   std::vector<double>   l[4], d;
-  std::vector<PetscInt> points;          /* of the remainder */
+  std::vector<PetscInt> points; /* of the remainder */
   PetscInt              band = 0;
   std::vector<double>   B;
   RRBOperator           S; /* S_1, if it is kept */

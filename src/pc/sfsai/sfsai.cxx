@@ -9,7 +9,8 @@ static PetscErrorCode PCSFSAISetPower_SFSAI(PC pc, PetscInt n)
   PC_SFSAI *sfsai = (PC_SFSAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCheck(n >= 0, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_sfsai_power is %" PetscInt_FMT ", but must be at least 0", n);
+  PetscCheck(n >= 0, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE,
+             "-pc_sfsai_power is %" PetscInt_FMT ", but must be at least 0", n);
   if (n != sfsai->params.power) pc->setupcalled = PETSC_FALSE;
   sfsai->params.power = n;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -27,7 +28,8 @@ static PetscErrorCode PCSFSAISetPrefilter_SFSAI(PC pc, PetscReal n)
   PC_SFSAI *sfsai = (PC_SFSAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCheck(n >= 0 && n <= 1, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_sfsai_prefilter is %g, but must be between 0 and 1", (double)n);
+  PetscCheck(n >= 0 && n <= 1, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE,
+             "-pc_sfsai_prefilter is %g, but must be between 0 and 1", (double)n);
   if (n != sfsai->params.prefilter) pc->setupcalled = PETSC_FALSE;
   sfsai->params.prefilter = n;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -45,7 +47,8 @@ static PetscErrorCode PCSFSAISetPostfilter_SFSAI(PC pc, PetscReal n)
   PC_SFSAI *sfsai = (PC_SFSAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCheck(n >= 0 && n <= 1, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_sfsai_postfilter is %g, but must be between 0 and 1", (double)n);
+  PetscCheck(n >= 0 && n <= 1, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE,
+             "-pc_sfsai_postfilter is %g, but must be between 0 and 1", (double)n);
   if (n != sfsai->params.postfilter) pc->setupcalled = PETSC_FALSE;
   sfsai->params.postfilter = n;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -63,7 +66,8 @@ static PetscErrorCode PCSFSAISetMaxRow_SFSAI(PC pc, PetscInt n)
   PC_SFSAI *sfsai = (PC_SFSAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCheck(n >= 0, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_sfsai_max_row is %" PetscInt_FMT ", but must be at least 0", n);
+  PetscCheck(n >= 0, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE,
+             "-pc_sfsai_max_row is %" PetscInt_FMT ", but must be at least 0", n);
   if (n != sfsai->params.max_row) pc->setupcalled = PETSC_FALSE;
   sfsai->params.max_row = n;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -81,7 +85,8 @@ static PetscErrorCode PCSFSAISetSetupPrecision_SFSAI(PC pc, FinePCPrecision n)
   PC_SFSAI *sfsai = (PC_SFSAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCheck(n == FINEPC_SINGLE || n == FINEPC_DOUBLE, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_sfsai_setup_precision has no value %d", (int)n);
+  PetscCheck(n == FINEPC_SINGLE || n == FINEPC_DOUBLE, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE,
+             "-pc_sfsai_setup_precision has no value %d", (int)n);
   if (n != sfsai->params.setup_precision) pc->setupcalled = PETSC_FALSE;
   sfsai->params.setup_precision = n;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -99,7 +104,8 @@ static PetscErrorCode PCSFSAISetFactorPrecision_SFSAI(PC pc, FinePCPrecision n)
   PC_SFSAI *sfsai = (PC_SFSAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCheck(n == FINEPC_SINGLE || n == FINEPC_DOUBLE, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE, "-pc_sfsai_factor_precision has no value %d", (int)n);
+  PetscCheck(n == FINEPC_SINGLE || n == FINEPC_DOUBLE, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_OUTOFRANGE,
+             "-pc_sfsai_factor_precision has no value %d", (int)n);
   if (n != sfsai->params.factor_precision) pc->setupcalled = PETSC_FALSE;
   sfsai->params.factor_precision = n;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -155,19 +161,26 @@ static PetscErrorCode PCSetFromOptions_SFSAI(PC pc, PetscOptionItems PetscOption
 
   PetscFunctionBegin;
   PetscOptionsHeadBegin(PetscOptionsObject, "sFSAI options");
-  PetscCall(PetscOptionsInt("-pc_sfsai_power", "Products that make the pattern", "PCSFSAISetPower", params.power, &params.power, &flg));
+  PetscCall(
+    PetscOptionsInt("-pc_sfsai_power", "Products that make the pattern", "PCSFSAISetPower", params.power, &params.power, &flg));
   if (flg) PetscCall(PCSFSAISetPower(pc, params.power));
-  PetscCall(PetscOptionsReal("-pc_sfsai_prefilter", "Threshold for entries of A", "PCSFSAISetPrefilter", params.prefilter, &params.prefilter, &flg));
+  PetscCall(PetscOptionsReal("-pc_sfsai_prefilter", "Threshold for entries of A", "PCSFSAISetPrefilter", params.prefilter,
+                             &params.prefilter, &flg));
   if (flg) PetscCall(PCSFSAISetPrefilter(pc, params.prefilter));
-  PetscCall(PetscOptionsReal("-pc_sfsai_postfilter", "Threshold for entries of G", "PCSFSAISetPostfilter", params.postfilter, &params.postfilter, &flg));
+  PetscCall(PetscOptionsReal("-pc_sfsai_postfilter", "Threshold for entries of G", "PCSFSAISetPostfilter", params.postfilter,
+                             &params.postfilter, &flg));
   if (flg) PetscCall(PCSFSAISetPostfilter(pc, params.postfilter));
-  PetscCall(PetscOptionsInt("-pc_sfsai_max_row", "Most entries of a row of G", "PCSFSAISetMaxRow", params.max_row, &params.max_row, &flg));
+  PetscCall(
+    PetscOptionsInt("-pc_sfsai_max_row", "Most entries of a row of G", "PCSFSAISetMaxRow", params.max_row, &params.max_row, &flg));
   if (flg) PetscCall(PCSFSAISetMaxRow(pc, params.max_row));
-  PetscCall(PetscOptionsEnum("-pc_sfsai_setup_precision", "Precision of the set-up", "PCSFSAISetSetupPrecision", FinePCPrecisions, (PetscEnum)params.setup_precision, (PetscEnum *)&params.setup_precision, &flg));
+  PetscCall(PetscOptionsEnum("-pc_sfsai_setup_precision", "Precision of the set-up", "PCSFSAISetSetupPrecision", FinePCPrecisions,
+                             (PetscEnum)params.setup_precision, (PetscEnum *)&params.setup_precision, &flg));
   if (flg) PetscCall(PCSFSAISetSetupPrecision(pc, params.setup_precision));
-  PetscCall(PetscOptionsEnum("-pc_sfsai_factor_precision", "Precision of the stored factor", "PCSFSAISetFactorPrecision", FinePCPrecisions, (PetscEnum)params.factor_precision, (PetscEnum *)&params.factor_precision, &flg));
+  PetscCall(PetscOptionsEnum("-pc_sfsai_factor_precision", "Precision of the stored factor", "PCSFSAISetFactorPrecision",
+                             FinePCPrecisions, (PetscEnum)params.factor_precision, (PetscEnum *)&params.factor_precision, &flg));
   if (flg) PetscCall(PCSFSAISetFactorPrecision(pc, params.factor_precision));
-  PetscCall(PetscOptionsBool("-pc_sfsai_reuse_pattern", "Keep the pattern when only values have changed", "PCSFSAISetReusePattern", reuse, &reuse, &flg));
+  PetscCall(PetscOptionsBool("-pc_sfsai_reuse_pattern", "Keep the pattern when only values have changed", "PCSFSAISetReusePattern",
+                             reuse, &reuse, &flg));
   if (flg) PetscCall(PCSFSAISetReusePattern(pc, reuse));
   PetscOptionsHeadEnd();
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -189,9 +202,13 @@ static PetscErrorCode GetGivenPattern(PC pc, const CSRView *A, GivenPattern *giv
 
   PetscFunctionBegin;
   PetscCall(MatAssembled(pattern, &assembled));
-  PetscCheck(assembled, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_WRONGSTATE, "The matrix given to PCSFSAISetPattern() is not assembled: call MatAssemblyBegin() and MatAssemblyEnd()");
+  PetscCheck(assembled, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_WRONGSTATE,
+             "The matrix given to PCSFSAISetPattern() is not assembled: call MatAssemblyBegin() and MatAssemblyEnd()");
   PetscCall(MatGetLocalSize(pattern, &rows, &columns));
-  PetscCheck(rows == A->n && columns == A->n, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ, "The matrix given to PCSFSAISetPattern() has %" PetscInt_FMT " rows and %" PetscInt_FMT " columns on this rank, but the operator has %" PetscInt_FMT ": both must have the same layout", rows, columns, A->n);
+  PetscCheck(rows == A->n && columns == A->n, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
+             "The matrix given to PCSFSAISetPattern() has %" PetscInt_FMT " rows and %" PetscInt_FMT
+             " columns on this rank, but the operator has %" PetscInt_FMT ": both must have the same layout",
+             rows, columns, A->n);
   PetscCall(MatGetCSR(pattern, &given->mat));
   given->S   = *P;
   given->S.a = nullptr;
@@ -235,7 +252,8 @@ static PetscErrorCode PCSetUp_SFSAI(PC pc)
   PetscFunctionBegin;
   PetscCall(PCFSAIGetOperator(pc, &mat));
   if (sfsai->pattern) PetscCall(MatGetNonzeroState(sfsai->pattern, &sfsai->pattern_state));
-  PetscCall(PCFSAIPrepare(pc, &mat.A, (PetscBool)(sfsai->reuse_pattern && sfsai->pattern_state == pattern_state), sfsai->params.factor_precision));
+  PetscCall(PCFSAIPrepare(pc, &mat.A, (PetscBool)(sfsai->reuse_pattern && sfsai->pattern_state == pattern_state),
+                          sfsai->params.factor_precision));
   if (sfsai->work.where != mat.A.where) PetscCall(FreeWork(&sfsai->work));
   const PetscBool is_given = (PetscBool)(sfsai->pattern && !sfsai->reused);
   if (is_given) PetscCall(GetGivenPattern(pc, &mat.A, &given));
@@ -266,16 +284,29 @@ static PetscErrorCode PCView_SFSAI(PC pc, PetscViewer viewer)
   PetscFunctionBegin;
   PetscCall(PCViewBegin_FSAI(pc, viewer, &is_ascii));
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
-  if (sfsai->pattern) PetscCall(PetscViewerASCIIPrintf(viewer, "pattern given by a matrix, postfilter %g\n", (double)params->postfilter));
-  else if (params->max_row) PetscCall(PetscViewerASCIIPrintf(viewer, "pattern of power %" PetscInt_FMT ", prefilter %g, postfilter %g, at most %" PetscInt_FMT " entries per row\n", params->power, (double)params->prefilter, (double)params->postfilter, params->max_row));
-  else PetscCall(PetscViewerASCIIPrintf(viewer, "pattern of power %" PetscInt_FMT ", prefilter %g, postfilter %g, rows not capped\n", params->power, (double)params->prefilter, (double)params->postfilter));
-  PetscCall(PetscViewerASCIIPrintf(viewer, "set-up in %s precision, pattern %s\n", FinePCPrecisions[params->setup_precision], sfsai->reused ? "kept from the last set-up" : (sfsai->reuse_pattern ? "kept while the nonzeros of A stay" : "made at each set-up")));
+  if (sfsai->pattern)
+    PetscCall(PetscViewerASCIIPrintf(viewer, "pattern given by a matrix, postfilter %g\n", (double)params->postfilter));
+  else if (params->max_row)
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "pattern of power %" PetscInt_FMT ", prefilter %g, postfilter %g, at most %" PetscInt_FMT
+                                     " entries per row\n",
+                                     params->power, (double)params->prefilter, (double)params->postfilter, params->max_row));
+  else
+    PetscCall(PetscViewerASCIIPrintf(viewer, "pattern of power %" PetscInt_FMT ", prefilter %g, postfilter %g, rows not capped\n",
+                                     params->power, (double)params->prefilter, (double)params->postfilter));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "set-up in %s precision, pattern %s\n", FinePCPrecisions[params->setup_precision],
+                                   sfsai->reused
+                                     ? "kept from the last set-up"
+                                     : (sfsai->reuse_pattern ? "kept while the nonzeros of A stay" : "made at each set-up")));
   PetscCall(PCView_FSAI(pc, viewer));
   if (pc->setupcalled && !pc->failedreason) {
     PetscInt64 count[2] = {sfsai->stats.capped_rows, sfsai->stats.dropped}, sum[2];
 
     PetscCallMPI(MPIU_Allreduce(count, sum, 2, MPIU_INT64, MPI_SUM, PetscObjectComm((PetscObject)pc)));
-    PetscCall(PetscViewerASCIIPrintf(viewer, "rows cut to the cap %" PetscInt64_FMT ", entries dropped by the postfilter %" PetscInt64_FMT "\n", sum[0], sum[1]));
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "rows cut to the cap %" PetscInt64_FMT ", entries dropped by the postfilter %" PetscInt64_FMT
+                                     "\n",
+                                     sum[0], sum[1]));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -321,7 +352,8 @@ static PetscErrorCode ComposeMethods(PC pc, PetscBool compose)
   };
 
   PetscFunctionBegin;
-  for (const auto &entry : methods) PetscCall(PetscObjectComposeFunction((PetscObject)pc, entry.name, compose ? entry.method : nullptr));
+  for (const auto &entry : methods)
+    PetscCall(PetscObjectComposeFunction((PetscObject)pc, entry.name, compose ? entry.method : nullptr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -345,7 +377,8 @@ static PetscErrorCode PCDestroy_SFSAI(PC pc)
 
   Input Parameters:
 + pc - the preconditioner context
-- power - 0 or more; 0 leaves the diagonal, that is `PCJACOBI`, 1 takes the lower triangle of A, 2 (default) one product more, by (3.9) of Bernaschi, Bisson, Fantozzi, Janna
+- power - 0 or more; 0 leaves the diagonal, that is `PCJACOBI`, 1 takes the lower triangle of A, 2 (default) one product more, by
+          (3.9) of Bernaschi, Bisson, Fantozzi, Janna
 
   Options Database Key:
 . -pc_sfsai_power <power> - how many products of the recursion of `PCSFSAI` make the pattern of its factor, k
@@ -397,7 +430,8 @@ PetscErrorCode PCSFSAIGetPower(PC pc, PetscInt *power)
 
   Input Parameters:
 + pc - the preconditioner context
-- prefilter - between 0 (default, every stored entry counts) and 1: a_ij with |a_ij| <= tau sqrt(a_ii a_jj) is passed over, (3.8) of Bernaschi, Bisson, Fantozzi, Janna
+- prefilter - between 0 (default, every stored entry counts) and 1: a_ij with |a_ij| <= tau sqrt(a_ii a_jj) is passed over, (3.8) of
+              Bernaschi, Bisson, Fantozzi, Janna
 
   Options Database Key:
 . -pc_sfsai_prefilter <prefilter> - the threshold tau under which entries of A do not count for the pattern of `PCSFSAI`
@@ -405,7 +439,8 @@ PetscErrorCode PCSFSAIGetPower(PC pc, PetscInt *power)
   Level: intermediate
 
   Note:
-  Only the pattern is filtered: the values of G are computed with all of A. It is not used while `PCSFSAISetPattern()` gives the pattern.
+  Only the pattern is filtered: the values of G are computed with all of A. It is not used while `PCSFSAISetPattern()` gives the
+  pattern.
 
 .seealso: `PCSFSAI`, `PCSFSAIGetPrefilter()`
 @*/
@@ -449,7 +484,8 @@ PetscErrorCode PCSFSAIGetPrefilter(PC pc, PetscReal *prefilter)
 
   Input Parameters:
 + pc - the preconditioner context
-- postfilter - between 0 (default, nothing is dropped) and 1: g_ij with |g_ij| <= delta ||g_i||_2 is dropped, (3.11) of Bernaschi, Bisson, Fantozzi, Janna
+- postfilter - between 0 (default, nothing is dropped) and 1: g_ij with |g_ij| <= delta ||g_i||_2 is dropped, (3.11) of Bernaschi,
+               Bisson, Fantozzi, Janna
 
   Options Database Key:
 . -pc_sfsai_postfilter <postfilter> - the threshold delta under which entries of the computed factor are dropped by `PCSFSAI`
@@ -457,7 +493,8 @@ PetscErrorCode PCSFSAIGetPrefilter(PC pc, PetscReal *prefilter)
   Level: intermediate
 
   Note:
-  The row is scaled again by (3.13), so that diag(G A G^T) = 1 still holds. The diagonal stays: 1 gives `PCJACOBI`. The view counts the entries that were dropped.
+  The row is scaled again by (3.13), so that diag(G A G^T) = 1 still holds. The diagonal stays: 1 gives `PCJACOBI`. The view counts
+  the entries that were dropped.
 
 .seealso: `PCSFSAI`, `PCSFSAIGetPostfilter()`
 @*/
@@ -509,7 +546,9 @@ PetscErrorCode PCSFSAIGetPostfilter(PC pc, PetscReal *postfilter)
   Level: intermediate
 
   Note:
-  Of a longer row those with the largest path weights, the entries of |A~|^k along the row's paths, stay, where A~ is the filtered A scaled to unit diagonal; smaller columns first among equals. The view counts the rows that were cut. It is not used while `PCSFSAISetPattern()` gives the pattern.
+  Of a longer row those with the largest path weights, the entries of |A~|^k along the row's paths, stay, where A~ is the filtered A
+  scaled to unit diagonal; smaller columns first among equals. The view counts the rows that were cut. It is not used while
+  `PCSFSAISetPattern()` gives the pattern.
 
 .seealso: `PCSFSAI`, `PCSFSAIGetMaxRow()`
 @*/
@@ -613,7 +652,8 @@ PetscErrorCode PCSFSAIGetSetupPrecision(PC pc, FinePCPrecision *setup_precision)
   Level: intermediate
 
   Note:
-  A rounded G is still the factor of a symmetric positive definite G^T G. Its diagonal scaling is stored in double, and products are summed in double, in any case.
+  A rounded G is still the factor of a symmetric positive definite G^T G. Its diagonal scaling is stored in double, and products are
+  summed in double, in any case.
 
 .seealso: `PCSFSAI`, `PCSFSAIGetFactorPrecision()`
 @*/
@@ -660,12 +700,15 @@ PetscErrorCode PCSFSAIGetFactorPrecision(PC pc, FinePCPrecision *factor_precisio
 - reuse_pattern - `PETSC_TRUE` (default) to compute new values on the old pattern, `PETSC_FALSE` to make the pattern anew
 
   Options Database Key:
-. -pc_sfsai_reuse_pattern <reuse_pattern> - whether `PCSFSAI` keeps the pattern of its factor when only the values of the matrix have changed
+. -pc_sfsai_reuse_pattern <reuse_pattern> - whether `PCSFSAI` keeps the pattern of its factor when only the values of the matrix
+                                            have changed
 
   Level: intermediate
 
   Note:
-  It applies where the nonzero pattern of the matrix, and that of the matrix given to `PCSFSAISetPattern()`, are the same as at the last set-up; nothing is allocated then. With a prefilter, a postfilter or a cap on the rows the pattern that the first values gave stays, and the values are computed anew on it.
+  It applies where the nonzero pattern of the matrix, and that of the matrix given to `PCSFSAISetPattern()`, are the same as at the
+  last set-up; nothing is allocated then. With a prefilter, a postfilter or a cap on the rows the pattern that the first values gave
+  stays, and the values are computed anew on it.
 
 .seealso: `PCSFSAI`, `PCSFSAIGetReusePattern()`
 @*/
@@ -714,7 +757,8 @@ PetscErrorCode PCSFSAIGetReusePattern(PC pc, PetscBool *reuse_pattern)
   Level: advanced
 
   Notes:
-  The lower triangle of the rank's diagonal block is the pattern, S of (3.5) of Bernaschi, Bisson, Fantozzi, Janna; the diagonal belongs
+  The lower triangle of the rank's diagonal block is the pattern, S of (3.5) of Bernaschi, Bisson, Fantozzi, Janna; the diagonal
+  belongs
   to it in any case, the upper triangle and the values are not looked at. `PCSFSAISetPower()`, `PCSFSAISetPrefilter()` and
   `PCSFSAISetMaxRow()` are not used then, `PCSFSAISetPostfilter()` is.
 
@@ -815,7 +859,8 @@ PetscErrorCode PCSFSAIGetFactors(PC pc, Mat *G, Mat *Gt)
   When only the values of the matrix change, the pattern stays and a set-up computes values alone. `PCAFSAI` searches a pattern
   row by row: a costlier set-up, and fewer iterations at the same number of nonzeros.
 
-  A row can have at most 1280 entries, fewer on GPUs of less than 227 KB of shared memory per block; where one would be longer the set-up ends with an error that names the options which shorten it.
+  A row can have at most 1280 entries, fewer on GPUs of less than 227 KB of shared memory per block; where one would be longer the
+  set-up ends with an error that names the options which shorten it.
 
   The matrix is a `MATAIJ`; with `MATAIJCUSPARSE`, not bound to the CPU, everything runs on the GPU. Only its rows are read,
   symmetry is not checked. With several ranks each takes its diagonal block, as `PCBJACOBI` does.

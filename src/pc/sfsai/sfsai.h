@@ -15,12 +15,13 @@ struct SFSAIParams {
   PetscInt        max_row          = 0;   /* most entries of a row of G, diagonal included, >= 0; 0: no cap */
   FinePCPrecision setup_precision  = FINEPC_SINGLE;
   FinePCPrecision factor_precision = FINEPC_SINGLE;
-  size_t          work_limit       = (size_t)256 << 20; /* bytes for each CUDA work space whose size is a choice; one row always fits */
+  /* bytes for each CUDA work space whose size is a choice; one row always fits */
+  size_t work_limit = (size_t)256 << 20;
 };
 
 constexpr PetscInt kSFSAILargestRow = 1280; /* entries of a row whose system is solved at all, diagonal included */
 
-constexpr const char kSFSAIRemedy[] = "lower -pc_sfsai_power, raise -pc_sfsai_prefilter, or set -pc_sfsai_max_row";
+constexpr const char kSFSAIRemedy[]        = "lower -pc_sfsai_power, raise -pc_sfsai_prefilter, or set -pc_sfsai_max_row";
 constexpr const char kSFSAIRemedyPattern[] = "give PCSFSAISetPattern() a pattern of shorter rows";
 
 /* Memory of the last set-up: new values on the same pattern find all that they need in it. */
@@ -51,5 +52,7 @@ PetscErrorCode SFSAIPattern_CUDA(const CSRView *A, const CSRView *S, const Petsc
    G~ [n] and d [n], all where A is; S as above. With keep, G holds a pattern that is kept: only its values and d are
    computed, nothing is filtered, and nothing is allocated.
 */
-PetscErrorCode SFSAIComputeFactor_Host(const CSRView *A, const CSRView *S, const SFSAIParams *, PetscBool keep, CSR *G, PetscReal *d, SFSAIWork *, FSAIStats *);
-PetscErrorCode SFSAIComputeFactor_CUDA(const CSRView *A, const CSRView *S, const SFSAIParams *, PetscBool keep, CSR *G, PetscReal *d, SFSAIWork *, FSAIStats *);
+PetscErrorCode SFSAIComputeFactor_Host(const CSRView *A, const CSRView *S, const SFSAIParams *, PetscBool keep, CSR *G,
+                                       PetscReal *d, SFSAIWork *, FSAIStats *);
+PetscErrorCode SFSAIComputeFactor_CUDA(const CSRView *A, const CSRView *S, const SFSAIParams *, PetscBool keep, CSR *G,
+                                       PetscReal *d, SFSAIWork *, FSAIStats *);

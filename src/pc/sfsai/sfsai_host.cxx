@@ -77,7 +77,10 @@ private:
 
   /* |a~| of entry k of a row, scaled; it decides, so both twins multiply in this order. */
   PetscReal Magnitude(PetscInt row, PetscInt k) const { return A_.j[k] == row ? 1 : std::fabs(A_.a[k]) * s_[row] * s_[A_.j[k]]; }
-  bool      Kept(PetscInt row, PetscInt k) const { return A_.j[k] == row || params_.prefilter == 0 || Magnitude(row, k) > params_.prefilter; }
+  bool      Kept(PetscInt row, PetscInt k) const
+  {
+    return A_.j[k] == row || params_.prefilter == 0 || Magnitude(row, k) > params_.prefilter;
+  }
 
   /* The diagonal, which comes first, and the max_row - 1 columns of the largest weight, smaller columns first among equals. */
   void Cap()
@@ -119,7 +122,10 @@ struct Arrays {
   PetscInt  *place; /* [n] in P, or -1 */
   PetscInt  *P;     /* [m] */
 
-  static size_t Bytes(PetscInt n, PetscInt m) { return (n + (size_t)m * m + 2 * m) * sizeof(PetscReal) + ((size_t)n + m) * sizeof(PetscInt); }
+  static size_t Bytes(PetscInt n, PetscInt m)
+  {
+    return (n + (size_t)m * m + 2 * m) * sizeof(PetscReal) + ((size_t)n + m) * sizeof(PetscInt);
+  }
 
   Arrays(void *data, PetscInt n, PetscInt m)
   {
@@ -161,12 +167,12 @@ void ForLowerTriangle(const CSRView &A, const Arrays &w, PetscInt m, const Entry
 template <typename T>
 PetscErrorCode SolveRow(const CSRView &A, PetscReal postfilter, PetscInt m, const Arrays &w, PetscReal *psi, bool *good)
 {
-  constexpr bool            in_single = sizeof(T) == sizeof(float);
-  constexpr PetscReal       smallest  = in_single ? kFSAISmallestPivotSingle : kFSAISmallestPivotDouble;
-  const PetscInt            last      = m - 1;
-  const PetscReal *const    s         = w.s, s_i = s[w.P[last]];
-  T *const                  M = (T *)w.M, *const g = (T *)w.g;
-  PetscInt                  info;
+  constexpr bool         in_single = sizeof(T) == sizeof(float);
+  constexpr PetscReal    smallest  = in_single ? kFSAISmallestPivotSingle : kFSAISmallestPivotDouble;
+  const PetscInt         last      = m - 1;
+  const PetscReal *const s = w.s, s_i = s[w.P[last]];
+  T *const M = (T *)w.M, *const g = (T *)w.g;
+  PetscInt info;
 
   PetscFunctionBegin;
   *good = false;
@@ -233,7 +239,8 @@ PetscErrorCode Shrink(PetscInt nnz, CSR *G)
 
 } // namespace
 
-PetscErrorCode SFSAIPattern_Host(const CSRView *A, const CSRView *S, const PetscReal *s, const SFSAIParams *params, CSR *G, FSAIStats *stats)
+PetscErrorCode SFSAIPattern_Host(const CSRView *A, const CSRView *S, const PetscReal *s, const SFSAIParams *params, CSR *G,
+                                 FSAIStats *stats)
 {
   std::vector<PetscInt> G_i(1, 0), G_j;
   RowSearch             search(*A, s, *params);
@@ -248,7 +255,9 @@ PetscErrorCode SFSAIPattern_Host(const CSRView *A, const CSRView *S, const Petsc
       stats->capped_rows += search.capped;
       G_j.insert(G_j.end(), search.columns.begin(), search.columns.end() - 1);
     }
-    PetscCheck(G_j.size() <= (size_t)PETSC_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP, "G has more entries than PetscInt can count: lower -pc_sfsai_power, raise -pc_sfsai_prefilter or set -pc_sfsai_max_row");
+    PetscCheck(
+      G_j.size() <= (size_t)PETSC_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
+      "G has more entries than PetscInt can count: lower -pc_sfsai_power, raise -pc_sfsai_prefilter or set -pc_sfsai_max_row");
     G_i.push_back((PetscInt)G_j.size());
   }
   PetscCall(CSRCreate(A->n, A->n, G_i.back(), params->factor_precision, PETSC_MEMTYPE_HOST, G));
@@ -257,11 +266,12 @@ PetscErrorCode SFSAIPattern_Host(const CSRView *A, const CSRView *S, const Petsc
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode SFSAIComputeFactor_Host(const CSRView *A, const CSRView *S, const SFSAIParams *params, PetscBool keep, CSR *G, PetscReal *d, SFSAIWork *work, FSAIStats *stats)
+PetscErrorCode SFSAIComputeFactor_Host(const CSRView *A, const CSRView *S, const SFSAIParams *params, PetscBool keep, CSR *G,
+                                       PetscReal *d, SFSAIWork *work, FSAIStats *stats)
 {
   const PetscInt  n          = A->n;
   const PetscReal postfilter = keep ? 0 : params->postfilter;
-  PetscInt        longest    = 0, nnz = 0;
+  PetscInt        longest = 0, nnz = 0;
 
   PetscFunctionBegin;
   *stats = FSAIStats{};
@@ -271,7 +281,9 @@ PetscErrorCode SFSAIComputeFactor_Host(const CSRView *A, const CSRView *S, const
   }
   for (PetscInt i = 0; i < n; i++) {
     const PetscInt m = G->i[i + 1] - G->i[i] + 1;
-    PetscCheck(m <= kSFSAILargestRow, PETSC_COMM_SELF, PETSC_ERR_SUP, "Row %" PetscInt_FMT " of G would have %" PetscInt_FMT " entries, and at most %" PetscInt_FMT " can be solved: %s", i, m, kSFSAILargestRow, S ? kSFSAIRemedyPattern : kSFSAIRemedy);
+    PetscCheck(m <= kSFSAILargestRow, PETSC_COMM_SELF, PETSC_ERR_SUP,
+               "Row %" PetscInt_FMT " of G would have %" PetscInt_FMT " entries, and at most %" PetscInt_FMT " can be solved: %s",
+               i, m, kSFSAILargestRow, S ? kSFSAIRemedyPattern : kSFSAIRemedy);
     longest = PetscMax(longest, m);
   }
   PetscCall(NeedWork(Arrays::Bytes(n, longest), work));
@@ -282,7 +294,7 @@ PetscErrorCode SFSAIComputeFactor_Host(const CSRView *A, const CSRView *S, const
   std::fill(w.place, w.place + n, -1);
 
   for (PetscInt i = 0, begin = 0; i < n; i++) {
-    const PetscInt end  = G->i[i + 1], m = end - begin + 1;
+    const PetscInt end = G->i[i + 1], m = end - begin + 1;
     PetscReal      psi  = 1;
     bool           good = false;
     for (PetscInt r = 0; r < m; r++) {
