@@ -92,6 +92,12 @@ static std::string DriverVersion()
   return "unknown";
 }
 
+#if defined(FINEPC_HAVE_CUDA)
+static constexpr bool kBuiltWithCUDA = true;
+#else
+static constexpr bool kBuiltWithCUDA = false;
+#endif
+
 /*
    Is there a CUDA device? PETSc has no question for it, so make one and see; without a device that is an error, which nobody needs
    to read
@@ -102,7 +108,7 @@ static PetscErrorCode BackendFindDevice(Backend *backend)
   PetscMPIInt found  = 0;
 
   PetscFunctionBeginUser;
-  if (PetscDefined(HAVE_CUDA)) {
+  if (kBuiltWithCUDA) {
     PetscCall(PetscPushErrorHandler(PetscReturnErrorHandler, nullptr));
     found = PetscDeviceCreate(PETSC_DEVICE_CUDA, PETSC_DECIDE, &device) == PETSC_SUCCESS;
     PetscCall(PetscPopErrorHandler());
@@ -158,8 +164,8 @@ PetscErrorCode BackendSetUp(const char choice[], PetscBool measure, Backend *bac
   PetscCheck(host || cuda || automatic, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT, "-backend is host, cuda or auto, not %s", choice);
   if (!host) PetscCall(BackendFindDevice(backend));
   PetscCheck(!cuda || backend->cuda, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT,
-             PetscDefined(HAVE_CUDA) ? "-backend cuda: no CUDA device found on every rank"
-                                     : "-backend cuda: this PETSc was built without CUDA");
+             kBuiltWithCUDA ? "-backend cuda: no CUDA device found on every rank"
+                            : "-backend cuda: this finepc was built without CUDA");
   if (backend->cuda) {
     backend->mat_type = MATAIJCUSPARSE;
     backend->vec_type = VECCUDA;

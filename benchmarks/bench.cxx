@@ -646,7 +646,7 @@ int main(int argc, char **argv)
   PetscFunctionBeginUser;
   PetscCall(PetscInitialize(&argc, &argv, nullptr, help));
   PetscCall(FinePCInitializePackage());
-#if PetscDefined(HAVE_CUDA)
+#if defined(FINEPC_HAVE_CUDA)
   PetscCall(PCBsrsv2Register());
 #endif
   PetscCall(ConfigFromOptions(&config, &specs, &check));

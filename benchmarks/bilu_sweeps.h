@@ -1,7 +1,7 @@
 #pragma once
 
 /*
-  Block ILU(0) by fixed-point sweeps, to be measured beside the elimination by levels: cuda/bilu_sweeps.cu.
+  Block ILU(0) by fixed-point sweeps, to be measured beside the elimination by levels: benchmarks/bilu_sweeps.cu.
   Chow, Patel, Fine-grained parallel incomplete LU factorization, SIAM J. Sci. Comput. 37 (2015) C169-C193.
 */
 #include "pc/bisai/bilu.h"

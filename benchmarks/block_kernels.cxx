@@ -7,7 +7,7 @@
 #include <cmath>
 #include <random>
 #include "bilu_sweeps.h"
-#include "bsr_mat.h"
+#include "sparse/bsr_mat.h"
 #include "pc/bisai/bisai.h"
 
 static constexpr PetscInt       kProducts    = 10;   /* products between two events */

@@ -5,7 +5,7 @@
 #include "bench.h"
 #include <algorithm>
 #include <petsc/private/pcimpl.h>
-#include "bsr_mat.h"
+#include "sparse/bsr_mat.h"
 
 #if HAVE_BSRSV2
 static constexpr cusparseDirection_t   kDirection = CUSPARSE_DIRECTION_COLUMN;

@@ -6,7 +6,7 @@
 */
 #define DISABLE_CUSPARSE_DEPRECATED /* no warnings of that */
 #include <petscdevice_cuda.h>
-#include "bsr.h"
+#include "sparse/bsr.h"
 
 #define HAVE_BSRSV2 (CUSPARSE_VER_MAJOR < 13)
 

@@ -6,13 +6,14 @@ static char help[] = "Measures kernels of set-ups by themselves on one GPU, besi
   gradient solver on graphics processing units, SIAM J. Sci. Comput. 38 (2016) C53-C72; its GPU is one of the two of a Kepler K80.
   Block matrices are in block_kernels.cxx.
 */
+#include "cholesky.h"
 #include "kernels.h"
 #include <cmath>
 #include <cstdio>
 #include <limits>
 #include <random>
-#include "dense.h"
 #include "pc/sfsai/sfsai.h"
+#include "sparse/csr_mat.h"
 
 static const char    kProgram[] = "finepc_kernels";
 static constexpr int kSkipped   = 77; /* exit status without a device: what ctest takes for skipped */

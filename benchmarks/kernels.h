@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <petscdevice_cuda.h>
 #include <finepc.h>
-#include "csr.h"
+#include "sparse/csr.h"
 
 /* Device memory of a scope */
 class DeviceArray {

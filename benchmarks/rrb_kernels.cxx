@@ -8,7 +8,8 @@ static char help[] = "The kernels of an iteration of KSPRRBCG one by one, as tab
 
 #include "bench.h"
 #include "text.h"
-#include "ksp/rrbcg.h"
+#include "phases.h"
+#include "sparse/csr_mat.h"
 
 #include <cmath>
 #include <cstdio>

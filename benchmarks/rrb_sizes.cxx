@@ -29,7 +29,7 @@ PETSc's options are for the solver; -ksp_type cg, for instance.\n\n";
 #include <memory>
 #include <thread>
 
-#if PetscDefined(HAVE_CUDA)
+#if defined(FINEPC_HAVE_CUDA)
   #include <petscdevice_cuda.h>
 #endif
 
@@ -39,7 +39,7 @@ PETSc's options are for the solver; -ksp_type cg, for instance.\n\n";
 static size_t FreeBytes(const Backend &backend)
 {
   size_t free_bytes = 0;
-#if PetscDefined(HAVE_CUDA)
+#if defined(FINEPC_HAVE_CUDA)
   size_t total;
 
   if (backend.cuda && cudaMemGetInfo(&free_bytes, &total) != cudaSuccess) free_bytes = 0;

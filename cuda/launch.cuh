@@ -4,7 +4,7 @@
 #pragma once
 
 #include <petscdevice_cuda.h>
-#include "../src/csr.h"
+#include "sparse/memory.h"
 
 constexpr int      kWarpSize  = 32;
 constexpr unsigned kFullWarp  = 0xffffffffu;

@@ -1,9 +1,8 @@
 /*
-   The CUDA twins of a build against a PETSc without CUDA. No memory is device memory there, so nothing reaches these but a
-   mistake in finepc.
+   The CUDA twins of a build without CUDA, in the order of the headers. No memory is device memory in such a build, so that nothing but
+   a mistake in finepc reaches them. tests/docs_test.py sees that every twin of the headers is here.
 */
-#include "bsr.h"
-#include "dense.h"
+#include "sparse/bsr_csr.h"
 #include "ksp/cgfused.h"
 #include "ksp/rrbcg.h"
 #include "pc/afsai/afsai.h"
@@ -85,11 +84,6 @@ PetscErrorCode RRBApply_CUDA(RRBFactor *, const PetscScalar *, PetscScalar *)
   return NoCUDA();
 }
 
-PetscErrorCode RRBApplyPhase_CUDA(RRBFactor *, PetscBool, const PetscScalar *, PetscScalar *, PetscLogDouble *)
-{
-  return NoCUDA();
-}
-
 PetscErrorCode RRBGetFactor_CUDA(const RRBFactor *, PetscScalar *, PetscScalar *)
 {
   return NoCUDA();
@@ -160,11 +154,6 @@ PetscErrorCode BISAIPermute_CUDA(PetscInt, PetscInt, const PetscInt *, PetscBool
   return NoCUDA();
 }
 
-PetscErrorCode CholeskyBatched_CUDA(FinePCPrecision, PetscInt, PetscInt, void *, PetscInt *)
-{
-  return NoCUDA();
-}
-
 PetscErrorCode CGFusedCreate_CUDA(CGFusedWork **)
 {
   return NoCUDA();
@@ -198,6 +187,31 @@ PetscErrorCode CGFusedAdvance_CUDA(CGFusedWork *, PetscInt *, const CGRecord **,
 }
 
 PetscErrorCode CGFusedGetStatus_CUDA(const CGFusedWork *, CGFusedStatus *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGRankBegin_CUDA(CGFusedWork *, const CGRankVectors *, CGNorm)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGRankUpdate_CUDA(CGFusedWork *, const CGRankVectors *, PetscScalar, PetscScalar)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGRankFence_CUDA(const CGFusedWork *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGRankProduct_CUDA(CGFusedWork *, const CGRankVectors *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGRankGhosts_CUDA(CGFusedWork *, const CGRankVectors *, const PetscScalar *, PetscReal[3])
 {
   return NoCUDA();
 }
@@ -248,11 +262,6 @@ PetscErrorCode RRBCGSolution_CUDA(RRBCGWork *, const PetscScalar *, PetscBool, P
 }
 
 PetscErrorCode RRBCGResidual_CUDA(RRBCGWork *, PetscScalar *)
-{
-  return NoCUDA();
-}
-
-PetscErrorCode RRBCGPhase_CUDA(RRBCGWork *, PetscInt, const char **, PetscInt *, PetscLogDouble *)
 {
   return NoCUDA();
 }

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "bsr.h"
+#include "sparse/bsr.h"
 #include "pc_support.h"
 
 namespace

@@ -1,7 +1,7 @@
 /* PCBISAI as PETSc sees it: limiting cases, options, views, life cycle, bad matrices, nesting, ranks, convergence. */
 #include <petsc/private/matimpl.h>
 
-#if PetscDefined(HAVE_CUDA)
+#if defined(FINEPC_HAVE_CUDA)
   #include <petscdevice_cuda.h>
 #endif
 
@@ -805,7 +805,7 @@ TEST_CASE("bisai: vectors of the other memory than the factor's", "[bisai][pc][g
 TEST_CASE("bisai: a vector on the host, in pinned memory, is the program's again after PCApply", "[bisai][pc][gpu]")
 {
   NEEDS_DEVICE();
-#if PetscDefined(HAVE_CUDA)
+#if defined(FINEPC_HAVE_CUDA)
   const MatObject A     = CreateAIJ(Grid(), MATAIJCUSPARSE),
                   large = CreateAIJ(RandomBlocks(RandomStencil(250, 250, 1, false, 400), 3, 401), MATAIJCUSPARSE);
   const PCObject  pc = MakeBISAI(A), busy = MakeBISAI(large, "-pc_bisai_factor cuda -pc_bisai_power 4");

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "blocks.h"
+#include "sparse/bsr_csr.h"
 
 namespace
 {

@@ -3,7 +3,7 @@
 #include <limits>
 #include <set>
 
-#include "bsr.h"
+#include "sparse/bsr.h"
 #include "compare.h"
 
 namespace

@@ -4,7 +4,10 @@
 #include <limits>
 
 #include "compare.h"
-#include "dense.h"
+#include "sparse/dense.h"
+#if defined(FINEPC_HAVE_CUDA)
+  #include "cholesky.h"
+#endif
 
 namespace
 {
@@ -63,6 +66,22 @@ std::vector<double> RandomSystem(PetscInt n, PetscInt system, double smallest, s
   return A;
 }
 
+/* So many systems, one behind the other, in memory of that kind. */
+PetscErrorCode Cholesky(FinePCPrecision precision, PetscInt n, PetscInt count, void *A, PetscInt *info, PetscMemType where)
+{
+  PetscFunctionBegin;
+#if defined(FINEPC_HAVE_CUDA)
+  if (PetscMemTypeDevice(where)) {
+    PetscCall(CholeskyBatched_CUDA(precision, n, count, A, info));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+#endif
+  CHECK_FALSE(PetscMemTypeDevice(where));
+  const size_t bytes = (size_t)n * n * FinePCPrecisionBytes(precision);
+  for (PetscInt k = 0; k < count; k++) PetscCall(CholeskyFactor_Host(precision, n, (char *)A + k * bytes, info + k));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 struct Factors {
   std::vector<double>   L; /* all systems */
   std::vector<PetscInt> info;
@@ -86,8 +105,7 @@ Factors Factorize(PetscInt n, PetscInt count, const std::vector<double> &A, Pets
   MUST(ArrayCreate(result.info.size() * sizeof(PetscInt), where, &info));
   MUST(ArrayCopy(memory, data.data(), data.size() * sizeof(T), where, PETSC_MEMTYPE_HOST));
   MUST(ArrayCopy(info, result.info.data(), result.info.size() * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
-  if (PetscMemTypeDevice(where)) MUST(CholeskyBatched_CUDA(precision, n, count, memory, (PetscInt *)info));
-  else MUST(CholeskyBatched_Host(precision, n, count, memory, (PetscInt *)info));
+  MUST(Cholesky(precision, n, count, memory, (PetscInt *)info, where));
   MUST(ArrayCopy(data.data(), memory, data.size() * sizeof(T), PETSC_MEMTYPE_HOST, where));
   MUST(ArrayCopy(result.info.data(), info, result.info.size() * sizeof(PetscInt), PETSC_MEMTYPE_HOST, where));
   MUST(ArrayDestroy(where, &memory));
@@ -220,14 +238,14 @@ TEST_CASE("no systems, systems of size 0, and systems that are too large", "[den
     CAPTURE(backend.name);
     CHECK(Factorize<double>(5, 0, {}, backend.where).inside);
     CHECK(Factorize<float>(0, 0, {}, backend.where).inside);
-    Errors     errors;
-    const auto cholesky = PetscMemTypeDevice(backend.where) ? CholeskyBatched_CUDA : CholeskyBatched_Host;
-    CHECK(cholesky(FINEPC_DOUBLE, kCholeskyLargest + 1, 1, nullptr, nullptr) != 0);
+    Errors errors;
+    CHECK(Cholesky(FINEPC_DOUBLE, kCholeskyLargest + 1, 1, nullptr, nullptr, backend.where) != 0);
     CHECK(Contains(errors.text, "The size of a system is " + std::to_string(kCholeskyLargest + 1) + ", but can be at most " +
                                   std::to_string(kCholeskyLargest)));
   }
 }
 
+#if defined(FINEPC_HAVE_CUDA)
 TEST_CASE("Cholesky on the device does not wait", "[dense][gpu]")
 {
   NEEDS_DEVICE();
@@ -244,3 +262,4 @@ TEST_CASE("Cholesky on the device does not wait", "[dense][gpu]")
     MUST(ArrayDestroy(PETSC_MEMTYPE_CUDA, &info));
   }
 }
+#endif

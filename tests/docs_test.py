@@ -184,11 +184,14 @@ def check_matrix_types(root):
     return names
 
 
-def check_layers(root):
-    def files(*patterns):
-        return sorted(path for pattern in patterns for path in glob.glob(f"{root}/{pattern}", recursive=True) if os.path.isfile(path))
+def files(root, *patterns):
+    found = [path for pattern in patterns for path in glob.glob(f"{root}/{pattern}", recursive=True)]
+    return sorted(path for path in found if os.path.isfile(path))
 
-    twins, sources = files("cuda/*", "src/**/*_host.cxx"), files("src/**/*", "include/**/*", "tutorials/*.cxx", "benchmarks/*.cxx", "tests/*.cxx", "tests/*.h")
+
+def check_layers(root):
+    twins = files(root, "cuda/**/*", "src/**/*_host.cxx")
+    sources = files(root, "src/**/*", "include/**/*", "tutorials/*.cxx", "benchmarks/*.cxx", "tests/*.cxx", "tests/*.h")
     check(len(twins) > 4 and len(sources) > 10, "the layers' files are not where they were")
     for path in twins:
         for forbidden in ("pcimpl.h", "kspimpl.h", "matimpl.h"):
@@ -197,9 +200,34 @@ def check_layers(root):
         text = read(path)
         check("<<<" not in text, f"{path} launches a kernel: kernels live in cuda/")
         check("cuda_runtime" not in text, f"{path} includes cuda_runtime: that belongs in cuda/")
-    for path in files("src/**/*_host.cxx"):
-        twin = f"{root}/cuda/{os.path.basename(path).replace('_host.cxx', '.cu')}"
-        check(os.path.exists(twin), f"{path} has no twin {twin}")
+    for path in files(root, "src/**/*_host.cxx"): # X.cu, the device functions X.cuh, or X_phase.cu for each phase, in the folder of the same name
+        stem = path.replace(f"{root}/src/", f"{root}/cuda/").replace("_host.cxx", "")
+        check(glob.glob(f"{stem}.cu") + glob.glob(f"{stem}.cuh") + glob.glob(f"{stem}_*.cu"), f"{path} has no twin {stem}.cu")
+
+
+def arguments(prototype):
+    """Types of the arguments, without their names and without spaces"""
+    kinds = []
+    for argument in prototype.split(","):
+        argument = " ".join(argument.split())
+        words = re.sub(r"[*&\[\]\d]", " ", argument).replace("const ", "").split()
+        if len(words) > 1: # a type and a name
+            argument = re.sub(rf"\b{words[-1]}\b(?=(\[\d*\])?$)", "", argument)
+        kinds.append(argument.replace(" ", ""))
+    return kinds
+
+
+def check_nocuda(root):
+    """Every CUDA twin that the headers promise has its counterpart in a build without CUDA, with the same arguments, and no other has."""
+    prototype = re.compile(r"^(?:PetscErrorCode|size_t)\s+(\w+_CUDA)\(([^;{]*?)\)\s*(?=[;{\n])", re.M | re.S)
+    promised = {name: arguments(rest) for path in files(root, "src/**/*.h") for name, rest in prototype.findall(read(path))}
+    given = {name: arguments(rest) for name, rest in prototype.findall(read(f"{root}/src/nocuda.cxx"))}
+    check(len(promised) > 20, "the prototypes of the CUDA twins are not where they were")
+    for name in sorted(set(promised) | set(given)):
+        check(name in given, f"src/nocuda.cxx: {name} is missing")
+        check(name in promised, f"src/nocuda.cxx: {name} is in no header")
+        if name in given and name in promised:
+            check(given[name] == promised[name], f"src/nocuda.cxx: {name} takes {given[name]}, its header says {promised[name]}")
 
 
 def main():
@@ -214,6 +242,7 @@ def main():
     matrices = check_matrix_types(options.source)
     check(matrices, "src/register.cxx does not register matrix types")
     check_layers(options.source)
+    check_nocuda(options.source)
     for problem in problems:
         print("FAILED:", problem.replace(options.source + "/", ""))
     print(f"docs_test: {', '.join([name for _, name in types] + matrices)}: {len(problems)} problems")

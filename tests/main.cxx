@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#if PetscDefined(HAVE_CUDA)
+#if defined(FINEPC_HAVE_CUDA)
   #include <petscdevice_cuda.h>
 #endif
 
@@ -38,7 +38,7 @@ CATCH_REGISTER_LISTENER(Listener)
 /* PETSc has no question for it; cudaGetDeviceCount() is an error, and not fatal, where there is no driver. */
 bool FindDevice()
 {
-#if PetscDefined(HAVE_CUDA)
+#if defined(FINEPC_HAVE_CUDA)
   int count = 0;
   if (cudaGetDeviceCount(&count) == cudaSuccess && count > 0) return true;
   (void)cudaGetLastError();

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "csr.h"
+#include "sparse/csr.h"
 #include "support.h"
 
 struct HostMatrix {

@@ -11,7 +11,7 @@
 
 #include "pc_support.h"
 
-#if PetscDefined(HAVE_CUDA)
+#if defined(FINEPC_HAVE_CUDA)
   #include <petscdevice_cuda.h>
 #endif
 
@@ -532,7 +532,7 @@ TEST_CASE("rrb: an application on the host allocates nothing", "[rrb][pc][cycle]
   CHECK(count == 0);
 }
 
-#if PetscDefined(HAVE_CUDA)
+#if defined(FINEPC_HAVE_CUDA)
 namespace
 {
 

@@ -8,7 +8,7 @@
 #include "matrices.h"
 #include "pc/rrb/rrb.h"
 
-#if PetscDefined(HAVE_CUDA)
+#if defined(FINEPC_HAVE_CUDA)
   #include <petscdevice_cuda.h>
 #endif
 
@@ -901,7 +901,7 @@ TEST_CASE("rrb: 5 points in the pattern of 9, and 9 in fewer entries than 5 poin
     }
 }
 
-#if PetscDefined(HAVE_CUDA)
+#if defined(FINEPC_HAVE_CUDA)
 TEST_CASE("rrb: the twins agree on another stream than the default", "[rrb][gpu]")
 {
   NEEDS_DEVICE();

@@ -1047,7 +1047,7 @@ TEST_CASE("rrbcg: several ranks are an error that names what works", "[rrbcg][mp
   CHECK(Contains(errors.text, "use -ksp_type cg -pc_type rrb"));
 }
 
-#if PetscDefined(HAVE_CUDA)
+#if defined(FINEPC_HAVE_CUDA)
 /* PETSc's MatMult() knows the default stream alone, so KSPCG gets one that is in order with it. */
 TEST_CASE("rrbcg: two solvers set up and solve on two other streams", "[rrbcg][rrb][gpu]")
 {

@@ -5,9 +5,9 @@
 #include <limits>
 #include <new>
 
-#include "csr.h"
+#include "sparse/csr.h"
 
-#if PetscDefined(HAVE_CUDA)
+#if defined(FINEPC_HAVE_CUDA)
   #include <petscdevice_cuda.h>
 #endif
 
@@ -93,7 +93,7 @@ PetscLogDouble HostBytes()
 PetscLogDouble DeviceBytes()
 {
   size_t free_bytes = 0, total_bytes = 0;
-#if PetscDefined(HAVE_CUDA)
+#if defined(FINEPC_HAVE_CUDA)
   REQUIRE(cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess);
 #endif
   return (PetscLogDouble)(total_bytes - free_bytes);
@@ -140,7 +140,7 @@ long CountAllocations(const std::function<void()> &call)
 
 bool AsynchronousOnDevice(const std::function<void()> &call)
 {
-#if PetscDefined(HAVE_CUDA)
+#if defined(FINEPC_HAVE_CUDA)
   PetscDeviceContext old_context, context;
   cudaStream_t       stream;
   cudaGraph_t        graph = nullptr;

@@ -6,8 +6,9 @@
 #include <limits>
 #include <string>
 
-#include "../finepcimpl.h"
-#include "../pc/pcinverse.h"
+#include "finepcimpl.h"
+#include "pc/pcinverse.h"
+#include "sparse/csr_mat.h"
 #include "cgfused.h"
 
 const char *const KSPCGFusedPaths[] = {"auto", "general", "graph", "resident", "KSPCGFusedPath", "KSP_CGFUSED_", nullptr};
@@ -212,7 +213,7 @@ static PetscErrorCode OnDevice(Vec x, PetscBool *device)
   PetscFunctionBegin;
   PetscCall(PetscObjectTypeCompareAny((PetscObject)x, device, VECSEQCUDA, VECMPICUDA, ""));
   PetscCall(VecBoundToCPU(x, &bound));
-  if (bound) *device = PETSC_FALSE;
+  if (bound || !kHasCUDA) *device = PETSC_FALSE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -231,7 +232,8 @@ static PetscErrorCode WhyGeneralHere(KSP ksp, const PCInverse **M, PetscBool *ja
   PetscErrorCode (*query)(PC, const PCInverse **);
 
   PetscFunctionBegin;
-  *M = nullptr;
+  *M      = nullptr;
+  *jacobi = PETSC_FALSE;
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
   PetscCall(SingleReduction(ksp, &single));
@@ -241,6 +243,7 @@ static PetscErrorCode WhyGeneralHere(KSP ksp, const PCInverse **M, PetscBool *ja
     PetscFunctionReturn(PETSC_SUCCESS); \
   }
   BECAUSE(cg->path == KSP_CGFUSED_GENERAL, "it was asked for");
+  BECAUSE(!kHasCUDA, "this finepc was built without CUDA");
   BECAUSE(size > 1 && !single, "two reductions an iteration were asked for");
   BECAUSE(size == 1 && single, "a single reduction was asked for");
   BECAUSE(size == 1 && ksp->numbermonitors, "a monitor");

@@ -21,7 +21,7 @@
 */
 #pragma once
 
-#include "../slices.h"
+#include "sparse/csr.h"
 
 /* Why the loop ended; what the norm says is for the caller's test to interpret. */
 enum CGStop {

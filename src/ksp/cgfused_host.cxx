@@ -1,4 +1,4 @@
-/* Host twin of the vector operations of cuda/cgfused.cu. */
+/* Host twin of the vector operations of cuda/ksp/cgfused.cu. */
 #include "cgfused.h"
 
 PetscErrorCode CGStep_Host(PetscInt n, PetscScalar a, const PetscScalar *p, const PetscScalar *w, PetscScalar *x, PetscScalar *r)

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "../finepcimpl.h"
+#include "finepcimpl.h"
 #include "rrbcg.h"
 
 struct KSP_RRBCG {

@@ -14,7 +14,7 @@
 #pragma once
 
 #include "cgfused.h"
-#include "../pc/rrb/rrb.h"
+#include "pc/rrb/rrb.h"
 
 /* What a solver keeps: vectors on the black points, scalars, the graph. */
 struct RRBCGWork {
@@ -47,6 +47,3 @@ PetscErrorCode RRBCGSolution_Host(RRBCGWork *, const PetscScalar *r, PetscBool a
 PetscErrorCode RRBCGSolution_CUDA(RRBCGWork *, const PetscScalar *r, PetscBool add, PetscScalar *x);
 PetscErrorCode RRBCGResidual_Host(RRBCGWork *, PetscScalar *r);
 PetscErrorCode RRBCGResidual_CUDA(RRBCGWork *, PetscScalar *r);
-/* For measurements: launches kernel `phase` of an iteration alone, and says what it is, of which grid, and the bytes that it must
-   move; a null text after the last. */
-PetscErrorCode RRBCGPhase_CUDA(RRBCGWork *, PetscInt phase, const char **what, PetscInt *grid, PetscLogDouble *bytes);

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "../pc/rrb/rrb_host.h"
+#include "pc/rrb/rrb_host.h"
 #include "rrbcg.h"
 
 namespace

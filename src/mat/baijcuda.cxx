@@ -5,8 +5,9 @@
 #include <petscsf.h>
 
 #include "baijcuda.h"
-#include "../bsr_mat.h"
-#include "../finepcimpl.h"
+#include "sparse/bsr_csr.h"
+#include "sparse/bsr_mat.h"
+#include "finepcimpl.h"
 
 static PetscErrorCode MatConvert_SeqBAIJ_SeqBAIJCUDA(Mat, MatType, MatReuse, Mat *);
 static PetscErrorCode MatConvert_MPIBAIJ_MPIBAIJCUDA(Mat, MatType, MatReuse, Mat *);
@@ -20,7 +21,7 @@ static PetscErrorCode VecOnDevice(Vec x, PetscBool *device)
   PetscFunctionBegin;
   PetscCall(PetscObjectTypeCompareAny((PetscObject)x, device, VECSEQCUDA, VECMPICUDA, VECCUDA, ""));
   PetscCall(VecBoundToCPU(x, &bound));
-  if (bound) *device = PETSC_FALSE;
+  if (bound || !kHasCUDA) *device = PETSC_FALSE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

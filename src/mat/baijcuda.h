@@ -3,7 +3,7 @@
 
 #include <petsc/private/matimpl.h>
 
-#include "../bsr.h"
+#include "sparse/bsr.h"
 
 /* Of MATSEQBAIJCUDA, in spptr. The matrix itself is PETSc's, on the host. */
 struct SeqBAIJCUDA {

@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "../finepcimpl.h"
+#include "finepcimpl.h"
 #include "fsai.h"
 
 /* The rank's rows; from here on the set-up is another one. */

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "pcinverse.h"
+#include "sparse/csr_mat.h"
 
 enum FSAIFailure { FSAI_OK, FSAI_NOT_FINITE, FSAI_DIAGONAL_MISSING, FSAI_DIAGONAL_NOT_POSITIVE };
 

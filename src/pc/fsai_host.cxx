@@ -1,4 +1,4 @@
-/* Host twin of cuda/fsai.cu, in plain loops: the scaling of A to unit diagonal, S A S with S = diag(A)^{-1/2}. */
+/* Host twin of cuda/pc/fsai.cu, in plain loops: the scaling of A to unit diagonal, S A S with S = diag(A)^{-1/2}. */
 #include <cmath>
 
 #include "fsai.h"

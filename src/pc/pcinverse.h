@@ -4,7 +4,7 @@
 */
 #pragma once
 
-#include "../csr.h"
+#include "sparse/csr.h"
 
 struct PCInverse {
   CSR          W1, W2;

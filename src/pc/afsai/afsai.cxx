@@ -1,7 +1,7 @@
-/* The PETSc face of aFSAI: options, set-up, view, life cycle. The method is in afsai_host.cxx and cuda/afsai.cu. */
+/* The PETSc face of aFSAI: options, set-up, view, life cycle. The method is in afsai_host.cxx and cuda/pc/afsai/afsai.cu. */
 #include <petsc/private/pcimpl.h>
 
-#include "../../finepcimpl.h"
+#include "finepcimpl.h"
 #include "afsai.h"
 
 const char *const PCAFSAIStopRules[]  = {"gain", "ratio", "PCAFSAIStopRule", "PC_AFSAI_STOP_", nullptr};

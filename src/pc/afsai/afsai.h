@@ -6,7 +6,7 @@
 */
 #pragma once
 
-#include "../fsai.h"
+#include "pc/fsai.h"
 
 struct AFSAIParams {
   PetscInt         max_steps        = 20;   /* k_max, steps per row, >= 0 */

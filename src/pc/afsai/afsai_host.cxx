@@ -1,5 +1,5 @@
 /*
-   Host twin of cuda/afsai.cu, in plain loops.
+   Host twin of cuda/pc/afsai/afsai.cu, in plain loops.
 
    For row i of G~, with P = P_i the columns j < i of its pattern (the paper's P-bar), everything in A scaled to unit diagonal:
 

@@ -4,7 +4,7 @@
 */
 #pragma once
 
-#include "../../bsr_mat.h"
+#include "sparse/bsr.h"
 
 /* A pivot of a diagonal block that is not above kBILUSmallestPivot, relative to A's entries in its row and column, has lost its
    digits to cancellation. A's own diagonal block is inverted in the place of the factor's then, its pivots raised where they are

@@ -1,5 +1,5 @@
 /*
-   Host twin of cuda/bilu.cu, in plain loops.
+   Host twin of cuda/pc/bisai/bilu.cu, in plain loops.
 
    Block ILU(0): L has unit diagonal blocks, and L and U have the pattern S of A, so that (L U)_ij = A_ij for (i, j) in S. Row by
    row, with the blocks of row i taken in ascending order of their columns,
@@ -16,7 +16,7 @@
 #include <cmath>
 #include <vector>
 
-#include "../../dense.h"
+#include "sparse/block.h"
 #include "bilu.h"
 
 static PetscErrorCode Create(PetscInt bs, PetscInt n, PetscInt nnz, PetscBool values, PetscMemType where, BlockLU *F)

@@ -10,8 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "../../finepcimpl.h"
-#include "../pcinverse.h"
+#include "finepcimpl.h"
+#include "pc/pcinverse.h"
+#include "sparse/bsr_csr.h"
+#include "sparse/bsr_mat.h"
 #include "bisai.h"
 
 const char *const PCBISAIFactors[] = {"petsc", "cuda", "PCBISAIFactor", "PC_BISAI_FACTOR_", nullptr};

@@ -1,5 +1,5 @@
 /*
-   Host twin of cuda/bisai.cu, in plain loops.
+   Host twin of cuda/pc/bisai/bisai.cu, in plain loops.
 
    For a triangular factor T, L with unit diagonal blocks or U, the pattern of the approximate inverse N is S(|T|^p): row i takes
    in, p times, the columns of the rows of T that were taken in last. With J the columns of row i of N, (6) and (7) of paper 001, by
@@ -24,8 +24,8 @@
 #include <limits>
 #include <vector>
 
-#include "../../dense.h"
-#include "../sfsai/sfsai.h"
+#include "sparse/block.h"
+#include "pc/sfsai/sfsai.h"
 #include "bisai.h"
 
 namespace

@@ -5,8 +5,9 @@
 #include <limits>
 #include <vector>
 
-#include "../../finepcimpl.h"
-#include "../pcinverse.h"
+#include "finepcimpl.h"
+#include "pc/pcinverse.h"
+#include "sparse/csr_mat.h"
 #include "rrb.h"
 
 static PetscErrorCode PCRRBSetLevels_RRB(PC pc, PetscInt levels)

@@ -6,7 +6,7 @@
 */
 #pragma once
 
-#include "../../csr.h"
+#include "sparse/csr.h"
 
 struct RRBParams {
   PetscInt  levels     = 0;           /* l of RRB-l, >= 1; 0: as few as leave kRRBRemainder points or so */
@@ -60,7 +60,6 @@ PetscErrorCode RRBComputeFactor_Host(const CSRView *A, PetscInt nx, PetscInt ny,
 PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, PetscInt nx, PetscInt ny, const RRBParams *, RRBFactor **F, RRBStats *);
 PetscErrorCode RRBApply_Host(RRBFactor *, const PetscScalar *x, PetscScalar *y); /* y = M^{-1} x */
 PetscErrorCode RRBApply_CUDA(RRBFactor *, const PetscScalar *x, PetscScalar *y);
-PetscErrorCode RRBApplyPhase_CUDA(RRBFactor *, PetscBool down, const PetscScalar *x, PetscScalar *y, PetscLogDouble *bytes);
 /* On the host: columns of L, l[4 n] in the order of its twin, and d[n], 1 / pivot; 0 in the remainder. */
 PetscErrorCode RRBGetFactor_Host(const RRBFactor *, PetscScalar *l, PetscScalar *d);
 PetscErrorCode RRBGetFactor_CUDA(const RRBFactor *, PetscScalar *l, PetscScalar *d);

@@ -1,7 +1,7 @@
-/* The PETSc face of sFSAI: options, set-up, view, life cycle. The method is in sfsai_host.cxx and cuda/sfsai.cu. */
+/* The PETSc face of sFSAI: options, set-up, view, life cycle. The method is in sfsai_host.cxx and cuda/pc/sfsai/sfsai.cu. */
 #include <petsc/private/pcimpl.h>
 
-#include "../../finepcimpl.h"
+#include "finepcimpl.h"
 #include "sfsai.h"
 
 static PetscErrorCode PCSFSAISetPower_SFSAI(PC pc, PetscInt n)

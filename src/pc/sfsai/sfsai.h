@@ -6,7 +6,7 @@
 */
 #pragma once
 
-#include "../fsai.h"
+#include "pc/fsai.h"
 
 struct SFSAIParams {
   PetscInt        power            = 2;   /* k of (3.9), symbolic products, >= 0; 0: the diagonal */

@@ -1,5 +1,5 @@
 /*
-   Host twin of cuda/sfsai.cu, in plain loops.
+   Host twin of cuda/pc/sfsai/sfsai.cu, in plain loops.
 
    The pattern of G is that of B_k, found by k symbolic products:
 
@@ -27,7 +27,7 @@
 #include <cmath>
 #include <vector>
 
-#include "../../dense.h"
+#include "sparse/dense.h"
 #include "sfsai.h"
 
 static_assert(kSFSAILargestRow <= kCholeskyLargest, "every row that is allowed can be solved");
@@ -179,7 +179,7 @@ PetscErrorCode SolveRow(const CSRView &A, PetscReal postfilter, PetscInt m, cons
   std::fill(M, M + (size_t)m * m, (T)0);
   for (PetscInt r = 0; r < m; r++) M[r + (size_t)r * m] = 1; /* not 1 to rounding */
   ForLowerTriangle<T>(A, w, m, [&](PetscInt r, PetscInt c, T a) { M[r + (size_t)c * m] = a; });
-  PetscCall(CholeskyBatched_Host(in_single ? FINEPC_SINGLE : FINEPC_DOUBLE, m, 1, M, &info));
+  PetscCall(CholeskyFactor_Host(in_single ? FINEPC_SINGLE : FINEPC_DOUBLE, m, M, &info));
   if (info) PetscFunctionReturn(PETSC_SUCCESS);
   for (PetscInt r = 0; r < m; r++)
     if (!(PetscSqr(M[r + (size_t)r * m]) > (T)smallest)) PetscFunctionReturn(PETSC_SUCCESS);

@@ -1,0 +1,1198 @@
+/*
+   CUDA twin of src/pc/afsai/afsai_host.cxx: the same rows, one group of lanes a row, the row's whole life on chip.
+
+   What differs from the host twin:
+   - A row is held as a set of candidates (columns j < i seen so far, found through a hash table) and a chain of entries of A
+     for each: (value, owner p), owner 0 being row i itself and owner p the p-th index of P. The chain of j is A[P + i, j], so a
+     gradient is a walk along it, A[P, q] of a chosen q is known before its row is read, and no row of A is read twice.
+   - Not the Cholesky factor L of A[P, P] is bordered but its inverse W = L^{-1}: no triangular solve is left.
+       y = W A[P, q],  l^2 = a_qq - y.y,  new row of W = [-(y^T W) / l, 1 / l],
+       omega = -(gradient at q) / l,  psi -= omega^2,  g += omega * (new row of W).
+   - The groups of a warp run in lockstep: each turn of the loop gives every group the next index of its own row or, if that
+     is done, the next row. Rows are handed out dynamically. Rows too large for the work space are listed and done again
+     with a larger one, at last in global memory; so are rows that single precision cannot do, in double.
+   The chain order depends on P alone and ties go to the smaller column, so the result does not depend on the schedule.
+*/
+#include <cub/cub.cuh>
+#include <cuda/std/functional>
+#include <thrust/iterator/counting_iterator.h>
+#include <thrust/iterator/transform_iterator.h>
+
+#include <algorithm>
+#include <climits>
+#include <vector>
+
+#include "pc/afsai/afsai.h"
+#include "buffer.cuh"
+
+namespace
+{
+
+using Count = unsigned long long;
+
+constexpr int    kRowBlock    = 64;  /* threads of a block of the row kernel: small, as its shared memory sets the occupancy */
+constexpr int    kBankBytes   = 128; /* shared memory that all banks serve once */
+constexpr int    kChunkOfRows = 8;   /* most rows that a warp takes at a time */
+constexpr int    kShortRow    = 12;  /* mean row of A up to which 8 lanes make a row of G, and 16 up to the next */
+constexpr int    kMediumRow   = 24;
+constexpr int    kFirstRow    = 32;               /* largest |P| that the first work space has room for */
+constexpr int    kLargestRow  = 30000;            /* largest |P| at all: an int still indexes its packed triangle */
+constexpr int    kGrowth      = 4;                /* from one work space size to the next */
+constexpr int    kSampleRows  = 8192;             /* rows done first, where there are many, to see what the others will need */
+constexpr int    kSampleShare = 8;                /* at most one row in so many is sampled */
+constexpr int    kNeeds       = 1024;             /* what is counted exactly of a sampled row's needs; more counts as so much */
+constexpr double kEnough      = 0.99;             /* share of the sampled rows for which the work space of the others has room */
+constexpr double kPoolMargin  = 1.05;             /* room for G over what the sample says */
+constexpr size_t kLeastWork   = (size_t)64 << 20; /* bytes that the path in global memory may take however small the matrix */
+
+/* Instead of the length of a row of G. */
+enum RowState : PetscInt { kRowPending = -1, kRowTooLarge = -2, kRowBadPivot = -3 };
+
+/* Counters that the kernels write and the host reads. */
+struct Tally {
+  Count next;      /* next item of the work list */
+  Count pool_used; /* may run past the pool's capacity: then rows are left pending */
+  Count too_large, bad_pivot, diagonal;
+  Count max_A_row; /* longest row of A */
+};
+
+/* How many of the sampled rows needed a work space of each size. */
+struct Needs {
+  unsigned row[kNeeds], candidates[kNeeds], entries[kNeeds];
+};
+
+/* A scaled to unit diagonal, S A S with S = diag(A)^{-1/2}: a stored copy in single, on the fly in double. */
+template <typename T>
+struct ScaledMatrix;
+
+template <>
+struct ScaledMatrix<float> {
+  const PetscInt  *i, *j;
+  const float     *a;
+  __device__ float Value(PetscInt k, PetscInt, PetscInt) const { return a[k]; }
+};
+
+template <>
+struct ScaledMatrix<double> {
+  const PetscInt    *i, *j;
+  const PetscScalar *a;
+  const PetscReal   *s;
+  __device__ double Value(PetscInt k, PetscInt row, PetscInt column) const { return column == row ? 1 : a[k] * s[row] * s[column]; }
+};
+
+template <typename T>
+constexpr T kSmallestPivot = (T)(sizeof(T) == sizeof(float) ? kFSAISmallestPivotSingle : kFSAISmallestPivotDouble);
+
+struct Rules {
+  int    max_steps, step_size, initial_power;
+  bool   stop_at_ratio, weighted, keep;
+  double tolerance, prefilter, postfilter;
+};
+
+/* Sizes of one row's work space. */
+struct Capacity {
+  int row;        /* |P| */
+  int candidates; /* distinct columns */
+  int entries;    /* entries of A */
+  int slots;      /* of the hash table, a power of two */
+};
+
+/* Where finished rows go: appended to a pool in any order, gathered into G at the end. */
+struct Pool {
+  PetscInt *j;
+  void     *a;
+  Count     base, capacity; /* offsets base .. base + capacity - 1 are this pool's */
+};
+constexpr Count kNoLimit = ~0ull; /* capacity where no pool is used */
+
+struct RowTask {
+  const PetscInt  *rows; /* work list, or null for first .. */
+  PetscInt         first, items, chunk;
+  Rules            rules;
+  Capacity         capacity;
+  size_t           work_stride; /* bytes of one group's work space */
+  char            *global_work; /* null: in shared memory */
+  bool             single;      /* precision of the values written */
+  Pool             pool;
+  const PetscReal *s;
+  const PetscInt  *keep_i, *keep_j; /* pattern to keep, and its values */
+  void            *keep_a;
+  PetscInt        *length; /* [n - first] */
+  Count           *offset; /* [n - first] */
+  PetscReal       *d;      /* [n - first] */
+  Tally           *tally;
+  Needs           *needs; /* null: not a sample */
+};
+
+/* Packed lower triangle, by rows. */
+__host__ __device__ inline int Triangle(int rows)
+{
+  return rows * (rows + 1) / 2;
+}
+
+__device__ inline void StoreValue(void *a, bool single, Count k, double value)
+{
+  if (single) ((float *)a)[k] = (float)value;
+  else ((double *)a)[k] = value;
+}
+
+/* One row in the making. Members without * are the same in every lane of its group. */
+template <typename T, typename Index, int GroupSize>
+class Row {
+public:
+  static constexpr Index kNone       = (Index) ~(Index)0; /* end of a chain */
+  static constexpr Index kFree       = kNone;             /* places of a candidate that is not in P: can be chosen */
+  static constexpr Index kIneligible = kNone - 1;         /* seen through dropped entries only */
+  static constexpr Index kQueued     = kNone - 2;         /* chosen */
+  static constexpr int   kEmpty      = -1;
+
+  /* An entry of a row of A that is in P, or of row i: its place in the chain of its column. */
+  struct __align__(2 * sizeof(T)) Entry {
+    T     value;
+    Index next, owner;
+  };
+  struct __align__(4 * sizeof(Index)) Candidate {
+    int   column;
+    Index head;  /* newest entry of the chain */
+    Index place; /* in P, or kFree, kIneligible, kQueued */
+  };
+  static_assert(sizeof(Entry) % (2 * sizeof(T)) == 0 && sizeof(Candidate) % (4 * sizeof(Index)) == 0, "one access each");
+
+  static __host__ __device__ size_t Bytes(const Capacity &cap, bool weighted)
+  {
+    const size_t bytes = sizeof(Entry) * cap.entries + sizeof(Candidate) * cap.candidates +
+                         sizeof(T) * (Triangle(cap.row) + 2 * cap.row + 1 + (weighted ? cap.candidates : 0)) +
+                         sizeof(int) * cap.slots + sizeof(Index) * cap.row;
+    /* groups of a warp start at different banks */
+    const size_t shift = GroupSize * sizeof(int) % kBankBytes;
+    return (bytes + kBankBytes - shift - 1) / kBankBytes * kBankBytes + shift;
+  }
+
+  __device__ Row(const RowTask &task, const ScaledMatrix<T> &A, char *work) : task_(task), A_(A), lane_(threadIdx.x % GroupSize)
+  {
+    const Capacity &cap = task.capacity;
+    entry_              = (Entry *)work;
+    candidate_          = (Candidate *)(entry_ + cap.entries);
+    W_                  = (T *)(candidate_ + cap.candidates);
+    g_                  = W_ + Triangle(cap.row);
+    y_                  = g_ + cap.row + 1;
+    weight_             = y_ + cap.row;
+    slot_               = (int *)(weight_ + (task.rules.weighted ? cap.candidates : 0));
+    P_                  = (Index *)(slot_ + cap.slots);
+  }
+
+  bool active = false;
+
+  /* Start row i: P empty, or the pattern to keep. Collective over the warp; `mine` for the groups that start. */
+  __device__ void Begin(bool mine, PetscInt i)
+  {
+    if (mine) {
+      row_           = i;
+      k_             = 0;
+      queued_        = 0;
+      candidates_    = 0;
+      entries_       = 0;
+      steps_         = 0;
+      powers_left_   = task_.rules.initial_power;
+      psi_           = 1;
+      psi_step_      = 1;
+      psi_initial_   = 1;
+      not_inserted_  = -1;
+      step_begin_    = -1;
+      active         = true;
+      finished_      = false;
+      next_inserted_ = i;
+      for (int h = lane_; h < task_.capacity.slots; h += GroupSize) slot_[h] = kEmpty;
+      if (lane_ == 0) g_[0] = 1;
+    }
+    __syncwarp();
+    if (task_.rules.keep) Take(mine);
+  }
+
+  /* Choose the entries of a new step where the last one is complete. */
+  __device__ void Choose(bool mine)
+  {
+    mine = mine && !finished_ && k_ == queued_;
+    if (!__any_sync(kFullWarp, mine)) return;
+    const Rules &rules = task_.rules;
+    const bool   power = mine && powers_left_ > 0;
+    if (rules.initial_power) ChooseAll(power);
+    bool step = mine && !power;
+    if (step && (steps_ == rules.max_steps || rules.keep)) {
+      finished_ = true;
+      step      = false;
+    }
+    if (step) {
+      if (!steps_) psi_initial_ = psi_;
+      psi_step_   = psi_;
+      step_begin_ = k_;
+      steps_++;
+    }
+    for (int s = 0; s < rules.step_size && __any_sync(kFullWarp, step); s++) step = ChooseLargest(step);
+    if (mine && !power && k_ == queued_) finished_ = true; /* no candidate is left */
+    if (power) powers_left_--;
+  }
+
+  /* Append the next chosen index to P. */
+  __device__ void Append(bool mine)
+  {
+    mine               = mine && !finished_ && k_ < queued_;
+    const Index chosen = mine ? P_[k_] : 0;
+    const Index first  = mine ? candidate_[chosen].head : kNone;
+    T           square = 0;
+    for (int r = lane_; mine && r < k_; r += GroupSize) {
+      const T *W = W_ + Triangle(r);
+      T        y = 0;
+      for (Index e = first; e != kNone;) {
+        const Entry entry = entry_[e];
+        if (entry.owner > 0 && entry.owner <= r + 1) y += W[entry.owner - 1] * entry.value;
+        e = entry.next;
+      }
+      y_[r] = y;
+      square += y * y;
+    }
+    /* the gradient that chose the index still holds if no other was appended since */
+    if (mine && k_ != step_begin_) gradient_ = ChainSum(first);
+    square = GroupSum<GroupSize>(square);
+    __syncwarp();
+    if (!mine) return;
+    const T pivot = 1 - square;
+    const T l_inv = rsqrt(pivot);
+    const T omega = -gradient_ * l_inv;
+    const T psi   = psi_ - omega * omega;
+    if (!(pivot > kSmallestPivot<T>) || !(psi > kSmallestPivot<T>)) {
+      Give(kRowBadPivot);
+      return;
+    }
+    T *W_new = W_ + Triangle(k_);
+    for (int c = lane_; c < k_; c += GroupSize) {
+      const T *W   = W_ + Triangle(c) + c;
+      T        sum = 0;
+#pragma unroll 4
+      for (int r = c; r < k_; r++) {
+        sum += y_[r] * *W;
+        W += r + 1;
+      }
+      sum *= -l_inv;
+      W_new[c] = sum;
+      g_[c + 1] += omega * sum;
+    }
+    if (lane_ == 0) {
+      W_new[k_]                = l_inv;
+      g_[k_ + 1]               = omega * l_inv;
+      candidate_[chosen].place = (Index)k_;
+    }
+    k_++;
+    psi_ = psi;
+    if (k_ == queued_ && StepsAreOver()) {
+      finished_     = true;
+      not_inserted_ = k_ - 1;
+    } else {
+      next_inserted_ = candidate_[chosen].column;
+    }
+  }
+
+  /* The row of A that the next Insert() takes in; -1 if none. */
+  __device__ PetscInt NextInserted(bool mine) const { return mine && !finished_ ? next_inserted_ : -1; }
+  __device__ PetscInt NextToAppend(bool mine) const { return mine && !finished_ && k_ < queued_ ? candidate_[P_[k_]].column : -1; }
+
+  /* Entries begin + lane .. of a row of A, of which the first round was loaded ahead. */
+  struct Prefetched {
+    PetscInt begin, end, column;
+    T        value;
+  };
+  __device__ Prefetched Load(PetscInt row) const
+  {
+    Prefetched first = {0, 0, 0, 0};
+    if (row < 0) return first;
+    first.begin = A_.i[row];
+    first.end   = A_.i[row + 1];
+    if (first.begin + lane_ < first.end) {
+      first.column = A_.j[first.begin + lane_];
+      first.value  = A_.Value(first.begin + lane_, row, first.column);
+    }
+    return first;
+  }
+
+  /* Take in the columns < i of a row of A, which becomes owner k. */
+  __device__ void Insert(bool mine, const Prefetched &first)
+  {
+    const PetscInt source  = NextInserted(mine);
+    const Index    owner   = (Index)k_;
+    const bool     keep    = task_.rules.keep;
+    const T        dropped = (T)task_.rules.prefilter;
+    const unsigned below   = (1u << lane_) - 1u;
+    const unsigned mask    = (unsigned)task_.capacity.slots - 1u;
+    mine                   = source >= 0;
+    for (PetscInt base = first.begin; __any_sync(kFullWarp, mine && base < first.end); base += GroupSize) {
+      const PetscInt at     = base + lane_;
+      PetscInt       column = first.column;
+      T              value  = first.value;
+      bool           taken  = mine && at < first.end;
+      if (taken && base != first.begin) {
+        column = A_.j[at];
+        value  = A_.Value(at, source, column);
+      }
+      taken = taken && column < row_;
+
+      unsigned h = Hash(column) & mask;
+      int      c = kEmpty;
+      if (taken) c = Find(column, h, mask);
+      __syncwarp();
+      const bool fresh           = taken && c == kEmpty && !keep;
+      taken                      = taken && (fresh || c != kEmpty);
+      const unsigned fresh_lanes = GroupBallot<GroupSize>(fresh), taken_lanes = GroupBallot<GroupSize>(taken);
+      if (mine && (candidates_ + __popc(fresh_lanes) > task_.capacity.candidates ||
+                   entries_ + __popc(taken_lanes) > task_.capacity.entries)) {
+        Give(kRowTooLarge);
+        mine = false;
+      }
+      if (mine && fresh) {
+        c             = candidates_ + __popc(fresh_lanes & below);
+        candidate_[c] = Candidate{(int)column, kNone, kIneligible};
+        if (task_.rules.weighted) weight_[c] = (T)(1 / task_.s[column]);
+        while (atomicCAS(slot_ + h, kEmpty, c) != kEmpty) h = (h + 1) & mask;
+      }
+      if (mine && taken) {
+        const int e         = entries_ + __popc(taken_lanes & below);
+        Candidate candidate = candidate_[c];
+        entry_[e]           = Entry{value, candidate.head, owner};
+        candidate.head      = (Index)e;
+        if (candidate.place == kIneligible && fabs(value) > dropped) candidate.place = kFree;
+        candidate_[c] = candidate;
+      }
+      if (mine) {
+        candidates_ += __popc(fresh_lanes);
+        entries_ += __popc(taken_lanes);
+      }
+      __syncwarp();
+    }
+    if (source >= 0) next_inserted_ = -1;
+  }
+
+  /* Postfilter, scale, and write the finished rows. */
+  __device__ void Finish(bool mine)
+  {
+    mine = mine && finished_;
+    if (!__any_sync(kFullWarp, mine)) return;
+    const PetscReal *s     = task_.s;
+    const PetscInt   local = mine ? row_ - task_.first : 0;
+    if (task_.rules.postfilter > 0 && !task_.rules.keep) { /* (3.11) */
+      double norm = 0;
+      for (int p = lane_; mine && p < k_; p += GroupSize) {
+        const double x = g_[p + 1] * s[candidate_[P_[p]].column];
+        norm += x * x;
+      }
+      norm = GroupSum<GroupSize>(norm);
+      if (mine) norm = task_.rules.postfilter * sqrt(norm + s[row_] * s[row_]);
+      for (int p = lane_; mine && p < k_; p += GroupSize)
+        if (fabs(g_[p + 1] * s[candidate_[P_[p]].column]) <= norm) g_[p + 1] = 0;
+      __syncwarp();
+    }
+
+    /* psi = g~ A g~^T of the g that is kept, (2.13): whatever the rounding before, diag(G A G^T) = 1 holds */
+    double     psi    = 0;
+    int        length = 0;
+    const bool all    = task_.rules.keep || !(task_.rules.postfilter > 0);
+    bool       finite = true;
+    for (int p = lane_; mine && p < k_; p += GroupSize) {
+      const double g     = g_[p + 1];
+      double       a_row = 0, rest = 0;
+      for (Index e = candidate_[P_[p]].head; e != kNone;) {
+        const Entry entry = entry_[e];
+        if (entry.owner == 0) a_row += entry.value;
+        else rest += (double)entry.value * g_[entry.owner];
+        e = entry.next;
+      }
+      /* the last row of A was not inserted: its part of the other chains, by symmetry, and its diagonal entry */
+      if (p == not_inserted_) rest += rest + g;
+      psi += g * (2 * a_row + rest);
+      if (all || g_[p + 1] != 0) length++;
+      finite = finite && isfinite((float)(g * s[candidate_[P_[p]].column] / s[row_]));
+    }
+    psi    = 1 + GroupSum<GroupSize>(psi);
+    length = GroupSum<GroupSize>(length);
+    finite = !GroupBallot<GroupSize>(mine && !finite);
+    if (mine && (!(psi > kSmallestPivot<T>) || !finite)) {
+      Give(kRowBadPivot);
+      mine = false;
+    }
+
+    Count offset = 0;
+    void *out_a  = task_.keep_a;
+    if (task_.rules.keep) {
+      if (mine) offset = task_.keep_i[local];
+    } else {
+      if (mine && lane_ == 0) offset = atomicAdd(&task_.tally->pool_used, (Count)length);
+      offset = __shfl_sync(kFullWarp, offset, 0, GroupSize);
+      out_a  = task_.pool.a;
+      if (mine && offset + length > task_.pool.capacity) { /* left pending */
+        active = false;
+        mine   = false;
+      }
+    }
+    if (!mine) return;
+    const double scale = 1 / s[row_];
+    for (int p = lane_; p < k_; p += GroupSize) {
+      const T g = g_[p + 1];
+      if (!all && g == 0) continue;
+      const int column = candidate_[P_[p]].column;
+      int       rank   = 0;
+      if (task_.rules.keep) rank = p;
+      else
+        for (int q = 0; q < k_; q++) rank += (all || g_[q + 1] != 0) && candidate_[P_[q]].column < column;
+      if (!task_.rules.keep) task_.pool.j[offset + rank] = column;
+      StoreValue(out_a, task_.single, offset + rank, g * s[column] * scale);
+    }
+    if (lane_ == 0) {
+      task_.length[local] = length;
+      task_.offset[local] = task_.pool.base + offset;
+      task_.d[local]      = 1 / (task_.d[local] * psi);
+      if (task_.needs) {
+        atomicAdd(task_.needs->row + min(k_, kNeeds - 1), 1u);
+        atomicAdd(task_.needs->candidates + min(candidates_, kNeeds - 1), 1u);
+        atomicAdd(task_.needs->entries + min(entries_, kNeeds - 1), 1u);
+      }
+    }
+    active = false;
+  }
+
+private:
+  /* g . A[P, j] + a_ij along the chain of j: half of (2.15) */
+  __device__ T ChainSum(Index e) const
+  {
+    T sum = 0;
+    while (e != kNone) {
+      const Entry entry = entry_[e];
+      sum += entry.value * g_[entry.owner];
+      e = entry.next;
+    }
+    return sum;
+  }
+
+  __device__ static unsigned Hash(PetscInt column)
+  {
+    const unsigned x = (unsigned)column * 2654435769u;
+    return x ^ (x >> 15);
+  }
+
+  /* The candidate of a column, or kEmpty and h the slot where it would go. */
+  __device__ int Find(PetscInt column, unsigned &h, unsigned mask) const
+  {
+    int c;
+    while ((c = slot_[h]) != kEmpty && candidate_[c].column != column) h = (h + 1) & mask;
+    return c;
+  }
+
+  __device__ bool StepsAreOver() const
+  {
+    const Rules &rules = task_.rules;
+    if (rules.keep) return true;
+    if (powers_left_ > 0) return false;
+    if (steps_ == rules.max_steps) return true;
+    if (steps_ == 0) return false;
+    return rules.stop_at_ratio ? psi_ <= (T)rules.tolerance * psi_initial_ : psi_step_ - psi_ < (T)rules.tolerance * psi_step_;
+  }
+
+  /* Queue the free candidate of the largest gradient, the smaller column of equals. False where there is none. */
+  __device__ bool ChooseLargest(bool mine)
+  {
+    T   best = 0, gradient = 0; /* of this lane's candidates */
+    int column = INT_MAX, c = kEmpty;
+    for (int b = lane_; mine && b < candidates_; b += GroupSize) {
+      const Candidate candidate = candidate_[b];
+      if (candidate.place != kFree) continue;
+      const T half    = ChainSum(candidate.head);
+      T       measure = fabs(half);
+      if (task_.rules.weighted) measure *= weight_[b];
+      if (measure > best || (measure == best && candidate.column < column && c != kEmpty)) {
+        best     = measure;
+        gradient = half;
+        column   = candidate.column;
+        c        = b;
+      }
+    }
+    const T        largest  = GroupMax<GroupSize>(best);
+    const int      smallest = GroupMin<GroupSize>(best == largest ? column : INT_MAX);
+    const unsigned winner   = GroupBallot<GroupSize>(c != kEmpty && best == largest && column == smallest);
+    const int      from     = winner ? __ffs(winner) - 1 : 0;
+    const int      best_c   = __shfl_sync(kFullWarp, c, from, GroupSize);
+    gradient                = __shfl_sync(kFullWarp, gradient, from, GroupSize);
+    mine                    = mine && winner;
+    if (mine && queued_ == task_.capacity.row) {
+      Give(kRowTooLarge);
+      mine = false;
+    }
+    __syncwarp();
+    if (mine) {
+      if (lane_ == 0) {
+        P_[queued_]              = (Index)best_c;
+        candidate_[best_c].place = kQueued;
+      }
+      if (queued_ == k_) gradient_ = gradient;
+      queued_++;
+    }
+    __syncwarp();
+    return mine;
+  }
+
+  /* Queue all free candidates by ascending columns: one more power of A. */
+  __device__ void ChooseAll(bool mine)
+  {
+    int count = 0;
+    for (int c = lane_; mine && c < candidates_; c += GroupSize) count += candidate_[c].place == kFree;
+    count = GroupSum<GroupSize>(count);
+    if (mine && queued_ + count > task_.capacity.row) {
+      Give(kRowTooLarge);
+      mine = false;
+    }
+    for (int c = lane_; mine && c < candidates_; c += GroupSize) {
+      if (candidate_[c].place != kFree) continue;
+      int rank = 0;
+      for (int b = 0; b < candidates_; b++) rank += candidate_[b].place == kFree && candidate_[b].column < candidate_[c].column;
+      P_[queued_ + rank] = (Index)c;
+    }
+    __syncwarp();
+    for (int q = queued_ + lane_; mine && q < queued_ + count; q += GroupSize) candidate_[P_[q]].place = kQueued;
+    if (mine) {
+      queued_ += count;
+      step_begin_ = -1;
+    }
+    __syncwarp();
+  }
+
+  /* Queue the pattern to keep. */
+  __device__ void Take(bool mine)
+  {
+    const unsigned mask  = (unsigned)task_.capacity.slots - 1u;
+    const PetscInt begin = mine ? task_.keep_i[row_ - task_.first] : 0;
+    const int      count = mine ? (int)(task_.keep_i[row_ - task_.first + 1] - begin) : 0;
+    if (mine && (count > task_.capacity.row || count > task_.capacity.candidates)) {
+      Give(kRowTooLarge);
+      mine = false;
+    }
+    for (int c = lane_; mine && c < count; c += GroupSize) {
+      const int column = (int)task_.keep_j[begin + c];
+      candidate_[c]    = Candidate{column, kNone, kQueued};
+      P_[c]            = (Index)c;
+      unsigned h       = Hash(column) & mask;
+      while (atomicCAS(slot_ + h, kEmpty, c) != kEmpty) h = (h + 1) & mask;
+    }
+    if (mine) candidates_ = queued_ = count;
+    __syncwarp();
+  }
+
+  /* The row cannot be done here: double precision has the diagonal left, the rest is listed for another try. */
+  __device__ void Give(RowState state)
+  {
+    active = false;
+    if (lane_ != 0) return;
+    const PetscInt local = row_ - task_.first;
+    if (state == kRowTooLarge) {
+      task_.length[local] = state;
+      atomicAdd(&task_.tally->too_large, (Count)1);
+    } else if (sizeof(T) == sizeof(double)) {
+      GiveDiagonal(local);
+    } else {
+      task_.length[local] = state;
+      atomicAdd(&task_.tally->bad_pivot, (Count)1);
+    }
+  }
+
+  __device__ void GiveDiagonal(PetscInt local)
+  {
+    if (task_.rules.keep)
+      for (PetscInt k = task_.keep_i[local]; k < task_.keep_i[local + 1]; k++) StoreValue(task_.keep_a, task_.single, k, 0);
+    task_.length[local] = 0;
+    task_.offset[local] = task_.pool.base;
+    task_.d[local]      = 1 / task_.d[local];
+    atomicAdd(&task_.tally->diagonal, (Count)1);
+  }
+
+  const RowTask         &task_;
+  const ScaledMatrix<T> &A_;
+  const int              lane_;
+
+  Entry     *entry_;     /* [entries] */
+  Candidate *candidate_; /* [candidates] */
+  T         *W_;         /* [row (row + 1) / 2] */
+  T         *g_;         /* [row + 1] 1, then g over P */
+  T         *y_;         /* [row] */
+  T         *weight_;    /* [candidates] sqrt(a_jj), for (2.15) as it stands */
+  int       *slot_;      /* [slots] hash table of candidates */
+  Index     *P_;         /* [row] candidates, in the order of their choice */
+
+  PetscInt row_ = 0, next_inserted_ = -1;
+  int      k_ = 0, queued_ = 0; /* |P|, and |P| when all that is chosen is appended */
+  int      candidates_ = 0, entries_ = 0, steps_ = 0, powers_left_ = 0, not_inserted_ = -1;
+  int      step_begin_ = -1; /* the |P| at which gradient_ is that of P_[|P|] */
+  T        gradient_   = 0;
+  T        psi_ = 1, psi_step_ = 1, psi_initial_ = 1;
+  bool     finished_ = false;
+};
+
+template <typename T, typename Index, int GroupSize>
+__global__ void __launch_bounds__(kRowBlock) AFSAIRows(RowTask task, ScaledMatrix<T> A)
+{
+  extern __shared__ __align__(16) char shared_work[];
+
+  const int                group = (int)(GridThread() / GroupSize);
+  Row<T, Index, GroupSize> row(task, A,
+                               sizeof(Index) == sizeof(int) ? task.global_work + group * task.work_stride
+                                                            : shared_work + threadIdx.x / GroupSize * task.work_stride);
+
+  const int warp_lane = threadIdx.x % kWarpSize;
+  PetscInt  next = 0, end = 0; /* rows that this warp has taken */
+  bool      more = true;
+  while (true) {
+    row.Finish(row.active);
+    __syncwarp();
+
+    const bool     idle         = !row.active;
+    bool           starts       = false;
+    const unsigned idle_leaders = __ballot_sync(kFullWarp, idle && warp_lane % GroupSize == 0);
+    if (idle_leaders) {
+      if (next >= end && more) {
+        Count taken = 0;
+        if (warp_lane == 0)
+          taken = *(volatile Count *)&task.tally->pool_used > task.pool.capacity ? (Count)task.items
+                                                                                 : atomicAdd(&task.tally->next, (Count)task.chunk);
+        taken = __shfl_sync(kFullWarp, taken, 0);
+        more  = taken < (Count)task.items;
+        next  = more ? (PetscInt)taken : 0;
+        end   = more ? (PetscInt)min((Count)task.items, taken + task.chunk) : 0;
+      }
+      const PetscInt item = next + __popc(idle_leaders & ((1u << (warp_lane / GroupSize * GroupSize)) - 1u));
+      starts              = idle && item < end;
+      row.Begin(starts, starts ? (task.rows ? task.rows[item] : task.first + item) : 0);
+      next = min(end, next + (PetscInt)__popc(idle_leaders));
+      if (!more && next >= end && !__any_sync(kFullWarp, row.active)) return;
+    }
+
+    const bool going = row.active && !starts;
+    row.Choose(going);
+    /* the row of A that will be inserted is known before its index is appended: load it first */
+    const PetscInt source = starts ? row.NextInserted(row.active) : row.NextToAppend(row.active);
+    const auto     first  = row.Load(source);
+    row.Append(row.active && !starts);
+    __syncwarp();
+    row.Insert(row.active, first);
+  }
+}
+
+/* S A S in single precision. */
+template <int GroupSize>
+__global__ void AFSAIScale(CSRView A, const PetscReal *s, float *scaled)
+{
+  const PetscInt row = (PetscInt)(GridThread() / GroupSize);
+  if (row >= A.n) return;
+  const PetscReal s_row = s[row];
+  /* not 1 to rounding */
+  for (PetscInt k = A.i[row] + threadIdx.x % GroupSize; k < A.i[row + 1]; k += GroupSize)
+    scaled[k] = A.j[k] == row ? 1 : (float)(A.a[k] * s_row * s[A.j[k]]);
+}
+
+/* Rows of the pool, in order. */
+template <typename S, int GroupSize>
+__global__ void AFSAIGather(PetscInt rows, const PetscInt *G_i, const Count *offset, Pool pool, PetscInt *G_j, S *G_a)
+{
+  const PetscInt row = (PetscInt)(GridThread() / GroupSize);
+  if (row >= rows) return;
+  const Count from = offset[row];
+  if (from < pool.base || from >= pool.base + pool.capacity) return;
+  const PetscInt begin = G_i[row], length = G_i[row + 1] - begin;
+  for (PetscInt k = threadIdx.x % GroupSize; k < length; k += GroupSize) {
+    G_j[begin + k] = pool.j[from - pool.base + k];
+    G_a[begin + k] = ((const S *)pool.a)[from - pool.base + k];
+  }
+}
+
+__global__ void FillRows(PetscInt items, const PetscInt *rows, PetscInt first, PetscInt value, PetscInt *length)
+{
+  const long long k = GridThread();
+  if (k < items) length[rows ? rows[k] - first : k] = value;
+}
+
+__global__ void SampleRows(PetscInt items, PetscInt first, PetscInt rows, PetscInt *list)
+{
+  const long long k = GridThread();
+  if (k < items) list[k] = first + (PetscInt)((2 * k + 1) * rows / (2 * items));
+}
+
+struct RowIs {
+  const PetscInt *length;
+  PetscInt        first, state;
+  __device__ bool operator()(PetscInt row) const { return length[row - first] == state; }
+};
+
+struct RowLength {
+  const PetscInt  *i;
+  __device__ Count operator()(PetscInt row) const { return (Count)(i[row + 1] - i[row]); }
+};
+
+/* One set-up on the device: the buffers, and the order in which kernels are launched. */
+class SetUp {
+public:
+  SetUp(const CSRView &A, PetscInt first, const AFSAIParams &params, bool keep, CSR &G, PetscReal *d, FSAIStats &stats) :
+      A_(A), first_(first), rows_(A.n - first), params_(params), keep_(keep), G_(G), d_(d), stats_(stats), work_(&meter_)
+  {
+  }
+
+  PetscErrorCode Run()
+  {
+    PetscFunctionBegin;
+    PetscCall(PetscGetCurrentCUDAStream(&stream_));
+    PetscCall(Prepare());
+    if (stats_.failure) PetscFunctionReturn(PETSC_SUCCESS);
+    if (params_.setup_precision == FINEPC_SINGLE) {
+      PetscCall(ProcessAll<float>());
+      if (host_.bad_pivot) {
+        stats_.double_rows = (PetscInt)host_.bad_pivot;
+        PetscInt items;
+        PetscCall(Select(kRowBadPivot, &items));
+        PetscCall(Process<double>(list_, items, FirstCapacity()));
+      }
+    } else PetscCall(ProcessAll<double>());
+    stats_.diagonal_rows = (PetscInt)host_.diagonal;
+    if (!keep_) PetscCall(Assemble());
+    PetscCall(FSAIMeanLog_CUDA(rows_, d_, fsai_, &stats_.log_psi_after));
+    stats_.log_psi_after = -stats_.log_psi_after; /* d = 1 / psi */
+    /* G^T is not there yet while the pools are */
+    const size_t later = keep_ ? 0 : CSRBytes(&G_);
+    stats_.work_bytes  = meter_.peak > later ? meter_.peak - later : 0;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+private:
+  PetscErrorCode ReadTally()
+  {
+    PetscFunctionBegin;
+    PetscCallCUDA(cudaMemcpyAsync(&host_, tally_, sizeof(Tally), cudaMemcpyDeviceToHost, stream_));
+    PetscCallCUDA(cudaStreamSynchronize(stream_));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscErrorCode WriteTally()
+  {
+    PetscFunctionBegin;
+    PetscCallCUDA(cudaMemcpyAsync(tally_, &host_, sizeof(Tally), cudaMemcpyHostToDevice, stream_));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  auto Lengths() const { return thrust::make_transform_iterator(thrust::counting_iterator<PetscInt>(0), RowLength{A_.i}); }
+
+  /* All arrays whose size is known at the start, in one piece: an allocation takes as long as a small kernel. */
+  PetscErrorCode AllocateWork()
+  {
+    size_t need = 0;
+
+    PetscFunctionBegin;
+    PetscCallCUDA(
+      cub::DeviceSelect::If(nullptr, need, thrust::counting_iterator<PetscInt>(0), list_, list_, rows_, RowIs{}, stream_));
+    cub_bytes_ = need;
+    PetscCallCUDA(cub::DeviceReduce::Max(nullptr, need, Lengths(), offset_, A_.n, stream_));
+    cub_bytes_ = std::max(cub_bytes_, need);
+    PetscCallCUDA(cub::DeviceReduce::Max(nullptr, need, length_, length_, rows_, stream_));
+    cub_bytes_ = std::max(cub_bytes_, need);
+    PetscCallCUDA(cub::DeviceReduce::Reduce(nullptr, need, length_, offset_, rows_, ::cuda::std::plus<Count>(), (Count)0, stream_));
+    cub_bytes_ = std::max(cub_bytes_, need);
+    PetscCallCUDA(cub::DeviceScan::ExclusiveSum(nullptr, need, length_, length_, rows_ + 1, stream_));
+    cub_bytes_ = std::max(cub_bytes_, need);
+
+    Layout       layout;
+    const size_t s = layout.Place<PetscReal>(A_.n), offset = layout.Place<Count>(rows_), tally = layout.Place<Tally>(1),
+                 needs = layout.Place<Needs>(1), sum = layout.Place<double>(2), length = layout.Place<PetscInt>(rows_ + 1),
+                 list   = layout.Place<PetscInt>(rows_ + 1),
+                 scaled = layout.Place<float>(params_.setup_precision == FINEPC_SINGLE ? A_.nnz : 0),
+                 cub = layout.Place<char>(cub_bytes_), fsai = layout.Place<char>(FSAIWorkBytes_CUDA(rows_));
+    PetscCall(work_.Allocate(layout.bytes()));
+    s_      = (PetscReal *)(work_.data() + s);
+    offset_ = (Count *)(work_.data() + offset);
+    tally_  = (Tally *)(work_.data() + tally);
+    needs_  = (Needs *)(work_.data() + needs);
+    sum_    = (double *)(work_.data() + sum);
+    length_ = (PetscInt *)(work_.data() + length);
+    list_   = (PetscInt *)(work_.data() + list);
+    scaled_ = (float *)(work_.data() + scaled);
+    cub_    = work_.data() + cub;
+    fsai_   = work_.data() + fsai;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode Prepare()
+  {
+    PetscFunctionBegin;
+    PetscCall(AllocateWork());
+    PetscCall(FSAIScaling_CUDA(&A_, first_, s_, d_, fsai_, &stats_));
+    if (stats_.failure) PetscFunctionReturn(PETSC_SUCCESS);
+    host_ = Tally{};
+    PetscCall(WriteTally());
+    if (params_.setup_precision == FINEPC_SINGLE) {
+      AFSAIScale<kScanGroup><<<BlocksFor((long long)A_.n * kScanGroup), kBlockSize, 0, stream_>>>(A_, s_, scaled_);
+      FinePCCheckLaunch();
+    }
+    size_t cub_bytes = cub_bytes_;
+    PetscCallCUDA(cub::DeviceReduce::Max(cub_, cub_bytes, Lengths(), &tally_->max_A_row, A_.n, stream_));
+    FillRows<<<BlocksFor(rows_), kBlockSize, 0, stream_>>>(rows_, nullptr, first_, kRowPending, length_);
+    FinePCCheckLaunch();
+    PetscCall(ReadTally());
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* All rows: where they are many, a sample first, which tells what work space and how much room for G the others need. */
+  template <typename T>
+  PetscErrorCode ProcessAll()
+  {
+    PetscInt items = PetscMin(kSampleRows, rows_ / kSampleShare);
+
+    PetscFunctionBegin;
+    if (items < kSampleRows / 2) {
+      PetscCall(Process<T>(nullptr, rows_, FirstCapacity()));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    sampling_ = true;
+    PetscCallCUDA(cudaMemsetAsync(needs_, 0, sizeof(Needs), stream_));
+    SampleRows<<<BlocksFor(items), kBlockSize, 0, stream_>>>(items, first_, rows_, list_);
+    FinePCCheckLaunch();
+    PetscCall(Process<T>(list_, items, FirstCapacity()));
+    PetscCallCUDA(cudaMemcpyAsync(&host_needs_, needs_, sizeof(Needs), cudaMemcpyDeviceToHost, stream_));
+    PetscCall(Select(kRowPending, &items));
+    sampling_          = false;
+    const Capacity cap = SampledCapacity();
+    PetscCall(Process<T>(list_, items, cap));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* Rows of a list (null: all rows), with larger and larger work spaces. */
+  template <typename T>
+  PetscErrorCode Process(const PetscInt *rows, PetscInt items, Capacity cap)
+  {
+    PetscFunctionBegin;
+    for (int level = 0;; level++) {
+      PetscCall(ProcessLevel<T>(rows, items, level, cap));
+      if (!host_.too_large) break;
+      if (!level) stats_.large_rows += (PetscInt)host_.too_large;
+      PetscCall(Select(kRowTooLarge, &items));
+      rows = list_;
+
+      const Capacity larger = Larger(cap);
+      PetscCheck(
+        larger.row > cap.row || larger.entries > cap.entries || larger.candidates > cap.candidates, PETSC_COMM_SELF, PETSC_ERR_SUP,
+        "%" PetscInt_FMT
+        " rows of G would have more than %d entries: lower -pc_afsai_initial_power, -pc_afsai_max_steps or -pc_afsai_step_size",
+        items, cap.row);
+      cap = larger;
+    }
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  template <typename T>
+  PetscErrorCode ProcessLevel(const PetscInt *rows, PetscInt items, int level, const Capacity &cap)
+  {
+    PetscFunctionBegin;
+    host_.too_large = 0;
+    while (items) {
+      host_.next = host_.pool_used = 0;
+      PetscCall(WriteTally());
+      if (!keep_) PetscCall(AddPool(items));
+      RowTask task = Task(rows, items, cap);
+      PetscCall(Launch<T>(task, level));
+      PetscCall(ReadTally());
+      if (keep_ || host_.pool_used <= task.pool.capacity) break;
+      PetscCall(Select(kRowPending, &items));
+      rows = list_;
+    }
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  RowTask Task(const PetscInt *rows, PetscInt items, const Capacity &cap) const
+  {
+    RowTask task             = {};
+    task.rows                = rows;
+    task.first               = first_;
+    task.items               = items;
+    task.rules.max_steps     = (int)params_.max_steps;
+    task.rules.step_size     = (int)params_.step_size;
+    task.rules.initial_power = keep_ ? 0 : (int)params_.initial_power;
+    task.rules.stop_at_ratio = params_.stop_rule == PC_AFSAI_STOP_RATIO;
+    task.rules.weighted      = Weighted();
+    task.rules.keep          = keep_;
+    task.rules.tolerance     = params_.tolerance;
+    task.rules.prefilter     = params_.prefilter;
+    task.rules.postfilter    = params_.postfilter;
+    task.capacity            = cap;
+    task.single              = params_.factor_precision == FINEPC_SINGLE;
+    if (!keep_) task.pool = pools_.back().pool;
+    else task.pool = Pool{nullptr, nullptr, 0, kNoLimit};
+    task.s      = s_;
+    task.keep_i = G_.i;
+    task.keep_j = G_.j;
+    task.keep_a = G_.a;
+    task.length = length_;
+    task.offset = offset_;
+    task.d      = d_;
+    task.tally  = tally_;
+    task.needs  = sampling_ ? needs_ : nullptr;
+    return task;
+  }
+
+  bool Weighted() const { return !keep_ && params_.selection == PC_AFSAI_SELECTION_GRADIENT; }
+
+  /* Upper bounds that no row can pass. */
+  Capacity Limits() const
+  {
+    const PetscInt64 most_entries = PETSC_INT32_MAX / 2;
+    PetscInt64       row          = keep_ || params_.initial_power ? A_.n : (PetscInt64)params_.max_steps * params_.step_size;
+    row                           = std::max<PetscInt64>(1, std::min<PetscInt64>(row, A_.n));
+    const PetscInt64 entries = std::max<PetscInt64>(1, std::min<PetscInt64>((row + 1) * (PetscInt64)host_.max_A_row, most_entries));
+    Capacity         limit;
+    limit.row        = (int)std::min<PetscInt64>(row, kLargestRow);
+    limit.entries    = (int)entries;
+    limit.candidates = (int)std::min<PetscInt64>(entries, A_.n);
+    limit.slots      = 0;
+    return limit;
+  }
+  static Capacity WithSlots(Capacity cap)
+  {
+    for (cap.slots = kWarpSize; cap.slots < (PetscInt64)cap.candidates * 4 / 3 && cap.slots < (1 << 30); cap.slots *= 2);
+    return cap;
+  }
+  Capacity FirstCapacity() const
+  {
+    const Capacity limit = Limits();
+    const int      mean  = (int)((A_.nnz + A_.n - 1) / A_.n);
+    Capacity       cap;
+    cap.row        = std::min(limit.row, kFirstRow);
+    cap.entries    = (int)std::min<PetscInt64>(limit.entries, (PetscInt64)(cap.row + 1) * mean);
+    cap.candidates = std::min(limit.candidates, std::max(cap.row, cap.entries / 4 * 3 + kWarpSize / 4));
+    return WithSlots(cap);
+  }
+  /* The smallest size that is enough for most of the sampled rows, `unknown` where the sample does not say. */
+  static int Enough(const unsigned *needs, int unknown)
+  {
+    Count all = 0, served = 0;
+    int   need = 0;
+    for (int n = 0; n < kNeeds; n++) all += needs[n];
+    while (need < kNeeds - 1 && served + needs[need] < kEnough * all) served += needs[need++];
+    return all && need < kNeeds - 1 ? std::max(1, need) : unknown;
+  }
+  Capacity SampledCapacity() const
+  {
+    const Capacity limit = Limits(), first = FirstCapacity();
+    Capacity       cap;
+    cap.row        = std::min(limit.row, Enough(host_needs_.row, first.row));
+    cap.entries    = std::min(limit.entries, Enough(host_needs_.entries, first.entries));
+    cap.candidates = std::max(cap.row, std::min(limit.candidates, Enough(host_needs_.candidates, first.candidates)));
+    return WithSlots(cap);
+  }
+  Capacity Larger(Capacity cap) const
+  {
+    const Capacity limit = Limits();
+    cap.row              = (int)std::min<PetscInt64>(limit.row, (PetscInt64)cap.row * kGrowth);
+    cap.entries          = (int)std::min<PetscInt64>(limit.entries, (PetscInt64)cap.entries * kGrowth);
+    cap.candidates       = (int)std::min<PetscInt64>(limit.candidates, (PetscInt64)cap.candidates * kGrowth);
+    return WithSlots(cap);
+  }
+
+  template <typename T>
+  ScaledMatrix<T> Matrix() const;
+
+  /* The one place that chooses the group: by the mean row of A, wider where a row is large. */
+  template <typename T>
+  PetscErrorCode Launch(RowTask &task, int level)
+  {
+    const PetscInt mean = A_.nnz / A_.n;
+    size_t         shared_limit;
+
+    PetscFunctionBegin;
+    PetscCall(SharedMemoryLimit(&shared_limit));
+    const bool fits8  = Row<T, unsigned short, 8>::Bytes(task.capacity, task.rules.weighted) * (kWarpSize / 8) <= shared_limit;
+    const bool fits16 = Row<T, unsigned short, 16>::Bytes(task.capacity, task.rules.weighted) * (kWarpSize / 16) <= shared_limit;
+    const bool fits32 = Row<T, unsigned short, 32>::Bytes(task.capacity, task.rules.weighted) <= shared_limit;
+    if (level == 0 && mean <= kShortRow && fits8) PetscCall((LaunchRows<T, unsigned short, 8>(task)));
+    else if (level == 0 && mean <= kMediumRow && fits16) PetscCall((LaunchRows<T, unsigned short, 16>(task)));
+    else if (fits32) PetscCall((LaunchRows<T, unsigned short, 32>(task)));
+    else PetscCall((LaunchRows<T, unsigned int, 32>(task)));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  template <typename T, typename Index, int GroupSize>
+  PetscErrorCode LaunchRows(RowTask &task)
+  {
+    using Work               = Row<T, Index, GroupSize>;
+    constexpr bool kInShared = sizeof(Index) < sizeof(int);
+    const auto     kernel    = AFSAIRows<T, Index, GroupSize>;
+    int            processors, blocks_of_processor;
+    size_t         shared_limit;
+    Buffer<char>   work(&meter_);
+
+    PetscFunctionBegin;
+    PetscCall(SharedMemoryLimit(&shared_limit));
+    PetscCall(ProcessorCount(&processors));
+    task.work_stride         = Work::Bytes(task.capacity, task.rules.weighted);
+    const int    threads     = kInShared && task.work_stride * (kRowBlock / GroupSize) > shared_limit ? kWarpSize : kRowBlock;
+    const int    groups      = threads / GroupSize; /* of a block */
+    const size_t block_bytes = kInShared ? task.work_stride * groups : 0;
+    if (kInShared) PetscCallCUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)block_bytes));
+    PetscCallCUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_of_processor, kernel, threads, block_bytes));
+    PetscInt64 blocks =
+      std::min<PetscInt64>((PetscInt64)processors * blocks_of_processor, ((PetscInt64)task.items + groups - 1) / groups);
+    if (!kInShared) {
+      /* bounded by half the bytes of A or kLeastWork, the larger, but room for one block at least */
+      const size_t block_work = task.work_stride * groups;
+      const size_t budget     = std::max(kLeastWork, (size_t)A_.nnz * (sizeof(PetscScalar) + sizeof(PetscInt)) / 2);
+      size_t       free_bytes, total_bytes;
+      blocks = std::max<PetscInt64>(1, std::min<PetscInt64>(blocks, (PetscInt64)(budget / block_work)));
+      PetscCallCUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
+      PetscCheck(blocks * block_work <= free_bytes, PETSC_COMM_SELF, PETSC_ERR_MEM,
+                 "A row of G needs more work space (%zu bytes) than the device has free (%zu): lower -pc_afsai_initial_power, "
+                 "-pc_afsai_max_steps or -pc_afsai_step_size",
+                 task.work_stride, free_bytes);
+      PetscCall(work.Allocate(blocks * block_work));
+      task.global_work = work.data();
+    }
+    const PetscInt64 warps = blocks * threads / kWarpSize;
+    task.chunk =
+      (PetscInt)std::max<PetscInt64>(kWarpSize / GroupSize, std::min<PetscInt64>(kChunkOfRows, task.items / (4 * warps)));
+    PetscCall(PetscLogGpuTimeBegin());
+    kernel<<<(int)blocks, threads, block_bytes, stream_>>>(task, Matrix<T>());
+    FinePCCheckLaunch();
+    PetscCall(PetscLogGpuTimeEnd());
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* A pool with room for the entries that `items` more rows may bring: by the sample where there is one, else bounded by A. */
+  PetscErrorCode AddPool(PetscInt items)
+  {
+    PetscFunctionBegin;
+    const Capacity limit  = Limits();
+    PetscInt64     wanted = (PetscInt64)items * limit.row, bound = 2 * (PetscInt64)A_.nnz;
+    Count          rows = 0, entries = 0;
+    for (int n = 0; n < kNeeds; n++) {
+      rows += host_needs_.row[n];
+      entries += n * (Count)host_needs_.row[n];
+    }
+    if (rows) bound = (PetscInt64)(kPoolMargin * items * entries / rows);
+    const Count capacity = (Count)std::max<PetscInt64>(1, std::min(wanted, std::max<PetscInt64>(bound, 2 * (PetscInt64)limit.row)));
+    PoolMemory  memory(&meter_);
+    const size_t a_bytes = capacity * FinePCPrecisionBytes(params_.factor_precision);
+    PetscCall(memory.data.Allocate(a_bytes + capacity * sizeof(PetscInt)));
+    memory.pool = Pool{(PetscInt *)(memory.data.data() + a_bytes), memory.data.data(), pool_base_, capacity};
+    pool_base_ += capacity;
+    pools_.push_back(std::move(memory));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* list_ = rows in a state, ascending, which are set pending. */
+  PetscErrorCode Select(RowState state, PetscInt *items)
+  {
+    size_t bytes = cub_bytes_;
+
+    PetscFunctionBegin;
+    const thrust::counting_iterator<PetscInt> all(first_);
+    PetscInt *const                           count = list_ + rows_;
+    const RowIs                               is    = {length_, first_, state};
+    PetscCallCUDA(cub::DeviceSelect::If(cub_, bytes, all, list_, count, rows_, is, stream_));
+    PetscCallCUDA(cudaMemcpyAsync(items, count, sizeof(PetscInt), cudaMemcpyDeviceToHost, stream_));
+    PetscCallCUDA(cudaStreamSynchronize(stream_));
+    if (*items) {
+      FillRows<<<BlocksFor(*items), kBlockSize, 0, stream_>>>(*items, list_, first_, kRowPending, length_);
+      FinePCCheckLaunch();
+    }
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* G from the pools. */
+  PetscErrorCode Assemble()
+  {
+    size_t          bytes = cub_bytes_;
+    PetscInt        max_row;
+    Count           nnz;
+    Count *const    sum = (Count *)sum_;
+    PetscInt *const max = (PetscInt *)(sum_ + 1);
+
+    PetscFunctionBegin;
+    PetscCallCUDA(cub::DeviceReduce::Reduce(cub_, bytes, length_, sum, rows_, ::cuda::std::plus<Count>(), (Count)0, stream_));
+    PetscCallCUDA(cub::DeviceReduce::Max(cub_, bytes, length_, max, rows_, stream_));
+    PetscCallCUDA(cudaMemcpyAsync(&nnz, sum, sizeof(nnz), cudaMemcpyDeviceToHost, stream_));
+    PetscCallCUDA(cudaMemcpyAsync(&max_row, max, sizeof(max_row), cudaMemcpyDeviceToHost, stream_));
+    PetscCallCUDA(cudaStreamSynchronize(stream_));
+    PetscCheck(nnz <= (Count)PETSC_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
+               "G has %llu entries, more than PetscInt can count: lower -pc_afsai_max_steps", nnz);
+    stats_.max_row = max_row + 1;
+
+    PetscCall(CSRCreate(rows_, A_.n, (PetscInt)nnz, params_.factor_precision, PETSC_MEMTYPE_CUDA, &G_));
+    PetscCallCUDA(cudaMemsetAsync(length_ + rows_, 0, sizeof(PetscInt), stream_));
+    PetscCallCUDA(cub::DeviceScan::ExclusiveSum(cub_, bytes, length_, G_.i, rows_ + 1, stream_));
+    const int blocks = BlocksFor((long long)rows_ * kScanGroup);
+    for (const PoolMemory &memory : pools_) {
+      if (params_.factor_precision == FINEPC_SINGLE)
+        AFSAIGather<float, kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(rows_, G_.i, offset_, memory.pool, G_.j, (float *)G_.a);
+      else
+        AFSAIGather<double, kScanGroup>
+          <<<blocks, kBlockSize, 0, stream_>>>(rows_, G_.i, offset_, memory.pool, G_.j, (double *)G_.a);
+      FinePCCheckLaunch();
+    }
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  struct PoolMemory {
+    explicit PoolMemory(WorkMeter *meter) : data(meter) { }
+    Buffer<char> data;
+    Pool         pool;
+  };
+
+  const CSRView     &A_;
+  const PetscInt     first_, rows_;
+  const AFSAIParams &params_;
+  const bool         keep_;
+  CSR               &G_;
+  PetscReal         *d_;
+  FSAIStats         &stats_;
+  WorkMeter          meter_;
+  cudaStream_t       stream_ = nullptr;
+  Tally              host_;
+  Needs              host_needs_ = {};
+  bool               sampling_   = false;
+
+  Buffer<char>            work_;                /* holds the arrays that follow */
+  PetscReal              *s_         = nullptr; /* [A.n] */
+  Count                  *offset_    = nullptr; /* [rows] */
+  Tally                  *tally_     = nullptr;
+  Needs                  *needs_     = nullptr;
+  double                 *sum_       = nullptr; /* [2] results of reductions */
+  PetscInt               *length_    = nullptr; /* [rows + 1] */
+  PetscInt               *list_      = nullptr; /* [rows + 1] */
+  float                  *scaled_    = nullptr; /* [A.nnz] in single precision */
+  char                   *cub_       = nullptr; /* [cub_bytes_] */
+  char                   *fsai_      = nullptr; /* [FSAIWorkBytes_CUDA(rows)] */
+  size_t                  cub_bytes_ = 0;
+  std::vector<PoolMemory> pools_;
+  Count                   pool_base_ = 0;
+};
+
+template <>
+ScaledMatrix<float> SetUp::Matrix<float>() const
+{
+  return {A_.i, A_.j, scaled_};
+}
+
+template <>
+ScaledMatrix<double> SetUp::Matrix<double>() const
+{
+  return {A_.i, A_.j, A_.a, s_};
+}
+
+} // namespace
+
+PetscErrorCode AFSAIComputeFactor_CUDA(const CSRView *A, PetscInt first, const AFSAIParams *params, PetscBool keep, CSR *G,
+                                       PetscReal *d, FSAIStats *stats)
+{
+  PetscFunctionBegin;
+  *stats = FSAIStats{};
+  if (A->n == first) {
+    if (!keep) PetscCall(CSRCreate(0, A->n, 0, params->factor_precision, PETSC_MEMTYPE_CUDA, G));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(SetUp(*A, first, *params, keep, *G, d, *stats).Run());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,506 @@
+/*
+   CUDA twin of src/pc/bisai/bisai_host.cxx. A group of bs * entries lanes takes a block row of N. Lane (r, e) has row r of its
+   blocks: the rows of a block row of N are independent of each other, N_i(J) T(J, J) = I_i(J) holds for each by itself. Of the
+   blocks of row k of T, lane (r, e) takes the e-th, then every `entries`-th; they belong to different X_j. So the lanes meet once
+   for each k, and there is nothing to add up between them.
+
+   X is in shared memory, for rows too long for that in a work space of bounded size. J is searched by bisection.
+*/
+#include <cub/cub.cuh>
+
+#include <algorithm>
+#include <limits>
+
+#include "sparse/block.cuh"
+#include "buffer.cuh"
+#include "pc/bisai/bisai.h"
+#include "pc/sfsai/sfsai.h"
+
+namespace
+{
+
+constexpr int kSolveBlock  = 128; /* threads of a block of the solve */
+constexpr int kSharedShare = 2;   /* thread blocks that are to share a processor's shared memory, at least */
+constexpr int kGatherGroup = 8;   /* lanes a row in kernels that move a pattern */
+constexpr int kNegateGroup = 16;  /* lanes a block row in kernels that move blocks */
+constexpr int kNegateWarps = 4;   /* of a thread block that inverts diagonal blocks */
+
+/* Blocks of a row of T that are taken at once, by the block size: so that a warp has few lanes left over. */
+template <int BS>
+constexpr int kEntries = BS == 5   ? 3
+                         : BS == 6 ? 5
+                         : BS == 0 ? 1
+                                   : 4;
+
+template <typename S>
+constexpr S kSmallestNormal = std::numeric_limits<S>::min();
+
+/* What a set-up counts, first in its work space. */
+struct Tally {
+  int                fallback, lost_diagonals;
+  unsigned long long lost_entries;
+};
+
+struct TriangleView {
+  const PetscInt *begin, *end; /* [n] blocks of a row, without the diagonal */
+};
+
+TriangleView Rows(const BlockLU &F, BISAITriangle triangle)
+{
+  if (triangle == BISAI_LOWER) return TriangleView{F.place[LU_L], F.place[LU_L_END]};
+  return TriangleView{F.place[LU_U], F.place[LU_U_END]};
+}
+
+/* ------------------------------------------ pattern ------------------------------------------- */
+
+__global__ void BISAICountRows(PetscInt n, TriangleView T, bool upper, PetscInt *length)
+{
+  const PetscInt i = (PetscInt)GridThread();
+  if (i > n) return;
+  const PetscInt row = upper ? n - 1 - i : i;
+  length[i]          = i < n ? T.end[row] - T.begin[row] : 0;
+}
+
+/* T, rows and columns of U counted from the end. */
+__global__ void BISAICopyRows(PetscInt n, TriangleView T, bool upper, const PetscInt *j, const PetscInt *T_i, PetscInt *T_j)
+{
+  const PetscInt i = (PetscInt)(GridThread() / kGatherGroup);
+  if (i >= n) return;
+  const PetscInt row = upper ? n - 1 - i : i, length = T_i[i + 1] - T_i[i];
+  for (PetscInt k = threadIdx.x % kGatherGroup; k < length; k += kGatherGroup)
+    T_j[T_i[i] + k] = upper ? n - 1 - j[T.end[row] - 1 - k] : j[T.begin[row] + k];
+}
+
+/* N from the strictly lower triangle that the symbolic product gave. */
+__global__ void BISAIPlacePattern(PetscInt n, bool upper, bool diagonal, const PetscInt *S_i, const PetscInt *S_j, PetscInt *N_i,
+                                  PetscInt *N_j, PetscInt *longest)
+{
+  const PetscInt i = (PetscInt)(GridThread() / kGatherGroup);
+  if (i >= n) return;
+  const PetscInt row = upper ? n - 1 - i : i, length = S_i[row + 1] - S_i[row];
+  const PetscInt to    = (upper ? S_i[n] - S_i[row + 1] : S_i[row]) + (diagonal ? i : 0);
+  const PetscInt first = to + (upper && diagonal);
+  for (PetscInt k = threadIdx.x % kGatherGroup; k < length; k += kGatherGroup)
+    N_j[first + k] = upper ? n - 1 - S_j[S_i[row + 1] - 1 - k] : S_j[S_i[row] + k];
+  if (threadIdx.x % kGatherGroup) return;
+  N_i[i] = to;
+  if (diagonal) N_j[upper ? to : to + length] = i;
+  if (i == n - 1) N_i[n] = to + length + (diagonal ? 1 : 0);
+  atomicMax(longest, length);
+}
+
+/* ------------------------------------------- solve -------------------------------------------- */
+
+struct SolveTask {
+  PetscInt           n;
+  int                bs;
+  bool               diagonal; /* N stores it */
+  TriangleView       T;
+  const PetscInt    *place; /* [n] of U_kk^{-1} */
+  const PetscInt    *j;     /* of the factor */
+  const PetscScalar *a;
+  const PetscInt    *N_i, *N_j;
+  PetscInt           in_shared; /* rows of at most so many blocks have X in shared memory */
+  PetscInt           room;      /* blocks of an X */
+  double            *work;      /* [room * bs^2] for each group of the grid, for the other rows */
+  Tally             *tally;
+};
+
+/* Twin of Holds() of the host, for a block of which each lane of the group has a row; the lanes get the same answer. */
+template <int BS, typename S>
+__device__ bool Holds(unsigned mask, int bs, const double *x)
+{
+  bool row = false, good = true;
+#pragma unroll
+  for (int c = 0; c < bs; c++) {
+    const S    size   = (S)fabs(x[c]);
+    const bool normal = size >= kSmallestNormal<S>;
+    row               = row || normal;
+    good              = good && isfinite(size);
+    if (!__any_sync(mask, normal)) good = false;
+  }
+  return __all_sync(mask, row && good);
+}
+
+/* Groups of a thread block. */
+__host__ __device__ constexpr int GroupsOf(int bs, int entries)
+{
+  return kSolveBlock / kWarpSize * (kWarpSize / (bs * entries));
+}
+
+template <int BS, bool Upper, bool InShared, typename S>
+__global__ void __launch_bounds__(kSolveBlock) BISAISolveRows(SolveTask task, S *N_a)
+{
+  extern __shared__ double shared_work[];
+
+  constexpr int entries = kEntries<BS>;
+  const int     bs = BS ? BS : task.bs, lanes = bs * entries, in_warp = kWarpSize / lanes;
+  const int     warp_lane = threadIdx.x % kWarpSize, group = warp_lane / lanes, lane = warp_lane % lanes;
+  if (group >= in_warp) return; /* lanes left over */
+  const unsigned  mask = (lanes == kWarpSize ? kFullWarp : (1u << lanes) - 1u) << group * lanes;
+  const int       r = lane % bs, e = lane / bs;
+  const int       mine = threadIdx.x / kWarpSize * in_warp + group, groups = GroupsOf(bs, entries);
+  const size_t    bs2  = (size_t)bs * bs;
+  const long long team = (long long)blockIdx.x * groups + mine, teams = (long long)gridDim.x * groups;
+  double *const   X = InShared ? shared_work + mine * (task.room * bs2) : task.work + team * (task.room * bs2);
+  for (long long i = team; i < task.n; i += teams) {
+    const PetscInt        begin = task.N_i[i], first = begin + (Upper && task.diagonal);
+    const PetscInt        m = task.N_i[i + 1] - begin - (task.diagonal ? 1 : 0); /* |J| without i */
+    const PetscInt *const J = task.N_j + first;
+    if ((m <= task.in_shared) != InShared) continue;
+    for (size_t k = lane; k < m * bs2; k += lanes) X[k] = 0;
+    bool good = true, held = true;
+    for (PetscInt step = -1; step < m; step++) {
+      const PetscInt at = Upper ? step : m - 1 - step; /* of k in J; without meaning for i, which comes first */
+      const PetscInt k  = step < 0 ? (PetscInt)i : J[at];
+      double         x[BS ? BS : kLargestBlock]; /* row r of N_ik */
+      __syncwarp(mask);                          /* X_k has all that belongs to it */
+      if (step < 0) {
+#pragma unroll
+        for (int c = 0; c < bs; c++) x[c] = c == r;
+      } else {
+#pragma unroll
+        for (int c = 0; c < bs; c++) x[c] = X[at * bs2 + c * bs + r];
+      }
+      if (Upper) {
+        const PetscScalar *const inverse = task.a + task.place[k] * bs2;
+        double                   y[BS ? BS : kLargestBlock];
+#pragma unroll
+        for (int c = 0; c < bs; c++) {
+          y[c] = 0;
+#pragma unroll
+          for (int t = 0; t < bs; t++) y[c] += x[t] * inverse[c * bs + t];
+        }
+#pragma unroll
+        for (int c = 0; c < bs; c++) x[c] = y[c];
+      }
+      if (step >= 0) {
+#pragma unroll
+        for (int c = 0; c < bs; c++) good = good && isfinite((S)x[c]);
+      } else if (Upper) held = Holds<BS, S>(mask, bs, x);
+      if (e == 0 && (step >= 0 || task.diagonal)) {
+        const PetscInt to = step >= 0 ? first + at : Upper ? begin : begin + m;
+#pragma unroll
+        for (int c = 0; c < bs; c++) N_a[to * bs2 + c * bs + r] = (S)x[c];
+      }
+      /* J beyond k; columns ascend there and in row k */
+      PetscInt       low  = step >= 0 && Upper ? at + 1 : 0;
+      const PetscInt last = step >= 0 && !Upper ? at : m;
+      for (PetscInt q = task.T.begin[k] + e; q < task.T.end[k]; q += entries) {
+        const PetscInt column = task.j[q];
+        PetscInt       high   = last;
+        while (low < high) {
+          const PetscInt middle = low + (high - low) / 2;
+          if (J[middle] < column) low = middle + 1;
+          else high = middle;
+        }
+        if (low == last) break;
+        if (J[low] != column) continue;
+        const PetscScalar *const T_kj = task.a + q * bs2;
+        double *const            X_j  = X + low * bs2 + r;
+#pragma unroll
+        for (int c = 0; c < bs; c++) {
+          double sum = 0;
+#pragma unroll
+          for (int t = 0; t < bs; t++) sum += x[t] * T_kj[c * bs + t];
+          X_j[c * bs] -= sum;
+        }
+      }
+    }
+    if (__any_sync(mask, !good)) {
+      __syncwarp(mask); /* the row has been written */
+      for (size_t k = lane; k < m * bs2; k += lanes) N_a[first * bs2 + k] = S(0);
+      if (lane == 0) atomicAdd(&task.tally->fallback, 1);
+    }
+    if (!held && lane == 0) atomicAdd(&task.tally->lost_diagonals, 1);
+    __syncwarp(mask); /* X is free */
+  }
+}
+
+/* --------------------------------- what an apply needs beside --------------------------------- */
+
+/* -T without its diagonal, and -I for L. */
+template <typename S>
+__global__ void BISAINegateRows(PetscInt n, int bs, TriangleView T, bool upper, const PetscScalar *a, const PetscInt *R_i, S *R_a,
+                                Tally *tally)
+{
+  const PetscInt i = (PetscInt)(GridThread() / kNegateGroup);
+  if (i >= n) return;
+  const size_t bs2 = (size_t)bs * bs, entries = (T.end[i] - T.begin[i]) * bs2, from = T.begin[i] * bs2,
+               to = (R_i[i] + (upper ? 1 : 0)) * bs2;
+  int lost        = 0;
+  for (size_t k = threadIdx.x % kNegateGroup; k < entries; k += kNegateGroup) {
+    const S value = (S)-a[from + k];
+    R_a[to + k]   = value;
+    lost += !isfinite(value);
+  }
+  if (lost) atomicAdd(&tally->lost_entries, lost);
+  if (upper) return;
+  for (size_t k = threadIdx.x % kNegateGroup; k < bs2; k += kNegateGroup) R_a[to + entries + k] = k / bs == k % bs ? S(-1) : S(0);
+}
+
+/* -U_kk, the inverse of its inverse, in the first block of a row. A warp a block. */
+template <typename S>
+__global__ void __launch_bounds__(kNegateWarps *kWarpSize)
+  BISAINegateDiagonal(PetscInt n, int bs, const PetscInt *place, const PetscScalar *a, const PetscInt *R_i, S *R_a, Tally *tally)
+{
+  __shared__ double block[kNegateWarps][kLargestBlock * kLargestBlock];
+  __shared__ int    exchanges[kNegateWarps][kLargestBlock];
+
+  const PetscInt i    = (PetscInt)(GridThread() / kWarpSize);
+  const int      warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
+  if (i >= n) return;
+  const size_t bs2 = (size_t)bs * bs;
+  for (size_t k = lane; k < bs2; k += kWarpSize) block[warp][k] = a[place[i] * bs2 + k];
+  const bool inverted = InvertBlock(bs, 0, 0, block[warp], exchanges[warp]);
+  int        lost     = 0;
+  __syncwarp();
+  for (size_t k = lane; k < bs2; k += kWarpSize) {
+    const S value         = inverted ? (S)-block[warp][k] : S(0);
+    R_a[R_i[i] * bs2 + k] = value;
+    lost += !inverted || !isfinite(value);
+  }
+  if (lost) atomicAdd(&tally->lost_entries, lost);
+}
+
+__global__ void BISAIPermuteRows(PetscInt bs, long long size, const PetscInt *p, bool scatter, const PetscScalar *x, PetscScalar *y)
+{
+  const long long e = GridThread();
+  if (e >= size) return;
+  const long long other = (long long)p[e / bs] * bs + e % bs;
+  if (scatter) y[other] = x[e];
+  else y[e] = x[other];
+}
+
+/* ----------------------------------------- launchers ------------------------------------------ */
+
+/* Rows of X in shared memory, and how much work space the others need. */
+struct SolveShape {
+  int      groups;                /* of a thread block */
+  PetscInt in_shared;             /* blocks of a row */
+  size_t   shared_bytes, x_bytes; /* of a thread block in shared memory; of a thread block in the work space */
+  int      work_blocks;           /* thread blocks that the work space lets run at once; 0 where no row needs it */
+};
+
+PetscErrorCode ShapeOf(int bs, int entries, PetscInt n, PetscInt longest, size_t work_limit, SolveShape *shape)
+{
+  size_t limit;
+
+  PetscFunctionBegin;
+  PetscCall(SharedMemoryLimit(&limit));
+  shape->groups          = GroupsOf(bs, entries);
+  const size_t row_bytes = (size_t)bs * bs * sizeof(double) * shape->groups;
+  const size_t fit       = limit / kSharedShare / row_bytes;
+  shape->in_shared       = (PetscInt)std::min<size_t>(fit, (size_t)longest);
+  shape->shared_bytes    = shape->in_shared * row_bytes;
+  shape->x_bytes         = longest * row_bytes;
+  shape->work_blocks     = 0;
+  if (shape->in_shared < longest)
+    shape->work_blocks =
+      (int)std::max<size_t>(1, std::min<size_t>(work_limit / shape->x_bytes, (size_t)BlocksFor(n, shape->groups)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A work space of so many bytes at least, whose tally is zero. */
+PetscErrorCode NeedWork(size_t bytes, BISAIWork *work, BISAIStats *stats, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  if (!PetscMemTypeDevice(work->where) || work->bytes < bytes) {
+    PetscCall(ArrayDestroy(work->where, &work->data));
+    *work = BISAIWork{};
+    PetscCall(ArrayCreate_CUDA(bytes, &work->data));
+    work->bytes = bytes;
+    work->where = PETSC_MEMTYPE_CUDA;
+  }
+  stats->work_bytes = std::max(stats->work_bytes, work->bytes);
+  PetscCallCUDA(cudaMemsetAsync(work->data, 0, sizeof(Tally), stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <int BS, bool Upper, typename S>
+PetscErrorCode Solve(SolveTask task, const SolveShape &shape, PetscInt longest, S *N_a, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  const auto in_shared = BISAISolveRows<BS, Upper, true, S>;
+  task.room            = shape.in_shared;
+  PetscCallCUDA(cudaFuncSetAttribute(in_shared, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shape.shared_bytes));
+  in_shared<<<BlocksFor(task.n, shape.groups), kSolveBlock, shape.shared_bytes, stream>>>(task, N_a);
+  FinePCCheckLaunch();
+  if (!shape.work_blocks) PetscFunctionReturn(PETSC_SUCCESS);
+  task.room = longest;
+  BISAISolveRows<BS, Upper, false, S><<<shape.work_blocks, kSolveBlock, 0, stream>>>(task, N_a);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <int BS>
+PetscErrorCode SolveBlocks(BISAITriangle triangle, SolveTask task, PetscInt longest, size_t work_limit, BSR *N, BISAIWork *work,
+                           BISAIStats *stats, cudaStream_t stream)
+{
+  SolveShape shape;
+  Layout     layout;
+
+  PetscFunctionBegin;
+  PetscCall(ShapeOf(task.bs, kEntries<BS>, task.n, longest, work_limit, &shape));
+  task.in_shared        = shape.in_shared;
+  const size_t at_tally = layout.Place<Tally>(1), at_work = layout.Place<char>(shape.work_blocks * shape.x_bytes);
+  PetscCall(NeedWork(layout.bytes(), work, stats, stream));
+  task.tally = (Tally *)((char *)work->data + at_tally);
+  task.work  = (double *)((char *)work->data + at_work);
+  PetscCall(PetscLogGpuTimeBegin());
+  const bool upper = triangle == BISAI_UPPER;
+  if (N->precision == FINEPC_SINGLE) {
+    if (upper) PetscCall((Solve<BS, true, float>(task, shape, longest, (float *)N->a, stream)));
+    else PetscCall((Solve<BS, false, float>(task, shape, longest, (float *)N->a, stream)));
+  } else {
+    if (upper) PetscCall((Solve<BS, true, double>(task, shape, longest, (double *)N->a, stream)));
+    else PetscCall((Solve<BS, false, double>(task, shape, longest, (double *)N->a, stream)));
+  }
+  PetscCall(PetscLogGpuTimeEnd());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+} // namespace
+
+PetscErrorCode BISAIPattern_CUDA(const BlockLU *F, BISAITriangle triangle, PetscBool diagonal, PetscInt power,
+                                 FinePCPrecision precision, BSR *N, BISAIStats *stats)
+{
+  const PetscInt n     = F->n;
+  const bool     upper = triangle == BISAI_UPPER;
+  cudaStream_t   stream;
+  WorkMeter      meter;
+  Buffer<char>   work(&meter);
+  Layout         layout;
+  size_t         cub_bytes = 0;
+  PetscInt       nnz = 0, zero = 0;
+  CSR            S{};
+
+  PetscFunctionBegin;
+  stats->longest[triangle] = 0;
+  if (!n) {
+    PetscCall(BSRCreate(F->bs, 0, 0, 0, precision, PETSC_MEMTYPE_CUDA, N));
+    PetscCall(ArrayCopy_CUDA(N->i, &zero, sizeof(zero), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  const TriangleView T = Rows(*F, triangle);
+  PetscCallCUDA(cub::DeviceScan::ExclusiveSum(nullptr, cub_bytes, (PetscInt *)nullptr, (PetscInt *)nullptr, n + 1, stream));
+  const size_t at_i = layout.Place<PetscInt>(n + 1), at_longest = layout.Place<PetscInt>(1), at_cub = layout.Place<char>(cub_bytes),
+               at_j = layout.Place<PetscInt>(F->nnz);
+  PetscCall(work.Allocate(layout.bytes()));
+  PetscInt *const T_i = (PetscInt *)(work.data() + at_i), *const T_j = (PetscInt *)(work.data() + at_j),
+                  *const longest = (PetscInt *)(work.data() + at_longest);
+  PetscCall(PetscLogGpuTimeBegin());
+  BISAICountRows<<<BlocksFor((long long)n + 1), kBlockSize, 0, stream>>>(n, T, upper, T_i);
+  FinePCCheckLaunch();
+  PetscCallCUDA(cub::DeviceScan::ExclusiveSum(work.data() + at_cub, cub_bytes, T_i, T_i, n + 1, stream));
+  BISAICopyRows<<<BlocksFor((long long)n * kGatherGroup), kBlockSize, 0, stream>>>(n, T, upper, F->j, T_i, T_j);
+  FinePCCheckLaunch();
+  PetscCall(PetscLogGpuTimeEnd());
+  PetscCall(ArrayCopy_CUDA(&nnz, T_i + n, sizeof(nnz), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+
+  const PetscInt *S_i = T_i, *S_j = T_j;
+  if (power > 1) { /* sFSAI's product, which the first power does not need */
+    const CSRView view{n, nnz, T_i, T_j, nullptr, PETSC_MEMTYPE_CUDA};
+    SFSAIParams   product;
+    FSAIStats     ignored{};
+
+    product.power = power;
+    PetscCall(SFSAIPattern_CUDA(&view, nullptr, nullptr, &product, &S, &ignored));
+    S_i               = S.i;
+    S_j               = S.j;
+    nnz               = S.nnz;
+    stats->work_bytes = std::max(stats->work_bytes, CSRBytes(&S) + meter.peak + ignored.work_bytes);
+  }
+  PetscCall(BISAICountBlocks(nnz, n, diagonal, &nnz));
+  PetscCall(BSRCreate(F->bs, n, n, nnz, precision, PETSC_MEMTYPE_CUDA, N));
+  PetscCall(PetscLogGpuTimeBegin());
+  PetscCallCUDA(cudaMemsetAsync(longest, 0, sizeof(*longest), stream));
+  BISAIPlacePattern<<<BlocksFor((long long)n * kGatherGroup), kBlockSize, 0, stream>>>(n, upper, diagonal, S_i, S_j, N->i, N->j,
+                                                                                       longest);
+  FinePCCheckLaunch();
+  PetscCall(PetscLogGpuTimeEnd());
+  PetscCall(ArrayCopy_CUDA(&stats->longest[triangle], longest, sizeof(*longest), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  PetscCall(CSRDestroy(&S));
+  stats->work_bytes = std::max(stats->work_bytes, meter.peak);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode BISAIInvert_CUDA(const BlockLU *F, BISAITriangle triangle, PetscBool diagonal, const BISAIParams *params, BSR *N,
+                                BISAIWork *work, BISAIStats *stats)
+{
+  const PetscInt  longest = stats->longest[triangle];
+  const SolveTask task{F->n, (int)F->bs, (bool)diagonal, Rows(*F, triangle), F->place[LU_DIAGONAL], F->j, F->a, N->i, N->j, 0,
+                       0,    nullptr,    nullptr};
+  cudaStream_t    stream;
+  Tally           tally;
+
+  PetscFunctionBegin;
+  stats->fallback_rows[triangle] = 0;
+  if (triangle == BISAI_UPPER) stats->lost_diagonals = 0;
+  if (!F->n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  switch (F->bs) {
+  case 1: PetscCall(SolveBlocks<1>(triangle, task, longest, params->work_limit, N, work, stats, stream)); break;
+  case 2: PetscCall(SolveBlocks<2>(triangle, task, longest, params->work_limit, N, work, stats, stream)); break;
+  case 3: PetscCall(SolveBlocks<3>(triangle, task, longest, params->work_limit, N, work, stats, stream)); break;
+  case 4: PetscCall(SolveBlocks<4>(triangle, task, longest, params->work_limit, N, work, stats, stream)); break;
+  case 5: PetscCall(SolveBlocks<5>(triangle, task, longest, params->work_limit, N, work, stats, stream)); break;
+  case 6: PetscCall(SolveBlocks<6>(triangle, task, longest, params->work_limit, N, work, stats, stream)); break;
+  case 7: PetscCall(SolveBlocks<7>(triangle, task, longest, params->work_limit, N, work, stats, stream)); break;
+  case 8: PetscCall(SolveBlocks<8>(triangle, task, longest, params->work_limit, N, work, stats, stream)); break;
+  default: PetscCall(SolveBlocks<0>(triangle, task, longest, params->work_limit, N, work, stats, stream));
+  }
+  PetscCall(ArrayCopy_CUDA(&tally, work->data, sizeof(tally), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  stats->fallback_rows[triangle] = tally.fallback;
+  if (triangle == BISAI_UPPER) stats->lost_diagonals = tally.lost_diagonals;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <typename S>
+static PetscErrorCode Negate(const BlockLU &F, BISAITriangle triangle, const BSR &R, Tally *tally, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  BISAINegateRows<<<BlocksFor((long long)F.n * kNegateGroup), kBlockSize, 0, stream>>>(F.n, (int)F.bs, Rows(F, triangle),
+                                                                                       triangle == BISAI_UPPER, F.a, R.i, (S *)R.a,
+                                                                                       tally);
+  FinePCCheckLaunch();
+  if (triangle == BISAI_LOWER) PetscFunctionReturn(PETSC_SUCCESS);
+  BISAINegateDiagonal<<<BlocksFor((long long)F.n * kWarpSize, kNegateWarps * kWarpSize), kNegateWarps * kWarpSize, 0,
+                        stream>>>(F.n, (int)F.bs, F.place[LU_DIAGONAL], F.a, R.i, (S *)R.a, tally);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode BISAINegate_CUDA(const BlockLU *F, BISAITriangle triangle, BSR *R, BISAIWork *work, BISAIStats *stats)
+{
+  cudaStream_t stream;
+  Tally        tally;
+
+  PetscFunctionBegin;
+  stats->lost_entries[triangle] = 0;
+  if (!F->n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(NeedWork(sizeof(Tally), work, stats, stream));
+  PetscCall(PetscLogGpuTimeBegin());
+  if (R->precision == FINEPC_SINGLE) PetscCall(Negate<float>(*F, triangle, *R, (Tally *)work->data, stream));
+  else PetscCall(Negate<double>(*F, triangle, *R, (Tally *)work->data, stream));
+  PetscCall(PetscLogGpuTimeEnd());
+  PetscCall(ArrayCopy_CUDA(&tally, work->data, sizeof(tally), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  stats->lost_entries[triangle] = (PetscInt64)tally.lost_entries;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode BISAIPermute_CUDA(PetscInt bs, PetscInt n, const PetscInt *p, PetscBool scatter, const PetscScalar *x,
+                                 PetscScalar *y)
+{
+  cudaStream_t    stream;
+  const long long size = (long long)n * bs;
+
+  PetscFunctionBegin;
+  if (!size) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  BISAIPermuteRows<<<BlocksFor(size), kBlockSize, 0, stream>>>(bs, size, p, (bool)scatter, x, y);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,134 @@
+/* CUDA twin of src/sparse/bsr_csr_host.cxx. A thread takes a block row, then a row. */
+#include <cub/cub.cuh>
+
+#include <climits>
+
+#include "buffer.cuh"
+#include "sparse/bsr_csr.h"
+
+namespace
+{
+
+constexpr int kTransposeGroup = 16; /* lanes a block row of the transpose */
+
+/* Blocks of each block row, or, where B_j is given, their columns. */
+__global__ void FindBlocks(CSRView A, PetscInt bs, PetscInt n, const PetscInt *B_i, PetscInt *count, PetscInt *B_j)
+{
+  const PetscInt I = (PetscInt)GridThread();
+  if (I >= n) return;
+  PetscInt at[kLargestBlock], found = 0;
+  for (PetscInt r = 0; r < bs; r++) at[r] = A.i[I * bs + r];
+  while (true) {
+    PetscInt J = INT_MAX;
+    for (PetscInt r = 0; r < bs; r++)
+      if (at[r] < A.i[I * bs + r + 1]) J = min(J, A.j[at[r]] / bs);
+    if (J == INT_MAX) break;
+    if (B_j) B_j[B_i[I] + found] = J;
+    found++;
+    for (PetscInt r = 0; r < bs; r++)
+      while (at[r] < A.i[I * bs + r + 1] && A.j[at[r]] / bs == J) at[r]++;
+  }
+  if (!B_j) count[I] = found;
+}
+
+__global__ void FillBlocks(CSRView A, PetscInt bs, const PetscInt *B_i, const PetscInt *B_j, PetscScalar *B_a)
+{
+  const PetscInt row = (PetscInt)GridThread();
+  if (row >= A.n) return;
+  PetscInt k = B_i[row / bs];
+  for (PetscInt e = A.i[row]; e < A.i[row + 1]; e++) {
+    const PetscInt J = A.j[e] / bs;
+    while (B_j[k] < J) k++;
+    B_a[((size_t)k * bs + A.j[e] % bs) * bs + row % bs] = A.a[e];
+  }
+}
+
+/* Block (row, j) of Wt is block (j, row) of W, found by bisection, turned over. */
+template <typename S>
+__global__ void TransposeBlocks(BSR W, BSR Wt)
+{
+  const PetscInt row = (PetscInt)(GridThread() / kTransposeGroup);
+  if (row >= Wt.rows) return;
+  const int bs = (int)W.bs, bs2 = bs * bs;
+  for (PetscInt k = Wt.i[row]; k < Wt.i[row + 1]; k++) {
+    PetscInt low = W.i[Wt.j[k]], high = W.i[Wt.j[k] + 1] - 1;
+    while (low < high) {
+      const PetscInt middle = low + (high - low) / 2;
+      if (W.j[middle] < row) low = middle + 1;
+      else high = middle;
+    }
+    const S *const from = (const S *)W.a + (size_t)low * bs2;
+    S *const       to   = (S *)Wt.a + (size_t)k * bs2;
+    for (int e = threadIdx.x % kTransposeGroup; e < bs2; e += kTransposeGroup) to[e] = from[e % bs * bs + e / bs];
+  }
+}
+
+} // namespace
+
+PetscErrorCode BSRFromCSR_CUDA(const CSRView *A, PetscInt bs, PetscBool keep, BSR *B)
+{
+  const PetscInt n = A->n / bs;
+  cudaStream_t   stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  if (!keep) {
+    Buffer<char> work;
+    Layout       layout;
+    size_t       bytes = 0;
+    PetscInt     nnz   = 0;
+
+    PetscCallCUDA(cub::DeviceScan::ExclusiveSum(nullptr, bytes, (PetscInt *)nullptr, (PetscInt *)nullptr, n + 1, stream));
+    const size_t at_i = layout.Place<PetscInt>(n + 1), at_cub = layout.Place<char>(bytes);
+    PetscCall(work.Allocate(layout.bytes()));
+    PetscInt *const i = (PetscInt *)(work.data() + at_i);
+    PetscCallCUDA(cudaMemsetAsync(i, 0, (n + 1) * sizeof(*i), stream));
+    if (n) {
+      FindBlocks<<<BlocksFor(n), kBlockSize, 0, stream>>>(*A, bs, n, nullptr, i, nullptr);
+      FinePCCheckLaunch();
+    }
+    PetscCallCUDA(cub::DeviceScan::ExclusiveSum(work.data() + at_cub, bytes, i, i, n + 1, stream));
+    PetscCall(ArrayCopy_CUDA(&nnz, i + n, sizeof(nnz), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+    PetscCall(BSRCreate(bs, n, n, nnz, FINEPC_DOUBLE, PETSC_MEMTYPE_CUDA, B));
+    PetscCall(ArrayCopy_CUDA(B->i, i, (n + 1) * sizeof(*i), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+    if (n) {
+      FindBlocks<<<BlocksFor(n), kBlockSize, 0, stream>>>(*A, bs, n, B->i, nullptr, B->j);
+      FinePCCheckLaunch();
+    }
+  }
+  if (!n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscLogGpuTimeBegin());
+  PetscCallCUDA(cudaMemsetAsync(B->a, 0, (size_t)B->nnz * bs * bs * sizeof(PetscScalar), stream));
+  FillBlocks<<<BlocksFor(A->n), kBlockSize, 0, stream>>>(*A, bs, B->i, B->j, (PetscScalar *)B->a);
+  FinePCCheckLaunch();
+  PetscCall(PetscLogGpuTimeEnd());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The pattern is that of a matrix with one number in the place of each block; nobody looks at these, so any nnz numbers will do. */
+PetscErrorCode BSRTranspose_CUDA(const BSR *W, PetscBool keep, BSR *Wt)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  if (!keep) {
+    const CSR pattern{W->rows, W->columns, W->nnz, W->i, W->j, W->a, FINEPC_SINGLE, W->where};
+    CSR       transposed{};
+
+    PetscCall(CSRTranspose_CUDA(&pattern, PETSC_FALSE, &transposed));
+    PetscCall(BSRCreate(W->bs, W->columns, W->rows, W->nnz, W->precision, PETSC_MEMTYPE_CUDA, Wt));
+    PetscCall(
+      ArrayCopy_CUDA(Wt->i, transposed.i, ((size_t)Wt->rows + 1) * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+    PetscCall(ArrayCopy_CUDA(Wt->j, transposed.j, Wt->nnz * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+    PetscCall(CSRDestroy(&transposed));
+  }
+  if (!Wt->nnz) PetscFunctionReturn(PETSC_SUCCESS);
+  const int blocks = BlocksFor((long long)Wt->rows * kTransposeGroup);
+  PetscCall(PetscLogGpuTimeBegin());
+  if (W->precision == FINEPC_SINGLE) TransposeBlocks<float><<<blocks, kBlockSize, 0, stream>>>(*W, *Wt);
+  else TransposeBlocks<double><<<blocks, kBlockSize, 0, stream>>>(*W, *Wt);
+  FinePCCheckLaunch();
+  PetscCall(PetscLogGpuTimeEnd());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,251 @@
+/* CUDA twin of src/sparse/csr_host.cxx. */
+#include <cub/cub.cuh>
+
+#include <algorithm>
+
+#include "buffer.cuh"
+#include "sparse/csr.h"
+
+namespace
+{
+
+constexpr int kCopyGroup     = 8;   /* lanes a row in the transpose */
+constexpr int kSortedPerLane = 8;   /* indices that a lane keeps while it sorts a row */
+constexpr int kSortGroup     = 32;  /* lanes that sort a row which is too long for kCopyGroup */
+constexpr int kMultiplyBlock = 128; /* threads of a block of the product */
+constexpr int kColumnsAtOnce = 4;   /* right-hand sides that share one reading of the matrix */
+
+/* mean rows up to which a thread, 2, 8 lanes take a row, the last with 4, then with 8 entries ahead */
+constexpr int kThreadRow = 8, kPairRow = 27, kEightRow = 47, kLongEightRow = 127;
+
+__global__ void CountColumns(PetscInt nnz, const PetscInt *j, PetscInt *count)
+{
+  const long long k = GridThread();
+  if (k < nnz) atomicAdd(count + j[k], 1);
+}
+
+/* Row numbers and values into the columns' segments, in any order. */
+template <typename S>
+__global__ void FillColumns(PetscInt rows, const PetscInt *i, const PetscInt *j, const S *a, PetscInt *cursor, PetscInt *Gt_j,
+                            S *Gt_a)
+{
+  const PetscInt row = (PetscInt)(GridThread() / kCopyGroup);
+  if (row >= rows) return;
+  for (PetscInt k = i[row] + threadIdx.x % kCopyGroup; k < i[row + 1]; k += kCopyGroup) {
+    const PetscInt to = atomicAdd(cursor + j[k], 1);
+    Gt_j[to]          = row;
+    Gt_a[to]          = a[k];
+  }
+}
+
+/* Sort rows of at most GroupSize * kSortedPerLane distinct indices: the place of each is how many are smaller. */
+template <typename S, int GroupSize>
+__global__ void SortShortRows(PetscInt rows, const PetscInt *i, PetscInt *j, S *a)
+{
+  const PetscInt row   = (PetscInt)(GridThread() / GroupSize);
+  const int      lane  = threadIdx.x % GroupSize;
+  const PetscInt begin = row < rows ? i[row] : 0, end = row < rows ? i[row + 1] : 0;
+  PetscInt       index[kSortedPerLane], place[kSortedPerLane];
+  S              value[kSortedPerLane];
+#pragma unroll
+  for (int t = 0; t < kSortedPerLane; t++) {
+    const PetscInt k = begin + lane + t * GroupSize;
+    if (k >= end) continue;
+    index[t] = j[k];
+    value[t] = a[k];
+    place[t] = begin;
+    for (PetscInt other = begin; other < end; other++) place[t] += j[other] < index[t];
+  }
+  __syncwarp();
+#pragma unroll
+  for (int t = 0; t < kSortedPerLane; t++)
+    if (begin + lane + t * GroupSize < end) {
+      j[place[t]] = index[t];
+      a[place[t]] = value[t];
+    }
+}
+
+/* Gt_a from G: entry (row, i) of Gt is entry (i, row) of G, found by bisection. */
+template <typename S>
+__global__ void TransposeValues(PetscInt rows, const PetscInt *Gt_i, const PetscInt *Gt_j, const PetscInt *G_i, const PetscInt *G_j,
+                                const S *G_a, S *Gt_a)
+{
+  const PetscInt row = (PetscInt)(GridThread() / kCopyGroup);
+  if (row >= rows) return;
+  for (PetscInt k = Gt_i[row] + threadIdx.x % kCopyGroup; k < Gt_i[row + 1]; k += kCopyGroup) {
+    PetscInt low = G_i[Gt_j[k]], high = G_i[Gt_j[k] + 1] - 1;
+    while (low < high) {
+      const PetscInt middle = low + (high - low) / 2;
+      if (G_j[middle] < row) low = middle + 1;
+      else high = middle;
+    }
+    Gt_a[k] = G_a[low];
+  }
+}
+
+/*
+   Groups of lanes a row, Columns right-hand sides at once. A lane asks for Ahead entries, then for their values of X, before
+   it uses any: what is past the end of the row stands in as a zero entry at a column that is read anyway.
+*/
+template <typename S, int GroupSize, int Ahead, int Columns>
+__global__ void __launch_bounds__(kMultiplyBlock)
+  MultiplyRows(CSR W, bool unit, const PetscScalar *__restrict__ d, const PetscScalar *__restrict__ X, PetscInt ldx,
+               PetscScalar *__restrict__ Y, PetscInt ldy)
+{
+  const S *__restrict__ a        = (const S *)W.a;
+  const PetscInt *__restrict__ j = W.j;
+  const PetscInt row             = (PetscInt)(GridThread() / GroupSize);
+  const int      lane            = threadIdx.x % GroupSize;
+  const bool     mine            = row < W.rows;
+  const PetscInt end             = mine ? W.i[row + 1] : 0;
+  const PetscInt spare           = min(row, W.columns - 1);
+  double         sum[Columns];
+#pragma unroll
+  for (int c = 0; c < Columns; c++) sum[c] = 0;
+  for (PetscInt k = mine ? W.i[row] + lane : 0; k < end; k += GroupSize * Ahead) {
+    PetscInt column[Ahead];
+    S        value[Ahead];
+    double   x[Ahead];
+#pragma unroll
+    for (int t = 0; t < Ahead; t++) {
+      const bool in = k + t * GroupSize < end;
+      column[t]     = in ? j[k + t * GroupSize] : spare;
+      value[t]      = in ? a[k + t * GroupSize] : S(0);
+    }
+#pragma unroll
+    for (int c = 0; c < Columns; c++) {
+#pragma unroll
+      for (int t = 0; t < Ahead; t++) x[t] = X[column[t] + (size_t)c * ldx];
+#pragma unroll
+      for (int t = 0; t < Ahead; t++) sum[c] += k + t * GroupSize < end ? (double)value[t] * x[t] : 0.;
+    }
+  }
+#pragma unroll
+  for (int c = 0; c < Columns; c++) sum[c] = GroupSum<GroupSize>(sum[c]);
+  if (!mine || lane != 0) return;
+#pragma unroll
+  for (int c = 0; c < Columns; c++) {
+    if (unit) sum[c] += X[row + (size_t)c * ldx];
+    Y[row + (size_t)c * ldy] = d ? d[row] * sum[c] : sum[c];
+  }
+}
+
+template <typename S, int GroupSize, int Ahead>
+PetscErrorCode LaunchRows(const CSR &W, bool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X, PetscInt ldx,
+                          PetscScalar *Y, PetscInt ldy, cudaStream_t stream)
+{
+  const int blocks = BlocksFor((long long)W.rows * GroupSize, kMultiplyBlock);
+  PetscInt  c      = 0;
+
+  PetscFunctionBegin;
+  for (; c + kColumnsAtOnce <= columns; c += kColumnsAtOnce)
+    MultiplyRows<S, GroupSize, Ahead, kColumnsAtOnce>
+      <<<blocks, kMultiplyBlock, 0, stream>>>(W, unit, d, X + (size_t)c * ldx, ldx, Y + (size_t)c * ldy, ldy);
+  for (; c < columns; c++)
+    MultiplyRows<S, GroupSize, Ahead, 1>
+      <<<blocks, kMultiplyBlock, 0, stream>>>(W, unit, d, X + (size_t)c * ldx, ldx, Y + (size_t)c * ldy, ldy);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The one place that chooses how rows meet lanes: by the mean row length. A thread a row with its loads ahead beat a stream through
+   shared memory and wider groups up to 8 entries a row, 2 lanes up to 27, 8 lanes with few loads ahead from there on. */
+template <typename S>
+PetscErrorCode Multiply(const CSR &W, bool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X, PetscInt ldx,
+                        PetscScalar *Y, PetscInt ldy, cudaStream_t stream)
+{
+  const PetscInt mean = W.nnz / W.rows;
+
+  PetscFunctionBegin;
+  if (mean <= kThreadRow) PetscCall((LaunchRows<S, 1, 4>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
+  else if (mean <= kPairRow) PetscCall((LaunchRows<S, 2, 8>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
+  else if (mean <= kEightRow) PetscCall((LaunchRows<S, 8, 4>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
+  else if (mean <= kLongEightRow) PetscCall((LaunchRows<S, 8, 8>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
+  else PetscCall((LaunchRows<S, 32, 8>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+} // namespace
+
+/* The pattern and values of Gt, rows sorted: the same whatever the order in which the entries were filled in. */
+template <typename S>
+static PetscErrorCode Transpose(const CSR &G, CSR &Gt, cudaStream_t stream)
+{
+  const PetscInt rows       = Gt.rows;
+  const int      row_blocks = BlocksFor((long long)rows * kCopyGroup);
+  Buffer<char>   work;
+  size_t         bytes = 0, max_bytes = 0;
+  PetscInt       longest = 0;
+
+  PetscFunctionBegin;
+  PetscCallCUDA(cub::DeviceScan::ExclusiveSum(nullptr, bytes, Gt.i, Gt.i, rows + 1, stream));
+  PetscCallCUDA(cub::DeviceReduce::Max(nullptr, max_bytes, Gt.i, Gt.i, rows, stream));
+  bytes = (std::max(bytes, max_bytes) + sizeof(PetscInt) - 1) / sizeof(PetscInt) * sizeof(PetscInt);
+  PetscCall(work.Allocate(bytes + (rows + 1) * sizeof(PetscInt)));
+  PetscInt *const cursor = (PetscInt *)(work.data() + bytes);
+  PetscCallCUDA(cudaMemsetAsync(cursor, 0, (rows + 1) * sizeof(PetscInt), stream));
+  CountColumns<<<BlocksFor(G.nnz), kBlockSize, 0, stream>>>(G.nnz, G.j, cursor);
+  FinePCCheckLaunch();
+  PetscCallCUDA(cub::DeviceScan::ExclusiveSum(work.data(), bytes, cursor, Gt.i, rows + 1, stream));
+  PetscCallCUDA(cub::DeviceReduce::Max(work.data(), bytes, cursor, cursor + rows, rows, stream));
+  PetscCall(ArrayCopy_CUDA(&longest, cursor + rows, sizeof(longest), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  PetscCall(ArrayCopy_CUDA(cursor, Gt.i, rows * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+  FillColumns<<<BlocksFor((long long)G.rows * kCopyGroup), kBlockSize, 0, stream>>>(G.rows, G.i, G.j, (const S *)G.a, cursor, Gt.j,
+                                                                                    (S *)Gt.a);
+  FinePCCheckLaunch();
+  if (longest <= kCopyGroup * kSortedPerLane) {
+    SortShortRows<S, kCopyGroup><<<row_blocks, kBlockSize, 0, stream>>>(rows, Gt.i, Gt.j, (S *)Gt.a);
+    FinePCCheckLaunch();
+  } else if (longest <= kSortGroup * kSortedPerLane) {
+    SortShortRows<S, kSortGroup><<<BlocksFor((long long)rows * kSortGroup), kBlockSize, 0, stream>>>(rows, Gt.i, Gt.j, (S *)Gt.a);
+    FinePCCheckLaunch();
+  } else {
+    /* the indices alone, with the memory of the values to swap with; then the values again */
+    cub::DoubleBuffer<PetscInt> index(Gt.j, (PetscInt *)Gt.a);
+    PetscCallCUDA(cub::DeviceSegmentedSort::SortKeys(nullptr, bytes, index, G.nnz, rows, Gt.i, Gt.i + 1, stream));
+    PetscCall(work.Allocate(bytes));
+    PetscCallCUDA(cub::DeviceSegmentedSort::SortKeys(work.data(), bytes, index, G.nnz, rows, Gt.i, Gt.i + 1, stream));
+    if (index.Current() != Gt.j)
+      PetscCall(ArrayCopy_CUDA(Gt.j, index.Current(), G.nnz * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+    TransposeValues<<<row_blocks, kBlockSize, 0, stream>>>(rows, Gt.i, Gt.j, G.i, G.j, (const S *)G.a, (S *)Gt.a);
+    FinePCCheckLaunch();
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CSRTranspose_CUDA(const CSR *G, PetscBool keep, CSR *Gt)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  if (!keep) PetscCall(CSRCreate(G->columns, G->rows, G->nnz, G->precision, PETSC_MEMTYPE_CUDA, Gt));
+  const int row_blocks = BlocksFor((long long)Gt->rows * kCopyGroup);
+  if (!G->nnz) PetscCallCUDA(cudaMemsetAsync(Gt->i, 0, (Gt->rows + 1) * sizeof(PetscInt), stream));
+  else if (!keep) {
+    if (G->precision == FINEPC_SINGLE) PetscCall(Transpose<float>(*G, *Gt, stream));
+    else PetscCall(Transpose<double>(*G, *Gt, stream));
+  } else {
+    if (G->precision == FINEPC_SINGLE)
+      TransposeValues<<<row_blocks, kBlockSize, 0, stream>>>(Gt->rows, Gt->i, Gt->j, G->i, G->j, (const float *)G->a,
+                                                             (float *)Gt->a);
+    else
+      TransposeValues<<<row_blocks, kBlockSize, 0, stream>>>(Gt->rows, Gt->i, Gt->j, G->i, G->j, (const double *)G->a,
+                                                             (double *)Gt->a);
+    FinePCCheckLaunch();
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CSRMultiply_CUDA(const CSR *W, PetscBool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X,
+                                PetscInt ldx, PetscScalar *Y, PetscInt ldy)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  if (!W->rows || !columns) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  if (W->precision == FINEPC_SINGLE) PetscCall(Multiply<float>(*W, unit, d, columns, X, ldx, Y, ldy, stream));
+  else PetscCall(Multiply<double>(*W, unit, d, columns, X, ldx, Y, ldy, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

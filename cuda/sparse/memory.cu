@@ -1,0 +1,50 @@
+/* CUDA twin of src/sparse/memory_host.cxx: device memory, plain and without a pool. */
+#include <petscdevice_cuda.h>
+
+#include "sparse/memory.h"
+
+PetscErrorCode DeviceFound_CUDA(PetscBool *found)
+{
+  int count = 0;
+
+  PetscFunctionBegin;
+  *found = cudaGetDeviceCount(&count) == cudaSuccess && count > 0 ? PETSC_TRUE : PETSC_FALSE;
+  (void)cudaGetLastError(); /* no driver is no error here */
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ArrayCreate_CUDA(size_t bytes, void **data)
+{
+  PetscFunctionBegin;
+  *data = nullptr;
+  if (!bytes) PetscFunctionReturn(PETSC_SUCCESS);
+  const cudaError_t error = cudaMalloc(data, bytes);
+  if (error == cudaErrorMemoryAllocation) (void)cudaGetLastError();
+  PetscCheck(error != cudaErrorMemoryAllocation, PETSC_COMM_SELF, PETSC_ERR_MEM, "The device has no %zu bytes left", bytes);
+  PetscCallCUDA(error);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ArrayDestroy_CUDA(void **data)
+{
+  PetscFunctionBegin;
+  if (*data) PetscCallCUDA(cudaFree(*data));
+  *data = nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ArrayCopy_CUDA(void *to, const void *from, size_t bytes, PetscMemType to_where, PetscMemType from_where)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  if (!bytes) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  const bool to_device = PetscMemTypeDevice(to_where), from_device = PetscMemTypeDevice(from_where);
+  PetscCallCUDA(
+    cudaMemcpyAsync(to, from, bytes,
+                    to_device ? (from_device ? cudaMemcpyDeviceToDevice : cudaMemcpyHostToDevice) : cudaMemcpyDeviceToHost,
+                    stream));
+  if (!to_device) PetscCallCUDA(cudaStreamSynchronize(stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

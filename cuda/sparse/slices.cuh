@@ -1,0 +1,258 @@
+/* How warps multiply with slices: one from where it is, or a warp's slices as a stream. */
+#pragma once
+
+#include "launch.cuh"
+#include "sparse/slices.h"
+
+constexpr int kSliceGroup = 4;               /* steps of a slice whose entries of a lane lie together */
+constexpr int kSliceSteps = 2 * kSliceGroup; /* that a stream asks for at once */
+
+/* Where entry (step, lane) of an even slice of so many steps is. */
+__device__ inline PetscInt EvenPlace(int step, int steps, int lane)
+{
+  const int whole = steps / kSliceGroup * kSliceGroup;
+  if (step < whole) return step / kSliceGroup * kSliceGroup * kWarpSize + lane * kSliceGroup + step % kSliceGroup;
+  if (steps & 2) return step < whole + 2 ? whole * kWarpSize + lane * 2 + step - whole : (whole + 2) * kWarpSize + lane;
+  return whole * kWarpSize + lane;
+}
+
+/* The lane's place of a slice, which is its row where rows are not sorted. */
+template <int Lanes>
+__device__ inline PetscInt SlicePlace(PetscInt slice)
+{
+  return slice * (kWarpSize / Lanes) + threadIdx.x % kWarpSize / Lanes;
+}
+
+/* Stream: what is read should not drive others out of the caches. */
+template <bool Stream, typename T>
+__device__ inline T LoadOne(const T *from)
+{
+  if constexpr (Stream) return __ldcs(from);
+  else return *from;
+}
+
+/* Numbers of a lane's steps, and how 4, 2 and 1 of them are loaded. 16-bit ones stay in pairs. */
+template <typename T>
+struct Wide;
+
+template <>
+struct Wide<float> {
+  using Two  = float2;
+  using Four = float4;
+};
+
+template <>
+struct Wide<PetscInt> {
+  using Two  = int2;
+  using Four = int4;
+};
+
+template <int Steps, typename T>
+struct LaneNumbers {
+  T v[Steps];
+
+  __device__ __forceinline__ T Get(int t) const { return v[t]; }
+  template <int Count, bool Stream>
+  __device__ __forceinline__ void Load(const T *from, int t)
+  {
+    if constexpr (Count == 4) {
+      const auto w = LoadOne<Stream>((const typename Wide<T>::Four *)from);
+      v[t]         = w.x;
+      v[t + 1]     = w.y;
+      v[t + 2]     = w.z;
+      v[t + 3]     = w.w;
+    } else if constexpr (Count == 2) {
+      const auto w = LoadOne<Stream>((const typename Wide<T>::Two *)from);
+      v[t]         = w.x;
+      v[t + 1]     = w.y;
+    } else v[t] = LoadOne<Stream>(from);
+  }
+};
+
+template <int Steps>
+struct LaneNumbers<Steps, double> {
+  double v[Steps];
+
+  __device__ __forceinline__ double Get(int t) const { return v[t]; }
+  template <int Count, bool Stream>
+  __device__ __forceinline__ void Load(const double *from, int t)
+  {
+    if constexpr (Count == 1) v[t] = LoadOne<Stream>(from);
+    else
+#pragma unroll
+      for (int k = 0; k < Count; k += 2) {
+        const double2 w = LoadOne<Stream>((const double2 *)(from + k));
+        v[t + k]        = w.x;
+        v[t + k + 1]    = w.y;
+      }
+  }
+};
+
+template <int Steps>
+struct LaneNumbers<Steps, std::uint16_t> {
+  unsigned pair[Steps / 2];
+
+  __device__ __forceinline__ PetscInt Get(int t) const { return (PetscInt)(t % 2 ? pair[t / 2] >> 16 : pair[t / 2] & 0xffffu); }
+  template <int Count, bool Stream>
+  __device__ __forceinline__ void Load(const std::uint16_t *from, int t)
+  {
+    if constexpr (Count == 4) {
+      const uint2 w   = LoadOne<Stream>((const uint2 *)from);
+      pair[t / 2]     = w.x;
+      pair[t / 2 + 1] = w.y;
+    } else if constexpr (Count == 2) pair[t / 2] = LoadOne<Stream>((const unsigned *)from);
+    else pair[t / 2] = t % 2 ? pair[t / 2] | (unsigned)LoadOne<Stream>(from) << 16 : LoadOne<Stream>(from);
+  }
+};
+
+/* What a lane knows of a slice, and how far it is. */
+template <int Lanes, bool Even>
+struct SliceCursor {
+  PetscInt slice, even_row, at, base; /* at: entry of step k, the slice's in an even one; base: of its steps */
+  int      k, mine, steps;            /* of the lane and of the slice */
+
+  __device__ __forceinline__ void Open(const Slices &A, PetscInt at_slice)
+  {
+    slice = at_slice;
+    k = mine = steps = 0;
+    if (slice >= A.count) return;
+    base                 = A.step[slice];
+    const PetscInt place = SlicePlace<Lanes>(slice);
+    if constexpr (Even) {
+      steps    = A.step[slice + 1]; /* Start() subtracts, where it is needed */
+      even_row = A.sorted && place < A.rows ? A.order[place] : place;
+    } else {
+      at   = A.start[slice];
+      mine = place < A.rows ? A.length[place] : 0;
+    }
+  }
+  __device__ __forceinline__ PetscInt Row() const { return Even ? even_row : SlicePlace<Lanes>(slice); }
+  __device__ __forceinline__ void     Start(const Slices &A)
+  {
+    if (slice >= A.count) return;
+    if constexpr (Even) {
+      at   = base * kWarpSize;
+      mine = steps = steps - base;
+    } else {
+      mine  = (mine - (int)(threadIdx.x % Lanes) + Lanes - 1) / Lanes;
+      steps = __reduce_max_sync(kFullWarp, mine);
+    }
+  }
+};
+
+/* The entries of Steps steps of a lane. */
+template <int Steps, typename V, typename I>
+struct SliceBatch {
+  LaneNumbers<Steps, V> value;
+  LaneNumbers<Steps, I> column;
+  PetscInt              base; /* lane t knows that of the t-th step */
+
+  template <int Count, bool Stream>
+  __device__ __forceinline__ void LoadSome(const Slices &A, PetscInt at, int t)
+  {
+    column.template Load<Count, Stream>((const I *)A.column + at, t);
+    value.template Load<Count, Stream>((const V *)A.value + at, t);
+  }
+
+  template <bool Stream, int Lanes, bool Even>
+  __device__ __forceinline__ void Load(const Slices &A, SliceCursor<Lanes, Even> &from)
+  {
+    const int lane = threadIdx.x % kWarpSize;
+    if (sizeof(I) == 2) base = from.k + lane < from.steps ? A.base[from.base + from.k + lane] : 0;
+    if constexpr (Even) {
+#pragma unroll
+      for (int t = 0; t < Steps; t += kSliceGroup) {
+        const int left = from.steps - from.k - t; /* the same in all lanes */
+        if (left >= kSliceGroup) LoadSome<kSliceGroup, Stream>(A, from.at + lane * kSliceGroup, t);
+        else if (left >= 2) {
+          LoadSome<2, Stream>(A, from.at + lane * 2, t);
+          if (left > 2) LoadSome<1, Stream>(A, from.at + 2 * kWarpSize + lane, t + 2);
+        } else if (left > 0) LoadSome<1, Stream>(A, from.at + lane, t);
+        from.at += kSliceGroup * kWarpSize;
+      }
+    } else {
+      const unsigned before = (1u << lane) - 1u;
+#pragma unroll
+      for (int t = 0; t < Steps; t++) {
+        const unsigned ballot = __ballot_sync(kFullWarp, from.k + t < from.mine);
+        if (from.k + t < from.mine) LoadSome<1, Stream>(A, from.at + __popc(ballot & before), t);
+        from.at += __popc(ballot);
+      }
+    }
+  }
+
+  /* Adds those steps that the lane has, `left` at most. */
+  template <typename Vector>
+  __device__ __forceinline__ void Add(int left, Vector x, double *sum) const
+  {
+    double v[Steps];
+#pragma unroll
+    for (int t = 0; t < Steps; t++) {
+      const PetscInt first = sizeof(I) == 2 ? __shfl_sync(kFullWarp, base, t) : 0;
+      if (t < left) v[t] = x(first + column.Get(t));
+    }
+#pragma unroll
+    for (int t = 0; t < Steps; t++)
+      if (t < left) *sum += (double)value.Get(t) * v[t];
+  }
+};
+
+/*
+   Sum over the lane's row of a slice of a resident copy, in every lane of the row; x(column) is the vector. All lanes of the warp
+   take part. What is added in which order depends on nothing but the row and Lanes.
+*/
+template <int Lanes, typename Vector>
+__device__ __forceinline__ double SliceSum(const Slices &A, PetscInt slice, Vector x)
+{
+  SliceCursor<Lanes, true>                  cursor;
+  SliceBatch<kSliceGroup, double, PetscInt> batch;
+  double                                    sum = 0;
+  cursor.Open(A, slice);
+  cursor.Start(A);
+#pragma unroll 1
+  for (; cursor.k < cursor.steps; cursor.k += kSliceGroup) {
+    batch.template Load<false>(A, cursor);
+    batch.Add(cursor.mine - cursor.k, x, &sum);
+  }
+  return GroupSum<Lanes>(sum);
+}
+
+/*
+   Calls act(row, sum over the row) in the first lane of every row of slices first, first + stride, ... of the warp. A warp asks for
+   its next entries, and for the head of the slice after that, before it uses those it has. It begins so before ready() is called;
+   x is not used before.
+*/
+template <int Lanes, bool Even, typename V, typename I, typename Ready, typename Vector, typename Act>
+__device__ __forceinline__ void StreamSlicesOf(const Slices &A, PetscInt first, PetscInt stride, Ready ready, Vector x, Act act)
+{
+  SliceCursor<Lanes, Even>      now, next;
+  SliceBatch<kSliceSteps, V, I> batch;
+  double                        sum = 0;
+  now.Open(A, first);
+  next.Open(A, first + stride);
+  now.Start(A);
+  batch.template Load<true>(A, now);
+  ready();
+  while (now.slice < A.count) {
+    batch.Add(now.mine - now.k, x, &sum);
+    now.k += kSliceSteps;
+    if (now.k >= now.steps) {
+      const PetscInt row = now.Row();
+      now                = next;
+      now.Start(A);
+      batch.template Load<true>(A, now);
+      next.Open(A, now.slice + stride);
+      sum = GroupSum<Lanes>(sum);
+      if (row < A.rows && threadIdx.x % Lanes == 0) act(row, sum);
+      sum = 0;
+    } else batch.template Load<true>(A, now);
+  }
+}
+
+/* Of what kind the copy is but for its columns is left to the caller: kinds need different numbers of registers. */
+template <int Lanes, bool Even, typename V, typename Ready, typename Vector, typename Act>
+__device__ __forceinline__ void StreamSlices(const Slices &A, PetscInt first, PetscInt stride, Ready ready, Vector x, Act act)
+{
+  if (A.narrow) StreamSlicesOf<Lanes, Even, V, std::uint16_t>(A, first, stride, ready, x, act);
+  else StreamSlicesOf<Lanes, Even, V, PetscInt>(A, first, stride, ready, x, act);
+}

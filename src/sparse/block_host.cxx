@@ -1,0 +1,37 @@
+/* Host twin of cuda/sparse/block.cuh, in plain loops. */
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "block.h"
+
+bool InvertBlock_Host(PetscInt bs, PetscReal smallest, PetscReal raised, PetscScalar *a)
+{
+  std::vector<PetscInt> from(bs);
+  const auto            at = [&](PetscInt r, PetscInt c) -> PetscScalar            &{ return a[c * bs + r]; };
+
+  for (PetscInt p = 0; p < bs; p++) {
+    PetscInt best = p;
+    for (PetscInt r = p + 1; r < bs; r++)
+      if (std::fabs(at(r, p)) > std::fabs(at(best, p))) best = r;
+    PetscScalar     pivot = at(best, p);
+    const PetscReal size  = std::fabs(pivot);
+    if (!(size > smallest && size <= std::numeric_limits<PetscReal>::max())) {
+      if (raised == 0) return false;
+      pivot = std::copysign(raised, pivot);
+    }
+    from[p] = best;
+    for (PetscInt c = 0; c < bs; c++) std::swap(at(p, c), at(best, c));
+    for (PetscInt c = 0; c < bs; c++) {
+      if (c == p) continue;
+      at(p, c) /= pivot;
+      for (PetscInt r = 0; r < bs; r++)
+        if (r != p) at(r, c) -= at(r, p) * at(p, c);
+    }
+    for (PetscInt r = 0; r < bs; r++) at(r, p) = r == p ? 1 / pivot : -at(r, p) / pivot;
+  }
+  for (PetscInt p = bs - 1; p >= 0; p--) /* exchanged rows of a are exchanged columns of the inverse */
+    for (PetscInt r = 0; r < bs; r++) std::swap(at(r, p), at(r, from[p]));
+  return true;
+}

@@ -1,0 +1,12 @@
+/* Block sparse rows made of others: of single entries, and of the transposed blocks. Each is a host and a CUDA twin with the same arguments. */
+#pragma once
+
+#include "bsr.h"
+
+/* B, in double precision, from A's entries. With keep, B has the pattern already and gets new values only. */
+PetscErrorCode BSRFromCSR_Host(const CSRView *A, PetscInt bs, PetscBool keep, BSR *B);
+PetscErrorCode BSRFromCSR_CUDA(const CSRView *A, PetscInt bs, PetscBool keep, BSR *B);
+
+/* Wt = W^T, in the same precision and memory. With keep, Wt has the pattern already and gets new values only. */
+PetscErrorCode BSRTranspose_Host(const BSR *W, PetscBool keep, BSR *Wt);
+PetscErrorCode BSRTranspose_CUDA(const BSR *W, PetscBool keep, BSR *Wt);

@@ -1,0 +1,89 @@
+/*
+   Host twin of cuda/sparse/bsr_csr.cu: single entries become blocks, and blocks those of the transpose.
+
+   Block (I, J) is there if one of the entries (I bs + r, J bs + c) is stored. The bs rows of a block row are read side by side,
+   each from where the last block ended, so that block columns come out ascending and once. Rows of W are read in order, so the rows
+   of W^T come out sorted.
+*/
+#include <algorithm>
+#include <vector>
+
+#include "bsr_csr.h"
+
+/* Calls visit(J) for the block columns of block row I. */
+template <typename Visit>
+static void ForBlocks(const CSRView &A, PetscInt bs, PetscInt I, std::vector<PetscInt> &at, const Visit &visit)
+{
+  for (PetscInt r = 0; r < bs; r++) at[r] = A.i[I * bs + r];
+  while (true) {
+    PetscInt J = PETSC_INT_MAX;
+    for (PetscInt r = 0; r < bs; r++)
+      if (at[r] < A.i[I * bs + r + 1]) J = std::min(J, A.j[at[r]] / bs);
+    if (J == PETSC_INT_MAX) return;
+    visit(J);
+    for (PetscInt r = 0; r < bs; r++)
+      while (at[r] < A.i[I * bs + r + 1] && A.j[at[r]] / bs == J) at[r]++;
+  }
+}
+
+PetscErrorCode BSRFromCSR_Host(const CSRView *A, PetscInt bs, PetscBool keep, BSR *B)
+{
+  const PetscInt        n = A->n / bs;
+  std::vector<PetscInt> at(bs);
+
+  PetscFunctionBegin;
+  if (!keep) {
+    PetscInt nnz = 0;
+
+    for (PetscInt I = 0; I < n; I++) ForBlocks(*A, bs, I, at, [&](PetscInt) { nnz++; });
+    PetscCall(BSRCreate(bs, n, n, nnz, FINEPC_DOUBLE, PETSC_MEMTYPE_HOST, B));
+    nnz     = 0;
+    B->i[0] = 0;
+    for (PetscInt I = 0; I < n; I++) {
+      ForBlocks(*A, bs, I, at, [&](PetscInt J) { B->j[nnz++] = J; });
+      B->i[I + 1] = nnz;
+    }
+  }
+  PetscScalar *a = (PetscScalar *)B->a;
+  std::fill(a, a + (size_t)B->nnz * bs * bs, 0.);
+  for (PetscInt row = 0; row < A->n; row++) {
+    PetscInt k = B->i[row / bs];
+    for (PetscInt e = A->i[row]; e < A->i[row + 1]; e++) {
+      while (B->j[k] < A->j[e] / bs) k++;
+      a[((size_t)k * bs + A->j[e] % bs) * bs + row % bs] = A->a[e];
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <typename S>
+static void Transpose(const BSR &W, bool keep, BSR &Wt)
+{
+  const PetscInt        bs  = W.bs;
+  const size_t          bs2 = (size_t)bs * bs;
+  std::vector<PetscInt> at(Wt.i, Wt.i + Wt.rows); /* of the next block of each row of Wt */
+
+  for (PetscInt row = 0; row < W.rows; row++)
+    for (PetscInt k = W.i[row]; k < W.i[row + 1]; k++) {
+      const PetscInt to   = at[W.j[k]]++;
+      const S *const from = (const S *)W.a + k * bs2;
+      S *const       a    = (S *)Wt.a + to * bs2;
+      if (!keep) Wt.j[to] = row;
+      for (PetscInt q = 0; q < bs; q++)
+        for (PetscInt p = 0; p < bs; p++) a[p * bs + q] = from[q * bs + p];
+    }
+}
+
+PetscErrorCode BSRTranspose_Host(const BSR *W, PetscBool keep, BSR *Wt)
+{
+  PetscFunctionBegin;
+  if (!keep) {
+    PetscCall(BSRCreate(W->bs, W->columns, W->rows, W->nnz, W->precision, PETSC_MEMTYPE_HOST, Wt));
+    std::fill_n(Wt->i, Wt->rows + 1, 0);
+    for (PetscInt k = 0; k < W->nnz; k++) Wt->i[W->j[k] + 1]++;
+    for (PetscInt row = 0; row < Wt->rows; row++) Wt->i[row + 1] += Wt->i[row];
+  }
+  if (W->precision == FINEPC_SINGLE) Transpose<float>(*W, keep, *Wt);
+  else Transpose<double>(*W, keep, *Wt);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,82 @@
+/* Host twin of cuda/sparse/bsr.cu, and what holds for both kinds of memory. */
+#include "bsr.h"
+
+static size_t BlockBytes(const BSR *W)
+{
+  return (size_t)W->bs * W->bs * FinePCPrecisionBytes(W->precision);
+}
+
+PetscErrorCode BSRCreate(PetscInt bs, PetscInt rows, PetscInt columns, PetscInt nnz, FinePCPrecision precision, PetscMemType where,
+                         BSR *W)
+{
+  const size_t alignment = 256, i_bytes = ((size_t)rows + 1) * sizeof(PetscInt), j_bytes = nnz * sizeof(PetscInt);
+  const size_t j_at = (i_bytes + alignment - 1) / alignment * alignment,
+               a_at = j_at + (j_bytes + alignment - 1) / alignment * alignment;
+
+  PetscFunctionBegin;
+  W->bs        = bs;
+  W->rows      = rows;
+  W->columns   = columns;
+  W->nnz       = nnz;
+  W->precision = precision;
+  W->where     = where;
+  PetscCall(ArrayCreate(a_at + nnz * BlockBytes(W), where, (void **)&W->i));
+  W->j = (PetscInt *)((char *)W->i + j_at);
+  W->a = (char *)W->i + a_at;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode BSRDestroy(BSR *W)
+{
+  PetscFunctionBegin;
+  PetscCall(ArrayDestroy(W->where, (void **)&W->i));
+  *W = BSR{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Bytes of the stored blocks and row starts, 0 of a matrix that is not there. */
+size_t BSRBytes(const BSR *W)
+{
+  return !W->i ? 0 : ((size_t)W->rows + 1) * sizeof(PetscInt) + W->nnz * (sizeof(PetscInt) + BlockBytes(W));
+}
+
+PetscErrorCode BSRCopy(const BSR *W, PetscMemType where, BSR *copy)
+{
+  PetscFunctionBegin;
+  PetscCall(BSRCreate(W->bs, W->rows, W->columns, W->nnz, W->precision, where, copy));
+  PetscCall(ArrayCopy(copy->i, W->i, ((size_t)W->rows + 1) * sizeof(PetscInt), where, W->where));
+  PetscCall(ArrayCopy(copy->j, W->j, W->nnz * sizeof(PetscInt), where, W->where));
+  PetscCall(ArrayCopy(copy->a, W->a, W->nnz * BlockBytes(W), where, W->where));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* y_r = z_r + sum over the blocks of row r, in their order, and over their columns q: a_pq x_q. */
+template <typename S>
+static void Multiply(const BSR &W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y)
+{
+  const PetscInt bs = W.bs;
+
+  for (PetscInt row = 0; row < W.rows; row++) {
+    PetscScalar *y_row = y + row * bs;
+    for (PetscInt p = 0; p < bs; p++) y_row[p] = z ? z[row * bs + p] : 0;
+    for (PetscInt k = W.i[row]; k < W.i[row + 1]; k++) {
+      const S           *a     = (const S *)W.a + (size_t)k * bs * bs;
+      const PetscScalar *x_row = x + W.j[k] * bs;
+      for (PetscInt q = 0; q < bs; q++, a += bs)
+        for (PetscInt p = 0; p < bs; p++) y_row[p] += (PetscScalar)a[p] * x_row[q];
+    }
+  }
+}
+
+PetscErrorCode BSRMultiply_Host(const BSR *W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y)
+{
+  PetscFunctionBegin;
+  if (W->precision == FINEPC_SINGLE) Multiply<float>(*W, x, z, y);
+  else Multiply<double>(*W, x, z, y);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+BSRView BSRViewOf(const BSR *B)
+{
+  return BSRView{B->bs, B->rows, B->nnz, B->i, B->j, (const PetscScalar *)B->a, B->where};
+}

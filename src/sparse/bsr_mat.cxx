@@ -1,0 +1,193 @@
+/* Mat -> BSR: the one file that knows where PETSc's matrix types keep their blocks. */
+#include <petsc/private/petscimpl.h>
+
+#include "bsr_csr.h"
+#include "bsr_mat.h"
+
+static PetscScalar BSRValue(const BSR *W, size_t k)
+{
+  return W->precision == FINEPC_SINGLE ? (PetscScalar)((const float *)W->a)[k] : ((const double *)W->a)[k];
+}
+
+/* Another place, same blocks. */
+static PetscErrorCode CopyBlocks(const BSRView *A, PetscMemType where, PetscBool keep, BSR *copy)
+{
+  PetscFunctionBegin;
+  if (!keep) {
+    PetscCall(BSRDestroy(copy));
+    PetscCall(BSRCreate(A->bs, A->n, A->n, A->nnz, FINEPC_DOUBLE, where, copy));
+    PetscCall(ArrayCopy(copy->i, A->i, (A->n + 1) * sizeof(*A->i), where, A->where));
+    PetscCall(ArrayCopy(copy->j, A->j, A->nnz * sizeof(*A->j), where, A->where));
+  }
+  PetscCall(ArrayCopy(copy->a, A->a, (size_t)A->nnz * A->bs * A->bs * sizeof(*A->a), where, A->where));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode GetBAIJ(BSRMat *bsr)
+{
+  PetscScalar *a;
+  PetscBool    done;
+  BSRView     *A = &bsr->A;
+
+  PetscFunctionBegin;
+  PetscCall(MatGetRowIJ(bsr->local, 0, PETSC_FALSE, PETSC_TRUE, &A->n, &A->i, &A->j, &done));
+  PetscCheck(done, PETSC_COMM_SELF, PETSC_ERR_SUP, "Matrix type %s does not give its block rows",
+             ((PetscObject)bsr->local)->type_name);
+  PetscCall(MatSeqBAIJGetArray(bsr->local, &a));
+  A->a          = a;
+  A->nnz        = A->i[A->n];
+  A->where      = PETSC_MEMTYPE_HOST;
+  bsr->borrowed = true;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* MatSeqBAIJRestoreArray() says that the values have changed, which would have every PCApply() set up again. */
+static PetscErrorCode RestoreBAIJ(BSRMat *bsr)
+{
+  PetscScalar     *a = (PetscScalar *)bsr->A.a;
+  PetscObjectState state;
+  PetscInt         n;
+  PetscBool        done;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectStateGet((PetscObject)bsr->local, &state));
+  PetscCall(MatSeqBAIJRestoreArray(bsr->local, &a));
+  PetscCall(PetscObjectStateSet((PetscObject)bsr->local, state));
+  PetscCall(MatRestoreRowIJ(bsr->local, 0, PETSC_FALSE, PETSC_TRUE, &n, &bsr->A.i, &bsr->A.j, &done));
+  bsr->borrowed = false;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatGetBSR(Mat A, PetscMemType where, PetscBool keep, BSR *copy, BSRMat *bsr)
+{
+  PetscBool is_aij, is_baij;
+  PetscInt  rows, columns, bs, column_bs;
+
+  PetscFunctionBegin;
+  *bsr = BSRMat{};
+  PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &is_aij, MATSEQAIJ, MATMPIAIJ, ""));
+  PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &is_baij, MATSEQBAIJ, MATMPIBAIJ, ""));
+  PetscCheck(is_aij || is_baij, PetscObjectComm((PetscObject)A), PETSC_ERR_SUP,
+             "Matrix type %s is not supported, only MATBAIJ, MATAIJ with a block size, and their subtypes are: use MatConvert(), "
+             "-mat_type baij or -mat_type aij",
+             ((PetscObject)A)->type_name);
+  PetscCall(MatGetLocalSize(A, &rows, &columns));
+  PetscCheck(rows == columns, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
+             "The matrix must be square with the same layout of rows and columns; here this rank has %" PetscInt_FMT
+             " rows and %" PetscInt_FMT " columns",
+             rows, columns);
+  PetscCall(MatGetBlockSizes(A, &bs, &column_bs));
+  PetscCheck(bs == column_bs, PetscObjectComm((PetscObject)A), PETSC_ERR_SUP,
+             "Blocks are %" PetscInt_FMT " by %" PetscInt_FMT ", but must be square: call MatSetBlockSize()", bs, column_bs);
+  PetscCheck(bs <= kLargestBlock, PetscObjectComm((PetscObject)A), PETSC_ERR_SUP,
+             "Blocks have %" PetscInt_FMT " rows, but at most %" PetscInt_FMT
+             " are supported: set a smaller block size with MatSetBlockSize()",
+             bs, kLargestBlock);
+  PetscCall(MatGetDiagonalBlock(A, &bsr->local));
+  bsr->A.bs = bs;
+  keep      = (PetscBool)(keep && copy->i); /* a matrix that was converted in place may have had no copy */
+  if (is_baij) {
+    PetscErrorCode (*query)(Mat, const BSR **);
+
+    PetscCall(PetscObjectQueryFunction((PetscObject)bsr->local, kDeviceBlocksQuery, &query));
+    if (query && PetscMemTypeDevice(where)) {
+      const BSR *blocks;
+
+      PetscCall((*query)(bsr->local, &blocks));
+      bsr->A = BSRViewOf(blocks);
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    PetscCall(GetBAIJ(bsr));
+    if (!PetscMemTypeDevice(where)) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCall(CopyBlocks(&bsr->A, where, keep, copy));
+    PetscCall(RestoreBAIJ(bsr));
+  } else {
+    if (PetscMemTypeDevice(where)) PetscCall(MatGetCSR(A, &bsr->csr));
+    else PetscCall(MatGetHostCSR(A, &bsr->csr));
+    if (!keep) PetscCall(BSRDestroy(copy));
+    if (bsr->csr.A.where == where) {
+      if (PetscMemTypeDevice(where)) PetscCall(BSRFromCSR_CUDA(&bsr->csr.A, bs, keep, copy));
+      else PetscCall(BSRFromCSR_Host(&bsr->csr.A, bs, keep, copy));
+    } else { /* entries on the host, blocks wanted on the device */
+      BSR     blocks{};
+      BSRView view;
+
+      PetscCall(BSRFromCSR_Host(&bsr->csr.A, bs, PETSC_FALSE, &blocks));
+      view = BSRViewOf(&blocks);
+      PetscCall(CopyBlocks(&view, where, keep, copy));
+      PetscCall(BSRDestroy(&blocks));
+    }
+    PetscCall(MatRestoreCSR(&bsr->csr));
+  }
+  bsr->A = BSRViewOf(copy);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatRestoreBSR(BSRMat *bsr)
+{
+  PetscFunctionBegin;
+  if (bsr->borrowed) PetscCall(RestoreBAIJ(bsr));
+  *bsr = BSRMat{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Types that know no device are bound to the CPU from the start: with them the vectors alone decide. */
+PetscErrorCode MatGetBSRMemType(Mat A, PetscMemType *where)
+{
+  VecType   type;
+  PetscBool is_cuda, is_host_type, bound;
+
+  PetscFunctionBegin;
+  PetscCall(MatGetVecType(A, &type));
+  PetscCall(PetscStrcmpAny(type, &is_cuda, VECCUDA, VECSEQCUDA, VECMPICUDA, ""));
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)A, &is_host_type, MATSEQBAIJ, MATMPIBAIJ, MATSEQAIJ, MATMPIAIJ, ""));
+  PetscCall(MatBoundToCPU(A, &bound));
+  *where = kHasCUDA && is_cuda && (is_host_type || !bound) ? PETSC_MEMTYPE_CUDA : PETSC_MEMTYPE_HOST;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatCreateFromBSR(MPI_Comm comm, const BSR *W, PetscBool unit, Mat *mat)
+{
+  const size_t bs2 = (size_t)W->bs * W->bs;
+  BSR          host;
+  PetscScalar *a;
+  PetscInt    *i, *j, nnz, to = 0, first = 0;
+  PetscMPIInt  rank;
+
+  PetscFunctionBegin;
+  PetscCall(PetscIntSumError(W->nnz, unit ? W->rows : 0, &nnz));
+  PetscCall(BSRCopy(W, PETSC_MEMTYPE_HOST, &host));
+  PetscCall(PetscMalloc3(W->rows + 1, &i, nnz, &j, nnz * bs2, &a));
+  PetscCallMPI(MPI_Exscan(&W->rows, &first, 1, MPIU_INT, MPI_SUM, comm));
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  if (!rank) first = 0;
+  for (PetscInt row = 0; row < W->rows; row++) {
+    PetscInt k = host.i[row];
+
+    i[row] = to;
+    for (; k < host.i[row + 1] && host.j[k] < row; k++, to++) {
+      j[to] = first + host.j[k];
+      for (size_t e = 0; e < bs2; e++) a[to * bs2 + e] = BSRValue(&host, k * bs2 + e);
+    }
+    if (unit) {
+      j[to] = first + row;
+      for (size_t e = 0; e < bs2; e++) a[to * bs2 + e] = e / W->bs == e % W->bs;
+      to++;
+    }
+    for (; k < host.i[row + 1]; k++, to++) {
+      j[to] = first + host.j[k];
+      for (size_t e = 0; e < bs2; e++) a[to * bs2 + e] = BSRValue(&host, k * bs2 + e);
+    }
+  }
+  i[W->rows] = to;
+  PetscCall(MatCreate(comm, mat));
+  PetscCall(MatSetSizes(*mat, W->rows * W->bs, W->rows * W->bs, PETSC_DETERMINE, PETSC_DETERMINE));
+  PetscCall(MatSetBlockSize(*mat, W->bs));
+  PetscCall(MatSetType(*mat, MATBAIJ));
+  PetscCall(MatSetOption(*mat, MAT_ROW_ORIENTED, PETSC_FALSE));
+  PetscCall(MatSeqBAIJSetPreallocationCSR(*mat, W->bs, i, j, a));
+  PetscCall(MatMPIBAIJSetPreallocationCSR(*mat, W->bs, i, j, a));
+  PetscCall(PetscFree3(i, j, a));
+  PetscCall(BSRDestroy(&host));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,99 @@
+/* Host twin of cuda/sparse/csr.cu, and what holds for both kinds of memory. */
+#include "csr.h"
+
+PetscErrorCode CSRCreate(PetscInt rows, PetscInt columns, PetscInt nnz, FinePCPrecision precision, PetscMemType where, CSR *W)
+{
+  const size_t alignment = 256, i_bytes = (rows + 1) * sizeof(PetscInt), j_bytes = nnz * sizeof(PetscInt);
+  const size_t j_at = (i_bytes + alignment - 1) / alignment * alignment,
+               a_at = j_at + (j_bytes + alignment - 1) / alignment * alignment;
+
+  PetscFunctionBegin;
+  W->rows      = rows;
+  W->columns   = columns;
+  W->nnz       = nnz;
+  W->precision = precision;
+  W->where     = where;
+  PetscCall(ArrayCreate(a_at + nnz * FinePCPrecisionBytes(precision), where, (void **)&W->i));
+  W->j = (PetscInt *)((char *)W->i + j_at);
+  W->a = (char *)W->i + a_at;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CSRDestroy(CSR *W)
+{
+  PetscFunctionBegin;
+  PetscCall(ArrayDestroy(W->where, (void **)&W->i));
+  *W = CSR{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Bytes of the stored entries and row starts. */
+size_t CSRBytes(const CSR *W)
+{
+  return (W->rows + 1) * sizeof(PetscInt) + W->nnz * (sizeof(PetscInt) + FinePCPrecisionBytes(W->precision));
+}
+
+PetscErrorCode CSRCopyToHost(const CSR *W, CSR *copy)
+{
+  PetscFunctionBegin;
+  PetscCall(CSRCreate(W->rows, W->columns, W->nnz, W->precision, PETSC_MEMTYPE_HOST, copy));
+  PetscCall(ArrayCopy(copy->i, W->i, (W->rows + 1) * sizeof(PetscInt), PETSC_MEMTYPE_HOST, W->where));
+  PetscCall(ArrayCopy(copy->j, W->j, W->nnz * sizeof(PetscInt), PETSC_MEMTYPE_HOST, W->where));
+  PetscCall(ArrayCopy(copy->a, W->a, W->nnz * FinePCPrecisionBytes(W->precision), PETSC_MEMTYPE_HOST, W->where));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Rows of G are read in order, so the rows of Gt come out sorted. Its row starts serve as cursors, which end one row further on. */
+template <typename S>
+static void Transpose(const CSR &G, CSR &Gt)
+{
+  const S *G_a  = (const S *)G.a;
+  S       *Gt_a = (S *)Gt.a;
+
+  for (PetscInt row = 0; row < G.rows; row++) {
+    for (PetscInt k = G.i[row]; k < G.i[row + 1]; k++) {
+      const PetscInt to = Gt.i[G.j[k]]++;
+      Gt.j[to]          = row;
+      Gt_a[to]          = G_a[k];
+    }
+  }
+  for (PetscInt row = Gt.rows; row > 0; row--) Gt.i[row] = Gt.i[row - 1];
+  Gt.i[0] = 0;
+}
+
+PetscErrorCode CSRTranspose_Host(const CSR *G, PetscBool keep, CSR *Gt)
+{
+  PetscFunctionBegin;
+  if (!keep) {
+    PetscCall(CSRCreate(G->columns, G->rows, G->nnz, G->precision, PETSC_MEMTYPE_HOST, Gt));
+    PetscCall(PetscArrayzero(Gt->i, Gt->rows + 1));
+    for (PetscInt k = 0; k < G->nnz; k++) Gt->i[G->j[k] + 1]++;
+    for (PetscInt row = 0; row < Gt->rows; row++) Gt->i[row + 1] += Gt->i[row];
+  }
+  if (G->precision == FINEPC_SINGLE) Transpose<float>(*G, *Gt);
+  else Transpose<double>(*G, *Gt);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <typename S>
+static void Multiply(const CSR &W, bool unit, const PetscScalar *d, const PetscScalar *x, PetscScalar *y)
+{
+  const S *a = (const S *)W.a;
+  for (PetscInt row = 0; row < W.rows; row++) {
+    PetscScalar sum = 0;
+    for (PetscInt k = W.i[row]; k < W.i[row + 1]; k++) sum += (PetscScalar)a[k] * x[W.j[k]];
+    if (unit) sum += x[row];
+    y[row] = d ? d[row] * sum : sum;
+  }
+}
+
+PetscErrorCode CSRMultiply_Host(const CSR *W, PetscBool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X,
+                                PetscInt ldx, PetscScalar *Y, PetscInt ldy)
+{
+  PetscFunctionBegin;
+  for (PetscInt c = 0; c < columns; c++) {
+    if (W->precision == FINEPC_SINGLE) Multiply<float>(*W, unit, d, X + (size_t)c * ldx, Y + (size_t)c * ldy);
+    else Multiply<double>(*W, unit, d, X + (size_t)c * ldx, Y + (size_t)c * ldy);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

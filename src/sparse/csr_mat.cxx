@@ -1,0 +1,175 @@
+/* Mat <-> CSR: the one file that knows PETSc's matrix types and the differences between its releases. */
+#include <petsc/private/petscimpl.h>
+
+#include "csr_mat.h"
+
+#if defined(FINEPC_HAVE_CUDA)
+/* 3.24 and 3.25 lend the device's row and column arrays as int, 3.26 as PetscInt */
+  #if PETSC_VERSION_LT(3, 26, 0)
+using DeviceIndex = int;
+  #else
+using DeviceIndex = PetscInt;
+  #endif
+
+static PetscErrorCode GetDeviceCSR(CSRMat *csr)
+{
+  const DeviceIndex *i, *j;
+  MatInfo            info;
+
+  PetscFunctionBegin;
+  static_assert(sizeof(DeviceIndex) == sizeof(PetscInt),
+                "finepc reads device matrices with PetscInt indices: configure PETSc with 32-bit indices, or use PETSc 3.26");
+  PetscCall(MatGetInfo(csr->local, MAT_LOCAL, &info));
+  csr->A.nnz   = (PetscInt)info.nz_used;
+  csr->A.where = PETSC_MEMTYPE_CUDA;
+  PetscCall(MatSeqAIJCUSPARSEGetIJ(csr->local, PETSC_FALSE, &i, &j));
+  PetscCall(MatSeqAIJCUSPARSEGetArrayRead(csr->local, &csr->A.a));
+  csr->A.i = (const PetscInt *)i;
+  csr->A.j = (const PetscInt *)j;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode RestoreDeviceCSR(CSRMat *csr)
+{
+  const DeviceIndex *i = (const DeviceIndex *)csr->A.i, *j = (const DeviceIndex *)csr->A.j;
+
+  PetscFunctionBegin;
+  PetscCall(MatSeqAIJCUSPARSERestoreArrayRead(csr->local, &csr->A.a));
+  PetscCall(MatSeqAIJCUSPARSERestoreIJ(csr->local, PETSC_FALSE, &i, &j));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+#else
+static PetscErrorCode GetDeviceCSR(CSRMat *)
+{
+  SETERRQ(PETSC_COMM_SELF, PETSC_ERR_PLIB, "This finepc was built without CUDA");
+}
+static PetscErrorCode RestoreDeviceCSR(CSRMat *)
+{
+  SETERRQ(PETSC_COMM_SELF, PETSC_ERR_PLIB, "This finepc was built without CUDA");
+}
+#endif
+
+static PetscErrorCode GetHostCSR(CSRMat *csr)
+{
+  PetscInt  n;
+  PetscBool done;
+
+  PetscFunctionBegin;
+  PetscCall(MatGetRowIJ(csr->local, 0, PETSC_FALSE, PETSC_FALSE, &n, &csr->A.i, &csr->A.j, &done));
+  PetscCheck(done, PETSC_COMM_SELF, PETSC_ERR_SUP, "Matrix type %s does not give its rows", ((PetscObject)csr->local)->type_name);
+  PetscCall(MatSeqAIJGetArrayRead(csr->local, &csr->A.a));
+  csr->A.nnz   = csr->A.i[n];
+  csr->A.where = PETSC_MEMTYPE_HOST;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode GetLocal(Mat A, CSRMat *csr)
+{
+  PetscBool is_aij;
+  PetscInt  rows, columns;
+
+  PetscFunctionBegin;
+  *csr = CSRMat{};
+  PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &is_aij, MATSEQAIJ, MATMPIAIJ, ""));
+  PetscCheck(
+    is_aij, PetscObjectComm((PetscObject)A), PETSC_ERR_SUP,
+    "Matrix type %s is not supported, only MATAIJ and its subtypes such as MATAIJCUSPARSE are: use MatConvert() or -mat_type aij",
+    ((PetscObject)A)->type_name);
+  PetscCall(MatGetLocalSize(A, &rows, &columns));
+  PetscCheck(rows == columns, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
+             "The matrix must be square with the same layout of rows and columns; here this rank has %" PetscInt_FMT
+             " rows and %" PetscInt_FMT " columns",
+             rows, columns);
+  PetscCall(MatGetDiagonalBlock(A, &csr->local));
+  csr->A.n = rows;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The rank's diagonal block of an AIJ matrix, on the device where it lives there and is not bound to the CPU. */
+PetscErrorCode MatGetCSR(Mat A, CSRMat *csr)
+{
+  PetscBool is_cuda, bound;
+
+  PetscFunctionBegin;
+  PetscCall(GetLocal(A, csr));
+  PetscCall(PetscObjectTypeCompare((PetscObject)csr->local, MATSEQAIJCUSPARSE, &is_cuda));
+  PetscCall(MatBoundToCPU(csr->local, &bound));
+  if (kHasCUDA && is_cuda && !bound) PetscCall(GetDeviceCSR(csr));
+  else PetscCall(GetHostCSR(csr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The same on the host, wherever the matrix lives. */
+PetscErrorCode MatGetHostCSR(Mat A, CSRMat *csr)
+{
+  PetscFunctionBegin;
+  PetscCall(GetLocal(A, csr));
+  PetscCall(GetHostCSR(csr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatRestoreCSR(CSRMat *csr)
+{
+  PetscFunctionBegin;
+  if (PetscMemTypeDevice(csr->A.where)) PetscCall(RestoreDeviceCSR(csr));
+  else {
+    PetscInt  n;
+    PetscBool done;
+
+    PetscCall(MatSeqAIJRestoreArrayRead(csr->local, &csr->A.a));
+    PetscCall(MatRestoreRowIJ(csr->local, 0, PETSC_FALSE, PETSC_FALSE, &n, &csr->A.i, &csr->A.j, &done));
+  }
+  *csr = CSRMat{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatGetGhostCSR(Mat A, CSRMat *csr, PetscInt *count, const PetscInt **ghosts)
+{
+  Mat diagonal;
+
+  PetscFunctionBegin;
+  *csr = CSRMat{};
+  PetscCall(MatMPIAIJGetSeqAIJ(A, &diagonal, &csr->local, ghosts));
+  PetscCall(MatGetSize(csr->local, &csr->A.n, count));
+  PetscCall(GetDeviceCSR(csr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* D^{1/2} (I + W) as a MATAIJ on comm, W being strictly triangular and this rank's diagonal block; d = diag(D). */
+PetscErrorCode MatCreateFromFactor(MPI_Comm comm, const CSR *W, const PetscScalar *d, Mat *G)
+{
+  CSR          host;
+  PetscScalar *d_host, *a;
+  PetscInt    *i, *j, first = 0;
+  PetscMPIInt  rank;
+
+  PetscFunctionBegin;
+  PetscCall(CSRCopyToHost(W, &host));
+  PetscCall(PetscMalloc1(W->rows, &d_host));
+  PetscCall(ArrayCopy(d_host, d, W->rows * sizeof(*d), PETSC_MEMTYPE_HOST, W->where));
+  PetscCall(PetscMalloc3(W->rows + 1, &i, W->nnz + W->rows, &j, W->nnz + W->rows, &a));
+  PetscCallMPI(MPI_Exscan(&W->rows, &first, 1, MPIU_INT, MPI_SUM, comm));
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  if (!rank) first = 0;
+  i[0] = 0;
+  for (PetscInt row = 0; row < W->rows; row++) {
+    const PetscReal scale = PetscSqrtReal(d_host[row]);
+    PetscInt        to    = i[row];
+    for (PetscInt k = host.i[row]; k < host.i[row + 1]; k++, to++) {
+      j[to] = first + host.j[k];
+      a[to] = scale * (host.precision == FINEPC_SINGLE ? (PetscScalar)((const float *)host.a)[k] : ((const double *)host.a)[k]);
+    }
+    j[to]      = first + row;
+    a[to]      = scale;
+    i[row + 1] = to + 1;
+  }
+  PetscCall(MatCreate(comm, G));
+  PetscCall(MatSetSizes(*G, W->rows, W->rows, PETSC_DETERMINE, PETSC_DETERMINE));
+  PetscCall(MatSetType(*G, MATAIJ));
+  PetscCall(MatSeqAIJSetPreallocationCSR(*G, i, j, a));
+  PetscCall(MatMPIAIJSetPreallocationCSR(*G, i, j, a));
+  PetscCall(PetscFree3(i, j, a));
+  PetscCall(PetscFree(d_host));
+  PetscCall(CSRDestroy(&host));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

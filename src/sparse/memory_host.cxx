@@ -1,0 +1,49 @@
+/* Host twin of cuda/sparse/memory.cu, and what holds for both kinds of memory. */
+#include "memory.h"
+
+const char *const FinePCPrecisions[] = {"single", "double", "FinePCPrecision", "FINEPC_", nullptr};
+
+size_t FinePCPrecisionBytes(FinePCPrecision precision)
+{
+  return precision == FINEPC_SINGLE ? sizeof(float) : sizeof(double);
+}
+
+PetscErrorCode ArrayCreate_Host(size_t bytes, void **data)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc(bytes, data));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ArrayDestroy_Host(void **data)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscFree(*data));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ArrayCreate(size_t bytes, PetscMemType where, void **data)
+{
+  PetscFunctionBegin;
+  if (PetscMemTypeDevice(where)) PetscCall(ArrayCreate_CUDA(bytes, data));
+  else PetscCall(ArrayCreate_Host(bytes, data));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ArrayDestroy(PetscMemType where, void **data)
+{
+  PetscFunctionBegin;
+  if (!*data) PetscFunctionReturn(PETSC_SUCCESS);
+  if (PetscMemTypeDevice(where)) PetscCall(ArrayDestroy_CUDA(data));
+  else PetscCall(ArrayDestroy_Host(data));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ArrayCopy(void *to, const void *from, size_t bytes, PetscMemType to_where, PetscMemType from_where)
+{
+  PetscFunctionBegin;
+  if (PetscMemTypeDevice(to_where) || PetscMemTypeDevice(from_where))
+    PetscCall(ArrayCopy_CUDA(to, from, bytes, to_where, from_where));
+  else PetscCall(PetscMemcpy(to, from, bytes));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
