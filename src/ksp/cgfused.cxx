@@ -278,7 +278,7 @@ static PetscErrorCode WhyGeneralHere(KSP ksp, const PCInverse **M, PetscBool *ja
           std::string("the preconditioner ") + ((PetscObject)ksp->pc)->type_name + ", which is not none, jacobi, afsai or sfsai");
   if (query) {
     PetscCall((*query)(ksp->pc, M));
-    BECAUSE(!(*M)->W1.i || !PetscMemTypeDevice((*M)->where) || !(*M)->unit, "the factor is on the host");
+    BECAUSE(!(*M)->W1.i || !PetscMemTypeDevice((*M)->where), "the factor is on the host");
   }
 #undef BECAUSE
   why->clear();

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "finepcimpl.h"
+#include "pc/rrb/rrb_face.h"
 #include "rrbcg.h"
 
 struct KSP_RRBCG {
