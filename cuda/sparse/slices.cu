@@ -1,4 +1,4 @@
-/* Makes the sliced copy of a matrix. */
+/* Makes the sliced copies that slices.h describes. */
 #include <cub/cub.cuh>
 
 #include <climits>
@@ -9,15 +9,15 @@
 namespace
 {
 
-constexpr int kDistances = 1 << 16; /* that 16 bits hold */
+constexpr int kDistances = 1 << 16; /* distances between columns that 16 bits hold are less than this */
 
-/* Where a copy turned out not to hold what is in the matrix. */
+/* Set where a copy turns out not to hold the numbers of the matrix. */
 struct Misfit {
-  int column; /* farther from the first of its step than 16 bits say */
-  int value;  /* not one of single precision */
+  int column; /* a column is farther from the smallest one of its step than 16 bits can say */
+  int value;  /* a value is not a number of single precision */
 };
 
-/* The steps of the lane, which begin at entry `first` of the matrix. */
+/* The number of steps of the calling lane in a slice. The entry of its first step is entry *first of the matrix. */
 __device__ inline int LaneSteps(const CSR &A, const Slices &to, PetscInt slice, PetscInt *first)
 {
   const int      lane  = threadIdx.x % kWarpSize;
@@ -28,7 +28,10 @@ __device__ inline int LaneSteps(const CSR &A, const Slices &to, PetscInt slice, 
   return (A.i[row + 1] - *first + to.lanes - 1) / to.lanes;
 }
 
-/* A block a window: its rows, the longest first, and in their own order among those of a length. */
+/*
+   Sorts the rows of a window, which a block takes: the longest rows come first, rows of the same length stay in their order. Rows
+   of kLongest entries or more count as equally long.
+*/
 __global__ void __launch_bounds__(kBlockSize) SortRows(CSR A, Slices to)
 {
   constexpr int kItems = kSliceWindow / kBlockSize, kLongest = 1 << 16;
@@ -47,7 +50,7 @@ __global__ void __launch_bounds__(kBlockSize) SortRows(CSR A, Slices to)
   }
 }
 
-/* A warp a slice: its steps, and what an uneven copy needs. */
+/* The number of steps of each slice, and what an uneven copy has to know of its rows. A warp takes a slice. */
 __global__ void MeasureSlices(CSR A, Slices to)
 {
   const PetscInt slice = (PetscInt)(GridThread() / kWarpSize), rows = kWarpSize / to.lanes;
@@ -63,7 +66,10 @@ __global__ void MeasureSlices(CSR A, Slices to)
   if (lane < rows && row < A.rows) to.length[row] = A.i[row + 1] - A.i[row];
 }
 
-/* A warp a slice: entries into the order in which products read them. */
+/*
+   Copies the entries into the order in which products read them: S is the type of the values in the matrix, V and I are the types
+   of the values and columns in the copy. A warp takes a slice.
+*/
 template <typename S, typename V, typename I>
 __global__ void FillSlices(CSR A, Slices to, Misfit *misfit)
 {
@@ -80,7 +86,7 @@ __global__ void FillSlices(CSR A, Slices to, Misfit *misfit)
     const unsigned ballot = __ballot_sync(kFullWarp, in);
     const PetscInt here   = to.even ? at + EvenPlace(k, steps, lane) : at + __popc(ballot & ((1u << lane) - 1u));
     if (in || to.even) {
-      const PetscInt column  = in ? j : least; /* padding stays near */
+      const PetscInt column  = in ? j : least; /* padding points to an entry of the vector that is read anyway */
       ((I *)to.column)[here] = (I)(sizeof(I) == 2 ? column - least : column);
       ((V *)to.value)[here]  = (V)a;
       column_fits            = column_fits && (sizeof(I) > 2 || column - least < kDistances);
@@ -105,7 +111,7 @@ PetscErrorCode Fill(const CSR &A, const Slices &to, Misfit *misfit, cudaStream_t
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Memory of at least so many bytes; what was in it is lost. */
+/* Sees to it that memory has at least so many bytes. If it has to grow, what was in it is lost. */
 PetscErrorCode Grow(size_t bytes, void **memory, size_t *capacity)
 {
   PetscFunctionBegin;
@@ -117,7 +123,7 @@ PetscErrorCode Grow(size_t bytes, void **memory, size_t *capacity)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Room for the entries, and these in it. */
+/* Gives the arrays over steps and entries their room, and fills them. `steps` is the number of steps of all slices. */
 PetscErrorCode PlaceAndFill(const CSR &A, PetscInt steps, Slices *S, Misfit *misfit, cudaStream_t stream)
 {
   Layout entries;
