@@ -1,8 +1,11 @@
 /*
-   Device memory whose lifetime is a C++ scope: work arrays of a set-up. Its sizes are summed, so that a set-up can say
-   what it took.
+   Device memory whose lifetime is a C++ scope: the work arrays of a set-up. A meter sums the sizes of the buffers that know
+   it, so that a set-up can say how much memory it took.
 */
 #pragma once
+
+#include <functional>
+#include <vector>
 
 #include "launch.cuh"
 
@@ -52,20 +55,60 @@ private:
   size_t     size_ = 0;
 };
 
-/* Arrays that share an allocation, which takes as long as a small kernel: where each begins. */
+/*
+   Arrays that share one allocation, since an allocation takes as long as a small kernel. They are named first, which tells
+   how many bytes they need together, and become valid once there is memory for them:
+
+     layout.Place(&x, n);
+     layout.Place(&y, m);
+     PetscCall(layout.Allocate(&work));
+*/
 class Layout {
 public:
+  /* *array will have room for so many elements. Returns how many bytes lie before it. */
+  template <typename T>
+  size_t Place(T **array, size_t size)
+  {
+    const size_t at = Take(size * sizeof(T));
+    bindings_.push_back([=](char *memory) { *array = (T *)(memory + at); });
+    return at;
+  }
+  size_t Place(void **array, size_t bytes)
+  {
+    const size_t at = Take(bytes);
+    bindings_.push_back([=](char *memory) { *array = memory + at; });
+    return at;
+  }
   template <typename T>
   size_t Place(size_t size)
   {
-    const size_t at = bytes_;
-    bytes_ += (size * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
-    return at;
+    return Take(size * sizeof(T));
   }
   size_t bytes() const { return bytes_; }
+
+  /* All arrays begin in this memory of bytes() bytes. */
+  void Bind(void *memory) const
+  {
+    for (const auto &binding : bindings_) binding((char *)memory);
+  }
+  PetscErrorCode Allocate(Buffer<char> *memory) const
+  {
+    PetscFunctionBegin;
+    PetscCall(memory->Allocate(bytes_));
+    Bind(memory->data());
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
 
 private:
   static constexpr size_t kAlignment = 256;
 
-  size_t bytes_ = 0;
+  size_t Take(size_t bytes)
+  {
+    const size_t at = bytes_;
+    bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return at;
+  }
+
+  size_t                                   bytes_ = 0;
+  std::vector<std::function<void(char *)>> bindings_;
 };

@@ -1,0 +1,754 @@
+/*
+   CUDA twin of src/pc/sfsai/sfsai_host.cxx, the values of G on a pattern: the same as the host twin's. The host twin has the
+   formulas, whose numbers are those of Bernaschi, Bisson, Fantozzi and Janna.
+
+   What differs from the host twin:
+   - Systems are gathered and solved in one kernel, and never written out as a batch. A group of lanes takes a system of up to 32
+     unknowns in registers, by Gauss-Jordan elimination in which the lanes that Cholesky's factorisation leaves idle solve for the
+     row of G. A block takes a larger one in tiles in shared memory. The largest are in global memory, and as many blocks take
+     them as the work space has room for.
+   - Rows are bucketed by the size of their system with a radix sort that keeps their order.
+   - With a postfilter G is computed in chunks of rows, so that the unfiltered G never is in memory as a whole.
+   Nothing depends on the schedule.
+*/
+#include <cub/cub.cuh>
+
+#include <algorithm>
+#include <vector>
+
+#include "sfsai.cuh"
+#include "sparse/dense.cuh"
+
+namespace
+{
+
+using Count = unsigned long long;
+
+/*
+   Sizes of systems, row i with its own index counted: up to 8, 16, 32 in registers; then in shared memory by blocks of more
+   and more threads; the last in global memory.
+*/
+constexpr int kClasses = 7, kRegisterClasses = 3, kGlobalClass = kClasses - 1;
+constexpr int kClassBits      = 3; /* of a sort key */
+constexpr int kRegisterSize[] = {8, 16, 32};
+constexpr int kSharedSize[]   = {4 * kTile, 8 * kTile}; /* of the first classes in shared memory; the last one takes what fits */
+constexpr int kRegisterBlock  = 128;                    /* threads of a block of which a group takes a row */
+constexpr int kGatherGroup    = 8;                      /* lanes that read a row of A for a block */
+template <typename T>
+constexpr int kBlocksAtOnce = sizeof(T) == sizeof(float) ? 4 : 2; /* of kSystemThreads, for which there are registers */
+static_assert(kClasses <= 1 << kClassBits, "a key holds every class");
+
+struct ClassLimits {
+  int largest[kClasses];
+};
+
+/* Counters that the kernels write and the host reads. */
+struct Tally {
+  int   rows[kClasses], largest[kClasses]; /* of the bucketed rows: how many, and the largest system */
+  Count bad_pivot, diagonal, dropped;
+};
+
+struct ValueTask {
+  CSRView          A;
+  const PetscReal *s;
+  const PetscInt  *rows;
+  PetscInt         items;
+  const PetscInt  *G_i;
+  PetscInt        *G_j; /* the entries from base on; the postfilter marks what it drops */
+  void            *G_a;
+  PetscInt         base;
+  PetscReal       *d;      /* [n] diag(A) in, 1 / psi out */
+  PetscInt        *length; /* [n] entries kept; null: no postfilter */
+  PetscInt        *bad;    /* [n] list of rows that single precision cannot do */
+  Tally           *tally;
+  double           postfilter;
+  bool             single;      /* precision of the values written */
+  int              largest;     /* system of this launch */
+  char            *global_work; /* where systems are not in shared memory */
+  size_t           work_stride;
+};
+
+constexpr PetscInt kDropped = -1; /* for a column of G */
+
+template <typename T>
+constexpr T kSmallestPivot = (T)(sizeof(T) == sizeof(float) ? kFSAISmallestPivotSingle : kFSAISmallestPivotDouble);
+
+__device__ inline void StoreValue(const ValueTask &task, PetscInt k, double value)
+{
+  if (task.single) ((float *)task.G_a)[k - task.base] = (float)value;
+  else ((double *)task.G_a)[k - task.base] = value;
+}
+
+/*
+   What is left of a row that cannot be solved: in single a place in the list of another try, in double the diagonal. By so many
+   threads.
+*/
+template <typename T>
+__device__ inline void GiveUp(const ValueTask &task, PetscInt row, int thread, int threads)
+{
+  if constexpr (sizeof(T) == sizeof(float)) {
+    if (thread == 0) task.bad[atomicAdd(&task.tally->bad_pivot, (Count)1)] = row;
+  } else {
+    for (PetscInt k = task.G_i[row] + thread; k < task.G_i[row + 1]; k += threads) {
+      StoreValue(task, k, 0);
+      if (task.length) task.G_j[k - task.base] = kDropped;
+    }
+    if (thread == 0) {
+      task.d[row] = 1 / task.d[row];
+      if (task.length) task.length[row] = 0;
+      atomicAdd(&task.tally->diagonal, (Count)1);
+    }
+  }
+}
+
+/* First of the ascending P[0 .. size - 1] that is not below column, or the last; size a power of two. */
+template <int Size>
+__device__ inline int LowerBound(const int *P, int column)
+{
+  int at = 0;
+#pragma unroll
+  for (int step = Size / 2; step > 0; step /= 2)
+    if (P[at + step - 1] < column) at += step;
+  return at;
+}
+
+/*
+   A group of N lanes a row. The system stands at the end of N places, the identity before it: place N - 1 is row i itself.
+   Only the lower triangle of A[P, P] is read, S A S without its unit diagonal is kept whole in shared memory.
+*/
+template <typename T, int N>
+struct GroupWork {
+  double s[N], g[N];
+  T      S[N][N], column[2 * N];
+  int    P[N];
+};
+
+template <typename T, int N>
+__global__ void __launch_bounds__(kRegisterBlock) SFSAISolveInRegisters(ValueTask task)
+{
+  extern __shared__ __align__(16) char shared_work[];
+
+  GroupWork<T, N> &work  = ((GroupWork<T, N> *)shared_work)[threadIdx.x / N];
+  const long long  item  = GridThread() / N;
+  const int        lane  = threadIdx.x % N;
+  const bool       mine  = item < task.items;
+  const PetscInt   row   = mine ? task.rows[item] : 0;
+  const PetscInt   start = mine ? task.G_i[row] : 0;
+  const int        size = mine ? (int)(task.G_i[row + 1] - start) + 1 : 1, first = N - size; /* first place that is used */
+  const bool       used  = mine && lane >= first;
+  const PetscInt   place = start - task.base + lane - first; /* of the lane's entry of G */
+  const int        q     = lane == N - 1 ? (int)row : used ? (int)task.G_j[place] : -1;
+  const double     s_q   = used ? task.s[q] : 0;
+  work.P[lane]           = q;
+  work.s[lane]           = s_q;
+#pragma unroll
+  for (int c = 0; c < N; c++) work.S[c][lane] = 0;
+  __syncwarp();
+
+  /* gather */
+  if (used)
+    for (PetscInt k = task.A.i[q]; k < task.A.i[q + 1]; k++) {
+      const int column = (int)task.A.j[k];
+      if (column >= q) break;
+      const int c = LowerBound<N>(work.P, column);
+      if (work.P[c] != column) continue;
+      const T value   = (T)(task.A.a[k] * s_q * work.s[c]);
+      work.S[lane][c] = value;
+      work.S[c][lane] = value;
+    }
+  __syncwarp();
+
+  T a[N], inverse;
+#pragma unroll
+  for (int c = 0; c < N; c++) a[c] = c == lane ? T(1) : work.S[c][lane];
+  const int    begin  = N == kWarpSize ? first : GroupMin<kWarpSize>(first);
+  const int    bad    = Eliminate<N, false>(a, work.column, begin, kSmallestPivot<T>, inverse);
+  double       g      = lane == N - 1 ? 1. : used ? (double)(-a[N - 1] * inverse) : 0.;
+  const double own    = g * s_q; /* entry of the unscaled row, times s_i */
+  bool         failed = bad < N || !isfinite((float)(own / work.s[N - 1]));
+
+  if (task.postfilter > 0) { /* (3.11) */
+    const double norm = sqrt(GroupSum<N>(own * own));
+    if (lane != N - 1 && fabs(own) <= task.postfilter * norm) g = 0;
+  }
+  work.g[lane] = g;
+  __syncwarp();
+  /* psi = g~ A g~^T of the g that is kept: (3.13), and whatever the rounding before, diag(G A G^T) = 1 */
+  double sum = g;
+  for (int c = begin; c < N; c++) sum += (double)work.S[c][lane] * work.g[c];
+  const double psi      = GroupSum<N>(g * sum);
+  failed                = failed || !(psi > kSmallestPivot<T>);
+  failed                = GroupBallot<N>(failed);
+  const bool     kept   = used && lane != N - 1 && !(task.length && g == 0);
+  const unsigned ballot = GroupBallot<N>(kept);
+  if (!mine) return;
+  if (failed) {
+    GiveUp<T>(task, row, lane, N);
+    return;
+  }
+  if (used && lane != N - 1) {
+    StoreValue(task, place + task.base, own / work.s[N - 1]);
+    if (!kept) task.G_j[place] = kDropped;
+  }
+  if (lane == 0) {
+    task.d[row] = 1 / (task.d[row] * psi);
+    if (task.length) {
+      task.length[row] = __popc(ballot);
+      if (__popc(ballot) < size - 1) atomicAdd(&task.tally->dropped, (Count)(size - 1 - __popc(ballot)));
+    }
+  }
+}
+
+/* A block a row, or one after the other where the systems are in global memory; the system's last index is row i itself. */
+template <typename T, bool InShared>
+class BlockRow {
+public:
+  using Cholesky = BlockCholesky<T, InShared>;
+
+  static size_t SharedBytes(int n)
+  {
+    const int padded = Cholesky::Tiles(n) * kTile;
+    return Padded(Cholesky::SharedBytes(n)) + Padded(padded * sizeof(T)) + Padded(n * sizeof(int)) + kSums * sizeof(double);
+  }
+
+  __device__ BlockRow(const ValueTask &task, PetscInt row, char *shared, T *global) :
+      task_(task), row_(row), n_((int)(task.G_i[row + 1] - task.G_i[row]) + 1), start_(task.G_i[row]), cholesky_(shared, n_, global)
+  {
+    y_   = (T *)(shared + Padded(Cholesky::SharedBytes(n_)));
+    P_   = (int *)((char *)y_ + Padded(Cholesky::Tiles(n_) * kTile * sizeof(T)));
+    sum_ = (double *)((char *)P_ + Padded(n_ * sizeof(int)));
+  }
+
+  __device__ void Do()
+  {
+    const PetscReal *s = task_.s;
+    for (int r = threadIdx.x; r < n_; r += blockDim.x) P_[r] = r == n_ - 1 ? (int)row_ : (int)task_.G_j[start_ - task_.base + r];
+    cholesky_.Clear();
+    ForEachEntry([&](int r, int c, T value) { cholesky_.Set(r, c, value); });
+    __syncthreads();
+    const int bad = cholesky_.Factorize(kSmallestPivot<T>); /* of which psi is the last but for its square root */
+    if (bad != INT_MAX) {
+      GiveUp<T>(task_, row_, threadIdx.x, blockDim.x);
+      return;
+    }
+    /* L^T g~ = l_nn e_n, by (3.6) and (3.7) */
+    for (int r = threadIdx.x; r < Cholesky::Tiles(n_) * kTile; r += blockDim.x) y_[r] = r == n_ - 1 ? cholesky_.Get(r, r) : T(0);
+    cholesky_.SolveTransposed(y_);
+    if (threadIdx.x == 0) y_[n_ - 1] = 1;
+    __syncthreads();
+
+    const double s_row  = s[row_];
+    double       norm   = 0;
+    int          finite = 1;
+    for (int r = threadIdx.x; r < n_; r += blockDim.x) {
+      const double own = y_[r] * s[P_[r]];
+      norm += own * own;
+      finite = finite && isfinite((float)(own / s_row));
+    }
+    finite = __syncthreads_and(finite);
+    if (task_.postfilter > 0) { /* (3.11) */
+      norm = task_.postfilter * sqrt(BlockSum(norm));
+      for (int r = threadIdx.x; r < n_ - 1; r += blockDim.x)
+        if (fabs(y_[r] * s[P_[r]]) <= norm) y_[r] = 0;
+      __syncthreads();
+    }
+    double part = 0; /* of psi, as in SFSAISolveInRegisters */
+    for (int r = threadIdx.x; r < n_; r += blockDim.x) part += (double)y_[r] * y_[r];
+    ForEachEntry([&](int r, int c, T value) { part += 2 * (double)value * y_[r] * y_[c]; });
+    const double psi = BlockSum(part);
+    if (!finite || !(psi > kSmallestPivot<T>)) {
+      GiveUp<T>(task_, row_, threadIdx.x, blockDim.x);
+      return;
+    }
+    int kept = 0;
+    for (int base = 0; base < n_ - 1; base += blockDim.x) {
+      const int  r    = base + threadIdx.x;
+      const bool used = r < n_ - 1, drop = used && task_.length && y_[r] == 0;
+      if (used) StoreValue(task_, start_ + r, y_[r] * s[P_[r]] / s_row);
+      if (drop) task_.G_j[start_ - task_.base + r] = kDropped;
+      kept += __syncthreads_count(used && !drop);
+    }
+    if (threadIdx.x == 0) {
+      task_.d[row_] = 1 / (task_.d[row_] * psi);
+      if (task_.length) {
+        task_.length[row_] = kept;
+        atomicAdd(&task_.tally->dropped, (Count)(n_ - 1 - kept));
+      }
+    }
+  }
+
+private:
+  static constexpr int              kSums = 32; /* warps of a block, at most */
+  static __host__ __device__ size_t Padded(size_t bytes) { return (bytes + 15) / 16 * 16; }
+
+  /* Entries (r, c), c < r, of S A S over P, by groups of lanes. */
+  template <typename Use>
+  __device__ void ForEachEntry(Use use) const
+  {
+    for (int r = threadIdx.x / kGatherGroup; r < n_; r += blockDim.x / kGatherGroup) {
+      const int    q   = P_[r];
+      const double s_q = task_.s[q];
+      for (PetscInt k = task_.A.i[q] + threadIdx.x % kGatherGroup; k < task_.A.i[q + 1]; k += kGatherGroup) {
+        const int column = (int)task_.A.j[k];
+        if (column >= q) break;
+        int low = 0, high = r;
+        while (low < high) {
+          const int middle = (low + high) / 2;
+          if (P_[middle] < column) low = middle + 1;
+          else high = middle;
+        }
+        if (P_[low] == column) use(r, low, (T)(task_.A.a[k] * s_q * task_.s[column]));
+      }
+    }
+  }
+
+  __device__ double BlockSum(double x)
+  {
+    x = GroupSum<kWarpSize>(x);
+    if (threadIdx.x % kWarpSize == 0) sum_[threadIdx.x / kWarpSize] = x;
+    __syncthreads();
+    double sum = 0;
+    for (unsigned w = 0; w < blockDim.x / kWarpSize; w++) sum += sum_[w];
+    __syncthreads();
+    return sum;
+  }
+
+  const ValueTask &task_;
+  const PetscInt   row_;
+  const int        n_;
+  const PetscInt   start_;
+  Cholesky         cholesky_;
+  T               *y_;
+  int             *P_;
+  double          *sum_;
+};
+
+template <typename T, bool InShared>
+__global__ void __launch_bounds__(kSystemThreads, kBlocksAtOnce<T>) SFSAISolveInBlocks(ValueTask task)
+{
+  extern __shared__ __align__(16) char shared_work[];
+
+  for (PetscInt item = blockIdx.x; item < task.items; item += gridDim.x) {
+    BlockRow<T, InShared>(task, task.rows[item], shared_work, (T *)(task.global_work + blockIdx.x * task.work_stride)).Do();
+    __syncthreads();
+  }
+}
+
+/* Sort keys: the class of each row. */
+__global__ void SFSAIClasses(PetscInt items, const PetscInt *rows, PetscInt first, const PetscInt *G_i, ClassLimits limits,
+                             unsigned char *key, PetscInt *row_out, Tally *tally)
+{
+  __shared__ int count[kClasses], largest[kClasses];
+
+  if (threadIdx.x < kClasses) count[threadIdx.x] = largest[threadIdx.x] = 0;
+  __syncthreads();
+  const long long k = GridThread();
+  if (k < items) {
+    const PetscInt row  = rows ? rows[k] : first + (PetscInt)k;
+    const int      size = (int)(G_i[row + 1] - G_i[row]) + 1;
+    int            c    = 0;
+    while (c < kClasses - 1 && size > limits.largest[c]) c++;
+    key[k]     = (unsigned char)c;
+    row_out[k] = row;
+    atomicAdd(count + c, 1);
+    atomicMax(largest + c, size);
+  }
+  __syncthreads();
+  if (threadIdx.x < kClasses && count[threadIdx.x]) {
+    atomicAdd(tally->rows + threadIdx.x, count[threadIdx.x]);
+    atomicMax(tally->largest + threadIdx.x, largest[threadIdx.x]);
+  }
+}
+
+/* What the postfilter has left of rows first .. end - 1: entry to[row - first] on. */
+template <typename S, int GroupSize>
+__global__ void SFSAICompact(PetscInt first, PetscInt end, const PetscInt *from, PetscInt base, const PetscInt *from_j,
+                             const S *from_a, const PetscInt *to, PetscInt *j, S *a)
+{
+  const PetscInt row  = first + (PetscInt)(GridThread() / GroupSize);
+  const int      lane = threadIdx.x % GroupSize;
+  const bool     mine = row < end;
+  PetscInt       at   = mine ? to[row - first] : 0;
+  const PetscInt last = mine ? from[row + 1] : 0;
+  for (PetscInt k = mine ? from[row] : 0; __any_sync(kFullWarp, k < last); k += GroupSize) {
+    const bool     kept   = k + lane < last && from_j[k + lane - base] != kDropped;
+    const unsigned ballot = GroupBallot<GroupSize>(kept);
+    const PetscInt place  = at + __popc(ballot & ((1u << lane) - 1u));
+    if (kept) {
+      j[place] = from_j[k + lane - base];
+      a[place] = from_a[k + lane - base];
+    }
+    at += __popc(ballot);
+  }
+}
+
+__global__ void SFSAIAddOffset(PetscInt items, PetscInt offset, PetscInt *x)
+{
+  const long long k = GridThread();
+  if (k < items) x[k] += offset;
+}
+
+/* One set-up on the device. What new values on a kept pattern need is in the SFSAIWork that outlives it. */
+class SetUp {
+public:
+  SetUp(const CSRView &A, const CSRView *S, const SFSAIParams &params, bool keep, CSR &G, PetscReal *d, SFSAIWork &work,
+        FSAIStats &stats) : A_(A), S_(S), params_(params), keep_(keep), G_(G), d_(d), kept_(work), stats_(stats)
+  {
+  }
+
+  PetscErrorCode Run()
+  {
+    PetscFunctionBegin;
+    PetscCall(PetscGetCurrentCUDAStream(&stream_));
+    PetscCall(NeedWork(0));
+    PetscCall(FSAIScaling_CUDA(&A_, 0, s_, d_, fsai_work_, &stats_));
+    if (stats_.failure) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCallCUDA(cudaMemsetAsync(tally_, 0, sizeof(Tally), stream_));
+    if (keep_) PetscCall(Solve(0, A_.n, G_.i, G_.j, G_.a, 0, nullptr));
+    else {
+      const auto pattern = SFSAIPatternOf(A_, S_, s_, params_, stats_, &meter_);
+      PetscCall(pattern->CountRows());
+      PetscInt most = 0, rows = 0;
+      PetscCall(LargestRow<BlockRow<double, false>>(kSFSAILargestRow, &most));
+      PetscCall(pattern->CheckLongest(most));
+      PetscCall(LargestRow<BlockRow<double, true>>(kSFSAILargestRow, &most));
+      PetscCall(pattern->CountLonger(most, &rows));
+      if (rows) { /* what a later set-up on this pattern may need too, when it redoes rows in double */
+        const size_t stride = SystemBytes(pattern->longest + 1);
+        PetscCall(NeedWork(stride * std::min<size_t>(rows, std::max<size_t>(1, params_.work_limit / stride))));
+        pattern->UseScaling(s_);
+      }
+      if (params_.postfilter > 0) PetscCall(Filtered(*pattern));
+      else {
+        PetscCall(CSRCreate(A_.n, A_.n, pattern->nnz, params_.factor_precision, PETSC_MEMTYPE_CUDA, &G_));
+        PetscCall(pattern->Scan(G_.i));
+        PetscCall(pattern->Fill(0, A_.n, G_.i, 0, G_.j));
+        PetscCall(Solve(0, A_.n, G_.i, G_.j, G_.a, 0, nullptr));
+        stats_.max_row = pattern->longest + 1;
+      }
+    }
+    PetscCall(FSAIMeanLog_CUDA(A_.n, d_, fsai_work_, &stats_.log_psi_after));
+    stats_.log_psi_after = -stats_.log_psi_after; /* d = 1 / psi */
+    stats_.work_bytes    = meter_.peak + kept_.bytes;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+private:
+  /* in global memory, of either precision */
+  static size_t SystemBytes(PetscInt size) { return (size_t)PetscSqr((PetscInt64)size) * sizeof(double); }
+
+  /* The largest system, in whole tiles, for which a block of this kind has enough shared memory. */
+  template <typename Block>
+  static PetscErrorCode LargestRow(PetscInt most, PetscInt *largest)
+  {
+    size_t limit;
+
+    PetscFunctionBegin;
+    PetscCall(SharedMemoryLimit(&limit));
+    for (*largest = kTile; *largest + kTile <= most && Block::SharedBytes((int)*largest + kTile) <= limit;) *largest += kTile;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The arrays of a set-up, and so many bytes for systems in global memory. */
+  PetscErrorCode NeedWork(size_t systems_bytes)
+  {
+    size_t need;
+
+    PetscFunctionBegin;
+    PetscCallCUDA(cub::DeviceRadixSort::SortPairs(nullptr, need, key_, key_, list_, list_, A_.n, 0, kClassBits, stream_));
+    cub_bytes_ = need;
+    Layout       layout;
+    const size_t s = layout.Place<PetscReal>(A_.n), tally = layout.Place<Tally>(1), list = layout.Place<PetscInt>(A_.n),
+                 sorted = layout.Place<PetscInt>(A_.n), bad = layout.Place<PetscInt>(A_.n), key = layout.Place<unsigned char>(A_.n),
+                 sorted_key = layout.Place<unsigned char>(A_.n), cub = layout.Place<char>(cub_bytes_),
+                 fsai = layout.Place<char>(FSAIWorkBytes_CUDA(A_.n)), systems = layout.Place<char>(systems_bytes);
+    if (kept_.bytes < layout.bytes()) {
+      void *larger;
+
+      PetscCall(ArrayCreate_CUDA(layout.bytes(), &larger));
+      if (s_) { /* what is there stays */
+        PetscCall(ArrayCopy_CUDA(larger, kept_.data, systems, PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+        PetscCallCUDA(cudaStreamSynchronize(stream_));
+      }
+      PetscCall(ArrayDestroy_CUDA(&kept_.data));
+      kept_ = SFSAIWork{larger, layout.bytes(), PETSC_MEMTYPE_CUDA};
+    }
+    char *const data = (char *)kept_.data;
+    s_               = (PetscReal *)(data + s);
+    tally_           = (Tally *)(data + tally);
+    list_            = (PetscInt *)(data + list);
+    sorted_          = (PetscInt *)(data + sorted);
+    bad_             = (PetscInt *)(data + bad);
+    key_             = (unsigned char *)(data + key);
+    sorted_key_      = (unsigned char *)(data + sorted_key);
+    cub_             = data + cub;
+    fsai_work_       = data + fsai;
+    systems_         = data + systems;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode ReadTally()
+  {
+    PetscFunctionBegin;
+    PetscCall(ArrayCopy_CUDA(&host_, tally_, sizeof(host_), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* Rows first .. end - 1 on their pattern: in the set-up's precision, then in double what that cannot do. */
+  PetscErrorCode Solve(PetscInt first, PetscInt end, const PetscInt *i, PetscInt *j, void *a, PetscInt base, PetscInt *length)
+  {
+    ValueTask task = {};
+
+    PetscFunctionBegin;
+    task.A          = A_;
+    task.s          = s_;
+    task.G_i        = i;
+    task.G_j        = j;
+    task.G_a        = a;
+    task.base       = base;
+    task.d          = d_;
+    task.length     = length;
+    task.postfilter = length ? params_.postfilter : 0;
+    task.single     = params_.factor_precision == FINEPC_SINGLE;
+    if (params_.setup_precision == FINEPC_SINGLE) {
+      PetscCall(SolveRows<float>(task, nullptr, first, end - first));
+      PetscCall(ReadTally());
+      const PetscInt items = (PetscInt)host_.bad_pivot;
+      stats_.double_rows += items;
+      if (items) {
+        PetscCallCUDA(cudaMemsetAsync(&tally_->bad_pivot, 0, sizeof(tally_->bad_pivot), stream_));
+        PetscCall(SolveRows<double>(task, bad_, 0, items));
+        PetscCall(ReadTally());
+      }
+    } else {
+      PetscCall(SolveRows<double>(task, nullptr, first, end - first));
+      PetscCall(ReadTally());
+    }
+    stats_.diagonal_rows = (PetscInt)host_.diagonal;
+    stats_.dropped       = (PetscInt)host_.dropped;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  template <typename T>
+  PetscErrorCode SolveRows(ValueTask task, const PetscInt *rows, PetscInt first, PetscInt items)
+  {
+    size_t      bytes     = cub_bytes_;
+    PetscInt    in_shared = 0;
+    ClassLimits limits;
+
+    PetscFunctionBegin;
+    PetscCall((LargestRow<BlockRow<T, true>>(kSFSAILargestRow, &in_shared)));
+    for (int c = 0; c < kRegisterClasses; c++) limits.largest[c] = kRegisterSize[c];
+    for (int c = kRegisterClasses; c < kGlobalClass - 1; c++) limits.largest[c] = kSharedSize[c - kRegisterClasses];
+    limits.largest[kGlobalClass - 1] = (int)in_shared;
+    limits.largest[kGlobalClass]     = (int)kSFSAILargestRow;
+    PetscCallCUDA(cudaMemsetAsync(tally_, 0, offsetof(Tally, bad_pivot), stream_));
+    SFSAIClasses<<<BlocksFor(items), kBlockSize, 0, stream_>>>(items, rows, first, task.G_i, limits, key_, list_, tally_);
+    FinePCCheckLaunch();
+    PetscCallCUDA(cub::DeviceRadixSort::SortPairs(cub_, bytes, key_, sorted_key_, list_, sorted_, items, 0, kClassBits, stream_));
+    PetscCall(ReadTally());
+    task.tally     = tally_;
+    task.bad       = bad_;
+    task.s         = s_;
+    PetscInt begin = 0;
+    for (int c = 0; c < kClasses; c++) {
+      task.rows    = sorted_ + begin;
+      task.items   = host_.rows[c];
+      task.largest = host_.largest[c];
+      begin += task.items;
+      if (!task.items) continue;
+      PetscCall(PetscLogGpuTimeBegin());
+      switch (c) {
+      case 0: PetscCall((LaunchRegisters<T, kRegisterSize[0]>(task))); break;
+      case 1: PetscCall((LaunchRegisters<T, kRegisterSize[1]>(task))); break;
+      case 2: PetscCall((LaunchRegisters<T, kRegisterSize[2]>(task))); break;
+      case kGlobalClass: PetscCall((LaunchBlocks<T, false>(task))); break;
+      default: PetscCall((LaunchBlocks<T, true>(task)));
+      }
+      PetscCall(PetscLogGpuTimeEnd());
+    }
+    if (!rows) stats_.large_rows += host_.rows[kGlobalClass];
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  template <typename T, int N>
+  PetscErrorCode LaunchRegisters(const ValueTask &task)
+  {
+    const auto   kernel = SFSAISolveInRegisters<T, N>;
+    const size_t bytes  = sizeof(GroupWork<T, N>) * (kRegisterBlock / N);
+
+    PetscFunctionBegin;
+    PetscCallCUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+    kernel<<<BlocksFor((long long)task.items * N, kRegisterBlock), kRegisterBlock, bytes, stream_>>>(task);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  template <typename T, bool InShared>
+  PetscErrorCode LaunchBlocks(ValueTask &task)
+  {
+    const auto   kernel = SFSAISolveInBlocks<T, InShared>;
+    const size_t bytes  = BlockRow<T, InShared>::SharedBytes(task.largest);
+    int          blocks = task.items;
+
+    PetscFunctionBegin;
+    PetscCallCUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+    if (!InShared) {
+      const char *const end = (const char *)kept_.data + kept_.bytes;
+      task.global_work      = systems_;
+      task.work_stride      = SystemBytes(task.largest);
+      blocks                = (int)std::min<size_t>(blocks, (size_t)(end - systems_) / task.work_stride);
+    }
+    kernel<<<blocks, ThreadsForSystem(task.largest), bytes, stream_>>>(task);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* Steps 2 to 4 chunk by chunk, each chunk's rows filtered before the next is made. */
+  PetscErrorCode Filtered(SFSAIPattern &pattern)
+  {
+    const size_t       value_bytes = FinePCPrecisionBytes(params_.factor_precision);
+    const size_t       most = std::max<size_t>(params_.work_limit / (sizeof(PetscInt) + value_bytes), (size_t)pattern.longest);
+    Buffer<char>       work(&meter_);
+    std::vector<Piece> pieces;
+    PetscInt64         nnz = 0;
+    size_t             cub_bytes;
+
+    PetscFunctionBegin;
+    const size_t room = std::min<size_t>(most, (size_t)pattern.nnz);
+    Layout       layout;
+    PetscCallCUDA(cub::DeviceScan::ExclusiveSum(nullptr, cub_bytes, list_, list_, A_.n + 1, stream_));
+    const size_t at_i = layout.Place<PetscInt>(A_.n + 1), at_length = layout.Place<PetscInt>(A_.n + 1),
+                 at_final = layout.Place<PetscInt>(A_.n + 1), at_cub = layout.Place<char>(cub_bytes),
+                 at_j = layout.Place<PetscInt>(room),
+                 at_a = layout.Place<double>((room * value_bytes + sizeof(double) - 1) / sizeof(double));
+    PetscCall(work.Allocate(layout.bytes()));
+    PetscInt *const i = (PetscInt *)(work.data() + at_i), *const length = (PetscInt *)(work.data() + at_length),
+                    *const final_i = (PetscInt *)(work.data() + at_final), *const j = (PetscInt *)(work.data() + at_j);
+    void *const a = work.data() + at_a;
+    PetscCall(pattern.Scan(i));
+    for (PetscInt first = 0, end = 0; first < A_.n; first = end) {
+      PetscInt base, limit, kept;
+
+      PetscCall(ReadInt(i + first, &base));
+      PetscCall(EndOfChunk(i, first, base + (PetscInt64)most, &end));
+      PetscCall(ReadInt(i + end, &limit));
+      PetscCall(pattern.Fill(first, end, i, base, j));
+      PetscCall(Solve(first, end, i, j, a, base, length));
+      PetscCallCUDA(cudaMemsetAsync(length + end, 0, sizeof(PetscInt), stream_));
+      PetscCallCUDA(
+        cub::DeviceScan::ExclusiveSum(work.data() + at_cub, cub_bytes, length + first, final_i + first, end - first + 1, stream_));
+      PetscCall(ReadInt(final_i + end, &kept));
+      pieces.push_back(Piece{Buffer<char>(&meter_), kept});
+      PetscCall(pieces.back().data.Allocate(kept * (sizeof(PetscInt) + value_bytes)));
+      PetscCall(Compact(first, end, i, base, j, a, final_i + first, pieces.back()));
+      SFSAIAddOffset<<<BlocksFor(end - first), kBlockSize, 0, stream_>>>(end - first, (PetscInt)nnz, final_i + first);
+      FinePCCheckLaunch();
+      nnz += kept;
+    }
+    PetscCall(CSRCreate(A_.n, A_.n, (PetscInt)nnz, params_.factor_precision, PETSC_MEMTYPE_CUDA, &G_));
+    PetscCall(ArrayCopy_CUDA(G_.i, final_i, A_.n * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+    PetscInt at = 0;
+    for (const Piece &piece : pieces) {
+      PetscCall(ArrayCopy_CUDA(G_.j + at, piece.data.data() + piece.entries * value_bytes, piece.entries * sizeof(PetscInt),
+                               PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+      PetscCall(ArrayCopy_CUDA((char *)G_.a + at * value_bytes, piece.data.data(), piece.entries * value_bytes, PETSC_MEMTYPE_CUDA,
+                               PETSC_MEMTYPE_CUDA));
+      at += piece.entries;
+    }
+    PetscCall(ArrayCopy_CUDA(G_.i + A_.n, &at, sizeof(at), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+    /* the longest row is found with the buckets' kernel: a limit of no class is below it */
+    PetscCallCUDA(cudaMemsetAsync(tally_, 0, sizeof(Tally), stream_));
+    SFSAIClasses<<<BlocksFor(A_.n), kBlockSize, 0, stream_>>>(A_.n, nullptr, 0, G_.i, ClassLimits{{INT_MAX}}, key_, list_, tally_);
+    FinePCCheckLaunch();
+    PetscCall(ReadTally());
+    stats_.max_row = host_.largest[0];
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  struct Piece {
+    Buffer<char> data; /* values, then columns */
+    PetscInt     entries;
+  };
+
+  PetscErrorCode Compact(PetscInt first, PetscInt end, const PetscInt *i, PetscInt base, const PetscInt *j, const void *a,
+                         const PetscInt *to, const Piece &piece)
+  {
+    const int       blocks = BlocksFor((long long)(end - first) * kScanGroup);
+    PetscInt *const to_j   = (PetscInt *)(piece.data.data() + piece.entries * FinePCPrecisionBytes(params_.factor_precision));
+
+    PetscFunctionBegin;
+    if (params_.factor_precision == FINEPC_SINGLE)
+      SFSAICompact<float, kScanGroup>
+        <<<blocks, kBlockSize, 0, stream_>>>(first, end, i, base, j, (const float *)a, to, to_j, (float *)piece.data.data());
+    else
+      SFSAICompact<double, kScanGroup>
+        <<<blocks, kBlockSize, 0, stream_>>>(first, end, i, base, j, (const double *)a, to, to_j, (double *)piece.data.data());
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode ReadInt(const PetscInt *from, PetscInt *value)
+  {
+    PetscFunctionBegin;
+    PetscCall(ArrayCopy_CUDA(value, from, sizeof(*value), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The largest end with i[end] <= limit, but one row at least. */
+  PetscErrorCode EndOfChunk(const PetscInt *i, PetscInt first, PetscInt64 limit, PetscInt *end)
+  {
+    PetscInt low = first + 1, high = A_.n, value = 0;
+
+    PetscFunctionBegin;
+    PetscCall(ReadInt(i + high, &value));
+    if (value <= limit) low = high;
+    while (low < high) {
+      const PetscInt middle = low + (high - low + 1) / 2;
+      PetscCall(ReadInt(i + middle, &value));
+      if (value <= limit) low = middle;
+      else high = middle - 1;
+    }
+    *end = low;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  const CSRView     &A_;
+  const CSRView     *S_;
+  const SFSAIParams &params_;
+  const bool         keep_;
+  CSR               &G_;
+  PetscReal         *d_;
+  SFSAIWork         &kept_;
+  FSAIStats         &stats_;
+  WorkMeter          meter_;
+  cudaStream_t       stream_ = nullptr;
+  Tally              host_   = {};
+
+  /* in kept_ */
+  PetscReal     *s_      = nullptr; /* [n] */
+  Tally         *tally_  = nullptr;
+  PetscInt      *list_   = nullptr; /* [n] */
+  PetscInt      *sorted_ = nullptr; /* [n] rows by class */
+  PetscInt      *bad_    = nullptr; /* [n] */
+  unsigned char *key_ = nullptr, *sorted_key_ = nullptr;
+  char          *cub_       = nullptr; /* [cub_bytes_] */
+  char          *fsai_work_ = nullptr;
+  char          *systems_   = nullptr;
+  size_t         cub_bytes_ = 0;
+};
+
+} // namespace
+
+PetscErrorCode SFSAIComputeFactor_CUDA(const CSRView *A, const CSRView *S, const SFSAIParams *params, PetscBool keep, CSR *G,
+                                       PetscReal *d, SFSAIWork *work, FSAIStats *stats)
+{
+  PetscFunctionBegin;
+  *stats = FSAIStats{};
+  if (!A->n) {
+    if (!keep) PetscCall(CSRCreate(0, 0, 0, params->factor_precision, PETSC_MEMTYPE_CUDA, G));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(SetUp(*A, S, *params, keep, *G, d, *work, *stats).Run());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
