@@ -1,35 +1,41 @@
-/* What the fused conjugate gradient methods share on the device: scalars, decisions, and sums over a grid of blocks. */
+/*
+   What CGFUSED and RRBCG share on the device: the scalars of the conjugate gradient method, the decisions about its end, and sums
+   over a grid of blocks. The names of the scalars are those of cgfused.h.
+*/
 #pragma once
 
 #include "launch.cuh"
 #include "ksp/cgfused.h"
 
-constexpr int kCGRecords = 512; /* iterations that the device keeps until the host has seen them */
+/* The device keeps the records of so many iterations: the host must have seen a record before its place is used again. */
+constexpr int kCGRecords = 512;
 
 enum CGStage : int {
-  kCGStarting, /* sums are for the host */
+  kCGStarting, /* before the first iteration: the sums are left to the host, which makes the decisions about them */
   kCGRunning,
-  kCGDecided, /* the last iteration's step in x is still to be done */
-  kCGStopped
+  kCGDecided, /* the method has come to its end, but the last iteration's step in x is still to be done */
+  kCGStopped  /* nothing is left to do */
 };
 
 struct CGScalars {
-  double   beta, betaold, delta, a, b, value;
-  PetscInt iteration, its; /* completed; as KSPCG counts where it stops */
+  double   beta, betaold, delta, a, b;
+  double   value;     /* the scalar that made the method stop */
+  PetscInt iteration; /* iterations that are complete */
+  PetscInt its;       /* the number of iterations that KSPCG gives where it stops so */
   CGStage  stage;
   CGStop   stop;
 };
 
-/* What the kernels share, and what the host copies to see how far they are. */
+/* What the kernels of a solver share, and what the host copies to see how far they are. */
 struct CGState {
   CGScalars s;
   CGTest    test;
-  double    mean; /* of RRBCG, of z before it is taken away, which a singular matrix needs */
-  double    nn;   /* of CGFUSED, from the kernel that updates r to the one that decides */
-  CGSums    sums;
-  double    dots[4];
-  unsigned  ticket;
-  CGRecord  records[kCGRecords]; /* iteration n in n % kCGRecords */
+  double    mean;                /* of RRBCG with a singular matrix: the mean of z, which has to be subtracted from z */
+  double    nn;                  /* of CGFUSED: r.r, from the kernel that updates r to the kernel that decides */
+  CGSums    sums;                /* the sums of the start */
+  double    dots[4];             /* sums that are for the host */
+  unsigned  ticket;              /* blocks that are done with their part of a sum, see GridSumLast() */
+  CGRecord  records[kCGRecords]; /* that of iteration n is in place n % kCGRecords */
 };
 
 /* ------------------------------------------ scalars ------------------------------------------- */
@@ -42,6 +48,7 @@ __device__ __forceinline__ void Stop(CGScalars &s, CGStop stop, PetscInt its, do
   s.stage = stage;
 }
 
+/* What follows from delta = p.w: the step a, or the end. */
 __device__ __forceinline__ void DecideDelta(CGScalars &s, double delta)
 {
   const double old = s.delta;
@@ -52,6 +59,10 @@ __device__ __forceinline__ void DecideDelta(CGScalars &s, double delta)
   else s.a = s.beta / delta;
 }
 
+/*
+   Ends an iteration, with nn of its norm and beta = r.z: gives its record, and leaves the new b, or the end. The tests, their order
+   and the numbers of iterations are those of KSPCG.
+*/
 __device__ __forceinline__ CGRecord DecideBeta(CGScalars &s, const CGTest &test, double nn, double beta)
 {
   const PetscInt n       = ++s.iteration;
@@ -75,7 +86,7 @@ __device__ __forceinline__ CGRecord DecideBeta(CGScalars &s, const CGTest &test,
 
 /* -------------------------------------------- sums -------------------------------------------- */
 
-/* Sum of each of x over the block, in thread 0, always in the same order. */
+/* The sum of each of x over the block. Thread 0 gets the sums; their order is always the same. */
 template <int Count>
 __device__ void BlockSum(double (&x)[Count])
 {
@@ -94,13 +105,14 @@ __device__ void BlockSum(double (&x)[Count])
 }
 
 /*
-   Sum over the grid; true in thread 0 of the block that came last, which alone has it. partial [Count][blocks]. The last Given sums
-   are of what a kernel ahead of this one, of as many blocks, left there with BlockSum().
+   The sum of each of x over the grid, always in the same order. Each block leaves its part in partial [Count][blocks], and the
+   block that comes last, by the ticket, adds the parts: its thread 0 alone has the sums and gets true. The parts of the last Given
+   sums are already in `partial`: another kernel of as many blocks, ahead of this one, made them with BlockSum().
 */
 template <int Count, int Given = 0>
 __device__ bool GridSumLast(double (&x)[Count], double *partial, unsigned *ticket)
 {
-  constexpr int   kOwn = Count - Given, kAtOnce = 4; /* sums that a thread asks for together: the grid waits for them */
+  constexpr int   kOwn = Count - Given, kAtOnce = 4; /* parts that a thread asks for together, since the grid waits for them */
   __shared__ bool last;
   double          own[kOwn];
 #pragma unroll
@@ -133,7 +145,7 @@ __device__ bool GridSumLast(double (&x)[Count], double *partial, unsigned *ticke
   return threadIdx.x == 0;
 }
 
-/* The sums that end an iteration, or the start. */
+/* Takes the sums that end an iteration, or the start, and writes what follows from them. One thread of the grid calls it. */
 __device__ inline void FinishIteration(CGState *state, double nn, double rz)
 {
   if (state->s.stage == kCGStarting) {

@@ -1,16 +1,22 @@
 /*
-   CUDA kernels of RRBCG. Vectors are on the black points of level 1, class b2 and then b1 of the first grid's cells, and the
-   residual is in the storage that the second level begins with. An iteration is a sequence of kernels: p and S_1 p with its dot, r
-   and level 2 down, the middle of PCRRB, level 2 up with its dot. Both p and r are needed at neighbours as they will be: they go
-   from one of two arrays to the other, by the parity of the iteration, and are computed where they are needed, p around a tile, r
-   around a cell. The step in x is done with the next p; what is still to be added, a p, is so whenever the solution is asked for.
-   Scalars and the test stay on the device, as in cgfused.cu; the host is some launches of a graph ahead.
+   CUDA kernels of RRBCG. Vectors are over the black points of level 1: class b2 and then class b1 of the first grid's cells. An
+   iteration is a sequence of kernels:
+
+     MultiplySchur        x = x + a p with the step before, p = z + b p, q = S_1 p, p.q
+     DownToNext           r = r - a q, r.r, and level 2 of the preconditioner down, into the grid behind it
+     kernels of PCRRB     all levels behind level 2, down and up: the middle of the preconditioner
+     UpFromNext           level 2 up, which completes z, and r.z
+
+   Kernels need the new p and the new r at neighbours, too, which other blocks compute. p and r therefore go from one of two arrays
+   to the other, by the parity of the iteration, and new entries are computed from old ones wherever they are needed: p around a
+   tile, r around a cell. The step in x is made together with the next p; the last step, a p, is added whenever the solution is
+   asked for. The scalars and the test stay on the device, and the host is some launches of a graph ahead: see mailbox.cuh.
 */
 #include <algorithm>
-#include <cstddef>
 #include <cstring>
 
-#include "cgscalars.cuh"
+#include "capture.cuh"
+#include "mailbox.cuh"
 #include "phases.h"
 #include "pc/rrb/rrb.cuh"
 #include "ksp/rrbcg.h"
@@ -18,31 +24,31 @@
 namespace
 {
 
-constexpr int kIterations = 2;  /* of one launch of the graph */
-constexpr int kInFlight   = 2;  /* launches that the host is ahead */
-constexpr int kOnChip     = 8;  /* blocks a processor at most */
-constexpr int kSkewOnChip = 6;  /* of the kernels of the second level, which are held back by registers */
-constexpr int kMostOnChip = 4;  /* of the product */
-constexpr int kVectors    = 13; /* arrays over cells: two of x, q, and of both r and p; one of z */
+constexpr int kIterations = 2; /* of one launch of the graph */
+constexpr int kOnChip     = 8; /* blocks on a processor at most */
+constexpr int kSkewOnChip = 6; /* the same for the kernels of level 2, whose registers allow no more */
+constexpr int kMostOnChip = 4; /* the same for the product */
 
 static_assert(sizeof(CGStage) == sizeof(int), "a gate reads the stage as an int");
 static_assert(kSkewOnChip <= kOnChip && kMostOnChip <= kOnChip, "partial sums have room for so many blocks");
 
-/* The first grid, the Schur complement on its black points, and vectors; a kernel's blocks take tiles of cells in turns. */
+/* The first grid, the Schur complement on its black points, and vectors. A kernel's blocks take tiles of cells in turns. */
 struct Black {
   RRBGrid       g, next;
   const double *S;     /* [2 kSkewArrays][cy][ld] */
   double       *x, *q; /* [2][cy][ld] */
-  double       *r, *p; /* [2][2][cy][ld], of an even number of iterations done, and of an odd one */
-  double       *z;     /* [cy][ld], class b1; b2 is next.up */
+  double       *r, *p; /* [2][2][cy][ld]: after an even number of iterations, and after an odd one */
+  double       *z;     /* [cy][ld], class b1; class b2 of z is next.up */
   double       *partial;
   CGState      *state;
-  bool          singular; /* z is to be without its mean */
+  bool          singular; /* the mean of z has to be subtracted from z */
 
+  /* Closed for kernels of PCRRB once the method has come to its end. */
   __host__ __device__ RRBGate Gate() const { return RRBGate{(const int *)&state->s.stage, kCGDecided}; }
-  __device__ double          *Of(double *v, PetscInt iteration) const { return v + (iteration & 1) * 2 * g.Cells(); } /* r or p */
-  __device__ size_t           At(int what, PetscInt I, PetscInt J) const { return (what == kB1 ? g.Cells() : 0) + g.Cell(I, J); }
-  __device__ double           Value(const double *v, int what, PetscInt I, PetscInt J) const
+  /* The array of r or of p after so many iterations. */
+  __device__ double *Of(double *v, PetscInt iteration) const { return v + (iteration & 1) * 2 * g.Cells(); }
+  __device__ size_t  At(int what, PetscInt I, PetscInt J) const { return (what == kB1 ? g.Cells() : 0) + g.Cell(I, J); }
+  __device__ double  Value(const double *v, int what, PetscInt I, PetscInt J) const
   {
     return g.Has(what, I, J) ? v[At(what, I, J)] : 0.;
   }
@@ -52,10 +58,11 @@ struct Black {
     const double value = what == kB2 ? UpB2(g, next, I, J) : g.Has(kB1, I, J) ? z[g.Cell(I, J)] : 0.;
     return Singular && g.Has(what, I, J) ? value - mean : value;
   }
-  __device__ double Points() const { return (double)g.cx * g.cy + (double)(g.nx / 2) * (g.ny / 2); } /* that are black */
+  /* The number of black points. */
+  __device__ double Points() const { return (double)g.cx * g.cy + (double)(g.nx / 2) * (g.ny / 2); }
 };
 
-/* Calls act(I, J) in the thread of each cell; all threads of a block call it as often, also beyond the last cell. */
+/* Calls act(I, J) in the thread of each cell. All threads of a block call it equally often, some beyond the last cell. */
 template <typename Act>
 __device__ __forceinline__ void ForCells(const RRBGrid &g, Act act)
 {
@@ -65,22 +72,23 @@ __device__ __forceinline__ void ForCells(const RRBGrid &g, Act act)
         tile / across * kRRBTileY + (PetscInt)threadIdx.x / kRRBTileX);
 }
 
-/*
-   Waits for the kernel ahead once in a block's life, which the coefficients of its first tile need not; true if an iteration is to
-   be done.
-*/
+/* The scalars of the state, as the kernel ahead leaves them. */
 struct Awaited {
   bool     waited = false, running = false, starting = false;
-  PetscInt iteration = 0; /* completed */
+  PetscInt iteration = 0; /* iterations that are complete */
   double   a = 0, b = 0;
 
+  /*
+     Whether an iteration is to be done. The first call waits for the kernel ahead: a block can ask for the coefficients of its
+     first tile before it calls.
+  */
   __device__ __forceinline__ bool Ready(const CGState *state)
   {
     if (waited) return running;
     WaitForPrevious();
     LetNextStart();
     waited    = true;
-    running   = state->s.stage < kCGDecided; /* as RRBGate has it */
+    running   = state->s.stage < kCGDecided; /* as Gate() says it to the kernels of PCRRB */
     starting  = state->s.stage == kCGStarting;
     iteration = state->s.iteration;
     a         = state->s.a;
@@ -89,7 +97,7 @@ struct Awaited {
   }
 };
 
-/* Coefficients of the two rows of S_1 of a cell: diagonal, then in the order of use. Where there is no point they are zero. */
+/* Coefficients of the two rows of S_1 of a cell, the diagonal first. Where there is no point they are zero. */
 struct Rows {
   double b2[9], b1[9];
 
@@ -125,8 +133,8 @@ struct Rows {
 };
 
 /*
-   x = x + a p; p = z + b p; q = S_1 p, delta = p.q. It is the first kernel of an iteration. To look early for a closed gate takes
-   it longer.
+   x = x + a p, p = z + b p, q = S_1 p, delta = p.q: the first kernel of an iteration. It does not look for a closed gate before
+   anything else, as the kernels of level 2 do, because that makes it slower.
 */
 template <bool Singular>
 __global__ void __launch_bounds__(kRRBTile, kMostOnChip) MultiplySchur(const Black v)
@@ -144,7 +152,7 @@ __global__ void __launch_bounds__(kRRBTile, kMostOnChip) MultiplySchur(const Bla
     const double *const from = v.Of(v.p, state.iteration);
     double *const       to   = v.Of(v.p, state.iteration + 1);
     const double        mean = Singular ? v.state->mean : 0.;
-    __syncthreads(); /* the tile before is done with what is shared */
+    __syncthreads(); /* p2 and p1 of the tile before are not needed any more */
     const auto own = [&](int what) {
       if (!g.Has(what, I, J)) return 0.;
       const size_t at  = v.At(what, I, J);
@@ -156,7 +164,7 @@ __global__ void __launch_bounds__(kRRBTile, kMostOnChip) MultiplySchur(const Bla
     const double b2 = own(kB2), b1 = own(kB1);
     p2[j][i] = b2;
     p1[j][i] = b1;
-    if ((int)threadIdx.x < kAround) { /* south and north lines, then west and east ones */
+    if ((int)threadIdx.x < kAround) { /* the lines around the tile: south and north, then west and east */
       const int k = threadIdx.x, in_line = k - 2 * kX, to_i = k < 2 * kX ? k % kX : in_line % 2 * (kX - 1),
                 to_j      = k < 2 * kX ? k / kX * (kY - 1) : in_line / 2 + 1;
       const PetscInt of_I = I - i + to_i, of_J = J - j + to_j;
@@ -176,14 +184,15 @@ __global__ void __launch_bounds__(kRRBTile, kMostOnChip) MultiplySchur(const Bla
   if (GridSumLast(delta, v.partial, &v.state->ticket)) {
     CGScalars s = v.state->s;
     DecideDelta(s, delta[0]);
-    if (s.stage == kCGStopped) s.a = 0; /* x has all that it gets */
+    if (s.stage == kCGStopped) s.a = 0; /* x is complete: no step is left for SolveRed() */
     v.state->s = s;
   }
 }
 
 /*
-   r = r - a q, r.r; level 2 down: class b2 by the cell's four b1, into what the next grid reads. Without Update, r is there. A
-   thread makes the three b1 that are its neighbours' anew: to share them a tile would have to meet, which takes longer.
+   r = r - a q, r.r, and level 2 down: class b2, less what its four neighbours of class b1 contribute, goes to where the next grid
+   reads it. Without Update r is already there. A thread computes the three b1 of neighbouring cells itself: to share them the
+   threads of a tile would have to wait for one another, which takes longer.
 */
 template <bool Update>
 __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) DownToNext(const Black v)
@@ -194,7 +203,7 @@ __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) DownToNext(const Black 
   if (v.Gate().ClosedEarly()) return;
   ForCells(g, [&](PetscInt I, PetscInt J) {
     const bool in = I < g.cx && J < g.cy, west = in && I > 0, south = in && J > 0;
-    /* to the west only the line counts, to the south the column */
+    /* whether the western neighbour has a b1 depends on the line alone, the southern one on the column alone */
     const bool   x_of_b1 = 2 * I + 1 < g.nx, y_of_b1 = 2 * J + 1 < g.ny, has_b1 = x_of_b1 && y_of_b1;
     const size_t of_b2 = g.Cell(I, J), of_b1 = g.Cells() + of_b2;
     const auto   coefficient = [&](bool there, RRBArray array, PetscInt by) {
@@ -228,19 +237,20 @@ __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) DownToNext(const Black 
     }
   });
   if (!state.running) return;
-  if (Update) BlockSum(sums); /* without it a 0, which nobody looks at */
-  if (threadIdx.x == 0) v.partial[(v.singular ? 3 : 1) * gridDim.x + blockIdx.x] = sums[0]; /* the last sum of UpFromNext() */
+  if (Update) BlockSum(sums); /* else the sum is 0, and nobody looks at it */
+  if (threadIdx.x == 0)
+    v.partial[(v.singular ? 3 : 1) * gridDim.x + blockIdx.x] = sums[0]; /* UpFromNext() adds it up as its last sum */
 }
 
 /*
-   Level 2 up: class b1 of z, and r.z; z of b2 is what the next grid wrote. It has as many blocks as DownToNext(), whose r.r it adds
-   up. Of a singular matrix r.z is that of z without its mean.
+   Level 2 up: class b1 of z, and r.z. Class b2 of z is what the next grid wrote. The kernel has as many blocks as DownToNext(),
+   whose parts of r.r it adds up. With a singular matrix r.z is computed for z without its mean, which stays in the state.
 */
 template <bool Singular>
 __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) UpFromNext(const Black v)
 {
   const RRBGrid &g           = v.g;
-  constexpr int  kSums       = Singular ? 4 : 2; /* r.z, of a singular matrix of z and of r, and r.r */
+  constexpr int  kSums       = Singular ? 4 : 2; /* r.z, with a singular matrix the sums of z and of r, and r.r */
   double         sums[kSums] = {}, l[5];
   Awaited        state;
   const auto     add = [&](double r, double z) {
@@ -290,8 +300,9 @@ __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) UpFromNext(const Black 
 }
 
 /*
-   The residual of the whole system, in natural order, becomes r of the black points, x = 0; its sums are dots: r.r, d r.r of red
-   points, g.g.
+   Eliminates the red points: the residual of the whole system, which is given in natural order, becomes the right-hand side g of
+   S_1, and with x = 0 its first residual. Three sums go to the dots of the state: r.r of the whole residual, r.D r of its red
+   points, and g.g.
 */
 __global__ void __launch_bounds__(kRRBTile) EliminateRed(const Black v, const double *given)
 {
@@ -321,7 +332,7 @@ __global__ void __launch_bounds__(kRRBTile) EliminateRed(const Black v, const do
   for (int c = 0; c < 3; c++) v.state->dots[c] = sums[c];
 }
 
-/* The solution of the whole system, or what is added to it: x + a p of black points, and what follows for red ones. */
+/* The solution of the whole system, or with add what the guess gets: x + a p in black points, and what follows in red ones. */
 __global__ void __launch_bounds__(kRRBTile) SolveRed(const Black v, const double *given, bool add, double *to)
 {
   const RRBGrid &g     = v.g;
@@ -350,6 +361,7 @@ __global__ void __launch_bounds__(kRRBTile) SolveRed(const Black v, const double
   });
 }
 
+/* The residual of the whole system in natural order: 0 in red points. */
 __global__ void __launch_bounds__(kRRBTile) StoreResidual(const Black v, double *to)
 {
   ForCells(v.g, [&](PetscInt I, PetscInt J) {
@@ -362,86 +374,34 @@ __global__ void __launch_bounds__(kRRBTile) StoreResidual(const Black v, double 
 
 /* -------------------------------------- the host's side --------------------------------------- */
 
-struct Work : RRBCGWork {
-  RRBFactorCUDA  *F    = nullptr;
-  long            used = 0; /* F->used since when class b2 of z, which is next.up, has been ours */
-  Black           v{};
-  int             tiles = 0, processors = 0;
-  Buffer<double>  vectors, partial;
-  Buffer<CGState> state; /* and one for each launch in flight, which the host sees */
-  CGState         seen{};
-  cudaEvent_t     event[kInFlight] = {};
-  cudaStream_t    aside            = nullptr; /* where graphs are captured and the host's copies made */
-  cudaGraphExec_t graph            = nullptr;
-  struct Captured { /* what the graph is about */
-    RRBGrid       grid[kRRBGrids + 1];
-    int           count;
-    const double *inverse;
-    Black         v;
-  } captured{};
-  long     launched = 0, arrived = 0; /* of this solve */
-  PetscInt reported = 0;              /* iterations that the caller knows of */
-  CGRecord records[kCGRecords];
+/* What a captured graph was made for: its kernels have these parameters. */
+struct Captured {
+  RRBGrid       grid[kRRBGrids + 1];
+  int           count;
+  const double *inverse;
+  Black         v;
 };
 
-/* As many as the processors hold at once: all have as many tiles. */
+struct Work : RRBCGWork {
+  RRBFactorCUDA  *F    = nullptr;
+  long            used = 0; /* F->used when class b2 of z, which is in next.up, was last written for this solver */
+  Black           v{};
+  int             tiles = 0, processors = 0;
+  Buffer<char>    vectors;
+  Buffer<double>  partial;
+  CGMailbox       mailbox;
+  cudaStream_t    aside = nullptr; /* for captures, and for the copies that the host reads */
+  cudaGraphExec_t graph = nullptr;
+  Captured        captured{};
+};
+
+/* Blocks of a kernel over tiles: no more than the processors hold at once, so that all blocks have equally many tiles. */
 int Blocks(const Work *w, int on_chip = kOnChip)
 {
   return std::max(1, std::min(w->tiles, on_chip * w->processors));
 }
 
-/*
-   The host sees what the first launch that it has not seen yet came to. Its memory is pageable: to pin some takes longer than
-   iterations.
-*/
-PetscErrorCode See(Work *w)
-{
-  const int slot = (int)(w->arrived % kInFlight);
-
-  PetscFunctionBegin;
-  PetscCallCUDA(cudaStreamWaitEvent(w->aside, w->event[slot], 0));
-  PetscCallCUDA(cudaMemcpyAsync(&w->seen, w->state.data() + 1 + slot, sizeof(CGState), cudaMemcpyDeviceToHost, w->aside));
-  PetscCallCUDA(cudaStreamSynchronize(w->aside));
-  w->arrived++;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Launches beyond the end of a solve are still to be waited for. */
-PetscErrorCode Wait(Work *w)
-{
-  PetscFunctionBegin;
-  for (; w->arrived < w->launched; w->arrived++) PetscCallCUDA(cudaEventSynchronize(w->event[w->arrived % kInFlight]));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* The state of the beginning, with the mean of the z that is there */
-PetscErrorCode Upload(Work *w, const CGScalars &s, const CGTest &test, cudaStream_t stream)
-{
-  PetscFunctionBegin;
-  PetscCall(Wait(w));
-  const double mean = w->seen.mean;
-  memset((void *)&w->seen, 0, offsetof(CGState, records));
-  w->seen.mean = mean;
-  w->seen.s    = s;
-  w->seen.test = test;
-  PetscCallCUDA(cudaMemcpyAsync(w->state.data(), &w->seen, offsetof(CGState, records), cudaMemcpyHostToDevice, stream));
-  w->launched = w->arrived = 0;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* What the launches so far come to, for See() */
-PetscErrorCode Keep(Work *w, cudaStream_t stream)
-{
-  const int slot = (int)(w->launched % kInFlight);
-
-  PetscFunctionBegin;
-  PetscCallCUDA(cudaMemcpyAsync(w->state.data() + 1 + slot, w->state.data(), sizeof(CGState), cudaMemcpyDeviceToDevice, stream));
-  PetscCallCUDA(cudaEventRecord(w->event[slot], stream));
-  w->launched++;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* A kernel of the second level, all with as many blocks */
+/* Launches a kernel of level 2. All of them have the same number of blocks. */
 PetscErrorCode LaunchSkew(Work *w, void (*kernel)(Black), bool early, cudaStream_t stream)
 {
   PetscFunctionBegin;
@@ -449,7 +409,7 @@ PetscErrorCode LaunchSkew(Work *w, void (*kernel)(Black), bool early, cudaStream
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* r, and class b2 of z = M_S^{-1} r; without Update, r is there */
+/* r, and class b2 of z = M_S^{-1} r. Without Update r is already there. */
 template <bool Update>
 PetscErrorCode LaunchToNext(Work *w, bool early, cudaStream_t stream)
 {
@@ -459,7 +419,7 @@ PetscErrorCode LaunchToNext(Work *w, bool early, cudaStream_t stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* All of z, and what ends an iteration */
+/* r, all of z = M_S^{-1} r, and what ends an iteration. Without Update r is already there. */
 template <bool Update>
 PetscErrorCode LaunchPreconditioner(Work *w, bool early, cudaStream_t stream)
 {
@@ -469,7 +429,7 @@ PetscErrorCode LaunchPreconditioner(Work *w, bool early, cudaStream_t stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Class b2 of z anew, if the program has applied the preconditioner since: its convergence test did, or its monitor. */
+/* Class b2 of z anew, if a monitor or a convergence test of the program has applied the preconditioner meanwhile. */
 PetscErrorCode Restore(Work *w, cudaStream_t stream)
 {
   PetscFunctionBegin;
@@ -502,11 +462,11 @@ PetscErrorCode LaunchIterations(Work *w, bool early, cudaStream_t stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The graph is kept as long as it is about the same arrays. */
+/* A graph is kept as long as its kernels would have the same parameters. */
 PetscErrorCode DropOldGraph(Work *w)
 {
   const RRBFactorCUDA *F = w->F;
-  Work::Captured       now;
+  Captured             now;
 
   PetscFunctionBegin;
   memset((void *)&now, 0, sizeof(now)); /* with its padding, which is compared */
@@ -537,34 +497,35 @@ PetscErrorCode RRBCGPrepare_CUDA(RRBFactor *factor, RRBCGWork **work)
   const RRBGrid &g     = F->grid[0];
   const size_t   cells = g.Cells();
   Work          *w     = static_cast<Work *>(*work);
+  Layout         layout;
 
   PetscFunctionBegin;
   if (!w) {
     *work = w = new Work();
     w->where  = PETSC_MEMTYPE_CUDA;
-    for (cudaEvent_t &event : w->event) PetscCallCUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
     PetscCallCUDA(cudaStreamCreateWithFlags(&w->aside, cudaStreamNonBlocking));
-    PetscCall(w->state.Allocate(1 + kInFlight));
+    PetscCall(w->mailbox.CreateFetched(w->aside));
   }
-  PetscCall(Wait(w));
+  PetscCall(w->mailbox.Wait());
   PetscCall(ProcessorCount(&w->processors));
   w->F     = F;
   w->tiles = RRBTiles(g);
-  if (w->vectors.size() != kVectors * cells) PetscCall(w->vectors.Allocate(kVectors * cells));
   if (w->partial.size() != 4 * (size_t)Blocks(w)) PetscCall(w->partial.Allocate(4 * (size_t)Blocks(w)));
   memset((void *)&w->v, 0, sizeof(w->v));
   memcpy((void *)&w->v.g, &g, sizeof(g));
   memcpy((void *)&w->v.next, &F->grid[1], sizeof(g));
+  layout.Place(&w->v.x, 2 * cells);
+  layout.Place(&w->v.q, 2 * cells);
+  layout.Place(&w->v.r, 4 * cells);
+  layout.Place(&w->v.p, 4 * cells);
+  layout.Place(&w->v.z, cells);
+  if (w->vectors.size() != layout.bytes()) PetscCall(w->vectors.Allocate(layout.bytes()));
+  layout.Bind(w->vectors.data());
   w->v.S        = F->schur.data();
-  w->v.x        = w->vectors.data();
-  w->v.q        = w->v.x + 2 * cells;
-  w->v.r        = w->v.x + 4 * cells;
-  w->v.p        = w->v.x + 8 * cells;
-  w->v.z        = w->v.x + 12 * cells;
   w->v.partial  = w->partial.data();
-  w->v.state    = w->state.data();
+  w->v.state    = w->mailbox.state();
   w->v.singular = F->singular;
-  w->bytes      = w->vectors.bytes() + w->partial.bytes() + w->state.bytes();
+  w->bytes      = w->vectors.bytes() + w->partial.bytes() + w->mailbox.bytes();
   PetscCall(DropOldGraph(w));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -575,11 +536,9 @@ PetscErrorCode RRBCGDestroy_CUDA(RRBCGWork **work)
 
   PetscFunctionBegin;
   if (!w) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(Wait(w));
+  PetscCall(w->mailbox.Destroy());
   if (w->graph) PetscCallCUDA(cudaGraphExecDestroy(w->graph));
   if (w->aside) PetscCallCUDA(cudaStreamDestroy(w->aside));
-  for (cudaEvent_t event : w->event)
-    if (event) PetscCallCUDA(cudaEventDestroy(event));
   delete w;
   *work = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -587,22 +546,22 @@ PetscErrorCode RRBCGDestroy_CUDA(RRBCGWork **work)
 
 PetscErrorCode RRBCGStart_CUDA(RRBCGWork *work, const PetscScalar *r, RRBCGSums *sums)
 {
-  Work        *w = static_cast<Work *>(work);
-  cudaStream_t stream;
-  CGScalars    s{};
+  Work          *w = static_cast<Work *>(work);
+  const CGState *seen;
+  cudaStream_t   stream;
+  CGScalars      s{};
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   s.stage = kCGStarting;
-  PetscCall(Upload(w, s, CGTest{}, stream));
+  PetscCall(w->mailbox.Begin(s, CGTest{}, stream));
   EliminateRed<<<Blocks(w), kRRBTile, 0, stream>>>(w->v, r);
   FinePCCheckLaunch();
   PetscCall(LaunchPreconditioner<false>(w, w->F->early, stream));
   w->used = ++w->F->used;
-  PetscCall(Keep(w, stream));
-  PetscCall(See(w));
-  const CGState &seen = w->seen;
-  *sums               = RRBCGSums{seen.dots[0], seen.dots[1] + seen.sums.rz, seen.dots[2], seen.sums.rz};
+  PetscCall(w->mailbox.Post(stream));
+  PetscCall(w->mailbox.Read(&seen));
+  *sums = RRBCGSums{seen->dots[0], seen->dots[1] + seen->sums.rz, seen->dots[2], seen->sums.rz};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -616,9 +575,8 @@ PetscErrorCode RRBCGBegin_CUDA(RRBCGWork *work, PetscReal beta, const CGTest *te
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   s.stage = kCGRunning;
   s.beta  = beta;
-  PetscCall(Upload(w, s, *test, stream));
+  PetscCall(w->mailbox.Begin(s, *test, stream));
   PetscCall(Restore(w, stream));
-  w->reported = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -630,23 +588,16 @@ PetscErrorCode RRBCGAdvance_CUDA(RRBCGWork *work, PetscBool step, PetscInt *coun
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  if (w->launched == w->arrived) PetscCall(Restore(w, stream));
-  while (w->launched - w->arrived < (step ? 1 : kInFlight)) {
+  if (w->mailbox.idle()) PetscCall(Restore(w, stream));
+  PetscCall(w->mailbox.KeepAhead(step ? 1 : kCGInFlight, stream, [&]() {
+    PetscFunctionBegin;
     if (step) PetscCall(LaunchIteration(w, false, stream));
     else if (w->graph) PetscCallCUDA(cudaGraphLaunch(w->graph, stream));
     else PetscCall(LaunchIterations(w, w->F->early, stream));
-    PetscCall(Keep(w, stream));
-  }
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }));
   if (!step && !w->graph) PetscCall(CaptureIterations(w)); /* while the device works */
-  PetscCall(See(w));
-  const CGState &seen = w->seen;
-  *count              = seen.s.iteration - w->reported;
-  for (PetscInt k = 0; k < *count; k++) w->records[k] = seen.records[(w->reported + 1 + k) % kCGRecords];
-  *records    = w->records;
-  w->reported = seen.s.iteration;
-  *stop       = seen.s.stop;
-  *its        = seen.s.its;
-  *value      = seen.s.value;
+  PetscCall(w->mailbox.Report(count, records, stop, its, value));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -685,15 +636,16 @@ PetscErrorCode RRBCGPhase_CUDA(RRBCGWork *work, PetscInt phase, const char **wha
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  if (phase == 0) { /* values a cell: 10 of S_1; z, p and x, new p and x, and q, two each */
+  /* values a cell that are read or written */
+  if (phase == 0) { /* 10 of S_1; two each of z, p, x, the new p, the new x, and q */
     about = RRBPhase{"x + a p, z + b p, S_1 p, p.q", 0, 22 * cells * sizeof(double)};
     PetscCall(LaunchProduct(w, early, stream));
-  } else if (phase == 1) { /* 4 of L; r, q and new r, two each; one for the next grid */
+  } else if (phase == 1) { /* 4 of L; two each of r, q and the new r; one for the next grid */
     about = RRBPhase{"r - a q, r.r, level 2 down", 0, 11 * cells * sizeof(double)};
     PetscCall(LaunchSkew(w, DownToNext<true>, early, stream));
   } else if (phase < 2 + middle) {
     PetscCall(RRBLaunchPhase(w->F, phase - 2, RRBGate{}, early, stream, &about));
-  } else if (phase == 2 + middle) {
+  } else if (phase == 2 + middle) { /* 5 of L; two of r; one each of z in class b2 and b1 */
     about = RRBPhase{"level 2 up, r.z", 0, 9 * cells * sizeof(double)};
     PetscCall(LaunchSkew(w, w->v.singular ? UpFromNext<true> : UpFromNext<false>, early, stream));
   }

@@ -1,21 +1,31 @@
 /*
    The preconditioned conjugate gradient method of Hestenes and Stiefel, arranged so that nothing but the bytes of the products and
-   of the vectors takes time: in iteration i = 0, 1, ..
+   of the vectors takes time. The names are those of KSPCG's source.
+
+   One rank. From r = b - A x, z = M r, beta = r.z, p = z, an iteration is
 
      w = A p,  delta = p.w                      a = beta / delta
      x = x + a p,  r = r - a w,  r.r
-     z = M r,  beta' = r.z,  z.z                b = beta' / beta, beta = beta'; test of the norm
+     z = M r,  beta' = r.z,  z.z                b = beta' / beta,  beta = beta',  test of the norm
      p = z + b p
 
-   The scalars and the test stay where the vectors are. On the GPU a sequence of kernels does an iteration, or one kernel does all
-   of them, where a barrier of the whole chip costs less than a launch. The names are those of KSPCG's source.
+   M is the approximate inverse that the preconditioner applies. A sum is made by the kernel that has its operands, and the scalars
+   and the test stay where the vectors are. On the GPU a sequence of kernels does an iteration, or one kernel does all of them where
+   a barrier of the whole chip costs less than a launch. The host learns of the end late: see "records and stops".
 
-   On several ranks, where the host takes part in every sum, there is one sum an iteration, of z.r, the norm and z.s, and w and
-   delta come from recurrences (KSPCG's single-reduction variant):
+   Several ranks. The host takes part in every sum over ranks. So that there is one such sum an iteration, w and delta come from
+   recurrences, as in KSPCG's single-reduction variant: p = z + b p gives A p = A z + b A p, and the A-orthogonality of the
+   directions gives delta. An iteration is
 
-     z = M r, s = A z
-     b = beta / beta_before, delta = z.s - b^2 delta_before, a = beta / delta
-     p = z + b p, w = s + b w, x = x + a p, r = r - a w
+     z = M r,  s = A z
+     beta = r.z,  the norm,  z.s                the one sum, of three numbers
+     b = beta / beta_before                     0 in the first iteration
+     delta = z.s - b^2 delta_before             a = beta / delta
+     p = z + b p,  w = s + b w                  w = A p
+     x = x + a p,  r = r - a w
+
+   The product s = A z has two parts: that of the rank's own columns is made while the entries of z that other ranks own, the
+   ghosts, travel.
 
    Reference: M. R. Hestenes, E. Stiefel, Methods of conjugate gradients for solving linear systems, J. Res. NBS 49 (1952) 409-436
 */
@@ -23,106 +33,133 @@
 
 #include "sparse/csr.h"
 
-/* Why the loop ended; what the norm says is for the caller's test to interpret. */
+/* ------------------------------------- records and stops -------------------------------------- */
+
+/* Why the iterations ended. */
 enum CGStop {
-  CG_RUNNING,
-  CG_TEST,
+  CG_RUNNING, /* they have not ended */
+  CG_TEST,    /* the test of the norm; whether that is convergence is left to the caller's test */
   CG_NORM_NOT_FINITE,
   CG_BETA_NOT_FINITE,
-  CG_BETA_ZERO,
-  CG_INDEFINITE_PC,
+  CG_BETA_ZERO,     /* r.z = 0, which KSPCG takes for convergence */
+  CG_INDEFINITE_PC, /* beta has changed its sign */
   CG_DELTA_NOT_FINITE,
-  CG_INDEFINITE_MAT,
-  CG_ITS
+  CG_INDEFINITE_MAT, /* delta is 0, or has changed its sign */
+  CG_ITS             /* max_it iterations are done */
 };
 
+/* ||z||, ||r||, sqrt(|r.z|) */
 enum CGNorm { CG_NORM_NONE, CG_NORM_PRECONDITIONED, CG_NORM_UNPRECONDITIONED, CG_NORM_NATURAL };
 
-/* After iteration n the loop ends by CG_TEST if n > chknorm and n >= min_it and the norm is <= ttol or >= dtol, or if n >= last. */
+/*
+   The test that ends the iterations by CG_TEST: after iteration n if n > chknorm and n >= min_it and the norm is <= ttol or >=
+   dtol, or if n >= last.
+*/
 struct CGTest {
   CGNorm    norm;
   PetscReal ttol, dtol; /* absolute */
   PetscInt  min_it;
-  PetscInt  chknorm; /* the norm is not looked at, and given as 0 (unless it is the natural one), up to this iteration */
-  PetscInt  last;    /* iteration that counts as converged, PETSC_INT_MAX for none */
+  PetscInt  chknorm; /* up to this iteration the norm is not computed but given as 0, unless it is the natural norm */
+  PetscInt  last;    /* the iteration that counts as converged whatever its norm, PETSC_INT_MAX for none */
   PetscInt  max_it;
 };
 
-/* Of one iteration: its norm, alpha and b = beta'/beta, for the history and the Lanczos matrix. */
+/* What the host is told of an iteration: its norm for the history, a and b = beta'/beta for the Lanczos matrix. */
 struct CGRecord {
   PetscReal norm, a, b;
 };
 
-/* (norm)^2 of the kind asked for, but for the natural norm, whose square is |r.z| */
+/* The sums of a residual: nn = (norm)^2 of the norm that is asked for, but r.r for the natural norm; rz = r.z. */
 struct CGSums {
   PetscReal nn, rz;
 };
 
-/* What a solver on the GPU keeps: slices of A, W1 and W2, vectors, scalars, the graph. */
+/* ----------------------------------- one rank, on the GPU ------------------------------------- */
+
+/* What a solver keeps on the GPU: copies of A, W1 and W2, vectors, scalars, the graph. */
 struct CGFusedWork;
 
-/* M z = r by its inverse: nothing (none), D (jacobi), or W2 D W1, all with unit diagonals that are not stored (afsai, sfsai). */
+/* A, and M: 1 (none), D (jacobi), or (1 + W2) D (1 + W1) (afsai, sfsai), where W1 and W2 are stored without their unit diagonals.
+ */
 struct CGFusedOperators {
-  const CSRView     *A;
-  const CSRView     *B;       /* of a rank among several: the columns of other ranks, numbered as they arrive; else null */
-  const CSR         *W1, *W2; /* or null */
-  const PetscScalar *d;       /* or null */
+  const CSRView     *A;       /* of a rank among several: the columns that the rank owns */
+  const CSRView     *B;       /* the columns that other ranks own, numbered as the ghosts arrive; null on one rank */
+  const CSR         *W1, *W2; /* null for none and jacobi */
+  const PetscScalar *d;       /* [n] null for none */
 };
 
-/* Arrays on the GPU, [n]; z is work. */
+/* Arrays on the GPU, [n]. z is work. */
 struct CGFusedVectors {
   const PetscScalar *b;
   PetscScalar       *x, *r, *z, *p;
 };
 
-/* Which operators have changed since the last CGFusedPrepare_CUDA() with this work. */
+/* Which operators have changed since the last CGFusedPrepare_CUDA() with the same work. */
 struct CGFusedChanges {
   PetscBool A, M;
 };
 
-/* What is in use, for the view. */
+/* What is in use, for the view. Index 0 stands for the copy of A, 1 for the copies of W1 and W2. */
 struct CGFusedStatus {
-  PetscBool resident; /* the last solve was one kernel */
+  PetscBool resident; /* the last solve ran as one kernel */
   PetscBool narrow[2], single[2];
-  PetscInt  lanes[2];     /* of A, of W1 and W2 */
-  size_t    copied_bytes; /* of the copies of A, W1 and W2 */
+  PetscInt  lanes[2];     /* a row; 0 without a copy */
+  size_t    copied_bytes; /* of the copies */
   size_t    bytes;        /* all memory of the work */
 };
 
 PetscErrorCode CGFusedCreate_CUDA(CGFusedWork **);
 PetscErrorCode CGFusedDestroy_CUDA(CGFusedWork **);
-/* The path is one that was asked for, or chosen with KSP_CGFUSED_AUTO; where the resident kernel is asked for and cannot take so
-   many rows, it is the graph. */
+/*
+   Makes the copies of the operators. The path is the one that was asked for, or KSP_CGFUSED_AUTO, which chooses. Where the resident
+   kernel is asked for but cannot take these operators the graph runs.
+*/
 PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *, const CGFusedOperators *, const CGFusedChanges *, PetscBool compress,
                                    KSPCGFusedPath);
-/* r = b, or b - A x with a guess; z = M r and its sums. Waits for them. */
+/* r = b, or r = b - A x with a guess; z = M r and its sums, for which it waits. The vectors stay those of the work. */
 PetscErrorCode CGFusedStart_CUDA(CGFusedWork *, const CGFusedVectors *, PetscBool guess, CGNorm, CGSums *);
-/* From there on, with beta = r.z, as long as Advance gives stop = CG_RUNNING. It waits for some iterations, whose records are valid
-   until the next call; `its` is what KSPCG would say then, and value the scalar that a NOT_FINITE or INDEFINITE stop is about. */
+/* Begins the iterations that follow such a start, with beta = r.z. */
 PetscErrorCode CGFusedBegin_CUDA(CGFusedWork *, PetscReal beta, const CGTest *);
-PetscErrorCode CGFusedAdvance_CUDA(CGFusedWork *, PetscInt *count, const CGRecord **, CGStop *, PetscInt *its, PetscReal *value);
+/*
+   Goes on with the iterations and waits for some of them: to be called until stop is not CG_RUNNING any more. It gives the records
+   of the iterations that are new to the caller, valid until the next call. After a stop `its` is the number of iterations that
+   KSPCG would give, and value the scalar that the stop is about: the norm, or the beta or delta that is not finite or indefinite.
+*/
+PetscErrorCode CGFusedAdvance_CUDA(CGFusedWork *, PetscInt *count, const CGRecord **records, CGStop *stop, PetscInt *its,
+                                   PetscReal *value);
 PetscErrorCode CGFusedGetStatus_CUDA(const CGFusedWork *, CGFusedStatus *);
 
-/*
-   One iteration of a rank among several: x, r, p and w are updated, and z = M r; then s = A z, while z travels; then s += B ghosts,
-   and the rank's sums, for which it waits. Begin is once before them: p = w = 0. Arrays are [n] but for ghosts.
-*/
+/* --------------------------------- several ranks, on the GPU ---------------------------------- */
+
+/* A rank's arrays on the GPU, [n]. */
 struct CGRankVectors {
   PetscScalar *x, *r, *z, *p, *s, *w;
 };
-PetscErrorCode CGRankBegin_CUDA(CGFusedWork *, const CGRankVectors *, CGNorm);
-PetscErrorCode CGRankUpdate_CUDA(CGFusedWork *, const CGRankVectors *, PetscScalar a, PetscScalar b);
-/* around an exchange, whose stream may be another than ours: it keeps that of its first use */
-PetscErrorCode CGRankFence_CUDA(const CGFusedWork *);
-PetscErrorCode CGRankProduct_CUDA(CGFusedWork *, const CGRankVectors *);
-/* z.r, norm^2, z.s */
-PetscErrorCode CGRankGhosts_CUDA(CGFusedWork *, const CGRankVectors *, const PetscScalar *ghosts, PetscReal sums[3]);
 
 /*
-   The vector operations one by one, for products by others. Sums are over the rank's rows, always in the same order; the CUDA twin
+   A solve is one call of Begin, and in each iteration Update, an exchange of ghosts during which Product runs, Ghosts, and a sum
+   over all ranks. The step and the direction of an iteration are made by the next Update, when a and b are known.
+*/
+
+/* z = p = s = w = 0 */
+PetscErrorCode CGRankBegin_CUDA(CGFusedWork *, const CGRankVectors *, CGNorm);
+/* p = z + b p, w = s + b w, x = x + a p, r = r - a w, z = M r; in the first iteration a = b = 0 */
+PetscErrorCode CGRankUpdate_CUDA(CGFusedWork *, const CGRankVectors *, PetscScalar a, PetscScalar b);
+/* s = A z by the rank's own columns */
+PetscErrorCode CGRankProduct_CUDA(CGFusedWork *, const CGRankVectors *);
+/* s += B ghosts, and the rank's sums z.r, (norm)^2 and z.s, for which it waits */
+PetscErrorCode CGRankGhosts_CUDA(CGFusedWork *, const CGRankVectors *, const PetscScalar *ghosts, PetscReal sums[3]);
+/* To be called before an exchange and after it: the exchange keeps the stream of its first use, which may be another than ours. */
+PetscErrorCode CGRankFence_CUDA(const CGFusedWork *);
+
+/* --------------------------------- vector operations, twins ----------------------------------- */
+
+/*
+   The operations one by one, for products by others. Sums are over the rank's rows, always in the same order, and the CUDA twin
    waits for them.
 */
-/* x += a p, r -= a w */
+
+/* x = x + a p, r = r - a w */
 PetscErrorCode CGStep_Host(PetscInt n, PetscScalar a, const PetscScalar *p, const PetscScalar *w, PetscScalar *x, PetscScalar *r);
 PetscErrorCode CGStep_CUDA(PetscInt n, PetscScalar a, const PetscScalar *p, const PetscScalar *w, PetscScalar *x, PetscScalar *r);
 /* z.r, z.z, r.r, and z.s where s is given */

@@ -1,0 +1,126 @@
+/*
+   What the files of the fused conjugate gradient method share: the work of a solver, and what one file does for the others.
+
+     cgfused.cu           a solve on one rank, as the host sees it: prepare, start, begin, advance
+     cgfused_graph.cu     an iteration as a sequence of kernels, and some iterations as a graph
+     cgfused_resident.cu  all iterations as one kernel that stays on the GPU
+     cgfused_ranks.cu     an iteration of a rank among several
+     cgfused_vectors.cu   the vector operations one by one, for products by others
+
+   A kernel is in the same file as its launch. The recurrences are those of cgfused.h.
+*/
+#pragma once
+
+#include <algorithm>
+#include <type_traits>
+
+#include "buffer.cuh"
+#include "mailbox.cuh"
+#include "scratch.cuh"
+#include "sparse/slices.cuh"
+#include "ksp/cgfused.h"
+
+constexpr int kCGBlock        = 256; /* threads of a block, but for the resident kernel */
+constexpr int kCGBlocksOnChip = 5;   /* blocks of kCGBlock threads on a processor at most, in kernels over vectors */
+
+/* What a captured graph was made for: its kernels have these parameters. */
+struct CGFusedCaptured {
+  Slices             A, W1, W2;
+  const PetscScalar *d;
+  PetscScalar       *x, *r, *z, *p, *t;
+};
+
+struct CGFusedWork {
+  WorkMeter memory; /* of the buffers below */
+
+  /* the GPU */
+  int    processors = 0;
+  bool   early      = false; /* a kernel may begin before the one ahead of it has ended */
+  size_t room       = 0;     /* bytes of shared memory that a block of the resident kernel may take for its rows */
+
+  /* the operators, as CGFusedPrepare_CUDA() leaves them */
+  Slices             A{}, W1{}, W2{};
+  const PetscScalar *d        = nullptr;
+  bool               factored = false; /* there are W1 and W2 */
+  bool               resident = false; /* the resident kernel runs, not the graph */
+  bool               uneven   = false; /* padding makes resident copies of these operators too large */
+  PetscInt           rows     = 0;     /* of a block of the resident kernel */
+  int                blocks   = 0;     /* of the resident kernel */
+
+  /* the solve */
+  CGFusedVectors  v{};
+  CGMailbox       mailbox{&memory};
+  Buffer<double>  t{&memory};        /* t = D (r + W1 r); for the resident kernel also w, and a second r and p */
+  Buffer<double>  partial{&memory};  /* sums of blocks, up to 4 of each */
+  Buffer<double>  slots{&memory};    /* sums of blocks of the resident kernel */
+  cudaStream_t    capture = nullptr; /* for captures alone */
+  cudaGraphExec_t graph   = nullptr;
+  CGFusedCaptured captured{};
+
+  /* a rank among several */
+  CSRView          B{};                   /* its columns of other ranks */
+  PetscInt         ghost_count = 0;       /* rows of B that have entries */
+  Buffer<PetscInt> ghost_rows{&memory};   /* these rows, and their number behind them */
+  CubScratch       ghost_select{&memory}; /* of their selection */
+  long             solves  = 0;
+  cudaStream_t     stream  = nullptr; /* of the last solve */
+  bool             foreign = false;   /* solves have had more than one stream */
+};
+
+/* Calls f with the number of lanes a row as a constant: the one place where it becomes one. */
+template <typename F>
+PetscErrorCode CGFusedWithLanes(PetscInt lanes, F f)
+{
+  switch (lanes) {
+  case 1: return f(std::integral_constant<int, 1>());
+  case 2: return f(std::integral_constant<int, 2>());
+  case 4: return f(std::integral_constant<int, 4>());
+  case 8: return f(std::integral_constant<int, 8>());
+  case 16: return f(std::integral_constant<int, 16>());
+  default: return f(std::integral_constant<int, 32>());
+  }
+}
+
+/* Blocks of a kernel that makes sums over vectors, one entry a thread at a time. */
+inline int CGFusedSumBlocks(const CGFusedWork *work, PetscInt n)
+{
+  return std::max(1, std::min(BlocksFor(n, kCGBlock), work->processors * kCGBlocksOnChip));
+}
+
+/* ---------------------------------------- the sequence ---------------------------------------- */
+
+/* Whether the kernels of the sequence may be launched early, see LaunchEarly(). */
+PetscErrorCode CGFusedMayStartEarly(bool *early);
+/* Lanes a row of an operator in the sequence. */
+PetscInt CGFusedSequenceLanes(PetscInt rows, PetscInt nnz);
+/* w = A p and p.w. In an iteration a follows from it, and before the first one the sum is kept as delta. */
+PetscErrorCode CGFusedLaunchOperator(CGFusedWork *, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t);
+/* z = M r by W1 and W2, and what ends an iteration, or the start. */
+PetscErrorCode CGFusedLaunchInverse(CGFusedWork *, bool early, const PetscScalar *r, PetscScalar *z, cudaStream_t);
+/* r = from - a w, or r = from without w, then z = M r, and what ends an iteration, or the start. */
+PetscErrorCode CGFusedLaunchResidual(CGFusedWork *, bool early, const PetscScalar *from, const PetscScalar *w, cudaStream_t);
+/* x = x + a p, p = z + b p. */
+PetscErrorCode CGFusedLaunchDirection(CGFusedWork *, bool early, cudaStream_t);
+/* The graph of some iterations with the vectors of the work; a graph of the same arrays is kept. */
+PetscErrorCode CGFusedCaptureIterations(CGFusedWork *);
+
+/* ------------------------------------ the resident kernel ------------------------------------- */
+
+/* Bytes of shared memory that a block of the resident kernel may take for its rows, on this GPU. */
+PetscErrorCode CGFusedResidentRoom(size_t *room);
+/*
+   Whether the resident kernel is to run: by the path that is asked for and the sizes of the operators, as far as the padding of its
+   copies is not known. Sets its rows a block and its blocks in the work, and gives its lanes a row.
+*/
+bool CGFusedPlanResident(CGFusedWork *, const CGFusedOperators *, KSPCGFusedPath, PetscInt *lanes);
+/* Memory for its barriers. */
+PetscErrorCode CGFusedAllocateResident(CGFusedWork *);
+/* Before the first launch: z = M r, which the start leaves out where M is diagonal. */
+PetscErrorCode CGFusedStartResident(CGFusedWork *, cudaStream_t);
+/* Iterations until the end, kCGRecords at most. */
+PetscErrorCode CGFusedLaunchResident(CGFusedWork *, cudaStream_t);
+
+/* ------------------------------------ a rank among several ------------------------------------ */
+
+/* Keeps B, and the list of its rows that have entries; `changed` says whether its pattern or values are new. */
+PetscErrorCode CGFusedPrepareGhosts(CGFusedWork *, const CSRView &B, bool changed);

@@ -1,0 +1,339 @@
+/* The fused conjugate gradient method as a sequence of kernels an iteration, and some iterations as a graph. */
+#include <cstring>
+
+#include "capture.cuh"
+#include "cgfused.cuh"
+
+namespace
+{
+
+constexpr int kCGPerThread  = 4; /* entries of vectors that a thread asks for at once */
+constexpr int kCGIterations = 4; /* of one launch of the graph */
+
+/* Blocks of a product on a processor: what its registers allow. */
+template <bool Even, typename V>
+constexpr int MultiplyBlocks()
+{
+  return Even && sizeof(V) == sizeof(float) ? 4 : 3;
+}
+
+/*
+   Calls act(row, sum over the row of W) for all rows, once the kernel before has ended and if the decision in the state lets this
+   one go on, which is what the function gives. Blocks that are on the same processor, which come in turns of `processors`, take
+   neighbouring slices: these share entries of x.
+*/
+template <int Lanes, bool Even, typename V, typename Vector, typename Act>
+__device__ __forceinline__ bool Multiply(const Slices &W, int processors, const CGState *state, Vector x, Act act)
+{
+  const int turns = gridDim.x / processors, block = turns ? blockIdx.x % processors * turns + blockIdx.x / processors : blockIdx.x;
+  const int warps = kCGBlock / kWarpSize;
+  bool      idle  = false;
+  StreamSlices<Lanes, Even, V>(
+    W, block * warps + threadIdx.x / kWarpSize, gridDim.x * warps,
+    [&]() {
+      WaitForPrevious();
+      LetNextStart();
+      idle = state->s.stage >= kCGDecided;
+    },
+    x,
+    [&](PetscInt row, double sum) {
+      if (!idle) act(row, sum);
+    });
+  return !idle;
+}
+
+/*
+   w = A p, delta = p.w. This is the first kernel of an iteration: after a decision the step in x has been done by now, and nothing
+   is left to do. Before the first iteration, and on several ranks, delta is kept and nothing follows from it.
+*/
+template <int Lanes, bool Even, typename V>
+__global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
+  MultiplyOperator(Slices A, int processors, const double *p, double *w, double *partial, CGState *state)
+{
+  double     delta[1] = {0};
+  const bool active   = Multiply<Lanes, Even, V>(
+    A, processors, state, [=](PetscInt j) { return p[j]; },
+    [&](PetscInt row, double sum) {
+      w[row] = sum;
+      delta[0] += p[row] * sum;
+    });
+  if (!active) {
+    if (GridThread() == 0) state->s.stage = kCGStopped;
+    return;
+  }
+  if (GridSumLast(delta, partial, &state->ticket)) {
+    CGScalars s = state->s;
+    if (s.stage == kCGRunning) DecideDelta(s, delta[0]);
+    else s.delta = delta[0];
+    state->s = s;
+  }
+}
+
+/* t = D (r + W1 r) */
+template <int Lanes, bool Even, typename V>
+__global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
+  MultiplyFirst(Slices W1, int processors, const double *d, const double *r, double *t, const CGState *state)
+{
+  Multiply<Lanes, Even, V>(
+    W1, processors, state, [=](PetscInt j) { return r[j]; }, [&](PetscInt row, double sum) { t[row] = d[row] * (r[row] + sum); });
+}
+
+/* z = t + W2 t, the sums z.r and z.z, and what follows from them: the last kernel of z = M r. */
+template <int Lanes, bool Even, typename V>
+__global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
+  MultiplySecond(Slices W2, int processors, const double *t, const double *r, double *z, double *partial, CGState *state)
+{
+  double     sums[2] = {0, 0};
+  const bool active  = Multiply<Lanes, Even, V>(
+    W2, processors, state, [=](PetscInt j) { return t[j]; },
+    [&](PetscInt row, double sum) {
+      const double z_row = t[row] + sum;
+      z[row]             = z_row;
+      sums[0] += z_row * z_row;
+      sums[1] += z_row * r[row];
+    });
+  if (active && GridSumLast(sums, partial, &state->ticket))
+    FinishIteration(state, state->test.norm == CG_NORM_PRECONDITIONED ? sums[0] : state->nn, sums[1]);
+}
+
+/* A thread's entries of a vector, kCGBlock apart; zeros beyond the vector's end. Stream: they are not needed again soon. */
+struct Entries {
+  double v[kCGPerThread];
+
+  template <bool Stream = false>
+  __device__ void Load(const double *from, PetscInt first, PetscInt n)
+  {
+#pragma unroll
+    for (int k = 0; k < kCGPerThread; k++) {
+      const PetscInt i = first + k * kCGBlock;
+      v[k]             = i >= n ? 0. : Stream ? __ldcs(from + i) : from[i];
+    }
+  }
+};
+
+/*
+   r = from - a w, or r = from where w is null, and r.r. With Diagonal M is the diagonal d, or 1 where d is null: the sums of
+   z = d r end the iteration, and z is not stored. `from` and d are read before the wait: the kernel before this one does not write
+   them.
+*/
+template <bool Diagonal>
+__global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
+  UpdateResidual(PetscInt n, const double *from, const double *w, const double *d, double *r, double *partial, CGState *state)
+{
+  const PetscInt stride  = (PetscInt)(gridDim.x * kCGBlock * kCGPerThread);
+  PetscInt       first   = (PetscInt)(blockIdx.x * kCGBlock * kCGPerThread + threadIdx.x);
+  double         sums[2] = {0, 0};
+  Entries        r_i, w_i, d_i;
+  r_i.Load(from, first, n);
+  if (Diagonal && d) d_i.Load(d, first, n);
+  WaitForPrevious();
+  LetNextStart();
+  const CGStage stage          = state->s.stage;
+  const double  a              = state->s.a;
+  const bool    preconditioned = Diagonal && state->test.norm == CG_NORM_PRECONDITIONED;
+  if (w) w_i.Load(w, first, n);
+  if (stage >= kCGDecided) return;
+  while (first < n) {
+#pragma unroll
+    for (int k = 0; k < kCGPerThread; k++) {
+      const PetscInt i = first + k * kCGBlock;
+      if (w) r_i.v[k] -= a * w_i.v[k];
+      if (i < n) r[i] = r_i.v[k];
+      const double z = Diagonal && d ? d_i.v[k] * r_i.v[k] : r_i.v[k];
+      sums[0] += preconditioned ? z * z : r_i.v[k] * r_i.v[k];
+      sums[1] += z * r_i.v[k];
+    }
+    first += stride;
+    if (first >= n) break;
+    r_i.Load(from, first, n);
+    if (Diagonal && d) d_i.Load(d, first, n);
+    if (w) w_i.Load(w, first, n);
+  }
+  if (GridSumLast(sums, partial, &state->ticket)) {
+    if (Diagonal) FinishIteration(state, sums[0], sums[1]);
+    else state->nn = sums[0];
+  }
+}
+
+/*
+   x = x + a p, p = z + b p. With Diagonal z is not stored: the argument z is r, and z = d r, or r where d is null. x, p and d are
+   read before the wait: the kernel before this one does not write them.
+*/
+template <bool Diagonal>
+__global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
+  UpdateDirection(PetscInt n, const double *z, const double *d, double *x, double *p, const CGState *state)
+{
+  const PetscInt stride = (PetscInt)(gridDim.x * kCGBlock * kCGPerThread);
+  PetscInt       first  = (PetscInt)(blockIdx.x * kCGBlock * kCGPerThread + threadIdx.x);
+  Entries        x_i, p_i, z_i, d_i;
+  x_i.Load<true>(x, first, n);
+  p_i.Load(p, first, n);
+  if (Diagonal && d) d_i.Load(d, first, n);
+  WaitForPrevious();
+  LetNextStart();
+  const CGStage stage = state->s.stage;
+  const double  a = state->s.a, b = state->s.b;
+  const bool    more = stage != kCGDecided;
+  z_i.Load(z, first, n);
+  if (stage == kCGStopped) return;
+  while (first < n) {
+#pragma unroll
+    for (int k = 0; k < kCGPerThread; k++) {
+      const PetscInt i = first + k * kCGBlock;
+      if (i >= n) continue;
+      __stcs(x + i, x_i.v[k] + a * p_i.v[k]);
+      if (more) p[i] = (Diagonal && d ? d_i.v[k] * z_i.v[k] : z_i.v[k]) + b * p_i.v[k];
+    }
+    first += stride;
+    if (first >= n) break;
+    x_i.Load<true>(x, first, n);
+    p_i.Load(p, first, n);
+    if (Diagonal && d) d_i.Load(d, first, n);
+    z_i.Load(z, first, n);
+  }
+}
+
+/* ------------------------------------------ launches ------------------------------------------ */
+
+/* Calls f(Even, V()) for the kind of copy. */
+template <typename F>
+PetscErrorCode WithKind(const Slices &A, F f)
+{
+  if (A.even) return A.single ? f(std::true_type(), float()) : f(std::true_type(), double());
+  return A.single ? f(std::false_type(), float()) : f(std::false_type(), double());
+}
+
+/* Blocks of a product: one for each group of slices where these are few, else as many on every processor. */
+int SliceBlocks(const CGFusedWork *work, const Slices &A)
+{
+  const int blocks = BlocksFor((long long)A.count * kWarpSize, kCGBlock);
+  if (blocks < work->processors) return blocks;
+  const int most = A.even && A.single ? MultiplyBlocks<true, float>() : MultiplyBlocks<false, double>();
+  return std::min(most, (blocks + work->processors - 1) / work->processors) * work->processors;
+}
+
+/* Blocks of a kernel over vectors whose threads take kCGPerThread entries at once. */
+int VectorBlocks(const CGFusedWork *work)
+{
+  return std::max(1, std::min(BlocksFor(work->A.rows, kCGBlock * kCGPerThread), work->processors * kCGBlocksOnChip));
+}
+
+PetscErrorCode LaunchIterations(CGFusedWork *work, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  for (int k = 0; k < kCGIterations; k++) {
+    PetscCall(CGFusedLaunchOperator(work, work->early, work->v.p, work->v.z, stream)); /* z is w until it is made anew */
+    PetscCall(CGFusedLaunchResidual(work, work->early, work->v.r, work->v.z, stream));
+    PetscCall(CGFusedLaunchDirection(work, work->early, stream));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+} // namespace
+
+PetscErrorCode CGFusedMayStartEarly(bool *early)
+{
+  PetscFunctionBegin;
+  PetscCall(KnowsToWait((const void *)UpdateResidual<true>, early));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* As few as let a warp ask for all of a slice of mean length at once. */
+PetscInt CGFusedSequenceLanes(PetscInt rows, PetscInt nnz)
+{
+  PetscInt lanes = 1;
+  while (lanes < kWarpSize && nnz > (long long)rows * lanes * kSliceSteps) lanes *= 2;
+  return lanes;
+}
+
+PetscErrorCode CGFusedLaunchOperator(CGFusedWork *work, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  PetscCall(CGFusedWithLanes(work->A.lanes, [&](auto lanes) {
+    return WithKind(work->A, [&](auto even, auto value) {
+      return LaunchEarly(early, MultiplyOperator<lanes, even, decltype(value)>, SliceBlocks(work, work->A), kCGBlock, stream,
+                         work->A, work->processors, p, w, work->partial.data(), work->mailbox.state());
+    });
+  }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedLaunchInverse(CGFusedWork *work, bool early, const PetscScalar *r, PetscScalar *z, cudaStream_t stream)
+{
+  CGState *const state  = work->mailbox.state();
+  double *const partial = work->partial.data(), *const t = work->t.data();
+
+  PetscFunctionBegin;
+  PetscCall(CGFusedWithLanes(work->W1.lanes, [&](auto lanes) {
+    return WithKind(work->W1, [&](auto even, auto value) {
+      return LaunchEarly(early, MultiplyFirst<lanes, even, decltype(value)>, SliceBlocks(work, work->W1), kCGBlock, stream,
+                         work->W1, work->processors, work->d, r, t, state);
+    });
+  }));
+  PetscCall(CGFusedWithLanes(work->W2.lanes, [&](auto lanes) {
+    return WithKind(work->W2, [&](auto even, auto value) {
+      return LaunchEarly(early, MultiplySecond<lanes, even, decltype(value)>, SliceBlocks(work, work->W2), kCGBlock, stream,
+                         work->W2, work->processors, t, r, z, partial, state);
+    });
+  }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedLaunchResidual(CGFusedWork *work, bool early, const PetscScalar *from, const PetscScalar *w,
+                                     cudaStream_t stream)
+{
+  const CGFusedVectors &v       = work->v;
+  CGState *const        state   = work->mailbox.state();
+  double *const         partial = work->partial.data();
+  const PetscInt        n       = work->A.rows;
+
+  PetscFunctionBegin;
+  if (work->factored) {
+    PetscCall(
+      LaunchEarly(early, UpdateResidual<false>, VectorBlocks(work), kCGBlock, stream, n, from, w, nullptr, v.r, partial, state));
+    PetscCall(CGFusedLaunchInverse(work, early, v.r, v.z, stream));
+  } else {
+    PetscCall(
+      LaunchEarly(early, UpdateResidual<true>, VectorBlocks(work), kCGBlock, stream, n, from, w, work->d, v.r, partial, state));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedLaunchDirection(CGFusedWork *work, bool early, cudaStream_t stream)
+{
+  const CGFusedVectors &v = work->v;
+
+  PetscFunctionBegin;
+  if (work->factored)
+    PetscCall(LaunchEarly(early, UpdateDirection<false>, VectorBlocks(work), kCGBlock, stream, work->A.rows, v.z, nullptr, v.x, v.p,
+                          work->mailbox.state()));
+  else
+    PetscCall(LaunchEarly(early, UpdateDirection<true>, VectorBlocks(work), kCGBlock, stream, work->A.rows, v.r, work->d, v.x, v.p,
+                          work->mailbox.state()));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedCaptureIterations(CGFusedWork *work)
+{
+  CGFusedCaptured now;
+
+  PetscFunctionBegin;
+  memset((void *)&now, 0, sizeof(now)); /* with its padding, which is compared */
+  now.A  = work->A;
+  now.W1 = work->W1;
+  now.W2 = work->W2;
+  now.d  = work->d;
+  now.x  = work->v.x;
+  now.r  = work->v.r;
+  now.z  = work->v.z;
+  now.p  = work->v.p;
+  now.t  = work->t.data();
+  if (work->graph && !memcmp(&now, &work->captured, sizeof(now))) PetscFunctionReturn(PETSC_SUCCESS);
+  if (work->graph) PetscCallCUDA(cudaGraphExecDestroy(work->graph));
+  work->graph = nullptr;
+  if (!work->capture) PetscCallCUDA(cudaStreamCreateWithFlags(&work->capture, cudaStreamNonBlocking));
+  PetscCallCUDA(cudaStreamBeginCapture(work->capture, cudaStreamCaptureModeThreadLocal));
+  PetscCall(EndCapture(work->capture, LaunchIterations(work, work->capture), &work->graph));
+  memcpy((void *)&work->captured, &now, sizeof(now));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,194 @@
+/*
+   The mailbox between the host and the kernels of a conjugate gradient method.
+
+   The kernels keep the scalars of the method, the decision about its end, and a record of each of the last kCGRecords iterations in
+   one CGState on the device. The host does not wait for an iteration: it launches some iterations, then a copy of the state, and
+   launches the next ones while the copy is under way. It reads the oldest copy that it has not read yet, and so learns of the end
+   late. Kernels that were launched beyond the end find the decision in the state and change nothing.
+
+   A solver begins each phase with Begin(), then calls KeepAhead() and Report() in turns until there is a reason to stop.
+*/
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <vector>
+
+#include "buffer.cuh"
+#include "cgscalars.cuh"
+
+constexpr int kCGInFlight = 2; /* launches that the host is ahead at most; each has a copy of the state of its own */
+
+class CGMailbox {
+public:
+  explicit CGMailbox(WorkMeter *meter = nullptr) : state_(meter) { }
+  CGMailbox(const CGMailbox &)            = delete;
+  CGMailbox &operator=(const CGMailbox &) = delete;
+
+  /*
+     Copies of the state come into pinned memory of the host, in the stream of the iterations. Nothing is faster to read, but to pin
+     memory takes longer than some iterations.
+  */
+  PetscErrorCode CreatePinned()
+  {
+    PetscFunctionBegin;
+    PetscCallCUDA(cudaMallocHost(&seen_, kCGInFlight * sizeof(CGState)));
+    pinned_ = true;
+    memset((void *)seen_, 0, kCGInFlight * sizeof(CGState));
+    PetscCall(CreateEvents());
+    PetscCall(state_.Allocate(1));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  /*
+     Copies of the state stay on the device, and the host fetches one of them into pageable memory when it reads. It does so in the
+     stream `aside`, which belongs to the caller and is used for nothing else at that time.
+  */
+  PetscErrorCode CreateFetched(cudaStream_t aside)
+  {
+    PetscFunctionBegin;
+    aside_ = aside;
+    fetched_.resize(1);
+    seen_ = fetched_.data();
+    PetscCall(CreateEvents());
+    PetscCall(state_.Allocate(1 + kCGInFlight)); /* the state and its copies */
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  /* Waits for what is under way, too. Also for a mailbox that was not created. */
+  PetscErrorCode Destroy()
+  {
+    PetscFunctionBegin;
+    PetscCall(Wait());
+    for (cudaEvent_t &event : event_) {
+      if (event) PetscCallCUDA(cudaEventDestroy(event));
+      event = nullptr;
+    }
+    if (pinned_) PetscCallCUDA(cudaFreeHost(seen_));
+    pinned_ = false;
+    seen_   = nullptr;
+    state_.Free();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  CGState *state() const { return state_.data(); } /* on the device */
+  size_t   bytes() const { return state_.bytes(); }
+  bool     idle() const { return launched_ == arrived_; } /* no launch is left to be read */
+
+  /* Launches that the host was ahead at the end of a solve may still run: waits for them. */
+  PetscErrorCode Wait()
+  {
+    PetscFunctionBegin;
+    for (; arrived_ < launched_; arrived_++) PetscCallCUDA(cudaEventSynchronize(event_[arrived_ % kCGInFlight]));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The state that a phase begins with: these scalars and this test, and the mean of z that the last copy had. */
+  PetscErrorCode Begin(const CGScalars &s, const CGTest &test, cudaStream_t stream)
+  {
+    constexpr size_t kBytes = offsetof(CGState, records);
+    CGState         *from   = seen_;
+
+    PetscFunctionBegin;
+    PetscCall(Wait()); /* no copy is on its way to `from` then */
+    const double mean = from->mean;
+    memset((void *)from, 0, kBytes);
+    from->mean = mean;
+    from->s    = s;
+    from->test = test;
+    PetscCallCUDA(cudaMemcpyAsync(state(), from, kBytes, cudaMemcpyHostToDevice, stream));
+    launched_ = arrived_ = 0;
+    reported_            = 0;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* Launches a copy of what the launches before it make of the state. */
+  PetscErrorCode Post(cudaStream_t stream)
+  {
+    const int slot = (int)(launched_ % kCGInFlight);
+
+    PetscFunctionBegin;
+    if (pinned_) PetscCallCUDA(cudaMemcpyAsync(seen_ + slot, state(), sizeof(CGState), cudaMemcpyDeviceToHost, stream));
+    else PetscCallCUDA(cudaMemcpyAsync(state() + 1 + slot, state(), sizeof(CGState), cudaMemcpyDeviceToDevice, stream));
+    PetscCallCUDA(cudaEventRecord(event_[slot], stream));
+    launched_++;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* Waits for the oldest copy that has not been read, and gives it; it is valid until the next call. */
+  PetscErrorCode Read(const CGState **state)
+  {
+    const int slot = (int)(arrived_ % kCGInFlight);
+
+    PetscFunctionBegin;
+    if (pinned_) PetscCallCUDA(cudaEventSynchronize(event_[slot]));
+    else {
+      PetscCallCUDA(cudaStreamWaitEvent(aside_, event_[slot], 0));
+      PetscCallCUDA(cudaMemcpyAsync(seen_, this->state() + 1 + slot, sizeof(CGState), cudaMemcpyDeviceToHost, aside_));
+      PetscCallCUDA(cudaStreamSynchronize(aside_));
+    }
+    arrived_++;
+    *state = seen_ + (pinned_ ? slot : 0);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* Calls launch(), each time with a copy of the state behind it, until so many launches are under way. */
+  template <typename Launch>
+  PetscErrorCode KeepAhead(int launches, cudaStream_t stream, Launch launch)
+  {
+    PetscFunctionBegin;
+    while (launched_ - arrived_ < launches) {
+      PetscCall(launch());
+      PetscCall(Post(stream));
+    }
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /*
+     Waits for the oldest launch that has not been read, and gives the records of the iterations since the last report, which are
+     valid until the next one, and how the method has stopped, if it has: see CGFusedAdvance_CUDA().
+  */
+  PetscErrorCode Report(PetscInt *count, const CGRecord **records, CGStop *stop, PetscInt *its, PetscReal *value)
+  {
+    const CGState *seen;
+
+    PetscFunctionBegin;
+    PetscCall(Read(&seen));
+    *count = seen->s.iteration - reported_;
+    for (PetscInt k = 0; k < *count; k++) records_[k] = seen->records[(reported_ + 1 + k) % kCGRecords];
+    *records  = records_;
+    reported_ = seen->s.iteration;
+    *stop     = seen->s.stop;
+    *its      = seen->s.its;
+    *value    = seen->s.value;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The first `count` dots of the state, after what the stream does before; no launch may be under way. */
+  PetscErrorCode GetDots(int count, PetscReal dots[], cudaStream_t stream)
+  {
+    double *const to = seen_->dots;
+
+    PetscFunctionBegin;
+    PetscCallCUDA(cudaMemcpyAsync(to, state()->dots, count * sizeof(*to), cudaMemcpyDeviceToHost, stream));
+    PetscCallCUDA(cudaStreamSynchronize(stream));
+    for (int c = 0; c < count; c++) dots[c] = to[c];
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+private:
+  PetscErrorCode CreateEvents()
+  {
+    PetscFunctionBegin;
+    for (cudaEvent_t &event : event_) PetscCallCUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  Buffer<CGState>      state_;
+  CGState             *seen_   = nullptr; /* what the host reads: [kCGInFlight] if pinned, else one */
+  bool                 pinned_ = false;
+  std::vector<CGState> fetched_;                      /* the memory of seen_, if not pinned */
+  cudaStream_t         aside_              = nullptr; /* by which copies are fetched, if not pinned */
+  cudaEvent_t          event_[kCGInFlight] = {};      /* the copy of this slot is there */
+  long                 launched_ = 0, arrived_ = 0;   /* copies since Begin(): launched, and waited for */
+  PetscInt             reported_ = 0;                 /* iterations that the caller knows of */
+  CGRecord             records_[kCGRecords];          /* of the last report */
+};
