@@ -117,6 +117,11 @@ struct Config {
 /* systems.cxx */
 extern PetscErrorCode SystemCreate(MPI_Comm comm, const std::string &spec, const Backend &backend, System *system);
 extern PetscErrorCode SystemDestroy(System *system);
+/*
+   x (x - 1) y (y - 1) exp(x y) at n x n points of the unit square, the discrete solution of the test problem in section 4.2 of
+   de Jong, van der Ploeg, Ditzel, Vuik 2017; a sequential vector
+*/
+extern PetscErrorCode FillTestSolution(PetscInt n, Vec u);
 
 /* check.cxx */
 extern PetscErrorCode SystemCheck(const System &system, PetscReal true_rtol, PetscBool *passed);

@@ -5,6 +5,7 @@
 #include "bsrsv2.h"
 #include "kernels.h"
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <random>
 #include "bilu_sweeps.h"
 #include "sparse/bsr_mat.h"
@@ -694,62 +695,74 @@ std::string BlockSweepsRows(const BlockResult &result)
   return text;
 }
 
-void JsonBlocks(JsonWriter *json, const Backend &backend, const BlockResult &result)
+static Json ProductJson(const Backend &backend, const BlockProduct &product)
 {
-  const BlockILU &ilu = result.ilu;
+  const PetscLogDouble own = Best(product.own), cusparse = Best(product.cusparse);
+  Json                 json;
 
-  json->Open(nullptr, '{');
-  json->String("system", result.system.name);
-  json->String("status", result.status);
-  json->String("note", result.note);
-  json->Number("wall_s", result.wall); /* of all that was done with the system */
-  json->Integer("bs", (double)result.bs);
-  json->Integer("block_rows", (double)result.rows);
-  json->Integer("blocks", (double)result.blocks);
-  json->Open("products", '[');
-  for (const auto &product : result.products) {
-    json->Open(nullptr, '{');
-    json->String("precision", FinePCPrecisions[product.precision]);
-    json->Number("s", Best(product.own));
-    json->Number("bytes", product.bytes);
-    json->Number("floor_fraction", FloorFraction(backend, product.bytes, Best(product.own)));
-    json->Number("difference", product.difference);
-    json->Number("cusparse_s", Best(product.cusparse));
-    json->Number("cusparse_bytes", product.cusparse_bytes);
-    json->Number("cusparse_floor_fraction", FloorFraction(backend, product.cusparse_bytes, Best(product.cusparse)));
-    json->Number("cusparse_difference", product.cusparse_difference);
-    json->Numbers("all_s", product.own);
-    json->Numbers("cusparse_all_s", product.cusparse);
-    json->Close('}');
-  }
-  json->Close(']');
-  json->Open("ilu", '{');
-  json->Number("host_analysis_s", ilu.host_analysis);
-  json->Number("host_factor_s", Best(ilu.host_factor));
-  json->Number("host_t_p_s", Best(ilu.host_solves));
-  json->Number("analysis_s", ilu.own_analysis);
-  json->Number("factor_s", Best(ilu.own_factor));
-  json->Number("ratio", Quotient(Best(ilu.host_factor), Best(ilu.own_factor)));
-  json->Number("asked_ratio", kFactorAsked);
-  json->Number("difference", ilu.own_difference);
-  json->Number("cusparse_analysis_s", ilu.cusparse_analysis);
-  json->Number("cusparse_factor_s", Best(ilu.cusparse_factor));
-  json->Number("cusparse_t_p_s", Best(ilu.cusparse_solves));
-  json->Number("cusparse_difference", ilu.cusparse_difference);
-  json->Numbers("host_factor_all_s", ilu.host_factor);
-  json->Numbers("factor_all_s", ilu.own_factor);
-  json->Integer("levels", (double)ilu.levels);
-  json->Number("sweeps_analysis_s", ilu.sweeps_analysis);
-  json->Open("sweeps", '[');
-  for (const auto &row : ilu.sweeps) {
-    json->Open(nullptr, '{');
-    json->Integer("sweeps", (double)row.count);
-    json->Number("s", Best(row.seconds));
-    json->Number("difference", row.difference);
-    json->Integer("iterations", (double)row.iterations);
-    json->Close('}');
-  }
-  json->Close(']');
-  json->Close('}');
-  json->Close('}');
+  json["precision"]               = FinePCPrecisions[product.precision];
+  json["s"]                       = Rounded(own);
+  json["bytes"]                   = Rounded(product.bytes);
+  json["floor_fraction"]          = Rounded(FloorFraction(backend, product.bytes, own));
+  json["difference"]              = Rounded(product.difference);
+  json["cusparse_s"]              = Rounded(cusparse);
+  json["cusparse_bytes"]          = Rounded(product.cusparse_bytes);
+  json["cusparse_floor_fraction"] = Rounded(FloorFraction(backend, product.cusparse_bytes, cusparse));
+  json["cusparse_difference"]     = Rounded(product.cusparse_difference);
+  json["all_s"]                   = RoundedAll(product.own);
+  json["cusparse_all_s"]          = RoundedAll(product.cusparse);
+  return json;
+}
+
+static Json SweepsJson(const BlockSweeps &row)
+{
+  Json json;
+
+  json["sweeps"]     = row.count;
+  json["s"]          = Rounded(Best(row.seconds));
+  json["difference"] = Rounded(row.difference);
+  json["iterations"] = row.iterations;
+  return json;
+}
+
+static Json ILUJson(const BlockILU &ilu)
+{
+  Json json, sweeps = Json::array();
+
+  for (const auto &row : ilu.sweeps) sweeps.push_back(SweepsJson(row));
+  json["host_analysis_s"]     = Rounded(ilu.host_analysis);
+  json["host_factor_s"]       = Rounded(Best(ilu.host_factor));
+  json["host_t_p_s"]          = Rounded(Best(ilu.host_solves));
+  json["analysis_s"]          = Rounded(ilu.own_analysis);
+  json["factor_s"]            = Rounded(Best(ilu.own_factor));
+  json["ratio"]               = Rounded(Quotient(Best(ilu.host_factor), Best(ilu.own_factor)));
+  json["asked_ratio"]         = kFactorAsked;
+  json["difference"]          = Rounded(ilu.own_difference);
+  json["cusparse_analysis_s"] = Rounded(ilu.cusparse_analysis);
+  json["cusparse_factor_s"]   = Rounded(Best(ilu.cusparse_factor));
+  json["cusparse_t_p_s"]      = Rounded(Best(ilu.cusparse_solves));
+  json["cusparse_difference"] = Rounded(ilu.cusparse_difference);
+  json["host_factor_all_s"]   = RoundedAll(ilu.host_factor);
+  json["factor_all_s"]        = RoundedAll(ilu.own_factor);
+  json["levels"]              = ilu.levels;
+  json["sweeps_analysis_s"]   = Rounded(ilu.sweeps_analysis);
+  json["sweeps"]              = sweeps;
+  return json;
+}
+
+Json BlocksJson(const Backend &backend, const BlockResult &result)
+{
+  Json json, products = Json::array();
+
+  for (const auto &product : result.products) products.push_back(ProductJson(backend, product));
+  json["system"]     = result.system.name;
+  json["status"]     = result.status;
+  json["note"]       = result.note;
+  json["wall_s"]     = Rounded(result.wall); /* of all that was done with the system */
+  json["bs"]         = result.bs;
+  json["block_rows"] = result.rows;
+  json["blocks"]     = result.blocks;
+  json["products"]   = products;
+  json["ilu"]        = ILUJson(result.ilu);
+  return json;
 }

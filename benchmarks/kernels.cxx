@@ -9,8 +9,10 @@ static char help[] = "Measures kernels of set-ups by themselves on one GPU, besi
 #include "cholesky.h"
 #include "kernels.h"
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <random>
 #include "pc/sfsai/sfsai.h"
 #include "sparse/csr_mat.h"
@@ -454,97 +456,86 @@ static std::string MarkdownReport(const KernelConfig &config, const KernelResult
   return text;
 }
 
-static void JsonCholesky(JsonWriter *json, const KernelConfig &config, const CholeskyResult &result)
+static Json CholeskyJson(const KernelConfig &config, const CholeskyResult &result)
 {
   const PaperCholesky *const paper = CholeskyOfPaper(config, result.n);
   const int                  p     = result.precision == FINEPC_SINGLE ? 0 : 1;
+  Json                       json;
 
-  json->Open(nullptr, '{');
-  json->Integer("n", (double)result.n);
-  json->String("precision", FinePCPrecisions[result.precision]);
-  json->String("status", result.status);
-  json->String("note", result.note);
-  json->Number("s", Best(result.own));
-  json->Number("gflops", CholeskyRate(config, result.n, Best(result.own)));
-  json->Number("floor_fraction", CholeskyFloor(config, result));
-  json->Number("cusolver_s", Best(result.cusolver));
-  json->Number("cusolver_gflops", CholeskyRate(config, result.n, Best(result.cusolver)));
-  json->Number("ratio", Quotient(Best(result.cusolver), Best(result.own)));
-  json->Number("asked_ratio", CholeskyAsked(result.n));
+  json["n"]               = result.n;
+  json["precision"]       = FinePCPrecisions[result.precision];
+  json["status"]          = result.status;
+  json["note"]            = result.note;
+  json["s"]               = Rounded(Best(result.own));
+  json["gflops"]          = Rounded(CholeskyRate(config, result.n, Best(result.own)));
+  json["floor_fraction"]  = Rounded(CholeskyFloor(config, result));
+  json["cusolver_s"]      = Rounded(Best(result.cusolver));
+  json["cusolver_gflops"] = Rounded(CholeskyRate(config, result.n, Best(result.cusolver)));
+  json["ratio"]           = Rounded(Quotient(Best(result.cusolver), Best(result.own)));
+  json["asked_ratio"]     = CholeskyAsked(result.n);
   if (paper) {
-    json->Number("paper_s", 1e-3 * paper->ms[p]);
-    json->Number("paper_gflops", paper->gflops[p]);
+    json["paper_s"]      = Rounded(1e-3 * paper->ms[p]);
+    json["paper_gflops"] = paper->gflops[p];
   }
-  json->Number("residual", result.own_residual);
-  json->Number("cusolver_residual", result.cusolver_residual);
-  json->Number("difference", result.difference);
-  json->Numbers("all_s", result.own);
-  json->Numbers("cusolver_all_s", result.cusolver);
-  json->Close('}');
+  json["residual"]          = Rounded(result.own_residual);
+  json["cusolver_residual"] = Rounded(result.cusolver_residual);
+  json["difference"]        = Rounded(result.difference);
+  json["all_s"]             = RoundedAll(result.own);
+  json["cusolver_all_s"]    = RoundedAll(result.cusolver);
+  return json;
 }
 
-static void JsonPattern(JsonWriter *json, const PatternResult &result)
+static Json PatternJson(const PatternResult &result)
 {
   const PaperPattern *const paper = PatternOfPaper(result.power);
   const PetscLogDouble      rate  = Quotient(result.entries, Best(result.seconds));
+  Json                      json;
 
-  json->Open(nullptr, '{');
-  json->Integer("power", (double)result.power);
-  json->String("status", result.status);
-  json->String("note", result.note);
-  json->Integer("nnz", result.entries);
-  json->Number("s", Best(result.seconds));
-  json->Number("nnz_per_s", rate);
-  json->Number("bytes", result.bytes);
+  json["power"]     = result.power;
+  json["status"]    = result.status;
+  json["note"]      = result.note;
+  json["nnz"]       = (std::int64_t)result.entries;
+  json["s"]         = Rounded(Best(result.seconds));
+  json["nnz_per_s"] = Rounded(rate);
+  json["bytes"]     = Rounded(result.bytes);
   if (paper) {
-    json->Integer("paper_nnz", paper->entries);
-    json->Number("paper_s", 1e-3 * paper->ms);
-    json->Number("paper_nnz_per_s", PaperRate(*paper));
-    json->Number("ratio", rate / PaperRate(*paper));
-    json->Number("asked_ratio", kPatternAsked);
+    json["paper_nnz"]       = (std::int64_t)paper->entries;
+    json["paper_s"]         = Rounded(1e-3 * paper->ms);
+    json["paper_nnz_per_s"] = Rounded(PaperRate(*paper));
+    json["ratio"]           = Rounded(rate / PaperRate(*paper));
+    json["asked_ratio"]     = kPatternAsked;
   }
-  json->Numbers("all_s", result.seconds);
-  json->Close('}');
+  json["all_s"] = RoundedAll(result.seconds);
+  return json;
 }
 
-static std::string JsonReport(const KernelConfig &config, const KernelResults &results)
+static Json ReportJson(const KernelConfig &config, const KernelResults &results)
 {
-  JsonWriter json;
+  Json json = MachineJson(kProgram, config.backend, config.output), cholesky = Json::array(), pattern = Json::array(),
+       blocks = Json::array();
 
-  json.Open(nullptr, '{');
-  JsonMachine(&json, kProgram, config.backend, config.output);
-  json.Integer("repeats", (double)config.repeats);
+  for (const auto &result : results.cholesky) cholesky.push_back(CholeskyJson(config, result));
+  for (const auto &result : results.pattern) pattern.push_back(PatternJson(result));
+  for (const auto &result : results.blocks) blocks.push_back(BlocksJson(config.backend, result));
+  json["repeats"] = config.repeats;
   if (config.cholesky) {
-    json.Open("cholesky", '{');
-    json.Integer("batch", (double)config.batch);
-    json.Open("results", '[');
-    for (const auto &result : results.cholesky) JsonCholesky(&json, config, result);
-    json.Close(']');
-    json.Close('}');
+    json["cholesky"]["batch"]   = config.batch;
+    json["cholesky"]["results"] = cholesky;
   }
   if (!results.pattern.empty()) {
-    json.Open("pattern", '{');
-    json.String("system", results.system.name);
-    json.Integer("rows", (double)results.system.rows);
-    json.Integer("nnz", results.system.nnz);
-    json.Open("results", '[');
-    for (const auto &result : results.pattern) JsonPattern(&json, result);
-    json.Close(']');
-    json.Close('}');
+    json["pattern"]["system"]  = results.system.name;
+    json["pattern"]["rows"]    = results.system.rows;
+    json["pattern"]["nnz"]     = (std::int64_t)results.system.nnz;
+    json["pattern"]["results"] = pattern;
   }
-  if (!results.blocks.empty()) {
-    json.Open("blocks", '[');
-    for (const auto &result : results.blocks) JsonBlocks(&json, config.backend, result);
-    json.Close(']');
-  }
-  json.Close('}');
-  return json.text + "\n";
+  if (!results.blocks.empty()) json["blocks"] = blocks;
+  return json;
 }
 
 static PetscErrorCode ReportFiles(const KernelConfig &config, const KernelResults &results)
 {
   PetscFunctionBeginUser;
-  if (!config.output.json_file.empty()) PetscCall(WriteFile(config.output.json_file, JsonReport(config, results)));
+  if (!config.output.json_file.empty()) PetscCall(WriteJson(config.output.json_file, ReportJson(config, results)));
   if (!config.output.md_file.empty()) PetscCall(WriteFile(config.output.md_file, MarkdownReport(config, results)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -153,4 +153,4 @@ extern std::string    BlockILUHeader();
 extern std::string    BlockILURow(const BlockResult &result);
 extern std::string    BlockSweepsHeader();
 extern std::string    BlockSweepsRows(const BlockResult &result);
-extern void           JsonBlocks(JsonWriter *json, const Backend &backend, const BlockResult &result);
+extern Json           BlocksJson(const Backend &backend, const BlockResult &result);

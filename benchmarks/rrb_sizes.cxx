@@ -9,11 +9,11 @@ static char help[] = "Set-up and solve with KSPRRBCG against the size of the gri
 PETSc's options are for the solver; -ksp_type cg, for instance.\n\n";
 
 /*
-   Poisson's problem of paper 003, section 4.2, as in rrb_levels. A set-up is KSPSetUp() of a new solver; "first" and "again" are
-   its two solves. Bytes are those that the GPU has less of than at the start, at worst: matrix, vectors, factor, and what the
-   set-up needs for itself. They are looked at each millisecond until the first set-up and its solves are done, and the others are
-   not held up by that. The largest grid is the one that these bytes a point leave room for, or that PETSc's 32-bit count of
-   nonzeros allows; if it fails, smaller ones follow.
+   Poisson's problem as in rrb_levels. A set-up is KSPSetUp() of a new solver; "first" and "again" are the two solves with that
+   solver. "Bytes a point" is how much less memory the GPU has free than at the start, at worst: matrix, vectors, factor, and what
+   the set-up needs for itself. The free memory is looked at each millisecond until the first set-up and its solves are done; the
+   later runs are not held up by that. The largest grid is the one that these bytes a point leave room for, or that PETSc's 32-bit
+   count of nonzeros allows; if that grid fails, smaller ones follow.
 */
 #include "bench.h"
 #include "text.h"
@@ -88,23 +88,6 @@ struct Run {
   KSP    ksp = nullptr;
 };
 
-static PetscErrorCode FillSolution(PetscInt n, Vec u)
-{
-  const PetscReal h = 1. / (PetscReal)(n + 1);
-  PetscScalar    *array;
-
-  PetscFunctionBeginUser;
-  PetscCall(VecGetArrayWrite(u, &array));
-  for (PetscInt j = 0; j < n; j++)
-    for (PetscInt i = 0; i < n; i++) {
-      const PetscReal x = h * (PetscReal)(i + 1), y = h * (PetscReal)(j + 1);
-
-      array[(size_t)j * n + i] = x * (x - 1) * y * (y - 1) * PetscExpReal(x * y);
-    }
-  PetscCall(VecRestoreArrayWrite(u, &array));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode SolverCreate(Mat A, PetscReal rtol, KSP *ksp)
 {
   PC pc;
@@ -145,7 +128,7 @@ static PetscErrorCode Measure(const Backend &backend, PetscReal rtol, PetscInt r
   PetscCall(TimeSynchronized(backend, &start));
   PetscCall(SystemCreate(PETSC_COMM_SELF, "poisson2d5:" + std::to_string(row->n), backend, &run->system));
   PetscCall(MatCreateVecs(run->system.A, &run->x, &run->b));
-  PetscCall(FillSolution(row->n, run->x));
+  PetscCall(FillTestSolution(row->n, run->x));
   PetscCall(MatMult(run->system.A, run->x, run->b));
   PetscCall(TimeSynchronized(backend, &end));
   row->create = end - start;

@@ -5,6 +5,7 @@
   ranks build one matrix without communication. The columns of a row come out sorted.
 */
 #include "bench.h"
+#include "stencil.h"
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -64,52 +65,14 @@ static PetscReal CubeRandom(PetscInt x, PetscInt y, PetscInt z)
 
 /* ----------------------------------- constant coefficients ------------------------------------ */
 
-/* A difference stencil: at most 27 weights, listed by (z, y, x), so that the columns of a row are sorted */
-struct Stencil {
-  struct Entry {
-    PetscInt  dx, dy, dz;
-    PetscReal weight;
-  };
-  std::vector<Entry> entries;
-};
-
-/* Dirichlet conditions: what the stencil reaches outside the grid is dropped */
 static PetscErrorCode MatCreateStencil(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], const Stencil &stencil,
                                        Mat *A)
 {
-  const PetscInt nx = grid[0], ny = grid[1], nz = grid[2];
-
   PetscFunctionBeginUser;
   PetscCall(MatCreateByRows(
-    comm, backend, nx * ny * nz, 1, (PetscInt)stencil.entries.size(),
-    [&](PetscInt row, PetscInt *cols, PetscScalar *vals) {
-      const PetscInt x = row % nx, y = row / nx % ny, z = row / (nx * ny);
-      PetscInt       k = 0;
-
-      for (const auto &e : stencil.entries) {
-        if (x + e.dx < 0 || x + e.dx >= nx || y + e.dy < 0 || y + e.dy >= ny || z + e.dz < 0 || z + e.dz >= nz) continue;
-        cols[k]   = row + e.dx + nx * (e.dy + ny * e.dz);
-        vals[k++] = e.weight;
-      }
-      return k;
-    },
-    A));
+    comm, backend, grid[0] * grid[1] * grid[2], 1, (PetscInt)stencil.entries.size(),
+    [&](PetscInt row, PetscInt *cols, PetscScalar *vals) { return StencilRow(stencil, grid, row, cols, vals); }, A));
   PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* 5-point (2D) and 7-point (3D): -k_x u_xx - k_y u_yy - k_z u_zz */
-static Stencil StarStencil(PetscReal kx, PetscReal ky, PetscReal kz)
-{
-  Stencil s;
-
-  if (kz != 0.) s.entries.push_back({0, 0, -1, -kz});
-  s.entries.push_back({0, -1, 0, -ky});
-  s.entries.push_back({-1, 0, 0, -kx});
-  s.entries.push_back({0, 0, 0, 2. * (kx + ky + kz)});
-  s.entries.push_back({1, 0, 0, -kx});
-  s.entries.push_back({0, 1, 0, -ky});
-  if (kz != 0.) s.entries.push_back({0, 0, 1, -kz});
-  return s;
 }
 
 /* 9-point (2D) and 27-point (3D): every neighbour -1, the diagonal their number */
@@ -360,28 +323,25 @@ static Coupling MakeCoupling(PetscInt fields, PetscReal peclet)
 static PetscErrorCode MatCreateCoupled(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscInt fields,
                                        PetscReal peclet, Mat *A)
 {
-  const PetscInt nx = grid[0], ny = grid[1], nz = grid[2];
   const Coupling c       = MakeCoupling(fields, peclet);
   const Stencil  stencil = StarStencil(1., 1., 1.);
 
   PetscFunctionBeginUser;
   PetscCall(MatCreateByRows(
-    comm, backend, nx * ny * nz * fields, fields, 7 * fields,
+    comm, backend, grid[0] * grid[1] * grid[2] * fields, fields, 7 * fields,
     [&](PetscInt row, PetscInt *cols, PetscScalar *vals) {
       const PetscInt point = row / fields, f = row % fields;
-      const PetscInt x = point % nx, y = point / nx % ny, z = point / (nx * ny);
       PetscInt       k = 0;
 
-      for (const auto &e : stencil.entries) {
-        if (x + e.dx < 0 || x + e.dx >= nx || y + e.dy < 0 || y + e.dy >= ny || z + e.dz < 0 || z + e.dz >= nz) continue;
+      ForStencil(stencil, grid, point, [&](const Stencil::Entry &e, PetscInt neighbour) {
         for (PetscInt g = 0; g < fields; g++) {
           const PetscReal carried = 0.5 * (e.dx * c.B[0][f][g] + e.dy * c.B[1][f][g] + e.dz * c.B[2][f][g]);
           const bool      centre  = !e.dx && !e.dy && !e.dz;
 
-          cols[k]   = (point + e.dx + nx * (e.dy + ny * e.dz)) * fields + g;
+          cols[k]   = neighbour * fields + g;
           vals[k++] = e.weight * c.K[f][g] + carried + (centre ? c.C[f][g] : 0.);
         }
-      }
+      });
       return k;
     },
     A));
@@ -674,5 +634,21 @@ PetscErrorCode SystemDestroy(System *system)
   for (auto &other : system->converted) PetscCall(MatDestroy(&other.second));
   PetscCall(VecDestroy(&system->b));
   PetscCall(MatDestroy(&system->A));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode FillTestSolution(PetscInt n, Vec u)
+{
+  const PetscReal h = 1. / (PetscReal)(n + 1);
+  PetscScalar    *array;
+
+  PetscFunctionBeginUser;
+  PetscCall(VecGetArrayWrite(u, &array));
+  for (PetscInt row = 0; row < n * n; row++) {
+    const PetscReal x = h * (PetscReal)(row % n + 1), y = h * (PetscReal)(row / n + 1);
+
+    array[row] = x * (x - 1) * y * (y - 1) * PetscExpReal(x * y);
+  }
+  PetscCall(VecRestoreArrayWrite(u, &array));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
