@@ -74,26 +74,35 @@ def readme_row(readme, key):
     return [cell.strip().strip("`") for cell in row.group(0).strip("|").split("|")] if row else []
 
 
+def table_of_options(face):
+    """(key, setter) of each line of the type's table, Option<PC> kOptions[] = {{"-key", "text", "Setter", ...}, ...};"""
+    table = re.search(r"\bOption<(?:PC|KSP)> kOptions\[\] = \{\n(.*?)\n\};", face, re.S)
+    return re.findall(r'\{"(-\w+)",\s*"[^"]+",\s*"(\w+)",', table.group(1)) if table else []
+
+
 def check_type(root, build, kind, name):
     """kind: PC or KSP"""
     faces = glob.glob(f"{root}/src/{kind.lower()}/**/{name}.cxx", recursive=True)
     check(len(faces) == 1, f"{name}: {len(faces)} faces {name}.cxx under src/{kind.lower()}/")
     if not faces:
         return
-    # The setters and getters with their manual pages may have a file of their own beside the face.
-    api_files = files(root, f"src/{kind.lower()}/**/{name}_api.cxx")
-    face, ours = "".join(read(path) for path in faces + api_files), f"-{kind.lower()}_{name}_"
+    api_file = faces[0].replace(".cxx", "_api.cxx")
+    check(os.path.exists(api_file), f"{name}: no file {api_file} of public functions")
+    if not os.path.exists(api_file):
+        return
+    face, public, ours = read(faces[0]), read(api_file), f"-{kind.lower()}_{name}_"
     header = read(f"{root}/include/finepc.h")
     readme = read(f"{root}/README.md") if os.path.exists(f"{root}/README.md") else ""
     check(readme, "README.md is missing")
     option_files = {path: read(path) for path in glob.glob(f"{root}/petsc-options/*")}
     used = {key for text in option_files.values() for key in re.findall(r"^\s*(-\w+)", text, re.M)}
-    every = re.findall(r'PetscOptions\w+\("(-\w+)", "[^"]+", "(\w+)"', face)
+    every = table_of_options(face)
     keys = [key for key, _ in every if key.startswith(ours)]
     of_petsc = {key: setter for key, setter in every if not key.startswith(ours)}
     check(keys, f"{name}: no keys")
     check(len(every) == len({key for key, _ in every}), f"{name}: a key twice")
-    check(len(every) == len(re.findall(r"PetscOptions\w+\(\"", face)), f"{name}: an option without text and setter")
+    beside = re.search(r'PetscOptionsHeadBegin|PetscOptions[A-Z]\w+\("-', face)
+    check(not beside, f"{name}: an option beside the table")
     api = re.search(rf"PETSC_EXTERN PetscErrorCode ((?i:{kind}{name}))Set", header) # as it is spelled: PCAFSAI, KSPCGFused
     check(api, f"{name}: no setter in finepc.h")
     if not api:
@@ -110,18 +119,18 @@ def check_type(root, build, kind, name):
         for function in (setter, getter):
             check(re.search(rf"PETSC_EXTERN PetscErrorCode {function}\({kind}, ", header), f"{what}: {function} is not in finepc.h")
             definition = rf"^PetscErrorCode {function}\({kind} {kind.lower()}, "
-            check(re.search(definition, face, re.M), f"{what}: {function} is not defined")
-            check(f'"{function}_C"' in face, f"{what}: {function}_C is not composed")
-            check(manual_page(face, function), f"{what}: {function} has no manual page")
-        check(f"`{getter}()`" in manual_page(face, setter), f"{what}: the manual page of {setter} does not point to {getter}")
-        check(f"`{setter}()`" in manual_page(face, getter), f"{what}: the manual page of {getter} does not point to {setter}")
+            check(re.search(definition, public, re.M), f"{what}: {function} is not defined")
+            check(f'"{function}_C"' in public, f"{what}: {function} does not call {function}_C")
+            check(manual_page(public, function), f"{what}: {function} has no manual page")
+        check(f"`{getter}()`" in manual_page(public, setter), f"{what}: the manual page of {setter} does not point to {getter}")
+        check(f"`{setter}()`" in manual_page(public, getter), f"{what}: the manual page of {getter} does not point to {setter}")
         check(f"`{setter}()`" in page, f"{what}: the page of the type does not point to {setter}")
 
     for key in keys:
         setter = setter_of(api, key)
-        check(re.search(rf'"{key}", "[^"]+", "{setter}"', face), f"{key}: its option does not name {setter}")
+        check(dict(every)[key] == setter, f"{key}: its line in the table does not name {setter}")
         check_pair(key, setter, getter_of(setter))
-        manual = manual_page(face, setter)
+        manual = manual_page(public, setter)
         check(re.search(rf"Options Database Key:\n. {key} <", manual), f"{key}: the manual page of {setter} does not give the key")
         check(help_setters.get(key) == setter, f"{key}: -help names {help_setters.get(key)}")
 
@@ -144,7 +153,6 @@ def check_type(root, build, kind, name):
 
     # keys of PETSc that the type takes too: their names, setters and pages are PETSc's, and the default may depend on the ranks
     for key, setter in of_petsc.items():
-        check(f'"{setter}_C"' in face, f"{key}: {setter}_C is not composed")
         check(setter not in header, f"{key}: {setter} is in finepc.h, but the key is not one of {name}")
         check(help_setters.get(key) == setter, f"{key}: -help names {help_setters.get(key)}")
         check(re.search(rf"^[+.-]\s+{key}\b.*`{setter}\(\)`", page, re.M), f"{key}: not on the page of the type with `{setter}()`")
@@ -159,6 +167,8 @@ def check_type(root, build, kind, name):
     objects = re.findall(rf"PETSC_EXTERN PetscErrorCode ({api}Set\w+)\({kind}, Mat\);", header)
     for setter in objects:
         check_pair(setter, setter, getter_of(setter))
+        for function in (setter, getter_of(setter)):
+            check(f'"{function}_C"' in face, f"{function}_C is not composed")
         check(f"`{setter}()`" in readme, f"{setter} is not in README.md")
     setters = {setter for setter in re.findall(rf"PETSC_EXTERN PetscErrorCode ({api}Set\w+)\(", header) if setter not in objects}
     of_keys = {setter_of(api, key) for key in keys}
@@ -169,7 +179,7 @@ def check_type(root, build, kind, name):
         for key in sorted(set(found) - set(keys)):
             check(not key.startswith(ours), f"{key}: in {where}, but no such option")
     for function in re.findall(rf"PETSC_EXTERN PetscErrorCode ({api}\w+)\(", header):
-        check(manual_page(face, function), f"{function} has no manual page")
+        check(manual_page(public, function), f"{function} has no manual page")
 
 
 def check_matrix_types(root):
