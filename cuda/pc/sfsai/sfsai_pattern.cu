@@ -18,6 +18,8 @@
 #include <vector>
 
 #include "sfsai.cuh"
+#include "scratch.cuh"
+#include "search.cuh"
 
 namespace
 {
@@ -25,6 +27,8 @@ namespace
 using Count = unsigned long long;
 
 /* ---------------------------------------- the search ------------------------------------------ */
+
+using WarpScan = cub::WarpScan<int>; /* of whole warps: its scratch storage is empty */
 
 constexpr int    kWordBits      = 32;  /* columns of a word of the table */
 constexpr int    kTeamBlock     = 128; /* threads of a block of which every warp takes a row */
@@ -276,13 +280,9 @@ private:
         start            = task_.i[source];
         length           = (int)(task_.i[source + 1] - start);
       }
-      int last = length; /* entries of this row and the ones before it */
-#pragma unroll
-      for (int offset = 1; offset < kWarpSize; offset *= 2) {
-        const int before = __shfl_up_sync(kFullWarp, last, offset);
-        if (lane >= offset) last += before;
-      }
-      const int      all   = __shfl_sync(kFullWarp, last, kWarpSize - 1);
+      WarpScan::TempStorage none;
+      int                   last, all; /* entries of the rows up to the lane's own, and of all 32 */
+      WarpScan(none).InclusiveSum(length, last, all);
       const PetscInt shift = start - (last - length);
       for (int done = 0; done < all; done += kAhead * kWarpSize) {
         int column[kAhead];
@@ -365,17 +365,12 @@ private:
     if (t_ >= kWarpSize) return;
     int written = 0;
     for (int base = 0; written < count; base += kWarpSize) {
-      const int word = base + t_ < task_.size.slots ? key_[base + t_] : kNoWord;
-      unsigned  mask = word != kNoWord && base + t_ < words_.Value() ? mask_[base + t_] : 0;
-      int       at   = __popc(mask), all;
-#pragma unroll
-      for (int offset = 1; offset < kWarpSize; offset *= 2) {
-        const int before = __shfl_up_sync(kFullWarp, at, offset);
-        if (t_ >= offset) at += before;
-      }
-      all = __shfl_sync(kFullWarp, at, kWarpSize - 1);
-      at += written - __popc(mask);
-      for (; mask && at < count; mask &= mask - 1, at++) out[at] = (Index)(word * kWordBits + __ffs(mask) - 1);
+      const int             word = base + t_ < task_.size.slots ? key_[base + t_] : kNoWord;
+      unsigned              mask = word != kNoWord && base + t_ < words_.Value() ? mask_[base + t_] : 0;
+      int                   at, all; /* columns of the words before the lane's own, and of all 32 */
+      WarpScan::TempStorage none;
+      WarpScan(none).ExclusiveSum(__popc(mask), at, all);
+      for (at += written; mask && at < count; mask &= mask - 1, at++) out[at] = (Index)(word * kWordBits + __ffs(mask) - 1);
       written += all;
     }
   }
@@ -444,13 +439,8 @@ private:
         a = __dmul_rn(__dmul_rn(fabs(A.a[e]), s[c]), s[column]);
         if (task_.prefilter > 0 && !(a > task_.prefilter)) continue;
       }
-      int low = 0, high = found - 1;
-      while (low < high) {
-        const int middle = (low + high) / 2;
-        if (list_[middle] < column) low = middle + 1;
-        else high = middle;
-      }
-      if (list_[low] == column) sum = __dadd_rn(sum, __dmul_rn(weight[low], a));
+      const int at = LowerBound(list_, 0, found - 1, column);
+      if (list_[at] == column) sum = __dadd_rn(sum, __dmul_rn(weight[at], a));
     }
     return sum;
   }
@@ -551,6 +541,39 @@ struct LevelIs {
 };
 
 class Pattern final : public SFSAIPattern {
+private:
+  /* CUB's calls, as CubScratch takes them. */
+  auto SelectLevelRows(int level, PetscInt first, PetscInt end, PetscInt *count) const
+  {
+    const thrust::counting_iterator<PetscInt> all(first);
+    const LevelIs                             is = {row_level_, level};
+    return [=](void *memory, size_t &bytes) {
+      return cub::DeviceSelect::If(memory, bytes, all, list_, count, end - first, is, stream_);
+    };
+  }
+  auto SumLengths() const
+  {
+    return [=](void *memory, size_t &bytes) {
+      return cub::DeviceReduce::Reduce(memory, bytes, length_, &tally_->entries, A_.n, ::cuda::std::plus<Count>(), (Count)0,
+                                       stream_);
+    };
+  }
+  auto LongestRow() const
+  {
+    return
+      [=](void *memory, size_t &bytes) { return cub::DeviceReduce::Max(memory, bytes, length_, &tally_->longest, A_.n, stream_); };
+  }
+  auto LongerRows(PetscInt entries) const
+  {
+    const auto longer = thrust::make_transform_iterator((const PetscInt *)length_, IsLonger{entries});
+    return
+      [=](void *memory, size_t &bytes) { return cub::DeviceReduce::Sum(memory, bytes, longer, &tally_->longer, A_.n, stream_); };
+  }
+  auto ScanLengths(PetscInt *length, PetscInt *i) const
+  {
+    return [=](void *memory, size_t &bytes) { return cub::DeviceScan::ExclusiveSum(memory, bytes, length, i, A_.n + 1, stream_); };
+  }
+
 public:
   Pattern(const CSRView &A, const CSRView *S, const PetscReal *s, const SFSAIParams &params, FSAIStats &stats, WorkMeter *meter) :
       A_(A), S_(S), s_(s), params_(params), stats_(stats), meter_(meter), work_(meter), filtered_i_(meter), filtered_j_(meter),
@@ -573,10 +596,8 @@ public:
       SFSAISelectCount<kScanGroup><<<BlocksFor((long long)A_.n * kScanGroup), kBlockSize, 0, stream_>>>(Lower(), length_);
       FinePCCheckLaunch();
     } else PetscCall(Search());
-    size_t bytes = cub_bytes_;
-    PetscCallCUDA(
-      cub::DeviceReduce::Reduce(cub_, bytes, length_, &tally_->entries, A_.n, ::cuda::std::plus<Count>(), (Count)0, stream_));
-    PetscCallCUDA(cub::DeviceReduce::Max(cub_, bytes, length_, &tally_->longest, A_.n, stream_));
+    PetscCall(scratch_.Run(SumLengths()));
+    PetscCall(scratch_.Run(LongestRow()));
     PetscCall(ReadTally());
     stats_.capped_rows = (PetscInt)host_.capped;
     longest            = host_.longest;
@@ -603,11 +624,8 @@ public:
 
   PetscErrorCode CountLonger(PetscInt most, PetscInt *rows) override
   {
-    size_t     bytes  = cub_bytes_;
-    const auto longer = thrust::make_transform_iterator((const PetscInt *)length_, IsLonger{most - 1});
-
     PetscFunctionBegin;
-    PetscCallCUDA(cub::DeviceReduce::Sum(cub_, bytes, longer, &tally_->longer, A_.n, stream_));
+    PetscCall(scratch_.Run(LongerRows(most - 1)));
     PetscCall(ReadTally());
     *rows = host_.longer;
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -617,11 +635,9 @@ public:
 
   PetscErrorCode Scan(PetscInt *G_i) override
   {
-    size_t bytes = cub_bytes_;
-
     PetscFunctionBegin;
     PetscCallCUDA(cudaMemsetAsync(length_ + A_.n, 0, sizeof(PetscInt), stream_));
-    PetscCallCUDA(cub::DeviceScan::ExclusiveSum(cub_, bytes, length_, G_i, A_.n + 1, stream_));
+    PetscCall(scratch_.Run(ScanLengths(length_, G_i)));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -681,15 +697,15 @@ private:
   PetscErrorCode Sample()
   {
     const PetscInt items = kSampleRows;
+    PetscInt      *rows  = nullptr;
     Buffer<char>   work(meter_);
     Layout         layout;
 
     PetscFunctionBegin;
     if (A_.n / kSampleShare < items) PetscFunctionReturn(PETSC_SUCCESS);
-    const size_t tally = layout.Place<PatternTally>(1), list = layout.Place<PetscInt>(items);
-    PetscCall(work.Allocate(layout.bytes()));
-    tally_               = (PatternTally *)(work.data() + tally);
-    PetscInt *const rows = (PetscInt *)(work.data() + list);
+    layout.Place(&tally_, 1);
+    layout.Place(&rows, items);
+    PetscCall(layout.Allocate(&work));
     SFSAISampleRows<<<BlocksFor(items), kBlockSize, 0, stream_>>>(items, A_.n, rows);
     FinePCCheckLaunch();
     for (; first_level_ < kFirstInGlobal; first_level_ = NextLevel(first_level_)) {
@@ -706,36 +722,22 @@ private:
 
   PetscErrorCode AllocateWork()
   {
-    size_t need;
+    Layout layout;
 
     PetscFunctionBegin;
-    PetscCallCUDA(
-      cub::DeviceSelect::If(nullptr, need, thrust::counting_iterator<PetscInt>(0), list_, list_, A_.n, LevelIs{}, stream_));
-    cub_bytes_ = need;
-    PetscCallCUDA(
-      cub::DeviceReduce::Reduce(nullptr, need, length_, &tally_->entries, A_.n, ::cuda::std::plus<Count>(), (Count)0, stream_));
-    cub_bytes_ = std::max(cub_bytes_, need);
-    PetscCallCUDA(cub::DeviceReduce::Max(nullptr, need, length_, &tally_->longest, A_.n, stream_));
-    cub_bytes_ = std::max(cub_bytes_, need);
-    PetscCallCUDA(cub::DeviceReduce::Sum(nullptr, need, thrust::make_transform_iterator((const PetscInt *)length_, IsLonger{}),
-                                         &tally_->longer, A_.n, stream_));
-    cub_bytes_ = std::max(cub_bytes_, need);
-    PetscCallCUDA(cub::DeviceScan::ExclusiveSum(nullptr, need, length_, length_, A_.n + 1, stream_));
-    cub_bytes_ = std::max(cub_bytes_, need);
-
-    Layout       layout;
-    const size_t tally = layout.Place<PatternTally>(1), length = layout.Place<PetscInt>(A_.n + 1),
-                 list = layout.Place<PetscInt>(A_.n + 1), row_level = layout.Place<unsigned char>(A_.n),
-                 place = layout.Place<unsigned>(A_.n), cub = layout.Place<char>(cub_bytes_),
-                 pool = layout.Place<PetscInt>(pool_size_);
-    PetscCall(work_.Allocate(layout.bytes()));
-    tally_     = (PatternTally *)(work_.data() + tally);
-    length_    = (PetscInt *)(work_.data() + length);
-    list_      = (PetscInt *)(work_.data() + list);
-    row_level_ = (unsigned char *)(work_.data() + row_level);
-    place_     = (unsigned *)(work_.data() + place);
-    pool_      = (PetscInt *)(work_.data() + pool);
-    cub_       = work_.data() + cub;
+    PetscCall(scratch_.Measure(SelectLevelRows(0, 0, A_.n, nullptr)));
+    PetscCall(scratch_.Measure(SumLengths()));
+    PetscCall(scratch_.Measure(LongestRow()));
+    PetscCall(scratch_.Measure(LongerRows(0)));
+    PetscCall(scratch_.Measure(ScanLengths(nullptr, nullptr)));
+    layout.Place(&tally_, 1);
+    layout.Place(&length_, A_.n + 1);
+    layout.Place(&list_, A_.n + 1);
+    layout.Place(&row_level_, A_.n);
+    layout.Place(&place_, A_.n);
+    scratch_.Place(&layout);
+    layout.Place(&pool_, pool_size_);
+    PetscCall(layout.Allocate(&work_));
     PetscCallCUDA(cudaMemsetAsync(tally_, 0, sizeof(*tally_), stream_));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -745,8 +747,7 @@ private:
   {
     const int       blocks = BlocksFor((long long)A_.n * kScanGroup);
     const Selection in     = {A_, s_, params_.prefilter, false};
-    Buffer<char>    scan(meter_);
-    size_t          bytes;
+    CubScratch      scratch(meter_);
     PetscInt        kept;
 
     PetscFunctionBegin;
@@ -755,12 +756,10 @@ private:
     if (!Filters()) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(filtered_i_.Allocate(A_.n + 1));
     PetscInt *const i = filtered_i_.data();
-    PetscCallCUDA(cub::DeviceScan::ExclusiveSum(nullptr, bytes, i, i, A_.n + 1, stream_));
-    PetscCall(scan.Allocate(bytes));
     SFSAISelectCount<kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(in, i);
     FinePCCheckLaunch();
     PetscCallCUDA(cudaMemsetAsync(i + A_.n, 0, sizeof(PetscInt), stream_));
-    PetscCallCUDA(cub::DeviceScan::ExclusiveSum(scan.data(), bytes, i, i, A_.n + 1, stream_));
+    PetscCall(scratch.Run(ScanLengths(i, i)));
     PetscCall(ArrayCopy_CUDA(&kept, i + A_.n, sizeof(kept), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
     PetscCall(filtered_j_.Allocate(kept));
     SFSAISelectWrite<kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(in, 0, A_.n, i, 0, filtered_j_.data());
@@ -780,13 +779,10 @@ private:
   /* list_ = the rows first .. end - 1 of a level. */
   PetscErrorCode SelectLevel(int level, PetscInt first, PetscInt end, PetscInt *items)
   {
-    size_t          bytes = cub_bytes_;
     PetscInt *const count = list_ + A_.n;
-    const LevelIs   is    = {row_level_, level};
 
     PetscFunctionBegin;
-    PetscCallCUDA(
-      cub::DeviceSelect::If(cub_, bytes, thrust::counting_iterator<PetscInt>(first), list_, count, end - first, is, stream_));
+    PetscCall(scratch_.Run(SelectLevelRows(level, first, end, count)));
     PetscCall(ArrayCopy_CUDA(items, count, sizeof(PetscInt), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -885,15 +881,15 @@ private:
   cudaStream_t       stream_ = nullptr;
   Buffer<char>       work_; /* holds the arrays that follow */
   PatternTally      *tally_     = nullptr;
-  PetscInt          *length_    = nullptr;           /* [n + 1] */
-  PetscInt          *list_      = nullptr;           /* [n + 1] */
-  unsigned char     *row_level_ = nullptr;           /* [n] */
-  unsigned          *place_     = nullptr;           /* [n] */
-  PetscInt          *pool_      = nullptr;           /* [pool_size_] rows that are kept until G has its memory */
-  char              *cub_       = nullptr;           /* [cub_bytes_] */
-  size_t             cub_bytes_ = 0, pool_size_ = 0; /* no pool where no sample said how large */
-  Buffer<PetscInt>   filtered_i_, filtered_j_;       /* A~ */
-  Buffer<char>       tables_;                        /* of rows in global memory */
+  PetscInt          *length_    = nullptr; /* [n + 1] */
+  PetscInt          *list_      = nullptr; /* [n + 1] */
+  unsigned char     *row_level_ = nullptr; /* [n] */
+  unsigned          *place_     = nullptr; /* [n] */
+  PetscInt          *pool_      = nullptr; /* [pool_size_] rows that are kept until G has its memory */
+  size_t             pool_size_ = 0;       /* there is no pool where no sample told its size */
+  CubScratch         scratch_;
+  Buffer<PetscInt>   filtered_i_, filtered_j_; /* A~ */
+  Buffer<char>       tables_;                  /* of rows in global memory */
   const PetscInt    *i_ = nullptr, *j_ = nullptr;
   int                first_level_  = 0;
   size_t             shared_limit_ = 0;

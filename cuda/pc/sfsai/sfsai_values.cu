@@ -12,11 +12,14 @@
    Nothing depends on the schedule.
 */
 #include <cub/cub.cuh>
+#include <thrust/iterator/counting_iterator.h>
 
 #include <algorithm>
 #include <vector>
 
 #include "sfsai.cuh"
+#include "scratch.cuh"
+#include "search.cuh"
 #include "sparse/dense.cuh"
 
 namespace
@@ -101,9 +104,9 @@ __device__ inline void GiveUp(const ValueTask &task, PetscInt row, int thread, i
   }
 }
 
-/* First of the ascending P[0 .. size - 1] that is not below column, or the last; size a power of two. */
+/* The first of the ascending P[0 .. Size - 1] that is not below column, or the last. Size is a power of two: no step branches. */
 template <int Size>
-__device__ inline int LowerBound(const int *P, int column)
+__device__ inline int LowerBoundOf(const int *P, int column)
 {
   int at = 0;
 #pragma unroll
@@ -150,7 +153,7 @@ __global__ void __launch_bounds__(kRegisterBlock) SFSAISolveInRegisters(ValueTas
     for (PetscInt k = task.A.i[q]; k < task.A.i[q + 1]; k++) {
       const int column = (int)task.A.j[k];
       if (column >= q) break;
-      const int c = LowerBound<N>(work.P, column);
+      const int c = LowerBoundOf<N>(work.P, column);
       if (work.P[c] != column) continue;
       const T value   = (T)(task.A.a[k] * s_q * work.s[c]);
       work.S[lane][c] = value;
@@ -291,13 +294,8 @@ private:
       for (PetscInt k = task_.A.i[q] + threadIdx.x % kGatherGroup; k < task_.A.i[q + 1]; k += kGatherGroup) {
         const int column = (int)task_.A.j[k];
         if (column >= q) break;
-        int low = 0, high = r;
-        while (low < high) {
-          const int middle = (low + high) / 2;
-          if (P_[middle] < column) low = middle + 1;
-          else high = middle;
-        }
-        if (P_[low] == column) use(r, low, (T)(task_.A.a[k] * s_q * task_.s[column]));
+        const int c = LowerBound<true>(P_, 0, r, column);
+        if (P_[c] == column) use(r, c, (T)(task_.A.a[k] * s_q * task_.s[column]));
       }
     }
   }
@@ -449,41 +447,43 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
+  /* CUB's call, as CubScratch takes it, that sorts list_ by classes into sorted_. */
+  auto SortRows(PetscInt items) const
+  {
+    return [=](void *memory, size_t &bytes) {
+      return cub::DeviceRadixSort::SortPairs(memory, bytes, key_, sorted_key_, list_, sorted_, items, 0, kClassBits, stream_);
+    };
+  }
+
   /* The arrays of a set-up, and so many bytes for systems in global memory. */
   PetscErrorCode NeedWork(size_t systems_bytes)
   {
-    size_t need;
+    Layout layout;
 
     PetscFunctionBegin;
-    PetscCallCUDA(cub::DeviceRadixSort::SortPairs(nullptr, need, key_, key_, list_, list_, A_.n, 0, kClassBits, stream_));
-    cub_bytes_ = need;
-    Layout       layout;
-    const size_t s = layout.Place<PetscReal>(A_.n), tally = layout.Place<Tally>(1), list = layout.Place<PetscInt>(A_.n),
-                 sorted = layout.Place<PetscInt>(A_.n), bad = layout.Place<PetscInt>(A_.n), key = layout.Place<unsigned char>(A_.n),
-                 sorted_key = layout.Place<unsigned char>(A_.n), cub = layout.Place<char>(cub_bytes_),
-                 fsai = layout.Place<char>(FSAIWorkBytes_CUDA(A_.n)), systems = layout.Place<char>(systems_bytes);
+    PetscCall(scratch_.Measure(SortRows(A_.n)));
+    layout.Place(&s_, A_.n);
+    layout.Place(&tally_, 1);
+    layout.Place(&list_, A_.n);
+    layout.Place(&sorted_, A_.n);
+    layout.Place(&bad_, A_.n);
+    layout.Place(&key_, A_.n);
+    layout.Place(&sorted_key_, A_.n);
+    scratch_.Place(&layout);
+    layout.Place(&fsai_work_, FSAIWorkBytes_CUDA(A_.n));
+    const size_t before_systems = layout.Place(&systems_, systems_bytes);
     if (kept_.bytes < layout.bytes()) {
       void *larger;
 
       PetscCall(ArrayCreate_CUDA(layout.bytes(), &larger));
-      if (s_) { /* what is there stays */
-        PetscCall(ArrayCopy_CUDA(larger, kept_.data, systems, PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+      if (s_) { /* this set-up has begun, and the arrays keep what is in them */
+        PetscCall(ArrayCopy_CUDA(larger, kept_.data, before_systems, PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
         PetscCallCUDA(cudaStreamSynchronize(stream_));
       }
       PetscCall(ArrayDestroy_CUDA(&kept_.data));
       kept_ = SFSAIWork{larger, layout.bytes(), PETSC_MEMTYPE_CUDA};
     }
-    char *const data = (char *)kept_.data;
-    s_               = (PetscReal *)(data + s);
-    tally_           = (Tally *)(data + tally);
-    list_            = (PetscInt *)(data + list);
-    sorted_          = (PetscInt *)(data + sorted);
-    bad_             = (PetscInt *)(data + bad);
-    key_             = (unsigned char *)(data + key);
-    sorted_key_      = (unsigned char *)(data + sorted_key);
-    cub_             = data + cub;
-    fsai_work_       = data + fsai;
-    systems_         = data + systems;
+    layout.Bind(kept_.data);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -529,23 +529,32 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
+  /* The largest systems of the classes in precision T. */
   template <typename T>
-  PetscErrorCode SolveRows(ValueTask task, const PetscInt *rows, PetscInt first, PetscInt items)
+  static PetscErrorCode Classes(ClassLimits *limits)
   {
-    size_t      bytes     = cub_bytes_;
-    PetscInt    in_shared = 0;
-    ClassLimits limits;
+    PetscInt in_shared = 0;
 
     PetscFunctionBegin;
     PetscCall((LargestRow<BlockRow<T, true>>(kSFSAILargestRow, &in_shared)));
-    for (int c = 0; c < kRegisterClasses; c++) limits.largest[c] = kRegisterSize[c];
-    for (int c = kRegisterClasses; c < kGlobalClass - 1; c++) limits.largest[c] = kSharedSize[c - kRegisterClasses];
-    limits.largest[kGlobalClass - 1] = (int)in_shared;
-    limits.largest[kGlobalClass]     = (int)kSFSAILargestRow;
+    for (int c = 0; c < kRegisterClasses; c++) limits->largest[c] = kRegisterSize[c];
+    for (int c = kRegisterClasses; c < kGlobalClass - 1; c++) limits->largest[c] = kSharedSize[c - kRegisterClasses];
+    limits->largest[kGlobalClass - 1] = (int)in_shared;
+    limits->largest[kGlobalClass]     = (int)kSFSAILargestRow;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  template <typename T>
+  PetscErrorCode SolveRows(ValueTask task, const PetscInt *rows, PetscInt first, PetscInt items)
+  {
+    ClassLimits limits;
+
+    PetscFunctionBegin;
+    PetscCall(Classes<T>(&limits));
     PetscCallCUDA(cudaMemsetAsync(tally_, 0, offsetof(Tally, bad_pivot), stream_));
     SFSAIClasses<<<BlocksFor(items), kBlockSize, 0, stream_>>>(items, rows, first, task.G_i, limits, key_, list_, tally_);
     FinePCCheckLaunch();
-    PetscCallCUDA(cub::DeviceRadixSort::SortPairs(cub_, bytes, key_, sorted_key_, list_, sorted_, items, 0, kClassBits, stream_));
+    PetscCall(scratch_.Run(SortRows(items)));
     PetscCall(ReadTally());
     task.tally     = tally_;
     task.bad       = bad_;
@@ -604,43 +613,65 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* Steps 2 to 4 chunk by chunk, each chunk's rows filtered before the next is made. */
+  /* The rows of a chunk after the postfilter: values, then columns. */
+  struct Piece {
+    Piece(size_t bytes_of_value, PetscInt kept, WorkMeter *meter) : value_bytes(kept * bytes_of_value), entries(kept), data(meter)
+    {
+    }
+    PetscErrorCode Allocate()
+    {
+      PetscFunctionBegin;
+      PetscCall(data.Allocate(value_bytes + entries * sizeof(PetscInt)));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    void     *Values() const { return data.data(); }
+    PetscInt *Columns() const { return (PetscInt *)(data.data() + value_bytes); }
+
+    size_t       value_bytes;
+    PetscInt     entries;
+    Buffer<char> data;
+  };
+
+  /* G chunk by chunk, each chunk's rows being filtered before the next chunk is made. */
   PetscErrorCode Filtered(SFSAIPattern &pattern)
   {
     const size_t       value_bytes = FinePCPrecisionBytes(params_.factor_precision);
     const size_t       most = std::max<size_t>(params_.work_limit / (sizeof(PetscInt) + value_bytes), (size_t)pattern.longest);
+    const size_t       room = std::min<size_t>(most, (size_t)pattern.nnz);
+    PetscInt          *i = nullptr, *length = nullptr, *final_i = nullptr, *j = nullptr, first = 0, end = 0;
+    void              *a = nullptr;
     Buffer<char>       work(&meter_);
+    CubScratch         scratch;
+    Layout             layout;
     std::vector<Piece> pieces;
-    PetscInt64         nnz = 0;
-    size_t             cub_bytes;
+    PetscInt64         nnz  = 0;
+    const auto         scan = [&](void *memory, size_t &bytes) {
+      return cub::DeviceScan::ExclusiveSum(memory, bytes, length + first, final_i + first, end - first + 1, stream_);
+    };
 
     PetscFunctionBegin;
-    const size_t room = std::min<size_t>(most, (size_t)pattern.nnz);
-    Layout       layout;
-    PetscCallCUDA(cub::DeviceScan::ExclusiveSum(nullptr, cub_bytes, list_, list_, A_.n + 1, stream_));
-    const size_t at_i = layout.Place<PetscInt>(A_.n + 1), at_length = layout.Place<PetscInt>(A_.n + 1),
-                 at_final = layout.Place<PetscInt>(A_.n + 1), at_cub = layout.Place<char>(cub_bytes),
-                 at_j = layout.Place<PetscInt>(room),
-                 at_a = layout.Place<double>((room * value_bytes + sizeof(double) - 1) / sizeof(double));
-    PetscCall(work.Allocate(layout.bytes()));
-    PetscInt *const i = (PetscInt *)(work.data() + at_i), *const length = (PetscInt *)(work.data() + at_length),
-                    *const final_i = (PetscInt *)(work.data() + at_final), *const j = (PetscInt *)(work.data() + at_j);
-    void *const a = work.data() + at_a;
+    end = A_.n;
+    PetscCall(scratch.Measure(scan));
+    layout.Place(&i, A_.n + 1);
+    layout.Place(&length, A_.n + 1);
+    layout.Place(&final_i, A_.n + 1);
+    scratch.Place(&layout);
+    layout.Place(&j, room);
+    layout.Place(&a, room * value_bytes);
+    PetscCall(layout.Allocate(&work));
     PetscCall(pattern.Scan(i));
-    for (PetscInt first = 0, end = 0; first < A_.n; first = end) {
-      PetscInt base, limit, kept;
+    for (; first < A_.n; first = end) {
+      PetscInt base, kept;
 
       PetscCall(ReadInt(i + first, &base));
       PetscCall(EndOfChunk(i, first, base + (PetscInt64)most, &end));
-      PetscCall(ReadInt(i + end, &limit));
       PetscCall(pattern.Fill(first, end, i, base, j));
       PetscCall(Solve(first, end, i, j, a, base, length));
       PetscCallCUDA(cudaMemsetAsync(length + end, 0, sizeof(PetscInt), stream_));
-      PetscCallCUDA(
-        cub::DeviceScan::ExclusiveSum(work.data() + at_cub, cub_bytes, length + first, final_i + first, end - first + 1, stream_));
+      PetscCall(scratch.Run(scan));
       PetscCall(ReadInt(final_i + end, &kept));
-      pieces.push_back(Piece{Buffer<char>(&meter_), kept});
-      PetscCall(pieces.back().data.Allocate(kept * (sizeof(PetscInt) + value_bytes)));
+      pieces.emplace_back(value_bytes, kept, &meter_);
+      PetscCall(pieces.back().Allocate());
       PetscCall(Compact(first, end, i, base, j, a, final_i + first, pieces.back()));
       SFSAIAddOffset<<<BlocksFor(end - first), kBlockSize, 0, stream_>>>(end - first, (PetscInt)nnz, final_i + first);
       FinePCCheckLaunch();
@@ -648,43 +679,54 @@ private:
     }
     PetscCall(CSRCreate(A_.n, A_.n, (PetscInt)nnz, params_.factor_precision, PETSC_MEMTYPE_CUDA, &G_));
     PetscCall(ArrayCopy_CUDA(G_.i, final_i, A_.n * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+    PetscCall(Join(pieces));
+    PetscCall(FindLongestRow());
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode Compact(PetscInt first, PetscInt end, const PetscInt *i, PetscInt base, const PetscInt *j, const void *a,
+                         const PetscInt *to, const Piece &piece)
+  {
+    const int blocks = BlocksFor((long long)(end - first) * kScanGroup);
+
+    PetscFunctionBegin;
+    if (params_.factor_precision == FINEPC_SINGLE)
+      SFSAICompact<float, kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(first, end, i, base, j, (const float *)a, to,
+                                                                          piece.Columns(), (float *)piece.Values());
+    else
+      SFSAICompact<double, kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(first, end, i, base, j, (const double *)a, to,
+                                                                           piece.Columns(), (double *)piece.Values());
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The entries of G from its pieces, and the end of its last row. */
+  PetscErrorCode Join(const std::vector<Piece> &pieces)
+  {
     PetscInt at = 0;
+    char    *a  = (char *)G_.a;
+
+    PetscFunctionBegin;
     for (const Piece &piece : pieces) {
-      PetscCall(ArrayCopy_CUDA(G_.j + at, piece.data.data() + piece.entries * value_bytes, piece.entries * sizeof(PetscInt),
-                               PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
-      PetscCall(ArrayCopy_CUDA((char *)G_.a + at * value_bytes, piece.data.data(), piece.entries * value_bytes, PETSC_MEMTYPE_CUDA,
-                               PETSC_MEMTYPE_CUDA));
+      PetscCall(
+        ArrayCopy_CUDA(G_.j + at, piece.Columns(), piece.entries * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+      PetscCall(ArrayCopy_CUDA(a, piece.Values(), piece.value_bytes, PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
       at += piece.entries;
+      a += piece.value_bytes;
     }
     PetscCall(ArrayCopy_CUDA(G_.i + A_.n, &at, sizeof(at), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
-    /* the longest row is found with the buckets' kernel: a limit of no class is below it */
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The longest row of G by the kernel of the classes: with a limit that no row passes, all rows are of the first class. */
+  PetscErrorCode FindLongestRow()
+  {
+    PetscFunctionBegin;
     PetscCallCUDA(cudaMemsetAsync(tally_, 0, sizeof(Tally), stream_));
     SFSAIClasses<<<BlocksFor(A_.n), kBlockSize, 0, stream_>>>(A_.n, nullptr, 0, G_.i, ClassLimits{{INT_MAX}}, key_, list_, tally_);
     FinePCCheckLaunch();
     PetscCall(ReadTally());
     stats_.max_row = host_.largest[0];
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  struct Piece {
-    Buffer<char> data; /* values, then columns */
-    PetscInt     entries;
-  };
-
-  PetscErrorCode Compact(PetscInt first, PetscInt end, const PetscInt *i, PetscInt base, const PetscInt *j, const void *a,
-                         const PetscInt *to, const Piece &piece)
-  {
-    const int       blocks = BlocksFor((long long)(end - first) * kScanGroup);
-    PetscInt *const to_j   = (PetscInt *)(piece.data.data() + piece.entries * FinePCPrecisionBytes(params_.factor_precision));
-
-    PetscFunctionBegin;
-    if (params_.factor_precision == FINEPC_SINGLE)
-      SFSAICompact<float, kScanGroup>
-        <<<blocks, kBlockSize, 0, stream_>>>(first, end, i, base, j, (const float *)a, to, to_j, (float *)piece.data.data());
-    else
-      SFSAICompact<double, kScanGroup>
-        <<<blocks, kBlockSize, 0, stream_>>>(first, end, i, base, j, (const double *)a, to, to_j, (double *)piece.data.data());
-    FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -698,18 +740,18 @@ private:
   /* The largest end with i[end] <= limit, but one row at least. */
   PetscErrorCode EndOfChunk(const PetscInt *i, PetscInt first, PetscInt64 limit, PetscInt *end)
   {
-    PetscInt low = first + 1, high = A_.n, value = 0;
+    using Row            = thrust::counting_iterator<PetscInt>;
+    PetscErrorCode error = PETSC_SUCCESS;
+    const auto     fits  = [&](PetscInt row) {
+      PetscInt value = 0;
+      if (!error) error = ReadInt(i + row, &value);
+      return value <= limit;
+    };
 
     PetscFunctionBegin;
-    PetscCall(ReadInt(i + high, &value));
-    if (value <= limit) low = high;
-    while (low < high) {
-      const PetscInt middle = low + (high - low + 1) / 2;
-      PetscCall(ReadInt(i + middle, &value));
-      if (value <= limit) low = middle;
-      else high = middle - 1;
-    }
-    *end = low;
+    *end = A_.n;
+    if (!fits(A_.n)) *end = std::max(*std::partition_point(Row(first + 1), Row(A_.n), fits) - 1, first + 1);
+    PetscCall(error);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -732,10 +774,9 @@ private:
   PetscInt      *sorted_ = nullptr; /* [n] rows by class */
   PetscInt      *bad_    = nullptr; /* [n] */
   unsigned char *key_ = nullptr, *sorted_key_ = nullptr;
-  char          *cub_       = nullptr; /* [cub_bytes_] */
+  CubScratch     scratch_;
   char          *fsai_work_ = nullptr;
   char          *systems_   = nullptr;
-  size_t         cub_bytes_ = 0;
 };
 
 } // namespace
