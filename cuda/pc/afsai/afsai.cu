@@ -36,8 +36,8 @@ using Count = unsigned long long;
 constexpr int    kRowBlock    = 64;    /* threads of a block of the row kernel: few, since shared memory limits the occupancy */
 constexpr int    kBankBytes   = 128;   /* bytes of shared memory that all banks together serve at once */
 constexpr int    kChunkOfRows = 8;     /* most rows that a warp takes at a time */
-constexpr int    kShortRow    = 12;    /* mean row length of A up to which 8 lanes make a row of G, */
-constexpr int    kMediumRow   = 24;    /* and up to which 16 lanes do */
+constexpr int    kShortRow    = 12;    /* mean row length of A up to which 8 lanes take a row of G */
+constexpr int    kMediumRow   = 24;    /* mean row length of A up to which 16 lanes take a row of G */
 constexpr int    kFirstRow    = 32;    /* largest |P| that the first work space has room for */
 constexpr int    kLargestRow  = 30000; /* largest |P| at all: an int still indexes the packed triangle of W */
 constexpr int    kGrowth      = 4;     /* factor from one work space size to the next */
@@ -503,8 +503,7 @@ private:
     return rules.stop_at_ratio ? psi_ <= (T)rules.tolerance * psi_initial_ : psi_step_ - psi_ < (T)rules.tolerance * psi_step_;
   }
 
-  /* Queues the free candidate of the largest gradient, of equal ones that of the smallest column. False where no candidate is free.
-   */
+  /* Queues the free candidate of the largest gradient, of equal ones the smallest column. False if no candidate is free. */
   __device__ bool ChooseLargest(bool mine)
   {
     T   best = 0, gradient = 0; /* of the lane's own candidates */
@@ -592,8 +591,7 @@ private:
     __syncwarp();
   }
 
-  /* The row cannot be done here. After a bad pivot in double precision it becomes the diagonal, otherwise it waits for another try.
-   */
+  /* The row cannot be done here: a bad pivot in double precision leaves its diagonal, otherwise it is listed for another try. */
   __device__ void Give(RowState state)
   {
     active = false;
@@ -1057,7 +1055,7 @@ private:
     PetscCall(ProcessorCount(&processors));
     task.work_stride         = Work::Bytes(task.capacity, task.rules.weighted);
     const int    threads     = kInShared && task.work_stride * (kRowBlock / GroupSize) > shared_limit ? kWarpSize : kRowBlock;
-    const int    groups      = threads / GroupSize; /* of a block */
+    const int    groups      = threads / GroupSize; /* groups of a block */
     const size_t block_bytes = kInShared ? task.work_stride * groups : 0;
     if (kInShared) PetscCallCUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)block_bytes));
     PetscCallCUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_of_processor, kernel, threads, block_bytes));

@@ -26,44 +26,50 @@ namespace
 
 using Count = unsigned long long;
 
-/* ---------------------------------------- the search ------------------------------------------ */
+/* ------------------------------------- the search of a row ------------------------------------ */
 
-using WarpScan = cub::WarpScan<int>; /* of whole warps: its scratch storage is empty */
+using WarpScan = cub::WarpScan<int>; /* of whole warps, for which its TempStorage is empty */
 
-constexpr int    kWordBits      = 32;  /* columns of a word of the table */
-constexpr int    kTeamBlock     = 128; /* threads of a block of which every warp takes a row */
-constexpr int    kLargeTeam     = 256; /* threads of a block that takes a row */
-constexpr int    kLevels        = 9;   /* sizes of work space */
-constexpr int    kFirstLarge    = 3;   /* first level of whole blocks */
-constexpr int    kFirstInGlobal = 4;
-constexpr int    kGrowth        = 8;    /* from one size in global memory to the next */
+constexpr int    kWordBits      = 32;   /* columns of a word of the table */
+constexpr int    kTeamBlock     = 128;  /* threads of a block of which every warp takes a row */
+constexpr int    kLargeTeam     = 256;  /* threads of a block of which all take a row together */
+constexpr int    kLevels        = 9;    /* sizes of the work space */
+constexpr int    kFirstLarge    = 3;    /* first level at which a block takes a row */
+constexpr int    kFirstInGlobal = 4;    /* first level in global memory */
+constexpr int    kGrowth        = 8;    /* factor from one size in global memory to the next */
 constexpr int    kAhead         = 4;    /* columns that a lane asks for before it uses any */
-constexpr int    kSampleRows    = 2048; /* rows tried first, where there are many, to see which level to start from */
+constexpr int    kSampleRows    = 2048; /* rows that are tried first, where there are many, to see which level to start from */
 constexpr int    kSampleShare   = 16;   /* at most one row in so many is sampled */
-constexpr double kPoolMargin    = 1.1;  /* room in the pool over what the sample says */
+constexpr double kPoolMargin    = 1.1;  /* room in the pool in proportion to what the sample says */
 
 struct TableSize {
   int slots; /* words, a power of two */
   int list;  /* columns */
 };
+/* Of the levels 0 .. kFirstInGlobal. */
 constexpr TableSize kTableSizes[] = {{128, 192}, {256, 512}, {512, 1536}, {2048, 6144}, {65536, 262144}};
 
-/* Words that a row may have: what so many threads add between the check and the count still leaves an empty slot. */
+/*
+   The words that a row may have. The threads of a team compare with this number before they insert a word and count the word
+   afterwards: what all of them insert in between still leaves a slot empty.
+*/
 __host__ __device__ constexpr int MostWords(int slots, int threads)
 {
   return slots - (slots / 4 > 2 * threads + 1 ? slots / 4 : 2 * threads + 1);
 }
 
 constexpr int      kNoWord     = INT_MAX; /* sorts behind all words */
-constexpr unsigned kNotKept    = ~0u;     /* for a place in the pool */
-constexpr int      kWeightBits = 63;      /* of a double that is not negative */
+constexpr unsigned kNotKept    = ~0u;     /* instead of a place in the pool */
+constexpr int      kWeightBits = 63;      /* bits of a double that is not negative */
 
-/*
-   What a search does with the row that it has found: add its length to the tally's entries; note its length, and keep it
-   where the pool has room; write it.
-*/
-enum PatternUse { PATTERN_SAMPLE, PATTERN_COUNT, PATTERN_WRITE };
+/* What a search does with the row that it has found. */
+enum PatternUse {
+  PATTERN_SAMPLE, /* adds its length to the tally's entries */
+  PATTERN_COUNT,  /* stores its length, and keeps it where the pool has room */
+  PATTERN_WRITE   /* writes it */
+};
 
+/* Counters that the kernels write and the host reads. */
 struct PatternTally {
   Count too_large, capped, entries, pool_used;
   int   longest, longer;
@@ -76,39 +82,40 @@ struct IsLonger {
 
 struct PatternTask {
   const PetscInt  *i, *j; /* A~, or the pattern that is given */
-  const PetscInt  *rows;  /* work list, or null for first .. */
+  const PetscInt  *rows;  /* [items] work list, or null for rows first .. */
   PetscInt         first, items;
   PetscInt         power;
-  PetscInt         max_row; /* 0: no cap */
+  PetscInt         max_row; /* 0 where rows have no cap */
   TableSize        size;
-  size_t           work_stride; /* bytes of one team's work space */
-  char            *global_work; /* where they are not in shared memory */
+  size_t           work_stride; /* bytes of a team's work space */
+  char            *global_work; /* null where the work spaces are in shared memory */
   int              level, next_level;
   unsigned char   *row_level; /* [n] the level that can do the row */
-  PetscInt        *length;    /* [n] out, when counting */
+  PetscInt        *length;    /* [n] set when rows are counted */
   PetscInt        *pool;      /* [pool_size] */
   Count            pool_size;
   unsigned        *place; /* [n] in the pool, or kNotKept */
-  const PetscInt  *G_i;   /* [n + 1] when writing */
-  PetscInt        *G_j;   /* the entries from base on */
+  const PetscInt  *G_i;   /* [n + 1] when rows are written */
+  PetscInt        *G_j;   /* the entries of G from base on */
   PetscInt         base;
-  CSRView          A; /* for the weights of a cap */
+  CSRView          A; /* with s and prefilter for the weights of a cap */
   const PetscReal *s;
   PetscReal        prefilter;
   PatternTally    *tally;
 };
 
-/* A count that the threads of a team raise together: in the registers of a warp, in shared memory for a block. */
+/* A count that the threads of a team raise together: a warp keeps it in registers, a block in shared memory. */
 template <int Threads>
 class TeamCounter {
 public:
   __device__ void Bind(int *shared) { shared_ = shared; }
-  __device__ void Reset(int value) /* the team has to meet before the next use */
+  /* The team has to synchronize before the next use. */
+  __device__ void Reset(int value)
   {
     value_ = value;
     if (Threads > kWarpSize && threadIdx.x == 0) *shared_ = value;
   }
-  /* The calling thread's number, if its predicate holds. Collective over the warp. */
+  /* Counts the threads whose predicate holds; they get consecutive numbers. Collective over the warp. */
   __device__ int Add(bool predicate)
   {
     const unsigned ballot = __ballot_sync(kFullWarp, predicate);
@@ -128,7 +135,7 @@ private:
   int  value_  = 0;
 };
 
-/* The search for one row after the other by a team of so many threads. */
+/* A team of threads that searches one row after the other. */
 template <int Threads, PatternUse Use>
 class PatternSearch {
 public:
@@ -154,6 +161,7 @@ public:
     place_    = (unsigned *)(counters + 4);
   }
 
+  /* Finds a row and does with it what Use says. */
   __device__ void Do(PetscInt row)
   {
     Begin(row);
@@ -200,9 +208,10 @@ private:
       Emit(list_, found);
       Sync();
       EmitLargest(row, found, out);
-    } else Emit(out, found - 1); /* without row itself, the last one */
+    } else Emit(out, found - 1); /* without the diagonal, which is the last column */
   }
 
+  /* Where the row goes in the pool, or kNotKept where the pool has no room for it. */
   __device__ unsigned PlaceInPool(PetscInt row, int length)
   {
     if (t_ == 0) {
@@ -221,6 +230,7 @@ private:
     else __syncthreads();
   }
 
+  /* A table that holds the diagonal alone. */
   __device__ void Begin(PetscInt row)
   {
     row_ = row;
@@ -244,7 +254,7 @@ private:
 
   __device__ unsigned Hash(int word) const { return (unsigned)word * 2654435769u >> __clz(task_.size.slots - 1); }
 
-  /* Whether the column is new, and whether its word is. */
+  /* Adds a column to the table. Says whether the column is new, and whether its word is. */
   __device__ bool Insert(int column, bool &new_word)
   {
     const int      word = column / kWordBits;
@@ -266,8 +276,8 @@ private:
   }
 
   /*
-     The columns <= row of the rows of A~ in list [begin, end) join; they are listed if they are to be expanded in turn. A warp
-     takes 32 rows at a time and hands out their entries evenly.
+     Adds the columns <= row_ of those rows of A~ that list_ [begin, end) names, and lists the new ones if they are to be expanded
+     in turn. A warp takes 32 rows at a time and deals their entries out evenly to its lanes.
   */
   __device__ void Expand(int begin, int end, bool listed)
   {
@@ -291,7 +301,7 @@ private:
           const int k = done + a * kWarpSize + lane;
           column[a]   = INT_MAX;
           if (done + a * kWarpSize >= all) continue;
-          int owner = 0; /* the first lane whose `last` is above k */
+          int owner = 0; /* the lane whose row has entry k: the first with last > k */
 #pragma unroll
           for (int step = kWarpSize / 2; step > 0; step /= 2)
             if (__shfl_sync(kFullWarp, last, owner + step - 1) <= k) owner += step;
@@ -305,7 +315,7 @@ private:
     }
   }
 
-  /* One column a lane, or INT_MAX. Collective over the warp. */
+  /* Every lane adds a column, or none where column is INT_MAX. Collective over the warp. */
   __device__ void Join(int column, bool listed)
   {
     bool fresh = false, new_word = false;
@@ -320,14 +330,14 @@ private:
     else if (fresh) *overflow_ = 1;
   }
 
-  /* The words of the table in front, ascending. */
+  /* Moves the words of the table to its front and sorts them. */
   __device__ void SortWords()
   {
     const int words = words_.Value();
     Sync();
     words_.Reset(0);
     Sync();
-    for (int base = 0; base < task_.size.slots; base += Threads) { /* slots is a multiple of Threads: whole warps */
+    for (int base = 0; base < task_.size.slots; base += Threads) { /* slots is a multiple of Threads, so that no warp is divided */
       const int      key  = key_[base + t_];
       const unsigned mask = mask_[base + t_];
       Sync();
@@ -341,7 +351,7 @@ private:
     while (padded < words) padded *= 2;
     Sync();
     for (int k = words + t_; k < padded; k += Threads) key_[k] = kNoWord;
-    for (int size = 2; size <= padded; size *= 2) /* bitonic */
+    for (int size = 2; size <= padded; size *= 2) /* bitonic sort */
       for (int stride = size / 2; stride > 0; stride /= 2) {
         Sync();
         for (int pair = t_; pair < padded / 2; pair += Threads) {
@@ -358,7 +368,7 @@ private:
     Sync();
   }
 
-  /* The first `count` columns, ascending; by the team's first warp. */
+  /* Writes the first `count` columns, ascending, by the first warp of the team. */
   template <typename Index>
   __device__ void Emit(Index *out, int count) const
   {
@@ -375,10 +385,10 @@ private:
     }
   }
 
-  /* Of the columns in list_, row itself and the max_row - 1 others of the largest path weights. */
+  /* Writes the max_row - 1 columns of the largest path weights among the columns of list_, the diagonal left out. */
   __device__ void EmitLargest(PetscInt row, int found, PetscInt *out)
   {
-    double *before = weight_, *after = weight_ + task_.size.list; /* the products */
+    double *before = weight_, *after = weight_ + task_.size.list; /* the products so far, and with one factor more */
     for (int c = t_; c < found; c += Threads) before[c] = c == found - 1;
     for (PetscInt p = 0; p < task_.power; p++) {
       Sync();
@@ -388,14 +398,14 @@ private:
       after              = swap;
     }
     Sync();
-    /* the least weight that stays, bit by bit: as integers, doubles that are not negative have the same order */
+    /* the least weight that stays is found bit by bit: doubles that are not negative have the same order as their bits */
     const int others = found - 1, wanted = task_.max_row - 1;
     Count     least = 0;
     for (int bit = kWeightBits - 1; bit >= 0; bit--) {
       const Count tried = least | (Count)1 << bit;
       if (CountWeights(before, others, tried) >= wanted) least = tried;
     }
-    int equals = wanted - CountWeights(before, others, least + 1); /* so many of that weight itself, the smaller columns */
+    int equals = wanted - CountWeights(before, others, least + 1); /* so many columns of just that weight stay, the smallest ones */
     if (t_ >= kWarpSize) return;
     int written = 0;
     for (int base = 0; base < others; base += kWarpSize) {
@@ -410,7 +420,7 @@ private:
     }
   }
 
-  /* How many weights are at least so much, as integers. */
+  /* How many weights are at least `least`, compared as integers. */
   __device__ int CountWeights(const double *weight, int count, Count least)
   {
     int mine = 0;
@@ -426,7 +436,7 @@ private:
     return *(volatile int *)sum;
   }
 
-  /* sum over s in the pattern of |a~_cs| weight_s, in the order of row c, not contracted: as the host twin */
+  /* The sum over s in the pattern of |a~_cs| weight_s, added like the host twin in the order of row c and without contraction. */
   __device__ double WeightedRow(int c, int found, const double *weight) const
   {
     const CSRView   &A   = task_.A;
@@ -447,12 +457,12 @@ private:
 
   const PatternTask   &task_;
   const int            t_;
-  double              *weight_; /* [2 list] where there is a cap */
+  double              *weight_; /* [2 list] where rows have a cap */
   int                 *key_;    /* [slots] */
   unsigned            *mask_;   /* [slots] */
-  int                 *list_;   /* [list] columns to expand, later all columns of a row that is cut */
+  int                 *list_;   /* [list] columns to expand, or at last all columns of a row that is cut */
   int                 *overflow_;
-  unsigned            *place_; /* of the row in the pool */
+  unsigned            *place_; /* place of the row in the pool */
   TeamCounter<Threads> columns_, appended_, words_;
   PetscInt             row_ = 0;
 };
@@ -474,7 +484,7 @@ __global__ void __launch_bounds__(Threads == kWarpSize ? kTeamBlock : Threads) S
   }
 }
 
-/* Rows first .. end - 1 that are in the pool. */
+/* Copies those of the rows first .. end - 1 that are in the pool. */
 template <int GroupSize>
 __global__ void SFSAIGatherPattern(PetscInt first, PetscInt end, const PetscInt *pool, const unsigned *place, const PetscInt *G_i,
                                    PetscInt base, PetscInt *G_j)
@@ -486,7 +496,7 @@ __global__ void SFSAIGatherPattern(PetscInt first, PetscInt end, const PetscInt 
   for (PetscInt k = threadIdx.x % GroupSize; k < length; k += GroupSize) G_j[begin - base + k] = from[k];
 }
 
-/* Entries of a row of A~, the diagonal being one whatever its size; of its strictly lower triangle. */
+/* Whether entry k of a row of A belongs to A~, as a diagonal entry always does, and with `lower` to its strictly lower triangle. */
 struct Selection {
   CSRView          A;
   const PetscReal *s;
@@ -500,6 +510,9 @@ struct Selection {
   }
 };
 
+/* ------------------------------------ the pattern of all rows --------------------------------- */
+
+/* The lengths of the rows of a selection. */
 template <int GroupSize>
 __global__ void SFSAISelectCount(Selection in, PetscInt *length)
 {
@@ -511,7 +524,7 @@ __global__ void SFSAISelectCount(Selection in, PetscInt *length)
   if (row < in.A.n && threadIdx.x % GroupSize == 0) length[row] = count;
 }
 
-/* Rows first .. end - 1, to entry i[row] - base on. */
+/* The columns of rows first .. end - 1 of a selection; those of a row begin at entry i[row] - base. */
 template <int GroupSize>
 __global__ void SFSAISelectWrite(Selection in, PetscInt first, PetscInt end, const PetscInt *i, PetscInt base, PetscInt *j)
 {
@@ -528,6 +541,7 @@ __global__ void SFSAISelectWrite(Selection in, PetscInt first, PetscInt end, con
   }
 }
 
+/* Rows that are spread evenly over all. */
 __global__ void SFSAISampleRows(PetscInt items, PetscInt rows, PetscInt *list)
 {
   const long long k = GridThread();
@@ -670,10 +684,10 @@ public:
 private:
   bool      Filters() const { return !S_ && params_.prefilter > 0; }
   bool      Caps() const { return !S_ && params_.max_row > 0; }
-  bool      OfLowerTriangle() const { return S_ || (params_.power == 1 && !Caps()); } /* nothing to search */
+  bool      OfLowerTriangle() const { return S_ || (params_.power == 1 && !Caps()); } /* no row is searched */
   Selection Lower() const { return Selection{S_ ? *S_ : A_, s_, S_ ? 0 : params_.prefilter, true}; }
 
-  /* Lengths of all rows. */
+  /* The lengths of all rows, by searches with larger and larger work spaces. */
   PetscErrorCode Search()
   {
     PetscInt items = A_.n;
@@ -692,7 +706,8 @@ private:
   }
 
   /*
-     Where rows are many, the level that most of a sample of them need, to start from, and from their lengths the size of the pool.
+     Where there are many rows, a sample of them tells the level to start from, which is enough for at least half of the sample.
+     The size of the pool follows from the lengths of these rows.
   */
   PetscErrorCode Sample()
   {
@@ -742,7 +757,7 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* i_, j_ = the pattern of A~ */
+  /* i_, j_ = the pattern of A~, which is that of A where nothing is filtered. */
   PetscErrorCode Prefilter()
   {
     const int       blocks = BlocksFor((long long)A_.n * kScanGroup);
@@ -776,7 +791,7 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* list_ = the rows first .. end - 1 of a level. */
+  /* list_ = those of the rows first .. end - 1 that are of a level. */
   PetscErrorCode SelectLevel(int level, PetscInt first, PetscInt end, PetscInt *items)
   {
     PetscInt *const count = list_ + A_.n;
@@ -787,7 +802,7 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* The next level for which a block has enough shared memory. */
+  /* The next level for which a block has enough shared memory, or the next one in global memory. */
   int NextLevel(int level) const
   {
     do level++;
@@ -797,7 +812,7 @@ private:
     return level;
   }
 
-  /* In global memory as much as A needs at last: every word and every column. */
+  /* The size of a level. The last levels in global memory have room for every word and every column of A. */
   TableSize Size(int level) const
   {
     if (level < kFirstInGlobal) return kTableSizes[level];
@@ -888,9 +903,9 @@ private:
   PetscInt          *pool_      = nullptr; /* [pool_size_] rows that are kept until G has its memory */
   size_t             pool_size_ = 0;       /* there is no pool where no sample told its size */
   CubScratch         scratch_;
-  Buffer<PetscInt>   filtered_i_, filtered_j_; /* A~ */
-  Buffer<char>       tables_;                  /* of rows in global memory */
-  const PetscInt    *i_ = nullptr, *j_ = nullptr;
+  Buffer<PetscInt>   filtered_i_, filtered_j_;    /* A~ */
+  Buffer<char>       tables_;                     /* work spaces in global memory */
+  const PetscInt    *i_ = nullptr, *j_ = nullptr; /* A~ */
   int                first_level_  = 0;
   size_t             shared_limit_ = 0;
   const PetscInt    *G_i_          = nullptr;

@@ -27,18 +27,20 @@ namespace
 
 using Count = unsigned long long;
 
+/* ------------------------------------------ the systems --------------------------------------- */
+
 /*
-   Sizes of systems, row i with its own index counted: up to 8, 16, 32 in registers; then in shared memory by blocks of more
-   and more threads; the last in global memory.
+   The classes of systems by their size, in which the index of the row itself is counted: up to 8, 16 and 32 in registers, then in
+   shared memory by blocks of more and more threads, the last class in global memory.
 */
 constexpr int kClasses = 7, kRegisterClasses = 3, kGlobalClass = kClasses - 1;
-constexpr int kClassBits      = 3; /* of a sort key */
+constexpr int kClassBits      = 3; /* bits of a sort key */
 constexpr int kRegisterSize[] = {8, 16, 32};
-constexpr int kSharedSize[]   = {4 * kTile, 8 * kTile}; /* of the first classes in shared memory; the last one takes what fits */
-constexpr int kRegisterBlock  = 128;                    /* threads of a block of which a group takes a row */
-constexpr int kGatherGroup    = 8;                      /* lanes that read a row of A for a block */
+constexpr int kSharedSize[] = {4 * kTile, 8 * kTile}; /* of the first classes in shared memory, of which the last takes what fits */
+constexpr int kRegisterBlock = 128;                   /* threads of a block of which every group takes a row */
+constexpr int kGatherGroup   = 8;                     /* lanes of a block that read a row of A together */
 template <typename T>
-constexpr int kBlocksAtOnce = sizeof(T) == sizeof(float) ? 4 : 2; /* of kSystemThreads, for which there are registers */
+constexpr int kBlocksAtOnce = sizeof(T) == sizeof(float) ? 4 : 2; /* blocks of kSystemThreads for which a processor has registers */
 static_assert(kClasses <= 1 << kClassBits, "a key holds every class");
 
 struct ClassLimits {
@@ -47,7 +49,7 @@ struct ClassLimits {
 
 /* Counters that the kernels write and the host reads. */
 struct Tally {
-  int   rows[kClasses], largest[kClasses]; /* of the bucketed rows: how many, and the largest system */
+  int   rows[kClasses], largest[kClasses]; /* of the rows in each class: how many, and the largest system */
   Count bad_pivot, diagonal, dropped;
 };
 
@@ -57,21 +59,21 @@ struct ValueTask {
   const PetscInt  *rows;
   PetscInt         items;
   const PetscInt  *G_i;
-  PetscInt        *G_j; /* the entries from base on; the postfilter marks what it drops */
+  PetscInt        *G_j; /* the entries of G from base on; the postfilter marks what it drops */
   void            *G_a;
   PetscInt         base;
-  PetscReal       *d;      /* [n] diag(A) in, 1 / psi out */
-  PetscInt        *length; /* [n] entries kept; null: no postfilter */
+  PetscReal       *d;      /* [n] diag(A) before, 1 / psi after */
+  PetscInt        *length; /* [n] entries kept, or null where there is no postfilter */
   PetscInt        *bad;    /* [n] list of rows that single precision cannot do */
   Tally           *tally;
   double           postfilter;
-  bool             single;      /* precision of the values written */
-  int              largest;     /* system of this launch */
-  char            *global_work; /* where systems are not in shared memory */
+  bool             single;      /* whether the values are written in single precision */
+  int              largest;     /* largest system of this launch */
+  char            *global_work; /* null where the systems are in shared memory */
   size_t           work_stride;
 };
 
-constexpr PetscInt kDropped = -1; /* for a column of G */
+constexpr PetscInt kDropped = -1; /* instead of the column of an entry of G */
 
 template <typename T>
 constexpr T kSmallestPivot = (T)(sizeof(T) == sizeof(float) ? kFSAISmallestPivotSingle : kFSAISmallestPivotDouble);
@@ -83,8 +85,8 @@ __device__ inline void StoreValue(const ValueTask &task, PetscInt k, double valu
 }
 
 /*
-   What is left of a row that cannot be solved: in single a place in the list of another try, in double the diagonal. By so many
-   threads.
+   What becomes of a row that cannot be solved: in single precision it is listed for another try, in double precision its diagonal
+   is left. So many threads share the work.
 */
 template <typename T>
 __device__ inline void GiveUp(const ValueTask &task, PetscInt row, int thread, int threads)
@@ -116,8 +118,8 @@ __device__ inline int LowerBoundOf(const int *P, int column)
 }
 
 /*
-   A group of N lanes a row. The system stands at the end of N places, the identity before it: place N - 1 is row i itself.
-   Only the lower triangle of A[P, P] is read, S A S without its unit diagonal is kept whole in shared memory.
+   A group of N lanes takes a row. Its system stands at the end of N places, behind the identity, and place N - 1 is the row
+   itself. Only the lower triangle of A[P, P] is read; S A S without its unit diagonal is kept as a whole in shared memory.
 */
 template <typename T, int N>
 struct GroupWork {
@@ -137,9 +139,9 @@ __global__ void __launch_bounds__(kRegisterBlock) SFSAISolveInRegisters(ValueTas
   const bool       mine  = item < task.items;
   const PetscInt   row   = mine ? task.rows[item] : 0;
   const PetscInt   start = mine ? task.G_i[row] : 0;
-  const int        size = mine ? (int)(task.G_i[row + 1] - start) + 1 : 1, first = N - size; /* first place that is used */
+  const int        size = mine ? (int)(task.G_i[row + 1] - start) + 1 : 1, first = N - size; /* the first place that is used */
   const bool       used  = mine && lane >= first;
-  const PetscInt   place = start - task.base + lane - first; /* of the lane's entry of G */
+  const PetscInt   place = start - task.base + lane - first; /* where the lane's entry of G is */
   const int        q     = lane == N - 1 ? (int)row : used ? (int)task.G_j[place] : -1;
   const double     s_q   = used ? task.s[q] : 0;
   work.P[lane]           = q;
@@ -148,7 +150,7 @@ __global__ void __launch_bounds__(kRegisterBlock) SFSAISolveInRegisters(ValueTas
   for (int c = 0; c < N; c++) work.S[c][lane] = 0;
   __syncwarp();
 
-  /* gather */
+  /* the system */
   if (used)
     for (PetscInt k = task.A.i[q]; k < task.A.i[q + 1]; k++) {
       const int column = (int)task.A.j[k];
@@ -167,7 +169,7 @@ __global__ void __launch_bounds__(kRegisterBlock) SFSAISolveInRegisters(ValueTas
   const int    begin  = N == kWarpSize ? first : GroupMin<kWarpSize>(first);
   const int    bad    = Eliminate<N, false>(a, work.column, begin, kSmallestPivot<T>, inverse);
   double       g      = lane == N - 1 ? 1. : used ? (double)(-a[N - 1] * inverse) : 0.;
-  const double own    = g * s_q; /* entry of the unscaled row, times s_i */
+  const double own    = g * s_q; /* the entry of the unscaled row, times s of the row */
   bool         failed = bad < N || !isfinite((float)(own / work.s[N - 1]));
 
   if (task.postfilter > 0) { /* (3.11) */
@@ -176,7 +178,7 @@ __global__ void __launch_bounds__(kRegisterBlock) SFSAISolveInRegisters(ValueTas
   }
   work.g[lane] = g;
   __syncwarp();
-  /* psi = g~ A g~^T of the g that is kept: (3.13), and whatever the rounding before, diag(G A G^T) = 1 */
+  /* psi = g~ A g~^T, (3.13), is of the g that is kept, so that diag(G A G^T) = 1 holds whatever the rounding errors of g */
   double sum = g;
   for (int c = begin; c < N; c++) sum += (double)work.S[c][lane] * work.g[c];
   const double psi      = GroupSum<N>(g * sum);
@@ -202,7 +204,7 @@ __global__ void __launch_bounds__(kRegisterBlock) SFSAISolveInRegisters(ValueTas
   }
 }
 
-/* A block a row, or one after the other where the systems are in global memory; the system's last index is row i itself. */
+/* The row that a block works on. The last index of its system is the row itself. */
 template <typename T, bool InShared>
 class BlockRow {
 public:
@@ -229,7 +231,7 @@ public:
     cholesky_.Clear();
     ForEachEntry([&](int r, int c, T value) { cholesky_.Set(r, c, value); });
     __syncthreads();
-    const int bad = cholesky_.Factorize(kSmallestPivot<T>); /* of which psi is the last but for its square root */
+    const int bad = cholesky_.Factorize(kSmallestPivot<T>); /* its last pivot is psi, of which L has the square root */
     if (bad != INT_MAX) {
       GiveUp<T>(task_, row_, threadIdx.x, blockDim.x);
       return;
@@ -255,7 +257,7 @@ public:
         if (fabs(y_[r] * s[P_[r]]) <= norm) y_[r] = 0;
       __syncthreads();
     }
-    double part = 0; /* of psi, as in SFSAISolveInRegisters */
+    double part = 0; /* of psi, which is computed as in SFSAISolveInRegisters */
     for (int r = threadIdx.x; r < n_; r += blockDim.x) part += (double)y_[r] * y_[r];
     ForEachEntry([&](int r, int c, T value) { part += 2 * (double)value * y_[r] * y_[c]; });
     const double psi = BlockSum(part);
@@ -281,10 +283,10 @@ public:
   }
 
 private:
-  static constexpr int              kSums = 32; /* warps of a block, at most */
+  static constexpr int              kSums = 32; /* most warps of a block */
   static __host__ __device__ size_t Padded(size_t bytes) { return (bytes + 15) / 16 * 16; }
 
-  /* Entries (r, c), c < r, of S A S over P, by groups of lanes. */
+  /* Calls use(r, c, value) for the entries c < r of S A S over P; groups of lanes read the rows. */
   template <typename Use>
   __device__ void ForEachEntry(Use use) const
   {
@@ -321,6 +323,7 @@ private:
   double          *sum_;
 };
 
+/* A block takes a row, or one row after the other where there are more rows than blocks. */
 template <typename T, bool InShared>
 __global__ void __launch_bounds__(kSystemThreads, kBlocksAtOnce<T>) SFSAISolveInBlocks(ValueTask task)
 {
@@ -332,7 +335,7 @@ __global__ void __launch_bounds__(kSystemThreads, kBlocksAtOnce<T>) SFSAISolveIn
   }
 }
 
-/* Sort keys: the class of each row. */
+/* The class of each row, which is its sort key, and the tally of the classes. */
 __global__ void SFSAIClasses(PetscInt items, const PetscInt *rows, PetscInt first, const PetscInt *G_i, ClassLimits limits,
                              unsigned char *key, PetscInt *row_out, Tally *tally)
 {
@@ -358,7 +361,7 @@ __global__ void SFSAIClasses(PetscInt items, const PetscInt *rows, PetscInt firs
   }
 }
 
-/* What the postfilter has left of rows first .. end - 1: entry to[row - first] on. */
+/* Copies what the postfilter has left of rows first .. end - 1; a row begins at entry to[row - first]. */
 template <typename S, int GroupSize>
 __global__ void SFSAICompact(PetscInt first, PetscInt end, const PetscInt *from, PetscInt base, const PetscInt *from_j,
                              const S *from_a, const PetscInt *to, PetscInt *j, S *a)
@@ -386,7 +389,9 @@ __global__ void SFSAIAddOffset(PetscInt items, PetscInt offset, PetscInt *x)
   if (k < items) x[k] += offset;
 }
 
-/* One set-up on the device. What new values on a kept pattern need is in the SFSAIWork that outlives it. */
+/* ------------------------------------------ the set-up ---------------------------------------- */
+
+/* One set-up on the device. The SFSAIWork outlives it, with the memory that new values on a kept pattern need. */
 class SetUp {
 public:
   SetUp(const CSRView &A, const CSRView *S, const SFSAIParams &params, bool keep, CSR &G, PetscReal *d, SFSAIWork &work,
@@ -411,7 +416,7 @@ public:
       PetscCall(pattern->CheckLongest(most));
       PetscCall(LargestRow<BlockRow<double, true>>(kSFSAILargestRow, &most));
       PetscCall(pattern->CountLonger(most, &rows));
-      if (rows) { /* what a later set-up on this pattern may need too, when it redoes rows in double */
+      if (rows) { /* a later set-up on this pattern may need this memory, too, when it redoes rows in double */
         const size_t stride = SystemBytes(pattern->longest + 1);
         PetscCall(NeedWork(stride * std::min<size_t>(rows, std::max<size_t>(1, params_.work_limit / stride))));
         pattern->UseScaling(s_);
@@ -432,10 +437,10 @@ public:
   }
 
 private:
-  /* in global memory, of either precision */
+  /* The bytes of a system in global memory, whatever the precision. */
   static size_t SystemBytes(PetscInt size) { return (size_t)PetscSqr((PetscInt64)size) * sizeof(double); }
 
-  /* The largest system, in whole tiles, for which a block of this kind has enough shared memory. */
+  /* The largest system, in whole tiles and at most `most`, for which a block of this kind has enough shared memory. */
   template <typename Block>
   static PetscErrorCode LargestRow(PetscInt most, PetscInt *largest)
   {
@@ -455,7 +460,7 @@ private:
     };
   }
 
-  /* The arrays of a set-up, and so many bytes for systems in global memory. */
+  /* Sees that kept_ has room for the arrays of a set-up, and so many bytes for systems in global memory. */
   PetscErrorCode NeedWork(size_t systems_bytes)
   {
     Layout layout;
@@ -494,7 +499,7 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* Rows first .. end - 1 on their pattern: in the set-up's precision, then in double what that cannot do. */
+  /* Rows first .. end - 1 on their pattern in the precision of the set-up; rows that fail in single are done again in double. */
   PetscErrorCode Solve(PetscInt first, PetscInt end, const PetscInt *i, PetscInt *j, void *a, PetscInt base, PetscInt *length)
   {
     ValueTask task = {};
@@ -544,6 +549,7 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
+  /* The rows of a list, or rows first .. where it is null, class by class. */
   template <typename T>
   PetscErrorCode SolveRows(ValueTask task, const PetscInt *rows, PetscInt first, PetscInt items)
   {
@@ -767,7 +773,7 @@ private:
   cudaStream_t       stream_ = nullptr;
   Tally              host_   = {};
 
-  /* in kept_ */
+  /* the arrays in kept_ */
   PetscReal     *s_      = nullptr; /* [n] */
   Tally         *tally_  = nullptr;
   PetscInt      *list_   = nullptr; /* [n] */
