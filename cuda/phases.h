@@ -1,19 +1,19 @@
 /*
-   Kernels of rrb and rrbcg one by one, for rrb_kernels of the benchmark alone, which times them. No type of the library includes
-   this header.
+   The kernels of rrb and of rrbcg one by one, to be timed by rrb_kernels of the benchmark. Nothing in the library calls these
+   functions.
 */
 #pragma once
 
 #include "ksp/rrbcg.h"
 
 /*
-   Launches the first kernel of an application of RRB or, without down, its last, and tells the bytes that it must move. What the
-   factor keeps between the two is not that of an application afterwards.
+   Launches the first kernel of an application of RRB or, without `down`, its last one, and tells how many bytes that kernel must
+   move. The values that the factor keeps between these two kernels are no longer those of an application afterwards.
 */
 PetscErrorCode RRBApplyPhase_CUDA(RRBFactor *, PetscBool down, const PetscScalar *x, PetscScalar *y, PetscLogDouble *bytes);
 
 /*
-   Launches kernel `phase` of an iteration of RRBCG alone, and tells what it does, on which grid, and the bytes that it must move.
-   The text is null for phases after the last one.
+   Launches kernel number `phase` of an iteration of RRBCG alone, and tells what it does, on which grid, and how many bytes it must
+   move. The text is null for a phase after the last one.
 */
 PetscErrorCode RRBCGPhase_CUDA(RRBCGWork *, PetscInt phase, const char **what, PetscInt *grid, PetscLogDouble *bytes);

@@ -1,13 +1,16 @@
-/* How warps multiply with slices: one from where it is, or a warp's slices as a stream. */
+/*
+   How a warp multiplies with a sliced copy (slices.h): SliceSum() is one slice of a resident copy, StreamSlices() all slices of the
+   warp, one after the other, from memory.
+*/
 #pragma once
 
 #include "launch.cuh"
 #include "sparse/slices.h"
 
-constexpr int kSliceGroup = 4;               /* steps of a slice whose entries of a lane lie together */
-constexpr int kSliceSteps = 2 * kSliceGroup; /* that a stream asks for at once */
+constexpr int kSliceGroup = 4;               /* steps of a group in an even copy: the entries of a lane lie together */
+constexpr int kSliceSteps = 2 * kSliceGroup; /* steps that StreamSlices() loads before it adds them up */
 
-/* Where entry (step, lane) of an even slice of so many steps is. */
+/* The place of the entry of a step and a lane in a slice of an even copy that has so many steps. */
 __device__ inline PetscInt EvenPlace(int step, int steps, int lane)
 {
   const int whole = steps / kSliceGroup * kSliceGroup;
@@ -16,14 +19,14 @@ __device__ inline PetscInt EvenPlace(int step, int steps, int lane)
   return whole * kWarpSize + lane;
 }
 
-/* The lane's place of a slice, which is its row where rows are not sorted. */
+/* Which row of the slices the calling lane has in a slice; if the copy is not sorted, that is the row of the matrix. */
 template <int Lanes>
 __device__ inline PetscInt SlicePlace(PetscInt slice)
 {
   return slice * (kWarpSize / Lanes) + threadIdx.x % kWarpSize / Lanes;
 }
 
-/* Stream: what is read should not drive others out of the caches. */
+/* A load; with Stream, of what is read once and should not drive other data out of the caches. */
 template <bool Stream, typename T>
 __device__ inline T LoadOne(const T *from)
 {
@@ -31,7 +34,7 @@ __device__ inline T LoadOne(const T *from)
   else return *from;
 }
 
-/* Numbers of a lane's steps, and how 4, 2 and 1 of them are loaded. 16-bit ones stay in pairs. */
+/* The types that hold 2 and 4 numbers in one load. */
 template <typename T>
 struct Wide;
 
@@ -47,6 +50,7 @@ struct Wide<PetscInt> {
   using Four = int4;
 };
 
+/* The numbers of a lane in so many steps, of which 4, 2 or 1 are loaded at once. 16-bit numbers stay in pairs. */
 template <int Steps, typename T>
 struct LaneNumbers {
   T v[Steps];
@@ -105,11 +109,15 @@ struct LaneNumbers<Steps, std::uint16_t> {
   }
 };
 
-/* What a lane knows of a slice, and how far it is. */
+/* What a lane knows of its slice, and how far it has come. Open() and Start() are apart, so that loads may lie between them. */
 template <int Lanes, bool Even>
 struct SliceCursor {
-  PetscInt slice, even_row, at, base; /* at: entry of step k, the slice's in an even one; base: of its steps */
-  int      k, mine, steps;            /* of the lane and of the slice */
+  PetscInt slice;
+  PetscInt even_row;    /* the row of the matrix that the lane has, in an even copy */
+  PetscInt at;          /* the first entry of step k; in an even copy, of the group of steps */
+  PetscInt base;        /* step[slice] */
+  int      k;           /* the next step */
+  int      mine, steps; /* the number of steps of the lane, and of the slice */
 
   __device__ __forceinline__ void Open(const Slices &A, PetscInt at_slice)
   {
@@ -119,7 +127,7 @@ struct SliceCursor {
     base                 = A.step[slice];
     const PetscInt place = SlicePlace<Lanes>(slice);
     if constexpr (Even) {
-      steps    = A.step[slice + 1]; /* Start() subtracts, where it is needed */
+      steps    = A.step[slice + 1]; /* Start() takes base from it, when both are there */
       even_row = A.sorted && place < A.rows ? A.order[place] : place;
     } else {
       at   = A.start[slice];
@@ -140,12 +148,12 @@ struct SliceCursor {
   }
 };
 
-/* The entries of Steps steps of a lane. */
+/* The entries of a lane in so many steps. */
 template <int Steps, typename V, typename I>
 struct SliceBatch {
   LaneNumbers<Steps, V> value;
   LaneNumbers<Steps, I> column;
-  PetscInt              base; /* lane t knows that of the t-th step */
+  PetscInt              base; /* of a narrow copy: lane t of the warp has the smallest column of the t-th step */
 
   template <int Count, bool Stream>
   __device__ __forceinline__ void LoadSome(const Slices &A, PetscInt at, int t)
@@ -181,7 +189,7 @@ struct SliceBatch {
     }
   }
 
-  /* Adds those steps that the lane has, `left` at most. */
+  /* Adds the products of the first `left` steps to the sum; x(column) is the vector. */
   template <typename Vector>
   __device__ __forceinline__ void Add(int left, Vector x, double *sum) const
   {
@@ -198,8 +206,8 @@ struct SliceBatch {
 };
 
 /*
-   Sum over the lane's row of a slice of a resident copy, in every lane of the row; x(column) is the vector. All lanes of the warp
-   take part. What is added in which order depends on nothing but the row and Lanes.
+   The product of a row of a resident copy with a vector, x(column): the row that the calling lane has in this slice. Every lane of
+   the row gets the sum. All lanes of the warp take part. The order of the additions depends on nothing but the row and Lanes.
 */
 template <int Lanes, typename Vector>
 __device__ __forceinline__ double SliceSum(const Slices &A, PetscInt slice, Vector x)
@@ -218,9 +226,11 @@ __device__ __forceinline__ double SliceSum(const Slices &A, PetscInt slice, Vect
 }
 
 /*
-   Calls act(row, sum over the row) in the first lane of every row of slices first, first + stride, ... of the warp. A warp asks for
-   its next entries, and for the head of the slice after that, before it uses those it has. It begins so before ready() is called;
-   x is not used before.
+   Multiplies with slices first, first + stride, ..., which belong to the calling warp. The first lane of each of their rows calls
+   act(row, product of the row with the vector). x(column) is the vector.
+
+   A warp loads its next entries, and what it has to know of the slice after them, before it adds up the entries that it has. The
+   first loads come before ready() is called; x is used afterwards only.
 */
 template <int Lanes, bool Even, typename V, typename I, typename Ready, typename Vector, typename Act>
 __device__ __forceinline__ void StreamSlicesOf(const Slices &A, PetscInt first, PetscInt stride, Ready ready, Vector x, Act act)
@@ -249,7 +259,10 @@ __device__ __forceinline__ void StreamSlicesOf(const Slices &A, PetscInt first, 
   }
 }
 
-/* Of what kind the copy is but for its columns is left to the caller: kinds need different numbers of registers. */
+/*
+   The same for columns of either size. Whether the copy is even, and the type V of its values, are known to the caller: each kind
+   needs another number of registers, and is therefore better a kernel of its own.
+*/
 template <int Lanes, bool Even, typename V, typename Ready, typename Vector, typename Act>
 __device__ __forceinline__ void StreamSlices(const Slices &A, PetscInt first, PetscInt stride, Ready ready, Vector x, Act act)
 {

@@ -1,0 +1,464 @@
+/*
+   The application of RRB on a GPU: forward substitution down the grids, the product with the inverse of the remainder, backward
+   substitution up the grids. Both levels of a grid are done by one kernel each way, and small grids together by one block. All that
+   lies between the first kernel of the first grid and its last one is launched as a graph.
+*/
+#include "capture.cuh"
+#include "phases.h"
+#include "rrb_factor.cuh"
+
+namespace
+{
+
+constexpr int kTilesOnChip    = 4; /* blocks with a tile each that a processor is to hold at once */
+constexpr int kSmallBlock     = 1024;
+constexpr int kSmallRemainder = 64; /* points of a remainder that the block of the small grids multiplies, too */
+constexpr int kInverseWarps   = 8;  /* rows of the inverse in a block, each of them done by a warp */
+constexpr int kInverseAhead   = 16; /* entries of the inverse that a lane loads before it uses any */
+
+/* --------------------------------------- the remainder ---------------------------------------- */
+
+/* y = M x, each warp a row. The first entries of M are loaded before x is there. */
+__global__ void __launch_bounds__(kInverseWarps *kWarpSize)
+  MultiplyInverse(PetscInt m, const double *M, const double *x, double *y, RRBGate gate)
+{
+  const PetscInt      row = (PetscInt)(GridThread() / kWarpSize), lane = threadIdx.x % kWarpSize;
+  const double *const a = M + (size_t)min(row, m - 1) * m;
+  double              ahead[kInverseAhead], sum = 0;
+  if (gate.ClosedEarly()) return;
+#pragma unroll
+  for (int k = 0; k < kInverseAhead; k++) ahead[k] = lane + k * kWarpSize < m ? a[lane + k * kWarpSize] : 0.;
+  WaitForPrevious();
+  LetNextStart();
+  if (gate.Closed()) return;
+  for (PetscInt first = lane; first < m; first += kInverseAhead * kWarpSize) {
+    double value[kInverseAhead];
+#pragma unroll
+    for (int k = 0; k < kInverseAhead; k++) value[k] = first + k * kWarpSize < m ? x[first + k * kWarpSize] : 0.;
+#pragma unroll
+    for (int k = 0; k < kInverseAhead; k++) sum += ahead[k] * value[k];
+    const PetscInt next = first + kInverseAhead * kWarpSize;
+#pragma unroll
+    for (int k = 0; k < kInverseAhead; k++) ahead[k] = next + k * kWarpSize < m ? a[next + k * kWarpSize] : 0.;
+  }
+  sum = GroupSum<kWarpSize>(sum);
+  if (lane == 0 && row < m) y[row] = sum;
+}
+
+/* ------------------------------------ a grid, tile by tile ------------------------------------ */
+
+/* Waits until the values of the kernel ahead are there, and tells whether the gate is open. */
+__device__ __forceinline__ bool Started(const RRBGate &gate)
+{
+  WaitForPrevious();
+  LetNextStart();
+  return !gate.Closed();
+}
+
+/* The value of a point on the way down, 0 where there is no such point. The first grid has it in vector x, in natural order. */
+template <bool First>
+__device__ __forceinline__ double Down(const RRBGrid &g, const double *x, int what, PetscInt I, PetscInt J)
+{
+  if (!g.Has(what, I, J)) return 0;
+  if constexpr (First) return x[(size_t)(2 * J + (what >> 1)) * g.nx + 2 * I + (what & 1)];
+  else return g.down[what * g.Cells() + g.Cell(I, J)];
+}
+
+/* Values of the points of a tile, and of those around it that the tile needs. */
+struct TileOfDown {
+  double r1[kRRBTileY + 2][kRRBTileX + 1], r2[kRRBTileY + 1][kRRBTileX + 2], b1[kRRBTileY + 1][kRRBTileX + 1];
+};
+struct TileOfUp {
+  double b2[kRRBTileY + 2][kRRBTileX + 2], b1[kRRBTileY + 1][kRRBTileX + 1];
+};
+
+/* The place of a thread in a tile: its cell, and for some threads (halo) another one to the west or south of the tile. */
+struct TilePlace {
+  PetscInt I0, J0, I, J, halo_I, halo_J; /* in the grid; I0, J0: the first cell of the tile */
+  int      thread, i, j, halo_i, halo_j; /* in the tile */
+  bool     halo;
+
+  __device__ __forceinline__ TilePlace(const RRBGrid &g, int tile)
+  {
+    const int across = (g.cx + kRRBTileX - 1) / kRRBTileX;
+    thread           = threadIdx.x % kRRBTile;
+    i                = thread % kRRBTileX;
+    j                = thread / kRRBTileX;
+    I0               = tile % across * kRRBTileX;
+    J0               = tile / across * kRRBTileY;
+    I                = I0 + i;
+    J                = J0 + j;
+    halo             = thread < kRRBTileX + 1 + kRRBTileY;
+    halo_i           = thread <= kRRBTileX ? thread - 1 : -1;
+    halo_j           = thread <= kRRBTileX ? -1 : thread - kRRBTileX - 1;
+    halo_I           = I0 + halo_i;
+    halo_J           = J0 + halo_j;
+  }
+};
+
+/*
+   Forward substitution with both levels of a grid, on one tile by kRRBTile threads. A tile beyond the last one has no points. Class
+   b1 is updated on the tile and on the cells to its west and south, because b2 needs these values; every coefficient belongs to one
+   black point.
+
+   Coefficients are loaded before ready() is called, in which all threads of the block meet, and which tells whether the values are
+   there. If it says no, nothing is done.
+*/
+template <bool First, typename Ready>
+__device__ __forceinline__ void TileDown(const RRBGrid &g, const RRBGrid &next, const double *x, int tile, TileOfDown &shared,
+                                         Ready ready)
+{
+  auto           &r1 = shared.r1;
+  auto           &r2 = shared.r2;
+  auto           &b1 = shared.b1;
+  const TilePlace at(g, tile);
+  const PetscInt  I = at.I, J = at.J;
+  const int       i = at.i, j = at.j;
+  const bool      halo       = at.halo && !g.half;
+  double          of_halo[4] = {0, 0, 0, 0}, of_b1[4], of_b2[4], skew[4] = {0, 0, 0, 0};
+
+  of_b1[0] = g.L(kR1North, I, J);
+  of_b1[1] = g.L(kR1South, I, J + 1);
+  of_b1[2] = g.L(kR2East, I, J);
+  of_b1[3] = g.L(kR2West, I + 1, J);
+  of_b2[0] = g.L(kR1West, I, J);
+  of_b2[1] = g.L(kR1East, I - 1, J);
+  of_b2[2] = g.L(kR2South, I, J);
+  of_b2[3] = g.L(kR2North, I, J - 1);
+  if (!g.half) {
+    skew[0] = g.L(kB1SouthWest, I, J);
+    skew[1] = g.L(kB1SouthEast, I - 1, J);
+    skew[2] = g.L(kB1NorthWest, I, J - 1);
+    skew[3] = g.L(kB1NorthEast, I - 1, J - 1);
+  }
+  if (halo) {
+    of_halo[0] = g.L(kR1North, at.halo_I, at.halo_J);
+    of_halo[1] = g.L(kR1South, at.halo_I, at.halo_J + 1);
+    of_halo[2] = g.L(kR2East, at.halo_I, at.halo_J);
+    of_halo[3] = g.L(kR2West, at.halo_I + 1, at.halo_J);
+  }
+  if (!ready()) return;
+  const double own_b1 = Down<First>(g, x, kB1, I, J), own_b2 = Down<First>(g, x, kB2, I, J),
+               halo_b1 = halo ? Down<First>(g, x, kB1, at.halo_I, at.halo_J) : 0.;
+  for (int k = at.thread; k < (kRRBTileY + 2) * (kRRBTileX + 1); k += kRRBTile)
+    r1[k / (kRRBTileX + 1)][k % (kRRBTileX + 1)] =
+      Down<First>(g, x, kR1, at.I0 - 1 + k % (kRRBTileX + 1), at.J0 - 1 + k / (kRRBTileX + 1));
+  for (int k = at.thread; k < (kRRBTileY + 1) * (kRRBTileX + 2); k += kRRBTile)
+    r2[k / (kRRBTileX + 2)][k % (kRRBTileX + 2)] =
+      Down<First>(g, x, kR2, at.I0 - 1 + k % (kRRBTileX + 2), at.J0 - 1 + k / (kRRBTileX + 2));
+  __syncthreads();
+  const auto update = [&](double value, const double(&l)[4], int at_i, int at_j) {
+    return value - l[0] * r1[at_j + 1][at_i + 1] - l[1] * r1[at_j + 2][at_i + 1] - l[2] * r2[at_j + 1][at_i + 1] -
+           l[3] * r2[at_j + 1][at_i + 2];
+  };
+  const double u   = update(own_b1, of_b1, i, j);
+  b1[j + 1][i + 1] = u;
+  if (halo) b1[at.halo_j + 1][at.halo_i + 1] = update(halo_b1, of_halo, at.halo_i, at.halo_j);
+  __syncthreads();
+  double value =
+    own_b2 - of_b2[0] * r1[j + 1][i + 1] - of_b2[1] * r1[j + 1][i] - of_b2[2] * r2[j + 1][i + 1] - of_b2[3] * r2[j][i + 1];
+  if (g.half) {
+    if (g.Has(kB1, I, J)) next.down[RRBHalfPlace(g, kB1, I, J)] = u;
+    if (g.Has(kB2, I, J)) next.down[RRBHalfPlace(g, kB2, I, J)] = value;
+    return;
+  }
+  if (g.Has(kB1, I, J)) g.u[g.Cell(I, J)] = u;
+  value -= skew[0] * b1[j + 1][i + 1] + skew[1] * b1[j + 1][i] + skew[2] * b1[j][i + 1] + skew[3] * b1[j][i];
+  if (g.Has(kB2, I, J)) StoreDown(next, I, J, value);
+}
+
+/*
+   Stores the part of a line of n points that a warp has: lane l brings points first + 2 l and first + 2 l + 1, and stores points
+   first + l and first + 32 + l, so that the stores of a warp lie together.
+*/
+__device__ __forceinline__ void StoreLine(double *line, PetscInt first, PetscInt n, double even, double odd)
+{
+  static_assert(kRRBTileX == kWarpSize, "a line of cells of a tile belongs to a warp");
+  const int lane = threadIdx.x % kWarpSize;
+#pragma unroll
+  for (int part = 0; part < 2; part++) {
+    const int      from    = part * kWarpSize / 2 + lane / 2;
+    const double   of_even = __shfl_sync(kFullWarp, even, from), of_odd = __shfl_sync(kFullWarp, odd, from);
+    const PetscInt x = first + part * kWarpSize + lane;
+    if (x < n) line[x] = lane % 2 ? of_odd : of_even;
+  }
+}
+
+/*
+   D^{-1} and backward substitution with both levels of a grid, on one tile: first b1, on the tile and on the cells to its west and
+   south, then r1 and r2. ready() is as in TileDown().
+*/
+template <bool First, typename Ready>
+__device__ __forceinline__ void TileUp(const RRBGrid &g, const RRBGrid &next, const double *x, double *y, int tile,
+                                       TileOfUp &shared, Ready ready)
+{
+  auto           &b2 = shared.b2;
+  auto           &b1 = shared.b1;
+  const TilePlace at(g, tile);
+  const PetscInt  I = at.I, J = at.J;
+  const int       i = at.i, j = at.j;
+  const bool      halo = at.halo;
+  double          of_r1[4], of_r2[4], of_b1[4], of_halo[4] = {0, 0, 0, 0};
+
+#pragma unroll
+  for (int k = 0; k < 4; k++) {
+    of_r1[k] = g.L((RRBArray)(kR1West + k), I, J);
+    of_r2[k] = g.L((RRBArray)(kR2West + k), I, J);
+    of_b1[k] = g.half ? 0. : g.L((RRBArray)(kB1SouthWest + k), I, J);
+    if (halo && !g.half) of_halo[k] = g.L((RRBArray)(kB1SouthWest + k), at.halo_I, at.halo_J);
+  }
+  /* the values of the way down are older than the kernel ahead of this one; they are multiplied once all other loads are issued */
+  double of_d[4]   = {g.L(kR1Pivot, I, J), g.L(kR2Pivot, I, J), 1, 1},
+         values[4] = {Down<First>(g, x, kR1, I, J), Down<First>(g, x, kR2, I, J), 0, 0};
+  if (!g.half) {
+    if (g.Has(kB1, I, J)) {
+      of_d[2]   = g.L(kB1Pivot, I, J);
+      values[2] = g.u[g.Cell(I, J)];
+    }
+    if (halo && g.Has(kB1, at.halo_I, at.halo_J)) {
+      of_d[3]   = g.L(kB1Pivot, at.halo_I, at.halo_J);
+      values[3] = g.u[g.Cell(at.halo_I, at.halo_J)];
+    }
+  }
+  if (!ready()) return;
+  for (int k = at.thread; k < (kRRBTileY + 2) * (kRRBTileX + 2); k += kRRBTile)
+    b2[k / (kRRBTileX + 2)][k % (kRRBTileX + 2)] = UpB2(g, next, at.I0 - 1 + k % (kRRBTileX + 2), at.J0 - 1 + k / (kRRBTileX + 2));
+  if (g.half) {
+    if (g.Has(kB1, I, J)) values[2] = next.up[RRBHalfPlace(g, kB1, I, J)];
+    if (halo && g.Has(kB1, at.halo_I, at.halo_J)) values[3] = next.up[RRBHalfPlace(g, kB1, at.halo_I, at.halo_J)];
+  }
+  /* each product is rounded by itself, so that a value of b1 is the same in all tiles that compute it */
+  const double d_r1 = __dmul_rn(of_d[0], values[0]), d_r2 = __dmul_rn(of_d[1], values[1]), b1_value = __dmul_rn(of_d[2], values[2]),
+               halo_value = __dmul_rn(of_d[3], values[3]);
+  __syncthreads();
+  const auto corners = [&](double value, const double(&l)[4], int at_i, int at_j) {
+    return value - l[0] * b2[at_j + 1][at_i + 1] - l[1] * b2[at_j + 2][at_i + 2] - l[2] * b2[at_j + 1][at_i + 2] -
+           l[3] * b2[at_j + 2][at_i + 1];
+  };
+  const double own_b1 = corners(b1_value, of_b1, i, j), own_b2 = b2[j + 1][i + 1];
+  b1[j + 1][i + 1] = own_b1;
+  if (halo) b1[at.halo_j + 1][at.halo_i + 1] = corners(halo_value, of_halo, at.halo_i, at.halo_j);
+  __syncthreads();
+  const double  own_r1 = d_r1 - of_r1[0] * own_b2 - of_r1[1] * b2[j + 1][i + 2] - of_r1[2] * b1[j][i + 1] - of_r1[3] * own_b1;
+  const double  own_r2 = d_r2 - of_r2[0] * b1[j + 1][i] - of_r2[1] * own_b1 - of_r2[2] * own_b2 - of_r2[3] * b2[j + 2][i + 1];
+  const size_t  line   = First ? g.nx : g.line;
+  double *const to     = (First ? y : g.up) + 2 * J * line;
+  if constexpr (First) {
+    StoreLine(to, 2 * at.I0, 2 * J < g.ny ? g.nx : 0, own_b2, own_r1);
+    StoreLine(to + line, 2 * at.I0, 2 * J + 1 < g.ny ? g.nx : 0, own_r2, own_b1);
+  } else { /* these lines have room for whole cells */
+    if (g.Has(kB2, I, J)) *(double2 *)(to + 2 * I) = double2{own_b2, own_r1};
+    if (g.Has(kR2, I, J)) *(double2 *)(to + line + 2 * I) = double2{own_r2, own_b1};
+  }
+}
+
+template <bool First>
+__global__ void __launch_bounds__(kRRBTile, kTilesOnChip)
+  GridDown(const RRBGrid g, const RRBGrid next, const double *x, RRBGate gate)
+{
+  __shared__ TileOfDown shared;
+  if (gate.ClosedEarly()) return;
+  TileDown<First>(g, next, x, blockIdx.x, shared, [&]() { return Started(gate); });
+}
+
+template <bool First>
+__global__ void __launch_bounds__(kRRBTile, kTilesOnChip)
+  GridUp(const RRBGrid g, const RRBGrid next, const double *x, double *y, RRBGate gate)
+{
+  __shared__ TileOfUp shared;
+  if (gate.ClosedEarly()) return;
+  TileUp<First>(g, next, x, y, blockIdx.x, shared, [&]() { return Started(gate); });
+}
+
+/* ------------------------------- small grids, all in one block -------------------------------- */
+
+struct SmallGrids {
+  int           count; /* number of grids; grid[count] is the remainder */
+  RRBGrid       grid[kRRBSmallGrids + 1];
+  PetscInt      m; /* points of the remainder, if the block multiplies by its inverse, too; else 0 */
+  const double *inverse;
+};
+
+/* All small grids down, the remainder if it is small, and all small grids up; or one of the two ways alone. */
+__global__ void __launch_bounds__(kSmallBlock)
+  GridsOfOneBlock(const __grid_constant__ SmallGrids s, bool down, bool up, RRBGate gate)
+{
+  constexpr int kTiles = kSmallBlock / kRRBTile; /* tiles that the block does at once */
+  __shared__ union {
+    TileOfDown down[kTiles];
+    TileOfUp   up[kTiles];
+  } shared;
+  const int of_block = threadIdx.x / kRRBTile;
+  bool      started = false, open = true;
+  if (gate.ClosedEarly()) return;
+  const auto ready = [&]() {
+    if (started) __syncthreads(); /* the tile before, and the grid before, are done */
+    else open = Started(gate);
+    started = true;
+    return open;
+  };
+  const auto for_tiles = [&](const RRBGrid &g, auto act) {
+    for (int tile = of_block; tile - of_block < RRBTiles(g); tile += kTiles) act(tile);
+  };
+  if (down)
+    for (int k = 0; k < s.count; k++)
+      for_tiles(s.grid[k],
+                [&](int tile) { TileDown<false>(s.grid[k], s.grid[k + 1], nullptr, tile, shared.down[of_block], ready); });
+  if (s.m && ready()) {
+    const RRBGrid &rest = s.grid[s.count];
+    for (PetscInt row = threadIdx.x; row < s.m; row += kSmallBlock) {
+      double sum = 0;
+      for (PetscInt k = 0; k < s.m; k++) sum += s.inverse[(size_t)k * s.m + row] * rest.down[k]; /* the inverse is symmetric */
+      rest.up[row] = sum;
+    }
+  }
+  if (up)
+    for (int k = s.count - 1; k >= 0; k--)
+      for_tiles(s.grid[k],
+                [&](int tile) { TileUp<false>(s.grid[k], s.grid[k + 1], nullptr, nullptr, tile, shared.up[of_block], ready); });
+}
+
+/* -------------------------------------- the host's side --------------------------------------- */
+
+/* The bytes that a grid must move: for each cell 12 coefficients, or 8 if it is a half grid, 4 values and 2 results. */
+size_t DownBytes(const RRBGrid &g)
+{
+  return (size_t)g.cx * g.cy * ((g.half ? 8 : 12) + 6) * sizeof(double);
+}
+
+/* The same on the way up: for each cell 15 or 10 coefficients, 4 values and 4 results. */
+size_t UpBytes(const RRBGrid &g)
+{
+  return (size_t)g.cx * g.cy * ((g.half ? 10 : 15) + 8) * sizeof(double);
+}
+
+/*
+   The number of kernels between the way down of the grids with a kernel of their own and their way up: one for the small grids and
+   a small remainder together, one for a remainder alone, or three for small grids down, the remainder, and small grids up.
+*/
+int InnerPhases(const RRBFactorCUDA *F)
+{
+  return F->remainder <= kSmallRemainder ? 1 : F->first_small < F->count ? 3 : 1;
+}
+
+/* The two kernels of the first grid: down from x, and up to y. */
+PetscErrorCode LaunchFirst(const RRBFactorCUDA *F, bool down, const PetscScalar *x, PetscScalar *y, cudaStream_t stream,
+                           size_t *bytes)
+{
+  const RRBGrid &g = F->grid[0], &next = F->grid[1];
+
+  PetscFunctionBegin;
+  if (down) PetscCall(LaunchEarly(F->early, GridDown<true>, RRBTiles(g), kRRBTile, stream, g, next, x, RRBGate{}));
+  else PetscCall(LaunchEarly(F->early, GridUp<true>, RRBTiles(g), kRRBTile, stream, g, next, x, y, RRBGate{}));
+  if (bytes) *bytes = down ? DownBytes(g) : UpBytes(g);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+} // namespace
+
+PetscErrorCode RRBKnowsToWait(bool *waits)
+{
+  PetscFunctionBegin;
+  PetscCall(KnowsToWait((const void *)GridDown<false>, waits));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+size_t RRBApplyBytes(const RRBFactorCUDA *F)
+{
+  size_t bytes = F->inverse.bytes() + 2 * (size_t)F->remainder * sizeof(double);
+  for (int k = 0; k < F->count; k++) bytes += DownBytes(F->grid[k]) + UpBytes(F->grid[k]);
+  return bytes;
+}
+
+int RRBMiddlePhases(const RRBFactorCUDA *F)
+{
+  return 2 * (F->first_small - 1) + InnerPhases(F);
+}
+
+PetscErrorCode RRBLaunchPhase(const RRBFactorCUDA *F, int phase, RRBGate gate, bool early, cudaStream_t stream, RRBPhase *about)
+{
+  const int      grids = F->first_small - 1, inner = InnerPhases(F), m = F->remainder;
+  const RRBGrid &rest = F->grid[F->count];
+  RRBPhase       this_one{};
+
+  PetscFunctionBegin;
+  if (phase < grids) {
+    const RRBGrid &g = F->grid[phase + 1];
+
+    this_one = RRBPhase{"grid down", phase + 1, DownBytes(g)};
+    PetscCall(LaunchEarly(early, GridDown<false>, RRBTiles(g), kRRBTile, stream, g, F->grid[phase + 2], nullptr, gate));
+  } else if (phase >= grids + inner) {
+    const int      k = grids - (phase - grids - inner);
+    const RRBGrid &g = F->grid[k];
+
+    this_one = RRBPhase{"grid up", k, UpBytes(g)};
+    PetscCall(LaunchEarly(early, GridUp<false>, RRBTiles(g), kRRBTile, stream, g, F->grid[k + 1], nullptr, nullptr, gate));
+  } else if (m > kSmallRemainder && phase == grids + inner / 2) {
+    this_one = RRBPhase{"remainder", F->count, ((size_t)m * m + 2 * m) * sizeof(double)};
+    PetscCall(LaunchEarly(early, MultiplyInverse, (m + kInverseWarps - 1) / kInverseWarps, kInverseWarps * kWarpSize, stream, m,
+                          F->inverse.data(), rest.down, rest.up, gate));
+  } else {
+    const bool all = m <= kSmallRemainder, down = all || phase == grids, up = all || !down;
+    SmallGrids s{};
+
+    s.count   = F->count - F->first_small;
+    s.inverse = F->inverse.data();
+    s.m       = all ? m : 0;
+    this_one  = RRBPhase{all ? "small grids" : down ? "small grids down" : "small grids up", F->first_small, 0};
+    for (int k = 0; k <= s.count; k++) {
+      s.grid[k] = F->grid[F->first_small + k];
+      if (k < s.count) this_one.bytes += (down ? DownBytes(s.grid[k]) : 0) + (up ? UpBytes(s.grid[k]) : 0);
+    }
+    PetscCall(LaunchEarly(early, GridsOfOneBlock, 1, kSmallBlock, stream, s, down, up, gate));
+  }
+  if (about) *about = this_one;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode RRBLaunchMiddle(const RRBFactorCUDA *F, RRBGate gate, bool early, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  for (int phase = 0; phase < RRBMiddlePhases(F); phase++) PetscCall(RRBLaunchPhase(F, phase, gate, early, stream, nullptr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode RRBCaptureMiddle(RRBFactorCUDA *F)
+{
+  PetscFunctionBegin;
+  if (F->graph) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!F->capture) PetscCallCUDA(cudaStreamCreateWithFlags(&F->capture, cudaStreamNonBlocking));
+  PetscCallCUDA(cudaStreamBeginCapture(F->capture, cudaStreamCaptureModeThreadLocal));
+  PetscCall(EndCapture(F->capture, RRBLaunchMiddle(F, RRBGate{}, F->early, F->capture), &F->graph));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode RRBApply_CUDA(RRBFactor *factor, const PetscScalar *x, PetscScalar *y)
+{
+  RRBFactorCUDA *F = static_cast<RRBFactorCUDA *>(factor);
+  cudaStream_t   stream;
+
+  PetscFunctionBegin;
+  if (!F->count) PetscFunctionReturn(PETSC_SUCCESS); /* no rows */
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  F->used++;
+  PetscCall(LaunchFirst(F, true, x, y, stream, nullptr));
+  PetscCallCUDA(cudaGraphLaunch(F->graph, stream));
+  PetscCall(LaunchFirst(F, false, x, y, stream, nullptr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode RRBApplyPhase_CUDA(RRBFactor *factor, PetscBool down, const PetscScalar *x, PetscScalar *y, PetscLogDouble *bytes)
+{
+  RRBFactorCUDA *F     = static_cast<RRBFactorCUDA *>(factor);
+  size_t         moved = 0;
+  cudaStream_t   stream;
+
+  PetscFunctionBegin;
+  *bytes = 0;
+  if (!F->count) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  F->used++;
+  PetscCall(LaunchFirst(F, down, x, y, stream, &moved));
+  *bytes = (PetscLogDouble)moved;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,65 @@
+/*
+   What the parts of RRB's set-up on a GPU share: rrb_factor.cu, which reads the matrix and eliminates the levels, rrb_inverse.cu,
+   which inverts the remainder, rrb.cu, which has the memory, and rrb_apply.cu, which prepares the application.
+*/
+#pragma once
+
+#include "rrb.cuh"
+
+/* What the kernels of a set-up tell the host. Of several failures the one with the smallest key is the host twin's first one. */
+struct RRBReport {
+  unsigned long long pattern;   /* key: row in the upper 32 bits, then column, and the last bit is 1 for one that is unsymmetric */
+  unsigned long long pivot;     /* key: level in the upper 32 bits, then row */
+  unsigned long long one_sided; /* couplings that one of the two rows does not have */
+  unsigned long long lifted;    /* rows that were lifted */
+  PetscInt           nine;      /* diagonal neighbours are coupled */
+  PetscInt           zero_pivots;
+  PetscInt           largest, next; /* largest distance of an entry from the diagonal; whether one has that distance less one */
+  PetscInt           may_lift;      /* S_1 may have rows to be lifted */
+  PetscInt           nonzero_sum;   /* some row does not sum to 0 */
+};
+constexpr unsigned long long kRRBNoFailure = ~0ull;
+
+/* The couplings of a straight operator, [ny][nx] each; ne and nw are null where only neighbours in x and y are coupled. */
+struct RRBStraight {
+  double *c, *e, *n, *ne, *nw;
+};
+
+/* The two levels of a grid while they are eliminated, or the operator that remains after the last one. */
+struct RRBElimination {
+  RRBGrid     g;
+  RRBStraight S;             /* on the points of the grid */
+  double     *skew;          /* [2 kSkewArrays][cy][ld] on its black points, made by the odd level */
+  double     *diagonal;      /* skew, or other such arrays, of which the diagonals alone count, where rows were lifted */
+  RRBStraight next;          /* [cy][cx] on class b2, made by the even level */
+  PetscInt    level, stride; /* the odd level; distance of neighbours in points of the finest grid */
+  PetscInt    nx;            /* of the finest grid */
+  RRBReport  *report;
+
+  /* An entry of the skew operator that the even level factors; 0 outside the grid. */
+  __device__ double Skew(int what, RRBSkew array, PetscInt I, PetscInt J) const
+  {
+    return g.Has(what, I, J)
+             ? (array == kSkewC ? diagonal : skew)[((what == kB1 ? kSkewOfB1 : 0) + array) * g.Cells() + g.Cell(I, J)]
+             : 0.;
+  }
+};
+
+constexpr PetscInt kRRBAlign = 16; /* lines of arrays over cells begin at multiples of so many values, 128 bytes */
+
+inline PetscInt RRBLineLength(PetscInt cx)
+{
+  return (cx + kRRBAlign - 1) / kRRBAlign * kRRBAlign;
+}
+
+/* rrb.cu: the grids of these levels, and the memory of everything that a factor keeps but S_1. */
+PetscErrorCode RRBMakeGrids(RRBFactorCUDA *, PetscInt nx, PetscInt ny, PetscInt levels, PetscInt max_levels, PetscInt remainder);
+
+/* rrb_inverse.cu: the operator that remains becomes its inverse, F->inverse. work [RRBInverseWork(F->remainder)] */
+size_t         RRBInverseWork(PetscInt remainder);
+PetscErrorCode RRBInvertRemainder(RRBFactorCUDA *F, RRBElimination, double *work, cudaStream_t);
+
+/* rrb_apply.cu: whether its kernels may be launched early; the bytes that an application moves; and its graph, if there is none. */
+PetscErrorCode RRBKnowsToWait(bool *);
+size_t         RRBApplyBytes(const RRBFactorCUDA *);
+PetscErrorCode RRBCaptureMiddle(RRBFactorCUDA *);
