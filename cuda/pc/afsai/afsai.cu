@@ -1204,7 +1204,7 @@ PetscErrorCode AFSAIComputeFactor_CUDA(const CSRView *A, PetscInt first, const A
                                        PetscReal *d, FSAIStats *stats)
 {
   PetscFunctionBegin;
-  *stats = FSAIStats{};
+  FSAIStatsBegin(keep, stats);
   if (A->n == first) {
     if (!keep) PetscCall(CSRCreate(0, A->n, 0, params->factor_precision, PETSC_MEMTYPE_CUDA, G));
     PetscFunctionReturn(PETSC_SUCCESS);

@@ -530,7 +530,7 @@ private:
       PetscCall(ReadTally());
     }
     stats_.diagonal_rows = (PetscInt)host_.diagonal;
-    stats_.dropped       = (PetscInt)host_.dropped;
+    if (!keep_) stats_.dropped = (PetscInt)host_.dropped;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -791,7 +791,7 @@ PetscErrorCode SFSAIComputeFactor_CUDA(const CSRView *A, const CSRView *S, const
                                        PetscReal *d, SFSAIWork *work, FSAIStats *stats)
 {
   PetscFunctionBegin;
-  *stats = FSAIStats{};
+  FSAIStatsBegin(keep, stats);
   if (!A->n) {
     if (!keep) PetscCall(CSRCreate(0, 0, 0, params->factor_precision, PETSC_MEMTYPE_CUDA, G));
     PetscFunctionReturn(PETSC_SUCCESS);
