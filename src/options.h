@@ -108,7 +108,7 @@ template <typename Object>
 struct Option {
   const char          *key, *text, *setter;
   OptionAccess<Object> access;
-  Invalidates          invalidates;
+  Invalidates          invalidates = Invalidates::EVERYTHING;
 
   template <typename T>
   PetscErrorCode Check(Object object, const T &value) const

@@ -20,27 +20,25 @@ struct PC_AFSAI : PC_FSAI {
   PetscBool   reuse_pattern = PETSC_FALSE;
 };
 
+template <auto Member>
+using Param = Field<&PC_AFSAI::params, Member>;
+
 const Option<PC> kOptions[] = {
-  {"-pc_afsai_max_steps", "Most steps per row", "PCAFSAISetMaxSteps", Field<&PC_AFSAI::params, &AFSAIParams::max_steps>(AtLeast(0)),
-   Invalidates::EVERYTHING},
-  {"-pc_afsai_step_size", "Entries added per step", "PCAFSAISetStepSize",
-   Field<&PC_AFSAI::params, &AFSAIParams::step_size>(AtLeast(1)), Invalidates::EVERYTHING},
+  {"-pc_afsai_max_steps", "Most steps per row", "PCAFSAISetMaxSteps", Param<&AFSAIParams::max_steps>(AtLeast(0))},
+  {"-pc_afsai_step_size", "Entries added per step", "PCAFSAISetStepSize", Param<&AFSAIParams::step_size>(AtLeast(1))},
   {"-pc_afsai_tolerance", "Tolerance of the stop rule", "PCAFSAISetTolerance",
-   Field<&PC_AFSAI::params, &AFSAIParams::tolerance>(AtLeastAndBelow(0, 1)), Invalidates::EVERYTHING},
-  {"-pc_afsai_stop_rule", "When a row stops", "PCAFSAISetStopRule",
-   Field<&PC_AFSAI::params, &AFSAIParams::stop_rule>(OneOf(PCAFSAIStopRules)), Invalidates::EVERYTHING},
+   Param<&AFSAIParams::tolerance>(AtLeastAndBelow(0, 1))},
+  {"-pc_afsai_stop_rule", "When a row stops", "PCAFSAISetStopRule", Param<&AFSAIParams::stop_rule>(OneOf(PCAFSAIStopRules))},
   {"-pc_afsai_selection", "How candidates are ranked", "PCAFSAISetSelection",
-   Field<&PC_AFSAI::params, &AFSAIParams::selection>(OneOf(PCAFSAISelections)), Invalidates::EVERYTHING},
+   Param<&AFSAIParams::selection>(OneOf(PCAFSAISelections))},
   {"-pc_afsai_initial_power", "Power of A that gives the first pattern", "PCAFSAISetInitialPower",
-   Field<&PC_AFSAI::params, &AFSAIParams::initial_power>(AtLeast(0)), Invalidates::EVERYTHING},
-  {"-pc_afsai_prefilter", "Threshold for entries of A", "PCAFSAISetPrefilter",
-   Field<&PC_AFSAI::params, &AFSAIParams::prefilter>(Between(0, 1)), Invalidates::EVERYTHING},
-  {"-pc_afsai_postfilter", "Threshold for entries of G", "PCAFSAISetPostfilter",
-   Field<&PC_AFSAI::params, &AFSAIParams::postfilter>(Between(0, 1)), Invalidates::EVERYTHING},
+   Param<&AFSAIParams::initial_power>(AtLeast(0))},
+  {"-pc_afsai_prefilter", "Threshold for entries of A", "PCAFSAISetPrefilter", Param<&AFSAIParams::prefilter>(Between(0, 1))},
+  {"-pc_afsai_postfilter", "Threshold for entries of G", "PCAFSAISetPostfilter", Param<&AFSAIParams::postfilter>(Between(0, 1))},
   {"-pc_afsai_setup_precision", "Precision of the set-up", "PCAFSAISetSetupPrecision",
-   Field<&PC_AFSAI::params, &AFSAIParams::setup_precision>(OneOf(FinePCPrecisions)), Invalidates::EVERYTHING},
+   Param<&AFSAIParams::setup_precision>(OneOf(FinePCPrecisions))},
   {"-pc_afsai_factor_precision", "Precision of the stored factor", "PCAFSAISetFactorPrecision",
-   Field<&PC_AFSAI::params, &AFSAIParams::factor_precision>(OneOf(FinePCPrecisions)), Invalidates::EVERYTHING},
+   Param<&AFSAIParams::factor_precision>(OneOf(FinePCPrecisions))},
   {"-pc_afsai_reuse_pattern", "Keep the pattern when only values have changed", "PCAFSAISetReusePattern",
    Field<&PC_AFSAI::reuse_pattern>(), Invalidates::NOTHING},
 };

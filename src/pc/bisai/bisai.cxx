@@ -7,32 +7,32 @@
 #include "finepcimpl.h"
 #include "options.h"
 #include "pc/pcinverse.h"
-#include "sparse/bsr_csr.h"
 #include "bisai_face.h"
 
 const char *const PCBISAIFactors[] = {"petsc", "cuda", "PCBISAIFactor", "PC_BISAI_FACTOR_", nullptr};
 
+template <auto Member>
+using Param = Field<&PC_BISAI::params, Member>;
+
 static const Option<PC> kOptions[] = {
   {"-pc_bisai_power", "Power whose pattern the inverses take", "PCBISAISetPower",
-   Field<&PC_BISAI::params, &BISAIParams::power>(Between(1, kBISAILargestPower)), Invalidates::EVERYTHING},
+   Param<&BISAIParams::power>(Between(1, kBISAILargestPower))},
   {"-pc_bisai_power_lower", "The same for L alone", "PCBISAISetPowerLower",
-   Field<&PC_BISAI::params, &BISAIParams::power_lower>(Between(0, kBISAILargestPower)), Invalidates::EVERYTHING},
+   Param<&BISAIParams::power_lower>(Between(0, kBISAILargestPower))},
   {"-pc_bisai_power_upper", "The same for U alone", "PCBISAISetPowerUpper",
-   Field<&PC_BISAI::params, &BISAIParams::power_upper>(Between(0, kBISAILargestPower)), Invalidates::EVERYTHING},
+   Param<&BISAIParams::power_upper>(Between(0, kBISAILargestPower))},
   {"-pc_bisai_factor", "Where the triangular factors come from", "PCBISAISetFactor",
-   Field<&PC_BISAI::factor>(OneOf(PCBISAIFactors)), Invalidates::EVERYTHING},
-  {"-pc_bisai_factor_levels", "Levels of fill", "PCBISAISetFactorLevels", Field<&PC_BISAI::levels>(AtLeast(0)),
-   Invalidates::EVERYTHING},
+   Field<&PC_BISAI::factor>(OneOf(PCBISAIFactors))},
+  {"-pc_bisai_factor_levels", "Levels of fill", "PCBISAISetFactorLevels", Field<&PC_BISAI::levels>(AtLeast(0))},
   {"-pc_bisai_factor_shift_type", "Shift of zero pivots", "PCBISAISetFactorShiftType",
    Field<&PC_BISAI::shift_type>(OneOf(MatFactorShiftTypes)), Invalidates::VALUES},
   {"-pc_bisai_factor_shift_amount", "Shift of a zero pivot", "PCBISAISetFactorShiftAmount",
    Field<&PC_BISAI::shift_amount>(AtLeast(0)), Invalidates::VALUES},
   {"-pc_bisai_factor_mat_ordering_type", "Ordering of the block rows", "PCBISAISetFactorMatOrderingType",
-   Field<&PC_BISAI::ordering>(OneOf(MatGetOrderingList)), Invalidates::EVERYTHING},
+   Field<&PC_BISAI::ordering>(OneOf(MatGetOrderingList))},
   {"-pc_bisai_factor_precision", "Precision of the stored inverses", "PCBISAISetFactorPrecision",
-   Field<&PC_BISAI::params, &BISAIParams::factor_precision>(OneOf(FinePCPrecisions)), Invalidates::EVERYTHING},
-  {"-pc_bisai_sweeps", "Relaxation steps of an apply", "PCBISAISetSweeps",
-   Field<&PC_BISAI::params, &BISAIParams::sweeps>(AtLeast(0)), Invalidates::EVERYTHING},
+   Param<&BISAIParams::factor_precision>(OneOf(FinePCPrecisions))},
+  {"-pc_bisai_sweeps", "Relaxation steps of an apply", "PCBISAISetSweeps", Param<&BISAIParams::sweeps>(AtLeast(0))},
 };
 const OptionTable<PC> PC_BISAI::options{"Block-ISAI options", kOptions};
 
@@ -217,184 +217,7 @@ static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------- apply -------------------------------------------- */
-
-static PetscErrorCode Multiply(const PC_BISAI *bisai, const BSR *W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y,
-                               PetscBool after_product)
-{
-  PetscFunctionBegin;
-  if (PetscMemTypeDevice(bisai->where)) PetscCall(BSRMultiply_CUDA(W, x, z, y, after_product));
-  else PetscCall(BSRMultiply_Host(W, x, z, y));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* z = N v, then z <- z + N (v - T z) for each sweep; R is -T. */
-static PetscErrorCode ApplyTriangle(const PC_BISAI *bisai, const BSR *N, const BSR *R, PetscBool unit, PetscBool after_product,
-                                    const PetscScalar *v, PetscScalar *z)
-{
-  PetscScalar *const residual = bisai->vectors + VECTOR_RESIDUAL * (size_t)bisai->n * bisai->bs;
-
-  PetscFunctionBegin;
-  PetscCall(Multiply(bisai, N, v, unit ? v : nullptr, z, after_product));
-  for (PetscInt sweep = 0; sweep < bisai->params.sweeps; sweep++) {
-    PetscCall(Multiply(bisai, R, z, v, residual, PETSC_TRUE));
-    PetscCall(Multiply(bisai, N, residual, z, z, PETSC_TRUE));
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode Permute(const PC_BISAI *bisai, const PetscInt *order, PetscBool scatter, const PetscScalar *x, PetscScalar *y)
-{
-  PetscFunctionBegin;
-  if (PetscMemTypeDevice(bisai->where)) PetscCall(BISAIPermute_CUDA(bisai->bs, bisai->n, order, scatter, x, y));
-  else PetscCall(BISAIPermute_Host(bisai->bs, bisai->n, order, scatter, x, y));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* With the values of the last set-up, in the memory of the last transposes. */
-static PetscErrorCode NeedTransposes(PC pc)
-{
-  PC_BISAI  *bisai     = (PC_BISAI *)pc->data;
-  const auto transpose = PetscMemTypeDevice(bisai->where) ? BSRTranspose_CUDA : BSRTranspose_Host;
-
-  PetscFunctionBegin;
-  if (bisai->turned) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscLogEventBegin(FinePC_Transpose, pc, 0, 0, 0));
-  for (int t = 0; t < 2; t++) {
-    PetscCall(transpose(&bisai->N[t], (PetscBool)(bisai->Nt[t].i != nullptr), &bisai->Nt[t]));
-    if (bisai->params.sweeps) PetscCall(transpose(&bisai->R[t], (PetscBool)(bisai->Rt[t].i != nullptr), &bisai->Rt[t]));
-  }
-  PetscCall(PetscLogEventEnd(FinePC_Transpose, pc, 0, 0, 0));
-  bisai->turned = true;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/*
-   y = NU NL x, or y = NL^T NU^T x, in the memory of the factors. Sweeps give B = sum_k (I - N T)^k N for each triangle, and B^T is
-   the same sum of N^T and T^T: the loop is the same.
-*/
-static PetscErrorCode ApplyFactors(PC pc, PetscBool transpose, PetscInt, const PetscScalar *x, PetscInt, PetscScalar *y, PetscInt,
-                                   PetscLogDouble *flops)
-{
-  PC_BISAI          *bisai = (PC_BISAI *)pc->data;
-  const size_t       rows = (size_t)bisai->n * bisai->bs, bs2 = (size_t)bisai->bs * bisai->bs;
-  PetscScalar *const middle = bisai->vectors, *const in = bisai->vectors + VECTOR_IN * rows,
-                     *const out = bisai->vectors + VECTOR_OUT * rows;
-  const BSR *const N = transpose ? bisai->Nt : bisai->N, *const R = transpose ? bisai->Rt : bisai->R;
-  const PetscInt *const from = bisai->order[transpose ? 1 : 0], *const to = bisai->order[transpose ? 0 : 1];
-  const BISAITriangle first = transpose ? BISAI_UPPER : BISAI_LOWER, second = transpose ? BISAI_LOWER : BISAI_UPPER;
-  /* its diagonal is not stored */
-  const auto unit = [&](BISAITriangle t) { return (PetscBool)(t == BISAI_LOWER && !bisai->params.sweeps); };
-
-  PetscFunctionBegin;
-  if (transpose) PetscCall(NeedTransposes(pc));
-  if (from) PetscCall(Permute(bisai, from, PETSC_FALSE, x, in));
-  PetscCall(ApplyTriangle(bisai, &N[first], &R[first], unit(first), PETSC_FALSE, from ? in : x, middle));
-  PetscCall(ApplyTriangle(bisai, &N[second], &R[second], unit(second), PETSC_TRUE, middle, to ? out : y));
-  if (to) PetscCall(Permute(bisai, to, PETSC_TRUE, out, y));
-  *flops = 0;
-  for (int t = 0; t < 2; t++)
-    *flops += 2.0 * bs2 * ((1 + bisai->params.sweeps) * (PetscLogDouble)N[t].nnz + bisai->params.sweeps * (PetscLogDouble)R[t].nnz);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* -------------------------------------- view, life cycle -------------------------------------- */
-
-static PetscErrorCode PCView_BISAI(PC pc, PetscViewer viewer)
-{
-  const PC_BISAI *bisai = (const PC_BISAI *)pc->data;
-  const MPI_Comm  comm  = PetscObjectComm((PetscObject)pc);
-  PetscBool       is_ascii;
-  PetscMPIInt     size;
-
-  PetscFunctionBegin;
-  PetscCall(PCViewBegin_Local(pc, viewer, &is_ascii));
-  if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCallMPI(MPI_Comm_size(comm, &size));
-  PetscCall(PetscViewerASCIIPrintf(viewer,
-                                   "patterns of power %" PetscInt_FMT " of L, %" PetscInt_FMT
-                                   " of U; relaxation sweeps %" PetscInt_FMT "\n",
-                                   bisai->params.power_lower ? bisai->params.power_lower : bisai->params.power,
-                                   bisai->params.power_upper ? bisai->params.power_upper : bisai->params.power,
-                                   bisai->params.sweeps));
-  if (bisai->factor == PC_BISAI_FACTOR_PETSC)
-    PetscCall(PetscViewerASCIIPrintf(viewer,
-                                     "factors by PETSc, on the host: ILU(%" PetscInt_FMT
-                                     "), ordering %s, shift type %s, amount %g\n",
-                                     bisai->levels, bisai->ordering.c_str(), MatFactorShiftTypes[bisai->shift_type],
-                                     (double)bisai->shift_amount));
-  else if (pc->setupcalled && !pc->failedreason) {
-    PetscInt levels = bisai->factor_stats.levels, most;
-
-    PetscCallMPI(MPIU_Allreduce(&levels, &most, 1, MPIU_INT, MPI_MAX, comm));
-    if (PetscMemTypeDevice(bisai->where))
-      PetscCall(PetscViewerASCIIPrintf(viewer, "factors by CUDA: ILU(0) in %" PetscInt_FMT " levels of rows\n", most));
-    else
-      PetscCall(PetscViewerASCIIPrintf(viewer, "factors by the host twin of the CUDA ILU(0), since the matrix is on the host\n"));
-  } else PetscCall(PetscViewerASCIIPrintf(viewer, "factors by CUDA: ILU(0)\n"));
-  if (pc->setupcalled && pc->failedreason) PetscCall(PCViewFailure_Local(pc, viewer));
-  else if (pc->setupcalled) {
-    PetscInt64 count[8] = {bisai->factor_stats.singular_blocks,
-                           bisai->stats.fallback_rows[BISAI_LOWER],
-                           bisai->stats.fallback_rows[BISAI_UPPER],
-                           bisai->n,
-                           bisai->N[BISAI_LOWER].nnz,
-                           bisai->N[BISAI_UPPER].nnz,
-                           bisai->operator_nnz,
-                           bisai->own_factor},
-               sum[8];
-    PetscInt64 max[3] = {bisai->stats.longest[BISAI_LOWER], bisai->stats.longest[BISAI_UPPER], (PetscInt64)bisai->stats.work_bytes},
-               most[3];
-    PetscLogDouble bytes[3] = {0,
-                               (PetscLogDouble)(BlockLUBytes(&bisai->lu) + BlockLUBytes(&bisai->host_lu) +
-                                                BSRBytes(&bisai->blocks)),
-                               0},
-                   all_bytes[3];
-
-    for (int t = 0; t < 2; t++) bytes[0] += (PetscLogDouble)(BSRBytes(&bisai->N[t]) + BSRBytes(&bisai->R[t]));
-    for (const BSR *W : {bisai->Nt, bisai->Rt})
-      for (int t = 0; t < 2; t++) bytes[2] += W[t].i ? (PetscLogDouble)BSRBytes(&W[t]) : 0;
-    for (Mat kept : {bisai->baij, bisai->petsc}) {
-      MatInfo info;
-
-      if (!kept) continue;
-      PetscCall(MatGetInfo(kept, MAT_LOCAL, &info));
-      bytes[1] += info.memory;
-    }
-    PetscCallMPI(MPIU_Allreduce(count, sum, 8, MPIU_INT64, MPI_SUM, comm));
-    PetscCallMPI(MPIU_Allreduce(max, most, 3, MPIU_INT64, MPI_MAX, comm));
-    PetscCallMPI(MPIU_Allreduce(bytes, all_bytes, 3, MPI_DOUBLE, MPI_SUM, comm));
-    if (sum[7] && size > 1)
-      PetscCall(PetscViewerASCIIPrintf(viewer,
-                                       "PETSc's factorization met a singular diagonal block on %" PetscInt64_FMT
-                                       " ranks: their factors were computed anew by the host twin of the CUDA factorization\n",
-                                       sum[7]));
-    else if (sum[7])
-      PetscCall(PetscViewerASCIIPrintf(
-        viewer, "PETSc's factorization met a singular diagonal block: the factors were computed anew by the host twin of the CUDA "
-                "factorization\n"));
-    PetscCall(PetscViewerASCIIPrintf(viewer,
-                                     "backend %s, block size %" PetscInt_FMT ", inverses stored in %s precision, patterns %s\n",
-                                     PetscMemTypeDevice(bisai->where) ? "CUDA" : "host", bisai->bs,
-                                     FinePCPrecisions[bisai->params.factor_precision],
-                                     bisai->reused ? "kept from the last set-up" : "made at the last set-up"));
-    PetscCall(PetscViewerASCIIPrintf(viewer,
-                                     "%" PetscInt64_FMT " block rows, %" PetscInt64_FMT " blocks of the matrix; NL %" PetscInt64_FMT
-                                     " blocks, at most %" PetscInt64_FMT " a row, NU %" PetscInt64_FMT
-                                     " blocks, at most %" PetscInt64_FMT " a row beside the diagonal\n",
-                                     sum[3], sum[6], sum[4], most[0], sum[5], most[1]));
-    PetscCall(PetscViewerASCIIPrintf(
-      viewer, "%g bytes to apply, %g bytes of factors and blocks kept for the next set-up, set-up memory beyond these: %g bytes\n",
-      all_bytes[0], all_bytes[1], (double)most[2]));
-    if (all_bytes[2] > 0)
-      PetscCall(PetscViewerASCIIPrintf(viewer, "%g bytes of transposes, made for PCApplyTranspose()\n", all_bytes[2]));
-    PetscCall(PetscViewerASCIIPrintf(viewer,
-                                     "singular diagonal blocks replaced %" PetscInt64_FMT
-                                     ", block rows fallen back to the diagonal: NL %" PetscInt64_FMT ", NU %" PetscInt64_FMT "\n",
-                                     sum[0], sum[1], sum[2]));
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
+/* ----------------------------------------- life cycle ----------------------------------------- */
 
 static PetscErrorCode PCBISAIGetFactors_BISAI(PC pc, Mat *NL, Mat *NU)
 {
@@ -524,7 +347,7 @@ PETSC_EXTERN PetscErrorCode PCCreate_BISAI(PC pc)
 
   PetscFunctionBegin;
   bisai->compute          = ComputeFactor;
-  bisai->apply            = ApplyFactors;
+  bisai->apply            = BISAIApply;
   pc->data                = bisai;
   pc->ops->setup          = PCSetUp_Local;
   pc->ops->apply          = PCApply_Local;

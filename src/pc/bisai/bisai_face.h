@@ -61,3 +61,8 @@ PetscErrorCode BISAIGetTriangularFactors(PC, const BSRMat *, PetscBool keep, PCL
 PetscErrorCode BISAIReturnTriangularFactors(PC_BISAI *);
 /* An error where the options ask for what the factorization of their choice does not have. */
 PetscErrorCode BISAICheckChoice(PC);
+
+/* y = M^{-1} x or M^{-T} x, for PC_Local; columns is 1. */
+PetscErrorCode BISAIApply(PC, PetscBool transpose, PetscInt columns, const PetscScalar *x, PetscInt ldx, PetscScalar *y,
+                          PetscInt ldy, PetscLogDouble *flops);
+PetscErrorCode PCView_BISAI(PC, PetscViewer);

@@ -20,19 +20,18 @@ struct PC_SFSAI : PC_FSAI {
   SFSAIWork        work          = SFSAIWork{};
 };
 
+template <auto Member>
+using Param = Field<&PC_SFSAI::params, Member>;
+
 const Option<PC> kOptions[] = {
-  {"-pc_sfsai_power", "Products that make the pattern", "PCSFSAISetPower",
-   Field<&PC_SFSAI::params, &SFSAIParams::power>(AtLeast(0)), Invalidates::EVERYTHING},
-  {"-pc_sfsai_prefilter", "Threshold for entries of A", "PCSFSAISetPrefilter",
-   Field<&PC_SFSAI::params, &SFSAIParams::prefilter>(Between(0, 1)), Invalidates::EVERYTHING},
-  {"-pc_sfsai_postfilter", "Threshold for entries of G", "PCSFSAISetPostfilter",
-   Field<&PC_SFSAI::params, &SFSAIParams::postfilter>(Between(0, 1)), Invalidates::EVERYTHING},
-  {"-pc_sfsai_max_row", "Most entries of a row of G", "PCSFSAISetMaxRow",
-   Field<&PC_SFSAI::params, &SFSAIParams::max_row>(AtLeast(0)), Invalidates::EVERYTHING},
+  {"-pc_sfsai_power", "Products that make the pattern", "PCSFSAISetPower", Param<&SFSAIParams::power>(AtLeast(0))},
+  {"-pc_sfsai_prefilter", "Threshold for entries of A", "PCSFSAISetPrefilter", Param<&SFSAIParams::prefilter>(Between(0, 1))},
+  {"-pc_sfsai_postfilter", "Threshold for entries of G", "PCSFSAISetPostfilter", Param<&SFSAIParams::postfilter>(Between(0, 1))},
+  {"-pc_sfsai_max_row", "Most entries of a row of G", "PCSFSAISetMaxRow", Param<&SFSAIParams::max_row>(AtLeast(0))},
   {"-pc_sfsai_setup_precision", "Precision of the set-up", "PCSFSAISetSetupPrecision",
-   Field<&PC_SFSAI::params, &SFSAIParams::setup_precision>(OneOf(FinePCPrecisions)), Invalidates::EVERYTHING},
+   Param<&SFSAIParams::setup_precision>(OneOf(FinePCPrecisions))},
   {"-pc_sfsai_factor_precision", "Precision of the stored factor", "PCSFSAISetFactorPrecision",
-   Field<&PC_SFSAI::params, &SFSAIParams::factor_precision>(OneOf(FinePCPrecisions)), Invalidates::EVERYTHING},
+   Param<&SFSAIParams::factor_precision>(OneOf(FinePCPrecisions))},
   {"-pc_sfsai_reuse_pattern", "Keep the pattern when only values have changed", "PCSFSAISetReusePattern",
    Field<&PC_SFSAI::reuse_pattern>(), Invalidates::NOTHING},
 };
