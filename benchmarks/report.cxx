@@ -26,7 +26,7 @@ PetscLogDouble ResultMinimum(const std::vector<PetscLogDouble> &v)
   return v.empty() ? 0. : *std::min_element(v.begin(), v.end());
 }
 
-/* Of the second solve with the same KSP, where there was one: what a solver prepares once is not in it. */
+/* Seconds, of the second solve with the same KSP where there was one: what a solver prepares once is not in that. */
 static PetscLogDouble PerIteration(const Timing &timing)
 {
   return timing.iterations > 0 ? (timing.again > 0. ? timing.again : timing.solve) / (PetscLogDouble)timing.iterations : 0.;
@@ -153,7 +153,7 @@ static Json ResultJson(const Config &config, const Result &result)
     json["iteration_bytes"]          = Rounded(result.iteration_bytes);
     json["iteration_floor_fraction"] = Rounded(FloorFraction(config.backend, result.iteration_bytes, per_iteration));
   }
-  json["logged_setups"]        = result.logged_setups; /* the events are those of the fastest of them */
+  json["logged_setups"]        = result.logged_setups; /* the events are those of the fastest of so many */
   json["events"]               = EventsJson(result.events);
   json["refill_s"]             = RoundedAll(result.refill);
   json["density"]              = Rounded(result.density);

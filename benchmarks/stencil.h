@@ -1,8 +1,9 @@
 #pragma once
 
 /*
-  Difference stencils with constant coefficients, and the rows of their matrices: for the benchmark and for the tests. Grid points
-  are numbered naturally, x fastest, then y, then z. Conditions are Dirichlet's: a row has no entry for what lies outside the grid.
+  Difference stencils with constant coefficients, and the rows of their matrices. The benchmark and the tests have their Poisson
+  matrices from here; the tutorials write their own, since users copy them as they are. Grid points are numbered naturally, x
+  fastest, then y, then z. Boundary conditions are Dirichlet's: a row has no entry for what lies outside the grid.
 */
 #include <petscsys.h>
 #include <vector>
@@ -16,7 +17,7 @@ struct Stencil {
   std::vector<Entry> entries;
 };
 
-/* 5 points (2D) and 7 points (3D): -k_x u_xx - k_y u_yy - k_z u_zz, Poisson's matrix where the coefficients are 1; 2D: k_z is 0 */
+/* 5 points (2D, k_z is 0) and 7 points (3D): -k_x u_xx - k_y u_yy - k_z u_zz. With coefficients of 1 that is Poisson's matrix. */
 inline Stencil StarStencil(PetscReal kx, PetscReal ky, PetscReal kz)
 {
   Stencil s;

@@ -43,7 +43,7 @@ static PetscErrorCode MatCreateByRows(MPI_Comm comm, const Backend &backend, Pet
   i[0] = 0;
   for (PetscInt row = 0; row < n; row++) {
     nz += fill(rstart + row, j + nz, a + nz);
-    PetscCall(PetscIntCast(nz, &nz_int)); /* an error that names the remedy when the rank's entries outgrow PetscInt */
+    PetscCall(PetscIntCast(nz, &nz_int)); /* an error that names the remedy where a rank has too many entries for PetscInt */
     i[row + 1] = nz_int;
   }
   PetscCall(MatSeqAIJSetPreallocationCSR(*A, i, j, a));
@@ -75,7 +75,7 @@ static PetscErrorCode MatCreateStencil(MPI_Comm comm, const Backend &backend, co
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* 9-point (2D) and 27-point (3D): every neighbour -1, the diagonal their number */
+/* 9-point (2D) and 27-point (3D): every neighbour has the weight -1, the diagonal is their number */
 static Stencil BoxStencil(PetscInt dim)
 {
   Stencil        s;
@@ -94,13 +94,13 @@ static Stencil RotatedStencil(PetscReal eps, PetscReal degrees)
 {
   const PetscReal c = PetscCosReal(degrees * PETSC_PI / 180.), s = PetscSinReal(degrees * PETSC_PI / 180.);
   const PetscReal kxx = c * c + eps * s * s, kyy = s * s + eps * c * c, kxy = (1. - eps) * c * s;
-  /* in one dimension */
+  /* the matrices of linear elements in one dimension */
   const PetscReal mass[3] = {1. / 6., 4. / 6., 1. / 6.}, stiff[3] = {-1., 2., -1.}, slope[3] = {-0.5, 0., 0.5};
   Stencil         stencil;
 
   for (PetscInt dy = -1; dy <= 1; dy++) {
     for (PetscInt dx = -1; dx <= 1; dx++) {
-      /* int phi_x psi_y in tensor form is minus the product of the slopes, and it comes twice */
+      /* the integral of phi_x psi_y in tensor form is minus the product of the slopes, and occurs twice */
       const PetscReal weight =
         kxx * stiff[dx + 1] * mass[dy + 1] + kyy * mass[dx + 1] * stiff[dy + 1] - 2. * kxy * slope[dx + 1] * slope[dy + 1];
 
@@ -246,8 +246,8 @@ static PetscErrorCode MatCreateElasticity(MPI_Comm comm, const Backend &backend,
     comm, backend, nx * ny * nz * kDim, kDim, 27 * kDim,
     [&](PetscInt row, PetscInt *cols, PetscScalar *vals) {
       const PetscInt node = row / kDim, component = row % kDim;
-      const PetscInt x = node % nx + 1, y = node / nx % ny, z = node / (nx * ny); /* x counts the clamped face */
-      /* by neighbour (dx + 1) + 3 (dy + 1) + 9 (dz + 1) */
+      const PetscInt x = node % nx + 1, y = node / nx % ny, z = node / (nx * ny); /* x counts from the clamped face */
+      /* numbered by neighbour, (dx + 1) + 3 (dy + 1) + 9 (dz + 1) */
       PetscReal sum[27][kDim] = {};
       PetscInt  k             = 0;
 
@@ -288,7 +288,7 @@ static constexpr PetscInt kMaxFields = 8;
 /* The constant coefficients of  -div(K grad u) + sum_d B_d u_d + C u  for some fields u on a grid of spacing 1 */
 struct Coupling {
   PetscReal K[kMaxFields][kMaxFields];    /* symmetric, diagonally dominant: the fields diffuse into each other */
-  PetscReal B[3][kMaxFields][kMaxFields]; /* symmetric: they are carried along as in a symmetric hyperbolic system */
+  PetscReal B[3][kMaxFields][kMaxFields]; /* symmetric: the fields are carried along as in a symmetric hyperbolic system */
   PetscReal C[kMaxFields][kMaxFields];    /* every field decays and turns into the others; not symmetric, rows sum to kDecay */
 };
 
@@ -390,7 +390,7 @@ static PetscErrorCode SystemLoadPetsc(MPI_Comm comm, const Backend &backend, con
   PetscCall(MatCreate(comm, &system->A));
   PetscCall(MatSetType(system->A, backend.mat_type));
   PetscCall(MatLoad(system->A, viewer));
-  if (rank == 0) { /* this rank alone has the file open, without a buffer */
+  if (rank == 0) { /* this rank alone has the file open, and reads it without a buffer */
     PetscCall(PetscViewerBinaryGetDescriptor(viewer, &descriptor));
     const off_t here = lseek(descriptor, 0, SEEK_CUR);
 

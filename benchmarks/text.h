@@ -6,14 +6,14 @@
 #include <nlohmann/json_fwd.hpp>
 
 extern std::string Format(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* a number, or nothing where it was not measured */
+/* a number, or an empty text where the number was not measured */
 extern std::string    Cell(const char *format, PetscLogDouble value, bool known);
 extern std::string    MachineText(const std::string &program, const Backend &backend, const Output &output);
 extern PetscErrorCode WriteFile(const std::string &path, const std::string &text);
 
 struct Column {
   const char *title;
-  int         width; /* minus: to the left */
+  int         width; /* negative: the cells are aligned to the left */
 };
 extern std::string MarkdownHeader(const std::vector<Column> &columns);
 extern std::string MarkdownCells(const std::vector<Column> &columns, const std::vector<std::string> &cells); /* a row */
