@@ -2,8 +2,8 @@
    KSPCGFUSED beside PETSc's KSPCG on the same systems: the same iterates to rounding, the same counts, reasons, histories and
    calls of the user's functions, on every path.
 
-   About tolerances: two runs of CG that round differently differ by some 1e-15 after the first iteration, and by a factor more
-   after every further one, which depends on the system. The bounds here are at least twenty times what KSPCG itself shows when
+   About tolerances: two runs of CG that round differently differ by some 1e-15 after the first iteration, and after every further
+   one by a factor more that depends on the system. The bounds here are at least twenty times what KSPCG itself shows when
    the entries of its products and its sums are disturbed at random by a few units in the last place, and far below what any wrong
    term does. Counts are compared on systems where KSPCG's are the same with all such disturbances.
 */
@@ -14,6 +14,7 @@
 #include <cstring>
 #include <limits>
 
+#include "ksp/cgfused.h"
 #include "pc_support.h"
 
 namespace
@@ -21,7 +22,7 @@ namespace
 
 /* ------------------------------------------ the pair ------------------------------------------ */
 
-/* Where cgfused runs, and the path that is asked for. */
+/* Where a cgfused solves, and the path that it is asked to take. */
 struct Place {
   const Backend *backend;
   const char    *path;
@@ -29,7 +30,7 @@ struct Place {
   std::string Options() const { return std::string("-ksp_type cgfused -ksp_cgfused_path ") + path + " "; }
 };
 
-/* The paths that take whole iterations to the device */
+/* The paths on which the device makes whole iterations. */
 std::vector<Place> DevicePlaces()
 {
   if (!DeviceFound()) return {};
@@ -39,7 +40,7 @@ std::vector<Place> DevicePlaces()
   };
 }
 
-/* Those, and PETSc's operations with the fused loops on all backends */
+/* These, and the general path on all backends. */
 std::vector<Place> Places()
 {
   std::vector<Place> places;
@@ -53,25 +54,26 @@ KSPObject MakeFused(Mat A, const Place &place, PCType pc, const std::string &opt
   return MakeKSP(A, place.Options() + options, pc);
 }
 
-/* "path: graph", or "path: general: why"; empty where there is no such line, and on other ranks than the first */
+/* The line of the view that says the path, "path: graph" or "path: general: why"; empty without one, and on all ranks but the
+ * first. */
 std::string PathOf(KSP ksp)
 {
   const std::string text = ViewText(ksp);
   const size_t      at   = text.find("path: ");
   if (at == std::string::npos) return "";
   const size_t begin = text.rfind('\n', at) + 1, end = text.find('\n', at);
-  CHECK(text.find_first_not_of(' ', begin) == at); /* the line begins with it */
+  CHECK(text.find_first_not_of(' ', begin) == at); /* the line begins with the path */
   return text.substr(at, end - at);
 }
 
-/* After a solve: the path that was asked for, and not a way round it. */
+/* After a solve: the path was the one that was asked for. */
 void CheckPath(KSP ksp, const Place &place)
 {
   const std::string wanted = std::string("path: ") + place.path;
   CHECK(PathOf(ksp).substr(0, wanted.size()) == wanted);
 }
 
-/* The same on several ranks; the rank that views looks. */
+/* The same for a solve on several ranks. The first rank looks, since the view is there. */
 void CheckRanksPath(KSP ksp, const Backend &backend)
 {
   PetscMPIInt size, rank;
@@ -89,7 +91,7 @@ struct Run {
   std::vector<double> history, x;
 };
 
-/* From the x that is given: what it ends as, and all that the solver says. */
+/* Solves from the x that is given; gives what x is then, and all that the solver says. */
 Run RunOf(KSP ksp, Vec b, Vec x)
 {
   Run              run;
@@ -106,7 +108,7 @@ Run RunOf(KSP ksp, Vec b, Vec x)
   return run;
 }
 
-/* From a vector that is the same for all, which counts where the options ask for a nonzero guess */
+/* Solves from a vector that is always the same one; it matters where the options ask for a nonzero guess. */
 Run RunOf(KSP ksp, Vec b)
 {
   Mat A;
@@ -124,8 +126,8 @@ Run RunOf(KSP ksp)
 }
 
 /*
-   Largest difference of two entries, relative to the second one; what is not finite must be so in both. A difference of the size of
-   the rounding of the largest entry is none: a norm that falls by many orders in one step has it.
+   The largest difference of two entries, relative to the second one; what is not finite must be so in both. A difference of the
+   size of the rounding of the largest entry is none: a norm that falls by many orders in one step has it.
 */
 double EntryDifference(const std::vector<double> &mine, const std::vector<double> &theirs)
 {
@@ -140,7 +142,7 @@ double EntryDifference(const std::vector<double> &mine, const std::vector<double
   return worst;
 }
 
-/* The same relative to the largest entry of all */
+/* The largest difference of two entries, relative to the largest entry; what is not finite in both does not count. */
 double VectorDifference(std::vector<double> mine, std::vector<double> theirs)
 {
   for (size_t k = 0; k < std::min(mine.size(), theirs.size()); k++)
@@ -166,7 +168,7 @@ bool SameRuns(const Run &x, const Run &y)
   return x.reason == y.reason && x.iterations == y.iterations && SameBits(x.history, y.history) && SameBits(x.x, y.x);
 }
 
-/* One system with both solvers. Gives what KSPCG did, so that a test can say what it is about. */
+/* Solves one system with both solvers and compares them. Gives what KSPCG did, so that a test can say what it is about. */
 Run CompareSolvers(const HostMatrix &H, const Place &place, PCType pc, const std::string &options, double rounding,
                    const std::vector<double> &b_values = {})
 {
@@ -189,7 +191,7 @@ Run CompareSolvers(const HostMatrix &H, const Place &place, PCType pc, const std
 const std::vector<const char *> kNorms = {"preconditioned", "unpreconditioned", "natural", "none"};
 const std::vector<const char *> kTypes = {PCNONE, PCJACOBI, PCAFSAI, PCSFSAI};
 
-/* From a vector that is not zero. Convergence is relative to its own residual, since some b are tiny beside A x. */
+/* A guess that is not zero. Convergence is relative to its residual, since b is tiny beside A x in some systems. */
 const char *const kGuess = "-ksp_initial_guess_nonzero -ksp_converged_use_initial_residual_norm ";
 
 std::string Norm(const char *norm)
@@ -206,7 +208,7 @@ HostMatrix Diagonal(const std::vector<double> &values)
   return FromRows(rows);
 }
 
-/* a A + shift */
+/* a A + shift I */
 HostMatrix Changed(HostMatrix A, double a, double shift)
 {
   for (PetscInt row = 0; row < A.n; row++)
@@ -221,7 +223,7 @@ HostMatrix WithEntry(HostMatrix A, PetscInt row, PetscInt column, double value)
   return A;
 }
 
-/* Insulated on all sides: its null space is the constants. */
+/* A Poisson problem with Neumann conditions on all sides: the null space is the constants. */
 HostMatrix Neumann(PetscInt nx, PetscInt ny)
 {
   HostMatrix A = Poisson(nx, ny);
@@ -235,7 +237,7 @@ HostMatrix InSingle(HostMatrix A)
   return A;
 }
 
-/* Neighbours, and far pairs: all of one distance, or of any. Diagonally dominant. */
+/* A diagonally dominant matrix that couples neighbours, and `pairs` pairs of rows at this distance, or with distance 0 at any. */
 HostMatrix FarGraph(PetscInt n, PetscInt pairs, PetscInt distance)
 {
   Random                                                     random(31);
@@ -270,7 +272,7 @@ struct Call {
 struct Recorder {
   std::vector<Call> calls;
   void             *inner   = nullptr; /* context of KSPConvergedDefault() */
-  PetscInt          stop_at = -1;      /* or decide alone */
+  PetscInt          stop_at = -1;      /* without inner: the iteration that has converged */
 };
 
 PetscErrorCode Record(KSP ksp, PetscInt it, PetscReal norm, Recorder *recorder)
@@ -312,7 +314,7 @@ void Compare(const std::vector<Call> &mine, const std::vector<Call> &theirs, dou
     CHECK(mine[k].it == theirs[k].it);
     CHECK(EntryDifference({mine[k].norm}, {theirs[k].norm}) <= rounding);
     CHECK(VectorDifference(mine[k].x, theirs[k].x) <= rounding);
-    /* a residual that has become small has the rounding of the first one in it */
+    /* a small residual still contains the rounding of the first one, to which the tolerance is relative here */
     CHECK(VectorDifference(mine[k].r, theirs[k].r) <= rounding);
   }
 }
@@ -329,7 +331,8 @@ TEST_CASE("cgfused: the same iterates step by step", "[cgfused]")
         for (const char *norm : kNorms)
           for (const char *guess : {"", kGuess})
             for (int k : {1, 2, 3, 5, 10})
-              if (k <= 3 || H.n != 300 || std::strcmp(pc, PCNONE)) /* the arrow unscaled is too ill-conditioned to go on */
+              if (k <= 3 || H.n != 300 ||
+                  std::strcmp(pc, PCNONE)) /* the unscaled arrow is too ill-conditioned for more iterations */
                 CompareSolvers(H, place, pc, Norm(norm) + guess + "-ksp_rtol 1e-10 -ksp_max_it " + std::to_string(k), 1e-10);
 }
 
@@ -340,7 +343,7 @@ TEST_CASE("cgfused: the same iterates on structural matrices", "[cgfused]")
     for (const Place &place : Places())
       for (PCType pc : kTypes) {
         CAPTURE(name);
-        const double rounding = std::strcmp(name, "ex15") ? 1e-10 : 1e-5; /* its factor's entries are huge */
+        const double rounding = std::strcmp(name, "ex15") ? 1e-10 : 1e-5; /* the entries of the factor of ex15 are huge */
         for (const char *norm : {"unpreconditioned", "natural"})
           CompareSolvers(H, place, pc, Norm(norm) + "-ksp_rtol 1e-30 -ksp_max_it 5", rounding);
         CompareSolvers(H, place, pc, kGuess + std::string("-ksp_rtol 1e-30 -ksp_max_it 4"), rounding);
@@ -348,7 +351,7 @@ TEST_CASE("cgfused: the same iterates on structural matrices", "[cgfused]")
   }
 }
 
-/* Whatever a device does ahead or by the dozen must not show. */
+/* The device runs ahead and makes iterations by the dozen: where it stops must not depend on that. */
 TEST_CASE("cgfused: stopped after any number of iterations", "[cgfused]")
 {
   for (const Place &place : Places())
@@ -431,7 +434,7 @@ TEST_CASE("cgfused: the same counts and reasons on many systems", "[cgfused]")
       for (PCType pc : {PCJACOBI, PCAFSAI})
         for (const char *norm : {"unpreconditioned", "preconditioned"})
           for (const char *guess : {"", kGuess}) {
-            /* its x is so small that the guess is most of it to the end */
+            /* x is so small that the error of the guess dominates to the end */
             if (*guess && !std::strcmp(system.name, "large Poisson")) continue;
             CAPTURE(system.name);
             const Run theirs = CompareSolvers(system.H, place, pc, Norm(norm) + "-ksp_rtol 1e-8 " + guess, 1e-11);
@@ -516,8 +519,9 @@ TEST_CASE("cgfused: every reason to diverge", "[cgfused]")
   };
   for (const Case &test : cases)
     for (const Place &place : Places()) {
-      if (test.reason == KSP_DIVERGED_PC_FAILED && std::strcmp(place.path, "general")) continue; /* no factor, no path */
-      /* cuBLAS scales its norms, cgfused says that it does not */
+      if (test.reason == KSP_DIVERGED_PC_FAILED && std::strcmp(place.path, "general"))
+        continue; /* without a factor no path but the general one runs */
+      /* cuBLAS scales the squares in its norms; cgfused does not, as its manual page says */
       if (!std::strcmp(test.name, "too large to be squared") && place.backend->where != PETSC_MEMTYPE_HOST) continue;
       CAPTURE(test.name);
       const Run theirs = CompareSolvers(test.H, place, test.pc, test.options, 1e-9, test.b);
@@ -544,7 +548,7 @@ TEST_CASE("cgfused: every reason to diverge", "[cgfused]")
     }
 }
 
-/* A and what the preconditioner is made of differ: Jacobi of a diagonal of both signs. */
+/* The preconditioner is made of another matrix than A: Jacobi of a diagonal of both signs. */
 TEST_CASE("cgfused: an indefinite preconditioner", "[cgfused]")
 {
   std::vector<double> signs;
@@ -589,7 +593,7 @@ TEST_CASE("cgfused: converged at the first moments", "[cgfused]")
   const HostMatrix          twice = Diagonal(std::vector<double>(100, 2)), grid = Poisson(12, 12);
   const std::vector<double> zeros(100, 0), ones(100, 1);
   std::vector<double>       small;
-  HostMatrix                pairs; /* of eigenvalues 1 and 3, also with the diagonal taken out */
+  HostMatrix                pairs; /* eigenvalues 1 and 3, or with the diagonal scaled to 1, 1/2 and 3/2 */
   pairs.n = 100;
   for (int k = 0; k < 100; k++) {
     small.push_back(k % 7 - 3);
@@ -642,8 +646,10 @@ TEST_CASE("cgfused: converged at the first moments", "[cgfused]")
     for (const Place &place : Places())
       for (const char *norm : {"preconditioned", "unpreconditioned", "natural"})
         for (PCType pc : {PCNONE, PCJACOBI}) {
-          if (Contains(test.options, "norm_type") && std::strcmp(norm, "natural")) continue;   /* once is enough */
-          if (Contains(test.options, "check_norm") && !std::strcmp(norm, "natural")) continue; /* that one is always there */
+          if (Contains(test.options, "norm_type") && std::strcmp(norm, "natural"))
+            continue; /* these options replace the norm: once is enough */
+          if (Contains(test.options, "check_norm") && !std::strcmp(norm, "natural"))
+            continue; /* the natural norm is always computed */
           CAPTURE(test.name);
           const Run theirs = CompareSolvers(test.H, place, pc, Norm(norm) + test.options, 1e-8, test.b);
           CHECK(theirs.reason == test.reason);
@@ -760,7 +766,7 @@ TEST_CASE("cgfused: solution and residual after a solve", "[cgfused]")
 
 /* ---------------------------------------- eigenvalues ----------------------------------------- */
 
-/* The Lanczos matrix of early iterations, before rounding has its own copies of eigenvalues in it */
+/* The Lanczos matrix of early iterations, before rounding puts copies of eigenvalues into it. */
 TEST_CASE("cgfused: eigenvalues and extreme singular values", "[cgfused]")
 {
   for (const Place &place : Places())
@@ -858,7 +864,7 @@ TEST_CASE("cgfused: the matrix changes", "[cgfused]")
         compare(false);
         if (reuse) continue;
 
-        /* another Mat of the same nonzeros, one of others, each possibly where the last one was */
+        /* other Mats, with the same nonzeros and with others, each possibly at the address of the last one */
         for (const HostMatrix &H :
              {Changed(Poisson(16, 15), 1, 0.5), Changed(Poisson(16, 15), 1, 0.7), RandomGraph(240, 5, 3), Poisson(15, 16)}) {
           for (KSP ksp : {(KSP)fused, (KSP)cg}) MUST(KSPReset(ksp));
@@ -866,7 +872,7 @@ TEST_CASE("cgfused: the matrix changes", "[cgfused]")
           for (KSP ksp : {(KSP)fused, (KSP)cg}) MUST(KSPSetOperators(ksp, A, A));
           compare(true);
         }
-        const MatObject B = CreateMat(RandomGraph(240, 9, 4), place.backend->mat); /* and without a reset */
+        const MatObject B = CreateMat(RandomGraph(240, 9, 4), place.backend->mat); /* a Mat of other nonzeros without a reset */
         for (KSP ksp : {(KSP)fused, (KSP)cg}) MUST(KSPSetOperators(ksp, B, B));
         compare(true);
       }
@@ -938,7 +944,7 @@ TEST_CASE("cgfused: destroyed without a solve", "[cgfused]")
       }
       if (repeat == 1) before = HostBytes();
       CHECK(HostBytes() > 0);
-      if (repeat == 2) CHECK(HostBytes() == before); /* nothing is left over */
+      if (repeat == 2) CHECK(HostBytes() == before); /* all memory has been freed */
     }
   }
 }
@@ -981,7 +987,7 @@ TEST_CASE("cgfused: vectors that are columns", "[cgfused]")
           CheckPath(fused, place);
         }
 
-        /* all of them at once */
+        /* all columns at once */
         MatObject Y;
         MUST(MatDuplicate(X, MAT_COPY_VALUES, Y.put()));
         MUST(KSPMatSolve(fused, B, X));
@@ -1001,7 +1007,7 @@ TEST_CASE("cgfused: a scaled system", "[cgfused]")
     for (const char *fix : {"", " -ksp_diagonal_scale_fix"}) {
       CAPTURE(place.backend->name, place.path, fix);
       const std::string all = std::string("-ksp_max_it 8 -ksp_diagonal_scale") + fix;
-      /* the solvers scale it */
+      /* the solvers scale their matrix */
       const MatObject A = CreateMat(Plate(), place.backend->mat), B = CreateMat(Plate(), place.backend->mat);
       const KSPObject fused = MakeFused(A, place, PCAFSAI, all), cg = MakeKSP(B, all, PCAFSAI);
       for (int repeat = 0; repeat < 2; repeat++) Compare(RunOf(fused), RunOf(cg), 1e-10);
@@ -1021,7 +1027,7 @@ TEST_CASE("cgfused: a singular system with its null space", "[cgfused]")
           MatNullSpace    constants;
           MUST(MatNullSpaceCreate(PETSC_COMM_SELF, PETSC_TRUE, 0, nullptr, &constants));
           MUST(MatSetNullSpace(A, constants));
-          MUST(MatSetTransposeNullSpace(A, constants)); /* b is made to fit */
+          MUST(MatSetTransposeNullSpace(A, constants)); /* KSPSolve() makes b fit */
           MUST(MatNullSpaceDestroy(&constants));
           const std::string all   = Norm(norm) + "-ksp_rtol 1e-6";
           const KSPObject   fused = MakeFused(A, {&backend, path}, pc, all), cg = MakeKSP(A, all, pc);
@@ -1087,7 +1093,7 @@ TEST_CASE("cgfused: the view on the host", "[cgfused]")
     RunOf(ksp);
     CHECK(Contains(ViewText((KSP)ksp), "type: cgfused"));
     CHECK(Contains(PathOf(ksp), "path: general: "));
-    if (std::strcmp(path, "general")) CHECK(Contains(PathOf(ksp), "host"));
+    if (std::strcmp(path, "general")) CHECK(Contains(PathOf(ksp), kHasCUDA ? "host" : "without CUDA"));
   }
 }
 
@@ -1096,7 +1102,7 @@ TEST_CASE("cgfused: the view says why not on the device", "[cgfused][gpu]")
   NEEDS_DEVICE();
   using Change = std::function<void(KSP)>;
   struct Case {
-    const char *reason; /* a word of it */
+    const char *reason; /* a word of the reason that the view gives */
     MatType     mat;
     PCType      pc;
     const char *options;
@@ -1133,7 +1139,7 @@ TEST_CASE("cgfused: the view says why not on the device", "[cgfused][gpu]")
       const VecObject b = RightVec(A, 2), x = RightVec(A);
       recorder.stop_at = 4;
       if (std::strcmp(test.reason, "transpose")) {
-        RunOf(ksp); /* first without the obstacle, if that is one that can be set */
+        RunOf(ksp); /* first without the obstacle, if it is one that can be set */
         test.change(ksp);
         MUST(KSPSolve(ksp, b, x));
       } else MUST(KSPSolveTranspose(ksp, b, x));
@@ -1146,7 +1152,7 @@ TEST_CASE("cgfused: the view says why not on the device", "[cgfused][gpu]")
   const VecObject b = CreateVec(225, VECSEQ, 1), x = CreateVec(225, VECSEQ, 2), y = CreateVec(225, VECSEQ, 2);
   RunOf(ksp);
   CHECK((PathOf(ksp).substr(0, 11) == "path: graph" || PathOf(ksp).substr(0, 14) == "path: resident"));
-  const Run mine = RunOf(ksp, b, x); /* a device matrix between vectors of the host */
+  const Run mine = RunOf(ksp, b, x); /* the matrix is on the device, the vectors are on the host */
   CHECK(Contains(PathOf(ksp), "path: general: "));
   CHECK(Contains(PathOf(ksp), "host"));
   CHECK(mine.reason > 0); /* KSPCG needs ten times the iterations there, which is not a model to follow */
@@ -1166,18 +1172,18 @@ TEST_CASE("cgfused: compressed copies give the same bits", "[cgfused][gpu]")
   NEEDS_DEVICE();
   const PetscInt          n       = 140000;
   std::vector<HostMatrix> systems = {
-    Poisson(200, 200),                 /* near columns, exact in single */
-    RandomStencil(60, 50, 1, true, 3), /* near columns, not exact */
+    Poisson(200, 200),                 /* columns that are near, values that are exact in single precision */
+    RandomStencil(60, 50, 1, true, 3), /* columns that are near, values that are not exact */
     RandomGraph(2000, 9, 4),
     InSingle(RandomGraph(2000, 9, 4)),
-    FarGraph(80000, 100000, 0),                                                /* columns far apart, not exact */
-    InSingle(FarGraph(80000, 100000, 0)),                                      /* far apart, exact */
-    Changed(Poisson(30, 30), std::ldexp(1, -140), 0),                          /* exact in single, but subnormal there */
-    Changed(Poisson(30, 30), std::ldexp(1, -160), 0),                          /* would be 0 in single */
-    Changed(Poisson(30, 30), std::ldexp(1, 130), 0),                           /* would be Inf */
-    WithEntry(WithEntry(Poisson(30, 30), 5, 6, -1 - 1e-12), 6, 5, -1 - 1e-12), /* one pair is not exact */
+    FarGraph(80000, 100000, 0),                       /* columns that are far apart, values that are not exact */
+    InSingle(FarGraph(80000, 100000, 0)),             /* columns that are far apart, values that are exact */
+    Changed(Poisson(30, 30), std::ldexp(1, -140), 0), /* exact in single precision, but subnormal there */
+    Changed(Poisson(30, 30), std::ldexp(1, -160), 0), /* would be 0 in single precision */
+    Changed(Poisson(30, 30), std::ldexp(1, 130), 0),  /* would be infinite in single precision */
+    WithEntry(WithEntry(Poisson(30, 30), 5, 6, -1 - 1e-12), 6, 5, -1 - 1e-12), /* one pair of entries is not exact */
   };
-  /* at the ends of 16 bits */
+  /* distances around the largest ones that 16 bits hold */
   for (PetscInt distance : {32767, 32768, 32769, 65534, 65535, 65536, 65537}) systems.push_back(FarGraph(n, 2000, distance));
   for (size_t k = 0; k < systems.size(); k++) {
     const MatObject A = CreateMat(systems[k], MATAIJCUSPARSE);
@@ -1196,7 +1202,7 @@ TEST_CASE("cgfused: compressed copies give the same bits", "[cgfused][gpu]")
   }
 }
 
-/* New values need not be as narrow as those before. */
+/* New values may need double precision where the old ones did not. */
 TEST_CASE("cgfused: values that were exact in single and no longer are", "[cgfused][gpu]")
 {
   NEEDS_DEVICE();
@@ -1227,7 +1233,7 @@ TEST_CASE("cgfused: nothing is allocated from the second solve on", "[cgfused]")
           solve(cg);
         }
         const PetscLogDouble bytes  = DeviceFound() ? DeviceBytes() : 0;
-        const long           theirs = solve(cg); /* KSPSolve() itself may allocate */
+        const long           theirs = solve(cg); /* KSPSolve() itself may allocate something */
         for (int repeat = 0; repeat < 3; repeat++) CHECK(solve(fused) <= theirs);
         if (DeviceFound()) CHECK(DeviceBytes() == bytes);
         CheckPath(fused, place);
@@ -1248,11 +1254,11 @@ TEST_CASE("cgfused: device memory is given back", "[cgfused][gpu]")
       if (repeat % 2) MUST(KSPReset(ksp));
       if (repeat == 4) before = DeviceBytes();
     }
-    CHECK(DeviceBytes() - before < 16e6); /* a copy of A has more than 3e6 bytes, so that 15 lost ones would show */
+    CHECK(DeviceBytes() - before < 16e6); /* a copy of A has more than 3e6 bytes, so that 15 lost copies would show */
   }
 }
 
-/* PETSc's MatMult() knows the default stream alone, so the general path gets one that is in order with it. */
+/* PETSc's MatMult() knows the default stream alone: the general path gets streams that are in order with the default stream. */
 TEST_CASE("cgfused: two solvers on two other streams", "[cgfused][gpu]")
 {
   NEEDS_DEVICE();
@@ -1284,7 +1290,7 @@ TEST_CASE("cgfused: two solvers on two other streams", "[cgfused][gpu]")
       for (int round = 0; round < 4; round++) {
         for (int k = 0; k < 2; k++) {
           MUST(PetscDeviceContextSetCurrentContext(context[k]));
-          MUST(KSPSolve(ksp[k], b[k], x[k])); /* the other one's may still be on its way */
+          MUST(KSPSolve(ksp[k], b[k], x[k])); /* the other solver's kernels may still be under way */
         }
         for (int k = 0; k < 2; k++) {
           KSPConvergedReason reason;
@@ -1308,7 +1314,7 @@ TEST_CASE("cgfused: two solvers on two other streams", "[cgfused][gpu]")
     }
 }
 
-/* MATMPIAIJCUSPARSE with one rank is one block and no others. */
+/* On one rank a MATMPIAIJCUSPARSE is one block without columns of other ranks. */
 TEST_CASE("cgfused: a parallel matrix on one rank", "[cgfused][gpu]")
 {
   NEEDS_DEVICE();
@@ -1323,6 +1329,44 @@ TEST_CASE("cgfused: a parallel matrix on one rank", "[cgfused][gpu]")
         ChangeValues(A, 0.2);
       }
     }
+}
+
+TEST_CASE("cgfused: vector operations, twins", "[cgfused][gpu]")
+{
+  NEEDS_DEVICE();
+  CGFusedWork *work = nullptr;
+  MUST(CGFusedCreate_CUDA(&work));
+  for (PetscInt n : {0, 1, 31, 32, 33, 255, 256, 257, 1000, 300001})
+    for (bool with_s : {false, true}) {
+      CAPTURE(n, with_s);
+      Random                           random(n + 1);
+      std::vector<std::vector<double>> v(6, std::vector<double>(n)); /* z, r, s, p, w, x */
+      for (auto &vector : v)
+        for (double &entry : vector) entry = random.Between(-1, 1);
+      std::vector<double *> d(6, nullptr);
+      for (size_t k = 0; k < v.size(); k++) {
+        MUST(ArrayCreate_CUDA(n * sizeof(double), (void **)&d[k]));
+        MUST(ArrayCopy_CUDA(d[k], v[k].data(), n * sizeof(double), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+      }
+      PetscReal sums[4], wanted[4];
+      std::fill_n(sums, 4, std::nan(""));
+      MUST(CGDots_Host(n, v[0].data(), v[1].data(), with_s ? v[2].data() : nullptr, wanted));
+      MUST(CGDots_CUDA(work, n, d[0], d[1], with_s ? d[2] : nullptr, sums));
+      for (int c = 0; c < 4; c++) CHECK(std::fabs(sums[c] - wanted[c]) <= 1e-12 * (n + 1)); /* a missing term is some 0.3 */
+      MUST(CGDirection_Host(n, 0.7, v[0].data(), v[3].data(), with_s ? v[2].data() : nullptr, with_s ? v[4].data() : nullptr));
+      MUST(CGDirection_CUDA(n, 0.7, d[0], d[3], with_s ? d[2] : nullptr, with_s ? d[4] : nullptr));
+      MUST(CGStep_Host(n, -0.3, v[3].data(), v[4].data(), v[5].data(), v[1].data()));
+      MUST(CGStep_CUDA(n, -0.3, d[3], d[4], d[5], d[1]));
+      for (size_t k = 0; k < v.size(); k++) {
+        std::vector<double> mine(n);
+        double              worst = 0;
+        if (n) MUST(ArrayCopy_CUDA(mine.data(), d[k], n * sizeof(double), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+        for (PetscInt i = 0; i < n; i++) worst = std::max(worst, std::fabs(mine[i] - v[k][i]));
+        CHECK(worst <= 1e-15); /* a fused multiplication and addition rounds once */
+        MUST(ArrayDestroy_CUDA((void **)&d[k]));
+      }
+    }
+  MUST(CGFusedDestroy_CUDA(&work));
 }
 
 /* --------------------------------- ranks: any number of them ---------------------------------- */
@@ -1343,7 +1387,9 @@ TEST_CASE("cgfused: several ranks", "[cgfused][mpi]")
               CAPTURE(size, backend.name, path, pc, norm, reduction, options);
               const MatObject   A      = CreateMat(Poisson(20, 19), backend.mat, PETSC_COMM_WORLD);
               const std::string all    = Norm(norm) + options + " ";
-              const char       *theirs = *reduction ? reduction : size > 1 ? "-ksp_cg_single_reduction 1" : ""; /* the default */
+              const char       *theirs = *reduction ? reduction
+                                         : size > 1 ? "-ksp_cg_single_reduction 1"
+                                                    : ""; /* the default of cgfused */
               const KSPObject   fused = MakeFused(A, {&backend, path}, pc, all + reduction), cg = MakeKSP(A, all + theirs, pc);
               Compare(RunOf(fused), RunOf(cg), 1e-9);
               const std::string line = PathOf(fused); /* collective */
@@ -1352,7 +1398,7 @@ TEST_CASE("cgfused: several ranks", "[cgfused][mpi]")
             }
 }
 
-/* Every rank needs much of every other, in rows of many lengths. */
+/* Every rank needs many entries of every other rank, in rows of many lengths. */
 TEST_CASE("cgfused: several ranks and much to exchange", "[cgfused][mpi]")
 {
   for (const Backend &backend : Backends())
@@ -1370,7 +1416,7 @@ TEST_CASE("cgfused: several ranks and much to exchange", "[cgfused][mpi]")
         }
 }
 
-/* The counts of KSPCG as it comes, which has two reductions. */
+/* The counts are also those of KSPCG with its default of two reductions. */
 TEST_CASE("cgfused: several ranks and KSPCG as it comes", "[cgfused][mpi]")
 {
   for (const Backend &backend : Backends())
@@ -1388,7 +1434,7 @@ TEST_CASE("cgfused: several ranks and KSPCG as it comes", "[cgfused][mpi]")
       }
 }
 
-/* New blocks in the same Mat, which its state does not tell from the old ones. */
+/* The Mat stays the same one but gets new blocks, and its state does not tell. */
 TEST_CASE("cgfused: several ranks and a matrix that is preallocated again", "[cgfused][mpi]")
 {
   for (const Backend &backend : Backends()) {
@@ -1403,7 +1449,7 @@ TEST_CASE("cgfused: several ranks and a matrix that is preallocated again", "[cg
     MUST(MatGetOwnershipRange(A, &begin, &end));
     const std::string all   = "-ksp_cg_single_reduction 1 -ksp_max_it 6";
     const KSPObject   fused = MakeFused(A, {&backend, "auto"}, PCJACOBI, all), cg = MakeKSP(A, all, PCJACOBI);
-    for (PetscInt width : {1, 2, 1, 40, 3}) { /* couplings with rows so far away */
+    for (PetscInt width : {1, 2, 1, 40, 3}) { /* the distance of the rows that are coupled */
       CAPTURE(width);
       std::vector<PetscInt>    i, j;
       std::vector<PetscScalar> a;
@@ -1461,7 +1507,7 @@ TEST_CASE("cgfused: several ranks, other sizes and preconditioners", "[cgfused][
   }
 }
 
-/* The exchange keeps the stream of its first use. */
+/* The exchange keeps the stream of its first use, so that another stream must not overtake it. */
 TEST_CASE("cgfused: several ranks and another stream", "[cgfused][mpi][gpu]")
 {
   NEEDS_DEVICE();

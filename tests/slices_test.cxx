@@ -1,11 +1,11 @@
-/* The sliced copies that cgfused multiplies with, read entry by entry as slices.h describes them; and its vector operations. */
+/* The sliced copies that cgfused multiplies with, read entry by entry as slices.h describes them. */
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <map>
 
-#include "ksp/cgfused.h"
+#include "sparse/slices.h"
 #include "matrices.h"
 
 namespace
@@ -13,10 +13,10 @@ namespace
 
 constexpr PetscInt kWarp = 32, kGroup = 4;
 
-/* A copy of it on the host, in single precision where asked for */
+/* What a copy contains: the entries of each row, the number of entries, and that of padding. */
 struct Decoded {
   std::vector<std::map<PetscInt, double>> rows;
-  PetscInt                                entries = 0, zeros = 0; /* of a row's own, of padding */
+  PetscInt                                entries = 0, zeros = 0;
 };
 
 template <typename T>
@@ -34,7 +34,7 @@ std::vector<double> Numbers(const void *from, size_t size, bool single)
   return {numbers.begin(), numbers.end()};
 }
 
-/* Each row's entries, from what the description says about places; the lengths are the matrix's. */
+/* Reads a copy by what slices.h says about the places of entries, given the lengths of the rows of the matrix. */
 Decoded Decode(const Slices &S, const std::vector<PetscInt> &length)
 {
   Decoded    decoded;
@@ -57,7 +57,7 @@ Decoded Decode(const Slices &S, const std::vector<PetscInt> &length)
         const bool     own  = row >= 0 && k * S.lanes + lane % S.lanes < length[row];
         PetscInt       here = at;
         if (S.even) {
-          /* steps that lie together: 4, or 2 and 1 */
+          /* the steps whose entries lie together: 4, or 2 and 1 at the end */
           const PetscInt group = k / kGroup * kGroup, left = std::min(kGroup, steps - group);
           const PetscInt first    = left == kGroup || k - group < left / 2 * 2 ? group : group + left / 2 * 2,
                          together = left == kGroup               ? kGroup
@@ -81,7 +81,7 @@ Decoded Decode(const Slices &S, const std::vector<PetscInt> &length)
   return decoded;
 }
 
-/* Rows of 1 and of `length` entries in turns of `turn` */
+/* `turn` rows of 1 entry and `turn` rows of `length` entries, in turns. */
 HostMatrix TwoLengths(PetscInt n, PetscInt length, PetscInt turn)
 {
   std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(n);
@@ -103,11 +103,11 @@ struct SlicesObject {
 TEST_CASE("slices: every entry once, and zeros elsewhere", "[slices][gpu]")
 {
   NEEDS_DEVICE();
-  SlicesObject copy; /* one for all: what is in its memory is of another matrix */
+  SlicesObject copy; /* one for all cases, so that its memory still has the entries of another matrix */
   const struct {
     const char *name;
     HostMatrix  A;
-    bool        sorted; /* with one lane a row */
+    bool        sorted; /* the copy with one lane a row is */
   } cases[] = {
     {"one row", Poisson(1), false},
     {"31", Poisson(31), false},
@@ -170,7 +170,7 @@ TEST_CASE("slices: every entry once, and zeros elsewhere", "[slices][gpu]")
 TEST_CASE("slices: a resident copy that would be too large is not made", "[slices][gpu]")
 {
   NEEDS_DEVICE();
-  const PetscInt n = 60000, length = 1000; /* a row of so many in each slice of 32: 60 M entries */
+  const PetscInt n = 60000, length = 1000; /* one row of so many entries in each slice of 32 rows: 60 M entries with the padding */
   std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(n);
   for (PetscInt row = 0; row < n; row++)
     for (PetscInt k = 0; k < (row % kWarp ? 1 : length); k++) rows[row].emplace_back((row + k) % n, k ? 0.001 : 2.);
@@ -182,41 +182,4 @@ TEST_CASE("slices: a resident copy that would be too large is not made", "[slice
   CHECK(copy.S.kind == SLICES_NONE);
   MUST(SlicesUpdate_CUDA(&csr, 1, SLICES_PLAIN, &copy.S));
   CHECK(copy.S.kind == SLICES_PLAIN);
-}
-
-TEST_CASE("cgfused: vector operations, twins", "[cgfused][gpu]")
-{
-  NEEDS_DEVICE();
-  CGFusedWork *work = nullptr;
-  MUST(CGFusedCreate_CUDA(&work));
-  for (PetscInt n : {0, 1, 31, 32, 33, 255, 256, 257, 1000, 300001})
-    for (bool with_s : {false, true}) {
-      CAPTURE(n, with_s);
-      Random                           random(n + 1);
-      std::vector<std::vector<double>> v(6, std::vector<double>(n)); /* z, r, s, p, w, x */
-      for (auto &vector : v)
-        for (double &entry : vector) entry = random.Between(-1, 1);
-      std::vector<double *> d(6, nullptr);
-      for (size_t k = 0; k < v.size(); k++) {
-        MUST(ArrayCreate_CUDA(n * sizeof(double), (void **)&d[k]));
-        MUST(ArrayCopy_CUDA(d[k], v[k].data(), n * sizeof(double), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
-      }
-      PetscReal sums[4], wanted[4];
-      std::fill_n(sums, 4, std::nan(""));
-      MUST(CGDots_Host(n, v[0].data(), v[1].data(), with_s ? v[2].data() : nullptr, wanted));
-      MUST(CGDots_CUDA(work, n, d[0], d[1], with_s ? d[2] : nullptr, sums));
-      for (int c = 0; c < 4; c++) CHECK(std::fabs(sums[c] - wanted[c]) <= 1e-12 * (n + 1)); /* a term that is missing is some 0.3 */
-      MUST(CGDirection_Host(n, 0.7, v[0].data(), v[3].data(), with_s ? v[2].data() : nullptr, with_s ? v[4].data() : nullptr));
-      MUST(CGDirection_CUDA(n, 0.7, d[0], d[3], with_s ? d[2] : nullptr, with_s ? d[4] : nullptr));
-      MUST(CGStep_Host(n, -0.3, v[3].data(), v[4].data(), v[5].data(), v[1].data()));
-      MUST(CGStep_CUDA(n, -0.3, d[3], d[4], d[5], d[1]));
-      for (size_t k = 0; k < v.size(); k++) {
-        const auto mine  = ToHost<double>(d[k], n);
-        double     worst = 0;
-        for (PetscInt i = 0; i < n; i++) worst = std::max(worst, std::fabs(mine[i] - v[k][i]));
-        CHECK(worst <= 1e-15); /* fused multiplications round once */
-        MUST(ArrayDestroy_CUDA((void **)&d[k]));
-      }
-    }
-  MUST(CGFusedDestroy_CUDA(&work));
 }

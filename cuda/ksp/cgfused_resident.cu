@@ -168,6 +168,8 @@ __device__ __forceinline__ void ForRows(const Slices &W, PetscInt first, PetscIn
    vectors, and of the matrices where there is room, stay in shared memory from the first iteration to the last. What other blocks
    need goes through the L2. New entries of p = z + b p and r = r - a w are computed by whoever needs them from the old ones, so
    that an iteration has two barriers, and with a factored inverse three.
+
+   The kernel is one function, because its registers change when its steps become functions of their own.
 */
 template <int Lanes, bool Factored>
 __global__ void __launch_bounds__(kResidentBlock, 1) Iterate(const Resident g)
@@ -205,6 +207,7 @@ __global__ void __launch_bounds__(kResidentBlock, 1) Iterate(const Resident g)
     double       delta[1] = {0}, sums[2] = {0, 0};
     const double b = s.b;
 
+    /* p = z + b p, w = A p, delta */
     ForRows<Lanes>(
       A, first, begin, end, [=](PetscInt j) { return __ldcg(g.z + j) + b * __ldcg(p_old + j); },
       [&](PetscInt i, double sum) {
@@ -218,7 +221,7 @@ __global__ void __launch_bounds__(kResidentBlock, 1) Iterate(const Resident g)
     GridSum(delta, g.slots, &turn, [&]() { DecideDelta(s, delta[0]); });
     if (s.stage != kCGRunning) break;
     const double a = s.a;
-    if constexpr (!Factored) {
+    if constexpr (!Factored) { /* x = x + a p, r = r - a w, z = d r, and its sums */
       for (PetscInt i = threadIdx.x; i < count; i += kResidentBlock) {
         const double r_i = r_s[i] - a * w_s[i], z_i = d_s[i] * r_i;
         x_s[i] += a * p_s[i];
@@ -231,6 +234,7 @@ __global__ void __launch_bounds__(kResidentBlock, 1) Iterate(const Resident g)
     } else {
       double none[1] = {0};
 
+      /* x = x + a p, r = r - a w, t = D (r + W1 r), which takes the place of w in shared memory */
       ForRows<Lanes>(
         W1, first, begin, end, [=](PetscInt j) { return __ldcg(r_old + j) - a * __ldcg(g.w + j); },
         [&](PetscInt i, double sum) {
@@ -242,6 +246,7 @@ __global__ void __launch_bounds__(kResidentBlock, 1) Iterate(const Resident g)
           g.t[first + i]   = t_i;
         });
       GridSum(none, g.slots, &turn, []() { });
+      /* z = t + W2 t, and its sums */
       ForRows<Lanes>(
         W2, first, begin, end, [=](PetscInt j) { return __ldcg(g.t + j); },
         [&](PetscInt i, double sum) {

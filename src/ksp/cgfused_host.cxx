@@ -1,4 +1,4 @@
-/* Host twin of the vector operations of cuda/ksp/cgfused.cu. */
+/* The host twin of cuda/ksp/cgfused_vectors.cu: the vector operations one by one. */
 #include "cgfused.h"
 
 PetscErrorCode CGStep_Host(PetscInt n, PetscScalar a, const PetscScalar *p, const PetscScalar *w, PetscScalar *x, PetscScalar *r)

@@ -1,25 +1,26 @@
 /* The PETSc face of the RRB-solver. */
-#include <petsc/private/kspimpl.h>
 #include <petsc/private/pcimpl.h>
 
-#include <limits>
-
 #include "finepcimpl.h"
+#include "options.h"
 #include "pc/rrb/rrb_face.h"
+#include "cgface.h"
 #include "rrbcg.h"
 
 struct KSP_RRBCG {
+  static const OptionTable<KSP> options;
+
   PetscBool graph = PETSC_TRUE;
 
   RRBCGWork         *work      = nullptr;
-  const PetscScalar *residual  = nullptr;     /* that the iterations began with, while they run */
-  PetscBool          device    = PETSC_FALSE; /* where the work is */
-  PetscBool          add       = PETSC_FALSE; /* there was a guess */
+  PetscBool          device    = PETSC_FALSE; /* the work is on the GPU */
+  const PetscScalar *residual  = nullptr;     /* of the guess, during a solve */
+  PetscBool          add       = PETSC_FALSE; /* there was a guess, to which the solution is added */
   PetscBool          iterating = PETSC_FALSE;
-  const char        *how       = nullptr; /* the last solve ran */
+  const char        *how       = nullptr; /* the iterations of the last solve ran, for the view */
 };
 
-/* The twins for where the factor is. */
+/* One of the twins: the functions of rrbcg.h for where the factor is. */
 struct RRBCGTwin {
   PetscErrorCode (*prepare)(RRBFactor *, RRBCGWork **);
   PetscErrorCode (*destroy)(RRBCGWork **);
@@ -40,35 +41,22 @@ static const RRBCGTwin &Twin(PetscBool device)
   return device ? cuda : host;
 }
 
-static PetscErrorCode KSPRRBCGSetGraph_RRBCG(KSP ksp, PetscBool graph)
-{
-  PetscFunctionBegin;
-  ((KSP_RRBCG *)ksp->data)->graph = graph;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode KSPRRBCGGetGraph_RRBCG(KSP ksp, PetscBool *graph)
-{
-  PetscFunctionBegin;
-  *graph = ((KSP_RRBCG *)ksp->data)->graph;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
+static const Option<KSP> kOptions[] = {
+  {"-ksp_rrbcg_graph", "whether the device decides about several iterations of a graph", "KSPRRBCGSetGraph",
+   Field<&KSP_RRBCG::graph>(), Invalidates::NOTHING},
+};
+const OptionTable<KSP> KSP_RRBCG::options{"KSP RRBCG options", kOptions};
 
 static PetscErrorCode KSPSetFromOptions_RRBCG(KSP ksp, PetscOptionItems PetscOptionsObject)
 {
-  KSP_RRBCG *cg = (KSP_RRBCG *)ksp->data;
-
   PetscFunctionBegin;
-  PetscOptionsHeadBegin(PetscOptionsObject, "KSP RRBCG options");
-  PetscCall(PetscOptionsBool("-ksp_rrbcg_graph", "whether the device decides about several iterations of a graph",
-                             "KSPRRBCGSetGraph", cg->graph, &cg->graph, nullptr));
-  PetscOptionsHeadEnd();
+  PetscCall(KSP_RRBCG::options.SetFromOptions(ksp, PetscOptionsObject));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* ------------------------------------------- set-up ------------------------------------------- */
 
-/* The work for the factor that there is: vectors, and on a GPU what its iterations are told by; what fits is kept. */
+/* Makes the work for the factor that there is, where that is. What fits is kept. */
 static PetscErrorCode Prepare(KSP ksp)
 {
   KSP_RRBCG      *cg     = (KSP_RRBCG *)ksp->data;
@@ -82,7 +70,7 @@ static PetscErrorCode Prepare(KSP ksp)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* With the preconditioner, which keeps the Schur complement: all that is done once a matrix is done here. */
+/* Sets up the preconditioner, too, which has to keep the Schur complement: all that is done once a matrix is done here. */
 static PetscErrorCode KSPSetUp_RRBCG(KSP ksp)
 {
   PetscBool   is_rrb;
@@ -101,9 +89,9 @@ static PetscErrorCode KSPSetUp_RRBCG(KSP ksp)
   if (!rrb->params.keep_schur) ksp->pc->setupcalled = PETSC_FALSE;
   rrb->params.keep_schur = PETSC_TRUE;
   if (ksp->nwork < 2) PetscCall(KSPSetWorkVecs(ksp, 2));
-  PetscCall(PCSetErrorIfFailure(ksp->pc, ksp->errorifnotconverged)); /* as KSPSetUp(), which comes to it after this */
+  PetscCall(PCSetErrorIfFailure(ksp->pc, ksp->errorifnotconverged)); /* as KSPSetUp() does after this */
   PetscCall(PCSetUp(ksp->pc));
-  if (!ksp->pc->failedreason && rrb->factor->has_schur) PetscCall(Prepare(ksp)); /* else KSPSolve() says what is wrong */
+  if (!ksp->pc->failedreason && rrb->factor->has_schur) PetscCall(Prepare(ksp)); /* otherwise KSPSolve() says what is wrong */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -112,7 +100,7 @@ static bool NoRows(const PC_RRB *rrb)
   return !rrb->factor->nx || !rrb->factor->ny;
 }
 
-/* What the method takes for granted. */
+/* Errors where something is not as the method needs it. */
 static PetscErrorCode CheckOperators(KSP ksp)
 {
   const PC_RRB    *rrb = (const PC_RRB *)ksp->pc->data;
@@ -153,25 +141,22 @@ static PetscErrorCode CheckOperators(KSP ksp)
 
 /* --------------------------------- vectors where the work is ---------------------------------- */
 
+static PetscErrorCode CheckWhere(PetscBool device, PetscMemType where)
+{
+  PetscFunctionBegin;
+  PetscCheck(
+    !device || PetscMemTypeDevice(where), PETSC_COMM_SELF, PETSC_ERR_SUP,
+    "KSPRRBCG with a matrix on the GPU needs vectors on the GPU: use -vec_type cuda, or take vectors from MatCreateVecs()");
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode GetRead(PetscBool device, Vec v, const PetscScalar **array)
 {
   PetscMemType where;
 
   PetscFunctionBegin;
-  if (!device) PetscCall(VecGetArrayRead(v, array));
-  else {
-    PetscCall(VecGetArrayReadAndMemType(v, array, &where));
-    PetscCheck(
-      PetscMemTypeDevice(where), PETSC_COMM_SELF, PETSC_ERR_SUP,
-      "KSPRRBCG with a matrix on the GPU needs vectors on the GPU: use -vec_type cuda, or take vectors from MatCreateVecs()");
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode RestoreRead(PetscBool device, Vec v, const PetscScalar **array)
-{
-  PetscFunctionBegin;
-  PetscCall(device ? VecRestoreArrayReadAndMemType(v, array) : VecRestoreArrayRead(v, array));
+  PetscCall(CGGetRead(device, v, array, &where));
+  PetscCall(CheckWhere(device, where));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -180,24 +165,12 @@ static PetscErrorCode GetWrite(PetscBool device, Vec v, PetscScalar **array)
   PetscMemType where;
 
   PetscFunctionBegin;
-  if (!device) PetscCall(VecGetArray(v, array));
-  else {
-    PetscCall(VecGetArrayAndMemType(v, array, &where));
-    PetscCheck(
-      PetscMemTypeDevice(where), PETSC_COMM_SELF, PETSC_ERR_SUP,
-      "KSPRRBCG with a matrix on the GPU needs vectors on the GPU: use -vec_type cuda, or take vectors from MatCreateVecs()");
-  }
+  PetscCall(CGGetWrite(device, v, array, &where));
+  PetscCall(CheckWhere(device, where));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode RestoreWrite(PetscBool device, Vec v, PetscScalar **array)
-{
-  PetscFunctionBegin;
-  PetscCall(device ? VecRestoreArrayAndMemType(v, array) : VecRestoreArray(v, array));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* The solution so far, to where the guess is. */
+/* The solution so far, into x, which has the guess if there was one. */
 static PetscErrorCode StoreSolution(KSP ksp, Vec x)
 {
   KSP_RRBCG   *cg = (KSP_RRBCG *)ksp->data;
@@ -205,10 +178,10 @@ static PetscErrorCode StoreSolution(KSP ksp, Vec x)
 
   PetscFunctionBegin;
   PetscCall(GetWrite(cg->device, x, &array));
-  if (cg->device) PetscCall(PetscLogGpuTimeBegin());
+  PetscCall(CGTimeBegin(cg->device));
   PetscCall(Twin(cg->device).solution(cg->work, cg->residual, cg->add, array));
-  if (cg->device) PetscCall(PetscLogGpuTimeEnd());
-  PetscCall(RestoreWrite(cg->device, x, &array));
+  PetscCall(CGTimeEnd(cg->device));
+  PetscCall(CGRestoreWrite(cg->device, x, &array));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -241,7 +214,7 @@ static PetscErrorCode KSPBuildResidual_RRBCG(KSP ksp, Vec t, Vec v, Vec *V)
   else {
     PetscCall(GetWrite(cg->device, v, &array));
     PetscCall(Twin(cg->device).residual(cg->work, array));
-    PetscCall(RestoreWrite(cg->device, v, &array));
+    PetscCall(CGRestoreWrite(cg->device, v, &array));
     *V = v;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -261,52 +234,12 @@ static PetscErrorCode LogNorm(KSP ksp, PetscInt its, PetscReal norm)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The reason of a stop that is not a test's; as KSPCG. */
-static PetscErrorCode ReasonOf(KSP ksp, CGStop stop, PetscReal value)
-{
-  PetscFunctionBegin;
-  switch (stop) {
-  case CG_NORM_NOT_FINITE: KSPCheckNorm(ksp, value); break;
-  case CG_BETA_NOT_FINITE:
-  case CG_DELTA_NOT_FINITE: KSPCheckDot(ksp, value); break;
-  case CG_BETA_ZERO: ksp->reason = KSP_CONVERGED_ATOL; break;
-  case CG_INDEFINITE_PC:
-    PetscCheck(!ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_NOT_CONVERGED,
-               "Diverged due to indefinite preconditioner, beta %g", (double)value);
-    ksp->reason = KSP_DIVERGED_INDEFINITE_PC;
-    break;
-  case CG_INDEFINITE_MAT:
-    if (ksp->converged_neg_curve) {
-      ksp->reason = KSP_CONVERGED_NEG_CURVE;
-      break;
-    }
-    PetscCheck(!ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_NOT_CONVERGED,
-               "Diverged due to indefinite matrix, delta %g", (double)value);
-    ksp->reason = KSP_DIVERGED_INDEFINITE_MAT;
-    break;
-  default: ksp->reason = KSP_DIVERGED_ITS;
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Iterations, from the second norm on. With step the host tests each. */
+/* The iterations after the start. With step each of them is tested by the host. */
 static PetscErrorCode Iterate(KSP ksp, PetscReal beta, PetscBool step)
 {
-  KSP_RRBCG       *cg           = (KSP_RRBCG *)ksp->data;
-  const RRBCGTwin &twin         = Twin(cg->device);
-  const PetscBool  test_default = (PetscBool)(!step && ksp->converged == KSPConvergedDefault);
-  const PetscBool  all_converge = (PetscBool)(!step && (!test_default || ((KSPConvergedDefaultCtx *)ksp->cnvP)->convmaxits));
-  const PetscReal  never        = std::numeric_limits<PetscReal>::infinity();
-  const CGNorm     norm         = ksp->normtype == KSP_NORM_UNPRECONDITIONED ? CG_NORM_UNPRECONDITIONED
-                                  : ksp->normtype == KSP_NORM_NATURAL        ? CG_NORM_NATURAL
-                                                                             : CG_NORM_NONE;
-  const CGTest     test{norm,
-                    test_default ? ksp->ttol : -1,
-                    test_default ? ksp->divtol * ksp->rnorm0 : never,
-                    ksp->min_it,
-                    ksp->chknorm,
-                    all_converge ? ksp->max_it : PETSC_INT_MAX,
-                    ksp->max_it};
+  KSP_RRBCG       *cg   = (KSP_RRBCG *)ksp->data;
+  const RRBCGTwin &twin = Twin(cg->device);
+  const CGTest     test = CGTestOf(ksp, step);
   const CGRecord  *records;
   CGStop           stop = CG_RUNNING;
   PetscInt         count, its, done = 0;
@@ -315,48 +248,39 @@ static PetscErrorCode Iterate(KSP ksp, PetscReal beta, PetscBool step)
   PetscFunctionBegin;
   PetscCall(twin.begin(cg->work, beta, &test));
   while (stop == CG_RUNNING && !ksp->reason) {
-    if (cg->device) PetscCall(PetscLogGpuTimeBegin());
+    PetscCall(CGTimeBegin(cg->device));
     PetscCall(twin.advance(cg->work, step, &count, &records, &stop, &its, &value));
-    if (cg->device) PetscCall(PetscLogGpuTimeEnd());
+    PetscCall(CGTimeEnd(cg->device));
     for (PetscInt k = 0; k < count; k++) {
       done++;
-      /* is not logged */
-      if (k == count - 1 && done == its && (stop == CG_NORM_NOT_FINITE || (stop == CG_BETA_NOT_FINITE && norm == CG_NORM_NATURAL)))
-        continue;
+      if (CGHasNoNorm(test.norm, stop, its, done)) continue;
       PetscCall(LogNorm(ksp, done, records[k].norm));
       if (step) PetscCall((*ksp->converged)(ksp, done, records[k].norm, &ksp->reason, ksp->cnvP));
     }
   }
   if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
   ksp->its = its;
-  if (stop == CG_TEST) {
-    PetscCall((*ksp->converged)(ksp, its, value, &ksp->reason, ksp->cnvP));
-    PetscCheck(ksp->reason, PetscObjectComm((PetscObject)ksp), PETSC_ERR_PLIB,
-               "The device has stopped in iteration %" PetscInt_FMT " with norm %g, where the test would go on", its,
-               (double)value);
-  } else PetscCall(ReasonOf(ksp, stop, value));
+  PetscCall(CGSetReason(ksp, stop, its, value));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Solves for the red points, iterates in the black ones, and stores the solution; the residual of the guess is there. */
 static PetscErrorCode SolveFrom(KSP ksp)
 {
-  KSP_RRBCG *cg   = (KSP_RRBCG *)ksp->data;
-  const auto norm = [ksp](PetscReal rr, PetscReal rz) {
-    return ksp->normtype == KSP_NORM_NONE ? 0. : PetscSqrtReal(ksp->normtype == KSP_NORM_NATURAL ? PetscAbsReal(rz) : rr);
-  };
-  RRBCGSums sums;
+  KSP_RRBCG *cg = (KSP_RRBCG *)ksp->data;
+  RRBCGSums  sums;
 
   PetscFunctionBegin;
-  if (cg->device) PetscCall(PetscLogGpuTimeBegin());
+  PetscCall(CGTimeBegin(cg->device));
   PetscCall(Twin(cg->device).start(cg->work, cg->residual, &sums));
-  if (cg->device) PetscCall(PetscLogGpuTimeEnd());
-  KSPCheckNorm(ksp, norm(sums.rr, sums.rz));
-  PetscCall(LogNorm(ksp, 0, norm(sums.rr, sums.rz)));
+  PetscCall(CGTimeEnd(cg->device));
+  KSPCheckNorm(ksp, CGNormFrom(ksp, sums.rr, sums.rz));
+  PetscCall(LogNorm(ksp, 0, CGNormFrom(ksp, sums.rr, sums.rz)));
   PetscCall((*ksp->converged)(ksp, 0, ksp->rnorm, &ksp->reason, ksp->cnvP));
   if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
   KSPCheckDot(ksp, sums.gz);
-  if (sums.gz == 0) { /* the elimination has solved it, if there was anything to solve */
-    if (sums.rr > 0) PetscCall(LogNorm(ksp, 1, norm(sums.gg, sums.gz)));
+  if (sums.gz == 0) { /* the elimination has solved the system, if there was anything to solve */
+    if (sums.rr > 0) PetscCall(LogNorm(ksp, 1, CGNormFrom(ksp, sums.gg, sums.gz)));
     ksp->its    = 1;
     ksp->reason = KSP_CONVERGED_ATOL;
   } else {
@@ -405,12 +329,12 @@ static PetscErrorCode KSPSolve_RRBCG(KSP ksp)
   PetscCall(GetRead(device, from, &cg->residual));
   const PetscErrorCode code = SolveFrom(ksp);
   cg->iterating             = PETSC_FALSE;
-  PetscCall(RestoreRead(device, from, &cg->residual));
+  PetscCall(CGRestoreRead(device, from, &cg->residual));
   cg->residual = nullptr;
   PetscCall(code);
-  /* 9 points and vectors on half of the points, and their levels */
+  /* an iteration: products with 9 points a row and vectors on half of the points, and the levels */
   const PetscLogDouble flops = 26. * (double)rrb->factor->nx * rrb->factor->ny * ksp->its;
-  PetscCall(device ? PetscLogGpuFlops(flops) : PetscLogFlops(flops));
+  PetscCall(CGLogFlops(device, flops));
   PetscCall(MatGetNullSpace(A, &null_space));
   if (null_space && !cg->add && ksp->its) PetscCall(MatNullSpaceRemove(null_space, ksp->vec_sol));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -443,74 +367,13 @@ static PetscErrorCode KSPReset_RRBCG(KSP ksp)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode ComposeMethods(KSP ksp, PetscBool compose)
-{
-  PetscFunctionBegin;
-  PetscCall(PetscObjectComposeFunction((PetscObject)ksp, "KSPRRBCGSetGraph_C", compose ? KSPRRBCGSetGraph_RRBCG : nullptr));
-  PetscCall(PetscObjectComposeFunction((PetscObject)ksp, "KSPRRBCGGetGraph_C", compose ? KSPRRBCGGetGraph_RRBCG : nullptr));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode KSPDestroy_RRBCG(KSP ksp)
 {
   PetscFunctionBegin;
   PetscCall(KSPReset_RRBCG(ksp));
-  PetscCall(ComposeMethods(ksp, PETSC_FALSE));
+  PetscCall(KSP_RRBCG::options.Compose(ksp, PETSC_FALSE));
   delete (KSP_RRBCG *)ksp->data;
   ksp->data = nullptr;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/*@
-  KSPRRBCGSetGraph - Sets whether `KSPRRBCG` lets the GPU decide about several iterations
-
-  Logically Collective
-
-  Input Parameters:
-+ ksp - the Krylov space context
-- graph - `PETSC_TRUE` (default) or `PETSC_FALSE`
-
-  Options Database Key:
-. -ksp_rrbcg_graph <graph> - whether the device decides about several iterations of a graph
-
-  Level: advanced
-
-  Note:
-  Otherwise iterations are launched one by one and the host tests each, as it does with a monitor. The iterates are the same. On the
-  host it makes no difference but to who tests.
-
-.seealso: `KSPRRBCG`, `KSPRRBCGGetGraph()`
-@*/
-PetscErrorCode KSPRRBCGSetGraph(KSP ksp, PetscBool graph)
-{
-  PetscFunctionBegin;
-  PetscValidHeaderSpecific(ksp, KSP_CLASSID, 1);
-  PetscValidLogicalCollectiveBool(ksp, graph, 2);
-  PetscTryMethod(ksp, "KSPRRBCGSetGraph_C", (KSP, PetscBool), (ksp, graph));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/*@
-  KSPRRBCGGetGraph - Gets whether `KSPRRBCG` lets the GPU decide about several iterations
-
-  Not Collective
-
-  Input Parameter:
-. ksp - the Krylov space context
-
-  Output Parameter:
-. graph - see `KSPRRBCGSetGraph()`
-
-  Level: advanced
-
-.seealso: `KSPRRBCG`, `KSPRRBCGSetGraph()`
-@*/
-PetscErrorCode KSPRRBCGGetGraph(KSP ksp, PetscBool *graph)
-{
-  PetscFunctionBegin;
-  PetscValidHeaderSpecific(ksp, KSP_CLASSID, 1);
-  PetscAssertPointer(graph, 2);
-  PetscUseMethod(ksp, "KSPRRBCGGetGraph_C", (KSP, PetscBool *), (ksp, graph));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -579,6 +442,6 @@ PETSC_EXTERN PetscErrorCode KSPCreate_RRBCG(KSP ksp)
   ksp->ops->setfromoptions = KSPSetFromOptions_RRBCG;
   ksp->ops->buildsolution  = KSPBuildSolution_RRBCG;
   ksp->ops->buildresidual  = KSPBuildResidual_RRBCG;
-  PetscCall(ComposeMethods(ksp, PETSC_TRUE));
+  PetscCall(KSP_RRBCG::options.Compose(ksp, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,4 +1,4 @@
-/* The host twin of RRBCG: plain storage, vectors over the whole grid whose red entries are not used. */
+/* The host twin of RRBCG. Its vectors are over the whole grid, in natural order; their red entries are not used. */
 #include <algorithm>
 #include <cmath>
 
@@ -14,10 +14,10 @@ struct Work : RRBCGWork {
   CGTest               test;
   CGRecord             record;
   CGStop               stop      = CG_RUNNING;
-  PetscInt             iteration = 0, its = 0; /* completed; as KSPCG counts */
+  PetscInt             iteration = 0, its = 0; /* iterations that are complete; the number that KSPCG gives after a stop */
   double               beta, delta, a, b, value;
 
-  RRBLevel Black() const { return RRBLevel(2, F->nx, F->ny); } /* the level that starts with S_1 */
+  RRBLevel Black() const { return RRBLevel(2, F->nx, F->ny); } /* the level whose matrix is S_1 */
 };
 
 double Dot(const Work &w, const std::vector<double> &x, const std::vector<double> &y)
@@ -27,7 +27,7 @@ double Dot(const Work &w, const std::vector<double> &x, const std::vector<double
   return sum;
 }
 
-/* q = S_1 p: its diagonal, and each coupling both ways */
+/* q = S_1 p: the diagonal, and then each coupling, which is stored once, in both directions */
 void MultiplySchur(const RRBFactorHost *F, const std::vector<double> &p, std::vector<double> &q)
 {
   const RRBLevel             level(2, F->nx, F->ny);
@@ -45,7 +45,8 @@ void MultiplySchur(const RRBFactorHost *F, const std::vector<double> &p, std::ve
   });
 }
 
-/* z = M_S^{-1} r, of a singular matrix without its mean, as KSPCG's preconditioner without its null space */
+/* z = M_S^{-1} r. With a singular matrix the mean is subtracted, as the null space is from what the preconditioner of KSPCG gives.
+ */
 void Precondition(const RRBFactorHost *F, const std::vector<double> &r, std::vector<double> &z)
 {
   z = r;
@@ -111,7 +112,7 @@ PetscErrorCode RRBCGStart_Host(RRBCGWork *work, const PetscScalar *r, RRBCGSums 
   Precondition(F, w->r, w->z);
   sums->gg = Dot(*w, w->r, w->r);
   sums->gz = Dot(*w, w->r, w->z);
-  sums->rz += sums->gz; /* r^T M^{-1} r by L and D: the red points, and the rest */
+  sums->rz += sums->gz; /* r^T M^{-1} r is a sum over the points once L^{-1} is applied: the red ones, and the rest */
   std::fill(w->x.begin(), w->x.end(), 0.);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -130,7 +131,7 @@ PetscErrorCode RRBCGBegin_Host(RRBCGWork *work, PetscReal beta, const CGTest *te
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* One iteration; the decisions are those of KSPCG. */
+/* One iteration. The decisions and their order are those of KSPCG, as in cgscalars.cuh. */
 PetscErrorCode RRBCGAdvance_Host(RRBCGWork *work, PetscBool, PetscInt *count, const CGRecord **records, CGStop *stop, PetscInt *its,
                                  PetscReal *value)
 {
@@ -184,7 +185,7 @@ PetscErrorCode RRBCGAdvance_Host(RRBCGWork *work, PetscBool, PetscInt *count, co
 PetscErrorCode RRBCGSolution_Host(RRBCGWork *work, const PetscScalar *r, PetscBool add, PetscScalar *x)
 {
   Work                *w = static_cast<Work *>(work);
-  std::vector<double> &y = w->q; /* which the next iteration makes anew */
+  std::vector<double> &y = w->q; /* free until the next iteration */
   const PetscInt       n = (PetscInt)w->F->d.size();
 
   PetscFunctionBegin;

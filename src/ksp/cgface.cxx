@@ -1,0 +1,140 @@
+/* What the PETSc faces of CGFUSED and RRBCG share. */
+#include <limits>
+
+#include "cgface.h"
+
+/* ----------------------------------- norms, tests and stops ----------------------------------- */
+
+CGNorm CGNormOf(KSP ksp)
+{
+  switch (ksp->normtype) {
+  case KSP_NORM_PRECONDITIONED: return CG_NORM_PRECONDITIONED;
+  case KSP_NORM_UNPRECONDITIONED: return CG_NORM_UNPRECONDITIONED;
+  case KSP_NORM_NATURAL: return CG_NORM_NATURAL;
+  default: return CG_NORM_NONE;
+  }
+}
+
+PetscReal CGNormFrom(KSP ksp, PetscReal nn, PetscReal rz)
+{
+  if (ksp->normtype == KSP_NORM_NONE) return 0;
+  return PetscSqrtReal(ksp->normtype == KSP_NORM_NATURAL ? PetscAbsReal(rz) : nn);
+}
+
+CGTest CGTestOf(KSP ksp, PetscBool by_host)
+{
+  const bool test_default = !by_host && ksp->converged == KSPConvergedDefault;
+  const bool all_converge = !by_host && (!test_default || ((KSPConvergedDefaultCtx *)ksp->cnvP)->convmaxits);
+  CGTest     test;
+  test.norm    = CGNormOf(ksp);
+  test.ttol    = test_default ? ksp->ttol : -1;
+  test.dtol    = test_default ? ksp->divtol * ksp->rnorm0 : std::numeric_limits<PetscReal>::infinity();
+  test.min_it  = ksp->min_it;
+  test.chknorm = ksp->chknorm;
+  test.last    = all_converge ? ksp->max_it : PETSC_INT_MAX;
+  test.max_it  = ksp->max_it;
+  return test;
+}
+
+bool CGHasNoNorm(CGNorm norm, CGStop stop, PetscInt its, PetscInt n)
+{
+  return n == its && (stop == CG_NORM_NOT_FINITE || (stop == CG_BETA_NOT_FINITE && norm == CG_NORM_NATURAL));
+}
+
+PetscErrorCode CGSetReason(KSP ksp, CGStop stop, PetscInt its, PetscReal value)
+{
+  PetscFunctionBegin;
+  switch (stop) {
+  case CG_TEST:
+    PetscCall((*ksp->converged)(ksp, its, value, &ksp->reason, ksp->cnvP));
+    PetscCheck(ksp->reason, PetscObjectComm((PetscObject)ksp), PETSC_ERR_PLIB,
+               "The device has stopped in iteration %" PetscInt_FMT " with norm %g, where the test would go on", its,
+               (double)value);
+    break;
+  case CG_NORM_NOT_FINITE: KSPCheckNorm(ksp, value); break;
+  case CG_BETA_NOT_FINITE:
+  case CG_DELTA_NOT_FINITE: KSPCheckDot(ksp, value); break;
+  case CG_BETA_ZERO:
+    ksp->reason = KSP_CONVERGED_ATOL;
+    PetscCall(PetscInfo(ksp, "converged due to beta = 0\n"));
+    break;
+  case CG_INDEFINITE_PC:
+    PetscCheck(!ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_NOT_CONVERGED,
+               "Diverged due to indefinite preconditioner, beta %g", (double)value);
+    ksp->reason = KSP_DIVERGED_INDEFINITE_PC;
+    PetscCall(PetscInfo(ksp, "diverging due to indefinite preconditioner\n"));
+    break;
+  case CG_INDEFINITE_MAT:
+    if (ksp->converged_neg_curve) {
+      PetscCall(PetscInfo(ksp, "converged due to negative curvature: %g\n", (double)value));
+      ksp->reason = KSP_CONVERGED_NEG_CURVE;
+      break;
+    }
+    PetscCheck(!ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_NOT_CONVERGED,
+               "Diverged due to indefinite matrix, delta %g", (double)value);
+    ksp->reason = KSP_DIVERGED_INDEFINITE_MAT;
+    PetscCall(PetscInfo(ksp, "diverging due to indefinite matrix\n"));
+    break;
+  default: ksp->reason = KSP_DIVERGED_ITS;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* -------------------------------- vectors where the solve runs -------------------------------- */
+
+PetscErrorCode CGGetRead(PetscBool device, Vec v, const PetscScalar **array, PetscMemType *where)
+{
+  PetscMemType found = PETSC_MEMTYPE_HOST;
+
+  PetscFunctionBegin;
+  if (device) PetscCall(VecGetArrayReadAndMemType(v, array, &found));
+  else PetscCall(VecGetArrayRead(v, array));
+  if (where) *where = found;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGRestoreRead(PetscBool device, Vec v, const PetscScalar **array)
+{
+  PetscFunctionBegin;
+  PetscCall(device ? VecRestoreArrayReadAndMemType(v, array) : VecRestoreArrayRead(v, array));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGGetWrite(PetscBool device, Vec v, PetscScalar **array, PetscMemType *where)
+{
+  PetscMemType found = PETSC_MEMTYPE_HOST;
+
+  PetscFunctionBegin;
+  if (device) PetscCall(VecGetArrayAndMemType(v, array, &found));
+  else PetscCall(VecGetArray(v, array));
+  if (where) *where = found;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGRestoreWrite(PetscBool device, Vec v, PetscScalar **array)
+{
+  PetscFunctionBegin;
+  PetscCall(device ? VecRestoreArrayAndMemType(v, array) : VecRestoreArray(v, array));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGTimeBegin(PetscBool device)
+{
+  PetscFunctionBegin;
+  if (device) PetscCall(PetscLogGpuTimeBegin());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGTimeEnd(PetscBool device)
+{
+  PetscFunctionBegin;
+  if (device) PetscCall(PetscLogGpuTimeEnd());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGLogFlops(PetscBool device, PetscLogDouble flops)
+{
+  PetscFunctionBegin;
+  PetscCall(device ? PetscLogGpuFlops(flops) : PetscLogFlops(flops));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,37 @@
+/*
+   What the PETSc faces of CGFUSED and RRBCG share: what norms, tests and stops of cgfused.h are to a KSP, and access to vectors
+   where a solve runs.
+*/
+#pragma once
+
+#include <petsc/private/kspimpl.h>
+
+#include "cgfused.h"
+
+/* ----------------------------------- norms, tests and stops ----------------------------------- */
+
+CGNorm CGNormOf(KSP);
+/* The norm of the KSP's kind, from the square nn of the norm and r.z; 0 without a norm. */
+PetscReal CGNormFrom(KSP, PetscReal nn, PetscReal rz);
+/* The test of the KSP. Where the host tests each iteration instead, it is one that nothing passes. */
+CGTest CGTestOf(KSP, PetscBool by_host);
+/* KSPCG returns before it logs a norm that is not finite: whether this stop in iteration `its` has left iteration n without. */
+bool CGHasNoNorm(CGNorm, CGStop, PetscInt its, PetscInt n);
+/*
+   Sets the reason that KSPCG gives for this stop after `its` iterations, and makes the error where there is one to be made; value
+   is the scalar that the stop is about. After CG_TEST the convergence test of the KSP decides.
+*/
+PetscErrorCode CGSetReason(KSP, CGStop, PetscInt its, PetscReal value);
+
+/* -------------------------------- vectors where the solve runs -------------------------------- */
+
+/* The array of v on the GPU, or on the host; where it really is, if that is asked for. */
+PetscErrorCode CGGetRead(PetscBool device, Vec v, const PetscScalar **array, PetscMemType *where = nullptr);
+PetscErrorCode CGRestoreRead(PetscBool device, Vec v, const PetscScalar **array);
+PetscErrorCode CGGetWrite(PetscBool device, Vec v, PetscScalar **array, PetscMemType *where = nullptr); /* its values are kept */
+PetscErrorCode CGRestoreWrite(PetscBool device, Vec v, PetscScalar **array);
+
+/* What is between these two counts as time of the GPU if it runs there. */
+PetscErrorCode CGTimeBegin(PetscBool device);
+PetscErrorCode CGTimeEnd(PetscBool device);
+PetscErrorCode CGLogFlops(PetscBool device, PetscLogDouble flops);

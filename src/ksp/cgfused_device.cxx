@@ -1,0 +1,184 @@
+/* The fused conjugate gradient method on one rank whose iterations the GPU decides about, and the copies that it works with. */
+#include "cgfusedimpl.h"
+
+/* ----------------------------------------- the copies ----------------------------------------- */
+
+static PetscErrorCode HasChanged(PetscObject object, const CopiedFrom &from, CopiedFrom *now, PetscBool *changed)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscObjectGetId(object, &now->id));
+  PetscCall(PetscObjectStateGet(object, &now->state));
+  if (now->id != from.id || now->state != from.state) *changed = PETSC_TRUE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The diagonal of PCJACOBI as the preconditioner applies it, whatever its options. */
+static PetscErrorCode ApplyToOnes(KSP ksp)
+{
+  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
+
+  PetscFunctionBegin;
+  if (!cg->diagonal) PetscCall(VecDuplicate(ksp->work[0], &cg->diagonal));
+  PetscCall(VecSet(ksp->work[1], 1));
+  PetscCall(PCApply(ksp->pc, ksp->work[1], cg->diagonal));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Operations of an iteration: the products, and the vectors' */
+static PetscLogDouble FlopsOf(const CGFusedOperators &op)
+{
+  const PetscLogDouble n = op.A->n;
+  return 2. * op.A->nnz + (op.B ? 2. * op.B->nnz : 0) + (op.B ? 16. : 12.) * n +
+         (op.W1 ? 2. * op.W1->nnz + 2. * op.W2->nnz + 3. * n : 0);
+}
+
+PetscErrorCode CGFusedPrepareDevice(KSP ksp, const PCInverse *M, PetscBool jacobi)
+{
+  KSP_CGFused     *cg = (KSP_CGFused *)ksp->data;
+  CGFusedOperators op{};
+  CGFusedChanges   changes{};
+  CSRMat           csr, ghost_csr;
+  Mat              A, block;
+  CopiedFrom       A_now, block_now, M_now;
+  PetscMemType     where;
+
+  PetscFunctionBegin;
+  if (!cg->work) PetscCall(CGFusedCreate_CUDA(&cg->work));
+  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  PetscCall(MatGetDiagonalBlock(A, &block));
+  PetscCall(HasChanged((PetscObject)A, cg->A, &A_now, &changes.A));
+  PetscCall(HasChanged((PetscObject)block, cg->block, &block_now, &changes.A));
+  if (M) PetscCall(HasChanged((PetscObject)ksp->pc, cg->M, &M_now, &changes.M));
+  cg->A = cg->block = cg->M = CopiedFrom{}; /* until the copies are made */
+  if (jacobi) {
+    PetscCall(ApplyToOnes(ksp));
+    PetscCall(VecGetArrayReadAndMemType(cg->diagonal, &op.d, &where));
+  }
+  PetscCall(PetscLogEventBegin(FinePC_CGFusedCopy, ksp, 0, 0, 0));
+  PetscCall(MatGetCSR(A, &csr));
+  op.A = &csr.A;
+  if (cg->several) {
+    const PetscInt *columns;
+    PetscInt        count;
+
+    PetscCall(MatGetGhostCSR(A, &ghost_csr, &count, &columns));
+    PetscCall(CGFusedPrepareExchange(ksp, A, count, columns));
+    op.B = &ghost_csr.A;
+  }
+  if (M) {
+    op.W1 = &M->W1;
+    op.W2 = &M->W2;
+    op.d  = M->d;
+  }
+  PetscCall(CGFusedPrepare_CUDA(cg->work, &op, &changes, cg->compress, cg->path));
+  cg->A     = A_now;
+  cg->block = block_now;
+  cg->M     = M_now;
+  cg->flops = FlopsOf(op);
+  /* the work keeps pointers to B and to the diagonal, whose memory the matrix and the vector keep */
+  if (op.B) PetscCall(MatRestoreCSR(&ghost_csr));
+  PetscCall(MatRestoreCSR(&csr));
+  if (jacobi) PetscCall(VecRestoreArrayReadAndMemType(cg->diagonal, &op.d));
+  PetscCall(PetscLogEventEnd(FinePC_CGFusedCopy, ksp, 0, 0, 0));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ----------------------------------------- the solve ------------------------------------------ */
+
+/* The arrays of the solve, for as long as the GPU works with them. */
+static PetscErrorCode GetVectors(KSP ksp, CGFusedVectors *v)
+{
+  PetscMemType where;
+
+  PetscFunctionBegin;
+  PetscCall(VecGetArrayReadAndMemType(ksp->vec_rhs, &v->b, &where));
+  PetscCall(VecGetArrayAndMemType(ksp->vec_sol, &v->x, &where));
+  PetscCall(VecGetArrayWriteAndMemType(ksp->work[0], &v->r, &where));
+  PetscCall(VecGetArrayWriteAndMemType(ksp->work[1], &v->z, &where));
+  PetscCall(VecGetArrayWriteAndMemType(ksp->work[2], &v->p, &where));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode RestoreVectors(KSP ksp, CGFusedVectors *v)
+{
+  PetscFunctionBegin;
+  PetscCall(VecRestoreArrayReadAndMemType(ksp->vec_rhs, &v->b));
+  PetscCall(VecRestoreArrayAndMemType(ksp->vec_sol, &v->x));
+  PetscCall(VecRestoreArrayWriteAndMemType(ksp->work[0], &v->r));
+  PetscCall(VecRestoreArrayWriteAndMemType(ksp->work[1], &v->z));
+  PetscCall(VecRestoreArrayWriteAndMemType(ksp->work[2], &v->p));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* r and z = M r from the guess, and all that KSPCG does with them before its first iteration; the sums are needed to go on. */
+static PetscErrorCode Start(KSP ksp, CGSums *sums)
+{
+  KSP_CGFused   *cg = (KSP_CGFused *)ksp->data;
+  CGFusedVectors v;
+  PetscReal      norm;
+
+  PetscFunctionBegin;
+  PetscCall(PetscLogGpuTimeBegin());
+  PetscCall(GetVectors(ksp, &v));
+  PetscCall(CGFusedStart_CUDA(cg->work, &v, (PetscBool)!ksp->guess_zero, CGNormOf(ksp), sums));
+  PetscCall(RestoreVectors(ksp, &v));
+  PetscCall(PetscLogGpuTimeEnd());
+  if (ksp->normtype == KSP_NORM_NATURAL) KSPCheckDot(ksp, sums->rz);
+  norm = CGNormFrom(ksp, sums->nn, sums->rz);
+  KSPCheckNorm(ksp, norm);
+  PetscCall(CGFusedTestNorm(ksp, 0, norm));
+  if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
+  KSPCheckDot(ksp, sums->rz);
+  if (sums->rz == 0) {
+    ksp->its = 1;
+    PetscCall(CGSetReason(ksp, CG_BETA_ZERO, 1, 0));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Iterations that the GPU decides about. The host follows with the history and the Lanczos matrix. */
+static PetscErrorCode Iterate(KSP ksp, PetscReal beta, CGStop *stop, PetscInt *its, PetscReal *value)
+{
+  KSP_CGFused    *cg   = (KSP_CGFused *)ksp->data;
+  const CGTest    test = CGTestOf(ksp, PETSC_FALSE);
+  const CGRecord *records;
+  PetscInt        count, done = 0;
+  PetscReal       a_before = 1;
+
+  PetscFunctionBegin;
+  PetscCall(CGFusedBegin_CUDA(cg->work, beta, &test));
+  do {
+    PetscCall(CGFusedAdvance_CUDA(cg->work, &count, &records, stop, its, value));
+    for (PetscInt k = 0; k < count; k++, done++) {
+      PetscCall(CGFusedLanczosRow(ksp, done, records[k].a, a_before, records[k].b));
+      a_before = records[k].a;
+      if (CGHasNoNorm(test.norm, *stop, *its, done + 1)) continue;
+      ksp->rnorm = records[k].norm;
+      PetscCall(KSPLogResidualHistory(ksp, records[k].norm));
+    }
+  } while (*stop == CG_RUNNING);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedSolveOnDevice(KSP ksp)
+{
+  const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
+  CGFusedVectors     v;
+  CGSums             sums;
+  CGStop             stop;
+  PetscInt           its;
+  PetscReal          value;
+
+  PetscFunctionBegin;
+  PetscCall(Start(ksp, &sums));
+  if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscLogGpuTimeBegin());
+  PetscCall(GetVectors(ksp, &v)); /* the arrays are those of the start, which the work has kept */
+  PetscCall(Iterate(ksp, sums.rz, &stop, &its, &value));
+  PetscCall(RestoreVectors(ksp, &v));
+  PetscCall(PetscLogGpuTimeEnd());
+  PetscCall(PetscLogGpuFlops(its * cg->flops));
+  ksp->its = its;
+  PetscCall(CGSetReason(ksp, stop, its, value));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,237 @@
+/*
+   The fused conjugate gradient method where the host decides about every iteration: the general path, with the products of any
+   matrix and preconditioner, and several ranks with own products.
+*/
+#include "cgfusedimpl.h"
+
+/* What a solve works with. */
+struct HostSolve {
+  KSP       ksp;
+  Mat       A;
+  PetscBool own;    /* the products are those of CGFusedRankAdvance(), which makes the direction and the step, too */
+  PetscBool single; /* one reduction an iteration: there is s = A z, and w = A p comes from a recurrence */
+  PetscBool device; /* the vectors are on the GPU */
+  Vec       x, rhs, r, z, p, s, w;
+
+  /* the scalars of KSPCG; "before" is the iteration before */
+  PetscReal beta = 0, beta_before = 1, delta = 0, a = 0, a_before = 1, b = 0;
+};
+
+/* ------------------------------------- vector operations -------------------------------------- */
+
+/* The sums z.r, (norm)^2 and, where s is given, z.s over all ranks. */
+static PetscErrorCode Dots(const HostSolve &cg, Vec z, Vec r, Vec s, PetscReal sums[3])
+{
+  CGFusedWork *const work = ((KSP_CGFused *)cg.ksp->data)->work;
+  const PetscScalar *z_array, *r_array, *s_array = nullptr;
+  PetscReal          dots[4];
+  PetscInt           n;
+
+  PetscFunctionBegin;
+  PetscCall(VecGetLocalSize(z, &n));
+  PetscCall(CGGetRead(cg.device, z, &z_array));
+  PetscCall(CGGetRead(cg.device, r, &r_array));
+  if (s) PetscCall(CGGetRead(cg.device, s, &s_array));
+  PetscCall(CGTimeBegin(cg.device));
+  if (cg.device) PetscCall(CGDots_CUDA(work, n, z_array, r_array, s_array, dots));
+  else PetscCall(CGDots_Host(n, z_array, r_array, s_array, dots));
+  PetscCall(CGTimeEnd(cg.device));
+  PetscCall(CGLogFlops(cg.device, (s ? 8. : 6.) * n));
+  if (s) PetscCall(CGRestoreRead(cg.device, s, &s_array));
+  PetscCall(CGRestoreRead(cg.device, r, &r_array));
+  PetscCall(CGRestoreRead(cg.device, z, &z_array));
+  sums[0] = dots[0];
+  sums[1] = cg.ksp->normtype == KSP_NORM_PRECONDITIONED ? dots[1] : dots[2];
+  sums[2] = dots[3];
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sums, s ? 3 : 2, MPIU_REAL, MPIU_SUM, PetscObjectComm((PetscObject)cg.ksp)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* x = x + a p, r = r - a w */
+static PetscErrorCode Step(const HostSolve &cg)
+{
+  const PetscScalar *p, *w;
+  PetscScalar       *x, *r;
+  PetscInt           n;
+
+  PetscFunctionBegin;
+  PetscCall(VecGetLocalSize(cg.x, &n));
+  PetscCall(CGGetRead(cg.device, cg.p, &p));
+  PetscCall(CGGetRead(cg.device, cg.w, &w));
+  PetscCall(CGGetWrite(cg.device, cg.x, &x));
+  PetscCall(CGGetWrite(cg.device, cg.r, &r));
+  PetscCall(CGTimeBegin(cg.device));
+  PetscCall((cg.device ? CGStep_CUDA : CGStep_Host)(n, cg.a, p, w, x, r));
+  PetscCall(CGTimeEnd(cg.device));
+  PetscCall(CGLogFlops(cg.device, 4. * n));
+  PetscCall(CGRestoreWrite(cg.device, cg.r, &r));
+  PetscCall(CGRestoreWrite(cg.device, cg.x, &x));
+  PetscCall(CGRestoreRead(cg.device, cg.w, &w));
+  PetscCall(CGRestoreRead(cg.device, cg.p, &p));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* p = z + b p, and with a single reduction w = s + b w */
+static PetscErrorCode Direction(const HostSolve &cg)
+{
+  const PetscScalar *z, *s = nullptr;
+  PetscScalar       *p, *w = nullptr;
+  PetscInt           n;
+
+  PetscFunctionBegin;
+  PetscCall(VecGetLocalSize(cg.z, &n));
+  PetscCall(CGGetRead(cg.device, cg.z, &z));
+  PetscCall(CGGetWrite(cg.device, cg.p, &p));
+  if (cg.single) PetscCall(CGGetRead(cg.device, cg.s, &s));
+  if (cg.single) PetscCall(CGGetWrite(cg.device, cg.w, &w));
+  PetscCall(CGTimeBegin(cg.device));
+  PetscCall((cg.device ? CGDirection_CUDA : CGDirection_Host)(n, cg.b, z, p, s, w));
+  PetscCall(CGTimeEnd(cg.device));
+  PetscCall(CGLogFlops(cg.device, (cg.single ? 4. : 2.) * n));
+  if (cg.single) PetscCall(CGRestoreWrite(cg.device, cg.w, &w));
+  if (cg.single) PetscCall(CGRestoreRead(cg.device, cg.s, &s));
+  PetscCall(CGRestoreWrite(cg.device, cg.p, &p));
+  PetscCall(CGRestoreRead(cg.device, cg.z, &z));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* -------------------------------------- steps of a solve -------------------------------------- */
+
+static PetscErrorCode Create(KSP ksp, PetscBool own, HostSolve *cg)
+{
+  CGFusedWork **const work = &((KSP_CGFused *)ksp->data)->work;
+  PetscBool           x_device;
+
+  PetscFunctionBegin;
+  cg->ksp = ksp;
+  cg->own = own;
+  PetscCall(PCGetOperators(ksp->pc, &cg->A, nullptr));
+  PetscCall(CGFusedSingleReduction(ksp, &cg->single));
+  cg->x   = ksp->vec_sol;
+  cg->rhs = ksp->vec_rhs;
+  cg->r   = ksp->work[0];
+  cg->z   = ksp->work[1];
+  cg->p   = ksp->work[2];
+  cg->s   = cg->single ? ksp->work[3] : nullptr;
+  cg->w   = cg->single ? ksp->work[4] : cg->z; /* z is not needed any more when w is made */
+  PetscCall(CGFusedIsOnDevice(cg->r, &cg->device));
+  PetscCall(CGFusedIsOnDevice(cg->x, &x_device));
+  if (!x_device) cg->device = PETSC_FALSE;
+  if (cg->device && !*work) PetscCall(CGFusedCreate_CUDA(work));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* r = b - A x, which is not finite where the preconditioner has failed. */
+static PetscErrorCode FirstResidual(const HostSolve &cg)
+{
+  PetscFunctionBegin;
+  if (cg.ksp->guess_zero) PetscCall(VecCopy(cg.rhs, cg.r));
+  else {
+    PetscCall(KSP_MatMult(cg.ksp, cg.A, cg.x, cg.r));
+    PetscCall(VecAYPX(cg.r, -1, cg.rhs));
+  }
+  PetscCall(VecFlag(cg.r, (PetscInt)(cg.ksp->reason == KSP_DIVERGED_PC_FAILED)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   z = M r and the sums z.r and (norm)^2; with a single reduction also s = A z and z.s. Since z is made before the norm is tested,
+   the norm and beta are one reduction. Own products begin with the direction and the step of the iteration before.
+*/
+static PetscErrorCode Precondition(const HostSolve &cg, PetscReal sums[3])
+{
+  PetscFunctionBegin;
+  if (cg.own) PetscCall(CGFusedRankAdvance(cg.ksp, cg.a, cg.b, sums));
+  else {
+    PetscCall(KSP_PCApply(cg.ksp, cg.r, cg.z));
+    if (cg.single) PetscCall(KSP_MatMult(cg.ksp, cg.A, cg.z, cg.s));
+    PetscCall(Dots(cg, cg.z, cg.r, cg.s, sums));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* beta, and the norm after i iterations with all that follows from it; the KSP has a reason if iteration i is not to be made. */
+static PetscErrorCode Test(HostSolve &cg, PetscInt i, const PetscReal sums[3])
+{
+  const KSP       ksp     = cg.ksp;
+  const PetscBool natural = (PetscBool)(ksp->normtype == KSP_NORM_NATURAL);
+  PetscReal       norm;
+
+  PetscFunctionBegin;
+  cg.beta = sums[0];
+  if (natural) KSPCheckDot(ksp, cg.beta);
+  norm = i && !natural && ksp->chknorm >= i + 1 ? 0 : CGNormFrom(ksp, sums[1], cg.beta);
+  KSPCheckNorm(ksp, norm);
+  PetscCall(CGFusedTestNorm(ksp, i, norm));
+  if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
+  KSPCheckDot(ksp, cg.beta);
+  if (i && i >= ksp->max_it) {
+    ksp->reason = KSP_DIVERGED_ITS;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  ksp->its = i + 1;
+  if (cg.beta == 0) PetscCall(CGSetReason(ksp, CG_BETA_ZERO, i + 1, cg.beta));
+  else if (i && cg.beta * cg.beta_before < 0) PetscCall(CGSetReason(ksp, CG_INDEFINITE_PC, i + 1, cg.beta));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* b, p and, with a single reduction, w; in the first iteration p = z and w = s. */
+static PetscErrorCode NextDirection(HostSolve &cg, PetscInt i)
+{
+  PetscFunctionBegin;
+  if (i) cg.b = cg.beta / cg.beta_before;
+  if (cg.own) PetscFunctionReturn(PETSC_SUCCESS); /* the next CGFusedRankAdvance() makes them */
+  if (i) PetscCall(Direction(cg));
+  else {
+    PetscCall(VecCopy(cg.z, cg.p));
+    if (cg.single) PetscCall(VecCopy(cg.s, cg.w));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* delta = p.w and a; without a single reduction w = A p. The KSP has a reason if there is no step. */
+static PetscErrorCode StepLength(HostSolve &cg, PetscInt i, PetscReal sums[3])
+{
+  const KSP       ksp          = cg.ksp;
+  const PetscReal delta_before = cg.delta, beta = cg.beta, beta_before = cg.beta_before;
+
+  PetscFunctionBegin;
+  if (cg.single) cg.delta = i ? sums[2] - beta * beta * delta_before / (beta_before * beta_before) : sums[2];
+  else {
+    PetscCall(KSP_MatMult(ksp, cg.A, cg.p, cg.w));
+    PetscCall(Dots(cg, cg.p, cg.w, nullptr, sums));
+    cg.delta = sums[0];
+  }
+  KSPCheckDot(ksp, cg.delta);
+  cg.beta_before = beta;
+  if (cg.delta == 0 || (i && PetscSign(cg.delta) * PetscSign(delta_before) < 0)) {
+    PetscCall(CGSetReason(ksp, CG_INDEFINITE_MAT, i + 1, cg.delta));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  cg.a = beta / cg.delta;
+  PetscCall(CGFusedLanczosRow(ksp, i, cg.a, cg.a_before, cg.b));
+  cg.a_before = cg.a;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ----------------------------------------- the solve ------------------------------------------ */
+
+PetscErrorCode CGFusedSolveByHost(KSP ksp, PetscBool own)
+{
+  HostSolve cg;
+  PetscReal sums[3];
+
+  PetscFunctionBegin;
+  PetscCall(Create(ksp, own, &cg));
+  PetscCall(FirstResidual(cg));
+  if (own) PetscCall(CGFusedRankBegin(ksp));
+  for (PetscInt i = 0;; i++) {
+    PetscCall(Precondition(cg, sums));
+    PetscCall(Test(cg, i, sums));
+    if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCall(NextDirection(cg, i));
+    PetscCall(StepLength(cg, i, sums));
+    if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
+    if (!own) PetscCall(Step(cg));
+  }
+}

@@ -1,0 +1,146 @@
+/* Why a solve of the fused conjugate gradient method takes the general path. */
+#include "cgfusedimpl.h"
+
+PetscErrorCode CGFusedIsOnDevice(Vec x, PetscBool *device)
+{
+  PetscBool bound;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)x, device, VECSEQCUDA, VECMPICUDA, ""));
+  PetscCall(VecBoundToCPU(x, &bound));
+  if (bound || !kHasCUDA) *device = PETSC_FALSE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ---------------------- reasons that this rank sees, in the order of asking ------------------- */
+
+/* What was asked for, and what the host has to do in every iteration of one rank. */
+static const char *WhyNotAsItIsAsked(KSP ksp, PetscBool single)
+{
+  const KSP_CGFused *cg       = (const KSP_CGFused *)ksp->data;
+  const bool         own_test = ksp->converged == KSPConvergedDefault || ksp->converged == KSPConvergedSkip;
+
+  if (cg->path == KSP_CGFUSED_GENERAL) return "it was asked for";
+  if (!kHasCUDA) return "this finepc was built without CUDA";
+  if (cg->several && !single) return "two reductions an iteration were asked for";
+  if (!cg->several && single) return "a single reduction was asked for";
+  if (!cg->several && ksp->numbermonitors) return "a monitor";
+  if (!cg->several && !own_test) return "a convergence test of the program";
+  if (ksp->transpose_solve) return "a transposed solve";
+  if (ksp->reason == KSP_DIVERGED_PC_FAILED) return "the preconditioner failed";
+  return "";
+}
+
+/* Whether the rank's blocks of A are on the GPU and may be used there. */
+static PetscErrorCode BlocksAreOnDevice(KSP ksp, Mat A, PetscBool *device)
+{
+  const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
+  Mat                own, others = nullptr;
+  PetscBool          ours, bound;
+
+  PetscFunctionBegin;
+  *device = PETSC_TRUE;
+  PetscCall(MatGetDiagonalBlock(A, &own));
+  if (cg->several) PetscCall(MatMPIAIJGetSeqAIJ(A, nullptr, &others, nullptr));
+  for (Mat block : {own, others}) {
+    if (!block) continue;
+    PetscCall(PetscObjectTypeCompare((PetscObject)block, MATSEQAIJCUSPARSE, &ours));
+    PetscCall(MatBoundToCPU(block, &bound));
+    if (!ours || bound) *device = PETSC_FALSE;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode WhyNotWithMatrix(KSP ksp, std::string *why)
+{
+  Mat          A;
+  MatNullSpace null_space;
+  PetscBool    ours, on_host, device;
+
+  PetscFunctionBegin;
+  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)A, &ours, MATSEQAIJCUSPARSE, MATMPIAIJCUSPARSE, ""));
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)A, &on_host, MATSEQAIJ, MATMPIAIJ, ""));
+  if (on_host) *why = "the matrix is on the host";
+  else if (!ours) *why = std::string("the matrix type ") + ((PetscObject)A)->type_name + ", which is not aijcusparse";
+  else {
+    PetscCall(BlocksAreOnDevice(ksp, A, &device));
+    PetscCall(MatGetNullSpace(A, &null_space));
+    if (!device) *why = "the matrix is bound to the CPU, on the host";
+    else if (null_space) *why = "a null space";
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode WhyNotWithVectors(KSP ksp, std::string *why)
+{
+  PetscBool b_device, x_device, r_device;
+  PetscInt  n;
+
+  PetscFunctionBegin;
+  PetscCall(CGFusedIsOnDevice(ksp->vec_rhs, &b_device));
+  PetscCall(CGFusedIsOnDevice(ksp->vec_sol, &x_device));
+  PetscCall(CGFusedIsOnDevice(ksp->work[0], &r_device));
+  PetscCall(VecGetLocalSize(ksp->vec_sol, &n));
+  if (!b_device || !x_device || !r_device) *why = "the vectors are on the host";
+  else if (!n) *why = "no rows";
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode WhyNotWithPreconditioner(KSP ksp, const PCInverse **M, PetscBool *jacobi, std::string *why)
+{
+  PetscBool none;
+  PetscErrorCode (*query)(PC, const PCInverse **);
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCNONE, &none));
+  PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCJACOBI, jacobi));
+  PetscCall(PetscObjectQueryFunction((PetscObject)ksp->pc, kInverseQuery, &query));
+  if (query) PetscCall((*query)(ksp->pc, M));
+  if (!none && !*jacobi && !query)
+    *why = std::string("the preconditioner ") + ((PetscObject)ksp->pc)->type_name + ", which is not none, jacobi, afsai or sfsai";
+  else if (query && (!(*M)->W1.i || !PetscMemTypeDevice((*M)->where))) *why = "the factor is on the host";
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* As CGFusedWhyGeneral(), as far as this rank sees: the first reason that there is. */
+static PetscErrorCode WhyGeneralHere(KSP ksp, const PCInverse **M, PetscBool *jacobi, std::string *why)
+{
+  PetscBool single;
+
+  PetscFunctionBegin;
+  *M      = nullptr;
+  *jacobi = PETSC_FALSE;
+  PetscCall(CGFusedSingleReduction(ksp, &single));
+  *why = WhyNotAsItIsAsked(ksp, single);
+  if (why->empty()) PetscCall(WhyNotWithMatrix(ksp, why));
+  if (why->empty()) PetscCall(WhyNotWithVectors(ksp, why));
+  if (why->empty()) PetscCall(WhyNotWithPreconditioner(ksp, M, jacobi, why));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --------------------------------- what all ranks have to say --------------------------------- */
+
+PetscErrorCode CGFusedWhyGeneral(KSP ksp, const PCInverse **M, PetscBool *jacobi, std::string *why)
+{
+  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
+  int          all[2]; /* whether the ranks can take the path, and whether they have the exchange */
+
+  PetscFunctionBegin;
+  PetscCall(WhyGeneralHere(ksp, M, jacobi, why));
+  if (!cg->several) PetscFunctionReturn(PETSC_SUCCESS);
+  all[0] = why->empty();
+  all[1] = 0;
+  if (all[0]) {
+    CopiedFrom now;
+    Mat        A;
+
+    PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+    PetscCall(CGFusedGhostPattern(A, &now));
+    all[1] = cg->exchange && now.id == cg->pattern.id && now.state == cg->pattern.state;
+  }
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, all, 2, MPI_INT, MPI_LAND, PetscObjectComm((PetscObject)ksp)));
+  if (!all[0] && why->empty()) *why = "another rank, which cannot multiply so";
+  cg->same_exchange = (PetscBool)all[1];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

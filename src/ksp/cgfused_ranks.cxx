@@ -1,0 +1,76 @@
+/* A rank among several in the fused conjugate gradient method: its exchange, and its part of an iteration on the GPU. */
+#include "cgfusedimpl.h"
+
+PetscErrorCode CGFusedGhostPattern(Mat A, CopiedFrom *now)
+{
+  Mat B;
+
+  PetscFunctionBegin;
+  PetscCall(MatMPIAIJGetSeqAIJ(A, nullptr, &B, nullptr));
+  PetscCall(PetscObjectGetId((PetscObject)B, &now->id));
+  PetscCall(MatGetNonzeroState(B, &now->state));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedPrepareExchange(KSP ksp, Mat A, PetscInt count, const PetscInt columns[])
+{
+  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
+  PetscLayout  layout;
+
+  PetscFunctionBegin;
+  if (cg->same_exchange) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscSFDestroy(&cg->exchange));
+  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->ghosts));
+  PetscCall(ArrayCreate(count * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&cg->ghosts));
+  PetscCall(MatGetLayouts(A, nullptr, &layout));
+  PetscCall(PetscSFCreate(PetscObjectComm((PetscObject)A), &cg->exchange));
+  PetscCall(PetscSFSetGraphLayout(cg->exchange, layout, count, nullptr, PETSC_COPY_VALUES, columns));
+  PetscCall(PetscSFSetUp(cg->exchange));
+  PetscCall(CGFusedGhostPattern(A, &cg->pattern));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedRankBegin(KSP ksp)
+{
+  const KSP_CGFused *cg    = (const KSP_CGFused *)ksp->data;
+  const Vec          vec[] = {ksp->work[1], ksp->work[2], ksp->work[3], ksp->work[4]};
+  CGRankVectors      v{};
+  PetscScalar      **array[] = {&v.z, &v.p, &v.s, &v.w};
+  PetscMemType       where;
+
+  PetscFunctionBegin;
+  for (size_t k = 0; k < PETSC_STATIC_ARRAY_LENGTH(vec); k++) PetscCall(VecGetArrayWriteAndMemType(vec[k], array[k], &where));
+  PetscCall(CGRankBegin_CUDA(cg->work, &v, CGNormOf(ksp)));
+  for (size_t k = 0; k < PETSC_STATIC_ARRAY_LENGTH(vec); k++) PetscCall(VecRestoreArrayWriteAndMemType(vec[k], array[k]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedRankAdvance(KSP ksp, PetscScalar a, PetscScalar b, PetscReal sums[3])
+{
+  const KSP_CGFused *cg    = (const KSP_CGFused *)ksp->data;
+  const Vec          vec[] = {ksp->vec_sol, ksp->work[0], ksp->work[1], ksp->work[2], ksp->work[3], ksp->work[4]};
+  CGRankVectors      v;
+  PetscScalar      **array[] = {&v.x, &v.r, &v.z, &v.p, &v.s, &v.w};
+  PetscMemType       where;
+
+  PetscFunctionBegin;
+  for (size_t k = 0; k < PETSC_STATIC_ARRAY_LENGTH(vec); k++) PetscCall(VecGetArrayAndMemType(vec[k], array[k], &where));
+  PetscCall(PetscLogGpuTimeBegin());
+  PetscCall(CGRankUpdate_CUDA(cg->work, &v, a, b));
+  PetscCall(PetscLogGpuTimeEnd());
+  PetscCall(CGRankFence_CUDA(cg->work));
+  PetscCall(
+    PetscSFBcastWithMemTypeBegin(cg->exchange, MPIU_SCALAR, PETSC_MEMTYPE_CUDA, v.z, PETSC_MEMTYPE_CUDA, cg->ghosts, MPI_REPLACE));
+  PetscCall(PetscLogGpuTimeBegin());
+  PetscCall(CGRankProduct_CUDA(cg->work, &v)); /* while the ghosts travel */
+  PetscCall(PetscLogGpuTimeEnd());
+  PetscCall(PetscSFBcastEnd(cg->exchange, MPIU_SCALAR, v.z, cg->ghosts, MPI_REPLACE));
+  PetscCall(CGRankFence_CUDA(cg->work));
+  PetscCall(PetscLogGpuTimeBegin());
+  PetscCall(CGRankGhosts_CUDA(cg->work, &v, cg->ghosts, sums));
+  PetscCall(PetscLogGpuTimeEnd());
+  PetscCall(PetscLogGpuFlops(cg->flops));
+  for (size_t k = 0; k < PETSC_STATIC_ARRAY_LENGTH(vec); k++) PetscCall(VecRestoreArrayAndMemType(vec[k], array[k]));
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sums, 3, MPIU_REAL, MPIU_SUM, PetscObjectComm((PetscObject)ksp)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

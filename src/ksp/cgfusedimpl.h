@@ -1,0 +1,104 @@
+/*
+   The KSPCGFUSED object, and what the files of its face do for one another.
+
+     cgfused.cxx          options, set-up, the solve, the view
+     cgfused_path.cxx     why a solve takes the general path
+     cgfused_device.cxx   the solve on one rank whose iterations the GPU decides about
+     cgfused_general.cxx  the solve whose iterations the host decides about: the general path, and several ranks
+     cgfused_ranks.cxx    what a rank among several does on the GPU in an iteration
+*/
+#pragma once
+
+#include <petsc/private/kspimpl.h>
+#include <petscsf.h>
+
+#include <string>
+
+#include "finepcimpl.h"
+#include "pc/pcinverse.h"
+#include "sparse/csr_mat.h"
+#include "cgface.h"
+
+/* What a copy was made of. */
+struct CopiedFrom {
+  PetscObjectId    id    = 0;
+  PetscObjectState state = -1;
+};
+
+template <typename Object>
+struct OptionTable;
+
+struct KSP_CGFused {
+  static const OptionTable<KSP> options;
+
+  /* options */
+  KSPCGFusedPath path             = KSP_CGFUSED_AUTO;
+  PetscBool      compress         = PETSC_TRUE;
+  PetscBool3     single_reduction = PETSC_BOOL3_UNKNOWN; /* unknown: with several ranks */
+
+  /* the last solve */
+  PetscBool   solved  = PETSC_FALSE; /* there has been one */
+  PetscBool   several = PETSC_FALSE; /* it had several ranks */
+  std::string why;                   /* it took the general path; empty if it did not */
+
+  /* the GPU */
+  CGFusedWork   *work     = nullptr; /* made when it is first needed */
+  Vec            diagonal = nullptr; /* M of PCJACOBI */
+  CopiedFrom     A, block, M;        /* what the copies in work were made of; block is the rank's own part of a parallel A */
+  PetscLogDouble flops = 0;          /* of an iteration */
+
+  /* the exchange between ranks */
+  PetscSF      exchange = nullptr;          /* brings the entries of other ranks that a product needs, the ghosts */
+  PetscScalar *ghosts   = nullptr;          /* to here, on the GPU */
+  CopiedFrom   pattern;                     /* the block of A that they were made for */
+  PetscBool    same_exchange = PETSC_FALSE; /* they can stay, on all ranks */
+
+  /* the Lanczos matrix, as in KSPCG: off-diagonal e[1] .., diagonal d[0] .. */
+  PetscScalar *e = nullptr, *d = nullptr;
+  PetscInt     lanczos = 0; /* iterations that there is room for */
+};
+
+/* ---------------------------------------- cgfused.cxx ----------------------------------------- */
+
+/* Whether an iteration has a single reduction. */
+PetscErrorCode CGFusedSingleReduction(KSP, PetscBool *single);
+/* Row i of the Lanczos matrix, from p_i = z_i + b p_{i-1} and x_{i+1} = x_i + a p_i; a_before is that of row i - 1. */
+PetscErrorCode CGFusedLanczosRow(KSP, PetscInt i, PetscReal a, PetscReal a_before, PetscReal b);
+/* What follows the norm of an iteration: history, monitors, the convergence test. */
+PetscErrorCode CGFusedTestNorm(KSP, PetscInt its, PetscReal norm);
+
+/* -------------------------------------- cgfused_path.cxx -------------------------------------- */
+
+/* Whether a vector is on the GPU and may be used there. */
+PetscErrorCode CGFusedIsOnDevice(Vec, PetscBool *device);
+/*
+   Why the solve takes the general path, or an empty text if the products can be our own. M is then the inverse of a preconditioner
+   that has factors, or null; jacobi, whether that is PCJACOBI. All ranks take the same path; collective.
+*/
+PetscErrorCode CGFusedWhyGeneral(KSP, const PCInverse **M, PetscBool *jacobi, std::string *why);
+
+/* ------------------------------------- cgfused_device.cxx ------------------------------------- */
+
+/* Makes the GPU's copies of A and of M those of now, and the exchange; collective. */
+PetscErrorCode CGFusedPrepareDevice(KSP, const PCInverse *M, PetscBool jacobi);
+/* The solve of one rank, with these copies. */
+PetscErrorCode CGFusedSolveOnDevice(KSP);
+
+/* ------------------------------------- cgfused_general.cxx ------------------------------------ */
+
+/* The solve by the products of any matrix and preconditioner, or, if `own`, of several ranks with these copies. */
+PetscErrorCode CGFusedSolveByHost(KSP, PetscBool own);
+
+/* -------------------------------------- cgfused_ranks.cxx ------------------------------------- */
+
+/* The block of A that the exchange depends on. A matrix that is preallocated again gets new blocks, whatever its own state says. */
+PetscErrorCode CGFusedGhostPattern(Mat A, CopiedFrom *now);
+/* Makes the exchange for these columns of other ranks, unless it can stay; collective. */
+PetscErrorCode CGFusedPrepareExchange(KSP, Mat A, PetscInt count, const PetscInt columns[]);
+/* Before the first iteration. */
+PetscErrorCode CGFusedRankBegin(KSP);
+/*
+   The step with a and the direction with b of the iteration before, then z = M r, s = A z, and the sums z.r, (norm)^2 and z.s over
+   all ranks; see cgfused.h.
+*/
+PetscErrorCode CGFusedRankAdvance(KSP, PetscScalar a, PetscScalar b, PetscReal sums[3]);
