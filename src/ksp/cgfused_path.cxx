@@ -21,7 +21,6 @@ static const char *WhyNotAsItIsAsked(KSP ksp, PetscBool single)
   const bool         own_test = ksp->converged == KSPConvergedDefault || ksp->converged == KSPConvergedSkip;
 
   if (cg->path == KSP_CGFUSED_GENERAL) return "it was asked for";
-  if (!kHasCUDA) return "this finepc was built without CUDA";
   if (cg->several && !single) return "two reductions an iteration were asked for";
   if (!cg->several && single) return "a single reduction was asked for";
   if (!cg->several && ksp->numbermonitors) return "a monitor";
@@ -63,6 +62,7 @@ static PetscErrorCode WhyNotWithMatrix(KSP ksp, std::string *why)
   PetscCall(PetscObjectTypeCompareAny((PetscObject)A, &on_host, MATSEQAIJ, MATMPIAIJ, ""));
   if (on_host) *why = "the matrix is on the host";
   else if (!ours) *why = std::string("the matrix type ") + ((PetscObject)A)->type_name + ", which is not aijcusparse";
+  else if (!kHasCUDA) *why = "this finepc was built without CUDA";
   else {
     PetscCall(BlocksAreOnDevice(ksp, A, &device));
     PetscCall(MatGetNullSpace(A, &null_space));
