@@ -1,7 +1,4 @@
-/*
-   The PETSc face of aFSAI: options, set-up, view and life cycle. The method itself is in afsai_host.cxx and
-   cuda/pc/afsai/afsai.cu.
-*/
+/* The PETSc face of aFSAI: options, set-up, view and life cycle. The method itself is in afsai_host.cxx and in cuda/pc/afsai. */
 #include <petsc/private/pcimpl.h>
 
 #include "finepcimpl.h"

@@ -1,7 +1,4 @@
-/*
-   The PETSc face of sFSAI: options, set-up, view and life cycle. The method itself is in sfsai_host.cxx and
-   cuda/pc/sfsai/sfsai.cu.
-*/
+/* The PETSc face of sFSAI: options, set-up, view and life cycle. The method itself is in sfsai_host.cxx and in cuda/pc/sfsai. */
 #include <petsc/private/pcimpl.h>
 
 #include "finepcimpl.h"
