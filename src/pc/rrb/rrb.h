@@ -9,7 +9,7 @@
 
 #include "sparse/csr.h"
 
-/* ---- parameters ---- */
+/* ----------------------------------------- parameters ----------------------------------------- */
 
 struct RRBParams {
   /* l of RRB-l, at least 1; for 0 the levels are chosen by the size of the grid. */
@@ -25,7 +25,7 @@ struct RRBParams {
   PetscBool lift = PETSC_TRUE;
 };
 
-/* ---- limits ---- */
+/* ------------------------------------------- limits ------------------------------------------- */
 
 /*
    Levels that are chosen are as few as leave at most kRRBRemainder points, or one point in kRRBShare if that is more, but never
@@ -55,7 +55,7 @@ constexpr PetscReal kRRBZeroSum = 1e-8;
 */
 constexpr PetscReal kRRBLift = 1e-12;
 
-/* ---- outcome of a set-up ---- */
+/* ------------------------------------ outcome of a set-up ------------------------------------- */
 
 /* Why there is no factor: A has an entry that is no neighbour's, A is not symmetric, or a pivot is not positive. */
 enum RRBFailure { RRB_OK, RRB_PATTERN, RRB_UNSYMMETRIC, RRB_PIVOT };
@@ -71,7 +71,7 @@ struct RRBStats {
   PetscInt   zero_pivots; /* pivots that were left out: the last pivot of a singular matrix */
 };
 
-/* ---- the factor ---- */
+/* ----------------------------------------- the factor ----------------------------------------- */
 
 /* The factors of both twins begin with these fields. */
 struct RRBFactor {

@@ -125,9 +125,9 @@ static void ReadMatrix(const CSRView *A, PetscInt nx, RRBOperator *S, PetscBool 
         if (!(apart <= kRRBNoise * Entry(A, row, row))) stats->one_sided++;
         continue;
       }
+      /* Entries that are not finite are let through here, since they make a pivot fail. */
       if (apart > kRRBSymmetry * PetscMax(PetscAbsScalar(a), PetscAbsScalar(other)) && !(apart <= kRRBNoise * Entry(A, row, row)) &&
           std::isfinite(apart)) {
-        /* Entries that are not finite are let through, since they make a pivot fail. */
         stats->failure = RRB_UNSYMMETRIC;
         stats->row     = row;
         stats->column  = column;
@@ -336,7 +336,7 @@ PetscErrorCode RRBComputeFactor_Host(const CSRView *A, PetscInt nx, PetscInt ny,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ----------------------------- application, algorithm 2 of the paper -------------------------- */
+/* ---------------------------------- application, algorithm 2 ---------------------------------- */
 
 void RRBForward(const RRBFactorHost *F, PetscInt first, PetscInt last, double *z)
 {
