@@ -27,7 +27,7 @@ enum class Invalidates { EVERYTHING, VALUES, NOTHING };
 
 /*
    Forgets the state that the values of the matrix had at the last set-up, but not the state of its pattern. PETSc 3.26 keeps both
-   states in one struct; before, an integer held the state of the values.
+   states in one struct; in earlier releases an integer is the state of the values.
 */
 template <typename State>
 void ForgetValues(State *known)
@@ -122,7 +122,7 @@ struct Option {
     PetscFunctionBegin;
     if constexpr (std::is_same_v<T, PetscBool>) {
     } else if constexpr (std::is_enum_v<T>) {
-      int count = 0; /* of strings in the list; the last two are the name of the type and the prefix, and then comes null */
+      int count = 0; /* strings in the list; the last two are the name of the type and the prefix, and null ends the list */
       while (allowed.names[count]) count++;
       PetscCheck((int)value >= 0 && (int)value < count - 2, comm, PETSC_ERR_ARG_OUTOFRANGE, "%s has no value %d", key, (int)value);
     } else if constexpr (std::is_arithmetic_v<T>) {

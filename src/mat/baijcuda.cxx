@@ -674,7 +674,7 @@ static PetscErrorCode MatAssemblyEnd_MPIBAIJCUDA(Mat A, MatAssemblyType type)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Whoever takes the diagonal block may multiply with it, so its copy is marked as stale first if it is. */
+/* Whoever takes the diagonal block may multiply with this block, so a copy that has become stale is marked as stale first. */
 static PetscErrorCode MatGetDiagonalBlock_MPIBAIJCUDA(Mat A, Mat *diagonal)
 {
   PetscFunctionBegin;

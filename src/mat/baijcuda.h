@@ -26,5 +26,5 @@ struct MPIBAIJCUDA {
   PetscSF          ghosts;   /* the exchange of block entries of other ranks, in the order of the columns of `off` */
   MPI_Datatype     block;    /* the type in which the exchange sends a block entry */
   PetscScalar     *values;   /* the block entries of other ranks, on the device */
-  PetscObjectState state;    /* of the matrix at the last product */
+  PetscObjectState state;    /* state of the matrix at the last product */
 };

@@ -134,7 +134,7 @@ PetscErrorCode MatRestoreBSR(BSRMat *bsr)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Matrix types that know no device are bound to the CPU from the start, which says nothing: for them the vectors alone decide. */
+/* A matrix of a type that knows no device is bound to the CPU from the start. For such types the vectors alone decide. */
 PetscErrorCode MatGetBSRMemType(Mat A, PetscMemType *where)
 {
   VecType   type;

@@ -8,8 +8,8 @@
 #include "memory.h"
 
 /*
-   The rows of an operator, whose arrays are borrowed. The columns of a row are distinct and ascending. The matrix is square, except
-   for the ghost columns that MatGetGhostCSR() gives.
+   The rows of an operator, whose arrays are borrowed. The columns of a row are distinct and ascending. The matrix is square, unless
+   MatGetGhostCSR() has lent the rows.
 */
 struct CSRView {
   PetscInt           n;     /* rows */

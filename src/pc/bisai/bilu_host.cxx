@@ -150,7 +150,7 @@ struct Scales {
   LargestFunction          largest;
 };
 
-/* Inverts the diagonal block of A, with small pivots raised, which takes the place of the inverse of a singular U_ii. */
+/* Inverts the diagonal block of A with small pivots raised. The result takes the place of the inverse of a singular U_ii. */
 void InvertInstead(const Scales &scales, PetscScalar *a)
 {
   std::copy(scales.block.begin(), scales.block.end(), a);

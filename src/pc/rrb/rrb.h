@@ -46,7 +46,10 @@ constexpr size_t kRRBLargestBand = (size_t)2 << 30;
 */
 constexpr PetscReal kRRBSymmetry = 1e-8, kRRBNoise = 1e-14;
 
-/* A row sums to 0, as the rows of a singular matrix do, if its sum is at most this share of its diagonal entry. */
+/*
+   A row counts as one that sums to 0 if its sum is at most this share of its diagonal entry. All rows of a matrix with the
+   constants in its null space sum to 0, up to the rounding of the entries.
+*/
 constexpr PetscReal kRRBZeroSum = 1e-8;
 
 /*
@@ -57,7 +60,7 @@ constexpr PetscReal kRRBLift = 1e-12;
 
 /* ------------------------------------ outcome of a set-up ------------------------------------- */
 
-/* Why there is no factor: A has an entry that is no neighbour's, A is not symmetric, or a pivot is not positive. */
+/* Why there is no factor: A couples points that are no neighbours, A is not symmetric, or a pivot is not positive. */
 enum RRBFailure { RRB_OK, RRB_PATTERN, RRB_UNSYMMETRIC, RRB_PIVOT };
 
 struct RRBStats {

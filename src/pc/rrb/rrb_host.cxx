@@ -45,7 +45,7 @@
 
 void RRBLevels(PetscInt nx, PetscInt ny, PetscInt asked, PetscInt *levels, PetscInt *max_levels, PetscInt *remainder)
 {
-  PetscInt grids = 0; /* the halvings of the grid until one point is left */
+  PetscInt grids = 0; /* halvings of the grid until one point is left */
 
   for (PetscInt x = nx, y = ny; x > 1 || y > 1; grids++, x = (x + 1) / 2, y = (y + 1) / 2);
   *max_levels = 2 * grids + 1;
