@@ -31,7 +31,7 @@ PetscErrorCode TimeSynchronized(const Backend &backend, PetscLogDouble *now)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The value of the first line of a text that holds the key, from behind the key on; empty when there is none */
+/* In the first line of a text that has the key in it: what follows the key; empty when there is no such line */
 static std::string LineValue(std::istream &text, const std::string &key)
 {
   std::string line;
@@ -64,7 +64,7 @@ PetscErrorCode ViewText(MPI_Comm comm, const std::function<PetscErrorCode(PetscV
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The name in PetscDeviceView() */
+/* The name of the device, as PetscDeviceView() prints it */
 static PetscErrorCode DeviceName(PetscDevice device, std::string *name)
 {
   std::string text;
@@ -99,8 +99,8 @@ static constexpr bool kBuiltWithCUDA = false;
 #endif
 
 /*
-   Is there a CUDA device? PETSc has no question for it, so make one and see; without a device that is an error, which nobody needs
-   to read
+   Whether there is a CUDA device. PETSc has no function that tells, so that a PetscDevice is created: that is an error where there
+   is no device, which nobody needs to read.
 */
 static PetscErrorCode BackendFindDevice(Backend *backend)
 {
@@ -186,7 +186,7 @@ PetscLogDouble FloorFraction(const Backend &backend, PetscLogDouble bytes, Petsc
   return bytes > 0. && seconds > 0. && backend.copy_gbs > 0. ? bytes / (backend.copy_gbs * 1e9) / seconds : 0.;
 }
 
-/* The message of the place where an error arose; the callers only pass it on */
+/* The first call has the message of the place where the error arose; the calls that follow are from functions that pass it on. */
 PetscErrorCode KeepFirstError(MPI_Comm, int, const char *, const char *, PetscErrorCode code, PetscErrorType type,
                               const char *message, void *ctx)
 {

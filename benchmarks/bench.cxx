@@ -13,13 +13,13 @@ static char help[] =
 
 static constexpr PetscLogDouble kScalarBytes = sizeof(PetscScalar), kIndexBytes = 4.;
 
-/* y = A x: every value and column once, the row pointers, x read, y written */
+/* y = A x: every value and column, the row pointers and x are read once, y is written */
 static PetscLogDouble MatMultBytes(PetscLogDouble rows, PetscLogDouble nnz)
 {
   return nnz * (kScalarBytes + kIndexBytes) + rows * (kIndexBytes + 2. * kScalarBytes);
 }
 
-/* z = M r for PETSc's own PCs that are one pass over vectors, and for finepc's, which know; 0 otherwise */
+/* z = M r for those of PETSc's PCs that are one pass over vectors, and for those of finepc, which say; 0 for all others */
 static PetscErrorCode PCApplyBytes(PC pc, PetscLogDouble rows, PetscLogDouble *bytes)
 {
   PetscBool none, jacobi;
@@ -47,7 +47,7 @@ static PetscErrorCode PCDensity(PC pc, PetscReal *density)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What the PC says of itself: sizes of rows, memory of the set-up, rows that went another way */
+/* What the PC says of itself: the sizes of rows, the memory of the set-up, the rows that the usual kernel could not take */
 static PetscErrorCode PCViewLines(PC pc, std::vector<std::string> *lines)
 {
   std::string text, line;
@@ -229,9 +229,9 @@ private:
 
 /* ----------------------------------------- measuring ------------------------------------------ */
 
-/* What one option set needs; made anew for every set, so that nothing of a failed one (a locked vector, say) is met again */
+/* The objects of one option set. Each set has new ones, so that what a failed set left behind, a locked vector say, is not met. */
 struct Solver {
-  Mat A   = nullptr; /* the system's, in the type of the set */
+  Mat A   = nullptr; /* the matrix of the system, in the type of the set */
   KSP ksp = nullptr;
   Vec b = nullptr, x = nullptr, r = nullptr;
 };
@@ -247,7 +247,7 @@ static PetscErrorCode SolverDestroy(Solver *solver)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The system's matrix as another type, made once. What a type does not convert itself goes by way of AIJ and BAIJ. */
+/* The system's matrix as another type, made once. Where PETSc has no direct conversion, AIJ and BAIJ are between the types. */
 static PetscErrorCode SystemGetMat(System *system, const std::string &type, Mat *A)
 {
   const bool block = type.rfind(MATBAIJ, 0) == 0 && type != MATBAIJ;
@@ -259,7 +259,7 @@ static PetscErrorCode SystemGetMat(System *system, const std::string &type, Mat 
 
     if (type != MATAIJ) PetscCall(SystemGetMat(system, block ? MATBAIJ : MATAIJ, &from));
     PetscCall(MatConvert(from, type.c_str(), MAT_INITIAL_MATRIX, &made));
-    if (type == MATAIJ || type == MATBAIJ) PetscCall(MatSetVecType(made, VECSTANDARD)); /* the host's, with the host's vectors */
+    if (type == MATAIJ || type == MATBAIJ) PetscCall(MatSetVecType(made, VECSTANDARD)); /* the host's types have its vectors */
     system->converted[type] = made;
   }
   *A = system->converted[type];
@@ -538,7 +538,7 @@ static PetscErrorCode MeasureSetGuarded(const Config &config, const std::vector<
   failed = MeasureSet(config, system, &solver, result) != PETSC_SUCCESS;
   PetscCall(PetscPopErrorHandler());
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD));
-  if (failed) { /* what is left of the solver goes as far as it can */
+  if (failed) { /* the solver is destroyed as far as that is possible after an error */
     PetscCall(PetscPushErrorHandler(KeepFirstError, &ignored));
     if (SolverDestroy(&solver) != PETSC_SUCCESS) result->note += "left memory behind; ";
     PetscCall(PetscPopErrorHandler());
@@ -673,7 +673,7 @@ int main(int argc, char **argv)
         PetscCall(MeasureSetGuarded(config, command_line, &system, &result));
         PetscCall(ReportRow(config, system, result));
         all.back().results.push_back(result);
-        PetscCall(ReportFiles(config, all)); /* after every row: a crash costs one row */
+        PetscCall(ReportFiles(config, all)); /* after every row, so that a crash loses one row only */
       }
     }
     PetscCall(SystemDestroy(&system));

@@ -28,7 +28,7 @@ struct Backend {
   PetscLogDouble copy_gbs = 0.;        /* measured by VecCopy(), all ranks together, bytes read + bytes written */
 };
 
-static constexpr PetscReal kDecay = 1e-3; /* of the fields of block3d7: A 1 is this away from the boundary */
+static constexpr PetscReal kDecay = 1e-3; /* how fast the fields of block3d7 decay: A 1 has this value away from the boundary */
 
 /* A linear system A x = b; b = A 1, made where it is used, unless the system has a right-hand side of its own */
 struct System {
@@ -39,7 +39,7 @@ struct System {
   PetscInt    fields   = 1; /* block3d7: unknowns of a grid point */
   Mat         A        = nullptr;
   Vec         b        = nullptr;
-  std::map<std::string, Mat> converted; /* A as other types, by need */
+  std::map<std::string, Mat> converted; /* A as other types, made where a set asks for one */
   PetscInt                   rows            = 0;
   PetscLogDouble             nnz             = 0.;
   PetscLogDouble             load_seconds    = 0.;
@@ -47,7 +47,7 @@ struct System {
   PetscLogDouble             matmult_bytes   = 0.;
 };
 
-/* Where results go, and what they say they were made from */
+/* The files that results go to, and the commit that they name */
 struct Output {
   std::string commit, json_file, md_file;
 };
@@ -83,7 +83,7 @@ struct Result {
   bool                        first_in_process = false;
   std::vector<Timing>         runs;              /* [0] is the first use, the rest are warm */
   std::vector<Event>          events;            /* of a warm set-up, with -breakdown */
-  PetscInt                    logged_setups = 0; /* it was the fastest of so many */
+  PetscInt                    logged_setups = 0; /* number of set-ups, the fastest of which the events are of */
   std::vector<PetscLogDouble> refill;            /* seconds of KSPSetUp() with new values in the same nonzero pattern */
   PetscLogDouble              apply_seconds   = 0.;
   PetscLogDouble              apply_bytes     = 0.; /* 0: not known */
@@ -95,7 +95,7 @@ struct Result {
 };
 
 struct SystemResults {
-  System              system; /* A is gone by the time of the report */
+  System              system; /* its matrix no longer exists when the report is written */
   std::vector<Result> results;
 };
 
@@ -117,6 +117,11 @@ struct Config {
 /* systems.cxx */
 extern PetscErrorCode SystemCreate(MPI_Comm comm, const std::string &spec, const Backend &backend, System *system);
 extern PetscErrorCode SystemDestroy(System *system);
+/*
+   x (x - 1) y (y - 1) exp(x y) at n x n points of the unit square, the discrete solution of the test problem in section 4.2 of
+   de Jong, van der Ploeg, Ditzel, Vuik 2017; a sequential vector
+*/
+extern PetscErrorCode FillTestSolution(PetscInt n, Vec u);
 
 /* check.cxx */
 extern PetscErrorCode SystemCheck(const System &system, PetscReal true_rtol, PetscBool *passed);
@@ -124,24 +129,27 @@ extern PetscErrorCode SystemCheck(const System &system, PetscReal true_rtol, Pet
 /* backend.cxx */
 extern PetscErrorCode BackendSetUp(const char choice[], PetscBool measure, Backend *backend); /* host, cuda, auto */
 extern PetscErrorCode TimeSynchronized(const Backend &backend, PetscLogDouble *now);
-/* what a view prints */
+/* the text that a view prints */
 extern PetscErrorCode ViewText(MPI_Comm comm, const std::function<PetscErrorCode(PetscViewer)> &view, std::string *text);
-/* an error handler; ctx is a std::string */
+/* an error handler that keeps the message of the first error; ctx is a std::string */
 extern PetscErrorCode KeepFirstError(MPI_Comm, int, const char *, const char *, PetscErrorCode, PetscErrorType, const char *,
                                      void *ctx);
-/* their time at the copy bandwidth, over the time */
+/* the time that the bytes take at the copy bandwidth, divided by the time */
 extern PetscLogDouble FloorFraction(const Backend &backend, PetscLogDouble bytes, PetscLogDouble seconds);
 
 /* text.cxx */
 extern PetscErrorCode OutputFromOptions(Output *output);
 
-/* bsrsv2.cxx, where PETSc has CUDA: -pc_type bsrsv2, for MATSEQBAIJCUDA; nothing where cuSPARSE is without it */
+/*
+   bsrsv2.cxx, where PETSc has CUDA: registers -pc_type bsrsv2, for MATSEQBAIJCUDA. Does nothing where cuSPARSE no longer has
+   bsrsv2.
+*/
 extern PetscErrorCode PCBsrsv2Register();
 
 /* report.cxx */
 extern PetscErrorCode ReportHeader(const Config &config);
 extern PetscErrorCode ReportRow(const Config &config, const System &system, const Result &result);
 extern PetscErrorCode ReportFiles(const Config &config, const std::vector<SystemResults> &all);
-/* the fastest warm run, or the first use when it is the only one */
+/* the fastest warm run, or the first use when there is no warm run */
 extern const Timing  *ResultBest(const Result &result);
 extern PetscLogDouble ResultMinimum(const std::vector<PetscLogDouble> &v); /* 0 for none */

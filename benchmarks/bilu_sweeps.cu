@@ -1,28 +1,30 @@
 /*
-   Block ILU(0) by fixed-point sweeps over all blocks at once, for finepc_kernels alone. The equations of the factor
-   (src/pc/bisai/bilu_host.cxx),
+   Block ILU(0) by fixed-point sweeps over all blocks at once (Chow, Patel, named in bilu_sweeps.h), for finepc_kernels alone. The
+   equations of the factor (src/pc/bisai/bilu_host.cxx),
 
      L_ij = (A_ij - sum_{k < j} L_ik U_kj) U_jj^{-1}    for j < i, (i, j) in S,
      U_ij =  A_ij - sum_{k < i} L_ik U_kj               for j >= i, (i, j) in S,
 
    have on the right what the sweep before has left. The guess is L_ij = A_ij A_jj^{-1}, U_ij = A_ij. Each block depends on blocks
-   that come before it in the elimination, so enough sweeps end at the factor, whatever the guess. (Chow, Patel 2015.) Sweeps in
-   place would save memory and, where no three rows are neighbours of each other, no sweep: there L_ij depends on U_jj alone, and
-   U_ij on nothing.
+   that come before it in the elimination, so that enough sweeps end at the factor, whatever the guess. Sweeps in place would save
+   memory, but they would save no sweep where no three rows are neighbours of each other: there L_ij depends on U_jj alone, and U_ij
+   on nothing.
 
-   A thread takes a row of a block, which depends on the same row of A_ij and L_ik alone. Values lie as in BlockLU, U_ii^{-1} in the
-   place of U_ii; a second kernel inverts the U_ii of a sweep, a thread a block.
+   A thread takes a row of a block, which depends on the same row of A_ij and of the L_ik alone. Values lie as in BlockLU, with
+   U_ii^{-1} in the place of U_ii. A second kernel inverts the U_ii of a sweep, each thread one of them.
 */
 #include <cfloat>
 #include <cub/device/device_scan.cuh>
 
-#include "buffer.cuh"
+#include "scratch.cuh"
+#include "search.cuh"
+#include "sparse/block.cuh"
 #include "bilu_sweeps.h"
 
 struct BILUSweeps {
-  BlockLU          F;         /* its places */
+  BlockLU          F;         /* of the factor by levels, the places */
   Buffer<PetscInt> rows;      /* [nnz] the row of each block */
-  Buffer<PetscInt> begin;     /* [nnz + 1] where its pairs begin */
+  Buffer<PetscInt> begin;     /* [nnz + 1] where the pairs of each block begin */
   Buffer<int2>     pairs;     /* blocks L_ik and U_kj */
   Buffer<double>   values[2]; /* [nnz * bs * bs] */
   Buffer<double>   pivots;    /* [n * bs * bs] U_ii */
@@ -31,15 +33,20 @@ struct BILUSweeps {
 namespace
 {
 
+static_assert(kLargestSwept == kLargestCompiled, "a thread has a block in registers, whose size is known to the compiler");
+
 struct SweepTask {
   BSRView         A;
-  const PetscInt *diagonal, *rows, *begin; /* begin: null where nothing is subtracted */
+  const PetscInt *diagonal, *rows, *begin; /* begin is null where nothing is subtracted */
   const int2     *pairs;
   const double   *from;
   double         *to, *pivots;
 };
 
-/* The products that are taken from each block of A: how many, or, where it is known where they begin, which. A thread a row. */
+/*
+   The products that are subtracted from each block of A: how many there are or, to fill, which ones, when it is known where those
+   of a block begin. Each thread takes a row.
+*/
 __global__ void BILUFindPairs(BSRView A, BlockLU F, bool fill, PetscInt *rows, PetscInt *begin, int2 *pairs)
 {
   const PetscInt i = (PetscInt)GridThread();
@@ -48,15 +55,9 @@ __global__ void BILUFindPairs(BSRView A, BlockLU F, bool fill, PetscInt *rows, P
     const PetscInt j     = A.j[m];
     PetscInt       count = 0;
     for (PetscInt l = F.place[LU_L][i]; l < F.place[LU_L_END][i] && A.j[l] < j; l++) {
-      const PetscInt k = A.j[l], end = F.place[LU_U_END][k];
-      PetscInt       low = F.place[LU_U][k], high = end;
-      while (low < high) {
-        const PetscInt middle = low + (high - low) / 2;
-        if (A.j[middle] < j) low = middle + 1;
-        else high = middle;
-      }
-      if (low == end || A.j[low] != j) continue;
-      if (fill) pairs[begin[m] + count] = make_int2(l, low);
+      const PetscInt k = A.j[l], end = F.place[LU_U_END][k], block = LowerBound(A.j, F.place[LU_U][k], end, j);
+      if (block == end || A.j[block] != j) continue;
+      if (fill) pairs[begin[m] + count] = make_int2(l, block);
       count++;
     }
     if (!fill) {
@@ -66,6 +67,7 @@ __global__ void BILUFindPairs(BSRView A, BlockLU F, bool fill, PetscInt *rows, P
   }
 }
 
+/* A sweep. Each thread takes a row of a block. */
 template <int BS>
 __global__ void __launch_bounds__(kBlockSize) BILUSweep(SweepTask task)
 {
@@ -103,8 +105,9 @@ __global__ void __launch_bounds__(kBlockSize) BILUSweep(SweepTask task)
 }
 
 /*
-   a[c][r] = a^{-1} by Gauss and Jordan in a thread's registers: all indices are known to the compiler. A row below that has a
-   larger pivot changes places with the pivot's, which the same columns of the inverse do afterwards, the last ones first.
+   a[c][r] = a^{-1} by Gauss and Jordan, in the registers of a thread: all indices are known to the compiler. A row below that has a
+   larger pivot changes places with the row of the pivot. The same columns of the inverse change places afterwards, the last ones
+   first.
 */
 template <int BS>
 __device__ bool Invert(double (&a)[BS][BS])
@@ -153,7 +156,7 @@ __device__ bool Invert(double (&a)[BS][BS])
   return true;
 }
 
-/* A U_ii that has no inverse on the way to the factor leaves the inverse of before. */
+/* Inverts the U_ii of a sweep. Where a U_ii on the way to the factor has no inverse, the inverse of the sweep before stays. */
 template <int BS>
 __global__ void __launch_bounds__(kBlockSize) BILUInvertPivots(SweepTask task)
 {
@@ -203,13 +206,12 @@ PetscErrorCode RunSweeps(const BILUSweeps *s, const BSRView &A, PetscInt sweeps,
 PetscErrorCode BILUSweepsCreate_CUDA(const BSRView *A, const BlockLU *F, BILUSweeps **sweeps)
 {
   BILUSweeps  *s = new BILUSweeps;
-  Buffer<char> scratch;
-  size_t       bytes = 0;
+  CubScratch   scratch;
   PetscInt     pairs;
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  *sweeps = s; /* the caller's also after an error */
+  *sweeps = s; /* belongs to the caller after an error, too */
   PetscCheck(A->n > 0 && A->bs <= kLargestSwept, PETSC_COMM_SELF, PETSC_ERR_SUP,
              "Sweeps take blocks of 1 to %" PetscInt_FMT " rows, not %" PetscInt_FMT, kLargestSwept, A->bs);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
@@ -218,14 +220,14 @@ PetscErrorCode BILUSweepsCreate_CUDA(const BSRView *A, const BlockLU *F, BILUSwe
   PetscCall(s->begin.Allocate(A->nnz + 1));
   for (auto &values : s->values) PetscCall(values.Allocate((size_t)A->nnz * A->bs * A->bs));
   PetscCall(s->pivots.Allocate((size_t)A->n * A->bs * A->bs));
-  /* the first sweep of a guess reads what is overwritten */
+  /* the first sweep of a guess reads these values; what it makes of them is overwritten by the second one */
   PetscCallCUDA(cudaMemsetAsync(s->values[0].data(), 0, s->values[0].bytes(), stream));
   PetscCallCUDA(cudaMemsetAsync(s->begin.data() + A->nnz, 0, sizeof(PetscInt), stream));
   BILUFindPairs<<<BlocksFor(A->n), kBlockSize, 0, stream>>>(*A, *F, false, s->rows.data(), s->begin.data(), nullptr);
   FinePCCheckLaunch();
-  PetscCallCUDA(cub::DeviceScan::ExclusiveSum(nullptr, bytes, s->begin.data(), s->begin.data(), A->nnz + 1, stream));
-  PetscCall(scratch.Allocate(bytes));
-  PetscCallCUDA(cub::DeviceScan::ExclusiveSum(scratch.data(), bytes, s->begin.data(), s->begin.data(), A->nnz + 1, stream));
+  PetscCall(scratch.Run([&](void *memory, size_t &bytes) {
+    return cub::DeviceScan::ExclusiveSum(memory, bytes, s->begin.data(), s->begin.data(), A->nnz + 1, stream);
+  }));
   PetscCall(ArrayCopy_CUDA(&pairs, s->begin.data() + A->nnz, sizeof(pairs), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
   PetscCall(s->pairs.Allocate(pairs));
   BILUFindPairs<<<BlocksFor(A->n), kBlockSize, 0, stream>>>(*A, *F, true, s->rows.data(), s->begin.data(), s->pairs.data());
@@ -247,18 +249,11 @@ PetscErrorCode BILUSweepsRun_CUDA(BILUSweeps *s, const BSRView *A, PetscInt swee
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  switch (A->bs) {
-  case 1: PetscCall(RunSweeps<1>(s, *A, sweeps, stream, factor)); break;
-  case 2: PetscCall(RunSweeps<2>(s, *A, sweeps, stream, factor)); break;
-  case 3: PetscCall(RunSweeps<3>(s, *A, sweeps, stream, factor)); break;
-  case 4: PetscCall(RunSweeps<4>(s, *A, sweeps, stream, factor)); break;
-  case 5: PetscCall(RunSweeps<5>(s, *A, sweeps, stream, factor)); break;
-  case 6: PetscCall(RunSweeps<6>(s, *A, sweeps, stream, factor)); break;
-  case 7: PetscCall(RunSweeps<7>(s, *A, sweeps, stream, factor)); break;
-  case 8: PetscCall(RunSweeps<8>(s, *A, sweeps, stream, factor)); break;
-  default:
-    SETERRQ(PETSC_COMM_SELF, PETSC_ERR_SUP, "Sweeps take blocks of 1 to %" PetscInt_FMT " rows, not %" PetscInt_FMT, kLargestSwept,
-            A->bs);
-  }
+  PetscCall(WithBlockSize(A->bs, [&](auto size) -> PetscErrorCode {
+    if constexpr (size == 0)
+      SETERRQ(PETSC_COMM_SELF, PETSC_ERR_SUP, "Sweeps take blocks of 1 to %" PetscInt_FMT " rows, not %" PetscInt_FMT,
+              kLargestSwept, A->bs);
+    else return RunSweeps<size>(s, *A, sweeps, stream, factor);
+  }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

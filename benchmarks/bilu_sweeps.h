@@ -8,10 +8,12 @@
 
 static constexpr PetscInt kLargestSwept = 8; /* rows of a block */
 
-/* What the pattern says, and work space; F is the factor by levels, whose places count and whose values do not. */
+/*
+   What follows from the pattern, and work space. F is the factor by levels: the places of its blocks are used, its values are not.
+*/
 struct BILUSweeps;
 PetscErrorCode BILUSweepsCreate_CUDA(const BSRView *A, const BlockLU *F, BILUSweeps **);
 PetscErrorCode BILUSweepsDestroy_CUDA(BILUSweeps **);
 
-/* The usual guess and then so many sweeps. `factor` is as F's values are, until the next run. */
+/* The usual guess and then so many sweeps. `factor` lies as the values of F do, and is valid until the next run. */
 PetscErrorCode BILUSweepsRun_CUDA(BILUSweeps *, const BSRView *A, PetscInt sweeps, const PetscScalar **factor);

@@ -1,10 +1,11 @@
 /*
   The part of finepc_kernels that measures block matrices: the product, block ILU(0) by levels and by sweeps, and the triangular
-  solves that block-ISAI takes the place of. cuSPARSE's bsrmv stays; its bsrilu02 and bsrsv2 are deprecated.
+  solves that block-ISAI takes the place of (Ma, Hu, Yuan, Liu 2021). Of cuSPARSE, bsrilu02 and bsrsv2 are deprecated, bsrmv is not.
 */
 #include "bsrsv2.h"
 #include "kernels.h"
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <random>
 #include "bilu_sweeps.h"
 #include "sparse/bsr_mat.h"
@@ -112,7 +113,7 @@ static cusparseStatus_t Bsrmv(const CuSPARSE &cusparse, const BSR &W, const doub
                         &one, cusparse.A, (const double *)W.a, W.i, W.j, W.bs, x, &zero, y);
 }
 
-/* Blocks and columns once, the row pointers, x read, y written */
+/* Blocks, columns, row pointers and x are read once, y is written */
 static PetscLogDouble ProductBytes(const BSRView &A, size_t value_bytes, size_t vector_bytes)
 {
   return (PetscLogDouble)A.nnz * ((PetscLogDouble)(value_bytes * A.bs * A.bs) + sizeof(PetscInt)) +
@@ -144,7 +145,7 @@ static PetscErrorCode MeasureProductIn(const BSRView &A, const CuSPARSE &cuspars
   product->bytes      = ProductBytes(A, sizeof(T), sizeof(PetscScalar));
   product->difference = Difference(y_own, expected);
 
-  if (A.bs > 1) { /* bsrmv takes no blocks of 1 */
+  if (A.bs > 1) { /* bsrmv does not take blocks of one row */
     PetscCall(CreateOnDevice(x_in, &cusparse_x));
     PetscCall(cusparse_y.Create(x.size() * sizeof(T)));
     const auto theirs = [&]() {
@@ -180,7 +181,7 @@ static PetscErrorCode MeasureProduct(const BSRView &A, const CuSPARSE &cusparse,
 
 /* ---------------------------------------- block ILU(0) ---------------------------------------- */
 
-/* PETSc's on the host, with the choices of PCILU: seconds, and z = M^{-1} r */
+/* PETSc's block ILU(0) on the host, with the choices of PCILU: seconds, and z = M^{-1} r */
 static PetscErrorCode MeasureHostILU(Mat B, PetscInt repeats, const std::vector<PetscScalar> &r, std::vector<PetscScalar> *z,
                                      BlockILU *ilu)
 {
@@ -193,7 +194,7 @@ static PetscErrorCode MeasureHostILU(Mat B, PetscInt repeats, const std::vector<
   PetscFunctionBeginUser;
   PetscCall(MatFactorInfoInitialize(&info));
   info.fill          = 1.;
-  info.pivotinblocks = 1.; /* PETSc 3.24 to 3.26 exchange rows in a block either way, but when they factor in place */
+  info.pivotinblocks = 1.; /* PETSc 3.24 to 3.26 exchange rows in a block whatever this is, unless they factor in place */
   info.zeropivot = info.shiftamount = 100. * PETSC_MACHINE_EPSILON;
   PetscCall(PetscTime(&start));
   PetscCall(MatGetOrdering(B, MATORDERINGNATURAL, &rows, &columns));
@@ -299,7 +300,7 @@ static PetscErrorCode ApplyInverses(PC pc, Vec r, Vec z)
   PetscScalar *const middle = (PetscScalar *)inverses->middle.data;
   PetscCall(VecGetArrayReadAndMemType(r, &r_a, nullptr));
   PetscCall(VecGetArrayWriteAndMemType(z, &z_a, nullptr));
-  PetscCall(BSRMultiply_CUDA(&inverses->N[BISAI_LOWER], r_a, r_a, middle, PETSC_FALSE)); /* its unit diagonal is not stored */
+  PetscCall(BSRMultiply_CUDA(&inverses->N[BISAI_LOWER], r_a, r_a, middle, PETSC_FALSE)); /* the unit diagonal is not stored */
   PetscCall(BSRMultiply_CUDA(&inverses->N[BISAI_UPPER], middle, nullptr, z_a, PETSC_TRUE));
   PetscCall(VecRestoreArrayWriteAndMemType(z, &z_a));
   PetscCall(VecRestoreArrayReadAndMemType(r, &r_a));
@@ -383,7 +384,7 @@ static PetscErrorCode MeasureSweeps(const Backend &backend, Mat device, const BS
     PetscCall(TimeOnDevice(
       repeats, [&]() { return delay.Run(); }, [&]() { return BILUSweepsRun_CUDA(sweeps, &A, count, &factor); }, &row.seconds));
     PetscCall(FactorDifference(A.nnz * A.bs * A.bs, factor, F.a, &row.difference));
-    swept.a = const_cast<PetscScalar *>(factor); /* to be read */
+    swept.a = const_cast<PetscScalar *>(factor); /* the factor is only read */
     PetscCall(CountIterations(device, swept, &row.iterations));
     ilu->sweeps.push_back(row);
   }
@@ -471,7 +472,7 @@ static PetscErrorCode MeasureCuSPARSEILU(const Backend &backend, const CuSPARSE 
 static PetscErrorCode MeasureCuSPARSEILU(const Backend &, const CuSPARSE &, const BSRView &, const Delay &, PetscInt,
                                          const std::vector<PetscScalar> &, const std::vector<PetscScalar> &, BlockILU *)
 {
-  return PETSC_SUCCESS; /* bsrilu02 and bsrsv2 are gone: their columns stay empty */
+  return PETSC_SUCCESS; /* this cuSPARSE no longer has bsrilu02 and bsrsv2: their columns stay empty */
 }
 #endif
 
@@ -514,7 +515,7 @@ static PetscErrorCode MeasureBlocksOf(const Backend &backend, Mat B, PetscInt re
 
     product->precision = precision;
     PetscCall(MeasureProduct(mat.A, cusparse, delay, repeats, x, y, product));
-    good = good && product->difference <= limit && product->cusparse_difference <= limit; /* not with a NaN */
+    good = good && product->difference <= limit && product->cusparse_difference <= limit; /* false with a NaN */
   }
 
   PetscCall(MeasureHostILU(B, repeats, x, &z, &result->ilu));
@@ -524,7 +525,7 @@ static PetscErrorCode MeasureBlocksOf(const Backend &backend, Mat B, PetscInt re
   PetscCall(MatDestroy(&device));
   PetscCall(MeasureCuSPARSEILU(backend, cusparse, BSRViewOf(&W), delay, repeats, x, z, &result->ilu));
   good = good && result->ilu.own_difference <= agreement && result->ilu.cusparse_difference <= agreement;
-  /* the fixed point is the factor by levels */
+  /* the fixed point of the sweeps is the factor by levels */
   if (!result->ilu.sweeps.empty()) good = good && result->ilu.sweeps.back().difference <= agreement;
   else result->note += Format("no sweeps: they take blocks of at most %d rows; ", (int)kLargestSwept);
   if (result->ilu.cusparse_factor.empty()) result->note += "this cuSPARSE has no bsrilu02 and bsrsv2; ";
@@ -547,7 +548,8 @@ PetscErrorCode MeasureBlocks(const Backend &backend, const std::string &spec, Pe
   system->name = spec;
   PetscCall(PetscTime(&start));
   PetscCall(SystemCreate(PETSC_COMM_WORLD, spec, backend, system));
-  PetscCall(MatGetBSR(system->A, PETSC_MEMTYPE_HOST, PETSC_FALSE, &W, &mat)); /* MatConvert() looks up every entry */
+  /* faster than MatConvert(), which looks up every entry */
+  PetscCall(MatGetBSR(system->A, PETSC_MEMTYPE_HOST, PETSC_FALSE, &W, &mat));
   PetscCall(MatCreateFromBSR(PETSC_COMM_SELF, &W, PETSC_FALSE, &B));
   PetscCall(MatRestoreBSR(&mat));
   PetscCall(BSRDestroy(&W));
@@ -694,62 +696,74 @@ std::string BlockSweepsRows(const BlockResult &result)
   return text;
 }
 
-void JsonBlocks(JsonWriter *json, const Backend &backend, const BlockResult &result)
+static Json ProductJson(const Backend &backend, const BlockProduct &product)
 {
-  const BlockILU &ilu = result.ilu;
+  const PetscLogDouble own = Best(product.own), cusparse = Best(product.cusparse);
+  Json                 json;
 
-  json->Open(nullptr, '{');
-  json->String("system", result.system.name);
-  json->String("status", result.status);
-  json->String("note", result.note);
-  json->Number("wall_s", result.wall); /* of all that was done with the system */
-  json->Integer("bs", (double)result.bs);
-  json->Integer("block_rows", (double)result.rows);
-  json->Integer("blocks", (double)result.blocks);
-  json->Open("products", '[');
-  for (const auto &product : result.products) {
-    json->Open(nullptr, '{');
-    json->String("precision", FinePCPrecisions[product.precision]);
-    json->Number("s", Best(product.own));
-    json->Number("bytes", product.bytes);
-    json->Number("floor_fraction", FloorFraction(backend, product.bytes, Best(product.own)));
-    json->Number("difference", product.difference);
-    json->Number("cusparse_s", Best(product.cusparse));
-    json->Number("cusparse_bytes", product.cusparse_bytes);
-    json->Number("cusparse_floor_fraction", FloorFraction(backend, product.cusparse_bytes, Best(product.cusparse)));
-    json->Number("cusparse_difference", product.cusparse_difference);
-    json->Numbers("all_s", product.own);
-    json->Numbers("cusparse_all_s", product.cusparse);
-    json->Close('}');
-  }
-  json->Close(']');
-  json->Open("ilu", '{');
-  json->Number("host_analysis_s", ilu.host_analysis);
-  json->Number("host_factor_s", Best(ilu.host_factor));
-  json->Number("host_t_p_s", Best(ilu.host_solves));
-  json->Number("analysis_s", ilu.own_analysis);
-  json->Number("factor_s", Best(ilu.own_factor));
-  json->Number("ratio", Quotient(Best(ilu.host_factor), Best(ilu.own_factor)));
-  json->Number("asked_ratio", kFactorAsked);
-  json->Number("difference", ilu.own_difference);
-  json->Number("cusparse_analysis_s", ilu.cusparse_analysis);
-  json->Number("cusparse_factor_s", Best(ilu.cusparse_factor));
-  json->Number("cusparse_t_p_s", Best(ilu.cusparse_solves));
-  json->Number("cusparse_difference", ilu.cusparse_difference);
-  json->Numbers("host_factor_all_s", ilu.host_factor);
-  json->Numbers("factor_all_s", ilu.own_factor);
-  json->Integer("levels", (double)ilu.levels);
-  json->Number("sweeps_analysis_s", ilu.sweeps_analysis);
-  json->Open("sweeps", '[');
-  for (const auto &row : ilu.sweeps) {
-    json->Open(nullptr, '{');
-    json->Integer("sweeps", (double)row.count);
-    json->Number("s", Best(row.seconds));
-    json->Number("difference", row.difference);
-    json->Integer("iterations", (double)row.iterations);
-    json->Close('}');
-  }
-  json->Close(']');
-  json->Close('}');
-  json->Close('}');
+  json["precision"]               = FinePCPrecisions[product.precision];
+  json["s"]                       = Rounded(own);
+  json["bytes"]                   = Rounded(product.bytes);
+  json["floor_fraction"]          = Rounded(FloorFraction(backend, product.bytes, own));
+  json["difference"]              = Rounded(product.difference);
+  json["cusparse_s"]              = Rounded(cusparse);
+  json["cusparse_bytes"]          = Rounded(product.cusparse_bytes);
+  json["cusparse_floor_fraction"] = Rounded(FloorFraction(backend, product.cusparse_bytes, cusparse));
+  json["cusparse_difference"]     = Rounded(product.cusparse_difference);
+  json["all_s"]                   = RoundedAll(product.own);
+  json["cusparse_all_s"]          = RoundedAll(product.cusparse);
+  return json;
+}
+
+static Json SweepsJson(const BlockSweeps &row)
+{
+  Json json;
+
+  json["sweeps"]     = row.count;
+  json["s"]          = Rounded(Best(row.seconds));
+  json["difference"] = Rounded(row.difference);
+  json["iterations"] = row.iterations;
+  return json;
+}
+
+static Json ILUJson(const BlockILU &ilu)
+{
+  Json json, sweeps = Json::array();
+
+  for (const auto &row : ilu.sweeps) sweeps.push_back(SweepsJson(row));
+  json["host_analysis_s"]     = Rounded(ilu.host_analysis);
+  json["host_factor_s"]       = Rounded(Best(ilu.host_factor));
+  json["host_t_p_s"]          = Rounded(Best(ilu.host_solves));
+  json["analysis_s"]          = Rounded(ilu.own_analysis);
+  json["factor_s"]            = Rounded(Best(ilu.own_factor));
+  json["ratio"]               = Rounded(Quotient(Best(ilu.host_factor), Best(ilu.own_factor)));
+  json["asked_ratio"]         = kFactorAsked;
+  json["difference"]          = Rounded(ilu.own_difference);
+  json["cusparse_analysis_s"] = Rounded(ilu.cusparse_analysis);
+  json["cusparse_factor_s"]   = Rounded(Best(ilu.cusparse_factor));
+  json["cusparse_t_p_s"]      = Rounded(Best(ilu.cusparse_solves));
+  json["cusparse_difference"] = Rounded(ilu.cusparse_difference);
+  json["host_factor_all_s"]   = RoundedAll(ilu.host_factor);
+  json["factor_all_s"]        = RoundedAll(ilu.own_factor);
+  json["levels"]              = ilu.levels;
+  json["sweeps_analysis_s"]   = Rounded(ilu.sweeps_analysis);
+  json["sweeps"]              = sweeps;
+  return json;
+}
+
+Json BlocksJson(const Backend &backend, const BlockResult &result)
+{
+  Json json, products = Json::array();
+
+  for (const auto &product : result.products) products.push_back(ProductJson(backend, product));
+  json["system"]     = result.system.name;
+  json["status"]     = result.status;
+  json["note"]       = result.note;
+  json["wall_s"]     = Rounded(result.wall); /* of all measurements with the system */
+  json["bs"]         = result.bs;
+  json["block_rows"] = result.rows;
+  json["blocks"]     = result.blocks;
+  json["products"]   = products;
+  json["ilu"]        = ILUJson(result.ilu);
+  return json;
 }

@@ -101,7 +101,7 @@ PetscErrorCode Bsrsv2::Solve(const PetscScalar *r, PetscScalar *z)
 struct PC_Bsrsv2 {
   CuSPARSE        cusparse;
   Bsrsv2          factor;
-  const PetscInt *i = nullptr; /* row starts of the blocks that it was made for */
+  const PetscInt *i = nullptr; /* row starts of the matrix that the factor was made for */
 };
 
 static PetscErrorCode PCReset_Bsrsv2(PC pc)
@@ -112,7 +112,7 @@ static PetscErrorCode PCReset_Bsrsv2(PC pc)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The analyses and bsrilu02; with new values in the same pattern bsrilu02 alone. */
+/* The analyses and bsrilu02; where only the values are new, bsrilu02 alone. */
 static PetscErrorCode PCSetUp_Bsrsv2(PC pc)
 {
   PetscErrorCode (*get_blocks)(Mat, const BSR **);

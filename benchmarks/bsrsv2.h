@@ -4,7 +4,7 @@
   Block ILU(0) and its triangular solves as cuSPARSE has them: bsrilu02 and bsrsv2, both by levels. They are deprecated and go with
   cuSPARSE's next major release.
 */
-#define DISABLE_CUSPARSE_DEPRECATED /* no warnings of that */
+#define DISABLE_CUSPARSE_DEPRECATED /* the compiler does not warn of deprecated functions */
 #include <petscdevice_cuda.h>
 #include "sparse/bsr.h"
 
@@ -23,7 +23,8 @@ struct CuSPARSE {
     PetscCall(PetscGetCurrentCUDAStream(&stream));
     PetscCallCUSPARSE(cusparseCreate(&handle));
     PetscCallCUSPARSE(cusparseSetStream(handle, stream));
-    for (auto description : {&A, &L, &U}) PetscCallCUSPARSE(cusparseCreateMatDescr(description)); /* general, from 0 */
+    for (auto description : {&A, &L, &U})
+      PetscCallCUSPARSE(cusparseCreateMatDescr(description)); /* general matrices, indices from 0 */
     PetscCallCUSPARSE(cusparseSetMatFillMode(L, CUSPARSE_FILL_MODE_LOWER));
     PetscCallCUSPARSE(cusparseSetMatDiagType(L, CUSPARSE_DIAG_TYPE_UNIT));
     PetscCallCUSPARSE(cusparseSetMatFillMode(U, CUSPARSE_FILL_MODE_UPPER));
@@ -40,7 +41,7 @@ struct CuSPARSE {
 };
 
 #if HAVE_BSRSV2
-/* The diagonal blocks of the factor are factored, not inverted as PETSc's are; what it is the factor of is the same. */
+/* The diagonal blocks of the factor are kept factored, not inverted as PETSc's are; the preconditioner is the same. */
 class Bsrsv2 {
 public:
   Bsrsv2()                          = default;
@@ -48,7 +49,7 @@ public:
   Bsrsv2 &operator=(const Bsrsv2 &) = delete;
   ~Bsrsv2();
 
-  /* of blocks on the device; rows and columns stay A's, values are copied */
+  /* The blocks are on the device. The arrays of rows and columns stay those of A, the values are copied. */
   PetscErrorCode Create(const CuSPARSE &cusparse, const BSRView &A);
   PetscErrorCode Analyse();                    /* once for a pattern */
   PetscErrorCode CopyValues(const BSRView &A); /* before each factorization, which overwrites them */

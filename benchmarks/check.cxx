@@ -32,7 +32,7 @@ static PetscErrorCode CheckSymmetric(Mat A, PetscBool *ok)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Convection is there to be seen: it is no rounding error */
+/* Convection makes the matrix unsymmetric, by far more than rounding errors do */
 static PetscErrorCode CheckNotSymmetric(Mat A, PetscBool *ok)
 {
   PetscReal asymmetry;
@@ -106,7 +106,7 @@ static PetscErrorCode CheckSymmetricPartConverges(Mat A, PetscReal rtol, PetscBo
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* nnz of the formulas: a stencil on n points of a line touches 3 n - 2 */
+/* Formulas for the number of nonzeros: on a line of n points a stencil of three has 3 n - 2 entries */
 static PetscErrorCode CheckCounts(const System &s, PetscBool *ok)
 {
   const PetscLogDouble x = s.grid[0], y = s.grid[1], z = s.grid[2];

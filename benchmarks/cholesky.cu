@@ -1,4 +1,4 @@
-/* Kernels around cuda/sparse/dense.cuh whose systems lie in memory. */
+/* Kernels that factorize systems in memory with the device functions of cuda/sparse/dense.cuh. */
 #include "sparse/dense.cuh"
 
 #include "cholesky.h"
@@ -6,11 +6,11 @@
 namespace
 {
 
-constexpr int kRegisterBlock = 128; /* threads of a block, of which a group takes a system */
+constexpr int kRegisterBlock = 128; /* threads of a block of which every group takes a system */
 template <typename T>
-constexpr int kBlocksAtOnce = sizeof(T) == sizeof(float) ? 3 : 2; /* of kSystemThreads, for which there are registers */
+constexpr int kBlocksAtOnce = sizeof(T) == sizeof(float) ? 3 : 2; /* blocks of kSystemThreads for which a processor has registers */
 
-/* A group of N lanes a system, n <= N; indices from n on are the identity's. */
+/* A group of N lanes takes a system of n <= N unknowns, to which the identity is added from index n on. */
 template <typename T, int N>
 __global__ void __launch_bounds__(kRegisterBlock) CholeskyInRegisters(int n, PetscInt count, T *A, PetscInt *info)
 {
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kRegisterBlock) CholeskyInRegisters(int n, Pet
   if (mine && r == 0) info[system] = bad < N ? bad + 1 : 0;
 }
 
-/* A block a system. */
+/* A block takes a system. */
 template <typename T, bool InShared>
 __global__ void __launch_bounds__(kSystemThreads, kBlocksAtOnce<T>) CholeskyInBlocks(int n, T *A, PetscInt *info)
 {

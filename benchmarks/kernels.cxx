@@ -1,5 +1,6 @@
-static char help[] = "Measures kernels of set-ups by themselves on one GPU, beside the tables of the paper that they follow.\n"
-                     "  -cholesky   -pattern   -blocks   (none: all)   -json out.json   -md out.md\n\n";
+static char help[] =
+  "Measures kernels of set-ups by themselves on one GPU, beside tables of Bernaschi, Bisson, Fantozzi, Janna 2016.\n"
+  "  -cholesky   -pattern   -blocks   (none: all)   -json out.json   -md out.md\n\n";
 
 /*
   The paper of the static FSAI: Bernaschi, Bisson, Fantozzi, Janna, A factored sparse approximate inverse preconditioned conjugate
@@ -9,14 +10,16 @@ static char help[] = "Measures kernels of set-ups by themselves on one GPU, besi
 #include "cholesky.h"
 #include "kernels.h"
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <random>
 #include "pc/sfsai/sfsai.h"
 #include "sparse/csr_mat.h"
 
 static const char    kProgram[] = "finepc_kernels";
-static constexpr int kSkipped   = 77; /* exit status without a device: what ctest takes for skipped */
+static constexpr int kSkipped   = 77; /* exit status where there is no device, by which ctest knows a skipped test */
 
 /* ----------------------------- batches of Cholesky factorisations ----------------------------- */
 
@@ -32,7 +35,7 @@ static constexpr PaperCholesky kPaperCholesky[] = {
   {192, {70.31, 146.33}, {495.81, 238.37}}, {224, {109.36, 187.54}, {497.71, 290.37}}, {256, {136.61, 446.06}, {587.13, 179.87}},
 };
 
-/* How many times faster than cuSOLVER it is meant to be */
+/* How many times faster than cuSOLVER our factorisation is meant to be */
 static PetscLogDouble CholeskyAsked(PetscInt n)
 {
   return n <= 128 ? 3. : 1.;
@@ -47,7 +50,7 @@ struct CholeskyResult {
   std::string                 status, note;
 };
 
-/* LAPACK's count of POTRF */
+/* Operations of LAPACK's POTRF, as LAPACK counts them */
 static PetscLogDouble CholeskyFlops(PetscInt n)
 {
   const PetscLogDouble m = (PetscLogDouble)n;
@@ -55,8 +58,8 @@ static PetscLogDouble CholeskyFlops(PetscInt n)
   return m * m * m / 3. + m * m / 2. + m / 6.;
 }
 
-static constexpr PetscInt kDistinct = 16; /* different matrices of a batch, repeated all over it */
-static constexpr PetscInt kChecked  = 9;  /* systems of a batch whose factor is looked at */
+static constexpr PetscInt kDistinct = 16; /* number of different matrices in a batch, which repeats them */
+static constexpr PetscInt kChecked  = 9;  /* number of systems in a batch whose factors are checked */
 
 /*
    Symmetric, entries in [-1, 1), the diagonal 2 sqrt(n) to 2 sqrt(n) + 1: the eigenvalues off it are within 2 sqrt(n / 3) for large
@@ -127,7 +130,7 @@ static cusolverStatus_t PotrfBatched(cusolverDnHandle_t handle, int n, double **
   return cusolverDnDpotrfBatched(handle, CUBLAS_FILL_MODE_LOWER, n, A, n, info, count);
 }
 
-/* The system of the batch that is looked at as k-th: the first, the last, some between */
+/* Number in the batch of the k-th system that is checked: the first, the last, and some between them */
 static PetscInt CheckedSystem(PetscInt k, PetscInt batch)
 {
   return (PetscInt)((size_t)k * (batch - 1) / (kChecked - 1));
@@ -158,7 +161,7 @@ static PetscErrorCode MeasureCholeskyIn(PetscInt batch, PetscInt repeats, Choles
   const std::vector<T> matrices = MakeMatrices<T>(n, distinct);
   std::vector<T>       own, cusolver;
   std::vector<T *>     pointers;
-  DeviceArray          A, L, info, delay, device_pointers; /* freed at the end of the scope, on the way of an error, too */
+  DeviceArray          A, L, info, delay, device_pointers; /* freed at the end of the scope, also after an error */
   cusolverDnHandle_t   handle;
   cudaStream_t         stream;
 
@@ -171,7 +174,7 @@ static PetscErrorCode MeasureCholeskyIn(PetscInt batch, PetscInt repeats, Choles
   PetscCall(delay.Create(2 * kDelay));
   PetscCallCUDA(cudaMemsetAsync(delay.data, 0, 2 * kDelay, stream));
   PetscCall(CopyToDevice(A.data, matrices.data(), size * distinct));
-  for (size_t made = size * distinct; made < bytes;) { /* what is there again, behind itself: system b is matrix b % distinct */
+  for (size_t made = size * distinct; made < bytes;) { /* what is there is copied behind itself: system b is matrix b % distinct */
     const size_t some = std::min(made, bytes - made);
     PetscCall(CopyOnDevice(A.at(made), A.data, some));
     made += some;
@@ -211,7 +214,7 @@ static PetscErrorCode MeasureCholeskyIn(PetscInt batch, PetscInt repeats, Choles
     const PetscLogDouble  residuals[2] = {CholeskyResidual(n, A_k, own_k), CholeskyResidual(n, A_k, cusolver_k)},
                          difference    = CholeskyDifference(n, own_k, cusolver_k);
 
-    /* not with a NaN */
+    /* a comparison with a NaN is false, so a NaN is not good */
     good                      = good && residuals[0] <= rounding && residuals[1] <= rounding && difference <= 10. * rounding;
     result->own_residual      = std::max(residuals[0], result->own_residual);
     result->cusolver_residual = std::max(residuals[1], result->cusolver_residual);
@@ -248,7 +251,7 @@ struct PatternResult {
   PetscInt                    power   = 0;
   PetscLogDouble              entries = 0.; /* of the lower triangle, diagonal included */
   std::vector<PetscLogDouble> seconds;
-  PetscLogDouble              bytes = 0.; /* of G as it comes back */
+  PetscLogDouble              bytes = 0.; /* of G as the function returns it */
   std::string                 status, note;
 };
 
@@ -276,7 +279,7 @@ static PetscErrorCode MeasurePattern(const Backend &backend, const System &syste
   SFSAIParams    params;
 
   PetscFunctionBeginUser;
-  params.power = result->power; /* prefilter and max_row are 0: no scaling is read */
+  params.power = result->power; /* prefilter and max_row are 0, so that no scaling is needed */
   PetscCall(MatGetCSR(system.A, &mat));
   PetscCheck(PetscMemTypeDevice(mat.A.where), PETSC_COMM_SELF, PETSC_ERR_PLIB, "The matrix is not on the device");
   for (PetscInt repeat = 0; repeat < warm + repeats; repeat++) {
@@ -314,7 +317,7 @@ struct KernelConfig {
 
 struct KernelResults {
   std::vector<CholeskyResult> cholesky;
-  System                      system; /* of the patterns; its matrix is gone by the time of the report */
+  System                      system; /* of the patterns; its matrix no longer exists when the report is written */
   std::vector<PatternResult>  pattern;
   std::vector<BlockResult>    blocks;
 };
@@ -356,7 +359,7 @@ static PetscLogDouble CholeskyRate(const KernelConfig &config, PetscInt n, Petsc
   return Quotient(1e-9 * CholeskyFlops(n) * (PetscLogDouble)config.batch, seconds);
 }
 
-/* The lower triangles read once and written once, at the copy bandwidth, against the time */
+/* The time to read and write the lower triangles once at the copy bandwidth, divided by the time of the factorisation */
 static PetscLogDouble CholeskyFloor(const KernelConfig &config, const CholeskyResult &result)
 {
   const PetscLogDouble n = (PetscLogDouble)result.n, entry = (PetscLogDouble)FinePCPrecisionBytes(result.precision);
@@ -454,97 +457,86 @@ static std::string MarkdownReport(const KernelConfig &config, const KernelResult
   return text;
 }
 
-static void JsonCholesky(JsonWriter *json, const KernelConfig &config, const CholeskyResult &result)
+static Json CholeskyJson(const KernelConfig &config, const CholeskyResult &result)
 {
   const PaperCholesky *const paper = CholeskyOfPaper(config, result.n);
   const int                  p     = result.precision == FINEPC_SINGLE ? 0 : 1;
+  Json                       json;
 
-  json->Open(nullptr, '{');
-  json->Integer("n", (double)result.n);
-  json->String("precision", FinePCPrecisions[result.precision]);
-  json->String("status", result.status);
-  json->String("note", result.note);
-  json->Number("s", Best(result.own));
-  json->Number("gflops", CholeskyRate(config, result.n, Best(result.own)));
-  json->Number("floor_fraction", CholeskyFloor(config, result));
-  json->Number("cusolver_s", Best(result.cusolver));
-  json->Number("cusolver_gflops", CholeskyRate(config, result.n, Best(result.cusolver)));
-  json->Number("ratio", Quotient(Best(result.cusolver), Best(result.own)));
-  json->Number("asked_ratio", CholeskyAsked(result.n));
+  json["n"]               = result.n;
+  json["precision"]       = FinePCPrecisions[result.precision];
+  json["status"]          = result.status;
+  json["note"]            = result.note;
+  json["s"]               = Rounded(Best(result.own));
+  json["gflops"]          = Rounded(CholeskyRate(config, result.n, Best(result.own)));
+  json["floor_fraction"]  = Rounded(CholeskyFloor(config, result));
+  json["cusolver_s"]      = Rounded(Best(result.cusolver));
+  json["cusolver_gflops"] = Rounded(CholeskyRate(config, result.n, Best(result.cusolver)));
+  json["ratio"]           = Rounded(Quotient(Best(result.cusolver), Best(result.own)));
+  json["asked_ratio"]     = CholeskyAsked(result.n);
   if (paper) {
-    json->Number("paper_s", 1e-3 * paper->ms[p]);
-    json->Number("paper_gflops", paper->gflops[p]);
+    json["paper_s"]      = Rounded(1e-3 * paper->ms[p]);
+    json["paper_gflops"] = paper->gflops[p];
   }
-  json->Number("residual", result.own_residual);
-  json->Number("cusolver_residual", result.cusolver_residual);
-  json->Number("difference", result.difference);
-  json->Numbers("all_s", result.own);
-  json->Numbers("cusolver_all_s", result.cusolver);
-  json->Close('}');
+  json["residual"]          = Rounded(result.own_residual);
+  json["cusolver_residual"] = Rounded(result.cusolver_residual);
+  json["difference"]        = Rounded(result.difference);
+  json["all_s"]             = RoundedAll(result.own);
+  json["cusolver_all_s"]    = RoundedAll(result.cusolver);
+  return json;
 }
 
-static void JsonPattern(JsonWriter *json, const PatternResult &result)
+static Json PatternJson(const PatternResult &result)
 {
   const PaperPattern *const paper = PatternOfPaper(result.power);
   const PetscLogDouble      rate  = Quotient(result.entries, Best(result.seconds));
+  Json                      json;
 
-  json->Open(nullptr, '{');
-  json->Integer("power", (double)result.power);
-  json->String("status", result.status);
-  json->String("note", result.note);
-  json->Integer("nnz", result.entries);
-  json->Number("s", Best(result.seconds));
-  json->Number("nnz_per_s", rate);
-  json->Number("bytes", result.bytes);
+  json["power"]     = result.power;
+  json["status"]    = result.status;
+  json["note"]      = result.note;
+  json["nnz"]       = (std::int64_t)result.entries;
+  json["s"]         = Rounded(Best(result.seconds));
+  json["nnz_per_s"] = Rounded(rate);
+  json["bytes"]     = Rounded(result.bytes);
   if (paper) {
-    json->Integer("paper_nnz", paper->entries);
-    json->Number("paper_s", 1e-3 * paper->ms);
-    json->Number("paper_nnz_per_s", PaperRate(*paper));
-    json->Number("ratio", rate / PaperRate(*paper));
-    json->Number("asked_ratio", kPatternAsked);
+    json["paper_nnz"]       = (std::int64_t)paper->entries;
+    json["paper_s"]         = Rounded(1e-3 * paper->ms);
+    json["paper_nnz_per_s"] = Rounded(PaperRate(*paper));
+    json["ratio"]           = Rounded(rate / PaperRate(*paper));
+    json["asked_ratio"]     = kPatternAsked;
   }
-  json->Numbers("all_s", result.seconds);
-  json->Close('}');
+  json["all_s"] = RoundedAll(result.seconds);
+  return json;
 }
 
-static std::string JsonReport(const KernelConfig &config, const KernelResults &results)
+static Json ReportJson(const KernelConfig &config, const KernelResults &results)
 {
-  JsonWriter json;
+  Json json = MachineJson(kProgram, config.backend, config.output), cholesky = Json::array(), pattern = Json::array(),
+       blocks = Json::array();
 
-  json.Open(nullptr, '{');
-  JsonMachine(&json, kProgram, config.backend, config.output);
-  json.Integer("repeats", (double)config.repeats);
+  for (const auto &result : results.cholesky) cholesky.push_back(CholeskyJson(config, result));
+  for (const auto &result : results.pattern) pattern.push_back(PatternJson(result));
+  for (const auto &result : results.blocks) blocks.push_back(BlocksJson(config.backend, result));
+  json["repeats"] = config.repeats;
   if (config.cholesky) {
-    json.Open("cholesky", '{');
-    json.Integer("batch", (double)config.batch);
-    json.Open("results", '[');
-    for (const auto &result : results.cholesky) JsonCholesky(&json, config, result);
-    json.Close(']');
-    json.Close('}');
+    json["cholesky"]["batch"]   = config.batch;
+    json["cholesky"]["results"] = cholesky;
   }
   if (!results.pattern.empty()) {
-    json.Open("pattern", '{');
-    json.String("system", results.system.name);
-    json.Integer("rows", (double)results.system.rows);
-    json.Integer("nnz", results.system.nnz);
-    json.Open("results", '[');
-    for (const auto &result : results.pattern) JsonPattern(&json, result);
-    json.Close(']');
-    json.Close('}');
+    json["pattern"]["system"]  = results.system.name;
+    json["pattern"]["rows"]    = results.system.rows;
+    json["pattern"]["nnz"]     = (std::int64_t)results.system.nnz;
+    json["pattern"]["results"] = pattern;
   }
-  if (!results.blocks.empty()) {
-    json.Open("blocks", '[');
-    for (const auto &result : results.blocks) JsonBlocks(&json, config.backend, result);
-    json.Close(']');
-  }
-  json.Close('}');
-  return json.text + "\n";
+  if (!results.blocks.empty()) json["blocks"] = blocks;
+  return json;
 }
 
 static PetscErrorCode ReportFiles(const KernelConfig &config, const KernelResults &results)
 {
   PetscFunctionBeginUser;
-  if (!config.output.json_file.empty()) PetscCall(WriteFile(config.output.json_file, JsonReport(config, results)));
+  if (!config.output.json_file.empty()) PetscCall(WriteJson(config.output.json_file, ReportJson(config, results)));
   if (!config.output.md_file.empty()) PetscCall(WriteFile(config.output.md_file, MarkdownReport(config, results)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -553,7 +545,7 @@ static PetscErrorCode ReportFiles(const KernelConfig &config, const KernelResult
 
 static constexpr PetscInt kMaxList = 64;
 
-/* A million unknowns and some, each size of a block up to 8 */
+/* Somewhat more than a million unknowns each, with every size of a block up to 8 */
 static const std::vector<std::string> kBlockSystems = {"block3d7:100:1", "block3d7:80:2", "block3d7:70:3", "block3d7:64:4",
                                                        "block3d7:60:5",  "block3d7:56:6", "block3d7:54:7", "block3d7:51:8"};
 
@@ -617,7 +609,7 @@ static PetscErrorCode RunCholesky(const KernelConfig &config, KernelResults *res
       PetscCall(Guarded([&](CholeskyResult *to) { return MeasureCholesky(config.batch, config.repeats, to); }, &result));
       PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s", CholeskyRow(config, result).c_str()));
       results->cholesky.push_back(result);
-      PetscCall(ReportFiles(config, *results)); /* after every row: a crash costs one row */
+      PetscCall(ReportFiles(config, *results)); /* after every row, so that a crash loses one row only */
     }
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -638,7 +630,7 @@ static PetscErrorCode RunPattern(const KernelConfig &config, KernelResults *resu
     PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s", PatternRow(result).c_str()));
     results->pattern.push_back(result);
     PetscCall(ReportFiles(config, *results));
-    /* too little memory, most likely: it may have left some behind, and larger powers need more */
+    /* There was most likely too little memory. Some of it may not have been freed, and larger powers need more. */
     if (result.status == "failed") break;
   }
   PetscCall(SystemDestroy(system));

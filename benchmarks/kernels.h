@@ -22,7 +22,7 @@ public:
   void *data = nullptr;
 };
 
-/* `from` may end after it */
+/* The caller may free `from` afterwards */
 inline PetscErrorCode CopyToDevice(void *to, const void *from, size_t bytes)
 {
   cudaStream_t stream;
@@ -44,11 +44,12 @@ inline PetscErrorCode CopyOnDevice(void *to, const void *from, size_t bytes)
   return ArrayCopy_CUDA(to, from, bytes, PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA);
 }
 
-static constexpr size_t kDelay = (size_t)512 << 20; /* bytes copied first, so that the host is ahead of the device */
+/* Bytes that are copied before a timing, so that the host is ahead of the device */
+static constexpr size_t kDelay = (size_t)512 << 20;
 
 /*
-   Seconds of a call on the device, between two events. What `prepare` launches before is not timed, but keeps the device busy
-   meanwhile.
+   Seconds of a call on the device, between two events. What `prepare` launches before is not timed, but keeps the device busy while
+   the host launches the call.
 */
 template <typename Prepare, typename Call>
 inline PetscErrorCode TimeOnDevice(PetscInt repeats, Prepare prepare, Call call, std::vector<PetscLogDouble> *seconds)
@@ -115,34 +116,34 @@ struct BlockProduct {
   FinePCPrecision             precision = FINEPC_DOUBLE;
   std::vector<PetscLogDouble> own, cusparse; /* seconds */
   PetscLogDouble              bytes = 0., cusparse_bytes = 0.;
-  PetscLogDouble              difference = 0., cusparse_difference = 0.; /* from the host's product, relative */
+  PetscLogDouble              difference = 0., cusparse_difference = 0.; /* relative, from the product on the host */
 };
 
 /* Block ILU(0) by so many fixed-point sweeps */
 struct BlockSweeps {
   PetscInt                    count = 0;
   std::vector<PetscLogDouble> seconds;
-  PetscLogDouble              difference = 0.; /* from the factor by levels, relative */
+  PetscLogDouble              difference = 0.; /* relative, from the factor by levels */
   PetscInt                    iterations = 0;  /* of GMRES(30) with the inverses of this factor */
 };
 
 /* Block ILU(0) and its triangular solves: PETSc's on the host, ours, cuSPARSE's deprecated bsrilu02 and bsrsv2 */
 struct BlockILU {
-  std::vector<PetscLogDouble> host_factor, own_factor, cusparse_factor; /* seconds, numerical part */
+  std::vector<PetscLogDouble> host_factor, own_factor, cusparse_factor; /* seconds of the numerical part */
   PetscLogDouble              host_analysis = 0., own_analysis = 0., cusparse_analysis = 0.;
-  std::vector<PetscLogDouble> host_solves, cusparse_solves;                  /* seconds of kSolves applications, T_p of the paper */
-  PetscLogDouble              own_difference = 0., cusparse_difference = 0.; /* of one application, from PETSc's, relative */
+  std::vector<PetscLogDouble> host_solves, cusparse_solves; /* seconds of kSolves applications, T_p of the block-ISAI paper */
+  PetscLogDouble              own_difference = 0., cusparse_difference = 0.; /* relative, of one application, from that of PETSc */
   PetscInt                    levels          = 0;
   PetscLogDouble              sweeps_analysis = 0.;
-  std::vector<BlockSweeps>    sweeps; /* the last ones are enough to be exact */
+  std::vector<BlockSweeps>    sweeps; /* by number of sweeps; the last number is enough for the exact factor */
 };
 
 struct BlockResult {
-  System         system;                       /* its matrix is gone by the time of the report */
+  System         system;                       /* its matrix no longer exists when the report is written */
   PetscInt       bs = 0, rows = 0, blocks = 0; /* block rows */
   BlockProduct   products[2];
   BlockILU       ilu;
-  PetscLogDouble wall = 0.; /* seconds of all of it */
+  PetscLogDouble wall = 0.; /* seconds of all measurements */
   std::string    status, note;
 };
 
@@ -153,4 +154,4 @@ extern std::string    BlockILUHeader();
 extern std::string    BlockILURow(const BlockResult &result);
 extern std::string    BlockSweepsHeader();
 extern std::string    BlockSweepsRows(const BlockResult &result);
-extern void           JsonBlocks(JsonWriter *json, const Backend &backend, const BlockResult &result);
+extern Json           BlocksJson(const Backend &backend, const BlockResult &result);

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The tables of the block-ISAI paper (Ma, Hu, Yuan, Liu 2021) out of benchmark runs, one per system: T_p, T_total and iterations by option
-set, and the set-up by events of PETSc's log where the run had -breakdown.
+"""The tables of the block-ISAI paper (Ma, Hu, Yuan, Liu 2021) out of benchmark runs, one per system: T_p, T_total and iterations
+by option set, and the set-up by events of PETSc's log where the run had -breakdown.
 
     paper_table.py results.json [more.json ...] [-o tables.md]
 
-T_p: 30 applications of the preconditioner, timed apart; T_total: the solve, factors given. Iterations are compared with those of block ILU(0)
-and exact triangular solves: the first of `baij-ilu`, `block-ilu` and `bsrsv2` that converged, which have the same preconditioner. An event
-counts the events inside it, too. Sets of further files are added to the systems of the same name."""
+T_p: 30 applications of the preconditioner, timed apart; T_total: the solve, factors given. Iterations are compared with those of
+block ILU(0) and exact triangular solves: the first of `baij-ilu`, `block-ilu` and `bsrsv2` that converged, which have the same
+preconditioner. An event counts the events inside it, too. Sets of further files are added to the systems of the same name."""
 import argparse
 import json
 import sys
@@ -22,6 +22,10 @@ def number(value, digits=3):
         return ""
     decimals = max(0, digits - len(str(int(abs(value)))))
     return f"{value:.{decimals}f}"
+
+
+def percent(fraction):
+    return f"{100 * fraction:.0f}" if fraction else ""
 
 
 def solved(result):
@@ -49,7 +53,8 @@ def load(paths):
 
 def head(report):
     driver = f", driver {report['driver']}" if report["driver"] else ""
-    return f"{report['device']}{driver}, PETSc {report['petsc']}, commit {report['commit']}, relative tolerance {report['true_rtol']:g}."
+    made_from = f"PETSc {report['petsc']}, commit {report['commit']}"
+    return f"{report['device']}{driver}, {made_from}, relative tolerance {report['true_rtol']:g}."
 
 
 def rows(system):
@@ -75,7 +80,7 @@ def rows(system):
     yield row("set-up ms", lambda r: number(1e3 * r["setup_s"]))
     yield row("set-up in iterations", lambda r: over(r["setup_s"], r))
     yield row("NL and NU in iterations", lambda r: over(event(r, "BISAIInvert"), r))
-    yield row("apply, % of the copy bandwidth", lambda r: f"{100 * r['apply_floor_fraction']:.0f}" if r["apply_floor_fraction"] else "")
+    yield row("apply, % of the copy bandwidth", lambda r: percent(r["apply_floor_fraction"]))
     yield row("warm runs", lambda r: str(len(r["warm"])) if r["warm"] else "0, the first use")
     yield ["status"] + [r["status"] if r["status"] == "ok" else f"{r['status']}: {r['note']}" for r in results]
 
@@ -90,7 +95,7 @@ def breakdown(system):
 
 
 def logged(system):
-    """Which set-ups the events are of; files from before that was kept have those of one."""
+    """Which set-ups the events are of; files without `logged_setups` have the events of one set-up."""
     counts = sorted({r["logged_setups"] for r in system["results"] if r.get("events") and "logged_setups" in r})
     return f"the fastest of {' or '.join(map(str, counts))} warm set-ups" if counts else "one set-up"
 
@@ -109,10 +114,12 @@ def main():
     lines = list(dict.fromkeys(head(report) for report in reports))
     for system in systems:
         labels = [r["label"] for r in system["results"]]
-        lines += ["", f"## {system['name']}", f"{system['rows']} rows, {system['nnz']} nonzeros", ""] + table([""] + labels, rows(system))
+        lines += ["", f"## {system['name']}", f"{system['rows']} rows, {system['nnz']} nonzeros", ""]
+        lines += table([""] + labels, rows(system))
         body = list(breakdown(system))
         if body:
-            lines += ["", f"Set-up by events, ms. These, and NL and NU above, are of {logged(system)}, with the log on.", ""] + table([""] + labels, body)
+            lines += ["", f"Set-up by events, ms. These, and NL and NU above, are of {logged(system)}, with the log on.", ""]
+            lines += table([""] + labels, body)
     text = "\n".join(lines) + "\n"
     if args.output:
         open(args.output, "w").write(text)

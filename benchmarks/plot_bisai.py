@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Draws what paper_table.py tabulates, as figures 4 to 12 of the block-ISAI paper (Ma, Hu, Yuan, Liu 2021): per system, bisai's set-up by events of
-PETSc's log above, and the overall time of every set with its speed-up below.
+"""Draws what paper_table.py tabulates, as figures 4 to 12 of the block-ISAI paper (Ma, Hu, Yuan, Liu 2021): per system, bisai's
+set-up by events of PETSc's log above, and the overall time of every set with its speed-up below.
 
     plot_bisai.py results.json [more.json ...] [-o plot.png]
 
-Speed-ups are over GMRES(30) with PETSc's block triangular solves on the host, as in the paper: `block-ilu`, or `baij-ilu` where it is not there."""
+Speed-ups are over GMRES(30) with PETSc's block triangular solves on the host, as in the paper: `block-ilu`, or `baij-ilu` where
+a run has no `block-ilu`."""
 import argparse
 
 import matplotlib
@@ -37,7 +38,8 @@ def plot_setup(axes, system):
         places = [row + k * height for row in range(len(results))]
         axes.barh(places, times, height, label="set-up in all" if name == "PCSetUp" else name)
         for place, time, r in zip(places, times, results):
-            axes.text(time, place, f" {number(time)} ms, {0.1 * time / r['solve_s']:.1f} %" if time else "", va="center", fontsize=7)
+            text = f" {number(time)} ms, {0.1 * time / r['solve_s']:.1f} %" if time else ""
+            axes.text(time, place, text, va="center", fontsize=7)
     axes.set_yticks([row + 0.425 - height / 2 for row in range(len(results))], [r["label"] for r in results])
     axes.set_xscale("log")
     axes.set_xlim(right=50e3 * max((event(r, "PCSetUp") for r in results), default=1.0))  # room for the text
@@ -68,9 +70,11 @@ def main():
     parser.add_argument("-o", "--output", default="bisai.png")
     args = parser.parse_args()
     reports, systems = load(args.json)
-    heights = [1 + 0.13 * max(len(logged_sets(s)) * len(event_names(s)) for s in systems), 1 + 0.3 * max(len(s["results"]) for s in systems)]
+    bars, sets = max(len(logged_sets(s)) * len(event_names(s)) for s in systems), max(len(s["results"]) for s in systems)
+    heights = [1 + 0.13 * bars, 1 + 0.3 * sets]
     figure, grid = plt.subplots(
-        2, len(systems), squeeze=False, figsize=(max(6.4, 5.2 * len(systems)), 1 + sum(heights)), layout="constrained", gridspec_kw={"height_ratios": heights})
+        2, len(systems), squeeze=False, figsize=(max(6.4, 5.2 * len(systems)), 1 + sum(heights)), layout="constrained",
+        gridspec_kw={"height_ratios": heights})
     for column, system in enumerate(systems):
         grid[0][column].set_title(f"{system['name']}\n{system['rows']:,} rows, {system['nnz']:,} nonzeros", fontsize=10, pad=36)
         plot_setup(grid[0][column], system)

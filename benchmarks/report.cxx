@@ -3,6 +3,8 @@
 */
 #include "text.h"
 #include <algorithm>
+#include <cstdint>
+#include <nlohmann/json.hpp>
 
 static const char kProgram[] = "finepc_bench";
 
@@ -24,7 +26,7 @@ PetscLogDouble ResultMinimum(const std::vector<PetscLogDouble> &v)
   return v.empty() ? 0. : *std::min_element(v.begin(), v.end());
 }
 
-/* Of the second solve with the same KSP, where there was one: what a solver prepares once is not in it. */
+/* Seconds, of the second solve with the same KSP where there was one: what a solver prepares once is not in that. */
 static PetscLogDouble PerIteration(const Timing &timing)
 {
   return timing.iterations > 0 ? (timing.again > 0. ? timing.again : timing.solve) / (PetscLogDouble)timing.iterations : 0.;
@@ -96,96 +98,101 @@ PetscErrorCode ReportRow(const Config &config, const System &system, const Resul
 
 /* -------------------------------------------- JSON -------------------------------------------- */
 
-static void JsonTiming(JsonWriter *json, const char *key, const Timing &timing)
+static Json TimingJson(const Timing &timing)
 {
-  json->Open(key, '{');
-  json->Number("setup_s", timing.setup);
-  json->Number("solve_s", timing.solve);
-  json->Number("solve_again_s", timing.again);
-  json->Integer("iterations", (double)timing.iterations);
-  json->Number("true_residual", timing.true_residual);
-  json->String("reason", KSPConvergedReasons[timing.reason]);
-  json->Close('}');
+  Json json;
+
+  json["setup_s"]       = Rounded(timing.setup);
+  json["solve_s"]       = Rounded(timing.solve);
+  json["solve_again_s"] = Rounded(timing.again);
+  json["iterations"]    = timing.iterations;
+  json["true_residual"] = Rounded(timing.true_residual);
+  json["reason"]        = KSPConvergedReasons[timing.reason];
+  return json;
 }
 
-static void JsonResult(JsonWriter *json, const Config &config, const Result &result)
+static Json EventsJson(const std::vector<Event> &events)
+{
+  Json list = Json::array();
+
+  for (const auto &event : events) {
+    Json json;
+
+    json["name"]  = event.name;
+    json["count"] = event.count;
+    json["s"]     = Rounded(event.seconds);
+    list.push_back(json);
+  }
+  return list;
+}
+
+static Json ResultJson(const Config &config, const Result &result)
 {
   const Timing *best = ResultBest(result);
+  Json          json, warm = Json::array();
 
-  json->Open(nullptr, '{');
-  json->String("label", result.set.label);
-  json->String("options", result.set.options);
-  json->String("status", result.status);
-  json->String("note", result.note);
-  json->String("ksp_type", result.ksp_type);
-  json->String("pc_type", result.pc_type);
-  json->Bool("first_in_process", result.first_in_process);
-  if (!result.runs.empty()) JsonTiming(json, "first", result.runs[0]);
-  json->Open("warm", '[');
-  for (size_t k = 1; k < result.runs.size(); k++) JsonTiming(json, nullptr, result.runs[k]);
-  json->Close(']');
+  for (size_t k = 1; k < result.runs.size(); k++) warm.push_back(TimingJson(result.runs[k]));
+  json["label"]            = result.set.label;
+  json["options"]          = result.set.options;
+  json["status"]           = result.status;
+  json["note"]             = result.note;
+  json["ksp_type"]         = result.ksp_type;
+  json["pc_type"]          = result.pc_type;
+  json["first_in_process"] = result.first_in_process;
+  if (!result.runs.empty()) json["first"] = TimingJson(result.runs[0]);
+  json["warm"] = warm;
   if (best) {
-    json->Number("setup_s", best->setup);
-    json->Number("solve_s", best->solve);
-    json->Number("total_s", best->setup + best->solve);
-    json->Integer("iterations", (double)best->iterations);
-    json->Number("true_residual", best->true_residual);
-    json->Number("iteration_s", PerIteration(*best));
-    json->Number("iteration_bytes", result.iteration_bytes);
-    json->Number("iteration_floor_fraction", FloorFraction(config.backend, result.iteration_bytes, PerIteration(*best)));
+    const PetscLogDouble per_iteration = PerIteration(*best);
+
+    json["setup_s"]                  = Rounded(best->setup);
+    json["solve_s"]                  = Rounded(best->solve);
+    json["total_s"]                  = Rounded(best->setup + best->solve);
+    json["iterations"]               = best->iterations;
+    json["true_residual"]            = Rounded(best->true_residual);
+    json["iteration_s"]              = Rounded(per_iteration);
+    json["iteration_bytes"]          = Rounded(result.iteration_bytes);
+    json["iteration_floor_fraction"] = Rounded(FloorFraction(config.backend, result.iteration_bytes, per_iteration));
   }
-  json->Integer("logged_setups", (double)result.logged_setups); /* the events are of the fastest of them */
-  json->Open("events", '[');
-  for (const auto &event : result.events) {
-    json->Open(nullptr, '{');
-    json->String("name", event.name);
-    json->Integer("count", (double)event.count);
-    json->Number("s", event.seconds);
-    json->Close('}');
-  }
-  json->Close(']');
-  json->Numbers("refill_s", std::vector<double>(result.refill.begin(), result.refill.end()));
-  json->Number("density", result.density);
-  json->Number("apply_s", result.apply_seconds);
-  json->Number("apply_bytes", result.apply_bytes);
-  json->Number("apply_floor_fraction", FloorFraction(config.backend, result.apply_bytes, result.apply_seconds));
-  json->Open("view", '[');
-  for (const auto &line : result.view) json->String(nullptr, line);
-  json->Close(']');
-  json->Integer("history_stride", (double)result.history_stride);
-  json->Numbers("history", std::vector<double>(result.history.begin(), result.history.end()));
-  json->Close('}');
+  json["logged_setups"]        = result.logged_setups; /* the events are those of the fastest of so many */
+  json["events"]               = EventsJson(result.events);
+  json["refill_s"]             = RoundedAll(result.refill);
+  json["density"]              = Rounded(result.density);
+  json["apply_s"]              = Rounded(result.apply_seconds);
+  json["apply_bytes"]          = Rounded(result.apply_bytes);
+  json["apply_floor_fraction"] = Rounded(FloorFraction(config.backend, result.apply_bytes, result.apply_seconds));
+  json["view"]                 = result.view;
+  json["history_stride"]       = result.history_stride;
+  json["history"]              = RoundedAll(result.history);
+  return json;
 }
 
-static std::string JsonReport(const Config &config, const std::vector<SystemResults> &all)
+static Json SystemJson(const Config &config, const SystemResults &entry)
 {
-  JsonWriter json;
+  const System &system = entry.system;
+  Json          json, results = Json::array();
 
-  json.Open(nullptr, '{');
-  JsonMachine(&json, kProgram, config.backend, config.output);
-  json.Number("true_rtol", config.true_rtol);
-  json.Integer("repeats", (double)config.repeats);
-  json.Open("systems", '[');
-  for (const auto &entry : all) {
-    const System &system = entry.system;
+  for (const auto &result : entry.results) results.push_back(ResultJson(config, result));
+  json["name"]                   = system.name;
+  json["kind"]                   = system.kind;
+  json["rows"]                   = system.rows;
+  json["nnz"]                    = (std::int64_t)system.nnz;
+  json["load_s"]                 = Rounded(system.load_seconds);
+  json["matmult_s"]              = Rounded(system.matmult_seconds);
+  json["matmult_bytes"]          = Rounded(system.matmult_bytes);
+  json["matmult_floor_fraction"] = Rounded(FloorFraction(config.backend, system.matmult_bytes, system.matmult_seconds));
+  json["results"]                = results;
+  return json;
+}
 
-    json.Open(nullptr, '{');
-    json.String("name", system.name);
-    json.String("kind", system.kind);
-    json.Integer("rows", (double)system.rows);
-    json.Integer("nnz", system.nnz);
-    json.Number("load_s", system.load_seconds);
-    json.Number("matmult_s", system.matmult_seconds);
-    json.Number("matmult_bytes", system.matmult_bytes);
-    json.Number("matmult_floor_fraction", FloorFraction(config.backend, system.matmult_bytes, system.matmult_seconds));
-    json.Open("results", '[');
-    for (const auto &result : entry.results) JsonResult(&json, config, result);
-    json.Close(']');
-    json.Close('}');
-  }
-  json.Close(']');
-  json.Close('}');
-  return json.text + "\n";
+static Json ReportJson(const Config &config, const std::vector<SystemResults> &all)
+{
+  Json json = MachineJson(kProgram, config.backend, config.output), systems = Json::array();
+
+  for (const auto &entry : all) systems.push_back(SystemJson(config, entry));
+  json["true_rtol"] = Rounded(config.true_rtol);
+  json["repeats"]   = config.repeats;
+  json["systems"]   = systems;
+  return json;
 }
 
 PetscErrorCode ReportFiles(const Config &config, const std::vector<SystemResults> &all)
@@ -195,7 +202,7 @@ PetscErrorCode ReportFiles(const Config &config, const std::vector<SystemResults
   PetscFunctionBeginUser;
   PetscCallMPI(MPI_Comm_rank(PETSC_COMM_WORLD, &rank));
   if (rank) PetscFunctionReturn(PETSC_SUCCESS);
-  if (!config.output.json_file.empty()) PetscCall(WriteFile(config.output.json_file, JsonReport(config, all)));
+  if (!config.output.json_file.empty()) PetscCall(WriteJson(config.output.json_file, ReportJson(config, all)));
   if (!config.output.md_file.empty()) {
     std::string text = MarkdownPreamble(config) + MarkdownHeader(kColumns);
 

@@ -1,5 +1,5 @@
-static char help[] = "The kernels of an iteration of KSPRRBCG one by one, as tables 5.1 and 5.2 of the paper on RRB:\n"
-                     "time, GB/s, share of the copy bandwidth.\n"
+static char help[] = "The kernels of an iteration of KSPRRBCG one by one, as tables 5.1 and 5.2 of the paper on the RRB-solver\n"
+                     "(de Jong, van der Ploeg, Ditzel, Vuik 2017): time, GB/s, share of the copy bandwidth.\n"
                      "  -system <system> : a 5-point stencil of finepc_bench; default poisson2d5:2047\n"
                      "  -levels <l>      : levels of PCRRB, 0 for as many as it chooses\n"
                      "  -repeats <k>     : launches of a kernel one after the other\n"
@@ -20,7 +20,7 @@ struct Kernel {
   PetscLogDouble seconds, bytes;
 };
 
-/* A state in which iterations go on, whatever was launched before */
+/* Puts the solver into a state in which iterations go on, whatever was launched before */
 static PetscErrorCode Begin(RRBCGWork *work, const PetscScalar *r)
 {
   const CGTest test{CG_NORM_NONE, -1, std::numeric_limits<PetscReal>::infinity(), 0, -1, PETSC_INT_MAX, PETSC_INT_MAX};
@@ -50,7 +50,7 @@ static PetscErrorCode Time(const Backend &backend, PetscInt repeats, Call call, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A set-up into new memory, and one into that of the last */
+/* Times set-ups into new memory, and set-ups into the memory of the set-up before */
 static PetscErrorCode TimeSetUps(const Backend &backend, const CSRView *A, const PetscInt grid[3], const RRBParams *params,
                                  RRBFactor **F, std::vector<Kernel> *kernels)
 {

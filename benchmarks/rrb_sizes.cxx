@@ -9,11 +9,11 @@ static char help[] = "Set-up and solve with KSPRRBCG against the size of the gri
 PETSc's options are for the solver; -ksp_type cg, for instance.\n\n";
 
 /*
-   Poisson's problem of paper 003, section 4.2, as in rrb_levels. A set-up is KSPSetUp() of a new solver; "first" and "again" are
-   its two solves. Bytes are those that the GPU has less of than at the start, at worst: matrix, vectors, factor, and what the
-   set-up needs for itself. They are looked at each millisecond until the first set-up and its solves are done, and the others are
-   not held up by that. The largest grid is the one that these bytes a point leave room for, or that PETSc's 32-bit count of
-   nonzeros allows; if it fails, smaller ones follow.
+   Poisson's problem as in rrb_levels. A set-up is KSPSetUp() of a new solver; "first" and "again" are the two solves with that
+   solver. "Bytes a point" is how much less memory the GPU has free than at the start, at worst: matrix, vectors, factor, and what
+   the set-up needs for itself. The free memory is looked at each millisecond until the first set-up and its solves are done; the
+   later runs are not held up by that. The largest grid is the one that these bytes a point leave room for, or that PETSc's 32-bit
+   count of nonzeros allows; if that grid fails, smaller ones follow.
 */
 #include "bench.h"
 #include "text.h"
@@ -35,7 +35,7 @@ PETSc's options are for the solver; -ksp_type cg, for instance.\n\n";
 
 /* ------------------------------------------- memory ------------------------------------------- */
 
-/* Bytes that the GPU has free, 0 without one; nothing of PETSc, whose stack of functions is not for threads. */
+/* Free bytes of the GPU, 0 where there is none. A second thread calls this, and PETSc's stack of functions is not for threads. */
 static size_t FreeBytes(const Backend &backend)
 {
   size_t free_bytes = 0;
@@ -47,7 +47,7 @@ static size_t FreeBytes(const Backend &backend)
   return backend.cuda ? free_bytes : 0;
 }
 
-/* Watches how little memory is free, as long as it lives. */
+/* A thread that watches, as long as this object lives, how little memory is free. */
 class Watch {
 public:
   explicit Watch(const Backend &backend) :
@@ -69,17 +69,17 @@ public:
 private:
   std::atomic<bool>   stop_{false};
   std::atomic<size_t> least_{std::numeric_limits<size_t>::max()};
-  std::thread         thread_; /* the last, for it uses the others */
+  std::thread         thread_; /* the last member, since the thread uses the others */
 };
 
 /* ------------------------------------------- a size ------------------------------------------- */
 
 struct Row {
   PetscInt n = 0, iterations = 0;
-  /* seconds, seconds, .., bytes a point */
+  /* seconds, and bytes a point */
   PetscLogDouble     create = 0, first_setup = 0, setup = 1e99, first = 1e99, again = 1e99, bytes = 0;
   KSPConvergedReason reason = KSP_CONVERGED_ITERATING;
-  std::string        levels; /* as the view has it */
+  std::string        levels; /* as PCView() prints them */
 };
 
 struct Run {
@@ -87,23 +87,6 @@ struct Run {
   Vec    b = nullptr, x = nullptr;
   KSP    ksp = nullptr;
 };
-
-static PetscErrorCode FillSolution(PetscInt n, Vec u)
-{
-  const PetscReal h = 1. / (PetscReal)(n + 1);
-  PetscScalar    *array;
-
-  PetscFunctionBeginUser;
-  PetscCall(VecGetArrayWrite(u, &array));
-  for (PetscInt j = 0; j < n; j++)
-    for (PetscInt i = 0; i < n; i++) {
-      const PetscReal x = h * (PetscReal)(i + 1), y = h * (PetscReal)(j + 1);
-
-      array[(size_t)j * n + i] = x * (x - 1) * y * (y - 1) * PetscExpReal(x * y);
-    }
-  PetscCall(VecRestoreArrayWrite(u, &array));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
 
 static PetscErrorCode SolverCreate(Mat A, PetscReal rtol, KSP *ksp)
 {
@@ -145,7 +128,7 @@ static PetscErrorCode Measure(const Backend &backend, PetscReal rtol, PetscInt r
   PetscCall(TimeSynchronized(backend, &start));
   PetscCall(SystemCreate(PETSC_COMM_SELF, "poisson2d5:" + std::to_string(row->n), backend, &run->system));
   PetscCall(MatCreateVecs(run->system.A, &run->x, &run->b));
-  PetscCall(FillSolution(row->n, run->x));
+  PetscCall(FillTestSolution(row->n, run->x));
   PetscCall(MatMult(run->system.A, run->x, run->b));
   PetscCall(TimeSynchronized(backend, &end));
   row->create = end - start;
@@ -177,7 +160,7 @@ static PetscErrorCode Measure(const Backend &backend, PetscReal rtol, PetscInt r
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What it made is gone afterwards, also after an error, which is that of *text. */
+/* Measures a size and destroys what it created, also after an error, whose message is in *text then. */
 static PetscErrorCode MeasureSize(const Backend &backend, PetscReal rtol, PetscInt repeats, size_t at_start, Row *row,
                                   std::string *text)
 {
@@ -228,7 +211,7 @@ static PetscInt MostByCount()
 {
   PetscInt n = (PetscInt)std::sqrt((double)PETSC_INT_MAX / 5.);
 
-  while (5. * (n + 1.) * (n + 1.) <= (double)PETSC_INT_MAX) n++; /* five a row are what is allocated */
+  while (5. * (n + 1.) * (n + 1.) <= (double)PETSC_INT_MAX) n++; /* five entries a row are allocated */
   return n;
 }
 
@@ -255,7 +238,7 @@ int main(int argc, char **argv)
   PetscCall(PetscOptionsGetBool(nullptr, nullptr, "-largest", &largest, nullptr));
   PetscCall(PetscOptionsGetString(nullptr, nullptr, "-backend", choice, sizeof(choice), nullptr));
   PetscCall(OutputFromOptions(&output));
-  PetscCall(BackendSetUp(choice, PETSC_FALSE, &backend)); /* no bandwidth, whose memory would stay in a pool and not be counted */
+  PetscCall(BackendSetUp(choice, PETSC_FALSE, &backend)); /* no bandwidth: its memory would stay in a pool and not be counted */
   PetscCheck(!largest || backend.cuda, PETSC_COMM_SELF, PETSC_ERR_USER_INPUT, "-largest is about the memory of a GPU");
   at_start = FreeBytes(backend);
 

@@ -32,19 +32,23 @@ def main():
 
     machine = f"{report['device']}, driver {report['driver']}, PETSc {report['petsc']}, commit {report['commit']}."
     if args.density:
-        lines = [f"nnz(G)/nnz(A), iterations in parentheses; {machine}", "", "| set | " + " | ".join(systems) + " |", "|:--|" + "--:|" * len(systems)]
+        lines = [f"nnz(G)/nnz(A), iterations in parentheses; {machine}", ""]
+        lines += ["| set | " + " | ".join(systems) + " |", "|:--|" + "--:|" * len(systems)]
     else:
-        lines = [f"Set-up and solve in ms, iterations in parentheses; {machine}", "The first column is the geometric mean, over the systems, of the time relative to the best set.", "",
-                 "| set | mean | " + " | ".join(systems) + " |", "|:--|--:|" + "--:|" * len(systems)]
+        lines = [f"Set-up and solve in ms, iterations in parentheses; {machine}"]
+        lines += ["The first column is the geometric mean, over the systems, of the time relative to the best set.", ""]
+        lines += ["| set | mean | " + " | ".join(systems) + " |", "|:--|--:|" + "--:|" * len(systems)]
     for label in labels:
         cells = [solved.get((label, name)) for name in systems]
         if args.density:
+            densities = [f"{density.get((label, name), 0):.2f}" for name in systems]
             iterations = [f"({cell[1]})" if cell else "(missed)" for cell in cells]
-            lines.append(f"| {label} | " + " | ".join(f"{density.get((label, name), 0):.2f} {its}" for name, its in zip(systems, iterations)) + " |")
+            lines.append(f"| {label} | " + " | ".join(map(" ".join, zip(densities, iterations))) + " |")
             continue
         logs = [math.log(cell[0] / best[name]) for cell, name in zip(cells, systems) if cell]
         mean = f"{math.exp(sum(logs) / len(logs)):.2f}" if len(logs) == len(systems) else ""
-        lines.append(f"| {label} | {mean} | " + " | ".join(f"{1e3 * cell[0]:.1f} ({cell[1]})" if cell else "missed" for cell in cells) + " |")
+        times = [f"{1e3 * cell[0]:.1f} ({cell[1]})" if cell else "missed" for cell in cells]
+        lines.append(f"| {label} | {mean} | " + " | ".join(times) + " |")
     text = "\n".join(lines) + "\n"
     if args.output:
         open(args.output, "w").write(text)

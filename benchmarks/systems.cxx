@@ -5,6 +5,7 @@
   ranks build one matrix without communication. The columns of a row come out sorted.
 */
 #include "bench.h"
+#include "stencil.h"
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -42,7 +43,7 @@ static PetscErrorCode MatCreateByRows(MPI_Comm comm, const Backend &backend, Pet
   i[0] = 0;
   for (PetscInt row = 0; row < n; row++) {
     nz += fill(rstart + row, j + nz, a + nz);
-    PetscCall(PetscIntCast(nz, &nz_int)); /* an error that names the remedy when the rank's entries outgrow PetscInt */
+    PetscCall(PetscIntCast(nz, &nz_int)); /* an error that names the remedy where a rank has too many entries for PetscInt */
     i[row + 1] = nz_int;
   }
   PetscCall(MatSeqAIJSetPreallocationCSR(*A, i, j, a));
@@ -64,55 +65,17 @@ static PetscReal CubeRandom(PetscInt x, PetscInt y, PetscInt z)
 
 /* ----------------------------------- constant coefficients ------------------------------------ */
 
-/* A difference stencil: at most 27 weights, listed by (z, y, x), so that the columns of a row are sorted */
-struct Stencil {
-  struct Entry {
-    PetscInt  dx, dy, dz;
-    PetscReal weight;
-  };
-  std::vector<Entry> entries;
-};
-
-/* Dirichlet conditions: what the stencil reaches outside the grid is dropped */
 static PetscErrorCode MatCreateStencil(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], const Stencil &stencil,
                                        Mat *A)
 {
-  const PetscInt nx = grid[0], ny = grid[1], nz = grid[2];
-
   PetscFunctionBeginUser;
   PetscCall(MatCreateByRows(
-    comm, backend, nx * ny * nz, 1, (PetscInt)stencil.entries.size(),
-    [&](PetscInt row, PetscInt *cols, PetscScalar *vals) {
-      const PetscInt x = row % nx, y = row / nx % ny, z = row / (nx * ny);
-      PetscInt       k = 0;
-
-      for (const auto &e : stencil.entries) {
-        if (x + e.dx < 0 || x + e.dx >= nx || y + e.dy < 0 || y + e.dy >= ny || z + e.dz < 0 || z + e.dz >= nz) continue;
-        cols[k]   = row + e.dx + nx * (e.dy + ny * e.dz);
-        vals[k++] = e.weight;
-      }
-      return k;
-    },
-    A));
+    comm, backend, grid[0] * grid[1] * grid[2], 1, (PetscInt)stencil.entries.size(),
+    [&](PetscInt row, PetscInt *cols, PetscScalar *vals) { return StencilRow(stencil, grid, row, cols, vals); }, A));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* 5-point (2D) and 7-point (3D): -k_x u_xx - k_y u_yy - k_z u_zz */
-static Stencil StarStencil(PetscReal kx, PetscReal ky, PetscReal kz)
-{
-  Stencil s;
-
-  if (kz != 0.) s.entries.push_back({0, 0, -1, -kz});
-  s.entries.push_back({0, -1, 0, -ky});
-  s.entries.push_back({-1, 0, 0, -kx});
-  s.entries.push_back({0, 0, 0, 2. * (kx + ky + kz)});
-  s.entries.push_back({1, 0, 0, -kx});
-  s.entries.push_back({0, 1, 0, -ky});
-  if (kz != 0.) s.entries.push_back({0, 0, 1, -kz});
-  return s;
-}
-
-/* 9-point (2D) and 27-point (3D): every neighbour -1, the diagonal their number */
+/* 9-point (2D) and 27-point (3D): every neighbour has the weight -1, the diagonal is their number */
 static Stencil BoxStencil(PetscInt dim)
 {
   Stencil        s;
@@ -131,13 +94,13 @@ static Stencil RotatedStencil(PetscReal eps, PetscReal degrees)
 {
   const PetscReal c = PetscCosReal(degrees * PETSC_PI / 180.), s = PetscSinReal(degrees * PETSC_PI / 180.);
   const PetscReal kxx = c * c + eps * s * s, kyy = s * s + eps * c * c, kxy = (1. - eps) * c * s;
-  /* in one dimension */
+  /* the matrices of linear elements in one dimension */
   const PetscReal mass[3] = {1. / 6., 4. / 6., 1. / 6.}, stiff[3] = {-1., 2., -1.}, slope[3] = {-0.5, 0., 0.5};
   Stencil         stencil;
 
   for (PetscInt dy = -1; dy <= 1; dy++) {
     for (PetscInt dx = -1; dx <= 1; dx++) {
-      /* int phi_x psi_y in tensor form is minus the product of the slopes, and it comes twice */
+      /* the integral of phi_x psi_y in tensor form is minus the product of the slopes, and occurs twice */
       const PetscReal weight =
         kxx * stiff[dx + 1] * mass[dy + 1] + kyy * mass[dx + 1] * stiff[dy + 1] - 2. * kxy * slope[dx + 1] * slope[dy + 1];
 
@@ -283,8 +246,8 @@ static PetscErrorCode MatCreateElasticity(MPI_Comm comm, const Backend &backend,
     comm, backend, nx * ny * nz * kDim, kDim, 27 * kDim,
     [&](PetscInt row, PetscInt *cols, PetscScalar *vals) {
       const PetscInt node = row / kDim, component = row % kDim;
-      const PetscInt x = node % nx + 1, y = node / nx % ny, z = node / (nx * ny); /* x counts the clamped face */
-      /* by neighbour (dx + 1) + 3 (dy + 1) + 9 (dz + 1) */
+      const PetscInt x = node % nx + 1, y = node / nx % ny, z = node / (nx * ny); /* x counts from the clamped face */
+      /* numbered by neighbour, (dx + 1) + 3 (dy + 1) + 9 (dz + 1) */
       PetscReal sum[27][kDim] = {};
       PetscInt  k             = 0;
 
@@ -325,7 +288,7 @@ static constexpr PetscInt kMaxFields = 8;
 /* The constant coefficients of  -div(K grad u) + sum_d B_d u_d + C u  for some fields u on a grid of spacing 1 */
 struct Coupling {
   PetscReal K[kMaxFields][kMaxFields];    /* symmetric, diagonally dominant: the fields diffuse into each other */
-  PetscReal B[3][kMaxFields][kMaxFields]; /* symmetric: they are carried along as in a symmetric hyperbolic system */
+  PetscReal B[3][kMaxFields][kMaxFields]; /* symmetric: the fields are carried along as in a symmetric hyperbolic system */
   PetscReal C[kMaxFields][kMaxFields];    /* every field decays and turns into the others; not symmetric, rows sum to kDecay */
 };
 
@@ -360,28 +323,25 @@ static Coupling MakeCoupling(PetscInt fields, PetscReal peclet)
 static PetscErrorCode MatCreateCoupled(MPI_Comm comm, const Backend &backend, const PetscInt grid[3], PetscInt fields,
                                        PetscReal peclet, Mat *A)
 {
-  const PetscInt nx = grid[0], ny = grid[1], nz = grid[2];
   const Coupling c       = MakeCoupling(fields, peclet);
   const Stencil  stencil = StarStencil(1., 1., 1.);
 
   PetscFunctionBeginUser;
   PetscCall(MatCreateByRows(
-    comm, backend, nx * ny * nz * fields, fields, 7 * fields,
+    comm, backend, grid[0] * grid[1] * grid[2] * fields, fields, 7 * fields,
     [&](PetscInt row, PetscInt *cols, PetscScalar *vals) {
       const PetscInt point = row / fields, f = row % fields;
-      const PetscInt x = point % nx, y = point / nx % ny, z = point / (nx * ny);
       PetscInt       k = 0;
 
-      for (const auto &e : stencil.entries) {
-        if (x + e.dx < 0 || x + e.dx >= nx || y + e.dy < 0 || y + e.dy >= ny || z + e.dz < 0 || z + e.dz >= nz) continue;
+      ForStencil(stencil, grid, point, [&](const Stencil::Entry &e, PetscInt neighbour) {
         for (PetscInt g = 0; g < fields; g++) {
           const PetscReal carried = 0.5 * (e.dx * c.B[0][f][g] + e.dy * c.B[1][f][g] + e.dz * c.B[2][f][g]);
           const bool      centre  = !e.dx && !e.dy && !e.dz;
 
-          cols[k]   = (point + e.dx + nx * (e.dy + ny * e.dz)) * fields + g;
+          cols[k]   = neighbour * fields + g;
           vals[k++] = e.weight * c.K[f][g] + carried + (centre ? c.C[f][g] : 0.);
         }
-      }
+      });
       return k;
     },
     A));
@@ -430,7 +390,7 @@ static PetscErrorCode SystemLoadPetsc(MPI_Comm comm, const Backend &backend, con
   PetscCall(MatCreate(comm, &system->A));
   PetscCall(MatSetType(system->A, backend.mat_type));
   PetscCall(MatLoad(system->A, viewer));
-  if (rank == 0) { /* this rank alone has the file open, without a buffer */
+  if (rank == 0) { /* this rank alone has the file open, and reads it without a buffer */
     PetscCall(PetscViewerBinaryGetDescriptor(viewer, &descriptor));
     const off_t here = lseek(descriptor, 0, SEEK_CUR);
 
@@ -674,5 +634,21 @@ PetscErrorCode SystemDestroy(System *system)
   for (auto &other : system->converted) PetscCall(MatDestroy(&other.second));
   PetscCall(VecDestroy(&system->b));
   PetscCall(MatDestroy(&system->A));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode FillTestSolution(PetscInt n, Vec u)
+{
+  const PetscReal h = 1. / (PetscReal)(n + 1);
+  PetscScalar    *array;
+
+  PetscFunctionBeginUser;
+  PetscCall(VecGetArrayWrite(u, &array));
+  for (PetscInt row = 0; row < n * n; row++) {
+    const PetscReal x = h * (PetscReal)(row % n + 1), y = h * (PetscReal)(row / n + 1);
+
+    array[row] = x * (x - 1) * y * (y - 1) * PetscExpReal(x * y);
+  }
+  PetscCall(VecRestoreArrayWrite(u, &array));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

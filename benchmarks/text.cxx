@@ -1,9 +1,10 @@
 #include "text.h"
 #include <algorithm>
-#include <cmath>
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
+#include <nlohmann/json.hpp>
 
 std::string Format(const char *format, ...)
 {
@@ -86,17 +87,20 @@ std::string MachineText(const std::string &program, const Backend &backend, cons
   return text + Format(", PETSc %s, commit %s, %s.\n", PetscVersionText().c_str(), output.commit.c_str(), Now().c_str());
 }
 
-void JsonMachine(JsonWriter *json, const std::string &program, const Backend &backend, const Output &output)
+Json MachineJson(const std::string &program, const Backend &backend, const Output &output)
 {
-  json->String("program", program);
-  json->String("date", Now());
-  json->String("commit", output.commit);
-  json->String("petsc", PetscVersionText());
-  json->String("backend", backend.cuda ? "cuda" : "host");
-  json->String("device", backend.device);
-  json->String("driver", backend.driver);
-  json->Integer("ranks", Ranks());
-  json->Number("copy_GBps", backend.copy_gbs);
+  Json json;
+
+  json["program"]   = program;
+  json["date"]      = Now();
+  json["commit"]    = output.commit;
+  json["petsc"]     = PetscVersionText();
+  json["backend"]   = backend.cuda ? "cuda" : "host";
+  json["device"]    = backend.device;
+  json["driver"]    = backend.driver;
+  json["ranks"]     = Ranks();
+  json["copy_GBps"] = Rounded(backend.copy_gbs);
+  return json;
 }
 
 /* ------------------------------------------ Markdown ------------------------------------------ */
@@ -128,68 +132,23 @@ std::string MarkdownCells(const std::vector<Column> &columns, const std::vector<
 
 /* -------------------------------------------- JSON -------------------------------------------- */
 
-void JsonWriter::Open(const char *key, char bracket)
+double Rounded(double value, int digits)
 {
-  Key(key);
-  text += bracket;
-  depth++;
+  return std::strtod(Format("%.*g", digits, value).c_str(), nullptr);
 }
 
-void JsonWriter::Close(char bracket)
+Json RoundedAll(const std::vector<double> &values, int digits)
 {
-  depth--;
-  if (text.back() != '{' && text.back() != '[') NewLine();
-  text += bracket;
+  Json json = Json::array();
+
+  for (const double value : values) json.push_back(Rounded(value, digits));
+  return json;
 }
 
-void JsonWriter::String(const char *key, const std::string &value)
+/* Texts may hold bytes that are not UTF-8, such as those of an error message that was cut: they are replaced. */
+PetscErrorCode WriteJson(const std::string &path, const Json &json)
 {
-  Key(key);
-  text += '"';
-  for (const char c : value) {
-    if (c == '"' || c == '\\') text += '\\';
-    if ((unsigned char)c < ' ') text += Format("\\u%04x", (unsigned)c);
-    else text += c;
-  }
-  text += '"';
-}
-
-void JsonWriter::Number(const char *key, double value)
-{
-  Key(key);
-  text += std::isfinite(value) ? Format("%.9g", value) : "null";
-}
-
-void JsonWriter::Integer(const char *key, double value)
-{
-  Key(key);
-  text += Format("%.0f", value);
-}
-
-void JsonWriter::Bool(const char *key, bool value)
-{
-  Key(key);
-  text += value ? "true" : "false";
-}
-
-void JsonWriter::Numbers(const char *key, const std::vector<double> &values)
-{
-  Key(key);
-  text += '[';
-  for (size_t k = 0; k < values.size(); k++)
-    text += (k ? ", " : "") + (std::isfinite(values[k]) ? Format("%.6g", values[k]) : std::string("null"));
-  text += ']';
-}
-
-void JsonWriter::NewLine()
-{
-  text += "\n" + std::string((size_t)(2 * depth), ' ');
-}
-
-void JsonWriter::Key(const char *key)
-{
-  if (text.empty()) return;
-  if (text.back() != '{' && text.back() != '[') text += ',';
-  NewLine();
-  if (key) text += std::string("\"") + key + "\": ";
+  PetscFunctionBeginUser;
+  PetscCall(WriteFile(path, json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n"));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -73,16 +73,12 @@ public:
     bindings_.push_back([=](char *memory) { *array = (T *)(memory + at); });
     return at;
   }
+  /* The same for memory without a type. */
   size_t Place(void **array, size_t bytes)
   {
     const size_t at = Take(bytes);
     bindings_.push_back([=](char *memory) { *array = memory + at; });
     return at;
-  }
-  template <typename T>
-  size_t Place(size_t size)
-  {
-    return Take(size * sizeof(T));
   }
   size_t bytes() const { return bytes_; }
 

@@ -1,6 +1,4 @@
-/*
-   Launch geometry, the stream, and the few device idioms that every kernel file uses.
-*/
+/* Launch geometry, and the few device idioms that every kernel file uses. */
 #pragma once
 
 #include <petscdevice_cuda.h>
@@ -9,9 +7,9 @@
 constexpr int      kWarpSize  = 32;
 constexpr unsigned kFullWarp  = 0xffffffffu;
 constexpr int      kBlockSize = 256; /* threads of a block in kernels that have no reason for another size */
-constexpr int      kScanGroup = 8;   /* lanes a row in kernels that stream over a matrix */
+constexpr int      kScanGroup = 8;   /* lanes that take a row together in kernels that stream over a matrix */
 
-/* After every launch: a bad configuration shows here, a failed kernel at the next call that waits. */
+/* Follows every launch. A bad configuration shows here, a kernel that fails shows at the next call that waits for it. */
 #define FinePCCheckLaunch() PetscCallCUDA(cudaGetLastError())
 
 inline int BlocksFor(long long threads, int block_size = kBlockSize)
@@ -19,7 +17,7 @@ inline int BlocksFor(long long threads, int block_size = kBlockSize)
   return (int)((threads + block_size - 1) / block_size);
 }
 
-/* Dynamic shared memory that a block may ask for. */
+/* The dynamic shared memory that a block may ask for. */
 inline PetscErrorCode SharedMemoryLimit(size_t *bytes)
 {
   int device, limit;
@@ -41,13 +39,16 @@ inline PetscErrorCode ProcessorCount(int *processors)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A thread's place in a one-dimensional grid, without overflow. */
+/* The calling thread's number in a one-dimensional grid, which may be larger than an int. */
 __device__ inline long long GridThread()
 {
   return (long long)blockIdx.x * blockDim.x + threadIdx.x;
 }
 
-/* Sum over aligned groups of Size lanes; every lane gets it, always in the same order. All lanes of the warp take part. */
+/*
+   The sum over aligned groups of Size lanes, which every lane gets. The order of the additions is always the same. All lanes of
+   the warp take part.
+*/
 template <int Size, typename T>
 __device__ inline T GroupSum(T x)
 {
@@ -56,7 +57,7 @@ __device__ inline T GroupSum(T x)
   return x;
 }
 
-/* Largest, smallest over aligned groups of Size lanes. */
+/* The largest and the smallest over aligned groups of Size lanes, which every lane gets. All lanes of the warp take part. */
 template <int Size, typename T>
 __device__ inline T GroupMax(T x)
 {
@@ -73,7 +74,7 @@ __device__ inline T GroupMin(T x)
   return x;
 }
 
-/* The calling lane's group's part of a warp ballot, lane 0 of the group in bit 0. */
+/* The part of a warp's ballot that belongs to the calling lane's group of Size lanes; bit 0 is lane 0 of the group. */
 template <int Size>
 __device__ inline unsigned GroupBallot(bool predicate)
 {
@@ -83,9 +84,9 @@ __device__ inline unsigned GroupBallot(bool predicate)
 }
 
 /*
-   A kernel that is launched by LaunchEarly(), `early`, may start before the one ahead of it in the stream has ended: what it does
-   before WaitForPrevious() must not depend on that one. Nothing after it starts before LetNextStart(), or the end, of all blocks.
-   Code compiled for less than compute capability 9.0 does not wait, and must not be launched so.
+   A kernel that LaunchEarly() launches with `early` may start before the kernel ahead of it in the stream has ended: what it does
+   before WaitForPrevious() must not depend on that kernel. The kernel behind it does not start before all of its blocks have
+   called LetNextStart() or ended. Code compiled for a compute capability below 9.0 does not wait, and must not be launched early.
 */
 __device__ inline void WaitForPrevious()
 {
@@ -101,7 +102,7 @@ __device__ inline void LetNextStart()
 #endif
 }
 
-/* Whether the code of the kernel that runs is such that it may be launched early. */
+/* Whether the kernel's code for this device waits in WaitForPrevious(), so that it may be launched early. */
 inline PetscErrorCode KnowsToWait(const void *kernel, bool *waits)
 {
   cudaFuncAttributes compiled;

@@ -4,20 +4,44 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build_dir=$(realpath -m "${FINEPC_BUILD_DIR:-$root/build}")
 
-# build_finepc TARGET...: sets PETSc up, configures and builds the targets. Leaves PETSC_DIR and its like in the environment.
-build_finepc() {
-  local settings stamp=$build_dir/petsc-used options=() generator=()
+# set_up_petsc: PETSC_DIR and what else scripts/setup says are in the environment afterwards.
+set_up_petsc() {
+  local settings
   settings=$("$root/scripts/setup" --env) # not eval "$(...)": that would go on after a failed set-up
   eval "$settings"
+}
 
+petsc_has_cuda() { grep -q '^#define PETSC_HAVE_CUDA\b' "$PETSC_DIR/${PETSC_ARCH:-}/include/petscconf.h"; }
+
+# configure FOLDER [OPTION...]: makes CMake's build folder; the options are CMake's.
+configure() {
+  local folder=$1 stamp=$1/petsc-used options=("${@:2}") generator=()
   # CMake remembers what it found in PETSc, so another PETSc needs another start.
   if [ "$(cat "$stamp" 2>/dev/null)" != "$PETSC_DIR/$PETSC_ARCH" ]; then
-    rm -rf "$build_dir/CMakeCache.txt" "$build_dir/CMakeFiles"
+    rm -rf "$folder/CMakeCache.txt" "$folder/CMakeFiles"
   fi
   # Ninja uses all cores by itself; a folder that was configured with another generator keeps it.
-  if [ ! -e "$build_dir/CMakeCache.txt" ] && command -v ninja >/dev/null; then generator=(-G Ninja); fi
+  if [ ! -e "$folder/CMakeCache.txt" ] && command -v ninja >/dev/null; then generator=(-G Ninja); fi
   if [ -n "${CI:-}" ]; then options+=(-DFINEPC_WERROR=ON); fi
-  cmake -S "$root" -B "$build_dir" "${generator[@]}" "${options[@]}"
+  cmake -S "$root" -B "$folder" "${generator[@]}" "${options[@]}"
   echo "$PETSC_DIR/$PETSC_ARCH" >"$stamp"
-  cmake --build "$build_dir" --parallel "$(nproc)" ${1:+--target "$@"}
+}
+
+# build FOLDER [TARGET...]
+build() { cmake --build "$1" --parallel "$(nproc)" ${2:+--target "${@:2}"}; }
+
+# build_finepc [TARGET...]: sets PETSc up, configures and builds the targets, or all of them.
+build_finepc() {
+  set_up_petsc
+  configure "$build_dir"
+  build "$build_dir" "$@"
+}
+
+# test_without_cuda: builds what a machine without CUDA builds, the host twins alone, in a folder of its own, and runs the test
+# program and the test of the documentation there.
+test_without_cuda() {
+  local folder=$build_dir/host
+  configure "$folder" -DFINEPC_CUDA=OFF
+  build "$folder" finepc finepc_tests ex1
+  ctest --test-dir "$folder" --output-on-failure -R '^(finepc_tests|finepc_tests_2_ranks|docs)$'
 }

@@ -1,6 +1,6 @@
 /*
-   The CUDA twins of a build without CUDA, in the order of the headers. No memory is device memory in such a build, so that nothing but
-   a mistake in finepc reaches them. tests/docs_test.py sees that every twin of the headers is here.
+   The CUDA twins of a build without CUDA, in the order of the headers. No memory is device memory in such a build, so that nothing
+   but a mistake in finepc reaches them. tests/docs_test.py sees that every twin of the headers is here.
 */
 #include "sparse/bsr_csr.h"
 #include "ksp/cgfused.h"

@@ -56,9 +56,11 @@ def manual_page(source, name):
 
 
 def defaults_in_use(build, kind, name, keys):
-    """Key -> value, as -help prints them, and key -> setter that -help names; of all keys of the type, and of others that are given."""
-    command = [f"{build}/tutorials/ex1", "-dll_append", f"{build}/lib/libfinepc.so", f"-{kind.lower()}_type", name, "-help", "-n", "3"]
-    text = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=120).stdout
+    """Key -> value, as -help prints them, and key -> setter that -help names: of all keys of the type, and of the given others."""
+    program, library = f"{build}/tutorials/ex1", f"{build}/lib/libfinepc.so"
+    command = [program, "-dll_append", library, f"-{kind.lower()}_type", name, "-help", "-n", "3"]
+    run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=120)
+    text = run.stdout
     values, setters = {}, {}
     for key, value, setter in re.findall(r"^\s*(-\w+):? <?(?:now )?([^ :>]*).*\((\w+)\)\s*$", text, re.M):
         if key in keys or key.startswith(f"-{kind.lower()}_{name}_"):
@@ -72,23 +74,35 @@ def readme_row(readme, key):
     return [cell.strip().strip("`") for cell in row.group(0).strip("|").split("|")] if row else []
 
 
+def table_of_options(face):
+    """(key, setter) of each line of the type's table, Option<PC> kOptions[] = {{"-key", "text", "Setter", ...}, ...};"""
+    table = re.search(r"\bOption<(?:PC|KSP)> kOptions\[\] = \{\n(.*?)\n\};", face, re.S)
+    return re.findall(r'\{"(-\w+)",\s*"[^"]+",\s*"(\w+)",', table.group(1)) if table else []
+
+
 def check_type(root, build, kind, name):
     """kind: PC or KSP"""
     faces = glob.glob(f"{root}/src/{kind.lower()}/**/{name}.cxx", recursive=True)
     check(len(faces) == 1, f"{name}: {len(faces)} faces {name}.cxx under src/{kind.lower()}/")
     if not faces:
         return
-    face, ours = read(faces[0]), f"-{kind.lower()}_{name}_"
+    api_file = faces[0].replace(".cxx", "_api.cxx")
+    check(os.path.exists(api_file), f"{name}: no file {api_file} of public functions")
+    if not os.path.exists(api_file):
+        return
+    face, public, ours = read(faces[0]), read(api_file), f"-{kind.lower()}_{name}_"
     header = read(f"{root}/include/finepc.h")
     readme = read(f"{root}/README.md") if os.path.exists(f"{root}/README.md") else ""
     check(readme, "README.md is missing")
     option_files = {path: read(path) for path in glob.glob(f"{root}/petsc-options/*")}
     used = {key for text in option_files.values() for key in re.findall(r"^\s*(-\w+)", text, re.M)}
-    every = re.findall(r'PetscOptions\w+\("(-\w+)", "[^"]+", "(\w+)"', face)
-    keys, of_petsc = [key for key, _ in every if key.startswith(ours)], {key: setter for key, setter in every if not key.startswith(ours)}
+    every = table_of_options(face)
+    keys = [key for key, _ in every if key.startswith(ours)]
+    of_petsc = {key: setter for key, setter in every if not key.startswith(ours)}
     check(keys, f"{name}: no keys")
     check(len(every) == len({key for key, _ in every}), f"{name}: a key twice")
-    check(len(every) == len(re.findall(r"PetscOptions\w+\(\"", face)), f"{name}: an option without text and setter")
+    beside = re.search(r'PetscOptionsHeadBegin|PetscOptions[A-Z]\w+\("-', face)
+    check(not beside, f"{name}: an option beside the table")
     api = re.search(rf"PETSC_EXTERN PetscErrorCode ((?i:{kind}{name}))Set", header) # as it is spelled: PCAFSAI, KSPCGFused
     check(api, f"{name}: no setter in finepc.h")
     if not api:
@@ -104,18 +118,19 @@ def check_type(root, build, kind, name):
     def check_pair(what, setter, getter):
         for function in (setter, getter):
             check(re.search(rf"PETSC_EXTERN PetscErrorCode {function}\({kind}, ", header), f"{what}: {function} is not in finepc.h")
-            check(re.search(rf"^PetscErrorCode {function}\({kind} {kind.lower()}, ", face, re.M), f"{what}: {function} is not defined")
-            check(f'"{function}_C"' in face, f"{what}: {function}_C is not composed")
-            check(manual_page(face, function), f"{what}: {function} has no manual page")
-        check(f"`{getter}()`" in manual_page(face, setter), f"{what}: the manual page of {setter} does not point to {getter}")
-        check(f"`{setter}()`" in manual_page(face, getter), f"{what}: the manual page of {getter} does not point to {setter}")
+            definition = rf"^PetscErrorCode {function}\({kind} {kind.lower()}, "
+            check(re.search(definition, public, re.M), f"{what}: {function} is not defined")
+            check(f'"{function}_C"' in public, f"{what}: {function} does not call {function}_C")
+            check(manual_page(public, function), f"{what}: {function} has no manual page")
+        check(f"`{getter}()`" in manual_page(public, setter), f"{what}: the manual page of {setter} does not point to {getter}")
+        check(f"`{setter}()`" in manual_page(public, getter), f"{what}: the manual page of {getter} does not point to {setter}")
         check(f"`{setter}()`" in page, f"{what}: the page of the type does not point to {setter}")
 
     for key in keys:
         setter = setter_of(api, key)
-        check(re.search(rf'"{key}", "[^"]+", "{setter}"', face), f"{key}: its option does not name {setter}")
+        check(dict(every)[key] == setter, f"{key}: its line in the table does not name {setter}")
         check_pair(key, setter, getter_of(setter))
-        manual = manual_page(face, setter)
+        manual = manual_page(public, setter)
         check(re.search(rf"Options Database Key:\n. {key} <", manual), f"{key}: the manual page of {setter} does not give the key")
         check(help_setters.get(key) == setter, f"{key}: -help names {help_setters.get(key)}")
 
@@ -123,7 +138,8 @@ def check_type(root, build, kind, name):
         check(default is not None, f"{key}: -help does not show it")
         check(key in page_defaults, f"{key}: not on the page of the type")
         if default is not None and key in page_defaults:
-            check(same_value(page_defaults[key], default), f"{key}: its default is {default}, the page of the type says {page_defaults[key]}")
+            of_page = page_defaults[key]
+            check(same_value(of_page, default), f"{key}: its default is {default}, the page of the type says {of_page}")
         stated = re.search(r"([\w.-]+) \(default|`(?:FINEPC|%s_%s|PETSC)_(?:\w+_)?(\w+)` \(default" % (kind, name.upper()), manual)
         if stated and default is not None:
             word = (stated.group(2) or stated.group(1)).strip("`")
@@ -131,34 +147,39 @@ def check_type(root, build, kind, name):
         row = readme_row(readme, key)
         check(row, f"{key}: no row in README.md")
         if row and default is not None:
-            check(any(same_value(cell, default) for cell in row[1:]), f"{key}: its default is {default}, which is in no cell of its row in README.md")
+            found = any(same_value(cell, default) for cell in row[1:])
+            check(found, f"{key}: its default is {default}, which is in no cell of its row in README.md")
         check(key in used, f"{key}: in no file of petsc-options/")
 
     # keys of PETSc that the type takes too: their names, setters and pages are PETSc's, and the default may depend on the ranks
     for key, setter in of_petsc.items():
-        check(f'"{setter}_C"' in face, f"{key}: {setter}_C is not composed")
         check(setter not in header, f"{key}: {setter} is in finepc.h, but the key is not one of {name}")
         check(help_setters.get(key) == setter, f"{key}: -help names {help_setters.get(key)}")
         check(re.search(rf"^[+.-]\s+{key}\b.*`{setter}\(\)`", page, re.M), f"{key}: not on the page of the type with `{setter}()`")
         row = readme_row(readme, key)
         check(row, f"{key}: no row in README.md")
         if row and key in values:
-            check(same_value(row[1].split()[0], values[key]), f"{key}: its default on one rank is {values[key]}, with which its cell in README.md does not begin")
+            of_row = row[1].split()[0]
+            check(same_value(of_row, values[key]), f"{key}: its default on one rank is {values[key]}, README.md says {of_row}")
         check(key in used, f"{key}: in no file of petsc-options/")
 
     # an object cannot be typed on a command line: its setter has no key, but all the rest
     objects = re.findall(rf"PETSC_EXTERN PetscErrorCode ({api}Set\w+)\({kind}, Mat\);", header)
     for setter in objects:
         check_pair(setter, setter, getter_of(setter))
+        for function in (setter, getter_of(setter)):
+            check(f'"{function}_C"' in face, f"{function}_C is not composed")
         check(f"`{setter}()`" in readme, f"{setter} is not in README.md")
     setters = {setter for setter in re.findall(rf"PETSC_EXTERN PetscErrorCode ({api}Set\w+)\(", header) if setter not in objects}
     of_keys = {setter_of(api, key) for key in keys}
     check(setters == of_keys, f"{name}: setters in finepc.h and keys differ: {sorted(setters ^ of_keys)}")
-    for where, found in (("README.md", re.findall(ours + r"\w+", readme)), ("petsc-options/", used), ("the page of the type", page_defaults), ("-help", values)):
+    places = {"README.md": re.findall(ours + r"\w+", readme), "petsc-options/": used}
+    places.update({"the page of the type": page_defaults, "-help": values})
+    for where, found in places.items():
         for key in sorted(set(found) - set(keys)):
             check(not key.startswith(ours), f"{key}: in {where}, but no such option")
     for function in re.findall(rf"PETSC_EXTERN PetscErrorCode ({api}\w+)\(", header):
-        check(manual_page(face, function), f"{function} has no manual page")
+        check(manual_page(public, function), f"{function} has no manual page")
 
 
 def check_matrix_types(root):
@@ -166,7 +187,8 @@ def check_matrix_types(root):
     header, readme = read(f"{root}/include/finepc.h"), read(f"{root}/README.md")
     constants = re.findall(r"\bMatRegister\((\w+),", read(f"{root}/src/register.cxx"))
     roots = re.findall(r"\bMatRegisterRootName\((\w+), (\w+), (\w+)\)", read(f"{root}/src/register.cxx"))
-    check(sorted(constants) == sorted(name for names in roots for name in names[1:]), "src/register.cxx: matrix types and root names differ")
+    of_roots = [name for names in roots for name in names[1:]]
+    check(sorted(constants) == sorted(of_roots), "src/register.cxx: matrix types and root names differ")
     pages = "".join(read(path) for path in glob.glob(f"{root}/src/mat/*.cxx"))
     options = "".join(read(path) for path in glob.glob(f"{root}/petsc-options/*"))
     names = []
@@ -200,7 +222,8 @@ def check_layers(root):
         text = read(path)
         check("<<<" not in text, f"{path} launches a kernel: kernels live in cuda/")
         check("cuda_runtime" not in text, f"{path} includes cuda_runtime: that belongs in cuda/")
-    for path in files(root, "src/**/*_host.cxx"): # X.cu, the device functions X.cuh, or X_phase.cu for each phase, in the folder of the same name
+    # The twin of a host twin: X.cu, the device functions X.cuh, or X_phase.cu for each phase, in the folder of the same name.
+    for path in files(root, "src/**/*_host.cxx"):
         stem = path.replace(f"{root}/src/", f"{root}/cuda/").replace("_host.cxx", "")
         check(glob.glob(f"{stem}.cu") + glob.glob(f"{stem}.cuh") + glob.glob(f"{stem}_*.cu"), f"{path} has no twin {stem}.cu")
 
@@ -218,7 +241,8 @@ def arguments(prototype):
 
 
 def check_nocuda(root):
-    """Every CUDA twin that the headers promise has its counterpart in a build without CUDA, with the same arguments, and no other has."""
+    """Every CUDA twin that the headers promise, and nothing else, has its counterpart in a build without CUDA, with the same
+    arguments."""
     prototype = re.compile(r"^(?:PetscErrorCode|size_t)\s+(\w+_CUDA)\(([^;{]*?)\)\s*(?=[;{\n])", re.M | re.S)
     promised = {name: arguments(rest) for path in files(root, "src/**/*.h") for name, rest in prototype.findall(read(path))}
     given = {name: arguments(rest) for name, rest in prototype.findall(read(f"{root}/src/nocuda.cxx"))}

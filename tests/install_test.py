@@ -20,7 +20,8 @@ target_link_libraries(by_cmake PRIVATE finepc::finepc)
 
 def run(command, **variables):
     print("+", *command, flush=True)
-    result = subprocess.run(command, env=dict(os.environ, **variables), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
+    environment = dict(os.environ, **variables)
+    result = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
     if result.returncode:
         print(result.stdout)
         sys.exit(f"FAILED: exit code {result.returncode}")
@@ -43,11 +44,13 @@ def main():
             sys.exit("FAILED: a private header is installed")
 
         petsc = os.environ["PETSC_DIR"]
-        search = [os.path.dirname(found["finepc.pc"]), f"{petsc}/{os.environ.get('PETSC_ARCH', '')}/lib/pkgconfig", f"{petsc}/lib/pkgconfig", os.environ.get("PKG_CONFIG_PATH", "")]
-        pkg_config = {"PKG_CONFIG_PATH": ":".join(search)}
+        arch = os.environ.get("PETSC_ARCH", "")
+        search = [os.path.dirname(found["finepc.pc"]), f"{petsc}/{arch}/lib/pkgconfig", f"{petsc}/lib/pkgconfig"]
+        pkg_config = {"PKG_CONFIG_PATH": ":".join([*search, os.environ.get("PKG_CONFIG_PATH", "")])}
         flags = shlex.split(run(["pkg-config", "--cflags", "--libs", "finepc"], **pkg_config))
         petsc_lib = run(["pkg-config", "--variable=libdir", "PETSc"], **pkg_config).strip()
-        libraries = {"LD_LIBRARY_PATH": ":".join([os.path.dirname(found["libfinepc.so"]), petsc_lib, os.environ.get("LD_LIBRARY_PATH", "")])}
+        search = [os.path.dirname(found["libfinepc.so"]), petsc_lib, os.environ.get("LD_LIBRARY_PATH", "")]
+        libraries = {"LD_LIBRARY_PATH": ":".join(search)}
         run(["mpicxx", "-std=c++17", f"{options.source}/tutorials/ex2.cxx", "-o", f"{work}/by_pkg_config", *flags])
 
         with open(f"{work}/CMakeLists.txt", "w") as f:
@@ -58,7 +61,8 @@ def main():
         for program in (f"{work}/by_pkg_config", f"{work}/b/by_cmake"):
             if "Mean temperature 1.000000" not in run([program], **libraries):
                 sys.exit(f"FAILED: {program} does not print what it should")
-        if "Converged after" not in run([f"{options.build}/tutorials/ex1", "-dll_append", found["libfinepc.so"], "-pc_type", "afsai"]):
+        ex1 = f"{options.build}/tutorials/ex1"
+        if "Converged after" not in run([ex1, "-dll_append", found["libfinepc.so"], "-pc_type", "afsai"]):
             sys.exit("FAILED: the installed library does not load")
     print("passed")
 

@@ -23,4 +23,5 @@ ksp.getPC().setType(PETSc.Options().getString("pc", "jacobi"))
 ksp.setFromOptions()
 ksp.solve(b, x)
 r = b - A * x
-print("ksp", ksp.getType(), "pc", ksp.getPC().getType(), "iterations", ksp.getIterationNumber(), "residual below 1e-4:", r.norm() < 1e-4 * b.norm())
+print("ksp", ksp.getType(), "pc", ksp.getPC().getType(), "iterations", ksp.getIterationNumber(), end=" ")
+print("residual below 1e-4:", r.norm() < 1e-4 * b.norm())

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""How finepc gets into a program. One case per run (ctest has an entry for each):
+"""The ways in which finepc gets into a program: linked, or loaded by options. One case per run (ctest has an entry for each):
 
     loading_test.py CASE --build BUILD_FOLDER --source SOURCE_FOLDER
 
-Every type that src/register.cxx registers goes through every door. Exit code 77: the case cannot run here."""
+Every type that src/register.cxx registers is used in every way. Exit code 77: the case cannot run here."""
 import argparse
 import os
 import re
@@ -25,7 +25,8 @@ def run(command, options="", **variables):
     environment = dict(os.environ, **variables)
     environment["PETSC_OPTIONS"] = (environment.get("PETSC_OPTIONS", "") + " " + options).strip()
     print("+", options and f"PETSC_OPTIONS='{options}'", " ".join(f"{k}={v}" for k, v in variables.items()), *command, flush=True)
-    return subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=120)
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
+    return subprocess.run(command, env=environment, timeout=120, **output)
 
 
 def registered(source, kind):
@@ -41,7 +42,7 @@ def registered(source, kind):
     return names
 
 
-NEEDED_PC = {"rrbcg": "rrb"} # of KSP types that work with one preconditioner alone
+NEEDED_PC = {"rrbcg": "rrb"}  # KSP types that work with one preconditioner alone, and that preconditioner
 
 
 class Cases:
@@ -98,10 +99,12 @@ class Cases:
         for options, text in self.types():
             self.expect(run([program, "-dll_append", self.library, *options, "-ksp_view", "-ksp_max_it", "5"]), text)
             self.expect(run([program, *options, "-ksp_view", "-ksp_max_it", "5"], options=f"-dll_append {self.library}"), text)
-        self.expect(run([program, "-m", "30", "-n", "30", "-ksp_type", "cg", "-dll_append", self.library, "-pc_type", "afsai"]), "Norm of error")
+        arguments = ["-m", "30", "-n", "30", "-ksp_type", "cg", "-dll_append", self.library, "-pc_type", "afsai"]
+        self.expect(run([program, *arguments]), "Norm of error")
 
     def petsc_cavity(self):
-        """Block-ISAI in PETSc's driven cavity, 4 unknowns a point, by options alone; its iterations beside those with triangular solves."""
+        """Block-ISAI in PETSc's driven cavity, 4 unknowns a point, by options alone, and its iterations beside those with
+        triangular solves."""
         program = f"{self.build}/tests/petsc_ex19"
         if not os.path.exists(program):
             print("skipped: this PETSc has no tutorials beside it")
@@ -110,7 +113,8 @@ class Cases:
         device = os.path.exists("/proc/driver/nvidia/version")
         on_device = ["-dm_vec_type", "cuda"] if device else []
         types = [("baij", []), ("aij", []), ("baijcuda", on_device)] + ([("aijcusparse", on_device)] if device else [])
-        common = ["-da_grid_x", "24", "-da_grid_y", "24", "-ksp_pc_side", "right", "-ksp_converged_reason", "-snes_converged_reason"]
+        common = ["-da_grid_x", "24", "-da_grid_y", "24", "-ksp_pc_side", "right"]
+        common += ["-ksp_converged_reason", "-snes_converged_reason"]
 
         def first(options):
             result = run([program, "-dll_append", self.library, *common, *options])
@@ -119,14 +123,16 @@ class Cases:
 
         exact = first(["-dm_mat_type", "baij", "-pc_type", "ilu"])
         for name, more in types:
-            counts = [first(["-dm_mat_type", name, "-pc_type", "bisai", "-pc_bisai_power", str(power), *more]) for power in (1, 2, 3)]
+            bisai = ["-dm_mat_type", name, "-pc_type", "bisai", *more]
+            counts = [first([*bisai, "-pc_bisai_power", str(power)]) for power in (1, 2, 3)]
             if not 2.5 * exact >= counts[0] >= counts[1] >= counts[2] >= exact:
                 fail(f"{name}: {counts} iterations with powers 1, 2, 3, {exact} with triangular solves")
 
     def petsc4py(self):
         script = f"{self.source}/tests/loading_petsc4py.py"
+        silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         for python in (os.environ.get("FINEPC_PYTHON"), "python3"):
-            if python and subprocess.run([python, "-c", "from petsc4py import PETSc"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0:
+            if python and subprocess.run([python, "-c", "from petsc4py import PETSc"], **silent).returncode == 0:
                 break
         else:
             print("skipped: no Python with petsc4py (FINEPC_PYTHON, python3)")
@@ -154,8 +160,8 @@ class Cases:
         self.expect(run([loaded, "-dll_append", self.library]), *cycles)
         self.expect(run([loaded], options=f"-dll_append {self.library}"), *cycles)
         self.expect(run([linked, "-dll_append", self.library]), *cycles)
-        for door in ([linked], [loaded, "-dll_append", self.library]):
-            result = run([*door, "-malloc_debug", "-malloc_dump"])
+        for way in ([linked], [loaded, "-dll_append", self.library]):
+            result = run([*way, "-malloc_debug", "-malloc_dump"])
             self.expect(result, *cycles)
             if "bytes " in result.stdout:
                 fail("memory is left over", result)
@@ -164,7 +170,8 @@ class Cases:
         """A PETSc of another minor release, or with complex scalars: one clear error, no crash."""
         fake = f"{self.build}/tests/libfake_petsc.so"
         ways = [[self.ex1, "-dll_append", self.library, "-pc_type", "afsai"], [f"{self.build}/tests/twice_linked"]]
-        for what, text in (("minor", "build finepc again with this PETSc"), ("complex", "works with real double precision scalars")):
+        errors = {"minor": "build finepc again with this PETSc", "complex": "works with real double precision scalars"}
+        for what, text in errors.items():
             for way in ways:
                 result = run(way, LD_PRELOAD=fake, FAKE_PETSC=what)
                 if result.returncode == 0:

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <limits>
 
+#include "stencil.h"
+
 PetscScalar HostMatrix::At(PetscInt row, PetscInt column) const
 {
   for (PetscInt k = i[row]; k < i[row + 1]; k++)
@@ -102,14 +104,19 @@ HostMatrix Inclusions(PetscInt nx, PetscInt ny, double contrast)
 
 HostMatrix Poisson(PetscInt nx, PetscInt ny, PetscInt nz)
 {
-  const PetscInt n = nx * ny * nz;
-  Rows           rows(n);
-  for (PetscInt p = 0; p < n; p++) rows[p].emplace_back(p, 2. * ((nx > 1) + (ny > 1) + (nz > 1)));
-  ForNeighbours(nx, ny, nz, false, [&](PetscInt p, PetscInt q) {
-    rows[p].emplace_back(q, -1.);
-    rows[q].emplace_back(p, -1.);
-  });
-  return FromRows(rows);
+  const Stencil  stencil = StarStencil(nx > 1, ny > 1, nz > 1);
+  const PetscInt grid[3] = {nx, ny, nz};
+  HostMatrix     A;
+  A.n = nx * ny * nz;
+  for (PetscInt row = 0; row < A.n; row++) {
+    PetscInt       columns[7];
+    PetscScalar    values[7];
+    const PetscInt count = StencilRow(stencil, grid, row, columns, values);
+    A.j.insert(A.j.end(), columns, columns + count);
+    A.a.insert(A.a.end(), values, values + count);
+    A.i.push_back(A.nnz());
+  }
+  return A;
 }
 
 /* From the off-diagonal entries, of both triangles. */

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "compare.h"
+#include "pc/pcinverse.h"
 
 /* A type and what differs in the tests of all; in options, -@power stands for -pc_TYPE_power, and # for the type. */
 struct Type {

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "ksp/rrbcg.h"
+#include "pc/rrb/rrb_face.h"
 #include "pc/rrb/rrb_host.h"
 #include "pc_support.h"
 

@@ -39,7 +39,7 @@ typedef struct {
 enum { SOUTH, WEST, HERE, EAST, NORTH, POINTS };
 static const PetscInt kStepX[POINTS] = {0, -1, 0, 1, 0}, kStepY[POINTS] = {-1, 0, 0, 0, 1};
 
-/* What a wall is, seen from its points: the point inside the cavity beside them. The side walls end in the corners. */
+/* For a point on a wall, where its neighbour inside the cavity is. The corners belong to the side walls. */
 static PetscInt PointInside(const DMDALocalInfo *grid, PetscInt i, PetscInt j)
 {
   if (i == 0) return EAST;

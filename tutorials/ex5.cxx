@@ -9,9 +9,9 @@ static char help[] = "Flow through a plate with round inclusions on a DMDA, with
    side is held at 0, the right side at 1, above and below nothing passes; with -closed nothing passes anywhere, and f is a source
    and a sink.
 
-   The DM tells PCRRB the grid. Every matrix here is a symmetric M-matrix, for which its pivots are positive, whatever k is, but for
-   the last one with -closed, which is left out; with -growth, if that is not too much, since PCRRB lifts rows that sum to less than
-   0.
+   The DM tells PCRRB the grid. Without -growth the matrix is a symmetric M-matrix, so that the pivots of PCRRB are positive,
+   whatever k is; with -closed the last pivot is zero, and is left out. With -growth, if that is not too much, the pivots are
+   positive, too, since PCRRB lifts rows that sum to less than 0.
 */
 #include <petscdmda.h>
 #include <finepc.h>

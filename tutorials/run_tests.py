@@ -78,7 +78,8 @@ def differences(found, expected):
     if len(found) != len(expected):
         yield f"{len(found)} lines instead of {len(expected)}"
     for f, e in zip(found, expected):
-        same = NUMBER.split(f) == NUMBER.split(e) and all(close(x, y, "iterations" in e) for x, y in zip(NUMBER.findall(f), NUMBER.findall(e)))
+        numbers = zip(NUMBER.findall(f), NUMBER.findall(e))
+        same = NUMBER.split(f) == NUMBER.split(e) and all(close(x, y, "iterations" in e) for x, y in numbers)
         if not same:
             yield f"found    {f}\n      expected {e}"
 
@@ -110,8 +111,9 @@ def main():
             command = f"set -o pipefail; {launcher}{os.path.abspath(options.program)} {args} 2>&1"
             if "filter" in test:
                 command += f" | {test['filter']}"
+            shell = ["bash", "-c", command]
             with tempfile.TemporaryDirectory() as work:
-                run = subprocess.run(["bash", "-c", command], cwd=work, env=environment, stdout=subprocess.PIPE, text=True, timeout=300)
+                run = subprocess.run(shell, cwd=work, env=environment, stdout=subprocess.PIPE, text=True, timeout=300)
             if options.update and "output_file" not in test:
                 with open(output, "w") as f:
                     f.write(run.stdout)

@@ -1,10 +1,10 @@
-/* CUDA twin of src/pc/fsai_host.cxx: a row is a group of lanes; of several failures that of the smallest row is kept. */
+/* CUDA twin of src/pc/fsai_host.cxx: a group of lanes takes a row; of several failures the one of the smallest row is kept. */
 #include <cub/cub.cuh>
 #include <thrust/iterator/counting_iterator.h>
 #include <thrust/iterator/transform_iterator.h>
 
 #include "pc/fsai.h"
-#include "launch.cuh"
+#include "scratch.cuh"
 
 namespace
 {
@@ -14,20 +14,18 @@ using Count = unsigned long long;
 constexpr int   kNoFailureByte = 0xff;
 constexpr Count kNoFailure     = ~0ull; /* all bytes kNoFailureByte */
 
-/* What the kernels write and the host reads, at the beginning of the work; cub's scratch memory follows. */
+/* What the kernels write and the host reads. */
 struct Result {
   Count  failure; /* (row, FSAIFailure) of the first unusable row, packed by PackFailure() */
   double sum;
 };
-constexpr size_t kResultBytes = 256; /* keeps what follows aligned */
-static_assert(sizeof(Result) <= kResultBytes, "the result has room");
 
 __device__ inline Count PackFailure(PetscInt row, FSAIFailure failure)
 {
   return (Count)row * 4 + failure;
 }
 
-/* s = diag(A)^{-1/2}, d = diag(A) of rows first .., and whether A can be preconditioned at all. */
+/* s = diag(A)^{-1/2}, d = diag(A) of rows first .., and the failure if A cannot be preconditioned at all. */
 template <int GroupSize>
 __global__ void FSAIDiagonal(CSRView A, PetscInt first, PetscReal *s, PetscReal *d, Result *result)
 {
@@ -56,44 +54,59 @@ struct LogOf {
   __device__ double operator()(PetscInt k) const { return log(x[k]); }
 };
 
-/* *sum = sum of log d, on the device; with work null, only the bytes of scratch memory that it needs. */
-PetscErrorCode SumLogs(void *work, size_t *bytes, PetscInt n, const PetscReal *d, double *sum, cudaStream_t stream)
+/* CUB's call for *sum = sum of log d [n]. */
+auto SumLogs(PetscInt n, const PetscReal *d, double *sum, cudaStream_t stream)
 {
-  PetscFunctionBegin;
-  PetscCallCUDA(cub::DeviceReduce::Sum(work, *bytes,
-                                       thrust::make_transform_iterator(thrust::counting_iterator<PetscInt>(0), LogOf{d}), sum, n,
-                                       stream));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  const auto logs = thrust::make_transform_iterator(thrust::counting_iterator<PetscInt>(0), LogOf{d});
+  return [=](void *memory, size_t &bytes) { return cub::DeviceReduce::Sum(memory, bytes, logs, sum, n, stream); };
 }
+
+/* The work space of this file, in memory of the caller. */
+struct Work {
+  Result    *result = nullptr;
+  CubScratch scratch;
+  Layout     layout;
+
+  /* What the logarithms of n numbers need. */
+  PetscErrorCode Measure(PetscInt n)
+  {
+    PetscFunctionBegin;
+    PetscCall(scratch.Measure(SumLogs(n, nullptr, nullptr, nullptr)));
+    layout.Place(&result, 1);
+    scratch.Place(&layout);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+};
 
 } // namespace
 
 size_t FSAIWorkBytes_CUDA(PetscInt n)
 {
-  size_t bytes = 0;
+  Work work;
 
-  PetscCallAbort(PETSC_COMM_SELF, SumLogs(nullptr, &bytes, n, nullptr, nullptr, nullptr));
-  return kResultBytes + bytes;
+  PetscCallAbort(PETSC_COMM_SELF, work.Measure(n));
+  return work.layout.bytes();
 }
 
-PetscErrorCode FSAIScaling_CUDA(const CSRView *A, PetscInt first, PetscReal *s, PetscReal *d, void *work, FSAIStats *stats)
+PetscErrorCode FSAIScaling_CUDA(const CSRView *A, PetscInt first, PetscReal *s, PetscReal *d, void *memory, FSAIStats *stats)
 {
-  Result *const  result = (Result *)work;
-  const PetscInt rows   = A->n - first;
-  size_t         bytes  = FSAIWorkBytes_CUDA(rows) - kResultBytes;
+  const PetscInt rows = A->n - first;
   cudaStream_t   stream;
   Result         host;
+  Work           work;
 
   PetscFunctionBegin;
   stats->failure        = FSAI_OK;
   stats->log_psi_before = 0;
   if (!A->n) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  PetscCallCUDA(cudaMemsetAsync(&result->failure, kNoFailureByte, sizeof(result->failure), stream));
-  FSAIDiagonal<kScanGroup><<<BlocksFor((long long)A->n * kScanGroup), kBlockSize, 0, stream>>>(*A, first, s, d, result);
+  PetscCall(work.Measure(rows));
+  work.layout.Bind(memory);
+  PetscCallCUDA(cudaMemsetAsync(&work.result->failure, kNoFailureByte, sizeof(work.result->failure), stream));
+  FSAIDiagonal<kScanGroup><<<BlocksFor((long long)A->n * kScanGroup), kBlockSize, 0, stream>>>(*A, first, s, d, work.result);
   FinePCCheckLaunch();
-  PetscCall(SumLogs((char *)work + kResultBytes, &bytes, rows, d, &result->sum, stream));
-  PetscCallCUDA(cudaMemcpyAsync(&host, result, sizeof(host), cudaMemcpyDeviceToHost, stream));
+  PetscCall(work.scratch.Run(SumLogs(rows, d, &work.result->sum, stream)));
+  PetscCallCUDA(cudaMemcpyAsync(&host, work.result, sizeof(host), cudaMemcpyDeviceToHost, stream));
   PetscCallCUDA(cudaStreamSynchronize(stream));
   if (host.failure != kNoFailure) {
     stats->failure     = (FSAIFailure)(host.failure % 4);
@@ -102,18 +115,19 @@ PetscErrorCode FSAIScaling_CUDA(const CSRView *A, PetscInt first, PetscReal *s, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode FSAIMeanLog_CUDA(PetscInt n, const PetscReal *d, void *work, PetscReal *mean)
+PetscErrorCode FSAIMeanLog_CUDA(PetscInt n, const PetscReal *d, void *memory, PetscReal *mean)
 {
-  Result *const result = (Result *)work;
-  size_t        bytes  = FSAIWorkBytes_CUDA(n) - kResultBytes;
-  cudaStream_t  stream;
+  cudaStream_t stream;
+  Work         work;
 
   PetscFunctionBegin;
   *mean = 0;
   if (!n) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  PetscCall(SumLogs((char *)work + kResultBytes, &bytes, n, d, &result->sum, stream));
-  PetscCallCUDA(cudaMemcpyAsync(mean, &result->sum, sizeof(*mean), cudaMemcpyDeviceToHost, stream));
+  PetscCall(work.Measure(n));
+  work.layout.Bind(memory);
+  PetscCall(work.scratch.Run(SumLogs(n, d, &work.result->sum, stream)));
+  PetscCallCUDA(cudaMemcpyAsync(mean, &work.result->sum, sizeof(*mean), cudaMemcpyDeviceToHost, stream));
   PetscCallCUDA(cudaStreamSynchronize(stream));
   *mean /= n;
   PetscFunctionReturn(PETSC_SUCCESS);

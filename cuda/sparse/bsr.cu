@@ -1,33 +1,33 @@
 /*
    CUDA twin of src/sparse/bsr_host.cxx.
 
-   A block row, its blocks one behind the other, is a dense column-major matrix of bs rows. A group of lanes takes some of its
-   columns in a step, each lane always the same rows of a block, so that a step reads contiguously and its sums stay with the lane
-   to the end of the row. A warp has as many groups as fit, each with a block row: these are a slice.
+   A block row, with its blocks one behind the other, is a dense column-major matrix of bs rows. A group of lanes takes some of its
+   columns in a step. Each lane always has the same rows of a block, so that a step reads contiguously, and a lane keeps its sums to
+   the end of the row. A warp has as many groups as fit, each with a block row. The block rows of a warp are called a slice.
 */
 #include <climits>
 
+#include "block.cuh"
 #include "slices.cuh"
 #include "sparse/bsr.h"
 
 namespace
 {
 
-constexpr int kMultiplyBlock   = 128; /* threads of a block of the product */
-constexpr int kBlocksOnChip    = 8;   /* of them a processor */
-constexpr int kLargestCompiled = 8;   /* block size that has a kernel of its own */
-constexpr int kGeneralAhead    = 4;   /* steps that a lane asks for at once in the kernel for others */
+constexpr int kMultiplyBlock = 128; /* threads of a thread block of the product */
+constexpr int kBlocksOnChip  = 8;   /* thread blocks that a processor is to hold at once */
+constexpr int kGeneralAhead  = 4;   /* steps that a lane loads at once in the kernel for larger blocks */
 
 /*
-   The one place that says how block rows meet lanes: for each block size up to kLargestCompiled, by the mean number of blocks in a
-   row. For sizes 2 to 5 it is what took least time, or up to 5 % more, with means of 4, 10 and 20 blocks; rows of 7 keep shapes
-   that ask for all of them at once.
+   The one table that says how block rows meet lanes, for each block size up to kLargestCompiled and by the mean number of blocks in
+   a row. For block sizes 2 to 5 these are the shapes that took least time, or up to 5 % more than that, with means of 4, 10 and 20
+   blocks a row. Rows of 7 blocks keep shapes that load all their blocks at once.
 */
 struct Shape {
-  int rows;    /* of a block that a lane loads together: 1, 2 or 4 */
-  int columns; /* that a group takes in a step */
-  int ahead;   /* steps that are asked for at once */
-  int up_to;   /* blocks in a mean row; kAny in the last */
+  int rows;    /* rows of a block that a lane loads together: 1, 2 or 4 */
+  int columns; /* columns that a group takes in a step */
+  int ahead;   /* steps that are loaded at once */
+  int up_to;   /* the shape is for at most so many blocks in a mean row; kAny in the last shape */
 };
 constexpr int   kAny                                         = INT_MAX;
 constexpr int   kShapes                                      = 3;
@@ -60,6 +60,7 @@ __host__ __device__ constexpr Shape ShapeOf(int bs, int kind)
   return sizeof(S) == sizeof(float) ? kSingleShapes[bs][kind] : kDoubleShapes[bs][kind];
 }
 
+/* The largest power of two below the number of columns; 0 for one column. A sum over columns adds at this distance first. */
 __host__ __device__ constexpr int HalfOf(int columns)
 {
   int half = 1;
@@ -67,7 +68,7 @@ __host__ __device__ constexpr int HalfOf(int columns)
   return columns > 1 ? half : 0;
 }
 
-/* Keeps the compiler from working an address out anew at each of its uses, which took more instructions than the products. */
+/* Keeps the compiler from computing an address anew at each use of it, which took more instructions than the products. */
 template <typename T>
 __device__ __forceinline__ T *Settled(T *address)
 {
@@ -75,23 +76,23 @@ __device__ __forceinline__ T *Settled(T *address)
   return address;
 }
 
-/* How a warp is laid out, and the calling lane's place in it. */
+/* How a warp is divided into groups, and the place of the calling lane in its group. */
 template <typename S, int BlockSize, int Kind>
 struct Place {
   static constexpr Shape shape  = ShapeOf<S>(BlockSize, Kind);
-  static constexpr int   lanes  = BlockSize / shape.rows; /* of a column */
-  static constexpr int   group  = lanes * shape.columns;
-  static constexpr int   groups = kWarpSize / group;                       /* of a warp: block rows of a slice */
-  static constexpr bool  whole  = shape.columns % BlockSize == 0;          /* a step is whole blocks */
-  static constexpr int   blocks = shape.ahead * shape.columns / BlockSize; /* that are asked for at once */
+  static constexpr int   lanes  = BlockSize / shape.rows;                  /* lanes of a column */
+  static constexpr int   group  = lanes * shape.columns;                   /* lanes of a group */
+  static constexpr int   groups = kWarpSize / group;                       /* groups of a warp: block rows of a slice */
+  static constexpr bool  whole  = shape.columns % BlockSize == 0;          /* the columns of a step are whole blocks */
+  static constexpr int   blocks = shape.ahead * shape.columns / BlockSize; /* blocks that are loaded at once */
 
   static_assert(BlockSize % shape.rows == 0 && group <= kWarpSize, "the lanes of a group are some of a warp");
-  static_assert(shape.ahead * shape.columns % BlockSize == 0, "a lane is in the same column of a block whenever it asks again");
+  static_assert(shape.ahead * shape.columns % BlockSize == 0, "a lane is in the same column of a block at each of its loads");
 
-  int                row;    /* of the slice */
-  int                column; /* of the step */
-  int                first;  /* row of a block */
-  const PetscScalar *x;      /* entry that belongs to the column, were it in block column 0 */
+  int                row;    /* in the slice */
+  int                column; /* in the step */
+  int                first;  /* the first row of the lane in a block */
+  const PetscScalar *x;      /* the entry that belongs to the lane's column, if that were in block column 0 */
 
   __device__ __forceinline__ explicit Place(const PetscScalar *x_begin)
   {
@@ -103,20 +104,20 @@ struct Place {
   }
   __device__ __forceinline__ bool Idle() const { return group * groups < kWarpSize && row >= groups; }
 
-  /* The block of the column of step t, counted from the one that a cursor points to. */
+  /* The block that the lane's column of step t is in, counted from the block that a cursor points to. */
   __device__ __forceinline__ int Block(int t) const
   {
     const int before = t * shape.columns / BlockSize, rest = t * shape.columns % BlockSize;
     return whole || rest + shape.columns <= BlockSize ? before : before + (rest + column) / BlockSize;
   }
-  /* The entry of x for it, where j is the block's number. */
+  /* The entry of x for that column; j is the block column of that block. */
   __device__ __forceinline__ PetscScalar Entry(int t, PetscInt j) const
   {
     return __ldg(whole ? x + (ptrdiff_t)j * BlockSize : x + (ptrdiff_t)(j - Block(t)) * BlockSize + t * shape.columns);
   }
 };
 
-/* Where the blocks of the lane's row of a slice are. */
+/* The blocks of the block row that the lane has in a slice. */
 struct Row {
   PetscInt begin = 0, end = 0;
 
@@ -130,14 +131,14 @@ struct Row {
   }
 };
 
-/* How far a lane is in its row. */
+/* How far a lane has come in its block row. */
 template <typename S, int BlockSize, int Kind>
 struct Cursor {
   using P = Place<S, BlockSize, Kind>;
-  const S        *a; /* of the next step */
-  const PetscInt *j;
-  int             left;  /* steps of the lane */
-  int             steps; /* most of them in the slice */
+  const S        *a;     /* the first value of the next step */
+  const PetscInt *j;     /* the block column of the next step */
+  int             left;  /* steps that the lane has left */
+  int             steps; /* steps that some lane of the slice has left */
 
   __device__ __forceinline__ void Start(const BSR &W, const Row &row, const P &place)
   {
@@ -155,7 +156,7 @@ struct Cursor {
   }
 };
 
-/* The entries of a lane's next steps; zeros beyond the end of its row, and x is not read for them. */
+/* The entries of the next steps of a lane. Beyond the end of its row they are zeros, for which x is not read. */
 template <typename S, int BlockSize, int Kind>
 struct Batch {
   using P = Place<S, BlockSize, Kind>;
@@ -185,11 +186,13 @@ struct Batch {
 };
 
 /*
-   A warp takes slices as far apart as there are warps. It asks for its next entries, and for where the rows of the slice after that
-   are, before it adds up those rows that are done; for its first ones before the kernel ahead has ended, if it is launched early. z
-   may be x or y: an entry of it is read by the lane that writes that of y. x is read by __ldg() though the kernel ahead may have
-   written it while this one was starting: nothing is read of it before the wait, and what a processor has of it from before is
-   given up when a kernel starts.
+   y = z + W x, or W x if z is null, for a block size that has kernels of its own. A warp takes every n-th slice, where n is the
+   number of warps. It loads its next entries, and where the rows of the slice after that are, before it adds up the rows that are
+   done. Its first entries it loads before the kernel ahead has ended, if it is launched early.
+
+   z may be x or y, because an entry of z is read by the lane that writes the same entry of y. x is read by __ldg(), though the
+   kernel ahead may have written it while this one was starting: nothing of x is read before the wait, and what the caches of a
+   processor still have of it is given up when a kernel starts.
 */
 template <typename S, int BlockSize, int Kind>
 __global__ void __launch_bounds__(kMultiplyBlock, kBlocksOnChip)
@@ -242,7 +245,7 @@ __global__ void __launch_bounds__(kMultiplyBlock, kBlocksOnChip)
   }
 }
 
-/* Any block size up to that of a warp: a warp a block row, with as many columns in a step as fit. */
+/* The same for any block size up to the size of a warp: each warp takes a block row, and as many columns in a step as fit. */
 template <typename S>
 __global__ void __launch_bounds__(kMultiplyBlock)
   MultiplyGeneral(BSR W, const PetscScalar *__restrict__ x, const PetscScalar *z, PetscScalar *y)
@@ -252,7 +255,7 @@ __global__ void __launch_bounds__(kMultiplyBlock)
   if (row >= W.rows) return;
   const PetscInt total = (W.i[row + 1] - W.i[row]) * bs;
   const S       *a     = (const S *)W.a + (size_t)W.i[row] * bs * bs + p;
-  PetscInt       k = W.i[row], q = at; /* block and column of the lane's next step */
+  PetscInt       k = W.i[row], q = at; /* block, and column in the block, of the lane's next step */
   double         sum = 0;
   for (PetscInt c = at < columns ? at : total; c < total; c += columns * kGeneralAhead) {
     S        value[kGeneralAhead];
@@ -296,35 +299,21 @@ PetscErrorCode LaunchBlocks(const BSR &W, const PetscScalar *x, const PetscScala
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The product by the kernel for this block size; BlockSize 0 stands for all sizes that have none of their own. */
 template <typename S, int BlockSize>
 PetscErrorCode Multiply(const BSR &W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y, bool early, cudaStream_t stream)
 {
-  const PetscInt mean = W.nnz / W.rows + (W.nnz % W.rows != 0);
-
   PetscFunctionBegin;
-  static_assert(kShapes == 3, "one branch for each");
-  if (mean <= ShapeOf<S>(BlockSize, 0).up_to) PetscCall((LaunchBlocks<S, BlockSize, 0>(W, x, z, y, early, stream)));
-  else if (mean <= ShapeOf<S>(BlockSize, 1).up_to) PetscCall((LaunchBlocks<S, BlockSize, 1>(W, x, z, y, early, stream)));
-  else PetscCall((LaunchBlocks<S, BlockSize, 2>(W, x, z, y, early, stream)));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-template <typename S>
-PetscErrorCode MultiplyOf(const BSR &W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y, bool early, cudaStream_t stream)
-{
-  PetscFunctionBegin;
-  switch (W.bs) {
-  case 1: PetscCall((Multiply<S, 1>(W, x, z, y, early, stream))); break;
-  case 2: PetscCall((Multiply<S, 2>(W, x, z, y, early, stream))); break;
-  case 3: PetscCall((Multiply<S, 3>(W, x, z, y, early, stream))); break;
-  case 4: PetscCall((Multiply<S, 4>(W, x, z, y, early, stream))); break;
-  case 5: PetscCall((Multiply<S, 5>(W, x, z, y, early, stream))); break;
-  case 6: PetscCall((Multiply<S, 6>(W, x, z, y, early, stream))); break;
-  case 7: PetscCall((Multiply<S, 7>(W, x, z, y, early, stream))); break;
-  case 8: PetscCall((Multiply<S, 8>(W, x, z, y, early, stream))); break;
-  default:
+  if constexpr (BlockSize == 0) {
     MultiplyGeneral<S><<<BlocksFor((long long)W.rows * kWarpSize, kMultiplyBlock), kMultiplyBlock, 0, stream>>>(W, x, z, y);
     FinePCCheckLaunch();
+  } else {
+    const PetscInt mean = W.nnz / W.rows + (W.nnz % W.rows != 0);
+
+    static_assert(kShapes == 3, "one branch for each");
+    if (mean <= ShapeOf<S>(BlockSize, 0).up_to) PetscCall((LaunchBlocks<S, BlockSize, 0>(W, x, z, y, early, stream)));
+    else if (mean <= ShapeOf<S>(BlockSize, 1).up_to) PetscCall((LaunchBlocks<S, BlockSize, 1>(W, x, z, y, early, stream)));
+    else PetscCall((LaunchBlocks<S, BlockSize, 2>(W, x, z, y, early, stream)));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -343,7 +332,9 @@ PetscErrorCode BSRMultiply_CUDA(const BSR *W, const PetscScalar *x, const PetscS
              W->bs, kWarpSize);
   if (!W->rows) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  if (W->precision == FINEPC_SINGLE) PetscCall(MultiplyOf<float>(*W, x, z, y, early, stream));
-  else PetscCall(MultiplyOf<double>(*W, x, z, y, early, stream));
+  PetscCall(WithBlockSize(W->bs, [&](auto size) {
+    return W->precision == FINEPC_SINGLE ? Multiply<float, size>(*W, x, z, y, early, stream)
+                                         : Multiply<double, size>(*W, x, z, y, early, stream);
+  }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,17 +1,18 @@
-/* CUDA twin of src/sparse/bsr_csr_host.cxx. A thread takes a block row, then a row. */
+/* CUDA twin of src/sparse/bsr_csr_host.cxx. */
 #include <cub/cub.cuh>
 
 #include <climits>
 
-#include "buffer.cuh"
+#include "scratch.cuh"
+#include "search.cuh"
 #include "sparse/bsr_csr.h"
 
 namespace
 {
 
-constexpr int kTransposeGroup = 16; /* lanes a block row of the transpose */
+constexpr int kTransposeGroup = 16; /* lanes that take a block row of the transpose together */
 
-/* Blocks of each block row, or, where B_j is given, their columns. */
+/* The number of blocks in each block row or, where B_j is given, their block columns. Each thread takes a block row. */
 __global__ void FindBlocks(CSRView A, PetscInt bs, PetscInt n, const PetscInt *B_i, PetscInt *count, PetscInt *B_j)
 {
   const PetscInt I = (PetscInt)GridThread();
@@ -31,6 +32,7 @@ __global__ void FindBlocks(CSRView A, PetscInt bs, PetscInt n, const PetscInt *B
   if (!B_j) count[I] = found;
 }
 
+/* Copies the entries of A into the blocks, which were zero. Each thread takes a row. */
 __global__ void FillBlocks(CSRView A, PetscInt bs, const PetscInt *B_i, const PetscInt *B_j, PetscScalar *B_a)
 {
   const PetscInt row = (PetscInt)GridThread();
@@ -43,7 +45,7 @@ __global__ void FillBlocks(CSRView A, PetscInt bs, const PetscInt *B_i, const Pe
   }
 }
 
-/* Block (row, j) of Wt is block (j, row) of W, found by bisection, turned over. */
+/* Block (row, j) of Wt is the transpose of block (j, row) of W, which is found by bisection. */
 template <typename S>
 __global__ void TransposeBlocks(BSR W, BSR Wt)
 {
@@ -51,14 +53,9 @@ __global__ void TransposeBlocks(BSR W, BSR Wt)
   if (row >= Wt.rows) return;
   const int bs = (int)W.bs, bs2 = bs * bs;
   for (PetscInt k = Wt.i[row]; k < Wt.i[row + 1]; k++) {
-    PetscInt low = W.i[Wt.j[k]], high = W.i[Wt.j[k] + 1] - 1;
-    while (low < high) {
-      const PetscInt middle = low + (high - low) / 2;
-      if (W.j[middle] < row) low = middle + 1;
-      else high = middle;
-    }
-    const S *const from = (const S *)W.a + (size_t)low * bs2;
-    S *const       to   = (S *)Wt.a + (size_t)k * bs2;
+    const PetscInt block = LowerBound(W.j, W.i[Wt.j[k]], W.i[Wt.j[k] + 1] - 1, row);
+    const S *const from  = (const S *)W.a + (size_t)block * bs2;
+    S *const       to    = (S *)Wt.a + (size_t)k * bs2;
     for (int e = threadIdx.x % kTransposeGroup; e < bs2; e += kTransposeGroup) to[e] = from[e % bs * bs + e / bs];
   }
 }
@@ -75,19 +72,22 @@ PetscErrorCode BSRFromCSR_CUDA(const CSRView *A, PetscInt bs, PetscBool keep, BS
   if (!keep) {
     Buffer<char> work;
     Layout       layout;
-    size_t       bytes = 0;
-    PetscInt     nnz   = 0;
+    CubScratch   scratch;
+    PetscInt    *i = nullptr, nnz = 0;
+    const auto   scan = [&](void *memory, size_t &bytes) {
+      return cub::DeviceScan::ExclusiveSum(memory, bytes, i, i, n + 1, stream);
+    };
 
-    PetscCallCUDA(cub::DeviceScan::ExclusiveSum(nullptr, bytes, (PetscInt *)nullptr, (PetscInt *)nullptr, n + 1, stream));
-    const size_t at_i = layout.Place<PetscInt>(n + 1), at_cub = layout.Place<char>(bytes);
-    PetscCall(work.Allocate(layout.bytes()));
-    PetscInt *const i = (PetscInt *)(work.data() + at_i);
+    PetscCall(scratch.Measure(scan));
+    layout.Place(&i, n + 1);
+    scratch.Place(&layout);
+    PetscCall(layout.Allocate(&work));
     PetscCallCUDA(cudaMemsetAsync(i, 0, (n + 1) * sizeof(*i), stream));
     if (n) {
       FindBlocks<<<BlocksFor(n), kBlockSize, 0, stream>>>(*A, bs, n, nullptr, i, nullptr);
       FinePCCheckLaunch();
     }
-    PetscCallCUDA(cub::DeviceScan::ExclusiveSum(work.data() + at_cub, bytes, i, i, n + 1, stream));
+    PetscCall(scratch.Run(scan));
     PetscCall(ArrayCopy_CUDA(&nnz, i + n, sizeof(nnz), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
     PetscCall(BSRCreate(bs, n, n, nnz, FINEPC_DOUBLE, PETSC_MEMTYPE_CUDA, B));
     PetscCall(ArrayCopy_CUDA(B->i, i, (n + 1) * sizeof(*i), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
@@ -105,7 +105,10 @@ PetscErrorCode BSRFromCSR_CUDA(const CSRView *A, PetscInt bs, PetscBool keep, BS
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The pattern is that of a matrix with one number in the place of each block; nobody looks at these, so any nnz numbers will do. */
+/*
+   The pattern of the transpose is found by transposing a matrix that has one number in the place of each block. These numbers do
+   not matter, so that the first ones of W are taken.
+*/
 PetscErrorCode BSRTranspose_CUDA(const BSR *W, PetscBool keep, BSR *Wt)
 {
   cudaStream_t stream;

@@ -1,21 +1,23 @@
 /* CUDA twin of src/sparse/csr_host.cxx. */
 #include <cub/cub.cuh>
 
-#include <algorithm>
-
-#include "buffer.cuh"
+#include "scratch.cuh"
+#include "search.cuh"
 #include "sparse/csr.h"
 
 namespace
 {
 
-constexpr int kCopyGroup     = 8;   /* lanes a row in the transpose */
+constexpr int kCopyGroup     = 8;   /* lanes that take a row in the transpose */
 constexpr int kSortedPerLane = 8;   /* indices that a lane keeps while it sorts a row */
 constexpr int kSortGroup     = 32;  /* lanes that sort a row which is too long for kCopyGroup */
 constexpr int kMultiplyBlock = 128; /* threads of a block of the product */
 constexpr int kColumnsAtOnce = 4;   /* right-hand sides that share one reading of the matrix */
 
-/* mean rows up to which a thread, 2, 8 lanes take a row, the last with 4, then with 8 entries ahead */
+/*
+   The mean row lengths up to which Multiply() gives a row to one thread, to 2 lanes, to 8 lanes that load 4 entries ahead, and
+   to 8 lanes that load 8 entries ahead.
+*/
 constexpr int kThreadRow = 8, kPairRow = 27, kEightRow = 47, kLongEightRow = 127;
 
 __global__ void CountColumns(PetscInt nnz, const PetscInt *j, PetscInt *count)
@@ -24,7 +26,7 @@ __global__ void CountColumns(PetscInt nnz, const PetscInt *j, PetscInt *count)
   if (k < nnz) atomicAdd(count + j[k], 1);
 }
 
-/* Row numbers and values into the columns' segments, in any order. */
+/* Every entry of G goes to the segment of its column, as row number and value; the order within a segment is left open. */
 template <typename S>
 __global__ void FillColumns(PetscInt rows, const PetscInt *i, const PetscInt *j, const S *a, PetscInt *cursor, PetscInt *Gt_j,
                             S *Gt_a)
@@ -38,7 +40,7 @@ __global__ void FillColumns(PetscInt rows, const PetscInt *i, const PetscInt *j,
   }
 }
 
-/* Sort rows of at most GroupSize * kSortedPerLane distinct indices: the place of each is how many are smaller. */
+/* Sorts rows of at most GroupSize * kSortedPerLane distinct indices: the place of an index is how many are smaller. */
 template <typename S, int GroupSize>
 __global__ void SortShortRows(PetscInt rows, const PetscInt *i, PetscInt *j, S *a)
 {
@@ -65,7 +67,7 @@ __global__ void SortShortRows(PetscInt rows, const PetscInt *i, PetscInt *j, S *
     }
 }
 
-/* Gt_a from G: entry (row, i) of Gt is entry (i, row) of G, found by bisection. */
+/* The values of Gt on its pattern: entry (row, i) of Gt is entry (i, row) of G, which is found by bisection. */
 template <typename S>
 __global__ void TransposeValues(PetscInt rows, const PetscInt *Gt_i, const PetscInt *Gt_j, const PetscInt *G_i, const PetscInt *G_j,
                                 const S *G_a, S *Gt_a)
@@ -73,19 +75,24 @@ __global__ void TransposeValues(PetscInt rows, const PetscInt *Gt_i, const Petsc
   const PetscInt row = (PetscInt)(GridThread() / kCopyGroup);
   if (row >= rows) return;
   for (PetscInt k = Gt_i[row] + threadIdx.x % kCopyGroup; k < Gt_i[row + 1]; k += kCopyGroup) {
-    PetscInt low = G_i[Gt_j[k]], high = G_i[Gt_j[k] + 1] - 1;
-    while (low < high) {
-      const PetscInt middle = low + (high - low) / 2;
-      if (G_j[middle] < row) low = middle + 1;
-      else high = middle;
-    }
-    Gt_a[k] = G_a[low];
+    const PetscInt *const G_row = G_i + Gt_j[k];
+    Gt_a[k]                     = G_a[LowerBound(G_j, G_row[0], G_row[1] - 1, row)];
   }
 }
 
+template <typename S>
+PetscErrorCode LaunchTransposeValues(const CSR &G, const CSR &Gt, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  TransposeValues<<<BlocksFor((long long)Gt.rows * kCopyGroup), kBlockSize, 0, stream>>>(Gt.rows, Gt.i, Gt.j, G.i, G.j,
+                                                                                         (const S *)G.a, (S *)Gt.a);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
-   Groups of lanes a row, Columns right-hand sides at once. A lane asks for Ahead entries, then for their values of X, before
-   it uses any: what is past the end of the row stands in as a zero entry at a column that is read anyway.
+   A group of lanes takes a row, for Columns right-hand sides at once. A lane asks for Ahead entries, then for their values of X,
+   before it uses any. Past the end of the row stands a zero entry, at a column that is read anyway.
 */
 template <typename S, int GroupSize, int Ahead, int Columns>
 __global__ void __launch_bounds__(kMultiplyBlock)
@@ -148,8 +155,11 @@ PetscErrorCode LaunchRows(const CSR &W, bool unit, const PetscScalar *d, PetscIn
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The one place that chooses how rows meet lanes: by the mean row length. A thread a row with its loads ahead beat a stream through
-   shared memory and wider groups up to 8 entries a row, 2 lanes up to 27, 8 lanes with few loads ahead from there on. */
+/*
+   The one place that chooses how many lanes take a row, by the mean row length. In measurements one thread with its loads ahead
+   beat a stream through shared memory and wider groups up to 8 entries in a row, 2 lanes did so up to 27 entries, and 8 lanes
+   with few loads ahead from there on.
+*/
 template <typename S>
 PetscErrorCode Multiply(const CSR &W, bool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X, PetscInt ldx,
                         PetscScalar *Y, PetscInt ldy, cudaStream_t stream)
@@ -165,29 +175,52 @@ PetscErrorCode Multiply(const CSR &W, bool unit, const PetscScalar *d, PetscInt 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-} // namespace
-
-/* The pattern and values of Gt, rows sorted: the same whatever the order in which the entries were filled in. */
+/* The indices are sorted alone, with the memory of the values to swap with. Then the values are found again. */
 template <typename S>
-static PetscErrorCode Transpose(const CSR &G, CSR &Gt, cudaStream_t stream)
+PetscErrorCode SortLongRows(const CSR &G, CSR &Gt, cudaStream_t stream)
+{
+  CubScratch                  scratch;
+  cub::DoubleBuffer<PetscInt> index(Gt.j, (PetscInt *)Gt.a);
+  const auto                  sort = [&](void *memory, size_t &bytes) {
+    return cub::DeviceSegmentedSort::SortKeys(memory, bytes, index, G.nnz, Gt.rows, Gt.i, Gt.i + 1, stream);
+  };
+
+  PetscFunctionBegin;
+  PetscCall(scratch.Run(sort));
+  if (index.Current() != Gt.j)
+    PetscCall(ArrayCopy_CUDA(Gt.j, index.Current(), G.nnz * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+  PetscCall(LaunchTransposeValues<S>(G, Gt, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The pattern and values of Gt, whose sorted rows do not depend on the order in which the entries were filled in. */
+template <typename S>
+PetscErrorCode Transpose(const CSR &G, CSR &Gt, cudaStream_t stream)
 {
   const PetscInt rows       = Gt.rows;
   const int      row_blocks = BlocksFor((long long)rows * kCopyGroup);
+  PetscInt      *cursor = nullptr, longest = 0;
   Buffer<char>   work;
-  size_t         bytes = 0, max_bytes = 0;
-  PetscInt       longest = 0;
+  CubScratch     scratch;
+  Layout         layout;
+  const auto     scan = [&](void *memory, size_t &bytes) {
+    return cub::DeviceScan::ExclusiveSum(memory, bytes, cursor, Gt.i, rows + 1, stream);
+  };
+  const auto max = [&](void *memory, size_t &bytes) {
+    return cub::DeviceReduce::Max(memory, bytes, cursor, cursor + rows, rows, stream);
+  };
 
   PetscFunctionBegin;
-  PetscCallCUDA(cub::DeviceScan::ExclusiveSum(nullptr, bytes, Gt.i, Gt.i, rows + 1, stream));
-  PetscCallCUDA(cub::DeviceReduce::Max(nullptr, max_bytes, Gt.i, Gt.i, rows, stream));
-  bytes = (std::max(bytes, max_bytes) + sizeof(PetscInt) - 1) / sizeof(PetscInt) * sizeof(PetscInt);
-  PetscCall(work.Allocate(bytes + (rows + 1) * sizeof(PetscInt)));
-  PetscInt *const cursor = (PetscInt *)(work.data() + bytes);
+  PetscCall(scratch.Measure(scan));
+  PetscCall(scratch.Measure(max));
+  scratch.Place(&layout);
+  layout.Place(&cursor, rows + 1);
+  PetscCall(layout.Allocate(&work));
   PetscCallCUDA(cudaMemsetAsync(cursor, 0, (rows + 1) * sizeof(PetscInt), stream));
   CountColumns<<<BlocksFor(G.nnz), kBlockSize, 0, stream>>>(G.nnz, G.j, cursor);
   FinePCCheckLaunch();
-  PetscCallCUDA(cub::DeviceScan::ExclusiveSum(work.data(), bytes, cursor, Gt.i, rows + 1, stream));
-  PetscCallCUDA(cub::DeviceReduce::Max(work.data(), bytes, cursor, cursor + rows, rows, stream));
+  PetscCall(scratch.Run(scan));
+  PetscCall(scratch.Run(max));
   PetscCall(ArrayCopy_CUDA(&longest, cursor + rows, sizeof(longest), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
   PetscCall(ArrayCopy_CUDA(cursor, Gt.i, rows * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
   FillColumns<<<BlocksFor((long long)G.rows * kCopyGroup), kBlockSize, 0, stream>>>(G.rows, G.i, G.j, (const S *)G.a, cursor, Gt.j,
@@ -200,18 +233,13 @@ static PetscErrorCode Transpose(const CSR &G, CSR &Gt, cudaStream_t stream)
     SortShortRows<S, kSortGroup><<<BlocksFor((long long)rows * kSortGroup), kBlockSize, 0, stream>>>(rows, Gt.i, Gt.j, (S *)Gt.a);
     FinePCCheckLaunch();
   } else {
-    /* the indices alone, with the memory of the values to swap with; then the values again */
-    cub::DoubleBuffer<PetscInt> index(Gt.j, (PetscInt *)Gt.a);
-    PetscCallCUDA(cub::DeviceSegmentedSort::SortKeys(nullptr, bytes, index, G.nnz, rows, Gt.i, Gt.i + 1, stream));
-    PetscCall(work.Allocate(bytes));
-    PetscCallCUDA(cub::DeviceSegmentedSort::SortKeys(work.data(), bytes, index, G.nnz, rows, Gt.i, Gt.i + 1, stream));
-    if (index.Current() != Gt.j)
-      PetscCall(ArrayCopy_CUDA(Gt.j, index.Current(), G.nnz * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
-    TransposeValues<<<row_blocks, kBlockSize, 0, stream>>>(rows, Gt.i, Gt.j, G.i, G.j, (const S *)G.a, (S *)Gt.a);
-    FinePCCheckLaunch();
+    work.Free();
+    PetscCall(SortLongRows<S>(G, Gt, stream));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+} // namespace
 
 PetscErrorCode CSRTranspose_CUDA(const CSR *G, PetscBool keep, CSR *Gt)
 {
@@ -220,20 +248,12 @@ PetscErrorCode CSRTranspose_CUDA(const CSR *G, PetscBool keep, CSR *Gt)
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   if (!keep) PetscCall(CSRCreate(G->columns, G->rows, G->nnz, G->precision, PETSC_MEMTYPE_CUDA, Gt));
-  const int row_blocks = BlocksFor((long long)Gt->rows * kCopyGroup);
   if (!G->nnz) PetscCallCUDA(cudaMemsetAsync(Gt->i, 0, (Gt->rows + 1) * sizeof(PetscInt), stream));
   else if (!keep) {
     if (G->precision == FINEPC_SINGLE) PetscCall(Transpose<float>(*G, *Gt, stream));
     else PetscCall(Transpose<double>(*G, *Gt, stream));
-  } else {
-    if (G->precision == FINEPC_SINGLE)
-      TransposeValues<<<row_blocks, kBlockSize, 0, stream>>>(Gt->rows, Gt->i, Gt->j, G->i, G->j, (const float *)G->a,
-                                                             (float *)Gt->a);
-    else
-      TransposeValues<<<row_blocks, kBlockSize, 0, stream>>>(Gt->rows, Gt->i, Gt->j, G->i, G->j, (const double *)G->a,
-                                                             (double *)Gt->a);
-    FinePCCheckLaunch();
-  }
+  } else if (G->precision == FINEPC_SINGLE) PetscCall(LaunchTransposeValues<float>(*G, *Gt, stream));
+  else PetscCall(LaunchTransposeValues<double>(*G, *Gt, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

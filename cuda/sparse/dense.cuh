@@ -1,5 +1,6 @@
 /*
-   Small symmetric positive definite systems on chip: one in the registers of a group of lanes, or one per block in tiles.
+   Small symmetric positive definite systems on the chip: a group of lanes holds one in its registers, or a block holds one in
+   tiles. The equation (3.6) is that of Bernaschi, Bisson, Fantozzi and Janna, whom src/pc/sfsai/sfsai.h names.
 */
 #pragma once
 
@@ -9,7 +10,7 @@
 
 #include "launch.cuh"
 
-/* What a thread moves at once. */
+/* As many numbers as a thread moves in one access. */
 template <typename T>
 struct __align__(16) Vector {
   static constexpr int kSize = 16 / sizeof(T);
@@ -28,15 +29,15 @@ __device__ inline double Reciprocal(double x)
 /*
    Gauss-Jordan elimination of pivots begin .. N - 1 of a symmetric matrix, lane r of a group of N holding row r: at pivot k
    every other row r becomes a[c] -= a[k] / pivot * A[k, c], c > k, where A[k, c] = A[c, k] comes from lane c. The lanes below
-   the pivot do what Cholesky's factorisation does, those above, which it would leave idle, solve at the same time:
+   the pivot do what Cholesky's factorisation does. The lanes above, which that would leave idle, solve at the same time:
 
    - rows r >= k of column k are L D of A = L D L^T, or with Scale the Cholesky factor;
    - once the pivots 0 .. N - 2 are done, g_r = -a[N - 1] / pivot of lane r < N - 1 solves A[P, P] g = -A[P, N - 1], P = 0 ..
-     N - 2: the row of G~ of (3.6). The last pivot is psi.
+     N - 2, which is the row of G~ of (3.6). The last pivot is psi.
 
-   Without Scale only the lower part of column k is ever read from others, but the rows have to be whole. `inverse` is 1 /
-   pivot of the lane's own row, with Scale 1 / sqrt(pivot). Returns the first pivot that is not above `smallest`, else N.
-   column [2 N] is the group's, in shared memory. Collective over the warp, with the same begin.
+   Without Scale a lane reads only the lower part of column k from other lanes, but the rows have to be whole. `inverse` is 1 /
+   pivot of the lane's own row, with Scale 1 / sqrt(pivot). Returns the first pivot that is not above `smallest`, or N if all are.
+   column [2 N] is shared memory of the group. Collective over the warp, all groups of which have the same begin.
 */
 template <int N, bool Scale, typename T>
 __device__ inline int Eliminate(T (&a)[N], T *column, int begin, T smallest, T &inverse)
@@ -44,7 +45,7 @@ __device__ inline int Eliminate(T (&a)[N], T *column, int begin, T smallest, T &
   using Some     = Vector<T>;
   const int lane = threadIdx.x % N;
   int       bad  = N;
-  T         own  = 1; /* pivot */
+  T         own  = 1; /* the pivot of the lane's own row */
 #pragma unroll
   for (int k = 0; k < N; k++) {
     if (k < begin) continue;
@@ -55,7 +56,7 @@ __device__ inline int Eliminate(T (&a)[N], T *column, int begin, T smallest, T &
     if (!(pivot > smallest)) bad = min(bad, k);
     const T factor = lane == k ? 0 : a[k] * Reciprocal(pivot);
     if (lane == k) own = pivot;
-    if (k + 1 < N) { /* the next column is on its way while the others follow */
+    if (k + 1 < N) { /* the next column is written first, so that it arrives while the other columns are computed */
       a[k + 1] -= factor * shared[k + 1];
       next[lane] = a[k + 1];
     }
@@ -80,7 +81,7 @@ __device__ inline int Eliminate(T (&a)[N], T *column, int begin, T smallest, T &
 
 constexpr int kTile = 16; /* rows and columns of a tile */
 
-/* Threads of a block that takes one system: two warps at least, kSystemThreads at most. */
+/* The threads of a block that takes a system of n unknowns: at least two warps, at most kSystemThreads. */
 constexpr int kSystemThreads = 8 * kWarpSize;
 inline int    ThreadsForSystem(int n)
 {
@@ -88,14 +89,14 @@ inline int    ThreadsForSystem(int n)
 }
 
 /*
-   Cholesky's factorisation of one matrix by one block, right-looking in panels of one tile's width. The lower triangle lives
-   in tiles in shared memory or, InShared false, column-major in global memory, with the panel at work in shared memory.
-   Indices from n to the next multiple of kTile are the identity's. All members are collective over the block.
+   Cholesky's factorisation of one matrix by one block, right-looking in panels that are one tile wide. The lower triangle is in
+   tiles in shared memory or, without InShared, column-major in global memory; then only the panel at work is in shared memory.
+   From index n to the next multiple of kTile the matrix is the identity. All public members are collective over the block.
 */
 template <typename T, bool InShared>
 class BlockCholesky {
 public:
-  static constexpr int kStride   = kTile + Vector<T>::kSize; /* rows start at different banks */
+  static constexpr int kStride   = kTile + Vector<T>::kSize; /* rows of a tile start at different banks */
   static constexpr int kTileSize = kTile * kStride;
 
   static __host__ __device__ int    Tiles(int n) { return (n + kTile - 1) / kTile; }
@@ -106,7 +107,7 @@ public:
            sizeof(Vector<T>);
   }
 
-  /* A is the matrix in global memory, its columns n apart; unused in shared memory. */
+  /* A is the matrix in global memory, its columns n apart, and not used with InShared. */
   __device__ BlockCholesky(char *shared, int n, T *A) : n_(n), tiles_(Tiles(n)), A_(A)
   {
     panel_      = (T *)shared;
@@ -116,7 +117,7 @@ public:
     bad_        = (int *)(inverse_ + tiles_ * kTile);
   }
 
-  /* The identity, to which Set() then adds. */
+  /* The identity, whose other entries Set() may then change. */
   __device__ void Clear()
   {
     if (InShared) {
@@ -133,7 +134,7 @@ public:
     __syncthreads();
   }
 
-  /* The lower triangle of A, which is column-major, into shared memory and back. */
+  /* The lower triangle of A, which is column-major, goes into shared memory and back. */
   __device__ void Load(const T *A)
   {
     ForTiles([&](int i, int j) { LoadTile(A, i, j, Tile(i, j)); });
@@ -155,7 +156,7 @@ public:
     return InShared ? Tile(r / kTile, c / kTile)[r % kTile * kStride + c % kTile] : A_[(size_t)c * n_ + r];
   }
 
-  /* L in the place of A. Returns the first pivot that is not above `smallest`, else INT_MAX; then L is not complete. */
+  /* L in the place of A. Returns INT_MAX, or the first pivot that is not above `smallest`, and then L is not complete. */
   __device__ int Factorize(T smallest)
   {
     if (threadIdx.x == 0) *bad_ = INT_MAX;
@@ -178,7 +179,7 @@ public:
         for (int t = unit; t < left * (left + 1) / 2; t += units) UpdateTile(k, t);
       } else if (unit >= kInWarp) {
         for (int t = unit - kInWarp + 1; t < left * (left + 1) / 2; t += units - kInWarp) UpdateTile(k, t);
-      } else if (left) { /* the first warp has the next diagonal tile ready when the others are done */
+      } else if (left) { /* the first warp factorizes the next diagonal tile while the others update the rest */
         if (unit == 0) UpdateTile(k, 0);
         __syncwarp();
         FactorizeDiagonal(k + 1, smallest);
@@ -219,12 +220,12 @@ public:
   }
 
 private:
-  static constexpr int kUpdateLanes = sizeof(T) == sizeof(double) ? kWarpSize : kTile; /* that update a tile together */
+  static constexpr int kUpdateLanes = sizeof(T) == sizeof(double) ? kWarpSize : kTile; /* lanes that update a tile together */
 
   __device__ T *Tile(int i, int j) const { return panel_ + (i * (i + 1) / 2 + j) * kTileSize; }
   __device__ T *PanelTile(int i, int k) const { return InShared ? Tile(i, k) : panel_ + (i - k) * kTileSize; }
 
-  /* use(i, j) of the tiles of the lower triangle, each by half a warp. */
+  /* Calls use(i, j) for the tiles of the lower triangle; half a warp takes a tile. */
   template <typename Use>
   __device__ void ForTiles(Use use) const
   {
@@ -262,7 +263,7 @@ private:
     for (int i = k + threadIdx.x / kTile; i < tiles_; i += blockDim.x / kTile) StoreTile(A_, i, k, PanelTile(i, k));
   }
 
-  /* By one warp, whose halves do the same. */
+  /* Factorizes diagonal tile k by one warp. Its halves compute the same; one stores L_kk, the other L_kk^T. */
   __device__ void FactorizeDiagonal(int k, T smallest)
   {
     T *const  D    = PanelTile(k, k);
@@ -281,7 +282,7 @@ private:
     if (threadIdx.x == 0 && bad < kTile) *bad_ = k * kTile + bad;
   }
 
-  /* Rows below the diagonal tile: x becomes x L_kk^{-T}, a thread a row. */
+  /* The rows x of the panel below the diagonal tile become x L_kk^{-T}; a thread takes a row. */
   __device__ void SolvePanel(int k)
   {
     using Some = Vector<T>;
@@ -307,17 +308,17 @@ private:
     }
   }
 
-  /* Tile (i, j), k < j <= i, t-th of those: minus X_i X_j^T, by kUpdateLanes lanes. */
+  /* Subtracts X_i X_j^T from tile (i, j), the t-th of the tiles k < j <= i, by kUpdateLanes lanes. */
   __device__ void UpdateTile(int k, int t)
   {
-    int i = (int)((sqrtf(8.f * t + 1.f) - 1.f) / 2.f); /* t = i (i + 1) / 2 + j */
+    int i = (int)((sqrtf(8.f * t + 1.f) - 1.f) / 2.f); /* solves t = i (i + 1) / 2 + j, to rounding */
     if ((i + 1) * (i + 2) / 2 <= t) i++;
     if (i * (i + 1) / 2 > t) i--;
     const int j = t - i * (i + 1) / 2;
     MultiplyTiles(k + 1 + i, k + 1 + j, PanelTile(k + 1 + i, k), PanelTile(k + 1 + j, k));
   }
 
-  /* Entry (r, c) of tile (i, j); in global memory what is not of the lower triangle is 0 and not written. */
+  /* Entry (r, c) of tile (i, j). In global memory, what lies outside the lower triangle reads as 0 and is not written. */
   __device__ T GetEntry(int i, int j, int r, int c) const
   {
     if (InShared) return Tile(i, j)[r * kStride + c];
@@ -331,7 +332,7 @@ private:
     else if (row < n_ && column <= row) A_[(size_t)column * n_ + row] = value;
   }
 
-  /* In single 4 x 4 entries a lane, all asked for before any is used. */
+  /* In single precision a lane takes 4 x 4 entries, and asks for all of them before it uses any. */
   __device__ void MultiplyTiles(int i, int j, const float *Xi, const float *Xj)
   {
     using Some          = Vector<float>;
@@ -364,9 +365,9 @@ private:
   }
 
   /*
-     In double by the tensor cores, which compute 8 x 8 += 8 x 4 times 4 x 8 with ordinary double rounding. A lane holds entry
-     (lane / 4, lane % 4) of the factors and entries (lane / 4, 2 (lane % 4) + {0, 1}) of the sum; with even rows before
-     odd ones the lanes meet different banks.
+     In double precision the tensor cores compute 8 x 8 += 8 x 4 times 4 x 8 with the ordinary rounding. A lane holds entry
+     (lane / 4, lane % 4) of the factors and entries (lane / 4, 2 (lane % 4) + {0, 1}) of the sum. Even rows come before odd ones,
+     so that the lanes meet different banks.
   */
   __device__ void MultiplyTiles(int i, int j, const double *Xi, const double *Xj)
   {
@@ -407,9 +408,9 @@ private:
 
   const int n_, tiles_;
   T *const  A_;
-  T        *panel_;      /* tiles of the panel at work, or of the whole matrix by rows */
-  T        *transposed_; /* the panel's L_kk^T */
-  T        *column_;     /* of Eliminate() */
+  T        *panel_;      /* the tiles of the panel at work, or with InShared those of the whole matrix by rows */
+  T        *transposed_; /* L_kk^T of the panel at work */
+  T        *column_;     /* work space of Eliminate() */
   T        *inverse_;    /* 1 / L_rr */
   int      *bad_;
 };

@@ -1,4 +1,4 @@
-/* CUDA twin of src/sparse/memory_host.cxx: device memory, plain and without a pool. */
+/* CUDA twin of src/sparse/memory_host.cxx: device memory is allocated without a pool. */
 #include <petscdevice_cuda.h>
 
 #include "sparse/memory.h"
@@ -9,7 +9,7 @@ PetscErrorCode DeviceFound_CUDA(PetscBool *found)
 
   PetscFunctionBegin;
   *found = cudaGetDeviceCount(&count) == cudaSuccess && count > 0 ? PETSC_TRUE : PETSC_FALSE;
-  (void)cudaGetLastError(); /* no driver is no error here */
+  (void)cudaGetLastError(); /* a machine without a driver is no error here */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

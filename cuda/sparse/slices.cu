@@ -3,7 +3,7 @@
 
 #include <climits>
 
-#include "buffer.cuh"
+#include "scratch.cuh"
 #include "slices.cuh"
 
 namespace
@@ -111,15 +111,44 @@ PetscErrorCode Fill(const CSR &A, const Slices &to, Misfit *misfit, cudaStream_t
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Sees to it that memory has at least so many bytes. If it has to grow, what was in it is lost. */
-PetscErrorCode Grow(size_t bytes, void **memory, size_t *capacity)
+/* The scan, for CubScratch, that makes the numbers of steps in each slice those in all slices before. */
+auto ScanSteps(const Slices *S, cudaStream_t stream)
+{
+  return [=](void *scratch, size_t &bytes) {
+    return cub::DeviceScan::ExclusiveSum(scratch, bytes, S->step, S->step, S->count + 1, stream);
+  };
+}
+
+/* Puts the rows into slices, sorted or not, and tells how many steps all slices have; even is whether an even copy is small enough.
+ */
+PetscErrorCode CutIntoSlices(const CSR &A, PetscBool sorted, CubScratch &scratch, Slices *S, PetscInt *steps, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  if (*capacity >= bytes) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(ArrayDestroy_CUDA(memory));
-  *capacity = 0;
-  PetscCall(ArrayCreate_CUDA(bytes, memory));
-  *capacity = bytes;
+  S->sorted = sorted;
+  if (sorted) {
+    SortRows<<<BlocksFor(S->rows, kSliceWindow), kBlockSize, 0, stream>>>(A, *S);
+    FinePCCheckLaunch();
+  }
+  MeasureSlices<<<BlocksFor((long long)S->count * kWarpSize), kBlockSize, 0, stream>>>(A, *S);
+  FinePCCheckLaunch();
+  PetscCall(scratch.Run(ScanSteps(S, stream)));
+  PetscCall(ArrayCopy_CUDA(steps, S->step + S->count, sizeof(*steps), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  S->even = (PetscBool)((double)*steps * kWarpSize <= PetscMin(kSlicePadding * A.nnz, (double)PETSC_INT_MAX));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Sees to it that the memory is large enough for the layout, and binds the layout to it. If it has to grow, what was in it is lost.
+ */
+PetscErrorCode BindLayout(const Layout &layout, void **memory, size_t *capacity)
+{
+  PetscFunctionBegin;
+  if (*capacity < layout.bytes()) {
+    PetscCall(ArrayDestroy_CUDA(memory));
+    *capacity = 0;
+    PetscCall(ArrayCreate_CUDA(layout.bytes(), memory));
+    *capacity = layout.bytes();
+  }
+  layout.Bind(*memory);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -129,13 +158,10 @@ PetscErrorCode PlaceAndFill(const CSR &A, PetscInt steps, Slices *S, Misfit *mis
   Layout entries;
 
   PetscFunctionBegin;
-  const size_t base   = entries.Place<PetscInt>(S->narrow ? steps : 0);
-  const size_t column = entries.Place<char>(S->entries * (S->narrow ? sizeof(std::uint16_t) : sizeof(PetscInt)));
-  const size_t value  = entries.Place<char>(S->entries * (S->single ? sizeof(float) : sizeof(double)));
-  PetscCall(Grow(entries.bytes(), &S->memory[1], &S->capacity[1]));
-  S->base   = (PetscInt *)((char *)S->memory[1] + base);
-  S->column = (char *)S->memory[1] + column;
-  S->value  = (char *)S->memory[1] + value;
+  entries.Place(&S->base, S->narrow ? steps : 0);
+  entries.Place(&S->column, S->entries * (S->narrow ? sizeof(std::uint16_t) : sizeof(PetscInt)));
+  entries.Place(&S->value, S->entries * (S->single ? sizeof(float) : sizeof(double)));
+  PetscCall(BindLayout(entries, &S->memory[1], &S->capacity[1]));
   if (A.precision == FINEPC_SINGLE && S->single) PetscCall((Fill<float, float>(A, *S, misfit, stream)));
   else if (A.precision == FINEPC_SINGLE) PetscCall((Fill<float, double>(A, *S, misfit, stream)));
   else if (S->single) PetscCall((Fill<double, float>(A, *S, misfit, stream)));
@@ -166,44 +192,28 @@ PetscErrorCode SlicesDestroy_CUDA(Slices *S)
 PetscErrorCode SlicesUpdate_CUDA(const CSR *A, PetscInt lanes, SlicesKind kind, Slices *S)
 {
   cudaStream_t stream;
-  Misfit       misfit{};
+  CubScratch   scratch;
   Layout       rows;
-  size_t       scan_bytes = 0;
-  PetscInt     steps      = 0;
+  Misfit       misfit{}, *found;
+  PetscInt     steps;
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   S->rows  = A->rows;
   S->lanes = lanes;
   S->count = (A->rows + kWarpSize / lanes - 1) / (kWarpSize / lanes);
-  PetscCallCUDA(cub::DeviceScan::ExclusiveSum(nullptr, scan_bytes, (PetscInt *)nullptr, (PetscInt *)nullptr, S->count + 1, stream));
-  const size_t order = rows.Place<PetscInt>(S->rows), step = rows.Place<PetscInt>(S->count + 1),
-               start = rows.Place<PetscInt>(S->count), length = rows.Place<PetscInt>(S->rows), found = rows.Place<Misfit>(1),
-               scan = rows.Place<char>(scan_bytes);
-  PetscCall(Grow(rows.bytes(), &S->memory[0], &S->capacity[0]));
-  char *const   memory        = (char *)S->memory[0];
-  Misfit *const device_misfit = (Misfit *)(memory + found);
-  S->order                    = (PetscInt *)(memory + order);
-  S->step                     = (PetscInt *)(memory + step);
-  S->start                    = (PetscInt *)(memory + start);
-  S->length                   = (PetscInt *)(memory + length);
-  const auto measure          = [&](PetscBool sorted) {
-    PetscFunctionBegin;
-    S->sorted = sorted;
-    if (sorted) {
-      SortRows<<<BlocksFor(S->rows, kSliceWindow), kBlockSize, 0, stream>>>(*A, *S);
-      FinePCCheckLaunch();
-    }
-    MeasureSlices<<<BlocksFor((long long)S->count * kWarpSize), kBlockSize, 0, stream>>>(*A, *S);
-    FinePCCheckLaunch();
-    PetscCallCUDA(cub::DeviceScan::ExclusiveSum(memory + scan, scan_bytes, S->step, S->step, S->count + 1, stream));
-    PetscCall(ArrayCopy_CUDA(&steps, S->step + S->count, sizeof(steps), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
-    S->even = (PetscBool)((double)steps * kWarpSize <= PetscMin(kSlicePadding * A->nnz, (double)PETSC_INT_MAX));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  };
-  PetscCall(measure(PETSC_FALSE));
-  if (!S->even && kind != SLICES_RESIDENT) PetscCall(measure(PETSC_TRUE));
-  if (!S->even && S->sorted) PetscCall(measure(PETSC_FALSE)); /* in vain */
+  PetscCall(scratch.Measure(ScanSteps(S, stream)));
+  rows.Place(&S->order, S->rows);
+  rows.Place(&S->step, S->count + 1);
+  rows.Place(&S->start, S->count);
+  rows.Place(&S->length, S->rows);
+  rows.Place(&found, 1);
+  scratch.Place(&rows);
+  PetscCall(BindLayout(rows, &S->memory[0], &S->capacity[0]));
+
+  PetscCall(CutIntoSlices(*A, PETSC_FALSE, scratch, S, &steps, stream));
+  if (!S->even && kind != SLICES_RESIDENT) PetscCall(CutIntoSlices(*A, PETSC_TRUE, scratch, S, &steps, stream));
+  if (!S->even && S->sorted) PetscCall(CutIntoSlices(*A, PETSC_FALSE, scratch, S, &steps, stream)); /* sorted in vain */
   S->kind = kind;
   if (kind == SLICES_RESIDENT && (double)steps * kWarpSize * (sizeof(PetscInt) + sizeof(double)) > kSliceResidentBytes) {
     S->kind = SLICES_NONE;
@@ -211,15 +221,15 @@ PetscErrorCode SlicesUpdate_CUDA(const CSR *A, PetscInt lanes, SlicesKind kind, 
   }
   if (kind == SLICES_RESIDENT) S->even = PETSC_TRUE;
   S->entries = S->even ? steps * kWarpSize : A->nnz;
-  /* as small as can be, and once more with what did not fit */
+  /* a compressed copy is made as small as can be, and made again where some numbers do not fit */
   S->narrow = (PetscBool)(kind == SLICES_COMPRESSED);
   S->single = (PetscBool)(kind == SLICES_COMPRESSED || (kind == SLICES_PLAIN && A->precision == FINEPC_SINGLE));
-  PetscCallCUDA(cudaMemsetAsync(device_misfit, 0, sizeof(misfit), stream));
-  PetscCall(PlaceAndFill(*A, steps, S, device_misfit, stream));
+  PetscCallCUDA(cudaMemsetAsync(found, 0, sizeof(*found), stream));
+  PetscCall(PlaceAndFill(*A, steps, S, found, stream));
   if (kind != SLICES_COMPRESSED) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(ArrayCopy_CUDA(&misfit, device_misfit, sizeof(misfit), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  PetscCall(ArrayCopy_CUDA(&misfit, found, sizeof(misfit), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
   if (misfit.column) S->narrow = PETSC_FALSE;
   if (misfit.value) S->single = PETSC_FALSE;
-  if (misfit.column || misfit.value) PetscCall(PlaceAndFill(*A, steps, S, device_misfit, stream));
+  if (misfit.column || misfit.value) PetscCall(PlaceAndFill(*A, steps, S, found, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,41 +1,12 @@
 /* The PETSc face of the fused conjugate gradient method. */
 #include <petscblaslapack.h>
 
+#include "options.h"
 #include "cgfusedimpl.h"
 
 const char *const KSPCGFusedPaths[] = {"auto", "general", "graph", "resident", "KSPCGFusedPath", "KSP_CGFUSED_", nullptr};
 
 /* ------------------------------------------ options ------------------------------------------- */
-
-static PetscErrorCode KSPCGFusedSetPath_CGFused(KSP ksp, KSPCGFusedPath path)
-{
-  PetscFunctionBegin;
-  PetscCheck(path >= KSP_CGFUSED_AUTO && path <= KSP_CGFUSED_RESIDENT, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ARG_OUTOFRANGE,
-             "The path is %d, but has to be one of KSPCGFusedPath", (int)path);
-  ((KSP_CGFused *)ksp->data)->path = path;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode KSPCGFusedGetPath_CGFused(KSP ksp, KSPCGFusedPath *path)
-{
-  PetscFunctionBegin;
-  *path = ((KSP_CGFused *)ksp->data)->path;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode KSPCGFusedSetCompress_CGFused(KSP ksp, PetscBool compress)
-{
-  PetscFunctionBegin;
-  ((KSP_CGFused *)ksp->data)->compress = compress;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode KSPCGFusedGetCompress_CGFused(KSP ksp, PetscBool *compress)
-{
-  PetscFunctionBegin;
-  *compress = ((KSP_CGFused *)ksp->data)->compress;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
 
 PetscErrorCode CGFusedSingleReduction(KSP ksp, PetscBool *single)
 {
@@ -75,22 +46,20 @@ static PetscErrorCode KSPCGSetObjectiveTarget_CGFused(KSP ksp, PetscReal objecti
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static const Option<KSP> kOptions[] = {
+  {"-ksp_cgfused_path", "how iterations are run", "KSPCGFusedSetPath", Field<&KSP_CGFused::path>(OneOf(KSPCGFusedPaths)),
+   Invalidates::NOTHING},
+  {"-ksp_cgfused_compress", "whether copies of the matrices are compressed where nothing is lost by it", "KSPCGFusedSetCompress",
+   Field<&KSP_CGFused::compress>(), Invalidates::NOTHING},
+  {"-ksp_cg_single_reduction", "one MPI_Allreduce() an iteration", "KSPCGUseSingleReduction",
+   Through<CGFusedSingleReduction, KSPCGUseSingleReduction_CGFused>(), Invalidates::NOTHING},
+};
+const OptionTable<KSP> KSP_CGFused::options{"KSP CGFused options", kOptions};
+
 static PetscErrorCode KSPSetFromOptions_CGFused(KSP ksp, PetscOptionItems PetscOptionsObject)
 {
-  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
-  PetscBool    single, flag;
-
   PetscFunctionBegin;
-  PetscCall(CGFusedSingleReduction(ksp, &single));
-  PetscOptionsHeadBegin(PetscOptionsObject, "KSP CGFused options");
-  PetscCall(PetscOptionsEnum("-ksp_cgfused_path", "how iterations are run", "KSPCGFusedSetPath", KSPCGFusedPaths,
-                             (PetscEnum)cg->path, (PetscEnum *)&cg->path, nullptr));
-  PetscCall(PetscOptionsBool("-ksp_cgfused_compress", "whether copies of the matrices are compressed where nothing is lost by it",
-                             "KSPCGFusedSetCompress", cg->compress, &cg->compress, nullptr));
-  PetscCall(PetscOptionsBool("-ksp_cg_single_reduction", "one MPI_Allreduce() an iteration", "KSPCGUseSingleReduction", single,
-                             &single, &flag));
-  if (flag) PetscCall(KSPCGUseSingleReduction_CGFused(ksp, single));
-  PetscOptionsHeadEnd();
+  PetscCall(KSP_CGFused::options.SetFromOptions(ksp, PetscOptionsObject));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -267,16 +236,13 @@ static PetscErrorCode KSPReset_CGFused(KSP ksp)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode ComposeMethods(KSP ksp, PetscBool compose)
+/* What Create composes and Destroy takes away. */
+static PetscErrorCode Compose(KSP ksp, PetscBool compose)
 {
   PetscObject object = (PetscObject)ksp;
 
   PetscFunctionBegin;
-  PetscCall(PetscObjectComposeFunction(object, "KSPCGFusedSetPath_C", compose ? KSPCGFusedSetPath_CGFused : nullptr));
-  PetscCall(PetscObjectComposeFunction(object, "KSPCGFusedGetPath_C", compose ? KSPCGFusedGetPath_CGFused : nullptr));
-  PetscCall(PetscObjectComposeFunction(object, "KSPCGFusedSetCompress_C", compose ? KSPCGFusedSetCompress_CGFused : nullptr));
-  PetscCall(PetscObjectComposeFunction(object, "KSPCGFusedGetCompress_C", compose ? KSPCGFusedGetCompress_CGFused : nullptr));
-  PetscCall(PetscObjectComposeFunction(object, "KSPCGUseSingleReduction_C", compose ? KSPCGUseSingleReduction_CGFused : nullptr));
+  PetscCall(KSP_CGFused::options.Compose(ksp, compose));
   PetscCall(PetscObjectComposeFunction(object, "KSPCGSetRadius_C", compose ? KSPCGSetRadius_CGFused : nullptr));
   PetscCall(PetscObjectComposeFunction(object, "KSPCGSetObjectiveTarget_C", compose ? KSPCGSetObjectiveTarget_CGFused : nullptr));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -286,7 +252,7 @@ static PetscErrorCode KSPDestroy_CGFused(KSP ksp)
 {
   PetscFunctionBegin;
   PetscCall(KSPReset_CGFused(ksp));
-  PetscCall(ComposeMethods(ksp, PETSC_FALSE));
+  PetscCall(Compose(ksp, PETSC_FALSE));
   delete (KSP_CGFused *)ksp->data;
   ksp->data = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -297,116 +263,6 @@ static PetscErrorCode KSPBuildResidual_CGFused(KSP ksp, Vec, Vec v, Vec *V)
   PetscFunctionBegin;
   PetscCall(VecCopy(ksp->work[0], v));
   *V = v;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* ------------------------------------------- public ------------------------------------------- */
-
-/*@
-  KSPCGFusedSetPath - Sets how `KSPCGFUSED` runs its iterations
-
-  Logically Collective
-
-  Input Parameters:
-+ ksp - the Krylov space context
-- path - `KSP_CGFUSED_AUTO` (default), `KSP_CGFUSED_GENERAL`, `KSP_CGFUSED_GRAPH` or `KSP_CGFUSED_RESIDENT`, see `KSPCGFusedPath`
-
-  Options Database Key:
-. -ksp_cgfused_path <path> - how iterations are run
-
-  Level: intermediate
-
-  Note:
-  Where the path that was asked for cannot run, another one does, and the view says which and why. `KSP_CGFUSED_AUTO` chooses by
-  size. On several ranks `KSP_CGFUSED_GRAPH` and `KSP_CGFUSED_RESIDENT` are `KSP_CGFUSED_AUTO`. All of them give the iterates of
-  `KSPCG`, to rounding.
-
-.seealso: `KSPCGFUSED`, `KSPCGFusedPath`, `KSPCGFusedGetPath()`
-@*/
-PetscErrorCode KSPCGFusedSetPath(KSP ksp, KSPCGFusedPath path)
-{
-  PetscFunctionBegin;
-  PetscValidHeaderSpecific(ksp, KSP_CLASSID, 1);
-  PetscValidLogicalCollectiveEnum(ksp, path, 2);
-  PetscTryMethod(ksp, "KSPCGFusedSetPath_C", (KSP, KSPCGFusedPath), (ksp, path));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/*@
-  KSPCGFusedGetPath - Gets how `KSPCGFUSED` was asked to run its iterations
-
-  Not Collective
-
-  Input Parameter:
-. ksp - the Krylov space context
-
-  Output Parameter:
-. path - see `KSPCGFusedSetPath()`
-
-  Level: intermediate
-
-.seealso: `KSPCGFUSED`, `KSPCGFusedSetPath()`
-@*/
-PetscErrorCode KSPCGFusedGetPath(KSP ksp, KSPCGFusedPath *path)
-{
-  PetscFunctionBegin;
-  PetscValidHeaderSpecific(ksp, KSP_CLASSID, 1);
-  PetscAssertPointer(path, 2);
-  PetscUseMethod(ksp, "KSPCGFusedGetPath_C", (KSP, KSPCGFusedPath *), (ksp, path));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/*@
-  KSPCGFusedSetCompress - Sets whether `KSPCGFUSED` keeps its copies of the matrices smaller than these where nothing is lost by it
-
-  Logically Collective
-
-  Input Parameters:
-+ ksp - the Krylov space context
-- compress - `PETSC_TRUE` (default) or `PETSC_FALSE`
-
-  Options Database Key:
-. -ksp_cgfused_compress <compress> - whether copies of the matrices are compressed where nothing is lost by it
-
-  Level: advanced
-
-  Note:
-  Values are kept in single precision where all of them are numbers of that precision, and columns as 16-bit distances from the
-  first column of a step, the entries that the threads of a warp take together, where these suffice. The iterates are the same to
-  the last bit. The resident kernel does not compress.
-
-.seealso: `KSPCGFUSED`, `KSPCGFusedGetCompress()`
-@*/
-PetscErrorCode KSPCGFusedSetCompress(KSP ksp, PetscBool compress)
-{
-  PetscFunctionBegin;
-  PetscValidHeaderSpecific(ksp, KSP_CLASSID, 1);
-  PetscValidLogicalCollectiveBool(ksp, compress, 2);
-  PetscTryMethod(ksp, "KSPCGFusedSetCompress_C", (KSP, PetscBool), (ksp, compress));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/*@
-  KSPCGFusedGetCompress - Gets whether `KSPCGFUSED` compresses its copies of the matrices
-
-  Not Collective
-
-  Input Parameter:
-. ksp - the Krylov space context
-
-  Output Parameter:
-. compress - see `KSPCGFusedSetCompress()`
-
-  Level: advanced
-
-.seealso: `KSPCGFUSED`, `KSPCGFusedSetCompress()`
-@*/
-PetscErrorCode KSPCGFusedGetCompress(KSP ksp, PetscBool *compress)
-{
-  PetscFunctionBegin;
-  PetscValidHeaderSpecific(ksp, KSP_CLASSID, 1);
-  PetscAssertPointer(compress, 2);
-  PetscUseMethod(ksp, "KSPCGFusedGetCompress_C", (KSP, PetscBool *), (ksp, compress));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -470,6 +326,6 @@ PETSC_EXTERN PetscErrorCode KSPCreate_CGFused(KSP ksp)
   ksp->ops->setfromoptions = KSPSetFromOptions_CGFused;
   ksp->ops->buildsolution  = KSPBuildSolutionDefault;
   ksp->ops->buildresidual  = KSPBuildResidual_CGFused;
-  PetscCall(ComposeMethods(ksp, PETSC_TRUE));
+  PetscCall(Compose(ksp, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -99,7 +99,7 @@ static PetscErrorCode WhyNotWithPreconditioner(KSP ksp, const PCInverse **M, Pet
   if (query) PetscCall((*query)(ksp->pc, M));
   if (!none && !*jacobi && !query)
     *why = std::string("the preconditioner ") + ((PetscObject)ksp->pc)->type_name + ", which is not none, jacobi, afsai or sfsai";
-  else if (query && (!(*M)->W1.i || !PetscMemTypeDevice((*M)->where) || !(*M)->unit)) *why = "the factor is on the host";
+  else if (query && (!(*M)->W1.i || !PetscMemTypeDevice((*M)->where))) *why = "the factor is on the host";
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -25,7 +25,12 @@ struct CopiedFrom {
   PetscObjectState state = -1;
 };
 
+template <typename Object>
+struct OptionTable;
+
 struct KSP_CGFused {
+  static const OptionTable<KSP> options;
+
   /* options */
   KSPCGFusedPath path             = KSP_CGFUSED_AUTO;
   PetscBool      compress         = PETSC_TRUE;

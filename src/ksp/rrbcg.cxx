@@ -2,10 +2,14 @@
 #include <petsc/private/pcimpl.h>
 
 #include "finepcimpl.h"
+#include "options.h"
+#include "pc/rrb/rrb_face.h"
 #include "cgface.h"
 #include "rrbcg.h"
 
 struct KSP_RRBCG {
+  static const OptionTable<KSP> options;
+
   PetscBool graph = PETSC_TRUE;
 
   RRBCGWork         *work      = nullptr;
@@ -37,29 +41,16 @@ static const RRBCGTwin &Twin(PetscBool device)
   return device ? cuda : host;
 }
 
-static PetscErrorCode KSPRRBCGSetGraph_RRBCG(KSP ksp, PetscBool graph)
-{
-  PetscFunctionBegin;
-  ((KSP_RRBCG *)ksp->data)->graph = graph;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode KSPRRBCGGetGraph_RRBCG(KSP ksp, PetscBool *graph)
-{
-  PetscFunctionBegin;
-  *graph = ((KSP_RRBCG *)ksp->data)->graph;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
+static const Option<KSP> kOptions[] = {
+  {"-ksp_rrbcg_graph", "whether the device decides about several iterations of a graph", "KSPRRBCGSetGraph",
+   Field<&KSP_RRBCG::graph>(), Invalidates::NOTHING},
+};
+const OptionTable<KSP> KSP_RRBCG::options{"KSP RRBCG options", kOptions};
 
 static PetscErrorCode KSPSetFromOptions_RRBCG(KSP ksp, PetscOptionItems PetscOptionsObject)
 {
-  KSP_RRBCG *cg = (KSP_RRBCG *)ksp->data;
-
   PetscFunctionBegin;
-  PetscOptionsHeadBegin(PetscOptionsObject, "KSP RRBCG options");
-  PetscCall(PetscOptionsBool("-ksp_rrbcg_graph", "whether the device decides about several iterations of a graph",
-                             "KSPRRBCGSetGraph", cg->graph, &cg->graph, nullptr));
-  PetscOptionsHeadEnd();
+  PetscCall(KSP_RRBCG::options.SetFromOptions(ksp, PetscOptionsObject));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -376,74 +367,13 @@ static PetscErrorCode KSPReset_RRBCG(KSP ksp)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode ComposeMethods(KSP ksp, PetscBool compose)
-{
-  PetscFunctionBegin;
-  PetscCall(PetscObjectComposeFunction((PetscObject)ksp, "KSPRRBCGSetGraph_C", compose ? KSPRRBCGSetGraph_RRBCG : nullptr));
-  PetscCall(PetscObjectComposeFunction((PetscObject)ksp, "KSPRRBCGGetGraph_C", compose ? KSPRRBCGGetGraph_RRBCG : nullptr));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode KSPDestroy_RRBCG(KSP ksp)
 {
   PetscFunctionBegin;
   PetscCall(KSPReset_RRBCG(ksp));
-  PetscCall(ComposeMethods(ksp, PETSC_FALSE));
+  PetscCall(KSP_RRBCG::options.Compose(ksp, PETSC_FALSE));
   delete (KSP_RRBCG *)ksp->data;
   ksp->data = nullptr;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/*@
-  KSPRRBCGSetGraph - Sets whether `KSPRRBCG` lets the GPU decide about several iterations
-
-  Logically Collective
-
-  Input Parameters:
-+ ksp - the Krylov space context
-- graph - `PETSC_TRUE` (default) or `PETSC_FALSE`
-
-  Options Database Key:
-. -ksp_rrbcg_graph <graph> - whether the device decides about several iterations of a graph
-
-  Level: advanced
-
-  Note:
-  Otherwise iterations are launched one by one and the host tests each, as it does with a monitor. The iterates are the same. On the
-  host it makes no difference but to who tests.
-
-.seealso: `KSPRRBCG`, `KSPRRBCGGetGraph()`
-@*/
-PetscErrorCode KSPRRBCGSetGraph(KSP ksp, PetscBool graph)
-{
-  PetscFunctionBegin;
-  PetscValidHeaderSpecific(ksp, KSP_CLASSID, 1);
-  PetscValidLogicalCollectiveBool(ksp, graph, 2);
-  PetscTryMethod(ksp, "KSPRRBCGSetGraph_C", (KSP, PetscBool), (ksp, graph));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/*@
-  KSPRRBCGGetGraph - Gets whether `KSPRRBCG` lets the GPU decide about several iterations
-
-  Not Collective
-
-  Input Parameter:
-. ksp - the Krylov space context
-
-  Output Parameter:
-. graph - see `KSPRRBCGSetGraph()`
-
-  Level: advanced
-
-.seealso: `KSPRRBCG`, `KSPRRBCGSetGraph()`
-@*/
-PetscErrorCode KSPRRBCGGetGraph(KSP ksp, PetscBool *graph)
-{
-  PetscFunctionBegin;
-  PetscValidHeaderSpecific(ksp, KSP_CLASSID, 1);
-  PetscAssertPointer(graph, 2);
-  PetscUseMethod(ksp, "KSPRRBCGGetGraph_C", (KSP, PetscBool *), (ksp, graph));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -512,6 +442,6 @@ PETSC_EXTERN PetscErrorCode KSPCreate_RRBCG(KSP ksp)
   ksp->ops->setfromoptions = KSPSetFromOptions_RRBCG;
   ksp->ops->buildsolution  = KSPBuildSolution_RRBCG;
   ksp->ops->buildresidual  = KSPBuildResidual_RRBCG;
-  PetscCall(ComposeMethods(ksp, PETSC_TRUE));
+  PetscCall(KSP_RRBCG::options.Compose(ksp, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

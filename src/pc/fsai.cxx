@@ -1,27 +1,13 @@
-/* The PETSc face of what the factored sparse approximate inverses share. */
+/* What the faces of the factored sparse approximate inverses share. */
 #include <petsc/private/pcimpl.h>
 
-#include <limits>
-
 #include "finepcimpl.h"
-#include "fsai.h"
+#include "fsai_face.h"
+#include "sparse/csr_mat.h"
 
-/* The rank's rows; from here on the set-up is another one. */
-PetscErrorCode PCFSAIGetOperator(PC pc, CSRMat *mat)
-{
-  PetscInt rows, columns;
+/* ------------------------------------------- set-up ------------------------------------------- */
 
-  PetscFunctionBegin;
-  pc->failedreason = PC_NOERROR;
-  pc->setupcalled  = PETSC_FALSE; /* PCSetUp() sets it at its end: after an error on the way the next set-up starts anew */
-  PetscCall(MatGetSize(pc->pmat, &rows, &columns));
-  PetscCheck(rows == columns, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ,
-             "The matrix must be square, but is %" PetscInt_FMT " by %" PetscInt_FMT, rows, columns);
-  PetscCall(MatGetCSR(pc->pmat, mat));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* The old pattern fits: asked for, same nonzeros of A, same place and precision. */
+/* The old pattern fits: the user wants it kept, A has the same nonzeros, and place and precision are the same. */
 static PetscBool CanKeepPattern(PC pc, const CSRView *A, PetscBool reuse_pattern, FinePCPrecision factor)
 {
   const CSR *G = &((const PC_FSAI *)pc->data)->inverse.W1;
@@ -38,99 +24,88 @@ PetscErrorCode PCFSAIPrepare(PC pc, const CSRView *A, PetscBool reuse_pattern, F
   PetscFunctionBegin;
   fsai->reused = CanKeepPattern(pc, A, reuse_pattern, factor);
   if (fsai->reused) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PCLocalPlace(pc, A->where, A->n));
   PetscCall(PCInverseReset(M));
   M->where        = A->where;
   M->rows         = A->n;
   M->operator_nnz = A->nnz;
-  M->unit         = PETSC_TRUE;
   PetscCall(ArrayCreate(A->n * sizeof(*M->d), M->where, (void **)&M->d));
   PetscCall(PCInverseNeedWork(M, 1));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-   An unusable matrix: the reason that KSPSolve() reports, or an error if the user asked for errors. One rank's failure is
-   everybody's: otherwise the others would wait in KSPSolve().
-*/
-static PetscErrorCode RecordFailure(PC pc, const char type[])
+static PetscErrorCode DescribeFailure(PC pc, const char type[], PCLocalOutcome *outcome)
 {
   static const char *const texts[] = {"", "has an entry that is not finite", "has no diagonal entry",
                                       "has a diagonal entry that is not positive"};
   const FSAIStats         *stats   = &((PC_FSAI *)pc->data)->stats;
+  char                     block[64];
 
   PetscFunctionBegin;
-  if (stats->failure) {
-    PetscCall(PetscInfo(pc, "Row %" PetscInt_FMT " of this rank's block %s\n", stats->failure_row, texts[stats->failure]));
-    pc->failedreason = stats->failure == FSAI_NOT_FINITE ? PC_FACTOR_OTHER : PC_FACTOR_NUMERIC_ZEROPIVOT;
-  }
-  PetscCall(PCReduceFailedReason(pc));
-  if (pc->failedreason && pc->erroriffailure) {
-    PetscCheck(!stats->failure, PETSC_COMM_SELF, PETSC_ERR_MAT_LU_ZRPVT,
-               "Row %" PetscInt_FMT " of this rank's block %s: %s needs a symmetric positive definite matrix", stats->failure_row,
-               texts[stats->failure], type);
-    SETERRQ(PETSC_COMM_SELF, PETSC_ERR_MAT_LU_ZRPVT,
-            "Another rank's block cannot be preconditioned: %s needs a symmetric positive definite matrix", type);
-  }
+  outcome->reason = stats->failure == FSAI_NOT_FINITE ? PC_FACTOR_OTHER : PC_FACTOR_NUMERIC_ZEROPIVOT;
+  PetscCall(PCLocalNameBlock(pc, block, sizeof(block)));
+  PetscCall(PetscSNPrintf(outcome->text, sizeof(outcome->text),
+                          "Row %" PetscInt_FMT "%s %s: %s needs a symmetric positive definite matrix", stats->failure_row, block,
+                          texts[stats->failure], type));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PCFSAIComplete(PC pc, const char type[])
+PetscErrorCode PCFSAIComplete(PC pc, const char type[], PCLocalOutcome *outcome)
 {
   PC_FSAI   *fsai = (PC_FSAI *)pc->data;
   PCInverse *M    = &fsai->inverse;
 
   PetscFunctionBegin;
-  if (fsai->stats.failure) PetscCall(PCInverseReset(M));
-  else {
-    PetscCall(PetscLogEventBegin(FinePC_Transpose, pc, 0, 0, 0));
-    if (PetscMemTypeDevice(M->where)) PetscCall(CSRTranspose_CUDA(&M->W1, fsai->reused, &M->W2));
-    else PetscCall(CSRTranspose_Host(&M->W1, fsai->reused, &M->W2));
-    PetscCall(PetscLogEventEnd(FinePC_Transpose, pc, 0, 0, 0));
+  if (fsai->stats.failure) {
+    PetscCall(PCInverseReset(M));
+    PetscCall(DescribeFailure(pc, type, outcome));
+    PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCall(PetscObjectStateIncrease((PetscObject)pc)); /* for those who keep copies of the factors */
-  PetscCall(RecordFailure(pc, type));
+  PetscCall(PetscLogEventBegin(FinePC_Transpose, pc, 0, 0, 0));
+  if (PetscMemTypeDevice(M->where)) PetscCall(CSRTranspose_CUDA(&M->W1, fsai->reused, &M->W2));
+  else PetscCall(CSRTranspose_Host(&M->W1, fsai->reused, &M->W2));
+  PetscCall(PetscLogEventEnd(FinePC_Transpose, pc, 0, 0, 0));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PCApply_FSAI(PC pc, Vec x, Vec y)
+PetscErrorCode PCReset_FSAI(PC pc)
 {
-  PetscFunctionBegin;
-  /* there is no factor: KSPSolve() looks for the reason when it meets this */
-  if (pc->failedreason) PetscCall(VecSet(y, std::numeric_limits<PetscReal>::infinity()));
-  else PetscCall(PCInverseApply(&((PC_FSAI *)pc->data)->inverse, x, y));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode PCMatApply_FSAI(PC pc, Mat X, Mat Y)
-{
-  PetscFunctionBegin;
-  if (pc->failedreason) {
-    PetscInt columns;
-
-    PetscCall(MatGetSize(Y, nullptr, &columns));
-    for (PetscInt c = 0; c < columns; c++) {
-      Vec y;
-
-      PetscCall(MatDenseGetColumnVecWrite(Y, c, &y));
-      PetscCall(PCApply_FSAI(pc, nullptr, y));
-      PetscCall(MatDenseRestoreColumnVecWrite(Y, c, &y));
-    }
-  } else PetscCall(PCInverseMatApply(&((PC_FSAI *)pc->data)->inverse, X, Y));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode PCViewBegin_FSAI(PC pc, PetscViewer viewer, PetscBool *is_ascii)
-{
-  PetscMPIInt size;
+  PC_FSAI *fsai = (PC_FSAI *)pc->data;
 
   PetscFunctionBegin;
-  PetscCall(PetscObjectTypeCompare((PetscObject)viewer, PETSCVIEWERASCII, is_ascii));
-  if (!*is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pc), &size));
-  if (size > 1)
-    PetscCall(PetscViewerASCIIPrintf(viewer, "block-local: each of %d ranks preconditions with its own diagonal block\n", size));
+  PetscCall(PCReset_Local(pc));
+  PetscCall(PCInverseReset(&fsai->inverse));
+  fsai->stats  = FSAIStats{};
+  fsai->reused = PETSC_FALSE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+/* ------------------------------------------- apply -------------------------------------------- */
+
+/* M is symmetric: the transpose is the same. */
+static PetscErrorCode Apply(PC pc, PetscBool, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy,
+                            PetscLogDouble *flops)
+{
+  PetscFunctionBegin;
+  PetscCall(PCInverseApply(&((PC_FSAI *)pc->data)->inverse, columns, X, ldx, Y, ldy, flops));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCFSAISetOperations(PC pc)
+{
+  PC_FSAI *fsai = (PC_FSAI *)pc->data;
+
+  PetscFunctionBegin;
+  fsai->apply             = Apply;
+  fsai->columns_at_once   = kInverseColumns;
+  pc->ops->setup          = PCSetUp_Local;
+  pc->ops->apply          = PCApply_Local;
+  pc->ops->applytranspose = PCApply_Local;
+  pc->ops->matapply       = PCMatApply_Local;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------- view, what is built ------------------------------------ */
 
 PetscErrorCode PCView_FSAI(PC pc, PetscViewer viewer)
 {
@@ -140,8 +115,7 @@ PetscErrorCode PCView_FSAI(PC pc, PetscViewer viewer)
   MPI_Comm         comm  = PetscObjectComm((PetscObject)pc);
 
   PetscFunctionBegin;
-  if (pc->setupcalled && pc->failedreason)
-    PetscCall(PetscViewerASCIIPrintf(viewer, "set-up failed: %s\n", PCFailedReasons[pc->failedreason]));
+  if (pc->setupcalled && pc->failedreason) PetscCall(PCViewFailure_Local(pc, viewer));
   else if (pc->setupcalled) {
     PetscInt64 count[5] = {stats->double_rows, stats->diagonal_rows, stats->large_rows, M->rows, M->W1.nnz}, sum[5];
     PetscReal  logs[2]  = {stats->log_psi_before * M->rows, stats->log_psi_after * M->rows}, log_sum[2];
@@ -167,18 +141,7 @@ PetscErrorCode PCView_FSAI(PC pc, PetscViewer viewer)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PCReset_FSAI(PC pc)
-{
-  PC_FSAI *fsai = (PC_FSAI *)pc->data;
-
-  PetscFunctionBegin;
-  PetscCall(PCInverseReset(&fsai->inverse));
-  fsai->stats  = FSAIStats{};
-  fsai->reused = PETSC_FALSE;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode PCFSAIGetFactors_FSAI(PC pc, Mat *G, Mat *Gt)
+static PetscErrorCode GetFactors(PC pc, Mat *G, Mat *Gt)
 {
   PC_FSAI *fsai = (PC_FSAI *)pc->data;
   Mat      factor;
@@ -193,9 +156,17 @@ PetscErrorCode PCFSAIGetFactors_FSAI(PC pc, Mat *G, Mat *Gt)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PCFinePCGetInverse_FSAI(PC pc, const PCInverse **inverse)
+static PetscErrorCode GetInverse(PC pc, const PCInverse **inverse)
 {
   PetscFunctionBegin;
   *inverse = &((PC_FSAI *)pc->data)->inverse;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCFSAICompose(PC pc, const char get_factors[], PetscBool compose)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscObjectComposeFunction((PetscObject)pc, get_factors, compose ? GetFactors : nullptr));
+  PetscCall(PetscObjectComposeFunction((PetscObject)pc, kInverseQuery, compose ? GetInverse : nullptr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -5,25 +5,36 @@
 */
 #pragma once
 
-#include "pcinverse.h"
-#include "sparse/csr_mat.h"
+#include "sparse/csr.h"
 
 enum FSAIFailure { FSAI_OK, FSAI_NOT_FINITE, FSAI_DIAGONAL_MISSING, FSAI_DIAGONAL_NOT_POSITIVE };
 
-/* What the set-up met; the counts are of rows unless said. */
-struct FSAIStats {
+/* What the search for the pattern of G met. A set-up that keeps the pattern keeps these, too. */
+struct FSAIPatternStats {
+  PetscInt capped_rows; /* rows cut to the largest row that is allowed */
+  PetscInt dropped;     /* entries that the postfilter took away */
+  PetscInt max_row;     /* longest row of G, diagonal included */
+};
+
+/* What a set-up met; the counts are of rows. */
+struct FSAIStats : FSAIPatternStats {
   FSAIFailure failure;        /* the matrix cannot be preconditioned: nothing else below is set but failure_row */
   PetscInt    failure_row;    /* the first such row */
   PetscInt    double_rows;    /* redone in double after a bad pivot in single */
   PetscInt    diagonal_rows;  /* fell back to the diagonal */
   PetscInt    large_rows;     /* too large for the first path */
-  PetscInt    capped_rows;    /* cut to the largest row that is allowed */
-  PetscInt    dropped;        /* entries that the postfilter took away */
-  PetscInt    max_row;        /* longest row of G, diagonal included */
   PetscReal   log_psi_before; /* mean of log psi_0,i = log a_ii */
   PetscReal   log_psi_after;  /* mean of log psi_i */
   size_t      work_bytes;     /* largest set-up memory beyond A, G and G^T */
 };
+
+/* At the beginning of a set-up, with or without the old pattern. */
+inline void FSAIStatsBegin(PetscBool keep, FSAIStats *stats)
+{
+  const FSAIPatternStats pattern = *stats;
+  *stats                         = FSAIStats{};
+  if (keep) static_cast<FSAIPatternStats &>(*stats) = pattern;
+}
 
 /* A pivot of S A S that is not above this has lost its digits to cancellation. */
 constexpr PetscReal kFSAISmallestPivotSingle = 1e-4, kFSAISmallestPivotDouble = 1e-13;
@@ -37,23 +48,3 @@ PetscErrorCode FSAIScaling_Host(const CSRView *A, PetscInt first, PetscReal *s, 
 PetscErrorCode FSAIScaling_CUDA(const CSRView *A, PetscInt first, PetscReal *s, PetscReal *d, void *work, FSAIStats *);
 PetscErrorCode FSAIMeanLog_Host(PetscInt n, const PetscReal *d, PetscReal *mean);
 PetscErrorCode FSAIMeanLog_CUDA(PetscInt n, const PetscReal *d, void *work, PetscReal *mean);
-
-/* What every such PC's data begins with, and the face's parts that work on it. */
-struct PC_FSAI {
-  PCInverse inverse;
-  FSAIStats stats;
-  PetscBool reused; /* the last set-up kept the pattern */
-};
-/* its rows; an error if it is not square */
-PetscErrorCode PCFSAIGetOperator(PC, CSRMat *);
-/* sets reused; otherwise makes room */
-PetscErrorCode PCFSAIPrepare(PC, const CSRView *A, PetscBool reuse_pattern, FinePCPrecision factor);
-/* G^T, or the failure on all ranks */
-PetscErrorCode PCFSAIComplete(PC, const char type[]);
-PetscErrorCode PCApply_FSAI(PC, Vec, Vec);
-PetscErrorCode PCMatApply_FSAI(PC, Mat, Mat);
-PetscErrorCode PCViewBegin_FSAI(PC, PetscViewer, PetscBool *is_ascii); /* nothing more is shown if it is not */
-PetscErrorCode PCView_FSAI(PC, PetscViewer);                           /* what is built */
-PetscErrorCode PCReset_FSAI(PC);
-PetscErrorCode PCFSAIGetFactors_FSAI(PC, Mat *, Mat *);
-PetscErrorCode PCFinePCGetInverse_FSAI(PC, const PCInverse **);

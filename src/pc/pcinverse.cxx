@@ -3,25 +3,6 @@
 
 #include "pcinverse.h"
 
-/* y = W2 D W1 x, in the memory of the factors */
-static PetscErrorCode ApplyFactors(const PCInverse *M, PetscInt columns, const PetscScalar *x, PetscInt ldx, PetscScalar *y,
-                                   PetscInt ldy)
-{
-  PetscFunctionBegin;
-  if (PetscMemTypeDevice(M->where)) {
-    PetscCall(PetscLogGpuTimeBegin());
-    PetscCall(CSRMultiply_CUDA(&M->W1, M->unit, M->d, columns, x, ldx, M->work, M->rows));
-    PetscCall(CSRMultiply_CUDA(&M->W2, M->unit, nullptr, columns, M->work, M->rows, y, ldy));
-    PetscCall(PetscLogGpuTimeEnd());
-    PetscCall(PetscLogGpuFlops(columns * (2.0 * M->W1.nnz + 2.0 * M->W2.nnz + M->rows)));
-  } else {
-    PetscCall(CSRMultiply_Host(&M->W1, M->unit, M->d, columns, x, ldx, M->work, M->rows));
-    PetscCall(CSRMultiply_Host(&M->W2, M->unit, nullptr, columns, M->work, M->rows, y, ldy));
-    PetscCall(PetscLogFlops(columns * (2.0 * M->W1.nnz + 2.0 * M->W2.nnz + M->rows)));
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* Room between the two products for so many right-hand sides. */
 PetscErrorCode PCInverseNeedWork(PCInverse *M, PetscInt columns)
 {
@@ -33,84 +14,16 @@ PetscErrorCode PCInverseNeedWork(PCInverse *M, PetscInt columns)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PCInverseApply(PCInverse *M, Vec x, Vec y)
+PetscErrorCode PCInverseApply(PCInverse *M, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy,
+                              PetscLogDouble *flops)
 {
-  const PetscScalar *x_array;
-  PetscScalar       *y_array;
-  PetscMemType       x_where, y_where;
-  const size_t       bytes = M->rows * sizeof(PetscScalar);
+  const auto multiply = PetscMemTypeDevice(M->where) ? CSRMultiply_CUDA : CSRMultiply_Host;
 
   PetscFunctionBegin;
-  PetscCall(PCInverseNeedWork(M, 1));
-  if (!PetscMemTypeDevice(M->where)) {
-    PetscCall(VecGetArrayRead(x, &x_array));
-    PetscCall(VecGetArrayWrite(y, &y_array));
-    PetscCall(ApplyFactors(M, 1, x_array, M->rows, y_array, M->rows));
-    PetscCall(VecRestoreArrayWrite(y, &y_array));
-    PetscCall(VecRestoreArrayRead(x, &x_array));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  PetscCall(VecGetArrayReadAndMemType(x, &x_array, &x_where));
-  PetscCall(VecGetArrayWriteAndMemType(y, &y_array, &y_where));
-  const PetscScalar *x_device = x_array;
-  PetscScalar       *y_device = y_array;
-  if (!PetscMemTypeDevice(x_where) || !PetscMemTypeDevice(y_where)) {
-    if (!M->staging) PetscCall(ArrayCreate(2 * bytes, M->where, (void **)&M->staging));
-    if (!PetscMemTypeDevice(x_where)) {
-      PetscCall(ArrayCopy(M->staging, x_array, bytes, M->where, x_where));
-      x_device = M->staging;
-    }
-    if (!PetscMemTypeDevice(y_where)) y_device = M->staging + M->rows;
-  }
-  PetscCall(ApplyFactors(M, 1, x_device, M->rows, y_device, M->rows));
-  if (y_device != y_array) PetscCall(ArrayCopy(y_array, y_device, bytes, y_where, M->where));
-  PetscCall(VecRestoreArrayWriteAndMemType(y, &y_array));
-  PetscCall(VecRestoreArrayReadAndMemType(x, &x_array));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode PCInverseMatApply(PCInverse *M, Mat X, Mat Y)
-{
-  const PetscScalar *x;
-  PetscScalar       *y;
-  PetscMemType       x_where = PETSC_MEMTYPE_HOST, y_where = PETSC_MEMTYPE_HOST;
-  PetscInt           columns, ldx, ldy;
-  const PetscBool    device = PetscMemTypeDevice(M->where) ? PETSC_TRUE : PETSC_FALSE;
-
-  PetscFunctionBegin;
-  PetscCall(MatGetSize(X, nullptr, &columns));
-  PetscCall(PCInverseNeedWork(M, PetscMin(columns, kInverseColumns)));
-  PetscCall(MatDenseGetLDA(X, &ldx));
-  PetscCall(MatDenseGetLDA(Y, &ldy));
-  if (device) {
-    PetscCall(MatDenseGetArrayReadAndMemType(X, &x, &x_where));
-    PetscCall(MatDenseGetArrayWriteAndMemType(Y, &y, &y_where));
-  } else {
-    PetscCall(MatDenseGetArrayRead(X, &x));
-    PetscCall(MatDenseGetArrayWrite(Y, &y));
-  }
-  if (device && (!PetscMemTypeDevice(x_where) || !PetscMemTypeDevice(y_where))) {
-    const size_t bytes = M->rows * sizeof(PetscScalar);
-    if (!M->staging) PetscCall(ArrayCreate(2 * bytes, M->where, (void **)&M->staging));
-    for (PetscInt c = 0; c < columns; c++) {
-      PetscScalar *const y_staged = M->staging + M->rows;
-      PetscCall(ArrayCopy(M->staging, x + (size_t)c * ldx, bytes, M->where, x_where));
-      PetscCall(ApplyFactors(M, 1, M->staging, M->rows, y_staged, M->rows));
-      PetscCall(ArrayCopy(y + (size_t)c * ldy, y_staged, bytes, y_where, M->where));
-    }
-  } else {
-    for (PetscInt c = 0; c < columns; c += kInverseColumns) {
-      const PetscInt some = PetscMin(kInverseColumns, columns - c);
-      PetscCall(ApplyFactors(M, some, x + (size_t)c * ldx, ldx, y + (size_t)c * ldy, ldy));
-    }
-  }
-  if (device) {
-    PetscCall(MatDenseRestoreArrayWriteAndMemType(Y, &y));
-    PetscCall(MatDenseRestoreArrayReadAndMemType(X, &x));
-  } else {
-    PetscCall(MatDenseRestoreArrayWrite(Y, &y));
-    PetscCall(MatDenseRestoreArrayRead(X, &x));
-  }
+  PetscCall(PCInverseNeedWork(M, columns));
+  PetscCall(multiply(&M->W1, PETSC_TRUE, M->d, columns, X, ldx, M->work, M->rows));
+  PetscCall(multiply(&M->W2, PETSC_TRUE, nullptr, columns, M->work, M->rows, Y, ldy));
+  *flops = columns * (2.0 * M->W1.nnz + 2.0 * M->W2.nnz + M->rows);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -121,7 +34,6 @@ PetscErrorCode PCInverseReset(PCInverse *M)
   PetscCall(CSRDestroy(&M->W2));
   PetscCall(ArrayDestroy(M->where, (void **)&M->d));
   PetscCall(ArrayDestroy(M->where, (void **)&M->work));
-  PetscCall(ArrayDestroy(M->where, (void **)&M->staging));
   *M = PCInverse{};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -129,7 +41,7 @@ PetscErrorCode PCInverseReset(PCInverse *M)
 /* Entries of W, with its diagonal. */
 static PetscInt FactorEntries(const PCInverse *M, const CSR *W)
 {
-  return W->nnz + (M->unit ? M->rows : 0);
+  return W->nnz + M->rows;
 }
 
 PetscErrorCode PCInverseView(const PCInverse *M, MPI_Comm comm, PetscViewer viewer)

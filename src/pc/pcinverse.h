@@ -7,22 +7,21 @@
 #include "sparse/csr.h"
 
 struct PCInverse {
-  CSR          W1, W2;
-  PetscBool    unit; /* both have a unit diagonal, which is not stored */
-  PetscScalar *d;    /* [rows] D */
+  CSR          W1, W2; /* without their unit diagonals, which are not stored */
+  PetscScalar *d;      /* [rows] D */
   PetscMemType where;
   PetscInt     rows;
   PetscInt     operator_nnz; /* of the matrix that was inverted */
   PetscScalar *work;         /* [work_columns * rows] W1 x */
   PetscInt     work_columns; /* 1 from the set-up on, kInverseColumns once there were several right-hand sides */
-  PetscScalar *staging;      /* [2 * rows] on the device, made when a host vector first meets device factors */
 };
 
-constexpr PetscInt kInverseColumns = 4; /* right-hand sides that PCInverseMatApply() takes at a time */
+constexpr PetscInt kInverseColumns = 4; /* right-hand sides that PCInverseApply() takes at a time */
 
 PetscErrorCode PCInverseNeedWork(PCInverse *, PetscInt columns);
-PetscErrorCode PCInverseApply(PCInverse *, Vec, Vec);
-PetscErrorCode PCInverseMatApply(PCInverse *, Mat, Mat);
+/* Y = W2 D W1 X for so many columns, at most kInverseColumns, in the memory of the factors; how many operations that takes. */
+PetscErrorCode PCInverseApply(PCInverse *, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy,
+                              PetscLogDouble *flops);
 PetscErrorCode PCInverseView(const PCInverse *, MPI_Comm, PetscViewer);
 PetscErrorCode PCInverseReset(PCInverse *);
 

@@ -33,7 +33,7 @@ struct BSR {
 PetscErrorCode BSRCreate(PetscInt bs, PetscInt rows, PetscInt columns, PetscInt nnz, FinePCPrecision, PetscMemType, BSR *);
 PetscErrorCode BSRDestroy(BSR *);
 size_t         BSRBytes(const BSR *);
-BSRView        BSRViewOf(const BSR *); /* of one in double precision */
+BSRView        BSRViewOf(const BSR *);                    /* of one in double precision */
 PetscErrorCode BSRCopy(const BSR *, PetscMemType, BSR *); /* a new one, in memory of that kind */
 
 /*

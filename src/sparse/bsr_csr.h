@@ -1,4 +1,5 @@
-/* Block sparse rows made of others: of single entries, and of the transposed blocks. Each is a host and a CUDA twin with the same arguments. */
+/* Block sparse rows made of others: of single entries, and of the transposed blocks. Each is a host and a CUDA twin with the same
+ * arguments. */
 #pragma once
 
 #include "bsr.h"

@@ -36,7 +36,8 @@ def matrix(kxy, kz, dx=20.0, dy=10.0, dz=2.0):
     """CSR arrays of the 7-point matrix, columns ascending."""
     n, ny, nx = kxy.size, kxy.shape[1], kxy.shape[2]
     columns, values = np.zeros((n, 7), int), np.zeros((n, 7))
-    for band, step, t in ((2, 1, flux(kxy, 2, dy * dz / dx)), (1, nx, flux(kxy, 1, dx * dz / dy)), (0, nx * ny, flux(kz, 0, dx * dy / dz))):
+    in_x, in_y, in_z = flux(kxy, 2, dy * dz / dx), flux(kxy, 1, dx * dz / dy), flux(kz, 0, dx * dy / dz)
+    for band, step, t in ((2, 1, in_x), (1, nx, in_y), (0, nx * ny, in_z)):
         values[:, 6 - band] = -t
         values[step:, band] = -t[: n - step]
         columns[:, 6 - band] = np.arange(n) + step

@@ -1,17 +1,20 @@
 /*
-   CUDA twin of src/pc/afsai/afsai_host.cxx: the same rows, one group of lanes a row, the row's whole life on chip.
+   CUDA twin of src/pc/afsai/afsai_host.cxx, which has the formulas: it computes the same rows. A group of lanes takes a row, which
+   stays on the chip from the first index of its pattern to the last. Equations (2.x) are those of Isotton, Janna and Bernaschi,
+   equations (3.x) those of Bernaschi, Bisson, Fantozzi and Janna.
 
    What differs from the host twin:
-   - A row is held as a set of candidates (columns j < i seen so far, found through a hash table) and a chain of entries of A
-     for each: (value, owner p), owner 0 being row i itself and owner p the p-th index of P. The chain of j is A[P + i, j], so a
-     gradient is a walk along it, A[P, q] of a chosen q is known before its row is read, and no row of A is read twice.
-   - Not the Cholesky factor L of A[P, P] is bordered but its inverse W = L^{-1}: no triangular solve is left.
+   - A row is held as a set of candidates (the columns j < i seen so far, found through a hash table), each with a chain of
+     entries (value, owner) of A. Owner 0 is row i itself, owner p the p-th index of P. The chain of j is A[P + i, j]: a gradient
+     is a walk along it, A[P, q] of a chosen q is known before row q of A is read, and no row of A is read twice.
+   - Each new index borders the inverse W = L^{-1} of the Cholesky factor of A[P, P] instead of L, so that no triangular solve is
+     left:
        y = W A[P, q],  l^2 = a_qq - y.y,  new row of W = [-(y^T W) / l, 1 / l],
        omega = -(gradient at q) / l,  psi -= omega^2,  g += omega * (new row of W).
-   - The groups of a warp run in lockstep: each turn of the loop gives every group the next index of its own row or, if that
-     is done, the next row. Rows are handed out dynamically. Rows too large for the work space are listed and done again
-     with a larger one, at last in global memory; so are rows that single precision cannot do, in double.
-   The chain order depends on P alone and ties go to the smaller column, so the result does not depend on the schedule.
+   - The groups of a warp run in lockstep: each turn of the loop gives every group the next index of its own row or, if that row
+     is complete, the next row. Rows are handed out dynamically. Rows that are too large for the work space are listed and done
+     again with a larger one, at last in global memory; rows that single precision cannot do are done again in double.
+   The order of a chain depends on P alone and ties go to the smaller column, so that the result does not depend on the schedule.
 */
 #include <cub/cub.cuh>
 #include <cuda/std/functional>
@@ -23,37 +26,43 @@
 #include <vector>
 
 #include "pc/afsai/afsai.h"
-#include "buffer.cuh"
+#include "scratch.cuh"
 
 namespace
 {
 
 using Count = unsigned long long;
 
-constexpr int    kRowBlock    = 64;  /* threads of a block of the row kernel: small, as its shared memory sets the occupancy */
-constexpr int    kBankBytes   = 128; /* shared memory that all banks serve once */
-constexpr int    kChunkOfRows = 8;   /* most rows that a warp takes at a time */
-constexpr int    kShortRow    = 12;  /* mean row of A up to which 8 lanes make a row of G, and 16 up to the next */
-constexpr int    kMediumRow   = 24;
-constexpr int    kFirstRow    = 32;               /* largest |P| that the first work space has room for */
-constexpr int    kLargestRow  = 30000;            /* largest |P| at all: an int still indexes its packed triangle */
-constexpr int    kGrowth      = 4;                /* from one work space size to the next */
-constexpr int    kSampleRows  = 8192;             /* rows done first, where there are many, to see what the others will need */
-constexpr int    kSampleShare = 8;                /* at most one row in so many is sampled */
-constexpr int    kNeeds       = 1024;             /* what is counted exactly of a sampled row's needs; more counts as so much */
-constexpr double kEnough      = 0.99;             /* share of the sampled rows for which the work space of the others has room */
-constexpr double kPoolMargin  = 1.05;             /* room for G over what the sample says */
-constexpr size_t kLeastWork   = (size_t)64 << 20; /* bytes that the path in global memory may take however small the matrix */
+constexpr int    kRowBlock    = 64;    /* threads of a block of the row kernel: few, since shared memory limits the occupancy */
+constexpr int    kBankBytes   = 128;   /* bytes of shared memory that all banks together serve at once */
+constexpr int    kChunkOfRows = 8;     /* most rows that a warp takes at a time */
+constexpr int    kShortRow    = 12;    /* mean row length of A up to which 8 lanes take a row of G */
+constexpr int    kMediumRow   = 24;    /* mean row length of A up to which 16 lanes take a row of G */
+constexpr int    kFirstRow    = 32;    /* largest |P| that the first work space has room for */
+constexpr int    kLargestRow  = 30000; /* largest |P| at all: an int still indexes the packed triangle of W */
+constexpr int    kGrowth      = 4;     /* factor from one work space size to the next */
+constexpr int    kSampleRows  = 8192;  /* rows that are done first, where there are many, to see what the others will need */
+constexpr int    kSampleShare = 8;     /* at most one row in so many is sampled */
+constexpr int    kNeeds       = 1024;  /* a need of a sampled row below this is counted exactly, a larger one as this - 1 */
+constexpr double kEnough      = 0.99;  /* share of the sampled rows that the work space of the other rows would have had room for */
+constexpr double kPoolMargin  = 1.05;  /* room for G in proportion to what the sample says */
+constexpr size_t kLeastWork   = (size_t)64 << 20; /* bytes that work spaces in global memory may take, however small A is */
 
-/* Instead of the length of a row of G. */
+/* What stands in the place of the length of a row of G while the row is not done. */
 enum RowState : PetscInt { kRowPending = -1, kRowTooLarge = -2, kRowBadPivot = -3 };
 
 /* Counters that the kernels write and the host reads. */
 struct Tally {
   Count next;      /* next item of the work list */
-  Count pool_used; /* may run past the pool's capacity: then rows are left pending */
+  Count pool_used; /* may pass the pool's capacity: then rows are left pending */
   Count too_large, bad_pivot, diagonal;
-  Count max_A_row; /* longest row of A */
+  Count max_A_row; /* entries of the longest row of A */
+};
+
+/* The strictly lower entries of G, of all rows and of the longest. */
+struct Totals {
+  Count    entries;
+  PetscInt longest;
 };
 
 /* How many of the sampled rows needed a work space of each size. */
@@ -61,7 +70,7 @@ struct Needs {
   unsigned row[kNeeds], candidates[kNeeds], entries[kNeeds];
 };
 
-/* A scaled to unit diagonal, S A S with S = diag(A)^{-1/2}: a stored copy in single, on the fly in double. */
+/* A scaled to unit diagonal, S A S with S = diag(A)^{-1/2}: a stored copy in single precision, computed on the fly in double. */
 template <typename T>
 struct ScaledMatrix;
 
@@ -89,7 +98,7 @@ struct Rules {
   double tolerance, prefilter, postfilter;
 };
 
-/* Sizes of one row's work space. */
+/* The sizes of one row's work space. */
 struct Capacity {
   int row;        /* |P| */
   int candidates; /* distinct columns */
@@ -97,34 +106,34 @@ struct Capacity {
   int slots;      /* of the hash table, a power of two */
 };
 
-/* Where finished rows go: appended to a pool in any order, gathered into G at the end. */
+/* Finished rows are appended to a pool, in any order, and gathered into G at the end. */
 struct Pool {
   PetscInt *j;
   void     *a;
-  Count     base, capacity; /* offsets base .. base + capacity - 1 are this pool's */
+  Count     base, capacity; /* this pool holds the offsets base .. base + capacity - 1 */
 };
 constexpr Count kNoLimit = ~0ull; /* capacity where no pool is used */
 
 struct RowTask {
-  const PetscInt  *rows; /* work list, or null for first .. */
+  const PetscInt  *rows; /* [items] work list, or null for rows first .. */
   PetscInt         first, items, chunk;
   Rules            rules;
   Capacity         capacity;
-  size_t           work_stride; /* bytes of one group's work space */
-  char            *global_work; /* null: in shared memory */
-  bool             single;      /* precision of the values written */
+  size_t           work_stride; /* bytes of a group's work space */
+  char            *global_work; /* null where the work spaces are in shared memory */
+  bool             single;      /* whether the values are written in single precision */
   Pool             pool;
   const PetscReal *s;
-  const PetscInt  *keep_i, *keep_j; /* pattern to keep, and its values */
+  const PetscInt  *keep_i, *keep_j; /* the pattern to keep, and its values */
   void            *keep_a;
   PetscInt        *length; /* [n - first] */
   Count           *offset; /* [n - first] */
   PetscReal       *d;      /* [n - first] */
   Tally           *tally;
-  Needs           *needs; /* null: not a sample */
+  Needs           *needs; /* null where the rows are no sample */
 };
 
-/* Packed lower triangle, by rows. */
+/* Entries of a packed lower triangle, which is stored by rows. */
 __host__ __device__ inline int Triangle(int rows)
 {
   return rows * (rows + 1) / 2;
@@ -136,17 +145,17 @@ __device__ inline void StoreValue(void *a, bool single, Count k, double value)
   else ((double *)a)[k] = value;
 }
 
-/* One row in the making. Members without * are the same in every lane of its group. */
+/* The row that a group of lanes works on. Data members that are no pointers are the same in every lane of the group. */
 template <typename T, typename Index, int GroupSize>
 class Row {
 public:
   static constexpr Index kNone       = (Index) ~(Index)0; /* end of a chain */
-  static constexpr Index kFree       = kNone;             /* places of a candidate that is not in P: can be chosen */
-  static constexpr Index kIneligible = kNone - 1;         /* seen through dropped entries only */
-  static constexpr Index kQueued     = kNone - 2;         /* chosen */
+  static constexpr Index kFree       = kNone;             /* place of a candidate that is not in P and can be chosen */
+  static constexpr Index kIneligible = kNone - 1;         /* place of a candidate that was seen through dropped entries only */
+  static constexpr Index kQueued     = kNone - 2;         /* place of a candidate that is chosen, but not in P yet */
   static constexpr int   kEmpty      = -1;
 
-  /* An entry of a row of A that is in P, or of row i: its place in the chain of its column. */
+  /* An entry of row i of A, or of a row of A in P, in the chain of its column. */
   struct __align__(2 * sizeof(T)) Entry {
     T     value;
     Index next, owner;
@@ -154,16 +163,16 @@ public:
   struct __align__(4 * sizeof(Index)) Candidate {
     int   column;
     Index head;  /* newest entry of the chain */
-    Index place; /* in P, or kFree, kIneligible, kQueued */
+    Index place; /* its number in P, or kFree, kIneligible, kQueued */
   };
-  static_assert(sizeof(Entry) % (2 * sizeof(T)) == 0 && sizeof(Candidate) % (4 * sizeof(Index)) == 0, "one access each");
+  static_assert(sizeof(Entry) % (2 * sizeof(T)) == 0 && sizeof(Candidate) % (4 * sizeof(Index)) == 0, "each moves in one access");
 
   static __host__ __device__ size_t Bytes(const Capacity &cap, bool weighted)
   {
     const size_t bytes = sizeof(Entry) * cap.entries + sizeof(Candidate) * cap.candidates +
                          sizeof(T) * (Triangle(cap.row) + 2 * cap.row + 1 + (weighted ? cap.candidates : 0)) +
                          sizeof(int) * cap.slots + sizeof(Index) * cap.row;
-    /* groups of a warp start at different banks */
+    /* the work spaces of the groups of a warp start at different banks */
     const size_t shift = GroupSize * sizeof(int) % kBankBytes;
     return (bytes + kBankBytes - shift - 1) / kBankBytes * kBankBytes + shift;
   }
@@ -183,7 +192,7 @@ public:
 
   bool active = false;
 
-  /* Start row i: P empty, or the pattern to keep. Collective over the warp; `mine` for the groups that start. */
+  /* Starts row i, with P empty or the pattern to keep. Collective over the warp; `mine` holds for the groups that start a row. */
   __device__ void Begin(bool mine, PetscInt i)
   {
     if (mine) {
@@ -209,7 +218,7 @@ public:
     if (task_.rules.keep) Take(mine);
   }
 
-  /* Choose the entries of a new step where the last one is complete. */
+  /* Chooses the entries of a new step, once the last step is complete. */
   __device__ void Choose(bool mine)
   {
     mine = mine && !finished_ && k_ == queued_;
@@ -233,7 +242,7 @@ public:
     if (power) powers_left_--;
   }
 
-  /* Append the next chosen index to P. */
+  /* Appends the next chosen index to P. */
   __device__ void Append(bool mine)
   {
     mine               = mine && !finished_ && k_ < queued_;
@@ -251,7 +260,7 @@ public:
       y_[r] = y;
       square += y * y;
     }
-    /* the gradient that chose the index still holds if no other was appended since */
+    /* the gradient by which the index was chosen still holds if no other index was appended since */
     if (mine && k_ != step_begin_) gradient_ = ChainSum(first);
     square = GroupSum<GroupSize>(square);
     __syncwarp();
@@ -292,11 +301,11 @@ public:
     }
   }
 
-  /* The row of A that the next Insert() takes in; -1 if none. */
+  /* The row of A that the next Insert() takes in, and the row whose index the next Append() appends; -1 if there is none. */
   __device__ PetscInt NextInserted(bool mine) const { return mine && !finished_ ? next_inserted_ : -1; }
   __device__ PetscInt NextToAppend(bool mine) const { return mine && !finished_ && k_ < queued_ ? candidate_[P_[k_]].column : -1; }
 
-  /* Entries begin + lane .. of a row of A, of which the first round was loaded ahead. */
+  /* The bounds of a row of A, and the lane's entry begin + lane, which is loaded ahead of the others. */
   struct Prefetched {
     PetscInt begin, end, column;
     T        value;
@@ -314,7 +323,7 @@ public:
     return first;
   }
 
-  /* Take in the columns < i of a row of A, which becomes owner k. */
+  /* Takes in the columns < i of a row of A, which becomes owner k. */
   __device__ void Insert(bool mine, const Prefetched &first)
   {
     const PetscInt source  = NextInserted(mine);
@@ -370,7 +379,7 @@ public:
     if (source >= 0) next_inserted_ = -1;
   }
 
-  /* Postfilter, scale, and write the finished rows. */
+  /* Filters, scales and writes the finished rows. */
   __device__ void Finish(bool mine)
   {
     mine = mine && finished_;
@@ -390,7 +399,7 @@ public:
       __syncwarp();
     }
 
-    /* psi = g~ A g~^T of the g that is kept, (2.13): whatever the rounding before, diag(G A G^T) = 1 holds */
+    /* psi = g~ A g~^T, (2.13), is of the g that is kept, so that diag(G A G^T) = 1 holds whatever the rounding errors of g */
     double     psi    = 0;
     int        length = 0;
     const bool all    = task_.rules.keep || !(task_.rules.postfilter > 0);
@@ -404,7 +413,7 @@ public:
         else rest += (double)entry.value * g_[entry.owner];
         e = entry.next;
       }
-      /* the last row of A was not inserted: its part of the other chains, by symmetry, and its diagonal entry */
+      /* the last row of A was not inserted: by symmetry its entries in the other chains are this chain's, and its diagonal is 1 */
       if (p == not_inserted_) rest += rest + g;
       psi += g * (2 * a_row + rest);
       if (all || g_[p + 1] != 0) length++;
@@ -426,7 +435,7 @@ public:
       if (mine && lane_ == 0) offset = atomicAdd(&task_.tally->pool_used, (Count)length);
       offset = __shfl_sync(kFullWarp, offset, 0, GroupSize);
       out_a  = task_.pool.a;
-      if (mine && offset + length > task_.pool.capacity) { /* left pending */
+      if (mine && offset + length > task_.pool.capacity) { /* the row is left pending */
         active = false;
         mine   = false;
       }
@@ -458,7 +467,7 @@ public:
   }
 
 private:
-  /* g . A[P, j] + a_ij along the chain of j: half of (2.15) */
+  /* g . A[P, j] + a_ij along the chain of j, which is half of (2.15). */
   __device__ T ChainSum(Index e) const
   {
     T sum = 0;
@@ -476,7 +485,7 @@ private:
     return x ^ (x >> 15);
   }
 
-  /* The candidate of a column, or kEmpty and h the slot where it would go. */
+  /* The candidate of a column; or kEmpty, and h is the slot where the candidate would go. */
   __device__ int Find(PetscInt column, unsigned &h, unsigned mask) const
   {
     int c;
@@ -494,10 +503,10 @@ private:
     return rules.stop_at_ratio ? psi_ <= (T)rules.tolerance * psi_initial_ : psi_step_ - psi_ < (T)rules.tolerance * psi_step_;
   }
 
-  /* Queue the free candidate of the largest gradient, the smaller column of equals. False where there is none. */
+  /* Queues the free candidate of the largest gradient, of equal ones the smallest column. False if no candidate is free. */
   __device__ bool ChooseLargest(bool mine)
   {
-    T   best = 0, gradient = 0; /* of this lane's candidates */
+    T   best = 0, gradient = 0; /* of the lane's own candidates */
     int column = INT_MAX, c = kEmpty;
     for (int b = lane_; mine && b < candidates_; b += GroupSize) {
       const Candidate candidate = candidate_[b];
@@ -536,7 +545,7 @@ private:
     return mine;
   }
 
-  /* Queue all free candidates by ascending columns: one more power of A. */
+  /* Queues all free candidates by ascending columns, which makes one more power of A. */
   __device__ void ChooseAll(bool mine)
   {
     int count = 0;
@@ -561,7 +570,7 @@ private:
     __syncwarp();
   }
 
-  /* Queue the pattern to keep. */
+  /* Queues the pattern to keep. */
   __device__ void Take(bool mine)
   {
     const unsigned mask  = (unsigned)task_.capacity.slots - 1u;
@@ -582,7 +591,7 @@ private:
     __syncwarp();
   }
 
-  /* The row cannot be done here: double precision has the diagonal left, the rest is listed for another try. */
+  /* The row cannot be done here: a bad pivot in double precision leaves its diagonal, otherwise it is listed for another try. */
   __device__ void Give(RowState state)
   {
     active = false;
@@ -616,16 +625,16 @@ private:
   Entry     *entry_;     /* [entries] */
   Candidate *candidate_; /* [candidates] */
   T         *W_;         /* [row (row + 1) / 2] */
-  T         *g_;         /* [row + 1] 1, then g over P */
+  T         *g_;         /* [row + 1] 1 for row i itself, then g over P */
   T         *y_;         /* [row] */
-  T         *weight_;    /* [candidates] sqrt(a_jj), for (2.15) as it stands */
+  T         *weight_;    /* [candidates] sqrt(a_jj), where candidates are chosen by (2.15) without scaling */
   int       *slot_;      /* [slots] hash table of candidates */
   Index     *P_;         /* [row] candidates, in the order of their choice */
 
   PetscInt row_ = 0, next_inserted_ = -1;
-  int      k_ = 0, queued_ = 0; /* |P|, and |P| when all that is chosen is appended */
+  int      k_ = 0, queued_ = 0; /* |P| now, and once all that is chosen is appended */
   int      candidates_ = 0, entries_ = 0, steps_ = 0, powers_left_ = 0, not_inserted_ = -1;
-  int      step_begin_ = -1; /* the |P| at which gradient_ is that of P_[|P|] */
+  int      step_begin_ = -1; /* the |P| at which gradient_ is the gradient at P_[|P|] */
   T        gradient_   = 0;
   T        psi_ = 1, psi_step_ = 1, psi_initial_ = 1;
   bool     finished_ = false;
@@ -671,7 +680,7 @@ __global__ void __launch_bounds__(kRowBlock) AFSAIRows(RowTask task, ScaledMatri
 
     const bool going = row.active && !starts;
     row.Choose(going);
-    /* the row of A that will be inserted is known before its index is appended: load it first */
+    /* the row of A that will be inserted is known before its index is appended, so its first entries are loaded now */
     const PetscInt source = starts ? row.NextInserted(row.active) : row.NextToAppend(row.active);
     const auto     first  = row.Load(source);
     row.Append(row.active && !starts);
@@ -680,19 +689,18 @@ __global__ void __launch_bounds__(kRowBlock) AFSAIRows(RowTask task, ScaledMatri
   }
 }
 
-/* S A S in single precision. */
+/* S A S in single precision; the diagonal is 1, and not only to rounding. */
 template <int GroupSize>
 __global__ void AFSAIScale(CSRView A, const PetscReal *s, float *scaled)
 {
   const PetscInt row = (PetscInt)(GridThread() / GroupSize);
   if (row >= A.n) return;
   const PetscReal s_row = s[row];
-  /* not 1 to rounding */
   for (PetscInt k = A.i[row] + threadIdx.x % GroupSize; k < A.i[row + 1]; k += GroupSize)
     scaled[k] = A.j[k] == row ? 1 : (float)(A.a[k] * s_row * s[A.j[k]]);
 }
 
-/* Rows of the pool, in order. */
+/* The rows that lie in the pool go to their places in G. */
 template <typename S, int GroupSize>
 __global__ void AFSAIGather(PetscInt rows, const PetscInt *G_i, const Count *offset, Pool pool, PetscInt *G_j, S *G_a)
 {
@@ -730,7 +738,7 @@ struct RowLength {
   __device__ Count operator()(PetscInt row) const { return (Count)(i[row + 1] - i[row]); }
 };
 
-/* One set-up on the device: the buffers, and the order in which kernels are launched. */
+/* One set-up on the device: its arrays, and the order in which kernels are launched. */
 class SetUp {
 public:
   SetUp(const CSRView &A, PetscInt first, const AFSAIParams &params, bool keep, CSR &G, PetscReal *d, FSAIStats &stats) :
@@ -757,7 +765,7 @@ public:
     if (!keep_) PetscCall(Assemble());
     PetscCall(FSAIMeanLog_CUDA(rows_, d_, fsai_, &stats_.log_psi_after));
     stats_.log_psi_after = -stats_.log_psi_after; /* d = 1 / psi */
-    /* G^T is not there yet while the pools are */
+    /* the pools are gone before G^T is made: up to the size of G^T they do not add to the peak */
     const size_t later = keep_ ? 0 : CSRBytes(&G_);
     stats_.work_bytes  = meter_.peak > later ? meter_.peak - later : 0;
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -778,43 +786,61 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  auto Lengths() const { return thrust::make_transform_iterator(thrust::counting_iterator<PetscInt>(0), RowLength{A_.i}); }
+  /* CUB's calls, as CubScratch takes them. */
+  auto LongestRowOfA() const
+  {
+    const auto lengths = thrust::make_transform_iterator(thrust::counting_iterator<PetscInt>(0), RowLength{A_.i});
+    return [=](void *memory, size_t &bytes) {
+      return cub::DeviceReduce::Max(memory, bytes, lengths, &tally_->max_A_row, A_.n, stream_);
+    };
+  }
+  auto SelectRows(PetscInt state, PetscInt *count) const
+  {
+    const thrust::counting_iterator<PetscInt> all(first_);
+    const RowIs                               is = {length_, first_, state};
+    return [=](void *memory, size_t &bytes) { return cub::DeviceSelect::If(memory, bytes, all, list_, count, rows_, is, stream_); };
+  }
+  auto SumLengths() const
+  {
+    return [=](void *memory, size_t &bytes) {
+      return cub::DeviceReduce::Reduce(memory, bytes, length_, &totals_->entries, rows_, ::cuda::std::plus<Count>(), (Count)0,
+                                       stream_);
+    };
+  }
+  auto LongestRow() const
+  {
+    return [=](void *memory, size_t &bytes) {
+      return cub::DeviceReduce::Max(memory, bytes, length_, &totals_->longest, rows_, stream_);
+    };
+  }
+  auto ScanLengths(PetscInt *G_i) const
+  {
+    return
+      [=](void *memory, size_t &bytes) { return cub::DeviceScan::ExclusiveSum(memory, bytes, length_, G_i, rows_ + 1, stream_); };
+  }
 
-  /* All arrays whose size is known at the start, in one piece: an allocation takes as long as a small kernel. */
+  /* All arrays whose size is known at the start. */
   PetscErrorCode AllocateWork()
   {
-    size_t need = 0;
+    Layout layout;
 
     PetscFunctionBegin;
-    PetscCallCUDA(
-      cub::DeviceSelect::If(nullptr, need, thrust::counting_iterator<PetscInt>(0), list_, list_, rows_, RowIs{}, stream_));
-    cub_bytes_ = need;
-    PetscCallCUDA(cub::DeviceReduce::Max(nullptr, need, Lengths(), offset_, A_.n, stream_));
-    cub_bytes_ = std::max(cub_bytes_, need);
-    PetscCallCUDA(cub::DeviceReduce::Max(nullptr, need, length_, length_, rows_, stream_));
-    cub_bytes_ = std::max(cub_bytes_, need);
-    PetscCallCUDA(cub::DeviceReduce::Reduce(nullptr, need, length_, offset_, rows_, ::cuda::std::plus<Count>(), (Count)0, stream_));
-    cub_bytes_ = std::max(cub_bytes_, need);
-    PetscCallCUDA(cub::DeviceScan::ExclusiveSum(nullptr, need, length_, length_, rows_ + 1, stream_));
-    cub_bytes_ = std::max(cub_bytes_, need);
-
-    Layout       layout;
-    const size_t s = layout.Place<PetscReal>(A_.n), offset = layout.Place<Count>(rows_), tally = layout.Place<Tally>(1),
-                 needs = layout.Place<Needs>(1), sum = layout.Place<double>(2), length = layout.Place<PetscInt>(rows_ + 1),
-                 list   = layout.Place<PetscInt>(rows_ + 1),
-                 scaled = layout.Place<float>(params_.setup_precision == FINEPC_SINGLE ? A_.nnz : 0),
-                 cub = layout.Place<char>(cub_bytes_), fsai = layout.Place<char>(FSAIWorkBytes_CUDA(rows_));
-    PetscCall(work_.Allocate(layout.bytes()));
-    s_      = (PetscReal *)(work_.data() + s);
-    offset_ = (Count *)(work_.data() + offset);
-    tally_  = (Tally *)(work_.data() + tally);
-    needs_  = (Needs *)(work_.data() + needs);
-    sum_    = (double *)(work_.data() + sum);
-    length_ = (PetscInt *)(work_.data() + length);
-    list_   = (PetscInt *)(work_.data() + list);
-    scaled_ = (float *)(work_.data() + scaled);
-    cub_    = work_.data() + cub;
-    fsai_   = work_.data() + fsai;
+    PetscCall(scratch_.Measure(SelectRows(kRowPending, nullptr)));
+    PetscCall(scratch_.Measure(LongestRowOfA()));
+    PetscCall(scratch_.Measure(LongestRow()));
+    PetscCall(scratch_.Measure(SumLengths()));
+    PetscCall(scratch_.Measure(ScanLengths(nullptr)));
+    layout.Place(&s_, A_.n);
+    layout.Place(&offset_, rows_);
+    layout.Place(&tally_, 1);
+    layout.Place(&needs_, 1);
+    layout.Place(&totals_, 1);
+    layout.Place(&length_, rows_ + 1);
+    layout.Place(&list_, rows_ + 1);
+    layout.Place(&scaled_, params_.setup_precision == FINEPC_SINGLE ? A_.nnz : 0);
+    scratch_.Place(&layout);
+    layout.Place(&fsai_, FSAIWorkBytes_CUDA(rows_));
+    PetscCall(layout.Allocate(&work_));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -830,15 +856,14 @@ private:
       AFSAIScale<kScanGroup><<<BlocksFor((long long)A_.n * kScanGroup), kBlockSize, 0, stream_>>>(A_, s_, scaled_);
       FinePCCheckLaunch();
     }
-    size_t cub_bytes = cub_bytes_;
-    PetscCallCUDA(cub::DeviceReduce::Max(cub_, cub_bytes, Lengths(), &tally_->max_A_row, A_.n, stream_));
+    PetscCall(scratch_.Run(LongestRowOfA()));
     FillRows<<<BlocksFor(rows_), kBlockSize, 0, stream_>>>(rows_, nullptr, first_, kRowPending, length_);
     FinePCCheckLaunch();
     PetscCall(ReadTally());
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* All rows: where they are many, a sample first, which tells what work space and how much room for G the others need. */
+  /* All rows. Where they are many, a sample is done first, which tells what work space and how much room in G the others need. */
   template <typename T>
   PetscErrorCode ProcessAll()
   {
@@ -862,7 +887,7 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* Rows of a list (null: all rows), with larger and larger work spaces. */
+  /* The rows of a list, or all rows if it is null, with larger and larger work spaces. */
   template <typename T>
   PetscErrorCode Process(const PetscInt *rows, PetscInt items, Capacity cap)
   {
@@ -937,7 +962,7 @@ private:
 
   bool Weighted() const { return !keep_ && params_.selection == PC_AFSAI_SELECTION_GRADIENT; }
 
-  /* Upper bounds that no row can pass. */
+  /* The work space that is enough for every row. */
   Capacity Limits() const
   {
     const PetscInt64 most_entries = PETSC_INT32_MAX / 2;
@@ -966,7 +991,7 @@ private:
     cap.candidates = std::min(limit.candidates, std::max(cap.row, cap.entries / 4 * 3 + kWarpSize / 4));
     return WithSlots(cap);
   }
-  /* The smallest size that is enough for most of the sampled rows, `unknown` where the sample does not say. */
+  /* The smallest size that is enough for most of the sampled rows, or `unknown` where the sample does not tell. */
   static int Enough(const unsigned *needs, int unknown)
   {
     Count all = 0, served = 0;
@@ -996,7 +1021,7 @@ private:
   template <typename T>
   ScaledMatrix<T> Matrix() const;
 
-  /* The one place that chooses the group: by the mean row of A, wider where a row is large. */
+  /* The one place that chooses the size of a group: by the mean row length of A at first, 32 lanes for rows done again. */
   template <typename T>
   PetscErrorCode Launch(RowTask &task, int level)
   {
@@ -1030,14 +1055,14 @@ private:
     PetscCall(ProcessorCount(&processors));
     task.work_stride         = Work::Bytes(task.capacity, task.rules.weighted);
     const int    threads     = kInShared && task.work_stride * (kRowBlock / GroupSize) > shared_limit ? kWarpSize : kRowBlock;
-    const int    groups      = threads / GroupSize; /* of a block */
+    const int    groups      = threads / GroupSize; /* groups of a block */
     const size_t block_bytes = kInShared ? task.work_stride * groups : 0;
     if (kInShared) PetscCallCUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)block_bytes));
     PetscCallCUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_of_processor, kernel, threads, block_bytes));
     PetscInt64 blocks =
       std::min<PetscInt64>((PetscInt64)processors * blocks_of_processor, ((PetscInt64)task.items + groups - 1) / groups);
     if (!kInShared) {
-      /* bounded by half the bytes of A or kLeastWork, the larger, but room for one block at least */
+      /* at most half the bytes of A or kLeastWork, whichever is larger, but always room for one block */
       const size_t block_work = task.work_stride * groups;
       const size_t budget     = std::max(kLeastWork, (size_t)A_.nnz * (sizeof(PetscScalar) + sizeof(PetscInt)) / 2);
       size_t       free_bytes, total_bytes;
@@ -1060,7 +1085,7 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* A pool with room for the entries that `items` more rows may bring: by the sample where there is one, else bounded by A. */
+  /* Adds a pool with room for the entries of `items` more rows, as the sample tells or, without a sample, by the size of A. */
   PetscErrorCode AddPool(PetscInt items)
   {
     PetscFunctionBegin;
@@ -1082,16 +1107,13 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* list_ = rows in a state, ascending, which are set pending. */
+  /* list_ = the rows in a state, ascending; they become pending. */
   PetscErrorCode Select(RowState state, PetscInt *items)
   {
-    size_t bytes = cub_bytes_;
+    PetscInt *const count = list_ + rows_;
 
     PetscFunctionBegin;
-    const thrust::counting_iterator<PetscInt> all(first_);
-    PetscInt *const                           count = list_ + rows_;
-    const RowIs                               is    = {length_, first_, state};
-    PetscCallCUDA(cub::DeviceSelect::If(cub_, bytes, all, list_, count, rows_, is, stream_));
+    PetscCall(scratch_.Run(SelectRows(state, count)));
     PetscCallCUDA(cudaMemcpyAsync(items, count, sizeof(PetscInt), cudaMemcpyDeviceToHost, stream_));
     PetscCallCUDA(cudaStreamSynchronize(stream_));
     if (*items) {
@@ -1104,25 +1126,20 @@ private:
   /* G from the pools. */
   PetscErrorCode Assemble()
   {
-    size_t          bytes = cub_bytes_;
-    PetscInt        max_row;
-    Count           nnz;
-    Count *const    sum = (Count *)sum_;
-    PetscInt *const max = (PetscInt *)(sum_ + 1);
+    Totals totals;
 
     PetscFunctionBegin;
-    PetscCallCUDA(cub::DeviceReduce::Reduce(cub_, bytes, length_, sum, rows_, ::cuda::std::plus<Count>(), (Count)0, stream_));
-    PetscCallCUDA(cub::DeviceReduce::Max(cub_, bytes, length_, max, rows_, stream_));
-    PetscCallCUDA(cudaMemcpyAsync(&nnz, sum, sizeof(nnz), cudaMemcpyDeviceToHost, stream_));
-    PetscCallCUDA(cudaMemcpyAsync(&max_row, max, sizeof(max_row), cudaMemcpyDeviceToHost, stream_));
+    PetscCall(scratch_.Run(SumLengths()));
+    PetscCall(scratch_.Run(LongestRow()));
+    PetscCallCUDA(cudaMemcpyAsync(&totals, totals_, sizeof(totals), cudaMemcpyDeviceToHost, stream_));
     PetscCallCUDA(cudaStreamSynchronize(stream_));
-    PetscCheck(nnz <= (Count)PETSC_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
-               "G has %llu entries, more than PetscInt can count: lower -pc_afsai_max_steps", nnz);
-    stats_.max_row = max_row + 1;
+    PetscCheck(totals.entries <= (Count)PETSC_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
+               "G has %llu entries, more than PetscInt can count: lower -pc_afsai_max_steps", totals.entries);
+    stats_.max_row = totals.longest + 1;
 
-    PetscCall(CSRCreate(rows_, A_.n, (PetscInt)nnz, params_.factor_precision, PETSC_MEMTYPE_CUDA, &G_));
+    PetscCall(CSRCreate(rows_, A_.n, (PetscInt)totals.entries, params_.factor_precision, PETSC_MEMTYPE_CUDA, &G_));
     PetscCallCUDA(cudaMemsetAsync(length_ + rows_, 0, sizeof(PetscInt), stream_));
-    PetscCallCUDA(cub::DeviceScan::ExclusiveSum(cub_, bytes, length_, G_.i, rows_ + 1, stream_));
+    PetscCall(scratch_.Run(ScanLengths(G_.i)));
     const int blocks = BlocksFor((long long)rows_ * kScanGroup);
     for (const PoolMemory &memory : pools_) {
       if (params_.factor_precision == FINEPC_SINGLE)
@@ -1154,18 +1171,17 @@ private:
   Needs              host_needs_ = {};
   bool               sampling_   = false;
 
-  Buffer<char>            work_;                /* holds the arrays that follow */
-  PetscReal              *s_         = nullptr; /* [A.n] */
-  Count                  *offset_    = nullptr; /* [rows] */
-  Tally                  *tally_     = nullptr;
-  Needs                  *needs_     = nullptr;
-  double                 *sum_       = nullptr; /* [2] results of reductions */
-  PetscInt               *length_    = nullptr; /* [rows + 1] */
-  PetscInt               *list_      = nullptr; /* [rows + 1] */
-  float                  *scaled_    = nullptr; /* [A.nnz] in single precision */
-  char                   *cub_       = nullptr; /* [cub_bytes_] */
-  char                   *fsai_      = nullptr; /* [FSAIWorkBytes_CUDA(rows)] */
-  size_t                  cub_bytes_ = 0;
+  Buffer<char>            work_;             /* holds the arrays that follow */
+  PetscReal              *s_      = nullptr; /* [A.n] */
+  Count                  *offset_ = nullptr; /* [rows] */
+  Tally                  *tally_  = nullptr;
+  Needs                  *needs_  = nullptr;
+  Totals                 *totals_ = nullptr;
+  PetscInt               *length_ = nullptr; /* [rows + 1] */
+  PetscInt               *list_   = nullptr; /* [rows + 1] */
+  float                  *scaled_ = nullptr; /* [A.nnz] in single precision */
+  CubScratch              scratch_;
+  char                   *fsai_ = nullptr; /* [FSAIWorkBytes_CUDA(rows)] */
   std::vector<PoolMemory> pools_;
   Count                   pool_base_ = 0;
 };
@@ -1188,7 +1204,7 @@ PetscErrorCode AFSAIComputeFactor_CUDA(const CSRView *A, PetscInt first, const A
                                        PetscReal *d, FSAIStats *stats)
 {
   PetscFunctionBegin;
-  *stats = FSAIStats{};
+  FSAIStatsBegin(keep, stats);
   if (A->n == first) {
     if (!keep) PetscCall(CSRCreate(0, A->n, 0, params->factor_precision, PETSC_MEMTYPE_CUDA, G));
     PetscFunctionReturn(PETSC_SUCCESS);

@@ -1,42 +1,46 @@
 /*
-   CUDA twin of src/pc/bisai/bilu_host.cxx. Rows are eliminated level by level: a level's rows wait for earlier levels alone. A warp
-   takes a row. Its lane (r, e) has row r of the blocks: the rows of a block row are independent of each other until the diagonal
-   block is inverted, and of the blocks of row k of U that are taken away, lane (r, e) takes the e-th, then every `entries`-th.
+   CUDA twin of src/pc/bisai/bilu_host.cxx. Block rows are eliminated level by level: those of a level wait for block rows of
+   earlier levels only. A warp takes a block row, and lane (r, e) has row r of all its blocks, because the rows of a block row are
+   independent of each other until the diagonal block is inverted. Of the blocks of row k of U that are subtracted, lane (r, e)
+   takes block e and then every `entries`-th block.
 
-   A launch ends before the next level's begins. Levels that are too narrow for a launch of their own run one after the other
-   in one thread block.
+   A launch ends before the launch of the next level begins. Levels that are too narrow for a launch of their own run one after the
+   other in one thread block.
 */
 #include <algorithm>
 #include <vector>
 
 #include "sparse/block.cuh"
 #include "buffer.cuh"
+#include "search.cuh"
 #include "pc/bisai/bilu.h"
 
-static_assert(kLargestBlock <= kWarpSize, "a lane a row of a block");
+static_assert(kLargestBlock <= kWarpSize, "each row of a block has a lane");
 
 namespace
 {
 
 using Key = unsigned long long;
 
-constexpr Key kNoFailure    = ~(Key)0;
-constexpr int kKeyRowBits   = 8;  /* of a key: the row in the block */
-constexpr int kKeyKindBits  = 2;  /* what is wrong; above them the block row */
-constexpr int kWideWarps    = 4;  /* of a thread block of a level of its own */
-constexpr int kNarrowWarps  = 16; /* of the thread block of narrow levels: a level of so many rows at most is narrow */
-constexpr int kGeneralWarps = 4;  /* the same for blocks of any size */
+/* The key of a failure is the block row, then what is wrong, then the row in the block. The first failure has the smallest key. */
+constexpr Key kNoFailure   = ~(Key)0;
+constexpr int kKeyRowBits  = 8;
+constexpr int kKeyKindBits = 2;
+
+constexpr int kWideWarps    = 4;  /* warps of a thread block in a level that has a launch of its own */
+constexpr int kNarrowWarps  = 16; /* warps of the thread block of narrow levels; a level of at most so many block rows is narrow */
+constexpr int kGeneralWarps = 4;  /* in the place of both for block sizes without kernels of their own */
 
 struct Tally {
   Key failure;
-  int singular;
+  int singular; /* diagonal blocks in whose place those of A were inverted */
 };
 
 } // namespace
 
 struct BILUPlan {
-  std::vector<PetscInt> level;  /* [levels + 1] where they begin in order */
-  PetscInt             *device; /* [n] order, [levels + 1] level */
+  std::vector<PetscInt> level;  /* [levels + 1] where each level begins in the order of elimination */
+  PetscInt             *device; /* [n] the order of elimination, then [levels + 1] a copy of level */
   Tally                *tally;
 };
 
@@ -50,7 +54,7 @@ struct FactorTask {
   Tally          *tally;
 };
 
-/* The first failing row, in the order of the host twin. A warp a block row. */
+/* Reports the failure that the host twin finds first. Each warp takes a block row. */
 __global__ void BILUFindFailure(BSRView A, Tally *tally)
 {
   const PetscInt i    = (PetscInt)(GridThread() / kWarpSize);
@@ -58,7 +62,7 @@ __global__ void BILUFindFailure(BSRView A, Tally *tally)
   if (i >= A.n) return;
   const size_t bs2 = (size_t)A.bs * A.bs, begin = A.i[i] * bs2, end = A.i[i + 1] * bs2;
   Key          bad          = kNoFailure;
-  unsigned     seen         = 0; /* rows with an entry that is not zero */
+  unsigned     seen         = 0; /* bit r is set if row r has an entry that is not zero */
   bool         has_diagonal = false;
   for (size_t e = begin + lane; e < end; e += kWarpSize) {
     const double a = A.a[e];
@@ -68,8 +72,7 @@ __global__ void BILUFindFailure(BSRView A, Tally *tally)
   for (PetscInt k = A.i[i] + lane; k < A.i[i + 1]; k += kWarpSize) has_diagonal = has_diagonal || A.j[k] == i;
   has_diagonal = __any_sync(kFullWarp, has_diagonal);
   bad          = GroupMin<kWarpSize>(bad);
-#pragma unroll
-  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) seen |= __shfl_xor_sync(kFullWarp, seen, offset);
+  seen         = __reduce_or_sync(kFullWarp, seen);
   if (lane != 0) return;
   const unsigned all  = A.bs == kWarpSize ? kFullWarp : (1u << A.bs) - 1u;
   const auto     tell = [&](BILUFailure kind, Key row) {
@@ -80,20 +83,16 @@ __global__ void BILUFindFailure(BSRView A, Tally *tally)
   else if (!has_diagonal) tell(BILU_DIAGONAL_MISSING, 0);
 }
 
+/* The places of L, of the diagonal block and of U in each block row. */
 __global__ void BILUFindPlaces(BSRView A, BlockLU F)
 {
   const PetscInt i = (PetscInt)GridThread();
   if (i >= A.n) return;
-  PetscInt low = A.i[i], high = A.i[i + 1];
-  while (low < high) {
-    const PetscInt middle = low + (high - low) / 2;
-    if (A.j[middle] < i) low = middle + 1;
-    else high = middle;
-  }
+  const PetscInt diagonal = LowerBound(A.j, A.i[i], A.i[i + 1], i);
   F.place[LU_L][i]        = A.i[i];
-  F.place[LU_L_END][i]    = low;
-  F.place[LU_DIAGONAL][i] = low;
-  F.place[LU_U][i]        = low + 1;
+  F.place[LU_L_END][i]    = diagonal;
+  F.place[LU_DIAGONAL][i] = diagonal;
+  F.place[LU_U][i]        = diagonal + 1;
   F.place[LU_U_END][i]    = A.i[i + 1];
 }
 
@@ -103,24 +102,25 @@ struct FactorWork {
   static constexpr int kSize = BS ? BS : kLargestBlock;
 
   double block[kSize * kSize];
-  double part[kWarpSize];             /* of the largest entries of the rows */
-  double rows[kSize], columns[kSize]; /* scales, as in the host twin */
+  double part[kWarpSize];             /* the largest entry that each lane has found */
+  double rows[kSize], columns[kSize]; /* the scales of rows and columns, as in the host twin */
   int    exchanges[kSize];
 };
 
-/* The power of two under x. */
+/* The largest power of two that is not above x; 1 for 0. */
 __device__ inline double Magnitude(double x)
 {
   return x > 0 ? scalbn(1., ilogb(x)) : 1.;
 }
 
-/* The scales of a block row of A and its diagonal block. All lanes may read them afterwards. */
+/* Finds the scales of a block row of A and of its diagonal block. All lanes may read them afterwards. */
 template <int BS>
 __device__ void FindScales(const BSRView &A, PetscInt row, PetscInt diagonal, FactorWork<BS> &work)
 {
   const int       bs = BS ? BS : (int)A.bs, entries = kWarpSize / bs, lane = threadIdx.x % kWarpSize, r = lane % bs, e = lane / bs;
-  const long long first = (long long)A.i[row] * bs, last = (long long)A.i[row + 1] * bs; /* columns of the block row */
-  double          largest = 0;
+  const long long first = (long long)A.i[row] * bs,
+                  last  = (long long)A.i[row + 1] * bs; /* columns of the block row, in all its blocks */
+  double largest        = 0;
   if (e < entries)
     for (long long c = first + e; c < last; c += entries) largest = fmax(largest, fabs(A.a[c * bs + r]));
   work.part[lane] = largest;
@@ -139,12 +139,15 @@ __device__ void FindScales(const BSRView &A, PetscInt row, PetscInt diagonal, Fa
   __syncwarp();
 }
 
-/* work.block = from^{-1}, scaled for the judgement of pivots; as InvertBlock(). */
+/*
+   work.block = from^{-1}, with the arguments and the answer of InvertBlock(). The block is scaled while it is inverted, so that
+   pivots are judged relative to the entries of A.
+*/
 template <int BS>
 __device__ bool InvertScaled(int bs, double smallest, double raised, const double *from, FactorWork<BS> &work)
 {
   const int lane = threadIdx.x % kWarpSize;
-  __syncwarp(); /* nobody reads the block of before */
+  __syncwarp(); /* no lane still reads the block of before */
   for (int k = lane; k < bs * bs; k += kWarpSize) work.block[k] = from[k] / (work.rows[k % bs] * work.columns[k / bs]);
   if (!InvertBlock(bs, smallest, raised, work.block, work.exchanges)) return false;
   for (int k = lane; k < bs * bs; k += kWarpSize) work.block[k] /= work.columns[k % bs] * work.rows[k / bs];
@@ -152,8 +155,8 @@ __device__ bool InvertScaled(int bs, double smallest, double raised, const doubl
 }
 
 /*
-   One row by a warp. What other rows have written is read as it was before this launch, or before the last barrier of the thread
-   block.
+   Eliminates one block row, by a warp. Other block rows are read as they were before this launch, or before the last barrier of the
+   thread block: those that this one waits for were finished then.
 */
 template <int BS>
 __device__ void FactorRow(const FactorTask &task, PetscInt row, FactorWork<BS> &work)
@@ -167,7 +170,7 @@ __device__ void FactorRow(const FactorTask &task, PetscInt row, FactorWork<BS> &
   for (PetscInt m = F.place[LU_L][row]; m < diagonal; m++) {
     const PetscInt k = F.j[m];
     double         L[BS ? BS : kLargestBlock]; /* row r of L_ik */
-    __syncwarp();                              /* the blocks that the last step changed */
+    __syncwarp();                              /* the blocks that the step before has changed may be read */
     if (active) {
       const double *const A_ik = F.a + m * bs2 + r, *const inverse = F.a + F.place[LU_DIAGONAL][k] * bs2;
 #pragma unroll
@@ -178,21 +181,17 @@ __device__ void FactorRow(const FactorTask &task, PetscInt row, FactorWork<BS> &
         L[c] = sum;
       }
     }
-    __syncwarp(); /* all have read A_ik */
+    __syncwarp(); /* all lanes have read A_ik, which may be overwritten */
     if (!active) continue;
     if (e == 0) {
 #pragma unroll
       for (int c = 0; c < bs; c++) F.a[m * bs2 + c * bs + r] = L[c];
     }
-    PetscInt low = m + 1; /* columns ascend in both rows */
+    PetscInt low = m + 1; /* columns ascend in row k and in this row, so that the search goes on where it ended */
     for (PetscInt q = F.place[LU_U][k] + e; q < F.place[LU_U_END][k]; q += entries) {
       const PetscInt column = F.j[q];
-      PetscInt       high   = row_end;
-      while (low < high) {
-        const PetscInt middle = low + (high - low) / 2;
-        if (F.j[middle] < column) low = middle + 1;
-        else high = middle;
-      }
+
+      low = LowerBound(F.j, low, row_end, column);
       if (low == row_end) break;
       if (F.j[low] != column) continue;
       const double *const U_kj = F.a + q * bs2;
@@ -208,15 +207,15 @@ __device__ void FactorRow(const FactorTask &task, PetscInt row, FactorWork<BS> &
   }
   __syncwarp();
   double *const inverse = F.a + diagonal * bs2;
-  FindScales<BS>(task.A, row, diagonal, work); /* F has the pattern of A */
+  FindScales<BS>(task.A, row, diagonal, work); /* the diagonal block has the same place in A */
   if (!InvertScaled<BS>(bs, kBILUSmallestPivot, 0, inverse, work)) {
     (void)InvertScaled<BS>(bs, kBILURaisedPivot, kBILURaisedPivot, task.A.a + diagonal * bs2, work);
     if (lane == 0) atomicAdd(&task.tally->singular, 1);
   }
-  for (int k = lane; k < bs * bs; k += kWarpSize) inverse[k] = work.block[k]; /* a lane's own */
+  for (int k = lane; k < bs * bs; k += kWarpSize) inverse[k] = work.block[k]; /* the entries that the lane has scaled */
 }
 
-/* Rows begin .. end - 1 in the order of elimination, which are of one level. */
+/* Eliminates block rows begin .. end - 1 of the order of elimination, which are of one level. */
 template <int BS, int Warps>
 __global__ void __launch_bounds__(Warps *kWarpSize) BILUFactorLevel(FactorTask task, PetscInt begin, PetscInt end)
 {
@@ -227,7 +226,7 @@ __global__ void __launch_bounds__(Warps *kWarpSize) BILUFactorLevel(FactorTask t
   if (item < end) FactorRow<BS>(task, task.order[item], work[warp]);
 }
 
-/* Levels first .. last - 1, one after the other, by one thread block. */
+/* Eliminates levels first .. last - 1, one after the other, by one thread block. */
 template <int BS, int Warps>
 __global__ void __launch_bounds__(Warps *kWarpSize) BILUFactorLevels(FactorTask task, PetscInt first, PetscInt last)
 {
@@ -241,6 +240,7 @@ __global__ void __launch_bounds__(Warps *kWarpSize) BILUFactorLevels(FactorTask 
   }
 }
 
+/* Eliminates all levels; BS 0 is for block sizes without kernels of their own. */
 template <int BS>
 PetscErrorCode FactorLevels(const FactorTask &task, const std::vector<PetscInt> &level, cudaStream_t stream)
 {
@@ -254,17 +254,16 @@ PetscErrorCode FactorLevels(const FactorTask &task, const std::vector<PetscInt> 
     if (is_narrow(l)) {
       while (next < levels && is_narrow(next)) next++;
       BILUFactorLevels<BS, narrow><<<1, narrow * kWarpSize, 0, stream>>>(task, l, next);
-    } else
-      BILUFactorLevel<BS, wide>
-        <<<BlocksFor((long long)(level[next] - level[l]) * kWarpSize, wide * kWarpSize), wide * kWarpSize, 0, stream>>>(task,
-                                                                                                                        level[l],
-                                                                                                                        level
-                                                                                                                          [next]);
+    } else {
+      const int blocks = BlocksFor((long long)(level[next] - level[l]) * kWarpSize, wide * kWarpSize);
+      BILUFactorLevel<BS, wide><<<blocks, wide * kWarpSize, 0, stream>>>(task, level[l], level[next]);
+    }
     FinePCCheckLaunch();
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Clears the tally and looks for failures of A. */
 PetscErrorCode LaunchCheck(const BSRView &A, Tally *tally, cudaStream_t stream)
 {
   PetscFunctionBegin;
@@ -293,7 +292,7 @@ PetscErrorCode ReadTally(const Tally *tally, PetscInt bs, BILUStats *stats)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Level of a row: one more than the largest of the rows that it waits for. */
+/* The level of a block row is one more than the largest level of those that it waits for, the columns of its L. */
 void FindLevels(PetscInt n, const std::vector<PetscInt> &i, const std::vector<PetscInt> &j, std::vector<PetscInt> &order,
                 std::vector<PetscInt> &begin)
 {
@@ -335,7 +334,7 @@ PetscErrorCode BILUAnalyse_CUDA(const BSRView *A, BlockLU *F, BILUPlan **plan, B
   BILUPlan             *p = new BILUPlan{};
 
   PetscFunctionBegin;
-  *plan  = p; /* the caller's also after an error */
+  *plan  = p; /* belongs to the caller after an error, too */
   *stats = BILUStats{};
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   PetscCall(ArrayCreate_CUDA(sizeof(Tally), (void **)&p->tally));
@@ -355,7 +354,7 @@ PetscErrorCode BILUAnalyse_CUDA(const BSRView *A, BlockLU *F, BILUPlan **plan, B
   PetscCall(ArrayCopy_CUDA(p->device, order.data(), n * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
   PetscCall(
     ArrayCopy_CUDA(p->device + n, p->level.data(), p->level.size() * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
-  PetscCallCUDA(cudaStreamSynchronize(stream)); /* `order` ends here */
+  PetscCallCUDA(cudaStreamSynchronize(stream)); /* the copy has read `order`, which ends here */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -369,17 +368,7 @@ PetscErrorCode BILUFactor_CUDA(const BSRView *A, BILUPlan *plan, BlockLU *F, BIL
   PetscCall(PetscLogGpuTimeBegin());
   PetscCall(LaunchCheck(*A, plan->tally, stream));
   PetscCall(ArrayCopy_CUDA(F->a, A->a, (size_t)A->nnz * A->bs * A->bs * sizeof(*A->a), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
-  switch (A->bs) {
-  case 1: PetscCall(FactorLevels<1>(task, plan->level, stream)); break;
-  case 2: PetscCall(FactorLevels<2>(task, plan->level, stream)); break;
-  case 3: PetscCall(FactorLevels<3>(task, plan->level, stream)); break;
-  case 4: PetscCall(FactorLevels<4>(task, plan->level, stream)); break;
-  case 5: PetscCall(FactorLevels<5>(task, plan->level, stream)); break;
-  case 6: PetscCall(FactorLevels<6>(task, plan->level, stream)); break;
-  case 7: PetscCall(FactorLevels<7>(task, plan->level, stream)); break;
-  case 8: PetscCall(FactorLevels<8>(task, plan->level, stream)); break;
-  default: PetscCall(FactorLevels<0>(task, plan->level, stream));
-  }
+  PetscCall(WithBlockSize(A->bs, [&](auto size) { return FactorLevels<size>(task, plan->level, stream); }));
   PetscCall(PetscLogGpuTimeEnd());
   PetscCall(ReadTally(plan->tally, A->bs, stats));
   stats->levels = (PetscInt)plan->level.size() - 1;

@@ -1,10 +1,10 @@
 /*
-   CUDA twin of src/pc/bisai/bisai_host.cxx. A group of bs * entries lanes takes a block row of N. Lane (r, e) has row r of its
-   blocks: the rows of a block row of N are independent of each other, N_i(J) T(J, J) = I_i(J) holds for each by itself. Of the
-   blocks of row k of T, lane (r, e) takes the e-th, then every `entries`-th; they belong to different X_j. So the lanes meet once
-   for each k, and there is nothing to add up between them.
+   CUDA twin of src/pc/bisai/bisai_host.cxx. A group of bs * entries lanes takes a block row of N, and lane (r, e) has row r of its
+   blocks: the rows of a block row of N are independent of each other, since N_i(J) T(J, J) = I_i(J) holds for each row by itself.
+   Of the blocks of row k of T, lane (r, e) takes block e and then every `entries`-th block. These belong to different X_j. So the
+   lanes of a group meet once for each k, and have no sums to add up between them.
 
-   X is in shared memory, for rows too long for that in a work space of bounded size. J is searched by bisection.
+   X is in shared memory or, for block rows that are too long for that, in a work space of bounded size. J is searched by bisection.
 */
 #include <cub/cub.cuh>
 
@@ -12,20 +12,21 @@
 #include <limits>
 
 #include "sparse/block.cuh"
-#include "buffer.cuh"
+#include "scratch.cuh"
+#include "search.cuh"
 #include "pc/bisai/bisai.h"
 #include "pc/sfsai/sfsai.h"
 
 namespace
 {
 
-constexpr int kSolveBlock  = 128; /* threads of a block of the solve */
-constexpr int kSharedShare = 2;   /* thread blocks that are to share a processor's shared memory, at least */
-constexpr int kGatherGroup = 8;   /* lanes a row in kernels that move a pattern */
-constexpr int kNegateGroup = 16;  /* lanes a block row in kernels that move blocks */
-constexpr int kNegateWarps = 4;   /* of a thread block that inverts diagonal blocks */
+constexpr int kSolveBlock  = 128; /* threads of a thread block of the solve */
+constexpr int kSharedShare = 2;   /* at least so many thread blocks are to share the shared memory of a processor */
+constexpr int kGatherGroup = 8;   /* lanes that take a row together in kernels that copy a pattern */
+constexpr int kNegateGroup = 16;  /* lanes that take a block row together in kernels that copy blocks */
+constexpr int kNegateWarps = 4;   /* warps of a thread block that inverts diagonal blocks */
 
-/* Blocks of a row of T that are taken at once, by the block size: so that a warp has few lanes left over. */
+/* Blocks of a row of T that are taken at once, chosen for each block size so that few lanes of a warp are left over. */
 template <int BS>
 constexpr int kEntries = BS == 5   ? 3
                          : BS == 6 ? 5
@@ -35,14 +36,14 @@ constexpr int kEntries = BS == 5   ? 3
 template <typename S>
 constexpr S kSmallestNormal = std::numeric_limits<S>::min();
 
-/* What a set-up counts, first in its work space. */
+/* What the kernels of a set-up count. The tally is the first thing in the work space. */
 struct Tally {
   int                fallback, lost_diagonals;
   unsigned long long lost_entries;
 };
 
 struct TriangleView {
-  const PetscInt *begin, *end; /* [n] blocks of a row, without the diagonal */
+  const PetscInt *begin, *end; /* [n] the blocks of each block row, without the diagonal */
 };
 
 TriangleView Rows(const BlockLU &F, BISAITriangle triangle)
@@ -53,6 +54,7 @@ TriangleView Rows(const BlockLU &F, BISAITriangle triangle)
 
 /* ------------------------------------------ pattern ------------------------------------------- */
 
+/* The numbers of blocks in the block rows of T, and a 0 behind them. Rows of U are counted from the end. */
 __global__ void BISAICountRows(PetscInt n, TriangleView T, bool upper, PetscInt *length)
 {
   const PetscInt i = (PetscInt)GridThread();
@@ -61,7 +63,7 @@ __global__ void BISAICountRows(PetscInt n, TriangleView T, bool upper, PetscInt 
   length[i]          = i < n ? T.end[row] - T.begin[row] : 0;
 }
 
-/* T, rows and columns of U counted from the end. */
+/* Copies the pattern of T. Rows and columns of U are counted from the end, which makes U lower triangular. */
 __global__ void BISAICopyRows(PetscInt n, TriangleView T, bool upper, const PetscInt *j, const PetscInt *T_i, PetscInt *T_j)
 {
   const PetscInt i = (PetscInt)(GridThread() / kGatherGroup);
@@ -71,7 +73,7 @@ __global__ void BISAICopyRows(PetscInt n, TriangleView T, bool upper, const Pets
     T_j[T_i[i] + k] = upper ? n - 1 - j[T.end[row] - 1 - k] : j[T.begin[row] + k];
 }
 
-/* N from the strictly lower triangle that the symbolic product gave. */
+/* The pattern of N from that of the symbolic product S, which is strictly lower triangular, as T is in BISAICopyRows(). */
 __global__ void BISAIPlacePattern(PetscInt n, bool upper, bool diagonal, const PetscInt *S_i, const PetscInt *S_j, PetscInt *N_i,
                                   PetscInt *N_j, PetscInt *longest)
 {
@@ -94,19 +96,19 @@ __global__ void BISAIPlacePattern(PetscInt n, bool upper, bool diagonal, const P
 struct SolveTask {
   PetscInt           n;
   int                bs;
-  bool               diagonal; /* N stores it */
+  bool               diagonal; /* N stores its diagonal blocks */
   TriangleView       T;
-  const PetscInt    *place; /* [n] of U_kk^{-1} */
-  const PetscInt    *j;     /* of the factor */
-  const PetscScalar *a;
+  const PetscInt    *place; /* [n] the block of the factor that is U_kk^{-1} */
+  const PetscInt    *j;     /* block columns of the factor */
+  const PetscScalar *a;     /* values of the factor */
   const PetscInt    *N_i, *N_j;
-  PetscInt           in_shared; /* rows of at most so many blocks have X in shared memory */
-  PetscInt           room;      /* blocks of an X */
-  double            *work;      /* [room * bs^2] for each group of the grid, for the other rows */
+  PetscInt           in_shared; /* block rows of at most so many blocks have X in shared memory */
+  PetscInt           room;      /* blocks for which an X has room */
+  double            *work;      /* [room * bs^2] for each group of the grid: the X of the other block rows */
   Tally             *tally;
 };
 
-/* Twin of Holds() of the host, for a block of which each lane of the group has a row; the lanes get the same answer. */
+/* Twin of Holds() of the host, for a block of which each lane of the group has a row. All lanes get the same answer. */
 template <int BS, typename S>
 __device__ bool Holds(unsigned mask, int bs, const double *x)
 {
@@ -122,12 +124,13 @@ __device__ bool Holds(unsigned mask, int bs, const double *x)
   return __all_sync(mask, row && good);
 }
 
-/* Groups of a thread block. */
+/* The number of groups in a thread block. */
 __host__ __device__ constexpr int GroupsOf(int bs, int entries)
 {
   return kSolveBlock / kWarpSize * (kWarpSize / (bs * entries));
 }
 
+/* Solves for the block rows of N whose X is in shared memory, or for the others. S is the type of the values of N. */
 template <int BS, bool Upper, bool InShared, typename S>
 __global__ void __launch_bounds__(kSolveBlock) BISAISolveRows(SolveTask task, S *N_a)
 {
@@ -136,7 +139,7 @@ __global__ void __launch_bounds__(kSolveBlock) BISAISolveRows(SolveTask task, S 
   constexpr int entries = kEntries<BS>;
   const int     bs = BS ? BS : task.bs, lanes = bs * entries, in_warp = kWarpSize / lanes;
   const int     warp_lane = threadIdx.x % kWarpSize, group = warp_lane / lanes, lane = warp_lane % lanes;
-  if (group >= in_warp) return; /* lanes left over */
+  if (group >= in_warp) return; /* a lane that is left over */
   const unsigned  mask = (lanes == kWarpSize ? kFullWarp : (1u << lanes) - 1u) << group * lanes;
   const int       r = lane % bs, e = lane / bs;
   const int       mine = threadIdx.x / kWarpSize * in_warp + group, groups = GroupsOf(bs, entries);
@@ -145,16 +148,16 @@ __global__ void __launch_bounds__(kSolveBlock) BISAISolveRows(SolveTask task, S 
   double *const   X = InShared ? shared_work + mine * (task.room * bs2) : task.work + team * (task.room * bs2);
   for (long long i = team; i < task.n; i += teams) {
     const PetscInt        begin = task.N_i[i], first = begin + (Upper && task.diagonal);
-    const PetscInt        m = task.N_i[i + 1] - begin - (task.diagonal ? 1 : 0); /* |J| without i */
+    const PetscInt        m = task.N_i[i + 1] - begin - (task.diagonal ? 1 : 0); /* the size of J without i */
     const PetscInt *const J = task.N_j + first;
     if ((m <= task.in_shared) != InShared) continue;
     for (size_t k = lane; k < m * bs2; k += lanes) X[k] = 0;
     bool good = true, held = true;
     for (PetscInt step = -1; step < m; step++) {
-      const PetscInt at = Upper ? step : m - 1 - step; /* of k in J; without meaning for i, which comes first */
+      const PetscInt at = Upper ? step : m - 1 - step; /* the place of k in J; it has no meaning for k = i, which comes first */
       const PetscInt k  = step < 0 ? (PetscInt)i : J[at];
       double         x[BS ? BS : kLargestBlock]; /* row r of N_ik */
-      __syncwarp(mask);                          /* X_k has all that belongs to it */
+      __syncwarp(mask);                          /* all lanes have subtracted their part from X_k */
       if (step < 0) {
 #pragma unroll
         for (int c = 0; c < bs; c++) x[c] = c == r;
@@ -183,17 +186,13 @@ __global__ void __launch_bounds__(kSolveBlock) BISAISolveRows(SolveTask task, S 
 #pragma unroll
         for (int c = 0; c < bs; c++) N_a[to * bs2 + c * bs + r] = (S)x[c];
       }
-      /* J beyond k; columns ascend there and in row k */
+      /* columns ascend in J and in row k of T, so that the search in J begins behind k and goes on where it ended */
       PetscInt       low  = step >= 0 && Upper ? at + 1 : 0;
       const PetscInt last = step >= 0 && !Upper ? at : m;
       for (PetscInt q = task.T.begin[k] + e; q < task.T.end[k]; q += entries) {
         const PetscInt column = task.j[q];
-        PetscInt       high   = last;
-        while (low < high) {
-          const PetscInt middle = low + (high - low) / 2;
-          if (J[middle] < column) low = middle + 1;
-          else high = middle;
-        }
+
+        low = LowerBound(J, low, last, column);
         if (low == last) break;
         if (J[low] != column) continue;
         const PetscScalar *const T_kj = task.a + q * bs2;
@@ -208,18 +207,18 @@ __global__ void __launch_bounds__(kSolveBlock) BISAISolveRows(SolveTask task, S 
       }
     }
     if (__any_sync(mask, !good)) {
-      __syncwarp(mask); /* the row has been written */
+      __syncwarp(mask); /* all lanes have written their part of the row */
       for (size_t k = lane; k < m * bs2; k += lanes) N_a[first * bs2 + k] = S(0);
       if (lane == 0) atomicAdd(&task.tally->fallback, 1);
     }
     if (!held && lane == 0) atomicAdd(&task.tally->lost_diagonals, 1);
-    __syncwarp(mask); /* X is free */
+    __syncwarp(mask); /* all lanes have read X, which the next row overwrites */
   }
 }
 
-/* --------------------------------- what an apply needs beside --------------------------------- */
+/* ------------------------ what the relaxation of an application needs ------------------------- */
 
-/* -T without its diagonal, and -I for L. */
+/* Copies -T without its diagonal blocks, and for L the diagonal blocks -I. */
 template <typename S>
 __global__ void BISAINegateRows(PetscInt n, int bs, TriangleView T, bool upper, const PetscScalar *a, const PetscInt *R_i, S *R_a,
                                 Tally *tally)
@@ -239,7 +238,7 @@ __global__ void BISAINegateRows(PetscInt n, int bs, TriangleView T, bool upper, 
   for (size_t k = threadIdx.x % kNegateGroup; k < bs2; k += kNegateGroup) R_a[to + entries + k] = k / bs == k % bs ? S(-1) : S(0);
 }
 
-/* -U_kk, the inverse of its inverse, in the first block of a row. A warp a block. */
+/* -U_kk, found as the inverse of its inverse, becomes the first block of row k. Each warp takes a block. */
 template <typename S>
 __global__ void __launch_bounds__(kNegateWarps *kWarpSize)
   BISAINegateDiagonal(PetscInt n, int bs, const PetscInt *place, const PetscScalar *a, const PetscInt *R_i, S *R_a, Tally *tally)
@@ -263,6 +262,7 @@ __global__ void __launch_bounds__(kNegateWarps *kWarpSize)
   if (lost) atomicAdd(&tally->lost_entries, lost);
 }
 
+/* y_k = x_p(k) for block rows or, with scatter, y_p(k) = x_k. */
 __global__ void BISAIPermuteRows(PetscInt bs, long long size, const PetscInt *p, bool scatter, const PetscScalar *x, PetscScalar *y)
 {
   const long long e = GridThread();
@@ -274,12 +274,13 @@ __global__ void BISAIPermuteRows(PetscInt bs, long long size, const PetscInt *p,
 
 /* ----------------------------------------- launchers ------------------------------------------ */
 
-/* Rows of X in shared memory, and how much work space the others need. */
+/* Which block rows have X in shared memory, and how much work space the others need. */
 struct SolveShape {
-  int      groups;                /* of a thread block */
-  PetscInt in_shared;             /* blocks of a row */
-  size_t   shared_bytes, x_bytes; /* of a thread block in shared memory; of a thread block in the work space */
-  int      work_blocks;           /* thread blocks that the work space lets run at once; 0 where no row needs it */
+  int      groups;       /* groups of a thread block */
+  PetscInt in_shared;    /* block rows of at most so many blocks have X in shared memory */
+  size_t   shared_bytes; /* bytes of shared memory of a thread block */
+  size_t   x_size;       /* values in the work space for each thread block that uses it */
+  int      work_blocks;  /* thread blocks for which the work space has room at once; 0 where no row needs it */
 };
 
 PetscErrorCode ShapeOf(int bs, int entries, PetscInt n, PetscInt longest, size_t work_limit, SolveShape *shape)
@@ -289,19 +290,20 @@ PetscErrorCode ShapeOf(int bs, int entries, PetscInt n, PetscInt longest, size_t
   PetscFunctionBegin;
   PetscCall(SharedMemoryLimit(&limit));
   shape->groups          = GroupsOf(bs, entries);
-  const size_t row_bytes = (size_t)bs * bs * sizeof(double) * shape->groups;
-  const size_t fit       = limit / kSharedShare / row_bytes;
+  const size_t of_blocks = (size_t)bs * bs * shape->groups; /* values of one block for each group */
+  const size_t fit       = limit / kSharedShare / (of_blocks * sizeof(double));
   shape->in_shared       = (PetscInt)std::min<size_t>(fit, (size_t)longest);
-  shape->shared_bytes    = shape->in_shared * row_bytes;
-  shape->x_bytes         = longest * row_bytes;
+  shape->shared_bytes    = shape->in_shared * of_blocks * sizeof(double);
+  shape->x_size          = longest * of_blocks;
   shape->work_blocks     = 0;
-  if (shape->in_shared < longest)
-    shape->work_blocks =
-      (int)std::max<size_t>(1, std::min<size_t>(work_limit / shape->x_bytes, (size_t)BlocksFor(n, shape->groups)));
+  if (shape->in_shared < longest) {
+    const size_t room  = work_limit / (shape->x_size * sizeof(double));
+    shape->work_blocks = (int)std::max<size_t>(1, std::min<size_t>(room, (size_t)BlocksFor(n, shape->groups)));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A work space of so many bytes at least, whose tally is zero. */
+/* Sees to it that the work space has at least so many bytes, and that the tally in it is zero. */
 PetscErrorCode NeedWork(size_t bytes, BISAIWork *work, BISAIStats *stats, cudaStream_t stream)
 {
   PetscFunctionBegin;
@@ -342,11 +344,11 @@ PetscErrorCode SolveBlocks(BISAITriangle triangle, SolveTask task, PetscInt long
 
   PetscFunctionBegin;
   PetscCall(ShapeOf(task.bs, kEntries<BS>, task.n, longest, work_limit, &shape));
-  task.in_shared        = shape.in_shared;
-  const size_t at_tally = layout.Place<Tally>(1), at_work = layout.Place<char>(shape.work_blocks * shape.x_bytes);
+  task.in_shared = shape.in_shared;
+  layout.Place(&task.tally, 1); /* where NeedWork() clears it */
+  layout.Place(&task.work, shape.work_blocks * shape.x_size);
   PetscCall(NeedWork(layout.bytes(), work, stats, stream));
-  task.tally = (Tally *)((char *)work->data + at_tally);
-  task.work  = (double *)((char *)work->data + at_work);
+  layout.Bind(work->data);
   PetscCall(PetscLogGpuTimeBegin());
   const bool upper = triangle == BISAI_UPPER;
   if (N->precision == FINEPC_SINGLE) {
@@ -371,7 +373,8 @@ PetscErrorCode BISAIPattern_CUDA(const BlockLU *F, BISAITriangle triangle, Petsc
   WorkMeter      meter;
   Buffer<char>   work(&meter);
   Layout         layout;
-  size_t         cub_bytes = 0;
+  CubScratch     scratch;
+  PetscInt      *T_i = nullptr, *T_j, *longest;
   PetscInt       nnz = 0, zero = 0;
   CSR            S{};
 
@@ -383,24 +386,27 @@ PetscErrorCode BISAIPattern_CUDA(const BlockLU *F, BISAITriangle triangle, Petsc
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  const TriangleView T = Rows(*F, triangle);
-  PetscCallCUDA(cub::DeviceScan::ExclusiveSum(nullptr, cub_bytes, (PetscInt *)nullptr, (PetscInt *)nullptr, n + 1, stream));
-  const size_t at_i = layout.Place<PetscInt>(n + 1), at_longest = layout.Place<PetscInt>(1), at_cub = layout.Place<char>(cub_bytes),
-               at_j = layout.Place<PetscInt>(F->nnz);
-  PetscCall(work.Allocate(layout.bytes()));
-  PetscInt *const T_i = (PetscInt *)(work.data() + at_i), *const T_j = (PetscInt *)(work.data() + at_j),
-                  *const longest = (PetscInt *)(work.data() + at_longest);
+  const TriangleView T    = Rows(*F, triangle);
+  const auto         scan = [&](void *memory, size_t &bytes) {
+    return cub::DeviceScan::ExclusiveSum(memory, bytes, T_i, T_i, n + 1, stream);
+  };
+  PetscCall(scratch.Measure(scan));
+  layout.Place(&T_i, n + 1);
+  layout.Place(&longest, 1);
+  scratch.Place(&layout);
+  layout.Place(&T_j, F->nnz);
+  PetscCall(layout.Allocate(&work));
   PetscCall(PetscLogGpuTimeBegin());
   BISAICountRows<<<BlocksFor((long long)n + 1), kBlockSize, 0, stream>>>(n, T, upper, T_i);
   FinePCCheckLaunch();
-  PetscCallCUDA(cub::DeviceScan::ExclusiveSum(work.data() + at_cub, cub_bytes, T_i, T_i, n + 1, stream));
+  PetscCall(scratch.Run(scan));
   BISAICopyRows<<<BlocksFor((long long)n * kGatherGroup), kBlockSize, 0, stream>>>(n, T, upper, F->j, T_i, T_j);
   FinePCCheckLaunch();
   PetscCall(PetscLogGpuTimeEnd());
   PetscCall(ArrayCopy_CUDA(&nnz, T_i + n, sizeof(nnz), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
 
   const PetscInt *S_i = T_i, *S_j = T_j;
-  if (power > 1) { /* sFSAI's product, which the first power does not need */
+  if (power > 1) { /* the symbolic product of sFSAI, which the first power does not need */
     const CSRView view{n, nnz, T_i, T_j, nullptr, PETSC_MEMTYPE_CUDA};
     SFSAIParams   product;
     FSAIStats     ignored{};
@@ -440,17 +446,9 @@ PetscErrorCode BISAIInvert_CUDA(const BlockLU *F, BISAITriangle triangle, PetscB
   if (triangle == BISAI_UPPER) stats->lost_diagonals = 0;
   if (!F->n) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  switch (F->bs) {
-  case 1: PetscCall(SolveBlocks<1>(triangle, task, longest, params->work_limit, N, work, stats, stream)); break;
-  case 2: PetscCall(SolveBlocks<2>(triangle, task, longest, params->work_limit, N, work, stats, stream)); break;
-  case 3: PetscCall(SolveBlocks<3>(triangle, task, longest, params->work_limit, N, work, stats, stream)); break;
-  case 4: PetscCall(SolveBlocks<4>(triangle, task, longest, params->work_limit, N, work, stats, stream)); break;
-  case 5: PetscCall(SolveBlocks<5>(triangle, task, longest, params->work_limit, N, work, stats, stream)); break;
-  case 6: PetscCall(SolveBlocks<6>(triangle, task, longest, params->work_limit, N, work, stats, stream)); break;
-  case 7: PetscCall(SolveBlocks<7>(triangle, task, longest, params->work_limit, N, work, stats, stream)); break;
-  case 8: PetscCall(SolveBlocks<8>(triangle, task, longest, params->work_limit, N, work, stats, stream)); break;
-  default: PetscCall(SolveBlocks<0>(triangle, task, longest, params->work_limit, N, work, stats, stream));
-  }
+  PetscCall(WithBlockSize(F->bs, [&](auto size) {
+    return SolveBlocks<size>(triangle, task, longest, params->work_limit, N, work, stats, stream);
+  }));
   PetscCall(ArrayCopy_CUDA(&tally, work->data, sizeof(tally), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
   stats->fallback_rows[triangle] = tally.fallback;
   if (triangle == BISAI_UPPER) stats->lost_diagonals = tally.lost_diagonals;

@@ -18,48 +18,58 @@
 #include <vector>
 
 #include "sfsai.cuh"
+#include "scratch.cuh"
+#include "search.cuh"
 
 namespace
 {
 
 using Count = unsigned long long;
 
-/* ---------------------------------------- the search ------------------------------------------ */
+/* ------------------------------------- the search of a row ------------------------------------ */
 
-constexpr int    kWordBits      = 32;  /* columns of a word of the table */
-constexpr int    kTeamBlock     = 128; /* threads of a block of which every warp takes a row */
-constexpr int    kLargeTeam     = 256; /* threads of a block that takes a row */
-constexpr int    kLevels        = 9;   /* sizes of work space */
-constexpr int    kFirstLarge    = 3;   /* first level of whole blocks */
-constexpr int    kFirstInGlobal = 4;
-constexpr int    kGrowth        = 8;    /* from one size in global memory to the next */
+using WarpScan = cub::WarpScan<int>; /* of whole warps, for which its TempStorage is empty */
+
+constexpr int    kWordBits      = 32;   /* columns of a word of the table */
+constexpr int    kTeamBlock     = 128;  /* threads of a block of which every warp takes a row */
+constexpr int    kLargeTeam     = 256;  /* threads of a block of which all take a row together */
+constexpr int    kLevels        = 9;    /* sizes of the work space */
+constexpr int    kFirstLarge    = 3;    /* first level at which a block takes a row */
+constexpr int    kFirstInGlobal = 4;    /* first level in global memory */
+constexpr int    kGrowth        = 8;    /* factor from one size in global memory to the next */
 constexpr int    kAhead         = 4;    /* columns that a lane asks for before it uses any */
-constexpr int    kSampleRows    = 2048; /* rows tried first, where there are many, to see which level to start from */
+constexpr int    kSampleRows    = 2048; /* rows that are tried first, where there are many, to see which level to start from */
 constexpr int    kSampleShare   = 16;   /* at most one row in so many is sampled */
-constexpr double kPoolMargin    = 1.1;  /* room in the pool over what the sample says */
+constexpr double kPoolMargin    = 1.1;  /* room in the pool in proportion to what the sample says */
 
 struct TableSize {
   int slots; /* words, a power of two */
   int list;  /* columns */
 };
+/* Of the levels 0 .. kFirstInGlobal. */
 constexpr TableSize kTableSizes[] = {{128, 192}, {256, 512}, {512, 1536}, {2048, 6144}, {65536, 262144}};
 
-/* Words that a row may have: what so many threads add between the check and the count still leaves an empty slot. */
+/*
+   The words that a row may have. The threads of a team compare with this number before they insert a word and count the word
+   afterwards: what all of them insert in between still leaves a slot empty.
+*/
 __host__ __device__ constexpr int MostWords(int slots, int threads)
 {
   return slots - (slots / 4 > 2 * threads + 1 ? slots / 4 : 2 * threads + 1);
 }
 
 constexpr int      kNoWord     = INT_MAX; /* sorts behind all words */
-constexpr unsigned kNotKept    = ~0u;     /* for a place in the pool */
-constexpr int      kWeightBits = 63;      /* of a double that is not negative */
+constexpr unsigned kNotKept    = ~0u;     /* instead of a place in the pool */
+constexpr int      kWeightBits = 63;      /* bits of a double that is not negative */
 
-/*
-   What a search does with the row that it has found: add its length to the tally's entries; note its length, and keep it
-   where the pool has room; write it.
-*/
-enum PatternUse { PATTERN_SAMPLE, PATTERN_COUNT, PATTERN_WRITE };
+/* What a search does with the row that it has found. */
+enum PatternUse {
+  PATTERN_SAMPLE, /* adds its length to the tally's entries */
+  PATTERN_COUNT,  /* stores its length, and keeps it where the pool has room */
+  PATTERN_WRITE   /* writes it */
+};
 
+/* Counters that the kernels write and the host reads. */
 struct PatternTally {
   Count too_large, capped, entries, pool_used;
   int   longest, longer;
@@ -72,39 +82,40 @@ struct IsLonger {
 
 struct PatternTask {
   const PetscInt  *i, *j; /* A~, or the pattern that is given */
-  const PetscInt  *rows;  /* work list, or null for first .. */
+  const PetscInt  *rows;  /* [items] work list, or null for rows first .. */
   PetscInt         first, items;
   PetscInt         power;
-  PetscInt         max_row; /* 0: no cap */
+  PetscInt         max_row; /* 0 where rows have no cap */
   TableSize        size;
-  size_t           work_stride; /* bytes of one team's work space */
-  char            *global_work; /* where they are not in shared memory */
+  size_t           work_stride; /* bytes of a team's work space */
+  char            *global_work; /* null where the work spaces are in shared memory */
   int              level, next_level;
   unsigned char   *row_level; /* [n] the level that can do the row */
-  PetscInt        *length;    /* [n] out, when counting */
+  PetscInt        *length;    /* [n] set when rows are counted */
   PetscInt        *pool;      /* [pool_size] */
   Count            pool_size;
   unsigned        *place; /* [n] in the pool, or kNotKept */
-  const PetscInt  *G_i;   /* [n + 1] when writing */
-  PetscInt        *G_j;   /* the entries from base on */
+  const PetscInt  *G_i;   /* [n + 1] when rows are written */
+  PetscInt        *G_j;   /* the entries of G from base on */
   PetscInt         base;
-  CSRView          A; /* for the weights of a cap */
+  CSRView          A; /* with s and prefilter for the weights of a cap */
   const PetscReal *s;
   PetscReal        prefilter;
   PatternTally    *tally;
 };
 
-/* A count that the threads of a team raise together: in the registers of a warp, in shared memory for a block. */
+/* A count that the threads of a team raise together: a warp keeps it in registers, a block in shared memory. */
 template <int Threads>
 class TeamCounter {
 public:
   __device__ void Bind(int *shared) { shared_ = shared; }
-  __device__ void Reset(int value) /* the team has to meet before the next use */
+  /* The team has to synchronize before the next use. */
+  __device__ void Reset(int value)
   {
     value_ = value;
     if (Threads > kWarpSize && threadIdx.x == 0) *shared_ = value;
   }
-  /* The calling thread's number, if its predicate holds. Collective over the warp. */
+  /* Counts the threads whose predicate holds; they get consecutive numbers. Collective over the warp. */
   __device__ int Add(bool predicate)
   {
     const unsigned ballot = __ballot_sync(kFullWarp, predicate);
@@ -124,7 +135,7 @@ private:
   int  value_  = 0;
 };
 
-/* The search for one row after the other by a team of so many threads. */
+/* A team of threads that searches one row after the other. */
 template <int Threads, PatternUse Use>
 class PatternSearch {
 public:
@@ -150,6 +161,7 @@ public:
     place_    = (unsigned *)(counters + 4);
   }
 
+  /* Finds a row and does with it what Use says. */
   __device__ void Do(PetscInt row)
   {
     Begin(row);
@@ -196,9 +208,10 @@ private:
       Emit(list_, found);
       Sync();
       EmitLargest(row, found, out);
-    } else Emit(out, found - 1); /* without row itself, the last one */
+    } else Emit(out, found - 1); /* without the diagonal, which is the last column */
   }
 
+  /* Where the row goes in the pool, or kNotKept where the pool has no room for it. */
   __device__ unsigned PlaceInPool(PetscInt row, int length)
   {
     if (t_ == 0) {
@@ -217,6 +230,7 @@ private:
     else __syncthreads();
   }
 
+  /* A table that holds the diagonal alone. */
   __device__ void Begin(PetscInt row)
   {
     row_ = row;
@@ -240,7 +254,7 @@ private:
 
   __device__ unsigned Hash(int word) const { return (unsigned)word * 2654435769u >> __clz(task_.size.slots - 1); }
 
-  /* Whether the column is new, and whether its word is. */
+  /* Adds a column to the table. Says whether the column is new, and whether its word is. */
   __device__ bool Insert(int column, bool &new_word)
   {
     const int      word = column / kWordBits;
@@ -262,8 +276,8 @@ private:
   }
 
   /*
-     The columns <= row of the rows of A~ in list [begin, end) join; they are listed if they are to be expanded in turn. A warp
-     takes 32 rows at a time and hands out their entries evenly.
+     Adds the columns <= row_ of those rows of A~ that list_ [begin, end) names, and lists the new ones if they are to be expanded
+     in turn. A warp takes 32 rows at a time and deals their entries out evenly to its lanes.
   */
   __device__ void Expand(int begin, int end, bool listed)
   {
@@ -276,13 +290,9 @@ private:
         start            = task_.i[source];
         length           = (int)(task_.i[source + 1] - start);
       }
-      int last = length; /* entries of this row and the ones before it */
-#pragma unroll
-      for (int offset = 1; offset < kWarpSize; offset *= 2) {
-        const int before = __shfl_up_sync(kFullWarp, last, offset);
-        if (lane >= offset) last += before;
-      }
-      const int      all   = __shfl_sync(kFullWarp, last, kWarpSize - 1);
+      WarpScan::TempStorage none;
+      int                   last, all; /* entries of the rows up to the lane's own, and of all 32 */
+      WarpScan(none).InclusiveSum(length, last, all);
       const PetscInt shift = start - (last - length);
       for (int done = 0; done < all; done += kAhead * kWarpSize) {
         int column[kAhead];
@@ -291,7 +301,7 @@ private:
           const int k = done + a * kWarpSize + lane;
           column[a]   = INT_MAX;
           if (done + a * kWarpSize >= all) continue;
-          int owner = 0; /* the first lane whose `last` is above k */
+          int owner = 0; /* the lane whose row has entry k: the first with last > k */
 #pragma unroll
           for (int step = kWarpSize / 2; step > 0; step /= 2)
             if (__shfl_sync(kFullWarp, last, owner + step - 1) <= k) owner += step;
@@ -305,7 +315,7 @@ private:
     }
   }
 
-  /* One column a lane, or INT_MAX. Collective over the warp. */
+  /* Every lane adds a column, or none where column is INT_MAX. Collective over the warp. */
   __device__ void Join(int column, bool listed)
   {
     bool fresh = false, new_word = false;
@@ -320,14 +330,14 @@ private:
     else if (fresh) *overflow_ = 1;
   }
 
-  /* The words of the table in front, ascending. */
+  /* Moves the words of the table to its front and sorts them. */
   __device__ void SortWords()
   {
     const int words = words_.Value();
     Sync();
     words_.Reset(0);
     Sync();
-    for (int base = 0; base < task_.size.slots; base += Threads) { /* slots is a multiple of Threads: whole warps */
+    for (int base = 0; base < task_.size.slots; base += Threads) { /* slots is a multiple of Threads, so that no warp is divided */
       const int      key  = key_[base + t_];
       const unsigned mask = mask_[base + t_];
       Sync();
@@ -341,7 +351,7 @@ private:
     while (padded < words) padded *= 2;
     Sync();
     for (int k = words + t_; k < padded; k += Threads) key_[k] = kNoWord;
-    for (int size = 2; size <= padded; size *= 2) /* bitonic */
+    for (int size = 2; size <= padded; size *= 2) /* bitonic sort */
       for (int stride = size / 2; stride > 0; stride /= 2) {
         Sync();
         for (int pair = t_; pair < padded / 2; pair += Threads) {
@@ -358,32 +368,27 @@ private:
     Sync();
   }
 
-  /* The first `count` columns, ascending; by the team's first warp. */
+  /* Writes the first `count` columns, ascending, by the first warp of the team. */
   template <typename Index>
   __device__ void Emit(Index *out, int count) const
   {
     if (t_ >= kWarpSize) return;
     int written = 0;
     for (int base = 0; written < count; base += kWarpSize) {
-      const int word = base + t_ < task_.size.slots ? key_[base + t_] : kNoWord;
-      unsigned  mask = word != kNoWord && base + t_ < words_.Value() ? mask_[base + t_] : 0;
-      int       at   = __popc(mask), all;
-#pragma unroll
-      for (int offset = 1; offset < kWarpSize; offset *= 2) {
-        const int before = __shfl_up_sync(kFullWarp, at, offset);
-        if (t_ >= offset) at += before;
-      }
-      all = __shfl_sync(kFullWarp, at, kWarpSize - 1);
-      at += written - __popc(mask);
-      for (; mask && at < count; mask &= mask - 1, at++) out[at] = (Index)(word * kWordBits + __ffs(mask) - 1);
+      const int             word = base + t_ < task_.size.slots ? key_[base + t_] : kNoWord;
+      unsigned              mask = word != kNoWord && base + t_ < words_.Value() ? mask_[base + t_] : 0;
+      int                   at, all; /* columns of the words before the lane's own, and of all 32 */
+      WarpScan::TempStorage none;
+      WarpScan(none).ExclusiveSum(__popc(mask), at, all);
+      for (at += written; mask && at < count; mask &= mask - 1, at++) out[at] = (Index)(word * kWordBits + __ffs(mask) - 1);
       written += all;
     }
   }
 
-  /* Of the columns in list_, row itself and the max_row - 1 others of the largest path weights. */
+  /* Writes the max_row - 1 columns of the largest path weights among the columns of list_, the diagonal left out. */
   __device__ void EmitLargest(PetscInt row, int found, PetscInt *out)
   {
-    double *before = weight_, *after = weight_ + task_.size.list; /* the products */
+    double *before = weight_, *after = weight_ + task_.size.list; /* the products so far, and with one factor more */
     for (int c = t_; c < found; c += Threads) before[c] = c == found - 1;
     for (PetscInt p = 0; p < task_.power; p++) {
       Sync();
@@ -393,14 +398,14 @@ private:
       after              = swap;
     }
     Sync();
-    /* the least weight that stays, bit by bit: as integers, doubles that are not negative have the same order */
+    /* the least weight that stays is found bit by bit: doubles that are not negative have the same order as their bits */
     const int others = found - 1, wanted = task_.max_row - 1;
     Count     least = 0;
     for (int bit = kWeightBits - 1; bit >= 0; bit--) {
       const Count tried = least | (Count)1 << bit;
       if (CountWeights(before, others, tried) >= wanted) least = tried;
     }
-    int equals = wanted - CountWeights(before, others, least + 1); /* so many of that weight itself, the smaller columns */
+    int equals = wanted - CountWeights(before, others, least + 1); /* so many columns of just that weight stay, the smallest ones */
     if (t_ >= kWarpSize) return;
     int written = 0;
     for (int base = 0; base < others; base += kWarpSize) {
@@ -415,7 +420,7 @@ private:
     }
   }
 
-  /* How many weights are at least so much, as integers. */
+  /* How many weights are at least `least`, compared as integers. */
   __device__ int CountWeights(const double *weight, int count, Count least)
   {
     int mine = 0;
@@ -431,7 +436,7 @@ private:
     return *(volatile int *)sum;
   }
 
-  /* sum over s in the pattern of |a~_cs| weight_s, in the order of row c, not contracted: as the host twin */
+  /* The sum over s in the pattern of |a~_cs| weight_s, added like the host twin in the order of row c and without contraction. */
   __device__ double WeightedRow(int c, int found, const double *weight) const
   {
     const CSRView   &A   = task_.A;
@@ -444,25 +449,20 @@ private:
         a = __dmul_rn(__dmul_rn(fabs(A.a[e]), s[c]), s[column]);
         if (task_.prefilter > 0 && !(a > task_.prefilter)) continue;
       }
-      int low = 0, high = found - 1;
-      while (low < high) {
-        const int middle = (low + high) / 2;
-        if (list_[middle] < column) low = middle + 1;
-        else high = middle;
-      }
-      if (list_[low] == column) sum = __dadd_rn(sum, __dmul_rn(weight[low], a));
+      const int at = LowerBound(list_, 0, found - 1, column);
+      if (list_[at] == column) sum = __dadd_rn(sum, __dmul_rn(weight[at], a));
     }
     return sum;
   }
 
   const PatternTask   &task_;
   const int            t_;
-  double              *weight_; /* [2 list] where there is a cap */
+  double              *weight_; /* [2 list] where rows have a cap */
   int                 *key_;    /* [slots] */
   unsigned            *mask_;   /* [slots] */
-  int                 *list_;   /* [list] columns to expand, later all columns of a row that is cut */
+  int                 *list_;   /* [list] columns to expand, or at last all columns of a row that is cut */
   int                 *overflow_;
-  unsigned            *place_; /* of the row in the pool */
+  unsigned            *place_; /* place of the row in the pool */
   TeamCounter<Threads> columns_, appended_, words_;
   PetscInt             row_ = 0;
 };
@@ -484,7 +484,7 @@ __global__ void __launch_bounds__(Threads == kWarpSize ? kTeamBlock : Threads) S
   }
 }
 
-/* Rows first .. end - 1 that are in the pool. */
+/* Copies those of the rows first .. end - 1 that are in the pool. */
 template <int GroupSize>
 __global__ void SFSAIGatherPattern(PetscInt first, PetscInt end, const PetscInt *pool, const unsigned *place, const PetscInt *G_i,
                                    PetscInt base, PetscInt *G_j)
@@ -496,7 +496,7 @@ __global__ void SFSAIGatherPattern(PetscInt first, PetscInt end, const PetscInt 
   for (PetscInt k = threadIdx.x % GroupSize; k < length; k += GroupSize) G_j[begin - base + k] = from[k];
 }
 
-/* Entries of a row of A~, the diagonal being one whatever its size; of its strictly lower triangle. */
+/* Whether entry k of a row of A belongs to A~, as a diagonal entry always does, and with `lower` to its strictly lower triangle. */
 struct Selection {
   CSRView          A;
   const PetscReal *s;
@@ -510,6 +510,9 @@ struct Selection {
   }
 };
 
+/* ------------------------------------ the pattern of all rows --------------------------------- */
+
+/* The lengths of the rows of a selection. */
 template <int GroupSize>
 __global__ void SFSAISelectCount(Selection in, PetscInt *length)
 {
@@ -521,7 +524,7 @@ __global__ void SFSAISelectCount(Selection in, PetscInt *length)
   if (row < in.A.n && threadIdx.x % GroupSize == 0) length[row] = count;
 }
 
-/* Rows first .. end - 1, to entry i[row] - base on. */
+/* The columns of rows first .. end - 1 of a selection; those of a row begin at entry i[row] - base. */
 template <int GroupSize>
 __global__ void SFSAISelectWrite(Selection in, PetscInt first, PetscInt end, const PetscInt *i, PetscInt base, PetscInt *j)
 {
@@ -538,6 +541,7 @@ __global__ void SFSAISelectWrite(Selection in, PetscInt first, PetscInt end, con
   }
 }
 
+/* Rows that are spread evenly over all. */
 __global__ void SFSAISampleRows(PetscInt items, PetscInt rows, PetscInt *list)
 {
   const long long k = GridThread();
@@ -551,6 +555,39 @@ struct LevelIs {
 };
 
 class Pattern final : public SFSAIPattern {
+private:
+  /* CUB's calls, as CubScratch takes them. */
+  auto SelectLevelRows(int level, PetscInt first, PetscInt end, PetscInt *count) const
+  {
+    const thrust::counting_iterator<PetscInt> all(first);
+    const LevelIs                             is = {row_level_, level};
+    return [=](void *memory, size_t &bytes) {
+      return cub::DeviceSelect::If(memory, bytes, all, list_, count, end - first, is, stream_);
+    };
+  }
+  auto SumLengths() const
+  {
+    return [=](void *memory, size_t &bytes) {
+      return cub::DeviceReduce::Reduce(memory, bytes, length_, &tally_->entries, A_.n, ::cuda::std::plus<Count>(), (Count)0,
+                                       stream_);
+    };
+  }
+  auto LongestRow() const
+  {
+    return
+      [=](void *memory, size_t &bytes) { return cub::DeviceReduce::Max(memory, bytes, length_, &tally_->longest, A_.n, stream_); };
+  }
+  auto LongerRows(PetscInt entries) const
+  {
+    const auto longer = thrust::make_transform_iterator((const PetscInt *)length_, IsLonger{entries});
+    return
+      [=](void *memory, size_t &bytes) { return cub::DeviceReduce::Sum(memory, bytes, longer, &tally_->longer, A_.n, stream_); };
+  }
+  auto ScanLengths(PetscInt *length, PetscInt *i) const
+  {
+    return [=](void *memory, size_t &bytes) { return cub::DeviceScan::ExclusiveSum(memory, bytes, length, i, A_.n + 1, stream_); };
+  }
+
 public:
   Pattern(const CSRView &A, const CSRView *S, const PetscReal *s, const SFSAIParams &params, FSAIStats &stats, WorkMeter *meter) :
       A_(A), S_(S), s_(s), params_(params), stats_(stats), meter_(meter), work_(meter), filtered_i_(meter), filtered_j_(meter),
@@ -573,10 +610,8 @@ public:
       SFSAISelectCount<kScanGroup><<<BlocksFor((long long)A_.n * kScanGroup), kBlockSize, 0, stream_>>>(Lower(), length_);
       FinePCCheckLaunch();
     } else PetscCall(Search());
-    size_t bytes = cub_bytes_;
-    PetscCallCUDA(
-      cub::DeviceReduce::Reduce(cub_, bytes, length_, &tally_->entries, A_.n, ::cuda::std::plus<Count>(), (Count)0, stream_));
-    PetscCallCUDA(cub::DeviceReduce::Max(cub_, bytes, length_, &tally_->longest, A_.n, stream_));
+    PetscCall(scratch_.Run(SumLengths()));
+    PetscCall(scratch_.Run(LongestRow()));
     PetscCall(ReadTally());
     stats_.capped_rows = (PetscInt)host_.capped;
     longest            = host_.longest;
@@ -603,11 +638,8 @@ public:
 
   PetscErrorCode CountLonger(PetscInt most, PetscInt *rows) override
   {
-    size_t     bytes  = cub_bytes_;
-    const auto longer = thrust::make_transform_iterator((const PetscInt *)length_, IsLonger{most - 1});
-
     PetscFunctionBegin;
-    PetscCallCUDA(cub::DeviceReduce::Sum(cub_, bytes, longer, &tally_->longer, A_.n, stream_));
+    PetscCall(scratch_.Run(LongerRows(most - 1)));
     PetscCall(ReadTally());
     *rows = host_.longer;
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -617,11 +649,9 @@ public:
 
   PetscErrorCode Scan(PetscInt *G_i) override
   {
-    size_t bytes = cub_bytes_;
-
     PetscFunctionBegin;
     PetscCallCUDA(cudaMemsetAsync(length_ + A_.n, 0, sizeof(PetscInt), stream_));
-    PetscCallCUDA(cub::DeviceScan::ExclusiveSum(cub_, bytes, length_, G_i, A_.n + 1, stream_));
+    PetscCall(scratch_.Run(ScanLengths(length_, G_i)));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -654,10 +684,10 @@ public:
 private:
   bool      Filters() const { return !S_ && params_.prefilter > 0; }
   bool      Caps() const { return !S_ && params_.max_row > 0; }
-  bool      OfLowerTriangle() const { return S_ || (params_.power == 1 && !Caps()); } /* nothing to search */
+  bool      OfLowerTriangle() const { return S_ || (params_.power == 1 && !Caps()); } /* no row is searched */
   Selection Lower() const { return Selection{S_ ? *S_ : A_, s_, S_ ? 0 : params_.prefilter, true}; }
 
-  /* Lengths of all rows. */
+  /* The lengths of all rows, by searches with larger and larger work spaces. */
   PetscErrorCode Search()
   {
     PetscInt items = A_.n;
@@ -676,20 +706,21 @@ private:
   }
 
   /*
-     Where rows are many, the level that most of a sample of them need, to start from, and from their lengths the size of the pool.
+     Where there are many rows, a sample of them tells the level to start from, which is enough for at least half of the sample.
+     The size of the pool follows from the lengths of these rows.
   */
   PetscErrorCode Sample()
   {
     const PetscInt items = kSampleRows;
+    PetscInt      *rows  = nullptr;
     Buffer<char>   work(meter_);
     Layout         layout;
 
     PetscFunctionBegin;
     if (A_.n / kSampleShare < items) PetscFunctionReturn(PETSC_SUCCESS);
-    const size_t tally = layout.Place<PatternTally>(1), list = layout.Place<PetscInt>(items);
-    PetscCall(work.Allocate(layout.bytes()));
-    tally_               = (PatternTally *)(work.data() + tally);
-    PetscInt *const rows = (PetscInt *)(work.data() + list);
+    layout.Place(&tally_, 1);
+    layout.Place(&rows, items);
+    PetscCall(layout.Allocate(&work));
     SFSAISampleRows<<<BlocksFor(items), kBlockSize, 0, stream_>>>(items, A_.n, rows);
     FinePCCheckLaunch();
     for (; first_level_ < kFirstInGlobal; first_level_ = NextLevel(first_level_)) {
@@ -706,47 +737,32 @@ private:
 
   PetscErrorCode AllocateWork()
   {
-    size_t need;
+    Layout layout;
 
     PetscFunctionBegin;
-    PetscCallCUDA(
-      cub::DeviceSelect::If(nullptr, need, thrust::counting_iterator<PetscInt>(0), list_, list_, A_.n, LevelIs{}, stream_));
-    cub_bytes_ = need;
-    PetscCallCUDA(
-      cub::DeviceReduce::Reduce(nullptr, need, length_, &tally_->entries, A_.n, ::cuda::std::plus<Count>(), (Count)0, stream_));
-    cub_bytes_ = std::max(cub_bytes_, need);
-    PetscCallCUDA(cub::DeviceReduce::Max(nullptr, need, length_, &tally_->longest, A_.n, stream_));
-    cub_bytes_ = std::max(cub_bytes_, need);
-    PetscCallCUDA(cub::DeviceReduce::Sum(nullptr, need, thrust::make_transform_iterator((const PetscInt *)length_, IsLonger{}),
-                                         &tally_->longer, A_.n, stream_));
-    cub_bytes_ = std::max(cub_bytes_, need);
-    PetscCallCUDA(cub::DeviceScan::ExclusiveSum(nullptr, need, length_, length_, A_.n + 1, stream_));
-    cub_bytes_ = std::max(cub_bytes_, need);
-
-    Layout       layout;
-    const size_t tally = layout.Place<PatternTally>(1), length = layout.Place<PetscInt>(A_.n + 1),
-                 list = layout.Place<PetscInt>(A_.n + 1), row_level = layout.Place<unsigned char>(A_.n),
-                 place = layout.Place<unsigned>(A_.n), cub = layout.Place<char>(cub_bytes_),
-                 pool = layout.Place<PetscInt>(pool_size_);
-    PetscCall(work_.Allocate(layout.bytes()));
-    tally_     = (PatternTally *)(work_.data() + tally);
-    length_    = (PetscInt *)(work_.data() + length);
-    list_      = (PetscInt *)(work_.data() + list);
-    row_level_ = (unsigned char *)(work_.data() + row_level);
-    place_     = (unsigned *)(work_.data() + place);
-    pool_      = (PetscInt *)(work_.data() + pool);
-    cub_       = work_.data() + cub;
+    PetscCall(scratch_.Measure(SelectLevelRows(0, 0, A_.n, nullptr)));
+    PetscCall(scratch_.Measure(SumLengths()));
+    PetscCall(scratch_.Measure(LongestRow()));
+    PetscCall(scratch_.Measure(LongerRows(0)));
+    PetscCall(scratch_.Measure(ScanLengths(nullptr, nullptr)));
+    layout.Place(&tally_, 1);
+    layout.Place(&length_, A_.n + 1);
+    layout.Place(&list_, A_.n + 1);
+    layout.Place(&row_level_, A_.n);
+    layout.Place(&place_, A_.n);
+    scratch_.Place(&layout);
+    layout.Place(&pool_, pool_size_);
+    PetscCall(layout.Allocate(&work_));
     PetscCallCUDA(cudaMemsetAsync(tally_, 0, sizeof(*tally_), stream_));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* i_, j_ = the pattern of A~ */
+  /* i_, j_ = the pattern of A~, which is that of A where nothing is filtered. */
   PetscErrorCode Prefilter()
   {
     const int       blocks = BlocksFor((long long)A_.n * kScanGroup);
     const Selection in     = {A_, s_, params_.prefilter, false};
-    Buffer<char>    scan(meter_);
-    size_t          bytes;
+    CubScratch      scratch(meter_);
     PetscInt        kept;
 
     PetscFunctionBegin;
@@ -755,12 +771,10 @@ private:
     if (!Filters()) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(filtered_i_.Allocate(A_.n + 1));
     PetscInt *const i = filtered_i_.data();
-    PetscCallCUDA(cub::DeviceScan::ExclusiveSum(nullptr, bytes, i, i, A_.n + 1, stream_));
-    PetscCall(scan.Allocate(bytes));
     SFSAISelectCount<kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(in, i);
     FinePCCheckLaunch();
     PetscCallCUDA(cudaMemsetAsync(i + A_.n, 0, sizeof(PetscInt), stream_));
-    PetscCallCUDA(cub::DeviceScan::ExclusiveSum(scan.data(), bytes, i, i, A_.n + 1, stream_));
+    PetscCall(scratch.Run(ScanLengths(i, i)));
     PetscCall(ArrayCopy_CUDA(&kept, i + A_.n, sizeof(kept), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
     PetscCall(filtered_j_.Allocate(kept));
     SFSAISelectWrite<kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(in, 0, A_.n, i, 0, filtered_j_.data());
@@ -777,21 +791,18 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* list_ = the rows first .. end - 1 of a level. */
+  /* list_ = those of the rows first .. end - 1 that are of a level. */
   PetscErrorCode SelectLevel(int level, PetscInt first, PetscInt end, PetscInt *items)
   {
-    size_t          bytes = cub_bytes_;
     PetscInt *const count = list_ + A_.n;
-    const LevelIs   is    = {row_level_, level};
 
     PetscFunctionBegin;
-    PetscCallCUDA(
-      cub::DeviceSelect::If(cub_, bytes, thrust::counting_iterator<PetscInt>(first), list_, count, end - first, is, stream_));
+    PetscCall(scratch_.Run(SelectLevelRows(level, first, end, count)));
     PetscCall(ArrayCopy_CUDA(items, count, sizeof(PetscInt), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* The next level for which a block has enough shared memory. */
+  /* The next level for which a block has enough shared memory, or the next one in global memory. */
   int NextLevel(int level) const
   {
     do level++;
@@ -801,7 +812,7 @@ private:
     return level;
   }
 
-  /* In global memory as much as A needs at last: every word and every column. */
+  /* The size of a level. The last levels in global memory have room for every word and every column of A. */
   TableSize Size(int level) const
   {
     if (level < kFirstInGlobal) return kTableSizes[level];
@@ -885,16 +896,16 @@ private:
   cudaStream_t       stream_ = nullptr;
   Buffer<char>       work_; /* holds the arrays that follow */
   PatternTally      *tally_     = nullptr;
-  PetscInt          *length_    = nullptr;           /* [n + 1] */
-  PetscInt          *list_      = nullptr;           /* [n + 1] */
-  unsigned char     *row_level_ = nullptr;           /* [n] */
-  unsigned          *place_     = nullptr;           /* [n] */
-  PetscInt          *pool_      = nullptr;           /* [pool_size_] rows that are kept until G has its memory */
-  char              *cub_       = nullptr;           /* [cub_bytes_] */
-  size_t             cub_bytes_ = 0, pool_size_ = 0; /* no pool where no sample said how large */
-  Buffer<PetscInt>   filtered_i_, filtered_j_;       /* A~ */
-  Buffer<char>       tables_;                        /* of rows in global memory */
-  const PetscInt    *i_ = nullptr, *j_ = nullptr;
+  PetscInt          *length_    = nullptr; /* [n + 1] */
+  PetscInt          *list_      = nullptr; /* [n + 1] */
+  unsigned char     *row_level_ = nullptr; /* [n] */
+  unsigned          *place_     = nullptr; /* [n] */
+  PetscInt          *pool_      = nullptr; /* [pool_size_] rows that are kept until G has its memory */
+  size_t             pool_size_ = 0;       /* there is no pool where no sample told its size */
+  CubScratch         scratch_;
+  Buffer<PetscInt>   filtered_i_, filtered_j_;    /* A~ */
+  Buffer<char>       tables_;                     /* work spaces in global memory */
+  const PetscInt    *i_ = nullptr, *j_ = nullptr; /* A~ */
   int                first_level_  = 0;
   size_t             shared_limit_ = 0;
   const PetscInt    *G_i_          = nullptr;

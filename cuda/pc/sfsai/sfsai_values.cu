@@ -12,11 +12,14 @@
    Nothing depends on the schedule.
 */
 #include <cub/cub.cuh>
+#include <thrust/iterator/counting_iterator.h>
 
 #include <algorithm>
 #include <vector>
 
 #include "sfsai.cuh"
+#include "scratch.cuh"
+#include "search.cuh"
 #include "sparse/dense.cuh"
 
 namespace
@@ -24,18 +27,20 @@ namespace
 
 using Count = unsigned long long;
 
+/* ------------------------------------------ the systems --------------------------------------- */
+
 /*
-   Sizes of systems, row i with its own index counted: up to 8, 16, 32 in registers; then in shared memory by blocks of more
-   and more threads; the last in global memory.
+   The classes of systems by their size, in which the index of the row itself is counted: up to 8, 16 and 32 in registers, then in
+   shared memory by blocks of more and more threads, the last class in global memory.
 */
 constexpr int kClasses = 7, kRegisterClasses = 3, kGlobalClass = kClasses - 1;
-constexpr int kClassBits      = 3; /* of a sort key */
+constexpr int kClassBits      = 3; /* bits of a sort key */
 constexpr int kRegisterSize[] = {8, 16, 32};
-constexpr int kSharedSize[]   = {4 * kTile, 8 * kTile}; /* of the first classes in shared memory; the last one takes what fits */
-constexpr int kRegisterBlock  = 128;                    /* threads of a block of which a group takes a row */
-constexpr int kGatherGroup    = 8;                      /* lanes that read a row of A for a block */
+constexpr int kSharedSize[] = {4 * kTile, 8 * kTile}; /* of the first classes in shared memory, of which the last takes what fits */
+constexpr int kRegisterBlock = 128;                   /* threads of a block of which every group takes a row */
+constexpr int kGatherGroup   = 8;                     /* lanes of a block that read a row of A together */
 template <typename T>
-constexpr int kBlocksAtOnce = sizeof(T) == sizeof(float) ? 4 : 2; /* of kSystemThreads, for which there are registers */
+constexpr int kBlocksAtOnce = sizeof(T) == sizeof(float) ? 4 : 2; /* blocks of kSystemThreads for which a processor has registers */
 static_assert(kClasses <= 1 << kClassBits, "a key holds every class");
 
 struct ClassLimits {
@@ -44,7 +49,7 @@ struct ClassLimits {
 
 /* Counters that the kernels write and the host reads. */
 struct Tally {
-  int   rows[kClasses], largest[kClasses]; /* of the bucketed rows: how many, and the largest system */
+  int   rows[kClasses], largest[kClasses]; /* of the rows in each class: how many, and the largest system */
   Count bad_pivot, diagonal, dropped;
 };
 
@@ -54,21 +59,21 @@ struct ValueTask {
   const PetscInt  *rows;
   PetscInt         items;
   const PetscInt  *G_i;
-  PetscInt        *G_j; /* the entries from base on; the postfilter marks what it drops */
+  PetscInt        *G_j; /* the entries of G from base on; the postfilter marks what it drops */
   void            *G_a;
   PetscInt         base;
-  PetscReal       *d;      /* [n] diag(A) in, 1 / psi out */
-  PetscInt        *length; /* [n] entries kept; null: no postfilter */
+  PetscReal       *d;      /* [n] diag(A) before, 1 / psi after */
+  PetscInt        *length; /* [n] entries kept, or null where there is no postfilter */
   PetscInt        *bad;    /* [n] list of rows that single precision cannot do */
   Tally           *tally;
   double           postfilter;
-  bool             single;      /* precision of the values written */
-  int              largest;     /* system of this launch */
-  char            *global_work; /* where systems are not in shared memory */
+  bool             single;      /* whether the values are written in single precision */
+  int              largest;     /* largest system of this launch */
+  char            *global_work; /* null where the systems are in shared memory */
   size_t           work_stride;
 };
 
-constexpr PetscInt kDropped = -1; /* for a column of G */
+constexpr PetscInt kDropped = -1; /* instead of the column of an entry of G */
 
 template <typename T>
 constexpr T kSmallestPivot = (T)(sizeof(T) == sizeof(float) ? kFSAISmallestPivotSingle : kFSAISmallestPivotDouble);
@@ -80,8 +85,8 @@ __device__ inline void StoreValue(const ValueTask &task, PetscInt k, double valu
 }
 
 /*
-   What is left of a row that cannot be solved: in single a place in the list of another try, in double the diagonal. By so many
-   threads.
+   What becomes of a row that cannot be solved: in single precision it is listed for another try, in double precision its diagonal
+   is left. So many threads share the work.
 */
 template <typename T>
 __device__ inline void GiveUp(const ValueTask &task, PetscInt row, int thread, int threads)
@@ -101,9 +106,9 @@ __device__ inline void GiveUp(const ValueTask &task, PetscInt row, int thread, i
   }
 }
 
-/* First of the ascending P[0 .. size - 1] that is not below column, or the last; size a power of two. */
+/* The first of the ascending P[0 .. Size - 1] that is not below column, or the last. Size is a power of two: no step branches. */
 template <int Size>
-__device__ inline int LowerBound(const int *P, int column)
+__device__ inline int LowerBoundOf(const int *P, int column)
 {
   int at = 0;
 #pragma unroll
@@ -113,8 +118,8 @@ __device__ inline int LowerBound(const int *P, int column)
 }
 
 /*
-   A group of N lanes a row. The system stands at the end of N places, the identity before it: place N - 1 is row i itself.
-   Only the lower triangle of A[P, P] is read, S A S without its unit diagonal is kept whole in shared memory.
+   A group of N lanes takes a row. Its system stands at the end of N places, behind the identity, and place N - 1 is the row
+   itself. Only the lower triangle of A[P, P] is read; S A S without its unit diagonal is kept as a whole in shared memory.
 */
 template <typename T, int N>
 struct GroupWork {
@@ -134,9 +139,9 @@ __global__ void __launch_bounds__(kRegisterBlock) SFSAISolveInRegisters(ValueTas
   const bool       mine  = item < task.items;
   const PetscInt   row   = mine ? task.rows[item] : 0;
   const PetscInt   start = mine ? task.G_i[row] : 0;
-  const int        size = mine ? (int)(task.G_i[row + 1] - start) + 1 : 1, first = N - size; /* first place that is used */
+  const int        size = mine ? (int)(task.G_i[row + 1] - start) + 1 : 1, first = N - size; /* the first place that is used */
   const bool       used  = mine && lane >= first;
-  const PetscInt   place = start - task.base + lane - first; /* of the lane's entry of G */
+  const PetscInt   place = start - task.base + lane - first; /* where the lane's entry of G is */
   const int        q     = lane == N - 1 ? (int)row : used ? (int)task.G_j[place] : -1;
   const double     s_q   = used ? task.s[q] : 0;
   work.P[lane]           = q;
@@ -145,12 +150,12 @@ __global__ void __launch_bounds__(kRegisterBlock) SFSAISolveInRegisters(ValueTas
   for (int c = 0; c < N; c++) work.S[c][lane] = 0;
   __syncwarp();
 
-  /* gather */
+  /* the system */
   if (used)
     for (PetscInt k = task.A.i[q]; k < task.A.i[q + 1]; k++) {
       const int column = (int)task.A.j[k];
       if (column >= q) break;
-      const int c = LowerBound<N>(work.P, column);
+      const int c = LowerBoundOf<N>(work.P, column);
       if (work.P[c] != column) continue;
       const T value   = (T)(task.A.a[k] * s_q * work.s[c]);
       work.S[lane][c] = value;
@@ -164,7 +169,7 @@ __global__ void __launch_bounds__(kRegisterBlock) SFSAISolveInRegisters(ValueTas
   const int    begin  = N == kWarpSize ? first : GroupMin<kWarpSize>(first);
   const int    bad    = Eliminate<N, false>(a, work.column, begin, kSmallestPivot<T>, inverse);
   double       g      = lane == N - 1 ? 1. : used ? (double)(-a[N - 1] * inverse) : 0.;
-  const double own    = g * s_q; /* entry of the unscaled row, times s_i */
+  const double own    = g * s_q; /* the entry of the unscaled row, times s of the row */
   bool         failed = bad < N || !isfinite((float)(own / work.s[N - 1]));
 
   if (task.postfilter > 0) { /* (3.11) */
@@ -173,7 +178,7 @@ __global__ void __launch_bounds__(kRegisterBlock) SFSAISolveInRegisters(ValueTas
   }
   work.g[lane] = g;
   __syncwarp();
-  /* psi = g~ A g~^T of the g that is kept: (3.13), and whatever the rounding before, diag(G A G^T) = 1 */
+  /* psi = g~ A g~^T, (3.13), is of the g that is kept, so that diag(G A G^T) = 1 holds whatever the rounding errors of g */
   double sum = g;
   for (int c = begin; c < N; c++) sum += (double)work.S[c][lane] * work.g[c];
   const double psi      = GroupSum<N>(g * sum);
@@ -199,7 +204,7 @@ __global__ void __launch_bounds__(kRegisterBlock) SFSAISolveInRegisters(ValueTas
   }
 }
 
-/* A block a row, or one after the other where the systems are in global memory; the system's last index is row i itself. */
+/* The row that a block works on. The last index of its system is the row itself. */
 template <typename T, bool InShared>
 class BlockRow {
 public:
@@ -226,7 +231,7 @@ public:
     cholesky_.Clear();
     ForEachEntry([&](int r, int c, T value) { cholesky_.Set(r, c, value); });
     __syncthreads();
-    const int bad = cholesky_.Factorize(kSmallestPivot<T>); /* of which psi is the last but for its square root */
+    const int bad = cholesky_.Factorize(kSmallestPivot<T>); /* its last pivot is psi, of which L has the square root */
     if (bad != INT_MAX) {
       GiveUp<T>(task_, row_, threadIdx.x, blockDim.x);
       return;
@@ -252,7 +257,7 @@ public:
         if (fabs(y_[r] * s[P_[r]]) <= norm) y_[r] = 0;
       __syncthreads();
     }
-    double part = 0; /* of psi, as in SFSAISolveInRegisters */
+    double part = 0; /* of psi, which is computed as in SFSAISolveInRegisters */
     for (int r = threadIdx.x; r < n_; r += blockDim.x) part += (double)y_[r] * y_[r];
     ForEachEntry([&](int r, int c, T value) { part += 2 * (double)value * y_[r] * y_[c]; });
     const double psi = BlockSum(part);
@@ -278,10 +283,10 @@ public:
   }
 
 private:
-  static constexpr int              kSums = 32; /* warps of a block, at most */
+  static constexpr int              kSums = 32; /* most warps of a block */
   static __host__ __device__ size_t Padded(size_t bytes) { return (bytes + 15) / 16 * 16; }
 
-  /* Entries (r, c), c < r, of S A S over P, by groups of lanes. */
+  /* Calls use(r, c, value) for the entries c < r of S A S over P; groups of lanes read the rows. */
   template <typename Use>
   __device__ void ForEachEntry(Use use) const
   {
@@ -291,13 +296,8 @@ private:
       for (PetscInt k = task_.A.i[q] + threadIdx.x % kGatherGroup; k < task_.A.i[q + 1]; k += kGatherGroup) {
         const int column = (int)task_.A.j[k];
         if (column >= q) break;
-        int low = 0, high = r;
-        while (low < high) {
-          const int middle = (low + high) / 2;
-          if (P_[middle] < column) low = middle + 1;
-          else high = middle;
-        }
-        if (P_[low] == column) use(r, low, (T)(task_.A.a[k] * s_q * task_.s[column]));
+        const int c = LowerBound<true>(P_, 0, r, column);
+        if (P_[c] == column) use(r, c, (T)(task_.A.a[k] * s_q * task_.s[column]));
       }
     }
   }
@@ -323,6 +323,7 @@ private:
   double          *sum_;
 };
 
+/* A block takes a row, or one row after the other where there are more rows than blocks. */
 template <typename T, bool InShared>
 __global__ void __launch_bounds__(kSystemThreads, kBlocksAtOnce<T>) SFSAISolveInBlocks(ValueTask task)
 {
@@ -334,7 +335,7 @@ __global__ void __launch_bounds__(kSystemThreads, kBlocksAtOnce<T>) SFSAISolveIn
   }
 }
 
-/* Sort keys: the class of each row. */
+/* The class of each row, which is its sort key, and the tally of the classes. */
 __global__ void SFSAIClasses(PetscInt items, const PetscInt *rows, PetscInt first, const PetscInt *G_i, ClassLimits limits,
                              unsigned char *key, PetscInt *row_out, Tally *tally)
 {
@@ -360,7 +361,7 @@ __global__ void SFSAIClasses(PetscInt items, const PetscInt *rows, PetscInt firs
   }
 }
 
-/* What the postfilter has left of rows first .. end - 1: entry to[row - first] on. */
+/* Copies what the postfilter has left of rows first .. end - 1; a row begins at entry to[row - first]. */
 template <typename S, int GroupSize>
 __global__ void SFSAICompact(PetscInt first, PetscInt end, const PetscInt *from, PetscInt base, const PetscInt *from_j,
                              const S *from_a, const PetscInt *to, PetscInt *j, S *a)
@@ -388,7 +389,9 @@ __global__ void SFSAIAddOffset(PetscInt items, PetscInt offset, PetscInt *x)
   if (k < items) x[k] += offset;
 }
 
-/* One set-up on the device. What new values on a kept pattern need is in the SFSAIWork that outlives it. */
+/* ------------------------------------------ the set-up ---------------------------------------- */
+
+/* One set-up on the device. The SFSAIWork outlives it, with the memory that new values on a kept pattern need. */
 class SetUp {
 public:
   SetUp(const CSRView &A, const CSRView *S, const SFSAIParams &params, bool keep, CSR &G, PetscReal *d, SFSAIWork &work,
@@ -413,7 +416,7 @@ public:
       PetscCall(pattern->CheckLongest(most));
       PetscCall(LargestRow<BlockRow<double, true>>(kSFSAILargestRow, &most));
       PetscCall(pattern->CountLonger(most, &rows));
-      if (rows) { /* what a later set-up on this pattern may need too, when it redoes rows in double */
+      if (rows) { /* a later set-up on this pattern may need this memory, too, when it redoes rows in double */
         const size_t stride = SystemBytes(pattern->longest + 1);
         PetscCall(NeedWork(stride * std::min<size_t>(rows, std::max<size_t>(1, params_.work_limit / stride))));
         pattern->UseScaling(s_);
@@ -434,10 +437,10 @@ public:
   }
 
 private:
-  /* in global memory, of either precision */
+  /* The bytes of a system in global memory, whatever the precision. */
   static size_t SystemBytes(PetscInt size) { return (size_t)PetscSqr((PetscInt64)size) * sizeof(double); }
 
-  /* The largest system, in whole tiles, for which a block of this kind has enough shared memory. */
+  /* The largest system, in whole tiles and at most `most`, for which a block of this kind has enough shared memory. */
   template <typename Block>
   static PetscErrorCode LargestRow(PetscInt most, PetscInt *largest)
   {
@@ -449,41 +452,43 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* The arrays of a set-up, and so many bytes for systems in global memory. */
+  /* CUB's call, as CubScratch takes it, that sorts list_ by classes into sorted_. */
+  auto SortRows(PetscInt items) const
+  {
+    return [=](void *memory, size_t &bytes) {
+      return cub::DeviceRadixSort::SortPairs(memory, bytes, key_, sorted_key_, list_, sorted_, items, 0, kClassBits, stream_);
+    };
+  }
+
+  /* Sees that kept_ has room for the arrays of a set-up, and so many bytes for systems in global memory. */
   PetscErrorCode NeedWork(size_t systems_bytes)
   {
-    size_t need;
+    Layout layout;
 
     PetscFunctionBegin;
-    PetscCallCUDA(cub::DeviceRadixSort::SortPairs(nullptr, need, key_, key_, list_, list_, A_.n, 0, kClassBits, stream_));
-    cub_bytes_ = need;
-    Layout       layout;
-    const size_t s = layout.Place<PetscReal>(A_.n), tally = layout.Place<Tally>(1), list = layout.Place<PetscInt>(A_.n),
-                 sorted = layout.Place<PetscInt>(A_.n), bad = layout.Place<PetscInt>(A_.n), key = layout.Place<unsigned char>(A_.n),
-                 sorted_key = layout.Place<unsigned char>(A_.n), cub = layout.Place<char>(cub_bytes_),
-                 fsai = layout.Place<char>(FSAIWorkBytes_CUDA(A_.n)), systems = layout.Place<char>(systems_bytes);
+    PetscCall(scratch_.Measure(SortRows(A_.n)));
+    layout.Place(&s_, A_.n);
+    layout.Place(&tally_, 1);
+    layout.Place(&list_, A_.n);
+    layout.Place(&sorted_, A_.n);
+    layout.Place(&bad_, A_.n);
+    layout.Place(&key_, A_.n);
+    layout.Place(&sorted_key_, A_.n);
+    scratch_.Place(&layout);
+    layout.Place(&fsai_work_, FSAIWorkBytes_CUDA(A_.n));
+    const size_t before_systems = layout.Place(&systems_, systems_bytes);
     if (kept_.bytes < layout.bytes()) {
       void *larger;
 
       PetscCall(ArrayCreate_CUDA(layout.bytes(), &larger));
-      if (s_) { /* what is there stays */
-        PetscCall(ArrayCopy_CUDA(larger, kept_.data, systems, PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+      if (s_) { /* this set-up has begun, and the arrays keep what is in them */
+        PetscCall(ArrayCopy_CUDA(larger, kept_.data, before_systems, PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
         PetscCallCUDA(cudaStreamSynchronize(stream_));
       }
       PetscCall(ArrayDestroy_CUDA(&kept_.data));
       kept_ = SFSAIWork{larger, layout.bytes(), PETSC_MEMTYPE_CUDA};
     }
-    char *const data = (char *)kept_.data;
-    s_               = (PetscReal *)(data + s);
-    tally_           = (Tally *)(data + tally);
-    list_            = (PetscInt *)(data + list);
-    sorted_          = (PetscInt *)(data + sorted);
-    bad_             = (PetscInt *)(data + bad);
-    key_             = (unsigned char *)(data + key);
-    sorted_key_      = (unsigned char *)(data + sorted_key);
-    cub_             = data + cub;
-    fsai_work_       = data + fsai;
-    systems_         = data + systems;
+    layout.Bind(kept_.data);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -494,7 +499,7 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* Rows first .. end - 1 on their pattern: in the set-up's precision, then in double what that cannot do. */
+  /* Rows first .. end - 1 on their pattern in the precision of the set-up; rows that fail in single are done again in double. */
   PetscErrorCode Solve(PetscInt first, PetscInt end, const PetscInt *i, PetscInt *j, void *a, PetscInt base, PetscInt *length)
   {
     ValueTask task = {};
@@ -525,27 +530,37 @@ private:
       PetscCall(ReadTally());
     }
     stats_.diagonal_rows = (PetscInt)host_.diagonal;
-    stats_.dropped       = (PetscInt)host_.dropped;
+    if (!keep_) stats_.dropped = (PetscInt)host_.dropped;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
+  /* The largest systems of the classes in precision T. */
   template <typename T>
-  PetscErrorCode SolveRows(ValueTask task, const PetscInt *rows, PetscInt first, PetscInt items)
+  static PetscErrorCode Classes(ClassLimits *limits)
   {
-    size_t      bytes     = cub_bytes_;
-    PetscInt    in_shared = 0;
-    ClassLimits limits;
+    PetscInt in_shared = 0;
 
     PetscFunctionBegin;
     PetscCall((LargestRow<BlockRow<T, true>>(kSFSAILargestRow, &in_shared)));
-    for (int c = 0; c < kRegisterClasses; c++) limits.largest[c] = kRegisterSize[c];
-    for (int c = kRegisterClasses; c < kGlobalClass - 1; c++) limits.largest[c] = kSharedSize[c - kRegisterClasses];
-    limits.largest[kGlobalClass - 1] = (int)in_shared;
-    limits.largest[kGlobalClass]     = (int)kSFSAILargestRow;
+    for (int c = 0; c < kRegisterClasses; c++) limits->largest[c] = kRegisterSize[c];
+    for (int c = kRegisterClasses; c < kGlobalClass - 1; c++) limits->largest[c] = kSharedSize[c - kRegisterClasses];
+    limits->largest[kGlobalClass - 1] = (int)in_shared;
+    limits->largest[kGlobalClass]     = (int)kSFSAILargestRow;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The rows of a list, or rows first .. where it is null, class by class. */
+  template <typename T>
+  PetscErrorCode SolveRows(ValueTask task, const PetscInt *rows, PetscInt first, PetscInt items)
+  {
+    ClassLimits limits;
+
+    PetscFunctionBegin;
+    PetscCall(Classes<T>(&limits));
     PetscCallCUDA(cudaMemsetAsync(tally_, 0, offsetof(Tally, bad_pivot), stream_));
     SFSAIClasses<<<BlocksFor(items), kBlockSize, 0, stream_>>>(items, rows, first, task.G_i, limits, key_, list_, tally_);
     FinePCCheckLaunch();
-    PetscCallCUDA(cub::DeviceRadixSort::SortPairs(cub_, bytes, key_, sorted_key_, list_, sorted_, items, 0, kClassBits, stream_));
+    PetscCall(scratch_.Run(SortRows(items)));
     PetscCall(ReadTally());
     task.tally     = tally_;
     task.bad       = bad_;
@@ -604,43 +619,65 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* Steps 2 to 4 chunk by chunk, each chunk's rows filtered before the next is made. */
+  /* The rows of a chunk after the postfilter: values, then columns. */
+  struct Piece {
+    Piece(size_t bytes_of_value, PetscInt kept, WorkMeter *meter) : value_bytes(kept * bytes_of_value), entries(kept), data(meter)
+    {
+    }
+    PetscErrorCode Allocate()
+    {
+      PetscFunctionBegin;
+      PetscCall(data.Allocate(value_bytes + entries * sizeof(PetscInt)));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    void     *Values() const { return data.data(); }
+    PetscInt *Columns() const { return (PetscInt *)(data.data() + value_bytes); }
+
+    size_t       value_bytes;
+    PetscInt     entries;
+    Buffer<char> data;
+  };
+
+  /* G chunk by chunk, each chunk's rows being filtered before the next chunk is made. */
   PetscErrorCode Filtered(SFSAIPattern &pattern)
   {
     const size_t       value_bytes = FinePCPrecisionBytes(params_.factor_precision);
     const size_t       most = std::max<size_t>(params_.work_limit / (sizeof(PetscInt) + value_bytes), (size_t)pattern.longest);
+    const size_t       room = std::min<size_t>(most, (size_t)pattern.nnz);
+    PetscInt          *i = nullptr, *length = nullptr, *final_i = nullptr, *j = nullptr, first = 0, end = 0;
+    void              *a = nullptr;
     Buffer<char>       work(&meter_);
+    CubScratch         scratch;
+    Layout             layout;
     std::vector<Piece> pieces;
-    PetscInt64         nnz = 0;
-    size_t             cub_bytes;
+    PetscInt64         nnz  = 0;
+    const auto         scan = [&](void *memory, size_t &bytes) {
+      return cub::DeviceScan::ExclusiveSum(memory, bytes, length + first, final_i + first, end - first + 1, stream_);
+    };
 
     PetscFunctionBegin;
-    const size_t room = std::min<size_t>(most, (size_t)pattern.nnz);
-    Layout       layout;
-    PetscCallCUDA(cub::DeviceScan::ExclusiveSum(nullptr, cub_bytes, list_, list_, A_.n + 1, stream_));
-    const size_t at_i = layout.Place<PetscInt>(A_.n + 1), at_length = layout.Place<PetscInt>(A_.n + 1),
-                 at_final = layout.Place<PetscInt>(A_.n + 1), at_cub = layout.Place<char>(cub_bytes),
-                 at_j = layout.Place<PetscInt>(room),
-                 at_a = layout.Place<double>((room * value_bytes + sizeof(double) - 1) / sizeof(double));
-    PetscCall(work.Allocate(layout.bytes()));
-    PetscInt *const i = (PetscInt *)(work.data() + at_i), *const length = (PetscInt *)(work.data() + at_length),
-                    *const final_i = (PetscInt *)(work.data() + at_final), *const j = (PetscInt *)(work.data() + at_j);
-    void *const a = work.data() + at_a;
+    end = A_.n;
+    PetscCall(scratch.Measure(scan));
+    layout.Place(&i, A_.n + 1);
+    layout.Place(&length, A_.n + 1);
+    layout.Place(&final_i, A_.n + 1);
+    scratch.Place(&layout);
+    layout.Place(&j, room);
+    layout.Place(&a, room * value_bytes);
+    PetscCall(layout.Allocate(&work));
     PetscCall(pattern.Scan(i));
-    for (PetscInt first = 0, end = 0; first < A_.n; first = end) {
-      PetscInt base, limit, kept;
+    for (; first < A_.n; first = end) {
+      PetscInt base, kept;
 
       PetscCall(ReadInt(i + first, &base));
       PetscCall(EndOfChunk(i, first, base + (PetscInt64)most, &end));
-      PetscCall(ReadInt(i + end, &limit));
       PetscCall(pattern.Fill(first, end, i, base, j));
       PetscCall(Solve(first, end, i, j, a, base, length));
       PetscCallCUDA(cudaMemsetAsync(length + end, 0, sizeof(PetscInt), stream_));
-      PetscCallCUDA(
-        cub::DeviceScan::ExclusiveSum(work.data() + at_cub, cub_bytes, length + first, final_i + first, end - first + 1, stream_));
+      PetscCall(scratch.Run(scan));
       PetscCall(ReadInt(final_i + end, &kept));
-      pieces.push_back(Piece{Buffer<char>(&meter_), kept});
-      PetscCall(pieces.back().data.Allocate(kept * (sizeof(PetscInt) + value_bytes)));
+      pieces.emplace_back(value_bytes, kept, &meter_);
+      PetscCall(pieces.back().Allocate());
       PetscCall(Compact(first, end, i, base, j, a, final_i + first, pieces.back()));
       SFSAIAddOffset<<<BlocksFor(end - first), kBlockSize, 0, stream_>>>(end - first, (PetscInt)nnz, final_i + first);
       FinePCCheckLaunch();
@@ -648,43 +685,54 @@ private:
     }
     PetscCall(CSRCreate(A_.n, A_.n, (PetscInt)nnz, params_.factor_precision, PETSC_MEMTYPE_CUDA, &G_));
     PetscCall(ArrayCopy_CUDA(G_.i, final_i, A_.n * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+    PetscCall(Join(pieces));
+    PetscCall(FindLongestRow());
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode Compact(PetscInt first, PetscInt end, const PetscInt *i, PetscInt base, const PetscInt *j, const void *a,
+                         const PetscInt *to, const Piece &piece)
+  {
+    const int blocks = BlocksFor((long long)(end - first) * kScanGroup);
+
+    PetscFunctionBegin;
+    if (params_.factor_precision == FINEPC_SINGLE)
+      SFSAICompact<float, kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(first, end, i, base, j, (const float *)a, to,
+                                                                          piece.Columns(), (float *)piece.Values());
+    else
+      SFSAICompact<double, kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(first, end, i, base, j, (const double *)a, to,
+                                                                           piece.Columns(), (double *)piece.Values());
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The entries of G from its pieces, and the end of its last row. */
+  PetscErrorCode Join(const std::vector<Piece> &pieces)
+  {
     PetscInt at = 0;
+    char    *a  = (char *)G_.a;
+
+    PetscFunctionBegin;
     for (const Piece &piece : pieces) {
-      PetscCall(ArrayCopy_CUDA(G_.j + at, piece.data.data() + piece.entries * value_bytes, piece.entries * sizeof(PetscInt),
-                               PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
-      PetscCall(ArrayCopy_CUDA((char *)G_.a + at * value_bytes, piece.data.data(), piece.entries * value_bytes, PETSC_MEMTYPE_CUDA,
-                               PETSC_MEMTYPE_CUDA));
+      PetscCall(
+        ArrayCopy_CUDA(G_.j + at, piece.Columns(), piece.entries * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+      PetscCall(ArrayCopy_CUDA(a, piece.Values(), piece.value_bytes, PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
       at += piece.entries;
+      a += piece.value_bytes;
     }
     PetscCall(ArrayCopy_CUDA(G_.i + A_.n, &at, sizeof(at), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
-    /* the longest row is found with the buckets' kernel: a limit of no class is below it */
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The longest row of G by the kernel of the classes: with a limit that no row passes, all rows are of the first class. */
+  PetscErrorCode FindLongestRow()
+  {
+    PetscFunctionBegin;
     PetscCallCUDA(cudaMemsetAsync(tally_, 0, sizeof(Tally), stream_));
     SFSAIClasses<<<BlocksFor(A_.n), kBlockSize, 0, stream_>>>(A_.n, nullptr, 0, G_.i, ClassLimits{{INT_MAX}}, key_, list_, tally_);
     FinePCCheckLaunch();
     PetscCall(ReadTally());
     stats_.max_row = host_.largest[0];
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  struct Piece {
-    Buffer<char> data; /* values, then columns */
-    PetscInt     entries;
-  };
-
-  PetscErrorCode Compact(PetscInt first, PetscInt end, const PetscInt *i, PetscInt base, const PetscInt *j, const void *a,
-                         const PetscInt *to, const Piece &piece)
-  {
-    const int       blocks = BlocksFor((long long)(end - first) * kScanGroup);
-    PetscInt *const to_j   = (PetscInt *)(piece.data.data() + piece.entries * FinePCPrecisionBytes(params_.factor_precision));
-
-    PetscFunctionBegin;
-    if (params_.factor_precision == FINEPC_SINGLE)
-      SFSAICompact<float, kScanGroup>
-        <<<blocks, kBlockSize, 0, stream_>>>(first, end, i, base, j, (const float *)a, to, to_j, (float *)piece.data.data());
-    else
-      SFSAICompact<double, kScanGroup>
-        <<<blocks, kBlockSize, 0, stream_>>>(first, end, i, base, j, (const double *)a, to, to_j, (double *)piece.data.data());
-    FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -698,18 +746,18 @@ private:
   /* The largest end with i[end] <= limit, but one row at least. */
   PetscErrorCode EndOfChunk(const PetscInt *i, PetscInt first, PetscInt64 limit, PetscInt *end)
   {
-    PetscInt low = first + 1, high = A_.n, value = 0;
+    using Row            = thrust::counting_iterator<PetscInt>;
+    PetscErrorCode error = PETSC_SUCCESS;
+    const auto     fits  = [&](PetscInt row) {
+      PetscInt value = 0;
+      if (!error) error = ReadInt(i + row, &value);
+      return value <= limit;
+    };
 
     PetscFunctionBegin;
-    PetscCall(ReadInt(i + high, &value));
-    if (value <= limit) low = high;
-    while (low < high) {
-      const PetscInt middle = low + (high - low + 1) / 2;
-      PetscCall(ReadInt(i + middle, &value));
-      if (value <= limit) low = middle;
-      else high = middle - 1;
-    }
-    *end = low;
+    *end = A_.n;
+    if (!fits(A_.n)) *end = std::max(*std::partition_point(Row(first + 1), Row(A_.n), fits) - 1, first + 1);
+    PetscCall(error);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -725,17 +773,16 @@ private:
   cudaStream_t       stream_ = nullptr;
   Tally              host_   = {};
 
-  /* in kept_ */
+  /* the arrays in kept_ */
   PetscReal     *s_      = nullptr; /* [n] */
   Tally         *tally_  = nullptr;
   PetscInt      *list_   = nullptr; /* [n] */
   PetscInt      *sorted_ = nullptr; /* [n] rows by class */
   PetscInt      *bad_    = nullptr; /* [n] */
   unsigned char *key_ = nullptr, *sorted_key_ = nullptr;
-  char          *cub_       = nullptr; /* [cub_bytes_] */
+  CubScratch     scratch_;
   char          *fsai_work_ = nullptr;
   char          *systems_   = nullptr;
-  size_t         cub_bytes_ = 0;
 };
 
 } // namespace
@@ -744,7 +791,7 @@ PetscErrorCode SFSAIComputeFactor_CUDA(const CSRView *A, const CSRView *S, const
                                        PetscReal *d, SFSAIWork *work, FSAIStats *stats)
 {
   PetscFunctionBegin;
-  *stats = FSAIStats{};
+  FSAIStatsBegin(keep, stats);
   if (!A->n) {
     if (!keep) PetscCall(CSRCreate(0, 0, 0, params->factor_precision, PETSC_MEMTYPE_CUDA, G));
     PetscFunctionReturn(PETSC_SUCCESS);

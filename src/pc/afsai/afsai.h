@@ -21,11 +21,6 @@ struct AFSAIParams {
   FinePCPrecision  factor_precision = FINEPC_SINGLE;
 };
 
-struct PC_AFSAI : PC_FSAI {
-  AFSAIParams params; /* options */
-  PetscBool   reuse_pattern = PETSC_FALSE;
-};
-
 /*
    Rows first..n-1 of G~ (columns 0..n-1) and d [n - first], both where A is. Rows 0..first-1 of A are only read: rows of
    other ranks. With keep, G holds a pattern that is kept: only its values and d are computed.

@@ -209,7 +209,7 @@ PetscErrorCode AFSAIComputeFactor_Host(const CSRView *A, PetscInt first, const A
   std::vector<PetscReal> G_a;
 
   PetscFunctionBegin;
-  *stats = FSAIStats{};
+  FSAIStatsBegin(keep, stats);
   PetscCall(FSAIScaling_Host(A, first, s.data(), d, stats));
   if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
 

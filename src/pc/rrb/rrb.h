@@ -38,16 +38,6 @@ struct RRBFactor {                                /* what both twins' factors be
   size_t       bytes, apply_bytes; /* of memory; that an application must move */
   PetscMemType where;
 };
-struct PC_RRB {
-  RRBParams    params;            /* options */
-  PetscInt     nx = 0, ny = 0;    /* options; 0: not given */
-  RRBFactor   *factor  = nullptr; /* built */
-  RRBStats     stats   = RRBStats{};
-  const char  *source  = nullptr; /* of the grid's size */
-  PetscScalar *staging = nullptr; /* work [2 n]: for vectors in the other memory */
-  /* PetscObjectId and PetscObjectState of what was factored; pivot: level, x, y, rank */
-  PetscInt64 mat_id = 0, mat_state = -1, failed[4] = {};
-};
 /* The levels in use, the most that the grid allows by (2.1), and the points that are left. */
 void RRBLevels(PetscInt nx, PetscInt ny, PetscInt asked, PetscInt *levels, PetscInt *max_levels, PetscInt *remainder);
 /*

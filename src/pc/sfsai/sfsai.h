@@ -31,15 +31,6 @@ struct SFSAIWork {
   PetscMemType where;
 };
 
-struct PC_SFSAI : PC_FSAI {
-  SFSAIParams params; /* options */
-  PetscBool   reuse_pattern = PETSC_TRUE;
-  Mat         pattern       = nullptr;     /* given by the user, or null */
-  SFSAIWork   work          = SFSAIWork{}; /* work */
-
-  PetscObjectState pattern_state = 0; /* nonzeros of the user's pattern at the last set-up */
-};
-
 /*
    The pattern of the strictly lower triangle of B_k, (3.9), rows sorted, into a new G whose values are not set; s is of
    FSAIScaling() and read where there is a prefilter or a cap; capped_rows of stats is set. The rows of Low(S) where S is

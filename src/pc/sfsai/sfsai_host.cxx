@@ -274,7 +274,7 @@ PetscErrorCode SFSAIComputeFactor_Host(const CSRView *A, const CSRView *S, const
   PetscInt        longest = 0, nnz = 0;
 
   PetscFunctionBegin;
-  *stats = FSAIStats{};
+  FSAIStatsBegin(keep, stats);
   if (!keep) {
     PetscCall(FindPattern(A, S, params, G, stats));
     if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);

@@ -1,0 +1,40 @@
+/*
+   What a public setter or getter does, in one line: it checks its arguments and calls the method that the type of the object has
+   composed under that name. An object of another type takes a setter without an effect, as with PETSc's own setters, and has no
+   getter.
+*/
+#pragma once
+
+#include <petsc/private/petscimpl.h>
+#include <petscksp.h>
+
+#include <type_traits>
+
+template <typename Object>
+PetscClassId ClassOf(Object)
+{
+  return std::is_same_v<Object, PC> ? PC_CLASSID : KSP_CLASSID;
+}
+
+template <typename Object, typename T>
+PetscErrorCode CallSetter(Object object, const char method[], T value)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(object, ClassOf(object), 1);
+  if constexpr (std::is_same_v<T, PetscBool>) PetscValidLogicalCollectiveBool(object, value, 2);
+  else if constexpr (std::is_enum_v<T>) PetscValidLogicalCollectiveEnum(object, value, 2);
+  else if constexpr (std::is_same_v<T, PetscInt>) PetscValidLogicalCollectiveInt(object, value, 2);
+  else if constexpr (std::is_same_v<T, PetscReal>) PetscValidLogicalCollectiveReal(object, value, 2);
+  PetscTryMethod(object, method, (Object, T), (object, value));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <typename Object, typename T>
+PetscErrorCode CallGetter(Object object, const char method[], T *value)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(object, ClassOf(object), 1);
+  PetscAssertPointer(value, 2);
+  PetscUseMethod(object, method, (Object, T *), (object, value));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,99 @@
+/*
+   The public functions of KSPCGFUSED, with their manual pages. The values that they set and get are in the table of options in
+   cgfused.cxx.
+*/
+#include "api.h"
+
+#include <finepc.h>
+
+/*@
+  KSPCGFusedSetPath - Sets how `KSPCGFUSED` runs its iterations
+
+  Logically Collective
+
+  Input Parameters:
++ ksp - the Krylov space context
+- path - `KSP_CGFUSED_AUTO` (default), `KSP_CGFUSED_GENERAL`, `KSP_CGFUSED_GRAPH` or `KSP_CGFUSED_RESIDENT`, see `KSPCGFusedPath`
+
+  Options Database Key:
+. -ksp_cgfused_path <path> - how iterations are run
+
+  Level: intermediate
+
+  Note:
+  Where the path that was asked for cannot run, another one does, and the view says which and why. `KSP_CGFUSED_AUTO` chooses by
+  size. On several ranks `KSP_CGFUSED_GRAPH` and `KSP_CGFUSED_RESIDENT` are `KSP_CGFUSED_AUTO`. All of them give the iterates of
+  `KSPCG`, to rounding.
+
+.seealso: `KSPCGFUSED`, `KSPCGFusedPath`, `KSPCGFusedGetPath()`
+@*/
+PetscErrorCode KSPCGFusedSetPath(KSP ksp, KSPCGFusedPath path)
+{
+  return CallSetter(ksp, "KSPCGFusedSetPath_C", path);
+}
+
+/*@
+  KSPCGFusedGetPath - Gets how `KSPCGFUSED` was asked to run its iterations
+
+  Not Collective
+
+  Input Parameter:
+. ksp - the Krylov space context
+
+  Output Parameter:
+. path - see `KSPCGFusedSetPath()`
+
+  Level: intermediate
+
+.seealso: `KSPCGFUSED`, `KSPCGFusedSetPath()`
+@*/
+PetscErrorCode KSPCGFusedGetPath(KSP ksp, KSPCGFusedPath *path)
+{
+  return CallGetter(ksp, "KSPCGFusedGetPath_C", path);
+}
+
+/*@
+  KSPCGFusedSetCompress - Sets whether `KSPCGFUSED` keeps its copies of the matrices smaller than these where nothing is lost by it
+
+  Logically Collective
+
+  Input Parameters:
++ ksp - the Krylov space context
+- compress - `PETSC_TRUE` (default) or `PETSC_FALSE`
+
+  Options Database Key:
+. -ksp_cgfused_compress <compress> - whether copies of the matrices are compressed where nothing is lost by it
+
+  Level: advanced
+
+  Note:
+  Values are kept in single precision where all of them are numbers of that precision, and columns as 16-bit distances from the
+  first column of a step, the entries that the threads of a warp take together, where these suffice. The iterates are the same to
+  the last bit. The resident kernel does not compress.
+
+.seealso: `KSPCGFUSED`, `KSPCGFusedGetCompress()`
+@*/
+PetscErrorCode KSPCGFusedSetCompress(KSP ksp, PetscBool compress)
+{
+  return CallSetter(ksp, "KSPCGFusedSetCompress_C", compress);
+}
+
+/*@
+  KSPCGFusedGetCompress - Gets whether `KSPCGFUSED` compresses its copies of the matrices
+
+  Not Collective
+
+  Input Parameter:
+. ksp - the Krylov space context
+
+  Output Parameter:
+. compress - see `KSPCGFusedSetCompress()`
+
+  Level: advanced
+
+.seealso: `KSPCGFUSED`, `KSPCGFusedSetCompress()`
+@*/
+PetscErrorCode KSPCGFusedGetCompress(KSP ksp, PetscBool *compress)
+{
+  return CallGetter(ksp, "KSPCGFusedGetCompress_C", compress);
+}

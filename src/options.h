@@ -1,0 +1,301 @@
+/*
+   The options of a type as a table, one line an option:
+
+     {"-pc_afsai_max_steps", "Most steps per row", "PCAFSAISetMaxSteps",
+      Field<&PC_AFSAI::params, &AFSAIParams::max_steps>(AtLeast(0)), Invalidates::EVERYTHING}
+
+   is the key, the text of -help, the setter, where the value is in the type's data and which values it may have, and what of a
+   set-up a change makes useless. The setter and the getter, with the check of the value, PetscOptionsXXX(), and what Create
+   composes and Destroy takes away come from the table. The public functions with their manual pages are written out in the type's
+   *_api.cxx.
+
+   The data of a type has the table as a static member `options`, since a setter looks for its own line there.
+*/
+#pragma once
+
+#include <petsc/private/kspimpl.h>
+#include <petsc/private/pcimpl.h>
+
+#include <cstdio>
+#include <limits>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+/* What a changed option makes useless: all that a set-up made, its values but not its patterns, or nothing. */
+enum class Invalidates { EVERYTHING, VALUES, NOTHING };
+
+/* The state of the matrix at the last set-up is forgotten, but not the state of its pattern; 3.26 keeps both in one struct. */
+template <typename State>
+void ForgetValues(State *known)
+{
+  if constexpr (std::is_integral_v<State>) *known = -1;
+  else known->state = -1;
+}
+
+inline void Invalidate(PC pc, Invalidates what)
+{
+  if (what == Invalidates::EVERYTHING) pc->setupcalled = PETSC_FALSE; /* the next set-up is like the first one */
+  if (what == Invalidates::VALUES) ForgetValues(&pc->matstate);       /* the next set-up takes the values for new ones */
+}
+
+inline void Invalidate(KSP ksp, Invalidates what)
+{
+  if (what != Invalidates::NOTHING) ksp->setupstage = KSP_SETUP_NEW;
+}
+
+/* As short as it can be; PETSc's own %g puts a point behind whole numbers. */
+inline std::string Number(double x)
+{
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.12g", x);
+  return text;
+}
+
+/* The values that an option may have. */
+struct Allowed {
+  double             least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
+  bool               below                    = false;   /* `most` itself is not allowed */
+  const char *const *names                    = nullptr; /* of an enumeration, as PetscOptionsEnum() takes them */
+  PetscErrorCode (*list)(PetscFunctionList *) = nullptr; /* of the names that a text may be */
+
+  std::string Range() const
+  {
+    if (most == std::numeric_limits<double>::infinity()) return "at least " + Number(least);
+    if (below) return "at least " + Number(least) + " and below " + Number(most);
+    return "between " + Number(least) + " and " + Number(most);
+  }
+};
+constexpr Allowed AtLeast(double least)
+{
+  return {least};
+}
+constexpr Allowed Between(double least, double most)
+{
+  return {least, most};
+}
+constexpr Allowed AtLeastAndBelow(double least, double most)
+{
+  return {least, most, true};
+}
+constexpr Allowed OneOf(const char *const names[])
+{
+  return {0, 0, false, names};
+}
+constexpr Allowed OneOf(PetscErrorCode (*list)(PetscFunctionList *))
+{
+  return {0, 0, false, nullptr, list};
+}
+
+template <typename Object>
+struct Option;
+
+/* How the value of an option is reached. */
+template <typename Object>
+struct OptionAccess {
+  const void *field; /* an address that no other field has */
+  Allowed     allowed;
+  PetscErrorCode (*compose)(Object, const Option<Object> &, PetscBool);
+  PetscErrorCode (*from_options)(Object, const Option<Object> &, PetscOptionItems);
+
+  constexpr OptionAccess(const void *field, Allowed allowed, decltype(compose) compose, decltype(from_options) from_options) :
+      field(field), allowed(allowed), compose(compose), from_options(from_options)
+  {
+  }
+};
+
+template <typename Object>
+struct Option {
+  const char          *key, *text, *setter;
+  OptionAccess<Object> access;
+  Invalidates          invalidates = Invalidates::EVERYTHING;
+
+  template <typename T>
+  PetscErrorCode Check(Object object, const T &value) const
+  {
+    const MPI_Comm comm    = PetscObjectComm((PetscObject)object);
+    const Allowed &allowed = access.allowed;
+
+    PetscFunctionBegin;
+    if constexpr (std::is_same_v<T, PetscBool>) {
+    } else if constexpr (std::is_enum_v<T>) {
+      int count = 0; /* the list ends with the name of the type, the prefix, and null */
+      while (allowed.names[count]) count++;
+      PetscCheck((int)value >= 0 && (int)value < count - 2, comm, PETSC_ERR_ARG_OUTOFRANGE, "%s has no value %d", key, (int)value);
+    } else if constexpr (std::is_arithmetic_v<T>) {
+      const double x      = (double)value;
+      const bool   inside = x >= allowed.least && (allowed.below ? x < allowed.most : x <= allowed.most); /* false for NaN */
+      PetscCheck(inside, comm, PETSC_ERR_ARG_OUTOFRANGE, "%s is %s, but must be %s", key, Number(x).c_str(),
+                 allowed.Range().c_str());
+    } else PetscCheck(value && *value, comm, PETSC_ERR_ARG_OUTOFRANGE, "%s is empty", key);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+};
+
+template <typename Object>
+struct OptionTable {
+  const char           *title; /* for -help */
+  const Option<Object> *begin, *end;
+
+  template <size_t Count>
+  constexpr OptionTable(const char *title, const Option<Object> (&options)[Count]) :
+      title(title), begin(options), end(options + Count)
+  {
+  }
+  const Option<Object> &Find(const void *field) const
+  {
+    const Option<Object> *option = begin;
+    while (option->access.field != field) option++;
+    return *option;
+  }
+  PetscErrorCode Compose(Object object, PetscBool compose) const
+  {
+    PetscFunctionBegin;
+    for (const Option<Object> *option = begin; option != end; option++) PetscCall(option->access.compose(object, *option, compose));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscErrorCode SetFromOptions(Object object, PetscOptionItems PetscOptionsObject) const
+  {
+    PetscFunctionBegin;
+    PetscOptionsHeadBegin(PetscOptionsObject, title);
+    for (const Option<Object> *option = begin; option != end; option++)
+      PetscCall(option->access.from_options(object, *option, PetscOptionsObject));
+    PetscOptionsHeadEnd();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+};
+
+/* The value as the setter takes it; a text is kept as std::string. */
+template <typename Value>
+using Argument = std::conditional_t<std::is_same_v<Value, std::string>, const char *, Value>;
+
+/* The option's value in the options database, and whether it is there; `value` is the default, and the answer. */
+template <typename Object, typename T>
+PetscErrorCode FindInDatabase(const Option<Object> &o, PetscOptionItems PetscOptionsObject, T *value, std::string *text,
+                              PetscBool *given)
+{
+  PetscFunctionBegin;
+  if constexpr (std::is_same_v<T, PetscBool>) PetscCall(PetscOptionsBool(o.key, o.text, o.setter, *value, value, given));
+  else if constexpr (std::is_enum_v<T>)
+    PetscCall(PetscOptionsEnum(o.key, o.text, o.setter, o.access.allowed.names, (PetscEnum)*value, (PetscEnum *)value, given));
+  else if constexpr (std::is_same_v<T, PetscInt>) PetscCall(PetscOptionsInt(o.key, o.text, o.setter, *value, value, given));
+  else if constexpr (std::is_same_v<T, PetscReal>) PetscCall(PetscOptionsReal(o.key, o.text, o.setter, *value, value, given));
+  else {
+    PetscFunctionList list;
+    text->resize(256);
+    PetscCall(o.access.allowed.list(&list));
+    PetscCall(PetscOptionsFList(o.key, o.text, o.setter, list, *value, text->data(), text->size(), given));
+    *value = text->c_str();
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* An option whose value is a field of the type's data: a member, or a member of a member. */
+template <auto... Path>
+struct Field {
+  template <typename Class, typename T>
+  static Class OwnerOf(T Class::*);
+  template <auto First, auto...>
+  struct OwnerOfPath {
+    using Type = decltype(OwnerOf(First));
+  };
+  using Owner = typename OwnerOfPath<Path...>::Type;
+  using Value = std::remove_reference_t<decltype((std::declval<Owner &>().*....*Path))>;
+
+  Allowed allowed;
+
+  constexpr Field(Allowed allowed = {}) : allowed(allowed) { }
+  template <typename Object>
+  constexpr operator OptionAccess<Object>() const
+  {
+    return {&kAddress, allowed, Compose<Object>, FromOptions<Object>};
+  }
+
+private:
+  static constexpr char kAddress = 0;
+
+  template <typename Object>
+  static Value &At(Object object)
+  {
+    return (*(Owner *)object->data.*....*Path);
+  }
+  template <typename Object>
+  static PetscErrorCode Set(Object object, Argument<Value> value)
+  {
+    const Option<Object> &option = Owner::options.Find(&kAddress);
+
+    PetscFunctionBegin;
+    PetscCall(option.Check(object, value));
+    if (At(object) != value) Invalidate(object, option.invalidates);
+    At(object) = value;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  template <typename Object>
+  static PetscErrorCode Get(Object object, Argument<Value> *value)
+  {
+    PetscFunctionBegin;
+    if constexpr (std::is_same_v<Value, std::string>) *value = At(object).c_str();
+    else *value = At(object);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  template <typename Object>
+  static PetscErrorCode Compose(Object object, const Option<Object> &option, PetscBool compose)
+  {
+    const std::string setter = option.setter, getter = std::string(setter).replace(setter.find("Set"), 3, "Get");
+
+    PetscFunctionBegin;
+    PetscCall(PetscObjectComposeFunction((PetscObject)object, (setter + "_C").c_str(), compose ? Set<Object> : nullptr));
+    PetscCall(PetscObjectComposeFunction((PetscObject)object, (getter + "_C").c_str(), compose ? Get<Object> : nullptr));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  template <typename Object>
+  static PetscErrorCode FromOptions(Object object, const Option<Object> &option, PetscOptionItems items)
+  {
+    Argument<Value> value;
+    std::string     text;
+    PetscBool       given;
+
+    PetscFunctionBegin;
+    PetscCall(Get(object, &value));
+    PetscCall(FindInDatabase(option, items, &value, &text, &given));
+    if (given) PetscCall(Set(object, value));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+};
+
+/* An option with functions of its own: PETSc's setters that a type takes too, which have no getter. */
+template <auto GetValue, auto SetValue>
+struct Through {
+  template <typename Object>
+  constexpr operator OptionAccess<Object>() const
+  {
+    return {&kAddress, Allowed{}, Compose<Object>, FromOptions<Object>};
+  }
+
+private:
+  static constexpr char kAddress = 0;
+
+  template <typename Object>
+  static PetscErrorCode Compose(Object object, const Option<Object> &option, PetscBool compose)
+  {
+    PetscFunctionBegin;
+    PetscCall(
+      PetscObjectComposeFunction((PetscObject)object, (std::string(option.setter) + "_C").c_str(), compose ? SetValue : nullptr));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  template <typename Object, typename T>
+  static T ValueOf(PetscErrorCode (*)(Object, T *));
+  template <typename Object>
+  static PetscErrorCode FromOptions(Object object, const Option<Object> &option, PetscOptionItems items)
+  {
+    decltype(ValueOf(GetValue)) value;
+    std::string                 text;
+    PetscBool                   given;
+
+    PetscFunctionBegin;
+    PetscCall(GetValue(object, &value));
+    PetscCall(FindInDatabase(option, items, &value, &text, &given));
+    if (given) PetscCall(SetValue(object, value));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+};

@@ -1,0 +1,525 @@
+/* The public functions of PCAFSAI, with their manual pages. The values that they set and get are in the table of options in
+ * afsai.cxx. */
+#include "api.h"
+
+#include <finepc.h>
+
+/*@
+  PCAFSAISetMaxSteps - Sets the most steps in which `PCAFSAI` extends a row of its factor, k_max
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- max_steps - 0 or more steps per row; 0 leaves the diagonal, that is `PCJACOBI`, unless `PCAFSAISetInitialPower()` gives a first
+              pattern
+
+  Options Database Key:
+. -pc_afsai_max_steps <max_steps> - the most steps in which `PCAFSAI` extends a row of its factor, k_max
+
+  Level: intermediate
+
+  Note:
+  A row of G has at most max_steps * step_size entries beside its first pattern and its diagonal.
+
+.seealso: `PCAFSAI`, `PCAFSAIGetMaxSteps()`
+@*/
+PetscErrorCode PCAFSAISetMaxSteps(PC pc, PetscInt max_steps)
+{
+  return CallSetter(pc, "PCAFSAISetMaxSteps_C", max_steps);
+}
+
+/*@
+  PCAFSAIGetMaxSteps - Gets the most steps in which `PCAFSAI` extends a row of its factor, k_max
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. max_steps - see `PCAFSAISetMaxSteps()`
+
+  Level: intermediate
+
+.seealso: `PCAFSAI`, `PCAFSAISetMaxSteps()`
+@*/
+PetscErrorCode PCAFSAIGetMaxSteps(PC pc, PetscInt *max_steps)
+{
+  return CallGetter(pc, "PCAFSAIGetMaxSteps_C", max_steps);
+}
+
+/*@
+  PCAFSAISetStepSize - Sets how many entries a step of `PCAFSAI` adds to a row of its factor, s
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- step_size - 1 or more entries
+
+  Options Database Key:
+. -pc_afsai_step_size <step_size> - how many entries a step of `PCAFSAI` adds to a row of its factor, s
+
+  Level: intermediate
+
+  Note:
+  Larger steps find the pattern less carefully: at the same number of entries per row, step size 1 is the most effective.
+
+.seealso: `PCAFSAI`, `PCAFSAIGetStepSize()`
+@*/
+PetscErrorCode PCAFSAISetStepSize(PC pc, PetscInt step_size)
+{
+  return CallSetter(pc, "PCAFSAISetStepSize_C", step_size);
+}
+
+/*@
+  PCAFSAIGetStepSize - Gets how many entries a step of `PCAFSAI` adds to a row of its factor, s
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. step_size - see `PCAFSAISetStepSize()`
+
+  Level: intermediate
+
+.seealso: `PCAFSAI`, `PCAFSAISetStepSize()`
+@*/
+PetscErrorCode PCAFSAIGetStepSize(PC pc, PetscInt *step_size)
+{
+  return CallGetter(pc, "PCAFSAIGetStepSize_C", step_size);
+}
+
+/*@
+  PCAFSAISetTolerance - Sets the tolerance epsilon of the rule by which `PCAFSAI` stops to extend a row
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- tolerance - at least 0 and below 1, no unit; with the rule gain, 0 makes every row take all its steps
+
+  Options Database Key:
+. -pc_afsai_tolerance <tolerance> - the tolerance epsilon of the rule by which `PCAFSAI` stops to extend a row
+
+  Level: intermediate
+
+  Note:
+  What it is compared with is chosen by `PCAFSAISetStopRule()`.
+
+.seealso: `PCAFSAI`, `PCAFSAIGetTolerance()`
+@*/
+PetscErrorCode PCAFSAISetTolerance(PC pc, PetscReal tolerance)
+{
+  return CallSetter(pc, "PCAFSAISetTolerance_C", tolerance);
+}
+
+/*@
+  PCAFSAIGetTolerance - Gets the tolerance epsilon of the rule by which `PCAFSAI` stops to extend a row
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. tolerance - see `PCAFSAISetTolerance()`
+
+  Level: intermediate
+
+.seealso: `PCAFSAI`, `PCAFSAISetTolerance()`
+@*/
+PetscErrorCode PCAFSAIGetTolerance(PC pc, PetscReal *tolerance)
+{
+  return CallGetter(pc, "PCAFSAIGetTolerance_C", tolerance);
+}
+
+/*@
+  PCAFSAISetStopRule - Sets the rule by which `PCAFSAI` stops to extend a row
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- stop_rule - `PC_AFSAI_STOP_GAIN` (default) or `PC_AFSAI_STOP_RATIO`
+
+  Options Database Key:
+. -pc_afsai_stop_rule <stop_rule> - the rule by which `PCAFSAI` stops to extend a row
+
+  Level: intermediate
+
+  Note:
+  The default stops a row where a step no longer pays, whatever its psi has come to; the ratio (2.16) lets rows that cannot reach it
+  run to max_steps and stops others while they still gain.
+
+.seealso: `PCAFSAI`, `PCAFSAIGetStopRule()`
+@*/
+PetscErrorCode PCAFSAISetStopRule(PC pc, PCAFSAIStopRule stop_rule)
+{
+  return CallSetter(pc, "PCAFSAISetStopRule_C", stop_rule);
+}
+
+/*@
+  PCAFSAIGetStopRule - Gets the rule by which `PCAFSAI` stops to extend a row
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. stop_rule - see `PCAFSAISetStopRule()`
+
+  Level: intermediate
+
+.seealso: `PCAFSAI`, `PCAFSAISetStopRule()`
+@*/
+PetscErrorCode PCAFSAIGetStopRule(PC pc, PCAFSAIStopRule *stop_rule)
+{
+  return CallGetter(pc, "PCAFSAIGetStopRule_C", stop_rule);
+}
+
+/*@
+  PCAFSAISetSelection - Sets the measure by which `PCAFSAI` ranks the candidates for a row
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- selection - `PC_AFSAI_SELECTION_DECREASE` (default) or `PC_AFSAI_SELECTION_GRADIENT`
+
+  Options Database Key:
+. -pc_afsai_selection <selection> - the measure by which `PCAFSAI` ranks the candidates for a row
+
+  Level: intermediate
+
+  Note:
+  The two are the same for a matrix of constant diagonal.
+
+.seealso: `PCAFSAI`, `PCAFSAIGetSelection()`
+@*/
+PetscErrorCode PCAFSAISetSelection(PC pc, PCAFSAISelection selection)
+{
+  return CallSetter(pc, "PCAFSAISetSelection_C", selection);
+}
+
+/*@
+  PCAFSAIGetSelection - Gets the measure by which `PCAFSAI` ranks the candidates for a row
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. selection - see `PCAFSAISetSelection()`
+
+  Level: intermediate
+
+.seealso: `PCAFSAI`, `PCAFSAISetSelection()`
+@*/
+PetscErrorCode PCAFSAIGetSelection(PC pc, PCAFSAISelection *selection)
+{
+  return CallGetter(pc, "PCAFSAIGetSelection_C", selection);
+}
+
+/*@
+  PCAFSAISetInitialPower - Sets the power p of A whose lower triangle is the pattern from which `PCAFSAI` starts
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- initial_power - 0 (default) for an empty pattern, 1 for the lower triangle of A, p for that of the p-th power, by (3.9) of
+                  Bernaschi, Bisson, Fantozzi, Janna
+
+  Options Database Key:
+. -pc_afsai_initial_power <initial_power> - the power p of A whose lower triangle is the pattern from which `PCAFSAI` starts
+
+  Level: intermediate
+
+  Note:
+  The steps then add to that pattern; with `PCAFSAISetMaxSteps()` of 0 the result is static FSAI.
+
+.seealso: `PCAFSAI`, `PCAFSAIGetInitialPower()`
+@*/
+PetscErrorCode PCAFSAISetInitialPower(PC pc, PetscInt initial_power)
+{
+  return CallSetter(pc, "PCAFSAISetInitialPower_C", initial_power);
+}
+
+/*@
+  PCAFSAIGetInitialPower - Gets the power p of A whose lower triangle is the pattern from which `PCAFSAI` starts
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. initial_power - see `PCAFSAISetInitialPower()`
+
+  Level: intermediate
+
+.seealso: `PCAFSAI`, `PCAFSAISetInitialPower()`
+@*/
+PetscErrorCode PCAFSAIGetInitialPower(PC pc, PetscInt *initial_power)
+{
+  return CallGetter(pc, "PCAFSAIGetInitialPower_C", initial_power);
+}
+
+/*@
+  PCAFSAISetPrefilter - Sets the threshold tau under which entries of A give `PCAFSAI` no candidates
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- prefilter - between 0 (default) and 1: a_ij with |a_ij| <= tau sqrt(a_ii a_jj) is passed over, (3.8) of Bernaschi, Bisson,
+              Fantozzi, Janna
+
+  Options Database Key:
+. -pc_afsai_prefilter <prefilter> - the threshold tau under which entries of A give `PCAFSAI` no candidates
+
+  Level: intermediate
+
+  Note:
+  Only the search for the pattern is filtered: the values of G are computed with all of A.
+
+.seealso: `PCAFSAI`, `PCAFSAIGetPrefilter()`
+@*/
+PetscErrorCode PCAFSAISetPrefilter(PC pc, PetscReal prefilter)
+{
+  return CallSetter(pc, "PCAFSAISetPrefilter_C", prefilter);
+}
+
+/*@
+  PCAFSAIGetPrefilter - Gets the threshold tau under which entries of A give `PCAFSAI` no candidates
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. prefilter - see `PCAFSAISetPrefilter()`
+
+  Level: intermediate
+
+.seealso: `PCAFSAI`, `PCAFSAISetPrefilter()`
+@*/
+PetscErrorCode PCAFSAIGetPrefilter(PC pc, PetscReal *prefilter)
+{
+  return CallGetter(pc, "PCAFSAIGetPrefilter_C", prefilter);
+}
+
+/*@
+  PCAFSAISetPostfilter - Sets the threshold delta under which entries of the computed factor are dropped by `PCAFSAI`
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- postfilter - between 0 (default, nothing is dropped) and 1: g_ij with |g_ij| <= delta ||g_i||_2 is dropped, (3.11) of Bernaschi,
+               Bisson, Fantozzi, Janna
+
+  Options Database Key:
+. -pc_afsai_postfilter <postfilter> - the threshold delta under which entries of the computed factor are dropped by `PCAFSAI`
+
+  Level: intermediate
+
+  Note:
+  The row is scaled again by (3.13), so that diag(G A G^T) = 1 still holds. The diagonal stays: 1 gives `PCJACOBI`.
+
+.seealso: `PCAFSAI`, `PCAFSAIGetPostfilter()`
+@*/
+PetscErrorCode PCAFSAISetPostfilter(PC pc, PetscReal postfilter)
+{
+  return CallSetter(pc, "PCAFSAISetPostfilter_C", postfilter);
+}
+
+/*@
+  PCAFSAIGetPostfilter - Gets the threshold delta under which entries of the computed factor are dropped by `PCAFSAI`
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. postfilter - see `PCAFSAISetPostfilter()`
+
+  Level: intermediate
+
+.seealso: `PCAFSAI`, `PCAFSAISetPostfilter()`
+@*/
+PetscErrorCode PCAFSAIGetPostfilter(PC pc, PetscReal *postfilter)
+{
+  return CallGetter(pc, "PCAFSAIGetPostfilter_C", postfilter);
+}
+
+/*@
+  PCAFSAISetSetupPrecision - Sets the precision in which `PCAFSAI` computes its factor
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- setup_precision - `FINEPC_SINGLE` (default) or `FINEPC_DOUBLE`
+
+  Options Database Key:
+. -pc_afsai_setup_precision <setup_precision> - the precision in which `PCAFSAI` computes its factor
+
+  Level: intermediate
+
+  Note:
+  A row on which single precision meets a bad pivot is computed again in double; the view counts such rows.
+
+.seealso: `PCAFSAI`, `PCAFSAIGetSetupPrecision()`
+@*/
+PetscErrorCode PCAFSAISetSetupPrecision(PC pc, FinePCPrecision setup_precision)
+{
+  return CallSetter(pc, "PCAFSAISetSetupPrecision_C", setup_precision);
+}
+
+/*@
+  PCAFSAIGetSetupPrecision - Gets the precision in which `PCAFSAI` computes its factor
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. setup_precision - see `PCAFSAISetSetupPrecision()`
+
+  Level: intermediate
+
+.seealso: `PCAFSAI`, `PCAFSAISetSetupPrecision()`
+@*/
+PetscErrorCode PCAFSAIGetSetupPrecision(PC pc, FinePCPrecision *setup_precision)
+{
+  return CallGetter(pc, "PCAFSAIGetSetupPrecision_C", setup_precision);
+}
+
+/*@
+  PCAFSAISetFactorPrecision - Sets the precision in which `PCAFSAI` stores its factor
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- factor_precision - `FINEPC_SINGLE` (default) or `FINEPC_DOUBLE`
+
+  Options Database Key:
+. -pc_afsai_factor_precision <factor_precision> - the precision in which `PCAFSAI` stores its factor
+
+  Level: intermediate
+
+  Note:
+  A rounded G is still the factor of a symmetric positive definite G^T G. Its diagonal scaling is stored in double, and products are
+  summed in double, in any case.
+
+.seealso: `PCAFSAI`, `PCAFSAIGetFactorPrecision()`
+@*/
+PetscErrorCode PCAFSAISetFactorPrecision(PC pc, FinePCPrecision factor_precision)
+{
+  return CallSetter(pc, "PCAFSAISetFactorPrecision_C", factor_precision);
+}
+
+/*@
+  PCAFSAIGetFactorPrecision - Gets the precision in which `PCAFSAI` stores its factor
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. factor_precision - see `PCAFSAISetFactorPrecision()`
+
+  Level: intermediate
+
+.seealso: `PCAFSAI`, `PCAFSAISetFactorPrecision()`
+@*/
+PetscErrorCode PCAFSAIGetFactorPrecision(PC pc, FinePCPrecision *factor_precision)
+{
+  return CallGetter(pc, "PCAFSAIGetFactorPrecision_C", factor_precision);
+}
+
+/*@
+  PCAFSAISetReusePattern - Sets whether `PCAFSAI` keeps the pattern of its factor when only the values of the matrix have changed
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- reuse_pattern - `PETSC_TRUE` to compute new values on the old pattern, `PETSC_FALSE` (default) to search for a new one
+
+  Options Database Key:
+. -pc_afsai_reuse_pattern <reuse_pattern> - whether `PCAFSAI` keeps the pattern of its factor when only the values of the matrix
+                                            have changed
+
+  Level: intermediate
+
+  Note:
+  It applies where the nonzero pattern of the matrix is the same as at the last set-up; the factors keep their memory then.
+
+.seealso: `PCAFSAI`, `PCAFSAIGetReusePattern()`
+@*/
+PetscErrorCode PCAFSAISetReusePattern(PC pc, PetscBool reuse_pattern)
+{
+  return CallSetter(pc, "PCAFSAISetReusePattern_C", reuse_pattern);
+}
+
+/*@
+  PCAFSAIGetReusePattern - Gets whether `PCAFSAI` keeps the pattern of its factor when only the values of the matrix have changed
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. reuse_pattern - see `PCAFSAISetReusePattern()`
+
+  Level: intermediate
+
+.seealso: `PCAFSAI`, `PCAFSAISetReusePattern()`
+@*/
+PetscErrorCode PCAFSAIGetReusePattern(PC pc, PetscBool *reuse_pattern)
+{
+  return CallGetter(pc, "PCAFSAIGetReusePattern_C", reuse_pattern);
+}
+
+/*@
+  PCAFSAIGetFactors - Gets the factor G of M^{-1} = G^T G that `PCAFSAI` has computed, and its transpose
+
+  Collective
+
+  Input Parameter:
+. pc - the preconditioner context, set up
+
+  Output Parameters:
++ G  - lower triangular `MATAIJ` in double precision, with the layout of the matrix, or `NULL`
+- Gt - its transpose, or `NULL`
+
+  Level: advanced
+
+  Notes:
+  Both are copies that the caller destroys with `MatDestroy()`.
+
+  With several ranks G is block diagonal, a block per rank.
+
+.seealso: `PCAFSAI`
+@*/
+PetscErrorCode PCAFSAIGetFactors(PC pc, Mat *G, Mat *Gt)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
+  PetscUseMethod(pc, "PCAFSAIGetFactors_C", (PC, Mat *, Mat *), (pc, G, Gt));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,478 @@
+/* The public functions of PCBISAI, with their manual pages. The values that they set and get are in the table of options in
+ * bisai.cxx. */
+#include "api.h"
+
+#include <finepc.h>
+
+/*@
+  PCBISAISetPower - Sets the power p of the triangular factors whose patterns S(|L|^p) and S(|U|^p) the approximate inverses of
+  `PCBISAI` take
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- power - 1 (default) to 4
+
+  Options Database Key:
+. -pc_bisai_power <power> - the power p of the triangular factors whose patterns S(|L|^p) and S(|U|^p) the approximate inverses of
+                            `PCBISAI` take
+
+  Level: intermediate
+
+  Note:
+  A larger power brings the iterations of `PCBISAI` closer to those of the exact triangular solves, and costs more in the set-up and
+  in each apply. `PCBISAISetPowerLower()` and `PCBISAISetPowerUpper()` set it for one factor alone.
+
+.seealso: `PCBISAI`, `PCBISAIGetPower()`
+@*/
+PetscErrorCode PCBISAISetPower(PC pc, PetscInt power)
+{
+  return CallSetter(pc, "PCBISAISetPower_C", power);
+}
+
+/*@
+  PCBISAIGetPower - Gets the power p of the triangular factors whose patterns S(|L|^p) and S(|U|^p) the approximate inverses of
+  `PCBISAI` take
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. power - see `PCBISAISetPower()`
+
+  Level: intermediate
+
+.seealso: `PCBISAI`, `PCBISAISetPower()`
+@*/
+PetscErrorCode PCBISAIGetPower(PC pc, PetscInt *power)
+{
+  return CallGetter(pc, "PCBISAIGetPower_C", power);
+}
+
+/*@
+  PCBISAISetPowerLower - Sets the power of `PCBISAISetPower()` for the inverse of L alone
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- power - 1 to 4, or 0 (default) for the one of `PCBISAISetPower()`
+
+  Options Database Key:
+. -pc_bisai_power_lower <power> - the power of `PCBISAISetPower()` for the inverse of L alone
+
+  Level: intermediate
+
+.seealso: `PCBISAI`, `PCBISAIGetPowerLower()`
+@*/
+PetscErrorCode PCBISAISetPowerLower(PC pc, PetscInt power)
+{
+  return CallSetter(pc, "PCBISAISetPowerLower_C", power);
+}
+
+/*@
+  PCBISAIGetPowerLower - Gets the power of `PCBISAISetPower()` for the inverse of L alone
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. power - see `PCBISAISetPowerLower()`
+
+  Level: intermediate
+
+.seealso: `PCBISAI`, `PCBISAISetPowerLower()`
+@*/
+PetscErrorCode PCBISAIGetPowerLower(PC pc, PetscInt *power)
+{
+  return CallGetter(pc, "PCBISAIGetPowerLower_C", power);
+}
+
+/*@
+  PCBISAISetPowerUpper - Sets the power of `PCBISAISetPower()` for the inverse of U alone
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- power - 1 to 4, or 0 (default) for the one of `PCBISAISetPower()`
+
+  Options Database Key:
+. -pc_bisai_power_upper <power> - the power of `PCBISAISetPower()` for the inverse of U alone
+
+  Level: intermediate
+
+.seealso: `PCBISAI`, `PCBISAIGetPowerUpper()`
+@*/
+PetscErrorCode PCBISAISetPowerUpper(PC pc, PetscInt power)
+{
+  return CallSetter(pc, "PCBISAISetPowerUpper_C", power);
+}
+
+/*@
+  PCBISAIGetPowerUpper - Gets the power of `PCBISAISetPower()` for the inverse of U alone
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. power - see `PCBISAISetPowerUpper()`
+
+  Level: intermediate
+
+.seealso: `PCBISAI`, `PCBISAISetPowerUpper()`
+@*/
+PetscErrorCode PCBISAIGetPowerUpper(PC pc, PetscInt *power)
+{
+  return CallGetter(pc, "PCBISAIGetPowerUpper_C", power);
+}
+
+/*@
+  PCBISAISetFactor - Sets where `PCBISAI` gets its block triangular factors from
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- factor - `PC_BISAI_FACTOR_PETSC` (default) or `PC_BISAI_FACTOR_CUDA`
+
+  Options Database Key:
+. -pc_bisai_factor <factor> - where `PCBISAI` gets its block triangular factors from
+
+  Level: intermediate
+
+  Note:
+  PETSc factors on the host: its factor takes levels of fill, shifts and orderings, and is copied to the GPU where the inverses live
+  there. The other one is block ILU(0) in the natural ordering, which stays on the GPU; its rows are eliminated level by level. Both
+  are the same to rounding, for ILU(0).
+
+.seealso: `PCBISAI`, `PCBISAIGetFactor()`
+@*/
+PetscErrorCode PCBISAISetFactor(PC pc, PCBISAIFactor factor)
+{
+  return CallSetter(pc, "PCBISAISetFactor_C", factor);
+}
+
+/*@
+  PCBISAIGetFactor - Gets where `PCBISAI` gets its block triangular factors from
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. factor - see `PCBISAISetFactor()`
+
+  Level: intermediate
+
+.seealso: `PCBISAI`, `PCBISAISetFactor()`
+@*/
+PetscErrorCode PCBISAIGetFactor(PC pc, PCBISAIFactor *factor)
+{
+  return CallGetter(pc, "PCBISAIGetFactor_C", factor);
+}
+
+/*@
+  PCBISAISetFactorLevels - Sets the levels of fill of the factors of `PCBISAI`
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- levels - 0 (default) or more
+
+  Options Database Key:
+. -pc_bisai_factor_levels <levels> - the levels of fill of the factors of `PCBISAI`
+
+  Level: intermediate
+
+  Note:
+  As `PCFactorSetLevels()` for `PCILU`. More than 0 need `PC_BISAI_FACTOR_PETSC`.
+
+.seealso: `PCBISAI`, `PCBISAIGetFactorLevels()`
+@*/
+PetscErrorCode PCBISAISetFactorLevels(PC pc, PetscInt levels)
+{
+  return CallSetter(pc, "PCBISAISetFactorLevels_C", levels);
+}
+
+/*@
+  PCBISAIGetFactorLevels - Gets the levels of fill of the factors of `PCBISAI`
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. levels - see `PCBISAISetFactorLevels()`
+
+  Level: intermediate
+
+.seealso: `PCBISAI`, `PCBISAISetFactorLevels()`
+@*/
+PetscErrorCode PCBISAIGetFactorLevels(PC pc, PetscInt *levels)
+{
+  return CallGetter(pc, "PCBISAIGetFactorLevels_C", levels);
+}
+
+/*@
+  PCBISAISetFactorShiftType - Sets how PETSc shifts zero pivots in the factors of `PCBISAI`
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- shift_type - `MAT_SHIFT_NONE` (default) or `MAT_SHIFT_INBLOCKS`; with block size 1 also `MAT_SHIFT_NONZERO` and
+               `MAT_SHIFT_POSITIVE_DEFINITE`
+
+  Options Database Key:
+. -pc_bisai_factor_shift_type <shift_type> - how PETSc shifts zero pivots in the factors of `PCBISAI`
+
+  Level: intermediate
+
+  Note:
+  As `PCFactorSetShiftType()` for `PCILU`. Others than `MAT_SHIFT_NONE` need `PC_BISAI_FACTOR_PETSC`.
+
+.seealso: `PCBISAI`, `PCBISAIGetFactorShiftType()`
+@*/
+PetscErrorCode PCBISAISetFactorShiftType(PC pc, MatFactorShiftType shift_type)
+{
+  return CallSetter(pc, "PCBISAISetFactorShiftType_C", shift_type);
+}
+
+/*@
+  PCBISAIGetFactorShiftType - Gets how PETSc shifts zero pivots in the factors of `PCBISAI`
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. shift_type - see `PCBISAISetFactorShiftType()`
+
+  Level: intermediate
+
+.seealso: `PCBISAI`, `PCBISAISetFactorShiftType()`
+@*/
+PetscErrorCode PCBISAIGetFactorShiftType(PC pc, MatFactorShiftType *shift_type)
+{
+  return CallGetter(pc, "PCBISAIGetFactorShiftType_C", shift_type);
+}
+
+/*@
+  PCBISAISetFactorShiftAmount - Sets by how much PETSc shifts zero pivots in the factors of `PCBISAI`
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- amount - at least 0; 100 times the machine epsilon by default
+
+  Options Database Key:
+. -pc_bisai_factor_shift_amount <amount> - by how much PETSc shifts zero pivots in the factors of `PCBISAI`
+
+  Level: intermediate
+
+  Note:
+  As `PCFactorSetShiftAmount()` for `PCILU`. It is not used with `MAT_SHIFT_NONE` or `PC_BISAI_FACTOR_CUDA`.
+
+.seealso: `PCBISAI`, `PCBISAIGetFactorShiftAmount()`
+@*/
+PetscErrorCode PCBISAISetFactorShiftAmount(PC pc, PetscReal amount)
+{
+  return CallSetter(pc, "PCBISAISetFactorShiftAmount_C", amount);
+}
+
+/*@
+  PCBISAIGetFactorShiftAmount - Gets by how much PETSc shifts zero pivots in the factors of `PCBISAI`
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. amount - see `PCBISAISetFactorShiftAmount()`
+
+  Level: intermediate
+
+.seealso: `PCBISAI`, `PCBISAISetFactorShiftAmount()`
+@*/
+PetscErrorCode PCBISAIGetFactorShiftAmount(PC pc, PetscReal *amount)
+{
+  return CallGetter(pc, "PCBISAIGetFactorShiftAmount_C", amount);
+}
+
+/*@
+  PCBISAISetFactorMatOrderingType - Sets the ordering of the block rows in the factors of `PCBISAI`
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- ordering - `MATORDERINGNATURAL` (default), or any other `MatOrderingType`
+
+  Options Database Key:
+. -pc_bisai_factor_mat_ordering_type <ordering> - the ordering of the block rows in the factors of `PCBISAI`
+
+  Level: intermediate
+
+  Note:
+  As `PCFactorSetMatOrderingType()` for `PCILU`. Others than `MATORDERINGNATURAL` need `PC_BISAI_FACTOR_PETSC`.
+
+.seealso: `PCBISAI`, `PCBISAIGetFactorMatOrderingType()`
+@*/
+PetscErrorCode PCBISAISetFactorMatOrderingType(PC pc, MatOrderingType ordering)
+{
+  return CallSetter(pc, "PCBISAISetFactorMatOrderingType_C", ordering);
+}
+
+/*@
+  PCBISAIGetFactorMatOrderingType - Gets the ordering of the block rows in the factors of `PCBISAI`
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. ordering - see `PCBISAISetFactorMatOrderingType()`
+
+  Level: intermediate
+
+.seealso: `PCBISAI`, `PCBISAISetFactorMatOrderingType()`
+@*/
+PetscErrorCode PCBISAIGetFactorMatOrderingType(PC pc, MatOrderingType *ordering)
+{
+  return CallGetter(pc, "PCBISAIGetFactorMatOrderingType_C", ordering);
+}
+
+/*@
+  PCBISAISetFactorPrecision - Sets the precision in which `PCBISAI` stores its approximate inverses
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- factor_precision - `FINEPC_SINGLE` (default) or `FINEPC_DOUBLE`
+
+  Options Database Key:
+. -pc_bisai_factor_precision <factor_precision> - the precision in which `PCBISAI` stores its approximate inverses
+
+  Level: intermediate
+
+  Note:
+  They are computed, and products are summed, in double in any case. With `PCBISAISetSweeps()` the copies of L and U for the
+  relaxation are stored in it too.
+
+.seealso: `PCBISAI`, `PCBISAIGetFactorPrecision()`
+@*/
+PetscErrorCode PCBISAISetFactorPrecision(PC pc, FinePCPrecision factor_precision)
+{
+  return CallSetter(pc, "PCBISAISetFactorPrecision_C", factor_precision);
+}
+
+/*@
+  PCBISAIGetFactorPrecision - Gets the precision in which `PCBISAI` stores its approximate inverses
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. factor_precision - see `PCBISAISetFactorPrecision()`
+
+  Level: intermediate
+
+.seealso: `PCBISAI`, `PCBISAISetFactorPrecision()`
+@*/
+PetscErrorCode PCBISAIGetFactorPrecision(PC pc, FinePCPrecision *factor_precision)
+{
+  return CallGetter(pc, "PCBISAIGetFactorPrecision_C", factor_precision);
+}
+
+/*@
+  PCBISAISetSweeps - Sets the relaxation steps that an apply of `PCBISAI` takes with each factor
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- sweeps - 0 (default) or more
+
+  Options Database Key:
+. -pc_bisai_sweeps <sweeps> - the relaxation steps that an apply of `PCBISAI` takes with each factor
+
+  Level: intermediate
+
+  Note:
+  After z = N v each step does z <- z + N (v - T z), T being L or U: two more products. The error goes down as the powers of I - N
+  T, which is nilpotent, so that enough steps give the exact triangular solve.
+
+.seealso: `PCBISAI`, `PCBISAIGetSweeps()`
+@*/
+PetscErrorCode PCBISAISetSweeps(PC pc, PetscInt sweeps)
+{
+  return CallSetter(pc, "PCBISAISetSweeps_C", sweeps);
+}
+
+/*@
+  PCBISAIGetSweeps - Gets the relaxation steps that an apply of `PCBISAI` takes with each factor
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. sweeps - see `PCBISAISetSweeps()`
+
+  Level: intermediate
+
+.seealso: `PCBISAI`, `PCBISAISetSweeps()`
+@*/
+PetscErrorCode PCBISAIGetSweeps(PC pc, PetscInt *sweeps)
+{
+  return CallGetter(pc, "PCBISAIGetSweeps_C", sweeps);
+}
+
+/*@
+  PCBISAIGetFactors - Gets the approximate inverses NL and NU that `PCBISAI` has computed
+
+  Collective
+
+  Input Parameter:
+. pc - the preconditioner context, set up
+
+  Output Parameters:
++ NL - lower triangular `MATBAIJ` with unit diagonal, in double precision, or `NULL`
+- NU - upper triangular, or `NULL`
+
+  Level: advanced
+
+  Notes:
+  Both are copies that the caller destroys with `MatDestroy()`. Rows and columns are in the order of the factors, which is that of
+  the matrix with `MATORDERINGNATURAL`.
+
+  With several ranks they are block diagonal, a block per rank.
+
+.seealso: `PCBISAI`
+@*/
+PetscErrorCode PCBISAIGetFactors(PC pc, Mat *NL, Mat *NU)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
+  PetscUseMethod(pc, "PCBISAIGetFactors_C", (PC, Mat *, Mat *), (pc, NL, NU));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,220 @@
+/* Where the triangular factors of PCBISAI come from: PETSc's block ILU, or our own block ILU(0). */
+#include <petsc/private/pcimpl.h>
+
+#include <vector>
+
+#include "finepcimpl.h"
+#include "bisai_face.h"
+
+/* The matrix that PETSc factors: the operator itself, or its blocks as a MATSEQBAIJ. */
+static PetscErrorCode GetPETScOperator(PC_BISAI *bisai, const BSRMat *mat, Mat *A)
+{
+  const BSRView *B = &mat->A;
+  PetscBool      is_baij;
+  PetscScalar   *a;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectBaseTypeCompare((PetscObject)mat->local, MATSEQBAIJ, &is_baij)); /* MATSEQBAIJCUDA is one on the host */
+  *A = mat->local;
+  if (is_baij) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscLogEventBegin(FinePC_BISAIConvert, mat->local, 0, 0, 0));
+  if (!bisai->baij) {
+    PetscCall(MatCreate(PETSC_COMM_SELF, &bisai->baij));
+    PetscCall(MatSetSizes(bisai->baij, B->n * B->bs, B->n * B->bs, B->n * B->bs, B->n * B->bs));
+    PetscCall(MatSetType(bisai->baij, MATSEQBAIJ));
+    PetscCall(MatSeqBAIJSetPreallocationCSR(bisai->baij, B->bs, B->i, B->j, nullptr));
+  }
+  PetscCall(MatSeqBAIJGetArray(bisai->baij, &a));
+  PetscCall(PetscArraycpy(a, B->a, (size_t)B->nnz * B->bs * B->bs));
+  PetscCall(MatSeqBAIJRestoreArray(bisai->baij, &a));
+  PetscCall(PetscObjectStateIncrease((PetscObject)bisai->baij));
+  PetscCall(PetscLogEventEnd(FinePC_BISAIConvert, mat->local, 0, 0, 0));
+  *A = bisai->baij;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The ordering and the symbolic factorization. */
+static PetscErrorCode FactorSymbolic(PC_BISAI *bisai, Mat A, const MatFactorInfo *info)
+{
+  IS order[2];
+
+  PetscFunctionBegin;
+  PetscCall(MatGetOrdering(A, bisai->ordering.c_str(), &order[0], &order[1]));
+  for (int t = 0; t < 2; t++) {
+    const PetscInt *index;
+    PetscBool       identity;
+
+    PetscCall(ISIdentity(order[t], &identity));
+    if (identity) continue;
+    PetscCall(ISGetIndices(order[t], &index));
+    bisai->host_order[t].assign(index, index + bisai->n);
+    PetscCall(ISRestoreIndices(order[t], &index));
+    PetscCall(ArrayCreate(bisai->n * sizeof(*index), bisai->where, (void **)&bisai->order[t]));
+    PetscCall(ArrayCopy(bisai->order[t], bisai->host_order[t].data(), bisai->n * sizeof(*index), bisai->where, PETSC_MEMTYPE_HOST));
+  }
+  PetscCall(MatGetFactor(A, MATSOLVERPETSC, MAT_FACTOR_ILU, &bisai->petsc));
+  PetscCall(MatILUFactorSymbolic(bisai->petsc, A, order[0], order[1], info));
+  for (int t = 0; t < 2; t++) PetscCall(ISDestroy(&order[t]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   PETSc's factor: rows of L in ia[0 .. n], then rows of U from ja[ia[n]] on, the last one first, each being its columns beyond the
+   diagonal and then the diagonal, whose block is the inverse. The values stay where they are, until BISAIReturnTriangularFactors().
+*/
+static PetscErrorCode ReadFactor(Mat factor, PetscInt bs, PetscBool keep, BlockLU *F)
+{
+  const PetscInt *ia, *ja;
+  PetscInt        n;
+  PetscBool       done;
+
+  PetscFunctionBegin;
+  PetscCall(MatGetRowIJ(factor, 0, PETSC_FALSE, PETSC_TRUE, &n, &ia, &ja, &done));
+  PetscCheck(done, PETSC_COMM_SELF, PETSC_ERR_SUP, "PETSc's factor does not give its block rows: use -pc_bisai_factor cuda");
+  if (!keep) {
+    std::vector<PetscInt> begin(n), diagonal(n);
+    PetscInt              nnz = ia[n];
+
+    for (PetscInt row = n - 1; row >= 0; row--) {
+      begin[row] = nnz;
+      while (ja[nnz] != row) nnz++;
+      diagonal[row] = nnz++;
+    }
+    PetscCall(BlockLUCreatePattern(bs, n, nnz, PETSC_MEMTYPE_HOST, F));
+    PetscCall(PetscArraycpy(F->j, ja, nnz));
+    for (PetscInt row = 0; row < n; row++) {
+      F->place[LU_L][row]        = ia[row];
+      F->place[LU_L_END][row]    = ia[row + 1];
+      F->place[LU_U][row]        = begin[row];
+      F->place[LU_U_END][row]    = diagonal[row];
+      F->place[LU_DIAGONAL][row] = diagonal[row];
+    }
+  }
+  PetscCall(MatSeqBAIJGetArray(factor, &F->a));
+  PetscCall(MatRestoreRowIJ(factor, 0, PETSC_FALSE, PETSC_TRUE, &n, &ia, &ja, &done));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode BISAIReturnTriangularFactors(PC_BISAI *bisai)
+{
+  BlockLU *F = PetscMemTypeDevice(bisai->where) ? &bisai->host_lu : &bisai->lu;
+
+  PetscFunctionBegin;
+  if (bisai->petsc && F->a) PetscCall(MatSeqBAIJRestoreArray(bisai->petsc, &F->a));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* To the place of the inverses. */
+static PetscErrorCode CopyFactor(const BlockLU *from, PetscMemType where, PetscBool keep, BlockLU *to)
+{
+  const size_t bytes = (size_t)from->nnz * from->bs * from->bs * sizeof(PetscScalar);
+
+  PetscFunctionBegin;
+  if (!keep) {
+    PetscCall(BlockLUCreate(from->bs, from->n, from->nnz, where, to));
+    for (int p = 0; p < LU_PLACES; p++)
+      PetscCall(ArrayCopy(to->place[p], from->place[p], from->n * sizeof(PetscInt), where, from->where));
+    PetscCall(ArrayCopy(to->j, from->j, from->nnz * sizeof(PetscInt), where, from->where));
+  }
+  PetscCall(ArrayCopy(to->a, from->a, bytes, where, from->where));
+  PetscCall(PetscLogCpuToGpu(keep ? bytes : BlockLUBytes(to)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   PETSc gives up at a zero pivot, and goes on with large numbers after a block that is singular to rounding. Then the values are
+   computed anew, where PETSc has its own: the layout stays for the next set-ups.
+*/
+static PetscErrorCode FactorByPETSc(PC pc, const BSRMat *mat, PetscBool keep, PCLocalOutcome *outcome)
+{
+  PC_BISAI       *bisai = (PC_BISAI *)pc->data;
+  const bool      copy  = PetscMemTypeDevice(bisai->where);
+  BlockLU        *F     = copy ? &bisai->host_lu : &bisai->lu;
+  const PetscInt *order[2];
+  Mat             A = nullptr;
+  MatFactorInfo   info;
+  MatFactorError  error;
+
+  PetscFunctionBegin;
+  PetscCall(BILUCheck_Host(&mat->A, &bisai->factor_stats));
+  if (bisai->factor_stats.failure) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(MatFactorInfoInitialize(&info));
+  info.levels    = (PetscReal)bisai->levels;
+  info.fill      = 1;
+  info.shifttype = (PetscReal)bisai->shift_type;
+  /* blocks are shifted by it whatever the type */
+  info.shiftamount   = bisai->shift_type == MAT_SHIFT_NONE ? 0 : bisai->shift_amount;
+  info.zeropivot     = 100.0 * PETSC_MACHINE_EPSILON;
+  info.pivotinblocks = 1;
+  PetscCall(GetPETScOperator(bisai, mat, &A));
+  if (!keep) PetscCall(FactorSymbolic(bisai, A, &info));
+  PetscCall(MatFactorClearError(bisai->petsc));
+  PetscCall(MatSetErrorIfFailure(A, PETSC_FALSE)); /* we look at the error ourselves */
+  PetscCall(MatLUFactorNumeric(bisai->petsc, A, &info));
+  PetscCall(MatSetErrorIfFailure(A, pc->erroriffailure));
+  PetscCall(MatFactorGetError(bisai->petsc, &error));
+  if (error && error != MAT_FACTOR_NUMERIC_ZEROPIVOT) {
+    outcome->reason = (PCFailedReason)error;
+    PetscCall(PetscStrncpy(outcome->text, "PETSc's factorization failed: use -pc_bisai_factor cuda", sizeof(outcome->text)));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(PetscLogEventBegin(FinePC_BISAICopy, bisai->petsc, 0, 0, 0));
+  PetscCall(ReadFactor(bisai->petsc, bisai->bs, keep, F));
+  PetscCall(PetscLogEventEnd(FinePC_BISAICopy, bisai->petsc, 0, 0, 0));
+  for (int t = 0; t < 2; t++) order[t] = bisai->host_order[t].empty() ? nullptr : bisai->host_order[t].data();
+  if (!error) PetscCall(BILUCheckFactor_Host(&mat->A, order[0], order[1], F, &bisai->factor_stats));
+  bisai->own_factor = error || bisai->factor_stats.singular_blocks;
+  if (bisai->own_factor) PetscCall(BILURepeat_Host(&mat->A, order[0], order[1], F, &bisai->factor_stats));
+  if (copy) {
+    PetscCall(PetscLogEventBegin(FinePC_BISAICopy, bisai->petsc, 0, 0, 0));
+    PetscCall(CopyFactor(F, bisai->where, keep, &bisai->lu));
+    PetscCall(PetscLogEventEnd(FinePC_BISAICopy, bisai->petsc, 0, 0, 0));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode FactorByOurselves(PC_BISAI *bisai, const BSRView *A, PetscBool keep)
+{
+  const bool device = PetscMemTypeDevice(bisai->where);
+
+  PetscFunctionBegin;
+  if (!keep) {
+    PetscCall((device ? BILUAnalyse_CUDA : BILUAnalyse_Host)(A, &bisai->lu, &bisai->plan, &bisai->factor_stats));
+    if (bisai->factor_stats.failure) PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall((device ? BILUFactor_CUDA : BILUFactor_Host)(A, bisai->plan, &bisai->lu, &bisai->factor_stats));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Block ILU(0) of our own has no fill, no shift and no ordering. */
+PetscErrorCode BISAICheckChoice(PC pc)
+{
+  const PC_BISAI *bisai = (const PC_BISAI *)pc->data;
+  const MPI_Comm  comm  = PetscObjectComm((PetscObject)pc);
+
+  PetscFunctionBegin;
+  if (bisai->factor == PC_BISAI_FACTOR_PETSC) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCheck(bisai->levels == 0, comm, PETSC_ERR_SUP,
+             "-pc_bisai_factor cuda is block ILU(0), but -pc_bisai_factor_levels is %" PetscInt_FMT ": use -pc_bisai_factor petsc",
+             bisai->levels);
+  PetscCheck(bisai->shift_type == MAT_SHIFT_NONE, comm, PETSC_ERR_SUP,
+             "-pc_bisai_factor cuda takes no -pc_bisai_factor_shift_type: use -pc_bisai_factor petsc");
+  PetscCheck(
+    bisai->ordering == MATORDERINGNATURAL, comm, PETSC_ERR_SUP,
+    "-pc_bisai_factor cuda has the natural ordering, but -pc_bisai_factor_mat_ordering_type is %s: use -pc_bisai_factor petsc",
+    bisai->ordering.c_str());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode BISAIGetTriangularFactors(PC pc, const BSRMat *mat, PetscBool keep, PCLocalOutcome *outcome)
+{
+  PC_BISAI *bisai = (PC_BISAI *)pc->data;
+
+  PetscFunctionBegin;
+  PetscCall(PetscLogEventBegin(FinePC_BISAIFactor, pc, pc->pmat, 0, 0));
+  const PetscErrorCode code =
+    bisai->factor == PC_BISAI_FACTOR_PETSC ? FactorByPETSc(pc, mat, keep, outcome) : FactorByOurselves(bisai, &mat->A, keep);
+  PetscCall(PetscLogEventEnd(FinePC_BISAIFactor, pc, pc->pmat, 0, 0));
+  PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,122 @@
+/* What PCView() shows of PCBISAI. */
+#include <petsc/private/pcimpl.h>
+
+#include "bisai_face.h"
+
+/* What is added up over the ranks, what is the largest of all, and bytes that are added up. */
+enum { SINGULAR, FALLBACK_NL, FALLBACK_NU, ROWS, BLOCKS_NL, BLOCKS_NU, BLOCKS_A, OWN_FACTOR, COUNTS };
+enum { LONGEST_NL, LONGEST_NU, WORK_BYTES, MAXIMA };
+enum { TO_APPLY, KEPT, TRANSPOSES, BYTES };
+
+/* Where the triangular factors come from. */
+static PetscErrorCode ViewFactors(PC pc, PetscViewer viewer)
+{
+  const PC_BISAI *bisai = (const PC_BISAI *)pc->data;
+
+  PetscFunctionBegin;
+  if (bisai->factor == PC_BISAI_FACTOR_PETSC)
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "factors by PETSc, on the host: ILU(%" PetscInt_FMT
+                                     "), ordering %s, shift type %s, amount %g\n",
+                                     bisai->levels, bisai->ordering.c_str(), MatFactorShiftTypes[bisai->shift_type],
+                                     (double)bisai->shift_amount));
+  else if (pc->setupcalled && !pc->failedreason) {
+    PetscInt levels = bisai->factor_stats.levels, most;
+
+    PetscCallMPI(MPIU_Allreduce(&levels, &most, 1, MPIU_INT, MPI_MAX, PetscObjectComm((PetscObject)pc)));
+    if (PetscMemTypeDevice(bisai->where))
+      PetscCall(PetscViewerASCIIPrintf(viewer, "factors by CUDA: ILU(0) in %" PetscInt_FMT " levels of rows\n", most));
+    else
+      PetscCall(PetscViewerASCIIPrintf(viewer, "factors by the host twin of the CUDA ILU(0), since the matrix is on the host\n"));
+  } else PetscCall(PetscViewerASCIIPrintf(viewer, "factors by CUDA: ILU(0)\n"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
+{
+  const PC_BISAI *bisai = (const PC_BISAI *)pc->data;
+  const MPI_Comm  comm  = PetscObjectComm((PetscObject)pc);
+  PetscMPIInt     size;
+  PetscInt64      count[COUNTS] = {bisai->factor_stats.singular_blocks,
+                                   bisai->stats.fallback_rows[BISAI_LOWER],
+                                   bisai->stats.fallback_rows[BISAI_UPPER],
+                                   bisai->n,
+                                   bisai->N[BISAI_LOWER].nnz,
+                                   bisai->N[BISAI_UPPER].nnz,
+                                   bisai->operator_nnz,
+                                   bisai->own_factor},
+             sum[COUNTS];
+  PetscInt64 max[MAXIMA] = {bisai->stats.longest[BISAI_LOWER], bisai->stats.longest[BISAI_UPPER],
+                            (PetscInt64)bisai->stats.work_bytes},
+             most[MAXIMA];
+  PetscLogDouble bytes[BYTES] = {0,
+                                 (PetscLogDouble)(BlockLUBytes(&bisai->lu) + BlockLUBytes(&bisai->host_lu) +
+                                                  BSRBytes(&bisai->blocks)),
+                                 0},
+                 all_bytes[BYTES];
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_size(comm, &size));
+  for (int t = 0; t < 2; t++) bytes[TO_APPLY] += (PetscLogDouble)(BSRBytes(&bisai->N[t]) + BSRBytes(&bisai->R[t]));
+  for (const BSR *W : {bisai->Nt, bisai->Rt})
+    for (int t = 0; t < 2; t++) bytes[TRANSPOSES] += W[t].i ? (PetscLogDouble)BSRBytes(&W[t]) : 0;
+  for (Mat kept : {bisai->baij, bisai->petsc}) {
+    MatInfo info;
+
+    if (!kept) continue;
+    PetscCall(MatGetInfo(kept, MAT_LOCAL, &info));
+    bytes[KEPT] += info.memory;
+  }
+  PetscCallMPI(MPIU_Allreduce(count, sum, COUNTS, MPIU_INT64, MPI_SUM, comm));
+  PetscCallMPI(MPIU_Allreduce(max, most, MAXIMA, MPIU_INT64, MPI_MAX, comm));
+  PetscCallMPI(MPIU_Allreduce(bytes, all_bytes, BYTES, MPI_DOUBLE, MPI_SUM, comm));
+  if (sum[OWN_FACTOR] && size > 1)
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "PETSc's factorization met a singular diagonal block on %" PetscInt64_FMT
+                                     " ranks: their factors were computed anew by the host twin of the CUDA factorization\n",
+                                     sum[OWN_FACTOR]));
+  else if (sum[OWN_FACTOR])
+    PetscCall(PetscViewerASCIIPrintf(
+      viewer, "PETSc's factorization met a singular diagonal block: the factors were computed anew by the host twin of the CUDA "
+              "factorization\n"));
+  PetscCall(PetscViewerASCIIPrintf(viewer,
+                                   "backend %s, block size %" PetscInt_FMT ", inverses stored in %s precision, patterns %s\n",
+                                   PetscMemTypeDevice(bisai->where) ? "CUDA" : "host", bisai->bs,
+                                   FinePCPrecisions[bisai->params.factor_precision],
+                                   bisai->reused ? "kept from the last set-up" : "made at the last set-up"));
+  PetscCall(PetscViewerASCIIPrintf(viewer,
+                                   "%" PetscInt64_FMT " block rows, %" PetscInt64_FMT " blocks of the matrix; NL %" PetscInt64_FMT
+                                   " blocks, at most %" PetscInt64_FMT " a row, NU %" PetscInt64_FMT
+                                   " blocks, at most %" PetscInt64_FMT " a row beside the diagonal\n",
+                                   sum[ROWS], sum[BLOCKS_A], sum[BLOCKS_NL], most[LONGEST_NL], sum[BLOCKS_NU], most[LONGEST_NU]));
+  PetscCall(PetscViewerASCIIPrintf(
+    viewer, "%g bytes to apply, %g bytes of factors and blocks kept for the next set-up, set-up memory beyond these: %g bytes\n",
+    all_bytes[TO_APPLY], all_bytes[KEPT], (double)most[WORK_BYTES]));
+  if (all_bytes[TRANSPOSES] > 0)
+    PetscCall(PetscViewerASCIIPrintf(viewer, "%g bytes of transposes, made for PCApplyTranspose()\n", all_bytes[TRANSPOSES]));
+  PetscCall(PetscViewerASCIIPrintf(viewer,
+                                   "singular diagonal blocks replaced %" PetscInt64_FMT
+                                   ", block rows fallen back to the diagonal: NL %" PetscInt64_FMT ", NU %" PetscInt64_FMT "\n",
+                                   sum[SINGULAR], sum[FALLBACK_NL], sum[FALLBACK_NU]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCView_BISAI(PC pc, PetscViewer viewer)
+{
+  const PC_BISAI *bisai = (const PC_BISAI *)pc->data;
+  PetscBool       is_ascii;
+
+  PetscFunctionBegin;
+  PetscCall(PCViewBegin_Local(pc, viewer, &is_ascii));
+  if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscViewerASCIIPrintf(viewer,
+                                   "patterns of power %" PetscInt_FMT " of L, %" PetscInt_FMT
+                                   " of U; relaxation sweeps %" PetscInt_FMT "\n",
+                                   bisai->params.power_lower ? bisai->params.power_lower : bisai->params.power,
+                                   bisai->params.power_upper ? bisai->params.power_upper : bisai->params.power,
+                                   bisai->params.sweeps));
+  PetscCall(ViewFactors(pc, viewer));
+  if (pc->setupcalled && pc->failedreason) PetscCall(PCViewFailure_Local(pc, viewer));
+  else if (pc->setupcalled) PetscCall(ViewBuilt(pc, viewer));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,266 @@
+/* What the preconditioners of a rank's own diagonal block share. */
+#include <petsc/private/pcimpl.h>
+#include <petscdevice.h>
+
+#include <limits>
+
+#include "local.h"
+#include "sparse/memory.h"
+
+/* ------------------------------------------- set-up ------------------------------------------- */
+
+PetscErrorCode PCLocalPlace(PC pc, PetscMemType where, PetscInt rows)
+{
+  PC_Local *local = (PC_Local *)pc->data;
+
+  PetscFunctionBegin;
+  if (local->where != where || local->rows != rows) PetscCall(ArrayDestroy(local->where, (void **)&local->staging));
+  local->where = where;
+  local->rows  = rows;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCLocalNameBlock(PC pc, char text[], size_t length)
+{
+  PetscMPIInt rank, size;
+
+  PetscFunctionBegin;
+  text[0] = 0;
+  PetscCallMPI(MPI_Comm_rank(PetscObjectComm((PetscObject)pc), &rank));
+  PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pc), &size));
+  if (size > 1) PetscCall(PetscSNPrintf(text, length, " of rank %d's block", rank));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   An error of one rank is one of all, and so is a matrix that cannot be preconditioned, with the text of the first rank that has
+   one: otherwise the others would wait in PCSetUp() or in KSPSolve() for ever.
+*/
+static PetscErrorCode Agree(PC pc, const PCLocalOutcome *mine)
+{
+  const MPI_Comm comm    = PetscObjectComm((PetscObject)pc);
+  PCLocalOutcome outcome = *mine;
+  PetscMPIInt    rank, size;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  PetscCallMPI(MPI_Comm_size(comm, &size));
+  /* The largest is of the first rank that has an error, or a failure; the reason that is reported is the largest, as PETSc does. */
+  PetscMPIInt most[3] = {mine->code ? size - rank : 0, mine->reason ? size - rank : 0, (PetscMPIInt)mine->reason};
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, most, 3, MPI_INT, MPI_MAX, comm));
+  if (!most[0] && !most[1]) PetscFunctionReturn(PETSC_SUCCESS);
+  const PetscMPIInt first = size - (most[0] ? most[0] : most[1]);
+  PetscCallMPI(MPI_Bcast(&outcome, sizeof(outcome), MPI_BYTE, first, comm));
+  if (most[0]) {
+    if (!mine->text[0]) PetscCall(mine->code);
+    PetscCheck(!outcome.text[0], comm, outcome.code, "%s", outcome.text);
+    SETERRQ(comm, outcome.code, "The block of rank %d could not be factored: see its own message", first);
+  }
+  pc->failedreason                = (PCFailedReason)most[2];
+  ((PC_Local *)pc->data)->failure = outcome.text;
+  PetscCall(PetscInfo(pc, "%s\n", outcome.text));
+  PetscCheck(!pc->erroriffailure, comm, PETSC_ERR_MAT_LU_ZRPVT, "%s", outcome.text);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCSetUp_Local(PC pc)
+{
+  PC_Local      *local = (PC_Local *)pc->data;
+  PetscInt       rows, columns;
+  PCLocalOutcome outcome;
+
+  PetscFunctionBegin;
+  pc->failedreason = PC_NOERROR;
+  pc->setupcalled  = PETSC_FALSE; /* PCSetUp() sets it at its end: after an error on the way the next set-up starts anew */
+  local->failure.clear();
+  PetscCall(MatGetSize(pc->pmat, &rows, &columns));
+  PetscCheck(rows == columns, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ,
+             "The matrix must be square, but is %" PetscInt_FMT " by %" PetscInt_FMT, rows, columns);
+  const PetscErrorCode code = local->compute(pc, &outcome);
+  if (code) {
+    outcome.code    = code;
+    outcome.text[0] = 0;
+  }
+  PetscCall(PetscObjectStateIncrease((PetscObject)pc)); /* for those who keep what depends on the factor */
+  PetscCall(Agree(pc, &outcome));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCReset_Local(PC pc)
+{
+  PetscFunctionBegin;
+  PetscCall(PCLocalPlace(pc, PETSC_MEMTYPE_HOST, 0));
+  ((PC_Local *)pc->data)->failure.clear();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- apply -------------------------------------------- */
+
+/* In the memory of the factor. */
+static PetscErrorCode ApplyFactor(PC pc, PetscBool transpose, PetscInt columns, const PetscScalar *x, PetscInt ldx, PetscScalar *y,
+                                  PetscInt ldy)
+{
+  PC_Local      *local = (PC_Local *)pc->data;
+  PetscLogDouble flops = 0;
+
+  PetscFunctionBegin;
+  if (PetscMemTypeDevice(local->where)) {
+    PetscCall(PetscLogGpuTimeBegin());
+    PetscCall(local->apply(pc, transpose, columns, x, ldx, y, ldy, &flops));
+    PetscCall(PetscLogGpuTimeEnd());
+    PetscCall(PetscLogGpuFlops(flops));
+  } else {
+    PetscCall(local->apply(pc, transpose, columns, x, ldx, y, ldy, &flops));
+    PetscCall(PetscLogFlops(flops));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* On the device, with vectors that are not both there: column by column, by way of copies. */
+static PetscErrorCode ApplyStaged(PC pc, PetscBool transpose, PetscInt columns, const PetscScalar *x, PetscInt ldx,
+                                  bool x_on_device, PetscScalar *y, PetscInt ldy, bool y_on_device)
+{
+  PC_Local    *local = (PC_Local *)pc->data;
+  const size_t bytes = local->rows * sizeof(PetscScalar);
+
+  PetscFunctionBegin;
+  if (!local->staging) PetscCall(ArrayCreate(2 * bytes, local->where, (void **)&local->staging));
+  PetscScalar *const x_staged = local->staging, *const y_staged = local->staging + local->rows;
+  for (PetscInt c = 0; c < columns; c++) {
+    const PetscScalar *x_c = x + (size_t)c * ldx;
+    PetscScalar       *y_c = y + (size_t)c * ldy;
+
+    if (!x_on_device) PetscCall(ArrayCopy(x_staged, x_c, bytes, local->where, PETSC_MEMTYPE_HOST));
+    PetscCall(ApplyFactor(pc, transpose, 1, x_on_device ? x_c : x_staged, local->rows, y_on_device ? y_c : y_staged, local->rows));
+    if (!y_on_device) PetscCall(ArrayCopy(y_c, y_staged, bytes, PETSC_MEMTYPE_HOST, local->where));
+  }
+  if (y_on_device) { /* A copy of x may still be on its way, if its memory is pinned; from now on x is the program's again. */
+    PetscDeviceContext context;
+
+    PetscCall(PetscDeviceContextGetCurrentContext(&context));
+    PetscCall(PetscDeviceContextSynchronize(context));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode ApplyToArrays(PC pc, PetscBool transpose, PetscInt columns, const PetscScalar *x, PetscInt ldx,
+                                    PetscMemType x_where, PetscScalar *y, PetscInt ldy, PetscMemType y_where)
+{
+  const PC_Local *local       = (const PC_Local *)pc->data;
+  const bool      x_on_device = PetscMemTypeDevice(x_where), y_on_device = PetscMemTypeDevice(y_where);
+
+  PetscFunctionBegin;
+  if (PetscMemTypeDevice(local->where) && !(x_on_device && y_on_device)) {
+    PetscCall(ApplyStaged(pc, transpose, columns, x, ldx, x_on_device, y, ldy, y_on_device));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  for (PetscInt c = 0; c < columns; c += local->columns_at_once)
+    PetscCall(ApplyFactor(pc, transpose, PetscMin(local->columns_at_once, columns - c), x + (size_t)c * ldx, ldx,
+                          y + (size_t)c * ldy, ldy));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode Apply(PC pc, PetscBool transpose, Vec x, Vec y)
+{
+  const PC_Local    *local = (const PC_Local *)pc->data;
+  const PetscScalar *x_array;
+  PetscScalar       *y_array;
+  PetscMemType       x_where, y_where;
+
+  PetscFunctionBegin;
+  if (pc->failedreason) { /* There is no factor: KSPSolve() looks for the reason when it meets this. */
+    PetscCall(VecSet(y, std::numeric_limits<PetscReal>::infinity()));
+  } else if (PetscMemTypeDevice(local->where)) {
+    PetscCall(VecGetArrayReadAndMemType(x, &x_array, &x_where));
+    PetscCall(VecGetArrayWriteAndMemType(y, &y_array, &y_where));
+    PetscCall(ApplyToArrays(pc, transpose, 1, x_array, local->rows, x_where, y_array, local->rows, y_where));
+    PetscCall(VecRestoreArrayWriteAndMemType(y, &y_array));
+    PetscCall(VecRestoreArrayReadAndMemType(x, &x_array));
+  } else {
+    PetscCall(VecGetArrayRead(x, &x_array));
+    PetscCall(VecGetArrayWrite(y, &y_array));
+    PetscCall(ApplyFactor(pc, transpose, 1, x_array, local->rows, y_array, local->rows));
+    PetscCall(VecRestoreArrayWrite(y, &y_array));
+    PetscCall(VecRestoreArrayRead(x, &x_array));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCApply_Local(PC pc, Vec x, Vec y)
+{
+  PetscFunctionBegin;
+  PetscCall(Apply(pc, PETSC_FALSE, x, y));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCApplyTranspose_Local(PC pc, Vec x, Vec y)
+{
+  PetscFunctionBegin;
+  PetscCall(Apply(pc, PETSC_TRUE, x, y));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode FillWithInfinity(Mat Y, PetscInt columns)
+{
+  PetscFunctionBegin;
+  for (PetscInt c = 0; c < columns; c++) {
+    Vec y;
+
+    PetscCall(MatDenseGetColumnVecWrite(Y, c, &y));
+    PetscCall(VecSet(y, std::numeric_limits<PetscReal>::infinity()));
+    PetscCall(MatDenseRestoreColumnVecWrite(Y, c, &y));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCMatApply_Local(PC pc, Mat X, Mat Y)
+{
+  const PC_Local    *local = (const PC_Local *)pc->data;
+  const PetscScalar *x;
+  PetscScalar       *y;
+  PetscMemType       x_where, y_where;
+  PetscInt           columns, ldx, ldy;
+
+  PetscFunctionBegin;
+  PetscCall(MatGetSize(X, nullptr, &columns));
+  PetscCall(MatDenseGetLDA(X, &ldx));
+  PetscCall(MatDenseGetLDA(Y, &ldy));
+  if (pc->failedreason) PetscCall(FillWithInfinity(Y, columns));
+  else if (PetscMemTypeDevice(local->where)) {
+    PetscCall(MatDenseGetArrayReadAndMemType(X, &x, &x_where));
+    PetscCall(MatDenseGetArrayWriteAndMemType(Y, &y, &y_where));
+    PetscCall(ApplyToArrays(pc, PETSC_FALSE, columns, x, ldx, x_where, y, ldy, y_where));
+    PetscCall(MatDenseRestoreArrayWriteAndMemType(Y, &y));
+    PetscCall(MatDenseRestoreArrayReadAndMemType(X, &x));
+  } else {
+    PetscCall(MatDenseGetArrayRead(X, &x));
+    PetscCall(MatDenseGetArrayWrite(Y, &y));
+    PetscCall(ApplyToArrays(pc, PETSC_FALSE, columns, x, ldx, PETSC_MEMTYPE_HOST, y, ldy, PETSC_MEMTYPE_HOST));
+    PetscCall(MatDenseRestoreArrayWrite(Y, &y));
+    PetscCall(MatDenseRestoreArrayRead(X, &x));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* -------------------------------------------- view -------------------------------------------- */
+
+PetscErrorCode PCViewBegin_Local(PC pc, PetscViewer viewer, PetscBool *is_ascii)
+{
+  PetscMPIInt size;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectTypeCompare((PetscObject)viewer, PETSCVIEWERASCII, is_ascii));
+  if (!*is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pc), &size));
+  if (size > 1)
+    PetscCall(PetscViewerASCIIPrintf(viewer, "block-local: each of %d ranks preconditions with its own diagonal block\n", size));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCViewFailure_Local(PC pc, PetscViewer viewer)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscViewerASCIIPrintf(viewer, "set-up failed: %s\n", PCFailedReasons[pc->failedreason]));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "%s\n", ((const PC_Local *)pc->data)->failure.c_str()));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

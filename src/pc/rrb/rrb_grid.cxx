@@ -1,0 +1,208 @@
+/* On which grid the rows of a matrix are: by the options, by a DM, or by the matrix itself; and the factor on that grid. */
+#include <petsc/private/pcimpl.h>
+#include <petscdmda.h>
+
+#include <vector>
+
+#include "finepcimpl.h"
+#include "rrb_face.h"
+
+/* By the options: of the rank's rows, which are whole lines. */
+static PetscErrorCode GridFromOptions(PC pc, PetscInt n, PetscInt *nx, PetscInt *ny, PCLocalOutcome *outcome)
+{
+  const PC_RRB *rrb = (const PC_RRB *)pc->data;
+  PetscInt      all;
+  char          block[64];
+
+  PetscFunctionBegin;
+  PetscCall(MatGetSize(pc->pmat, &all, nullptr));
+  *nx = rrb->nx ? rrb->nx : all / rrb->ny;
+  PetscCheck(*nx && all % *nx == 0 && (!rrb->ny || all / *nx == rrb->ny), PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ,
+             "The matrix has %" PetscInt_FMT " rows, which is not the size of a grid with -pc_rrb_nx %" PetscInt_FMT
+             " -pc_rrb_ny %" PetscInt_FMT,
+             all, rrb->nx, rrb->ny);
+  *ny = n / *nx;
+  if (n % *nx) {
+    PetscCall(PCLocalNameBlock(pc, block, sizeof(block)));
+    outcome->code = PETSC_ERR_ARG_SIZ;
+    PetscCall(PetscSNPrintf(outcome->text, sizeof(outcome->text),
+                            "The %" PetscInt_FMT " rows%s are not whole lines of %" PetscInt_FMT
+                            " points: give the grid with KSPSetDM() or MatSetDM(), or whole lines to each rank",
+                            n, block, *nx));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* By a DMDA that fits the rank's rows. */
+static PetscErrorCode GridFromDM(DM dm, PetscInt n, PetscInt *nx, PetscInt *ny, PetscBool *fits)
+{
+  PetscBool is_da = PETSC_FALSE;
+  PetscInt  dim, dof, nz;
+
+  PetscFunctionBegin;
+  *fits = PETSC_FALSE;
+  if (dm) PetscCall(PetscObjectTypeCompare((PetscObject)dm, DMDA, &is_da));
+  if (!is_da) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(
+    DMDAGetInfo(dm, &dim, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, &dof, nullptr, nullptr, nullptr, nullptr, nullptr));
+  if (dim > 2 || dof != 1) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(DMDAGetCorners(dm, nullptr, nullptr, nullptr, nx, ny, &nz));
+  *fits = (PetscBool)((PetscInt64)*nx * *ny == n);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The twin for the memory that the matrix is in. */
+static PetscErrorCode Compute(PC pc, const CSRView *A, PetscInt nx, PetscInt ny)
+{
+  PC_RRB    *rrb     = (PC_RRB *)pc->data;
+  const auto compute = PetscMemTypeDevice(A->where) ? RRBComputeFactor_CUDA : RRBComputeFactor_Host;
+
+  PetscFunctionBegin;
+  PetscCall(PetscLogEventBegin(FinePC_RRBFactor, pc, pc->pmat, 0, 0));
+  const PetscErrorCode code = (*compute)(A, nx, ny, &rrb->params, &rrb->factor, &rrb->stats);
+  PetscCall(PetscLogEventEnd(FinePC_RRBFactor, pc, pc->pmat, 0, 0));
+  PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What the twin has found about the block's entries. */
+static PetscErrorCode CheckPattern(PC pc, PetscInt n, PetscInt nx, PetscInt ny, PCLocalOutcome *outcome)
+{
+  const PC_RRB   *rrb   = (const PC_RRB *)pc->data;
+  const RRBStats *stats = &rrb->stats;
+  char            block[64];
+
+  PetscFunctionBegin;
+  PetscCall(PCLocalNameBlock(pc, block, sizeof(block)));
+  if (stats->failure == RRB_PATTERN) {
+    const PetscInt x = stats->row % nx, y = stats->row / nx, to_x = stats->column % nx, to_y = stats->column / nx;
+    const char    *periodic = "";
+
+    if (y == to_y && PetscAbsInt(x - to_x) == nx - 1) periodic = " unless the grid is periodic in x";
+    if (x == to_x && PetscAbsInt(y - to_y) == ny - 1) periodic = " unless the grid is periodic in y";
+    outcome->code = PETSC_ERR_ARG_WRONG;
+    PetscCall(
+      PetscSNPrintf(outcome->text, sizeof(outcome->text),
+                    "Row %" PetscInt_FMT "%s has an entry in column %" PetscInt_FMT ", but on a grid of %" PetscInt_FMT
+                    " x %" PetscInt_FMT " points (%s) point (%" PetscInt_FMT ", %" PetscInt_FMT
+                    ") is no neighbour of (%" PetscInt_FMT ", %" PetscInt_FMT
+                    ")%s: PCRRB needs a 5- or 9-point stencil, not periodic, in natural ordering; give the grid with KSPSetDM(), "
+                    "MatSetDM(), or -pc_rrb_nx and -pc_rrb_ny",
+                    stats->row, block, stats->column, nx, ny, rrb->source, to_x, to_y, x, y, periodic));
+  } else if ((PetscInt64)nx * ny != n) {
+    outcome->code = PETSC_ERR_ARG_SIZ;
+    PetscCall(PetscSNPrintf(outcome->text, sizeof(outcome->text),
+                            "The %" PetscInt_FMT " rows%s are not whole lines of %" PetscInt_FMT
+                            " points (%s): give the grid with KSPSetDM(), MatSetDM(), or -pc_rrb_nx and -pc_rrb_ny",
+                            n, block, nx, rrb->source));
+  } else if (stats->failure == RRB_UNSYMMETRIC) {
+    outcome->code = PETSC_ERR_ARG_WRONG;
+    PetscCall(PetscSNPrintf(outcome->text, sizeof(outcome->text),
+                            "Row %" PetscInt_FMT "%s has in column %" PetscInt_FMT " another value than row %" PetscInt_FMT
+                            " in column %" PetscInt_FMT
+                            ": PCRRB needs a symmetric matrix; use -pc_type ilu, or scale the equations",
+                            stats->row, block, stats->column, stats->column, stats->row));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   For the text about a matrix that is on no grid: the one that it comes closest to, a line of as many points as most entries are
+   away from the diagonal, and the first entry that is not on it. Host arrays.
+*/
+static void FindMisfit(const CSRView *A, PetscInt *nx, RRBStats *stats)
+{
+  std::vector<PetscInt> count(A->n + 1, 0); /* of entries so far away */
+
+  *nx = 1;
+  for (PetscInt row = 0; row < A->n; row++)
+    for (PetscInt k = A->i[row]; k < A->i[row + 1]; k++)
+      if (A->a[k] != 0 && A->j[k] > row) count[A->j[k] - row]++;
+  for (PetscInt distance = 2; distance < A->n; distance++)
+    if (count[distance] > (*nx > 1 ? count[*nx] : 0)) *nx = distance;
+  /* one line; with two or more at least half of the rows have one above */
+  if (*nx == 1 || (PetscInt64)4 * count[*nx] < A->n) *nx = A->n;
+  for (PetscInt row = 0; row < A->n; row++)
+    for (PetscInt k = A->i[row]; k < A->i[row + 1]; k++) {
+      const PetscInt column = A->j[k];
+      if (A->a[k] == 0 || (PetscAbsInt(column % *nx - row % *nx) <= 1 && PetscAbsInt(column / *nx - row / *nx) <= 1)) continue;
+      stats->failure = RRB_PATTERN;
+      stats->row     = row;
+      stats->column  = column;
+      return;
+    }
+}
+
+static PetscErrorCode ExplainMisfit(PC pc, const CSRView *A, PCLocalOutcome *outcome)
+{
+  PC_RRB                  *rrb = (PC_RRB *)pc->data;
+  std::vector<PetscInt>    i(A->n + 1), j(A->nnz);
+  std::vector<PetscScalar> a(A->nnz);
+  const CSRView            host = {A->n, A->nnz, i.data(), j.data(), a.data(), PETSC_MEMTYPE_HOST};
+  PetscInt                 nx;
+
+  PetscFunctionBegin;
+  PetscCall(ArrayCopy(i.data(), A->i, i.size() * sizeof(PetscInt), PETSC_MEMTYPE_HOST, A->where));
+  PetscCall(ArrayCopy(j.data(), A->j, j.size() * sizeof(PetscInt), PETSC_MEMTYPE_HOST, A->where));
+  PetscCall(ArrayCopy(a.data(), A->a, a.size() * sizeof(PetscScalar), PETSC_MEMTYPE_HOST, A->where));
+  rrb->source = "the closest one";
+  FindMisfit(&host, &nx, &rrb->stats);
+  PetscCall(CheckPattern(pc, A->n, nx, (A->n + nx - 1) / nx, outcome));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* By the distance of the farthest entry, nx with 5 points and nx + 1 with 9, which is told by there being entries next to it. */
+static PetscErrorCode ComputeByPattern(PC pc, const CSRView *A, PCLocalOutcome *outcome)
+{
+  PC_RRB    *rrb     = (PC_RRB *)pc->data;
+  const auto offsets = PetscMemTypeDevice(A->where) ? RRBOffsets_CUDA : RRBOffsets_Host;
+  PetscInt   largest, nx, ny;
+  PetscBool  next;
+
+  PetscFunctionBegin;
+  rrb->source = "recognised from the matrix";
+  PetscCall((*offsets)(A, &largest, &next));
+  if (largest >= 3 && next && A->n % (largest - 1) == 0) {
+    nx = largest - 1;
+    ny = A->n / nx;
+    PetscCall(Compute(pc, A, nx, ny));
+    if (rrb->stats.failure != RRB_PATTERN) {
+      PetscCall(CheckPattern(pc, A->n, nx, ny, outcome));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+  }
+  nx = largest > 1 ? largest : PetscMax(A->n, 1);
+  ny = (A->n + nx - 1) / nx;
+  PetscCall(Compute(pc, A, nx, ny));
+  if (rrb->stats.failure == RRB_PATTERN) PetscCall(ExplainMisfit(pc, A, outcome));
+  else PetscCall(CheckPattern(pc, A->n, nx, ny, outcome));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode RRBComputeOnItsGrid(PC pc, const CSRView *A, PCLocalOutcome *outcome)
+{
+  PC_RRB   *rrb = (PC_RRB *)pc->data;
+  DM        dm;
+  PetscInt  nx, ny;
+  PetscBool known = PETSC_TRUE;
+
+  PetscFunctionBegin;
+  if (rrb->nx || rrb->ny) {
+    rrb->source = "by the options";
+    PetscCall(GridFromOptions(pc, A->n, &nx, &ny, outcome));
+    if (outcome->code) PetscFunctionReturn(PETSC_SUCCESS);
+  } else {
+    rrb->source = "of the DM";
+    PetscCall(PCGetDM(pc, &dm));
+    PetscCall(GridFromDM(dm, A->n, &nx, &ny, &known));
+    if (!known) {
+      PetscCall(MatGetDM(pc->pmat, &dm));
+      PetscCall(GridFromDM(dm, A->n, &nx, &ny, &known));
+    }
+  }
+  if (known) {
+    PetscCall(Compute(pc, A, nx, ny));
+    PetscCall(CheckPattern(pc, A->n, nx, ny, outcome));
+  } else PetscCall(ComputeByPattern(pc, A, outcome));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

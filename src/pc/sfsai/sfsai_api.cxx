@@ -1,0 +1,411 @@
+/* The public functions of PCSFSAI, with their manual pages. The values that they set and get are in the table of options in
+ * sfsai.cxx. */
+#include "api.h"
+
+#include <finepc.h>
+
+/*@
+  PCSFSAISetPower - Sets how many products of the recursion of `PCSFSAI` make the pattern of its factor, k
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- power - 0 or more; 0 leaves the diagonal, that is `PCJACOBI`, 1 takes the lower triangle of A, 2 (default) one product more, by
+          (3.9) of Bernaschi, Bisson, Fantozzi, Janna
+
+  Options Database Key:
+. -pc_sfsai_power <power> - how many products of the recursion of `PCSFSAI` make the pattern of its factor, k
+
+  Level: intermediate
+
+  Note:
+  The products are symbolic: entries that cancel stay. It is not used while `PCSFSAISetPattern()` gives the pattern.
+
+.seealso: `PCSFSAI`, `PCSFSAIGetPower()`
+@*/
+PetscErrorCode PCSFSAISetPower(PC pc, PetscInt power)
+{
+  return CallSetter(pc, "PCSFSAISetPower_C", power);
+}
+
+/*@
+  PCSFSAIGetPower - Gets how many products of the recursion of `PCSFSAI` make the pattern of its factor, k
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. power - see `PCSFSAISetPower()`
+
+  Level: intermediate
+
+.seealso: `PCSFSAI`, `PCSFSAISetPower()`
+@*/
+PetscErrorCode PCSFSAIGetPower(PC pc, PetscInt *power)
+{
+  return CallGetter(pc, "PCSFSAIGetPower_C", power);
+}
+
+/*@
+  PCSFSAISetPrefilter - Sets the threshold tau under which entries of A do not count for the pattern of `PCSFSAI`
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- prefilter - between 0 (default, every stored entry counts) and 1: a_ij with |a_ij| <= tau sqrt(a_ii a_jj) is passed over, (3.8) of
+              Bernaschi, Bisson, Fantozzi, Janna
+
+  Options Database Key:
+. -pc_sfsai_prefilter <prefilter> - the threshold tau under which entries of A do not count for the pattern of `PCSFSAI`
+
+  Level: intermediate
+
+  Note:
+  Only the pattern is filtered: the values of G are computed with all of A. It is not used while `PCSFSAISetPattern()` gives the
+  pattern.
+
+.seealso: `PCSFSAI`, `PCSFSAIGetPrefilter()`
+@*/
+PetscErrorCode PCSFSAISetPrefilter(PC pc, PetscReal prefilter)
+{
+  return CallSetter(pc, "PCSFSAISetPrefilter_C", prefilter);
+}
+
+/*@
+  PCSFSAIGetPrefilter - Gets the threshold tau under which entries of A do not count for the pattern of `PCSFSAI`
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. prefilter - see `PCSFSAISetPrefilter()`
+
+  Level: intermediate
+
+.seealso: `PCSFSAI`, `PCSFSAISetPrefilter()`
+@*/
+PetscErrorCode PCSFSAIGetPrefilter(PC pc, PetscReal *prefilter)
+{
+  return CallGetter(pc, "PCSFSAIGetPrefilter_C", prefilter);
+}
+
+/*@
+  PCSFSAISetPostfilter - Sets the threshold delta under which entries of the computed factor are dropped by `PCSFSAI`
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- postfilter - between 0 (default, nothing is dropped) and 1: g_ij with |g_ij| <= delta ||g_i||_2 is dropped, (3.11) of Bernaschi,
+               Bisson, Fantozzi, Janna
+
+  Options Database Key:
+. -pc_sfsai_postfilter <postfilter> - the threshold delta under which entries of the computed factor are dropped by `PCSFSAI`
+
+  Level: intermediate
+
+  Note:
+  The row is scaled again by (3.13), so that diag(G A G^T) = 1 still holds. The diagonal stays: 1 gives `PCJACOBI`. The view counts
+  the entries that were dropped.
+
+.seealso: `PCSFSAI`, `PCSFSAIGetPostfilter()`
+@*/
+PetscErrorCode PCSFSAISetPostfilter(PC pc, PetscReal postfilter)
+{
+  return CallSetter(pc, "PCSFSAISetPostfilter_C", postfilter);
+}
+
+/*@
+  PCSFSAIGetPostfilter - Gets the threshold delta under which entries of the computed factor are dropped by `PCSFSAI`
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. postfilter - see `PCSFSAISetPostfilter()`
+
+  Level: intermediate
+
+.seealso: `PCSFSAI`, `PCSFSAISetPostfilter()`
+@*/
+PetscErrorCode PCSFSAIGetPostfilter(PC pc, PetscReal *postfilter)
+{
+  return CallGetter(pc, "PCSFSAIGetPostfilter_C", postfilter);
+}
+
+/*@
+  PCSFSAISetMaxRow - Sets the most entries that a row of the factor of `PCSFSAI` may have
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- max_row - entries of a row of G, diagonal included; 0 (default) for no cap, 1 leaves the diagonal
+
+  Options Database Key:
+. -pc_sfsai_max_row <max_row> - the most entries that a row of the factor of `PCSFSAI` may have
+
+  Level: intermediate
+
+  Note:
+  Of a longer row those with the largest path weights, the entries of |A~|^k along the row's paths, stay, where A~ is the filtered A
+  scaled to unit diagonal; smaller columns first among equals. The view counts the rows that were cut. It is not used while
+  `PCSFSAISetPattern()` gives the pattern.
+
+.seealso: `PCSFSAI`, `PCSFSAIGetMaxRow()`
+@*/
+PetscErrorCode PCSFSAISetMaxRow(PC pc, PetscInt max_row)
+{
+  return CallSetter(pc, "PCSFSAISetMaxRow_C", max_row);
+}
+
+/*@
+  PCSFSAIGetMaxRow - Gets the most entries that a row of the factor of `PCSFSAI` may have
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. max_row - see `PCSFSAISetMaxRow()`
+
+  Level: intermediate
+
+.seealso: `PCSFSAI`, `PCSFSAISetMaxRow()`
+@*/
+PetscErrorCode PCSFSAIGetMaxRow(PC pc, PetscInt *max_row)
+{
+  return CallGetter(pc, "PCSFSAIGetMaxRow_C", max_row);
+}
+
+/*@
+  PCSFSAISetSetupPrecision - Sets the precision in which `PCSFSAI` computes its factor
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- setup_precision - `FINEPC_SINGLE` (default) or `FINEPC_DOUBLE`
+
+  Options Database Key:
+. -pc_sfsai_setup_precision <setup_precision> - the precision in which `PCSFSAI` computes its factor
+
+  Level: intermediate
+
+  Note:
+  A row on which single precision meets a bad pivot is computed again in double; the view counts such rows.
+
+.seealso: `PCSFSAI`, `PCSFSAIGetSetupPrecision()`
+@*/
+PetscErrorCode PCSFSAISetSetupPrecision(PC pc, FinePCPrecision setup_precision)
+{
+  return CallSetter(pc, "PCSFSAISetSetupPrecision_C", setup_precision);
+}
+
+/*@
+  PCSFSAIGetSetupPrecision - Gets the precision in which `PCSFSAI` computes its factor
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. setup_precision - see `PCSFSAISetSetupPrecision()`
+
+  Level: intermediate
+
+.seealso: `PCSFSAI`, `PCSFSAISetSetupPrecision()`
+@*/
+PetscErrorCode PCSFSAIGetSetupPrecision(PC pc, FinePCPrecision *setup_precision)
+{
+  return CallGetter(pc, "PCSFSAIGetSetupPrecision_C", setup_precision);
+}
+
+/*@
+  PCSFSAISetFactorPrecision - Sets the precision in which `PCSFSAI` stores its factor
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- factor_precision - `FINEPC_SINGLE` (default) or `FINEPC_DOUBLE`
+
+  Options Database Key:
+. -pc_sfsai_factor_precision <factor_precision> - the precision in which `PCSFSAI` stores its factor
+
+  Level: intermediate
+
+  Note:
+  A rounded G is still the factor of a symmetric positive definite G^T G. Its diagonal scaling is stored in double, and products are
+  summed in double, in any case.
+
+.seealso: `PCSFSAI`, `PCSFSAIGetFactorPrecision()`
+@*/
+PetscErrorCode PCSFSAISetFactorPrecision(PC pc, FinePCPrecision factor_precision)
+{
+  return CallSetter(pc, "PCSFSAISetFactorPrecision_C", factor_precision);
+}
+
+/*@
+  PCSFSAIGetFactorPrecision - Gets the precision in which `PCSFSAI` stores its factor
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. factor_precision - see `PCSFSAISetFactorPrecision()`
+
+  Level: intermediate
+
+.seealso: `PCSFSAI`, `PCSFSAISetFactorPrecision()`
+@*/
+PetscErrorCode PCSFSAIGetFactorPrecision(PC pc, FinePCPrecision *factor_precision)
+{
+  return CallGetter(pc, "PCSFSAIGetFactorPrecision_C", factor_precision);
+}
+
+/*@
+  PCSFSAISetReusePattern - Sets whether `PCSFSAI` keeps the pattern of its factor when only the values of the matrix have changed
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- reuse_pattern - `PETSC_TRUE` (default) to compute new values on the old pattern, `PETSC_FALSE` to make the pattern anew
+
+  Options Database Key:
+. -pc_sfsai_reuse_pattern <reuse_pattern> - whether `PCSFSAI` keeps the pattern of its factor when only the values of the matrix
+                                            have changed
+
+  Level: intermediate
+
+  Note:
+  It applies where the nonzero pattern of the matrix, and that of the matrix given to `PCSFSAISetPattern()`, are the same as at the
+  last set-up; nothing is allocated then. With a prefilter, a postfilter or a cap on the rows the pattern that the first values gave
+  stays, and the values are computed anew on it.
+
+.seealso: `PCSFSAI`, `PCSFSAIGetReusePattern()`
+@*/
+PetscErrorCode PCSFSAISetReusePattern(PC pc, PetscBool reuse_pattern)
+{
+  return CallSetter(pc, "PCSFSAISetReusePattern_C", reuse_pattern);
+}
+
+/*@
+  PCSFSAIGetReusePattern - Gets whether `PCSFSAI` keeps the pattern of its factor when only the values of the matrix have changed
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. reuse_pattern - see `PCSFSAISetReusePattern()`
+
+  Level: intermediate
+
+.seealso: `PCSFSAI`, `PCSFSAISetReusePattern()`
+@*/
+PetscErrorCode PCSFSAIGetReusePattern(PC pc, PetscBool *reuse_pattern)
+{
+  return CallGetter(pc, "PCSFSAIGetReusePattern_C", reuse_pattern);
+}
+
+/*@
+  PCSFSAISetPattern - Gives `PCSFSAI` the pattern of its factor, instead of a power of the matrix
+
+  Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- pattern - square `MATAIJ` of any kind with the layout of the operator, or `NULL` for the pattern of `PCSFSAISetPower()` again
+
+  Level: advanced
+
+  Notes:
+  The lower triangle of the rank's diagonal block is the pattern, S of (3.5) of Bernaschi, Bisson, Fantozzi, Janna; the diagonal
+  belongs
+  to it in any case, the upper triangle and the values are not looked at. `PCSFSAISetPower()`, `PCSFSAISetPrefilter()` and
+  `PCSFSAISetMaxRow()` are not used then, `PCSFSAISetPostfilter()` is.
+
+  The matrix may be on the host when the operator is on the GPU, and the other way round.
+
+  The next `PCSetUp()` starts anew. `pc` keeps a reference to the matrix, also over `PCReset()`. Where its nonzeros have changed,
+  the next set-up that new values of the operator bring about takes them in.
+
+  `PCSetUp()` ends with an error if the matrix is not assembled, is not a `MATAIJ`, or has other local sizes than the operator.
+
+.seealso: `PCSFSAI`, `PCSFSAIGetPattern()`, `PCSFSAISetPower()`
+@*/
+PetscErrorCode PCSFSAISetPattern(PC pc, Mat pattern)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
+  if (pattern) {
+    PetscValidHeaderSpecific(pattern, MAT_CLASSID, 2);
+    PetscCheckSameComm(pc, 1, pattern, 2);
+  }
+  PetscTryMethod(pc, "PCSFSAISetPattern_C", (PC, Mat), (pc, pattern));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*@
+  PCSFSAIGetPattern - Gets the matrix that gives `PCSFSAI` the pattern of its factor
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. pattern - see `PCSFSAISetPattern()`; a borrowed reference, or `NULL` where no matrix was given
+
+  Level: advanced
+
+.seealso: `PCSFSAI`, `PCSFSAISetPattern()`
+@*/
+PetscErrorCode PCSFSAIGetPattern(PC pc, Mat *pattern)
+{
+  return CallGetter(pc, "PCSFSAIGetPattern_C", pattern);
+}
+
+/*@
+  PCSFSAIGetFactors - Gets the factor G of M^{-1} = G^T G that `PCSFSAI` has computed, and its transpose
+
+  Collective
+
+  Input Parameter:
+. pc - the preconditioner context, set up
+
+  Output Parameters:
++ G  - lower triangular `MATAIJ` in double precision, with the layout of the matrix, or `NULL`
+- Gt - its transpose, or `NULL`
+
+  Level: advanced
+
+  Notes:
+  Both are copies that the caller destroys with `MatDestroy()`.
+
+  With several ranks G is block diagonal, a block per rank.
+
+.seealso: `PCSFSAI`
+@*/
+PetscErrorCode PCSFSAIGetFactors(PC pc, Mat *G, Mat *Gt)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
+  PetscUseMethod(pc, "PCSFSAIGetFactors_C", (PC, Mat *, Mat *), (pc, G, Gt));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
