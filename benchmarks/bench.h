@@ -150,6 +150,3 @@ extern PetscErrorCode PCBsrsv2Register();
 extern PetscErrorCode ReportHeader(const Config &config);
 extern PetscErrorCode ReportRow(const Config &config, const System &system, const Result &result);
 extern PetscErrorCode ReportFiles(const Config &config, const std::vector<SystemResults> &all);
-/* the fastest warm run, or the first use when there is no warm run */
-extern const Timing  *ResultBest(const Result &result);
-extern PetscLogDouble ResultMinimum(const std::vector<PetscLogDouble> &v); /* 0 for none */

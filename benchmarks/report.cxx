@@ -10,7 +10,8 @@ static const char kProgram[] = "finepc_bench";
 
 /* --------------------------- what is derived from the measurements ---------------------------- */
 
-const Timing *ResultBest(const Result &result)
+/* The fastest warm run, or the first use when there is no warm run */
+static const Timing *ResultBest(const Result &result)
 {
   const Timing *best = nullptr;
 
@@ -21,7 +22,8 @@ const Timing *ResultBest(const Result &result)
   return best;
 }
 
-PetscLogDouble ResultMinimum(const std::vector<PetscLogDouble> &v)
+/* 0 for none */
+static PetscLogDouble ResultMinimum(const std::vector<PetscLogDouble> &v)
 {
   return v.empty() ? 0. : *std::min_element(v.begin(), v.end());
 }

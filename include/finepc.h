@@ -1,7 +1,8 @@
 /*
-   finepc: fine-grained preconditioners for PETSc, set up and applied by CUDA kernels with a host twin of each.
+   finepc is a plugin of fine-grained preconditioners for PETSc. CUDA kernels set them up and apply them, and every kernel has a
+   host twin, which computes the same on the CPU.
 
-   A program that does not include this header gets every type with -dll_append /path/libfinepc.so; one that links the library
+   A program that does not include this header gets every type with -dll_append /path/libfinepc.so. A program that links the library
    calls FinePCInitializePackage() after PetscInitialize().
 */
 #pragma once
@@ -12,17 +13,17 @@
 #define FINEPC_VERSION_MINOR    1
 #define FINEPC_VERSION_SUBMINOR 0
 
-/* PCType */
+/* Preconditioners: values of PCType */
 #define PCAFSAI "afsai"
 #define PCSFSAI "sfsai"
 #define PCBISAI "bisai"
 #define PCRRB   "rrb"
 
-/* KSPType */
+/* Solvers: values of KSPType */
 #define KSPCGFUSED "cgfused"
 #define KSPRRBCG   "rrbcg"
 
-/* MatType */
+/* Matrices: values of MatType */
 #define MATBAIJCUDA    "baijcuda"
 #define MATSEQBAIJCUDA "seqbaijcuda"
 #define MATMPIBAIJCUDA "mpibaijcuda"
@@ -46,8 +47,10 @@ PETSC_EXTERN const char *const FinePCPrecisions[];
   PCAFSAIStopRule - when `PCAFSAI` stops adding entries to a row
 
   Values:
-+ `PC_AFSAI_STOP_GAIN` (gain) - a step lowered psi by less than the tolerance, (psi_{k-1} - psi_k) / psi_{k-1} < tolerance
-- `PC_AFSAI_STOP_RATIO` (ratio) - psi has come down far enough, psi_k / psi_0 <= tolerance, (2.16) of Isotton, Janna, Bernaschi
++ `PC_AFSAI_STOP_GAIN` (gain) - a row stops when a step has lowered its psi by less than the tolerance,
+                                (psi_{k-1} - psi_k) / psi_{k-1} < tolerance
+- `PC_AFSAI_STOP_RATIO` (ratio) - a row stops when its psi has come down far enough, psi_k / psi_0 <= tolerance, (2.16) of Isotton,
+                                  Janna, Bernaschi
 
   Level: intermediate
 
@@ -60,9 +63,10 @@ PETSC_EXTERN const char *const PCAFSAIStopRules[];
   PCAFSAISelection - by which measure `PCAFSAI` ranks the candidates j for a row i
 
   Values:
-+ `PC_AFSAI_SELECTION_GRADIENT` (gradient) - |d psi_i / d g_ij|, (2.15) of Isotton, Janna, Bernaschi; it depends on the scaling of A
++ `PC_AFSAI_SELECTION_GRADIENT` (gradient) - |d psi_i / d g_ij|, (2.15) of Isotton, Janna, Bernaschi; this measure depends on the
+                                             scaling of A
 - `PC_AFSAI_SELECTION_DECREASE` (decrease) - |d psi_i / d g_ij| / sqrt(a_jj), the square root of the decrease of psi_i that j alone
-  brings; the same for A and for every diagonal scaling of it
+                                             brings; this measure is the same for A and for every diagonal scaling of A
 
   Level: intermediate
 
@@ -75,19 +79,19 @@ PETSC_EXTERN const char *const PCAFSAISelections[];
   KSPCGFusedPath - how `KSPCGFUSED` runs its iterations
 
   Values:
-+ `KSP_CGFUSED_AUTO` (auto) - `KSP_CGFUSED_RESIDENT` for small systems, `KSP_CGFUSED_GRAPH` for others, wherever these can run
-. `KSP_CGFUSED_GENERAL` (general) - `MatMult()` and `PCApply()` of the matrix and the preconditioner, whatever they are, with fused
-                                    vector
-  operations; the host waits for the sums
-. `KSP_CGFUSED_GRAPH` (graph) - three to five kernels an iteration, in a CUDA graph; scalars and the convergence test on the device
++ `KSP_CGFUSED_AUTO` (auto) - `KSP_CGFUSED_RESIDENT` for small systems and `KSP_CGFUSED_GRAPH` for others, wherever these can run
+. `KSP_CGFUSED_GENERAL` (general) - `MatMult()` and `PCApply()` of any matrix and any preconditioner, with fused vector operations;
+                                    the host waits for the sums
+. `KSP_CGFUSED_GRAPH` (graph) - three to five kernels an iteration, in a CUDA graph; scalars and the convergence test are on the
+                                device
 - `KSP_CGFUSED_RESIDENT` (resident) - one cooperative kernel that keeps the matrices, as far as they fit, and its part of the
-                                      vectors in
-  shared memory
+                                      vectors in shared memory
 
   Level: intermediate
 
   Note:
-  Several ranks have a path of their own, which the last two stand for as `KSP_CGFUSED_AUTO` does.
+  Several ranks have a path of their own. `KSP_CGFUSED_GRAPH` and `KSP_CGFUSED_RESIDENT` stand for that path there, as
+  `KSP_CGFUSED_AUTO` does.
 
 .seealso: `KSPCGFUSED`, `KSPCGFusedSetPath()`
 E*/
@@ -100,7 +104,8 @@ PETSC_EXTERN const char *const KSPCGFusedPaths[];
   Values:
 + `PC_BISAI_FACTOR_PETSC` (petsc) - `MatGetFactor()` with `MATSOLVERPETSC` and `MAT_FACTOR_ILU`, on the host, with any levels of
                                     fill
-- `PC_BISAI_FACTOR_CUDA` (cuda) - block ILU(0) of its own, on the GPU where the matrix is there, by its host twin otherwise
+- `PC_BISAI_FACTOR_CUDA` (cuda) - finepc's own block ILU(0), on the GPU where the matrix is on the GPU, and by its host twin
+                                  otherwise
 
   Level: intermediate
 

@@ -1,7 +1,7 @@
 /*
-   What a public setter or getter does, in one line: it checks its arguments and calls the method that the type of the object has
-   composed under that name. An object of another type takes a setter without an effect, as with PETSc's own setters, and has no
-   getter.
+   CallSetter() and CallGetter() are the bodies of the public setters and getters. Each checks its arguments and calls the method
+   that the type of the object has composed under the given name. For an object of another type a setter has no effect, as PETSc's
+   own setters have none, and a getter is an error.
 */
 #pragma once
 

@@ -1,4 +1,4 @@
-/* What register.cxx makes and the faces use. */
+/* The log events, which register.cxx registers and the faces use, and the constructors of all types, which register.cxx needs. */
 #pragma once
 
 #include <finepc.h>

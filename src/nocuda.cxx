@@ -1,6 +1,7 @@
 /*
-   The CUDA twins of a build without CUDA, in the order of the headers. No memory is device memory in such a build, so that nothing
-   but a mistake in finepc reaches them. tests/docs_test.py sees that every twin of the headers is here.
+   The CUDA twins of a build without CUDA. DeviceFound_CUDA() finds no device. No memory is device memory in such a build, so that
+   only a mistake in finepc can call one of the others for work, which is an error. tests/docs_test.py checks that every CUDA twin
+   that a header declares is defined here.
 */
 #include "sparse/bsr_csr.h"
 #include "ksp/cgfused.h"

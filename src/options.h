@@ -1,15 +1,15 @@
 /*
-   The options of a type as a table, one line an option:
+   The options of a type are a table with one entry for each option, for example
 
      {"-pc_afsai_max_steps", "Most steps per row", "PCAFSAISetMaxSteps",
       Field<&PC_AFSAI::params, &AFSAIParams::max_steps>(AtLeast(0)), Invalidates::EVERYTHING}
 
-   is the key, the text of -help, the setter, where the value is in the type's data and which values it may have, and what of a
-   set-up a change makes useless. The setter and the getter, with the check of the value, PetscOptionsXXX(), and what Create
-   composes and Destroy takes away come from the table. The public functions with their manual pages are written out in the type's
-   *_api.cxx.
+   An entry names the key, the text that -help shows, the setter, the place of the value in the type's data with the values that are
+   allowed, and the part of a set-up that a change of the value makes useless. The table gives the type its setters and getters with
+   the check of the value, the calls of PetscOptionsXXX(), and the methods that Create composes and Destroy takes away. The public
+   functions with their manual pages are written out in the type's *_api.cxx.
 
-   The data of a type has the table as a static member `options`, since a setter looks for its own line there.
+   The data of a type has the table as a static member `options`, since a setter looks for its own entry there.
 */
 #pragma once
 
@@ -22,10 +22,13 @@
 #include <type_traits>
 #include <utility>
 
-/* What a changed option makes useless: all that a set-up made, its values but not its patterns, or nothing. */
+/* A changed option makes useless all that a set-up has made, or the values but not the patterns, or nothing. */
 enum class Invalidates { EVERYTHING, VALUES, NOTHING };
 
-/* The state of the matrix at the last set-up is forgotten, but not the state of its pattern; 3.26 keeps both in one struct. */
+/*
+   Forgets the state that the values of the matrix had at the last set-up, but not the state of its pattern. PETSc 3.26 keeps both
+   states in one struct; in earlier releases an integer is the state of the values.
+*/
 template <typename State>
 void ForgetValues(State *known)
 {
@@ -44,7 +47,7 @@ inline void Invalidate(KSP ksp, Invalidates what)
   if (what != Invalidates::NOTHING) ksp->setupstage = KSP_SETUP_NEW;
 }
 
-/* As short as it can be; PETSc's own %g puts a point behind whole numbers. */
+/* The shortest text for x. PETSc's own %g is not used, since it puts a point behind whole numbers. */
 inline std::string Number(double x)
 {
   char text[32];
@@ -56,8 +59,8 @@ inline std::string Number(double x)
 struct Allowed {
   double             least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
   bool               below                    = false;   /* `most` itself is not allowed */
-  const char *const *names                    = nullptr; /* of an enumeration, as PetscOptionsEnum() takes them */
-  PetscErrorCode (*list)(PetscFunctionList *) = nullptr; /* of the names that a text may be */
+  const char *const *names                    = nullptr; /* the names of an enumeration, as PetscOptionsEnum() takes them */
+  PetscErrorCode (*list)(PetscFunctionList *) = nullptr; /* gets the list of the names that a text may be */
 
   std::string Range() const
   {
@@ -90,10 +93,10 @@ constexpr Allowed OneOf(PetscErrorCode (*list)(PetscFunctionList *))
 template <typename Object>
 struct Option;
 
-/* How the value of an option is reached. */
+/* The ways to the value of an option: where it is, which values it may have, and how an object gets its methods and its value. */
 template <typename Object>
 struct OptionAccess {
-  const void *field; /* an address that no other field has */
+  const void *field; /* an address that no other option has, by which the table finds the option */
   Allowed     allowed;
   PetscErrorCode (*compose)(Object, const Option<Object> &, PetscBool);
   PetscErrorCode (*from_options)(Object, const Option<Object> &, PetscOptionItems);
@@ -119,7 +122,7 @@ struct Option {
     PetscFunctionBegin;
     if constexpr (std::is_same_v<T, PetscBool>) {
     } else if constexpr (std::is_enum_v<T>) {
-      int count = 0; /* the list ends with the name of the type, the prefix, and null */
+      int count = 0; /* strings in the list; the last two are the name of the type and the prefix, and null ends the list */
       while (allowed.names[count]) count++;
       PetscCheck((int)value >= 0 && (int)value < count - 2, comm, PETSC_ERR_ARG_OUTOFRANGE, "%s has no value %d", key, (int)value);
     } else if constexpr (std::is_arithmetic_v<T>) {
@@ -134,7 +137,7 @@ struct Option {
 
 template <typename Object>
 struct OptionTable {
-  const char           *title; /* for -help */
+  const char           *title; /* the headline in the text of -help */
   const Option<Object> *begin, *end;
 
   template <size_t Count>
@@ -165,11 +168,14 @@ struct OptionTable {
   }
 };
 
-/* The value as the setter takes it; a text is kept as std::string. */
+/* The type in which the setter takes the value: a text is kept as std::string, but the setter takes it as const char *. */
 template <typename Value>
 using Argument = std::conditional_t<std::is_same_v<Value, std::string>, const char *, Value>;
 
-/* The option's value in the options database, and whether it is there; `value` is the default, and the answer. */
+/*
+   Looks for the option in the options database. On entry `value` is the default; on return it is the value in the database, if
+   the option is there, which `given` tells. `text` is the memory of a value that is a text.
+*/
 template <typename Object, typename T>
 PetscErrorCode FindInDatabase(const Option<Object> &o, PetscOptionItems PetscOptionsObject, T *value, std::string *text,
                               PetscBool *given)
@@ -263,7 +269,7 @@ private:
   }
 };
 
-/* An option with functions of its own: PETSc's setters that a type takes too, which have no getter. */
+/* An option with functions of its own. A type uses it for one of PETSc's own setters, which have no getter among the methods. */
 template <auto GetValue, auto SetValue>
 struct Through {
   template <typename Object>

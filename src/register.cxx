@@ -1,4 +1,4 @@
-/* The list of what finepc registers, and the ways into it. */
+/* The types and log events that finepc registers with PETSc, and the functions that a program or PETSc calls to have this done. */
 #include <petsc/private/petscimpl.h>
 
 #include "finepcimpl.h"
@@ -42,8 +42,8 @@ static PetscErrorCode RegisterEvents()
 }
 
 /*
-   The objects that PETSc hands us have the layout of the headers that finepc was compiled with, so the library that is
-   running must be of that release and of that kind.
+   finepc reads and writes PETSc's objects by the layout of the headers that it was compiled with. The PETSc that is running must
+   therefore be of the same release, and have the same index and scalar types.
 */
 static PetscErrorCode CheckPETSc()
 {
@@ -91,10 +91,11 @@ PetscErrorCode FinePCFinalizePackage(void)
   Level: beginner
 
   Notes:
-  Programs that link libfinepc call it after each `PetscInitialize()`. Others need no call: `-dll_append /path/libfinepc.so`, on
-  the command line or in PETSC_OPTIONS, does the same.
+  Programs that link libfinepc call this function after each `PetscInitialize()`. Other programs need no call:
+  `-dll_append /path/libfinepc.so`, on the command line or in PETSC_OPTIONS, does the same.
 
-  It is an error if the running PETSc is not the minor release, or not of the scalar type, that finepc was built with.
+  It is an error if the running PETSc is not of the minor release, or does not have the index and scalar types, that finepc was
+  built with.
 
 .seealso: `PCAFSAI`, `PCSFSAI`, `PCBISAI`, `PCRRB`, `KSPCGFUSED`, `KSPRRBCG`, `MATBAIJCUDA`, `FinePCFinalizePackage()`
 @*/
@@ -111,7 +112,7 @@ PetscErrorCode FinePCInitializePackage(void)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Run by PETSc when -dll_append opens libfinepc.so. */
+/* PETSc calls this function when -dll_append opens libfinepc.so, and finds it by its name. */
 PETSC_EXTERN PetscErrorCode PetscDLLibraryRegister_finepc(void)
 {
   PetscFunctionBegin;

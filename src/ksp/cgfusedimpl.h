@@ -2,6 +2,7 @@
    The KSPCGFUSED object, and what the files of its face do for one another.
 
      cgfused.cxx          options, set-up, the solve, the view
+     cgfused_api.cxx      the public functions
      cgfused_path.cxx     why a solve takes the general path
      cgfused_device.cxx   the solve on one rank whose iterations the GPU decides about
      cgfused_general.cxx  the solve whose iterations the host decides about: the general path, and several ranks
@@ -39,7 +40,7 @@ struct KSP_CGFused {
   /* the last solve */
   PetscBool   solved  = PETSC_FALSE; /* there has been one */
   PetscBool   several = PETSC_FALSE; /* it had several ranks */
-  std::string why;                   /* it took the general path; empty if it did not */
+  std::string why;                   /* why it took the general path; empty if it did not */
 
   /* the GPU */
   CGFusedWork   *work     = nullptr; /* made when it is first needed */

@@ -1,6 +1,7 @@
 /*
-   MATBAIJCUDA, as MATAIJCUSPARSE derives from MATAIJ: the matrix is created as MATBAIJ, and then some of its operations are
-   replaced. The host's values are the truth; a copy of them on the device is made anew when a product finds that they have changed.
+   MATBAIJCUDA derives from MATBAIJ as MATAIJCUSPARSE derives from MATAIJ: the matrix is created as a MATBAIJ, and then some of its
+   operations are replaced. The values on the host are the ones that count. A product that finds that they have changed makes the
+   copy on the device anew.
 */
 #include <petscsf.h>
 
@@ -25,7 +26,7 @@ static PetscErrorCode VecOnDevice(Vec x, PetscBool *device)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Products are computed where all of their vectors are; with vectors of both kinds on the host. */
+/* A product runs on the device if the matrix is not bound to the CPU and all vectors are on the device, otherwise on the host. */
 static PetscErrorCode ProductOnDevice(Mat A, Vec x, Vec z, Vec y, PetscBool *device)
 {
   PetscBool bound;
@@ -39,7 +40,7 @@ static PetscErrorCode ProductOnDevice(Mat A, Vec x, Vec z, Vec y, PetscBool *dev
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The arrays of y = z + A x on the device; z may be null, or y. */
+/* The device arrays of a product y = z + A x; z may be null, or y. */
 struct ProductArrays {
   const PetscScalar *x, *z;
   PetscScalar       *y;
@@ -72,7 +73,10 @@ static PetscErrorCode RestoreProductArrays(Vec x, Vec z, Vec y, ProductArrays *a
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* New matrices are not bound to the host, as those of its types are, and get vectors of the device where there is one. */
+/*
+   PETSc binds new matrices of MATBAIJ, as of every type that knows no device, to the CPU. A new MATBAIJCUDA is not bound, and makes
+   vectors on the device if there is a device.
+*/
 static PetscErrorCode OpenToDevice(Mat A)
 {
   PetscBool found;
@@ -104,7 +108,10 @@ static PetscErrorCode ViewPlace(Mat A, PetscViewer viewer, size_t bytes)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* MatConvert() finds conversions by name: those that the base type has, under the name of the new type. */
+/*
+   MatConvert() finds a conversion by the names of both types. The conversions of the base type are therefore composed under the
+   name of the new type, too, or are taken away there if `set` is false.
+*/
 static PetscErrorCode InheritConversions(Mat A, const char base[], const char type[], std::initializer_list<const char *> others,
                                          PetscBool set)
 {
@@ -121,7 +128,7 @@ static PetscErrorCode InheritConversions(Mat A, const char base[], const char ty
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* From MATAIJ: by way of MATBAIJ */
+/* A MATAIJ is converted to a MATBAIJ first, and then in place. */
 static PetscErrorCode MatConvert_AIJ_BAIJCUDA(Mat A, MatType, MatReuse reuse, Mat *newmat)
 {
   Mat B;
@@ -136,7 +143,7 @@ static PetscErrorCode MatConvert_AIJ_BAIJCUDA(Mat A, MatType, MatReuse reuse, Ma
 
 /* -------------------------------------- one rank: copies -------------------------------------- */
 
-/* The matrix as PETSc stores it: on the host, for a moment. */
+/* Borrows the arrays in which PETSc stores the matrix on the host, until RestoreRows(). */
 static PetscErrorCode GetRows(Mat A, BSR *host)
 {
   PetscInt        n, columns;
@@ -150,7 +157,7 @@ static PetscErrorCode GetRows(Mat A, BSR *host)
   PetscCall(MatGetLocalSize(A, nullptr, &columns));
   PetscCall(MatGetRowIJ(A, 0, PETSC_FALSE, PETSC_TRUE, &n, &i, &j, &done));
   PetscCheck(done, PETSC_COMM_SELF, PETSC_ERR_SUP, "Matrix type %s does not give its block rows", ((PetscObject)A)->type_name);
-  /* MatSeqBAIJRestoreArray() would say that the values have changed */
+  /* RestoreRows() does not call MatSeqBAIJRestoreArray(), which would raise the state as if the values had changed. */
   PetscCall(MatSeqBAIJGetArray(A, &a));
   host->rows      = n;
   host->columns   = columns / host->bs;
@@ -177,7 +184,7 @@ static PetscErrorCode RestoreRows(Mat A, BSR *host)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* From the host into a copy, in the memory of the last one where it fits. */
+/* Copies a matrix from the host to the device. If the old copy has the same sizes, the new one is made in its memory. */
 static PetscErrorCode SendRows(const BSR *host, PetscBool pattern, BSR *copy)
 {
   const size_t bytes = (size_t)host->nnz * host->bs * host->bs * sizeof(PetscScalar);
@@ -197,7 +204,7 @@ static PetscErrorCode SendRows(const BSR *host, PetscBool pattern, BSR *copy)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-constexpr PetscObjectState kNoState = -1;
+constexpr PetscObjectState kNoState = -1; /* a state that no matrix has, since states rise from 0 */
 
 static PetscErrorCode DropCopies(SeqBAIJCUDA *data)
 {
@@ -207,7 +214,7 @@ static PetscErrorCode DropCopies(SeqBAIJCUDA *data)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The copy on the device, or that of the transpose, as the matrix is now. */
+/* Gives the copy of the matrix, or of its transpose, on the device. The copy is made anew if the matrix has changed since. */
 static PetscErrorCode GetCopy(Mat A, PetscBool transpose, const BSR **copy)
 {
   SeqBAIJCUDA     *data = (SeqBAIJCUDA *)A->spptr;
@@ -239,7 +246,7 @@ static PetscErrorCode GetCopy(Mat A, PetscBool transpose, const BSR **copy)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The same for preconditioners: bsr_mat.h. */
+/* The method kDeviceBlocksQuery of bsr_mat.h, by which preconditioners get the copy. */
 static PetscErrorCode GetDeviceBlocks(Mat A, const BSR **copy)
 {
   PetscFunctionBegin;
@@ -247,7 +254,7 @@ static PetscErrorCode GetDeviceBlocks(Mat A, const BSR **copy)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* y = z + W x on the device */
+/* Computes y = z + W x on the device. */
 static PetscErrorCode Multiply(const BSR *W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y)
 {
   PetscFunctionBegin;
@@ -317,7 +324,7 @@ static PetscErrorCode MatMultTransposeAdd_SeqBAIJCUDA(Mat A, Vec x, Vec z, Vec y
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Preallocation has chosen products for the block size: those are kept for the host. */
+/* PETSc chooses the functions of the products for the block size when it preallocates. They are kept for products on the host. */
 static PetscErrorCode ReplaceProducts(Mat A)
 {
   SeqBAIJCUDA *data = (SeqBAIJCUDA *)A->spptr;
@@ -346,7 +353,7 @@ static PetscErrorCode MatDuplicate_SeqBAIJCUDA(Mat A, MatDuplicateOption option,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A matrix that is bound gives back the device's memory. */
+/* A matrix that is bound to the CPU gives back the memory of its copies on the device. */
 static PetscErrorCode MatBindToCPU_SeqBAIJCUDA(Mat A, PetscBool bound)
 {
   PetscFunctionBegin;
@@ -365,7 +372,7 @@ static PetscErrorCode MatView_SeqBAIJCUDA(Mat A, PetscViewer viewer)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The operations of MATSEQBAIJ again. */
+/* Gives a matrix the operations of MATSEQBAIJ again, and frees all that MATSEQBAIJCUDA has added. */
 static PetscErrorCode LeaveSeqBAIJCUDA(Mat A)
 {
   SeqBAIJCUDA *data = (SeqBAIJCUDA *)A->spptr;
@@ -402,7 +409,10 @@ static PetscErrorCode MatDestroy_SeqBAIJCUDA(Mat A)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* In place, for good: PETSc puts a MATSEQBAIJ into the header. */
+/*
+   A factorization in place leaves a MATSEQBAIJ: PETSc replaces the contents of the matrix by those of a factor of this type. The
+   matrix therefore becomes a MATSEQBAIJ before, and stays one.
+*/
 static PetscErrorCode MatLUFactor_SeqBAIJCUDA(Mat A, IS rows, IS columns, const MatFactorInfo *info)
 {
   PetscFunctionBegin;
@@ -475,7 +485,10 @@ static PetscErrorCode ForgetParts(MPIBAIJCUDA *data)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* PETSc gives them of matrices that are called MATMPIBAIJ, not of what derives from it. */
+/*
+   Gives the diagonal block of the rank, the block of the other columns, and their numbers. PETSc gives them only for a matrix that
+   is called MATMPIBAIJ, not for a type that derives from it, so the matrix takes that name for the call.
+*/
 static PetscErrorCode GetParts(Mat A, Mat *diagonal, Mat *off, const PetscInt **ghosts)
 {
   PetscFunctionBegin;
@@ -485,7 +498,10 @@ static PetscErrorCode GetParts(Mat A, Mat *diagonal, Mat *off, const PetscInt **
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Not every release raises the states of the parts when an operation of the whole changes their values. */
+/*
+   Marks the copies of both parts as stale if the state of the whole matrix has changed. The states of the parts are not enough: in
+   some releases of PETSc an operation on the whole matrix changes the values of the parts without raising their states.
+*/
 static PetscErrorCode CheckState(Mat A)
 {
   MPIBAIJCUDA     *data = (MPIBAIJCUDA *)A->spptr;
@@ -500,7 +516,10 @@ static PetscErrorCode CheckState(Mat A)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What a product needs of the parts: made by the first one after an assembly that has changed them. */
+/*
+   Makes what a product needs for the values of other ranks: the exchange, the type that it sends, and memory on the device. The
+   first product after an assembly that has changed the parts makes them.
+*/
 static PetscErrorCode NeedGhosts(Mat A)
 {
   MPIBAIJCUDA    *data = (MPIBAIJCUDA *)A->spptr;
@@ -514,7 +533,11 @@ static PetscErrorCode NeedGhosts(Mat A)
   PetscCall(MatGetBlockSize(A, &bs));
   PetscCall(MatGetLocalSize(data->off, nullptr, &columns));
   PetscCall(ArrayCreate(columns * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&data->values));
-  if (bs > 1) { /* PetscSF does not see that a single one, contiguous, is a scalar, and cannot add up what it does not know */
+  /*
+     Blocks of one value are sent as scalars: PetscSF does not see that a contiguous type of one scalar is a scalar, and cannot add
+     up values of a type that it does not know.
+  */
+  if (bs > 1) {
     PetscCallMPI(MPI_Type_contiguous((PetscMPIInt)bs, MPIU_SCALAR, &data->block));
     PetscCallMPI(MPI_Type_commit(&data->block));
   }
@@ -526,7 +549,7 @@ static PetscErrorCode NeedGhosts(Mat A)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The exchange runs beside the product with the diagonal part. */
+/* Computes y = z + A x. The exchange of x runs while the device multiplies with the diagonal part. */
 static PetscErrorCode MPIProduct(Mat A, Vec x, Vec z, Vec y)
 {
   MPIBAIJCUDA       *data = (MPIBAIJCUDA *)A->spptr;
@@ -548,6 +571,7 @@ static PetscErrorCode MPIProduct(Mat A, Vec x, Vec z, Vec y)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Computes y = z + A^T x. The products with the other part are sent to the ranks that own their rows, and added up there. */
 static PetscErrorCode MPITransposeProduct(Mat A, Vec x, Vec z, Vec y)
 {
   MPIBAIJCUDA       *data = (MPIBAIJCUDA *)A->spptr;
@@ -615,7 +639,10 @@ static PetscErrorCode MatMultTransposeAdd_MPIBAIJCUDA(Mat A, Vec x, Vec z, Vec y
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The parts are PETSc's MATSEQBAIJ, and new ones whenever entries of new columns have come. */
+/*
+   Makes both parts MATSEQBAIJCUDA. PETSc makes them as MATSEQBAIJ, and makes new ones whenever an assembly has brought entries in
+   new columns.
+*/
 static PetscErrorCode ConvertParts(Mat A)
 {
   Mat             parts[2];
@@ -647,7 +674,7 @@ static PetscErrorCode MatAssemblyEnd_MPIBAIJCUDA(Mat A, MatAssemblyType type)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What takes the part multiplies with it, too. */
+/* Whoever takes the diagonal block may multiply with this block, so a copy that has become stale is marked as stale first. */
 static PetscErrorCode MatGetDiagonalBlock_MPIBAIJCUDA(Mat A, Mat *diagonal)
 {
   PetscFunctionBegin;
@@ -689,7 +716,7 @@ static PetscErrorCode MatView_MPIBAIJCUDA(Mat A, PetscViewer viewer)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The operations of MATMPIBAIJ again; the parts stay what they are. */
+/* Gives a matrix the operations of MATMPIBAIJ again, and frees all that MATMPIBAIJCUDA has added. Its parts keep their types. */
 static PetscErrorCode LeaveMPIBAIJCUDA(Mat A)
 {
   MPIBAIJCUDA *data = (MPIBAIJCUDA *)A->spptr;
@@ -725,7 +752,10 @@ static PetscErrorCode MatDestroy_MPIBAIJCUDA(Mat A)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* With new nonzeros PETSc makes a MATMPIBAIJ and puts it into the header of Y. */
+/*
+   If the sum has new nonzeros, PETSc makes a new MATMPIBAIJ and replaces the contents of Y by it. Y therefore becomes a MATMPIBAIJ
+   before, and is converted back afterwards.
+*/
 static PetscErrorCode MatAXPY_MPIBAIJCUDA(Mat Y, PetscScalar a, Mat X, MatStructure structure)
 {
   PetscBool bound;
@@ -811,30 +841,24 @@ static PetscErrorCode MatConvert_MPIBAIJ_MPIBAIJCUDA(Mat A, MatType, MatReuse re
   Level: beginner
 
   Notes:
-  It is `MATSEQBAIJCUDA` on one rank and `MATMPIBAIJCUDA` on several. Everything is inherited from `MATBAIJ` and works on the host:
-  setting
-  values, preallocation, norms, rows, submatrices, factorizations. `MatMult()`, `MatMultAdd()`, `MatMultTranspose()` and
-  `MatMultTransposeAdd()` run on the GPU with vectors of type `VECCUDA`, and `MatCreateVecs()` gives such vectors where there is a
-  GPU. If
-  any of the vectors is not on the GPU, or the matrix or a vector is bound to the CPU by `MatBindToCPU()`, `VecBindToCPU()`, the
-  product is
-  that of `MATBAIJ` on the host. The vectors of a `DM` are chosen by `-dm_vec_type cuda`.
+  `MATBAIJCUDA` is `MATSEQBAIJCUDA` on one rank and `MATMPIBAIJCUDA` on several. Everything is inherited from `MATBAIJ` and works on
+  the host: setting values, preallocation, norms, rows, submatrices, factorizations. `MatMult()`, `MatMultAdd()`,
+  `MatMultTranspose()` and `MatMultTransposeAdd()` run on the GPU with vectors of type `VECCUDA`, and `MatCreateVecs()` gives such
+  vectors where there is a GPU. If any of the vectors is not on the GPU, or if the matrix or a vector is bound to the CPU by
+  `MatBindToCPU()` or `VecBindToCPU()`, the product is that of `MATBAIJ` on the host. The vectors of a `DM` are chosen by
+  `-dm_vec_type cuda`.
 
-  The GPU has a copy of the matrix, in double precision. The first product after values have changed copies them; the nonzeros are
-  copied
-  only when they have changed, too. A product with the transpose makes a copy of the transpose in addition. `MatBindToCPU()` frees
-  the
-  copies. The view says where products run and how many bytes the copies take.
+  The GPU has a copy of the matrix, in double precision. The first product after values have changed copies the values; the
+  nonzeros are copied only when they have changed, too. A product with the transpose makes a copy of the transpose in addition.
+  `MatBindToCPU()` frees the copies. The view says where products run and how many bytes the copies take.
 
-  There are kernels for each block size up to 8 and a general one for those up to 32; beyond that a product on the GPU is an error,
-  and the
-  matrix or the vectors must be on the host.
+  There are kernels for each block size up to 8 and a general kernel for block sizes up to 32. Beyond that a product on the GPU is
+  an error, and the matrix or the vectors must be on the host.
 
-  On several ranks the values of other ranks are exchanged by `PetscSF`, device to device where MPI is GPU-aware, and through the
-  host with
-  `-use_gpu_aware_mpi 0`, while the product with the diagonal block runs.
+  On several ranks `PetscSF` exchanges the values of other ranks while the product with the diagonal block runs. The values go from
+  device to device where MPI is GPU-aware, and through the host with `-use_gpu_aware_mpi 0`.
 
-  `MatConvert()` converts between `MATBAIJ` or `MATAIJ` and it.
+  `MatConvert()` converts from `MATBAIJ` and `MATAIJ` to `MATBAIJCUDA` and back.
 
 .seealso: `MATBAIJ`, `MATAIJCUSPARSE`, `MatBindToCPU()`, `MatSetVecType()`, `FinePCInitializePackage()`
 M*/

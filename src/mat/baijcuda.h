@@ -1,27 +1,30 @@
-/* MATBAIJCUDA: MATBAIJ whose products run on the device. What its two faces, for one rank and for several, share. */
+/*
+   MATBAIJCUDA is MATBAIJ with products that run on the device. This header has the data of its two types, MATSEQBAIJCUDA for one
+   rank and MATMPIBAIJCUDA for several.
+*/
 #pragma once
 
 #include <petsc/private/matimpl.h>
 
 #include "sparse/bsr.h"
 
-/* Of MATSEQBAIJCUDA, in spptr. The matrix itself is PETSc's, on the host. */
+/* The data of MATSEQBAIJCUDA, at spptr of the Mat. The matrix itself is PETSc's MATSEQBAIJ, on the host. */
 struct SeqBAIJCUDA {
-  struct _MatOps   base;            /* MATSEQBAIJ's operations */
-  BSR              copy;            /* on the device */
-  BSR              transpose;       /* of the copy, if it was asked for */
-  PetscObjectState values, pattern; /* of the matrix when the copy was made */
-  PetscObjectState transposed_values, transposed_pattern;
-  PetscBool        stale; /* the copy, though the states have not changed */
+  struct _MatOps   base;                                  /* the operations of MATSEQBAIJ */
+  BSR              copy;                                  /* the matrix on the device */
+  BSR              transpose;                             /* the transpose on the device, if a product has needed it */
+  PetscObjectState values, pattern;                       /* states of the matrix when `copy` was made */
+  PetscObjectState transposed_values, transposed_pattern; /* states of the matrix when `transpose` was made */
+  PetscBool        stale;                                 /* the copies are old, though the states have not changed */
 };
 
-/* Of MATMPIBAIJCUDA, in spptr. Its two parts are MATSEQBAIJCUDA. */
+/* The data of MATMPIBAIJCUDA, at spptr of the Mat. The two parts of the matrix are MATSEQBAIJCUDA. */
 struct MPIBAIJCUDA {
-  struct _MatOps   base;     /* MATMPIBAIJ's operations */
-  Mat              diagonal; /* borrowed from it since the last assembly */
-  Mat              off;
-  PetscSF          ghosts; /* block entries of other ranks, in the order of the columns of off */
-  MPI_Datatype     block;  /* as one of those is sent */
-  PetscScalar     *values; /* of them, on the device */
-  PetscObjectState state;  /* of the matrix at the last product */
+  struct _MatOps   base;     /* the operations of MATMPIBAIJ */
+  Mat              diagonal; /* the part in the rank's own columns, borrowed from the matrix, or null after an assembly */
+  Mat              off;      /* the part in the columns of other ranks, likewise */
+  PetscSF          ghosts;   /* the exchange of block entries of other ranks, in the order of the columns of `off` */
+  MPI_Datatype     block;    /* the type in which the exchange sends a block entry */
+  PetscScalar     *values;   /* the block entries of other ranks, on the device */
+  PetscObjectState state;    /* state of the matrix at the last product */
 };

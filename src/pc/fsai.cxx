@@ -1,4 +1,4 @@
-/* What the faces of the factored sparse approximate inverses share. */
+/* The PETSc faces of the factored sparse approximate inverses share these parts of a set-up, an apply and a view. */
 #include <petsc/private/pcimpl.h>
 
 #include "finepcimpl.h"
@@ -7,7 +7,10 @@
 
 /* ------------------------------------------- set-up ------------------------------------------- */
 
-/* The old pattern fits: the user wants it kept, A has the same nonzeros, and place and precision are the same. */
+/*
+   Whether the old pattern can stay: the user wants to keep it, the nonzeros of A are the same, and the factor is in the right
+   memory and precision.
+*/
 static PetscBool CanKeepPattern(PC pc, const CSRView *A, PetscBool reuse_pattern, FinePCPrecision factor)
 {
   const CSR *G = &((const PC_FSAI *)pc->data)->inverse.W1;
@@ -82,7 +85,7 @@ PetscErrorCode PCReset_FSAI(PC pc)
 
 /* ------------------------------------------- apply -------------------------------------------- */
 
-/* M is symmetric: the transpose is the same. */
+/* M is symmetric, so M^{-T} is M^{-1} and `transpose` does not matter. */
 static PetscErrorCode Apply(PC pc, PetscBool, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy,
                             PetscLogDouble *flops)
 {

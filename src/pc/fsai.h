@@ -1,34 +1,38 @@
 /*
-   What the factored sparse approximate inverses M^{-1} = G^T G of an SPD matrix share, however they find the pattern of G.
-   Kept as G = D_G G~ with G~ unit lower triangular: strictly lower part of G~, and d = 1 / psi = D_G^2, psi = diag(G~ A G~^T).
-   Computed with A scaled to unit diagonal, S A S with S = diag(A)^{-1/2}.
+   The factored sparse approximate inverses M^{-1} = G^T G of a symmetric positive definite matrix share this header, however they
+   find the pattern of G.
+
+   The factor is G = D_G G~, where G~ is unit lower triangular and D_G is diagonal. The strictly lower part of G~ is stored, and
+   d = 1 / psi = D_G^2 with psi = diag(G~ A G~^T). The set-up computes with A scaled to unit diagonal, which is S A S with
+   S = diag(A)^{-1/2}.
 */
 #pragma once
 
 #include "sparse/csr.h"
 
+/* Why a matrix cannot be preconditioned. */
 enum FSAIFailure { FSAI_OK, FSAI_NOT_FINITE, FSAI_DIAGONAL_MISSING, FSAI_DIAGONAL_NOT_POSITIVE };
 
-/* What the search for the pattern of G met. A set-up that keeps the pattern keeps these, too. */
+/* The counts of the search for the pattern of G. A set-up that keeps the pattern keeps these counts, too. */
 struct FSAIPatternStats {
-  PetscInt capped_rows; /* rows cut to the largest row that is allowed */
+  PetscInt capped_rows; /* rows that were cut to the most entries that are allowed */
   PetscInt dropped;     /* entries that the postfilter took away */
-  PetscInt max_row;     /* longest row of G, diagonal included */
+  PetscInt max_row;     /* entries of the longest row of G, its diagonal included */
 };
 
-/* What a set-up met; the counts are of rows. */
+/* The counts of a set-up. After a failure only `failure` and `failure_row` are set. */
 struct FSAIStats : FSAIPatternStats {
-  FSAIFailure failure;        /* the matrix cannot be preconditioned: nothing else below is set but failure_row */
-  PetscInt    failure_row;    /* the first such row */
-  PetscInt    double_rows;    /* redone in double after a bad pivot in single */
-  PetscInt    diagonal_rows;  /* fell back to the diagonal */
-  PetscInt    large_rows;     /* too large for the first path */
-  PetscReal   log_psi_before; /* mean of log psi_0,i = log a_ii */
+  FSAIFailure failure;
+  PetscInt    failure_row;    /* the first row with the failure */
+  PetscInt    double_rows;    /* rows that were computed again in double, after a bad pivot in single */
+  PetscInt    diagonal_rows;  /* rows that fell back to the diagonal, after a bad pivot in double */
+  PetscInt    large_rows;     /* rows that were too large for the first path */
+  PetscReal   log_psi_before; /* mean of log a_ii, which is log psi_i of the diagonal alone */
   PetscReal   log_psi_after;  /* mean of log psi_i */
-  size_t      work_bytes;     /* largest set-up memory beyond A, G and G^T */
+  size_t      work_bytes;     /* largest memory of the set-up beyond A, G and G^T */
 };
 
-/* At the beginning of a set-up, with or without the old pattern. */
+/* Clears the counts at the beginning of a set-up, except that a set-up with the old pattern keeps the counts of the pattern. */
 inline void FSAIStatsBegin(PetscBool keep, FSAIStats *stats)
 {
   const FSAIPatternStats pattern = *stats;
@@ -36,15 +40,21 @@ inline void FSAIStatsBegin(PetscBool keep, FSAIStats *stats)
   if (keep) static_cast<FSAIPatternStats &>(*stats) = pattern;
 }
 
-/* A pivot of S A S that is not above this has lost its digits to cancellation. */
+/*
+   A pivot of S A S that is not above these limits is bad: it has lost its digits to cancellation. The pivots are at most 1, so that
+   the limits are some hundred times the rounding errors of single and of double precision.
+*/
 constexpr PetscReal kFSAISmallestPivotSingle = 1e-4, kFSAISmallestPivotDouble = 1e-13;
 
 /*
-   s [n] = diag(A)^{-1/2}, d [n - first] = diag(A) of rows first .., and log_psi_before, the mean of log d; or a failure.
-   FSAIMeanLog is the mean of log d [n]. The work of the CUDA twins is FSAIWorkBytes_CUDA(n) bytes on the device.
+   Computes s [n] = diag(A)^{-1/2}, d [n - first] = diag(A) of the rows from `first` on, and log_psi_before, which is the mean of
+   log d. If a row of A does not allow that, the failure is set instead. The work space of the CUDA twins has FSAIWorkBytes_CUDA(n)
+   bytes on the device.
 */
 size_t         FSAIWorkBytes_CUDA(PetscInt n);
 PetscErrorCode FSAIScaling_Host(const CSRView *A, PetscInt first, PetscReal *s, PetscReal *d, FSAIStats *);
 PetscErrorCode FSAIScaling_CUDA(const CSRView *A, PetscInt first, PetscReal *s, PetscReal *d, void *work, FSAIStats *);
+
+/* Computes the mean of log d [n]. */
 PetscErrorCode FSAIMeanLog_Host(PetscInt n, const PetscReal *d, PetscReal *mean);
 PetscErrorCode FSAIMeanLog_CUDA(PetscInt n, const PetscReal *d, void *work, PetscReal *mean);

@@ -1,4 +1,7 @@
-/* Host twin of cuda/pc/fsai.cu, in plain loops: the scaling of A to unit diagonal, S A S with S = diag(A)^{-1/2}. */
+/*
+   This file is the host twin of cuda/pc/fsai.cu, in plain loops. It computes what scales A to unit diagonal: S A S with
+   S = diag(A)^{-1/2}.
+*/
 #include <cmath>
 
 #include "fsai.h"

@@ -1,4 +1,4 @@
-/* What the preconditioners of a rank's own diagonal block share. */
+/* The operations that all preconditioners of a rank's own diagonal block share. */
 #include <petsc/private/pcimpl.h>
 #include <petscdevice.h>
 
@@ -33,8 +33,9 @@ PetscErrorCode PCLocalNameBlock(PC pc, char text[], size_t length)
 }
 
 /*
-   An error of one rank is one of all, and so is a matrix that cannot be preconditioned, with the text of the first rank that has
-   one: otherwise the others would wait in PCSetUp() or in KSPSolve() for ever.
+   All ranks end a set-up alike: an error on one rank is an error on all ranks, and a block that cannot be preconditioned is a
+   failure on all ranks, with the text of the first rank that has one. Otherwise the other ranks would wait in PCSetUp() or in
+   KSPSolve() for ever.
 */
 static PetscErrorCode Agree(PC pc, const PCLocalOutcome *mine)
 {
@@ -45,7 +46,10 @@ static PetscErrorCode Agree(PC pc, const PCLocalOutcome *mine)
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
   PetscCallMPI(MPI_Comm_size(comm, &size));
-  /* The largest is of the first rank that has an error, or a failure; the reason that is reported is the largest, as PETSc does. */
+  /*
+     size - rank is largest on the first rank, so that the maxima name the first rank with an error and the first rank with a
+     failure. Of several reasons the largest is reported, as PETSc does.
+  */
   PetscMPIInt most[3] = {mine->code ? size - rank : 0, mine->reason ? size - rank : 0, (PetscMPIInt)mine->reason};
   PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, most, 3, MPI_INT, MPI_MAX, comm));
   if (!most[0] && !most[1]) PetscFunctionReturn(PETSC_SUCCESS);
@@ -71,7 +75,7 @@ PetscErrorCode PCSetUp_Local(PC pc)
 
   PetscFunctionBegin;
   pc->failedreason = PC_NOERROR;
-  pc->setupcalled  = PETSC_FALSE; /* PCSetUp() sets it at its end: after an error on the way the next set-up starts anew */
+  pc->setupcalled  = PETSC_FALSE; /* PCSetUp() sets this flag at its end; if an error prevents that, the next set-up starts anew */
   local->failure.clear();
   PetscCall(MatGetSize(pc->pmat, &rows, &columns));
   PetscCheck(rows == columns, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ,
@@ -81,7 +85,7 @@ PetscErrorCode PCSetUp_Local(PC pc)
     outcome.code    = code;
     outcome.text[0] = 0;
   }
-  PetscCall(PetscObjectStateIncrease((PetscObject)pc)); /* for those who keep what depends on the factor */
+  PetscCall(PetscObjectStateIncrease((PetscObject)pc)); /* tells solvers that keep data of the factor that the factor is new */
   PetscCall(Agree(pc, &outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -96,7 +100,7 @@ PetscErrorCode PCReset_Local(PC pc)
 
 /* ------------------------------------------- apply -------------------------------------------- */
 
-/* In the memory of the factor. */
+/* Applies the factor to arrays in the memory of the factor, and logs the time and the operations. */
 static PetscErrorCode ApplyFactor(PC pc, PetscBool transpose, PetscInt columns, const PetscScalar *x, PetscInt ldx, PetscScalar *y,
                                   PetscInt ldy)
 {
@@ -116,7 +120,7 @@ static PetscErrorCode ApplyFactor(PC pc, PetscBool transpose, PetscInt columns, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* On the device, with vectors that are not both there: column by column, by way of copies. */
+/* Applies a factor on the device when one or both arrays are on the host. Each column is copied to the device and back. */
 static PetscErrorCode ApplyStaged(PC pc, PetscBool transpose, PetscInt columns, const PetscScalar *x, PetscInt ldx,
                                   bool x_on_device, PetscScalar *y, PetscInt ldy, bool y_on_device)
 {
@@ -134,7 +138,7 @@ static PetscErrorCode ApplyStaged(PC pc, PetscBool transpose, PetscInt columns, 
     PetscCall(ApplyFactor(pc, transpose, 1, x_on_device ? x_c : x_staged, local->rows, y_on_device ? y_c : y_staged, local->rows));
     if (!y_on_device) PetscCall(ArrayCopy(y_c, y_staged, bytes, PETSC_MEMTYPE_HOST, local->where));
   }
-  if (y_on_device) { /* A copy of x may still be on its way, if its memory is pinned; from now on x is the program's again. */
+  if (y_on_device) { /* If the memory of x is pinned, its copy may still be under way, but the program may change x from now on. */
     PetscDeviceContext context;
 
     PetscCall(PetscDeviceContextGetCurrentContext(&context));
@@ -143,6 +147,7 @@ static PetscErrorCode ApplyStaged(PC pc, PetscBool transpose, PetscInt columns, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Applies the factor to so many columns, of arrays in memory of either kind. */
 static PetscErrorCode ApplyToArrays(PC pc, PetscBool transpose, PetscInt columns, const PetscScalar *x, PetscInt ldx,
                                     PetscMemType x_where, PetscScalar *y, PetscInt ldy, PetscMemType y_where)
 {
@@ -168,7 +173,7 @@ static PetscErrorCode Apply(PC pc, PetscBool transpose, Vec x, Vec y)
   PetscMemType       x_where, y_where;
 
   PetscFunctionBegin;
-  if (pc->failedreason) { /* There is no factor: KSPSolve() looks for the reason when it meets this. */
+  if (pc->failedreason) { /* there is no factor; KSPSolve() looks for the reason when it meets infinity */
     PetscCall(VecSet(y, std::numeric_limits<PetscReal>::infinity()));
   } else if (PetscMemTypeDevice(local->where)) {
     PetscCall(VecGetArrayReadAndMemType(x, &x_array, &x_where));

@@ -1,8 +1,8 @@
 /*
-   What every preconditioner does that works on the rank's own diagonal block, whatever its factor is: a set-up begins and ends on
-   all ranks together, with one verdict; M^{-1} is applied to vectors of either memory and to several of them; the view begins
-   alike. The type brings two functions, of which neither needs another rank: one that computes the factor, one that applies the
-   factor.
+   PC_Local is the base of every preconditioner that works on the rank's own diagonal block, whatever its factor is. It does what
+   all of them do alike: a set-up begins and ends on all ranks together, with one verdict; M^{-1} is applied to vectors in either
+   memory, and to several vectors; the view begins alike. A type adds two functions, one that computes the factor and one that
+   applies the factor. Neither function needs another rank.
 */
 #pragma once
 
@@ -10,32 +10,41 @@
 
 #include <string>
 
-/* What became of a rank's set-up. */
+/* How the set-up of a rank has ended. */
 struct PCLocalOutcome {
-  PetscErrorCode code       = PETSC_SUCCESS; /* an error, which ends PCSetUp() on all ranks; without a text it has been reported */
-  PCFailedReason reason     = PC_NOERROR;    /* no error, but no factor: KSPSolve() ends with KSP_DIVERGED_PC_FAILED on all ranks */
-  char           text[1024] = "";            /* which row it was, and why: a sentence without its full stop */
+  /* An error ends PCSetUp() on all ranks. An error without a text has been reported already. */
+  PetscErrorCode code = PETSC_SUCCESS;
+
+  /* Without an error, the reason why there is no factor. KSPSolve() then ends with KSP_DIVERGED_PC_FAILED on all ranks. */
+  PCFailedReason reason = PC_NOERROR;
+
+  char text[1024] = ""; /* what is wrong, and in which row: a sentence without its full stop */
 };
 
-/* What the data of such a type begins with. */
+/* The data of a type derives from PC_Local, so that they begin with it. */
 struct PC_Local {
-  /* The factor of the rank's block, or the reason why there is none. */
+  /* Computes the factor of the rank's block, or tells in the outcome why there is none. */
   PetscErrorCode (*compute)(PC, PCLocalOutcome *) = nullptr;
-  /* Y = M^{-1} X or M^{-T} X for so many columns, ldx and ldy apart, in the memory of the factor; how many operations that takes.
-   */
+
+  /*
+     Y = M^{-1} X, or Y = M^{-T} X with transpose, in the memory of the factor. X and Y have at most columns_at_once columns, which
+     are ldx and ldy values apart. `flops` is set to the number of operations.
+  */
   PetscErrorCode (*apply)(PC, PetscBool transpose, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y,
                           PetscInt ldy, PetscLogDouble *flops) = nullptr;
-  PetscInt columns_at_once                                     = 1; /* that apply takes */
 
-  PetscMemType where   = PETSC_MEMTYPE_HOST; /* of the factor */
-  PetscInt     rows    = 0;                  /* of the rank's block */
+  PetscInt columns_at_once = 1; /* the most columns that `apply` takes, at least 1 */
+
+  PetscMemType where   = PETSC_MEMTYPE_HOST; /* memory of the factor */
+  PetscInt     rows    = 0;                  /* rows of the rank's block */
   PetscScalar *staging = nullptr;            /* [2 * rows] on the device, made when a host vector first meets a device factor */
   std::string  failure;                      /* why the last set-up left no factor, the same on all ranks, or empty */
 };
 
-/* For `compute`: the factor is of so many rows in memory of that kind. */
+/* `compute` calls this function to tell the memory and the number of rows of the factor. */
 PetscErrorCode PCLocalPlace(PC, PetscMemType, PetscInt rows);
-/* " of rank 1's block", or nothing where that block is the matrix. */
+
+/* `compute` uses this text in its sentences: " of rank 1's block", or nothing if one rank has the whole matrix. */
 PetscErrorCode PCLocalNameBlock(PC, char text[], size_t length);
 
 /* The operations of the PC. A type whose M is symmetric takes PCApply_Local() for the transpose, too. */
@@ -43,8 +52,12 @@ PetscErrorCode PCSetUp_Local(PC);
 PetscErrorCode PCApply_Local(PC, Vec x, Vec y);
 PetscErrorCode PCApplyTranspose_Local(PC, Vec x, Vec y);
 PetscErrorCode PCMatApply_Local(PC, Mat X, Mat Y);
-PetscErrorCode PCReset_Local(PC); /* to be called by the type's own */
 
-/* The head of a view; nothing more is shown if the viewer is no text. And the reason and the text of a failed set-up. */
+/* The type's own PCReset calls this function. */
+PetscErrorCode PCReset_Local(PC);
+
+/* Begins a view. If is_ascii is false afterwards, the viewer shows no text, and the type shows nothing more. */
 PetscErrorCode PCViewBegin_Local(PC, PetscViewer, PetscBool *is_ascii);
+
+/* Shows the reason and the text of a failed set-up. */
 PetscErrorCode PCViewFailure_Local(PC, PetscViewer);

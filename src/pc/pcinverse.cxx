@@ -1,9 +1,8 @@
-/* Apply, view and reset of an explicit inverse in two factors. */
+/* An explicit inverse in two factors is applied, viewed and reset here. */
 #include <petsc/private/petscimpl.h>
 
 #include "pcinverse.h"
 
-/* Room between the two products for so many right-hand sides. */
 PetscErrorCode PCInverseNeedWork(PCInverse *M, PetscInt columns)
 {
   PetscFunctionBegin;
@@ -38,7 +37,7 @@ PetscErrorCode PCInverseReset(PCInverse *M)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Entries of W, with its diagonal. */
+/* The number of entries of W with its unit diagonal, which is not stored. */
 static PetscInt FactorEntries(const PCInverse *M, const CSR *W)
 {
   return W->nnz + M->rows;
@@ -73,7 +72,7 @@ static PetscErrorCode GetInverse(PC pc, const PCInverse **M)
 }
 
 /*@
-  PCFinePCGetApplyBytes - Bytes that one `PCApply()` must move on this rank: each factor and vector entry once
+  PCFinePCGetApplyBytes - Gets the bytes that one `PCApply()` must move on this rank: each factor and vector entry once
 
   Not Collective
 
@@ -81,8 +80,8 @@ static PetscErrorCode GetInverse(PC pc, const PCInverse **M)
 . pc - the preconditioner context
 
   Output Parameter:
-. bytes - both factors and their scaling, x read, the vector between them written and read, y written; 0 before `PCSetUp()`
-          and for types of other packages
+. bytes - the bytes of both factors and their scaling, of x, which is read, of the vector between the factors, which is written and
+          read, and of y, which is written; 0 before `PCSetUp()` and for types of other packages
 
   Level: advanced
 
@@ -107,7 +106,7 @@ PetscErrorCode PCFinePCGetApplyBytes(PC pc, PetscLogDouble *bytes)
 }
 
 /*@
-  PCFinePCGetDensity - Nonzeros of a factored inverse's factor relative to those of its matrix on this rank, nnz(G)/nnz(A)
+  PCFinePCGetDensity - Gets the nonzeros of a factored inverse's factor relative to those of its matrix on this rank, nnz(G)/nnz(A)
 
   Not Collective
 
@@ -115,7 +114,7 @@ PetscErrorCode PCFinePCGetApplyBytes(PC pc, PetscLogDouble *bytes)
 . pc - the preconditioner context
 
   Output Parameter:
-. density - nnz(G)/nnz(A), the diagonal of G counted; 0 before `PCSetUp()` and for types of other packages
+. density - nnz(G)/nnz(A), where the diagonal of G counts; 0 before `PCSetUp()` and for types of other packages
 
   Level: advanced
 

@@ -1,32 +1,38 @@
 /*
-   An explicit inverse in two factors, M^{-1} = W2 D W1: what the factored approximate inverses have in common once they are
-   set up. Apply is two sparse products; it allocates nothing and waits for nothing.
+   An explicit inverse in two factors, M^{-1} = W2 D W1. The factored approximate inverses have it in common once they are set up.
+   Two sparse products apply it, which allocate nothing and wait for nothing.
 */
 #pragma once
 
 #include "sparse/csr.h"
 
 struct PCInverse {
-  CSR          W1, W2; /* without their unit diagonals, which are not stored */
-  PetscScalar *d;      /* [rows] D */
-  PetscMemType where;
+  CSR          W1, W2; /* the factors without their unit diagonals, which are not stored */
+  PetscScalar *d;      /* [rows] the diagonal matrix D */
+  PetscMemType where;  /* memory of all arrays */
   PetscInt     rows;
-  PetscInt     operator_nnz; /* of the matrix that was inverted */
-  PetscScalar *work;         /* [work_columns * rows] W1 x */
-  PetscInt     work_columns; /* 1 from the set-up on, kInverseColumns once there were several right-hand sides */
+  PetscInt     operator_nnz; /* entries of the matrix that was inverted */
+  PetscScalar *work;         /* [work_columns * rows] the products W1 X */
+  PetscInt     work_columns; /* 1 from the set-up on, and more after an apply to several columns */
 };
 
-constexpr PetscInt kInverseColumns = 4; /* right-hand sides that PCInverseApply() takes at a time */
+/*
+   The most columns that PCInverseApply() takes at a time. With more columns a product reads a factor less often, but needs more
+   registers and more work space.
+*/
+constexpr PetscInt kInverseColumns = 4;
 
+/* Makes the work space for products with so many columns. */
 PetscErrorCode PCInverseNeedWork(PCInverse *, PetscInt columns);
-/* Y = W2 D W1 X for so many columns, at most kInverseColumns, in the memory of the factors; how many operations that takes. */
+
+/* Y = W2 D W1 X for at most kInverseColumns columns, in the memory of the factors. `flops` is set to the number of operations. */
 PetscErrorCode PCInverseApply(PCInverse *, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy,
                               PetscLogDouble *flops);
 PetscErrorCode PCInverseView(const PCInverse *, MPI_Comm, PetscViewer);
 PetscErrorCode PCInverseReset(PCInverse *);
 
-/* PCFinePCGetInverse_C, which every PC of this kind composes: its inverse, null before PCSetUp(). */
+/* Every PC of this kind composes this method, which gives its inverse; before PCSetUp() the inverse has no rows. */
 constexpr const char *kInverseQuery = "PCFinePCGetInverse_C";
 
-/* PCFinePCGetApplyBytes_C, for PCs of another kind. */
+/* A PC of another kind composes this method, which gives the bytes that PCFinePCGetApplyBytes() reports. */
 constexpr const char *kApplyBytesQuery = "PCFinePCGetApplyBytes_C";

@@ -1,4 +1,4 @@
-/* Host twin of cuda/sparse/block.cuh, in plain loops. */
+/* This file is the host twin of cuda/sparse/block.cuh, in plain loops. */
 #include <cmath>
 #include <limits>
 #include <utility>

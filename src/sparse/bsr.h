@@ -1,45 +1,53 @@
 /*
-   Block sparse rows: square blocks of bs by bs values, column-major within a block as in PETSc's MATBAIJ and in paper 001. A view
-   of somebody's arrays, an owning matrix, and its products, each as a host and a CUDA twin with the same arguments.
+   Block sparse rows: square blocks of bs by bs values, column-major within a block, as in PETSc's MATBAIJ and in the paper by Ma,
+   Hu, Yuan and Liu that pc/bisai/bisai.h names. This header has a view of arrays that belong to somebody else, a matrix that owns
+   its arrays, and their products. A product has a host twin and a CUDA twin with the same arguments.
 */
 #pragma once
 
 #include "csr.h"
 
-constexpr PetscInt kLargestBlock = 32; /* rows of a block that the block preconditioners and their kernels take */
+/*
+   The most rows that a block may have in the block preconditioners and their kernels: each row of a block has a lane of a warp, and
+   a warp has 32 lanes.
+*/
+constexpr PetscInt kLargestBlock = 32;
 
-/* Borrowed. Block columns of a block row are distinct and ascending. */
+/* A square block matrix, whose arrays are borrowed. The block columns of a block row are distinct and ascending. */
 struct BSRView {
-  PetscInt           bs;    /* rows of a block, >= 1 */
+  PetscInt           bs;    /* rows of a block, at least 1 */
   PetscInt           n;     /* block rows and block columns */
   PetscInt           nnz;   /* stored blocks */
-  const PetscInt    *i;     /* [n + 1] */
-  const PetscInt    *j;     /* [nnz] */
-  const PetscScalar *a;     /* [nnz * bs * bs] */
+  const PetscInt    *i;     /* [n + 1] block row starts */
+  const PetscInt    *j;     /* [nnz] block columns */
+  const PetscScalar *a;     /* [nnz * bs * bs] values */
   PetscMemType       where; /* PETSC_MEMTYPE_HOST or PETSC_MEMTYPE_CUDA */
 };
 
-/* Owned. i, j and a are one allocation. */
+/* A block matrix, which owns its arrays. i, j and a are one allocation, which begins at i. */
 struct BSR {
-  PetscInt        bs;
-  PetscInt        rows, columns, nnz; /* in blocks */
-  PetscInt       *i;                  /* [rows + 1] */
-  PetscInt       *j;                  /* [nnz] */
-  void           *a;                  /* [nnz * bs * bs] float or double */
-  FinePCPrecision precision;
-  PetscMemType    where;
+  PetscInt        bs;            /* rows of a block, at least 1 */
+  PetscInt        rows, columns; /* block rows and block columns */
+  PetscInt        nnz;           /* stored blocks */
+  PetscInt       *i;             /* [rows + 1] block row starts */
+  PetscInt       *j;             /* [nnz] block columns */
+  void           *a;             /* [nnz * bs * bs] values, float or double */
+  FinePCPrecision precision;     /* of the values */
+  PetscMemType    where;         /* PETSC_MEMTYPE_HOST or PETSC_MEMTYPE_CUDA */
 };
 
 PetscErrorCode BSRCreate(PetscInt bs, PetscInt rows, PetscInt columns, PetscInt nnz, FinePCPrecision, PetscMemType, BSR *);
 PetscErrorCode BSRDestroy(BSR *);
-size_t         BSRBytes(const BSR *);
-BSRView        BSRViewOf(const BSR *);                    /* of one in double precision */
-PetscErrorCode BSRCopy(const BSR *, PetscMemType, BSR *); /* a new one, in memory of that kind */
+PetscErrorCode BSRCopy(const BSR *, PetscMemType, BSR *copy); /* makes the copy, in memory of the given kind */
+size_t         BSRBytes(const BSR *);                         /* bytes of the blocks and row starts; 0 if there are no arrays */
+BSRView        BSRViewOf(const BSR *);                        /* a view of a square matrix in double precision */
 
 /*
-   y = z + W x, or W x where z is null; z may be x or y, x and y do not overlap. Sums in double, for each row in a fixed order.
-   after_product promises that the last work in the stream is such a product, of a W with rows, and that this W was there when that
-   one began: it is read before that has ended.
+   y = z + W x, or y = W x if z is null. z may be x or y; x and y do not overlap. The sums are in double, and for each row in a
+   fixed order.
+
+   With after_product the caller promises two things: the last work in the stream is a product of this kind, with a matrix that has
+   rows, and W existed when that product began. The kernel then reads W before that product has ended.
 */
 PetscErrorCode BSRMultiply_Host(const BSR *W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y);
 PetscErrorCode BSRMultiply_CUDA(const BSR *W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y, PetscBool after_product);

@@ -1,10 +1,9 @@
-/* Block sparse rows made of others: of single entries, and of the transposed blocks. Each is a host and a CUDA twin with the same
- * arguments. */
+/* Blocks are made of single entries, and transposed blocks of blocks. Each function has a host twin and a CUDA twin. */
 #pragma once
 
 #include "bsr.h"
 
-/* B, in double precision, from A's entries. With keep, B has the pattern already and gets new values only. */
+/* B, in double precision, is made of the entries of A. With keep, B has the pattern already and gets new values only. */
 PetscErrorCode BSRFromCSR_Host(const CSRView *A, PetscInt bs, PetscBool keep, BSR *B);
 PetscErrorCode BSRFromCSR_CUDA(const CSRView *A, PetscInt bs, PetscBool keep, BSR *B);
 

@@ -1,16 +1,16 @@
 /*
-   Host twin of cuda/sparse/bsr_csr.cu: single entries become blocks, and blocks those of the transpose.
+   This file is the host twin of cuda/sparse/bsr_csr.cu: blocks are made of single entries, and transposed blocks of blocks.
 
-   Block (I, J) is there if one of the entries (I bs + r, J bs + c) is stored. The bs rows of a block row are read side by side,
-   each from where the last block ended, so that block columns come out ascending and once. Rows of W are read in order, so the rows
-   of W^T come out sorted.
+   Block (I, J) exists if one of the entries (I bs + r, J bs + c) is stored. The bs rows of a block row are read side by side, each
+   from the place where the last block ended, so that every block column comes out once and in ascending order. The transpose reads
+   the rows of W in order, so the rows of W^T come out sorted.
 */
 #include <algorithm>
 #include <vector>
 
 #include "bsr_csr.h"
 
-/* Calls visit(J) for the block columns of block row I. */
+/* Calls visit(J) for the block columns J of block row I, in ascending order. `at` is work space for the bs places in its rows. */
 template <typename Visit>
 static void ForBlocks(const CSRView &A, PetscInt bs, PetscInt I, std::vector<PetscInt> &at, const Visit &visit)
 {
@@ -61,7 +61,7 @@ static void Transpose(const BSR &W, bool keep, BSR &Wt)
 {
   const PetscInt        bs  = W.bs;
   const size_t          bs2 = (size_t)bs * bs;
-  std::vector<PetscInt> at(Wt.i, Wt.i + Wt.rows); /* of the next block of each row of Wt */
+  std::vector<PetscInt> at(Wt.i, Wt.i + Wt.rows); /* place of the next block in each row of Wt */
 
   for (PetscInt row = 0; row < W.rows; row++)
     for (PetscInt k = W.i[row]; k < W.i[row + 1]; k++) {

@@ -1,4 +1,4 @@
-/* Host twin of cuda/sparse/bsr.cu, and what holds for both kinds of memory. */
+/* This file is the host twin of cuda/sparse/bsr.cu. It also has the functions that serve both kinds of memory. */
 #include "bsr.h"
 
 static size_t BlockBytes(const BSR *W)
@@ -34,7 +34,6 @@ PetscErrorCode BSRDestroy(BSR *W)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Bytes of the stored blocks and row starts, 0 of a matrix that is not there. */
 size_t BSRBytes(const BSR *W)
 {
   return !W->i ? 0 : ((size_t)W->rows + 1) * sizeof(PetscInt) + W->nnz * (sizeof(PetscInt) + BlockBytes(W));
@@ -50,7 +49,7 @@ PetscErrorCode BSRCopy(const BSR *W, PetscMemType where, BSR *copy)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* y_r = z_r + sum over the blocks of row r, in their order, and over their columns q: a_pq x_q. */
+/* Block row r of the result is y_r = z_r + sum of a x_j over the blocks a of the row, in their order, and column by column. */
 template <typename S>
 static void Multiply(const BSR &W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y)
 {

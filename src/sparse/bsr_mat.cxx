@@ -1,4 +1,4 @@
-/* Mat -> BSR: the one file that knows where PETSc's matrix types keep their blocks. */
+/* Only this file and bsr_mat.h know where PETSc's matrix types keep their blocks, and how a MATBAIJ is made of blocks. */
 #include <petsc/private/petscimpl.h>
 
 #include "bsr_csr.h"
@@ -9,7 +9,7 @@ static PetscScalar BSRValue(const BSR *W, size_t k)
   return W->precision == FINEPC_SINGLE ? (PetscScalar)((const float *)W->a)[k] : ((const double *)W->a)[k];
 }
 
-/* Another place, same blocks. */
+/* Copies the blocks of A into memory of the given kind. With keep, the copy has the pattern already and gets new values only. */
 static PetscErrorCode CopyBlocks(const BSRView *A, PetscMemType where, PetscBool keep, BSR *copy)
 {
   PetscFunctionBegin;
@@ -41,7 +41,10 @@ static PetscErrorCode GetBAIJ(BSRMat *bsr)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* MatSeqBAIJRestoreArray() says that the values have changed, which would have every PCApply() set up again. */
+/*
+   MatSeqBAIJRestoreArray() raises the state of the matrix as if its values had changed, and then every PCApply() would set up
+   again. The state is therefore put back to what it was.
+*/
 static PetscErrorCode RestoreBAIJ(BSRMat *bsr)
 {
   PetscScalar     *a = (PetscScalar *)bsr->A.a;
@@ -85,7 +88,7 @@ PetscErrorCode MatGetBSR(Mat A, PetscMemType where, PetscBool keep, BSR *copy, B
              bs, kLargestBlock);
   PetscCall(MatGetDiagonalBlock(A, &bsr->local));
   bsr->A.bs = bs;
-  keep      = (PetscBool)(keep && copy->i); /* a matrix that was converted in place may have had no copy */
+  keep      = (PetscBool)(keep && copy->i); /* there may be no copy, if the matrix was converted in place since the last set-up */
   if (is_baij) {
     PetscErrorCode (*query)(Mat, const BSR **);
 
@@ -108,7 +111,7 @@ PetscErrorCode MatGetBSR(Mat A, PetscMemType where, PetscBool keep, BSR *copy, B
     if (bsr->csr.A.where == where) {
       if (PetscMemTypeDevice(where)) PetscCall(BSRFromCSR_CUDA(&bsr->csr.A, bs, keep, copy));
       else PetscCall(BSRFromCSR_Host(&bsr->csr.A, bs, keep, copy));
-    } else { /* entries on the host, blocks wanted on the device */
+    } else { /* the entries are on the host, and the blocks are wanted on the device */
       BSR     blocks{};
       BSRView view;
 
@@ -131,7 +134,7 @@ PetscErrorCode MatRestoreBSR(BSRMat *bsr)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Types that know no device are bound to the CPU from the start: with them the vectors alone decide. */
+/* A matrix of a type that knows no device is bound to the CPU from the start. For such types the vectors alone decide. */
 PetscErrorCode MatGetBSRMemType(Mat A, PetscMemType *where)
 {
   VecType   type;

@@ -1,29 +1,30 @@
-/*
-   Mat -> block sparse rows: what a Mat lends while a set-up reads its blocks, and a MATBAIJ made of blocks.
-*/
+/* The blocks that a PETSc matrix lends while a set-up reads them, and a MATBAIJ that is made of blocks. */
 #pragma once
 
 #include "bsr.h"
 #include "csr_mat.h"
 
+/* What a Mat has lent, or what has been made of it. */
 struct BSRMat {
   BSRView A;
   Mat     local;    /* the rank's diagonal block */
-  CSRMat  csr;      /* lent for the conversion, or empty */
-  bool    borrowed; /* A's arrays are the Mat's own */
+  CSRMat  csr;      /* the rows that a MATAIJ lends during the conversion, or empty */
+  bool    borrowed; /* whether the arrays of A belong to the Mat */
 };
 
 /*
-   The rank's diagonal block of a MATBAIJ, or of a MATAIJ with a block size, in memory of that kind. What the Mat does not have
-   there itself is made in `copy`, which stays the caller's; with keep, copy has the right pattern from the last time, and its
-   values are set anew. Blocks of a MATAIJ that are stored in part are filled up with zeros.
+   Gives the rank's diagonal block of a MATBAIJ, or of a MATAIJ with a block size, in memory of the given kind. If the Mat does not
+   have its blocks in such memory, they are made in `copy`, which stays the caller's. With keep, copy has the right pattern from the
+   last time and gets new values only. Blocks that a MATAIJ stores in part are filled up with zeros.
 */
 PetscErrorCode MatGetBSR(Mat, PetscMemType where, PetscBool keep, BSR *copy, BSRMat *);
 PetscErrorCode MatRestoreBSR(BSRMat *);
-PetscErrorCode MatGetBSRMemType(Mat, PetscMemType *); /* where what is made of its blocks belongs: where its vectors are */
 
-/* I + W or W as a MATBAIJ on comm, W being this rank's diagonal block. */
+/* Where the factors of a matrix belong, which is where its vectors are. */
+PetscErrorCode MatGetBSRMemType(Mat, PetscMemType *);
+
+/* Makes a MATBAIJ on the communicator of I + W with unit, and of W without. W stands for the rank's diagonal block. */
 PetscErrorCode MatCreateFromBSR(MPI_Comm, const BSR *W, PetscBool unit, Mat *);
 
-/* MatGetDeviceBlocks_C, which a sequential Mat composes that keeps a copy of its blocks on the device: that copy, up to date. */
+/* A sequential Mat that keeps a copy of its blocks on the device composes this method, which gives the copy, up to date. */
 constexpr const char *kDeviceBlocksQuery = "MatGetDeviceBlocks_C";

@@ -1,43 +1,48 @@
 /*
-   Compressed sparse rows, the one matrix format of the kernels: a view of somebody's arrays, an owning factor, and the
-   operations that several preconditioners share, each as a host and a CUDA twin with the same arguments.
+   Compressed sparse rows, the format in which the twins get and store matrices of single entries. This header has a view of arrays
+   that belong to somebody else, a factor that owns its arrays, and the operations that several preconditioners share. Each
+   operation has a host twin and a CUDA twin with the same arguments.
 */
 #pragma once
 
 #include "memory.h"
 
-/* An operator's rows, borrowed. Columns of a row are distinct and ascending. Square, but for what MatGetGhostCSR() gives. */
+/*
+   The rows of an operator, whose arrays are borrowed. The columns of a row are distinct and ascending. The matrix is square, unless
+   MatGetGhostCSR() has lent the rows.
+*/
 struct CSRView {
   PetscInt           n;     /* rows */
   PetscInt           nnz;   /* stored entries */
-  const PetscInt    *i;     /* [n + 1] */
-  const PetscInt    *j;     /* [nnz] */
-  const PetscScalar *a;     /* [nnz] */
+  const PetscInt    *i;     /* [n + 1] row starts */
+  const PetscInt    *j;     /* [nnz] columns */
+  const PetscScalar *a;     /* [nnz] values */
   PetscMemType       where; /* PETSC_MEMTYPE_HOST or PETSC_MEMTYPE_CUDA */
 };
 
-/* A factor, owned: strictly triangular or general, values in the precision asked for. i, j and a are one allocation. */
+/* A factor, which owns its arrays. i, j and a are one allocation, which begins at i. */
 struct CSR {
-  PetscInt        rows, columns, nnz;
-  PetscInt       *i; /* [rows + 1] */
-  PetscInt       *j; /* [nnz] */
-  void           *a; /* [nnz] float or double */
-  FinePCPrecision precision;
-  PetscMemType    where;
+  PetscInt        rows, columns;
+  PetscInt        nnz;       /* stored entries */
+  PetscInt       *i;         /* [rows + 1] row starts */
+  PetscInt       *j;         /* [nnz] columns */
+  void           *a;         /* [nnz] values, float or double */
+  FinePCPrecision precision; /* of the values */
+  PetscMemType    where;     /* PETSC_MEMTYPE_HOST or PETSC_MEMTYPE_CUDA */
 };
 
 PetscErrorCode CSRCreate(PetscInt rows, PetscInt columns, PetscInt nnz, FinePCPrecision, PetscMemType, CSR *);
 PetscErrorCode CSRDestroy(CSR *);
-size_t         CSRBytes(const CSR *);
-PetscErrorCode CSRCopyToHost(const CSR *, CSR *);
+size_t         CSRBytes(const CSR *); /* bytes of the stored entries and the row starts */
+PetscErrorCode CSRCopyToHost(const CSR *, CSR *copy);
 
-/* Gt = G^T. With keep, Gt has the pattern already and gets new values only. */
+/* Gt = G^T, in the same precision and memory. With keep, Gt has the pattern already and gets new values only. */
 PetscErrorCode CSRTranspose_Host(const CSR *G, PetscBool keep, CSR *Gt);
 PetscErrorCode CSRTranspose_CUDA(const CSR *G, PetscBool keep, CSR *Gt);
 
 /*
-   Y = D (X + W X) for unit, Y = D (W X) otherwise, without D when d is null; sums in double.
-   X and Y hold `columns` right-hand sides, ldx and ldy apart; X and Y do not overlap.
+   Y = D (X + W X) with unit, and Y = D (W X) without, where D = diag(d) is left out if d is null. The sums are in double. X and Y
+   hold `columns` vectors each, which are ldx and ldy values apart, and X and Y do not overlap.
 */
 PetscErrorCode CSRMultiply_Host(const CSR *W, PetscBool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X,
                                 PetscInt ldx, PetscScalar *Y, PetscInt ldy);

@@ -1,4 +1,4 @@
-/* Host twin of cuda/sparse/csr.cu, and what holds for both kinds of memory. */
+/* This file is the host twin of cuda/sparse/csr.cu. It also has the functions that serve both kinds of memory. */
 #include "csr.h"
 
 PetscErrorCode CSRCreate(PetscInt rows, PetscInt columns, PetscInt nnz, FinePCPrecision precision, PetscMemType where, CSR *W)
@@ -27,7 +27,6 @@ PetscErrorCode CSRDestroy(CSR *W)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Bytes of the stored entries and row starts. */
 size_t CSRBytes(const CSR *W)
 {
   return (W->rows + 1) * sizeof(PetscInt) + W->nnz * (sizeof(PetscInt) + FinePCPrecisionBytes(W->precision));
@@ -43,7 +42,10 @@ PetscErrorCode CSRCopyToHost(const CSR *W, CSR *copy)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Rows of G are read in order, so the rows of Gt come out sorted. Its row starts serve as cursors, which end one row further on. */
+/*
+   The rows of G are read in order, so the rows of Gt come out sorted. The row starts of Gt serve as cursors: afterwards each stands
+   where the next row starts, and is moved back to its own row.
+*/
 template <typename S>
 static void Transpose(const CSR &G, CSR &Gt)
 {

@@ -1,10 +1,13 @@
-/* Mat <-> CSR: the one file that knows PETSc's matrix types and the differences between its releases. */
+/*
+   This file takes the rows out of PETSc's AIJ matrices and makes a MATAIJ of a factor. It alone knows the differences between the
+   AIJ types and between the releases of PETSc.
+*/
 #include <petsc/private/petscimpl.h>
 
 #include "csr_mat.h"
 
 #if defined(FINEPC_HAVE_CUDA)
-/* 3.24 and 3.25 lend the device's row and column arrays as int, 3.26 as PetscInt */
+/* PETSc 3.24 and 3.25 lend the row and column arrays on the device as int, PETSc 3.26 lends them as PetscInt. */
   #if PETSC_VERSION_LT(3, 26, 0)
 using DeviceIndex = int;
   #else
@@ -85,7 +88,6 @@ static PetscErrorCode GetLocal(Mat A, CSRMat *csr)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The rank's diagonal block of an AIJ matrix, on the device where it lives there and is not bound to the CPU. */
 PetscErrorCode MatGetCSR(Mat A, CSRMat *csr)
 {
   PetscBool is_cuda, bound;
@@ -99,7 +101,6 @@ PetscErrorCode MatGetCSR(Mat A, CSRMat *csr)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The same on the host, wherever the matrix lives. */
 PetscErrorCode MatGetHostCSR(Mat A, CSRMat *csr)
 {
   PetscFunctionBegin;
@@ -135,7 +136,6 @@ PetscErrorCode MatGetGhostCSR(Mat A, CSRMat *csr, PetscInt *count, const PetscIn
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* D^{1/2} (I + W) as a MATAIJ on comm, W being strictly triangular and this rank's diagonal block; d = diag(D). */
 PetscErrorCode MatCreateFromFactor(MPI_Comm comm, const CSR *W, const PetscScalar *d, Mat *G)
 {
   CSR          host;

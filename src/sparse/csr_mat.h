@@ -1,16 +1,28 @@
-/* Mat -> compressed sparse rows: what a Mat lends while a set-up reads its rows, and a Mat made of a factor. */
+/* The rows that a PETSc matrix lends while a set-up reads them, and a PETSc matrix that is made of a factor. */
 #pragma once
 
 #include "csr.h"
 
-/* What the Mat lends while a set-up reads it. */
+/* What a Mat has lent. */
 struct CSRMat {
   CSRView A;
-  Mat     local; /* the block that they belong to */
+  Mat     local; /* the sequential matrix whose rows these are */
 };
+
+/* Lends the rows of the rank's diagonal block of an AIJ matrix, on the device if they are there and not bound to the CPU. */
 PetscErrorCode MatGetCSR(Mat, CSRMat *);
+
+/* Lends the same rows on the host, wherever the matrix has them. */
 PetscErrorCode MatGetHostCSR(Mat, CSRMat *);
-PetscErrorCode MatRestoreCSR(CSRMat *);
-/* The rank's entries in columns of other ranks, on the device; column j of it is column ghosts[j] of the matrix. */
+
+/* Lends the rank's entries in columns of other ranks, on the device. Column j of these rows is column ghosts[j] of the matrix. */
 PetscErrorCode MatGetGhostCSR(Mat, CSRMat *, PetscInt *count, const PetscInt **ghosts);
-PetscErrorCode MatCreateFromFactor(MPI_Comm, const CSR *, const PetscScalar *, Mat *);
+
+/* Takes back what one of the three functions above has lent. */
+PetscErrorCode MatRestoreCSR(CSRMat *);
+
+/*
+   Makes a MATAIJ on the communicator of D^{1/2} (I + W) with D = diag(d). W is strictly triangular and stands for the rank's
+   diagonal block.
+*/
+PetscErrorCode MatCreateFromFactor(MPI_Comm, const CSR *W, const PetscScalar *d, Mat *);

@@ -1,11 +1,15 @@
 /*
-   Host twin of cuda/sparse/dense.cuh, in plain loops: LAPACK would do for double, but PETSc need not have LAPACK in single.
+   This file is the host twin of cuda/sparse/dense.cuh, in plain loops. LAPACK would do for double precision, but a PETSc need not
+   come with the LAPACK functions for single precision.
 */
 #include <cmath>
 
 #include "dense.h"
 
-/* Column by column: minus the products of the columns before, then divided by the root of the pivot. */
+/*
+   Computes L column by column: the products of the columns before are subtracted from a column, and the column is divided by the
+   root of its pivot. Returns 0, or k if the k-th pivot is not positive.
+*/
 template <typename T>
 static PetscInt Factor(PetscInt n, T *A)
 {

@@ -1,4 +1,4 @@
-/* Host twin of cuda/sparse/memory.cu, and what holds for both kinds of memory. */
+/* This file is the host twin of cuda/sparse/memory.cu. It also has the functions that serve both kinds of memory. */
 #include "memory.h"
 
 const char *const FinePCPrecisions[] = {"single", "double", "FinePCPrecision", "FINEPC_", nullptr};

@@ -1,4 +1,4 @@
-/* The PETSc face of aFSAI: options, set-up, view, life cycle. The method is in afsai_host.cxx and cuda/pc/afsai/afsai.cu. */
+/* The PETSc face of aFSAI: options, set-up, view and life cycle. The method itself is in afsai_host.cxx and in cuda/pc/afsai. */
 #include <petsc/private/pcimpl.h>
 
 #include "finepcimpl.h"
@@ -46,7 +46,7 @@ const OptionTable<PC> PC_AFSAI::options{"aFSAI options", kOptions};
 
 } // namespace
 
-/* The factor of the rank's block: look at the rows, compute G~ and d, then wrap G^T or describe the failure. */
+/* Computes the factor of the rank's block, G~ and d, and its transpose, or describes in the outcome why there is no factor. */
 static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
 {
   PC_AFSAI  *afsai = (PC_AFSAI *)pc->data;
@@ -117,8 +117,8 @@ static PetscErrorCode PCDestroy_AFSAI(PC pc)
 + -pc_afsai_max_steps <20> - most steps per row
 . -pc_afsai_step_size <1> - entries added per step
 . -pc_afsai_tolerance <1e-3> - tolerance of the stop rule
-. -pc_afsai_stop_rule <gain> - gain or ratio
-. -pc_afsai_selection <decrease> - gradient or decrease
+. -pc_afsai_stop_rule <gain> - rule by which a row stops: gain or ratio
+. -pc_afsai_selection <decrease> - measure that ranks the candidates of a row: gradient or decrease
 . -pc_afsai_initial_power <0> - power of A whose lower triangle is the first pattern
 . -pc_afsai_prefilter <0> - threshold for entries of A
 . -pc_afsai_postfilter <0> - threshold for entries of G
@@ -134,19 +134,19 @@ static PetscErrorCode PCDestroy_AFSAI(PC pc)
   each other, and the preconditioner is applied as two sparse matrix-vector products, so that both the set-up and the solve
   run in parallel throughout. diag(G A G^T) = 1, and M is symmetric positive definite for every pattern.
 
-  The matrix is a `MATAIJ`; with `MATAIJCUSPARSE`, not bound to the CPU, everything runs on the GPU. Only its rows are read,
-  symmetry is not checked. With several ranks each takes its diagonal block, as `PCBJACOBI` does.
+  The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. Only the rows of the
+  matrix are read, and its symmetry is not checked. With several ranks each rank takes its diagonal block, as `PCBJACOBI` does.
 
-  A missing or non-positive diagonal entry, or one that is not finite, makes the set-up fail with a `PCFailedReason`.
+  A diagonal entry that is missing or not positive, or an entry that is not finite, makes the set-up fail with a `PCFailedReason`.
 
   References:
   G. Isotton, C. Janna, M. Bernaschi, A GPU-accelerated adaptive FSAI preconditioner for massively parallel simulations;
   M. Bernaschi, M. Bisson, C. Fantozzi, C. Janna, SIAM J. Sci. Comput. 38 (2016) C53-C72 for the filters
 
 .seealso: `PCSFSAI`, `PCJACOBI`, `PCICC`, `PCAFSAISetMaxSteps()`, `PCAFSAISetStepSize()`, `PCAFSAISetTolerance()`,
-          `PCAFSAISetStopRule()`,
-          `PCAFSAISetSelection()`, `PCAFSAISetInitialPower()`, `PCAFSAISetPrefilter()`, `PCAFSAISetPostfilter()`,
-          `PCAFSAISetSetupPrecision()`, `PCAFSAISetFactorPrecision()`, `PCAFSAISetReusePattern()`, `PCAFSAIGetFactors()`
+          `PCAFSAISetStopRule()`, `PCAFSAISetSelection()`, `PCAFSAISetInitialPower()`, `PCAFSAISetPrefilter()`,
+          `PCAFSAISetPostfilter()`, `PCAFSAISetSetupPrecision()`, `PCAFSAISetFactorPrecision()`, `PCAFSAISetReusePattern()`,
+          `PCAFSAIGetFactors()`
 M*/
 PETSC_EXTERN PetscErrorCode PCCreate_AFSAI(PC pc)
 {

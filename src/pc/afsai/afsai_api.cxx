@@ -1,5 +1,7 @@
-/* The public functions of PCAFSAI, with their manual pages. The values that they set and get are in the table of options in
- * afsai.cxx. */
+/*
+   The public functions of PCAFSAI, with their manual pages. The table of options in afsai.cxx names the values that they set and
+   get.
+*/
 #include "api.h"
 
 #include <finepc.h>
@@ -108,7 +110,7 @@ PetscErrorCode PCAFSAIGetStepSize(PC pc, PetscInt *step_size)
   Level: intermediate
 
   Note:
-  What it is compared with is chosen by `PCAFSAISetStopRule()`.
+  `PCAFSAISetStopRule()` chooses what the tolerance is compared with.
 
 .seealso: `PCAFSAI`, `PCAFSAIGetTolerance()`
 @*/
@@ -152,8 +154,8 @@ PetscErrorCode PCAFSAIGetTolerance(PC pc, PetscReal *tolerance)
   Level: intermediate
 
   Note:
-  The default stops a row where a step no longer pays, whatever its psi has come to; the ratio (2.16) lets rows that cannot reach it
-  run to max_steps and stops others while they still gain.
+  The default stops a row where a step no longer pays, whatever its psi has come to. The ratio, (2.16) of Isotton, Janna, Bernaschi,
+  lets rows that cannot reach it run to max_steps, and stops other rows while they still gain.
 
 .seealso: `PCAFSAI`, `PCAFSAIGetStopRule()`
 @*/
@@ -197,7 +199,7 @@ PetscErrorCode PCAFSAIGetStopRule(PC pc, PCAFSAIStopRule *stop_rule)
   Level: intermediate
 
   Note:
-  The two are the same for a matrix of constant diagonal.
+  Both measures choose the same candidates for a matrix of constant diagonal.
 
 .seealso: `PCAFSAI`, `PCAFSAIGetSelection()`
 @*/
@@ -233,8 +235,8 @@ PetscErrorCode PCAFSAIGetSelection(PC pc, PCAFSAISelection *selection)
 
   Input Parameters:
 + pc - the preconditioner context
-- initial_power - 0 (default) for an empty pattern, 1 for the lower triangle of A, p for that of the p-th power, by (3.9) of
-                  Bernaschi, Bisson, Fantozzi, Janna
+- initial_power - 0 (default) for an empty pattern, 1 for the lower triangle of A, p for the lower triangle of its p-th power, by
+                  (3.9) of Bernaschi, Bisson, Fantozzi, Janna
 
   Options Database Key:
 . -pc_afsai_initial_power <initial_power> - the power p of A whose lower triangle is the pattern from which `PCAFSAI` starts
@@ -242,7 +244,7 @@ PetscErrorCode PCAFSAIGetSelection(PC pc, PCAFSAISelection *selection)
   Level: intermediate
 
   Note:
-  The steps then add to that pattern; with `PCAFSAISetMaxSteps()` of 0 the result is static FSAI.
+  The steps then add to that pattern. With 0 in `PCAFSAISetMaxSteps()` the result is static FSAI.
 
 .seealso: `PCAFSAI`, `PCAFSAIGetInitialPower()`
 @*/
@@ -278,7 +280,7 @@ PetscErrorCode PCAFSAIGetInitialPower(PC pc, PetscInt *initial_power)
 
   Input Parameters:
 + pc - the preconditioner context
-- prefilter - between 0 (default) and 1: a_ij with |a_ij| <= tau sqrt(a_ii a_jj) is passed over, (3.8) of Bernaschi, Bisson,
+- prefilter - between 0 (default) and 1: an entry with |a_ij| <= tau sqrt(a_ii a_jj) is passed over, (3.8) of Bernaschi, Bisson,
               Fantozzi, Janna
 
   Options Database Key:
@@ -323,8 +325,8 @@ PetscErrorCode PCAFSAIGetPrefilter(PC pc, PetscReal *prefilter)
 
   Input Parameters:
 + pc - the preconditioner context
-- postfilter - between 0 (default, nothing is dropped) and 1: g_ij with |g_ij| <= delta ||g_i||_2 is dropped, (3.11) of Bernaschi,
-               Bisson, Fantozzi, Janna
+- postfilter - between 0 (default, nothing is dropped) and 1: an entry with |g_ij| <= delta ||g_i||_2 is dropped, (3.11) of
+               Bernaschi, Bisson, Fantozzi, Janna
 
   Options Database Key:
 . -pc_afsai_postfilter <postfilter> - the threshold delta under which entries of the computed factor are dropped by `PCAFSAI`
@@ -332,7 +334,8 @@ PetscErrorCode PCAFSAIGetPrefilter(PC pc, PetscReal *prefilter)
   Level: intermediate
 
   Note:
-  The row is scaled again by (3.13), so that diag(G A G^T) = 1 still holds. The diagonal stays: 1 gives `PCJACOBI`.
+  The row is scaled again by (3.13), so that diag(G A G^T) = 1 still holds. The diagonal stays, so that a threshold of 1 gives
+  `PCJACOBI`.
 
 .seealso: `PCAFSAI`, `PCAFSAIGetPostfilter()`
 @*/
@@ -376,7 +379,7 @@ PetscErrorCode PCAFSAIGetPostfilter(PC pc, PetscReal *postfilter)
   Level: intermediate
 
   Note:
-  A row on which single precision meets a bad pivot is computed again in double; the view counts such rows.
+  A row on which single precision meets a bad pivot is computed again in double precision. The view counts such rows.
 
 .seealso: `PCAFSAI`, `PCAFSAIGetSetupPrecision()`
 @*/
@@ -420,8 +423,8 @@ PetscErrorCode PCAFSAIGetSetupPrecision(PC pc, FinePCPrecision *setup_precision)
   Level: intermediate
 
   Note:
-  A rounded G is still the factor of a symmetric positive definite G^T G. Its diagonal scaling is stored in double, and products are
-  summed in double, in any case.
+  A rounded G is still the factor of a symmetric positive definite G^T G. The diagonal scaling of G is stored in double precision in
+  any case, and products are summed in double precision.
 
 .seealso: `PCAFSAI`, `PCAFSAIGetFactorPrecision()`
 @*/
@@ -466,7 +469,7 @@ PetscErrorCode PCAFSAIGetFactorPrecision(PC pc, FinePCPrecision *factor_precisio
   Level: intermediate
 
   Note:
-  It applies where the nonzero pattern of the matrix is the same as at the last set-up; the factors keep their memory then.
+  The pattern is kept if the nonzero pattern of the matrix is the same as at the last set-up. The factors then keep their memory.
 
 .seealso: `PCAFSAI`, `PCAFSAIGetReusePattern()`
 @*/
@@ -501,18 +504,18 @@ PetscErrorCode PCAFSAIGetReusePattern(PC pc, PetscBool *reuse_pattern)
   Collective
 
   Input Parameter:
-. pc - the preconditioner context, set up
+. pc - the preconditioner context, which is set up
 
   Output Parameters:
-+ G  - lower triangular `MATAIJ` in double precision, with the layout of the matrix, or `NULL`
-- Gt - its transpose, or `NULL`
++ G  - the lower triangular factor, a `MATAIJ` in double precision with the layout of the matrix; or `NULL` if it is not wanted
+- Gt - the transpose of G; or `NULL` if it is not wanted
 
   Level: advanced
 
   Notes:
   Both are copies that the caller destroys with `MatDestroy()`.
 
-  With several ranks G is block diagonal, a block per rank.
+  With several ranks G is block diagonal, with one block for each rank.
 
 .seealso: `PCAFSAI`
 @*/

@@ -1,18 +1,20 @@
 /*
-   Host twin of cuda/pc/afsai/afsai.cu, in plain loops.
+   This file is the host twin of cuda/pc/afsai/afsai.cu, in plain loops. The equations (2.x) are those of Isotton, Janna and
+   Bernaschi, whom afsai.h names.
 
-   For row i of G~, with P = P_i the columns j < i of its pattern (the paper's P-bar), everything in A scaled to unit diagonal:
+   A is scaled to unit diagonal. P = P_i are the columns j < i of the pattern of row i of G~, which the paper calls P-bar. For this
+   row
 
      A[P, P] g = -A[P, i]                       (2.7)
      psi       = g~ A g~^T,  g~ = (g over P, 1 at i)   (2.13)
      d psi / d g_j = 2 (A[j, P] g + a_ji)       (2.15)
 
-   A step adds the step_size candidates j < i, j not in P, of the largest |gradient|; candidates are the columns of the rows
-   of A that belong to P and i. The Cholesky factor L of A[P, P] is bordered by each new index q:
+   Candidates are the columns j < i, j not in P, of those rows of A that belong to P and to i. A step adds the step_size candidates
+   of the largest |gradient|. The Cholesky factor L of A[P, P] is bordered by each new index q:
 
      L y = A[P, q],   l_qq^2 = a_qq - y.y,   w_q = -(a_qi + y.w) / l_qq,   psi_new = psi - w_q^2,   L^T g = w.
 
-   Then G = D_G G~ with D_G^2 = 1 / psi makes diag(G A G^T) = 1, (2.8).
+   With D_G^2 = 1 / psi, the factor G = D_G G~ has diag(G A G^T) = 1, (2.8).
 */
 #include <algorithm>
 #include <cmath>
@@ -29,11 +31,11 @@ public:
   RowMaker(const CSRView &A, const std::vector<PetscReal> &s, const AFSAIParams &params) :
       A_(A), s_(s), params_(params), a_(A.nnz), place_(A.n, kUnseen), g_(A.n, 0)
   {
-    for (PetscInt row = 0; row < A.n; row++) /* not 1 to rounding */
+    for (PetscInt row = 0; row < A.n; row++) /* the diagonal is exactly 1, and not only up to rounding */
       for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) a_[k] = A.j[k] == row ? 1 : (T)(A.a[k] * s[row] * s[A.j[k]]);
   }
 
-  /* Row i on a pattern that is found (keep null) or kept. False after a bad pivot. */
+  /* Computes row i on the pattern `keep`, or if that is null, on a pattern that is found. Returns false after a bad pivot. */
   bool Make(PetscInt i, const PetscInt *keep, PetscInt keep_length)
   {
     Clear();
@@ -57,13 +59,17 @@ public:
     return Finish(false);
   }
 
-  /* The row made last: columns ascending, g~ of A itself, and psi of A scaled. */
+  /* The row that was computed last: its columns, ascending, its values for A itself, and psi for A scaled. */
   std::vector<PetscInt>  columns;
   std::vector<PetscReal> values;
   PetscReal              psi;
 
 private:
-  static constexpr PetscInt kUnseen = -1, kFree = -2, kIneligible = -3; /* other places: in P */
+  /*
+     What place_ holds for a column that is not in P: a column that no row has brought in, a candidate, and a column of which all
+     entries so far were below the prefilter. For a column in P it holds the place in P.
+  */
+  static constexpr PetscInt kUnseen = -1, kFree = -2, kIneligible = -3;
 
   void Clear()
   {
@@ -76,7 +82,7 @@ private:
     w_.clear();
   }
 
-  /* The columns of a row of A become candidates. */
+  /* Makes candidates of the columns of a row of A. */
   void SeeRow(PetscInt row)
   {
     for (PetscInt k = A_.i[row]; k < A_.i[row + 1]; k++) {
@@ -107,7 +113,7 @@ private:
     return sum;
   }
 
-  /* The step_size candidates of the largest gradient that is not zero, smaller columns first among equals. */
+  /* Returns the step_size candidates of the largest gradients that are not zero. Among equals smaller columns come first. */
   std::vector<PetscInt> Largest() const
   {
     std::vector<std::pair<T, PetscInt>> ranked;
@@ -123,7 +129,7 @@ private:
     return chosen;
   }
 
-  /* Border L by each new index, then solve for g. */
+  /* Borders L by each new index, and then solves for g. Returns false after a bad pivot. */
   bool Append(const std::vector<PetscInt> &added)
   {
     for (PetscInt q : added) {
@@ -158,12 +164,15 @@ private:
     return true;
   }
 
-  /* Postfilter, then psi in double of the g that is kept: diag(G A G^T) = 1 whatever the rounding before. */
+  /*
+     Applies the postfilter, and then computes psi in double from the values that are left, so that diag(G A G^T) = 1 whatever the
+     rounding before. Returns false if the row cannot be used.
+  */
   bool Finish(bool keep)
   {
     std::sort(P_.begin(), P_.end());
     const bool filter = params_.postfilter > 0 && !keep;
-    if (filter) { /* (3.11) of paper 004; (3.13) is the psi below, of the filtered row */
+    if (filter) { /* (3.11) of Bernaschi et al.; their (3.13) is the psi of the filtered row, which is computed below */
       PetscReal norm = s_[i_] * s_[i_];
       for (PetscInt j : P_) norm += PetscSqr(g_[j] * s_[j]);
       norm = params_.postfilter * std::sqrt(norm);
@@ -188,14 +197,14 @@ private:
   const AFSAIParams            &params_;
   const T smallest_pivot_ = (T)(sizeof(T) == sizeof(float) ? kFSAISmallestPivotSingle : kFSAISmallestPivotDouble);
 
-  std::vector<T>              a_;     /* A scaled */
-  std::vector<PetscInt>       place_; /* [n] in P, or kUnseen, kFree, kIneligible */
-  std::vector<T>              g_;     /* [n] g~, zero outside P and i */
-  std::vector<PetscInt>       seen_, P_;
-  std::vector<std::vector<T>> L_;
-  std::vector<T>              w_;
-  PetscInt                    i_   = 0;
-  T                           psi_ = 1;
+  std::vector<T>              a_;        /* [nnz] values of A scaled */
+  std::vector<PetscInt>       place_;    /* [n] place of a column in P, or kUnseen, kFree or kIneligible */
+  std::vector<T>              g_;        /* [n] g~, zero outside P and i */
+  std::vector<PetscInt>       seen_, P_; /* columns that were brought in; columns of the pattern as they came */
+  std::vector<std::vector<T>> L_;        /* rows of the Cholesky factor of A[P, P] */
+  std::vector<T>              w_;        /* solution of L w = -A[P, i] */
+  PetscInt                    i_   = 0;  /* the row */
+  T                           psi_ = 1;  /* psi of the row so far */
 };
 
 } // namespace
@@ -213,7 +222,7 @@ PetscErrorCode AFSAIComputeFactor_Host(const CSRView *A, PetscInt first, const A
   PetscCall(FSAIScaling_Host(A, first, s.data(), d, stats));
   if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
 
-  std::vector<RowMaker<float>>  in_single; /* each of one element, made when first needed */
+  std::vector<RowMaker<float>>  in_single; /* both have at most one element, which is made when it is first needed */
   std::vector<RowMaker<double>> in_double;
   if (params->setup_precision == FINEPC_SINGLE) in_single.emplace_back(*A, s, *params);
   for (PetscInt row = 0; row < rows; row++) {
@@ -252,7 +261,7 @@ PetscErrorCode AFSAIComputeFactor_Host(const CSRView *A, PetscInt first, const A
   }
   PetscCall(FSAIMeanLog_Host(rows, d, &stats->log_psi_after));
   stats->log_psi_after = -stats->log_psi_after; /* d = 1 / psi */
-  /* A scaled and the work vectors of each precision, the scaling, and G once more while it grows */
+  /* The memory is that of A scaled and the work vectors, in each precision in use, of the scaling, and of G while it grows. */
   stats->work_bytes = (in_single.size() * sizeof(float) + in_double.size() * sizeof(double)) * (A->nnz + A->n) +
                       (in_single.size() + in_double.size()) * A->n * sizeof(PetscInt) + A->n * sizeof(PetscReal) +
                       G_j.size() * (sizeof(PetscInt) + sizeof(PetscReal));

@@ -1,63 +1,84 @@
 /*
-   Triangular factors of a block matrix, wherever they come from, and block ILU(0), which makes them without PETSc.
-   Saad, Iterative methods for sparse linear systems, 2nd ed., sections 10.3.2 and 11.5 (blocks, levels).
+   The triangular factors of a block matrix, wherever they come from, and block ILU(0), which computes them without PETSc.
+
+   Saad, Iterative methods for sparse linear systems, 2nd ed., sections 10.3.2 and 11.5, has blocks and levels.
 */
 #pragma once
 
 #include "sparse/bsr.h"
 
-/* A pivot of a diagonal block that is not above kBILUSmallestPivot, relative to A's entries in its row and column, has lost its
-   digits to cancellation. A's own diagonal block is inverted in the place of the factor's then, its pivots raised where they are
-   small. */
+/*
+   A pivot of a diagonal block that is not above kBILUSmallestPivot, relative to the entries of A in its row and column, has lost
+   its digits to cancellation: the limit is some hundred times the rounding error. Then the diagonal block of A itself is inverted
+   in the place of the block of the factor, and its pivots that are below kBILURaisedPivot, about the square root of the rounding
+   error, are raised to that.
+*/
 constexpr PetscReal kBILUSmallestPivot = 1e-13, kBILURaisedPivot = 1e-8;
 
+/* Why a matrix cannot be preconditioned. */
 enum BILUFailure { BILU_OK, BILU_NOT_FINITE, BILU_ROW_ZERO, BILU_DIAGONAL_MISSING };
 
+/* The counts of a factorization. After a failure only `failure` and `failure_row` are set. */
 struct BILUStats {
-  BILUFailure failure;         /* the matrix cannot be preconditioned: nothing else below is set but failure_row */
-  PetscInt    failure_row;     /* the first such row; block row for BILU_DIAGONAL_MISSING */
-  PetscInt    singular_blocks; /* diagonal blocks in whose place A's were inverted */
-  PetscInt    levels;          /* of rows that are eliminated side by side; 0 on the host */
+  BILUFailure failure;
+  PetscInt    failure_row;     /* the first row with the failure; the first block row for BILU_DIAGONAL_MISSING */
+  PetscInt    singular_blocks; /* diagonal blocks in whose place the blocks of A were inverted */
+  PetscInt    levels;          /* levels of rows that are eliminated side by side; 0 on the host */
 };
 
 /*
-   L and U in one array, as PETSc keeps them or as they lie in A. In block row k those of L, without its unit diagonal, are blocks
-   place[LU_L][k] .. place[LU_L_END][k] - 1, those of U, without its diagonal, place[LU_U][k] .. place[LU_U_END][k] - 1, and the
-   inverse of U's diagonal block is block place[LU_DIAGONAL][k]. Columns of a row of L or U are ascending.
+   L and U are in one array of blocks, in the layout of PETSc's factor or in that of A. For block row k
+
+     place[LU_L][k] .. place[LU_L_END][k] - 1   are the blocks of L without its unit diagonal,
+     place[LU_U][k] .. place[LU_U_END][k] - 1   are the blocks of U without its diagonal,
+     place[LU_DIAGONAL][k]                      is the inverse of the diagonal block of U.
+
+   The columns of a row of L or U are ascending.
 */
 enum { LU_L, LU_L_END, LU_U, LU_U_END, LU_DIAGONAL, LU_PLACES };
+
 struct BlockLU {
-  PetscInt     bs, n, nnz;
-  PetscInt    *place[LU_PLACES]; /* [n] each; one allocation with j, and with a if that is its own */
-  PetscInt    *j;                /* [nnz] */
-  PetscScalar *a;                /* [nnz * bs * bs] */
-  PetscBool    own_values;
-  PetscMemType where;
+  PetscInt     bs;               /* rows of a block, at least 1 */
+  PetscInt     n;                /* block rows and block columns */
+  PetscInt     nnz;              /* stored blocks */
+  PetscInt    *place[LU_PLACES]; /* [n] each; one allocation with j, and with `a` if own_values is true, which begins at place[0] */
+  PetscInt    *j;                /* [nnz] block columns */
+  PetscScalar *a;                /* [nnz * bs * bs] values */
+  PetscBool    own_values;       /* whether `a` belongs to the BlockLU, and is not lent by somebody else */
+  PetscMemType where;            /* PETSC_MEMTYPE_HOST or PETSC_MEMTYPE_CUDA */
 };
+
 PetscErrorCode BlockLUCreate(PetscInt bs, PetscInt n, PetscInt nnz, PetscMemType, BlockLU *);
-/* a is null, and others' later */
+
+/* Creates a BlockLU without values of its own: `a` is null, and may point to somebody else's values later. */
 PetscErrorCode BlockLUCreatePattern(PetscInt bs, PetscInt n, PetscInt nnz, PetscMemType, BlockLU *);
+
 PetscErrorCode BlockLUDestroy(BlockLU *);
-size_t         BlockLUBytes(const BlockLU *); /* of its own */
+size_t         BlockLUBytes(const BlockLU *); /* bytes that belong to the BlockLU */
+
+/* The order in which the rows are eliminated. */
+struct BILUPlan;
 
 /*
-   The failures of a matrix, and the pattern of its factor ILU(0), in a new F whose values are not set, with the order of
+   Looks for failures of A, and makes a new F with the pattern of the factor ILU(0) and values that are not set, and the order of
    elimination.
 */
-struct BILUPlan;
 PetscErrorCode BILUAnalyse_Host(const BSRView *A, BlockLU *F, BILUPlan **, BILUStats *);
 PetscErrorCode BILUAnalyse_CUDA(const BSRView *A, BlockLU *F, BILUPlan **, BILUStats *);
 PetscErrorCode BILUPlanDestroy_Host(BILUPlan **);
 PetscErrorCode BILUPlanDestroy_CUDA(BILUPlan **);
 
-/* Its values; only the values of A may have changed since the analysis. Allocates nothing. */
+/* Computes the values of F. Since the analysis only the values of A may have changed. The function allocates nothing. */
 PetscErrorCode BILUFactor_Host(const BSRView *A, BILUPlan *, BlockLU *F, BILUStats *);
 PetscErrorCode BILUFactor_CUDA(const BSRView *A, BILUPlan *, BlockLU *F, BILUStats *);
 
+/* Looks for failures of A: rows of zeros, entries that are not finite, and block rows without a diagonal block. */
+PetscErrorCode BILUCheck_Host(const BSRView *A, BILUStats *);
+
 /*
-   For factors by others, on a pattern that has A's, whose rows and columns are permuted, or null; host only. BILUCheckFactor counts
-   the diagonal blocks that BILUFactor would not have left so; BILURepeat computes the values anew, as BILUFactor does.
+   These functions serve a factor F that PETSc has computed, on a pattern that includes that of A. `rows` and `columns` are the
+   permutations of A in F, or null. BILUCheckFactor counts the diagonal blocks that BILUFactor would have replaced. BILURepeat
+   computes the values of F anew, as BILUFactor does.
 */
 PetscErrorCode BILUCheckFactor_Host(const BSRView *A, const PetscInt *rows, const PetscInt *columns, const BlockLU *F, BILUStats *);
 PetscErrorCode BILURepeat_Host(const BSRView *A, const PetscInt *rows, const PetscInt *columns, BlockLU *F, BILUStats *);
-PetscErrorCode BILUCheck_Host(const BSRView *A, BILUStats *); /* zero rows, entries that are not finite, no diagonal block */

@@ -1,16 +1,19 @@
 /*
-   Host twin of cuda/pc/bisai/bilu.cu, in plain loops.
+   This file is the host twin of cuda/pc/bisai/bilu.cu, in plain loops.
 
-   Block ILU(0): L has unit diagonal blocks, and L and U have the pattern S of A, so that (L U)_ij = A_ij for (i, j) in S. Row by
-   row, with the blocks of row i taken in ascending order of their columns,
+   In block ILU(0), L has unit diagonal blocks, L and U have the pattern S of A, and (L U)_ij = A_ij for (i, j) in S. The factors
+   are computed row by row. The blocks of row i are taken in ascending order of their columns,
 
      L_ik = A_ik U_kk^{-1}                     for k < i, (i, k) in S,
      A_ij = A_ij - L_ik U_kj                   for j > k, (i, j) and (k, j) in S.
 
-   Then U_ij = A_ij for j >= i. The same loops on a larger pattern, A_ij = 0 where A has no block, are ILU(k). U_ii^{-1} is kept in
-   the place of U_ii, computed by elimination with row exchanges inside the block. Row i waits for the rows k of its L only. Whether
-   a pivot has been lost to cancellation must not depend on the units of equations and unknowns: before, the rows of U_ii are
-   divided by the largest entry of that row of A, and its columns by that of A_ii's so divided.
+   Then U_ij = A_ij for j >= i. On a larger pattern, with A_ij = 0 where A has no block, the same loops are ILU(k). Row i waits only
+   for the rows k of its L.
+
+   U_ii^{-1} is kept in the place of U_ii. It is computed by elimination with row exchanges inside the block. Whether a pivot has
+   been lost to cancellation must not depend on the units of equations and unknowns. Therefore U_ii is scaled before the
+   elimination: its rows are divided by the largest entry of the same row of A, and its columns by the largest entry of the same
+   column of A_ii, whose rows have been divided likewise.
 */
 #include <algorithm>
 #include <cmath>
@@ -56,7 +59,7 @@ PetscErrorCode BlockLUCreatePattern(PetscInt bs, PetscInt n, PetscInt nnz, Petsc
 PetscErrorCode BlockLUDestroy(BlockLU *F)
 {
   PetscFunctionBegin;
-  PetscCall(ArrayDestroy(F->where, (void **)&F->place[0])); /* where the allocation begins */
+  PetscCall(ArrayDestroy(F->where, (void **)&F->place[0])); /* the allocation begins at place[0] */
   *F = BlockLU{};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -70,14 +73,17 @@ size_t BlockLUBytes(const BlockLU *F)
 namespace
 {
 
-/* The power of two under x, so that dividing by it rounds nothing. */
+/* Returns the largest power of two that is not above x, since dividing by a power of two rounds nothing; 1 for x = 0. */
 PetscReal Magnitude(PetscReal x)
 {
   int exponent;
   return x > 0 ? x / (2 * std::frexp(x, &exponent)) : 1;
 }
 
-/* The largest entries of the rows of a block row; false if any entry is not finite. The block size is BS, or any for 0. */
+/*
+   Finds the largest entries of the rows of a block row. Returns false if an entry is not finite. The compiler knows the block size
+   BS, or for BS = 0 the function takes any block size.
+*/
 template <int BS>
 bool LargestOfRows(const BSRView &A, PetscInt row, PetscReal *rows)
 {
@@ -106,7 +112,10 @@ LargestFunction LargestFor(PetscInt bs)
   return functions[(size_t)bs < sizeof(functions) / sizeof(*functions) ? bs : 0];
 }
 
-/* What makes the largest entries of the rows of a block row of A, and then of the columns of its block in some column, about 1. */
+/*
+   The scales of a block row of A: those of its rows make the largest entry of each row about 1, and those of the columns then do so
+   with the columns of the block in one block column.
+*/
 struct Scales {
   explicit Scales(PetscInt bs) : rows(bs), columns(bs), block(bs * bs), largest(LargestFor(bs)) { }
 
@@ -124,7 +133,7 @@ struct Scales {
     for (PetscReal &scale : columns) scale = Magnitude(scale);
   }
 
-  /* a = a^{-1}, pivots being judged with these scales; as InvertBlock_Host() */
+  /* Computes a = a^{-1} as InvertBlock_Host() does, but judges the pivots of the scaled block. */
   bool Invert(PetscReal smallest, PetscReal raised, PetscScalar *a) const
   {
     const PetscInt bs = (PetscInt)rows.size();
@@ -137,18 +146,18 @@ struct Scales {
   }
 
   std::vector<PetscReal>   rows, columns;
-  std::vector<PetscScalar> block; /* A's, zero where a permutation has brought none here */
+  std::vector<PetscScalar> block; /* the block of A, or zeros if A has no block there */
   LargestFunction          largest;
 };
 
-/* What takes the place of a singular U_ii^{-1}. */
+/* Inverts the diagonal block of A with small pivots raised. The result takes the place of the inverse of a singular U_ii. */
 void InvertInstead(const Scales &scales, PetscScalar *a)
 {
   std::copy(scales.block.begin(), scales.block.end(), a);
   (void)scales.Invert(kBILURaisedPivot, kBILURaisedPivot, a);
 }
 
-/* Where a row of L and U has its blocks, by their columns; -1 again afterwards. */
+/* Mark() notes for each column of row i of L and U the place of the block. Unmark() sets these places to -1 again. */
 void Mark(const BlockLU &F, PetscInt i, std::vector<PetscInt> &place)
 {
   for (PetscInt k = F.place[LU_L][i]; k < F.place[LU_L_END][i]; k++) place[F.j[k]] = k;
@@ -219,7 +228,7 @@ PetscErrorCode BILUPlanDestroy_Host(BILUPlan **plan)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The values of A in F are replaced by those of L and U; `place` is all -1. */
+/* Replaces the values of A, which are in F, by those of L and U. All of `place` is -1 before and afterwards. */
 static void Eliminate(const BSRView &A, const PetscInt *rows, const PetscInt *columns, std::vector<PetscInt> &place, BlockLU &F,
                       BILUStats *stats)
 {
@@ -271,7 +280,10 @@ PetscErrorCode BILUFactor_Host(const BSRView *A, BILUPlan *, BlockLU *F, BILUSta
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Of U_ii only the inverse is there: scaled, its largest entry is at least 1 / (the smallest pivot) up to a factor of order bs. */
+/*
+   PETSc keeps only the inverse of U_ii. If U_ii is scaled, the largest entry of the inverse is at least 1 / (the smallest pivot),
+   up to a factor of order bs.
+*/
 PetscErrorCode BILUCheckFactor_Host(const BSRView *A, const PetscInt *rows, const PetscInt *columns, const BlockLU *F,
                                     BILUStats *stats)
 {
@@ -285,7 +297,7 @@ PetscErrorCode BILUCheckFactor_Host(const BSRView *A, const PetscInt *rows, cons
     const PetscScalar *const inverse = F->a + F->place[LU_DIAGONAL][i] * bs2;
     bool                     good    = true;
     scales.Find(*A, rows ? rows[i] : i, columns ? columns[i] : i);
-    for (PetscInt c = 0; c < bs; c++) /* not for a NaN either */
+    for (PetscInt c = 0; c < bs; c++) /* a NaN is not good either, since the comparison is false */
       for (PetscInt r = 0; r < bs; r++)
         good = good && std::fabs(inverse[c * bs + r]) * scales.columns[r] * scales.rows[c] < 1 / kBILUSmallestPivot;
     stats->singular_blocks += !good;
@@ -293,7 +305,7 @@ PetscErrorCode BILUCheckFactor_Host(const BSRView *A, const PetscInt *rows, cons
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Blocks of the pattern that A does not have are zero at first. */
+/* The blocks of F that A does not have start as zeros. */
 PetscErrorCode BILURepeat_Host(const BSRView *A, const PetscInt *rows, const PetscInt *columns, BlockLU *F, BILUStats *stats)
 {
   const size_t          bs2 = (size_t)A->bs * A->bs;

@@ -1,6 +1,6 @@
 /*
-   The PETSc face of block-ISAI: options, set-up, apply, view, life cycle. The method is in bisai_host.cxx, bilu_host.cxx and their
-   twins.
+   The PETSc face of block-ISAI: options, set-up and life cycle. bisai_factor.cxx gets the triangular factors, bisai_apply.cxx
+   applies the inverses, bisai_view.cxx shows them. The method itself is in bisai_host.cxx, bilu_host.cxx and their twins.
 */
 #include <petsc/private/pcimpl.h>
 
@@ -45,7 +45,7 @@ static PetscErrorCode PCSetFromOptions_BISAI(PC pc, PetscOptionItems PetscOption
 
 /* ------------------------------------------- set-up ------------------------------------------- */
 
-/* All that a set-up made; the options stay. */
+/* Frees all that a set-up has made. The options stay. */
 static PetscErrorCode PCReset_BISAI(PC pc)
 {
   PC_BISAI *bisai = (PC_BISAI *)pc->data;
@@ -79,7 +79,7 @@ static PetscErrorCode PCReset_BISAI(PC pc)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* NL and NU, and what the relaxation needs. */
+/* Computes NL and NU, and -L and -U if there is a relaxation. */
 static PetscErrorCode Invert(PC pc, PetscBool keep)
 {
   PC_BISAI          *bisai    = (PC_BISAI *)pc->data;
@@ -92,7 +92,7 @@ static PetscErrorCode Invert(PC pc, PetscBool keep)
 
   PetscFunctionBegin;
   for (BISAITriangle t : {BISAI_LOWER, BISAI_UPPER}) {
-    /* the unit diagonal of NL only where it is multiplied by a residual */
+    /* The relaxation multiplies NL by a residual, for which NL needs its unit diagonal. Without relaxation it is not stored. */
     const PetscBool diagonal = (PetscBool)(t == BISAI_UPPER || params->sweeps > 0);
 
     if (!keep) {
@@ -115,13 +115,13 @@ static PetscErrorCode Invert(PC pc, PetscBool keep)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What the precision cannot hold and nothing can take the place of: a set-up with any of it is of no use. */
+/* Counts the blocks and entries that the precision cannot hold and that nothing can replace. With any of them a set-up fails. */
 static PetscInt64 LostNumbers(const PC_BISAI *bisai)
 {
   return bisai->stats.lost_diagonals + bisai->stats.lost_entries[BISAI_LOWER] + bisai->stats.lost_entries[BISAI_UPPER];
 }
 
-/* A matrix that cannot be factored, or whose inverses the precision cannot hold. */
+/* Describes in the outcome a matrix that cannot be factored, or whose inverses the precision cannot hold. */
 static PetscErrorCode DescribeFailure(PC pc, PCLocalOutcome *outcome)
 {
   PC_BISAI        *bisai  = (PC_BISAI *)pc->data;
@@ -161,7 +161,7 @@ static PetscErrorCode DescribeFailure(PC pc, PCLocalOutcome *outcome)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What is kept for a set-up on the same pattern; everything else is given back. */
+/* Decides whether the patterns of the last set-up can stay, and frees everything that the last set-up has made if not. */
 static PetscErrorCode Prepare(PC pc, PetscBool *keep)
 {
   PC_BISAI    *bisai = (PC_BISAI *)pc->data;
@@ -185,7 +185,7 @@ static PetscErrorCode Prepare(PC pc, PetscBool *keep)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The inverses of the triangular factors of the rank's block, or why there are none. */
+/* Computes the inverses of the triangular factors of the rank's block, or describes in the outcome why there are none. */
 static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
 {
   PC_BISAI *bisai = (PC_BISAI *)pc->data;
@@ -231,7 +231,7 @@ static PetscErrorCode PCBISAIGetFactors_BISAI(PC pc, Mat *NL, Mat *NU)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What PCFinePCGetApplyBytes() gives: both inverses, and vectors as they are read and written. */
+/* Counts the bytes for PCFinePCGetApplyBytes(): both inverses, and the vectors as often as they are read and written. */
 static PetscErrorCode PCFinePCGetApplyBytes_BISAI(PC pc, PetscLogDouble *bytes)
 {
   const PC_BISAI *bisai  = (const PC_BISAI *)pc->data;
@@ -247,7 +247,7 @@ static PetscErrorCode PCFinePCGetApplyBytes_BISAI(PC pc, PetscLogDouble *bytes)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What Create composes and Destroy takes away. */
+/* Composes the methods of the type, or takes them away if `compose` is false. */
 static PetscErrorCode Compose(PC pc, PetscBool compose)
 {
   PetscObject object = (PetscObject)pc;
@@ -274,8 +274,8 @@ static PetscErrorCode PCDestroy_BISAI(PC pc)
 
   Options Database Keys:
 + -pc_bisai_power <1> - power p of the patterns S(|L|^p), S(|U|^p)
-. -pc_bisai_power_lower <0> - the same for L alone; 0: as power
-. -pc_bisai_power_upper <0> - the same for U alone; 0: as power
+. -pc_bisai_power_lower <0> - power p for L alone; 0: the value of -pc_bisai_power
+. -pc_bisai_power_upper <0> - power p for U alone; 0: the value of -pc_bisai_power
 . -pc_bisai_factor <petsc> - where L and U come from: petsc or cuda
 . -pc_bisai_factor_levels <0> - levels of fill, with petsc
 . -pc_bisai_factor_shift_type <none> - shift of zero pivots, with petsc
@@ -288,58 +288,48 @@ static PetscErrorCode PCDestroy_BISAI(PC pc)
 
   Notes:
   Triangular solves wait for one row after the other; here they become two products with sparse block matrices. For each block row i
-  of N, with J its columns, N_i(J) T(J, J) = I_i(J), where T is L or U: N T = I on the pattern of N, which is S(|T|^p), (6) and (7)
-  of
-  Ma, Hu, Yuan, Liu. (There it is columns and T N = I on the pattern. Where all paths between two rows have the same length, as with
-  ILU(0) on grids with 5 or 7 points, both are the same.) The block rows are independent of each other.
+  of N, with J its columns, N_i(J) T(J, J) = I_i(J), where T is L or U. This is N T = I on the pattern of N, which is S(|T|^p), (6)
+  and (7) of Ma, Hu, Yuan, Liu. (The paper has columns and T N = I on the pattern. Where all paths between two rows have the same
+  length, as with ILU(0) on grids with 5 or 7 points, both are the same.) The block rows are independent of each other.
 
-  The matrix is a `MATBAIJ`, or a `MATAIJ` with a block size, `MatSetBlockSize()`; blocks of a `MATAIJ` that are stored in part are
-  filled up with zeros, and a block size of 1 is point ISAI. Block sizes 1 to 8 are compiled, others up to 32 take a general path.
-  With several ranks each takes its diagonal block, as `PCBJACOBI` does. Inside `PCASM` and `PCBJACOBI` it takes the sub-matrix;
-  where
-  `PCBJACOBI` has several blocks on a rank it does not hand on the block size of a `MATAIJ`, which a `MATBAIJ` keeps.
+  The matrix is a `MATBAIJ`, or a `MATAIJ` with a block size, `MatSetBlockSize()`. Blocks that a `MATAIJ` stores in part are filled
+up with zeros, and a block size of 1 is point ISAI. Block sizes 1 to 8 are compiled, other block sizes up to 32 take a general path.
+  With several ranks each rank takes its diagonal block, as `PCBJACOBI` does. Inside `PCASM` and `PCBJACOBI` the type takes the
+  sub-matrix. If `PCBJACOBI` has several blocks on a rank, it does not hand on the block size of a `MATAIJ`, but a `MATBAIJ` keeps
+  its block size.
 
-  The inverses are computed and applied on the GPU if the matrix makes its vectors there: `MATAIJCUSPARSE` and `MATBAIJCUDA` do, a
-  `MATBAIJ` after
-  `MatSetVecType(mat, VECCUDA)`. Vectors of the other kind are copied.
+  The inverses are computed and applied on the GPU if the matrix makes its vectors there: `MATAIJCUSPARSE` and `MATBAIJCUDA` do, and
+a `MATBAIJ` does after `MatSetVecType(mat, VECCUDA)`. Vectors in the other memory are copied.
 
-  `PCApplyTranspose()`, for `KSPBICG` and the like, makes transposes of both inverses when it is first called, and takes new values
-  into them after
-  each set-up.
+  `PCApplyTranspose()`, for `KSPBICG` and the like, makes transposes of both inverses when it is first called, and updates their
+  values after each set-up.
 
-  When only the values of the matrix change, patterns and orders stay, and a set-up computes values alone; with
-  `PC_BISAI_FACTOR_CUDA`
-  and `MATAIJCUSPARSE` it does so without going through the host.
+  When only the values of the matrix change, patterns and orders stay, and a set-up computes values alone. With
+  `PC_BISAI_FACTOR_CUDA` and `MATAIJCUSPARSE` such a set-up does not go through the host.
 
-  Where a diagonal block of U is singular or nearly so, a pivot being below 1e-13 of A's entries in its row and column, the diagonal
-  block of A is inverted in its place, pivots raised to 1e-8 of these. PETSc's factorization does not do so: where it meets such a
-  block
-  or a zero pivot, L and U are computed anew on their pattern, by the host twin of `PC_BISAI_FACTOR_CUDA` and without the shift. A
-  block row of
-  NL or NU that comes out not finite keeps its diagonal block alone. The view counts what was replaced, and says who computed the
-  factors.
+  Where a diagonal block of U is singular or nearly so, because a pivot is below 1e-13 of A's entries in its row and column, the
+  diagonal block of A is inverted in its place, with pivots raised to 1e-8 of these entries. PETSc's factorization does not do so:
+  where PETSc meets such a block or a zero pivot, the host twin of `PC_BISAI_FACTOR_CUDA` computes L and U anew, on their pattern
+and without the shift. A block row of NL or NU that comes out not finite keeps its diagonal block alone. The view counts what was
+  replaced, and says who computed the factors.
 
   A row of zeros, a missing diagonal block and an entry that is not finite make the set-up fail with a `PCFailedReason`; the view
-  names
-  the row. So do diagonal blocks of U^{-1}, and with sweeps entries of L and U, that are beyond the range of the precision in which
-  they are
-  stored; other numbers that are too small for it become zero.
+  names the row. The set-up also fails if diagonal blocks of U^{-1}, or with sweeps entries of L and U, are beyond the range of the
+  precision in which they are stored. Other numbers that are too small for this precision become zero.
 
-  Of the set-up's events in `-log_view`, BISAIConvert makes blocks of the matrix, BISAIFactor computes L and U, with BISAICopy,
-  which brings PETSc's factor
-  to where the inverses are, and BISAIInvert NL and NU: BISAIPattern their patterns, BISAIValues their values.
+  The set-up has these events in `-log_view`: BISAIConvert makes blocks of the matrix, BISAIFactor computes L and U, and BISAIInvert
+  computes NL and NU. Within BISAIFactor, BISAICopy brings PETSc's factor to the memory of the inverses. Within BISAIInvert,
+  BISAIPattern computes the patterns and BISAIValues the values.
 
-  Right preconditioning, `-ksp_pc_side right`, and `KSPGMRES` are what the paper measures.
+  The paper measures right preconditioning, `-ksp_pc_side right`, and `KSPGMRES`.
 
   Reference:
   W. Ma, Y. Hu, W. Yuan, X. Liu, GPU preconditioning for block linear systems using block incomplete sparse approximate inverses,
   Scientific Programming 2021
 
 .seealso: `PCILU`, `PCBJACOBI`, `PCASM`, `PCBISAISetPower()`, `PCBISAISetPowerLower()`, `PCBISAISetPowerUpper()`,
-          `PCBISAISetFactor()`,
-          `PCBISAISetFactorLevels()`, `PCBISAISetFactorShiftType()`, `PCBISAISetFactorShiftAmount()`,
-          `PCBISAISetFactorMatOrderingType()`,
-          `PCBISAISetFactorPrecision()`, `PCBISAISetSweeps()`, `PCBISAIGetFactors()`
+          `PCBISAISetFactor()`, `PCBISAISetFactorLevels()`, `PCBISAISetFactorShiftType()`, `PCBISAISetFactorShiftAmount()`,
+          `PCBISAISetFactorMatOrderingType()`, `PCBISAISetFactorPrecision()`, `PCBISAISetSweeps()`, `PCBISAIGetFactors()`
 M*/
 PETSC_EXTERN PetscErrorCode PCCreate_BISAI(PC pc)
 {

@@ -1,5 +1,7 @@
-/* The public functions of PCBISAI, with their manual pages. The values that they set and get are in the table of options in
- * bisai.cxx. */
+/*
+   The public functions of PCBISAI, with their manual pages. The table of options in bisai.cxx names the values that they set and
+   get.
+*/
 #include "api.h"
 
 #include <finepc.h>
@@ -12,7 +14,7 @@
 
   Input Parameters:
 + pc - the preconditioner context
-- power - 1 (default) to 4
+- power - a power from 1 (default) to 4
 
   Options Database Key:
 . -pc_bisai_power <power> - the power p of the triangular factors whose patterns S(|L|^p) and S(|U|^p) the approximate inverses of
@@ -22,7 +24,7 @@
 
   Note:
   A larger power brings the iterations of `PCBISAI` closer to those of the exact triangular solves, and costs more in the set-up and
-  in each apply. `PCBISAISetPowerLower()` and `PCBISAISetPowerUpper()` set it for one factor alone.
+  in each apply. `PCBISAISetPowerLower()` and `PCBISAISetPowerUpper()` set the power for one factor alone.
 
 .seealso: `PCBISAI`, `PCBISAIGetPower()`
 @*/
@@ -149,9 +151,9 @@ PetscErrorCode PCBISAIGetPowerUpper(PC pc, PetscInt *power)
   Level: intermediate
 
   Note:
-  PETSc factors on the host: its factor takes levels of fill, shifts and orderings, and is copied to the GPU where the inverses live
-  there. The other one is block ILU(0) in the natural ordering, which stays on the GPU; its rows are eliminated level by level. Both
-  are the same to rounding, for ILU(0).
+  PETSc factors on the host. Its factor takes levels of fill, shifts and orderings, and is copied to the GPU if the inverses are on
+  the GPU. `PC_BISAI_FACTOR_CUDA` is block ILU(0) in the natural ordering, which stays on the GPU; its rows are eliminated level by
+  level. For ILU(0) both factors are the same to rounding.
 
 .seealso: `PCBISAI`, `PCBISAIGetFactor()`
 @*/
@@ -187,7 +189,7 @@ PetscErrorCode PCBISAIGetFactor(PC pc, PCBISAIFactor *factor)
 
   Input Parameters:
 + pc - the preconditioner context
-- levels - 0 (default) or more
+- levels - 0 (default) or more levels
 
   Options Database Key:
 . -pc_bisai_factor_levels <levels> - the levels of fill of the factors of `PCBISAI`
@@ -195,7 +197,7 @@ PetscErrorCode PCBISAIGetFactor(PC pc, PCBISAIFactor *factor)
   Level: intermediate
 
   Note:
-  As `PCFactorSetLevels()` for `PCILU`. More than 0 need `PC_BISAI_FACTOR_PETSC`.
+  The levels are those of `PCFactorSetLevels()` for `PCILU`. More than 0 levels need `PC_BISAI_FACTOR_PETSC`.
 
 .seealso: `PCBISAI`, `PCBISAIGetFactorLevels()`
 @*/
@@ -240,7 +242,7 @@ PetscErrorCode PCBISAIGetFactorLevels(PC pc, PetscInt *levels)
   Level: intermediate
 
   Note:
-  As `PCFactorSetShiftType()` for `PCILU`. Others than `MAT_SHIFT_NONE` need `PC_BISAI_FACTOR_PETSC`.
+  The type is that of `PCFactorSetShiftType()` for `PCILU`. Types other than `MAT_SHIFT_NONE` need `PC_BISAI_FACTOR_PETSC`.
 
 .seealso: `PCBISAI`, `PCBISAIGetFactorShiftType()`
 @*/
@@ -276,7 +278,7 @@ PetscErrorCode PCBISAIGetFactorShiftType(PC pc, MatFactorShiftType *shift_type)
 
   Input Parameters:
 + pc - the preconditioner context
-- amount - at least 0; 100 times the machine epsilon by default
+- amount - the amount, at least 0; 100 times the machine epsilon by default
 
   Options Database Key:
 . -pc_bisai_factor_shift_amount <amount> - by how much PETSc shifts zero pivots in the factors of `PCBISAI`
@@ -284,7 +286,7 @@ PetscErrorCode PCBISAIGetFactorShiftType(PC pc, MatFactorShiftType *shift_type)
   Level: intermediate
 
   Note:
-  As `PCFactorSetShiftAmount()` for `PCILU`. It is not used with `MAT_SHIFT_NONE` or `PC_BISAI_FACTOR_CUDA`.
+  The amount is that of `PCFactorSetShiftAmount()` for `PCILU`. It is not used with `MAT_SHIFT_NONE` or `PC_BISAI_FACTOR_CUDA`.
 
 .seealso: `PCBISAI`, `PCBISAIGetFactorShiftAmount()`
 @*/
@@ -328,7 +330,8 @@ PetscErrorCode PCBISAIGetFactorShiftAmount(PC pc, PetscReal *amount)
   Level: intermediate
 
   Note:
-  As `PCFactorSetMatOrderingType()` for `PCILU`. Others than `MATORDERINGNATURAL` need `PC_BISAI_FACTOR_PETSC`.
+  The ordering is that of `PCFactorSetMatOrderingType()` for `PCILU`. Orderings other than `MATORDERINGNATURAL` need
+  `PC_BISAI_FACTOR_PETSC`.
 
 .seealso: `PCBISAI`, `PCBISAIGetFactorMatOrderingType()`
 @*/
@@ -372,8 +375,8 @@ PetscErrorCode PCBISAIGetFactorMatOrderingType(PC pc, MatOrderingType *ordering)
   Level: intermediate
 
   Note:
-  They are computed, and products are summed, in double in any case. With `PCBISAISetSweeps()` the copies of L and U for the
-  relaxation are stored in it too.
+  The inverses are computed in double precision in any case, and products are summed in double precision. With `PCBISAISetSweeps()`
+  the copies of L and U for the relaxation are stored in this precision, too.
 
 .seealso: `PCBISAI`, `PCBISAIGetFactorPrecision()`
 @*/
@@ -409,7 +412,7 @@ PetscErrorCode PCBISAIGetFactorPrecision(PC pc, FinePCPrecision *factor_precisio
 
   Input Parameters:
 + pc - the preconditioner context
-- sweeps - 0 (default) or more
+- sweeps - 0 (default) or more steps
 
   Options Database Key:
 . -pc_bisai_sweeps <sweeps> - the relaxation steps that an apply of `PCBISAI` takes with each factor
@@ -417,8 +420,8 @@ PetscErrorCode PCBISAIGetFactorPrecision(PC pc, FinePCPrecision *factor_precisio
   Level: intermediate
 
   Note:
-  After z = N v each step does z <- z + N (v - T z), T being L or U: two more products. The error goes down as the powers of I - N
-  T, which is nilpotent, so that enough steps give the exact triangular solve.
+  After z = N v each step does z <- z + N (v - T z), where T is L or U. These are two more products. The error goes down as the
+powers of I - N T, which is nilpotent, so that enough steps give the exact triangular solve.
 
 .seealso: `PCBISAI`, `PCBISAIGetSweeps()`
 @*/
@@ -453,19 +456,19 @@ PetscErrorCode PCBISAIGetSweeps(PC pc, PetscInt *sweeps)
   Collective
 
   Input Parameter:
-. pc - the preconditioner context, set up
+. pc - the preconditioner context, which is set up
 
   Output Parameters:
-+ NL - lower triangular `MATBAIJ` with unit diagonal, in double precision, or `NULL`
-- NU - upper triangular, or `NULL`
++ NL - the inverse of L, a lower triangular `MATBAIJ` with unit diagonal in double precision; or `NULL` if it is not wanted
+- NU - the inverse of U, an upper triangular `MATBAIJ` in double precision; or `NULL` if it is not wanted
 
   Level: advanced
 
   Notes:
-  Both are copies that the caller destroys with `MatDestroy()`. Rows and columns are in the order of the factors, which is that of
-  the matrix with `MATORDERINGNATURAL`.
+  Both are copies that the caller destroys with `MatDestroy()`. Rows and columns are in the order of the factors, which with
+  `MATORDERINGNATURAL` is the order of the matrix.
 
-  With several ranks they are block diagonal, a block per rank.
+  With several ranks both inverses are block diagonal, with one block for each rank.
 
 .seealso: `PCBISAI`
 @*/

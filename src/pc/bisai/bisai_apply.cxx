@@ -1,4 +1,4 @@
-/* Applying PCBISAI: two triangular inverses, each with its relaxation, and their transposes. */
+/* PCBISAI is applied here: two approximate triangular inverses, each with its relaxation, or their transposes. */
 #include <petsc/private/pcimpl.h>
 
 #include "finepcimpl.h"
@@ -14,7 +14,7 @@ static PetscErrorCode Multiply(const PC_BISAI *bisai, const BSR *W, const PetscS
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* z = N v, then z <- z + N (v - T z) for each sweep; R is -T. */
+/* Computes z = N v, and then z <- z + N (v - T z) for each sweep, where R is -T. */
 static PetscErrorCode ApplyTriangle(const PC_BISAI *bisai, const BSR *N, const BSR *R, PetscBool unit, PetscBool after_product,
                                     const PetscScalar *v, PetscScalar *z)
 {
@@ -37,7 +37,7 @@ static PetscErrorCode Permute(const PC_BISAI *bisai, const PetscInt *order, Pets
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* With the values of the last set-up, in the memory of the last transposes. */
+/* Makes transposes with the values of the last set-up. If there are older transposes, their memory and patterns are used again. */
 static PetscErrorCode NeedTransposes(PC pc)
 {
   PC_BISAI  *bisai     = (PC_BISAI *)pc->data;
@@ -56,8 +56,8 @@ static PetscErrorCode NeedTransposes(PC pc)
 }
 
 /*
-   y = NU NL x, or y = NL^T NU^T x, in the memory of the factors. Sweeps give B = sum_k (I - N T)^k N for each triangle, and B^T is
-   the same sum of N^T and T^T: the loop is the same.
+   Computes y = NU NL x, or y = NL^T NU^T x with transpose, in the memory of the factors. With sweeps, each triangle is
+   B = sum_k (I - N T)^k N instead of N. B^T is the same sum of N^T and T^T, so that the same loop serves for the transpose.
 */
 PetscErrorCode BISAIApply(PC pc, PetscBool transpose, PetscInt, const PetscScalar *x, PetscInt, PetscScalar *y, PetscInt,
                           PetscLogDouble *flops)
@@ -69,7 +69,7 @@ PetscErrorCode BISAIApply(PC pc, PetscBool transpose, PetscInt, const PetscScala
   const BSR *const N = transpose ? bisai->Nt : bisai->N, *const R = transpose ? bisai->Rt : bisai->R;
   const PetscInt *const from = bisai->order[transpose ? 1 : 0], *const to = bisai->order[transpose ? 0 : 1];
   const BISAITriangle first = transpose ? BISAI_UPPER : BISAI_LOWER, second = transpose ? BISAI_LOWER : BISAI_UPPER;
-  /* its diagonal is not stored */
+  /* Whether the unit diagonal is not stored, which is so for NL without sweeps. */
   const auto unit = [&](BISAITriangle t) { return (PetscBool)(t == BISAI_LOWER && !bisai->params.sweeps); };
 
   PetscFunctionBegin;

@@ -1,4 +1,7 @@
-/* The data of PCBISAI, for its face and for the part of the face that gets the triangular factors, bisai_factor.cxx. */
+/*
+   The data of PCBISAI, for the files of its PETSc face: bisai.cxx with the options and the set-up, bisai_factor.cxx with the
+   triangular factors, bisai_apply.cxx and bisai_view.cxx.
+*/
 #pragma once
 
 #include <string>
@@ -11,58 +14,66 @@
 template <typename Object>
 struct OptionTable;
 
-/* Rows of PC_BISAI::vectors: between the factors, a residual, and both ends in the order of the factor. */
+/*
+   The vectors in PC_BISAI::vectors: the vector between the two inverses, a residual of the relaxation, and x and y in the order of
+   the factor.
+*/
 enum { VECTOR_MIDDLE, VECTOR_RESIDUAL, VECTOR_IN, VECTOR_OUT, VECTORS };
 
 struct PC_BISAI : PC_Local {
   static const OptionTable<PC> options;
 
-  /* options */
+  /* The values of the options. */
   BISAIParams        params;
   PCBISAIFactor      factor       = PC_BISAI_FACTOR_PETSC;
-  PetscInt           levels       = 0;
+  PetscInt           levels       = 0; /* levels of fill */
   MatFactorShiftType shift_type   = MAT_SHIFT_NONE;
   PetscReal          shift_amount = 100.0 * PETSC_MACHINE_EPSILON;
   std::string        ordering     = MATORDERINGNATURAL;
 
-  /* built */
-  bool       built = false;
-  PetscInt   bs = 1, n = 0;     /* block rows of this rank */
-  PetscInt   operator_nnz = 0;  /* blocks */
+  /* What the last set-up has built. Arrays [2] are for the lower and the upper triangle. */
+  bool       built        = false;
+  PetscInt   bs           = 1;  /* rows of a block */
+  PetscInt   n            = 0;  /* block rows of this rank */
+  PetscInt   operator_nnz = 0;  /* blocks of the rank's diagonal block */
   BSR        N[2]         = {}; /* NL and NU */
   BSR        R[2]         = {}; /* -L and -U, for the relaxation */
-  PetscInt  *order[2]     = {}; /* [n] rows and columns of the operator in the order of the factor, or null */
+  PetscInt  *order[2]     = {}; /* [n] the operator's rows, and its columns, in the order of the factor; or null */
   BILUStats  factor_stats = {};
-  bool       own_factor   = false; /* PETSc's factorization did not do: its host twin's values are in the factor */
+  bool       own_factor   = false; /* PETSc's factorization failed, so that the values are those of our own host twin */
   BISAIStats stats        = {};
-  PetscBool  reused       = PETSC_FALSE; /* the last set-up kept all patterns */
+  PetscBool  reused       = PETSC_FALSE; /* whether the last set-up kept all patterns */
 
-  /* work: what the next set-up on the same pattern finds, and what an apply needs */
-  BSR          blocks  = {};      /* of the operator, where it does not have them itself */
-  Mat          baij    = nullptr; /* the same for PETSc's factorization */
+  /* What the next set-up on the same pattern finds, and what an apply needs. */
+  BSR          blocks  = {};      /* blocks of the operator, if the operator does not have them in the right memory */
+  Mat          baij    = nullptr; /* a MATSEQBAIJ of these blocks, for PETSc's factorization */
   Mat          petsc   = nullptr; /* PETSc's factor */
-  BlockLU      host_lu = {};      /* its layout, where the inverses live on the device; it lends the values during a set-up */
-  BlockLU      lu      = {};      /* the factor, where the inverses live; that layout on the host */
+  BlockLU      host_lu = {}; /* the layout of PETSc's factor, if the inverses are on the device; the values are lent in a set-up */
+  BlockLU      lu      = {}; /* the factor in the memory of the inverses; on the host, the layout of PETSc's factor likewise */
   BILUPlan    *plan    = nullptr;
   BISAIWork    work    = {};
-  BSR          Nt[2]   = {}; /* transposes of N and R, made when PCApplyTranspose() is called */
-  BSR          Rt[2]   = {};
-  bool         turned  = false;   /* they have the values of the last set-up */
-  PetscScalar *vectors = nullptr; /* [VECTORS * n * bs], or of VECTOR_MIDDLE alone */
+  BSR          Nt[2]   = {};      /* transposes of N, made when PCApplyTranspose() is called */
+  BSR          Rt[2]   = {};      /* transposes of R, likewise */
+  bool         turned  = false;   /* whether the transposes have the values of the last set-up */
+  PetscScalar *vectors = nullptr; /* [VECTORS * n * bs], or [n * bs] for VECTOR_MIDDLE alone */
 
-  std::vector<PetscInt> host_order[2]; /* [n], or empty */
+  std::vector<PetscInt> host_order[2]; /* [n] `order` on the host, or empty */
 };
 
 /*
-   The triangular factors of the operator, in bisai->lu, by PETSc or by block ILU(0) of our own; with keep on the patterns of the
-   last time. What cannot be factored is told in factor_stats, or in the outcome. Afterwards PETSc gets back what it has lent.
+   Gets the triangular factors of the operator into bisai->lu, from PETSc or from block ILU(0) of our own; with keep, on the
+   patterns of the last time. If the operator cannot be factored, factor_stats or the outcome tells why.
 */
 PetscErrorCode BISAIGetTriangularFactors(PC, const BSRMat *, PetscBool keep, PCLocalOutcome *);
+
+/* Gives back to PETSc what it has lent for the factors. */
 PetscErrorCode BISAIReturnTriangularFactors(PC_BISAI *);
-/* An error where the options ask for what the factorization of their choice does not have. */
+
+/* It is an error if the options ask for what the factorization that they choose does not have. */
 PetscErrorCode BISAICheckChoice(PC);
 
-/* y = M^{-1} x or M^{-T} x, for PC_Local; columns is 1. */
+/* y = M^{-1} x, or y = M^{-T} x with transpose: the `apply` of PC_Local, for one column. */
 PetscErrorCode BISAIApply(PC, PetscBool transpose, PetscInt columns, const PetscScalar *x, PetscInt ldx, PetscScalar *y,
                           PetscInt ldy, PetscLogDouble *flops);
+
 PetscErrorCode PCView_BISAI(PC, PetscViewer);

@@ -1,4 +1,4 @@
-/* Where the triangular factors of PCBISAI come from: PETSc's block ILU, or our own block ILU(0). */
+/* This file gets the triangular factors of PCBISAI, from PETSc's block ILU or from our own block ILU(0). */
 #include <petsc/private/pcimpl.h>
 
 #include <vector>
@@ -6,7 +6,7 @@
 #include "finepcimpl.h"
 #include "bisai_face.h"
 
-/* The matrix that PETSc factors: the operator itself, or its blocks as a MATSEQBAIJ. */
+/* Gets the matrix that PETSc factors, which is the operator itself if it is a MATSEQBAIJ, or a MATSEQBAIJ of its blocks. */
 static PetscErrorCode GetPETScOperator(PC_BISAI *bisai, const BSRMat *mat, Mat *A)
 {
   const BSRView *B = &mat->A;
@@ -14,7 +14,7 @@ static PetscErrorCode GetPETScOperator(PC_BISAI *bisai, const BSRMat *mat, Mat *
   PetscScalar   *a;
 
   PetscFunctionBegin;
-  PetscCall(PetscObjectBaseTypeCompare((PetscObject)mat->local, MATSEQBAIJ, &is_baij)); /* MATSEQBAIJCUDA is one on the host */
+  PetscCall(PetscObjectBaseTypeCompare((PetscObject)mat->local, MATSEQBAIJ, &is_baij)); /* true for MATSEQBAIJCUDA */
   *A = mat->local;
   if (is_baij) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscLogEventBegin(FinePC_BISAIConvert, mat->local, 0, 0, 0));
@@ -33,7 +33,7 @@ static PetscErrorCode GetPETScOperator(PC_BISAI *bisai, const BSRMat *mat, Mat *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The ordering and the symbolic factorization. */
+/* Computes the ordering and the symbolic factorization. An ordering that changes nothing is not kept. */
 static PetscErrorCode FactorSymbolic(PC_BISAI *bisai, Mat A, const MatFactorInfo *info)
 {
   IS order[2];
@@ -59,8 +59,9 @@ static PetscErrorCode FactorSymbolic(PC_BISAI *bisai, Mat A, const MatFactorInfo
 }
 
 /*
-   PETSc's factor: rows of L in ia[0 .. n], then rows of U from ja[ia[n]] on, the last one first, each being its columns beyond the
-   diagonal and then the diagonal, whose block is the inverse. The values stay where they are, until BISAIReturnTriangularFactors().
+   Reads the layout of PETSc's factor. The rows of L are at ia[0 .. n] in ja. The rows of U follow from ja[ia[n]] on, the last row
+   first. A row of U has the columns beyond its diagonal first, and then the diagonal, whose block is the inverse. The values stay
+   where they are, and PETSc lends them until BISAIReturnTriangularFactors().
 */
 static PetscErrorCode ReadFactor(Mat factor, PetscInt bs, PetscBool keep, BlockLU *F)
 {
@@ -104,7 +105,7 @@ PetscErrorCode BISAIReturnTriangularFactors(PC_BISAI *bisai)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* To the place of the inverses. */
+/* Copies the factor into the memory of the inverses, which is on the device. With keep, only the values are copied. */
 static PetscErrorCode CopyFactor(const BlockLU *from, PetscMemType where, PetscBool keep, BlockLU *to)
 {
   const size_t bytes = (size_t)from->nnz * from->bs * from->bs * sizeof(PetscScalar);
@@ -122,8 +123,9 @@ static PetscErrorCode CopyFactor(const BlockLU *from, PetscMemType where, PetscB
 }
 
 /*
-   PETSc gives up at a zero pivot, and goes on with large numbers after a block that is singular to rounding. Then the values are
-   computed anew, where PETSc has its own: the layout stays for the next set-ups.
+   Has PETSc factor the operator. PETSc gives up at a zero pivot, and goes on with large numbers after a block that is singular to
+   rounding. In both cases our own host twin computes the values anew, in the arrays of PETSc's factor, so that the layout stays for
+   the next set-ups.
 */
 static PetscErrorCode FactorByPETSc(PC pc, const BSRMat *mat, PetscBool keep, PCLocalOutcome *outcome)
 {
@@ -142,14 +144,14 @@ static PetscErrorCode FactorByPETSc(PC pc, const BSRMat *mat, PetscBool keep, PC
   info.levels    = (PetscReal)bisai->levels;
   info.fill      = 1;
   info.shifttype = (PetscReal)bisai->shift_type;
-  /* blocks are shifted by it whatever the type */
+  /* PETSc shifts blocks by this amount whatever the type is, so the amount must be 0 if no shift is wanted. */
   info.shiftamount   = bisai->shift_type == MAT_SHIFT_NONE ? 0 : bisai->shift_amount;
   info.zeropivot     = 100.0 * PETSC_MACHINE_EPSILON;
   info.pivotinblocks = 1;
   PetscCall(GetPETScOperator(bisai, mat, &A));
   if (!keep) PetscCall(FactorSymbolic(bisai, A, &info));
   PetscCall(MatFactorClearError(bisai->petsc));
-  PetscCall(MatSetErrorIfFailure(A, PETSC_FALSE)); /* we look at the error ourselves */
+  PetscCall(MatSetErrorIfFailure(A, PETSC_FALSE)); /* an error must not end the program here, since it is handled below */
   PetscCall(MatLUFactorNumeric(bisai->petsc, A, &info));
   PetscCall(MatSetErrorIfFailure(A, pc->erroriffailure));
   PetscCall(MatFactorGetError(bisai->petsc, &error));
@@ -186,7 +188,7 @@ static PetscErrorCode FactorByOurselves(PC_BISAI *bisai, const BSRView *A, Petsc
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Block ILU(0) of our own has no fill, no shift and no ordering. */
+/* Our own block ILU(0) has no fill, no shift and no ordering. */
 PetscErrorCode BISAICheckChoice(PC pc)
 {
   const PC_BISAI *bisai = (const PC_BISAI *)pc->data;

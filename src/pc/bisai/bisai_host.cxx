@@ -1,23 +1,22 @@
 /*
-   Host twin of cuda/pc/bisai/bisai.cu, in plain loops.
+   This file is the host twin of cuda/pc/bisai/bisai.cu, in plain loops.
 
-   For a triangular factor T, L with unit diagonal blocks or U, the pattern of the approximate inverse N is S(|T|^p): row i takes
-   in, p times, the columns of the rows of T that were taken in last. With J the columns of row i of N, (6) and (7) of paper 001, by
-   rows,
+   T is a triangular factor: L with unit diagonal blocks, or U. The pattern of its approximate inverse N is S(|T|^p): p times, row i
+   takes in the columns of those rows of T that were taken in last. If J are the columns of row i of N, then (6) and (7) of Ma, Hu,
+   Yuan and Liu, whom bisai.h names, are by rows
 
      N_i(J) T(J, J) = I_i(J),
 
-   so that N T = I on the pattern of N. The paper writes the same for columns, T N = I on the pattern; the rows of N are what the
-   product with N reads, and both are the exact inverse where the pattern is large enough, and both are the first p terms of the
-   Neumann series where all paths between two rows have the same length, as on grids with 5 and 7 points.
+   so that N T = I on the pattern of N. The paper writes the same for columns, T N = I on the pattern. Here the equations are by
+   rows, since the product with N reads the rows of N. Both ways give the exact inverse where the pattern is large enough. Both give
+   the first p terms of the Neumann series where all paths between two rows have the same length, as on grids with 5 and 7 points.
 
-   T(J, J) is triangular and is not formed. X = I_i at first, on J; then, for k in J from i on, away from the diagonal,
+   T(J, J) is triangular and is not formed. At first X = I_i on J. Then, for k in J from i on, away from the diagonal,
 
      N_ik = X_k T_kk^{-1},   X_j = X_j - N_ik T_kj for j in J, j != k.
 
-   U_kk^{-1} is what the factor keeps, and L_kk = I. A row whose blocks beside the diagonal are not all finite in the precision of N
-   keeps its diagonal block alone. That one has nothing to fall back to: where the precision cannot hold it, the set-up is of no
-   use.
+   The factor keeps U_kk^{-1}, and L_kk = I. A row whose blocks beside the diagonal are not all finite in the precision of N keeps
+   its diagonal block alone. Nothing can take the place of the diagonal block: if the precision cannot hold it, the set-up fails.
 */
 #include <algorithm>
 #include <cmath>
@@ -31,19 +30,19 @@
 namespace
 {
 
-/* What U has in the place of L. */
+/* The rows of L or of U, without the diagonal. */
 struct Rows {
   Rows(const BlockLU &F, BISAITriangle triangle) :
       begin(F.place[triangle == BISAI_LOWER ? LU_L : LU_U]), end(F.place[triangle == BISAI_LOWER ? LU_L_END : LU_U_END])
   {
   }
 
-  const PetscInt *begin, *end; /* blocks of a row, without the diagonal */
+  const PetscInt *begin, *end; /* [n] first block of a row, and the block after its last one */
 };
 
 /*
-   Entries are finite, and no row or column has become smaller than any normal number: one of zeros would drop an unknown or an
-   equation.
+   Whether the precision S can hold a diagonal block: its entries are finite, and the largest entry of each row and column is a
+   normal number. A row or column that became zero would drop an equation or an unknown.
 */
 template <typename S>
 bool Holds(PetscInt bs, const PetscScalar *block)
@@ -73,7 +72,7 @@ PetscErrorCode BISAICountBlocks(PetscInt blocks, PetscInt n, PetscBool diagonal,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* sFSAI's symbolic product wants a lower triangle: rows and columns of U are counted from the end for it. */
+/* The symbolic product of sFSAI takes lower triangles, so the rows and columns of U are counted from the end for it. */
 PetscErrorCode BISAIPattern_Host(const BlockLU *F, BISAITriangle triangle, PetscBool diagonal, PetscInt power,
                                  FinePCPrecision precision, BSR *N, BISAIStats *stats)
 {
@@ -125,16 +124,16 @@ static void Invert(const BlockLU &F, BISAITriangle triangle, bool diagonal, BSR 
   const bool               upper = triangle == BISAI_UPPER;
   const Rows               rows(F, triangle);
   S *const                 N_a = (S *)N.a;
-  std::vector<PetscInt>    place(F.n, -1); /* in J, or -1 */
+  std::vector<PetscInt>    place(F.n, -1); /* place of a column in J, or -1 */
   std::vector<PetscScalar> X, product(bs2);
 
   stats->fallback_rows[triangle] = 0;
   if (upper) stats->lost_diagonals = 0;
   for (PetscInt i = 0; i < F.n; i++) {
     std::vector<PetscInt> J(N.j + N.i[i], N.j + N.i[i + 1]);
-    if (!diagonal) J.push_back(i); /* of L: behind the others */
+    if (!diagonal) J.push_back(i); /* only NL can be without diagonal, and i is behind the other columns of L */
     if (upper) std::reverse(J.begin(), J.end());
-    /* now i is last, and the farthest from it is first */
+    /* Now i is last in J, and the column that is farthest from i is first. */
     const PetscInt m = (PetscInt)J.size();
     for (PetscInt k = 0; k < m; k++) place[J[k]] = k;
     X.assign(m * bs2, 0);
@@ -186,7 +185,10 @@ PetscErrorCode BISAIInvert_Host(const BlockLU *F, BISAITriangle triangle, PetscB
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* U_ii is not kept: the inverse of its inverse, to rounding; zero, and lost, where that cannot be inverted. */
+/*
+   Computes -L or -U. The factor does not keep U_ii, so the inverse of U_ii^{-1} takes its place, which is U_ii up to rounding. If
+   U_ii^{-1} cannot be inverted, the block is zero, and its entries count as lost.
+*/
 template <typename S>
 static void Negate(const BlockLU &F, BISAITriangle triangle, BSR &R, PetscInt64 *lost)
 {

@@ -3,12 +3,12 @@
 
 #include "bisai_face.h"
 
-/* What is added up over the ranks, what is the largest of all, and bytes that are added up. */
+/* Indices of the counts that are added up over the ranks, of the maxima over the ranks, and of the bytes that are added up. */
 enum { SINGULAR, FALLBACK_NL, FALLBACK_NU, ROWS, BLOCKS_NL, BLOCKS_NU, BLOCKS_A, OWN_FACTOR, COUNTS };
 enum { LONGEST_NL, LONGEST_NU, WORK_BYTES, MAXIMA };
 enum { TO_APPLY, KEPT, TRANSPOSES, BYTES };
 
-/* Where the triangular factors come from. */
+/* Shows where the triangular factors come from. */
 static PetscErrorCode ViewFactors(PC pc, PetscViewer viewer)
 {
   const PC_BISAI *bisai = (const PC_BISAI *)pc->data;
@@ -32,6 +32,7 @@ static PetscErrorCode ViewFactors(PC pc, PetscViewer viewer)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Shows what the last set-up has built. */
 static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
 {
   const PC_BISAI *bisai = (const PC_BISAI *)pc->data;

@@ -1,4 +1,7 @@
-/* The PETSc face of RRB. */
+/*
+   The PETSc face of RRB: options, set-up, view and life cycle. rrb_grid.cxx finds the grid. The method itself is in rrb_host.cxx
+   and in cuda/pc/rrb.
+*/
 #include <petsc/private/pcimpl.h>
 
 #include "finepcimpl.h"
@@ -33,7 +36,7 @@ static PetscErrorCode FreeFactor(PC_RRB *rrb)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A pivot that is not positive. */
+/* Describes in the outcome a pivot that is not positive. */
 static PetscErrorCode DescribePivot(PC pc, PCLocalOutcome *outcome)
 {
   const PC_RRB   *rrb   = (const PC_RRB *)pc->data;
@@ -54,7 +57,7 @@ static PetscErrorCode DescribePivot(PC pc, PCLocalOutcome *outcome)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Whether constants are in the null space of the whole matrix, which is this rank's block. */
+/* Whether the constants are in the null space of the rank's block. They can be only if this block is the whole matrix. */
 static PetscErrorCode FindNullSpace(PC pc, PetscInt n, PetscBool *singular)
 {
   MatNullSpace null_space;
@@ -66,11 +69,11 @@ static PetscErrorCode FindNullSpace(PC pc, PetscInt n, PetscBool *singular)
   if (!null_space) PetscCall(MatGetNullSpace(pc->mat, &null_space));
   if (null_space) PetscCall(MatNullSpaceGetVecs(null_space, singular, nullptr, nullptr));
   PetscCall(MatGetSize(pc->pmat, &rows, nullptr));
-  if (n != rows) *singular = PETSC_FALSE; /* a part of a connected grid is not, however weakly it is coupled to the rest */
+  if (n != rows) *singular = PETSC_FALSE; /* a part of a connected grid is not singular, however weakly the rest is coupled to it */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The factor of the rank's block, or why there is none. */
+/* Computes the factor of the rank's block, or describes in the outcome why there is none. */
 static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
 {
   PC_RRB *rrb = (PC_RRB *)pc->data;
@@ -91,7 +94,7 @@ static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* M is symmetric: the transpose is the same. */
+/* M is symmetric, so M^{-T} is M^{-1} and `transpose` does not matter. */
 static PetscErrorCode ApplyFactor(PC pc, PetscBool, PetscInt, const PetscScalar *x, PetscInt, PetscScalar *y, PetscInt,
                                   PetscLogDouble *flops)
 {
@@ -99,11 +102,11 @@ static PetscErrorCode ApplyFactor(PC pc, PetscBool, PetscInt, const PetscScalar 
 
   PetscFunctionBegin;
   PetscCall(PetscMemTypeDevice(F->where) ? RRBApply_CUDA(F, x, y) : RRBApply_Host(F, x, y));
-  *flops = 17. * F->nx * F->ny; /* 8 each way a point, and its pivot */
+  *flops = 17. * F->nx * F->ny; /* for each point 8 on the way down, 8 on the way up, and 1 for its pivot */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Of all ranks, if there are any, or that none may be. */
+/* Shows how many rows of all ranks were lifted, if there are any, or that rows are not lifted at all. */
 static PetscErrorCode ViewLift(PC pc, PetscInt64 rows, PetscViewer viewer)
 {
   const PC_RRB *rrb = (const PC_RRB *)pc->data;
@@ -173,7 +176,7 @@ static PetscErrorCode PCFinePCGetApplyBytes_RRB(PC pc, PetscLogDouble *bytes)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* All that a set-up made; the options stay. */
+/* Frees all that a set-up has made. The options stay. */
 static PetscErrorCode PCReset_RRB(PC pc)
 {
   PC_RRB *rrb = (PC_RRB *)pc->data;
@@ -186,7 +189,7 @@ static PetscErrorCode PCReset_RRB(PC pc)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What Create composes and Destroy takes away. */
+/* Composes the methods of the type, or takes them away if `compose` is false. */
 static PetscErrorCode Compose(PC pc, PetscBool compose)
 {
   PetscFunctionBegin;
@@ -211,62 +214,52 @@ static PetscErrorCode PCDestroy_RRB(PC pc)
   Options Database Keys:
 + -pc_rrb_levels <0> - levels before the exact factorization; 0: as few as leave at most 1024 points, or one in 15000, but never
                        more than 4096
-. -pc_rrb_nx <0> - points of a line of the grid; 0: found
-. -pc_rrb_ny <0> - lines of the grid; 0: found
-- -pc_rrb_lift <true> - rows that sum to less than 0 are made to sum to 0 before the first level that lumps
+. -pc_rrb_nx <0> - points of a line of the grid; 0: they are found
+. -pc_rrb_ny <0> - lines of the grid; 0: they are found
+- -pc_rrb_lift <true> - whether rows that sum to less than 0 are made to sum to 0 before the first level that lumps
 
   Level: intermediate
 
   Notes:
-  The grid is that of the options; or of a `DMDA` with one unknown a point, by `KSPSetDM()` or `MatGetDM()`; or it is recognised
-  from the
-  pattern of the matrix, natural ordering. Any number of points, variable coefficients, Dirichlet rows kept as rows of the identity,
-  Neumann and mixed boundaries are fine. Periodic and irregular patterns are errors that name the first row that does not fit.
+  The grid is told by the options, or by a `DMDA` with one unknown per point that was given to `KSPSetDM()` or that `MatGetDM()`
+  gives, or it is recognised from the pattern of the matrix, whose rows must be in natural ordering. Any number of points, variable
+  coefficients, Dirichlet rows kept as rows of the identity, Neumann and mixed boundaries are fine. Periodic and irregular patterns
+  are errors that name the first row that does not fit.
 
-  Level by level, red points are eliminated; couplings between red points are lumped to the diagonal before. For symmetric
-  M-matrices
-  whose rows do not sum to less than 0 all pivots are positive, and M is symmetric positive definite. With a 5-point stencil the
-  first
-  level is exact. On Poisson's problem the condition number is at most about 1.8 * 1.23^l for l levels.
+  Level by level, red points are eliminated; before, couplings between red points are lumped to the diagonal. For symmetric
+  M-matrices whose rows do not sum to less than 0 all pivots are positive, and M is symmetric positive definite. With a 5-point
+  stencil the first level is exact. On Poisson's problem the condition number is at most about 1.8 * 1.23^l for l levels.
 
   Where rows do sum to less than 0 (the Jacobian of -Laplace(u) = exp(u), a Helmholtz equation) lumping takes away what is left of
-  definiteness, level by level. Beyond the paper, such rows are therefore lifted: before the first level that lumps, the second with
-  a 5-point stencil and the first with a 9-point one, their diagonal entries are raised until they sum to 0. M is then positive
-  definite
-  for every definite M-matrix, unless lumping takes all couplings of a point, and also for an indefinite matrix with such signs, for
-  which use `KSPMINRES`, if some rows sum to more than 0, as those next to a Dirichlet boundary do. See `PCRRBSetLift()`; the view
-  counts
-  the rows.
+  definiteness, level by level. Beyond the paper, such rows are therefore lifted before the first level that lumps, which is the
+  second level with a 5-point stencil and the first level with a 9-point stencil: their diagonal entries are raised until the rows
+  sum to 0. M is then positive definite for every definite M-matrix, unless lumping takes all couplings of a point. M is positive
+  definite also for an indefinite matrix with the signs of an M-matrix, for which use `KSPMINRES`, if some of its rows sum to more
+  than 0, as the rows next to a Dirichlet boundary do. See `PCRRBSetLift()`; the view counts the rows that are lifted.
 
-  What the last level leaves is factored exactly, where the paper has an exact Cholesky factorization on the host. Here the host has
-  L D L^T in a band. On a GPU there is no factor and there are no triangular solves, but the inverse: a dense matrix of all the
-  points
-  that are left, made by sweeping blocks of rows and columns, with which an application multiplies. It takes 8 m^2 bytes for m
-  points, and
-  2 m^3 flops, so that m is at most 8192.
+  The points that the last level leaves are factored exactly, for which the paper has an exact Cholesky factorization on the host.
+  Here the host has L D L^T in a band. On a GPU there is no factor and there are no triangular solves. An application multiplies
+with the inverse instead: a dense matrix of all the points that are left, made by sweeping blocks of rows and columns. The inverse
+takes 8 m^2 bytes for m points, and 2 m^3 flops, so that m is at most 8192.
 
-  Symmetry is checked. A coupling that only one of the two rows has, such as one to a Dirichlet row whose column was not zeroed, is
-  left
-  out; the view counts these. A pivot that is not positive makes the set-up fail with a `PCFailedReason`. If the matrix has the
-  constants
-  as its null space (`MatSetNullSpace()`) and its rows sum to 0, to eight digits of the diagonal entry, the last pivot is left out,
-  which
-  is zero then; a matrix of several parts that are not coupled has more such pivots, and may fail, in the set-up or in the solve. A
-  rank's
-  subdomain is not singular, nor is a matrix that couples one way alone: all their pivots count.
+  Symmetry is checked. A coupling that only one of the two rows has, such as a coupling to a Dirichlet row whose column was not
+  zeroed, is left out; the view counts these couplings. A pivot that is not positive makes the set-up fail with a `PCFailedReason`.
+  If the matrix has the constants as its null space (`MatSetNullSpace()`) and its rows sum to 0, to eight digits of the diagonal
+  entry, the last pivot, which is zero then, is left out. A matrix of several parts that are not coupled has more such pivots, and
+  may fail, in the set-up or in the solve. A rank's subdomain is not singular, nor is a matrix that couples one way alone: all their
+  pivots count.
 
-  With several ranks this is not the global method: each factors its own subdomain alone, without the couplings to others, as
-  `PCBJACOBI`
-  does, and iterations grow with the number of ranks; the view says so. An error about one rank's subdomain is one of all ranks.
+  With several ranks this is not the global method: each rank factors its own subdomain alone, without the couplings to other ranks,
+  as `PCBJACOBI` does, and iterations grow with the number of ranks; the view says so. An error about one rank's subdomain is an
+  error on all ranks.
 
-  The factor takes 40 bytes an unknown on the host, 48 on a GPU with its values on the way down and up, beside the exact part; for
-  `KSPRRBCG`
-  it keeps 40 more on the host, 20 on a GPU. A set-up on a GPU needs 56 to 72 for itself.
+  Beside the exact part, the factor takes 40 bytes per unknown on the host, and 48 on a GPU, including its values on the way down
+and up. For `KSPRRBCG` the factor keeps 40 bytes more on the host, and 20 on a GPU. A set-up on a GPU needs 56 to 72 bytes per
+unknown for itself.
 
   Reference:
   M. de Jong, A. van der Ploeg, A. Ditzel, C. Vuik, Fine-grain parallel RRB-solver for 5-/9-point stencil problems suitable for
-  GPU-type
-  processors, Electron. Trans. Numer. Anal. (2017)
+  GPU-type processors, Electron. Trans. Numer. Anal. (2017)
 
 .seealso: `KSPRRBCG`, `PCICC`, `PCMG`, `DMDA`, `PCRRBSetLevels()`, `PCRRBSetNx()`, `PCRRBSetNy()`, `PCRRBSetLift()`
 M*/

@@ -1,57 +1,127 @@
 /*
-   RRB, repeated red-black: A = L D L^T + R for 5- and 9-point stencils on a grid, M = L D L^T, level by level (2.2).
+   RRB, the repeated red-black factorization A = L D L^T + R of a 5- or 9-point stencil on a grid, whose M = L D L^T is computed
+   level by level, (2.2).
 
    de Jong, van der Ploeg, Ditzel, Vuik, Fine-grain parallel RRB-solver for 5-/9-point stencil problems suitable for GPU-type
-   processors, Electron. Trans. Numer. Anal. (2017) (paper 003).
+   processors, Electron. Trans. Numer. Anal. (2017).
 */
 #pragma once
 
 #include "sparse/csr.h"
 
+/* ----------------------------------------- parameters ----------------------------------------- */
+
 struct RRBParams {
-  PetscInt  levels     = 0;           /* l of RRB-l, >= 1; 0: as few as leave kRRBRemainder points or so */
-  PetscBool singular   = PETSC_FALSE; /* constants are in the null space: the last pivot is left out, if all rows sum to 0 */
-  PetscBool keep_schur = PETSC_FALSE; /* S_1 is kept, for RRBCG */
-  PetscBool lift       = PETSC_TRUE;  /* rows that sum to less than 0 are made to sum to 0, before the first level that lumps */
+  /* l of RRB-l, at least 1; for 0 the levels are chosen by the size of the grid. */
+  PetscInt levels = 0;
+
+  /* The constants are in the null space of A: if all rows sum to 0, the last pivot is left out. */
+  PetscBool singular = PETSC_FALSE;
+
+  /* The first Schur complement S_1 is kept, for RRBCG. */
+  PetscBool keep_schur = PETSC_FALSE;
+
+  /* Rows that sum to less than 0 are made to sum to 0, before the first level that lumps. */
+  PetscBool lift = PETSC_TRUE;
 };
-/* chosen levels leave so many points, or one in, kRRBLargestRemainder / 2 at most */
+
+/* ------------------------------------------- limits ------------------------------------------- */
+
+/*
+   Levels that are chosen are as few as leave at most kRRBRemainder points, or one point in kRRBShare if that is more, but never
+   more than kRRBLargestRemainder / 2 points. Few points keep the exact factorization cheap. Large grids may leave more, since the
+   exact part then costs little beside the levels, and fewer levels make a better preconditioner.
+*/
 constexpr PetscInt kRRBRemainder = 1024, kRRBShare = 15000;
-constexpr PetscInt kRRBLargestRemainder = 8192;            /* of the CUDA twin, whose inverse is dense */
-constexpr size_t   kRRBLargestBand      = (size_t)2 << 30; /* bytes, of the host twin */
-/* a_ij and a_ji may differ by this, relatively, or by so much of a_ii, which is rounding */
+
+/* The most points that the CUDA twin factors exactly. Its inverse is dense: 8192 points take 512 MiB, and 2 * 8192^3 operations. */
+constexpr PetscInt kRRBLargestRemainder = 8192;
+
+/* The most bytes of the band in which the host twin factors exactly, so that few levels on a large grid do not fill the memory. */
+constexpr size_t kRRBLargestBand = (size_t)2 << 30;
+
+/*
+   A counts as symmetric if a_ij and a_ji differ by at most kRRBSymmetry of the larger one, or by at most kRRBNoise of a_ii, which
+   is rounding: tiny couplings beside a large diagonal entry may differ by much, relatively.
+*/
 constexpr PetscReal kRRBSymmetry = 1e-8, kRRBNoise = 1e-14;
-constexpr PetscReal kRRBZeroSum = 1e-8; /* sum of a row over its diagonal entry, if A is singular */
-/* -sum of a row over the diagonal entry of A: 0 to rounding, if not above */
+
+/*
+   A row counts as one that sums to 0 if its sum is at most this share of its diagonal entry. All rows of a matrix with the
+   constants in its null space sum to 0, up to the rounding of the entries.
+*/
+constexpr PetscReal kRRBZeroSum = 1e-8;
+
+/*
+   A row is lifted if its sum is below minus this share of the diagonal entry of A, so that sums that are 0 but for rounding stay
+   what they are.
+*/
 constexpr PetscReal kRRBLift = 1e-12;
+
+/* ------------------------------------ outcome of a set-up ------------------------------------- */
+
+/* Why there is no factor: A couples points that are no neighbours, A is not symmetric, or a pivot is not positive. */
 enum RRBFailure { RRB_OK, RRB_PATTERN, RRB_UNSYMMETRIC, RRB_PIVOT };
+
 struct RRBStats {
   RRBFailure failure;
-  PetscInt   row, column, level; /* of the first entry that is no neighbour's, or not symmetric; of the pivot, row = y nx + x */
-  /* couplings that one of the two rows does not have: left out; rows of S_1, or of A with 9 points */
-  PetscInt64 one_sided, lifted;
-  PetscInt   zero_pivots; /* left out: the last one of a singular matrix */
+  PetscInt   row;    /* the row of the first entry that fails, or the row y nx + x of the pivot */
+  PetscInt   column; /* the column of that entry */
+  PetscInt   level;  /* the level of the pivot */
+
+  PetscInt64 one_sided;   /* couplings that only one of their two rows has, which are left out */
+  PetscInt64 lifted;      /* rows that were lifted: of S_1 with 5 points, of A with 9 points */
+  PetscInt   zero_pivots; /* pivots that were left out: the last pivot of a singular matrix */
 };
-struct RRBFactor {                                /* what both twins' factors begin with */
-  PetscInt nx, ny, levels, max_levels, remainder; /* levels in use; points of the exact factorization */
-  /* A couples diagonal neighbours; S_1 is here; M has constants in its null space as A does */
-  PetscBool    nine, has_schur, singular;
-  size_t       bytes, apply_bytes; /* of memory; that an application must move */
-  PetscMemType where;
+
+/* ----------------------------------------- the factor ----------------------------------------- */
+
+/* The factors of both twins begin with these fields. */
+struct RRBFactor {
+  PetscInt nx, ny;     /* points of a line of the grid, and lines */
+  PetscInt levels;     /* levels in use, 1 .. max_levels */
+  PetscInt max_levels; /* the most levels that the grid allows */
+  PetscInt remainder;  /* points of the exact factorization */
+
+  PetscBool nine;      /* A couples diagonal neighbours, so that its stencil has 9 points */
+  PetscBool has_schur; /* the factor includes S_1 */
+  PetscBool singular;  /* M has the constants in its null space, as A has */
+
+  size_t       bytes;       /* memory of the factor */
+  size_t       apply_bytes; /* bytes that an application must move */
+  PetscMemType where;       /* PETSC_MEMTYPE_HOST or PETSC_MEMTYPE_CUDA */
 };
-/* The levels in use, the most that the grid allows by (2.1), and the points that are left. */
-void RRBLevels(PetscInt nx, PetscInt ny, PetscInt asked, PetscInt *levels, PetscInt *max_levels, PetscInt *remainder);
+
 /*
-   Largest j - i of an entry, 0 at least; and whether some entry has one less. Entries that are zero do not count, here and below.
+   Sets the levels in use, which are `asked` or, for 0, chosen, the most levels that the grid allows by (2.1), and the points that
+   the levels in use leave.
+*/
+void RRBLevels(PetscInt nx, PetscInt ny, PetscInt asked, PetscInt *levels, PetscInt *max_levels, PetscInt *remainder);
+
+/*
+   Finds the largest distance j - i of an entry, at least 0, and whether some entry has a distance that is smaller by one. Entries
+   that are zero do not count, here and in RRBComputeFactor.
 */
 PetscErrorCode RRBOffsets_Host(const CSRView *A, PetscInt *largest, PetscBool *next);
 PetscErrorCode RRBOffsets_CUDA(const CSRView *A, PetscInt *largest, PetscBool *next);
-/* The factor of A on nx ny = n points, x first; an old factor's memory is used again. After a failure F is not for use. */
+
+/*
+   Computes the factor F of A, whose n rows are the points of a grid of nx by ny = n points with x running first. F is an old
+   factor, whose memory is used again, or null. After a failure F can only be destroyed or computed again.
+*/
 PetscErrorCode RRBComputeFactor_Host(const CSRView *A, PetscInt nx, PetscInt ny, const RRBParams *, RRBFactor **F, RRBStats *);
 PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, PetscInt nx, PetscInt ny, const RRBParams *, RRBFactor **F, RRBStats *);
-PetscErrorCode RRBApply_Host(RRBFactor *, const PetscScalar *x, PetscScalar *y); /* y = M^{-1} x */
+
+/* y = M^{-1} x */
+PetscErrorCode RRBApply_Host(RRBFactor *, const PetscScalar *x, PetscScalar *y);
 PetscErrorCode RRBApply_CUDA(RRBFactor *, const PetscScalar *x, PetscScalar *y);
-/* On the host: columns of L, l[4 n] in the order of its twin, and d[n], 1 / pivot; 0 in the remainder. */
+
+/*
+   Copies the factor to arrays on the host: l [4 n], the four entries of each column of L in the order of the host twin, and d [n],
+   the inverse pivots. Points of the remainder get zeros.
+*/
 PetscErrorCode RRBGetFactor_Host(const RRBFactor *, PetscScalar *l, PetscScalar *d);
 PetscErrorCode RRBGetFactor_CUDA(const RRBFactor *, PetscScalar *l, PetscScalar *d);
+
 PetscErrorCode RRBDestroy_Host(RRBFactor **);
 PetscErrorCode RRBDestroy_CUDA(RRBFactor **);

@@ -1,5 +1,4 @@
-/* The public functions of PCRRB, with their manual pages. The values that they set and get are in the table of options in rrb.cxx.
- */
+/* The public functions of PCRRB, with their manual pages. The table of options in rrb.cxx names the values of these functions. */
 #include "api.h"
 
 #include <finepc.h>
@@ -11,8 +10,8 @@
 
   Input Parameters:
 + pc - the preconditioner context
-- levels - 1 or more; the most that the grid allows, 2 ceil(log2(max(nx, ny))) + 1, is full RRB, and more are the same; 0 (default)
-           for as few as leave at most 1024 points, or one in 15000, but never more than 4096
+- levels - 1 or more levels, or 0 (default) for as few as leave at most 1024 points, or one in 15000, but never more than 4096; the
+           most that the grid allows, 2 ceil(log2(max(nx, ny))) + 1, is full RRB, and more levels are the same as full RRB
 
   Options Database Key:
 . -pc_rrb_levels <levels> - levels before the exact factorization
@@ -21,7 +20,8 @@
 
   Note:
   The points that are left after the last level are factored exactly. Fewer levels make a better preconditioner, with a larger exact
-  part: a band on the host, a dense inverse of at most 8192 points on a GPU; beyond its limits the set-up ends with an error.
+  part. The exact part is a band of at most 2 GiB on the host, and a dense inverse of at most 8192 points on a GPU. Beyond these
+  limits the set-up ends with an error.
 
 .seealso: `PCRRB`, `PCRRBGetLevels()`
 @*/
@@ -51,13 +51,13 @@ PetscErrorCode PCRRBGetLevels(PC pc, PetscInt *levels)
 }
 
 /*@
-  PCRRBSetNx - Sets the number of points of a line of the grid for `PCRRB`, those whose unknowns follow each other
+  PCRRBSetNx - Sets the number of points of a line of the grid for `PCRRB`; the unknowns of a line follow each other
 
   Logically Collective
 
   Input Parameters:
 + pc - the preconditioner context
-- nx - 1 or more; 0 (default) leaves the grid to the `DM`, or to the pattern of the matrix
+- nx - 1 or more points; 0 (default) leaves the grid to the `DM`, or to the pattern of the matrix
 
   Options Database Key:
 . -pc_rrb_nx <nx> - points of a line of the grid
@@ -65,7 +65,7 @@ PetscErrorCode PCRRBGetLevels(PC pc, PetscInt *levels)
   Level: intermediate
 
   Note:
-  With several ranks each must have whole lines; with a `DMDA` it need not.
+  With several ranks each rank must have whole lines of the grid. With a `DMDA` a rank may have parts of lines.
 
 .seealso: `PCRRB`, `PCRRBGetNx()`, `PCRRBSetNy()`
 @*/
@@ -101,7 +101,7 @@ PetscErrorCode PCRRBGetNx(PC pc, PetscInt *nx)
 
   Input Parameters:
 + pc - the preconditioner context
-- ny - 1 or more; 0 (default) leaves the grid to the `DM`, or to the pattern of the matrix
+- ny - 1 or more lines; 0 (default) leaves the grid to the `DM`, or to the pattern of the matrix
 
   Options Database Key:
 . -pc_rrb_ny <ny> - lines of the grid
@@ -145,7 +145,7 @@ PetscErrorCode PCRRBGetNy(PC pc, PetscInt *ny)
 
   Input Parameters:
 + pc - the preconditioner context
-- lift - `PETSC_TRUE` (default) or `PETSC_FALSE`
+- lift - `PETSC_TRUE` (default) to lift such rows, `PETSC_FALSE` to leave them as they are
 
   Options Database Key:
 . -pc_rrb_lift <lift> - whether rows that sum to less than 0 are lifted
@@ -153,18 +153,17 @@ PetscErrorCode PCRRBGetNy(PC pc, PetscInt *ny)
   Level: intermediate
 
   Notes:
-  `PETSC_FALSE` is the method of the paper, to which this is an addition. Without it a matrix with such rows loses definiteness with
-  every
-  level that lumps, and pivots that are not positive make the set-up fail, on fine grids with many levels even though the matrix
-  itself
-  is definite. With it M is that of a matrix with larger diagonal entries. Where both work they take about as many iterations.
+  `PETSC_FALSE` is the method of de Jong, van der Ploeg, Ditzel, Vuik; lifting rows is an addition to their method. Without lifting,
+a matrix with such rows loses definiteness with every level that lumps, and pivots that are not positive make the set-up fail. On
+  fine grids with many levels this happens even though the matrix itself is definite. With lifting, M is that of a matrix with
+larger diagonal entries. Where both ways work they take about as many iterations.
 
-  With a 5-point stencil the rows are those of the first Schur complement, which is exact: one level stays exact, and so does the
-  operator of `KSPRRBCG`. With a 9-point stencil the first level lumps, and the rows are those of the matrix. A row is lifted if its
-  sum is below -1e-12 times the diagonal entry of the matrix, such that sums that are 0 but for rounding stay what they are, and if
-  its own
-  diagonal entry is positive. Nothing is lifted on a grid of one line, where nothing is lumped, and with the constants as null space
-  (`MatSetNullSpace()`), for which rows sum to 0. The view counts the rows.
+  With a 5-point stencil the rows that are lifted are those of the first Schur complement, which is exact: one level stays exact,
+and so does the operator of `KSPRRBCG`. With a 9-point stencil the first level lumps, and the rows that are lifted are those of the
+  matrix. A row is lifted if its sum is below -1e-12 times the diagonal entry of the matrix, so that sums that are 0 but for
+rounding stay what they are, and if its own diagonal entry is positive. Nothing is lifted on a grid of one line, where nothing is
+lumped, and with the constants as null space (`MatSetNullSpace()`), for which rows sum to 0. The view counts the rows that are
+lifted.
 
 .seealso: `PCRRB`, `PCRRBGetLift()`, `PCRRBSetLevels()`
 @*/

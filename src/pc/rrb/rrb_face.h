@@ -1,4 +1,4 @@
-/* The data of PCRRB, for its face and for that of KSPRRBCG, which works on its factor. */
+/* The data of PCRRB, for its PETSc face and for that of KSPRRBCG, which works on the factor of a PCRRB. */
 #pragma once
 
 #include "pc/local.h"
@@ -11,15 +11,18 @@ struct PC_RRB : PC_Local {
   static const OptionTable<PC> options;
 
   RRBParams params;
-  PetscInt  nx = 0, ny = 0; /* points of a line of the grid, and its lines; 0: not given */
+  PetscInt  nx = 0; /* points of a line of the grid, or 0 if the user has not given them */
+  PetscInt  ny = 0; /* lines of the grid, or 0 likewise */
 
   RRBFactor  *factor    = nullptr;
   RRBStats    stats     = RRBStats{};
-  const char *source    = nullptr; /* where the size of the grid comes from */
+  const char *source    = nullptr; /* tells in the view where the size of the grid comes from */
   PetscInt64  mat_id    = 0;       /* PetscObjectId of the matrix that was factored */
-  PetscInt64  mat_state = -1;      /* PetscObjectState of that matrix then */
+  PetscInt64  mat_state = -1;      /* PetscObjectState of that matrix at the set-up */
 };
 
-/* The factor of the rank's rows on their grid, which rrb_grid.cxx finds, or why there is none; a pivot that is not positive is left
- * in stats. */
+/*
+   Finds the grid of the rank's rows and computes their factor on that grid, or tells in the outcome why there is none. A pivot that
+   is not positive is told in `stats` alone.
+*/
 PetscErrorCode RRBComputeOnItsGrid(PC, const CSRView *A, PCLocalOutcome *);

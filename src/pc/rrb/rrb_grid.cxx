@@ -1,4 +1,7 @@
-/* On which grid the rows of a matrix are: by the options, by a DM, or by the matrix itself; and the factor on that grid. */
+/*
+   This file finds the grid whose points the rows of a matrix are, and has the factor computed on this grid. The options, a DM or
+   the pattern of the matrix tell the grid.
+*/
 #include <petsc/private/pcimpl.h>
 #include <petscdmda.h>
 
@@ -7,7 +10,10 @@
 #include "finepcimpl.h"
 #include "rrb_face.h"
 
-/* By the options: of the rank's rows, which are whole lines. */
+/*
+   Takes nx and ny of the whole grid from the options, and computes ny of the rank's part. The rank's rows must be whole lines of
+   the grid.
+*/
 static PetscErrorCode GridFromOptions(PC pc, PetscInt n, PetscInt *nx, PetscInt *ny, PCLocalOutcome *outcome)
 {
   const PC_RRB *rrb = (const PC_RRB *)pc->data;
@@ -33,7 +39,7 @@ static PetscErrorCode GridFromOptions(PC pc, PetscInt n, PetscInt *nx, PetscInt 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* By a DMDA that fits the rank's rows. */
+/* Takes the rank's part of the grid from a DMDA, if the DM is one and has as many points there as the rank has rows. */
 static PetscErrorCode GridFromDM(DM dm, PetscInt n, PetscInt *nx, PetscInt *ny, PetscBool *fits)
 {
   PetscBool is_da = PETSC_FALSE;
@@ -51,7 +57,7 @@ static PetscErrorCode GridFromDM(DM dm, PetscInt n, PetscInt *nx, PetscInt *ny, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The twin for the memory that the matrix is in. */
+/* Computes the factor by the twin for the memory of the matrix. */
 static PetscErrorCode Compute(PC pc, const CSRView *A, PetscInt nx, PetscInt ny)
 {
   PC_RRB    *rrb     = (PC_RRB *)pc->data;
@@ -65,7 +71,7 @@ static PetscErrorCode Compute(PC pc, const CSRView *A, PetscInt nx, PetscInt ny)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What the twin has found about the block's entries. */
+/* Describes in the outcome what the twin has found wrong with the pattern, the size or the symmetry of the rank's block. */
 static PetscErrorCode CheckPattern(PC pc, PetscInt n, PetscInt nx, PetscInt ny, PCLocalOutcome *outcome)
 {
   const PC_RRB   *rrb   = (const PC_RRB *)pc->data;
@@ -107,12 +113,13 @@ static PetscErrorCode CheckPattern(PC pc, PetscInt n, PetscInt nx, PetscInt ny, 
 }
 
 /*
-   For the text about a matrix that is on no grid: the one that it comes closest to, a line of as many points as most entries are
-   away from the diagonal, and the first entry that is not on it. Host arrays.
+   Finds what the text about a matrix that is on no grid says: the closest grid, and the first entry that does not fit this grid. A
+   line of the closest grid has as many points as most of the entries beyond the first neighbours are away from the diagonal. The
+   arrays of A are on the host.
 */
 static void FindMisfit(const CSRView *A, PetscInt *nx, RRBStats *stats)
 {
-  std::vector<PetscInt> count(A->n + 1, 0); /* of entries so far away */
+  std::vector<PetscInt> count(A->n + 1, 0); /* entries at each distance from the diagonal */
 
   *nx = 1;
   for (PetscInt row = 0; row < A->n; row++)
@@ -120,7 +127,10 @@ static void FindMisfit(const CSRView *A, PetscInt *nx, RRBStats *stats)
       if (A->a[k] != 0 && A->j[k] > row) count[A->j[k] - row]++;
   for (PetscInt distance = 2; distance < A->n; distance++)
     if (count[distance] > (*nx > 1 ? count[*nx] : 0)) *nx = distance;
-  /* one line; with two or more at least half of the rows have one above */
+  /*
+     On a grid of two or more lines at least half of the rows have an entry at the distance of a line. If fewer than a quarter of
+     the rows have one, the closest grid is one line.
+  */
   if (*nx == 1 || (PetscInt64)4 * count[*nx] < A->n) *nx = A->n;
   for (PetscInt row = 0; row < A->n; row++)
     for (PetscInt k = A->i[row]; k < A->i[row + 1]; k++) {
@@ -151,7 +161,10 @@ static PetscErrorCode ExplainMisfit(PC pc, const CSRView *A, PCLocalOutcome *out
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* By the distance of the farthest entry, nx with 5 points and nx + 1 with 9, which is told by there being entries next to it. */
+/*
+   Finds the grid by the largest distance of an entry from the diagonal, which is nx for a 5-point stencil and nx + 1 for a 9-point
+   stencil. A 9-point stencil also has entries at the distance nx, next to the largest.
+*/
 static PetscErrorCode ComputeByPattern(PC pc, const CSRView *A, PCLocalOutcome *outcome)
 {
   PC_RRB    *rrb     = (PC_RRB *)pc->data;

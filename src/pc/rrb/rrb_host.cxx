@@ -1,36 +1,40 @@
 /*
-   The host twin, sequential and in plain storage, the paper's S1: every array is over the grid, x first, and level k works with a
-   stride of s = 2^floor((k - 1) / 2) in it.
+   This file is the host twin of the files in cuda/pc/rrb, sequential and in plain storage, which the paper calls S1. Every array is
+   over the grid, x first, and level k works with a stride of s = 2^floor((k - 1) / 2) in the arrays. The equations (2.x), sections
+   and steps are those of de Jong, van der Ploeg, Ditzel and Vuik, whom rrb.h names.
 
-   A level has an operator on the points that are left, with a diagonal, two near couplings along the directions u and v, and two
-   far ones, each kept at the point from which its direction leads away (the operator is symmetric):
+   A level has an operator on the points that are left. The operator is symmetric, and has a diagonal, two near couplings along the
+   directions u and v, and two far couplings. Each coupling is kept at the point from which its direction leads away:
 
      k odd:  u = (s, 0), v = (0, s),   far (s, s), (-s, s)        9 points, straight
      k even: u = (s, s), v = (-s, s),  far (2 s, 0), (0, 2 s)     9 points, skew
 
-   Red are, of k odd, the points with (x + y) / s odd, R^[k]; of k even those with x / s and y / s odd (2.1). Near couplings join a
-   red and a black point, far ones two of the same colour. The far couplings of a red point r are lumped, steps 2 and 3 of 2.2,
+   For odd k the red points R^[k] are those with (x + y) / s odd; for even k they are those with x / s and y / s odd, (2.1). Near
+   couplings join a red and a black point, far couplings join two points of the same colour. The far couplings of a red point r are
+   lumped, steps 2 and 3 of section 2.2,
 
-     d_r = a_rr + sum over its far couplings,   l_br = a_br / d_r for its near neighbours b = r - u, r + u, r - v, r + v,
+     d_r = a_rr + sum of the far couplings of r,   l_br = a_br / d_r for the near neighbours b = r - u, r + u, r - v, r + v,
 
-   and its elimination takes a_br a_rc / d_r from the couplings of all b and c. What the far couplings of black points become are
-   the near ones of the next level, and its far ones are fill alone. R of (2.2) has the lumped couplings at their places and minus
-   their sums on the diagonal. With A from 5 points level 1 has none to lump: it is exact (2.2.2).
+   and the elimination of r takes a_br a_rc / d_r from the couplings of all neighbours b and c. The far couplings of black points,
+   so changed, are the near couplings of the next level, and the far couplings of the next level are fill alone. R of (2.2) has the
+   lumped couplings at their places and minus their sums on the diagonal. If A has 5 points, level 1 has no far couplings to lump,
+   so that this level is exact (section 2.2.2).
 
-   Beyond the paper, before the first level that lumps, 2 with 5 points and 1 with 9, rows that sum to less than 0 are lifted,
+   The next step is not in the paper. The first level that lumps is level 2 with 5 points and level 1 with 9 points. Before this
+   level, rows that sum to less than 0 are lifted,
 
      s_pp <- s_pp - sum_q s_pq   where   sum_q s_pq < -kRRBLift a_pp   and   s_pp > 0,
 
-   and M is that of the lifted operator. With no coupling above 0,
+   and M is that of the lifted operator. If no coupling is above 0,
 
      x^T S x = sum_p (row sum of p) x_p^2 + sum over couplings |s_pq| (x_p - x_q)^2.
 
-   Lumping keeps row sums and takes terms of the second sum away: what is left is not negative if no row sum is, but it may be where
-   couplings outweigh rows that sum to less than 0. A diagonal entry that is not positive is no matter of row sums: it stays, and
-   its pivot tells. In a grid of one line nothing is lumped, nor lifted.
+   Lumping keeps the row sums and takes terms of the second sum away. What is left is not negative if no row sum is negative, but it
+   may be negative where couplings outweigh rows that sum to less than 0. A diagonal entry that is not positive is another matter
+   than row sums: such an entry stays, and its pivot then fails. On a grid of one line nothing is lumped, and nothing is lifted.
 
-   What remains is factored exactly, M_l = L_l D_l L_l^T (2.3), in a band. A point is red in one level or remains: four columns of L
-   and 1 / d_r are five arrays over the grid.
+   The points that remain are factored exactly in a band, M_l = L_l D_l L_l^T, (2.3). Since a point is red in one level only, or
+   remains, the four entries of each column of L and 1 / d_r are five arrays over the grid.
 */
 #include <algorithm>
 #include <cmath>
@@ -41,7 +45,7 @@
 
 void RRBLevels(PetscInt nx, PetscInt ny, PetscInt asked, PetscInt *levels, PetscInt *max_levels, PetscInt *remainder)
 {
-  PetscInt grids = 0; /* halvings until one point is left */
+  PetscInt grids = 0; /* halvings of the grid until one point is left */
 
   for (PetscInt x = nx, y = ny; x > 1 || y > 1; grids++, x = (x + 1) / 2, y = (y + 1) / 2);
   *max_levels = 2 * grids + 1;
@@ -91,7 +95,10 @@ static PetscScalar Entry(const CSRView *A, PetscInt row, PetscInt column)
   return 0;
 }
 
-/* A's diagonal and the couplings of both kinds, or what is wrong with it: the first row, and in it the first entry. */
+/*
+   Reads the diagonal and the couplings of A into S. If A cannot be factored, the stats tell the first entry, in the first row, that
+   is wrong. `zero_sums` tells whether all rows sum to 0.
+*/
 static void ReadMatrix(const CSRView *A, PetscInt nx, RRBOperator *S, PetscBool *nine, bool *zero_sums, RRBStats *stats)
 {
   *nine      = PETSC_FALSE;
@@ -118,9 +125,9 @@ static void ReadMatrix(const CSRView *A, PetscInt nx, RRBOperator *S, PetscBool 
         if (!(apart <= kRRBNoise * Entry(A, row, row))) stats->one_sided++;
         continue;
       }
+      /* Entries that are not finite are let through here, since they make a pivot fail. */
       if (apart > kRRBSymmetry * PetscMax(PetscAbsScalar(a), PetscAbsScalar(other)) && !(apart <= kRRBNoise * Entry(A, row, row)) &&
           std::isfinite(apart)) {
-        /* else a pivot tells */
         stats->failure = RRB_UNSYMMETRIC;
         stats->row     = row;
         stats->column  = column;
@@ -138,7 +145,10 @@ static void ReadMatrix(const CSRView *A, PetscInt nx, RRBOperator *S, PetscBool 
 
 /* ------------------------------------- the factorization -------------------------------------- */
 
-/* The red points of level k become columns of L, and S the operator on the black ones; false at a pivot that is not positive. */
+/*
+   Makes columns of L of the red points of level k, and makes S the operator on the black points. Returns false at a pivot that is
+   not positive.
+*/
 static bool Eliminate(PetscInt k, RRBOperator *S, RRBFactorHost *F, RRBStats *stats)
 {
   const RRBLevel      level(k, F->nx, F->ny);
@@ -175,12 +185,12 @@ static bool Eliminate(PetscInt k, RRBOperator *S, RRBFactorHost *F, RRBStats *st
     };
     take(fill_u, 0, 1);
     take(fill_v, 2, 3);
-    if (level.odd) { /* the next u is u + v, the next v is v - u */
+    if (level.odd) { /* on the next level u is u + v, and v is v - u */
       take(S->far_u, 0, 3);
       take(S->far_u, 2, 1);
       take(S->far_v, 1, 3);
       take(S->far_v, 2, 0);
-    } else { /* the next u is u - v, the next v is u + v */
+    } else { /* on the next level u is u - v, and v is u + v */
       take(S->far_u, 0, 2);
       take(S->far_u, 3, 1);
       take(S->far_v, 0, 3);
@@ -194,7 +204,10 @@ static bool Eliminate(PetscInt k, RRBOperator *S, RRBFactorHost *F, RRBStats *st
   return good;
 }
 
-/* Before level k: rows that sum to less than 0 are made to sum to 0. With A's diagonal. */
+/*
+   Before level k, makes rows that sum to less than 0 sum to 0, and returns how many there were. `diagonal` is the diagonal of A, by
+   which a sum is judged.
+*/
 static PetscInt64 Lift(PetscInt k, PetscInt nx, PetscInt ny, const std::vector<double> &diagonal, RRBOperator *S)
 {
   const RRBLevel             level(k, nx, ny);
@@ -220,10 +233,13 @@ static PetscInt64 Lift(PetscInt k, PetscInt nx, PetscInt ny, const std::vector<d
   return lifted;
 }
 
-/* (2.3), the points that are left by rows; column c of the band begins with the pivot, then its inverse. */
+/*
+   Factors the points that the levels leave, in the order of the rows of the grid, (2.3). Column c of the band begins with the
+   diagonal entry, which becomes the pivot and then its inverse.
+*/
 static PetscErrorCode FactorRemainder(PetscInt half_levels, const RRBOperator &S, RRBFactorHost *F, RRBStats *stats)
 {
-  const RRBLevel        next(half_levels + 1, F->nx, F->ny); /* its near and far couplings are those of S */
+  const RRBLevel        next(half_levels + 1, F->nx, F->ny); /* the level whose near and far couplings S has */
   std::vector<PetscInt> number(S.c.size(), -1);
   PetscInt              band = 0;
 
@@ -257,7 +273,7 @@ static PetscErrorCode FactorRemainder(PetscInt half_levels, const RRBOperator &S
   for (PetscInt c = 0; c < m; c++) {
     const PetscInt below = PetscMin(band, m - 1 - c);
     const double   pivot = at(c, 0);
-    if (F->singular && c == m - 1 && std::isfinite(pivot)) { /* all that rounding has left of 0 */
+    if (F->singular && c == m - 1 && std::isfinite(pivot)) { /* this pivot is 0 but for rounding */
       stats->zero_pivots++;
       for (PetscInt r = 0; r <= below; r++) at(c, r) = 0;
       continue;
@@ -293,7 +309,7 @@ PetscErrorCode RRBComputeFactor_Host(const CSRView *A, PetscInt nx, PetscInt ny,
   F->ny    = ny;
   F->where = PETSC_MEMTYPE_HOST;
   RRBLevels(nx, ny, params->levels, &F->levels, &F->max_levels, &F->remainder);
-  const PetscInt half_levels = PetscMin(F->levels, F->max_levels - 1); /* the last point is not eliminated, it remains */
+  const PetscInt half_levels = PetscMin(F->levels, F->max_levels - 1); /* the last point is never eliminated, but remains */
   for (auto *array : {&S.c, &S.near_u, &S.near_v, &S.far_u, &S.far_v}) array->assign(A->n, 0.);
   for (auto &l : F->l) l.assign(A->n, 0.);
   F->d.assign(A->n, 0.);
@@ -301,11 +317,11 @@ PetscErrorCode RRBComputeFactor_Host(const CSRView *A, PetscInt nx, PetscInt ny,
   ReadMatrix(A, nx, &S, &F->nine, &zero_sums, stats);
   if (stats->failure || (size_t)nx * ny != S.c.size()) PetscFunctionReturn(PETSC_SUCCESS);
   F->has_schur = (PetscBool)(params->keep_schur && !F->nine);
-  if (F->has_schur) F->S = S; /* of one point, which is black */
+  if (F->has_schur) F->S = S; /* stays S_1 if no level is eliminated, since the only point is black then */
   else F->S = RRBOperator{};
   F->singular                        = (PetscBool)(params->singular && zero_sums);
   const std::vector<double> diagonal = S.c;
-  const PetscInt            lumps    = F->nine ? 1 : 2; /* the first level that does */
+  const PetscInt            lumps    = F->nine ? 1 : 2; /* the first level that lumps */
   const bool                lift     = params->lift && !params->singular && nx > 1 && ny > 1;
   for (PetscInt k = 1; k <= half_levels; k++) {
     if (k == lumps && lift) stats->lifted = Lift(k, nx, ny, diagonal, &S);
@@ -315,14 +331,13 @@ PetscErrorCode RRBComputeFactor_Host(const CSRView *A, PetscInt nx, PetscInt ny,
   PetscCall(FactorRemainder(half_levels, S, F, stats));
   F->bytes =
     (5 * (size_t)A->n + F->B.size() + (F->has_schur ? 5 * (size_t)A->n : 0)) * sizeof(double) + F->points.size() * sizeof(PetscInt);
-  /* l twice, pivots, x and y once, y again on the way up */
+  /* In values per point: l is read twice, 8; the pivots once, 1; x is read and y written, 2; and y is read and written again, 2. */
   F->apply_bytes = (13 * (size_t)A->n + 2 * F->B.size()) * sizeof(double);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ---------------------------------------- algorithm 2 ----------------------------------------- */
+/* ---------------------------------- application, algorithm 2 ---------------------------------- */
 
-/* L x' = x over levels first .. last, in place. */
 void RRBForward(const RRBFactorHost *F, PetscInt first, PetscInt last, double *z)
 {
   for (PetscInt k = first; k <= last; k++) {
@@ -334,7 +349,6 @@ void RRBForward(const RRBFactorHost *F, PetscInt first, PetscInt last, double *z
   }
 }
 
-/* z = D^{-1} z and L^T z' = z, the same in reverse. */
 void RRBBackward(const RRBFactorHost *F, PetscInt first, PetscInt last, double *z)
 {
   for (PetscInt k = last; k >= first; k--) {
@@ -347,7 +361,6 @@ void RRBBackward(const RRBFactorHost *F, PetscInt first, PetscInt last, double *
   }
 }
 
-/* The remainder, exactly. */
 void RRBSolveRemainder(const RRBFactorHost *F, double *z)
 {
   const PetscInt m = (PetscInt)F->points.size(), band = F->band;

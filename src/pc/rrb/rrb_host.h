@@ -1,40 +1,50 @@
-/* The host twin's factor and its levels, for rrb_host.cxx and for RRBCG's host twin. */
+/* The factor of the host twin and the levels of a grid, for rrb_host.cxx and for the host twin of RRBCG. */
 #pragma once
 
 #include <vector>
 
 #include "rrb.h"
 
-struct Shift { /* a direction, in points of the finest grid */
+/* A direction, in points of the finest grid. */
+struct Shift {
   PetscInt x, y;
 };
 
-/* Level k of the grid: its stride, directions and points. */
+/* Level k of a grid of nx by ny points: its stride, its directions and its points. */
 struct RRBLevel {
   PetscInt nx, ny;
-  bool     odd;
-  PetscInt s;
-  Shift    u, v;
+  bool     odd; /* whether k is odd */
+  PetscInt s;   /* stride, a power of two */
+  Shift    u;   /* the directions of the near couplings */
+  Shift    v;
 
   RRBLevel(PetscInt k, PetscInt nx, PetscInt ny);
-  Shift    FarU() const { return odd ? Shift{s, s} : Shift{2 * s, 0}; }
-  Shift    FarV() const { return odd ? Shift{-s, s} : Shift{0, 2 * s}; }
+
+  /* The directions of the far couplings. */
+  Shift FarU() const { return odd ? Shift{s, s} : Shift{2 * s, 0}; }
+  Shift FarV() const { return odd ? Shift{-s, s} : Shift{0, 2 * s}; }
+
   bool     Inside(PetscInt x, PetscInt y) const { return x >= 0 && x < nx && y >= 0 && y < ny; }
   PetscInt Index(const Shift &to) const { return to.y * nx + to.x; }
 
+  /* Calls act(x, y) for the red points, which the level eliminates. */
   template <typename Act>
   void ForRed(Act act) const
   {
     for (PetscInt y = odd ? 0 : s; y < ny; y += odd ? s : 2 * s)
       for (PetscInt x = odd && y / s % 2 ? 0 : s; x < nx; x += 2 * s) act(x, y);
   }
-  template <typename Act> /* points that the level starts with */
+
+  /* Calls act(x, y) for all points with which the level starts. */
+  template <typename Act>
   void ForAll(Act act) const
   {
     for (PetscInt y = 0; y < ny; y += s)
       for (PetscInt x = !odd && y / s % 2 ? s : 0; x < nx; x += odd ? s : 2 * s) act(x, y);
   }
-  template <typename Act> /* act(which, its place) for the near neighbours of a red point: r - u, r + u, r - v, r + v */
+
+  /* Calls act(n, index) for the near neighbours n = 0 .. 3 of a red point r that exist: r - u, r + u, r - v and r + v. */
+  template <typename Act>
   void ForNeighbours(PetscInt x, PetscInt y, Act act) const
   {
     const Shift to[4] = {{-u.x, -u.y}, u, {-v.x, -v.y}, v};
@@ -42,19 +52,32 @@ struct RRBLevel {
       if (Inside(x + to[n].x, y + to[n].y)) act(n, y * nx + x + Index(to[n]));
   }
 };
-struct RRBOperator { /* diagonal, near and far couplings of the points of a level, over the whole grid */
-  std::vector<double> c, near_u, near_v, far_u, far_v;
+
+/* The operator on the points of a level, in arrays over the whole grid. */
+struct RRBOperator {
+  std::vector<double> c;              /* [nx * ny] diagonal */
+  std::vector<double> near_u, near_v; /* [nx * ny] near couplings along u and v */
+  std::vector<double> far_u, far_v;   /* [nx * ny] far couplings along FarU() and FarV() */
 };
 
 struct RRBFactorHost : RRBFactor {
-  PetscInt              half_levels = 0; /* that are eliminated */
-  std::vector<double>   l[4], d;
-  std::vector<PetscInt> points; /* of the remainder */
-  PetscInt              band = 0;
-  std::vector<double>   B;
-  RRBOperator           S; /* S_1, if it is kept */
+  PetscInt half_levels = 0; /* levels that are eliminated */
+
+  std::vector<double> l[4]; /* [nx * ny] entries of L in the column of a red point, for its four near neighbours */
+  std::vector<double> d;    /* [nx * ny] inverse pivots of red points */
+
+  std::vector<PetscInt> points;   /* points of the remainder, by rows of the grid */
+  PetscInt              band = 0; /* entries of a column of B below the diagonal */
+  std::vector<double>   B;        /* [points * (band + 1)] L_l and D_l of the remainder; a column begins with its inverse pivot */
+
+  RRBOperator S; /* S_1, or empty */
 };
 
+/* Forward substitution, z = L^{-1} z, over the levels first .. last. */
 void RRBForward(const RRBFactorHost *, PetscInt first, PetscInt last, double *z);
+
+/* Backward substitution, z = L^{-T} D^{-1} z, over the levels last .. first. */
 void RRBBackward(const RRBFactorHost *, PetscInt first, PetscInt last, double *z);
+
+/* Solves for the values of z at the points of the remainder. */
 void RRBSolveRemainder(const RRBFactorHost *, double *z);

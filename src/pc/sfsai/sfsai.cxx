@@ -1,4 +1,4 @@
-/* The PETSc face of sFSAI: options, set-up, view, life cycle. The method is in sfsai_host.cxx and cuda/pc/sfsai/sfsai.cu. */
+/* The PETSc face of sFSAI: options, set-up, view and life cycle. The method itself is in sfsai_host.cxx and in cuda/pc/sfsai. */
 #include <petsc/private/pcimpl.h>
 
 #include "finepcimpl.h"
@@ -15,8 +15,8 @@ struct PC_SFSAI : PC_FSAI {
 
   SFSAIParams      params;
   PetscBool        reuse_pattern = PETSC_TRUE;
-  Mat              pattern       = nullptr; /* given by the user, or null */
-  PetscObjectState pattern_state = 0;       /* nonzeros of the user's pattern at the last set-up */
+  Mat              pattern       = nullptr; /* the matrix that the user gave for the pattern, or null */
+  PetscObjectState pattern_state = 0;       /* nonzero state of that matrix at the last set-up */
   SFSAIWork        work          = SFSAIWork{};
 };
 
@@ -65,11 +65,11 @@ static PetscErrorCode PCSetFromOptions_SFSAI(PC pc, PetscOptionItems PetscOption
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The user's pattern, as the twins take it: in the memory of the operator. */
+/* The user's pattern as the twins take it, which is in the memory of the operator. */
 struct GivenPattern {
-  CSRMat    mat;
-  CSRView   S;    /* its i and j; no values */
-  PetscInt *copy; /* [n + 1 + nnz] i and j where the matrix is in the other memory, or null */
+  CSRMat    mat;  /* the rows that the user's matrix lends */
+  CSRView   S;    /* i and j of these rows, without values */
+  PetscInt *copy; /* [n + 1 + nnz] a copy of i and j if the user's matrix is in the other memory, or null */
 };
 
 static PetscErrorCode GetGivenPattern(PC pc, const CSRView *A, GivenPattern *given)
@@ -119,8 +119,7 @@ static PetscErrorCode FreeWork(SFSAIWork *work)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The factor of the rank's block: look at the rows and the user's pattern, compute G~ and d, then wrap G^T or describe the failure.
- */
+/* Computes the factor of the rank's block, G~ and d, and its transpose, or describes in the outcome why there is no factor. */
 static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
 {
   PC_SFSAI              *sfsai         = (PC_SFSAI *)pc->data;
@@ -186,7 +185,7 @@ static PetscErrorCode PCView_SFSAI(PC pc, PetscViewer viewer)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* All that a set-up made; the options and the user's pattern stay. */
+/* Frees all that a set-up has made. The options and the user's pattern stay. */
 static PetscErrorCode PCReset_SFSAI(PC pc)
 {
   PC_SFSAI *sfsai = (PC_SFSAI *)pc->data;
@@ -198,7 +197,7 @@ static PetscErrorCode PCReset_SFSAI(PC pc)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What Create composes and Destroy takes away. */
+/* Composes the methods of the type, or takes them away if `compose` is false. */
 static PetscErrorCode Compose(PC pc, PetscBool compose)
 {
   PetscObject object = (PetscObject)pc;
@@ -239,21 +238,21 @@ static PetscErrorCode PCDestroy_SFSAI(PC pc)
   Level: intermediate
 
   Notes:
-  The pattern of the lower triangular G is known before its values: that of k products of the recursion B <- Low(B A~), (3.9), A~
-  being A without its small entries, or the one that `PCSFSAISetPattern()` gives. Then A restricted to the pattern of a row is
-  factored and solved for the row, (3.6); the rows are independent of each other. The preconditioner is applied as two sparse
-  matrix-vector products. diag(G A G^T) = 1, and M is symmetric positive definite for every pattern.
+  The pattern of the lower triangular G is known before its values. It is the pattern of k products of the recursion
+  B <- Low(B A~), (3.9), where A~ is A without its small entries, or the pattern that `PCSFSAISetPattern()` gives. Then A restricted
+  to the pattern of a row is factored and solved for the row, (3.6). The rows are independent of each other. The preconditioner is
+  applied as two sparse matrix-vector products. diag(G A G^T) = 1, and M is symmetric positive definite for every pattern.
 
   When only the values of the matrix change, the pattern stays and a set-up computes values alone. `PCAFSAI` searches a pattern
-  row by row: a costlier set-up, and fewer iterations at the same number of nonzeros.
+  row by row: its set-up costs more, and it takes fewer iterations at the same number of nonzeros.
 
-  A row can have at most 1280 entries, fewer on GPUs of less than 227 KB of shared memory per block; where one would be longer the
-  set-up ends with an error that names the options which shorten it.
+  A row can have at most 1280 entries, and fewer on GPUs with less than 227 KB of shared memory per block. If a row would be longer,
+  the set-up ends with an error that names the options which shorten the row.
 
-  The matrix is a `MATAIJ`; with `MATAIJCUSPARSE`, not bound to the CPU, everything runs on the GPU. Only its rows are read,
-  symmetry is not checked. With several ranks each takes its diagonal block, as `PCBJACOBI` does.
+  The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. Only the rows of the
+  matrix are read, and its symmetry is not checked. With several ranks each rank takes its diagonal block, as `PCBJACOBI` does.
 
-  A missing or non-positive diagonal entry, or one that is not finite, makes the set-up fail with a `PCFailedReason`.
+  A diagonal entry that is missing or not positive, or an entry that is not finite, makes the set-up fail with a `PCFailedReason`.
 
   Reference:
   M. Bernaschi, M. Bisson, C. Fantozzi, C. Janna, A factored sparse approximate inverse preconditioned conjugate gradient solver on

@@ -1,30 +1,36 @@
 /*
-   sFSAI, the factored sparse approximate inverse of an SPD matrix on a static pattern: M^{-1} = G^T G.
+   sFSAI, the factored sparse approximate inverse of a symmetric positive definite matrix on a static pattern: M^{-1} = G^T G.
 
    Bernaschi, Bisson, Fantozzi, Janna, A factored sparse approximate inverse preconditioned conjugate gradient solver on
-   graphics processing units, SIAM J. Sci. Comput. 38 (2016) C53-C72 (paper 004).
+   graphics processing units, SIAM J. Sci. Comput. 38 (2016) C53-C72.
 */
 #pragma once
 
 #include "pc/fsai.h"
 
 struct SFSAIParams {
-  PetscInt        power            = 2;   /* k of (3.9), symbolic products, >= 0; 0: the diagonal */
+  PetscInt        power            = 2;   /* k of (3.9), the symbolic products, at least 0; 0 leaves the diagonal */
   PetscReal       prefilter        = 0.0; /* tau of (3.8), in [0, 1]; 0 keeps every stored entry */
   PetscReal       postfilter       = 0.0; /* delta of (3.11), in [0, 1] */
-  PetscInt        max_row          = 0;   /* most entries of a row of G, diagonal included, >= 0; 0: no cap */
+  PetscInt        max_row          = 0;   /* the most entries of a row of G, its diagonal included, at least 0; 0 for no cap */
   FinePCPrecision setup_precision  = FINEPC_SINGLE;
   FinePCPrecision factor_precision = FINEPC_SINGLE;
-  /* bytes for each CUDA work space whose size is a choice; one row always fits */
+
+  /* Bytes for each CUDA work space whose size is a choice. A work space is larger if one row needs more. */
   size_t work_limit = (size_t)256 << 20;
 };
 
-constexpr PetscInt kSFSAILargestRow = 1280; /* entries of a row whose system is solved at all, diagonal included */
+/*
+   The most entries that a row of G may have, its diagonal included. This is kCholeskyLargest of sparse/dense.h, the largest system
+   that can be solved.
+*/
+constexpr PetscInt kSFSAILargestRow = 1280;
 
+/* What an error about a row that is too long tells the user to do, without and with a pattern of the user's. */
 constexpr const char kSFSAIRemedy[]        = "lower -pc_sfsai_power, raise -pc_sfsai_prefilter, or set -pc_sfsai_max_row";
 constexpr const char kSFSAIRemedyPattern[] = "give PCSFSAISetPattern() a pattern of shorter rows";
 
-/* Memory of the last set-up: new values on the same pattern find all that they need in it. */
+/* Memory that the last set-up has left. A set-up with new values on the same pattern finds all that it needs in this memory. */
 struct SFSAIWork {
   void        *data;
   size_t       bytes;
@@ -32,16 +38,18 @@ struct SFSAIWork {
 };
 
 /*
-   The pattern of the strictly lower triangle of B_k, (3.9), rows sorted, into a new G whose values are not set; s is of
-   FSAIScaling() and read where there is a prefilter or a cap; capped_rows of stats is set. The rows of Low(S) where S is
-   given: only its i and j are read, and of the parameters only the precision of G.
+   Makes a new G with the pattern of the strictly lower triangle of B_k, (3.9), its rows sorted, and values that are not set. s is
+   what FSAIScaling() computes, and is read if there is a prefilter or a cap. capped_rows of the stats is set.
+
+   If S is given, G gets the rows of the strictly lower triangle of S instead. Only i and j of S are read, and of the parameters
+   only the precision of G.
 */
 PetscErrorCode SFSAIPattern_Host(const CSRView *A, const CSRView *S, const PetscReal *s, const SFSAIParams *, CSR *G, FSAIStats *);
 PetscErrorCode SFSAIPattern_CUDA(const CSRView *A, const CSRView *S, const PetscReal *s, const SFSAIParams *, CSR *G, FSAIStats *);
 
 /*
-   G~ [n] and d [n], all where A is; S as above. With keep, G holds a pattern that is kept: only its values and d are
-   computed, nothing is filtered, and nothing is allocated.
+   Computes G~ and d [n], in the memory of A, on the pattern that SFSAIPattern() makes of A and S. With keep, G has its pattern
+   already: only its values and d are computed, nothing is filtered, and nothing is allocated.
 */
 PetscErrorCode SFSAIComputeFactor_Host(const CSRView *A, const CSRView *S, const SFSAIParams *, PetscBool keep, CSR *G,
                                        PetscReal *d, SFSAIWork *, FSAIStats *);

@@ -1,5 +1,7 @@
-/* The public functions of PCSFSAI, with their manual pages. The values that they set and get are in the table of options in
- * sfsai.cxx. */
+/*
+   The public functions of PCSFSAI, with their manual pages. The table of options in sfsai.cxx names the values that they set and
+   get.
+*/
 #include "api.h"
 
 #include <finepc.h>
@@ -20,7 +22,7 @@
   Level: intermediate
 
   Note:
-  The products are symbolic: entries that cancel stay. It is not used while `PCSFSAISetPattern()` gives the pattern.
+  The products are symbolic, so that entries that cancel stay. The power is not used while `PCSFSAISetPattern()` gives the pattern.
 
 .seealso: `PCSFSAI`, `PCSFSAIGetPower()`
 @*/
@@ -56,8 +58,8 @@ PetscErrorCode PCSFSAIGetPower(PC pc, PetscInt *power)
 
   Input Parameters:
 + pc - the preconditioner context
-- prefilter - between 0 (default, every stored entry counts) and 1: a_ij with |a_ij| <= tau sqrt(a_ii a_jj) is passed over, (3.8) of
-              Bernaschi, Bisson, Fantozzi, Janna
+- prefilter - between 0 (default, every stored entry counts) and 1: an entry with |a_ij| <= tau sqrt(a_ii a_jj) is passed over,
+              (3.8) of Bernaschi, Bisson, Fantozzi, Janna
 
   Options Database Key:
 . -pc_sfsai_prefilter <prefilter> - the threshold tau under which entries of A do not count for the pattern of `PCSFSAI`
@@ -65,8 +67,8 @@ PetscErrorCode PCSFSAIGetPower(PC pc, PetscInt *power)
   Level: intermediate
 
   Note:
-  Only the pattern is filtered: the values of G are computed with all of A. It is not used while `PCSFSAISetPattern()` gives the
-  pattern.
+  Only the pattern is filtered: the values of G are computed with all of A. The prefilter is not used while `PCSFSAISetPattern()`
+  gives the pattern.
 
 .seealso: `PCSFSAI`, `PCSFSAIGetPrefilter()`
 @*/
@@ -102,8 +104,8 @@ PetscErrorCode PCSFSAIGetPrefilter(PC pc, PetscReal *prefilter)
 
   Input Parameters:
 + pc - the preconditioner context
-- postfilter - between 0 (default, nothing is dropped) and 1: g_ij with |g_ij| <= delta ||g_i||_2 is dropped, (3.11) of Bernaschi,
-               Bisson, Fantozzi, Janna
+- postfilter - between 0 (default, nothing is dropped) and 1: an entry with |g_ij| <= delta ||g_i||_2 is dropped, (3.11) of
+               Bernaschi, Bisson, Fantozzi, Janna
 
   Options Database Key:
 . -pc_sfsai_postfilter <postfilter> - the threshold delta under which entries of the computed factor are dropped by `PCSFSAI`
@@ -111,8 +113,8 @@ PetscErrorCode PCSFSAIGetPrefilter(PC pc, PetscReal *prefilter)
   Level: intermediate
 
   Note:
-  The row is scaled again by (3.13), so that diag(G A G^T) = 1 still holds. The diagonal stays: 1 gives `PCJACOBI`. The view counts
-  the entries that were dropped.
+  The row is scaled again by (3.13), so that diag(G A G^T) = 1 still holds. The diagonal stays, so that a threshold of 1 gives
+  `PCJACOBI`. The view counts the entries that were dropped.
 
 .seealso: `PCSFSAI`, `PCSFSAIGetPostfilter()`
 @*/
@@ -148,7 +150,7 @@ PetscErrorCode PCSFSAIGetPostfilter(PC pc, PetscReal *postfilter)
 
   Input Parameters:
 + pc - the preconditioner context
-- max_row - entries of a row of G, diagonal included; 0 (default) for no cap, 1 leaves the diagonal
+- max_row - the most entries of a row of G, its diagonal included; 0 (default) for no cap, 1 leaves the diagonal
 
   Options Database Key:
 . -pc_sfsai_max_row <max_row> - the most entries that a row of the factor of `PCSFSAI` may have
@@ -156,9 +158,9 @@ PetscErrorCode PCSFSAIGetPostfilter(PC pc, PetscReal *postfilter)
   Level: intermediate
 
   Note:
-  Of a longer row those with the largest path weights, the entries of |A~|^k along the row's paths, stay, where A~ is the filtered A
-  scaled to unit diagonal; smaller columns first among equals. The view counts the rows that were cut. It is not used while
-  `PCSFSAISetPattern()` gives the pattern.
+  A longer row keeps the entries with the largest path weights, which are the entries of |A~|^k along the row's paths, where A~ is
+  the filtered A scaled to unit diagonal. Among equal weights smaller columns come first. The view counts the rows that were cut.
+  The cap is not used while `PCSFSAISetPattern()` gives the pattern.
 
 .seealso: `PCSFSAI`, `PCSFSAIGetMaxRow()`
 @*/
@@ -202,7 +204,7 @@ PetscErrorCode PCSFSAIGetMaxRow(PC pc, PetscInt *max_row)
   Level: intermediate
 
   Note:
-  A row on which single precision meets a bad pivot is computed again in double; the view counts such rows.
+  A row on which single precision meets a bad pivot is computed again in double precision. The view counts such rows.
 
 .seealso: `PCSFSAI`, `PCSFSAIGetSetupPrecision()`
 @*/
@@ -246,8 +248,8 @@ PetscErrorCode PCSFSAIGetSetupPrecision(PC pc, FinePCPrecision *setup_precision)
   Level: intermediate
 
   Note:
-  A rounded G is still the factor of a symmetric positive definite G^T G. Its diagonal scaling is stored in double, and products are
-  summed in double, in any case.
+  A rounded G is still the factor of a symmetric positive definite G^T G. The diagonal scaling of G is stored in double precision in
+  any case, and products are summed in double precision.
 
 .seealso: `PCSFSAI`, `PCSFSAIGetFactorPrecision()`
 @*/
@@ -292,9 +294,9 @@ PetscErrorCode PCSFSAIGetFactorPrecision(PC pc, FinePCPrecision *factor_precisio
   Level: intermediate
 
   Note:
-  It applies where the nonzero pattern of the matrix, and that of the matrix given to `PCSFSAISetPattern()`, are the same as at the
-  last set-up; nothing is allocated then. With a prefilter, a postfilter or a cap on the rows the pattern that the first values gave
-  stays, and the values are computed anew on it.
+  The pattern is kept if the nonzero pattern of the matrix, and that of the matrix given to `PCSFSAISetPattern()`, are the same as
+  at the last set-up. Nothing is allocated then. With a prefilter, a postfilter or a cap on the rows, the pattern that the first
+  values gave stays, and the values are computed anew on this pattern.
 
 .seealso: `PCSFSAI`, `PCSFSAIGetReusePattern()`
 @*/
@@ -330,20 +332,19 @@ PetscErrorCode PCSFSAIGetReusePattern(PC pc, PetscBool *reuse_pattern)
 
   Input Parameters:
 + pc - the preconditioner context
-- pattern - square `MATAIJ` of any kind with the layout of the operator, or `NULL` for the pattern of `PCSFSAISetPower()` again
+- pattern - a square `MATAIJ` of any kind with the layout of the operator, or `NULL` for the pattern of `PCSFSAISetPower()` again
 
   Level: advanced
 
   Notes:
-  The lower triangle of the rank's diagonal block is the pattern, S of (3.5) of Bernaschi, Bisson, Fantozzi, Janna; the diagonal
-  belongs
-  to it in any case, the upper triangle and the values are not looked at. `PCSFSAISetPower()`, `PCSFSAISetPrefilter()` and
-  `PCSFSAISetMaxRow()` are not used then, `PCSFSAISetPostfilter()` is.
+  The lower triangle of the rank's diagonal block is the pattern, S of (3.5) of Bernaschi, Bisson, Fantozzi, Janna. The diagonal
+  belongs to the pattern in any case; the upper triangle and the values are not looked at. While a pattern is given,
+  `PCSFSAISetPower()`, `PCSFSAISetPrefilter()` and `PCSFSAISetMaxRow()` are not used, but `PCSFSAISetPostfilter()` is.
 
   The matrix may be on the host when the operator is on the GPU, and the other way round.
 
-  The next `PCSetUp()` starts anew. `pc` keeps a reference to the matrix, also over `PCReset()`. Where its nonzeros have changed,
-  the next set-up that new values of the operator bring about takes them in.
+  The next `PCSetUp()` starts anew. `pc` keeps a reference to the matrix, also over `PCReset()`. If the nonzeros of the matrix
+  change, the next set-up that new values of the operator bring about uses the new nonzeros.
 
   `PCSetUp()` ends with an error if the matrix is not assembled, is not a `MATAIJ`, or has other local sizes than the operator.
 
@@ -387,18 +388,18 @@ PetscErrorCode PCSFSAIGetPattern(PC pc, Mat *pattern)
   Collective
 
   Input Parameter:
-. pc - the preconditioner context, set up
+. pc - the preconditioner context, which is set up
 
   Output Parameters:
-+ G  - lower triangular `MATAIJ` in double precision, with the layout of the matrix, or `NULL`
-- Gt - its transpose, or `NULL`
++ G  - the lower triangular factor, a `MATAIJ` in double precision with the layout of the matrix; or `NULL` if it is not wanted
+- Gt - the transpose of G; or `NULL` if it is not wanted
 
   Level: advanced
 
   Notes:
   Both are copies that the caller destroys with `MatDestroy()`.
 
-  With several ranks G is block diagonal, a block per rank.
+  With several ranks G is block diagonal, with one block for each rank.
 
 .seealso: `PCSFSAI`
 @*/

@@ -1,27 +1,31 @@
 /*
-   Host twin of cuda/pc/sfsai/sfsai.cu, in plain loops.
+   This file is the host twin of sfsai_pattern.cu and sfsai_values.cu in cuda/pc/sfsai, in plain loops. The equations (3.x) are
+   those of Bernaschi, Bisson, Fantozzi and Janna, whom sfsai.h names.
 
-   The pattern of G is that of B_k, found by k symbolic products:
+   The pattern of G is that of B_k, which k symbolic products find:
 
      B_0 = I,   B_p+1 = Low(B_p A~)                     (3.9)
 
-   with A~ = A without the entries a_ij, i != j, of |a_ij| <= tau sqrt(a_ii a_jj), (3.8). Row i of it takes in, k times, the
-   columns c <= i of the rows of A~ that were taken in last. A row that is longer than max_row keeps its diagonal and the columns
-   of the largest weight; the weights are the same recursion with magnitudes in the place of the pattern, A~ scaled to unit
-   diagonal, on the columns P_i of row i of B_k (A is symmetric):
+   Here A~ is A without the entries a_ij, i != j, of |a_ij| <= tau sqrt(a_ii a_jj), (3.8). Row i of B_k is found as follows: k
+   times, the row takes in the columns c <= i of those rows of A~ that were taken in last.
+
+   A row that is longer than max_row keeps its diagonal and the columns of the largest weights. The weights come from the same
+   recursion with magnitudes in the place of the pattern, where A~ is scaled to unit diagonal and only the columns P_i of row i of
+   B_k take part (A is symmetric):
 
      w_0 = e_i,   w_p+1(c) = sum over s in P_i of |a~_cs| w_p(s).
 
-   For row i of G~, with P = P_i without i, everything in A scaled to unit diagonal, (3.6) and (3.7) are
+   For row i of G~, where P is P_i without i and A is scaled to unit diagonal, (3.6) and (3.7) are
 
      A[P, P] g = -A[P, i],   psi = g~ A g~^T,  g~ = (g over P, 1 at i),   G = D_G G~ with D_G^2 = 1 / psi,
 
-   w of (3.6) being g~ / psi. The Cholesky factor of A[P_i, P_i], i last, has all of it: its last row is (y, l), and
+   where w of (3.6) is g~ / psi. All of this is in the Cholesky factor of A[P_i, P_i] with i last. The last row of the factor is
+   (y, l), and
 
      L y = A[P, i],   L^T g = -y,   l^2 = psi.
 
-   The postfilter takes away the entries of row i that are at most delta ||g_i||, (3.11). Then psi is computed again, of what is
-   left and in double: (3.13), with the rounding of g as a part of epsilon.
+   The postfilter takes away the entries of row i that are at most delta ||g_i||, (3.11). Then psi is computed again, from the
+   entries that are left and in double. This is (3.13), where the rounding of g is a part of epsilon.
 */
 #include <algorithm>
 #include <cmath>
@@ -35,15 +39,16 @@ static_assert(kSFSAILargestRow <= kCholeskyLargest, "every row that is allowed c
 namespace
 {
 
-/* The rows of B_k, one after the other. */
+/* Finds the rows of B_k, one after the other. */
 class RowSearch {
 public:
   RowSearch(const CSRView &A, const PetscReal *s, const SFSAIParams &params) : A_(A), s_(s), params_(params), place_(A.n, -1) { }
 
-  /* Columns of row i, ascending, i last. */
+  /* The row that was found last: its columns, ascending, so that i is last, and whether the row was cut to max_row. */
   std::vector<PetscInt> columns;
   bool                  capped;
 
+  /* Finds row i. */
   void Find(PetscInt i)
   {
     columns.clear();
@@ -75,14 +80,17 @@ private:
     for (PetscInt c : columns) place_[c] = -1;
   }
 
-  /* |a~| of entry k of a row, scaled; it decides, so both twins multiply in this order. */
+  /* |a~| of entry k of a row, scaled. Both twins multiply in this order, since the result decides about the pattern. */
   PetscReal Magnitude(PetscInt row, PetscInt k) const { return A_.j[k] == row ? 1 : std::fabs(A_.a[k]) * s_[row] * s_[A_.j[k]]; }
   bool      Kept(PetscInt row, PetscInt k) const
   {
     return A_.j[k] == row || params_.prefilter == 0 || Magnitude(row, k) > params_.prefilter;
   }
 
-  /* The diagonal, which comes first, and the max_row - 1 columns of the largest weight, smaller columns first among equals. */
+  /*
+     Keeps the diagonal, which is first among the columns here, and the max_row - 1 columns of the largest weights. Among equals
+     smaller columns come first.
+  */
   void Cap()
   {
     std::vector<PetscReal> w(columns.size(), 0), next(columns.size());
@@ -110,17 +118,17 @@ private:
   const CSRView        &A_;
   const PetscReal      *s_;
   const SFSAIParams    &params_;
-  std::vector<PetscInt> place_; /* [n] in columns, or -1 */
+  std::vector<PetscInt> place_; /* [n] place of a column in `columns`, or -1 */
 };
 
-/* What SFSAIWork holds for n rows, the longest of m entries. */
+/* The arrays in SFSAIWork for n rows, of which the longest has m entries. */
 struct Arrays {
   PetscReal *s;     /* [n] diag(A)^{-1/2} */
-  PetscReal *M;     /* [m * m] A[P, P] of a row, i in P, then its factor; of float in a set-up in single precision */
-  PetscReal *g;     /* [m] likewise */
-  PetscReal *value; /* [m] g~ of A itself, or 0 */
-  PetscInt  *place; /* [n] in P, or -1 */
-  PetscInt  *P;     /* [m] */
+  PetscReal *M;     /* [m * m] A[P, P] of a row, i in P, and then its factor; float if the row is computed in single precision */
+  PetscReal *g;     /* [m] g~ of A scaled; float if the row is computed in single precision */
+  PetscReal *value; /* [m] g~ of A itself, 0 for entries that are dropped */
+  PetscInt  *place; /* [n] place of a column in P, or -1 */
+  PetscInt  *P;     /* [m] columns of the row, i last */
 
   static size_t Bytes(PetscInt n, PetscInt m)
   {
@@ -150,7 +158,7 @@ PetscErrorCode NeedWork(size_t bytes, SFSAIWork *work)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Calls entry(r, c, value) for the entries below the diagonal of A[P, P], scaled, as a set-up in precision T sees them. */
+/* Calls entry(r, c, value) for each entry below the diagonal of A[P, P], scaled, and rounded to the precision T. */
 template <typename T, typename Entry>
 void ForLowerTriangle(const CSRView &A, const Arrays &w, PetscInt m, const Entry &entry)
 {
@@ -163,7 +171,10 @@ void ForLowerTriangle(const CSRView &A, const Arrays &w, PetscInt m, const Entry
   }
 }
 
-/* value and psi of the row i = P[m - 1]; not good after a bad pivot. An entry that the postfilter takes away is 0. */
+/*
+   Computes `value` and psi of the row i = P[m - 1]. An entry that the postfilter takes away becomes 0. `good` is false after a bad
+   pivot.
+*/
 template <typename T>
 PetscErrorCode SolveRow(const CSRView &A, PetscReal postfilter, PetscInt m, const Arrays &w, PetscReal *psi, bool *good)
 {
@@ -177,7 +188,7 @@ PetscErrorCode SolveRow(const CSRView &A, PetscReal postfilter, PetscInt m, cons
   PetscFunctionBegin;
   *good = false;
   std::fill(M, M + (size_t)m * m, (T)0);
-  for (PetscInt r = 0; r < m; r++) M[r + (size_t)r * m] = 1; /* not 1 to rounding */
+  for (PetscInt r = 0; r < m; r++) M[r + (size_t)r * m] = 1; /* exactly 1, and not only up to rounding */
   ForLowerTriangle<T>(A, w, m, [&](PetscInt r, PetscInt c, T a) { M[r + (size_t)c * m] = a; });
   PetscCall(CholeskyFactor_Host(in_single ? FINEPC_SINGLE : FINEPC_DOUBLE, m, M, &info));
   if (info) PetscFunctionReturn(PETSC_SUCCESS);
@@ -186,7 +197,7 @@ PetscErrorCode SolveRow(const CSRView &A, PetscReal postfilter, PetscInt m, cons
 
   g[last] = 1;
   for (PetscInt r = last; r-- > 0;) {
-    const T *const L_r = M + (size_t)r * m; /* a column of L */
+    const T *const L_r = M + (size_t)r * m; /* column r of L */
     T              sum = -L_r[last];
     for (PetscInt c = r + 1; c < last; c++) sum -= L_r[c] * g[c];
     g[r] = sum / L_r[r];
@@ -222,7 +233,7 @@ PetscErrorCode FindPattern(const CSRView *A, const CSRView *S, const SFSAIParams
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* G with the first nnz of its entries, which its rows have been moved to. */
+/* Gives back the memory of G beyond its first nnz entries. The rows have been moved to these entries before. */
 PetscErrorCode Shrink(PetscInt nnz, CSR *G)
 {
   CSR small;
@@ -313,7 +324,7 @@ PetscErrorCode SFSAIComputeFactor_Host(const CSRView *A, const CSRView *S, const
     }
     for (PetscInt r = 0; r < m; r++) w.place[w.P[r]] = -1;
 
-    /* the row moves to where the last one ended */
+    /* The row moves to the place where the row before it ends. */
     for (PetscInt r = 0; r < m - 1; r++) {
       if (postfilter > 0 && w.value[r] == 0) {
         stats->dropped += good;
