@@ -351,7 +351,7 @@ Type BISAI()
   type.get_factors = PCBISAIGetFactors;
   type.bad         = {
     {"Row 22& has an entry that is not finite", PC_FACTOR_OTHER,
-             [](HostBlocks &A, PetscInt first) { A.Find(first + 7, first + 8)[4] = nan; }},
+             [](HostBlocks &A, PetscInt first) { A.a[(size_t)(A.i[first + 8] - 1) * 9 + 4] = nan; }},
     {"Row 21& has an entry that is not finite", PC_FACTOR_OTHER,
              [](HostBlocks &A, PetscInt first) { A.Find(first + 7, first + 7)[3] = -inf; }},
     {"Row 16& is zero", PC_FACTOR_NUMERIC_ZEROPIVOT,
