@@ -75,12 +75,17 @@ std::string BackendLine(const Kind &kind)
   return std::string("backend ") + (kind.OnDevice() ? "CUDA" : "host");
 }
 
-/* Random numbers in columns that are ld apart; what is between two columns is NaN. */
+/*
+   Random numbers in columns that are ld apart; what is between two columns is NaN, and on the device, too, where the matrix belongs
+   there.
+*/
 MatObject CreateDense(PetscInt n, PetscInt columns, PetscInt ld, MatType type, std::uint64_t seed)
 {
-  MatObject    X;
-  PetscScalar *x;
-  Random       random(seed);
+  MatObject          X;
+  PetscScalar       *x;
+  const PetscScalar *uploaded;
+  PetscMemType       where;
+  Random             random(seed);
   MUST(MatCreate(PETSC_COMM_SELF, X.put()));
   MUST(MatSetSizes(X, n, columns, n, columns));
   MUST(MatSetType(X, type));
@@ -89,6 +94,8 @@ MatObject CreateDense(PetscInt n, PetscInt columns, PetscInt ld, MatType type, s
   MUST(MatDenseGetArrayWrite(X, &x));
   for (PetscInt k = 0; k < ld * columns; k++) x[k] = k % ld < n ? random.Between(-1, 1) : std::nan("");
   MUST(MatDenseRestoreArrayWrite(X, &x));
+  MUST(MatDenseGetArrayReadAndMemType(X, &uploaded, &where));
+  MUST(MatDenseRestoreArrayReadAndMemType(X, &uploaded));
   return X;
 }
 
@@ -781,6 +788,10 @@ TEST_CASE("a host vector in pinned memory is the program's again after PCApply",
       MUST(MatAssemblyEnd(X, MAT_FINAL_ASSEMBLY));
       MUST(PCSetUp(pc));
       const auto expected = Applied(pc), turned = Applied(pc, true);
+      std::fill(pinned.begin(), pinned.end(), 0);
+      std::fill(columns.begin(), columns.end(), 0);
+      MUST(PCApply(pc, x, y)); /* The memory for the copies is made here, so that it is not what the program waits for below. */
+      MUST(PCMatApply(pc, X, Y));
       for (bool transpose : {false, true}) {
         std::copy(values.begin(), values.end(), pinned.begin());
         MUST(PetscObjectStateIncrease((PetscObject)(Vec)x));
