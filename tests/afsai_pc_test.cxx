@@ -60,7 +60,7 @@ TEST_CASE("every key sets what its getter gives", "[afsai][pc][options]")
   check(pc, 7, 2, 0.25, PC_AFSAI_STOP_RATIO, PC_AFSAI_SELECTION_GRADIENT, 1, 0.125, 0.0625, FINEPC_DOUBLE, FINEPC_DOUBLE,
         PETSC_TRUE);
 
-  /* and so does every setter, starting from the defaults */
+  /* Every setter does the same, starting from the defaults. */
   MUST(PCAFSAISetMaxSteps(defaults, 7));
   MUST(PCAFSAISetStepSize(defaults, 2));
   MUST(PCAFSAISetTolerance(defaults, 0.25));
@@ -86,7 +86,7 @@ TEST_CASE("setters do nothing to other types, getters say so", "[afsai][pc][opti
     Errors errors;
     CHECK(PCAFSAIGetMaxSteps(pc, &steps) != 0);
   }
-  /* a PC that was afsai and is something else has forgotten the methods */
+  /* A PC that was of this type and is of another one has forgotten the methods. */
   const PCObject changed = MakePC(A, AFSAI());
   MUST(PCSetType(changed, PCJACOBI));
   Errors errors;

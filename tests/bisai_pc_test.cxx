@@ -35,7 +35,7 @@ KSPObject MakeGMRES(Mat A, const std::string &options, PCType type)
 
 /* --------------------------------------- limiting cases --------------------------------------- */
 
-/* Powers and sweeps that are large enough: the triangular solves, hence the iterates, of PCILU. */
+/* Powers and sweeps that are large enough give the triangular solves of PCILU, hence the same iterates. */
 TEST_CASE("bisai: exact inverses give the iterates of PCILU", "[bisai][pc]")
 {
   struct Case {
@@ -110,7 +110,7 @@ TEST_CASE("bisai: blocks of a MATAIJ that are stored in part are filled up", "[b
 
 /* ----------------------------------------- transposes ----------------------------------------- */
 
-/* M^{-1} column by column, by PCApply(). */
+/* M^{-1} is computed column by column by PCApply(). */
 TEST_CASE("bisai: PCApplyTranspose is the transpose of PCApply", "[bisai][pc][transpose]")
 {
   for (const Kind &kind : Kinds())
@@ -151,7 +151,7 @@ TEST_CASE("bisai: PCApplyTranspose is the transpose of PCApply", "[bisai][pc][tr
             const double error = std::fabs(values[row] - expected[row]) / (1e-3 + size[row]);
             worst              = error <= worst ? worst : error;
           }
-          CHECK(worst <= 1e-12); /* the stored numbers are the same ones, whatever their precision */
+          CHECK(worst <= 1e-12); /* The stored numbers are the same ones, whatever their precision. */
         }
         CHECK(Contains(ViewText((PC)pc), "bytes of transposes, made for PCApplyTranspose()"));
       }
@@ -203,7 +203,7 @@ TEST_CASE("bisai: transposes have the values of the last set-up, in the old memo
     }
 }
 
-/* BiCG needs the transpose; inside PCBJACOBI and on several ranks, too. */
+/* BiCG needs the transpose. */
 TEST_CASE("bisai: BiCG converges as with PCILU", "[bisai][pc][transpose][mpi]")
 {
   for (const Kind &kind : Kinds())
@@ -268,7 +268,7 @@ TEST_CASE("bisai: every key sets what its getter gives", "[bisai][pc][options]")
         FINEPC_SINGLE, 0);
   check(pc, 3, 2, 4, PC_BISAI_FACTOR_CUDA, 2, MAT_SHIFT_INBLOCKS, 0.125, MATORDERINGRCM, FINEPC_DOUBLE, 5);
 
-  /* and so does every setter, starting from the defaults */
+  /* Every setter does the same, starting from the defaults. */
   MUST(PCBISAISetPower(defaults, 3));
   MUST(PCBISAISetPowerLower(defaults, 2));
   MUST(PCBISAISetPowerUpper(defaults, 4));
@@ -317,7 +317,7 @@ TEST_CASE("bisai: another source of the factor after the set-up takes effect", "
   }
 }
 
-/* A zero pivot at first, that of a number or that of a block's first column. */
+/* The matrix has a zero pivot at first: a number, or the first column of a block. */
 TEST_CASE("bisai: shifts that are changed after the set-up take effect", "[bisai][pc][options]")
 {
   for (const Kind &kind : Kinds())
@@ -345,7 +345,7 @@ TEST_CASE("bisai: shifts that are changed after the set-up take effect", "[bisai
     }
 }
 
-/* PETSc takes the two types' nonzeros for the same. */
+/* PETSc takes the nonzeros of the two types for the same. */
 TEST_CASE("bisai: a matrix that is converted in place", "[bisai][pc][cycle]")
 {
   MatObject      A  = CreateBAIJ(Grid());
@@ -406,10 +406,10 @@ TEST_CASE("bisai: the view says what was done", "[bisai][pc][view]")
     CHECK(Contains(other, kind.OnDevice() ? "factors by CUDA: ILU(0) in 16 levels of rows"
                                           : "factors by the host twin of the CUDA ILU(0), since the matrix is on the host"));
     CHECK(Contains(other, "inverses stored in double precision"));
-    /* with the unit diagonal of NL */
+    /* These numbers include the unit diagonal of NL. */
     CHECK(Contains(other, "NL 199 blocks, at most 2 a row, NU 199 blocks, at most 2 a row beside the diagonal"));
     Applied(ours);
-    CHECK(Contains(ViewText((PC)ours), "patterns made at the last set-up")); /* an apply sets up nothing */
+    CHECK(Contains(ViewText((PC)ours), "patterns made at the last set-up")); /* An application sets up nothing. */
     Touch(A);
     MUST(PCSetUp(ours));
     CHECK(Contains(ViewText((PC)ours), "patterns kept from the last set-up"));
@@ -421,7 +421,7 @@ TEST_CASE("bisai: the view says what was done", "[bisai][pc][view]")
 TEST_CASE("bisai: the view counts what was replaced", "[bisai][pc][view][bad]")
 {
   HostBlocks A = Grid();
-  for (PetscInt e = 0; e < 9; e++) A.Find(0, 0)[e] = 1 + (e % 3 == e / 3 ? 1e-15 : 0); /* singular to rounding */
+  for (PetscInt e = 0; e < 9; e++) A.Find(0, 0)[e] = 1 + (e % 3 == e / 3 ? 1e-15 : 0); /* This block is singular to rounding. */
   for (const Kind &kind : Kinds())
     for (const char *options : {"", "-pc_bisai_factor cuda"}) {
       CAPTURE(kind.name, options);
@@ -438,7 +438,7 @@ TEST_CASE("bisai: the view counts what was replaced", "[bisai][pc][view][bad]")
 
 /* ----------------------------------------- life cycle ----------------------------------------- */
 
-/* As a program does it: the same KSP, new values, a solve; and a KSP of their own for the same values. */
+/* A program solves with the same KSP for new values again and again. A new KSP for the same values must do the same. */
 TEST_CASE("bisai: the iterates of a time loop are those of fresh solvers", "[bisai][pc][cycle]")
 {
   for (const Kind &kind : Kinds())
@@ -469,7 +469,7 @@ TEST_CASE("bisai: the iterates of a time loop are those of fresh solvers", "[bis
       }
 }
 
-/* A Newton loop whose matrix lives on the GPU: after a change there, the values on the host are old, and stay so. */
+/* This is a Newton loop whose matrix lives on the GPU. After a change there, the values on the host are old, and stay so. */
 TEST_CASE("bisai: new values of a device matrix do not go through the host", "[bisai][pc][cycle][gpu]")
 {
   NEEDS_DEVICE();
@@ -496,7 +496,7 @@ enum class Singular { First, Last, Nearly };
 HostBlocks SingularBlock(Singular kind, PetscInt bs)
 {
   HostBlocks A = RandomBlocks(RandomStencil(6, 6, 1, false, 340), bs, 341);
-  if (kind == Singular::Last) { /* the last row is that of a line of two: A_ii = A_ij A_jj^{-1} A_ji with blocks of one number */
+  if (kind == Singular::Last) { /* The last two rows are coupled with each other alone, so that A_ii = A_ij A_jj^{-1} A_ji. */
     const PetscInt j = A.n - 2, i = A.n - 1;
     for (PetscInt k = A.i[j]; k < A.i[j + 1]; k++)
       if (A.j[k] != j && A.j[k] != i) std::fill_n(A.a.begin() + (size_t)k * bs * bs, bs * bs, 0.);
@@ -516,7 +516,7 @@ HostBlocks SingularBlock(Singular kind, PetscInt bs)
 } // namespace
 
 /*
-   PETSc gives up a block whose last pivot is zero: then the factor is the one that the CUDA source has on the host, to the last bit
+   PETSc gives up a block whose last pivot is zero. Then the factor is the one that the CUDA source has on the host, to the last bit
    there.
 */
 TEST_CASE("bisai: singular diagonal blocks are replaced with both sources of the factor, and the view says so", "[bisai][pc][bad]")
@@ -541,7 +541,7 @@ TEST_CASE("bisai: singular diagonal blocks are replaced with both sources of the
                      "PETSc's factorization met a singular diagonal block: the factors were computed anew by the host twin of the "
                      "CUDA factorization"));
           CHECK(!Contains(other, "PETSc's factorization"));
-          /* a single small number is no singular block for us */
+          /* A single small number is no singular block for PCBISAI. */
           for (const std::string &view : {text, other})
             CHECK(Contains(view, singular == Singular::Nearly && bs == 1 ? "singular diagonal blocks replaced 0,"
                                                                          : "singular diagonal blocks replaced 1,"));
@@ -549,8 +549,8 @@ TEST_CASE("bisai: singular diagonal blocks are replaced with both sources of the
           CHECK(Finite(x));
           if (!kind.OnDevice()) CHECK(SameBits(x, y));
           /*
-             a raised pivot is 1e-8 of its block and takes rounding that much up; the U of the relaxation is the inverse of one with
-             such pivots
+             A raised pivot is 1e-8 of its block and magnifies rounding by as much. The U of the relaxation is the inverse of one
+             with such pivots.
           */
           if (!Contains(options, "sweeps")) CHECK(Difference(x, y) <= (Contains(options, "double") ? 1e-6 : 1e-5));
         }
@@ -609,7 +609,7 @@ TEST_CASE("bisai: singular diagonal blocks with fill, orderings and shifts", "[b
       }
 }
 
-/* All entries in other units: single precision, the default, says that it cannot, and double can. */
+/* All entries are in other units. Single precision, the default, says that it cannot hold the numbers, and double precision can. */
 TEST_CASE("bisai: numbers beyond the range of single precision are a failure with a remedy", "[bisai][pc][bad]")
 {
   for (const Kind &kind : Kinds())
@@ -645,7 +645,7 @@ TEST_CASE("bisai: numbers beyond the range of single precision are a failure wit
       }
 }
 
-/* NL has a row to fall back to, the L of the relaxation has not. */
+/* A row of NL can fall back to the diagonal, a row of the L of the relaxation cannot. */
 TEST_CASE("bisai: an entry of L beyond single precision: a fallback without sweeps, a failure with them", "[bisai][pc][bad]")
 {
   HostBlocks A;
@@ -708,7 +708,7 @@ TEST_CASE("bisai: which block size the blocks of PCBJACOBI and PCASM have", "[bi
       CHECK(solution.reason == KSP_CONVERGED_RTOL);
       CHECK(solution.true_residual <= 1e-7);
       CHECK(Contains(ViewText((KSP)ksp), "type: bisai"));
-      /* PCBJACOBI's several blocks of a MATAIJ lose its block size */
+      /* Several blocks that PCBJACOBI makes of a MATAIJ lose its block size. */
       const bool keeps_blocks = !Contains(kind.name, "aij") || Contains(kind.name, "baij") || !Contains(options, "bjacobi_blocks");
       CHECK(Contains(ViewText((KSP)ksp), keeps_blocks ? "block size 3" : "block size 1"));
     }
@@ -717,10 +717,13 @@ TEST_CASE("bisai: which block size the blocks of PCBJACOBI and PCASM have", "[bi
 
 /* ---------------------------------------- convergence ----------------------------------------- */
 
-/* The larger the power, the closer to PCILU; all better than block Jacobi. Each sweep brings it closer, too. */
+/*
+   The larger the power, the closer the iterations are to those of PCILU, and all are better than block Jacobi. Each sweep brings
+   them closer, too.
+*/
 TEST_CASE("bisai: iterations lie between block Jacobi's and PCILU's", "[bisai][pc][convergence]")
 {
-  const HostMatrix S = Poisson(40, 30); /* rows that are not dominated by their diagonal blocks by much */
+  const HostMatrix S = Poisson(40, 30); /* The diagonal blocks do not dominate the rows by much. */
   HostBlocks       H = RandomBlocks(S, 3, 370);
   Random           random(371);
   for (PetscInt row = 0; row < H.n; row++)

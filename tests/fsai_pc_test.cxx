@@ -93,14 +93,14 @@ TEST_CASE("the numbers of the view are those of the factor", "[fsai][pc][view]")
         const MatObject   A       = CreateMat(Plate(), backend.mat);
         const std::string options = std::string("-@factor_precision ") + precision;
         const KSPObject   ksp     = MakeKSP(A, type, options);
-        CHECK(!Contains(ViewText((KSP)ksp), "density")); /* before the set-up: the options alone */
+        CHECK(!Contains(ViewText((KSP)ksp), "density")); /* Before the set-up there are the options alone. */
         Solve(ksp);
         const std::string text = ViewText((KSP)ksp);
         CAPTURE(text);
         CHECK(Contains(text, std::string("backend ") + (PetscMemTypeDevice(backend.where) ? "CUDA" : "host") +
                                ", factor stored in " + precision + " precision"));
 
-        /* the numbers are those of the factor */
+        /* The numbers are those of the factor that the user gets. */
         MatObject G;
         MatInfo   info, A_info;
         PetscInt  longest = 0;
@@ -198,14 +198,14 @@ TEST_CASE("pattern reuse computes new values in the old memory", "[fsai][pc][cyc
         const std::string first_row_size = row_size();
         CHECK(Contains(first_row_size, "max"));
 
-        /* the same values: the same factor, to rounding */
+        /* The same values give the same factor, to rounding. */
         Touch(A);
         MUST(PCSetUp(pc));
         CHECK(row_size() == first_row_size);
         CHECK(Difference(Applied(pc), first) <= rounding);
         CHECK(Contains(ViewText((PC)pc), "pattern kept from the last set-up"));
 
-        /* new values: other entries, diag(G A G^T) = 1 again */
+        /* New values give other entries, and diag(G A G^T) = 1 again. */
         for (int step = 0; step < 3; step++) {
           ChangeValues(A, 0.5);
           MUST(PCSetUp(pc));
@@ -221,7 +221,7 @@ TEST_CASE("pattern reuse computes new values in the old memory", "[fsai][pc][cyc
         MUST(MatGetInfo(G_new, MAT_LOCAL, &new_info));
         CHECK(old_info.nz_used == new_info.nz_used);
 
-        /* another pattern of A: a search */
+        /* Another pattern of A makes a search necessary. */
         const MatObject B     = CreateMat(RandomGraph(Plate().n, 7, 5), backend.mat);
         const PCObject  fresh = MakePC(B, type, options);
         MUST(PCSetOperators(pc, B, B));
@@ -240,7 +240,7 @@ TEST_CASE("a matrix that is not positive definite is no error: rows fall back", 
     HostMatrix H = Plate();
     for (PetscInt row = 0; row < H.n; row++)
       for (PetscInt k = H.i[row]; k < H.i[row + 1]; k++)
-        if (H.j[k] != row) H.a[k] *= 3; /* far from dominant */
+        if (H.j[k] != row) H.a[k] *= 3; /* The rows are far from dominated by their diagonal. */
     for (const Backend &backend : Backends()) {
       CAPTURE(type.name, backend.name);
       const MatObject A  = CreateMat(H, backend.mat);
@@ -261,7 +261,7 @@ TEST_CASE("smoother in PCGAMG", "[fsai][pc][nest][mpi]")
       for (const char *smoother : {"chebyshev", "richardson -mg_levels_ksp_richardson_scale 0.6"}) {
         CAPTURE(type.name, backend.name, smoother);
         const MatObject A = CreateMat(Poisson(40, 40), backend.mat, PETSC_COMM_WORLD);
-        /* read by the set-up, too */
+        /* The set-up reads these options, too. */
         const Options options(
           type.Keys("-ksp_norm_type unpreconditioned -pc_gamg_coarse_eq_limit 50 -mg_levels_pc_type # -mg_levels_ksp_type ") +
           smoother);
@@ -280,8 +280,8 @@ TEST_CASE("smoother in PCGAMG", "[fsai][pc][nest][mpi]")
 /* ---------------------------------------- convergence ----------------------------------------- */
 
 /*
-   To ||r|| <= 1e-8 ||b|| of CG's own residual. Jacobi needs more, or has not come as far after 10000 iterations. The true
-   residual cannot follow to that size where A is as ill-conditioned as ex15, so it is asked for less.
+   The solver stops at ||r|| <= 1e-8 ||b|| of CG's own residual. Jacobi needs more iterations, or has not come as far after 10000.
+   The true residual cannot follow to that size where A is as ill-conditioned as ex15, so that less is asked of it there.
 */
 TEST_CASE("real matrices converge in fewer iterations than with Jacobi", "[fsai][pc][convergence]")
 {

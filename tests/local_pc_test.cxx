@@ -38,7 +38,7 @@ PetscInt FirstRow(Mat A, int rank)
   return ranges[rank];
 }
 
-/* Increased by each set-up. */
+/* Each set-up increases this number. */
 PetscObjectState StateOf(PC pc)
 {
   PetscObjectState state;
@@ -75,12 +75,17 @@ std::string BackendLine(const Kind &kind)
   return std::string("backend ") + (kind.OnDevice() ? "CUDA" : "host");
 }
 
-/* Random numbers in columns that are ld apart; what is between two columns is NaN. */
+/*
+   Random numbers in columns that are ld apart; what is between two columns is NaN, and on the device, too, where the matrix belongs
+   there.
+*/
 MatObject CreateDense(PetscInt n, PetscInt columns, PetscInt ld, MatType type, std::uint64_t seed)
 {
-  MatObject    X;
-  PetscScalar *x;
-  Random       random(seed);
+  MatObject          X;
+  PetscScalar       *x;
+  const PetscScalar *uploaded;
+  PetscMemType       where;
+  Random             random(seed);
   MUST(MatCreate(PETSC_COMM_SELF, X.put()));
   MUST(MatSetSizes(X, n, columns, n, columns));
   MUST(MatSetType(X, type));
@@ -89,6 +94,8 @@ MatObject CreateDense(PetscInt n, PetscInt columns, PetscInt ld, MatType type, s
   MUST(MatDenseGetArrayWrite(X, &x));
   for (PetscInt k = 0; k < ld * columns; k++) x[k] = k % ld < n ? random.Between(-1, 1) : std::nan("");
   MUST(MatDenseRestoreArrayWrite(X, &x));
+  MUST(MatDenseGetArrayReadAndMemType(X, &uploaded, &where));
+  MUST(MatDenseRestoreArrayReadAndMemType(X, &uploaded));
   return X;
 }
 
@@ -141,7 +148,7 @@ double RoundingOfColumns(PC pc, const Kind &kind)
 namespace
 {
 
-/* What the line of -help about a key says about its value: now, and before. */
+/* What -help says about the value of a key, now and before. */
 std::string ValueInHelp(const std::string &help, const std::string &key)
 {
   const size_t numbers = help.find(key.substr(1) + ": <now "), names = help.find(key.substr(1) + " <now ");
@@ -169,7 +176,7 @@ TEST_CASE("-help shows every key with its default and its setter", "[local][pc][
       CHECK(ValueInHelp(help, type.Keys(option.key)) == BothInHelp(option.value));
       CHECK(Contains(help, std::string("(") + option.setter + ")"));
     }
-    /* and there is no key that the table of the tests lacks */
+    /* There is no key that the table of the tests lacks. */
     const std::string all  = "pc_" + std::string(type.name) + "_";
     size_t            keys = 0;
     for (size_t at = help.find(all); at != std::string::npos; at = help.find(all, at + 1)) keys++;
@@ -208,7 +215,7 @@ TEST_CASE("values that an option cannot have are refused by key and range, and t
           Errors        errors;
           CHECK((refused.set ? refused.set(pc) : PCSetFromOptions(pc)) != 0);
           CAPTURE(errors.text);
-          if (refused.message.empty()) CHECK(Contains(errors.text, refused.value)); /* the word that PETSc cannot read */
+          if (refused.message.empty()) CHECK(Contains(errors.text, refused.value)); /* PETSc names the word that it cannot read. */
           else {
             CHECK(Contains(errors.text, key + " "));
             CHECK(Contains(errors.text, refused.message));
@@ -240,14 +247,14 @@ TEST_CASE("an option that is changed after the set-up takes effect", "[local][pc
           MUST(option.set(pc));
           MUST(PCSetUp(pc));
           MUST(PCSetUp(fresh));
-          CHECK((StateOf(pc) > state) == (option.useless != Useless::Nothing)); /* there was another set-up, or none */
+          CHECK((StateOf(pc) > state) == (option.useless != Useless::Nothing)); /* There was another set-up, or there was none. */
           CHECK(SameBits(Applied(pc), Applied(fresh)));
           if (option.shown) CHECK(Contains(ViewText((PC)pc), option.shown) != Contains(text, option.shown));
           else CHECK(!SameBits(Applied(pc), before));
           if (option.useless == Useless::Nothing) CHECK(SameBits(Applied(pc), before));
           if (type.kept) CHECK(Contains(ViewText((PC)pc), type.kept) == (option.useless == Useless::Values));
 
-          /* the same value again is no change */
+          /* The same value again is no change. */
           const auto last = StateOf(pc);
           MUST(option.set(pc));
           MUST(PCSetUp(pc));
@@ -313,7 +320,7 @@ TEST_CASE("types, keys and events are registered", "[local][pc]")
       MUST(PetscLogEventGetId(name, &event));
       CHECK(event > 0);
     }
-    MUST(FinePCInitializePackage()); /* a second call does nothing */
+    MUST(FinePCInitializePackage()); /* A second call does nothing. */
   }
 }
 
@@ -359,7 +366,7 @@ TEST_CASE("reset, other sizes, destroy: nothing is left over", "[local][pc][cycl
           {
             const PCObject pc = MakePC(A, type, options);
             PetscLogDouble bytes;
-            MUST(PCReset(pc)); /* before any set-up */
+            MUST(PCReset(pc)); /* A reset comes before any set-up. */
             MUST(PCSetOperators(pc, A, A));
             MUST(PCSetUp(pc));
             const auto x = Applied(pc);
@@ -373,7 +380,7 @@ TEST_CASE("reset, other sizes, destroy: nothing is left over", "[local][pc][cycl
               CHECK(Finite(Applied(pc, true)));
               if (other == A) CHECK(SameBits(Applied(pc), x));
             }
-            for (Mat other : {(Mat)D, (Mat)A}) { /* without a reset between, which PETSc allows for the same size */
+            for (Mat other : {(Mat)D, (Mat)A}) { /* PETSc allows another matrix of the same size without a reset. */
               MUST(PCSetOperators(pc, other, other));
               MUST(PCSetUp(pc));
             }
@@ -402,12 +409,12 @@ TEST_CASE("device memory is given back", "[local][pc][cycle][gpu]")
         MUST(PCSetUp(pc));
         Applied(pc);
         Applied(pc, true);
-        MUST(PCApply(pc, x, y)); /* by way of copies, which have memory of their own */
+        MUST(PCApply(pc, x, y)); /* This goes by way of copies, which have memory of their own. */
         Touch(A);
         MUST(PCSetUp(pc));
         if (repeat == 4) before = DeviceBytes();
       }
-      CHECK(DeviceBytes() - before < 16e6); /* one factor has more than 4e6 bytes, so that 15 lost ones would show */
+      CHECK(DeviceBytes() - before < 16e6); /* One factor has more than 4e6 bytes, so that 15 lost ones would show. */
     }
   }
 }
@@ -440,12 +447,12 @@ TEST_CASE("new values are a fresh set-up, in the old memory", "[local][pc][cycle
           }
           CHECK(!SameBits(x, before));
           if (step == 1) host = HostBytes();
-          if (step > 1 && (keeps || !type.kept)) CHECK(HostBytes() == host); /* a new pattern may need more or less of it */
+          if (step > 1 && (keeps || !type.kept)) CHECK(HostBytes() == host); /* A new pattern may need more memory, or less. */
           if (step == 1 && kind.OnDevice()) device = DeviceBytes();
           if (step > 1 && kind.OnDevice() && (keeps || !type.kept)) CHECK(DeviceBytes() == device);
         }
 
-        /* another matrix: other nonzeros */
+        /* Another matrix has other nonzeros. */
         const MatObject B     = kind.Create(type.pattern());
         const PCObject  fresh = MakePC(B, type, options);
         MUST(PCSetOperators(pc, B, B));
@@ -525,7 +532,10 @@ TEST_CASE("several right-hand sides are those of PCApply one by one", "[local][p
       }
 }
 
-/* Once the preconditioner alone, which KSPMatSolve() applies to all columns, and once the solver. */
+/*
+   KSPMatSolve() applies the preconditioner to all columns at once where there is no solver, and solves for them one by one where
+   there is.
+*/
 TEST_CASE("KSPMatSolve", "[local][pc]")
 {
   for (const Type &type : Types())
@@ -560,11 +570,12 @@ TEST_CASE("KSPMatSolve", "[local][pc]")
             all += norm * norm;
             all_b += b_norm * b_norm;
           }
-          if (!alone) CHECK(std::sqrt(all) <= 1e-5 * std::sqrt(all_b)); /* what is asked for is small in the preconditioned norm */
+          if (!alone)
+            CHECK(std::sqrt(all) <= 1e-5 * std::sqrt(all_b)); /* What the solver asks for is small in the preconditioned norm. */
         }
 }
 
-/* <x, M^{-1} y> = <M^{-T} x, y>; where M is symmetric its transpose is the same to the bit. */
+/* The products <x, M^{-1} y> and <M^{-T} x, y> are the same number. Where M is symmetric its transpose is the same to the bit. */
 TEST_CASE("the transpose", "[local][pc]")
 {
   for (const Type &type : Types())
@@ -610,12 +621,12 @@ TEST_CASE("apply allocates nothing and waits for nothing", "[local][pc][cycle]")
           [&] { code = PCMatApply(pc, X, Y); },
         };
         for (const auto &call : calls) {
-          call(); /* the first one may make work space */
+          call(); /* The first call may make work space. */
           MUST(code);
           if (!kind.OnDevice()) CHECK(CountAllocations(call) == 0);
           else {
             if (std::strcmp(type.name, PCRRB))
-              CHECK(AsynchronousOnDevice(call)); /* rrb launches a graph, which cannot be captured */
+              CHECK(AsynchronousOnDevice(call)); /* PCRRB launches a graph, which cannot be captured. */
             MUST(code);
             CHECK(WaitsForNothingOnDevice(call));
           }
@@ -624,7 +635,7 @@ TEST_CASE("apply allocates nothing and waits for nothing", "[local][pc][cycle]")
       }
 }
 
-/* Set-up, apply, new values, apply, transposes; everything on a stream that is not in order with the default one. */
+/* The set-up, applications, transposes and a second matrix are on a stream that is not in order with the default one. */
 TEST_CASE("another stream than the default", "[local][pc][cycle][gpu]")
 {
   NEEDS_DEVICE();
@@ -633,7 +644,8 @@ TEST_CASE("another stream than the default", "[local][pc][cycle][gpu]")
     for (const Kind &kind : type.kinds())
       for (const char *options : type.fresh) {
         if (!kind.OnDevice()) continue;
-        if (Contains(options, "-@levels 1") && !Contains(options, "-@levels 100")) continue; /* a large matrix needs more levels */
+        if (Contains(options, "-@levels 1") && !Contains(options, "-@levels 100"))
+          continue; /* The exact factorization of a large matrix needs more levels. */
         CAPTURE(type.name, kind.name, options);
         const MatObject                  A = kind.Create(H), B = kind.Create(H);
         const VecObject                  x = RightVec(A), y = RightVec(A);
@@ -641,7 +653,7 @@ TEST_CASE("another stream than the default", "[local][pc][cycle][gpu]")
         ChangeValues(B, 0.4);
         for (Mat mat : {(Mat)A, (Mat)B}) {
           const PCObject pc = MakePC(mat, type, options);
-          for (bool transpose : {false, true}) { /* vectors and matrices are on the device from here on */
+          for (bool transpose : {false, true}) { /* Vectors and matrices are on the device from here on. */
             MUST((transpose ? PCApplyTranspose : PCApply)(pc, x, y));
             expected.push_back(Values(y));
           }
@@ -776,6 +788,10 @@ TEST_CASE("a host vector in pinned memory is the program's again after PCApply",
       MUST(MatAssemblyEnd(X, MAT_FINAL_ASSEMBLY));
       MUST(PCSetUp(pc));
       const auto expected = Applied(pc), turned = Applied(pc, true);
+      std::fill(pinned.begin(), pinned.end(), 0);
+      std::fill(columns.begin(), columns.end(), 0);
+      MUST(PCApply(pc, x, y)); /* The memory for the copies is made here, so that it is not what the program waits for below. */
+      MUST(PCMatApply(pc, X, Y));
       for (bool transpose : {false, true}) {
         std::copy(values.begin(), values.end(), pinned.begin());
         MUST(PetscObjectStateIncrease((PetscObject)(Vec)x));
@@ -788,7 +804,8 @@ TEST_CASE("a host vector in pinned memory is the program's again after PCApply",
       HoldStream(100);
       MUST(PCMatApply(pc, X, Y));
       std::fill(columns.begin(), columns.end(), std::nan(""));
-      for (int c = 0; c < 2; c++) CHECK(SameBits(Column(Y, c), expected)); /* column by column, by way of copies */
+      for (int c = 0; c < 2; c++)
+        CHECK(SameBits(Column(Y, c), expected)); /* The columns are applied one by one, by way of copies. */
     }
   }
 }
@@ -822,7 +839,7 @@ TEST_CASE("an unusable matrix: KSPSolve says so, and a good one works afterwards
             MUST(KSPSetOperators(ksp, A, A));
           }
 
-          /* on request it is an error that names the row */
+          /* On request it is an error that names the row. */
           const KSPObject strict = MakeKSP(A, type, std::string("-ksp_error_if_not_converged ") + options);
           const VecObject b = RightVec(A), x = RightVec(A);
           Errors          errors;
@@ -859,7 +876,7 @@ TEST_CASE("good, bad and good values on one pattern", "[local][pc][cycle][bad]")
         }
 }
 
-/* Inf is how a PC tells a solver in the middle of an iteration. */
+/* Inf is how a PC tells a solver in the middle of an iteration that there is no factor. */
 TEST_CASE("after a failure there is no factor, and applying gives Inf", "[local][pc][bad]")
 {
   for (const Type &type : Types())
@@ -902,7 +919,7 @@ TEST_CASE("wrong kinds of matrices are refused with a remedy", "[local][pc][bad]
         CAPTURE(errors.text);
         CHECK(Contains(errors.text, text));
       }
-      /* and it works after a refusal */
+      /* The same object works after a refusal. */
       MUST(PCReset(pc));
       MUST(PCSetOperators(pc, A, A));
       MUST(PCSetUp(pc));
@@ -913,7 +930,7 @@ TEST_CASE("wrong kinds of matrices are refused with a remedy", "[local][pc][bad]
       if (Contains(type.remedy, "MATBAIJ") && !std::strcmp(kind, MATBAIJ)) continue;
       MatObject symmetric, converted;
       MUST(MatDuplicate(A, MAT_COPY_VALUES, symmetric.put()));
-      MUST(MatSetOption(symmetric, MAT_SYMMETRIC, PETSC_TRUE)); /* MATSBAIJ asks for it */
+      MUST(MatSetOption(symmetric, MAT_SYMMETRIC, PETSC_TRUE)); /* MATSBAIJ asks for symmetry. */
       MUST(MatConvert(symmetric, kind, MAT_INITIAL_MATRIX, converted.put()));
       refuse(converted, std::string("Matrix type seq") + kind + " " + type.remedy);
     }
@@ -1018,7 +1035,7 @@ TEST_CASE("sub-preconditioner of PCBJACOBI, PCASM and PCCOMPOSITE", "[local][pc]
                                         "-pc_type composite -pc_composite_pcs #,jacobi", "-pc_type bjacobi -sub_pc_type #",
                                         "-pc_type ksp -ksp_ksp_type cg -ksp_ksp_max_it 3 -ksp_pc_type # -ksp_type fcg"}) {
         CAPTURE(options);
-        if (*type.solver && Contains(options, "fcg")) continue; /* CG is for symmetric matrices */
+        if (*type.solver && Contains(options, "fcg")) continue; /* CG is for symmetric matrices. */
         const Options   scope(type.Keys(solver + options));
         const KSPObject ksp      = MakeKSP(A, "", PCNONE);
         const Solution  solution = Solve(ksp);
@@ -1026,7 +1043,7 @@ TEST_CASE("sub-preconditioner of PCBJACOBI, PCASM and PCCOMPOSITE", "[local][pc]
         CHECK(solution.true_residual <= 1e-7);
         CHECK(Contains(ViewText((KSP)ksp), std::string("type: ") + type.name));
         if (type.get_factors) CHECK(solution.iterations <= 3 * alone.iterations);
-        else { /* a part of the grid is worse than the grid by far, and still better than a diagonal */
+        else { /* A factor of parts of the grid is worse than one of the grid by far, and still better than a diagonal. */
           std::string diagonal = options;
           diagonal.replace(diagonal.find('#'), 1, PCJACOBI);
           const Options other(solver + diagonal);
@@ -1034,7 +1051,7 @@ TEST_CASE("sub-preconditioner of PCBJACOBI, PCASM and PCCOMPOSITE", "[local][pc]
         }
       }
 
-      /* with one block it is the same preconditioner */
+      /* With one block PCBJACOBI is the same preconditioner. */
       const Options  scope(type.Keys("-sub_pc_type #"));
       const PCObject block = MakePC(A, "", PCBJACOBI), whole = MakePC(A, type);
       MUST(PCSetUp(block));
@@ -1059,7 +1076,9 @@ TEST_CASE("several ranks: each its diagonal block, and the view says so", "[loca
         const KSPObject ksp = MakeKSP(A, type, options + " " + sub), blocks = MakeKSP(A, "", PCBJACOBI);
         const Solution  mine = Solve(ksp), theirs = Solve(blocks);
         CHECK(mine.reason == KSP_CONVERGED_RTOL);
-        /* on a GPU PCBJACOBI has its own vectors, those of MATSEQBAIJ, which are on the host: the other twin, in single */
+        /*
+           On a GPU PCBJACOBI has vectors of MATSEQBAIJ, which are on the host. The other twin computes there, in single precision.
+        */
         if (Size() > 1 && Contains(kind.name, "device vectors")) {
           CHECK(Difference(Applied(PCOf(ksp)), Applied(PCOf(blocks))) <= 1e-5);
           CHECK(std::abs((PetscInt)mine.history.size() - (PetscInt)theirs.history.size()) <= 1);
@@ -1097,7 +1116,7 @@ TEST_CASE("several ranks: one rank's bad row is everybody's failure", "[local][p
             CHECK(ReasonOfSolve(ksp) == KSP_DIVERGED_PC_FAILED);
             CHECK(ReasonOf(PCOf(ksp)) == bad.reason);
             CHECK(Contains(LocalOf(PCOf(ksp))->failure, text));
-            CHECK(Infinite(Applied(PCOf(ksp)))); /* also of the ranks that have a factor */
+            CHECK(Infinite(Applied(PCOf(ksp)))); /* This is true of the ranks that have a factor, too. */
             const std::string view = ViewText((KSP)ksp);
             CAPTURE(view);
             if (Rank() == 0) {
@@ -1131,14 +1150,18 @@ TEST_CASE("several ranks: the first of two bad blocks is the one that is named",
       const PCObject pc = MakePC(A, type);
       MUST(PCSetUp(pc));
       CHECK(Contains(LocalOf(pc)->failure, type.bad[2].Text(last - 1)));
-      CHECK(ReasonOf(pc) == std::max(type.bad[1].reason, type.bad[2].reason)); /* the largest of them, as PETSc has it */
+      CHECK(ReasonOf(pc) ==
+            std::max(type.bad[1].reason, type.bad[2].reason)); /* The largest reason is the one that counts, as it does in PETSc. */
     }
 }
 
 namespace
 {
 
-/* Computes nothing, and on the last rank ends with an error: one whose text it leaves in the outcome, or one that it reports. */
+/*
+   These functions compute nothing. On the last rank the first leaves an error with its text in the outcome, and the second reports
+   an error of its own.
+*/
 PetscErrorCode FailWithText(PC, PCLocalOutcome *outcome)
 {
   PetscFunctionBegin;
@@ -1155,7 +1178,7 @@ PetscErrorCode FailWithoutText(PC, PCLocalOutcome *)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The same, where the first rank has a failure, which counts less than an error. */
+/* Here the other ranks have a failure, which counts less than the error of the last one. */
 PetscErrorCode FailWithTextAfterFailure(PC pc, PCLocalOutcome *outcome)
 {
   PetscFunctionBegin;
@@ -1168,7 +1191,7 @@ PetscErrorCode FailWithTextAfterFailure(PC pc, PCLocalOutcome *outcome)
 
 } // namespace
 
-/* None waits for another, and afterwards the same object works. */
+/* No rank waits for another, and afterwards the same object works. */
 TEST_CASE("several ranks: an error of one rank alone is one of all", "[local][pc][bad][mpi]")
 {
   const int         last  = Size() - 1;
@@ -1199,7 +1222,7 @@ TEST_CASE("several ranks: an error of one rank alone is one of all", "[local][pc
           CHECK(!Contains(errors.text, "Only a failure"));
         }
         LocalOf(pc)->compute = original;
-        MUST(PCSetUp(pc)); /* the set-up that ended with an error counts for nothing: this one is done */
+        MUST(PCSetUp(pc)); /* The set-up that ended with an error counts for nothing, so that this one is not skipped. */
         CHECK(SameBits(Applied(pc), expected));
       }
     }

@@ -20,7 +20,10 @@ struct Kind {
   bool      OnDevice() const { return PetscMemTypeDevice(backend->where); }
 };
 
-/* What an option may not be, and the error that says so; after the key, if it does not quote a word that is none of its values. */
+/*
+   A value that an option cannot have, and the error about this value. The error names the key, too; without a text it quotes the
+   word that PETSc could not read.
+*/
 struct Refused {
   std::string                       value; /* for the options database, or empty */
   std::function<PetscErrorCode(PC)> set;   /* a call of the setter, or none */
@@ -33,13 +36,13 @@ enum class Useless { Everything, Values, Nothing };
 /* One option. Its key, like all options of this table, has -@ for -pc_TYPE_. */
 struct OptionOf {
   const char                       *key, *setter;
-  const char                       *value, *other; /* its default, and a value that is not, both as -help prints them */
+  const char                       *value, *other; /* the default and another value, both as -help prints them */
   std::function<PetscErrorCode(PC)> set;           /* to the other value */
   std::vector<Refused>              refused;
   Useless                           useless = Useless::Everything;
-  const char                       *with    = "";      /* options with which the other value makes a difference */
-  HostBlocks (*matrix)()                    = nullptr; /* and a matrix, where the type's good one is none */
-  const char *shown                         = nullptr; /* a text of the view that comes or goes, where the factor stays the same */
+  const char                       *with    = ""; /* options that the other value needs to make a difference */
+  HostBlocks (*matrix)() = nullptr; /* a matrix that the other value needs to make a difference, or null for the type's good one */
+  const char *shown = nullptr; /* a text of the view that comes or goes with the other value, where the factor stays the same */
 
   OptionOf(const char *key, const char *setter, const char *value, const char *other, std::function<PetscErrorCode(PC)> set,
            std::vector<Refused> refused) :
@@ -67,13 +70,13 @@ struct OptionOf {
 
 /* A matrix that a type cannot work with, of the same size as a good one. */
 struct BadMatrix {
-  const char    *text; /* which row it is, and why; & stands for " of rank 1's block", or for nothing on one rank */
+  const char    *text; /* the row and the reason; & stands for " of rank 1's block", or for nothing on one rank */
   PCFailedReason reason;
-  std::function<void(HostBlocks &, PetscInt first)> spoil; /* the block that begins with this block row */
+  std::function<void(HostBlocks &, PetscInt first)> spoil; /* spoils the rank's block that begins with this block row */
   bool                                              same_nonzeros = true;
 
   HostBlocks  Spoiled(const HostBlocks &good, PetscInt first = 0) const;
-  std::string Text(int rank = -1) const; /* of a block of this rank; of the whole matrix if it is negative */
+  std::string Text(int rank = -1) const; /* a negative rank stands for the whole matrix */
 };
 
 /* A type and what differs in the tests of all; in options, -@power stands for -pc_TYPE_power, and # for the type. */
@@ -89,30 +92,30 @@ struct Type {
   HostBlocks (*pattern)(); /* of the same size, with other nonzeros */
   HostBlocks (*size)();    /* of another size */
   HostBlocks (*large)();   /* whose factor takes more than 4e6 bytes */
-  HostBlocks (*ranks)();   /* that 1, 2, 3 and 4 ranks share so that each block is one that it takes */
-  HostBlocks (*few)();     /* of which one rank, or two, have all rows */
+  HostBlocks (*ranks)();   /* 1, 2, 3 and 4 ranks share this one so that the type takes each block */
+  HostBlocks (*few)();     /* one rank, or two, have all rows of this one */
   std::vector<BadMatrix> bad;
 
   /* options */
   std::vector<OptionOf>     options;
-  std::vector<const char *> patterns; /* about keeping the pattern */
-  std::vector<const char *> variants; /* for the cases of the life cycle */
-  std::vector<const char *> fresh;    /* with which new values give what a new PC gives for them */
+  std::vector<const char *> patterns; /* choices about keeping the pattern */
+  std::vector<const char *> variants; /* choices for the cases of the life cycle */
+  std::vector<const char *> fresh;    /* with these, a set-up with new values gives what a new PC gives */
   const char               *kept;     /* the line of the view about a pattern that was kept, or null */
   const char               *others;   /* options that are not the defaults */
 
-  /* With these options it is the inverse of the matrices, and one iteration of its solver is enough. */
+  /* With each of these options the type gives the inverse of these matrices, and one iteration of its solver is enough. */
   std::vector<const char *> exact;
   std::vector<HostBlocks> (*exact_for)();
 
-  bool single_diagonal; /* the inverse of the diagonal is stored in single precision: one unknown may need two iterations */
+  bool single_diagonal; /* the inverse of the diagonal is stored in single precision, so that one unknown may need two iterations */
 
   /* lines of the view of the defaults: always, before a set-up alone, and after a set-up alone */
   std::vector<const char *> view_always, view_before, view_after;
   const char               *view_ranks; /* what the view says about the matrix of all ranks */
 
-  /* of the types that have two factors: */
-  PetscErrorCode (*get_factors)(PC, Mat *, Mat *); /* the one that is applied first, and the one that is applied then */
+  /* Only types that have two factors have the next one, and only the factored sparse approximate inverses the last one. */
+  PetscErrorCode (*get_factors)(PC, Mat *, Mat *); /* the one that is applied first, and the other one */
   std::vector<const char *> diagonal;              /* options that leave PCJACOBI */
 
   std::string Keys(const std::string &options) const;
@@ -123,7 +126,7 @@ const Type              &TypeOf(PCType);
 /* KSPCG with a preconditioner, and whatever the options say; without any, those of the Options around. */
 KSPObject MakeKSP(Mat, const std::string &options, PCType);
 PCObject  MakePC(Mat, const std::string &options, PCType);
-/* The same with the solver of the type, and in its options. */
+/* The same with the solver of the type, and with options in the notation of the table. */
 KSPObject MakeKSP(Mat, const Type &, const std::string &options = "");
 PCObject  MakePC(Mat, const Type &, const std::string &options = "");
 PC        PCOf(KSP);
@@ -134,7 +137,7 @@ std::vector<double> Values(Vec);
 VecObject RightVec(Mat, std::uint64_t seed = 1);
 /* M^{-1} x of a fixed x */
 std::vector<double> Applied(PC, bool transpose = false);
-/* The same by way of the factors that the user gets. */
+/* The same product by way of the factors that the user gets. */
 std::vector<double> AppliedFactors(PC, const Type &);
 bool                SameBits(const std::vector<double> &, const std::vector<double> &);
 bool                Finite(const std::vector<double> &);
@@ -164,7 +167,7 @@ HostBlocks Blocks(const HostMatrix &); /* of one entry */
 
 /* The same nonzeros, other values. */
 void       ChangeValues(Mat, double factor);
-HostBlocks Changed(const HostBlocks &, std::uint64_t seed); /* dominated by its diagonal at least as much, as symmetric */
+HostBlocks Changed(const HostBlocks &, std::uint64_t seed); /* at least as dominated by the diagonal, and as symmetric */
 void       SetValues(Mat, const HostBlocks &);
 /* PETSc thinks that the values have changed. */
 void       Touch(Mat);

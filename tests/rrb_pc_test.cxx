@@ -35,7 +35,7 @@ HostMatrix Bratu(PetscInt n)
   return FromRows(rows);
 }
 
-/* 5 points with neighbours across the boundary, in natural ordering */
+/* A 5-point stencil with neighbours across the boundary, in natural ordering */
 HostMatrix Periodic(PetscInt nx, PetscInt ny, bool in_x, bool in_y)
 {
   std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(nx * ny);
@@ -51,7 +51,7 @@ HostMatrix Periodic(PetscInt nx, PetscInt ny, bool in_x, bool in_y)
   return FromRows(rows);
 }
 
-/* On all ranks, of which each has `mine` rows. */
+/* The matrix on all ranks, of which each has `mine` rows. */
 MatObject Distribute(const HostMatrix &A, PetscInt mine, MatType type = MATAIJ)
 {
   MatObject             mat;
@@ -68,7 +68,7 @@ MatObject Distribute(const HostMatrix &A, PetscInt mine, MatType type = MATAIJ)
   return mat;
 }
 
-/* Unknowns of a DMDA, and Poisson's matrix on it. */
+/* A DMDA with one unknown a point, and Poisson's matrix on it. */
 DMObject MakeDA(MPI_Comm comm, PetscInt nx, PetscInt ny, MatType type, bool in_x = false, bool in_y = false,
                 PetscInt ranks_in_x = PETSC_DECIDE)
 {
@@ -229,7 +229,7 @@ TEST_CASE("rrb: grids of every shape are recognised, with 5 and 9 points", "[rrb
         const MatObject A  = CreateMat(FromRows(rows), backend.mat);
         const PCObject  pc = MakePC(A, "-pc_rrb_levels 3", PCRRB);
         MUST(PCSetUp(pc));
-        const bool line = nx == 1 || ny == 1; /* which way it runs does not matter */
+        const bool line = nx == 1 || ny == 1; /* Which way the line runs does not matter. */
         CHECK(Contains(ViewText((PC)pc),
                        "grid of " + std::to_string(line ? nx * ny : nx) + " x " + std::to_string(line ? 1 : ny) + " points"));
         CHECK(Contains(ViewText((PC)pc), nine && !line ? "9-point" : "5-point"));
@@ -248,7 +248,8 @@ TEST_CASE("rrb: periodic, irregular and unsymmetric matrices are errors that nam
       return errors.text;
     };
     /*
-       in x, in y, and a ring, which is one line; the grid by the pattern, by the options, and by a DM that says that it is periodic
+       The grid is periodic in x, in y, or it is a ring of one line. Its size comes from the pattern, from the options, and from a
+       DM that says that it is periodic.
     */
     for (const char *options : {"", "-pc_rrb_nx 10"}) {
       const std::string in_x    = message(Periodic(10, 8, true, false), options),
@@ -285,7 +286,7 @@ TEST_CASE("rrb: periodic, irregular and unsymmetric matrices are errors that nam
     CHECK(Contains(message(Poisson(10, 8), "-pc_rrb_nx 8"), "Row 0 has an entry in column 10"));
     CHECK(Contains(message(Poisson(10, 8), "-pc_rrb_nx 7"), "not the size of a grid"));
     CHECK(Contains(message(Poisson(10, 8), "-pc_rrb_nx 10 -pc_rrb_ny 9"), "not the size of a grid"));
-    HostMatrix shorter = Poisson(10, 9); /* its last line lacks points */
+    HostMatrix shorter = Poisson(10, 9); /* The last line of this grid lacks points. */
     shorter.n          = 86;
     shorter.i.resize(87);
     {
@@ -303,8 +304,8 @@ TEST_CASE("rrb: periodic, irregular and unsymmetric matrices are errors that nam
 }
 
 /*
-   Definite, and an M-matrix, but lumping takes from its smallest eigenvalue more than there is, level by level, unless rows are
-   lifted.
+   The matrix is definite, and an M-matrix. Lumping takes more from its smallest eigenvalue than there is, level by level, unless
+   rows are lifted.
 */
 TEST_CASE("rrb: rows that sum to less than 0", "[rrb][pc][bad][lift]")
 {
@@ -329,7 +330,7 @@ TEST_CASE("rrb: rows that sum to less than 0", "[rrb][pc][bad][lift]")
     CHECK(KSPSolve(strict, b, x) != 0);
     CHECK(Contains(errors.text, "whose rows do not sum to less than 0"));
     CHECK(Contains(errors.text, "try -pc_rrb_lift, fewer levels (-pc_rrb_levels)"));
-    MUST(PCRRBSetLift(PCOf(many), PETSC_TRUE)); /* the remedy */
+    MUST(PCRRBSetLift(PCOf(many), PETSC_TRUE)); /* This is the remedy that the text names. */
     CHECK(Solve(many).reason > 0);
   }
 }
@@ -346,14 +347,14 @@ TEST_CASE("rrb: the Jacobian of SNES ex5 with the default levels", "[rrb][pc][co
         const Solution  solution = Solve(ksp), failure = Solve(without);
         CHECK(solution.reason > 0);
         CHECK(solution.iterations <= 30);
-        CHECK(solution.true_residual <= 1e-7); /* of A: rrbcg's operator is not lifted */
+        CHECK(solution.true_residual <= 1e-7); /* This is the residual of A: the operator of KSPRRBCG is not lifted. */
         CHECK(Contains(ViewText(PCOf(ksp)),
                        std::to_string(expected.second) + " rows of the first Schur complement that sum to less than 0 lifted"));
         if (n > 65) CHECK(failure.reason == KSP_DIVERGED_PC_FAILED);
         else CHECK(std::abs(solution.iterations - failure.iterations) <= 2);
       }
       const KSPObject one = MakeKSP(A, "-pc_rrb_levels 1", PCRRB);
-      if (n > 65) continue; /* more is not factored exactly on a GPU */
+      if (n > 65) continue; /* A GPU does not factor more points exactly. */
       CHECK(Solve(one).iterations == 1);
       CHECK(!Contains(ViewText(PCOf(one)), "lifted"));
     }
@@ -367,14 +368,14 @@ TEST_CASE("rrb: an indefinite matrix with MINRES, and a 9-point stencil, lifted"
     const KSPObject minres     = MakeKSP(indefinite, "-ksp_type minres -ksp_max_it 300", PCRRB);
     const Solution  solution   = Solve(minres);
     CHECK(solution.reason > 0);
-    CHECK(solution.true_residual <= 1e-4); /* MINRES has the preconditioned norm */
+    CHECK(solution.true_residual <= 1e-4); /* MINRES stops by the preconditioned norm. */
     std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(70 * 70);
     for (PetscInt row = 0; row < 70 * 70; row++)
       for (PetscInt dx : {-1, 0, 1})
         for (PetscInt dy : {-1, 0, 1}) {
           const PetscInt x = row % 70 + dx, y = row / 70 + dy;
           if (x < 0 || x >= 70 || y < 0 || y >= 70) continue;
-          /* smallest eigenvalue 6 * 2 * (pi / 71)^2 */
+          /* The smallest eigenvalue is 6 * 2 * (pi / 71)^2. */
           rows[row].push_back({y * 70 + x, !dx && !dy ? 20 - 0.006 : dx && dy ? -1 : -4});
         }
     const MatObject nine = CreateMat(FromRows(rows), backend.mat);
@@ -499,7 +500,7 @@ TEST_CASE("rrb: condition numbers are under Notay's bound", "[rrb][pc][converge]
         MUST(KSPSetComputeSingularValues(ksp, PETSC_TRUE));
         CHECK(Solve(ksp).reason > 0);
         MUST(KSPComputeExtremeSingularValues(ksp, &largest, &smallest));
-        CHECK(smallest >= 1 - 1e-8); /* 4.3 */
+        CHECK(smallest >= 1 - 1e-8); /* (4.3) of the paper */
         CHECK(largest / smallest <= bound);
         if (l == 2 && n == 127) CHECK(largest / smallest >= 0.99 * bound);
       }
@@ -598,15 +599,15 @@ TEST_CASE("rrb: each rank factors its subdomain of a DMDA, and the view says so"
     MUST(PCSetUp(alone));
     MUST(PCApply(alone, x_block, y_block));
     CHECK(SameBits(Values(y), Values(y_block)));
-    /* as PCBJACOBI with it, where the blocks' grids are recognised from their patterns */
-    const Options  scope("-sub_pc_type rrb -sub_pc_rrb_levels 5"); /* sub-solvers read them at their set-up */
+    /* PCBJACOBI does the same with the type inside. There the grids of the blocks are recognised from their patterns. */
+    const Options  scope("-sub_pc_type rrb -sub_pc_rrb_levels 5"); /* The solvers inside read these options at their set-up. */
     const Solution theirs = Solve(blocks);
     CHECK(theirs.reason > 0);
     CHECK(std::abs(theirs.iterations - mine.iterations) <= 1);
   }
 }
 
-/* Blocks of a singular matrix are not: nothing is left out of them, however small pivots are beside the diagonal. */
+/* Blocks of a singular matrix are not singular. Nothing is left out of them, however small pivots are beside the diagonal. */
 TEST_CASE("rrb: ranks of a singular matrix with large jumps", "[rrb][pc][mpi]")
 {
   PetscMPIInt size;
@@ -624,7 +625,7 @@ TEST_CASE("rrb: ranks of a singular matrix with large jumps", "[rrb][pc][mpi]")
       int               rank;
       MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
       if (contrast < 1e5) CHECK(solution.reason > 0);
-      CHECK((solution.true_residual <= 1e-4 || solution.reason < 0)); /* never silently wrong */
+      CHECK((solution.true_residual <= 1e-4 || solution.reason < 0)); /* The solver may fail, but is never silently wrong. */
       if (rank == 0) CHECK(Contains(text, "zero pivots of a singular matrix 0"));
     }
 }
@@ -649,7 +650,7 @@ TEST_CASE("rrb: ranks with whole lines, and with broken ones", "[rrb][pc][mpi]")
 {
   PetscMPIInt size;
   MPI_Comm_size(PETSC_COMM_WORLD, &size);
-  const MatObject A   = CreateMat(Poisson(10, 12), MATAIJ, PETSC_COMM_WORLD); /* whole lines on 1, 2, 3, 4 ranks */
+  const MatObject A = CreateMat(Poisson(10, 12), MATAIJ, PETSC_COMM_WORLD); /* 1, 2, 3 and 4 ranks have whole lines of this one. */
   const KSPObject ksp = MakeKSP(A, "-pc_rrb_nx 10 -pc_rrb_ny 12", PCRRB);
   CHECK(Solve(ksp).reason > 0);
   if (size == 1) return;
@@ -662,11 +663,11 @@ TEST_CASE("rrb: ranks with whole lines, and with broken ones", "[rrb][pc][mpi]")
   CHECK(Solve(MakeKSP(whole, "-pc_rrb_nx 7", PCRRB)).reason > 0);
   const PCObject pc = MakePC(broken, "-pc_rrb_nx 7", PCRRB);
   Errors         errors;
-  CHECK(PCSetUp(pc) != 0); /* on all ranks */
+  CHECK(PCSetUp(pc) != 0); /* The set-up ends with an error on all ranks. */
   CHECK(Contains(errors.text, "The 17 rows of rank 0's block are not whole lines of 7 points"));
 }
 
-/* What is wrong with one rank's block is an error of all ranks, with the same text: none waits for another. */
+/* What is wrong with one rank's block is an error of all ranks, with the same text. No rank waits for another. */
 TEST_CASE("rrb: an error of one rank alone is one of all", "[rrb][pc][bad][mpi]")
 {
   PetscMPIInt size, rank;
@@ -697,7 +698,7 @@ TEST_CASE("rrb: an error of one rank alone is one of all", "[rrb][pc][bad][mpi]"
                      "Row 3" + block + " has an entry in column 28, but on a grid of 10 x 4 points"));
       CHECK(Contains(message(with(last + 3, last + 4, -2, false), options), "Row 3" + block + " has in column 4 another value"));
     }
-    /* an error that the factorization raised on the last rank: it says which, the others whose */
+    /* The factorization raises an error on the last rank, which says what it is. The other ranks say whose error it is. */
     const PetscInt    n     = 820;
     const MatObject   large = Distribute(Poisson(n, n + size - 1), rank == size - 1 ? n * n : n, backend.mat);
     const std::string text  = message(large, "-pc_rrb_levels 1 -pc_rrb_nx 820");
@@ -706,7 +707,10 @@ TEST_CASE("rrb: an error of one rank alone is one of all", "[rrb][pc][bad][mpi]"
   }
 }
 
-/* A coupling across the boundary is one of two ranks, and left out as all of these are, if each has lines of its own. */
+/*
+   A coupling across the boundary is one between two ranks, and is left out as all of these are, where each rank has lines of its
+   own.
+*/
 TEST_CASE("rrb: a periodic DMDA over ranks", "[rrb][pc][bad][mpi]")
 {
   PetscMPIInt size;

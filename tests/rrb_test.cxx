@@ -1,4 +1,7 @@
-/* The twins of PCRRB against section 2.2 of de Jong, van der Ploeg, Ditzel and Vuik, computed densely, and against each other. */
+/*
+   The twins of PCRRB against section 2.2 of de Jong, van der Ploeg, Ditzel, Vuik (2017) computed densely, and against each other.
+   The numbers of sections, tables and examples below are those of that paper.
+*/
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -21,7 +24,7 @@ struct Grid {
   PetscInt nx, ny;
 };
 
-/* Odd, even, prime, one row, one column, one point. */
+/* The sizes are odd, even and prime, and there is one row, one column, and one point. */
 const std::vector<Grid> kSmallGrids = {
   {1, 1}, {1, 9}, {12, 1}, {2, 1}, {2, 2}, {3, 2}, {2, 5}, {5, 5}, {8, 8}, {7, 11}, {13, 4}, {15, 15},
 };
@@ -70,7 +73,10 @@ Dense ToDense(const HostMatrix &A)
   return dense;
 }
 
-/* The level in which a point is red, or more than any where it remains, from the sets of 2.1 with points from 0. */
+/*
+   The level in which a point is red, from the sets of 2.1 with points counted from 0; or more than any level for a point that
+   remains.
+*/
 PetscInt LevelOf(PetscInt x, PetscInt y, PetscInt half_levels)
 {
   for (PetscInt k = 1; k <= half_levels; k++) {
@@ -85,7 +91,10 @@ PetscInt LevelOf(PetscInt x, PetscInt y, PetscInt half_levels)
   return half_levels + 1;
 }
 
-/* Section 2.2 as it stands: red points numbered first, lumped, eliminated; R, columns of L, D of the eliminated points. */
+/*
+   Section 2.2 as it stands: red points are numbered first, lumped and eliminated. This gives R, and columns of L and D of the
+   eliminated points.
+*/
 struct Reference {
   PetscInt              half_levels;
   Dense                 L, R; /* [n n], points as in A */
@@ -99,7 +108,7 @@ struct Reference {
   }
 };
 
-/* With lift, beyond 2.2: before the first level that can lump anything, rows that sum to less than 0 are made to sum to 0. */
+/* The lift goes beyond 2.2: before the first level that can lump anything, rows that sum to less than 0 are made to sum to 0. */
 Reference Factor(const HostMatrix &A, Grid grid, PetscInt levels, bool lift = false)
 {
   const PetscInt n = A.n;
@@ -274,7 +283,7 @@ TEST_CASE("rrb: levels by the size of the grid, (2.1)", "[rrb]")
   RRBLevels(8191, 8191, 0, &levels, &most, &remainder);
   CHECK(levels == 14);
   CHECK(remainder == 64 * 64);
-  for (PetscInt n : {11085, 12287, 16383, 30000}) { /* by itself never more than a GPU factors */
+  for (PetscInt n : {11085, 12287, 16383, 30000}) { /* What is chosen by size is never more than a GPU factors. */
     RRBLevels(n, n, 0, &levels, &most, &remainder);
     CHECK(remainder <= kRRBLargestRemainder);
   }
@@ -293,7 +302,7 @@ TEST_CASE("rrb: levels by the size of the grid, (2.1)", "[rrb]")
   CHECK(most == 41);
 }
 
-/* Entry by entry: L, D and R are those of 2.2, M = A - R, and R is what 2.2 says of it, but for what was lifted. */
+/* Entry by entry L, D and R are those of 2.2, M = A - R, and R is what 2.2 says, except for what was lifted. */
 static void CheckAgainst(const Reference &reference, const HostMatrix &A, Grid grid, Twin &twin)
 {
   std::vector<double> l, d;
@@ -351,7 +360,7 @@ TEST_CASE("rrb: A = L D L^T + R as section 2.2 says", "[rrb]")
         }
 }
 
-/* M is that of S_1, or with 9 points of A, with a larger diagonal; also where S_1 is kept as it was. */
+/* M is that of S_1, or with 9 points that of A, with a larger diagonal. This is so where S_1 is kept as it was, too. */
 TEST_CASE("rrb: rows that sum to less than 0 are lifted before the first level that lumps", "[rrb][lift]")
 {
   for (PetscMemType where : Places())
@@ -371,18 +380,19 @@ TEST_CASE("rrb: rows that sum to less than 0 are lifted before the first level t
           CheckAgainst(reference, A, grid, kept);
           CHECK(kept->has_schur == (PetscBool)!nine);
           CHECK(twin.Apply(x) == kept.Apply(x));
-          if (levels == 1 && !nine) { /* exact */
+          if (levels == 1 && !nine) { /* This one is exact. */
             CHECK(twin.stats.lifted == 0);
             CHECK(std::all_of(reference.R.begin(), reference.R.end(), [](long double r) { return r == 0; }));
           } else if (A.n > 60) {
             CHECK(twin.stats.lifted > A.n / 10);
             CHECK(twin.stats.lifted < A.n / 2 + 1);
           }
-          if (*std::min_element(unlifted.d.begin(), unlifted.d.end()) < 0) continue; /* without, if it is definite as it is */
+          if (*std::min_element(unlifted.d.begin(), unlifted.d.end()) < 0)
+            continue; /* Without the lift there is a factor if the matrix is definite as it is. */
           params.lift = PETSC_FALSE;
           twin.Compute(A, params);
           if (twin.stats.failure == RRB_OK) CheckAgainst(unlifted, A, grid, twin);
-          else CHECK(twin.stats.level == twin->levels); /* the remainder is not */
+          else CHECK(twin.stats.level == twin->levels); /* The remainder is not lifted. */
         }
 }
 
@@ -409,7 +419,7 @@ TEST_CASE("rrb: what is not lifted", "[rrb][lift]")
               sum[row] += face;
               sum[column] += face;
             }
-          sum[0] *= 2; /* not singular */
+          sum[0] *= 2; /* This one is not singular. */
           for (PetscInt row = 0; row < grid.nx * grid.ny; row++) rows[row].push_back({row, sum[row]});
           CAPTURE(nine, levels);
           const Twin twin(FromRows(rows), grid, Levels(levels), where);
@@ -425,16 +435,17 @@ TEST_CASE("rrb: what is not lifted", "[rrb][lift]")
                                                        for (PetscInt row = 0; row < A.n; row++)
                                                          for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
                                                            if (A.j[k] == row)
-                                                             A.a[k] *= row == 0    ? 2
-                                                                       : row == 66 ? 1 - one
-                                                                                   : 1 - all; /* (6, 3) is red, (0, 0) black */
+                                                             A.a[k] *= row == 0 ? 2
+                                                                       : row == 66
+                                                                         ? 1 - one
+                                                                         : 1 - all; /* (6, 3) is a red point, (0, 0) a black one. */
                                                        const Twin twin(A, grid, Levels(4), where);
                                                        CHECK(twin.stats.failure == RRB_OK);
                                                        return twin.stats.lifted;
       };
       CHECK(count(0, 0) == 0);
       CHECK(count(0.4e-12, 0.4e-12) == 0);
-      CHECK(count(0.6e-12, 0.6e-12) == 149); /* twice that in S_1, but for the row that was given more */
+      CHECK(count(0.6e-12, 0.6e-12) == 149); /* Rows are short by twice that in S_1, except for the row that was given more. */
       CHECK(count(0, 0.9e-12) == 0);
       CHECK(count(0, 1e-10) == 4);
     }
@@ -470,7 +481,7 @@ TEST_CASE("rrb: what is not lifted", "[rrb][lift]")
     {
       for (bool nine : {false, true})
         for (double value : {-1., 0., 0.4}) {
-          const auto failed = [&](PetscInt row) { /* S_1 has less than value - 0.9 there */
+          const auto failed = [&](PetscInt row) { /* S_1 has less than value - 0.9 there. */
                                                   HostMatrix A = Stencil({10, 8}, nine, 0.01, 31);
                                                   if (!nine) A = Poisson(10, 8);
                                                   for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
@@ -576,7 +587,7 @@ TEST_CASE("rrb: a singular matrix has one zero pivot, and M its null space", "[r
           CHECK(twin.stats.zero_pivots == 1);
           if (A.n > 300) continue;
           const Dense         R = Factor(A, grid, levels).R;
-          std::vector<double> b = Multiply(A, R, RandomValues(A.n, 11)); /* in the range */
+          std::vector<double> b = Multiply(A, R, RandomValues(A.n, 11)); /* This right-hand side is in the range. */
           CHECK(Difference(b, Multiply(A, R, twin.Apply(b))) <= 1e-10);
         }
 }
@@ -633,7 +644,7 @@ TEST_CASE("rrb: what cannot be factored is named", "[rrb]")
       CHECK(far.stats.failure == RRB_PATTERN);
       CHECK(far.stats.row == 43);
       CHECK(far.stats.column == 63);
-      const Twin zero(with({{43, 63, 0}}), grid, Levels(2), where); /* is not looked at */
+      const Twin zero(with({{43, 63, 0}}), grid, Levels(2), where); /* This value is not looked at. */
       CHECK(zero.stats.failure == RRB_OK);
     }
     SECTION("a pair that differs")
@@ -645,7 +656,7 @@ TEST_CASE("rrb: what cannot be factored is named", "[rrb]")
       const Twin close(with({{55, 56, good.At(55, 56) * (1 + 1e-12)}}), grid, Levels(2), where);
       CHECK(close.stats.failure == RRB_OK);
       const double noise = 1e-15 * good.At(55, 55);
-      /* beside the diagonal it is nothing */
+      /* Beside the diagonal this value is nothing. */
       const Twin rounding(with({{55, 56, noise}, {56, 55, -noise}, {31, 32, 0}, {32, 31, noise}}), grid, Levels(2), where);
       CHECK(rounding.stats.failure == RRB_OK);
       CHECK(rounding.stats.one_sided == 0);
@@ -663,7 +674,7 @@ TEST_CASE("rrb: what cannot be factored is named", "[rrb]")
         CHECK(red.stats.row == 43);
       }
       for (double value : {std::nan(""), (double)INFINITY, -(double)INFINITY})
-        for (PetscInt level : {1, 2, 100}) { /* a coupling that is no number is no question of symmetry */
+        for (PetscInt level : {1, 2, 100}) { /* A coupling that is no number is no question of symmetry. */
           CAPTURE(value, level);
           const Twin both(with({{43, 44, value}, {44, 43, value}}), grid, Levels(level), where),
             one(with({{43, 44, value}}), grid, Levels(level), where);
@@ -682,7 +693,7 @@ TEST_CASE("rrb: what cannot be factored is named", "[rrb]")
       CHECK(remains.stats.failure == RRB_PIVOT);
       CHECK(remains.stats.row == 44);
       CHECK(remains.stats.level == 2);
-      /* a definite matrix that is said to be singular */
+      /* This is a definite matrix that is said to be singular. */
       RRBParams params = Levels(100);
       params.singular  = PETSC_TRUE;
       const Twin definite(good, grid, params, where);
@@ -745,7 +756,7 @@ TEST_CASE("rrb: no rows", "[rrb]")
   }
 }
 
-/* Columns of L, pivots and an application of two twins' factors; applied again, the same bits. */
+/* Columns of L, pivots and an application of the factors of two twins agree. A second application gives the same bits. */
 static void CompareFactors(Twin &host, Twin &device, const std::vector<double> &x)
 {
   std::vector<double> l, d, l_device, d_device;
@@ -808,7 +819,7 @@ TEST_CASE("rrb: the twins agree, also on new values in the old memory", "[rrb][g
         if (remainder > 4000) continue;
         const HostMatrix A = Stencil(grid, nine, 0.01, 16), other = Stencil(grid, !nine, 0.02, 17);
         Twin             host(A, grid, Levels(levels), PETSC_MEMTYPE_HOST), device(A, grid, Levels(levels), PETSC_MEMTYPE_CUDA);
-        Twin             second(other, grid, Levels(levels), PETSC_MEMTYPE_CUDA); /* two at once */
+        Twin             second(other, grid, Levels(levels), PETSC_MEMTYPE_CUDA); /* Two factors are there at once. */
         const std::vector<double> x = RandomValues(A.n, 18);
         CompareFactors(host, device, x);
         host.Compute(other, Levels(levels));
@@ -816,7 +827,7 @@ TEST_CASE("rrb: the twins agree, also on new values in the old memory", "[rrb][g
         device.Compute(other, Levels(levels));
         CompareFactors(host, device, x);
         CHECK(device.Apply(x) == second.Apply(x));
-        device.Compute(other, Levels(levels ? levels + 1 : 100)); /* other levels */
+        device.Compute(other, Levels(levels ? levels + 1 : 100)); /* The number of levels changes. */
         host.Compute(other, Levels(levels ? levels + 1 : 100));
         CompareFactors(host, device, x);
       }
@@ -861,8 +872,10 @@ TEST_CASE("rrb: the twins lift the same rows", "[rrb][lift][gpu]")
       }
 }
 
-/* More than five entries a row, but those to diagonal neighbours are zeros: it is S_1 that is lifted, not A. And few entries, but
-   some of them to diagonal neighbours: A is. */
+/*
+   There are more than five entries a row, but those to diagonal neighbours are zeros, so that S_1 is lifted, not A. Then there are
+   few entries, but some of them to diagonal neighbours, so that A is lifted.
+*/
 TEST_CASE("rrb: 5 points in the pattern of 9, and 9 in fewer entries than 5 points have, are lifted for what they are",
           "[rrb][lift]")
 {

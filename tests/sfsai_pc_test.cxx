@@ -1,5 +1,7 @@
-/* PCSFSAI's own options, above all the pattern that a user gives. What all types share is tested in local_pc_test.cxx, what both
- * FSAI types share in fsai_pc_test.cxx. */
+/*
+   PCSFSAI's own options, above all the pattern that a user gives. What all types share is tested in local_pc_test.cxx, what both
+   FSAI types share in fsai_pc_test.cxx.
+*/
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -85,7 +87,7 @@ TEST_CASE("sfsai: every key sets what its getter gives", "[sfsai][pc][options]")
   check(defaults, 2, 0, 0, 0, FINEPC_SINGLE, PETSC_TRUE);
   check(pc, 3, 0.125, 0.0625, 7, FINEPC_DOUBLE, PETSC_FALSE);
 
-  /* and so does every setter, starting from the defaults */
+  /* Every setter does the same, starting from the defaults. */
   MUST(PCSFSAISetPower(defaults, 3));
   MUST(PCSFSAISetPrefilter(defaults, 0.125));
   MUST(PCSFSAISetPostfilter(defaults, 0.0625));
@@ -107,7 +109,7 @@ TEST_CASE("sfsai: setters do nothing to other types, getters say so", "[sfsai][p
     Errors errors;
     CHECK(PCSFSAIGetPower(pc, &power) != 0);
   }
-  /* a PC that was sfsai and is something else has forgotten the methods */
+  /* A PC that was of this type and is of another one has forgotten the methods. */
   const PCObject changed = MakePC(A, SFSAI());
   MUST(PCSetType(changed, PCAFSAI));
   Errors errors;
@@ -133,7 +135,7 @@ TEST_CASE("sfsai: the view counts what was cut and dropped", "[sfsai][pc][view]"
     CHECK(Contains(ViewText((PC)whole), "rows cut to the cap 0, entries dropped by the postfilter 0"));
     CHECK(Contains(ViewText((PC)capped), "pattern of power 2, prefilter 0., postfilter 0., at most 5 entries per row"));
     CHECK(Contains(ViewText((PC)filtered), "pattern of power 2, prefilter 0., postfilter 0.05, rows not capped"));
-    for (int repeat = 0; repeat < 2; repeat++) { /* a pattern that is kept was cut or filtered, too */
+    for (int repeat = 0; repeat < 2; repeat++) { /* A pattern that is kept was cut or filtered, too. */
       CHECK(Contains(ViewText((PC)capped), "rows cut to the cap " + std::to_string(cut) + ", entries dropped by the postfilter 0"));
       CHECK(
         Contains(ViewText((PC)filtered), "rows cut to the cap 0, entries dropped by the postfilter " + std::to_string(dropped)));
@@ -175,7 +177,7 @@ TEST_CASE("sfsai: a pattern that depends on values stays unless it is asked for 
         const PCObject  pc = MakePC(A, SFSAI(), std::string(options) + (reuse ? "" : " -@reuse_pattern false"));
         MUST(PCSetUp(pc));
         const auto before = FactorColumns(pc);
-        ChangeValues(A, 10); /* couplings of 1/4 become small */
+        ChangeValues(A, 10); /* Couplings of 1/4 become small. */
         MUST(PCSetUp(pc));
         CHECK((FactorColumns(pc) == before) == reuse);
         CHECK(ErrorOfDiagonal(pc, SFSAI()) <= 1e-6);
@@ -201,7 +203,7 @@ TEST_CASE("sfsai: a given pattern, of either memory, in the place of the power",
         MUST(PCSetUp(pc));
         MUST(PCSetUp(plain));
         MUST(PCSFSAISetPattern(pc, S));
-        MUST(PCSFSAISetPattern(pc, S)); /* again */
+        MUST(PCSFSAISetPattern(pc, S)); /* The same pattern is given twice. */
         MUST(PCSFSAIGetPattern(pc, &given));
         CHECK(given == S);
         MUST(PetscObjectGetReference((PetscObject)(Mat)S, &references));
@@ -213,7 +215,7 @@ TEST_CASE("sfsai: a given pattern, of either memory, in the place of the power",
         CHECK(Contains(ViewText((PC)pc), "rows cut to the cap 0,"));
         const auto with_S = Applied(pc);
 
-        /* it is kept over resets, and by the PC alone */
+        /* The pattern is kept over resets, and lives as long as the PC. */
         const auto columns = LowerColumns(S);
         S.Reset();
         MUST(PCReset(pc));
@@ -222,7 +224,7 @@ TEST_CASE("sfsai: a given pattern, of either memory, in the place of the power",
         CHECK(FactorColumns(pc) == columns);
         CHECK(SameBits(Applied(pc), with_S));
 
-        /* another one; then none */
+        /* Another pattern takes its place; then there is none. */
         const MatObject other = CreateMat(RandomGraph(Plate().n, 9, 44), pattern_backend.mat);
         MUST(PCSFSAISetPattern(pc, other));
         MUST(PCSetUp(pc));
@@ -255,11 +257,11 @@ TEST_CASE("sfsai: a given pattern and new values", "[sfsai][pc][pattern][cycle]"
       check(false);
       ChangeValues(A, 0.3);
       check(true);
-      ChangeValues(S, 5); /* its values do not matter */
+      ChangeValues(S, 5); /* The values of the pattern do not matter. */
       ChangeValues(A, 0.3);
       check(true);
 
-      /* the pattern gets an entry that it did not have, and A other values */
+      /* The pattern gets an entry that it did not have, and A gets other values. */
       PetscInt column = 0;
       for (const std::vector<PetscInt> columns = LowerColumns(S)[100]; columns[column] == column;) column++;
       MUST(MatSetOption(S, MAT_NEW_NONZERO_LOCATION_ERR, PETSC_FALSE));
@@ -290,7 +292,7 @@ TEST_CASE("sfsai: patterns that do not fit are refused with a reason", "[sfsai][
         CAPTURE(errors.text);
         CHECK(Contains(errors.text, text));
       }
-      MUST(PCSFSAISetPattern(pc, nullptr)); /* and it works afterwards */
+      MUST(PCSFSAISetPattern(pc, nullptr)); /* The PC works afterwards. */
       MUST(PCSetUp(pc));
       CHECK(Finite(Applied(pc)));
     };
@@ -329,7 +331,7 @@ TEST_CASE("sfsai: on the pattern of an adaptive factor it is that factor", "[sfs
           MUST(MatGetRow(mine, row, &length, &columns, &values));
           MUST(MatGetRow(theirs, row, &their_length, nullptr, &their_values));
           REQUIRE(length == their_length);
-          /* of A scaled to unit diagonal */
+          /* The difference is that of A scaled to unit diagonal. */
           for (PetscInt k = 0; k < length; k++)
             worst = std::max(worst, std::fabs(values[k] - their_values[k]) * std::sqrt(Plate().At(columns[k], columns[k])));
           MUST(MatRestoreRow(theirs, row, &their_length, nullptr, &their_values));
@@ -364,7 +366,7 @@ TEST_CASE("sfsai: a row of a given pattern that is too long is an error about th
               CHECK(!Contains(errors.text, "power"));
               CHECK(!Contains(errors.text, "max_row"));
             }
-            if (attempt || repeat % 2) continue; /* the objects end with the error, or work on without the pattern */
+            if (attempt || repeat % 2) continue; /* The objects end with the error, or work on without the pattern. */
             MUST(PCSFSAISetPattern(pc, nullptr));
             MUST(PCSetUp(pc));
             CHECK(Finite(Applied(pc)));
@@ -372,7 +374,7 @@ TEST_CASE("sfsai: a row of a given pattern that is too long is an error about th
         }
         if (repeat == 1) before = HostBytes();
         CHECK(HostBytes() > 0);
-        if (repeat > 1) CHECK(HostBytes() == before); /* PETSc and CUDA keep some of the first time */
+        if (repeat > 1) CHECK(HostBytes() == before); /* PETSc and CUDA keep some memory of the first time. */
       }
     }
 }

@@ -46,8 +46,10 @@ Errors::~Errors()
   PetscCallAbort(PETSC_COMM_SELF, PetscPopErrorHandler());
 }
 
-/* PETSc prints the options of an object and of a prefix only once: this object counts as new, and has a prefix that no other has.
- */
+/*
+   PETSc prints the options of an object only once, and those of a prefix only once. Therefore the object is made to count as new,
+   and has a prefix here that no other object has.
+*/
 std::string HelpText(PC pc)
 {
   const Options  scope("-help");
@@ -197,7 +199,7 @@ void OtherStream::Synchronize() const
   MUST(PetscDeviceContextSynchronize(context_));
 }
 
-/* The default stream cannot be captured. */
+/* The default stream cannot be captured, so that the call runs on another one. */
 bool AsynchronousOnDevice(const std::function<void()> &call)
 {
   const OtherStream other;
@@ -238,7 +240,7 @@ void CUDART_CB Sleep(void *milliseconds)
 
 bool WaitsForNothingOnDevice(const std::function<void()> &call)
 {
-  Gate              gate; /* outlives the other stream, which waits at its end */
+  Gate              gate; /* The gate outlives the other stream, which waits at its end. */
   const OtherStream other;
   cudaStream_t      stream;
 
@@ -272,7 +274,7 @@ PinnedArray::~PinnedArray()
   (void)cudaFreeHost(data_);
 }
 
-#else /* no device is found, and no test that has one gets here */
+#else /* Without CUDA no device is found, and no test that needs one gets here. */
 
 OtherStream::OtherStream() : old_context_(nullptr), context_(nullptr)
 {

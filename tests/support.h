@@ -104,7 +104,7 @@ PetscLogDouble DeviceBytes();
 /* How often a call allocates host memory, through PETSc or through new. */
 long CountAllocations(const std::function<void()> &call);
 
-/* For a scope, a stream that is not in order with the default one; what was begun before is complete at its beginning. */
+/* For a scope, a stream that is not in order with the default one. What was begun before the scope is complete at its beginning. */
 class OtherStream {
 public:
   OtherStream();
@@ -127,7 +127,7 @@ bool WaitsForNothingOnDevice(const std::function<void()> &call);
 /* What the current stream gets from now on begins so many milliseconds later. */
 void HoldStream(int milliseconds);
 
-/* Numbers in page-locked memory, of which copies to the device do not wait. */
+/* Numbers in page-locked memory. A copy of them to the device does not wait for the device. */
 class PinnedArray {
 public:
   explicit PinnedArray(size_t size);
