@@ -180,6 +180,7 @@ PETSC_EXTERN PetscErrorCode PCBISAIGetFactorPrecision(PC, FinePCPrecision *);
 PETSC_EXTERN PetscErrorCode PCBISAISetSweeps(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCBISAIGetSweeps(PC, PetscInt *);
 PETSC_EXTERN PetscErrorCode PCBISAIGetFactors(PC, Mat *, Mat *);
+
 PETSC_EXTERN PetscErrorCode PCRRBSetLevels(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCRRBGetLevels(PC, PetscInt *);
 PETSC_EXTERN PetscErrorCode PCRRBSetNx(PC, PetscInt);

@@ -1,4 +1,4 @@
-/* PCAFSAI's own options. What it shares with other types is tested in fsai_pc_test.cxx. */
+/* PCAFSAI's own options. What all types share is tested in local_pc_test.cxx, what both FSAI types share in fsai_pc_test.cxx. */
 #include <cmath>
 #include <cstring>
 
@@ -9,7 +9,7 @@ namespace
 
 const Type &AFSAI()
 {
-  return Types()[0];
+  return TypeOf(PCAFSAI);
 }
 
 } // namespace
@@ -74,45 +74,6 @@ TEST_CASE("every key sets what its getter gives", "[afsai][pc][options]")
   MUST(PCAFSAISetReusePattern(defaults, PETSC_TRUE));
   check(defaults, 7, 2, 0.25, PC_AFSAI_STOP_RATIO, PC_AFSAI_SELECTION_GRADIENT, 1, 0.125, 0.0625, FINEPC_DOUBLE, FINEPC_DOUBLE,
         PETSC_TRUE);
-}
-
-TEST_CASE("values out of range are refused, and the old ones stay", "[afsai][pc][options]")
-{
-  const MatObject A = CreateMat(Plate(), MATAIJ);
-  for (const char *option : {"-pc_afsai_max_steps -1", "-pc_afsai_step_size 0", "-pc_afsai_tolerance -0.1", "-pc_afsai_tolerance 1",
-                             "-pc_afsai_tolerance nan", "-pc_afsai_stop_rule never", "-pc_afsai_selection best",
-                             "-pc_afsai_initial_power -1", "-pc_afsai_prefilter 1.1", "-pc_afsai_prefilter -1",
-                             "-pc_afsai_postfilter -0.1", "-pc_afsai_postfilter 2", "-pc_afsai_setup_precision half",
-                             "-pc_afsai_factor_precision quad", "-pc_afsai_reuse_pattern maybe", "-pc_afsai_max_steps many"}) {
-    CAPTURE(option);
-    PCObject          pc = MakePC(A, AFSAI());
-    const Options     scope(option);
-    const std::string key(option, std::strchr(option, ' '));
-    PetscErrorCode    code;
-    Errors            errors;
-    code = PCSetFromOptions(pc);
-    CHECK(code != 0);
-    const std::string word(option + key.size() + 1);
-    CHECK((Contains(errors.text, key) || Contains(errors.text, word))); /* it names the key, or the word that PETSc cannot read */
-  }
-
-  const PCObject pc = MakePC(A, AFSAI());
-  Errors         errors;
-  CHECK(PCAFSAISetMaxSteps(pc, -3) != 0);
-  CHECK(PCAFSAISetStepSize(pc, 0) != 0);
-  CHECK(PCAFSAISetTolerance(pc, 1) != 0);
-  CHECK(PCAFSAISetStopRule(pc, (PCAFSAIStopRule)7) != 0);
-  CHECK(PCAFSAISetSelection(pc, (PCAFSAISelection)2) != 0);
-  CHECK(PCAFSAISetInitialPower(pc, -1) != 0);
-  CHECK(PCAFSAISetPrefilter(pc, 1.5) != 0);
-  CHECK(PCAFSAISetPostfilter(pc, std::nan("")) != 0);
-  CHECK(PCAFSAISetSetupPrecision(pc, (FinePCPrecision)9) != 0);
-  CHECK(PCAFSAISetFactorPrecision(pc, (FinePCPrecision)-1) != 0);
-  CHECK(Contains(errors.text, "must be"));
-  const PCObject fresh = MakePC(A, AFSAI());
-  MUST(PCSetUp(pc));
-  MUST(PCSetUp(fresh));
-  CHECK(SameBits(Applied(pc), Applied(fresh)));
 }
 
 TEST_CASE("setters do nothing to other types, getters say so", "[afsai][pc][options]")

@@ -5,46 +5,486 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
+
+/* ----------------------------------------- matrices ------------------------------------------- */
+
+const HostMatrix &Plate()
+{
+  static const HostMatrix A = RandomStencil(15, 12, 1, false, 77);
+  return A;
+}
+
+const HostBlocks &Grid()
+{
+  static const HostBlocks A = RandomBlocks(RandomStencil(9, 8, 1, false, 200), 3, 201);
+  return A;
+}
+
+HostMatrix Diffusion(PetscInt nx, PetscInt ny, bool dirichlet, std::uint64_t seed)
+{
+  Random                                                     random(seed);
+  std::vector<double>                                        k(nx * ny);
+  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(nx * ny);
+  for (double &value : k) value = random.Between(1, 10);
+  for (PetscInt row = 0; row < nx * ny; row++) {
+    const PetscInt x = row % nx, y = row / nx;
+    double         sum = 0;
+    for (const auto &to : {std::pair<PetscInt, PetscInt>{-1, 0}, {1, 0}, {0, -1}, {0, 1}}) {
+      const PetscInt to_x = x + to.first, to_y = y + to.second;
+      const bool     inside = to_x >= 0 && to_x < nx && to_y >= 0 && to_y < ny;
+      const double   face   = inside ? 2 / (1 / k[row] + 1 / k[to_y * nx + to_x]) : 2 * k[row];
+      if (!inside && !dirichlet) continue;
+      sum += face;
+      if (inside) rows[row].push_back({to_y * nx + to_x, -face});
+    }
+    rows[row].push_back({row, sum});
+  }
+  return FromRows(rows);
+}
+
+HostMatrix ShortOf(PetscInt n, double part)
+{
+  const double h = 1. / (n + 1), smallest = 2 * 9.8696 * h * h;
+  HostMatrix   A = Poisson(n, n);
+  for (PetscInt row = 0; row < A.n; row++)
+    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+      if (A.j[k] == row) A.a[k] -= part * smallest;
+  return A;
+}
+
+HostBlocks Blocks(const HostMatrix &A)
+{
+  HostBlocks B;
+  B.n = A.n;
+  B.i = A.i;
+  B.j = A.j;
+  B.a = A.a;
+  return B;
+}
+
+/* Symmetric changes, which make the diagonal entries larger and the others smaller. */
+HostBlocks Changed(const HostBlocks &A, std::uint64_t seed)
+{
+  HostBlocks B = A;
+  for (PetscInt row = 0; row < B.n; row++)
+    for (PetscInt k = B.i[row]; k < B.i[row + 1]; k++)
+      for (PetscInt c = 0; c < B.bs; c++)
+        for (PetscInt r = 0; r < B.bs; r++) {
+          const PetscInt p = row * B.bs + r, q = B.j[k] * B.bs + c;
+          Random         random(seed + 7919 * (std::uint64_t)std::max(p, q) + 104729 * (std::uint64_t)std::min(p, q));
+          random.Next();
+          B.a[((size_t)k * B.bs + c) * B.bs + r] *= p == q ? random.Between(1, 1.2) : random.Between(0.8, 1);
+        }
+  return B;
+}
+
+void SetValues(Mat mat, const HostBlocks &A)
+{
+  PetscInt begin, end;
+  MUST(MatGetOwnershipRange(mat, &begin, &end));
+  MUST(MatSetOption(mat, MAT_ROW_ORIENTED, PETSC_FALSE));
+  for (PetscInt row = begin / A.bs; row < end / A.bs; row++)
+    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+      MUST(MatSetValuesBlocked(mat, 1, &row, 1, &A.j[k], A.Block(k), INSERT_VALUES));
+  MUST(MatAssemblyBegin(mat, MAT_FINAL_ASSEMBLY));
+  MUST(MatAssemblyEnd(mat, MAT_FINAL_ASSEMBLY));
+}
+
+HostBlocks BadMatrix::Spoiled(const HostBlocks &good, PetscInt first) const
+{
+  HostBlocks A = good;
+  spoil(A, first);
+  return A;
+}
+
+std::string BadMatrix::Text(int rank) const
+{
+  std::string result;
+  for (const char *c = text; *c; c++)
+    if (*c != '&') result += *c;
+    else if (rank >= 0) result += " of rank " + std::to_string(rank) + "'s block";
+  return result;
+}
+
+/* ---------------------------------- what the types differ in ---------------------------------- */
+
+namespace
+{
+
+std::vector<Kind> AIJKinds()
+{
+  std::vector<Kind> kinds = {
+    {"aij", &HostBackend(), [](const HostBlocks &A, MPI_Comm comm) { return CreateAIJ(A, MATAIJ, comm); }}};
+  if (DeviceFound())
+    kinds.push_back(
+      {"aijcusparse", &DeviceBackend(), [](const HostBlocks &A, MPI_Comm comm) { return CreateAIJ(A, MATAIJCUSPARSE, comm); }});
+  return kinds;
+}
+
+std::vector<Kind> BlockKinds()
+{
+  std::vector<Kind> kinds = {{"baij", &HostBackend(), [](const HostBlocks &A, MPI_Comm comm) { return CreateBAIJ(A, comm); }}};
+  for (const Kind &kind : AIJKinds()) kinds.push_back(kind);
+  kinds.push_back({"baijcuda", &DeviceBackend(), [](const HostBlocks &A, MPI_Comm comm) {
+                     const MatObject mat = CreateBAIJ(A, comm);
+                     MatObject       converted;
+                     MUST(MatConvert(mat, MATBAIJCUDA, MAT_INITIAL_MATRIX, converted.put()));
+                     return converted;
+                   }});
+  if (DeviceFound())
+    kinds.push_back({"baij with device vectors", &DeviceBackend(), [](const HostBlocks &A, MPI_Comm comm) {
+                       MatObject mat = CreateBAIJ(A, comm);
+                       MUST(MatSetVecType(mat, VECCUDA));
+                       return mat;
+                     }});
+  return kinds;
+}
+
+/* Another value of the diagonal entry of a point of a rank's part of a grid, whose first row has its last entry on the next line.
+ */
+std::function<void(HostBlocks &, PetscInt)> Point(PetscInt x, PetscInt y, double value)
+{
+  return [=](HostBlocks &A, PetscInt first) {
+    const PetscInt row = first + y * (A.j[A.i[first + 1] - 1] - first) + x;
+    *A.Find(row, row)  = value;
+  };
+}
+
+/* Of a matrix whose blocks are numbers: another value of an entry of the block that begins with row `first`. */
+std::function<void(HostBlocks &, PetscInt)> Entry(PetscInt row, PetscInt column, double value)
+{
+  return [=](HostBlocks &A, PetscInt first) { *A.Find(first + row, first + column) = value; };
+}
+
+/* Without the diagonal block of the block row first + row. */
+std::function<void(HostBlocks &, PetscInt)> NoDiagonal(PetscInt row)
+{
+  return [=](HostBlocks &A, PetscInt first) {
+    const PetscInt bad = first + row, bs2 = A.bs * A.bs;
+    PetscInt       k = A.i[bad];
+    while (A.j[k] != bad) k++;
+    A.j.erase(A.j.begin() + k);
+    A.a.erase(A.a.begin() + (size_t)k * bs2, A.a.begin() + (size_t)(k + 1) * bs2);
+    for (PetscInt later = bad + 1; later <= A.n; later++) A.i[later]--;
+  };
+}
+
+const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
+
+template <typename T>
+Refused Call(PetscErrorCode (*set)(PC, T), T value, const char *message)
+{
+  return {"", [=](PC pc) { return set(pc, value); }, message};
+}
+Refused Text(const char *value, const char *message = "")
+{
+  return {value, nullptr, message};
+}
+template <typename T>
+std::function<PetscErrorCode(PC)> To(PetscErrorCode (*set)(PC, T), T value)
+{
+  return [=](PC pc) { return set(pc, value); };
+}
+
+/* ------------------------------------ afsai and sfsai ----------------------------------------- */
+
+constexpr char kAtLeast0[] = "must be at least 0", kUnitInterval[] = "must be between 0 and 1";
+constexpr char kOnlyAIJ[] =
+  "is not supported, only MATAIJ and its subtypes such as MATAIJCUSPARSE are: use MatConvert() or -mat_type aij";
+
+std::vector<Refused> NotInUnitInterval(PetscErrorCode (*set)(PC, PetscReal))
+{
+  return {Text("1.1", kUnitInterval),
+          Text("-1", kUnitInterval),
+          Text("-0.1", kUnitInterval),
+          Text("2", kUnitInterval),
+          Text("nan"),
+          Call(set, 1.5, kUnitInterval),
+          Call(set, nan, kUnitInterval)};
+}
+
+std::vector<Refused> NoPrecision(PetscErrorCode (*set)(PC, FinePCPrecision))
+{
+  return {Text("half"), Text("quad"), Call(set, (FinePCPrecision)9, "has no value 9"),
+          Call(set, (FinePCPrecision)-1, "has no value -1")};
+}
+
+/* What both types have in common. */
+Type FactoredInverse(PCType name)
+{
+  Type type{};
+  type.name    = name;
+  type.solver  = "";
+  type.kinds   = AIJKinds;
+  type.remedy  = kOnlyAIJ;
+  type.good    = [] { return Blocks(Plate()); };
+  type.pattern = [] { return Blocks(RandomGraph(Plate().n, 7, 5)); };
+  type.size    = [] { return Blocks(RandomStencil(9, 10, 11, false, 8)); };
+  type.large   = [] { return Blocks(RandomStencil(40, 40, 40, false, 8)); };
+  type.ranks   = [] { return Blocks(RandomStencil(30, 20, 1, false, 9)); };
+  type.few     = [] { return Blocks(FromDense(2, {2, -1, -1, 2})); };
+  type.bad     = {
+    {"Row 5& has no diagonal entry", PC_FACTOR_NUMERIC_ZEROPIVOT, NoDiagonal(5), false},
+    {"Row 7& has a diagonal entry that is not positive", PC_FACTOR_NUMERIC_ZEROPIVOT, Entry(7, 7, 0)},
+    {"Row 9& has a diagonal entry that is not positive", PC_FACTOR_NUMERIC_ZEROPIVOT, Entry(9, 9, -2)},
+    {"Row 11& has an entry that is not finite", PC_FACTOR_OTHER, Entry(11, 11, nan)},
+    {"Row 12& has an entry that is not finite", PC_FACTOR_OTHER, Entry(12, 13, nan)},
+    {"Row 14& has an entry that is not finite", PC_FACTOR_OTHER, Entry(14, 13, inf)},
+  };
+  type.patterns  = {"", "-@reuse_pattern", "-@reuse_pattern false"};
+  type.variants  = {"", "-@reuse_pattern", "-@reuse_pattern false", "-@factor_precision double", "-@setup_precision double"};
+  type.kept      = "pattern kept from the last set-up";
+  type.exact_for = [] {
+    return std::vector<HostBlocks>{Blocks(RandomStencil(8, 8, 1, false, 5)), Blocks(RandomDense(50, 6)), Blocks(Poisson(9, 9))};
+  };
+  type.view_after = {"rows redone in double precision 0, fallen back to the diagonal 0, on the path for large rows",
+                     "factor stored in single precision", "set-up memory beyond A, G and its transpose: "};
+  type.view_ranks = "G: 600 rows";
+  return type;
+}
+
+Type AFSAI()
+{
+  Type type         = FactoredInverse(PCAFSAI);
+  type.event        = "AFSAIFactor";
+  type.get_factors  = PCAFSAIGetFactors;
+  type.diagonal     = {"-@max_steps 0", "-@max_steps 0 -@setup_precision double -@factor_precision double", "-@postfilter 1",
+                       "-@prefilter 1"};
+  type.exact        = {"-@max_steps 1000 -@tolerance 0 -@setup_precision double -@factor_precision double",
+                       "-@max_steps 0 -@initial_power 1000 -@setup_precision double -@factor_precision double",
+                       "-@max_steps 100 -@step_size 10 -@tolerance 0 -@setup_precision double -@factor_precision double"};
+  type.others       = "-@max_steps 4 -@initial_power 1 -@factor_precision double";
+  type.fresh        = {"", "-@reuse_pattern false"};
+  type.view_always  = {"at most 20 steps of 1 per row, a row stops by gain, tolerance 0.001",
+                       "candidates ranked by decrease, first pattern of power 0, prefilter 0., postfilter 0.",
+                       "set-up in single precision, pattern searched at each set-up"};
+  const auto &below = "must be at least 0 and below 1";
+  type.options      = {
+    OptionOf("-@max_steps", "PCAFSAISetMaxSteps", "20", "3", To(PCAFSAISetMaxSteps, (PetscInt)3),
+                  {Text("-1", kAtLeast0), Text("many"), Call(PCAFSAISetMaxSteps, (PetscInt)-3, kAtLeast0)}),
+    OptionOf("-@step_size", "PCAFSAISetStepSize", "1", "3", To(PCAFSAISetStepSize, (PetscInt)3),
+                  {Text("0", "must be at least 1"), Call(PCAFSAISetStepSize, (PetscInt)0, "must be at least 1")}),
+    OptionOf("-@tolerance", "PCAFSAISetTolerance", "0.001", "0.05", To(PCAFSAISetTolerance, 0.05),
+                  {Text("-0.1", below), Text("1", below), Text("nan"), Call(PCAFSAISetTolerance, 1., below),
+                   Call(PCAFSAISetTolerance, nan, below)}),
+    OptionOf("-@stop_rule", "PCAFSAISetStopRule", "gain", "ratio", To(PCAFSAISetStopRule, PC_AFSAI_STOP_RATIO),
+                  {Text("never"), Call(PCAFSAISetStopRule, (PCAFSAIStopRule)7, "has no value 7")}),
+    OptionOf("-@selection", "PCAFSAISetSelection", "decrease", "gradient", To(PCAFSAISetSelection, PC_AFSAI_SELECTION_GRADIENT),
+                  {Text("best"), Call(PCAFSAISetSelection, (PCAFSAISelection)2, "has no value 2")})
+      .With("-@max_steps 2"),
+    OptionOf("-@initial_power", "PCAFSAISetInitialPower", "0", "2", To(PCAFSAISetInitialPower, (PetscInt)2),
+                  {Text("-1", kAtLeast0), Call(PCAFSAISetInitialPower, (PetscInt)-1, kAtLeast0)}),
+    OptionOf("-@prefilter", "PCAFSAISetPrefilter", "0.", "0.2", To(PCAFSAISetPrefilter, 0.2),
+                  NotInUnitInterval(PCAFSAISetPrefilter)),
+    OptionOf("-@postfilter", "PCAFSAISetPostfilter", "0.", "0.2", To(PCAFSAISetPostfilter, 0.2),
+                  NotInUnitInterval(PCAFSAISetPostfilter)),
+    OptionOf("-@setup_precision", "PCAFSAISetSetupPrecision", "single", "double", To(PCAFSAISetSetupPrecision, FINEPC_DOUBLE),
+                  NoPrecision(PCAFSAISetSetupPrecision)),
+    OptionOf("-@factor_precision", "PCAFSAISetFactorPrecision", "single", "double", To(PCAFSAISetFactorPrecision, FINEPC_DOUBLE),
+                  NoPrecision(PCAFSAISetFactorPrecision)),
+    OptionOf("-@reuse_pattern", "PCAFSAISetReusePattern", "FALSE", "TRUE", To(PCAFSAISetReusePattern, PETSC_TRUE), {Text("maybe")})
+      .Makes(Useless::Nothing)
+      .Shows("kept while the nonzeros of A stay"),
+  };
+  return type;
+}
+
+Type SFSAI()
+{
+  Type type        = FactoredInverse(PCSFSAI);
+  type.event       = "SFSAIFactor";
+  type.get_factors = PCSFSAIGetFactors;
+  type.diagonal = {"-@power 0", "-@power 0 -@setup_precision double -@factor_precision double", "-@postfilter 1", "-@prefilter 1",
+                   "-@max_row 1"};
+  type.exact    = {"-@power 1000 -@setup_precision double -@factor_precision double"};
+  type.others   = "-@power 1 -@postfilter 0.01 -@factor_precision double";
+  type.fresh    = {"", "-@reuse_pattern false", "-@power 3 -@setup_precision double", "-@factor_precision double"};
+  type.view_always = {"pattern of power 2, prefilter 0., postfilter 0., rows not capped",
+                      "set-up in single precision, pattern kept while the nonzeros of A stay"};
+  type.view_after.push_back("rows cut to the cap 0, entries dropped by the postfilter 0");
+  type.options = {
+    OptionOf("-@power", "PCSFSAISetPower", "2", "3", To(PCSFSAISetPower, (PetscInt)3),
+             {Text("-1", kAtLeast0), Text("many"), Call(PCSFSAISetPower, (PetscInt)-1, kAtLeast0)}),
+    OptionOf("-@prefilter", "PCSFSAISetPrefilter", "0.", "0.2", To(PCSFSAISetPrefilter, 0.2),
+             NotInUnitInterval(PCSFSAISetPrefilter)),
+    OptionOf("-@postfilter", "PCSFSAISetPostfilter", "0.", "0.2", To(PCSFSAISetPostfilter, 0.2),
+             NotInUnitInterval(PCSFSAISetPostfilter)),
+    OptionOf("-@max_row", "PCSFSAISetMaxRow", "0", "3", To(PCSFSAISetMaxRow, (PetscInt)3),
+             {Text("-1", kAtLeast0), Call(PCSFSAISetMaxRow, (PetscInt)-2, kAtLeast0)}),
+    OptionOf("-@setup_precision", "PCSFSAISetSetupPrecision", "single", "double", To(PCSFSAISetSetupPrecision, FINEPC_DOUBLE),
+             NoPrecision(PCSFSAISetSetupPrecision)),
+    OptionOf("-@factor_precision", "PCSFSAISetFactorPrecision", "single", "double", To(PCSFSAISetFactorPrecision, FINEPC_DOUBLE),
+             NoPrecision(PCSFSAISetFactorPrecision)),
+    OptionOf("-@reuse_pattern", "PCSFSAISetReusePattern", "TRUE", "FALSE", To(PCSFSAISetReusePattern, PETSC_FALSE), {Text("maybe")})
+      .Makes(Useless::Nothing)
+      .Shows("kept while the nonzeros of A stay"),
+  };
+  return type;
+}
+
+/* ------------------------------------------- bisai -------------------------------------------- */
+
+/* The first column of the first block is zero: a zero pivot. */
+HostBlocks ZeroPivot()
+{
+  HostBlocks A = RandomBlocks(RandomStencil(6, 6, 1, false, 380), 3, 381);
+  std::fill_n(A.Find(0, 0), A.bs, 0.);
+  return A;
+}
+
+Type BISAI()
+{
+  Type type{};
+  type.name        = PCBISAI;
+  type.event       = "BISAIFactor";
+  type.solver      = "-ksp_type gmres -ksp_pc_side right ";
+  type.kinds       = BlockKinds;
+  type.remedy      = "is not supported, only MATBAIJ, MATAIJ with a block size, and their subtypes are: use MatConvert(), "
+                     "-mat_type baij or -mat_type aij";
+  type.good        = [] { return Grid(); };
+  type.pattern     = [] { return RandomBlocks(RandomGraph(Grid().n, 6, 312), 3, 313); };
+  type.size        = [] { return RandomBlocks(RandomGraph(40, 5, 310), 5, 311); };
+  type.large       = [] { return RandomBlocks(RandomStencil(150, 150, 1, false, 400), 3, 401); };
+  type.ranks       = [] { return RandomBlocks(RandomStencil(12, 10, 1, false, 350), 3, 351); };
+  type.few         = [] { return RandomBlocks(Poisson(1), 3, 360); };
+  type.get_factors = PCBISAIGetFactors;
+  type.bad         = {
+    {"Row 22& has an entry that is not finite", PC_FACTOR_OTHER,
+             [](HostBlocks &A, PetscInt first) { A.Find(first + 7, first + 8)[4] = nan; }},
+    {"Row 21& has an entry that is not finite", PC_FACTOR_OTHER,
+             [](HostBlocks &A, PetscInt first) { A.Find(first + 7, first + 7)[3] = -inf; }},
+    {"Row 16& is zero", PC_FACTOR_NUMERIC_ZEROPIVOT,
+             [](HostBlocks &A, PetscInt first) {
+       for (PetscInt k = A.i[first + 5]; k < A.i[first + 6]; k++)
+         for (PetscInt c = 0; c < 3; c++) A.a[(size_t)k * 9 + c * 3 + 1] = 0;
+     }},
+    {"Block row 9& has no diagonal block: store one, if only of zeros", PC_FACTOR_STRUCT_ZEROPIVOT, NoDiagonal(9), false},
+  };
+  type.patterns    = {""};
+  type.variants    = {"",
+                      "-@power 3",
+                      "-@sweeps 2",
+                      "-@factor cuda",
+                      "-@factor cuda -@power 2",
+                      "-@factor cuda -@sweeps 2",
+                      "-@factor cuda -@factor_precision double -@sweeps 1",
+                      "-@factor_mat_ordering_type rcm -@factor_levels 1",
+                      "-@factor_mat_ordering_type rcm -@sweeps 1"};
+  type.fresh       = type.variants;
+  type.kept        = "patterns kept from the last set-up";
+  type.others      = "-@factor cuda -@sweeps 1";
+  type.exact       = {"-@sweeps 40 -@factor_precision double", "-@factor cuda -@sweeps 40 -@factor_precision double"};
+  type.exact_for   = [] { return std::vector<HostBlocks>{RandomBlocks(Poisson(30), 3, 361), RandomBlocks(Poisson(35), 1, 362)}; };
+  type.view_always = {"patterns of power 1 of L, 1 of U; relaxation sweeps 0",
+                      "factors by PETSc, on the host: ILU(0), ordering natural, shift type NONE"};
+  type.view_after  = {"block size 3, inverses stored in single precision, patterns made at the last set-up",
+                      "72 block rows, 326 blocks of the matrix",
+                      "singular diagonal blocks replaced 0, block rows fallen back to the diagonal: NL 0, NU 0"};
+  type.view_ranks  = "120 block rows";
+  type.single_diagonal = true;
+
+  const char *const power = "must be between 1 and 4", *const powers = "must be between 0 and 4";
+  type.options = {
+    OptionOf("-@power", "PCBISAISetPower", "1", "3", To(PCBISAISetPower, (PetscInt)3),
+             {Text("0", power), Text("5", power), Text("many"), Call(PCBISAISetPower, (PetscInt)0, power)}),
+    OptionOf("-@power_lower", "PCBISAISetPowerLower", "0", "2", To(PCBISAISetPowerLower, (PetscInt)2),
+             {Text("-1", powers), Call(PCBISAISetPowerLower, (PetscInt)5, powers)}),
+    OptionOf("-@power_upper", "PCBISAISetPowerUpper", "0", "2", To(PCBISAISetPowerUpper, (PetscInt)2),
+             {Text("5", powers), Call(PCBISAISetPowerUpper, (PetscInt)-1, powers)}),
+    OptionOf("-@factor", "PCBISAISetFactor", "petsc", "cuda", To(PCBISAISetFactor, PC_BISAI_FACTOR_CUDA),
+             {Text("host"), Call(PCBISAISetFactor, (PCBISAIFactor)7, "has no value 7")})
+      .Shows("factors by PETSc"),
+    OptionOf("-@factor_levels", "PCBISAISetFactorLevels", "0", "1", To(PCBISAISetFactorLevels, (PetscInt)1),
+             {Text("-1", kAtLeast0), Call(PCBISAISetFactorLevels, (PetscInt)-1, kAtLeast0)}),
+    OptionOf("-@factor_shift_type", "PCBISAISetFactorShiftType", "NONE", "INBLOCKS",
+             To(PCBISAISetFactorShiftType, MAT_SHIFT_INBLOCKS),
+             {Text("some"), Call(PCBISAISetFactorShiftType, (MatFactorShiftType)9, "has no value 9")})
+      .Makes(Useless::Values)
+      .With("-@factor_shift_amount 0.5", ZeroPivot),
+    OptionOf("-@factor_shift_amount", "PCBISAISetFactorShiftAmount", "2.22045e-14", "0.25", To(PCBISAISetFactorShiftAmount, 0.25),
+             {Text("-1", kAtLeast0), Text("nan"), Call(PCBISAISetFactorShiftAmount, nan, kAtLeast0)})
+      .Makes(Useless::Values)
+      .With("-@factor_shift_type inblocks -@factor_shift_amount 0.5", ZeroPivot),
+    OptionOf("-@factor_mat_ordering_type", "PCBISAISetFactorMatOrderingType", "natural", "rcm",
+             To(PCBISAISetFactorMatOrderingType, (MatOrderingType)MATORDERINGRCM),
+             {Call(PCBISAISetFactorMatOrderingType, (MatOrderingType) "", "is empty")}),
+    OptionOf("-@factor_precision", "PCBISAISetFactorPrecision", "single", "double", To(PCBISAISetFactorPrecision, FINEPC_DOUBLE),
+             NoPrecision(PCBISAISetFactorPrecision)),
+    OptionOf("-@sweeps", "PCBISAISetSweeps", "0", "1", To(PCBISAISetSweeps, (PetscInt)1),
+             {Text("-1", kAtLeast0), Call(PCBISAISetSweeps, (PetscInt)-1, kAtLeast0)}),
+  };
+  return type;
+}
+
+/* -------------------------------------------- rrb --------------------------------------------- */
+
+constexpr PetscInt kLine = 48, kLines = 45; /* of the good matrix */
+
+Type RRB()
+{
+  Type type{};
+  type.name    = PCRRB;
+  type.event   = "RRBFactor";
+  type.solver  = "";
+  type.kinds   = AIJKinds;
+  type.remedy  = kOnlyAIJ;
+  type.good    = [] { return Blocks(Diffusion(kLine, kLines, true, 2)); };
+  type.pattern = [] { return Blocks(Diffusion(kLines, kLine, true, 13)); };
+  type.size    = [] { return Blocks(Diffusion(24, 20, true, 14)); };
+  type.large   = [] { return Blocks(Diffusion(310, 300, true, 15)); };
+  type.ranks   = [] { return Blocks(Diffusion(20, 24, true, 16)); };
+  type.few     = [] { return Blocks(FromDense(2, {2, -1, -1, 2})); };
+  type.bad     = {
+    {"The pivot of level 1 at point (3, 4)& is not positive: PCRRB needs a symmetric M-matrix", PC_FACTOR_NUMERIC_ZEROPIVOT,
+         Point(3, 4, -1)},
+    {"The pivot of level 1 at point (4, 1)& is not positive: PCRRB needs a symmetric M-matrix", PC_FACTOR_NUMERIC_ZEROPIVOT,
+         Point(4, 1, 0)},
+    {"at point (3, 1)& is not positive: PCRRB needs a symmetric M-matrix", PC_FACTOR_NUMERIC_ZEROPIVOT, Point(3, 1, -2)},
+  };
+  type.patterns    = {""};
+  type.variants    = {"", "-@levels 1", "-@levels 4", "-@levels 7 -@nx 0", "-@levels 100", "-@lift 0"};
+  type.fresh       = type.variants;
+  type.kept        = nullptr;
+  type.others      = "-@levels 5 -@lift 0";
+  type.exact       = {"-@levels 1"};
+  type.exact_for   = [] { return std::vector<HostBlocks>{Blocks(Diffusion(37, 50, true, 6)), Blocks(Poisson(9, 9))}; };
+  type.view_before = {"levels chosen by size"};
+  type.view_after  = {"grid of 48 x 45 points (recognised from the matrix), 5-point stencil",
+                      "levels 2 of 13 (chosen by size), exact factorization of 552 points",
+                      "couplings that one row alone has, left out 0, zero pivots of a singular matrix 0"};
+  type.view_ranks  = "grid of 20 x ";
+
+  type.options = {
+    OptionOf("-@levels", "PCRRBSetLevels", "0", "7", To(PCRRBSetLevels, (PetscInt)7),
+             {Text("-1", kAtLeast0), Text("many"), Call(PCRRBSetLevels, (PetscInt)-1, kAtLeast0)}),
+    OptionOf("-@nx", "PCRRBSetNx", "0", "48", To(PCRRBSetNx, kLine),
+             {Text("-1", kAtLeast0), Call(PCRRBSetNx, (PetscInt)-1, kAtLeast0)})
+      .Shows("(by the options)"),
+    OptionOf("-@ny", "PCRRBSetNy", "0", "45", To(PCRRBSetNy, kLines),
+             {Text("-2", kAtLeast0), Call(PCRRBSetNy, (PetscInt)-2, kAtLeast0)})
+      .Shows("(by the options)"),
+    OptionOf("-@lift", "PCRRBSetLift", "TRUE", "FALSE", To(PCRRBSetLift, PETSC_FALSE), {Text("maybe")})
+      .With("-@levels 3", [] { return Blocks(ShortOf(31, 0.5)); }),
+  };
+  return type;
+}
+
+} // namespace
 
 const std::vector<Type> &Types()
 {
-  static const std::vector<Type> types = {
-    {PCAFSAI,
-     "AFSAIFactor",
-     PCAFSAIGetFactors,
-     {"-@max_steps 0", "-@max_steps 0 -@setup_precision double -@factor_precision double", "-@postfilter 1", "-@prefilter 1"},
-     {"-@max_steps 1000 -@tolerance 0", "-@max_steps 0 -@initial_power 1000", "-@max_steps 100 -@step_size 10 -@tolerance 0"},
-     "-@max_steps 4 -@initial_power 1",
-     {"at most 20 steps of 1 per row, a row stops by gain, tolerance 0.001",
-      "candidates ranked by decrease, first pattern of power 0, prefilter 0., postfilter 0."},
-     {{"-@max_steps 3", [](PC pc) { return PCAFSAISetMaxSteps(pc, 3); }},
-      {"-@step_size 3", [](PC pc) { return PCAFSAISetStepSize(pc, 3); }},
-      {"-@tolerance 0.05", [](PC pc) { return PCAFSAISetTolerance(pc, 0.05); }},
-      {"-@stop_rule ratio", [](PC pc) { return PCAFSAISetStopRule(pc, PC_AFSAI_STOP_RATIO); }},
-      {"-@selection gradient -@max_steps 2",
-       [](PC pc) { return (PetscErrorCode)(PCAFSAISetSelection(pc, PC_AFSAI_SELECTION_GRADIENT) || PCAFSAISetMaxSteps(pc, 2)); }},
-      {"-@initial_power 2", [](PC pc) { return PCAFSAISetInitialPower(pc, 2); }},
-      {"-@prefilter 0.2", [](PC pc) { return PCAFSAISetPrefilter(pc, 0.2); }},
-      {"-@postfilter 0.2", [](PC pc) { return PCAFSAISetPostfilter(pc, 0.2); }},
-      {"-@setup_precision double", [](PC pc) { return PCAFSAISetSetupPrecision(pc, FINEPC_DOUBLE); }},
-      {"-@factor_precision double", [](PC pc) { return PCAFSAISetFactorPrecision(pc, FINEPC_DOUBLE); }}}},
-    {PCSFSAI,
-     "SFSAIFactor",
-     PCSFSAIGetFactors,
-     {"-@power 0", "-@power 0 -@setup_precision double -@factor_precision double", "-@postfilter 1", "-@prefilter 1",
-      "-@max_row 1"},
-     {"-@power 1000"},
-     "-@power 1 -@postfilter 0.01",
-     {"pattern of power 2, prefilter 0., postfilter 0., rows not capped"},
-     {{"-@power 3", [](PC pc) { return PCSFSAISetPower(pc, 3); }},
-      {"-@prefilter 0.2", [](PC pc) { return PCSFSAISetPrefilter(pc, 0.2); }},
-      {"-@postfilter 0.2", [](PC pc) { return PCSFSAISetPostfilter(pc, 0.2); }},
-      {"-@max_row 3", [](PC pc) { return PCSFSAISetMaxRow(pc, 3); }},
-      {"-@setup_precision double", [](PC pc) { return PCSFSAISetSetupPrecision(pc, FINEPC_DOUBLE); }},
-      {"-@factor_precision double", [](PC pc) { return PCSFSAISetFactorPrecision(pc, FINEPC_DOUBLE); }}}},
-  };
+  static const std::vector<Type> types = {AFSAI(), SFSAI(), BISAI(), RRB()};
   return types;
 }
+
+const Type &TypeOf(PCType name)
+{
+  const auto &types = Types();
+  return *std::find_if(types.begin(), types.end(), [&](const Type &type) { return !std::strcmp(type.name, name); });
+}
+
+/* ------------------------------- solvers, vectors, what comes out ----------------------------- */
 
 std::string Type::Keys(const std::string &options) const
 {
@@ -81,7 +521,7 @@ PCObject MakePC(Mat A, const std::string &options, PCType type)
 
 KSPObject MakeKSP(Mat A, const Type &type, const std::string &options)
 {
-  return MakeKSP(A, type.Keys(options), type.name);
+  return MakeKSP(A, type.solver + type.Keys(options), type.name);
 }
 
 PCObject MakePC(Mat A, const Type &type, const std::string &options)
@@ -137,6 +577,19 @@ std::vector<double> Applied(PC pc, bool transpose)
   return Values(y);
 }
 
+std::vector<double> AppliedFactors(PC pc, const Type &type)
+{
+  MatObject first, second;
+  VecObject w, y;
+  MUST(type.get_factors(pc, first.put(), second.put()));
+  const VecObject x = RightVec(first);
+  MUST(VecDuplicate(x, w.put()));
+  MUST(VecDuplicate(x, y.put()));
+  MUST(MatMult(first, x, w));
+  MUST(MatMult(second, w, y));
+  return Values(y);
+}
+
 bool SameBits(const std::vector<double> &x, const std::vector<double> &y)
 {
   return x.size() == y.size() && (x.empty() || !std::memcmp(x.data(), y.data(), x.size() * sizeof(double)));
@@ -145,6 +598,11 @@ bool SameBits(const std::vector<double> &x, const std::vector<double> &y)
 bool Finite(const std::vector<double> &x)
 {
   return std::all_of(x.begin(), x.end(), [](double value) { return std::isfinite(value); });
+}
+
+bool Infinite(const std::vector<double> &x)
+{
+  return std::all_of(x.begin(), x.end(), [](double value) { return std::isinf(value); });
 }
 
 double Difference(const std::vector<double> &x, const std::vector<double> &y)
@@ -203,12 +661,6 @@ void ChangeValues(Mat A, double factor)
   for (PetscInt row = begin; row < end; row++) MUST(MatSetValue(A, row, row, factor * (1 + row % 3), ADD_VALUES));
   MUST(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
   MUST(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
-}
-
-const HostMatrix &Plate()
-{
-  static const HostMatrix A = RandomStencil(15, 12, 1, false, 77);
-  return A;
 }
 
 void Touch(Mat A)

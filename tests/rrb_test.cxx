@@ -1,4 +1,4 @@
-/* The twins of PCRRB against section 2.2 of paper 003 computed densely, and against each other. */
+/* The twins of PCRRB against section 2.2 of de Jong, van der Ploeg, Ditzel and Vuik, computed densely, and against each other. */
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -1,4 +1,5 @@
-/* PCSFSAI's own options, above all the pattern that a user gives. What it shares with other types is tested in fsai_pc_test.cxx. */
+/* PCSFSAI's own options, above all the pattern that a user gives. What all types share is tested in local_pc_test.cxx, what both
+ * FSAI types share in fsai_pc_test.cxx. */
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -10,7 +11,7 @@ namespace
 
 const Type &SFSAI()
 {
-  return Types()[1];
+  return TypeOf(PCSFSAI);
 }
 
 /* Columns of this rank's rows of G, or of the lower triangle of a matrix and its diagonal. */
@@ -95,40 +96,6 @@ TEST_CASE("sfsai: every key sets what its getter gives", "[sfsai][pc][options]")
   check(defaults, 3, 0.125, 0.0625, 7, FINEPC_DOUBLE, PETSC_FALSE);
 }
 
-TEST_CASE("sfsai: values out of range are refused, and the old ones stay", "[sfsai][pc][options]")
-{
-  const MatObject A = CreateMat(Plate(), MATAIJ);
-  for (const char *option :
-       {"-pc_sfsai_power -1", "-pc_sfsai_power many", "-pc_sfsai_prefilter 1.1", "-pc_sfsai_prefilter -1",
-        "-pc_sfsai_prefilter nan", "-pc_sfsai_postfilter -0.1", "-pc_sfsai_postfilter 2", "-pc_sfsai_max_row -1",
-        "-pc_sfsai_setup_precision half", "-pc_sfsai_factor_precision quad", "-pc_sfsai_reuse_pattern maybe"}) {
-    CAPTURE(option);
-    PCObject          pc = MakePC(A, SFSAI());
-    const Options     scope(option);
-    const std::string key(option, std::strchr(option, ' '));
-    Errors            errors;
-    CHECK(PCSetFromOptions(pc) != 0);
-    const std::string word(option + key.size() + 1);
-    CHECK((Contains(errors.text, key) || Contains(errors.text, word))); /* it names the key, or the word that PETSc cannot read */
-  }
-
-  const PCObject pc = MakePC(A, SFSAI());
-  {
-    Errors errors;
-    CHECK(PCSFSAISetPower(pc, -1) != 0);
-    CHECK(PCSFSAISetPrefilter(pc, 1.5) != 0);
-    CHECK(PCSFSAISetPostfilter(pc, std::nan("")) != 0);
-    CHECK(PCSFSAISetMaxRow(pc, -2) != 0);
-    CHECK(PCSFSAISetSetupPrecision(pc, (FinePCPrecision)9) != 0);
-    CHECK(PCSFSAISetFactorPrecision(pc, (FinePCPrecision)-1) != 0);
-    CHECK(Contains(errors.text, "must be"));
-  }
-  const PCObject fresh = MakePC(A, SFSAI());
-  MUST(PCSetUp(pc));
-  MUST(PCSetUp(fresh));
-  CHECK(SameBits(Applied(pc), Applied(fresh)));
-}
-
 TEST_CASE("sfsai: setters do nothing to other types, getters say so", "[sfsai][pc][options]")
 {
   const MatObject A  = CreateMat(Plate(), MATAIJ);
@@ -197,36 +164,6 @@ TEST_CASE("sfsai: a row that is too long is an error, and a cap is the remedy", 
 }
 
 /* ------------------------------------ reuse of the pattern ------------------------------------ */
-
-/* By default the pattern does not depend on values, so that new values give what a new PC gives. */
-TEST_CASE("sfsai: new values on the old pattern, in the old memory, are a fresh set-up", "[sfsai][pc][cycle]")
-{
-  for (const Backend &backend : Backends())
-    for (const char *options : {"", "-@power 3 -@setup_precision double", "-@factor_precision double"}) {
-      CAPTURE(backend.name, options);
-      const MatObject A          = CreateMat(RandomStencil(12, 12, 12, false, 43), backend.mat);
-      const PCObject  pc         = MakePC(A, SFSAI(), options);
-      PetscLogDouble  host_bytes = 0, device_bytes = 0;
-      MUST(PCSetUp(pc));
-      const PCInverse old = *InverseOf(pc);
-      for (int step = 0; step < 4; step++) {
-        ChangeValues(A, 0.3);
-        MUST(PCSetUp(pc));
-        const PCInverse &now = *InverseOf(pc);
-        CHECK((now.W1.a == old.W1.a && now.W2.a == old.W2.a && now.d == old.d));
-        CHECK(Contains(ViewText((PC)pc), "pattern kept from the last set-up"));
-        if (step == 1) host_bytes = HostBytes();
-        if (step > 1) CHECK(HostBytes() == host_bytes);
-        if (PetscMemTypeDevice(backend.where)) {
-          if (step == 1) device_bytes = DeviceBytes();
-          if (step > 1) CHECK(DeviceBytes() == device_bytes);
-        }
-      }
-      const PCObject fresh = MakePC(A, SFSAI(), options);
-      MUST(PCSetUp(fresh));
-      CHECK(SameBits(Applied(pc), Applied(fresh)));
-    }
-}
 
 TEST_CASE("sfsai: a pattern that depends on values stays unless it is asked for anew", "[sfsai][pc][cycle]")
 {
@@ -374,7 +311,7 @@ TEST_CASE("sfsai: on the pattern of an adaptive factor it is that factor", "[sfs
       for (const char *options : {"", "-@setup_precision double -@factor_precision double"}) {
         CAPTURE(backend.name, pattern_backend.name, options);
         const MatObject A        = CreateMat(Plate(), backend.mat);
-        const PCObject  adaptive = MakePC(A, Types()[0], options), pc = MakePC(A, SFSAI(), options);
+        const PCObject  adaptive = MakePC(A, TypeOf(PCAFSAI), options), pc = MakePC(A, SFSAI(), options);
         MatObject       theirs, S, mine;
         MUST(PCSetUp(adaptive));
         MUST(PCAFSAIGetFactors(adaptive, theirs.put(), nullptr));

@@ -1,9 +1,14 @@
 #include "support.h"
 
+#include <petsc/private/petscimpl.h>
+
+#include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
 #include <new>
+#include <thread>
 
 #include "sparse/csr.h"
 
@@ -39,6 +44,36 @@ Errors::Errors()
 Errors::~Errors()
 {
   PetscCallAbort(PETSC_COMM_SELF, PetscPopErrorHandler());
+}
+
+/* PETSc prints the options of an object and of a prefix only once: this object counts as new, and has a prefix that no other has.
+ */
+std::string HelpText(PC pc)
+{
+  const Options  scope("-help");
+  FILE *const    output = PETSC_STDOUT;
+  char          *text   = nullptr;
+  size_t         length = 0;
+  const char    *given;
+  PetscContainer other;
+  PetscObjectId  id;
+
+  MUST(PetscContainerCreate(PETSC_COMM_SELF, &other));
+  MUST(PetscObjectGetId((PetscObject)other, &id));
+  MUST(PetscContainerDestroy(&other));
+  MUST(PCGetOptionsPrefix(pc, &given));
+  const std::string prefix = given ? given : "";
+  MUST(PCSetOptionsPrefix(pc, ("help" + std::to_string(id) + "_").c_str()));
+  ((PetscObject)pc)->optionsprinted = PETSC_FALSE;
+  PETSC_STDOUT                      = open_memstream(&text, &length);
+  const PetscErrorCode code         = PCSetFromOptions(pc);
+  std::fclose(PETSC_STDOUT);
+  PETSC_STDOUT = output;
+  MUST(code);
+  MUST(PCSetOptionsPrefix(pc, prefix.empty() ? nullptr : prefix.c_str()));
+  const std::string result(text, length);
+  std::free(text);
+  return result;
 }
 
 template <typename T>
@@ -138,30 +173,142 @@ long CountAllocations(const std::function<void()> &call)
   return count;
 }
 
+#if defined(FINEPC_HAVE_CUDA)
+
+OtherStream::OtherStream()
+{
+  MUST(PetscDeviceContextGetCurrentContext(&old_context_));
+  MUST(PetscDeviceContextSynchronize(old_context_));
+  MUST(PetscDeviceContextDuplicate(old_context_, &context_));
+  MUST(PetscDeviceContextSetStreamType(context_, PETSC_STREAM_NONBLOCKING));
+  MUST(PetscDeviceContextSetUp(context_));
+  MUST(PetscDeviceContextSetCurrentContext(context_));
+}
+
+OtherStream::~OtherStream()
+{
+  PetscCallAbort(PETSC_COMM_SELF, PetscDeviceContextSynchronize(context_));
+  PetscCallAbort(PETSC_COMM_SELF, PetscDeviceContextSetCurrentContext(old_context_));
+  PetscCallAbort(PETSC_COMM_SELF, PetscDeviceContextDestroy(&context_));
+}
+
+void OtherStream::Synchronize() const
+{
+  MUST(PetscDeviceContextSynchronize(context_));
+}
+
+/* The default stream cannot be captured. */
 bool AsynchronousOnDevice(const std::function<void()> &call)
 {
-#if defined(FINEPC_HAVE_CUDA)
-  PetscDeviceContext old_context, context;
-  cudaStream_t       stream;
-  cudaGraph_t        graph = nullptr;
+  const OtherStream other;
+  cudaStream_t      stream;
+  cudaGraph_t       graph = nullptr;
 
-  /* the default stream cannot be captured */
-  MUST(PetscDeviceContextGetCurrentContext(&old_context));
-  MUST(PetscDeviceContextDuplicate(old_context, &context));
-  MUST(PetscDeviceContextSetStreamType(context, PETSC_STREAM_NONBLOCKING));
-  MUST(PetscDeviceContextSetUp(context));
-  MUST(PetscDeviceContextSetCurrentContext(context));
   MUST(PetscGetCurrentCUDAStream(&stream));
   REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
   call();
   const bool clean = cudaStreamEndCapture(stream, &graph) == cudaSuccess && graph;
   if (graph) REQUIRE(cudaGraphDestroy(graph) == cudaSuccess);
   (void)cudaGetLastError();
-  MUST(PetscDeviceContextSetCurrentContext(old_context));
-  MUST(PetscDeviceContextDestroy(&context));
   return clean;
-#else
+}
+
+namespace
+{
+
+/* What holds a stream until it is opened, ten seconds at most. */
+struct Gate {
+  std::atomic<bool> open{false}, passed{false};
+
+  static void CUDART_CB Wait(void *context)
+  {
+    Gate *const gate  = (Gate *)context;
+    const auto  until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (!gate->open && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    gate->passed = true;
+  }
+};
+
+void CUDART_CB Sleep(void *milliseconds)
+{
+  std::this_thread::sleep_for(std::chrono::milliseconds((intptr_t)milliseconds));
+}
+
+} // namespace
+
+bool WaitsForNothingOnDevice(const std::function<void()> &call)
+{
+  Gate              gate; /* outlives the other stream, which waits at its end */
+  const OtherStream other;
+  cudaStream_t      stream;
+
+  MUST(PetscGetCurrentCUDAStream(&stream));
+  call(); /* The kernels are loaded. */
+  other.Synchronize();
+  REQUIRE(cudaLaunchHostFunc(stream, Gate::Wait, &gate) == cudaSuccess);
+  call();
+  const bool waited = gate.passed;
+  gate.open         = true;
+  other.Synchronize();
+  CHECK(gate.passed);
+  return !waited;
+}
+
+void HoldStream(int milliseconds)
+{
+  cudaStream_t stream;
+
+  MUST(PetscGetCurrentCUDAStream(&stream));
+  REQUIRE(cudaLaunchHostFunc(stream, Sleep, (void *)(intptr_t)milliseconds) == cudaSuccess);
+}
+
+PinnedArray::PinnedArray(size_t size) : size_(size)
+{
+  REQUIRE(cudaMallocHost((void **)&data_, size * sizeof(double)) == cudaSuccess);
+}
+
+PinnedArray::~PinnedArray()
+{
+  (void)cudaFreeHost(data_);
+}
+
+#else /* no device is found, and no test that has one gets here */
+
+OtherStream::OtherStream() : old_context_(nullptr), context_(nullptr)
+{
+}
+
+OtherStream::~OtherStream()
+{
+}
+
+void OtherStream::Synchronize() const
+{
+}
+
+bool AsynchronousOnDevice(const std::function<void()> &call)
+{
   call();
   return true;
-#endif
 }
+
+bool WaitsForNothingOnDevice(const std::function<void()> &call)
+{
+  call();
+  return true;
+}
+
+void HoldStream(int)
+{
+}
+
+PinnedArray::PinnedArray(size_t size) : size_(size), data_(new double[size])
+{
+}
+
+PinnedArray::~PinnedArray()
+{
+  delete[] data_;
+}
+
+#endif

@@ -85,6 +85,8 @@ public:
   std::string text;
 };
 
+/* What -help says about the options of a PC, with their values; on rank 0, empty elsewhere. */
+std::string HelpText(PC);
 /* What a view prints; on rank 0 of the object's communicator, empty elsewhere. */
 std::string ViewText(KSP);
 std::string ViewText(PC);
@@ -102,5 +104,40 @@ PetscLogDouble DeviceBytes();
 /* How often a call allocates host memory, through PETSc or through new. */
 long CountAllocations(const std::function<void()> &call);
 
-/* Runs a call while the current stream is captured: it fails if the call allocates device memory or waits for the device. */
+/* For a scope, a stream that is not in order with the default one; what was begun before is complete at its beginning. */
+class OtherStream {
+public:
+  OtherStream();
+  ~OtherStream();
+  OtherStream(const OtherStream &)            = delete;
+  OtherStream &operator=(const OtherStream &) = delete;
+  void         Synchronize() const;
+
+private:
+  PetscDeviceContext old_context_, context_;
+};
+
+/* Runs a call while a stream is captured: false if the call allocates device memory or waits for the device. */
 bool AsynchronousOnDevice(const std::function<void()> &call);
+/*
+   Runs a call once, then again while the stream is held up before it: false if the second call waits for the device. This is for
+   calls that launch a graph, which cannot be captured, too.
+*/
+bool WaitsForNothingOnDevice(const std::function<void()> &call);
+/* What the current stream gets from now on begins so many milliseconds later. */
+void HoldStream(int milliseconds);
+
+/* Numbers in page-locked memory, of which copies to the device do not wait. */
+class PinnedArray {
+public:
+  explicit PinnedArray(size_t size);
+  ~PinnedArray();
+  PinnedArray(const PinnedArray &)            = delete;
+  PinnedArray &operator=(const PinnedArray &) = delete;
+  double      *begin() const { return data_; }
+  double      *end() const { return data_ + size_; }
+
+private:
+  size_t  size_;
+  double *data_ = nullptr;
+};

@@ -48,7 +48,7 @@ enum CGStop {
   CG_ITS             /* max_it iterations are done */
 };
 
-/* ||z||, ||r||, sqrt(|r.z|) */
+/* In this order: no norm, ||z||, ||r||, sqrt(|r.z|). */
 enum CGNorm { CG_NORM_NONE, CG_NORM_PRECONDITIONED, CG_NORM_UNPRECONDITIONED, CG_NORM_NATURAL };
 
 /*
@@ -64,7 +64,10 @@ struct CGTest {
   PetscInt  max_it;
 };
 
-/* What the host is told of an iteration: its norm for the history, a and b = beta'/beta for the Lanczos matrix. */
+/*
+   What the host is told of an iteration: the norm after it, for the history, and for the Lanczos matrix its a, and the b with which
+   its p was made, 0 in the first one.
+*/
 struct CGRecord {
   PetscReal norm, a, b;
 };

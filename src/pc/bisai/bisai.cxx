@@ -292,14 +292,14 @@ static PetscErrorCode PCDestroy_BISAI(PC pc)
   and (7) of Ma, Hu, Yuan, Liu. (The paper has columns and T N = I on the pattern. Where all paths between two rows have the same
   length, as with ILU(0) on grids with 5 or 7 points, both are the same.) The block rows are independent of each other.
 
-  The matrix is a `MATBAIJ`, or a `MATAIJ` with a block size, `MatSetBlockSize()`. Blocks that a `MATAIJ` stores in part are filled
-up with zeros, and a block size of 1 is point ISAI. Block sizes 1 to 8 are compiled, other block sizes up to 32 take a general path.
-  With several ranks each rank takes its diagonal block, as `PCBJACOBI` does. Inside `PCASM` and `PCBJACOBI` the type takes the
-  sub-matrix. If `PCBJACOBI` has several blocks on a rank, it does not hand on the block size of a `MATAIJ`, but a `MATBAIJ` keeps
-  its block size.
+  The matrix is a `MATBAIJ`, or a `MATAIJ` with a block size, `MatSetBlockSize()`. Blocks that a `MATAIJ` stores in part are
+  filled up with zeros, and a block size of 1 is point ISAI. Block sizes 1 to 8 are compiled, other block sizes up to 32 take a
+  general path. With several ranks each rank takes its diagonal block, as `PCBJACOBI` does. Inside `PCASM` and `PCBJACOBI` the
+  type takes the sub-matrix. If `PCBJACOBI` has several blocks on a rank, it does not hand on the block size of a `MATAIJ`, but a
+  `MATBAIJ` keeps its block size.
 
-  The inverses are computed and applied on the GPU if the matrix makes its vectors there: `MATAIJCUSPARSE` and `MATBAIJCUDA` do, and
-a `MATBAIJ` does after `MatSetVecType(mat, VECCUDA)`. Vectors in the other memory are copied.
+  The inverses are computed and applied on the GPU if the matrix makes its vectors there: `MATAIJCUSPARSE` and `MATBAIJCUDA` do,
+  and a `MATBAIJ` does after `MatSetVecType(mat, VECCUDA)`. Vectors in the other memory are copied.
 
   `PCApplyTranspose()`, for `KSPBICG` and the like, makes transposes of both inverses when it is first called, and updates their
   values after each set-up.
@@ -310,8 +310,8 @@ a `MATBAIJ` does after `MatSetVecType(mat, VECCUDA)`. Vectors in the other memor
   Where a diagonal block of U is singular or nearly so, because a pivot is below 1e-13 of A's entries in its row and column, the
   diagonal block of A is inverted in its place, with pivots raised to 1e-8 of these entries. PETSc's factorization does not do so:
   where PETSc meets such a block or a zero pivot, the host twin of `PC_BISAI_FACTOR_CUDA` computes L and U anew, on their pattern
-and without the shift. A block row of NL or NU that comes out not finite keeps its diagonal block alone. The view counts what was
-  replaced, and says who computed the factors.
+  and without the shift. A block row of NL or NU that comes out not finite keeps its diagonal block alone. The view counts what
+  was replaced, and says who computed the factors.
 
   A row of zeros, a missing diagonal block and an entry that is not finite make the set-up fail with a `PCFailedReason`; the view
   names the row. The set-up also fails if diagonal blocks of U^{-1}, or with sweeps entries of L and U, are beyond the range of the

@@ -421,7 +421,7 @@ PetscErrorCode PCBISAIGetFactorPrecision(PC pc, FinePCPrecision *factor_precisio
 
   Note:
   After z = N v each step does z <- z + N (v - T z), where T is L or U. These are two more products. The error goes down as the
-powers of I - N T, which is nilpotent, so that enough steps give the exact triangular solve.
+  powers of I - N T, which is nilpotent, so that enough steps give the exact triangular solve.
 
 .seealso: `PCBISAI`, `PCBISAIGetSweeps()`
 @*/

@@ -239,8 +239,8 @@ static PetscErrorCode PCDestroy_RRB(PC pc)
 
   The points that the last level leaves are factored exactly, for which the paper has an exact Cholesky factorization on the host.
   Here the host has L D L^T in a band. On a GPU there is no factor and there are no triangular solves. An application multiplies
-with the inverse instead: a dense matrix of all the points that are left, made by sweeping blocks of rows and columns. The inverse
-takes 8 m^2 bytes for m points, and 2 m^3 flops, so that m is at most 8192.
+  with the inverse instead: a dense matrix of all the points that are left, made by sweeping blocks of rows and columns. The
+  inverse takes 8 m^2 bytes for m points, and 2 m^3 flops, so that m is at most 8192.
 
   Symmetry is checked. A coupling that only one of the two rows has, such as a coupling to a Dirichlet row whose column was not
   zeroed, is left out; the view counts these couplings. A pivot that is not positive makes the set-up fail with a `PCFailedReason`.
@@ -254,8 +254,8 @@ takes 8 m^2 bytes for m points, and 2 m^3 flops, so that m is at most 8192.
   error on all ranks.
 
   Beside the exact part, the factor takes 40 bytes per unknown on the host, and 48 on a GPU, including its values on the way down
-and up. For `KSPRRBCG` the factor keeps 40 bytes more on the host, and 20 on a GPU. A set-up on a GPU needs 56 to 72 bytes per
-unknown for itself.
+  and up. For `KSPRRBCG` the factor keeps 40 bytes more on the host, and 20 on a GPU. A set-up on a GPU needs 56 to 72 bytes per
+  unknown for itself.
 
   Reference:
   M. de Jong, A. van der Ploeg, A. Ditzel, C. Vuik, Fine-grain parallel RRB-solver for 5-/9-point stencil problems suitable for

@@ -153,17 +153,17 @@ PetscErrorCode PCRRBGetNy(PC pc, PetscInt *ny)
   Level: intermediate
 
   Notes:
-  `PETSC_FALSE` is the method of de Jong, van der Ploeg, Ditzel, Vuik; lifting rows is an addition to their method. Without lifting,
-a matrix with such rows loses definiteness with every level that lumps, and pivots that are not positive make the set-up fail. On
-  fine grids with many levels this happens even though the matrix itself is definite. With lifting, M is that of a matrix with
-larger diagonal entries. Where both ways work they take about as many iterations.
+  `PETSC_FALSE` is the method of de Jong, van der Ploeg, Ditzel, Vuik; lifting rows is an addition to their method. Without
+  lifting, a matrix with such rows loses definiteness with every level that lumps, and pivots that are not positive make the
+  set-up fail. On fine grids with many levels this happens even though the matrix itself is definite. With lifting, M is that of a
+  matrix with larger diagonal entries. Where both ways work they take about as many iterations.
 
   With a 5-point stencil the rows that are lifted are those of the first Schur complement, which is exact: one level stays exact,
-and so does the operator of `KSPRRBCG`. With a 9-point stencil the first level lumps, and the rows that are lifted are those of the
-  matrix. A row is lifted if its sum is below -1e-12 times the diagonal entry of the matrix, so that sums that are 0 but for
-rounding stay what they are, and if its own diagonal entry is positive. Nothing is lifted on a grid of one line, where nothing is
-lumped, and with the constants as null space (`MatSetNullSpace()`), for which rows sum to 0. The view counts the rows that are
-lifted.
+  and so does the operator of `KSPRRBCG`. With a 9-point stencil the first level lumps, and the rows that are lifted are those of
+  the matrix. A row is lifted if its sum is below -1e-12 times the diagonal entry of the matrix, so that sums that are 0 but for
+  rounding stay what they are, and if its own diagonal entry is positive. Nothing is lifted on a grid of one line, where nothing
+  is lumped, and with the constants as null space (`MatSetNullSpace()`), for which rows sum to 0. The view counts the rows that
+  are lifted.
 
 .seealso: `PCRRB`, `PCRRBGetLift()`, `PCRRBSetLevels()`
 @*/

@@ -1,0 +1,1226 @@
+/*
+   What every preconditioner of a rank's own diagonal block does: options, view, life cycle, vectors and matrices of either memory,
+   bad matrices, nesting, several ranks. Each case is written once for all types; what differs is in Types() of pc_support.cxx.
+*/
+#include <petsc/private/pcimpl.h>
+#include <petscdmda.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstring>
+
+#include "pc/local.h"
+#include "pc_support.h"
+
+namespace
+{
+
+int Rank()
+{
+  PetscMPIInt rank;
+  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  return rank;
+}
+
+int Size()
+{
+  PetscMPIInt size;
+  MPI_Comm_size(PETSC_COMM_WORLD, &size);
+  return size;
+}
+
+/* The first row of a rank's block. */
+PetscInt FirstRow(Mat A, int rank)
+{
+  const PetscInt *ranges;
+  MUST(MatGetOwnershipRanges(A, &ranges));
+  return ranges[rank];
+}
+
+/* Increased by each set-up. */
+PetscObjectState StateOf(PC pc)
+{
+  PetscObjectState state;
+  MUST(PetscObjectStateGet((PetscObject)pc, &state));
+  return state;
+}
+
+PCFailedReason ReasonOf(PC pc)
+{
+  PCFailedReason reason;
+  MUST(PCGetFailedReason(pc, &reason));
+  return reason;
+}
+
+PC_Local *LocalOf(PC pc)
+{
+  return (PC_Local *)pc->data;
+}
+
+/* KSPSolve() of something that does not fit Solve(), which works with the solution. */
+KSPConvergedReason ReasonOfSolve(KSP ksp)
+{
+  Mat                A;
+  KSPConvergedReason reason;
+  MUST(KSPGetOperators(ksp, &A, nullptr));
+  const VecObject b = RightVec(A), x = RightVec(A);
+  MUST(KSPSolve(ksp, b, x));
+  MUST(KSPGetConvergedReason(ksp, &reason));
+  return reason;
+}
+
+std::string BackendLine(const Kind &kind)
+{
+  return std::string("backend ") + (kind.OnDevice() ? "CUDA" : "host");
+}
+
+/* Random numbers in columns that are ld apart; what is between two columns is NaN. */
+MatObject CreateDense(PetscInt n, PetscInt columns, PetscInt ld, MatType type, std::uint64_t seed)
+{
+  MatObject    X;
+  PetscScalar *x;
+  Random       random(seed);
+  MUST(MatCreate(PETSC_COMM_SELF, X.put()));
+  MUST(MatSetSizes(X, n, columns, n, columns));
+  MUST(MatSetType(X, type));
+  MUST(MatDenseSetLDA(X, ld));
+  MUST(MatSetUp(X));
+  MUST(MatDenseGetArrayWrite(X, &x));
+  for (PetscInt k = 0; k < ld * columns; k++) x[k] = k % ld < n ? random.Between(-1, 1) : std::nan("");
+  MUST(MatDenseRestoreArrayWrite(X, &x));
+  return X;
+}
+
+std::vector<double> Column(Mat X, PetscInt column)
+{
+  const PetscScalar *x;
+  PetscInt           n, ld;
+  MUST(MatGetSize(X, &n, nullptr));
+  MUST(MatDenseGetLDA(X, &ld));
+  MUST(MatDenseGetArrayRead(X, &x));
+  const std::vector<double> values(x + (size_t)column * ld, x + (size_t)column * ld + n);
+  MUST(MatDenseRestoreArrayRead(X, &x));
+  return values;
+}
+
+/* Whether what is between two columns is still NaN. */
+bool GapsUntouched(Mat X)
+{
+  const PetscScalar *x;
+  PetscInt           n, columns, ld;
+  bool               untouched = true;
+  MUST(MatGetSize(X, &n, &columns));
+  MUST(MatDenseGetLDA(X, &ld));
+  MUST(MatDenseGetArrayRead(X, &x));
+  for (PetscInt k = 0; k < ld * columns; k++) untouched = untouched && (k % ld < n || std::isnan(x[k]));
+  MUST(MatDenseRestoreArrayRead(X, &x));
+  return untouched;
+}
+
+VecObject VecOf(const std::vector<double> &values, VecType type)
+{
+  VecObject    x = CreateVec((PetscInt)values.size(), type, 1);
+  PetscScalar *array;
+  MUST(VecGetArrayWrite(x, &array));
+  std::copy(values.begin(), values.end(), array);
+  MUST(VecRestoreArrayWrite(x, &array));
+  return x;
+}
+
+/* On the device the order of a sum depends on the number of columns that a type takes at once. */
+double RoundingOfColumns(PC pc, const Kind &kind)
+{
+  return kind.OnDevice() && LocalOf(pc)->columns_at_once > 1 ? 1e-13 : 0;
+}
+
+} // namespace
+
+/* ------------------------------------------ options ------------------------------------------- */
+
+namespace
+{
+
+/* What the line of -help about a key says about its value: now, and before. */
+std::string ValueInHelp(const std::string &help, const std::string &key)
+{
+  const size_t numbers = help.find(key.substr(1) + ": <now "), names = help.find(key.substr(1) + " <now ");
+  const size_t at = std::min(numbers, names);
+  if (at == std::string::npos) return "no line about " + key;
+  const size_t begin = help.find('<', at), end = help.find('>', at);
+  return help.substr(begin + 1, end - begin - 1);
+}
+
+std::string BothInHelp(const std::string &value)
+{
+  return "now " + value + " : formerly " + value;
+}
+
+} // namespace
+
+TEST_CASE("-help shows every key with its default and its setter", "[local][pc][options]")
+{
+  for (const Type &type : Types()) {
+    const MatObject   A    = type.kinds()[0].Create(type.good());
+    const PCObject    pc   = MakePC(A, type);
+    const std::string help = HelpText(pc);
+    CAPTURE(type.name, help);
+    for (const OptionOf &option : type.options) {
+      CHECK(ValueInHelp(help, type.Keys(option.key)) == BothInHelp(option.value));
+      CHECK(Contains(help, std::string("(") + option.setter + ")"));
+    }
+    /* and there is no key that the table of the tests lacks */
+    const std::string all  = "pc_" + std::string(type.name) + "_";
+    size_t            keys = 0;
+    for (size_t at = help.find(all); at != std::string::npos; at = help.find(all, at + 1)) keys++;
+    CHECK(keys == type.options.size());
+  }
+}
+
+TEST_CASE("a key of the options database and its setter do the same", "[local][pc][options]")
+{
+  for (const Type &type : Types()) {
+    const MatObject A = type.kinds()[0].Create(type.good());
+    for (const OptionOf &option : type.options) {
+      CAPTURE(type.name, option.key);
+      const PCObject by_key = MakePC(A, type, option.Change()), by_setter = MakePC(A, type);
+      MUST(option.set(by_setter));
+      for (PC pc : {(PC)by_key, (PC)by_setter}) {
+        const std::string help = HelpText(pc);
+        for (const OptionOf &other : type.options)
+          CHECK(ValueInHelp(help, type.Keys(other.key)) == BothInHelp(&other == &option ? option.other : other.value));
+      }
+    }
+  }
+}
+
+TEST_CASE("values that an option cannot have are refused by key and range, and the old one stays", "[local][pc][options]")
+{
+  for (const Type &type : Types()) {
+    const MatObject A  = type.kinds()[0].Create(type.good());
+    const PCObject  pc = MakePC(A, type), fresh = MakePC(A, type);
+    for (const OptionOf &option : type.options)
+      for (const Refused &refused : option.refused) {
+        CAPTURE(type.name, option.key, refused.value, refused.message);
+        const std::string key = type.Keys(option.key);
+        {
+          const Options scope(refused.set ? "" : key + " " + refused.value);
+          Errors        errors;
+          CHECK((refused.set ? refused.set(pc) : PCSetFromOptions(pc)) != 0);
+          CAPTURE(errors.text);
+          if (refused.message.empty()) CHECK(Contains(errors.text, refused.value)); /* the word that PETSc cannot read */
+          else {
+            CHECK(Contains(errors.text, key + " "));
+            CHECK(Contains(errors.text, refused.message));
+          }
+        }
+        CHECK(ValueInHelp(HelpText(pc), key) == BothInHelp(option.value));
+      }
+    MUST(PCSetUp(pc));
+    MUST(PCSetUp(fresh));
+    CHECK(SameBits(Applied(pc), Applied(fresh)));
+  }
+}
+
+TEST_CASE("an option that is changed after the set-up takes effect", "[local][pc][options]")
+{
+  for (const Type &type : Types())
+    for (const Kind &kind : type.kinds())
+      for (const std::string pattern : type.patterns)
+        for (const OptionOf &option : type.options) {
+          CAPTURE(type.name, kind.name, pattern, option.key);
+          if (Contains(pattern, option.key)) continue;
+          const std::string with = pattern + " " + option.with;
+          const MatObject   A    = kind.Create(option.matrix ? option.matrix() : type.good());
+          const PCObject    pc = MakePC(A, type, with), fresh = MakePC(A, type, with + " " + option.Change());
+          MUST(PCSetUp(pc));
+          const auto        before = Applied(pc);
+          const auto        state  = StateOf(pc);
+          const std::string text   = ViewText((PC)pc);
+          MUST(option.set(pc));
+          MUST(PCSetUp(pc));
+          MUST(PCSetUp(fresh));
+          CHECK((StateOf(pc) > state) == (option.useless != Useless::Nothing)); /* there was another set-up, or none */
+          CHECK(SameBits(Applied(pc), Applied(fresh)));
+          if (option.shown) CHECK(Contains(ViewText((PC)pc), option.shown) != Contains(text, option.shown));
+          else CHECK(!SameBits(Applied(pc), before));
+          if (option.useless == Useless::Nothing) CHECK(SameBits(Applied(pc), before));
+          if (type.kept) CHECK(Contains(ViewText((PC)pc), type.kept) == (option.useless == Useless::Values));
+
+          /* the same value again is no change */
+          const auto last = StateOf(pc);
+          MUST(option.set(pc));
+          MUST(PCSetUp(pc));
+          CHECK(StateOf(pc) == last);
+        }
+}
+
+/* ------------------------------------- the exact inverse -------------------------------------- */
+
+TEST_CASE("options that make it the inverse: one iteration", "[local][pc]")
+{
+  for (const Type &type : Types())
+    for (const Kind &kind : type.kinds())
+      for (const char *options : type.exact)
+        for (const HostBlocks &H : type.exact_for()) {
+          CAPTURE(type.name, kind.name, options, H.n);
+          const MatObject A        = kind.Create(H);
+          const Solution  solution = Solve(MakeKSP(A, type, options));
+          CHECK(solution.reason == KSP_CONVERGED_RTOL);
+          CHECK(solution.iterations == 1);
+          CHECK(solution.true_residual <= 1e-10);
+        }
+}
+
+/* ------------------------------------------- views -------------------------------------------- */
+
+TEST_CASE("the view says what will be done, and what was done", "[local][pc][view]")
+{
+  for (const Type &type : Types())
+    for (const Kind &kind : type.kinds()) {
+      CAPTURE(type.name, kind.name);
+      const MatObject A     = kind.Create(type.good());
+      const KSPObject ksp   = MakeKSP(A, type);
+      const auto      check = [&](bool built) {
+        const std::string text = ViewText((KSP)ksp);
+        CAPTURE(built, text);
+        CHECK(Contains(text, std::string("type: ") + type.name));
+        for (const char *line : type.view_always) CHECK(Contains(text, line));
+        for (const char *line : type.view_before) CHECK(Contains(text, line) == !built);
+        for (const char *line : type.view_after) CHECK(Contains(text, line) == built);
+        CHECK(Contains(text, "backend") == built);
+        CHECK(Contains(text, BackendLine(kind)) == built);
+        CHECK(!Contains(text, "block-local"));
+        CHECK(!Contains(text, "set-up failed"));
+      };
+      check(false);
+      CHECK(Solve(ksp).reason == KSP_CONVERGED_RTOL);
+      check(true);
+      MUST(PCReset(PCOf(ksp)));
+      check(false);
+    }
+}
+
+TEST_CASE("types, keys and events are registered", "[local][pc]")
+{
+  for (const Type &type : Types()) {
+    PCObject      pc;
+    PetscLogEvent event;
+    MUST(PCCreate(PETSC_COMM_SELF, pc.put()));
+    MUST(PCSetType(pc, type.name));
+    for (const char *name : {type.event, "FinePCTranspose"}) {
+      CAPTURE(name);
+      MUST(PetscLogEventGetId(name, &event));
+      CHECK(event > 0);
+    }
+    MUST(FinePCInitializePackage()); /* a second call does nothing */
+  }
+}
+
+/* ----------------------------------------- life cycle ----------------------------------------- */
+
+TEST_CASE("two instances at once do not see each other", "[local][pc][cycle]")
+{
+  for (const Type &type : Types())
+    for (const Kind &kind : type.kinds())
+      for (const char *options : type.fresh) {
+        CAPTURE(type.name, kind.name, options);
+        const MatObject A = kind.Create(type.good()), B = kind.Create(type.size());
+        const PCObject  alone_A = MakePC(A, type, options), alone_B = MakePC(B, type, type.others);
+        MUST(PCSetUp(alone_A));
+        const auto x_A = Applied(alone_A);
+        MUST(PCSetUp(alone_B));
+        const auto x_B = Applied(alone_B);
+        CHECK(SameBits(Applied(alone_A), x_A));
+        const PCObject pc_A = MakePC(A, type, options), pc_B = MakePC(B, type, type.others);
+        for (int repeat = 0; repeat < 3; repeat++) {
+          MUST(PCSetUp(pc_A));
+          MUST(PCSetUp(pc_B));
+          for (int apply = 0; apply < 3; apply++) {
+            CHECK(SameBits(Applied(pc_A), x_A));
+            CHECK(SameBits(Applied(pc_B), x_B));
+          }
+          Touch(A);
+          Touch(B);
+        }
+      }
+}
+
+TEST_CASE("reset, other sizes, destroy: nothing is left over", "[local][pc][cycle]")
+{
+  for (const Type &type : Types())
+    for (const Kind &kind : type.kinds())
+      for (const char *options : type.variants) {
+        CAPTURE(type.name, kind.name, options);
+        const MatObject A = kind.Create(type.good()), B = kind.Create(type.size()), C = kind.Create(HostBlocks()),
+                        D     = kind.Create(type.pattern());
+        PetscLogDouble before = 0;
+        for (int repeat = 0; repeat < 3; repeat++) {
+          {
+            const PCObject pc = MakePC(A, type, options);
+            PetscLogDouble bytes;
+            MUST(PCReset(pc)); /* before any set-up */
+            MUST(PCSetOperators(pc, A, A));
+            MUST(PCSetUp(pc));
+            const auto x = Applied(pc);
+            for (Mat other : {(Mat)B, (Mat)A, (Mat)C, (Mat)A}) {
+              MUST(PCReset(pc));
+              MUST(PCFinePCGetApplyBytes(pc, &bytes));
+              CHECK(bytes == 0);
+              MUST(PCSetOperators(pc, other, other));
+              MUST(PCSetUp(pc));
+              CHECK(Finite(Applied(pc)));
+              CHECK(Finite(Applied(pc, true)));
+              if (other == A) CHECK(SameBits(Applied(pc), x));
+            }
+            for (Mat other : {(Mat)D, (Mat)A}) { /* without a reset between, which PETSc allows for the same size */
+              MUST(PCSetOperators(pc, other, other));
+              MUST(PCSetUp(pc));
+            }
+            CHECK(SameBits(Applied(pc), x));
+          }
+          if (repeat == 1) before = HostBytes();
+          CHECK(HostBytes() > 0);
+          if (repeat == 2) CHECK(HostBytes() == before);
+        }
+      }
+}
+
+TEST_CASE("device memory is given back", "[local][pc][cycle][gpu]")
+{
+  NEEDS_DEVICE();
+  for (const Type &type : Types()) {
+    const HostBlocks large = type.large();
+    for (const Kind &kind : type.kinds()) {
+      if (!kind.OnDevice()) continue;
+      CAPTURE(type.name, kind.name);
+      const MatObject A = kind.Create(large);
+      const VecObject x = CreateVec(large.n * large.bs, VECSTANDARD, 1), y = CreateVec(large.n * large.bs, VECCUDA, 2);
+      PetscLogDouble  before = 0;
+      for (int repeat = 0; repeat < 20; repeat++) {
+        const PCObject pc = MakePC(A, type);
+        MUST(PCSetUp(pc));
+        Applied(pc);
+        Applied(pc, true);
+        MUST(PCApply(pc, x, y)); /* by way of copies, which have memory of their own */
+        Touch(A);
+        MUST(PCSetUp(pc));
+        if (repeat == 4) before = DeviceBytes();
+      }
+      CHECK(DeviceBytes() - before < 16e6); /* one factor has more than 4e6 bytes, so that 15 lost ones would show */
+    }
+  }
+}
+
+TEST_CASE("new values are a fresh set-up, in the old memory", "[local][pc][cycle]")
+{
+  for (const Type &type : Types())
+    for (const Kind &kind : type.kinds())
+      for (const std::string options : type.fresh) {
+        CAPTURE(type.name, kind.name, options);
+        const MatObject A    = kind.Create(type.good());
+        const PCObject  pc   = MakePC(A, type, options);
+        PetscLogDouble  host = 0, device = 0;
+        const bool      keeps = type.kept && options != "-@reuse_pattern false" && type.name != std::string(PCAFSAI);
+        MUST(PCSetUp(pc));
+        CHECK(!Contains(ViewText((PC)pc), "kept from the last set-up"));
+        for (int step = 0; step < 4; step++) {
+          const auto       before = Applied(pc);
+          const HostBlocks B      = Changed(type.good(), 300 + step);
+          SetValues(A, B);
+          MUST(PCSetUp(pc));
+          if (keeps) CHECK(Contains(ViewText((PC)pc), type.kept));
+          else CHECK(!Contains(ViewText((PC)pc), "kept from the last set-up"));
+          const auto x = Applied(pc);
+          {
+            const MatObject same  = kind.Create(B);
+            const PCObject  fresh = MakePC(same, type, options);
+            MUST(PCSetUp(fresh));
+            CHECK(SameBits(x, Applied(fresh)));
+          }
+          CHECK(!SameBits(x, before));
+          if (step == 1) host = HostBytes();
+          if (step > 1 && (keeps || !type.kept)) CHECK(HostBytes() == host); /* a new pattern may need more or less of it */
+          if (step == 1 && kind.OnDevice()) device = DeviceBytes();
+          if (step > 1 && kind.OnDevice() && (keeps || !type.kept)) CHECK(DeviceBytes() == device);
+        }
+
+        /* another matrix: other nonzeros */
+        const MatObject B     = kind.Create(type.pattern());
+        const PCObject  fresh = MakePC(B, type, options);
+        MUST(PCSetOperators(pc, B, B));
+        MUST(PCSetUp(pc));
+        MUST(PCSetUp(fresh));
+        CHECK(SameBits(Applied(pc), Applied(fresh)));
+        CHECK(!Contains(ViewText((PC)pc), "kept from the last set-up"));
+      }
+}
+
+TEST_CASE("KSPSetReusePreconditioner freezes the factor", "[local][pc][cycle]")
+{
+  for (const Type &type : Types())
+    for (const Kind &kind : type.kinds())
+      for (const char *options : type.variants) {
+        CAPTURE(type.name, kind.name, options);
+        const MatObject A   = kind.Create(type.good());
+        const KSPObject ksp = MakeKSP(A, type, options);
+        CHECK(Solve(ksp).reason == KSP_CONVERGED_RTOL);
+        const auto before = Applied(PCOf(ksp));
+        MUST(KSPSetReusePreconditioner(ksp, PETSC_TRUE));
+        ChangeValues(A, 0.7);
+        CHECK(Solve(ksp).reason > 0);
+        CHECK(SameBits(Applied(PCOf(ksp)), before));
+        MUST(KSPSetReusePreconditioner(ksp, PETSC_FALSE));
+        CHECK(Solve(ksp).reason > 0);
+        CHECK(!SameBits(Applied(PCOf(ksp)), before));
+      }
+}
+
+TEST_CASE("empty and 1 x 1 systems are solved", "[local][pc]")
+{
+  for (const Type &type : Types())
+    for (const Kind &kind : type.kinds())
+      for (const char *options : type.variants) {
+        CAPTURE(type.name, kind.name, options);
+        const MatObject empty = kind.Create(HostBlocks()), one = kind.Create(Blocks(FromDense(1, {3})));
+        const KSPObject none = MakeKSP(empty, type, options);
+        CHECK(Solve(none).reason > 0);
+        CHECK(Applied(PCOf(none)).empty());
+        CHECK(Applied(PCOf(none), true).empty());
+        CHECK(Contains(ViewText((KSP)none), BackendLine(kind)));
+        const Solution solution = Solve(MakeKSP(one, type, options));
+        CHECK(solution.reason > 0);
+        CHECK(solution.iterations <= (type.single_diagonal ? 2 : 1));
+        CHECK(solution.true_residual <= (type.single_diagonal ? 1e-8 : 1e-15));
+      }
+}
+
+/* ------------------------------------ vectors and columns ------------------------------------- */
+
+TEST_CASE("several right-hand sides are those of PCApply one by one", "[local][pc]")
+{
+  for (const Type &type : Types())
+    for (const Kind &kind : type.kinds())
+      for (const char *options : {"", type.others}) {
+        const HostBlocks H  = type.good();
+        const MatObject  A  = kind.Create(H);
+        const PCObject   pc = MakePC(A, type, options);
+        const PetscInt   n  = H.n * H.bs;
+        MUST(PCSetUp(pc));
+        for (MatType dense : {HostBackend().dense, kind.backend->dense})
+          for (PetscInt columns : {1, 3, 4, 5, 7, 9})
+            for (PetscInt gap : {0, 7}) {
+              CAPTURE(type.name, kind.name, options, dense, columns, gap);
+              const MatObject X = CreateDense(n, columns, n + gap, dense, 4),
+                              Y = CreateDense(n, columns, n + (gap ? 2 : 0), dense, 5);
+              MUST(PCMatApply(pc, X, Y));
+              for (PetscInt c = 0; c < columns; c++) {
+                const VecObject x = VecOf(Column(X, c), kind.backend->vec), y = CreateVec(n, kind.backend->vec, 6);
+                MUST(PCApply(pc, x, y));
+                if (RoundingOfColumns(pc, kind) > 0) CHECK(Difference(Column(Y, c), Values(y)) <= RoundingOfColumns(pc, kind));
+                else CHECK(SameBits(Column(Y, c), Values(y)));
+              }
+              CHECK(GapsUntouched(Y));
+            }
+      }
+}
+
+/* Once the preconditioner alone, which KSPMatSolve() applies to all columns, and once the solver. */
+TEST_CASE("KSPMatSolve", "[local][pc]")
+{
+  for (const Type &type : Types())
+    for (const Kind &kind : type.kinds())
+      for (const std::string options : {"", type.others})
+        for (bool alone : {true, false}) {
+          CAPTURE(type.name, kind.name, options, alone);
+          const HostBlocks H   = type.good();
+          const MatObject  A   = kind.Create(H);
+          const KSPObject  ksp = MakeKSP(A, type,
+                                         options + (alone             ? " -ksp_type preonly -ksp_pc_side left"
+                                                    : options.empty() ? ""
+                                                                      : " -ksp_norm_type unpreconditioned"));
+          const PetscInt   n = H.n * H.bs, columns = 5;
+          const MatObject  B = CreateDense(n, columns, n, kind.backend->dense, 6),
+                          X  = CreateDense(n, columns, n, kind.backend->dense, 7);
+          MUST(KSPMatSolve(ksp, B, X));
+          PetscReal all = 0, all_b = 0;
+          for (PetscInt c = 0; c < columns; c++) {
+            const VecObject b = VecOf(Column(B, c), kind.backend->vec), x = VecOf(Column(X, c), kind.backend->vec),
+                            r = CreateVec(n, kind.backend->vec, 8);
+            PetscReal norm, b_norm;
+            if (alone) {
+              MUST(PCApply(PCOf(ksp), b, r));
+              CHECK(Difference(Column(X, c), Values(r)) <= RoundingOfColumns(PCOf(ksp), kind));
+              continue;
+            }
+            MUST(MatMult(A, x, r));
+            MUST(VecAXPY(r, -1, b));
+            MUST(VecNorm(r, NORM_2, &norm));
+            MUST(VecNorm(b, NORM_2, &b_norm));
+            all += norm * norm;
+            all_b += b_norm * b_norm;
+          }
+          if (!alone) CHECK(std::sqrt(all) <= 1e-5 * std::sqrt(all_b)); /* what is asked for is small in the preconditioned norm */
+        }
+}
+
+/* <x, M^{-1} y> = <M^{-T} x, y>; where M is symmetric its transpose is the same to the bit. */
+TEST_CASE("the transpose", "[local][pc]")
+{
+  for (const Type &type : Types())
+    for (const Kind &kind : type.kinds())
+      for (const char *options : type.variants) {
+        CAPTURE(type.name, kind.name, options);
+        const MatObject A  = kind.Create(type.good());
+        const PCObject  pc = MakePC(A, type, options);
+        const VecObject x = RightVec(A, 11), y = RightVec(A, 12), Mx = RightVec(A), My = RightVec(A);
+        MUST(PCSetUp(pc));
+        for (int repeat = 0; repeat < 2; repeat++) {
+          PetscScalar one, other;
+          PetscReal   size, x_norm;
+          MUST(PCApply(pc, y, My));
+          MUST(PCApplyTranspose(pc, x, Mx));
+          MUST(VecDot(My, x, &one));
+          MUST(VecDot(y, Mx, &other));
+          MUST(VecNorm(My, NORM_2, &size));
+          MUST(VecNorm(x, NORM_2, &x_norm));
+          CHECK(std::fabs(one - other) <= 1e-13 * size * x_norm);
+          CHECK(SameBits(Applied(pc, true), Applied(pc)) == (std::strcmp(type.name, PCBISAI) != 0));
+        }
+      }
+}
+
+TEST_CASE("apply allocates nothing and waits for nothing", "[local][pc][cycle]")
+{
+  for (const Type &type : Types())
+    for (const Kind &kind : type.kinds())
+      for (const char *options : type.variants) {
+        CAPTURE(type.name, kind.name, options);
+        const HostBlocks H = type.good();
+        const PetscInt   n = H.n * H.bs;
+        const MatObject  A = kind.Create(H), X = CreateDense(n, 6, n, kind.backend->dense, 4),
+                        Y  = CreateDense(n, 6, n, kind.backend->dense, 5);
+        const PCObject  pc = MakePC(A, type, options);
+        const VecObject x = RightVec(A), y = RightVec(A, 2);
+        PetscErrorCode  code = PETSC_SUCCESS;
+        MUST(PCSetUp(pc));
+        const std::vector<std::function<void()>> calls = {
+          [&] { code = PCApply(pc, x, y); },
+          [&] { code = PCApplyTranspose(pc, x, y); },
+          [&] { code = PCMatApply(pc, X, Y); },
+        };
+        for (const auto &call : calls) {
+          call(); /* the first one may make work space */
+          MUST(code);
+          if (!kind.OnDevice()) CHECK(CountAllocations(call) == 0);
+          else {
+            if (std::strcmp(type.name, PCRRB))
+              CHECK(AsynchronousOnDevice(call)); /* rrb launches a graph, which cannot be captured */
+            MUST(code);
+            CHECK(WaitsForNothingOnDevice(call));
+          }
+          MUST(code);
+        }
+      }
+}
+
+/* Set-up, apply, new values, apply, transposes; everything on a stream that is not in order with the default one. */
+TEST_CASE("another stream than the default", "[local][pc][cycle][gpu]")
+{
+  NEEDS_DEVICE();
+  for (const Type &type : Types()) {
+    const HostBlocks H = type.large();
+    for (const Kind &kind : type.kinds())
+      for (const char *options : type.fresh) {
+        if (!kind.OnDevice()) continue;
+        if (Contains(options, "-@levels 1") && !Contains(options, "-@levels 100")) continue; /* a large matrix needs more levels */
+        CAPTURE(type.name, kind.name, options);
+        const MatObject                  A = kind.Create(H), B = kind.Create(H);
+        const VecObject                  x = RightVec(A), y = RightVec(A);
+        std::vector<std::vector<double>> expected, got;
+        ChangeValues(B, 0.4);
+        for (Mat mat : {(Mat)A, (Mat)B}) {
+          const PCObject pc = MakePC(mat, type, options);
+          for (bool transpose : {false, true}) { /* vectors and matrices are on the device from here on */
+            MUST((transpose ? PCApplyTranspose : PCApply)(pc, x, y));
+            expected.push_back(Values(y));
+          }
+        }
+        {
+          const OtherStream other;
+          const PCObject    pc = MakePC(A, type, options);
+          for (Mat mat : {(Mat)A, (Mat)B}) {
+            MUST(PCSetOperators(pc, mat, mat));
+            for (bool transpose : {false, true}) {
+              MUST((transpose ? PCApplyTranspose : PCApply)(pc, x, y));
+              other.Synchronize();
+              got.push_back(Values(y));
+            }
+          }
+        }
+        REQUIRE(got.size() == expected.size());
+        for (size_t k = 0; k < got.size(); k++) CHECK(SameBits(got[k], expected[k]));
+      }
+  }
+}
+
+/* ------------------------------------- host and device ---------------------------------------- */
+
+TEST_CASE("host matrix after device matrix, and back", "[local][pc][cycle][gpu]")
+{
+  NEEDS_DEVICE();
+  for (const Type &type : Types())
+    for (const Kind &host_kind : type.kinds())
+      for (const Kind &device_kind : type.kinds()) {
+        if (host_kind.OnDevice() || !device_kind.OnDevice()) continue;
+        const MatObject host = host_kind.Create(type.good()), device = device_kind.Create(type.good());
+        for (const char *options : type.variants) {
+          CAPTURE(type.name, host_kind.name, device_kind.name, options);
+          const PCObject pc = MakePC(host, type, options);
+          MUST(PCSetUp(pc));
+          const auto expected = Applied(pc);
+          for (int repeat = 0; repeat < 3; repeat++)
+            for (const Kind *kind : {&device_kind, &host_kind}) {
+              const Mat A = kind == &host_kind ? (Mat)host : (Mat)device;
+              MUST(PCSetOperators(pc, A, A));
+              MUST(PCSetUp(pc));
+              CHECK(Contains(ViewText((PC)pc), BackendLine(*kind)));
+              CHECK(Difference(Applied(pc), expected) <= 1e-5);
+            }
+        }
+      }
+}
+
+TEST_CASE("a device matrix that is bound to the CPU is preconditioned there", "[local][pc][cycle][gpu]")
+{
+  NEEDS_DEVICE();
+  for (const Type &type : Types())
+    for (const Kind &kind : type.kinds())
+      for (const char *options : type.variants) {
+        if (std::strcmp(kind.name, "aijcusparse")) continue;
+        CAPTURE(type.name, options);
+        const MatObject A  = kind.Create(type.good());
+        const PCObject  pc = MakePC(A, type, options);
+        MUST(PCSetUp(pc));
+        CHECK(Contains(ViewText((PC)pc), "backend CUDA"));
+        const auto expected = Applied(pc);
+        for (bool bound : {true, false}) {
+          MUST(MatBindToCPU(A, bound ? PETSC_TRUE : PETSC_FALSE));
+          Touch(A);
+          MUST(PCSetUp(pc));
+          CHECK(Contains(ViewText((PC)pc), bound ? "backend host" : "backend CUDA"));
+          CHECK(Difference(Applied(pc), expected) <= 1e-5);
+        }
+      }
+}
+
+TEST_CASE("vectors and dense matrices of the other memory than the factor's", "[local][pc][gpu]")
+{
+  NEEDS_DEVICE();
+  for (const Type &type : Types())
+    for (const Kind &kind : type.kinds()) {
+      const HostBlocks H  = type.good();
+      const PetscInt   n  = H.n * H.bs;
+      const MatObject  A  = kind.Create(H);
+      const PCObject   pc = MakePC(A, type);
+      MUST(PCSetUp(pc));
+      const auto expected = Applied(pc), turned = Applied(pc, true);
+      for (const Backend &x_backend : Backends())
+        for (const Backend &y_backend : Backends()) {
+          CAPTURE(type.name, kind.name, x_backend.name, y_backend.name);
+          const VecObject x = CreateVec(n, x_backend.vec, 1), y = CreateVec(n, y_backend.vec, 2);
+          MUST(PCApply(pc, x, y));
+          CHECK(SameBits(Values(y), expected));
+          MUST(PCApplyTranspose(pc, x, y));
+          CHECK(SameBits(Values(y), turned));
+          for (PetscInt columns : {1, 3, 4, 5, 9}) {
+            CAPTURE(columns);
+            const MatObject X = CreateDense(n, columns, n + 7, x_backend.dense, 4),
+                            Y = CreateDense(n, columns, n + 2, y_backend.dense, 5);
+            MUST(PCMatApply(pc, X, Y));
+            for (PetscInt c = 0; c < columns; c++) {
+              const VecObject column = VecOf(Column(X, c), kind.backend->vec);
+              MUST(PCApply(pc, column, y));
+              CHECK(Difference(Column(Y, c), Values(y)) <= RoundingOfColumns(pc, kind));
+            }
+            CHECK(GapsUntouched(Y));
+          }
+        }
+    }
+}
+
+/*
+   A copy from pinned memory does not wait for the device. The stream is held up, so that the copy has not begun when PCApply()
+   returns, unless PCApply() waits for it.
+*/
+TEST_CASE("a host vector in pinned memory is the program's again after PCApply", "[local][pc][gpu]")
+{
+  NEEDS_DEVICE();
+  for (const Type &type : Types()) {
+    const HostBlocks H = type.large();
+    const PetscInt   n = H.n * H.bs;
+    for (const Kind &kind : type.kinds()) {
+      if (!kind.OnDevice()) continue;
+      CAPTURE(type.name, kind.name);
+      const MatObject   A      = kind.Create(H);
+      const PCObject    pc     = MakePC(A, type);
+      const auto        values = Values(RightVec(A));
+      const PinnedArray pinned(n), columns((size_t)n * 2);
+      const VecObject   y = CreateVec(n, VECCUDA, 2);
+      const MatObject   Y = CreateDense(n, 2, n, MATDENSECUDA, 3);
+      VecObject         x;
+      MatObject         X;
+      MUST(VecCreateSeqWithArray(PETSC_COMM_SELF, 1, n, pinned.begin(), x.put()));
+      MUST(MatCreateSeqDense(PETSC_COMM_SELF, n, 2, columns.begin(), X.put()));
+      MUST(MatAssemblyBegin(X, MAT_FINAL_ASSEMBLY));
+      MUST(MatAssemblyEnd(X, MAT_FINAL_ASSEMBLY));
+      MUST(PCSetUp(pc));
+      const auto expected = Applied(pc), turned = Applied(pc, true);
+      for (bool transpose : {false, true}) {
+        std::copy(values.begin(), values.end(), pinned.begin());
+        MUST(PetscObjectStateIncrease((PetscObject)(Vec)x));
+        HoldStream(100);
+        MUST((transpose ? PCApplyTranspose : PCApply)(pc, x, y));
+        std::fill(pinned.begin(), pinned.end(), std::nan(""));
+        CHECK(SameBits(Values(y), transpose ? turned : expected));
+      }
+      for (int c = 0; c < 2; c++) std::copy(values.begin(), values.end(), columns.begin() + (size_t)c * n);
+      HoldStream(100);
+      MUST(PCMatApply(pc, X, Y));
+      std::fill(columns.begin(), columns.end(), std::nan(""));
+      for (int c = 0; c < 2; c++) CHECK(SameBits(Column(Y, c), expected)); /* column by column, by way of copies */
+    }
+  }
+}
+
+/* ---------------------------------------- bad matrices ---------------------------------------- */
+
+TEST_CASE("an unusable matrix: KSPSolve says so, and a good one works afterwards", "[local][pc][bad]")
+{
+  for (const Type &type : Types())
+    for (const Kind &kind : type.kinds())
+      for (const char *options : type.variants)
+        for (const BadMatrix &bad : type.bad) {
+          CAPTURE(type.name, kind.name, options, bad.text);
+          const MatObject A = kind.Create(bad.Spoiled(type.good())), good = kind.Create(type.good());
+          const KSPObject ksp = MakeKSP(A, type, options);
+          for (int repeat = 0; repeat < 2; repeat++) {
+            CHECK(ReasonOfSolve(ksp) == KSP_DIVERGED_PC_FAILED);
+            CHECK(ReasonOf(PCOf(ksp)) == bad.reason);
+            const std::string view = ViewText((KSP)ksp);
+            CAPTURE(view);
+            CHECK(Contains(view, std::string("set-up failed: ") + PCFailedReasons[bad.reason] + "\n"));
+            CHECK(Contains(view, bad.Text()));
+            CHECK(!Contains(view, BackendLine(kind)));
+
+            MUST(KSPSetOperators(ksp, good, good));
+            const Solution solution = Solve(ksp);
+            CHECK(solution.reason == KSP_CONVERGED_RTOL);
+            CHECK(ReasonOf(PCOf(ksp)) == PC_NOERROR);
+            CHECK(!Contains(ViewText((KSP)ksp), "set-up failed"));
+            CHECK(solution.iterations == Solve(MakeKSP(good, type, options)).iterations);
+            MUST(KSPSetOperators(ksp, A, A));
+          }
+
+          /* on request it is an error that names the row */
+          const KSPObject strict = MakeKSP(A, type, std::string("-ksp_error_if_not_converged ") + options);
+          const VecObject b = RightVec(A), x = RightVec(A);
+          Errors          errors;
+          CHECK(KSPSolve(strict, b, x) != 0);
+          CHECK(Contains(errors.text, bad.Text()));
+        }
+}
+
+TEST_CASE("good, bad and good values on one pattern", "[local][pc][cycle][bad]")
+{
+  for (const Type &type : Types())
+    for (const Kind &kind : type.kinds())
+      for (const char *options : type.variants)
+        for (const BadMatrix &bad : type.bad) {
+          if (!bad.same_nonzeros) continue;
+          CAPTURE(type.name, kind.name, options, bad.text);
+          const HostBlocks good = type.good();
+          const MatObject  A    = kind.Create(good);
+          const PCObject   pc   = MakePC(A, type, options);
+          MUST(PCSetUp(pc));
+          const auto expected = Applied(pc);
+          for (int repeat = 0; repeat < 2; repeat++) {
+            SetValues(A, bad.Spoiled(good));
+            MUST(PCSetUp(pc));
+            CHECK(ReasonOf(pc) == bad.reason);
+            CHECK(Contains(ViewText((PC)pc), "set-up failed: "));
+            CHECK(Contains(ViewText((PC)pc), bad.Text()));
+            SetValues(A, good);
+            MUST(PCSetUp(pc));
+            CHECK(ReasonOf(pc) == PC_NOERROR);
+            CHECK(!Contains(ViewText((PC)pc), "set-up failed"));
+            CHECK(SameBits(Applied(pc), expected));
+          }
+        }
+}
+
+/* Inf is how a PC tells a solver in the middle of an iteration. */
+TEST_CASE("after a failure there is no factor, and applying gives Inf", "[local][pc][bad]")
+{
+  for (const Type &type : Types())
+    for (const Kind &kind : type.kinds()) {
+      CAPTURE(type.name, kind.name);
+      const HostBlocks H  = type.good();
+      const PetscInt   n  = H.n * H.bs;
+      const MatObject  A  = kind.Create(type.bad[1].Spoiled(H));
+      const PCObject   pc = MakePC(A, type);
+      PetscLogDouble   bytes;
+      MUST(PCSetUp(pc));
+      MUST(PCFinePCGetApplyBytes(pc, &bytes));
+      CHECK(bytes == 0);
+      for (bool transpose : {false, true}) CHECK(Infinite(Applied(pc, transpose)));
+      for (const Backend &backend : Backends()) {
+        const VecObject x = CreateVec(n, backend.vec, 1), y = CreateVec(n, backend.vec, 2);
+        MUST(PCApply(pc, x, y));
+        CHECK(Infinite(Values(y)));
+        const MatObject X = CreateDense(n, 3, n + 7, backend.dense, 4), Y = CreateDense(n, 3, n + 2, backend.dense, 5);
+        MUST(PCMatApply(pc, X, Y));
+        for (PetscInt c = 0; c < 3; c++) CHECK(Infinite(Column(Y, c)));
+        CHECK(GapsUntouched(Y));
+      }
+      if (!type.get_factors) continue;
+      Mat    factor = nullptr;
+      Errors errors;
+      CHECK(type.get_factors(pc, &factor, nullptr) != 0);
+    }
+}
+
+TEST_CASE("wrong kinds of matrices are refused with a remedy", "[local][pc][bad]")
+{
+  for (const Type &type : Types()) {
+    const MatObject A      = CreateAIJ(type.good(), MATAIJ);
+    const auto      refuse = [&](Mat mat, const std::string &text) {
+      const PCObject pc = MakePC(mat, type);
+      for (int repeat = 0; repeat < 2; repeat++) {
+        Errors errors;
+        CHECK(PCSetUp(pc) != 0);
+        CAPTURE(errors.text);
+        CHECK(Contains(errors.text, text));
+      }
+      /* and it works after a refusal */
+      MUST(PCReset(pc));
+      MUST(PCSetOperators(pc, A, A));
+      MUST(PCSetUp(pc));
+      CHECK(Finite(Applied(pc)));
+    };
+    for (MatType kind : {MATBAIJ, MATSBAIJ, MATDENSE}) {
+      CAPTURE(type.name, kind);
+      if (Contains(type.remedy, "MATBAIJ") && !std::strcmp(kind, MATBAIJ)) continue;
+      MatObject symmetric, converted;
+      MUST(MatDuplicate(A, MAT_COPY_VALUES, symmetric.put()));
+      MUST(MatSetOption(symmetric, MAT_SYMMETRIC, PETSC_TRUE)); /* MATSBAIJ asks for it */
+      MUST(MatConvert(symmetric, kind, MAT_INITIAL_MATRIX, converted.put()));
+      refuse(converted, std::string("Matrix type seq") + kind + " " + type.remedy);
+    }
+    MatObject nest, shell, wide;
+    Mat       blocks[4] = {A, nullptr, nullptr, A};
+    MUST(MatCreateNest(PETSC_COMM_SELF, 2, nullptr, 2, nullptr, blocks, nest.put()));
+    refuse(nest, std::string("Matrix type nest ") + type.remedy);
+    MUST(MatCreateShell(PETSC_COMM_SELF, 10, 10, 10, 10, nullptr, shell.put()));
+    MUST(MatSetUp(shell));
+    refuse(shell, std::string("Matrix type shell ") + type.remedy);
+    MUST(MatCreateSeqAIJ(PETSC_COMM_SELF, 10, 12, 1, nullptr, wide.put()));
+    MUST(MatAssemblyBegin(wide, MAT_FINAL_ASSEMBLY));
+    MUST(MatAssemblyEnd(wide, MAT_FINAL_ASSEMBLY));
+    refuse(wide, "The matrix must be square, but is 10 by 12");
+  }
+}
+
+/* ------------------------------------------ nesting ------------------------------------------- */
+
+namespace
+{
+
+PetscErrorCode ComputeLaplacian(KSP ksp, Mat, Mat A, void *)
+{
+  DM            da;
+  DMDALocalInfo info;
+
+  PetscFunctionBegin;
+  PetscCall(KSPGetDM(ksp, &da));
+  PetscCall(DMDAGetLocalInfo(da, &info));
+  for (PetscInt y = info.ys; y < info.ys + info.ym; y++)
+    for (PetscInt x = info.xs; x < info.xs + info.xm; x++) {
+      MatStencil  row = {}, columns[5] = {};
+      PetscScalar values[5];
+      PetscInt    n = 0;
+      row.i         = x;
+      row.j         = y;
+      for (const auto &shift : {std::pair<int, int>{0, 0}, {-1, 0}, {1, 0}, {0, -1}, {0, 1}}) {
+        if (x + shift.first < 0 || x + shift.first >= info.mx || y + shift.second < 0 || y + shift.second >= info.my) continue;
+        columns[n].i = x + shift.first;
+        columns[n].j = y + shift.second;
+        values[n++]  = shift.first || shift.second ? -1 : 4;
+      }
+      PetscCall(MatSetValuesStencil(A, 1, &row, n, columns, values, INSERT_VALUES));
+    }
+  PetscCall(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
+  PetscCall(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ComputeRHS(KSP, Vec b, void *)
+{
+  PetscFunctionBegin;
+  PetscCall(VecSet(b, 1));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+} // namespace
+
+TEST_CASE("smoother in PCMG", "[local][pc][nest][mpi]")
+{
+  for (const Type &type : Types())
+    for (const Backend &backend : Backends()) {
+      CAPTURE(type.name, backend.name);
+      const Options options(
+        type.Keys("-ksp_type cg -ksp_rtol 1e-8 -ksp_norm_type unpreconditioned -pc_type mg -pc_mg_galerkin both "
+                  "-pc_mg_levels 3 -mg_levels_pc_type # -mg_levels_ksp_type chebyshev"));
+      KSPObject             ksp;
+      Object<DM, DMDestroy> da;
+      PetscInt              iterations;
+      KSPConvergedReason    reason;
+      MUST(DMDACreate2d(PETSC_COMM_WORLD, DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DMDA_STENCIL_STAR, 33, 33, PETSC_DECIDE, PETSC_DECIDE,
+                        1, 1, nullptr, nullptr, da.put()));
+      MUST(DMSetMatType(da, backend.mat));
+      MUST(DMSetVecType(da, backend.vec));
+      MUST(DMSetUp(da));
+      MUST(KSPCreate(PETSC_COMM_WORLD, ksp.put()));
+      MUST(KSPSetDM(ksp, da));
+      MUST(KSPSetComputeOperators(ksp, ComputeLaplacian, nullptr));
+      MUST(KSPSetComputeRHS(ksp, ComputeRHS, nullptr));
+      MUST(KSPSetFromOptions(ksp));
+      MUST(KSPSolve(ksp, nullptr, nullptr));
+      MUST(KSPGetIterationNumber(ksp, &iterations));
+      MUST(KSPGetConvergedReason(ksp, &reason));
+      CHECK(reason == KSP_CONVERGED_RTOL);
+      CHECK(iterations <= 12);
+      const std::string text = ViewText((KSP)ksp);
+      if (Rank() == 0) CHECK(Contains(text, std::string("type: ") + type.name));
+    }
+}
+
+TEST_CASE("sub-preconditioner of PCBJACOBI, PCASM and PCCOMPOSITE", "[local][pc][nest]")
+{
+  for (const Type &type : Types())
+    for (const Kind &kind : type.kinds()) {
+      CAPTURE(type.name, kind.name);
+      const MatObject   A      = kind.Create(type.good());
+      const std::string solver = *type.solver ? type.solver : "-ksp_type cg -ksp_norm_type unpreconditioned ";
+      const Solution    alone  = Solve(MakeKSP(A, type, solver));
+      for (const std::string options : {"-pc_type bjacobi -pc_bjacobi_blocks 3 -sub_pc_type #",
+                                        "-pc_type asm -pc_asm_blocks 3 -pc_asm_overlap 1 -pc_asm_type basic -sub_pc_type #",
+                                        "-pc_type composite -pc_composite_pcs #,jacobi", "-pc_type bjacobi -sub_pc_type #",
+                                        "-pc_type ksp -ksp_ksp_type cg -ksp_ksp_max_it 3 -ksp_pc_type # -ksp_type fcg"}) {
+        CAPTURE(options);
+        if (*type.solver && Contains(options, "fcg")) continue; /* CG is for symmetric matrices */
+        const Options   scope(type.Keys(solver + options));
+        const KSPObject ksp      = MakeKSP(A, "", PCNONE);
+        const Solution  solution = Solve(ksp);
+        CHECK(solution.reason == KSP_CONVERGED_RTOL);
+        CHECK(solution.true_residual <= 1e-7);
+        CHECK(Contains(ViewText((KSP)ksp), std::string("type: ") + type.name));
+        if (type.get_factors) CHECK(solution.iterations <= 3 * alone.iterations);
+        else { /* a part of the grid is worse than the grid by far, and still better than a diagonal */
+          std::string diagonal = options;
+          diagonal.replace(diagonal.find('#'), 1, PCJACOBI);
+          const Options other(solver + diagonal);
+          CHECK(solution.iterations < Solve(MakeKSP(A, "", PCNONE)).iterations);
+        }
+      }
+
+      /* with one block it is the same preconditioner */
+      const Options  scope(type.Keys("-sub_pc_type #"));
+      const PCObject block = MakePC(A, "", PCBJACOBI), whole = MakePC(A, type);
+      MUST(PCSetUp(block));
+      MUST(PCSetUpOnBlocks(block));
+      MUST(PCSetUp(whole));
+      CHECK(SameBits(Applied(block), Applied(whole)));
+    }
+}
+
+/* --------------------------------- ranks: any number of them ---------------------------------- */
+
+TEST_CASE("several ranks: each its diagonal block, and the view says so", "[local][pc][mpi]")
+{
+  for (const Type &type : Types())
+    for (const Kind &kind : type.kinds())
+      for (const std::string options : type.variants) {
+        CAPTURE(type.name, kind.name, options);
+        const MatObject A   = kind.Create(type.ranks(), PETSC_COMM_WORLD);
+        std::string     sub = type.Keys("-sub_pc_type # " + options);
+        for (size_t at = sub.find(" -pc_"); at != std::string::npos; at = sub.find(" -pc_")) sub.replace(at, 5, " -sub_pc_");
+        const Options   scope(type.solver + sub);
+        const KSPObject ksp = MakeKSP(A, type, options + " " + sub), blocks = MakeKSP(A, "", PCBJACOBI);
+        const Solution  mine = Solve(ksp), theirs = Solve(blocks);
+        CHECK(mine.reason == KSP_CONVERGED_RTOL);
+        /* on a GPU PCBJACOBI has its own vectors, those of MATSEQBAIJ, which are on the host: the other twin, in single */
+        if (Size() > 1 && Contains(kind.name, "device vectors")) {
+          CHECK(Difference(Applied(PCOf(ksp)), Applied(PCOf(blocks))) <= 1e-5);
+          CHECK(std::abs((PetscInt)mine.history.size() - (PetscInt)theirs.history.size()) <= 1);
+        } else {
+          CHECK(SameBits(Applied(PCOf(ksp)), Applied(PCOf(blocks))));
+          CHECK(SameBits(mine.history, theirs.history));
+        }
+        const std::string text = ViewText((KSP)ksp);
+        if (Rank() == 0) {
+          CAPTURE(text);
+          CHECK(Contains(text, "block-local: each of " + std::to_string(Size()) +
+                                 " ranks preconditions with its own diagonal block") == (Size() > 1));
+          CHECK(Contains(text, type.view_ranks));
+        }
+        if (type.get_factors && !Contains(options, "sweeps") && !Contains(options, "ordering"))
+          CHECK(Difference(AppliedFactors(PCOf(ksp), type), Applied(PCOf(ksp))) <= 1e-12);
+      }
+}
+
+/* The text is the same on all ranks, and names the rank whose block it is. */
+TEST_CASE("several ranks: one rank's bad row is everybody's failure", "[local][pc][bad][mpi]")
+{
+  for (const Type &type : Types())
+    for (const Kind &kind : type.kinds())
+      for (const BadMatrix &bad : type.bad)
+        for (int owner = 0; owner < Size(); owner++) {
+          CAPTURE(type.name, kind.name, bad.text, owner);
+          const HostBlocks  H     = type.ranks();
+          const MatObject   good  = kind.Create(H, PETSC_COMM_WORLD);
+          const PetscInt    first = FirstRow(good, owner) / H.bs;
+          const MatObject   A     = kind.Create(bad.Spoiled(H, first), PETSC_COMM_WORLD);
+          const KSPObject   ksp = MakeKSP(A, type), strict = MakeKSP(A, type, "-ksp_error_if_not_converged");
+          const std::string text = bad.Text(Size() > 1 ? owner : -1);
+          for (int repeat = 0; repeat < 2; repeat++) {
+            CHECK(ReasonOfSolve(ksp) == KSP_DIVERGED_PC_FAILED);
+            CHECK(ReasonOf(PCOf(ksp)) == bad.reason);
+            CHECK(Contains(LocalOf(PCOf(ksp))->failure, text));
+            CHECK(Infinite(Applied(PCOf(ksp)))); /* also of the ranks that have a factor */
+            const std::string view = ViewText((KSP)ksp);
+            CAPTURE(view);
+            if (Rank() == 0) {
+              CHECK(Contains(view, std::string("set-up failed: ") + PCFailedReasons[bad.reason] + "\n"));
+              CHECK(Contains(view, text));
+            }
+            MUST(KSPSetOperators(ksp, good, good));
+            CHECK(ReasonOfSolve(ksp) == KSP_CONVERGED_RTOL);
+            CHECK(LocalOf(PCOf(ksp))->failure.empty());
+            MUST(KSPSetOperators(ksp, A, A));
+          }
+          const VecObject b = RightVec(A), x = RightVec(A);
+          Errors          errors;
+          CHECK(KSPSolve(strict, b, x) != 0);
+          CHECK(Contains(errors.text, text));
+        }
+}
+
+TEST_CASE("several ranks: the first of two bad blocks is the one that is named", "[local][pc][bad][mpi]")
+{
+  if (Size() == 1) return;
+  for (const Type &type : Types())
+    for (const Kind &kind : type.kinds()) {
+      CAPTURE(type.name, kind.name);
+      const HostBlocks H    = type.ranks();
+      const MatObject  good = kind.Create(H, PETSC_COMM_WORLD);
+      const int        last = Size() - 1;
+      const MatObject  A =
+        kind.Create(type.bad[2].Spoiled(type.bad[1].Spoiled(H, FirstRow(good, last) / H.bs), FirstRow(good, last - 1) / H.bs),
+                    PETSC_COMM_WORLD);
+      const PCObject pc = MakePC(A, type);
+      MUST(PCSetUp(pc));
+      CHECK(Contains(LocalOf(pc)->failure, type.bad[2].Text(last - 1)));
+      CHECK(ReasonOf(pc) == std::max(type.bad[1].reason, type.bad[2].reason)); /* the largest of them, as PETSc has it */
+    }
+}
+
+namespace
+{
+
+/* Computes nothing, and on the last rank ends with an error: one whose text it leaves in the outcome, or one that it reports. */
+PetscErrorCode FailWithText(PC, PCLocalOutcome *outcome)
+{
+  PetscFunctionBegin;
+  if (Rank() < Size() - 1) PetscFunctionReturn(PETSC_SUCCESS);
+  outcome->code = PETSC_ERR_USER;
+  PetscCall(PetscSNPrintf(outcome->text, sizeof(outcome->text), "The block of rank %d is not wanted", Rank()));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode FailWithoutText(PC, PCLocalOutcome *)
+{
+  PetscFunctionBegin;
+  PetscCheck(Rank() < Size() - 1, PETSC_COMM_SELF, PETSC_ERR_USER, "This block is not wanted");
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The same, where the first rank has a failure, which counts less than an error. */
+PetscErrorCode FailWithTextAfterFailure(PC pc, PCLocalOutcome *outcome)
+{
+  PetscFunctionBegin;
+  PetscCall(FailWithText(pc, outcome));
+  if (outcome->code) PetscFunctionReturn(PETSC_SUCCESS);
+  outcome->reason = PC_FACTOR_OTHER;
+  PetscCall(PetscSNPrintf(outcome->text, sizeof(outcome->text), "Only a failure"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+} // namespace
+
+/* None waits for another, and afterwards the same object works. */
+TEST_CASE("several ranks: an error of one rank alone is one of all", "[local][pc][bad][mpi]")
+{
+  const int         last  = Size() - 1;
+  const std::string rank  = std::to_string(last);
+  const std::string text  = "The block of rank " + rank + " is not wanted",
+                    other = "The block of rank " + rank + " could not be factored: see its own message";
+  struct Case {
+    PetscErrorCode (*compute)(PC, PCLocalOutcome *);
+    std::string text;
+  };
+  for (const Type &type : Types())
+    for (const Kind &kind : type.kinds()) {
+      CAPTURE(type.name, kind.name);
+      const MatObject A        = kind.Create(type.ranks(), PETSC_COMM_WORLD);
+      const PCObject  pc       = MakePC(A, type);
+      const auto      original = LocalOf(pc)->compute;
+      MUST(PCSetUp(pc));
+      const auto expected = Applied(pc);
+      for (const Case &c : {Case{FailWithText, text}, Case{FailWithTextAfterFailure, text},
+                            Case{FailWithoutText, Rank() == last ? "This block is not wanted" : other}}) {
+        CAPTURE(c.text);
+        LocalOf(pc)->compute = c.compute;
+        Touch(A);
+        for (int repeat = 0; repeat < 2; repeat++) {
+          Errors errors;
+          CHECK(PCSetUp(pc) == PETSC_ERR_USER);
+          CHECK(Contains(errors.text, c.text));
+          CHECK(!Contains(errors.text, "Only a failure"));
+        }
+        LocalOf(pc)->compute = original;
+        MUST(PCSetUp(pc)); /* the set-up that ended with an error counts for nothing: this one is done */
+        CHECK(SameBits(Applied(pc), expected));
+      }
+    }
+}
+
+TEST_CASE("several ranks: some of them without rows", "[local][pc][mpi]")
+{
+  for (const Type &type : Types())
+    for (const Kind &kind : type.kinds())
+      for (const char *options : type.variants) {
+        CAPTURE(type.name, kind.name, options);
+        const MatObject A        = kind.Create(type.few(), PETSC_COMM_WORLD);
+        const KSPObject ksp      = MakeKSP(A, type, options);
+        const Solution  solution = Solve(ksp);
+        CHECK(solution.reason > 0);
+        CHECK(solution.iterations <= 2);
+        CHECK(solution.true_residual <= (type.single_diagonal ? 1e-8 : 1e-12));
+        const std::string text = ViewText((KSP)ksp);
+        if (Rank() == 0) CHECK(Contains(text, std::string("type: ") + type.name));
+        if (!type.get_factors) continue;
+        MatObject first, second;
+        MUST(type.get_factors(PCOf(ksp), first.put(), second.put()));
+      }
+}
