@@ -305,3 +305,12 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 };
+
+/* The operation of an object whose data has such a table. */
+template <typename Data, typename Object>
+PetscErrorCode SetFromOptionTable(Object object, PetscOptionItems items)
+{
+  PetscFunctionBegin;
+  PetscCall(Data::options.SetFromOptions(object, items));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

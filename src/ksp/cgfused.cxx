@@ -56,13 +56,6 @@ static const Option<KSP> kOptions[] = {
 };
 const OptionTable<KSP> KSP_CGFused::options{"KSP CGFused options", kOptions};
 
-static PetscErrorCode KSPSetFromOptions_CGFused(KSP ksp, PetscOptionItems PetscOptionsObject)
-{
-  PetscFunctionBegin;
-  PetscCall(KSP_CGFused::options.SetFromOptions(ksp, PetscOptionsObject));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* ------------------------------------------- set-up ------------------------------------------- */
 
 static PetscErrorCode KSPComputeEigenvalues_CGFused(KSP ksp, PetscInt nmax, PetscReal *r, PetscReal *c, PetscInt *neig)
@@ -323,7 +316,7 @@ PETSC_EXTERN PetscErrorCode KSPCreate_CGFused(KSP ksp)
   ksp->ops->reset          = KSPReset_CGFused;
   ksp->ops->destroy        = KSPDestroy_CGFused;
   ksp->ops->view           = KSPView_CGFused;
-  ksp->ops->setfromoptions = KSPSetFromOptions_CGFused;
+  ksp->ops->setfromoptions = SetFromOptionTable<KSP_CGFused>;
   ksp->ops->buildsolution  = KSPBuildSolutionDefault;
   ksp->ops->buildresidual  = KSPBuildResidual_CGFused;
   PetscCall(Compose(ksp, PETSC_TRUE));

@@ -47,13 +47,6 @@ static const Option<KSP> kOptions[] = {
 };
 const OptionTable<KSP> KSP_RRBCG::options{"KSP RRBCG options", kOptions};
 
-static PetscErrorCode KSPSetFromOptions_RRBCG(KSP ksp, PetscOptionItems PetscOptionsObject)
-{
-  PetscFunctionBegin;
-  PetscCall(KSP_RRBCG::options.SetFromOptions(ksp, PetscOptionsObject));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* ------------------------------------------- set-up ------------------------------------------- */
 
 /* Makes the work for the factor that there is, where that is. What fits is kept. */
@@ -439,7 +432,7 @@ PETSC_EXTERN PetscErrorCode KSPCreate_RRBCG(KSP ksp)
   ksp->ops->reset          = KSPReset_RRBCG;
   ksp->ops->destroy        = KSPDestroy_RRBCG;
   ksp->ops->view           = KSPView_RRBCG;
-  ksp->ops->setfromoptions = KSPSetFromOptions_RRBCG;
+  ksp->ops->setfromoptions = SetFromOptionTable<KSP_RRBCG>;
   ksp->ops->buildsolution  = KSPBuildSolution_RRBCG;
   ksp->ops->buildresidual  = KSPBuildResidual_RRBCG;
   PetscCall(KSP_RRBCG::options.Compose(ksp, PETSC_TRUE));

@@ -94,17 +94,11 @@ static PetscErrorCode Apply(PC pc, PetscBool, PetscInt columns, const PetscScala
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PCFSAISetOperations(PC pc)
+PetscErrorCode PCFSAISetOperations(PC pc, PC_FSAI *fsai, PC_Local::Compute compute)
 {
-  PC_FSAI *fsai = (PC_FSAI *)pc->data;
-
   PetscFunctionBegin;
-  fsai->apply             = Apply;
-  fsai->columns_at_once   = kInverseColumns;
-  pc->ops->setup          = PCSetUp_Local;
-  pc->ops->apply          = PCApply_Local;
-  pc->ops->applytranspose = PCApply_Local;
-  pc->ops->matapply       = PCMatApply_Local;
+  fsai->columns_at_once = kInverseColumns;
+  PetscCall(PCLocalSetOperations(pc, fsai, compute, Apply));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

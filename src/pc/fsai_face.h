@@ -22,7 +22,7 @@ PetscErrorCode PCFSAIPrepare(PC, const CSRView *A, PetscBool reuse_pattern, Fine
 PetscErrorCode PCFSAIComplete(PC, const char type[], PCLocalOutcome *);
 
 /* Gives the PC the operations that set up and apply. */
-PetscErrorCode PCFSAISetOperations(PC);
+PetscErrorCode PCFSAISetOperations(PC, PC_FSAI *, PC_Local::Compute);
 
 /* Composes the methods that all of these types have, or takes them away if `compose` is false. */
 PetscErrorCode PCFSAICompose(PC, const char get_factors[], PetscBool compose);

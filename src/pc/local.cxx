@@ -90,6 +90,19 @@ PetscErrorCode PCSetUp_Local(PC pc)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode PCLocalSetOperations(PC pc, PC_Local *local, PC_Local::Compute compute, PC_Local::Apply apply)
+{
+  PetscFunctionBegin;
+  local->compute          = compute;
+  local->apply            = apply;
+  pc->data                = local;
+  pc->ops->setup          = PCSetUp_Local;
+  pc->ops->apply          = PCApply_Local;
+  pc->ops->applytranspose = PCApplyTranspose_Local;
+  pc->ops->matapply       = PCMatApply_Local;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode PCReset_Local(PC pc)
 {
   PetscFunctionBegin;

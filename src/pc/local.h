@@ -23,15 +23,18 @@ struct PCLocalOutcome {
 
 /* The data of a type derives from PC_Local, so that they begin with it. */
 struct PC_Local {
+  using Compute = PetscErrorCode (*)(PC, PCLocalOutcome *);
+  using Apply   = PetscErrorCode (*)(PC, PetscBool transpose, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y,
+                                   PetscInt ldy, PetscLogDouble *flops);
+
   /* Computes the factor of the rank's block, or tells in the outcome why there is none. */
-  PetscErrorCode (*compute)(PC, PCLocalOutcome *) = nullptr;
+  Compute compute = nullptr;
 
   /*
      Y = M^{-1} X, or Y = M^{-T} X with transpose, in the memory of the factor. X and Y have at most columns_at_once columns, which
      are ldx and ldy values apart. `flops` is set to the number of operations.
   */
-  PetscErrorCode (*apply)(PC, PetscBool transpose, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y,
-                          PetscInt ldy, PetscLogDouble *flops) = nullptr;
+  Apply apply = nullptr;
 
   PetscInt columns_at_once = 1; /* the most columns that `apply` takes, at least 1 */
 
@@ -47,7 +50,11 @@ PetscErrorCode PCLocalPlace(PC, PetscMemType, PetscInt rows);
 /* `compute` uses this text in its sentences: " of rank 1's block", or nothing if one rank has the whole matrix. */
 PetscErrorCode PCLocalNameBlock(PC, char text[], size_t length);
 
-/* The operations of the PC. A type whose M is symmetric takes PCApply_Local() for the transpose, too. */
+/*
+   PCCreate calls this function, which gives the data to the PC, the two functions to the data, and the operations that follow to
+   the PC. The type sets what is its own: setfromoptions, view, reset and destroy.
+*/
+PetscErrorCode PCLocalSetOperations(PC, PC_Local *, PC_Local::Compute, PC_Local::Apply);
 PetscErrorCode PCSetUp_Local(PC);
 PetscErrorCode PCApply_Local(PC, Vec x, Vec y);
 PetscErrorCode PCApplyTranspose_Local(PC, Vec x, Vec y);

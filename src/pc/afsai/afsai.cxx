@@ -66,13 +66,6 @@ static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode PCSetFromOptions_AFSAI(PC pc, PetscOptionItems PetscOptionsObject)
-{
-  PetscFunctionBegin;
-  PetscCall(PC_AFSAI::options.SetFromOptions(pc, PetscOptionsObject));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode PCView_AFSAI(PC pc, PetscViewer viewer)
 {
   const PC_AFSAI    *afsai  = (const PC_AFSAI *)pc->data;
@@ -150,16 +143,12 @@ static PetscErrorCode PCDestroy_AFSAI(PC pc)
 M*/
 PETSC_EXTERN PetscErrorCode PCCreate_AFSAI(PC pc)
 {
-  PC_AFSAI *afsai = new PC_AFSAI();
-
   PetscFunctionBegin;
-  afsai->compute          = ComputeFactor;
-  pc->data                = afsai;
-  pc->ops->setfromoptions = PCSetFromOptions_AFSAI;
+  PetscCall(PCFSAISetOperations(pc, new PC_AFSAI(), ComputeFactor));
+  pc->ops->setfromoptions = SetFromOptionTable<PC_AFSAI>;
   pc->ops->view           = PCView_AFSAI;
   pc->ops->reset          = PCReset_FSAI;
   pc->ops->destroy        = PCDestroy_AFSAI;
-  PetscCall(PCFSAISetOperations(pc));
   PetscCall(PC_AFSAI::options.Compose(pc, PETSC_TRUE));
   PetscCall(PCFSAICompose(pc, "PCAFSAIGetFactors_C", PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);

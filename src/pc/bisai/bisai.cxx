@@ -36,13 +36,6 @@ static const Option<PC> kOptions[] = {
 };
 const OptionTable<PC> PC_BISAI::options{"Block-ISAI options", kOptions};
 
-static PetscErrorCode PCSetFromOptions_BISAI(PC pc, PetscOptionItems PetscOptionsObject)
-{
-  PetscFunctionBegin;
-  PetscCall(PC_BISAI::options.SetFromOptions(pc, PetscOptionsObject));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* ------------------------------------------- set-up ------------------------------------------- */
 
 /* Frees all that a set-up has made. The options stay. */
@@ -333,17 +326,9 @@ static PetscErrorCode PCDestroy_BISAI(PC pc)
 M*/
 PETSC_EXTERN PetscErrorCode PCCreate_BISAI(PC pc)
 {
-  PC_BISAI *bisai = new PC_BISAI();
-
   PetscFunctionBegin;
-  bisai->compute          = ComputeFactor;
-  bisai->apply            = BISAIApply;
-  pc->data                = bisai;
-  pc->ops->setup          = PCSetUp_Local;
-  pc->ops->apply          = PCApply_Local;
-  pc->ops->applytranspose = PCApplyTranspose_Local;
-  pc->ops->matapply       = PCMatApply_Local;
-  pc->ops->setfromoptions = PCSetFromOptions_BISAI;
+  PetscCall(PCLocalSetOperations(pc, new PC_BISAI(), ComputeFactor, BISAIApply));
+  pc->ops->setfromoptions = SetFromOptionTable<PC_BISAI>;
   pc->ops->view           = PCView_BISAI;
   pc->ops->reset          = PCReset_BISAI;
   pc->ops->destroy        = PCDestroy_BISAI;

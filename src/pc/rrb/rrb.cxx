@@ -21,13 +21,6 @@ static const Option<PC> kOptions[] = {
 };
 const OptionTable<PC> PC_RRB::options{"RRB options", kOptions};
 
-static PetscErrorCode PCSetFromOptions_RRB(PC pc, PetscOptionItems PetscOptionsObject)
-{
-  PetscFunctionBegin;
-  PetscCall(PC_RRB::options.SetFromOptions(pc, PetscOptionsObject));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode FreeFactor(PC_RRB *rrb)
 {
   PetscFunctionBegin;
@@ -265,17 +258,9 @@ static PetscErrorCode PCDestroy_RRB(PC pc)
 M*/
 PETSC_EXTERN PetscErrorCode PCCreate_RRB(PC pc)
 {
-  PC_RRB *rrb = new PC_RRB();
-
   PetscFunctionBegin;
-  rrb->compute            = ComputeFactor;
-  rrb->apply              = ApplyFactor;
-  pc->data                = rrb;
-  pc->ops->setup          = PCSetUp_Local;
-  pc->ops->apply          = PCApply_Local;
-  pc->ops->applytranspose = PCApply_Local;
-  pc->ops->matapply       = PCMatApply_Local;
-  pc->ops->setfromoptions = PCSetFromOptions_RRB;
+  PetscCall(PCLocalSetOperations(pc, new PC_RRB(), ComputeFactor, ApplyFactor));
+  pc->ops->setfromoptions = SetFromOptionTable<PC_RRB>;
   pc->ops->view           = PCView_RRB;
   pc->ops->reset          = PCReset_RRB;
   pc->ops->destroy        = PCDestroy_RRB;

@@ -58,13 +58,6 @@ static PetscErrorCode PCSFSAIGetPattern_SFSAI(PC pc, Mat *pattern)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode PCSetFromOptions_SFSAI(PC pc, PetscOptionItems PetscOptionsObject)
-{
-  PetscFunctionBegin;
-  PetscCall(PC_SFSAI::options.SetFromOptions(pc, PetscOptionsObject));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* The user's pattern as the twins take it, which is in the memory of the operator. */
 struct GivenPattern {
   CSRMat    mat;  /* the rows that the user's matrix lends */
@@ -264,16 +257,12 @@ static PetscErrorCode PCDestroy_SFSAI(PC pc)
 M*/
 PETSC_EXTERN PetscErrorCode PCCreate_SFSAI(PC pc)
 {
-  PC_SFSAI *sfsai = new PC_SFSAI();
-
   PetscFunctionBegin;
-  sfsai->compute          = ComputeFactor;
-  pc->data                = sfsai;
-  pc->ops->setfromoptions = PCSetFromOptions_SFSAI;
+  PetscCall(PCFSAISetOperations(pc, new PC_SFSAI(), ComputeFactor));
+  pc->ops->setfromoptions = SetFromOptionTable<PC_SFSAI>;
   pc->ops->view           = PCView_SFSAI;
   pc->ops->reset          = PCReset_SFSAI;
   pc->ops->destroy        = PCDestroy_SFSAI;
-  PetscCall(PCFSAISetOperations(pc));
   PetscCall(Compose(pc, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
