@@ -2,7 +2,7 @@
 # `install` installs and, as component `package`, what only a machine without compilers and PETSc needs.
 foreach(folder tests tutorials benchmarks)
   set(targets)
-  if(EXISTS ${PROJECT_BINARY_DIR}/${folder} AND FINEPC_BUILD_TESTS)
+  if(FINEPC_BUILD_TESTS)
     get_property(targets DIRECTORY ${folder} PROPERTY BUILDSYSTEM_TARGETS)
   endif()
   foreach(target IN LISTS targets)

@@ -42,6 +42,6 @@ build_finepc() {
 test_without_cuda() {
   local folder=$build_dir/host
   configure "$folder" -DFINEPC_CUDA=OFF
-  build "$folder" finepc finepc_tests ex1
+  build "$folder"
   ctest --test-dir "$folder" --output-on-failure -R '^(finepc_tests|finepc_tests_2_ranks|docs)$'
 }

@@ -271,28 +271,25 @@ static PetscErrorCode KSPBuildResidual_CGFused(KSP ksp, Vec, Vec v, Vec *V)
 
   Notes:
   Iterates, iteration counts, reasons, norms, tests, monitors, history and eigenvalue estimates are those of `KSPCG`, to rounding,
-  on
-  several ranks those of `KSPCG` with `-ksp_cg_single_reduction`, whose recurrences round otherwise. What differs is how an
-  iteration runs. On one rank, with a `MATAIJCUSPARSE`, vectors on the GPU, and `PCAFSAI`, `PCSFSAI`, `PCJACOBI`
-  or `PCNONE`, the scalars and the convergence test stay on the device, sums are made in the kernels that have their operands, and
-  the host learns of the end late; no update is made after it. Small systems run in one kernel that stays. A private copy of the
-  matrix, and of the factors, is kept for it; the view gives its size.
+  on several ranks those of `KSPCG` with `-ksp_cg_single_reduction`, whose recurrences round otherwise. What differs is how an
+  iteration runs. On one rank, with a `MATAIJCUSPARSE`, vectors on the GPU, and `PCAFSAI`, `PCSFSAI`, `PCJACOBI` or `PCNONE`, the
+  scalars and the convergence test stay on the device, sums are made in the kernels that have their operands, and the host learns
+  of the end late; no update is made after it. Small systems run in one kernel that stays. A private copy of the matrix, and of
+  the factors, is kept for it; the view gives its size.
 
   With several ranks an iteration has one reduction, by recurrences as those of `KSPCGUseSingleReduction()`, and the host makes it
-  and the
-  test. For the same matrices and preconditioners the products are own ones (path `ranks` in the view), the exchange goes on during
-  the product with the rank's own block. The sums pass through the host's memory even where MPI takes device buffers: three numbers
-  are
-  there sooner so. With `-ksp_cg_single_reduction 0` there are two reductions, that of the norm goes with that of z^T r.
+  and the test. For the same matrices and preconditioners the products are own ones (path `ranks` in the view), the exchange goes
+  on during the product with the rank's own block. The sums pass through the host's memory even where MPI takes device buffers:
+  three numbers are there sooner so. With `-ksp_cg_single_reduction 0` there are two reductions, that of the norm goes with that
+  of z^T r.
 
-  A null space, a transposed solve, any other matrix or preconditioner, a rank without rows, two reductions on several ranks, and on
-  one rank a single one, a monitor, and a
-  convergence test other than `KSPConvergedDefault()` and `KSPConvergedSkip()` take the general path: `MatMult()` and `PCApply()`
-  with
-  fused vector operations, and a test that the host makes in every iteration. The view says which path ran and why.
+  A null space, a transposed solve, any other matrix or preconditioner, a rank without rows, two reductions on several ranks, and
+  on one rank a single one, a monitor, and a convergence test other than `KSPConvergedDefault()` and `KSPConvergedSkip()` take the
+  general path: `MatMult()` and `PCApply()` with fused vector operations, and a test that the host makes in every iteration. The
+  view says which path ran and why.
 
-  Sums are made in an order that depends on sizes and the GPU alone: the same solve gives the same bits, on several ranks as far as
-  MPI's sums do so, on the general path as far as `MatMult()` and `PCApply()` do.
+  Sums are made in an order that depends on sizes and the GPU alone: the same solve gives the same bits, on several ranks as far
+  as MPI's sums do so, on the general path as far as `MatMult()` and `PCApply()` do.
 
   Sums of squares are plain: a norm whose square overflows is not finite, and one whose square underflows is zero.
 

@@ -379,43 +379,35 @@ static PetscErrorCode KSPDestroy_RRBCG(KSP ksp)
   Level: intermediate
 
   Notes:
-  It needs `PCRRB`, on one rank, and a symmetric 5-point stencil, for which the elimination of the red points of the first level is
-  exact.
-  These are solved for, and CG runs on the Schur complement in the black points, half as many, preconditioned by the levels that
-  follow. On a GPU its vectors are in the storage of `PCRRB`, scalars and the convergence test stay on the device, and the host
-  learns of the
-  end late; a monitor, or a convergence test other than `KSPConvergedDefault()` and `KSPConvergedSkip()`, needs the host in every
-  iteration.
+  It needs `PCRRB`, on one rank, and a symmetric 5-point stencil, for which the elimination of the red points of the first level
+  is exact. These are solved for, and CG runs on the Schur complement in the black points, half as many, preconditioned by the
+  levels that follow. On a GPU its vectors are in the storage of `PCRRB`, scalars and the convergence test stay on the device, and
+  the host learns of the end late; a monitor, or a convergence test other than `KSPConvergedDefault()` and `KSPConvergedSkip()`,
+  needs the host in every iteration.
 
   Norms are those of the residual of the whole system, `KSP_NORM_UNPRECONDITIONED` (default), or sqrt(r^T M^{-1} r),
-  `KSP_NORM_NATURAL`, or
-  none; the one in iteration 0 is that of the guess as it was given. From the first iteration on the residual in the red points is
-  zero.
+  `KSP_NORM_NATURAL`, or none; the one in iteration 0 is that of the guess as it was given. From the first iteration on the
+  residual in the red points is zero.
 
   The iterates are those of `KSPCG` with `PCRRB`, from a guess whose red points are solved for. From any other guess `KSPCG` takes
-  other
-  ones, and about as many.
+  other ones, and about as many.
 
   Tests, reasons, limits, monitors and histories are those of `KSPCG`. There are no estimates of eigenvalues
-  (`KSPSetComputeEigenvalues()`).
-  `KSPSetUp()` sets up the preconditioner, too, and makes the vectors; the graph is made in the first solve, while the GPU is at
-  work on its first
-  iterations. Monitors and convergence tests of the program may apply the preconditioner.
+  (`KSPSetComputeEigenvalues()`). `KSPSetUp()` sets up the preconditioner, too, and makes the vectors; the graph is made in the
+  first solve, while the GPU is at work on its first iterations. Monitors and convergence tests of the program may apply the
+  preconditioner.
 
   A matrix whose null space is the constants (`MatSetNullSpace()`), with rows that sum to 0, is fine. They are taken out of
-  directions in the black
-  points, where `KSPCG` takes them out in all, which differs by constants; the solution is orthogonal to them unless there was a
-  guess.
+  directions in the black points, where `KSPCG` takes them out in all, which differs by constants; the solution is orthogonal to
+  them unless there was a guess.
 
-  With a matrix on a GPU the vectors have to be there, too. The vectors of the method take 40 bytes an unknown on the host and 26 on
-  a GPU,
-  beside two work vectors of the whole system, 16 bytes, for guesses and `KSPBuildSolution()`, and the 40 or 20 bytes that `PCRRB`
-  keeps for it.
+  With a matrix on a GPU the vectors have to be there, too. The vectors of the method take 40 bytes an unknown on the host and 26
+  on a GPU, beside two work vectors of the whole system, 16 bytes, for guesses and `KSPBuildSolution()`, and the 40 or 20 bytes
+  that `PCRRB` keeps for it.
 
   Reference:
   M. de Jong, A. van der Ploeg, A. Ditzel, C. Vuik, Fine-grain parallel RRB-solver for 5-/9-point stencil problems suitable for
-  GPU-type
-  processors, Electron. Trans. Numer. Anal. (2017)
+  GPU-type processors, Electron. Trans. Numer. Anal. (2017)
 
 .seealso: `PCRRB`, `KSPCG`, `KSPCGFUSED`, `KSPRRBCGSetGraph()`
 M*/

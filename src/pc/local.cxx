@@ -48,10 +48,10 @@ static PetscErrorCode Agree(PC pc, const PCLocalOutcome *mine)
   PetscCallMPI(MPI_Comm_size(comm, &size));
   /*
      size - rank is largest on the first rank, so that the maxima name the first rank with an error and the first rank with a
-     failure. Of several reasons the largest is reported, as PETSc does.
+     failure. Reason and text are those of that rank, so that they belong to each other.
   */
-  PetscMPIInt most[3] = {mine->code ? size - rank : 0, mine->reason ? size - rank : 0, (PetscMPIInt)mine->reason};
-  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, most, 3, MPI_INT, MPI_MAX, comm));
+  PetscMPIInt most[2] = {mine->code ? size - rank : 0, mine->reason ? size - rank : 0};
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, most, 2, MPI_INT, MPI_MAX, comm));
   if (!most[0] && !most[1]) PetscFunctionReturn(PETSC_SUCCESS);
   const PetscMPIInt first = size - (most[0] ? most[0] : most[1]);
   PetscCallMPI(MPI_Bcast(&outcome, sizeof(outcome), MPI_BYTE, first, comm));
@@ -60,7 +60,7 @@ static PetscErrorCode Agree(PC pc, const PCLocalOutcome *mine)
     PetscCheck(!outcome.text[0], comm, outcome.code, "%s", outcome.text);
     SETERRQ(comm, outcome.code, "The block of rank %d could not be factored: see its own message", first);
   }
-  pc->failedreason                = (PCFailedReason)most[2];
+  pc->failedreason                = outcome.reason;
   ((PC_Local *)pc->data)->failure = outcome.text;
   PetscCall(PetscInfo(pc, "%s\n", outcome.text));
   PetscCheck(!pc->erroriffailure, comm, PETSC_ERR_MAT_LU_ZRPVT, "%s", outcome.text);
