@@ -1087,7 +1087,7 @@ TEST_CASE("bisai: block permutations", "[bisai]")
    Every kernel of bilu.cu, bisai.cu and bsr_csr.cu on systems that are as small as they can be: levels of rows of either kind, rows
    of N in shared memory and one that is too long for it, every compiled block size and the general path, both precisions.
 */
-TEST_CASE("bisai: every kernel, on small systems", "[bisai][gpu][sanitize]")
+TEST_CASE("bisai: every kernel, on small systems", "[bisai][gpu][sanitizer]")
 {
   NEEDS_DEVICE();
   const PetscInt longest[] = {0, 470, 240, 215, 125, 85, 112, 86, 68, 20}; /* block rows of an arrow whose long row does not fit */
