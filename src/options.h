@@ -6,8 +6,8 @@
 
    An entry names the key, the text that -help shows, the setter, the place of the value in the type's data with the values that are
    allowed, and the part of a set-up that a change of the value makes useless. The table gives the type its setters and getters with
-   the check of the value, the calls of PetscOptionsInt() and its kin, and the methods that Create composes and Destroy takes away. The public
-   functions with their manual pages are written out in the type's *_api.cxx.
+   the check of the value, the calls of PetscOptionsInt() and its kin, and the methods that Create composes and Destroy takes away.
+   The public functions with their manual pages are written out in the type's *_api.cxx.
 
    The data of a type has the table as a static member `options`, since a setter looks for its own entry there.
 */
