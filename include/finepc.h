@@ -14,10 +14,11 @@
 #define FINEPC_VERSION_SUBMINOR 0
 
 /* Preconditioners: values of PCType */
-#define PCAFSAI "afsai"
-#define PCSFSAI "sfsai"
-#define PCBISAI "bisai"
-#define PCRRB   "rrb"
+#define PCAFSAI  "afsai"
+#define PCSFSAI  "sfsai"
+#define PCBISAI  "bisai"
+#define PCRRB    "rrb"
+#define PCCMATCH "cmatch"
 
 /* Solvers: values of KSPType */
 #define KSPCGFUSED "cgfused"
@@ -38,7 +39,7 @@
   Level: intermediate
 
 .seealso: `PCAFSAISetSetupPrecision()`, `PCAFSAISetFactorPrecision()`, `PCSFSAISetSetupPrecision()`, `PCSFSAISetFactorPrecision()`,
-          `PCBISAISetFactorPrecision()`
+          `PCBISAISetFactorPrecision()`, `PCCMATCHSetPrecision()`
 E*/
 typedef enum { FINEPC_SINGLE, FINEPC_DOUBLE } FinePCPrecision;
 PETSC_EXTERN const char *const FinePCPrecisions[];
@@ -113,6 +114,69 @@ PETSC_EXTERN const char *const KSPCGFusedPaths[];
 E*/
 typedef enum { PC_BISAI_FACTOR_PETSC, PC_BISAI_FACTOR_CUDA } PCBISAIFactor;
 PETSC_EXTERN const char *const PCBISAIFactors[];
+
+/*E
+  PCCMATCHCoarsening - how `PCCMATCH` puts rows together to aggregates
+
+  Values:
++ `PC_CMATCH_MATCHING` (matching) - by sweeps of compatible weighted matching, which put two rows together at a time
+- `PC_CMATCH_MIS2` (mis2) - around the vertices of an independent set of distance 2, in one step
+
+  Level: intermediate
+
+.seealso: `PCCMATCH`, `PCCMATCHSetCoarsening()`
+E*/
+typedef enum { PC_CMATCH_MATCHING, PC_CMATCH_MIS2 } PCCMATCHCoarsening;
+PETSC_EXTERN const char *const PCCMATCHCoarsenings[];
+
+/*E
+  PCCMATCHCycle - the order in which `PCCMATCH` visits its levels
+
+  Values:
++ `PC_CMATCH_V` (v) - each level once on the way down and once on the way up
+. `PC_CMATCH_W` (w) - the second and the third level are visited twice
+- `PC_CMATCH_K` (k) - on the second and the third level two steps of a flexible conjugate gradient method are preconditioned by the
+                      levels below; the preconditioner is no fixed matrix then
+
+  Level: intermediate
+
+.seealso: `PCCMATCH`, `PCCMATCHSetCycle()`
+E*/
+typedef enum { PC_CMATCH_V, PC_CMATCH_W, PC_CMATCH_K } PCCMATCHCycle;
+PETSC_EXTERN const char *const PCCMATCHCycles[];
+
+/*E
+  PCCMATCHSmoother - the smoother of each level of `PCCMATCH`
+
+  Values:
++ `PC_CMATCH_L1JACOBI` (l1jacobi) - Jacobi with the l1 norm of each row in place of the diagonal entry
+. `PC_CMATCH_CHEBYSHEV` (chebyshev) - the quasi-optimal Chebyshev polynomial of the first kind of the same matrix
+. `PC_CMATCH_CHEBYSHEV4` (chebyshev4) - the optimal Chebyshev polynomial of the fourth kind of the same matrix
+. `PC_CMATCH_SFSAI` (sfsai) - the polynomial of the first kind of a factored sparse approximate inverse with the pattern of the
+                              matrix's lower triangle
+- `PC_CMATCH_AFSAI` (afsai) - the same of an adaptive factored sparse approximate inverse
+
+  Level: intermediate
+
+.seealso: `PCCMATCH`, `PCCMATCHSetSmoother()`, `PCCMATCHSetDegree()`
+E*/
+typedef enum { PC_CMATCH_L1JACOBI, PC_CMATCH_CHEBYSHEV, PC_CMATCH_CHEBYSHEV4, PC_CMATCH_SFSAI, PC_CMATCH_AFSAI } PCCMATCHSmoother;
+PETSC_EXTERN const char *const PCCMATCHSmoothers[];
+
+/*E
+  PCCMATCHCoarse - how `PCCMATCH` solves on its coarsest level
+
+  Values:
++ `PC_CMATCH_DENSE` (dense) - by the inverse, which is a dense matrix
+- `PC_CMATCH_PCG` (pcg) - by 40 iterations of the conjugate gradient method with l1-Jacobi; the preconditioner is no fixed
+                          matrix then
+
+  Level: intermediate
+
+.seealso: `PCCMATCH`, `PCCMATCHSetCoarse()`, `PCCMATCHSetCoarseSize()`
+E*/
+typedef enum { PC_CMATCH_DENSE, PC_CMATCH_PCG } PCCMATCHCoarse;
+PETSC_EXTERN const char *const PCCMATCHCoarses[];
 
 PETSC_EXTERN PetscErrorCode FinePCInitializePackage(void);
 PETSC_EXTERN PetscErrorCode FinePCFinalizePackage(void);
@@ -189,6 +253,38 @@ PETSC_EXTERN PetscErrorCode PCRRBSetNy(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCRRBGetNy(PC, PetscInt *);
 PETSC_EXTERN PetscErrorCode PCRRBSetLift(PC, PetscBool);
 PETSC_EXTERN PetscErrorCode PCRRBGetLift(PC, PetscBool *);
+
+PETSC_EXTERN PetscErrorCode PCCMATCHSetCoarsening(PC, PCCMATCHCoarsening);
+PETSC_EXTERN PetscErrorCode PCCMATCHGetCoarsening(PC, PCCMATCHCoarsening *);
+PETSC_EXTERN PetscErrorCode PCCMATCHSetSweeps(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCCMATCHGetSweeps(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCCMATCHSetStrength(PC, PetscReal);
+PETSC_EXTERN PetscErrorCode PCCMATCHGetStrength(PC, PetscReal *);
+PETSC_EXTERN PetscErrorCode PCCMATCHSetSmoothedProlongator(PC, PetscBool);
+PETSC_EXTERN PetscErrorCode PCCMATCHGetSmoothedProlongator(PC, PetscBool *);
+PETSC_EXTERN PetscErrorCode PCCMATCHSetProlongatorRow(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCCMATCHGetProlongatorRow(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCCMATCHSetOvercorrection(PC, PetscReal);
+PETSC_EXTERN PetscErrorCode PCCMATCHGetOvercorrection(PC, PetscReal *);
+PETSC_EXTERN PetscErrorCode PCCMATCHSetCycle(PC, PCCMATCHCycle);
+PETSC_EXTERN PetscErrorCode PCCMATCHGetCycle(PC, PCCMATCHCycle *);
+PETSC_EXTERN PetscErrorCode PCCMATCHSetSmoother(PC, PCCMATCHSmoother);
+PETSC_EXTERN PetscErrorCode PCCMATCHGetSmoother(PC, PCCMATCHSmoother *);
+PETSC_EXTERN PetscErrorCode PCCMATCHSetDegree(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCCMATCHGetDegree(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCCMATCHSetRelaxation(PC, PetscReal);
+PETSC_EXTERN PetscErrorCode PCCMATCHGetRelaxation(PC, PetscReal *);
+PETSC_EXTERN PetscErrorCode PCCMATCHSetCoarse(PC, PCCMATCHCoarse);
+PETSC_EXTERN PetscErrorCode PCCMATCHGetCoarse(PC, PCCMATCHCoarse *);
+PETSC_EXTERN PetscErrorCode PCCMATCHSetCoarseSize(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCCMATCHGetCoarseSize(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCCMATCHSetMaxLevels(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCCMATCHGetMaxLevels(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCCMATCHSetPrecision(PC, FinePCPrecision);
+PETSC_EXTERN PetscErrorCode PCCMATCHGetPrecision(PC, FinePCPrecision *);
+PETSC_EXTERN PetscErrorCode PCCMATCHSetReusePattern(PC, PetscBool);
+PETSC_EXTERN PetscErrorCode PCCMATCHGetReusePattern(PC, PetscBool *);
+PETSC_EXTERN PetscErrorCode PCCMATCHGetHierarchy(PC, PetscInt *, Mat *[], Mat *[]);
 
 PETSC_EXTERN PetscErrorCode PCFinePCGetApplyBytes(PC, PetscLogDouble *);
 PETSC_EXTERN PetscErrorCode PCFinePCGetDensity(PC, PetscReal *);

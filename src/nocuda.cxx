@@ -8,6 +8,7 @@
 #include "ksp/rrbcg.h"
 #include "pc/afsai/afsai.h"
 #include "pc/bisai/bisai.h"
+#include "pc/cmatch/cmatch.h"
 #include "pc/rrb/rrb.h"
 #include "pc/sfsai/sfsai.h"
 
@@ -91,6 +92,22 @@ PetscErrorCode RRBGetFactor_CUDA(const RRBFactor *, PetscScalar *, PetscScalar *
 }
 
 PetscErrorCode RRBDestroy_CUDA(RRBFactor **)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *, const PetscScalar *, const CMATCHParams *, PetscBool, PetscBool,
+                                           CMATCHHierarchy **, CMATCHStats *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CMATCHApply_CUDA(CMATCHHierarchy *, const PetscScalar *, PetscScalar *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CMATCHDestroy_CUDA(CMATCHHierarchy **)
 {
   return NoCUDA();
 }

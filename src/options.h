@@ -61,9 +61,11 @@ struct Allowed {
   bool               below                    = false;   /* `most` itself is not allowed */
   const char *const *names                    = nullptr; /* the names of an enumeration, as PetscOptionsEnum() takes them */
   PetscErrorCode (*list)(PetscFunctionList *) = nullptr; /* gets the list of the names that a text may be */
+  bool above                                  = false;   /* `least` itself is not allowed */
 
   std::string Range() const
   {
+    if (above) return "above " + Number(least) + " and below " + Number(most);
     if (most == std::numeric_limits<double>::infinity()) return "at least " + Number(least);
     if (below) return "at least " + Number(least) + " and below " + Number(most);
     return "between " + Number(least) + " and " + Number(most);
@@ -80,6 +82,10 @@ constexpr Allowed Between(double least, double most)
 constexpr Allowed AtLeastAndBelow(double least, double most)
 {
   return {least, most, true};
+}
+constexpr Allowed AboveAndBelow(double least, double most)
+{
+  return {least, most, true, nullptr, nullptr, true};
 }
 constexpr Allowed OneOf(const char *const names[])
 {
@@ -127,7 +133,8 @@ struct Option {
       PetscCheck((int)value >= 0 && (int)value < count - 2, comm, PETSC_ERR_ARG_OUTOFRANGE, "%s has no value %d", key, (int)value);
     } else if constexpr (std::is_arithmetic_v<T>) {
       const double x      = (double)value;
-      const bool   inside = x >= allowed.least && (allowed.below ? x < allowed.most : x <= allowed.most); /* false for NaN */
+      const bool   inside = (allowed.above ? x > allowed.least : x >= allowed.least) &&
+                          (allowed.below ? x < allowed.most : x <= allowed.most); /* false for NaN */
       PetscCheck(inside, comm, PETSC_ERR_ARG_OUTOFRANGE, "%s is %s, but must be %s", key, Number(x).c_str(),
                  allowed.Range().c_str());
     } else PetscCheck(value && *value, comm, PETSC_ERR_ARG_OUTOFRANGE, "%s is empty", key);

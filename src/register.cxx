@@ -4,7 +4,8 @@
 #include "finepcimpl.h"
 
 PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_BISAIFactor, FinePC_BISAIInvert, FinePC_BISAIConvert, FinePC_BISAICopy,
-  FinePC_BISAIPattern, FinePC_BISAIValues, FinePC_RRBFactor, FinePC_Transpose, FinePC_CGFusedCopy, FinePC_BAIJCUDACopy;
+  FinePC_BISAIPattern, FinePC_BISAIValues, FinePC_RRBFactor, FinePC_CMATCHHierarchy, FinePC_Transpose, FinePC_CGFusedCopy,
+  FinePC_BAIJCUDACopy;
 
 static PetscBool FinePCPackageInitialized = PETSC_FALSE;
 
@@ -15,6 +16,7 @@ static PetscErrorCode RegisterTypes()
   PetscCall(PCRegister(PCSFSAI, PCCreate_SFSAI));
   PetscCall(PCRegister(PCBISAI, PCCreate_BISAI));
   PetscCall(PCRegister(PCRRB, PCCreate_RRB));
+  PetscCall(PCRegister(PCCMATCH, PCCreate_CMATCH));
   PetscCall(KSPRegister(KSPCGFUSED, KSPCreate_CGFused));
   PetscCall(KSPRegister(KSPRRBCG, KSPCreate_RRBCG));
   PetscCall(MatRegisterRootName(MATBAIJCUDA, MATSEQBAIJCUDA, MATMPIBAIJCUDA));
@@ -35,6 +37,7 @@ static PetscErrorCode RegisterEvents()
   PetscCall(PetscLogEventRegister("BISAIPattern", PC_CLASSID, &FinePC_BISAIPattern));
   PetscCall(PetscLogEventRegister("BISAIValues", PC_CLASSID, &FinePC_BISAIValues));
   PetscCall(PetscLogEventRegister("RRBFactor", PC_CLASSID, &FinePC_RRBFactor));
+  PetscCall(PetscLogEventRegister("CMATCHHierarchy", PC_CLASSID, &FinePC_CMATCHHierarchy));
   PetscCall(PetscLogEventRegister("FinePCTranspose", PC_CLASSID, &FinePC_Transpose));
   PetscCall(PetscLogEventRegister("CGFusedCopy", KSP_CLASSID, &FinePC_CGFusedCopy));
   PetscCall(PetscLogEventRegister("BAIJCUDACopy", MAT_CLASSID, &FinePC_BAIJCUDACopy));
@@ -97,7 +100,7 @@ PetscErrorCode FinePCFinalizePackage(void)
   It is an error if the running PETSc is not of the minor release, or does not have the index and scalar types, that finepc was
   built with.
 
-.seealso: `PCAFSAI`, `PCSFSAI`, `PCBISAI`, `PCRRB`, `KSPCGFUSED`, `KSPRRBCG`, `MATBAIJCUDA`, `FinePCFinalizePackage()`
+.seealso: `PCAFSAI`, `PCSFSAI`, `PCBISAI`, `PCRRB`, `PCCMATCH`, `KSPCGFUSED`, `KSPRRBCG`, `MATBAIJCUDA`, `FinePCFinalizePackage()`
 @*/
 PetscErrorCode FinePCInitializePackage(void)
 {

@@ -472,11 +472,124 @@ Type RRB()
   return type;
 }
 
+/* ------------------------------------------ cmatch -------------------------------------------- */
+
+/* Squares of another conductivity, a thousand times as large: couplings across their boundaries are weak. */
+HostBlocks Jumps()
+{
+  HostMatrix A = Inclusions(60, 45, 1000);
+  for (PetscInt row = 0; row < A.n; row++)
+    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+      if (A.j[k] == row) A.a[k] += 0.01;
+  return Blocks(A);
+}
+
+Type CMATCH()
+{
+  Type type{};
+  type.name    = PCCMATCH;
+  type.event   = "CMATCHHierarchy";
+  type.solver  = "";
+  type.kinds   = AIJKinds;
+  type.remedy  = kOnlyAIJ;
+  type.good    = [] { return Blocks(Diffusion(60, 45, true, 21)); };
+  type.pattern = [] { return Blocks(Diffusion(45, 60, true, 22)); };
+  type.size    = [] { return Blocks(Diffusion(24, 20, true, 23)); };
+  type.large   = [] { return Blocks(Diffusion(260, 250, true, 24)); };
+  type.ranks   = [] { return Blocks(Diffusion(60, 40, true, 25)); };
+  type.few     = [] { return Blocks(FromDense(2, {2, -1, -1, 2})); };
+  type.bad     = {
+    {"Row 5& has no diagonal entry: PCCMATCH needs", PC_FACTOR_NUMERIC_ZEROPIVOT, NoDiagonal(5), false},
+    {"Row 7& has a diagonal entry that is not positive: PCCMATCH needs", PC_FACTOR_NUMERIC_ZEROPIVOT, Entry(7, 7, 0)},
+    {"Row 9& has a diagonal entry that is not positive: PCCMATCH needs", PC_FACTOR_NUMERIC_ZEROPIVOT, Entry(9, 9, -2)},
+    {"Row 11& has an entry that is not finite: PCCMATCH needs", PC_FACTOR_OTHER, Entry(11, 11, nan)},
+    {"Row 12& has an entry that is not finite: PCCMATCH needs", PC_FACTOR_OTHER, Entry(12, 13, nan)},
+    {"Row 14& has an entry that is not finite: PCCMATCH needs", PC_FACTOR_OTHER, Entry(14, 13, inf)},
+  };
+  type.patterns  = {"", "-@reuse_pattern false"};
+  type.variants  = {"",
+                    "-@reuse_pattern false",
+                    "-@precision double -@smoother chebyshev -@degree 2",
+                    "-@coarsening mis2 -@smoother chebyshev4 -@degree 2",
+                    "-@smoothed_prolongator false -@cycle w -@coarse_size 20",
+                    "-@smoothed_prolongator false -@cycle k -@coarse pcg -@coarse_size 20 -@precision double"};
+  type.asymmetry = [](const std::string &options) {
+    return Contains(options, "cycle k") ? 0 : Contains(options, "precision double") ? 1e-13 : 1e-6;
+  };
+  type.fresh     = {"-@reuse_pattern false", "-@max_levels 1", "-@precision double -@reuse_pattern false"};
+  type.kept      = "aggregates and patterns kept from the last set-up";
+  type.others    = "-@sweeps 2 -@degree 2 -@precision double";
+  type.exact     = {"-@precision double", "-@precision double -@coarse_size 2048 -@cycle w"};
+  type.exact_for = [] {
+    return std::vector<HostBlocks>{Blocks(Diffusion(14, 13, true, 26)), Blocks(Poisson(6, 6, 6)), Blocks(Poisson(9, 9))};
+  };
+  type.view_always     = {"coarsening by matching in 3 sweeps, strength 0.1\n", "prolongator smoothed, at most 4 entries per row\n",
+                          "cycle v, smoother l1jacobi of degree 1, relaxation 1.5\n",
+                          "coarsening ends at 256 rows or 20 levels, coarsest level dense\n",
+                          "hierarchy and cycle in single precision, aggregates and patterns kept while the nonzeros of A stay\n"};
+  type.view_after      = {"near null vector: the constants\n",
+                          "\n  level      rows   nonzeros  a row  of above |",
+                          "levels 2, operator complexity 1.",
+                          "rows are few enough\n",
+                          "solver of the last level: the dense inverse\n",
+                          ", 2700 rows, ",
+                          "set-up memory beyond A and the hierarchy: "};
+  type.view_ranks      = ", 2400 rows, ";
+  type.single_diagonal = true;
+
+  const char *const sweeps = "must be between 1 and 5", *const strength = "must be at least 0 and below 1";
+  const char *const row = "must be between 1 and 32", *const overcorrection = "must be between 1 and 2";
+  const char *const degree = "must be between 1 and 16", *const relaxation = "must be above 0 and below 2";
+  const char *const size = "must be between 1 and 2048";
+  type.options           = {
+    OptionOf("-@coarsening", "PCCMATCHSetCoarsening", "matching", "mis2", To(PCCMATCHSetCoarsening, PC_CMATCH_MIS2),
+                       {Text("pmis"), Call(PCCMATCHSetCoarsening, (PCCMATCHCoarsening)2, "has no value 2")}),
+    OptionOf("-@sweeps", "PCCMATCHSetSweeps", "3", "2", To(PCCMATCHSetSweeps, (PetscInt)2),
+                       {Text("0", sweeps), Text("6", sweeps), Text("many"), Call(PCCMATCHSetSweeps, (PetscInt)-1, sweeps)}),
+    OptionOf("-@strength", "PCCMATCHSetStrength", "0.1", "0.", To(PCCMATCHSetStrength, 0.),
+                       {Text("-0.1", strength), Text("1", strength), Text("nan"), Call(PCCMATCHSetStrength, 1., strength),
+                        Call(PCCMATCHSetStrength, nan, strength)})
+      .With("", Jumps),
+    OptionOf("-@smoothed_prolongator", "PCCMATCHSetSmoothedProlongator", "TRUE", "FALSE",
+                       To(PCCMATCHSetSmoothedProlongator, PETSC_FALSE), {Text("maybe")}),
+    OptionOf("-@prolongator_row", "PCCMATCHSetProlongatorRow", "4", "2", To(PCCMATCHSetProlongatorRow, (PetscInt)2),
+                       {Text("0", row), Text("33", row), Call(PCCMATCHSetProlongatorRow, (PetscInt)0, row)}),
+    OptionOf("-@overcorrection", "PCCMATCHSetOvercorrection", "1.5", "2.", To(PCCMATCHSetOvercorrection, 2.),
+                       {Text("0.9", overcorrection), Text("2.1", overcorrection), Text("nan"),
+                        Call(PCCMATCHSetOvercorrection, 0., overcorrection), Call(PCCMATCHSetOvercorrection, nan, overcorrection)})
+      .With("-@smoothed_prolongator false"),
+    OptionOf("-@cycle", "PCCMATCHSetCycle", "v", "w", To(PCCMATCHSetCycle, PC_CMATCH_W),
+                       {Text("f"), Call(PCCMATCHSetCycle, (PCCMATCHCycle)3, "has no value 3")})
+      .With("-@coarse_size 20"),
+    OptionOf("-@smoother", "PCCMATCHSetSmoother", "l1jacobi", "chebyshev4", To(PCCMATCHSetSmoother, PC_CMATCH_CHEBYSHEV4),
+                       {Text("sor"), Call(PCCMATCHSetSmoother, (PCCMATCHSmoother)5, "has no value 5")}),
+    OptionOf("-@degree", "PCCMATCHSetDegree", "1", "2", To(PCCMATCHSetDegree, (PetscInt)2),
+                       {Text("0", degree), Text("17", degree), Call(PCCMATCHSetDegree, (PetscInt)0, degree)}),
+    OptionOf("-@relaxation", "PCCMATCHSetRelaxation", "1.5", "1.", To(PCCMATCHSetRelaxation, 1.),
+                       {Text("0", relaxation), Text("2", relaxation), Text("nan"), Call(PCCMATCHSetRelaxation, 0., relaxation),
+                        Call(PCCMATCHSetRelaxation, 2., relaxation), Call(PCCMATCHSetRelaxation, nan, relaxation)}),
+    OptionOf("-@coarse", "PCCMATCHSetCoarse", "dense", "pcg", To(PCCMATCHSetCoarse, PC_CMATCH_PCG),
+                       {Text("lu"), Call(PCCMATCHSetCoarse, (PCCMATCHCoarse)2, "has no value 2")}),
+    OptionOf("-@coarse_size", "PCCMATCHSetCoarseSize", "256", "20", To(PCCMATCHSetCoarseSize, (PetscInt)20),
+                       {Text("0", size), Text("2049", size), Call(PCCMATCHSetCoarseSize, (PetscInt)0, size)}),
+    OptionOf("-@max_levels", "PCCMATCHSetMaxLevels", "20", "2", To(PCCMATCHSetMaxLevels, (PetscInt)2),
+                       {Text("0", row), Text("33", row), Call(PCCMATCHSetMaxLevels, (PetscInt)0, row)})
+      .With("-@coarse_size 20"),
+    OptionOf("-@precision", "PCCMATCHSetPrecision", "single", "double", To(PCCMATCHSetPrecision, FINEPC_DOUBLE),
+                       NoPrecision(PCCMATCHSetPrecision)),
+    OptionOf("-@reuse_pattern", "PCCMATCHSetReusePattern", "TRUE", "FALSE", To(PCCMATCHSetReusePattern, PETSC_FALSE),
+                       {Text("maybe")})
+      .Makes(Useless::Nothing)
+      .Shows("kept while the nonzeros of A stay"),
+  };
+  return type;
+}
+
 } // namespace
 
 const std::vector<Type> &Types()
 {
-  static const std::vector<Type> types = {AFSAI(), SFSAI(), BISAI(), RRB()};
+  static const std::vector<Type> types = {AFSAI(), SFSAI(), BISAI(), RRB(), CMATCH()};
   return types;
 }
 

@@ -108,7 +108,15 @@ struct Type {
   std::vector<const char *> exact;
   std::vector<HostBlocks> (*exact_for)();
 
-  bool single_diagonal; /* the inverse of the diagonal is stored in single precision, so that one unknown may need two iterations */
+  /* The inverse of the diagonal is stored or applied in single precision, so that one unknown may need two iterations. */
+  bool single_diagonal;
+
+  /*
+     How far <x, M^{-1} y> and <M^{-1} x, y> may differ with these options, relatively, for a type that computes in single
+     precision; 0 stands for options with which M^{-1} is no linear map. Without the function they agree to rounding in double
+     precision.
+  */
+  double (*asymmetry)(const std::string &options);
 
   /* lines of the view of the defaults: always, before a set-up alone, and after a set-up alone */
   std::vector<const char *> view_always, view_before, view_after;

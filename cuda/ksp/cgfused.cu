@@ -73,9 +73,10 @@ PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *work, const CGFusedOperators *op
   PetscFunctionBegin;
   PetscCall(work->mailbox.Wait());
   work->factored = factored;
+  work->cycle    = op->cycle;
   work->d        = op->d;
   if (changes->A || changes->M || again) work->uneven = false;
-  work->resident = CGFusedPlanResident(work, op, path, &lanes) && !work->uneven;
+  work->resident = !op->cycle && CGFusedPlanResident(work, op, path, &lanes) && !work->uneven;
   if (work->resident) {
     PetscCall(CopyOperators(work, op, changes, SLICES_RESIDENT, lanes, lanes, again));
     /* where padding makes a copy too large, rows are too uneven for the resident kernel */

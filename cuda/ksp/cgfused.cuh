@@ -19,6 +19,7 @@
 #include "scratch.cuh"
 #include "sparse/slices.cuh"
 #include "ksp/cgfused.h"
+#include "pc/cmatch/cmatch.h"
 
 constexpr int kCGBlock        = 256; /* threads of a block, but for the resident kernel */
 constexpr int kCGBlocksOnChip = 5;   /* blocks of kCGBlock threads on a processor at most, in kernels over vectors */
@@ -26,6 +27,8 @@ constexpr int kCGBlocksOnChip = 5;   /* blocks of kCGBlock threads on a processo
 /* What a captured graph was made for: its kernels have these parameters. */
 struct CGFusedCaptured {
   Slices             A, W1, W2;
+  CMATCHHierarchy   *cycle;
+  long               generation; /* of its memory */
   const PetscScalar *d;
   PetscScalar       *x, *r, *z, *p, *t;
 };
@@ -42,6 +45,7 @@ struct CGFusedWork {
   Slices             A{}, W1{}, W2{};
   const PetscScalar *d        = nullptr;
   bool               factored = false; /* there are W1 and W2 */
+  CMATCHHierarchy   *cycle    = nullptr;
   bool               resident = false; /* the resident kernel runs, not the graph */
   bool               uneven   = false; /* padding makes resident copies of these operators too large */
   PetscInt           rows     = 0;     /* of a block of the resident kernel */
@@ -95,7 +99,7 @@ PetscErrorCode CGFusedMayStartEarly(bool *early);
 PetscInt CGFusedSequenceLanes(PetscInt rows, PetscInt nnz);
 /* w = A p and p.w. In an iteration a follows from it, and before the first one the sum is kept as delta. */
 PetscErrorCode CGFusedLaunchOperator(CGFusedWork *, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t);
-/* z = M r by W1 and W2, and what ends an iteration, or the start. */
+/* z = M r by W1 and W2 or by a cycle, and what ends an iteration, or the start. */
 PetscErrorCode CGFusedLaunchInverse(CGFusedWork *, bool early, const PetscScalar *r, PetscScalar *z, cudaStream_t);
 /* r = from - a w, or r = from without w, then z = M r, and what ends an iteration, or the start. */
 PetscErrorCode CGFusedLaunchResidual(CGFusedWork *, bool early, const PetscScalar *from, const PetscScalar *w, cudaStream_t);

@@ -3,12 +3,13 @@
 
 #include "capture.cuh"
 #include "cgfused.cuh"
+#include "pc/cmatch/cmatch_launch.cuh"
 
 namespace
 {
 
 constexpr int kCGPerThread  = 4; /* entries of vectors that a thread asks for at once */
-constexpr int kCGIterations = 4; /* of one launch of the graph */
+constexpr int kCGIterations = 4; /* of one launch of the graph, but one with a cycle of multigrid, which takes longer than a launch */
 
 /* Blocks of a product on a processor: what its registers allow. */
 template <bool Even, typename V>
@@ -93,6 +94,23 @@ __global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
       sums[1] += z_row * r[row];
     });
   if (active && GridSumLast(sums, partial, &state->ticket))
+    FinishIteration(state, state->test.norm == CG_NORM_PRECONDITIONED ? sums[0] : state->nn, sums[1]);
+}
+
+/* The sums z.r and z.z of a cycle, and what follows from them. */
+__global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
+  FinishCycle(PetscInt n, const double *z, const double *r, double *partial, CGState *state)
+{
+  double sums[2] = {0, 0};
+  WaitForPrevious();
+  LetNextStart();
+  if (state->s.stage >= kCGDecided) return;
+  for (long long i = GridThread(); i < n; i += (long long)gridDim.x * kCGBlock) {
+    const double z_i = z[i];
+    sums[0] += z_i * z_i;
+    sums[1] += z_i * r[i];
+  }
+  if (GridSumLast(sums, partial, &state->ticket))
     FinishIteration(state, state->test.norm == CG_NORM_PRECONDITIONED ? sums[0] : state->nn, sums[1]);
 }
 
@@ -221,7 +239,7 @@ int VectorBlocks(const CGFusedWork *work)
 PetscErrorCode LaunchIterations(CGFusedWork *work, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  for (int k = 0; k < kCGIterations; k++) {
+  for (int k = 0; k < (work->cycle ? 1 : kCGIterations); k++) {
     PetscCall(CGFusedLaunchOperator(work, work->early, work->v.p, work->v.z, stream)); /* z is w until it is made anew */
     PetscCall(CGFusedLaunchResidual(work, work->early, work->v.r, work->v.z, stream));
     PetscCall(CGFusedLaunchDirection(work, work->early, stream));
@@ -264,6 +282,12 @@ PetscErrorCode CGFusedLaunchInverse(CGFusedWork *work, bool early, const PetscSc
   double *const partial = work->partial.data(), *const t = work->t.data();
 
   PetscFunctionBegin;
+  if (work->cycle) {
+    const PetscInt n = work->A.rows;
+    PetscCall(CMATCHLaunch(work->cycle, r, z, &state->nn, (const int *)&state->s.stage, kCGDecided, stream));
+    PetscCall(LaunchEarly(early, FinishCycle, CGFusedSumBlocks(work, n), kCGBlock, stream, n, z, r, partial, state));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(CGFusedWithLanes(work->W1.lanes, [&](auto lanes) {
     return WithKind(work->W1, [&](auto even, auto value) {
       return LaunchEarly(early, MultiplyFirst<lanes, even, decltype(value)>, SliceBlocks(work, work->W1), kCGBlock, stream,
@@ -288,7 +312,7 @@ PetscErrorCode CGFusedLaunchResidual(CGFusedWork *work, bool early, const PetscS
   const PetscInt        n       = work->A.rows;
 
   PetscFunctionBegin;
-  if (work->factored) {
+  if (work->factored || work->cycle) {
     PetscCall(
       LaunchEarly(early, UpdateResidual<false>, VectorBlocks(work), kCGBlock, stream, n, from, w, nullptr, v.r, partial, state));
     PetscCall(CGFusedLaunchInverse(work, early, v.r, v.z, stream));
@@ -304,7 +328,7 @@ PetscErrorCode CGFusedLaunchDirection(CGFusedWork *work, bool early, cudaStream_
   const CGFusedVectors &v = work->v;
 
   PetscFunctionBegin;
-  if (work->factored)
+  if (work->factored || work->cycle)
     PetscCall(LaunchEarly(early, UpdateDirection<false>, VectorBlocks(work), kCGBlock, stream, work->A.rows, v.z, nullptr, v.x, v.p,
                           work->mailbox.state()));
   else
@@ -323,6 +347,8 @@ PetscErrorCode CGFusedCaptureIterations(CGFusedWork *work)
   now.W1 = work->W1;
   now.W2 = work->W2;
   now.d  = work->d;
+  now.cycle      = work->cycle;
+  now.generation = work->cycle ? CMATCHGeneration(work->cycle) : 0;
   now.x  = work->v.x;
   now.r  = work->v.r;
   now.z  = work->v.z;

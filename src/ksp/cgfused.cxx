@@ -144,19 +144,18 @@ PetscErrorCode CGFusedTestNorm(KSP ksp, PetscInt its, PetscReal norm)
 
 static PetscErrorCode KSPSolve_CGFused(KSP ksp)
 {
-  KSP_CGFused     *cg = (KSP_CGFused *)ksp->data;
-  const PCInverse *M;
-  PetscMPIInt      size;
-  PetscBool        jacobi;
+  KSP_CGFused          *cg = (KSP_CGFused *)ksp->data;
+  CGFusedPreconditioner M;
+  PetscMPIInt           size;
 
   PetscFunctionBegin;
   ksp->its   = 0;
   cg->solved = PETSC_TRUE;
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
   cg->several = (PetscBool)(size > 1);
-  PetscCall(CGFusedWhyGeneral(ksp, &M, &jacobi, &cg->why));
+  PetscCall(CGFusedWhyGeneral(ksp, &M, &cg->why));
   const PetscBool own = (PetscBool)cg->why.empty(); /* products by own kernels */
-  if (own) PetscCall(CGFusedPrepareDevice(ksp, M, jacobi));
+  if (own) PetscCall(CGFusedPrepareDevice(ksp, M));
   if (own && !cg->several) PetscCall(CGFusedSolveOnDevice(ksp));
   else PetscCall(CGFusedSolveByHost(ksp, own));
   /* KSPCG makes one iteration even where none is allowed, and gives this reason whatever came of it */
@@ -272,7 +271,7 @@ static PetscErrorCode KSPBuildResidual_CGFused(KSP ksp, Vec, Vec v, Vec *V)
   Notes:
   Iterates, iteration counts, reasons, norms, tests, monitors, history and eigenvalue estimates are those of `KSPCG`, to rounding,
   on several ranks those of `KSPCG` with `-ksp_cg_single_reduction`, whose recurrences round otherwise. What differs is how an
-  iteration runs. On one rank, with a `MATAIJCUSPARSE`, vectors on the GPU, and `PCAFSAI`, `PCSFSAI`, `PCJACOBI` or `PCNONE`, the
+  iteration runs. On one rank, with a `MATAIJCUSPARSE`, vectors on the GPU, and `PCAFSAI`, `PCSFSAI`, `PCCMATCH`, `PCJACOBI` or `PCNONE`, the
   scalars and the convergence test stay on the device, sums are made in the kernels that have their operands, and the host learns
   of the end late; no update is made after it. Small systems run in one kernel that stays. A private copy of the matrix, and of
   the factors, is kept for it; the view gives its size.
@@ -298,7 +297,7 @@ static PetscErrorCode KSPBuildResidual_CGFused(KSP ksp, Vec, Vec v, Vec *V)
   Reference:
   M. R. Hestenes, E. Stiefel, Methods of conjugate gradients for solving linear systems, J. Res. NBS 49 (1952) 409-436
 
-.seealso: `KSPCG`, `PCAFSAI`, `PCSFSAI`, `PCJACOBI`, `KSPCGFusedSetPath()`, `KSPCGFusedSetCompress()`
+.seealso: `KSPCG`, `PCAFSAI`, `PCSFSAI`, `PCCMATCH`, `PCJACOBI`, `KSPCGFusedSetPath()`, `KSPCGFusedSetCompress()`
 M*/
 PETSC_EXTERN PetscErrorCode KSPCreate_CGFused(KSP ksp)
 {

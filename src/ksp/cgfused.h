@@ -82,13 +82,18 @@ struct CGSums {
 /* What a solver keeps on the GPU: copies of A, W1 and W2, vectors, scalars, the graph. */
 struct CGFusedWork;
 
-/* A, and M: 1 (none), D (jacobi), or (1 + W2) D (1 + W1) (afsai, sfsai), where W1 and W2 are stored without their unit diagonals.
- */
+struct CMATCHHierarchy;
+
+/*
+   A, and M: 1 (none), D (jacobi), (1 + W2) D (1 + W1) (afsai, sfsai), where W1 and W2 are stored without their unit diagonals, or a
+   cycle of multigrid (cmatch).
+*/
 struct CGFusedOperators {
   const CSRView     *A;       /* of a rank among several: the columns that the rank owns */
   const CSRView     *B;       /* the columns that other ranks own, numbered as the ghosts arrive; null on one rank */
   const CSR         *W1, *W2; /* null for none and jacobi */
   const PetscScalar *d;       /* [n] null for none */
+  CMATCHHierarchy   *cycle;   /* null for all but cmatch; one rank alone */
 };
 
 /* Arrays on the GPU, [n]. z is work. */

@@ -1,5 +1,6 @@
 /* The fused conjugate gradient method on one rank whose iterations the GPU decides about, and the copies that it works with. */
 #include "cgfusedimpl.h"
+#include "pc/cmatch/cmatch.h"
 
 /* ----------------------------------------- the copies ----------------------------------------- */
 
@@ -29,10 +30,10 @@ static PetscLogDouble FlopsOf(const CGFusedOperators &op)
 {
   const PetscLogDouble n = op.A->n;
   return 2. * op.A->nnz + (op.B ? 2. * op.B->nnz : 0) + (op.B ? 16. : 12.) * n +
-         (op.W1 ? 2. * op.W1->nnz + 2. * op.W2->nnz + 3. * n : 0);
+         (op.W1 ? 2. * op.W1->nnz + 2. * op.W2->nnz + 3. * n : 0) + (op.cycle ? op.cycle->flops : 0);
 }
 
-PetscErrorCode CGFusedPrepareDevice(KSP ksp, const PCInverse *M, PetscBool jacobi)
+PetscErrorCode CGFusedPrepareDevice(KSP ksp, const CGFusedPreconditioner &M)
 {
   KSP_CGFused     *cg = (KSP_CGFused *)ksp->data;
   CGFusedOperators op{};
@@ -48,9 +49,9 @@ PetscErrorCode CGFusedPrepareDevice(KSP ksp, const PCInverse *M, PetscBool jacob
   PetscCall(MatGetDiagonalBlock(A, &block));
   PetscCall(HasChanged((PetscObject)A, cg->A, &A_now, &changes.A));
   PetscCall(HasChanged((PetscObject)block, cg->block, &block_now, &changes.A));
-  if (M) PetscCall(HasChanged((PetscObject)ksp->pc, cg->M, &M_now, &changes.M));
+  if (M.M || M.cycle) PetscCall(HasChanged((PetscObject)ksp->pc, cg->M, &M_now, &changes.M));
   cg->A = cg->block = cg->M = CopiedFrom{}; /* until the copies are made */
-  if (jacobi) {
+  if (M.jacobi) {
     PetscCall(ApplyToOnes(ksp));
     PetscCall(VecGetArrayReadAndMemType(cg->diagonal, &op.d, &where));
   }
@@ -65,11 +66,12 @@ PetscErrorCode CGFusedPrepareDevice(KSP ksp, const PCInverse *M, PetscBool jacob
     PetscCall(CGFusedPrepareExchange(ksp, A, count, columns));
     op.B = &ghost_csr.A;
   }
-  if (M) {
-    op.W1 = &M->W1;
-    op.W2 = &M->W2;
-    op.d  = M->d;
+  if (M.M) {
+    op.W1 = &M.M->W1;
+    op.W2 = &M.M->W2;
+    op.d  = M.M->d;
   }
+  op.cycle = M.cycle;
   PetscCall(CGFusedPrepare_CUDA(cg->work, &op, &changes, cg->compress, cg->path));
   cg->A     = A_now;
   cg->block = block_now;
@@ -78,7 +80,7 @@ PetscErrorCode CGFusedPrepareDevice(KSP ksp, const PCInverse *M, PetscBool jacob
   /* the work keeps pointers to B and to the diagonal, whose memory the matrix and the vector keep */
   if (op.B) PetscCall(MatRestoreCSR(&ghost_csr));
   PetscCall(MatRestoreCSR(&csr));
-  if (jacobi) PetscCall(VecRestoreArrayReadAndMemType(cg->diagonal, &op.d));
+  if (M.jacobi) PetscCall(VecRestoreArrayReadAndMemType(cg->diagonal, &op.d));
   PetscCall(PetscLogEventEnd(FinePC_CGFusedCopy, ksp, 0, 0, 0));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,5 +1,6 @@
 /* Why a solve of the fused conjugate gradient method takes the general path. */
 #include "cgfusedimpl.h"
+#include "pc/cmatch/cmatch.h"
 
 PetscErrorCode CGFusedIsOnDevice(Vec x, PetscBool *device)
 {
@@ -87,47 +88,53 @@ static PetscErrorCode WhyNotWithVectors(KSP ksp, std::string *why)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode WhyNotWithPreconditioner(KSP ksp, const PCInverse **M, PetscBool *jacobi, std::string *why)
+static PetscErrorCode WhyNotWithPreconditioner(KSP ksp, CGFusedPreconditioner *M, std::string *why)
 {
-  PetscBool none;
+  const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
+  PetscBool          none;
   PetscErrorCode (*query)(PC, const PCInverse **);
+  PetscErrorCode (*cycle_query)(PC, CMATCHHierarchy **);
 
   PetscFunctionBegin;
   PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCNONE, &none));
-  PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCJACOBI, jacobi));
+  PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCJACOBI, &M->jacobi));
   PetscCall(PetscObjectQueryFunction((PetscObject)ksp->pc, kInverseQuery, &query));
-  if (query) PetscCall((*query)(ksp->pc, M));
-  if (!none && !*jacobi && !query)
-    *why = std::string("the preconditioner ") + ((PetscObject)ksp->pc)->type_name + ", which is not none, jacobi, afsai or sfsai";
-  else if (query && (!(*M)->W1.i || !PetscMemTypeDevice((*M)->where))) *why = "the factor is on the host";
+  PetscCall(PetscObjectQueryFunction((PetscObject)ksp->pc, kCycleQuery, &cycle_query));
+  if (query) PetscCall((*query)(ksp->pc, &M->M));
+  if (cycle_query) PetscCall((*cycle_query)(ksp->pc, &M->cycle));
+  if (!none && !M->jacobi && !query && !cycle_query)
+    *why =
+      std::string("the preconditioner ") + ((PetscObject)ksp->pc)->type_name + ", which is not none, jacobi, afsai, sfsai or cmatch";
+  else if (query && (!M->M->W1.i || !PetscMemTypeDevice(M->M->where))) *why = "the factor is on the host";
+  else if (cycle_query && cg->several) *why = "multigrid on several ranks";
+  else if (cycle_query && (!M->cycle || !PetscMemTypeDevice(M->cycle->where))) *why = "the multigrid hierarchy is on the host";
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* As CGFusedWhyGeneral(), as far as this rank sees: the first reason that there is. */
-static PetscErrorCode WhyGeneralHere(KSP ksp, const PCInverse **M, PetscBool *jacobi, std::string *why)
+static PetscErrorCode WhyGeneralHere(KSP ksp, CGFusedPreconditioner *M, std::string *why)
 {
   PetscBool single;
 
   PetscFunctionBegin;
-  *M      = nullptr;
-  *jacobi = PETSC_FALSE;
+  *M = CGFusedPreconditioner{};
   PetscCall(CGFusedSingleReduction(ksp, &single));
   *why = WhyNotAsItIsAsked(ksp, single);
   if (why->empty()) PetscCall(WhyNotWithMatrix(ksp, why));
   if (why->empty()) PetscCall(WhyNotWithVectors(ksp, why));
-  if (why->empty()) PetscCall(WhyNotWithPreconditioner(ksp, M, jacobi, why));
+  if (why->empty()) PetscCall(WhyNotWithPreconditioner(ksp, M, why));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* --------------------------------- what all ranks have to say --------------------------------- */
 
-PetscErrorCode CGFusedWhyGeneral(KSP ksp, const PCInverse **M, PetscBool *jacobi, std::string *why)
+PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, std::string *why)
 {
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
   int          all[2]; /* whether the ranks can take the path, and whether they have the exchange */
 
   PetscFunctionBegin;
-  PetscCall(WhyGeneralHere(ksp, M, jacobi, why));
+  PetscCall(WhyGeneralHere(ksp, M, why));
   if (!cg->several) PetscFunctionReturn(PETSC_SUCCESS);
   all[0] = why->empty();
   all[1] = 0;

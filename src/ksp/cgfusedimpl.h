@@ -26,6 +26,13 @@ struct CopiedFrom {
   PetscObjectState state = -1;
 };
 
+/* A preconditioner whose products can be our own: at most one of these, and none for PCNONE. */
+struct CGFusedPreconditioner {
+  const PCInverse *M      = nullptr; /* two factors */
+  CMATCHHierarchy *cycle  = nullptr; /* a cycle of multigrid */
+  PetscBool        jacobi = PETSC_FALSE;
+};
+
 template <typename Object>
 struct OptionTable;
 
@@ -73,15 +80,14 @@ PetscErrorCode CGFusedTestNorm(KSP, PetscInt its, PetscReal norm);
 /* Whether a vector is on the GPU and may be used there. */
 PetscErrorCode CGFusedIsOnDevice(Vec, PetscBool *device);
 /*
-   Why the solve takes the general path, or an empty text if the products can be our own. M is then the inverse of a preconditioner
-   that has factors, or null; jacobi, whether that is PCJACOBI. All ranks take the same path; collective.
+   Why the solve takes the general path, or an empty text if the products can be our own. All ranks take the same path; collective.
 */
-PetscErrorCode CGFusedWhyGeneral(KSP, const PCInverse **M, PetscBool *jacobi, std::string *why);
+PetscErrorCode CGFusedWhyGeneral(KSP, CGFusedPreconditioner *, std::string *why);
 
 /* ------------------------------------- cgfused_device.cxx ------------------------------------- */
 
 /* Makes the GPU's copies of A and of M those of now, and the exchange; collective. */
-PetscErrorCode CGFusedPrepareDevice(KSP, const PCInverse *M, PetscBool jacobi);
+PetscErrorCode CGFusedPrepareDevice(KSP, const CGFusedPreconditioner &);
 /* The solve of one rank, with these copies. */
 PetscErrorCode CGFusedSolveOnDevice(KSP);
 

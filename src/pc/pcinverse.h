@@ -34,5 +34,12 @@ PetscErrorCode PCInverseReset(PCInverse *);
 /* Every PC of this kind composes this method, which gives its inverse; before PCSetUp() the inverse has no rows. */
 constexpr const char *kInverseQuery = "PCFinePCGetInverse_C";
 
+/*
+   A PC whose application is a cycle of multigrid composes this method, which gives its hierarchy, or null before a set-up, after one
+   that failed, and where the preconditioner is not the whole of it.
+*/
+constexpr const char *kCycleQuery = "PCFinePCGetCycle_C";
+struct CMATCHHierarchy;
+
 /* A PC of another kind composes this method, which gives the bytes that PCFinePCGetApplyBytes() reports. */
 constexpr const char *kApplyBytesQuery = "PCFinePCGetApplyBytes_C";

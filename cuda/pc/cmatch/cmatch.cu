@@ -1,0 +1,395 @@
+/* CUDA twin of src/pc/cmatch/cmatch_host.cxx: the set-up as a whole, the finest level, and what completes a level. */
+#include <cmath>
+
+#include "cmatch.cuh"
+
+namespace
+{
+
+constexpr int kGroup = 8; /* lanes of a row */
+
+/* ---------------------------------------- finest level ---------------------------------------- */
+
+__device__ double NearNull(const double *w, PetscInt i)
+{
+  return w ? w[i] : 1.;
+}
+
+/* w with ones for zeros; a thread takes an entry */
+__global__ void __launch_bounds__(kBlockSize) CopyNearNull(PetscInt n, const double *from, double *w)
+{
+  const long long i = GridThread();
+  if (i < n) w[i] = from[i] == 0 ? 1. : from[i];
+}
+
+/* The first unusable row, and the largest scaled diagonal entry. A thread takes a row. */
+__global__ void __launch_bounds__(kBlockSize) CheckRows(CSRView A, const double *w, CMATCHReport *report)
+{
+  const long long row     = GridThread();
+  double          largest = 0;
+  if (row < A.n) {
+    bool   finite = isfinite(NearNull(w, row)), stored = false;
+    double diagonal = 0;
+    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
+      const double a = A.a[k];
+      finite         = finite && isfinite(a);
+      if (A.j[k] != row) continue;
+      stored   = true;
+      diagonal = a;
+    }
+    const CMATCHFailure failure = !finite ? CMATCH_NOT_FINITE :
+                                  !stored ? CMATCH_DIAGONAL_MISSING :
+                                  !(diagonal > 0) ? CMATCH_DIAGONAL_NOT_POSITIVE : CMATCH_OK;
+    if (failure != CMATCH_OK) atomicMin(&report->failure, CMATCHFailureKey(kCMATCHStageCheck, row, failure));
+    else largest = diagonal * NearNull(w, row) * NearNull(w, row);
+  }
+  largest = GroupMax<kWarpSize>(largest);
+  /* the bits of numbers that are not negative are in the order of the numbers */
+  if (threadIdx.x % kWarpSize == 0 && largest > 0) atomicMax(&report->largest, (unsigned long long)__double_as_longlong(largest));
+}
+
+/* The entries beside the diagonal, and the row sums, of scale W A W. A thread takes a row. */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize)
+  CopyFinest(CSRView A, const double *w, double scale, PetscInt *A_i, PetscInt *A_j, T *A_a, double *rs, double *diagonal,
+             float *matched_a, float *matched_d, CMATCHReport *report)
+{
+  const long long row = GridThread();
+  if (row > A.n) return;
+  if (row == A.n) {
+    A_i[row] = A.nnz - A.n;
+    return;
+  }
+  const double w_row = NearNull(w, row);
+  PetscInt     to    = A.i[row] - (PetscInt)row; /* every row before has its diagonal entry */
+  double       sum   = 0;
+  bool         finite = true;
+  A_i[row]            = to;
+  for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
+    const PetscInt column = A.j[k];
+    double         value  = A.a[k] * scale;
+    if (w) value = value * (w_row * w[column]);
+    sum += value;
+    if (column == row) {
+      diagonal[row] = value;
+      finite        = finite && isfinite((T)value);
+      if (matched_d) matched_d[row] = (float)value;
+    } else {
+      A_j[to] = column;
+      A_a[to] = (T)value;
+      finite  = finite && isfinite((T)value);
+      if (matched_a) matched_a[to] = (float)value;
+      to++;
+    }
+  }
+  rs[row] = sum;
+  if (!finite) atomicMin(&report->failure, CMATCHFailureKey(kCMATCHStageStore, row, CMATCH_TOO_LARGE));
+}
+
+/* s, d and l of a level, from its entries and the row sums. A group takes a row. */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize)
+  CompleteRows(PetscInt n, const PetscInt *A_i, const T *A_a, const double *rs, const double *fallback, T *s, T *d, T *l, int stage,
+               CMATCHFailure kind, CMATCHReport *report)
+{
+  const PetscInt row  = (PetscInt)(GridThread() / kGroup);
+  const int      lane = threadIdx.x % kGroup;
+  const PetscInt begin = row < n ? A_i[row] : 0, end = row < n ? A_i[row + 1] : 0;
+  const int      longest = (int)__reduce_max_sync(kFullWarp, end - begin);
+  double         off     = 0;
+  for (int k = 0; k < longest; k += kGroup) AddInOrder<kGroup>(begin + k + lane < end ? (double)A_a[begin + k + lane] : 0., &off);
+  const double sum      = row < n ? rs[row] : 1.;
+  T            diagonal = (T)(sum - off);
+  if (row < n && !(diagonal > 0 && isfinite(diagonal))) diagonal = (T)fallback[row];
+  double l1 = (double)diagonal;
+  for (int k = 0; k < longest; k += kGroup) AddInOrder<kGroup>(begin + k + lane < end ? fabs((double)A_a[begin + k + lane]) : 0., &l1);
+  if (row >= n || lane != 0) return;
+  s[row] = (T)sum;
+  d[row] = diagonal;
+  l[row] = (T)(1 / l1);
+  if (!(diagonal > 0 && isfinite(diagonal))) atomicMin(&report->failure, CMATCHFailureKey(stage, row, kind));
+}
+
+/* -------------------------------------------- steps ------------------------------------------- */
+
+/* Clears the report. */
+PetscErrorCode BeginReport(CMATCHSetup *s)
+{
+  PetscFunctionBegin;
+  s->seen         = CMATCHReport{};
+  s->seen.failure = ~0ull;
+  PetscCallCUDA(cudaMemcpyAsync(s->report, &s->seen, sizeof(s->seen), cudaMemcpyHostToDevice, s->stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Keeps w, checks the rows of A, and finds the scale. */
+PetscErrorCode CheckMatrix(CMATCHSetup *s, const CSRView &A, const double *w)
+{
+  CMATCHHierarchyCUDA *H = s->H;
+
+  PetscFunctionBegin;
+  if (w && A.n) {
+    if (!H->w) PetscCall(ArrayCreate_CUDA(A.n * sizeof(*H->w), (void **)&H->w));
+    CopyNearNull<<<BlocksFor(A.n), kBlockSize, 0, s->stream>>>(A.n, w, H->w);
+    FinePCCheckLaunch();
+  } else PetscCall(ArrayDestroy_CUDA((void **)&H->w));
+  CheckRows<<<BlocksFor(A.n), kBlockSize, 0, s->stream>>>(A, H->w, s->report);
+  FinePCCheckLaunch();
+  PetscCall(CMATCHReadReport(s));
+  double largest;
+  int    exponent = 0;
+  memcpy(&largest, &s->seen.largest, sizeof(largest));
+  std::frexp(largest, &exponent);
+  H->scale = std::ldexp(1., -exponent);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The finest level, and the rows in which its pairs are matched. */
+PetscErrorCode MakeFinest(CMATCHSetup *s, const CSRView &A, bool keep)
+{
+  CMATCHHierarchyCUDA *H = s->H;
+  const bool           copied = s->params->precision != FINEPC_SINGLE; /* single entries are those of the hierarchy */
+  float               *matched_a = nullptr, *matched_d = nullptr;
+  double              *diagonal  = nullptr;
+
+  PetscFunctionBegin;
+  if (!keep) PetscCall(CMATCHCreateLevel(s, A.n, A.nnz - A.n));
+  CMATCHLevel &L = H->level[0];
+  if (!keep) {
+    PetscCall(s->arena.TakeBack((size_t)L.n + (copied ? L.nnz : 0), &matched_d));
+    if (copied) matched_a = matched_d + L.n;
+  }
+  const auto mark = s->arena.mark();
+  PetscCall(s->arena.Take(L.n, &diagonal));
+  PetscCall(CMATCHWithPrecision(s->params->precision, [&](auto zero) {
+    using T = decltype(zero);
+    PetscFunctionBegin;
+    CopyFinest<<<BlocksFor((long long)A.n + 1), kBlockSize, 0, s->stream>>>(A, H->w, H->scale, L.A_i, L.A_j, (T *)L.A_a, H->rs[0],
+                                                                           diagonal, matched_a, matched_d, s->report);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }));
+  PetscCall(CMATCHCompleteLevel(s, 0, diagonal));
+  s->arena.Release(mark);
+  s->rows = CMATCHRows{L.n, L.A_i, nullptr, L.A_j, copied ? matched_a : (const float *)L.A_a, matched_d, (size_t)L.nnz};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What the report says of a failure. */
+void TellFailure(CMATCHSetup *s)
+{
+  CMATCHStats *stats = s->stats;
+  if (s->seen.failure == ~0ull) return;
+  const int stage = (int)(s->seen.failure >> 40);
+  stats->level    = PetscMax(0, stage - kCMATCHStageCoarse);
+  stats->row      = (PetscInt)(s->seen.failure >> 4 & 0xfffffffffull);
+  stats->failure  = (CMATCHFailure)(s->seen.failure & 0xf);
+}
+
+bool HasFailed(const CMATCHSetup *s)
+{
+  return s->seen.failure != ~0ull;
+}
+
+/* Forgets all levels, but not what the cycle keeps. */
+void ForgetLevels(CMATCHHierarchyCUDA *H)
+{
+  H->memory.clear();
+  H->levels = 0;
+  for (PetscInt l = 0; l < kCMATCHMostLevels; l++) {
+    H->level[l]   = CMATCHLevel{};
+    H->vectors[l] = CMATCHVectors{};
+    H->rs[l]      = nullptr;
+    H->AP_room[l] = 0;
+  }
+}
+
+/* New levels, one after the other. */
+PetscErrorCode MakeLevels(CMATCHSetup *s, const CSRView &A)
+{
+  CMATCHHierarchyCUDA *H   = s->H;
+  bool                 end = false;
+
+  PetscFunctionBegin;
+  PetscCall(MakeFinest(s, A, false));
+  while (true) {
+    const PetscInt last = H->levels - 1;
+    H->end              = CMATCH_END_SIZE;
+    if (H->level[last].n <= s->params->coarse_size) break;
+    H->end = CMATCH_END_LEVELS;
+    if (H->levels == s->params->max_levels) break;
+    PetscCall(CMATCHAggregate(s, &end)); /* sets H->end */
+    if (end || HasFailed(s)) break;
+    PetscCall(CMATCHCoarsen(s, last, false));
+    if (HasFailed(s)) break;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* New values on the old patterns. */
+PetscErrorCode RefillLevels(CMATCHSetup *s, const CSRView &A)
+{
+  PetscFunctionBegin;
+  PetscCall(MakeFinest(s, A, true));
+  for (PetscInt level = 0; level + 1 < s->H->levels; level++) PetscCall(CMATCHCoarsen(s, level, true));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode Compute(CMATCHSetup *s, const CSRView &A, const double *w, bool keep)
+{
+  CMATCHHierarchyCUDA *H = s->H;
+
+  PetscFunctionBegin;
+  PetscCall(BeginReport(s));
+  PetscCall(CheckMatrix(s, A, w));
+  if (!HasFailed(s)) PetscCall(keep ? RefillLevels(s, A) : MakeLevels(s, A));
+  if (!HasFailed(s)) PetscCall(CMATCHPrepareCoarsest(s));
+  PetscCall(CMATCHReadReport(s));
+  TellFailure(s);
+  if (!HasFailed(s)) PetscCall(CMATCHPrepareCycle(H, s->stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Bytes that a V-cycle must move. */
+size_t ApplyBytes(const CMATCHHierarchyCUDA *H)
+{
+  const size_t value = FinePCPrecisionBytes(H->params.precision), entry = value + sizeof(PetscInt);
+  size_t       bytes = 0;
+  for (PetscInt l = 0; l < H->levels; l++) {
+    const CMATCHLevel &L = H->level[l];
+    const size_t       A = L.nnz * entry + L.n * (sizeof(PetscInt) + value);
+    if (l + 1 == H->levels && H->inverse.size()) bytes += H->inverse.bytes() + 2 * L.n * value;
+    else if (l + 1 == H->levels) bytes += A;
+    else /* before and after: degree products; b, x, l, r of each; P and R once */
+      bytes += 2 * H->params.degree * (A + 4 * L.n * value) + 2 * (L.P_nnz * entry + 2 * L.n * value) + 3 * L.n * value;
+  }
+  return bytes + (H->levels ? 2 * H->level[0].n * sizeof(PetscScalar) : 0);
+}
+
+} // namespace
+
+PetscErrorCode CMATCHReadReport(CMATCHSetup *s)
+{
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaMemcpyAsync(&s->seen, s->report, sizeof(s->seen), cudaMemcpyDeviceToHost, s->stream));
+  PetscCallCUDA(cudaStreamSynchronize(s->stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHCreateLevel(CMATCHSetup *s, PetscInt n, PetscInt nnz)
+{
+  CMATCHHierarchyCUDA *H     = s->H;
+  const CMATCHParams  *p     = s->params;
+  const PetscInt       level = H->levels++;
+  const size_t         value = FinePCPrecisionBytes(p->precision);
+  CMATCHLevel         &L     = H->level[level];
+  CMATCHVectors       &v     = H->vectors[level];
+  const bool           twice = p->cycle != PC_CMATCH_V && level >= kCMATCHTwiceFrom && level <= kCMATCHTwiceTo;
+  Layout               layout;
+
+  PetscFunctionBegin;
+  L.n     = n;
+  L.nnz   = nnz;
+  L.width = p->smoothed_prolongator ? p->prolongator_row : 1;
+  const size_t most = (size_t)n * L.width; /* entries of P */
+  layout.Place(&L.A_i, (size_t)n + 1);
+  layout.Place(&L.A_j, nnz);
+  layout.Place(&L.A_a, nnz * value);
+  for (void **array : {&L.s, &L.d, &L.l}) layout.Place(array, n * value);
+  layout.Place(&H->rs[level], n);
+  if (n > p->coarse_size && level + 1 < p->max_levels) {
+    layout.Place(&L.aggregate, n);
+    layout.Place(&L.P_j, most);
+    layout.Place(&L.P_a, most * value);
+    layout.Place(&L.R_i, (size_t)n + 1);
+    layout.Place(&L.R_j, most);
+    layout.Place(&L.R_a, most * value);
+  }
+  for (void **array : {&v.b, &v.r, &v.x[0], &v.x[1]}) layout.Place(array, n * value);
+  layout.Place(&v.z[0], n * value); /* the coarsest level may need a polynomial, whatever the smoother is */
+  layout.Place(&v.z[1], n * value);
+  if (twice)
+    for (void **array : {&v.e, &v.c, &v.v}) layout.Place(array, n * value);
+  H->memory.emplace_back(&H->meter);
+  PetscCall(layout.Allocate(&H->memory.back()));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHCompleteLevel(CMATCHSetup *s, PetscInt level, const double *fallback)
+{
+  CMATCHLevel        &L     = s->H->level[level];
+  const int           stage = level ? kCMATCHStageCoarse + level : kCMATCHStageStore;
+  const CMATCHFailure kind  = level ? CMATCH_DIAGONAL_NOT_POSITIVE : CMATCH_TOO_LARGE;
+
+  PetscFunctionBegin;
+  if (!L.n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(CMATCHWithPrecision(s->params->precision, [&](auto zero) {
+    using T = decltype(zero);
+    PetscFunctionBegin;
+    CompleteRows<T><<<BlocksFor((long long)L.n * kGroup), kBlockSize, 0, s->stream>>>(
+      L.n, L.A_i, (const T *)L.A_a, s->H->rs[level], fallback, (T *)L.s, (T *)L.d, (T *)L.l, stage, kind, s->report);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *w, const CMATCHParams *params, PetscBool keep,
+                                           PetscBool work, CMATCHHierarchy **hierarchy, CMATCHStats *stats)
+{
+  CMATCHHierarchyCUDA *H = (CMATCHHierarchyCUDA *)*hierarchy;
+  Buffer<char>         report;
+  CubScratch           cub;
+  CMATCHSetup          s;
+
+  PetscFunctionBegin;
+  if (!H) {
+    H          = new CMATCHHierarchyCUDA();
+    *hierarchy = H;
+    H->where   = PETSC_MEMTYPE_CUDA;
+    PetscCall(ProcessorCount(&H->processors));
+  }
+  *stats = CMATCHStats{};
+  if (!keep) {
+    PetscCall(CMATCHDestroyCycle(H));
+    ForgetLevels(H);
+    H->inverse.Free();
+    H->iteration.Free();
+    H->generation++;
+  }
+  H->params = *params;
+  H->scale  = 1;
+  s.H       = H;
+  s.params  = params;
+  s.stats   = stats;
+  s.cub     = &cub;
+  PetscCall(PetscGetCurrentCUDAStream(&s.stream));
+  if (A->n) {
+    /* twice the bytes of A: see cmatch.md of the results for what of it is used */
+    PetscCall(s.arena.Reserve(2 * (A->nnz * (sizeof(PetscInt) + sizeof(PetscScalar)) + A->n * sizeof(PetscInt)) + (1 << 20), &H->work));
+    PetscCall(report.Allocate(sizeof(CMATCHReport)));
+    s.report = (CMATCHReport *)report.data();
+    PetscCall(Compute(&s, *A, w, keep));
+  }
+  stats->end        = H->end;
+  stats->work_bytes = s.arena.peak();
+  if (!work) H->work.Free();
+  H->kept_bytes  = H->work.bytes();
+  H->inverted    = (PetscBool)(H->inverse.size() > 0);
+  H->bytes       = H->meter.now + (H->w ? A->n * sizeof(*H->w) : 0);
+  H->apply_bytes = ApplyBytes(H);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHDestroy_CUDA(CMATCHHierarchy **hierarchy)
+{
+  CMATCHHierarchyCUDA *H = (CMATCHHierarchyCUDA *)*hierarchy;
+
+  PetscFunctionBegin;
+  if (!H) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(CMATCHDestroyCycle(H));
+  PetscCall(ArrayDestroy_CUDA((void **)&H->w));
+  delete H;
+  *hierarchy = nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

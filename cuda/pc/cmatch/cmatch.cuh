@@ -1,0 +1,236 @@
+/*
+   What the files of CMATCH on the GPU share: the hierarchy with its vectors and graph, the work of a set-up, and what one file does
+   for the others.
+
+     cmatch.cu            the set-up as a whole, the finest level, and what completes a level
+     cmatch_aggregate.cu  aggregates, by matching or by an independent set
+     cmatch_galerkin.cu   the prolongator, its transpose, the Galerkin product
+     cmatch_coarsest.cu   the coarsest level: its inverse, and its solution
+     cmatch_cycle.cu      the cycle
+
+   The set-up makes sums in the order of the host twin, and its files are compiled without fused multiplications and additions, so
+   that both twins compute the same bits. The formulas are those of cmatch_host.cxx.
+*/
+#pragma once
+
+#include <type_traits>
+#include <vector>
+
+#include "buffer.cuh"
+#include "pc/cmatch/cmatch.h"
+#include "scratch.cuh"
+
+/* ---------------------------------------- the hierarchy --------------------------------------- */
+
+/* What the kernels of a cycle share. */
+struct CMATCHControl {
+  double             scale;   /* that of the hierarchy */
+  double             factor;  /* r is multiplied by it where the cycle begins, and z is divided by it: a power of 2 */
+  unsigned long long largest; /* the bits of the largest magnitude of an entry of r, while it is looked for */
+  int                skip;    /* the cycle is not wanted any more */
+};
+
+/* Vectors of a level, of type T. Those that the options do not need are null. */
+struct CMATCHVectors {
+  void *b, *r;    /* right-hand side, residual */
+  void *x[2];     /* the iterate, which a product reads in one array and writes in the other */
+  void *z[2];     /* corrections of a polynomial */
+  void *e, *c, *v; /* of the levels that are visited twice */
+};
+
+struct CMATCHHierarchyCUDA : CMATCHHierarchy {
+  WorkMeter                 meter; /* of the memory below */
+  std::vector<Buffer<char>> memory; /* of the levels */
+  Buffer<char>              common{&meter};
+  Buffer<char>              work; /* of the last set-up, if it is kept */
+  CMATCHVectors             vectors[kCMATCHMostLevels] = {};
+  double                   *rs[kCMATCHMostLevels]      = {}; /* [n] the row sums in double */
+  size_t                    AP_room[kCMATCHMostLevels] = {}; /* entries that A P needed memory for */
+
+  /* the coarsest level */
+  CMATCHEnd      end = CMATCH_END_SIZE;
+  Buffer<double> inverse{&meter};    /* [n][n] */
+  Buffer<double> iteration{&meter};  /* [4][n] vectors of the conjugate gradient method */
+
+  /* the cycle */
+  CMATCHControl  *control    = nullptr; /* in common, as the next two */
+  const double  **caller     = nullptr; /* r and z of the captured cycle */
+  double         *dots       = nullptr; /* of the levels that are visited twice */
+  int             processors = 0;
+  long            generation = 0; /* set-ups that have made new memory */
+  bool            early      = false;
+  cudaStream_t    capture    = nullptr; /* for captures alone */
+  cudaGraphExec_t graph      = nullptr;
+};
+
+/* -------------------------------------- work of a set-up -------------------------------------- */
+
+/*
+   Work memory that is given out from the front and taken back as a whole. One block of memory has room for what is usual; what does
+   not fit in it is allocated.
+*/
+class CMATCHArena {
+public:
+  PetscErrorCode Reserve(size_t bytes, Buffer<char> *main)
+  {
+    PetscFunctionBegin;
+    main_ = main;
+    if (main->size() < bytes) PetscCall(main->Allocate(bytes));
+    end_ = main->size();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  template <typename T>
+  PetscErrorCode Take(size_t count, T **array)
+  {
+    const size_t bytes = Round(count * sizeof(T));
+
+    PetscFunctionBegin;
+    if (begin_ + bytes <= end_) {
+      *array = (T *)(main_->data() + begin_);
+      begin_ += bytes;
+    } else {
+      more_.emplace_back();
+      PetscCall(more_.back().Allocate(bytes));
+      *array = (T *)more_.back().data();
+      extra_ += bytes;
+    }
+    peak_ = PetscMax(peak_, begin_ + main_->size() - end_ + extra_);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  /* Memory at the back, which stays until the next call. What it held before is lost. */
+  template <typename T>
+  PetscErrorCode TakeBack(size_t count, T **array)
+  {
+    const size_t bytes = Round(count * sizeof(T));
+
+    PetscFunctionBegin;
+    end_ = main_->size();
+    if (begin_ + bytes <= end_) {
+      end_ -= bytes;
+      *array = (T *)(main_->data() + end_);
+    } else {
+      PetscCall(back_.Allocate(bytes));
+      *array = (T *)back_.data();
+    }
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  struct Mark {
+    size_t begin, more;
+  };
+  Mark mark() const { return {begin_, more_.size()}; }
+  void Release(Mark to)
+  {
+    begin_ = to.begin;
+    while (more_.size() > to.more) {
+      extra_ -= more_.back().size();
+      more_.pop_back();
+    }
+  }
+  size_t peak() const { return PetscMax(peak_, main_ ? main_->size() : 0); }
+
+private:
+  static size_t Round(size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+  Buffer<char>             *main_ = nullptr;
+  Buffer<char>              back_;
+  std::vector<Buffer<char>> more_;
+  size_t                    begin_ = 0, end_ = 0, extra_ = 0, peak_ = 0;
+};
+
+/* The stages of a set-up in which a failure is found, in the order in which they count; the level is added to the last one. */
+constexpr int kCMATCHStageCheck = 0, kCMATCHStageStore = 1, kCMATCHStageCoarse = 2;
+
+/* A failure as one number, of which the least counts. */
+__host__ __device__ inline unsigned long long CMATCHFailureKey(int stage, PetscInt row, CMATCHFailure kind)
+{
+  return (unsigned long long)stage << 40 | (unsigned long long)row << 4 | (unsigned long long)kind;
+}
+
+/* What the kernels of a set-up report to the host. */
+struct CMATCHReport {
+  unsigned long long failure; /* the least CMATCHFailureKey(), or all bits */
+  unsigned long long largest; /* the bits of the largest diagonal entry */
+  unsigned long long entries; /* of the rows of a product, and in the rows that a sweep has made */
+  PetscInt           wide;    /* rows of a product that did not fit into its table */
+  PetscInt           aggregates;
+  PetscInt           left, joined, singles, largest_aggregate;
+  PetscInt           P_nnz, longest, cut, plain; /* entries of P, and of the longest row of R */
+  PetscInt           undecided;                  /* vertices that an independent set has not decided about */
+  PetscInt           pairs[kCMATCHRounds];       /* whether a round of the matching has made pairs */
+};
+
+/* The rows in which pairs are matched, without their diagonal. Between rows there may be gaps. */
+struct CMATCHRows {
+  PetscInt        n;
+  const PetscInt *start;
+  const PetscInt *length; /* or null, if row i ends where row i + 1 begins */
+  const PetscInt *j;
+  const float    *a, *d;
+  size_t          room; /* entries that fit into j and a */
+
+  __device__ PetscInt Length(PetscInt i) const { return length ? length[i] : start[i + 1] - start[i]; }
+};
+
+struct CMATCHSetup {
+  CMATCHHierarchyCUDA *H;
+  const CMATCHParams  *params;
+  CMATCHStats         *stats;
+  cudaStream_t         stream;
+  CMATCHArena          arena;
+  CMATCHReport        *report = nullptr; /* on the device */
+  CMATCHReport         seen;             /* what the host has read of it */
+  CubScratch          *cub = nullptr;
+  CMATCHRows           rows{}; /* the unsmoothed operator of the next level */
+};
+
+/* Waits, and reads the report. */
+PetscErrorCode CMATCHReadReport(CMATCHSetup *);
+
+/* Calls f(T()) for the precision. */
+template <typename F>
+PetscErrorCode CMATCHWithPrecision(FinePCPrecision precision, F f)
+{
+  return precision == FINEPC_SINGLE ? f(float()) : f(double());
+}
+
+/* sum += x of each lane of the group, one lane after the other. All lanes of the warp take part, and every lane gets the sum. */
+template <int Size>
+__device__ __forceinline__ void AddInOrder(double x, double *sum)
+{
+#pragma unroll
+  for (int lane = 0; lane < Size; lane++) *sum += __shfl_sync(kFullWarp, x, lane, Size);
+}
+
+/* The symmetric hash by which ties are broken. */
+__device__ __forceinline__ unsigned CMATCHMix(PetscInt a, PetscInt b)
+{
+  const unsigned low = (unsigned)min(a, b), high = (unsigned)max(a, b);
+  unsigned       h = (low * 0x9E3779B1u) ^ (high * 0x85EBCA77u);
+  h ^= h >> 15;
+  h *= 0x2C1B3C6Du;
+  h ^= h >> 12;
+  h *= 0x297A2D39u;
+  return h ^ (h >> 15);
+}
+
+/* ----------------------------------------- the phases ----------------------------------------- */
+
+/* Memory of a level with so many rows and entries, and of its transfer to the next level. */
+PetscErrorCode CMATCHCreateLevel(CMATCHSetup *, PetscInt n, PetscInt nnz);
+/* s, d and l of the last level, from its entries and from rs. `fallback` [n] are diagonal entries to take where d is not positive. */
+PetscErrorCode CMATCHCompleteLevel(CMATCHSetup *, PetscInt level, const double *fallback);
+
+/* The aggregates of the last level, and the unsmoothed operator of the next one. Sets `end` if there is no next level. */
+PetscErrorCode CMATCHAggregate(CMATCHSetup *, bool *end);
+
+/* P, R and the next level, which is made; with keep, the values of all of these. */
+PetscErrorCode CMATCHCoarsen(CMATCHSetup *, PetscInt level, bool keep);
+
+/* The inverse of the coarsest level, or whatever its solution needs. */
+PetscErrorCode CMATCHPrepareCoarsest(CMATCHSetup *);
+/* x = A^{-1} b on the coarsest level, by inverse or conjugate gradients */
+PetscErrorCode CMATCHLaunchCoarsest(CMATCHHierarchyCUDA *, void *x, cudaStream_t);
+
+/* Memory for what the kernels of a cycle share, unless it is there, and the scale in it. */
+PetscErrorCode CMATCHPrepareCycle(CMATCHHierarchyCUDA *, cudaStream_t);
+PetscErrorCode CMATCHDestroyCycle(CMATCHHierarchyCUDA *);

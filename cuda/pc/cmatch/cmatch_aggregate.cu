@@ -1,0 +1,726 @@
+/* CMATCH on the GPU: the aggregates of a level, by sweeps of matching or by an independent set. */
+#include <cub/cub.cuh>
+#include <thrust/iterator/counting_iterator.h>
+#include <thrust/iterator/transform_iterator.h>
+
+#include "cmatch_product.cuh"
+
+namespace
+{
+
+/* What a vertex is in a sweep; a number that is not negative is its mate. */
+constexpr PetscInt kFree = -1, kLeft = -2, kJoined = -3; /* kJoined - L: it has joined the pair with leader L */
+
+/* Up to this mean number of entries a thread takes a row. */
+constexpr double kThreadRow = 20;
+
+/* What a sweep works with. Arrays of vertices have n entries, c has a place for every entry of the rows. */
+struct Sweep {
+  CMATCHRows          M;
+  float              *c;           /* edge weights, 0 where there may be no pair */
+  float              *big;         /* the largest weight of a row */
+  PetscInt           *mate;        /* see above */
+  PetscInt           *candidate;   /* the vertex that a free vertex chooses, or the leader whose pair it wants to join */
+  PetscInt           *size, *room; /* rows of the level in a vertex, and how many its aggregate may have */
+  PetscInt           *load;        /* of leaders: rows in the pair and what has joined it */
+  unsigned long long *offer;       /* of leaders: the best proposal of a round */
+  PetscInt           *slot;        /* [n][kCMATCHJoins] of leaders: who has joined, or -1 */
+  PetscInt           *number;      /* [n + 1] of leaders: the number of the aggregate */
+  PetscInt           *aggregate;   /* the number of a vertex's aggregate, or -1 */
+  CMATCHReport       *report;
+};
+
+/* The row that a group of lanes has, and its entries. */
+template <int GroupSize>
+struct RowOf {
+  PetscInt i, begin, end; /* i < 0: beyond the last row */
+  int      lane;
+
+  __device__ __forceinline__ explicit RowOf(const CMATCHRows &M)
+  {
+    const long long row = GridThread() / GroupSize;
+    lane                = threadIdx.x % GroupSize;
+    i                   = row < M.n ? (PetscInt)row : -1;
+    begin = end = 0;
+  }
+  /* Without a call the row has no entries. */
+  __device__ __forceinline__ void Open(const CMATCHRows &M)
+  {
+    if (i < 0) return;
+    begin = M.start[i];
+    end   = begin + M.Length(i);
+  }
+};
+
+/* ------------------------------------------- weights ------------------------------------------ */
+
+/* Rows that are left to the smoother. Their mates tell it. */
+template <int GroupSize>
+__global__ void __launch_bounds__(kBlockSize) FindLeft(Sweep s)
+{
+  RowOf<GroupSize> row(s.M);
+  row.Open(s.M);
+  double         off     = 0;
+  const PetscInt longest = (PetscInt)__reduce_max_sync(kFullWarp, row.end - row.begin);
+  for (PetscInt k = 0; k < longest; k += GroupSize) {
+    const PetscInt at = row.begin + k + row.lane;
+    AddInOrder<GroupSize>(at < row.end ? fabs((double)s.M.a[at]) : 0., &off);
+  }
+  const bool     left   = row.i >= 0 && row.lane == 0 && !(off >= kCMATCHDominated * (double)s.M.d[max(row.i, 0)]);
+  const unsigned ballot = __ballot_sync(kFullWarp, left);
+  if (ballot && threadIdx.x % kWarpSize == 0) atomicAdd(&s.report->left, __popc(ballot));
+  if (row.i < 0 || row.lane != 0) return;
+  s.mate[row.i] = left ? kLeft : kFree;
+  s.size[row.i] = 1;
+}
+
+__device__ __forceinline__ float Weight(const Sweep &s, PetscInt j, float a, float d, bool i_left)
+{
+  const float sum = d + s.M.d[j];
+  const float c   = sum > 0 ? -2.0f * a / sum : 0.f;
+  return c > 0 && !i_left && s.mate[j] != kLeft ? c : 0.f;
+}
+
+/* The weights, before the threshold, and the largest of each row. */
+template <int GroupSize>
+__global__ void __launch_bounds__(kBlockSize) WeighEdges(Sweep s)
+{
+  RowOf<GroupSize> row(s.M);
+  row.Open(s.M);
+  const bool  left    = row.i >= 0 && s.mate[row.i] == kLeft;
+  const float d       = row.i >= 0 ? s.M.d[row.i] : 1.f;
+  float       largest = 0;
+  for (PetscInt at = row.begin + row.lane; at < row.end; at += GroupSize) {
+    const float c = Weight(s, s.M.j[at], s.M.a[at], d, left);
+    s.c[at]       = c;
+    largest       = fmaxf(largest, c);
+  }
+  largest = GroupMax<GroupSize>(largest);
+  if (row.i >= 0 && row.lane == 0) s.big[row.i] = largest;
+}
+
+/* Leaves the edges that are strong at both ends and whose ends may be together. On the first sweep sets the room. */
+template <int GroupSize>
+__global__ void __launch_bounds__(kBlockSize) KeepStrong(Sweep s, float theta, bool first, bool limited)
+{
+  RowOf<GroupSize> row(s.M);
+  row.Open(s.M);
+  const float big   = row.i >= 0 ? theta * s.big[row.i] : 0.f;
+  PetscInt    count = 0;
+  for (PetscInt at = row.begin + row.lane; at < row.end; at += GroupSize) {
+    const PetscInt j = s.M.j[at];
+    const float    c = s.c[at];
+    bool           strong = c > 0 && !(c < big) && !(c < theta * s.big[j]);
+    count += strong;
+    if (!first && strong) strong = s.size[row.i] + s.size[j] <= max(s.room[row.i], s.room[j]);
+    if (!strong) s.c[at] = 0;
+  }
+  count = GroupSum<GroupSize>(count);
+  if (first && row.i >= 0 && row.lane == 0) s.room[row.i] = limited ? min(max(2 * count, kCMATCHLeastRoom), kCMATCHMostRoom) : 1 << 20;
+}
+
+/* ------------------------------------------ matching ------------------------------------------ */
+
+/* A neighbour that a vertex may choose: the heaviest edge, then the larger hash, then the smaller number. */
+struct Choice {
+  float    c    = 0;
+  unsigned hash = 0;
+  PetscInt j    = -1;
+
+  __device__ __forceinline__ void Take(float other_c, unsigned other_hash, PetscInt other)
+  {
+    const bool better = other >= 0 && (j < 0 || other_c > c || (other_c == c && (other_hash > hash || (other_hash == hash && other < j))));
+    if (!better) return;
+    c    = other_c;
+    hash = other_hash;
+    j    = other;
+  }
+  template <int GroupSize>
+  __device__ __forceinline__ void Reduce()
+  {
+#pragma unroll
+    for (int offset = GroupSize / 2; offset > 0; offset /= 2) {
+      const float    other_c    = __shfl_xor_sync(kFullWarp, c, offset);
+      const unsigned other_hash = __shfl_xor_sync(kFullWarp, hash, offset);
+      const PetscInt other      = __shfl_xor_sync(kFullWarp, j, offset);
+      Take(other_c, other_hash, other);
+    }
+  }
+};
+
+/* The best neighbour of row i for which allowed(j) holds. All lanes of the warp take part. */
+template <int GroupSize, typename Allowed>
+__device__ __forceinline__ Choice Choose(const Sweep &s, const RowOf<GroupSize> &row, Allowed allowed)
+{
+  Choice best;
+  for (PetscInt at = row.begin + row.lane; at < row.end; at += GroupSize) {
+    const float c = s.c[at];
+    if (!(c > 0) || c < best.c) continue;
+    const PetscInt j = s.M.j[at];
+    if (allowed(j)) best.Take(c, CMATCHMix(row.i, j), j);
+  }
+  best.template Reduce<GroupSize>();
+  return best;
+}
+
+/* Every free vertex chooses a free neighbour. */
+template <int GroupSize>
+__global__ void __launch_bounds__(kBlockSize) ChooseMates(Sweep s, int round)
+{
+  if (round && !s.report->pairs[round - 1]) return;
+  RowOf<GroupSize> row(s.M);
+  if (row.i >= 0 && s.mate[row.i] == kFree) row.Open(s.M);
+  const Choice best = Choose(s, row, [&](PetscInt j) { return s.mate[j] == kFree; });
+  if (row.i >= 0 && row.lane == 0) s.candidate[row.i] = best.j;
+}
+
+/* Vertices that have chosen each other become a pair. */
+__global__ void __launch_bounds__(kBlockSize) MakePairs(Sweep s, int round)
+{
+  const long long i = GridThread();
+  if (i >= s.M.n || (round && !s.report->pairs[round - 1])) return;
+  const PetscInt j = s.candidate[i];
+  if (j < 0 || s.candidate[j] != (PetscInt)i) return;
+  s.mate[i]              = j;
+  s.report->pairs[round] = 1;
+}
+
+/* ------------------------------------------- joining ------------------------------------------ */
+
+__global__ void __launch_bounds__(kBlockSize) OpenPairs(Sweep s)
+{
+  const long long i = GridThread();
+  if (i >= s.M.n) return;
+  const PetscInt mate = s.mate[i];
+  s.load[i]           = mate > (PetscInt)i ? s.size[i] + s.size[mate] : 0;
+  s.offer[i]          = 0;
+  for (int t = 0; t < kCMATCHJoins; t++) s.slot[i * kCMATCHJoins + t] = -1;
+}
+
+/* Every free vertex proposes to the pair of its best neighbour that has room for it. */
+template <int GroupSize>
+__global__ void __launch_bounds__(kBlockSize) ProposeJoins(Sweep s)
+{
+  RowOf<GroupSize> row(s.M);
+  if (row.i >= 0 && s.mate[row.i] == kFree) row.Open(s.M);
+  const PetscInt size = row.i >= 0 ? s.size[row.i] : 0, room = row.i >= 0 ? s.room[row.i] : 0;
+  const Choice   best = Choose(s, row, [&](PetscInt j) {
+    const PetscInt mate = s.mate[j];
+    return mate >= 0 && s.load[min(j, mate)] + size <= max(room, s.room[j]);
+  });
+  if (row.lane != 0 || best.j < 0) return;
+  const PetscInt leader = min(best.j, s.mate[best.j]);
+  /* weights are positive, so that their bits are in their order; of equal ones the smaller vertex is to win */
+  atomicMax(s.offer + leader, (unsigned long long)__float_as_uint(best.c) << 32 | (0xffffffffu - (unsigned)row.i));
+}
+
+/* Every pair takes the best proposal. */
+__global__ void __launch_bounds__(kBlockSize) AcceptJoins(Sweep s, int round)
+{
+  const long long leader = GridThread();
+  if (leader >= s.M.n || !s.offer[leader]) return;
+  const PetscInt i                       = (PetscInt)(0xffffffffu - (unsigned)s.offer[leader]);
+  s.offer[leader]                        = 0;
+  s.slot[leader * kCMATCHJoins + round]  = i;
+  s.load[leader] += s.size[i];
+  s.mate[i] = kJoined - (PetscInt)leader;
+  atomicAdd(&s.report->joined, 1);
+}
+
+/* ------------------------------------------ numbering ----------------------------------------- */
+
+/* Leads an aggregate: the first of a pair, and a vertex that is still alone. */
+struct Leads {
+  PetscInt        n;
+  const PetscInt *mate;
+
+  __device__ PetscInt operator()(PetscInt i) const { return i < n && (mate[i] > i || mate[i] == kFree); }
+};
+
+/* The members of an aggregate: its leader, the leader's mate, and who has joined them. */
+struct Members {
+  const PetscInt *mate, *slot;
+
+  __device__ __forceinline__ PetscInt Get(PetscInt leader, int t) const
+  {
+    if (t == 0) return leader;
+    if (mate[leader] == kFree) return -1;
+    return t == 1 ? mate[leader] : slot[(size_t)leader * kCMATCHJoins + t - 2];
+  }
+};
+
+/* The aggregate of every vertex, and of every aggregate its leader, the rows of the level in it, and how many it may have. */
+__global__ void __launch_bounds__(kBlockSize) NumberAggregates(Sweep s, PetscInt *leader, PetscInt *size, PetscInt *room)
+{
+  const long long at = GridThread();
+  if (at >= s.M.n) return;
+  const PetscInt i = (PetscInt)at;
+  if (s.mate[i] == kLeft) s.aggregate[i] = -1;
+  if (!Leads{s.M.n, s.mate}(i)) return;
+  const PetscInt a = s.number[i];
+  PetscInt       rows = 0, most = 0;
+  for (int t = 0; t < kCMATCHMembers; t++) {
+    const PetscInt v = Members{s.mate, s.slot}.Get(i, t);
+    if (v < 0) continue;
+    s.aggregate[v] = a;
+    rows += s.size[v];
+    most = max(most, s.room[v]);
+  }
+  leader[a] = i;
+  size[a]   = rows;
+  room[a]   = most;
+}
+
+/* The aggregates of the level's rows, by those of the vertices that the sweep before has made. */
+__global__ void __launch_bounds__(kBlockSize) ComposeAggregates(PetscInt n, const PetscInt *of_vertex, PetscInt *of_row)
+{
+  const long long i = GridThread();
+  if (i < n && of_row[i] >= 0) of_row[i] = of_vertex[of_row[i]];
+}
+
+/* The largest aggregate, and how many have a single row. */
+__global__ void __launch_bounds__(kBlockSize) CountSizes(PetscInt aggregates, const PetscInt *size, CMATCHReport *report)
+{
+  const long long a    = GridThread();
+  const PetscInt  rows = a < aggregates ? size[a] : 0, largest = GroupMax<kWarpSize>(rows);
+  const unsigned  ones = __ballot_sync(kFullWarp, rows == 1);
+  if (threadIdx.x % kWarpSize != 0) return;
+  atomicMax(&report->largest_aggregate, largest);
+  if (ones) atomicAdd(&report->singles, __popc(ones));
+}
+
+/* ------------------------------------- the operator of a sweep -------------------------------- */
+
+/* The members of an aggregate */
+struct MemberList {
+  const PetscInt *leader;
+  Members         members;
+
+  __device__ int  Count(PetscInt) const { return kCMATCHMembers; }
+  __device__ void Get(PetscInt a, int t, PetscInt *k, double *value) const
+  {
+    *k     = members.Get(leader[a], t);
+    *value = 1;
+  }
+};
+
+/* The row of a vertex, with the aggregates for columns, its diagonal entry first */
+struct AggregatedEntries {
+  CMATCHRows      M;
+  const PetscInt *aggregate;
+
+  __device__ void Span(PetscInt k, PetscInt *begin, PetscInt *length) const
+  {
+    *begin  = 0;
+    *length = M.Length(k) + 1;
+  }
+  __device__ void Get(PetscInt k, PetscInt a, PetscInt place, PetscInt *column, double *value) const
+  {
+    const PetscInt at = M.start[k] + place - 1;
+    *column           = place ? aggregate[M.j[at]] : a;
+    *value            = place ? (double)M.a[at] : (double)M.d[k];
+  }
+};
+
+__global__ void __launch_bounds__(kBlockSize) RoundDiagonal(PetscInt n, const double *from, float *to)
+{
+  const long long i = GridThread();
+  if (i < n) to[i] = (float)from[i];
+}
+
+/* --------------------------------------- independent set -------------------------------------- */
+
+/* What a vertex is while the set is made */
+constexpr PetscInt kUndecided = 0, kRoot = 1, kCovered = 2;
+
+struct Independent {
+  Sweep               s;
+  unsigned long long *key;   /* the least of an undecided vertex in the row and its neighbours */
+  PetscInt           *state; /* see above */
+  PetscInt           *near;  /* a root, or a neighbour of one */
+};
+
+__device__ __forceinline__ unsigned long long RootKey(PetscInt i)
+{
+  return (unsigned long long)CMATCHMix(i, i + 7) << 32 | (unsigned)i;
+}
+
+__global__ void __launch_bounds__(kBlockSize) OpenIndependent(Independent v)
+{
+  const long long i = GridThread();
+  if (i >= v.s.M.n) return;
+  v.state[i] = v.s.mate[i] == kLeft ? kCovered : kUndecided;
+  v.near[i]  = 0;
+}
+
+/* The least key of the undecided vertices of a row, its own included. */
+__global__ void __launch_bounds__(kBlockSize) LeastKeys(Independent v)
+{
+  const long long i = GridThread();
+  if (i >= v.s.M.n) return;
+  const PetscInt     begin = v.s.M.start[i], end = begin + v.s.M.Length((PetscInt)i);
+  unsigned long long least = v.state[i] == kUndecided ? RootKey((PetscInt)i) : ~0ull;
+  for (PetscInt at = begin; at < end; at++)
+    if (v.s.c[at] > 0 && v.state[v.s.M.j[at]] == kUndecided) least = min(least, RootKey(v.s.M.j[at]));
+  v.key[i] = least;
+}
+
+/* An undecided vertex whose key is the least within distance 2 is a root. */
+__global__ void __launch_bounds__(kBlockSize) FindRoots(Independent v)
+{
+  const long long i = GridThread();
+  if (i >= v.s.M.n || v.state[i] != kUndecided) return;
+  const PetscInt     begin = v.s.M.start[i], end = begin + v.s.M.Length((PetscInt)i);
+  unsigned long long least = v.key[i];
+  for (PetscInt at = begin; at < end; at++)
+    if (v.s.c[at] > 0) least = min(least, v.key[v.s.M.j[at]]);
+  if (least != RootKey((PetscInt)i)) return;
+  v.s.candidate[i] = 1; /* the states are read by others until the end of this kernel */
+}
+
+__global__ void __launch_bounds__(kBlockSize) MarkRoots(Independent v)
+{
+  const long long i = GridThread();
+  if (i >= v.s.M.n || v.state[i] != kUndecided || v.s.candidate[i] != 1) return;
+  const PetscInt begin = v.s.M.start[i], end = begin + v.s.M.Length((PetscInt)i);
+  v.state[i]           = kRoot;
+  v.near[i]            = 1;
+  for (PetscInt at = begin; at < end; at++)
+    if (v.s.c[at] > 0) v.near[v.s.M.j[at]] = 1;
+}
+
+/* Vertices that are near, or have a near neighbour, cannot be roots any more. */
+__global__ void __launch_bounds__(kBlockSize) CoverVertices(Independent v)
+{
+  const long long i = GridThread();
+  if (i >= v.s.M.n || v.state[i] != kUndecided) return;
+  const PetscInt begin = v.s.M.start[i], end = begin + v.s.M.Length((PetscInt)i);
+  bool           near  = v.near[i];
+  for (PetscInt at = begin; at < end && !near; at++) near = v.s.c[at] > 0 && v.near[v.s.M.j[at]];
+  if (near) v.state[i] = kCovered;
+  else atomicAdd(&v.s.report->undecided, 1);
+}
+
+/* The root of every root and of its neighbours, in `mate`; other vertices stay free. */
+__global__ void __launch_bounds__(kBlockSize) GatherAround(Independent v)
+{
+  const long long i = GridThread();
+  if (i >= v.s.M.n || v.s.mate[i] == kLeft) return;
+  const PetscInt begin = v.s.M.start[i], end = begin + v.s.M.Length((PetscInt)i);
+  PetscInt       root  = v.state[i] == kRoot ? (PetscInt)i : kFree;
+  for (PetscInt at = begin; at < end && root == kFree; at++)
+    if (v.s.c[at] > 0 && v.state[v.s.M.j[at]] == kRoot) root = v.s.M.j[at];
+  v.s.mate[i] = root;
+}
+
+/* A vertex without a root takes that of its heaviest neighbour that has one. */
+__global__ void __launch_bounds__(kBlockSize) FollowNeighbours(Independent v, PetscInt *next)
+{
+  RowOf<1> row(v.s.M);
+  PetscInt root = row.i >= 0 ? v.s.mate[row.i] : kLeft;
+  if (root == kFree) row.Open(v.s.M);
+  const Choice best = Choose(v.s, row, [&](PetscInt j) { return v.s.mate[j] >= 0; });
+  if (best.j >= 0) {
+    root = v.s.mate[best.j];
+    atomicAdd(&v.s.report->joined, 1);
+  }
+  if (row.i >= 0) next[row.i] = root;
+}
+
+/* Leads an aggregate: a root, or a vertex that has none. */
+struct LeadsIndependent {
+  PetscInt        n;
+  const PetscInt *mate;
+
+  __device__ PetscInt operator()(PetscInt i) const { return i < n && (mate[i] == i || mate[i] == kFree); }
+};
+
+__global__ void __launch_bounds__(kBlockSize) NumberIndependent(Independent v, PetscInt *aggregate, PetscInt *size)
+{
+  const long long i = GridThread();
+  if (i >= v.s.M.n) return;
+  const PetscInt mate = v.s.mate[i];
+  aggregate[i]        = mate == kLeft ? -1 : v.s.number[mate == kFree ? (PetscInt)i : mate];
+  if (mate != kLeft) atomicAdd(size + aggregate[i], 1);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize) RoundToSingle(PetscInt n, const T *from, float *to)
+{
+  const long long i = GridThread();
+  if (i < n) to[i] = (float)from[i];
+}
+
+/* -------------------------------------------- steps ------------------------------------------- */
+
+/* Calls f(lanes of a row) */
+template <typename F>
+PetscErrorCode WithGroup(double mean, F f)
+{
+  if (mean <= kThreadRow) return f(std::integral_constant<int, 1>());
+  return f(std::integral_constant<int, 8>());
+}
+
+/* Takes the arrays of the sweeps of a level, the first of which has these rows. */
+PetscErrorCode OpenSweeps(CMATCHSetup *s, const CMATCHRows &M, Sweep *sweep)
+{
+  const size_t n = M.n;
+  PetscInt    *shared;
+
+  PetscFunctionBegin;
+  *sweep        = Sweep{};
+  sweep->M      = M;
+  sweep->report = s->report;
+  /* `big` is needed before there are candidates, and both before there are offers; loads before there are numbers */
+  PetscCall(s->arena.Take(2 * n, &shared));
+  sweep->offer     = (unsigned long long *)shared;
+  sweep->big       = (float *)shared;
+  sweep->candidate = shared + n;
+  PetscCall(s->arena.Take(n + 1, &shared));
+  sweep->load = sweep->number = shared;
+  for (PetscInt **array : {&sweep->mate, &sweep->aggregate, &sweep->size, &sweep->room}) PetscCall(s->arena.Take(n, array));
+  PetscCall(s->arena.Take(n * kCMATCHJoins, &sweep->slot));
+  PetscCall(s->arena.Take(M.room, &sweep->c));
+  PetscCallCUDA(cudaMemsetAsync(&s->report->left, 0, 4 * sizeof(PetscInt), s->stream)); /* left, joined, singles, largest */
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Weights, pairs and joins. */
+PetscErrorCode MatchVertices(CMATCHSetup *s, const Sweep &w, double mean, bool first, bool deep)
+{
+  const PetscReal strength = deep ? PetscMin(s->params->strength, kCMATCHSmallStrength) : s->params->strength;
+  const int       blocks   = BlocksFor(w.M.n);
+
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaMemsetAsync(&s->report->pairs, 0, sizeof(s->report->pairs), s->stream));
+  if (!first) PetscCallCUDA(cudaMemsetAsync(w.mate, 0xff, w.M.n * sizeof(*w.mate), s->stream)); /* kFree */
+  PetscCall(WithGroup(mean, [&](auto group) {
+    const int row_blocks = BlocksFor((long long)w.M.n * group);
+    PetscFunctionBegin;
+    if (first) {
+      FindLeft<group><<<row_blocks, kBlockSize, 0, s->stream>>>(w);
+      FinePCCheckLaunch();
+    }
+    WeighEdges<group><<<row_blocks, kBlockSize, 0, s->stream>>>(w);
+    FinePCCheckLaunch();
+    KeepStrong<group><<<row_blocks, kBlockSize, 0, s->stream>>>(w, (float)strength, first, !deep);
+    FinePCCheckLaunch();
+    for (int round = 0; round < kCMATCHRounds; round++) {
+      ChooseMates<group><<<row_blocks, kBlockSize, 0, s->stream>>>(w, round);
+      MakePairs<<<blocks, kBlockSize, 0, s->stream>>>(w, round);
+      FinePCCheckLaunch();
+    }
+    OpenPairs<<<blocks, kBlockSize, 0, s->stream>>>(w);
+    FinePCCheckLaunch();
+    for (int round = 0; round < kCMATCHJoins; round++) {
+      ProposeJoins<group><<<row_blocks, kBlockSize, 0, s->stream>>>(w);
+      AcceptJoins<<<blocks, kBlockSize, 0, s->stream>>>(w, round);
+      FinePCCheckLaunch();
+    }
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Numbers the leaders, and waits for how many there are. */
+template <typename Lead>
+PetscErrorCode NumberLeaders(CMATCHSetup *s, PetscInt n, Lead leads, PetscInt *number)
+{
+  const auto flags = thrust::make_transform_iterator(thrust::counting_iterator<PetscInt>(0), leads);
+
+  PetscFunctionBegin;
+  PetscCall(s->cub->Run([&](void *memory, size_t &bytes) {
+    return cub::DeviceScan::ExclusiveSum(memory, bytes, flags, number, n + 1, s->stream);
+  }));
+  PetscCallCUDA(cudaMemcpyAsync(&s->report->aggregates, number + n, sizeof(PetscInt), cudaMemcpyDeviceToDevice, s->stream));
+  PetscCall(CMATCHReadReport(s));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The rows that a sweep makes. */
+struct MadeRows {
+  PetscInt *start, *length, *j, *leader, *size, *room;
+  float    *a, *d;
+  double   *diagonal;
+  size_t    entries; /* that fit */
+};
+
+PetscErrorCode TakeMadeRows(CMATCHSetup *s, PetscInt n, size_t entries, MadeRows *made)
+{
+  PetscFunctionBegin;
+  for (PetscInt **array : {&made->start, &made->length, &made->leader, &made->size, &made->room}) PetscCall(s->arena.Take(n, array));
+  PetscCall(s->arena.Take(n, &made->d));
+  PetscCall(s->arena.Take(n, &made->diagonal));
+  PetscCall(s->arena.Take(entries, &made->j));
+  PetscCall(s->arena.Take(entries, &made->a));
+  made->entries = entries;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The operator of the aggregates of a sweep. */
+PetscErrorCode AddUpRows(CMATCHSetup *s, const Sweep &w, PetscInt aggregates, MadeRows *made, CMATCHRows *M)
+{
+  const MemberList        left{made->leader, {w.mate, w.slot}};
+  const AggregatedEntries right{w.M, w.aggregate};
+  const double            mean = (double)w.M.room / w.M.n;
+  ProductRows<float>      out{made->start, made->length, made->j, made->a, made->diagonal, made->entries, nullptr, 1, false};
+  PetscInt                wide;
+  const auto              room = [&](size_t, auto *) { return PETSC_ERR_PLIB; }; /* rows that are added up have no more entries */
+
+  PetscFunctionBegin;
+  out.wide = w.candidate; /* not needed any more */
+  if (mean <= kThreadRow) PetscCall((Product<8, true, true, true>(s, left, right, aggregates, aggregates, 6, &out, &wide, room)));
+  else PetscCall((Product<16, true, true, true>(s, left, right, aggregates, aggregates, 8, &out, &wide, room)));
+  RoundDiagonal<<<BlocksFor(aggregates), kBlockSize, 0, s->stream>>>(aggregates, made->diagonal, made->d);
+  FinePCCheckLaunch();
+  *M = CMATCHRows{aggregates, made->start, made->length, made->j, made->a, made->d, (size_t)s->seen.entries};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The rows go to the back of the arena, where those of the level before have been. */
+PetscErrorCode KeepRows(CMATCHSetup *s, const CMATCHRows &from)
+{
+  const size_t n = from.n, m = from.room;
+  PetscInt    *to;
+
+  PetscFunctionBegin;
+  PetscCall(s->arena.TakeBack(3 * n + 2 * m, &to));
+  const std::pair<const void *, size_t> parts[] = {{from.start, n}, {from.length, n}, {from.d, n}, {from.j, m}, {from.a, m}};
+  PetscInt                             *at[5];
+  for (int k = 0; k < 5; k++) {
+    at[k] = to;
+    PetscCallCUDA(cudaMemcpyAsync(to, parts[k].first, parts[k].second * sizeof(PetscInt), cudaMemcpyDeviceToDevice, s->stream));
+    to += parts[k].second;
+  }
+  s->rows = CMATCHRows{from.n, at[0], at[1], at[3], (const float *)at[4], (const float *)at[2], m};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode AggregateByMatching(CMATCHSetup *s, CMATCHLevel *L, PetscInt *aggregates)
+{
+  const bool deep = L->n < kCMATCHSmall;
+  CMATCHRows M    = s->rows;
+  MadeRows   made[2];
+  Sweep      w;
+  PetscInt  *sizes = nullptr;
+
+  PetscFunctionBegin;
+  PetscCall(OpenSweeps(s, M, &w));
+  for (PetscInt sweep = 0; sweep < s->params->sweeps; sweep++) {
+    const PetscInt n    = M.n;
+    MadeRows      &next = made[sweep % 2];
+    w.M                 = M;
+    PetscCall(MatchVertices(s, w, (double)M.room / n, sweep == 0, deep));
+    PetscCall(NumberLeaders(s, n, Leads{n, w.mate}, w.number));
+    *aggregates = s->seen.aggregates;
+    if (!*aggregates || (*aggregates == n && sweep)) break;
+    if (sweep < 2) PetscCall(TakeMadeRows(s, *aggregates, M.room, &next));
+    NumberAggregates<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(w, next.leader, next.size, next.room);
+    FinePCCheckLaunch();
+    if (sweep == 0) PetscCallCUDA(cudaMemcpyAsync(L->aggregate, w.aggregate, n * sizeof(PetscInt), cudaMemcpyDeviceToDevice, s->stream));
+    else ComposeAggregates<<<BlocksFor(L->n), kBlockSize, 0, s->stream>>>(L->n, w.aggregate, L->aggregate);
+    FinePCCheckLaunch();
+    PetscCall(AddUpRows(s, w, *aggregates, &next, &M));
+    sizes  = next.size;
+    w.size = next.size;
+    w.room = next.room;
+    if (*aggregates == n || *aggregates <= s->params->coarse_size) break;
+  }
+  if (*aggregates) {
+    CountSizes<<<BlocksFor(*aggregates), kBlockSize, 0, s->stream>>>(*aggregates, sizes, s->report);
+    FinePCCheckLaunch();
+    PetscCall(KeepRows(s, M));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode AggregateByIndependentSet(CMATCHSetup *s, CMATCHLevel *L, PetscInt *aggregates)
+{
+  const PetscInt  n      = L->n;
+  const int       blocks = BlocksFor(n);
+  const PetscReal strength = n < kCMATCHSmall ? PetscMin(s->params->strength, kCMATCHSmallStrength) : s->params->strength;
+  float          *a = (float *)L->A_a, *d = (float *)L->d;
+  PetscInt       *next, *size;
+  Independent     v{};
+
+  PetscFunctionBegin;
+  if (s->params->precision != FINEPC_SINGLE) {
+    PetscCall(s->arena.Take(L->nnz, &a));
+    PetscCall(s->arena.Take(n, &d));
+    if (L->nnz) RoundToSingle<double><<<BlocksFor(L->nnz), kBlockSize, 0, s->stream>>>(L->nnz, (const double *)L->A_a, a);
+    RoundToSingle<double><<<blocks, kBlockSize, 0, s->stream>>>(n, (const double *)L->d, d);
+    FinePCCheckLaunch();
+  }
+  const CMATCHRows M{n, L->A_i, nullptr, L->A_j, a, d, (size_t)L->nnz};
+  PetscCall(OpenSweeps(s, M, &v.s));
+  PetscCall(s->arena.Take(n, &v.key));
+  PetscCall(s->arena.Take(n, &v.state));
+  PetscCall(s->arena.Take(n, &v.near));
+  PetscCall(s->arena.Take(n, &next));
+  PetscCall(WithGroup((double)L->nnz / n, [&](auto group) {
+    const int row_blocks = BlocksFor((long long)n * group);
+    PetscFunctionBegin;
+    FindLeft<group><<<row_blocks, kBlockSize, 0, s->stream>>>(v.s);
+    WeighEdges<group><<<row_blocks, kBlockSize, 0, s->stream>>>(v.s);
+    KeepStrong<group><<<row_blocks, kBlockSize, 0, s->stream>>>(v.s, (float)strength, true, false);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }));
+  OpenIndependent<<<blocks, kBlockSize, 0, s->stream>>>(v);
+  FinePCCheckLaunch();
+  do {
+    PetscCallCUDA(cudaMemsetAsync(&s->report->undecided, 0, sizeof(PetscInt), s->stream));
+    PetscCallCUDA(cudaMemsetAsync(v.s.candidate, 0, n * sizeof(PetscInt), s->stream));
+    LeastKeys<<<blocks, kBlockSize, 0, s->stream>>>(v);
+    FindRoots<<<blocks, kBlockSize, 0, s->stream>>>(v);
+    MarkRoots<<<blocks, kBlockSize, 0, s->stream>>>(v);
+    CoverVertices<<<blocks, kBlockSize, 0, s->stream>>>(v);
+    FinePCCheckLaunch();
+    PetscCall(CMATCHReadReport(s));
+  } while (s->seen.undecided);
+  GatherAround<<<blocks, kBlockSize, 0, s->stream>>>(v);
+  FinePCCheckLaunch();
+  for (int pass = 0; pass < 2; pass++) {
+    FollowNeighbours<<<blocks, kBlockSize, 0, s->stream>>>(v, next);
+    FinePCCheckLaunch();
+    std::swap(v.s.mate, next);
+  }
+  PetscCall(NumberLeaders(s, n, LeadsIndependent{n, v.s.mate}, v.s.number));
+  *aggregates = s->seen.aggregates;
+  if (!*aggregates) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(s->arena.Take(*aggregates, &size));
+  PetscCallCUDA(cudaMemsetAsync(size, 0, *aggregates * sizeof(PetscInt), s->stream));
+  NumberIndependent<<<blocks, kBlockSize, 0, s->stream>>>(v, L->aggregate, size);
+  CountSizes<<<BlocksFor(*aggregates), kBlockSize, 0, s->stream>>>(*aggregates, size, s->report);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+} // namespace
+
+PetscErrorCode CMATCHAggregate(CMATCHSetup *s, bool *end)
+{
+  CMATCHHierarchyCUDA *H    = s->H;
+  CMATCHLevel         *L    = &H->level[H->levels - 1];
+  const auto           mark = s->arena.mark();
+
+  PetscFunctionBegin;
+  PetscCall(s->params->coarsening == PC_CMATCH_MIS2 ? AggregateByIndependentSet(s, L, &L->coarse)
+                                                    : AggregateByMatching(s, L, &L->coarse));
+  s->arena.Release(mark);
+  PetscCall(CMATCHReadReport(s));
+  L->left    = s->seen.left;
+  L->joined  = s->seen.joined;
+  L->largest = s->seen.largest_aggregate;
+  L->singles = s->seen.singles;
+  *end       = true;
+  if (!L->coarse) H->end = CMATCH_END_DOMINATED;
+  else if (L->coarse >= kCMATCHStall * (L->n - L->left)) H->end = CMATCH_END_STALLED;
+  else *end = false;
+  if (*end) { /* what the next level would need */
+    L->coarse    = 0;
+    L->aggregate = L->P_j = L->R_i = L->R_j = nullptr;
+    L->P_a = L->R_a = nullptr;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

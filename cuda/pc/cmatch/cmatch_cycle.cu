@@ -1,0 +1,703 @@
+/* CMATCH on the GPU: the cycle. */
+#include "capture.cuh"
+#include "cmatch.cuh"
+#include "cmatch_launch.cuh"
+
+namespace
+{
+
+constexpr int kTransferGroup = 8;   /* lanes of a row of R */
+constexpr int kDotBlocks     = 128; /* of sums over vectors */
+constexpr int kDots          = 3;   /* sums at a time */
+
+/* The scalars of a level of a K-cycle, in the order in which they are made. */
+enum { kDotRR, kDotCV, kDotCR, kDotTT, kDotDV, kDotDQ, kDotDT, kDotScalars };
+
+/* ---------------------------------------- begin and end --------------------------------------- */
+
+/* Where r is and where z goes: given, or kept on the device, so that a captured cycle can have other vectors. */
+struct Ends {
+  const double  *r;
+  double        *z;
+  const double **caller;
+
+  __device__ const double *R() const { return r ? r : caller[0]; }
+  __device__ double       *Z() const { return r ? z : (double *)caller[1]; }
+};
+
+__global__ void SetEnds(const double **caller, const double *r, double *z)
+{
+  caller[0] = r;
+  caller[1] = z;
+}
+
+/* The largest magnitude of the entries of W r; entries that are no numbers do not count. */
+__global__ void __launch_bounds__(kBlockSize) FindLargest(PetscInt n, Ends ends, const double *w, CMATCHControl *control)
+{
+  double largest = 0;
+  for (long long i = GridThread(); i < n; i += (long long)gridDim.x * kBlockSize)
+    largest = fmax(largest, fabs(w ? w[i] * ends.R()[i] : ends.R()[i]));
+  largest = GroupMax<kWarpSize>(largest);
+  if (threadIdx.x % kWarpSize == 0) atomicMax(&control->largest, (unsigned long long)__double_as_longlong(largest));
+}
+
+/* 2^q for vectors of this size, whose largest entry is then near 1 */
+__device__ __forceinline__ double PowerFor(double size, int share)
+{
+  int exponent = 0;
+  if (!(size > 0) || !isfinite(size)) return 1;
+  (void)frexp(size, &exponent);
+  return ldexp(1., max(-1000, min(1000, -exponent / share)));
+}
+
+/* The first step of a smoother from zero: x = beta z, z = c l b; z is stored if the polynomial goes on. */
+template <typename T>
+struct FirstStep {
+  T  c, beta;
+  T *x, *z;
+
+  __device__ __forceinline__ void operator()(PetscInt i, T l, T b) const
+  {
+    const T z_i = c * l * b;
+    if (x) x[i] = beta * z_i;
+    if (z) z[i] = z_i;
+  }
+};
+
+/* b = 2^q W r, and the first step. */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize)
+  BeginCycle(PetscInt n, Ends ends, const double *w, const double *square, const int *stage, int stop, const T *l, T *b,
+             FirstStep<T> first, CMATCHControl *control)
+{
+  const long long i = GridThread();
+  const T         l_i = i < n ? l[i] : T(0);
+  WaitForPrevious();
+  LetNextStart();
+  const bool   skip   = stage && *stage >= stop;
+  const double factor = square ? PowerFor(*square, 2) : PowerFor(__longlong_as_double((long long)control->largest), 1);
+  if (i == 0) {
+    control->factor = factor;
+    control->skip   = skip;
+  }
+  if (skip || i >= n) return;
+  const double r   = ends.R()[i];
+  const T      b_i = (T)((w ? w[i] * r : r) * factor);
+  b[i]             = b_i;
+  first((PetscInt)i, l_i, b_i);
+}
+
+/* z = scale 2^-q W x, where the last kernel does not do so */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize)
+  EndCycle(PetscInt n, const T *x, const double *w, Ends ends, const CMATCHControl *control)
+{
+  const long long i = GridThread();
+  WaitForPrevious();
+  LetNextStart();
+  if (control->skip || i >= n) return;
+  const double x_i = (double)x[i] * control->scale / control->factor;
+  ends.Z()[i]      = w ? w[i] * x_i : x_i;
+}
+
+/* ----------------------------------------- products ------------------------------------------- */
+
+template <typename T>
+struct Operator {
+  PetscInt        n;
+  const PetscInt *i, *j;
+  const T        *a, *s, *l;
+};
+
+/*
+   Calls act(row, (A x)_row, x_row) for all rows, by differences. GroupSize lanes take a row, and a lane asks for Ahead entries before
+   it uses any. Entries of A come before the wait for the kernel ahead, which does not write them.
+*/
+template <typename T, int GroupSize, int Ahead, typename Act>
+__global__ void __launch_bounds__(kBlockSize) ForProducts(Operator<T> A, const T *__restrict__ x, const CMATCHControl *control, Act act)
+{
+  const PetscInt row  = (PetscInt)(GridThread() / GroupSize);
+  const int      lane = threadIdx.x % GroupSize;
+  const bool     mine = row < A.n;
+  const PetscInt end  = mine ? A.i[row + 1] : 0;
+  PetscInt       k = mine ? A.i[row] + lane : 0, column[Ahead];
+  T              value[Ahead], sum = 0;
+  const auto     load = [&]() {
+#pragma unroll
+    for (int t = 0; t < Ahead; t++) {
+      const bool in = k + t * GroupSize < end;
+      column[t]     = in ? A.j[k + t * GroupSize] : row;
+      value[t]      = in ? A.a[k + t * GroupSize] : T(0);
+    }
+  };
+  load();
+  const T s = mine ? A.s[row] : T(0);
+  WaitForPrevious();
+  LetNextStart();
+  if (control->skip) return;
+  const T own = mine ? x[row] : T(0);
+  while (k < end) {
+    T other[Ahead];
+#pragma unroll
+    for (int t = 0; t < Ahead; t++) other[t] = x[column[t]];
+#pragma unroll
+    for (int t = 0; t < Ahead; t++) sum += value[t] * (other[t] - own);
+    k += GroupSize * Ahead;
+    if (k < end) load();
+  }
+  sum = GroupSum<GroupSize>(sum);
+  if (mine && lane == 0) act(row, s * own + sum, own);
+}
+
+/* r = b - A x */
+template <typename T>
+struct StoreResidual {
+  const T *b;
+  T       *r;
+
+  __device__ __forceinline__ void operator()(PetscInt i, T product, T) const { r[i] = b[i] - product; }
+};
+
+/* y = A x */
+template <typename T>
+struct StoreProduct {
+  T *y;
+
+  __device__ __forceinline__ void operator()(PetscInt i, T product, T) const { y[i] = product; }
+};
+
+/* Where the iterate of the last step of a cycle goes: to the caller. */
+template <typename T>
+struct ToCaller {
+  Ends                 ends;
+  const double        *w;
+  const CMATCHControl *control;
+
+  __device__ __forceinline__ void operator()(PetscInt i, T x) const
+  {
+    const double x_i = (double)x * control->scale / control->factor;
+    ends.Z()[i]      = w ? w[i] * x_i : x_i;
+  }
+};
+
+/* Where other iterates go. */
+template <typename T>
+struct ToVector {
+  T *x;
+
+  __device__ __forceinline__ void operator()(PetscInt i, T value) const { x[i] = value; }
+};
+
+/* The first step of a smoother from x: r = b - A x, z = c l r, x = x + beta z; r and z are stored if the polynomial goes on. */
+template <typename T, typename To>
+struct SmoothFrom {
+  const T *b, *l;
+  T        c, beta;
+  T       *r, *z;
+  To       to;
+
+  __device__ __forceinline__ void operator()(PetscInt i, T product, T x) const
+  {
+    const T r_i = b[i] - product, z_i = c * l[i] * r_i;
+    if (r) r[i] = r_i;
+    if (z) z[i] = z_i;
+    to(i, x + beta * z_i);
+  }
+};
+
+/* A further step: r = r - A z, z' = e z + c l r, x = x + beta z'; r and z' are stored if the polynomial goes on. */
+template <typename T, typename To>
+struct SmoothOn {
+  const T *l, *r_from, *x;
+  T        c, e, beta;
+  T       *r, *z;
+  To       to;
+
+  __device__ __forceinline__ void operator()(PetscInt i, T product, T z_before) const
+  {
+    const T r_i = r_from[i] - product, z_i = e * z_before + c * l[i] * r_i;
+    if (r) r[i] = r_i;
+    if (z) z[i] = z_i;
+    to(i, x[i] + beta * z_i);
+  }
+};
+
+/* ----------------------------------------- transfers ------------------------------------------ */
+
+/* b = R r on the next level, and the first step of its smoother. A group takes a row. */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize)
+  Restrict(PetscInt rows, const PetscInt *R_i, const PetscInt *R_j, const T *R_a, const T *__restrict__ r, const T *l, T *b,
+           FirstStep<T> first, const CMATCHControl *control)
+{
+  constexpr int  kAhead = 4;
+  const PetscInt row    = (PetscInt)(GridThread() / kTransferGroup);
+  const int      lane   = threadIdx.x % kTransferGroup;
+  const bool     mine   = row < rows;
+  const PetscInt end    = mine ? R_i[row + 1] : 0;
+  PetscInt       k = mine ? R_i[row] + lane : 0, column[kAhead];
+  T              value[kAhead], sum = 0;
+  const auto     load = [&]() {
+#pragma unroll
+    for (int t = 0; t < kAhead; t++) {
+      const bool in = k + t * kTransferGroup < end;
+      column[t]     = in ? R_j[k + t * kTransferGroup] : 0;
+      value[t]      = in ? R_a[k + t * kTransferGroup] : T(0);
+    }
+  };
+  load();
+  WaitForPrevious();
+  LetNextStart();
+  if (control->skip) return;
+  while (k < end) {
+    T other[kAhead];
+#pragma unroll
+    for (int t = 0; t < kAhead; t++) other[t] = k + t * kTransferGroup < end ? r[column[t]] : T(0);
+#pragma unroll
+    for (int t = 0; t < kAhead; t++) sum += value[t] * other[t];
+    k += kTransferGroup * kAhead;
+    if (k < end) load();
+  }
+  sum = GroupSum<kTransferGroup>(sum);
+  if (!mine || lane != 0) return;
+  b[row] = sum;
+  first(row, l[row], sum);
+}
+
+/* Four entries of a row of P at once. */
+template <typename T>
+struct Four;
+template <>
+struct Four<float> {
+  using Type = float4;
+};
+template <>
+struct Four<double> {
+  using Type = double4_16a;
+};
+
+/* x = x + P e. A thread takes a row. */
+template <typename T, bool OfFour>
+__global__ void __launch_bounds__(kBlockSize) Prolongate(PetscInt n, PetscInt width, const PetscInt *P_j, const T *P_a, const T *__restrict__ e,
+                                                         T *x, const CMATCHControl *control)
+{
+  const long long i = GridThread();
+  if (OfFour) {
+    int4                     j{-1, -1, -1, -1};
+    typename Four<T>::Type a{};
+    if (i < n) {
+      j = ((const int4 *)P_j)[i];
+      a = ((const typename Four<T>::Type *)P_a)[i];
+    }
+    WaitForPrevious();
+    LetNextStart();
+    if (control->skip || i >= n) return;
+    T sum = x[i];
+    if (j.x >= 0) sum += a.x * e[j.x];
+    if (j.y >= 0) sum += a.y * e[j.y];
+    if (j.z >= 0) sum += a.z * e[j.z];
+    if (j.w >= 0) sum += a.w * e[j.w];
+    x[i] = sum;
+  } else {
+    WaitForPrevious();
+    LetNextStart();
+    if (control->skip || i >= n) return;
+    T sum = x[i];
+    for (PetscInt k = 0; k < width; k++) {
+      const PetscInt j = P_j[i * width + k];
+      if (j >= 0) sum += P_a[i * width + k] * e[j];
+    }
+    x[i] = sum;
+  }
+}
+
+/* ------------------------------- levels that are visited twice -------------------------------- */
+
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize) BeginLevel(PetscInt n, const T *l, const T *b, FirstStep<T> first, const CMATCHControl *control)
+{
+  const long long i = GridThread();
+  WaitForPrevious();
+  LetNextStart();
+  if (!control->skip && i < n) first((PetscInt)i, l[i], b[i]);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize) AddVector(PetscInt n, const T *x, T *y)
+{
+  const long long i = GridThread();
+  if (i < n) y[i] += x[i];
+}
+
+/* A block's parts of up to kDots sums x_k . y_k */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize)
+  DotPartials(PetscInt n, const T *x0, const T *y0, const T *x1, const T *y1, const T *x2, const T *y2, double *partial)
+{
+  __shared__ double part[kDots][kBlockSize / kWarpSize];
+  const T          *x[kDots] = {x0, x1, x2}, *y[kDots] = {y0, y1, y2};
+  for (int k = 0; k < kDots; k++) {
+    double sum = 0;
+    if (x[k])
+      for (long long i = GridThread(); i < n; i += (long long)gridDim.x * kBlockSize) sum += (double)x[k][i] * (double)y[k][i];
+    sum = GroupSum<kWarpSize>(sum);
+    if (threadIdx.x % kWarpSize == 0) part[k][threadIdx.x / kWarpSize] = sum;
+  }
+  __syncthreads();
+  if (threadIdx.x < kDots) {
+    double sum = 0;
+    for (int w = 0; w < kBlockSize / kWarpSize; w++) sum += part[threadIdx.x][w];
+    partial[threadIdx.x * gridDim.x + blockIdx.x] = sum;
+  }
+}
+
+__global__ void __launch_bounds__(kWarpSize) AddPartials(int blocks, int count, const double *partial, double *sums)
+{
+  for (int k = 0; k < count; k++) {
+    double sum = 0;
+    for (int b = threadIdx.x; b < blocks; b += kWarpSize) sum += partial[k * blocks + b];
+    sum = GroupSum<kWarpSize>(sum);
+    if (threadIdx.x == 0) sums[k] = sum;
+  }
+}
+
+/* b = b - (c.r / c.v) v */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize) FirstKStep(PetscInt n, const double *dot, const T *v, T *b)
+{
+  const long long i = GridThread();
+  if (i < n && dot[kDotCV] > 0) b[i] -= (T)(dot[kDotCR] / dot[kDotCV]) * v[i];
+}
+
+/* The combination of both directions, or the first one alone where the second brings nothing; Notay's K-cycle. */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize) SecondKStep(PetscInt n, const double *dot, const T *c, T *x)
+{
+  const long long i = GridThread();
+  if (i >= n) return;
+  const double rho1 = dot[kDotCV], a1 = dot[kDotCR], g = dot[kDotDV], a2 = dot[kDotDT];
+  if (!(rho1 > 0)) {
+    x[i] = c[i];
+    return;
+  }
+  const double rho2 = dot[kDotDQ] - g * g / rho1;
+  if (dot[kDotTT] <= 0.0625 * dot[kDotRR] || !(rho2 > 0)) x[i] = (T)(a1 / rho1) * c[i];
+  else x[i] = (T)(a1 / rho1 - g * a2 / (rho1 * rho2)) * c[i] + (T)(a2 / rho2) * x[i];
+}
+
+/* ------------------------------------------ launches ------------------------------------------ */
+
+template <typename T>
+class Cycle {
+public:
+  Cycle(CMATCHHierarchyCUDA *H, const Ends &ends, cudaStream_t stream) : H_(H), ends_(ends), stream_(stream), steps_(StepsOf(H)) { }
+
+  PetscErrorCode Run(const double *square, const int *stage, int stop)
+  {
+    const CMATCHLevel &L = H_->level[0];
+
+    PetscFunctionBegin;
+    if (!square) {
+      PetscCallCUDA(cudaMemsetAsync(&H_->control->largest, 0, sizeof(H_->control->largest), stream_));
+      FindLargest<<<PetscMin(BlocksFor(L.n), 4 * H_->processors), kBlockSize, 0, stream_>>>(L.n, ends_, H_->w, H_->control);
+      FinePCCheckLaunch();
+    }
+    /* the kernel before may be the caller's, which does not know that this one could start early */
+    PetscCall(LaunchEarly(false, BeginCycle<T>, BlocksFor(L.n), kBlockSize, stream_, L.n, ends_, H_->w, square, stage, stop,
+                          (const T *)L.l, V(0).b, First(0), H_->control));
+    PetscCall(Visit(0));
+    if (!ended_)
+      PetscCall(LaunchEarly(H_->early, EndCycle<T>, BlocksFor(L.n), kBlockSize, stream_, L.n, (const T *)V(0).x[now_[0]], H_->w, ends_,
+                            H_->control));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+private:
+  struct Vectors {
+    T *b, *r, *x[2], *z[2], *e, *c, *v;
+  };
+  Vectors V(PetscInt l) const
+  {
+    const CMATCHVectors &v = H_->vectors[l];
+    return {(T *)v.b, (T *)v.r, {(T *)v.x[0], (T *)v.x[1]}, {(T *)v.z[0], (T *)v.z[1]}, (T *)v.e, (T *)v.c, (T *)v.v};
+  }
+  Operator<T> A(PetscInt l) const
+  {
+    const CMATCHLevel &L = H_->level[l];
+    return {L.n, L.A_i, L.A_j, (const T *)L.A_a, (const T *)L.s, (const T *)L.l};
+  }
+  static PolynomialSteps StepsOf(const CMATCHHierarchyCUDA *H)
+  {
+    const CMATCHParams &p = H->params;
+    switch (p.smoother) {
+    case PC_CMATCH_L1JACOBI: return PolynomialRichardson(p.degree, p.relaxation);
+    case PC_CMATCH_CHEBYSHEV4: return PolynomialChebyshev4(p.degree);
+    default: return PolynomialChebyshev(p.degree);
+    }
+  }
+  bool Last(PetscInt l) const { return l + 1 == H_->levels; }
+  /* The coarsest level is solved by an inverse or by iterations, not by polynomials. */
+  bool Solved() const { return H_->inverse.size() > 0 || H_->iteration.size() > 0; }
+  /* The polynomial of a level: that of the coarsest one, where it is no smoother, stands for its solution. */
+  PolynomialSteps Steps(PetscInt l) const
+  {
+    return Last(l) && H_->end != CMATCH_END_DOMINATED ? PolynomialChebyshev(kCMATCHStalledDegree) : steps_;
+  }
+  /* The first step of a level from zero, which the kernel that makes b does. */
+  FirstStep<T> First(PetscInt l)
+  {
+    now_[l] = 0;
+    if (Last(l) && Solved()) return {T(0), T(0), nullptr, nullptr};
+    const PolynomialSteps p = Steps(l);
+    return {(T)p.c[0], (T)p.beta[0], V(l).x[0], p.degree > 1 ? V(l).z[0] : nullptr};
+  }
+
+  template <int GroupSize, int Ahead, typename Act>
+  PetscErrorCode Launch(PetscInt l, const T *x, const Act &act)
+  {
+    PetscFunctionBegin;
+    PetscCall(LaunchEarly(H_->early, ForProducts<T, GroupSize, Ahead, Act>, BlocksFor((long long)H_->level[l].n * GroupSize), kBlockSize,
+                          stream_, A(l), x, H_->control, act));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  /* The one place that chooses how many lanes take a row, by the mean row length. */
+  template <typename Act>
+  PetscErrorCode ForRows(PetscInt l, const T *x, const Act &act)
+  {
+    const double mean = (double)H_->level[l].nnz / H_->level[l].n;
+
+    PetscFunctionBegin;
+    if (mean <= 10) PetscCall((Launch<1, 4>(l, x, act)));
+    else if (mean <= 24) PetscCall((Launch<4, 4>(l, x, act)));
+    else if (mean <= 64) PetscCall((Launch<8, 4>(l, x, act)));
+    else PetscCall((Launch<16, 4>(l, x, act)));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* Steps 1, 2, .. of a polynomial; r is b before the first of them if it starts from zero. To the caller with `out`. */
+  PetscErrorCode SmoothOnwards(PetscInt l, const PolynomialSteps &p, const T *r, bool out)
+  {
+    const Vectors v = V(l);
+
+    PetscFunctionBegin;
+    for (PetscInt k = 1; k < p.degree; k++) {
+      const bool on   = k + 1 < p.degree;
+      T *const   x    = v.x[now_[l]];
+      const auto step = [&](auto to) {
+        return SmoothOn<T, decltype(to)>{
+          (const T *)H_->level[l].l, r, x, (T)p.c[k], (T)p.e[k], (T)p.beta[k], on ? v.r : nullptr, on ? v.z[k % 2] : nullptr, to};
+      };
+      if (out && !on) PetscCall(ForRows(l, v.z[(k + 1) % 2], step(ToCaller<T>{ends_, H_->w, H_->control})));
+      else PetscCall(ForRows(l, v.z[(k + 1) % 2], step(ToVector<T>{x})));
+      r = v.r;
+    }
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  /* x = x + S (b - A x); to the caller with `out` */
+  PetscErrorCode SmoothAgain(PetscInt l, const PolynomialSteps &p, bool out)
+  {
+    const Vectors v    = V(l);
+    const bool    on   = p.degree > 1;
+    T *const      x    = v.x[now_[l]];
+    const auto    step = [&](auto to) {
+      return SmoothFrom<T, decltype(to)>{v.b, (const T *)H_->level[l].l, (T)p.c[0], (T)p.beta[0], on ? v.r : nullptr, on ? v.z[0] : nullptr, to};
+    };
+
+    PetscFunctionBegin;
+    if (out && !on) PetscCall(ForRows(l, x, step(ToCaller<T>{ends_, H_->w, H_->control})));
+    else PetscCall(ForRows(l, x, step(ToVector<T>{v.x[1 - now_[l]]})));
+    now_[l] = 1 - now_[l];
+    PetscCall(SmoothOnwards(l, p, v.r, out));
+    if (out) ended_ = true;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* A level whose b and first step are there: its x is x[now] afterwards. */
+  PetscErrorCode Visit(PetscInt l)
+  {
+    const Vectors         v = V(l);
+    const CMATCHLevel    &L = H_->level[l];
+    const PolynomialSteps p = Steps(l);
+    const bool            out = l == 0;
+
+    PetscFunctionBegin;
+    if (Last(l)) {
+      if (Solved()) PetscCall(CMATCHLaunchCoarsest(H_, v.x[0], stream_));
+      else {
+        PetscCall(SmoothOnwards(l, p, v.b, false));
+        if (H_->end == CMATCH_END_DOMINATED) PetscCall(SmoothAgain(l, p, out));
+      }
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    const CMATCHLevel &N = H_->level[l + 1];
+    PetscCall(SmoothOnwards(l, p, v.b, false));
+    PetscCall(ForRows(l, v.x[now_[l]], StoreResidual<T>{v.b, v.r}));
+    const FirstStep<T> first = First(l + 1);
+    PetscCall(LaunchEarly(H_->early, Restrict<T>, BlocksFor((long long)N.n * kTransferGroup), kBlockSize, stream_, N.n, L.R_i, L.R_j,
+                          (const T *)L.R_a, v.r, (const T *)N.l, V(l + 1).b, first, H_->control));
+    PetscCall(VisitNext(l + 1));
+    const T *const e = V(l + 1).x[now_[l + 1]];
+    if (L.width == 4)
+      PetscCall(LaunchEarly(H_->early, Prolongate<T, true>, BlocksFor(L.n), kBlockSize, stream_, L.n, L.width, L.P_j, (const T *)L.P_a, e,
+                            v.x[now_[l]], H_->control));
+    else
+      PetscCall(LaunchEarly(H_->early, Prolongate<T, false>, BlocksFor(L.n), kBlockSize, stream_, L.n, L.width, L.P_j, (const T *)L.P_a,
+                            e, v.x[now_[l]], H_->control));
+    PetscCall(SmoothAgain(l, p, out));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The visits of a level from the one above: one, or two. */
+  PetscErrorCode VisitNext(PetscInt l)
+  {
+    const bool twice = H_->params.cycle != PC_CMATCH_V && l >= kCMATCHTwiceFrom && l <= kCMATCHTwiceTo && !Last(l);
+
+    PetscFunctionBegin;
+    if (!twice) PetscCall(Visit(l));
+    else if (H_->params.cycle == PC_CMATCH_W) PetscCall(VisitTwice(l));
+    else PetscCall(VisitByK(l));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscErrorCode Begin(PetscInt l)
+  {
+    const CMATCHLevel &L = H_->level[l];
+
+    PetscFunctionBegin;
+    PetscCall(LaunchEarly(false, BeginLevel<T>, BlocksFor(L.n), kBlockSize, stream_, L.n, (const T *)L.l, V(l).b, First(l), H_->control));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscErrorCode CopyVector(PetscInt l, const T *from, T *to)
+  {
+    PetscFunctionBegin;
+    PetscCallCUDA(cudaMemcpyAsync(to, from, H_->level[l].n * sizeof(T), cudaMemcpyDeviceToDevice, stream_));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscErrorCode VisitTwice(PetscInt l)
+  {
+    const Vectors  v = V(l);
+    const PetscInt n = H_->level[l].n;
+
+    PetscFunctionBegin;
+    PetscCall(Visit(l));
+    PetscCall(CopyVector(l, v.x[now_[l]], v.e));
+    PetscCall(ForRows(l, v.e, StoreResidual<T>{v.b, v.b}));
+    PetscCall(Begin(l));
+    PetscCall(Visit(l));
+    AddVector<T><<<BlocksFor(n), kBlockSize, 0, stream_>>>(n, v.e, v.x[now_[l]]);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscErrorCode Dot(PetscInt l, int count, const T *x0, const T *y0, const T *x1, const T *y1, const T *x2, const T *y2, double *sums)
+  {
+    const PetscInt n      = H_->level[l].n;
+    const int      blocks = PetscMin(kDotBlocks, BlocksFor(n));
+
+    PetscFunctionBegin;
+    DotPartials<T><<<blocks, kBlockSize, 0, stream_>>>(n, x0, y0, x1, y1, x2, y2, H_->dots);
+    AddPartials<<<1, kWarpSize, 0, stream_>>>(blocks, count, H_->dots, sums);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscErrorCode VisitByK(PetscInt l)
+  {
+    const Vectors  v   = V(l);
+    const PetscInt n   = H_->level[l].n;
+    double *const  dot = H_->dots + (size_t)kDots * kDotBlocks + (l - kCMATCHTwiceFrom) * kDotScalars;
+
+    PetscFunctionBegin;
+    PetscCall(Visit(l));
+    PetscCall(CopyVector(l, v.x[now_[l]], v.c));
+    PetscCall(ForRows(l, v.c, StoreProduct<T>{v.v}));
+    PetscCall(Dot(l, 3, v.b, v.b, v.c, v.v, v.c, v.b, dot + kDotRR));
+    FirstKStep<T><<<BlocksFor(n), kBlockSize, 0, stream_>>>(n, dot, v.v, v.b);
+    FinePCCheckLaunch();
+    PetscCall(Begin(l));
+    PetscCall(Visit(l));
+    const T *const x = v.x[now_[l]];
+    PetscCall(ForRows(l, x, StoreProduct<T>{v.e}));
+    PetscCall(Dot(l, 3, v.b, v.b, x, v.v, x, v.e, dot + kDotTT));
+    PetscCall(Dot(l, 1, x, v.b, nullptr, nullptr, nullptr, nullptr, dot + kDotDT));
+    SecondKStep<T><<<BlocksFor(n), kBlockSize, 0, stream_>>>(n, dot, v.c, v.x[now_[l]]);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  CMATCHHierarchyCUDA  *H_;
+  Ends                  ends_;
+  cudaStream_t          stream_;
+  const PolynomialSteps steps_;
+  int                   now_[kCMATCHMostLevels] = {}; /* which of x[2] has the iterate */
+  bool                  ended_ = false;               /* the last step has given z to the caller */
+};
+
+PetscErrorCode LaunchCycle(CMATCHHierarchyCUDA *H, const Ends &ends, const double *square, const int *stage, int stop, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
+    return Cycle<decltype(zero)>(H, ends, stream).Run(square, stage, stop);
+  }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+} // namespace
+
+PetscErrorCode CMATCHPrepareCycle(CMATCHHierarchyCUDA *H, cudaStream_t stream)
+{
+  Layout layout;
+
+  PetscFunctionBegin;
+  if (H->common.size()) {
+    PetscCallCUDA(cudaMemcpyAsync(&H->control->scale, &H->scale, sizeof(H->scale), cudaMemcpyHostToDevice, stream));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  layout.Place(&H->control, 1);
+  layout.Place(&H->caller, 2);
+  layout.Place(&H->dots, (size_t)kDots * kDotBlocks + (kCMATCHTwiceTo - kCMATCHTwiceFrom + 1) * kDotScalars);
+  PetscCall(layout.Allocate(&H->common));
+  PetscCallCUDA(cudaMemcpyAsync(&H->control->scale, &H->scale, sizeof(H->scale), cudaMemcpyHostToDevice, stream));
+  PetscCall(KnowsToWait((const void *)Restrict<float>, &H->early));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHDestroyCycle(CMATCHHierarchyCUDA *H)
+{
+  PetscFunctionBegin;
+  if (H->graph) PetscCallCUDA(cudaGraphExecDestroy(H->graph));
+  if (H->capture) PetscCallCUDA(cudaStreamDestroy(H->capture));
+  H->graph   = nullptr;
+  H->capture = nullptr;
+  H->common.Free();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHLaunch(CMATCHHierarchy *H, const double *r, double *z, const double *square, const int *stage, int stop,
+                            cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  PetscCall(LaunchCycle((CMATCHHierarchyCUDA *)H, Ends{r, z, nullptr}, square, stage, stop, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+long CMATCHGeneration(const CMATCHHierarchy *H)
+{
+  return ((const CMATCHHierarchyCUDA *)H)->generation;
+}
+
+PetscErrorCode CMATCHApply_CUDA(CMATCHHierarchy *hierarchy, const PetscScalar *r, PetscScalar *z)
+{
+  CMATCHHierarchyCUDA *H = (CMATCHHierarchyCUDA *)hierarchy;
+  cudaStream_t         stream;
+
+  PetscFunctionBegin;
+  if (!H->levels) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  if (!H->graph) {
+    if (!H->capture) PetscCallCUDA(cudaStreamCreateWithFlags(&H->capture, cudaStreamNonBlocking));
+    PetscCallCUDA(cudaStreamBeginCapture(H->capture, cudaStreamCaptureModeThreadLocal));
+    PetscCall(EndCapture(H->capture, LaunchCycle(H, Ends{nullptr, nullptr, H->caller}, nullptr, nullptr, 0, H->capture), &H->graph));
+  }
+  SetEnds<<<1, 1, 0, stream>>>(H->caller, r, z);
+  FinePCCheckLaunch();
+  PetscCallCUDA(cudaGraphLaunch(H->graph, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

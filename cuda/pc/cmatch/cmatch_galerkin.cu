@@ -1,0 +1,673 @@
+/* CMATCH on the GPU: the prolongator, its transpose, and the Galerkin product. */
+#include <cub/cub.cuh>
+
+#include "cmatch_product.cuh"
+
+namespace
+{
+
+constexpr int kProlongGroup   = 8;  /* lanes of a row of P */
+constexpr int kRestrictGroup  = 8;  /* lanes of a row of R in sums */
+constexpr int kSortedPerLane  = 8;  /* entries of a row of R that a lane of a warp keeps while it sorts the row */
+constexpr int kLongestSorted  = kWarpSize * kSortedPerLane;
+constexpr int kGeneralBlocks  = 2;  /* on a processor, on the general path of P */
+
+/* ---------------------------------------- prolongator ----------------------------------------- */
+
+/* What a row of P is made of, and where it goes. */
+template <typename T>
+struct Prolong {
+  PetscInt        n, columns, width;
+  const PetscInt *A_i, *A_j;
+  const T        *A_a, *d;
+  const PetscInt *aggregate;
+  PetscInt       *P_j;
+  T              *P_a;
+  double         *sum;   /* [n] of a row of P, of the values as they are stored */
+  PetscInt       *count; /* [columns + 1] entries of each column, which are added up; null with fixed */
+  PetscInt       *wide;  /* [n] rows that did not fit into their tables */
+  bool            fixed; /* P_j is there */
+};
+
+/* Sets the values of row i. The lanes of the group have kept[t] columns and values in shared memory, ascending. */
+template <typename T>
+__device__ __forceinline__ void StoreRow(const Prolong<T> &p, PetscInt i, int lane, int group, int entries, const PetscInt *column,
+                                         const double *value, double factor)
+{
+  double sum = 0;
+  for (int t = 0; t < entries; t++) sum += (double)(T)(value[t] * factor);
+  for (int t = lane; t < p.width; t += group) {
+    const size_t at = (size_t)i * p.width + t;
+    if (!p.fixed) p.P_j[at] = t < entries ? column[t] : -1;
+    p.P_a[at] = t < entries ? (T)(value[t] * factor) : T(0);
+    if (p.count && t < entries) atomicAdd(p.count + column[t], 1);
+  }
+  if (lane == 0) p.sum[i] = sum;
+}
+
+/* The share of -a_ij in the largest of a row, and what follows for the diagonal entry: the Jacobi step of a row. */
+template <int GroupSize, typename T>
+struct JacobiStep {
+  PetscInt begin, end, longest;
+  T        least; /* entries are kept if -a_ij is not below */
+  double   dF, q, S;
+
+  __device__ __forceinline__ bool Keeps(T a) const { return !(-a < least); }
+
+  __device__ __forceinline__ void Prepare(const Prolong<T> &p, PetscInt i)
+  {
+    const int lane = threadIdx.x % GroupSize;
+    begin          = i < 0 ? 0 : p.A_i[i];
+    end            = i < 0 ? 0 : p.A_i[i + 1];
+    longest        = (PetscInt)__reduce_max_sync(kFullWarp, end - begin);
+    T largest      = 0;
+    for (PetscInt k = begin + lane; k < end; k += GroupSize) largest = max(largest, -p.A_a[k]);
+    largest = GroupMax<GroupSize>(largest);
+    least   = largest > 0 ? (T)kCMATCHFilter * largest : -(T)INFINITY;
+    double lumped = 0;
+    for (PetscInt k = 0; k < longest; k += GroupSize) {
+      const PetscInt at = begin + k + lane;
+      const T        a  = at < end ? p.A_a[at] : T(0);
+      AddInOrder<GroupSize>(at < end && !Keeps(a) ? (double)a : 0., &lumped);
+    }
+    const double d = i < 0 ? 1. : (double)p.d[i];
+    dF             = d + lumped > kCMATCHLeastDiagonal * d ? d + lumped : d;
+    double l1      = fabs(dF);
+    S              = dF;
+    for (PetscInt k = 0; k < longest; k += GroupSize) {
+      const PetscInt at = begin + k + lane;
+      const T        a  = at < end ? p.A_a[at] : T(0);
+      const bool     is = at < end && Keeps(a);
+      AddInOrder<GroupSize>(is ? fabs((double)a) : 0., &l1);
+      AddInOrder<GroupSize>(is && p.aggregate[p.A_j[at]] >= 0 ? (double)a : 0., &S);
+    }
+    double D = fmax(dF, 0.5 * l1);
+    if (!(D > 0)) D = 1;
+    q = kCMATCHOmega / D;
+  }
+};
+
+/* The better of two entries of a row to be kept: larger magnitude, larger hash, smaller column. */
+struct Candidate {
+  double   size;
+  unsigned hash;
+  PetscInt column;
+  int      place;
+};
+
+__device__ __forceinline__ bool IsBetter(const Candidate &a, const Candidate &b)
+{
+  if (a.place < 0 || b.place < 0) return b.place < 0 && a.place >= 0;
+  if (a.size != b.size) return a.size > b.size;
+  if (a.hash != b.hash) return a.hash > b.hash;
+  return a.column < b.column;
+}
+
+template <int GroupSize>
+__device__ __forceinline__ Candidate Best(Candidate mine)
+{
+#pragma unroll
+  for (int offset = GroupSize / 2; offset > 0; offset /= 2) {
+    Candidate other;
+    other.size   = __shfl_xor_sync(kFullWarp, mine.size, offset);
+    other.hash   = __shfl_xor_sync(kFullWarp, mine.hash, offset);
+    other.column = __shfl_xor_sync(kFullWarp, mine.column, offset);
+    other.place  = __shfl_xor_sync(kFullWarp, mine.place, offset);
+    if (IsBetter(other, mine)) mine = other;
+  }
+  return mine;
+}
+
+/*
+   Row i of P by a group of lanes, or nothing if i < 0. kept_j and kept_v [width] are memory of the group. False: the table is full.
+   All lanes of the warp take part.
+*/
+template <int GroupSize, typename T>
+__device__ bool ProlongRow(const Prolong<T> &p, PetscInt i, const ProductTable &table, int places, PetscInt *kept_j, double *kept_v,
+                           CMATCHReport *report)
+{
+  const int                lane = threadIdx.x % GroupSize;
+  const PetscInt           own  = i < 0 ? -1 : p.aggregate[i];
+  JacobiStep<GroupSize, T> step;
+  step.Prepare(p, own < 0 ? -1 : i);
+  bool fits = ProductAdd<GroupSize, true>(table, lane == 0 ? own : -1, 1 - step.q * step.dF);
+  for (PetscInt k = 0; k < step.longest; k += GroupSize) {
+    const PetscInt at     = step.begin + k + lane;
+    const T        a      = at < step.end ? p.A_a[at] : T(0);
+    const PetscInt column = at < step.end && step.Keeps(a) ? p.aggregate[p.A_j[at]] : -1;
+    fits &= ProductAdd<GroupSize, true>(table, column, -(step.q * (double)a));
+  }
+  fits = GroupBallot<GroupSize>(!fits) == 0;
+  const double t = 1 - step.q * step.S;
+  int          entries = 0;
+  bool         cut     = false;
+  if (p.fixed) {
+    /* the columns stay, and the row is scaled if one that it has met is not among them */
+    const size_t at = (size_t)max(i, 0) * p.width;
+    int          met = 0, found = 0;
+    for (int slot = lane; slot < places; slot += GroupSize) met += table.key[slot] >= 0 && table.sum[slot] != 0;
+    met = GroupSum<GroupSize>(met);
+    if (own >= 0)
+      while (entries < p.width && p.P_j[at + entries] >= 0) entries++;
+    for (int e = lane; e < entries; e += GroupSize) {
+      const PetscInt column = p.P_j[at + e];
+      double         value  = 0;
+      if (table.direct) value = table.key[column] >= 0 ? table.sum[column] : 0.;
+      else
+        for (int slot = 0; slot < places; slot++)
+          if (table.key[slot] == column) value = table.sum[slot];
+      kept_j[e] = column;
+      kept_v[e] = value;
+      found += value != 0;
+    }
+    found = GroupSum<GroupSize>(found);
+    cut   = found < met;
+  } else {
+    /* the entries that are not 0, if they are few, and the best ones otherwise */
+    int nonzeros = 0;
+    for (int slot = lane; slot < places; slot += GroupSize) nonzeros += table.key[slot] >= 0 && table.sum[slot] != 0;
+    nonzeros        = GroupSum<GroupSize>(nonzeros);
+    cut             = nonzeros > p.width;
+    entries         = min(nonzeros, p.width);
+    const int turns = (int)__reduce_max_sync(kFullWarp, fits ? entries : 0);
+    for (int e = 0; e < turns; e++) {
+      Candidate best{0, 0, 0, -1};
+      if (e < entries && fits)
+        for (int slot = lane; slot < places; slot += GroupSize) {
+          const PetscInt key = table.key[slot];
+          if (key < 0 || table.sum[slot] == 0) continue;
+          const Candidate one{fabs(table.sum[slot]), CMATCHMix(i, key), key, slot};
+          if (IsBetter(one, best)) best = one;
+        }
+      best = Best<GroupSize>(best);
+      __syncwarp();
+      if (lane == 0 && best.place >= 0) {
+        /* kept entries are in ascending order of their columns */
+        int to = e;
+        for (; to > 0 && kept_j[to - 1] > best.column; to--) {
+          kept_j[to] = kept_j[to - 1];
+          kept_v[to] = kept_v[to - 1];
+        }
+        kept_j[to]            = best.column;
+        kept_v[to]            = table.sum[best.place];
+        table.sum[best.place] = 0;
+      }
+      __syncwarp();
+    }
+  }
+  __syncwarp();
+  double factor = 1;
+  bool   plain  = own >= 0 && !p.fixed && entries == 0;
+  if (own < 0) entries = 0;
+  if (cut) {
+    double sum = 0;
+    for (int e = 0; e < entries; e++) sum += kept_v[e];
+    factor = t / sum;
+    plain  = plain || !(factor > 0 && factor <= kCMATCHMostScaling);
+  }
+  __syncwarp();
+  if (plain && fits) {
+    factor = 1;
+    if (!p.fixed) entries = 1;
+    if (lane == 0) {
+      if (!p.fixed) kept_j[0] = own;
+      for (int e = 0; e < entries; e++) kept_v[e] = kept_j[e] == own ? 1. : 0.;
+    }
+  }
+  __syncwarp();
+  if (i >= 0 && fits) {
+    StoreRow(p, i, lane, GroupSize, entries, kept_j, kept_v, factor);
+    if (lane == 0 && (cut || plain)) atomicAdd(plain ? &report->plain : &report->cut, 1);
+  }
+  return fits;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize) ProlongKernel(Prolong<T> p, int bits, CMATCHReport *report)
+{
+  extern __shared__ double shared[];
+  const int           groups = kBlockSize / kProlongGroup, group = threadIdx.x / kProlongGroup, lane = threadIdx.x % kProlongGroup;
+  const int           size = 1 << bits;
+  const PetscInt      row  = (PetscInt)(GridThread() / kProlongGroup), i = row < p.n ? row : -1;
+  double *const       values = shared + (size_t)groups * size;
+  PetscInt *const     keys   = (PetscInt *)(values + (size_t)groups * p.width);
+  PetscInt *const     kept   = keys + (size_t)groups * (size + 1);
+  const ProductTable  table{keys + group * (size + 1), shared + (size_t)group * size, bits, false};
+  for (int slot = lane; slot < size; slot += kProlongGroup) {
+    table.key[slot] = -1;
+    table.sum[slot] = 0;
+  }
+  __syncwarp();
+  const bool fits = ProlongRow<kProlongGroup>(p, i, table, size, kept + group * p.width, values + group * p.width, report);
+  if (i >= 0 && !fits && lane == 0) p.wide[atomicAdd(&report->wide, 1)] = i;
+}
+
+/* The general path: a block of one warp takes listed rows in turns, with a place for every column. */
+template <typename T>
+__global__ void __launch_bounds__(kWarpSize)
+  ProlongWideKernel(Prolong<T> p, PetscInt count, PetscInt *keys, double *sums, CMATCHReport *report)
+{
+  __shared__ PetscInt kept_j[kCMATCHLargestRow];
+  __shared__ double   kept_v[kCMATCHLargestRow];
+  const ProductTable  table{keys + (size_t)blockIdx.x * p.columns, sums + (size_t)blockIdx.x * p.columns, 0, true};
+  for (PetscInt w = blockIdx.x; w < count; w += gridDim.x) {
+    (void)ProlongRow<kWarpSize>(p, p.wide[w], table, p.columns, kept_j, kept_v, report);
+    __syncwarp();
+    for (PetscInt slot = threadIdx.x; slot < p.columns; slot += kWarpSize) {
+      table.key[slot] = -1;
+      table.sum[slot] = 0;
+    }
+    __syncwarp();
+  }
+}
+
+/* A row of P with a single one */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize) ProlongPlain(Prolong<T> p)
+{
+  const long long i = GridThread();
+  if (i >= p.n) return;
+  const PetscInt own = p.aggregate[i];
+  if (!p.fixed) p.P_j[i] = own;
+  p.P_a[i] = own >= 0 ? T(1) : T(0);
+  p.sum[i] = own >= 0 ? 1. : 0.;
+  if (p.count && own >= 0) atomicAdd(p.count + own, 1);
+}
+
+/* ------------------------------------------ transpose ----------------------------------------- */
+
+/* Every entry of P goes to its row of R, in any order. */
+__global__ void __launch_bounds__(kBlockSize)
+  FillRestriction(PetscInt n, PetscInt width, const PetscInt *P_j, const PetscInt *R_i, PetscInt *filled, PetscInt *R_j)
+{
+  const long long at = GridThread();
+  if (at >= (long long)n * width) return;
+  const PetscInt column = P_j[at];
+  if (column >= 0) R_j[R_i[column] + atomicAdd(filled + column, 1)] = (PetscInt)(at / width);
+}
+
+/* Sorts rows of R of at most kLongestSorted entries: the place of an entry is how many are smaller. A warp takes a row. */
+__global__ void __launch_bounds__(kBlockSize) SortRestriction(PetscInt rows, const PetscInt *R_i, PetscInt *R_j)
+{
+  const PetscInt row = (PetscInt)(GridThread() / kWarpSize);
+  if (row >= rows) return;
+  const PetscInt begin = R_i[row], end = R_i[row + 1];
+  PetscInt       index[kSortedPerLane], place[kSortedPerLane];
+#pragma unroll
+  for (int t = 0; t < kSortedPerLane; t++) {
+    const PetscInt k = begin + threadIdx.x % kWarpSize + t * kWarpSize;
+    if (k >= end) continue;
+    index[t] = R_j[k];
+    place[t] = begin;
+    for (PetscInt other = begin; other < end; other++) place[t] += R_j[other] < index[t];
+  }
+  __syncwarp();
+#pragma unroll
+  for (int t = 0; t < kSortedPerLane; t++)
+    if (begin + (PetscInt)(threadIdx.x % kWarpSize) + t * kWarpSize < end) R_j[place[t]] = index[t];
+}
+
+/* The values of R: row k of P has few entries, one of which is in this column. A group takes a row. */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize)
+  RestrictionValues(PetscInt rows, PetscInt width, const PetscInt *R_i, const PetscInt *R_j, const PetscInt *P_j, const T *P_a, T *R_a)
+{
+  const PetscInt row = (PetscInt)(GridThread() / kRestrictGroup);
+  if (row >= rows) return;
+  for (PetscInt k = R_i[row] + threadIdx.x % kRestrictGroup; k < R_i[row + 1]; k += kRestrictGroup) {
+    size_t at = (size_t)R_j[k] * width;
+    while (P_j[at] != row) at++;
+    R_a[k] = P_a[at];
+  }
+}
+
+/* ------------------------------------------ row sums ------------------------------------------ */
+
+/* y = A (P 1) by differences. A group takes a row. */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize)
+  OperatorTimesSums(PetscInt n, const PetscInt *A_i, const PetscInt *A_j, const T *A_a, const double *rs, const double *p1, double *y)
+{
+  const PetscInt row   = (PetscInt)(GridThread() / kRestrictGroup);
+  const int      lane  = threadIdx.x % kRestrictGroup;
+  const PetscInt begin = row < n ? A_i[row] : 0, end = row < n ? A_i[row + 1] : 0;
+  const int      longest = (int)__reduce_max_sync(kFullWarp, end - begin);
+  const double   own = row < n ? p1[row] : 0.;
+  double         sum = row < n ? rs[row] * own : 0.;
+  for (int k = 0; k < longest; k += kRestrictGroup) {
+    const PetscInt at = begin + k + lane;
+    AddInOrder<kRestrictGroup>(at < end ? (double)A_a[at] * (p1[A_j[at]] - own) : 0., &sum);
+  }
+  if (row < n && lane == 0) y[row] = sum;
+}
+
+/* The row sums of the next level, scale R y; 1 in a row that no entry of P belongs to. A group takes a row. */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize)
+  RestrictSums(PetscInt rows, const PetscInt *R_i, const PetscInt *R_j, const T *R_a, const double *y, double scale, double *rs)
+{
+  const PetscInt row   = (PetscInt)(GridThread() / kRestrictGroup);
+  const int      lane  = threadIdx.x % kRestrictGroup;
+  const PetscInt begin = row < rows ? R_i[row] : 0, end = row < rows ? R_i[row + 1] : 0;
+  const int      longest = (int)__reduce_max_sync(kFullWarp, end - begin);
+  double         sum = 0;
+  for (int k = 0; k < longest; k += kRestrictGroup) {
+    const PetscInt at = begin + k + lane;
+    AddInOrder<kRestrictGroup>(at < end ? (double)R_a[at] * y[R_j[at]] : 0., &sum);
+  }
+  if (row < rows && lane == 0) rs[row] = begin == end ? 1. : sum * scale;
+}
+
+/* ------------------------------------- the Galerkin product ----------------------------------- */
+
+/* Row i of A, its diagonal entry first */
+template <typename T>
+struct OperatorList {
+  const PetscInt *A_i, *A_j;
+  const T        *A_a, *d;
+
+  __device__ int  Count(PetscInt i) const { return A_i[i + 1] - A_i[i] + 1; }
+  __device__ void Get(PetscInt i, int t, PetscInt *k, double *value) const
+  {
+    const PetscInt at = A_i[i] + t - 1;
+    *k                = t ? A_j[at] : i;
+    *value            = t ? (double)A_a[at] : (double)d[i];
+  }
+};
+
+/* Row k of P */
+template <typename T>
+struct ProlongatorEntries {
+  PetscInt        width;
+  const PetscInt *P_j;
+  const T        *P_a;
+
+  __device__ void Span(PetscInt k, PetscInt *begin, PetscInt *length) const
+  {
+    *begin  = 0;
+    *length = width;
+  }
+  __device__ void Get(PetscInt k, PetscInt, PetscInt place, PetscInt *column, double *value) const
+  {
+    const size_t at = (size_t)k * width + place;
+    *column         = P_j[at];
+    *value          = (double)P_a[at];
+  }
+};
+
+/* Row i of R */
+template <typename T>
+struct RestrictionList {
+  const PetscInt *R_i, *R_j;
+  const T        *R_a;
+
+  __device__ int  Count(PetscInt i) const { return R_i[i + 1] - R_i[i]; }
+  __device__ void Get(PetscInt i, int t, PetscInt *k, double *value) const
+  {
+    *k     = R_j[R_i[i] + t];
+    *value = (double)R_a[R_i[i] + t];
+  }
+};
+
+/* Row k of A P */
+template <typename T>
+struct StoredEntries {
+  const PetscInt *start, *length, *j;
+  const T        *a;
+
+  __device__ void Span(PetscInt k, PetscInt *begin, PetscInt *count) const
+  {
+    *begin = start[k];
+    *count = length[k];
+  }
+  __device__ void Get(PetscInt, PetscInt, PetscInt place, PetscInt *column, double *value) const
+  {
+    *column = j[place];
+    *value  = (double)a[place];
+  }
+};
+
+/* The rows of a product, without the gaps. A group takes a row. */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize)
+  PackRows(PetscInt rows, ProductRows<T> from, const PetscInt *A_i, PetscInt *A_j, T *A_a)
+{
+  const PetscInt row = (PetscInt)(GridThread() / kRestrictGroup);
+  if (row >= rows) return;
+  const PetscInt begin = from.start[row], to = A_i[row], count = A_i[row + 1] - to;
+  for (PetscInt k = threadIdx.x % kRestrictGroup; k < count; k += kRestrictGroup) {
+    A_j[to + k] = from.j[begin + k];
+    A_a[to + k] = from.a[begin + k];
+  }
+}
+
+/* -------------------------------------------- steps ------------------------------------------- */
+
+/* The logarithm of a table with room for so many entries at three quarters. */
+int TableBits(double entries, int least, int most)
+{
+  int bits = least;
+  while (bits < most && (1 << bits) * 0.75 < entries) bits++;
+  return bits;
+}
+
+template <typename T>
+struct Step {
+  CMATCHSetup  *s;
+  CMATCHLevel  &L;
+  PetscInt      level;
+  bool          keep;
+  double       *p1 = nullptr; /* [n] row sums of P */
+  PetscInt     *count = nullptr;
+
+  PetscErrorCode Prolongate()
+  {
+    PetscFunctionBegin;
+    PetscCall(s->arena.Take(L.n, &p1));
+    if (!keep) {
+      PetscCall(s->arena.Take((size_t)L.coarse + 1, &count));
+      PetscCallCUDA(cudaMemsetAsync(count, 0, ((size_t)L.coarse + 1) * sizeof(*count), s->stream));
+    }
+    const auto mark = s->arena.mark();
+    Prolong<T> p{L.n, L.coarse, L.width, L.A_i, L.A_j, (const T *)L.A_a, (const T *)L.d, L.aggregate, L.P_j, (T *)L.P_a, p1, count,
+                 nullptr, keep};
+    PetscCallCUDA(cudaMemsetAsync(&s->report->cut, 0, 2 * sizeof(PetscInt), s->stream)); /* cut and plain */
+    if (!s->params->smoothed_prolongator) {
+      ProlongPlain<<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(p);
+      FinePCCheckLaunch();
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    PetscCall(s->arena.Take(L.n, &p.wide));
+    PetscCallCUDA(cudaMemsetAsync(&s->report->wide, 0, sizeof(PetscInt), s->stream));
+    const double mean   = (double)L.nnz / L.n;
+    const int    bits   = TableBits(mean + 1, 4, 7);
+    const size_t groups = kBlockSize / kProlongGroup;
+    const size_t shared = groups * (((sizeof(double) + sizeof(PetscInt)) << bits) + sizeof(PetscInt) +
+                                    L.width * (sizeof(double) + sizeof(PetscInt)));
+    PetscCallCUDA(cudaFuncSetAttribute(ProlongKernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
+    ProlongKernel<T><<<BlocksFor((long long)L.n * kProlongGroup), kBlockSize, shared, s->stream>>>(p, bits, s->report);
+    FinePCCheckLaunch();
+    PetscCall(CMATCHReadReport(s));
+    if (s->seen.wide) {
+      const PetscInt tables = (PetscInt)PetscMax(
+        1, PetscMin((size_t)PetscMin(s->seen.wide, kGeneralBlocks * s->H->processors), kProductWideBytes / (L.coarse * (sizeof(double) + sizeof(PetscInt)))));
+      PetscInt *keys;
+      double   *sums;
+      PetscCall(s->arena.Take((size_t)tables * L.coarse, &keys));
+      PetscCall(s->arena.Take((size_t)tables * L.coarse, &sums));
+      PetscCallCUDA(cudaMemsetAsync(keys, -1, (size_t)tables * L.coarse * sizeof(*keys), s->stream));
+      PetscCallCUDA(cudaMemsetAsync(sums, 0, (size_t)tables * L.coarse * sizeof(*sums), s->stream));
+      ProlongWideKernel<T><<<tables, kWarpSize, 0, s->stream>>>(p, s->seen.wide, keys, sums, s->report);
+      FinePCCheckLaunch();
+    }
+    s->arena.Release(mark);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The pattern of R, from the entries of each column. */
+  PetscErrorCode Transpose()
+  {
+    const PetscInt rows = L.coarse;
+    PetscInt      *filled;
+
+    PetscFunctionBegin;
+    PetscCall(s->arena.Take(rows, &filled));
+    PetscCall(s->cub->Run([&](void *memory, size_t &bytes) {
+      return cub::DeviceScan::ExclusiveSum(memory, bytes, count, L.R_i, rows + 1, s->stream);
+    }));
+    PetscCall(s->cub->Run([&](void *memory, size_t &bytes) {
+      return cub::DeviceReduce::Max(memory, bytes, count, &s->report->longest, rows, s->stream);
+    }));
+    PetscCallCUDA(cudaMemcpyAsync(&s->report->P_nnz, L.R_i + rows, sizeof(PetscInt), cudaMemcpyDeviceToDevice, s->stream));
+    PetscCallCUDA(cudaMemsetAsync(filled, 0, rows * sizeof(*filled), s->stream));
+    FillRestriction<<<BlocksFor((long long)L.n * L.width), kBlockSize, 0, s->stream>>>(L.n, L.width, L.P_j, L.R_i, filled, L.R_j);
+    FinePCCheckLaunch();
+    PetscCall(CMATCHReadReport(s));
+    L.P_nnz = s->seen.P_nnz;
+    if (s->seen.longest <= kLongestSorted) {
+      SortRestriction<<<BlocksFor((long long)rows * kWarpSize), kBlockSize, 0, s->stream>>>(rows, L.R_i, L.R_j);
+      FinePCCheckLaunch();
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    cub::DoubleBuffer<PetscInt> index(L.R_j, (PetscInt *)L.R_a); /* the values are not there yet */
+    PetscCall(s->cub->Run([&](void *memory, size_t &bytes) {
+      return cub::DeviceSegmentedSort::SortKeys(memory, bytes, index, L.P_nnz, rows, L.R_i, L.R_i + 1, s->stream);
+    }));
+    if (index.Current() != L.R_j)
+      PetscCallCUDA(cudaMemcpyAsync(L.R_j, index.Current(), L.P_nnz * sizeof(PetscInt), cudaMemcpyDeviceToDevice, s->stream));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* A P, its rows in any order */
+  template <int GroupSize>
+  PetscErrorCode MultiplyBy(ProductRows<T> *AP, PetscInt *wide)
+  {
+    const OperatorList<T>       left{L.A_i, L.A_j, (const T *)L.A_a, (const T *)L.d};
+    const ProlongatorEntries<T> right{L.width, L.P_j, (const T *)L.P_a};
+    const double                mean = (double)L.nnz / L.n + 1;
+    const int                   bits = TableBits(PetscMin(0.6 * mean * L.width, 96), 5, 8);
+
+    PetscFunctionBegin;
+    PetscCall((Product<GroupSize, false, false, false>(s, left, right, L.n, L.coarse, bits, AP, wide, [&](size_t entries, auto *out) {
+      PetscFunctionBegin;
+      PetscCall(TakeRoom(entries, out));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    })));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscErrorCode Multiply(ProductRows<T> *AP, PetscInt *wide)
+  {
+    PetscFunctionBegin;
+    if (L.width <= 4) PetscCall(MultiplyBy<4>(AP, wide));
+    else if (L.width <= 8) PetscCall(MultiplyBy<8>(AP, wide));
+    else PetscCall(MultiplyBy<kWarpSize>(AP, wide));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode TakeRoom(size_t entries, ProductRows<T> *out)
+  {
+    PetscFunctionBegin;
+    PetscCheck(entries <= (size_t)PETSC_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_ARG_OUTOFRANGE,
+               "A product of the Galerkin operator has %zu entries, more than 32-bit indices can count", entries);
+    PetscCall(s->arena.Take(entries, &out->j));
+    PetscCall(s->arena.Take(entries, &out->a));
+    out->room = entries;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* R (A P), without its diagonal */
+  PetscErrorCode Restrict(const ProductRows<T> &AP, double mean, ProductRows<T> *C, PetscInt *wide)
+  {
+    const RestrictionList<T> left{L.R_i, L.R_j, (const T *)L.R_a};
+    const StoredEntries<T>   right{AP.start, AP.length, AP.j, AP.a};
+    const auto               room = [&](size_t entries, auto *out) {
+      PetscFunctionBegin;
+      PetscCall(TakeRoom(entries, out));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    };
+
+    PetscFunctionBegin;
+    /* measured on systems of 5 to 7 entries a row: a row of the product is some 3.5 times as long as one of A P on the first level */
+    if (mean <= 16) PetscCall((Product<16, false, true, true>(s, left, right, L.coarse, L.coarse, 7, C, wide, room)));
+    else PetscCall((Product<kWarpSize, false, true, true>(s, left, right, L.coarse, L.coarse, 8, C, wide, room)));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode Run()
+  {
+    CMATCHHierarchyCUDA *H         = s->H;
+    const double         unsmoothed = s->params->cycle == PC_CMATCH_K ? 1. : 1 / s->params->overcorrection;
+    const double         scale      = s->params->smoothed_prolongator ? 1. : unsmoothed;
+    const PetscInt       coarse     = L.coarse;
+    const auto           mark       = s->arena.mark();
+    PetscInt             AP_wide = 0, wide = 0;
+    double              *y = nullptr;
+    ProductRows<T>       AP{}, C{};
+
+    PetscFunctionBegin;
+    PetscCall(Prolongate());
+    if (!keep) PetscCall(Transpose());
+    RestrictionValues<T><<<BlocksFor((long long)coarse * kRestrictGroup), kBlockSize, 0, s->stream>>>(
+      coarse, L.width, L.R_i, L.R_j, L.P_j, (const T *)L.P_a, (T *)L.R_a);
+    FinePCCheckLaunch();
+    PetscCall(s->arena.Take(L.n, &y));
+    OperatorTimesSums<T><<<BlocksFor((long long)L.n * kRestrictGroup), kBlockSize, 0, s->stream>>>(L.n, L.A_i, L.A_j, (const T *)L.A_a,
+                                                                                                 H->rs[level], p1, y);
+    FinePCCheckLaunch();
+    PetscCall(s->arena.Take(L.n, &AP.start));
+    PetscCall(s->arena.Take(L.n, &AP.length));
+    PetscCall(s->arena.Take(L.n, &AP.wide));
+    AP.scale = 1;
+    if (H->AP_room[level]) PetscCall(TakeRoom(H->AP_room[level], &AP));
+    else PetscCall(TakeRoom(2 * ((size_t)L.nnz + L.n), &AP));
+    PetscCall(Multiply(&AP, &AP_wide));
+    H->AP_room[level] = AP.room;
+    const double mean = (double)s->seen.entries / L.n;
+    C.scale           = scale;
+    C.fixed           = keep;
+    PetscCall(s->arena.Take(coarse, &C.diagonal));
+    PetscCall(s->arena.Take(coarse, &C.wide));
+    if (keep) {
+      C.start = H->level[level + 1].A_i;
+      C.a     = (T *)H->level[level + 1].A_a;
+    } else {
+      PetscCall(s->arena.Take(coarse, &C.start));
+      PetscCall(s->arena.Take((size_t)coarse + 1, &C.length));
+      PetscCallCUDA(cudaMemsetAsync(C.length + coarse, 0, sizeof(PetscInt), s->stream));
+      PetscCall(TakeRoom((size_t)L.nnz * 3 / 4 + 64 * (size_t)PetscMin(coarse, 4096), &C));
+    }
+    PetscCall(Restrict(AP, mean, &C, &wide));
+    if (!keep) {
+      PetscCall(CMATCHCreateLevel(s, coarse, (PetscInt)s->seen.entries));
+      L.wide = AP_wide + wide;
+      CMATCHLevel &N = H->level[level + 1];
+      PetscCall(s->cub->Run([&](void *memory, size_t &bytes) {
+        return cub::DeviceScan::ExclusiveSum(memory, bytes, C.length, N.A_i, coarse + 1, s->stream);
+      }));
+      PackRows<T><<<BlocksFor((long long)coarse * kRestrictGroup), kBlockSize, 0, s->stream>>>(coarse, C, N.A_i, N.A_j, (T *)N.A_a);
+      FinePCCheckLaunch();
+    }
+    L.cut   = s->seen.cut;
+    L.plain = s->seen.plain;
+    RestrictSums<T><<<BlocksFor((long long)coarse * kRestrictGroup), kBlockSize, 0, s->stream>>>(coarse, L.R_i, L.R_j, (const T *)L.R_a,
+                                                                                               y, scale, H->rs[level + 1]);
+    FinePCCheckLaunch();
+    PetscCall(CMATCHCompleteLevel(s, level + 1, C.diagonal));
+    s->arena.Release(mark);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+};
+
+} // namespace
+
+PetscErrorCode CMATCHCoarsen(CMATCHSetup *s, PetscInt level, bool keep)
+{
+  PetscFunctionBegin;
+  PetscCall(CMATCHWithPrecision(s->params->precision, [&](auto zero) {
+    Step<decltype(zero)> step{s, s->H->level[level], level, keep};
+    PetscFunctionBegin;
+    PetscCall(step.Run());
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,475 @@
+/*
+   The PETSc face of CMATCH: options, set-up and life cycle. The method itself is in cmatch_host.cxx and in cuda/pc/cmatch; the view
+   is in cmatch_view.cxx.
+*/
+#include <petsc/private/pcimpl.h>
+
+#include "cmatch_face.h"
+#include "finepcimpl.h"
+#include "options.h"
+#include "pc/pcinverse.h"
+#include "sparse/csr_mat.h"
+
+const char *const PCCMATCHCoarsenings[] = {"matching", "mis2", "PCCMATCHCoarsening", "PC_CMATCH_", nullptr};
+const char *const PCCMATCHCycles[]      = {"v", "w", "k", "PCCMATCHCycle", "PC_CMATCH_", nullptr};
+const char *const PCCMATCHSmoothers[]   = {"l1jacobi", "chebyshev",        "chebyshev4", "sfsai",
+                                           "afsai",    "PCCMATCHSmoother", "PC_CMATCH_", nullptr};
+const char *const PCCMATCHCoarses[]     = {"dense", "pcg", "PCCMATCHCoarse", "PC_CMATCH_", nullptr};
+
+template <auto Member>
+using Param = Field<&PC_CMATCH::params, Member>;
+
+static const Option<PC> kOptions[] = {
+  {"-pc_cmatch_coarsening", "How rows are put together", "PCCMATCHSetCoarsening",
+   Param<&CMATCHParams::coarsening>(OneOf(PCCMATCHCoarsenings))},
+  {"-pc_cmatch_sweeps", "Sweeps of pairwise matching", "PCCMATCHSetSweeps", Param<&CMATCHParams::sweeps>(Between(1, 5))},
+  {"-pc_cmatch_strength", "Threshold for edges, relative to the heaviest edge of a row", "PCCMATCHSetStrength",
+   Param<&CMATCHParams::strength>(AtLeastAndBelow(0, 1))},
+  {"-pc_cmatch_smoothed_prolongator", "Smooth the prolongator", "PCCMATCHSetSmoothedProlongator",
+   Param<&CMATCHParams::smoothed_prolongator>()},
+  {"-pc_cmatch_prolongator_row", "Most entries of a row of the prolongator", "PCCMATCHSetProlongatorRow",
+   Param<&CMATCHParams::prolongator_row>(Between(1, kCMATCHLargestRow))},
+  {"-pc_cmatch_overcorrection", "Divides coarse operators of unsmoothed prolongators", "PCCMATCHSetOvercorrection",
+   Param<&CMATCHParams::overcorrection>(Between(1, 2))},
+  {"-pc_cmatch_cycle", "Order in which levels are visited", "PCCMATCHSetCycle", Param<&CMATCHParams::cycle>(OneOf(PCCMATCHCycles))},
+  {"-pc_cmatch_smoother", "Smoother of each level", "PCCMATCHSetSmoother",
+   Param<&CMATCHParams::smoother>(OneOf(PCCMATCHSmoothers))},
+  {"-pc_cmatch_degree", "Degree of the smoother's polynomial", "PCCMATCHSetDegree",
+   Param<&CMATCHParams::degree>(Between(1, kMostDegree))},
+  {"-pc_cmatch_relaxation", "Relaxation of l1-Jacobi", "PCCMATCHSetRelaxation",
+   Param<&CMATCHParams::relaxation>(AboveAndBelow(0, 2))},
+  {"-pc_cmatch_coarse", "Solver of the coarsest level", "PCCMATCHSetCoarse", Param<&CMATCHParams::coarse>(OneOf(PCCMATCHCoarses))},
+  {"-pc_cmatch_coarse_size", "Rows at which the coarsening ends", "PCCMATCHSetCoarseSize",
+   Param<&CMATCHParams::coarse_size>(Between(1, kCMATCHLargestDense))},
+  {"-pc_cmatch_max_levels", "Most levels", "PCCMATCHSetMaxLevels", Param<&CMATCHParams::max_levels>(Between(1, kCMATCHMostLevels))},
+  {"-pc_cmatch_precision", "Precision of the hierarchy and the cycle", "PCCMATCHSetPrecision",
+   Param<&CMATCHParams::precision>(OneOf(FinePCPrecisions))},
+  {"-pc_cmatch_reuse_pattern", "Keep aggregates and patterns when only values have changed", "PCCMATCHSetReusePattern",
+   Field<&PC_CMATCH::reuse_pattern>(), Invalidates::NOTHING},
+};
+const OptionTable<PC> PC_CMATCH::options{"CMATCH options", kOptions};
+
+/* ---------------------------------- w, the near null vector ----------------------------------- */
+
+namespace
+{
+
+/* What a null space of PETSc gives for w. */
+struct FirstVector {
+  bool found; /* it has the constants, or a vector */
+  Vec  vec;   /* null for the constants, which come before vectors */
+};
+
+/* w, as the twins take it */
+struct NearNullVector {
+  NearNull           source;
+  bool               singular; /* it is in the null space of the rank's block */
+  Vec                vec;      /* null for the constants */
+  const PetscScalar *array;    /* [rows] in the memory of the matrix, or null for the constants */
+  const PetscScalar *lent;     /* what vec has lent, on the host if from_host */
+  bool               from_host;
+};
+
+} // namespace
+
+static PetscErrorCode GetFirstVector(MatNullSpace space, FirstVector *first)
+{
+  PetscBool  constants;
+  PetscInt   count;
+  const Vec *vectors;
+
+  PetscFunctionBegin;
+  *first = FirstVector{};
+  if (!space) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(MatNullSpaceGetVecs(space, &constants, &count, &vectors));
+  first->found = constants || count;
+  if (!constants && count) first->vec = vectors[0];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Whether this rank's part of the vector has a zero. */
+static PetscErrorCode HasZero(Vec vec, bool *has)
+{
+  const PetscScalar *array;
+  PetscInt           n;
+
+  PetscFunctionBegin;
+  *has = false;
+  PetscCall(VecGetLocalSize(vec, &n));
+  PetscCall(VecGetArrayRead(vec, &array));
+  for (PetscInt i = 0; i < n; i++) *has = *has || array[i] == 0;
+  PetscCall(VecRestoreArrayRead(vec, &array));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   Chooses w. The null space comes first where it is that of the rank's block, which it can be only if this block is the whole
+   matrix: then the coarsest level is solved in its complement. Otherwise w is that of the near null space, if there is one.
+*/
+static PetscErrorCode ChooseNearNullVector(PC pc, PetscInt n, NearNullVector *w)
+{
+  MatNullSpace space, near_space;
+  FirstVector  exact, near;
+  PetscInt     rows;
+  bool         has_zero = false;
+
+  PetscFunctionBegin;
+  *w = NearNullVector{};
+  PetscCall(MatGetNullSpace(pc->pmat, &space));
+  if (!space) PetscCall(MatGetNullSpace(pc->mat, &space));
+  PetscCall(MatGetNearNullSpace(pc->pmat, &near_space));
+  if (!near_space) PetscCall(MatGetNearNullSpace(pc->mat, &near_space));
+  PetscCall(GetFirstVector(space, &exact));
+  PetscCall(GetFirstVector(near_space, &near));
+  PetscCall(MatGetSize(pc->pmat, &rows, nullptr));
+  const bool is_whole = n == rows && n > 0;
+  if (exact.found && (is_whole || !near.found)) {
+    w->source = NearNull::EXACT;
+    w->vec    = exact.vec;
+    if (exact.vec) PetscCall(HasZero(exact.vec, &has_zero));
+    w->singular = is_whole && !has_zero; /* The twins put 1 in the place of a zero, so that w is not in the null space then. */
+  } else if (near.found) {
+    w->source = NearNull::NEAR;
+    w->vec    = near.vec;
+  }
+  if (!w->vec) w->source = NearNull::CONSTANTS;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Lends w in the memory of the matrix. */
+static PetscErrorCode GetNearNullVector(PC pc, const CSRView *A, NearNullVector *w)
+{
+  PC_CMATCH   *cmatch = (PC_CMATCH *)pc->data;
+  PetscInt     n;
+  PetscMemType where;
+
+  PetscFunctionBegin;
+  PetscCall(ChooseNearNullVector(pc, A->n, w));
+  if (!w->vec) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(VecGetLocalSize(w->vec, &n));
+  PetscCheck(n == A->n, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
+             "The first vector of the %s has %" PetscInt_FMT " entries on this rank, but the matrix has %" PetscInt_FMT
+             " rows: both must have the same layout",
+             w->source == NearNull::EXACT ? "null space" : "near null space", n, A->n);
+  w->from_host = !PetscMemTypeDevice(A->where);
+  if (w->from_host) {
+    PetscCall(VecGetArrayRead(w->vec, &w->lent));
+    w->array = w->lent;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(VecGetArrayReadAndMemType(w->vec, &w->lent, &where));
+  w->array = w->lent;
+  if (PetscMemTypeDevice(where)) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!cmatch->w) PetscCall(ArrayCreate(n * sizeof(*cmatch->w), A->where, (void **)&cmatch->w));
+  PetscCall(ArrayCopy(cmatch->w, w->lent, n * sizeof(*cmatch->w), A->where, where));
+  w->array = cmatch->w;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode RestoreNearNullVector(NearNullVector *w)
+{
+  PetscFunctionBegin;
+  if (!w->vec) PetscFunctionReturn(PETSC_SUCCESS);
+  if (w->from_host) PetscCall(VecRestoreArrayRead(w->vec, &w->lent));
+  else PetscCall(VecRestoreArrayReadAndMemType(w->vec, &w->lent));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------- set-up ------------------------------------------- */
+
+static PetscErrorCode FreeHierarchy(PC_CMATCH *cmatch)
+{
+  PetscFunctionBegin;
+  if (cmatch->hierarchy)
+    PetscCall(PetscMemTypeDevice(cmatch->hierarchy->where) ? CMATCHDestroy_CUDA(&cmatch->hierarchy)
+                                                           : CMATCHDestroy_Host(&cmatch->hierarchy));
+  cmatch->complete = false;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   Whether aggregates and patterns can stay: the user wants to keep them, the nonzeros of A are the same, and the last set-up has
+   left a hierarchy of the same kind, with what the next one needs.
+*/
+static bool CanKeepPattern(PC pc, const CSRView *A, const NearNullVector *w)
+{
+  const PC_CMATCH       *cmatch = (const PC_CMATCH *)pc->data;
+  const CMATCHHierarchy *H      = cmatch->hierarchy;
+
+  return cmatch->reuse_pattern && pc->flag == SAME_NONZERO_PATTERN && H && cmatch->complete && cmatch->has_work &&
+         H->where == A->where && cmatch->rows == A->n && !H->w == !w->array && H->params.singular == cmatch->params.singular;
+}
+
+/* The operations of an application. */
+static PetscLogDouble CountFlops(const CMATCHHierarchy *H, CMATCHEnd end)
+{
+  const CMATCHParams *params = &H->params;
+  PetscLogDouble      flops = 0, visits = 1;
+
+  for (PetscInt l = 0; l < H->levels; l++) {
+    const CMATCHLevel   *level   = &H->level[l];
+    const bool           last    = l + 1 == H->levels;
+    const PetscLogDouble n       = level->n;
+    const PetscLogDouble product = 3. * level->nnz + 2 * n, vector = 2 * n;
+
+    if (params->cycle != PC_CMATCH_V && !last && l >= kCMATCHTwiceFrom && l <= kCMATCHTwiceTo) {
+      flops += visits * (params->cycle == PC_CMATCH_K ? 2 * product + 7 * vector : product + vector);
+      visits *= 2;
+    }
+    if (!last) flops += visits * (2. * params->degree * (product + 2 * vector) + 4. * level->P_nnz + vector);
+    else if (end == CMATCH_END_DOMINATED) flops += visits * 2. * params->degree * (product + 2 * vector);
+    else if (H->inverted) flops += visits * 2 * n * n;
+    else if (params->coarse == PC_CMATCH_PCG) flops += visits * kCMATCHCoarseIterations * (product + 6 * vector);
+    else flops += visits * kCMATCHStalledDegree * (product + 2 * vector);
+  }
+  return flops;
+}
+
+/* Describes in the outcome why there is no hierarchy. */
+static PetscErrorCode DescribeFailure(PC pc, bool has_vector, PCLocalOutcome *outcome)
+{
+  const PC_CMATCH   *cmatch    = (const PC_CMATCH *)pc->data;
+  const CMATCHStats *stats     = &cmatch->stats;
+  const bool         is_single = cmatch->params.precision == FINEPC_SINGLE;
+  char               block[64], place[128], text[512] = "";
+
+  PetscFunctionBegin;
+  PetscCall(PCLocalNameBlock(pc, block, sizeof(block)));
+  if (stats->level)
+    PetscCall(
+      PetscSNPrintf(place, sizeof(place), "Row %" PetscInt_FMT " of level %" PetscInt_FMT "%s", stats->row, stats->level, block));
+  else PetscCall(PetscSNPrintf(place, sizeof(place), "Row %" PetscInt_FMT "%s", stats->row, block));
+  outcome->reason = PC_FACTOR_NUMERIC_ZEROPIVOT;
+  switch (stats->failure) {
+  case CMATCH_OK: break;
+  case CMATCH_NOT_FINITE:
+    outcome->reason = PC_FACTOR_OTHER;
+    PetscCall(PetscSNPrintf(text, sizeof(text),
+                            "has an entry that is not finite%s: PCCMATCH needs a symmetric positive definite matrix",
+                            has_vector ? ", or the near null vector has one there" : ""));
+    break;
+  case CMATCH_DIAGONAL_MISSING:
+    PetscCall(PetscSNPrintf(text, sizeof(text), "has no diagonal entry: PCCMATCH needs a symmetric positive definite matrix"));
+    break;
+  case CMATCH_DIAGONAL_NOT_POSITIVE:
+    PetscCall(PetscSNPrintf(text, sizeof(text),
+                            "has a diagonal entry that is not positive: PCCMATCH needs a symmetric positive definite matrix"));
+    break;
+  case CMATCH_TOO_LARGE:
+    outcome->reason = PC_FACTOR_OTHER;
+    PetscCall(PetscSNPrintf(text, sizeof(text),
+                            "has an entry that, relative to the largest diagonal entry, cannot be held in %s precision: %s",
+                            FinePCPrecisions[cmatch->params.precision],
+                            is_single ? "use -pc_cmatch_precision double" : "scale the matrix"));
+    break;
+  case CMATCH_COARSEST:
+    PetscCall(PetscSNPrintf(text, sizeof(text),
+                            "has a pivot that is not positive in the factorization of the coarsest operator: PCCMATCH needs a "
+                            "symmetric positive definite matrix, and MatSetNullSpace() if it is singular%s",
+                            is_single ? "; -pc_cmatch_precision double may help if it is almost singular" : ""));
+    break;
+  }
+  PetscCall(PetscSNPrintf(outcome->text, sizeof(outcome->text), "%s %s", place, text));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Computes the hierarchy of the rank's block, or describes in the outcome why there is none. */
+static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
+{
+  PC_CMATCH     *cmatch = (PC_CMATCH *)pc->data;
+  CSRMat         mat;
+  NearNullVector w;
+  PetscBool      assembled;
+
+  PetscFunctionBegin;
+  PetscCall(MatAssembled(pc->pmat, &assembled));
+  PetscCheck(assembled, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_WRONGSTATE,
+             "The matrix is not assembled: call MatAssemblyBegin() and MatAssemblyEnd()");
+  PetscCall(MatGetCSR(pc->pmat, &mat));
+  if (cmatch->where != mat.A.where || cmatch->rows != mat.A.n) {
+    PetscCall(FreeHierarchy(cmatch));
+    PetscCall(ArrayDestroy(cmatch->where, (void **)&cmatch->w));
+    PetscCall(PCLocalPlace(pc, mat.A.where, mat.A.n));
+  }
+  PetscCall(GetNearNullVector(pc, &mat.A, &w));
+  cmatch->near_null       = w.source;
+  cmatch->params.singular = w.singular ? PETSC_TRUE : PETSC_FALSE;
+  cmatch->reused          = CanKeepPattern(pc, &mat.A, &w);
+  cmatch->complete        = false;
+  cmatch->has_work        = cmatch->reuse_pattern;
+
+  PetscCall(PetscLogEventBegin(FinePC_CMATCHHierarchy, pc, pc->pmat, 0, 0));
+  const auto           compute = PetscMemTypeDevice(mat.A.where) ? CMATCHComputeHierarchy_CUDA : CMATCHComputeHierarchy_Host;
+  const PetscErrorCode code    = compute(&mat.A, w.array, &cmatch->params, cmatch->reused ? PETSC_TRUE : PETSC_FALSE,
+                                         cmatch->reuse_pattern, &cmatch->hierarchy, &cmatch->stats);
+  PetscCall(PetscLogEventEnd(FinePC_CMATCHHierarchy, pc, pc->pmat, 0, 0));
+  PetscCall(RestoreNearNullVector(&w));
+  PetscCall(MatRestoreCSR(&mat));
+  PetscCall(code);
+  if (cmatch->stats.failure) {
+    PetscCall(DescribeFailure(pc, w.array != nullptr, outcome));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  cmatch->complete         = true;
+  cmatch->hierarchy->flops = CountFlops(cmatch->hierarchy, cmatch->stats.end);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* `transpose` does not matter: M is symmetric to rounding, or with the cycle K, and with PCG on the coarsest level, no matrix. */
+static PetscErrorCode ApplyFactor(PC pc, PetscBool, PetscInt, const PetscScalar *x, PetscInt, PetscScalar *y, PetscInt,
+                                  PetscLogDouble *flops)
+{
+  const PC_CMATCH *cmatch = (const PC_CMATCH *)pc->data;
+  const auto       apply  = PetscMemTypeDevice(cmatch->where) ? CMATCHApply_CUDA : CMATCHApply_Host;
+
+  PetscFunctionBegin;
+  PetscCall(apply(cmatch->hierarchy, x, y));
+  *flops = cmatch->hierarchy->flops;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode PCFinePCGetApplyBytes_CMATCH(PC pc, PetscLogDouble *bytes)
+{
+  const PC_CMATCH *cmatch = (const PC_CMATCH *)pc->data;
+
+  PetscFunctionBegin;
+  *bytes = cmatch->complete && pc->setupcalled && !pc->failedreason ? (PetscLogDouble)cmatch->hierarchy->apply_bytes : 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode PCFinePCGetCycle_CMATCH(PC pc, CMATCHHierarchy **hierarchy)
+{
+  const PC_CMATCH *cmatch = (const PC_CMATCH *)pc->data;
+
+  PetscFunctionBegin;
+  *hierarchy = cmatch->complete && pc->setupcalled && !pc->failedreason ? cmatch->hierarchy : nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ----------------------------------------- life cycle ----------------------------------------- */
+
+/* Frees all that a set-up has made. The options stay. */
+static PetscErrorCode PCReset_CMATCH(PC pc)
+{
+  PC_CMATCH *cmatch = (PC_CMATCH *)pc->data;
+
+  PetscFunctionBegin;
+  PetscCall(FreeHierarchy(cmatch));
+  PetscCall(ArrayDestroy(cmatch->where, (void **)&cmatch->w));
+  PetscCall(PCReset_Local(pc));
+  cmatch->stats     = CMATCHStats{};
+  cmatch->near_null = NearNull::CONSTANTS;
+  cmatch->reused    = false;
+  cmatch->has_work  = false;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Composes the methods of the type, or takes them away if `compose` is false. */
+static PetscErrorCode Compose(PC pc, PetscBool compose)
+{
+  PetscObject object = (PetscObject)pc;
+
+  PetscFunctionBegin;
+  PetscCall(PC_CMATCH::options.Compose(pc, compose));
+  PetscCall(PetscObjectComposeFunction(object, "PCCMATCHGetHierarchy_C", compose ? PCCMATCHGetHierarchy_CMATCH : nullptr));
+  PetscCall(PetscObjectComposeFunction(object, kApplyBytesQuery, compose ? PCFinePCGetApplyBytes_CMATCH : nullptr));
+  PetscCall(PetscObjectComposeFunction(object, kCycleQuery, compose ? PCFinePCGetCycle_CMATCH : nullptr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode PCDestroy_CMATCH(PC pc)
+{
+  PetscFunctionBegin;
+  PetscCall(PCReset_CMATCH(pc));
+  PetscCall(Compose(pc, PETSC_FALSE));
+  delete (PC_CMATCH *)pc->data;
+  pc->data = nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*MC
+  PCCMATCH - "cmatch": algebraic multigrid on aggregates of compatible weighted matching, for symmetric positive definite matrices
+
+  Options Database Keys:
++ -pc_cmatch_coarsening <matching> - how rows are put together to aggregates, by matching or around an independent set (mis2)
+. -pc_cmatch_sweeps <3> - sweeps of pairwise matching, of which each about halves the number of rows
+. -pc_cmatch_strength <0.1> - share of the heaviest edge of both its rows that an edge must have to be matched
+. -pc_cmatch_smoothed_prolongator <true> - smooth the prolongator once; false is plain aggregation
+. -pc_cmatch_prolongator_row <4> - most entries of a row of the smoothed prolongator
+. -pc_cmatch_overcorrection <1.5> - what the coarse operators are divided by if the prolongator is not smoothed
+. -pc_cmatch_cycle <v> - the order in which levels are visited: v, w or k
+. -pc_cmatch_smoother <l1jacobi> - smoother of each level: l1jacobi, chebyshev, chebyshev4, sfsai or afsai
+. -pc_cmatch_degree <1> - degree of the smoother's polynomial, before and after the coarse correction
+. -pc_cmatch_relaxation <1.5> - relaxation of the smoother l1jacobi
+. -pc_cmatch_coarse <dense> - solver of the coarsest level: dense or pcg
+. -pc_cmatch_coarse_size <256> - the coarsening ends at so many rows
+. -pc_cmatch_max_levels <20> - most levels, the finest and the coarsest one included
+. -pc_cmatch_precision <single> - precision in which the hierarchy is stored and the cycle computes
+- -pc_cmatch_reuse_pattern <true> - keep aggregates and patterns when only the values of A have changed
+
+  Level: intermediate
+
+  Notes:
+  Rows are put together to aggregates by pairwise matching with the compatible weights 1 - 2 a_ij w_i w_j / (a_ii w_i^2 + a_jj
+w_j^2) of D'Ambra and Vassilevski. Each sweep pairs rows, and then pairs of rows, so that three sweeps make aggregates of up to
+about eight rows. An edge takes part if it is strong enough at both ends; a row that finds no partner joins a pair. The matching is
+the same in every run, and on the host and on a GPU. The piecewise constant prolongator is smoothed by one step of filtered Jacobi,
+and its rows are cut to a few entries, so that the coarse operators stay sparse. The cycle has the same smoother before and after
+the coarse correction, and is symmetric and positive definite.
+
+  Use it for scalar elliptic problems: diffusion in two and three dimensions, with jumps of the coefficients, with anisotropy, on
+  structured and unstructured meshes. The number of iterations hardly grows with the number of rows. It works on single rows, not on
+  blocks: for structures, shells and other systems of equations `PCAFSAI` and `PCSFSAI` are better, which are also smoothers of
+other multigrid methods. For 5- and 9-point stencils on two-dimensional grids compare `PCRRB`.
+
+  w is the vector that A almost maps to 0: the first vector of `MatSetNearNullSpace()`, or of `MatSetNullSpace()`, and the constants
+  where nothing is attached to the matrix, or the null space has the constants. An entry of w that is 0 counts as 1. Attach w before
+  the first set-up. If the matrix has a null space, w is taken from it, and the coarsest level is solved in its complement; pure
+  Neumann problems need nothing but `MatSetNullSpace()`.
+
+  The hierarchy and the cycle are in single precision by default, whereas the vectors of the solver stay in double precision.
+Operators are stored in difference form, (A x)_i = s_i x_i + sum_j a_ij (x_j - x_i) with the row sums s_i, which are carried from
+level to level through the Galerkin product. Without this form rounding would destroy row sums close to zero. In single precision
+the preconditioner is symmetric to single precision alone. `KSPCG` works with it, and `-ksp_type fcg` tolerates the rounding best.
+
+  With `-pc_cmatch_cycle k` and with `-pc_cmatch_coarse pcg` the preconditioner is no fixed matrix: use `-ksp_type fcg` or
+  `-ksp_type fgmres`.
+
+  The coarsening ends at `-pc_cmatch_coarse_size` rows, at `-pc_cmatch_max_levels` levels, where all rows are dominated by their
+  diagonal entries, or where it stalls. The view says which, and what solves on the last level: its dense inverse up to 2048 rows,
+and a polynomial in the place of the inverse if the level is larger.
+
+  When only the values of the matrix change, aggregates and patterns stay, a set-up computes values alone, and nothing is allocated.
+  Then the aggregates are those of the first values; see `PCCMATCHSetReusePattern()`.
+
+  The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. Symmetry is not
+checked. With several ranks this is not the global method: each rank has a hierarchy of its own diagonal block, as `PCBJACOBI`
+would, and iterations grow with the number of ranks; the view says so.
+
+  A diagonal entry that is missing or not positive, on the finest level or in a Galerkin product, an entry that is not finite, or
+one that single precision cannot hold, makes the set-up fail with a `PCFailedReason`. The view names level and row.
+
+  References:
+  P. D'Ambra, P. S. Vassilevski, Adaptive AMG with coarsening based on compatible weighted matching, Comput. Visual. Sci. 16 (2013)
+  59-76; P. D'Ambra, F. Durastante, S. Filippone, AMG preconditioners for linear solvers towards extreme scale, SIAM J. Sci. Comput.
+43 (2021) S679-S703; P. D'Ambra, F. Durastante, S. Filippone, S. Massei, S. Thomas, Optimal polynomial smoothers for parallel AMG
+(2024)
+
+.seealso: `PCGAMG`, `PCHYPRE`, `PCAFSAI`, `PCSFSAI`, `PCRRB`, `KSPCGFUSED`, `KSPFCG`, `MatSetNearNullSpace()`,
+          `MatSetNullSpace()`,
+          `PCCMATCHSetCoarsening()`, `PCCMATCHSetSweeps()`, `PCCMATCHSetStrength()`, `PCCMATCHSetSmoothedProlongator()`,
+          `PCCMATCHSetProlongatorRow()`, `PCCMATCHSetOvercorrection()`, `PCCMATCHSetCycle()`, `PCCMATCHSetSmoother()`,
+          `PCCMATCHSetDegree()`, `PCCMATCHSetRelaxation()`, `PCCMATCHSetCoarse()`, `PCCMATCHSetCoarseSize()`,
+          `PCCMATCHSetMaxLevels()`, `PCCMATCHSetPrecision()`, `PCCMATCHSetReusePattern()`, `PCCMATCHGetHierarchy()`
+M*/
+PETSC_EXTERN PetscErrorCode PCCreate_CMATCH(PC pc)
+{
+  PetscFunctionBegin;
+  PetscCall(PCLocalSetOperations(pc, new PC_CMATCH(), ComputeFactor, ApplyFactor));
+  pc->ops->setfromoptions = SetFromOptionTable<PC_CMATCH>;
+  pc->ops->view           = PCView_CMATCH;
+  pc->ops->reset          = PCReset_CMATCH;
+  pc->ops->destroy        = PCDestroy_CMATCH;
+  PetscCall(Compose(pc, PETSC_TRUE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,178 @@
+/*
+   CMATCH, an algebraic multigrid method whose aggregates come from compatible weighted matching, for a symmetric positive definite
+   matrix A. The method, formula by formula, is above the host twin in cmatch_host.cxx.
+
+   D'Ambra, Vassilevski, Adaptive AMG with coarsening based on compatible weighted matching, Comput. Visual. Sci. 16 (2013) 59-76;
+   D'Ambra, Durastante, Filippone, AMG preconditioners for linear solvers towards extreme scale, SIAM J. Sci. Comput. 43 (2021)
+   S679-S703; D'Ambra, Durastante, Filippone, Massei, Thomas, Optimal polynomial smoothers for parallel AMG (2024).
+*/
+#pragma once
+
+#include "polynomial.h"
+#include "sparse/csr.h"
+
+/* ----------------------------------------- parameters ----------------------------------------- */
+
+struct CMATCHParams {
+  PCCMATCHCoarsening coarsening           = PC_CMATCH_MATCHING;
+  PetscInt           sweeps               = 3;    /* of pairwise matching, 1 .. 5: aggregates have up to about 2^sweeps rows */
+  PetscReal          strength             = 0.1;  /* share of the heaviest edge of both its ends that an edge has, in [0, 1) */
+  PetscBool          smoothed_prolongator = PETSC_TRUE;
+  PetscInt           prolongator_row      = 4;    /* most entries of a row of P, 1 .. kCMATCHLargestRow */
+  PetscReal          overcorrection       = 1.5;  /* the coarse operators of unsmoothed prolongators are divided by it, [1, 2] */
+  PCCMATCHCycle      cycle                = PC_CMATCH_V;
+  PCCMATCHSmoother   smoother             = PC_CMATCH_L1JACOBI;
+  PetscInt           degree               = 1;    /* of the polynomial, before and after the coarse correction, 1 .. 16 */
+  PetscReal          relaxation           = 1.5;  /* of l1-Jacobi, in (0, 2) */
+  PCCMATCHCoarse     coarse               = PC_CMATCH_DENSE;
+  PetscInt           coarse_size          = 256;  /* the coarsening ends at so many rows, 1 .. kCMATCHLargestDense */
+  PetscInt           max_levels           = 20;   /* with the finest and the coarsest one, 1 .. kCMATCHMostLevels */
+  FinePCPrecision    precision            = FINEPC_SINGLE; /* T, in which the hierarchy is stored and the cycle computes */
+
+  /* The vector w, or the constants without one, is in the null space of A. */
+  PetscBool singular = PETSC_FALSE;
+};
+
+/* ------------------------------------------- limits ------------------------------------------- */
+
+constexpr PetscInt kCMATCHLargestRow = 32, kCMATCHMostLevels = 32;
+
+/* The most rows of a coarsest level that is inverted. Where the coarsening stalls with more rows, a polynomial takes its place. */
+constexpr PetscInt kCMATCHLargestDense = 2048;
+constexpr PetscInt kCMATCHStalledDegree = 16; /* the degree of that polynomial */
+constexpr PetscInt kCMATCHCoarseIterations = 40; /* of the conjugate gradient method on the coarsest level */
+
+/* A level counts as stalled if it has at least this share of the rows of the level above that could be coarsened. */
+constexpr PetscReal kCMATCHStall = 0.9;
+
+constexpr PetscInt kCMATCHRounds = 12;    /* of the matching of a sweep at most */
+constexpr PetscInt kCMATCHJoins  = 4;     /* rounds in which single vertices join a pair; a pair takes one vertex a round */
+constexpr PetscInt kCMATCHMembers = 2 + kCMATCHJoins; /* the most vertices that a sweep puts together */
+
+/* Levels below kCMATCHSmall rows have at most the strength kCMATCHSmallStrength and no limit of the size of aggregates. */
+constexpr PetscInt  kCMATCHSmall         = 8000;
+constexpr PetscReal kCMATCHSmallStrength = 0.02;
+
+/* An aggregate has at most clamp(2 x strong degree, kCMATCHLeastRoom, kCMATCHMostRoom) rows, by its most connected row. */
+constexpr PetscInt kCMATCHLeastRoom = 6, kCMATCHMostRoom = 16;
+
+/* A row whose entries beside the diagonal sum to less than this share of it, by magnitude, is left to the smoother. */
+constexpr PetscReal kCMATCHDominated = 0.1;
+
+constexpr PetscReal kCMATCHOmega = 2. / 3; /* of the Jacobi step that smooths the prolongator */
+
+/* An entry is kept in the smoothing step if -a_ij is at least this share of the largest -a_ik of the row. */
+constexpr PetscReal kCMATCHFilter = 0.1;
+
+/* The filter lumps entries into the diagonal entry as long as it stays above this share of itself. */
+constexpr PetscReal kCMATCHLeastDiagonal = 0.05;
+
+/* A cut row of P is scaled by at most this factor to keep its sum, otherwise it is taken unsmoothed. */
+constexpr PetscReal kCMATCHMostScaling = 4;
+
+/* A coarsest operator that is not said to be singular gets this share of its mean diagonal entry added to its diagonal. */
+constexpr PetscReal kCMATCHShift = 1e-13;
+
+/* The cycles W and K visit these levels twice; level 0 is the finest one. */
+constexpr PetscInt kCMATCHTwiceFrom = 1, kCMATCHTwiceTo = 2;
+
+/* ------------------------------------ outcome of a set-up ------------------------------------- */
+
+/* Why there is no hierarchy. */
+enum CMATCHFailure {
+  CMATCH_OK,
+  CMATCH_NOT_FINITE,             /* an entry of A, or of w, is not finite */
+  CMATCH_DIAGONAL_MISSING,
+  CMATCH_DIAGONAL_NOT_POSITIVE,  /* of A, or of a coarse operator */
+  CMATCH_TOO_LARGE,              /* an entry of the scaled matrix is not finite in the precision of the hierarchy */
+  CMATCH_COARSEST                /* a pivot of the coarsest operator is not positive */
+};
+
+/* Why the coarsening has ended. */
+enum CMATCHEnd {
+  CMATCH_END_SIZE,      /* at most coarse_size rows are left */
+  CMATCH_END_STALLED,   /* see kCMATCHStall */
+  CMATCH_END_DOMINATED, /* every row is left to the smoother */
+  CMATCH_END_LEVELS     /* max_levels is reached */
+};
+
+struct CMATCHStats {
+  CMATCHFailure failure;
+  PetscInt      level, row;  /* the first row with the failure, on this level */
+  CMATCHEnd     end;
+  size_t        work_bytes;  /* largest memory of the set-up beyond A and the hierarchy */
+};
+
+/* ---------------------------------------- the hierarchy --------------------------------------- */
+
+/*
+   A level and its transfer to the next one. The arrays are in the memory of the hierarchy, and values of type void * are of its
+   precision T. A_l is in difference form, (A x)_i = s_i x_i + sum_{j != i} a_ij (x_j - x_i): its entries beside the diagonal are
+   stored, and its row sums.
+*/
+struct CMATCHLevel {
+  PetscInt  n;        /* rows */
+  PetscInt  nnz;      /* entries beside the diagonal */
+  PetscInt *A_i;      /* [n + 1] row starts */
+  PetscInt *A_j;      /* [nnz] columns, ascending in a row, without the diagonal */
+  void     *A_a;      /* [nnz] values */
+  void     *s;        /* [n] row sums */
+  void     *d;        /* [n] the diagonal, s_i - sum_{j != i} a_ij */
+  void     *l;        /* [n] 1 / (d_i + sum_{j != i} |a_ij|), the inverse of the l1 diagonal */
+
+  /* what follows is of all levels but the last one */
+  PetscInt  coarse;    /* rows of the next level */
+  PetscInt  width;     /* room for entries in a row of P */
+  PetscInt *aggregate; /* [n] the row of the next level whose aggregate row i is in, or -1: row i is left to the smoother */
+  PetscInt *P_j;       /* [n][width] columns of P, ascending in a row, and -1 behind them */
+  void     *P_a;       /* [n][width] values of P, and 0 behind them */
+  PetscInt *R_i;       /* [coarse + 1] R = P^T: row starts */
+  PetscInt *R_j;       /* [P_nnz] columns, ascending in a row */
+  void     *R_a;       /* [P_nnz] values */
+  PetscInt  P_nnz;
+
+  /* counts, for the view */
+  PetscInt left;      /* rows that are left to the smoother */
+  PetscInt largest;   /* rows of the largest aggregate */
+  PetscInt singles;   /* aggregates of one row */
+  PetscInt joined;    /* in all sweeps, vertices that joined a pair */
+  PetscInt cut;       /* rows of P that were cut */
+  PetscInt plain;     /* rows of P that were taken unsmoothed, see kCMATCHMostScaling */
+  PetscInt wide;      /* rows of A P and of the Galerkin product that took the general path */
+};
+
+/* The hierarchies of both twins begin with these fields. */
+struct CMATCHHierarchy {
+  CMATCHParams params;
+  PetscInt     levels;
+  CMATCHLevel  level[kCMATCHMostLevels];
+
+  /* level 0 has the matrix scale W A W, with W = diag(w); scale is a power of 2 */
+  PetscReal    scale;
+  PetscScalar *w; /* [n] or null for ones */
+
+  PetscBool    inverted;    /* the last level is inverted */
+  size_t       bytes;       /* memory of the hierarchy with its vectors */
+  size_t       kept_bytes;  /* memory that is kept for the next set-up */
+  size_t       apply_bytes; /* bytes that an application must move */
+  double       flops;       /* operations of an application, which the face counts */
+  PetscMemType where;       /* PETSC_MEMTYPE_HOST or PETSC_MEMTYPE_CUDA */
+};
+
+/*
+   Computes the hierarchy of A. w [n] is the near null space, in the memory of A, or null for ones; an entry that is 0 counts as 1.
+   With `keep` *H is the hierarchy of a matrix with the same nonzeros and the same parameters: its aggregates and patterns stay.
+   Otherwise *H is an old hierarchy, or null. After a failure *H can only be destroyed or computed again. `work` says whether memory
+   is to be kept so that a set-up with keep finds all that it needs.
+*/
+PetscErrorCode CMATCHComputeHierarchy_Host(const CSRView *A, const PetscScalar *w, const CMATCHParams *, PetscBool keep,
+                                           PetscBool work, CMATCHHierarchy **H, CMATCHStats *);
+PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *w, const CMATCHParams *, PetscBool keep,
+                                           PetscBool work, CMATCHHierarchy **H, CMATCHStats *);
+
+/* z = M^{-1} r by one cycle */
+PetscErrorCode CMATCHApply_Host(CMATCHHierarchy *, const PetscScalar *r, PetscScalar *z);
+PetscErrorCode CMATCHApply_CUDA(CMATCHHierarchy *, const PetscScalar *r, PetscScalar *z);
+
+PetscErrorCode CMATCHDestroy_Host(CMATCHHierarchy **);
+PetscErrorCode CMATCHDestroy_CUDA(CMATCHHierarchy **);

@@ -1,0 +1,726 @@
+/*
+   The public functions of PCCMATCH, with their manual pages. The table of options in cmatch.cxx names the values that they set and
+   get.
+*/
+#include "api.h"
+
+#include <finepc.h>
+
+/*@
+  PCCMATCHSetCoarsening - Sets how `PCCMATCH` puts rows together to aggregates
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- coarsening - `PC_CMATCH_MATCHING` (default) or `PC_CMATCH_MIS2`
+
+  Options Database Key:
+. -pc_cmatch_coarsening <coarsening> - how `PCCMATCH` puts rows together to aggregates
+
+  Level: intermediate
+
+  Note:
+  Matching puts two rows together at a time, in as many sweeps as `PCCMATCHSetSweeps()` says; its aggregates are of about the same
+  size. With `PC_CMATCH_MIS2` an aggregate is a row of an independent set of distance 2 with its strong neighbours, made in one
+  step. The strength, the prolongator, the coarse operators and the cycle are the same for both.
+
+.seealso: `PCCMATCH`, `PCCMATCHGetCoarsening()`, `PCCMATCHSetSweeps()`, `PCCMATCHCoarsening`
+@*/
+PetscErrorCode PCCMATCHSetCoarsening(PC pc, PCCMATCHCoarsening coarsening)
+{
+  return CallSetter(pc, "PCCMATCHSetCoarsening_C", coarsening);
+}
+
+/*@
+  PCCMATCHGetCoarsening - Gets how `PCCMATCH` puts rows together to aggregates
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. coarsening - see `PCCMATCHSetCoarsening()`
+
+  Level: intermediate
+
+.seealso: `PCCMATCH`, `PCCMATCHSetCoarsening()`
+@*/
+PetscErrorCode PCCMATCHGetCoarsening(PC pc, PCCMATCHCoarsening *coarsening)
+{
+  return CallGetter(pc, "PCCMATCHGetCoarsening_C", coarsening);
+}
+
+/*@
+  PCCMATCHSetSweeps - Sets how many sweeps of pairwise matching make the aggregates of a level in `PCCMATCH`
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- sweeps - between 1 and 5, 3 (default); aggregates have up to about 2^sweeps rows
+
+  Options Database Key:
+. -pc_cmatch_sweeps <sweeps> - how many sweeps of pairwise matching make the aggregates of a level in `PCCMATCH`
+
+  Level: intermediate
+
+  Note:
+  More sweeps make fewer levels and smaller coarse operators, and cost iterations. Sweeps end early where they find no pair, or
+  leave no more rows than `PCCMATCHSetCoarseSize()` says. They are not used with `PC_CMATCH_MIS2`.
+
+.seealso: `PCCMATCH`, `PCCMATCHGetSweeps()`, `PCCMATCHSetCoarsening()`
+@*/
+PetscErrorCode PCCMATCHSetSweeps(PC pc, PetscInt sweeps)
+{
+  return CallSetter(pc, "PCCMATCHSetSweeps_C", sweeps);
+}
+
+/*@
+  PCCMATCHGetSweeps - Gets how many sweeps of pairwise matching make the aggregates of a level in `PCCMATCH`
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. sweeps - see `PCCMATCHSetSweeps()`
+
+  Level: intermediate
+
+.seealso: `PCCMATCH`, `PCCMATCHSetSweeps()`
+@*/
+PetscErrorCode PCCMATCHGetSweeps(PC pc, PetscInt *sweeps)
+{
+  return CallGetter(pc, "PCCMATCHGetSweeps_C", sweeps);
+}
+
+/*@
+  PCCMATCHSetStrength - Sets the share of the heaviest edges of its rows that an edge must have to count in `PCCMATCH`
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- strength - at least 0, with which every edge of positive weight counts, and below 1; 0.1 (default)
+
+  Options Database Key:
+. -pc_cmatch_strength <strength> - the share of the heaviest edges of its rows that an edge must have to count in `PCCMATCH`
+
+  Level: intermediate
+
+  Note:
+  The weight of the edge between i and j is c_ij = -2 a_ij w_i w_j / (a_ii w_i^2 + a_jj w_j^2), so that positive entries of a matrix
+  do not make edges where w has one sign. An edge counts for the aggregates if it is strong enough at both ends, which keeps rows of
+  strongly coupled regions from being put together across weak couplings. Levels with less than 8000 rows take at most 0.02, so that
+  the coarsening does not stall there.
+
+.seealso: `PCCMATCH`, `PCCMATCHGetStrength()`, `PCCMATCHSetSweeps()`
+@*/
+PetscErrorCode PCCMATCHSetStrength(PC pc, PetscReal strength)
+{
+  return CallSetter(pc, "PCCMATCHSetStrength_C", strength);
+}
+
+/*@
+  PCCMATCHGetStrength - Gets the share of the heaviest edges of its rows that an edge must have to count in `PCCMATCH`
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. strength - see `PCCMATCHSetStrength()`
+
+  Level: intermediate
+
+.seealso: `PCCMATCH`, `PCCMATCHSetStrength()`
+@*/
+PetscErrorCode PCCMATCHGetStrength(PC pc, PetscReal *strength)
+{
+  return CallGetter(pc, "PCCMATCHGetStrength_C", strength);
+}
+
+/*@
+  PCCMATCHSetSmoothedProlongator - Sets whether `PCCMATCH` smooths its prolongators
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- smoothed_prolongator - `PETSC_TRUE` (default) for a step of filtered Jacobi with 2/3, `PETSC_FALSE` for plain aggregation
+
+  Options Database Key:
+. -pc_cmatch_smoothed_prolongator <smoothed_prolongator> - whether `PCCMATCH` smooths its prolongators
+
+  Level: intermediate
+
+  Note:
+  Plain aggregation has sparser coarse operators and a cheaper set-up, and needs more iterations, whose number grows with the mesh.
+  `PCCMATCHSetOvercorrection()` and `PCCMATCHSetCycle()` with `PC_CMATCH_K` make up for a part of that.
+
+.seealso: `PCCMATCH`, `PCCMATCHGetSmoothedProlongator()`, `PCCMATCHSetProlongatorRow()`
+@*/
+PetscErrorCode PCCMATCHSetSmoothedProlongator(PC pc, PetscBool smoothed_prolongator)
+{
+  return CallSetter(pc, "PCCMATCHSetSmoothedProlongator_C", smoothed_prolongator);
+}
+
+/*@
+  PCCMATCHGetSmoothedProlongator - Gets whether `PCCMATCH` smooths its prolongators
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. smoothed_prolongator - see `PCCMATCHSetSmoothedProlongator()`
+
+  Level: intermediate
+
+.seealso: `PCCMATCH`, `PCCMATCHSetSmoothedProlongator()`
+@*/
+PetscErrorCode PCCMATCHGetSmoothedProlongator(PC pc, PetscBool *smoothed_prolongator)
+{
+  return CallGetter(pc, "PCCMATCHGetSmoothedProlongator_C", smoothed_prolongator);
+}
+
+/*@
+  PCCMATCHSetProlongatorRow - Sets how many entries a row of the smoothed prolongators of `PCCMATCH` has at most
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- prolongator_row - between 1 and 32, 4 (default)
+
+  Options Database Key:
+. -pc_cmatch_prolongator_row <prolongator_row> - how many entries a row of the smoothed prolongators of `PCCMATCH` has at most
+
+  Level: intermediate
+
+  Note:
+  The largest entries of a row stay, and are scaled so that the row's sum is what it was; the view counts the rows that were cut.
+  Longer rows make denser coarse operators, and hardly better convergence. Prolongators that are not smoothed have one entry a row.
+
+.seealso: `PCCMATCH`, `PCCMATCHGetProlongatorRow()`, `PCCMATCHSetSmoothedProlongator()`
+@*/
+PetscErrorCode PCCMATCHSetProlongatorRow(PC pc, PetscInt prolongator_row)
+{
+  return CallSetter(pc, "PCCMATCHSetProlongatorRow_C", prolongator_row);
+}
+
+/*@
+  PCCMATCHGetProlongatorRow - Gets how many entries a row of the smoothed prolongators of `PCCMATCH` has at most
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. prolongator_row - see `PCCMATCHSetProlongatorRow()`
+
+  Level: intermediate
+
+.seealso: `PCCMATCH`, `PCCMATCHSetProlongatorRow()`
+@*/
+PetscErrorCode PCCMATCHGetProlongatorRow(PC pc, PetscInt *prolongator_row)
+{
+  return CallGetter(pc, "PCCMATCHGetProlongatorRow_C", prolongator_row);
+}
+
+/*@
+  PCCMATCHSetOvercorrection - Sets the number that `PCCMATCH` divides coarse operators of unsmoothed prolongators by
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- overcorrection - between 1, which is the Galerkin product itself, and 2; 1.5 (default)
+
+  Options Database Key:
+. -pc_cmatch_overcorrection <overcorrection> - the number that `PCCMATCH` divides coarse operators of unsmoothed prolongators by
+
+  Level: intermediate
+
+  Note:
+  Plain aggregation makes coarse operators whose energy is too large, so that the coarse correction is too small. This number is not
+  used with smoothed prolongators, nor with `PC_CMATCH_K`, which finds its own step lengths.
+
+.seealso: `PCCMATCH`, `PCCMATCHGetOvercorrection()`, `PCCMATCHSetSmoothedProlongator()`
+@*/
+PetscErrorCode PCCMATCHSetOvercorrection(PC pc, PetscReal overcorrection)
+{
+  return CallSetter(pc, "PCCMATCHSetOvercorrection_C", overcorrection);
+}
+
+/*@
+  PCCMATCHGetOvercorrection - Gets the number that `PCCMATCH` divides coarse operators of unsmoothed prolongators by
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. overcorrection - see `PCCMATCHSetOvercorrection()`
+
+  Level: intermediate
+
+.seealso: `PCCMATCH`, `PCCMATCHSetOvercorrection()`
+@*/
+PetscErrorCode PCCMATCHGetOvercorrection(PC pc, PetscReal *overcorrection)
+{
+  return CallGetter(pc, "PCCMATCHGetOvercorrection_C", overcorrection);
+}
+
+/*@
+  PCCMATCHSetCycle - Sets the order in which `PCCMATCH` visits its levels
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- cycle - `PC_CMATCH_V` (default), `PC_CMATCH_W` or `PC_CMATCH_K`
+
+  Options Database Key:
+. -pc_cmatch_cycle <cycle> - the order in which `PCCMATCH` visits its levels
+
+  Level: intermediate
+
+  Note:
+  W and K visit the second and the third level twice, and are of use with plain aggregation. With `PC_CMATCH_K` the preconditioner
+  is no fixed matrix: use `-ksp_type fcg`.
+
+.seealso: `PCCMATCH`, `PCCMATCHGetCycle()`, `PCCMATCHSetSmoothedProlongator()`, `PCCMATCHCycle`
+@*/
+PetscErrorCode PCCMATCHSetCycle(PC pc, PCCMATCHCycle cycle)
+{
+  return CallSetter(pc, "PCCMATCHSetCycle_C", cycle);
+}
+
+/*@
+  PCCMATCHGetCycle - Gets the order in which `PCCMATCH` visits its levels
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. cycle - see `PCCMATCHSetCycle()`
+
+  Level: intermediate
+
+.seealso: `PCCMATCH`, `PCCMATCHSetCycle()`
+@*/
+PetscErrorCode PCCMATCHGetCycle(PC pc, PCCMATCHCycle *cycle)
+{
+  return CallGetter(pc, "PCCMATCHGetCycle_C", cycle);
+}
+
+/*@
+  PCCMATCHSetSmoother - Sets the smoother of each level of `PCCMATCH`
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- smoother - `PC_CMATCH_L1JACOBI` (default), `PC_CMATCH_CHEBYSHEV`, `PC_CMATCH_CHEBYSHEV4`, `PC_CMATCH_SFSAI` or `PC_CMATCH_AFSAI`
+
+  Options Database Key:
+. -pc_cmatch_smoother <smoother> - the smoother of each level of `PCCMATCH`
+
+  Level: intermediate
+
+  Note:
+  All smoothers are polynomials of M^{-1} A, whose degree `PCCMATCHSetDegree()` sets. M is the diagonal matrix of the l1 norms of
+  the rows, with which the eigenvalues of M^{-1} A are at most 1 and nothing needs to be estimated; with `PC_CMATCH_SFSAI` and
+  `PC_CMATCH_AFSAI` it is a factored sparse approximate inverse, whose set-up costs more, for hard systems. `PC_CMATCH_CHEBYSHEV` of
+  degree 1 is l1-Jacobi with the relaxation 1.5.
+
+.seealso: `PCCMATCH`, `PCCMATCHGetSmoother()`, `PCCMATCHSetDegree()`, `PCCMATCHSmoother`
+@*/
+PetscErrorCode PCCMATCHSetSmoother(PC pc, PCCMATCHSmoother smoother)
+{
+  return CallSetter(pc, "PCCMATCHSetSmoother_C", smoother);
+}
+
+/*@
+  PCCMATCHGetSmoother - Gets the smoother of each level of `PCCMATCH`
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. smoother - see `PCCMATCHSetSmoother()`
+
+  Level: intermediate
+
+.seealso: `PCCMATCH`, `PCCMATCHSetSmoother()`
+@*/
+PetscErrorCode PCCMATCHGetSmoother(PC pc, PCCMATCHSmoother *smoother)
+{
+  return CallGetter(pc, "PCCMATCHGetSmoother_C", smoother);
+}
+
+/*@
+  PCCMATCHSetDegree - Sets the degree of the smoother's polynomial in `PCCMATCH`
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- degree - between 1 and 16, 1 (default)
+
+  Options Database Key:
+. -pc_cmatch_degree <degree> - the degree of the smoother's polynomial in `PCCMATCH`
+
+  Level: intermediate
+
+  Note:
+  The same polynomial is applied before and after the coarse correction. With `PC_CMATCH_L1JACOBI` the degree is the number of
+  sweeps. A higher degree takes fewer iterations that cost more.
+
+.seealso: `PCCMATCH`, `PCCMATCHGetDegree()`, `PCCMATCHSetSmoother()`
+@*/
+PetscErrorCode PCCMATCHSetDegree(PC pc, PetscInt degree)
+{
+  return CallSetter(pc, "PCCMATCHSetDegree_C", degree);
+}
+
+/*@
+  PCCMATCHGetDegree - Gets the degree of the smoother's polynomial in `PCCMATCH`
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. degree - see `PCCMATCHSetDegree()`
+
+  Level: intermediate
+
+.seealso: `PCCMATCH`, `PCCMATCHSetDegree()`
+@*/
+PetscErrorCode PCCMATCHGetDegree(PC pc, PetscInt *degree)
+{
+  return CallGetter(pc, "PCCMATCHGetDegree_C", degree);
+}
+
+/*@
+  PCCMATCHSetRelaxation - Sets the relaxation of the smoother l1-Jacobi of `PCCMATCH`
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- relaxation - above 0 and below 2; 1.5 (default)
+
+  Options Database Key:
+. -pc_cmatch_relaxation <relaxation> - the relaxation of the smoother l1-Jacobi of `PCCMATCH`
+
+  Level: intermediate
+
+  Note:
+  1 is l1-Jacobi as it is known, and 1.5 is the quasi-optimal Chebyshev polynomial of degree 1. Other smoothers do not use this
+  number.
+
+.seealso: `PCCMATCH`, `PCCMATCHGetRelaxation()`, `PCCMATCHSetSmoother()`
+@*/
+PetscErrorCode PCCMATCHSetRelaxation(PC pc, PetscReal relaxation)
+{
+  return CallSetter(pc, "PCCMATCHSetRelaxation_C", relaxation);
+}
+
+/*@
+  PCCMATCHGetRelaxation - Gets the relaxation of the smoother l1-Jacobi of `PCCMATCH`
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. relaxation - see `PCCMATCHSetRelaxation()`
+
+  Level: intermediate
+
+.seealso: `PCCMATCH`, `PCCMATCHSetRelaxation()`
+@*/
+PetscErrorCode PCCMATCHGetRelaxation(PC pc, PetscReal *relaxation)
+{
+  return CallGetter(pc, "PCCMATCHGetRelaxation_C", relaxation);
+}
+
+/*@
+  PCCMATCHSetCoarse - Sets how `PCCMATCH` solves on its coarsest level
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- coarse - `PC_CMATCH_DENSE` (default) or `PC_CMATCH_PCG`
+
+  Options Database Key:
+. -pc_cmatch_coarse <coarse> - how `PCCMATCH` solves on its coarsest level
+
+  Level: intermediate
+
+  Note:
+  The inverse is a dense matrix of up to 2048 rows. If the last level has more rows, a polynomial takes the place of the inverse,
+  and the view says so. With `PC_CMATCH_PCG` the preconditioner is no fixed matrix: use `-ksp_type fcg`.
+
+.seealso: `PCCMATCH`, `PCCMATCHGetCoarse()`, `PCCMATCHSetCoarseSize()`, `PCCMATCHCoarse`
+@*/
+PetscErrorCode PCCMATCHSetCoarse(PC pc, PCCMATCHCoarse coarse)
+{
+  return CallSetter(pc, "PCCMATCHSetCoarse_C", coarse);
+}
+
+/*@
+  PCCMATCHGetCoarse - Gets how `PCCMATCH` solves on its coarsest level
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. coarse - see `PCCMATCHSetCoarse()`
+
+  Level: intermediate
+
+.seealso: `PCCMATCH`, `PCCMATCHSetCoarse()`
+@*/
+PetscErrorCode PCCMATCHGetCoarse(PC pc, PCCMATCHCoarse *coarse)
+{
+  return CallGetter(pc, "PCCMATCHGetCoarse_C", coarse);
+}
+
+/*@
+  PCCMATCHSetCoarseSize - Sets at how many rows `PCCMATCH` ends the coarsening
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- coarse_size - between 1 and 2048, 256 (default)
+
+  Options Database Key:
+. -pc_cmatch_coarse_size <coarse_size> - at how many rows `PCCMATCH` ends the coarsening
+
+  Level: intermediate
+
+  Note:
+  A matrix of so many rows is inverted, and not coarsened at all. The coarsening also ends where all rows are dominated by their
+  diagonal entries, and where it stalls, that is if the next level would have 0.9 or more of the rows. The view says why it ended.
+
+.seealso: `PCCMATCH`, `PCCMATCHGetCoarseSize()`, `PCCMATCHSetMaxLevels()`
+@*/
+PetscErrorCode PCCMATCHSetCoarseSize(PC pc, PetscInt coarse_size)
+{
+  return CallSetter(pc, "PCCMATCHSetCoarseSize_C", coarse_size);
+}
+
+/*@
+  PCCMATCHGetCoarseSize - Gets at how many rows `PCCMATCH` ends the coarsening
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. coarse_size - see `PCCMATCHSetCoarseSize()`
+
+  Level: intermediate
+
+.seealso: `PCCMATCH`, `PCCMATCHSetCoarseSize()`
+@*/
+PetscErrorCode PCCMATCHGetCoarseSize(PC pc, PetscInt *coarse_size)
+{
+  return CallGetter(pc, "PCCMATCHGetCoarseSize_C", coarse_size);
+}
+
+/*@
+  PCCMATCHSetMaxLevels - Sets how many levels `PCCMATCH` has at most, the finest and the coarsest one included
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- max_levels - between 1 and 32, 20 (default)
+
+  Options Database Key:
+. -pc_cmatch_max_levels <max_levels> - how many levels `PCCMATCH` has at most, the finest and the coarsest one included
+
+  Level: intermediate
+
+  Note:
+  With 1 the solver of the coarsest level works on the matrix itself.
+
+.seealso: `PCCMATCH`, `PCCMATCHGetMaxLevels()`, `PCCMATCHSetCoarseSize()`
+@*/
+PetscErrorCode PCCMATCHSetMaxLevels(PC pc, PetscInt max_levels)
+{
+  return CallSetter(pc, "PCCMATCHSetMaxLevels_C", max_levels);
+}
+
+/*@
+  PCCMATCHGetMaxLevels - Gets how many levels `PCCMATCH` has at most, the finest and the coarsest one included
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. max_levels - see `PCCMATCHSetMaxLevels()`
+
+  Level: intermediate
+
+.seealso: `PCCMATCH`, `PCCMATCHSetMaxLevels()`
+@*/
+PetscErrorCode PCCMATCHGetMaxLevels(PC pc, PetscInt *max_levels)
+{
+  return CallGetter(pc, "PCCMATCHGetMaxLevels_C", max_levels);
+}
+
+/*@
+  PCCMATCHSetPrecision - Sets the precision in which `PCCMATCH` stores its hierarchy and computes its cycle
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- precision - `FINEPC_SINGLE` (default) or `FINEPC_DOUBLE`
+
+  Options Database Key:
+. -pc_cmatch_precision <precision> - the precision in which `PCCMATCH` stores its hierarchy and computes its cycle
+
+  Level: intermediate
+
+  Note:
+  In single precision a cycle moves about half of the bytes. Operators are in difference form with their row sums, which single
+  precision does not harm, and Galerkin products are summed in double precision, so that iterations hardly differ. Numbers of the
+  matrix are scaled by a power of 2, such that the largest diagonal entry is between 1/2 and 1. An entry that single precision
+  cannot hold then makes the set-up fail, and the view names its row.
+
+.seealso: `PCCMATCH`, `PCCMATCHGetPrecision()`
+@*/
+PetscErrorCode PCCMATCHSetPrecision(PC pc, FinePCPrecision precision)
+{
+  return CallSetter(pc, "PCCMATCHSetPrecision_C", precision);
+}
+
+/*@
+  PCCMATCHGetPrecision - Gets the precision in which `PCCMATCH` stores its hierarchy and computes its cycle
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. precision - see `PCCMATCHSetPrecision()`
+
+  Level: intermediate
+
+.seealso: `PCCMATCH`, `PCCMATCHSetPrecision()`
+@*/
+PetscErrorCode PCCMATCHGetPrecision(PC pc, FinePCPrecision *precision)
+{
+  return CallGetter(pc, "PCCMATCHGetPrecision_C", precision);
+}
+
+/*@
+  PCCMATCHSetReusePattern - Sets whether `PCCMATCH` keeps aggregates and patterns when only values have changed
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- reuse_pattern - `PETSC_TRUE` (default) to compute new values on the old aggregates and patterns, `PETSC_FALSE` to coarsen anew
+
+  Options Database Key:
+. -pc_cmatch_reuse_pattern <reuse_pattern> - whether `PCCMATCH` keeps aggregates and patterns when only values have changed
+
+  Level: intermediate
+
+  Note:
+  They are kept if the nonzero pattern of the matrix is the same as at the last set-up, and the near null space is of the same kind.
+  Nothing is allocated then; for this, memory of the set-up is kept, whose bytes the view gives. The aggregates are those of the
+  first values: they stay good while strong couplings stay strong. A set-up with `PETSC_FALSE` keeps no memory, so that after a
+  change to `PETSC_TRUE` the next set-up coarsens once more.
+
+.seealso: `PCCMATCH`, `PCCMATCHGetReusePattern()`
+@*/
+PetscErrorCode PCCMATCHSetReusePattern(PC pc, PetscBool reuse_pattern)
+{
+  return CallSetter(pc, "PCCMATCHSetReusePattern_C", reuse_pattern);
+}
+
+/*@
+  PCCMATCHGetReusePattern - Gets whether `PCCMATCH` keeps aggregates and patterns when only values have changed
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. reuse_pattern - see `PCCMATCHSetReusePattern()`
+
+  Level: intermediate
+
+.seealso: `PCCMATCH`, `PCCMATCHSetReusePattern()`
+@*/
+PetscErrorCode PCCMATCHGetReusePattern(PC pc, PetscBool *reuse_pattern)
+{
+  return CallGetter(pc, "PCCMATCHGetReusePattern_C", reuse_pattern);
+}
+
+/*@C
+  PCCMATCHGetHierarchy - Gets the operators of all levels of `PCCMATCH` and the prolongators between them
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context, which is set up
+
+  Output Parameters:
++ levels - the number of levels; or `NULL` if it is not wanted
+. A      - an array of `levels` operators, of which A[0] is the matrix; or `NULL` if they are not wanted
+- P      - an array of `levels` - 1 prolongators, of which P[l] leads from level l + 1 to level l; or `NULL` if they are not wanted
+
+  Level: advanced
+
+  Notes:
+  A[l + 1] = P[l]^T A[l] P[l] up to the rounding of `PCCMATCHSetPrecision()`. If the prolongators are not smoothed, the product is
+  divided by the number of `PCCMATCHSetOvercorrection()`, unless the cycle is `PC_CMATCH_K`. With a near null vector w, the columns
+of P[0] combine parts of w, and those of the other prolongators combine parts of the constants. Rows that are left to the smoother
+are empty rows of P.
+
+  The matrices are copies of type `MATSEQAIJ` on `PETSC_COMM_SELF`, on the host and in double precision, wherever the hierarchy is.
+The caller destroys each of them with `MatDestroy()`, and frees both arrays with `PetscFree()`.
+
+  With several ranks each rank gets the hierarchy of its own diagonal block.
+
+.seealso: `PCCMATCH`, `PCCMATCHSetPrecision()`, `PCGetCoarseOperators()`, `PCGetInterpolations()`
+@*/
+PetscErrorCode PCCMATCHGetHierarchy(PC pc, PetscInt *levels, Mat *A[], Mat *P[])
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
+  PetscUseMethod(pc, "PCCMATCHGetHierarchy_C", (PC, PetscInt *, Mat *[], Mat *[]), (pc, levels, A, P));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

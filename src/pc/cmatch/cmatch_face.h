@@ -1,0 +1,41 @@
+/*
+   The data of PCCMATCH, for the files of its PETSc face: cmatch.cxx with the options and the set-up, cmatch_view.cxx with what
+   PCView() shows and cmatch_mats.cxx with the matrices that a program gets.
+*/
+#pragma once
+
+#include "cmatch.h"
+#include "pc/local.h"
+
+template <typename Object>
+struct OptionTable;
+
+/* Where w comes from. */
+enum class NearNull {
+  CONSTANTS, /* nothing is attached to the matrix, or the constants are */
+  NEAR,      /* the first vector of MatSetNearNullSpace() */
+  EXACT      /* the first vector of MatSetNullSpace() */
+};
+
+struct PC_CMATCH : PC_Local {
+  static const OptionTable<PC> options;
+
+  /* The values of the options; `singular` is found at each set-up. */
+  CMATCHParams params;
+  PetscBool    reuse_pattern = PETSC_TRUE;
+
+  /* What the last set-up has made. */
+  CMATCHHierarchy *hierarchy = nullptr;
+  CMATCHStats      stats     = CMATCHStats{};
+  NearNull         near_null = NearNull::CONSTANTS;
+  bool             complete  = false; /* it ended without an error and without a failure */
+  bool             reused    = false; /* it kept the aggregates and patterns of the set-up before */
+  bool             has_work  = false; /* it has left the memory that a set-up which keeps them needs */
+
+  PetscScalar *w = nullptr; /* [rows] a copy of w if the user's vector is in the other memory than the matrix */
+};
+
+PetscErrorCode PCView_CMATCH(PC, PetscViewer);
+
+/* PCCMATCHGetHierarchy() */
+PetscErrorCode PCCMATCHGetHierarchy_CMATCH(PC, PetscInt *levels, Mat *A[], Mat *P[]);

@@ -1,0 +1,32 @@
+/*
+   Polynomial smoothers x <- x + q(M^{-1} A) M^{-1} (b - A x), where the eigenvalues of M^{-1} A are in (0, 1]: the steps of their
+   recurrences, which are the same on host and device. A smoother of degree k is, from r = b - A x,
+
+     z = c_0 M^{-1} r,                                     x = x + beta_0 z
+     r = r - A z,  z = e_i z + c_i M^{-1} r,               x = x + beta_i z     for i = 1, .., k - 1
+*/
+#pragma once
+
+#include <finepc.h>
+
+constexpr PetscInt kMostDegree = 16;
+
+struct PolynomialSteps {
+  PetscInt  degree;
+  PetscReal c[kMostDegree], e[kMostDegree], beta[kMostDegree];
+};
+
+/* l1-Jacobi, `degree` times, each relaxed by `relaxation` */
+PolynomialSteps PolynomialRichardson(PetscInt degree, PetscReal relaxation);
+
+/*
+   The Chebyshev polynomial of the first kind on [a*, 1], with the recurrence and the a* of D'Ambra, Durastante, Filippone, Massei,
+   Thomas (2024): the polynomials on [a, 1] whose bound of the V-cycle is the least.
+*/
+PolynomialSteps PolynomialChebyshev(PetscInt degree);
+
+/* a*, the solution of sqrt(a) sinh(2 k theta) = 4 k with cosh(theta) = (1 + a) / (1 - a) */
+PetscReal PolynomialLowerEnd(PetscInt degree);
+
+/* The optimal polynomial of the fourth kind of Lottes, Optimal polynomial smoothers for multigrid V-cycles (2023) */
+PolynomialSteps PolynomialChebyshev4(PetscInt degree);

@@ -1,0 +1,881 @@
+/*
+   What PCCMATCH has beyond what all preconditioners do, which local_pc_test.cxx tests: the matrices of its levels, the near null
+   space, what a refill keeps, where the coarsening ends, what cannot be preconditioned, and what the view says about all that.
+*/
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+
+#include "pc_support.h"
+
+namespace
+{
+
+const Type &CMATCH()
+{
+  return TypeOf(PCCMATCH);
+}
+
+/* The matrices of a hierarchy on one rank. */
+struct Levels {
+  std::vector<MatObject> A, P;
+};
+
+Levels LevelsOf(PC pc)
+{
+  Levels   levels;
+  PetscInt count;
+  Mat     *A, *P;
+  MUST(PCCMATCHGetHierarchy(pc, &count, &A, &P));
+  levels.A.resize(count);
+  levels.P.resize(count - 1);
+  for (PetscInt l = 0; l < count; l++) *levels.A[l].put() = A[l];
+  for (PetscInt l = 0; l + 1 < count; l++) *levels.P[l].put() = P[l];
+  MUST(PetscFree(A));
+  MUST(PetscFree(P));
+  return levels;
+}
+
+PetscInt Rows(Mat A)
+{
+  PetscInt rows;
+  MUST(MatGetSize(A, &rows, nullptr));
+  return rows;
+}
+
+PetscInt Nonzeros(Mat A)
+{
+  MatInfo info;
+  MUST(MatGetInfo(A, MAT_LOCAL, &info));
+  return (PetscInt)info.nz_used;
+}
+
+/* The Frobenius norm of factor X - Y relative to that of Y. */
+double Error(Mat X, double factor, Mat Y)
+{
+  MatObject difference;
+  PetscReal norm, of_Y;
+  MUST(MatDuplicate(X, MAT_COPY_VALUES, difference.put()));
+  MUST(MatScale(difference, factor));
+  MUST(MatAXPY(difference, -1, Y, DIFFERENT_NONZERO_PATTERN));
+  MUST(MatNorm(difference, NORM_FROBENIUS, &norm));
+  MUST(MatNorm(Y, NORM_FROBENIUS, &of_Y));
+  return norm / of_Y;
+}
+
+/* The largest error of factor P_l^T A_l P_l over the levels, as the operators of the next levels. */
+double ErrorOfGalerkin(const Levels &levels, double factor = 1)
+{
+  double worst = 0;
+  for (size_t l = 0; l + 1 < levels.A.size(); l++) {
+    MatObject product;
+    MUST(MatPtAP(levels.A[l], levels.P[l], MAT_INITIAL_MATRIX, PETSC_DEFAULT, product.put()));
+    const double error = Error(product, factor, levels.A[l + 1]);
+    worst              = error <= worst ? worst : error; /* NaN counts, too */
+  }
+  return worst;
+}
+
+/* The rows of a Mat on one rank: columns, and where values matter, values. */
+std::vector<std::vector<PetscInt>> Columns(Mat A)
+{
+  std::vector<std::vector<PetscInt>> rows(Rows(A));
+  for (PetscInt row = 0; row < (PetscInt)rows.size(); row++) {
+    PetscInt        length;
+    const PetscInt *columns;
+    MUST(MatGetRow(A, row, &length, &columns, nullptr));
+    rows[row].assign(columns, columns + length);
+    MUST(MatRestoreRow(A, row, &length, &columns, nullptr));
+  }
+  return rows;
+}
+
+/* P 1, minus a vector, in its largest entry; a vector that is null is the vector of ones. */
+double ErrorOfRange(Mat P, Vec w)
+{
+  VecObject ones, product;
+  PetscReal worst;
+  MUST(MatCreateVecs(P, ones.put(), product.put()));
+  MUST(VecSet(ones, 1));
+  MUST(MatMult(P, ones, product));
+  if (w) MUST(VecAXPY(product, -1, w));
+  else MUST(VecShift(product, -1));
+  MUST(VecNorm(product, NORM_INFINITY, &worst));
+  return worst;
+}
+
+/* Positive numbers between 1/2 and 2. */
+std::vector<double> Weights(PetscInt n)
+{
+  std::vector<double> w(n);
+  Random              random(71);
+  for (double &value : w) value = random.Between(0.5, 2);
+  return w;
+}
+
+/* W^{-1} A W^{-1}, which maps w to 0 if A maps the ones to 0. */
+HostMatrix Unscaled(HostMatrix A, const std::vector<double> &w)
+{
+  for (PetscInt row = 0; row < A.n; row++)
+    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) A.a[k] /= w[row] * w[A.j[k]];
+  return A;
+}
+
+VecObject VecWith(const std::vector<double> &values, VecType type)
+{
+  VecObject    x = CreateVec((PetscInt)values.size(), type, 1);
+  PetscScalar *array;
+  MUST(VecGetArrayWrite(x, &array));
+  std::copy(values.begin(), values.end(), array);
+  MUST(VecRestoreArrayWrite(x, &array));
+  return x;
+}
+
+/* Attaches the constants, or else the vector, as the null space or as the near null space. */
+void Attach(Mat A, PetscErrorCode (*attach)(Mat, MatNullSpace), Vec vec, bool constants = false)
+{
+  MatNullSpace space;
+  MUST(MatNullSpaceCreate(PetscObjectComm((PetscObject)A), constants ? PETSC_TRUE : PETSC_FALSE, vec ? 1 : 0, &vec, &space));
+  MUST(attach(A, space));
+  MUST(MatNullSpaceDestroy(&space));
+}
+
+VecObject Normalized(const std::vector<double> &values, VecType type)
+{
+  VecObject x = VecWith(values, type);
+  MUST(VecNormalize(x, nullptr));
+  return x;
+}
+
+/* A symmetric tridiagonal matrix. */
+HostMatrix Tridiagonal(PetscInt n, double diagonal, double beside)
+{
+  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(n);
+  for (PetscInt row = 0; row < n; row++) {
+    if (row) rows[row].push_back({row - 1, beside});
+    rows[row].push_back({row, diagonal});
+    if (row + 1 < n) rows[row].push_back({row + 1, beside});
+  }
+  return FromRows(rows);
+}
+
+PCFailedReason ReasonOf(PC pc)
+{
+  PCFailedReason reason;
+  MUST(PCGetFailedReason(pc, &reason));
+  return reason;
+}
+
+constexpr char kComplement[] = "in the complement of the null space";
+
+} // namespace
+
+/* ------------------------------------------ options ------------------------------------------- */
+
+namespace
+{
+
+struct OptionValues {
+  PCCMATCHCoarsening coarsening;
+  PetscInt           sweeps;
+  PetscReal          strength;
+  PetscBool          smoothed;
+  PetscInt           row;
+  PetscReal          overcorrection;
+  PCCMATCHCycle      cycle;
+  PCCMATCHSmoother   smoother;
+  PetscInt           degree;
+  PetscReal          relaxation;
+  PCCMATCHCoarse     coarse;
+  PetscInt           coarse_size, max_levels;
+  FinePCPrecision    precision;
+  PetscBool          reuse_pattern;
+};
+
+template <typename T>
+void CheckGetter(PC pc, PetscErrorCode (*get)(PC, T *), T expected)
+{
+  T value;
+  MUST(get(pc, &value));
+  CHECK(value == expected);
+}
+
+void CheckValues(PC pc, const OptionValues &expected)
+{
+  CheckGetter(pc, PCCMATCHGetCoarsening, expected.coarsening);
+  CheckGetter(pc, PCCMATCHGetSweeps, expected.sweeps);
+  CheckGetter(pc, PCCMATCHGetStrength, expected.strength);
+  CheckGetter(pc, PCCMATCHGetSmoothedProlongator, expected.smoothed);
+  CheckGetter(pc, PCCMATCHGetProlongatorRow, expected.row);
+  CheckGetter(pc, PCCMATCHGetOvercorrection, expected.overcorrection);
+  CheckGetter(pc, PCCMATCHGetCycle, expected.cycle);
+  CheckGetter(pc, PCCMATCHGetSmoother, expected.smoother);
+  CheckGetter(pc, PCCMATCHGetDegree, expected.degree);
+  CheckGetter(pc, PCCMATCHGetRelaxation, expected.relaxation);
+  CheckGetter(pc, PCCMATCHGetCoarse, expected.coarse);
+  CheckGetter(pc, PCCMATCHGetCoarseSize, expected.coarse_size);
+  CheckGetter(pc, PCCMATCHGetMaxLevels, expected.max_levels);
+  CheckGetter(pc, PCCMATCHGetPrecision, expected.precision);
+  CheckGetter(pc, PCCMATCHGetReusePattern, expected.reuse_pattern);
+}
+
+} // namespace
+
+TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]")
+{
+  const MatObject A     = CreateMat(Poisson(20, 20), MATAIJ);
+  const PCObject  plain = MakePC(A, CMATCH()),
+                 keys   = MakePC(A, CMATCH(),
+                                 "-@coarsening mis2 -@sweeps 4 -@strength 0.25 -@smoothed_prolongator false -@prolongator_row 7 "
+                                   "-@overcorrection 1.25 -@cycle k -@smoother chebyshev4 -@degree 3 -@relaxation 1.75 "
+                                   "-@coarse pcg -@coarse_size 100 -@max_levels 9 -@precision double -@reuse_pattern false");
+  const OptionValues defaults{PC_CMATCH_MATCHING, 3,   0.1, PETSC_TRUE,    4,         1.5, PC_CMATCH_V, PC_CMATCH_L1JACOBI, 1, 1.5,
+                              PC_CMATCH_DENSE,    256, 20,  FINEPC_SINGLE, PETSC_TRUE};
+  const OptionValues others{PC_CMATCH_MIS2, 4,   0.25, PETSC_FALSE,   7,          1.25, PC_CMATCH_K, PC_CMATCH_CHEBYSHEV4, 3, 1.75,
+                            PC_CMATCH_PCG,  100, 9,    FINEPC_DOUBLE, PETSC_FALSE};
+  CheckValues(plain, defaults);
+  CheckValues(keys, others);
+  MUST(PCCMATCHSetCoarsening(plain, others.coarsening));
+  MUST(PCCMATCHSetSweeps(plain, others.sweeps));
+  MUST(PCCMATCHSetStrength(plain, others.strength));
+  MUST(PCCMATCHSetSmoothedProlongator(plain, others.smoothed));
+  MUST(PCCMATCHSetProlongatorRow(plain, others.row));
+  MUST(PCCMATCHSetOvercorrection(plain, others.overcorrection));
+  MUST(PCCMATCHSetCycle(plain, others.cycle));
+  MUST(PCCMATCHSetSmoother(plain, others.smoother));
+  MUST(PCCMATCHSetDegree(plain, others.degree));
+  MUST(PCCMATCHSetRelaxation(plain, others.relaxation));
+  MUST(PCCMATCHSetCoarse(plain, others.coarse));
+  MUST(PCCMATCHSetCoarseSize(plain, others.coarse_size));
+  MUST(PCCMATCHSetMaxLevels(plain, others.max_levels));
+  MUST(PCCMATCHSetPrecision(plain, others.precision));
+  MUST(PCCMATCHSetReusePattern(plain, others.reuse_pattern));
+  CheckValues(plain, others);
+  for (PC pc : {(PC)plain, (PC)keys}) {
+    const std::string text = ViewText(pc);
+    CAPTURE(text);
+    CHECK(Contains(text, "coarsening by independent sets of distance 2, strength 0.25\n"));
+    CHECK(Contains(text, "prolongator not smoothed\n")); /* The K-cycle does not use the over-correction. */
+    CHECK(Contains(text, "cycle k, smoother chebyshev4 of degree 3\n"));
+    CHECK(Contains(text, "coarsening ends at 100 rows or 9 levels, coarsest level pcg\n"));
+    CHECK(Contains(text, "hierarchy and cycle in double precision, aggregates and patterns made at each set-up\n"));
+    CHECK(Contains(text, "no fixed matrix with the cycle k: use -ksp_type fcg\n"));
+    MUST(PCCMATCHSetCycle(pc, PC_CMATCH_W));
+    CHECK(Contains(ViewText(pc), "prolongator not smoothed, coarse operators divided by 1.25\n"));
+    CHECK(Contains(ViewText(pc), "no fixed matrix with pcg on the coarsest level: use -ksp_type fcg\n"));
+    MUST(PCCMATCHSetCoarse(pc, PC_CMATCH_DENSE));
+    CHECK(!Contains(ViewText(pc), "no fixed matrix"));
+  }
+}
+
+TEST_CASE("cmatch: setters do nothing to other types, getters say so", "[cmatch][pc][options]")
+{
+  const MatObject A      = CreateMat(Poisson(20, 20), MATAIJ);
+  const PCObject  jacobi = MakePC(A, "", PCJACOBI), changed = MakePC(A, CMATCH());
+  PetscInt        value;
+  MUST(PCCMATCHSetDegree(jacobi, 3));
+  MUST(PCCMATCHSetCycle(jacobi, PC_CMATCH_W));
+  MUST(PCSetUp(changed));
+  MUST(PCSetType(changed, PCAFSAI));
+  Errors errors;
+  for (PC pc : {(PC)jacobi, (PC)changed}) {
+    CHECK(PCCMATCHGetDegree(pc, &value) != 0);
+    CHECK(PCCMATCHGetHierarchy(pc, &value, nullptr, nullptr) != 0);
+  }
+}
+
+/* ---------------------------------------- the matrices ---------------------------------------- */
+
+TEST_CASE("cmatch: the operators are Galerkin products of the prolongators", "[cmatch][pc][hierarchy]")
+{
+  struct Case {
+    const char *options;
+    double      factor;
+  };
+  const std::vector<double> w = Weights(2700);
+  for (const Backend &backend : Backends())
+    for (const Case &c :
+         {Case{"", 1}, Case{"-@coarsening mis2", 1}, Case{"-@sweeps 2 -@prolongator_row 32 -@cycle w", 1},
+          Case{"-@smoothed_prolongator false", 1 / 1.5}, Case{"-@smoothed_prolongator false -@overcorrection 2", 0.5},
+          Case{"-@smoothed_prolongator false -@cycle k", 1}})
+      for (const char *precision : {"single", "double"})
+        for (bool with_w : {false, true}) {
+          CAPTURE(backend.name, c.options, precision, with_w);
+          const HostMatrix plain = Diffusion(60, 45, true, 30), H = with_w ? Unscaled(plain, w) : plain;
+          const MatObject  A = CreateMat(H, backend.mat), on_host = CreateMat(H, MATAIJ);
+          const double     unit = *precision == 's' ? 1e-6 : 1e-14;
+          if (with_w) Attach(A, MatSetNearNullSpace, Normalized(w, backend.vec));
+          const PCObject pc = MakePC(A, CMATCH(), std::string(c.options) + " -@coarse_size 20 -@precision " + precision);
+          MUST(PCSetUp(pc));
+          const Levels levels = LevelsOf(pc);
+          REQUIRE(levels.A.size() >= 3);
+          CHECK(Error(levels.A[0], 1, on_host) <= unit);
+          CHECK(ErrorOfGalerkin(levels, c.factor) <= unit);
+          CHECK(Rows(levels.A.back()) <= 20);
+        }
+}
+
+/* A maps w to 0, and so w is in the range of P on the finest level, and the ones are on the others. */
+TEST_CASE("cmatch: the near null vector is in the range of the prolongators", "[cmatch][pc][hierarchy]")
+{
+  const std::vector<double> w = Weights(2700);
+  for (const Backend &backend : Backends())
+    for (const char *options : {"", "-@coarsening mis2", "-@prolongator_row 2", "-@smoothed_prolongator false"}) {
+      CAPTURE(backend.name, options);
+      const MatObject A    = CreateMat(Unscaled(Diffusion(60, 45, false, 31), w), backend.mat);
+      const VecObject null = Normalized(w, backend.vec), on_host = Normalized(w, VECSTANDARD);
+      const PCObject  constants = MakePC(A, CMATCH(), std::string(options) + " -@coarse_size 20");
+      MUST(PCSetUp(constants));
+      CHECK(ErrorOfRange(LevelsOf(constants).P[0], on_host) > 1e-2); /* Without w the constants are in the range instead. */
+      Attach(A, MatSetNullSpace, null);
+      const PCObject pc = MakePC(A, CMATCH(), std::string(options) + " -@coarse_size 20");
+      MUST(PCSetUp(pc));
+      const Levels levels = LevelsOf(pc);
+      REQUIRE(levels.P.size() >= 2);
+      CHECK(ErrorOfRange(levels.P[0], on_host) <= 1e-6);
+      for (size_t l = 1; l < levels.P.size(); l++) CHECK(ErrorOfRange(levels.P[l], nullptr) <= 1e-6);
+    }
+}
+
+TEST_CASE("cmatch: the matrices are there after a set-up that did not fail, and each may be left out", "[cmatch][pc][hierarchy]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject A = CreateMat(Poisson(30, 30), backend.mat), bad = CreateMat(Tridiagonal(900, -1, 0.1), backend.mat),
+                    none = CreateMat(HostMatrix(), backend.mat);
+    const PCObject pc    = MakePC(A, CMATCH(), "-@coarse_size 20");
+    PetscInt       levels;
+    Mat           *matrices;
+    const auto     refused = [&] {
+      Errors errors;
+      CHECK(PCCMATCHGetHierarchy(pc, &levels, &matrices, nullptr) == PETSC_ERR_ORDER);
+      CHECK(Contains(errors.text, "after a PCSetUp() that did not fail"));
+    };
+    refused();
+    MUST(PCSetUp(pc));
+    MUST(PCCMATCHGetHierarchy(pc, &levels, nullptr, nullptr));
+    CHECK(levels == (PetscInt)LevelsOf(pc).A.size());
+    MUST(PCCMATCHGetHierarchy(pc, nullptr, nullptr, &matrices));
+    CHECK(Rows(matrices[0]) == 900);
+    for (PetscInt l = 0; l + 1 < levels; l++) MUST(MatDestroy(&matrices[l]));
+    MUST(PetscFree(matrices));
+    MUST(PCSetOperators(pc, bad, bad));
+    MUST(PCSetUp(pc));
+    refused();
+    MUST(PCReset(pc));
+    refused();
+    MUST(PCSetOperators(pc, none, none));
+    MUST(PCSetUp(pc));
+    const Levels empty = LevelsOf(pc);
+    CHECK(empty.A.size() == 1);
+    CHECK(Rows(empty.A[0]) == 0);
+  }
+}
+
+TEST_CASE("cmatch: several ranks have the hierarchies of their own blocks", "[cmatch][pc][hierarchy][mpi]")
+{
+  PetscMPIInt size, rank;
+  MPI_Comm_size(PETSC_COMM_WORLD, &size);
+  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  for (const Kind &kind : CMATCH().kinds()) {
+    CAPTURE(kind.name);
+    const MatObject A = kind.Create(Blocks(Diffusion(60, 40, false, 32)), PETSC_COMM_WORLD);
+    Mat             block;
+    MatObject       on_host;
+    SetConstantsNull(A);
+    const PCObject pc = MakePC(A, CMATCH(), "-@coarse_size 20");
+    MUST(PCSetUp(pc));
+    const Levels levels = LevelsOf(pc);
+    MUST(MatGetDiagonalBlock(A, &block));
+    MUST(MatConvert(block, MATSEQAIJ, MAT_INITIAL_MATRIX, on_host.put()));
+    CHECK(Error(levels.A[0], 1, on_host) <= 1e-6);
+    CHECK(ErrorOfGalerkin(levels) <= 1e-6);
+    const std::string text = ViewText((PC)pc);
+    if (rank) continue;
+    CAPTURE(text);
+    CHECK(Contains(text, "levels are those of the first rank's block\n") == (size > 1));
+    CHECK(Contains(text, "levels " + std::to_string(levels.A.size()) + ", operator complexity"));
+    CHECK(Contains(text, ", 2400 rows, "));
+    CHECK(Contains(text, kComplement) == (size == 1)); /* A rank's block is not singular. */
+  }
+}
+
+/* -------------------------------------- the near null space ----------------------------------- */
+
+TEST_CASE("cmatch: w comes from the null space, else from the near null space, else it is constant", "[cmatch][pc][null]")
+{
+  const char *const         constants = "near null vector: the constants\n",
+                    *const  near      = "near null vector: the first vector of the near null space\n",
+                    *const  exact     = "near null vector: the first vector of the null space\n";
+  const std::vector<double> w = Weights(2700), ones(2700, 1), other = Weights(2700);
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const auto view = [](PC pc) {
+      MUST(PCSetUp(pc));
+      return ViewText(pc);
+    };
+    {
+      const MatObject A = CreateMat(Diffusion(60, 45, false, 33), backend.mat);
+      CHECK(Contains(view(MakePC(A, CMATCH())), constants));
+      CHECK(!Contains(view(MakePC(A, CMATCH())), kComplement));
+      SetConstantsNull(A);
+      CHECK(Contains(view(MakePC(A, CMATCH())), constants));
+      CHECK(Contains(view(MakePC(A, CMATCH())), kComplement));
+      /* The null space counts before a near null space that is something else. */
+      Attach(A, MatSetNearNullSpace, Normalized(w, backend.vec));
+      CHECK(Contains(view(MakePC(A, CMATCH())), constants));
+      CHECK(Contains(view(MakePC(A, CMATCH())), kComplement));
+    }
+    {
+      const MatObject A     = CreateMat(Unscaled(Diffusion(60, 45, false, 33), w), backend.mat),
+                      plain = CreateMat(Diffusion(60, 45, true, 33), backend.mat);
+      Attach(A, MatSetNullSpace, Normalized(w, backend.vec));
+      CHECK(Contains(view(MakePC(A, CMATCH())), exact));
+      CHECK(Contains(view(MakePC(A, CMATCH())), kComplement));
+
+      /* The matrix that is solved with has a null space, and that which the preconditioner is made of has none. */
+      const PCObject pc = MakePC(plain, CMATCH());
+      MUST(PCSetOperators(pc, A, plain));
+      CHECK(Contains(view(pc), exact));
+    }
+    {
+      const MatObject A = CreateMat(Unscaled(Diffusion(60, 45, true, 33), w), backend.mat);
+      Attach(A, MatSetNearNullSpace, Normalized(w, backend.vec));
+      CHECK(Contains(view(MakePC(A, CMATCH())), near));
+      CHECK(!Contains(view(MakePC(A, CMATCH())), kComplement));
+      Attach(A, MatSetNearNullSpace, Normalized(w, backend.vec), true); /* The constants come before the vectors. */
+      CHECK(Contains(view(MakePC(A, CMATCH())), constants));
+    }
+    { /* The twins put 1 in the place of a zero, so that such a vector is not in the null space of what they work with. */
+      const MatObject     A         = CreateMat(Diffusion(60, 45, true, 33), backend.mat);
+      std::vector<double> with_zero = w;
+      with_zero[1234]               = 0;
+      Attach(A, MatSetNullSpace, Normalized(with_zero, backend.vec));
+      CHECK(Contains(view(MakePC(A, CMATCH())), exact));
+      CHECK(!Contains(view(MakePC(A, CMATCH())), kComplement));
+      CHECK(Finite(Applied(MakePC(A, CMATCH()))));
+    }
+  }
+}
+
+TEST_CASE("cmatch: singular systems with their null space are solved", "[cmatch][pc][null]")
+{
+  const std::vector<double> w = Weights(2700);
+  for (const Backend &backend : Backends())
+    for (const char *options : {"", "-@coarse pcg -ksp_type fcg", "-@precision double", "-@max_levels 2 -@coarse_size 20",
+                                "-@smoothed_prolongator false -@cycle k -ksp_type fcg"})
+      for (bool with_w : {false, true}) {
+        CAPTURE(backend.name, options, with_w);
+        const HostMatrix plain = Diffusion(60, 45, false, 34);
+        const MatObject  A     = CreateMat(with_w ? Unscaled(plain, w) : plain, backend.mat);
+        if (with_w) Attach(A, MatSetNullSpace, Normalized(w, backend.vec));
+        else SetConstantsNull(A);
+        const KSPObject ksp      = MakeKSP(A, CMATCH(), std::string("-ksp_norm_type unpreconditioned ") + options);
+        const Solution  solution = Solve(ksp);
+        CHECK(solution.reason == KSP_CONVERGED_RTOL);
+        CHECK(solution.true_residual <= 2e-8);
+        CHECK(solution.iterations <= 35);
+        CHECK(Contains(ViewText((KSP)ksp), kComplement));
+      }
+}
+
+TEST_CASE("cmatch: a near null vector of either memory", "[cmatch][pc][null]")
+{
+  const std::vector<double> w = Weights(2700);
+  for (const Backend &backend : Backends()) {
+    std::vector<double> expected;
+    for (const Backend &of_vector : Backends()) {
+      CAPTURE(backend.name, of_vector.name);
+      const MatObject A = CreateMat(Unscaled(Diffusion(60, 45, true, 35), w), backend.mat);
+      Attach(A, MatSetNearNullSpace, Normalized(w, of_vector.vec));
+      const PCObject pc = MakePC(A, CMATCH());
+      for (int repeat = 0; repeat < 2; repeat++) {
+        MUST(PCSetUp(pc));
+        const auto x = Applied(pc);
+        if (expected.empty()) expected = x;
+        CHECK(SameBits(x, expected));
+        Touch(A);
+      }
+    }
+    /* It is another preconditioner than the one with the constants. */
+    const MatObject A  = CreateMat(Unscaled(Diffusion(60, 45, true, 35), w), backend.mat);
+    const PCObject  pc = MakePC(A, CMATCH());
+    MUST(PCSetUp(pc));
+    CHECK(Difference(Applied(pc), expected) > 1e-2);
+  }
+}
+
+TEST_CASE("cmatch: a near null vector that does not fit, or is not finite", "[cmatch][pc][null][bad]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject A  = CreateMat(Poisson(30, 30), backend.mat);
+    const PCObject  pc = MakePC(A, CMATCH());
+    Attach(A, MatSetNearNullSpace, Normalized(Weights(900 - 1), backend.vec));
+    {
+      Errors errors;
+      CHECK(PCSetUp(pc) == PETSC_ERR_ARG_SIZ);
+      CHECK(
+        Contains(errors.text, "The first vector of the near null space has 899 entries on this rank, but the matrix has 900 rows"));
+    }
+    Attach(A, MatSetNearNullSpace, Normalized(Weights(900), backend.vec));
+    MUST(PCSetUp(pc));
+    const auto          expected = Applied(pc);
+    std::vector<double> bad      = Weights(900);
+    bad[77]                      = std::numeric_limits<double>::quiet_NaN();
+    Attach(A, MatSetNearNullSpace, VecWith(bad, backend.vec));
+    Touch(A);
+    MUST(PCSetUp(pc));
+    CHECK(ReasonOf(pc) == PC_FACTOR_OTHER);
+    CHECK(Contains(ViewText((PC)pc), "Row 77 has an entry that is not finite, or the near null vector has one there"));
+    Attach(A, MatSetNearNullSpace, Normalized(Weights(900), backend.vec));
+    Touch(A);
+    MUST(PCSetUp(pc));
+    CHECK(SameBits(Applied(pc), expected));
+  }
+}
+
+/* ---------------------------------------- refill ---------------------------------------------- */
+
+TEST_CASE("cmatch: new values keep aggregates and patterns, and nothing else", "[cmatch][pc][cycle]")
+{
+  const HostBlocks H = Blocks(Diffusion(60, 45, true, 36));
+  for (const Kind &kind : CMATCH().kinds())
+    for (const std::string options : {"", "-@precision double -@degree 2 -@smoother chebyshev", "-@coarsening mis2",
+                                      "-@smoothed_prolongator false -@cycle k -@overcorrection 2"}) {
+      CAPTURE(kind.name, options);
+      const MatObject A     = kind.Create(H);
+      const KSPObject ksp   = MakeKSP(A, CMATCH(), options + " -@coarse_size 20 -ksp_norm_type unpreconditioned -ksp_type fcg");
+      const PC        pc    = PCOf(ksp);
+      const double    unit  = Contains(options, "double") ? 1e-14 : 1e-6;
+      const Solution  first = Solve(ksp);
+      CHECK(first.reason == KSP_CONVERGED_RTOL);
+      const auto   expected = Applied(pc);
+      const Levels before   = LevelsOf(pc);
+      for (int step = 0; step < 3; step++) {
+        const HostBlocks changed = Changed(H, 500 + step);
+        const MatObject  same    = CreateAIJ(changed, MATAIJ);
+        SetValues(A, changed);
+        const Solution solution = Solve(ksp);
+        CHECK(Contains(ViewText(pc), "aggregates and patterns kept from the last set-up\n"));
+        CHECK(solution.reason == KSP_CONVERGED_RTOL);
+        CHECK(solution.true_residual <= 2e-8);
+        CHECK(solution.iterations <= first.iterations + 3);
+        const Levels levels = LevelsOf(pc);
+        REQUIRE(levels.A.size() == before.A.size());
+        for (size_t l = 0; l < levels.P.size(); l++) CHECK(Columns(levels.P[l]) == Columns(before.P[l]));
+        for (size_t l = 0; l < levels.A.size(); l++) CHECK(Columns(levels.A[l]) == Columns(before.A[l]));
+        CHECK(Error(levels.A[0], 1, same) <= unit);
+        CHECK(ErrorOfGalerkin(levels) <= unit);
+        CHECK(!SameBits(Applied(pc), expected));
+      }
+      /* With the first values again everything is what it was, to the last bit. */
+      SetValues(A, H);
+      MUST(PCSetUp(pc));
+      CHECK(Contains(ViewText(pc), "kept from the last set-up"));
+      CHECK(SameBits(Applied(pc), expected));
+    }
+}
+
+TEST_CASE("cmatch: what a set-up for new values cannot keep", "[cmatch][pc][cycle]")
+{
+  const std::string         kept = "aggregates and patterns kept from the last set-up\n";
+  const HostBlocks          H    = Blocks(Diffusion(60, 45, true, 37));
+  const std::vector<double> w    = Weights(2700);
+  for (const Kind &kind : CMATCH().kinds()) {
+    CAPTURE(kind.name);
+    const MatObject A      = kind.Create(H);
+    const PCObject  pc     = MakePC(A, CMATCH(), "-@reuse_pattern false");
+    const auto      set_up = [&] {
+      Touch(A);
+      MUST(PCSetUp(pc));
+      const PCObject fresh = MakePC(A, CMATCH());
+      MUST(PCSetUp(fresh));
+      CHECK(SameBits(Applied(pc), Applied(fresh)));
+      return Contains(ViewText((PC)pc), kept);
+    };
+    /* A set-up that was not told to has left nothing for the next one. */
+    CHECK(!set_up());
+    CHECK(!set_up());
+    MUST(PCCMATCHSetReusePattern(pc, PETSC_TRUE));
+    CHECK(!set_up());
+    CHECK(set_up());
+    MUST(PCCMATCHSetReusePattern(pc, PETSC_FALSE));
+    CHECK(!set_up());
+    MUST(PCCMATCHSetReusePattern(pc, PETSC_TRUE));
+    CHECK(!set_up());
+    /* Another near null space needs other aggregates. */
+    Attach(A, MatSetNearNullSpace, Normalized(w, kind.backend->vec));
+    CHECK(!set_up());
+    CHECK(set_up());
+    Attach(A, MatSetNullSpace, Normalized(w, kind.backend->vec));
+    CHECK(!set_up());
+    CHECK(set_up());
+    MUST(MatSetNullSpace(A, nullptr));
+    MUST(MatSetNearNullSpace(A, nullptr));
+    CHECK(!set_up());
+    CHECK(set_up());
+    MUST(PCCMATCHSetStrength(pc, 0.2));
+    MUST(PCCMATCHSetStrength(pc, 0.1));
+    CHECK(!set_up());
+  }
+}
+
+/* -------------------------------------- the coarsening's end ---------------------------------- */
+
+TEST_CASE("cmatch: the view shows the levels as they are", "[cmatch][pc][view]")
+{
+  for (const Backend &backend : Backends())
+    for (const char *options : {"", "-@coarsening mis2", "-@smoothed_prolongator false"}) {
+      const MatObject A  = CreateMat(Diffusion(60, 45, true, 38), backend.mat);
+      const PCObject  pc = MakePC(A, CMATCH(), std::string(options) + " -@coarse_size 20");
+      MUST(PCSetUp(pc));
+      const std::string text   = ViewText((PC)pc);
+      const Levels      levels = LevelsOf(pc);
+      CAPTURE(backend.name, options, text);
+      REQUIRE(levels.A.size() >= 3);
+      double rows = 0, entries = 0;
+      for (size_t l = 0; l < levels.A.size(); l++) {
+        const PetscInt n = Rows(levels.A[l]), nnz = Nonzeros(levels.A[l]);
+        char           line[128];
+        if (l)
+          std::snprintf(line, sizeof(line), "%5d %9d %10d %6.1f  %8.4f |", (int)l, (int)n, (int)nnz, (double)nnz / n,
+                        (double)n / Rows(levels.A[l - 1]));
+        else std::snprintf(line, sizeof(line), "%5d %9d %10d %6.1f           |", (int)l, (int)n, (int)nnz, (double)nnz / n);
+        CHECK(Contains(text, line));
+        rows += n;
+        entries += nnz;
+        if (l + 1 == levels.A.size()) continue;
+        PetscInt left = 0;
+        for (const auto &row : Columns(levels.P[l])) left += row.empty();
+        std::snprintf(line, sizeof(line), "| %9.2f ", (double)(n - left) / Rows(levels.A[l + 1]));
+        CHECK(Contains(text, line));
+      }
+      char sums[128];
+      std::snprintf(sums, sizeof(sums), "levels %d, operator complexity %.3f, grid complexity %.3f\n", (int)levels.A.size(),
+                    entries / Nonzeros(levels.A[0]), rows / Rows(levels.A[0]));
+      CHECK(Contains(text, sums));
+      CHECK(Contains(text, "coarsening ended on level " + std::to_string(levels.A.size() - 1) + ", whose " +
+                             std::to_string(Rows(levels.A.back())) + " rows are few enough\n"));
+    }
+}
+
+TEST_CASE("cmatch: the view says where and why the coarsening has ended, and what solves there", "[cmatch][pc][view]")
+{
+  struct Case {
+    const char *options;
+    HostMatrix  A;
+    const char *end, *solver;
+  };
+  /* Positive couplings are no edges, so that each row is an aggregate of its own. Couplings of 1/100 leave all rows to the
+   * smoother. */
+  const std::vector<Case> cases = {
+    {"-@coarse_size 10", Tridiagonal(300, 1, 0.4),
+     "coarsening stalled on level 0 with 300 rows, of which the next level would have had 0.9 or more\n",
+     "solver of the last level: the dense inverse\n"},
+    {"", Tridiagonal(3000, 1, 0.4),
+     "coarsening stalled on level 0 with 3000 rows, of which the next level would have had 0.9 or more\n",
+     "solver of the last level: a polynomial of degree 16, since only 2048 rows can be inverted\n"},
+    {"-@coarse pcg", Tridiagonal(3000, 1, 0.4), "coarsening stalled on level 0 with 3000 rows,",
+     "solver of the last level: 40 iterations of the conjugate gradient method\n"},
+    {"", Tridiagonal(3000, 1, -0.01),
+     "coarsening ended on level 0, all of whose 3000 rows are dominated by their diagonal entries\n",
+     "solver of the last level: the smoother, twice\n"},
+    {"-@max_levels 2 -@coarse_size 10", Diffusion(60, 45, true, 39), "coarsening ended on level 1, the last one allowed, with ",
+     "solver of the last level: the dense inverse\n"},
+    {"-@max_levels 1", Diffusion(60, 45, true, 39), "coarsening ended on level 0, the last one allowed, with 2700 rows\n",
+     "solver of the last level: a polynomial of degree 16, since only 2048 rows can be inverted\n"},
+    {"", Poisson(16, 16), "coarsening ended on level 0, whose 256 rows are few enough\n",
+     "solver of the last level: the dense inverse\n"},
+  };
+  for (const Backend &backend : Backends())
+    for (const Case &c : cases) {
+      const MatObject   A        = CreateMat(c.A, backend.mat);
+      const KSPObject   ksp      = MakeKSP(A, CMATCH(), std::string(c.options) + " -ksp_norm_type unpreconditioned -ksp_type fcg");
+      const Solution    solution = Solve(ksp);
+      const std::string text     = ViewText((KSP)ksp);
+      CAPTURE(backend.name, c.options, text);
+      CHECK(solution.reason == KSP_CONVERGED_RTOL);
+      CHECK(solution.true_residual <= 2e-8);
+      CHECK(Contains(text, c.end));
+      CHECK(Contains(text, c.solver));
+    }
+}
+
+TEST_CASE("cmatch: the view advises where the matrix has blocks", "[cmatch][pc][view]")
+{
+  for (const Kind &kind : CMATCH().kinds()) {
+    CAPTURE(kind.name);
+    const MatObject A  = kind.Create(Grid());
+    const PCObject  pc = MakePC(A, CMATCH()), scalar = MakePC(kind.Create(Blocks(Plate())), CMATCH());
+    for (int repeat = 0; repeat < 2; repeat++) { /* before a set-up and after it */
+      CHECK(Contains(ViewText((PC)pc),
+                     "the matrix has block size 3, but cmatch works on single rows: for systems of equations compare afsai"));
+      CHECK(!Contains(ViewText((PC)scalar), "block size"));
+      MUST(PCSetUp(scalar));
+      MUST(PCSetUp(pc)); /* It may fail, since the blocks are not symmetric. */
+    }
+  }
+}
+
+TEST_CASE("cmatch: the bytes of an application", "[cmatch][pc]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject A      = CreateMat(Diffusion(60, 45, true, 40), backend.mat);
+    const PCObject  single = MakePC(A, CMATCH()), in_double = MakePC(A, CMATCH(), "-@precision double"),
+                   twice = MakePC(A, CMATCH(), "-@degree 2");
+    PetscLogDouble bytes[3];
+    int            k = 0;
+    for (PC pc : {(PC)single, (PC)in_double, (PC)twice}) {
+      MUST(PCFinePCGetApplyBytes(pc, &bytes[k]));
+      CHECK(bytes[k] == 0);
+      MUST(PCSetUp(pc));
+      MUST(PCFinePCGetApplyBytes(pc, &bytes[k]));
+      k++;
+    }
+    /* At least the matrix three times, once in the coarse correction and once in the smoother behind it; twice here. */
+    CHECK(bytes[0] >= 2. * Nonzeros(A) * (sizeof(PetscInt) + sizeof(float)));
+    CHECK(bytes[1] > 1.2 * bytes[0]);
+    CHECK(bytes[2] > 1.2 * bytes[0]);
+  }
+}
+
+TEST_CASE("cmatch: the flops of an application are logged", "[cmatch][pc]")
+{
+  const MatObject A  = CreateMat(Diffusion(60, 45, true, 40), MATAIJ);
+  const PCObject  pc = MakePC(A, CMATCH(), "-@smoothed_prolongator false -@coarse_size 20"),
+                 w   = MakePC(A, CMATCH(), "-@smoothed_prolongator false -@coarse_size 20 -@cycle w");
+  const VecObject x = RightVec(A), y = RightVec(A);
+  PetscLogDouble  flops[2];
+  int             k = 0;
+  for (PC object : {(PC)pc, (PC)w}) {
+    PetscLogDouble before, after;
+    MUST(PCSetUp(object));
+    MUST(PetscGetFlops(&before));
+    MUST(PCApply(object, x, y));
+    MUST(PetscGetFlops(&after));
+    flops[k++] = after - before;
+  }
+  CHECK(flops[0] >= 2. * 3 * Nonzeros(A)); /* two products */
+  CHECK(flops[0] <= 2. * 30 * Nonzeros(A));
+  CHECK(flops[1] > flops[0]);
+}
+
+/* --------------------------------------- bad matrices ----------------------------------------- */
+
+TEST_CASE("cmatch: a matrix that is not assembled is an error with its remedy", "[cmatch][pc][bad]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    MatObject A;
+    MUST(MatCreate(PETSC_COMM_SELF, A.put()));
+    MUST(MatSetSizes(A, 3, 3, 3, 3));
+    MUST(MatSetType(A, backend.mat));
+    MUST(MatSetUp(A));
+    for (PetscInt row = 0; row < 3; row++) MUST(MatSetValue(A, row, row, 2, INSERT_VALUES));
+    const PCObject pc = MakePC(A, CMATCH());
+    for (int repeat = 0; repeat < 2; repeat++) {
+      Errors errors;
+      CHECK(PCSetUp(pc) == PETSC_ERR_ARG_WRONGSTATE);
+      CHECK(Contains(errors.text, "The matrix is not assembled: call MatAssemblyBegin() and MatAssemblyEnd()"));
+    }
+    MUST(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
+    MUST(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
+    MUST(PCSetUp(pc));
+    CHECK(Finite(Applied(pc)));
+  }
+}
+
+/* A little beyond the smallest eigenvalues the coarsest operator is indefinite, far beyond them the diagonals of coarse operators.
+ */
+TEST_CASE("cmatch: an indefinite matrix with a positive diagonal is named by level and row", "[cmatch][pc][bad]")
+{
+  struct Case {
+    double      part;
+    const char *text;
+  };
+  for (const Backend &backend : Backends())
+    for (const char *options : {"", "-@precision double"})
+      for (const Case &c : {Case{20, " of level 1 has a pivot that is not positive in the factorization of the coarsest operator: "
+                                     "PCCMATCH needs a symmetric positive definite matrix"},
+                            Case{460, " of level 1 has a diagonal entry that is not positive: PCCMATCH needs a symmetric positive "
+                                      "definite matrix"}}) {
+        CAPTURE(backend.name, options, c.part);
+        const MatObject A = CreateMat(ShortOf(50, c.part), backend.mat), good = CreateMat(ShortOf(50, 0.5), backend.mat);
+        const PCObject  pc = MakePC(A, CMATCH(), options), fresh = MakePC(good, CMATCH(), options);
+        MUST(PCSetUp(pc));
+        const std::string text = ViewText((PC)pc);
+        CAPTURE(text);
+        CHECK(ReasonOf(pc) == PC_FACTOR_NUMERIC_ZEROPIVOT);
+        CHECK(Contains(text, c.text));
+        CHECK(Contains(text, "Row "));
+        CHECK(Infinite(Applied(pc)));
+        MUST(PCSetOperators(pc, good, good));
+        MUST(PCSetUp(pc));
+        MUST(PCSetUp(fresh));
+        CHECK(SameBits(Applied(pc), Applied(fresh)));
+      }
+}
+
+TEST_CASE("cmatch: what single precision cannot hold is named, with the remedy", "[cmatch][pc][bad]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    HostMatrix large = Poisson(30, 30), small = Poisson(30, 30), both;
+    for (PetscInt row = 0; row < large.n; row++)
+      for (PetscInt k = large.i[row]; k < large.i[row + 1]; k++) {
+        const PetscInt column = large.j[k];
+        if ((row == 500 && column == 501) || (row == 501 && column == 500)) large.a[k] = -1e60;
+        if (row == 700 || column == 700) small.a[k] *= row == column ? 1e-100 : 1e-60;
+      }
+    for (bool is_small : {false, true}) {
+      CAPTURE(is_small);
+      const MatObject A  = CreateMat(is_small ? small : large, backend.mat);
+      const PCObject  pc = MakePC(A, CMATCH());
+      MUST(PCSetUp(pc));
+      CHECK(ReasonOf(pc) == PC_FACTOR_OTHER);
+      CHECK(Contains(ViewText((PC)pc), std::string("Row ") + (is_small ? "700" : "500") +
+                                         " has an entry that, relative to the largest diagonal entry, cannot be held in single "
+                                         "precision: use -pc_cmatch_precision double"));
+      MUST(PCCMATCHSetPrecision(pc, FINEPC_DOUBLE));
+      MUST(PCSetUp(pc));
+      CHECK(!Contains(ViewText((PC)pc), "cannot be held"));
+    }
+  }
+}
+
+/* ----------------------------------------- iterations ----------------------------------------- */
+
+TEST_CASE("cmatch: iterations hardly grow with the mesh", "[cmatch][pc]")
+{
+  for (const Backend &backend : Backends())
+    for (const char *options : {"", "-@coarsening mis2", "-@smoother chebyshev -@degree 2"}) {
+      CAPTURE(backend.name, options);
+      PetscInt iterations[2];
+      for (int k = 0; k < 2; k++) {
+        const PetscInt  n        = k ? 160 : 40;
+        const MatObject A        = CreateMat(Poisson(n, n), backend.mat);
+        const Solution  solution = Solve(MakeKSP(A, CMATCH(), std::string("-ksp_norm_type unpreconditioned ") + options));
+        CHECK(solution.reason == KSP_CONVERGED_RTOL);
+        CHECK(solution.true_residual <= 2e-8);
+        iterations[k] = solution.iterations;
+      }
+      CHECK(iterations[1] <= 25);
+      CHECK(iterations[1] <= iterations[0] + 10);
+    }
+}
+
+TEST_CASE("cmatch: the K-cycle mends plain aggregation", "[cmatch][pc]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject   A     = CreateMat(Poisson(160, 160), backend.mat);
+    const std::string plain = "-ksp_type fcg -ksp_norm_type unpreconditioned -@smoothed_prolongator false -@coarse_size 20 ";
+    const Solution    v = Solve(MakeKSP(A, CMATCH(), plain)), k = Solve(MakeKSP(A, CMATCH(), plain + "-@cycle k"));
+    CHECK(v.reason == KSP_CONVERGED_RTOL);
+    CHECK(k.reason == KSP_CONVERGED_RTOL);
+    CHECK(k.iterations < v.iterations);
+  }
+}
