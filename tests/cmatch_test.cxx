@@ -26,6 +26,7 @@ namespace
 using Vector = std::vector<double>;
 using Rows   = std::vector<std::vector<std::pair<PetscInt, PetscScalar>>>;
 
+constexpr double kUnit = 0x1p-53; /* of double precision */
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN(), kInfinity = std::numeric_limits<double>::infinity();
 
 /* ------------------------------------------ matrices ------------------------------------------ */
@@ -42,7 +43,7 @@ public:
     diagonal_[p] -= a;
     diagonal_[q] -= a;
   }
-  void AddDiagonal(PetscInt p, double a) { diagonal_[p] += a; }
+  void       AddDiagonal(PetscInt p, double a) { diagonal_[p] += a; }
   HostMatrix Matrix() const
   {
     Rows rows = rows_;
@@ -134,13 +135,18 @@ HostMatrix Parts(PetscInt n)
   return A.Matrix();
 }
 
-/* A chain whose couplings grow: in a round of the matching only the last pair can find each other. */
+/* A chain whose couplings grow, with equal diagonal entries: in a round of the matching only the last pair can find each other. */
 HostMatrix GrowingChain(PetscInt n)
 {
-  Couplings A(n);
-  for (PetscInt row = 0; row + 1 < n; row++) A.Add(row, row + 1, -std::pow(1.02, row));
-  if (n) A.AddDiagonal(0, 0.5);
-  return A.Matrix();
+  Rows rows(n);
+  for (PetscInt row = 0; row < n; row++) {
+    rows[row].push_back({row, 2.1});
+    if (row + 1 == n) continue;
+    const double a = -0.5 - 0.5 * row / n;
+    rows[row].push_back({row + 1, a});
+    rows[row + 1].push_back({row, a});
+  }
+  return FromRows(rows);
 }
 
 /* The first row and the last one are coupled with all, and the others with nothing else. */
@@ -160,14 +166,36 @@ HostMatrix Diagonal(const Vector &d)
   return FromRows(rows);
 }
 
-/* Random couplings of both signs on about row_length places a row; the row sums are those of the couplings of one sign, and more. */
+/* A with one entry changed, which need not be there before, or without one. */
+HostMatrix With(const HostMatrix &A, PetscInt row, PetscInt column, double value)
+{
+  Rows rows(A.n);
+  for (PetscInt i = 0; i < A.n; i++)
+    for (PetscInt k = A.i[i]; k < A.i[i + 1]; k++)
+      if (i != row || A.j[k] != column) rows[i].push_back({A.j[k], A.a[k]});
+  rows[row].push_back({column, value});
+  return FromRows(rows);
+}
+
+HostMatrix Without(const HostMatrix &A, PetscInt row, PetscInt column)
+{
+  Rows rows(A.n);
+  for (PetscInt i = 0; i < A.n; i++)
+    for (PetscInt k = A.i[i]; k < A.i[i + 1]; k++)
+      if (i != row || A.j[k] != column) rows[i].push_back({A.j[k], A.a[k]});
+  return FromRows(rows);
+}
+
+/* Random couplings of both signs on about row_length places a row; the row sums are those of the couplings of one sign, and more.
+ */
 HostMatrix SignedGraph(PetscInt n, PetscInt row_length, double positive, std::uint64_t seed)
 {
   Random    random(seed);
   Couplings A(n);
   for (PetscInt p = 1; p < n; p++) {
     std::set<PetscInt> to;
-    for (PetscInt e = 0; e < std::min(p, row_length / 2); e++) to.insert(p - 1 - (PetscInt)(random.Next() >> 33) % std::min<PetscInt>(p, 50));
+    for (PetscInt e = 0; e < std::min(p, row_length / 2); e++)
+      to.insert(p - 1 - (PetscInt)(random.Next() >> 33) % std::min<PetscInt>(p, 50));
     for (PetscInt q : to) {
       const double a = random.Between(0.1, 1) * std::pow(10., random.Between(-1, 1));
       if (random.Between(0, 1) >= positive) A.Add(q, p, -a);
@@ -188,7 +216,7 @@ HostMatrix Scaled(HostMatrix A, const Vector &w, bool inverse = false)
   for (PetscInt row = 0; row < A.n; row++)
     for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
       const double factor = w[row] * w[A.j[k]];
-      A.a[k] = inverse ? A.a[k] / factor : A.a[k] * factor;
+      A.a[k]              = inverse ? A.a[k] / factor : A.a[k] * factor;
     }
   return A;
 }
@@ -199,22 +227,16 @@ HostMatrix Times(double factor, HostMatrix A)
   return A;
 }
 
-/* The same nonzeros, with other values of the same signs; the row sums of an M-matrix stay or grow. */
+/* The same nonzeros, with smaller entries beside the diagonal and larger ones on it: dominated by the diagonal as before, and more.
+ */
 HostMatrix OtherValues(HostMatrix A, std::uint64_t seed)
 {
-  for (PetscInt row = 0; row < A.n; row++) {
-    double less = 0;
+  for (PetscInt row = 0; row < A.n; row++)
     for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
-      if (A.j[k] == row) continue;
       Random random(seed + (std::uint64_t)std::min(row, A.j[k]) * 7919 + (std::uint64_t)std::max(row, A.j[k]));
       for (int skip = 0; skip < 3; skip++) random.Next();
-      const double change = A.a[k] * random.Between(-0.5, 0.5);
-      A.a[k] += change;
-      less -= change > 0 ? change : -std::fabs(change);
+      A.a[k] *= A.j[k] == row ? random.Between(1, 1.01) : random.Between(0.4, 1);
     }
-    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
-      if (A.j[k] == row) A.a[k] += std::max(0., less);
-  }
   return A;
 }
 
@@ -234,6 +256,15 @@ Vector AnyNearNull(PetscInt n, std::uint64_t seed)
     if (i % 5 == 2) w[i] = -w[i];
     if (i % 17 == 4) w[i] = 0;
   }
+  return w;
+}
+
+/* The same without zeros */
+Vector NonzeroNearNull(PetscInt n, std::uint64_t seed)
+{
+  Vector w = AnyNearNull(n, seed);
+  for (double &entry : w)
+    if (entry == 0) entry = 1.25;
   return w;
 }
 
@@ -288,6 +319,10 @@ struct HostLevel {
   PetscInt              left, largest = 0, singles = 0, joined = 0, cut = 0, plain = 0, wide = 0;
   std::vector<PetscInt> A_i, A_j, aggregate, P_j, R_i, R_j;
   Vector                A_a, s, d, l, P_a, R_a;
+
+  /* the factor of the smoother, if it has one */
+  std::vector<PetscInt> W_i, W_j, Wt_i, Wt_j;
+  Vector                W_a, Wt_a, factor_d;
 };
 
 double Unit(FinePCPrecision precision)
@@ -322,8 +357,9 @@ public:
     MUST(ArrayCopy(w_copy, w.data(), w.size() * sizeof(double), where_, PETSC_MEMTYPE_HOST));
     PoisonMemory(where_, ((size_t)1 << 20) + 64 * (size_t)A.nnz() * sizeof(double));
     std::memset((void *)&stats, 0x7f, sizeof(stats));
-    MUST((PetscMemTypeDevice(where_) ? CMATCHComputeHierarchy_CUDA : CMATCHComputeHierarchy_Host)(
-      &copy.view, (const PetscScalar *)w_copy, &params, (PetscBool)keep, (PetscBool)work, &H_, &stats));
+    MUST((PetscMemTypeDevice(where_) ? CMATCHComputeHierarchy_CUDA
+                                     : CMATCHComputeHierarchy_Host)(&copy.view, (const PetscScalar *)w_copy, &params,
+                                                                    (PetscBool)keep, (PetscBool)work, &H_, &stats));
     MUST(ArrayDestroy(where_, &w_copy));
   }
   Vector Apply(const Vector &r)
@@ -360,6 +396,18 @@ public:
       to.s                    = Values(from.s, from.n);
       to.d                    = Values(from.d, from.n);
       to.l                    = Values(from.l, from.n);
+      if (from.factor.d) {
+        const CSR &W = from.factor.W, &Wt = from.factor.Wt;
+        REQUIRE((W.rows == from.n && W.columns == from.n && Wt.rows == from.n && Wt.nnz == W.nnz && W.where == where_));
+        REQUIRE((W.precision == params_.precision && Wt.precision == params_.precision && Wt.where == where_));
+        to.W_i      = Integers(W.i, from.n + 1);
+        to.W_j      = Integers(W.j, W.nnz);
+        to.W_a      = Values(W.a, W.nnz);
+        to.Wt_i     = Integers(Wt.i, from.n + 1);
+        to.Wt_j     = Integers(Wt.j, Wt.nnz);
+        to.Wt_a     = Values(Wt.a, Wt.nnz);
+        to.factor_d = Values(from.factor.d, from.n);
+      }
       if (number + 1 == H_->levels) continue;
       to.coarse    = from.coarse;
       to.width     = from.width;
@@ -416,8 +464,11 @@ private:
   CMATCHHierarchy *H_ = nullptr;
 };
 
-/* Asserts that two hierarchies have the same bits. Which rows are wide is a matter of the twin. */
-void CheckSame(const Twin &x, const Twin &y)
+/*
+   Asserts that two hierarchies have the same bits. Which rows are wide is a matter of the twin, and so are the last digits of the
+   factors of smoothers.
+*/
+void CheckSame(const Twin &x, const Twin &y, bool factors = true)
 {
   REQUIRE(x.stats.failure == y.stats.failure);
   CHECK(x.stats.level == y.stats.level);
@@ -455,6 +506,12 @@ void CheckSame(const Twin &x, const Twin &y)
     CHECK((a.R_i == b.R_i));
     CHECK((a.R_j == b.R_j));
     CHECK(SameBits(a.R_a, b.R_a));
+    CHECK(a.factor_d.size() == b.factor_d.size());
+    if (!factors || x->where != y->where) continue;
+    CHECK((a.W_i == b.W_i));
+    CHECK((a.W_j == b.W_j));
+    CHECK(SameBits(a.W_a, b.W_a));
+    CHECK(SameBits(a.factor_d, b.factor_d));
   }
 }
 
@@ -475,19 +532,20 @@ struct NamedMatrix {
 std::vector<NamedMatrix> SmallMatrices()
 {
   std::vector<NamedMatrix> all;
-  for (PetscInt n : {0, 1, 2, 31, 32, 33, 1000}) all.push_back({"chain of " + std::to_string(n), Poisson(n)});
-  for (PetscInt n : {2, 31, 32, 33, 700}) {
+  all.push_back({"one row", Diagonal({3})});
+  for (PetscInt n : {0, 2, 31, 32, 33, 1000}) all.push_back({"chain of " + std::to_string(n), Poisson(n)});
+  for (PetscInt n : {2, 31, 32, 33, 500}) {
     all.push_back({"random graph of " + std::to_string(n), RandomGraph(n, 7, n)});
     all.push_back({"signed graph of " + std::to_string(n), SignedGraph(n, 8, 0.2, n)});
   }
-  all.push_back({"Poisson 2D", Poisson(31, 29)});
-  all.push_back({"Poisson 3D", Poisson(10, 9, 11)});
-  all.push_back({"checkerboard", Volumes({10, 10, 10}, Checkerboard(1e4, 3))});
-  all.push_back({"scattered", Volumes({30, 30, 1}, Scattered(6, 3))});
-  all.push_back({"anisotropic", Volumes({31, 32, 1}, One, true, {1, 1e-3, 1})});
-  all.push_back({"27 points of both signs", RandomStencil(7, 8, 9, true, 5)});
-  all.push_back({"signed graph with long rows", SignedGraph(400, 40, 0.1, 6)});
-  all.push_back({"hub", Hub(20, 21)});
+  all.push_back({"Poisson 2D", Poisson(25, 23)});
+  all.push_back({"Poisson 3D", Poisson(8, 7, 9)});
+  all.push_back({"checkerboard", Volumes({8, 8, 8}, Checkerboard(1e4, 3))});
+  all.push_back({"scattered", Volumes({22, 23, 1}, Scattered(6, 3))});
+  all.push_back({"anisotropic", Volumes({24, 25, 1}, One, true, {1, 1e-3, 1})});
+  all.push_back({"27 points of both signs", RandomStencil(6, 7, 8, true, 5)});
+  all.push_back({"signed graph with long rows", SignedGraph(300, 40, 0.1, 6)});
+  all.push_back({"hub", Hub(17, 18)});
   all.push_back({"arrow", Arrow(200)});
   all.push_back({"random arrow", RandomArrow(150, 7)});
   all.push_back({"parts", Parts(500)});
@@ -511,7 +569,7 @@ std::vector<NamedParams> SetupVariants()
       set(&params);
       all.push_back({name + (precision == FINEPC_SINGLE ? " in single" : " in double"), params});
     };
-    add("default", [](CMATCHParams *) {});
+    add("default", [](CMATCHParams *) { });
     for (PetscInt sweeps : {1, 2, 5})
       add(std::to_string(sweeps) + " sweeps", [=](CMATCHParams *params) { params->sweeps = sweeps; });
     for (PetscInt row : {1, 2, 8, 32})
@@ -532,6 +590,12 @@ std::vector<NamedParams> SetupVariants()
     add("mis2, unsmoothed", [](CMATCHParams *params) {
       params->coarsening           = PC_CMATCH_MIS2;
       params->smoothed_prolongator = PETSC_FALSE;
+    });
+    add("sfsai", [](CMATCHParams *params) { params->smoother = PC_CMATCH_SFSAI; });
+    add("afsai", [](CMATCHParams *params) { params->smoother = PC_CMATCH_AFSAI; });
+    add("chebyshev 2", [](CMATCHParams *params) {
+      params->smoother = PC_CMATCH_CHEBYSHEV;
+      params->degree   = 2;
     });
     add("to 1 row", [](CMATCHParams *params) { params->coarse_size = 1; });
     add("to 256 rows", [](CMATCHParams *params) { params->coarse_size = 256; });
@@ -576,6 +640,17 @@ std::vector<NamedParams> CycleVariants(FinePCPrecision precision, PetscInt coars
     params->coarsening = PC_CMATCH_MIS2;
     params->cycle      = PC_CMATCH_W;
   });
+  for (PetscInt degree : {1, 3}) {
+    add("sfsai " + std::to_string(degree), [degree](CMATCHParams *params) {
+      params->smoother = PC_CMATCH_SFSAI;
+      params->degree   = degree;
+    });
+    add("afsai " + std::to_string(degree), [degree](CMATCHParams *params) {
+      params->smoother = PC_CMATCH_AFSAI;
+      params->degree   = degree;
+      params->cycle    = PC_CMATCH_W;
+    });
+  }
   return all;
 }
 
@@ -645,11 +720,11 @@ struct Pairs {
 };
 Pairs GreedyMatching(const Edges &edges)
 {
-  const int                                                       never = std::numeric_limits<int>::max();
+  const int                                                         never = std::numeric_limits<int>::max();
   std::vector<std::tuple<float, std::uint32_t, PetscInt, PetscInt>> sorted;
-  const PetscInt                                                  n = (PetscInt)edges.size();
-  Pairs                                                           pairs{std::vector<PetscInt>(n, -1)};
-  std::vector<int>                                                round(n, never), ready(n, 0);
+  const PetscInt                                                    n = (PetscInt)edges.size();
+  Pairs                                                             pairs{std::vector<PetscInt>(n, -1)};
+  std::vector<int>                                                  round(n, never), ready(n, 0);
   for (PetscInt i = 0; i < n; i++)
     for (const auto &edge : edges[i])
       if (i < edge.first) sorted.push_back({-edge.second, ~Hash(i, edge.first), i, edge.first});
@@ -674,10 +749,10 @@ Pairs GreedyMatching(const Edges &edges)
 /* The sweeps of the matching on M, which becomes the operator on the aggregates. */
 Aggregates MatchingReference(const CMATCHParams &params, Graph *M)
 {
-  const PetscInt    n        = M->n();
-  const bool        small    = n < kCMATCHSmall;
-  const float       strength = (float)(small ? std::min(params.strength, kCMATCHSmallStrength) : params.strength);
-  std::vector<bool> left     = LeftToSmoother(*M);
+  const PetscInt        n        = M->n();
+  const bool            small    = n < kCMATCHSmall;
+  const float           strength = (float)(small ? std::min(params.strength, kCMATCHSmallStrength) : params.strength);
+  std::vector<bool>     left     = LeftToSmoother(*M);
   std::vector<PetscInt> size(n, 1), room(n, 1 << 20);
   Aggregates            result;
   for (PetscInt i = 0; i < n; i++) result.of.push_back(i);
@@ -687,7 +762,7 @@ Aggregates MatchingReference(const CMATCHParams &params, Graph *M)
     const PetscInt vertices = M->n();
     Edges          edges    = AllowedEdges(*M, strength, left);
     for (PetscInt i = 0; i < vertices && sweep == 0 && !small; i++)
-      room[i] = std::min(std::max(2 * (PetscInt)edges[i].size(), kCMATCHLeastRoom), kCMATCHMostRoom);
+      room[i] = std::min(std::max(2 * ((PetscInt)edges[i].size() + 1), kCMATCHLeastRoom), kCMATCHMostRoom);
     for (PetscInt i = 0; i < vertices; i++)
       for (auto edge = edges[i].begin(); edge != edges[i].end();)
         edge = size[i] + size[edge->first] > std::max(room[i], room[edge->first]) ? edges[i].erase(edge) : std::next(edge);
@@ -958,7 +1033,7 @@ void CheckFinest(const HostMatrix &A, const Twin &twin, const HostLevel &L, Vect
     if (entry == 0) entry = 1;
   REQUIRE(good);
   for (PetscInt row = 0; row < A.n; row++) {
-    long double sum = 0;
+    long double sum  = 0;
     double      size = 0;
     for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
       const double value = FinestValue(A, row, k, twin->scale, w);
@@ -971,7 +1046,8 @@ void CheckFinest(const HostMatrix &A, const Twin &twin, const HostLevel &L, Vect
       }
     }
     good = good && L.A_i[row + 1] == to;
-    of_s = std::max(of_s, (double)std::fabs(L.s[row] - sum) / (u * (double)std::fabs(sum) + 1e-15 * (A.i[row + 1] - A.i[row]) * size));
+    of_s =
+      std::max(of_s, (double)std::fabs(L.s[row] - sum) / (u * (double)std::fabs(sum) + 1e-15 * (A.i[row + 1] - A.i[row]) * size));
   }
   CHECK(good);
   CHECK(of_s <= 1);
@@ -981,8 +1057,11 @@ void CheckFinest(const HostMatrix &A, const Twin &twin, const HostLevel &L, Vect
   CHECK(std::frexp(twin->scale, &exponent) == 0.5);
 }
 
-/* d and l are what s and the entries make them, up to the rounding of s to the precision. */
-void CheckDiagonal(const HostLevel &L, FinePCPrecision precision)
+/*
+   d and l are what s and the entries make them, up to the rounding of s to the precision. Where there is nothing beside d, l is
+   1 / d times the root of the polynomial.
+*/
+void CheckDiagonal(const HostLevel &L, FinePCPrecision precision, double root)
 {
   const double u    = Unit(precision);
   double       of_d = 0, of_l = 0;
@@ -995,7 +1074,7 @@ void CheckDiagonal(const HostLevel &L, FinePCPrecision precision)
       size += std::fabs(L.A_a[k]);
     }
     of_d = std::max(of_d, (double)std::fabs(L.d[i] - d) / (u * (L.d[i] + std::fabs(L.s[i])) + 1e-14 * size));
-    of_l = std::max(of_l, (double)std::fabs(L.l[i] * l1 - 1) / (u + 1e-14));
+    of_l = std::max(of_l, (double)std::fabs(L.l[i] * l1 / (size < 1e-17 * L.d[i] ? root : 1) - 1) / (u + 1e-14));
   }
   CHECK(of_d <= 1.01);
   CHECK(of_l <= 1.01);
@@ -1044,8 +1123,9 @@ ProlongatorReference ReferenceRow(const HostLevel &L, PetscInt i, const CMATCHPa
   std::vector<std::tuple<double, std::uint32_t, PetscInt>> order; /* the largest ones come first */
   std::set<PetscInt>                                       take;
   for (const auto &entry : v) {
+    if (entry.second == 0) continue;
     if (stored) row.cut |= stored->count(entry.first) == 0;
-    else if (entry.second != 0) order.push_back({-std::fabs(entry.second), ~Hash(i, entry.first), entry.first});
+    else order.push_back({-std::fabs(entry.second), ~Hash(i, entry.first), entry.first});
   }
   if (stored) take = *stored;
   else {
@@ -1054,15 +1134,13 @@ ProlongatorReference ReferenceRow(const HostLevel &L, PetscInt i, const CMATCHPa
     for (size_t e = 0; e < order.size() && (PetscInt)e < params.prolongator_row; e++) take.insert(std::get<2>(order[e]));
   }
   double of_taken = 0;
-  bool   any      = false;
   for (PetscInt column : take) {
     row.p[column] = v.count(column) ? v[column] : 0;
     of_taken += row.p[column];
-    any = any || row.p[column] != 0;
   }
-  row.plain = !any;
+  row.plain = take.empty();
   if (row.cut) {
-    const double factor = any ? row.sum / of_taken : 0;
+    const double factor = row.sum / of_taken;
     row.plain           = !(factor > 0 && factor <= kCMATCHMostScaling);
     for (auto &entry : row.p) entry.second *= factor;
     if (!row.plain) row.size *= factor * (1 + row.size / std::fabs(of_taken));
@@ -1116,7 +1194,7 @@ void CheckProlongator(const HostLevel &L, const CMATCHParams &params, bool keep)
 void CheckGalerkin(const HostLevel &L, const HostLevel &C, const CMATCHParams &params)
 {
   const PetscInt n = L.n, coarse = L.coarse;
-  const double   u = Unit(params.precision), double_error = 1e-14;
+  const double   u = Unit(params.precision), double_error = 1e-14, least = params.precision == FINEPC_SINGLE ? 1e-44 : 0;
   const double   factor = params.smoothed_prolongator || params.cycle == PC_CMATCH_K ? 1 : 1 / params.overcorrection;
   REQUIRE(C.n == coarse);
   std::vector<long double> product((size_t)coarse * coarse, 0);
@@ -1153,10 +1231,11 @@ void CheckGalerkin(const HostLevel &L, const HostLevel &C, const CMATCHParams &p
   double of_entries = 0, of_sums = 0, of_diagonal = 0;
   bool   only_there = true;
   for (PetscInt row = 0; row < coarse; row++) {
-    if (L.R_i[row] == L.R_i[row + 1]) { /* This aggregate is in no row of P. */
+    /* An aggregate that is in no row of P, or, with patterns that are kept, only with zeros, has the equation x = b. */
+    if (std::all_of(&L.R_a[L.R_i[row]], &L.R_a[L.R_i[row + 1]], [](double value) { return value == 0; })) {
       CHECK(C.s[row] == 1);
       CHECK(C.d[row] == 1);
-      CHECK(C.A_i[row] == C.A_i[row + 1]);
+      CHECK(std::all_of(&C.A_a[C.A_i[row]], &C.A_a[C.A_i[row + 1]], [](double value) { return value == 0; }));
       continue;
     }
     Vector difference(coarse, 0.);
@@ -1171,7 +1250,7 @@ void CheckGalerkin(const HostLevel &L, const HostLevel &C, const CMATCHParams &p
       whole += of_column;
       if (column == row) continue;
       if (of_column == 0) only_there = only_there && difference[column] == 0;
-      else of_entries = std::max(of_entries, std::fabs(difference[column]) / ((2.01 * u + double_error) * of_column));
+      else of_entries = std::max(of_entries, std::fabs(difference[column]) / ((2.01 * u + double_error) * of_column + least));
     }
     of_sums = std::max(of_sums, (double)std::fabs(C.s[row] - sums[row]) / (u * (double)std::fabs(sums[row]) + sums_size[row]));
     /* The diagonal entry comes from the row sum and the other entries, which all are rounded. */
@@ -1183,6 +1262,61 @@ void CheckGalerkin(const HostLevel &L, const HostLevel &C, const CMATCHParams &p
   CHECK(of_diagonal <= 1);
 }
 
+/*
+   Asserts that the factor of a smoother, G^T G with G = diag(d)^{1/2} (I + W), is what it should be: its inverses of the diagonal
+   are those of (I + W) A (I + W)^T but for one factor omega, Wt is the transpose of W, and with sfsai (I + W) A is 0 in the pattern
+   of W, which is the lower triangle of A. Rows with nothing beside their diagonal entry are solved exactly.
+*/
+void CheckFactor(const HostLevel &L, const CMATCHParams &params, bool last)
+{
+  const bool has = !last && (params.smoother == PC_CMATCH_SFSAI || params.smoother == PC_CMATCH_AFSAI);
+  CHECK(L.factor_d.empty() == (!has || L.n == 0));
+  if (L.factor_d.empty()) return;
+  const double u = Unit(FINEPC_SINGLE), root = CMATCHSmootherSteps(params).root; /* The set-up is in single. */
+  std::vector<std::map<PetscInt, double>> A(L.n), G(L.n), Gt(L.n);
+  double                                  omega = 0, of_d = 0, of_equations = 0, of_alone = 0;
+  bool                                    pattern = true, transposed = true;
+  for (PetscInt i = 0; i < L.n; i++) {
+    for (const auto &entry : OperatorRow(L, i)) A[i][entry.first] = entry.second;
+    for (PetscInt k = L.W_i[i]; k < L.W_i[i + 1]; k++) {
+      G[i][L.W_j[k]] = L.W_a[k];
+      pattern        = pattern && L.W_j[k] < i && (params.smoother == PC_CMATCH_AFSAI || A[i].count(L.W_j[k]));
+    }
+    for (PetscInt k = L.Wt_i[i]; k < L.Wt_i[i + 1]; k++) Gt[i][L.Wt_j[k]] = L.Wt_a[k];
+    PetscInt lower = 0;
+    for (const auto &entry : A[i]) lower += entry.first < i;
+    pattern = pattern && (params.smoother == PC_CMATCH_AFSAI || (PetscInt)G[i].size() == lower);
+  }
+  for (PetscInt i = 0; i < L.n; i++) {
+    for (const auto &entry : G[i]) transposed = transposed && Gt[entry.first].count(i) && Gt[entry.first][i] == entry.second;
+    if (A[i].size() == 1) {
+      of_alone = std::max(of_alone, std::fabs(L.factor_d[i] * L.d[i] / root - 1));
+      continue;
+    }
+    std::map<PetscInt, double> GA, size; /* (I + W) A, and the magnitudes of its terms */
+    G[i][i] = 1;
+    for (const auto &entry : G[i])
+      for (const auto &of_A : A[entry.first]) {
+        GA[of_A.first] += entry.second * of_A.second;
+        size[of_A.first] += std::fabs(entry.second * of_A.second);
+      }
+    double psi = 0, psi_size = 0;
+    for (const auto &entry : G[i]) {
+      psi += entry.second * GA[entry.first];
+      psi_size += std::fabs(entry.second) * size[entry.first];
+      if (entry.first != i && params.smoother == PC_CMATCH_SFSAI)
+        of_equations = std::max(of_equations, std::fabs(GA[entry.first]) / (u * size[entry.first]));
+    }
+    if (omega == 0) omega = L.factor_d[i] * psi;
+    of_d = std::max(of_d, std::fabs(L.factor_d[i] * psi / omega - 1) / (u * psi_size / psi));
+  }
+  CHECK(pattern);
+  CHECK(transposed);
+  CHECK(of_alone <= 2 * u);
+  CHECK(of_equations <= 100);
+  CHECK(of_d <= 100);
+}
+
 /* All that can be said about the operators of a hierarchy; `keep`: its patterns may come from other values. */
 void CheckOperators(const HostMatrix &A, const Twin &twin, const Vector &w, bool keep = false)
 {
@@ -1192,7 +1326,11 @@ void CheckOperators(const HostMatrix &A, const Twin &twin, const Vector &w, bool
   for (size_t l = 0; l < levels.size(); l++) {
     CAPTURE(l);
     CheckStructure(levels[l], l + 1 == levels.size());
-    CheckDiagonal(levels[l], twin.params().precision);
+    const bool polynomial = l + 1 == levels.size() && twin.stats.end != CMATCH_END_DOMINATED &&
+                            twin.params().coarse == PC_CMATCH_DENSE && !twin->inverted;
+    CheckDiagonal(levels[l], twin.params().precision,
+                  polynomial ? PolynomialChebyshev(kCMATCHStalledDegree).root : CMATCHSmootherSteps(twin.params()).root);
+    CheckFactor(levels[l], twin.params(), l + 1 == levels.size() && twin.stats.end != CMATCH_END_DOMINATED);
     if (l + 1 == levels.size()) continue;
     CheckProlongator(levels[l], twin.params(), keep);
     CheckGalerkin(levels[l], levels[l + 1], twin.params());
@@ -1305,7 +1443,7 @@ double ErrorPolynomial(const CMATCHParams &params, double x)
 {
   const PetscInt k = params.degree;
   if (params.smoother == PC_CMATCH_L1JACOBI) return std::pow(1 - params.relaxation * x, k);
-  if (params.smoother == PC_CMATCH_CHEBYSHEV) {
+  if (params.smoother != PC_CMATCH_CHEBYSHEV4) { /* the factored smoothers have it, too */
     const double a = PolynomialLowerEnd(k);
     return ChebyshevT(k, (1 + a - 2 * x) / (1 - a)) / ChebyshevT(k, (1 + a) / (1 - a));
   }
@@ -1326,20 +1464,27 @@ double ErrorPolynomial(const PolynomialSteps &steps, double x)
   return 1 - x * sum;
 }
 
-/* S of x + S (b - A x), dense, for a smoother with diag(l) */
-Dense DenseSmoother(const Dense &A, const Vector &l, const std::function<double(double)> &p)
+/* S of x + S (b - A x), dense, for a smoother with M^{-1} = G^T G and the error polynomial p */
+Dense DenseSmoother(const Dense &A, const Dense &G, const std::function<double(double)> &p)
 {
-  const PetscInt n = A.rows;
-  Dense          B(n, n);
-  for (PetscInt i = 0; i < n; i++)
-    for (PetscInt j = 0; j < n; j++) B(i, j) = std::sqrt(l[i] * l[j]) * A(i, j);
-  Dense S = FunctionOf(B, [&](double x) {
-    const double at = std::fabs(x) > 1e-7 ? x : 1e-7; /* The limit at 0 is -p'(0). */
-    return (1 - p(at)) / at;
-  });
-  for (PetscInt i = 0; i < n; i++)
-    for (PetscInt j = 0; j < n; j++) S(i, j) *= std::sqrt(l[i] * l[j]);
-  return S;
+  return Transposed(G) * (FunctionOf(G * (A * Transposed(G)),
+                                     [&](double x) {
+                                       const double at = std::fabs(x) > 1e-7 ? x : 1e-7; /* The limit at 0 is -p'(0). */
+                                       return (1 - p(at)) / at;
+                                     }) *
+                          G);
+}
+
+/* G of M^{-1} = G^T G, from the factor of a level or from l */
+Dense DenseRoot(const HostLevel &L)
+{
+  Dense G(L.n, L.n);
+  for (PetscInt i = 0; i < L.n; i++) {
+    const double root = std::sqrt(L.factor_d.empty() ? L.l[i] : L.factor_d[i]);
+    G(i, i)           = root;
+    for (PetscInt k = L.W_i.empty() ? 0 : L.W_i[i]; k < (L.W_i.empty() ? 0 : L.W_i[i + 1]); k++) G(i, L.W_j[k]) = root * L.W_a[k];
+  }
+  return G;
 }
 
 Dense DenseOperator(const HostLevel &L)
@@ -1367,7 +1512,7 @@ public:
       for (PetscInt i = 0; i < L.n && L.coarse; i++)
         for (const auto &entry : ProlongatorRow(L, i)) P(i, entry.first) = entry.second;
       A.push_back(DenseOperator(L));
-      S.push_back(DenseSmoother(A.back(), L.l, p));
+      S.push_back(DenseSmoother(A.back(), DenseRoot(L), p));
       P_.push_back(P);
       R_.push_back(Transposed(P));
     }
@@ -1382,7 +1527,7 @@ public:
       last_             = S.back();
       for (size_t k = 0; k < last_.a.size(); k++) last_.a[k] += S.back().a[k] - again.a[k];
     } else if (params_.coarse == PC_CMATCH_DENSE && L.n > kCMATCHLargestDense) {
-      last_ = DenseSmoother(A.back(), L.l, [&](double x) { return ErrorPolynomial(polynomial, x); });
+      last_ = DenseSmoother(A.back(), DenseRoot(L), [&](double x) { return ErrorPolynomial(polynomial, x); });
     } else if (params_.singular) { /* without the eigenvector that belongs to the eigenvalue of 0 */
       last_ = FunctionOf(A.back(), [mean](double x) { return std::fabs(x) > 1e-5 * mean ? 1 / x : 0; });
     } else last_ = FunctionOf(A.back(), [mean](double x) { return 1 / (x + kCMATCHShift * mean); });
@@ -1444,8 +1589,8 @@ Dense DenseInverse(Twin *twin, PetscInt n)
 }
 
 /*
-   Flexible conjugate gradients for A x = b from x = 0 until the true residual is 1e-8 of b. M^{-1} need not be symmetric to the last
-   digit, or even linear.
+   Flexible conjugate gradients for A x = b from x = 0 until the true residual is 1e-8 of b. M^{-1} need not be symmetric to the
+   last digit, or even linear.
 */
 struct Solution {
   PetscInt iterations;
@@ -1475,3 +1620,1087 @@ double OperatorComplexity(const Twin &twin)
 }
 
 } // namespace
+
+/* ----------------------------------------- polynomials ---------------------------------------- */
+
+TEST_CASE("cmatch: the lower end a* of the Chebyshev polynomials", "[cmatch]")
+{
+  CHECK(PolynomialLowerEnd(1) == Approx(1. / 3).epsilon(1e-14));
+  const double digits[] = {0.33333, 0.18054, 0.11593, 0.08208}; /* D'Ambra, Durastante, Filippone, Massei, Thomas (2024) */
+  for (PetscInt k = 1; k <= 4; k++) CHECK(std::fabs(PolynomialLowerEnd(k) - digits[k - 1]) <= 5e-6);
+  for (PetscInt k = 1; k <= kMostDegree; k++) {
+    const double a = PolynomialLowerEnd(k), theta = std::acosh((1 + a) / (1 - a));
+    CAPTURE(k, a);
+    CHECK(std::sqrt(a) * std::sinh(2 * k * theta) == Approx(4. * k).epsilon(1e-10));
+    if (k > 1) CHECK(a < PolynomialLowerEnd(k - 1));
+  }
+}
+
+/* The bound of the V-cycle with a smoother of error polynomial p is 1 / (1 + 1 / g), g = max of x p^2 / (1 - p^2) over (0, 1]. */
+static double VCycleBound(const std::function<double(double)> &p)
+{
+  double largest = 0;
+  for (int step = 1; step <= 100000; step++) {
+    const double x = step * 1e-5, squared = p(x) * p(x);
+    largest = std::max(largest, x * squared / (1 - squared));
+  }
+  return largest;
+}
+
+TEST_CASE("cmatch: the Chebyshev smoother has the polynomial of [a*, 1], which is the best one of its kind", "[cmatch]")
+{
+  for (PetscInt k = 1; k <= kMostDegree; k++) {
+    const PolynomialSteps steps = PolynomialChebyshev(k);
+    CAPTURE(k);
+    REQUIRE(steps.degree == k);
+    const auto on = [k](double a) {
+      return [=](double x) { return ChebyshevT(k, (1 + a - 2 * x) / (1 - a)) / ChebyshevT(k, (1 + a) / (1 - a)); };
+    };
+    const double a     = PolynomialLowerEnd(k);
+    double       worst = 0;
+    for (int step = 0; step <= 1000; step++) {
+      const double x = step / 1000.;
+      worst          = std::max(worst, std::fabs(ErrorPolynomial(steps, x) - on(a)(x)));
+    }
+    CHECK(worst <= 1e-12);
+    if (k > 6) continue;
+    const double least = VCycleBound(on(a));
+    CHECK(least < VCycleBound(on(a * 0.98)));
+    CHECK(least < VCycleBound(on(a * 1.02)));
+  }
+}
+
+TEST_CASE("cmatch: the smoother of the fourth kind is the best polynomial of its degree", "[cmatch]")
+{
+  /* Lottes (2023), table of the coefficients beta */
+  const std::vector<Vector> betas = {{1.125},
+                                     {1.02387287570313, 1.26408905371085},
+                                     {1.00842544782028, 1.08867839208730, 1.33753125909618},
+                                     {1.00391310427285, 1.04035811188593, 1.14863498546254, 1.38268869241000}};
+  for (PetscInt k = 1; k <= kMostDegree; k++) {
+    const PolynomialSteps steps = PolynomialChebyshev4(k), first_kind = PolynomialChebyshev(k);
+    CAPTURE(k);
+    REQUIRE(steps.degree == k);
+    for (PetscInt i = 0; i < k && k <= 4; i++) CHECK(std::fabs(steps.beta[i] - betas[k - 1][i]) <= 1e-13);
+    /*
+       x p^2 / (1 - p^2) has the same value g in k + 1 places, of which one is the limit at 0. A polynomial with p(0) = 1 and a
+       smaller maximum would cross p once more than its degree allows.
+    */
+    const auto at = [&](double x) {
+      return x * std::pow(ErrorPolynomial(steps, x), 2) / (1 - std::pow(ErrorPolynomial(steps, x), 2));
+    };
+    const auto   cosine = [](int step) { return (1 - std::cos(PETSC_PI * step / 40000)) / 2; };
+    const double g = at(1e-9), of_first_kind = VCycleBound([&](double x) { return ErrorPolynomial(first_kind, x); });
+    PetscInt     maxima = 1;
+    double       worst  = 0;
+    for (int step = 100; step <= 40000; step++) {
+      const double here = at(cosine(step));
+      if (here < at(cosine(step - 1)) || (step < 40000 && here < at(cosine(step + 1)))) continue;
+      maxima++;
+      worst = std::max(worst, std::fabs(here / g - 1));
+    }
+    CHECK(maxima == k + 1);
+    CHECK(worst <= 1e-6);
+    CHECK(VCycleBound([&](double x) { return ErrorPolynomial(steps, x); }) <= g * (1 + 1e-6));
+    CHECK(g < of_first_kind * (1 + 1e-6));
+    CMATCHParams params;
+    params.smoother = PC_CMATCH_CHEBYSHEV4;
+    params.degree   = k;
+    for (int step = 0; step <= 100; step++)
+      CHECK(std::fabs(ErrorPolynomial(steps, step / 100.) - ErrorPolynomial(params, step / 100.)) <= 1e-11);
+  }
+}
+
+TEST_CASE("cmatch: l1-Jacobi is the power of a step", "[cmatch]")
+{
+  for (PetscInt k = 1; k <= kMostDegree; k++)
+    for (double relaxation : {0.5, 1., 1.5}) {
+      const PolynomialSteps steps = PolynomialRichardson(k, relaxation);
+      CAPTURE(k, relaxation);
+      REQUIRE(steps.degree == k);
+      for (int step = 0; step <= 100; step++)
+        CHECK(std::fabs(ErrorPolynomial(steps, step / 100.) - std::pow(1 - relaxation * step / 100, k)) <= 1e-13);
+    }
+  /* Of degree 1, with the default relaxation, it is the Chebyshev smoother. */
+  const PolynomialSteps chebyshev = PolynomialChebyshev(1), jacobi = PolynomialRichardson(1, CMATCHParams().relaxation);
+  CHECK(chebyshev.c[0] * chebyshev.beta[0] == Approx(jacobi.c[0] * jacobi.beta[0]).epsilon(1e-14));
+}
+
+/* An equation of its own, d x = b, is solved by root / d in the place of M^{-1}. */
+TEST_CASE("cmatch: the root of a polynomial is the smallest one", "[cmatch]")
+{
+  for (PetscInt k = 1; k <= kMostDegree; k++)
+    for (const PolynomialSteps &steps :
+         {PolynomialRichardson(k, 1.5), PolynomialRichardson(k, 0.5), PolynomialChebyshev(k), PolynomialChebyshev4(k)}) {
+      CAPTURE(k, steps.root);
+      CHECK(std::fabs(ErrorPolynomial(steps, steps.root)) <= 1e-13);
+      for (int step = 0; step < 1000; step++) REQUIRE(ErrorPolynomial(steps, steps.root * step / 1000) > -1e-14);
+    }
+}
+
+/* ------------------------------------------ aggregates ---------------------------------------- */
+
+TEST_CASE("cmatch: aggregates are those of a naive matching", "[cmatch]")
+{
+  for (const Backend &backend : Backends())
+    for (const NamedMatrix &m : SmallMatrices())
+      for (const NamedParams &variant : SetupVariants()) {
+        if (variant.params.prolongator_row != 4) continue; /* This does not change the aggregates. */
+        for (bool with_w : {false, true}) {
+          CAPTURE(backend.name, m.name, variant.name, with_w);
+          const Vector w = with_w ? AnyNearNull(m.A.n, 11) : Vector();
+          const Twin   twin(m.A, variant.params, backend.where, w);
+          REQUIRE(twin.stats.failure == CMATCH_OK);
+          CheckAggregates(m.A, twin, w);
+        }
+      }
+}
+
+TEST_CASE("cmatch: aggregates of large levels have a size limit and the whole threshold", "[cmatch]")
+{
+  const std::vector<NamedMatrix> matrices = {{"anisotropic", Volumes({100, 90, 1}, One, true, {1, 1e-3, 1})},
+                                             {"checkerboard", Volumes({21, 22, 23}, Checkerboard(1e4, 4))},
+                                             {"scattered", Volumes({110, 80, 1}, Scattered(4, 4))},
+                                             {"signed graph", SignedGraph(8500, 9, 0.15, 12)}};
+  for (const Backend &backend : Backends())
+    for (const NamedMatrix &m : matrices)
+      for (PetscInt sweeps : {1, 3, 5})
+        for (PCCMATCHCoarsening coarsening : {PC_CMATCH_MATCHING, PC_CMATCH_MIS2}) {
+          if (coarsening == PC_CMATCH_MIS2 && sweeps != 3) continue;
+          CAPTURE(backend.name, m.name, sweeps, coarsening);
+          CMATCHParams params = Precision(FINEPC_SINGLE);
+          params.sweeps       = sweeps;
+          params.coarsening   = coarsening;
+          const Twin twin(m.A, params, backend.where);
+          REQUIRE(twin.stats.failure == CMATCH_OK);
+          CheckAggregates(m.A, twin, {});
+          if (coarsening == PC_CMATCH_MATCHING) CHECK(twin->level[0].largest <= kCMATCHMostRoom);
+        }
+}
+
+/* What a matching is, without saying how it is found: no two vertices that stay alone have an edge that could join them. */
+TEST_CASE("cmatch: the matching is maximal, and pairs are made along edges that may be used", "[cmatch]")
+{
+  for (const Backend &backend : Backends())
+    for (const NamedMatrix &m : SmallMatrices()) {
+      if (m.name == "growing chain") continue; /* There the rounds end before the matching is complete. */
+      CAPTURE(backend.name, m.name);
+      CMATCHParams params = Precision(FINEPC_SINGLE, 1);
+      params.sweeps       = 1;
+      const Twin twin(m.A, params, backend.where);
+      REQUIRE(twin.stats.failure == CMATCH_OK);
+      const HostLevel L = twin.Levels()[0];
+      if (twin->levels == 1) continue;
+      std::vector<PetscInt> size(L.coarse, 0);
+      Graph                 M;
+      for (PetscInt i = 0; i < L.n; i++) {
+        M.a.emplace_back();
+        for (PetscInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) M.a.back()[L.A_j[k]] = (float)L.A_a[k];
+        M.d.push_back((float)(m.A.At(i, i) * twin->scale));
+        if (L.aggregate[i] >= 0) size[L.aggregate[i]]++;
+      }
+      const std::vector<bool> left  = LeftToSmoother(M);
+      const Edges             edges = AllowedEdges(M, (float)kCMATCHSmallStrength, left);
+      PetscInt                alone = 0, apart = 0, too_large = 0;
+      for (PetscInt i = 0; i < L.n; i++) {
+        const PetscInt own = L.aggregate[i];
+        CHECK((own < 0) == left[i]);
+        if (own < 0) continue;
+        bool within = size[own] == 1;
+        for (const auto &edge : edges[i]) {
+          within = within || L.aggregate[edge.first] == own;
+          alone += size[own] == 1 && size[L.aggregate[edge.first]] == 1;
+        }
+        apart += !within;
+        too_large += size[own] > kCMATCHMembers;
+      }
+      CHECK(alone == 0);
+      CHECK(apart == 0);
+      CHECK(too_large == 0);
+    }
+}
+
+/* -------------------------------- operators and prolongators ---------------------------------- */
+
+TEST_CASE("cmatch: operators are P^T A P with the prolongators of the formulas", "[cmatch]")
+{
+  for (const Backend &backend : Backends())
+    for (const NamedMatrix &m : SmallMatrices())
+      for (const NamedParams &variant : SetupVariants())
+        for (bool with_w : {false, true}) {
+          CAPTURE(backend.name, m.name, variant.name, with_w);
+          const Vector w = with_w ? AnyNearNull(m.A.n, 13) : Vector();
+          const Twin   twin(m.A, variant.params, backend.where, w);
+          CheckOperators(m.A, twin, w);
+        }
+}
+
+/*
+   Where A maps w to 0, it is in the range of P on each level: the row sums of P are 1, and W P maps the ones to w. Up to the
+   rounding of P, the row sums of the coarse operators stay 0.
+*/
+TEST_CASE("cmatch: w is in the range of P on each level", "[cmatch]")
+{
+  struct Jumps {
+    std::string name;
+    HostMatrix  A;
+    double      contrast; /* Its reciprocal is the part of the entries of strong connections that weak ones have. */
+  };
+  const std::vector<Jumps> matrices = {{"2D", Volumes({30, 31, 1}, One, false), 1},
+                                       {"3D", Volumes({11, 10, 9}, One, false), 1},
+                                       {"checkerboard", Volumes({12, 12, 12}, Checkerboard(1e4, 3), false), 1e4},
+                                       {"scattered", Volumes({40, 25, 1}, Scattered(5, 5), false), 1e5}};
+  for (const Backend &backend : Backends())
+    for (const Jumps &m : matrices)
+      for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
+        for (PetscInt row : {2, 4, 32})
+          for (bool with_w : {false, true}) {
+            CAPTURE(backend.name, m.name, precision, row, with_w);
+            const Vector w         = NonzeroNearNull(m.A.n, 14);
+            CMATCHParams params    = Precision(precision, 10);
+            params.prolongator_row = row;
+            params.singular        = PETSC_TRUE;
+            const Twin twin(with_w ? Scaled(m.A, w, true) : m.A, params, backend.where, with_w ? w : Vector());
+            REQUIRE(twin.stats.failure == CMATCH_OK);
+            const std::vector<HostLevel> levels = twin.Levels();
+            CHECK(levels.size() > 2);
+            const double u    = Unit(precision);
+            double       of_P = 0, of_s = 0;
+            for (size_t l = 0; l < levels.size(); l++) {
+              for (PetscInt i = 0; i < levels[l].n; i++) {
+                double entries = levels[l].d[i];
+                for (PetscInt k = levels[l].A_i[i]; k < levels[l].A_i[i + 1]; k++) entries += std::fabs(levels[l].A_a[k]);
+                of_s = std::max(of_s, std::fabs(levels[l].s[i]) / entries);
+                if (l + 1 == levels.size()) continue;
+                double sum = 0, size = 0;
+                for (const auto &entry : ProlongatorRow(levels[l], i)) {
+                  sum += entry.second;
+                  size += std::fabs(entry.second);
+                }
+                of_P = std::max(of_P, std::fabs(sum - 1) / size);
+              }
+            }
+            CHECK(of_P <= 2 * u + 16 * kUnit * m.contrast);
+            CHECK(of_s <= 4 * u + 16 * kUnit * m.contrast);
+          }
+}
+
+/* Powers of 2 are exact: they may stand in w or in the matrix, and only the sizes of w's entries beside each other matter. */
+TEST_CASE("cmatch: a near null vector scales the matrix and nothing else", "[cmatch]")
+{
+  for (const Backend &backend : Backends())
+    for (const NamedMatrix &m : SmallMatrices())
+      for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
+        CAPTURE(backend.name, m.name, precision);
+        const CMATCHParams params = Precision(precision, 20);
+        const Vector       r      = RandomValues(m.A.n, 15);
+        Vector             w, with_zeros, larger;
+        Random             random(16);
+        for (PetscInt i = 0; i < m.A.n; i++) {
+          w.push_back(std::ldexp(random.Between(-1, 1) < 0 ? -1. : 1., (int)(random.Next() >> 40) % 5));
+          if (i % 3 == 0) w.back() = 1;
+          with_zeros.push_back(i % 3 == 0 ? 0. : w.back());
+          larger.push_back(1024 * w.back());
+        }
+        if (m.A.n == 0) continue;
+        Twin   scaled(Scaled(m.A, w), params, backend.where), by_w(m.A, params, backend.where, w);
+        Twin   ones(m.A, params, backend.where, Vector(m.A.n, 1.)), none(m.A, params, backend.where);
+        Twin   zeros(m.A, params, backend.where, with_zeros), large(m.A, params, backend.where, larger);
+        Vector r_scaled = r;
+        for (PetscInt i = 0; i < m.A.n; i++) r_scaled[i] *= w[i];
+        CHECK(SameBits(by_w.NearNull(), w));
+        CHECK(by_w->w != nullptr);
+        CHECK(none->w == nullptr);
+        Vector z = scaled.Apply(r_scaled);
+        for (PetscInt i = 0; i < m.A.n; i++) z[i] *= w[i];
+        CHECK(SameBits(z, by_w.Apply(r)));
+        CheckSame(by_w, zeros);
+        CheckSame(none, ones);
+        CHECK(SameBits(by_w.Apply(r), zeros.Apply(r)));
+        CHECK(SameBits(none.Apply(r), ones.Apply(r)));
+        CHECK(SameBits(by_w.Apply(r), large.Apply(r)));
+        const std::vector<HostLevel> a = scaled.Levels(), b = by_w.Levels(), c = large.Levels();
+        REQUIRE(a.size() == b.size());
+        REQUIRE(a.size() == c.size());
+        for (size_t l = 0; l < a.size(); l++) {
+          CHECK(SameBits(a[l].A_a, b[l].A_a));
+          CHECK(SameBits(a[l].s, b[l].s));
+          CHECK(SameBits(a[l].P_a, b[l].P_a));
+          CHECK(SameBits(a[l].A_a, c[l].A_a));
+        }
+      }
+}
+
+/* --------------------------------- the same again, and refills -------------------------------- */
+
+TEST_CASE("cmatch: the same bits in each set-up and each application", "[cmatch]")
+{
+  for (const Backend &backend : Backends())
+    for (const NamedMatrix &m : SmallMatrices())
+      for (const NamedParams &variant : SetupVariants()) {
+        CAPTURE(backend.name, m.name, variant.name);
+        const Vector w = m.A.n % 2 ? AnyNearNull(m.A.n, 17) : Vector(), r = RandomValues(m.A.n, 18);
+        Twin         first(m.A, variant.params, backend.where, w), second(m.A, variant.params, backend.where, w);
+        REQUIRE(first.stats.failure == CMATCH_OK);
+        CheckSame(first, second);
+        const Vector z = first.Apply(r);
+        CHECK(AllFinite(z));
+        CHECK(SameBits(z, first.Apply(r)));
+        CHECK(SameBits(z, second.Apply(r)));
+        /*
+           Refills with the same values, with memory of the set-up and without. The adaptive factors of afsai come from another
+           computation if their pattern is there, in single precision.
+        */
+        const bool same_factors = variant.params.smoother != PC_CMATCH_AFSAI;
+        second.Compute(m.A, variant.params, w, true);
+        CheckSame(first, second, same_factors);
+        second.Compute(m.A, variant.params, w, true, false);
+        CheckSame(first, second, same_factors);
+        const Vector z_second = second.Apply(r);
+        second.Compute(m.A, variant.params, w, true, false);
+        CheckSame(first, second, same_factors);
+        CHECK(SameBits(z_second, second.Apply(r)));
+        if (same_factors) CHECK(SameBits(z, z_second));
+        CHECK(first->bytes > 0);
+        if (m.A.n > 1) CHECK(first->apply_bytes > (size_t)m.A.nnz() * sizeof(float));
+        CHECK(first->where == backend.where);
+      }
+}
+
+TEST_CASE("cmatch: a refill keeps aggregates and patterns, and makes the operators of the new values", "[cmatch]")
+{
+  for (const Backend &backend : Backends())
+    for (const NamedMatrix &m : SmallMatrices())
+      for (const NamedParams &variant : SetupVariants()) {
+        CAPTURE(backend.name, m.name, variant.name);
+        const HostMatrix other = OtherValues(m.A, 19);
+        const Vector     w = m.A.n % 2 ? Vector() : AnyNearNull(m.A.n, 20), other_w = m.A.n % 2 ? Vector() : AnyNearNull(m.A.n, 21);
+        const Vector     r = RandomValues(m.A.n, 22);
+        Twin             twin(m.A, variant.params, backend.where, w), again(m.A, variant.params, backend.where, w);
+        const std::vector<HostLevel> before = twin.Levels();
+        twin.Compute(other, variant.params, other_w, true);
+        again.Compute(other, variant.params, other_w, true, false);
+        CHECK(twin.stats.failure == CMATCH_OK);
+        if (twin.stats.failure) continue;
+        CheckOperators(other, twin, other_w, true);
+        const std::vector<HostLevel> after = twin.Levels();
+        REQUIRE(before.size() == after.size());
+        for (size_t l = 0; l < before.size(); l++) {
+          CHECK((before[l].aggregate == after[l].aggregate));
+          CHECK((before[l].A_i == after[l].A_i));
+          CHECK((before[l].A_j == after[l].A_j));
+          CHECK((before[l].P_j == after[l].P_j));
+          CHECK((before[l].R_i == after[l].R_i));
+          CHECK((before[l].R_j == after[l].R_j));
+        }
+        CheckSame(twin, again);
+        const Vector z = twin.Apply(r);
+        CHECK(AllFinite(z));
+        CHECK(SameBits(z, again.Apply(r)));
+        twin.Compute(m.A, variant.params, w, true); /* there and back */
+        const Twin fresh(m.A, variant.params, backend.where, w);
+        CheckSame(twin, fresh, variant.params.smoother != PC_CMATCH_AFSAI);
+      }
+}
+
+TEST_CASE("cmatch: a hierarchy in the place of another one, of a failed one, and two at once", "[cmatch]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const std::vector<NamedMatrix> matrices = SmallMatrices();
+    const std::vector<NamedParams> variants = SetupVariants();
+    Twin                           twin(Poisson(20, 20), CMATCHParams(), backend.where);
+    HostMatrix                     bad = Poisson(9, 9);
+    bad.a[bad.i[40]]                   = kNaN;
+    for (size_t k = 0; k < matrices.size(); k++) {
+      const HostMatrix  &A      = matrices[k].A;
+      const CMATCHParams params = variants[k % variants.size()].params;
+      const Vector       r      = RandomValues(A.n, 23);
+      CAPTURE(matrices[k].name, variants[k % variants.size()].name);
+      twin.Compute(A, params);
+      Twin fresh(A, params, backend.where);
+      CheckSame(twin, fresh);
+      CHECK(SameBits(twin.Apply(r), fresh.Apply(r)));
+      if (k % 3 == 0) {
+        twin.Compute(bad, params);
+        CHECK(twin.stats.failure == CMATCH_NOT_FINITE);
+      }
+    }
+  }
+}
+
+/* -------------------------------------------- cycles ------------------------------------------ */
+
+/* Definite matrices, well enough conditioned for a comparison of inverses, with a near null vector. */
+struct CycleSystem {
+  std::string name;
+  HostMatrix  A;
+  Vector      w;
+};
+static std::vector<CycleSystem> CycleSystems()
+{
+  std::vector<CycleSystem> all = {{"Poisson", Poisson(9, 8), {}},
+                                  {"anisotropic", Volumes({9, 10, 1}, One, true, {1, 0.05, 1}), {}},
+                                  {"scattered", Volumes({4, 4, 5}, Scattered(2, 24)), {}},
+                                  {"signed graph", SignedGraph(80, 8, 0.2, 25), {}}};
+  all.push_back(all[0]);
+  all.back().name = "Poisson with w";
+  all.back().w    = NonzeroNearNull(all[0].A.n, 26);
+  all.back().A    = Scaled(all.back().A, all.back().w, true);
+  return all;
+}
+
+TEST_CASE("cmatch: cycles are those of the formulas with dense matrices", "[cmatch]")
+{
+  for (const Backend &backend : Backends())
+    for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
+      for (const CycleSystem &system : CycleSystems())
+        for (const NamedParams &variant : CycleVariants(precision, 3)) {
+          CAPTURE(backend.name, precision, system.name, variant.name);
+          Twin twin(system.A, variant.params, backend.where, system.w);
+          REQUIRE(twin.stats.failure == CMATCH_OK);
+          if (variant.params.max_levels > 2) REQUIRE(twin->levels >= 3);
+          const ReferenceCycle reference(twin);
+          for (std::uint64_t seed : {27, 28}) {
+            const Vector r = RandomValues(system.A.n, seed);
+            CHECK(Difference(twin.Apply(r), reference(r)) <= (precision == FINEPC_SINGLE ? 1e-5 : 1e-12));
+          }
+        }
+}
+
+/*
+   With E the error of a smoothing step and C that of the coarse correction, the error of a V-cycle is E C E, and that of two in
+   turn is its square: with an exact solution of P^T A P the eigenvalues of M^{-1} A are in (0, 1] for every smoother here. Errors
+   that E maps into the range of P are gone after one cycle of two levels: 1 is an eigenvalue as often as there are coarse rows.
+*/
+TEST_CASE("cmatch: the inverse is symmetric, and M^{-1} A has eigenvalues in (0, 1]", "[cmatch]")
+{
+  for (const Backend &backend : Backends())
+    for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
+      for (const CycleSystem &system : CycleSystems()) {
+        const PetscInt n    = system.A.n;
+        const Dense    A    = ToDense(system.A);
+        const Eigen    of_A = Decompose(A);
+        const double   cond = of_A.values.back() / of_A.values.front();
+        const Dense    root = FunctionOf(A, [](double x) { return std::sqrt(x); });
+        for (const NamedParams &variant : CycleVariants(precision, 3)) {
+          const CMATCHParams &params = variant.params;
+          if (params.cycle == PC_CMATCH_K || !params.smoothed_prolongator) continue;
+          CAPTURE(backend.name, precision, system.name, variant.name);
+          Twin        twin(system.A, params, backend.where, system.w);
+          const Dense M    = DenseInverse(&twin, n);
+          double      size = 0, unsymmetric = 0;
+          for (PetscInt i = 0; i < n; i++)
+            for (PetscInt j = 0; j < n; j++) {
+              size        = std::max(size, std::fabs(M(i, j)));
+              unsymmetric = std::max(unsymmetric, std::fabs(M(i, j) - M(j, i)));
+            }
+          CHECK(unsymmetric <= 20 * Unit(precision) * size);
+          const Vector values = Decompose(root * (M * root)).values;
+          CHECK(values.front() > 0.05);
+          CHECK(values.back() <= 1 + 8 * Unit(precision) * cond);
+          if (twin->levels == 2 && twin->inverted) {
+            const PetscInt ones = (PetscInt)std::count_if(values.begin(), values.end(), [&](double x) {
+              return std::fabs(x - 1) <= (8 * Unit(precision) + kCMATCHShift) * cond;
+            });
+            CHECK(ones >= twin->level[0].coarse);
+          }
+        }
+      }
+}
+
+/*
+   A Chebyshev polynomial of degree k grows fast where x is more than 1: up to 1 + a* it is below 1, and beyond the cycle is not
+   definite.
+*/
+TEST_CASE("cmatch: factored smoothers have eigenvalues of M^{-1} A up to 1 + a*", "[cmatch]")
+{
+  std::vector<CycleSystem> systems = CycleSystems();
+  systems.push_back({"Poisson 3D", Poisson(6, 7, 6), {}});
+  for (const Backend &backend : Backends())
+    for (const CycleSystem &system : systems)
+      for (PCCMATCHSmoother smoother : {PC_CMATCH_SFSAI, PC_CMATCH_AFSAI})
+        for (PetscInt degree : {1, 4, 16}) {
+          CAPTURE(backend.name, system.name, smoother, degree);
+          CMATCHParams params = Precision(FINEPC_DOUBLE, 3);
+          params.smoother     = smoother;
+          params.degree       = degree;
+          Twin twin(system.A, params, backend.where, system.w);
+          for (const HostLevel &L : twin.Levels()) {
+            if (L.factor_d.empty()) continue;
+            const Dense  G      = DenseRoot(L);
+            const Vector values = Decompose(G * (DenseOperator(L) * Transposed(G))).values;
+            CAPTURE(L.n);
+            CHECK(values.front() > 0);
+            CHECK(values.back() >= 0.6);
+            CHECK(values.back() <= 1 + PolynomialLowerEnd(degree));
+          }
+          const Vector x = RandomValues(system.A.n, 62), y = RandomValues(system.A.n, 63), Mx = twin.Apply(x), My = twin.Apply(y);
+          CHECK(Dot(x, Mx) > 0);
+          CHECK(Dot(y, My) > 0);
+          CHECK(std::fabs(Dot(x, My) - Dot(y, Mx)) <= 1e-12 * Norm(x) * Norm(My));
+          CHECK(Solve(system.A, x, &twin).iterations <= 20);
+        }
+}
+
+TEST_CASE("cmatch: the inverse, where the finest level is the coarsest one", "[cmatch]")
+{
+  for (const Backend &backend : Backends())
+    for (const NamedMatrix &m : SmallMatrices())
+      for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
+        for (bool with_w : {false, true}) {
+          if (m.A.n == 0 || m.A.n > 200) continue;
+          CAPTURE(backend.name, m.name, precision, with_w);
+          CMATCHParams params = Precision(precision, 500);
+          const Vector y      = RandomValues(m.A.n, 30);
+          Twin         twin(m.A, params, backend.where, with_w ? AnyNearNull(m.A.n, 31) : Vector());
+          CHECK(twin->levels == 1);
+          CHECK(twin->inverted);
+          CHECK(twin.stats.end == CMATCH_END_SIZE);
+          /*
+             Rounding counts by the condition of D^{-1/2} A D^{-1/2} for errors of D^{1/2} x, where D is the diagonal of A. The
+             diagonal entries are differences of row sums and entries of W A W, which may be larger, and get a shift.
+          */
+          Vector root(m.A.n), inverse_root(m.A.n), w = twin.NearNull();
+          double mean = 0, shift = 0, ratio = 0;
+          for (PetscInt i = 0; i < m.A.n; i++) {
+            root[i]         = std::sqrt(m.A.At(i, i));
+            inverse_root[i] = 1 / root[i];
+            mean += std::pow(w[i] * root[i], 2) / m.A.n;
+          }
+          for (PetscInt i = 0; i < m.A.n; i++) {
+            double sum = 0;
+            for (PetscInt k = m.A.i[i]; k < m.A.i[i + 1]; k++) sum += std::fabs(m.A.a[k] * w[i] * w[m.A.j[k]]);
+            ratio = std::max(ratio, sum / std::pow(w[i] * root[i], 2));
+            shift = std::max(shift, kCMATCHShift * mean / std::pow(w[i] * root[i], 2));
+          }
+          const Vector values = Decompose(ToDense(Scaled(m.A, inverse_root))).values;
+          Vector       x      = y;
+          for (PetscInt i = 0; i < m.A.n; i++) x[i] *= inverse_root[i];
+          Vector z = twin.Apply(Multiply(m.A, x));
+          for (PetscInt i = 0; i < m.A.n; i++) z[i] *= root[i];
+          CHECK(Difference(z, y) <= 2 * ((values.back() + ratio) * Unit(precision) + shift) / values.front());
+        }
+}
+
+/* ----------------------------------------- iterations ----------------------------------------- */
+
+/* The limits are what the host twin needs, and one more. What the prototype needs, ../shared/amg/run.py SYSTEM C, is beside them.
+ */
+TEST_CASE("cmatch: iterations and complexity of elliptic problems", "[cmatch]")
+{
+  struct Problem {
+    std::string name;
+    HostMatrix  A;
+    PetscInt    matching, mis2; /* at most so many iterations */
+  };
+  const std::vector<Problem> problems = {
+    {"Poisson 32^3", Volumes({32, 32, 32}, One), 14, 18},                           /* 13 */
+    {"Poisson 48^3", Volumes({48, 48, 48}, One), 15, 17},                           /* 14 */
+    {"Poisson 127^2", Volumes({127, 127, 1}, One), 19, 19},                         /* 18 */
+    {"Poisson 255^2", Volumes({255, 255, 1}, One), 20, 25},                         /* 19 */
+    {"anisotropic 127^2", Volumes({127, 127, 1}, One, true, {1, 1e-3, 1}), 42, 43}, /* 43, since only one level is large */
+    {"anisotropic 127^2, turned", Volumes({127, 127, 1}, One, true, {1e-3, 1, 1}), 42, 42},
+    {"anisotropic 255^2", Volumes({255, 255, 1}, One, true, {1, 1e-3, 1}), 30, 26}, /* 29 */
+    {"checkerboard 40^3", Volumes({40, 40, 40}, Checkerboard(1e4, 8)), 15, 16},     /* 14 */
+  };
+  for (const Backend &backend : Backends())
+    for (PCCMATCHCoarsening coarsening : {PC_CMATCH_MATCHING, PC_CMATCH_MIS2})
+      for (const Problem &problem : problems) {
+        CAPTURE(backend.name, problem.name, coarsening);
+        CMATCHParams params = Precision(FINEPC_SINGLE);
+        params.coarsening   = coarsening;
+        Twin           twin(problem.A, params, backend.where);
+        const Solution solution = Solve(problem.A, Multiply(problem.A, Vector(problem.A.n, 1.)), &twin);
+        CHECK(solution.residual <= 1e-8);
+        CHECK(solution.iterations <= (coarsening == PC_CMATCH_MATCHING ? problem.matching : problem.mis2));
+        CHECK(OperatorComplexity(twin) > 1.3);
+        CHECK(OperatorComplexity(twin) < 1.8);
+      }
+}
+
+/* Single precision, in difference form, costs no iterations, although some of these systems are almost singular. */
+TEST_CASE("cmatch: single precision needs the iterations of double precision", "[cmatch]")
+{
+  const std::vector<NamedMatrix> matrices = {{"Poisson", Volumes({24, 24, 24}, One)},
+                                             {"checkerboard", Volumes({24, 24, 24}, Checkerboard(1e4, 8))},
+                                             {"scattered", Volumes({20, 21, 22}, Scattered(6, 60))},
+                                             {"held by one cell",
+                                              With(Volumes({24, 24, 24}, Scattered(3, 61), false), 0, 0, 2000)}};
+  for (const Backend &backend : Backends())
+    for (const NamedMatrix &m : matrices) {
+      CAPTURE(backend.name, m.name);
+      Twin         in_single(m.A, Precision(FINEPC_SINGLE), backend.where), in_double(m.A, Precision(FINEPC_DOUBLE), backend.where);
+      const Vector b       = Multiply(m.A, Vector(m.A.n, 1.));
+      const Solution first = Solve(m.A, b, &in_single), second = Solve(m.A, b, &in_double);
+      CHECK(first.residual <= 1e-8);
+      CHECK(second.residual <= 1e-8);
+      CHECK(first.iterations <= second.iterations + 2);
+    }
+}
+
+TEST_CASE("cmatch: higher degrees and other cycles save iterations", "[cmatch]")
+{
+  const HostMatrix A = Volumes({100, 100, 1}, One);
+  const Vector     b = Multiply(A, Vector(A.n, 1.));
+  for (const Backend &backend : Backends()) {
+    std::map<std::string, PetscInt> iterations;
+    for (const NamedParams &variant : CycleVariants(FINEPC_SINGLE, 30)) {
+      CAPTURE(backend.name, variant.name);
+      Twin           twin(A, variant.params, backend.where);
+      const Solution solution = Solve(A, b, &twin);
+      CHECK(solution.residual <= 1e-8);
+      if (variant.params.max_levels > 2) CHECK(twin->levels == 4);
+      iterations[variant.name] = solution.iterations;
+    }
+    CHECK(iterations["l1jacobi 1 v"] <= 19);
+    CHECK(iterations["relaxation 1"] > iterations["l1jacobi 1 v"]);
+    CHECK(iterations["pcg"] <= iterations["l1jacobi 1 v"] + 1);
+    CHECK(iterations["unsmoothed"] <= 37);
+    CHECK(iterations["unsmoothed, k"] <= 23);
+    CHECK(iterations["2 levels"] <= 16);
+    for (const char *smoother : {"l1jacobi ", "chebyshev ", "chebyshev4 "})
+      for (int degree : {1, 2, 3, 4}) {
+        const std::string name = smoother + std::to_string(degree), less = smoother + std::to_string(degree - 1);
+        CAPTURE(name);
+        CHECK(iterations[name + " w"] < iterations[name + " v"]);
+        CHECK(iterations[name + " k"] < iterations[name + " v"]);
+        if (degree > 1) CHECK(iterations[name + " v"] < iterations[less + " v"]);
+      }
+    CHECK(iterations["chebyshev 4 v"] <= 11);
+    CHECK(iterations["chebyshev4 4 v"] <= 11);
+  }
+}
+
+/* ------------------------------------------ singular ------------------------------------------ */
+
+/* Pure Neumann problems, whose null space is w if it is given, and the constants otherwise. */
+struct Neumann {
+  std::string name;
+  HostMatrix  A;
+  Vector      w;
+  PetscInt    iterations; /* at most so many */
+};
+static std::vector<Neumann> NeumannProblems()
+{
+  std::vector<Neumann> all = {{"2D", Volumes({60, 61, 1}, One, false), {}, 22},
+                              {"3D", Volumes({16, 15, 14}, One, false), {}, 15},
+                              {"scattered", Volumes({50, 40, 1}, Scattered(4, 5), false), {}, 37}};
+  for (int k = 0; k < 3; k++) {
+    const Vector w = NonzeroNearNull(all[k].A.n, 40);
+    all.push_back({all[k].name + " with w", Scaled(all[k].A, w, true), w, all[k].iterations});
+  }
+  return all;
+}
+
+TEST_CASE("cmatch: singular matrices with their null space", "[cmatch]")
+{
+  for (const Backend &backend : Backends())
+    for (const Neumann &m : NeumannProblems())
+      for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
+        for (PCCMATCHCoarse coarse : {PC_CMATCH_DENSE, PC_CMATCH_PCG})
+          for (PCCMATCHCycle cycle : {PC_CMATCH_V, PC_CMATCH_K}) {
+            CAPTURE(backend.name, m.name, precision, coarse, cycle);
+            CMATCHParams params = Precision(precision, 50);
+            params.singular     = PETSC_TRUE;
+            params.coarse       = coarse;
+            params.cycle        = cycle;
+            Twin twin(m.A, params, backend.where, m.w);
+            REQUIRE(twin.stats.failure == CMATCH_OK);
+            const Vector   x = RandomValues(m.A.n, 41), y = RandomValues(m.A.n, 55), Mx = twin.Apply(x), My = twin.Apply(y);
+            const Solution solution = Solve(m.A, Multiply(m.A, x), &twin, 100);
+            CHECK(solution.residual <= 1e-8);
+            CHECK(solution.iterations <= m.iterations);
+            CHECK(Dot(x, Mx) > 0);
+            CHECK(Dot(y, My) > 0);
+            if (cycle == PC_CMATCH_V && coarse == PC_CMATCH_DENSE)
+              CHECK(std::fabs(Dot(x, My) - Dot(y, Mx)) <= 100 * Unit(precision) * Norm(x) * Norm(My));
+          }
+}
+
+/* One level is the pseudo-inverse, in the scaling of w: it takes the null space to 0, and gives solutions that are orthogonal to
+ * it. */
+TEST_CASE("cmatch: the inverse in the complement of the null space", "[cmatch]")
+{
+  for (const Backend &backend : Backends())
+    for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
+      for (PetscInt n : {1, 2, 33, 256})
+        for (bool with_w : {false, true}) {
+          CAPTURE(backend.name, precision, n, with_w);
+          const Vector     w = with_w ? NonzeroNearNull(n, 56) : Vector(n, 1.);
+          const HostMatrix A = Scaled(n == 1 ? Diagonal({2}) : Volumes({n % 4 ? n : n / 4, n % 4 ? 1 : 4, 1}, One, false), w, true);
+          CMATCHParams     params = Precision(precision);
+          params.singular         = PETSC_TRUE;
+          Twin twin(A, params, backend.where, with_w ? w : Vector());
+          REQUIRE(twin.stats.failure == CMATCH_OK);
+          CHECK(twin->inverted);
+          Vector inverse_w(n);
+          for (PetscInt i = 0; i < n; i++) inverse_w[i] = 1 / w[i];
+          const double size = Norm(twin.Apply(RandomValues(n, 57)));
+          CHECK(Norm(twin.Apply(inverse_w)) <= 1000 * Unit(precision) * size);
+          if (n == 1) continue;
+          const Vector b = Multiply(A, RandomValues(n, 58)), z = twin.Apply(b);
+          CHECK(Difference(Multiply(A, z), b) <= 100 * Unit(precision) * n);
+          CHECK(std::fabs(Dot(z, inverse_w)) <= 1000 * Unit(precision) * Norm(z) * Norm(inverse_w));
+        }
+}
+
+/* Nobody has said that these are singular. The right-hand side is in the range, and there are solutions to find. */
+TEST_CASE("cmatch: singular matrices without their null space", "[cmatch]")
+{
+  for (const Backend &backend : Backends())
+    for (const Neumann &m : NeumannProblems())
+      for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
+        for (PCCMATCHCoarse coarse : {PC_CMATCH_DENSE, PC_CMATCH_PCG}) {
+          CAPTURE(backend.name, m.name, precision, coarse);
+          CMATCHParams params = Precision(precision, 50);
+          params.coarse       = coarse;
+          Twin twin(m.A, params, backend.where, m.w);
+          CHECK(twin.stats.failure == CMATCH_OK);
+          if (twin.stats.failure) continue;
+          const Solution solution = Solve(m.A, Multiply(m.A, RandomValues(m.A.n, 41)), &twin, 100);
+          CHECK(solution.residual <= 1e-8);
+          CHECK(solution.iterations <= m.iterations + 2);
+        }
+}
+
+/* ------------------------------------- failures and endings ----------------------------------- */
+
+TEST_CASE("cmatch: the first unusable row is named", "[cmatch]")
+{
+  const HostMatrix A = Poisson(20, 15);
+  for (const Backend &backend : Backends())
+    for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
+      for (bool keep : {false, true}) {
+        CAPTURE(backend.name, precision, keep);
+        Twin       twin(A, Precision(precision, 20), backend.where);
+        const auto fails = [&](const HostMatrix &bad, CMATCHFailure failure, PetscInt row, const Vector &w = {}) {
+          CAPTURE(failure, row);
+          if (keep) twin.Compute(A, Precision(precision, 20), w.empty() ? w : Vector(A.n, 1.));
+          twin.Compute(bad, Precision(precision, 20), w, keep && bad.nnz() == A.nnz());
+          CHECK(twin.stats.failure == failure);
+          CHECK(twin.stats.level == 0);
+          CHECK(twin.stats.row == row);
+        };
+        for (double value : {kNaN, kInfinity, -kInfinity}) {
+          fails(With(With(A, 250, 250, value), 77, 77, value), CMATCH_NOT_FINITE, 77);
+          fails(With(With(A, 250, 251, value), 299, 299, value), CMATCH_NOT_FINITE, 250);
+          fails(With(A, 0, 1, value), CMATCH_NOT_FINITE, 0);
+          Vector w(A.n, 1.);
+          w[123] = w[200] = value;
+          fails(A, CMATCH_NOT_FINITE, 123, w);
+          fails(With(A, 122, 122, -1), CMATCH_DIAGONAL_NOT_POSITIVE, 122, w);
+          fails(With(A, 123, 123, -1), CMATCH_NOT_FINITE, 123, w);
+        }
+        for (double value : {0., -0., -1e-300, -1.}) {
+          fails(With(With(A, 298, 298, value), 33, 33, value), CMATCH_DIAGONAL_NOT_POSITIVE, 33);
+          fails(With(With(A, 298, 298, value), 33, 34, kNaN), CMATCH_NOT_FINITE, 33);
+          fails(With(With(A, 33, 33, value), 298, 298, kNaN), CMATCH_DIAGONAL_NOT_POSITIVE, 33);
+          fails(With(With(A, 33, 33, value), 33, 32, kNaN), CMATCH_NOT_FINITE, 33); /* both in one row */
+        }
+        fails(Without(Without(A, 64, 64), 65, 65), CMATCH_DIAGONAL_MISSING, 64);
+        fails(Without(With(A, 65, 65, -1), 64, 64), CMATCH_DIAGONAL_MISSING, 64);
+        fails(Without(With(A, 63, 63, -1), 64, 64), CMATCH_DIAGONAL_NOT_POSITIVE, 63);
+        fails(Without(With(A, 64, 65, kNaN), 64, 64), CMATCH_NOT_FINITE, 64);
+        fails(Without(A, 299, 299), CMATCH_DIAGONAL_MISSING, 299);
+        if (precision == FINEPC_SINGLE) {
+          fails(With(With(A, 12, 11, 1e60), 11, 12, 1e60), CMATCH_TOO_LARGE, 11);
+          fails(With(With(With(A, 12, 11, 1e60), 11, 12, 1e60), 200, 200, 0), CMATCH_DIAGONAL_NOT_POSITIVE, 200);
+        }
+        twin.Compute(A, Precision(precision, 20)); /* It is good again. */
+        CHECK(twin.stats.failure == CMATCH_OK);
+        CHECK(twin.stats.end == CMATCH_END_SIZE);
+      }
+}
+
+/* Diagonal entries of very different size: what underflows in single precision must be named, and must not become infinite. */
+TEST_CASE("cmatch: matrices of a wide range", "[cmatch]")
+{
+  for (const Backend &backend : Backends())
+    for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
+      for (int exponent : {20, 30, 37, 38, 39, 40, 45, 60, 100, 200}) {
+        CAPTURE(backend.name, precision, exponent);
+        HostMatrix A      = Poisson(20, 15);
+        double     factor = std::pow(10., exponent);
+        for (PetscInt row : {0, 150}) A = With(A, row, row, factor);
+        Twin twin(A, Precision(precision, 20), backend.where);
+        if (twin.stats.failure) {
+          CHECK(precision == FINEPC_SINGLE);
+          CHECK(exponent >= 38);
+          CHECK(twin.stats.failure == CMATCH_TOO_LARGE);
+          CHECK(twin.stats.row == 1);
+          continue;
+        }
+        CHECK((precision == FINEPC_DOUBLE || exponent < 60));
+        CheckStructure(twin.Levels()[0], twin->levels == 1);
+        Vector b = RandomValues(A.n, 33);
+        CHECK(AllFinite(twin.Apply(b)));
+        if (exponent <= 30) {
+          const Solution solution = Solve(A, b, &twin);
+          CHECK(solution.residual <= 1e-8);
+        }
+      }
+}
+
+TEST_CASE("cmatch: coarse operators that are not positive", "[cmatch]")
+{
+  for (const Backend &backend : Backends())
+    for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
+      CAPTURE(backend.name, precision);
+      /* Pairs [2 -1; -1 2]; in two of them -3 stands in the place of -1, and the pair's row of the next level sums to -2. */
+      Rows rows(100);
+      for (PetscInt row = 0; row < 100; row++)
+        rows[row] = {{row, 2.}, {row % 2 ? row - 1 : row + 1, row / 2 == 17 || row / 2 == 40 ? -3. : -1.}};
+      CMATCHParams params         = Precision(precision, 20);
+      params.smoothed_prolongator = PETSC_FALSE;
+      Twin twin(FromRows(rows), params, backend.where);
+      CHECK(twin.stats.failure == CMATCH_DIAGONAL_NOT_POSITIVE);
+      CHECK(twin.stats.level == 1);
+      CHECK(twin.stats.row == 17);
+      params.coarse_size = 100;
+      twin.Compute(FromRows(rows), params);
+      CHECK(twin.stats.failure == CMATCH_COARSEST);
+      CHECK(twin.stats.level == 0);
+      CHECK(twin.stats.row == 35);
+      params.coarse = PC_CMATCH_PCG; /* knows no pivots */
+      twin.Compute(FromRows(rows), params);
+      CHECK(twin.stats.failure == CMATCH_OK);
+      CHECK(AllFinite(twin.Apply(RandomValues(100, 34))));
+    }
+}
+
+/* How the coarsening can end; whatever it is, conjugate gradients converge with what is there. */
+TEST_CASE("cmatch: every end of the coarsening", "[cmatch]")
+{
+  struct Ending {
+    std::string                         name;
+    HostMatrix                          A;
+    std::function<void(CMATCHParams *)> set;
+    CMATCHEnd                           end;
+    PetscInt                            levels; /* 0: any number */
+    bool                                inverted;
+    PetscInt                            iterations;
+  };
+  const auto                as_is   = [](CMATCHParams *) { };
+  const std::vector<Ending> endings = {
+    {"size", Poisson(30, 30), as_is, CMATCH_END_SIZE, 2, true, 15},
+    {"one level of 256 rows", Poisson(16, 16), as_is, CMATCH_END_SIZE, 1, true, 2},
+    {"isolated rows", Diagonal(RandomValues(5000, 35, 0.01, 10)), as_is, CMATCH_END_DOMINATED, 1, false, 2},
+    {"isolated rows, as few as could be inverted", Diagonal(RandomValues(300, 35, 0.01, 10)), as_is, CMATCH_END_DOMINATED, 1, false,
+     2},
+    {"arrow", Arrow(1000), as_is, CMATCH_END_STALLED, 1, true, 2},
+    {"arrow of more rows than are inverted", Arrow(5000), as_is, CMATCH_END_STALLED, 1, false, 15},
+    {"random arrow", RandomArrow(3000, 36), as_is, CMATCH_END_STALLED, 1, false, 30},
+    {"growing chain", GrowingChain(1500), [](CMATCHParams *params) { params->sweeps = 1; }, CMATCH_END_STALLED, 1, true, 2},
+    {"two levels", Poisson(60, 60), [](CMATCHParams *params) { params->max_levels = 2; }, CMATCH_END_LEVELS, 2, true, 22},
+    {"one level", Poisson(60, 60), [](CMATCHParams *params) { params->max_levels = 1; }, CMATCH_END_LEVELS, 1, false, 60},
+    {"one level of 2048 rows", Poisson(32, 64), [](CMATCHParams *params) { params->max_levels = 1; }, CMATCH_END_LEVELS, 1, true,
+     2},
+    {"one level of 2049 rows", Poisson(2049), [](CMATCHParams *params) { params->max_levels = 1; }, CMATCH_END_LEVELS, 1, false,
+     300},
+    {"two levels and pcg", Poisson(60, 60),
+     [](CMATCHParams *params) {
+       params->max_levels = 2;
+       params->coarse     = PC_CMATCH_PCG;
+     },
+     CMATCH_END_LEVELS, 2, false, 22},
+    {"hub", Hub(60, 60), as_is, CMATCH_END_SIZE, 0, true, 30},
+    {"parts", Parts(3000), as_is, CMATCH_END_SIZE, 0, true, 40},
+  };
+  for (const Backend &backend : Backends())
+    for (const Ending &ending : endings)
+      for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
+        CAPTURE(backend.name, ending.name, precision);
+        CMATCHParams params = Precision(precision);
+        ending.set(&params);
+        Twin twin(ending.A, params, backend.where);
+        REQUIRE(twin.stats.failure == CMATCH_OK);
+        CHECK(twin.stats.end == ending.end);
+        CHECK((ending.levels == 0 || twin->levels == ending.levels));
+        CHECK(twin->inverted == (PetscBool)ending.inverted);
+        const Solution solution = Solve(ending.A, RandomValues(ending.A.n, 37), &twin, 400);
+        CHECK(solution.residual <= 1e-8);
+        CHECK(solution.iterations <= ending.iterations);
+      }
+}
+
+/* ------------------------------------------- scaling ------------------------------------------ */
+
+TEST_CASE("cmatch: powers of 2 in the matrix and in the residual are powers of 2 in the result", "[cmatch]")
+{
+  for (const Backend &backend : Backends())
+    for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
+      for (const NamedMatrix &m :
+           {NamedMatrix{"Poisson", Poisson(20, 21)}, NamedMatrix{"signed graph", SignedGraph(500, 9, 0.2, 38)}})
+        for (const NamedParams &variant : CycleVariants(precision, 20)) {
+          CAPTURE(backend.name, precision, m.name, variant.name);
+          const Vector r = RandomValues(m.A.n, 39);
+          Twin         twin(m.A, variant.params, backend.where);
+          const Vector z = twin.Apply(r);
+          CHECK(AllFinite(z));
+          for (const auto &powers : {std::pair<int, int>{80, -200}, {-300, 0}, {0, -900}, {300, 600}, {1, 1}, {-200, 300}}) {
+            CAPTURE(powers.first, powers.second);
+            Twin         scaled(Times(std::ldexp(1., powers.first), m.A), variant.params, backend.where);
+            const Vector expected = std::ldexp(1., powers.second - powers.first) * z;
+            CHECK(scaled->scale == std::ldexp(twin->scale, -powers.first));
+            CHECK(SameBits(scaled.Apply(std::ldexp(1., powers.second) * r), expected));
+          }
+        }
+}
+
+TEST_CASE("cmatch: residuals of zeros, with a number that is none, and at the ends of the range", "[cmatch]")
+{
+  const HostMatrix A = Poisson(30, 31);
+  for (const Backend &backend : Backends())
+    for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
+      for (const NamedParams &variant : CycleVariants(precision, 20)) {
+        CAPTURE(backend.name, precision, variant.name);
+        Twin         twin(A, variant.params, backend.where);
+        const Vector zero(A.n, 0.), r = RandomValues(A.n, 42), z = twin.Apply(r);
+        for (double value : twin.Apply(zero)) REQUIRE(value == 0);
+        for (double value : {kNaN, kInfinity, -kInfinity})
+          for (PetscInt row : {(PetscInt)0, A.n / 2, A.n - 1}) {
+            Vector bad = r;
+            bad[row]   = value;
+            CHECK(!AllFinite(twin.Apply(bad)));
+          }
+        CHECK(SameBits(z, twin.Apply(r))); /* Nothing of it stays. */
+        const Vector least = twin.Apply(Vector(A.n, 4e-324)), large = twin.Apply(Vector(A.n, 1e306)),
+                     ones = twin.Apply(Vector(A.n, 1.));
+        CHECK(AllFinite(least));
+        CHECK(Difference(1e-306 * large, ones) <= 1e-5);
+        Vector one_row(A.n, 0.);
+        one_row[17] = 1;
+        CHECK(Norm(twin.Apply(one_row)) > 0);
+      }
+}
+
+/* --------------------------------------------- twins ------------------------------------------ */
+
+/*
+   Asserts that the hierarchies are the same, and that the cycles agree. An error of 1 unit of the residual makes one of less than
+   300 units of the result on these systems, but for the K-cycle, in which two directions may be almost the same. The inverses of
+   the twins in double precision have errors that grow with their condition.
+*/
+static void CheckTwins(Twin *host, Twin *device, PetscInt n)
+{
+  const double units     = host->params().precision == FINEPC_SINGLE ? 1000 : 100000;
+  const double tolerance = units * Unit(host->params().precision) * (host->params().cycle == PC_CMATCH_K ? 20 : 1);
+  CheckSame(*host, *device);
+  if (host->stats.failure) return;
+  const Vector r = RandomValues(n, 43), z = device->Apply(r);
+  CHECK(Difference(z, host->Apply(r)) <= tolerance);
+  CHECK(SameBits(z, device->Apply(r)));
+}
+
+/*
+   Each kernel with as little work as it can have, for tools that watch every access. In the hub's rows of the coarse operators the
+   tables of the products are full, which the general path is for.
+*/
+TEST_CASE("cmatch: every kernel, on small systems", "[cmatch][gpu][sanitizer]")
+{
+  NEEDS_DEVICE();
+  const auto compare = [](const NamedMatrix &m, const CMATCHParams &params, const Vector &w) {
+    CAPTURE(m.name, params.precision);
+    Twin host(m.A, params, PETSC_MEMTYPE_HOST, w), device(m.A, params, PETSC_MEMTYPE_CUDA, w);
+    CheckTwins(&host, &device, m.A.n);
+    if (m.name == "hub") CHECK(device->level[0].wide > 0);
+    const HostMatrix other = OtherValues(m.A, 44);
+    host.Compute(other, params, w, true);
+    device.Compute(other, params, w, true);
+    CheckTwins(&host, &device, m.A.n);
+  };
+  const NamedMatrix grid = {"grid", Poisson(17, 15)}, hub = {"hub", Hub(60, 50)}, parts = {"parts", Parts(200)},
+                    isolated = {"isolated", Diagonal(Vector(50, 2.))}, arrow = {"arrow", Arrow(2100)};
+  for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
+    for (const NamedMatrix &m : {grid, parts, isolated, arrow}) compare(m, Precision(precision, 10), {});
+    compare(hub, Precision(precision, 40), {});
+    compare(grid, Precision(precision, 10), AnyNearNull(grid.A.n, 45));
+    for (const NamedParams &variant : CycleVariants(precision, 4)) compare(grid, variant.params, {});
+    for (PetscInt row : {1, 8, 32}) {
+      CMATCHParams params    = Precision(precision, 10);
+      params.prolongator_row = row;
+      compare(grid, params, {});
+    }
+    CMATCHParams params = Precision(precision, 10);
+    params.singular     = PETSC_TRUE;
+    compare({"Neumann", Volumes({15, 16, 1}, One, false)}, params, {});
+    params.coarse = PC_CMATCH_PCG;
+    compare({"Neumann", Volumes({15, 16, 1}, One, false)}, params, {});
+  }
+}
+
+TEST_CASE("cmatch: twins, every option of the set-up", "[cmatch][gpu]")
+{
+  NEEDS_DEVICE();
+  std::vector<NamedMatrix> matrices = SmallMatrices();
+  matrices.push_back({"larger hub", Hub(90, 91)});
+  matrices.push_back({"larger signed graph", SignedGraph(9000, 11, 0.2, 46)});
+  matrices.push_back({"larger graph", RandomGraph(8100, 9, 47)});
+  matrices.push_back({"larger checkerboard", Volumes({24, 25, 26}, Checkerboard(1e4, 8))});
+  matrices.push_back({"larger anisotropic", Volumes({127, 128, 1}, One, true, {1e-3, 1, 1})});
+  matrices.push_back({"larger parts", Parts(20000)});
+  matrices.push_back({"larger 27 points", RandomStencil(21, 20, 20, true, 48)});
+  matrices.push_back({"larger arrow", Arrow(9000)});
+  matrices.push_back({"isolated", Diagonal(RandomValues(9000, 49, 0.1, 1))});
+  Twin device_old(Poisson(5), CMATCHParams(), PETSC_MEMTYPE_CUDA);
+  for (const NamedMatrix &m : matrices)
+    for (const NamedParams &variant : SetupVariants())
+      for (bool with_w : {false, true}) {
+        if (with_w && m.A.n > 1000) continue;
+        CAPTURE(m.name, variant.name, with_w);
+        const Vector     w     = with_w ? AnyNearNull(m.A.n, 50) : Vector();
+        const HostMatrix other = OtherValues(m.A, 51);
+        Twin             host(m.A, variant.params, PETSC_MEMTYPE_HOST, w), device(m.A, variant.params, PETSC_MEMTYPE_CUDA, w);
+        CheckTwins(&host, &device, m.A.n);
+        device_old.Compute(m.A, variant.params, w);
+        CheckTwins(&host, &device_old, m.A.n);
+        if (host.stats.failure) continue;
+        host.Compute(other, variant.params, w, true);
+        device.Compute(other, variant.params, w, true);
+        CheckTwins(&host, &device, m.A.n);
+      }
+}
+
+TEST_CASE("cmatch: twins, every option of the cycle", "[cmatch][gpu]")
+{
+  NEEDS_DEVICE();
+  for (const NamedMatrix &m :
+       {NamedMatrix{"Poisson", Poisson(40, 41)}, NamedMatrix{"3D", Poisson(31, 32, 33)},
+        NamedMatrix{"checkerboard", Volumes({20, 20, 20}, Checkerboard(1e4, 4))}, NamedMatrix{"hub", Hub(50, 51)},
+        NamedMatrix{"signed graph", SignedGraph(1000, 9, 0.2, 52)}, NamedMatrix{"parts", Parts(1000)},
+        NamedMatrix{"arrow", Arrow(3000)}, NamedMatrix{"no rows", HostMatrix()}})
+    for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
+      for (const NamedParams &variant : CycleVariants(precision, 20)) {
+        CAPTURE(m.name, precision, variant.name);
+        Twin host(m.A, variant.params, PETSC_MEMTYPE_HOST), device(m.A, variant.params, PETSC_MEMTYPE_CUDA);
+        CheckTwins(&host, &device, m.A.n);
+      }
+}
+
+TEST_CASE("cmatch: twins in another stream", "[cmatch][gpu]")
+{
+  NEEDS_DEVICE();
+  const HostMatrix A = Poisson(40, 39), other = OtherValues(A, 53);
+  const Vector     r = RandomValues(A.n, 54);
+  for (PCCMATCHCycle cycle : {PC_CMATCH_V, PC_CMATCH_W, PC_CMATCH_K}) {
+    CMATCHParams params = Precision(FINEPC_SINGLE, 20);
+    params.cycle        = cycle;
+    Twin         usual(A, params, PETSC_MEMTYPE_CUDA);
+    const Vector z = usual.Apply(r);
+    Vector       z_other, z_again;
+    {
+      const OtherStream stream;
+      Twin              twin(A, params, PETSC_MEMTYPE_CUDA);
+      z_other = twin.Apply(r);
+      stream.Synchronize();
+      CheckSame(twin, usual);
+      z_again = usual.Apply(r);
+      stream.Synchronize();
+      twin.Compute(other, params, {}, true);
+    }
+    CHECK(SameBits(z, z_other));
+    CHECK(SameBits(z, z_again));
+    CHECK(SameBits(z, usual.Apply(r)));
+  }
+}

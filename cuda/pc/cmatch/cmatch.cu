@@ -2,11 +2,13 @@
 #include <cmath>
 
 #include "cmatch.cuh"
+#include "cmatch_fsai.cuh"
 
 namespace
 {
 
-constexpr int kGroup = 8; /* lanes of a row */
+constexpr int    kGroup     = 8;  /* lanes of a row */
+constexpr double kThreadRow = 12; /* up to so many entries a thread takes a row */
 
 /* ---------------------------------------- finest level ---------------------------------------- */
 
@@ -86,27 +88,28 @@ __global__ void __launch_bounds__(kBlockSize)
   if (!finite) atomicMin(&report->failure, CMATCHFailureKey(kCMATCHStageStore, row, CMATCH_TOO_LARGE));
 }
 
-/* s, d and l of a level, from its entries and the row sums. A group takes a row. */
-template <typename T>
+/* s, d and l of a level, from its entries and the row sums. `empty` is a level of one row that is singular. A group takes a row. */
+template <int GroupSize, typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  CompleteRows(PetscInt n, const PetscInt *A_i, const T *A_a, const double *rs, const double *fallback, T *s, T *d, T *l, int stage,
-               CMATCHFailure kind, CMATCHReport *report)
+  CompleteRows(PetscInt n, const PetscInt *A_i, const T *A_a, const double *rs, const double *fallback, double root, bool empty,
+               T *s, T *d, T *l, int stage, CMATCHFailure kind, CMATCHReport *report)
 {
-  const PetscInt row  = (PetscInt)(GridThread() / kGroup);
-  const int      lane = threadIdx.x % kGroup;
+  const PetscInt row  = (PetscInt)(GridThread() / GroupSize);
+  const int      lane = threadIdx.x % GroupSize;
   const PetscInt begin = row < n ? A_i[row] : 0, end = row < n ? A_i[row + 1] : 0;
   const int      longest = (int)__reduce_max_sync(kFullWarp, end - begin);
   double         off     = 0;
-  for (int k = 0; k < longest; k += kGroup) AddInOrder<kGroup>(begin + k + lane < end ? (double)A_a[begin + k + lane] : 0., &off);
+  for (int k = 0; k < longest; k += GroupSize) AddInOrder<GroupSize>(begin + k + lane < end ? (double)A_a[begin + k + lane] : 0., &off);
   const double sum      = row < n ? rs[row] : 1.;
   T            diagonal = (T)(sum - off);
   if (row < n && !(diagonal > 0 && isfinite(diagonal))) diagonal = (T)fallback[row];
+  if (empty && diagonal <= 0) diagonal = 1;
   double l1 = (double)diagonal;
-  for (int k = 0; k < longest; k += kGroup) AddInOrder<kGroup>(begin + k + lane < end ? fabs((double)A_a[begin + k + lane]) : 0., &l1);
+  for (int k = 0; k < longest; k += GroupSize) AddInOrder<GroupSize>(begin + k + lane < end ? fabs((double)A_a[begin + k + lane]) : 0., &l1);
   if (row >= n || lane != 0) return;
   s[row] = (T)sum;
   d[row] = diagonal;
-  l[row] = (T)(1 / l1);
+  l[row] = (T)((l1 == (double)diagonal ? root : 1) / l1);
   if (!(diagonal > 0 && isfinite(diagonal))) atomicMin(&report->failure, CMATCHFailureKey(stage, row, kind));
 }
 
@@ -156,7 +159,7 @@ PetscErrorCode MakeFinest(CMATCHSetup *s, const CSRView &A, bool keep)
   if (!keep) PetscCall(CMATCHCreateLevel(s, A.n, A.nnz - A.n));
   CMATCHLevel &L = H->level[0];
   if (!keep) {
-    PetscCall(s->arena.TakeBack((size_t)L.n + (copied ? L.nnz : 0), &matched_d));
+    PetscCall(s->arena.TakeBack((size_t)L.n + (copied ? L.nnz : 0), nullptr, s->arena.mark(), &matched_d));
     if (copied) matched_a = matched_d + L.n;
   }
   const auto mark = s->arena.mark();
@@ -218,8 +221,7 @@ PetscErrorCode MakeLevels(CMATCHSetup *s, const CSRView &A)
     if (H->level[last].n <= s->params->coarse_size) break;
     H->end = CMATCH_END_LEVELS;
     if (H->levels == s->params->max_levels) break;
-    PetscCall(CMATCHAggregate(s, &end)); /* sets H->end */
-    if (end || HasFailed(s)) break;
+    PetscCall(CMATCHAggregate(s, &end)); /* sets H->end */    if (end || HasFailed(s)) break;
     PetscCall(CMATCHCoarsen(s, last, false));
     if (HasFailed(s)) break;
   }
@@ -241,13 +243,11 @@ PetscErrorCode Compute(CMATCHSetup *s, const CSRView &A, const double *w, bool k
 
   PetscFunctionBegin;
   PetscCall(BeginReport(s));
-  PetscCall(CheckMatrix(s, A, w));
-  if (!HasFailed(s)) PetscCall(keep ? RefillLevels(s, A) : MakeLevels(s, A));
-  if (!HasFailed(s)) PetscCall(CMATCHPrepareCoarsest(s));
-  PetscCall(CMATCHReadReport(s));
+  PetscCall(CheckMatrix(s, A, w));  if (!HasFailed(s)) PetscCall(keep ? RefillLevels(s, A) : MakeLevels(s, A));
+  if (!HasFailed(s)) PetscCall(CMATCHPrepareCoarsest(s));  PetscCall(CMATCHReadReport(s));
+  if (!HasFailed(s)) PetscCall(CMATCHFactorSmoothers(s, keep));
   TellFailure(s);
-  if (!HasFailed(s)) PetscCall(CMATCHPrepareCycle(H, s->stream));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  if (!HasFailed(s)) PetscCall(CMATCHPrepareCycle(H, s->stream));  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Bytes that a V-cycle must move. */
@@ -258,10 +258,11 @@ size_t ApplyBytes(const CMATCHHierarchyCUDA *H)
   for (PetscInt l = 0; l < H->levels; l++) {
     const CMATCHLevel &L = H->level[l];
     const size_t       A = L.nnz * entry + L.n * (sizeof(PetscInt) + value);
+    const size_t       M = CMATCHFactorBytes(L, H->params.precision) + (L.factor.d ? 2 * L.n * value : 0); /* and a vector twice */
     if (l + 1 == H->levels && H->inverse.size()) bytes += H->inverse.bytes() + 2 * L.n * value;
-    else if (l + 1 == H->levels) bytes += A;
+    else if (l + 1 == H->levels) bytes += A + 2 * H->params.degree * M;
     else /* before and after: degree products; b, x, l, r of each; P and R once */
-      bytes += 2 * H->params.degree * (A + 4 * L.n * value) + 2 * (L.P_nnz * entry + 2 * L.n * value) + 3 * L.n * value;
+      bytes += 2 * H->params.degree * (A + M + 4 * L.n * value) + 2 * (L.P_nnz * entry + 2 * L.n * value) + 3 * L.n * value;
   }
   return bytes + (H->levels ? 2 * H->level[0].n * sizeof(PetscScalar) : 0);
 }
@@ -320,14 +321,18 @@ PetscErrorCode CMATCHCompleteLevel(CMATCHSetup *s, PetscInt level, const double 
   CMATCHLevel        &L     = s->H->level[level];
   const int           stage = level ? kCMATCHStageCoarse + level : kCMATCHStageStore;
   const CMATCHFailure kind  = level ? CMATCH_DIAGONAL_NOT_POSITIVE : CMATCH_TOO_LARGE;
+  const bool          empty = s->params->singular && level > 0 && L.n == 1; /* nothing but rounding errors are on the diagonal */
+  const PetscReal     root  = CMATCHSmootherSteps(*s->params).root;
 
   PetscFunctionBegin;
   if (!L.n) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CMATCHWithPrecision(s->params->precision, [&](auto zero) {
     using T = decltype(zero);
     PetscFunctionBegin;
-    CompleteRows<T><<<BlocksFor((long long)L.n * kGroup), kBlockSize, 0, s->stream>>>(
-      L.n, L.A_i, (const T *)L.A_a, s->H->rs[level], fallback, (T *)L.s, (T *)L.d, (T *)L.l, stage, kind, s->report);
+    const auto kernel = L.nnz <= kThreadRow * L.n ? CompleteRows<1, T> : CompleteRows<kGroup, T>;
+    const int  group  = L.nnz <= kThreadRow * L.n ? 1 : kGroup;
+    kernel<<<BlocksFor((long long)L.n * group), kBlockSize, 0, s->stream>>>(
+      L.n, L.A_i, (const T *)L.A_a, s->H->rs[level], fallback, root, empty, (T *)L.s, (T *)L.d, (T *)L.l, stage, kind, s->report);
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
@@ -352,6 +357,7 @@ PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *
   *stats = CMATCHStats{};
   if (!keep) {
     PetscCall(CMATCHDestroyCycle(H));
+    PetscCall(CMATCHDestroyFactors(H));
     ForgetLevels(H);
     H->inverse.Free();
     H->iteration.Free();
@@ -370,13 +376,20 @@ PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *
     PetscCall(report.Allocate(sizeof(CMATCHReport)));
     s.report = (CMATCHReport *)report.data();
     PetscCall(Compute(&s, *A, w, keep));
+  } else if (!keep) {
+    PetscCall(CMATCHCreateLevel(&s, 0, 0));
+    PetscCallCUDA(cudaMemsetAsync(H->level[0].A_i, 0, sizeof(PetscInt), s.stream));
   }
   stats->end        = H->end;
-  stats->work_bytes = s.arena.peak();
-  if (!work) H->work.Free();
-  H->kept_bytes  = H->work.bytes();
+  stats->work_bytes += s.arena.peak(); /* to that of the factors */
+  if (!work) {
+    H->work.Free();
+    PetscCall(CMATCHFreeFactorWork(H));
+  }
+  H->kept_bytes  = H->work.bytes() + H->factor_work.bytes;
   H->inverted    = (PetscBool)(H->inverse.size() > 0);
   H->bytes       = H->meter.now + (H->w ? A->n * sizeof(*H->w) : 0);
+  for (PetscInt l = 0; l < H->levels; l++) H->bytes += CMATCHFactorBytes(H->level[l], params->precision);
   H->apply_bytes = ApplyBytes(H);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -388,6 +401,8 @@ PetscErrorCode CMATCHDestroy_CUDA(CMATCHHierarchy **hierarchy)
   PetscFunctionBegin;
   if (!H) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CMATCHDestroyCycle(H));
+  PetscCall(CMATCHDestroyFactors(H));
+  PetscCall(CMATCHFreeFactorWork(H));
   PetscCall(ArrayDestroy_CUDA((void **)&H->w));
   delete H;
   *hierarchy = nullptr;

@@ -6,6 +6,7 @@
      cmatch_aggregate.cu  aggregates, by matching or by an independent set
      cmatch_galerkin.cu   the prolongator, its transpose, the Galerkin product
      cmatch_coarsest.cu   the coarsest level: its inverse, and its solution
+     cmatch_fsai.cu       the factors of the smoothers sfsai and afsai
      cmatch_cycle.cu      the cycle
 
    The set-up makes sums in the order of the host twin, and its files are compiled without fused multiplications and additions, so
@@ -18,6 +19,7 @@
 
 #include "buffer.cuh"
 #include "pc/cmatch/cmatch.h"
+#include "pc/sfsai/sfsai.h"
 #include "scratch.cuh"
 
 /* ---------------------------------------- the hierarchy --------------------------------------- */
@@ -43,6 +45,7 @@ struct CMATCHHierarchyCUDA : CMATCHHierarchy {
   std::vector<Buffer<char>> memory; /* of the levels */
   Buffer<char>              common{&meter};
   Buffer<char>              work; /* of the last set-up, if it is kept */
+  SFSAIWork                 factor_work = {}; /* the same of the smoother sfsai */
   CMATCHVectors             vectors[kCMATCHMostLevels] = {};
   double                   *rs[kCMATCHMostLevels]      = {}; /* [n] the row sums in double */
   size_t                    AP_room[kCMATCHMostLevels] = {}; /* entries that A P needed memory for */
@@ -94,29 +97,36 @@ public:
       *array = (T *)more_.back().data();
       extra_ += bytes;
     }
-    peak_ = PetscMax(peak_, begin_ + main_->size() - end_ + extra_);
+    Note();
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  /* Memory at the back, which stays until the next call. What it held before is lost. */
+  struct Mark {
+    size_t begin, more;
+  };
+  /*
+     Memory at the back, which stays until the next call; what it held before is lost. It may lie over what was taken after the mark,
+     but not over what ends at `source_end`, which is to be copied to it.
+  */
   template <typename T>
-  PetscErrorCode TakeBack(size_t count, T **array)
+  PetscErrorCode TakeBack(size_t count, const void *source_end, Mark mark, T **array)
   {
     const size_t bytes = Round(count * sizeof(T));
+    const char  *begin = main_->data(), *source = (const char *)source_end;
+    size_t       least = mark.begin;
 
     PetscFunctionBegin;
+    if (source > begin && source <= begin + main_->size()) least = PetscMax(least, (size_t)(source - begin));
     end_ = main_->size();
-    if (begin_ + bytes <= end_) {
+    if (least + bytes <= end_) {
       end_ -= bytes;
       *array = (T *)(main_->data() + end_);
     } else {
       PetscCall(back_.Allocate(bytes));
       *array = (T *)back_.data();
     }
+    Note();
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  struct Mark {
-    size_t begin, more;
-  };
   Mark mark() const { return {begin_, more_.size()}; }
   void Release(Mark to)
   {
@@ -126,10 +136,11 @@ public:
       more_.pop_back();
     }
   }
-  size_t peak() const { return PetscMax(peak_, main_ ? main_->size() : 0); }
+  size_t peak() const { return peak_; }
 
 private:
   static size_t Round(size_t bytes) { return (bytes + 255) / 256 * 256; }
+  void          Note() { peak_ = PetscMax(peak_, main_->size() + extra_ + back_.size()); }
 
   Buffer<char>             *main_ = nullptr;
   Buffer<char>              back_;

@@ -1,4 +1,5 @@
 /* CMATCH on the GPU: the aggregates of a level, by sweeps of matching or by an independent set. */
+#include <cooperative_groups.h>
 #include <cub/cub.cuh>
 #include <thrust/iterator/counting_iterator.h>
 #include <thrust/iterator/transform_iterator.h>
@@ -13,6 +14,13 @@ constexpr PetscInt kFree = -1, kLeft = -2, kJoined = -3; /* kJoined - L: it has 
 
 /* Up to this mean number of entries a thread takes a row. */
 constexpr double kThreadRow = 20;
+
+constexpr PetscInt kFewVertices = 60000; /* a sweep over so many is one kernel, which takes less time than its launches otherwise */
+
+constexpr int      kMadeRoom       = 20;    /* columns of an aggregate's row which a thread adds up */
+constexpr PetscInt kManyAggregates = 50000; /* so many rows keep the GPU busy with a thread for each */
+
+constexpr int kFreePerThread = 4; /* vertices of which a thread looks whether they are free */
 
 /* What a sweep works with. Arrays of vertices have n entries, c has a place for every entry of the rows. */
 struct Sweep {
@@ -30,35 +38,33 @@ struct Sweep {
   CMATCHReport       *report;
 };
 
-/* The row that a group of lanes has, and its entries. */
+/* The row of a vertex, which a group of lanes has together, and its entries; none for i < 0, and none before Open(). */
 template <int GroupSize>
 struct RowOf {
-  PetscInt i, begin, end; /* i < 0: beyond the last row */
+  PetscInt i, begin, end;
   int      lane;
 
-  __device__ __forceinline__ explicit RowOf(const CMATCHRows &M)
-  {
-    const long long row = GridThread() / GroupSize;
-    lane                = threadIdx.x % GroupSize;
-    i                   = row < M.n ? (PetscInt)row : -1;
-    begin = end = 0;
-  }
-  /* Without a call the row has no entries. */
+  __device__ __forceinline__ explicit RowOf(PetscInt row) : i(row), begin(0), end(0), lane(threadIdx.x % GroupSize) { }
   __device__ __forceinline__ void Open(const CMATCHRows &M)
   {
     if (i < 0) return;
     begin = M.start[i];
     end   = begin + M.Length(i);
   }
+  __device__ __forceinline__ bool First() const { return i >= 0 && lane == 0; }
 };
+
+/*
+   The steps of a sweep. All lanes of a warp take a step together, a group of lanes with the vertex i, or without one for i < 0.
+*/
 
 /* ------------------------------------------- weights ------------------------------------------ */
 
-/* Rows that are left to the smoother. Their mates tell it. */
+/* Whether the row is left to the smoother; its mate tells it. */
 template <int GroupSize>
-__global__ void __launch_bounds__(kBlockSize) FindLeft(Sweep s)
+__device__ __forceinline__ void FindLeft(const Sweep &s, PetscInt i)
 {
-  RowOf<GroupSize> row(s.M);
+  RowOf<GroupSize> row(i);
   row.Open(s.M);
   double         off     = 0;
   const PetscInt longest = (PetscInt)__reduce_max_sync(kFullWarp, row.end - row.begin);
@@ -66,57 +72,52 @@ __global__ void __launch_bounds__(kBlockSize) FindLeft(Sweep s)
     const PetscInt at = row.begin + k + row.lane;
     AddInOrder<GroupSize>(at < row.end ? fabs((double)s.M.a[at]) : 0., &off);
   }
-  const bool     left   = row.i >= 0 && row.lane == 0 && !(off >= kCMATCHDominated * (double)s.M.d[max(row.i, 0)]);
+  const bool     left   = row.First() && !(off >= kCMATCHDominated * (double)s.M.d[i]);
   const unsigned ballot = __ballot_sync(kFullWarp, left);
   if (ballot && threadIdx.x % kWarpSize == 0) atomicAdd(&s.report->left, __popc(ballot));
-  if (row.i < 0 || row.lane != 0) return;
-  s.mate[row.i] = left ? kLeft : kFree;
-  s.size[row.i] = 1;
+  if (!row.First()) return;
+  s.mate[i] = left ? kLeft : kFree;
+  s.size[i] = 1;
 }
 
-__device__ __forceinline__ float Weight(const Sweep &s, PetscInt j, float a, float d, bool i_left)
-{
-  const float sum = d + s.M.d[j];
-  const float c   = sum > 0 ? -2.0f * a / sum : 0.f;
-  return c > 0 && !i_left && s.mate[j] != kLeft ? c : 0.f;
-}
-
-/* The weights, before the threshold, and the largest of each row. */
+/* The weights, before the threshold, and the largest of the row. */
 template <int GroupSize>
-__global__ void __launch_bounds__(kBlockSize) WeighEdges(Sweep s)
+__device__ __forceinline__ void WeighEdges(const Sweep &s, PetscInt i)
 {
-  RowOf<GroupSize> row(s.M);
+  RowOf<GroupSize> row(i);
   row.Open(s.M);
-  const bool  left    = row.i >= 0 && s.mate[row.i] == kLeft;
-  const float d       = row.i >= 0 ? s.M.d[row.i] : 1.f;
+  const bool  left    = i >= 0 && s.mate[i] == kLeft;
+  const float d       = i >= 0 ? s.M.d[i] : 1.f;
   float       largest = 0;
   for (PetscInt at = row.begin + row.lane; at < row.end; at += GroupSize) {
-    const float c = Weight(s, s.M.j[at], s.M.a[at], d, left);
-    s.c[at]       = c;
-    largest       = fmaxf(largest, c);
+    const PetscInt j   = s.M.j[at];
+    const float    sum = d + s.M.d[j], all = sum > 0 ? -2.0f * s.M.a[at] / sum : 0.f;
+    const float    c   = all > 0 && !left && s.mate[j] != kLeft ? all : 0.f;
+    s.c[at]            = c;
+    largest            = fmaxf(largest, c);
   }
   largest = GroupMax<GroupSize>(largest);
-  if (row.i >= 0 && row.lane == 0) s.big[row.i] = largest;
+  if (row.First()) s.big[i] = largest;
 }
 
 /* Leaves the edges that are strong at both ends and whose ends may be together. On the first sweep sets the room. */
 template <int GroupSize>
-__global__ void __launch_bounds__(kBlockSize) KeepStrong(Sweep s, float theta, bool first, bool limited)
+__device__ __forceinline__ void KeepStrong(const Sweep &s, PetscInt i, float theta, bool first, bool limited)
 {
-  RowOf<GroupSize> row(s.M);
+  RowOf<GroupSize> row(i);
   row.Open(s.M);
-  const float big   = row.i >= 0 ? theta * s.big[row.i] : 0.f;
+  const float big   = i >= 0 ? theta * s.big[i] : 0.f;
   PetscInt    count = 0;
   for (PetscInt at = row.begin + row.lane; at < row.end; at += GroupSize) {
     const PetscInt j = s.M.j[at];
     const float    c = s.c[at];
     bool           strong = c > 0 && !(c < big) && !(c < theta * s.big[j]);
     count += strong;
-    if (!first && strong) strong = s.size[row.i] + s.size[j] <= max(s.room[row.i], s.room[j]);
+    if (!first && strong) strong = s.size[i] + s.size[j] <= max(s.room[i], s.room[j]);
     if (!strong) s.c[at] = 0;
   }
   count = GroupSum<GroupSize>(count);
-  if (first && row.i >= 0 && row.lane == 0) s.room[row.i] = limited ? min(max(2 * count, kCMATCHLeastRoom), kCMATCHMostRoom) : 1 << 20;
+  if (first && row.First()) s.room[i] = limited ? min(max(2 * (count + 1), kCMATCHLeastRoom), kCMATCHMostRoom) : 1 << 20;
 }
 
 /* ------------------------------------------ matching ------------------------------------------ */
@@ -148,83 +149,236 @@ struct Choice {
   }
 };
 
-/* The best neighbour of row i for which allowed(j) holds. All lanes of the warp take part. */
+/* The best neighbour for which allowed(j) holds. A lane asks for some entries before it looks at any. */
 template <int GroupSize, typename Allowed>
 __device__ __forceinline__ Choice Choose(const Sweep &s, const RowOf<GroupSize> &row, Allowed allowed)
 {
-  Choice best;
-  for (PetscInt at = row.begin + row.lane; at < row.end; at += GroupSize) {
-    const float c = s.c[at];
-    if (!(c > 0) || c < best.c) continue;
-    const PetscInt j = s.M.j[at];
-    if (allowed(j)) best.Take(c, CMATCHMix(row.i, j), j);
+  constexpr int kAhead = 4;
+  Choice        best;
+  for (PetscInt first = row.begin + row.lane; first < row.end; first += kAhead * GroupSize) {
+    float    c[kAhead];
+    PetscInt j[kAhead];
+    bool     may[kAhead];
+#pragma unroll
+    for (int t = 0; t < kAhead; t++) {
+      const PetscInt at = first + t * GroupSize;
+      c[t]              = at < row.end ? s.c[at] : 0.f;
+      j[t]              = at < row.end ? s.M.j[at] : -1;
+    }
+#pragma unroll
+    for (int t = 0; t < kAhead; t++) may[t] = c[t] > 0 && c[t] >= best.c && allowed(j[t]);
+#pragma unroll
+    for (int t = 0; t < kAhead; t++)
+      if (may[t] && c[t] >= best.c) best.Take(c[t], CMATCHMix(row.i, j[t]), j[t]);
   }
   best.template Reduce<GroupSize>();
   return best;
 }
 
-/* Every free vertex chooses a free neighbour. */
+/* A free vertex chooses a free neighbour. */
 template <int GroupSize>
-__global__ void __launch_bounds__(kBlockSize) ChooseMates(Sweep s, int round)
+__device__ __forceinline__ void ChooseMate(const Sweep &s, PetscInt i)
 {
-  if (round && !s.report->pairs[round - 1]) return;
-  RowOf<GroupSize> row(s.M);
-  if (row.i >= 0 && s.mate[row.i] == kFree) row.Open(s.M);
+  RowOf<GroupSize> row(i);
+  row.Open(s.M);
   const Choice best = Choose(s, row, [&](PetscInt j) { return s.mate[j] == kFree; });
-  if (row.i >= 0 && row.lane == 0) s.candidate[row.i] = best.j;
+  if (row.First()) s.candidate[i] = best.j;
 }
 
-/* Vertices that have chosen each other become a pair. */
-__global__ void __launch_bounds__(kBlockSize) MakePairs(Sweep s, int round)
+/* Two vertices that have chosen each other become a pair. */
+__device__ __forceinline__ bool MakePair(const Sweep &s, PetscInt i)
 {
-  const long long i = GridThread();
-  if (i >= s.M.n || (round && !s.report->pairs[round - 1])) return;
-  const PetscInt j = s.candidate[i];
-  if (j < 0 || s.candidate[j] != (PetscInt)i) return;
-  s.mate[i]              = j;
-  s.report->pairs[round] = 1;
+  const PetscInt j = i >= 0 ? s.candidate[i] : -1;
+  if (j < 0 || s.candidate[j] != i) return false;
+  s.mate[i] = j;
+  return true;
 }
 
 /* ------------------------------------------- joining ------------------------------------------ */
 
-__global__ void __launch_bounds__(kBlockSize) OpenPairs(Sweep s)
+__device__ __forceinline__ void OpenPair(const Sweep &s, PetscInt i)
 {
-  const long long i = GridThread();
-  if (i >= s.M.n) return;
+  if (i < 0) return;
   const PetscInt mate = s.mate[i];
-  s.load[i]           = mate > (PetscInt)i ? s.size[i] + s.size[mate] : 0;
+  s.load[i]           = mate > i ? s.size[i] + s.size[mate] : 0;
   s.offer[i]          = 0;
-  for (int t = 0; t < kCMATCHJoins; t++) s.slot[i * kCMATCHJoins + t] = -1;
+  for (int t = 0; t < kCMATCHJoins; t++) s.slot[(size_t)i * kCMATCHJoins + t] = -1;
 }
 
-/* Every free vertex proposes to the pair of its best neighbour that has room for it. */
+/* A free vertex proposes to the pair of its best neighbour that has room for it. */
 template <int GroupSize>
-__global__ void __launch_bounds__(kBlockSize) ProposeJoins(Sweep s)
+__device__ __forceinline__ void ProposeJoin(const Sweep &s, PetscInt i)
 {
-  RowOf<GroupSize> row(s.M);
-  if (row.i >= 0 && s.mate[row.i] == kFree) row.Open(s.M);
-  const PetscInt size = row.i >= 0 ? s.size[row.i] : 0, room = row.i >= 0 ? s.room[row.i] : 0;
+  RowOf<GroupSize> row(i);
+  row.Open(s.M);
+  const PetscInt size = i >= 0 ? s.size[i] : 0, room = i >= 0 ? s.room[i] : 0;
   const Choice   best = Choose(s, row, [&](PetscInt j) {
     const PetscInt mate = s.mate[j];
     return mate >= 0 && s.load[min(j, mate)] + size <= max(room, s.room[j]);
   });
-  if (row.lane != 0 || best.j < 0) return;
+  if (!row.First() || best.j < 0) return;
   const PetscInt leader = min(best.j, s.mate[best.j]);
   /* weights are positive, so that their bits are in their order; of equal ones the smaller vertex is to win */
-  atomicMax(s.offer + leader, (unsigned long long)__float_as_uint(best.c) << 32 | (0xffffffffu - (unsigned)row.i));
+  atomicMax(s.offer + leader, (unsigned long long)__float_as_uint(best.c) << 32 | (0xffffffffu - (unsigned)i));
 }
 
-/* Every pair takes the best proposal. */
+/* A pair takes the best proposal. */
+__device__ __forceinline__ bool AcceptJoin(const Sweep &s, PetscInt leader, int round)
+{
+  if (leader < 0 || !s.offer[leader]) return false;
+  const PetscInt i = (PetscInt)(0xffffffffu - (unsigned)s.offer[leader]);
+  s.offer[leader]  = 0;
+  s.slot[(size_t)leader * kCMATCHJoins + round] = i;
+  s.load[leader] += s.size[i];
+  s.mate[i] = kJoined - leader;
+  return true;
+}
+
+/* -------------------------- the steps as kernels, for many vertices --------------------------- */
+
+/* The vertex of the calling group of a grid, or -1. */
+template <int GroupSize>
+__device__ __forceinline__ PetscInt GridVertex(PetscInt n)
+{
+  const long long at = GridThread() / GroupSize;
+  return at < n ? (PetscInt)at : -1;
+}
+
+template <int GroupSize>
+__global__ void __launch_bounds__(kBlockSize) FindLeftRows(Sweep s)
+{
+  FindLeft<GroupSize>(s, GridVertex<GroupSize>(s.M.n));
+}
+
+template <int GroupSize>
+__global__ void __launch_bounds__(kBlockSize) WeighAllEdges(Sweep s)
+{
+  WeighEdges<GroupSize>(s, GridVertex<GroupSize>(s.M.n));
+}
+
+template <int GroupSize>
+__global__ void __launch_bounds__(kBlockSize) KeepStrongEdges(Sweep s, float theta, bool first, bool limited)
+{
+  KeepStrong<GroupSize>(s, GridVertex<GroupSize>(s.M.n), theta, first, limited);
+}
+
+/*
+   Lists the free ones of the vertices that belong to the block, in shared memory, so that few of them keep few warps busy. Returns
+   their number to all threads; with `candidates` the others get none.
+*/
+__device__ __forceinline__ int ListFree(const Sweep &s, PetscInt *list, bool candidates)
+{
+  __shared__ int count;
+  if (threadIdx.x == 0) count = 0;
+  __syncthreads();
+  const long long first = (long long)blockIdx.x * kBlockSize * kFreePerThread;
+#pragma unroll
+  for (int t = 0; t < kFreePerThread; t++) {
+    const long long i    = first + t * kBlockSize + threadIdx.x;
+    const bool      free = i < s.M.n && s.mate[i] == kFree;
+    if (candidates && i < s.M.n && !free) s.candidate[i] = -1;
+    const unsigned ballot = __ballot_sync(kFullWarp, free);
+    int            to     = 0;
+    if (threadIdx.x % kWarpSize == 0 && ballot) to = atomicAdd(&count, __popc(ballot));
+    to = __shfl_sync(kFullWarp, to, 0) + __popc(ballot & ((1u << threadIdx.x % kWarpSize) - 1u));
+    if (free) list[to] = (PetscInt)i;
+  }
+  __syncthreads();
+  return count;
+}
+
+template <int GroupSize>
+__global__ void __launch_bounds__(kBlockSize) ChooseMates(Sweep s, int round)
+{
+  __shared__ PetscInt list[kBlockSize * kFreePerThread];
+  if (round && !s.report->pairs[round - 1]) return;
+  const int count = ListFree(s, list, true);
+  for (int first = 0; first < count; first += kBlockSize / GroupSize) {
+    const int at = first + threadIdx.x / GroupSize;
+    ChooseMate<GroupSize>(s, at < count ? list[at] : -1);
+  }
+}
+
+__global__ void __launch_bounds__(kBlockSize) MakePairs(Sweep s, int round)
+{
+  if (round && !s.report->pairs[round - 1]) return;
+  const bool made = MakePair(s, GridVertex<1>(s.M.n));
+  if (__syncthreads_or(made) && threadIdx.x == 0) s.report->pairs[round] = 1;
+}
+
+__global__ void __launch_bounds__(kBlockSize) OpenPairs(Sweep s)
+{
+  OpenPair(s, GridVertex<1>(s.M.n));
+}
+
+template <int GroupSize>
+__global__ void __launch_bounds__(kBlockSize) ProposeJoins(Sweep s)
+{
+  __shared__ PetscInt list[kBlockSize * kFreePerThread];
+  const int           count = ListFree(s, list, false);
+  for (int first = 0; first < count; first += kBlockSize / GroupSize) {
+    const int at = first + threadIdx.x / GroupSize;
+    ProposeJoin<GroupSize>(s, at < count ? list[at] : -1);
+  }
+}
+
 __global__ void __launch_bounds__(kBlockSize) AcceptJoins(Sweep s, int round)
 {
-  const long long leader = GridThread();
-  if (leader >= s.M.n || !s.offer[leader]) return;
-  const PetscInt i                       = (PetscInt)(0xffffffffu - (unsigned)s.offer[leader]);
-  s.offer[leader]                        = 0;
-  s.slot[leader * kCMATCHJoins + round]  = i;
-  s.load[leader] += s.size[i];
-  s.mate[i] = kJoined - (PetscInt)leader;
-  atomicAdd(&s.report->joined, 1);
+  const int joined = __syncthreads_count(AcceptJoin(s, GridVertex<1>(s.M.n), round));
+  if (joined && threadIdx.x == 0) atomicAdd(&s.report->joined, joined);
+}
+
+/* ------------------------- all steps in one kernel, for few vertices -------------------------- */
+
+/* Calls step(i) for all vertices, a group for each. */
+template <int GroupSize, typename Step>
+__device__ __forceinline__ void ForVertices(PetscInt n, Step step)
+{
+  const PetscInt groups = (PetscInt)(gridDim.x * (kBlockSize / GroupSize));
+  /* all lanes of a warp go round as often as its first one */
+  for (PetscInt first = (PetscInt)(GridThread() / kWarpSize) * (kWarpSize / GroupSize); first < n; first += groups) {
+    const PetscInt i = first + (threadIdx.x % kWarpSize) / GroupSize;
+    step(i < n ? i : -1);
+  }
+}
+
+/* A sweep by a grid whose blocks are all on the GPU at once. */
+template <int GroupSize>
+__global__ void __launch_bounds__(kBlockSize) MatchFew(Sweep s, float theta, bool first, bool limited)
+{
+  const auto     grid = cooperative_groups::this_grid();
+  const PetscInt n    = s.M.n;
+  if (first) {
+    ForVertices<GroupSize>(n, [&](PetscInt i) { FindLeft<GroupSize>(s, i); });
+    grid.sync();
+  }
+  ForVertices<GroupSize>(n, [&](PetscInt i) { WeighEdges<GroupSize>(s, i); });
+  grid.sync();
+  ForVertices<GroupSize>(n, [&](PetscInt i) { KeepStrong<GroupSize>(s, i, theta, first, limited); });
+  /* rows of edges are read by the group that has written them */
+  for (int round = 0; round < kCMATCHRounds; round++) {
+    ForVertices<GroupSize>(n, [&](PetscInt i) {
+      const bool free = i >= 0 && s.mate[i] == kFree;
+      if (i >= 0 && !free) s.candidate[i] = -1;
+      ChooseMate<GroupSize>(s, free ? i : -1);
+    });
+    grid.sync();
+    bool made = false;
+    ForVertices<1>(n, [&](PetscInt i) { made |= MakePair(s, i); });
+    if (made) *(volatile PetscInt *)&s.report->pairs[round] = 1;
+    grid.sync();
+    if (!*(volatile PetscInt *)&s.report->pairs[round]) break;
+  }
+  ForVertices<1>(n, [&](PetscInt i) { OpenPair(s, i); });
+  grid.sync();
+  for (int round = 0; round < kCMATCHJoins; round++) {
+    int joined = 0;
+    ForVertices<GroupSize>(n, [&](PetscInt i) { ProposeJoin<GroupSize>(s, i >= 0 && s.mate[i] == kFree ? i : -1); });
+    grid.sync();
+    ForVertices<1>(n, [&](PetscInt i) { joined += AcceptJoin(s, i, round); });
+    if (joined) atomicAdd(&s.report->joined, joined);
+    grid.sync();
+  }
 }
 
 /* ------------------------------------------ numbering ----------------------------------------- */
@@ -296,7 +450,12 @@ struct MemberList {
   const PetscInt *leader;
   Members         members;
 
-  __device__ int  Count(PetscInt) const { return kCMATCHMembers; }
+  __device__ int Count(PetscInt a) const
+  {
+    int count = kCMATCHMembers;
+    while (members.Get(leader[a], count - 1) < 0) count--;
+    return count;
+  }
   __device__ void Get(PetscInt a, int t, PetscInt *k, double *value) const
   {
     *k     = members.Get(leader[a], t);
@@ -416,7 +575,7 @@ __global__ void __launch_bounds__(kBlockSize) GatherAround(Independent v)
 /* A vertex without a root takes that of its heaviest neighbour that has one. */
 __global__ void __launch_bounds__(kBlockSize) FollowNeighbours(Independent v, PetscInt *next)
 {
-  RowOf<1> row(v.s.M);
+  RowOf<1> row(GridVertex<1>(v.s.M.n));
   PetscInt root = row.i >= 0 ? v.s.mate[row.i] : kLeft;
   if (root == kFree) row.Open(v.s.M);
   const Choice best = Choose(v.s, row, [&](PetscInt j) { return v.s.mate[j] >= 0; });
@@ -489,31 +648,40 @@ PetscErrorCode OpenSweeps(CMATCHSetup *s, const CMATCHRows &M, Sweep *sweep)
 PetscErrorCode MatchVertices(CMATCHSetup *s, const Sweep &w, double mean, bool first, bool deep)
 {
   const PetscReal strength = deep ? PetscMin(s->params->strength, kCMATCHSmallStrength) : s->params->strength;
+  const float     theta    = (float)strength;
   const int       blocks   = BlocksFor(w.M.n);
 
   PetscFunctionBegin;
   PetscCallCUDA(cudaMemsetAsync(&s->report->pairs, 0, sizeof(s->report->pairs), s->stream));
   if (!first) PetscCallCUDA(cudaMemsetAsync(w.mate, 0xff, w.M.n * sizeof(*w.mate), s->stream)); /* kFree */
   PetscCall(WithGroup(mean, [&](auto group) {
-    const int row_blocks = BlocksFor((long long)w.M.n * group);
+    const int row_blocks = BlocksFor((long long)w.M.n * group), list_blocks = BlocksFor(w.M.n, kBlockSize * kFreePerThread);
     PetscFunctionBegin;
+    if (w.M.n <= kFewVertices) {
+      bool  is_first = first, limited = !deep;
+      Sweep sweep = w;
+      void *arguments[] = {&sweep, (void *)&theta, &is_first, &limited};
+      PetscCallCUDA(cudaLaunchCooperativeKernel((const void *)MatchFew<group>, dim3(PetscMin(row_blocks, s->H->processors)),
+                                                dim3(kBlockSize), arguments, 0, s->stream));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
     if (first) {
-      FindLeft<group><<<row_blocks, kBlockSize, 0, s->stream>>>(w);
+      FindLeftRows<group><<<row_blocks, kBlockSize, 0, s->stream>>>(w);
       FinePCCheckLaunch();
     }
-    WeighEdges<group><<<row_blocks, kBlockSize, 0, s->stream>>>(w);
+    WeighAllEdges<group><<<row_blocks, kBlockSize, 0, s->stream>>>(w);
     FinePCCheckLaunch();
-    KeepStrong<group><<<row_blocks, kBlockSize, 0, s->stream>>>(w, (float)strength, first, !deep);
+    KeepStrongEdges<group><<<row_blocks, kBlockSize, 0, s->stream>>>(w, theta, first, !deep);
     FinePCCheckLaunch();
     for (int round = 0; round < kCMATCHRounds; round++) {
-      ChooseMates<group><<<row_blocks, kBlockSize, 0, s->stream>>>(w, round);
+      ChooseMates<group><<<list_blocks, kBlockSize, 0, s->stream>>>(w, round);
       MakePairs<<<blocks, kBlockSize, 0, s->stream>>>(w, round);
       FinePCCheckLaunch();
     }
     OpenPairs<<<blocks, kBlockSize, 0, s->stream>>>(w);
     FinePCCheckLaunch();
     for (int round = 0; round < kCMATCHJoins; round++) {
-      ProposeJoins<group><<<row_blocks, kBlockSize, 0, s->stream>>>(w);
+      ProposeJoins<group><<<list_blocks, kBlockSize, 0, s->stream>>>(w);
       AcceptJoins<<<blocks, kBlockSize, 0, s->stream>>>(w, round);
       FinePCCheckLaunch();
     }
@@ -569,22 +737,21 @@ PetscErrorCode AddUpRows(CMATCHSetup *s, const Sweep &w, PetscInt aggregates, Ma
 
   PetscFunctionBegin;
   out.wide = w.candidate; /* not needed any more */
-  if (mean <= kThreadRow) PetscCall((Product<8, true, true, true>(s, left, right, aggregates, aggregates, 6, &out, &wide, room)));
-  else PetscCall((Product<16, true, true, true>(s, left, right, aggregates, aggregates, 8, &out, &wide, room)));
+  PetscCall((Product<8, kMadeRoom, true, true, true>(s, left, right, aggregates, aggregates, {mean <= kThreadRow && aggregates >= kManyAggregates, mean <= kThreadRow ? 6 : 7}, &out, &wide, room)));
   RoundDiagonal<<<BlocksFor(aggregates), kBlockSize, 0, s->stream>>>(aggregates, made->diagonal, made->d);
   FinePCCheckLaunch();
   *M = CMATCHRows{aggregates, made->start, made->length, made->j, made->a, made->d, (size_t)s->seen.entries};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The rows go to the back of the arena, where those of the level before have been. */
-PetscErrorCode KeepRows(CMATCHSetup *s, const CMATCHRows &from)
+/* The rows go to the back of the arena, where those of the level before have been. What was taken after `mark` is not needed. */
+PetscErrorCode KeepRows(CMATCHSetup *s, const CMATCHRows &from, CMATCHArena::Mark mark)
 {
   const size_t n = from.n, m = from.room;
-  PetscInt    *to;
+  PetscInt    *to = nullptr;
 
   PetscFunctionBegin;
-  PetscCall(s->arena.TakeBack(3 * n + 2 * m, &to));
+  PetscCall(s->arena.TakeBack(3 * n + 2 * m, from.a + m, mark, &to));
   const std::pair<const void *, size_t> parts[] = {{from.start, n}, {from.length, n}, {from.d, n}, {from.j, m}, {from.a, m}};
   PetscInt                             *at[5];
   for (int k = 0; k < 5; k++) {
@@ -603,6 +770,7 @@ PetscErrorCode AggregateByMatching(CMATCHSetup *s, CMATCHLevel *L, PetscInt *agg
   MadeRows   made[2];
   Sweep      w;
   PetscInt  *sizes = nullptr;
+  const auto mark  = s->arena.mark();
 
   PetscFunctionBegin;
   PetscCall(OpenSweeps(s, M, &w));
@@ -610,8 +778,7 @@ PetscErrorCode AggregateByMatching(CMATCHSetup *s, CMATCHLevel *L, PetscInt *agg
     const PetscInt n    = M.n;
     MadeRows      &next = made[sweep % 2];
     w.M                 = M;
-    PetscCall(MatchVertices(s, w, (double)M.room / n, sweep == 0, deep));
-    PetscCall(NumberLeaders(s, n, Leads{n, w.mate}, w.number));
+    PetscCall(MatchVertices(s, w, (double)M.room / n, sweep == 0, deep));    PetscCall(NumberLeaders(s, n, Leads{n, w.mate}, w.number));
     *aggregates = s->seen.aggregates;
     if (!*aggregates || (*aggregates == n && sweep)) break;
     if (sweep < 2) PetscCall(TakeMadeRows(s, *aggregates, M.room, &next));
@@ -620,8 +787,7 @@ PetscErrorCode AggregateByMatching(CMATCHSetup *s, CMATCHLevel *L, PetscInt *agg
     if (sweep == 0) PetscCallCUDA(cudaMemcpyAsync(L->aggregate, w.aggregate, n * sizeof(PetscInt), cudaMemcpyDeviceToDevice, s->stream));
     else ComposeAggregates<<<BlocksFor(L->n), kBlockSize, 0, s->stream>>>(L->n, w.aggregate, L->aggregate);
     FinePCCheckLaunch();
-    PetscCall(AddUpRows(s, w, *aggregates, &next, &M));
-    sizes  = next.size;
+    PetscCall(AddUpRows(s, w, *aggregates, &next, &M));    sizes  = next.size;
     w.size = next.size;
     w.room = next.room;
     if (*aggregates == n || *aggregates <= s->params->coarse_size) break;
@@ -629,8 +795,7 @@ PetscErrorCode AggregateByMatching(CMATCHSetup *s, CMATCHLevel *L, PetscInt *agg
   if (*aggregates) {
     CountSizes<<<BlocksFor(*aggregates), kBlockSize, 0, s->stream>>>(*aggregates, sizes, s->report);
     FinePCCheckLaunch();
-    PetscCall(KeepRows(s, M));
-  }
+    PetscCall(KeepRows(s, M, mark));  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -640,7 +805,7 @@ PetscErrorCode AggregateByIndependentSet(CMATCHSetup *s, CMATCHLevel *L, PetscIn
   const int       blocks = BlocksFor(n);
   const PetscReal strength = n < kCMATCHSmall ? PetscMin(s->params->strength, kCMATCHSmallStrength) : s->params->strength;
   float          *a = (float *)L->A_a, *d = (float *)L->d;
-  PetscInt       *next, *size;
+  PetscInt       *next = nullptr, *size = nullptr;
   Independent     v{};
 
   PetscFunctionBegin;
@@ -660,9 +825,9 @@ PetscErrorCode AggregateByIndependentSet(CMATCHSetup *s, CMATCHLevel *L, PetscIn
   PetscCall(WithGroup((double)L->nnz / n, [&](auto group) {
     const int row_blocks = BlocksFor((long long)n * group);
     PetscFunctionBegin;
-    FindLeft<group><<<row_blocks, kBlockSize, 0, s->stream>>>(v.s);
-    WeighEdges<group><<<row_blocks, kBlockSize, 0, s->stream>>>(v.s);
-    KeepStrong<group><<<row_blocks, kBlockSize, 0, s->stream>>>(v.s, (float)strength, true, false);
+    FindLeftRows<group><<<row_blocks, kBlockSize, 0, s->stream>>>(v.s);
+    WeighAllEdges<group><<<row_blocks, kBlockSize, 0, s->stream>>>(v.s);
+    KeepStrongEdges<group><<<row_blocks, kBlockSize, 0, s->stream>>>(v.s, (float)strength, true, false);
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }));

@@ -1,5 +1,6 @@
 /* CMATCH on the GPU: the coarsest level, its inverse and its solution. */
 #include "cmatch.cuh"
+#include "cmatch_fsai.cuh"
 #include "sparse/dense_inverse.cuh"
 
 namespace
@@ -19,7 +20,7 @@ __global__ void __launch_bounds__(kBlockSize)
   if (row >= n) return;
   double off = 0;
   for (PetscInt k = A_i[row]; k < A_i[row + 1]; k++) {
-    const double a             = (double)A_a[k];
+    const double a      = (double)A_a[k];
     D[row * n + A_j[k]] = a;
     off += a;
   }
@@ -46,8 +47,8 @@ __global__ void __launch_bounds__(kBlockSize) PrepareDense(PetscInt n, bool sing
   const long long at = GridThread();
   const PetscInt  i = (PetscInt)(at / n), j = (PetscInt)(at % n);
   if (i >= n || j > i) return;
-  const double add   = singular ? *mean / n : i == j ? kCMATCHShift * *mean : 0.;
-  const double value = 0.5 * (D[(size_t)i * n + j] + D[(size_t)j * n + i]) + add;
+  const double add     = singular ? *mean / n : i == j ? kCMATCHShift * *mean : 0.;
+  const double value   = 0.5 * (D[(size_t)i * n + j] + D[(size_t)j * n + i]) + add;
   D[(size_t)i * n + j] = value;
   D[(size_t)j * n + i] = value;
 }
@@ -65,22 +66,34 @@ struct TellPivot {
 
   __device__ void operator()(PetscInt p, double pivot) const
   {
-    if (!(pivot > 0) || !isfinite(pivot)) atomicMin(&report->failure, CMATCHFailureKey(kCMATCHStageCoarse + level, p, CMATCH_COARSEST));
+    if (!(pivot > 0) || !isfinite(pivot))
+      atomicMin(&report->failure, CMATCHFailureKey(kCMATCHStageCoarse + level, p, CMATCH_COARSEST));
   }
 };
 
 /* x = D b. A warp takes a row. */
 template <typename T>
-__global__ void __launch_bounds__(kBlockSize) MultiplyDense(PetscInt n, const double *D, const T *b, T *x, const CMATCHControl *control)
+__global__ void __launch_bounds__(kBlockSize)
+  MultiplyDense(PetscInt n, const double *D, const T *b, T *x, const CMATCHControl *control)
 {
-  const PetscInt row  = (PetscInt)(GridThread() / kWarpSize);
-  double         sum  = 0;
+  const PetscInt row = (PetscInt)(GridThread() / kWarpSize);
+  double         sum = 0;
   WaitForPrevious();
   LetNextStart();
   if (control->skip || row >= n) return;
   for (PetscInt j = threadIdx.x % kWarpSize; j < n; j += kWarpSize) sum += D[(size_t)row * n + j] * (double)b[j];
   sum = GroupSum<kWarpSize>(sum);
   if (threadIdx.x % kWarpSize == 0) x[row] = (T)sum;
+}
+
+/* ----------------------------------------- polynomial ----------------------------------------- */
+
+/* l of the rows that are alone, for the polynomial that takes the place of the inverse. A thread takes a row. */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize) SetAlone(PetscInt n, const PetscInt *A_i, const T *A_a, const T *d, double root, T *l)
+{
+  const long long row = GridThread();
+  if (row < n && CMATCHIsAlone(A_i[row], A_i[row + 1], A_a, d[row])) l[row] = (T)(root / (double)d[row]);
 }
 
 /* ------------------------------------- conjugate gradients ------------------------------------ */
@@ -163,7 +176,7 @@ PetscErrorCode CMATCHPrepareCoarsest(CMATCHSetup *s)
 {
   CMATCHHierarchyCUDA *H     = s->H;
   const PetscInt       level = H->levels - 1, n = H->level[level].n;
-  const CMATCHLevel   &L     = H->level[level];
+  const CMATCHLevel   &L = H->level[level];
 
   PetscFunctionBegin;
   if (H->end == CMATCH_END_DOMINATED) PetscFunctionReturn(PETSC_SUCCESS);
@@ -171,14 +184,25 @@ PetscErrorCode CMATCHPrepareCoarsest(CMATCHSetup *s)
     if (H->iteration.size() != 4 * (size_t)n) PetscCall(H->iteration.Allocate(4 * (size_t)n));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  if (n > kCMATCHLargestDense) PetscFunctionReturn(PETSC_SUCCESS);
+  if (n > kCMATCHLargestDense) {
+    PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
+      using T = decltype(zero);
+      PetscFunctionBegin;
+      SetAlone<T><<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, L.A_i, (const T *)L.A_a, (const T *)L.d,
+                                                              PolynomialChebyshev(kCMATCHStalledDegree).root, (T *)L.l);
+      FinePCCheckLaunch();
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   const auto mark = s->arena.mark();
   double    *work = nullptr, *mean = nullptr;
   if (H->inverse.size() != (size_t)n * n) PetscCall(H->inverse.Allocate((size_t)n * n));
   double *const D = H->inverse.data();
+  PetscCallCUDA(cudaMemsetAsync(D, 0, H->inverse.bytes(), s->stream));
+  if (s->params->singular && n == 1) PetscFunctionReturn(PETSC_SUCCESS); /* nothing is beside the null space, so that x is 0 */
   PetscCall(s->arena.Take(DenseInverseWork(n), &work));
   PetscCall(s->arena.Take(1, &mean));
-  PetscCallCUDA(cudaMemsetAsync(D, 0, H->inverse.bytes(), s->stream));
   PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
     using T = decltype(zero);
     PetscFunctionBegin;
@@ -211,8 +235,8 @@ PetscErrorCode CMATCHLaunchCoarsest(CMATCHHierarchyCUDA *H, void *x, cudaStream_
       PetscCall(LaunchEarly(H->early, MultiplyDense<T>, BlocksFor((long long)L.n * kWarpSize), kBlockSize, stream, L.n,
                             H->inverse.data(), (const T *)b, (T *)x, H->control));
     else
-      PetscCall(LaunchEarly(H->early, IterateCoarsest<T>, 1, kIterationBlock, stream, L, (bool)H->params.singular, (const T *)b, (T *)x,
-                            H->iteration.data(), H->control));
+      PetscCall(LaunchEarly(H->early, IterateCoarsest<T>, 1, kIterationBlock, stream, L, (bool)H->params.singular, (const T *)b,
+                            (T *)x, H->iteration.data(), H->control));
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kBlockSize)
   BeginCycle(PetscInt n, Ends ends, const double *w, const double *square, const int *stage, int stop, const T *l, T *b,
              FirstStep<T> first, CMATCHControl *control)
 {
-  const long long i = GridThread();
+  const long long i   = GridThread();
   const T         l_i = i < n ? l[i] : T(0);
   WaitForPrevious();
   LetNextStart();
@@ -110,17 +110,18 @@ struct Operator {
 };
 
 /*
-   Calls act(row, (A x)_row, x_row) for all rows, by differences. GroupSize lanes take a row, and a lane asks for Ahead entries before
-   it uses any. Entries of A come before the wait for the kernel ahead, which does not write them.
+   Calls act(row, (A x)_row, x_row) for all rows, by differences. GroupSize lanes take a row, and a lane asks for Ahead entries
+   before it uses any. Entries of A come before the wait for the kernel ahead, which does not write them.
 */
 template <typename T, int GroupSize, int Ahead, typename Act>
-__global__ void __launch_bounds__(kBlockSize) ForProducts(Operator<T> A, const T *__restrict__ x, const CMATCHControl *control, Act act)
+__global__ void __launch_bounds__(kBlockSize)
+  ForProducts(Operator<T> A, const T *__restrict__ x, const CMATCHControl *control, Act act)
 {
   const PetscInt row  = (PetscInt)(GridThread() / GroupSize);
   const int      lane = threadIdx.x % GroupSize;
   const bool     mine = row < A.n;
   const PetscInt end  = mine ? A.i[row + 1] : 0;
-  PetscInt       k = mine ? A.i[row] + lane : 0, column[Ahead];
+  PetscInt       k    = mine ? A.i[row] + lane : 0, column[Ahead];
   T              value[Ahead], sum = 0;
   const auto     load = [&]() {
 #pragma unroll
@@ -222,6 +223,72 @@ struct SmoothOn {
   }
 };
 
+/* ------------------------------------- factored smoothers ------------------------------------- */
+
+/*
+   Calls act(row, x_row + (W x)_row) for all rows of a factor W, as ForProducts() does for a level. The entries of W come before the
+   wait for the kernel ahead.
+*/
+template <typename T, int GroupSize, int Ahead, typename Act>
+__global__ void __launch_bounds__(kBlockSize) ForFactor(PetscInt n, const PetscInt *W_i, const PetscInt *W_j, const T *W_a,
+                                                        const T *__restrict__ x, const CMATCHControl *control, Act act)
+{
+  const PetscInt row  = (PetscInt)(GridThread() / GroupSize);
+  const int      lane = threadIdx.x % GroupSize;
+  const bool     mine = row < n;
+  const PetscInt end  = mine ? W_i[row + 1] : 0;
+  PetscInt       k    = mine ? W_i[row] + lane : 0, column[Ahead];
+  T              value[Ahead], sum = 0;
+  const auto     load = [&]() {
+#pragma unroll
+    for (int t = 0; t < Ahead; t++) {
+      const bool in = k + t * GroupSize < end;
+      column[t]     = in ? W_j[k + t * GroupSize] : row;
+      value[t]      = in ? W_a[k + t * GroupSize] : T(0);
+    }
+  };
+  load();
+  WaitForPrevious();
+  LetNextStart();
+  if (control->skip) return;
+  while (k < end) {
+    T other[Ahead];
+#pragma unroll
+    for (int t = 0; t < Ahead; t++) other[t] = x[column[t]];
+#pragma unroll
+    for (int t = 0; t < Ahead; t++) sum += value[t] * other[t];
+    k += GroupSize * Ahead;
+    if (k < end) load();
+  }
+  sum = GroupSum<GroupSize>(sum);
+  if (mine && lane == 0) act(row, x[row] + sum);
+}
+
+/* t = D (r + W r) */
+template <typename T>
+struct StoreScaled {
+  const T *d;
+  T       *t;
+
+  __device__ __forceinline__ void operator()(PetscInt i, T product) const { t[i] = d[i] * product; }
+};
+
+/* z' = e z + c M^{-1} r, x = x + beta z', where z and x are 0 if they are null; z' is stored if the polynomial goes on. */
+template <typename T, typename To>
+struct FactorStep {
+  const T *z_from, *x;
+  T        c, e, beta;
+  T       *z;
+  To       to;
+
+  __device__ __forceinline__ void operator()(PetscInt i, T product) const
+  {
+    const T z_i = (z_from ? e * z_from[i] : T(0)) + c * product;
+    if (z) z[i] = z_i;
+    to(i, (x ? x[i] : T(0)) + beta * z_i);
+  }
+};
+
 /* ----------------------------------------- transfers ------------------------------------------ */
 
 /* b = R r on the next level, and the first step of its smoother. A group takes a row. */
@@ -235,7 +302,7 @@ __global__ void __launch_bounds__(kBlockSize)
   const int      lane   = threadIdx.x % kTransferGroup;
   const bool     mine   = row < rows;
   const PetscInt end    = mine ? R_i[row + 1] : 0;
-  PetscInt       k = mine ? R_i[row] + lane : 0, column[kAhead];
+  PetscInt       k      = mine ? R_i[row] + lane : 0, column[kAhead];
   T              value[kAhead], sum = 0;
   const auto     load = [&]() {
 #pragma unroll
@@ -278,12 +345,12 @@ struct Four<double> {
 
 /* x = x + P e. A thread takes a row. */
 template <typename T, bool OfFour>
-__global__ void __launch_bounds__(kBlockSize) Prolongate(PetscInt n, PetscInt width, const PetscInt *P_j, const T *P_a, const T *__restrict__ e,
-                                                         T *x, const CMATCHControl *control)
+__global__ void __launch_bounds__(kBlockSize) Prolongate(PetscInt n, PetscInt width, const PetscInt *P_j, const T *P_a,
+                                                         const T *__restrict__ e, T *x, const CMATCHControl *control)
 {
   const long long i = GridThread();
   if (OfFour) {
-    int4                     j{-1, -1, -1, -1};
+    int4                   j{-1, -1, -1, -1};
     typename Four<T>::Type a{};
     if (i < n) {
       j = ((const int4 *)P_j)[i];
@@ -314,7 +381,8 @@ __global__ void __launch_bounds__(kBlockSize) Prolongate(PetscInt n, PetscInt wi
 /* ------------------------------- levels that are visited twice -------------------------------- */
 
 template <typename T>
-__global__ void __launch_bounds__(kBlockSize) BeginLevel(PetscInt n, const T *l, const T *b, FirstStep<T> first, const CMATCHControl *control)
+__global__ void __launch_bounds__(kBlockSize)
+  BeginLevel(PetscInt n, const T *l, const T *b, FirstStep<T> first, const CMATCHControl *control)
 {
   const long long i = GridThread();
   WaitForPrevious();
@@ -390,7 +458,10 @@ __global__ void __launch_bounds__(kBlockSize) SecondKStep(PetscInt n, const doub
 template <typename T>
 class Cycle {
 public:
-  Cycle(CMATCHHierarchyCUDA *H, const Ends &ends, cudaStream_t stream) : H_(H), ends_(ends), stream_(stream), steps_(StepsOf(H)) { }
+  Cycle(CMATCHHierarchyCUDA *H, const Ends &ends, cudaStream_t stream) :
+      H_(H), ends_(ends), stream_(stream), steps_(CMATCHSmootherSteps(H->params))
+  {
+  }
 
   PetscErrorCode Run(const double *square, const int *stage, int stop)
   {
@@ -407,8 +478,8 @@ public:
                           (const T *)L.l, V(0).b, First(0), H_->control));
     PetscCall(Visit(0));
     if (!ended_)
-      PetscCall(LaunchEarly(H_->early, EndCycle<T>, BlocksFor(L.n), kBlockSize, stream_, L.n, (const T *)V(0).x[now_[0]], H_->w, ends_,
-                            H_->control));
+      PetscCall(LaunchEarly(H_->early, EndCycle<T>, BlocksFor(L.n), kBlockSize, stream_, L.n, (const T *)V(0).x[now_[0]], H_->w,
+                            ends_, H_->control));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -426,15 +497,6 @@ private:
     const CMATCHLevel &L = H_->level[l];
     return {L.n, L.A_i, L.A_j, (const T *)L.A_a, (const T *)L.s, (const T *)L.l};
   }
-  static PolynomialSteps StepsOf(const CMATCHHierarchyCUDA *H)
-  {
-    const CMATCHParams &p = H->params;
-    switch (p.smoother) {
-    case PC_CMATCH_L1JACOBI: return PolynomialRichardson(p.degree, p.relaxation);
-    case PC_CMATCH_CHEBYSHEV4: return PolynomialChebyshev4(p.degree);
-    default: return PolynomialChebyshev(p.degree);
-    }
-  }
   bool Last(PetscInt l) const { return l + 1 == H_->levels; }
   /* The coarsest level is solved by an inverse or by iterations, not by polynomials. */
   bool Solved() const { return H_->inverse.size() > 0 || H_->iteration.size() > 0; }
@@ -443,11 +505,13 @@ private:
   {
     return Last(l) && H_->end != CMATCH_END_DOMINATED ? PolynomialChebyshev(kCMATCHStalledDegree) : steps_;
   }
-  /* The first step of a level from zero, which the kernel that makes b does. */
+  /* A factor smooths the level, and not l. */
+  bool Factored(PetscInt l) const { return H_->level[l].factor.d; }
+  /* The first step of a level from zero, which the kernel that makes b does, but for a level with a factor. */
   FirstStep<T> First(PetscInt l)
   {
     now_[l] = 0;
-    if (Last(l) && Solved()) return {T(0), T(0), nullptr, nullptr};
+    if ((Last(l) && Solved()) || Factored(l)) return {T(0), T(0), nullptr, nullptr};
     const PolynomialSteps p = Steps(l);
     return {(T)p.c[0], (T)p.beta[0], V(l).x[0], p.degree > 1 ? V(l).z[0] : nullptr};
   }
@@ -456,8 +520,8 @@ private:
   PetscErrorCode Launch(PetscInt l, const T *x, const Act &act)
   {
     PetscFunctionBegin;
-    PetscCall(LaunchEarly(H_->early, ForProducts<T, GroupSize, Ahead, Act>, BlocksFor((long long)H_->level[l].n * GroupSize), kBlockSize,
-                          stream_, A(l), x, H_->control, act));
+    PetscCall(LaunchEarly(H_->early, ForProducts<T, GroupSize, Ahead, Act>, BlocksFor((long long)H_->level[l].n * GroupSize),
+                          kBlockSize, stream_, A(l), x, H_->control, act));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   /* The one place that chooses how many lanes take a row, by the mean row length. */
@@ -474,6 +538,55 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
+  template <int GroupSize, int Ahead, typename Act>
+  PetscErrorCode LaunchFactor(const CSR &W, const T *x, const Act &act)
+  {
+    PetscFunctionBegin;
+    PetscCall(LaunchEarly(H_->early, ForFactor<T, GroupSize, Ahead, Act>, BlocksFor((long long)W.rows * GroupSize), kBlockSize,
+                          stream_, W.rows, W.i, W.j, (const T *)W.a, x, H_->control, act));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  /* The one place that chooses how many lanes take a row of a factor, by the mean row length. */
+  template <typename Act>
+  PetscErrorCode ForFactorRows(const CSR &W, const T *x, const Act &act)
+  {
+    const double mean = (double)W.nnz / W.rows;
+
+    PetscFunctionBegin;
+    if (mean <= 10) PetscCall((LaunchFactor<1, 4>(W, x, act)));
+    else if (mean <= 24) PetscCall((LaunchFactor<4, 4>(W, x, act)));
+    else PetscCall((LaunchFactor<8, 4>(W, x, act)));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  /*
+     x = x + S (b - A x) with the factor of a level, or from the start x = 0; to the caller with `out`. z[1] holds the product
+     between the factors. The second factor reads nothing that its kernel writes, so that z and x stay in their arrays.
+  */
+  PetscErrorCode SmoothByFactor(PetscInt l, const PolynomialSteps &p, bool zero, bool out)
+  {
+    const Vectors       v      = V(l);
+    const CMATCHFactor &factor = H_->level[l].factor;
+    T *const x = v.x[now_[l]], *const z = v.z[0], *const t = v.z[1];
+    const T *r = v.b;
+
+    PetscFunctionBegin;
+    for (PetscInt k = 0; k < p.degree; k++) {
+      const bool on   = k + 1 < p.degree;
+      const auto step = [&](auto to) {
+        return FactorStep<T, decltype(to)>{k ? z : nullptr, zero && !k ? nullptr : x, (T)p.c[k], (T)p.e[k],
+                                           (T)p.beta[k],    on ? z : nullptr,         to};
+      };
+      if (k || !zero) {
+        PetscCall(ForRows(l, k ? z : x, StoreResidual<T>{r, v.r}));
+        r = v.r;
+      }
+      PetscCall(ForFactorRows(factor.W, r, StoreScaled<T>{(const T *)factor.d, t}));
+      if (out && !on) PetscCall(ForFactorRows(factor.Wt, t, step(ToCaller<T>{ends_, H_->w, H_->control})));
+      else PetscCall(ForFactorRows(factor.Wt, t, step(ToVector<T>{x})));
+    }
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
   /* Steps 1, 2, .. of a polynomial; r is b before the first of them if it starts from zero. To the caller with `out`. */
   PetscErrorCode SmoothOnwards(PetscInt l, const PolynomialSteps &p, const T *r, bool out)
   {
@@ -484,13 +597,21 @@ private:
       const bool on   = k + 1 < p.degree;
       T *const   x    = v.x[now_[l]];
       const auto step = [&](auto to) {
-        return SmoothOn<T, decltype(to)>{
-          (const T *)H_->level[l].l, r, x, (T)p.c[k], (T)p.e[k], (T)p.beta[k], on ? v.r : nullptr, on ? v.z[k % 2] : nullptr, to};
+        return SmoothOn<T, decltype(to)>{(const T *)H_->level[l].l, r, x, (T)p.c[k], (T)p.e[k], (T)p.beta[k], on ? v.r : nullptr,
+                                         on ? v.z[k % 2] : nullptr, to};
       };
       if (out && !on) PetscCall(ForRows(l, v.z[(k + 1) % 2], step(ToCaller<T>{ends_, H_->w, H_->control})));
       else PetscCall(ForRows(l, v.z[(k + 1) % 2], step(ToVector<T>{x})));
       r = v.r;
     }
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  /* x = S b, of which the first step is there, but for a level with a factor */
+  PetscErrorCode SmoothFirst(PetscInt l, const PolynomialSteps &p)
+  {
+    PetscFunctionBegin;
+    if (Factored(l)) PetscCall(SmoothByFactor(l, p, true, false));
+    else PetscCall(SmoothOnwards(l, p, V(l).b, false));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   /* x = x + S (b - A x); to the caller with `out` */
@@ -500,49 +621,59 @@ private:
     const bool    on   = p.degree > 1;
     T *const      x    = v.x[now_[l]];
     const auto    step = [&](auto to) {
-      return SmoothFrom<T, decltype(to)>{v.b, (const T *)H_->level[l].l, (T)p.c[0], (T)p.beta[0], on ? v.r : nullptr, on ? v.z[0] : nullptr, to};
+      return SmoothFrom<T, decltype(to)>{v.b,
+                                         (const T *)H_->level[l].l,
+                                         (T)p.c[0],
+                                         (T)p.beta[0],
+                                         on ? v.r : nullptr,
+                                         on ? v.z[0] : nullptr,
+                                         to};
     };
 
     PetscFunctionBegin;
+    if (out) ended_ = true;
+    if (Factored(l)) {
+      PetscCall(SmoothByFactor(l, p, false, out));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
     if (out && !on) PetscCall(ForRows(l, x, step(ToCaller<T>{ends_, H_->w, H_->control})));
     else PetscCall(ForRows(l, x, step(ToVector<T>{v.x[1 - now_[l]]})));
     now_[l] = 1 - now_[l];
     PetscCall(SmoothOnwards(l, p, v.r, out));
-    if (out) ended_ = true;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   /* A level whose b and first step are there: its x is x[now] afterwards. */
   PetscErrorCode Visit(PetscInt l)
   {
-    const Vectors         v = V(l);
-    const CMATCHLevel    &L = H_->level[l];
-    const PolynomialSteps p = Steps(l);
+    const Vectors         v   = V(l);
+    const CMATCHLevel    &L   = H_->level[l];
+    const PolynomialSteps p   = Steps(l);
     const bool            out = l == 0;
 
     PetscFunctionBegin;
     if (Last(l)) {
       if (Solved()) PetscCall(CMATCHLaunchCoarsest(H_, v.x[0], stream_));
       else {
-        PetscCall(SmoothOnwards(l, p, v.b, false));
+        PetscCall(SmoothFirst(l, p));
         if (H_->end == CMATCH_END_DOMINATED) PetscCall(SmoothAgain(l, p, out));
       }
       PetscFunctionReturn(PETSC_SUCCESS);
     }
     const CMATCHLevel &N = H_->level[l + 1];
-    PetscCall(SmoothOnwards(l, p, v.b, false));
+    PetscCall(SmoothFirst(l, p));
     PetscCall(ForRows(l, v.x[now_[l]], StoreResidual<T>{v.b, v.r}));
     const FirstStep<T> first = First(l + 1);
-    PetscCall(LaunchEarly(H_->early, Restrict<T>, BlocksFor((long long)N.n * kTransferGroup), kBlockSize, stream_, N.n, L.R_i, L.R_j,
-                          (const T *)L.R_a, v.r, (const T *)N.l, V(l + 1).b, first, H_->control));
+    PetscCall(LaunchEarly(H_->early, Restrict<T>, BlocksFor((long long)N.n * kTransferGroup), kBlockSize, stream_, N.n, L.R_i,
+                          L.R_j, (const T *)L.R_a, v.r, (const T *)N.l, V(l + 1).b, first, H_->control));
     PetscCall(VisitNext(l + 1));
     const T *const e = V(l + 1).x[now_[l + 1]];
     if (L.width == 4)
-      PetscCall(LaunchEarly(H_->early, Prolongate<T, true>, BlocksFor(L.n), kBlockSize, stream_, L.n, L.width, L.P_j, (const T *)L.P_a, e,
-                            v.x[now_[l]], H_->control));
+      PetscCall(LaunchEarly(H_->early, Prolongate<T, true>, BlocksFor(L.n), kBlockSize, stream_, L.n, L.width, L.P_j,
+                            (const T *)L.P_a, e, v.x[now_[l]], H_->control));
     else
-      PetscCall(LaunchEarly(H_->early, Prolongate<T, false>, BlocksFor(L.n), kBlockSize, stream_, L.n, L.width, L.P_j, (const T *)L.P_a,
-                            e, v.x[now_[l]], H_->control));
+      PetscCall(LaunchEarly(H_->early, Prolongate<T, false>, BlocksFor(L.n), kBlockSize, stream_, L.n, L.width, L.P_j,
+                            (const T *)L.P_a, e, v.x[now_[l]], H_->control));
     PetscCall(SmoothAgain(l, p, out));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -560,10 +691,13 @@ private:
   }
   PetscErrorCode Begin(PetscInt l)
   {
-    const CMATCHLevel &L = H_->level[l];
+    const CMATCHLevel &L     = H_->level[l];
+    const FirstStep<T> first = First(l);
 
     PetscFunctionBegin;
-    PetscCall(LaunchEarly(false, BeginLevel<T>, BlocksFor(L.n), kBlockSize, stream_, L.n, (const T *)L.l, V(l).b, First(l), H_->control));
+    if (Factored(l)) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCall(
+      LaunchEarly(false, BeginLevel<T>, BlocksFor(L.n), kBlockSize, stream_, L.n, (const T *)L.l, V(l).b, first, H_->control));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscErrorCode CopyVector(PetscInt l, const T *from, T *to)
@@ -587,7 +721,8 @@ private:
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscErrorCode Dot(PetscInt l, int count, const T *x0, const T *y0, const T *x1, const T *y1, const T *x2, const T *y2, double *sums)
+  PetscErrorCode Dot(PetscInt l, int count, const T *x0, const T *y0, const T *x1, const T *y1, const T *x2, const T *y2,
+                     double *sums)
   {
     const PetscInt n      = H_->level[l].n;
     const int      blocks = PetscMin(kDotBlocks, BlocksFor(n));
@@ -626,16 +761,16 @@ private:
   Ends                  ends_;
   cudaStream_t          stream_;
   const PolynomialSteps steps_;
-  int                   now_[kCMATCHMostLevels] = {}; /* which of x[2] has the iterate */
-  bool                  ended_ = false;               /* the last step has given z to the caller */
+  int                   now_[kCMATCHMostLevels] = {};    /* which of x[2] has the iterate */
+  bool                  ended_                  = false; /* the last step has given z to the caller */
 };
 
-PetscErrorCode LaunchCycle(CMATCHHierarchyCUDA *H, const Ends &ends, const double *square, const int *stage, int stop, cudaStream_t stream)
+PetscErrorCode LaunchCycle(CMATCHHierarchyCUDA *H, const Ends &ends, const double *square, const int *stage, int stop,
+                           cudaStream_t stream)
 {
   PetscFunctionBegin;
-  PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
-    return Cycle<decltype(zero)>(H, ends, stream).Run(square, stage, stop);
-  }));
+  PetscCall(CMATCHWithPrecision(H->params.precision,
+                                [&](auto zero) { return Cycle<decltype(zero)>(H, ends, stream).Run(square, stage, stop); }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -689,12 +824,13 @@ PetscErrorCode CMATCHApply_CUDA(CMATCHHierarchy *hierarchy, const PetscScalar *r
   cudaStream_t         stream;
 
   PetscFunctionBegin;
-  if (!H->levels) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!H->level[0].n) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   if (!H->graph) {
     if (!H->capture) PetscCallCUDA(cudaStreamCreateWithFlags(&H->capture, cudaStreamNonBlocking));
     PetscCallCUDA(cudaStreamBeginCapture(H->capture, cudaStreamCaptureModeThreadLocal));
-    PetscCall(EndCapture(H->capture, LaunchCycle(H, Ends{nullptr, nullptr, H->caller}, nullptr, nullptr, 0, H->capture), &H->graph));
+    PetscCall(
+      EndCapture(H->capture, LaunchCycle(H, Ends{nullptr, nullptr, H->caller}, nullptr, nullptr, 0, H->capture), &H->graph));
   }
   SetEnds<<<1, 1, 0, stream>>>(H->caller, r, z);
   FinePCCheckLaunch();

@@ -11,6 +11,14 @@ constexpr int kRestrictGroup  = 8;  /* lanes of a row of R in sums */
 constexpr int kSortedPerLane  = 8;  /* entries of a row of R that a lane of a warp keeps while it sorts the row */
 constexpr int kLongestSorted  = kWarpSize * kSortedPerLane;
 constexpr int kGeneralBlocks  = 2;  /* on a processor, on the general path of P */
+constexpr int kProlongThread  = 128; /* threads of a block in which a thread has a row of P */
+/* Guesses of entries: of A P as a multiple of those of A, and of the next operator. A product that needs more is made again. */
+constexpr double kProductEntries = 1.45, kCoarseEntries = 0.75;
+constexpr PetscInt kUsualWidth   = 4; /* of P, for which they hold; wider rows of P have wider rows of A P */
+constexpr size_t kLeastEntries   = 64; /* of a row of the next operator, where there are few rows */
+
+constexpr int kFewRows        = 30000; /* up to so many rows of a product have a warp each */
+constexpr int kProlongRoom    = 12;  /* aggregates that such a row may meet */
 
 /* ---------------------------------------- prolongator ----------------------------------------- */
 
@@ -25,6 +33,7 @@ struct Prolong {
   T              *P_a;
   double         *sum;   /* [n] of a row of P, of the values as they are stored */
   PetscInt       *count; /* [columns + 1] entries of each column, which are added up; null with fixed */
+  PetscInt       *turn;  /* [n][width] an entry is number turn of its column; null with fixed */
   PetscInt       *wide;  /* [n] rows that did not fit into their tables */
   bool            fixed; /* P_j is there */
 };
@@ -40,7 +49,7 @@ __device__ __forceinline__ void StoreRow(const Prolong<T> &p, PetscInt i, int la
     const size_t at = (size_t)i * p.width + t;
     if (!p.fixed) p.P_j[at] = t < entries ? column[t] : -1;
     p.P_a[at] = t < entries ? (T)(value[t] * factor) : T(0);
-    if (p.count && t < entries) atomicAdd(p.count + column[t], 1);
+    if (p.count && t < entries) p.turn[at] = atomicAdd(p.count + column[t], 1);
   }
   if (lane == 0) p.sum[i] = sum;
 }
@@ -222,13 +231,156 @@ __device__ bool ProlongRow(const Prolong<T> &p, PetscInt i, const ProductTable &
   return fits;
 }
 
+/* How a thread has ended a row of P. */
+enum ProlongedRow { PROLONGED_WHOLE, PROLONGED_CUT, PROLONGED_PLAIN, PROLONGED_NOT };
+
+/* The same by a thread, in a row that meets few aggregates; key and sum are columns of shared memory. */
 template <typename T>
-__global__ void __launch_bounds__(kBlockSize) ProlongKernel(Prolong<T> p, int bits, CMATCHReport *report)
+__device__ __forceinline__ ProlongedRow ProlongByThread(const Prolong<T> &p, PetscInt i, PetscInt *key, double *sum)
+{
+  const PetscInt begin = p.A_i[i], end = p.A_i[i + 1], own = p.aggregate[i];
+  const size_t   at      = (size_t)i * p.width;
+  double         d       = (double)p.d[i], lumped = 0;
+  T              largest = 0;
+  if (own < 0) {
+    for (PetscInt t = 0; t < p.width; t++) {
+      if (!p.fixed) p.P_j[at + t] = -1;
+      p.P_a[at + t] = T(0);
+    }
+    p.sum[i] = 0;
+    return PROLONGED_WHOLE;
+  }
+  for (PetscInt k = begin; k < end; k++) largest = max(largest, -p.A_a[k]);
+  const T least = largest > 0 ? (T)kCMATCHFilter * largest : -(T)INFINITY;
+  for (PetscInt k = begin; k < end; k++)
+    if (-p.A_a[k] < least) lumped += (double)p.A_a[k];
+  const double dF = d + lumped > kCMATCHLeastDiagonal * d ? d + lumped : d;
+  double       l1 = fabs(dF), S = dF;
+  for (PetscInt k = begin; k < end; k++)
+    if (!(-p.A_a[k] < least)) l1 += fabs((double)p.A_a[k]);
+  double D = fmax(dF, 0.5 * l1);
+  if (!(D > 0)) D = 1;
+  const double q    = kCMATCHOmega / D;
+  int          met  = 1;
+  bool         fits = true;
+  key[0]            = own;
+  sum[0]            = 1 - q * dF;
+  for (PetscInt k = begin; k < end; k++) {
+    const T a = p.A_a[k];
+    if (-a < least) continue;
+    const PetscInt column = p.aggregate[p.A_j[k]];
+    if (column < 0) continue;
+    S += (double)a;
+    int place = 0;
+    while (place < met && key[place * kProlongThread] != column) place++;
+    if (place < met) sum[place * kProlongThread] += -(q * (double)a);
+    else if (met < kProlongRoom) {
+      key[met * kProlongThread] = column;
+      sum[met * kProlongThread] = -(q * (double)a);
+      met++;
+    } else fits = false;
+  }
+  if (!fits) return PROLONGED_NOT;
+  /* the entries that are not 0, and of these the best ones, move to the front; then they are put in order */
+  int nonzeros = 0, entries = 0;
+  for (int place = 0; place < met; place++) nonzeros += sum[place * kProlongThread] != 0;
+  const auto swap = [&](int a, int b) {
+    const PetscInt k          = key[a * kProlongThread];
+    const double   v          = sum[a * kProlongThread];
+    key[a * kProlongThread]   = key[b * kProlongThread];
+    sum[a * kProlongThread]   = sum[b * kProlongThread];
+    key[b * kProlongThread]   = k;
+    sum[b * kProlongThread]   = v;
+  };
+  bool cut = false;
+  if (p.fixed) {
+    int found = 0;
+    while (entries < p.width && p.P_j[at + entries] >= 0) {
+      const PetscInt column = p.P_j[at + entries];
+      int            place  = entries;
+      while (place < met && key[place * kProlongThread] != column) place++;
+      if (place == met) {
+        if (met == kProlongRoom) return PROLONGED_NOT; /* no room for an entry of 0: the columns are those of other values */
+        key[met * kProlongThread] = column;
+        sum[met * kProlongThread] = 0;
+        met++;
+      }
+      found += sum[place * kProlongThread] != 0;
+      swap(entries, place);
+      entries++;
+    }
+    cut = found < nonzeros;
+  } else {
+    cut     = nonzeros > p.width;
+    entries = min(nonzeros, p.width);
+    for (int e = 0; e < entries; e++) {
+      Candidate best{0, 0, 0, -1};
+      for (int place = e; place < met; place++) {
+        const double v = sum[place * kProlongThread];
+        if (v == 0) continue;
+        const PetscInt  column = key[place * kProlongThread];
+        const Candidate one{fabs(v), cut ? CMATCHMix(i, column) : 0u, column, place};
+        if (IsBetter(one, best)) best = one;
+      }
+      swap(e, best.place);
+    }
+    for (int e = 1; e < entries; e++)
+      for (int to = e; to > 0 && key[(to - 1) * kProlongThread] > key[to * kProlongThread]; to--) swap(to, to - 1);
+  }
+  double factor = 1;
+  bool   plain  = !p.fixed && entries == 0;
+  if (cut) {
+    double kept = 0;
+    for (int e = 0; e < entries; e++) kept += sum[e * kProlongThread];
+    factor = (1 - q * S) / kept;
+    plain  = plain || !(factor > 0 && factor <= kCMATCHMostScaling);
+  }
+  if (plain) {
+    factor = 1;
+    if (!p.fixed) {
+      entries = 1;
+      key[0]  = own;
+    }
+    for (int e = 0; e < entries; e++) sum[e * kProlongThread] = key[e * kProlongThread] == own ? 1. : 0.;
+  }
+  double total = 0;
+  for (int t = 0; t < p.width; t++) {
+    const T        value  = t < entries ? (T)(sum[t * kProlongThread] * factor) : T(0);
+    const PetscInt column = t < entries ? key[t * kProlongThread] : -1;
+    if (t < entries) total += (double)value;
+    if (!p.fixed) p.P_j[at + t] = column;
+    p.P_a[at + t] = value;
+    if (p.count && column >= 0) p.turn[at + t] = atomicAdd(p.count + column, 1);
+  }
+  p.sum[i] = total;
+  return plain ? PROLONGED_PLAIN : cut ? PROLONGED_CUT : PROLONGED_WHOLE;
+}
+
+/* A thread takes a row. Rows that meet many aggregates are listed. */
+template <typename T>
+__global__ void __launch_bounds__(kProlongThread) ProlongThreadKernel(Prolong<T> p, CMATCHReport *report)
+{
+  __shared__ PetscInt keys[kProlongRoom][kProlongThread];
+  __shared__ double   sums[kProlongRoom][kProlongThread];
+  const long long     i   = GridThread();
+  const ProlongedRow  row = i < p.n ? ProlongByThread(p, (PetscInt)i, &keys[0][threadIdx.x], &sums[0][threadIdx.x]) : PROLONGED_WHOLE;
+  if (row == PROLONGED_NOT) p.wide[atomicAdd(&report->wide, 1)] = (PetscInt)i;
+  const int cut = __syncthreads_count(row == PROLONGED_CUT), plain = __syncthreads_count(row == PROLONGED_PLAIN);
+  if (threadIdx.x == 0 && cut) atomicAdd(&report->cut, cut);
+  if (threadIdx.x == 0 && plain) atomicAdd(&report->plain, plain);
+}
+
+
+/* A group takes a row, of all rows or of those in `list`. */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize)
+  ProlongKernel(Prolong<T> p, PetscInt rows, const PetscInt *list, int bits, CMATCHReport *report)
 {
   extern __shared__ double shared[];
   const int           groups = kBlockSize / kProlongGroup, group = threadIdx.x / kProlongGroup, lane = threadIdx.x % kProlongGroup;
   const int           size = 1 << bits;
-  const PetscInt      row  = (PetscInt)(GridThread() / kProlongGroup), i = row < p.n ? row : -1;
+  const long long     row  = GridThread() / kProlongGroup;
+  const PetscInt      i    = row >= rows ? -1 : list ? list[row] : (PetscInt)row;
   double *const       values = shared + (size_t)groups * size;
   PetscInt *const     keys   = (PetscInt *)(values + (size_t)groups * p.width);
   PetscInt *const     kept   = keys + (size_t)groups * (size + 1);
@@ -271,19 +423,19 @@ __global__ void __launch_bounds__(kBlockSize) ProlongPlain(Prolong<T> p)
   if (!p.fixed) p.P_j[i] = own;
   p.P_a[i] = own >= 0 ? T(1) : T(0);
   p.sum[i] = own >= 0 ? 1. : 0.;
-  if (p.count && own >= 0) atomicAdd(p.count + own, 1);
+  if (p.count && own >= 0) p.turn[i] = atomicAdd(p.count + own, 1);
 }
 
 /* ------------------------------------------ transpose ----------------------------------------- */
 
 /* Every entry of P goes to its row of R, in any order. */
 __global__ void __launch_bounds__(kBlockSize)
-  FillRestriction(PetscInt n, PetscInt width, const PetscInt *P_j, const PetscInt *R_i, PetscInt *filled, PetscInt *R_j)
+  FillRestriction(PetscInt n, PetscInt width, const PetscInt *P_j, const PetscInt *turn, const PetscInt *R_i, PetscInt *R_j)
 {
   const long long at = GridThread();
   if (at >= (long long)n * width) return;
   const PetscInt column = P_j[at];
-  if (column >= 0) R_j[R_i[column] + atomicAdd(filled + column, 1)] = (PetscInt)(at / width);
+  if (column >= 0) R_j[R_i[column] + turn[at]] = (PetscInt)(at / width);
 }
 
 /* Sorts rows of R of at most kLongestSorted entries: the place of an entry is how many are smaller. A warp takes a row. */
@@ -324,19 +476,19 @@ __global__ void __launch_bounds__(kBlockSize)
 /* ------------------------------------------ row sums ------------------------------------------ */
 
 /* y = A (P 1) by differences. A group takes a row. */
-template <typename T>
+template <int GroupSize, typename T>
 __global__ void __launch_bounds__(kBlockSize)
   OperatorTimesSums(PetscInt n, const PetscInt *A_i, const PetscInt *A_j, const T *A_a, const double *rs, const double *p1, double *y)
 {
-  const PetscInt row   = (PetscInt)(GridThread() / kRestrictGroup);
-  const int      lane  = threadIdx.x % kRestrictGroup;
+  const PetscInt row   = (PetscInt)(GridThread() / GroupSize);
+  const int      lane  = threadIdx.x % GroupSize;
   const PetscInt begin = row < n ? A_i[row] : 0, end = row < n ? A_i[row + 1] : 0;
   const int      longest = (int)__reduce_max_sync(kFullWarp, end - begin);
   const double   own = row < n ? p1[row] : 0.;
   double         sum = row < n ? rs[row] * own : 0.;
-  for (int k = 0; k < longest; k += kRestrictGroup) {
+  for (int k = 0; k < longest; k += GroupSize) {
     const PetscInt at = begin + k + lane;
-    AddInOrder<kRestrictGroup>(at < end ? (double)A_a[at] * (p1[A_j[at]] - own) : 0., &sum);
+    AddInOrder<GroupSize>(at < end ? (double)A_a[at] * (p1[A_j[at]] - own) : 0., &sum);
   }
   if (row < n && lane == 0) y[row] = sum;
 }
@@ -458,7 +610,7 @@ struct Step {
   PetscInt      level;
   bool          keep;
   double       *p1 = nullptr; /* [n] row sums of P */
-  PetscInt     *count = nullptr;
+  PetscInt     *count = nullptr, *turn = nullptr; /* see Prolong */
 
   PetscErrorCode Prolongate()
   {
@@ -466,11 +618,12 @@ struct Step {
     PetscCall(s->arena.Take(L.n, &p1));
     if (!keep) {
       PetscCall(s->arena.Take((size_t)L.coarse + 1, &count));
+      PetscCall(s->arena.Take((size_t)L.n * L.width, &turn));
       PetscCallCUDA(cudaMemsetAsync(count, 0, ((size_t)L.coarse + 1) * sizeof(*count), s->stream));
     }
     const auto mark = s->arena.mark();
     Prolong<T> p{L.n, L.coarse, L.width, L.A_i, L.A_j, (const T *)L.A_a, (const T *)L.d, L.aggregate, L.P_j, (T *)L.P_a, p1, count,
-                 nullptr, keep};
+                 turn, nullptr, keep};
     PetscCallCUDA(cudaMemsetAsync(&s->report->cut, 0, 2 * sizeof(PetscInt), s->stream)); /* cut and plain */
     if (!s->params->smoothed_prolongator) {
       ProlongPlain<<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(p);
@@ -479,20 +632,36 @@ struct Step {
     }
     PetscCall(s->arena.Take(L.n, &p.wide));
     PetscCallCUDA(cudaMemsetAsync(&s->report->wide, 0, sizeof(PetscInt), s->stream));
-    const double mean   = (double)L.nnz / L.n;
-    const int    bits   = TableBits(mean + 1, 4, 7);
-    const size_t groups = kBlockSize / kProlongGroup;
-    const size_t shared = groups * (((sizeof(double) + sizeof(PetscInt)) << bits) + sizeof(PetscInt) +
-                                    L.width * (sizeof(double) + sizeof(PetscInt)));
-    PetscCallCUDA(cudaFuncSetAttribute(ProlongKernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
-    ProlongKernel<T><<<BlocksFor((long long)L.n * kProlongGroup), kBlockSize, shared, s->stream>>>(p, bits, s->report);
-    FinePCCheckLaunch();
-    PetscCall(CMATCHReadReport(s));
+    const double   mean    = (double)L.nnz / L.n;
+    const bool     threads = mean <= kProlongRoom;
+    const PetscInt *list   = nullptr;
+    PetscInt        rows   = L.n;
+    if (threads) {
+      ProlongThreadKernel<T><<<BlocksFor(L.n, kProlongThread), kProlongThread, 0, s->stream>>>(p, s->report);
+      FinePCCheckLaunch();
+      PetscCall(CMATCHReadReport(s));
+      list = p.wide;
+      rows = s->seen.wide;
+      if (rows) {
+        PetscCall(s->arena.Take(rows, &p.wide));
+        PetscCallCUDA(cudaMemsetAsync(&s->report->wide, 0, sizeof(PetscInt), s->stream));
+      }
+    }
+    if (rows) {
+      const int    bits   = threads ? 7 : TableBits(mean + 1, 4, 7);
+      const size_t groups = kBlockSize / kProlongGroup;
+      const size_t shared = ProductShared(groups, bits) + groups * L.width * (sizeof(double) + sizeof(PetscInt));
+      PetscCallCUDA(cudaFuncSetAttribute(ProlongKernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
+      ProlongKernel<T>
+        <<<BlocksFor((long long)rows * kProlongGroup), kBlockSize, shared, s->stream>>>(p, rows, list, bits, s->report);
+      FinePCCheckLaunch();
+      PetscCall(CMATCHReadReport(s));
+    }
     if (s->seen.wide) {
       const PetscInt tables = (PetscInt)PetscMax(
         1, PetscMin((size_t)PetscMin(s->seen.wide, kGeneralBlocks * s->H->processors), kProductWideBytes / (L.coarse * (sizeof(double) + sizeof(PetscInt)))));
-      PetscInt *keys;
-      double   *sums;
+      PetscInt *keys = nullptr;
+      double   *sums = nullptr;
       PetscCall(s->arena.Take((size_t)tables * L.coarse, &keys));
       PetscCall(s->arena.Take((size_t)tables * L.coarse, &sums));
       PetscCallCUDA(cudaMemsetAsync(keys, -1, (size_t)tables * L.coarse * sizeof(*keys), s->stream));
@@ -508,10 +677,8 @@ struct Step {
   PetscErrorCode Transpose()
   {
     const PetscInt rows = L.coarse;
-    PetscInt      *filled;
 
     PetscFunctionBegin;
-    PetscCall(s->arena.Take(rows, &filled));
     PetscCall(s->cub->Run([&](void *memory, size_t &bytes) {
       return cub::DeviceScan::ExclusiveSum(memory, bytes, count, L.R_i, rows + 1, s->stream);
     }));
@@ -519,8 +686,7 @@ struct Step {
       return cub::DeviceReduce::Max(memory, bytes, count, &s->report->longest, rows, s->stream);
     }));
     PetscCallCUDA(cudaMemcpyAsync(&s->report->P_nnz, L.R_i + rows, sizeof(PetscInt), cudaMemcpyDeviceToDevice, s->stream));
-    PetscCallCUDA(cudaMemsetAsync(filled, 0, rows * sizeof(*filled), s->stream));
-    FillRestriction<<<BlocksFor((long long)L.n * L.width), kBlockSize, 0, s->stream>>>(L.n, L.width, L.P_j, L.R_i, filled, L.R_j);
+    FillRestriction<<<BlocksFor((long long)L.n * L.width), kBlockSize, 0, s->stream>>>(L.n, L.width, L.P_j, turn, L.R_i, L.R_j);
     FinePCCheckLaunch();
     PetscCall(CMATCHReadReport(s));
     L.P_nnz = s->seen.P_nnz;
@@ -544,11 +710,11 @@ struct Step {
   {
     const OperatorList<T>       left{L.A_i, L.A_j, (const T *)L.A_a, (const T *)L.d};
     const ProlongatorEntries<T> right{L.width, L.P_j, (const T *)L.P_a};
-    const double                mean = (double)L.nnz / L.n + 1;
-    const int                   bits = TableBits(PetscMin(0.6 * mean * L.width, 96), 5, 8);
+    const double                met = 0.6 * ((double)L.nnz / L.n + 1) * L.width; /* about so many columns */
+    const ProductPlan           plan{false, TableBits(PetscMin(met, 96), 5, 8)};
 
     PetscFunctionBegin;
-    PetscCall((Product<GroupSize, false, false, false>(s, left, right, L.n, L.coarse, bits, AP, wide, [&](size_t entries, auto *out) {
+    PetscCall((Product<GroupSize, 1, false, false, false>(s, left, right, L.n, L.coarse, plan, AP, wide, [&](size_t entries, auto *out) {
       PetscFunctionBegin;
       PetscCall(TakeRoom(entries, out));
       PetscFunctionReturn(PETSC_SUCCESS);
@@ -587,9 +753,10 @@ struct Step {
     };
 
     PetscFunctionBegin;
-    /* measured on systems of 5 to 7 entries a row: a row of the product is some 3.5 times as long as one of A P on the first level */
-    if (mean <= 16) PetscCall((Product<16, false, true, true>(s, left, right, L.coarse, L.coarse, 7, C, wide, room)));
-    else PetscCall((Product<kWarpSize, false, true, true>(s, left, right, L.coarse, L.coarse, 8, C, wide, room)));
+    /* measured on one H200: 16 lanes are best for rows of A P with some 12 entries, where there are many rows */
+    if (mean <= 20 && L.coarse > kFewRows)
+      PetscCall((Product<16, 1, false, true, true>(s, left, right, L.coarse, L.coarse, {false, 7}, C, wide, room)));
+    else PetscCall((Product<kWarpSize, 1, false, true, true>(s, left, right, L.coarse, L.coarse, {false, 9}, C, wide, room)));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -605,26 +772,22 @@ struct Step {
     ProductRows<T>       AP{}, C{};
 
     PetscFunctionBegin;
-    PetscCall(Prolongate());
-    if (!keep) PetscCall(Transpose());
-    RestrictionValues<T><<<BlocksFor((long long)coarse * kRestrictGroup), kBlockSize, 0, s->stream>>>(
+    PetscCall(s->arena.Take(L.n, &y));
+    const auto transfer = s->arena.mark();
+    PetscCall(Prolongate());    if (!keep) PetscCall(Transpose());    RestrictionValues<T><<<BlocksFor((long long)coarse * kRestrictGroup), kBlockSize, 0, s->stream>>>(
       coarse, L.width, L.R_i, L.R_j, L.P_j, (const T *)L.P_a, (T *)L.R_a);
     FinePCCheckLaunch();
-    PetscCall(s->arena.Take(L.n, &y));
-    OperatorTimesSums<T><<<BlocksFor((long long)L.n * kRestrictGroup), kBlockSize, 0, s->stream>>>(L.n, L.A_i, L.A_j, (const T *)L.A_a,
-                                                                                                 H->rs[level], p1, y);
+    if (L.nnz <= (double)kProlongRoom * L.n)
+      OperatorTimesSums<1, T><<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(L.n, L.A_i, L.A_j, (const T *)L.A_a, H->rs[level], p1, y);
+    else
+      OperatorTimesSums<kRestrictGroup, T><<<BlocksFor((long long)L.n * kRestrictGroup), kBlockSize, 0, s->stream>>>(
+        L.n, L.A_i, L.A_j, (const T *)L.A_a, H->rs[level], p1, y);
     FinePCCheckLaunch();
+    s->arena.Release(transfer);
     PetscCall(s->arena.Take(L.n, &AP.start));
     PetscCall(s->arena.Take(L.n, &AP.length));
-    PetscCall(s->arena.Take(L.n, &AP.wide));
-    AP.scale = 1;
-    if (H->AP_room[level]) PetscCall(TakeRoom(H->AP_room[level], &AP));
-    else PetscCall(TakeRoom(2 * ((size_t)L.nnz + L.n), &AP));
-    PetscCall(Multiply(&AP, &AP_wide));
-    H->AP_room[level] = AP.room;
-    const double mean = (double)s->seen.entries / L.n;
-    C.scale           = scale;
-    C.fixed           = keep;
+    C.scale = scale;
+    C.fixed = keep;
     PetscCall(s->arena.Take(coarse, &C.diagonal));
     PetscCall(s->arena.Take(coarse, &C.wide));
     if (keep) {
@@ -634,10 +797,17 @@ struct Step {
       PetscCall(s->arena.Take(coarse, &C.start));
       PetscCall(s->arena.Take((size_t)coarse + 1, &C.length));
       PetscCallCUDA(cudaMemsetAsync(C.length + coarse, 0, sizeof(PetscInt), s->stream));
-      PetscCall(TakeRoom((size_t)L.nnz * 3 / 4 + 64 * (size_t)PetscMin(coarse, 4096), &C));
+      PetscCall(TakeRoom((size_t)(kCoarseEntries * L.nnz) + kLeastEntries * (size_t)PetscMin(coarse, kFewRows), &C));
     }
-    PetscCall(Restrict(AP, mean, &C, &wide));
-    if (!keep) {
+    if (!keep && C.room >= (size_t)L.n) AP.wide = C.j; /* not needed yet */
+    else PetscCall(s->arena.Take(L.n, &AP.wide));
+    AP.scale = 1;
+    if (!H->AP_room[level])
+      H->AP_room[level] = (size_t)(kProductEntries * (L.nnz + (double)L.n)) * (L.width > kUsualWidth ? 2 : 1);
+    PetscCall(TakeRoom(H->AP_room[level], &AP));
+    PetscCall(Multiply(&AP, &AP_wide));    H->AP_room[level] = AP.room;
+    const double mean = (double)s->seen.entries / L.n;
+    PetscCall(Restrict(AP, mean, &C, &wide));    if (!keep) {
       PetscCall(CMATCHCreateLevel(s, coarse, (PetscInt)s->seen.entries));
       L.wide = AP_wide + wide;
       CMATCHLevel &N = H->level[level + 1];
@@ -652,8 +822,7 @@ struct Step {
     RestrictSums<T><<<BlocksFor((long long)coarse * kRestrictGroup), kBlockSize, 0, s->stream>>>(coarse, L.R_i, L.R_j, (const T *)L.R_a,
                                                                                                y, scale, H->rs[level + 1]);
     FinePCCheckLaunch();
-    PetscCall(CMATCHCompleteLevel(s, level + 1, C.diagonal));
-    s->arena.Release(mark);
+    PetscCall(CMATCHCompleteLevel(s, level + 1, C.diagonal));    s->arena.Release(mark);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 };

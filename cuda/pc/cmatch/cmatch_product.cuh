@@ -1,13 +1,18 @@
 /*
    Sparse products of CMATCH: row i of the result is the sum of rows of the right matrix, each times a coefficient, which row i of the
-   left one lists. A group of lanes takes a row of the result and adds the listed rows, one after the other, to a table in shared
-   memory. Rows that do not fit into their table are listed, and take the general path: a warp adds them up in a table with a place
-   for every column. The order of the additions to an entry is that of the list, and within a listed row that of its entries.
+   left one lists. There are three ways to add up a row, and a row that does not fit one of them takes the next one:
+
+     - a thread with a short list of columns in shared memory, where rows are short
+     - a group of lanes with a hash table in shared memory
+     - a warp with a place for every column in global memory, the general path
+
+   The order of the additions to an entry is that of the listed rows, and within one of these that of its entries, so that the bits of
+   the result do not depend on the way.
 
    A Left has
 
      Count(i)                 listed rows of row i
-     Get(i, t, &k, &value)    number k of the t-th one, and its coefficient
+     Get(i, t, &k, &value)    number k of the t-th one, and its coefficient; a negative number: there is none
 
    and a Right
 
@@ -18,7 +23,10 @@
 
 #include "cmatch.cuh"
 
-constexpr int kProductAhead = 4; /* listed rows whose first entries are asked for at once */
+constexpr int kProductAhead  = 4;   /* listed rows whose first entries are asked for at once */
+constexpr int kProductThread = 128; /* threads of a block in which a thread has a row */
+constexpr int kProductLarge  = 10;  /* the logarithm of the largest hash table */
+constexpr int kProductTries  = 32;  /* places where a column is looked for in a hash table before it counts as full */
 
 /* The rows of a product. Row i has length[i] entries from start[i] on. */
 template <typename V>
@@ -44,7 +52,7 @@ __device__ __forceinline__ int ProductFind(const ProductTable &table, PetscInt c
 {
   const int size = 1 << table.bits;
   int       slot = (int)((unsigned)column * 0x9E3779B1u >> (32 - table.bits));
-  for (int tries = 0; tries < size; tries++) {
+  for (int tries = 0; tries < kProductTries; tries++) {
     PetscInt found = *(volatile PetscInt *)(table.key + slot);
     if (found == column) return slot;
     if (found < 0) {
@@ -71,12 +79,10 @@ __device__ __forceinline__ bool ProductAdd(const ProductTable &table, PetscInt c
     } else slot = ProductFind(table, column);
   }
   if (Repeated) {
-    const unsigned group  = (threadIdx.x % kWarpSize) / GroupSize;
-    const unsigned long long own = (unsigned long long)(slot < 0 ? 0x80000000u + threadIdx.x % kWarpSize : (unsigned)slot) << 8 | group;
-    const unsigned peers  = __match_any_sync(kFullWarp, own);
-    const int      before = __popc(peers & ((1u << threadIdx.x % kWarpSize) - 1u));
-    const int      most   = (int)__reduce_max_sync(kFullWarp, before);
-    for (int turn = 0; turn <= most; turn++) {
+    const unsigned lane   = threadIdx.x % kWarpSize;
+    const unsigned place  = slot < 0 ? ~lane : GroupSize == kWarpSize ? (unsigned)slot : lane / GroupSize << 24 | (unsigned)slot;
+    const int      before = __popc(__match_any_sync(kFullWarp, place) & ((1u << lane) - 1u));
+    for (int turn = 0; __any_sync(kFullWarp, before >= turn); turn++) {
       if (before == turn && slot >= 0) table.sum[slot] += value;
       __syncwarp();
     }
@@ -87,46 +93,46 @@ __device__ __forceinline__ bool ProductAdd(const ProductTable &table, PetscInt c
   return slot >= 0 || column < 0;
 }
 
-/* Adds up row i, or nothing if i < 0. False in a lane that has met a full table. */
+/*
+   Adds up row i, or nothing if i < 0. False in all lanes of a group whose table is full. All lanes of the warp take part, and the
+   lanes of a group have the same listed rows.
+*/
 template <int GroupSize, bool Repeated, typename Left, typename Right>
 __device__ __forceinline__ bool ProductSum(const Left &left, const Right &right, PetscInt i, const ProductTable &table)
 {
   const int lane  = threadIdx.x % GroupSize;
-  const int count = i < 0 ? 0 : left.Count(i), most = (int)__reduce_max_sync(kFullWarp, count);
+  int       count = i < 0 ? 0 : left.Count(i);
   bool      fits  = true;
-  for (int first = 0; first < most; first += GroupSize) {
-    PetscInt k = -1, begin = 0, length = 0;
-    double   coefficient = 0;
-    if (first + lane < count) {
-      left.Get(i, first + lane, &k, &coefficient);
-      if (k >= 0) right.Span(k, &begin, &length);
+  for (int t = 0; __any_sync(kFullWarp, t < count); t += kProductAhead) {
+    PetscInt row[kProductAhead], from[kProductAhead], entries[kProductAhead], column[kProductAhead];
+    double   factor[kProductAhead], value[kProductAhead];
+#pragma unroll
+    for (int u = 0; u < kProductAhead; u++) {
+      row[u] = -1;
+      if (t + u < count) left.Get(i, t + u, &row[u], &factor[u]);
     }
-    const int some = min(GroupSize, most - first);
-    for (int t = 0; t < some; t += kProductAhead) {
-      PetscInt column[kProductAhead], row[kProductAhead], from[kProductAhead], entries[kProductAhead];
-      double   value[kProductAhead], factor[kProductAhead];
 #pragma unroll
-      for (int u = 0; u < kProductAhead; u++) {
-        const int of = min(t + u, GroupSize - 1);
-        row[u]       = __shfl_sync(kFullWarp, k, of, GroupSize);
-        factor[u]    = __shfl_sync(kFullWarp, coefficient, of, GroupSize);
-        from[u]      = __shfl_sync(kFullWarp, begin, of, GroupSize);
-        entries[u]   = __shfl_sync(kFullWarp, length, of, GroupSize);
-        if (t + u >= GroupSize) entries[u] = 0;
+    for (int u = 0; u < kProductAhead; u++) {
+      from[u] = entries[u] = 0;
+      if (row[u] >= 0) right.Span(row[u], &from[u], &entries[u]);
+    }
+#pragma unroll
+    for (int u = 0; u < kProductAhead; u++) {
+      column[u] = -1;
+      if (lane < entries[u]) right.Get(row[u], i, from[u] + lane, &column[u], &value[u]);
+    }
+#pragma unroll
+    for (int u = 0; u < kProductAhead; u++) {
+      fits &= ProductAdd<GroupSize, Repeated>(table, column[u], column[u] < 0 ? 0. : factor[u] * value[u]);
+      for (PetscInt q = GroupSize; __any_sync(kFullWarp, q < entries[u]); q += GroupSize) {
         column[u] = -1;
-        value[u]  = 0;
-        if (lane < entries[u]) right.Get(row[u], i, from[u] + lane, &column[u], &value[u]);
+        if (q + lane < entries[u]) right.Get(row[u], i, from[u] + q + lane, &column[u], &value[u]);
+        fits &= ProductAdd<GroupSize, Repeated>(table, column[u], column[u] < 0 ? 0. : factor[u] * value[u]);
       }
-#pragma unroll
-      for (int u = 0; u < kProductAhead; u++) {
-        fits &= ProductAdd<GroupSize, Repeated>(table, column[u], factor[u] * value[u]);
-        const int longest = (int)__reduce_max_sync(kFullWarp, entries[u]);
-        for (int q = GroupSize; q < longest; q += GroupSize) {
-          column[u] = -1;
-          if (q + lane < entries[u]) right.Get(row[u], i, from[u] + q + lane, &column[u], &value[u]);
-          fits &= ProductAdd<GroupSize, Repeated>(table, column[u], factor[u] * value[u]);
-        }
-      }
+    }
+    if (__any_sync(kFullWarp, !fits)) {
+      fits = GroupBallot<GroupSize>(!fits) == 0;
+      if (!fits) count = 0;
     }
   }
   return fits;
@@ -156,17 +162,90 @@ __device__ __forceinline__ PetscInt ProductPlace(const ProductRows<V> &out, Pets
   return fits ? (PetscInt)start : -1;
 }
 
+/* A thread takes a row, with room for Room columns. Sorted and Split as below. */
+template <int Room, bool Sorted, bool Split, typename V, typename Left, typename Right>
+__global__ void __launch_bounds__(kProductThread)
+  ProductThreadKernel(Left left, Right right, PetscInt rows, ProductRows<V> out, CMATCHReport *report)
+{
+  __shared__ PetscInt keys[Room][kProductThread];
+  extern __shared__ double sums[]; /* [Room][kProductThread] */
+  PetscInt *const key = &keys[0][threadIdx.x];
+  double *const   sum = sums + threadIdx.x;
+  const long long at  = GridThread();
+  const PetscInt  i   = at < rows ? (PetscInt)at : -1;
+  const int       count = i < 0 ? 0 : left.Count(i);
+  int             met   = 0; /* columns */
+  bool            fits  = true;
+  const auto      add   = [&](PetscInt column, double value) {
+    int place = 0;
+    while (place < met && key[place * kProductThread] != column) place++;
+    if (place < met) sum[place * kProductThread] += value;
+    else if (met < Room) {
+      key[met * kProductThread] = column;
+      sum[met * kProductThread] = 0 + value;
+      met++;
+    } else fits = false;
+  };
+  for (int t = 0; t < count; t++) {
+    PetscInt k, from, entries;
+    double   factor;
+    left.Get(i, t, &k, &factor);
+    if (k < 0) continue;
+    right.Span(k, &from, &entries);
+    for (PetscInt q = 0; q < entries; q += kProductAhead) {
+      PetscInt column[kProductAhead];
+      double   value[kProductAhead];
+#pragma unroll
+      for (int u = 0; u < kProductAhead; u++) {
+        column[u] = -1;
+        if (q + u < entries) right.Get(k, i, from + q + u, &column[u], &value[u]);
+      }
+#pragma unroll
+      for (int u = 0; u < kProductAhead; u++)
+        if (column[u] >= 0) add(column[u], factor * value[u]);
+    }
+  }
+  int others = met; /* without the split entry */
+  if (Split) {
+    double diagonal = 0;
+    for (int place = 0; place < met; place++) {
+      if (key[place * kProductThread] != i) continue;
+      diagonal = sum[place * kProductThread];
+      others   = met - 1;
+      key[place * kProductThread] = key[others * kProductThread];
+      sum[place * kProductThread] = sum[others * kProductThread];
+      break;
+    }
+    if (i >= 0 && fits) out.diagonal[i] = diagonal * out.scale;
+  }
+  if (i >= 0 && !fits) out.wide[atomicAdd(&report->wide, 1)] = i;
+  if (i < 0 || !fits) others = 0;
+  const PetscInt start = ProductPlace<1>(out, i, others, report);
+  if (start < 0) return;
+  for (int t = 0; t < others; t++) {
+    const PetscInt column = key[t * kProductThread];
+    PetscInt       place  = t;
+    if (Sorted) {
+      place = 0;
+      for (int other = 0; other < others; other++) place += key[other * kProductThread] < column;
+    }
+    if (!out.fixed) out.j[start + place] = column;
+    out.a[start + place] = (V)(sum[t * kProductThread] * out.scale);
+  }
+}
+
 /*
-   A group of lanes takes a row. Sorted: the columns of the result ascend. Split: the entry whose column is the row's own number is
-   stored apart.
+   A group of lanes takes a row, of all rows or of those in `list`. Sorted: the columns of the result ascend. Split: the entry whose
+   column is the row's own number is stored apart. Rows that do not fit are listed in `wide`.
 */
 template <int GroupSize, bool Repeated, bool Sorted, bool Split, typename V, typename Left, typename Right>
 __global__ void __launch_bounds__(kBlockSize)
-  ProductKernel(Left left, Right right, PetscInt rows, int bits, ProductRows<V> out, CMATCHReport *report)
+  ProductKernel(Left left, Right right, PetscInt rows, const PetscInt *list, int bits, ProductRows<V> out, CMATCHReport *report)
 {
   extern __shared__ double shared[];
-  const int      groups = kBlockSize / GroupSize, group = threadIdx.x / GroupSize, lane = threadIdx.x % GroupSize, size = 1 << bits;
-  const PetscInt i     = (PetscInt)(GridThread() / GroupSize) < rows ? (PetscInt)(GridThread() / GroupSize) : -1;
+  const int       groups = blockDim.x / GroupSize, group = threadIdx.x / GroupSize, lane = threadIdx.x % GroupSize, size = 1 << bits;
+  const long long at     = GridThread() / GroupSize;
+  const PetscInt  i      = at >= rows ? -1 : list ? list[at] : (PetscInt)at;
   /* one key more than places, so that groups that read the same place of their tables do not meet in a bank */
   const ProductTable table{(PetscInt *)(shared + (size_t)groups * size) + group * (size + 1), shared + (size_t)group * size, bits,
                            false};
@@ -175,21 +254,20 @@ __global__ void __launch_bounds__(kBlockSize)
     table.sum[slot] = 0;
   }
   __syncwarp();
-  bool fits = ProductSum<GroupSize, Repeated>(left, right, i, table);
-  fits      = GroupBallot<GroupSize>(!fits) == 0;
+  const bool fits = ProductSum<GroupSize, Repeated>(left, right, i, table);
   /* the places in use move to the front */
   PetscInt count    = 0;
   double   diagonal = 0;
   for (int first = 0; first < size; first += GroupSize) {
     const int      slot = first + lane;
-    const PetscInt key  = slot < size ? table.key[slot] : -1;
-    const double   sum  = slot < size ? table.sum[slot] : 0.;
+    const PetscInt key  = table.key[slot];
     const bool     own = Split && key >= 0 && key == i, used = key >= 0 && !own;
-    if (own) diagonal = sum;
     const unsigned ballot = GroupBallot<GroupSize>(used);
-    const int      to     = count + __popc(ballot & ((1u << lane) - 1u));
+    const double   sum    = key >= 0 ? table.sum[slot] : 0.;
+    if (own) diagonal = sum;
     __syncwarp();
     if (used) {
+      const int to  = count + __popc(ballot & ((1u << lane) - 1u));
       table.key[to] = key;
       table.sum[to] = sum;
     }
@@ -254,34 +332,78 @@ __global__ void __launch_bounds__(kWarpSize)
 
 constexpr size_t kProductWideBytes = (size_t)64 << 20; /* of the tables of the general path */
 
-/*
-   Launches a product, and waits for it to see whether there are wide rows, or more entries than there is room for: then `room` is
-   called with the number of entries, which makes room and sets it in `out`, and the product begins anew. *wide is the number of
-   wide rows.
-*/
-template <int GroupSize, bool Repeated, bool Sorted, bool Split, typename V, typename Left, typename Right, typename Room>
-PetscErrorCode Product(CMATCHSetup *s, const Left &left, const Right &right, PetscInt rows, PetscInt columns, int bits,
-                       ProductRows<V> *out, PetscInt *wide, Room room)
+/* How a product begins. */
+struct ProductPlan {
+  bool thread; /* a thread has a row; otherwise a group has one, with a table of 1 << bits places */
+  int  bits;
+};
+
+/* Bytes of shared memory of a block of groups with such tables. */
+inline size_t ProductShared(size_t groups, int bits)
+{
+  return groups * (((sizeof(double) + sizeof(PetscInt)) << bits) + sizeof(PetscInt));
+}
+
+template <int GroupSize, bool Repeated, bool Sorted, bool Split, typename V, typename Left, typename Right>
+PetscErrorCode ProductLaunch(CMATCHSetup *s, const Left &left, const Right &right, PetscInt rows, const PetscInt *list, int bits,
+                             const ProductRows<V> &out)
 {
   const auto   kernel = ProductKernel<GroupSize, Repeated, Sorted, Split, V, Left, Right>;
-  const size_t groups = kBlockSize / GroupSize;
-  const size_t shared = groups * ((sizeof(double) + sizeof(PetscInt) << bits) + sizeof(PetscInt));
-  static_assert(GroupSize <= kWarpSize, "a group is a part of a warp");
+  const size_t shared = ProductShared(kBlockSize / GroupSize, bits);
 
   PetscFunctionBegin;
   PetscCallCUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
+  kernel<<<BlocksFor((long long)rows * GroupSize), kBlockSize, shared, s->stream>>>(left, right, rows, list, bits, out, s->report);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Lists rows that did not fit. The new list is in `out`, and *list is the old one. */
+template <typename V>
+PetscErrorCode ProductNextList(CMATCHSetup *s, ProductRows<V> *out, PetscInt **list)
+{
+  PetscFunctionBegin;
+  if (!*list) PetscCall(s->arena.Take(s->seen.wide, list));
+  std::swap(*list, out->wide);
+  PetscCallCUDA(cudaMemsetAsync(&s->report->wide, 0, sizeof(s->report->wide), s->stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   Launches a product, and waits for it to see whether rows have to take another way, or there are more entries than there is room
+   for: then `room` is called with the number of entries, which makes room and sets it in `out`, and the product begins anew. *wide is
+   the number of rows on the general path.
+*/
+template <int GroupSize, int Room, bool Repeated, bool Sorted, bool Split, typename V, typename Left, typename Right, typename MakeRoom>
+PetscErrorCode Product(CMATCHSetup *s, const Left &left, const Right &right, PetscInt rows, PetscInt columns, const ProductPlan &plan,
+                       ProductRows<V> *out, PetscInt *wide, MakeRoom room)
+{
+  PetscFunctionBegin;
   while (true) {
+    const auto mark = s->arena.mark();
+    PetscInt  *list = nullptr, *const given = out->wide;
     PetscCallCUDA(cudaMemsetAsync(&s->report->entries, 0, sizeof(s->report->entries), s->stream));
     PetscCallCUDA(cudaMemsetAsync(&s->report->wide, 0, sizeof(s->report->wide), s->stream));
-    kernel<<<BlocksFor((long long)rows * GroupSize), kBlockSize, shared, s->stream>>>(left, right, rows, bits, *out, s->report);
-    FinePCCheckLaunch();
+    if (plan.thread) {
+      const auto   kernel = ProductThreadKernel<Room, Sorted, Split, V, Left, Right>;
+      const size_t shared = Room * kProductThread * sizeof(double);
+      PetscCallCUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
+      kernel<<<BlocksFor(rows, kProductThread), kProductThread, shared, s->stream>>>(left, right, rows, *out, s->report);
+      FinePCCheckLaunch();
+    } else PetscCall((ProductLaunch<GroupSize, Repeated, Sorted, Split>(s, left, right, rows, nullptr, plan.bits, *out)));
     PetscCall(CMATCHReadReport(s));
     if (s->seen.wide) {
-      const auto     mark   = s->arena.mark();
+      const PetscInt count = s->seen.wide;
+      PetscCall(ProductNextList(s, out, &list));
+      PetscCall((ProductLaunch<kWarpSize, Repeated, Sorted, Split>(s, left, right, count, list, kProductLarge, *out)));
+      PetscCall(CMATCHReadReport(s));
+    }
+    *wide = s->seen.wide;
+    if (s->seen.wide) {
       const PetscInt tables = (PetscInt)PetscMax(
         1, PetscMin((size_t)PetscMin(s->seen.wide, 2 * s->H->processors), kProductWideBytes / (columns * (sizeof(double) + sizeof(PetscInt)))));
-      PetscInt *keys;
-      double   *sums;
+      PetscInt *keys = nullptr;
+      double   *sums = nullptr;
       PetscCall(s->arena.Take((size_t)tables * columns, &keys));
       PetscCall(s->arena.Take((size_t)tables * columns, &sums));
       PetscCallCUDA(cudaMemsetAsync(keys, -1, (size_t)tables * columns * sizeof(*keys), s->stream));
@@ -290,11 +412,11 @@ PetscErrorCode Product(CMATCHSetup *s, const Left &left, const Right &right, Pet
                                                                              s->report);
       FinePCCheckLaunch();
       PetscCall(CMATCHReadReport(s));
-      s->arena.Release(mark);
     }
+    s->arena.Release(mark);
+    out->wide = given;
     if (out->fixed || s->seen.entries <= out->room) break;
     PetscCall(room((size_t)s->seen.entries, out));
   }
-  *wide = s->seen.wide;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -211,13 +211,15 @@ static PetscLogDouble CountFlops(const CMATCHHierarchy *H, CMATCHEnd end)
     const bool           last    = l + 1 == H->levels;
     const PetscLogDouble n       = level->n;
     const PetscLogDouble product = 3. * level->nnz + 2 * n, vector = 2 * n;
+    const PetscLogDouble factor  = level->factor.d ? 4. * level->factor.W.nnz + 3 * n : 0;
+    const PetscLogDouble smooth  = 2. * params->degree * (product + 2 * vector + factor);
 
     if (params->cycle != PC_CMATCH_V && !last && l >= kCMATCHTwiceFrom && l <= kCMATCHTwiceTo) {
       flops += visits * (params->cycle == PC_CMATCH_K ? 2 * product + 7 * vector : product + vector);
       visits *= 2;
     }
-    if (!last) flops += visits * (2. * params->degree * (product + 2 * vector) + 4. * level->P_nnz + vector);
-    else if (end == CMATCH_END_DOMINATED) flops += visits * 2. * params->degree * (product + 2 * vector);
+    if (!last) flops += visits * (smooth + 4. * level->P_nnz + vector);
+    else if (end == CMATCH_END_DOMINATED) flops += visits * smooth;
     else if (H->inverted) flops += visits * 2 * n * n;
     else if (params->coarse == PC_CMATCH_PCG) flops += visits * kCMATCHCoarseIterations * (product + 6 * vector);
     else flops += visits * kCMATCHStalledDegree * (product + 2 * vector);
@@ -410,57 +412,58 @@ static PetscErrorCode PCDestroy_CMATCH(PC pc)
   Level: intermediate
 
   Notes:
-  Rows are put together to aggregates by pairwise matching with the compatible weights 1 - 2 a_ij w_i w_j / (a_ii w_i^2 + a_jj
-w_j^2) of D'Ambra and Vassilevski. Each sweep pairs rows, and then pairs of rows, so that three sweeps make aggregates of up to
-about eight rows. An edge takes part if it is strong enough at both ends; a row that finds no partner joins a pair. The matching is
-the same in every run, and on the host and on a GPU. The piecewise constant prolongator is smoothed by one step of filtered Jacobi,
-and its rows are cut to a few entries, so that the coarse operators stay sparse. The cycle has the same smoother before and after
-the coarse correction, and is symmetric and positive definite.
+  Rows are put together to aggregates by pairwise matching with the compatible weights of D'Ambra and Vassilevski, which are 1 - 2
+  a_ij w_i w_j / (a_ii w_i^2 + a_jj w_j^2). Each sweep pairs rows, and then pairs of rows, so that three sweeps make aggregates of
+  up to about eight rows. An edge takes part if it is strong enough at both ends; a row that finds no partner joins a pair. The
+  matching is the same in every run, and on the host and on a GPU. The piecewise constant prolongator is smoothed by one step of
+  filtered Jacobi, and its rows are cut to a few entries, so that the coarse operators stay sparse. The cycle has the same smoother
+  before and after the coarse correction, and is symmetric and positive definite.
 
   Use it for scalar elliptic problems: diffusion in two and three dimensions, with jumps of the coefficients, with anisotropy, on
-  structured and unstructured meshes. The number of iterations hardly grows with the number of rows. It works on single rows, not on
-  blocks: for structures, shells and other systems of equations `PCAFSAI` and `PCSFSAI` are better, which are also smoothers of
-other multigrid methods. For 5- and 9-point stencils on two-dimensional grids compare `PCRRB`.
+  structured and unstructured meshes. The number of iterations hardly grows with the number of rows. It works on single rows, not
+  on blocks: for structures, shells and other systems of equations `PCAFSAI` and `PCSFSAI` are better, which are also smoothers of
+  other multigrid methods. For 5- and 9-point stencils on two-dimensional grids compare `PCRRB`.
 
-  w is the vector that A almost maps to 0: the first vector of `MatSetNearNullSpace()`, or of `MatSetNullSpace()`, and the constants
-  where nothing is attached to the matrix, or the null space has the constants. An entry of w that is 0 counts as 1. Attach w before
-  the first set-up. If the matrix has a null space, w is taken from it, and the coarsest level is solved in its complement; pure
-  Neumann problems need nothing but `MatSetNullSpace()`.
+  w is the vector that A almost maps to 0: the first vector of `MatSetNearNullSpace()`, or of `MatSetNullSpace()`, and the
+  constants where nothing is attached to the matrix, or the null space has the constants. An entry of w that is 0 counts as 1.
+  Attach w before the first set-up. If the matrix has a null space, w is taken from it, and the coarsest level is solved in its
+  complement; pure Neumann problems need nothing but `MatSetNullSpace()`.
 
   The hierarchy and the cycle are in single precision by default, whereas the vectors of the solver stay in double precision.
-Operators are stored in difference form, (A x)_i = s_i x_i + sum_j a_ij (x_j - x_i) with the row sums s_i, which are carried from
-level to level through the Galerkin product. Without this form rounding would destroy row sums close to zero. In single precision
-the preconditioner is symmetric to single precision alone. `KSPCG` works with it, and `-ksp_type fcg` tolerates the rounding best.
+  Operators are stored in difference form, (A x)_i = s_i x_i + sum_j a_ij (x_j - x_i) with the row sums s_i, which are carried from
+  level to level through the Galerkin product. Without this form rounding would destroy row sums close to zero. In single precision
+  the preconditioner is symmetric to single precision alone. `KSPCG` works with it, and `-ksp_type fcg` tolerates the rounding
+  best.
 
   With `-pc_cmatch_cycle k` and with `-pc_cmatch_coarse pcg` the preconditioner is no fixed matrix: use `-ksp_type fcg` or
   `-ksp_type fgmres`.
 
   The coarsening ends at `-pc_cmatch_coarse_size` rows, at `-pc_cmatch_max_levels` levels, where all rows are dominated by their
   diagonal entries, or where it stalls. The view says which, and what solves on the last level: its dense inverse up to 2048 rows,
-and a polynomial in the place of the inverse if the level is larger.
+  and a polynomial in the place of the inverse if the level is larger.
 
-  When only the values of the matrix change, aggregates and patterns stay, a set-up computes values alone, and nothing is allocated.
-  Then the aggregates are those of the first values; see `PCCMATCHSetReusePattern()`.
+  When only the values of the matrix change, aggregates and patterns stay, and a set-up computes values alone, on a GPU without
+  allocating anything. Then the aggregates are those of the first values; see `PCCMATCHSetReusePattern()`.
 
   The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. Symmetry is not
-checked. With several ranks this is not the global method: each rank has a hierarchy of its own diagonal block, as `PCBJACOBI`
-would, and iterations grow with the number of ranks; the view says so.
+  checked. With several ranks this is not the global method: each rank has a hierarchy of its own diagonal block, as `PCBJACOBI`
+  would, and iterations grow with the number of ranks; the view says so.
 
   A diagonal entry that is missing or not positive, on the finest level or in a Galerkin product, an entry that is not finite, or
-one that single precision cannot hold, makes the set-up fail with a `PCFailedReason`. The view names level and row.
+  one that single precision cannot hold, makes the set-up fail with a `PCFailedReason`. The view names level and row.
 
   References:
   P. D'Ambra, P. S. Vassilevski, Adaptive AMG with coarsening based on compatible weighted matching, Comput. Visual. Sci. 16 (2013)
-  59-76; P. D'Ambra, F. Durastante, S. Filippone, AMG preconditioners for linear solvers towards extreme scale, SIAM J. Sci. Comput.
-43 (2021) S679-S703; P. D'Ambra, F. Durastante, S. Filippone, S. Massei, S. Thomas, Optimal polynomial smoothers for parallel AMG
-(2024)
+  59-76; P. D'Ambra, F. Durastante, S. Filippone, AMG preconditioners for linear solvers towards extreme scale, SIAM J. Sci.
+  Comput. 43 (2021) S679-S703; P. D'Ambra, F. Durastante, S. Filippone, S. Massei, S. Thomas, Optimal polynomial smoothers for
+  parallel AMG (2024)
 
 .seealso: `PCGAMG`, `PCHYPRE`, `PCAFSAI`, `PCSFSAI`, `PCRRB`, `KSPCGFUSED`, `KSPFCG`, `MatSetNearNullSpace()`,
-          `MatSetNullSpace()`,
-          `PCCMATCHSetCoarsening()`, `PCCMATCHSetSweeps()`, `PCCMATCHSetStrength()`, `PCCMATCHSetSmoothedProlongator()`,
-          `PCCMATCHSetProlongatorRow()`, `PCCMATCHSetOvercorrection()`, `PCCMATCHSetCycle()`, `PCCMATCHSetSmoother()`,
-          `PCCMATCHSetDegree()`, `PCCMATCHSetRelaxation()`, `PCCMATCHSetCoarse()`, `PCCMATCHSetCoarseSize()`,
-          `PCCMATCHSetMaxLevels()`, `PCCMATCHSetPrecision()`, `PCCMATCHSetReusePattern()`, `PCCMATCHGetHierarchy()`
+          `MatSetNullSpace()`, `PCCMATCHSetCoarsening()`, `PCCMATCHSetSweeps()`, `PCCMATCHSetStrength()`,
+          `PCCMATCHSetSmoothedProlongator()`, `PCCMATCHSetProlongatorRow()`, `PCCMATCHSetOvercorrection()`,
+          `PCCMATCHSetCycle()`, `PCCMATCHSetSmoother()`, `PCCMATCHSetDegree()`, `PCCMATCHSetRelaxation()`,
+          `PCCMATCHSetCoarse()`, `PCCMATCHSetCoarseSize()`, `PCCMATCHSetMaxLevels()`, `PCCMATCHSetPrecision()`,
+          `PCCMATCHSetReusePattern()`, `PCCMATCHGetHierarchy()`
 M*/
 PETSC_EXTERN PetscErrorCode PCCreate_CMATCH(PC pc)
 {

@@ -15,18 +15,18 @@
 
 struct CMATCHParams {
   PCCMATCHCoarsening coarsening           = PC_CMATCH_MATCHING;
-  PetscInt           sweeps               = 3;    /* of pairwise matching, 1 .. 5: aggregates have up to about 2^sweeps rows */
-  PetscReal          strength             = 0.1;  /* share of the heaviest edge of both its ends that an edge has, in [0, 1) */
+  PetscInt           sweeps               = 3;   /* of pairwise matching, 1 .. 5: aggregates have up to about 2^sweeps rows */
+  PetscReal          strength             = 0.1; /* share of the heaviest edge of both its ends that an edge has, in [0, 1) */
   PetscBool          smoothed_prolongator = PETSC_TRUE;
-  PetscInt           prolongator_row      = 4;    /* most entries of a row of P, 1 .. kCMATCHLargestRow */
-  PetscReal          overcorrection       = 1.5;  /* the coarse operators of unsmoothed prolongators are divided by it, [1, 2] */
+  PetscInt           prolongator_row      = 4;   /* most entries of a row of P, 1 .. kCMATCHLargestRow */
+  PetscReal          overcorrection       = 1.5; /* the coarse operators of unsmoothed prolongators are divided by it, [1, 2] */
   PCCMATCHCycle      cycle                = PC_CMATCH_V;
   PCCMATCHSmoother   smoother             = PC_CMATCH_L1JACOBI;
-  PetscInt           degree               = 1;    /* of the polynomial, before and after the coarse correction, 1 .. 16 */
-  PetscReal          relaxation           = 1.5;  /* of l1-Jacobi, in (0, 2) */
+  PetscInt           degree               = 1;   /* of the polynomial, before and after the coarse correction, 1 .. 16 */
+  PetscReal          relaxation           = 1.5; /* of l1-Jacobi, in (0, 2) */
   PCCMATCHCoarse     coarse               = PC_CMATCH_DENSE;
-  PetscInt           coarse_size          = 256;  /* the coarsening ends at so many rows, 1 .. kCMATCHLargestDense */
-  PetscInt           max_levels           = 20;   /* with the finest and the coarsest one, 1 .. kCMATCHMostLevels */
+  PetscInt           coarse_size          = 256;           /* the coarsening ends at so many rows, 1 .. kCMATCHLargestDense */
+  PetscInt           max_levels           = 20;            /* with the finest and the coarsest one, 1 .. kCMATCHMostLevels */
   FinePCPrecision    precision            = FINEPC_SINGLE; /* T, in which the hierarchy is stored and the cycle computes */
 
   /* The vector w, or the constants without one, is in the null space of A. */
@@ -38,22 +38,25 @@ struct CMATCHParams {
 constexpr PetscInt kCMATCHLargestRow = 32, kCMATCHMostLevels = 32;
 
 /* The most rows of a coarsest level that is inverted. Where the coarsening stalls with more rows, a polynomial takes its place. */
-constexpr PetscInt kCMATCHLargestDense = 2048;
-constexpr PetscInt kCMATCHStalledDegree = 16; /* the degree of that polynomial */
+constexpr PetscInt kCMATCHLargestDense     = 2048;
+constexpr PetscInt kCMATCHStalledDegree    = 16; /* the degree of that polynomial */
 constexpr PetscInt kCMATCHCoarseIterations = 40; /* of the conjugate gradient method on the coarsest level */
 
 /* A level counts as stalled if it has at least this share of the rows of the level above that could be coarsened. */
 constexpr PetscReal kCMATCHStall = 0.9;
 
-constexpr PetscInt kCMATCHRounds = 12;    /* of the matching of a sweep at most */
-constexpr PetscInt kCMATCHJoins  = 4;     /* rounds in which single vertices join a pair; a pair takes one vertex a round */
+constexpr PetscInt kCMATCHRounds  = 12; /* of the matching of a sweep at most */
+constexpr PetscInt kCMATCHJoins   = 4;  /* rounds in which single vertices join a pair; a pair takes one vertex a round */
 constexpr PetscInt kCMATCHMembers = 2 + kCMATCHJoins; /* the most vertices that a sweep puts together */
 
 /* Levels below kCMATCHSmall rows have at most the strength kCMATCHSmallStrength and no limit of the size of aggregates. */
 constexpr PetscInt  kCMATCHSmall         = 8000;
-constexpr PetscReal kCMATCHSmallStrength = 0.02;
+constexpr PetscReal kCMATCHSmallStrength = 0.005;
 
-/* An aggregate has at most clamp(2 x strong degree, kCMATCHLeastRoom, kCMATCHMostRoom) rows, by its most connected row. */
+/*
+   An aggregate has at most clamp(2 x strong degree, kCMATCHLeastRoom, kCMATCHMostRoom) rows, by its most connected row. The strong
+   degree of a row counts the row itself.
+*/
 constexpr PetscInt kCMATCHLeastRoom = 6, kCMATCHMostRoom = 16;
 
 /* A row whose entries beside the diagonal sum to less than this share of it, by magnitude, is left to the smoother. */
@@ -76,16 +79,31 @@ constexpr PetscReal kCMATCHShift = 1e-13;
 /* The cycles W and K visit these levels twice; level 0 is the finest one. */
 constexpr PetscInt kCMATCHTwiceFrom = 1, kCMATCHTwiceTo = 2;
 
+/* The factored smoothers have omega = 1 / (kCMATCHFactorMargin x the estimate of the largest eigenvalue after so many iterations).
+ */
+constexpr PetscInt  kCMATCHFactorIterations = 12;
+constexpr PetscReal kCMATCHFactorMargin     = 1.02;
+
+/* The steps of the smoother that the parameters ask for; the factored smoothers have the Chebyshev polynomial of the first kind. */
+inline PolynomialSteps CMATCHSmootherSteps(const CMATCHParams &params)
+{
+  switch (params.smoother) {
+  case PC_CMATCH_L1JACOBI: return PolynomialRichardson(params.degree, params.relaxation);
+  case PC_CMATCH_CHEBYSHEV4: return PolynomialChebyshev4(params.degree);
+  default: return PolynomialChebyshev(params.degree);
+  }
+}
+
 /* ------------------------------------ outcome of a set-up ------------------------------------- */
 
 /* Why there is no hierarchy. */
 enum CMATCHFailure {
   CMATCH_OK,
-  CMATCH_NOT_FINITE,             /* an entry of A, or of w, is not finite */
+  CMATCH_NOT_FINITE, /* an entry of A, or of w, is not finite */
   CMATCH_DIAGONAL_MISSING,
-  CMATCH_DIAGONAL_NOT_POSITIVE,  /* of A, or of a coarse operator */
-  CMATCH_TOO_LARGE,              /* an entry of the scaled matrix is not finite in the precision of the hierarchy */
-  CMATCH_COARSEST                /* a pivot of the coarsest operator is not positive */
+  CMATCH_DIAGONAL_NOT_POSITIVE, /* of A, or of a coarse operator */
+  CMATCH_TOO_LARGE,             /* an entry of the scaled matrix is not finite in the precision of the hierarchy */
+  CMATCH_COARSEST               /* a pivot of the coarsest operator is not positive */
 };
 
 /* Why the coarsening has ended. */
@@ -98,27 +116,41 @@ enum CMATCHEnd {
 
 struct CMATCHStats {
   CMATCHFailure failure;
-  PetscInt      level, row;  /* the first row with the failure, on this level */
+  PetscInt      level, row; /* the first row with the failure, on this level */
   CMATCHEnd     end;
-  size_t        work_bytes;  /* largest memory of the set-up beyond A and the hierarchy */
+  size_t        work_bytes; /* largest memory of the set-up beyond A and the hierarchy */
 };
 
 /* ---------------------------------------- the hierarchy --------------------------------------- */
 
 /*
+   What the smoothers sfsai and afsai use in the place of l, M^{-1} = (I + Wt) diag(d) (I + W). W is the strictly lower triangle of
+   the factor G~ of fsai.h, computed from A_l, Wt is its transpose, and d is omega / psi.
+*/
+struct CMATCHFactor {
+  CSR      W, Wt;         /* of precision T, in memory of their own */
+  void    *d;             /* [n] null on levels without a factor */
+  PetscInt capped_rows;   /* rows of G~ that were cut to kSFSAILargestRow entries */
+  PetscInt diagonal_rows; /* rows that fell back to the diagonal, after a bad pivot */
+};
+
+/*
    A level and its transfer to the next one. The arrays are in the memory of the hierarchy, and values of type void * are of its
    precision T. A_l is in difference form, (A x)_i = s_i x_i + sum_{j != i} a_ij (x_j - x_i): its entries beside the diagonal are
-   stored, and its row sums.
+   stored, and its row sums. A row without entries beside the diagonal, or with entries that are lost in the sum of l_i, has
+   l_i = root / d_i instead, with the root of the polynomial that uses l. The polynomial solves for such a row exactly.
 */
 struct CMATCHLevel {
-  PetscInt  n;        /* rows */
-  PetscInt  nnz;      /* entries beside the diagonal */
-  PetscInt *A_i;      /* [n + 1] row starts */
-  PetscInt *A_j;      /* [nnz] columns, ascending in a row, without the diagonal */
-  void     *A_a;      /* [nnz] values */
-  void     *s;        /* [n] row sums */
-  void     *d;        /* [n] the diagonal, s_i - sum_{j != i} a_ij */
-  void     *l;        /* [n] 1 / (d_i + sum_{j != i} |a_ij|), the inverse of the l1 diagonal */
+  PetscInt  n;   /* rows */
+  PetscInt  nnz; /* entries beside the diagonal */
+  PetscInt *A_i; /* [n + 1] row starts */
+  PetscInt *A_j; /* [nnz] columns, ascending in a row, without the diagonal */
+  void     *A_a; /* [nnz] values */
+  void     *s;   /* [n] row sums */
+  void     *d;   /* [n] the diagonal, s_i - sum_{j != i} a_ij */
+  void     *l;   /* [n] the inverse of the l1 diagonal, 1 / (d_i + sum_{j != i} |a_ij|) */
+
+  CMATCHFactor factor; /* of the smoothers sfsai and afsai, where the level is smoothed */
 
   /* what follows is of all levels but the last one */
   PetscInt  coarse;    /* rows of the next level */
@@ -132,14 +164,22 @@ struct CMATCHLevel {
   PetscInt  P_nnz;
 
   /* counts, for the view */
-  PetscInt left;      /* rows that are left to the smoother */
-  PetscInt largest;   /* rows of the largest aggregate */
-  PetscInt singles;   /* aggregates of one row */
-  PetscInt joined;    /* in all sweeps, vertices that joined a pair */
-  PetscInt cut;       /* rows of P that were cut */
-  PetscInt plain;     /* rows of P that were taken unsmoothed, see kCMATCHMostScaling */
-  PetscInt wide;      /* rows of A P and of the Galerkin product that took the general path */
+  PetscInt left;    /* rows that are left to the smoother */
+  PetscInt largest; /* rows of the largest aggregate */
+  PetscInt singles; /* aggregates of one row */
+  PetscInt joined;  /* in all sweeps, vertices that joined a pair */
+  PetscInt cut;     /* rows of P that were cut */
+  PetscInt plain;   /* rows of P that were taken unsmoothed, see kCMATCHMostScaling */
+  PetscInt wide;    /* rows of A P and of the Galerkin product that took the general path */
 };
+
+/* The bytes of a level's factor, which are 0 where there is none. */
+inline size_t CMATCHFactorBytes(const CMATCHLevel &level, FinePCPrecision precision)
+{
+  const CMATCHFactor &factor = level.factor;
+
+  return factor.d ? CSRBytes(&factor.W) + CSRBytes(&factor.Wt) + level.n * FinePCPrecisionBytes(precision) : 0;
+}
 
 /* The hierarchies of both twins begin with these fields. */
 struct CMATCHHierarchy {

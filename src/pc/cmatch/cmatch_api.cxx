@@ -112,10 +112,10 @@ PetscErrorCode PCCMATCHGetSweeps(PC pc, PetscInt *sweeps)
   Level: intermediate
 
   Note:
-  The weight of the edge between i and j is c_ij = -2 a_ij w_i w_j / (a_ii w_i^2 + a_jj w_j^2), so that positive entries of a matrix
-  do not make edges where w has one sign. An edge counts for the aggregates if it is strong enough at both ends, which keeps rows of
-  strongly coupled regions from being put together across weak couplings. Levels with less than 8000 rows take at most 0.02, so that
-  the coarsening does not stall there.
+  The weight of the edge between i and j is c_ij = -2 a_ij w_i w_j / (a_ii w_i^2 + a_jj w_j^2), so that positive entries of a
+  matrix do not make edges where w has one sign. An edge counts for the aggregates if it is strong enough at both ends, which keeps
+  rows of strongly coupled regions from being put together across weak couplings. Levels with less than 8000 rows take at most
+  0.02, so that the coarsening does not stall there.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetStrength()`, `PCCMATCHSetSweeps()`
 @*/
@@ -249,8 +249,8 @@ PetscErrorCode PCCMATCHGetProlongatorRow(PC pc, PetscInt *prolongator_row)
   Level: intermediate
 
   Note:
-  Plain aggregation makes coarse operators whose energy is too large, so that the coarse correction is too small. This number is not
-  used with smoothed prolongators, nor with `PC_CMATCH_K`, which finds its own step lengths.
+  Plain aggregation makes coarse operators whose energy is too large, so that the coarse correction is too small. This number is
+  not used with smoothed prolongators, nor with `PC_CMATCH_K`, which finds its own step lengths.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetOvercorrection()`, `PCCMATCHSetSmoothedProlongator()`
 @*/
@@ -341,8 +341,8 @@ PetscErrorCode PCCMATCHGetCycle(PC pc, PCCMATCHCycle *cycle)
   Note:
   All smoothers are polynomials of M^{-1} A, whose degree `PCCMATCHSetDegree()` sets. M is the diagonal matrix of the l1 norms of
   the rows, with which the eigenvalues of M^{-1} A are at most 1 and nothing needs to be estimated; with `PC_CMATCH_SFSAI` and
-  `PC_CMATCH_AFSAI` it is a factored sparse approximate inverse, whose set-up costs more, for hard systems. `PC_CMATCH_CHEBYSHEV` of
-  degree 1 is l1-Jacobi with the relaxation 1.5.
+  `PC_CMATCH_AFSAI` it is a factored sparse approximate inverse, whose set-up costs more, for hard systems. `PC_CMATCH_CHEBYSHEV`
+  of degree 1 is l1-Jacobi with the relaxation 1.5.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetSmoother()`, `PCCMATCHSetDegree()`, `PCCMATCHSmoother`
 @*/
@@ -657,10 +657,10 @@ PetscErrorCode PCCMATCHGetPrecision(PC pc, FinePCPrecision *precision)
   Level: intermediate
 
   Note:
-  They are kept if the nonzero pattern of the matrix is the same as at the last set-up, and the near null space is of the same kind.
-  Nothing is allocated then; for this, memory of the set-up is kept, whose bytes the view gives. The aggregates are those of the
-  first values: they stay good while strong couplings stay strong. A set-up with `PETSC_FALSE` keeps no memory, so that after a
-  change to `PETSC_TRUE` the next set-up coarsens once more.
+  They are kept if the nonzero pattern of the matrix is the same as at the last set-up, and the near null space is of the same
+  kind. On a GPU nothing is allocated then; for this, memory of the set-up is kept, whose bytes the view gives. The aggregates are
+  those of the first values: they stay good while strong couplings stay strong. A set-up with `PETSC_FALSE` keeps no memory, so
+  that after a change to `PETSC_TRUE` the next set-up coarsens once more.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetReusePattern()`
 @*/
@@ -707,11 +707,11 @@ PetscErrorCode PCCMATCHGetReusePattern(PC pc, PetscBool *reuse_pattern)
   Notes:
   A[l + 1] = P[l]^T A[l] P[l] up to the rounding of `PCCMATCHSetPrecision()`. If the prolongators are not smoothed, the product is
   divided by the number of `PCCMATCHSetOvercorrection()`, unless the cycle is `PC_CMATCH_K`. With a near null vector w, the columns
-of P[0] combine parts of w, and those of the other prolongators combine parts of the constants. Rows that are left to the smoother
-are empty rows of P.
+  of P[0] combine parts of w, and those of the other prolongators combine parts of the constants. Rows that are left to the smoother
+  are empty rows of P.
 
   The matrices are copies of type `MATSEQAIJ` on `PETSC_COMM_SELF`, on the host and in double precision, wherever the hierarchy is.
-The caller destroys each of them with `MatDestroy()`, and frees both arrays with `PetscFree()`.
+  The caller destroys each of them with `MatDestroy()`, and frees both arrays with `PetscFree()`.
 
   With several ranks each rank gets the hierarchy of its own diagonal block.
 

@@ -10,16 +10,16 @@
 
      x = S(b),   x = x + P cycle(R (b - A x)),   x = x + S(b - A x),
 
-   where S(r) is the polynomial smoother of polynomial.h with M^{-1} = diag(l), which is symmetric. Since the eigenvalues of
-   diag(l) A are in (0, 1], the cycle is symmetric and positive definite for every such smoother. On the levels kCMATCHTwiceFrom to
-   kCMATCHTwiceTo the other cycles do more. The W-cycle applies itself twice,
+   where S(r) is the polynomial smoother of polynomial.h with M^{-1} = diag(l), or the M^{-1} of cmatch_fsai_host.cxx, which is
+   symmetric. The eigenvalues of diag(l) A are in (0, 1], but for rows that are solved exactly, and those of the other M^{-1} A are
+   below 1 + a of its polynomial. Hence the cycle is symmetric and positive definite for every such smoother. On the levels
+   kCMATCHTwiceFrom to kCMATCHTwiceTo the other cycles do more. The W-cycle applies itself twice,
 
      e = cycle(b),   x = e + cycle(b - A e),
 
    and the K-cycle of Notay and Vassilevski does two steps of the flexible conjugate gradient method, with the V-cycle as the
    preconditioner. Its first step is c = cycle(b), v = A c, with the residual b - v (c, b) / (c, v). The second one is left out if
-   this residual is at most a quarter of b. Otherwise the second step is along the cycle of
-   this residual, made A-orthogonal to c.
+   this residual is at most a quarter of b. Otherwise the second step is along the cycle of this residual, made A-orthogonal to c.
 
    The last level has one of four solvers:
 
@@ -81,9 +81,9 @@ void Scale(double a, const std::vector<T> &y, std::vector<T> *x)
   for (size_t i = 0; i < x->size(); i++) (*x)[i] = (T)a * (*x)[i] + y[i];
 }
 
-/* x = x + S(b - A x), or from the start x = 0 */
+/* x = x + S(b - A x), or from the start x = 0; with the factor of the level, if it has one. */
 template <typename T>
-void Smooth(const PolynomialSteps &steps, bool zero, CMATCHArrays<T> *L)
+void Smooth(const PolynomialSteps &steps, bool zero, const CMATCHFactor &factor, CMATCHArrays<T> *L)
 {
   if (zero) {
     L->r = L->b;
@@ -99,8 +99,9 @@ void Smooth(const PolynomialSteps &steps, bool zero, CMATCHArrays<T> *L)
         L->r[i] -= sum;
       }
     }
+    if (factor.d) CMATCHApplyFactor_Host(factor, L->r, &L->t);
     for (size_t i = 0; i < L->d.size(); i++) {
-      L->z[i] = e * L->z[i] + c * (L->l[i] * L->r[i]);
+      L->z[i] = e * L->z[i] + c * (factor.d ? L->t[i] : L->l[i] * L->r[i]);
       L->x[i] += beta * L->z[i];
     }
   }
@@ -192,12 +193,13 @@ void ConjugateGradients(bool singular, CMATCHArrays<T> *L)
 template <typename T>
 void Coarsest(CMATCHHierarchyHost<T> *H)
 {
-  CMATCHArrays<T> &L = H->arrays[H->levels - 1];
-  const size_t     n = L.d.size();
+  CMATCHArrays<T>    &L      = H->arrays[H->levels - 1];
+  const CMATCHFactor &factor = H->level[H->levels - 1].factor;
+  const size_t        n      = L.d.size();
 
   if (H->end == CMATCH_END_DOMINATED) {
-    Smooth(H->steps, true, &L);
-    Smooth(H->steps, false, &L);
+    Smooth(H->steps, true, factor, &L);
+    Smooth(H->steps, false, factor, &L);
   } else if (H->params.coarse == PC_CMATCH_PCG) {
     ConjugateGradients(H->params.singular, &L);
   } else if (H->inverted) {
@@ -206,7 +208,7 @@ void Coarsest(CMATCHHierarchyHost<T> *H)
       for (size_t j = 0; j < n; j++) sum += H->inverse[i * n + j] * (double)L.b[j];
       L.x[i] = (T)sum;
     }
-  } else Smooth(H->stalled, true, &L);
+  } else Smooth(H->stalled, true, factor, &L);
 }
 
 /* ------------------------------------------- cycles ------------------------------------------- */
@@ -229,7 +231,7 @@ void Once(PetscInt l, CMATCHHierarchyHost<T> *H)
   if (l + 1 == H->levels) return Coarsest(H);
   CMATCHArrays<T>   &C     = H->arrays[l + 1];
   const CMATCHLevel &level = H->level[l];
-  Smooth(H->steps, true, &L);
+  Smooth(H->steps, true, level.factor, &L);
   Residual(L, L.b, L.x, &L.r);
   for (PetscInt c = 0; c < level.coarse; c++) {
     T sum = 0;
@@ -240,7 +242,7 @@ void Once(PetscInt l, CMATCHHierarchyHost<T> *H)
   for (PetscInt i = 0; i < level.n; i++)
     for (size_t e = (size_t)i * level.width; e < (size_t)(i + 1) * level.width && L.P_j[e] >= 0; e++)
       L.x[i] += L.P_a[e] * C.x[L.P_j[e]];
-  Smooth(H->steps, false, &L);
+  Smooth(H->steps, false, level.factor, &L);
 }
 
 /* x = cycle(b) on level l, twice where the cycle says so. b is lost then. */
@@ -294,31 +296,28 @@ void Apply(CMATCHHierarchyHost<T> *H, const PetscScalar *r, PetscScalar *z)
 
 /* ------------------------------------- vectors and counts ------------------------------------- */
 
-template <typename V>
-size_t Bytes(const V &array)
-{
-  return array.size() * sizeof(array[0]);
-}
-
 /*
    The bytes that a V-cycle must move: the matrix of each product, four vectors of each smoothing step, the first of which needs no
-   product but is followed by a residual, P and R with the vectors on both of their sides, and the inverse.
+   product but is followed by a residual, the factor of the smoother with two more vectors, P and R with the vectors on both of
+   their sides, and the inverse.
 */
 template <typename T>
 size_t ApplyBytes(const CMATCHHierarchyHost<T> &H)
 {
   const size_t n     = H.arrays[0].d.size();
-  size_t       bytes = 2 * n * sizeof(PetscScalar) + 2 * Bytes(H.w_kept);
+  size_t       bytes = 2 * n * sizeof(PetscScalar) + 2 * CMATCHBytes(H.w_kept);
 
   for (PetscInt l = 0; l < H.levels; l++) {
     const CMATCHArrays<T> &L      = H.arrays[l];
-    const size_t           vector = Bytes(L.d), step = Bytes(L.A_i) + Bytes(L.A_j) + Bytes(L.A_a) + Bytes(L.s) + 4 * vector;
+    const size_t           vector = CMATCHBytes(L.d),
+                 step             = CMATCHBytes(L.A_i) + CMATCHBytes(L.A_j) + CMATCHBytes(L.A_a) + CMATCHBytes(L.s) + 4 * vector;
+    const size_t smooth = step + (H.level[l].factor.d ? CMATCHFactorBytes(H.level[l], H.params.precision) + 2 * vector : 0);
     if (l + 1 < H.levels)
-      bytes += 2 * H.steps.degree * step + Bytes(L.P_j) + Bytes(L.P_a) + Bytes(L.R_i) + Bytes(L.R_j) + Bytes(L.R_a) + 3 * vector +
-               2 * Bytes(H.arrays[l + 1].d);
-    else if (H.end == CMATCH_END_DOMINATED) bytes += 2 * H.steps.degree * step;
+      bytes += 2 * H.steps.degree * smooth + CMATCHBytes(L.P_j) + CMATCHBytes(L.P_a) + CMATCHBytes(L.R_i) + CMATCHBytes(L.R_j) +
+               CMATCHBytes(L.R_a) + 3 * vector + 2 * CMATCHBytes(H.arrays[l + 1].d);
+    else if (H.end == CMATCH_END_DOMINATED) bytes += 2 * H.steps.degree * smooth;
     else if (H.params.coarse == PC_CMATCH_PCG) bytes += kCMATCHCoarseIterations * (step + 6 * vector);
-    else if (H.inverted) bytes += Bytes(H.inverse) + 2 * vector;
+    else if (H.inverted) bytes += CMATCHBytes(H.inverse) + 2 * vector;
     else bytes += kCMATCHStalledDegree * step;
   }
   return bytes;
@@ -327,7 +326,7 @@ size_t ApplyBytes(const CMATCHHierarchyHost<T> &H)
 } // namespace
 
 template <typename T>
-PetscErrorCode CMATCHFinish_Host(const std::vector<double> &rs, CMATCHHierarchyHost<T> *H, CMATCHStats *stats)
+PetscErrorCode CMATCHFinish_Host(const std::vector<double> &rs, PetscBool keep, CMATCHHierarchyHost<T> *H, CMATCHStats *stats)
 {
   const CMATCHParams &params = H->params;
 
@@ -337,28 +336,30 @@ PetscErrorCode CMATCHFinish_Host(const std::vector<double> &rs, CMATCHHierarchyH
     PetscCall(Invert(rs, H, stats));
     if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
   }
-  switch (params.smoother) {
-  case PC_CMATCH_CHEBYSHEV: H->steps = PolynomialChebyshev(params.degree); break;
-  case PC_CMATCH_CHEBYSHEV4: H->steps = PolynomialChebyshev4(params.degree); break;
-  default: H->steps = PolynomialRichardson(params.degree, params.relaxation); break;
-  }
+  H->steps   = CMATCHSmootherSteps(params);
   H->stalled = PolynomialChebyshev(kCMATCHStalledDegree);
-  H->bytes   = Bytes(H->w_kept) + Bytes(H->inverse);
+  if (params.coarse == PC_CMATCH_DENSE && H->end != CMATCH_END_DOMINATED && !H->inverted)
+    CMATCHComputeL_Host(H->stalled.root, &H->arrays[H->levels - 1]);
+  PetscCall(CMATCHFactorSmoothers_Host(keep, H, stats));
+  if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
+  H->bytes = CMATCHBytes(H->w_kept) + CMATCHBytes(H->inverse);
   for (PetscInt l = 0; l < H->levels; l++) {
     CMATCHArrays<T> &L = H->arrays[l];
     for (auto *vector : {&L.b, &L.x, &L.r, &L.z}) vector->assign(L.d.size(), (T)0);
     if (Twice(*H, l) || (l + 1 == H->levels && params.coarse == PC_CMATCH_PCG))
       for (auto *vector : {&L.first, &L.second}) vector->assign(L.d.size(), (T)0);
-    for (const auto *array : {&L.A_i, &L.A_j, &L.aggregate, &L.P_j, &L.R_i, &L.R_j}) H->bytes += Bytes(*array);
-    for (const auto *array : {&L.A_a, &L.s, &L.d, &L.l, &L.P_a, &L.R_a, &L.b, &L.x, &L.r, &L.z, &L.first, &L.second})
-      H->bytes += Bytes(*array);
+    if (H->level[l].factor.d) L.t.assign(L.d.size(), (T)0);
+    for (const auto *array : {&L.A_i, &L.A_j, &L.aggregate, &L.P_j, &L.R_i, &L.R_j}) H->bytes += CMATCHBytes(*array);
+    for (const auto *array : {&L.A_a, &L.s, &L.d, &L.l, &L.P_a, &L.R_a, &L.b, &L.x, &L.r, &L.z, &L.t, &L.first, &L.second})
+      H->bytes += CMATCHBytes(*array);
+    H->bytes += CMATCHFactorBytes(H->level[l], params.precision);
   }
   H->apply_bytes = ApplyBytes(*H);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-template PetscErrorCode CMATCHFinish_Host(const std::vector<double> &, CMATCHHierarchyHost<float> *, CMATCHStats *);
-template PetscErrorCode CMATCHFinish_Host(const std::vector<double> &, CMATCHHierarchyHost<double> *, CMATCHStats *);
+template PetscErrorCode CMATCHFinish_Host(const std::vector<double> &, PetscBool, CMATCHHierarchyHost<float> *, CMATCHStats *);
+template PetscErrorCode CMATCHFinish_Host(const std::vector<double> &, PetscBool, CMATCHHierarchyHost<double> *, CMATCHStats *);
 
 PetscErrorCode CMATCHApply_Host(CMATCHHierarchy *H, const PetscScalar *r, PetscScalar *z)
 {

@@ -1,7 +1,7 @@
 /*
-   This file and cmatch_cycle_host.cxx are the host twin of the files in cuda/pc/cmatch, in plain loops. The set-up is here. Both
-   twins compute the same bits: every sum is in double and in the order of the loops below, every comparison has a rule for ties,
-   and no product is fused with a sum. T is the precision of the hierarchy, and the papers are those that cmatch.h names.
+   This file and the others that cmatch_host.h names are the host twin of the files in cuda/pc/cmatch, in plain loops. The set-up is
+   here. Both twins compute the same bits: every sum is in double and in the order of the loops, every comparison has a rule for
+   ties, and no product is fused with a sum. T is the precision of the hierarchy, and the papers are those that cmatch.h names.
 
    The finest level has A_0 = t W A W with W = diag(w), so that w, which A almost maps to 0, becomes the vector of ones. t is the
    power of 2 that makes the largest diagonal entry lie in [1/2, 1). Each operator is in difference form,
@@ -11,30 +11,10 @@
    where d_i is the diagonal entry. The row sums s are computed in double, before the entries are rounded to T. Hence the rounding
    of entries does not change what A makes of the ones, on which the solution of an almost singular system depends most.
 
-   Aggregates. The weight of an edge is that of D'Ambra and Vassilevski, in whose words it measures how well the two rows of an
-   aggregate of w represent the smooth vectors,
+   Where l_i is 1 / d_i in double precision, since nothing beside the diagonal counts, it becomes root / d_i with a root of the
+   smoother's error polynomial. The smoother then solves for row i exactly. Such rows are isolated, or hold boundary values.
 
-     â_ij = 1 - 2 a_ij w_i w_j / (a_ii w_i^2 + a_jj w_j^2) = 1 + c_ij,   c_ij = -2 m_ij / (m_ii + m_jj)   with M = W A W.
-
-   An edge of c_ij <= 0 is never used. A row with sum_{j != i} |m_ij| < kCMATCHDominated m_ii is left: the smoother solves for it,
-   and it is in no aggregate. A sweep makes pairs of vertices and joins single vertices to pairs:
-
-     threshold   An edge is used if c_ij >= strength max_k c_ik and c_ij >= strength max_k c_jk. With a threshold at one end alone,
-                 a vertex whose strong neighbours are taken would marry across a weak edge.
-     size limit  Row i has the room clamp(2 x its used edges, kCMATCHLeastRoom, kCMATCHMostRoom), and an aggregate the largest room
-                 of its rows. Edges whose ends have more rows together than the larger room of both are not used.
-     handshake   In each round every free vertex chooses the free neighbour of the largest c_ij, and two that choose each other are
-                 a pair. This is the locally dominant matching, in which each round is parallel. Equal weights are ordered by a
-                 hash of the edge, since an order by numbers would make long chains of vertices that wait for each other.
-     joining     In each of kCMATCHJoins rounds a free vertex chooses the pair at its largest c_ij that has room, and each pair
-   takes the vertex that has chosen it with the largest weight. Vertices that stay free are aggregates of their own.
-
-   The next sweep matches the aggregates by M <- P^T M P, where P has a 1 in each row. After the sweeps M is kept, and the matching
-   of the next level begins with it. It has the aggregates of A's own graph, while the Galerkin operator of smoothed prolongators
-   has rows that are several times longer.
-
-   With mis2 an aggregate is instead a root and its neighbours, where the roots are a maximal set of vertices that are more than two
-   edges apart. The other vertices join their heaviest neighbour's aggregate.
+   Aggregates are explained in cmatch_aggregate_host.cxx.
 
    Prolongator. The unsmoothed one has p_i,agg(i) = 1. The smoothed one takes a Jacobi step with the filtered operator A^F,
 
@@ -50,7 +30,8 @@
    so that the coarse operators map the ones to almost 0 as A does. Unsmoothed aggregates make coarse corrections that are too
    small; A_c is divided by `overcorrection` then, but in the K-cycle, which finds the length of its corrections by itself.
 
-   Smoothers, the coarsest level and cycles are explained in cmatch_cycle_host.cxx.
+   Smoothers, the coarsest level and cycles are explained in cmatch_cycle_host.cxx, and the smoothers sfsai and afsai in
+   cmatch_fsai_host.cxx.
 */
 #include <algorithm>
 #include <cmath>
@@ -60,376 +41,33 @@
 namespace
 {
 
-/* A symmetric hash of the edge between a and b. */
-uint32_t Mix(PetscInt a, PetscInt b)
-{
-  uint32_t h = ((uint32_t)PetscMin(a, b) * 0x9E3779B1u) ^ ((uint32_t)PetscMax(a, b) * 0x85EBCA77u);
-
-  h ^= h >> 15;
-  h *= 0x2C1B3C6Du;
-  h ^= h >> 12;
-  h *= 0x297A2D39u;
-  return h ^ (h >> 15);
-}
-
-void Fail(CMATCHFailure failure, PetscInt level, PetscInt row, CMATCHStats *stats)
-{
-  stats->failure = failure;
-  stats->level   = level;
-  stats->row     = row;
-}
-
-/* A row of a sparse product while it is summed up: entry c of the row is sum[c] if c is among the columns. */
-struct SparseRow {
-  std::vector<double>   sum;
-  std::vector<PetscInt> columns; /* in the order of their first sight */
-
-  explicit SparseRow(PetscInt n) : sum(n, 0.), seen(n, 0) { }
-
-  /* The entry of column c, which begins with 0. */
-  double &At(PetscInt c)
-  {
-    if (!seen[c]) {
-      seen[c] = 1;
-      columns.push_back(c);
-    }
-    return sum[c];
-  }
-
-  bool Has(PetscInt c) const { return seen[c]; }
-
-  void Sort() { std::sort(columns.begin(), columns.end()); }
-
-  void Clear()
-  {
-    for (PetscInt c : columns) {
-      sum[c]  = 0;
-      seen[c] = 0;
-    }
-    columns.clear();
-  }
-
-private:
-  std::vector<char> seen;
-};
-
-template <typename V>
-size_t Bytes(const V &array)
-{
-  return array.size() * sizeof(array[0]);
-}
-
-/* ----------------------------------------- aggregates ----------------------------------------- */
-
-/* The operator M that the matching sees, in single precision and with the diagonal apart. */
-struct Graph {
-  std::vector<PetscInt> i, j; /* columns ascending in a row */
-  std::vector<float>    a, d;
-
-  PetscInt n() const { return (PetscInt)d.size(); }
-  size_t   Bytes() const { return (i.size() + j.size()) * sizeof(PetscInt) + (a.size() + d.size()) * sizeof(float); }
-};
-
-/* Aggregates of the rows of a level. */
-struct Aggregation {
-  std::vector<PetscInt> aggregate; /* -1 for rows that are left */
-  PetscInt              coarse, left, joined;
-};
-
-/* Marks the rows that are left to the smoother. A sum that is not a number counts as small. */
-std::vector<char> LeftRows(const Graph &M, PetscInt *count)
-{
-  std::vector<char> left(M.n());
-
-  *count = 0;
-  for (PetscInt i = 0; i < M.n(); i++) {
-    double sum = 0;
-    for (PetscInt k = M.i[i]; k < M.i[i + 1]; k++) sum += std::fabs((double)M.a[k]);
-    left[i] = !(sum >= kCMATCHDominated * (double)M.d[i]);
-    *count += left[i];
-  }
-  return left;
-}
-
-/* The weights c_ij of the edges that are used, and 0 for the others. */
-std::vector<float> Weights(const Graph &M, float strength, const std::vector<char> &left)
-{
-  std::vector<float> c(M.j.size(), 0.f), largest(M.n(), 0.f);
-
-  for (PetscInt i = 0; i < M.n(); i++) {
-    for (PetscInt k = M.i[i]; k < M.i[i + 1]; k++) {
-      const PetscInt j   = M.j[k];
-      const float    den = M.d[i] + M.d[j];
-      if (left[i] || left[j] || !(den > 0)) continue;
-      const float weight = (-2.0f * M.a[k]) / den;
-      if (!(weight > 0)) continue;
-      c[k]       = weight;
-      largest[i] = PetscMax(largest[i], weight);
-    }
-  }
-  for (PetscInt i = 0; i < M.n(); i++)
-    for (PetscInt k = M.i[i]; k < M.i[i + 1]; k++)
-      if (c[k] < strength * largest[i] || c[k] < strength * largest[M.j[k]]) c[k] = 0;
-  return c;
-}
-
-/* The best of the neighbours of a vertex: that of the largest weight, then of the largest hash, then of the smallest number. */
-struct Choice {
-  PetscInt who  = -1;
-  float    c    = 0;
-  uint32_t hash = 0;
-
-  /* Takes neighbour j of i into account. The neighbours come in ascending order. */
-  void Consider(PetscInt i, PetscInt j, float weight)
-  {
-    if (!(weight > 0) || weight < c) return;
-    const uint32_t mix = Mix(i, j);
-    if (who >= 0 && weight == c && mix <= hash) return;
-    who  = j;
-    c    = weight;
-    hash = mix;
-  }
-};
-
-/* The handshake: the mate of each vertex, or -1. */
-std::vector<PetscInt> Match(const Graph &M, const std::vector<float> &c)
-{
-  std::vector<PetscInt> mate(M.n(), -1), choice(M.n());
-
-  for (PetscInt round = 0; round < kCMATCHRounds; round++) {
-    bool some = false;
-    for (PetscInt i = 0; i < M.n(); i++) {
-      Choice best;
-      for (PetscInt k = M.i[i]; k < M.i[i + 1] && mate[i] < 0; k++)
-        if (mate[M.j[k]] < 0) best.Consider(i, M.j[k], c[k]);
-      choice[i] = best.who;
-    }
-    for (PetscInt i = 0; i < M.n(); i++) {
-      const PetscInt j = choice[i];
-      if (j <= i || choice[j] != i) continue;
-      mate[i] = j;
-      mate[j] = i;
-      some    = true;
-    }
-    if (!some) break;
-  }
-  return mate;
-}
-
-/* What a sweep has made of the vertices. */
-struct Sweep {
-  std::vector<PetscInt> aggregate; /* [n] */
-  std::vector<PetscInt> members;   /* [coarse][kCMATCHMembers] leader, mate, and those that joined by round, -1 for none */
-  PetscInt              coarse, joined;
-};
-
-/*
-   Lets free vertices join pairs and numbers the aggregates. The leader of a pair is the smaller one of both, and the aggregates
-   have the order of their leaders.
-*/
-Sweep Join(const Graph &M, const std::vector<float> &c, const std::vector<PetscInt> &mate, const std::vector<PetscInt> &size,
-           const std::vector<PetscInt> &room, const std::vector<char> &left)
-{
-  const PetscInt        n = M.n();
-  std::vector<PetscInt> leader(n), slot(n, 0), load(n, 0), accepted(n);
-  std::vector<float>    key(n);
-  Sweep                 sweep{std::vector<PetscInt>(n, -1), {}, 0, 0};
-
-  for (PetscInt i = 0; i < n; i++) {
-    leader[i] = mate[i] >= 0 ? PetscMin(i, mate[i]) : i;
-    slot[i]   = leader[i] != i;
-    if (mate[i] >= 0) load[leader[i]] += size[i];
-  }
-  for (PetscInt round = 0; round < kCMATCHJoins; round++) {
-    std::fill(accepted.begin(), accepted.end(), -1);
-    for (PetscInt i = 0; i < n; i++) {
-      if (mate[i] >= 0 || slot[i] || left[i]) continue;
-      Choice best;
-      for (PetscInt k = M.i[i]; k < M.i[i + 1]; k++) {
-        const PetscInt j = M.j[k];
-        if (mate[j] >= 0 && load[leader[j]] + size[i] <= PetscMax(room[i], room[j])) best.Consider(i, j, c[k]);
-      }
-      if (best.who < 0) continue;
-      const PetscInt to = leader[best.who];
-      if (accepted[to] >= 0 && !(best.c > key[to])) continue;
-      accepted[to] = i;
-      key[to]      = best.c;
-    }
-    for (PetscInt to = 0; to < n; to++) {
-      const PetscInt i = accepted[to];
-      if (i < 0) continue;
-      leader[i] = to;
-      slot[i]   = 2 + round;
-      load[to] += size[i];
-      sweep.joined++;
-    }
-  }
-  for (PetscInt i = 0; i < n; i++)
-    if (slot[i] == 0 && !left[i]) sweep.aggregate[i] = sweep.coarse++;
-  sweep.members.assign((size_t)sweep.coarse * kCMATCHMembers, -1);
-  for (PetscInt i = 0; i < n; i++) {
-    if (left[i]) continue;
-    sweep.aggregate[i]                                                   = sweep.aggregate[leader[i]];
-    sweep.members[(size_t)sweep.aggregate[i] * kCMATCHMembers + slot[i]] = i;
-  }
-  return sweep;
-}
-
-/* P^T M P for the aggregates of a sweep, without the columns of vertices that are left. */
-Graph Contract(const Graph &M, const Sweep &sweep)
-{
-  Graph     coarse;
-  SparseRow row(sweep.coarse);
-
-  coarse.i.push_back(0);
-  for (PetscInt c = 0; c < sweep.coarse; c++) {
-    double diagonal = 0;
-    for (PetscInt slot = 0; slot < kCMATCHMembers; slot++) {
-      const PetscInt i = sweep.members[(size_t)c * kCMATCHMembers + slot];
-      if (i < 0) continue;
-      diagonal += (double)M.d[i];
-      for (PetscInt k = M.i[i]; k < M.i[i + 1]; k++) {
-        const PetscInt to = sweep.aggregate[M.j[k]];
-        if (to == c) diagonal += (double)M.a[k];
-        else if (to >= 0) row.At(to) += (double)M.a[k];
-      }
-    }
-    row.Sort();
-    for (PetscInt to : row.columns) {
-      coarse.j.push_back(to);
-      coarse.a.push_back((float)row.sum[to]);
-    }
-    row.Clear();
-    coarse.d.push_back((float)diagonal);
-    coarse.i.push_back((PetscInt)coarse.j.size());
-  }
-  return coarse;
-}
-
-/* Sweeps of matching on M, which becomes the operator on the aggregates. */
-Aggregation MatchingAggregates(const CMATCHParams &params, Graph *M, size_t *work_bytes)
-{
-  const PetscInt        n        = M->n();
-  const bool            small    = n < kCMATCHSmall;
-  const float           strength = (float)(small ? PetscMin(params.strength, kCMATCHSmallStrength) : params.strength);
-  Aggregation           result{std::vector<PetscInt>(n), 0, 0, 0};
-  std::vector<char>     left = LeftRows(*M, &result.left);
-  std::vector<PetscInt> size(n, 1), room(n);
-
-  if (result.left == n) return result;
-  for (PetscInt i = 0; i < n; i++) result.aggregate[i] = i;
-  for (PetscInt s = 0; s < params.sweeps; s++) {
-    const PetscInt     vertices = M->n();
-    std::vector<float> c        = Weights(*M, strength, left);
-    for (PetscInt i = 0; i < vertices && s == 0; i++) {
-      PetscInt used = 0;
-      for (PetscInt k = M->i[i]; k < M->i[i + 1]; k++) used += c[k] > 0;
-      room[i] = small ? 1 << 20 : PetscClipInterval(2 * used, kCMATCHLeastRoom, kCMATCHMostRoom);
-    }
-    for (PetscInt i = 0; i < vertices; i++)
-      for (PetscInt k = M->i[i]; k < M->i[i + 1]; k++)
-        if (size[i] + size[M->j[k]] > PetscMax(room[i], room[M->j[k]])) c[k] = 0;
-    const Sweep sweep  = Join(*M, c, Match(*M, c), size, room, left);
-    Graph       coarse = Contract(*M, sweep);
-    *work_bytes        = PetscMax(*work_bytes, M->Bytes() + coarse.Bytes() + Bytes(c) + Bytes(sweep.members) +
-                                                 vertices * (8 * sizeof(PetscInt) + sizeof(float) + 1));
-    *M                 = std::move(coarse);
-    result.joined += sweep.joined;
-
-    std::vector<PetscInt> fine_size(sweep.coarse, 0), fine_room(sweep.coarse, 0);
-    for (PetscInt i = 0; i < vertices; i++) {
-      const PetscInt a = sweep.aggregate[i];
-      if (a < 0) continue;
-      fine_size[a] += size[i];
-      fine_room[a] = PetscMax(fine_room[a], room[i]);
-    }
-    size.swap(fine_size);
-    room.swap(fine_room);
-    left.assign(sweep.coarse, 0);
-    for (PetscInt &a : result.aggregate)
-      if (a >= 0) a = sweep.aggregate[a];
-    result.coarse = sweep.coarse;
-    if (result.coarse == vertices || result.coarse <= params.coarse_size) break;
-  }
-  return result;
-}
-
-/* Aggregates around the roots of a maximal independent set of distance 2, which is found in the order of a hash. */
-Aggregation RootAggregates(const CMATCHParams &params, const Graph &M, size_t *work_bytes)
-{
-  const PetscInt           n        = M.n();
-  const float              strength = (float)(n < kCMATCHSmall ? PetscMin(params.strength, kCMATCHSmallStrength) : params.strength);
-  Aggregation              result{std::vector<PetscInt>(n), 0, 0, 0};
-  const std::vector<char>  left = LeftRows(M, &result.left);
-  const std::vector<float> c    = Weights(M, strength, left);
-  std::vector<PetscInt>    order, root(n, -1); /* the root of the aggregate that a vertex is in */
-  std::vector<char>        near(n, 0);         /* roots and their neighbours */
-
-  if (result.left == n) return result;
-  for (PetscInt i = 0; i < n; i++)
-    if (!left[i]) order.push_back(i);
-  std::sort(order.begin(), order.end(), [](PetscInt i, PetscInt j) {
-    const uint32_t key_i = Mix(i, i + 7), key_j = Mix(j, j + 7);
-    return key_i != key_j ? key_i < key_j : i < j;
-  });
-  for (PetscInt i : order) {
-    bool free = !near[i];
-    for (PetscInt k = M.i[i]; k < M.i[i + 1] && free; k++) free = !(c[k] > 0 && near[M.j[k]]);
-    if (!free) continue;
-    root[i] = i;
-    near[i] = 1;
-    for (PetscInt k = M.i[i]; k < M.i[i + 1]; k++) {
-      if (!(c[k] > 0)) continue;
-      near[M.j[k]] = 1;
-      if (root[M.j[k]] < 0) root[M.j[k]] = i;
-    }
-  }
-  for (int pass = 0; pass < 2; pass++) {
-    const std::vector<PetscInt> before = root;
-    for (PetscInt i : order) {
-      if (before[i] >= 0) continue;
-      Choice best;
-      for (PetscInt k = M.i[i]; k < M.i[i + 1]; k++)
-        if (before[M.j[k]] >= 0) best.Consider(i, M.j[k], c[k]);
-      if (best.who < 0) continue;
-      root[i] = before[best.who];
-      result.joined++;
-    }
-  }
-  for (PetscInt i : order)
-    if (root[i] < 0) root[i] = i;
-  for (PetscInt i = 0; i < n; i++)
-    if (root[i] == i) result.aggregate[i] = result.coarse++;
-  for (PetscInt i = 0; i < n; i++) result.aggregate[i] = left[i] ? -1 : result.aggregate[root[i]];
-  *work_bytes = PetscMax(*work_bytes, M.Bytes() + Bytes(c) + n * (3 * sizeof(PetscInt) + 2));
-  return result;
-}
-
 /* ------------------------------------------ a level ------------------------------------------- */
 
 /*
-   Computes s, d and l of a level whose entries are there, from its row sums. Where rounding leaves no positive difference,
-   `diagonal` is taken instead, which was summed up with the entries. Returns the first row without a positive diagonal entry, or
-   -1.
+   Computes s, d and l of level l whose entries are there, from its row sums. Where rounding leaves no positive difference,
+   `diagonal` is taken instead, which was summed up with the entries. A single row that is singular has nothing but rounding errors
+   there, and gets 1. Returns the first row without a positive diagonal entry, or -1.
 */
 template <typename T>
-PetscInt Complete(const std::vector<double> &rs, const std::vector<double> &diagonal, CMATCHArrays<T> *L)
+PetscInt Complete(const CMATCHParams &params, PetscInt l, const std::vector<double> &rs, const std::vector<double> &diagonal,
+                  CMATCHArrays<T> *L)
 {
-  const PetscInt n   = (PetscInt)rs.size();
-  PetscInt       bad = -1;
+  const PetscInt n     = (PetscInt)rs.size();
+  const bool     empty = params.singular && l > 0 && n == 1;
+  PetscInt       bad   = -1;
 
-  for (auto *array : {&L->s, &L->d, &L->l}) array->resize(n);
+  L->s.resize(n);
+  L->d.resize(n);
   for (PetscInt i = 0; i < n; i++) {
     double others = 0;
     for (PetscInt k = L->A_i[i]; k < L->A_i[i + 1]; k++) others += (double)L->A_a[k];
     L->s[i] = (T)rs[i];
     L->d[i] = (T)(rs[i] - others);
     if (!(L->d[i] > 0) || !std::isfinite(L->d[i])) L->d[i] = (T)diagonal[i];
+    if (empty && L->d[i] <= 0) L->d[i] = 1;
     if (bad < 0 && (!(L->d[i] > 0) || !std::isfinite(L->d[i]))) bad = i;
-    double l1 = (double)L->d[i];
-    for (PetscInt k = L->A_i[i]; k < L->A_i[i + 1]; k++) l1 += std::fabs((double)L->A_a[k]);
-    L->l[i] = (T)(1 / l1);
   }
+  CMATCHComputeL_Host(CMATCHSmootherSteps(params).root, L);
   return bad;
 }
 
@@ -443,9 +81,9 @@ void CheckRows(const CSRView *A, const PetscScalar *w, CMATCHStats *stats)
       finite = finite && std::isfinite(A->a[k]);
       if (A->j[k] == i) diagonal = &A->a[k];
     }
-    if (!finite) return Fail(CMATCH_NOT_FINITE, 0, i, stats);
-    if (!diagonal) return Fail(CMATCH_DIAGONAL_MISSING, 0, i, stats);
-    if (!(*diagonal > 0)) return Fail(CMATCH_DIAGONAL_NOT_POSITIVE, 0, i, stats);
+    if (!finite) return CMATCHFail(CMATCH_NOT_FINITE, 0, i, stats);
+    if (!diagonal) return CMATCHFail(CMATCH_DIAGONAL_MISSING, 0, i, stats);
+    if (!(*diagonal > 0)) return CMATCHFail(CMATCH_DIAGONAL_NOT_POSITIVE, 0, i, stats);
   }
 }
 
@@ -499,9 +137,9 @@ void Finest(const CSRView *A, const PetscScalar *w, CMATCHHierarchyHost<T> *H, s
     }
     L->A_i.push_back((PetscInt)L->A_j.size());
   }
-  const PetscInt row = Complete(*rs, *diagonal, L);
+  const PetscInt row = Complete(H->params, 0, *rs, *diagonal, L);
   if (bad < 0 || (row >= 0 && row < bad)) bad = row;
-  if (bad >= 0) Fail(CMATCH_TOO_LARGE, 0, bad, stats);
+  if (bad >= 0) CMATCHFail(CMATCH_TOO_LARGE, 0, bad, stats);
 }
 
 /* -------------------------------------- the prolongator --------------------------------------- */
@@ -510,7 +148,7 @@ void Finest(const CSRView *A, const PetscScalar *w, CMATCHHierarchyHost<T> *H, s
    A row of the smoothed prolongator. Without `keep` its columns are found, with `keep` the columns that are there get new values.
 */
 template <typename T>
-void ProlongatorRow(const CMATCHArrays<T> &L, PetscInt i, PetscBool keep, PetscInt width, PetscInt *P_j, T *P_a, SparseRow *v,
+void ProlongatorRow(const CMATCHArrays<T> &L, PetscInt i, PetscBool keep, PetscInt width, PetscInt *P_j, T *P_a, CMATCHSparseRow *v,
                     CMATCHLevel *level)
 {
   const PetscInt own     = L.aggregate[i];
@@ -556,7 +194,7 @@ void ProlongatorRow(const CMATCHArrays<T> &L, PetscInt i, PetscBool keep, PetscI
     if (cut) {
       std::sort(take.begin(), take.end(), [&](PetscInt a, PetscInt b) {
         const double   size_a = std::fabs(v->sum[a]), size_b = std::fabs(v->sum[b]);
-        const uint32_t mix_a = Mix(i, a), mix_b = Mix(i, b);
+        const uint32_t mix_a = CMATCHMix(i, a), mix_b = CMATCHMix(i, b);
         return size_a != size_b ? size_a > size_b : mix_a != mix_b ? mix_a > mix_b : a < b;
       });
       take.resize(width);
@@ -584,8 +222,8 @@ void ProlongatorRow(const CMATCHArrays<T> &L, PetscInt i, PetscBool keep, PetscI
 template <typename T>
 void Prolongator(const CMATCHParams &params, PetscBool keep, CMATCHLevel *level, CMATCHArrays<T> *L)
 {
-  const PetscInt n = level->n, width = level->width;
-  SparseRow      v(level->coarse);
+  const PetscInt  n = level->n, width = level->width;
+  CMATCHSparseRow v(level->coarse);
 
   level->cut = level->plain = 0;
   if (!keep) L->P_j.assign((size_t)n * width, -1);
@@ -631,7 +269,7 @@ PetscErrorCode Galerkin(PetscReal factor, const CMATCHArrays<T> &L, CMATCHArrays
   std::vector<size_t>   AP_i(1, 0);
   std::vector<PetscInt> AP_j;
   std::vector<T>        AP_a;
-  SparseRow             row(coarse);
+  CMATCHSparseRow       row(coarse);
 
   PetscFunctionBegin;
   for (PetscInt i = 0; i < n; i++)
@@ -685,7 +323,8 @@ PetscErrorCode Galerkin(PetscReal factor, const CMATCHArrays<T> &L, CMATCHArrays
                "A coarse operator has more entries than PetscInt can count: lower -pc_cmatch_prolongator_row");
     C->A_i.push_back((PetscInt)C->A_j.size());
   }
-  *work_bytes = PetscMax(*work_bytes, Bytes(AP_i) + Bytes(AP_j) + Bytes(AP_a) + 2 * Bytes(p) + 2 * Bytes(rs_coarse));
+  *work_bytes = PetscMax(*work_bytes, CMATCHBytes(AP_i) + CMATCHBytes(AP_j) + CMATCHBytes(AP_a) + 2 * CMATCHBytes(p) +
+                                        2 * CMATCHBytes(rs_coarse));
   rs->swap(rs_coarse);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -721,7 +360,7 @@ void Show(PetscInt l, CMATCHHierarchyHost<T> *H)
    the coarsening ends here.
 */
 template <typename T>
-bool Coarsen(PetscInt l, CMATCHHierarchyHost<T> *H, Graph *M, size_t *work_bytes)
+bool Coarsen(PetscInt l, CMATCHHierarchyHost<T> *H, CMATCHGraph *M, size_t *work_bytes)
 {
   const CMATCHParams &params = H->params;
   CMATCHArrays<T>    &L      = H->arrays[l];
@@ -737,9 +376,8 @@ bool Coarsen(PetscInt l, CMATCHHierarchyHost<T> *H, Graph *M, size_t *work_bytes
     M->a.assign(L.A_a.begin(), L.A_a.end());
     M->d.assign(L.d.begin(), L.d.end());
   }
-  Aggregation found =
-    params.coarsening == PC_CMATCH_MIS2 ? RootAggregates(params, *M, work_bytes) : MatchingAggregates(params, M, work_bytes);
-  level.left = found.left;
+  CMATCHAggregation found = CMATCHAggregate_Host(params, M, work_bytes);
+  level.left              = found.left;
   if (found.left == level.n || found.coarse >= kCMATCHStall * (level.n - found.left)) {
     H->end = found.left == level.n ? CMATCH_END_DOMINATED : CMATCH_END_STALLED;
     return false;
@@ -762,7 +400,7 @@ PetscErrorCode Compute(const CSRView *A, const PetscScalar *w, PetscBool keep, C
   const CMATCHParams &params = H->params;
   const PetscReal     factor = params.smoothed_prolongator || params.cycle == PC_CMATCH_K ? 1 : 1 / params.overcorrection;
   std::vector<double> rs, diagonal;
-  Graph               M;
+  CMATCHGraph         M;
 
   PetscFunctionBegin;
   Finest(A, w, H, &rs, &diagonal, stats);
@@ -782,15 +420,15 @@ PetscErrorCode Compute(const CSRView *A, const PetscScalar *w, PetscBool keep, C
     Prolongator(params, keep, &H->level[l], &H->arrays[l]);
     Show(l, H);
     PetscCall(Galerkin(factor, H->arrays[l], &H->arrays[l + 1], &rs, &diagonal, &stats->work_bytes));
-    const PetscInt bad = Complete(rs, diagonal, &H->arrays[l + 1]);
+    const PetscInt bad = Complete(params, l + 1, rs, diagonal, &H->arrays[l + 1]);
     Show(l + 1, H);
     if (bad >= 0) {
-      Fail(CMATCH_DIAGONAL_NOT_POSITIVE, l + 1, bad, stats);
+      CMATCHFail(CMATCH_DIAGONAL_NOT_POSITIVE, l + 1, bad, stats);
       PetscFunctionReturn(PETSC_SUCCESS);
     }
   }
   stats->end = H->end;
-  PetscCall(CMATCHFinish_Host(rs, H, stats));
+  PetscCall(CMATCHFinish_Host(rs, keep, H, stats));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -817,8 +455,6 @@ PetscErrorCode CMATCHComputeHierarchy_Host(const CSRView *A, const PetscScalar *
 {
   PetscFunctionBegin;
   *stats = CMATCHStats{};
-  PetscCheck(params->smoother != PC_CMATCH_SFSAI && params->smoother != PC_CMATCH_AFSAI, PETSC_COMM_SELF, PETSC_ERR_SUP,
-             "The smoothers sfsai and afsai are not available yet: use -pc_cmatch_smoother l1jacobi, chebyshev or chebyshev4");
   if (params->precision == FINEPC_SINGLE) PetscCall(Create<float>(A, w, params, keep, H, stats));
   else PetscCall(Create<double>(A, w, params, keep, H, stats));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -828,6 +464,7 @@ PetscErrorCode CMATCHDestroy_Host(CMATCHHierarchy **H)
 {
   PetscFunctionBegin;
   if (!*H) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(CMATCHDestroyFactors_Host(*H));
   if ((*H)->params.precision == FINEPC_SINGLE) delete static_cast<CMATCHHierarchyHost<float> *>(*H);
   else delete static_cast<CMATCHHierarchyHost<double> *>(*H);
   *H = nullptr;

@@ -93,6 +93,30 @@ static PetscErrorCode ViewLevels(const CMATCHHierarchy *H, PetscViewer viewer)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Shows the factors of the smoothers, if there are any. */
+static PetscErrorCode ViewFactors(const CMATCHHierarchy *H, PetscViewer viewer)
+{
+  PetscReal factor = 0, smoothed = 0; /* entries */
+  PetscInt  cut = 0, fallen = 0;
+
+  PetscFunctionBegin;
+  for (PetscInt l = 0; l < H->levels; l++) {
+    const CMATCHLevel *level = &H->level[l];
+
+    if (!level->factor.d) continue;
+    factor += (PetscReal)level->factor.W.nnz + (PetscReal)level->n;
+    smoothed += (PetscReal)level->nnz + (PetscReal)level->n;
+    cut += level->factor.capped_rows;
+    fallen += level->factor.diagonal_rows;
+  }
+  if (smoothed > 0)
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "factors of the smoothers: %.0f nonzeros, %g of their operators', rows cut %" PetscInt_FMT
+                                     ", fallen back to the diagonal %" PetscInt_FMT "\n",
+                                     (double)factor, (double)(factor / smoothed), cut, fallen));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Shows where the coarsening has ended and why, and what solves there. */
 static PetscErrorCode ViewEnd(const CMATCHHierarchy *H, CMATCHEnd end, PetscViewer viewer)
 {
@@ -160,6 +184,7 @@ static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
   PetscCall(PetscViewerASCIIPrintf(viewer, "near null vector: %s\n", sources[(int)cmatch->near_null]));
   if (size > 1) PetscCall(PetscViewerASCIIPrintf(viewer, "levels are those of the first rank's block\n"));
   PetscCall(ViewLevels(H, viewer));
+  PetscCall(ViewFactors(H, viewer));
   PetscCall(ViewEnd(H, cmatch->stats.end, viewer));
   if (size > 1 && sum[STALLED])
     PetscCall(PetscViewerASCIIPrintf(viewer, "coarsening stalled on %" PetscInt64_FMT " ranks\n", sum[STALLED]));

@@ -5,7 +5,7 @@
 
 PolynomialSteps PolynomialRichardson(PetscInt degree, PetscReal relaxation)
 {
-  PolynomialSteps steps{degree, {}, {}, {}};
+  PolynomialSteps steps{degree, {}, {}, {}, 1 / relaxation};
 
   for (PetscInt i = 0; i < degree; i++) {
     steps.c[i]    = relaxation;
@@ -27,11 +27,12 @@ PetscReal PolynomialLowerEnd(PetscInt degree)
   }
 }
 
+/* The error polynomial is T_k((1 + a - 2 x) / (1 - a)) up to a factor. */
 PolynomialSteps PolynomialChebyshev(PetscInt degree)
 {
   const PetscReal a   = PolynomialLowerEnd(degree);
   PetscReal       rho = (1 - a) / (1 + a);
-  PolynomialSteps steps{degree, {2 / (1 + a)}, {0}, {1}};
+  PolynomialSteps steps{degree, {2 / (1 + a)}, {0}, {1}, (1 + a - (1 - a) * std::cos(PETSC_PI / (2 * degree))) / 2};
 
   for (PetscInt i = 1; i < degree; i++) {
     const PetscReal next = 1 / (2 * (1 + a) / (1 - a) - rho);
@@ -63,11 +64,13 @@ PolynomialSteps PolynomialChebyshev(PetscInt degree)
    The zeros t_m = 2 pi m / (2 k + 3) of W_{k+1} are the nodes of a quadrature in which W_0, .., W_k are orthogonal, which gives
 
      a_i = 4 (2 i + 1) / (2 k + 3) sum_{m = 1 .. k+1} p(x_m) sin(t_m / 2) sin((i + 1/2) t_m),   x_m = sin(t_m / 2)^2.
+
+   The smallest root of p has t = pi / (2 k + 1).
 */
 PolynomialSteps PolynomialChebyshev4(PetscInt degree)
 {
   const PetscReal f = PETSC_PI / (4 * degree + 2);
-  PolynomialSteps steps{degree, {}, {}, {}};
+  PolynomialSteps steps{degree, {}, {}, {}, (PetscSqr(std::sin(2 * f)) - PetscSqr(std::sin(f))) / PetscSqr(std::cos(f))};
   PetscReal       value[kMostDegree + 1]; /* p(x_m) sin(t_m / 2) */
   const auto      half = [degree](PetscInt m) { return PETSC_PI * (m + 1) / (2 * degree + 3); };
 

@@ -14,9 +14,15 @@ constexpr PetscInt kMostDegree = 16;
 struct PolynomialSteps {
   PetscInt  degree;
   PetscReal c[kMostDegree], e[kMostDegree], beta[kMostDegree];
+
+  /*
+     A root of the error polynomial 1 - x q(x), the smallest one. An equation d x_i = b_i of its own is solved exactly with root / d
+     in the place of M^{-1}.
+  */
+  PetscReal root;
 };
 
-/* l1-Jacobi, `degree` times, each relaxed by `relaxation` */
+/* l1-Jacobi, `degree` times, each relaxed by `relaxation`. With a relaxation below 1 the root is above 1. */
 PolynomialSteps PolynomialRichardson(PetscInt degree, PetscReal relaxation);
 
 /*

@@ -1,0 +1,243 @@
+/* CUDA twin of src/pc/cmatch/cmatch_fsai_host.cxx: the factors of the smoothers sfsai and afsai. The cycle applies them. */
+#include <cmath>
+
+#include "cmatch_fsai.cuh"
+#include "pc/afsai/afsai.h"
+
+namespace
+{
+
+constexpr int kGroup      = 8;   /* lanes of a row */
+constexpr int kSumBlocks  = 128; /* of sums over vectors */
+constexpr int kSumVectors = 2;   /* vectors whose squares are summed: the last two of the power method */
+
+/* ------------------------------------------- kernels ------------------------------------------ */
+
+/* A thread takes a row. */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize)
+  MarkAlone(PetscInt n, const PetscInt *A_i, const T *A_a, const T *d, unsigned char *alone)
+{
+  const long long row = GridThread();
+  if (row < n) alone[row] = CMATCHIsAlone(A_i[row], A_i[row + 1], A_a, d[row]);
+}
+
+/* A level as a matrix with its diagonal, and the longest row of its lower triangle. A group takes a row. */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize)
+  ExpandRows(PetscInt n, const PetscInt *A_i, const PetscInt *A_j, const T *A_a, const T *d, const unsigned char *alone,
+             PetscInt *i, PetscInt *j, double *a, PetscInt *longest)
+{
+  const PetscInt row   = (PetscInt)(GridThread() / kGroup);
+  const int      lane  = threadIdx.x % kGroup;
+  const bool     mine  = row < n;
+  const PetscInt begin = mine ? A_i[row] : 0, end = mine ? A_i[row + 1] : 0;
+  PetscInt       lower = 0;
+  for (PetscInt k = begin + lane; k < end; k += kGroup) {
+    const PetscInt column = A_j[k], to = k + row + (column > row);
+    lower += column < row;
+    j[to] = column;
+    a[to] = alone[column] ? 0. : (double)A_a[k];
+  }
+  lower = GroupSum<kGroup>(lower);
+  if (mine && lane == 0) {
+    const PetscInt to = begin + row + lower;
+    i[row]            = begin + row;
+    j[to]             = row;
+    a[to]             = (double)d[row];
+    if (row + 1 == n) i[n] = end + n;
+  }
+  lower = GroupMax<kWarpSize>(lower);
+  if (threadIdx.x % kWarpSize == 0) atomicMax(longest, lower + 1);
+}
+
+/* The vector with which the power method begins. A thread takes an entry. */
+__global__ void __launch_bounds__(kBlockSize) BeginVector(PetscInt n, double *v)
+{
+  const long long i = GridThread();
+  if (i < n) v[i] = (double)(int)CMATCHMix((PetscInt)i, (PetscInt)i + 7) * 0x1p-31;
+}
+
+/* A block's part of the sum of squares */
+__global__ void __launch_bounds__(kBlockSize) SumSquares(PetscInt n, const double *v, double *partial)
+{
+  __shared__ double part[kBlockSize / kWarpSize];
+  double            sum = 0;
+  for (long long i = GridThread(); i < n; i += (long long)gridDim.x * kBlockSize) sum += v[i] * v[i];
+  sum = GroupSum<kWarpSize>(sum);
+  if (threadIdx.x % kWarpSize == 0) part[threadIdx.x / kWarpSize] = sum;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (int w = 1; w < kBlockSize / kWarpSize; w++) sum += part[w];
+  partial[blockIdx.x] = sum;
+}
+
+/* The diagonal matrix between the factors, from 1 / psi. A thread takes an entry. */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize)
+  ScaleDiagonal(PetscInt n, const double *inverse_psi, const unsigned char *alone, const T *d, double omega, double root, T *scaled)
+{
+  const long long i = GridThread();
+  if (i < n) scaled[i] = (T)(alone[i] ? root / (double)d[i] : omega * inverse_psi[i]);
+}
+
+/* -------------------------------------------- steps ------------------------------------------- */
+
+/* A level as a matrix with its diagonal, and the vectors of its set-up, all in the arena. */
+struct Expanded {
+  CSR            matrix;
+  PetscInt       longest; /* the most entries of a row of the lower triangle */
+  unsigned char *alone;   /* [n] */
+  double        *d;       /* [n] 1 / psi */
+  double        *v, *y;   /* [n] */
+  double        *partial; /* [kSumVectors][kSumBlocks] */
+
+  CSRView View() const { return {matrix.rows, matrix.nnz, matrix.i, matrix.j, (const double *)matrix.a, PETSC_MEMTYPE_CUDA}; }
+};
+
+template <typename T>
+PetscErrorCode Expand(CMATCHSetup *s, const CMATCHLevel &L, Expanded *A)
+{
+  const PetscInt n = L.n, nnz = L.nnz + L.n;
+  CMATCHArena   &arena   = s->arena;
+  PetscInt      *longest = nullptr;
+  double        *a       = nullptr;
+
+  PetscFunctionBegin;
+  *A        = Expanded{};
+  A->matrix = CSR{n, n, nnz, nullptr, nullptr, nullptr, FINEPC_DOUBLE, PETSC_MEMTYPE_CUDA};
+  PetscCall(arena.Take((size_t)n + 1, &A->matrix.i));
+  PetscCall(arena.Take(nnz, &A->matrix.j));
+  PetscCall(arena.Take(nnz, &a));
+  PetscCall(arena.Take(n, &A->alone));
+  for (double **vector : {&A->d, &A->v, &A->y}) PetscCall(arena.Take(n, vector));
+  PetscCall(arena.Take((size_t)kSumVectors * kSumBlocks, &A->partial));
+  PetscCall(arena.Take(1, &longest));
+  A->matrix.a = a;
+  PetscCallCUDA(cudaMemsetAsync(longest, 0, sizeof(*longest), s->stream));
+  MarkAlone<T><<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, L.A_i, (const T *)L.A_a, (const T *)L.d, A->alone);
+  ExpandRows<T><<<BlocksFor((long long)n * kGroup), kBlockSize, 0, s->stream>>>(n, L.A_i, L.A_j, (const T *)L.A_a, (const T *)L.d,
+                                                                                A->alone, A->matrix.i, A->matrix.j, a, longest);
+  FinePCCheckLaunch();
+  PetscCallCUDA(cudaMemcpyAsync(&A->longest, longest, sizeof(*longest), cudaMemcpyDeviceToHost, s->stream));
+  PetscCallCUDA(cudaStreamSynchronize(s->stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The factor W and 1 / psi */
+PetscErrorCode ComputeFactor(CMATCHSetup *s, const Expanded &A, bool keep, CMATCHFactor *factor, FSAIStats *made)
+{
+  const CSRView   view = A.View();
+  const PetscBool kept = keep ? PETSC_TRUE : PETSC_FALSE;
+
+  PetscFunctionBegin;
+  if (s->params->smoother == PC_CMATCH_SFSAI) {
+    SFSAIParams params;
+    params.power            = 1;
+    params.factor_precision = s->params->precision;
+    if (A.longest > kSFSAILargestRow) params.max_row = kSFSAILargestRow;
+    PetscCall(SFSAIComputeFactor_CUDA(&view, nullptr, &params, kept, &factor->W, A.d, &s->H->factor_work, made));
+  } else {
+    AFSAIParams params;
+    params.factor_precision = s->params->precision;
+    PetscCall(AFSAIComputeFactor_CUDA(&view, 0, &params, kept, &factor->W, A.d, made));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* lambda of the formulas */
+PetscErrorCode LargestEigenvalue(const Expanded &A, const CMATCHFactor &factor, cudaStream_t stream, double *lambda)
+{
+  const PetscInt n      = A.matrix.rows;
+  const int      blocks = PetscMin(kSumBlocks, BlocksFor(n));
+  double        *v = A.v, *y = A.y, parts[kSumVectors][kSumBlocks], squares[kSumVectors] = {};
+
+  PetscFunctionBegin;
+  BeginVector<<<BlocksFor(n), kBlockSize, 0, stream>>>(n, v);
+  for (PetscInt step = 0; step < kCMATCHFactorIterations; step++) {
+    PetscCall(CSRMultiply_CUDA(&A.matrix, PETSC_FALSE, nullptr, 1, v, n, y, n));
+    PetscCall(CSRMultiply_CUDA(&factor.W, PETSC_TRUE, A.d, 1, y, n, v, n));
+    PetscCall(CSRMultiply_CUDA(&factor.Wt, PETSC_TRUE, nullptr, 1, v, n, y, n));
+    std::swap(v, y);
+    SumSquares<<<blocks, kBlockSize, 0, stream>>>(n, v, A.partial + (size_t)(step % kSumVectors) * kSumBlocks);
+    FinePCCheckLaunch();
+  }
+  PetscCallCUDA(cudaMemcpyAsync(parts, A.partial, sizeof(parts), cudaMemcpyDeviceToHost, stream));
+  PetscCallCUDA(cudaStreamSynchronize(stream));
+  for (int vector = 0; vector < kSumVectors; vector++)
+    for (int block = 0; block < blocks; block++) squares[vector] += parts[vector][block];
+  constexpr int kLast = (kCMATCHFactorIterations - 1) % kSumVectors;
+  *lambda             = std::sqrt(squares[kLast] / squares[1 - kLast]);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The factor of a level. Sets the failure if there is none. */
+template <typename T>
+PetscErrorCode FactorLevel(CMATCHSetup *s, PetscInt level, bool keep)
+{
+  CMATCHLevel       &L       = s->H->level[level];
+  CMATCHFactor      *factor  = &L.factor;
+  const auto         mark    = s->arena.mark();
+  unsigned long long failure = ~0ull;
+  double             lambda  = 0;
+  FSAIStats          made{};
+  Expanded           A;
+
+  PetscFunctionBegin;
+  PetscCall(Expand<T>(s, L, &A));
+  PetscCall(ComputeFactor(s, A, keep, factor, &made));
+  s->stats->work_bytes = PetscMax(s->stats->work_bytes, made.work_bytes);
+  if (made.failure) failure = CMATCHFailureKey(kCMATCHStageCoarse + (int)level, made.failure_row, CMATCH_DIAGONAL_NOT_POSITIVE);
+  else {
+    if (!keep) {
+      factor->capped_rows = made.capped_rows;
+      PetscCall(ArrayCreate_CUDA(L.n * sizeof(T), &factor->d));
+    }
+    factor->diagonal_rows = made.diagonal_rows;
+    PetscCall(CSRTranspose_CUDA(&factor->W, keep ? PETSC_TRUE : PETSC_FALSE, &factor->Wt));
+    PetscCall(LargestEigenvalue(A, *factor, s->stream, &lambda));
+    if (!(lambda > 0) || !std::isfinite(lambda))
+      failure = CMATCHFailureKey(kCMATCHStageCoarse + (int)level, 0, CMATCH_DIAGONAL_NOT_POSITIVE);
+    ScaleDiagonal<T><<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(L.n, A.d, A.alone, (const T *)L.d,
+                                                                   1 / (kCMATCHFactorMargin * lambda),
+                                                                   CMATCHSmootherSteps(*s->params).root, (T *)factor->d);
+    FinePCCheckLaunch();
+  }
+  s->seen.failure = PetscMin(s->seen.failure, failure);
+  s->arena.Release(mark);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+} // namespace
+
+PetscErrorCode CMATCHFactorSmoothers(CMATCHSetup *s, bool keep)
+{
+  CMATCHHierarchyCUDA *H        = s->H;
+  const PetscInt       smoothed = H->end == CMATCH_END_DOMINATED ? H->levels : H->levels - 1;
+
+  PetscFunctionBegin;
+  if (s->params->smoother != PC_CMATCH_SFSAI && s->params->smoother != PC_CMATCH_AFSAI) PetscFunctionReturn(PETSC_SUCCESS);
+  for (PetscInt level = 0; level < smoothed && s->seen.failure == ~0ull; level++)
+    PetscCall(CMATCHWithPrecision(s->params->precision, [&](auto zero) { return FactorLevel<decltype(zero)>(s, level, keep); }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHDestroyFactors(CMATCHHierarchyCUDA *H)
+{
+  PetscFunctionBegin;
+  for (CMATCHLevel &level : H->level) {
+    PetscCall(CSRDestroy(&level.factor.W));
+    PetscCall(CSRDestroy(&level.factor.Wt));
+    PetscCall(ArrayDestroy_CUDA(&level.factor.d));
+    level.factor = CMATCHFactor{};
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHFreeFactorWork(CMATCHHierarchyCUDA *H)
+{
+  PetscFunctionBegin;
+  PetscCall(ArrayDestroy_CUDA(&H->factor_work.data));
+  H->factor_work = SFSAIWork{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

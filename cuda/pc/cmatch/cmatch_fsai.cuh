@@ -1,0 +1,23 @@
+/* The factors of the smoothers sfsai and afsai, and rows that are alone: what cmatch_fsai.cu does for other files. */
+#pragma once
+
+#include "cmatch.cuh"
+
+/*
+   Whether nothing beside the diagonal of a row counts in the sum of l_i. The sum of magnitudes stays what it is as long as each of
+   them is lost in it.
+*/
+template <typename T>
+__device__ bool CMATCHIsAlone(PetscInt begin, PetscInt end, const T *A_a, T diagonal)
+{
+  for (PetscInt k = begin; k < end; k++)
+    if ((double)diagonal + fabs((double)A_a[k]) != (double)diagonal) return false;
+  return true;
+}
+
+/* The factors of the levels that are smoothed, if the smoother has factors; with keep, new values on their patterns. */
+PetscErrorCode CMATCHFactorSmoothers(CMATCHSetup *, bool keep);
+PetscErrorCode CMATCHDestroyFactors(CMATCHHierarchyCUDA *);
+
+/* Frees the memory that is kept for new values. */
+PetscErrorCode CMATCHFreeFactorWork(CMATCHHierarchyCUDA *);

@@ -1,0 +1,179 @@
+/*
+   This file is the host twin of cuda/pc/cmatch/cmatch_fsai.cu, in plain loops: the smoothers sfsai and afsai. Twins agree here up
+   to rounding, and afsai's patterns may differ where rounding decides.
+
+   On each level that is smoothed, the factored inverse of A_l takes the place of diag(l),
+
+     M^{-1} = omega (I + W)^T diag(1 / psi) (I + W),   omega = 1 / (kCMATCHFactorMargin lambda),
+
+   with the G~ = I + W and the psi of fsai.h. With sfsai the pattern of G~ is that of the lower triangle of A_l, and with afsai it
+   is found with the default parameters of afsai.h. The factor is computed from A_l as it is stored, with d on its diagonal.
+
+   Row i is alone if nothing beside its diagonal counts in the sum of l_i. It has root / d_i in the place of omega / psi_i, so that
+   the polynomial solves for it exactly, and the couplings of other rows with it are 0 for the factor. Such couplings are there
+   where a program has cleared the rows of boundary values, but not their columns. A factor that knew them would carry residuals of
+   other rows to the values that row i gives.
+
+   lambda estimates the largest eigenvalue of M^{-1} A_l without omega. It is ||v_k|| / ||v_{k-1}|| for k = kCMATCHFactorIterations
+   steps v_k = M^{-1} A_l v_{k-1} of the power method, from a vector of pseudo-random numbers that are always the same. The estimate
+   is a bit too small, but the error polynomials of the Chebyshev smoothers on [a, 1] are below 1 up to 1 + a.
+*/
+#include "cmatch_host.h"
+#include "pc/afsai/afsai.h"
+#include "pc/sfsai/sfsai.h"
+
+namespace
+{
+
+/* A level as a matrix with its diagonal. */
+struct Expanded {
+  std::vector<PetscInt>    i, j;
+  std::vector<PetscScalar> a;
+  std::vector<char>        alone;   /* [n] */
+  PetscInt                 longest; /* the most entries of a row of the lower triangle */
+};
+
+template <typename T>
+Expanded Expand(const CMATCHArrays<T> &L)
+{
+  const PetscInt n = (PetscInt)L.d.size();
+  Expanded       A{{0}, {}, {}, std::vector<char>(n), 0};
+  const auto     add = [&](PetscInt k) {
+    A.j.push_back(L.A_j[k]);
+    A.a.push_back(A.alone[L.A_j[k]] ? 0 : (PetscScalar)L.A_a[k]);
+  };
+
+  for (PetscInt i = 0; i < n; i++) A.alone[i] = CMATCHL1_Host(L, i) == (double)L.d[i];
+  for (PetscInt i = 0; i < n; i++) {
+    PetscInt k = L.A_i[i];
+    for (; k < L.A_i[i + 1] && L.A_j[k] < i; k++) add(k);
+    A.longest = PetscMax(A.longest, k - L.A_i[i] + 1);
+    A.j.push_back(i);
+    A.a.push_back((PetscScalar)L.d[i]);
+    for (; k < L.A_i[i + 1]; k++) add(k);
+    A.i.push_back((PetscInt)A.j.size());
+  }
+  return A;
+}
+
+/* lambda of the formulas; d is 1 / psi. */
+PetscErrorCode LargestEigenvalue(Expanded *A, const CMATCHFactor &factor, const std::vector<PetscReal> &d, PetscReal *lambda)
+{
+  const PetscInt n = (PetscInt)d.size();
+  const CSR      matrix{n, n, (PetscInt)A->j.size(), A->i.data(), A->j.data(), A->a.data(), FINEPC_DOUBLE, PETSC_MEMTYPE_HOST};
+  std::vector<PetscScalar> v(n), y(n);
+  double                   squares[2] = {0, 0}; /* of the last two vectors */
+
+  PetscFunctionBegin;
+  for (PetscInt i = 0; i < n; i++) v[i] = (double)(int32_t)CMATCHMix(i, i + 7) * 0x1p-31;
+  for (PetscInt step = 0; step < kCMATCHFactorIterations; step++) {
+    PetscCall(CSRMultiply_Host(&matrix, PETSC_FALSE, nullptr, 1, v.data(), n, y.data(), n));
+    PetscCall(CSRMultiply_Host(&factor.W, PETSC_TRUE, d.data(), 1, y.data(), n, v.data(), n));
+    PetscCall(CSRMultiply_Host(&factor.Wt, PETSC_TRUE, nullptr, 1, v.data(), n, y.data(), n));
+    v.swap(y);
+    squares[0] = squares[1];
+    squares[1] = 0;
+    for (double entry : v) squares[1] += entry * entry;
+  }
+  *lambda = std::sqrt(squares[1] / squares[0]);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The factor of a level. Sets the failure if there is none. */
+template <typename T>
+PetscErrorCode FactorLevel(PetscBool keep, PetscInt l, CMATCHHierarchyHost<T> *H, CMATCHStats *stats)
+{
+  CMATCHArrays<T>       &L      = H->arrays[l];
+  CMATCHFactor          &factor = H->level[l].factor;
+  const PetscInt         n      = (PetscInt)L.d.size();
+  Expanded               A      = Expand(L);
+  const CSRView          view{n, (PetscInt)A.j.size(), A.i.data(), A.j.data(), A.a.data(), PETSC_MEMTYPE_HOST};
+  std::vector<PetscReal> d(n);
+  PetscReal              lambda;
+  FSAIStats              made{};
+
+  PetscFunctionBegin;
+  if (H->params.smoother == PC_CMATCH_SFSAI) {
+    SFSAIParams params;
+    SFSAIWork   work{};
+    params.power            = 1;
+    params.factor_precision = H->params.precision;
+    if (A.longest > kSFSAILargestRow) params.max_row = kSFSAILargestRow;
+    PetscCall(SFSAIComputeFactor_Host(&view, nullptr, &params, keep, &factor.W, d.data(), &work, &made));
+    PetscCall(ArrayDestroy(work.where, &work.data));
+  } else {
+    AFSAIParams params;
+    params.factor_precision = H->params.precision;
+    PetscCall(AFSAIComputeFactor_Host(&view, 0, &params, keep, &factor.W, d.data(), &made));
+  }
+  stats->work_bytes = PetscMax(stats->work_bytes, CMATCHBytes(A.i) + CMATCHBytes(A.j) + CMATCHBytes(A.a) + CMATCHBytes(d) +
+                                                    PetscMax(made.work_bytes, 2 * CMATCHBytes(d)));
+  if (made.failure) {
+    CMATCHFail(CMATCH_DIAGONAL_NOT_POSITIVE, l, made.failure_row, stats);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  if (!keep) factor.capped_rows = made.capped_rows;
+  factor.diagonal_rows = made.diagonal_rows;
+  PetscCall(CSRTranspose_Host(&factor.W, keep, &factor.Wt));
+  PetscCall(LargestEigenvalue(&A, factor, d, &lambda));
+  if (!(lambda > 0) || !std::isfinite(lambda)) {
+    CMATCHFail(CMATCH_DIAGONAL_NOT_POSITIVE, l, 0, stats);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  const PetscReal omega = 1 / (kCMATCHFactorMargin * lambda);
+  L.factor_d.resize(n);
+  for (PetscInt i = 0; i < n; i++) L.factor_d[i] = (T)(A.alone[i] ? H->steps.root / (PetscReal)L.d[i] : omega * d[i]);
+  factor.d = L.factor_d.data();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A row of W times x */
+template <typename T>
+T RowTimes(const CSR &W, PetscInt row, const std::vector<T> &x)
+{
+  const T *a   = (const T *)W.a;
+  T        sum = 0;
+
+  for (PetscInt k = W.i[row]; k < W.i[row + 1]; k++) sum += a[k] * x[W.j[k]];
+  return sum;
+}
+
+} // namespace
+
+template <typename T>
+PetscErrorCode CMATCHFactorSmoothers_Host(PetscBool keep, CMATCHHierarchyHost<T> *H, CMATCHStats *stats)
+{
+  const PetscInt smoothed = H->end == CMATCH_END_DOMINATED ? H->levels : H->levels - 1;
+
+  PetscFunctionBegin;
+  if (H->params.smoother != PC_CMATCH_SFSAI && H->params.smoother != PC_CMATCH_AFSAI) PetscFunctionReturn(PETSC_SUCCESS);
+  for (PetscInt l = 0; l < smoothed && !stats->failure; l++) PetscCall(FactorLevel(keep, l, H, stats));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHDestroyFactors_Host(CMATCHHierarchy *H)
+{
+  PetscFunctionBegin;
+  for (CMATCHLevel &level : H->level) {
+    PetscCall(CSRDestroy(&level.factor.W));
+    PetscCall(CSRDestroy(&level.factor.Wt));
+    level.factor = CMATCHFactor{};
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <typename T>
+void CMATCHApplyFactor_Host(const CMATCHFactor &factor, const std::vector<T> &r, std::vector<T> *t)
+{
+  const PetscInt n = factor.W.rows;
+  const T       *d = (const T *)factor.d;
+
+  for (PetscInt i = 0; i < n; i++) (*t)[i] = d[i] * (r[i] + RowTimes(factor.W, i, r));
+  /* Wt is strictly upper triangular, so that a row reads no entry that is final already. */
+  for (PetscInt i = 0; i < n; i++) (*t)[i] += RowTimes(factor.Wt, i, *t);
+}
+
+template PetscErrorCode CMATCHFactorSmoothers_Host(PetscBool, CMATCHHierarchyHost<float> *, CMATCHStats *);
+template PetscErrorCode CMATCHFactorSmoothers_Host(PetscBool, CMATCHHierarchyHost<double> *, CMATCHStats *);
+template void           CMATCHApplyFactor_Host(const CMATCHFactor &, const std::vector<float> &, std::vector<float> *);
+template void           CMATCHApplyFactor_Host(const CMATCHFactor &, const std::vector<double> &, std::vector<double> *);
