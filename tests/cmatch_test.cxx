@@ -19,6 +19,7 @@
 
 #include "matrices.h"
 #include "pc/cmatch/cmatch.h"
+#include "pc/fsai.h"
 
 namespace
 {
@@ -147,6 +148,24 @@ HostMatrix GrowingChain(PetscInt n)
     rows[row + 1].push_back({row, a});
   }
   return FromRows(rows);
+}
+
+/* A chain of pairs: weak couplings, below the threshold of large levels, are between them. */
+HostMatrix ChainOfPairs(PetscInt n)
+{
+  Couplings A(n);
+  for (PetscInt row = 0; row + 1 < n; row++) A.Add(row, row + 1, row % 2 ? -0.05 : -1);
+  if (n) A.AddDiagonal(0, 1);
+  return A.Matrix();
+}
+
+/* Every row is left to the smoother. */
+HostMatrix DominatedChain(PetscInt n)
+{
+  Couplings A(n);
+  for (PetscInt row = 0; row + 1 < n; row++) A.Add(row, row + 1, row % 2 ? -0.03 : 0.04);
+  for (PetscInt row = 0; row < n; row++) A.AddDiagonal(row, 1);
+  return A.Matrix();
 }
 
 /* The first row and the last one are coupled with all, and the others with nothing else. */
@@ -1052,8 +1071,8 @@ void CheckFinest(const HostMatrix &A, const Twin &twin, const HostLevel &L, Vect
   CHECK(good);
   CHECK(of_s <= 1);
   if (A.n == 0) return;
-  CHECK(largest >= 0.5);
-  CHECK(largest < 1);
+  CHECK(largest >= std::ldexp(0.5, kCMATCHExponent));
+  CHECK(largest < std::ldexp(1., kCMATCHExponent));
   CHECK(std::frexp(twin->scale, &exponent) == 0.5);
 }
 
@@ -1313,8 +1332,9 @@ void CheckFactor(const HostLevel &L, const CMATCHParams &params, bool last)
   CHECK(pattern);
   CHECK(transposed);
   CHECK(of_alone <= 2 * u);
-  CHECK(of_equations <= 100);
-  CHECK(of_d <= 100);
+  /* What was computed in single precision is kept if its pivots are large enough. */
+  CHECK(of_equations <= 1 / kFSAISmallestPivotSingle);
+  CHECK(of_d <= 1 / kFSAISmallestPivotSingle);
 }
 
 /* All that can be said about the operators of a hierarchy; `keep`: its patterns may come from other values. */
@@ -1761,6 +1781,7 @@ TEST_CASE("cmatch: aggregates of large levels have a size limit and the whole th
   const std::vector<NamedMatrix> matrices = {{"anisotropic", Volumes({100, 90, 1}, One, true, {1, 1e-3, 1})},
                                              {"checkerboard", Volumes({21, 22, 23}, Checkerboard(1e4, 4))},
                                              {"scattered", Volumes({110, 80, 1}, Scattered(4, 4))},
+                                             {"chain of pairs", ChainOfPairs(8200)},
                                              {"signed graph", SignedGraph(8500, 9, 0.15, 12)}};
   for (const Backend &backend : Backends())
     for (const NamedMatrix &m : matrices)
@@ -1980,8 +2001,13 @@ TEST_CASE("cmatch: a refill keeps aggregates and patterns, and makes the operato
         const std::vector<HostLevel> before = twin.Levels();
         twin.Compute(other, variant.params, other_w, true);
         again.Compute(other, variant.params, other_w, true, false);
-        CHECK(twin.stats.failure == CMATCH_OK);
-        if (twin.stats.failure) continue;
+        if (twin.stats.failure) {
+          /* A row of P that has one column can lose it with other values, and with it a row of the coarse operator. */
+          CHECK(variant.params.prolongator_row == 1);
+          CHECK(twin.stats.failure == CMATCH_DIAGONAL_NOT_POSITIVE);
+          CHECK(twin.stats.level > 0);
+          continue;
+        }
         CheckOperators(other, twin, other_w, true);
         const std::vector<HostLevel> after = twin.Levels();
         REQUIRE(before.size() == after.size());
@@ -2043,6 +2069,7 @@ static std::vector<CycleSystem> CycleSystems()
                                   {"anisotropic", Volumes({9, 10, 1}, One, true, {1, 0.05, 1}), {}},
                                   {"scattered", Volumes({4, 4, 5}, Scattered(2, 24)), {}},
                                   {"signed graph", SignedGraph(80, 8, 0.2, 25), {}}};
+  all.push_back({"dominated", DominatedChain(60), {}});
   all.push_back(all[0]);
   all.back().name = "Poisson with w";
   all.back().w    = NonzeroNearNull(all[0].A.n, 26);
@@ -2059,7 +2086,8 @@ TEST_CASE("cmatch: cycles are those of the formulas with dense matrices", "[cmat
           CAPTURE(backend.name, precision, system.name, variant.name);
           Twin twin(system.A, variant.params, backend.where, system.w);
           REQUIRE(twin.stats.failure == CMATCH_OK);
-          if (variant.params.max_levels > 2) REQUIRE(twin->levels >= 3);
+          if (system.name == "dominated") REQUIRE(twin.stats.end == CMATCH_END_DOMINATED);
+          else if (variant.params.max_levels > 2) REQUIRE(twin->levels >= 3);
           const ReferenceCycle reference(twin);
           for (std::uint64_t seed : {27, 28}) {
             const Vector r = RandomValues(system.A.n, seed);
@@ -2345,23 +2373,25 @@ TEST_CASE("cmatch: the inverse in the complement of the null space", "[cmatch]")
         }
 }
 
-/* Nobody has said that these are singular. The right-hand side is in the range, and there are solutions to find. */
+/*
+   Nobody has said that these are singular. The right-hand side is in the range, and there are solutions to find. In single
+   precision rounding may make the coarsest operator indefinite, which is a failure that names MatSetNullSpace().
+*/
 TEST_CASE("cmatch: singular matrices without their null space", "[cmatch]")
 {
   for (const Backend &backend : Backends())
     for (const Neumann &m : NeumannProblems())
-      for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
-        for (PCCMATCHCoarse coarse : {PC_CMATCH_DENSE, PC_CMATCH_PCG}) {
-          CAPTURE(backend.name, m.name, precision, coarse);
-          CMATCHParams params = Precision(precision, 50);
-          params.coarse       = coarse;
-          Twin twin(m.A, params, backend.where, m.w);
-          CHECK(twin.stats.failure == CMATCH_OK);
-          if (twin.stats.failure) continue;
-          const Solution solution = Solve(m.A, Multiply(m.A, RandomValues(m.A.n, 41)), &twin, 100);
-          CHECK(solution.residual <= 1e-8);
-          CHECK(solution.iterations <= m.iterations + 2);
-        }
+      for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
+        CAPTURE(backend.name, m.name, precision);
+        Twin       twin(m.A, Precision(precision, 50), backend.where, m.w);
+        const bool failed = twin.stats.failure != CMATCH_OK;
+        if (failed) CHECK(twin.stats.failure == CMATCH_COARSEST);
+        CHECK_FALSE((failed && precision == FINEPC_DOUBLE));
+        if (failed) continue;
+        const Solution solution = Solve(m.A, Multiply(m.A, RandomValues(m.A.n, 41)), &twin, 100);
+        CHECK(solution.residual <= 1e-8);
+        CHECK(solution.iterations <= m.iterations + 2);
+      }
 }
 
 /* ------------------------------------- failures and endings ----------------------------------- */
@@ -2488,6 +2518,7 @@ TEST_CASE("cmatch: every end of the coarsening", "[cmatch]")
     {"isolated rows", Diagonal(RandomValues(5000, 35, 0.01, 10)), as_is, CMATCH_END_DOMINATED, 1, false, 2},
     {"isolated rows, as few as could be inverted", Diagonal(RandomValues(300, 35, 0.01, 10)), as_is, CMATCH_END_DOMINATED, 1, false,
      2},
+    {"dominated rows", DominatedChain(5000), as_is, CMATCH_END_DOMINATED, 1, false, 8},
     {"arrow", Arrow(1000), as_is, CMATCH_END_STALLED, 1, true, 2},
     {"arrow of more rows than are inverted", Arrow(5000), as_is, CMATCH_END_STALLED, 1, false, 15},
     {"random arrow", RandomArrow(3000, 36), as_is, CMATCH_END_STALLED, 1, false, 30},
@@ -2643,6 +2674,8 @@ TEST_CASE("cmatch: twins, every option of the set-up", "[cmatch][gpu]")
   matrices.push_back({"larger 27 points", RandomStencil(21, 20, 20, true, 48)});
   matrices.push_back({"larger arrow", Arrow(9000)});
   matrices.push_back({"isolated", Diagonal(RandomValues(9000, 49, 0.1, 1))});
+  matrices.push_back({"dominated", DominatedChain(9000)});
+  matrices.push_back({"chain of pairs", ChainOfPairs(9001)});
   Twin device_old(Poisson(5), CMATCHParams(), PETSC_MEMTYPE_CUDA);
   for (const NamedMatrix &m : matrices)
     for (const NamedParams &variant : SetupVariants())

@@ -8,8 +8,9 @@
 namespace
 {
 
-constexpr int kCGPerThread  = 4; /* entries of vectors that a thread asks for at once */
-constexpr int kCGIterations = 4; /* of one launch of the graph, but one with a cycle of multigrid, which takes longer than a launch */
+constexpr int kCGPerThread = 4; /* entries of vectors that a thread asks for at once */
+constexpr int kCGIterations =
+  4; /* of one launch of the graph, but one with a cycle of multigrid, which takes longer than a launch */
 
 /* Blocks of a product on a processor: what its registers allow. */
 template <bool Even, typename V>
@@ -343,17 +344,17 @@ PetscErrorCode CGFusedCaptureIterations(CGFusedWork *work)
 
   PetscFunctionBegin;
   memset((void *)&now, 0, sizeof(now)); /* with its padding, which is compared */
-  now.A  = work->A;
-  now.W1 = work->W1;
-  now.W2 = work->W2;
-  now.d  = work->d;
+  now.A          = work->A;
+  now.W1         = work->W1;
+  now.W2         = work->W2;
+  now.d          = work->d;
   now.cycle      = work->cycle;
   now.generation = work->cycle ? CMATCHGeneration(work->cycle) : 0;
-  now.x  = work->v.x;
-  now.r  = work->v.r;
-  now.z  = work->v.z;
-  now.p  = work->v.p;
-  now.t  = work->t.data();
+  now.x          = work->v.x;
+  now.r          = work->v.r;
+  now.z          = work->v.z;
+  now.p          = work->v.p;
+  now.t          = work->t.data();
   if (work->graph && !memcmp(&now, &work->captured, sizeof(now))) PetscFunctionReturn(PETSC_SUCCESS);
   if (work->graph) PetscCallCUDA(cudaGraphExecDestroy(work->graph));
   work->graph = nullptr;

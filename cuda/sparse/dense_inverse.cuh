@@ -173,8 +173,8 @@ inline size_t DenseInverseWork(PetscInt m)
 }
 
 /*
-   M [m][m] becomes its inverse. Pivot `but`, if there is one, is left out: its row and column of the inverse are zero. tell(p, pivot)
-   is called on the device for each pivot, in their order.
+   M [m][m] becomes its inverse. Pivot `but`, if there is one, is left out: its row and column of the inverse are zero. tell(p,
+   pivot) is called on the device for each pivot, in their order.
 */
 template <typename Tell>
 PetscErrorCode DenseInvert(PetscInt m, double *M, PetscInt but, double *work, Tell tell, cudaStream_t stream)

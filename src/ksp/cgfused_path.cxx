@@ -103,8 +103,8 @@ static PetscErrorCode WhyNotWithPreconditioner(KSP ksp, CGFusedPreconditioner *M
   if (query) PetscCall((*query)(ksp->pc, &M->M));
   if (cycle_query) PetscCall((*cycle_query)(ksp->pc, &M->cycle));
   if (!none && !M->jacobi && !query && !cycle_query)
-    *why =
-      std::string("the preconditioner ") + ((PetscObject)ksp->pc)->type_name + ", which is not none, jacobi, afsai, sfsai or cmatch";
+    *why = std::string("the preconditioner ") + ((PetscObject)ksp->pc)->type_name +
+           ", which is not none, jacobi, afsai, sfsai or cmatch";
   else if (query && (!M->M->W1.i || !PetscMemTypeDevice(M->M->where))) *why = "the factor is on the host";
   else if (cycle_query && cg->several) *why = "multigrid on several ranks";
   else if (cycle_query && (!M->cycle || !PetscMemTypeDevice(M->cycle->where))) *why = "the multigrid hierarchy is on the host";

@@ -35,8 +35,8 @@ PetscErrorCode PCInverseReset(PCInverse *);
 constexpr const char *kInverseQuery = "PCFinePCGetInverse_C";
 
 /*
-   A PC whose application is a cycle of multigrid composes this method, which gives its hierarchy, or null before a set-up, after one
-   that failed, and where the preconditioner is not the whole of it.
+   A PC whose application is a cycle of multigrid composes this method, which gives its hierarchy, or null before a set-up, after
+   one that failed, and where the preconditioner is not the whole of it.
 */
 constexpr const char *kCycleQuery = "PCFinePCGetCycle_C";
 struct CMATCHHierarchy;

@@ -39,9 +39,10 @@ __global__ void __launch_bounds__(kBlockSize) CheckRows(CSRView A, const double 
       stored   = true;
       diagonal = a;
     }
-    const CMATCHFailure failure = !finite ? CMATCH_NOT_FINITE :
-                                  !stored ? CMATCH_DIAGONAL_MISSING :
-                                  !(diagonal > 0) ? CMATCH_DIAGONAL_NOT_POSITIVE : CMATCH_OK;
+    const CMATCHFailure failure = !finite           ? CMATCH_NOT_FINITE
+                                  : !stored         ? CMATCH_DIAGONAL_MISSING
+                                  : !(diagonal > 0) ? CMATCH_DIAGONAL_NOT_POSITIVE
+                                                    : CMATCH_OK;
     if (failure != CMATCH_OK) atomicMin(&report->failure, CMATCHFailureKey(kCMATCHStageCheck, row, failure));
     else largest = diagonal * NearNull(w, row) * NearNull(w, row);
   }
@@ -62,9 +63,9 @@ __global__ void __launch_bounds__(kBlockSize)
     A_i[row] = A.nnz - A.n;
     return;
   }
-  const double w_row = NearNull(w, row);
-  PetscInt     to    = A.i[row] - (PetscInt)row; /* every row before has its diagonal entry */
-  double       sum   = 0;
+  const double w_row  = NearNull(w, row);
+  PetscInt     to     = A.i[row] - (PetscInt)row; /* every row before has its diagonal entry */
+  double       sum    = 0;
   bool         finite = true;
   A_i[row]            = to;
   for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
@@ -94,18 +95,20 @@ __global__ void __launch_bounds__(kBlockSize)
   CompleteRows(PetscInt n, const PetscInt *A_i, const T *A_a, const double *rs, const double *fallback, double root, bool empty,
                T *s, T *d, T *l, int stage, CMATCHFailure kind, CMATCHReport *report)
 {
-  const PetscInt row  = (PetscInt)(GridThread() / GroupSize);
-  const int      lane = threadIdx.x % GroupSize;
+  const PetscInt row   = (PetscInt)(GridThread() / GroupSize);
+  const int      lane  = threadIdx.x % GroupSize;
   const PetscInt begin = row < n ? A_i[row] : 0, end = row < n ? A_i[row + 1] : 0;
   const int      longest = (int)__reduce_max_sync(kFullWarp, end - begin);
   double         off     = 0;
-  for (int k = 0; k < longest; k += GroupSize) AddInOrder<GroupSize>(begin + k + lane < end ? (double)A_a[begin + k + lane] : 0., &off);
+  for (int k = 0; k < longest; k += GroupSize)
+    AddInOrder<GroupSize>(begin + k + lane < end ? (double)A_a[begin + k + lane] : 0., &off);
   const double sum      = row < n ? rs[row] : 1.;
   T            diagonal = (T)(sum - off);
   if (row < n && !(diagonal > 0 && isfinite(diagonal))) diagonal = (T)fallback[row];
   if (empty && diagonal <= 0) diagonal = 1;
   double l1 = (double)diagonal;
-  for (int k = 0; k < longest; k += GroupSize) AddInOrder<GroupSize>(begin + k + lane < end ? fabs((double)A_a[begin + k + lane]) : 0., &l1);
+  for (int k = 0; k < longest; k += GroupSize)
+    AddInOrder<GroupSize>(begin + k + lane < end ? fabs((double)A_a[begin + k + lane]) : 0., &l1);
   if (row >= n || lane != 0) return;
   s[row] = (T)sum;
   d[row] = diagonal;
@@ -143,17 +146,17 @@ PetscErrorCode CheckMatrix(CMATCHSetup *s, const CSRView &A, const double *w)
   int    exponent = 0;
   memcpy(&largest, &s->seen.largest, sizeof(largest));
   std::frexp(largest, &exponent);
-  H->scale = std::ldexp(1., -exponent);
+  H->scale = std::ldexp(1., kCMATCHExponent - exponent);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* The finest level, and the rows in which its pairs are matched. */
 PetscErrorCode MakeFinest(CMATCHSetup *s, const CSRView &A, bool keep)
 {
-  CMATCHHierarchyCUDA *H = s->H;
-  const bool           copied = s->params->precision != FINEPC_SINGLE; /* single entries are those of the hierarchy */
+  CMATCHHierarchyCUDA *H         = s->H;
+  const bool           copied    = s->params->precision != FINEPC_SINGLE; /* single entries are those of the hierarchy */
   float               *matched_a = nullptr, *matched_d = nullptr;
-  double              *diagonal  = nullptr;
+  double              *diagonal = nullptr;
 
   PetscFunctionBegin;
   if (!keep) PetscCall(CMATCHCreateLevel(s, A.n, A.nnz - A.n));
@@ -168,7 +171,7 @@ PetscErrorCode MakeFinest(CMATCHSetup *s, const CSRView &A, bool keep)
     using T = decltype(zero);
     PetscFunctionBegin;
     CopyFinest<<<BlocksFor((long long)A.n + 1), kBlockSize, 0, s->stream>>>(A, H->w, H->scale, L.A_i, L.A_j, (T *)L.A_a, H->rs[0],
-                                                                           diagonal, matched_a, matched_d, s->report);
+                                                                            diagonal, matched_a, matched_d, s->report);
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
@@ -221,7 +224,8 @@ PetscErrorCode MakeLevels(CMATCHSetup *s, const CSRView &A)
     if (H->level[last].n <= s->params->coarse_size) break;
     H->end = CMATCH_END_LEVELS;
     if (H->levels == s->params->max_levels) break;
-    PetscCall(CMATCHAggregate(s, &end)); /* sets H->end */    if (end || HasFailed(s)) break;
+    PetscCall(CMATCHAggregate(s, &end)); /* sets H->end */
+    if (end || HasFailed(s)) break;
     PetscCall(CMATCHCoarsen(s, last, false));
     if (HasFailed(s)) break;
   }
@@ -243,11 +247,14 @@ PetscErrorCode Compute(CMATCHSetup *s, const CSRView &A, const double *w, bool k
 
   PetscFunctionBegin;
   PetscCall(BeginReport(s));
-  PetscCall(CheckMatrix(s, A, w));  if (!HasFailed(s)) PetscCall(keep ? RefillLevels(s, A) : MakeLevels(s, A));
-  if (!HasFailed(s)) PetscCall(CMATCHPrepareCoarsest(s));  PetscCall(CMATCHReadReport(s));
+  PetscCall(CheckMatrix(s, A, w));
+  if (!HasFailed(s)) PetscCall(keep ? RefillLevels(s, A) : MakeLevels(s, A));
+  if (!HasFailed(s)) PetscCall(CMATCHPrepareCoarsest(s));
+  PetscCall(CMATCHReadReport(s));
   if (!HasFailed(s)) PetscCall(CMATCHFactorSmoothers(s, keep));
   TellFailure(s);
-  if (!HasFailed(s)) PetscCall(CMATCHPrepareCycle(H, s->stream));  PetscFunctionReturn(PETSC_SUCCESS);
+  if (!HasFailed(s)) PetscCall(CMATCHPrepareCycle(H, s->stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Bytes that a V-cycle must move. */
@@ -289,9 +296,9 @@ PetscErrorCode CMATCHCreateLevel(CMATCHSetup *s, PetscInt n, PetscInt nnz)
   Layout               layout;
 
   PetscFunctionBegin;
-  L.n     = n;
-  L.nnz   = nnz;
-  L.width = p->smoothed_prolongator ? p->prolongator_row : 1;
+  L.n               = n;
+  L.nnz             = nnz;
+  L.width           = p->smoothed_prolongator ? p->prolongator_row : 1;
   const size_t most = (size_t)n * L.width; /* entries of P */
   layout.Place(&L.A_i, (size_t)n + 1);
   layout.Place(&L.A_j, nnz);
@@ -331,8 +338,9 @@ PetscErrorCode CMATCHCompleteLevel(CMATCHSetup *s, PetscInt level, const double 
     PetscFunctionBegin;
     const auto kernel = L.nnz <= kThreadRow * L.n ? CompleteRows<1, T> : CompleteRows<kGroup, T>;
     const int  group  = L.nnz <= kThreadRow * L.n ? 1 : kGroup;
-    kernel<<<BlocksFor((long long)L.n * group), kBlockSize, 0, s->stream>>>(
-      L.n, L.A_i, (const T *)L.A_a, s->H->rs[level], fallback, root, empty, (T *)L.s, (T *)L.d, (T *)L.l, stage, kind, s->report);
+    kernel<<<BlocksFor((long long)L.n * group), kBlockSize, 0, s->stream>>>(L.n, L.A_i, (const T *)L.A_a, s->H->rs[level], fallback,
+                                                                            root, empty, (T *)L.s, (T *)L.d, (T *)L.l, stage, kind,
+                                                                            s->report);
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
@@ -372,7 +380,8 @@ PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *
   PetscCall(PetscGetCurrentCUDAStream(&s.stream));
   if (A->n) {
     /* twice the bytes of A: see cmatch.md of the results for what of it is used */
-    PetscCall(s.arena.Reserve(2 * (A->nnz * (sizeof(PetscInt) + sizeof(PetscScalar)) + A->n * sizeof(PetscInt)) + (1 << 20), &H->work));
+    PetscCall(
+      s.arena.Reserve(2 * (A->nnz * (sizeof(PetscInt) + sizeof(PetscScalar)) + A->n * sizeof(PetscInt)) + (1 << 20), &H->work));
     PetscCall(report.Allocate(sizeof(CMATCHReport)));
     s.report = (CMATCHReport *)report.data();
     PetscCall(Compute(&s, *A, w, keep));
@@ -380,15 +389,15 @@ PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *
     PetscCall(CMATCHCreateLevel(&s, 0, 0));
     PetscCallCUDA(cudaMemsetAsync(H->level[0].A_i, 0, sizeof(PetscInt), s.stream));
   }
-  stats->end        = H->end;
+  stats->end = H->end;
   stats->work_bytes += s.arena.peak(); /* to that of the factors */
   if (!work) {
     H->work.Free();
     PetscCall(CMATCHFreeFactorWork(H));
   }
-  H->kept_bytes  = H->work.bytes() + H->factor_work.bytes;
-  H->inverted    = (PetscBool)(H->inverse.size() > 0);
-  H->bytes       = H->meter.now + (H->w ? A->n * sizeof(*H->w) : 0);
+  H->kept_bytes = H->work.bytes() + H->factor_work.bytes;
+  H->inverted   = (PetscBool)(H->inverse.size() > 0);
+  H->bytes      = H->meter.now + (H->w ? A->n * sizeof(*H->w) : 0);
   for (PetscInt l = 0; l < H->levels; l++) H->bytes += CMATCHFactorBytes(H->level[l], params->precision);
   H->apply_bytes = ApplyBytes(H);
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -34,26 +34,26 @@ struct CMATCHControl {
 
 /* Vectors of a level, of type T. Those that the options do not need are null. */
 struct CMATCHVectors {
-  void *b, *r;    /* right-hand side, residual */
-  void *x[2];     /* the iterate, which a product reads in one array and writes in the other */
-  void *z[2];     /* corrections of a polynomial */
+  void *b, *r;     /* right-hand side, residual */
+  void *x[2];      /* the iterate, which a product reads in one array and writes in the other */
+  void *z[2];      /* corrections of a polynomial */
   void *e, *c, *v; /* of the levels that are visited twice */
 };
 
 struct CMATCHHierarchyCUDA : CMATCHHierarchy {
-  WorkMeter                 meter; /* of the memory below */
+  WorkMeter                 meter;  /* of the memory below */
   std::vector<Buffer<char>> memory; /* of the levels */
   Buffer<char>              common{&meter};
-  Buffer<char>              work; /* of the last set-up, if it is kept */
-  SFSAIWork                 factor_work = {}; /* the same of the smoother sfsai */
+  Buffer<char>              work;                            /* of the last set-up, if it is kept */
+  SFSAIWork                 factor_work                = {}; /* the same of the smoother sfsai */
   CMATCHVectors             vectors[kCMATCHMostLevels] = {};
   double                   *rs[kCMATCHMostLevels]      = {}; /* [n] the row sums in double */
   size_t                    AP_room[kCMATCHMostLevels] = {}; /* entries that A P needed memory for */
 
   /* the coarsest level */
   CMATCHEnd      end = CMATCH_END_SIZE;
-  Buffer<double> inverse{&meter};    /* [n][n] */
-  Buffer<double> iteration{&meter};  /* [4][n] vectors of the conjugate gradient method */
+  Buffer<double> inverse{&meter};   /* [n][n] */
+  Buffer<double> iteration{&meter}; /* [4][n] vectors of the conjugate gradient method */
 
   /* the cycle */
   CMATCHControl  *control    = nullptr; /* in common, as the next two */
@@ -104,8 +104,8 @@ public:
     size_t begin, more;
   };
   /*
-     Memory at the back, which stays until the next call; what it held before is lost. It may lie over what was taken after the mark,
-     but not over what ends at `source_end`, which is to be copied to it.
+     Memory at the back, which stays until the next call; what it held before is lost. It may lie over what was taken after the
+     mark, but not over what ends at `source_end`, which is to be copied to it.
   */
   template <typename T>
   PetscErrorCode TakeBack(size_t count, const void *source_end, Mark mark, T **array)
@@ -228,7 +228,8 @@ __device__ __forceinline__ unsigned CMATCHMix(PetscInt a, PetscInt b)
 
 /* Memory of a level with so many rows and entries, and of its transfer to the next level. */
 PetscErrorCode CMATCHCreateLevel(CMATCHSetup *, PetscInt n, PetscInt nnz);
-/* s, d and l of the last level, from its entries and from rs. `fallback` [n] are diagonal entries to take where d is not positive. */
+/* s, d and l of the last level, from its entries and from rs. `fallback` [n] are diagonal entries to take where d is not positive.
+ */
 PetscErrorCode CMATCHCompleteLevel(CMATCHSetup *, PetscInt level, const double *fallback);
 
 /* The aggregates of the last level, and the unsmoothed operator of the next one. Sets `end` if there is no next level. */

@@ -92,9 +92,9 @@ __device__ __forceinline__ void WeighEdges(const Sweep &s, PetscInt i)
   for (PetscInt at = row.begin + row.lane; at < row.end; at += GroupSize) {
     const PetscInt j   = s.M.j[at];
     const float    sum = d + s.M.d[j], all = sum > 0 ? -2.0f * s.M.a[at] / sum : 0.f;
-    const float    c   = all > 0 && !left && s.mate[j] != kLeft ? all : 0.f;
-    s.c[at]            = c;
-    largest            = fmaxf(largest, c);
+    const float    c = all > 0 && !left && s.mate[j] != kLeft ? all : 0.f;
+    s.c[at]          = c;
+    largest          = fmaxf(largest, c);
   }
   largest = GroupMax<GroupSize>(largest);
   if (row.First()) s.big[i] = largest;
@@ -109,8 +109,8 @@ __device__ __forceinline__ void KeepStrong(const Sweep &s, PetscInt i, float the
   const float big   = i >= 0 ? theta * s.big[i] : 0.f;
   PetscInt    count = 0;
   for (PetscInt at = row.begin + row.lane; at < row.end; at += GroupSize) {
-    const PetscInt j = s.M.j[at];
-    const float    c = s.c[at];
+    const PetscInt j      = s.M.j[at];
+    const float    c      = s.c[at];
     bool           strong = c > 0 && !(c < big) && !(c < theta * s.big[j]);
     count += strong;
     if (!first && strong) strong = s.size[i] + s.size[j] <= max(s.room[i], s.room[j]);
@@ -130,7 +130,8 @@ struct Choice {
 
   __device__ __forceinline__ void Take(float other_c, unsigned other_hash, PetscInt other)
   {
-    const bool better = other >= 0 && (j < 0 || other_c > c || (other_c == c && (other_hash > hash || (other_hash == hash && other < j))));
+    const bool better =
+      other >= 0 && (j < 0 || other_c > c || (other_c == c && (other_hash > hash || (other_hash == hash && other < j))));
     if (!better) return;
     c    = other_c;
     hash = other_hash;
@@ -226,8 +227,8 @@ __device__ __forceinline__ void ProposeJoin(const Sweep &s, PetscInt i)
 __device__ __forceinline__ bool AcceptJoin(const Sweep &s, PetscInt leader, int round)
 {
   if (leader < 0 || !s.offer[leader]) return false;
-  const PetscInt i = (PetscInt)(0xffffffffu - (unsigned)s.offer[leader]);
-  s.offer[leader]  = 0;
+  const PetscInt i                              = (PetscInt)(0xffffffffu - (unsigned)s.offer[leader]);
+  s.offer[leader]                               = 0;
   s.slot[(size_t)leader * kCMATCHJoins + round] = i;
   s.load[leader] += s.size[i];
   s.mate[i] = kJoined - leader;
@@ -411,7 +412,7 @@ __global__ void __launch_bounds__(kBlockSize) NumberAggregates(Sweep s, PetscInt
   const PetscInt i = (PetscInt)at;
   if (s.mate[i] == kLeft) s.aggregate[i] = -1;
   if (!Leads{s.M.n, s.mate}(i)) return;
-  const PetscInt a = s.number[i];
+  const PetscInt a    = s.number[i];
   PetscInt       rows = 0, most = 0;
   for (int t = 0; t < kCMATCHMembers; t++) {
     const PetscInt v = Members{s.mate, s.slot}.Get(i, t);
@@ -542,8 +543,8 @@ __global__ void __launch_bounds__(kBlockSize) MarkRoots(Independent v)
   const long long i = GridThread();
   if (i >= v.s.M.n || v.state[i] != kUndecided || v.s.candidate[i] != 1) return;
   const PetscInt begin = v.s.M.start[i], end = begin + v.s.M.Length((PetscInt)i);
-  v.state[i]           = kRoot;
-  v.near[i]            = 1;
+  v.state[i] = kRoot;
+  v.near[i]  = 1;
   for (PetscInt at = begin; at < end; at++)
     if (v.s.c[at] > 0) v.near[v.s.M.j[at]] = 1;
 }
@@ -554,7 +555,7 @@ __global__ void __launch_bounds__(kBlockSize) CoverVertices(Independent v)
   const long long i = GridThread();
   if (i >= v.s.M.n || v.state[i] != kUndecided) return;
   const PetscInt begin = v.s.M.start[i], end = begin + v.s.M.Length((PetscInt)i);
-  bool           near  = v.near[i];
+  bool           near = v.near[i];
   for (PetscInt at = begin; at < end && !near; at++) near = v.s.c[at] > 0 && v.near[v.s.M.j[at]];
   if (near) v.state[i] = kCovered;
   else atomicAdd(&v.s.report->undecided, 1);
@@ -566,7 +567,7 @@ __global__ void __launch_bounds__(kBlockSize) GatherAround(Independent v)
   const long long i = GridThread();
   if (i >= v.s.M.n || v.s.mate[i] == kLeft) return;
   const PetscInt begin = v.s.M.start[i], end = begin + v.s.M.Length((PetscInt)i);
-  PetscInt       root  = v.state[i] == kRoot ? (PetscInt)i : kFree;
+  PetscInt       root = v.state[i] == kRoot ? (PetscInt)i : kFree;
   for (PetscInt at = begin; at < end && root == kFree; at++)
     if (v.s.c[at] > 0 && v.state[v.s.M.j[at]] == kRoot) root = v.s.M.j[at];
   v.s.mate[i] = root;
@@ -659,7 +660,7 @@ PetscErrorCode MatchVertices(CMATCHSetup *s, const Sweep &w, double mean, bool f
     PetscFunctionBegin;
     if (w.M.n <= kFewVertices) {
       bool  is_first = first, limited = !deep;
-      Sweep sweep = w;
+      Sweep sweep       = w;
       void *arguments[] = {&sweep, (void *)&theta, &is_first, &limited};
       PetscCallCUDA(cudaLaunchCooperativeKernel((const void *)MatchFew<group>, dim3(PetscMin(row_blocks, s->H->processors)),
                                                 dim3(kBlockSize), arguments, 0, s->stream));
@@ -697,9 +698,8 @@ PetscErrorCode NumberLeaders(CMATCHSetup *s, PetscInt n, Lead leads, PetscInt *n
   const auto flags = thrust::make_transform_iterator(thrust::counting_iterator<PetscInt>(0), leads);
 
   PetscFunctionBegin;
-  PetscCall(s->cub->Run([&](void *memory, size_t &bytes) {
-    return cub::DeviceScan::ExclusiveSum(memory, bytes, flags, number, n + 1, s->stream);
-  }));
+  PetscCall(s->cub->Run(
+    [&](void *memory, size_t &bytes) { return cub::DeviceScan::ExclusiveSum(memory, bytes, flags, number, n + 1, s->stream); }));
   PetscCallCUDA(cudaMemcpyAsync(&s->report->aggregates, number + n, sizeof(PetscInt), cudaMemcpyDeviceToDevice, s->stream));
   PetscCall(CMATCHReadReport(s));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -716,7 +716,8 @@ struct MadeRows {
 PetscErrorCode TakeMadeRows(CMATCHSetup *s, PetscInt n, size_t entries, MadeRows *made)
 {
   PetscFunctionBegin;
-  for (PetscInt **array : {&made->start, &made->length, &made->leader, &made->size, &made->room}) PetscCall(s->arena.Take(n, array));
+  for (PetscInt **array : {&made->start, &made->length, &made->leader, &made->size, &made->room})
+    PetscCall(s->arena.Take(n, array));
   PetscCall(s->arena.Take(n, &made->d));
   PetscCall(s->arena.Take(n, &made->diagonal));
   PetscCall(s->arena.Take(entries, &made->j));
@@ -737,7 +738,10 @@ PetscErrorCode AddUpRows(CMATCHSetup *s, const Sweep &w, PetscInt aggregates, Ma
 
   PetscFunctionBegin;
   out.wide = w.candidate; /* not needed any more */
-  PetscCall((Product<8, kMadeRoom, true, true, true>(s, left, right, aggregates, aggregates, {mean <= kThreadRow && aggregates >= kManyAggregates, mean <= kThreadRow ? 6 : 7}, &out, &wide, room)));
+  PetscCall(
+    (Product<8, kMadeRoom, true, true, true>(s, left, right, aggregates, aggregates,
+                                             {mean <= kThreadRow && aggregates >= kManyAggregates, mean <= kThreadRow ? 6 : 7},
+                                             &out, &wide, room)));
   RoundDiagonal<<<BlocksFor(aggregates), kBlockSize, 0, s->stream>>>(aggregates, made->diagonal, made->d);
   FinePCCheckLaunch();
   *M = CMATCHRows{aggregates, made->start, made->length, made->j, made->a, made->d, (size_t)s->seen.entries};
@@ -778,16 +782,19 @@ PetscErrorCode AggregateByMatching(CMATCHSetup *s, CMATCHLevel *L, PetscInt *agg
     const PetscInt n    = M.n;
     MadeRows      &next = made[sweep % 2];
     w.M                 = M;
-    PetscCall(MatchVertices(s, w, (double)M.room / n, sweep == 0, deep));    PetscCall(NumberLeaders(s, n, Leads{n, w.mate}, w.number));
+    PetscCall(MatchVertices(s, w, (double)M.room / n, sweep == 0, deep));
+    PetscCall(NumberLeaders(s, n, Leads{n, w.mate}, w.number));
     *aggregates = s->seen.aggregates;
     if (!*aggregates || (*aggregates == n && sweep)) break;
     if (sweep < 2) PetscCall(TakeMadeRows(s, *aggregates, M.room, &next));
     NumberAggregates<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(w, next.leader, next.size, next.room);
     FinePCCheckLaunch();
-    if (sweep == 0) PetscCallCUDA(cudaMemcpyAsync(L->aggregate, w.aggregate, n * sizeof(PetscInt), cudaMemcpyDeviceToDevice, s->stream));
+    if (sweep == 0)
+      PetscCallCUDA(cudaMemcpyAsync(L->aggregate, w.aggregate, n * sizeof(PetscInt), cudaMemcpyDeviceToDevice, s->stream));
     else ComposeAggregates<<<BlocksFor(L->n), kBlockSize, 0, s->stream>>>(L->n, w.aggregate, L->aggregate);
     FinePCCheckLaunch();
-    PetscCall(AddUpRows(s, w, *aggregates, &next, &M));    sizes  = next.size;
+    PetscCall(AddUpRows(s, w, *aggregates, &next, &M));
+    sizes  = next.size;
     w.size = next.size;
     w.room = next.room;
     if (*aggregates == n || *aggregates <= s->params->coarse_size) break;
@@ -795,14 +802,15 @@ PetscErrorCode AggregateByMatching(CMATCHSetup *s, CMATCHLevel *L, PetscInt *agg
   if (*aggregates) {
     CountSizes<<<BlocksFor(*aggregates), kBlockSize, 0, s->stream>>>(*aggregates, sizes, s->report);
     FinePCCheckLaunch();
-    PetscCall(KeepRows(s, M, mark));  }
+    PetscCall(KeepRows(s, M, mark));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode AggregateByIndependentSet(CMATCHSetup *s, CMATCHLevel *L, PetscInt *aggregates)
 {
-  const PetscInt  n      = L->n;
-  const int       blocks = BlocksFor(n);
+  const PetscInt  n        = L->n;
+  const int       blocks   = BlocksFor(n);
   const PetscReal strength = n < kCMATCHSmall ? PetscMin(s->params->strength, kCMATCHSmallStrength) : s->params->strength;
   float          *a = (float *)L->A_a, *d = (float *)L->d;
   PetscInt       *next = nullptr, *size = nullptr;

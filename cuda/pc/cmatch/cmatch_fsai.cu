@@ -7,9 +7,9 @@
 namespace
 {
 
-constexpr int kGroup      = 8;   /* lanes of a row */
-constexpr int kSumBlocks  = 128; /* of sums over vectors */
-constexpr int kSumVectors = 2;   /* vectors whose squares are summed: the last two of the power method */
+constexpr int kGroup     = 8;                               /* lanes of a row */
+constexpr int kSumBlocks = 128;                             /* of sums over vectors */
+constexpr int kSums      = 2 * kCMATCHFactorIterations + 1; /* the rz and pq of LargestRitzValue(), in turns */
 
 /* ------------------------------------------- kernels ------------------------------------------ */
 
@@ -22,54 +22,85 @@ __global__ void __launch_bounds__(kBlockSize)
   if (row < n) alone[row] = CMATCHIsAlone(A_i[row], A_i[row + 1], A_a, d[row]);
 }
 
-/* A level as a matrix with its diagonal, and the longest row of its lower triangle. A group takes a row. */
+/* A level as a matrix with its diagonal times `scale`, and the longest row of its lower triangle. A group takes a row. */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  ExpandRows(PetscInt n, const PetscInt *A_i, const PetscInt *A_j, const T *A_a, const T *d, const unsigned char *alone,
-             PetscInt *i, PetscInt *j, double *a, PetscInt *longest)
+  ExpandRows(PetscInt n, const PetscInt *A_i, const PetscInt *A_j, const T *A_a, const T *s, const T *d, const unsigned char *alone,
+             double scale, PetscInt *i, PetscInt *j, double *a, PetscInt *longest)
 {
   const PetscInt row   = (PetscInt)(GridThread() / kGroup);
   const int      lane  = threadIdx.x % kGroup;
   const bool     mine  = row < n;
   const PetscInt begin = mine ? A_i[row] : 0, end = mine ? A_i[row + 1] : 0;
-  PetscInt       lower = 0;
+  PetscInt       lower  = 0;
+  double         others = 0;
   for (PetscInt k = begin + lane; k < end; k += kGroup) {
     const PetscInt column = A_j[k], to = k + row + (column > row);
+    const double   value = (double)A_a[k];
     lower += column < row;
+    others += value;
     j[to] = column;
-    a[to] = alone[column] ? 0. : (double)A_a[k];
+    a[to] = alone[column] ? 0. : value;
   }
-  lower = GroupSum<kGroup>(lower);
+  lower  = GroupSum<kGroup>(lower);
+  others = GroupSum<kGroup>(others);
   if (mine && lane == 0) {
-    const PetscInt to = begin + row + lower;
-    i[row]            = begin + row;
-    j[to]             = row;
-    a[to]             = (double)d[row];
+    const PetscInt to       = begin + row + lower;
+    const double   diagonal = (double)s[row] - others;
+    i[row]                  = begin + row;
+    j[to]                   = row;
+    a[to]                   = (diagonal > 0 ? diagonal : (double)d[row]) * scale;
     if (row + 1 == n) i[n] = end + n;
   }
   lower = GroupMax<kWarpSize>(lower);
   if (threadIdx.x % kWarpSize == 0) atomicMax(longest, lower + 1);
 }
 
-/* The vector with which the power method begins. A thread takes an entry. */
-__global__ void __launch_bounds__(kBlockSize) BeginVector(PetscInt n, double *v)
+/* The vector of which A makes the residual at the beginning. A thread takes an entry. */
+__global__ void __launch_bounds__(kBlockSize) BeginVector(PetscInt n, const double *inverse_psi, double *x)
 {
   const long long i = GridThread();
-  if (i < n) v[i] = (double)(int)CMATCHMix((PetscInt)i, (PetscInt)i + 7) * 0x1p-31;
+  if (i < n) x[i] = (double)(int)CMATCHMix((PetscInt)i, (PetscInt)i + 7) * 0x1p-31 * sqrt(inverse_psi[i]);
 }
 
-/* A block's part of the sum of squares */
-__global__ void __launch_bounds__(kBlockSize) SumSquares(PetscInt n, const double *v, double *partial)
+/* A block's part of x . y */
+__global__ void __launch_bounds__(kBlockSize) SumProducts(PetscInt n, const double *x, const double *y, double *partial)
 {
   __shared__ double part[kBlockSize / kWarpSize];
   double            sum = 0;
-  for (long long i = GridThread(); i < n; i += (long long)gridDim.x * kBlockSize) sum += v[i] * v[i];
+  for (long long i = GridThread(); i < n; i += (long long)gridDim.x * kBlockSize) sum += x[i] * y[i];
   sum = GroupSum<kWarpSize>(sum);
   if (threadIdx.x % kWarpSize == 0) part[threadIdx.x / kWarpSize] = sum;
   __syncthreads();
   if (threadIdx.x != 0) return;
   for (int w = 1; w < kBlockSize / kWarpSize; w++) sum += part[w];
   partial[blockIdx.x] = sum;
+}
+
+/* The sum of the parts of `blocks` blocks, which every thread gets. All lanes of the warp take part. */
+__device__ double Total(int blocks, const double *partial)
+{
+  double sum = 0;
+  for (int b = threadIdx.x % kWarpSize; b < blocks; b += kWarpSize) sum += partial[b];
+  return GroupSum<kWarpSize>(sum);
+}
+
+/* r = r - rz / pq q. A thread takes an entry. */
+__global__ void __launch_bounds__(kBlockSize)
+  StepResidual(PetscInt n, int blocks, const double *rz, const double *pq, const double *q, double *r)
+{
+  const long long i     = GridThread();
+  const double    alpha = Total(blocks, rz) / Total(blocks, pq);
+  if (i < n) r[i] -= alpha * q[i];
+}
+
+/* p = z + rz / rz_before p, or p = z in the first step, where rz_before is null. A thread takes an entry. */
+__global__ void __launch_bounds__(kBlockSize)
+  StepDirection(PetscInt n, int blocks, const double *rz, const double *rz_before, const double *z, double *p)
+{
+  const long long i    = GridThread();
+  const double    beta = rz_before ? Total(blocks, rz) / Total(blocks, rz_before) : 0;
+  if (i < n) p[i] = rz_before ? z[i] + beta * p[i] : z[i];
 }
 
 /* The diagonal matrix between the factors, from 1 / psi. A thread takes an entry. */
@@ -86,11 +117,11 @@ __global__ void __launch_bounds__(kBlockSize)
 /* A level as a matrix with its diagonal, and the vectors of its set-up, all in the arena. */
 struct Expanded {
   CSR            matrix;
-  PetscInt       longest; /* the most entries of a row of the lower triangle */
-  unsigned char *alone;   /* [n] */
-  double        *d;       /* [n] 1 / psi */
-  double        *v, *y;   /* [n] */
-  double        *partial; /* [kSumVectors][kSumBlocks] */
+  PetscInt       longest;       /* the most entries of a row of the lower triangle */
+  unsigned char *alone;         /* [n] */
+  double        *d;             /* [n] 1 / psi */
+  double        *r, *z, *p, *q; /* [n] of the conjugate gradient method */
+  double        *partial;       /* [kSums][kSumBlocks] */
 
   CSRView View() const { return {matrix.rows, matrix.nnz, matrix.i, matrix.j, (const double *)matrix.a, PETSC_MEMTYPE_CUDA}; }
 };
@@ -110,14 +141,16 @@ PetscErrorCode Expand(CMATCHSetup *s, const CMATCHLevel &L, Expanded *A)
   PetscCall(arena.Take(nnz, &A->matrix.j));
   PetscCall(arena.Take(nnz, &a));
   PetscCall(arena.Take(n, &A->alone));
-  for (double **vector : {&A->d, &A->v, &A->y}) PetscCall(arena.Take(n, vector));
-  PetscCall(arena.Take((size_t)kSumVectors * kSumBlocks, &A->partial));
+  for (double **vector : {&A->d, &A->r, &A->z, &A->p, &A->q}) PetscCall(arena.Take(n, vector));
+  PetscCall(arena.Take((size_t)kSums * kSumBlocks, &A->partial));
   PetscCall(arena.Take(1, &longest));
   A->matrix.a = a;
   PetscCallCUDA(cudaMemsetAsync(longest, 0, sizeof(*longest), s->stream));
   MarkAlone<T><<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, L.A_i, (const T *)L.A_a, (const T *)L.d, A->alone);
-  ExpandRows<T><<<BlocksFor((long long)n * kGroup), kBlockSize, 0, s->stream>>>(n, L.A_i, L.A_j, (const T *)L.A_a, (const T *)L.d,
-                                                                                A->alone, A->matrix.i, A->matrix.j, a, longest);
+  ExpandRows<T><<<BlocksFor((long long)n * kGroup), kBlockSize, 0, s->stream>>>(n, L.A_i, L.A_j, (const T *)L.A_a, (const T *)L.s,
+                                                                                (const T *)L.d, A->alone,
+                                                                                s->params->singular ? 1 + kCMATCHFactorShift : 1,
+                                                                                A->matrix.i, A->matrix.j, a, longest);
   FinePCCheckLaunch();
   PetscCallCUDA(cudaMemcpyAsync(&A->longest, longest, sizeof(*longest), cudaMemcpyDeviceToHost, s->stream));
   PetscCallCUDA(cudaStreamSynchronize(s->stream));
@@ -145,29 +178,37 @@ PetscErrorCode ComputeFactor(CMATCHSetup *s, const Expanded &A, bool keep, CMATC
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* lambda of the formulas */
-PetscErrorCode LargestEigenvalue(const Expanded &A, const CMATCHFactor &factor, cudaStream_t stream, double *lambda)
+/* lambda of the formulas. The host reads nothing before the last step. */
+PetscErrorCode LargestEigenvalue(const Expanded &A, const CMATCHFactor &factor, cudaStream_t stream, PetscReal *lambda)
 {
-  const PetscInt n      = A.matrix.rows;
-  const int      blocks = PetscMin(kSumBlocks, BlocksFor(n));
-  double        *v = A.v, *y = A.y, parts[kSumVectors][kSumBlocks], squares[kSumVectors] = {};
+  constexpr PetscInt  steps  = kCMATCHFactorIterations;
+  const PetscInt      n      = A.matrix.rows;
+  const int           blocks = PetscMin(kSumBlocks, BlocksFor(n));
+  const auto          rz     = [&](PetscInt step) { return A.partial + 2 * step * kSumBlocks; };
+  const auto          pq     = [&](PetscInt step) { return A.partial + (2 * step + 1) * kSumBlocks; };
+  std::vector<double> parts((size_t)kSums * kSumBlocks);
+  PetscReal           of_rz[steps + 1] = {}, of_pq[steps] = {};
 
   PetscFunctionBegin;
-  BeginVector<<<BlocksFor(n), kBlockSize, 0, stream>>>(n, v);
-  for (PetscInt step = 0; step < kCMATCHFactorIterations; step++) {
-    PetscCall(CSRMultiply_CUDA(&A.matrix, PETSC_FALSE, nullptr, 1, v, n, y, n));
-    PetscCall(CSRMultiply_CUDA(&factor.W, PETSC_TRUE, A.d, 1, y, n, v, n));
-    PetscCall(CSRMultiply_CUDA(&factor.Wt, PETSC_TRUE, nullptr, 1, v, n, y, n));
-    std::swap(v, y);
-    SumSquares<<<blocks, kBlockSize, 0, stream>>>(n, v, A.partial + (size_t)(step % kSumVectors) * kSumBlocks);
+  BeginVector<<<BlocksFor(n), kBlockSize, 0, stream>>>(n, A.d, A.q);
+  PetscCall(CSRMultiply_CUDA(&A.matrix, PETSC_FALSE, nullptr, 1, A.q, n, A.r, n));
+  for (PetscInt step = 0;; step++) {
+    PetscCall(CSRMultiply_CUDA(&factor.W, PETSC_TRUE, A.d, 1, A.r, n, A.q, n));
+    PetscCall(CSRMultiply_CUDA(&factor.Wt, PETSC_TRUE, nullptr, 1, A.q, n, A.z, n));
+    SumProducts<<<blocks, kBlockSize, 0, stream>>>(n, A.r, A.z, rz(step));
+    if (step == steps) break;
+    StepDirection<<<BlocksFor(n), kBlockSize, 0, stream>>>(n, blocks, rz(step), step ? rz(step - 1) : nullptr, A.z, A.p);
+    PetscCall(CSRMultiply_CUDA(&A.matrix, PETSC_FALSE, nullptr, 1, A.p, n, A.q, n));
+    SumProducts<<<blocks, kBlockSize, 0, stream>>>(n, A.p, A.q, pq(step));
+    StepResidual<<<BlocksFor(n), kBlockSize, 0, stream>>>(n, blocks, rz(step), pq(step), A.q, A.r);
     FinePCCheckLaunch();
   }
-  PetscCallCUDA(cudaMemcpyAsync(parts, A.partial, sizeof(parts), cudaMemcpyDeviceToHost, stream));
+  FinePCCheckLaunch();
+  PetscCallCUDA(cudaMemcpyAsync(parts.data(), A.partial, parts.size() * sizeof(double), cudaMemcpyDeviceToHost, stream));
   PetscCallCUDA(cudaStreamSynchronize(stream));
-  for (int vector = 0; vector < kSumVectors; vector++)
-    for (int block = 0; block < blocks; block++) squares[vector] += parts[vector][block];
-  constexpr int kLast = (kCMATCHFactorIterations - 1) % kSumVectors;
-  *lambda             = std::sqrt(squares[kLast] / squares[1 - kLast]);
+  for (PetscInt k = 0; k < kSums; k++)
+    for (int block = 0; block < blocks; block++) (k % 2 ? of_pq : of_rz)[k / 2] += parts[(size_t)k * kSumBlocks + block];
+  *lambda = LargestRitzValue(steps, of_rz, of_pq);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

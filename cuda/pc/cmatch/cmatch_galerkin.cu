@@ -6,19 +6,19 @@
 namespace
 {
 
-constexpr int kProlongGroup   = 8;  /* lanes of a row of P */
-constexpr int kRestrictGroup  = 8;  /* lanes of a row of R in sums */
-constexpr int kSortedPerLane  = 8;  /* entries of a row of R that a lane of a warp keeps while it sorts the row */
-constexpr int kLongestSorted  = kWarpSize * kSortedPerLane;
-constexpr int kGeneralBlocks  = 2;  /* on a processor, on the general path of P */
-constexpr int kProlongThread  = 128; /* threads of a block in which a thread has a row of P */
+constexpr int kProlongGroup  = 8; /* lanes of a row of P */
+constexpr int kRestrictGroup = 8; /* lanes of a row of R in sums */
+constexpr int kSortedPerLane = 8; /* entries of a row of R that a lane of a warp keeps while it sorts the row */
+constexpr int kLongestSorted = kWarpSize * kSortedPerLane;
+constexpr int kGeneralBlocks = 2;   /* on a processor, on the general path of P */
+constexpr int kProlongThread = 128; /* threads of a block in which a thread has a row of P */
 /* Guesses of entries: of A P as a multiple of those of A, and of the next operator. A product that needs more is made again. */
-constexpr double kProductEntries = 1.45, kCoarseEntries = 0.75;
-constexpr PetscInt kUsualWidth   = 4; /* of P, for which they hold; wider rows of P have wider rows of A P */
-constexpr size_t kLeastEntries   = 64; /* of a row of the next operator, where there are few rows */
+constexpr double   kProductEntries = 1.45, kCoarseEntries = 0.75;
+constexpr PetscInt kUsualWidth   = 4;  /* of P, for which they hold; wider rows of P have wider rows of A P */
+constexpr size_t   kLeastEntries = 64; /* of a row of the next operator, where there are few rows */
 
-constexpr int kFewRows        = 30000; /* up to so many rows of a product have a warp each */
-constexpr int kProlongRoom    = 12;  /* aggregates that such a row may meet */
+constexpr int kFewRows     = 30000; /* up to so many rows of a product have a warp each */
+constexpr int kProlongRoom = 12;    /* aggregates that such a row may meet */
 
 /* ---------------------------------------- prolongator ----------------------------------------- */
 
@@ -71,8 +71,8 @@ struct JacobiStep {
     longest        = (PetscInt)__reduce_max_sync(kFullWarp, end - begin);
     T largest      = 0;
     for (PetscInt k = begin + lane; k < end; k += GroupSize) largest = max(largest, -p.A_a[k]);
-    largest = GroupMax<GroupSize>(largest);
-    least   = largest > 0 ? (T)kCMATCHFilter * largest : -(T)INFINITY;
+    largest       = GroupMax<GroupSize>(largest);
+    least         = largest > 0 ? (T)kCMATCHFilter * largest : -(T)INFINITY;
     double lumped = 0;
     for (PetscInt k = 0; k < longest; k += GroupSize) {
       const PetscInt at = begin + k + lane;
@@ -146,13 +146,13 @@ __device__ bool ProlongRow(const Prolong<T> &p, PetscInt i, const ProductTable &
     const PetscInt column = at < step.end && step.Keeps(a) ? p.aggregate[p.A_j[at]] : -1;
     fits &= ProductAdd<GroupSize, true>(table, column, -(step.q * (double)a));
   }
-  fits = GroupBallot<GroupSize>(!fits) == 0;
-  const double t = 1 - step.q * step.S;
+  fits                 = GroupBallot<GroupSize>(!fits) == 0;
+  const double t       = 1 - step.q * step.S;
   int          entries = 0;
   bool         cut     = false;
   if (p.fixed) {
     /* the columns stay, and the row is scaled if one that it has met is not among them */
-    const size_t at = (size_t)max(i, 0) * p.width;
+    const size_t at  = (size_t)max(i, 0) * p.width;
     int          met = 0, found = 0;
     for (int slot = lane; slot < places; slot += GroupSize) met += table.key[slot] >= 0 && table.sum[slot] != 0;
     met = GroupSum<GroupSize>(met);
@@ -239,8 +239,8 @@ template <typename T>
 __device__ __forceinline__ ProlongedRow ProlongByThread(const Prolong<T> &p, PetscInt i, PetscInt *key, double *sum)
 {
   const PetscInt begin = p.A_i[i], end = p.A_i[i + 1], own = p.aggregate[i];
-  const size_t   at      = (size_t)i * p.width;
-  double         d       = (double)p.d[i], lumped = 0;
+  const size_t   at = (size_t)i * p.width;
+  double         d = (double)p.d[i], lumped = 0;
   T              largest = 0;
   if (own < 0) {
     for (PetscInt t = 0; t < p.width; t++) {
@@ -285,12 +285,12 @@ __device__ __forceinline__ ProlongedRow ProlongByThread(const Prolong<T> &p, Pet
   int nonzeros = 0, entries = 0;
   for (int place = 0; place < met; place++) nonzeros += sum[place * kProlongThread] != 0;
   const auto swap = [&](int a, int b) {
-    const PetscInt k          = key[a * kProlongThread];
-    const double   v          = sum[a * kProlongThread];
-    key[a * kProlongThread]   = key[b * kProlongThread];
-    sum[a * kProlongThread]   = sum[b * kProlongThread];
-    key[b * kProlongThread]   = k;
-    sum[b * kProlongThread]   = v;
+    const PetscInt k        = key[a * kProlongThread];
+    const double   v        = sum[a * kProlongThread];
+    key[a * kProlongThread] = key[b * kProlongThread];
+    sum[a * kProlongThread] = sum[b * kProlongThread];
+    key[b * kProlongThread] = k;
+    sum[b * kProlongThread] = v;
   };
   bool cut = false;
   if (p.fixed) {
@@ -362,14 +362,14 @@ __global__ void __launch_bounds__(kProlongThread) ProlongThreadKernel(Prolong<T>
 {
   __shared__ PetscInt keys[kProlongRoom][kProlongThread];
   __shared__ double   sums[kProlongRoom][kProlongThread];
-  const long long     i   = GridThread();
-  const ProlongedRow  row = i < p.n ? ProlongByThread(p, (PetscInt)i, &keys[0][threadIdx.x], &sums[0][threadIdx.x]) : PROLONGED_WHOLE;
+  const long long     i = GridThread();
+  const ProlongedRow  row =
+    i < p.n ? ProlongByThread(p, (PetscInt)i, &keys[0][threadIdx.x], &sums[0][threadIdx.x]) : PROLONGED_WHOLE;
   if (row == PROLONGED_NOT) p.wide[atomicAdd(&report->wide, 1)] = (PetscInt)i;
   const int cut = __syncthreads_count(row == PROLONGED_CUT), plain = __syncthreads_count(row == PROLONGED_PLAIN);
   if (threadIdx.x == 0 && cut) atomicAdd(&report->cut, cut);
   if (threadIdx.x == 0 && plain) atomicAdd(&report->plain, plain);
 }
-
 
 /* A group takes a row, of all rows or of those in `list`. */
 template <typename T>
@@ -377,14 +377,14 @@ __global__ void __launch_bounds__(kBlockSize)
   ProlongKernel(Prolong<T> p, PetscInt rows, const PetscInt *list, int bits, CMATCHReport *report)
 {
   extern __shared__ double shared[];
-  const int           groups = kBlockSize / kProlongGroup, group = threadIdx.x / kProlongGroup, lane = threadIdx.x % kProlongGroup;
-  const int           size = 1 << bits;
-  const long long     row  = GridThread() / kProlongGroup;
-  const PetscInt      i    = row >= rows ? -1 : list ? list[row] : (PetscInt)row;
-  double *const       values = shared + (size_t)groups * size;
-  PetscInt *const     keys   = (PetscInt *)(values + (size_t)groups * p.width);
-  PetscInt *const     kept   = keys + (size_t)groups * (size + 1);
-  const ProductTable  table{keys + group * (size + 1), shared + (size_t)group * size, bits, false};
+  const int          groups = kBlockSize / kProlongGroup, group = threadIdx.x / kProlongGroup, lane = threadIdx.x % kProlongGroup;
+  const int          size   = 1 << bits;
+  const long long    row    = GridThread() / kProlongGroup;
+  const PetscInt     i      = row >= rows ? -1 : list ? list[row] : (PetscInt)row;
+  double *const      values = shared + (size_t)groups * size;
+  PetscInt *const    keys   = (PetscInt *)(values + (size_t)groups * p.width);
+  PetscInt *const    kept   = keys + (size_t)groups * (size + 1);
+  const ProductTable table{keys + group * (size + 1), shared + (size_t)group * size, bits, false};
   for (int slot = lane; slot < size; slot += kProlongGroup) {
     table.key[slot] = -1;
     table.sum[slot] = 0;
@@ -461,8 +461,8 @@ __global__ void __launch_bounds__(kBlockSize) SortRestriction(PetscInt rows, con
 
 /* The values of R: row k of P has few entries, one of which is in this column. A group takes a row. */
 template <typename T>
-__global__ void __launch_bounds__(kBlockSize)
-  RestrictionValues(PetscInt rows, PetscInt width, const PetscInt *R_i, const PetscInt *R_j, const PetscInt *P_j, const T *P_a, T *R_a)
+__global__ void __launch_bounds__(kBlockSize) RestrictionValues(PetscInt rows, PetscInt width, const PetscInt *R_i,
+                                                                const PetscInt *R_j, const PetscInt *P_j, const T *P_a, T *R_a)
 {
   const PetscInt row = (PetscInt)(GridThread() / kRestrictGroup);
   if (row >= rows) return;
@@ -477,15 +477,15 @@ __global__ void __launch_bounds__(kBlockSize)
 
 /* y = A (P 1) by differences. A group takes a row. */
 template <int GroupSize, typename T>
-__global__ void __launch_bounds__(kBlockSize)
-  OperatorTimesSums(PetscInt n, const PetscInt *A_i, const PetscInt *A_j, const T *A_a, const double *rs, const double *p1, double *y)
+__global__ void __launch_bounds__(kBlockSize) OperatorTimesSums(PetscInt n, const PetscInt *A_i, const PetscInt *A_j, const T *A_a,
+                                                                const double *rs, const double *p1, double *y)
 {
   const PetscInt row   = (PetscInt)(GridThread() / GroupSize);
   const int      lane  = threadIdx.x % GroupSize;
   const PetscInt begin = row < n ? A_i[row] : 0, end = row < n ? A_i[row + 1] : 0;
   const int      longest = (int)__reduce_max_sync(kFullWarp, end - begin);
-  const double   own = row < n ? p1[row] : 0.;
-  double         sum = row < n ? rs[row] * own : 0.;
+  const double   own     = row < n ? p1[row] : 0.;
+  double         sum     = row < n ? rs[row] * own : 0.;
   for (int k = 0; k < longest; k += GroupSize) {
     const PetscInt at = begin + k + lane;
     AddInOrder<GroupSize>(at < end ? (double)A_a[at] * (p1[A_j[at]] - own) : 0., &sum);
@@ -502,7 +502,7 @@ __global__ void __launch_bounds__(kBlockSize)
   const int      lane  = threadIdx.x % kRestrictGroup;
   const PetscInt begin = row < rows ? R_i[row] : 0, end = row < rows ? R_i[row + 1] : 0;
   const int      longest = (int)__reduce_max_sync(kFullWarp, end - begin);
-  double         sum = 0;
+  double         sum     = 0;
   for (int k = 0; k < longest; k += kRestrictGroup) {
     const PetscInt at = begin + k + lane;
     AddInOrder<kRestrictGroup>(at < end ? (double)R_a[at] * y[R_j[at]] : 0., &sum);
@@ -605,12 +605,12 @@ int TableBits(double entries, int least, int most)
 
 template <typename T>
 struct Step {
-  CMATCHSetup  *s;
-  CMATCHLevel  &L;
-  PetscInt      level;
-  bool          keep;
-  double       *p1 = nullptr; /* [n] row sums of P */
-  PetscInt     *count = nullptr, *turn = nullptr; /* see Prolong */
+  CMATCHSetup *s;
+  CMATCHLevel &L;
+  PetscInt     level;
+  bool         keep;
+  double      *p1    = nullptr;                  /* [n] row sums of P */
+  PetscInt    *count = nullptr, *turn = nullptr; /* see Prolong */
 
   PetscErrorCode Prolongate()
   {
@@ -622,8 +622,8 @@ struct Step {
       PetscCallCUDA(cudaMemsetAsync(count, 0, ((size_t)L.coarse + 1) * sizeof(*count), s->stream));
     }
     const auto mark = s->arena.mark();
-    Prolong<T> p{L.n, L.coarse, L.width, L.A_i, L.A_j, (const T *)L.A_a, (const T *)L.d, L.aggregate, L.P_j, (T *)L.P_a, p1, count,
-                 turn, nullptr, keep};
+    Prolong<T> p{L.n, L.coarse, L.width, L.A_i,   L.A_j, (const T *)L.A_a, (const T *)L.d, L.aggregate, L.P_j, (T *)L.P_a,
+                 p1,  count,    turn,    nullptr, keep};
     PetscCallCUDA(cudaMemsetAsync(&s->report->cut, 0, 2 * sizeof(PetscInt), s->stream)); /* cut and plain */
     if (!s->params->smoothed_prolongator) {
       ProlongPlain<<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(p);
@@ -632,10 +632,10 @@ struct Step {
     }
     PetscCall(s->arena.Take(L.n, &p.wide));
     PetscCallCUDA(cudaMemsetAsync(&s->report->wide, 0, sizeof(PetscInt), s->stream));
-    const double   mean    = (double)L.nnz / L.n;
-    const bool     threads = mean <= kProlongRoom;
-    const PetscInt *list   = nullptr;
-    PetscInt        rows   = L.n;
+    const double    mean    = (double)L.nnz / L.n;
+    const bool      threads = mean <= kProlongRoom;
+    const PetscInt *list    = nullptr;
+    PetscInt        rows    = L.n;
     if (threads) {
       ProlongThreadKernel<T><<<BlocksFor(L.n, kProlongThread), kProlongThread, 0, s->stream>>>(p, s->report);
       FinePCCheckLaunch();
@@ -658,10 +658,10 @@ struct Step {
       PetscCall(CMATCHReadReport(s));
     }
     if (s->seen.wide) {
-      const PetscInt tables = (PetscInt)PetscMax(
-        1, PetscMin((size_t)PetscMin(s->seen.wide, kGeneralBlocks * s->H->processors), kProductWideBytes / (L.coarse * (sizeof(double) + sizeof(PetscInt)))));
-      PetscInt *keys = nullptr;
-      double   *sums = nullptr;
+      const PetscInt tables = (PetscInt)PetscMax(1, PetscMin((size_t)PetscMin(s->seen.wide, kGeneralBlocks * s->H->processors),
+                                                             kProductWideBytes / (L.coarse * (sizeof(double) + sizeof(PetscInt)))));
+      PetscInt      *keys   = nullptr;
+      double        *sums   = nullptr;
       PetscCall(s->arena.Take((size_t)tables * L.coarse, &keys));
       PetscCall(s->arena.Take((size_t)tables * L.coarse, &sums));
       PetscCallCUDA(cudaMemsetAsync(keys, -1, (size_t)tables * L.coarse * sizeof(*keys), s->stream));
@@ -714,11 +714,12 @@ struct Step {
     const ProductPlan           plan{false, TableBits(PetscMin(met, 96), 5, 8)};
 
     PetscFunctionBegin;
-    PetscCall((Product<GroupSize, 1, false, false, false>(s, left, right, L.n, L.coarse, plan, AP, wide, [&](size_t entries, auto *out) {
-      PetscFunctionBegin;
-      PetscCall(TakeRoom(entries, out));
-      PetscFunctionReturn(PETSC_SUCCESS);
-    })));
+    PetscCall(
+      (Product<GroupSize, 1, false, false, false>(s, left, right, L.n, L.coarse, plan, AP, wide, [&](size_t entries, auto *out) {
+        PetscFunctionBegin;
+        PetscCall(TakeRoom(entries, out));
+        PetscFunctionReturn(PETSC_SUCCESS);
+      })));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscErrorCode Multiply(ProductRows<T> *AP, PetscInt *wide)
@@ -762,7 +763,7 @@ struct Step {
 
   PetscErrorCode Run()
   {
-    CMATCHHierarchyCUDA *H         = s->H;
+    CMATCHHierarchyCUDA *H          = s->H;
     const double         unsmoothed = s->params->cycle == PC_CMATCH_K ? 1. : 1 / s->params->overcorrection;
     const double         scale      = s->params->smoothed_prolongator ? 1. : unsmoothed;
     const PetscInt       coarse     = L.coarse;
@@ -774,14 +775,19 @@ struct Step {
     PetscFunctionBegin;
     PetscCall(s->arena.Take(L.n, &y));
     const auto transfer = s->arena.mark();
-    PetscCall(Prolongate());    if (!keep) PetscCall(Transpose());    RestrictionValues<T><<<BlocksFor((long long)coarse * kRestrictGroup), kBlockSize, 0, s->stream>>>(
-      coarse, L.width, L.R_i, L.R_j, L.P_j, (const T *)L.P_a, (T *)L.R_a);
+    PetscCall(Prolongate());
+    if (!keep) PetscCall(Transpose());
+    RestrictionValues<T><<<BlocksFor((long long)coarse * kRestrictGroup), kBlockSize, 0, s->stream>>>(coarse, L.width, L.R_i, L.R_j,
+                                                                                                      L.P_j, (const T *)L.P_a,
+                                                                                                      (T *)L.R_a);
     FinePCCheckLaunch();
     if (L.nnz <= (double)kProlongRoom * L.n)
-      OperatorTimesSums<1, T><<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(L.n, L.A_i, L.A_j, (const T *)L.A_a, H->rs[level], p1, y);
+      OperatorTimesSums<1, T>
+        <<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(L.n, L.A_i, L.A_j, (const T *)L.A_a, H->rs[level], p1, y);
     else
-      OperatorTimesSums<kRestrictGroup, T><<<BlocksFor((long long)L.n * kRestrictGroup), kBlockSize, 0, s->stream>>>(
-        L.n, L.A_i, L.A_j, (const T *)L.A_a, H->rs[level], p1, y);
+      OperatorTimesSums<kRestrictGroup, T>
+        <<<BlocksFor((long long)L.n * kRestrictGroup), kBlockSize, 0, s->stream>>>(L.n, L.A_i, L.A_j, (const T *)L.A_a,
+                                                                                   H->rs[level], p1, y);
     FinePCCheckLaunch();
     s->arena.Release(transfer);
     PetscCall(s->arena.Take(L.n, &AP.start));
@@ -802,14 +808,15 @@ struct Step {
     if (!keep && C.room >= (size_t)L.n) AP.wide = C.j; /* not needed yet */
     else PetscCall(s->arena.Take(L.n, &AP.wide));
     AP.scale = 1;
-    if (!H->AP_room[level])
-      H->AP_room[level] = (size_t)(kProductEntries * (L.nnz + (double)L.n)) * (L.width > kUsualWidth ? 2 : 1);
+    if (!H->AP_room[level]) H->AP_room[level] = (size_t)(kProductEntries * (L.nnz + (double)L.n)) * (L.width > kUsualWidth ? 2 : 1);
     PetscCall(TakeRoom(H->AP_room[level], &AP));
-    PetscCall(Multiply(&AP, &AP_wide));    H->AP_room[level] = AP.room;
+    PetscCall(Multiply(&AP, &AP_wide));
+    H->AP_room[level] = AP.room;
     const double mean = (double)s->seen.entries / L.n;
-    PetscCall(Restrict(AP, mean, &C, &wide));    if (!keep) {
+    PetscCall(Restrict(AP, mean, &C, &wide));
+    if (!keep) {
       PetscCall(CMATCHCreateLevel(s, coarse, (PetscInt)s->seen.entries));
-      L.wide = AP_wide + wide;
+      L.wide         = AP_wide + wide;
       CMATCHLevel &N = H->level[level + 1];
       PetscCall(s->cub->Run([&](void *memory, size_t &bytes) {
         return cub::DeviceScan::ExclusiveSum(memory, bytes, C.length, N.A_i, coarse + 1, s->stream);
@@ -819,10 +826,12 @@ struct Step {
     }
     L.cut   = s->seen.cut;
     L.plain = s->seen.plain;
-    RestrictSums<T><<<BlocksFor((long long)coarse * kRestrictGroup), kBlockSize, 0, s->stream>>>(coarse, L.R_i, L.R_j, (const T *)L.R_a,
-                                                                                               y, scale, H->rs[level + 1]);
+    RestrictSums<T><<<BlocksFor((long long)coarse * kRestrictGroup), kBlockSize, 0, s->stream>>>(coarse, L.R_i, L.R_j,
+                                                                                                 (const T *)L.R_a, y, scale,
+                                                                                                 H->rs[level + 1]);
     FinePCCheckLaunch();
-    PetscCall(CMATCHCompleteLevel(s, level + 1, C.diagonal));    s->arena.Release(mark);
+    PetscCall(CMATCHCompleteLevel(s, level + 1, C.diagonal));
+    s->arena.Release(mark);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 };

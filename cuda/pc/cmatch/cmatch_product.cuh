@@ -1,13 +1,13 @@
 /*
-   Sparse products of CMATCH: row i of the result is the sum of rows of the right matrix, each times a coefficient, which row i of the
-   left one lists. There are three ways to add up a row, and a row that does not fit one of them takes the next one:
+   Sparse products of CMATCH: row i of the result is the sum of rows of the right matrix, each times a coefficient, which row i of
+   the left one lists. There are three ways to add up a row, and a row that does not fit one of them takes the next one:
 
      - a thread with a short list of columns in shared memory, where rows are short
      - a group of lanes with a hash table in shared memory
      - a warp with a place for every column in global memory, the general path
 
-   The order of the additions to an entry is that of the listed rows, and within one of these that of its entries, so that the bits of
-   the result do not depend on the way.
+   The order of the additions to an entry is that of the listed rows, and within one of these that of its entries, so that the bits
+   of the result do not depend on the way.
 
    A Left has
 
@@ -33,11 +33,11 @@ template <typename V>
 struct ProductRows {
   PetscInt *start, *length, *j;
   V        *a;
-  double   *diagonal;        /* of Split rows: the entry whose column is the row's number, which is not among the others */
-  size_t    room;            /* entries that fit; rows beyond are not written, and report->entries tells how many there are */
-  PetscInt *wide;            /* [rows] the rows that did not fit into their tables, report->wide of them */
-  double    scale;           /* of all values */
-  bool      fixed;           /* start, length and j are there, and get no new values */
+  double   *diagonal; /* of Split rows: the entry whose column is the row's number, which is not among the others */
+  size_t    room;     /* entries that fit; rows beyond are not written, and report->entries tells how many there are */
+  PetscInt *wide;     /* [rows] the rows that did not fit into their tables, report->wide of them */
+  double    scale;    /* of all values */
+  bool      fixed;    /* start, length and j are there, and get no new values */
 };
 
 /* A place for every column that a row meets: by hashing, or, with `direct`, the column itself. */
@@ -65,8 +65,8 @@ __device__ __forceinline__ int ProductFind(const ProductTable &table, PetscInt c
 }
 
 /*
-   Adds the lanes' values to their columns, those of the same column in the order of the lanes, if there can be such. All lanes of the
-   warp take part, and groups have tables of their own. False: the table is full.
+   Adds the lanes' values to their columns, those of the same column in the order of the lanes, if there can be such. All lanes of
+   the warp take part, and groups have tables of their own. False: the table is full.
 */
 template <int GroupSize, bool Repeated>
 __device__ __forceinline__ bool ProductAdd(const ProductTable &table, PetscInt column, double value)
@@ -138,7 +138,8 @@ __device__ __forceinline__ bool ProductSum(const Left &left, const Right &right,
   return fits;
 }
 
-/* Where the rows of a block begin in the memory of the result: each group has `count` entries. All threads of the block take part. */
+/* Where the rows of a block begin in the memory of the result: each group has `count` entries. All threads of the block take part.
+ */
 template <int GroupSize, typename V>
 __device__ __forceinline__ PetscInt ProductPlace(const ProductRows<V> &out, PetscInt i, PetscInt count, CMATCHReport *report)
 {
@@ -152,7 +153,7 @@ __device__ __forceinline__ PetscInt ProductPlace(const ProductRows<V> &out, Pets
   __syncthreads();
   if (threadIdx.x == 0) block_start = atomicAdd(&report->entries, (unsigned long long)block_count);
   __syncthreads();
-  before = __shfl_sync(kFullWarp, before, 0, GroupSize);
+  before                         = __shfl_sync(kFullWarp, before, 0, GroupSize);
   const unsigned long long start = block_start + (unsigned long long)before;
   const bool               fits  = start + (unsigned long long)count <= out.room;
   if (i >= 0 && threadIdx.x % GroupSize == 0) {
@@ -167,16 +168,16 @@ template <int Room, bool Sorted, bool Split, typename V, typename Left, typename
 __global__ void __launch_bounds__(kProductThread)
   ProductThreadKernel(Left left, Right right, PetscInt rows, ProductRows<V> out, CMATCHReport *report)
 {
-  __shared__ PetscInt keys[Room][kProductThread];
+  __shared__ PetscInt      keys[Room][kProductThread];
   extern __shared__ double sums[]; /* [Room][kProductThread] */
-  PetscInt *const key = &keys[0][threadIdx.x];
-  double *const   sum = sums + threadIdx.x;
-  const long long at  = GridThread();
-  const PetscInt  i   = at < rows ? (PetscInt)at : -1;
-  const int       count = i < 0 ? 0 : left.Count(i);
-  int             met   = 0; /* columns */
-  bool            fits  = true;
-  const auto      add   = [&](PetscInt column, double value) {
+  PetscInt *const          key   = &keys[0][threadIdx.x];
+  double *const            sum   = sums + threadIdx.x;
+  const long long          at    = GridThread();
+  const PetscInt           i     = at < rows ? (PetscInt)at : -1;
+  const int                count = i < 0 ? 0 : left.Count(i);
+  int                      met   = 0; /* columns */
+  bool                     fits  = true;
+  const auto               add   = [&](PetscInt column, double value) {
     int place = 0;
     while (place < met && key[place * kProductThread] != column) place++;
     if (place < met) sum[place * kProductThread] += value;
@@ -210,8 +211,8 @@ __global__ void __launch_bounds__(kProductThread)
     double diagonal = 0;
     for (int place = 0; place < met; place++) {
       if (key[place * kProductThread] != i) continue;
-      diagonal = sum[place * kProductThread];
-      others   = met - 1;
+      diagonal                    = sum[place * kProductThread];
+      others                      = met - 1;
       key[place * kProductThread] = key[others * kProductThread];
       sum[place * kProductThread] = sum[others * kProductThread];
       break;
@@ -243,9 +244,9 @@ __global__ void __launch_bounds__(kBlockSize)
   ProductKernel(Left left, Right right, PetscInt rows, const PetscInt *list, int bits, ProductRows<V> out, CMATCHReport *report)
 {
   extern __shared__ double shared[];
-  const int       groups = blockDim.x / GroupSize, group = threadIdx.x / GroupSize, lane = threadIdx.x % GroupSize, size = 1 << bits;
-  const long long at     = GridThread() / GroupSize;
-  const PetscInt  i      = at >= rows ? -1 : list ? list[at] : (PetscInt)at;
+  const int groups = blockDim.x / GroupSize, group = threadIdx.x / GroupSize, lane = threadIdx.x % GroupSize, size = 1 << bits;
+  const long long at = GridThread() / GroupSize;
+  const PetscInt  i  = at >= rows ? -1 : list ? list[at] : (PetscInt)at;
   /* one key more than places, so that groups that read the same place of their tables do not meet in a bank */
   const ProductTable table{(PetscInt *)(shared + (size_t)groups * size) + group * (size + 1), shared + (size_t)group * size, bits,
                            false};
@@ -294,7 +295,8 @@ __global__ void __launch_bounds__(kBlockSize)
   }
 }
 
-/* The general path: a block of one warp takes listed rows in turns. keys [blocks][columns] are -1 and sums are 0 before and after. */
+/* The general path: a block of one warp takes listed rows in turns. keys [blocks][columns] are -1 and sums are 0 before and after.
+ */
 template <bool Repeated, bool Split, typename V, typename Left, typename Right>
 __global__ void __launch_bounds__(kWarpSize)
   ProductWideKernel(Left left, Right right, PetscInt count, PetscInt columns, PetscInt *keys, double *sums, ProductRows<V> out,
@@ -371,17 +373,18 @@ PetscErrorCode ProductNextList(CMATCHSetup *s, ProductRows<V> *out, PetscInt **l
 
 /*
    Launches a product, and waits for it to see whether rows have to take another way, or there are more entries than there is room
-   for: then `room` is called with the number of entries, which makes room and sets it in `out`, and the product begins anew. *wide is
-   the number of rows on the general path.
+   for: then `room` is called with the number of entries, which makes room and sets it in `out`, and the product begins anew. *wide
+   is the number of rows on the general path.
 */
-template <int GroupSize, int Room, bool Repeated, bool Sorted, bool Split, typename V, typename Left, typename Right, typename MakeRoom>
-PetscErrorCode Product(CMATCHSetup *s, const Left &left, const Right &right, PetscInt rows, PetscInt columns, const ProductPlan &plan,
-                       ProductRows<V> *out, PetscInt *wide, MakeRoom room)
+template <int GroupSize, int Room, bool Repeated, bool Sorted, bool Split, typename V, typename Left, typename Right,
+          typename MakeRoom>
+PetscErrorCode Product(CMATCHSetup *s, const Left &left, const Right &right, PetscInt rows, PetscInt columns,
+                       const ProductPlan &plan, ProductRows<V> *out, PetscInt *wide, MakeRoom room)
 {
   PetscFunctionBegin;
   while (true) {
     const auto mark = s->arena.mark();
-    PetscInt  *list = nullptr, *const given = out->wide;
+    PetscInt *list = nullptr, *const given = out->wide;
     PetscCallCUDA(cudaMemsetAsync(&s->report->entries, 0, sizeof(s->report->entries), s->stream));
     PetscCallCUDA(cudaMemsetAsync(&s->report->wide, 0, sizeof(s->report->wide), s->stream));
     if (plan.thread) {
@@ -400,16 +403,16 @@ PetscErrorCode Product(CMATCHSetup *s, const Left &left, const Right &right, Pet
     }
     *wide = s->seen.wide;
     if (s->seen.wide) {
-      const PetscInt tables = (PetscInt)PetscMax(
-        1, PetscMin((size_t)PetscMin(s->seen.wide, 2 * s->H->processors), kProductWideBytes / (columns * (sizeof(double) + sizeof(PetscInt)))));
-      PetscInt *keys = nullptr;
-      double   *sums = nullptr;
+      const PetscInt tables = (PetscInt)PetscMax(1, PetscMin((size_t)PetscMin(s->seen.wide, 2 * s->H->processors),
+                                                             kProductWideBytes / (columns * (sizeof(double) + sizeof(PetscInt)))));
+      PetscInt      *keys   = nullptr;
+      double        *sums   = nullptr;
       PetscCall(s->arena.Take((size_t)tables * columns, &keys));
       PetscCall(s->arena.Take((size_t)tables * columns, &sums));
       PetscCallCUDA(cudaMemsetAsync(keys, -1, (size_t)tables * columns * sizeof(*keys), s->stream));
       PetscCallCUDA(cudaMemsetAsync(sums, 0, (size_t)tables * columns * sizeof(*sums), s->stream));
-      ProductWideKernel<Repeated, Split><<<tables, kWarpSize, 0, s->stream>>>(left, right, s->seen.wide, columns, keys, sums, *out,
-                                                                             s->report);
+      ProductWideKernel<Repeated, Split>
+        <<<tables, kWarpSize, 0, s->stream>>>(left, right, s->seen.wide, columns, keys, sums, *out, s->report);
       FinePCCheckLaunch();
       PetscCall(CMATCHReadReport(s));
     }

@@ -211,8 +211,8 @@ static PetscLogDouble CountFlops(const CMATCHHierarchy *H, CMATCHEnd end)
     const bool           last    = l + 1 == H->levels;
     const PetscLogDouble n       = level->n;
     const PetscLogDouble product = 3. * level->nnz + 2 * n, vector = 2 * n;
-    const PetscLogDouble factor  = level->factor.d ? 4. * level->factor.W.nnz + 3 * n : 0;
-    const PetscLogDouble smooth  = 2. * params->degree * (product + 2 * vector + factor);
+    const PetscLogDouble factor = level->factor.d ? 4. * level->factor.W.nnz + 3 * n : 0;
+    const PetscLogDouble smooth = 2. * params->degree * (product + 2 * vector + factor);
 
     if (params->cycle != PC_CMATCH_V && !last && l >= kCMATCHTwiceFrom && l <= kCMATCHTwiceTo) {
       flops += visits * (params->cycle == PC_CMATCH_K ? 2 * product + 7 * vector : product + vector);
@@ -301,9 +301,16 @@ static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
   cmatch->has_work        = cmatch->reuse_pattern;
 
   PetscCall(PetscLogEventBegin(FinePC_CMATCHHierarchy, pc, pc->pmat, 0, 0));
-  const auto           compute = PetscMemTypeDevice(mat.A.where) ? CMATCHComputeHierarchy_CUDA : CMATCHComputeHierarchy_Host;
-  const PetscErrorCode code    = compute(&mat.A, w.array, &cmatch->params, cmatch->reused ? PETSC_TRUE : PETSC_FALSE,
-                                         cmatch->reuse_pattern, &cmatch->hierarchy, &cmatch->stats);
+  const auto     compute = PetscMemTypeDevice(mat.A.where) ? CMATCHComputeHierarchy_CUDA : CMATCHComputeHierarchy_Host;
+  PetscErrorCode code = compute(&mat.A, w.array, &cmatch->params, cmatch->reused ? PETSC_TRUE : PETSC_FALSE, cmatch->reuse_pattern,
+                                &cmatch->hierarchy, &cmatch->stats);
+  /* the patterns of other values may not do: a coarse operator has failed, not the matrix */
+  const CMATCHFailure failure = cmatch->stats.failure;
+  if (!code && cmatch->reused &&
+      (failure == CMATCH_COARSEST || (failure == CMATCH_DIAGONAL_NOT_POSITIVE && cmatch->stats.level > 0))) {
+    cmatch->reused = false;
+    code = compute(&mat.A, w.array, &cmatch->params, PETSC_FALSE, cmatch->reuse_pattern, &cmatch->hierarchy, &cmatch->stats);
+  }
   PetscCall(PetscLogEventEnd(FinePC_CMATCHHierarchy, pc, pc->pmat, 0, 0));
   PetscCall(RestoreNearNullVector(&w));
   PetscCall(MatRestoreCSR(&mat));

@@ -70,6 +70,12 @@ constexpr PetscReal kCMATCHFilter = 0.1;
 /* The filter lumps entries into the diagonal entry as long as it stays above this share of itself. */
 constexpr PetscReal kCMATCHLeastDiagonal = 0.05;
 
+/*
+   The matrix is scaled so that its largest diagonal entry is just below 2 to this power. Small diagonal entries, and the large
+   solutions that belong to them, then have most of the range of single precision.
+*/
+constexpr int kCMATCHExponent = 30;
+
 /* A cut row of P is scaled by at most this factor to keep its sum, otherwise it is taken unsmoothed. */
 constexpr PetscReal kCMATCHMostScaling = 4;
 
@@ -79,8 +85,10 @@ constexpr PetscReal kCMATCHShift = 1e-13;
 /* The cycles W and K visit these levels twice; level 0 is the finest one. */
 constexpr PetscInt kCMATCHTwiceFrom = 1, kCMATCHTwiceTo = 2;
 
-/* The factored smoothers have omega = 1 / (kCMATCHFactorMargin x the estimate of the largest eigenvalue after so many iterations).
- */
+/*
+   The factored smoothers are divided by kCMATCHFactorMargin times an estimate of their largest eigenvalue, by so many steps of the
+   conjugate gradient method.
+*/
 constexpr PetscInt  kCMATCHFactorIterations = 12;
 constexpr PetscReal kCMATCHFactorMargin     = 1.02;
 
@@ -93,6 +101,12 @@ inline PolynomialSteps CMATCHSmootherSteps(const CMATCHParams &params)
   default: return PolynomialChebyshev(params.degree);
   }
 }
+
+/*
+   A singular operator gets this share of its diagonal added before it is factored. A row of a factor that knows all rows would
+   otherwise divide by a rounding error.
+*/
+constexpr PetscReal kCMATCHFactorShift = 1e-5;
 
 /* ------------------------------------ outcome of a set-up ------------------------------------- */
 

@@ -115,7 +115,7 @@ PetscErrorCode PCCMATCHGetSweeps(PC pc, PetscInt *sweeps)
   The weight of the edge between i and j is c_ij = -2 a_ij w_i w_j / (a_ii w_i^2 + a_jj w_j^2), so that positive entries of a
   matrix do not make edges where w has one sign. An edge counts for the aggregates if it is strong enough at both ends, which keeps
   rows of strongly coupled regions from being put together across weak couplings. Levels with less than 8000 rows take at most
-  0.02, so that the coarsening does not stall there.
+  0.005, so that the coarsening does not stall there.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetStrength()`, `PCCMATCHSetSweeps()`
 @*/

@@ -7,16 +7,19 @@
      M^{-1} = omega (I + W)^T diag(1 / psi) (I + W),   omega = 1 / (kCMATCHFactorMargin lambda),
 
    with the G~ = I + W and the psi of fsai.h. With sfsai the pattern of G~ is that of the lower triangle of A_l, and with afsai it
-   is found with the default parameters of afsai.h. The factor is computed from A_l as it is stored, with d on its diagonal.
+   is found with the default parameters of afsai.h. The factor is computed from the matrix that is applied as A_l. Its diagonal is
+   s_i - sum_{j != i} a_ij in double precision, and not d_i, which is rounded. If the ones are in the null space, the diagonal is
+   raised by the share kCMATCHFactorShift.
 
    Row i is alone if nothing beside its diagonal counts in the sum of l_i. It has root / d_i in the place of omega / psi_i, so that
    the polynomial solves for it exactly, and the couplings of other rows with it are 0 for the factor. Such couplings are there
    where a program has cleared the rows of boundary values, but not their columns. A factor that knew them would carry residuals of
    other rows to the values that row i gives.
 
-   lambda estimates the largest eigenvalue of M^{-1} A_l without omega. It is ||v_k|| / ||v_{k-1}|| for k = kCMATCHFactorIterations
-   steps v_k = M^{-1} A_l v_{k-1} of the power method, from a vector of pseudo-random numbers that are always the same. The estimate
-   is a bit too small, but the error polynomials of the Chebyshev smoothers on [a, 1] are below 1 up to 1 + a.
+   lambda is the largest eigenvalue of M^{-1} A_l without omega as kCMATCHFactorIterations steps of the conjugate gradient method
+   know it. The residual at their beginning is A_l diag(psi)^{-1/2} v, where v has pseudo-random numbers that are always the same.
+   The power method with as many products finds too small values on badly scaled problems, with which the cycle is not positive
+   definite: the error polynomial of a smoother is at most 1 up to the eigenvalue 1 + a, and a is small for high degrees.
 */
 #include "cmatch_host.h"
 #include "pc/afsai/afsai.h"
@@ -34,7 +37,7 @@ struct Expanded {
 };
 
 template <typename T>
-Expanded Expand(const CMATCHArrays<T> &L)
+Expanded Expand(bool singular, const CMATCHArrays<T> &L)
 {
   const PetscInt n = (PetscInt)L.d.size();
   Expanded       A{{0}, {}, {}, std::vector<char>(n), 0};
@@ -45,37 +48,51 @@ Expanded Expand(const CMATCHArrays<T> &L)
 
   for (PetscInt i = 0; i < n; i++) A.alone[i] = CMATCHL1_Host(L, i) == (double)L.d[i];
   for (PetscInt i = 0; i < n; i++) {
-    PetscInt k = L.A_i[i];
+    PetscInt k      = L.A_i[i];
+    double   others = 0;
+    for (PetscInt e = L.A_i[i]; e < L.A_i[i + 1]; e++) others += (double)L.A_a[e];
+    const double diagonal = (double)L.s[i] - others;
     for (; k < L.A_i[i + 1] && L.A_j[k] < i; k++) add(k);
     A.longest = PetscMax(A.longest, k - L.A_i[i] + 1);
     A.j.push_back(i);
-    A.a.push_back((PetscScalar)L.d[i]);
+    A.a.push_back((diagonal > 0 ? diagonal : (double)L.d[i]) * (singular ? 1 + kCMATCHFactorShift : 1));
     for (; k < L.A_i[i + 1]; k++) add(k);
     A.i.push_back((PetscInt)A.j.size());
   }
   return A;
 }
 
+double Dot(const std::vector<double> &x, const std::vector<double> &y)
+{
+  double sum = 0;
+  for (size_t i = 0; i < x.size(); i++) sum += x[i] * y[i];
+  return sum;
+}
+
 /* lambda of the formulas; d is 1 / psi. */
 PetscErrorCode LargestEigenvalue(Expanded *A, const CMATCHFactor &factor, const std::vector<PetscReal> &d, PetscReal *lambda)
 {
-  const PetscInt n = (PetscInt)d.size();
-  const CSR      matrix{n, n, (PetscInt)A->j.size(), A->i.data(), A->j.data(), A->a.data(), FINEPC_DOUBLE, PETSC_MEMTYPE_HOST};
-  std::vector<PetscScalar> v(n), y(n);
-  double                   squares[2] = {0, 0}; /* of the last two vectors */
+  constexpr PetscInt steps = kCMATCHFactorIterations;
+  const PetscInt     n     = (PetscInt)d.size();
+  const CSR          matrix{n, n, (PetscInt)A->j.size(), A->i.data(), A->j.data(), A->a.data(), FINEPC_DOUBLE, PETSC_MEMTYPE_HOST};
+  std::vector<PetscScalar> r(n), z(n), p(n, 0.), q(n);
+  PetscReal                rz[steps + 1] = {}, pq[steps] = {};
 
   PetscFunctionBegin;
-  for (PetscInt i = 0; i < n; i++) v[i] = (double)(int32_t)CMATCHMix(i, i + 7) * 0x1p-31;
-  for (PetscInt step = 0; step < kCMATCHFactorIterations; step++) {
-    PetscCall(CSRMultiply_Host(&matrix, PETSC_FALSE, nullptr, 1, v.data(), n, y.data(), n));
-    PetscCall(CSRMultiply_Host(&factor.W, PETSC_TRUE, d.data(), 1, y.data(), n, v.data(), n));
-    PetscCall(CSRMultiply_Host(&factor.Wt, PETSC_TRUE, nullptr, 1, v.data(), n, y.data(), n));
-    v.swap(y);
-    squares[0] = squares[1];
-    squares[1] = 0;
-    for (double entry : v) squares[1] += entry * entry;
+  for (PetscInt i = 0; i < n; i++) q[i] = (double)(int32_t)CMATCHMix(i, i + 7) * 0x1p-31 * std::sqrt(d[i]);
+  PetscCall(CSRMultiply_Host(&matrix, PETSC_FALSE, nullptr, 1, q.data(), n, r.data(), n));
+  for (PetscInt step = 0;; step++) {
+    PetscCall(CSRMultiply_Host(&factor.W, PETSC_TRUE, d.data(), 1, r.data(), n, q.data(), n));
+    PetscCall(CSRMultiply_Host(&factor.Wt, PETSC_TRUE, nullptr, 1, q.data(), n, z.data(), n));
+    rz[step] = Dot(r, z);
+    if (step == steps || !(rz[step] > 0)) break;
+    for (PetscInt i = 0; i < n; i++) p[i] = z[i] + (step ? rz[step] / rz[step - 1] : 0) * p[i];
+    PetscCall(CSRMultiply_Host(&matrix, PETSC_FALSE, nullptr, 1, p.data(), n, q.data(), n));
+    pq[step] = Dot(p, q);
+    if (!(pq[step] > 0)) break;
+    for (PetscInt i = 0; i < n; i++) r[i] -= rz[step] / pq[step] * q[i];
   }
-  *lambda = std::sqrt(squares[1] / squares[0]);
+  *lambda = LargestRitzValue(steps, rz, pq);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -86,7 +103,7 @@ PetscErrorCode FactorLevel(PetscBool keep, PetscInt l, CMATCHHierarchyHost<T> *H
   CMATCHArrays<T>       &L      = H->arrays[l];
   CMATCHFactor          &factor = H->level[l].factor;
   const PetscInt         n      = (PetscInt)L.d.size();
-  Expanded               A      = Expand(L);
+  Expanded               A      = Expand(H->params.singular, L);
   const CSRView          view{n, (PetscInt)A.j.size(), A.i.data(), A.j.data(), A.a.data(), PETSC_MEMTYPE_HOST};
   std::vector<PetscReal> d(n);
   PetscReal              lambda;
@@ -107,7 +124,7 @@ PetscErrorCode FactorLevel(PetscBool keep, PetscInt l, CMATCHHierarchyHost<T> *H
     PetscCall(AFSAIComputeFactor_Host(&view, 0, &params, keep, &factor.W, d.data(), &made));
   }
   stats->work_bytes = PetscMax(stats->work_bytes, CMATCHBytes(A.i) + CMATCHBytes(A.j) + CMATCHBytes(A.a) + CMATCHBytes(d) +
-                                                    PetscMax(made.work_bytes, 2 * CMATCHBytes(d)));
+                                                    PetscMax(made.work_bytes, 4 * CMATCHBytes(d)));
   if (made.failure) {
     CMATCHFail(CMATCH_DIAGONAL_NOT_POSITIVE, l, made.failure_row, stats);
     PetscFunctionReturn(PETSC_SUCCESS);

@@ -103,7 +103,7 @@ void FindScale(const CSRView *A, const PetscScalar *w, CMATCHHierarchyHost<T> *H
     for (PetscInt k = A->i[i]; k < A->i[i + 1]; k++)
       if (A->j[k] == i) largest = PetscMax(largest, w ? A->a[k] * H->w[i] * H->w[i] : A->a[k]);
   if (largest > 0 && std::isfinite(largest)) std::frexp(largest, &exponent);
-  H->scale = std::ldexp(1., -exponent);
+  H->scale = std::ldexp(1., kCMATCHExponent - exponent);
 }
 
 /* Makes the finest level of A, and its row sums and diagonal. */

@@ -27,6 +27,31 @@ PetscReal PolynomialLowerEnd(PetscInt degree)
   }
 }
 
+/*
+   With alpha_k = rz_k / pq_k and beta_k = rz_{k+1} / rz_k the Lanczos method has the tridiagonal matrix of diagonal
+   1 / alpha_k + beta_{k-1} / alpha_{k-1} and of entries sqrt(beta_k) / alpha_k beside it. Where A is singular, the last pq may be
+   0, and 1 / alpha_k with it. All pivots of this matrix less x are negative if x is above its eigenvalues.
+*/
+PetscReal LargestRitzValue(PetscInt steps, const PetscReal rz[], const PetscReal pq[])
+{
+  PetscInt   known = 0;
+  const auto d     = [&](PetscInt k) { return PetscMax(pq[k], 0) / rz[k] + (k ? rz[k] / rz[k - 1] * pq[k - 1] / rz[k - 1] : 0); };
+  const auto e2    = [&](PetscInt k) { return rz[k + 1] / rz[k] * PetscSqr(pq[k] / rz[k]); };
+
+  while (known < steps && rz[known] > 0 && (!known || pq[known - 1] > 0) && std::isfinite(d(known))) known++;
+  PetscReal low = 0, high = 0;
+  for (PetscInt k = 0; k < known; k++)
+    high = PetscMax(high, d(k) + (k ? std::sqrt(e2(k - 1)) : 0) + (k + 1 < known ? std::sqrt(e2(k)) : 0));
+  for (;;) {
+    const PetscReal x     = (low + high) / 2;
+    PetscReal       pivot = -1;
+    if (x <= low || x >= high) return high;
+    for (PetscInt k = 0; k < known && pivot < 0; k++) pivot = d(k) - x - (k ? e2(k - 1) / pivot : 0);
+    if (pivot < 0) high = x;
+    else low = x;
+  }
+}
+
 /* The error polynomial is T_k((1 + a - 2 x) / (1 - a)) up to a factor. */
 PolynomialSteps PolynomialChebyshev(PetscInt degree)
 {

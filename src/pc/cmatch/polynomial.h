@@ -34,5 +34,13 @@ PolynomialSteps PolynomialChebyshev(PetscInt degree);
 /* a*, the solution of sqrt(a) sinh(2 k theta) = 4 k with cosh(theta) = (1 + a) / (1 - a) */
 PetscReal PolynomialLowerEnd(PetscInt degree);
 
+/*
+   The largest eigenvalue of M^{-1} A as `steps` steps of the preconditioned conjugate gradient method know it, with residuals
+   r_0, .., r_steps and directions p: rz [steps + 1] is r_k . M^{-1} r_k, and pq [steps] is p_k . A p_k. It is the largest Ritz
+   value, which grows with the steps and is never too large but for rounding. Steps count up to the first rz or pq that is not
+   positive, and the value is 0 if nothing is known.
+*/
+PetscReal LargestRitzValue(PetscInt steps, const PetscReal rz[], const PetscReal pq[]);
+
 /* The optimal polynomial of the fourth kind of Lottes, Optimal polynomial smoothers for multigrid V-cycles (2023) */
 PolynomialSteps PolynomialChebyshev4(PetscInt degree);
