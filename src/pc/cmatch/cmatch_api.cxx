@@ -612,7 +612,7 @@ PetscErrorCode PCCMATCHGetMaxLevels(PC pc, PetscInt *max_levels)
   Note:
   In single precision a cycle moves about half of the bytes. Operators are in difference form with their row sums, which single
   precision does not harm, and Galerkin products are summed in double precision, so that iterations hardly differ. Numbers of the
-  matrix are scaled by a power of 2, such that the largest diagonal entry is between 1/2 and 1. An entry that single precision
+  matrix are scaled by a power of 2, so that their size does not matter, but only their range. An entry that single precision
   cannot hold then makes the set-up fail, and the view names its row.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetPrecision()`

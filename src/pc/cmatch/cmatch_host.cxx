@@ -4,7 +4,8 @@
    ties, and no product is fused with a sum. T is the precision of the hierarchy, and the papers are those that cmatch.h names.
 
    The finest level has A_0 = t W A W with W = diag(w), so that w, which A almost maps to 0, becomes the vector of ones. t is the
-   power of 2 that makes the largest diagonal entry lie in [1/2, 1). Each operator is in difference form,
+   power of 2 that makes the largest diagonal entry lie between 2^(kCMATCHExponent - 1) and 2^kCMATCHExponent. Each operator is in
+   difference form,
 
      (A x)_i = s_i x_i + sum_{j != i} a_ij (x_j - x_i),   d_i = s_i - sum_{j != i} a_ij,   l_i = 1 / (d_i + sum_{j != i} |a_ij|),
 
