@@ -2188,6 +2188,7 @@ TEST_CASE("cmatch: factored smoothers have eigenvalues of M^{-1} A up to 1 + a*"
 {
   std::vector<CycleSystem> systems = CycleSystems();
   systems.push_back({"Poisson 3D", Poisson(6, 7, 6), {}});
+  systems.push_back({"smaller signed graph", SignedGraph(32, 8, 0.2, 32), {}});
   for (const Backend &backend : Backends())
     for (const CycleSystem &system : systems)
       for (PCCMATCHSmoother smoother : {PC_CMATCH_SFSAI, PC_CMATCH_AFSAI})

@@ -387,6 +387,7 @@ PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *
     PetscCall(Compute(&s, *A, w, keep));
   } else if (!keep) {
     PetscCall(CMATCHCreateLevel(&s, 0, 0));
+    H->scale = std::ldexp(1., kCMATCHExponent);
     PetscCallCUDA(cudaMemsetAsync(H->level[0].A_i, 0, sizeof(PetscInt), s.stream));
   }
   stats->end = H->end;
@@ -395,9 +396,11 @@ PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *
     H->work.Free();
     PetscCall(CMATCHFreeFactorWork(H));
   }
-  H->kept_bytes = H->work.bytes() + H->factor_work.bytes;
-  H->inverted   = (PetscBool)(H->inverse.size() > 0);
-  H->bytes      = H->meter.now + (H->w ? A->n * sizeof(*H->w) : 0);
+  H->kept_bytes = H->work.bytes();
+  for (const SFSAIWork &level : H->factor_work) H->kept_bytes += level.bytes;
+  H->inverted = (PetscBool)(params->coarse == PC_CMATCH_DENSE && H->end != CMATCH_END_DOMINATED && H->levels &&
+                            H->level[H->levels - 1].n <= kCMATCHLargestDense);
+  H->bytes    = H->meter.now + (H->w ? A->n * sizeof(*H->w) : 0);
   for (PetscInt l = 0; l < H->levels; l++) H->bytes += CMATCHFactorBytes(H->level[l], params->precision);
   H->apply_bytes = ApplyBytes(H);
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -44,11 +44,11 @@ struct CMATCHHierarchyCUDA : CMATCHHierarchy {
   WorkMeter                 meter;  /* of the memory below */
   std::vector<Buffer<char>> memory; /* of the levels */
   Buffer<char>              common{&meter};
-  Buffer<char>              work;                            /* of the last set-up, if it is kept */
-  SFSAIWork                 factor_work                = {}; /* the same of the smoother sfsai */
-  CMATCHVectors             vectors[kCMATCHMostLevels] = {};
-  double                   *rs[kCMATCHMostLevels]      = {}; /* [n] the row sums in double */
-  size_t                    AP_room[kCMATCHMostLevels] = {}; /* entries that A P needed memory for */
+  Buffer<char>              work;                                /* of the last set-up, if it is kept */
+  SFSAIWork                 factor_work[kCMATCHMostLevels] = {}; /* the same of the smoother sfsai, of each level */
+  CMATCHVectors             vectors[kCMATCHMostLevels]     = {};
+  double                   *rs[kCMATCHMostLevels]          = {}; /* [n] the row sums in double */
+  size_t                    AP_room[kCMATCHMostLevels]     = {}; /* entries that A P needed memory for */
 
   /* the coarsest level */
   CMATCHEnd      end = CMATCH_END_SIZE;

@@ -158,7 +158,7 @@ PetscErrorCode Expand(CMATCHSetup *s, const CMATCHLevel &L, Expanded *A)
 }
 
 /* The factor W and 1 / psi */
-PetscErrorCode ComputeFactor(CMATCHSetup *s, const Expanded &A, bool keep, CMATCHFactor *factor, FSAIStats *made)
+PetscErrorCode ComputeFactor(CMATCHSetup *s, PetscInt level, const Expanded &A, bool keep, CMATCHFactor *factor, FSAIStats *made)
 {
   const CSRView   view = A.View();
   const PetscBool kept = keep ? PETSC_TRUE : PETSC_FALSE;
@@ -169,7 +169,7 @@ PetscErrorCode ComputeFactor(CMATCHSetup *s, const Expanded &A, bool keep, CMATC
     params.power            = 1;
     params.factor_precision = s->params->precision;
     if (A.longest > kSFSAILargestRow) params.max_row = kSFSAILargestRow;
-    PetscCall(SFSAIComputeFactor_CUDA(&view, nullptr, &params, kept, &factor->W, A.d, &s->H->factor_work, made));
+    PetscCall(SFSAIComputeFactor_CUDA(&view, nullptr, &params, kept, &factor->W, A.d, &s->H->factor_work[level], made));
   } else {
     AFSAIParams params;
     params.factor_precision = s->params->precision;
@@ -226,7 +226,7 @@ PetscErrorCode FactorLevel(CMATCHSetup *s, PetscInt level, bool keep)
 
   PetscFunctionBegin;
   PetscCall(Expand<T>(s, L, &A));
-  PetscCall(ComputeFactor(s, A, keep, factor, &made));
+  PetscCall(ComputeFactor(s, level, A, keep, factor, &made));
   s->stats->work_bytes = PetscMax(s->stats->work_bytes, made.work_bytes);
   if (made.failure) failure = CMATCHFailureKey(kCMATCHStageCoarse + (int)level, made.failure_row, CMATCH_DIAGONAL_NOT_POSITIVE);
   else {
@@ -278,7 +278,9 @@ PetscErrorCode CMATCHDestroyFactors(CMATCHHierarchyCUDA *H)
 PetscErrorCode CMATCHFreeFactorWork(CMATCHHierarchyCUDA *H)
 {
   PetscFunctionBegin;
-  PetscCall(ArrayDestroy_CUDA(&H->factor_work.data));
-  H->factor_work = SFSAIWork{};
+  for (SFSAIWork &work : H->factor_work) {
+    PetscCall(ArrayDestroy_CUDA(&work.data));
+    work = SFSAIWork{};
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -276,7 +276,7 @@ __device__ __forceinline__ ProlongedRow ProlongByThread(const Prolong<T> &p, Pet
     if (place < met) sum[place * kProlongThread] += -(q * (double)a);
     else if (met < kProlongRoom) {
       key[met * kProlongThread] = column;
-      sum[met * kProlongThread] = -(q * (double)a);
+      sum[met * kProlongThread] = 0 + -(q * (double)a); /* 0 and not -0, where a is 0 */
       met++;
     } else fits = false;
   }

@@ -90,7 +90,7 @@ constexpr PetscInt kCMATCHTwiceFrom = 1, kCMATCHTwiceTo = 2;
    conjugate gradient method.
 */
 constexpr PetscInt  kCMATCHFactorIterations = 12;
-constexpr PetscReal kCMATCHFactorMargin     = 1.02;
+constexpr PetscReal kCMATCHFactorMargin     = 1.1;
 
 /* The steps of the smoother that the parameters ask for; the factored smoothers have the Chebyshev polynomial of the first kind. */
 inline PolynomialSteps CMATCHSmootherSteps(const CMATCHParams &params)
