@@ -450,7 +450,8 @@ static PetscErrorCode PCDestroy_CMATCH(PC pc)
   and a polynomial in the place of the inverse if the level is larger.
 
   When only the values of the matrix change, aggregates and patterns stay, and a set-up computes values alone, on a GPU without
-  allocating anything. Then the aggregates are those of the first values; see `PCCMATCHSetReusePattern()`.
+  allocating anything, but for the smoother afsai, which allocates. The aggregates are those of the first values then; see
+  `PCCMATCHSetReusePattern()`.
 
   The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. Symmetry is not
   checked. With several ranks this is not the global method: each rank has a hierarchy of its own diagonal block, as `PCBJACOBI`
