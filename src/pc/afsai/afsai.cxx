@@ -24,15 +24,16 @@ template <auto Member>
 using Param = Field<&PC_AFSAI::params, Member>;
 
 const Option<PC> kOptions[] = {
-  {"-pc_afsai_max_steps", "Most steps per row", "PCAFSAISetMaxSteps", Param<&AFSAIParams::max_steps>(AtLeast(0))},
-  {"-pc_afsai_step_size", "Entries added per step", "PCAFSAISetStepSize", Param<&AFSAIParams::step_size>(AtLeast(1))},
+  {"-pc_afsai_max_steps", "Most steps per row", "PCAFSAISetMaxSteps", Param<&AFSAIParams::max_steps>(Between(0, kAFSAIMostSteps))},
+  {"-pc_afsai_step_size", "Entries added per step", "PCAFSAISetStepSize",
+   Param<&AFSAIParams::step_size>(Between(1, kAFSAILargestStep))},
   {"-pc_afsai_tolerance", "Tolerance of the stop rule", "PCAFSAISetTolerance",
    Param<&AFSAIParams::tolerance>(AtLeastAndBelow(0, 1))},
   {"-pc_afsai_stop_rule", "When a row stops", "PCAFSAISetStopRule", Param<&AFSAIParams::stop_rule>(OneOf(PCAFSAIStopRules))},
   {"-pc_afsai_selection", "How candidates are ranked", "PCAFSAISetSelection",
    Param<&AFSAIParams::selection>(OneOf(PCAFSAISelections))},
   {"-pc_afsai_initial_power", "Power of A that gives the first pattern", "PCAFSAISetInitialPower",
-   Param<&AFSAIParams::initial_power>(AtLeast(0))},
+   Param<&AFSAIParams::initial_power>(Between(0, kFSAILargestPower))},
   {"-pc_afsai_prefilter", "Threshold for entries of A", "PCAFSAISetPrefilter", Param<&AFSAIParams::prefilter>(Between(0, 1))},
   {"-pc_afsai_postfilter", "Threshold for entries of G", "PCAFSAISetPostfilter", Param<&AFSAIParams::postfilter>(Between(0, 1))},
   {"-pc_afsai_setup_precision", "Precision of the set-up", "PCAFSAISetSetupPrecision",

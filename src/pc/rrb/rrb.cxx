@@ -14,9 +14,10 @@ template <auto Member>
 using Param = Field<&PC_RRB::params, Member>;
 
 static const Option<PC> kOptions[] = {
-  {"-pc_rrb_levels", "Levels before the exact factorization; 0: by size", "PCRRBSetLevels", Param<&RRBParams::levels>(AtLeast(0))},
-  {"-pc_rrb_nx", "Points of a line of the grid; 0: found", "PCRRBSetNx", Field<&PC_RRB::nx>(AtLeast(0))},
-  {"-pc_rrb_ny", "Lines of the grid; 0: found", "PCRRBSetNy", Field<&PC_RRB::ny>(AtLeast(0))},
+  {"-pc_rrb_levels", "Levels before the exact factorization; 0: by size", "PCRRBSetLevels",
+   Param<&RRBParams::levels>(Between(0, kRRBMostLevels))},
+  {"-pc_rrb_nx", "Points of a line of the grid; 0: found", "PCRRBSetNx", Field<&PC_RRB::nx>(Between(0, kRRBLongestLine))},
+  {"-pc_rrb_ny", "Lines of the grid; 0: found", "PCRRBSetNy", Field<&PC_RRB::ny>(Between(0, kRRBLongestLine))},
   {"-pc_rrb_lift", "Make rows that sum to less than 0 sum to 0 before they are lumped", "PCRRBSetLift", Param<&RRBParams::lift>()},
 };
 const OptionTable<PC> PC_RRB::options{"RRB options", kOptions};

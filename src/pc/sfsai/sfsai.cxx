@@ -24,10 +24,12 @@ template <auto Member>
 using Param = Field<&PC_SFSAI::params, Member>;
 
 const Option<PC> kOptions[] = {
-  {"-pc_sfsai_power", "Products that make the pattern", "PCSFSAISetPower", Param<&SFSAIParams::power>(AtLeast(0))},
+  {"-pc_sfsai_power", "Products that make the pattern", "PCSFSAISetPower",
+   Param<&SFSAIParams::power>(Between(0, kFSAILargestPower))},
   {"-pc_sfsai_prefilter", "Threshold for entries of A", "PCSFSAISetPrefilter", Param<&SFSAIParams::prefilter>(Between(0, 1))},
   {"-pc_sfsai_postfilter", "Threshold for entries of G", "PCSFSAISetPostfilter", Param<&SFSAIParams::postfilter>(Between(0, 1))},
-  {"-pc_sfsai_max_row", "Most entries of a row of G", "PCSFSAISetMaxRow", Param<&SFSAIParams::max_row>(AtLeast(0))},
+  {"-pc_sfsai_max_row", "Most entries of a row of G", "PCSFSAISetMaxRow",
+   Param<&SFSAIParams::max_row>(Between(0, kSFSAILargestCap))},
   {"-pc_sfsai_setup_precision", "Precision of the set-up", "PCSFSAISetSetupPrecision",
    Param<&SFSAIParams::setup_precision>(OneOf(FinePCPrecisions))},
   {"-pc_sfsai_factor_precision", "Precision of the stored factor", "PCSFSAISetFactorPrecision",
