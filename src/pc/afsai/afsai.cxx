@@ -4,7 +4,6 @@
 #include "finepcimpl.h"
 #include "options.h"
 #include "pc/fsai_face.h"
-#include "sparse/csr_mat.h"
 #include "afsai.h"
 
 const char *const PCAFSAIStopRules[]  = {"gain", "ratio", "PCAFSAIStopRule", "PC_AFSAI_STOP_", nullptr};
@@ -48,22 +47,26 @@ const OptionTable<PC> PC_AFSAI::options{"aFSAI options", kOptions};
 } // namespace
 
 /* Computes the factor of the rank's block, G~ and d, and its transpose, or describes in the outcome why there is no factor. */
-static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
+static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *outcome)
 {
-  PC_AFSAI  *afsai = (PC_AFSAI *)pc->data;
-  PCInverse *M     = &afsai->inverse;
-  CSRMat     mat;
+  PC_AFSAI  *afsai   = (PC_AFSAI *)pc->data;
+  PCInverse *M       = &afsai->inverse;
+  const auto compute = PetscMemTypeDevice(A->where) ? AFSAIComputeFactor_CUDA : AFSAIComputeFactor_Host;
 
   PetscFunctionBegin;
-  PetscCall(MatGetCSR(pc->pmat, &mat));
-  PetscCall(PCFSAIPrepare(pc, &mat.A, afsai->reuse_pattern, afsai->params.factor_precision));
+  PetscCall(PCFSAIPrepare(pc, A, afsai->reuse_pattern, afsai->params.factor_precision));
   PetscCall(PetscLogEventBegin(FinePC_AFSAIFactor, pc, pc->pmat, 0, 0));
-  const auto           compute = PetscMemTypeDevice(mat.A.where) ? AFSAIComputeFactor_CUDA : AFSAIComputeFactor_Host;
-  const PetscErrorCode code    = compute(&mat.A, 0, &afsai->params, afsai->reused, &M->W1, M->d, &afsai->stats);
+  const PetscErrorCode code = compute(A, 0, &afsai->params, afsai->reused, &M->W1, M->d, &afsai->stats);
   PetscCall(PetscLogEventEnd(FinePC_AFSAIFactor, pc, pc->pmat, 0, 0));
-  PetscCall(MatRestoreCSR(&mat));
   PetscCall(code);
   PetscCall(PCFSAIComplete(pc, "PCAFSAI", outcome));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
+{
+  PetscFunctionBegin;
+  PetscCall(PCLocalComputeOnSymmetricRows(pc, ComputeOnRows, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -128,8 +131,12 @@ static PetscErrorCode PCDestroy_AFSAI(PC pc)
   each other, and the preconditioner is applied as two sparse matrix-vector products, so that both the set-up and the solve
   run in parallel throughout. diag(G A G^T) = 1, and M is symmetric positive definite for every pattern.
 
-  The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. Only the rows of the
-  matrix are read, and its symmetry is not checked. With several ranks each rank takes its diagonal block, as `PCBJACOBI` does.
+  The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. With several ranks
+  each rank takes its diagonal block, as `PCBJACOBI` does.
+
+  A coupling that only one of its two rows has, such as a coupling to a Dirichlet row whose column was not zeroed, is left out. The
+  view counts these couplings, and the pairs of entries that are not equal. For such couplings each set-up copies the values of the
+  matrix.
 
   A diagonal entry that is missing or not positive, or an entry that is not finite, makes the set-up fail with a `PCFailedReason`.
 
