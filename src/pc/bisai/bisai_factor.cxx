@@ -33,13 +33,10 @@ static PetscErrorCode GetPETScOperator(PC_BISAI *bisai, const BSRMat *mat, Mat *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Computes the ordering and the symbolic factorization. An ordering that changes nothing is not kept. */
-static PetscErrorCode FactorSymbolic(PC_BISAI *bisai, Mat A, const MatFactorInfo *info)
+/* Computes the symbolic factorization with this ordering. An ordering that changes nothing is not kept. */
+static PetscErrorCode FactorOrdered(PC_BISAI *bisai, Mat A, IS order[2], const MatFactorInfo *info)
 {
-  IS order[2];
-
   PetscFunctionBegin;
-  PetscCall(MatGetOrdering(A, bisai->ordering.c_str(), &order[0], &order[1]));
   for (int t = 0; t < 2; t++) {
     const PetscInt *index;
     PetscBool       identity;
@@ -54,7 +51,19 @@ static PetscErrorCode FactorSymbolic(PC_BISAI *bisai, Mat A, const MatFactorInfo
   }
   PetscCall(MatGetFactor(A, MATSOLVERPETSC, MAT_FACTOR_ILU, &bisai->petsc));
   PetscCall(MatILUFactorSymbolic(bisai->petsc, A, order[0], order[1], info));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Computes the ordering and the symbolic factorization. */
+static PetscErrorCode FactorSymbolic(PC_BISAI *bisai, Mat A, const MatFactorInfo *info)
+{
+  IS order[2];
+
+  PetscFunctionBegin;
+  PetscCall(MatGetOrdering(A, bisai->ordering.c_str(), &order[0], &order[1]));
+  const PetscErrorCode code = FactorOrdered(bisai, A, order, info);
   for (int t = 0; t < 2; t++) PetscCall(ISDestroy(&order[t]));
+  PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
