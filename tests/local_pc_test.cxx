@@ -1447,6 +1447,33 @@ int FailingMalloc::left_;
 
 } // namespace
 
+TEST_CASE("several ranks: a matrix that is not assembled on one rank is an error of all", "[local][pc][bad][mpi]")
+{
+  for (const Type &type : Types())
+    for (const Kind &kind : type.kinds())
+      for (const int rank : std::set<int>{0, Size() - 1}) {
+        CAPTURE(type.name, kind.name, rank);
+        const MatObject A        = kind.Create(type.ranks(), PETSC_COMM_WORLD);
+        const PCObject  pc       = MakePC(A, type);
+        const PetscInt  row      = FirstRow(A, rank);
+        PetscScalar     diagonal = 0;
+        MUST(PCSetUp(pc));
+        const auto expected = Applied(pc);
+        if (Rank() == rank) MUST(MatGetValue(A, row, row, &diagonal));
+        if (Rank() == rank) MUST(MatSetValue(A, row, row, diagonal, INSERT_VALUES));
+        ((PC)pc)->setupcalled = PETSC_FALSE; /* as a changed option makes it, on all ranks */
+        for (int repeat = 0; repeat < 2; repeat++) {
+          Errors errors;
+          CHECK(PCSetUp(pc) == PETSC_ERR_ARG_WRONGSTATE);
+          CHECK(Contains(errors.text, "The matrix is not assembled: call MatAssemblyBegin() and MatAssemblyEnd()"));
+        }
+        MUST(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
+        MUST(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
+        MUST(PCSetUp(pc));
+        CHECK(SameBits(Applied(pc), expected));
+      }
+}
+
 /* Wherever one rank's set-up meets an error, no rank waits for another, all have an error, and afterwards the same object works. */
 TEST_CASE("several ranks: an error at any place of one rank's set-up is one of all", "[local][pc][bad][mpi]")
 {
