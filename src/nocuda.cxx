@@ -56,6 +56,11 @@ PetscErrorCode CSRSymmetry_CUDA(const CSRView *, PetscScalar *, CSRSymmetry *, C
   return NoCUDA();
 }
 
+PetscErrorCode CSRCarry_CUDA(const CSRView *, const PetscScalar *, CSR *)
+{
+  return NoCUDA();
+}
+
 PetscErrorCode BSRMultiply_CUDA(const BSR *, const PetscScalar *, const PetscScalar *, PetscScalar *, PetscBool)
 {
   return NoCUDA();

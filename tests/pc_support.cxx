@@ -461,7 +461,7 @@ Type RRB()
   type.view_before = {"levels chosen by size"};
   type.view_after  = {"grid of 48 x 45 points (recognised from the matrix), 5-point stencil",
                       "levels 2 of 13 (chosen by size), exact factorization of 552 points",
-                      "symmetry: couplings that one row alone has, left out 0, pairs of unequal entries 0",
+                      "symmetry: couplings that one row alone has 0, pairs of unequal entries 0",
                       "zero pivots of a singular matrix 0"};
   type.view_ranks  = "grid of 20 x ";
 

@@ -1,5 +1,7 @@
 /* CUDA twin of src/sparse/symmetry_host.cxx: a group of lanes takes a row, and each entry finds its partner by bisection. */
-#include "launch.cuh"
+#include <cub/cub.cuh>
+
+#include "scratch.cuh"
 #include "search.cuh"
 #include "sparse/symmetry.h"
 
@@ -37,6 +39,37 @@ __global__ void CheckSymmetry(CSRView A, PetscScalar *values, CSRSymmetry *symme
   }
 }
 
+/* The diagonal entry of an isolated row, and 0 of other rows. */
+__device__ PetscScalar IsolatedDiagonal(const CSRView &A, PetscInt row)
+{
+  PetscScalar diagonal = 0;
+  for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
+    if (A.j[k] == row) diagonal = A.a[k];
+    else if (A.a[k] != 0) return 0;
+  }
+  return diagonal;
+}
+
+/* Counts the entries of each row of W, and if W has its arrays, writes them. */
+__global__ void CarryRows(CSRView A, const PetscScalar *values, PetscInt *count, const PetscInt *W_i, PetscInt *W_j,
+                          PetscScalar *W_a)
+{
+  const PetscInt row = (PetscInt)GridThread();
+  if (row >= A.n) return;
+  PetscInt found = 0;
+  for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
+    if (values[k] != 0 || A.a[k] == 0) continue;
+    const PetscScalar diagonal = IsolatedDiagonal(A, A.j[k]);
+    if (diagonal == 0) continue;
+    if (W_i) {
+      W_j[W_i[row] + found] = A.j[k];
+      W_a[W_i[row] + found] = -A.a[k] / diagonal;
+    }
+    found++;
+  }
+  if (count) count[row] = found;
+}
+
 } // namespace
 
 PetscErrorCode CSRSymmetry_CUDA(const CSRView *A, PetscScalar *values, CSRSymmetry *work, CSRSymmetry *symmetry)
@@ -51,5 +84,36 @@ PetscErrorCode CSRSymmetry_CUDA(const CSRView *A, PetscScalar *values, CSRSymmet
   CheckSymmetry<kScanGroup><<<BlocksFor((long long)A->n * kScanGroup), kBlockSize, 0, stream>>>(*A, values, work);
   FinePCCheckLaunch();
   PetscCall(ArrayCopy_CUDA(symmetry, work, sizeof(*work), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CSRCarry_CUDA(const CSRView *A, const PetscScalar *values, CSR *W)
+{
+  const int        blocks = BlocksFor(A->n);
+  cudaStream_t     stream;
+  Buffer<PetscInt> count, starts;
+  CubScratch       scratch;
+  PetscInt         nnz  = 0;
+  const auto       scan = [&](void *memory, size_t &bytes) {
+    return cub::DeviceScan::ExclusiveSum(memory, bytes, count.data(), starts.data(), A->n + 1, stream);
+  };
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(count.Allocate(A->n + 1));
+  PetscCall(starts.Allocate(A->n + 1));
+  PetscCallCUDA(cudaMemsetAsync(count.data(), 0, count.bytes(), stream));
+  if (A->n) {
+    CarryRows<<<blocks, kBlockSize, 0, stream>>>(*A, values, count.data(), nullptr, nullptr, nullptr);
+    FinePCCheckLaunch();
+  }
+  PetscCall(scratch.Run(scan));
+  PetscCall(ArrayCopy_CUDA(&nnz, starts.data() + A->n, sizeof(nnz), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  PetscCall(CSRCreate(A->n, A->n, nnz, FINEPC_DOUBLE, PETSC_MEMTYPE_CUDA, W));
+  PetscCall(ArrayCopy_CUDA(W->i, starts.data(), starts.bytes(), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+  if (nnz) {
+    CarryRows<<<blocks, kBlockSize, 0, stream>>>(*A, values, nullptr, W->i, W->j, (PetscScalar *)W->a);
+    FinePCCheckLaunch();
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -106,6 +106,7 @@ static PetscErrorCode WhyNotWithPreconditioner(KSP ksp, CGFusedPreconditioner *M
     *why = std::string("the preconditioner ") + ((PetscObject)ksp->pc)->type_name +
            ", which is not none, jacobi, afsai, sfsai or cmatch";
   else if (query && (!M->M->W1.i || !PetscMemTypeDevice(M->M->where))) *why = "the factor is on the host";
+  else if (query && M->M->carry_bytes) *why = "the matrix has couplings that one row alone has";
   else if (cycle_query && cg->several) *why = "multigrid on several ranks";
   else if (cycle_query && (!M->cycle || !PetscMemTypeDevice(M->cycle->where))) *why = "the multigrid hierarchy is on the host";
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -19,14 +19,11 @@ static PetscBool CanKeepPattern(PC pc, const CSRView *A, PetscBool reuse_pattern
                      G->precision == factor);
 }
 
-PetscErrorCode PCFSAIPrepare(PC pc, const CSRView *A, PetscBool reuse_pattern, FinePCPrecision factor)
+static PetscErrorCode MakeRoom(PC pc, const CSRView *A)
 {
-  PC_FSAI   *fsai = (PC_FSAI *)pc->data;
-  PCInverse *M    = &fsai->inverse;
+  PCInverse *M = &((PC_FSAI *)pc->data)->inverse;
 
   PetscFunctionBegin;
-  fsai->reused = CanKeepPattern(pc, A, reuse_pattern, factor);
-  if (fsai->reused) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PCLocalPlace(pc, A->where, A->n));
   PetscCall(PCInverseReset(M));
   M->where        = A->where;
@@ -34,6 +31,18 @@ PetscErrorCode PCFSAIPrepare(PC pc, const CSRView *A, PetscBool reuse_pattern, F
   M->operator_nnz = A->nnz;
   PetscCall(ArrayCreate(A->n * sizeof(*M->d), M->where, (void **)&M->d));
   PetscCall(PCInverseNeedWork(M, 1));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCFSAIPrepare(PC pc, const CSRView *A, PetscBool reuse_pattern, FinePCPrecision factor)
+{
+  PC_FSAI   *fsai = (PC_FSAI *)pc->data;
+  PCInverse *M    = &fsai->inverse;
+
+  PetscFunctionBegin;
+  fsai->reused = CanKeepPattern(pc, A, reuse_pattern, factor);
+  if (!fsai->reused) PetscCall(MakeRoom(pc, A));
+  M->carry_bytes = fsai->carry.nnz ? CSRBytes(&fsai->carry) : 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -85,7 +94,7 @@ PetscErrorCode PCReset_FSAI(PC pc)
 
 /* ------------------------------------------- apply -------------------------------------------- */
 
-/* M is symmetric, so M^{-T} is M^{-1} and `transpose` does not matter. */
+/* G^T G is symmetric, and `transpose` does not matter. */
 static PetscErrorCode Apply(PC pc, PetscBool, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy,
                             PetscLogDouble *flops)
 {

@@ -20,8 +20,34 @@ PetscErrorCode PCLocalPlace(PC pc, PetscMemType where, PetscInt rows)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Copies the values of A, with zeros in the place of one-sided couplings, if there are any. Otherwise *values stays null. */
-static PetscErrorCode GetSymmetricValues(PC_Local *local, const CSRView *A, PetscScalar **values)
+static PetscErrorCode FreeCarry(PC_Local *local)
+{
+  PetscFunctionBegin;
+  PetscCall(ArrayDestroy(local->carry.where, (void **)&local->carried));
+  PetscCall(CSRDestroy(&local->carry));
+  PetscCall(CSRDestroy(&local->carry_t));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Makes W and what its products need. */
+static PetscErrorCode MakeCarry(PC_Local *local, const CSRView *A, const PetscScalar *values)
+{
+  const bool   on_device = PetscMemTypeDevice(A->where);
+  const size_t bytes     = (size_t)local->columns_at_once * A->n * sizeof(PetscScalar);
+
+  PetscFunctionBegin;
+  PetscCall((on_device ? CSRCarry_CUDA : CSRCarry_Host)(A, values, &local->carry));
+  if (!local->carry.nnz) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall((on_device ? CSRTranspose_CUDA : CSRTranspose_Host)(&local->carry, PETSC_FALSE, &local->carry_t));
+  PetscCall(ArrayCreate(bytes, A->where, (void **)&local->carried));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   Counts one-sided couplings. If there are any and they are to be left out, copies the values of A with zeros in their place;
+   otherwise *values stays null.
+*/
+static PetscErrorCode GetSymmetricValues(PC_Local *local, OneSided one_sided, const CSRView *A, PetscScalar **values)
 {
   const bool on_device = PetscMemTypeDevice(A->where);
   const auto check     = on_device ? CSRSymmetry_CUDA : CSRSymmetry_Host;
@@ -29,14 +55,17 @@ static PetscErrorCode GetSymmetricValues(PC_Local *local, const CSRView *A, Pets
   PetscFunctionBegin;
   if (on_device && !local->symmetry_work)
     PetscCall(ArrayCreate(sizeof(*local->symmetry_work), A->where, (void **)&local->symmetry_work));
+  PetscCall(FreeCarry(local));
   PetscCall(check(A, nullptr, local->symmetry_work, &local->symmetry));
-  if (!local->symmetry.one_sided) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!local->symmetry.one_sided || one_sided == OneSided::KEEP) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(ArrayCreate(A->nnz * sizeof(**values), A->where, (void **)values));
   PetscCall(check(A, *values, local->symmetry_work, &local->symmetry));
+  PetscCall(MakeCarry(local, A, *values));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PCLocalComputeOnSymmetricRows(PC              pc, PetscErrorCode (*on_rows)(PC, const CSRView *, PCLocalOutcome *),
+PetscErrorCode PCLocalComputeOnSymmetricRows(PC pc, OneSided one_sided,
+                                             PetscErrorCode (*on_rows)(PC, const CSRView *, PCLocalOutcome *),
                                              PCLocalOutcome *outcome)
 {
   PetscScalar *values = nullptr;
@@ -44,7 +73,7 @@ PetscErrorCode PCLocalComputeOnSymmetricRows(PC              pc, PetscErrorCode 
 
   PetscFunctionBegin;
   PetscCall(MatGetCSR(pc->pmat, &mat));
-  PetscErrorCode code = GetSymmetricValues((PC_Local *)pc->data, &mat.A, &values);
+  PetscErrorCode code = GetSymmetricValues((PC_Local *)pc->data, one_sided, &mat.A, &values);
   if (!code) {
     CSRView A = mat.A;
     if (values) A.a = values;
@@ -142,7 +171,8 @@ PetscErrorCode PCSetUp_Local(PC pc)
   PetscCall(PetscObjectStateIncrease((PetscObject)pc)); /* tells solvers that keep data of the factor that the factor is new */
   PetscCall(Agree(pc, &outcome));
   if (local->symmetry.one_sided && local->symmetry.one_sided != told)
-    PetscCall(PetscInfo(pc, "%" PetscInt64_FMT " couplings that one row alone has are left out\n", local->symmetry.one_sided));
+    PetscCall(PetscInfo(pc, "%" PetscInt64_FMT " couplings that one row alone has: the matrix is not symmetric\n",
+                        local->symmetry.one_sided));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -166,12 +196,43 @@ PetscErrorCode PCReset_Local(PC pc)
   PetscFunctionBegin;
   PetscCall(PCLocalPlace(pc, PETSC_MEMTYPE_HOST, 0));
   PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&local->symmetry_work));
+  PetscCall(FreeCarry(local));
   local->failure.clear();
   local->symmetry = CSRSymmetry{};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* ------------------------------------------- apply -------------------------------------------- */
+
+/* Y = X + W X, or Y = X + W^T X with transpose, in the memory of the factor. */
+static PetscErrorCode Carry(const PC_Local *local, PetscBool transpose, PetscInt columns, const PetscScalar *X, PetscInt ldx,
+                            PetscScalar *Y, PetscInt ldy)
+{
+  const auto multiply = PetscMemTypeDevice(local->where) ? CSRMultiply_CUDA : CSRMultiply_Host;
+
+  PetscFunctionBegin;
+  PetscCall(multiply(transpose ? &local->carry_t : &local->carry, PETSC_TRUE, nullptr, columns, X, ldx, Y, ldy));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* M^{-1} X in the memory of the factor: the factor, after W or before its transpose if there are couplings to carry over. */
+static PetscErrorCode ApplyCarried(PC pc, PetscBool transpose, PetscInt columns, const PetscScalar *x, PetscInt ldx, PetscScalar *y,
+                                   PetscInt ldy, PetscLogDouble *flops)
+{
+  PC_Local *local = (PC_Local *)pc->data;
+
+  PetscFunctionBegin;
+  if (!local->carry.nnz) PetscCall(local->apply(pc, transpose, columns, x, ldx, y, ldy, flops));
+  else if (transpose) {
+    PetscCall(local->apply(pc, transpose, columns, x, ldx, local->carried, local->rows, flops));
+    PetscCall(Carry(local, transpose, columns, local->carried, local->rows, y, ldy));
+  } else {
+    PetscCall(Carry(local, transpose, columns, x, ldx, local->carried, local->rows));
+    PetscCall(local->apply(pc, transpose, columns, local->carried, local->rows, y, ldy, flops));
+  }
+  *flops += 2. * columns * (PetscLogDouble)local->carry.nnz;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 /* Applies the factor to arrays in the memory of the factor, and logs the time and the operations. */
 static PetscErrorCode ApplyFactor(PC pc, PetscBool transpose, PetscInt columns, const PetscScalar *x, PetscInt ldx, PetscScalar *y,
@@ -183,11 +244,11 @@ static PetscErrorCode ApplyFactor(PC pc, PetscBool transpose, PetscInt columns, 
   PetscFunctionBegin;
   if (PetscMemTypeDevice(local->where)) {
     PetscCall(PetscLogGpuTimeBegin());
-    PetscCall(local->apply(pc, transpose, columns, x, ldx, y, ldy, &flops));
+    PetscCall(ApplyCarried(pc, transpose, columns, x, ldx, y, ldy, &flops));
     PetscCall(PetscLogGpuTimeEnd());
     PetscCall(PetscLogGpuFlops(flops));
   } else {
-    PetscCall(local->apply(pc, transpose, columns, x, ldx, y, ldy, &flops));
+    PetscCall(ApplyCarried(pc, transpose, columns, x, ldx, y, ldy, &flops));
     PetscCall(PetscLogFlops(flops));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -346,7 +407,7 @@ PetscErrorCode PCViewSymmetry_Local(PC pc, PetscViewer viewer)
   PetscCallMPI(MPIU_Allreduce(count, sum, 2, MPIU_INT64, MPI_SUM, comm));
   PetscCallMPI(MPIU_Allreduce(&symmetry->largest, &largest, 1, MPIU_REAL, MPIU_MAX, comm));
   PetscCall(PetscViewerASCIIPrintf(viewer,
-                                   "symmetry: couplings that one row alone has, left out %" PetscInt64_FMT
+                                   "symmetry: couplings that one row alone has %" PetscInt64_FMT
                                    ", pairs of unequal entries %" PetscInt64_FMT "\n",
                                    sum[0], sum[1]));
   if (sum[1])

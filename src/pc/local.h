@@ -43,6 +43,9 @@ struct PC_Local {
   PetscScalar *staging = nullptr;            /* [2 * rows] on the device, made when a host vector first meets a device factor */
   std::string  failure;                      /* why the last set-up left no factor, the same on all ranks, or empty */
   CSRSymmetry  symmetry      = {};           /* what makes the rank's block unsymmetric, for the types that need symmetry */
+  CSR          carry         = {};           /* W of CSRCarry(), if it has entries; M^{-1} is `apply` after I + W then */
+  CSR          carry_t       = {};           /* W^T */
+  PetscScalar *carried       = nullptr;      /* [columns_at_once * rows] what is between I + W and `apply` */
   CSRSymmetry *symmetry_work = nullptr;      /* on the device, made when the symmetry of a matrix there is first checked */
 };
 
@@ -51,10 +54,12 @@ PetscErrorCode PCLocalPlace(PC, PetscMemType, PetscInt rows);
 
 /*
    `compute` of a type that needs a symmetric matrix of single entries calls this function. It lends the rows of the rank's block to
-   `on_rows` and takes them back, whether there is an error or not. The rows are those of the operator, but couplings that one row
-   alone has are zero. `symmetry` is set before.
+   `on_rows` and takes them back, whether there is an error or not, and sets `symmetry`. With LEAVE_OUT, couplings that
+   one row alone has are zero in these rows, and an application carries the values of isolated rows over to the rows that are
+   coupled to them; with KEEP, the rows are those of the operator.
 */
-PetscErrorCode PCLocalComputeOnSymmetricRows(PC, PetscErrorCode (*on_rows)(PC, const CSRView *, PCLocalOutcome *),
+enum class OneSided { LEAVE_OUT, KEEP };
+PetscErrorCode PCLocalComputeOnSymmetricRows(PC, OneSided, PetscErrorCode (*on_rows)(PC, const CSRView *, PCLocalOutcome *),
                                              PCLocalOutcome *);
 
 /* `compute` uses this text in its sentences: " of rank 1's block", or nothing if one rank has the whole matrix. */

@@ -101,7 +101,9 @@ PetscErrorCode PCFinePCGetApplyBytes(PC pc, PetscLogDouble *bytes)
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(GetInverse(pc, &M));
-  *bytes = M && M->rows ? (PetscLogDouble)(CSRBytes(&M->W1) + CSRBytes(&M->W2) + 5 * M->rows * sizeof(PetscScalar)) : 0;
+  *bytes = M && M->rows ? (PetscLogDouble)(CSRBytes(&M->W1) + CSRBytes(&M->W2) +
+                                           (M->carry_bytes ? 7 : 5) * M->rows * sizeof(PetscScalar) + M->carry_bytes)
+                        : 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -12,6 +12,7 @@ struct PCInverse {
   PetscMemType where;  /* memory of all arrays */
   PetscInt     rows;
   PetscInt     operator_nnz; /* entries of the matrix that was inverted */
+  size_t       carry_bytes;  /* memory of a third factor that comes before W1, which PC_Local has, or 0 */
   PetscScalar *work;         /* [work_columns * rows] the products W1 X */
   PetscInt     work_columns; /* 1 from the set-up on, and more after an apply to several columns */
 };

@@ -26,3 +26,12 @@ struct CSRSymmetry {
 */
 PetscErrorCode CSRSymmetry_Host(const CSRView *A, PetscScalar *values, CSRSymmetry *work, CSRSymmetry *);
 PetscErrorCode CSRSymmetry_CUDA(const CSRView *A, PetscScalar *values, CSRSymmetry *work, CSRSymmetry *);
+
+/*
+   W = -E D^{-1}, in double precision, where E are the one-sided couplings of A to isolated rows: rows that have their diagonal
+   entry alone, such as those of Dirichlet conditions. D is the diagonal of A, and `values` are those that CSRSymmetry() gives. With
+   an inverse P of A without its one-sided couplings, P (I + W) is one with the couplings E. P alone would not carry the values of
+   isolated rows over to the rows that are coupled to them, and the conjugate gradient method stalls then.
+*/
+PetscErrorCode CSRCarry_Host(const CSRView *A, const PetscScalar *values, CSR *W);
+PetscErrorCode CSRCarry_CUDA(const CSRView *A, const PetscScalar *values, CSR *W);

@@ -49,3 +49,33 @@ PetscErrorCode CSRSymmetry_Host(const CSRView *A, PetscScalar *values, CSRSymmet
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+PetscErrorCode CSRCarry_Host(const CSRView *A, const PetscScalar *values, CSR *W)
+{
+  std::vector<PetscScalar> diagonal(A->n, 0); /* of isolated rows, and 0 of the others */
+  std::vector<PetscInt>    i(1, 0), j;
+  std::vector<PetscScalar> a;
+
+  PetscFunctionBegin;
+  for (PetscInt row = 0; row < A->n; row++) {
+    bool isolated = true;
+    for (PetscInt k = A->i[row]; k < A->i[row + 1]; k++) {
+      if (A->j[k] == row) diagonal[row] = A->a[k];
+      else isolated = isolated && A->a[k] == 0;
+    }
+    if (!isolated) diagonal[row] = 0;
+  }
+  for (PetscInt row = 0; row < A->n; row++) {
+    for (PetscInt k = A->i[row]; k < A->i[row + 1]; k++) {
+      if (values[k] != 0 || A->a[k] == 0 || diagonal[A->j[k]] == 0) continue;
+      j.push_back(A->j[k]);
+      a.push_back(-A->a[k] / diagonal[A->j[k]]);
+    }
+    i.push_back((PetscInt)j.size());
+  }
+  PetscCall(CSRCreate(A->n, A->n, (PetscInt)j.size(), FINEPC_DOUBLE, PETSC_MEMTYPE_HOST, W));
+  PetscCall(PetscArraycpy(W->i, i.data(), i.size()));
+  PetscCall(PetscArraycpy(W->j, j.data(), j.size()));
+  PetscCall(PetscArraycpy((PetscScalar *)W->a, a.data(), a.size()));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -66,7 +66,7 @@ static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *out
 static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
 {
   PetscFunctionBegin;
-  PetscCall(PCLocalComputeOnSymmetricRows(pc, ComputeOnRows, outcome));
+  PetscCall(PCLocalComputeOnSymmetricRows(pc, OneSided::LEAVE_OUT, ComputeOnRows, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -134,9 +134,11 @@ static PetscErrorCode PCDestroy_AFSAI(PC pc)
   The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. With several ranks
   each rank takes its diagonal block, as `PCBJACOBI` does.
 
-  A coupling that only one of its two rows has, such as a coupling to a Dirichlet row whose column was not zeroed, is left out. The
-  view counts these couplings, and the pairs of entries that are not equal. For such couplings each set-up copies the values of the
-  matrix.
+  A coupling that only one of its two rows has is left out of G. If the other row has its diagonal entry alone, such as a Dirichlet
+  row whose column was not zeroed, an application carries the value of this row over to the row that is coupled to it, before G^T G:
+  `KSPCG` converges with such rows whatever the initial guess, as it would not without. M is not symmetric then, and `KSPCGFUSED`
+  takes its general path. The view counts these couplings, and the pairs of entries that are not equal. For such couplings each
+  set-up copies the values of the matrix.
 
   A diagonal entry that is missing or not positive, or an entry that is not finite, makes the set-up fail with a `PCFailedReason`.
 

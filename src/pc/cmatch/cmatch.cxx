@@ -330,7 +330,7 @@ static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *out
 static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
 {
   PetscFunctionBegin;
-  PetscCall(PCLocalComputeOnSymmetricRows(pc, ComputeOnRows, outcome));
+  PetscCall(PCLocalComputeOnSymmetricRows(pc, OneSided::KEEP, ComputeOnRows, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -463,12 +463,11 @@ static PetscErrorCode PCDestroy_CMATCH(PC pc)
   allocating anything, but for the smoother afsai, which allocates. The aggregates are those of the first values then; see
   `PCCMATCHSetReusePattern()`.
 
-  The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. A coupling that
-  only one of its two rows has, such as a coupling to a Dirichlet row whose column was not zeroed, is left out. The view counts
-these couplings, and the pairs of entries that are not equal. For such couplings each set-up copies the values of the matrix.
+  The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. The view counts
+  couplings that one row alone has, and the pairs of entries that are not equal.
 
-  With several ranks this is not the global method: each rank has a hierarchy of its own diagonal block, as `PCBJACOBI`
-  would, and iterations grow with the number of ranks; the view says so.
+  With several ranks this is not the global method: each rank has a hierarchy of its own diagonal block, as `PCBJACOBI` would, and
+  iterations grow with the number of ranks; the view says so.
 
   A diagonal entry that is missing or not positive, on the finest level or in a Galerkin product, an entry that is not finite, or
   one that single precision cannot hold, makes the set-up fail with a `PCFailedReason`. The view names level and row.
