@@ -350,6 +350,32 @@ static PetscErrorCode MatCreateCoupled(MPI_Comm comm, const Backend &backend, co
 
 /* ------------------------------------------- files -------------------------------------------- */
 
+/* Rank 0 alone reads files. Its error is one of all ranks, which otherwise would wait for what it reads. */
+static PetscErrorCode AgreeWithRankZero(MPI_Comm comm, PetscErrorCode mine)
+{
+  PetscMPIInt rank, code = (PetscMPIInt)mine;
+
+  PetscFunctionBeginUser;
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  PetscCallMPI(MPI_Bcast(&code, 1, MPI_INT, 0, comm));
+  if (rank == 0) PetscCall(mine);
+  PetscCheck(!code, PETSC_COMM_SELF, (PetscErrorCode)code, "Rank 0 could not read the file");
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode Unpack(const std::string &path, const char folder[], char name[], size_t length)
+{
+  PetscFunctionBeginUser;
+  PetscCall(PetscSNPrintf(name, length, "%s/finepc_bench_XXXXXX", folder));
+  const int descriptor = mkstemp(name);
+  PetscCheck(descriptor >= 0, PETSC_COMM_SELF, PETSC_ERR_FILE_OPEN, "Cannot make a temporary file in %s", folder);
+  close(descriptor);
+  const int status = std::system(("gzip -dc '" + path + "' > '" + name + "'").c_str());
+  if (status) std::remove(name);
+  PetscCheck(!status, PETSC_COMM_SELF, PETSC_ERR_FILE_READ, "gzip could not unpack \"%s\"", path.c_str());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* For a path in .gz, an unpacked copy in the temporary directory, to be removed by the caller; otherwise the path itself */
 static PetscErrorCode FileUnpack(MPI_Comm comm, const std::string &path, std::string *plain)
 {
@@ -363,17 +389,73 @@ static PetscErrorCode FileUnpack(MPI_Comm comm, const std::string &path, std::st
              "Cannot unpack \"%s\": unpack it by hand and name the unpacked file", path.c_str());
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
   PetscCall(PetscGetTmp(comm, tmp, sizeof(tmp)));
-  if (rank == 0) { /* only this rank opens the file */
-    PetscCall(PetscSNPrintf(name, sizeof(name), "%s/finepc_bench_XXXXXX", tmp));
-    const int descriptor = mkstemp(name);
-    PetscCheck(descriptor >= 0, PETSC_COMM_SELF, PETSC_ERR_FILE_OPEN, "Cannot make a temporary file in %s", tmp);
-    close(descriptor);
-    const int status = std::system(("gzip -dc '" + path + "' > '" + name + "'").c_str());
-    if (status) std::remove(name);
-    PetscCheck(!status, PETSC_COMM_SELF, PETSC_ERR_FILE_READ, "gzip could not unpack \"%s\"", path.c_str());
-  }
+  PetscCall(AgreeWithRankZero(comm, rank == 0 ? Unpack(path, tmp, name, sizeof(name)) : PETSC_SUCCESS));
   PetscCallMPI(MPI_Bcast(name, sizeof(name), MPI_CHAR, 0, comm));
   *plain = name;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Rank 0 looks through a file of PETSc's before all ranks load it together: a file that is not there or that ends too early, or a
+  matrix that cannot be, would be an error of this rank alone then, and columns are not checked.
+*/
+static PetscErrorCode CheckPetscFile(const std::string &path)
+{
+  constexpr PetscInt    kChunk = 65536;
+  PetscInt              header[4], length = 0;
+  PetscInt64            rest, entries     = 0;
+  std::vector<PetscInt> chunk(kChunk);
+  int                   descriptor;
+
+  const auto values_follow = [&](PetscInt64 count) {
+    const off_t here = lseek(descriptor, 0, SEEK_CUR), end = lseek(descriptor, 0, SEEK_END);
+
+    (void)lseek(descriptor, here + (off_t)(count * (PetscInt64)sizeof(PetscScalar)), SEEK_SET);
+    return end - here >= (off_t)(count * (PetscInt64)sizeof(PetscScalar));
+  };
+  const auto check = [&]() {
+    PetscFunctionBeginUser;
+    PetscCall(PetscBinaryRead(descriptor, header, 4, nullptr, PETSC_INT));
+    PetscCheck(header[0] == MAT_FILE_CLASSID, PETSC_COMM_SELF, PETSC_ERR_FILE_UNEXPECTED,
+               "\"%s\" does not begin with a matrix of PETSc's", path.c_str());
+    PetscCheck(header[1] >= 0 && header[2] >= 0 && header[3] >= 0, PETSC_COMM_SELF, PETSC_ERR_FILE_UNEXPECTED,
+               "\"%s\" has a matrix of %" PetscInt_FMT " by %" PetscInt_FMT " with %" PetscInt_FMT " entries", path.c_str(),
+               header[1], header[2], header[3]);
+    for (rest = header[1]; rest > 0; rest -= kChunk) {
+      const PetscInt count = (PetscInt)PetscMin(rest, kChunk);
+
+      PetscCall(PetscBinaryRead(descriptor, chunk.data(), count, nullptr, PETSC_INT));
+      for (PetscInt k = 0; k < count; k++) {
+        PetscCheck(chunk[k] >= 0, PETSC_COMM_SELF, PETSC_ERR_FILE_UNEXPECTED, "\"%s\" has a row of %" PetscInt_FMT " entries",
+                   path.c_str(), chunk[k]);
+        entries += chunk[k];
+      }
+    }
+    PetscCheck(entries == header[3], PETSC_COMM_SELF, PETSC_ERR_FILE_UNEXPECTED,
+               "The rows of \"%s\" have %" PetscInt64_FMT " entries, but the matrix has %" PetscInt_FMT, path.c_str(), entries,
+               header[3]);
+    for (rest = header[3]; rest > 0; rest -= kChunk) {
+      const PetscInt count = (PetscInt)PetscMin(rest, kChunk);
+
+      PetscCall(PetscBinaryRead(descriptor, chunk.data(), count, nullptr, PETSC_INT));
+      for (PetscInt k = 0; k < count; k++)
+        PetscCheck(chunk[k] >= 0 && chunk[k] < header[2], PETSC_COMM_SELF, PETSC_ERR_FILE_UNEXPECTED,
+                   "\"%s\" has an entry in column %" PetscInt_FMT " of %" PetscInt_FMT, path.c_str(), chunk[k], header[2]);
+    }
+    PetscCheck(values_follow(header[3]), PETSC_COMM_SELF, PETSC_ERR_FILE_UNEXPECTED,
+               "\"%s\" ends before the last value of the matrix", path.c_str());
+    PetscCall(PetscBinaryRead(descriptor, header, 2, &length, PETSC_INT));
+    if (!length) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCheck(length == 2 && header[0] == VEC_FILE_CLASSID && header[1] >= 0 && values_follow(header[1]), PETSC_COMM_SELF,
+               PETSC_ERR_FILE_UNEXPECTED, "What follows the matrix in \"%s\" is no right-hand side", path.c_str());
+    PetscFunctionReturn(PETSC_SUCCESS);
+  };
+
+  PetscFunctionBeginUser;
+  PetscCall(PetscBinaryOpen(path.c_str(), FILE_MODE_READ, &descriptor));
+  const PetscErrorCode code = check();
+  PetscCall(PetscBinaryClose(descriptor));
+  PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -386,6 +468,7 @@ static PetscErrorCode SystemLoadPetsc(MPI_Comm comm, const Backend &backend, con
 
   PetscFunctionBeginUser;
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  PetscCall(AgreeWithRankZero(comm, rank == 0 ? CheckPetscFile(path) : PETSC_SUCCESS));
   PetscCall(PetscViewerBinaryOpen(comm, path.c_str(), FILE_MODE_READ, &viewer));
   PetscCall(MatCreate(comm, &system->A));
   PetscCall(MatSetType(system->A, backend.mat_type));
@@ -464,7 +547,7 @@ static PetscErrorCode MatLoadMatrixMarket(MPI_Comm comm, const Backend &backend,
 
   PetscFunctionBeginUser;
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
-  if (rank == 0) PetscCall(ReadMatrixMarket(path, &size[0], &size[1], &rows, &cols, &vals));
+  PetscCall(AgreeWithRankZero(comm, rank == 0 ? ReadMatrixMarket(path, &size[0], &size[1], &rows, &cols, &vals) : PETSC_SUCCESS));
   PetscCallMPI(MPI_Bcast(size, 2, MPIU_INT, 0, comm));
   PetscCall(MatCreate(comm, A));
   PetscCall(MatSetSizes(*A, PETSC_DECIDE, PETSC_DECIDE, size[0], size[1]));
