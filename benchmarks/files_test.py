@@ -1,4 +1,4 @@
-"""Files that finepc_bench cannot use: each is named with its reason, by all ranks together, and the run goes on with the next system.
+"""Files that finepc_bench cannot use: each is named with its reason, by all ranks together, and the run goes on with the next.
 
 Usage: files_test.py --bench PROGRAM [--mpiexec PROGRAM]
 """
