@@ -41,13 +41,13 @@ __global__ void __launch_bounds__(kBlockSize) MeanDiagonal(PetscInt n, const dou
   if (threadIdx.x == 0) *mean = part[0] / n;
 }
 
-/* D = (D + D^T) / 2 above the diagonal, and below it, with t / n added to all entries or the shift to the diagonal. */
+/* D = (D + D^T) / 2 above the diagonal, and below it, with t / n added to all entries or the shift to the diagonal entries. */
 __global__ void __launch_bounds__(kBlockSize) PrepareDense(PetscInt n, bool singular, const double *mean, double *D)
 {
   const long long at = GridThread();
   const PetscInt  i = (PetscInt)(at / n), j = (PetscInt)(at % n);
   if (i >= n || j > i) return;
-  const double add     = singular ? *mean / n : i == j ? kCMATCHShift * *mean : 0.;
+  const double add     = singular ? *mean / n : i == j ? kCMATCHShift * D[(size_t)i * n + i] : 0.;
   const double value   = 0.5 * (D[(size_t)i * n + j] + D[(size_t)j * n + i]) + add;
   D[(size_t)i * n + j] = value;
   D[(size_t)j * n + i] = value;
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(kIterationBlock)
 {
   const T *A_a = (const T *)L.A_a, *s = (const T *)L.s, *l = (const T *)L.l;
   double  *x = v, *r = v + L.n, *p = v + 2 * (size_t)L.n, *q = v + 3 * (size_t)L.n;
-  double   mean = 0, rz = 0;
+  double   mean = 0, rz = 0, first_rz;
   WaitForPrevious();
   LetNextStart();
   if (control->skip) return;
@@ -135,8 +135,8 @@ __global__ void __launch_bounds__(kIterationBlock)
     p[i] = (double)l[i] * r[i];
     rz += r[i] * p[i];
   }
-  rz = BlockTotal(rz);
-  for (int it = 0; it < kCMATCHCoarseIterations && rz > 0 && isfinite(rz); it++) {
+  rz = first_rz = BlockTotal(rz);
+  for (int it = 0; it < kCMATCHCoarseIterations && rz > kCMATCHCoarseReduction * first_rz && isfinite(rz); it++) {
     double pq = 0, next = 0;
     for (PetscInt first = threadIdx.x / kGroup; first < L.n; first += kIterationBlock / kGroup) {
       const double p_i = p[first];

@@ -319,6 +319,9 @@ static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
     PetscCall(DescribeFailure(pc, w.array != nullptr, outcome));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
+  if (cmatch->hierarchy->one_sided)
+    PetscCall(
+      PetscInfo(pc, "left out %" PetscInt64_FMT " entries whose opposite is 0 or not stored\n", cmatch->hierarchy->one_sided));
   cmatch->complete         = true;
   cmatch->hierarchy->flops = CountFlops(cmatch->hierarchy, cmatch->stats.end);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -454,8 +457,11 @@ static PetscErrorCode PCDestroy_CMATCH(PC pc)
   `PCCMATCHSetReusePattern()`.
 
   The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. Symmetry is not
-  checked. With several ranks this is not the global method: each rank has a hierarchy of its own diagonal block, as `PCBJACOBI`
-  would, and iterations grow with the number of ranks; the view says so.
+  checked, but an entry whose opposite is 0 or not stored is left out, and the view counts such entries: rows of the boundary that
+  keep their diagonal entry alone, as after `MatZeroRows()`, need no care.
+
+  With several ranks this is not the global method: each rank has a hierarchy of its own diagonal block, as `PCBJACOBI` would, and
+  iterations grow with the number of ranks; the view says so.
 
   A diagonal entry that is missing or not positive, on the finest level or in a Galerkin product, an entry that is not finite, or
   one that single precision cannot hold, makes the set-up fail with a `PCFailedReason`. The view names level and row.

@@ -42,6 +42,12 @@ constexpr PetscInt kCMATCHLargestDense     = 2048;
 constexpr PetscInt kCMATCHStalledDegree    = 16; /* the degree of that polynomial */
 constexpr PetscInt kCMATCHCoarseIterations = 40; /* of the conjugate gradient method on the coarsest level */
 
+/*
+   The conjugate gradient method on the coarsest level ends when r . z is this share of what it was. Of a singular operator, or one
+   with the null space of another one, nothing but rounding errors in the null space would be left otherwise.
+*/
+constexpr PetscReal kCMATCHCoarseReduction = 1e-20;
+
 /* A level counts as stalled if it has at least this share of the rows of the level above that could be coarsened. */
 constexpr PetscReal kCMATCHStall = 0.9;
 
@@ -79,7 +85,7 @@ constexpr int kCMATCHExponent = 30;
 /* A cut row of P is scaled by at most this factor to keep its sum, otherwise it is taken unsmoothed. */
 constexpr PetscReal kCMATCHMostScaling = 4;
 
-/* A coarsest operator that is not said to be singular gets this share of its mean diagonal entry added to its diagonal. */
+/* A coarsest operator that is not said to be singular gets this share of its diagonal entries added to them. */
 constexpr PetscReal kCMATCHShift = 1e-13;
 
 /* The cycles W and K visit these levels twice; level 0 is the finest one. */
@@ -201,9 +207,13 @@ struct CMATCHHierarchy {
   PetscInt     levels;
   CMATCHLevel  level[kCMATCHMostLevels];
 
-  /* level 0 has the matrix scale W A W, with W = diag(w); scale is a power of 2 */
+  /*
+     level 0 has the matrix scale W A W, with W = diag(w); scale is a power of 2. An entry of A beside the diagonal whose opposite
+     is 0 or not stored counts as 0.
+  */
   PetscReal    scale;
-  PetscScalar *w; /* [n] or null for ones */
+  PetscInt64   one_sided; /* entries that are left out for that reason */
+  PetscScalar *w;         /* [n] or null for ones */
 
   PetscBool    inverted;    /* the last level is inverted */
   size_t       bytes;       /* memory of the hierarchy with its vectors */

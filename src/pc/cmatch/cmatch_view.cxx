@@ -4,7 +4,7 @@
 #include "cmatch_face.h"
 
 /* Indices of what is added up over the ranks. */
-enum { ROWS, STALLED, REUSED, COUNTS };
+enum { ROWS, STALLED, REUSED, ONE_SIDED, COUNTS };
 enum { HIERARCHY_BYTES, KEPT_BYTES, BYTES };
 
 /* Shows what the options ask for. */
@@ -172,9 +172,9 @@ static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
   const CMATCHHierarchy   *H         = cmatch->hierarchy;
   const MPI_Comm           comm      = PetscObjectComm((PetscObject)pc);
   PetscMPIInt              size;
-  PetscInt64               count[COUNTS] = {H->level[0].n, cmatch->stats.end == CMATCH_END_STALLED, cmatch->reused}, sum[COUNTS];
-  PetscLogDouble           bytes[BYTES]  = {(PetscLogDouble)H->bytes, (PetscLogDouble)H->kept_bytes}, all_bytes[BYTES];
-  PetscLogDouble           work          = (PetscLogDouble)cmatch->stats.work_bytes, most_work;
+  PetscInt64 count[COUNTS]    = {H->level[0].n, cmatch->stats.end == CMATCH_END_STALLED, cmatch->reused, H->one_sided}, sum[COUNTS];
+  PetscLogDouble bytes[BYTES] = {(PetscLogDouble)H->bytes, (PetscLogDouble)H->kept_bytes}, all_bytes[BYTES];
+  PetscLogDouble work         = (PetscLogDouble)cmatch->stats.work_bytes, most_work;
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_size(comm, &size));
@@ -194,6 +194,8 @@ static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
                                    PetscMemTypeDevice(H->where) ? "CUDA" : "host", sum[ROWS], all_bytes[HIERARCHY_BYTES],
                                    sum[ROWS] ? all_bytes[HIERARCHY_BYTES] / (double)sum[ROWS] : 0., all_bytes[KEPT_BYTES]));
   PetscCall(PetscViewerASCIIPrintf(viewer, "set-up memory beyond A and the hierarchy: %g bytes\n", most_work));
+  if (sum[ONE_SIDED])
+    PetscCall(PetscViewerASCIIPrintf(viewer, "couplings that one row alone has, left out %" PetscInt64_FMT "\n", sum[ONE_SIDED]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
