@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kBlockSize) CheckRows(CSRView A, const double 
 }
 
 /*
-   The entries beside the diagonal, and the row sums, of scale W A W. With `one_sided`, entries without an opposite count as 0. A
+   The entries beside the diagonal, and the row sums, of scale W A W; with `one_sided` also counts entries without an opposite. A
    thread takes a row.
 */
 template <typename T>
@@ -98,20 +98,16 @@ __global__ void __launch_bounds__(kBlockSize)
     A_i[row] = A.nnz - A.n;
     return;
   }
-  const double w_row    = NearNull(w, row);
-  PetscInt     to       = A.i[row] - (PetscInt)row; /* every row before has its diagonal entry */
-  double       sum      = 0;
-  bool         finite   = true;
-  PetscInt     left_out = 0;
-  A_i[row]              = to;
+  const double w_row            = NearNull(w, row);
+  PetscInt     to               = A.i[row] - (PetscInt)row; /* every row before has its diagonal entry */
+  double       sum              = 0;
+  bool         finite           = true;
+  PetscInt     without_opposite = 0;
+  A_i[row]                      = to;
   for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
     const PetscInt column = A.j[k];
-    double         entry  = A.a[k];
-    if (one_sided && entry != 0 && !HasEntry(A, column, (PetscInt)row)) {
-      entry = 0;
-      left_out++;
-    }
-    double value = entry * scale;
+    double         value  = A.a[k] * scale;
+    if (one_sided && A.a[k] != 0 && !HasEntry(A, column, (PetscInt)row)) without_opposite++;
     if (w) value = value * (w_row * w[column]);
     sum += value;
     if (column == row) {
@@ -127,7 +123,7 @@ __global__ void __launch_bounds__(kBlockSize)
     }
   }
   rs[row] = sum;
-  if (left_out) atomicAdd(&report->one_sided, (unsigned long long)left_out);
+  if (without_opposite) atomicAdd(&report->one_sided, (unsigned long long)without_opposite);
   if (!finite) atomicMin(&report->failure, CMATCHFailureKey(kCMATCHStageStore, row, CMATCH_TOO_LARGE));
 }
 

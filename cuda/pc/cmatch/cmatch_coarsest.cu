@@ -11,7 +11,16 @@ constexpr int kIterationBlock = 1024; /* threads of the one block that iterates 
 
 /* ------------------------------------------- inverse ------------------------------------------ */
 
-/* D, which was zero, from the entries of the level. A thread takes a row. */
+/* Whether nothing but the diagonal entry of row i differs from 0. */
+template <typename T>
+__device__ bool IsIsolated(const PetscInt *A_i, const T *A_a, PetscInt i)
+{
+  for (PetscInt k = A_i[i]; k < A_i[i + 1]; k++)
+    if (A_a[k] != 0) return false;
+  return true;
+}
+
+/* D, which was zero, from the entries of the level but those in columns of isolated rows. A thread takes a row. */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
   FillDense(PetscInt n, const PetscInt *A_i, const PetscInt *A_j, const T *A_a, const double *rs, double *D)
@@ -20,8 +29,8 @@ __global__ void __launch_bounds__(kBlockSize)
   if (row >= n) return;
   double off = 0;
   for (PetscInt k = A_i[row]; k < A_i[row + 1]; k++) {
-    const double a      = (double)A_a[k];
-    D[row * n + A_j[k]] = a;
+    const double a = (double)A_a[k];
+    if (!IsIsolated(A_i, A_a, A_j[k])) D[row * n + A_j[k]] = a;
     off += a;
   }
   D[row * n + row] = rs[row] - off;
@@ -58,6 +67,20 @@ __global__ void __launch_bounds__(kBlockSize) LeaveComplement(PetscInt n, const 
 {
   const long long at = GridThread();
   if (at < (long long)n * n) D[at] -= 1 / (n * *mean);
+}
+
+/* D - D F D with the entries F in columns of isolated rows, see Invert() of the host twin. A thread takes a row of D. */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize)
+  AddColumnsOfIsolated(PetscInt n, const PetscInt *A_i, const PetscInt *A_j, const T *A_a, double *D)
+{
+  const long long row = GridThread();
+  if (row >= n) return;
+  for (PetscInt i = 0; i < n; i++)
+    for (PetscInt k = A_i[i]; k < A_i[i + 1]; k++) {
+      const PetscInt j = A_j[k];
+      if (IsIsolated(A_i, A_a, j)) D[row * n + j] -= D[row * n + i] * (double)A_a[k] * D[(size_t)j * n + j];
+    }
 }
 
 struct TellPivot {
@@ -218,6 +241,14 @@ PetscErrorCode CMATCHPrepareCoarsest(CMATCHSetup *s)
     LeaveComplement<<<BlocksFor((long long)n * n), kBlockSize, 0, s->stream>>>(n, mean, D);
     FinePCCheckLaunch();
   }
+  if (level == 0 && s->seen.balance) /* other levels are symmetric */
+    PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
+      using T = decltype(zero);
+      PetscFunctionBegin;
+      AddColumnsOfIsolated<T><<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, L.A_i, L.A_j, (const T *)L.A_a, D);
+      FinePCCheckLaunch();
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }));
   s->arena.Release(mark);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -321,7 +321,7 @@ static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
   }
   if (cmatch->hierarchy->one_sided)
     PetscCall(
-      PetscInfo(pc, "left out %" PetscInt64_FMT " entries whose opposite is 0 or not stored\n", cmatch->hierarchy->one_sided));
+      PetscInfo(pc, "%" PetscInt64_FMT " entries have an opposite that is 0 or not stored\n", cmatch->hierarchy->one_sided));
   cmatch->complete         = true;
   cmatch->hierarchy->flops = CountFlops(cmatch->hierarchy, cmatch->stats.end);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -457,8 +457,8 @@ static PetscErrorCode PCDestroy_CMATCH(PC pc)
   `PCCMATCHSetReusePattern()`.
 
   The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. Symmetry is not
-  checked, but an entry whose opposite is 0 or not stored is left out, and the view counts such entries: rows of the boundary that
-  keep their diagonal entry alone, as after `MatZeroRows()`, need no care.
+  checked. Rows of the boundary that keep their diagonal entry alone, as after `MatZeroRows()`, need no care, whether their columns
+  are 0 or not; the view counts entries whose opposite is 0 or not stored.
 
   With several ranks this is not the global method: each rank has a hierarchy of its own diagonal block, as `PCBJACOBI` would, and
   iterations grow with the number of ranks; the view says so.

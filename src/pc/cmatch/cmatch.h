@@ -207,12 +207,9 @@ struct CMATCHHierarchy {
   PetscInt     levels;
   CMATCHLevel  level[kCMATCHMostLevels];
 
-  /*
-     level 0 has the matrix scale W A W, with W = diag(w); scale is a power of 2. An entry of A beside the diagonal whose opposite
-     is 0 or not stored counts as 0.
-  */
+  /* level 0 has the matrix scale W A W, with W = diag(w); scale is a power of 2 */
   PetscReal    scale;
-  PetscInt64   one_sided; /* entries that are left out for that reason */
+  PetscInt64   one_sided; /* entries of A beside the diagonal whose opposite is 0 or not stored */
   PetscScalar *w;         /* [n] or null for ones */
 
   PetscBool    inverted;    /* the last level is inverted */

@@ -109,7 +109,17 @@ void Smooth(const PolynomialSteps &steps, bool zero, const CMATCHFactor &factor,
 
 /* ------------------------------------- the coarsest level ------------------------------------- */
 
-/* Inverts the last level, whose row sums are rs. */
+/* Whether nothing but the diagonal entry of row i differs from 0. */
+template <typename T>
+bool IsIsolated(const CMATCHArrays<T> &L, PetscInt i)
+{
+  return std::all_of(L.A_a.begin() + L.A_i[i], L.A_a.begin() + L.A_i[i + 1], [](T entry) { return entry == 0; });
+}
+
+/*
+   Inverts the last level, whose row sums are rs. Where rows are isolated, but have entries F in their columns, as rows of the
+   boundary may have, the inverse of S + F is S^{-1} - S^{-1} F S^{-1}.
+*/
 template <typename T>
 PetscErrorCode Invert(const std::vector<double> &rs, CMATCHHierarchyHost<T> *H, CMATCHStats *stats)
 {
@@ -127,7 +137,7 @@ PetscErrorCode Invert(const std::vector<double> &rs, CMATCHHierarchyHost<T> *H, 
   for (size_t i = 0; i < n; i++) {
     double others = 0;
     for (PetscInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) {
-      D[i * n + L.A_j[k]] = (double)L.A_a[k];
+      if (!IsIsolated(L, L.A_j[k])) D[i * n + L.A_j[k]] = (double)L.A_a[k];
       others += (double)L.A_a[k];
     }
     D[i * n + i] = rs[i] - others;
@@ -151,6 +161,12 @@ PetscErrorCode Invert(const std::vector<double> &rs, CMATCHHierarchyHost<T> *H, 
   const double part = singular ? 1 / ((double)n * mean) : 0;
   for (size_t i = 0; i < n; i++)
     for (size_t j = 0; j <= i; j++) D[i * n + j] = D[j * n + i] = D[i * n + j] - part;
+  for (size_t i = 0; i < n; i++)
+    for (PetscInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) {
+      const size_t j = (size_t)L.A_j[k];
+      if (!IsIsolated(L, L.A_j[k])) continue;
+      for (size_t row = 0; row < n; row++) D[row * n + j] -= D[row * n + i] * (double)L.A_a[k] * D[j * n + j];
+    }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -134,11 +134,9 @@ void Finest(const CSRView *A, const PetscScalar *w, CMATCHHierarchyHost<T> *H, s
   H->one_sided = 0;
   for (PetscInt i = 0; i < A->n; i++) {
     for (PetscInt k = A->i[i]; k < A->i[i + 1]; k++) {
-      const PetscInt j         = A->j[k];
-      const bool     one_sided = A->a[k] != 0 && !HasEntry(A, j, i);
-      const double   entry     = one_sided ? 0 : A->a[k];
-      const double   value     = w ? (entry * H->scale) * (H->w[i] * H->w[j]) : entry * H->scale;
-      H->one_sided += one_sided;
+      const PetscInt j     = A->j[k];
+      const double   value = w ? (A->a[k] * H->scale) * (H->w[i] * H->w[j]) : A->a[k] * H->scale;
+      if (A->a[k] != 0 && !HasEntry(A, j, i)) H->one_sided++;
       (*rs)[i] += value;
       if (j == i) {
         (*diagonal)[i] = value;

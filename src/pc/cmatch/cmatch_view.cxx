@@ -195,7 +195,7 @@ static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
                                    sum[ROWS] ? all_bytes[HIERARCHY_BYTES] / (double)sum[ROWS] : 0., all_bytes[KEPT_BYTES]));
   PetscCall(PetscViewerASCIIPrintf(viewer, "set-up memory beyond A and the hierarchy: %g bytes\n", most_work));
   if (sum[ONE_SIDED])
-    PetscCall(PetscViewerASCIIPrintf(viewer, "couplings that one row alone has, left out %" PetscInt64_FMT "\n", sum[ONE_SIDED]));
+    PetscCall(PetscViewerASCIIPrintf(viewer, "couplings that one row alone has %" PetscInt64_FMT "\n", sum[ONE_SIDED]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
