@@ -945,6 +945,12 @@ void CheckAggregates(const HostMatrix &A, const Twin &twin, Vector w)
       CHECK(twin.stats.end == (level.n <= params.coarse_size ? CMATCH_END_SIZE : CMATCH_END_LEVELS));
       continue;
     }
+    const bool few = params.coarse == PC_CMATCH_DENSE && level.n <= std::min<PetscInt>(4 * params.coarse_size, 2048);
+    if (l > 0 && few && level.n > 2. * levels[l - 1].n / std::pow(2., (double)params.sweeps)) {
+      CHECK(ends);
+      CHECK(twin.stats.end == CMATCH_END_SLOW);
+      continue;
+    }
     if (params.coarsening == PC_CMATCH_MIS2) {
       M = Graph();
       for (PetscInt row = 0; row < level.n; row++) {
@@ -2642,6 +2648,7 @@ TEST_CASE("cmatch: every end of the coarsening", "[cmatch]")
        params->coarse     = PC_CMATCH_PCG;
      },
      CMATCH_END_LEVELS, 2, false, 22},
+    {"slow", RandomGraph(2400, 5, 47), as_is, CMATCH_END_SLOW, 3, true, 30},
     {"hub", Hub(60, 60), as_is, CMATCH_END_SIZE, 0, true, 30},
     {"parts", Parts(3000), as_is, CMATCH_END_SIZE, 0, true, 40},
   };

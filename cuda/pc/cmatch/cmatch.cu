@@ -263,6 +263,11 @@ PetscErrorCode MakeLevels(CMATCHSetup *s, const CSRView &A)
     if (H->level[last].n <= s->params->coarse_size) break;
     H->end = CMATCH_END_LEVELS;
     if (H->levels == s->params->max_levels) break;
+    H->end = CMATCH_END_SLOW;
+    if (last > 0 && CMATCHIsSlow(*s->params, H->level[last - 1].n, H->level[last].n)) {
+      CMATCHForgetTransfer(&H->level[last]);
+      break;
+    }
     PetscCall(CMATCHAggregate(s, &end)); /* sets H->end */
     if (end || HasFailed(s)) break;
     PetscCall(CMATCHCoarsen(s, last, false));

@@ -228,6 +228,14 @@ __device__ __forceinline__ unsigned CMATCHMix(PetscInt a, PetscInt b)
 
 /* ----------------------------------------- the phases ----------------------------------------- */
 
+/* Forgets what a level would need for a next one. */
+inline void CMATCHForgetTransfer(CMATCHLevel *level)
+{
+  level->coarse    = 0;
+  level->aggregate = level->P_j = level->R_i = level->R_j = nullptr;
+  level->P_a = level->R_a = nullptr;
+}
+
 /* Memory of a level with so many rows and entries, and of its transfer to the next level. */
 PetscErrorCode CMATCHCreateLevel(CMATCHSetup *, PetscInt n, PetscInt nnz);
 /* s, d and l of the last level, from its entries and from rs. `fallback` [n] are diagonal entries to take where d is not positive.

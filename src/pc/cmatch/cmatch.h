@@ -51,6 +51,13 @@ constexpr PetscReal kCMATCHCoarseReduction = 1e-20;
 /* A level counts as stalled if it has at least this share of the rows of the level above that could be coarsened. */
 constexpr PetscReal kCMATCHStall = 0.9;
 
+/*
+   A level of at most kCMATCHSlowSize x coarse_size rows is inverted, although the coarsening could go on, if it has more than
+   kCMATCHSlow times the share of the rows above that the sweeps could leave: the levels behind it would take more time.
+*/
+constexpr PetscInt  kCMATCHSlowSize = 4;
+constexpr PetscReal kCMATCHSlow     = 2;
+
 constexpr PetscInt kCMATCHRounds  = 12; /* of the matching of a sweep at most */
 constexpr PetscInt kCMATCHJoins   = 4;  /* rounds in which single vertices join a pair; a pair takes one vertex a round */
 constexpr PetscInt kCMATCHMembers = 2 + kCMATCHJoins; /* the most vertices that a sweep puts together */
@@ -131,8 +138,16 @@ enum CMATCHEnd {
   CMATCH_END_SIZE,      /* at most coarse_size rows are left */
   CMATCH_END_STALLED,   /* see kCMATCHStall */
   CMATCH_END_DOMINATED, /* every row is left to the smoother */
-  CMATCH_END_LEVELS     /* max_levels is reached */
+  CMATCH_END_LEVELS,    /* max_levels is reached */
+  CMATCH_END_SLOW       /* see kCMATCHSlow */
 };
+
+/* Whether a level of n rows below one of `above` rows ends the coarsening before it has coarse_size rows. */
+inline bool CMATCHIsSlow(const CMATCHParams &params, PetscInt above, PetscInt n)
+{
+  return params.coarse == PC_CMATCH_DENSE && n <= kCMATCHSlowSize * params.coarse_size && n <= kCMATCHLargestDense &&
+         n * (PetscReal)(1 << params.sweeps) > kCMATCHSlow * above;
+}
 
 struct CMATCHStats {
   CMATCHFailure failure;

@@ -381,6 +381,10 @@ bool Coarsen(PetscInt l, CMATCHHierarchyHost<T> *H, CMATCHGraph *M, size_t *work
     H->end = level.n <= params.coarse_size ? CMATCH_END_SIZE : CMATCH_END_LEVELS;
     return false;
   }
+  if (l > 0 && CMATCHIsSlow(params, H->level[l - 1].n, level.n)) {
+    H->end = CMATCH_END_SLOW;
+    return false;
+  }
   if (params.coarsening == PC_CMATCH_MIS2) {
     M->i = L.A_i;
     M->j = L.A_j;
