@@ -2648,7 +2648,8 @@ TEST_CASE("cmatch: every end of the coarsening", "[cmatch]")
        params->coarse     = PC_CMATCH_PCG;
      },
      CMATCH_END_LEVELS, 2, false, 22},
-    {"slow", RandomGraph(2400, 5, 47), as_is, CMATCH_END_SLOW, 3, true, 30},
+    {"slow", Volumes({20, 20, 20}, Scattered(6, 3)), [](CMATCHParams *params) { params->coarse_size = 20; }, CMATCH_END_SLOW, 4,
+     true, 40},
     {"hub", Hub(60, 60), as_is, CMATCH_END_SIZE, 0, true, 30},
     {"parts", Parts(3000), as_is, CMATCH_END_SIZE, 0, true, 40},
   };
