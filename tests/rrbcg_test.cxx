@@ -899,6 +899,29 @@ TEST_CASE("rrbcg: new values, other levels, reset", "[rrbcg]")
   }
 }
 
+/* Both work vectors are in use: one has the residual of the guess, the other the solution that the monitor asks for. */
+TEST_CASE("rrbcg: a guess and a monitor after a reset", "[rrbcg]")
+{
+  const auto build = [](KSP ksp, PetscInt, PetscReal, void *) {
+    Vec x;
+    return KSPBuildSolution(ksp, nullptr, &x);
+  };
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject first = CreateMat(Diffusion({12, 9}, true, 8), backend.mat);
+    const KSPObject ksp   = MakeRRBCG(first, "");
+    MUST(KSPMonitorSet(ksp, build, nullptr, nullptr));
+    for (Size size : {Size{12, 9}, Size{40, 31}, Size{5, 4}}) {
+      CAPTURE(size.nx);
+      const MatObject           A  = CreateMat(Diffusion(size, true, 8), backend.mat);
+      const std::vector<double> x0 = Values(RightVec(A, 33));
+      MUST(KSPReset(ksp));
+      MUST(KSPSetOperators(ksp, A, A));
+      CHECK(SolveFrom(ksp, &x0).x == SolveFrom(MakeRRBCG(A, ""), &x0).x);
+    }
+  }
+}
+
 /* The method solves with the factor, not with the matrix. */
 TEST_CASE("rrbcg: a factor that is kept while the matrix changes is an error", "[rrbcg][bad]")
 {

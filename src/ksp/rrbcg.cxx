@@ -81,7 +81,8 @@ static PetscErrorCode KSPSetUp_RRBCG(KSP ksp)
   PC_RRB *rrb = (PC_RRB *)ksp->pc->data;
   if (!rrb->params.keep_schur) ksp->pc->setupcalled = PETSC_FALSE;
   rrb->params.keep_schur = PETSC_TRUE;
-  if (ksp->nwork < 2) PetscCall(KSPSetWorkVecs(ksp, 2));
+  /* KSPReset() takes the vectors away but leaves their number, and another type of solver may have made others */
+  if (ksp->setupstage == KSP_SETUP_NEW) PetscCall(KSPSetWorkVecs(ksp, 2));
   PetscCall(PCSetErrorIfFailure(ksp->pc, ksp->errorifnotconverged)); /* as KSPSetUp() does after this */
   PetscCall(PCSetUp(ksp->pc));
   if (!ksp->pc->failedreason && rrb->factor->has_schur) PetscCall(Prepare(ksp)); /* otherwise KSPSolve() says what is wrong */
