@@ -1054,6 +1054,48 @@ TEST_CASE("cgfused: bad input", "[cgfused]")
   }
 }
 
+/* KSPSetUp() is content with vectors of the system and a matrix for the preconditioner. */
+TEST_CASE("cgfused: a matrix whose type was forgotten is an error", "[cgfused][bad]")
+{
+  const MatObject P = CreateMat(Plate(), MATAIJ);
+  const VecObject b = RightVec(P, 2), x = RightVec(P);
+  MatObject       A;
+  PetscInt        n;
+  MUST(VecGetSize(b, &n));
+  MUST(MatCreate(PETSC_COMM_SELF, A.put()));
+  MUST(MatSetSizes(A, n, n, n, n));
+  for (const char *path : {"auto", "general"}) {
+    CAPTURE(path);
+    const KSPObject ksp = MakeFused(P, {&HostBackend(), path}, PCJACOBI);
+    MUST(KSPSetOperators(ksp, A, P));
+    Errors errors;
+    CHECK(KSPSolve(ksp, b, x) != 0);
+    CHECK(Contains(errors.text, "has no type: call MatSetType()"));
+  }
+}
+
+TEST_CASE("cgfused: the residual of no solve is an error", "[cgfused][bad]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject A   = CreateMat(Plate(), backend.mat);
+    const KSPObject ksp = MakeFused(A, {&backend, "auto"}, PCJACOBI);
+    const VecObject t = RightVec(A), v = RightVec(A);
+    Vec             r;
+    for (bool solved : {false, true}) {
+      CAPTURE(solved);
+      if (solved) {
+        MUST(KSPSetOperators(ksp, A, A));
+        RunOf(ksp);
+      }
+      MUST(KSPReset(ksp));
+      Errors errors;
+      CHECK(KSPBuildResidual(ksp, t, v, &r) != 0);
+      CHECK(Contains(errors.text, "before KSPSolve()"));
+    }
+  }
+}
+
 TEST_CASE("cgfused: keys and setters do the same", "[cgfused][options]")
 {
   const MatObject A = CreateMat(Plate(), MATAIJ);

@@ -253,6 +253,8 @@ static PetscErrorCode KSPDestroy_CGFused(KSP ksp)
 static PetscErrorCode KSPBuildResidual_CGFused(KSP ksp, Vec, Vec v, Vec *V)
 {
   PetscFunctionBegin;
+  PetscCheck(ksp->work, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ORDER,
+             "There is no residual before KSPSolve(), nor after KSPReset()");
   PetscCall(VecCopy(ksp->work[0], v));
   *V = v;
   PetscFunctionReturn(PETSC_SUCCESS);
