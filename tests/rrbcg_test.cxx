@@ -1073,6 +1073,22 @@ TEST_CASE("rrbcg: several ranks are an error that names what works", "[rrbcg][mp
 }
 
 #if defined(FINEPC_HAVE_CUDA)
+/* The residual of the guess is a product by PETSc, in its own stream. */
+TEST_CASE("rrbcg: a guess on another stream", "[rrbcg][gpu]")
+{
+  NEEDS_DEVICE();
+  const MatObject           A        = CreateMat(Diffusion({900, 801}, true, 8), MATAIJCUSPARSE);
+  const KSPObject           ksp      = MakeRRBCG(A, "-pc_rrb_levels 6");
+  const std::vector<double> x0       = Values(RightVec(A, 33));
+  const Run                 expected = SolveFrom(ksp, &x0);
+  for (int repeat = 0; repeat < 5; repeat++) {
+    const OtherStream stream;
+    const Run         run = SolveFrom(ksp, &x0);
+    CHECK(run.iterations == expected.iterations);
+    CHECK(Difference(run.x, expected.x) <= 1e-12);
+  }
+}
+
 /* PETSc's MatMult() knows the default stream alone: KSPCG gets streams that are in order with the default stream. */
 TEST_CASE("rrbcg: two solvers set up and solve on two other streams", "[rrbcg][rrb][gpu]")
 {

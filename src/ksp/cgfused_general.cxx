@@ -127,7 +127,7 @@ static PetscErrorCode FirstResidual(const HostSolve &cg)
   PetscFunctionBegin;
   if (cg.ksp->guess_zero) PetscCall(VecCopy(cg.rhs, cg.r));
   else {
-    PetscCall(KSP_MatMult(cg.ksp, cg.A, cg.x, cg.r));
+    PetscCall(CGMatMult(cg.ksp, cg.device, cg.A, cg.x, cg.r));
     PetscCall(VecAYPX(cg.r, -1, cg.rhs));
   }
   PetscCall(VecFlag(cg.r, (PetscInt)(cg.ksp->reason == KSP_DIVERGED_PC_FAILED)));
@@ -143,8 +143,8 @@ static PetscErrorCode Precondition(const HostSolve &cg, PetscReal sums[3])
   PetscFunctionBegin;
   if (cg.own) PetscCall(CGFusedRankAdvance(cg.ksp, cg.a, cg.b, sums));
   else {
-    PetscCall(KSP_PCApply(cg.ksp, cg.r, cg.z));
-    if (cg.single) PetscCall(KSP_MatMult(cg.ksp, cg.A, cg.z, cg.s));
+    PetscCall(CGPCApply(cg.ksp, cg.device, cg.r, cg.z));
+    if (cg.single) PetscCall(CGMatMult(cg.ksp, cg.device, cg.A, cg.z, cg.s));
     PetscCall(Dots(cg, cg.z, cg.r, cg.s, sums));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -198,7 +198,7 @@ static PetscErrorCode StepLength(HostSolve &cg, PetscInt i, PetscReal sums[3])
   PetscFunctionBegin;
   if (cg.single) cg.delta = i ? sums[2] - beta * beta * delta_before / (beta_before * beta_before) : sums[2];
   else {
-    PetscCall(KSP_MatMult(ksp, cg.A, cg.p, cg.w));
+    PetscCall(CGMatMult(ksp, cg.device, cg.A, cg.p, cg.w));
     PetscCall(Dots(cg, cg.p, cg.w, nullptr, sums));
     cg.delta = sums[0];
   }

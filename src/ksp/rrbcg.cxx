@@ -317,7 +317,7 @@ static PetscErrorCode KSPSolve_RRBCG(KSP ksp)
   cg->add                = (PetscBool)!ksp->guess_zero;
   if (cg->add) {
     from = ksp->work[0];
-    PetscCall(KSP_MatMult(ksp, A, ksp->vec_sol, from));
+    PetscCall(CGMatMult(ksp, device, A, ksp->vec_sol, from));
     PetscCall(VecAYPX(from, -1, ksp->vec_rhs));
   }
   PetscCall(GetRead(device, from, &cg->residual));
