@@ -30,22 +30,6 @@ static PetscErrorCode KSPCGUseSingleReduction_CGFused(KSP ksp, PetscBool single)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode KSPCGSetRadius_CGFused(KSP ksp, PetscReal radius)
-{
-  PetscFunctionBegin;
-  PetscCheck(radius == 0, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
-             "KSPCGFUSED has no trust region: use KSPCG, -ksp_type cg");
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode KSPCGSetObjectiveTarget_CGFused(KSP ksp, PetscReal objective)
-{
-  PetscFunctionBegin;
-  PetscCheck(objective == 0, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
-             "KSPCGFUSED has no objective: use KSPCG, -ksp_type cg");
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static const Option<KSP> kOptions[] = {
   {"-ksp_cgfused_path", "how iterations are run", "KSPCGFusedSetPath", Field<&KSP_CGFused::path>(OneOf(KSPCGFusedPaths)),
    Invalidates::NOTHING},
@@ -61,7 +45,7 @@ const OptionTable<KSP> KSP_CGFused::options{"KSP CGFused options", kOptions};
 static PetscErrorCode KSPComputeEigenvalues_CGFused(KSP ksp, PetscInt nmax, PetscReal *r, PetscReal *c, PetscInt *neig)
 {
   const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
-  const PetscInt     n  = ksp->its;
+  const PetscInt     n  = cg->rows;
   PetscReal         *off;
   PetscBLASInt       bn, ldz = 1, info;
 
@@ -85,8 +69,9 @@ static PetscErrorCode KSPComputeEigenvalues_CGFused(KSP ksp, PetscInt nmax, Pets
 
 static PetscErrorCode KSPComputeExtremeSingularValues_CGFused(KSP ksp, PetscReal *emax, PetscReal *emin)
 {
-  PetscReal *values, *zero;
-  PetscInt   n = ksp->its, count;
+  const PetscInt n = ((KSP_CGFused *)ksp->data)->rows;
+  PetscReal     *values, *zero;
+  PetscInt       count;
 
   PetscFunctionBegin;
   *emax = *emin = 1;
@@ -127,6 +112,7 @@ PetscErrorCode CGFusedLanczosRow(KSP ksp, PetscInt i, PetscReal a, PetscReal a_b
              "Eigenvalues must be asked for before KSPSetUp(), and the maximum number of iterations cannot grow after it");
   cg->e[i] = i ? PetscSqrtReal(PetscAbsReal(b)) / a_before : 0;
   cg->d[i] = PetscSqrtReal(PetscAbsReal(b)) * cg->e[i] + 1 / a;
+  cg->rows = i + 1;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -149,8 +135,10 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
   PetscMPIInt           size;
 
   PetscFunctionBegin;
-  ksp->its   = 0;
-  cg->solved = PETSC_TRUE;
+  ksp->its      = 0;
+  cg->solved    = PETSC_TRUE;
+  cg->rows      = 0;
+  cg->has_model = PETSC_FALSE;
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
   cg->several = (PetscBool)(size > 1);
   PetscCall(CGFusedWhyGeneral(ksp, &M, &cg->why));
@@ -161,6 +149,8 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
   /* KSPCG makes one iteration even where none is allowed, and gives this reason whatever came of it */
   if (!ksp->max_it && ksp->its && ksp->reason != KSP_DIVERGED_NANORINF && ksp->reason != KSP_DIVERGED_PC_FAILED)
     ksp->reason = KSP_DIVERGED_ITS;
+  if (cg->wants_model) PetscCall(CGFusedModel(ksp, &cg->norm_x, &cg->objective));
+  cg->has_model = cg->wants_model;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -204,7 +194,8 @@ static PetscErrorCode KSPView_CGFused(KSP ksp, PetscViewer viewer)
   PetscCall(PetscObjectTypeCompare((PetscObject)viewer, PETSCVIEWERASCII, &is_ascii));
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CGFusedSingleReduction(ksp, &single));
-  if (single) PetscCall(PetscViewerASCIIPrintf(viewer, "  using single-reduction variant\n"));
+  if (single && !cg->radius) PetscCall(PetscViewerASCIIPrintf(viewer, "  using single-reduction variant\n"));
+  if (cg->radius) PetscCall(PetscViewerASCIIPrintf(viewer, "  trust region of radius %g\n", (double)cg->radius));
   if (!cg->solved) PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s, before the first solve\n", KSPCGFusedPaths[cg->path]));
   else if (!cg->why.empty()) PetscCall(PetscViewerASCIIPrintf(viewer, "  path: general: %s\n", cg->why.c_str()));
   else PetscCall(ViewOwnProducts(cg, viewer));
@@ -222,21 +213,18 @@ static PetscErrorCode KSPReset_CGFused(KSP ksp)
   PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->ghosts));
   PetscCall(PetscFree2(cg->e, cg->d));
   cg->A = cg->block = cg->M = cg->pattern = CopiedFrom{};
-  cg->lanczos                             = 0;
+  cg->lanczos = cg->rows = 0;
   cg->why.clear();
-  cg->solved = PETSC_FALSE;
+  cg->solved = cg->has_model = PETSC_FALSE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* What Create composes and Destroy takes away. */
 static PetscErrorCode Compose(KSP ksp, PetscBool compose)
 {
-  PetscObject object = (PetscObject)ksp;
-
   PetscFunctionBegin;
   PetscCall(KSP_CGFused::options.Compose(ksp, compose));
-  PetscCall(PetscObjectComposeFunction(object, "KSPCGSetRadius_C", compose ? KSPCGSetRadius_CGFused : nullptr));
-  PetscCall(PetscObjectComposeFunction(object, "KSPCGSetObjectiveTarget_C", compose ? KSPCGSetObjectiveTarget_CGFused : nullptr));
+  PetscCall(CGFusedComposeTrust(ksp, compose));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -297,12 +285,21 @@ and of the factors, is kept for it; the view gives its size.
 
   Sums of squares are plain: a norm whose square overflows is not finite, and one whose square underflows is zero.
 
-  There is no trust region: `KSPCGSetRadius()` and `KSPCGSetObjectiveTarget()` are errors.
+  With `KSPCGSetRadius()` it is the trust-region method of Steihaug and Toint, as `KSPSTCG` is, for SNESNEWTONTR and for TAO's
+  Newton methods (`-tao_nls_ksp_type cgfused`): among the x with a 2-norm of at most the radius it goes down x^T A x / 2 - b^T x,
+  and ends on the boundary where a step would leave the region (`KSP_CONVERGED_STEP_LENGTH`) or where the curvature along a
+  direction is not positive (`KSP_CONVERGED_NEG_CURVE`). `KSPCGGetNormD()` and `KSPCGGetObjFcn()` give the norm and the objective of
+  the x of a solve after a call of `KSPCGSetRadius()`, also one with 0, which takes the trust region away. With
+  `KSPCGSetObjectiveTarget()` a solve ends where the objective falls to the target (`KSP_CONVERGED_ATOL`). Both take the general
+  path, and a trust region takes two reductions an iteration and a zero guess.
 
-  Reference:
-  M. R. Hestenes, E. Stiefel, Methods of conjugate gradients for solving linear systems, J. Res. NBS 49 (1952) 409-436
+  References:
++ * - M. R. Hestenes, E. Stiefel, Methods of conjugate gradients for solving linear systems, J. Res. NBS 49 (1952) 409-436
+- * - T. Steihaug, The conjugate gradient method and trust regions in large scale optimization, SIAM J. Numer. Anal. 20 (1983)
+  626-637
 
-.seealso: `KSPCG`, `PCAFSAI`, `PCSFSAI`, `PCCMATCH`, `PCJACOBI`, `KSPCGFusedSetPath()`, `KSPCGFusedSetCompress()`
+.seealso: `KSPCG`, `PCAFSAI`, `PCSFSAI`, `PCCMATCH`, `PCJACOBI`, `KSPCGFusedSetPath()`, `KSPCGFusedSetCompress()`,
+  `KSPCGSetRadius()`, `KSPSTCG`
 M*/
 PETSC_EXTERN PetscErrorCode KSPCreate_CGFused(KSP ksp)
 {

@@ -22,6 +22,8 @@ static const char *WhyNotAsItIsAsked(KSP ksp, PetscBool single)
   const bool         own_test = ksp->converged == KSPConvergedDefault || ksp->converged == KSPConvergedSkip;
 
   if (cg->path == KSP_CGFUSED_GENERAL) return "it was asked for";
+  if (cg->radius > 0) return "a trust region";
+  if (cg->target < 0) return "an objective to reach";
   if (cg->several && !single) return "two reductions an iteration were asked for";
   if (!cg->several && single) return "a single reduction was asked for";
   if (!cg->several && ksp->numbermonitors) return "a monitor";
