@@ -797,6 +797,32 @@ TEST_CASE("cgfused: eigenvalues and extreme singular values", "[cgfused]")
         }
 }
 
+/* The room for the Lanczos matrix follows the iterations that are made. */
+TEST_CASE("cgfused: eigenvalues with the largest limit of iterations, and asked for after the set-up", "[cgfused]")
+{
+  for (const Place &place : Places()) {
+    CAPTURE(place.backend->name, place.path);
+    const MatObject     A = CreateMat(Poisson(60, 59), place.backend->mat);
+    std::vector<double> values[3];
+    for (int k = 0; k < 3; k++) {
+      const char     *limit[] = {"-ksp_max_it 2147483647", "-ksp_max_it 500", "-ksp_max_it 500"};
+      const KSPObject ksp     = MakeFused(A, place, PCNONE, std::string("-ksp_rtol 1e-10 ") + limit[k]);
+      PetscReal       real[1000], imaginary[1000];
+      PetscInt        count, iterations;
+      if (k == 2) MUST(KSPSetUp(ksp));
+      MUST(KSPSetComputeEigenvalues(ksp, PETSC_TRUE));
+      iterations = RunOf(ksp).iterations;
+      MUST(KSPComputeEigenvalues(ksp, 1000, real, imaginary, &count));
+      CHECK(count == iterations);
+      CHECK(count > 128); /* the room that there is at first */
+      values[k].assign(real, real + count);
+    }
+    for (int k : {0, 2})
+      CHECK(EntryDifference({values[k].front(), values[k].back()}, {values[1].front(), values[1].back()}) <= 1e-6);
+    CHECK((values[1].front() > 0 && values[1].back() < 8));
+  }
+}
+
 /* --------------------------------------- the same bits ---------------------------------------- */
 
 TEST_CASE("cgfused: the same solve gives the same bits", "[cgfused]")

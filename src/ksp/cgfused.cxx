@@ -86,19 +86,28 @@ static PetscErrorCode KSPComputeExtremeSingularValues_CGFused(KSP ksp, PetscReal
 
 static PetscErrorCode KSPSetUp_CGFused(KSP ksp)
 {
-  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
-  PetscBool    single;
+  PetscBool single;
 
   PetscFunctionBegin;
   PetscCall(CGFusedSingleReduction(ksp, &single));
   PetscCall(KSPSetWorkVecs(ksp, single ? 5 : 3));
-  if (ksp->calc_sings) {
-    PetscCall(PetscFree2(cg->e, cg->d));
-    PetscCall(PetscMalloc2(ksp->max_it + 2, &cg->e, ksp->max_it + 1, &cg->d));
-    cg->lanczos                            = ksp->max_it;
-    ksp->ops->computeextremesingularvalues = KSPComputeExtremeSingularValues_CGFused;
-    ksp->ops->computeeigenvalues           = KSPComputeEigenvalues_CGFused;
-  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Room for more rows. The limit of iterations may be far above those that are made, so that it says nothing about the room. */
+static PetscErrorCode GrowLanczos(KSP_CGFused *cg)
+{
+  const PetscInt room = cg->lanczos < PETSC_INT_MAX / 2 ? PetscMax(2 * cg->lanczos, 128) : PETSC_INT_MAX;
+  PetscReal     *e, *d;
+
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc2(room, &e, room, &d));
+  PetscCall(PetscArraycpy(e, cg->e, cg->lanczos));
+  PetscCall(PetscArraycpy(d, cg->d, cg->lanczos));
+  PetscCall(PetscFree2(cg->e, cg->d));
+  cg->e       = e;
+  cg->d       = d;
+  cg->lanczos = room;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -108,8 +117,7 @@ PetscErrorCode CGFusedLanczosRow(KSP ksp, PetscInt i, PetscReal a, PetscReal a_b
 
   PetscFunctionBegin;
   if (!ksp->calc_sings) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCheck(cg->d && i <= cg->lanczos, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
-             "Eigenvalues must be asked for before KSPSetUp(), and the maximum number of iterations cannot grow after it");
+  if (i >= cg->lanczos) PetscCall(GrowLanczos(cg));
   cg->e[i] = i ? PetscSqrtReal(PetscAbsReal(b)) / a_before : 0;
   cg->d[i] = PetscSqrtReal(PetscAbsReal(b)) * cg->e[i] + 1 / a;
   cg->rows = i + 1;
@@ -309,14 +317,16 @@ PETSC_EXTERN PetscErrorCode KSPCreate_CGFused(KSP ksp)
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_UNPRECONDITIONED, PC_LEFT, 2));
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NATURAL, PC_LEFT, 2));
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NONE, PC_LEFT, 1));
-  ksp->ops->setup          = KSPSetUp_CGFused;
-  ksp->ops->solve          = KSPSolve_CGFused;
-  ksp->ops->reset          = KSPReset_CGFused;
-  ksp->ops->destroy        = KSPDestroy_CGFused;
-  ksp->ops->view           = KSPView_CGFused;
-  ksp->ops->setfromoptions = SetFromOptionTable<KSP_CGFused>;
-  ksp->ops->buildsolution  = KSPBuildSolutionDefault;
-  ksp->ops->buildresidual  = KSPBuildResidual_CGFused;
+  ksp->ops->setup                        = KSPSetUp_CGFused;
+  ksp->ops->solve                        = KSPSolve_CGFused;
+  ksp->ops->reset                        = KSPReset_CGFused;
+  ksp->ops->destroy                      = KSPDestroy_CGFused;
+  ksp->ops->view                         = KSPView_CGFused;
+  ksp->ops->setfromoptions               = SetFromOptionTable<KSP_CGFused>;
+  ksp->ops->buildsolution                = KSPBuildSolutionDefault;
+  ksp->ops->buildresidual                = KSPBuildResidual_CGFused;
+  ksp->ops->computeextremesingularvalues = KSPComputeExtremeSingularValues_CGFused;
+  ksp->ops->computeeigenvalues           = KSPComputeEigenvalues_CGFused;
   PetscCall(Compose(ksp, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
