@@ -286,7 +286,7 @@ and of the factors, is kept for it; the view gives its size.
   view says which path ran and why.
 
   In a device context of the stream type `PETSC_STREAM_NONBLOCKING` the general path waits for the GPU before and after each
-  product, since PETSc makes products in the stream that the matrix was made with.
+  product, since PETSc may make it in another stream.
 
   Sums are made in an order that depends on sizes and the GPU alone: the same solve gives the same bits, on several ranks as far
   as MPI's sums do so, on the general path as far as `MatMult()` and `PCApply()` do.
