@@ -145,6 +145,18 @@ void *operator new(std::size_t size)
   throw std::bad_alloc();
 }
 
+/* The standard library's sorts and merges take their work space so. */
+void *operator new(std::size_t size, const std::nothrow_t &) noexcept
+{
+  allocations++;
+  return std::malloc(size ? size : 1);
+}
+
+void operator delete(void *memory, const std::nothrow_t &) noexcept
+{
+  std::free(memory);
+}
+
 void operator delete(void *memory) noexcept
 {
   std::free(memory);

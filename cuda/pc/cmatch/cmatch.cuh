@@ -162,7 +162,9 @@ struct CMATCHReport {
   unsigned long long failure; /* the least CMATCHFailureKey(), or all bits */
   unsigned long long largest; /* the bits of the largest diagonal entry */
   unsigned long long entries; /* of the rows of a product, and in the rows that a sweep has made */
-  PetscInt           wide;    /* rows of a product that did not fit into its table */
+  unsigned long long balance; /* 0 if all entries of A that are not 0 have an opposite, see Weight() of cmatch.cu */
+  unsigned long long one_sided;
+  PetscInt           wide; /* rows of a product that did not fit into its table */
   PetscInt           aggregates;
   PetscInt           left, joined, singles, largest_aggregate;
   PetscInt           P_nnz, longest, cut, plain; /* entries of P, and of the longest row of R */
@@ -225,6 +227,14 @@ __device__ __forceinline__ unsigned CMATCHMix(PetscInt a, PetscInt b)
 }
 
 /* ----------------------------------------- the phases ----------------------------------------- */
+
+/* Forgets what a level would need for a next one. */
+inline void CMATCHForgetTransfer(CMATCHLevel *level)
+{
+  level->coarse    = 0;
+  level->aggregate = level->P_j = level->R_i = level->R_j = nullptr;
+  level->P_a = level->R_a = nullptr;
+}
 
 /* Memory of a level with so many rows and entries, and of its transfer to the next level. */
 PetscErrorCode CMATCHCreateLevel(CMATCHSetup *, PetscInt n, PetscInt nnz);

@@ -890,10 +890,6 @@ PetscErrorCode CMATCHAggregate(CMATCHSetup *s, bool *end)
   if (!L->coarse) H->end = CMATCH_END_DOMINATED;
   else if (L->coarse >= kCMATCHStall * (L->n - L->left)) H->end = CMATCH_END_STALLED;
   else *end = false;
-  if (*end) { /* what the next level would need */
-    L->coarse    = 0;
-    L->aggregate = L->P_j = L->R_i = L->R_j = nullptr;
-    L->P_a = L->R_a = nullptr;
-  }
+  if (*end) CMATCHForgetTransfer(L);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -11,7 +11,16 @@ constexpr int kIterationBlock = 1024; /* threads of the one block that iterates 
 
 /* ------------------------------------------- inverse ------------------------------------------ */
 
-/* D, which was zero, from the entries of the level. A thread takes a row. */
+/* Whether nothing but the diagonal entry of row i differs from 0. */
+template <typename T>
+__device__ bool IsIsolated(const PetscInt *A_i, const T *A_a, PetscInt i)
+{
+  for (PetscInt k = A_i[i]; k < A_i[i + 1]; k++)
+    if (A_a[k] != 0) return false;
+  return true;
+}
+
+/* D, which was zero, from the entries of the level but those in columns of isolated rows. A thread takes a row. */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
   FillDense(PetscInt n, const PetscInt *A_i, const PetscInt *A_j, const T *A_a, const double *rs, double *D)
@@ -20,8 +29,8 @@ __global__ void __launch_bounds__(kBlockSize)
   if (row >= n) return;
   double off = 0;
   for (PetscInt k = A_i[row]; k < A_i[row + 1]; k++) {
-    const double a      = (double)A_a[k];
-    D[row * n + A_j[k]] = a;
+    const double a = (double)A_a[k];
+    if (!IsIsolated(A_i, A_a, A_j[k])) D[row * n + A_j[k]] = a;
     off += a;
   }
   D[row * n + row] = rs[row] - off;
@@ -41,13 +50,13 @@ __global__ void __launch_bounds__(kBlockSize) MeanDiagonal(PetscInt n, const dou
   if (threadIdx.x == 0) *mean = part[0] / n;
 }
 
-/* D = (D + D^T) / 2 above the diagonal, and below it, with t / n added to all entries or the shift to the diagonal. */
+/* D = (D + D^T) / 2 above the diagonal, and below it, with t / n added to all entries or the shift to the diagonal entries. */
 __global__ void __launch_bounds__(kBlockSize) PrepareDense(PetscInt n, bool singular, const double *mean, double *D)
 {
   const long long at = GridThread();
   const PetscInt  i = (PetscInt)(at / n), j = (PetscInt)(at % n);
   if (i >= n || j > i) return;
-  const double add     = singular ? *mean / n : i == j ? kCMATCHShift * *mean : 0.;
+  const double add     = singular ? *mean / n : i == j ? kCMATCHShift * D[(size_t)i * n + i] : 0.;
   const double value   = 0.5 * (D[(size_t)i * n + j] + D[(size_t)j * n + i]) + add;
   D[(size_t)i * n + j] = value;
   D[(size_t)j * n + i] = value;
@@ -58,6 +67,20 @@ __global__ void __launch_bounds__(kBlockSize) LeaveComplement(PetscInt n, const 
 {
   const long long at = GridThread();
   if (at < (long long)n * n) D[at] -= 1 / (n * *mean);
+}
+
+/* D - D F D with the entries F in columns of isolated rows, see Invert() of the host twin. A thread takes a row of D. */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize)
+  AddColumnsOfIsolated(PetscInt n, const PetscInt *A_i, const PetscInt *A_j, const T *A_a, double *D)
+{
+  const long long row = GridThread();
+  if (row >= n) return;
+  for (PetscInt i = 0; i < n; i++)
+    for (PetscInt k = A_i[i]; k < A_i[i + 1]; k++) {
+      const PetscInt j = A_j[k];
+      if (IsIsolated(A_i, A_a, j)) D[row * n + j] -= D[row * n + i] * (double)A_a[k] * D[(size_t)j * n + j];
+    }
 }
 
 struct TellPivot {
@@ -121,7 +144,7 @@ __global__ void __launch_bounds__(kIterationBlock)
 {
   const T *A_a = (const T *)L.A_a, *s = (const T *)L.s, *l = (const T *)L.l;
   double  *x = v, *r = v + L.n, *p = v + 2 * (size_t)L.n, *q = v + 3 * (size_t)L.n;
-  double   mean = 0, rz = 0;
+  double   mean = 0, rz = 0, first_rz;
   WaitForPrevious();
   LetNextStart();
   if (control->skip) return;
@@ -135,8 +158,8 @@ __global__ void __launch_bounds__(kIterationBlock)
     p[i] = (double)l[i] * r[i];
     rz += r[i] * p[i];
   }
-  rz = BlockTotal(rz);
-  for (int it = 0; it < kCMATCHCoarseIterations && rz > 0 && isfinite(rz); it++) {
+  rz = first_rz = BlockTotal(rz);
+  for (int it = 0; it < kCMATCHCoarseIterations && rz > kCMATCHCoarseReduction * first_rz && isfinite(rz); it++) {
     double pq = 0, next = 0;
     for (PetscInt first = threadIdx.x / kGroup; first < L.n; first += kIterationBlock / kGroup) {
       const double p_i = p[first];
@@ -218,6 +241,14 @@ PetscErrorCode CMATCHPrepareCoarsest(CMATCHSetup *s)
     LeaveComplement<<<BlocksFor((long long)n * n), kBlockSize, 0, s->stream>>>(n, mean, D);
     FinePCCheckLaunch();
   }
+  if (level == 0 && s->seen.balance) /* other levels are symmetric */
+    PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
+      using T = decltype(zero);
+      PetscFunctionBegin;
+      AddColumnsOfIsolated<T><<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, L.A_i, L.A_j, (const T *)L.A_a, D);
+      FinePCCheckLaunch();
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }));
   s->arena.Release(mark);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -166,13 +166,13 @@ PetscErrorCode ComputeFactor(CMATCHSetup *s, PetscInt level, const Expanded &A, 
   PetscFunctionBegin;
   if (s->params->smoother == PC_CMATCH_SFSAI) {
     SFSAIParams params;
-    params.power            = 1;
-    params.factor_precision = s->params->precision;
+    params.power           = 1;
+    params.setup_precision = params.factor_precision = s->params->precision;
     if (A.longest > kSFSAILargestRow) params.max_row = kSFSAILargestRow;
     PetscCall(SFSAIComputeFactor_CUDA(&view, nullptr, &params, kept, &factor->W, A.d, &s->H->factor_work[level], made));
   } else {
     AFSAIParams params;
-    params.factor_precision = s->params->precision;
+    params.setup_precision = params.factor_precision = s->params->precision;
     PetscCall(AFSAIComputeFactor_CUDA(&view, 0, &params, kept, &factor->W, A.d, made));
   }
   PetscFunctionReturn(PETSC_SUCCESS);

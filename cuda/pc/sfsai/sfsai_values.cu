@@ -417,8 +417,7 @@ public:
       PetscCall(LargestRow<BlockRow<double, true>>(kSFSAILargestRow, &most));
       PetscCall(pattern->CountLonger(most, &rows));
       if (rows) { /* a later set-up on this pattern may need this memory, too, when it redoes rows in double */
-        const size_t stride = SystemBytes(pattern->longest + 1);
-        PetscCall(NeedWork(stride * std::min<size_t>(rows, std::max<size_t>(1, params_.work_limit / stride))));
+        PetscCall(NeedSystems(rows, pattern->longest + 1));
         pattern->UseScaling(s_);
       }
       if (params_.postfilter > 0) PetscCall(Filtered(*pattern));
@@ -492,6 +491,17 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
+  /* Sees that there is room for as many of so many systems in global memory as the limit of the work allows, but for one at least.
+   */
+  PetscErrorCode NeedSystems(PetscInt rows, PetscInt largest)
+  {
+    const size_t stride = SystemBytes(largest), wanted = std::min<size_t>(rows, std::max<size_t>(1, params_.work_limit / stride));
+
+    PetscFunctionBegin;
+    if ((size_t)((const char *)kept_.data + kept_.bytes - systems_) < wanted * stride) PetscCall(NeedWork(wanted * stride));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
   PetscErrorCode ReadTally()
   {
     PetscFunctionBegin;
@@ -562,6 +572,7 @@ private:
     FinePCCheckLaunch();
     PetscCall(scratch_.Run(SortRows(items)));
     PetscCall(ReadTally());
+    if (host_.rows[kGlobalClass]) PetscCall(NeedSystems(host_.rows[kGlobalClass], host_.largest[kGlobalClass]));
     task.tally     = tally_;
     task.bad       = bad_;
     task.s         = s_;

@@ -455,16 +455,17 @@ static PetscErrorCode PCDestroy_CMATCH(PC pc)
   With `-pc_cmatch_cycle k` and with `-pc_cmatch_coarse pcg` the preconditioner is no fixed matrix: use `-ksp_type fcg` or
   `-ksp_type fgmres`.
 
-  The coarsening ends at `-pc_cmatch_coarse_size` rows, at `-pc_cmatch_max_levels` levels, where all rows are dominated by their
-  diagonal entries, or where it stalls. The view says which, and what solves on the last level: its dense inverse up to 2048 rows,
-  and a polynomial in the place of the inverse if the level is larger.
+  The coarsening ends at `-pc_cmatch_coarse_size` rows, at four times as many where it has become slow, at `-pc_cmatch_max_levels`
+  levels, where all rows are dominated by their diagonal entries, or where it stalls. The view says which, and what solves on the
+  last level: its dense inverse up to 2048 rows, and a polynomial in the place of the inverse if the level is larger.
 
   When only the values of the matrix change, aggregates and patterns stay, and a set-up computes values alone, on a GPU without
   allocating anything, but for the smoother afsai, which allocates. The aggregates are those of the first values then; see
   `PCCMATCHSetReusePattern()`.
 
-  The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. The view counts
-  couplings that one row alone has, and the pairs of entries that are not equal.
+  The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. Rows of the boundary
+that keep their diagonal entry alone, as after `MatZeroRows()`, need no care, whether their columns are 0 or not. The view counts
+couplings that one row alone has, and the pairs of entries that are not equal.
 
   With several ranks this is not the global method: each rank has a hierarchy of its own diagonal block, as `PCBJACOBI` would, and
   iterations grow with the number of ranks; the view says so.

@@ -42,8 +42,21 @@ constexpr PetscInt kCMATCHLargestDense     = 2048;
 constexpr PetscInt kCMATCHStalledDegree    = 16; /* the degree of that polynomial */
 constexpr PetscInt kCMATCHCoarseIterations = 40; /* of the conjugate gradient method on the coarsest level */
 
+/*
+   The conjugate gradient method on the coarsest level ends when r . z is this share of what it was. Of a singular operator, or one
+   with the null space of another one, nothing but rounding errors in the null space would be left otherwise.
+*/
+constexpr PetscReal kCMATCHCoarseReduction = 1e-20;
+
 /* A level counts as stalled if it has at least this share of the rows of the level above that could be coarsened. */
 constexpr PetscReal kCMATCHStall = 0.9;
+
+/*
+   A level of at most kCMATCHSlowSize x coarse_size rows is inverted, although the coarsening could go on, if it has more than
+   kCMATCHSlow times the share of the rows above that the sweeps could leave: the levels behind it would take more time.
+*/
+constexpr PetscInt  kCMATCHSlowSize = 4;
+constexpr PetscReal kCMATCHSlow     = 2;
 
 constexpr PetscInt kCMATCHRounds  = 12; /* of the matching of a sweep at most */
 constexpr PetscInt kCMATCHJoins   = 4;  /* rounds in which single vertices join a pair; a pair takes one vertex a round */
@@ -79,7 +92,7 @@ constexpr int kCMATCHExponent = 30;
 /* A cut row of P is scaled by at most this factor to keep its sum, otherwise it is taken unsmoothed. */
 constexpr PetscReal kCMATCHMostScaling = 4;
 
-/* A coarsest operator that is not said to be singular gets this share of its mean diagonal entry added to its diagonal. */
+/* A coarsest operator that is not said to be singular gets this share of its diagonal entries added to them. */
 constexpr PetscReal kCMATCHShift = 1e-13;
 
 /* The cycles W and K visit these levels twice; level 0 is the finest one. */
@@ -125,8 +138,16 @@ enum CMATCHEnd {
   CMATCH_END_SIZE,      /* at most coarse_size rows are left */
   CMATCH_END_STALLED,   /* see kCMATCHStall */
   CMATCH_END_DOMINATED, /* every row is left to the smoother */
-  CMATCH_END_LEVELS     /* max_levels is reached */
+  CMATCH_END_LEVELS,    /* max_levels is reached */
+  CMATCH_END_SLOW       /* see kCMATCHSlow */
 };
+
+/* Whether a level of n rows below one of `above` rows ends the coarsening before it has coarse_size rows. */
+inline bool CMATCHIsSlow(const CMATCHParams &params, PetscInt above, PetscInt n)
+{
+  return params.coarse == PC_CMATCH_DENSE && n <= kCMATCHSlowSize * params.coarse_size && n <= kCMATCHLargestDense &&
+         n * (PetscReal)(1 << params.sweeps) > kCMATCHSlow * above;
+}
 
 struct CMATCHStats {
   CMATCHFailure failure;
@@ -203,7 +224,8 @@ struct CMATCHHierarchy {
 
   /* level 0 has the matrix scale W A W, with W = diag(w); scale is a power of 2 */
   PetscReal    scale;
-  PetscScalar *w; /* [n] or null for ones */
+  PetscInt64   one_sided; /* entries of A beside the diagonal whose opposite is 0 or not stored */
+  PetscScalar *w;         /* [n] or null for ones */
 
   PetscBool    inverted;    /* the last level is inverted */
   size_t       bytes;       /* memory of the hierarchy with its vectors */

@@ -521,8 +521,10 @@ PetscErrorCode PCCMATCHGetCoarse(PC pc, PCCMATCHCoarse *coarse)
   Level: intermediate
 
   Note:
-  A matrix of so many rows is inverted, and not coarsened at all. The coarsening also ends where all rows are dominated by their
-  diagonal entries, and where it stalls, that is if the next level would have 0.9 or more of the rows. The view says why it ended.
+  A matrix of so many rows is inverted, and not coarsened at all. A level of up to four times as many rows is inverted, too, if the
+  coarsening has become slow, that is if the level has more than a share 2 / 2^sweeps of the rows above. The coarsening also ends
+  where all rows are dominated by their diagonal entries, and where it stalls, that is if the next level would have 0.9 or more of
+  the rows. The view says why it ended.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetCoarseSize()`, `PCCMATCHSetMaxLevels()`
 @*/

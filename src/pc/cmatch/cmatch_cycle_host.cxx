@@ -109,7 +109,17 @@ void Smooth(const PolynomialSteps &steps, bool zero, const CMATCHFactor &factor,
 
 /* ------------------------------------- the coarsest level ------------------------------------- */
 
-/* Inverts the last level, whose row sums are rs. */
+/* Whether nothing but the diagonal entry of row i differs from 0. */
+template <typename T>
+bool IsIsolated(const CMATCHArrays<T> &L, PetscInt i)
+{
+  return std::all_of(L.A_a.begin() + L.A_i[i], L.A_a.begin() + L.A_i[i + 1], [](T entry) { return entry == 0; });
+}
+
+/*
+   Inverts the last level, whose row sums are rs. Where rows are isolated, but have entries F in their columns, as rows of the
+   boundary may have, the inverse of S + F is S^{-1} - S^{-1} F S^{-1}.
+*/
 template <typename T>
 PetscErrorCode Invert(const std::vector<double> &rs, CMATCHHierarchyHost<T> *H, CMATCHStats *stats)
 {
@@ -127,7 +137,7 @@ PetscErrorCode Invert(const std::vector<double> &rs, CMATCHHierarchyHost<T> *H, 
   for (size_t i = 0; i < n; i++) {
     double others = 0;
     for (PetscInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) {
-      D[i * n + L.A_j[k]] = (double)L.A_a[k];
+      if (!IsIsolated(L, L.A_j[k])) D[i * n + L.A_j[k]] = (double)L.A_a[k];
       others += (double)L.A_a[k];
     }
     D[i * n + i] = rs[i] - others;
@@ -137,7 +147,7 @@ PetscErrorCode Invert(const std::vector<double> &rs, CMATCHHierarchyHost<T> *H, 
   if (singular)
     for (double &entry : D) entry += mean / (double)n;
   else
-    for (size_t i = 0; i < n; i++) D[i * n + i] += kCMATCHShift * mean;
+    for (size_t i = 0; i < n; i++) D[i * n + i] += kCMATCHShift * D[i * n + i];
   PetscCall(PetscBLASIntCast((PetscInt)n, &size));
   PetscCallBLAS("LAPACKpotrf", LAPACKpotrf_("U", &size, D.data(), &size, &info));
   if (info == 0) PetscCallBLAS("LAPACKpotri", LAPACKpotri_("U", &size, D.data(), &size, &info));
@@ -151,42 +161,50 @@ PetscErrorCode Invert(const std::vector<double> &rs, CMATCHHierarchyHost<T> *H, 
   const double part = singular ? 1 / ((double)n * mean) : 0;
   for (size_t i = 0; i < n; i++)
     for (size_t j = 0; j <= i; j++) D[i * n + j] = D[j * n + i] = D[i * n + j] - part;
+  for (size_t i = 0; i < n; i++)
+    for (PetscInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) {
+      const size_t j = (size_t)L.A_j[k];
+      if (!IsIsolated(L, L.A_j[k])) continue;
+      for (size_t row = 0; row < n; row++) D[row * n + j] -= D[row * n + i] * (double)L.A_a[k] * D[j * n + j];
+    }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-template <typename T>
-void TakeMeanOff(std::vector<T> *x)
+void TakeMeanOff(std::vector<double> *x)
 {
   double mean = 0;
-  for (T entry : *x) mean += (double)entry;
+  for (double entry : *x) mean += entry;
   mean /= (double)x->size();
-  for (T &entry : *x) entry = (T)((double)entry - mean);
+  for (double &entry : *x) entry -= mean;
 }
 
-/* x = A^{-1} b by conjugate gradients; the direction is in L->first and its product in L->second. */
+/* x = A^{-1} b by conjugate gradients, in double precision. */
 template <typename T>
 void ConjugateGradients(bool singular, CMATCHArrays<T> *L)
 {
-  std::vector<T> &p = L->first, &q = L->second;
-  double          rz_old = 0;
+  const size_t        n = L->d.size();
+  std::vector<double> x(n, 0.), r(L->b.begin(), L->b.end()), z(n), p(n, 0.), q(n);
+  double              rz_old = 0, rz_first = 0;
 
-  std::fill(L->x.begin(), L->x.end(), (T)0);
-  L->r = L->b;
-  if (singular) TakeMeanOff(&L->r);
+  if (singular && n) TakeMeanOff(&r);
   for (PetscInt iteration = 0; iteration < kCMATCHCoarseIterations; iteration++) {
-    for (size_t i = 0; i < L->l.size(); i++) L->z[i] = L->l[i] * L->r[i];
-    const double rz = Dot(L->r, L->z);
-    if (!(rz > 0) || !std::isfinite(rz)) break;
-    if (iteration) Scale(rz / rz_old, L->z, &p);
-    else p = L->z;
-    Multiply(*L, p, &q);
+    for (size_t i = 0; i < n; i++) z[i] = (double)L->l[i] * r[i];
+    const double rz = Dot(r, z);
+    if (!iteration) rz_first = rz;
+    if (!(rz > kCMATCHCoarseReduction * rz_first) || !std::isfinite(rz)) break;
+    Scale(iteration ? rz / rz_old : 0, z, &p);
+    for (size_t i = 0; i < n; i++) {
+      q[i] = (double)L->s[i] * p[i];
+      for (PetscInt k = L->A_i[i]; k < L->A_i[i + 1]; k++) q[i] += (double)L->A_a[k] * (p[L->A_j[k]] - p[i]);
+    }
     const double pq = Dot(p, q);
     if (!(pq > 0) || !std::isfinite(pq)) break;
-    Add(rz / pq, p, &L->x);
-    Add(-rz / pq, q, &L->r);
+    Add(rz / pq, p, &x);
+    Add(-rz / pq, q, &r);
     rz_old = rz;
   }
-  if (singular) TakeMeanOff(&L->x);
+  if (singular && n) TakeMeanOff(&x);
+  std::copy(x.begin(), x.end(), L->x.begin());
 }
 
 /* Solves on the last level. */
@@ -346,7 +364,7 @@ PetscErrorCode CMATCHFinish_Host(const std::vector<double> &rs, PetscBool keep, 
   for (PetscInt l = 0; l < H->levels; l++) {
     CMATCHArrays<T> &L = H->arrays[l];
     for (auto *vector : {&L.b, &L.x, &L.r, &L.z}) vector->assign(L.d.size(), (T)0);
-    if (Twice(*H, l) || (l + 1 == H->levels && params.coarse == PC_CMATCH_PCG))
+    if (Twice(*H, l))
       for (auto *vector : {&L.first, &L.second}) vector->assign(L.d.size(), (T)0);
     if (H->level[l].factor.d) L.t.assign(L.d.size(), (T)0);
     for (const auto *array : {&L.A_i, &L.A_j, &L.aggregate, &L.P_j, &L.R_i, &L.R_j}) H->bytes += CMATCHBytes(*array);

@@ -113,14 +113,14 @@ PetscErrorCode FactorLevel(PetscBool keep, PetscInt l, CMATCHHierarchyHost<T> *H
   if (H->params.smoother == PC_CMATCH_SFSAI) {
     SFSAIParams params;
     SFSAIWork   work{};
-    params.power            = 1;
-    params.factor_precision = H->params.precision;
+    params.power           = 1;
+    params.setup_precision = params.factor_precision = H->params.precision;
     if (A.longest > kSFSAILargestRow) params.max_row = kSFSAILargestRow;
     PetscCall(SFSAIComputeFactor_Host(&view, nullptr, &params, keep, &factor.W, d.data(), &work, &made));
     PetscCall(ArrayDestroy(work.where, &work.data));
   } else {
     AFSAIParams params;
-    params.factor_precision = H->params.precision;
+    params.setup_precision = params.factor_precision = H->params.precision;
     PetscCall(AFSAIComputeFactor_Host(&view, 0, &params, keep, &factor.W, d.data(), &made));
   }
   stats->work_bytes = PetscMax(stats->work_bytes, CMATCHBytes(A.i) + CMATCHBytes(A.j) + CMATCHBytes(A.a) + CMATCHBytes(d) +

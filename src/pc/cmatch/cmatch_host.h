@@ -27,7 +27,7 @@ struct CMATCHArrays {
   std::vector<T> b, x;          /* [n] right-hand side and solution */
   std::vector<T> r, z;          /* [n] residual and correction of the smoother, and on the coarsest level of a solver */
   std::vector<T> t;             /* [n] M^{-1} r, on levels with a factor */
-  std::vector<T> first, second; /* [n] on levels that are visited twice: the first solution and its product, or a direction */
+  std::vector<T> first, second; /* [n] on levels that are visited twice: the first solution and its product */
 };
 
 template <typename T>

@@ -142,6 +142,12 @@ static PetscErrorCode ViewEnd(const CMATCHHierarchy *H, CMATCHEnd end, PetscView
                                      " rows are dominated by their diagonal entries\n",
                                      last, n));
     break;
+  case CMATCH_END_SLOW:
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "coarsening ended on level %" PetscInt_FMT ", whose %" PetscInt_FMT
+                                     " rows are few enough for more than %g of the rows above\n",
+                                     last, n, (double)kCMATCHSlow / (1 << H->params.sweeps)));
+    break;
   case CMATCH_END_LEVELS:
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "coarsening ended on level %" PetscInt_FMT ", the last one allowed, with %" PetscInt_FMT
