@@ -3,7 +3,6 @@
 
 #include "cmatch.cuh"
 #include "cmatch_fsai.cuh"
-#include "search.cuh"
 
 namespace
 {
@@ -25,30 +24,11 @@ __global__ void __launch_bounds__(kBlockSize) CopyNearNull(PetscInt n, const dou
   if (i < n) w[i] = from[i] == 0 ? 1. : from[i];
 }
 
-/* A number of the entries a_ij and a_ji, with opposite signs, so that the sum over the entries of A is 0 if all have an opposite.
- */
-__device__ unsigned long long Weight(PetscInt i, PetscInt j)
-{
-  unsigned long long h = (unsigned long long)min(i, j) << 32 | (unsigned)max(i, j);
-  h                    = (h ^ h >> 30) * 0xbf58476d1ce4e5b9ull; /* splitmix64 */
-  h                    = (h ^ h >> 27) * 0x94d049bb133111ebull;
-  h ^= h >> 31;
-  return i < j ? h : 0 - h;
-}
-
-/* Whether A has an entry a_ij that is not 0. */
-__device__ bool HasEntry(const CSRView &A, PetscInt i, PetscInt j)
-{
-  const PetscInt end = A.i[i + 1], at = LowerBound(A.j, A.i[i], end, j);
-  return at < end && A.j[at] == j && A.a[at] != 0;
-}
-
-/* The first unusable row, the largest scaled diagonal entry, and the balance of the entries. A thread takes a row. */
+/* The first unusable row, and the largest scaled diagonal entry. A thread takes a row. */
 __global__ void __launch_bounds__(kBlockSize) CheckRows(CSRView A, const double *w, CMATCHReport *report)
 {
-  const long long    row     = GridThread();
-  double             largest = 0;
-  unsigned long long balance = 0;
+  const long long row     = GridThread();
+  double          largest = 0;
   if (row < A.n) {
     bool   finite = isfinite(NearNull(w, row)), stored = false;
     double diagonal = 0;
@@ -56,10 +36,7 @@ __global__ void __launch_bounds__(kBlockSize) CheckRows(CSRView A, const double 
       const PetscInt column = A.j[k];
       const double   a      = A.a[k];
       finite                = finite && isfinite(a);
-      if (column != row) {
-        if (a != 0) balance += Weight((PetscInt)row, column);
-        continue;
-      }
+      if (column != row) continue;
       stored   = true;
       diagonal = a;
     }
@@ -71,26 +48,20 @@ __global__ void __launch_bounds__(kBlockSize) CheckRows(CSRView A, const double 
     else largest = diagonal * NearNull(w, row) * NearNull(w, row);
   }
   /* the bits of numbers that are not negative are in the order of the numbers */
-  __shared__ unsigned long long of_block[2];
-  if (threadIdx.x < 2) of_block[threadIdx.x] = 0;
+  __shared__ unsigned long long of_block;
+  if (threadIdx.x == 0) of_block = 0;
   __syncthreads();
   largest = GroupMax<kWarpSize>(largest);
-  balance = GroupSum<kWarpSize>(balance);
-  if (threadIdx.x % kWarpSize == 0 && largest > 0) atomicMax(of_block, (unsigned long long)__double_as_longlong(largest));
-  if (threadIdx.x % kWarpSize == 0) atomicAdd(of_block + 1, balance);
+  if (threadIdx.x % kWarpSize == 0 && largest > 0) atomicMax(&of_block, (unsigned long long)__double_as_longlong(largest));
   __syncthreads();
-  if (threadIdx.x == 0 && of_block[0]) atomicMax(&report->largest, of_block[0]);
-  if (threadIdx.x == 0 && of_block[1]) atomicAdd(&report->balance, of_block[1]);
+  if (threadIdx.x == 0 && of_block) atomicMax(&report->largest, of_block);
 }
 
-/*
-   The entries beside the diagonal, and the row sums, of scale W A W; with `one_sided` also counts entries without an opposite. A
-   thread takes a row.
-*/
+/* The entries beside the diagonal, and the row sums, of scale W A W. A thread takes a row. */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  CopyFinest(CSRView A, const double *w, double scale, bool one_sided, PetscInt *A_i, PetscInt *A_j, T *A_a, double *rs,
-             double *diagonal, float *matched_a, float *matched_d, CMATCHReport *report)
+  CopyFinest(CSRView A, const double *w, double scale, PetscInt *A_i, PetscInt *A_j, T *A_a, double *rs, double *diagonal,
+             float *matched_a, float *matched_d, CMATCHReport *report)
 {
   const long long row = GridThread();
   if (row > A.n) return;
@@ -98,16 +69,14 @@ __global__ void __launch_bounds__(kBlockSize)
     A_i[row] = A.nnz - A.n;
     return;
   }
-  const double w_row            = NearNull(w, row);
-  PetscInt     to               = A.i[row] - (PetscInt)row; /* every row before has its diagonal entry */
-  double       sum              = 0;
-  bool         finite           = true;
-  PetscInt     without_opposite = 0;
-  A_i[row]                      = to;
+  const double w_row  = NearNull(w, row);
+  PetscInt     to     = A.i[row] - (PetscInt)row; /* every row before has its diagonal entry */
+  double       sum    = 0;
+  bool         finite = true;
+  A_i[row]            = to;
   for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
     const PetscInt column = A.j[k];
     double         value  = A.a[k] * scale;
-    if (one_sided && A.a[k] != 0 && !HasEntry(A, column, (PetscInt)row)) without_opposite++;
     if (w) value = value * (w_row * w[column]);
     sum += value;
     if (column == row) {
@@ -123,7 +92,6 @@ __global__ void __launch_bounds__(kBlockSize)
     }
   }
   rs[row] = sum;
-  if (without_opposite) atomicAdd(&report->one_sided, (unsigned long long)without_opposite);
   if (!finite) atomicMin(&report->failure, CMATCHFailureKey(kCMATCHStageStore, row, CMATCH_TOO_LARGE));
 }
 
@@ -208,9 +176,8 @@ PetscErrorCode MakeFinest(CMATCHSetup *s, const CSRView &A, bool keep)
   PetscCall(CMATCHWithPrecision(s->params->precision, [&](auto zero) {
     using T = decltype(zero);
     PetscFunctionBegin;
-    CopyFinest<<<BlocksFor((long long)A.n + 1), kBlockSize, 0, s->stream>>>(A, H->w, H->scale, s->seen.balance != 0, L.A_i, L.A_j,
-                                                                            (T *)L.A_a, H->rs[0], diagonal, matched_a, matched_d,
-                                                                            s->report);
+    CopyFinest<<<BlocksFor((long long)A.n + 1), kBlockSize, 0, s->stream>>>(A, H->w, H->scale, L.A_i, L.A_j, (T *)L.A_a, H->rs[0],
+                                                                            diagonal, matched_a, matched_d, s->report);
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
@@ -297,7 +264,6 @@ PetscErrorCode Compute(CMATCHSetup *s, const CSRView &A, const double *w, bool k
   PetscCall(CMATCHReadReport(s));
   if (!HasFailed(s)) PetscCall(CMATCHFactorSmoothers(s, keep));
   TellFailure(s);
-  H->one_sided = (PetscInt64)s->seen.one_sided;
   if (!HasFailed(s)) PetscCall(CMATCHPrepareCycle(H, s->stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -416,13 +382,12 @@ PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *
     H->iteration.Free();
     H->generation++;
   }
-  H->params    = *params;
-  H->scale     = 1;
-  H->one_sided = 0;
-  s.H          = H;
-  s.params     = params;
-  s.stats      = stats;
-  s.cub        = &cub;
+  H->params = *params;
+  H->scale  = 1;
+  s.H       = H;
+  s.params  = params;
+  s.stats   = stats;
+  s.cub     = &cub;
   PetscCall(PetscGetCurrentCUDAStream(&s.stream));
   if (A->n) {
     /* twice the bytes of A: see cmatch.md of the results for what of it is used */

@@ -162,9 +162,7 @@ struct CMATCHReport {
   unsigned long long failure; /* the least CMATCHFailureKey(), or all bits */
   unsigned long long largest; /* the bits of the largest diagonal entry */
   unsigned long long entries; /* of the rows of a product, and in the rows that a sweep has made */
-  unsigned long long balance; /* 0 if all entries of A that are not 0 have an opposite, see Weight() of cmatch.cu */
-  unsigned long long one_sided;
-  PetscInt           wide; /* rows of a product that did not fit into its table */
+  PetscInt           wide;    /* rows of a product that did not fit into its table */
   PetscInt           aggregates;
   PetscInt           left, joined, singles, largest_aggregate;
   PetscInt           P_nnz, longest, cut, plain; /* entries of P, and of the longest row of R */

@@ -241,7 +241,7 @@ PetscErrorCode CMATCHPrepareCoarsest(CMATCHSetup *s)
     LeaveComplement<<<BlocksFor((long long)n * n), kBlockSize, 0, s->stream>>>(n, mean, D);
     FinePCCheckLaunch();
   }
-  if (level == 0 && s->seen.balance) /* other levels are symmetric */
+  if (level == 0) /* other levels are symmetric */
     PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
       using T = decltype(zero);
       PetscFunctionBegin;

@@ -224,8 +224,7 @@ struct CMATCHHierarchy {
 
   /* level 0 has the matrix scale W A W, with W = diag(w); scale is a power of 2 */
   PetscReal    scale;
-  PetscInt64   one_sided; /* entries of A beside the diagonal whose opposite is 0 or not stored */
-  PetscScalar *w;         /* [n] or null for ones */
+  PetscScalar *w; /* [n] or null for ones */
 
   PetscBool    inverted;    /* the last level is inverted */
   size_t       bytes;       /* memory of the hierarchy with its vectors */

@@ -178,14 +178,17 @@ void TakeMeanOff(std::vector<double> *x)
   for (double &entry : *x) entry -= mean;
 }
 
-/* x = A^{-1} b by conjugate gradients, in double precision. */
+/* x = A^{-1} b by conjugate gradients, in double precision, with the vectors v. */
 template <typename T>
-void ConjugateGradients(bool singular, CMATCHArrays<T> *L)
+void ConjugateGradients(bool singular, CMATCHArrays<T> *L, std::vector<double> (&v)[5])
 {
-  const size_t        n = L->d.size();
-  std::vector<double> x(n, 0.), r(L->b.begin(), L->b.end()), z(n), p(n, 0.), q(n);
-  double              rz_old = 0, rz_first = 0;
+  const size_t n = L->d.size();
+  auto        &x = v[0], &r = v[1], &z = v[2], &p = v[3], &q = v[4];
+  double       rz_old = 0, rz_first = 0;
 
+  std::fill(x.begin(), x.end(), 0.);
+  std::fill(p.begin(), p.end(), 0.);
+  std::copy(L->b.begin(), L->b.end(), r.begin());
   if (singular && n) TakeMeanOff(&r);
   for (PetscInt iteration = 0; iteration < kCMATCHCoarseIterations; iteration++) {
     for (size_t i = 0; i < n; i++) z[i] = (double)L->l[i] * r[i];
@@ -219,7 +222,7 @@ void Coarsest(CMATCHHierarchyHost<T> *H)
     Smooth(H->steps, true, factor, &L);
     Smooth(H->steps, false, factor, &L);
   } else if (H->params.coarse == PC_CMATCH_PCG) {
-    ConjugateGradients(H->params.singular, &L);
+    ConjugateGradients(H->params.singular, &L, H->iteration);
   } else if (H->inverted) {
     for (size_t i = 0; i < n; i++) {
       double sum = 0;
@@ -361,6 +364,10 @@ PetscErrorCode CMATCHFinish_Host(const std::vector<double> &rs, PetscBool keep, 
   PetscCall(CMATCHFactorSmoothers_Host(keep, H, stats));
   if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
   H->bytes = CMATCHBytes(H->w_kept) + CMATCHBytes(H->inverse);
+  for (std::vector<double> &vector : H->iteration) {
+    vector.assign(params.coarse == PC_CMATCH_PCG ? rs.size() : 0, 0.);
+    H->bytes += CMATCHBytes(vector);
+  }
   for (PetscInt l = 0; l < H->levels; l++) {
     CMATCHArrays<T> &L = H->arrays[l];
     for (auto *vector : {&L.b, &L.x, &L.r, &L.z}) vector->assign(L.d.size(), (T)0);

@@ -107,14 +107,6 @@ void FindScale(const CSRView *A, const PetscScalar *w, CMATCHHierarchyHost<T> *H
   H->scale = std::ldexp(1., kCMATCHExponent - exponent);
 }
 
-/* Whether A has an entry a_ij that is not 0. */
-bool HasEntry(const CSRView *A, PetscInt i, PetscInt j)
-{
-  const PetscInt *const end = A->j + A->i[i + 1], *const found = std::lower_bound(A->j + A->i[i], end, j);
-
-  return found != end && *found == j && A->a[found - A->j] != 0;
-}
-
 /* Makes the finest level of A, and its row sums and diagonal. */
 template <typename T>
 void Finest(const CSRView *A, const PetscScalar *w, CMATCHHierarchyHost<T> *H, std::vector<double> *rs,
@@ -131,12 +123,10 @@ void Finest(const CSRView *A, const PetscScalar *w, CMATCHHierarchyHost<T> *H, s
   L->A_i.assign(1, 0);
   L->A_j.clear();
   L->A_a.clear();
-  H->one_sided = 0;
   for (PetscInt i = 0; i < A->n; i++) {
     for (PetscInt k = A->i[i]; k < A->i[i + 1]; k++) {
       const PetscInt j     = A->j[k];
       const double   value = w ? (A->a[k] * H->scale) * (H->w[i] * H->w[j]) : A->a[k] * H->scale;
-      if (A->a[k] != 0 && !HasEntry(A, j, i)) H->one_sided++;
       (*rs)[i] += value;
       if (j == i) {
         (*diagonal)[i] = value;

@@ -33,11 +33,12 @@ struct CMATCHArrays {
 template <typename T>
 struct CMATCHHierarchyHost : CMATCHHierarchy {
   CMATCHArrays<T>          arrays[kCMATCHMostLevels];
-  std::vector<PetscScalar> w_kept;  /* [n] what w shows */
-  CMATCHEnd                end;     /* why the coarsening has ended */
-  PolynomialSteps          steps;   /* of the smoother */
-  PolynomialSteps          stalled; /* of the polynomial in place of an inverse */
-  std::vector<double>      inverse; /* [n][n] of the last level, if that is inverted */
+  std::vector<PetscScalar> w_kept;       /* [n] what w shows */
+  CMATCHEnd                end;          /* why the coarsening has ended */
+  PolynomialSteps          steps;        /* of the smoother */
+  PolynomialSteps          stalled;      /* of the polynomial in place of an inverse */
+  std::vector<double>      inverse;      /* [n][n] of the last level, if that is inverted */
+  std::vector<double>      iteration[5]; /* [n] of the last level, if the conjugate gradient method solves there */
 };
 
 template <typename V>
