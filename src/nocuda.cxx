@@ -250,6 +250,11 @@ PetscErrorCode CGFence_CUDA()
   return NoCUDA();
 }
 
+PetscErrorCode CGCheckStream_CUDA(MPI_Comm)
+{
+  return NoCUDA();
+}
+
 PetscErrorCode CGStep_CUDA(PetscInt, PetscScalar, const PetscScalar *, const PetscScalar *, PetscScalar *, PetscScalar *)
 {
   return NoCUDA();

@@ -1078,7 +1078,7 @@ TEST_CASE("rrbcg: a guess on another stream", "[rrbcg][gpu]")
 {
   NEEDS_DEVICE();
   const MatObject           A        = CreateMat(Diffusion({900, 801}, true, 8), MATAIJCUSPARSE);
-  const KSPObject           ksp      = MakeRRBCG(A, "-pc_rrb_levels 6");
+  const KSPObject           ksp      = MakeRRBCG(A, "-pc_rrb_levels 8");
   const std::vector<double> x0       = Values(RightVec(A, 33));
   const Run                 expected = SolveFrom(ksp, &x0);
   for (int repeat = 0; repeat < 5; repeat++) {

@@ -44,7 +44,8 @@ __global__ void __launch_bounds__(kCGBlock)
 
 } // namespace
 
-PetscErrorCode CGFence_CUDA()
+/* Whether the current stream is one that the default stream does not wait for, nor it for that one. */
+static PetscErrorCode IsNonBlocking(bool *non_blocking)
 {
   cudaStream_t stream;
   unsigned int flags;
@@ -52,7 +53,30 @@ PetscErrorCode CGFence_CUDA()
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   PetscCallCUDA(cudaStreamGetFlags(stream, &flags));
-  if (flags & cudaStreamNonBlocking) PetscCallCUDA(cudaDeviceSynchronize());
+  *non_blocking = flags & cudaStreamNonBlocking;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFence_CUDA()
+{
+  bool non_blocking;
+
+  PetscFunctionBegin;
+  PetscCall(IsNonBlocking(&non_blocking));
+  if (non_blocking) PetscCallCUDA(cudaDeviceSynchronize());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGCheckStream_CUDA(MPI_Comm comm)
+{
+  bool non_blocking;
+
+  PetscFunctionBegin;
+  PetscCall(IsNonBlocking(&non_blocking));
+  PetscCheck(
+    !non_blocking, comm, PETSC_ERR_SUP,
+    "The general path of KSPCGFUSED needs a device context of the stream type PETSC_STREAM_DEFAULT, since PETSc's products "
+    "may run in another stream: use KSPCG, or what -ksp_view says that another path needs");
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -129,15 +129,6 @@ PetscErrorCode CGMatMult(KSP ksp, PetscBool device, Mat A, Vec x, Vec y)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGPCApply(KSP ksp, PetscBool device, Vec x, Vec y)
-{
-  PetscFunctionBegin;
-  if (device) PetscCall(CGFence_CUDA());
-  PetscCall(KSP_PCApply(ksp, x, y));
-  if (device) PetscCall(CGFence_CUDA());
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* -------------------------------------- time and flops ---------------------------------------- */
 
 PetscErrorCode CGTimeBegin(PetscBool device)

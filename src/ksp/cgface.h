@@ -34,11 +34,10 @@ PetscErrorCode CGRestoreWrite(PetscBool device, Vec v, PetscScalar **array);
 /* ------------------------------------- products by PETSc -------------------------------------- */
 
 /*
-   y = A x and y = M x, or their transposes, by any matrix and preconditioner. PETSc's products may run in another stream than
-   the current one, for instance in that of the matrix: on the GPU they are kept in order with it, see CGFence_CUDA().
+   y = A x, or its transpose, by any matrix. PETSc's product may run in another stream than the current one, for instance in that of
+   the matrix: on the GPU it is kept in order with it, see CGFence_CUDA().
 */
 PetscErrorCode CGMatMult(KSP, PetscBool device, Mat A, Vec x, Vec y);
-PetscErrorCode CGPCApply(KSP, PetscBool device, Vec x, Vec y);
 
 /* -------------------------------------- time and flops ---------------------------------------- */
 

@@ -285,8 +285,8 @@ and of the factors, is kept for it; the view gives its size.
   general path: `MatMult()` and `PCApply()` with fused vector operations, and a test that the host makes in every iteration. The
   view says which path ran and why.
 
-  In a device context of the stream type `PETSC_STREAM_NONBLOCKING` the general path waits for the GPU before and after each
-  product, since PETSc may make it in another stream.
+  The general path is an error in a device context of the stream type `PETSC_STREAM_NONBLOCKING`, since PETSc's products may run in
+  another stream than the current one.
 
   Sums are made in an order that depends on sizes and the GPU alone: the same solve gives the same bits, on several ranks as far
   as MPI's sums do so, on the general path as far as `MatMult()` and `PCApply()` do.

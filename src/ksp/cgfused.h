@@ -172,6 +172,9 @@ PetscErrorCode CGRankFence_CUDA(const CGFusedWork *);
    (PETSC_STREAM_NONBLOCKING). To be called before and after what runs in a stream that is not known.
 */
 PetscErrorCode CGFence_CUDA();
+/* Refuses such a stream where the products of all iterations are PETSc's. */
+PetscErrorCode CGCheckStream_CUDA(MPI_Comm);
+
 /* x = x + a p, r = r - a w */
 PetscErrorCode CGStep_Host(PetscInt n, PetscScalar a, const PetscScalar *p, const PetscScalar *w, PetscScalar *x, PetscScalar *r);
 PetscErrorCode CGStep_CUDA(PetscInt n, PetscScalar a, const PetscScalar *p, const PetscScalar *w, PetscScalar *x, PetscScalar *r);

@@ -168,8 +168,8 @@ static PetscErrorCode Precondition(const HostSolve &cg, PetscReal sums[3])
   PetscFunctionBegin;
   if (cg.own) PetscCall(CGFusedRankAdvance(cg.ksp, cg.a, cg.b, sums));
   else {
-    PetscCall(CGPCApply(cg.ksp, cg.device, cg.r, cg.z));
-    if (cg.single) PetscCall(CGMatMult(cg.ksp, cg.device, cg.A, cg.z, cg.s));
+    PetscCall(KSP_PCApply(cg.ksp, cg.r, cg.z));
+    if (cg.single) PetscCall(KSP_MatMult(cg.ksp, cg.A, cg.z, cg.s));
     PetscCall(Dots(cg, cg.z, cg.r, cg.s, dots));
     sums[0] = dots[0];
     sums[1] = cg.ksp->normtype == KSP_NORM_PRECONDITIONED ? dots[1] : dots[2];
@@ -248,7 +248,7 @@ static PetscErrorCode StepLength(HostSolve &cg, PetscInt i, const PetscReal sums
   PetscFunctionBegin;
   if (cg.single) cg.delta = i ? sums[2] - beta * beta * delta_before / (beta_before * beta_before) : sums[2];
   else {
-    PetscCall(CGMatMult(ksp, cg.device, cg.A, cg.p, cg.w));
+    PetscCall(KSP_MatMult(ksp, cg.A, cg.p, cg.w));
     PetscCall(Dots(cg, cg.p, cg.w, cg.radius ? cg.x : nullptr, dots));
     cg.delta = dots[0];
   }
@@ -275,6 +275,7 @@ PetscErrorCode CGFusedSolveByHost(KSP ksp, PetscBool own)
 
   PetscFunctionBegin;
   PetscCall(Create(ksp, own, &cg));
+  if (!own && cg.device) PetscCall(CGCheckStream_CUDA(PetscObjectComm((PetscObject)ksp)));
   PetscCall(FirstResidual(cg));
   if (own) PetscCall(CGFusedRankBegin(ksp));
   for (PetscInt i = 0;; i++) {
