@@ -59,7 +59,7 @@ static PetscErrorCode IsNonBlocking(bool *non_blocking)
 
 PetscErrorCode CGFence_CUDA()
 {
-  bool non_blocking;
+  bool non_blocking = false;
 
   PetscFunctionBegin;
   PetscCall(IsNonBlocking(&non_blocking));
@@ -69,7 +69,7 @@ PetscErrorCode CGFence_CUDA()
 
 PetscErrorCode CGCheckStream_CUDA(MPI_Comm comm)
 {
-  bool non_blocking;
+  bool non_blocking = false;
 
   PetscFunctionBegin;
   PetscCall(IsNonBlocking(&non_blocking));
