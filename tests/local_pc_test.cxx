@@ -1126,7 +1126,7 @@ TEST_CASE("several ranks: one rank's bad row is everybody's failure", "[local][p
             }
             MUST(KSPSetOperators(ksp, good, good));
             CHECK(ReasonOfSolve(ksp) == KSP_CONVERGED_RTOL);
-            CHECK(LocalOf(PCOf(ksp))->failure.empty());
+            CHECK(std::string(LocalOf(PCOf(ksp))->failure).empty());
             MUST(KSPSetOperators(ksp, A, A));
           }
           const VecObject b = RightVec(A), x = RightVec(A);

@@ -111,8 +111,8 @@ static PetscErrorCode KSPSetUp_CGFused(KSP ksp)
     PetscCall(PetscFree2(cg->e, cg->d));
     PetscCall(PetscMalloc2(ksp->max_it + 2, &cg->e, ksp->max_it + 1, &cg->d));
     cg->lanczos                            = ksp->max_it;
-    ksp->ops->computeextremesingularvalues = KSPComputeExtremeSingularValues_CGFused;
-    ksp->ops->computeeigenvalues           = KSPComputeEigenvalues_CGFused;
+    ksp->ops->computeextremesingularvalues = Entry<KSPComputeExtremeSingularValues_CGFused>;
+    ksp->ops->computeeigenvalues           = Entry<KSPComputeEigenvalues_CGFused>;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -235,8 +235,9 @@ static PetscErrorCode Compose(KSP ksp, PetscBool compose)
 
   PetscFunctionBegin;
   PetscCall(KSP_CGFused::options.Compose(ksp, compose));
-  PetscCall(PetscObjectComposeFunction(object, "KSPCGSetRadius_C", compose ? KSPCGSetRadius_CGFused : nullptr));
-  PetscCall(PetscObjectComposeFunction(object, "KSPCGSetObjectiveTarget_C", compose ? KSPCGSetObjectiveTarget_CGFused : nullptr));
+  PetscCall(PetscObjectComposeFunction(object, "KSPCGSetRadius_C", compose ? Entry<KSPCGSetRadius_CGFused> : nullptr));
+  PetscCall(
+    PetscObjectComposeFunction(object, "KSPCGSetObjectiveTarget_C", compose ? Entry<KSPCGSetObjectiveTarget_CGFused> : nullptr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -307,14 +308,14 @@ PETSC_EXTERN PetscErrorCode KSPCreate_CGFused(KSP ksp)
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_UNPRECONDITIONED, PC_LEFT, 2));
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NATURAL, PC_LEFT, 2));
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NONE, PC_LEFT, 1));
-  ksp->ops->setup          = KSPSetUp_CGFused;
-  ksp->ops->solve          = KSPSolve_CGFused;
-  ksp->ops->reset          = KSPReset_CGFused;
-  ksp->ops->destroy        = KSPDestroy_CGFused;
-  ksp->ops->view           = KSPView_CGFused;
-  ksp->ops->setfromoptions = SetFromOptionTable<KSP_CGFused>;
+  ksp->ops->setup          = Entry<KSPSetUp_CGFused>;
+  ksp->ops->solve          = Entry<KSPSolve_CGFused>;
+  ksp->ops->reset          = Entry<KSPReset_CGFused>;
+  ksp->ops->destroy        = Entry<KSPDestroy_CGFused>;
+  ksp->ops->view           = Entry<KSPView_CGFused>;
+  ksp->ops->setfromoptions = Entry<SetFromOptionTable<KSP_CGFused, KSP>>;
   ksp->ops->buildsolution  = KSPBuildSolutionDefault;
-  ksp->ops->buildresidual  = KSPBuildResidual_CGFused;
+  ksp->ops->buildresidual  = Entry<KSPBuildResidual_CGFused>;
   PetscCall(Compose(ksp, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

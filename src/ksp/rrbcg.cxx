@@ -419,14 +419,14 @@ PETSC_EXTERN PetscErrorCode KSPCreate_RRBCG(KSP ksp)
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NATURAL, PC_LEFT, 2));
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NONE, PC_LEFT, 1));
   ksp->setupnewmatrix      = PETSC_TRUE;
-  ksp->ops->setup          = KSPSetUp_RRBCG;
-  ksp->ops->solve          = KSPSolve_RRBCG;
-  ksp->ops->reset          = KSPReset_RRBCG;
-  ksp->ops->destroy        = KSPDestroy_RRBCG;
-  ksp->ops->view           = KSPView_RRBCG;
-  ksp->ops->setfromoptions = SetFromOptionTable<KSP_RRBCG>;
-  ksp->ops->buildsolution  = KSPBuildSolution_RRBCG;
-  ksp->ops->buildresidual  = KSPBuildResidual_RRBCG;
+  ksp->ops->setup          = Entry<KSPSetUp_RRBCG>;
+  ksp->ops->solve          = Entry<KSPSolve_RRBCG>;
+  ksp->ops->reset          = Entry<KSPReset_RRBCG>;
+  ksp->ops->destroy        = Entry<KSPDestroy_RRBCG>;
+  ksp->ops->view           = Entry<KSPView_RRBCG>;
+  ksp->ops->setfromoptions = Entry<SetFromOptionTable<KSP_RRBCG, KSP>>;
+  ksp->ops->buildsolution  = Entry<KSPBuildSolution_RRBCG>;
+  ksp->ops->buildresidual  = Entry<KSPBuildResidual_RRBCG>;
   PetscCall(KSP_RRBCG::options.Compose(ksp, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

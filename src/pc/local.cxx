@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "entry.h"
 #include "local.h"
 #include "sparse/memory.h"
 
@@ -60,8 +61,8 @@ static PetscErrorCode Agree(PC pc, const PCLocalOutcome *mine)
     PetscCheck(!outcome.text[0], comm, outcome.code, "%s", outcome.text);
     SETERRQ(comm, outcome.code, "The block of rank %d could not be factored: see its own message", first);
   }
-  pc->failedreason                = outcome.reason;
-  ((PC_Local *)pc->data)->failure = outcome.text;
+  pc->failedreason = outcome.reason;
+  PetscCall(PetscStrncpy(((PC_Local *)pc->data)->failure, outcome.text, sizeof(outcome.text)));
   PetscCall(PetscInfo(pc, "%s\n", outcome.text));
   PetscCheck(!pc->erroriffailure, comm, PETSC_ERR_MAT_LU_ZRPVT, "%s", outcome.text);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -74,13 +75,13 @@ PetscErrorCode PCSetUp_Local(PC pc)
   PCLocalOutcome outcome;
 
   PetscFunctionBegin;
-  pc->failedreason = PC_NOERROR;
-  pc->setupcalled  = PETSC_FALSE; /* PCSetUp() sets this flag at its end; if an error prevents that, the next set-up starts anew */
-  local->failure.clear();
+  pc->failedreason  = PC_NOERROR;
+  pc->setupcalled   = PETSC_FALSE; /* PCSetUp() sets this flag at its end; if an error prevents that, the next set-up starts anew */
+  local->failure[0] = 0;
   PetscCall(MatGetSize(pc->pmat, &rows, &columns));
   PetscCheck(rows == columns, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ,
              "The matrix must be square, but is %" PetscInt_FMT " by %" PetscInt_FMT, rows, columns);
-  const PetscErrorCode code = local->compute(pc, &outcome);
+  const PetscErrorCode code = CallGuarded(local->compute, pc, &outcome);
   if (code) {
     outcome.code    = code;
     outcome.text[0] = 0;
@@ -96,10 +97,10 @@ PetscErrorCode PCLocalSetOperations(PC pc, PC_Local *local, PC_Local::Compute co
   local->compute          = compute;
   local->apply            = apply;
   pc->data                = local;
-  pc->ops->setup          = PCSetUp_Local;
-  pc->ops->apply          = PCApply_Local;
-  pc->ops->applytranspose = PCApplyTranspose_Local;
-  pc->ops->matapply       = PCMatApply_Local;
+  pc->ops->setup          = Entry<PCSetUp_Local>;
+  pc->ops->apply          = Entry<PCApply_Local>;
+  pc->ops->applytranspose = Entry<PCApplyTranspose_Local>;
+  pc->ops->matapply       = Entry<PCMatApply_Local>;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -107,7 +108,7 @@ PetscErrorCode PCReset_Local(PC pc)
 {
   PetscFunctionBegin;
   PetscCall(PCLocalPlace(pc, PETSC_MEMTYPE_HOST, 0));
-  ((PC_Local *)pc->data)->failure.clear();
+  ((PC_Local *)pc->data)->failure[0] = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -279,6 +280,6 @@ PetscErrorCode PCViewFailure_Local(PC pc, PetscViewer viewer)
 {
   PetscFunctionBegin;
   PetscCall(PetscViewerASCIIPrintf(viewer, "set-up failed: %s\n", PCFailedReasons[pc->failedreason]));
-  PetscCall(PetscViewerASCIIPrintf(viewer, "%s\n", ((const PC_Local *)pc->data)->failure.c_str()));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "%s\n", ((const PC_Local *)pc->data)->failure));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

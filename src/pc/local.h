@@ -8,8 +8,6 @@
 
 #include <finepc.h>
 
-#include <string>
-
 /* How the set-up of a rank has ended. */
 struct PCLocalOutcome {
   /* An error ends PCSetUp() on all ranks. An error without a text has been reported already. */
@@ -41,7 +39,9 @@ struct PC_Local {
   PetscMemType where   = PETSC_MEMTYPE_HOST; /* memory of the factor */
   PetscInt     rows    = 0;                  /* rows of the rank's block */
   PetscScalar *staging = nullptr;            /* [2 * rows] on the device, made when a host vector first meets a device factor */
-  std::string  failure;                      /* why the last set-up left no factor, the same on all ranks, or empty */
+
+  /* Why the last set-up left no factor, the same on all ranks, or empty. It is no std::string, which might find no memory here. */
+  char failure[sizeof(PCLocalOutcome::text)] = "";
 };
 
 /* `compute` calls this function to tell the memory and the number of rows of the factor. */

@@ -58,7 +58,7 @@ static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
   PetscCall(PCFSAIPrepare(pc, &mat.A, afsai->reuse_pattern, afsai->params.factor_precision));
   PetscCall(PetscLogEventBegin(FinePC_AFSAIFactor, pc, pc->pmat, 0, 0));
   const auto           compute = PetscMemTypeDevice(mat.A.where) ? AFSAIComputeFactor_CUDA : AFSAIComputeFactor_Host;
-  const PetscErrorCode code    = compute(&mat.A, 0, &afsai->params, afsai->reused, &M->W1, M->d, &afsai->stats);
+  const PetscErrorCode code = CallGuarded(compute, &mat.A, (PetscInt)0, &afsai->params, afsai->reused, &M->W1, M->d, &afsai->stats);
   PetscCall(PetscLogEventEnd(FinePC_AFSAIFactor, pc, pc->pmat, 0, 0));
   PetscCall(MatRestoreCSR(&mat));
   PetscCall(code);
@@ -145,10 +145,10 @@ PETSC_EXTERN PetscErrorCode PCCreate_AFSAI(PC pc)
 {
   PetscFunctionBegin;
   PetscCall(PCFSAISetOperations(pc, new PC_AFSAI(), ComputeFactor));
-  pc->ops->setfromoptions = SetFromOptionTable<PC_AFSAI>;
-  pc->ops->view           = PCView_AFSAI;
-  pc->ops->reset          = PCReset_FSAI;
-  pc->ops->destroy        = PCDestroy_AFSAI;
+  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_AFSAI, PC>>;
+  pc->ops->view           = Entry<PCView_AFSAI>;
+  pc->ops->reset          = Entry<PCReset_FSAI>;
+  pc->ops->destroy        = Entry<PCDestroy_AFSAI>;
   PetscCall(PC_AFSAI::options.Compose(pc, PETSC_TRUE));
   PetscCall(PCFSAICompose(pc, "PCAFSAIGetFactors_C", PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);

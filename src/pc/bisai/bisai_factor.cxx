@@ -1,8 +1,10 @@
 /* This file gets the triangular factors of PCBISAI, from PETSc's block ILU or from our own block ILU(0). */
 #include <petsc/private/pcimpl.h>
 
+#include <algorithm>
 #include <vector>
 
+#include "entry.h"
 #include "finepcimpl.h"
 #include "bisai_face.h"
 
@@ -33,28 +35,38 @@ static PetscErrorCode GetPETScOperator(PC_BISAI *bisai, const BSRMat *mat, Mat *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Computes the ordering and the symbolic factorization. An ordering that changes nothing is not kept. */
-static PetscErrorCode FactorSymbolic(PC_BISAI *bisai, Mat A, const MatFactorInfo *info)
+/* Computes the symbolic factorization in this order. An order that changes nothing is not kept. */
+static PetscErrorCode FactorInOrder(PC_BISAI *bisai, Mat A, const MatFactorInfo *info, IS order[])
 {
-  IS order[2];
-
   PetscFunctionBegin;
-  PetscCall(MatGetOrdering(A, bisai->ordering.c_str(), &order[0], &order[1]));
   for (int t = 0; t < 2; t++) {
     const PetscInt *index;
     PetscBool       identity;
 
     PetscCall(ISIdentity(order[t], &identity));
     if (identity) continue;
+    bisai->host_order[t].resize(bisai->n);
     PetscCall(ISGetIndices(order[t], &index));
-    bisai->host_order[t].assign(index, index + bisai->n);
+    std::copy_n(index, bisai->n, bisai->host_order[t].begin());
     PetscCall(ISRestoreIndices(order[t], &index));
     PetscCall(ArrayCreate(bisai->n * sizeof(*index), bisai->where, (void **)&bisai->order[t]));
     PetscCall(ArrayCopy(bisai->order[t], bisai->host_order[t].data(), bisai->n * sizeof(*index), bisai->where, PETSC_MEMTYPE_HOST));
   }
   PetscCall(MatGetFactor(A, MATSOLVERPETSC, MAT_FACTOR_ILU, &bisai->petsc));
   PetscCall(MatILUFactorSymbolic(bisai->petsc, A, order[0], order[1], info));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Computes the ordering and the symbolic factorization. */
+static PetscErrorCode FactorSymbolic(PC_BISAI *bisai, Mat A, const MatFactorInfo *info)
+{
+  IS order[2];
+
+  PetscFunctionBegin;
+  PetscCall(MatGetOrdering(A, bisai->ordering.c_str(), &order[0], &order[1]));
+  const PetscErrorCode code = CallGuarded(FactorInOrder, bisai, A, info, order);
   for (int t = 0; t < 2; t++) PetscCall(ISDestroy(&order[t]));
+  PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -78,7 +78,7 @@ static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
   if (rrb->factor && rrb->factor->where != mat.A.where) PetscCall(FreeFactor(rrb));
   if (rrb->factor && (PetscInt64)rrb->factor->nx * rrb->factor->ny != mat.A.n) PetscCall(FreeFactor(rrb));
   PetscCall(PCLocalPlace(pc, mat.A.where, mat.A.n));
-  const PetscErrorCode code = RRBComputeOnItsGrid(pc, &mat.A, outcome);
+  const PetscErrorCode code = CallGuarded(RRBComputeOnItsGrid, pc, &mat.A, outcome);
   PetscCall(MatRestoreCSR(&mat));
   PetscCall(code);
   PetscCall(PetscObjectGetId((PetscObject)pc->pmat, &rrb->mat_id));
@@ -187,7 +187,7 @@ static PetscErrorCode Compose(PC pc, PetscBool compose)
 {
   PetscFunctionBegin;
   PetscCall(PC_RRB::options.Compose(pc, compose));
-  PetscCall(PetscObjectComposeFunction((PetscObject)pc, kApplyBytesQuery, compose ? PCFinePCGetApplyBytes_RRB : nullptr));
+  PetscCall(PetscObjectComposeFunction((PetscObject)pc, kApplyBytesQuery, compose ? Entry<PCFinePCGetApplyBytes_RRB> : nullptr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -260,10 +260,10 @@ PETSC_EXTERN PetscErrorCode PCCreate_RRB(PC pc)
 {
   PetscFunctionBegin;
   PetscCall(PCLocalSetOperations(pc, new PC_RRB(), ComputeFactor, ApplyFactor));
-  pc->ops->setfromoptions = SetFromOptionTable<PC_RRB>;
-  pc->ops->view           = PCView_RRB;
-  pc->ops->reset          = PCReset_RRB;
-  pc->ops->destroy        = PCDestroy_RRB;
+  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_RRB, PC>>;
+  pc->ops->view           = Entry<PCView_RRB>;
+  pc->ops->reset          = Entry<PCReset_RRB>;
+  pc->ops->destroy        = Entry<PCDestroy_RRB>;
   PetscCall(Compose(pc, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
