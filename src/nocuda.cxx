@@ -11,6 +11,7 @@
 #include "pc/cmatch/cmatch.h"
 #include "pc/rrb/rrb.h"
 #include "pc/sfsai/sfsai.h"
+#include "sparse/symmetry.h"
 
 static PetscErrorCode NoCUDA()
 {
@@ -46,6 +47,11 @@ PetscErrorCode CSRTranspose_CUDA(const CSR *, PetscBool, CSR *)
 
 PetscErrorCode CSRMultiply_CUDA(const CSR *, PetscBool, const PetscScalar *, PetscInt, const PetscScalar *, PetscInt, PetscScalar *,
                                 PetscInt)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CSRSymmetry_CUDA(const CSRView *, PetscScalar *, CSRSymmetry *, CSRSymmetry *)
 {
   return NoCUDA();
 }

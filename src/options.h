@@ -2,7 +2,7 @@
    The options of a type are a table with one entry for each option, for example
 
      {"-pc_afsai_max_steps", "Most steps per row", "PCAFSAISetMaxSteps",
-      Field<&PC_AFSAI::params, &AFSAIParams::max_steps>(AtLeast(0)), Invalidates::EVERYTHING}
+      Field<&PC_AFSAI::params, &AFSAIParams::max_steps>(Between(0, kAFSAIMostSteps)), Invalidates::EVERYTHING}
 
    An entry names the key, the text that -help shows, the setter, the place of the value in the type's data with the values that are
    allowed, and the part of a set-up that a change of the value makes useless. The table gives the type its setters and getters with

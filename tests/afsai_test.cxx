@@ -175,6 +175,11 @@ TEST_CASE("the full pattern gives the inverse", "[afsai]")
         AFSAIParams params   = Double(by_power ? 0 : m.A.n);
         params.initial_power = by_power ? m.A.n : 0;
         CHECK(ErrorOfInverse(m.A, ComputeFactor(m.A, params, backend.where)) <= 1e-12);
+        if (by_power) { /* the search ends when a power adds no column */
+          AFSAIParams endless   = params;
+          endless.initial_power = PETSC_INT_MAX;
+          CHECK(SameBits(ComputeFactor(m.A, params, backend.where), ComputeFactor(m.A, endless, backend.where)));
+        }
         params.setup_precision = FINEPC_SINGLE;
         CHECK(ErrorOfInverse(m.A, ComputeFactor(m.A, params, backend.where)) <= 1e-4);
       }

@@ -782,29 +782,6 @@ TEST_CASE("cmatch: the flops of an application are logged", "[cmatch][pc]")
 
 /* --------------------------------------- bad matrices ----------------------------------------- */
 
-TEST_CASE("cmatch: a matrix that is not assembled is an error with its remedy", "[cmatch][pc][bad]")
-{
-  for (const Backend &backend : Backends()) {
-    CAPTURE(backend.name);
-    MatObject A;
-    MUST(MatCreate(PETSC_COMM_SELF, A.put()));
-    MUST(MatSetSizes(A, 3, 3, 3, 3));
-    MUST(MatSetType(A, backend.mat));
-    MUST(MatSetUp(A));
-    for (PetscInt row = 0; row < 3; row++) MUST(MatSetValue(A, row, row, 2, INSERT_VALUES));
-    const PCObject pc = MakePC(A, CMATCH());
-    for (int repeat = 0; repeat < 2; repeat++) {
-      Errors errors;
-      CHECK(PCSetUp(pc) == PETSC_ERR_ARG_WRONGSTATE);
-      CHECK(Contains(errors.text, "The matrix is not assembled: call MatAssemblyBegin() and MatAssemblyEnd()"));
-    }
-    MUST(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
-    MUST(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
-    MUST(PCSetUp(pc));
-    CHECK(Finite(Applied(pc)));
-  }
-}
-
 /* A little beyond the smallest eigenvalues the coarsest operator is indefinite, far beyond them the diagonals of coarse operators.
  */
 TEST_CASE("cmatch: an indefinite matrix with a positive diagonal is named by level and row", "[cmatch][pc][bad]")

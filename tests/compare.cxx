@@ -405,9 +405,10 @@ std::set<PetscInt> ReferencePattern(const HostMatrix &A, PetscInt i, const SFSAI
     return A.j[k] == row || params.prefilter == 0 || magnitude(row, k) > params.prefilter;
   };
 
-  std::set<PetscInt> B = {i};
-  for (PetscInt p = 0; p < params.power; p++) {
-    const std::set<PetscInt> before = B;
+  std::set<PetscInt> B        = {i}, before;
+  PetscInt           products = 0;
+  for (; products < params.power && B != before; products++) {
+    before = B;
     for (PetscInt row : before)
       for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
         if (A.j[k] < i && kept(row, k)) B.insert(A.j[k]);
@@ -417,7 +418,7 @@ std::set<PetscInt> ReferencePattern(const HostMatrix &A, PetscInt i, const SFSAI
 
   std::vector<long double> w(A.n, 0);
   w[i] = 1;
-  for (PetscInt p = 0; p < params.power; p++) { /* push form, A being symmetric */
+  for (PetscInt p = 0; p < products; p++) { /* push form, A being symmetric */
     std::vector<long double> next(A.n, 0);
     for (PetscInt s : B)
       for (PetscInt k = A.i[s]; k < A.i[s + 1]; k++)

@@ -1,8 +1,11 @@
 /* Transposition and product of factors: both twins against plain loops. */
+#include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 
 #include "compare.h"
+#include "sparse/symmetry.h"
 
 namespace
 {
@@ -197,6 +200,81 @@ TEST_CASE("multiply: sums in double, any number of right-hand sides", "[csr]")
               MUST(ArrayDestroy(backend.where, &Y_data));
               MUST(ArrayDestroy(backend.where, &d_data));
             }
+}
+
+/* By the definition, entry by entry. `values` are those of A without one-sided couplings. */
+static CSRSymmetry ReferenceSymmetry(const HostMatrix &A, std::vector<double> *values)
+{
+  CSRSymmetry s{};
+  *values = A.a;
+  for (PetscInt row = 0; row < A.n; row++)
+    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
+      const double a = A.a[k], other = A.At(A.j[k], row), noise = kSymmetryNoise * std::fabs(A.At(row, row));
+      const double apart = std::fabs(a - other), larger = std::max(std::fabs(a), std::fabs(other));
+      if (A.j[k] == row || !std::isfinite(apart) || !(apart > noise)) continue;
+      if (other == 0) {
+        s.one_sided++;
+        (*values)[k] = 0;
+      } else if (a != 0 && A.j[k] > row && apart > kSymmetry * larger) {
+        s.unequal++;
+        s.largest = std::max(s.largest, apart / larger);
+      }
+    }
+  return s;
+}
+
+TEST_CASE("symmetry: what one row alone has, and what differs", "[csr]")
+{
+  const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
+  for (const Backend &backend : Backends())
+    for (PetscInt n : {0, 1, 2, 31, 32, 33, 1000})
+      for (int kind = 0; kind < 4; kind++) {
+        CAPTURE(backend.name, n, kind);
+        Random                                                     random(17 * n + kind);
+        std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(n);
+        for (PetscInt row = 0; row < n; row++)
+          for (PetscInt column = 0; column < n; column++) {
+            const PetscInt far = std::abs(row - column);
+            if (far > 3 && (row * column + row + column) % 29) continue; /* a pattern that is symmetric as a whole */
+            double value = far ? -1. / (1 + far) : 4;
+            if (kind > 0 && far && row < column) {
+              const double draw = random.Between(0, 1);
+              if (draw < 0.1) continue;
+              if (draw < 0.2) value = 0;
+              else if (draw < 0.3) value *= 1 + 1e-3 * draw;
+              else if (draw < 0.4) value *= 1 + 1e-10; /* rounding */
+              else if (draw < 0.5) value += 1e-15;     /* rounding beside the diagonal */
+            }
+            if (kind > 1 && far && row > column && random.Between(0, 1) < 0.1) value = column % 2 ? 0 : 1e-15;
+            if (kind == 3 && random.Between(0, 1) < 0.02) value = row % 2 ? nan : inf;
+            if (kind == 3 && !far && row % 5 == 0) continue; /* no diagonal entry */
+            rows[row].push_back({column, value});
+          }
+        const HostMatrix    A = FromRows(rows);
+        std::vector<double> expected, values(A.a.size(), nan);
+        const CSRSymmetry   reference = ReferenceSymmetry(A, &expected);
+        const CSRCopy       copy(A, backend.where);
+        const auto          check = PetscMemTypeDevice(backend.where) ? CSRSymmetry_CUDA : CSRSymmetry_Host;
+        const size_t        bytes = values.size() * sizeof(double);
+        void               *work = nullptr, *without = nullptr;
+        CSRSymmetry         alone, both;
+        MUST(ArrayCreate(sizeof(CSRSymmetry), backend.where, &work));
+        MUST(ArrayCreate(bytes, backend.where, &without));
+        MUST(check(&copy.view, nullptr, (CSRSymmetry *)work, &alone));
+        MUST(check(&copy.view, (PetscScalar *)without, (CSRSymmetry *)work, &both));
+        MUST(ArrayCopy(values.data(), without, bytes, PETSC_MEMTYPE_HOST, backend.where));
+        MUST(ArrayDestroy(backend.where, &work));
+        MUST(ArrayDestroy(backend.where, &without));
+        for (const CSRSymmetry &s : {alone, both}) {
+          CHECK(s.one_sided == reference.one_sided);
+          CHECK(s.unequal == reference.unequal);
+          CHECK(s.largest == reference.largest);
+        }
+        CHECK(std::equal(values.begin(), values.end(), expected.begin(),
+                         [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); }));
+        if (!kind) CHECK(reference.one_sided + reference.unequal == 0);
+        if (kind && n > 31) CHECK((reference.one_sided > 0 && reference.unequal > 0));
+      }
 }
 
 TEST_CASE("copy to the host keeps precision and values", "[csr]")

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <cstdarg>
 #include <cstring>
 
 #include "pc/local.h"
@@ -946,6 +947,183 @@ TEST_CASE("wrong kinds of matrices are refused with a remedy", "[local][pc][bad]
     MUST(MatAssemblyBegin(wide, MAT_FINAL_ASSEMBLY));
     MUST(MatAssemblyEnd(wide, MAT_FINAL_ASSEMBLY));
     refuse(wide, "The matrix must be square, but is 10 by 12");
+  }
+}
+
+TEST_CASE("a matrix that is not assembled is an error with its remedy", "[local][pc][bad]")
+{
+  for (const Type &type : Types())
+    for (const Backend &backend : Backends()) {
+      CAPTURE(type.name, backend.name);
+      const PetscInt n = 30;
+      MatObject      A;
+      MUST(MatCreate(PETSC_COMM_SELF, A.put()));
+      MUST(MatSetSizes(A, n, n, n, n));
+      MUST(MatSetType(A, backend.mat));
+      MUST(MatSetUp(A));
+      for (PetscInt row = 0; row < n; row++) MUST(MatSetValue(A, row, row, 2, INSERT_VALUES));
+      const PCObject pc = MakePC(A, type);
+      for (int repeat = 0; repeat < 2; repeat++) {
+        Errors errors;
+        CHECK(PCSetUp(pc) == PETSC_ERR_ARG_WRONGSTATE);
+        CHECK(Contains(errors.text, "The matrix is not assembled: call MatAssemblyBegin() and MatAssemblyEnd()"));
+      }
+      MUST(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
+      MUST(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
+      MUST(PCSetUp(pc));
+      CHECK(Finite(Applied(pc)));
+    }
+}
+
+/* ------------------------------------------ symmetry ------------------------------------------ */
+
+namespace
+{
+
+constexpr PetscInt kSide = 40; /* points of a side of the grid below */
+
+bool OnBoundary(PetscInt point)
+{
+  return point % kSide == 0 || point % kSide == kSide - 1 || point / kSide == 0 || point / kSide == kSide - 1;
+}
+
+/*
+   Poisson's matrix on a square with rows of the identity for its boundary. The couplings of other rows to the boundary stay if they
+   are one-sided, and become zeros if not; they are stored in either case.
+*/
+HostMatrix WithBoundary(bool one_sided, PetscInt64 *couplings)
+{
+  HostMatrix A = Poisson(kSide, kSide);
+
+  *couplings = 0;
+  for (PetscInt row = 0; row < A.n; row++)
+    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
+      const PetscInt column = A.j[k];
+
+      if (OnBoundary(row)) A.a[k] = column == row;
+      else if (OnBoundary(column)) {
+        ++*couplings;
+        if (!one_sided) A.a[k] = 0;
+      }
+    }
+  return A;
+}
+
+std::string printed;
+
+PetscErrorCode KeepPrinted(FILE *, const char format[], va_list arguments)
+{
+  char   line[8192];
+  size_t length;
+
+  PetscFunctionBegin;
+  PetscCall(PetscVSNPrintf(line, sizeof(line), format, &length, arguments));
+  printed += line;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What PetscInfo() says while a call runs. */
+std::string InfoOf(const std::function<void()> &call)
+{
+  const auto print = PetscVFPrintf;
+  printed.clear();
+  MUST(PetscInfoSetFile(nullptr, nullptr)); /* the standard output, of which nothing is seen */
+  MUST(PetscInfoAllow(PETSC_TRUE));
+  PetscVFPrintf = KeepPrinted;
+  call();
+  PetscVFPrintf = print;
+  MUST(PetscInfoAllow(PETSC_FALSE));
+  return printed;
+}
+
+} // namespace
+
+TEST_CASE("couplings that one row alone has are left out, counted, and told once", "[local][pc][symmetry]")
+{
+  PetscInt64       couplings;
+  const HostMatrix one_sided = WithBoundary(true, &couplings), symmetric = WithBoundary(false, &couplings);
+  const auto       line = [](PetscInt64 count) {
+    return "symmetry: couplings that one row alone has, left out " + std::to_string(count) + ", pairs of unequal entries 0";
+  };
+  for (const Type &type : Types()) {
+    if (!std::strcmp(type.name, PCBISAI)) continue; /* the one type that needs no symmetry */
+    for (const Kind &kind : type.kinds())
+      for (const char *options : type.variants) {
+        CAPTURE(type.name, kind.name, options);
+        const MatObject A = kind.Create(Blocks(one_sided)), B = kind.Create(Blocks(symmetric));
+        const PCObject  pc = MakePC(A, type, options), other = MakePC(B, type, options);
+        MUST(PCSetUp(pc));
+        MUST(PCSetUp(other));
+        CHECK(SameBits(Applied(pc), Applied(other)));
+        CHECK(Contains(ViewText((PC)pc), line(couplings)));
+        CHECK(Contains(ViewText((PC)other), line(0)));
+        Touch(A);
+        Touch(B);
+        MUST(PCSetUp(pc));
+        MUST(PCSetUp(other));
+        CHECK(SameBits(Applied(pc), Applied(other)));
+        CHECK(Contains(ViewText((PC)pc), line(couplings)));
+      }
+    const MatObject   A    = type.kinds()[0].Create(Blocks(one_sided));
+    const std::string text = std::to_string(couplings) + " couplings that one row alone has are left out";
+    const PCObject    pc   = MakePC(A, type);
+    CHECK(Contains(InfoOf([&] { MUST(PCSetUp(pc)); }), text));
+    Touch(A);
+    CHECK(!Contains(InfoOf([&] { MUST(PCSetUp(pc)); }), text));
+  }
+}
+
+/* With a right-hand side that is zero on the boundary, CG never sees the couplings to it, unless the preconditioner brings them in.
+ */
+TEST_CASE("boundary rows of the identity whose columns stay: CG converges", "[local][pc][symmetry]")
+{
+  PetscInt64       couplings;
+  const HostMatrix one_sided = WithBoundary(true, &couplings);
+  for (const Type &type : Types()) {
+    if (!std::strcmp(type.name, PCBISAI)) continue;
+    for (const Kind &kind : type.kinds()) {
+      CAPTURE(type.name, kind.name);
+      const MatObject A = kind.Create(Blocks(one_sided));
+      VecObject       x, b;
+      PetscScalar    *array;
+      PetscInt        its, its_jacobi;
+      MUST(MatCreateVecs(A, x.put(), b.put()));
+      MUST(VecGetArrayWrite(b, &array));
+      for (PetscInt row = 0; row < one_sided.n; row++) array[row] = OnBoundary(row) ? 0 : 1 + row % 7;
+      MUST(VecRestoreArrayWrite(b, &array));
+      const auto iterations = [&](PCType name, PetscInt *its) {
+        const KSPObject    ksp = MakeKSP(A, "-ksp_type cg -ksp_rtol 1e-8", name);
+        KSPConvergedReason reason;
+        MUST(KSPSolve(ksp, b, x));
+        MUST(KSPGetConvergedReason(ksp, &reason));
+        MUST(KSPGetIterationNumber(ksp, its));
+        CHECK(reason == KSP_CONVERGED_RTOL);
+      };
+      iterations(PCJACOBI, &its_jacobi);
+      iterations(type.name, &its);
+      CHECK(its < its_jacobi);
+    }
+  }
+}
+
+TEST_CASE("entries that differ from their partners are counted", "[local][pc][symmetry]")
+{
+  HostMatrix A = Poisson(20, 15);
+  for (PetscInt row : {7, 100, 250})
+    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+      if (A.j[k] == row + 1) A.a[k] *= row == 7 ? 1 + 1e-12 : row == 100 ? 1.25 : 1.01; /* the first is rounding */
+  for (const Type &type : Types()) {
+    if (!std::strcmp(type.name, PCBISAI) || !std::strcmp(type.name, PCRRB)) continue; /* for rrb such entries are an error */
+    for (const Kind &kind : type.kinds()) {
+      CAPTURE(type.name, kind.name);
+      const MatObject mat = kind.Create(Blocks(A));
+      const PCObject  pc  = MakePC(mat, type);
+      MUST(PCSetUp(pc));
+      const std::string text = ViewText((PC)pc);
+      CAPTURE(text);
+      CHECK(Contains(text, "symmetry: couplings that one row alone has, left out 0, pairs of unequal entries 2"));
+      CHECK(Contains(text, "not symmetric, entries differ by up to 0.2 of the larger one: CG may fail"));
+    }
   }
 }
 

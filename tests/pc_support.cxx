@@ -189,6 +189,18 @@ std::function<PetscErrorCode(PC)> To(PetscErrorCode (*set)(PC, T), T value)
   return [=](PC pc) { return set(pc, value); };
 }
 
+/* What an option of whole numbers refuses: everything outside of its range, and the largest of all numbers. */
+std::vector<Refused> NotBetween(PetscErrorCode (*set)(PC, PetscInt), PetscInt least, PetscInt most)
+{
+  const std::string    range = "must be between " + std::to_string(least) + " and " + std::to_string(most);
+  std::vector<Refused> all   = {Text("many")};
+  for (PetscInt value : std::vector<PetscInt>{least - 1, most + 1, PETSC_INT_MAX, PETSC_INT_MIN}) {
+    all.push_back(Text(std::to_string(value).c_str(), range.c_str()));
+    all.push_back(Call(set, value, range.c_str()));
+  }
+  return all;
+}
+
 /* ------------------------------------ afsai and sfsai ----------------------------------------- */
 
 constexpr char kAtLeast0[] = "must be at least 0", kUnitInterval[] = "must be between 0 and 1";
@@ -264,9 +276,9 @@ Type AFSAI()
   const auto &below = "must be at least 0 and below 1";
   type.options      = {
     OptionOf("-@max_steps", "PCAFSAISetMaxSteps", "20", "3", To(PCAFSAISetMaxSteps, (PetscInt)3),
-                  {Text("-1", kAtLeast0), Text("many"), Call(PCAFSAISetMaxSteps, (PetscInt)-3, kAtLeast0)}),
+                  NotBetween(PCAFSAISetMaxSteps, 0, 10000)),
     OptionOf("-@step_size", "PCAFSAISetStepSize", "1", "3", To(PCAFSAISetStepSize, (PetscInt)3),
-                  {Text("0", "must be at least 1"), Call(PCAFSAISetStepSize, (PetscInt)0, "must be at least 1")}),
+                  NotBetween(PCAFSAISetStepSize, 1, 10000)),
     OptionOf("-@tolerance", "PCAFSAISetTolerance", "0.001", "0.05", To(PCAFSAISetTolerance, 0.05),
                   {Text("-0.1", below), Text("1", below), Text("nan"), Call(PCAFSAISetTolerance, 1., below),
                    Call(PCAFSAISetTolerance, nan, below)}),
@@ -276,7 +288,7 @@ Type AFSAI()
                   {Text("best"), Call(PCAFSAISetSelection, (PCAFSAISelection)2, "has no value 2")})
       .With("-@max_steps 2"),
     OptionOf("-@initial_power", "PCAFSAISetInitialPower", "0", "2", To(PCAFSAISetInitialPower, (PetscInt)2),
-                  {Text("-1", kAtLeast0), Call(PCAFSAISetInitialPower, (PetscInt)-1, kAtLeast0)}),
+                  NotBetween(PCAFSAISetInitialPower, 0, 1000)),
     OptionOf("-@prefilter", "PCAFSAISetPrefilter", "0.", "0.2", To(PCAFSAISetPrefilter, 0.2),
                   NotInUnitInterval(PCAFSAISetPrefilter)),
     OptionOf("-@postfilter", "PCAFSAISetPostfilter", "0.", "0.2", To(PCAFSAISetPostfilter, 0.2),
@@ -306,14 +318,12 @@ Type SFSAI()
                       "set-up in single precision, pattern kept while the nonzeros of A stay"};
   type.view_after.push_back("rows cut to the cap 0, entries dropped by the postfilter 0");
   type.options = {
-    OptionOf("-@power", "PCSFSAISetPower", "2", "3", To(PCSFSAISetPower, (PetscInt)3),
-             {Text("-1", kAtLeast0), Text("many"), Call(PCSFSAISetPower, (PetscInt)-1, kAtLeast0)}),
+    OptionOf("-@power", "PCSFSAISetPower", "2", "3", To(PCSFSAISetPower, (PetscInt)3), NotBetween(PCSFSAISetPower, 0, 1000)),
     OptionOf("-@prefilter", "PCSFSAISetPrefilter", "0.", "0.2", To(PCSFSAISetPrefilter, 0.2),
              NotInUnitInterval(PCSFSAISetPrefilter)),
     OptionOf("-@postfilter", "PCSFSAISetPostfilter", "0.", "0.2", To(PCSFSAISetPostfilter, 0.2),
              NotInUnitInterval(PCSFSAISetPostfilter)),
-    OptionOf("-@max_row", "PCSFSAISetMaxRow", "0", "3", To(PCSFSAISetMaxRow, (PetscInt)3),
-             {Text("-1", kAtLeast0), Call(PCSFSAISetMaxRow, (PetscInt)-2, kAtLeast0)}),
+    OptionOf("-@max_row", "PCSFSAISetMaxRow", "0", "3", To(PCSFSAISetMaxRow, (PetscInt)3), NotBetween(PCSFSAISetMaxRow, 0, 100000)),
     OptionOf("-@setup_precision", "PCSFSAISetSetupPrecision", "single", "double", To(PCSFSAISetSetupPrecision, FINEPC_DOUBLE),
              NoPrecision(PCSFSAISetSetupPrecision)),
     OptionOf("-@factor_precision", "PCSFSAISetFactorPrecision", "single", "double", To(PCSFSAISetFactorPrecision, FINEPC_DOUBLE),
@@ -386,19 +396,17 @@ Type BISAI()
   type.view_ranks  = "120 block rows";
   type.single_diagonal = true;
 
-  const char *const power = "must be between 1 and 4", *const powers = "must be between 0 and 4";
   type.options = {
-    OptionOf("-@power", "PCBISAISetPower", "1", "3", To(PCBISAISetPower, (PetscInt)3),
-             {Text("0", power), Text("5", power), Text("many"), Call(PCBISAISetPower, (PetscInt)0, power)}),
+    OptionOf("-@power", "PCBISAISetPower", "1", "3", To(PCBISAISetPower, (PetscInt)3), NotBetween(PCBISAISetPower, 1, 4)),
     OptionOf("-@power_lower", "PCBISAISetPowerLower", "0", "2", To(PCBISAISetPowerLower, (PetscInt)2),
-             {Text("-1", powers), Call(PCBISAISetPowerLower, (PetscInt)5, powers)}),
+             NotBetween(PCBISAISetPowerLower, 0, 4)),
     OptionOf("-@power_upper", "PCBISAISetPowerUpper", "0", "2", To(PCBISAISetPowerUpper, (PetscInt)2),
-             {Text("5", powers), Call(PCBISAISetPowerUpper, (PetscInt)-1, powers)}),
+             NotBetween(PCBISAISetPowerUpper, 0, 4)),
     OptionOf("-@factor", "PCBISAISetFactor", "petsc", "cuda", To(PCBISAISetFactor, PC_BISAI_FACTOR_CUDA),
              {Text("host"), Call(PCBISAISetFactor, (PCBISAIFactor)7, "has no value 7")})
       .Shows("factors by PETSc"),
     OptionOf("-@factor_levels", "PCBISAISetFactorLevels", "0", "1", To(PCBISAISetFactorLevels, (PetscInt)1),
-             {Text("-1", kAtLeast0), Call(PCBISAISetFactorLevels, (PetscInt)-1, kAtLeast0)}),
+             NotBetween(PCBISAISetFactorLevels, 0, 1000)),
     OptionOf("-@factor_shift_type", "PCBISAISetFactorShiftType", "NONE", "INBLOCKS",
              To(PCBISAISetFactorShiftType, MAT_SHIFT_INBLOCKS),
              {Text("some"), Call(PCBISAISetFactorShiftType, (MatFactorShiftType)9, "has no value 9")})
@@ -413,8 +421,7 @@ Type BISAI()
              {Call(PCBISAISetFactorMatOrderingType, (MatOrderingType) "", "is empty")}),
     OptionOf("-@factor_precision", "PCBISAISetFactorPrecision", "single", "double", To(PCBISAISetFactorPrecision, FINEPC_DOUBLE),
              NoPrecision(PCBISAISetFactorPrecision)),
-    OptionOf("-@sweeps", "PCBISAISetSweeps", "0", "1", To(PCBISAISetSweeps, (PetscInt)1),
-             {Text("-1", kAtLeast0), Call(PCBISAISetSweeps, (PetscInt)-1, kAtLeast0)}),
+    OptionOf("-@sweeps", "PCBISAISetSweeps", "0", "1", To(PCBISAISetSweeps, (PetscInt)1), NotBetween(PCBISAISetSweeps, 0, 1000)),
   };
   return type;
 }
@@ -454,17 +461,15 @@ Type RRB()
   type.view_before = {"levels chosen by size"};
   type.view_after  = {"grid of 48 x 45 points (recognised from the matrix), 5-point stencil",
                       "levels 2 of 13 (chosen by size), exact factorization of 552 points",
-                      "couplings that one row alone has, left out 0, zero pivots of a singular matrix 0"};
+                      "symmetry: couplings that one row alone has, left out 0, pairs of unequal entries 0",
+                      "zero pivots of a singular matrix 0"};
   type.view_ranks  = "grid of 20 x ";
 
   type.options = {
-    OptionOf("-@levels", "PCRRBSetLevels", "0", "7", To(PCRRBSetLevels, (PetscInt)7),
-             {Text("-1", kAtLeast0), Text("many"), Call(PCRRBSetLevels, (PetscInt)-1, kAtLeast0)}),
-    OptionOf("-@nx", "PCRRBSetNx", "0", "48", To(PCRRBSetNx, kLine),
-             {Text("-1", kAtLeast0), Call(PCRRBSetNx, (PetscInt)-1, kAtLeast0)})
+    OptionOf("-@levels", "PCRRBSetLevels", "0", "7", To(PCRRBSetLevels, (PetscInt)7), NotBetween(PCRRBSetLevels, 0, 128)),
+    OptionOf("-@nx", "PCRRBSetNx", "0", "48", To(PCRRBSetNx, kLine), NotBetween(PCRRBSetNx, 0, 1000000000))
       .Shows("(by the options)"),
-    OptionOf("-@ny", "PCRRBSetNy", "0", "45", To(PCRRBSetNy, kLines),
-             {Text("-2", kAtLeast0), Call(PCRRBSetNy, (PetscInt)-2, kAtLeast0)})
+    OptionOf("-@ny", "PCRRBSetNy", "0", "45", To(PCRRBSetNy, kLines), NotBetween(PCRRBSetNy, 0, 1000000000))
       .Shows("(by the options)"),
     OptionOf("-@lift", "PCRRBSetLift", "TRUE", "FALSE", To(PCRRBSetLift, PETSC_FALSE), {Text("maybe")})
       .With("-@levels 3", [] { return Blocks(ShortOf(31, 0.5)); }),
@@ -537,48 +542,45 @@ Type CMATCH()
   type.view_ranks      = ", 2400 rows, ";
   type.single_diagonal = true;
 
-  const char *const sweeps = "must be between 1 and 5", *const strength = "must be at least 0 and below 1";
-  const char *const row = "must be between 1 and 32", *const overcorrection = "must be between 1 and 2";
-  const char *const degree = "must be between 1 and 16", *const relaxation = "must be above 0 and below 2";
-  const char *const size = "must be between 1 and 2048";
-  type.options           = {
+  const char *const strength = "must be at least 0 and below 1", *const overcorrection = "must be between 1 and 2";
+  const char *const relaxation = "must be above 0 and below 2";
+
+  type.options = {
     OptionOf("-@coarsening", "PCCMATCHSetCoarsening", "matching", "mis2", To(PCCMATCHSetCoarsening, PC_CMATCH_MIS2),
-                       {Text("pmis"), Call(PCCMATCHSetCoarsening, (PCCMATCHCoarsening)2, "has no value 2")}),
-    OptionOf("-@sweeps", "PCCMATCHSetSweeps", "3", "2", To(PCCMATCHSetSweeps, (PetscInt)2),
-                       {Text("0", sweeps), Text("6", sweeps), Text("many"), Call(PCCMATCHSetSweeps, (PetscInt)-1, sweeps)}),
+             {Text("pmis"), Call(PCCMATCHSetCoarsening, (PCCMATCHCoarsening)2, "has no value 2")}),
+    OptionOf("-@sweeps", "PCCMATCHSetSweeps", "3", "2", To(PCCMATCHSetSweeps, (PetscInt)2), NotBetween(PCCMATCHSetSweeps, 1, 5)),
     OptionOf("-@strength", "PCCMATCHSetStrength", "0.1", "0.", To(PCCMATCHSetStrength, 0.),
-                       {Text("-0.1", strength), Text("1", strength), Text("nan"), Call(PCCMATCHSetStrength, 1., strength),
-                        Call(PCCMATCHSetStrength, nan, strength)})
+             {Text("-0.1", strength), Text("1", strength), Text("nan"), Call(PCCMATCHSetStrength, 1., strength),
+              Call(PCCMATCHSetStrength, nan, strength)})
       .With("", Jumps),
     OptionOf("-@smoothed_prolongator", "PCCMATCHSetSmoothedProlongator", "TRUE", "FALSE",
-                       To(PCCMATCHSetSmoothedProlongator, PETSC_FALSE), {Text("maybe")}),
+             To(PCCMATCHSetSmoothedProlongator, PETSC_FALSE), {Text("maybe")}),
     OptionOf("-@prolongator_row", "PCCMATCHSetProlongatorRow", "4", "2", To(PCCMATCHSetProlongatorRow, (PetscInt)2),
-                       {Text("0", row), Text("33", row), Call(PCCMATCHSetProlongatorRow, (PetscInt)0, row)}),
+             NotBetween(PCCMATCHSetProlongatorRow, 1, 32)),
     OptionOf("-@overcorrection", "PCCMATCHSetOvercorrection", "1.5", "2.", To(PCCMATCHSetOvercorrection, 2.),
-                       {Text("0.9", overcorrection), Text("2.1", overcorrection), Text("nan"),
-                        Call(PCCMATCHSetOvercorrection, 0., overcorrection), Call(PCCMATCHSetOvercorrection, nan, overcorrection)})
+             {Text("0.9", overcorrection), Text("2.1", overcorrection), Text("nan"),
+              Call(PCCMATCHSetOvercorrection, 0., overcorrection), Call(PCCMATCHSetOvercorrection, nan, overcorrection)})
       .With("-@smoothed_prolongator false"),
     OptionOf("-@cycle", "PCCMATCHSetCycle", "v", "w", To(PCCMATCHSetCycle, PC_CMATCH_W),
-                       {Text("f"), Call(PCCMATCHSetCycle, (PCCMATCHCycle)3, "has no value 3")})
+             {Text("f"), Call(PCCMATCHSetCycle, (PCCMATCHCycle)3, "has no value 3")})
       .With("-@coarse_size 20"),
     OptionOf("-@smoother", "PCCMATCHSetSmoother", "l1jacobi", "chebyshev4", To(PCCMATCHSetSmoother, PC_CMATCH_CHEBYSHEV4),
-                       {Text("sor"), Call(PCCMATCHSetSmoother, (PCCMATCHSmoother)5, "has no value 5")}),
-    OptionOf("-@degree", "PCCMATCHSetDegree", "1", "2", To(PCCMATCHSetDegree, (PetscInt)2),
-                       {Text("0", degree), Text("17", degree), Call(PCCMATCHSetDegree, (PetscInt)0, degree)}),
+             {Text("sor"), Call(PCCMATCHSetSmoother, (PCCMATCHSmoother)5, "has no value 5")}),
+    OptionOf("-@degree", "PCCMATCHSetDegree", "1", "2", To(PCCMATCHSetDegree, (PetscInt)2), NotBetween(PCCMATCHSetDegree, 1, 16)),
     OptionOf("-@relaxation", "PCCMATCHSetRelaxation", "1.5", "1.", To(PCCMATCHSetRelaxation, 1.),
-                       {Text("0", relaxation), Text("2", relaxation), Text("nan"), Call(PCCMATCHSetRelaxation, 0., relaxation),
-                        Call(PCCMATCHSetRelaxation, 2., relaxation), Call(PCCMATCHSetRelaxation, nan, relaxation)}),
+             {Text("0", relaxation), Text("2", relaxation), Text("nan"), Call(PCCMATCHSetRelaxation, 0., relaxation),
+              Call(PCCMATCHSetRelaxation, 2., relaxation), Call(PCCMATCHSetRelaxation, nan, relaxation)}),
     OptionOf("-@coarse", "PCCMATCHSetCoarse", "dense", "pcg", To(PCCMATCHSetCoarse, PC_CMATCH_PCG),
-                       {Text("lu"), Call(PCCMATCHSetCoarse, (PCCMATCHCoarse)2, "has no value 2")}),
+             {Text("lu"), Call(PCCMATCHSetCoarse, (PCCMATCHCoarse)2, "has no value 2")}),
     OptionOf("-@coarse_size", "PCCMATCHSetCoarseSize", "256", "20", To(PCCMATCHSetCoarseSize, (PetscInt)20),
-                       {Text("0", size), Text("2049", size), Call(PCCMATCHSetCoarseSize, (PetscInt)0, size)}),
+             NotBetween(PCCMATCHSetCoarseSize, 1, 2048)),
     OptionOf("-@max_levels", "PCCMATCHSetMaxLevels", "20", "2", To(PCCMATCHSetMaxLevels, (PetscInt)2),
-                       {Text("0", row), Text("33", row), Call(PCCMATCHSetMaxLevels, (PetscInt)0, row)})
+             NotBetween(PCCMATCHSetMaxLevels, 1, 32))
       .With("-@coarse_size 20"),
     OptionOf("-@precision", "PCCMATCHSetPrecision", "single", "double", To(PCCMATCHSetPrecision, FINEPC_DOUBLE),
-                       NoPrecision(PCCMATCHSetPrecision)),
+             NoPrecision(PCCMATCHSetPrecision)),
     OptionOf("-@reuse_pattern", "PCCMATCHSetReusePattern", "TRUE", "FALSE", To(PCCMATCHSetReusePattern, PETSC_FALSE),
-                       {Text("maybe")})
+             {Text("maybe")})
       .Makes(Useless::Nothing)
       .Shows("kept while the nonzeros of A stay"),
   };

@@ -134,6 +134,7 @@ PetscErrorCode PCView_FSAI(PC pc, PetscViewer viewer)
                                      ", fallen back to the diagonal %" PetscInt64_FMT
                                      ", on the path for large rows %" PetscInt64_FMT "\n",
                                      sum[0], sum[1], sum[2]));
+    PetscCall(PCViewSymmetry_Local(pc, viewer));
     PetscCall(PetscViewerASCIIPrintf(viewer, "set-up memory beyond A, G and its transpose: %g bytes\n", (double)most[1]));
   }
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -6,7 +6,7 @@
 
 #include "entry.h"
 #include "local.h"
-#include "sparse/memory.h"
+#include "sparse/csr_mat.h"
 
 /* ------------------------------------------- set-up ------------------------------------------- */
 
@@ -18,6 +18,43 @@ PetscErrorCode PCLocalPlace(PC pc, PetscMemType where, PetscInt rows)
   if (local->where != where || local->rows != rows) PetscCall(ArrayDestroy(local->where, (void **)&local->staging));
   local->where = where;
   local->rows  = rows;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Copies the values of A, with zeros in the place of one-sided couplings, if there are any. Otherwise *values stays null. */
+static PetscErrorCode GetSymmetricValues(PC_Local *local, const CSRView *A, PetscScalar **values)
+{
+  const bool on_device = PetscMemTypeDevice(A->where);
+  const auto check     = on_device ? CSRSymmetry_CUDA : CSRSymmetry_Host;
+
+  PetscFunctionBegin;
+  if (on_device && !local->symmetry_work)
+    PetscCall(ArrayCreate(sizeof(*local->symmetry_work), A->where, (void **)&local->symmetry_work));
+  PetscCall(check(A, nullptr, local->symmetry_work, &local->symmetry));
+  if (!local->symmetry.one_sided) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(ArrayCreate(A->nnz * sizeof(**values), A->where, (void **)values));
+  PetscCall(check(A, *values, local->symmetry_work, &local->symmetry));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCLocalComputeOnSymmetricRows(PC              pc, PetscErrorCode (*on_rows)(PC, const CSRView *, PCLocalOutcome *),
+                                             PCLocalOutcome *outcome)
+{
+  PetscScalar *values = nullptr;
+  CSRMat       mat;
+
+  PetscFunctionBegin;
+  PetscCall(MatGetCSR(pc->pmat, &mat));
+  PetscErrorCode code = GetSymmetricValues((PC_Local *)pc->data, &mat.A, &values);
+  if (!code) {
+    CSRView A = mat.A;
+    if (values) A.a = values;
+    code = CallGuarded(on_rows, pc, (const CSRView *)&A, outcome);
+  }
+  const PetscErrorCode freed = ArrayDestroy(mat.A.where, (void **)&values), restored = MatRestoreCSR(&mat);
+  PetscCall(code);
+  PetscCall(freed);
+  PetscCall(restored);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -72,6 +109,7 @@ PetscErrorCode PCSetUp_Local(PC pc)
 {
   PC_Local      *local = (PC_Local *)pc->data;
   PetscInt       rows, columns;
+  PetscBool      assembled;
   PCLocalOutcome outcome;
 
   PetscFunctionBegin;
@@ -81,6 +119,10 @@ PetscErrorCode PCSetUp_Local(PC pc)
   PetscCall(MatGetSize(pc->pmat, &rows, &columns));
   PetscCheck(rows == columns, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ,
              "The matrix must be square, but is %" PetscInt_FMT " by %" PetscInt_FMT, rows, columns);
+  PetscCall(MatAssembled(pc->pmat, &assembled));
+  PetscCheck(assembled, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_WRONGSTATE,
+             "The matrix is not assembled: call MatAssemblyBegin() and MatAssemblyEnd()");
+  const PetscInt64     told = local->symmetry.one_sided;
   const PetscErrorCode code = CallGuarded(local->compute, pc, &outcome);
   if (code) {
     outcome.code    = code;
@@ -88,6 +130,8 @@ PetscErrorCode PCSetUp_Local(PC pc)
   }
   PetscCall(PetscObjectStateIncrease((PetscObject)pc)); /* tells solvers that keep data of the factor that the factor is new */
   PetscCall(Agree(pc, &outcome));
+  if (local->symmetry.one_sided && local->symmetry.one_sided != told)
+    PetscCall(PetscInfo(pc, "%" PetscInt64_FMT " couplings that one row alone has are left out\n", local->symmetry.one_sided));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -106,9 +150,13 @@ PetscErrorCode PCLocalSetOperations(PC pc, PC_Local *local, PC_Local::Compute co
 
 PetscErrorCode PCReset_Local(PC pc)
 {
+  PC_Local *local = (PC_Local *)pc->data;
+
   PetscFunctionBegin;
   PetscCall(PCLocalPlace(pc, PETSC_MEMTYPE_HOST, 0));
-  ((PC_Local *)pc->data)->failure[0] = 0;
+  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&local->symmetry_work));
+  local->failure[0] = 0;
+  local->symmetry   = CSRSymmetry{};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -273,6 +321,26 @@ PetscErrorCode PCViewBegin_Local(PC pc, PetscViewer viewer, PetscBool *is_ascii)
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pc), &size));
   if (size > 1)
     PetscCall(PetscViewerASCIIPrintf(viewer, "block-local: each of %d ranks preconditions with its own diagonal block\n", size));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCViewSymmetry_Local(PC pc, PetscViewer viewer)
+{
+  const CSRSymmetry *symmetry = &((const PC_Local *)pc->data)->symmetry;
+  const MPI_Comm     comm     = PetscObjectComm((PetscObject)pc);
+  PetscInt64         count[2] = {symmetry->one_sided, symmetry->unequal}, sum[2];
+  PetscReal          largest;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPIU_Allreduce(count, sum, 2, MPIU_INT64, MPI_SUM, comm));
+  PetscCallMPI(MPIU_Allreduce(&symmetry->largest, &largest, 1, MPIU_REAL, MPIU_MAX, comm));
+  PetscCall(PetscViewerASCIIPrintf(viewer,
+                                   "symmetry: couplings that one row alone has, left out %" PetscInt64_FMT
+                                   ", pairs of unequal entries %" PetscInt64_FMT "\n",
+                                   sum[0], sum[1]));
+  if (sum[1])
+    PetscCall(PetscViewerASCIIPrintf(viewer, "not symmetric, entries differ by up to %g of the larger one: CG may fail\n",
+                                     (double)largest));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

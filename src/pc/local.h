@@ -6,7 +6,7 @@
 */
 #pragma once
 
-#include <finepc.h>
+#include "sparse/symmetry.h"
 
 /* How the set-up of a rank has ended. */
 struct PCLocalOutcome {
@@ -36,9 +36,11 @@ struct PC_Local {
 
   PetscInt columns_at_once = 1; /* the most columns that `apply` takes, at least 1 */
 
-  PetscMemType where   = PETSC_MEMTYPE_HOST; /* memory of the factor */
-  PetscInt     rows    = 0;                  /* rows of the rank's block */
-  PetscScalar *staging = nullptr;            /* [2 * rows] on the device, made when a host vector first meets a device factor */
+  PetscMemType where         = PETSC_MEMTYPE_HOST; /* memory of the factor */
+  PetscInt     rows          = 0;                  /* rows of the rank's block */
+  PetscScalar *staging       = nullptr; /* [2 * rows] on the device, made when a host vector first meets a device factor */
+  CSRSymmetry  symmetry      = {};      /* what makes the rank's block unsymmetric, for the types that need symmetry */
+  CSRSymmetry *symmetry_work = nullptr; /* on the device, made when the symmetry of a matrix there is first checked */
 
   /* Why the last set-up left no factor, the same on all ranks, or empty. It is no std::string, which might find no memory here. */
   char failure[sizeof(PCLocalOutcome::text)] = "";
@@ -46,6 +48,14 @@ struct PC_Local {
 
 /* `compute` calls this function to tell the memory and the number of rows of the factor. */
 PetscErrorCode PCLocalPlace(PC, PetscMemType, PetscInt rows);
+
+/*
+   `compute` of a type that needs a symmetric matrix of single entries calls this function. It lends the rows of the rank's block to
+   `on_rows` and takes them back, whether there is an error or not. The rows are those of the operator, but couplings that one row
+   alone has are zero. `symmetry` is set before.
+*/
+PetscErrorCode PCLocalComputeOnSymmetricRows(PC, PetscErrorCode (*on_rows)(PC, const CSRView *, PCLocalOutcome *),
+                                             PCLocalOutcome *);
 
 /* `compute` uses this text in its sentences: " of rank 1's block", or nothing if one rank has the whole matrix. */
 PetscErrorCode PCLocalNameBlock(PC, char text[], size_t length);
@@ -65,6 +75,9 @@ PetscErrorCode PCReset_Local(PC);
 
 /* Begins a view. If is_ascii is false afterwards, the viewer shows no text, and the type shows nothing more. */
 PetscErrorCode PCViewBegin_Local(PC, PetscViewer, PetscBool *is_ascii);
+
+/* Shows `symmetry`, summed over all ranks. */
+PetscErrorCode PCViewSymmetry_Local(PC, PetscViewer);
 
 /* Shows the reason and the text of a failed set-up. */
 PetscErrorCode PCViewFailure_Local(PC, PetscViewer);

@@ -238,8 +238,8 @@ public:
       steps_++;
     }
     for (int s = 0; s < rules.step_size && __any_sync(kFullWarp, step); s++) step = ChooseLargest(step);
-    if (mine && !power && k_ == queued_) finished_ = true; /* no candidate is left */
-    if (power) powers_left_--;
+    if (mine && !power && k_ == queued_) finished_ = true;          /* no candidate is left */
+    if (power) powers_left_ = k_ == queued_ ? 0 : powers_left_ - 1; /* without a candidate, further powers add none either */
   }
 
   /* Appends the next chosen index to P. */

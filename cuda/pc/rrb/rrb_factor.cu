@@ -71,10 +71,10 @@ __global__ void __launch_bounds__(kBlockSize)
     }
     const double other = Entry(A, column, row), apart = fabs(a - other);
     if (other == 0) {
-      if (!(apart <= kRRBNoise * Entry(A, row, row))) atomicAdd(&report->one_sided, 1ull);
+      if (!(apart <= kSymmetryNoise * Entry(A, row, row))) atomicAdd(&report->one_sided, 1ull);
       continue;
     }
-    if (apart > kRRBSymmetry * fmax(fabs(a), fabs(other)) && !(apart <= kRRBNoise * Entry(A, row, row)) && isfinite(apart)) {
+    if (apart > kSymmetry * fmax(fabs(a), fabs(other)) && !(apart <= kSymmetryNoise * Entry(A, row, row)) && isfinite(apart)) {
       /* where it is not finite, a pivot will fail */
       atomicMin(&report->pattern, key | 1);
       return;

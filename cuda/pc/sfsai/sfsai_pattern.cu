@@ -167,8 +167,8 @@ public:
     Begin(row);
     int  begin = 0, end = 1;
     bool too_large = false;
-    for (PetscInt p = 0; p < task_.power && begin < end && !too_large; p++) {
-      Expand(begin, end, p + 1 < task_.power);
+    for (products_ = 0; products_ < task_.power && begin < end && !too_large; products_++) {
+      Expand(begin, end, products_ + 1 < task_.power);
       Sync();
       begin     = end;
       end       = appended_.Value();
@@ -390,7 +390,7 @@ private:
   {
     double *before = weight_, *after = weight_ + task_.size.list; /* the products so far, and with one factor more */
     for (int c = t_; c < found; c += Threads) before[c] = c == found - 1;
-    for (PetscInt p = 0; p < task_.power; p++) {
+    for (PetscInt p = 0; p < products_; p++) {
       Sync();
       for (int c = t_; c < found; c += Threads) after[c] = WeightedRow(list_[c], found, before);
       double *const swap = before;
@@ -464,7 +464,7 @@ private:
   int                 *overflow_;
   unsigned            *place_; /* place of the row in the pool */
   TeamCounter<Threads> columns_, appended_, words_;
-  PetscInt             row_ = 0;
+  PetscInt             row_ = 0, products_ = 0; /* the row, and the products until no column was new */
 };
 
 template <int Threads, PatternUse Use, bool InShared>

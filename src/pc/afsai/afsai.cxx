@@ -4,7 +4,6 @@
 #include "finepcimpl.h"
 #include "options.h"
 #include "pc/fsai_face.h"
-#include "sparse/csr_mat.h"
 #include "afsai.h"
 
 const char *const PCAFSAIStopRules[]  = {"gain", "ratio", "PCAFSAIStopRule", "PC_AFSAI_STOP_", nullptr};
@@ -24,15 +23,16 @@ template <auto Member>
 using Param = Field<&PC_AFSAI::params, Member>;
 
 const Option<PC> kOptions[] = {
-  {"-pc_afsai_max_steps", "Most steps per row", "PCAFSAISetMaxSteps", Param<&AFSAIParams::max_steps>(AtLeast(0))},
-  {"-pc_afsai_step_size", "Entries added per step", "PCAFSAISetStepSize", Param<&AFSAIParams::step_size>(AtLeast(1))},
+  {"-pc_afsai_max_steps", "Most steps per row", "PCAFSAISetMaxSteps", Param<&AFSAIParams::max_steps>(Between(0, kAFSAIMostSteps))},
+  {"-pc_afsai_step_size", "Entries added per step", "PCAFSAISetStepSize",
+   Param<&AFSAIParams::step_size>(Between(1, kAFSAILargestStep))},
   {"-pc_afsai_tolerance", "Tolerance of the stop rule", "PCAFSAISetTolerance",
    Param<&AFSAIParams::tolerance>(AtLeastAndBelow(0, 1))},
   {"-pc_afsai_stop_rule", "When a row stops", "PCAFSAISetStopRule", Param<&AFSAIParams::stop_rule>(OneOf(PCAFSAIStopRules))},
   {"-pc_afsai_selection", "How candidates are ranked", "PCAFSAISetSelection",
    Param<&AFSAIParams::selection>(OneOf(PCAFSAISelections))},
   {"-pc_afsai_initial_power", "Power of A that gives the first pattern", "PCAFSAISetInitialPower",
-   Param<&AFSAIParams::initial_power>(AtLeast(0))},
+   Param<&AFSAIParams::initial_power>(Between(0, kFSAILargestPower))},
   {"-pc_afsai_prefilter", "Threshold for entries of A", "PCAFSAISetPrefilter", Param<&AFSAIParams::prefilter>(Between(0, 1))},
   {"-pc_afsai_postfilter", "Threshold for entries of G", "PCAFSAISetPostfilter", Param<&AFSAIParams::postfilter>(Between(0, 1))},
   {"-pc_afsai_setup_precision", "Precision of the set-up", "PCAFSAISetSetupPrecision",
@@ -47,22 +47,26 @@ const OptionTable<PC> PC_AFSAI::options{"aFSAI options", kOptions};
 } // namespace
 
 /* Computes the factor of the rank's block, G~ and d, and its transpose, or describes in the outcome why there is no factor. */
-static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
+static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *outcome)
 {
-  PC_AFSAI  *afsai = (PC_AFSAI *)pc->data;
-  PCInverse *M     = &afsai->inverse;
-  CSRMat     mat;
+  PC_AFSAI  *afsai   = (PC_AFSAI *)pc->data;
+  PCInverse *M       = &afsai->inverse;
+  const auto compute = PetscMemTypeDevice(A->where) ? AFSAIComputeFactor_CUDA : AFSAIComputeFactor_Host;
 
   PetscFunctionBegin;
-  PetscCall(MatGetCSR(pc->pmat, &mat));
-  PetscCall(PCFSAIPrepare(pc, &mat.A, afsai->reuse_pattern, afsai->params.factor_precision));
+  PetscCall(PCFSAIPrepare(pc, A, afsai->reuse_pattern, afsai->params.factor_precision));
   PetscCall(PetscLogEventBegin(FinePC_AFSAIFactor, pc, pc->pmat, 0, 0));
-  const auto           compute = PetscMemTypeDevice(mat.A.where) ? AFSAIComputeFactor_CUDA : AFSAIComputeFactor_Host;
-  const PetscErrorCode code = CallGuarded(compute, &mat.A, (PetscInt)0, &afsai->params, afsai->reused, &M->W1, M->d, &afsai->stats);
+  const PetscErrorCode code = CallGuarded(compute, A, (PetscInt)0, &afsai->params, afsai->reused, &M->W1, M->d, &afsai->stats);
   PetscCall(PetscLogEventEnd(FinePC_AFSAIFactor, pc, pc->pmat, 0, 0));
-  PetscCall(MatRestoreCSR(&mat));
   PetscCall(code);
   PetscCall(PCFSAIComplete(pc, "PCAFSAI", outcome));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
+{
+  PetscFunctionBegin;
+  PetscCall(PCLocalComputeOnSymmetricRows(pc, ComputeOnRows, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -127,8 +131,12 @@ static PetscErrorCode PCDestroy_AFSAI(PC pc)
   each other, and the preconditioner is applied as two sparse matrix-vector products, so that both the set-up and the solve
   run in parallel throughout. diag(G A G^T) = 1, and M is symmetric positive definite for every pattern.
 
-  The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. Only the rows of the
-  matrix are read, and its symmetry is not checked. With several ranks each rank takes its diagonal block, as `PCBJACOBI` does.
+  The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. With several ranks
+  each rank takes its diagonal block, as `PCBJACOBI` does.
+
+  A coupling that only one of its two rows has, such as a coupling to a Dirichlet row whose column was not zeroed, is left out. The
+  view counts these couplings, and the pairs of entries that are not equal. For such couplings each set-up copies the values of the
+  matrix.
 
   A diagonal entry that is missing or not positive, or an entry that is not finite, makes the set-up fail with a `PCFailedReason`.
 

@@ -13,8 +13,8 @@
 
   Input Parameters:
 + pc - the preconditioner context
-- max_steps - 0 or more steps per row; 0 leaves the diagonal, that is `PCJACOBI`, unless `PCAFSAISetInitialPower()` gives a first
-              pattern
+- max_steps - steps per row, between 0 and 10000; 0 leaves the diagonal, that is `PCJACOBI`, unless `PCAFSAISetInitialPower()`
+              gives a first pattern
 
   Options Database Key:
 . -pc_afsai_max_steps <max_steps> - the most steps in which `PCAFSAI` extends a row of its factor, k_max
@@ -58,7 +58,7 @@ PetscErrorCode PCAFSAIGetMaxSteps(PC pc, PetscInt *max_steps)
 
   Input Parameters:
 + pc - the preconditioner context
-- step_size - 1 or more entries
+- step_size - entries, between 1 and 10000
 
   Options Database Key:
 . -pc_afsai_step_size <step_size> - how many entries a step of `PCAFSAI` adds to a row of its factor, s
@@ -236,7 +236,7 @@ PetscErrorCode PCAFSAIGetSelection(PC pc, PCAFSAISelection *selection)
   Input Parameters:
 + pc - the preconditioner context
 - initial_power - 0 (default) for an empty pattern, 1 for the lower triangle of A, p for the lower triangle of its p-th power, by
-                  (3.9) of Bernaschi, Bisson, Fantozzi, Janna
+                  (3.9) of Bernaschi, Bisson, Fantozzi, Janna; at most 1000
 
   Options Database Key:
 . -pc_afsai_initial_power <initial_power> - the power p of A whose lower triangle is the pattern from which `PCAFSAI` starts

@@ -44,8 +44,11 @@ public:
     psi_  = 1;
     if (keep) return Append(std::vector<PetscInt>(keep, keep + keep_length)) && Finish(true);
     SeeRow(i);
-    for (PetscInt p = 0; p < params_.initial_power; p++)
-      if (!Append(Candidates())) return false;
+    for (PetscInt p = 0; p < params_.initial_power; p++) {
+      const std::vector<PetscInt> next = Candidates();
+      if (next.empty()) break; /* further powers have the same pattern */
+      if (!Append(next)) return false;
+    }
     const T psi_initial = psi_;
     for (PetscInt step = 0; step < params_.max_steps; step++) {
       const T                     psi_before = psi_;

@@ -23,7 +23,7 @@ static const Option<PC> kOptions[] = {
    Param<&BISAIParams::power_upper>(Between(0, kBISAILargestPower))},
   {"-pc_bisai_factor", "Where the triangular factors come from", "PCBISAISetFactor",
    Field<&PC_BISAI::factor>(OneOf(PCBISAIFactors))},
-  {"-pc_bisai_factor_levels", "Levels of fill", "PCBISAISetFactorLevels", Field<&PC_BISAI::levels>(AtLeast(0))},
+  {"-pc_bisai_factor_levels", "Levels of fill", "PCBISAISetFactorLevels", Field<&PC_BISAI::levels>(Between(0, kBISAIMostLevels))},
   {"-pc_bisai_factor_shift_type", "Shift of zero pivots", "PCBISAISetFactorShiftType",
    Field<&PC_BISAI::shift_type>(OneOf(MatFactorShiftTypes)), Invalidates::VALUES},
   {"-pc_bisai_factor_shift_amount", "Shift of a zero pivot", "PCBISAISetFactorShiftAmount",
@@ -32,7 +32,8 @@ static const Option<PC> kOptions[] = {
    Field<&PC_BISAI::ordering>(OneOf(MatGetOrderingList))},
   {"-pc_bisai_factor_precision", "Precision of the stored inverses", "PCBISAISetFactorPrecision",
    Param<&BISAIParams::factor_precision>(OneOf(FinePCPrecisions))},
-  {"-pc_bisai_sweeps", "Relaxation steps of an apply", "PCBISAISetSweeps", Param<&BISAIParams::sweeps>(AtLeast(0))},
+  {"-pc_bisai_sweeps", "Relaxation steps of an apply", "PCBISAISetSweeps",
+   Param<&BISAIParams::sweeps>(Between(0, kBISAIMostSweeps))},
 };
 const OptionTable<PC> PC_BISAI::options{"Block-ISAI options", kOptions};
 

@@ -13,7 +13,7 @@ struct BISAIParams {
   PetscInt        power_lower      = 0; /* p for L alone; 0 for `power` */
   PetscInt        power_upper      = 0; /* p for U alone; 0 for `power` */
   FinePCPrecision factor_precision = FINEPC_SINGLE;
-  PetscInt        sweeps           = 0; /* s, the relaxation steps of an apply, at least 0 */
+  PetscInt        sweeps           = 0; /* s, the relaxation steps of an apply, 0 .. kBISAIMostSweeps */
 
   /* Bytes of the CUDA work space for long rows. The work space is larger if the rows of one block of threads need more. */
   size_t work_limit = (size_t)256 << 20;
@@ -21,6 +21,9 @@ struct BISAIParams {
 
 /* The largest power. The pattern grows with the power, and so do the time and the memory of a set-up and an apply. */
 constexpr PetscInt kBISAILargestPower = 4;
+
+/* The most relaxation steps, and the most levels of fill, that an option may ask for. */
+constexpr PetscInt kBISAIMostSweeps = 1000, kBISAIMostLevels = 1000;
 
 /* Index of arrays [2] for L and U, and for NL and NU. */
 enum BISAITriangle { BISAI_LOWER, BISAI_UPPER };

@@ -189,7 +189,7 @@ PetscErrorCode PCBISAIGetFactor(PC pc, PCBISAIFactor *factor)
 
   Input Parameters:
 + pc - the preconditioner context
-- levels - 0 (default) or more levels
+- levels - levels, between 0 (default) and 1000
 
   Options Database Key:
 . -pc_bisai_factor_levels <levels> - the levels of fill of the factors of `PCBISAI`
@@ -412,7 +412,7 @@ PetscErrorCode PCBISAIGetFactorPrecision(PC pc, FinePCPrecision *factor_precisio
 
   Input Parameters:
 + pc - the preconditioner context
-- sweeps - 0 (default) or more steps
+- sweeps - steps, between 0 (default) and 1000
 
   Options Database Key:
 . -pc_bisai_sweeps <sweeps> - the relaxation steps that an apply of `PCBISAI` takes with each factor

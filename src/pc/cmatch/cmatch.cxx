@@ -8,7 +8,6 @@
 #include "finepcimpl.h"
 #include "options.h"
 #include "pc/pcinverse.h"
-#include "sparse/csr_mat.h"
 
 const char *const PCCMATCHCoarsenings[] = {"matching", "mis2", "PCCMATCHCoarsening", "PC_CMATCH_", nullptr};
 const char *const PCCMATCHCycles[]      = {"v", "w", "k", "PCCMATCHCycle", "PC_CMATCH_", nullptr};
@@ -169,7 +168,7 @@ static PetscErrorCode GetNearNullVector(PC pc, const CSRView *A, NearNullVector 
 static PetscErrorCode RestoreNearNullVector(NearNullVector *w)
 {
   PetscFunctionBegin;
-  if (!w->vec) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!w->lent) PetscFunctionReturn(PETSC_SUCCESS);
   if (w->from_host) PetscCall(VecRestoreArrayRead(w->vec, &w->lent));
   else PetscCall(VecRestoreArrayReadAndMemType(w->vec, &w->lent));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -275,46 +274,50 @@ static PetscErrorCode DescribeFailure(PC pc, bool has_vector, PCLocalOutcome *ou
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Computes the hierarchy of the rank's block, or describes in the outcome why there is none. */
-static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
+/* Computes the hierarchy with the near null vector that is lent. */
+static PetscErrorCode ComputeHierarchy(PC pc, const CSRView *A, const NearNullVector &w)
 {
-  PC_CMATCH     *cmatch = (PC_CMATCH *)pc->data;
-  CSRMat         mat;
-  NearNullVector w;
-  PetscBool      assembled;
+  PC_CMATCH *cmatch  = (PC_CMATCH *)pc->data;
+  const auto compute = PetscMemTypeDevice(A->where) ? CMATCHComputeHierarchy_CUDA : CMATCHComputeHierarchy_Host;
 
   PetscFunctionBegin;
-  PetscCall(MatAssembled(pc->pmat, &assembled));
-  PetscCheck(assembled, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_WRONGSTATE,
-             "The matrix is not assembled: call MatAssemblyBegin() and MatAssemblyEnd()");
-  PetscCall(MatGetCSR(pc->pmat, &mat));
-  if (cmatch->where != mat.A.where || cmatch->rows != mat.A.n) {
-    PetscCall(FreeHierarchy(cmatch));
-    PetscCall(ArrayDestroy(cmatch->where, (void **)&cmatch->w));
-    PetscCall(PCLocalPlace(pc, mat.A.where, mat.A.n));
-  }
-  PetscCall(GetNearNullVector(pc, &mat.A, &w));
   cmatch->near_null       = w.source;
   cmatch->params.singular = w.singular ? PETSC_TRUE : PETSC_FALSE;
-  cmatch->reused          = CanKeepPattern(pc, &mat.A, &w);
+  cmatch->reused          = CanKeepPattern(pc, A, &w);
   cmatch->complete        = false;
   cmatch->has_work        = cmatch->reuse_pattern;
 
   PetscCall(PetscLogEventBegin(FinePC_CMATCHHierarchy, pc, pc->pmat, 0, 0));
-  const auto     compute = PetscMemTypeDevice(mat.A.where) ? CMATCHComputeHierarchy_CUDA : CMATCHComputeHierarchy_Host;
-  PetscErrorCode code    = CallGuarded(compute, &mat.A, w.array, &cmatch->params, cmatch->reused ? PETSC_TRUE : PETSC_FALSE,
-                                       cmatch->reuse_pattern, &cmatch->hierarchy, &cmatch->stats);
+  PetscErrorCode code = CallGuarded(compute, A, w.array, &cmatch->params, cmatch->reused ? PETSC_TRUE : PETSC_FALSE,
+                                    cmatch->reuse_pattern, &cmatch->hierarchy, &cmatch->stats);
   /* the patterns of other values may not do: a coarse operator has failed, not the matrix */
   const CMATCHFailure failure = cmatch->stats.failure;
   if (!code && cmatch->reused &&
       (failure == CMATCH_COARSEST || (failure == CMATCH_DIAGONAL_NOT_POSITIVE && cmatch->stats.level > 0))) {
     cmatch->reused = false;
-    code           = CallGuarded(compute, &mat.A, w.array, &cmatch->params, PETSC_FALSE, cmatch->reuse_pattern, &cmatch->hierarchy,
-                                 &cmatch->stats);
+    code =
+      CallGuarded(compute, A, w.array, &cmatch->params, PETSC_FALSE, cmatch->reuse_pattern, &cmatch->hierarchy, &cmatch->stats);
   }
   PetscCall(PetscLogEventEnd(FinePC_CMATCHHierarchy, pc, pc->pmat, 0, 0));
+  PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Computes the hierarchy of the rank's block, or describes in the outcome why there is none. */
+static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *outcome)
+{
+  PC_CMATCH     *cmatch = (PC_CMATCH *)pc->data;
+  NearNullVector w;
+
+  PetscFunctionBegin;
+  if (cmatch->where != A->where || cmatch->rows != A->n) {
+    PetscCall(FreeHierarchy(cmatch));
+    PetscCall(ArrayDestroy(cmatch->where, (void **)&cmatch->w));
+    PetscCall(PCLocalPlace(pc, A->where, A->n));
+  }
+  PetscErrorCode code = GetNearNullVector(pc, A, &w);
+  if (!code) code = ComputeHierarchy(pc, A, w);
   PetscCall(RestoreNearNullVector(&w));
-  PetscCall(MatRestoreCSR(&mat));
   PetscCall(code);
   if (cmatch->stats.failure) {
     PetscCall(DescribeFailure(pc, w.array != nullptr, outcome));
@@ -322,6 +325,13 @@ static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
   }
   cmatch->complete         = true;
   cmatch->hierarchy->flops = CountFlops(cmatch->hierarchy, cmatch->stats.end);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
+{
+  PetscFunctionBegin;
+  PetscCall(PCLocalComputeOnSymmetricRows(pc, ComputeOnRows, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -454,8 +464,11 @@ static PetscErrorCode PCDestroy_CMATCH(PC pc)
   allocating anything, but for the smoother afsai, which allocates. The aggregates are those of the first values then; see
   `PCCMATCHSetReusePattern()`.
 
-  The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. Symmetry is not
-  checked. With several ranks this is not the global method: each rank has a hierarchy of its own diagonal block, as `PCBJACOBI`
+  The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. A coupling that
+  only one of its two rows has, such as a coupling to a Dirichlet row whose column was not zeroed, is left out. The view counts
+these couplings, and the pairs of entries that are not equal. For such couplings each set-up copies the values of the matrix.
+
+  With several ranks this is not the global method: each rank has a hierarchy of its own diagonal block, as `PCBJACOBI`
   would, and iterations grow with the number of ranks; the view says so.
 
   A diagonal entry that is missing or not positive, on the finest level or in a Galerkin product, an entry that is not finite, or

@@ -193,6 +193,7 @@ static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
                                    " rows, %g bytes, %g per unknown; %g bytes kept for the next set-up\n",
                                    PetscMemTypeDevice(H->where) ? "CUDA" : "host", sum[ROWS], all_bytes[HIERARCHY_BYTES],
                                    sum[ROWS] ? all_bytes[HIERARCHY_BYTES] / (double)sum[ROWS] : 0., all_bytes[KEPT_BYTES]));
+  PetscCall(PCViewSymmetry_Local(pc, viewer));
   PetscCall(PetscViewerASCIIPrintf(viewer, "set-up memory beyond A and the hierarchy: %g bytes\n", most_work));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

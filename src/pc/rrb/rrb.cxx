@@ -14,9 +14,10 @@ template <auto Member>
 using Param = Field<&PC_RRB::params, Member>;
 
 static const Option<PC> kOptions[] = {
-  {"-pc_rrb_levels", "Levels before the exact factorization; 0: by size", "PCRRBSetLevels", Param<&RRBParams::levels>(AtLeast(0))},
-  {"-pc_rrb_nx", "Points of a line of the grid; 0: found", "PCRRBSetNx", Field<&PC_RRB::nx>(AtLeast(0))},
-  {"-pc_rrb_ny", "Lines of the grid; 0: found", "PCRRBSetNy", Field<&PC_RRB::ny>(AtLeast(0))},
+  {"-pc_rrb_levels", "Levels before the exact factorization; 0: by size", "PCRRBSetLevels",
+   Param<&RRBParams::levels>(Between(0, kRRBMostLevels))},
+  {"-pc_rrb_nx", "Points of a line of the grid; 0: found", "PCRRBSetNx", Field<&PC_RRB::nx>(Between(0, kRRBLongestLine))},
+  {"-pc_rrb_ny", "Lines of the grid; 0: found", "PCRRBSetNy", Field<&PC_RRB::ny>(Between(0, kRRBLongestLine))},
   {"-pc_rrb_lift", "Make rows that sum to less than 0 sum to 0 before they are lumped", "PCRRBSetLift", Param<&RRBParams::lift>()},
 };
 const OptionTable<PC> PC_RRB::options{"RRB options", kOptions};
@@ -83,6 +84,7 @@ static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
   PetscCall(code);
   PetscCall(PetscObjectGetId((PetscObject)pc->pmat, &rrb->mat_id));
   PetscCall(PetscObjectStateGet((PetscObject)pc->pmat, &rrb->mat_state));
+  rrb->symmetry = CSRSymmetry{rrb->stats.one_sided, 0, 0}; /* unequal entries are an error */
   if (!outcome->code && rrb->stats.failure) PetscCall(DescribePivot(pc, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -138,10 +140,10 @@ static PetscErrorCode PCView_RRB(PC pc, PetscViewer viewer)
     PetscCall(ViewLift(pc, 0, viewer));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscInt64     count[4] = {stats->one_sided, stats->zero_pivots, (PetscInt64)F->nx * F->ny, stats->lifted}, sum[4];
+  PetscInt64     count[3] = {stats->zero_pivots, (PetscInt64)F->nx * F->ny, stats->lifted}, sum[3];
   PetscLogDouble bytes    = (PetscLogDouble)F->bytes, all_bytes;
 
-  PetscCallMPI(MPIU_Allreduce(count, sum, 4, MPIU_INT64, MPI_SUM, PetscObjectComm((PetscObject)pc)));
+  PetscCallMPI(MPIU_Allreduce(count, sum, 3, MPIU_INT64, MPI_SUM, PetscObjectComm((PetscObject)pc)));
   PetscCallMPI(MPIU_Allreduce(&bytes, &all_bytes, 1, MPI_DOUBLE, MPI_SUM, PetscObjectComm((PetscObject)pc)));
   PetscCall(PetscViewerASCIIPrintf(viewer,
                                    "levels %" PetscInt_FMT " of %" PetscInt_FMT "%s, exact factorization of %" PetscInt_FMT
@@ -150,13 +152,11 @@ static PetscErrorCode PCView_RRB(PC pc, PetscViewer viewer)
                                    PetscMemTypeDevice(F->where) ? "dense inverse" : "band"));
   PetscCall(PetscViewerASCIIPrintf(viewer, "backend %s, %g bytes, %g per unknown%s\n",
                                    PetscMemTypeDevice(F->where) ? "CUDA" : "host", all_bytes,
-                                   sum[2] ? all_bytes / (double)sum[2] : 0.,
+                                   sum[1] ? all_bytes / (double)sum[1] : 0.,
                                    F->has_schur ? ", with the first Schur complement" : ""));
-  PetscCall(PetscViewerASCIIPrintf(viewer,
-                                   "couplings that one row alone has, left out %" PetscInt64_FMT
-                                   ", zero pivots of a singular matrix %" PetscInt64_FMT "\n",
-                                   sum[0], sum[1]));
-  PetscCall(ViewLift(pc, sum[3], viewer));
+  PetscCall(PCViewSymmetry_Local(pc, viewer));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "zero pivots of a singular matrix %" PetscInt64_FMT "\n", sum[0]));
+  PetscCall(ViewLift(pc, sum[2], viewer));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -7,12 +7,15 @@
 */
 #pragma once
 
-#include "sparse/csr.h"
+#include "sparse/symmetry.h"
 
 /* ----------------------------------------- parameters ----------------------------------------- */
 
+/* The most levels, and the most points of a line or lines of a grid, that an option may ask for. No grid allows more levels. */
+constexpr PetscInt kRRBMostLevels = 128, kRRBLongestLine = 1000000000;
+
 struct RRBParams {
-  /* l of RRB-l, at least 1; for 0 the levels are chosen by the size of the grid. */
+  /* l of RRB-l, 1 .. kRRBMostLevels; for 0 the levels are chosen by the size of the grid. */
   PetscInt levels = 0;
 
   /* The constants are in the null space of A: if all rows sum to 0, the last pivot is left out. */
@@ -39,12 +42,6 @@ constexpr PetscInt kRRBLargestRemainder = 8192;
 
 /* The most bytes of the band in which the host twin factors exactly, so that few levels on a large grid do not fill the memory. */
 constexpr size_t kRRBLargestBand = (size_t)2 << 30;
-
-/*
-   A counts as symmetric if a_ij and a_ji differ by at most kRRBSymmetry of the larger one, or by at most kRRBNoise of a_ii, which
-   is rounding: tiny couplings beside a large diagonal entry may differ by much, relatively.
-*/
-constexpr PetscReal kRRBSymmetry = 1e-8, kRRBNoise = 1e-14;
 
 /*
    A row counts as one that sums to 0 if its sum is at most this share of its diagonal entry. All rows of a matrix with the

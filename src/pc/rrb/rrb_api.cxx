@@ -10,8 +10,8 @@
 
   Input Parameters:
 + pc - the preconditioner context
-- levels - 1 or more levels, or 0 (default) for as few as leave at most 1024 points, or one in 15000, but never more than 4096; the
-           most that the grid allows, 2 ceil(log2(max(nx, ny))) + 1, is full RRB, and more levels are the same as full RRB
+- levels - between 1 and 128, or 0 (default) for as few as leave at most 1024 points, or one in 15000, but never more than 4096;
+           the most that the grid allows, 2 ceil(log2(max(nx, ny))) + 1, is full RRB, and more levels are the same as full RRB
 
   Options Database Key:
 . -pc_rrb_levels <levels> - levels before the exact factorization
@@ -57,7 +57,7 @@ PetscErrorCode PCRRBGetLevels(PC pc, PetscInt *levels)
 
   Input Parameters:
 + pc - the preconditioner context
-- nx - 1 or more points; 0 (default) leaves the grid to the `DM`, or to the pattern of the matrix
+- nx - points, between 1 and 10^9; 0 (default) leaves the grid to the `DM`, or to the pattern of the matrix
 
   Options Database Key:
 . -pc_rrb_nx <nx> - points of a line of the grid
@@ -101,7 +101,7 @@ PetscErrorCode PCRRBGetNx(PC pc, PetscInt *nx)
 
   Input Parameters:
 + pc - the preconditioner context
-- ny - 1 or more lines; 0 (default) leaves the grid to the `DM`, or to the pattern of the matrix
+- ny - lines, between 1 and 10^9; 0 (default) leaves the grid to the `DM`, or to the pattern of the matrix
 
   Options Database Key:
 . -pc_rrb_ny <ny> - lines of the grid

@@ -122,12 +122,12 @@ static void ReadMatrix(const CSRView *A, PetscInt nx, RRBOperator *S, PetscBool 
       const PetscScalar other = Entry(A, column, row);
       const double      apart = PetscAbsScalar(a - other);
       if (other == 0) {
-        if (!(apart <= kRRBNoise * Entry(A, row, row))) stats->one_sided++;
+        if (!(apart <= kSymmetryNoise * Entry(A, row, row))) stats->one_sided++;
         continue;
       }
       /* Entries that are not finite are let through here, since they make a pivot fail. */
-      if (apart > kRRBSymmetry * PetscMax(PetscAbsScalar(a), PetscAbsScalar(other)) && !(apart <= kRRBNoise * Entry(A, row, row)) &&
-          std::isfinite(apart)) {
+      if (apart > kSymmetry * PetscMax(PetscAbsScalar(a), PetscAbsScalar(other)) &&
+          !(apart <= kSymmetryNoise * Entry(A, row, row)) && std::isfinite(apart)) {
         stats->failure = RRB_UNSYMMETRIC;
         stats->row     = row;
         stats->column  = column;

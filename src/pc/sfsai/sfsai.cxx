@@ -24,10 +24,12 @@ template <auto Member>
 using Param = Field<&PC_SFSAI::params, Member>;
 
 const Option<PC> kOptions[] = {
-  {"-pc_sfsai_power", "Products that make the pattern", "PCSFSAISetPower", Param<&SFSAIParams::power>(AtLeast(0))},
+  {"-pc_sfsai_power", "Products that make the pattern", "PCSFSAISetPower",
+   Param<&SFSAIParams::power>(Between(0, kFSAILargestPower))},
   {"-pc_sfsai_prefilter", "Threshold for entries of A", "PCSFSAISetPrefilter", Param<&SFSAIParams::prefilter>(Between(0, 1))},
   {"-pc_sfsai_postfilter", "Threshold for entries of G", "PCSFSAISetPostfilter", Param<&SFSAIParams::postfilter>(Between(0, 1))},
-  {"-pc_sfsai_max_row", "Most entries of a row of G", "PCSFSAISetMaxRow", Param<&SFSAIParams::max_row>(AtLeast(0))},
+  {"-pc_sfsai_max_row", "Most entries of a row of G", "PCSFSAISetMaxRow",
+   Param<&SFSAIParams::max_row>(Between(0, kSFSAILargestCap))},
   {"-pc_sfsai_setup_precision", "Precision of the set-up", "PCSFSAISetSetupPrecision",
    Param<&SFSAIParams::setup_precision>(OneOf(FinePCPrecisions))},
   {"-pc_sfsai_factor_precision", "Precision of the stored factor", "PCSFSAISetFactorPrecision",
@@ -113,32 +115,37 @@ static PetscErrorCode FreeWork(SFSAIWork *work)
 }
 
 /* Computes the factor of the rank's block, G~ and d, and its transpose, or describes in the outcome why there is no factor. */
-static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
+static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *outcome)
 {
   PC_SFSAI              *sfsai         = (PC_SFSAI *)pc->data;
   PCInverse             *M             = &sfsai->inverse;
+  const auto             compute       = PetscMemTypeDevice(A->where) ? SFSAIComputeFactor_CUDA : SFSAIComputeFactor_Host;
   const PetscObjectState pattern_state = sfsai->pattern_state;
-  CSRMat                 mat;
   GivenPattern           given{};
 
   PetscFunctionBegin;
-  PetscCall(MatGetCSR(pc->pmat, &mat));
   if (sfsai->pattern) PetscCall(MatGetNonzeroState(sfsai->pattern, &sfsai->pattern_state));
   const PetscBool same_pattern = (PetscBool)(sfsai->pattern_state == pattern_state);
-  PetscCall(PCFSAIPrepare(pc, &mat.A, (PetscBool)(sfsai->reuse_pattern && same_pattern), sfsai->params.factor_precision));
-  if (sfsai->work.where != mat.A.where) PetscCall(FreeWork(&sfsai->work));
+  PetscCall(PCFSAIPrepare(pc, A, (PetscBool)(sfsai->reuse_pattern && same_pattern), sfsai->params.factor_precision));
+  if (sfsai->work.where != A->where) PetscCall(FreeWork(&sfsai->work));
   const PetscBool is_given = (PetscBool)(sfsai->pattern && !sfsai->reused);
-  if (is_given) PetscCall(GetGivenPattern(pc, &mat.A, &given));
+  PetscErrorCode  code     = is_given ? GetGivenPattern(pc, A, &given) : PETSC_SUCCESS;
 
   PetscCall(PetscLogEventBegin(FinePC_SFSAIFactor, pc, pc->pmat, 0, 0));
-  const auto           compute = PetscMemTypeDevice(mat.A.where) ? SFSAIComputeFactor_CUDA : SFSAIComputeFactor_Host;
-  const PetscErrorCode code    = CallGuarded(compute, &mat.A, is_given ? &given.S : nullptr, &sfsai->params, sfsai->reused, &M->W1,
-                                             M->d, &sfsai->work, &sfsai->stats);
+  if (!code)
+    code = CallGuarded(compute, A, is_given ? &given.S : nullptr, &sfsai->params, sfsai->reused, &M->W1, M->d, &sfsai->work,
+                       &sfsai->stats);
   PetscCall(PetscLogEventEnd(FinePC_SFSAIFactor, pc, pc->pmat, 0, 0));
-  if (is_given) PetscCall(RestoreGivenPattern(&given));
-  PetscCall(MatRestoreCSR(&mat));
+  if (given.mat.local) PetscCall(RestoreGivenPattern(&given));
   PetscCall(code);
   PetscCall(PCFSAIComplete(pc, "PCSFSAI", outcome));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
+{
+  PetscFunctionBegin;
+  PetscCall(PCLocalComputeOnSymmetricRows(pc, ComputeOnRows, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -242,8 +249,12 @@ static PetscErrorCode PCDestroy_SFSAI(PC pc)
   A row can have at most 1280 entries, and fewer on GPUs with less than 227 KB of shared memory per block. If a row would be longer,
   the set-up ends with an error that names the options which shorten the row.
 
-  The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. Only the rows of the
-  matrix are read, and its symmetry is not checked. With several ranks each rank takes its diagonal block, as `PCBJACOBI` does.
+  The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. With several ranks
+  each rank takes its diagonal block, as `PCBJACOBI` does.
+
+  A coupling that only one of its two rows has, such as a coupling to a Dirichlet row whose column was not zeroed, is left out. The
+  view counts these couplings, and the pairs of entries that are not equal. For such couplings each set-up copies the values of the
+  matrix.
 
   A diagonal entry that is missing or not positive, or an entry that is not finite, makes the set-up fail with a `PCFailedReason`.
 

@@ -13,8 +13,8 @@
 
   Input Parameters:
 + pc - the preconditioner context
-- power - 0 or more; 0 leaves the diagonal, that is `PCJACOBI`, 1 takes the lower triangle of A, 2 (default) one product more, by
-          (3.9) of Bernaschi, Bisson, Fantozzi, Janna
+- power - between 0 and 1000; 0 leaves the diagonal, that is `PCJACOBI`, 1 takes the lower triangle of A, 2 (default) one product
+more, by (3.9) of Bernaschi, Bisson, Fantozzi, Janna
 
   Options Database Key:
 . -pc_sfsai_power <power> - how many products of the recursion of `PCSFSAI` make the pattern of its factor, k
@@ -150,7 +150,7 @@ PetscErrorCode PCSFSAIGetPostfilter(PC pc, PetscReal *postfilter)
 
   Input Parameters:
 + pc - the preconditioner context
-- max_row - the most entries of a row of G, its diagonal included; 0 (default) for no cap, 1 leaves the diagonal
+- max_row - the most entries of a row of G, its diagonal included, at most 100000; 0 (default) for no cap, 1 leaves the diagonal
 
   Options Database Key:
 . -pc_sfsai_max_row <max_row> - the most entries that a row of the factor of `PCSFSAI` may have

@@ -9,9 +9,11 @@
    Here A~ is A without the entries a_ij, i != j, of |a_ij| <= tau sqrt(a_ii a_jj), (3.8). Row i of B_k is found as follows: k
    times, the row takes in the columns c <= i of those rows of A~ that were taken in last.
 
-   A row that is longer than max_row keeps its diagonal and the columns of the largest weights. The weights come from the same
-   recursion with magnitudes in the place of the pattern, where A~ is scaled to unit diagonal and only the columns P_i of row i of
-   B_k take part (A is symmetric):
+   The search ends before if a product finds no new column, and then k is the number of products so far.
+
+   A row that is longer than max_row keeps its diagonal and the columns of the largest weights. The weights come from the same k
+   steps of the recursion with magnitudes in the place of the pattern, where A~ is scaled to unit diagonal and only the columns P_i
+   of row i of B_k take part (A is symmetric):
 
      w_0 = e_i,   w_p+1(c) = sum over s in P_i of |a~_cs| w_p(s).
 
@@ -54,7 +56,7 @@ public:
     columns.clear();
     Take(i);
     size_t last = 0;
-    for (PetscInt p = 0; p < params_.power && last < columns.size(); p++) {
+    for (products_ = 0; products_ < params_.power && last < columns.size(); products_++) {
       const size_t end = columns.size();
       for (; last < end; last++) {
         const PetscInt row = columns[last];
@@ -95,7 +97,7 @@ private:
   {
     std::vector<PetscReal> w(columns.size(), 0), next(columns.size());
     w[0] = 1;
-    for (PetscInt p = 0; p < params_.power; p++) {
+    for (PetscInt p = 0; p < products_; p++) {
       for (size_t r = 0; r < columns.size(); r++) {
         next[r] = 0;
         for (PetscInt k = A_.i[columns[r]]; k < A_.i[columns[r] + 1]; k++) {
@@ -118,7 +120,8 @@ private:
   const CSRView        &A_;
   const PetscReal      *s_;
   const SFSAIParams    &params_;
-  std::vector<PetscInt> place_; /* [n] place of a column in `columns`, or -1 */
+  std::vector<PetscInt> place_;        /* [n] place of a column in `columns`, or -1 */
+  PetscInt              products_ = 0; /* k of the row that was found last */
 };
 
 /* The arrays in SFSAIWork for n rows, of which the longest has m entries. */

@@ -1,0 +1,28 @@
+/*
+   What makes a matrix unsymmetric: couplings that one row alone has, and pairs of entries that differ in value. Rows of Dirichlet
+   conditions that were made rows of the identity while their columns stayed leave such couplings, see MatZeroRows(). The rows of
+   the other unknowns are those of a symmetric matrix without them.
+*/
+#pragma once
+
+#include "csr.h"
+
+/*
+   a_ij and a_ji count as equal if they differ by at most kSymmetry of the larger one, or by at most kSymmetryNoise of a_ii, which
+   is rounding: tiny couplings beside a large diagonal entry may differ by much, relatively.
+*/
+constexpr PetscReal kSymmetry = 1e-8, kSymmetryNoise = 1e-14;
+
+/* Entries that are not finite are not counted. */
+struct CSRSymmetry {
+  PetscInt64 one_sided; /* couplings a_ij for which a_ji is zero or not stored, where a_ij is more than rounding beside a_ii */
+  PetscInt64 unequal;   /* pairs of entries, none of them zero, that differ */
+  PetscReal  largest;   /* the largest |a_ij - a_ji| / max(|a_ij|, |a_ji|) of these pairs */
+};
+
+/*
+   Counts what makes A unsymmetric. If `values` [nnz] is given, in the memory of A, it gets the values of A with zeros in the place
+   of the couplings that are counted as one-sided. The work space of the CUDA twin is one CSRSymmetry on the device.
+*/
+PetscErrorCode CSRSymmetry_Host(const CSRView *A, PetscScalar *values, CSRSymmetry *work, CSRSymmetry *);
+PetscErrorCode CSRSymmetry_CUDA(const CSRView *A, PetscScalar *values, CSRSymmetry *work, CSRSymmetry *);

@@ -1,0 +1,51 @@
+/*
+   This file is the host twin of cuda/sparse/symmetry.cu, in one pass over the entries. The rows come in order, so that the entries
+   (j, i) before the diagonal of row j are met one after the other, by the rows i < j that have the entry (i, j). An entry that is
+   passed over has no partner.
+*/
+#include <cmath>
+#include <vector>
+
+#include "symmetry.h"
+
+PetscErrorCode CSRSymmetry_Host(const CSRView *A, PetscScalar *values, CSRSymmetry *, CSRSymmetry *symmetry)
+{
+  const PetscScalar *const a = A->a;
+  std::vector<PetscInt>    next(A->i, A->i + A->n); /* the first entry of each row that was not met yet */
+  std::vector<PetscReal>   noise(A->n, 0);          /* what is rounding beside the diagonal entry of each row */
+
+  const auto alone = [&](PetscInt row, PetscInt k) {
+    if (!(PetscAbsScalar(a[k]) > noise[row]) || !std::isfinite(a[k])) return;
+    symmetry->one_sided++;
+    if (values) values[k] = 0;
+  };
+  const auto pair = [&](PetscInt row, PetscInt k, PetscInt column, PetscInt k_other) {
+    const PetscReal larger = PetscMax(PetscAbsScalar(a[k]), PetscAbsScalar(a[k_other])), apart = PetscAbsScalar(a[k] - a[k_other]);
+    if (a[k_other] == 0) alone(row, k);
+    else if (a[k] == 0) alone(column, k_other);
+    else if (apart > kSymmetry * larger && apart > noise[row] && std::isfinite(apart)) {
+      symmetry->unequal++;
+      symmetry->largest = PetscMax(symmetry->largest, apart / larger);
+    }
+  };
+
+  PetscFunctionBegin;
+  *symmetry = CSRSymmetry{};
+  if (values) PetscCall(PetscArraycpy(values, a, A->nnz));
+  for (PetscInt row = 0; row < A->n; row++)
+    for (PetscInt k = A->i[row]; k < A->i[row + 1]; k++)
+      if (A->j[k] == row) noise[row] = kSymmetryNoise * PetscAbsScalar(a[k]);
+  for (PetscInt row = 0; row < A->n; row++) {
+    PetscInt k = next[row];
+    for (; k < A->i[row + 1] && A->j[k] < row; k++) alone(row, k);
+    for (; k < A->i[row + 1]; k++) {
+      const PetscInt column = A->j[k], end = A->i[column + 1];
+      PetscInt      &other = next[column];
+      if (column == row) continue;
+      for (; other < end && A->j[other] < row; other++) alone(column, other);
+      if (other < end && A->j[other] == row) pair(row, k, column, other++);
+      else alone(row, k);
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
