@@ -240,6 +240,11 @@ PetscErrorCode CGRankGhosts_CUDA(CGFusedWork *, const CGRankVectors *, const Pet
   return NoCUDA();
 }
 
+PetscErrorCode CGFence_CUDA()
+{
+  return NoCUDA();
+}
+
 PetscErrorCode CGStep_CUDA(PetscInt, PetscScalar, const PetscScalar *, const PetscScalar *, PetscScalar *, PetscScalar *)
 {
   return NoCUDA();

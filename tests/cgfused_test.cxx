@@ -797,6 +797,32 @@ TEST_CASE("cgfused: eigenvalues and extreme singular values", "[cgfused]")
         }
 }
 
+/* The room for the Lanczos matrix follows the iterations that are made. */
+TEST_CASE("cgfused: eigenvalues with the largest limit of iterations, and asked for after the set-up", "[cgfused]")
+{
+  for (const Place &place : Places()) {
+    CAPTURE(place.backend->name, place.path);
+    const MatObject     A = CreateMat(Poisson(60, 59), place.backend->mat);
+    std::vector<double> values[3];
+    for (int k = 0; k < 3; k++) {
+      const char     *limit[] = {"-ksp_max_it 2147483647", "-ksp_max_it 500", "-ksp_max_it 500"};
+      const KSPObject ksp     = MakeFused(A, place, PCNONE, std::string("-ksp_rtol 1e-10 ") + limit[k]);
+      PetscReal       real[1000], imaginary[1000];
+      PetscInt        count, iterations;
+      if (k == 2) MUST(KSPSetUp(ksp));
+      MUST(KSPSetComputeEigenvalues(ksp, PETSC_TRUE));
+      iterations = RunOf(ksp).iterations;
+      MUST(KSPComputeEigenvalues(ksp, 1000, real, imaginary, &count));
+      CHECK(count == iterations);
+      CHECK(count > 128); /* the room that there is at first */
+      values[k].assign(real, real + count);
+    }
+    for (int k : {0, 2})
+      CHECK(EntryDifference({values[k].front(), values[k].back()}, {values[1].front(), values[1].back()}) <= 1e-6);
+    CHECK((values[1].front() > 0 && values[1].back() < 8));
+  }
+}
+
 /* --------------------------------------- the same bits ---------------------------------------- */
 
 TEST_CASE("cgfused: the same solve gives the same bits", "[cgfused]")
@@ -1045,12 +1071,51 @@ TEST_CASE("cgfused: bad input", "[cgfused]")
   for (const Backend &backend : Backends()) {
     const MatObject A   = CreateMat(Plate(), backend.mat);
     const KSPObject ksp = MakeFused(A, {&backend, "auto"}, PCJACOBI);
-    MUST(KSPCGSetRadius(ksp, 0));
-    Errors errors;
-    CHECK(KSPCGSetRadius(ksp, 1.) != 0);
-    CHECK(!errors.text.empty());
-    const Options options("-ksp_cgfused_path sideways");
+    Errors          errors;
+    const Options   options("-ksp_cgfused_path sideways");
     CHECK(KSPSetFromOptions(ksp) != 0);
+  }
+}
+
+/* KSPSetUp() is content with vectors of the system and a matrix for the preconditioner. */
+TEST_CASE("cgfused: a matrix whose type was forgotten is an error", "[cgfused][bad]")
+{
+  const MatObject P = CreateMat(Plate(), MATAIJ);
+  const VecObject b = RightVec(P, 2), x = RightVec(P);
+  MatObject       A;
+  PetscInt        n;
+  MUST(VecGetSize(b, &n));
+  MUST(MatCreate(PETSC_COMM_SELF, A.put()));
+  MUST(MatSetSizes(A, n, n, n, n));
+  for (const char *path : {"auto", "general"}) {
+    CAPTURE(path);
+    const KSPObject ksp = MakeFused(P, {&HostBackend(), path}, PCJACOBI);
+    MUST(KSPSetOperators(ksp, A, P));
+    Errors errors;
+    CHECK(KSPSolve(ksp, b, x) != 0);
+    CHECK(Contains(errors.text, "has no type: call MatSetType()"));
+  }
+}
+
+TEST_CASE("cgfused: the residual of no solve is an error", "[cgfused][bad]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject A   = CreateMat(Plate(), backend.mat);
+    const KSPObject ksp = MakeFused(A, {&backend, "auto"}, PCJACOBI);
+    const VecObject t = RightVec(A), v = RightVec(A);
+    Vec             r;
+    for (bool solved : {false, true}) {
+      CAPTURE(solved);
+      if (solved) {
+        MUST(KSPSetOperators(ksp, A, A));
+        RunOf(ksp);
+      }
+      MUST(KSPReset(ksp));
+      Errors errors;
+      CHECK(KSPBuildResidual(ksp, t, v, &r) != 0);
+      CHECK(Contains(errors.text, "before KSPSolve()"));
+    }
   }
 }
 
@@ -1258,7 +1323,7 @@ TEST_CASE("cgfused: device memory is given back", "[cgfused][gpu]")
   }
 }
 
-/* PETSc's MatMult() knows the default stream alone: the general path gets streams that are in order with the default stream. */
+/* Streams that are not in order with the default one, in which PETSc's MatMult() runs. */
 TEST_CASE("cgfused: two solvers on two other streams", "[cgfused][gpu]")
 {
   NEEDS_DEVICE();
@@ -1283,8 +1348,7 @@ TEST_CASE("cgfused: two solvers on two other streams", "[cgfused][gpu]")
       MUST(PetscDeviceContextSynchronize(old_context));
       for (int k = 0; k < 2; k++) {
         MUST(PetscDeviceContextDuplicate(old_context, &context[k]));
-        MUST(PetscDeviceContextSetStreamType(context[k],
-                                             std::strcmp(place.path, "general") ? PETSC_STREAM_NONBLOCKING : PETSC_STREAM_DEFAULT));
+        MUST(PetscDeviceContextSetStreamType(context[k], PETSC_STREAM_NONBLOCKING));
         MUST(PetscDeviceContextSetUp(context[k]));
       }
       for (int round = 0; round < 4; round++) {
@@ -1507,37 +1571,43 @@ TEST_CASE("cgfused: several ranks, other sizes and preconditioners", "[cgfused][
   }
 }
 
-/* The exchange keeps the stream of its first use, so that another stream must not overtake it. */
+/*
+   The exchange keeps the stream of its first use, so that another stream must not overtake it. On one rank, and for the residual of
+   a guess, the products are PETSc's, which have a stream of their own.
+*/
 TEST_CASE("cgfused: several ranks and another stream", "[cgfused][mpi][gpu]")
 {
   NEEDS_DEVICE();
-  const std::string all       = "-ksp_cg_single_reduction 1 -ksp_rtol 1e-8";
-  const MatObject   A         = CreateMat(RandomGraph(20000, 9, 4), MATAIJCUSPARSE, PETSC_COMM_WORLD);
-  const KSPObject   first     = MakeFused(A, {&DeviceBackend(), "auto"}, PCAFSAI, all),
-                  second      = MakeFused(A, {&DeviceBackend(), "auto"}, PCAFSAI, all);
-  const VecObject    b        = RightVec(A, 2);
-  const Run          expected = RunOf(first, b);
-  PetscDeviceContext old_context, context;
-  MUST(PetscDeviceContextGetCurrentContext(&old_context));
-  MUST(PetscDeviceContextSynchronize(old_context));
-  MUST(PetscDeviceContextDuplicate(old_context, &context));
-  MUST(PetscDeviceContextSetStreamType(context, PETSC_STREAM_NONBLOCKING));
-  MUST(PetscDeviceContextSetUp(context));
-  for (int round = 0; round < 3; round++)
-    for (KSP ksp : {(KSP)first, (KSP)second})
-      for (PetscDeviceContext here : {context, old_context}) {
-        const VecObject x = RightVec(A, 5);
-        MUST(PetscDeviceContextSynchronize(old_context));
-        MUST(PetscDeviceContextSetCurrentContext(here));
-        MUST(KSPSolve(ksp, b, x));
-        MUST(PetscDeviceContextSynchronize(here));
-        PetscInt iterations;
-        MUST(KSPGetIterationNumber(ksp, &iterations));
-        CHECK(iterations == expected.iterations);
-        CHECK(VectorDifference(Values(x), expected.x) <= 1e-12);
-        MUST(PetscDeviceContextSetCurrentContext(old_context));
-      }
-  MUST(PetscDeviceContextDestroy(&context));
+  for (const char *guess : {"", " -ksp_initial_guess_nonzero"}) {
+    CAPTURE(guess);
+    const std::string all       = std::string("-ksp_cg_single_reduction 1 -ksp_rtol 1e-8") + guess;
+    const MatObject   A         = CreateMat(RandomGraph(20000, 9, 4), MATAIJCUSPARSE, PETSC_COMM_WORLD);
+    const KSPObject   first     = MakeFused(A, {&DeviceBackend(), "auto"}, PCAFSAI, all),
+                    second      = MakeFused(A, {&DeviceBackend(), "auto"}, PCAFSAI, all);
+    const VecObject    b        = RightVec(A, 2);
+    const Run          expected = RunOf(first, b);
+    PetscDeviceContext old_context, context;
+    MUST(PetscDeviceContextGetCurrentContext(&old_context));
+    MUST(PetscDeviceContextSynchronize(old_context));
+    MUST(PetscDeviceContextDuplicate(old_context, &context));
+    MUST(PetscDeviceContextSetStreamType(context, PETSC_STREAM_NONBLOCKING));
+    MUST(PetscDeviceContextSetUp(context));
+    for (int round = 0; round < 3; round++)
+      for (KSP ksp : {(KSP)first, (KSP)second})
+        for (PetscDeviceContext here : {context, old_context}) {
+          const VecObject x = RightVec(A, 5);
+          MUST(PetscDeviceContextSynchronize(old_context));
+          MUST(PetscDeviceContextSetCurrentContext(here));
+          MUST(KSPSolve(ksp, b, x));
+          MUST(PetscDeviceContextSynchronize(here));
+          PetscInt iterations;
+          MUST(KSPGetIterationNumber(ksp, &iterations));
+          CHECK(iterations == expected.iterations);
+          CHECK(VectorDifference(Values(x), expected.x) <= 1e-12);
+          MUST(PetscDeviceContextSetCurrentContext(old_context));
+        }
+    MUST(PetscDeviceContextDestroy(&context));
+  }
 }
 
 TEST_CASE("cgfused: several ranks and a matrix that changes", "[cgfused][mpi]")

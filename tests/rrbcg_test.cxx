@@ -899,6 +899,29 @@ TEST_CASE("rrbcg: new values, other levels, reset", "[rrbcg]")
   }
 }
 
+/* Both work vectors are in use: one has the residual of the guess, the other the solution that the monitor asks for. */
+TEST_CASE("rrbcg: a guess and a monitor after a reset", "[rrbcg]")
+{
+  const auto build = [](KSP ksp, PetscInt, PetscReal, void *) {
+    Vec x;
+    return KSPBuildSolution(ksp, nullptr, &x);
+  };
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject first = CreateMat(Diffusion({12, 9}, true, 8), backend.mat);
+    const KSPObject ksp   = MakeRRBCG(first, "");
+    MUST(KSPMonitorSet(ksp, build, nullptr, nullptr));
+    for (Size size : {Size{12, 9}, Size{40, 31}, Size{5, 4}}) {
+      CAPTURE(size.nx);
+      const MatObject           A  = CreateMat(Diffusion(size, true, 8), backend.mat);
+      const std::vector<double> x0 = Values(RightVec(A, 33));
+      MUST(KSPReset(ksp));
+      MUST(KSPSetOperators(ksp, A, A));
+      CHECK(SolveFrom(ksp, &x0).x == SolveFrom(MakeRRBCG(A, ""), &x0).x);
+    }
+  }
+}
+
 /* The method solves with the factor, not with the matrix. */
 TEST_CASE("rrbcg: a factor that is kept while the matrix changes is an error", "[rrbcg][bad]")
 {
@@ -1050,6 +1073,22 @@ TEST_CASE("rrbcg: several ranks are an error that names what works", "[rrbcg][mp
 }
 
 #if defined(FINEPC_HAVE_CUDA)
+/* The residual of the guess is a product by PETSc, in its own stream. */
+TEST_CASE("rrbcg: a guess on another stream", "[rrbcg][gpu]")
+{
+  NEEDS_DEVICE();
+  const MatObject           A        = CreateMat(Diffusion({900, 801}, true, 8), MATAIJCUSPARSE);
+  const KSPObject           ksp      = MakeRRBCG(A, "-pc_rrb_levels 6");
+  const std::vector<double> x0       = Values(RightVec(A, 33));
+  const Run                 expected = SolveFrom(ksp, &x0);
+  for (int repeat = 0; repeat < 5; repeat++) {
+    const OtherStream stream;
+    const Run         run = SolveFrom(ksp, &x0);
+    CHECK(run.iterations == expected.iterations);
+    CHECK(Difference(run.x, expected.x) <= 1e-12);
+  }
+}
+
 /* PETSc's MatMult() knows the default stream alone: KSPCG gets streams that are in order with the default stream. */
 TEST_CASE("rrbcg: two solvers set up and solve on two other streams", "[rrbcg][rrb][gpu]")
 {

@@ -44,6 +44,18 @@ __global__ void __launch_bounds__(kCGBlock)
 
 } // namespace
 
+PetscErrorCode CGFence_CUDA()
+{
+  cudaStream_t stream;
+  unsigned int flags;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCallCUDA(cudaStreamGetFlags(stream, &flags));
+  if (flags & cudaStreamNonBlocking) PetscCallCUDA(cudaDeviceSynchronize());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode CGStep_CUDA(PetscInt n, PetscScalar a, const PetscScalar *p, const PetscScalar *w, PetscScalar *x, PetscScalar *r)
 {
   cudaStream_t stream;

@@ -31,6 +31,17 @@ PetscErrorCode CGRestoreRead(PetscBool device, Vec v, const PetscScalar **array)
 PetscErrorCode CGGetWrite(PetscBool device, Vec v, PetscScalar **array, PetscMemType *where = nullptr); /* its values are kept */
 PetscErrorCode CGRestoreWrite(PetscBool device, Vec v, PetscScalar **array);
 
+/* ------------------------------------- products by PETSc -------------------------------------- */
+
+/*
+   y = A x and y = M x, or their transposes, by any matrix and preconditioner. PETSc's products run in the stream that the matrix
+   was made with, whatever the current one is: on the GPU they are kept in order with it, see CGFence_CUDA().
+*/
+PetscErrorCode CGMatMult(KSP, PetscBool device, Mat A, Vec x, Vec y);
+PetscErrorCode CGPCApply(KSP, PetscBool device, Vec x, Vec y);
+
+/* -------------------------------------- time and flops ---------------------------------------- */
+
 /* What is between these two counts as time of the GPU if it runs there. */
 PetscErrorCode CGTimeBegin(PetscBool device);
 PetscErrorCode CGTimeEnd(PetscBool device);

@@ -30,22 +30,6 @@ static PetscErrorCode KSPCGUseSingleReduction_CGFused(KSP ksp, PetscBool single)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode KSPCGSetRadius_CGFused(KSP ksp, PetscReal radius)
-{
-  PetscFunctionBegin;
-  PetscCheck(radius == 0, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
-             "KSPCGFUSED has no trust region: use KSPCG, -ksp_type cg");
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode KSPCGSetObjectiveTarget_CGFused(KSP ksp, PetscReal objective)
-{
-  PetscFunctionBegin;
-  PetscCheck(objective == 0, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
-             "KSPCGFUSED has no objective: use KSPCG, -ksp_type cg");
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static const Option<KSP> kOptions[] = {
   {"-ksp_cgfused_path", "how iterations are run", "KSPCGFusedSetPath", Field<&KSP_CGFused::path>(OneOf(KSPCGFusedPaths)),
    Invalidates::NOTHING},
@@ -61,7 +45,7 @@ const OptionTable<KSP> KSP_CGFused::options{"KSP CGFused options", kOptions};
 static PetscErrorCode KSPComputeEigenvalues_CGFused(KSP ksp, PetscInt nmax, PetscReal *r, PetscReal *c, PetscInt *neig)
 {
   const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
-  const PetscInt     n  = ksp->its;
+  const PetscInt     n  = cg->rows;
   PetscReal         *off;
   PetscBLASInt       bn, ldz = 1, info;
 
@@ -85,8 +69,9 @@ static PetscErrorCode KSPComputeEigenvalues_CGFused(KSP ksp, PetscInt nmax, Pets
 
 static PetscErrorCode KSPComputeExtremeSingularValues_CGFused(KSP ksp, PetscReal *emax, PetscReal *emin)
 {
-  PetscReal *values, *zero;
-  PetscInt   n = ksp->its, count;
+  const PetscInt n = ((KSP_CGFused *)ksp->data)->rows;
+  PetscReal     *values, *zero;
+  PetscInt       count;
 
   PetscFunctionBegin;
   *emax = *emin = 1;
@@ -101,19 +86,28 @@ static PetscErrorCode KSPComputeExtremeSingularValues_CGFused(KSP ksp, PetscReal
 
 static PetscErrorCode KSPSetUp_CGFused(KSP ksp)
 {
-  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
-  PetscBool    single;
+  PetscBool single;
 
   PetscFunctionBegin;
   PetscCall(CGFusedSingleReduction(ksp, &single));
   PetscCall(KSPSetWorkVecs(ksp, single ? 5 : 3));
-  if (ksp->calc_sings) {
-    PetscCall(PetscFree2(cg->e, cg->d));
-    PetscCall(PetscMalloc2(ksp->max_it + 2, &cg->e, ksp->max_it + 1, &cg->d));
-    cg->lanczos                            = ksp->max_it;
-    ksp->ops->computeextremesingularvalues = Entry<KSPComputeExtremeSingularValues_CGFused>;
-    ksp->ops->computeeigenvalues           = Entry<KSPComputeEigenvalues_CGFused>;
-  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Room for more rows. The limit of iterations may be far above those that are made, so that it says nothing about the room. */
+static PetscErrorCode GrowLanczos(KSP_CGFused *cg)
+{
+  const PetscInt room = cg->lanczos < PETSC_INT_MAX / 2 ? PetscMax(2 * cg->lanczos, 128) : PETSC_INT_MAX;
+  PetscReal     *e, *d;
+
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc2(room, &e, room, &d));
+  PetscCall(PetscArraycpy(e, cg->e, cg->lanczos));
+  PetscCall(PetscArraycpy(d, cg->d, cg->lanczos));
+  PetscCall(PetscFree2(cg->e, cg->d));
+  cg->e       = e;
+  cg->d       = d;
+  cg->lanczos = room;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -123,10 +117,10 @@ PetscErrorCode CGFusedLanczosRow(KSP ksp, PetscInt i, PetscReal a, PetscReal a_b
 
   PetscFunctionBegin;
   if (!ksp->calc_sings) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCheck(cg->d && i <= cg->lanczos, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
-             "Eigenvalues must be asked for before KSPSetUp(), and the maximum number of iterations cannot grow after it");
+  if (i >= cg->lanczos) PetscCall(GrowLanczos(cg));
   cg->e[i] = i ? PetscSqrtReal(PetscAbsReal(b)) / a_before : 0;
   cg->d[i] = PetscSqrtReal(PetscAbsReal(b)) * cg->e[i] + 1 / a;
+  cg->rows = i + 1;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -149,8 +143,10 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
   PetscMPIInt           size;
 
   PetscFunctionBegin;
-  ksp->its   = 0;
-  cg->solved = PETSC_TRUE;
+  ksp->its      = 0;
+  cg->solved    = PETSC_TRUE;
+  cg->rows      = 0;
+  cg->has_model = PETSC_FALSE;
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
   cg->several = (PetscBool)(size > 1);
   PetscCall(CGFusedWhyGeneral(ksp, &M, &cg->why));
@@ -161,6 +157,8 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
   /* KSPCG makes one iteration even where none is allowed, and gives this reason whatever came of it */
   if (!ksp->max_it && ksp->its && ksp->reason != KSP_DIVERGED_NANORINF && ksp->reason != KSP_DIVERGED_PC_FAILED)
     ksp->reason = KSP_DIVERGED_ITS;
+  if (cg->wants_model) PetscCall(CGFusedModel(ksp, &cg->norm_x, &cg->objective));
+  cg->has_model = cg->wants_model;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -204,7 +202,8 @@ static PetscErrorCode KSPView_CGFused(KSP ksp, PetscViewer viewer)
   PetscCall(PetscObjectTypeCompare((PetscObject)viewer, PETSCVIEWERASCII, &is_ascii));
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CGFusedSingleReduction(ksp, &single));
-  if (single) PetscCall(PetscViewerASCIIPrintf(viewer, "  using single-reduction variant\n"));
+  if (single && !cg->radius) PetscCall(PetscViewerASCIIPrintf(viewer, "  using single-reduction variant\n"));
+  if (cg->radius) PetscCall(PetscViewerASCIIPrintf(viewer, "  trust region of radius %g\n", (double)cg->radius));
   if (!cg->solved) PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s, before the first solve\n", KSPCGFusedPaths[cg->path]));
   else if (!cg->why.empty()) PetscCall(PetscViewerASCIIPrintf(viewer, "  path: general: %s\n", cg->why.c_str()));
   else PetscCall(ViewOwnProducts(cg, viewer));
@@ -222,22 +221,18 @@ static PetscErrorCode KSPReset_CGFused(KSP ksp)
   PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->ghosts));
   PetscCall(PetscFree2(cg->e, cg->d));
   cg->A = cg->block = cg->M = cg->pattern = CopiedFrom{};
-  cg->lanczos                             = 0;
+  cg->lanczos = cg->rows = 0;
   cg->why.clear();
-  cg->solved = PETSC_FALSE;
+  cg->solved = cg->has_model = PETSC_FALSE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* What Create composes and Destroy takes away. */
 static PetscErrorCode Compose(KSP ksp, PetscBool compose)
 {
-  PetscObject object = (PetscObject)ksp;
-
   PetscFunctionBegin;
   PetscCall(KSP_CGFused::options.Compose(ksp, compose));
-  PetscCall(PetscObjectComposeFunction(object, "KSPCGSetRadius_C", compose ? Entry<KSPCGSetRadius_CGFused> : nullptr));
-  PetscCall(
-    PetscObjectComposeFunction(object, "KSPCGSetObjectiveTarget_C", compose ? Entry<KSPCGSetObjectiveTarget_CGFused> : nullptr));
+  PetscCall(CGFusedComposeTrust(ksp, compose));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -254,6 +249,8 @@ static PetscErrorCode KSPDestroy_CGFused(KSP ksp)
 static PetscErrorCode KSPBuildResidual_CGFused(KSP ksp, Vec, Vec v, Vec *V)
 {
   PetscFunctionBegin;
+  PetscCheck(ksp->work, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ORDER,
+             "There is no residual before KSPSolve(), nor after KSPReset()");
   PetscCall(VecCopy(ksp->work[0], v));
   *V = v;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -288,17 +285,29 @@ and of the factors, is kept for it; the view gives its size.
   general path: `MatMult()` and `PCApply()` with fused vector operations, and a test that the host makes in every iteration. The
   view says which path ran and why.
 
+  In a device context of the stream type `PETSC_STREAM_NONBLOCKING` the general path waits for the GPU before and after each
+  product, since PETSc makes products in the stream that the matrix was made with.
+
   Sums are made in an order that depends on sizes and the GPU alone: the same solve gives the same bits, on several ranks as far
   as MPI's sums do so, on the general path as far as `MatMult()` and `PCApply()` do.
 
   Sums of squares are plain: a norm whose square overflows is not finite, and one whose square underflows is zero.
 
-  There is no trust region: `KSPCGSetRadius()` and `KSPCGSetObjectiveTarget()` are errors.
+  With `KSPCGSetRadius()` it is the trust-region method of Steihaug and Toint, as `KSPSTCG` is, for SNESNEWTONTR and for TAO's
+  Newton methods (`-tao_nls_ksp_type cgfused`): among the x with a 2-norm of at most the radius it goes down x^T A x / 2 - b^T x,
+  and ends on the boundary where a step would leave the region (`KSP_CONVERGED_STEP_LENGTH`) or where the curvature along a
+  direction is not positive (`KSP_CONVERGED_NEG_CURVE`). `KSPCGGetNormD()` and `KSPCGGetObjFcn()` give the norm and the objective of
+  the x of a solve after a call of `KSPCGSetRadius()`, also one with 0, which takes the trust region away. With
+  `KSPCGSetObjectiveTarget()` a solve ends where the objective falls to the target (`KSP_CONVERGED_ATOL`). Both take the general
+  path, and a trust region takes two reductions an iteration and a zero guess.
 
-  Reference:
-  M. R. Hestenes, E. Stiefel, Methods of conjugate gradients for solving linear systems, J. Res. NBS 49 (1952) 409-436
+  References:
++ * - M. R. Hestenes, E. Stiefel, Methods of conjugate gradients for solving linear systems, J. Res. NBS 49 (1952) 409-436
+- * - T. Steihaug, The conjugate gradient method and trust regions in large scale optimization, SIAM J. Numer. Anal. 20 (1983)
+  626-637
 
-.seealso: `KSPCG`, `PCAFSAI`, `PCSFSAI`, `PCCMATCH`, `PCJACOBI`, `KSPCGFusedSetPath()`, `KSPCGFusedSetCompress()`
+.seealso: `KSPCG`, `PCAFSAI`, `PCSFSAI`, `PCCMATCH`, `PCJACOBI`, `KSPCGFusedSetPath()`, `KSPCGFusedSetCompress()`,
+  `KSPCGSetRadius()`, `KSPSTCG`
 M*/
 PETSC_EXTERN PetscErrorCode KSPCreate_CGFused(KSP ksp)
 {
@@ -308,14 +317,16 @@ PETSC_EXTERN PetscErrorCode KSPCreate_CGFused(KSP ksp)
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_UNPRECONDITIONED, PC_LEFT, 2));
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NATURAL, PC_LEFT, 2));
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NONE, PC_LEFT, 1));
-  ksp->ops->setup          = Entry<KSPSetUp_CGFused>;
-  ksp->ops->solve          = Entry<KSPSolve_CGFused>;
-  ksp->ops->reset          = Entry<KSPReset_CGFused>;
-  ksp->ops->destroy        = Entry<KSPDestroy_CGFused>;
-  ksp->ops->view           = Entry<KSPView_CGFused>;
-  ksp->ops->setfromoptions = Entry<SetFromOptionTable<KSP_CGFused, KSP>>;
-  ksp->ops->buildsolution  = KSPBuildSolutionDefault;
-  ksp->ops->buildresidual  = Entry<KSPBuildResidual_CGFused>;
+  ksp->ops->setup                        = Entry<KSPSetUp_CGFused>;
+  ksp->ops->solve                        = Entry<KSPSolve_CGFused>;
+  ksp->ops->reset                        = Entry<KSPReset_CGFused>;
+  ksp->ops->destroy                      = Entry<KSPDestroy_CGFused>;
+  ksp->ops->view                         = Entry<KSPView_CGFused>;
+  ksp->ops->setfromoptions               = Entry<SetFromOptionTable<KSP_CGFused, KSP>>;
+  ksp->ops->buildsolution                = KSPBuildSolutionDefault;
+  ksp->ops->buildresidual                = Entry<KSPBuildResidual_CGFused>;
+  ksp->ops->computeextremesingularvalues = Entry<KSPComputeExtremeSingularValues_CGFused>;
+  ksp->ops->computeeigenvalues           = Entry<KSPComputeEigenvalues_CGFused>;
   PetscCall(Compose(ksp, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -167,6 +167,11 @@ PetscErrorCode CGRankFence_CUDA(const CGFusedWork *);
    waits for them.
 */
 
+/*
+   Waits for all that the GPU does if the current stream is one that other streams do not wait for by themselves
+   (PETSC_STREAM_NONBLOCKING). To be called before and after what runs in a stream that is not known.
+*/
+PetscErrorCode CGFence_CUDA();
 /* x = x + a p, r = r - a w */
 PetscErrorCode CGStep_Host(PetscInt n, PetscScalar a, const PetscScalar *p, const PetscScalar *w, PetscScalar *x, PetscScalar *r);
 PetscErrorCode CGStep_CUDA(PetscInt n, PetscScalar a, const PetscScalar *p, const PetscScalar *w, PetscScalar *x, PetscScalar *r);

@@ -15,16 +15,22 @@ struct HostSolve {
 
   /* the scalars of KSPCG; "before" is the iteration before */
   PetscReal beta = 0, beta_before = 1, delta = 0, a = 0, a_before = 1, b = 0;
+
+  /* the trust region of cgfused_trust.cxx */
+  PetscReal          radius;                              /* 0: there is none */
+  PetscReal          target;                              /* not negative: there is none */
+  PetscReal          xx        = 0;                       /* x.x, where there is a radius */
+  PetscReal          objective = 0;                       /* of x */
+  KSPConvergedReason last      = KSP_CONVERGED_ITERATING; /* the step that was made is the last one, for this reason */
 };
 
 /* ------------------------------------- vector operations -------------------------------------- */
 
-/* The sums z.r, (norm)^2 and, where s is given, z.s over all ranks. */
-static PetscErrorCode Dots(const HostSolve &cg, Vec z, Vec r, Vec s, PetscReal sums[3])
+/* The sums z.r, z.z, r.r and, where s is given, z.s over all ranks. */
+static PetscErrorCode Dots(const HostSolve &cg, Vec z, Vec r, Vec s, PetscReal sums[4])
 {
   CGFusedWork *const work = ((KSP_CGFused *)cg.ksp->data)->work;
   const PetscScalar *z_array, *r_array, *s_array = nullptr;
-  PetscReal          dots[4];
   PetscInt           n;
 
   PetscFunctionBegin;
@@ -33,17 +39,14 @@ static PetscErrorCode Dots(const HostSolve &cg, Vec z, Vec r, Vec s, PetscReal s
   PetscCall(CGGetRead(cg.device, r, &r_array));
   if (s) PetscCall(CGGetRead(cg.device, s, &s_array));
   PetscCall(CGTimeBegin(cg.device));
-  if (cg.device) PetscCall(CGDots_CUDA(work, n, z_array, r_array, s_array, dots));
-  else PetscCall(CGDots_Host(n, z_array, r_array, s_array, dots));
+  if (cg.device) PetscCall(CGDots_CUDA(work, n, z_array, r_array, s_array, sums));
+  else PetscCall(CGDots_Host(n, z_array, r_array, s_array, sums));
   PetscCall(CGTimeEnd(cg.device));
   PetscCall(CGLogFlops(cg.device, (s ? 8. : 6.) * n));
   if (s) PetscCall(CGRestoreRead(cg.device, s, &s_array));
   PetscCall(CGRestoreRead(cg.device, r, &r_array));
   PetscCall(CGRestoreRead(cg.device, z, &z_array));
-  sums[0] = dots[0];
-  sums[1] = cg.ksp->normtype == KSP_NORM_PRECONDITIONED ? dots[1] : dots[2];
-  sums[2] = dots[3];
-  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sums, s ? 3 : 2, MPIU_REAL, MPIU_SUM, PetscObjectComm((PetscObject)cg.ksp)));
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sums, s ? 4 : 3, MPIU_REAL, MPIU_SUM, PetscObjectComm((PetscObject)cg.ksp)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -99,14 +102,20 @@ static PetscErrorCode Direction(const HostSolve &cg)
 
 static PetscErrorCode Create(KSP ksp, PetscBool own, HostSolve *cg)
 {
-  CGFusedWork **const work = &((KSP_CGFused *)ksp->data)->work;
+  KSP_CGFused *const  fused = (KSP_CGFused *)ksp->data;
+  CGFusedWork **const work  = &fused->work;
   PetscBool           x_device;
 
   PetscFunctionBegin;
-  cg->ksp = ksp;
-  cg->own = own;
+  cg->ksp    = ksp;
+  cg->own    = own;
+  cg->radius = fused->radius;
+  cg->target = fused->target;
   PetscCall(PCGetOperators(ksp->pc, &cg->A, nullptr));
   PetscCall(CGFusedSingleReduction(ksp, &cg->single));
+  if (cg->radius) cg->single = PETSC_FALSE; /* x.p and p.p are needed before the step, with p */
+  PetscCheck(!cg->radius || ksp->guess_zero, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
+             "A trust region is one around 0, where the solve has to begin: use no initial guess");
   cg->x   = ksp->vec_sol;
   cg->rhs = ksp->vec_rhs;
   cg->r   = ksp->work[0];
@@ -121,14 +130,28 @@ static PetscErrorCode Create(KSP ksp, PetscBool own, HostSolve *cg)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* r = b - A x, which is not finite where the preconditioner has failed. */
-static PetscErrorCode FirstResidual(const HostSolve &cg)
+/* Whether x has reached the objective: then there is no other step. */
+static PetscErrorCode TestObjective(HostSolve &cg)
 {
+  PetscFunctionBegin;
+  if (cg.target >= 0 || cg.objective >= cg.target || cg.last) PetscFunctionReturn(PETSC_SUCCESS);
+  cg.last = KSP_CONVERGED_ATOL;
+  PetscCall(PetscInfo(cg.ksp, "the objective %g is below its target\n", (double)cg.objective));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* r = b - A x, which is not finite where the preconditioner has failed, and the objective, if it is needed. */
+static PetscErrorCode FirstResidual(HostSolve &cg)
+{
+  PetscReal norm;
+
   PetscFunctionBegin;
   if (cg.ksp->guess_zero) PetscCall(VecCopy(cg.rhs, cg.r));
   else {
-    PetscCall(KSP_MatMult(cg.ksp, cg.A, cg.x, cg.r));
+    PetscCall(CGMatMult(cg.ksp, cg.device, cg.A, cg.x, cg.r));
     PetscCall(VecAYPX(cg.r, -1, cg.rhs));
+    if (cg.target < 0) PetscCall(CGFusedModel(cg.ksp, &norm, &cg.objective));
+    PetscCall(TestObjective(cg));
   }
   PetscCall(VecFlag(cg.r, (PetscInt)(cg.ksp->reason == KSP_DIVERGED_PC_FAILED)));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -140,12 +163,17 @@ static PetscErrorCode FirstResidual(const HostSolve &cg)
 */
 static PetscErrorCode Precondition(const HostSolve &cg, PetscReal sums[3])
 {
+  PetscReal dots[4];
+
   PetscFunctionBegin;
   if (cg.own) PetscCall(CGFusedRankAdvance(cg.ksp, cg.a, cg.b, sums));
   else {
-    PetscCall(KSP_PCApply(cg.ksp, cg.r, cg.z));
-    if (cg.single) PetscCall(KSP_MatMult(cg.ksp, cg.A, cg.z, cg.s));
-    PetscCall(Dots(cg, cg.z, cg.r, cg.s, sums));
+    PetscCall(CGPCApply(cg.ksp, cg.device, cg.r, cg.z));
+    if (cg.single) PetscCall(CGMatMult(cg.ksp, cg.device, cg.A, cg.z, cg.s));
+    PetscCall(Dots(cg, cg.z, cg.r, cg.s, dots));
+    sums[0] = dots[0];
+    sums[1] = cg.ksp->normtype == KSP_NORM_PRECONDITIONED ? dots[1] : dots[2];
+    sums[2] = dots[3];
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -163,6 +191,7 @@ static PetscErrorCode Test(HostSolve &cg, PetscInt i, const PetscReal sums[3])
   norm = i && !natural && ksp->chknorm >= i + 1 ? 0 : CGNormFrom(ksp, sums[1], cg.beta);
   KSPCheckNorm(ksp, norm);
   PetscCall(CGFusedTestNorm(ksp, i, norm));
+  if (cg.last) ksp->reason = cg.last;
   if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
   KSPCheckDot(ksp, cg.beta);
   if (i && i >= ksp->max_it) {
@@ -171,7 +200,8 @@ static PetscErrorCode Test(HostSolve &cg, PetscInt i, const PetscReal sums[3])
   }
   ksp->its = i + 1;
   if (cg.beta == 0) PetscCall(CGSetReason(ksp, CG_BETA_ZERO, i + 1, cg.beta));
-  else if (i && cg.beta * cg.beta_before < 0) PetscCall(CGSetReason(ksp, CG_INDEFINITE_PC, i + 1, cg.beta));
+  else if ((i && cg.beta * cg.beta_before < 0) || (cg.radius && cg.beta < 0))
+    PetscCall(CGSetReason(ksp, CG_INDEFINITE_PC, i + 1, cg.beta));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -189,28 +219,51 @@ static PetscErrorCode NextDirection(HostSolve &cg, PetscInt i)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* delta = p.w and a; without a single reduction w = A p. The KSP has a reason if there is no step. */
-static PetscErrorCode StepLength(HostSolve &cg, PetscInt i, PetscReal sums[3])
+/* a where there is a trust region, by the sums p.w, p.p, w.w and p.x: its boundary is as far as a step goes, which is the last
+ * then. */
+static PetscErrorCode StepInRegion(HostSolve &cg, const PetscReal sums[4])
 {
-  const KSP       ksp          = cg.ksp;
+  const PetscReal pp = sums[1], xp = sums[3];
+  const bool      convex = cg.delta > 0;
+
+  PetscFunctionBegin;
+  cg.a = convex ? cg.beta / cg.delta : 0;
+  if (!convex || PetscSqrtReal(cg.xx + cg.a * (2 * xp + cg.a * pp)) >= cg.radius) {
+    cg.a    = CGFusedStepToBoundary(cg.radius, cg.xx, xp, pp);
+    cg.last = convex ? KSP_CONVERGED_STEP_LENGTH : KSP_CONVERGED_NEG_CURVE;
+    PetscCall(PetscInfo(cg.ksp, "on the boundary of the trust region, %s\n",
+                        convex ? "which the step would leave" : "along a direction whose curvature is not positive"));
+  }
+  cg.xx = PetscMax(cg.xx + cg.a * (2 * xp + cg.a * pp), 0);
+  KSPCheckDot(cg.ksp, cg.a);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* delta = p.w and a; without a single reduction w = A p. The KSP has a reason if there is no step. */
+static PetscErrorCode StepLength(HostSolve &cg, PetscInt i, const PetscReal sums[3])
+{
+  const KSP       ksp = cg.ksp;
+  PetscReal       dots[4];
   const PetscReal delta_before = cg.delta, beta = cg.beta, beta_before = cg.beta_before;
 
   PetscFunctionBegin;
   if (cg.single) cg.delta = i ? sums[2] - beta * beta * delta_before / (beta_before * beta_before) : sums[2];
   else {
-    PetscCall(KSP_MatMult(ksp, cg.A, cg.p, cg.w));
-    PetscCall(Dots(cg, cg.p, cg.w, nullptr, sums));
-    cg.delta = sums[0];
+    PetscCall(CGMatMult(ksp, cg.device, cg.A, cg.p, cg.w));
+    PetscCall(Dots(cg, cg.p, cg.w, cg.radius ? cg.x : nullptr, dots));
+    cg.delta = dots[0];
   }
   KSPCheckDot(ksp, cg.delta);
   cg.beta_before = beta;
-  if (cg.delta == 0 || (i && PetscSign(cg.delta) * PetscSign(delta_before) < 0)) {
+  if (cg.radius) PetscCall(StepInRegion(cg, dots));
+  else if (cg.delta == 0 || (i && PetscSign(cg.delta) * PetscSign(delta_before) < 0)) {
     PetscCall(CGSetReason(ksp, CG_INDEFINITE_MAT, i + 1, cg.delta));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  cg.a = beta / cg.delta;
-  PetscCall(CGFusedLanczosRow(ksp, i, cg.a, cg.a_before, cg.b));
+  } else cg.a = beta / cg.delta;
+  if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!cg.last) PetscCall(CGFusedLanczosRow(ksp, i, cg.a, cg.a_before, cg.b));
   cg.a_before = cg.a;
+  cg.objective += cg.a * (cg.a * cg.delta / 2 - beta); /* p.r = beta */
+  PetscCall(TestObjective(cg));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -22,6 +22,8 @@ static const char *WhyNotAsItIsAsked(KSP ksp, PetscBool single)
   const bool         own_test = ksp->converged == KSPConvergedDefault || ksp->converged == KSPConvergedSkip;
 
   if (cg->path == KSP_CGFUSED_GENERAL) return "it was asked for";
+  if (cg->radius > 0) return "a trust region";
+  if (cg->target < 0) return "an objective to reach";
   if (cg->several && !single) return "two reductions an iteration were asked for";
   if (!cg->several && single) return "a single reduction was asked for";
   if (!cg->several && ksp->numbermonitors) return "a monitor";
@@ -131,18 +133,20 @@ static PetscErrorCode WhyGeneralHere(KSP ksp, CGFusedPreconditioner *M, std::str
 PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, std::string *why)
 {
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
+  Mat          A;
   int          all[2]; /* whether the ranks can take the path, and whether they have the exchange */
 
   PetscFunctionBegin;
+  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  PetscCheck(((PetscObject)A)->type_name, PetscObjectComm((PetscObject)A), PETSC_ERR_ARG_WRONGSTATE,
+             "The matrix of the system has no type: call MatSetType() or MatSetFromOptions(), and give it values");
   PetscCall(WhyGeneralHere(ksp, M, why));
   if (!cg->several) PetscFunctionReturn(PETSC_SUCCESS);
   all[0] = why->empty();
   all[1] = 0;
   if (all[0]) {
     CopiedFrom now;
-    Mat        A;
 
-    PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
     PetscCall(CGFusedGhostPattern(A, &now));
     all[1] = cg->exchange && now.id == cg->pattern.id && now.state == cg->pattern.state;
   }

@@ -7,6 +7,7 @@
      cgfused_device.cxx   the solve on one rank whose iterations the GPU decides about
      cgfused_general.cxx  the solve whose iterations the host decides about: the general path, and several ranks
      cgfused_ranks.cxx    what a rank among several does on the GPU in an iteration
+     cgfused_trust.cxx    the trust region
 */
 #pragma once
 
@@ -64,6 +65,14 @@ struct KSP_CGFused {
   /* the Lanczos matrix, as in KSPCG: off-diagonal e[1] .., diagonal d[0] .. */
   PetscScalar *e = nullptr, *d = nullptr;
   PetscInt     lanczos = 0; /* iterations that there is room for */
+  PetscInt     rows    = 0; /* that the last solve has made */
+
+  /* the trust region */
+  PetscReal radius      = 0;           /* 0: there is none */
+  PetscReal target      = 0;           /* a solve ends where the objective falls below this, if this is negative */
+  PetscBool wants_model = PETSC_FALSE; /* norm and objective are to be kept */
+  PetscBool has_model   = PETSC_FALSE; /* they are those of the last solve */
+  PetscReal norm_x = 0, objective = 0;
 };
 
 /* ---------------------------------------- cgfused.cxx ----------------------------------------- */
@@ -74,6 +83,15 @@ PetscErrorCode CGFusedSingleReduction(KSP, PetscBool *single);
 PetscErrorCode CGFusedLanczosRow(KSP, PetscInt i, PetscReal a, PetscReal a_before, PetscReal b);
 /* What follows the norm of an iteration: history, monitors, the convergence test. */
 PetscErrorCode CGFusedTestNorm(KSP, PetscInt its, PetscReal norm);
+
+/* ------------------------------------- cgfused_trust.cxx -------------------------------------- */
+
+/* PETSc's methods for trust regions, which Create composes and Destroy takes away. */
+PetscErrorCode CGFusedComposeTrust(KSP, PetscBool compose);
+/* ||x|| and the objective x^T A x / 2 - b^T x, by the residual in work[0]. */
+PetscErrorCode CGFusedModel(KSP, PetscReal *norm, PetscReal *objective);
+/* The length of the step from x, which is not outside, along p to the boundary, from x.x, x.p and p.p. */
+PetscReal CGFusedStepToBoundary(PetscReal radius, PetscReal xx, PetscReal xp, PetscReal pp);
 
 /* -------------------------------------- cgfused_path.cxx -------------------------------------- */
 

@@ -81,7 +81,8 @@ static PetscErrorCode KSPSetUp_RRBCG(KSP ksp)
   PC_RRB *rrb = (PC_RRB *)ksp->pc->data;
   if (!rrb->params.keep_schur) ksp->pc->setupcalled = PETSC_FALSE;
   rrb->params.keep_schur = PETSC_TRUE;
-  if (ksp->nwork < 2) PetscCall(KSPSetWorkVecs(ksp, 2));
+  /* KSPReset() takes the vectors away but leaves their number, and another type of solver may have made others */
+  if (ksp->setupstage == KSP_SETUP_NEW) PetscCall(KSPSetWorkVecs(ksp, 2));
   PetscCall(PCSetErrorIfFailure(ksp->pc, ksp->errorifnotconverged)); /* as KSPSetUp() does after this */
   PetscCall(PCSetUp(ksp->pc));
   if (!ksp->pc->failedreason && rrb->factor->has_schur) PetscCall(Prepare(ksp)); /* otherwise KSPSolve() says what is wrong */
@@ -316,7 +317,7 @@ static PetscErrorCode KSPSolve_RRBCG(KSP ksp)
   cg->add                = (PetscBool)!ksp->guess_zero;
   if (cg->add) {
     from = ksp->work[0];
-    PetscCall(KSP_MatMult(ksp, A, ksp->vec_sol, from));
+    PetscCall(CGMatMult(ksp, device, A, ksp->vec_sol, from));
     PetscCall(VecAYPX(from, -1, ksp->vec_rhs));
   }
   PetscCall(GetRead(device, from, &cg->residual));

@@ -87,7 +87,8 @@ std::vector<Key> KeysOf(const std::string &type, bool is_pc)
     const size_t names = line.find("one of) ");
     if (names != std::string::npos) {
       std::istringstream words(line.substr(names + 8, line.rfind(" (") - names - 8));
-      for (std::string word; words >> word;) key.names.push_back(word);
+      for (std::string word; words >> word;)
+        if (word != "spectral") key.names.push_back(word); /* PETSc's spectral ordering takes connected graphs alone */
     }
     keys.push_back(key);
   }
@@ -133,10 +134,12 @@ std::string OptionsOf(const std::string &pc, Random &random)
 Choice MakeChoice(const System &system, int ranks, bool device, Random &random)
 {
   Choice choice;
-  choice.pc  = random.Of(std::vector<std::string>{"afsai", "sfsai", "bisai", "rrb", "rrb", "cmatch", "jacobi", "none"});
-  choice.ksp = random.Of(std::vector<std::string>{"cg", "cg", "cgfused", "cgfused", "gmres", "fcg", "minres", "bicg"});
+  choice.pc = random.Of(std::vector<std::string>{"afsai", "sfsai", "bisai", "rrb", "rrb", "cmatch", "jacobi", "none"});
+  /* PETSc's FCG and GMRES lose or use freed memory after KSPReset() and after a set-up that failed. */
+  choice.ksp = random.Of(std::vector<std::string>{"cg", "cg", "cgfused", "cgfused", "bcgs", "minres", "bicg"});
   if (choice.pc == "bisai" || random.Chance(5))
-    choice.ksp = random.Of(std::vector<std::string>{"gmres", "bcgs", "fgmres", "cgfused"});
+    /* PETSc's FCG and GMRES lose or use freed memory after KSPReset() and after a set-up that failed. */
+    choice.ksp = random.Of(std::vector<std::string>{"bcgs", "bcgs", "bicg", "cgfused"});
   if ((choice.pc == "rrb" && random.Chance(40)) || random.Chance(2)) choice.ksp = "rrbcg";
   choice.mat = random.Chance(90) ? "aij" : random.Of(std::vector<std::string>{"baij", "sbaij", "dense", "aijperm", "baijcuda"});
   if (choice.pc == "bisai" && random.Chance(50)) choice.mat = random.Of(std::vector<std::string>{"baij", "baijcuda"});
