@@ -139,7 +139,7 @@ void Case::Note(const std::string &what, Code code, const std::string &text)
 PetscErrorCode Case::NewMatrix()
 {
   PetscReal     *random;
-  PetscInt       n;
+  PetscInt       n, first;
   const PetscInt kind = random_.Below(20);
   const double   size = random_.Chance(5) ? 1e200 : 1;
 
@@ -152,7 +152,11 @@ PetscErrorCode Case::NewMatrix()
   PetscCall(MatCreateVecs(A_, &x_, &b_));
   PetscCall(VecGetLocalSize(b_, &n));
   PetscCall(VecGetArrayWrite(b_, &random));
-  for (PetscInt i = 0; i < n; i++) random[i] = kind == 0 ? 0 : size * random_.Between(-1, 1);
+  PetscCall(VecGetOwnershipRange(b_, &first, nullptr));
+  for (PetscInt i = 0; i < system_.rows; i++) { /* the same numbers on all ranks, of which each takes its own */
+    const double value = kind == 0 ? 0 : size * random_.Between(-1, 1);
+    if (i >= first && i < first + n) random[i - first] = value;
+  }
   PetscCall(VecRestoreArrayWrite(b_, &random));
   if (size > 1) system_.good = false;
   if (system_.constants) { /* a right-hand side in the range */
@@ -228,11 +232,15 @@ PetscErrorCode Case::Solve()
   PC                 pc;
   PetscInt           its;
   PetscReal          guess;
+  PetscBool          nonzero;
 
   PetscFunctionBegin;
   if (random_.Chance(50)) PetscCall(VecSet(x_, random_.Between(-1, 1)));
   if (random_.Chance(2)) PetscCall(VecSet(x_, NAN));
   PetscCall(VecNorm(x_, NORM_INFINITY, &guess));
+  PetscCall(KSPGetInitialGuessNonzero(ksp_, &nonzero));
+  const bool sound = !nonzero || std::isfinite(guess);
+  if (!nonzero || !sound) guess = 0;
   PetscCall(KSPSolve(ksp_, b_, x_));
   PetscCall(KSPGetConvergedReason(ksp_, &reason));
   PetscCall(KSPGetIterationNumber(ksp_, &its));
@@ -245,9 +253,12 @@ PetscErrorCode Case::Solve()
   const bool ours =
     choice_.pc == "afsai" || choice_.pc == "sfsai" || choice_.pc == "bisai" || choice_.pc == "rrb" || choice_.pc == "cmatch";
   const bool symmetric = choice_.pc != "bisai" && choice_.ksp != "bcgs" && choice_.ksp != "bicg";
-  if (system_.good && choice_.defaults && !changed_ && ours && (symmetric || size_ == 1) && reason < 0)
+  if (sound && system_.good && choice_.defaults && !changed_ && ours && (symmetric || size_ == 1) && reason < 0)
     Fault("a good matrix with default options is not solved: " + std::string(KSPConvergedReasons[reason]));
-  if (norm != KSP_NORM_NONE) PetscCall(Judge(reason, guess));
+  /* PETSc's right preconditioning applies M to a sum at the end, which a cycle in single precision rounds otherwise than its terms
+   */
+  const bool linear = choice_.pc != "cmatch" || choice_.ksp != "bcgs";
+  if (norm == KSP_NORM_UNPRECONDITIONED && linear) PetscCall(Judge(reason, guess));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
