@@ -1573,7 +1573,7 @@ TEST_CASE("cgfused: several ranks, other sizes and preconditioners", "[cgfused][
 
 /*
    The exchange keeps the stream of its first use, so that another stream must not overtake it. On one rank, and for the residual of
-   a guess, the products are PETSc's, which have a stream of their own.
+   a guess, the products are PETSc's, which may have a stream of their own.
 */
 TEST_CASE("cgfused: several ranks and another stream", "[cgfused][mpi][gpu]")
 {

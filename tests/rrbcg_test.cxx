@@ -1073,7 +1073,7 @@ TEST_CASE("rrbcg: several ranks are an error that names what works", "[rrbcg][mp
 }
 
 #if defined(FINEPC_HAVE_CUDA)
-/* The residual of the guess is a product by PETSc, in its own stream. */
+/* The residual of the guess is a product by PETSc, which may have a stream of its own. */
 TEST_CASE("rrbcg: a guess on another stream", "[rrbcg][gpu]")
 {
   NEEDS_DEVICE();

@@ -34,8 +34,8 @@ PetscErrorCode CGRestoreWrite(PetscBool device, Vec v, PetscScalar **array);
 /* ------------------------------------- products by PETSc -------------------------------------- */
 
 /*
-   y = A x and y = M x, or their transposes, by any matrix and preconditioner. PETSc's products run in the stream that the matrix
-   was made with, whatever the current one is: on the GPU they are kept in order with it, see CGFence_CUDA().
+   y = A x and y = M x, or their transposes, by any matrix and preconditioner. PETSc's products may run in another stream than
+   the current one, for instance in that of the matrix: on the GPU they are kept in order with it, see CGFence_CUDA().
 */
 PetscErrorCode CGMatMult(KSP, PetscBool device, Mat A, Vec x, Vec y);
 PetscErrorCode CGPCApply(KSP, PetscBool device, Vec x, Vec y);

@@ -286,7 +286,7 @@ and of the factors, is kept for it; the view gives its size.
   view says which path ran and why.
 
   In a device context of the stream type `PETSC_STREAM_NONBLOCKING` the general path waits for the GPU before and after each
-  product, since PETSc makes products in the stream that the matrix was made with.
+  product, since PETSc may make it in another stream.
 
   Sums are made in an order that depends on sizes and the GPU alone: the same solve gives the same bits, on several ranks as far
   as MPI's sums do so, on the general path as far as `MatMult()` and `PCApply()` do.
@@ -294,7 +294,8 @@ and of the factors, is kept for it; the view gives its size.
   Sums of squares are plain: a norm whose square overflows is not finite, and one whose square underflows is zero.
 
   With `KSPCGSetRadius()` it is the trust-region method of Steihaug and Toint, as `KSPSTCG` is, for SNESNEWTONTR and for TAO's
-  Newton methods (`-tao_nls_ksp_type cgfused`): among the x with a 2-norm of at most the radius it goes down x^T A x / 2 - b^T x,
+  Newton methods nls, bnls, bntr and bntl (`-tao_nls_ksp_type cgfused`, `-tao_bnk_ksp_type cgfused`; ntr and ntl ask for PETSc's own
+  types by name): among the x with a 2-norm of at most the radius it goes down x^T A x / 2 - b^T x,
   and ends on the boundary where a step would leave the region (`KSP_CONVERGED_STEP_LENGTH`) or where the curvature along a
   direction is not positive (`KSP_CONVERGED_NEG_CURVE`). `KSPCGGetNormD()` and `KSPCGGetObjFcn()` give the norm and the objective of
   the x of a solve after a call of `KSPCGSetRadius()`, also one with 0, which takes the trust region away. With

@@ -219,8 +219,7 @@ static PetscErrorCode NextDirection(HostSolve &cg, PetscInt i)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* a where there is a trust region, by the sums p.w, p.p, w.w and p.x: its boundary is as far as a step goes, which is the last
- * then. */
+/* a where there is a trust region, by p.w, p.p, w.w and p.x. A step goes as far as its boundary, and is the last one then. */
 static PetscErrorCode StepInRegion(HostSolve &cg, const PetscReal sums[4])
 {
   const PetscReal pp = sums[1], xp = sums[3];
