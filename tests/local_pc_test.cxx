@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdarg>
 #include <cstring>
+#include <set>
 
 #include "pc/local.h"
 #include "pc_support.h"
@@ -1404,6 +1405,112 @@ TEST_CASE("several ranks: an error of one rank alone is one of all", "[local][pc
         CHECK(SameBits(Applied(pc), expected));
       }
     }
+}
+
+namespace
+{
+
+/* For a scope, PETSc's allocation of this number, counted from 1, is an error on one rank. */
+class FailingMalloc {
+public:
+  FailingMalloc(int rank, int number)
+  {
+    malloc_       = PetscTrMalloc;
+    left_         = Rank() == rank ? number : 0;
+    PetscTrMalloc = Malloc;
+  }
+  ~FailingMalloc() { PetscTrMalloc = malloc_; }
+  FailingMalloc(const FailingMalloc &)            = delete;
+  FailingMalloc &operator=(const FailingMalloc &) = delete;
+
+  /* Whether so many allocations have been asked for, on the rank where one fails. */
+  bool Reached(int rank) const
+  {
+    int reached = left_ <= 0;
+    MPI_Bcast(&reached, 1, MPI_INT, rank, PETSC_COMM_WORLD);
+    return reached;
+  }
+
+private:
+  static PetscErrorCode Malloc(size_t size, PetscBool clear, int line, const char function[], const char file[], void **memory)
+  {
+    if (left_ > 0 && --left_ == 0)
+      return PetscError(PETSC_COMM_SELF, line, function, file, PETSC_ERR_MEM, PETSC_ERROR_INITIAL, "Full");
+    return malloc_(size, clear, line, function, file, memory);
+  }
+
+  static PetscErrorCode (*malloc_)(size_t, PetscBool, int, const char[], const char[], void **);
+  static int left_;
+};
+PetscErrorCode (*FailingMalloc::malloc_)(size_t, PetscBool, int, const char[], const char[], void **);
+int FailingMalloc::left_;
+
+} // namespace
+
+TEST_CASE("several ranks: a matrix that is not assembled on one rank is an error of all", "[local][pc][bad][mpi]")
+{
+  for (const Type &type : Types())
+    for (const Kind &kind : type.kinds())
+      for (const int rank : std::set<int>{0, Size() - 1}) {
+        CAPTURE(type.name, kind.name, rank);
+        const MatObject A        = kind.Create(type.ranks(), PETSC_COMM_WORLD);
+        const PCObject  pc       = MakePC(A, type);
+        const PetscInt  row      = FirstRow(A, rank);
+        PetscScalar     diagonal = 0;
+        MUST(PCSetUp(pc));
+        const auto expected = Applied(pc);
+        if (Rank() == rank) MUST(MatGetValue(A, row, row, &diagonal));
+        if (Rank() == rank) MUST(MatSetValue(A, row, row, diagonal, INSERT_VALUES));
+        ((PC)pc)->setupcalled = PETSC_FALSE; /* as a changed option makes it, on all ranks */
+        for (int repeat = 0; repeat < 2; repeat++) {
+          Errors errors;
+          CHECK(PCSetUp(pc) == PETSC_ERR_ARG_WRONGSTATE);
+          CHECK(Contains(errors.text, "The matrix is not assembled: call MatAssemblyBegin() and MatAssemblyEnd()"));
+        }
+        MUST(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
+        MUST(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
+        MUST(PCSetUp(pc));
+        CHECK(SameBits(Applied(pc), expected));
+      }
+}
+
+/* Wherever one rank's set-up meets an error, no rank waits for another, all have an error, and afterwards the same object works. */
+TEST_CASE("several ranks: an error at any place of one rank's set-up is one of all", "[local][pc][bad][mpi]")
+{
+  for (const Type &type : Types())
+    for (const Kind &kind : type.kinds())
+      for (const char *options : {"", type.others})
+        for (const int rank : std::set<int>{0, Size() - 1}) {
+          CAPTURE(type.name, kind.name, options, rank);
+          const MatObject A     = kind.Create(type.ranks(), PETSC_COMM_WORLD);
+          const PCObject  fresh = MakePC(A, type, options);
+          MUST(PCSetUp(fresh));
+          const auto expected = Applied(fresh);
+          /* PETSc's factorization leaves memory behind after an error. */
+          const bool by_petsc = !std::strcmp(type.name, PCBISAI) && !Contains(options, "-@factor cuda");
+          for (bool again : {false, true}) /* the first set-up, and one with new values */
+            for (int number = 1, reached = 1; reached; number++) {
+              CAPTURE(again, number);
+              const PetscLogDouble before = HostBytes();
+              PCObject             pc     = MakePC(A, type, options);
+              if (again) MUST(PCSetUp(pc));
+              if (again) Touch(A);
+              {
+                Errors               errors;
+                const FailingMalloc  failing(rank, number);
+                const PetscErrorCode code = PCSetUp(pc);
+                reached                   = failing.Reached(rank);
+                CAPTURE(errors.text);
+                REQUIRE((code != PETSC_SUCCESS) == (bool)reached);
+              }
+              if (!reached) break;
+              MUST(PCSetUp(pc));
+              CHECK(SameBits(Applied(pc), expected));
+              pc.Reset();
+              if (!by_petsc) CHECK(HostBytes() == before);
+              REQUIRE(number < 1000);
+            }
+        }
 }
 
 TEST_CASE("several ranks: some of them without rows", "[local][pc][mpi]")

@@ -105,11 +105,26 @@ static PetscErrorCode Agree(PC pc, const PCLocalOutcome *mine)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* From here to the agreement a rank is on its own. One that alone has set values, say, alone has a matrix that is not assembled. */
+static PetscErrorCode Compute(PC pc, PCLocalOutcome *outcome)
+{
+  PetscBool assembled;
+
+  PetscFunctionBegin;
+  PetscCall(MatAssembled(pc->pmat, &assembled));
+  if (assembled) PetscCall(((PC_Local *)pc->data)->compute(pc, outcome));
+  else {
+    outcome->code = PETSC_ERR_ARG_WRONGSTATE;
+    PetscCall(PetscStrncpy(outcome->text, "The matrix is not assembled: call MatAssemblyBegin() and MatAssemblyEnd()",
+                           sizeof(outcome->text)));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode PCSetUp_Local(PC pc)
 {
   PC_Local      *local = (PC_Local *)pc->data;
   PetscInt       rows, columns;
-  PetscBool      assembled;
   PCLocalOutcome outcome;
 
   PetscFunctionBegin;
@@ -119,11 +134,8 @@ PetscErrorCode PCSetUp_Local(PC pc)
   PetscCall(MatGetSize(pc->pmat, &rows, &columns));
   PetscCheck(rows == columns, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ,
              "The matrix must be square, but is %" PetscInt_FMT " by %" PetscInt_FMT, rows, columns);
-  PetscCall(MatAssembled(pc->pmat, &assembled));
-  PetscCheck(assembled, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_WRONGSTATE,
-             "The matrix is not assembled: call MatAssemblyBegin() and MatAssemblyEnd()");
   const PetscInt64     told = local->symmetry.one_sided;
-  const PetscErrorCode code = CallGuarded(local->compute, pc, &outcome);
+  const PetscErrorCode code = CallGuarded(Compute, pc, &outcome);
   if (code) {
     outcome.code    = code;
     outcome.text[0] = 0;

@@ -61,6 +61,26 @@ static PetscErrorCode RestoreBAIJ(BSRMat *bsr)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Makes the blocks of an AIJ matrix that has lent its rows. With keep, the copy has the pattern already and gets new values only.
+ */
+static PetscErrorCode BlocksOfAIJ(const CSRView *A, PetscInt bs, PetscMemType where, PetscBool keep, BSR *copy)
+{
+  PetscFunctionBegin;
+  if (A->where == where) {
+    if (PetscMemTypeDevice(where)) PetscCall(BSRFromCSR_CUDA(A, bs, keep, copy));
+    else PetscCall(BSRFromCSR_Host(A, bs, keep, copy));
+  } else { /* the entries are on the host, and the blocks are wanted on the device */
+    BSR blocks{};
+
+    PetscCall(BSRFromCSR_Host(A, bs, PETSC_FALSE, &blocks));
+    const BSRView        view = BSRViewOf(&blocks);
+    const PetscErrorCode code = CopyBlocks(&view, where, keep, copy);
+    PetscCall(BSRDestroy(&blocks));
+    PetscCall(code);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode MatGetBSR(Mat A, PetscMemType where, PetscBool keep, BSR *copy, BSRMat *bsr)
 {
   PetscBool is_aij, is_baij;
@@ -108,19 +128,9 @@ PetscErrorCode MatGetBSR(Mat A, PetscMemType where, PetscBool keep, BSR *copy, B
     if (PetscMemTypeDevice(where)) PetscCall(MatGetCSR(A, &bsr->csr));
     else PetscCall(MatGetHostCSR(A, &bsr->csr));
     if (!keep) PetscCall(BSRDestroy(copy));
-    if (bsr->csr.A.where == where) {
-      if (PetscMemTypeDevice(where)) PetscCall(BSRFromCSR_CUDA(&bsr->csr.A, bs, keep, copy));
-      else PetscCall(BSRFromCSR_Host(&bsr->csr.A, bs, keep, copy));
-    } else { /* the entries are on the host, and the blocks are wanted on the device */
-      BSR     blocks{};
-      BSRView view;
-
-      PetscCall(BSRFromCSR_Host(&bsr->csr.A, bs, PETSC_FALSE, &blocks));
-      view = BSRViewOf(&blocks);
-      PetscCall(CopyBlocks(&view, where, keep, copy));
-      PetscCall(BSRDestroy(&blocks));
-    }
+    const PetscErrorCode code = BlocksOfAIJ(&bsr->csr.A, bs, where, keep, copy);
     PetscCall(MatRestoreCSR(&bsr->csr));
+    PetscCall(code);
   }
   bsr->A = BSRViewOf(copy);
   PetscFunctionReturn(PETSC_SUCCESS);

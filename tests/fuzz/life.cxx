@@ -95,7 +95,7 @@ private:
   KSP                       ksp_ = nullptr, second_ = nullptr;
   Vec                       x_ = nullptr, b_ = nullptr;
   PetscBool                 eigenvalues_ = PETSC_FALSE;
-  bool                      changed_ = false; /* the matrix or the options are no longer those that the case began with */
+  bool                      changed_     = false; /* the matrix or the options are no longer those that the case began with */
 };
 
 /* The codes that stand for a mistake of the program, a matrix that a type cannot take, or what a type does not have. */
@@ -426,7 +426,7 @@ void Case::Act()
     const Choice other = MakeChoice(system_, size_, device_, random_);
     if (!system_.assembled && (other.pc == "jacobi" || other.pc == "none")) break; /* as in NewMatrix() */
     choice_.pc = other.pc;
-    changed_           = true;
+    changed_   = true;
     Do("PCSetType " + other.pc, [&] { return PCSetType(pc, other.pc.c_str()); });
     break;
   }

@@ -35,8 +35,8 @@ static PetscErrorCode GetPETScOperator(PC_BISAI *bisai, const BSRMat *mat, Mat *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Computes the symbolic factorization in this order. An order that changes nothing is not kept. */
-static PetscErrorCode FactorInOrder(PC_BISAI *bisai, Mat A, const MatFactorInfo *info, IS order[])
+/* Computes the symbolic factorization with this ordering. An ordering that changes nothing is not kept. */
+static PetscErrorCode FactorOrdered(PC_BISAI *bisai, Mat A, IS order[2], const MatFactorInfo *info)
 {
   PetscFunctionBegin;
   for (int t = 0; t < 2; t++) {
@@ -64,7 +64,7 @@ static PetscErrorCode FactorSymbolic(PC_BISAI *bisai, Mat A, const MatFactorInfo
 
   PetscFunctionBegin;
   PetscCall(MatGetOrdering(A, bisai->ordering.c_str(), &order[0], &order[1]));
-  const PetscErrorCode code = CallGuarded(FactorInOrder, bisai, A, info, order);
+  const PetscErrorCode code = CallGuarded(FactorOrdered, bisai, A, order, info);
   for (int t = 0; t < 2; t++) PetscCall(ISDestroy(&order[t]));
   PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
