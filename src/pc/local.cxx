@@ -45,7 +45,7 @@ PetscErrorCode PCLocalComputeOnSymmetricRows(PC              pc, PetscErrorCode 
 
   PetscFunctionBegin;
   PetscCall(MatGetCSR(pc->pmat, &mat));
-  PetscErrorCode code = GetSymmetricValues((PC_Local *)pc->data, &mat.A, &values);
+  PetscErrorCode code = CallGuarded(GetSymmetricValues, (PC_Local *)pc->data, (const CSRView *)&mat.A, &values);
   if (!code) {
     CSRView A = mat.A;
     if (values) A.a = values;
