@@ -239,14 +239,31 @@ static PetscErrorCode ApplyToArrays(PC pc, PetscBool transpose, PetscInt columns
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* A factor may be kept while the matrix of a solver changes, and PCApplyTranspose() does not look at sizes. */
+static PetscErrorCode CheckRows(PC pc, PetscInt x_rows, PetscInt y_rows)
+{
+  const PetscInt rows = ((const PC_Local *)pc->data)->rows;
+
+  PetscFunctionBegin;
+  PetscCheck(pc->failedreason || (x_rows == rows && y_rows == rows), PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
+             "The preconditioner was set up for %" PetscInt_FMT " rows on this rank, but is applied to %" PetscInt_FMT
+             ", with %" PetscInt_FMT " for the result",
+             rows, x_rows, y_rows);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode Apply(PC pc, PetscBool transpose, Vec x, Vec y)
 {
   const PC_Local    *local = (const PC_Local *)pc->data;
   const PetscScalar *x_array;
   PetscScalar       *y_array;
   PetscMemType       x_where, y_where;
+  PetscInt           x_rows, y_rows;
 
   PetscFunctionBegin;
+  PetscCall(VecGetLocalSize(x, &x_rows));
+  PetscCall(VecGetLocalSize(y, &y_rows));
+  PetscCall(CheckRows(pc, x_rows, y_rows));
   if (pc->failedreason) { /* there is no factor; KSPSolve() looks for the reason when it meets infinity */
     PetscCall(VecSet(y, std::numeric_limits<PetscReal>::infinity()));
   } else if (PetscMemTypeDevice(local->where)) {
@@ -298,9 +315,12 @@ PetscErrorCode PCMatApply_Local(PC pc, Mat X, Mat Y)
   const PetscScalar *x;
   PetscScalar       *y;
   PetscMemType       x_where, y_where;
-  PetscInt           columns, ldx, ldy;
+  PetscInt           columns, ldx, ldy, x_rows, y_rows;
 
   PetscFunctionBegin;
+  PetscCall(MatGetLocalSize(X, &x_rows, nullptr));
+  PetscCall(MatGetLocalSize(Y, &y_rows, nullptr));
+  PetscCall(CheckRows(pc, x_rows, y_rows));
   PetscCall(MatGetSize(X, nullptr, &columns));
   PetscCall(MatDenseGetLDA(X, &ldx));
   PetscCall(MatDenseGetLDA(Y, &ldy));

@@ -242,6 +242,9 @@ static PetscErrorCode PCDestroy_RRB(PC pc)
   may fail, in the set-up or in the solve. A rank's subdomain is not singular, nor is a matrix that couples one way alone: all their
   pivots count.
 
+  The elimination multiplies entries with each other. Scale a matrix whose entries are beyond 1e150 or below 1e-150 in magnitude:
+  such products overflow or vanish.
+
   With several ranks this is not the global method: each rank factors its own subdomain alone, without the couplings to other ranks,
   as `PCBJACOBI` does, and iterations grow with the number of ranks; the view says so. An error about one rank's subdomain is an
   error on all ranks.
