@@ -37,8 +37,8 @@ build_finepc() {
   build "$build_dir" "$@"
 }
 
-# test_with_sanitizers: builds the host twins with the sanitizers of addresses and of undefined behaviour, in a folder of its own, and
-# runs the test program and the fuzzer.
+# test_with_sanitizers: builds the host twins with the sanitizers of addresses and of undefined behaviour, in a folder of its
+# own, and runs the test program and the fuzzer.
 test_with_sanitizers() {
   local folder=$build_dir/sanitizers
   configure "$folder" -DFINEPC_CUDA=OFF -DFINEPC_SANITIZE=ON

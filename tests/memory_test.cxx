@@ -24,7 +24,7 @@ HostBlocks Points()
 }
 HostBlocks FewPoints()
 {
-  return Blocks(Diffusion(4, 3, true, 4));
+  return Blocks(Diffusion(3, 3, true, 4));
 }
 HostBlocks BlocksOfTwo()
 {
@@ -44,8 +44,8 @@ HostBlocks Bad()
 }
 
 const Life kLives[] = {
-  {"afsai", KSPCG, PCAFSAI, "-pc_afsai_max_steps 2", Points},
-  {"afsai, double", KSPCG, PCAFSAI, "-pc_afsai_max_steps 2 -pc_afsai_setup_precision double -pc_afsai_reuse_pattern", Points},
+  {"afsai", KSPCG, PCAFSAI, "-pc_afsai_max_steps 2", FewPoints},
+  {"afsai, double", KSPCG, PCAFSAI, "-pc_afsai_max_steps 2 -pc_afsai_setup_precision double -pc_afsai_reuse_pattern", FewPoints},
   {"afsai, bad", KSPCG, PCAFSAI, "", Bad},
   {"sfsai", KSPCG, PCSFSAI, "", Points},
   {"sfsai, filters", KSPCG, PCSFSAI, "-pc_sfsai_postfilter 0.1 -pc_sfsai_max_row 4 -pc_sfsai_reuse_pattern 0", Points},
