@@ -37,6 +37,15 @@ build_finepc() {
   build "$build_dir" "$@"
 }
 
+# test_with_sanitizers: builds the host twins with the sanitizers of addresses and of undefined behaviour, in a folder of its
+# own, and runs the test program and the fuzzer.
+test_with_sanitizers() {
+  local folder=$build_dir/sanitizers
+  configure "$folder" -DFINEPC_CUDA=OFF -DFINEPC_SANITIZE=ON
+  build "$folder" finepc_tests finepc_fuzz
+  ctest --test-dir "$folder" --output-on-failure -R '^(finepc_tests|finepc_tests_2_ranks|fuzz|fuzz_2_ranks)$'
+}
+
 # test_without_cuda: builds what a machine without CUDA builds, the host twins alone, in a folder of its own, and runs the test
 # program and the test of the documentation there.
 test_without_cuda() {

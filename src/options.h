@@ -17,10 +17,13 @@
 #include <petsc/private/pcimpl.h>
 
 #include <cstdio>
+#include <cstring>
 #include <limits>
 #include <string>
 #include <type_traits>
 #include <utility>
+
+#include "entry.h"
 
 /* A changed option makes useless all that a set-up has made, or the values but not the patterns, or nothing. */
 enum class Invalidates { EVERYTHING, VALUES, NOTHING };
@@ -175,16 +178,39 @@ struct OptionTable {
   }
 };
 
+/*
+   Composes a setter and the getter that belongs to it, or takes them away if they are null. The names are made without new memory,
+   so that an object can be destroyed when there is none.
+*/
+template <typename Object, typename Setter, typename Getter>
+PetscErrorCode ComposeMethods(Object object, const char setter[], Setter set, Getter get)
+{
+  char set_name[128], get_name[128];
+
+  PetscFunctionBegin;
+  PetscCall(PetscSNPrintf(set_name, sizeof(set_name), "%s_C", setter));
+  PetscCall(PetscObjectComposeFunction((PetscObject)object, set_name, set));
+  if constexpr (!std::is_null_pointer_v<Getter>) {
+    char *const verb = std::strstr(set_name, "Set");
+
+    PetscCall(PetscSNPrintf(get_name, sizeof(get_name), "%.*sGet%s", (int)(verb - set_name), set_name, verb + 3));
+    PetscCall(PetscObjectComposeFunction((PetscObject)object, get_name, get));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* The type in which the setter takes the value: a text is kept as std::string, but the setter takes it as const char *. */
 template <typename Value>
 using Argument = std::conditional_t<std::is_same_v<Value, std::string>, const char *, Value>;
+
+using OptionText = char[256]; /* the longest value that is a text */
 
 /*
    Looks for the option in the options database. On entry `value` is the default; on return it is the value in the database, if
    the option is there, which `given` tells. `text` is the memory of a value that is a text.
 */
 template <typename Object, typename T>
-PetscErrorCode FindInDatabase(const Option<Object> &o, PetscOptionItems PetscOptionsObject, T *value, std::string *text,
+PetscErrorCode FindInDatabase(const Option<Object> &o, PetscOptionItems PetscOptionsObject, T *value, OptionText *text,
                               PetscBool *given)
 {
   PetscFunctionBegin;
@@ -195,10 +221,9 @@ PetscErrorCode FindInDatabase(const Option<Object> &o, PetscOptionItems PetscOpt
   else if constexpr (std::is_same_v<T, PetscReal>) PetscCall(PetscOptionsReal(o.key, o.text, o.setter, *value, value, given));
   else {
     PetscFunctionList list;
-    text->resize(256);
     PetscCall(o.access.allowed.list(&list));
-    PetscCall(PetscOptionsFList(o.key, o.text, o.setter, list, *value, text->data(), text->size(), given));
-    *value = text->c_str();
+    PetscCall(PetscOptionsFList(o.key, o.text, o.setter, list, *value, *text, sizeof(*text), given));
+    *value = *text;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -254,18 +279,16 @@ private:
   template <typename Object>
   static PetscErrorCode Compose(Object object, const Option<Object> &option, PetscBool compose)
   {
-    const std::string setter = option.setter, getter = std::string(setter).replace(setter.find("Set"), 3, "Get");
-
     PetscFunctionBegin;
-    PetscCall(PetscObjectComposeFunction((PetscObject)object, (setter + "_C").c_str(), compose ? Set<Object> : nullptr));
-    PetscCall(PetscObjectComposeFunction((PetscObject)object, (getter + "_C").c_str(), compose ? Get<Object> : nullptr));
+    PetscCall(
+      ComposeMethods(object, option.setter, compose ? Entry<Set<Object>> : nullptr, compose ? Entry<Get<Object>> : nullptr));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   template <typename Object>
   static PetscErrorCode FromOptions(Object object, const Option<Object> &option, PetscOptionItems items)
   {
     Argument<Value> value;
-    std::string     text;
+    OptionText      text;
     PetscBool       given;
 
     PetscFunctionBegin;
@@ -292,8 +315,7 @@ private:
   static PetscErrorCode Compose(Object object, const Option<Object> &option, PetscBool compose)
   {
     PetscFunctionBegin;
-    PetscCall(
-      PetscObjectComposeFunction((PetscObject)object, (std::string(option.setter) + "_C").c_str(), compose ? SetValue : nullptr));
+    PetscCall(ComposeMethods(object, option.setter, compose ? Entry<SetValue> : nullptr, nullptr));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   template <typename Object, typename T>
@@ -302,7 +324,7 @@ private:
   static PetscErrorCode FromOptions(Object object, const Option<Object> &option, PetscOptionItems items)
   {
     decltype(ValueOf(GetValue)) value;
-    std::string                 text;
+    OptionText                  text;
     PetscBool                   given;
 
     PetscFunctionBegin;

@@ -228,6 +228,22 @@ def check_layers(root):
         check(glob.glob(f"{stem}.cu") + glob.glob(f"{stem}.cuh") + glob.glob(f"{stem}_*.cu"), f"{path} has no twin {stem}.cu")
 
 
+def check_entries(root):
+    """Whatever PETSc calls is handed to it as Entry<Function> of src/entry.h, so that no exception gets into its frames:
+    operations, functions that create types, and composed methods. The names of functions begin with a capital."""
+    given = re.compile(r"ops->\w+\s*=([^;=]*);|\b(?:PC|KSP|Mat)Register\(\w+,([^;]*)\);|\bComposeFunction\(([^;]*)\);"
+                       r"|\bPetscObjectComposeFunction\(([^;]*)\);|\bComposeMethods\((?!Object)([^;]*)\);")
+    entries = 0
+    for path in files(root, "src/**/*.cxx", "src/**/*.h"):
+        for match in given.finditer(read(path)):
+            what = next(group for group in match.groups() if group is not None)
+            entries += what.count("Entry<")
+            what = re.sub(r"Entry<[\w:]+(<[\w, ]+>)?>|\([^()]*\)|\"[^\"]*\"|\bk[A-Z]\w+", "", what)
+            left = [word for word in re.findall(r"\b[A-Z]\w+", what) if word != "KSPBuildSolutionDefault"] # PETSc's
+            check(not left, f"{path}: {left} are handed to PETSc without Entry<> of src/entry.h")
+    check(entries > 80, f"{entries} functions are handed to PETSc: src/ is not as it was")
+
+
 def arguments(prototype):
     """Types of the arguments, without their names and without spaces"""
     kinds = []
@@ -267,6 +283,7 @@ def main():
     check(matrices, "src/register.cxx does not register matrix types")
     check_layers(options.source)
     check_nocuda(options.source)
+    check_entries(options.source)
     for problem in problems:
         print("FAILED:", problem.replace(options.source + "/", ""))
     print(f"docs_test: {', '.join([name for _, name in types] + matrices)}: {len(problems)} problems")

@@ -1375,7 +1375,7 @@ TEST_CASE("several ranks: one rank's bad row is everybody's failure", "[local][p
             }
             MUST(KSPSetOperators(ksp, good, good));
             CHECK(ReasonOfSolve(ksp) == KSP_CONVERGED_RTOL);
-            CHECK(LocalOf(PCOf(ksp))->failure.empty());
+            CHECK(std::string(LocalOf(PCOf(ksp))->failure).empty());
             MUST(KSPSetOperators(ksp, A, A));
           }
           const VecObject b = RightVec(A), x = RightVec(A);
@@ -1581,6 +1581,24 @@ TEST_CASE("several ranks: an error at any place of one rank's set-up is one of a
               REQUIRE(number < 1000);
             }
         }
+}
+
+TEST_CASE("vectors of another size than the factor are an error", "[local][pc]")
+{
+  for (const Type &type : Types())
+    for (const Kind &kind : type.kinds()) {
+      CAPTURE(type.name, kind.name);
+      const MatObject A = kind.Create(type.good()), other = kind.Create(type.size());
+      const PCObject  pc = MakePC(A, type);
+      const VecObject x = RightVec(A), y = RightVec(A), other_x = RightVec(other), other_y = RightVec(other);
+      MUST(PCSetUp(pc));
+      for (const auto &vectors : {std::pair<Vec, Vec>{other_x, y}, {x, other_y}, {other_x, other_y}}) {
+        Errors errors;
+        CHECK(PCApplyTranspose(pc, vectors.first, vectors.second) == PETSC_ERR_ARG_SIZ);
+        CHECK(Contains(errors.text, "The preconditioner was set up for"));
+      }
+      MUST(PCApplyTranspose(pc, x, y));
+    }
 }
 
 TEST_CASE("several ranks: some of them without rows", "[local][pc][mpi]")

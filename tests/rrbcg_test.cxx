@@ -944,6 +944,20 @@ TEST_CASE("rrbcg: a factor that is kept while the matrix changes is an error", "
   }
 }
 
+TEST_CASE("rrbcg: vectors of another size than the matrix are an error", "[rrbcg][bad]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject A = CreateMat(Diffusion({20, 18}, true, 4), backend.mat), other = CreateMat(Poisson(7, 3), backend.mat);
+    const VecObject b = RightVec(A), x = RightVec(A), short_b = RightVec(other), short_x = RightVec(other);
+    for (const auto &vectors : {std::pair<Vec, Vec>{b, short_x}, {short_b, x}, {short_b, short_x}}) {
+      const KSPObject ksp = MakeRRBCG(A, "");
+      Errors          errors;
+      CHECK(KSPSolve(ksp, vectors.first, vectors.second) == PETSC_ERR_ARG_SIZ);
+    }
+  }
+}
+
 TEST_CASE("rrbcg: a singular matrix with its null space", "[rrbcg]")
 {
   for (const Backend &backend : Backends())

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <new>
 #include <thread>
@@ -136,35 +137,45 @@ PetscLogDouble DeviceBytes()
   return (PetscLogDouble)(total_bytes - free_bytes);
 }
 
-static long allocations;
+static long allocations, living;   /* all of them; those through new that have not been deleted */
+static long until_failure[2] = {}; /* which of the next allocations through new and through PETSc fails, or 0 */
+
+/* Whether this allocation is the one that fails. */
+static bool Fails(int kind)
+{
+  return until_failure[kind] > 0 && --until_failure[kind] == 0;
+}
+
+/* Whoever asks for memory that may be missing, as the sorting of the standard library does, gets it always. */
+void *operator new(std::size_t size, const std::nothrow_t &) noexcept
+{
+  void *const memory = std::malloc(size ? size : 1);
+  allocations++;
+  if (memory) living++;
+  return memory;
+}
 
 void *operator new(std::size_t size)
 {
-  allocations++;
-  if (void *memory = std::malloc(size ? size : 1)) return memory;
+  if (!Fails(0))
+    if (void *memory = operator new(size, std::nothrow)) return memory;
   throw std::bad_alloc();
-}
-
-/* The standard library's sorts and merges take their work space so. */
-void *operator new(std::size_t size, const std::nothrow_t &) noexcept
-{
-  allocations++;
-  return std::malloc(size ? size : 1);
-}
-
-void operator delete(void *memory, const std::nothrow_t &) noexcept
-{
-  std::free(memory);
 }
 
 void operator delete(void *memory) noexcept
 {
+  if (memory) living--;
   std::free(memory);
 }
 
 void operator delete(void *memory, std::size_t) noexcept
 {
-  std::free(memory);
+  operator delete(memory);
+}
+
+void operator delete(void *memory, const std::nothrow_t &) noexcept
+{
+  operator delete(memory);
 }
 
 static PetscErrorCode (*petsc_malloc)(size_t, PetscBool, int, const char[], const char[], void **);
@@ -173,6 +184,10 @@ static PetscErrorCode CountingMalloc(size_t size, PetscBool clear, int line, con
                                      void **memory)
 {
   allocations++;
+  if (std::strncmp(file, FINEPC_SOURCE_FOLDER "/src/", sizeof(FINEPC_SOURCE_FOLDER "/src/") - 1) == 0 && Fails(1)) {
+    *memory = nullptr;
+    return PETSC_ERR_MEM;
+  }
   return petsc_malloc(size, clear, line, function, file, memory);
 }
 
@@ -185,6 +200,29 @@ long CountAllocations(const std::function<void()> &call)
   const long count = allocations - before;
   PetscTrMalloc    = petsc_malloc;
   return count;
+}
+
+long LivingMemory()
+{
+  return living;
+}
+
+FailingMemory::FailingMemory(Through kind, long n) : kind_((int)kind)
+{
+  petsc_malloc         = PetscTrMalloc;
+  PetscTrMalloc        = CountingMalloc;
+  until_failure[kind_] = n;
+}
+
+FailingMemory::~FailingMemory()
+{
+  PetscTrMalloc        = petsc_malloc;
+  until_failure[kind_] = 0;
+}
+
+bool FailingMemory::Failed() const
+{
+  return until_failure[kind_] == 0;
 }
 
 #if defined(FINEPC_HAVE_CUDA)

@@ -103,6 +103,22 @@ PetscLogDouble DeviceBytes();
 
 /* How often a call allocates host memory, through PETSc or through new. */
 long CountAllocations(const std::function<void()> &call);
+/* How many objects and arrays that new has made are there. */
+long LivingMemory();
+
+/* For a scope, the n-th allocation fails: of all that are made by new, or of those that the library has PETSc make. */
+class FailingMemory {
+public:
+  enum class Through { New, PETSc };
+  FailingMemory(Through, long n);
+  ~FailingMemory();
+  FailingMemory(const FailingMemory &)            = delete;
+  FailingMemory &operator=(const FailingMemory &) = delete;
+  bool           Failed() const; /* it has come to it */
+
+private:
+  int kind_;
+};
 
 /* For a scope, a stream that is not in order with the default one. What was begun before the scope is complete at its beginning. */
 class OtherStream {

@@ -318,16 +318,16 @@ PETSC_EXTERN PetscErrorCode KSPCreate_CGFused(KSP ksp)
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_UNPRECONDITIONED, PC_LEFT, 2));
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NATURAL, PC_LEFT, 2));
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NONE, PC_LEFT, 1));
-  ksp->ops->setup                        = KSPSetUp_CGFused;
-  ksp->ops->solve                        = KSPSolve_CGFused;
-  ksp->ops->reset                        = KSPReset_CGFused;
-  ksp->ops->destroy                      = KSPDestroy_CGFused;
-  ksp->ops->view                         = KSPView_CGFused;
-  ksp->ops->setfromoptions               = SetFromOptionTable<KSP_CGFused>;
+  ksp->ops->setup                        = Entry<KSPSetUp_CGFused>;
+  ksp->ops->solve                        = Entry<KSPSolve_CGFused>;
+  ksp->ops->reset                        = Entry<KSPReset_CGFused>;
+  ksp->ops->destroy                      = Entry<KSPDestroy_CGFused>;
+  ksp->ops->view                         = Entry<KSPView_CGFused>;
+  ksp->ops->setfromoptions               = Entry<SetFromOptionTable<KSP_CGFused, KSP>>;
   ksp->ops->buildsolution                = KSPBuildSolutionDefault;
-  ksp->ops->buildresidual                = KSPBuildResidual_CGFused;
-  ksp->ops->computeextremesingularvalues = KSPComputeExtremeSingularValues_CGFused;
-  ksp->ops->computeeigenvalues           = KSPComputeEigenvalues_CGFused;
+  ksp->ops->buildresidual                = Entry<KSPBuildResidual_CGFused>;
+  ksp->ops->computeextremesingularvalues = Entry<KSPComputeExtremeSingularValues_CGFused>;
+  ksp->ops->computeeigenvalues           = Entry<KSPComputeEigenvalues_CGFused>;
   PetscCall(Compose(ksp, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

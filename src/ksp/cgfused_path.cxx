@@ -78,14 +78,19 @@ static PetscErrorCode WhyNotWithMatrix(KSP ksp, std::string *why)
 static PetscErrorCode WhyNotWithVectors(KSP ksp, std::string *why)
 {
   PetscBool b_device, x_device, r_device;
-  PetscInt  n;
+  PetscInt  n, b_n, rows;
+  Mat       A;
 
   PetscFunctionBegin;
   PetscCall(CGFusedIsOnDevice(ksp->vec_rhs, &b_device));
   PetscCall(CGFusedIsOnDevice(ksp->vec_sol, &x_device));
   PetscCall(CGFusedIsOnDevice(ksp->work[0], &r_device));
   PetscCall(VecGetLocalSize(ksp->vec_sol, &n));
+  PetscCall(VecGetLocalSize(ksp->vec_rhs, &b_n));
+  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  PetscCall(MatGetLocalSize(A, &rows, nullptr));
   if (!b_device || !x_device || !r_device) *why = "the vectors are on the host";
+  else if (n != rows || b_n != rows) *why = "vectors of another size than the matrix"; /* MatMult() makes an error of it */
   else if (!n) *why = "no rows";
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -12,6 +12,7 @@
 */
 #include <cmath>
 
+#include "entry.h"
 #include "cgfusedimpl.h"
 
 /* ------------------------------------ PETSc's methods of CG ------------------------------------ */
@@ -67,10 +68,11 @@ PetscErrorCode CGFusedComposeTrust(KSP ksp, PetscBool compose)
   PetscObject object = (PetscObject)ksp;
 
   PetscFunctionBegin;
-  PetscCall(PetscObjectComposeFunction(object, "KSPCGSetRadius_C", compose ? KSPCGSetRadius_CGFused : nullptr));
-  PetscCall(PetscObjectComposeFunction(object, "KSPCGSetObjectiveTarget_C", compose ? KSPCGSetObjectiveTarget_CGFused : nullptr));
-  PetscCall(PetscObjectComposeFunction(object, "KSPCGGetNormD_C", compose ? KSPCGGetNormD_CGFused : nullptr));
-  PetscCall(PetscObjectComposeFunction(object, "KSPCGGetObjFcn_C", compose ? KSPCGGetObjFcn_CGFused : nullptr));
+  PetscCall(PetscObjectComposeFunction(object, "KSPCGSetRadius_C", compose ? Entry<KSPCGSetRadius_CGFused> : nullptr));
+  PetscCall(
+    PetscObjectComposeFunction(object, "KSPCGSetObjectiveTarget_C", compose ? Entry<KSPCGSetObjectiveTarget_CGFused> : nullptr));
+  PetscCall(PetscObjectComposeFunction(object, "KSPCGGetNormD_C", compose ? Entry<KSPCGGetNormD_CGFused> : nullptr));
+  PetscCall(PetscObjectComposeFunction(object, "KSPCGGetObjFcn_C", compose ? Entry<KSPCGGetObjFcn_CGFused> : nullptr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -102,6 +102,7 @@ static PetscErrorCode CheckOperators(KSP ksp)
   PetscBool        is_rrb;
   PetscObjectId    id;
   PetscObjectState state;
+  PetscInt         rows, b_rows, x_rows;
 
   PetscFunctionBegin;
   PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCRRB, &is_rrb));
@@ -114,6 +115,13 @@ static PetscErrorCode CheckOperators(KSP ksp)
   PetscCheck(
     A == P, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
     "KSPRRBCG solves with the matrix that PCRRB factors, but KSPSetOperators() was given two: use -ksp_type cg -pc_type rrb");
+  PetscCall(MatGetSize(A, &rows, nullptr));
+  PetscCall(VecGetSize(ksp->vec_rhs, &b_rows));
+  PetscCall(VecGetSize(ksp->vec_sol, &x_rows));
+  PetscCheck(rows == b_rows && rows == x_rows, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ARG_SIZ,
+             "The matrix has %" PetscInt_FMT " rows, but the right-hand side has %" PetscInt_FMT
+             " and the vector of the solution %" PetscInt_FMT,
+             rows, b_rows, x_rows);
   PetscCall(PetscObjectGetId((PetscObject)A, &id));
   PetscCall(PetscObjectStateGet((PetscObject)A, &state));
   PetscCheck(id == rrb->mat_id && state == rrb->mat_state, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
@@ -420,14 +428,14 @@ PETSC_EXTERN PetscErrorCode KSPCreate_RRBCG(KSP ksp)
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NATURAL, PC_LEFT, 2));
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NONE, PC_LEFT, 1));
   ksp->setupnewmatrix      = PETSC_TRUE;
-  ksp->ops->setup          = KSPSetUp_RRBCG;
-  ksp->ops->solve          = KSPSolve_RRBCG;
-  ksp->ops->reset          = KSPReset_RRBCG;
-  ksp->ops->destroy        = KSPDestroy_RRBCG;
-  ksp->ops->view           = KSPView_RRBCG;
-  ksp->ops->setfromoptions = SetFromOptionTable<KSP_RRBCG>;
-  ksp->ops->buildsolution  = KSPBuildSolution_RRBCG;
-  ksp->ops->buildresidual  = KSPBuildResidual_RRBCG;
+  ksp->ops->setup          = Entry<KSPSetUp_RRBCG>;
+  ksp->ops->solve          = Entry<KSPSolve_RRBCG>;
+  ksp->ops->reset          = Entry<KSPReset_RRBCG>;
+  ksp->ops->destroy        = Entry<KSPDestroy_RRBCG>;
+  ksp->ops->view           = Entry<KSPView_RRBCG>;
+  ksp->ops->setfromoptions = Entry<SetFromOptionTable<KSP_RRBCG, KSP>>;
+  ksp->ops->buildsolution  = Entry<KSPBuildSolution_RRBCG>;
+  ksp->ops->buildresidual  = Entry<KSPBuildResidual_RRBCG>;
   PetscCall(KSP_RRBCG::options.Compose(ksp, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

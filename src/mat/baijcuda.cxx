@@ -6,6 +6,7 @@
 #include <petscsf.h>
 
 #include "baijcuda.h"
+#include "entry.h"
 #include "sparse/bsr_csr.h"
 #include "sparse/bsr_mat.h"
 #include "finepcimpl.h"
@@ -330,10 +331,10 @@ static PetscErrorCode ReplaceProducts(Mat A)
   SeqBAIJCUDA *data = (SeqBAIJCUDA *)A->spptr;
 
   PetscFunctionBegin;
-  if (A->ops->mult != MatMult_SeqBAIJCUDA) data->base.mult = A->ops->mult;
-  if (A->ops->multadd != MatMultAdd_SeqBAIJCUDA) data->base.multadd = A->ops->multadd;
-  A->ops->mult    = MatMult_SeqBAIJCUDA;
-  A->ops->multadd = MatMultAdd_SeqBAIJCUDA;
+  if (A->ops->mult != Entry<MatMult_SeqBAIJCUDA>) data->base.mult = A->ops->mult;
+  if (A->ops->multadd != Entry<MatMultAdd_SeqBAIJCUDA>) data->base.multadd = A->ops->multadd;
+  A->ops->mult    = Entry<MatMult_SeqBAIJCUDA>;
+  A->ops->multadd = Entry<MatMultAdd_SeqBAIJCUDA>;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -452,21 +453,21 @@ static PetscErrorCode MatConvert_SeqBAIJ_SeqBAIJCUDA(Mat A, MatType, MatReuse re
   B->spptr   = data;
   data->base = B->ops[0];
   PetscCall(ReplaceProducts(B));
-  B->ops->multtranspose             = MatMultTranspose_SeqBAIJCUDA;
-  B->ops->multtransposeadd          = MatMultTransposeAdd_SeqBAIJCUDA;
-  B->ops->multhermitiantranspose    = MatMultTranspose_SeqBAIJCUDA;
-  B->ops->multhermitiantransposeadd = MatMultTransposeAdd_SeqBAIJCUDA;
-  B->ops->assemblyend               = MatAssemblyEnd_SeqBAIJCUDA;
-  B->ops->duplicate                 = MatDuplicate_SeqBAIJCUDA;
-  B->ops->bindtocpu                 = MatBindToCPU_SeqBAIJCUDA;
-  B->ops->view                      = MatView_SeqBAIJCUDA;
-  B->ops->lufactor                  = MatLUFactor_SeqBAIJCUDA;
-  B->ops->destroy                   = MatDestroy_SeqBAIJCUDA;
+  B->ops->multtranspose             = Entry<MatMultTranspose_SeqBAIJCUDA>;
+  B->ops->multtransposeadd          = Entry<MatMultTransposeAdd_SeqBAIJCUDA>;
+  B->ops->multhermitiantranspose    = Entry<MatMultTranspose_SeqBAIJCUDA>;
+  B->ops->multhermitiantransposeadd = Entry<MatMultTransposeAdd_SeqBAIJCUDA>;
+  B->ops->assemblyend               = Entry<MatAssemblyEnd_SeqBAIJCUDA>;
+  B->ops->duplicate                 = Entry<MatDuplicate_SeqBAIJCUDA>;
+  B->ops->bindtocpu                 = Entry<MatBindToCPU_SeqBAIJCUDA>;
+  B->ops->view                      = Entry<MatView_SeqBAIJCUDA>;
+  B->ops->lufactor                  = Entry<MatLUFactor_SeqBAIJCUDA>;
+  B->ops->destroy                   = Entry<MatDestroy_SeqBAIJCUDA>;
   PetscCall(InheritConversions(B, MATSEQBAIJ, MATSEQBAIJCUDA, {MATSEQAIJ, MATSEQSBAIJ}, PETSC_TRUE));
-  PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_seqbaij_seqbaijcuda_C", MatConvert_SeqBAIJ_SeqBAIJCUDA));
-  PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_seqbaijcuda_seqbaij_C", MatConvert_SeqBAIJCUDA_SeqBAIJ));
-  PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_seqaij_seqbaijcuda_C", MatConvert_AIJ_BAIJCUDA));
-  PetscCall(PetscObjectComposeFunction((PetscObject)B, kDeviceBlocksQuery, GetDeviceBlocks));
+  PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_seqbaij_seqbaijcuda_C", Entry<MatConvert_SeqBAIJ_SeqBAIJCUDA>));
+  PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_seqbaijcuda_seqbaij_C", Entry<MatConvert_SeqBAIJCUDA_SeqBAIJ>));
+  PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_seqaij_seqbaijcuda_C", Entry<MatConvert_AIJ_BAIJCUDA>));
+  PetscCall(PetscObjectComposeFunction((PetscObject)B, kDeviceBlocksQuery, Entry<GetDeviceBlocks>));
   PetscCall(PetscObjectChangeTypeName((PetscObject)B, MATSEQBAIJCUDA));
   PetscCall(OpenToDevice(B));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -808,22 +809,22 @@ static PetscErrorCode MatConvert_MPIBAIJ_MPIBAIJCUDA(Mat A, MatType, MatReuse re
   B->spptr                          = data;
   data->base                        = B->ops[0];
   data->block                       = MPIU_SCALAR;
-  B->ops->mult                      = MatMult_MPIBAIJCUDA;
-  B->ops->multadd                   = MatMultAdd_MPIBAIJCUDA;
-  B->ops->multtranspose             = MatMultTranspose_MPIBAIJCUDA;
-  B->ops->multtransposeadd          = MatMultTransposeAdd_MPIBAIJCUDA;
-  B->ops->multhermitiantranspose    = MatMultTranspose_MPIBAIJCUDA;
-  B->ops->multhermitiantransposeadd = MatMultTransposeAdd_MPIBAIJCUDA;
-  B->ops->assemblyend               = MatAssemblyEnd_MPIBAIJCUDA;
-  B->ops->getdiagonalblock          = MatGetDiagonalBlock_MPIBAIJCUDA;
-  B->ops->bindtocpu                 = MatBindToCPU_MPIBAIJCUDA;
-  B->ops->view                      = MatView_MPIBAIJCUDA;
-  B->ops->axpy                      = MatAXPY_MPIBAIJCUDA;
-  B->ops->destroy                   = MatDestroy_MPIBAIJCUDA;
+  B->ops->mult                      = Entry<MatMult_MPIBAIJCUDA>;
+  B->ops->multadd                   = Entry<MatMultAdd_MPIBAIJCUDA>;
+  B->ops->multtranspose             = Entry<MatMultTranspose_MPIBAIJCUDA>;
+  B->ops->multtransposeadd          = Entry<MatMultTransposeAdd_MPIBAIJCUDA>;
+  B->ops->multhermitiantranspose    = Entry<MatMultTranspose_MPIBAIJCUDA>;
+  B->ops->multhermitiantransposeadd = Entry<MatMultTransposeAdd_MPIBAIJCUDA>;
+  B->ops->assemblyend               = Entry<MatAssemblyEnd_MPIBAIJCUDA>;
+  B->ops->getdiagonalblock          = Entry<MatGetDiagonalBlock_MPIBAIJCUDA>;
+  B->ops->bindtocpu                 = Entry<MatBindToCPU_MPIBAIJCUDA>;
+  B->ops->view                      = Entry<MatView_MPIBAIJCUDA>;
+  B->ops->axpy                      = Entry<MatAXPY_MPIBAIJCUDA>;
+  B->ops->destroy                   = Entry<MatDestroy_MPIBAIJCUDA>;
   PetscCall(InheritConversions(B, MATMPIBAIJ, MATMPIBAIJCUDA, {MATMPIAIJ, MATMPISBAIJ, MATMPIADJ}, PETSC_TRUE));
-  PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_mpibaij_mpibaijcuda_C", MatConvert_MPIBAIJ_MPIBAIJCUDA));
-  PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_mpibaijcuda_mpibaij_C", MatConvert_MPIBAIJCUDA_MPIBAIJ));
-  PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_mpiaij_mpibaijcuda_C", MatConvert_AIJ_BAIJCUDA));
+  PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_mpibaij_mpibaijcuda_C", Entry<MatConvert_MPIBAIJ_MPIBAIJCUDA>));
+  PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_mpibaijcuda_mpibaij_C", Entry<MatConvert_MPIBAIJCUDA_MPIBAIJ>));
+  PetscCall(PetscObjectComposeFunction((PetscObject)B, "MatConvert_mpiaij_mpibaijcuda_C", Entry<MatConvert_AIJ_BAIJCUDA>));
   PetscCall(PetscObjectChangeTypeName((PetscObject)B, MATMPIBAIJCUDA));
   if (B->assembled) PetscCall(ConvertParts(B));
   PetscCall(OpenToDevice(B));

@@ -1,6 +1,7 @@
 /* The PETSc faces of the factored sparse approximate inverses share these parts of a set-up, an apply and a view. */
 #include <petsc/private/pcimpl.h>
 
+#include "entry.h"
 #include "finepcimpl.h"
 #include "fsai_face.h"
 #include "sparse/csr_mat.h"
@@ -173,7 +174,7 @@ static PetscErrorCode GetInverse(PC pc, const PCInverse **inverse)
 PetscErrorCode PCFSAICompose(PC pc, const char get_factors[], PetscBool compose)
 {
   PetscFunctionBegin;
-  PetscCall(PetscObjectComposeFunction((PetscObject)pc, get_factors, compose ? GetFactors : nullptr));
-  PetscCall(PetscObjectComposeFunction((PetscObject)pc, kInverseQuery, compose ? GetInverse : nullptr));
+  PetscCall(PetscObjectComposeFunction((PetscObject)pc, get_factors, compose ? Entry<GetFactors> : nullptr));
+  PetscCall(PetscObjectComposeFunction((PetscObject)pc, kInverseQuery, compose ? Entry<GetInverse> : nullptr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "entry.h"
 #include "local.h"
 #include "sparse/csr_mat.h"
 
@@ -73,11 +74,11 @@ PetscErrorCode PCLocalComputeOnSymmetricRows(PC pc, OneSided one_sided,
 
   PetscFunctionBegin;
   PetscCall(MatGetCSR(pc->pmat, &mat));
-  PetscErrorCode code = GetSymmetricValues((PC_Local *)pc->data, one_sided, &mat.A, &values);
+  PetscErrorCode code = CallGuarded(GetSymmetricValues, (PC_Local *)pc->data, one_sided, (const CSRView *)&mat.A, &values);
   if (!code) {
     CSRView A = mat.A;
     if (values) A.a = values;
-    code = on_rows(pc, &A, outcome);
+    code = CallGuarded(on_rows, pc, (const CSRView *)&A, outcome);
   }
   const PetscErrorCode freed = ArrayDestroy(mat.A.where, (void **)&values), restored = MatRestoreCSR(&mat);
   PetscCall(code);
@@ -126,8 +127,8 @@ static PetscErrorCode Agree(PC pc, const PCLocalOutcome *mine)
     PetscCheck(!outcome.text[0], comm, outcome.code, "%s", outcome.text);
     SETERRQ(comm, outcome.code, "The block of rank %d could not be factored: see its own message", first);
   }
-  pc->failedreason                = outcome.reason;
-  ((PC_Local *)pc->data)->failure = outcome.text;
+  pc->failedreason = outcome.reason;
+  PetscCall(PetscStrncpy(((PC_Local *)pc->data)->failure, outcome.text, sizeof(outcome.text)));
   PetscCall(PetscInfo(pc, "%s\n", outcome.text));
   PetscCheck(!pc->erroriffailure, comm, PETSC_ERR_MAT_LU_ZRPVT, "%s", outcome.text);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -156,14 +157,14 @@ PetscErrorCode PCSetUp_Local(PC pc)
   PCLocalOutcome outcome;
 
   PetscFunctionBegin;
-  pc->failedreason = PC_NOERROR;
-  pc->setupcalled  = PETSC_FALSE; /* PCSetUp() sets this flag at its end; if an error prevents that, the next set-up starts anew */
-  local->failure.clear();
+  pc->failedreason  = PC_NOERROR;
+  pc->setupcalled   = PETSC_FALSE; /* PCSetUp() sets this flag at its end; if an error prevents that, the next set-up starts anew */
+  local->failure[0] = 0;
   PetscCall(MatGetSize(pc->pmat, &rows, &columns));
   PetscCheck(rows == columns, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ,
              "The matrix must be square, but is %" PetscInt_FMT " by %" PetscInt_FMT, rows, columns);
   const PetscInt64     told = local->symmetry.one_sided;
-  const PetscErrorCode code = Compute(pc, &outcome);
+  const PetscErrorCode code = CallGuarded(Compute, pc, &outcome);
   if (code) {
     outcome.code    = code;
     outcome.text[0] = 0;
@@ -182,10 +183,10 @@ PetscErrorCode PCLocalSetOperations(PC pc, PC_Local *local, PC_Local::Compute co
   local->compute          = compute;
   local->apply            = apply;
   pc->data                = local;
-  pc->ops->setup          = PCSetUp_Local;
-  pc->ops->apply          = PCApply_Local;
-  pc->ops->applytranspose = PCApplyTranspose_Local;
-  pc->ops->matapply       = PCMatApply_Local;
+  pc->ops->setup          = Entry<PCSetUp_Local>;
+  pc->ops->apply          = Entry<PCApply_Local>;
+  pc->ops->applytranspose = Entry<PCApplyTranspose_Local>;
+  pc->ops->matapply       = Entry<PCMatApply_Local>;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -197,8 +198,8 @@ PetscErrorCode PCReset_Local(PC pc)
   PetscCall(PCLocalPlace(pc, PETSC_MEMTYPE_HOST, 0));
   PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&local->symmetry_work));
   PetscCall(FreeCarry(local));
-  local->failure.clear();
-  local->symmetry = CSRSymmetry{};
+  local->failure[0] = 0;
+  local->symmetry   = CSRSymmetry{};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -299,14 +300,31 @@ static PetscErrorCode ApplyToArrays(PC pc, PetscBool transpose, PetscInt columns
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* A factor may be kept while the matrix of a solver changes, and PCApplyTranspose() does not look at sizes. */
+static PetscErrorCode CheckRows(PC pc, PetscInt x_rows, PetscInt y_rows)
+{
+  const PetscInt rows = ((const PC_Local *)pc->data)->rows;
+
+  PetscFunctionBegin;
+  PetscCheck(pc->failedreason || (x_rows == rows && y_rows == rows), PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
+             "The preconditioner was set up for %" PetscInt_FMT " rows on this rank, but is applied to %" PetscInt_FMT
+             ", with %" PetscInt_FMT " for the result",
+             rows, x_rows, y_rows);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode Apply(PC pc, PetscBool transpose, Vec x, Vec y)
 {
   const PC_Local    *local = (const PC_Local *)pc->data;
   const PetscScalar *x_array;
   PetscScalar       *y_array;
   PetscMemType       x_where, y_where;
+  PetscInt           x_rows, y_rows;
 
   PetscFunctionBegin;
+  PetscCall(VecGetLocalSize(x, &x_rows));
+  PetscCall(VecGetLocalSize(y, &y_rows));
+  PetscCall(CheckRows(pc, x_rows, y_rows));
   if (pc->failedreason) { /* there is no factor; KSPSolve() looks for the reason when it meets infinity */
     PetscCall(VecSet(y, std::numeric_limits<PetscReal>::infinity()));
   } else if (PetscMemTypeDevice(local->where)) {
@@ -358,9 +376,12 @@ PetscErrorCode PCMatApply_Local(PC pc, Mat X, Mat Y)
   const PetscScalar *x;
   PetscScalar       *y;
   PetscMemType       x_where, y_where;
-  PetscInt           columns, ldx, ldy;
+  PetscInt           columns, ldx, ldy, x_rows, y_rows;
 
   PetscFunctionBegin;
+  PetscCall(MatGetLocalSize(X, &x_rows, nullptr));
+  PetscCall(MatGetLocalSize(Y, &y_rows, nullptr));
+  PetscCall(CheckRows(pc, x_rows, y_rows));
   PetscCall(MatGetSize(X, nullptr, &columns));
   PetscCall(MatDenseGetLDA(X, &ldx));
   PetscCall(MatDenseGetLDA(Y, &ldy));
@@ -420,6 +441,6 @@ PetscErrorCode PCViewFailure_Local(PC pc, PetscViewer viewer)
 {
   PetscFunctionBegin;
   PetscCall(PetscViewerASCIIPrintf(viewer, "set-up failed: %s\n", PCFailedReasons[pc->failedreason]));
-  PetscCall(PetscViewerASCIIPrintf(viewer, "%s\n", ((const PC_Local *)pc->data)->failure.c_str()));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "%s\n", ((const PC_Local *)pc->data)->failure));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -8,8 +8,6 @@
 
 #include "sparse/symmetry.h"
 
-#include <string>
-
 /* How the set-up of a rank has ended. */
 struct PCLocalOutcome {
   /* An error ends PCSetUp() on all ranks. An error without a text has been reported already. */
@@ -38,15 +36,17 @@ struct PC_Local {
 
   PetscInt columns_at_once = 1; /* the most columns that `apply` takes, at least 1 */
 
-  PetscMemType where   = PETSC_MEMTYPE_HOST; /* memory of the factor */
-  PetscInt     rows    = 0;                  /* rows of the rank's block */
-  PetscScalar *staging = nullptr;            /* [2 * rows] on the device, made when a host vector first meets a device factor */
-  std::string  failure;                      /* why the last set-up left no factor, the same on all ranks, or empty */
-  CSRSymmetry  symmetry      = {};           /* what makes the rank's block unsymmetric, for the types that need symmetry */
-  CSR          carry         = {};           /* W of CSRCarry(), if it has entries; M^{-1} is `apply` after I + W then */
-  CSR          carry_t       = {};           /* W^T */
-  PetscScalar *carried       = nullptr;      /* [columns_at_once * rows] what is between I + W and `apply` */
-  CSRSymmetry *symmetry_work = nullptr;      /* on the device, made when the symmetry of a matrix there is first checked */
+  PetscMemType where         = PETSC_MEMTYPE_HOST; /* memory of the factor */
+  PetscInt     rows          = 0;                  /* rows of the rank's block */
+  PetscScalar *staging       = nullptr; /* [2 * rows] on the device, made when a host vector first meets a device factor */
+  CSRSymmetry  symmetry      = {};      /* what makes the rank's block unsymmetric, for the types that need symmetry */
+  CSR          carry         = {};      /* W of CSRCarry(), if it has entries; M^{-1} is `apply` after I + W then */
+  CSR          carry_t       = {};      /* W^T */
+  PetscScalar *carried       = nullptr; /* [columns_at_once * rows] what is between I + W and `apply` */
+  CSRSymmetry *symmetry_work = nullptr; /* on the device, made when the symmetry of a matrix there is first checked */
+
+  /* Why the last set-up left no factor, the same on all ranks, or empty. It is no std::string, which might find no memory here. */
+  char failure[sizeof(PCLocalOutcome::text)] = "";
 };
 
 /* `compute` calls this function to tell the memory and the number of rows of the factor. */

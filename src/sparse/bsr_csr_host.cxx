@@ -56,12 +56,12 @@ PetscErrorCode BSRFromCSR_Host(const CSRView *A, PetscInt bs, PetscBool keep, BS
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* `at` is the place of the next block in each row of Wt. */
 template <typename S>
-static void Transpose(const BSR &W, bool keep, BSR &Wt)
+static void Transpose(const BSR &W, bool keep, std::vector<PetscInt> &at, BSR &Wt)
 {
-  const PetscInt        bs  = W.bs;
-  const size_t          bs2 = (size_t)bs * bs;
-  std::vector<PetscInt> at(Wt.i, Wt.i + Wt.rows); /* place of the next block in each row of Wt */
+  const PetscInt bs  = W.bs;
+  const size_t   bs2 = (size_t)bs * bs;
 
   for (PetscInt row = 0; row < W.rows; row++)
     for (PetscInt k = W.i[row]; k < W.i[row + 1]; k++) {
@@ -76,6 +76,8 @@ static void Transpose(const BSR &W, bool keep, BSR &Wt)
 
 PetscErrorCode BSRTranspose_Host(const BSR *W, PetscBool keep, BSR *Wt)
 {
+  std::vector<PetscInt> at(W->columns); /* made first, so that there is no Wt without its columns if memory ends here */
+
   PetscFunctionBegin;
   if (!keep) {
     PetscCall(BSRCreate(W->bs, W->columns, W->rows, W->nnz, W->precision, PETSC_MEMTYPE_HOST, Wt));
@@ -83,7 +85,8 @@ PetscErrorCode BSRTranspose_Host(const BSR *W, PetscBool keep, BSR *Wt)
     for (PetscInt k = 0; k < W->nnz; k++) Wt->i[W->j[k] + 1]++;
     for (PetscInt row = 0; row < Wt->rows; row++) Wt->i[row + 1] += Wt->i[row];
   }
-  if (W->precision == FINEPC_SINGLE) Transpose<float>(*W, keep, *Wt);
-  else Transpose<double>(*W, keep, *Wt);
+  std::copy_n(Wt->i, Wt->rows, at.begin());
+  if (W->precision == FINEPC_SINGLE) Transpose<float>(*W, keep, at, *Wt);
+  else Transpose<double>(*W, keep, at, *Wt);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

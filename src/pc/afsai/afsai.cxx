@@ -56,7 +56,7 @@ static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *out
   PetscFunctionBegin;
   PetscCall(PCFSAIPrepare(pc, A, afsai->reuse_pattern, afsai->params.factor_precision));
   PetscCall(PetscLogEventBegin(FinePC_AFSAIFactor, pc, pc->pmat, 0, 0));
-  const PetscErrorCode code = compute(A, 0, &afsai->params, afsai->reused, &M->W1, M->d, &afsai->stats);
+  const PetscErrorCode code = CallGuarded(compute, A, (PetscInt)0, &afsai->params, afsai->reused, &M->W1, M->d, &afsai->stats);
   PetscCall(PetscLogEventEnd(FinePC_AFSAIFactor, pc, pc->pmat, 0, 0));
   PetscCall(code);
   PetscCall(PCFSAIComplete(pc, "PCAFSAI", outcome));
@@ -155,10 +155,10 @@ PETSC_EXTERN PetscErrorCode PCCreate_AFSAI(PC pc)
 {
   PetscFunctionBegin;
   PetscCall(PCFSAISetOperations(pc, new PC_AFSAI(), ComputeFactor));
-  pc->ops->setfromoptions = SetFromOptionTable<PC_AFSAI>;
-  pc->ops->view           = PCView_AFSAI;
-  pc->ops->reset          = PCReset_FSAI;
-  pc->ops->destroy        = PCDestroy_AFSAI;
+  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_AFSAI, PC>>;
+  pc->ops->view           = Entry<PCView_AFSAI>;
+  pc->ops->reset          = Entry<PCReset_FSAI>;
+  pc->ops->destroy        = Entry<PCDestroy_AFSAI>;
   PetscCall(PC_AFSAI::options.Compose(pc, PETSC_TRUE));
   PetscCall(PCFSAICompose(pc, "PCAFSAIGetFactors_C", PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -196,13 +196,15 @@ static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
   bisai->bs                 = mat.A.bs;
   bisai->n                  = mat.A.n;
   bisai->operator_nnz       = mat.A.nnz;
-  const PetscErrorCode code = BISAIGetTriangularFactors(pc, &mat, keep, outcome);
+  const PetscErrorCode code = CallGuarded(BISAIGetTriangularFactors, pc, (const BSRMat *)&mat, keep, outcome);
   PetscCall(MatRestoreBSR(&mat));
   PetscCall(code);
   if (!bisai->factor_stats.failure && !outcome->reason) {
     PetscCall(PetscLogEventBegin(FinePC_BISAIInvert, pc, pc->pmat, 0, 0));
-    PetscCall(Invert(pc, keep));
+    const PetscErrorCode invert_code = CallGuarded(Invert, pc, keep);
     PetscCall(PetscLogEventEnd(FinePC_BISAIInvert, pc, pc->pmat, 0, 0));
+    if (invert_code) PetscCall(BISAIReturnTriangularFactors(bisai));
+    PetscCall(invert_code);
     bisai->built = !LostNumbers(bisai);
   }
   PetscCall(BISAIReturnTriangularFactors(bisai));
@@ -248,8 +250,8 @@ static PetscErrorCode Compose(PC pc, PetscBool compose)
 
   PetscFunctionBegin;
   PetscCall(PC_BISAI::options.Compose(pc, compose));
-  PetscCall(PetscObjectComposeFunction(object, "PCBISAIGetFactors_C", compose ? PCBISAIGetFactors_BISAI : nullptr));
-  PetscCall(PetscObjectComposeFunction(object, kApplyBytesQuery, compose ? PCFinePCGetApplyBytes_BISAI : nullptr));
+  PetscCall(PetscObjectComposeFunction(object, "PCBISAIGetFactors_C", compose ? Entry<PCBISAIGetFactors_BISAI> : nullptr));
+  PetscCall(PetscObjectComposeFunction(object, kApplyBytesQuery, compose ? Entry<PCFinePCGetApplyBytes_BISAI> : nullptr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -329,10 +331,10 @@ PETSC_EXTERN PetscErrorCode PCCreate_BISAI(PC pc)
 {
   PetscFunctionBegin;
   PetscCall(PCLocalSetOperations(pc, new PC_BISAI(), ComputeFactor, BISAIApply));
-  pc->ops->setfromoptions = SetFromOptionTable<PC_BISAI>;
-  pc->ops->view           = PCView_BISAI;
-  pc->ops->reset          = PCReset_BISAI;
-  pc->ops->destroy        = PCDestroy_BISAI;
+  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_BISAI, PC>>;
+  pc->ops->view           = Entry<PCView_BISAI>;
+  pc->ops->reset          = Entry<PCReset_BISAI>;
+  pc->ops->destroy        = Entry<PCDestroy_BISAI>;
   PetscCall(Compose(pc, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,8 +1,10 @@
 /* This file gets the triangular factors of PCBISAI, from PETSc's block ILU or from our own block ILU(0). */
 #include <petsc/private/pcimpl.h>
 
+#include <algorithm>
 #include <vector>
 
+#include "entry.h"
 #include "finepcimpl.h"
 #include "bisai_face.h"
 
@@ -43,8 +45,9 @@ static PetscErrorCode FactorOrdered(PC_BISAI *bisai, Mat A, IS order[2], const M
 
     PetscCall(ISIdentity(order[t], &identity));
     if (identity) continue;
+    bisai->host_order[t].resize(bisai->n);
     PetscCall(ISGetIndices(order[t], &index));
-    bisai->host_order[t].assign(index, index + bisai->n);
+    std::copy_n(index, bisai->n, bisai->host_order[t].begin());
     PetscCall(ISRestoreIndices(order[t], &index));
     PetscCall(ArrayCreate(bisai->n * sizeof(*index), bisai->where, (void **)&bisai->order[t]));
     PetscCall(ArrayCopy(bisai->order[t], bisai->host_order[t].data(), bisai->n * sizeof(*index), bisai->where, PETSC_MEMTYPE_HOST));
@@ -61,7 +64,7 @@ static PetscErrorCode FactorSymbolic(PC_BISAI *bisai, Mat A, const MatFactorInfo
 
   PetscFunctionBegin;
   PetscCall(MatGetOrdering(A, bisai->ordering.c_str(), &order[0], &order[1]));
-  const PetscErrorCode code = FactorOrdered(bisai, A, order, info);
+  const PetscErrorCode code = CallGuarded(FactorOrdered, bisai, A, order, info);
   for (int t = 0; t < 2; t++) PetscCall(ISDestroy(&order[t]));
   PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);

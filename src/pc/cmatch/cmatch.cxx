@@ -288,14 +288,15 @@ static PetscErrorCode ComputeHierarchy(PC pc, const CSRView *A, const NearNullVe
   cmatch->has_work        = cmatch->reuse_pattern;
 
   PetscCall(PetscLogEventBegin(FinePC_CMATCHHierarchy, pc, pc->pmat, 0, 0));
-  PetscErrorCode code = compute(A, w.array, &cmatch->params, cmatch->reused ? PETSC_TRUE : PETSC_FALSE, cmatch->reuse_pattern,
-                                &cmatch->hierarchy, &cmatch->stats);
+  PetscErrorCode code = CallGuarded(compute, A, w.array, &cmatch->params, cmatch->reused ? PETSC_TRUE : PETSC_FALSE,
+                                    cmatch->reuse_pattern, &cmatch->hierarchy, &cmatch->stats);
   /* the patterns of other values may not do: a coarse operator has failed, not the matrix */
   const CMATCHFailure failure = cmatch->stats.failure;
   if (!code && cmatch->reused &&
       (failure == CMATCH_COARSEST || (failure == CMATCH_DIAGONAL_NOT_POSITIVE && cmatch->stats.level > 0))) {
     cmatch->reused = false;
-    code           = compute(A, w.array, &cmatch->params, PETSC_FALSE, cmatch->reuse_pattern, &cmatch->hierarchy, &cmatch->stats);
+    code =
+      CallGuarded(compute, A, w.array, &cmatch->params, PETSC_FALSE, cmatch->reuse_pattern, &cmatch->hierarchy, &cmatch->stats);
   }
   PetscCall(PetscLogEventEnd(FinePC_CMATCHHierarchy, pc, pc->pmat, 0, 0));
   PetscCall(code);
@@ -390,9 +391,9 @@ static PetscErrorCode Compose(PC pc, PetscBool compose)
 
   PetscFunctionBegin;
   PetscCall(PC_CMATCH::options.Compose(pc, compose));
-  PetscCall(PetscObjectComposeFunction(object, "PCCMATCHGetHierarchy_C", compose ? PCCMATCHGetHierarchy_CMATCH : nullptr));
-  PetscCall(PetscObjectComposeFunction(object, kApplyBytesQuery, compose ? PCFinePCGetApplyBytes_CMATCH : nullptr));
-  PetscCall(PetscObjectComposeFunction(object, kCycleQuery, compose ? PCFinePCGetCycle_CMATCH : nullptr));
+  PetscCall(PetscObjectComposeFunction(object, "PCCMATCHGetHierarchy_C", compose ? Entry<PCCMATCHGetHierarchy_CMATCH> : nullptr));
+  PetscCall(PetscObjectComposeFunction(object, kApplyBytesQuery, compose ? Entry<PCFinePCGetApplyBytes_CMATCH> : nullptr));
+  PetscCall(PetscObjectComposeFunction(object, kCycleQuery, compose ? Entry<PCFinePCGetCycle_CMATCH> : nullptr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -490,10 +491,10 @@ PETSC_EXTERN PetscErrorCode PCCreate_CMATCH(PC pc)
 {
   PetscFunctionBegin;
   PetscCall(PCLocalSetOperations(pc, new PC_CMATCH(), ComputeFactor, ApplyFactor));
-  pc->ops->setfromoptions = SetFromOptionTable<PC_CMATCH>;
-  pc->ops->view           = PCView_CMATCH;
-  pc->ops->reset          = PCReset_CMATCH;
-  pc->ops->destroy        = PCDestroy_CMATCH;
+  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_CMATCH, PC>>;
+  pc->ops->view           = Entry<PCView_CMATCH>;
+  pc->ops->reset          = Entry<PCReset_CMATCH>;
+  pc->ops->destroy        = Entry<PCDestroy_CMATCH>;
   PetscCall(Compose(pc, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -79,7 +79,7 @@ static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
   if (rrb->factor && rrb->factor->where != mat.A.where) PetscCall(FreeFactor(rrb));
   if (rrb->factor && (PetscInt64)rrb->factor->nx * rrb->factor->ny != mat.A.n) PetscCall(FreeFactor(rrb));
   PetscCall(PCLocalPlace(pc, mat.A.where, mat.A.n));
-  const PetscErrorCode code = RRBComputeOnItsGrid(pc, &mat.A, outcome);
+  const PetscErrorCode code = CallGuarded(RRBComputeOnItsGrid, pc, &mat.A, outcome);
   PetscCall(MatRestoreCSR(&mat));
   PetscCall(code);
   PetscCall(PetscObjectGetId((PetscObject)pc->pmat, &rrb->mat_id));
@@ -187,7 +187,7 @@ static PetscErrorCode Compose(PC pc, PetscBool compose)
 {
   PetscFunctionBegin;
   PetscCall(PC_RRB::options.Compose(pc, compose));
-  PetscCall(PetscObjectComposeFunction((PetscObject)pc, kApplyBytesQuery, compose ? PCFinePCGetApplyBytes_RRB : nullptr));
+  PetscCall(PetscObjectComposeFunction((PetscObject)pc, kApplyBytesQuery, compose ? Entry<PCFinePCGetApplyBytes_RRB> : nullptr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -242,6 +242,9 @@ static PetscErrorCode PCDestroy_RRB(PC pc)
   may fail, in the set-up or in the solve. A rank's subdomain is not singular, nor is a matrix that couples one way alone: all their
   pivots count.
 
+  The elimination multiplies entries with each other. Scale a matrix whose entries are beyond 1e150 or below 1e-150 in magnitude:
+  such products overflow or vanish.
+
   With several ranks this is not the global method: each rank factors its own subdomain alone, without the couplings to other ranks,
   as `PCBJACOBI` does, and iterations grow with the number of ranks; the view says so. An error about one rank's subdomain is an
   error on all ranks.
@@ -260,10 +263,10 @@ PETSC_EXTERN PetscErrorCode PCCreate_RRB(PC pc)
 {
   PetscFunctionBegin;
   PetscCall(PCLocalSetOperations(pc, new PC_RRB(), ComputeFactor, ApplyFactor));
-  pc->ops->setfromoptions = SetFromOptionTable<PC_RRB>;
-  pc->ops->view           = PCView_RRB;
-  pc->ops->reset          = PCReset_RRB;
-  pc->ops->destroy        = PCDestroy_RRB;
+  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_RRB, PC>>;
+  pc->ops->view           = Entry<PCView_RRB>;
+  pc->ops->reset          = Entry<PCReset_RRB>;
+  pc->ops->destroy        = Entry<PCDestroy_RRB>;
   PetscCall(Compose(pc, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

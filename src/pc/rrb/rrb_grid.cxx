@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "entry.h"
 #include "finepcimpl.h"
 #include "rrb_face.h"
 
@@ -65,7 +66,7 @@ static PetscErrorCode Compute(PC pc, const CSRView *A, PetscInt nx, PetscInt ny)
 
   PetscFunctionBegin;
   PetscCall(PetscLogEventBegin(FinePC_RRBFactor, pc, pc->pmat, 0, 0));
-  const PetscErrorCode code = (*compute)(A, nx, ny, &rrb->params, &rrb->factor, &rrb->stats);
+  const PetscErrorCode code = CallGuarded(compute, A, nx, ny, &rrb->params, &rrb->factor, &rrb->stats);
   PetscCall(PetscLogEventEnd(FinePC_RRBFactor, pc, pc->pmat, 0, 0));
   PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -133,7 +133,8 @@ static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *out
 
   PetscCall(PetscLogEventBegin(FinePC_SFSAIFactor, pc, pc->pmat, 0, 0));
   if (!code)
-    code = compute(A, is_given ? &given.S : nullptr, &sfsai->params, sfsai->reused, &M->W1, M->d, &sfsai->work, &sfsai->stats);
+    code = CallGuarded(compute, A, is_given ? &given.S : nullptr, &sfsai->params, sfsai->reused, &M->W1, M->d, &sfsai->work,
+                       &sfsai->stats);
   PetscCall(PetscLogEventEnd(FinePC_SFSAIFactor, pc, pc->pmat, 0, 0));
   if (given.mat.local) PetscCall(RestoreGivenPattern(&given));
   PetscCall(code);
@@ -204,8 +205,8 @@ static PetscErrorCode Compose(PC pc, PetscBool compose)
   PetscFunctionBegin;
   PetscCall(PC_SFSAI::options.Compose(pc, compose));
   PetscCall(PCFSAICompose(pc, "PCSFSAIGetFactors_C", compose));
-  PetscCall(PetscObjectComposeFunction(object, "PCSFSAISetPattern_C", compose ? PCSFSAISetPattern_SFSAI : nullptr));
-  PetscCall(PetscObjectComposeFunction(object, "PCSFSAIGetPattern_C", compose ? PCSFSAIGetPattern_SFSAI : nullptr));
+  PetscCall(PetscObjectComposeFunction(object, "PCSFSAISetPattern_C", compose ? Entry<PCSFSAISetPattern_SFSAI> : nullptr));
+  PetscCall(PetscObjectComposeFunction(object, "PCSFSAIGetPattern_C", compose ? Entry<PCSFSAIGetPattern_SFSAI> : nullptr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -271,10 +272,10 @@ PETSC_EXTERN PetscErrorCode PCCreate_SFSAI(PC pc)
 {
   PetscFunctionBegin;
   PetscCall(PCFSAISetOperations(pc, new PC_SFSAI(), ComputeFactor));
-  pc->ops->setfromoptions = SetFromOptionTable<PC_SFSAI>;
-  pc->ops->view           = PCView_SFSAI;
-  pc->ops->reset          = PCReset_SFSAI;
-  pc->ops->destroy        = PCDestroy_SFSAI;
+  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_SFSAI, PC>>;
+  pc->ops->view           = Entry<PCView_SFSAI>;
+  pc->ops->reset          = Entry<PCReset_SFSAI>;
+  pc->ops->destroy        = Entry<PCDestroy_SFSAI>;
   PetscCall(Compose(pc, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

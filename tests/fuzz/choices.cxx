@@ -1,0 +1,154 @@
+/* Types, and values of options. The keys and the names of enumerations are read out of -help, so that none is forgotten here. */
+#include <petsc/private/petscimpl.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <sstream>
+
+#include "fuzz.h"
+
+namespace
+{
+
+struct Key {
+  std::string              key, value;
+  std::vector<std::string> names; /* of an enumeration */
+};
+
+/* Catches what PETSc prints, for a scope. */
+class Output {
+public:
+  Output() : stdout_(PETSC_STDOUT) { PETSC_STDOUT = open_memstream(&text_, &length_); }
+  ~Output()
+  {
+    Text();
+    std::free(text_);
+  }
+  std::string Text()
+  {
+    if (PETSC_STDOUT != stdout_) std::fclose(PETSC_STDOUT);
+    PETSC_STDOUT = stdout_;
+    return std::string(text_, length_);
+  }
+
+private:
+  FILE  *stdout_;
+  char  *text_   = nullptr;
+  size_t length_ = 0;
+};
+
+PetscErrorCode Help(const std::string &type, bool is_pc, const std::string &prefix, std::string *text)
+{
+  PetscOptions options;
+  KSP          ksp;
+  PC           pc;
+
+  PetscFunctionBegin;
+  PetscCall(PetscOptionsCreate(&options));
+  PetscCall(PetscOptionsSetValue(options, "-help", nullptr));
+  PetscCall(PetscOptionsPush(options));
+  PetscCall(KSPCreate(PETSC_COMM_SELF, &ksp));
+  PetscCall(KSPSetOptionsPrefix(ksp, prefix.c_str()));
+  PetscCall(KSPGetPC(ksp, &pc));
+  if (is_pc) PetscCall(PCSetType(pc, type.c_str()));
+  else PetscCall(KSPSetType(ksp, type.c_str()));
+  {
+    Output output;
+    PetscCall(is_pc ? PCSetFromOptions(pc) : KSPSetFromOptions(ksp));
+    *text = output.Text();
+  }
+  PetscCall(KSPDestroy(&ksp));
+  PetscCall(PetscOptionsPop());
+  PetscCall(PetscOptionsDestroy(&options));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A line is "  -PREFIX_KEY: <now VALUE : formerly VALUE> TEXT (choose one of) NAMES (SETTER)". */
+std::vector<Key> KeysOf(const std::string &type, bool is_pc)
+{
+  static std::map<std::string, std::vector<Key>> known;
+  const auto                                     found = known.find(type);
+  if (found != known.end()) return found->second;
+  const std::string prefix = "help" + std::to_string(known.size()) + "_", begin = "-" + prefix;
+  std::string       text, line;
+  PetscCallAbort(PETSC_COMM_SELF, Help(type, is_pc, prefix, &text));
+  std::istringstream lines(text);
+  std::vector<Key>  &keys = known[type];
+  while (std::getline(lines, line)) {
+    const size_t at = line.find(begin), now = line.find("<now "), end = line.find(" : formerly");
+    if (at == std::string::npos || now == std::string::npos || end == std::string::npos) continue;
+    Key key;
+    key.key         = "-" + line.substr(at + begin.size(), line.find_first_of(": <", at) - at - begin.size());
+    key.value       = line.substr(now + 5, end - now - 5);
+    const bool ours = key.key.find("_" + type + "_") != std::string::npos || key.key == "-ksp_cg_single_reduction";
+    if (!ours) continue;
+    const size_t names = line.find("one of) ");
+    if (names != std::string::npos) {
+      std::istringstream words(line.substr(names + 8, line.rfind(" (") - names - 8));
+      for (std::string word; words >> word;)
+        if (word != "spectral") key.names.push_back(word); /* PETSc's spectral ordering takes connected graphs alone */
+    }
+    keys.push_back(key);
+  }
+  if (keys.empty()) {
+    std::fprintf(stderr, "finepc_fuzz: -help shows no option of %s\n", type.c_str());
+    std::abort();
+  }
+  return keys;
+}
+
+std::string ValueFor(const Key &key, Random &random)
+{
+  if (!key.names.empty()) return random.Chance(95) ? random.Of(key.names) : "nonsense";
+  if (key.value == "TRUE" || key.value == "FALSE") return random.Chance(95) ? (random.Chance(50) ? "true" : "false") : "perhaps";
+  if (random.Chance(10))
+    return random.Of(std::vector<std::string>{"-1", "2147483647", "-2147483648", "99999999999", "nan", "inf", "-inf", "1e300",
+                                              "text", "100000", "1e-320"});
+  const bool real = key.value.find_first_of(".e") != std::string::npos;
+  if (real) return random.Of(std::vector<std::string>{"0", "0.001", "0.01", "0.1", "0.3", "0.5", "0.9", "0.999", "1", "1.5", "2"});
+  return random.Of(std::vector<std::string>{"0", "1", "1", "2", "2", "3", "3", "4", "5", "7", "8", "16", "40", "256", "1000"});
+}
+
+std::string SomeOf(const std::vector<Key> &keys, Random &random)
+{
+  std::string options;
+  while (random.Chance(65)) {
+    const Key key = random.Of(keys);
+    options += key.key + " " + ValueFor(key, random) + " ";
+  }
+  return options;
+}
+
+} // namespace
+
+std::string OptionsOf(const std::string &pc, Random &random)
+{
+  static const std::vector<std::string> ours = {"afsai", "sfsai", "bisai", "rrb", "cmatch"};
+  std::string                           sub  = pc;
+  if (std::find(ours.begin(), ours.end(), sub) == ours.end()) return "";
+  return SomeOf(KeysOf(sub, true), random);
+}
+
+Choice MakeChoice(const System &system, int ranks, bool device, Random &random)
+{
+  Choice choice;
+  choice.pc = random.Of(std::vector<std::string>{"afsai", "sfsai", "bisai", "rrb", "rrb", "cmatch", "jacobi", "none"});
+  /* PETSc's FCG and GMRES lose or use freed memory after KSPReset() and after a set-up that failed. */
+  choice.ksp = random.Of(std::vector<std::string>{"cg", "cg", "cgfused", "cgfused", "bcgs", "minres", "bicg"});
+  if (choice.pc == "bisai" || random.Chance(5))
+    /* PETSc's FCG and GMRES lose or use freed memory after KSPReset() and after a set-up that failed. */
+    choice.ksp = random.Of(std::vector<std::string>{"bcgs", "bcgs", "bicg", "cgfused"});
+  if ((choice.pc == "rrb" && random.Chance(40)) || random.Chance(2)) choice.ksp = "rrbcg";
+  choice.mat = random.Chance(90) ? "aij" : random.Of(std::vector<std::string>{"baij", "sbaij", "dense", "aijperm", "baijcuda"});
+  if (choice.pc == "bisai" && random.Chance(50)) choice.mat = random.Of(std::vector<std::string>{"baij", "baijcuda"});
+  if (device && choice.mat == "aij" && random.Chance(80)) choice.mat = "aijcusparse";
+  (void)system;
+  (void)ranks;
+  std::string own = random.Chance(60) ? OptionsOf(choice.pc, random) : "";
+  if ((choice.ksp == "cgfused" || choice.ksp == "rrbcg") && random.Chance(40)) own += SomeOf(KeysOf(choice.ksp, false), random);
+  choice.defaults = own.empty();
+  choice.options  = own;
+  return choice;
+}

@@ -1,0 +1,123 @@
+/*
+   finepc_fuzz [--seed N] [--cases N] [--seconds N] [--limit N] [--device] [--verbose]
+
+   Lives through random cases, the first of which has the given seed, the next one the next seed, and so on, until the cases or the
+   seconds are used up. A case that goes wrong prints its seed, with which, and --cases 1, it is repeated, on the same number of
+   ranks. A crash, and a case that takes longer than --limit seconds, end the program. Every rank does the same.
+*/
+#include <finepc.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <unistd.h>
+
+#include "fuzz.h"
+
+namespace
+{
+
+/* What the handler of signals has to know. */
+volatile std::uint64_t current_seed;
+std::string            current_log;
+
+/* No function that may be interrupted in the midst of itself, so that the message comes in any case. */
+void Put(const char *text)
+{
+  if (write(STDOUT_FILENO, text, std::strlen(text)) < 0) _exit(EXIT_FAILURE);
+}
+
+void Stop(int signal)
+{
+  char text[256];
+  std::snprintf(text, sizeof(text), "FAILED: --seed %llu --cases 1: %s\n", (unsigned long long)current_seed,
+                signal == SIGALRM ? "it does not end" : strsignal(signal));
+  Put(text);
+  Put(current_log.c_str());
+  _exit(EXIT_FAILURE); /* mpiexec ends the other ranks */
+}
+
+struct Arguments {
+  std::uint64_t seed  = 1;
+  long          cases = -1, seconds = 10, limit = 30;
+  bool          device = false, verbose = false;
+};
+
+bool Parse(int argc, char **argv, Arguments *a)
+{
+  bool counted = false, timed = false;
+  for (int k = 1; k < argc; k++) {
+    const std::string key   = argv[k];
+    const char *const value = k + 1 < argc ? argv[k + 1] : "";
+    if (key == "--device") a->device = true;
+    else if (key == "--verbose") a->verbose = true;
+    else {
+      char           *end;
+      const long long number = std::strtoll(value, &end, 10);
+      if (!*value || *end || number < 0) return false;
+      if (key == "--seed") a->seed = (std::uint64_t)number;
+      else if (key == "--cases") a->cases = (long)number, counted = true;
+      else if (key == "--seconds") a->seconds = (long)number, timed = true;
+      else if (key == "--limit") a->limit = (long)number;
+      else return false;
+      k++;
+    }
+  }
+  if (counted && !timed) a->seconds = -1;
+  return true;
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+  Arguments   arguments;
+  PetscMPIInt rank;
+  int         petsc_argc = 1;
+  long        failed = 0, done = 0;
+  double      slowest = 0;
+
+  if (!Parse(argc, argv, &arguments)) {
+    std::fprintf(stderr, "usage: finepc_fuzz [--seed N] [--cases N] [--seconds N] [--limit N] [--device] [--verbose]\n");
+    return EXIT_FAILURE;
+  }
+  if (PetscOptionsSetValue(nullptr, "-malloc_debug", "true") || PetscOptionsSetValue(nullptr, "-use_gpu_aware_mpi", "false") ||
+      PetscOptionsSetValue(nullptr, "-no_signal_handler", "true") || PetscInitialize(&petsc_argc, &argv, nullptr, nullptr) ||
+      FinePCInitializePackage())
+    return EXIT_FAILURE;
+  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGALRM}) std::signal(signal, Stop);
+
+  const double  begin        = MPI_Wtime();
+  std::uint64_t slowest_seed = 0;
+  while (arguments.cases < 0 || done < arguments.cases) {
+    int go = arguments.seconds < 0 || MPI_Wtime() - begin < (double)arguments.seconds;
+    MPI_Bcast(&go, 1, MPI_INT, 0, PETSC_COMM_WORLD);
+    if (!go) break;
+    std::vector<std::string> faults;
+    current_seed       = arguments.seed + (std::uint64_t)done;
+    const double start = MPI_Wtime();
+    alarm((unsigned)arguments.limit);
+    Live(current_seed, arguments.device, &current_log, &faults);
+    alarm(0);
+    done++;
+    if (MPI_Wtime() - start > slowest) {
+      slowest      = MPI_Wtime() - start;
+      slowest_seed = current_seed;
+    }
+    int mine = !faults.empty(), any;
+    MPI_Allreduce(&mine, &any, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
+    failed += any;
+    for (const std::string &fault : faults)
+      std::printf("FAILED: --seed %llu --cases 1, rank %d: %s\n", (unsigned long long)current_seed, (int)rank, fault.c_str());
+    if (mine || (arguments.verbose && !rank)) std::printf("%s\n", current_log.c_str());
+    std::fflush(stdout);
+  }
+  if (!rank)
+    std::printf("finepc_fuzz: %ld cases from seed %llu, %ld failed; %.0f s, the slowest %.1f s (seed %llu)\n", done,
+                (unsigned long long)arguments.seed, failed, MPI_Wtime() - begin, slowest, (unsigned long long)slowest_seed);
+  if (PetscOptionsClearValue(nullptr, "-malloc_debug") || PetscFinalize()) return EXIT_FAILURE;
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

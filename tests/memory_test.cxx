@@ -1,0 +1,236 @@
+/*
+   Memory ends in the midst of everything: the n-th allocation fails, for all n of a life of each type. Whatever PETSc has called
+   returns PETSC_ERR_MEM then; the objects can be used again, if they got as far as their type, and destroyed; nothing is lost.
+*/
+#include <finepc.h>
+
+#include "blocks.h"
+#include "matrices.h"
+#include "pc_support.h"
+
+namespace
+{
+
+/* What is made, used and destroyed again. */
+struct Life {
+  const char *name, *ksp, *pc, *options;
+  HostBlocks (*matrix)();
+  MatType mat = MATAIJ;
+};
+
+HostBlocks Points()
+{
+  return Blocks(Diffusion(6, 5, true, 3));
+}
+HostBlocks FewPoints()
+{
+  return Blocks(Diffusion(3, 3, true, 4));
+}
+HostBlocks BlocksOfTwo()
+{
+  return RandomBlocks(RandomStencil(4, 3, 1, false, 5), 2, 6);
+}
+/* On no grid of rrb, which has a text about that. */
+HostBlocks NoGrid()
+{
+  return Blocks(RandomGraph(20, 4, 7));
+}
+/* With a row that no type can take. */
+HostBlocks Bad()
+{
+  HostBlocks A = Points();
+  for (PetscInt k = A.i[7]; k < A.i[8]; k++) A.a[k] = 0;
+  return A;
+}
+
+const Life kLives[] = {
+  {"afsai", KSPCG, PCAFSAI, "-pc_afsai_max_steps 2", FewPoints},
+  {"afsai, double", KSPCG, PCAFSAI, "-pc_afsai_max_steps 2 -pc_afsai_setup_precision double -pc_afsai_reuse_pattern", FewPoints},
+  {"afsai, bad", KSPCG, PCAFSAI, "", Bad},
+  {"sfsai", KSPCG, PCSFSAI, "", Points},
+  {"sfsai, filters", KSPCG, PCSFSAI, "-pc_sfsai_postfilter 0.1 -pc_sfsai_max_row 4 -pc_sfsai_reuse_pattern 0", Points},
+  {"bisai", KSPBCGS, PCBISAI, "-pc_bisai_sweeps 1", BlocksOfTwo},
+  {"bisai, order", KSPBCGS, PCBISAI, "-pc_bisai_factor_levels 1 -pc_bisai_factor_mat_ordering_type rcm", BlocksOfTwo},
+  {"bisai, own factor", KSPBCGS, PCBISAI, "-pc_bisai_factor cuda -pc_bisai_power 2", BlocksOfTwo},
+  {"bisai, blocks", KSPBCGS, PCBISAI, "", BlocksOfTwo, MATBAIJ},
+  {"baijcuda", KSPBCGS, PCBISAI, "", BlocksOfTwo, MATBAIJCUDA},
+  {"rrb", KSPCG, PCRRB, "", Points},
+  {"rrb, no grid", KSPCG, PCRRB, "", NoGrid},
+  {"rrb, bad", KSPCG, PCRRB, "", Bad},
+  {"rrbcg", KSPRRBCG, PCRRB, "-ksp_rrbcg_graph 0", Points},
+  {"cmatch", KSPCG, PCCMATCH, "-pc_cmatch_coarse_size 4", Points},
+  {"cmatch, double", KSPCG, PCCMATCH, "-pc_cmatch_coarse_size 3 -pc_cmatch_precision double -pc_cmatch_cycle k", Points},
+  {"cmatch, mis2", KSPCG, PCCMATCH, "-pc_cmatch_coarse_size 3 -pc_cmatch_coarsening mis2 -pc_cmatch_coarse pcg", Points},
+  {"cmatch, sfsai", KSPCG, PCCMATCH, "-pc_cmatch_coarse_size 4 -pc_cmatch_smoother sfsai", Points},
+  {"cmatch, afsai", KSPCG, PCCMATCH, "-pc_cmatch_coarse_size 4 -pc_cmatch_smoother afsai -pc_cmatch_reuse_pattern 0", FewPoints},
+  {"cgfused", KSPCGFUSED, PCSFSAI, "-ksp_cg_single_reduction -ksp_cgfused_path general", Points},
+  {"cgfused, rrb", KSPCGFUSED, PCRRB, "-ksp_cgfused_path general", Points},
+};
+
+struct Objects {
+  KSP         ksp = nullptr;
+  Mat         A   = nullptr;
+  Vec         x = nullptr, b = nullptr;
+  PetscViewer viewer = nullptr;
+  bool        typed  = false; /* the solver and the preconditioner have their types */
+};
+
+/* All without assertions, which would allocate. */
+PetscErrorCode Create(const Life &life, const HostBlocks &A, Objects *o)
+{
+  PC pc;
+
+  PetscFunctionBegin;
+  PetscCall(MatCreate(PETSC_COMM_SELF, &o->A));
+  PetscCall(MatSetSizes(o->A, A.n * A.bs, A.n * A.bs, A.n * A.bs, A.n * A.bs));
+  PetscCall(MatSetBlockSize(o->A, A.bs));
+  PetscCall(MatSetType(o->A, life.mat));
+  PetscCall(MatSetUp(o->A));
+  for (PetscInt i = 0; i < A.n; i++)
+    for (PetscInt k = A.i[i]; k < A.i[i + 1]; k++) {
+      PetscCall(MatSetOption(o->A, MAT_ROW_ORIENTED, PETSC_FALSE));
+      PetscCall(MatSetValuesBlocked(o->A, 1, &i, 1, &A.j[k], &A.a[(size_t)k * A.bs * A.bs], INSERT_VALUES));
+    }
+  PetscCall(MatAssemblyBegin(o->A, MAT_FINAL_ASSEMBLY));
+  PetscCall(MatAssemblyEnd(o->A, MAT_FINAL_ASSEMBLY));
+  PetscCall(MatCreateVecs(o->A, &o->x, &o->b));
+  PetscCall(VecSet(o->b, 1));
+  PetscCall(PetscViewerASCIIOpen(PETSC_COMM_SELF, "/dev/null", &o->viewer));
+  PetscCall(KSPCreate(PETSC_COMM_SELF, &o->ksp));
+  PetscCall(KSPSetOperators(o->ksp, o->A, o->A));
+  PetscCall(KSPGetPC(o->ksp, &pc));
+  PetscCall(PCSetType(pc, life.pc));
+  PetscCall(KSPSetType(o->ksp, life.ksp));
+  o->typed = true;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode Use(Objects *o)
+{
+  PC  pc;
+  Vec built;
+
+  PetscFunctionBegin;
+  PetscCall(KSPSetFromOptions(o->ksp));
+  PetscCall(KSPGetPC(o->ksp, &pc));
+  for (int round = 0; round < 3; round++) { /* as new, with new values, and after a reset */
+    if (round == 1) PetscCall(MatScale(o->A, 2));
+    if (round == 2) PetscCall(KSPReset(o->ksp));
+    if (round == 2) PetscCall(KSPSetOperators(o->ksp, o->A, o->A));
+    PetscCall(KSPSetUp(o->ksp));
+    PetscCall(KSPSolve(o->ksp, o->b, o->x));
+    PetscCall(KSPBuildSolution(o->ksp, nullptr, &built));
+    PetscCall(PCApplyTranspose(pc, o->b, o->x));
+    PetscCall(KSPView(o->ksp, o->viewer));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode Destroy(Objects *o)
+{
+  PetscFunctionBegin;
+  PetscCall(KSPDestroy(&o->ksp));
+  PetscCall(PetscViewerDestroy(&o->viewer));
+  PetscCall(VecDestroy(&o->x));
+  PetscCall(VecDestroy(&o->b));
+  PetscCall(MatDestroy(&o->A));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+struct Result {
+  PetscErrorCode code = PETSC_SUCCESS, destroyed = PETSC_SUCCESS;
+  PetscErrorCode again  = PETSC_SUCCESS; /* of the second attempt, after an error */
+  bool           failed = false;         /* an allocation has */
+};
+
+/* A life in which the n-th allocation fails, of objects that otherwise end with `good`. */
+Result Live(const Life &life, const HostBlocks &A, FailingMemory::Through kind, long n, PetscErrorCode good)
+{
+  Result  result;
+  Objects o;
+  {
+    const FailingMemory failing(kind, n);
+    result.code = Create(life, A, &o);
+    if (!result.code) result.code = Use(&o);
+    result.failed = failing.Failed();
+  }
+  result.again     = result.code && o.typed ? Use(&o) : good;
+  result.destroyed = Destroy(&o);
+  return result;
+}
+
+} // namespace
+
+/* The life ends well, or with PETSC_ERR_MEM where an allocation fails, for all of them. */
+static void CheckLife(const Life &life, FailingMemory::Through kind)
+{
+  const Options    options(life.options);
+  const HostBlocks A = life.matrix();
+  PetscErrorCode   good;
+  bool             failed = true;
+  {
+    const Errors errors;
+    good = Live(life, A, kind, 0, PETSC_SUCCESS).code; /* what is loaded or registered once is there now */
+  }
+  for (long n = 1; failed; n++) {
+    const PetscLogDouble bytes  = HostBytes();
+    const long           living = LivingMemory();
+    Result               result;
+    {
+      const Errors errors;
+      result = Live(life, A, kind, n, good);
+    }
+    failed                          = result.failed;
+    const PetscLogDouble lost_bytes = HostBytes() - bytes;
+    const long           lost       = LivingMemory() - living;
+    const PetscErrorCode expected   = failed ? PETSC_ERR_MEM : good;
+    if (result.code == expected && result.again == good && !result.destroyed && !lost_bytes && !lost) continue;
+    CAPTURE(n, failed);
+    CHECK((int)result.code == (int)expected);
+    CHECK((int)result.again == (int)good);
+    CHECK(result.destroyed == PETSC_SUCCESS);
+    CHECK(lost_bytes == 0);
+    CHECK(lost == 0);
+  }
+}
+
+TEST_CASE("memory ends: an error, nothing is lost, and the objects are as good as new", "[memory]")
+{
+  for (const Life &life : kLives) {
+    DYNAMIC_SECTION(life.name << ", new")
+    {
+      CheckLife(life, FailingMemory::Through::New);
+    }
+    DYNAMIC_SECTION(life.name << ", PETSc")
+    {
+      CheckLife(life, FailingMemory::Through::PETSc);
+    }
+  }
+}
+
+/* The ranks count their allocations apart, so that the loop ends when there is none left on the rank that has no memory. */
+TEST_CASE("several ranks: memory ends on one of them, and all of them get an error", "[memory][mpi]")
+{
+  PetscMPIInt rank, size;
+  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  MPI_Comm_size(PETSC_COMM_WORLD, &size);
+  for (const Type &type : Types())
+    for (const auto kind : {FailingMemory::Through::New, FailingMemory::Through::PETSc}) {
+      const MatObject A      = type.kinds()[0].Create(type.few(), PETSC_COMM_WORLD);
+      int             failed = 1;
+      for (long n = 1; failed; n++) {
+        const PCObject pc = MakePC(A, type);
+        PetscErrorCode code;
+        {
+          const Errors        errors;
+          const FailingMemory failing(kind, rank == size / 2 ? n : 0);
+          code   = PCSetUp(pc);
+          failed = rank == size / 2 && failing.Failed();
+        }
+        MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
+        if (code == (failed ? PETSC_ERR_MEM : PETSC_SUCCESS)) continue;
+        CAPTURE(type.name, (int)kind, n, failed);
+        CHECK((int)code == (int)(failed ? PETSC_ERR_MEM : PETSC_SUCCESS));
+      }
+    }
+}
