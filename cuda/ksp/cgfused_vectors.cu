@@ -75,8 +75,8 @@ PetscErrorCode CGCheckStream_CUDA(MPI_Comm comm)
   PetscCall(IsNonBlocking(&non_blocking));
   PetscCheck(
     !non_blocking, comm, PETSC_ERR_SUP,
-    "The general path of KSPCGFUSED needs a device context of the stream type PETSC_STREAM_DEFAULT, since PETSc's products "
-    "may run in another stream: use KSPCG, or what -ksp_view says that another path needs");
+    "KSPCGFUSED on its general path, and KSPRRBCG with a guess, need a device context of the stream type PETSC_STREAM_DEFAULT, "
+    "since PETSc's products may run in another stream: use KSPCG");
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -118,17 +118,6 @@ PetscErrorCode CGRestoreWrite(PetscBool device, Vec v, PetscScalar **array)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------- products by PETSc -------------------------------------- */
-
-PetscErrorCode CGMatMult(KSP ksp, PetscBool device, Mat A, Vec x, Vec y)
-{
-  PetscFunctionBegin;
-  if (device) PetscCall(CGFence_CUDA());
-  PetscCall(KSP_MatMult(ksp, A, x, y));
-  if (device) PetscCall(CGFence_CUDA());
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* -------------------------------------- time and flops ---------------------------------------- */
 
 PetscErrorCode CGTimeBegin(PetscBool device)

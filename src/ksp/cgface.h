@@ -31,14 +31,6 @@ PetscErrorCode CGRestoreRead(PetscBool device, Vec v, const PetscScalar **array)
 PetscErrorCode CGGetWrite(PetscBool device, Vec v, PetscScalar **array, PetscMemType *where = nullptr); /* its values are kept */
 PetscErrorCode CGRestoreWrite(PetscBool device, Vec v, PetscScalar **array);
 
-/* ------------------------------------- products by PETSc -------------------------------------- */
-
-/*
-   y = A x, or its transpose, by any matrix. PETSc's product may run in another stream than the current one, for instance in that of
-   the matrix: on the GPU it is kept in order with it, see CGFence_CUDA().
-*/
-PetscErrorCode CGMatMult(KSP, PetscBool device, Mat A, Vec x, Vec y);
-
 /* -------------------------------------- time and flops ---------------------------------------- */
 
 /* What is between these two counts as time of the GPU if it runs there. */

@@ -148,7 +148,9 @@ static PetscErrorCode FirstResidual(HostSolve &cg)
   PetscFunctionBegin;
   if (cg.ksp->guess_zero) PetscCall(VecCopy(cg.rhs, cg.r));
   else {
-    PetscCall(CGMatMult(cg.ksp, cg.device, cg.A, cg.x, cg.r));
+    if (cg.device) PetscCall(CGFence_CUDA());
+    PetscCall(KSP_MatMult(cg.ksp, cg.A, cg.x, cg.r));
+    if (cg.device) PetscCall(CGFence_CUDA());
     PetscCall(VecAYPX(cg.r, -1, cg.rhs));
     if (cg.target < 0) PetscCall(CGFusedModel(cg.ksp, &norm, &cg.objective));
     PetscCall(TestObjective(cg));

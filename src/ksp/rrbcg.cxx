@@ -325,7 +325,8 @@ static PetscErrorCode KSPSolve_RRBCG(KSP ksp)
   cg->add                = (PetscBool)!ksp->guess_zero;
   if (cg->add) {
     from = ksp->work[0];
-    PetscCall(CGMatMult(ksp, device, A, ksp->vec_sol, from));
+    if (device) PetscCall(CGCheckStream_CUDA(PetscObjectComm((PetscObject)ksp)));
+    PetscCall(KSP_MatMult(ksp, A, ksp->vec_sol, from));
     PetscCall(VecAYPX(from, -1, ksp->vec_rhs));
   }
   PetscCall(GetRead(device, from, &cg->residual));
