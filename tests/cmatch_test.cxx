@@ -1251,10 +1251,10 @@ void CheckGalerkin(const HostLevel &L, const HostLevel &C, const CMATCHParams &p
   bool   only_there = true;
   for (PetscInt row = 0; row < coarse; row++) {
     /* An aggregate that is in no row of P, or, with patterns that are kept, only with zeros, has the equation x = b. */
-    if (std::all_of(&L.R_a[L.R_i[row]], &L.R_a[L.R_i[row + 1]], [](double value) { return value == 0; })) {
+    if (std::all_of(L.R_a.data() + L.R_i[row], L.R_a.data() + L.R_i[row + 1], [](double value) { return value == 0; })) {
       CHECK(C.s[row] == 1);
       CHECK(C.d[row] == 1);
-      CHECK(std::all_of(&C.A_a[C.A_i[row]], &C.A_a[C.A_i[row + 1]], [](double value) { return value == 0; }));
+      CHECK(std::all_of(C.A_a.data() + C.A_i[row], C.A_a.data() + C.A_i[row + 1], [](double value) { return value == 0; }));
       continue;
     }
     Vector difference(coarse, 0.);
