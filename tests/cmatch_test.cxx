@@ -1880,7 +1880,7 @@ TEST_CASE("cmatch: the matching is maximal, and pairs are made along edges that 
 
 /* -------------------------------- operators and prolongators ---------------------------------- */
 
-TEST_CASE("cmatch: operators are P^T A P with the prolongators of the formulas", "[cmatch]")
+TEST_CASE("cmatch: operators are P^T A P with the prolongators of the formulas", "[cmatch][long]")
 {
   for (const Backend &backend : Backends())
     for (const NamedMatrix &m : SmallMatrices())
