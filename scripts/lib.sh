@@ -43,7 +43,7 @@ test_with_sanitizers() {
   local folder=$build_dir/sanitizers
   configure "$folder" -DFINEPC_CUDA=OFF -DFINEPC_SANITIZE=ON
   build "$folder" finepc_tests finepc_fuzz
-  ctest --test-dir "$folder" --output-on-failure -R '^(finepc_tests|finepc_tests_2_ranks|fuzz|fuzz_2_ranks)$'
+  ctest --test-dir "$folder" --output-on-failure -j "$(nproc)" -R '^(finepc_tests|fuzz|fuzz_2_ranks)$'
 }
 
 # test_without_cuda: builds what a machine without CUDA builds, the host twins alone, in a folder of its own, and runs the test

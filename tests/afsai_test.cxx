@@ -148,7 +148,7 @@ TEST_CASE("diag(G A G^T) = 1", "[afsai]")
         }
 }
 
-TEST_CASE("diag(G A G^T) = 1 on real matrices", "[afsai]")
+TEST_CASE("diag(G A G^T) = 1 on real matrices", "[afsai][long]")
 {
   for (const char *name : {"bcsstk16", "bcsstk24", "bcsstk28", "s3rmt3m3", "ex15"}) {
     const HostMatrix A = Shared(name);

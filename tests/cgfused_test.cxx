@@ -323,7 +323,7 @@ void Compare(const std::vector<Call> &mine, const std::vector<Call> &theirs, dou
 
 /* ------------------------------------- the same iterates -------------------------------------- */
 
-TEST_CASE("cgfused: the same iterates step by step", "[cgfused]")
+TEST_CASE("cgfused: the same iterates step by step", "[cgfused][long]")
 {
   for (const HostMatrix &H : {Plate(), Poisson(24, 20), RandomGraph(500, 7, 3), RandomArrow(300, 4)})
     for (const Place &place : Places())

@@ -1257,10 +1257,10 @@ void CheckGalerkin(const HostLevel &L, const HostLevel &C, const CMATCHParams &p
   bool   only_there = true;
   for (PetscInt row = 0; row < coarse; row++) {
     /* An aggregate that is in no row of P, or, with patterns that are kept, only with zeros, has the equation x = b. */
-    if (std::all_of(&L.R_a[L.R_i[row]], &L.R_a[L.R_i[row + 1]], [](double value) { return value == 0; })) {
+    if (std::all_of(L.R_a.data() + L.R_i[row], L.R_a.data() + L.R_i[row + 1], [](double value) { return value == 0; })) {
       CHECK(C.s[row] == 1);
       CHECK(C.d[row] == 1);
-      CHECK(std::all_of(&C.A_a[C.A_i[row]], &C.A_a[C.A_i[row + 1]], [](double value) { return value == 0; }));
+      CHECK(std::all_of(C.A_a.data() + C.A_i[row], C.A_a.data() + C.A_i[row + 1], [](double value) { return value == 0; }));
       continue;
     }
     Vector difference(coarse, 0.);
@@ -1886,7 +1886,7 @@ TEST_CASE("cmatch: the matching is maximal, and pairs are made along edges that 
 
 /* -------------------------------- operators and prolongators ---------------------------------- */
 
-TEST_CASE("cmatch: operators are P^T A P with the prolongators of the formulas", "[cmatch]")
+TEST_CASE("cmatch: operators are P^T A P with the prolongators of the formulas", "[cmatch][long]")
 {
   for (const Backend &backend : Backends())
     for (const NamedMatrix &m : SmallMatrices())

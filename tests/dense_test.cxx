@@ -216,7 +216,7 @@ TEST_CASE("Cholesky by hand", "[dense]")
   }
 }
 
-TEST_CASE("A = L L^T in every size, reading and writing the lower triangle only", "[dense]")
+TEST_CASE("A = L L^T in every size, reading and writing the lower triangle only", "[dense][long]")
 {
   for (const Backend &backend : Backends()) {
     CheckResiduals<float>(backend);

@@ -283,7 +283,7 @@ TEST_CASE("smoother in PCGAMG", "[fsai][pc][nest][mpi]")
    The solver stops at ||r|| <= 1e-8 ||b|| of CG's own residual. Jacobi needs more iterations, or has not come as far after 10000.
    The true residual cannot follow to that size where A is as ill-conditioned as ex15, so that less is asked of it there.
 */
-TEST_CASE("real matrices converge in fewer iterations than with Jacobi", "[fsai][pc][convergence]")
+TEST_CASE("real matrices converge in fewer iterations than with Jacobi", "[fsai][pc][convergence][long]")
 {
   for (const Type &type : FSAITypes())
     for (const char *name : {"bcsstk16", "bcsstk24", "bcsstk28", "s3rmt3m3", "ex15"})

@@ -194,7 +194,7 @@ static void CheckLife(const Life &life, FailingMemory::Through kind)
   }
 }
 
-TEST_CASE("memory ends: an error, nothing is lost, and the objects are as good as new", "[memory]")
+TEST_CASE("memory ends: an error, nothing is lost, and the objects are as good as new", "[memory][long]")
 {
   for (const Life &life : kLives) {
     DYNAMIC_SECTION(life.name << ", new")

@@ -249,7 +249,7 @@ TEST_CASE("sfsai: diag(G A G^T) = 1", "[sfsai]")
         }
 }
 
-TEST_CASE("sfsai: diag(G A G^T) = 1 on real matrices", "[sfsai]")
+TEST_CASE("sfsai: diag(G A G^T) = 1 on real matrices", "[sfsai][long]")
 {
   for (const char *name : {"bcsstk16", "bcsstk24", "bcsstk28", "s3rmt3m3", "ex15"}) {
     const HostMatrix A = Shared(name);
