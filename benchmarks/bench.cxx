@@ -496,7 +496,7 @@ static PetscErrorCode MeasureSet(const Config &config, System *system, Solver *s
   result->pc_type  = pc_type;
   PetscCall(MeasureHistory(config, solver->ksp, result));
   PetscCall(PCDensity(pc, &result->density));
-  if (result->density > 0.) PetscCall(PCViewLines(pc, &result->view));
+  PetscCall(PCViewLines(pc, &result->view));
   PetscCall(PCApplyBytes(pc, system->rows, &result->apply_bytes));
   PetscCall(IterationBytes(solver->ksp, *system, result->apply_bytes, &result->iteration_bytes));
 

@@ -923,6 +923,36 @@ TEST_CASE("cgfused: other sizes after a reset", "[cgfused]")
   }
 }
 
+/* The hierarchy of a set-up may get the memory of the one before, whose graph must not be launched again. */
+TEST_CASE("cgfused: matching AMG, new values and new hierarchies", "[cgfused][cmatch][sanitizer]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const std::string all   = "-ksp_rtol 1e-9 -pc_cmatch_precision double -pc_cmatch_coarse_size 20";
+    const MatObject   A     = CreateMat(Poisson(30, 29), backend.mat);
+    const KSPObject   fused = MakeFused(A, {&backend, "auto"}, PCCMATCH, all), cg = MakeKSP(A, all, PCCMATCH);
+    const auto        compare = [&]() {
+      Compare(RunOf(fused), RunOf(cg), 1e-7);
+      CHECK(Contains(PathOf(fused), PetscMemTypeDevice(backend.where) ? "graph" : "general"));
+    };
+    compare();
+    compare();
+    MUST(MatScale(A, 3));
+    compare();
+    for (PetscInt sweeps : {1, 3, 2, 3, 1}) {
+      CAPTURE(sweeps);
+      for (KSP ksp : {(KSP)fused, (KSP)cg}) {
+        MUST(PCReset(PCOf(ksp)));
+        MUST(PCCMATCHSetSweeps(PCOf(ksp), sweeps));
+        MUST(KSPSetOperators(ksp, A, A));
+      }
+      compare();
+      MUST(MatScale(A, 0.5));
+      compare();
+    }
+  }
+}
+
 TEST_CASE("cgfused: type and preconditioner change between solves", "[cgfused]")
 {
   for (const Place &place : Places()) {

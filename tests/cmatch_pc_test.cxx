@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <limits>
 
+#include "pc/cmatch/polynomial.h"
 #include "pc_support.h"
 
 namespace
@@ -841,6 +842,46 @@ TEST_CASE("cmatch: what single precision cannot hold is named, with the remedy",
 }
 
 /* ----------------------------------------- iterations ----------------------------------------- */
+
+/* The smoother of a level from x = 0, by its steps, and as many iterations of PETSc's Chebyshev method with the same l1 diagonal.
+ */
+TEST_CASE("cmatch: the Chebyshev smoother is PETSc's, with a* and 1 for the eigenvalues", "[cmatch][pc]")
+{
+  const HostMatrix H = RandomGraph(300, 7, 31);
+  const MatObject  A = CreateMat(H, MATAIJ);
+  const VecObject  b = RightVec(A, 3), x = RightVec(A);
+  const auto       r = Values(b);
+  for (PetscInt k = 1; k <= 6; k++) {
+    CAPTURE(k);
+    char options[256];
+    MUST(PetscSNPrintf(options, sizeof(options),
+                       "-ksp_type chebyshev -ksp_chebyshev_eigenvalues %.17g,1 -ksp_norm_type none -ksp_max_it %d "
+                       "-ksp_convergence_test skip -pc_type jacobi -pc_jacobi_type rowl1",
+                       (double)PolynomialLowerEnd(k), (int)k));
+    const KSPObject ksp = MakeKSP(A, options, PCJACOBI);
+    MUST(KSPSolve(ksp, b, x));
+    const PolynomialSteps steps    = PolynomialChebyshev(k);
+    std::vector<double>   residual = r, z(H.n, 0.), mine(H.n, 0.);
+    for (PetscInt step = 0; step < k; step++) {
+      if (step > 0)
+        for (PetscInt row = 0; row < H.n; row++)
+          for (PetscInt e = H.i[row]; e < H.i[row + 1]; e++) residual[row] -= H.a[e] * z[H.j[e]];
+      for (PetscInt row = 0; row < H.n; row++) {
+        double l1 = 0;
+        for (PetscInt e = H.i[row]; e < H.i[row + 1]; e++) l1 += std::abs(H.a[e]);
+        z[row] = steps.e[step] * z[row] + steps.c[step] * residual[row] / l1;
+      }
+      for (PetscInt row = 0; row < H.n; row++) mine[row] += steps.beta[step] * z[row];
+    }
+    const auto theirs = Values(x);
+    double     apart = 0, largest = 0;
+    for (PetscInt row = 0; row < H.n; row++) {
+      apart   = std::max(apart, std::abs(theirs[row] - mine[row]));
+      largest = std::max(largest, std::abs(mine[row]));
+    }
+    CHECK(apart <= 1e-12 * largest);
+  }
+}
 
 TEST_CASE("cmatch: iterations hardly grow with the mesh", "[cmatch][pc]")
 {

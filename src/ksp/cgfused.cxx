@@ -270,9 +270,9 @@ static PetscErrorCode KSPBuildResidual_CGFused(KSP ksp, Vec, Vec v, Vec *V)
   Iterates, iteration counts, reasons, norms, tests, monitors, history and eigenvalue estimates are those of `KSPCG`, to rounding,
   on several ranks those of `KSPCG` with `-ksp_cg_single_reduction`, whose recurrences round otherwise. What differs is how an
   iteration runs. On one rank, with a `MATAIJCUSPARSE`, vectors on the GPU, and `PCAFSAI`, `PCSFSAI`, `PCCMATCH`, `PCJACOBI` or
-`PCNONE`, the scalars and the convergence test stay on the device, sums are made in the kernels that have their operands, and the
-host learns of the end late; no update is made after it. Small systems run in one kernel that stays. A private copy of the matrix,
-and of the factors, is kept for it; the view gives its size.
+  `PCNONE`, the scalars and the convergence test stay on the device, sums are made in the kernels that have their operands, and the
+  host learns of the end late; no update is made after it. Small systems run in one kernel that stays. A private copy of the matrix,
+  and of the factors, is kept for it; the view gives its size.
 
   With several ranks an iteration has one reduction, by recurrences as those of `KSPCGUseSingleReduction()`, and the host makes it
   and the test. For the same matrices and preconditioners the products are own ones (path `ranks` in the view), the exchange goes

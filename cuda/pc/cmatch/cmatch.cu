@@ -361,7 +361,8 @@ PetscErrorCode CMATCHCompleteLevel(CMATCHSetup *s, PetscInt level, const double 
 PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *w, const CMATCHParams *params, PetscBool keep,
                                            PetscBool work, CMATCHHierarchy **hierarchy, CMATCHStats *stats)
 {
-  CMATCHHierarchyCUDA *H = (CMATCHHierarchyCUDA *)*hierarchy;
+  static long          generations = 0; /* of all hierarchies: one may get the address of another one that is gone */
+  CMATCHHierarchyCUDA *H           = (CMATCHHierarchyCUDA *)*hierarchy;
   Buffer<char>         report;
   CubScratch           cub;
   CMATCHSetup          s;
@@ -380,7 +381,7 @@ PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *
     ForgetLevels(H);
     H->inverse.Free();
     H->iteration.Free();
-    H->generation++;
+    H->generation = ++generations;
   }
   H->params = *params;
   H->scale  = 1;
@@ -390,7 +391,7 @@ PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *
   s.cub     = &cub;
   PetscCall(PetscGetCurrentCUDAStream(&s.stream));
   if (A->n) {
-    /* twice the bytes of A: see cmatch.md of the results for what of it is used */
+    /* twice the bytes of A at first, and more where that is not enough */
     PetscCall(
       s.arena.Reserve(2 * (A->nnz * (sizeof(PetscInt) + sizeof(PetscScalar)) + A->n * sizeof(PetscInt)) + (1 << 20), &H->work));
     PetscCall(report.Allocate(sizeof(CMATCHReport)));

@@ -60,7 +60,7 @@ struct CMATCHHierarchyCUDA : CMATCHHierarchy {
   const double  **caller     = nullptr; /* r and z of the captured cycle */
   double         *dots       = nullptr; /* of the levels that are visited twice */
   int             processors = 0;
-  long            generation = 0; /* set-ups that have made new memory */
+  long            generation = 0; /* another one for each set-up of any hierarchy that has made new memory */
   bool            early      = false;
   cudaStream_t    capture    = nullptr; /* for captures alone */
   cudaGraphExec_t graph      = nullptr;

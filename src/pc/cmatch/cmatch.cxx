@@ -465,8 +465,8 @@ static PetscErrorCode PCDestroy_CMATCH(PC pc)
   `PCCMATCHSetReusePattern()`.
 
   The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. Rows of the boundary
-that keep their diagonal entry alone, as after `MatZeroRows()`, need no care, whether their columns are 0 or not. The view counts
-couplings that one row alone has, and the pairs of entries that are not equal.
+  that keep their diagonal entry alone, as after `MatZeroRows()`, need no care, whether their columns are 0 or not. The view counts
+  couplings that one row alone has, and the pairs of entries that are not equal.
 
   With several ranks this is not the global method: each rank has a hierarchy of its own diagonal block, as `PCBJACOBI` would, and
   iterations grow with the number of ranks; the view says so.
