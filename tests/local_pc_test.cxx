@@ -1272,6 +1272,28 @@ TEST_CASE("smoother in PCMG", "[local][pc][nest][mpi]")
     }
 }
 
+TEST_CASE("sub-preconditioner of PCFIELDSPLIT", "[local][pc][nest]")
+{
+  for (const Backend &backend : Backends())
+    for (const std::string name : {PCAFSAI, PCSFSAI, PCCMATCH}) { /* the others need a grid, or blocks */
+      CAPTURE(backend.name, name);
+      const MatObject A = CreateMat(Poisson(20, 20), backend.mat);
+      MUST(MatSetBlockSize(A, 2));
+      const auto solve = [&](const std::string &sub) {
+        const Options   scope("-ksp_type cg -ksp_norm_type unpreconditioned -pc_type fieldsplit -pc_fieldsplit_block_size 2 "
+                                "-pc_fieldsplit_type additive -fieldsplit_0_pc_type " +
+                              sub + " -fieldsplit_1_pc_type " + sub);
+        const KSPObject ksp      = MakeKSP(A, "", PCNONE);
+        const Solution  solution = Solve(ksp);
+        CHECK(solution.reason == KSP_CONVERGED_RTOL);
+        CHECK(solution.true_residual <= 1e-7);
+        CHECK(Contains(ViewText((KSP)ksp), "type: " + sub));
+        return solution.iterations;
+      };
+      CHECK(solve(name) < solve(PCJACOBI));
+    }
+}
+
 TEST_CASE("sub-preconditioner of PCBJACOBI, PCASM and PCCOMPOSITE", "[local][pc][nest]")
 {
   for (const Type &type : Types())
