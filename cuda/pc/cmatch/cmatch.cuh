@@ -166,6 +166,7 @@ struct CMATCHReport {
   PetscInt           aggregates;
   PetscInt           left, joined, singles, largest_aggregate;
   PetscInt           P_nnz, longest, cut, plain; /* entries of P, and of the longest row of R */
+  PetscInt           isolated;                   /* whether the coarsest level has entries in columns of isolated rows */
   PetscInt           undecided;                  /* vertices that an independent set has not decided about */
   PetscInt           pairs[kCMATCHRounds];       /* whether a round of the matching has made pairs */
 };

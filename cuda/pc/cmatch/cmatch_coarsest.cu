@@ -23,7 +23,7 @@ __device__ bool IsIsolated(const PetscInt *A_i, const T *A_a, PetscInt i)
 /* D, which was zero, from the entries of the level but those in columns of isolated rows. A thread takes a row. */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  FillDense(PetscInt n, const PetscInt *A_i, const PetscInt *A_j, const T *A_a, const double *rs, double *D)
+  FillDense(PetscInt n, const PetscInt *A_i, const PetscInt *A_j, const T *A_a, const double *rs, double *D, CMATCHReport *report)
 {
   const long long row = GridThread();
   if (row >= n) return;
@@ -31,6 +31,7 @@ __global__ void __launch_bounds__(kBlockSize)
   for (PetscInt k = A_i[row]; k < A_i[row + 1]; k++) {
     const double a = (double)A_a[k];
     if (!IsIsolated(A_i, A_a, A_j[k])) D[row * n + A_j[k]] = a;
+    else if (a != 0) report->isolated = 1;
     off += a;
   }
   D[row * n + row] = rs[row] - off;
@@ -72,10 +73,10 @@ __global__ void __launch_bounds__(kBlockSize) LeaveComplement(PetscInt n, const 
 /* D - D F D with the entries F in columns of isolated rows, see Invert() of the host twin. A thread takes a row of D. */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  AddColumnsOfIsolated(PetscInt n, const PetscInt *A_i, const PetscInt *A_j, const T *A_a, double *D)
+  AddColumnsOfIsolated(PetscInt n, const PetscInt *A_i, const PetscInt *A_j, const T *A_a, double *D, const CMATCHReport *report)
 {
   const long long row = GridThread();
-  if (row >= n) return;
+  if (row >= n || !report->isolated) return;
   for (PetscInt i = 0; i < n; i++)
     for (PetscInt k = A_i[i]; k < A_i[i + 1]; k++) {
       const PetscInt j = A_j[k];
@@ -229,7 +230,7 @@ PetscErrorCode CMATCHPrepareCoarsest(CMATCHSetup *s)
   PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
     using T = decltype(zero);
     PetscFunctionBegin;
-    FillDense<T><<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, L.A_i, L.A_j, (const T *)L.A_a, H->rs[level], D);
+    FillDense<T><<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, L.A_i, L.A_j, (const T *)L.A_a, H->rs[level], D, s->report);
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
@@ -245,7 +246,7 @@ PetscErrorCode CMATCHPrepareCoarsest(CMATCHSetup *s)
     PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
       using T = decltype(zero);
       PetscFunctionBegin;
-      AddColumnsOfIsolated<T><<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, L.A_i, L.A_j, (const T *)L.A_a, D);
+      AddColumnsOfIsolated<T><<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, L.A_i, L.A_j, (const T *)L.A_a, D, s->report);
       FinePCCheckLaunch();
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
