@@ -399,6 +399,9 @@ static PetscErrorCode KSPDestroy_RRBCG(KSP ksp)
   `KSP_NORM_NATURAL`, or none; the one in iteration 0 is that of the guess as it was given. From the first iteration on the
   residual in the red points is zero.
 
+  A guess is an error in a device context of the stream type `PETSC_STREAM_NONBLOCKING`, since PETSc's product, which makes the
+  residual of the guess, may run in another stream than the current one.
+
   The iterates are those of `KSPCG` with `PCRRB`, from a guess whose red points are solved for. From any other guess `KSPCG` takes
   other ones, and about as many.
 

@@ -145,7 +145,7 @@ static PetscErrorCode ViewEnd(const CMATCHHierarchy *H, CMATCHEnd end, PetscView
   case CMATCH_END_SLOW:
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "coarsening ended on level %" PetscInt_FMT ", whose %" PetscInt_FMT
-                                     " rows are few enough for more than %g of the rows above\n",
+                                     " rows are more than %g of those above, and few enough to be inverted\n",
                                      last, n, (double)kCMATCHSlow / (1 << H->params.sweeps)));
     break;
   case CMATCH_END_LEVELS:
