@@ -185,6 +185,25 @@ HostMatrix RandomArrow(PetscInt n, std::uint64_t seed)
   return WithDominantDiagonal(rows, random);
 }
 
+HostMatrix Hub(PetscInt n)
+{
+  HostMatrix A;
+  A.n            = n;
+  const auto add = [&](PetscInt column, PetscScalar value) {
+    A.j.push_back(column);
+    A.a.push_back(value);
+  };
+  for (PetscInt row = 0; row < n - 1; row++) {
+    add(row, 1);
+    add(n - 1, 0.5 / n * (1 + row % 7));
+    A.i.push_back(A.nnz());
+  }
+  for (PetscInt column = 0; column < n - 1; column++) add(column, A.a[2 * column + 1]);
+  add(n - 1, 8);
+  A.i.push_back(A.nnz());
+  return A;
+}
+
 /* PETSc's binary format: big-endian, a class id, rows, columns, entries, row lengths, columns, values. */
 template <typename T>
 static std::vector<T> ReadBigEndian(FILE *file, size_t count)

@@ -51,6 +51,7 @@ HostMatrix RandomStencil(PetscInt nx, PetscInt ny, PetscInt nz, bool corners, st
 HostMatrix RandomGraph(PetscInt n, PetscInt row_length, std::uint64_t seed);
 HostMatrix RandomDense(PetscInt n, std::uint64_t seed);
 HostMatrix RandomArrow(PetscInt n, std::uint64_t seed); /* first and last row and column full */
+HostMatrix Hub(PetscInt n);                             /* last row and column full, the rest diagonal; fit for millions of rows */
 
 /* NAME.petsc.gz of tests/matrices. */
 HostMatrix Shared(const std::string &name);

@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <set>
 
+#include "sparse/dense.h"
 #include "compare.h"
 
 namespace
@@ -801,49 +803,191 @@ TEST_CASE("sfsai: sizes 0 and 1", "[sfsai]")
         }
 }
 
-TEST_CASE("a row that is too long to be solved is an error with a remedy", "[sfsai]")
+/* Rows of every column, and at and around the largest system that does without LAPACK or cuSOLVER. */
+TEST_CASE("sfsai: rows of any length", "[sfsai]")
 {
-  const PetscInt    too_long = kSFSAILargestRow + 1;
-  const HostMatrix  A = RandomArrow(too_long, 31), longest = RandomArrow(kSFSAILargestRow, 32);
-  const std::string text = "of G would have " + std::to_string(too_long) + " entries, and at most " +
-                           std::to_string(kSFSAILargestRow) + " can be solved: lower -pc_sfsai_power, raise -pc_sfsai_prefilter";
-  for (const Backend &backend : Backends()) {
-    CAPTURE(backend.name);
-    const CSRCopy  copy(A, backend.where);
-    CSR            G    = {};
-    SFSAIWork      work = {};
-    FSAIStats      stats;
-    SFSAIParams    params = Double(1);
-    PetscReal     *d      = nullptr;
-    PetscErrorCode code;
-    MUST(ArrayCreate(A.n * sizeof(PetscReal), backend.where, (void **)&d));
-    {
-      Errors     errors;
-      const auto compute = PetscMemTypeDevice(backend.where) ? SFSAIComputeFactor_CUDA : SFSAIComputeFactor_Host;
-      code               = compute(&copy.view, nullptr, &params, PETSC_FALSE, &G, d, &work, &stats);
-      CAPTURE(errors.text);
-      CHECK(code != 0);
-      CHECK(Contains(errors.text, text));
-    }
-    if (G.i) MUST(CSRDestroy(&G));
-    MUST(ArrayDestroy(backend.where, &work.data));
-    MUST(ArrayDestroy(backend.where, (void **)&d));
-
-    params.max_row     = 50;
-    const HostFactor F = ComputeFactor(A, params, backend.where);
-    CHECK(F.stats.max_row == 50);
-    CHECK(F.stats.capped_rows == 1);
-    params.max_row = 0;
+  const PetscInt              n = kCholeskyLargest + 140;
+  const std::vector<PetscInt> lengths{n, kCholeskyLargest + 1, kCholeskyLargest, 500, 20};
+  const HostMatrix            A = RandomGraph(n, 9, 31), S = LongRows(n, lengths), changed = OtherValues(A);
+  for (const Backend &backend : Backends())
     for (const Precisions &p : {Precisions{FINEPC_SINGLE, FINEPC_SINGLE}, Precisions{FINEPC_DOUBLE, FINEPC_DOUBLE}}) {
-      CAPTURE(p.setup);
-      params.setup_precision   = p.setup;
-      params.factor_precision  = p.factor;
-      const HostFactor largest = ComputeFactor(longest, params, backend.where);
-      CHECK(largest.stats.max_row == kSFSAILargestRow);
-      CHECK(ErrorOfDiagonal(longest, largest, params).over_bound <= 1);
-      CHECK(ErrorOfEquations(longest, largest, params) <= 1);
+      CAPTURE(backend.name, p.setup);
+      SFSAIParams      params = Params(p.setup, p.factor);
+      const HostFactor F      = ComputeFactor(A, params, backend.where, &S);
+      for (PetscInt k = 0; k < (PetscInt)lengths.size(); k++) CHECK(F.Length(n - 1 - k) + 1 == lengths[k]);
+      CHECK(F.stats.max_row == n);
+      CHECK(F.stats.double_rows == 0);
+      CHECK(F.stats.diagonal_rows == 0);
+      CHECK(F.stats.work_bytes >= (size_t)n * n * sizeof(PetscReal));
+      CHECK(ErrorOfDiagonal(A, F, params).over_bound <= 1);
+      CHECK(ErrorOfEquations(A, F, params) <= 1);
+      CHECK(SameBits(ComputeFactor(A, params, backend.where, &S), F));
+
+      const HostFactor refilled = ComputeFactor(A, params, backend.where, &S, &changed); /* allocates nothing for the new values */
+      CHECK(ErrorOfDiagonal(changed, refilled, params).over_bound <= 1);
+      CHECK(ErrorOfEquations(changed, refilled, params) <= 1);
+
+      params.postfilter         = 0.005;
+      const HostFactor filtered = ComputeFactor(A, params, backend.where, &S);
+      double           norm     = 1;
+      PetscInt         wrong    = 0;
+      CHECK(ErrorOfDiagonal(A, filtered, params).over_bound <= 1);
+      CHECK(filtered.stats.dropped > 0);
+      CHECK(filtered.nnz() + filtered.stats.dropped == F.nnz());
+      std::map<PetscInt, double> kept;
+      for (PetscInt k = filtered.i[n - 1]; k < filtered.i[n]; k++) kept[filtered.j[k]] = filtered.a[k];
+      for (PetscInt k = F.i[n - 1]; k < F.i[n]; k++) norm += F.a[k] * F.a[k];
+      norm = params.postfilter * std::sqrt(norm);
+      for (PetscInt k = F.i[n - 1]; k < F.i[n]; k++) {
+        if (std::fabs(std::fabs(F.a[k]) - norm) < 1e-4 * norm) continue; /* rounding decides */
+        wrong += kept.count(F.j[k]) ? kept[F.j[k]] != F.a[k] : std::fabs(F.a[k]) > norm;
+      }
+      CHECK(wrong == 0);
+      CHECK(!kept.empty());
+      CHECK((PetscInt)kept.size() < n / 2);
     }
-  }
+}
+
+/* Columns p and p + 1 have the coupling c, and the last row has all columns. */
+TEST_CASE("sfsai: bad pivots in a row that only LAPACK or cuSOLVER solves", "[sfsai]")
+{
+  const PetscInt   n = kCholeskyLargest + 20, p = 600;
+  const HostMatrix S      = LongRows(n, {n});
+  const auto       matrix = [&](double c) {
+    std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(n);
+    const auto                                                 add = [&](PetscInt r, PetscInt s, double value) {
+      rows[r].emplace_back(s, value);
+      rows[s].emplace_back(r, value);
+    };
+    for (PetscInt row = 0; row < n; row++) rows[row].emplace_back(row, 1.);
+    add(p, p + 1, c);
+    add(n - 1, p, 1e-3);
+    add(n - 1, p + 2, 0.2);
+    return FromRows(rows);
+  };
+  const HostMatrix good = matrix(0.25), close = matrix(1 - 1e-6), indefinite = matrix(2);
+  for (const Backend &backend : Backends())
+    for (const Precisions &precisions : kAllPrecisions)
+      for (PetscReal postfilter : {0., 1e-4}) {
+        CAPTURE(backend.name, precisions.setup, precisions.factor, postfilter);
+        SFSAIParams params = Params(precisions.setup, precisions.factor), whole = params;
+        params.postfilter       = postfilter;
+        const HostFactor solved = ComputeFactor(close, params, backend.where, &S);
+        CHECK(solved.stats.double_rows == 0); /* it was in double precision at once */
+        CHECK(solved.stats.diagonal_rows == 0);
+        CHECK(ErrorOfDiagonal(close, solved, params).over_bound <= 1);
+        CHECK(solved.d[n - 1] == Approx(1 / (1 - 0.04 - 1e-6 / (1 - (1 - 1e-6) * (1 - 1e-6)))));
+        for (bool refilled : {false, true}) {
+          CAPTURE(refilled);
+          const HostFactor F = refilled ? ComputeFactor(good, params, backend.where, &S, &indefinite)
+                                        : ComputeFactor(indefinite, params, backend.where, &S);
+          CHECK(F.stats.diagonal_rows == 1);
+          CHECK(F.d[n - 1] == 1);
+          CHECK(std::count(F.a.begin() + F.i[n - 1], F.a.end(), 0.) == F.Length(n - 1));
+          CHECK(F.Length(n - 1) == (postfilter == 0 ? n - 1 : refilled ? 3 : 0));
+        }
+        if (postfilter == 0) {
+          const HostFactor again = ComputeFactor(good, whole, backend.where, &S, &close);
+          CHECK(ErrorOfEquations(close, again, whole) <= 1);
+        }
+      }
+}
+
+TEST_CASE("sfsai: a row whose system no memory holds is an error with a remedy", "[sfsai]")
+{
+  const HostMatrix A = Hub(2000000);
+  for (const Backend &backend : Backends())
+    for (PetscReal postfilter : {0., 0.1}) {
+      CAPTURE(backend.name, postfilter);
+      const CSRCopy copy(A, backend.where);
+      CSR           G      = {};
+      SFSAIWork     work   = {};
+      FSAIStats     stats  = {};
+      SFSAIParams   params = Double(1);
+      PetscReal    *d      = nullptr;
+      params.postfilter    = postfilter;
+      MUST(ArrayCreate(A.n * sizeof(PetscReal), backend.where, (void **)&d));
+      {
+        Errors     errors;
+        const auto compute = PetscMemTypeDevice(backend.where) ? SFSAIComputeFactor_CUDA : SFSAIComputeFactor_Host;
+        CHECK(compute(&copy.view, nullptr, &params, PETSC_FALSE, &G, d, &work, &stats) == PETSC_ERR_MEM);
+        CAPTURE(errors.text);
+        CHECK(Contains(errors.text, "Row 1999999 of G would have 2000000 entries, and the "));
+        CHECK(Contains(errors.text, "memory does not hold its system (3.2"));
+        CHECK(Contains(errors.text, "lower -pc_sfsai_power, raise -pc_sfsai_prefilter, or set -pc_sfsai_max_row"));
+      }
+      if (G.i) MUST(CSRDestroy(&G));
+      MUST(ArrayDestroy(backend.where, &work.data));
+      MUST(ArrayDestroy(backend.where, (void **)&d));
+      params.max_row     = 50;
+      const HostFactor F = ComputeFactor(A, params, backend.where);
+      CHECK(F.stats.capped_rows == 1);
+      if (postfilter == 0) CHECK(F.stats.max_row == 50);
+    }
+}
+
+/* PETSc's malloc, which also sees the most bytes that PETSc has lent at a time. */
+static PetscErrorCode (*petsc_malloc)(size_t, PetscBool, int, const char[], const char[], void **);
+static PetscLogDouble peak;
+
+static PetscErrorCode SeePeak(size_t bytes, PetscBool clear, int line, const char function[], const char file[], void **data)
+{
+  const PetscErrorCode code = petsc_malloc(bytes, clear, line, function, file, data);
+  peak                      = std::max(peak, HostBytes());
+  return code;
+}
+
+/* Neither the unfiltered nor the filtered G is in memory beside G, and the limit decides about time alone. */
+TEST_CASE("sfsai: with a postfilter the work stays within its limit", "[sfsai]")
+{
+  const HostMatrix A = RandomStencil(32, 32, 32, false, 32);
+  for (const Backend &backend : Backends())
+    for (const Precisions &p : {Precisions{FINEPC_SINGLE, FINEPC_SINGLE}, Precisions{FINEPC_DOUBLE, FINEPC_DOUBLE}}) {
+      const bool  on_device   = PetscMemTypeDevice(backend.where);
+      SFSAIParams params      = Params(p.setup, p.factor, 3);
+      const auto  unfiltered  = ComputeFactor(A, params, backend.where);
+      const auto  entry_bytes = sizeof(PetscInt) + FinePCPrecisionBytes(p.factor);
+      params.postfilter       = 0.001;
+      const auto   F          = ComputeFactor(A, params, backend.where);
+      const size_t bytes = F.nnz() * entry_bytes, system = SFSAISystemBytes(unfiltered.stats.max_row) + (size_t)16384;
+      CHECK(F.stats.dropped > 0);
+      CHECK(F.nnz() > unfiltered.nnz() / 2);
+      for (size_t limit : {(size_t)(on_device ? 32768 : 0), (size_t)65536, bytes / 4}) {
+        CAPTURE(backend.name, p.setup, limit);
+        params.work_limit   = limit;
+        const size_t  bound = limit + A.n * (on_device ? 70 : 28) + system;
+        const CSRCopy copy(A, backend.where);
+        CSR           G    = {};
+        SFSAIWork     work = {};
+        FSAIStats     stats{};
+        PetscReal    *d = nullptr;
+        REQUIRE(bound < bytes); /* or the test would tell nothing */
+        const HostFactor limited = ComputeFactor(A, params, backend.where);
+        CHECK(SameBits(limited, F));
+        CHECK(limited.stats.dropped == F.stats.dropped);
+        CHECK(limited.stats.max_row == F.stats.max_row);
+        CHECK(limited.stats.double_rows == F.stats.double_rows);
+        CHECK(limited.stats.diagonal_rows == F.stats.diagonal_rows);
+        CHECK(limited.stats.log_psi_after == F.stats.log_psi_after);
+        CHECK(limited.stats.work_bytes <= bound);
+        if (on_device) continue;
+
+        /* PETSc's own count of the memory: G, and beside it the work */
+        MUST(PetscMalloc1(A.n, &d));
+        const PetscLogDouble before = HostBytes();
+        peak                        = 0;
+        petsc_malloc                = PetscTrMalloc;
+        PetscTrMalloc               = SeePeak;
+        PetscErrorCode code         = SFSAIComputeFactor_Host(&copy.view, nullptr, &params, PETSC_FALSE, &G, d, &work, &stats);
+        PetscTrMalloc               = petsc_malloc;
+        MUST(code);
+        CHECK(peak - before > (PetscLogDouble)CSRBytes(&G));
+        CHECK(peak - before <= (PetscLogDouble)(CSRBytes(&G) + bound));
+        MUST(CSRDestroy(&G));
+        MUST(ArrayDestroy(work.where, &work.data));
+        MUST(PetscFree(d));
+      }
+    }
 }
 
 TEST_CASE("sfsai: a set-up repeated gives the same bits", "[sfsai]")
@@ -1099,6 +1243,28 @@ TEST_CASE("sfsai twins: systems in global memory one after the other", "[sfsai][
       SFSAIParams params = Params(p.setup, p.factor);
       params.postfilter  = postfilter;
       CompareFactors(A, params, {4 * kKilobyte, 64 * kKilobyte, kMegabyte, 8 * kMegabyte}, &S);
+    }
+}
+
+/* Long rows of several lengths, so that a system is left in the memory of a larger one, with other systems before them. */
+TEST_CASE("sfsai twins: rows that LAPACK and cuSOLVER solve", "[sfsai][gpu]")
+{
+  NEEDS_DEVICE();
+  const PetscInt   n = kCholeskyLargest + 240;
+  const HostMatrix A = RandomGraph(n, 9, 94),
+                   S = LongRows(n, {kCholeskyLargest + 1, n - 1, kCholeskyLargest + 100, kCholeskyLargest, 400, 100, 20});
+  for (const Precisions &p : {Precisions{FINEPC_SINGLE, FINEPC_SINGLE}, Precisions{FINEPC_DOUBLE, FINEPC_DOUBLE}})
+    for (PetscReal postfilter : {0., 0.005}) {
+      CAPTURE(p.setup, postfilter);
+      SFSAIParams params = Params(p.setup, p.factor);
+      params.postfilter  = postfilter;
+      CompareTwins(A, params, &S);
+      const HostFactor F = ComputeFactor(A, params, PETSC_MEMTYPE_CUDA, &S);
+      CHECK(F.stats.large_rows >= 4);
+      params.work_limit = 4 * kKilobyte; /* a long row is a chunk of its own */
+      CHECK(SameBits(ComputeFactor(A, params, PETSC_MEMTYPE_CUDA, &S), F));
+      const OtherStream other;
+      CHECK(SameBits(ComputeFactor(A, params, PETSC_MEMTYPE_CUDA, &S), F));
     }
 }
 

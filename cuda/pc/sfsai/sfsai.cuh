@@ -14,11 +14,14 @@ public:
   /* The lengths of all rows, which are kept on the device, nnz and longest. */
   virtual PetscErrorCode CountRows() = 0;
 
-  /* An error, which names the first such row, if a row has more entries than `most`, diagonal included. */
-  virtual PetscErrorCode CheckLongest(PetscInt most) = 0;
+  /* The first of the rows that are the longest. */
+  virtual PetscErrorCode FindLongest(PetscInt *row) = 0;
 
   /* How many rows have more entries than `most`, diagonal included. */
   virtual PetscErrorCode CountLonger(PetscInt most, PetscInt *rows) = 0;
+
+  /* The bytes of the columns that the search has kept. */
+  virtual size_t PoolBytes() const = 0;
 
   /* The scaling has moved. */
   virtual void UseScaling(const PetscReal *s) = 0;

@@ -624,16 +624,14 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode CheckLongest(PetscInt most) override
+  PetscErrorCode FindLongest(PetscInt *row) override
   {
-    PetscFunctionBegin;
-    if (longest < most) PetscFunctionReturn(PETSC_SUCCESS);
     std::vector<PetscInt> length(A_.n);
+
+    PetscFunctionBegin;
     PetscCall(ArrayCopy_CUDA(length.data(), length_, A_.n * sizeof(PetscInt), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
-    const auto row = std::find_if(length.begin(), length.end(), [=](PetscInt entries) { return entries >= most; });
-    SETERRQ(PETSC_COMM_SELF, PETSC_ERR_SUP,
-            "Row %" PetscInt_FMT " of G would have %" PetscInt_FMT " entries, and at most %" PetscInt_FMT " can be solved: %s",
-            (PetscInt)(row - length.begin()), *row + 1, most, S_ ? kSFSAIRemedyPattern : kSFSAIRemedy);
+    *row = (PetscInt)(std::max_element(length.begin(), length.end()) - length.begin());
+    PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   PetscErrorCode CountLonger(PetscInt most, PetscInt *rows) override
@@ -645,7 +643,8 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  void UseScaling(const PetscReal *s) override { s_ = s; }
+  size_t PoolBytes() const override { return pool_size_ * sizeof(PetscInt); }
+  void   UseScaling(const PetscReal *s) override { s_ = s; }
 
   PetscErrorCode Scan(PetscInt *G_i) override
   {
@@ -686,6 +685,13 @@ private:
   bool      Caps() const { return !S_ && params_.max_row > 0; }
   bool      OfLowerTriangle() const { return S_ || (params_.power == 1 && !Caps()); } /* no row is searched */
   Selection Lower() const { return Selection{S_ ? *S_ : A_, s_, S_ ? 0 : params_.prefilter, true}; }
+
+  /* The most entries of the pool. With a postfilter a chunk of as many entries of G shares the limit with the pool. */
+  size_t MostInPool() const
+  {
+    const size_t chunk = params_.postfilter > 0 ? sizeof(PetscInt) + FinePCPrecisionBytes(params_.factor_precision) : 0;
+    return params_.work_limit / (sizeof(PetscInt) + chunk);
+  }
 
   /* The lengths of all rows, by searches with larger and larger work spaces. */
   PetscErrorCode Search()
@@ -731,7 +737,7 @@ private:
     }
     if (first_level_ == kFirstInGlobal) PetscFunctionReturn(PETSC_SUCCESS);
     const size_t wanted = (size_t)(kPoolMargin * A_.n * (double)host_.entries / (double)(items - host_.too_large)) + 1;
-    pool_size_          = std::min(wanted, params_.work_limit / sizeof(PetscInt));
+    pool_size_          = std::min(wanted, MostInPool());
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 

@@ -5,10 +5,13 @@
    What differs from the host twin:
    - Systems are gathered and solved in one kernel, and never written out as a batch. A group of lanes takes a system of up to 32
      unknowns in registers, by Gauss-Jordan elimination in which the lanes that Cholesky's factorisation leaves idle solve for the
-     row of G. A block takes a larger one in tiles in shared memory. The largest are in global memory, and as many blocks take
-     them as the work space has room for.
+     row of G. A block takes a larger one in tiles in shared memory. Still larger ones are in global memory, and as many blocks take
+     them as the work space has room for. A system of more than kCholeskyLargest unknowns is left to cuSOLVER, as the host twin
+     leaves it to LAPACK.
    - Rows are bucketed by the size of their system with a radix sort that keeps their order.
-   - With a postfilter G is computed in chunks of rows, so that the unfiltered G never is in memory as a whole.
+   - With a postfilter G is computed in chunks of rows, so that the unfiltered G never is in memory as a whole. Where there are
+     several chunks, each but the last is computed twice: for the lengths of its rows first, then for their entries, once G has its
+     memory.
    Nothing depends on the schedule.
 */
 #include <cub/cub.cuh>
@@ -18,9 +21,11 @@
 #include <vector>
 
 #include "sfsai.cuh"
+#include "sfsai_dense.cuh"
 #include "scratch.cuh"
 #include "search.cuh"
 #include "sparse/dense.cuh"
+#include "sparse/dense.h"
 
 namespace
 {
@@ -31,9 +36,9 @@ using Count = unsigned long long;
 
 /*
    The classes of systems by their size, in which the index of the row itself is counted: up to 8, 16 and 32 in registers, then in
-   shared memory by blocks of more and more threads, the last class in global memory.
+   shared memory by blocks of more and more threads, then in global memory by blocks, and the last class by cuSOLVER.
 */
-constexpr int kClasses = 7, kRegisterClasses = 3, kGlobalClass = kClasses - 1;
+constexpr int kClasses = 8, kRegisterClasses = 3, kDenseClass = kClasses - 1, kGlobalClass = kDenseClass - 1;
 constexpr int kClassBits      = 3; /* bits of a sort key */
 constexpr int kRegisterSize[] = {8, 16, 32};
 constexpr int kSharedSize[] = {4 * kTile, 8 * kTile}; /* of the first classes in shared memory, of which the last takes what fits */
@@ -204,41 +209,51 @@ __global__ void __launch_bounds__(kRegisterBlock) SFSAISolveInRegisters(ValueTas
   }
 }
 
-/* The row that a block works on. The last index of its system is the row itself. */
-template <typename T, bool InShared>
-class BlockRow {
+/*
+   The row that a block works on, its columns P and its solution y, wherever they are. The last index of its system is the row
+   itself.
+*/
+template <typename T>
+class RowOfBlock {
 public:
-  using Cholesky = BlockCholesky<T, InShared>;
-
-  static size_t SharedBytes(int n)
+  __device__ RowOfBlock(const ValueTask &task, PetscInt row) :
+      task_(task), row_(row), n_((int)(task.G_i[row + 1] - task.G_i[row]) + 1), start_(task.G_i[row])
   {
-    const int padded = Cholesky::Tiles(n) * kTile;
-    return Padded(Cholesky::SharedBytes(n)) + Padded(padded * sizeof(T)) + Padded(n * sizeof(int)) + kSums * sizeof(double);
   }
 
-  __device__ BlockRow(const ValueTask &task, PetscInt row, char *shared, T *global) :
-      task_(task), row_(row), n_((int)(task.G_i[row + 1] - task.G_i[row]) + 1), start_(task.G_i[row]), cholesky_(shared, n_, global)
+  /* y [n], P [n] and sum [kSums], all of the block. */
+  __device__ void Use(T *y, int *P, double *sum)
   {
-    y_   = (T *)(shared + Padded(Cholesky::SharedBytes(n_)));
-    P_   = (int *)((char *)y_ + Padded(Cholesky::Tiles(n_) * kTile * sizeof(T)));
-    sum_ = (double *)((char *)P_ + Padded(n_ * sizeof(int)));
+    y_   = y;
+    P_   = P;
+    sum_ = sum;
   }
 
-  __device__ void Do()
+  __device__ void ReadColumns()
+  {
+    for (int r = threadIdx.x; r < n_; r += blockDim.x) P_[r] = r == n_ - 1 ? (int)row_ : (int)task_.G_j[start_ - task_.base + r];
+  }
+
+  /* Calls use(r, c, value) for the entries c < r of S A S over P; groups of lanes read the rows. */
+  template <typename Visit>
+  __device__ void ForEachEntry(Visit visit) const
+  {
+    for (int r = threadIdx.x / kGatherGroup; r < n_; r += blockDim.x / kGatherGroup) {
+      const int    q   = P_[r];
+      const double s_q = task_.s[q];
+      for (PetscInt k = task_.A.i[q] + threadIdx.x % kGatherGroup; k < task_.A.i[q + 1]; k += kGatherGroup) {
+        const int column = (int)task_.A.j[k];
+        if (column >= q) break;
+        const int c = LowerBound<true>(P_, 0, r, column);
+        if (P_[c] == column) visit(r, c, (T)(task_.A.a[k] * s_q * task_.s[column]));
+      }
+    }
+  }
+
+  /* The row of G from y, which is g~ up to the rounding of its last entry. */
+  __device__ void Finish()
   {
     const PetscReal *s = task_.s;
-    for (int r = threadIdx.x; r < n_; r += blockDim.x) P_[r] = r == n_ - 1 ? (int)row_ : (int)task_.G_j[start_ - task_.base + r];
-    cholesky_.Clear();
-    ForEachEntry([&](int r, int c, T value) { cholesky_.Set(r, c, value); });
-    __syncthreads();
-    const int bad = cholesky_.Factorize(kSmallestPivot<T>); /* its last pivot is psi, of which L has the square root */
-    if (bad != INT_MAX) {
-      GiveUp<T>(task_, row_, threadIdx.x, blockDim.x);
-      return;
-    }
-    /* L^T g~ = l_nn e_n, by (3.6) and (3.7) */
-    for (int r = threadIdx.x; r < Cholesky::Tiles(n_) * kTile; r += blockDim.x) y_[r] = r == n_ - 1 ? cholesky_.Get(r, r) : T(0);
-    cholesky_.SolveTransposed(y_);
     if (threadIdx.x == 0) y_[n_ - 1] = 1;
     __syncthreads();
 
@@ -282,26 +297,9 @@ public:
     }
   }
 
-private:
-  static constexpr int              kSums = 32; /* most warps of a block */
-  static __host__ __device__ size_t Padded(size_t bytes) { return (bytes + 15) / 16 * 16; }
+  static constexpr int kSums = 32; /* most warps of a block */
 
-  /* Calls use(r, c, value) for the entries c < r of S A S over P; groups of lanes read the rows. */
-  template <typename Use>
-  __device__ void ForEachEntry(Use use) const
-  {
-    for (int r = threadIdx.x / kGatherGroup; r < n_; r += blockDim.x / kGatherGroup) {
-      const int    q   = P_[r];
-      const double s_q = task_.s[q];
-      for (PetscInt k = task_.A.i[q] + threadIdx.x % kGatherGroup; k < task_.A.i[q + 1]; k += kGatherGroup) {
-        const int column = (int)task_.A.j[k];
-        if (column >= q) break;
-        const int c = LowerBound<true>(P_, 0, r, column);
-        if (P_[c] == column) use(r, c, (T)(task_.A.a[k] * s_q * task_.s[column]));
-      }
-    }
-  }
-
+protected:
   __device__ double BlockSum(double x)
   {
     x = GroupSum<kWarpSize>(x);
@@ -317,10 +315,56 @@ private:
   const PetscInt   row_;
   const int        n_;
   const PetscInt   start_;
-  Cholesky         cholesky_;
-  T               *y_;
-  int             *P_;
-  double          *sum_;
+  T               *y_   = nullptr;
+  int             *P_   = nullptr;
+  double          *sum_ = nullptr;
+};
+
+/* A row whose system the block factorizes itself. */
+template <typename T, bool InShared>
+class BlockRow : RowOfBlock<T> {
+public:
+  using Row      = RowOfBlock<T>;
+  using Cholesky = BlockCholesky<T, InShared>;
+
+  static size_t SharedBytes(int n)
+  {
+    const int padded = Cholesky::Tiles(n) * kTile;
+    return Padded(Cholesky::SharedBytes(n)) + Padded(padded * sizeof(T)) + Padded(n * sizeof(int)) + Row::kSums * sizeof(double);
+  }
+
+  __device__ BlockRow(const ValueTask &task, PetscInt row, char *shared, T *global) : Row(task, row), cholesky_(shared, n_, global)
+  {
+    T *const   y = (T *)(shared + Padded(Cholesky::SharedBytes(n_)));
+    int *const P = (int *)((char *)y + Padded(Cholesky::Tiles(n_) * kTile * sizeof(T)));
+    Row::Use(y, P, (double *)((char *)P + Padded(n_ * sizeof(int))));
+  }
+
+  __device__ void Do()
+  {
+    Row::ReadColumns();
+    cholesky_.Clear();
+    Row::ForEachEntry([&](int r, int c, T value) { cholesky_.Set(r, c, value); });
+    __syncthreads();
+    const int bad = cholesky_.Factorize(kSmallestPivot<T>); /* its last pivot is psi, of which L has the square root */
+    if (bad != INT_MAX) {
+      GiveUp<T>(task_, row_, threadIdx.x, blockDim.x);
+      return;
+    }
+    /* L^T g~ = l_nn e_n, by (3.6) and (3.7) */
+    for (int r = threadIdx.x; r < Cholesky::Tiles(n_) * kTile; r += blockDim.x) y_[r] = r == n_ - 1 ? cholesky_.Get(r, r) : T(0);
+    cholesky_.SolveTransposed(y_);
+    Row::Finish();
+  }
+
+private:
+  static __host__ __device__ size_t Padded(size_t bytes) { return (bytes + 15) / 16 * 16; }
+
+  using Row::n_;
+  using Row::row_;
+  using Row::task_;
+  using Row::y_;
+  Cholesky cholesky_;
 };
 
 /* A block takes a row, or one row after the other where there are more rows than blocks. */
@@ -333,6 +377,45 @@ __global__ void __launch_bounds__(kSystemThreads, kBlocksAtOnce<T>) SFSAISolveIn
     BlockRow<T, InShared>(task, task.rows[item], shared_work, (T *)(task.global_work + blockIdx.x * task.work_stride)).Do();
     __syncthreads();
   }
+}
+
+/* The system of a row for cuSOLVER, whose matrix is 0 before, with the right-hand side e_n. One block. */
+__global__ void __launch_bounds__(kSystemThreads) SFSAIGatherDense(ValueTask task, PetscInt row, DenseSystem system)
+{
+  const size_t       n = system.n;
+  RowOfBlock<double> of_block(task, row);
+
+  of_block.Use(system.y, system.P, nullptr);
+  of_block.ReadColumns();
+  for (size_t r = threadIdx.x; r < n; r += blockDim.x) {
+    system.A[r * (n + 1)] = 1;
+    system.y[r]           = r == n - 1;
+  }
+  __syncthreads();
+  of_block.ForEachEntry([&](int r, int c, double value) { system.A[c * n + r] = value; });
+}
+
+/* The row of G from what cuSOLVER has made of the system: y is w of (3.6), and g~ is psi w. One block. */
+__global__ void __launch_bounds__(kSystemThreads) SFSAIFinishDense(ValueTask task, PetscInt row, DenseSystem system)
+{
+  __shared__ double  sum[RowOfBlock<double>::kSums];
+  const size_t       n    = system.n;
+  int                good = system.info[0] == 0;
+  RowOfBlock<double> of_block(task, row);
+
+  for (size_t r = threadIdx.x; r < n; r += blockDim.x) {
+    const double l = system.A[r * (n + 1)];
+    good           = good && l * l > kSmallestPivot<double>;
+  }
+  if (!__syncthreads_and(good)) {
+    GiveUp<double>(task, row, threadIdx.x, blockDim.x);
+    return;
+  }
+  const double l = system.A[n * n - 1];
+  for (size_t r = threadIdx.x; r < n; r += blockDim.x) system.y[r] *= l * l;
+  __syncthreads();
+  of_block.Use(system.y, system.P, sum);
+  of_block.Finish();
 }
 
 /* The class of each row, which is its sort key, and the tally of the classes. */
@@ -383,12 +466,6 @@ __global__ void SFSAICompact(PetscInt first, PetscInt end, const PetscInt *from,
   }
 }
 
-__global__ void SFSAIAddOffset(PetscInt items, PetscInt offset, PetscInt *x)
-{
-  const long long k = GridThread();
-  if (k < items) x[k] += offset;
-}
-
 /* ------------------------------------------ the set-up ---------------------------------------- */
 
 /* One set-up on the device. The SFSAIWork outlives it, with the memory that new values on a kept pattern need. */
@@ -407,17 +484,22 @@ public:
     PetscCall(FSAIScaling_CUDA(&A_, 0, s_, d_, fsai_work_, &stats_));
     if (stats_.failure) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCallCUDA(cudaMemsetAsync(tally_, 0, sizeof(Tally), stream_));
-    if (keep_) PetscCall(Solve(0, A_.n, G_.i, G_.j, G_.a, 0, nullptr));
+    if (keep_) PetscCall(Solve(0, A_.n, G_.i, G_.j, G_.a, 0, nullptr, d_));
     else {
       const auto pattern = SFSAIPatternOf(A_, S_, s_, params_, stats_, &meter_);
       PetscCall(pattern->CountRows());
-      PetscInt most = 0, rows = 0;
-      PetscCall(LargestRow<BlockRow<double, false>>(kSFSAILargestRow, &most));
-      PetscCall(pattern->CheckLongest(most));
-      PetscCall(LargestRow<BlockRow<double, true>>(kSFSAILargestRow, &most));
-      PetscCall(pattern->CountLonger(most, &rows));
+      PetscInt in_shared = 0, in_blocks = 0, rows = 0;
+      DenseRow dense;
+      PetscCall(LargestRow<BlockRow<double, true>>(kCholeskyLargest, &in_shared));
+      PetscCall(LargestRow<BlockRow<double, false>>(kCholeskyLargest, &in_blocks));
+      PetscCall(pattern->CountLonger(in_shared, &rows));
       if (rows) { /* a later set-up on this pattern may need this memory, too, when it redoes rows in double */
-        PetscCall(NeedSystems(rows, pattern->longest + 1));
+        const PetscInt largest = pattern->longest + 1;
+        if (largest > in_blocks) {
+          dense.size = largest;
+          PetscCall(pattern->FindLongest(&dense.row));
+        }
+        PetscCall(NeedSystems(rows, std::min(largest, in_blocks), dense));
         pattern->UseScaling(s_);
       }
       if (params_.postfilter > 0) PetscCall(Filtered(*pattern));
@@ -425,7 +507,7 @@ public:
         PetscCall(CSRCreate(A_.n, A_.n, pattern->nnz, params_.factor_precision, PETSC_MEMTYPE_CUDA, &G_));
         PetscCall(pattern->Scan(G_.i));
         PetscCall(pattern->Fill(0, A_.n, G_.i, 0, G_.j));
-        PetscCall(Solve(0, A_.n, G_.i, G_.j, G_.a, 0, nullptr));
+        PetscCall(Solve(0, A_.n, G_.i, G_.j, G_.a, 0, nullptr, d_));
         stats_.max_row = pattern->longest + 1;
       }
     }
@@ -436,9 +518,6 @@ public:
   }
 
 private:
-  /* The bytes of a system in global memory, whatever the precision. */
-  static size_t SystemBytes(PetscInt size) { return (size_t)PetscSqr((PetscInt64)size) * sizeof(double); }
-
   /* The largest system, in whole tiles and at most `most`, for which a block of this kind has enough shared memory. */
   template <typename Block>
   static PetscErrorCode LargestRow(PetscInt most, PetscInt *largest)
@@ -459,8 +538,11 @@ private:
     };
   }
 
-  /* Sees that kept_ has room for the arrays of a set-up, and so many bytes for systems in global memory. */
-  PetscErrorCode NeedWork(size_t systems_bytes)
+  /*
+     Sees that kept_ has room for the arrays of a set-up, and so many bytes for systems in global memory, of which that of `dense`
+     is the largest if there is such a row.
+  */
+  PetscErrorCode NeedWork(size_t systems_bytes, const DenseRow &dense = DenseRow{})
   {
     Layout layout;
 
@@ -477,28 +559,44 @@ private:
     layout.Place(&fsai_work_, FSAIWorkBytes_CUDA(A_.n));
     const size_t before_systems = layout.Place(&systems_, systems_bytes);
     if (kept_.bytes < layout.bytes()) {
-      void *larger;
+      SFSAIWork larger{nullptr, layout.bytes(), PETSC_MEMTYPE_CUDA};
 
-      PetscCall(ArrayCreate_CUDA(layout.bytes(), &larger));
+      if (dense.size)
+        PetscCall(SFSAICreateWork(larger.bytes, larger.where, dense.row, dense.size, S_ ? PETSC_TRUE : PETSC_FALSE, &larger));
+      else PetscCall(ArrayCreate_CUDA(larger.bytes, &larger.data));
       if (s_) { /* this set-up has begun, and the arrays keep what is in them */
-        PetscCall(ArrayCopy_CUDA(larger, kept_.data, before_systems, PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+        PetscCall(ArrayCopy_CUDA(larger.data, kept_.data, before_systems, PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
         PetscCallCUDA(cudaStreamSynchronize(stream_));
       }
       PetscCall(ArrayDestroy_CUDA(&kept_.data));
-      kept_ = SFSAIWork{larger, layout.bytes(), PETSC_MEMTYPE_CUDA};
+      kept_ = larger;
     }
     layout.Bind(kept_.data);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* Sees that there is room for as many of so many systems in global memory as the limit of the work allows, but for one at least.
-   */
-  PetscErrorCode NeedSystems(PetscInt rows, PetscInt largest)
+  /*
+     Sees that there is room for as many of so many systems in global memory as the limit of the work allows, but for one at least,
+     and for the system of `dense` if there is such a row.
+  */
+  PetscErrorCode NeedSystems(PetscInt rows, PetscInt largest, const DenseRow &dense)
   {
-    const size_t stride = SystemBytes(largest), wanted = std::min<size_t>(rows, std::max<size_t>(1, params_.work_limit / stride));
+    const size_t stride = SFSAISystemBytes(largest);
+    size_t       wanted = rows ? std::min<size_t>(rows, std::max<size_t>(1, params_.work_limit / stride)) * stride : 0;
 
     PetscFunctionBegin;
-    if ((size_t)((const char *)kept_.data + kept_.bytes - systems_) < wanted * stride) PetscCall(NeedWork(wanted * stride));
+    if (dense.size) {
+      size_t      bytes = SFSAISystemBytes(dense.size), unused, total;
+      Layout      layout;
+      DenseSystem system;
+      PetscCallCUDA(cudaMemGetInfo(&unused, &total));
+      if (bytes <= total) { /* what is larger is an error below, and cuSOLVER need not know of it */
+        PetscCall(dense_.Place(dense.size, &layout, &system));
+        bytes = layout.bytes();
+      }
+      wanted = std::max(wanted, bytes);
+    }
+    if ((size_t)((const char *)kept_.data + kept_.bytes - systems_) < wanted) PetscCall(NeedWork(wanted, dense));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -510,7 +608,8 @@ private:
   }
 
   /* Rows first .. end - 1 on their pattern in the precision of the set-up; rows that fail in single are done again in double. */
-  PetscErrorCode Solve(PetscInt first, PetscInt end, const PetscInt *i, PetscInt *j, void *a, PetscInt base, PetscInt *length)
+  PetscErrorCode Solve(PetscInt first, PetscInt end, const PetscInt *i, PetscInt *j, void *a, PetscInt base, PetscInt *length,
+                       PetscReal *d)
   {
     ValueTask task = {};
 
@@ -521,7 +620,7 @@ private:
     task.G_j        = j;
     task.G_a        = a;
     task.base       = base;
-    task.d          = d_;
+    task.d          = d;
     task.length     = length;
     task.postfilter = length ? params_.postfilter : 0;
     task.single     = params_.factor_precision == FINEPC_SINGLE;
@@ -548,14 +647,15 @@ private:
   template <typename T>
   static PetscErrorCode Classes(ClassLimits *limits)
   {
-    PetscInt in_shared = 0;
+    PetscInt in_shared = 0, in_blocks = 0;
 
     PetscFunctionBegin;
-    PetscCall((LargestRow<BlockRow<T, true>>(kSFSAILargestRow, &in_shared)));
+    PetscCall((LargestRow<BlockRow<T, true>>(kCholeskyLargest, &in_shared)));
+    PetscCall((LargestRow<BlockRow<double, false>>(kCholeskyLargest, &in_blocks)));
     for (int c = 0; c < kRegisterClasses; c++) limits->largest[c] = kRegisterSize[c];
     for (int c = kRegisterClasses; c < kGlobalClass - 1; c++) limits->largest[c] = kSharedSize[c - kRegisterClasses];
     limits->largest[kGlobalClass - 1] = (int)in_shared;
-    limits->largest[kGlobalClass]     = (int)kSFSAILargestRow;
+    limits->largest[kGlobalClass]     = (int)in_blocks;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -572,7 +672,10 @@ private:
     FinePCCheckLaunch();
     PetscCall(scratch_.Run(SortRows(items)));
     PetscCall(ReadTally());
-    if (host_.rows[kGlobalClass]) PetscCall(NeedSystems(host_.rows[kGlobalClass], host_.largest[kGlobalClass]));
+    std::vector<DenseRow> dense;
+    PetscCall(ListDense(task.G_i, items, &dense));
+    for (const DenseRow &row : dense) PetscCall(NeedSystems(0, 0, row));
+    PetscCall(NeedSystems(host_.rows[kGlobalClass], host_.largest[kGlobalClass], DenseRow{}));
     task.tally     = tally_;
     task.bad       = bad_;
     task.s         = s_;
@@ -589,11 +692,49 @@ private:
       case 1: PetscCall((LaunchRegisters<T, kRegisterSize[1]>(task))); break;
       case 2: PetscCall((LaunchRegisters<T, kRegisterSize[2]>(task))); break;
       case kGlobalClass: PetscCall((LaunchBlocks<T, false>(task))); break;
+      case kDenseClass: PetscCall(SolveDense(task, dense)); break;
       default: PetscCall((LaunchBlocks<T, true>(task)));
       }
       PetscCall(PetscLogGpuTimeEnd());
     }
-    if (!rows) stats_.large_rows += host_.rows[kGlobalClass];
+    if (!rows) stats_.large_rows += host_.rows[kGlobalClass] + host_.rows[kDenseClass];
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The rows of the last class, which are the last ones of sorted_, with their sizes. */
+  PetscErrorCode ListDense(const PetscInt *G_i, PetscInt items, std::vector<DenseRow> *dense)
+  {
+    const PetscInt        count = host_.rows[kDenseClass];
+    std::vector<PetscInt> rows(count);
+
+    PetscFunctionBegin;
+    PetscCall(
+      ArrayCopy_CUDA(rows.data(), sorted_ + items - count, count * sizeof(PetscInt), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+    for (PetscInt row : rows) {
+      PetscInt ends[2];
+      PetscCall(ArrayCopy_CUDA(ends, G_i + row, sizeof(ends), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+      dense->push_back(DenseRow{row, ends[1] - ends[0] + 1});
+    }
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* Such rows one after the other, in the memory that NeedSystems() has seen to. */
+  PetscErrorCode SolveDense(const ValueTask &task, const std::vector<DenseRow> &dense)
+  {
+    PetscFunctionBegin;
+    for (const DenseRow &row : dense) {
+      Layout      layout;
+      DenseSystem system;
+
+      PetscCall(dense_.Place(row.size, &layout, &system));
+      layout.Bind(systems_);
+      PetscCallCUDA(cudaMemsetAsync(system.A, 0, system.MatrixBytes(), stream_));
+      SFSAIGatherDense<<<1, kSystemThreads, 0, stream_>>>(task, row.row, system);
+      FinePCCheckLaunch();
+      PetscCall(dense_.Solve(stream_, &system));
+      SFSAIFinishDense<<<1, kSystemThreads, 0, stream_>>>(task, row.row, system);
+      FinePCCheckLaunch();
+    }
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -622,7 +763,7 @@ private:
     if (!InShared) {
       const char *const end = (const char *)kept_.data + kept_.bytes;
       task.global_work      = systems_;
-      task.work_stride      = SystemBytes(task.largest);
+      task.work_stride      = SFSAISystemBytes(task.largest);
       blocks                = (int)std::min<size_t>(blocks, (size_t)(end - systems_) / task.work_stride);
     }
     kernel<<<blocks, ThreadsForSystem(task.largest), bytes, stream_>>>(task);
@@ -630,108 +771,84 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* The rows of a chunk after the postfilter: values, then columns. */
-  struct Piece {
-    Piece(size_t bytes_of_value, PetscInt kept, WorkMeter *meter) : value_bytes(kept * bytes_of_value), entries(kept), data(meter)
-    {
-    }
-    PetscErrorCode Allocate()
-    {
-      PetscFunctionBegin;
-      PetscCall(data.Allocate(value_bytes + entries * sizeof(PetscInt)));
-      PetscFunctionReturn(PETSC_SUCCESS);
-    }
-    void     *Values() const { return data.data(); }
-    PetscInt *Columns() const { return (PetscInt *)(data.data() + value_bytes); }
-
-    size_t       value_bytes;
-    PetscInt     entries;
-    Buffer<char> data;
-  };
-
-  /* G chunk by chunk, each chunk's rows being filtered before the next chunk is made. */
+  /*
+     G chunk by chunk. A first pass over the chunks finds d and the lengths of the rows that the postfilter leaves. Then G has its
+     memory, and the chunks go there from the last one on, which is still at hand; the others are computed again, to the same bits.
+  */
   PetscErrorCode Filtered(SFSAIPattern &pattern)
   {
-    const size_t       value_bytes = FinePCPrecisionBytes(params_.factor_precision);
-    const size_t       most = std::max<size_t>(params_.work_limit / (sizeof(PetscInt) + value_bytes), (size_t)pattern.longest);
-    const size_t       room = std::min<size_t>(most, (size_t)pattern.nnz);
-    PetscInt          *i = nullptr, *length = nullptr, *final_i = nullptr, *j = nullptr, first = 0, end = 0;
-    void              *a = nullptr;
-    Buffer<char>       work(&meter_);
-    CubScratch         scratch;
-    Layout             layout;
-    std::vector<Piece> pieces;
-    PetscInt64         nnz  = 0;
-    const auto         scan = [&](void *memory, size_t &bytes) {
-      return cub::DeviceScan::ExclusiveSum(memory, bytes, length + first, final_i + first, end - first + 1, stream_);
+    const size_t      value_bytes = FinePCPrecisionBytes(params_.factor_precision), entry_bytes = sizeof(PetscInt) + value_bytes;
+    const size_t      limit = params_.work_limit - std::min(params_.work_limit, pattern.PoolBytes());
+    const size_t      most  = std::max<size_t>(limit / entry_bytes, (size_t)pattern.longest);
+    const size_t      room  = std::min<size_t>(most, (size_t)pattern.nnz);
+    PetscInt         *i = nullptr, *length = nullptr, *j = nullptr, end = 0, base = 0, nnz = 0;
+    void             *a = nullptr;
+    Buffer<char>      work(&meter_);
+    Buffer<PetscReal> d_again(&meter_);
+    CubScratch        scratch;
+    Layout            layout;
+    std::vector<PetscInt> firsts; /* of the chunks */
+    const auto            scan = [&](void *memory, size_t &bytes) {
+      return cub::DeviceScan::ExclusiveSum(memory, bytes, length, length, A_.n + 1, stream_);
     };
 
     PetscFunctionBegin;
-    end = A_.n;
     PetscCall(scratch.Measure(scan));
     layout.Place(&i, A_.n + 1);
     layout.Place(&length, A_.n + 1);
-    layout.Place(&final_i, A_.n + 1);
     scratch.Place(&layout);
     layout.Place(&j, room);
     layout.Place(&a, room * value_bytes);
     PetscCall(layout.Allocate(&work));
     PetscCall(pattern.Scan(i));
-    for (; first < A_.n; first = end) {
-      PetscInt base, kept;
-
+    for (PetscInt first = 0; first < A_.n; first = end) {
+      firsts.push_back(first);
       PetscCall(ReadInt(i + first, &base));
       PetscCall(EndOfChunk(i, first, base + (PetscInt64)most, &end));
       PetscCall(pattern.Fill(first, end, i, base, j));
-      PetscCall(Solve(first, end, i, j, a, base, length));
-      PetscCallCUDA(cudaMemsetAsync(length + end, 0, sizeof(PetscInt), stream_));
-      PetscCall(scratch.Run(scan));
-      PetscCall(ReadInt(final_i + end, &kept));
-      pieces.emplace_back(value_bytes, kept, &meter_);
-      PetscCall(pieces.back().Allocate());
-      PetscCall(Compact(first, end, i, base, j, a, final_i + first, pieces.back()));
-      SFSAIAddOffset<<<BlocksFor(end - first), kBlockSize, 0, stream_>>>(end - first, (PetscInt)nnz, final_i + first);
-      FinePCCheckLaunch();
-      nnz += kept;
+      PetscCall(Solve(first, end, i, j, a, base, length, d_));
+      pattern.UseScaling(s_);
     }
-    PetscCall(CSRCreate(A_.n, A_.n, (PetscInt)nnz, params_.factor_precision, PETSC_MEMTYPE_CUDA, &G_));
-    PetscCall(ArrayCopy_CUDA(G_.i, final_i, A_.n * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
-    PetscCall(Join(pieces));
+    PetscCallCUDA(cudaMemsetAsync(length + A_.n, 0, sizeof(PetscInt), stream_));
+    PetscCall(scratch.Run(scan));
+    PetscCall(ReadInt(length + A_.n, &nnz));
+    PetscCall(CSRCreate(A_.n, A_.n, nnz, params_.factor_precision, PETSC_MEMTYPE_CUDA, &G_));
+    PetscCall(ArrayCopy_CUDA(G_.i, length, (A_.n + 1) * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+    const FSAIStats counted = stats_;
+    if (firsts.size() > 1) {
+      PetscCall(d_again.Allocate(A_.n));
+      PetscCall(ArrayCopy_CUDA(d_again.data(), d_, A_.n * sizeof(PetscReal), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+    }
+    for (bool at_hand = true; !firsts.empty(); at_hand = false) {
+      const PetscInt first = firsts.back();
+      if (!at_hand) {
+        PetscCall(ReadInt(i + first, &base));
+        PetscCall(pattern.Fill(first, end, i, base, j));
+        PetscCall(Solve(first, end, i, j, a, base, length, d_again.data()));
+      }
+      PetscCall(Compact(first, end, i, base, j, a));
+      end = first;
+      firsts.pop_back();
+    }
+    stats_ = counted;
     PetscCall(FindLongestRow());
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode Compact(PetscInt first, PetscInt end, const PetscInt *i, PetscInt base, const PetscInt *j, const void *a,
-                         const PetscInt *to, const Piece &piece)
+  /* The rows first .. end - 1 of G, which begin at G_.i, from those of a chunk. */
+  PetscErrorCode Compact(PetscInt first, PetscInt end, const PetscInt *i, PetscInt base, const PetscInt *j, const void *a)
   {
-    const int blocks = BlocksFor((long long)(end - first) * kScanGroup);
+    const int             blocks = BlocksFor((long long)(end - first) * kScanGroup);
+    const PetscInt *const to     = G_.i + first;
 
     PetscFunctionBegin;
     if (params_.factor_precision == FINEPC_SINGLE)
-      SFSAICompact<float, kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(first, end, i, base, j, (const float *)a, to,
-                                                                          piece.Columns(), (float *)piece.Values());
+      SFSAICompact<float, kScanGroup>
+        <<<blocks, kBlockSize, 0, stream_>>>(first, end, i, base, j, (const float *)a, to, G_.j, (float *)G_.a);
     else
-      SFSAICompact<double, kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(first, end, i, base, j, (const double *)a, to,
-                                                                           piece.Columns(), (double *)piece.Values());
+      SFSAICompact<double, kScanGroup>
+        <<<blocks, kBlockSize, 0, stream_>>>(first, end, i, base, j, (const double *)a, to, G_.j, (double *)G_.a);
     FinePCCheckLaunch();
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  /* The entries of G from its pieces, and the end of its last row. */
-  PetscErrorCode Join(const std::vector<Piece> &pieces)
-  {
-    PetscInt at = 0;
-    char    *a  = (char *)G_.a;
-
-    PetscFunctionBegin;
-    for (const Piece &piece : pieces) {
-      PetscCall(
-        ArrayCopy_CUDA(G_.j + at, piece.Columns(), piece.entries * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
-      PetscCall(ArrayCopy_CUDA(a, piece.Values(), piece.value_bytes, PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
-      at += piece.entries;
-      a += piece.value_bytes;
-    }
-    PetscCall(ArrayCopy_CUDA(G_.i + A_.n, &at, sizeof(at), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -783,6 +900,7 @@ private:
   WorkMeter          meter_;
   cudaStream_t       stream_ = nullptr;
   Tally              host_   = {};
+  DenseSolver        dense_;
 
   /* the arrays in kept_ */
   PetscReal     *s_      = nullptr; /* [n] */

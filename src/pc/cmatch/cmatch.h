@@ -121,6 +121,13 @@ inline PolynomialSteps CMATCHSmootherSteps(const CMATCHParams &params)
 */
 constexpr PetscReal kCMATCHFactorShift = 1e-5;
 
+/*
+   The most entries of a row of a factor with the smoother sfsai, the diagonal included; a longer row keeps the largest. A row costs
+   the cube of its entries, so that a few rows that are coupled to very many others, as coarse levels of graphs have them, would
+   take more time than the rest of the set-up. Up to this length a row does not leave the fast kernels.
+*/
+constexpr PetscInt kCMATCHFactorLargestRow = 1280;
+
 /* ------------------------------------ outcome of a set-up ------------------------------------- */
 
 /* Why there is no hierarchy. */
@@ -165,7 +172,7 @@ struct CMATCHStats {
 struct CMATCHFactor {
   CSR      W, Wt;         /* of precision T, in memory of their own */
   void    *d;             /* [n] null on levels without a factor */
-  PetscInt capped_rows;   /* rows of G~ that were cut to kSFSAILargestRow entries */
+  PetscInt capped_rows;   /* rows of G~ that were cut to kCMATCHFactorLargestRow entries */
   PetscInt diagonal_rows; /* rows that fell back to the diagonal, after a bad pivot */
 };
 

@@ -246,8 +246,19 @@ static PetscErrorCode PCDestroy_SFSAI(PC pc)
   When only the values of the matrix change, the pattern stays and a set-up computes values alone. `PCAFSAI` searches a pattern
   row by row: its set-up costs more, and it takes fewer iterations at the same number of nonzeros.
 
-  A row can have at most 1280 entries, and fewer on GPUs with less than 227 KB of shared memory per block. If a row would be longer,
-  the set-up ends with an error that names the options which shorten the row.
+  A row of G can be of any length, but its system is dense and must fit into memory: for a row of m entries, the diagonal included,
+  the set-up takes 8 m^2 bytes and m^3 / 3 operations. A row of more than 1280 entries, or fewer on GPUs with less than 227 KB of
+  shared memory per block, is solved in double precision whatever the precision of the set-up, by LAPACK or on GPUs by cuSOLVER. If
+  memory does not hold the system of the longest row, the set-up ends with an error that names the row and the options which shorten
+  it.
+
+  On GPUs the set-up takes some 40 bytes a row beyond A, G and G^T, 256 MiB at most for the columns that the search keeps, and where
+  rows are too large for shared memory 256 MiB at most for the tables of their search, and as much for their systems, or what one
+  row needs if that is more. With a prefilter the pattern of the filtered A comes to this. With a postfilter G before it is filtered
+  is computed in chunks of rows, which share the 256 MiB with the columns that the search keeps, and there are up to 16 bytes a row
+  more. Where there are several chunks each but the last is computed twice, which bounds the memory at the cost of time. On the host
+  the set-up takes some 30 bytes a row, the system of the longest row and, without a postfilter, 4 bytes an entry of G. With a
+  postfilter it is 256 MiB at most instead: the rows beyond are computed twice.
 
   The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. With several ranks
   each rank takes its diagonal block, as `PCBJACOBI` does.

@@ -19,17 +19,27 @@ struct SFSAIParams {
   FinePCPrecision setup_precision  = FINEPC_SINGLE;
   FinePCPrecision factor_precision = FINEPC_SINGLE;
 
-  /* Bytes for each CUDA work space whose size is a choice. A work space is larger if one row needs more. */
+  /*
+     Bytes for the work spaces whose size is a choice. With a postfilter these are the rows of G that are in memory before G has its
+     own, together with the columns that the search has kept on the device. On the device there are besides, each of at most so many
+     bytes: the columns that the search has kept if there is no postfilter, the tables of searches in global memory, and the systems
+     in global memory. Each holds one row at least.
+  */
   size_t work_limit = (size_t)256 << 20;
 };
 
 /*
-   The most entries that a row of G may have, its diagonal included. This is kCholeskyLargest of sparse/dense.h, the largest system
-   that can be solved.
+   The bytes of the system of a row of m entries, diagonal included, in double precision. A row of more than kCholeskyLargest
+   entries, see sparse/dense.h, is solved by LAPACK or cuSOLVER. It is always solved in double precision: its rounding errors are
+   larger, and it needs this memory anyway to be tried again. Where m * m would overflow, the result is still more than any memory.
 */
-constexpr PetscInt kSFSAILargestRow = 1280;
+inline size_t SFSAISystemBytes(PetscInt m)
+{
+  const size_t side = (size_t)PetscMin(m, (PetscInt)1 << 28);
+  return side * side * sizeof(PetscReal);
+}
 
-/* What an error about a row that is too long tells the user to do, without and with a pattern of the user's. */
+/* What an error about a row whose system no memory holds tells the user to do, without and with a pattern of the user's. */
 constexpr const char kSFSAIRemedy[]        = "lower -pc_sfsai_power, raise -pc_sfsai_prefilter, or set -pc_sfsai_max_row";
 constexpr const char kSFSAIRemedyPattern[] = "give PCSFSAISetPattern() a pattern of shorter rows";
 
@@ -39,6 +49,12 @@ struct SFSAIWork {
   size_t       bytes;
   PetscMemType where;
 };
+
+/*
+   Makes a work of so many bytes, in which the system of a row of m entries is the largest part. If memory does not hold them, an
+   error names this row and what to do. `given` tells whether the pattern is the user's.
+*/
+PetscErrorCode SFSAICreateWork(size_t bytes, PetscMemType where, PetscInt row, PetscInt m, PetscBool given, SFSAIWork *work);
 
 /*
    Makes a new G with the pattern of the strictly lower triangle of B_k, (3.9), its rows sorted, and values that are not set. s is

@@ -28,32 +28,45 @@
 
    The postfilter takes away the entries of row i that are at most delta ||g_i||, (3.11). Then psi is computed again, from the
    entries that are left and in double. This is (3.13), where the rounding of g is a part of epsilon.
+
+   With a postfilter the unfiltered G never is in memory as a whole, and no more of the filtered one than work_limit holds until G
+   has its own memory: the rows beyond are computed twice, first for their lengths, then for their entries.
 */
+#include <petscblaslapack.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <vector>
 
 #include "sparse/dense.h"
 #include "sfsai.h"
 
-static_assert(kSFSAILargestRow <= kCholeskyLargest, "every row that is allowed can be solved");
-
 namespace
 {
 
-/* Finds the rows of B_k, one after the other. */
+/* Finds the rows of B_k, or those of S if it is given, one after the other. */
 class RowSearch {
 public:
-  RowSearch(const CSRView &A, const PetscReal *s, const SFSAIParams &params) : A_(A), s_(s), params_(params), place_(A.n, -1) { }
+  RowSearch(const CSRView &A, const CSRView *S, const PetscReal *s, const SFSAIParams &params) :
+      A_(A), S_(S), s_(s), params_(params), place_(S ? 0 : A.n, -1)
+  {
+  }
 
   /* The row that was found last: its columns, ascending, so that i is last, and whether the row was cut to max_row. */
   std::vector<PetscInt> columns;
-  bool                  capped;
+  bool                  capped = false;
 
   /* Finds row i. */
   void Find(PetscInt i)
   {
     columns.clear();
+    if (S_) {
+      for (PetscInt k = S_->i[i]; k < S_->i[i + 1] && S_->j[k] < i; k++) columns.push_back(S_->j[k]);
+      columns.push_back(i);
+      return;
+    }
     Take(i);
     size_t last = 0;
     for (products_ = 0; products_ < params_.power && last < columns.size(); products_++) {
@@ -118,6 +131,7 @@ private:
   }
 
   const CSRView        &A_;
+  const CSRView        *S_;
   const PetscReal      *s_;
   const SFSAIParams    &params_;
   std::vector<PetscInt> place_;        /* [n] place of a column in `columns`, or -1 */
@@ -135,7 +149,7 @@ struct Arrays {
 
   static size_t Bytes(PetscInt n, PetscInt m)
   {
-    return (n + (size_t)m * m + 2 * m) * sizeof(PetscReal) + ((size_t)n + m) * sizeof(PetscInt);
+    return SFSAISystemBytes(m) + (n + (size_t)m * 2) * sizeof(PetscReal) + ((size_t)n + m) * sizeof(PetscInt);
   }
 
   Arrays(void *data, PetscInt n, PetscInt m)
@@ -149,15 +163,22 @@ struct Arrays {
   }
 };
 
-PetscErrorCode NeedWork(size_t bytes, SFSAIWork *work)
+/* L of A = L L^T, as CholeskyFactor_Host() computes it; a large system is left to LAPACK. */
+template <typename T>
+PetscErrorCode FactorSystem(PetscInt m, T *M, PetscInt *info)
 {
   PetscFunctionBegin;
-  if (!PetscMemTypeDevice(work->where) && work->bytes >= bytes) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(ArrayDestroy(work->where, &work->data));
-  *work = SFSAIWork{};
-  PetscCall(ArrayCreate_Host(bytes, &work->data));
-  work->bytes = bytes;
-  work->where = PETSC_MEMTYPE_HOST;
+  if constexpr (sizeof(T) == sizeof(PetscScalar)) {
+    if (m > kCholeskyLargest) {
+      PetscBLASInt size, failed;
+
+      PetscCall(PetscBLASIntCast(m, &size));
+      PetscCallBLAS("LAPACKpotrf", LAPACKpotrf_("L", &size, M, &size, &failed));
+      *info = failed;
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+  }
+  PetscCall(CholeskyFactor_Host(sizeof(T) == sizeof(float) ? FINEPC_SINGLE : FINEPC_DOUBLE, m, M, info));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -193,7 +214,7 @@ PetscErrorCode SolveRow(const CSRView &A, PetscReal postfilter, PetscInt m, cons
   std::fill(M, M + (size_t)m * m, (T)0);
   for (PetscInt r = 0; r < m; r++) M[r + (size_t)r * m] = 1; /* exactly 1, and not only up to rounding */
   ForLowerTriangle<T>(A, w, m, [&](PetscInt r, PetscInt c, T a) { M[r + (size_t)c * m] = a; });
-  PetscCall(CholeskyFactor_Host(in_single ? FINEPC_SINGLE : FINEPC_DOUBLE, m, M, &info));
+  PetscCall(FactorSystem(m, M, &info));
   if (info) PetscFunctionReturn(PETSC_SUCCESS);
   for (PetscInt r = 0; r < m; r++)
     if (!(PetscSqr(M[r + (size_t)r * m]) > (T)smallest)) PetscFunctionReturn(PETSC_SUCCESS);
@@ -224,128 +245,219 @@ PetscErrorCode SolveRow(const CSRView &A, PetscReal postfilter, PetscInt m, cons
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode FindPattern(const CSRView *A, const CSRView *S, const SFSAIParams *params, CSR *G, FSAIStats *stats)
+/*
+   Computes `value` of row i, of which the m columns are P, i last, and 1 / psi in the place of a_ii in d: in single precision first
+   if the set-up is, then in double. A row that double cannot do keeps its diagonal.
+*/
+PetscErrorCode ComputeRow(const CSRView &A, const SFSAIParams &params, PetscReal postfilter, PetscInt m, const Arrays &w,
+                          PetscReal *d_i, FSAIStats *stats)
 {
-  std::vector<PetscReal> s(A->n), d(A->n);
+  PetscReal psi  = 1;
+  bool      good = false;
 
   PetscFunctionBegin;
-  PetscCall(FSAIScaling_Host(A, 0, s.data(), d.data(), stats));
-  if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(SFSAIPattern_Host(A, S, s.data(), params, G, stats));
-  stats->work_bytes = A->n * (2 * sizeof(PetscReal) + sizeof(PetscInt)) + G->nnz * sizeof(PetscInt);
+  for (PetscInt r = 0; r < m; r++) w.place[w.P[r]] = r;
+  if (params.setup_precision == FINEPC_SINGLE && m <= kCholeskyLargest) {
+    PetscCall(SolveRow<float>(A, postfilter, m, w, &psi, &good));
+    if (!good) stats->double_rows++;
+  }
+  if (!good) PetscCall(SolveRow<double>(A, postfilter, m, w, &psi, &good));
+  if (!good) {
+    stats->diagonal_rows++;
+    psi = 1;
+    std::fill(w.value, w.value + m, 0);
+  } else if (postfilter > 0) stats->dropped += (PetscInt)std::count(w.value, w.value + m - 1, 0);
+  for (PetscInt r = 0; r < m; r++) w.place[w.P[r]] = -1;
+  *d_i = 1 / (*d_i * psi);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Gives back the memory of G beyond its first nnz entries. The rows have been moved to these entries before. */
-PetscErrorCode Shrink(PetscInt nnz, CSR *G)
+void SetEntry(CSR *G, PetscInt k, PetscReal value)
 {
-  CSR small;
+  if (G->precision == FINEPC_SINGLE) ((float *)G->a)[k] = (float)value;
+  else ((double *)G->a)[k] = value;
+}
+
+/* Sees that the work is there for n rows, of which row `row` is the longest and has m entries. */
+PetscErrorCode NeedWork(PetscInt n, PetscInt row, PetscInt m, PetscBool given, SFSAIWork *work)
+{
+  const size_t bytes = Arrays::Bytes(n, m);
 
   PetscFunctionBegin;
-  PetscCall(CSRCreate(G->rows, G->columns, nnz, G->precision, G->where, &small));
-  PetscCall(PetscArraycpy(small.i, G->i, G->rows + 1));
-  PetscCall(PetscArraycpy(small.j, G->j, nnz));
-  PetscCall(PetscMemcpy(small.a, G->a, nnz * FinePCPrecisionBytes(G->precision)));
-  PetscCall(CSRDestroy(G));
-  *G = small;
+  if (!PetscMemTypeDevice(work->where) && work->bytes >= bytes) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(ArrayDestroy(work->where, &work->data));
+  *work = SFSAIWork{};
+  PetscCall(SFSAICreateWork(bytes, PETSC_MEMTYPE_HOST, row, m, given, work));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The values of G and d, which is diag(A) before, on the pattern that G has. */
+PetscErrorCode ComputeValues(const CSRView &A, const SFSAIParams &params, const Arrays &w, CSR *G, PetscReal *d, FSAIStats *stats)
+{
+  PetscFunctionBegin;
+  for (PetscInt i = 0; i < A.n; i++) {
+    const PetscInt begin = G->i[i], m = G->i[i + 1] - begin + 1;
+    std::copy(G->j + begin, G->j + G->i[i + 1], w.P);
+    w.P[m - 1] = i;
+    PetscCall(ComputeRow(A, params, 0, m, w, d + i, stats));
+    for (PetscInt r = 0; r < m - 1; r++) SetEntry(G, begin + r, w.value[r]);
+    stats->max_row = PetscMax(stats->max_row, m);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   Sees that the work is there, and begins with d = diag(A). `longest` is the row of most entries, and has m. Sets the failure if A
+   has no scaling.
+*/
+PetscErrorCode BeginValues(const CSRView &A, PetscBool given, PetscInt longest, PetscInt m, PetscReal *d, SFSAIWork *work,
+                           FSAIStats *stats)
+{
+  PetscFunctionBegin;
+  PetscCall(NeedWork(A.n, longest, m, given, work));
+  const Arrays w(work->data, A.n, m);
+  PetscCall(FSAIScaling_Host(&A, 0, w.s, d, stats));
+  std::fill(w.place, w.place + A.n, -1);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A new G with its values, and d, without the entries that the postfilter takes away. s is the scaling. */
+PetscErrorCode ComputeFiltered(const CSRView &A, const CSRView *S, const PetscReal *s, const SFSAIParams &params, CSR *G,
+                               PetscReal *d, SFSAIWork *work, FSAIStats *stats)
+{
+  const size_t          most = params.work_limit / (sizeof(PetscInt) + sizeof(PetscReal));
+  RowSearch             search(A, S, s, params);
+  std::vector<PetscInt> G_i(1, 0);
+  std::deque<PetscInt>  early_j; /* the entries of rows 0 .. early - 1 */
+  std::deque<PetscReal> early_a;
+  PetscInt              early = 0, longest = 0, m = 0;
+
+  PetscFunctionBegin;
+  for (PetscInt i = 0; i < A.n; i++) {
+    search.Find(i);
+    stats->capped_rows += search.capped;
+    if ((PetscInt)search.columns.size() > m) longest = i;
+    m = PetscMax(m, (PetscInt)search.columns.size());
+  }
+  PetscCall(BeginValues(A, S ? PETSC_TRUE : PETSC_FALSE, longest, m, d, work, stats));
+  const Arrays w(work->data, A.n, m);
+  const auto   compute = [&](PetscInt i, PetscReal *d_i, FSAIStats *counts) {
+    search.Find(i);
+    std::copy(search.columns.begin(), search.columns.end(), w.P);
+    return ComputeRow(A, params, params.postfilter, (PetscInt)search.columns.size(), w, d_i, counts);
+  };
+
+  G_i.reserve(A.n + 1);
+  for (PetscInt i = 0; i < A.n; i++) {
+    PetscCall(compute(i, d + i, stats));
+    const PetscInt last = (PetscInt)search.columns.size() - 1, kept = last - (PetscInt)std::count(w.value, w.value + last, 0);
+    PetscCheck(kept <= PETSC_INT_MAX - G_i[i], PETSC_COMM_SELF, PETSC_ERR_SUP,
+               "G has more entries than PetscInt can count: raise -pc_sfsai_postfilter, or %s", kSFSAIRemedy);
+    G_i.push_back(G_i[i] + kept);
+    stats->max_row = PetscMax(stats->max_row, kept + 1);
+    if (early < i || (size_t)G_i[i + 1] > most) continue;
+    for (PetscInt r = 0; r < last; r++)
+      if (w.value[r] != 0) {
+        early_j.push_back(w.P[r]);
+        early_a.push_back(w.value[r]);
+      }
+    early++;
+  }
+  PetscCall(CSRCreate(A.n, A.n, G_i[A.n], params.factor_precision, PETSC_MEMTYPE_HOST, G));
+  std::copy(G_i.begin(), G_i.end(), G->i);
+  std::copy(early_j.begin(), early_j.end(), G->j);
+  for (PetscInt k = 0; k < G_i[early]; k++) SetEntry(G, k, early_a[k]);
+  for (PetscInt i = early; i < A.n; i++) { /* d and the counts of these rows are there already */
+    PetscReal d_i = 1;
+    FSAIStats counts{};
+    PetscCall(compute(i, &d_i, &counts));
+    for (PetscInt r = 0, k = G_i[i]; k < G_i[i + 1]; r++)
+      if (w.value[r] != 0) {
+        G->j[k] = w.P[r];
+        SetEntry(G, k++, w.value[r]);
+      }
+  }
+  stats->work_bytes =
+    work->bytes + A.n * sizeof(PetscReal) + (2 * A.n + 1 + early_j.size()) * sizeof(PetscInt) + early_a.size() * sizeof(PetscReal);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 } // namespace
 
+PetscErrorCode SFSAICreateWork(size_t bytes, PetscMemType where, PetscInt row, PetscInt m, PetscBool given, SFSAIWork *work)
+{
+  const PetscReal physical = (PetscReal)sysconf(_SC_PHYS_PAGES) * (PetscReal)sysconf(_SC_PAGESIZE);
+  PetscErrorCode  code     = PETSC_ERR_MEM;
+  void           *data     = nullptr;
+
+  PetscFunctionBegin;
+  /* A host that lends more than it has would end the program later, while the memory is used. */
+  if (PetscMemTypeDevice(where) || (PetscReal)bytes <= physical) {
+    PetscCall(PetscPushErrorHandler(PetscReturnErrorHandler, nullptr)); /* the error below says what there is to say */
+    code = ArrayCreate(bytes, where, &data);
+    PetscCall(PetscPopErrorHandler());
+  }
+  PetscCheck(code != PETSC_ERR_MEM, PETSC_COMM_SELF, PETSC_ERR_MEM,
+             "Row %" PetscInt_FMT " of G would have %" PetscInt_FMT
+             " entries, and %s memory does not hold its system (%g MB are needed for the set-up): %s",
+             row, m, PetscMemTypeDevice(where) ? "the GPU's" : "the host's", (double)(bytes / 1e6),
+             given ? kSFSAIRemedyPattern : kSFSAIRemedy);
+  PetscCall(code);
+  *work = SFSAIWork{data, bytes, where};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode SFSAIPattern_Host(const CSRView *A, const CSRView *S, const PetscReal *s, const SFSAIParams *params, CSR *G,
                                  FSAIStats *stats)
 {
-  std::vector<PetscInt> G_i(1, 0), G_j;
-  RowSearch             search(*A, s, *params);
+  std::vector<PetscInt> G_i(1, 0);
+  std::deque<PetscInt>  G_j;
+  RowSearch             search(*A, S, s, *params);
 
   PetscFunctionBegin;
   stats->capped_rows = stats->large_rows = 0;
+  G_i.reserve(A->n + 1);
   for (PetscInt i = 0; i < A->n; i++) {
-    if (S) {
-      for (PetscInt k = S->i[i]; k < S->i[i + 1] && S->j[k] < i; k++) G_j.push_back(S->j[k]);
-    } else {
-      search.Find(i);
-      stats->capped_rows += search.capped;
-      G_j.insert(G_j.end(), search.columns.begin(), search.columns.end() - 1);
-    }
+    search.Find(i);
+    stats->capped_rows += search.capped;
+    G_j.insert(G_j.end(), search.columns.begin(), search.columns.end() - 1);
     PetscCheck(
       G_j.size() <= (size_t)PETSC_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
       "G has more entries than PetscInt can count: lower -pc_sfsai_power, raise -pc_sfsai_prefilter or set -pc_sfsai_max_row");
     G_i.push_back((PetscInt)G_j.size());
   }
   PetscCall(CSRCreate(A->n, A->n, G_i.back(), params->factor_precision, PETSC_MEMTYPE_HOST, G));
-  PetscCall(PetscArraycpy(G->i, G_i.data(), A->n + 1));
-  PetscCall(PetscArraycpy(G->j, G_j.data(), G->nnz));
+  std::copy(G_i.begin(), G_i.end(), G->i);
+  std::copy(G_j.begin(), G_j.end(), G->j);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode SFSAIComputeFactor_Host(const CSRView *A, const CSRView *S, const SFSAIParams *params, PetscBool keep, CSR *G,
                                        PetscReal *d, SFSAIWork *work, FSAIStats *stats)
 {
-  const PetscInt  n          = A->n;
-  const PetscReal postfilter = keep ? 0 : params->postfilter;
-  PetscInt        longest = 0, nnz = 0;
+  const PetscInt n        = A->n;
+  const bool     filtered = !keep && params->postfilter > 0;
+  PetscInt       longest = 0, m = 0;
 
   PetscFunctionBegin;
   FSAIStatsBegin(keep, stats);
   if (!keep) {
-    PetscCall(FindPattern(A, S, params, G, stats));
+    std::vector<PetscReal> s(n);
+    PetscCall(FSAIScaling_Host(A, 0, s.data(), d, stats));
     if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
+    if (filtered) PetscCall(ComputeFiltered(*A, S, s.data(), *params, G, d, work, stats));
+    else PetscCall(SFSAIPattern_Host(A, S, s.data(), params, G, stats));
   }
-  for (PetscInt i = 0; i < n; i++) {
-    const PetscInt m = G->i[i + 1] - G->i[i] + 1;
-    PetscCheck(m <= kSFSAILargestRow, PETSC_COMM_SELF, PETSC_ERR_SUP,
-               "Row %" PetscInt_FMT " of G would have %" PetscInt_FMT " entries, and at most %" PetscInt_FMT " can be solved: %s",
-               i, m, kSFSAILargestRow, S ? kSFSAIRemedyPattern : kSFSAIRemedy);
-    longest = PetscMax(longest, m);
-  }
-  PetscCall(NeedWork(Arrays::Bytes(n, longest), work));
-  stats->work_bytes = PetscMax(stats->work_bytes, work->bytes);
-  const Arrays w(work->data, n, longest);
-  PetscCall(FSAIScaling_Host(A, 0, w.s, d, stats));
-  if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
-  std::fill(w.place, w.place + n, -1);
-
-  for (PetscInt i = 0, begin = 0; i < n; i++) {
-    const PetscInt end = G->i[i + 1], m = end - begin + 1;
-    PetscReal      psi  = 1;
-    bool           good = false;
-    for (PetscInt r = 0; r < m; r++) {
-      w.P[r]          = r < m - 1 ? G->j[begin + r] : i;
-      w.place[w.P[r]] = r;
+  if (!filtered) {
+    for (PetscInt i = 0; i < n; i++) {
+      if (G->i[i + 1] - G->i[i] + 1 > m) longest = i;
+      m = PetscMax(m, G->i[i + 1] - G->i[i] + 1);
     }
-    if (params->setup_precision == FINEPC_SINGLE) {
-      PetscCall(SolveRow<float>(*A, postfilter, m, w, &psi, &good));
-      if (!good) stats->double_rows++;
-    }
-    if (!good) PetscCall(SolveRow<double>(*A, postfilter, m, w, &psi, &good));
-    if (!good) {
-      stats->diagonal_rows++;
-      psi = 1;
-      std::fill(w.value, w.value + m, 0);
-    }
-    for (PetscInt r = 0; r < m; r++) w.place[w.P[r]] = -1;
-
-    /* The row moves to the place where the row before it ends. */
-    for (PetscInt r = 0; r < m - 1; r++) {
-      if (postfilter > 0 && w.value[r] == 0) {
-        stats->dropped += good;
-        continue;
-      }
-      G->j[nnz] = w.P[r];
-      if (G->precision == FINEPC_SINGLE) ((float *)G->a)[nnz] = (float)w.value[r];
-      else ((double *)G->a)[nnz] = w.value[r];
-      nnz++;
-    }
-    begin          = end;
-    G->i[i + 1]    = nnz;
-    d[i]           = 1 / (d[i] * psi);
-    stats->max_row = PetscMax(stats->max_row, nnz - G->i[i] + 1);
-  }
-  if (nnz < G->nnz) {
-    stats->work_bytes = PetscMax(stats->work_bytes, work->bytes + CSRBytes(G));
-    PetscCall(Shrink(nnz, G));
+    PetscCall(BeginValues(*A, S ? PETSC_TRUE : PETSC_FALSE, longest, m, d, work, stats));
+    if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCall(ComputeValues(*A, *params, Arrays(work->data, n, m), G, d, stats));
+    const size_t of_pattern = n * (sizeof(PetscReal) + 2 * sizeof(PetscInt)) + G->nnz * sizeof(PetscInt);
+    stats->work_bytes       = keep ? work->bytes : PetscMax(of_pattern, work->bytes);
   }
   PetscCall(FSAIMeanLog_Host(n, d, &stats->log_psi_after));
   stats->log_psi_after = -stats->log_psi_after;
