@@ -4,6 +4,8 @@ static char help[] =
 
 #include "bench.h"
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -62,6 +64,20 @@ static PetscErrorCode PCViewLines(PC pc, std::vector<std::string> *lines)
     if (begin != std::string::npos) lines->push_back(line.substr(begin));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The operator complexity that the view of cmatch, or of PETSc's multigrid, names; 0 for other PCs */
+static double OperatorComplexity(const std::vector<std::string> &view)
+{
+  double complexity = 0.;
+
+  for (const std::string &line : view) {
+    const size_t at = line.find("operator complexity "), petsc = line.find("operator = ");
+
+    if (at != std::string::npos) complexity = std::atof(line.c_str() + at + std::strlen("operator complexity "));
+    else if (petsc != std::string::npos) complexity = std::atof(line.c_str() + petsc + std::strlen("operator = "));
+  }
+  return complexity;
 }
 
 /*
@@ -497,6 +513,7 @@ static PetscErrorCode MeasureSet(const Config &config, System *system, Solver *s
   PetscCall(MeasureHistory(config, solver->ksp, result));
   PetscCall(PCDensity(pc, &result->density));
   PetscCall(PCViewLines(pc, &result->view));
+  result->complexity = OperatorComplexity(result->view);
   PetscCall(PCApplyBytes(pc, system->rows, &result->apply_bytes));
   PetscCall(IterationBytes(solver->ksp, *system, result->apply_bytes, &result->iteration_bytes));
 

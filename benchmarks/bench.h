@@ -89,6 +89,7 @@ struct Result {
   PetscLogDouble              apply_bytes     = 0.; /* 0: not known */
   PetscLogDouble              iteration_bytes = 0.; /* 0: not known */
   PetscReal                   density         = 0.; /* nnz(G)/nnz(A), 0 for PCs that have no factor of finepc's */
+  double                      complexity      = 0.; /* entries of all levels' operators / nnz(A), 0 for PCs without levels */
   std::vector<PetscReal>      history;              /* residual norms of the last run */
   PetscInt                    history_stride = 1;
   std::vector<std::string>    view; /* PCView() of finepc's own PCs, line by line */

@@ -37,10 +37,10 @@ static PetscLogDouble PerIteration(const Timing &timing)
 /* ------------------------------------------ Markdown ------------------------------------------ */
 
 static const std::vector<Column> kColumns = {
-  {"system", -20},       {"set", -16},       {"rows", 8},     {"nnz", 9},      {"first set-up ms", 15},
-  {"set-up ms", 9},      {"refill ms", 9},   {"solve ms", 9}, {"total ms", 9}, {"its", 6},
-  {"us/it", 8},          {"it floor %", 10}, {"density", 7},  {"apply us", 8}, {"apply MB", 8},
-  {"apply floor %", 13}, {"true res", 8},    {"status", -8},  {"note", -4},
+  {"system", -20},  {"set", -16},          {"rows", 8},     {"nnz", 9},         {"first set-up ms", 15},
+  {"set-up ms", 9}, {"refill ms", 9},      {"solve ms", 9}, {"total ms", 9},    {"its", 6},
+  {"us/it", 8},     {"it floor %", 10},    {"density", 7},  {"complexity", 10}, {"apply us", 8},
+  {"apply MB", 8},  {"apply floor %", 13}, {"true res", 8}, {"status", -8},     {"note", -4},
 };
 
 static std::string MarkdownRow(const Config &config, const System &system, const Result &result)
@@ -64,6 +64,7 @@ static std::string MarkdownRow(const Config &config, const System &system, const
                                    Cell("%.1f", 1e6 * per_iteration, per_iteration > 0.),
                                    Cell("%.0f", 100. * iteration_floor, iteration_floor > 0.),
                                    Cell("%.2f", result.density, result.density > 0.),
+                                   Cell("%.2f", result.complexity, result.complexity > 0.),
                                    Cell("%.1f", 1e6 * apply, apply > 0.),
                                    Cell("%.1f", 1e-6 * result.apply_bytes, result.apply_bytes > 0. && apply > 0.),
                                    Cell("%.0f", 100. * apply_floor, apply_floor > 0.),
@@ -159,6 +160,7 @@ static Json ResultJson(const Config &config, const Result &result)
   json["events"]               = EventsJson(result.events);
   json["refill_s"]             = RoundedAll(result.refill);
   json["density"]              = Rounded(result.density);
+  json["complexity"]           = Rounded(result.complexity);
   json["apply_s"]              = Rounded(result.apply_seconds);
   json["apply_bytes"]          = Rounded(result.apply_bytes);
   json["apply_floor_fraction"] = Rounded(FloorFraction(config.backend, result.apply_bytes, result.apply_seconds));

@@ -2302,7 +2302,7 @@ TEST_CASE("cmatch: the inverse, where the finest level is the coarsest one", "[c
 
 /* The limits are what the host twin needs, and one more. What the prototype needs, ../shared/amg/run.py SYSTEM C, is beside them.
  */
-TEST_CASE("cmatch: iterations and complexity of elliptic problems", "[cmatch]")
+TEST_CASE("cmatch: iterations, complexity and work memory of elliptic problems", "[cmatch]")
 {
   struct Problem {
     std::string name;
@@ -2331,6 +2331,9 @@ TEST_CASE("cmatch: iterations and complexity of elliptic problems", "[cmatch]")
         CHECK(solution.iterations <= (coarsening == PC_CMATCH_MATCHING ? problem.matching : problem.mis2));
         CHECK(OperatorComplexity(twin) > 1.3);
         CHECK(OperatorComplexity(twin) < 1.8);
+        const size_t A_bytes = problem.A.nnz() * (sizeof(PetscInt) + sizeof(PetscScalar)) + problem.A.n * sizeof(PetscInt);
+        CHECK(twin.stats.work_bytes > 0);
+        CHECK(twin.stats.work_bytes <= PetscMax(2 * A_bytes, (size_t)1 << 20));
       }
 }
 

@@ -10,6 +10,10 @@ namespace
 constexpr int    kGroup     = 8;  /* lanes of a row */
 constexpr double kThreadRow = 12; /* up to so many entries a thread takes a row */
 
+/* The work memory that a set-up reserves, as a multiple of the bytes of A, and at least. Where that is not enough it gets more. */
+constexpr double kWork      = 1.9;
+constexpr size_t kLeastWork = 1 << 20;
+
 /* ---------------------------------------- finest level ---------------------------------------- */
 
 __device__ double NearNull(const double *w, PetscInt i)
@@ -363,9 +367,6 @@ PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *
 {
   static long          generations = 0; /* of all hierarchies: one may get the address of another one that is gone */
   CMATCHHierarchyCUDA *H           = (CMATCHHierarchyCUDA *)*hierarchy;
-  Buffer<char>         report;
-  CubScratch           cub;
-  CMATCHSetup          s;
 
   PetscFunctionBegin;
   if (!H) {
@@ -383,17 +384,15 @@ PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *
     H->iteration.Free();
     H->generation = ++generations;
   }
-  H->params = *params;
-  H->scale  = 1;
-  s.H       = H;
-  s.params  = params;
-  s.stats   = stats;
-  s.cub     = &cub;
+  H->params          = *params;
+  H->scale           = 1;
+  H->work_meter.peak = H->work_meter.now;
+  CMATCHSetup  s(H, params, stats);
+  Buffer<char> report(&H->work_meter);
   PetscCall(PetscGetCurrentCUDAStream(&s.stream));
   if (A->n) {
-    /* twice the bytes of A at first, and more where that is not enough */
-    PetscCall(
-      s.arena.Reserve(2 * (A->nnz * (sizeof(PetscInt) + sizeof(PetscScalar)) + A->n * sizeof(PetscInt)) + (1 << 20), &H->work));
+    const size_t A_bytes = A->nnz * (sizeof(PetscInt) + sizeof(PetscScalar)) + A->n * sizeof(PetscInt);
+    PetscCall(s.arena.Reserve(PetscMax(kLeastWork, (size_t)(kWork * (double)A_bytes))));
     PetscCall(report.Allocate(sizeof(CMATCHReport)));
     s.report = (CMATCHReport *)report.data();
     PetscCall(Compute(&s, *A, w, keep));
@@ -405,7 +404,9 @@ PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *
     }
   }
   stats->end = H->end;
-  stats->work_bytes += s.arena.peak(); /* to that of the factors */
+  stats->work_bytes += H->work_meter.peak; /* to that of the factors */
+  PetscCall(
+    PetscInfo(nullptr, "The set-up used %g of the %g bytes that it reserved\n", (double)s.arena.used(), (double)H->work.bytes()));
   if (!work) {
     H->work.Free();
     PetscCall(CMATCHFreeFactorWork(H));

@@ -44,7 +44,8 @@ struct CMATCHHierarchyCUDA : CMATCHHierarchy {
   WorkMeter                 meter;  /* of the memory below */
   std::vector<Buffer<char>> memory; /* of the levels */
   Buffer<char>              common{&meter};
-  Buffer<char>              work;                                /* of the last set-up, if it is kept */
+  WorkMeter                 work_meter;                          /* of the memory of a set-up */
+  Buffer<char>              work{&work_meter};                   /* of the last set-up, if it is kept */
   SFSAIWork                 factor_work[kCMATCHMostLevels] = {}; /* the same of the smoother sfsai, of each level */
   CMATCHVectors             vectors[kCMATCHMostLevels]     = {};
   double                   *rs[kCMATCHMostLevels]          = {}; /* [n] the row sums in double */
@@ -70,16 +71,16 @@ struct CMATCHHierarchyCUDA : CMATCHHierarchy {
 
 /*
    Work memory that is given out from the front and taken back as a whole. One block of memory has room for what is usual; what does
-   not fit in it is allocated.
+   not fit in it is allocated. The meter counts what is allocated.
 */
 class CMATCHArena {
 public:
-  PetscErrorCode Reserve(size_t bytes, Buffer<char> *main)
+  CMATCHArena(Buffer<char> *main, WorkMeter *meter) : main_(main), back_(meter), meter_(meter) { }
+  PetscErrorCode Reserve(size_t bytes)
   {
     PetscFunctionBegin;
-    main_ = main;
-    if (main->size() < bytes) PetscCall(main->Allocate(bytes));
-    end_ = main->size();
+    if (main_->size() < bytes) PetscCall(main_->Allocate(bytes));
+    end_ = main_->size();
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   template <typename T>
@@ -92,10 +93,9 @@ public:
       *array = (T *)(main_->data() + begin_);
       begin_ += bytes;
     } else {
-      more_.emplace_back();
+      more_.emplace_back(meter_);
       PetscCall(more_.back().Allocate(bytes));
       *array = (T *)more_.back().data();
-      extra_ += bytes;
     }
     Note();
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -131,21 +131,20 @@ public:
   void Release(Mark to)
   {
     begin_ = to.begin;
-    while (more_.size() > to.more) {
-      extra_ -= more_.back().size();
-      more_.pop_back();
-    }
+    while (more_.size() > to.more) more_.pop_back();
   }
-  size_t peak() const { return peak_; }
+  /* the most bytes of the block that were in use at a time */
+  size_t used() const { return used_; }
 
 private:
   static size_t Round(size_t bytes) { return (bytes + 255) / 256 * 256; }
-  void          Note() { peak_ = PetscMax(peak_, main_->size() + extra_ + back_.size()); }
+  void          Note() { used_ = PetscMax(used_, PetscMin(begin_ + main_->size() - end_, main_->size())); }
 
-  Buffer<char>             *main_ = nullptr;
+  Buffer<char>             *main_;
   Buffer<char>              back_;
+  WorkMeter                *meter_;
   std::vector<Buffer<char>> more_;
-  size_t                    begin_ = 0, end_ = 0, extra_ = 0, peak_ = 0;
+  size_t                    begin_ = 0, end_ = 0, used_ = 0;
 };
 
 /* The stages of a set-up in which a failure is found, in the order in which they count; the level is added to the last one. */
@@ -184,6 +183,11 @@ struct CMATCHRows {
 };
 
 struct CMATCHSetup {
+  CMATCHSetup(CMATCHHierarchyCUDA *hierarchy, const CMATCHParams *p, CMATCHStats *made) :
+      H(hierarchy), params(p), stats(made), arena(&H->work, &H->work_meter), cub(&H->work_meter)
+  {
+  }
+
   CMATCHHierarchyCUDA *H;
   const CMATCHParams  *params;
   CMATCHStats         *stats;
@@ -191,7 +195,7 @@ struct CMATCHSetup {
   CMATCHArena          arena;
   CMATCHReport        *report = nullptr; /* on the device */
   CMATCHReport         seen;             /* what the host has read of it */
-  CubScratch          *cub = nullptr;
+  CubScratch           cub;
   CMATCHRows           rows{}; /* the unsmoothed operator of the next level */
 };
 

@@ -698,7 +698,7 @@ PetscErrorCode NumberLeaders(CMATCHSetup *s, PetscInt n, Lead leads, PetscInt *n
   const auto flags = thrust::make_transform_iterator(thrust::counting_iterator<PetscInt>(0), leads);
 
   PetscFunctionBegin;
-  PetscCall(s->cub->Run(
+  PetscCall(s->cub.Run(
     [&](void *memory, size_t &bytes) { return cub::DeviceScan::ExclusiveSum(memory, bytes, flags, number, n + 1, s->stream); }));
   PetscCallCUDA(cudaMemcpyAsync(&s->report->aggregates, number + n, sizeof(PetscInt), cudaMemcpyDeviceToDevice, s->stream));
   PetscCall(CMATCHReadReport(s));

@@ -679,10 +679,10 @@ struct Step {
     const PetscInt rows = L.coarse;
 
     PetscFunctionBegin;
-    PetscCall(s->cub->Run([&](void *memory, size_t &bytes) {
+    PetscCall(s->cub.Run([&](void *memory, size_t &bytes) {
       return cub::DeviceScan::ExclusiveSum(memory, bytes, count, L.R_i, rows + 1, s->stream);
     }));
-    PetscCall(s->cub->Run([&](void *memory, size_t &bytes) {
+    PetscCall(s->cub.Run([&](void *memory, size_t &bytes) {
       return cub::DeviceReduce::Max(memory, bytes, count, &s->report->longest, rows, s->stream);
     }));
     PetscCallCUDA(cudaMemcpyAsync(&s->report->P_nnz, L.R_i + rows, sizeof(PetscInt), cudaMemcpyDeviceToDevice, s->stream));
@@ -696,7 +696,7 @@ struct Step {
       PetscFunctionReturn(PETSC_SUCCESS);
     }
     cub::DoubleBuffer<PetscInt> index(L.R_j, (PetscInt *)L.R_a); /* the values are not there yet */
-    PetscCall(s->cub->Run([&](void *memory, size_t &bytes) {
+    PetscCall(s->cub.Run([&](void *memory, size_t &bytes) {
       return cub::DeviceSegmentedSort::SortKeys(memory, bytes, index, L.P_nnz, rows, L.R_i, L.R_i + 1, s->stream);
     }));
     if (index.Current() != L.R_j)
@@ -818,7 +818,7 @@ struct Step {
       PetscCall(CMATCHCreateLevel(s, coarse, (PetscInt)s->seen.entries));
       L.wide         = AP_wide + wide;
       CMATCHLevel &N = H->level[level + 1];
-      PetscCall(s->cub->Run([&](void *memory, size_t &bytes) {
+      PetscCall(s->cub.Run([&](void *memory, size_t &bytes) {
         return cub::DeviceScan::ExclusiveSum(memory, bytes, C.length, N.A_i, coarse + 1, s->stream);
       }));
       PackRows<T><<<BlocksFor((long long)coarse * kRestrictGroup), kBlockSize, 0, s->stream>>>(coarse, C, N.A_i, N.A_j, (T *)N.A_a);
