@@ -1,18 +1,16 @@
 #!/usr/bin/env python3
-"""Where the time of cmatch's kernels goes, level by level, from what Nsight Compute has measured.
+"""Where the time of cmatch goes, level by level, from the kernels that finepc_trace has recorded.
 
 usage: profile.py FILE.csv [..]
 
-The files come from a solve with cgfused and cmatch, kernels one after the other at the clocks of the chip:
+The files come from runs of finepc_bench with cgfused and cmatch on one system each:
 
-    ncu --csv --page raw --print-units base --clock-control none --metrics gpu__time_duration.sum --log-file FILE.csv \\
-        finepc_bench -repeats 0 ..
+    CUDA_INJECTION64_PATH=lib/libfinepc_trace.so FINEPC_TRACE=FILE.csv finepc_bench -repeats 3 ..
 
-Of the first set-up in a file, and of the first whole cycle with the conjugate gradient method around it, a table in Markdown tells the
-kernels and their microseconds for each level. What a set-up takes beyond the sum of its kernels is the host: launches, allocations
-and numbers that it reads before it goes on.
+Of the last set-up in a file, and of the median whole iteration of cgfused, tables in Markdown tell for each level the microseconds of
+its kernels, their number, and the microseconds from the first kernel of the level to that of the next one: the difference is that of
+the host, which launches, allocates, and reads numbers before it goes on.
 """
-import csv
 import pathlib
 import re
 import sys
@@ -36,87 +34,92 @@ def kernels_of_sources():
     return phases
 
 
-def launches(name):
-    """Kernel names and microseconds, in the order of the launches."""
-    with open(name, newline="") as file:
-        lines = [line for line in file if line.startswith('"')]
-    for row in csv.DictReader(lines):
-        if not row["ID"].isdigit():
-            continue  # the units
-        kernel = row["Kernel Name"]
-        base = "CUB" if "cub::" in kernel else re.split(r"[<(]", kernel.replace("(anonymous namespace)::", "").replace("void ", ""))[0]
-        yield base.split("::")[-1], float(row["gpu__time_duration.sum"].replace(",", "")) / 1e3
+class Kernel:
+    def __init__(self, line, phases):
+        begin, end, _, name = line.rstrip("\n").split(",", 3)
+        self.begin, self.end = int(begin) / 1e3, int(end) / 1e3
+        self.name = re.split(r"[<(]", name.replace("(anonymous namespace)::", "").removeprefix("void "))[0].split("::")[-1]
+        self.phase = phases.get(self.name, "CUB" if "cub::" in name else "")
 
 
-def add(table, level, column, microseconds):
-    cell = table.setdefault(level, {}).setdefault(column, [0, 0.0])
-    cell[0] += 1
-    cell[1] += microseconds
-
-
-def show(title, table, rows):
+def show(title, groups):
+    """groups: pairs of a name and its kernels, one behind the other in time."""
     columns = []
-    for cells in table.values():
-        columns += [column for column in cells if column not in columns]
+    for _, kernels in groups:
+        columns += [k.phase for k in kernels if k.phase not in columns]
+    columns = [c for c in columns if c]
     print(f"\n{title}\n")
-    print("| level | " + " | ".join(columns) + " | all |\n|:--|" + "--:|" * (len(columns) + 1))
-    total = {}
-    for level in rows:
-        cells = table.get(level, {})
-        for column, (count, microseconds) in cells.items():
-            add_to = total.setdefault(column, [0, 0.0])
-            add_to[0] += count
-            add_to[1] += microseconds
-    for level, cells in [(level, table.get(level, {})) for level in rows] + [("all", total)]:
-        shown = [f"{cells[c][1]:.0f} ({cells[c][0]})" if c in cells else "" for c in columns]
-        count, microseconds = (sum(cell[k] for cell in cells.values()) for k in (0, 1))
-        print(f"| {level} | " + " | ".join(shown) + f" | {microseconds:.0f} ({count}) |")
+    print("| | " + " | ".join(columns) + " | all kernels | from beginning to beginning |\n|:--|" + "--:|" * (len(columns) + 2))
+    rows = []
+    for k, (name, kernels) in enumerate(groups):
+        until = groups[k + 1][1][0].begin if k + 1 < len(groups) else kernels[-1].end
+        rows.append((name, kernels, until - kernels[0].begin))
+    rows.append(("all", [k for _, kernels in groups for k in kernels], sum(row[2] for row in rows)))
+    for name, kernels, elapsed in rows:
+        cell = lambda chosen: f"{sum(k.end - k.begin for k in chosen):.0f} ({len(chosen)})" if chosen else ""
+        cells = [cell([k for k in kernels if k.phase == column]) for column in columns]
+        print(f"| {name} | " + " | ".join(cells) + f" | {cell(kernels)} | {elapsed:.0f} |")
+
+
+def show_setup(kernels):
+    """From CheckRows on; CompleteRows ends the operator of a level."""
+    first = max(k for k, kernel in enumerate(kernels) if kernel.name == "CheckRows")
+    groups, level = [("finest operator", [])], 0
+    for kernel in kernels[first:]:
+        if kernel.name in ("BeginCycle", "SetEnds", "MultiplyOperator", "FindLargest") or kernel.phase == "cycle":
+            break
+        if kernel.phase == "inverse" and groups[-1][0] != "coarsest":
+            groups.append(("coarsest", []))
+        if not kernel.phase:
+            continue
+        groups[-1][1].append(kernel)
+        if kernel.name == "CompleteRows":
+            groups.append((f"level {level} to {level + 1}", []))
+            level += 1
+    show("Set-up: microseconds (kernels)", [group for group in groups if group[1]])
+
+
+def show_iteration(kernels):
+    """From one BeginCycle to the next; Restrict leads to the next level, and Prolongate back."""
+    starts = [k for k, kernel in enumerate(kernels) if kernel.name == "BeginCycle"]
+    periods = [(kernels[b].begin - kernels[a].begin, a, b) for a, b in zip(starts, starts[1:])]
+    _, begin, end = sorted(periods)[len(periods) // 2]
+    level, by_level = 0, {}
+    for kernel in kernels[begin:end]:
+        if kernel.phase not in ("cycle", "inverse"):
+            by_level.setdefault("conjugate gradients", []).append(kernel)
+            continue
+        if kernel.name == "Prolongate":
+            level -= 1
+        by_level.setdefault(f"level {level}", []).append(kernel)
+        if kernel.name == "Restrict":
+            level += 1
+    print("\nAn iteration of cgfused: microseconds (kernels); early launches overlap the end of the kernel before\n")
+    print("| | kernels | longest |\n|:--|--:|:--|")
+    for name in sorted(by_level):
+        mine = by_level[name]
+        longest = max(mine, key=lambda k: k.end - k.begin)
+        print(f"| {name} | {sum(k.end - k.begin for k in mine):.1f} ({len(mine)}) | "
+              f"{longest.name} {longest.end - longest.begin:.1f} |")
+    print(f"| from one to the next | {kernels[end].begin - kernels[begin].begin:.1f} ({end - begin}) | |")
 
 
 def profile(name):
     phases = kernels_of_sources()
-    setup, cycle = {}, {}
-    level, part, cycles, levels = 0, None, 0, 0
-    for kernel, microseconds in launches(name):
-        phase = phases.get(kernel, "sums of CUB" if kernel == "CUB" else kernel)
-        if kernel == "CheckRows" and part is None:
-            part = "set-up"
-        if kernel == "BeginCycle":
-            cycles += 1
-            part, level = "cycle", 0
-        if part == "set-up":
-            add(setup, "coarsest" if phase == "inverse" else level, phase, microseconds)
-            if kernel == "CompleteRows":  # ends the operator of a level
-                level += 1
-                levels = level
-        elif part == "cycle" and cycles == 1:
-            if phase not in ("cycle", "inverse"):  # the conjugate gradient method, and the product with A
-                add(cycle, "outside", kernel, microseconds)
-                continue
-            if kernel == "Prolongate":
-                level -= 1
-            add(cycle, level, kernel, microseconds)
-            if kernel == "Restrict":
-                level += 1
-        elif cycles > 1:
-            break
+    with open(name) as file:
+        kernels = sorted((Kernel(line, phases) for line in file), key=lambda k: k.begin)
+    names = {kernel.name for kernel in kernels}
+    if not {"CheckRows", "BeginCycle", "CompleteRows"} <= names:
+        sys.exit(f"profile.py: {name} has no set-up of cmatch, or no cycle")
     print(f"\n## {pathlib.Path(name).stem}")
-    if not setup or not cycle:
-        sys.exit(f"profile.py: {name} has no set-up of cmatch, or no whole cycle")
-    # What comes after the operator of level k is the coarsening of level k, so that its columns are those of level k.
-    named = {}
-    for key, cells in setup.items():
-        named["coarsest" if key == "coarsest" else "finest operator" if key == 0 else f"{key - 1} to {key}"] = cells
-    order = ["finest operator"] + [f"{k} to {k + 1}" for k in range(levels)] + ["coarsest"]
-    show("Set-up: microseconds (kernels)", named, [row for row in order if row in named])
-    show("An iteration of cgfused: microseconds (kernels)", cycle, sorted(k for k in cycle if k != "outside") + ["outside"])
+    show_setup(kernels)
+    show_iteration(kernels)
 
 
 def main():
     names = sys.argv[1:]
     if not names or names[0].startswith("-"):
         sys.exit(__doc__)
-    print("Microseconds of kernels that run one after the other, by Nsight Compute.")
     for name in names:
         profile(name)
 

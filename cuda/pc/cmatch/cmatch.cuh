@@ -79,7 +79,7 @@ public:
   PetscErrorCode Reserve(size_t bytes)
   {
     PetscFunctionBegin;
-    if (main_->size() < bytes) PetscCall(main_->Allocate(bytes));
+    if (main_->size() < bytes) PetscCall(main_->Allocate(Round(bytes))); /* the back is as aligned as the front */
     end_ = main_->size();
     PetscFunctionReturn(PETSC_SUCCESS);
   }

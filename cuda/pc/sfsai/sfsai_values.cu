@@ -557,21 +557,27 @@ private:
     layout.Place(&sorted_key_, A_.n);
     scratch_.Place(&layout);
     layout.Place(&fsai_work_, FSAIWorkBytes_CUDA(A_.n));
-    const size_t before_systems = layout.Place(&systems_, systems_bytes);
+    layout.Place(&systems_, systems_bytes);
     if (kept_.bytes < layout.bytes()) {
-      SFSAIWork larger{nullptr, layout.bytes(), PETSC_MEMTYPE_CUDA};
+      const PetscReal *const s      = s_; /* this set-up has begun, and these arrays keep what is in them */
+      const Tally *const     tally  = tally_;
+      const PetscInt *const  sorted = sorted_;
+      void                  *old    = kept_.data;
+      SFSAIWork              larger{nullptr, layout.bytes(), PETSC_MEMTYPE_CUDA};
 
       if (dense.size)
         PetscCall(SFSAICreateWork(larger.bytes, larger.where, dense.row, dense.size, S_ ? PETSC_TRUE : PETSC_FALSE, &larger));
       else PetscCall(ArrayCreate_CUDA(larger.bytes, &larger.data));
-      if (s_) { /* this set-up has begun, and the arrays keep what is in them */
-        PetscCall(ArrayCopy_CUDA(larger.data, kept_.data, before_systems, PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+      kept_ = larger;
+      layout.Bind(kept_.data);
+      if (s) {
+        PetscCall(ArrayCopy_CUDA(s_, s, A_.n * sizeof(*s), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+        PetscCall(ArrayCopy_CUDA(tally_, tally, sizeof(*tally), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+        PetscCall(ArrayCopy_CUDA(sorted_, sorted, sorted_items_ * sizeof(*sorted), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
         PetscCallCUDA(cudaStreamSynchronize(stream_));
       }
-      PetscCall(ArrayDestroy_CUDA(&kept_.data));
-      kept_ = larger;
-    }
-    layout.Bind(kept_.data);
+      PetscCall(ArrayDestroy_CUDA(&old));
+    } else layout.Bind(kept_.data);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -671,6 +677,7 @@ private:
     SFSAIClasses<<<BlocksFor(items), kBlockSize, 0, stream_>>>(items, rows, first, task.G_i, limits, key_, list_, tally_);
     FinePCCheckLaunch();
     PetscCall(scratch_.Run(SortRows(items)));
+    sorted_items_ = items;
     PetscCall(ReadTally());
     std::vector<DenseRow> dense;
     PetscCall(ListDense(task.G_i, items, &dense));
@@ -901,12 +908,13 @@ private:
   cudaStream_t       stream_ = nullptr;
   Tally              host_   = {};
   DenseSolver        dense_;
+  PetscInt           sorted_items_ = 0;
 
   /* the arrays in kept_ */
   PetscReal     *s_      = nullptr; /* [n] */
   Tally         *tally_  = nullptr;
   PetscInt      *list_   = nullptr; /* [n] */
-  PetscInt      *sorted_ = nullptr; /* [n] rows by class */
+  PetscInt      *sorted_ = nullptr; /* [n] rows by class; the first sorted_items_ are set */
   PetscInt      *bad_    = nullptr; /* [n] */
   unsigned char *key_ = nullptr, *sorted_key_ = nullptr;
   CubScratch     scratch_;
