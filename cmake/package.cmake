@@ -1,6 +1,6 @@
 # Target `package`: finepc-<version>-linux-x86_64.tar.xz, which runs where it is unpacked (see scripts/run-tests). It holds what
 # `install` installs and, as component `package`, what only a machine without compilers and PETSc needs.
-foreach(folder tests tutorials benchmarks)
+foreach(folder tests tests/fuzz tutorials benchmarks)
   set(targets)
   if(FINEPC_BUILD_TESTS)
     get_property(targets DIRECTORY ${folder} PROPERTY BUILDSYSTEM_TARGETS)

@@ -11,9 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#if defined(FINEPC_HAVE_CUDA)
-  #include <petscdevice_cuda.h>
-#endif
+#include "device.h"
 
 namespace
 {
@@ -34,17 +32,6 @@ public:
   }
 };
 CATCH_REGISTER_LISTENER(Listener)
-
-/* PETSc has no question for it; cudaGetDeviceCount() is an error, and not fatal, where there is no driver. */
-bool FindDevice()
-{
-#if defined(FINEPC_HAVE_CUDA)
-  int count = 0;
-  if (cudaGetDeviceCount(&count) == cudaSuccess && count > 0) return true;
-  (void)cudaGetLastError();
-#endif
-  return false;
-}
 
 /* Memory is checked, counted and filled with NaN; device pointers go to MPI only where somebody said that they may. */
 PetscErrorCode SetDefaultOptions()
