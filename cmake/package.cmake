@@ -14,9 +14,15 @@ foreach(folder tests tests/fuzz tutorials benchmarks)
   endforeach()
 endforeach()
 
+if(TARGET finepc_trace)
+  install(TARGETS finepc_trace LIBRARY DESTINATION lib COMPONENT package EXCLUDE_FROM_ALL)
+endif()
+file(WRITE ${PROJECT_BINARY_DIR}/COMMIT "${FINEPC_COMMIT_FOUND}\n") # for scripts/test-device
+install(FILES ${PROJECT_BINARY_DIR}/COMMIT DESTINATION . COMPONENT package EXCLUDE_FROM_ALL)
+
 install(DIRECTORY tests/matrices DESTINATION tests COMPONENT package EXCLUDE_FROM_ALL)
 install(DIRECTORY tutorials petsc-options benchmarks DESTINATION . COMPONENT package EXCLUDE_FROM_ALL PATTERN __pycache__ EXCLUDE)
-install(PROGRAMS scripts/run-tests scripts/petsc-programs DESTINATION . COMPONENT package EXCLUDE_FROM_ALL)
+install(PROGRAMS scripts/run-tests scripts/test-device scripts/petsc-programs DESTINATION . COMPONENT package EXCLUDE_FROM_ALL)
 
 # libpetsc by the name that programs ask for. The search path in it is this machine's; run-tests says where CUDA is instead.
 string(REGEX MATCH "^[0-9]+\\.[0-9]+" petsc_minor "${PETSC_VERSION}")
