@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Where the time of cmatch goes, level by level, from the kernels that finepc_trace has recorded.
+"""Where the time of cmatch goes, level by level, from the kernels that finepc_timeline has recorded.
 
 usage: profile.py FILE.csv [..]
 
 The files come from runs of finepc_bench with cgfused and cmatch on one system each:
 
-    CUDA_INJECTION64_PATH=lib/libfinepc_trace.so FINEPC_TRACE=FILE.csv finepc_bench -repeats 3 ..
+    CUDA_INJECTION64_PATH=lib/libfinepc_timeline.so FINEPC_TIMELINE=FILE.csv finepc_bench -repeats 3 ..
 
 Of the last set-up in a file, and of the median whole iteration of cgfused, tables in Markdown tell for each level the microseconds of
 its kernels, their number, and the microseconds from the first kernel of the level to that of the next one: the difference is that of

@@ -1,6 +1,6 @@
 # Target `package`: finepc-<version>-linux-x86_64.tar.xz, which runs where it is unpacked (see scripts/run-tests). It holds what
 # `install` installs and, as component `package`, what only a machine without compilers and PETSc needs.
-foreach(folder tests tutorials benchmarks)
+foreach(folder tests tests/fuzz tutorials benchmarks)
   set(targets)
   if(FINEPC_BUILD_TESTS)
     get_property(targets DIRECTORY ${folder} PROPERTY BUILDSYSTEM_TARGETS)
@@ -14,9 +14,17 @@ foreach(folder tests tutorials benchmarks)
   endforeach()
 endforeach()
 
+foreach(target finepc_trace finepc_timeline)
+  if(TARGET ${target})
+    install(TARGETS ${target} LIBRARY DESTINATION lib COMPONENT package EXCLUDE_FROM_ALL)
+  endif()
+endforeach()
+file(WRITE ${PROJECT_BINARY_DIR}/COMMIT "${FINEPC_COMMIT_FOUND}\n") # for scripts/test-device
+install(FILES ${PROJECT_BINARY_DIR}/COMMIT DESTINATION . COMPONENT package EXCLUDE_FROM_ALL)
+
 install(DIRECTORY tests/matrices DESTINATION tests COMPONENT package EXCLUDE_FROM_ALL)
 install(DIRECTORY tutorials petsc-options benchmarks DESTINATION . COMPONENT package EXCLUDE_FROM_ALL PATTERN __pycache__ EXCLUDE)
-install(PROGRAMS scripts/run-tests scripts/petsc-programs DESTINATION . COMPONENT package EXCLUDE_FROM_ALL)
+install(PROGRAMS scripts/run-tests scripts/test-device scripts/petsc-programs DESTINATION . COMPONENT package EXCLUDE_FROM_ALL)
 
 # libpetsc by the name that programs ask for. The search path in it is this machine's; run-tests says where CUDA is instead.
 string(REGEX MATCH "^[0-9]+\\.[0-9]+" petsc_minor "${PETSC_VERSION}")

@@ -11,15 +11,15 @@
 #include <cstdlib>
 #include <cstring>
 
-#if defined(FINEPC_HAVE_CUDA)
-  #include <petscdevice_cuda.h>
-#endif
+#include "device.h"
 
 namespace
 {
 
 bool device_found, test_skipped;
 int  passed, failed, skipped;
+
+std::vector<std::string> failed_cases;
 
 class Listener : public TestListenerBase {
 public:
@@ -28,23 +28,13 @@ public:
   void testCaseStarting(const Catch::TestCaseInfo &) override { test_skipped = false; }
   void testCaseEnded(const Catch::TestCaseStats &stats) override
   {
+    if (stats.totals.assertions.failed) failed_cases.push_back(stats.testInfo.name);
     if (stats.totals.assertions.failed) failed++;
     else if (test_skipped) skipped++;
     else passed++;
   }
 };
 CATCH_REGISTER_LISTENER(Listener)
-
-/* PETSc has no question for it; cudaGetDeviceCount() is an error, and not fatal, where there is no driver. */
-bool FindDevice()
-{
-#if defined(FINEPC_HAVE_CUDA)
-  int count = 0;
-  if (cudaGetDeviceCount(&count) == cudaSuccess && count > 0) return true;
-  (void)cudaGetLastError();
-#endif
-  return false;
-}
 
 /* Memory is checked, counted and filled with NaN; device pointers go to MPI only where somebody said that they may. */
 PetscErrorCode SetDefaultOptions()
@@ -108,6 +98,7 @@ int main(int argc, char **argv)
   int mine[2] = {result, failed}, most[2];
   MPI_Allreduce(mine, most, 2, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
   const int run = passed + failed + skipped;
+  for (const std::string &name : failed_cases) std::printf("failed on rank %d: %s\n", (int)rank, name.c_str());
   if (rank == 0 && run) {
     if (skipped) std::printf("%d GPU tests skipped: no device\n", skipped);
     std::printf("finepc_tests: %d passed, %d failed, %d skipped\n", run - skipped - most[1], most[1], skipped);

@@ -131,7 +131,7 @@ std::string OptionsOf(const std::string &pc, Random &random)
   return SomeOf(KeysOf(sub, true), random);
 }
 
-Choice MakeChoice(const System &system, int ranks, bool device, Random &random)
+Choice MakeChoice(Random &random)
 {
   Choice choice;
   choice.pc = random.Of(std::vector<std::string>{"afsai", "sfsai", "bisai", "rrb", "rrb", "cmatch", "jacobi", "none"});
@@ -143,9 +143,6 @@ Choice MakeChoice(const System &system, int ranks, bool device, Random &random)
   if ((choice.pc == "rrb" && random.Chance(40)) || random.Chance(2)) choice.ksp = "rrbcg";
   choice.mat = random.Chance(90) ? "aij" : random.Of(std::vector<std::string>{"baij", "sbaij", "dense", "aijperm", "baijcuda"});
   if (choice.pc == "bisai" && random.Chance(50)) choice.mat = random.Of(std::vector<std::string>{"baij", "baijcuda"});
-  if (device && choice.mat == "aij" && random.Chance(80)) choice.mat = "aijcusparse";
-  (void)system;
-  (void)ranks;
   std::string own = random.Chance(60) ? OptionsOf(choice.pc, random) : "";
   if ((choice.ksp == "cgfused" || choice.ksp == "rrbcg") && random.Chance(40)) own += SomeOf(KeysOf(choice.ksp, false), random);
   choice.defaults = own.empty();

@@ -5,6 +5,8 @@
      systems.cxx    matrices, good ones and nasty ones
      choices.cxx    types and values of options; the keys come from the option tables, by way of -help
      life.cxx       what is done to the objects of a case, and what must hold then
+     both.cxx       a case on the host and on a GPU, and whether it comes to the same
+     soak.cxx       very many good cases in one process, whose memory must not grow
 */
 #pragma once
 
@@ -49,9 +51,15 @@ struct System {
   bool good      = true;  /* symmetric positive definite, far from singular, no large numbers */
   bool constants = false; /* rows sum to 0, and MatSetNullSpace() is called */
   bool assembled = true;
+
+  /* Each entry is made larger or smaller by at most this, relatively and symmetrically, in another way for each trial. */
+  double noise = 0;
+  int    trial = 0;
 };
 
 System MakeSystem(Random &);
+/* A good one, for a preconditioner; rrb gets a grid of 5 points. */
+System MakeGoodSystem(const std::string &pc, bool large, Random &);
 System WithOtherValues(const System &, Random &); /* the same nonzeros */
 
 /* Makes the matrix of a type, its rows handed out to the ranks at random. */
@@ -66,12 +74,61 @@ struct Choice {
   bool        defaults = true; /* no options of a preconditioner or a solver of finepc */
 };
 
-/* The device takes part if `device` says so: then half of the matrices are made on it. */
-Choice MakeChoice(const System &, int ranks, bool device, Random &);
+Choice MakeChoice(Random &);
 /* Options of the type of a PC, some with values that they cannot have. */
 std::string OptionsOf(const std::string &pc, Random &);
 
 /* -------------------------------------------- life -------------------------------------------- */
 
-/* Lives through the case of this seed. What must not be is added to `faults`, what was done to `log`. */
-void Live(std::uint64_t seed, bool device, std::string *log, std::vector<std::string> *faults);
+/* Where a case is lived through. */
+struct Place {
+  bool   device    = false; /* matrices and vectors are on the GPU, of the types that can be */
+  bool   reference = false; /* nothing is on the GPU, even where a type goes there by itself */
+  double noise     = 0;     /* as in System */
+  int    trial     = 0;
+};
+
+/* How something that was done has ended, on all ranks. */
+struct Event {
+  std::string        what;
+  int                code  = 0;                   /* of an error */
+  bool               solve = false, good = false; /* of a good system */
+  KSPConvergedReason reason     = KSP_CONVERGED_ITERATING;
+  PCFailedReason     failed     = PC_NOERROR;
+  PetscInt           iterations = 0;
+};
+
+/* What comes of a case. */
+struct Report {
+  std::string              log;    /* what was done */
+  std::vector<std::string> faults; /* what must not be */
+  std::vector<Event>       events;
+  long                     solves = 0;
+};
+
+/* Lives through the case of this seed. The report is there all the time, for what may interrupt the case. */
+void Live(std::uint64_t seed, const Place &, Report *);
+/*
+   A case that is to go well: a good matrix, default options, new values, sizes and types, and a solve after each. Every solve must
+   converge.
+*/
+void LiveWell(std::uint64_t seed, const Place &, bool large, Report *);
+/* How often the host and another place, the GPU, have come to something else. */
+struct Differences {
+  long by_rounding = 0, tolerated = 0;
+};
+/* Lives on the host and at the other place, and compares; see both.cxx. */
+void LiveOnBoth(std::uint64_t seed, const Place &other, Report *, Differences *);
+
+/* -------------------------------------------- soak -------------------------------------------- */
+
+struct SoakTask {
+  std::uint64_t seed    = 1;
+  long          solves  = 0;
+  long          seconds = -1; /* at most, or -1 */
+  unsigned      limit   = 30; /* seconds for a case */
+  bool          device  = false;
+};
+
+/* Whether every answer is right and the memory has not grown. What is found is printed. */
+bool Soak(const SoakTask &, std::uint64_t *current_seed, Report *);

@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "device.h"
 #include "fuzz.h"
 
 namespace
@@ -40,8 +41,7 @@ private:
 
 class Case {
 public:
-  Case(std::uint64_t seed, bool device, std::string *log, std::vector<std::string> *faults) :
-      random_(seed), device_(device), log_(*log), faults_(*faults)
+  Case(std::uint64_t seed, const Place &place, Report *report) : random_(seed), place_(place), report_(*report), log_(report->log)
   {
     MPI_Comm_size(PETSC_COMM_WORLD, &size_);
     PetscOptionsCreate(&options_);
@@ -53,6 +53,7 @@ public:
     PetscOptionsDestroy(&options_);
   }
   void Run();
+  void RunWell(bool large);
   bool errors = false; /* there has been one, in the course of which PETSc may have lost memory */
 
 private:
@@ -62,40 +63,48 @@ private:
   template <typename Action>
   bool Do(const std::string &what, Action &&action)
   {
-    Messages   messages;
+    Messages messages;
+    event_          = Event();
+    event_.what     = what;
     const Code code = action();
     Note(what, code, messages.text);
     return !code;
   }
   void Note(const std::string &what, Code, const std::string &text);
-  void Fault(const std::string &text) { faults_.push_back(text); }
+  void Fault(const std::string &text) { report_.faults.push_back(text); }
 
-  Code NewMatrix();
-  Code Start();
-  void Act();
-  Code Solve();
-  Code Judge(KSPConvergedReason, PetscReal guess);
-  Code Apply();
-  Code ManyColumns();
-  Code Build();
-  Code View();
-  Code NewOptions();
-  Code Second();
-  Code Destroy();
+  const char *MatTypeHere() const;
+  Code        NewMatrix();
+  Code        Start();
+  Code        StartWell();
+  void        SetSide();
+  void        ActWell();
+  void        Act();
+  Code        Solve();
+  Code        Judge(KSPConvergedReason, PetscReal guess);
+  Code        Apply();
+  Code        ManyColumns();
+  Code        Build();
+  Code        View();
+  Code        NewOptions();
+  Code        Second();
+  Code        Destroy();
 
-  Random                    random_;
-  const bool                device_;
-  std::string              &log_;
-  std::vector<std::string> &faults_;
-  PetscMPIInt               size_;
-  PetscOptions              options_ = nullptr;
-  System                    system_;
-  Choice                    choice_;
-  Mat                       A_   = nullptr;
-  KSP                       ksp_ = nullptr, second_ = nullptr;
-  Vec                       x_ = nullptr, b_ = nullptr;
-  PetscBool                 eigenvalues_ = PETSC_FALSE;
-  bool                      changed_     = false; /* the matrix or the options are no longer those that the case began with */
+  Random       random_;
+  const Place  place_;
+  Report      &report_;
+  std::string &log_;
+  Event        event_;        /* what is being done */
+  bool         well_ = false; /* every solve must converge */
+  PetscMPIInt  size_;
+  PetscOptions options_ = nullptr;
+  System       system_;
+  Choice       choice_;
+  Mat          A_   = nullptr;
+  KSP          ksp_ = nullptr, second_ = nullptr;
+  Vec          x_ = nullptr, b_ = nullptr;
+  PetscBool    eigenvalues_ = PETSC_FALSE;
+  bool         changed_     = false; /* the matrix or the options are no longer those that the case began with */
 };
 
 /* The codes that stand for a mistake of the program, a matrix that a type cannot take, or what a type does not have. */
@@ -128,6 +137,8 @@ void Case::Note(const std::string &what, Code code, const std::string &text)
 
   log_ += what + (code ? ": error " + std::to_string((int)code) + " " + text.substr(0, 300) : "") + "\n";
   MPI_Allreduce(mine, most, 2, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
+  event_.code = most[0];
+  report_.events.push_back(event_);
   if (!most[0]) return;
   errors = true;
   if (most[1] == 0) Fault(what + ": an error on some of the ranks alone, on this one " + std::to_string((int)code));
@@ -138,19 +149,29 @@ void Case::Note(const std::string &what, Code code, const std::string &text)
 
 /* ------------------------------------------ actions ------------------------------------------- */
 
+/* Matrices of PETSc's other types stay on the host. */
+const char *Case::MatTypeHere() const
+{
+  if (place_.device && choice_.mat == "aij") return MATAIJCUSPARSE;
+  if (place_.reference && choice_.mat == "baijcuda") return MATBAIJ;
+  return choice_.mat.c_str();
+}
+
 PetscErrorCode Case::NewMatrix()
 {
   PetscReal     *random;
   PetscInt       n, first;
   const PetscInt kind = random_.Below(20);
-  const double   size = random_.Chance(5) ? 1e200 : 1;
+  const double   size = !well_ && random_.Chance(5) ? 1e200 : 1;
 
   PetscFunctionBegin;
   PetscCall(VecDestroy(&x_));
   PetscCall(VecDestroy(&b_));
   PetscCall(MatDestroy(&A_));
   if (choice_.pc == "jacobi" || choice_.pc == "none") system_.assembled = true; /* PETSc's own types do not look */
-  PetscCall(CreateMat(system_, choice_.mat.c_str(), random_, &A_));
+  system_.noise = place_.noise;
+  system_.trial = place_.trial;
+  PetscCall(CreateMat(system_, MatTypeHere(), random_, &A_));
   PetscCall(MatCreateVecs(A_, &x_, &b_));
   PetscCall(VecGetLocalSize(b_, &n));
   PetscCall(VecGetArrayWrite(b_, &random));
@@ -239,19 +260,26 @@ PetscErrorCode Case::Solve()
 
   PetscFunctionBegin;
   if (random_.Chance(50)) PetscCall(VecSet(x_, random_.Between(-1, 1)));
-  if (random_.Chance(2)) PetscCall(VecSet(x_, NAN));
+  if (!well_ && random_.Chance(2)) PetscCall(VecSet(x_, NAN));
   PetscCall(VecNorm(x_, NORM_INFINITY, &guess));
   PetscCall(KSPGetInitialGuessNonzero(ksp_, &nonzero));
   const bool sound = !nonzero || std::isfinite(guess);
   if (!nonzero || !sound) guess = 0;
+  event_.solve = true;
+  event_.good  = system_.good;
   PetscCall(KSPSolve(ksp_, b_, x_));
+  report_.solves++;
   PetscCall(KSPGetConvergedReason(ksp_, &reason));
   PetscCall(KSPGetIterationNumber(ksp_, &its));
   PetscCall(KSPGetNormType(ksp_, &norm));
   PetscCall(KSPGetPC(ksp_, &pc));
   PetscCall(PCGetFailedReason(pc, &failed));
+  event_.reason     = reason;
+  event_.iterations = its;
+  event_.failed     = failed;
   log_ += "  " + std::string(KSPConvergedReasons[reason]) + " in " + std::to_string(its) + "\n";
   if (!reason) Fault("the solve gives no reason");
+  if (well_ && reason < 0) Fault("a good matrix is not solved: " + std::string(KSPConvergedReasons[reason]));
   if (reason == KSP_DIVERGED_PC_FAILED && failed == PC_NOERROR) Fault("the preconditioner does not say why it failed");
   const bool ours =
     choice_.pc == "afsai" || choice_.pc == "sfsai" || choice_.pc == "bisai" || choice_.pc == "rrb" || choice_.pc == "cmatch";
@@ -428,7 +456,7 @@ void Case::Act()
   case 11:
   case 12: Do("options", [&] { return NewOptions(); }); break;
   case 13: {
-    const Choice other = MakeChoice(system_, size_, device_, random_);
+    const Choice other = MakeChoice(random_);
     if (!system_.assembled && (other.pc == "jacobi" || other.pc == "none")) break; /* as in NewMatrix() */
     choice_.pc = other.pc;
     changed_   = true;
@@ -436,7 +464,7 @@ void Case::Act()
     break;
   }
   case 14: {
-    const Choice other = MakeChoice(system_, size_, device_, random_);
+    const Choice other = MakeChoice(random_);
     choice_.ksp        = other.ksp;
     changed_           = true;
     Do("KSPSetType " + other.ksp, [&] {
@@ -462,7 +490,7 @@ void Case::Act()
 void Case::Run()
 {
   system_ = MakeSystem(random_);
-  choice_ = MakeChoice(system_, size_, device_, random_);
+  choice_ = MakeChoice(random_);
   log_ += system_.name + "; -mat_type " + choice_.mat + " -ksp_type " + choice_.ksp + " -pc_type " + choice_.pc + " " +
           choice_.options + "\n";
   if (Do("beginning", [&] { return Start(); })) {
@@ -473,6 +501,108 @@ void Case::Run()
     }
   }
   if (!Do("end", [&] { return Destroy(); })) Fault("the objects cannot be destroyed");
+}
+
+/* ------------------------------------- a case that goes well ---------------------------------- */
+
+/* The solvers that take the preconditioner. PETSc's GMRES applies a sum to the preconditioner, which rounds; see Solve(). */
+std::string SolverFor(const std::string &pc, Random &random)
+{
+  if (pc == "bisai") return random.Of(std::vector<std::string>{"gmres", "bcgs"});
+  if (pc == "cmatch") return random.Of(std::vector<std::string>{"cgfused", "cg", "fgmres"});
+  if (pc == "rrb") return random.Of(std::vector<std::string>{"rrbcg", "rrbcg", "cgfused", "cg", "gmres"});
+  return random.Of(std::vector<std::string>{"cgfused", "cgfused", "cg", "gmres"});
+}
+
+/* The residual that is tested is the true one. */
+void Case::SetSide()
+{
+  PetscCallAbort(PETSC_COMM_SELF,
+                 KSPSetPCSide(ksp_,
+                              choice_.ksp == "gmres" || choice_.ksp == "fgmres" || choice_.ksp == "bcgs" ? PC_RIGHT : PC_LEFT));
+}
+
+PetscErrorCode Case::StartWell()
+{
+  PC pc;
+
+  PetscFunctionBegin;
+  PetscCall(NewMatrix());
+  PetscCall(KSPCreate(PETSC_COMM_WORLD, &ksp_));
+  PetscCall(KSPSetOperators(ksp_, A_, A_));
+  PetscCall(KSPGetPC(ksp_, &pc));
+  PetscCall(PCSetType(pc, choice_.pc.c_str()));
+  PetscCall(KSPSetType(ksp_, choice_.ksp.c_str()));
+  SetSide();
+  PetscCall(KSPSetTolerances(ksp_, kRelativeTolerance, PETSC_CURRENT, PETSC_CURRENT, kMostIterations));
+  PetscCall(KSPSetNormType(ksp_, KSP_NORM_UNPRECONDITIONED));
+  PetscCall(KSPSetFromOptions(ksp_));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* New values, a reset, another size, another solver. PETSc's GMRES uses freed memory after a reset. */
+void Case::ActWell()
+{
+  const bool may_be_reset = choice_.ksp != "gmres" && choice_.ksp != "fgmres";
+  PC         pc;
+  (void)KSPGetPC(ksp_, &pc);
+  switch (random_.Below(may_be_reset ? 6 : 3)) {
+  case 0:
+  case 1:
+    system_.noise = 1e-3;
+    system_.trial = (int)random_.Below(30);
+    Do("other values of " + system_.name, [&] { return SetValues(system_, A_); });
+    break;
+  case 2:
+    choice_.ksp = SolverFor(choice_.pc, random_);
+    Do("KSPSetType " + choice_.ksp, [&] {
+      const Code code = KSPSetType(ksp_, choice_.ksp.c_str());
+      SetSide();
+      return code;
+    });
+    break;
+  case 3:
+    Do("PCReset", [&] {
+      const Code code = PCReset(pc);
+      return code ? code : KSPSetOperators(ksp_, A_, A_);
+    });
+    break;
+  case 4:
+    Do("KSPReset", [&] {
+      const Code code = KSPReset(ksp_);
+      return code ? code : KSPSetOperators(ksp_, A_, A_);
+    });
+    break;
+  case 5:
+    system_ = MakeGoodSystem(choice_.pc, false, random_);
+    Do("another matrix: " + system_.name, [&] {
+      Code code = KSPReset(ksp_);
+      if (!code) code = NewMatrix();
+      return code ? code : KSPSetOperators(ksp_, A_, A_);
+    });
+    break;
+  }
+}
+
+void Case::RunWell(bool large)
+{
+  well_      = true;
+  choice_.pc = random_.Of(std::vector<std::string>{"afsai", "sfsai", "bisai", "cmatch", "rrb"});
+  if (choice_.pc == "rrb" && size_ > 1) choice_.pc = "cmatch"; /* rows of several ranks are no whole lines of a grid here */
+  choice_.ksp = SolverFor(choice_.pc, random_);
+  choice_.mat = "aij";
+  if (choice_.pc == "bisai" && random_.Chance(50)) choice_.mat = random_.Of(std::vector<std::string>{"baij", "baijcuda"});
+  system_ = MakeGoodSystem(choice_.pc, large, random_);
+  log_ += system_.name + "; -mat_type " + choice_.mat + " -ksp_type " + choice_.ksp + " -pc_type " + choice_.pc + "\n";
+  if (Do("beginning", [&] { return StartWell(); })) {
+    Do("solve", [&] { return Solve(); });
+    for (int turn = 0; turn < 3 && !errors; turn++) {
+      ActWell();
+      if (!errors) Do("solve", [&] { return Solve(); });
+    }
+  }
+  Do("end", [&] { return Destroy(); });
+  if (errors) Fault("an error in a case that has none");
 }
 
 /* What PETSc has allocated, over all ranks. */
@@ -486,20 +616,32 @@ PetscLogDouble Bytes()
 
 } // namespace
 
-void Live(std::uint64_t seed, bool device, std::string *log, std::vector<std::string> *faults)
+void Live(std::uint64_t seed, const Place &place, Report *report)
 {
   for (int attempt = 0; attempt < 3; attempt++) { /* what is made once, or kept for the next time, is there then */
-    const PetscLogDouble before = Bytes();
+    const PetscLogDouble before        = Bytes();
+    const double         device_before = place.device ? DeviceBytesInUse() : 0;
     bool                 errors;
-    log->clear();
-    faults->clear();
+    *report = Report();
     {
-      Case c(seed, device, log, faults);
+      Case c(seed, place, report);
       c.Run();
       errors = c.errors;
     }
-    const PetscLogDouble lost = Bytes() - before;
-    if (errors || lost <= 0 || !faults->empty()) return;
-    if (attempt == 2) faults->push_back("lost bytes, each time: " + std::to_string((long)lost));
+    const PetscLogDouble lost           = Bytes() - before;
+    const double         lost_on_device = place.device ? DeviceBytesInUse() - device_before : 0;
+    int                  mine           = errors || (lost <= 0 && lost_on_device <= 0) || !report->faults.empty(), all;
+    MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, PETSC_COMM_WORLD);
+    if (all) return;
+    if (attempt == 2 && !mine)
+      report->faults.push_back("lost bytes, each time: " + std::to_string((long)lost) + ", and " +
+                               std::to_string((long)lost_on_device) + " on the GPU");
   }
+}
+
+void LiveWell(std::uint64_t seed, const Place &place, bool large, Report *report)
+{
+  *report = Report();
+  Case c(seed, place, report);
+  c.RunWell(large);
 }

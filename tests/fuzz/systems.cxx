@@ -31,17 +31,22 @@ void AddDiagonal(System *s, const std::vector<double> &diagonal, double more)
   for (PetscInt i = 0; i < s->rows; i++) s->entries.push_back({i, i, diagonal[i] + more});
 }
 
-/* 3, 5 or 7 points, or all neighbours; coefficients of one sign, jumping if `jump` is above 1. */
-System Grid(Random &random)
+struct GridTask {
+  std::vector<PetscInt> n;                        /* points in each of three directions */
+  bool                  corners          = false; /* all neighbours, and not 3, 5 or 7 points */
+  bool                  constant         = false;
+  double                jump             = 1;
+  int                   singular_percent = 0;
+};
+
+/* Coefficients of one sign, jumping if `jump` is above 1. */
+System GridOf(const GridTask &task, Random &random)
 {
-  static const std::vector<std::vector<PetscInt>> sizes   = {{1, 1, 1},   {2, 1, 1},   {31, 1, 1}, {100, 1, 1}, {6, 5, 1},
-                                                             {16, 16, 1}, {20, 11, 1}, {33, 3, 1}, {5, 4, 6},   {8, 8, 4}};
-  const std::vector<PetscInt>                     n       = random.Of(sizes);
-  const bool                                      corners = random.Chance(25), constant = random.Chance(50);
-  const double                                    jump = random.Chance(30) ? std::pow(10, random.Between(1, 8)) : 1;
-  System                                          s;
+  const std::vector<PetscInt> &n    = task.n;
+  const double                 jump = task.jump;
+  System                       s;
   s.name = "grid " + std::to_string(n[0]) + " x " + std::to_string(n[1]) + " x " + std::to_string(n[2]) +
-           (corners ? ", corners" : "") + (jump > 1 ? ", jumps" : "");
+           (task.corners ? ", corners" : "") + (jump > 1 ? ", jumps" : "");
   s.rows = n[0] * n[1] * n[2];
   s.good = jump < 1e3;
   std::vector<double> diagonal(s.rows, 0.);
@@ -50,16 +55,29 @@ System Grid(Random &random)
       for (PetscInt x = 0; x < n[0]; x++)
         for (PetscInt d = 14; d < 27; d++) { /* the neighbours that come later */
           const PetscInt dx = d % 3 - 1, dy = d / 3 % 3 - 1, dz = d / 9 - 1;
-          if (!corners && std::abs(dx) + std::abs(dy) + std::abs(dz) > 1) continue;
+          if (!task.corners && std::abs(dx) + std::abs(dy) + std::abs(dz) > 1) continue;
           if (x + dx < 0 || x + dx >= n[0] || y + dy < 0 || y + dy >= n[1] || z + dz >= n[2]) continue;
-          const double a = (constant ? 1 : random.Between(0.5, 2)) * (jump > 1 && random.Chance(30) ? jump : 1);
+          const double a = (task.constant ? 1 : random.Between(0.5, 2)) * (jump > 1 && random.Chance(30) ? jump : 1);
           Couple(&s, (z * n[1] + y) * n[0] + x, ((z + dz) * n[1] + y + dy) * n[0] + x + dx, a, &diagonal);
         }
-  s.constants = random.Chance(10) && s.rows > 1;
+  s.constants = random.Chance(task.singular_percent) && s.rows > 1;
   if (s.constants) s.good = false;
   AddDiagonal(&s, diagonal, s.constants ? 0 : random.Between(0.05, 1));
   if (s.constants) s.name += ", singular";
   return s;
+}
+
+System Grid(Random &random)
+{
+  static const std::vector<std::vector<PetscInt>> sizes = {{1, 1, 1},   {2, 1, 1},   {31, 1, 1}, {100, 1, 1}, {6, 5, 1},
+                                                           {16, 16, 1}, {20, 11, 1}, {33, 3, 1}, {5, 4, 6},   {8, 8, 4}};
+  GridTask                                        task;
+  task.n                = random.Of(sizes);
+  task.corners          = random.Chance(25);
+  task.constant         = random.Chance(50);
+  task.jump             = random.Chance(30) ? std::pow(10, random.Between(1, 8)) : 1;
+  task.singular_percent = 10;
+  return GridOf(task, random);
 }
 
 /* Couplings at random, of either sign; sometimes one row with all columns, or two parts, or nothing beside the diagonal. */
@@ -169,6 +187,23 @@ System MakeSystem(Random &random)
   return s;
 }
 
+System MakeGoodSystem(const std::string &pc, bool large, Random &random)
+{
+  static const std::vector<std::vector<PetscInt>> flat = {{1, 1, 1},   {7, 5, 1},   {16, 16, 1},  {33, 20, 1},
+                                                          {64, 65, 1}, {90, 40, 1}, {100, 100, 1}},
+                                                  deep = {{1, 1, 1}, {31, 1, 1}, {3, 4, 5}, {8, 8, 8}, {13, 11, 9}, {20, 20, 20}},
+                                                  large_flat = {{500, 500, 1}, {700, 300, 1}},
+                                                  large_deep = {{60, 60, 60}, {90, 50, 40}};
+  GridTask   task;
+  const bool is_flat = pc == "rrb" || random.Chance(50);
+  task.n             = random.Of(large ? (is_flat ? large_flat : large_deep) : is_flat ? flat : deep);
+  if (pc == "rrb") return GridOf(task, random);
+  task.corners = !large && random.Chance(25);
+  if (!large && random.Chance(15)) return Graph(random);
+  const System s = GridOf(task, random);
+  return random.Chance(pc == "bisai" ? 60 : 15) ? InBlocks(s, random) : s;
+}
+
 System WithOtherValues(const System &system, Random &random)
 {
   System       s      = system;
@@ -199,6 +234,15 @@ static PetscInt MyRows(const System &s, Random &random, MPI_Comm comm)
   return mine * s.block_size;
 }
 
+/* The same for both of two entries that mirror each other. */
+static double Noise(const System &s, const Entry &e)
+{
+  if (s.noise == 0) return 1;
+  Random random((std::uint64_t)std::min(e.row, e.column) << 32 ^ (std::uint64_t)std::max(e.row, e.column) ^
+                (std::uint64_t)s.trial << 58);
+  return 1 + s.noise * random.Between(-1, 1);
+}
+
 PetscErrorCode SetValues(const System &s, Mat A)
 {
   PetscInt first, last;
@@ -206,7 +250,7 @@ PetscErrorCode SetValues(const System &s, Mat A)
   PetscFunctionBegin;
   PetscCall(MatGetOwnershipRange(A, &first, &last));
   for (const Entry &e : s.entries)
-    if (e.row >= first && e.row < last) PetscCall(MatSetValue(A, e.row, e.column, e.value, INSERT_VALUES));
+    if (e.row >= first && e.row < last) PetscCall(MatSetValue(A, e.row, e.column, e.value * Noise(s, e), INSERT_VALUES));
   if (s.assembled) {
     PetscCall(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
     PetscCall(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));

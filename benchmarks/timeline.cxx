@@ -1,7 +1,7 @@
 /*
    Writes the kernels that a program has run, in any of its libraries and in its CUDA graphs, with their times, into a file:
 
-     CUDA_INJECTION64_PATH=lib/libfinepc_trace.so FINEPC_TRACE=FILE.csv program ..
+     CUDA_INJECTION64_PATH=lib/libfinepc_timeline.so FINEPC_TIMELINE=FILE.csv program ..
 
    A line has begin and end in nanoseconds, the number of blocks, and the kernel. CUDA loads this library by itself. profile.py
    reads the file.
@@ -53,12 +53,12 @@ void Finish()
 /* CUDA calls this when it has loaded the library. */
 extern "C" __attribute__((visibility("default"))) int InitializeInjection()
 {
-  const char *name = std::getenv("FINEPC_TRACE");
+  const char *name = std::getenv("FINEPC_TIMELINE");
 
-  file = std::fopen(name ? name : "trace.csv", "w");
+  file = std::fopen(name ? name : "timeline.csv", "w");
   if (!file || cuptiActivityRegisterCallbacks(Request, Complete) != CUPTI_SUCCESS ||
       cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) != CUPTI_SUCCESS) {
-    std::fprintf(stderr, "finepc_trace: the kernels of this program cannot be recorded\n");
+    std::fprintf(stderr, "finepc_timeline: the kernels of this program cannot be recorded\n");
     return 0;
   }
   std::atexit(Finish);

@@ -1,0 +1,123 @@
+/*
+   A case on the host and on a GPU. What is done is the same, since the same numbers choose it, and what comes of it must be the
+   same to rounding. That is:
+
+     - a solve converges on both, after iterations that differ by at most 3 and a tenth, or on none of them; Judge() in life.cxx has
+       looked at the true residuals of both;
+     - a preconditioner fails on both, for the same reason, or on none of them;
+     - an error is one on both.
+
+   Where host and GPU differ, the host does it again several times with entries that differ by rounding, in double and in single
+   precision, in which most factors are. If the host itself comes to what the GPU has come to, or to so many iterations, then
+   rounding has decided.
+
+   A matrix that is singular, indefinite, or beyond the range of a factor may come to anything within the iterations: a few runs do
+   not show all of it. There it is counted, and told, and no fault, if iterations differ, or if one side converges and the other one
+   says that it does not.
+
+   From an error of one side alone that says that there is no such thing (PETSC_ERR_SUP) on the rest of the case is not compared:
+   block ILU(0) of our own, for instance, is on the GPU alone.
+*/
+#include <algorithm>
+#include <cstdio>
+
+#include "fuzz.h"
+
+namespace
+{
+
+enum class Verdict { Done, Converged, Failed, Diverged, Error };
+
+Verdict VerdictOf(const Event &e)
+{
+  if (e.code == PETSC_ERR_NOT_CONVERGED || e.code == PETSC_ERR_CONV_FAILED) return Verdict::Diverged;
+  if (e.code) return Verdict::Error;
+  if (!e.solve) return Verdict::Done;
+  if (e.reason > 0) return Verdict::Converged;
+  return e.reason == KSP_DIVERGED_PC_FAILED ? Verdict::Failed : Verdict::Diverged;
+}
+
+std::string TextOf(const Event &e)
+{
+  if (e.code) return "error " + std::to_string(e.code);
+  if (!e.solve) return "done";
+  const std::string text = KSPConvergedReasons[e.reason];
+  return text + " in " + std::to_string(e.iterations) + (e.failed ? std::string(", ") + PCFailedReasons[e.failed] : "");
+}
+
+/* Whether the GPU has come to what one of the runs on the host has, at this place. */
+bool Agrees(const Event &device, const std::vector<Report> &host, size_t at)
+{
+  PetscInt fewest = PETSC_INT_MAX, most = -1;
+  bool     same = false;
+  for (const Report &report : host) {
+    if (at >= report.events.size()) continue;
+    const Event &e = report.events[at];
+    if (e.what != device.what || VerdictOf(e) != VerdictOf(device)) continue;
+    if (VerdictOf(e) == Verdict::Failed && e.failed != device.failed) continue;
+    same   = true;
+    fewest = std::min(fewest, e.iterations);
+    most   = std::max(most, e.iterations);
+  }
+  if (VerdictOf(device) != Verdict::Converged) return same;
+  return same && device.iterations >= fewest - fewest / 10 - 3 && device.iterations <= most + most / 10 + 3;
+}
+
+bool AllAgree(const Event &device, const std::vector<Report> &host, size_t at)
+{
+  int mine = Agrees(device, host, at), all;
+  MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, PETSC_COMM_WORLD);
+  return all;
+}
+
+} // namespace
+
+void LiveOnBoth(std::uint64_t seed, const Place &other, Report *report, Differences *differences)
+{
+  std::vector<Report>      host(1);
+  std::vector<std::string> faults;
+  Place                    place;
+  PetscMPIInt              rank;
+
+  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  place.reference = true;
+  Live(seed, place, report);
+  host[0] = *report;
+  for (const std::string &fault : host[0].faults) faults.push_back("on the host: " + fault);
+  Live(seed, other, report);
+  const Report found = *report;
+  for (const std::string &fault : found.faults) faults.push_back("on the GPU: " + fault);
+
+  const std::vector<Event> events   = host[0].events;
+  bool                     rounding = false;
+  for (size_t k = 0; k < std::min(events.size(), found.events.size()); k++) {
+    const Event &here = events[k], &there = found.events[k];
+    if ((here.code == PETSC_ERR_SUP) != (there.code == PETSC_ERR_SUP)) break;
+    if (AllAgree(there, host, k)) continue;
+    if (host.size() == 1) {
+      for (double noise : {1e-15, 1e-7})
+        for (int trial = 1; trial <= 3; trial++) {
+          place.noise = noise;
+          place.trial = trial;
+          Live(seed, place, report);
+          host.push_back(*report);
+        }
+      rounding = true;
+      if (AllAgree(there, host, k)) continue;
+    }
+    const std::string text =
+      here.what + " (step " + std::to_string(k + 1) + "): on the host " + TextOf(here) + ", on the GPU " + TextOf(there);
+    rounding             = false;
+    const auto tolerable = [](const Event &e) { return VerdictOf(e) == Verdict::Converged || VerdictOf(e) == Verdict::Diverged; };
+    if (here.good || !tolerable(here) || !tolerable(there)) faults.push_back(text);
+    else {
+      differences->tolerated++;
+      if (!rank) std::printf("tolerated: --seed %llu: %s\n", (unsigned long long)seed, text.c_str());
+    }
+    break; /* what follows begins with other vectors */
+  }
+  differences->by_rounding += rounding;
+  *report        = found;
+  report->faults = faults;
+  if (!faults.empty()) report->log = "On the host:\n" + host[0].log + "On the GPU:\n" + found.log;
+}
