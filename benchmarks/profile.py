@@ -22,13 +22,14 @@ PHASES = {
     "cmatch_galerkin": "P, R, products",
     "cmatch_coarsest": "inverse",
     "cmatch_cycle": "cycle",
+    "cmatch_product": "P, R, products",
 }
 
 
 def kernels_of_sources():
     """The phase of each kernel by its name."""
     phases = {}
-    for file in SOURCES.glob("*.cu"):
+    for file in SOURCES.glob("*.cu*"):
         for name in re.findall(r"__global__[^;{]*?\b([A-Z]\w+)\s*\((?!kBlock|\d)", file.read_text()):
             phases[name] = PHASES.get(file.stem, file.stem)
     return phases
@@ -39,15 +40,12 @@ class Kernel:
         begin, end, _, name = line.rstrip("\n").split(",", 3)
         self.begin, self.end = int(begin) / 1e3, int(end) / 1e3
         self.name = re.split(r"[<(]", name.replace("(anonymous namespace)::", "").removeprefix("void "))[0].split("::")[-1]
-        self.phase = phases.get(self.name, "CUB" if "cub::" in name else "")
+        self.phase = phases.get(self.name, "CUB" if "cub::" in name else "copies" if name.startswith("Copy") else "other")
 
 
 def show(title, groups):
     """groups: pairs of a name and its kernels, one behind the other in time."""
-    columns = []
-    for _, kernels in groups:
-        columns += [k.phase for k in kernels if k.phase not in columns]
-    columns = [c for c in columns if c]
+    columns = list(dict.fromkeys(k.phase for _, kernels in groups for k in kernels))
     print(f"\n{title}\n")
     print("| | " + " | ".join(columns) + " | all kernels | from beginning to beginning |\n|:--|" + "--:|" * (len(columns) + 2))
     rows = []
@@ -70,8 +68,6 @@ def show_setup(kernels):
             break
         if kernel.phase == "inverse" and groups[-1][0] != "coarsest":
             groups.append(("coarsest", []))
-        if not kernel.phase:
-            continue
         groups[-1][1].append(kernel)
         if kernel.name == "CompleteRows":
             groups.append((f"level {level} to {level + 1}", []))

@@ -1,5 +1,5 @@
 /*
-   Writes the kernels that a program has run, in any of its libraries and in its CUDA graphs, with their times, into a file:
+   Writes the kernels and copies that a program has run, in any of its libraries and in its CUDA graphs, with their times, into a file:
 
      CUDA_INJECTION64_PATH=lib/libfinepc_timeline.so FINEPC_TIMELINE=FILE.csv program ..
 
@@ -27,25 +27,41 @@ void CUPTIAPI Request(uint8_t **buffer, size_t *size, size_t *most_records)
   *most_records = 0;
 }
 
+void WriteKernel(const CUpti_ActivityKernel10 *kernel)
+{
+  char *name = abi::__cxa_demangle(kernel->name, nullptr, nullptr, nullptr);
+
+  std::fprintf(file, "%llu,%llu,%lld,%s\n", (unsigned long long)kernel->start, (unsigned long long)kernel->end,
+               (long long)kernel->gridX * kernel->gridY * kernel->gridZ, name ? name : kernel->name);
+  std::free(name);
+}
+
+void WriteCopy(const CUpti_ActivityMemcpy6 *copy)
+{
+  const bool to_host = copy->copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_DTOH, from_host = copy->copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_HTOD;
+
+  std::fprintf(file, "%llu,%llu,%llu,%s\n", (unsigned long long)copy->start, (unsigned long long)copy->end,
+               (unsigned long long)copy->bytes, to_host ? "CopyToHost" : from_host ? "CopyFromHost" : "Copy");
+}
+
 void CUPTIAPI Complete(CUcontext, uint32_t, uint8_t *buffer, size_t, size_t size)
 {
   CUpti_Activity *record = nullptr;
 
-  while (cuptiActivityGetNextRecord(buffer, size, &record) == CUPTI_SUCCESS) {
-    if (record->kind != CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL && record->kind != CUPTI_ACTIVITY_KIND_KERNEL) continue;
-    const auto *kernel = (const CUpti_ActivityKernel10 *)record;
-    char       *name   = abi::__cxa_demangle(kernel->name, nullptr, nullptr, nullptr);
-    std::fprintf(file, "%llu,%llu,%lld,%s\n", (unsigned long long)kernel->start, (unsigned long long)kernel->end,
-                 (long long)kernel->gridX * kernel->gridY * kernel->gridZ, name ? name : kernel->name);
-    std::free(name);
+  while (file && cuptiActivityGetNextRecord(buffer, size, &record) == CUPTI_SUCCESS) {
+    if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) WriteCopy((const CUpti_ActivityMemcpy6 *)record);
+    if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) WriteKernel((const CUpti_ActivityKernel10 *)record);
   }
   std::free(buffer);
 }
 
 void Finish()
 {
+  std::FILE *const done = file;
+
   cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
-  std::fclose(file);
+  file = nullptr; /* CUPTI may hand out what is left, later */
+  std::fclose(done);
 }
 
 } // namespace
@@ -57,7 +73,8 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection()
 
   file = std::fopen(name ? name : "timeline.csv", "w");
   if (!file || cuptiActivityRegisterCallbacks(Request, Complete) != CUPTI_SUCCESS ||
-      cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) != CUPTI_SUCCESS) {
+      cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) != CUPTI_SUCCESS ||
+      cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMCPY) != CUPTI_SUCCESS) {
     std::fprintf(stderr, "finepc_timeline: the kernels of this program cannot be recorded\n");
     return 0;
   }
