@@ -318,12 +318,15 @@ PetscErrorCode Case::ManyColumns()
   Mat      X, Y;
   PC       pc;
   PetscInt m, M;
+  VecType  type;
 
   PetscFunctionBegin;
   PetscCall(KSPGetPC(ksp_, &pc));
   PetscCall(MatGetLocalSize(A_, &m, nullptr));
   PetscCall(MatGetSize(A_, &M, nullptr));
-  PetscCall(MatCreateDense(PETSC_COMM_WORLD, m, PETSC_DECIDE, M, random_.Of(std::vector<PetscInt>{1, 3, 17}), nullptr, &X));
+  PetscCall(VecGetType(x_, &type));
+  PetscCall(MatCreateDenseFromVecType(PETSC_COMM_WORLD, type, m, PETSC_DECIDE, M, random_.Of(std::vector<PetscInt>{1, 3, 17}),
+                                      PETSC_DECIDE, nullptr, &X));
   PetscCall(MatSetRandom(X, nullptr));
   PetscCall(MatDuplicate(X, MAT_DO_NOT_COPY_VALUES, &Y));
   const Code code = PCMatApply(pc, X, Y);
