@@ -695,3 +695,39 @@ TEST_CASE("twins: another stream than the default", "[afsai][gpu]")
   MUST(PetscDeviceContextSetCurrentContext(old_context));
   MUST(PetscDeviceContextDestroy(&context));
 }
+
+/* ----------------------------------- for compute-sanitizer ------------------------------------ */
+
+/*
+   Every kernel with as little work as it can have: groups of 8, 16 and 32 lanes, rows whose work is in shared and in global memory,
+   weighted selection and the gradient's.
+*/
+TEST_CASE("afsai: every kernel, on small systems", "[afsai][gpu][sanitizer]")
+{
+  NEEDS_DEVICE();
+  for (const Precisions &p : kAllPrecisions) {
+    CAPTURE(p.setup, p.factor);
+    for (PetscInt degree : {9, 19, 41}) CompareTwins(RandomGraph(80, degree, 500 + degree), Params(p.setup, p.factor, 3));
+    CompareTwins(RandomStencil(6, 5, 4, true, 510), Params(p.setup, p.factor, 60)); /* rows done again, with larger work */
+    AFSAIParams params   = Params(p.setup, p.factor, 3);
+    params.selection     = PC_AFSAI_SELECTION_GRADIENT;
+    params.initial_power = 2;
+    params.prefilter     = 0.05;
+    params.postfilter    = 0.05;
+    CompareTwins(RandomGraph(80, 9, 511), params);
+  }
+}
+
+/* A sample is drawn from many rows, and one row has more candidates than shared memory holds. */
+TEST_CASE("afsai: many rows and a very long one, for every kernel", "[afsai][gpu][sanitizer]")
+{
+  NEEDS_DEVICE();
+  for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
+    const HostMatrix  line = RandomStencil(33000, 1, 1, false, 512), arrow = RandomArrow(3000, 513);
+    const AFSAIParams params = Params(precision, precision, 2);
+    CHECK(ErrorOfDiagonal(line, ComputeFactor(line, params, PETSC_MEMTYPE_CUDA), params).over_bound <= 1);
+    const HostFactor F = ComputeFactor(arrow, Params(precision, precision, 4), PETSC_MEMTYPE_CUDA);
+    CHECK(F.stats.large_rows > 0);
+    CHECK(ErrorOfDiagonal(arrow, F, Params(precision, precision, 4)).over_bound <= 1);
+  }
+}

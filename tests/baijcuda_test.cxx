@@ -632,3 +632,15 @@ TEST_CASE("baijcuda factored in place", "[baijcuda]")
     CheckClose(x, expected);
   }
 }
+
+/* ----------------------------------- for compute-sanitizer ------------------------------------ */
+
+TEST_CASE("baijcuda: every kernel, on small matrices", "[baijcuda][mpi][gpu][sanitizer]")
+{
+  NEEDS_DEVICE();
+  for (PetscInt bs : {1, 3, 9}) {
+    CAPTURE(bs);
+    const Pair pair = MakePair(bs, 10);
+    CheckProducts(pair.mine, pair.theirs);
+  }
+}

@@ -329,3 +329,15 @@ TEST_CASE("block products right after one another, launched early, are those tha
         MUST(BSRDestroy(&W));
       }
 }
+
+/* ----------------------------------- for compute-sanitizer ------------------------------------ */
+
+TEST_CASE("block products: every kernel, on small matrices", "[bsr][gpu][sanitizer]")
+{
+  NEEDS_DEVICE();
+  for (PetscInt bs : kBlockSizes)
+    for (PetscInt length : {2, 7, 33}) {
+      CAPTURE(bs, length);
+      CheckMultiply(DeviceBackend(), RandomBSR(bs, 33, std::vector<PetscInt>(33, length), 100 * bs + length));
+    }
+}

@@ -1748,3 +1748,36 @@ TEST_CASE("cgfused: several ranks and some of them without rows", "[cgfused][mpi
           Compare(RunOf(MakeFused(A, {&backend, "auto"}, pc, all)), RunOf(MakeKSP(A, all, pc)), 1e-12);
         }
 }
+
+/* ----------------------------------- for compute-sanitizer ------------------------------------ */
+
+/* Each kernel of each path with as little work as it can have: rows of any length, and copies of A that are compressed or not. */
+TEST_CASE("cgfused: every kernel, on small systems", "[cgfused][gpu][sanitizer]")
+{
+  NEEDS_DEVICE();
+  for (const char *path : {"general", "graph", "resident"})
+    for (PCType pc : kTypes)
+      for (const HostMatrix &H : {Poisson(9, 8), RandomGraph(90, 9, 3), RandomGraph(90, 30, 4), RandomDense(70, 5)})
+        for (const char *compress : {"0", "1"}) {
+          CAPTURE(path, pc, H.n, H.nnz(), compress);
+          const Place       place = {&DeviceBackend(), path};
+          const MatObject   A     = CreateMat(H, DeviceBackend().mat);
+          const std::string all   = Norm("natural") + "-ksp_max_it 4 ";
+          const KSPObject   fused = MakeFused(A, place, pc, all + "-ksp_cgfused_compress " + compress);
+          Compare(RunOf(fused), RunOf(MakeKSP(A, all, pc)), 1e-9);
+          CheckPath(fused, place);
+        }
+}
+
+TEST_CASE("cgfused: several ranks, every kernel, on small systems", "[cgfused][mpi][gpu][sanitizer]")
+{
+  NEEDS_DEVICE();
+  for (PCType pc : kTypes) {
+    CAPTURE(pc);
+    const MatObject   A     = CreateMat(Poisson(9, 8), DeviceBackend().mat, PETSC_COMM_WORLD);
+    const std::string all   = Norm("natural") + "-ksp_max_it 4 ";
+    const KSPObject   fused = MakeFused(A, {&DeviceBackend(), "auto"}, pc, all);
+    Compare(RunOf(fused), RunOf(MakeKSP(A, all + "-ksp_cg_single_reduction 1", pc)), 1e-9);
+    CheckRanksPath(fused, DeviceBackend());
+  }
+}

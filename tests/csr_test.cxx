@@ -288,3 +288,65 @@ TEST_CASE("copy to the host keeps precision and values", "[csr]")
       CHECK((W.i == nullptr && W.j == nullptr && W.a == nullptr && W.nnz == 0));
     }
 }
+
+/* ----------------------------------- for compute-sanitizer ------------------------------------ */
+
+/* Every length of rows that a kernel knows, and the couplings that one row alone has. */
+TEST_CASE("sparse matrices: every kernel, on small ones", "[csr][gpu][sanitizer]")
+{
+  NEEDS_DEVICE();
+  const PetscMemType where = PETSC_MEMTYPE_CUDA;
+  for (PetscInt length : {1, 3, 9, 20, 40, 64})
+    for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
+      CAPTURE(length, FinePCPrecisions[precision]);
+      const TestCSR T = RandomCSR(70, std::vector<PetscInt>(70, length), 30 + length);
+      CSR           W = Send(T, precision, where), Wt = {};
+      for (PetscBool keep : {PETSC_FALSE, PETSC_TRUE}) MUST(CSRTranspose_CUDA(&W, keep, &Wt));
+      CheckSame(Wt, TransposeOf(T));
+      for (PetscInt columns : {1, 5}) {
+        std::vector<double> X((size_t)70 * columns, 1.), Y(X.size(), std::nan(""));
+        void               *x = nullptr, *y = nullptr;
+        MUST(ArrayCreate(X.size() * sizeof(double), where, &x));
+        MUST(ArrayCreate(Y.size() * sizeof(double), where, &y));
+        MUST(ArrayCopy(x, X.data(), X.size() * sizeof(double), where, PETSC_MEMTYPE_HOST));
+        MUST(CSRMultiply_CUDA(&W, PETSC_FALSE, nullptr, columns, (double *)x, 70, (double *)y, 70));
+        MUST(ArrayCopy(Y.data(), y, Y.size() * sizeof(double), PETSC_MEMTYPE_HOST, where));
+        MUST(ArrayDestroy(where, &x));
+        MUST(ArrayDestroy(where, &y));
+        PetscInt wrong = 0;
+        for (size_t k = 0; k < Y.size(); k++) {
+          double sum = 0;
+          for (PetscInt e = T.i[k % 70]; e < T.i[k % 70 + 1]; e++) sum += T.a[e];
+          wrong += !(std::fabs(Y[k] - sum) <= 1e-5 * length);
+        }
+        CHECK(wrong == 0);
+      }
+      MUST(CSRDestroy(&W));
+      MUST(CSRDestroy(&Wt));
+    }
+
+  HostMatrix A = RandomGraph(100, 9, 31);
+  for (PetscInt row = 0; row < A.n; row++)
+    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+      if (A.j[k] > row && (row + A.j[k]) % 5 == 0) A.a[k] = 0;
+  const CSRCopy       host(A, PETSC_MEMTYPE_HOST), device(A, where);
+  void               *work = nullptr, *values = nullptr;
+  CSRSymmetry         found, expected, host_work;
+  CSR                 carried = {}, expected_carried = {};
+  std::vector<double> without(A.a.size());
+  MUST(ArrayCreate(sizeof(CSRSymmetry), where, &work));
+  MUST(ArrayCreate(A.a.size() * sizeof(double), where, &values));
+  MUST(CSRSymmetry_CUDA(&device.view, nullptr, (CSRSymmetry *)work, &found));
+  MUST(CSRSymmetry_CUDA(&device.view, (PetscScalar *)values, (CSRSymmetry *)work, &found));
+  MUST(CSRSymmetry_Host(&host.view, without.data(), &host_work, &expected));
+  CHECK(found.one_sided == expected.one_sided);
+  CHECK(found.one_sided > 0);
+  MUST(CSRCarry_CUDA(&device.view, (PetscScalar *)values, &carried));
+  MUST(CSRCarry_Host(&host.view, without.data(), &expected_carried));
+  CHECK(carried.nnz == expected_carried.nnz);
+  CHECK(carried.nnz > 0);
+  MUST(CSRDestroy(&carried));
+  MUST(CSRDestroy(&expected_carried));
+  MUST(ArrayDestroy(where, &work));
+  MUST(ArrayDestroy(where, &values));
+}

@@ -263,3 +263,22 @@ TEST_CASE("Cholesky on the device does not wait", "[dense][gpu]")
   }
 }
 #endif
+
+/* ----------------------------------- for compute-sanitizer ------------------------------------ */
+
+TEST_CASE("Cholesky: every kernel, on small systems", "[dense][gpu][sanitizer]")
+{
+  NEEDS_DEVICE();
+  for (PetscInt n : {1, 7, 16, 33, 64, 100, 200}) {
+    std::vector<double> A;
+    for (PetscInt system = 0; system < 3; system++) {
+      const auto one = RandomSystem(n, 0, 0.1);
+      A.insert(A.end(), one.begin(), one.end());
+    }
+    CAPTURE(n);
+    const Factors F = Factorize<double>(n, 3, A, PETSC_MEMTYPE_CUDA), single = Factorize<float>(n, 3, A, PETSC_MEMTYPE_CUDA);
+    CHECK(Residual<double>(n, A.data(), F.L.data()) <= 1);
+    CHECK(Residual<float>(n, A.data(), single.L.data()) <= 1);
+    CHECK((F.inside && single.inside));
+  }
+}

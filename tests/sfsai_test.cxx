@@ -1417,3 +1417,52 @@ TEST_CASE("sfsai twins: another stream than the default", "[sfsai][gpu]")
   MUST(PetscDeviceContextSetCurrentContext(old_context));
   MUST(PetscDeviceContextDestroy(&context));
 }
+
+/* ----------------------------------- for compute-sanitizer ------------------------------------ */
+
+/* Every kernel with as little work as it can have: systems in registers, in shared and in global memory, all sizes of tables there.
+ */
+TEST_CASE("sfsai: every kernel, on small systems", "[sfsai][gpu][sanitizer]")
+{
+  NEEDS_DEVICE();
+  const HostMatrix A = RandomDense(530, 600), S = LongRows(A.n, {520, 1, 8, 9, 16, 17, 33, 65, 129, 257});
+  for (const Precisions &p : kAllPrecisions) {
+    CAPTURE(p.setup, p.factor);
+    SFSAIParams params = Params(p.setup, p.factor, 2);
+    CompareTwins(RandomGraph(80, 9, 601), params);
+    params.max_row = 5;
+    CompareTwins(RandomGraph(80, 9, 602), params);
+    params.prefilter = params.postfilter = 0.05;
+    CompareTwins(RandomGraph(80, 9, 603), params);
+    CompareTwins(RandomGraph(80, 9, 604), Params(p.setup, p.factor, 1)); /* the lower triangle is the pattern */
+    CompareTwins(RandomStencil(7, 7, 7, true, 605), Params(p.setup, p.factor, 2));
+    const HostFactor F = ComputeFactor(A, Params(p.setup, p.factor), PETSC_MEMTYPE_CUDA, &S);
+    CHECK(ErrorOfDiagonal(A, F, Params(p.setup, p.factor)).over_bound <= 1);
+  }
+}
+
+/* A sample is drawn from many rows, whose patterns are kept in a pool, and a row has more words than shared memory holds. */
+TEST_CASE("sfsai: many rows and long ones, for every kernel", "[sfsai][gpu][sanitizer]")
+{
+  NEEDS_DEVICE();
+  const HostMatrix A = Stars(66000, {2000, 90}, 33, 606);
+  for (PetscInt max_row : {0, 33}) {
+    SFSAIParams params = Double(2);
+    params.max_row     = max_row;
+    ComparePatterns(A, params, {64 * kKilobyte, 8 * kMegabyte});
+  }
+}
+
+/* One row that cuSOLVER solves. */
+TEST_CASE("sfsai: a row for cuSOLVER, for every kernel", "[sfsai][gpu][sanitizer]")
+{
+  NEEDS_DEVICE();
+  const PetscInt   n = kCholeskyLargest + 20;
+  const HostMatrix A = RandomGraph(n, 9, 607), S = LongRows(n, {kCholeskyLargest + 1, 20});
+  for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
+    const SFSAIParams params = Params(precision, precision);
+    const HostFactor  F      = ComputeFactor(A, params, PETSC_MEMTYPE_CUDA, &S);
+    CHECK(F.stats.large_rows == 1);
+    CHECK(ErrorOfDiagonal(A, F, params).over_bound <= 1);
+  }
+}

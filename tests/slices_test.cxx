@@ -100,7 +100,7 @@ struct SlicesObject {
 
 } // namespace
 
-TEST_CASE("slices: every entry once, and zeros elsewhere", "[slices][gpu]")
+TEST_CASE("slices: every entry once, and zeros elsewhere", "[slices][gpu][sanitizer]")
 {
   NEEDS_DEVICE();
   SlicesObject copy; /* one for all cases, so that its memory still has the entries of another matrix */

@@ -1,13 +1,14 @@
 /*
    What a program asks of CUDA: a library to be loaded before it by LD_PRELOAD, which takes the place of some functions of
-   libcudart.so and calls them. With FINEPC_TRACE=FILE it writes for each kernel, and for each instance of a template, whether it has
-   been launched, to FILE.<process>: "launched NAME" or "never NAME". FinePCTracedDeviceBytes() says how much memory of the GPU the
-   program has allocated and not freed.
+   libcudart.so and calls them. With FINEPC_TRACE=FILE it writes for each kernel, and for each instance of a template, whether it
+   has been launched, to FILE.<process>: "launched NAME" or "never NAME". FinePCTracedDeviceBytes() says how much memory of the GPU
+   the program has allocated and not freed.
 
    CUDA's own libraries have CUDA inside of them, and are not seen.
 */
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <cxxabi.h>
 #include <dlfcn.h>
 #include <map>
@@ -57,9 +58,12 @@ void Write()
   FILE *const out = std::fopen((std::string(file) + "." + std::to_string(getpid())).c_str(), "w");
   if (!out) return;
   for (const auto &[function, kernel] : t.kernels) {
+    Dl_info     module;
     int         status;
-    char *const name = abi::__cxa_demangle(kernel.name.c_str(), nullptr, nullptr, &status);
-    std::fprintf(out, "%s %s\n", kernel.launched ? "launched" : "never", name ? name : kernel.name.c_str());
+    const char *where = dladdr(function, &module) && module.dli_fname ? module.dli_fname : "?";
+    char *const name  = abi::__cxa_demangle(kernel.name.c_str(), nullptr, nullptr, &status);
+    if (std::strrchr(where, '/')) where = std::strrchr(where, '/') + 1;
+    std::fprintf(out, "%s %s %s\n", kernel.launched ? "launched" : "never", where, name ? name : kernel.name.c_str());
     std::free(name);
   }
   std::fclose(out);
