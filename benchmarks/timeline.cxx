@@ -1,5 +1,6 @@
 /*
-   Writes the kernels and copies that a program has run, in any of its libraries and in its CUDA graphs, with their times, into a file:
+   Writes the kernels and copies that a program has run, in any of its libraries and in its CUDA graphs, with their times, into a
+   file:
 
      CUDA_INJECTION64_PATH=lib/libfinepc_timeline.so FINEPC_TIMELINE=FILE.csv program ..
 
@@ -38,10 +39,14 @@ void WriteKernel(const CUpti_ActivityKernel10 *kernel)
 
 void WriteCopy(const CUpti_ActivityMemcpy6 *copy)
 {
-  const bool to_host = copy->copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_DTOH, from_host = copy->copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_HTOD;
+  const bool to_host   = copy->copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_DTOH,
+             from_host = copy->copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_HTOD;
 
   std::fprintf(file, "%llu,%llu,%llu,%s\n", (unsigned long long)copy->start, (unsigned long long)copy->end,
-               (unsigned long long)copy->bytes, to_host ? "CopyToHost" : from_host ? "CopyFromHost" : "Copy");
+               (unsigned long long)copy->bytes,
+               to_host     ? "CopyToHost"
+               : from_host ? "CopyFromHost"
+                           : "Copy");
 }
 
 void CUPTIAPI Complete(CUcontext, uint32_t, uint8_t *buffer, size_t, size_t size)

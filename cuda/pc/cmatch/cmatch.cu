@@ -9,6 +9,7 @@ namespace
 
 constexpr int    kGroup     = 8;  /* lanes of a row */
 constexpr double kThreadRow = 12; /* up to so many entries a thread takes a row */
+constexpr double kShortRow  = 4;  /* up to so many entries beside the diagonal half a group copies a row */
 
 /* The work memory that a set-up reserves, as a multiple of the bytes of A, and at least. Where that is not enough it gets more. */
 constexpr double kWork      = 1.9;
@@ -61,41 +62,44 @@ __global__ void __launch_bounds__(kBlockSize) CheckRows(CSRView A, const double 
   if (threadIdx.x == 0 && of_block) atomicMax(&report->largest, of_block);
 }
 
-/* The entries beside the diagonal, and the row sums, of scale W A W. A thread takes a row. */
-template <typename T>
+/* The entries beside the diagonal, and the row sums, of scale W A W. A group takes a row. */
+template <int GroupSize, typename T>
 __global__ void __launch_bounds__(kBlockSize)
   CopyFinest(CSRView A, const double *w, double scale, PetscInt *A_i, PetscInt *A_j, T *A_a, double *rs, double *diagonal,
              float *matched_a, float *matched_d, CMATCHReport *report)
 {
-  const long long row = GridThread();
-  if (row > A.n) return;
-  if (row == A.n) {
-    A_i[row] = A.nnz - A.n;
-    return;
-  }
-  const double w_row  = NearNull(w, row);
-  PetscInt     to     = A.i[row] - (PetscInt)row; /* every row before has its diagonal entry */
-  double       sum    = 0;
-  bool         finite = true;
-  A_i[row]            = to;
-  for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
-    const PetscInt column = A.j[k];
-    double         value  = A.a[k] * scale;
-    if (w) value = value * (w_row * w[column]);
-    sum += value;
-    if (column == row) {
+  const long long group = GridThread() / GroupSize;
+  const int       lane  = threadIdx.x % GroupSize;
+  const bool      mine  = group < A.n;
+  const PetscInt  row   = (PetscInt)group;
+  const PetscInt  begin = mine ? A.i[row] : 0, end = mine ? A.i[row + 1] : 0;
+  const int       longest = (int)__reduce_max_sync(kFullWarp, end - begin);
+  const double    w_row   = mine ? NearNull(w, row) : 1.;
+  double          sum     = 0;
+  bool            passed = false, finite = true; /* the diagonal entry was in a part of the row before */
+  if (lane == 0 && group <= A.n) A_i[group] = mine ? begin - row : A.nnz - A.n; /* every row before has its diagonal entry */
+  for (int k = 0; k < longest; k += GroupSize) {
+    const PetscInt at             = begin + k + lane;
+    const bool     there          = at < end;
+    const PetscInt column         = there ? A.j[at] : -1;
+    double         value          = there ? A.a[at] * scale : 0.;
+    const bool     diagonal_entry = there && column == row;
+    const unsigned ballot         = GroupBallot<GroupSize>(diagonal_entry);
+    if (w && there) value = value * (w_row * w[column]);
+    AddInOrder<GroupSize>(value, &sum);
+    finite = finite && isfinite((T)value);
+    if (diagonal_entry) {
       diagonal[row] = value;
-      finite        = finite && isfinite((T)value);
       if (matched_d) matched_d[row] = (float)value;
-    } else {
-      A_j[to] = column;
-      A_a[to] = (T)value;
-      finite  = finite && isfinite((T)value);
+    } else if (there) {
+      const PetscInt to = at - row - (passed || (ballot & ((1u << lane) - 1u)) ? 1 : 0);
+      A_j[to]           = column;
+      A_a[to]           = (T)value;
       if (matched_a) matched_a[to] = (float)value;
-      to++;
     }
+    passed = passed || ballot;
   }
-  rs[row] = sum;
+  if (mine && lane == 0) rs[row] = sum;
   if (!finite) atomicMin(&report->failure, CMATCHFailureKey(kCMATCHStageStore, row, CMATCH_TOO_LARGE));
 }
 
@@ -180,8 +184,11 @@ PetscErrorCode MakeFinest(CMATCHSetup *s, const CSRView &A, bool keep)
   PetscCall(CMATCHWithPrecision(s->params->precision, [&](auto zero) {
     using T = decltype(zero);
     PetscFunctionBegin;
-    CopyFinest<<<BlocksFor((long long)A.n + 1), kBlockSize, 0, s->stream>>>(A, H->w, H->scale, L.A_i, L.A_j, (T *)L.A_a, H->rs[0],
-                                                                            diagonal, matched_a, matched_d, s->report);
+    const auto kernel = L.nnz <= kShortRow * L.n ? CopyFinest<4, T> : CopyFinest<kGroup, T>;
+    const int  group  = L.nnz <= kShortRow * L.n ? 4 : kGroup;
+    kernel<<<BlocksFor(((long long)A.n + 1) * group), kBlockSize, 0, s->stream>>>(A, H->w, H->scale, L.A_i, L.A_j, (T *)L.A_a,
+                                                                                  H->rs[0], diagonal, matched_a, matched_d,
+                                                                                  s->report);
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
@@ -393,8 +400,10 @@ PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *
   if (A->n) {
     const size_t A_bytes = A->nnz * (sizeof(PetscInt) + sizeof(PetscScalar)) + A->n * sizeof(PetscInt);
     PetscCall(s.arena.Reserve(PetscMax(kLeastWork, (size_t)(kWork * (double)A_bytes))));
-    PetscCall(report.Allocate(sizeof(CMATCHReport)));
-    s.report = (CMATCHReport *)report.data();
+    Layout layout;
+    layout.Place(&s.report, 1);
+    layout.Place(&s.rounds, kCMATCHRounds);
+    PetscCall(layout.Allocate(&report));
     PetscCall(Compute(&s, *A, w, keep));
   } else {
     H->scale = std::ldexp(1., kCMATCHExponent);

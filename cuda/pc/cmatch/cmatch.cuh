@@ -167,7 +167,12 @@ struct CMATCHReport {
   PetscInt           P_nnz, longest, cut, plain; /* entries of P, and of the longest row of R */
   PetscInt           isolated;                   /* whether the coarsest level has entries in columns of isolated rows */
   PetscInt           undecided;                  /* vertices that an independent set has not decided about */
-  PetscInt           pairs[kCMATCHRounds];       /* whether a round of the matching has made pairs */
+};
+
+/* Whether a round of the matching has made pairs. The rounds are in lines of memory of their own: a line that all blocks write
+   while all blocks read it takes several times as long. */
+struct CMATCHRound {
+  alignas(128) PetscInt pairs;
 };
 
 /* The rows in which pairs are matched, without their diagonal. Between rows there may be gaps. */
@@ -194,6 +199,7 @@ struct CMATCHSetup {
   cudaStream_t         stream;
   CMATCHArena          arena;
   CMATCHReport        *report = nullptr; /* on the device */
+  CMATCHRound         *rounds = nullptr; /* [kCMATCHRounds] of a sweep */
   CMATCHReport         seen;             /* what the host has read of it */
   CubScratch           cub;
   CMATCHRows           rows{}; /* the unsmoothed operator of the next level */

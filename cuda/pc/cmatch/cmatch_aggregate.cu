@@ -36,6 +36,7 @@ struct Sweep {
   PetscInt           *number;      /* [n + 1] of leaders: the number of the aggregate */
   PetscInt           *aggregate;   /* the number of a vertex's aggregate, or -1 */
   CMATCHReport       *report;
+  CMATCHRound        *rounds; /* [kCMATCHRounds] */
 };
 
 /* The row of a vertex, which a group of lanes has together, and its entries; none for i < 0, and none before Open(). */
@@ -292,7 +293,7 @@ template <int GroupSize>
 __global__ void __launch_bounds__(kBlockSize) ChooseMates(Sweep s, int round)
 {
   __shared__ PetscInt list[kBlockSize * kFreePerThread];
-  if (round && !s.report->pairs[round - 1]) return;
+  if (round && !s.rounds[round - 1].pairs) return;
   const int count = ListFree(s, list, true);
   for (int first = 0; first < count; first += kBlockSize / GroupSize) {
     const int at = first + threadIdx.x / GroupSize;
@@ -302,9 +303,9 @@ __global__ void __launch_bounds__(kBlockSize) ChooseMates(Sweep s, int round)
 
 __global__ void __launch_bounds__(kBlockSize) MakePairs(Sweep s, int round)
 {
-  if (round && !s.report->pairs[round - 1]) return;
+  if (round && !s.rounds[round - 1].pairs) return;
   const bool made = MakePair(s, GridVertex<1>(s.M.n));
-  if (__syncthreads_or(made) && threadIdx.x == 0) s.report->pairs[round] = 1;
+  if (__syncthreads_or(made) && threadIdx.x == 0) s.rounds[round].pairs = 1;
 }
 
 __global__ void __launch_bounds__(kBlockSize) OpenPairs(Sweep s)
@@ -366,9 +367,9 @@ __global__ void __launch_bounds__(kBlockSize) MatchFew(Sweep s, float theta, boo
     grid.sync();
     bool made = false;
     ForVertices<1>(n, [&](PetscInt i) { made |= MakePair(s, i); });
-    if (made) *(volatile PetscInt *)&s.report->pairs[round] = 1;
+    if (made) *(volatile PetscInt *)&s.rounds[round].pairs = 1;
     grid.sync();
-    if (!*(volatile PetscInt *)&s.report->pairs[round]) break;
+    if (!*(volatile PetscInt *)&s.rounds[round].pairs) break;
   }
   ForVertices<1>(n, [&](PetscInt i) { OpenPair(s, i); });
   grid.sync();
@@ -631,6 +632,7 @@ PetscErrorCode OpenSweeps(CMATCHSetup *s, const CMATCHRows &M, Sweep *sweep)
   *sweep        = Sweep{};
   sweep->M      = M;
   sweep->report = s->report;
+  sweep->rounds = s->rounds;
   /* `big` is needed before there are candidates, and both before there are offers; loads before there are numbers */
   PetscCall(s->arena.Take(2 * n, &shared));
   sweep->offer     = (unsigned long long *)shared;
@@ -653,7 +655,7 @@ PetscErrorCode MatchVertices(CMATCHSetup *s, const Sweep &w, double mean, bool f
   const int       blocks   = BlocksFor(w.M.n);
 
   PetscFunctionBegin;
-  PetscCallCUDA(cudaMemsetAsync(&s->report->pairs, 0, sizeof(s->report->pairs), s->stream));
+  PetscCallCUDA(cudaMemsetAsync(w.rounds, 0, kCMATCHRounds * sizeof(*w.rounds), s->stream));
   if (!first) PetscCallCUDA(cudaMemsetAsync(w.mate, 0xff, w.M.n * sizeof(*w.mate), s->stream)); /* kFree */
   PetscCall(WithGroup(mean, [&](auto group) {
     const int row_blocks = BlocksFor((long long)w.M.n * group), list_blocks = BlocksFor(w.M.n, kBlockSize * kFreePerThread);
