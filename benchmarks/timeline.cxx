@@ -53,20 +53,18 @@ void CUPTIAPI Complete(CUcontext, uint32_t, uint8_t *buffer, size_t, size_t size
 {
   CUpti_Activity *record = nullptr;
 
-  while (file && cuptiActivityGetNextRecord(buffer, size, &record) == CUPTI_SUCCESS) {
+  while (cuptiActivityGetNextRecord(buffer, size, &record) == CUPTI_SUCCESS) {
     if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) WriteCopy((const CUpti_ActivityMemcpy6 *)record);
     if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) WriteKernel((const CUpti_ActivityKernel10 *)record);
   }
   std::free(buffer);
 }
 
+/* The file stays open, since CUPTI may hand out the last records from a thread of its own, later. */
 void Finish()
 {
-  std::FILE *const done = file;
-
   cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
-  file = nullptr; /* CUPTI may hand out what is left, later */
-  std::fclose(done);
+  std::fflush(file);
 }
 
 } // namespace
