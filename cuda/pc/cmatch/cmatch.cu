@@ -12,7 +12,7 @@ constexpr double kThreadRow = 12; /* up to so many entries a thread takes a row 
 constexpr double kShortRow  = 4;  /* up to so many entries beside the diagonal half a group copies a row */
 
 /* The work memory that a set-up reserves, as a multiple of the bytes of A, and at least. Where that is not enough it gets more. */
-constexpr double kWork      = 1.9;
+constexpr double kWork      = 1.95;
 constexpr size_t kLeastWork = 1 << 20;
 
 /* ---------------------------------------- finest level ---------------------------------------- */

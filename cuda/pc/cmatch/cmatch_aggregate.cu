@@ -32,12 +32,22 @@ struct Sweep {
   PetscInt           *size, *room; /* rows of the level in a vertex, and how many its aggregate may have */
   PetscInt           *load;        /* of leaders: rows in the pair and what has joined it */
   unsigned long long *offer;       /* of leaders: the best proposal of a round */
-  PetscInt           *slot;        /* [n][kCMATCHJoins] of leaders: who has joined, or -1 */
+  PetscInt           *slot;        /* [n][kSlots] of pairs: who has joined, or -1; see Slot() */
   PetscInt           *number;      /* [n + 1] of leaders: the number of the aggregate */
   PetscInt           *aggregate;   /* the number of a vertex's aggregate, or -1 */
   CMATCHReport       *report;
   CMATCHRound        *rounds; /* [kCMATCHRounds] */
 };
+
+/* Both vertices of a pair have some of the places for what joins the pair. */
+constexpr int kSlots = kCMATCHJoins / 2;
+static_assert(kCMATCHJoins % 2 == 0);
+
+/* Where in the slots the number t is of a leader and its mate. */
+__device__ __forceinline__ size_t Slot(PetscInt leader, PetscInt mate, int t)
+{
+  return (size_t)(t < kSlots ? leader : mate) * kSlots + t % kSlots;
+}
 
 /* The row of a vertex, which a group of lanes has together, and its entries; none for i < 0, and none before Open(). */
 template <int GroupSize>
@@ -204,7 +214,7 @@ __device__ __forceinline__ void OpenPair(const Sweep &s, PetscInt i)
   const PetscInt mate = s.mate[i];
   s.load[i]           = mate > i ? s.size[i] + s.size[mate] : 0;
   s.offer[i]          = 0;
-  for (int t = 0; t < kCMATCHJoins; t++) s.slot[(size_t)i * kCMATCHJoins + t] = -1;
+  for (int t = 0; t < kSlots; t++) s.slot[(size_t)i * kSlots + t] = -1;
 }
 
 /* A free vertex proposes to the pair of its best neighbour that has room for it. */
@@ -228,9 +238,9 @@ __device__ __forceinline__ void ProposeJoin(const Sweep &s, PetscInt i)
 __device__ __forceinline__ bool AcceptJoin(const Sweep &s, PetscInt leader, int round)
 {
   if (leader < 0 || !s.offer[leader]) return false;
-  const PetscInt i                              = (PetscInt)(0xffffffffu - (unsigned)s.offer[leader]);
-  s.offer[leader]                               = 0;
-  s.slot[(size_t)leader * kCMATCHJoins + round] = i;
+  const PetscInt i                            = (PetscInt)(0xffffffffu - (unsigned)s.offer[leader]);
+  s.offer[leader]                             = 0;
+  s.slot[Slot(leader, s.mate[leader], round)] = i;
   s.load[leader] += s.size[i];
   s.mate[i] = kJoined - leader;
   return true;
@@ -401,7 +411,7 @@ struct Members {
   {
     if (t == 0) return leader;
     if (mate[leader] == kFree) return -1;
-    return t == 1 ? mate[leader] : slot[(size_t)leader * kCMATCHJoins + t - 2];
+    return t == 1 ? mate[leader] : slot[Slot(leader, mate[leader], t - 2)];
   }
 };
 
@@ -641,7 +651,7 @@ PetscErrorCode OpenSweeps(CMATCHSetup *s, const CMATCHRows &M, Sweep *sweep)
   PetscCall(s->arena.Take(n + 1, &shared));
   sweep->load = sweep->number = shared;
   for (PetscInt **array : {&sweep->mate, &sweep->aggregate, &sweep->size, &sweep->room}) PetscCall(s->arena.Take(n, array));
-  PetscCall(s->arena.Take(n * kCMATCHJoins, &sweep->slot));
+  PetscCall(s->arena.Take(n * kSlots, &sweep->slot));
   PetscCall(s->arena.Take(M.room, &sweep->c));
   PetscCallCUDA(cudaMemsetAsync(&s->report->left, 0, 4 * sizeof(PetscInt), s->stream)); /* left, joined, singles, largest */
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -736,7 +746,13 @@ PetscErrorCode AddUpRows(CMATCHSetup *s, const Sweep &w, PetscInt aggregates, Ma
   const double            mean = (double)w.M.room / w.M.n;
   ProductRows<float>      out{made->start, made->length, made->j, made->a, made->diagonal, made->entries, nullptr, 1, false};
   PetscInt                wide;
-  const auto              room = [&](size_t, auto *) { return PETSC_ERR_PLIB; }; /* rows that are added up have no more entries */
+  const auto              room = [&](size_t entries, auto *more) {
+    PetscFunctionBegin;
+    PetscCall(s->arena.Take(entries, &more->j));
+    PetscCall(s->arena.Take(entries, &more->a));
+    more->room = entries;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  };
 
   PetscFunctionBegin;
   out.wide = w.candidate; /* not needed any more */
@@ -746,7 +762,7 @@ PetscErrorCode AddUpRows(CMATCHSetup *s, const Sweep &w, PetscInt aggregates, Ma
                                              &out, &wide, room)));
   RoundDiagonal<<<BlocksFor(aggregates), kBlockSize, 0, s->stream>>>(aggregates, made->diagonal, made->d);
   FinePCCheckLaunch();
-  *M = CMATCHRows{aggregates, made->start, made->length, made->j, made->a, made->d, (size_t)s->seen.entries};
+  *M = CMATCHRows{aggregates, made->start, made->length, out.j, out.a, made->d, (size_t)s->seen.entries};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -775,8 +791,8 @@ PetscErrorCode AggregateByMatching(CMATCHSetup *s, CMATCHLevel *L, PetscInt *agg
   CMATCHRows M    = s->rows;
   MadeRows   made[2];
   Sweep      w;
-  PetscInt  *sizes = nullptr;
-  const auto mark  = s->arena.mark();
+  PetscInt  *sizes = nullptr, joined = 0;
+  const auto mark = s->arena.mark();
 
   PetscFunctionBegin;
   PetscCall(OpenSweeps(s, M, &w));
@@ -788,7 +804,10 @@ PetscErrorCode AggregateByMatching(CMATCHSetup *s, CMATCHLevel *L, PetscInt *agg
     PetscCall(NumberLeaders(s, n, Leads{n, w.mate}, w.number));
     *aggregates = s->seen.aggregates;
     if (!*aggregates || (*aggregates == n && sweep)) break;
-    if (sweep < 2) PetscCall(TakeMadeRows(s, *aggregates, M.room, &next));
+    /* a pair loses the entries between its two vertices, and what joins loses that to whom it joins */
+    const PetscInt merged = n - *aggregates - (sweep ? 0 : s->seen.left), pairs = merged - (s->seen.joined - joined);
+    joined = s->seen.joined;
+    if (sweep < 2) PetscCall(TakeMadeRows(s, *aggregates, M.room - merged - pairs, &next));
     NumberAggregates<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(w, next.leader, next.size, next.room);
     FinePCCheckLaunch();
     if (sweep == 0)

@@ -181,6 +181,9 @@ struct CMATCHFactor {
    precision T. A_l is in difference form, (A x)_i = s_i x_i + sum_{j != i} a_ij (x_j - x_i): its entries beside the diagonal are
    stored, and its row sums. A row without entries beside the diagonal, or with entries that are lost in the sum of l_i, has
    l_i = root / d_i instead, with the root of the polynomial that uses l. The polynomial solves for such a row exactly.
+
+   A level is that of one rank's block, and all columns are its own rows. Rows of other ranks would be columns from n on, in A_j, and
+   from `coarse` on, in P_j, behind the rank's own entries of the vectors: no array here changes its meaning by that.
 */
 struct CMATCHLevel {
   PetscInt  n;   /* rows */
