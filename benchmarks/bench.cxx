@@ -1,12 +1,7 @@
-static char help[] =
-  "Compares preconditioners on the same systems in one process: set-up, solve, apply, each against the memory bandwidth.\n"
-  "  -systems poisson3d7:121,file:A.petsc   -sets sets/poisson.txt   -json out.json   -md out.md\n\n";
-
 #include "bench.h"
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <set>
 #include <sstream>
 #include <finepc.h>
@@ -149,49 +144,6 @@ static PetscErrorCode SystemMeasureMatMult(const Config &config, System *system)
 
 /* ---------------------------------------- option sets ----------------------------------------- */
 
-static const std::vector<OptionSet> kDefaultSets = {
-  {"none", "-pc_type none"}, {"jacobi", "-pc_type jacobi"}, {"icc", "-pc_type icc"},
-  {"gamg", "-pc_type gamg"}, {"afsai", "-pc_type afsai"},
-};
-
-/* Lines "label: options"; lines that are blank or begin with # are skipped */
-static PetscErrorCode OptionSetsRead(const char path[], std::vector<OptionSet> *sets)
-{
-  std::ifstream file(path);
-  std::string   line;
-
-  PetscFunctionBeginUser;
-  PetscCheck(file, PETSC_COMM_WORLD, PETSC_ERR_FILE_OPEN, "Cannot open the option sets \"%s\"", path);
-  while (std::getline(file, line)) {
-    const size_t begin = line.find_first_not_of(" \t\r"), colon = line.find(':');
-
-    if (begin == std::string::npos || line[begin] == '#') continue;
-    PetscCheck(colon != std::string::npos, PETSC_COMM_WORLD, PETSC_ERR_FILE_UNEXPECTED,
-               "\"%s\" in %s is not of the form label: options", line.c_str(), path);
-    const size_t text = line.find_first_not_of(" \t", colon + 1), last = line.find_last_not_of(" \t\r");
-    sets->push_back({line.substr(begin, colon - begin), text == std::string::npos ? "" : line.substr(text, last + 1 - text)});
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* A name without its dash, and its value */
-struct Option {
-  std::string name, value;
-  bool        has_value;
-};
-
-static PetscErrorCode OptionsUnused(PetscOptions database, std::vector<Option> *options)
-{
-  PetscInt n;
-  char   **names, **values;
-
-  PetscFunctionBeginUser;
-  PetscCall(PetscOptionsLeftGet(database, &n, &names, &values));
-  for (PetscInt k = 0; k < n; k++) options->push_back({names[k], values[k] ? values[k] : "", values[k] != nullptr});
-  PetscCall(PetscOptionsLeftRestore(database, &n, &names, &values));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* The database that a set runs with: its own options over those of the command line (-ksp_view, say), which hold for all sets */
 class OptionsDatabase {
 public:
@@ -243,19 +195,86 @@ private:
   std::vector<Option> common, own;
 };
 
+/* ----------------------------------------- time limit ----------------------------------------- */
+
+/*
+  The time that a set may take, and the convergence test of its KSP in another that ends the solve when the time is over. Rank 0 has
+  the clock and says in which iteration all ranks look at it next, some ten times a second: a test in each costs next to nothing.
+*/
+struct TimeLimit {
+  PetscLogDouble        end = PETSC_MAX_REAL, begin = 0.; /* of the set, of the solve */
+  PetscInt              next    = 1;                      /* iteration */
+  PetscBool             over    = PETSC_FALSE;            /* it was seen that the time is over */
+  KSPConvergenceTestFn *test    = nullptr;
+  void                 *ctx     = nullptr;
+  PetscCtxDestroyFn    *destroy = nullptr;
+};
+
+static PetscErrorCode TimeLimitLook(TimeLimit *limit, PetscInt its)
+{
+  PetscLogDouble now;
+  PetscInt       said[2]; /* whether it is over, and after how many more iterations to look again */
+
+  PetscFunctionBeginUser;
+  PetscCall(PetscTime(&now));
+  said[0] = now > limit->end;
+  said[1] = PetscMax(1, (PetscInt)(its * PetscMin(1., 0.1 / PetscMax(now - limit->begin, 1e-9))));
+  PetscCallMPI(MPI_Bcast(said, 2, MPIU_INT, 0, PETSC_COMM_WORLD));
+  limit->over = (PetscBool)said[0];
+  limit->next = its < PETSC_INT_MAX - said[1] ? its + said[1] : PETSC_INT_MAX;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode ConvergedOrLate(KSP ksp, PetscInt its, PetscReal norm, KSPConvergedReason *reason, void *ctx)
+{
+  TimeLimit *limit = static_cast<TimeLimit *>(ctx);
+
+  PetscFunctionBeginUser;
+  PetscCall((*limit->test)(ksp, its, norm, reason, limit->ctx));
+  if (*reason || its < limit->next) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TimeLimitLook(limit, its));
+  if (limit->over) *reason = KSP_DIVERGED_USER;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* On GPUs those methods of finepc's test by themselves, and would iterate otherwise if there were a test of the program. */
+static PetscErrorCode TimeLimitSetTest(const Config &config, KSP ksp, TimeLimit *limit)
+{
+  PetscBool alone;
+
+  PetscFunctionBeginUser;
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)ksp, &alone, KSPCGFUSED, KSPRRBCG, ""));
+  if ((alone && config.backend.cuda) || config.set_limit <= 0.) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(KSPGetAndClearConvergenceTest(ksp, &limit->test, &limit->ctx, &limit->destroy));
+  PetscCall(KSPSetConvergenceTest(ksp, ConvergedOrLate, limit, nullptr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* ----------------------------------------- measuring ------------------------------------------ */
 
 /* The objects of one option set. Each set has new ones, so that what a failed set left behind, a locked vector say, is not met. */
 struct Solver {
-  Mat A   = nullptr; /* the matrix of the system, in the type of the set */
-  KSP ksp = nullptr;
-  Vec b = nullptr, x = nullptr, r = nullptr;
+  Mat       A   = nullptr; /* the matrix of the system, in the type of the set */
+  KSP       ksp = nullptr;
+  Vec       b = nullptr, x = nullptr, r = nullptr;
+  TimeLimit limit;
 };
+
+static PetscErrorCode SolverDestroyKSP(Solver *solver)
+{
+  TimeLimit *limit = &solver->limit;
+
+  PetscFunctionBeginUser;
+  PetscCall(KSPDestroy(&solver->ksp));
+  if (limit->destroy) PetscCall((*limit->destroy)(&limit->ctx));
+  limit->destroy = nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 static PetscErrorCode SolverDestroy(Solver *solver)
 {
   PetscFunctionBeginUser;
-  PetscCall(KSPDestroy(&solver->ksp));
+  PetscCall(SolverDestroyKSP(solver));
   PetscCall(VecDestroy(&solver->r));
   PetscCall(VecDestroy(&solver->x));
   PetscCall(VecDestroy(&solver->b));
@@ -297,12 +316,14 @@ static PetscErrorCode SolverCreateMat(const Config &config, System *system, Solv
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static constexpr PetscInt kHistory = 1000000; /* iterations at most whose residual norms are in memory */
+
 static PetscErrorCode SolverCreateKSP(const Config &config, Solver *solver)
 {
   PetscInt max_it;
 
   PetscFunctionBeginUser;
-  PetscCall(KSPDestroy(&solver->ksp));
+  PetscCall(SolverDestroyKSP(solver));
   PetscCall(KSPCreate(PETSC_COMM_WORLD, &solver->ksp));
   PetscCall(KSPSetOperators(solver->ksp, solver->A, solver->A));
   PetscCall(KSPSetType(solver->ksp, KSPCG));
@@ -310,7 +331,8 @@ static PetscErrorCode SolverCreateKSP(const Config &config, Solver *solver)
   PetscCall(KSPSetTolerances(solver->ksp, config.true_rtol, PETSC_CURRENT, PETSC_CURRENT, config.max_it));
   PetscCall(KSPSetFromOptions(solver->ksp));
   PetscCall(KSPGetTolerances(solver->ksp, nullptr, nullptr, nullptr, &max_it));
-  PetscCall(KSPSetResidualHistory(solver->ksp, nullptr, max_it + 1, PETSC_TRUE));
+  PetscCall(KSPSetResidualHistory(solver->ksp, nullptr, PetscMin(max_it, kHistory) + 1, PETSC_TRUE));
+  PetscCall(TimeLimitSetTest(config, solver->ksp, &solver->limit));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -331,6 +353,8 @@ static PetscErrorCode SolverSolve(const Config &config, Solver *solver, Timing *
   PetscFunctionBeginUser;
   PetscCall(VecSet(solver->x, 0.));
   PetscCall(TimeSynchronized(config.backend, &start));
+  solver->limit.begin = start;
+  solver->limit.next  = 1;
   PetscCall(KSPSolve(solver->ksp, solver->b, solver->x));
   PetscCall(TimeSynchronized(config.backend, &end));
   timing->solve = end - start;
@@ -403,12 +427,13 @@ static PetscErrorCode MeasureEvents(const Config &config, Solver *solver, Result
   PetscLogDouble best = PETSC_MAX_REAL;
 
   PetscFunctionBeginUser;
-  result->logged_setups = PetscMax(1, config.repeats);
-  for (PetscInt setup = 0; setup <= result->logged_setups; setup++) {
+  for (PetscInt setup = 0; setup <= PetscMax(1, config.repeats) && !solver->limit.over; setup++) {
     PetscLogDouble     seconds;
     std::vector<Event> events;
 
     PetscCall(LogSetUp(config, solver, &seconds, &events));
+    PetscCall(TimeLimitLook(&solver->limit, 0));
+    result->logged_setups = setup;
     if (setup == 0 || seconds >= best) continue;
     best           = seconds;
     result->events = events;
@@ -426,7 +451,7 @@ static PetscErrorCode MeasureRefill(const Config &config, Solver *solver, Result
   Timing         check;
 
   PetscFunctionBeginUser;
-  for (PetscInt pair = 0; pair < PetscMax(1, (config.repeats + 1) / 2); pair++) {
+  for (PetscInt pair = 0; pair < PetscMax(1, (config.repeats + 1) / 2) && !solver->limit.over; pair++) {
     for (const PetscScalar factor : {2., 0.5}) {
       PetscCall(MatScale(solver->A, factor));
       PetscCall(KSPSetOperators(solver->ksp, solver->A, solver->A));
@@ -435,9 +460,10 @@ static PetscErrorCode MeasureRefill(const Config &config, Solver *solver, Result
       PetscCall(TimeSynchronized(config.backend, &end));
       result->refill.push_back(end - start);
     }
+    PetscCall(TimeLimitLook(&solver->limit, 0));
   }
-  PetscCall(SolverSolve(config, solver, &check));
-  if (check.reason <= 0 || check.iterations != result->runs.back().iterations)
+  if (!solver->limit.over) PetscCall(SolverSolve(config, solver, &check));
+  if (!solver->limit.over && (check.reason <= 0 || check.iterations != result->runs.back().iterations))
     result->note +=
       "after a refill: " + std::to_string(check.iterations) + " iterations, " + KSPConvergedReasons[check.reason] + "; ";
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -479,7 +505,9 @@ static PetscErrorCode MeasureSet(const Config &config, System *system, Solver *s
   if (system->b) PetscCall(VecCopy(system->b, solver->b));
   else PetscCall(MatMult(solver->A, solver->x, solver->b));
 
-  for (PetscInt run = 0; run <= config.repeats; run++) {
+  PetscCall(PetscTime(&solver->limit.end));
+  solver->limit.end += config.set_limit > 0. ? config.set_limit : PETSC_MAX_REAL;
+  for (PetscInt run = 0; run <= config.repeats && !solver->limit.over; run++) {
     PetscLogDouble start, end;
     Timing         timing;
 
@@ -489,17 +517,20 @@ static PetscErrorCode MeasureSet(const Config &config, System *system, Solver *s
     PetscCall(TimeSynchronized(config.backend, &end));
     timing.setup = end - start;
     PetscCall(SolverSolve(config, solver, &timing));
+    if (run > 0 && solver->limit.over) break; /* half a run counts only where there is no other */
+    PetscCall(MeasureHistory(config, solver->ksp, result));
     if (run > 0) {
       Timing again;
 
       PetscCall(SolverSolve(config, solver, &again));
-      timing.again = again.solve;
+      if (!solver->limit.over) timing.again = again.solve;
     }
     PetscCallMPI(MPI_Bcast(&timing.again, 1, MPI_DOUBLE, 0, PETSC_COMM_WORLD));
     PetscCallMPI(MPI_Bcast(&timing.setup, 1, MPI_DOUBLE, 0, PETSC_COMM_WORLD));
     PetscCallMPI(MPI_Bcast(&timing.solve, 1, MPI_DOUBLE, 0, PETSC_COMM_WORLD));
     result->runs.push_back(timing);
-    if (run == 0 && config.repeats > 0 && timing.setup + timing.solve > config.skip_above) {
+    if (!solver->limit.over) PetscCall(TimeLimitLook(&solver->limit, 0));
+    if (run == 0 && config.repeats > 0 && !solver->limit.over && timing.setup + timing.solve > config.skip_above) {
       result->note += "first use only, it took longer than -skip_above; ";
       break;
     }
@@ -510,7 +541,6 @@ static PetscErrorCode MeasureSet(const Config &config, System *system, Solver *s
   PetscCall(PCGetType(pc, &pc_type));
   result->ksp_type = ksp_type;
   result->pc_type  = pc_type;
-  PetscCall(MeasureHistory(config, solver->ksp, result));
   PetscCall(PCDensity(pc, &result->density));
   PetscCall(PCViewLines(pc, &result->view));
   result->complexity = OperatorComplexity(result->view);
@@ -518,7 +548,12 @@ static PetscErrorCode MeasureSet(const Config &config, System *system, Solver *s
   PetscCall(IterationBytes(solver->ksp, *system, result->apply_bytes, &result->iteration_bytes));
 
   const Timing &last = result->runs.back();
-  if (last.reason < 0) {
+  if (last.iterations > kHistory) result->note += "the history is that of the first " + std::to_string(kHistory) + " iterations; ";
+  if (solver->limit.over && (PetscInt)result->runs.size() <= config.repeats)
+    result->note +=
+      "time limit: " + std::to_string(result->runs.size() - 1) + " of " + std::to_string(config.repeats) + " warm runs; ";
+  if (solver->limit.over && last.reason == KSP_DIVERGED_USER) result->status = "time limit";
+  else if (last.reason < 0) {
     result->status = "diverged";
     result->note += KSPConvergedReasons[last.reason];
     if (last.reason == KSP_DIVERGED_PC_FAILED) {
@@ -530,6 +565,7 @@ static PetscErrorCode MeasureSet(const Config &config, System *system, Solver *s
     result->note += "; ";
   } else result->status = last.true_residual <= 1.05 * config.true_rtol ? "ok" : "missed"; /* a NaN is a miss, too */
 
+  if (solver->limit.over) PetscFunctionReturn(PETSC_SUCCESS);
   if (last.reason != KSP_DIVERGED_PC_FAILED && config.applies > 0) {
     PetscCall(
       TimeCalls(config.backend, config.applies, [&]() { return PCApply(pc, solver->b, solver->r); }, &result->apply_seconds));
@@ -540,8 +576,7 @@ static PetscErrorCode MeasureSet(const Config &config, System *system, Solver *s
 }
 
 /* Measures one option set; whatever goes wrong becomes the result, and the run goes on */
-static PetscErrorCode MeasureSetGuarded(const Config &config, const std::vector<Option> &command_line, System *system,
-                                        Result *result)
+static PetscErrorCode MeasureSetGuarded(const Config &config, System *system, Result *result)
 {
   Solver          solver;
   OptionsDatabase database;
@@ -549,7 +584,7 @@ static PetscErrorCode MeasureSetGuarded(const Config &config, const std::vector<
   PetscMPIInt     failed;
 
   PetscFunctionBeginUser;
-  PetscCall(database.Create(command_line, result->set.options));
+  PetscCall(database.Create(config.command_line, result->set.options));
   PetscCall(database.Push());
   PetscCall(PetscPushErrorHandler(KeepFirstError, &error));
   failed = MeasureSet(config, system, &solver, result) != PETSC_SUCCESS;
@@ -571,70 +606,6 @@ static PetscErrorCode MeasureSetGuarded(const Config &config, const std::vector<
 
 /* -------------------------------------------- main -------------------------------------------- */
 
-static constexpr PetscInt kMaxList = 256;
-
-static PetscErrorCode ConfigFromOptions(Config *config, std::vector<std::string> *systems, PetscBool *check)
-{
-  char     *specs[kMaxList], *files[kMaxList], *labels[kMaxList];
-  PetscInt  n_specs = kMaxList, n_files = kMaxList, n_labels = kMaxList;
-  char      backend[64] = "auto";
-  PetscBool set_only, set_files, set_specs;
-
-  PetscFunctionBeginUser;
-  PetscCall(OutputFromOptions(&config->output));
-  PetscOptionsBegin(PETSC_COMM_WORLD, nullptr, "finepc benchmark", "");
-  PetscCall(PetscOptionsStringArray("-systems", "Systems, separated by commas", "", specs, &n_specs, &set_specs));
-  PetscCall(PetscOptionsStringArray("-sets", "Files of option sets, separated by commas", "", files, &n_files, &set_files));
-  PetscCall(PetscOptionsStringArray("-only", "Labels to run out of the sets", "", labels, &n_labels, &set_only));
-  PetscCall(PetscOptionsString("-backend", "host, cuda, or auto: cuda when there is a device", "", backend, backend,
-                               sizeof(backend), nullptr));
-  PetscCall(PetscOptionsBoundedInt("-repeats", "Warm runs after the first use", "", config->repeats, &config->repeats, nullptr, 0));
-  PetscCall(PetscOptionsBoundedInt("-applies", "Applications of the preconditioner per timing, 0 for none", "", config->applies,
-                                   &config->applies, nullptr, 0));
-  PetscCall(
-    PetscOptionsReal("-true_rtol", "True residual to reach, relative to b", "", config->true_rtol, &config->true_rtol, nullptr));
-  PetscCall(PetscOptionsBoundedInt("-max_it", "Iterations at most", "", config->max_it, &config->max_it, nullptr, 1));
-  PetscCall(PetscOptionsReal("-skip_above", "Seconds: a first use slower than this is not repeated", "", config->skip_above,
-                             &config->skip_above, nullptr));
-  PetscCall(PetscOptionsBool("-smooth", "The solution is x (x - 1) y (y - 1) exp(x y) instead of 1", "", config->smooth,
-                             &config->smooth, nullptr));
-  PetscCall(PetscOptionsBool("-refill", "Time the set-up with new values in the same pattern", "", config->refill, &config->refill,
-                             nullptr));
-  PetscCall(PetscOptionsBool("-breakdown", "The events of further set-ups, from PETSc's log", "", config->breakdown,
-                             &config->breakdown, nullptr));
-  PetscCall(PetscOptionsBoundedInt("-history_points", "Residual norms kept per run in the JSON", "", config->history_points,
-                                   &config->history_points, nullptr, 1));
-  PetscCall(PetscOptionsBool("-check", "Test the systems instead of measuring", "", *check, check, nullptr));
-  PetscOptionsEnd();
-
-  if (config->breakdown) PetscCall(PetscLogGpuTime()); /* costs nothing while there is no log */
-  if (set_specs) systems->assign(specs, specs + n_specs);
-  else systems->assign(1, "poisson3d7:60");
-  if (set_files) {
-    for (PetscInt k = 0; k < n_files; k++) PetscCall(OptionSetsRead(files[k], &config->sets));
-  } else config->sets = kDefaultSets;
-  if (set_only) {
-    const std::set<std::string> wanted(labels, labels + n_labels);
-
-    for (const auto &label : wanted) {
-      const bool known =
-        std::any_of(config->sets.begin(), config->sets.end(), [&](const OptionSet &s) { return s.label == label; });
-      PetscCheck(known, PETSC_COMM_WORLD, PETSC_ERR_USER_INPUT, "-only %s: no set has this label", label.c_str());
-    }
-    config->sets.erase(std::remove_if(config->sets.begin(), config->sets.end(),
-                                      [&](const OptionSet &s) { return !wanted.count(s.label); }),
-                       config->sets.end());
-  }
-  if (set_specs)
-    for (PetscInt k = 0; k < n_specs; k++) PetscCall(PetscFree(specs[k]));
-  if (set_files)
-    for (PetscInt k = 0; k < n_files; k++) PetscCall(PetscFree(files[k]));
-  if (set_only)
-    for (PetscInt k = 0; k < n_labels; k++) PetscCall(PetscFree(labels[k]));
-  PetscCall(BackendSetUp(backend, (PetscBool) !*check, &config->backend));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* A system that cannot be made is reported, and the run goes on with the next */
 static PetscErrorCode SystemCreateGuarded(const std::string &spec, const Config &config, System *system, PetscBool *made)
 {
@@ -651,51 +622,76 @@ static PetscErrorCode SystemCreateGuarded(const std::string &spec, const Config 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* After every row, so that a crash loses one row only. Where the files cannot be written the run goes on, and says so. */
+static PetscErrorCode ReportFilesGuarded(const Config &config, const std::vector<SystemResults> &all, PetscBool *written)
+{
+  std::string error;
+  PetscMPIInt failed;
+
+  PetscFunctionBeginUser;
+  PetscCall(PetscPushErrorHandler(KeepFirstError, &error));
+  failed = ReportFiles(config, all) != PETSC_SUCCESS;
+  PetscCall(PetscPopErrorHandler());
+  if (failed) PetscCall(PetscFPrintf(PETSC_COMM_SELF, PETSC_STDERR, "finepc_bench: %s\n", error.c_str()));
+  PetscCallMPI(MPI_Bcast(&failed, 1, MPI_INT, 0, PETSC_COMM_WORLD)); /* rank 0 alone writes */
+  *written = (PetscBool)!failed;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode MeasureSystem(const Config &config, System *system, std::set<std::string> *used,
+                                    std::vector<SystemResults> *all, PetscBool *written)
+{
+  std::vector<OptionSet> sets;
+
+  PetscFunctionBeginUser;
+  PetscCall(SystemMeasureMatMult(config, system));
+  PetscCall(SystemSets(config, *system, &sets));
+  all->push_back({*system, {}});
+  all->back().system.A = nullptr;
+  for (const auto &set : sets) {
+    Result result;
+
+    result.set              = set;
+    result.first_in_process = used->insert(set.label).second;
+    PetscCall(MeasureSetGuarded(config, system, &result));
+    PetscCall(ReportRow(config, *system, result));
+    all->back().results.push_back(result);
+    PetscCall(ReportFilesGuarded(config, *all, written));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 int main(int argc, char **argv)
 {
   Config                     config;
-  std::vector<std::string>   specs;
-  std::vector<Option>        command_line;
   std::vector<SystemResults> all;
   std::set<std::string>      used; /* labels that have run in this process */
-  PetscBool                  check = PETSC_FALSE, passed = PETSC_TRUE, made = PETSC_FALSE;
+  PetscBool                  passed = PETSC_TRUE, made = PETSC_FALSE, written = PETSC_TRUE;
+  int                        exit_code = -1;
 
   PetscFunctionBeginUser;
-  PetscCall(PetscInitialize(&argc, &argv, nullptr, help));
+  PetscCall(PetscInitialize(&argc, &argv, nullptr, kHelp));
   PetscCall(FinePCInitializePackage());
 #if defined(FINEPC_HAVE_CUDA)
   PetscCall(PCBsrsv2Register());
 #endif
-  PetscCall(ConfigFromOptions(&config, &specs, &check));
-  PetscCall(OptionsUnused(nullptr, &command_line));
-  if (!check) PetscCall(ReportHeader(config));
-  for (const auto &spec : specs) {
+  PetscCall(CommandLineRead(argc, argv, &config, &exit_code));
+  if (exit_code >= 0) {
+    PetscCall(PetscFinalize());
+    return exit_code;
+  }
+  PetscCall(BackendSetUp(config.choice.c_str(), (PetscBool)!config.check, &config.backend));
+  if (!config.check) PetscCall(ReportHeader(config));
+  for (const auto &spec : config.systems) {
     System system;
 
     PetscCall(SystemCreateGuarded(spec, config, &system, &made));
-    if (!made) {
-      passed = PETSC_FALSE;
-      continue;
-    }
-    if (check) PetscCall(SystemCheck(system, config.true_rtol, &passed));
-    else {
-      PetscCall(SystemMeasureMatMult(config, &system));
-      all.push_back({system, {}});
-      all.back().system.A = nullptr;
-      for (const auto &set : config.sets) {
-        Result result;
-
-        result.set              = set;
-        result.first_in_process = used.insert(set.label).second;
-        PetscCall(MeasureSetGuarded(config, command_line, &system, &result));
-        PetscCall(ReportRow(config, system, result));
-        all.back().results.push_back(result);
-        PetscCall(ReportFiles(config, all)); /* after every row, so that a crash loses one row only */
-      }
-    }
+    if (!made) passed = PETSC_FALSE;
+    else if (config.check) PetscCall(SystemCheck(system, config.true_rtol, &passed));
+    else PetscCall(MeasureSystem(config, &system, &used, &all, &written));
     PetscCall(SystemDestroy(&system));
   }
-  if (check) PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s\n", passed ? "all checks passed" : "SOME CHECKS FAILED"));
+  if (config.check) PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s\n", passed ? "all checks passed" : "SOME CHECKS FAILED"));
   PetscCall(PetscFinalize());
-  return passed ? 0 : 1;
+  return passed && written ? 0 : 1;
 }

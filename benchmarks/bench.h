@@ -5,7 +5,8 @@
     systems.cxx   loads or generates the linear systems
     check.cxx     tests of the generators (-check)
     backend.cxx   the machine and its clock
-    bench.cxx     options, timing, main
+    options.cxx   the command line and the option sets
+    bench.cxx     timing, main
     report.cxx    the results as Markdown and JSON
     text.cxx      how Markdown and JSON are written
     bsrsv2.cxx    a preconditioner of cuSPARSE's
@@ -57,6 +58,12 @@ struct OptionSet {
   std::string label, options;
 };
 
+/* A name without its dash, and its value */
+struct Option {
+  std::string name, value;
+  bool        has_value;
+};
+
 /* One set-up and solve with a fresh KSP */
 struct Timing {
   PetscLogDouble     setup         = 0.; /* seconds */
@@ -77,7 +84,7 @@ struct Event {
 /* Everything measured for one system and one option set */
 struct Result {
   OptionSet                   set;
-  std::string                 status; /* ok, missed, diverged, failed */
+  std::string                 status; /* ok, missed, diverged, failed, time limit */
   std::string                 note;   /* why, for the reader */
   std::string                 ksp_type, pc_type;
   bool                        first_in_process = false;
@@ -101,21 +108,27 @@ struct SystemResults {
 };
 
 struct Config {
-  Backend                backend;
-  std::vector<OptionSet> sets;
-  PetscInt               repeats        = 3;
-  PetscInt               applies        = 100;
-  PetscInt               max_it         = 20000;
-  PetscInt               history_points = 1000;
-  PetscReal              true_rtol      = 1e-8;
-  PetscReal              skip_above     = 30.; /* seconds: a first use slower than this is not repeated */
-  PetscBool              refill         = PETSC_FALSE;
-  PetscBool              smooth         = PETSC_FALSE; /* b = A u with u = x (x - 1) y (y - 1) exp(x y), not A 1 */
-  PetscBool              breakdown      = PETSC_FALSE;
-  Output                 output;
+  std::string              choice = "auto"; /* of the backend */
+  Backend                  backend;
+  std::vector<std::string> systems;
+  std::vector<OptionSet>   sets;         /* none: those of the default that suit a system */
+  std::vector<Option>      command_line; /* options that are not the benchmark's own */
+  PetscInt                 repeats        = 3;
+  PetscInt                 applies        = 100;
+  PetscInt                 max_it         = 20000;
+  PetscInt                 history_points = 1000;
+  PetscReal                true_rtol      = 1e-8;
+  PetscReal                skip_above     = 30.;  /* seconds: a first use slower than this is not repeated */
+  PetscReal                set_limit      = 600.; /* seconds that a set may take on a system; 0 for no limit */
+  PetscBool                check          = PETSC_FALSE;
+  PetscBool                refill         = PETSC_FALSE;
+  PetscBool                smooth         = PETSC_FALSE; /* b = A u with u = x (x - 1) y (y - 1) exp(x y), not A 1 */
+  PetscBool                breakdown      = PETSC_FALSE;
+  Output                   output;
 };
 
 /* systems.cxx */
+extern const char     kSystemKinds[]; /* all kinds with their arguments */
 extern PetscErrorCode SystemCreate(MPI_Comm comm, const std::string &spec, const Backend &backend, System *system);
 extern PetscErrorCode SystemDestroy(System *system);
 /*
@@ -124,7 +137,19 @@ extern PetscErrorCode SystemDestroy(System *system);
 */
 extern PetscErrorCode FillTestSolution(PetscInt n, Vec u);
 
+/* options.cxx */
+extern char           kHelp[];
+extern PetscErrorCode OptionsUnused(PetscOptions database, std::vector<Option> *options);
+/*
+   Reads the options of the benchmark. Where the command line cannot be run `exit_code` is not negative: help was asked for and
+   printed, or what is wrong has been said.
+*/
+extern PetscErrorCode CommandLineRead(int argc, char **argv, Config *config, int *exit_code);
+/* the sets that were asked for, or those of the default that suit the system */
+extern PetscErrorCode SystemSets(const Config &config, const System &system, std::vector<OptionSet> *sets);
+
 /* check.cxx */
+extern PetscErrorCode Asymmetry(Mat A, PetscReal *asymmetry); /* ||A - A^T|| / ||A|| */
 extern PetscErrorCode SystemCheck(const System &system, PetscReal true_rtol, PetscBool *passed);
 
 /* backend.cxx */

@@ -6,8 +6,7 @@
 #include "bench.h"
 #include <functional>
 
-/* ||A - A^T|| / ||A|| */
-static PetscErrorCode Asymmetry(Mat A, PetscReal *asymmetry)
+PetscErrorCode Asymmetry(Mat A, PetscReal *asymmetry)
 {
   Mat       T;
   PetscReal norm, difference;

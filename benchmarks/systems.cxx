@@ -6,29 +6,49 @@
 */
 #include "bench.h"
 #include "stencil.h"
+#include <algorithm>
 #include <array>
+#include <cctype>
+#include <cerrno>
+#include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <spawn.h>
+#include <sstream>
+#include <sys/wait.h>
 #include <unistd.h>
 
-static const char kKinds[] =
+const char kSystemKinds[] =
   "poisson2d5:N, poisson2d9:N, poisson3d7:N, poisson3d27:N, jumps2d:N:contrast:cube, jumps:N:contrast:cube, aniso2d:N:eps:degrees, "
   "aniso3d:N:eps_y:eps_z, elasticity3d:N:contrast:cube, block3d7:N:fields:peclet (N may be NXxNYxNZ), file:A.petsc[.gz], "
   "mtx:A.mtx[.gz]";
 
-/* Makes a parallel AIJ matrix of N rows; fill(row, columns, values) writes one row, sorted, and returns its number of entries */
+/*
+  Makes a parallel AIJ matrix; fill(row, columns, values) writes one row, sorted, and returns its number of entries. The number of
+  unknowns is a product of sizes, which PetscInt need not hold.
+*/
 template <typename Fill>
-static PetscErrorCode MatCreateByRows(MPI_Comm comm, const Backend &backend, PetscInt N, PetscInt bs, PetscInt max_per_row,
+static PetscErrorCode MatCreateByRows(MPI_Comm comm, const Backend &backend, PetscReal unknowns, PetscInt bs, PetscInt max_per_row,
                                       Fill fill, Mat *A)
 {
-  PetscInt     n  = PETSC_DECIDE, rstart, nz_int, *i, *j;
+  PetscInt     N, n = PETSC_DECIDE, rstart, nz_int, *i, *j;
   PetscCount   nz = 0;
   PetscScalar *a;
   PetscLayout  rows, cols;
+  PetscMPIInt  size;
 
   PetscFunctionBeginUser;
+  PetscCallMPI(MPI_Comm_size(comm, &size));
+  const PetscReal entries = std::ceil(unknowns / bs / size) * bs * max_per_row;
+  PetscCheck(unknowns <= (PetscReal)PETSC_INT_MAX, comm, PETSC_ERR_USER_INPUT,
+             "It would have %.0f unknowns, but PETSc's indices end at %" PetscInt_FMT, (double)unknowns, PETSC_INT_MAX);
+  PetscCheck(entries <= (PetscReal)PETSC_INT_MAX, comm, PETSC_ERR_USER_INPUT,
+             "A rank would have up to %.0f entries, but PETSc's indices end at %" PetscInt_FMT ": take more ranks", (double)entries,
+             PETSC_INT_MAX);
+  N = (PetscInt)unknowns;
   PetscCall(PetscSplitOwnershipBlock(comm, bs, &n, &N));
   PetscCall(MatCreate(comm, A));
   PetscCall(MatSetSizes(*A, n, n, N, N));
@@ -43,7 +63,7 @@ static PetscErrorCode MatCreateByRows(MPI_Comm comm, const Backend &backend, Pet
   i[0] = 0;
   for (PetscInt row = 0; row < n; row++) {
     nz += fill(rstart + row, j + nz, a + nz);
-    PetscCall(PetscIntCast(nz, &nz_int)); /* an error that names the remedy where a rank has too many entries for PetscInt */
+    PetscCall(PetscIntCast(nz, &nz_int));
     i[row + 1] = nz_int;
   }
   PetscCall(MatSeqAIJSetPreallocationCSR(*A, i, j, a));
@@ -70,7 +90,7 @@ static PetscErrorCode MatCreateStencil(MPI_Comm comm, const Backend &backend, co
 {
   PetscFunctionBeginUser;
   PetscCall(MatCreateByRows(
-    comm, backend, grid[0] * grid[1] * grid[2], 1, (PetscInt)stencil.entries.size(),
+    comm, backend, (PetscReal)grid[0] * grid[1] * grid[2], 1, (PetscInt)stencil.entries.size(),
     [&](PetscInt row, PetscInt *cols, PetscScalar *vals) { return StencilRow(stencil, grid, row, cols, vals); }, A));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -126,7 +146,7 @@ static PetscErrorCode MatCreateJumps(MPI_Comm comm, const Backend &backend, cons
   const auto coefficient = [=](PetscInt x, PetscInt y, PetscInt z) { return (x / cube + y / cube + z / cube) % 2 ? contrast : 1.; };
 
   PetscCall(MatCreateByRows(
-    comm, backend, nx * ny * nz, 1, 7,
+    comm, backend, (PetscReal)nx * ny * nz, 1, 7,
     [&](PetscInt row, PetscInt *cols, PetscScalar *vals) {
       const PetscInt  x = row % nx, y = row / nx % ny, z = row / (nx * ny);
       const PetscReal here  = coefficient(x, y, z);
@@ -243,7 +263,7 @@ static PetscErrorCode MatCreateElasticity(MPI_Comm comm, const Backend &backend,
 
   PetscFunctionBeginUser;
   PetscCall(MatCreateByRows(
-    comm, backend, nx * ny * nz * kDim, kDim, 27 * kDim,
+    comm, backend, (PetscReal)nx * ny * nz * kDim, kDim, 27 * kDim,
     [&](PetscInt row, PetscInt *cols, PetscScalar *vals) {
       const PetscInt node = row / kDim, component = row % kDim;
       const PetscInt x = node % nx + 1, y = node / nx % ny, z = node / (nx * ny); /* x counts from the clamped face */
@@ -328,7 +348,7 @@ static PetscErrorCode MatCreateCoupled(MPI_Comm comm, const Backend &backend, co
 
   PetscFunctionBeginUser;
   PetscCall(MatCreateByRows(
-    comm, backend, grid[0] * grid[1] * grid[2] * fields, fields, 7 * fields,
+    comm, backend, (PetscReal)grid[0] * grid[1] * grid[2] * fields, fields, 7 * fields,
     [&](PetscInt row, PetscInt *cols, PetscScalar *vals) {
       const PetscInt point = row / fields, f = row % fields;
       PetscInt       k = 0;
@@ -363,35 +383,78 @@ static PetscErrorCode AgreeWithRankZero(MPI_Comm comm, PetscErrorCode mine)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Unpack(const std::string &path, const char folder[], char name[], size_t length)
+/*
+  Runs a program with its output in a file of the temporary folder that has lost its name already, so that nothing is left there
+  however this process ends. What the program writes to its standard error is the reason where it fails.
+*/
+static PetscErrorCode RunIntoFile(const std::string &path, const char folder[], std::vector<std::string> arguments, int *file)
 {
+  char                       text[PETSC_MAX_PATH_LEN];
+  std::string                said;
+  std::vector<char *>        argv;
+  int                        ends[2], status = 0;
+  pid_t                      child;
+  ssize_t                    length;
+  posix_spawn_file_actions_t actions;
+
   PetscFunctionBeginUser;
-  PetscCall(PetscSNPrintf(name, length, "%s/finepc_bench_XXXXXX", folder));
-  const int descriptor = mkstemp(name);
-  PetscCheck(descriptor >= 0, PETSC_COMM_SELF, PETSC_ERR_FILE_OPEN, "Cannot make a temporary file in %s", folder);
-  close(descriptor);
-  const int status = std::system(("gzip -dc '" + path + "' > '" + name + "'").c_str());
-  if (status) std::remove(name);
-  PetscCheck(!status, PETSC_COMM_SELF, PETSC_ERR_FILE_READ, "gzip could not unpack \"%s\"", path.c_str());
+  PetscCall(PetscSNPrintf(text, sizeof(text), "%s/finepc_bench_XXXXXX", folder));
+  *file = mkostemp(text, O_CLOEXEC);
+  PetscCheck(*file >= 0, PETSC_COMM_SELF, PETSC_ERR_FILE_OPEN, "Cannot make a temporary file in %s", folder);
+  (void)unlink(text);
+  PetscCheck(!pipe2(ends, O_CLOEXEC), PETSC_COMM_SELF, PETSC_ERR_SYS, "Cannot make a pipe");
+  for (auto &argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, *file, STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
+  const int error = posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+  if (error) said = arguments[0] + ": " + std::strerror(error);
+  while (!error && ((length = read(ends[0], text, sizeof(text))) > 0 || (length < 0 && errno == EINTR)))
+    if (length > 0) said.append(text, (size_t)length);
+  close(ends[0]);
+  while (!error && waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+  std::replace(said.begin(), said.end(), '\n', ' ');
+  said.erase(0, said.find_first_not_of(' '));
+  said.erase(said.find_last_not_of(' ') + 1);
+  if (error || status) close(*file);
+  PetscCheck(!error && !status, PETSC_COMM_SELF, PETSC_ERR_FILE_READ, "Cannot read \"%s\": %s", path.c_str(), said.c_str());
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* For a path in .gz, an unpacked copy in the temporary directory, to be removed by the caller; otherwise the path itself */
-static PetscErrorCode FileUnpack(MPI_Comm comm, const std::string &path, std::string *plain)
+/* Takes the first Python that has scipy for a script and its arguments. */
+static const char kWithSciPy[] = R"sh(
+for python in "$FINEPC_PYTHON" python3 /usr/bin/python3; do
+  if "$python" -c "import numpy, scipy.io" 2>/dev/null; then exec "$python" "$@"; fi
+done
+echo "Matrix Market files are read by scipy, which no Python here has ($FINEPC_PYTHON python3 /usr/bin/python3)" >&2
+exit 1
+)sh";
+
+/*
+  A path that rank 0 can open as a binary file of PETSc's: that of the file itself, or that of what rank 0 has open as `file`, to be
+  closed by the caller, with the matrix of a Matrix Market file or the unpacked file.
+*/
+static PetscErrorCode FileConvert(MPI_Comm comm, const std::string &kind, const std::string &path, std::string *readable, int *file)
 {
-  char        tmp[PETSC_MAX_PATH_LEN] = "", name[PETSC_MAX_PATH_LEN] = "";
-  PetscMPIInt rank;
+  char                     tmp[PETSC_MAX_PATH_LEN] = "";
+  PetscMPIInt              rank;
+  std::vector<std::string> arguments;
 
   PetscFunctionBeginUser;
-  *plain = path;
-  if (path.size() < 3 || path.compare(path.size() - 3, 3, ".gz")) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCheck(path.find('\'') == std::string::npos, comm, PETSC_ERR_ARG_WRONG,
-             "Cannot unpack \"%s\": unpack it by hand and name the unpacked file", path.c_str());
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  *readable = path;
+  if (kind == "mtx") { /* the script lies beside this program, or beside its folder where an archive was unpacked */
+    const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+
+    arguments = {"sh", "-c", kWithSciPy, "sh", folder / "../benchmarks/read_mtx.py", path, std::to_string(sizeof(PetscInt))};
+  } else if (path.size() > 3 && !path.compare(path.size() - 3, 3, ".gz")) arguments = {"gzip", "-dc", "--", path};
+  else PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetTmp(comm, tmp, sizeof(tmp)));
-  PetscCall(AgreeWithRankZero(comm, rank == 0 ? Unpack(path, tmp, name, sizeof(name)) : PETSC_SUCCESS));
-  PetscCallMPI(MPI_Bcast(name, sizeof(name), MPI_CHAR, 0, comm));
-  *plain = name;
+  PetscCall(AgreeWithRankZero(comm, rank == 0 ? RunIntoFile(path, tmp, arguments, file) : PETSC_SUCCESS));
+  if (rank == 0) *readable = "/dev/fd/" + std::to_string(*file);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -399,7 +462,7 @@ static PetscErrorCode FileUnpack(MPI_Comm comm, const std::string &path, std::st
   Rank 0 looks through a file of PETSc's before all ranks load it together: a file that is not there or that ends too early, or a
   matrix that cannot be, would be an error of this rank alone then, and columns are not checked.
 */
-static PetscErrorCode CheckPetscFile(const std::string &path)
+static PetscErrorCode CheckPetscFile(const std::string &path, const std::string &readable)
 {
   constexpr PetscInt    kChunk = 65536;
   PetscInt              header[4], length = 0;
@@ -452,7 +515,7 @@ static PetscErrorCode CheckPetscFile(const std::string &path)
   };
 
   PetscFunctionBeginUser;
-  PetscCall(PetscBinaryOpen(path.c_str(), FILE_MODE_READ, &descriptor));
+  PetscCall(PetscBinaryOpen(readable.c_str(), FILE_MODE_READ, &descriptor));
   const PetscErrorCode code = check();
   PetscCall(PetscBinaryClose(descriptor));
   PetscCall(code);
@@ -460,7 +523,8 @@ static PetscErrorCode CheckPetscFile(const std::string &path)
 }
 
 /* The matrix, and the right-hand side when one follows it in the file (-ksp_view_mat binary:f -ksp_view_rhs binary:f::append) */
-static PetscErrorCode SystemLoadPetsc(MPI_Comm comm, const Backend &backend, const std::string &path, System *system)
+static PetscErrorCode SystemLoad(MPI_Comm comm, const Backend &backend, const std::string &path, const std::string &readable,
+                                 System *system)
 {
   PetscViewer viewer;
   PetscMPIInt rank, more = 0;
@@ -468,8 +532,8 @@ static PetscErrorCode SystemLoadPetsc(MPI_Comm comm, const Backend &backend, con
 
   PetscFunctionBeginUser;
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
-  PetscCall(AgreeWithRankZero(comm, rank == 0 ? CheckPetscFile(path) : PETSC_SUCCESS));
-  PetscCall(PetscViewerBinaryOpen(comm, path.c_str(), FILE_MODE_READ, &viewer));
+  PetscCall(AgreeWithRankZero(comm, rank == 0 ? CheckPetscFile(path, readable) : PETSC_SUCCESS));
+  PetscCall(PetscViewerBinaryOpen(comm, readable.c_str(), FILE_MODE_READ, &viewer));
   PetscCall(MatCreate(comm, &system->A));
   PetscCall(MatSetType(system->A, backend.mat_type));
   PetscCall(MatLoad(system->A, viewer));
@@ -489,82 +553,43 @@ static PetscErrorCode SystemLoadPetsc(MPI_Comm comm, const Backend &backend, con
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Rank 0 reads all entries: "%%MatrixMarket matrix coordinate real|integer general|symmetric" */
-static PetscErrorCode ReadMatrixMarket(const std::string &path, PetscInt *M, PetscInt *N, std::vector<PetscInt> *rows,
-                                       std::vector<PetscInt> *cols, std::vector<PetscScalar> *vals)
-{
-  char      line[1024], object[64] = "", format[64] = "", field[64] = "", symmetry[64] = "";
-  long long m, n, nnz;
-  PetscBool coordinate, real, integer, general, symmetric;
-
-  PetscFunctionBeginUser;
-  FILE *file = std::fopen(path.c_str(), "r");
-  PetscCheck(file, PETSC_COMM_SELF, PETSC_ERR_FILE_OPEN, "Cannot open \"%s\"", path.c_str());
-  const bool banner = std::fgets(line, sizeof(line), file) &&
-                      std::sscanf(line, "%%%%MatrixMarket %63s %63s %63s %63s", object, format, field, symmetry) == 4;
-  PetscCheck(banner, PETSC_COMM_SELF, PETSC_ERR_FILE_UNEXPECTED, "\"%s\" does not begin as a Matrix Market file", path.c_str());
-  PetscCall(PetscStrcasecmp(format, "coordinate", &coordinate));
-  PetscCall(PetscStrcasecmp(field, "real", &real));
-  PetscCall(PetscStrcasecmp(field, "integer", &integer));
-  PetscCall(PetscStrcasecmp(symmetry, "general", &general));
-  PetscCall(PetscStrcasecmp(symmetry, "symmetric", &symmetric));
-  PetscCheck(coordinate && (real || integer) && (general || symmetric), PETSC_COMM_SELF, PETSC_ERR_SUP,
-             "\"%s\" is %s %s %s: only coordinate, real or integer, general or symmetric can be read", path.c_str(), format, field,
-             symmetry);
-  do
-    PetscCheck(std::fgets(line, sizeof(line), file), PETSC_COMM_SELF, PETSC_ERR_FILE_UNEXPECTED, "\"%s\" ends before the sizes",
-               path.c_str());
-  while (line[0] == '%' || line[std::strspn(line, " \t\r\n")] == '\0');
-  PetscCheck(std::sscanf(line, "%lld %lld %lld", &m, &n, &nnz) == 3, PETSC_COMM_SELF, PETSC_ERR_FILE_UNEXPECTED,
-             "\"%s\" has no line of sizes", path.c_str());
-  PetscCall(PetscIntCast(m, M));
-  PetscCall(PetscIntCast(n, N));
-  for (long long k = 0; k < nnz; k++) {
-    long long i, j;
-    double    v;
-
-    PetscCheck(std::fscanf(file, "%lld %lld %lf", &i, &j, &v) == 3 && i >= 1 && i <= m && j >= 1 && j <= n, PETSC_COMM_SELF,
-               PETSC_ERR_FILE_UNEXPECTED, "Entry %lld of \"%s\" is missing or wrong", k + 1, path.c_str());
-    rows->push_back((PetscInt)(i - 1));
-    cols->push_back((PetscInt)(j - 1));
-    vals->push_back(v);
-    if (symmetric && i != j) {
-      rows->push_back((PetscInt)(j - 1));
-      cols->push_back((PetscInt)(i - 1));
-      vals->push_back(v);
-    }
-  }
-  std::fclose(file);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode MatLoadMatrixMarket(MPI_Comm comm, const Backend &backend, const std::string &path, Mat *A)
-{
-  PetscInt                 size[2] = {0, 0};
-  std::vector<PetscInt>    rows, cols;
-  std::vector<PetscScalar> vals;
-  PetscMPIInt              rank;
-
-  PetscFunctionBeginUser;
-  PetscCallMPI(MPI_Comm_rank(comm, &rank));
-  PetscCall(AgreeWithRankZero(comm, rank == 0 ? ReadMatrixMarket(path, &size[0], &size[1], &rows, &cols, &vals) : PETSC_SUCCESS));
-  PetscCallMPI(MPI_Bcast(size, 2, MPIU_INT, 0, comm));
-  PetscCall(MatCreate(comm, A));
-  PetscCall(MatSetSizes(*A, PETSC_DECIDE, PETSC_DECIDE, size[0], size[1]));
-  PetscCall(MatSetType(*A, backend.mat_type));
-  PetscCall(MatSetPreallocationCOO(*A, (PetscCount)rows.size(), rows.data(), cols.data()));
-  PetscCall(MatSetValuesCOO(*A, vals.data(), INSERT_VALUES));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* ------------------------------------------ by name ------------------------------------------- */
+
+static std::vector<std::string> Split(const std::string &text, char separator)
+{
+  std::vector<std::string> parts;
+  std::istringstream       stream(text + separator);
+  std::string              part;
+
+  while (std::getline(stream, part, separator)) parts.push_back(part);
+  return parts;
+}
 
 /* The arguments after the kind: fields[k], or the default when the specification is shorter */
 static PetscErrorCode ArgumentReal(const std::vector<std::string> &fields, size_t k, PetscReal standard, PetscReal *value)
 {
+  char *end = nullptr;
+
   PetscFunctionBeginUser;
   *value = standard;
-  if (k < fields.size()) PetscCall(PetscOptionsStringToReal(fields[k].c_str(), value));
+  if (k >= fields.size()) PetscFunctionReturn(PETSC_SUCCESS);
+  *value = std::strtod(fields[k].c_str(), &end);
+  PetscCheck(end != fields[k].c_str() && !*end && std::isfinite(*value), PETSC_COMM_SELF, PETSC_ERR_USER_INPUT,
+             "\"%s\" is no number", fields[k].c_str());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode Positive(const std::string &text, PetscInt *value)
+{
+  char          *end   = nullptr;
+  const PetscInt limit = PETSC_INT_MAX - 1; /* elements have one node more */
+
+  PetscFunctionBeginUser;
+  errno             = 0;
+  const long long n = std::strtoll(text.c_str(), &end, 10);
+  PetscCheck(!text.empty() && std::isdigit((unsigned char)text[0]) && !*end && !errno && n > 0 && n <= limit, PETSC_COMM_SELF,
+             PETSC_ERR_USER_INPUT, "\"%s\" is no whole number from 1 to %" PetscInt_FMT, text.c_str(), limit);
+  *value = (PetscInt)n;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -572,30 +597,25 @@ static PetscErrorCode ArgumentInt(const std::vector<std::string> &fields, size_t
 {
   PetscFunctionBeginUser;
   *value = standard;
-  if (k < fields.size()) PetscCall(PetscOptionsStringToInt(fields[k].c_str(), value));
+  if (k < fields.size()) PetscCall(Positive(fields[k], value));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* "121" or "60x220x85" */
-static PetscErrorCode ArgumentGrid(const std::vector<std::string> &fields, PetscInt dim, PetscInt grid[3])
+/* "121" or "60x220x85", the first of at most so many arguments */
+static PetscErrorCode ArgumentGrid(const std::vector<std::string> &fields, size_t most, PetscInt dim, PetscInt grid[3])
 {
-  char   **parts;
-  int      count;
-  PetscInt n[3];
-
   PetscFunctionBeginUser;
   PetscCheck(fields.size() > 1, PETSC_COMM_SELF, PETSC_ERR_USER_INPUT, "%s needs a size, as in %s:40", fields[0].c_str(),
              fields[0].c_str());
-  PetscCall(PetscStrToArray(fields[1].c_str(), 'x', &count, &parts));
-  PetscCheck(count == 1 || count == dim, PETSC_COMM_SELF, PETSC_ERR_USER_INPUT, "%s:%s: give one size or %" PetscInt_FMT,
-             fields[0].c_str(), fields[1].c_str(), dim);
-  for (int d = 0; d < 3; d++) {
-    if (d < dim) PetscCall(PetscOptionsStringToInt(parts[count == 1 ? 0 : d], &n[d]));
-    grid[d] = d < dim ? n[d] : 1;
-    PetscCheck(grid[d] > 0, PETSC_COMM_SELF, PETSC_ERR_USER_INPUT, "%s:%s: sizes are positive", fields[0].c_str(),
-               fields[1].c_str());
+  PetscCheck(fields.size() <= most + 1, PETSC_COMM_SELF, PETSC_ERR_USER_INPUT, "There are %d arguments, but %s takes at most %d",
+             (int)fields.size() - 1, fields[0].c_str(), (int)most);
+  const std::vector<std::string> sizes = Split(fields[1], 'x');
+  PetscCheck(sizes.size() == 1 || sizes.size() == (size_t)dim, PETSC_COMM_SELF, PETSC_ERR_USER_INPUT,
+             "\"%s\" is neither one size nor %" PetscInt_FMT " with x between them", fields[1].c_str(), dim);
+  for (size_t d = 0; d < 3; d++) {
+    grid[d] = 1;
+    if (d < (size_t)dim) PetscCall(Positive(sizes[sizes.size() == 1 ? 0 : d], &grid[d]));
   }
-  PetscCall(PetscStrToArrayDestroy(count, parts));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -619,48 +639,45 @@ static PetscErrorCode SystemGenerate(MPI_Comm comm, const std::vector<std::strin
 
   PetscFunctionBeginUser;
   if (kind == "poisson2d5" || kind == "poisson2d9") {
-    PetscCall(ArgumentGrid(fields, 2, grid));
+    PetscCall(ArgumentGrid(fields, 1, 2, grid));
     PetscCall(MatCreateStencil(comm, backend, grid, kind == "poisson2d5" ? StarStencil(1., 1., 0.) : BoxStencil(2), &system->A));
   } else if (kind == "poisson3d7" || kind == "poisson3d27") {
-    PetscCall(ArgumentGrid(fields, 3, grid));
+    PetscCall(ArgumentGrid(fields, 1, 3, grid));
     PetscCall(MatCreateStencil(comm, backend, grid, kind == "poisson3d7" ? StarStencil(1., 1., 1.) : BoxStencil(3), &system->A));
   } else if (kind == "jumps" || kind == "jumps2d") {
     const PetscInt dim = kind == "jumps" ? 3 : 2;
 
-    PetscCall(ArgumentGrid(fields, dim, grid));
+    PetscCall(ArgumentGrid(fields, 3, dim, grid));
     PetscCall(ArgumentReal(fields, 2, 1e4, &system->contrast));
     PetscCall(ArgumentInt(fields, 3, 8, &cube));
-    PetscCheck(system->contrast > 0. && cube > 0, comm, PETSC_ERR_USER_INPUT, "%s: contrast and cube must be positive",
-               system->name.c_str());
+    PetscCheck(system->contrast > 0., comm, PETSC_ERR_USER_INPUT, "The contrast must be positive");
     PetscCall(MatCreateJumps(comm, backend, grid, dim, system->contrast, cube, &system->A));
   } else if (kind == "aniso2d") {
-    PetscCall(ArgumentGrid(fields, 2, grid));
+    PetscCall(ArgumentGrid(fields, 3, 2, grid));
     PetscCall(ArgumentReal(fields, 2, 1e-3, &first));
     PetscCall(ArgumentReal(fields, 3, 30., &second));
-    PetscCheck(first > 0., comm, PETSC_ERR_USER_INPUT, "%s: eps must be positive", system->name.c_str());
+    PetscCheck(first > 0., comm, PETSC_ERR_USER_INPUT, "eps must be positive");
     PetscCall(MatCreateStencil(comm, backend, grid, RotatedStencil(first, second), &system->A));
   } else if (kind == "aniso3d") {
-    PetscCall(ArgumentGrid(fields, 3, grid));
+    PetscCall(ArgumentGrid(fields, 3, 3, grid));
     PetscCall(ArgumentReal(fields, 2, 1e-1, &first));
     PetscCall(ArgumentReal(fields, 3, 1e-3, &second));
-    PetscCheck(first > 0. && second > 0., comm, PETSC_ERR_USER_INPUT, "%s: eps_y and eps_z must be positive", system->name.c_str());
+    PetscCheck(first > 0. && second > 0., comm, PETSC_ERR_USER_INPUT, "eps_y and eps_z must be positive");
     PetscCall(MatCreateStencil(comm, backend, grid, StarStencil(1., first, second), &system->A));
   } else if (kind == "elasticity3d") {
-    PetscCall(ArgumentGrid(fields, 3, grid));
+    PetscCall(ArgumentGrid(fields, 3, 3, grid));
     PetscCall(ArgumentReal(fields, 2, 1., &system->contrast));
     PetscCall(ArgumentInt(fields, 3, 4, &cube));
-    PetscCheck(system->contrast > 0. && cube > 0, comm, PETSC_ERR_USER_INPUT, "%s: contrast and cube must be positive",
-               system->name.c_str());
+    PetscCheck(system->contrast > 0., comm, PETSC_ERR_USER_INPUT, "The contrast must be positive");
     PetscCall(MatCreateElasticity(comm, backend, grid, system->contrast, cube, &system->A));
   } else if (kind == "block3d7") {
-    PetscCall(ArgumentGrid(fields, 3, grid));
+    PetscCall(ArgumentGrid(fields, 3, 3, grid));
     PetscCall(ArgumentInt(fields, 2, 3, &system->fields));
     PetscCall(ArgumentReal(fields, 3, 1., &first));
-    PetscCheck(system->fields > 0 && system->fields <= kMaxFields, comm, PETSC_ERR_USER_INPUT,
-               "%s: there can be 1 to %" PetscInt_FMT " fields", system->name.c_str(), kMaxFields);
+    PetscCheck(system->fields <= kMaxFields, comm, PETSC_ERR_USER_INPUT, "There can be 1 to %" PetscInt_FMT " fields", kMaxFields);
     PetscCall(MatCreateCoupled(comm, backend, grid, system->fields, first, &system->A));
   } else {
-    SETERRQ(comm, PETSC_ERR_USER_INPUT, "Unknown system \"%s\"; there are %s", system->name.c_str(), kKinds);
+    SETERRQ(comm, PETSC_ERR_USER_INPUT, "Unknown system \"%s\"; there are %s", system->name.c_str(), kSystemKinds);
   }
   if (kind != "block3d7") {
     PetscCall(MatSetOption(system->A, MAT_SPD, PETSC_TRUE));
@@ -673,6 +690,7 @@ PetscErrorCode SystemCreate(MPI_Comm comm, const std::string &spec, const Backen
 {
   const size_t   colon = spec.find(':');
   PetscLogDouble start, end;
+  PetscInt       columns;
   MatInfo        info;
 
   PetscFunctionBeginUser;
@@ -680,30 +698,24 @@ PetscErrorCode SystemCreate(MPI_Comm comm, const std::string &spec, const Backen
   system->kind = spec.substr(0, colon);
   if (system->kind == "file" || system->kind == "mtx") {
     const std::string path = colon == std::string::npos ? "" : spec.substr(colon + 1);
-    std::string       plain;
+    std::string       readable;
+    int               file = -1;
 
     PetscCheck(!path.empty(), comm, PETSC_ERR_USER_INPUT, "%s needs a path, as in %s:A.%s", spec.c_str(), system->kind.c_str(),
                system->kind == "mtx" ? "mtx" : "petsc");
     system->name = NameOfPath(path);
-    PetscCall(FileUnpack(comm, path, &plain));
-    const PetscErrorCode ierr = system->kind == "file" ? SystemLoadPetsc(comm, backend, plain, system)
-                                                       : MatLoadMatrixMarket(comm, backend, plain, &system->A);
-    if (plain != path) std::remove(plain.c_str());
+    PetscCall(FileConvert(comm, system->kind, path, &readable, &file));
+    const PetscErrorCode ierr = SystemLoad(comm, backend, path, readable, system);
+    if (file >= 0) close(file);
     PetscCall(ierr);
   } else {
-    std::vector<std::string> fields;
-    char                   **parts;
-    int                      count;
-
     system->name = spec;
-    PetscCall(PetscStrToArray(spec.c_str(), ':', &count, &parts));
-    fields.assign(parts, parts + count);
-    PetscCall(PetscStrToArrayDestroy(count, parts));
-    PetscCheck(!fields.empty(), comm, PETSC_ERR_USER_INPUT, "Empty system; there are %s", kKinds);
-    PetscCall(SystemGenerate(comm, fields, backend, system));
+    PetscCall(SystemGenerate(comm, Split(spec, ':'), backend, system));
   }
   PetscCall(MatViewFromOptions(system->A, nullptr, "-bench_mat_view"));
-  PetscCall(MatGetSize(system->A, &system->rows, nullptr));
+  PetscCall(MatGetSize(system->A, &system->rows, &columns));
+  PetscCheck(system->rows > 0 && system->rows == columns, comm, PETSC_ERR_USER_INPUT,
+             "A matrix of %" PetscInt_FMT " by %" PetscInt_FMT " is no linear system", system->rows, columns);
   PetscCall(MatGetInfo(system->A, MAT_GLOBAL_SUM, &info));
   system->nnz = info.nz_used;
   PetscCall(PetscTime(&end));

@@ -1,9 +1,12 @@
 #include "text.h"
 #include <algorithm>
+#include <cerrno>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 std::string Format(const char *format, ...)
@@ -25,13 +28,27 @@ std::string Cell(const char *format, PetscLogDouble value, bool known)
   return known ? text : "";
 }
 
+/*
+  Writes a file beside and gives it the name when all of it is there: the file that was there before stays until then. What is no
+  ordinary file, a terminal or a pipe, is written to as it is.
+*/
 PetscErrorCode WriteFile(const std::string &path, const std::string &text)
 {
+  std::error_code   error;
+  const bool        link     = std::filesystem::is_symlink(path, error);
+  const std::string target   = link ? std::filesystem::weakly_canonical(path, error).string() : path;
+  const bool        ordinary = !std::filesystem::exists(target, error) || std::filesystem::is_regular_file(target, error);
+  const std::string beside   = ordinary ? target + ".new" : path;
+
   PetscFunctionBeginUser;
-  std::FILE *file = std::fopen(path.c_str(), "w");
-  PetscCheck(file, PETSC_COMM_SELF, PETSC_ERR_FILE_OPEN, "Cannot write \"%s\"", path.c_str());
-  const bool written = std::fputs(text.c_str(), file) >= 0;
-  PetscCheck(!std::fclose(file) && written, PETSC_COMM_SELF, PETSC_ERR_FILE_WRITE, "Cannot write \"%s\"", path.c_str());
+  errno                    = 0;
+  std::FILE *const file    = std::fopen(beside.c_str(), "w");
+  const bool       written = file && std::fputs(text.c_str(), file) >= 0;
+  const bool       closed  = file && !std::fclose(file);
+  const bool       named   = written && closed && (!ordinary || !std::rename(beside.c_str(), target.c_str()));
+  const int        why     = errno;
+  if (!named && file && ordinary) std::remove(beside.c_str());
+  PetscCheck(named, PETSC_COMM_SELF, PETSC_ERR_FILE_WRITE, "Cannot write \"%s\": %s", path.c_str(), std::strerror(why));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,0 +1,56 @@
+"""Writes the matrix of a Matrix Market file, read by scipy, to the standard output as a binary file of PETSc's.
+
+Usage: read_mtx.py FILE.mtx[.gz] BYTES_OF_AN_INDEX > FILE.petsc
+"""
+import gzip
+import re
+import sys
+import warnings
+
+import numpy
+import scipy.io
+
+ENTRY = re.compile(rb"\s*\d+\s+\d+\s+[-+.\deE]+\s*")
+
+
+def check(path, limit):
+    """Refuses what some releases of scipy take for a matrix, read as other numbers, or read without an end."""
+    with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
+        banner = file.readline().decode(errors="replace").lower().split()
+        if len(banner) != 5 or banner[0] != "%%matrixmarket":
+            raise ValueError("it does not begin with %%MatrixMarket and four words")
+        known = (["matrix"], ["coordinate"], ["real", "integer"], ["general", "symmetric"])
+        if not all(word in words for word, words in zip(banner[1:], known)):
+            raise ValueError(f"it is {' '.join(banner[1:])}, but must be matrix coordinate, real or integer, general or symmetric")
+        lines = ((k, line) for k, line in enumerate(file, 2) if line.strip() and not line.startswith(b"%"))
+        sizes = next(lines, (0, b""))[1].split()
+        if len(sizes) != 3 or not all(size.isdigit() for size in sizes):
+            raise ValueError("its line of sizes does not have three whole numbers, of which none is negative")
+        rows, columns, entries = map(int, sizes)
+        if max(rows, columns, entries * (2 if banner[4] == "symmetric" else 1)) >= limit:
+            raise ValueError(f"it has {rows} rows, {columns} columns and {entries} entries, but PETSc's indices end at {limit - 1}")
+        found = 0
+        for k, line in lines:
+            if not ENTRY.fullmatch(line):
+                raise ValueError(f"line {k} is not a row, a column and a value")
+            found += 1
+        if found != entries:
+            raise ValueError(f"it has {found} entries, but says that there are {entries}")
+
+
+def main(path, index_bytes):
+    warnings.simplefilter("error")  # older ones of numpy's only warn of indices that they cannot hold
+    check(path, 256**index_bytes // 2)
+    matrix = scipy.io.mmread(path).tocsr()
+    matrix.sum_duplicates()
+    # 1211216 is the number with which a matrix begins.
+    for part in ((1211216, *matrix.shape, matrix.nnz), numpy.diff(matrix.indptr), matrix.indices):
+        sys.stdout.buffer.write(numpy.asarray(part).astype(f">i{index_bytes}").tobytes())
+    sys.stdout.buffer.write(matrix.data.astype(">f8").tobytes())
+    sys.stdout.buffer.flush()
+
+
+try:
+    main(sys.argv[1], int(sys.argv[2]))
+except Exception as error:  # of scipy's there are many
+    sys.exit(str(error) or type(error).__name__)
