@@ -7,9 +7,9 @@ The files come from runs of finepc_bench with cgfused and cmatch on one system e
 
     CUDA_INJECTION64_PATH=lib/libfinepc_timeline.so FINEPC_TIMELINE=FILE.csv finepc_bench -repeats 3 ..
 
-Of the last set-up in a file, and of the median whole iteration of cgfused, tables in Markdown tell for each level the microseconds of
-its kernels, their number, and the microseconds from the first kernel of the level to that of the next one: the difference is that of
-the host, which launches, allocates, and reads numbers before it goes on.
+Of the last set-up in a file, and of the median whole iteration of cgfused, tables in Markdown tell for each level the
+microseconds of its kernels, their number, and the microseconds from the first kernel of the level to that of the next one: the
+difference is that of the host, which launches, allocates, and reads numbers before it goes on.
 """
 import pathlib
 import re
