@@ -157,7 +157,7 @@ TEST_CASE("bisai: PCApplyTranspose is the transpose of PCApply", "[bisai][pc][tr
       }
 }
 
-TEST_CASE("bisai: transposes have the values of the last set-up, in the old memory", "[bisai][pc][transpose][cycle][alone]")
+TEST_CASE("bisai: transposes have the values of the last set-up, in the old memory", "[bisai][pc][transpose][cycle]")
 {
   for (const Kind &kind : Kinds())
     for (const char *options : {"", "-pc_bisai_factor cuda -pc_bisai_sweeps 1",

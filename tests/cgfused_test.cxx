@@ -1313,7 +1313,7 @@ TEST_CASE("cgfused: values that were exact in single and no longer are", "[cgfus
   }
 }
 
-TEST_CASE("cgfused: nothing is allocated from the second solve on", "[cgfused][alone]")
+TEST_CASE("cgfused: nothing is allocated from the second solve on", "[cgfused]")
 {
   for (const Place &place : Places())
     for (PCType pc : {PCNONE, PCAFSAI})
@@ -1335,7 +1335,7 @@ TEST_CASE("cgfused: nothing is allocated from the second solve on", "[cgfused][a
       }
 }
 
-TEST_CASE("cgfused: device memory is given back", "[cgfused][gpu][alone]")
+TEST_CASE("cgfused: device memory is given back", "[cgfused][gpu]")
 {
   NEEDS_DEVICE();
   const MatObject A = CreateMat(RandomStencil(40, 40, 40, false, 8), MATAIJCUSPARSE);

@@ -396,7 +396,7 @@ TEST_CASE("reset, other sizes, destroy: nothing is left over", "[local][pc][cycl
       }
 }
 
-TEST_CASE("device memory is given back", "[local][pc][cycle][gpu][alone]")
+TEST_CASE("device memory is given back", "[local][pc][cycle][gpu]")
 {
   NEEDS_DEVICE();
   for (const Type &type : Types()) {
@@ -422,7 +422,7 @@ TEST_CASE("device memory is given back", "[local][pc][cycle][gpu][alone]")
   }
 }
 
-TEST_CASE("new values are a fresh set-up, in the old memory", "[local][pc][cycle][alone]")
+TEST_CASE("new values are a fresh set-up, in the old memory", "[local][pc][cycle]")
 {
   for (const Type &type : Types())
     for (const Kind &kind : type.kinds())

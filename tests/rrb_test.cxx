@@ -977,7 +977,7 @@ TEST_CASE("rrb: applications right after one another are those that wait", "[rrb
   }
 }
 
-TEST_CASE("rrb: an application allocates nothing", "[rrb][gpu][alone]")
+TEST_CASE("rrb: an application allocates nothing", "[rrb][gpu]")
 {
   NEEDS_DEVICE();
   const Grid       grid = {130, 111};

@@ -852,7 +852,7 @@ TEST_CASE("rrbcg: KSPSetUp() prepares all of a solve", "[rrbcg]")
   }
 }
 
-TEST_CASE("rrbcg: the first solve on a GPU takes no memory that KSPSetUp() did not", "[rrbcg][gpu][alone]")
+TEST_CASE("rrbcg: the first solve on a GPU takes no memory that KSPSetUp() did not", "[rrbcg][gpu]")
 {
   NEEDS_DEVICE();
   const Size      size{1000, 700}; /* its vectors have 18.2e6 bytes */

@@ -98,8 +98,8 @@ bool        Contains(const std::string &text, const std::string &part);
 void PoisonMemory(PetscMemType where, size_t bytes);
 
 /*
-   Bytes that PETSc has allocated on the host, and bytes in use on the device, by all programs. FINEPC_TEST_SHARED_GPU in the
-   environment, for several test programs at a time, makes the latter 0.
+   Bytes that PETSc has allocated on the host, and bytes in use on the device: by all programs, or, where finepc_trace is loaded,
+   what this program has allocated.
 */
 PetscLogDouble HostBytes();
 PetscLogDouble DeviceBytes();
