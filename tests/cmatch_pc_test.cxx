@@ -744,7 +744,7 @@ TEST_CASE("cmatch: the bytes of an application", "[cmatch][pc]")
       MUST(PCFinePCGetApplyBytes(pc, &bytes[k]));
       k++;
     }
-    /* At least the matrix three times, once in the coarse correction and once in the smoother behind it; twice here. */
+    /* the matrix twice at least: in the residual that is restricted, and in the smoother behind the coarse correction */
     CHECK(bytes[0] >= 2. * Nonzeros(A) * (sizeof(PetscInt) + sizeof(float)));
     CHECK(bytes[1] > 1.2 * bytes[0]);
     CHECK(bytes[2] > 1.2 * bytes[0]);
@@ -881,6 +881,48 @@ TEST_CASE("cmatch: the Chebyshev smoother is PETSc's, with a* and 1 for the eige
     }
     CHECK(apart <= 1e-12 * largest);
   }
+}
+
+/* Where the diagonal dominates all rows there is one level, and the preconditioner is its smoother, twice. */
+TEST_CASE("cmatch: one level of the Chebyshev smoother is PETSc's method applied twice", "[cmatch][pc]")
+{
+  HostMatrix H = RandomGraph(300, 7, 32);
+  for (PetscInt row = 0; row < H.n; row++) {
+    double off = 1;
+    for (PetscInt e = H.i[row]; e < H.i[row + 1]; e++) off += H.j[e] == row ? 0 : std::abs(H.a[e]);
+    for (PetscInt e = H.i[row]; e < H.i[row + 1]; e++)
+      if (H.j[e] == row) H.a[e] = 12 * off;
+  }
+  for (const Backend &backend : Backends())
+    for (PetscInt k = 1; k <= 4; k++) {
+      CAPTURE(backend.name, k);
+      char petsc[256], cmatch[128];
+      MUST(PetscSNPrintf(petsc, sizeof(petsc),
+                         "-ksp_type chebyshev -ksp_chebyshev_eigenvalues %.17g,1 -ksp_norm_type none -ksp_max_it %d "
+                         "-ksp_convergence_test skip -pc_type jacobi -pc_jacobi_type rowl1",
+                         (double)PolynomialLowerEnd(k), (int)k));
+      MUST(PetscSNPrintf(cmatch, sizeof(cmatch), "-@smoother chebyshev -@degree %d -@precision double -@coarse_size 10", (int)k));
+      const MatObject A = CreateMat(H, backend.mat), on_host = CreateMat(H, MATAIJ);
+      const VecObject b = RightVec(A, 3), x = RightVec(A), r = RightVec(on_host, 3), step = RightVec(on_host),
+                      sum = RightVec(on_host);
+      const PCObject pc   = MakePC(A, CMATCH(), cmatch);
+      MUST(PCSetUp(pc));
+      CHECK(Contains(ViewText((PC)pc), "the smoother, twice"));
+      MUST(PCApply(pc, b, x));
+      const KSPObject ksp = MakeKSP(on_host, petsc, PCJACOBI);
+      MUST(KSPSolve(ksp, r, sum));
+      MUST(MatMult(on_host, sum, step));
+      MUST(VecAXPY(r, -1, step));
+      MUST(KSPSolve(ksp, r, step));
+      MUST(VecAXPY(sum, 1, step));
+      const auto mine = Values(x), theirs = Values(sum);
+      double     apart = 0, largest = 0;
+      for (PetscInt row = 0; row < H.n; row++) {
+        apart   = std::max(apart, std::abs(theirs[row] - mine[row]));
+        largest = std::max(largest, std::abs(mine[row]));
+      }
+      CHECK(apart <= 1e-12 * largest);
+    }
 }
 
 TEST_CASE("cmatch: iterations hardly grow with the mesh", "[cmatch][pc]")

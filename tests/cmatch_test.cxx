@@ -14,6 +14,7 @@
 #include <set>
 #include <tuple>
 #include <vector>
+#include <random>
 
 #include <petscblaslapack.h>
 
@@ -157,6 +158,28 @@ HostMatrix ChainOfPairs(PetscInt n)
   for (PetscInt row = 0; row + 1 < n; row++) A.Add(row, row + 1, row % 2 ? -0.05 : -1);
   if (n) A.AddDiagonal(0, 1);
   return A.Matrix();
+}
+
+/* A tree in which every row but the first is coupled with parent(row) < row. */
+template <typename Parent>
+HostMatrix Tree(PetscInt n, Parent parent)
+{
+  Couplings A(n);
+  for (PetscInt row = 1; row < n; row++) A.Add(parent(row), row, -1 - 0.01 * (row % 5));
+  for (PetscInt row = 0; row < n; row++) A.AddDiagonal(row, 1e-3);
+  return A.Matrix();
+}
+
+/* A chain with a tooth of so many rows at each row of it. */
+HostMatrix Comb(PetscInt n, PetscInt tooth)
+{
+  return Tree(n, [=](PetscInt row) { return row % (tooth + 1) ? row - 1 : row - tooth - 1; });
+}
+
+HostMatrix RandomTree(PetscInt n, unsigned seed)
+{
+  std::mt19937 random(seed);
+  return Tree(n, [&](PetscInt row) { return (PetscInt)(random() % (unsigned)row); });
 }
 
 /* Every row is left to the smoother. */
@@ -2300,8 +2323,7 @@ TEST_CASE("cmatch: the inverse, where the finest level is the coarsest one", "[c
 
 /* ----------------------------------------- iterations ----------------------------------------- */
 
-/* The limits are what the host twin needs, and one more. What the prototype needs, ../shared/amg/run.py SYSTEM C, is beside them.
- */
+/* The limits are what the host twin needs, and one more. What the prototype of the method needs is beside them. */
 TEST_CASE("cmatch: iterations, complexity and work memory of elliptic problems", "[cmatch]")
 {
   struct Problem {
@@ -2768,6 +2790,9 @@ TEST_CASE("cmatch: every kernel, on small systems", "[cmatch][gpu][sanitizer]")
     device.Compute(other, params, w, true);
     CheckTwins(&host, &device, {&m.A, &other}, w);
   };
+  CMATCHParams two_levels = Precision(FINEPC_SINGLE); /* the kernels of large levels alone */
+  two_levels.max_levels   = 2;
+  compare({"long chain", Tree(110000, [](PetscInt row) { return row - 1; })}, two_levels, {});
   const NamedMatrix grid = {"grid", Poisson(17, 15)}, hub = {"hub", Hub(100, 110)}, parts = {"parts", Parts(200)},
                     isolated = {"isolated", Diagonal(Vector(50, 2.))}, arrow = {"arrow", Arrow(2100)};
   for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
@@ -2819,6 +2844,25 @@ TEST_CASE("cmatch: twins, every option of the set-up", "[cmatch][gpu]")
         host.Compute(other, variant.params, w, true);
         device.Compute(other, variant.params, w, true);
         CheckTwins(&host, &device, {&m.A, &other}, w);
+      }
+}
+
+/* Few entries a row, whose operators on aggregates need more than the work memory has at once. */
+TEST_CASE("cmatch: twins of long chains and trees", "[cmatch][gpu]")
+{
+  NEEDS_DEVICE();
+  const auto before = [](PetscInt row) { return row - 1; };
+  for (const NamedMatrix &m : {NamedMatrix{"chain", Tree(14250, before)}, NamedMatrix{"longer chain", Tree(60001, before)},
+                               NamedMatrix{"uneven chain", GrowingChain(14250)}, NamedMatrix{"comb", Comb(15592, 1)},
+                               NamedMatrix{"comb of long teeth", Comb(30000, 7)}, NamedMatrix{"tree", RandomTree(30000, 53)},
+                               NamedMatrix{"larger tree", RandomTree(70000, 54)}, NamedMatrix{"parts", Parts(40000)}})
+    for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
+      for (PetscInt sweeps : {1, 2, 3}) {
+        CAPTURE(m.name, precision, sweeps);
+        CMATCHParams params = Precision(precision);
+        params.sweeps       = sweeps;
+        Twin host(m.A, params, PETSC_MEMTYPE_HOST), device(m.A, params, PETSC_MEMTYPE_CUDA);
+        CheckTwins(&host, &device, {&m.A}, {});
       }
 }
 

@@ -11,8 +11,11 @@ constexpr int    kGroup     = 8;  /* lanes of a row */
 constexpr double kThreadRow = 12; /* up to so many entries a thread takes a row */
 constexpr double kShortRow  = 4;  /* up to so many entries beside the diagonal half a group copies a row */
 
-/* The work memory that a set-up reserves, as a multiple of the bytes of A, and at least. Where that is not enough it gets more. */
-constexpr double kWork      = 1.95;
+/*
+   The work memory that a set-up reserves, as a multiple of the bytes of A, and at least; in double precision, or with longer rows
+   of P, the second multiple. Where that is not enough it gets more.
+*/
+constexpr double kWork = 1.95, kMoreWork = 2.95;
 constexpr size_t kLeastWork = 1 << 20;
 
 /* ---------------------------------------- finest level ---------------------------------------- */
@@ -176,7 +179,7 @@ PetscErrorCode MakeFinest(CMATCHSetup *s, const CSRView &A, bool keep)
   if (!keep) PetscCall(CMATCHCreateLevel(s, A.n, A.nnz - A.n));
   CMATCHLevel &L = H->level[0];
   if (!keep) {
-    PetscCall(s->arena.TakeBack((size_t)L.n + (copied ? L.nnz : 0), nullptr, s->arena.mark(), &matched_d));
+    PetscCall(s->arena.TakeBack((size_t)L.n + (copied ? L.nnz : 0), {}, s->arena.mark(), &matched_d));
     if (copied) matched_a = matched_d + L.n;
   }
   const auto mark = s->arena.mark();
@@ -394,16 +397,17 @@ PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *
   H->params          = *params;
   H->scale           = 1;
   H->work_meter.peak = H->work_meter.now;
-  CMATCHSetup  s(H, params, stats);
-  Buffer<char> report(&H->work_meter);
+  CMATCHSetup s(H, params, stats);
   PetscCall(PetscGetCurrentCUDAStream(&s.stream));
   if (A->n) {
     const size_t A_bytes = A->nnz * (sizeof(PetscInt) + sizeof(PetscScalar)) + A->n * sizeof(PetscInt);
-    PetscCall(s.arena.Reserve(PetscMax(kLeastWork, (size_t)(kWork * (double)A_bytes))));
+    const bool   usual   = params->precision == FINEPC_SINGLE && params->prolongator_row <= kCMATCHUsualRow;
+    PetscCall(s.arena.Reserve(PetscMax(kLeastWork, (size_t)((usual ? kWork : kMoreWork) * (double)A_bytes))));
     Layout layout;
     layout.Place(&s.report, 1);
     layout.Place(&s.rounds, kCMATCHRounds);
-    PetscCall(layout.Allocate(&report));
+    if (!H->report.size()) PetscCall(H->report.Allocate(layout.bytes()));
+    layout.Bind(H->report.data());
     PetscCall(Compute(&s, *A, w, keep));
   } else {
     H->scale = std::ldexp(1., kCMATCHExponent);
@@ -418,9 +422,10 @@ PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *
     PetscInfo(nullptr, "The set-up used %g of the %g bytes that it reserved\n", (double)s.arena.used(), (double)H->work.bytes()));
   if (!work) {
     H->work.Free();
+    H->report.Free();
     PetscCall(CMATCHFreeFactorWork(H));
   }
-  H->kept_bytes = H->work.bytes();
+  H->kept_bytes = H->work.bytes() + H->report.bytes();
   for (const SFSAIWork &level : H->factor_work) H->kept_bytes += level.bytes;
   H->inverted = (PetscBool)(params->coarse == PC_CMATCH_DENSE && H->end != CMATCH_END_DOMINATED && H->levels &&
                             H->level[H->levels - 1].n <= kCMATCHLargestDense);

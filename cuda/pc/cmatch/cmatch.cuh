@@ -14,6 +14,7 @@
 */
 #pragma once
 
+#include <initializer_list>
 #include <type_traits>
 #include <vector>
 
@@ -46,6 +47,7 @@ struct CMATCHHierarchyCUDA : CMATCHHierarchy {
   Buffer<char>              common{&meter};
   WorkMeter                 work_meter;                          /* of the memory of a set-up */
   Buffer<char>              work{&work_meter};                   /* of the last set-up, if it is kept */
+  Buffer<char>              report{&work_meter};                 /* the same, see CMATCHSetup */
   SFSAIWork                 factor_work[kCMATCHMostLevels] = {}; /* the same of the smoother sfsai, of each level */
   CMATCHVectors             vectors[kCMATCHMostLevels]     = {};
   double                   *rs[kCMATCHMostLevels]          = {}; /* [n] the row sums in double */
@@ -105,18 +107,22 @@ public:
   };
   /*
      Memory at the back, which stays until the next call; what it held before is lost. It may lie over what was taken after the
-     mark, but not over what ends at `source_end`, which is to be copied to it.
+     mark, but not over what ends at one of `source_ends`, which is to be copied to it.
   */
   template <typename T>
-  PetscErrorCode TakeBack(size_t count, const void *source_end, Mark mark, T **array)
+  PetscErrorCode TakeBack(size_t count, std::initializer_list<const void *> source_ends, Mark mark, T **array)
   {
-    const size_t bytes = Round(count * sizeof(T));
-    const char  *begin = main_->data(), *source = (const char *)source_end;
-    size_t       least = mark.begin;
+    const size_t      bytes = Round(count * sizeof(T));
+    const char *const begin = main_->data();
+    size_t            least = mark.begin;
 
     PetscFunctionBegin;
-    if (source > begin && source <= begin + main_->size()) least = PetscMax(least, (size_t)(source - begin));
-    end_ = main_->size();
+    for (const void *end : source_ends) {
+      const char *const source = (const char *)end;
+      if (source > begin && source <= begin + main_->size()) least = PetscMax(least, (size_t)(source - begin));
+    }
+    least = Round(least);
+    end_  = main_->size();
     if (least + bytes <= end_) {
       end_ -= bytes;
       *array = (T *)(main_->data() + end_);
@@ -146,6 +152,9 @@ private:
   std::vector<Buffer<char>> more_;
   size_t                    begin_ = 0, end_ = 0, used_ = 0;
 };
+
+/* The rows of P for which the room of A P is guessed; longer rows of P have longer rows of A P. */
+constexpr PetscInt kCMATCHUsualRow = 4;
 
 /* The stages of a set-up in which a failure is found, in the order in which they count; the level is added to the last one. */
 constexpr int kCMATCHStageCheck = 0, kCMATCHStageStore = 1, kCMATCHStageCoarse = 2;

@@ -773,7 +773,7 @@ PetscErrorCode KeepRows(CMATCHSetup *s, const CMATCHRows &from, CMATCHArena::Mar
   PetscInt    *to = nullptr;
 
   PetscFunctionBegin;
-  PetscCall(s->arena.TakeBack(3 * n + 2 * m, from.a + m, mark, &to));
+  PetscCall(s->arena.TakeBack(3 * n + 2 * m, {from.start + n, from.length + n, from.d + n, from.j + m, from.a + m}, mark, &to));
   const std::pair<const void *, size_t> parts[] = {{from.start, n}, {from.length, n}, {from.d, n}, {from.j, m}, {from.a, m}};
   PetscInt                             *at[5];
   for (int k = 0; k < 5; k++) {

@@ -13,9 +13,8 @@ constexpr int kLongestSorted = kWarpSize * kSortedPerLane;
 constexpr int kGeneralBlocks = 2;   /* on a processor, on the general path of P */
 constexpr int kProlongThread = 128; /* threads of a block in which a thread has a row of P */
 /* Guesses of entries: of A P as a multiple of those of A, and of the next operator. A product that needs more is made again. */
-constexpr double   kProductEntries = 1.45, kCoarseEntries = 0.75;
-constexpr PetscInt kUsualWidth   = 4;                     /* of P, for which they hold; wider rows of P have wider rows of A P */
-constexpr size_t   kLeastEntries = 64, kLeastRows = 2048; /* of rows of the next operator, so many more, for few rows */
+constexpr double kProductEntries = 1.45, kCoarseEntries = 0.75;
+constexpr size_t kLeastEntries = 64, kLeastRows = 2048; /* of rows of the next operator, so many more, for few rows */
 
 constexpr int kFewRows     = 30000; /* up to so many rows of a product have a warp each */
 constexpr int kProlongRoom = 12;    /* aggregates that such a row may meet */
@@ -808,7 +807,8 @@ struct Step {
     if (!keep && C.room >= (size_t)L.n) AP.wide = C.j; /* not needed yet */
     else PetscCall(s->arena.Take(L.n, &AP.wide));
     AP.scale = 1;
-    if (!H->AP_room[level]) H->AP_room[level] = (size_t)(kProductEntries * (L.nnz + (double)L.n)) * (L.width > kUsualWidth ? 2 : 1);
+    if (!H->AP_room[level])
+      H->AP_room[level] = (size_t)(kProductEntries * (L.nnz + (double)L.n)) * (L.width > kCMATCHUsualRow ? 2 : 1);
     PetscCall(TakeRoom(H->AP_room[level], &AP));
     PetscCall(Multiply(&AP, &AP_wide));
     H->AP_room[level] = AP.room;
