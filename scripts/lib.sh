@@ -11,8 +11,6 @@ set_up_petsc() {
   eval "$settings"
 }
 
-petsc_has_cuda() { grep -q '^#define PETSC_HAVE_CUDA\b' "$PETSC_DIR/${PETSC_ARCH:-}/include/petscconf.h"; }
-
 # configure FOLDER [OPTION...]: makes CMake's build folder; the options are CMake's.
 configure() {
   local folder=$1 stamp=$1/petsc-used options=("${@:2}") generator=()
@@ -37,20 +35,12 @@ build_finepc() {
   build "$build_dir" "$@"
 }
 
-# test_with_sanitizers: builds the host twins with the sanitizers of addresses and of undefined behaviour, in a folder of its
-# own, and runs the test program and the fuzzer.
+# test_with_sanitizers: builds what a machine without CUDA builds, the host twins alone, in a folder of its own and with the
+# sanitizers of addresses and of undefined behaviour, and runs the test program, the fuzzer and the test of the documentation.
 test_with_sanitizers() {
   local folder=$build_dir/sanitizers
   configure "$folder" -DFINEPC_CUDA=OFF -DFINEPC_SANITIZE=ON
-  build "$folder" finepc_tests finepc_fuzz
-  ctest --test-dir "$folder" --output-on-failure -j "$(nproc)" -R '^(finepc_tests|fuzz|fuzz_2_ranks)$'
-}
-
-# test_without_cuda: builds what a machine without CUDA builds, the host twins alone, in a folder of its own, and runs the test
-# program and the test of the documentation there.
-test_without_cuda() {
-  local folder=$build_dir/host
-  configure "$folder" -DFINEPC_CUDA=OFF
   build "$folder"
-  ctest --test-dir "$folder" --output-on-failure -R '^(finepc_tests|finepc_tests_2_ranks|docs)$'
+  ctest --test-dir "$folder" --output-on-failure -j "$(nproc)" \
+    -R '^(finepc_tests|finepc_tests_rest|finepc_tests_2_ranks|fuzz|fuzz_2_ranks|docs)$'
 }

@@ -336,7 +336,7 @@ TEST_CASE("cgfused: the same iterates step by step", "[cgfused][long]")
                 CompareSolvers(H, place, pc, Norm(norm) + guess + "-ksp_rtol 1e-10 -ksp_max_it " + std::to_string(k), 1e-10);
 }
 
-TEST_CASE("cgfused: the same iterates on structural matrices", "[cgfused]")
+TEST_CASE("cgfused: the same iterates on structural matrices", "[cgfused][long]")
 {
   for (const char *name : {"bcsstk16", "bcsstk24", "bcsstk28", "s3rmt3m3", "ex15"}) {
     const HostMatrix H = Shared(name);
@@ -444,7 +444,7 @@ TEST_CASE("cgfused: the same counts and reasons on many systems", "[cgfused]")
 }
 
 /* With thousands of iterations no two runs are alike; these tolerances are reached before that. */
-TEST_CASE("cgfused: the same counts and reasons on structural matrices", "[cgfused]")
+TEST_CASE("cgfused: the same counts and reasons on structural matrices", "[cgfused][long]")
 {
   struct Case {
     const char *name;

@@ -80,6 +80,13 @@ def table_of_options(face):
     return re.findall(r'\{"(-\w+)",\s*"[^"]+",\s*"(\w+)",', table.group(1)) if table else []
 
 
+def without_bound(face):
+    """The keys of the type's table whose values have no upper bound."""
+    table = re.search(r"\bOption<(?:PC|KSP)> kOptions\[\] = \{\n(.*?)\n\};", face, re.S)
+    entries = re.split(r"^  \{", table.group(1), flags=re.M)[1:] if table else []
+    return [re.match(r'"(-\w+)"', entry).group(1) for entry in entries if not re.search(r"\b(Between|\w*AndBelow|OneOf)\(", entry)]
+
+
 def check_type(root, build, kind, name):
     """kind: PC or KSP"""
     faces = glob.glob(f"{root}/src/{kind.lower()}/**/{name}.cxx", recursive=True)
@@ -136,6 +143,8 @@ def check_type(root, build, kind, name):
 
         default = values.get(key)
         check(default is not None, f"{key}: -help does not show it")
+        integer = re.fullmatch(r"-?\d+", default or "")
+        check(not integer or key not in without_bound(face), f"{key}: an integer option without an upper bound")
         check(key in page_defaults, f"{key}: not on the page of the type")
         if default is not None and key in page_defaults:
             of_page = page_defaults[key]

@@ -234,3 +234,31 @@ TEST_CASE("several ranks: memory ends on one of them, and all of them get an err
       }
     }
 }
+
+/* An allocation that fails on one rank leaves the others waiting in a sum, and is therefore looked for on all ranks at once. */
+TEST_CASE("several ranks: a solve of cgfused allocates nothing that one rank alone may lack", "[memory][cgfused][mpi]")
+{
+  for (const char *const type : {PCNONE, PCJACOBI, PCSFSAI}) {
+    CAPTURE(type);
+    const MatObject A = CreateMat(Poisson(6, 5), MATAIJ, PETSC_COMM_WORLD);
+    const VecObject b = RightVec(A, 2), x = RightVec(A);
+    KSPObject       ksp;
+    PC              pc;
+    PetscErrorCode  code;
+    bool            failed;
+    MUST(KSPCreate(PETSC_COMM_WORLD, ksp.put()));
+    MUST(KSPSetOperators(ksp, A, A));
+    MUST(KSPSetType(ksp, KSPCGFUSED));
+    MUST(KSPGetPC(ksp, &pc));
+    MUST(PCSetType(pc, type));
+    MUST(KSPSetUp(ksp));
+    {
+      const Errors        errors;
+      const FailingMemory failing(FailingMemory::Through::New, 1);
+      code   = KSPSolve(ksp, b, x);
+      failed = failing.Failed();
+    }
+    CHECK((int)code == PETSC_SUCCESS);
+    CHECK(!failed);
+  }
+}

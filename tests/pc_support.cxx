@@ -447,6 +447,8 @@ Type RRB()
   type.bad     = {
     {"The pivot of level 1 at point (3, 4)& is not positive: PCRRB needs a symmetric M-matrix", PC_FACTOR_NUMERIC_ZEROPIVOT,
          Point(3, 4, -1)},
+    {"The pivot of level 1 at point (3, 4)& is not between 2.2e-308 and 4.5e+307, so that its inverse is no number",
+         PC_FACTOR_NUMERIC_ZEROPIVOT, Point(3, 4, 1e-310)},
     /* Which point is named depends on the order in which the exact factorization of a twin meets what the zero has spoiled. */
     {"& is not positive: PCRRB needs a symmetric M-matrix", PC_FACTOR_NUMERIC_ZEROPIVOT, Point(4, 1, 0)},
     {"at point (3, 1)& is not positive: PCRRB needs a symmetric M-matrix", PC_FACTOR_NUMERIC_ZEROPIVOT, Point(3, 1, -2)},

@@ -704,6 +704,73 @@ TEST_CASE("rrb: what cannot be factored is named", "[rrb]")
 }
 
 /* The host's limit needs gigabytes: it is in the test of the PC. */
+static HostMatrix TimesPowerOf2(HostMatrix A, int exponent)
+{
+  for (PetscScalar &a : A.a) a = std::ldexp(a, exponent);
+  return A;
+}
+
+static std::vector<double> TimesPowerOf2(std::vector<double> x, int exponent)
+{
+  for (double &value : x) value = std::ldexp(value, exponent);
+  return x;
+}
+
+TEST_CASE("rrb: powers of 2 in the matrix are powers of 2 in the factor, as far as numbers go", "[rrb]")
+{
+  const Grid grid = {23, 18};
+  for (PetscMemType where : Places())
+    for (bool nine : {false, true})
+      for (PetscInt levels : {1, 2, 3, 100}) {
+        const HostMatrix          A = SomeSumsNegative(grid, nine, 3);
+        const std::vector<double> x = RandomValues(A.n, 4);
+        Twin                      twin(A, grid, Levels(levels), where);
+        const std::vector<double> y = twin.Apply(x);
+        std::vector<double>       l, d;
+        twin.Get(&l, &d);
+        CHECK((twin.stats.lifted > 0) == (nine || levels > 1));
+        for (int exponent : {-950, -700, -530, 530, 700, 950}) {
+          CAPTURE(where, nine, levels, exponent);
+          std::vector<double> scaled_l, scaled_d;
+          Twin                scaled(TimesPowerOf2(A, exponent), grid, Levels(levels), where);
+          REQUIRE(scaled.stats.failure == RRB_OK);
+          CHECK(scaled.stats.lifted == twin.stats.lifted);
+          scaled.Get(&scaled_l, &scaled_d);
+          CHECK((scaled_l == l));
+          CHECK((TimesPowerOf2(scaled_d, exponent) == d));
+          CHECK((TimesPowerOf2(scaled.Apply(x), exponent) == y));
+        }
+      }
+}
+
+TEST_CASE("rrb: a pivot whose inverse is no normal number is named", "[rrb]")
+{
+  const Grid grid = {10, 8};
+  for (PetscMemType where : Places())
+    for (bool nine : {false, true}) {
+      CAPTURE(where, nine);
+      const HostMatrix good = Stencil(grid, nine, 0.01, 12);
+      for (int exponent : {-1040, -1030, 1021}) {
+        CAPTURE(exponent);
+        const Twin twin(TimesPowerOf2(good, exponent), grid, Levels(2), where);
+        CHECK(twin.stats.failure == RRB_RANGE);
+        CHECK(twin.stats.level == 1);
+        if (exponent < 0) CHECK(twin.stats.row == 1);
+      }
+      for (double value : {1e-309, 1e308}) { /* (4, 4), which remains */
+        CAPTURE(value);
+        HostMatrix A = good;
+        for (PetscInt row = 0; row < A.n; row++)
+          for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+            if (row == 44 || A.j[k] == 44) A.a[k] = row == A.j[k] ? value : 0;
+        const Twin twin(A, grid, Levels(2), where);
+        CHECK(twin.stats.failure == RRB_RANGE);
+        CHECK(twin.stats.level == 2);
+        CHECK(twin.stats.row == 44);
+      }
+    }
+}
+
 TEST_CASE("rrb: what is left of the levels is too much", "[rrb][gpu]")
 {
   NEEDS_DEVICE();

@@ -150,7 +150,7 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
   cg->several = (PetscBool)(size > 1);
   PetscCall(CGFusedWhyGeneral(ksp, &M, &cg->why));
-  const PetscBool own = (PetscBool)cg->why.empty(); /* products by own kernels */
+  const PetscBool own = (PetscBool)!cg->why; /* products by own kernels */
   if (own) PetscCall(CGFusedPrepareDevice(ksp, M));
   if (own && !cg->several) PetscCall(CGFusedSolveOnDevice(ksp));
   else PetscCall(CGFusedSolveByHost(ksp, own));
@@ -205,7 +205,7 @@ static PetscErrorCode KSPView_CGFused(KSP ksp, PetscViewer viewer)
   if (single && !cg->radius) PetscCall(PetscViewerASCIIPrintf(viewer, "  using single-reduction variant\n"));
   if (cg->radius) PetscCall(PetscViewerASCIIPrintf(viewer, "  trust region of radius %g\n", (double)cg->radius));
   if (!cg->solved) PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s, before the first solve\n", KSPCGFusedPaths[cg->path]));
-  else if (!cg->why.empty()) PetscCall(PetscViewerASCIIPrintf(viewer, "  path: general: %s\n", cg->why.c_str()));
+  else if (cg->why) PetscCall(PetscViewerASCIIPrintf(viewer, "  path: general: %s%s\n", cg->why.text, cg->why.type));
   else PetscCall(ViewOwnProducts(cg, viewer));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -222,7 +222,7 @@ static PetscErrorCode KSPReset_CGFused(KSP ksp)
   PetscCall(PetscFree2(cg->e, cg->d));
   cg->A = cg->block = cg->M = cg->pattern = CopiedFrom{};
   cg->lanczos = cg->rows = 0;
-  cg->why.clear();
+  cg->why                = CGFusedReason{};
   cg->solved = cg->has_model = PETSC_FALSE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

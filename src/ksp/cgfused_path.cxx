@@ -53,7 +53,15 @@ static PetscErrorCode BlocksAreOnDevice(KSP ksp, Mat A, PetscBool *device)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode WhyNotWithMatrix(KSP ksp, std::string *why)
+static PetscErrorCode IsOfType(PetscObject object, const char text[], CGFusedReason *why)
+{
+  PetscFunctionBegin;
+  why->text = text;
+  PetscCall(PetscStrncpy(why->type, object->type_name, sizeof(why->type)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode WhyNotWithMatrix(KSP ksp, CGFusedReason *why)
 {
   Mat          A;
   MatNullSpace null_space;
@@ -63,19 +71,19 @@ static PetscErrorCode WhyNotWithMatrix(KSP ksp, std::string *why)
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
   PetscCall(PetscObjectTypeCompareAny((PetscObject)A, &ours, MATSEQAIJCUSPARSE, MATMPIAIJCUSPARSE, ""));
   PetscCall(PetscObjectTypeCompareAny((PetscObject)A, &on_host, MATSEQAIJ, MATMPIAIJ, ""));
-  if (on_host) *why = "the matrix is on the host";
-  else if (!ours) *why = std::string("the matrix type ") + ((PetscObject)A)->type_name + ", which is not aijcusparse";
-  else if (!kHasCUDA) *why = "this finepc was built without CUDA";
+  if (on_host) why->text = "the matrix is on the host";
+  else if (!ours) PetscCall(IsOfType((PetscObject)A, "the matrix is not aijcusparse, but ", why));
+  else if (!kHasCUDA) why->text = "this finepc was built without CUDA";
   else {
     PetscCall(BlocksAreOnDevice(ksp, A, &device));
     PetscCall(MatGetNullSpace(A, &null_space));
-    if (!device) *why = "the matrix is bound to the CPU, on the host";
-    else if (null_space) *why = "a null space";
+    if (!device) why->text = "the matrix is bound to the CPU, on the host";
+    else if (null_space) why->text = "a null space";
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode WhyNotWithVectors(KSP ksp, std::string *why)
+static PetscErrorCode WhyNotWithVectors(KSP ksp, CGFusedReason *why)
 {
   PetscBool b_device, x_device, r_device;
   PetscInt  n, b_n, rows;
@@ -89,13 +97,13 @@ static PetscErrorCode WhyNotWithVectors(KSP ksp, std::string *why)
   PetscCall(VecGetLocalSize(ksp->vec_rhs, &b_n));
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
   PetscCall(MatGetLocalSize(A, &rows, nullptr));
-  if (!b_device || !x_device || !r_device) *why = "the vectors are on the host";
-  else if (n != rows || b_n != rows) *why = "vectors of another size than the matrix"; /* MatMult() makes an error of it */
-  else if (!n) *why = "no rows";
+  if (!b_device || !x_device || !r_device) why->text = "the vectors are on the host";
+  else if (n != rows || b_n != rows) why->text = "vectors of another size than the matrix"; /* MatMult() makes an error of it */
+  else if (!n) why->text = "no rows";
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode WhyNotWithPreconditioner(KSP ksp, CGFusedPreconditioner *M, std::string *why)
+static PetscErrorCode WhyNotWithPreconditioner(KSP ksp, CGFusedPreconditioner *M, CGFusedReason *why)
 {
   const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
   PetscBool          none;
@@ -110,33 +118,32 @@ static PetscErrorCode WhyNotWithPreconditioner(KSP ksp, CGFusedPreconditioner *M
   if (query) PetscCall((*query)(ksp->pc, &M->M));
   if (cycle_query) PetscCall((*cycle_query)(ksp->pc, &M->cycle));
   if (!none && !M->jacobi && !query && !cycle_query)
-    *why = std::string("the preconditioner ") + ((PetscObject)ksp->pc)->type_name +
-           ", which is not none, jacobi, afsai, sfsai or cmatch";
-  else if (query && (!M->M->W1.i || !PetscMemTypeDevice(M->M->where))) *why = "the factor is on the host";
-  else if (query && M->M->carry_bytes) *why = "the matrix has couplings that one row alone has";
-  else if (cycle_query && cg->several) *why = "multigrid on several ranks";
-  else if (cycle_query && (!M->cycle || !PetscMemTypeDevice(M->cycle->where))) *why = "the multigrid hierarchy is on the host";
+    PetscCall(IsOfType((PetscObject)ksp->pc, "the preconditioner is not none, jacobi, afsai, sfsai or cmatch, but ", why));
+  else if (query && (!M->M->W1.i || !PetscMemTypeDevice(M->M->where))) why->text = "the factor is on the host";
+  else if (query && M->M->carry_bytes) why->text = "the matrix has couplings that one row alone has";
+  else if (cycle_query && cg->several) why->text = "multigrid on several ranks";
+  else if (cycle_query && (!M->cycle || !PetscMemTypeDevice(M->cycle->where))) why->text = "the multigrid hierarchy is on the host";
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* As CGFusedWhyGeneral(), as far as this rank sees: the first reason that there is. */
-static PetscErrorCode WhyGeneralHere(KSP ksp, CGFusedPreconditioner *M, std::string *why)
+static PetscErrorCode WhyGeneralHere(KSP ksp, CGFusedPreconditioner *M, CGFusedReason *why)
 {
   PetscBool single;
 
   PetscFunctionBegin;
   *M = CGFusedPreconditioner{};
   PetscCall(CGFusedSingleReduction(ksp, &single));
-  *why = WhyNotAsItIsAsked(ksp, single);
-  if (why->empty()) PetscCall(WhyNotWithMatrix(ksp, why));
-  if (why->empty()) PetscCall(WhyNotWithVectors(ksp, why));
-  if (why->empty()) PetscCall(WhyNotWithPreconditioner(ksp, M, why));
+  *why = CGFusedReason{WhyNotAsItIsAsked(ksp, single)};
+  if (!*why) PetscCall(WhyNotWithMatrix(ksp, why));
+  if (!*why) PetscCall(WhyNotWithVectors(ksp, why));
+  if (!*why) PetscCall(WhyNotWithPreconditioner(ksp, M, why));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* --------------------------------- what all ranks have to say --------------------------------- */
 
-PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, std::string *why)
+PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, CGFusedReason *why)
 {
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
   Mat          A;
@@ -148,7 +155,7 @@ PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, std::string 
              "The matrix of the system has no type: call MatSetType() or MatSetFromOptions(), and give it values");
   PetscCall(WhyGeneralHere(ksp, M, why));
   if (!cg->several) PetscFunctionReturn(PETSC_SUCCESS);
-  all[0] = why->empty();
+  all[0] = !*why;
   all[1] = 0;
   if (all[0]) {
     CopiedFrom now;
@@ -157,7 +164,7 @@ PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, std::string 
     all[1] = cg->exchange && now.id == cg->pattern.id && now.state == cg->pattern.state;
   }
   PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, all, 2, MPI_INT, MPI_LAND, PetscObjectComm((PetscObject)ksp)));
-  if (!all[0] && why->empty()) *why = "another rank, which cannot multiply so";
+  if (!all[0] && !*why) why->text = "another rank, which cannot multiply so";
   cg->same_exchange = (PetscBool)all[1];
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -14,8 +14,6 @@
 #include <petsc/private/kspimpl.h>
 #include <petscsf.h>
 
-#include <string>
-
 #include "finepcimpl.h"
 #include "pc/pcinverse.h"
 #include "sparse/csr_mat.h"
@@ -34,6 +32,17 @@ struct CGFusedPreconditioner {
   PetscBool        jacobi = PETSC_FALSE;
 };
 
+/*
+   Why a solve takes the general path. A reason is made without new memory, since a rank that had none left would not come to the
+   other ranks, which wait for it.
+*/
+struct CGFusedReason {
+  const char *text     = ""; /* a literal, empty if there is no reason */
+  char        type[64] = ""; /* the name of a type, with which the text ends */
+
+  explicit operator bool() const { return *text; }
+};
+
 template <typename Object>
 struct OptionTable;
 
@@ -46,9 +55,9 @@ struct KSP_CGFused {
   PetscBool3     single_reduction = PETSC_BOOL3_UNKNOWN; /* unknown: with several ranks */
 
   /* the last solve */
-  PetscBool   solved  = PETSC_FALSE; /* there has been one */
-  PetscBool   several = PETSC_FALSE; /* it had several ranks */
-  std::string why;                   /* why it took the general path; empty if it did not */
+  PetscBool     solved  = PETSC_FALSE; /* there has been one */
+  PetscBool     several = PETSC_FALSE; /* it had several ranks */
+  CGFusedReason why;                   /* why it took the general path; none if it did not */
 
   /* the GPU */
   CGFusedWork   *work     = nullptr; /* made when it is first needed */
@@ -98,9 +107,9 @@ PetscReal CGFusedStepToBoundary(PetscReal radius, PetscReal xx, PetscReal xp, Pe
 /* Whether a vector is on the GPU and may be used there. */
 PetscErrorCode CGFusedIsOnDevice(Vec, PetscBool *device);
 /*
-   Why the solve takes the general path, or an empty text if the products can be our own. All ranks take the same path; collective.
+   Why the solve takes the general path, or no reason if the products can be our own. All ranks take the same path; collective.
 */
-PetscErrorCode CGFusedWhyGeneral(KSP, CGFusedPreconditioner *, std::string *why);
+PetscErrorCode CGFusedWhyGeneral(KSP, CGFusedPreconditioner *, CGFusedReason *why);
 
 /* ------------------------------------- cgfused_device.cxx ------------------------------------- */
 

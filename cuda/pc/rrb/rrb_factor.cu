@@ -122,11 +122,10 @@ __device__ double OddPivot(const RRBElimination &v, PetscInt x, PetscInt y)
   return d;
 }
 
-/* Reports the pivot of a point (x, y) of the grid if it is not positive. */
+/* Reports the pivot of a point (x, y) of the grid if it fails. */
 __device__ void CheckPivot(const RRBElimination &v, PetscInt level, PetscInt x, PetscInt y, double d)
 {
-  if (!(d > 0) || !isfinite(d))
-    atomicMin(&v.report->pivot, (unsigned long long)level << 32 | (unsigned long long)(y * v.stride * v.nx + x * v.stride));
+  RRBCheckPivot(v.report, level, y * v.stride * v.nx + x * v.stride, d);
 }
 
 /* The column of L and the inverse pivot of point r1 or r2 of a cell; zeros where the cell has no such point. */
@@ -161,7 +160,7 @@ __device__ double RowSum(const RRBElimination &v, PetscInt x, PetscInt y)
     double       sum = v.S.e[r] + v.S.n[r];
     if (r_x > 0) sum += v.S.e[r - 1];
     if (r_y > 0) sum += v.S.n[r - nx];
-    return a * sum / v.S.c[r];
+    return a / v.S.c[r] * sum;
   };
   const size_t p   = (size_t)y * nx + x;
   double       sum = v.S.c[p];
@@ -191,26 +190,26 @@ __device__ bool OddSchur(const RRBElimination &v, int what, PetscInt I, PetscInt
       S[kSkewQ] = v.S.nw[p];
     }
     if (y > 0) {
-      const double a = v.S.n[p - nx];
-      S[kSkewC] -= a * a / OddPivot(v, x, y - 1);
+      const double a = v.S.n[p - nx], l = a / OddPivot(v, x, y - 1);
+      S[kSkewC] -= l * a;
     }
     if (x > 0) {
-      const double a = v.S.e[p - 1], d = OddPivot(v, x - 1, y);
-      S[kSkewC] -= a * a / d;
-      S[kSkewQ] -= a * v.S.n[p - 1] / d;
+      const double a = v.S.e[p - 1], l = a / OddPivot(v, x - 1, y);
+      S[kSkewC] -= l * a;
+      S[kSkewQ] -= l * v.S.n[p - 1];
     }
     if (x + 1 < nx) {
-      const double a = v.S.e[p], d = OddPivot(v, x + 1, y);
-      S[kSkewC] -= a * a / d;
-      S[kSkewP] -= a * v.S.n[p + 1] / d;
-      S[kSkewH] -= a * v.S.e[p + 1] / d;
+      const double a = v.S.e[p], l = a / OddPivot(v, x + 1, y);
+      S[kSkewC] -= l * a;
+      S[kSkewP] -= l * v.S.n[p + 1];
+      S[kSkewH] -= l * v.S.e[p + 1];
     }
     if (y + 1 < ny) {
-      const double a = v.S.n[p], d = OddPivot(v, x, y + 1);
-      S[kSkewC] -= a * a / d;
-      S[kSkewP] -= a * v.S.e[p + nx] / d;
-      if (x > 0) S[kSkewQ] -= a * v.S.e[p + nx - 1] / d;
-      S[kSkewV] -= a * v.S.n[p + nx] / d;
+      const double a = v.S.n[p], l = a / OddPivot(v, x, y + 1);
+      S[kSkewC] -= l * a;
+      S[kSkewP] -= l * v.S.e[p + nx];
+      if (x > 0) S[kSkewQ] -= l * v.S.e[p + nx - 1];
+      S[kSkewV] -= l * v.S.n[p + nx];
     }
   }
   for (int k = 0; k < kSkewArrays; k++) to[k * g.Cells()] = S[k];
@@ -263,26 +262,26 @@ __device__ __forceinline__ void EvenLevel(const RRBElimination &v, PetscInt I, P
     l[2] = se / d;
     l[3] = nw / d;
     l[4] = 1 / d;
-    c -= sw * sw / d;
-    e -= sw * se / d;
-    n -= sw * nw / d;
-    next_ne -= sw * ne / d;
+    c -= l[0] * sw;
+    e -= l[0] * se;
+    n -= l[0] * nw;
+    next_ne -= l[0] * ne;
   }
   for (int k = 0; k < 5; k++) to[k * g.Cells()] = l[k];
   if (g.Has(kB1, I - 1, J)) { /* this b2 is the south-east neighbour of that b1, */
-    const double d = EvenPivot(v, I - 1, J), a = v.Skew(kB2, kSkewQ, I, J);
-    c -= a * a / d;
-    n -= a * v.Skew(kB1, kSkewP, I - 1, J) / d;
-    next_nw -= a * v.Skew(kB1, kSkewQ, I - 1, J) / d;
+    const double a = v.Skew(kB2, kSkewQ, I, J), of_b1 = a / EvenPivot(v, I - 1, J);
+    c -= of_b1 * a;
+    n -= of_b1 * v.Skew(kB1, kSkewP, I - 1, J);
+    next_nw -= of_b1 * v.Skew(kB1, kSkewQ, I - 1, J);
   }
   if (g.Has(kB1, I, J - 1)) { /* the north-west neighbour of that one, */
-    const double d = EvenPivot(v, I, J - 1), a = v.Skew(kB1, kSkewQ, I, J - 1);
-    c -= a * a / d;
-    e -= a * v.Skew(kB1, kSkewP, I, J - 1) / d;
+    const double a = v.Skew(kB1, kSkewQ, I, J - 1), of_b1 = a / EvenPivot(v, I, J - 1);
+    c -= of_b1 * a;
+    e -= of_b1 * v.Skew(kB1, kSkewP, I, J - 1);
   }
   if (g.Has(kB1, I - 1, J - 1)) { /* and the north-east neighbour of that one */
-    const double d = EvenPivot(v, I - 1, J - 1), a = v.Skew(kB1, kSkewP, I - 1, J - 1);
-    c -= a * a / d;
+    const double a = v.Skew(kB1, kSkewP, I - 1, J - 1), of_b1 = a / EvenPivot(v, I - 1, J - 1);
+    c -= of_b1 * a;
   }
   const size_t p = (size_t)J * g.cx + I;
   v.next.c[p]    = c;
@@ -453,16 +452,16 @@ PetscErrorCode EliminateLevels(const SetUp &s, const RRBFactorCUDA *F, RRBElimin
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What was counted on the way, and the first pivot that is not positive, if there is one. */
+/* What was counted on the way, and the first pivot that fails, if there is one. */
 void FillStats(const RRBReport &seen, RRBStats *stats)
 {
   stats->one_sided   = (PetscInt64)seen.one_sided;
   stats->lifted      = (PetscInt64)seen.lifted;
   stats->zero_pivots = seen.zero_pivots;
   if (seen.pivot == kRRBNoFailure) return;
-  stats->failure = RRB_PIVOT;
-  stats->level   = (PetscInt)(seen.pivot >> 32);
-  stats->row     = (PetscInt)(seen.pivot & 0xffffffffull);
+  stats->failure = seen.pivot & 1 ? RRB_RANGE : RRB_PIVOT;
+  stats->level   = (PetscInt)(seen.pivot >> 33);
+  stats->row     = (PetscInt)(seen.pivot >> 1 & 0xffffffffull);
 }
 
 } // namespace

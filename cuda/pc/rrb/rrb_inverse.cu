@@ -68,7 +68,7 @@ __device__ PetscInt RemainderRow(const RRBElimination &v, PetscInt p)
   return y * v.stride * v.nx + x * v.stride;
 }
 
-/* Reports pivots that are not positive. */
+/* Reports pivots that fail. */
 struct TellPivot {
   RRBElimination v;
   PetscInt       but;
@@ -76,8 +76,7 @@ struct TellPivot {
   __device__ void operator()(PetscInt p, double pivot) const
   {
     if (p == but && isfinite(pivot)) v.report->zero_pivots++;
-    else if (!(pivot > 0) || !isfinite(pivot))
-      atomicMin(&v.report->pivot, (unsigned long long)v.level << 32 | (unsigned long long)RemainderRow(v, p));
+    else RRBCheckPivot(v.report, v.level, RemainderRow(v, p), pivot);
   }
 };
 

@@ -30,7 +30,7 @@ static PetscErrorCode FreeFactor(PC_RRB *rrb)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Describes in the outcome a pivot that is not positive. */
+/* Describes in the outcome a pivot that fails. */
 static PetscErrorCode DescribePivot(PC pc, PCLocalOutcome *outcome)
 {
   const PC_RRB   *rrb   = (const PC_RRB *)pc->data;
@@ -41,6 +41,13 @@ static PetscErrorCode DescribePivot(PC pc, PCLocalOutcome *outcome)
   PetscFunctionBegin;
   PetscCall(PCLocalNameBlock(pc, block, sizeof(block)));
   outcome->reason = PC_FACTOR_NUMERIC_ZEROPIVOT;
+  if (stats->failure == RRB_RANGE) {
+    PetscCall(PetscSNPrintf(outcome->text, sizeof(outcome->text),
+                            "The pivot of level %" PetscInt_FMT " at point (%" PetscInt_FMT ", %" PetscInt_FMT
+                            ")%s is not between %.1e and %.1e, so that its inverse is no number: scale the equations",
+                            stats->level, stats->row % nx, stats->row / nx, block, kRRBSmallestPivot, kRRBLargestPivot));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(PetscSNPrintf(outcome->text, sizeof(outcome->text),
                           "The pivot of level %" PetscInt_FMT " at point (%" PetscInt_FMT ", %" PetscInt_FMT
                           ")%s is not positive: PCRRB needs a symmetric M-matrix%s, or one that is close to it; try %sfewer levels "
@@ -242,8 +249,7 @@ static PetscErrorCode PCDestroy_RRB(PC pc)
   may fail, in the set-up or in the solve. A rank's subdomain is not singular, nor is a matrix that couples one way alone: all their
   pivots count.
 
-  The elimination multiplies entries with each other. Scale a matrix whose entries are beyond 1e150 or below 1e-150 in magnitude:
-  such products overflow or vanish.
+  A pivot below 2.2e-308 or above 4.5e307, whose inverse is no normal number, makes the set-up fail, too: scale such a matrix.
 
   With several ranks this is not the global method: each rank factors its own subdomain alone, without the couplings to other ranks,
   as `PCBJACOBI` does, and iterations grow with the number of ranks; the view says so. An error about one rank's subdomain is an

@@ -55,10 +55,19 @@ constexpr PetscReal kRRBZeroSum = 1e-8;
 */
 constexpr PetscReal kRRBLift = 1e-12;
 
+/*
+   A pivot and its inverse are normal numbers, 2^-1022 to 2^1022. Beyond that digits are lost, or the inverse is infinite. All other
+   numbers of a factor are quotients and products that lie between those of pivots, as long as A is positive definite.
+*/
+constexpr PetscReal kRRBSmallestPivot = 0x1p-1022, kRRBLargestPivot = 0x1p1022;
+
 /* ------------------------------------ outcome of a set-up ------------------------------------- */
 
-/* Why there is no factor: A couples points that are no neighbours, A is not symmetric, or a pivot is not positive. */
-enum RRBFailure { RRB_OK, RRB_PATTERN, RRB_UNSYMMETRIC, RRB_PIVOT };
+/*
+   Why there is no factor: A couples points that are no neighbours, A is not symmetric, a pivot is not positive, or it is positive,
+   but too small or too large for its inverse.
+*/
+enum RRBFailure { RRB_OK, RRB_PATTERN, RRB_UNSYMMETRIC, RRB_PIVOT, RRB_RANGE };
 
 struct RRBStats {
   RRBFailure failure;

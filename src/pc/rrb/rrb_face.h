@@ -23,6 +23,6 @@ struct PC_RRB : PC_Local {
 
 /*
    Finds the grid of the rank's rows and computes their factor on that grid, or tells in the outcome why there is none. A pivot that
-   is not positive is told in `stats` alone.
+   fails is told in `stats` alone.
 */
 PetscErrorCode RRBComputeOnItsGrid(PC, const CSRView *A, PCLocalOutcome *);

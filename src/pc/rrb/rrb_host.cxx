@@ -15,7 +15,7 @@
 
      d_r = a_rr + sum of the far couplings of r,   l_br = a_br / d_r for the near neighbours b = r - u, r + u, r - v, r + v,
 
-   and the elimination of r takes a_br a_rc / d_r from the couplings of all neighbours b and c. The far couplings of black points,
+   and the elimination of r takes l_br a_rc from the couplings of all neighbours b and c. The far couplings of black points,
    so changed, are the near couplings of the next level, and the far couplings of the next level are fill alone. R of (2.2) has the
    lumped couplings at their places and minus their sums on the diagonal. If A has 5 points, level 1 has no far couplings to lump,
    so that this level is exact (section 2.2.2).
@@ -145,9 +145,19 @@ static void ReadMatrix(const CSRView *A, PetscInt nx, RRBOperator *S, PetscBool 
 
 /* ------------------------------------- the factorization -------------------------------------- */
 
+/* Whether this is a pivot, and has an inverse; otherwise the stats say why not. */
+static bool CheckPivot(double pivot, PetscInt level, PetscInt row, RRBStats *stats)
+{
+  if (pivot >= kRRBSmallestPivot && pivot <= kRRBLargestPivot) return true;
+  stats->failure = pivot > 0 && std::isfinite(pivot) ? RRB_RANGE : RRB_PIVOT;
+  stats->level   = level;
+  stats->row     = row;
+  return false;
+}
+
 /*
-   Makes columns of L of the red points of level k, and makes S the operator on the black points. Returns false at a pivot that is
-   not positive.
+   Makes columns of L of the red points of level k, and makes S the operator on the black points. Returns false at a pivot that
+   fails.
 */
 static bool Eliminate(PetscInt k, RRBOperator *S, RRBFactorHost *F, RRBStats *stats)
 {
@@ -162,13 +172,8 @@ static bool Eliminate(PetscInt k, RRBOperator *S, RRBFactorHost *F, RRBStats *st
     double         d = S->c[r] + S->far_u[r] + S->far_v[r];
     if (level.Inside(x - far_u.x, y - far_u.y)) d += S->far_u[r - level.Index(far_u)];
     if (level.Inside(x - far_v.x, y - far_v.y)) d += S->far_v[r - level.Index(far_v)];
-    if (!(d > 0) || !std::isfinite(d)) {
-      stats->failure = RRB_PIVOT;
-      stats->level   = k;
-      stats->row     = r;
-      good           = false;
-      return;
-    }
+    good = CheckPivot(d, k, r, stats);
+    if (!good) return;
     const PetscInt u = level.Index(level.u), v = level.Index(level.v), b[4] = {r - u, r + u, r - v, r + v};
     bool           is[4];
     double         a[4];
@@ -177,11 +182,11 @@ static bool Eliminate(PetscInt k, RRBOperator *S, RRBFactorHost *F, RRBStats *st
       is[n]           = n % 2 ? level.Inside(x + to.x, y + to.y) : level.Inside(x - to.x, y - to.y);
       a[n]            = is[n] ? (n < 2 ? S->near_u : S->near_v)[n % 2 ? r : b[n]] : 0;
       F->l[n][r]      = a[n] / d;
-      if (is[n]) S->c[b[n]] -= a[n] * a[n] / d;
+      if (is[n]) S->c[b[n]] -= F->l[n][r] * a[n];
     }
     F->d[r]         = 1 / d;
     const auto take = [&](std::vector<double> &from, int at, int other) {
-      if (is[at] && is[other]) from[b[at]] -= a[at] * a[other] / d;
+      if (is[at] && is[other]) from[b[at]] -= F->l[at][r] * a[other];
     };
     take(fill_u, 0, 1);
     take(fill_v, 2, 3);
@@ -278,12 +283,7 @@ static PetscErrorCode FactorRemainder(PetscInt half_levels, const RRBOperator &S
       for (PetscInt r = 0; r <= below; r++) at(c, r) = 0;
       continue;
     }
-    if (!(pivot > 0) || !std::isfinite(pivot)) {
-      stats->failure = RRB_PIVOT;
-      stats->level   = F->levels;
-      stats->row     = F->points[c];
-      PetscFunctionReturn(PETSC_SUCCESS);
-    }
+    if (!CheckPivot(pivot, F->levels, F->points[c], stats)) PetscFunctionReturn(PETSC_SUCCESS);
     for (PetscInt r = 1; r <= below; r++) {
       const double l = at(c, r) / pivot;
       if (l == 0) continue;
