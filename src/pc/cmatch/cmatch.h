@@ -15,7 +15,7 @@
 
 struct CMATCHParams {
   PCCMATCHCoarsening coarsening           = PC_CMATCH_MATCHING;
-  PetscInt           sweeps               = 3;   /* of pairwise matching, 1 .. 5: aggregates have up to about 2^sweeps rows */
+  PetscInt           sweeps               = 3;   /* of pairwise matching, 1 .. 5: aggregates have about 2^sweeps rows */
   PetscReal          strength             = 0.1; /* share of the heaviest edge of both its ends that an edge has, in [0, 1) */
   PetscBool          smoothed_prolongator = PETSC_TRUE;
   PetscInt           prolongator_row      = 4;   /* most entries of a row of P, 1 .. kCMATCHLargestRow */

@@ -59,7 +59,7 @@ PetscErrorCode PCCMATCHGetCoarsening(PC pc, PCCMATCHCoarsening *coarsening)
 
   Input Parameters:
 + pc - the preconditioner context
-- sweeps - between 1 and 5, 3 (default); aggregates have up to about 2^sweeps rows
+- sweeps - between 1 and 5, 3 (default); aggregates have about 2^sweeps rows, and more where single rows join
 
   Options Database Key:
 . -pc_cmatch_sweeps <sweeps> - how many sweeps of pairwise matching make the aggregates of a level in `PCCMATCH`
@@ -205,7 +205,7 @@ PetscErrorCode PCCMATCHGetSmoothedProlongator(PC pc, PetscBool *smoothed_prolong
 
   Note:
   The largest entries of a row stay, and are scaled so that the row's sum is what it was; the view counts the rows that were cut.
-  Longer rows make denser coarse operators, and hardly better convergence. Prolongators that are not smoothed have one entry a row.
+  Longer rows make denser coarse operators, and save few iterations. Prolongators that are not smoothed have one entry a row.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetProlongatorRow()`, `PCCMATCHSetSmoothedProlongator()`
 @*/
@@ -341,8 +341,8 @@ PetscErrorCode PCCMATCHGetCycle(PC pc, PCCMATCHCycle *cycle)
   Note:
   All smoothers are polynomials of M^{-1} A, whose degree `PCCMATCHSetDegree()` sets. M is the diagonal matrix of the l1 norms of
   the rows, with which the eigenvalues of M^{-1} A are at most 1 and nothing needs to be estimated; with `PC_CMATCH_SFSAI` and
-  `PC_CMATCH_AFSAI` it is a factored sparse approximate inverse, whose set-up costs more, for hard systems. `PC_CMATCH_CHEBYSHEV`
-  of degree 1 is l1-Jacobi with the relaxation 1.5.
+  `PC_CMATCH_AFSAI` it is a factored sparse approximate inverse, which saves iterations and costs more in the set-up.
+`PC_CMATCH_CHEBYSHEV` of degree 1 is l1-Jacobi with the relaxation 1.5.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetSmoother()`, `PCCMATCHSetDegree()`, `PCCMATCHSmoother`
 @*/
