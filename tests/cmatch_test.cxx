@@ -2777,26 +2777,31 @@ static void CheckTwins(Twin *host, Twin *device, const std::vector<const HostMat
    Each kernel with as little work as it can have, for tools that watch every access. In the hub's rows of the coarse operators the
    tables of the products are full, which the general path is for.
 */
+static void CompareTwice(const NamedMatrix &m, const CMATCHParams &params, const Vector &w)
+{
+  CAPTURE(m.name, params.precision);
+  Twin host(m.A, params, PETSC_MEMTYPE_HOST, w), device(m.A, params, PETSC_MEMTYPE_CUDA, w);
+  CheckTwins(&host, &device, {&m.A}, w);
+  if (m.name == "hub") CHECK(device->level[0].wide > 0);
+  const HostMatrix other = OtherValues(m.A, 44);
+  host.Compute(other, params, w, true);
+  device.Compute(other, params, w, true);
+  CheckTwins(&host, &device, {&m.A, &other}, w);
+}
+
 TEST_CASE("cmatch: every kernel, on small systems", "[cmatch][gpu][sanitizer]")
 {
   NEEDS_DEVICE();
-  const auto compare = [](const NamedMatrix &m, const CMATCHParams &params, const Vector &w) {
-    CAPTURE(m.name, params.precision);
-    Twin host(m.A, params, PETSC_MEMTYPE_HOST, w), device(m.A, params, PETSC_MEMTYPE_CUDA, w);
-    CheckTwins(&host, &device, {&m.A}, w);
-    if (m.name == "hub") CHECK(device->level[0].wide > 0);
-    const HostMatrix other = OtherValues(m.A, 44);
-    host.Compute(other, params, w, true);
-    device.Compute(other, params, w, true);
-    CheckTwins(&host, &device, {&m.A, &other}, w);
-  };
-  CMATCHParams two_levels = Precision(FINEPC_SINGLE); /* the kernels of large levels alone */
-  two_levels.max_levels   = 2;
-  compare({"long chain", Tree(110000, [](PetscInt row) { return row - 1; })}, two_levels, {});
+  const auto        compare = CompareTwice;
   const NamedMatrix grid = {"grid", Poisson(17, 15)}, hub = {"hub", Hub(100, 110)}, parts = {"parts", Parts(200)},
                     isolated = {"isolated", Diagonal(Vector(50, 2.))}, arrow = {"arrow", Arrow(2100)};
+  NamedMatrix stay = {"columns stay", Poisson(7, 8)};
+  for (PetscInt row = 0; row < stay.A.n; row += 7)
+    for (PetscInt k = stay.A.i[row]; k < stay.A.i[row + 1]; k++)
+      if (stay.A.j[k] != row) stay.A.a[k] = 0;
   for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
     for (const NamedMatrix &m : {grid, parts, isolated, arrow}) compare(m, Precision(precision, 10), {});
+    compare(stay, Precision(precision, 60), {}); /* one level, with entries in columns of isolated rows */
     compare(hub, Precision(precision, 40), {});
     compare(grid, Precision(precision, 10), AnyNearNull(grid.A.n, 45));
     for (const NamedParams &variant : CycleVariants(precision, 4)) compare(grid, variant.params, {});
@@ -2811,6 +2816,15 @@ TEST_CASE("cmatch: every kernel, on small systems", "[cmatch][gpu][sanitizer]")
     params.coarse = PC_CMATCH_PCG;
     compare({"Neumann", Volumes({15, 16, 1}, One, false)}, params, {});
   }
+}
+
+/* Two levels, since those below are small. */
+TEST_CASE("cmatch: the kernels of large levels", "[cmatch][gpu][sanitizer]")
+{
+  NEEDS_DEVICE();
+  CMATCHParams params = Precision(FINEPC_SINGLE);
+  params.max_levels   = 2;
+  CompareTwice({"chain", Tree(140000, [](PetscInt row) { return row - 1; })}, params, {});
 }
 
 TEST_CASE("cmatch: twins, every option of the set-up", "[cmatch][gpu]")

@@ -99,7 +99,8 @@ void PoisonMemory(PetscMemType where, size_t bytes);
 
 /*
    Bytes that PETSc has allocated on the host, and bytes in use on the device: by all programs, or, where finepc_trace is loaded,
-   what this program has allocated.
+   what this program has allocated. With FINEPC_TEST_SHARED_GPU in the environment the latter are 0: other programs use the GPU, and
+   nothing can be loaded beside compute-sanitizer.
 */
 PetscLogDouble HostBytes();
 PetscLogDouble DeviceBytes();

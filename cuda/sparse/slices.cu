@@ -59,6 +59,7 @@ __global__ void MeasureSlices(CSR A, Slices to)
   const PetscInt row = slice * rows + lane;
   PetscInt       unused;
   const int      steps = __reduce_max_sync(kFullWarp, LaneSteps(A, to, slice, &unused));
+  if (slice == 0 && lane == 0) to.step[to.count] = 0; /* the scan reads it, and adds it to nothing */
   if (lane == 0) {
     to.step[slice]  = steps;
     to.start[slice] = A.i[slice * rows];

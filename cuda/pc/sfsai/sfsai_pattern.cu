@@ -207,7 +207,7 @@ private:
     if (cut) {
       Emit(list_, found);
       Sync();
-      EmitLargest(row, found, out);
+      EmitLargest(found, out);
     } else Emit(out, found - 1); /* without the diagonal, which is the last column */
   }
 
@@ -319,7 +319,7 @@ private:
   __device__ void Join(int column, bool listed)
   {
     bool fresh = false, new_word = false;
-    if (words_.Value() > MostWords(task_.size.slots, Threads)) *overflow_ = 1;
+    if (words_.Value() > MostWords(task_.size.slots, Threads)) TellOverflow();
     else fresh = column <= row_ && Insert(column, new_word);
     __syncwarp();
     words_.Add(new_word);
@@ -327,8 +327,10 @@ private:
     if (!listed) return;
     const int at = appended_.Add(fresh);
     if (fresh && at < task_.size.list) list_[at] = column;
-    else if (fresh) *overflow_ = 1;
+    else if (fresh) TellOverflow();
   }
+  /* Other warps may look at the flag at the same time. */
+  __device__ void TellOverflow() { atomicExch(overflow_, 1); }
 
   /* Moves the words of the table to its front and sorts them. */
   __device__ void SortWords()
@@ -386,7 +388,7 @@ private:
   }
 
   /* Writes the max_row - 1 columns of the largest path weights among the columns of list_, the diagonal left out. */
-  __device__ void EmitLargest(PetscInt row, int found, PetscInt *out)
+  __device__ void EmitLargest(int found, PetscInt *out)
   {
     double *before = weight_, *after = weight_ + task_.size.list; /* the products so far, and with one factor more */
     for (int c = t_; c < found; c += Threads) before[c] = c == found - 1;
