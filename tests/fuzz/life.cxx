@@ -76,6 +76,7 @@ private:
   const char *MatTypeHere() const;
   Code        NewMatrix();
   Code        Start();
+  Code        Create();
   Code        StartWell();
   void        SetSide();
   void        ActWell();
@@ -191,7 +192,8 @@ PetscErrorCode Case::NewMatrix()
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode Case::Start()
+/* The matrix, and a solver of the types that were chosen. */
+PetscErrorCode Case::Create()
 {
   PC pc;
 
@@ -203,6 +205,13 @@ PetscErrorCode Case::Start()
   PetscCall(PCSetType(pc, choice_.pc.c_str()));
   PetscCall(KSPSetType(ksp_, choice_.ksp.c_str()));
   PetscCall(KSPSetTolerances(ksp_, kRelativeTolerance, PETSC_CURRENT, PETSC_CURRENT, kMostIterations));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode Case::Start()
+{
+  PetscFunctionBegin;
+  PetscCall(Create());
   if (choice_.ksp == "bcgs") PetscCall(KSPSetPCSide(ksp_, PC_RIGHT));
   if (choice_.ksp != "minres") PetscCall(KSPSetNormType(ksp_, KSP_NORM_UNPRECONDITIONED));
   if (random_.Chance(10)) PetscCall(KSPSetErrorIfNotConverged(ksp_, PETSC_TRUE));
@@ -525,17 +534,9 @@ void Case::SetSide()
 
 PetscErrorCode Case::StartWell()
 {
-  PC pc;
-
   PetscFunctionBegin;
-  PetscCall(NewMatrix());
-  PetscCall(KSPCreate(PETSC_COMM_WORLD, &ksp_));
-  PetscCall(KSPSetOperators(ksp_, A_, A_));
-  PetscCall(KSPGetPC(ksp_, &pc));
-  PetscCall(PCSetType(pc, choice_.pc.c_str()));
-  PetscCall(KSPSetType(ksp_, choice_.ksp.c_str()));
+  PetscCall(Create());
   SetSide();
-  PetscCall(KSPSetTolerances(ksp_, kRelativeTolerance, PETSC_CURRENT, PETSC_CURRENT, kMostIterations));
   PetscCall(KSPSetNormType(ksp_, KSP_NORM_UNPRECONDITIONED));
   PetscCall(KSPSetFromOptions(ksp_));
   PetscFunctionReturn(PETSC_SUCCESS);
