@@ -465,8 +465,8 @@ has the same smoother before and after the coarse correction, and is symmetric a
   last level: its dense inverse up to 2048 rows, and a polynomial in the place of the inverse if the level is larger.
 
   When only the values of the matrix change, aggregates and patterns stay, and a set-up computes values alone, on a GPU without
-  allocating anything, but for the smoother afsai, which allocates. The aggregates are those of the first values then; see
-  `PCCMATCHSetReusePattern()`.
+  allocating anything, but for the smoother afsai, and where the work does not fit into the memory that a set-up reserves. The
+  aggregates are those of the first values then; see `PCCMATCHSetReusePattern()`.
 
   The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. Rows of the boundary
   that keep their diagonal entry alone, as after `MatZeroRows()`, need no care, whether their columns are 0 or not. The view counts
