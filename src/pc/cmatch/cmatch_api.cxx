@@ -661,9 +661,9 @@ PetscErrorCode PCCMATCHGetPrecision(PC pc, FinePCPrecision *precision)
   Note:
   They are kept if the nonzero pattern of the matrix is the same as at the last set-up, and the near null space is of the same
   kind. On a GPU nothing is allocated then, unless the smoother is afsai or the work needs more than is reserved; for this, memory
-of the set-up is kept, whose bytes the view gives. The aggregates are those of the first values: they stay good while strong
-couplings stay strong. A set-up with `PETSC_FALSE` keeps no memory, so that after a change to `PETSC_TRUE` the next set-up coarsens
-once more.
+  of the set-up is kept, whose bytes the view gives. The aggregates are those of the first values: they stay good while strong
+  couplings stay strong. A set-up with `PETSC_FALSE` keeps no memory, so that after a change to `PETSC_TRUE` the next set-up
+  coarsens once more.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetReusePattern()`
 @*/
