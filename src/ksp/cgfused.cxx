@@ -277,8 +277,8 @@ static PetscErrorCode KSPBuildResidual_CGFused(KSP ksp, Vec, Vec v, Vec *V)
   With several ranks an iteration has one reduction, by recurrences as those of `KSPCGUseSingleReduction()`, and the host makes it
   and the test. For the same matrices and preconditioners, but for `PCCMATCH`, the products are own ones (path `ranks` in the view),
   and the exchange goes on during the product with the rank's own block. The sums pass through the host's memory even where MPI
-takes device buffers: three numbers are there sooner so. With `-ksp_cg_single_reduction 0` there are two reductions, that of the
-norm goes with that of z^T r.
+  takes device buffers: three numbers are there sooner so. With `-ksp_cg_single_reduction 0` there are two reductions, that of the
+  norm goes with that of z^T r.
 
   A null space, a transposed solve, any other matrix or preconditioner, a rank without rows, two reductions on several ranks, and
   on one rank a single one, a monitor, and a convergence test other than `KSPConvergedDefault()` and `KSPConvergedSkip()` take the

@@ -433,17 +433,17 @@ static PetscErrorCode PCDestroy_CMATCH(PC pc)
   Rows are put together to aggregates by pairwise matching with the compatible weights of D'Ambra and Vassilevski, which are 1 - 2
   a_ij w_i w_j / (a_ii w_i^2 + a_jj w_j^2). Each sweep pairs rows, and then pairs of rows, so that three sweeps make aggregates of
   about eight rows, and more where single rows join. An edge takes part if it is strong enough at both ends; a row that finds no
-partner joins a pair. The matching is the same in every run, and on the host and on a GPU. The piecewise constant prolongator is
-smoothed by one step of filtered Jacobi, and its rows are cut to a few entries, so that the coarse operators stay sparse. The cycle
-has the same smoother before and after the coarse correction, and is symmetric and positive definite.
+  partner joins a pair. The matching is the same in every run, and on the host and on a GPU. The piecewise constant prolongator is
+  smoothed by one step of filtered Jacobi, and its rows are cut to a few entries, so that the coarse operators stay sparse. The
+  cycle has the same smoother before and after the coarse correction, and is symmetric and positive definite.
 
   Use it for scalar elliptic problems: diffusion in two and three dimensions, with jumps of the coefficients, on any mesh. The
-  number of iterations hardly grows with the number of rows. On one H200 it is ahead of `PCJACOBI`, `PCAFSAI` and `PCSFSAI` with one
-  right-hand side for Poisson problems of 10^6 unknowns, jumps of 1e4 and SPE10, at 64^3 unknowns from four right-hand sides on; on
-  two-dimensional Poisson problems `PCRRB` takes a quarter of its time. Finite elements that are stretched by 1000 to 1 cost it four
-  times the iterations of the 5-point stencil. It works on single rows, not
-  on blocks: for structures, shells and other systems of equations `PCAFSAI` and `PCSFSAI` are better, which are also smoothers of
-  other multigrid methods. For 5- and 9-point stencils on two-dimensional grids compare `PCRRB`.
+  number of iterations hardly grows with the number of rows. On one H200 it is ahead of `PCJACOBI`, `PCAFSAI` and `PCSFSAI` with
+  one right-hand side for Poisson problems of 10^6 unknowns, jumps of 1e4 and SPE10, at 64^3 unknowns from four right-hand sides
+  on; on two-dimensional Poisson problems `PCRRB` takes a quarter of its time. Finite elements that are stretched by 1000 to 1
+  cost it four times the iterations of the 5-point stencil. It works on single rows, not on blocks: for structures, shells and
+  other systems of equations `PCAFSAI` and `PCSFSAI` are better, which are also smoothers of other multigrid methods. For 5- and
+  9-point stencils on two-dimensional grids compare `PCRRB`.
 
   w is the vector that A almost maps to 0: the first vector of `MatSetNearNullSpace()`, or of `MatSetNullSpace()`, and the
   constants where nothing is attached to the matrix, or the null space has the constants. An entry of w that is 0 counts as 1.
