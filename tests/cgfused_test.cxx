@@ -548,6 +548,72 @@ TEST_CASE("cgfused: every reason to diverge", "[cgfused]")
     }
 }
 
+TEST_CASE("cgfused: numbers beyond their range are no convergence", "[cgfused]")
+{
+  struct Case {
+    const char        *what;
+    int                A, b; /* powers of 2 */
+    PCType             pc;
+    const char        *options;
+    KSPConvergedReason reason;
+  };
+  const std::vector<Case> cases = {
+    {"x overflows", -1016, 10, PCNONE, "", KSP_DIVERGED_NANORINF},
+    {"x is 0", 1000, -130, PCNONE, "", KSP_DIVERGED_BREAKDOWN},
+    {"r.r is 0", 0, -545, PCNONE, "-ksp_atol 0", KSP_DIVERGED_BREAKDOWN},
+    {"r.r is 0", 0, -545, PCJACOBI, "-ksp_atol 0 -ksp_norm_type unpreconditioned", KSP_DIVERGED_BREAKDOWN},
+    {"z.z is 0", 0, -545, PCJACOBI, "-ksp_atol 0 -ksp_norm_type preconditioned", KSP_DIVERGED_BREAKDOWN},
+    {"r.z is 0", 0, -545, PCJACOBI, "-ksp_atol 0 -ksp_norm_type natural", KSP_DIVERGED_BREAKDOWN},
+    {"r.z is 0 without a norm", 800, -300, PCJACOBI, "-ksp_norm_type none", KSP_DIVERGED_BREAKDOWN},
+    {"z is 0", 800, -300, PCJACOBI, "-ksp_atol 0 -ksp_norm_type unpreconditioned", KSP_DIVERGED_BREAKDOWN},
+    {"r.r is 0, and r is small enough", 0, -545, PCNONE, "-ksp_atol 1e-50", KSP_CONVERGED_ATOL},
+    {"small A", -950, 0, PCNONE, "", KSP_CONVERGED_RTOL},
+    {"small A", -950, 0, PCJACOBI, "-ksp_norm_type unpreconditioned", KSP_CONVERGED_RTOL},
+    {"small A", -950, 0, PCJACOBI, "-ksp_norm_type natural", KSP_CONVERGED_RTOL},
+    {"large A", 950, 0, PCNONE, "", KSP_CONVERGED_RTOL},
+    {"large A", 950, 0, PCJACOBI, "-ksp_norm_type unpreconditioned", KSP_CONVERGED_RTOL},
+    {"large A", 950, 0, PCJACOBI, "-ksp_norm_type natural", KSP_CONVERGED_RTOL},
+  };
+  for (const Place &place : Places())
+    for (const bool single : {false, true})
+      for (const Case &test : cases) {
+        if (single && std::strcmp(place.path, "general")) continue;
+        CAPTURE(place.backend->name, place.path, single, test.what, test.A, test.b, test.pc, test.options);
+        const HostMatrix H        = Poisson(12, 12);
+        const MatObject  A        = CreateMat(Changed(H, std::ldexp(1., test.A), 0), place.backend->mat),
+                        A_1       = CreateMat(H, place.backend->mat);
+        const VecObject   b       = RightVec(A, 2);
+        const std::string options = std::string("-ksp_rtol 1e-8 ") + (single ? "-ksp_cg_single_reduction " : "") + test.options;
+        const KSPObject   ksp = MakeFused(A, place, test.pc, options), plain = MakeFused(A_1, place, test.pc, options);
+        const Run         expected = RunOf(plain, b);
+        MUST(VecScale(b, std::ldexp(1., test.b)));
+        Run run = RunOf(ksp, b);
+        CHECK(run.reason == test.reason);
+        CheckPath(ksp, place);
+        if (test.reason != KSP_CONVERGED_RTOL) continue;
+        for (double &x : run.x) x = std::ldexp(x, test.A);
+        CHECK(VectorDifference(run.x, expected.x) <= 1e-9);
+      }
+}
+
+TEST_CASE("cgfused: several ranks and numbers beyond their range", "[cgfused][mpi]")
+{
+  for (const Backend &backend : Backends())
+    for (PCType pc : {PCNONE, PCJACOBI})
+      for (int b_power : {0, -545}) {
+        CAPTURE(backend.name, pc, b_power);
+        const int          A_power = b_power ? 0 : -1012;
+        const MatObject    A       = CreateMat(Changed(Poisson(12, 12), std::ldexp(1., A_power), 0), backend.mat, PETSC_COMM_WORLD);
+        const KSPObject    ksp     = MakeKSP(A, "-ksp_type cgfused -ksp_atol 0 -ksp_norm_type unpreconditioned", pc);
+        const VecObject    b = RightVec(A, 2), x = RightVec(A);
+        KSPConvergedReason reason;
+        MUST(VecScale(b, std::ldexp(1., b_power ? b_power : 12)));
+        MUST(KSPSolve(ksp, b, x));
+        MUST(KSPGetConvergedReason(ksp, &reason));
+        CHECK(reason == (b_power ? KSP_DIVERGED_BREAKDOWN : KSP_DIVERGED_NANORINF));
+      }
+}
+
 /* The preconditioner is made of another matrix than A: Jacobi of a diagonal of both signs. */
 TEST_CASE("cgfused: an indefinite preconditioner", "[cgfused]")
 {

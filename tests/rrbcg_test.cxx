@@ -688,6 +688,49 @@ TEST_CASE("rrbcg: what the elimination alone solves", "[rrbcg]")
     }
 }
 
+TEST_CASE("rrbcg: numbers beyond their range are no convergence", "[rrbcg]")
+{
+  struct Case {
+    int                A, b; /* powers of 2 */
+    const char        *options;
+    KSPConvergedReason reason;
+  };
+  const std::vector<Case> cases = {
+    {-950, 0, "", KSP_CONVERGED_RTOL},
+    {950, 0, "", KSP_CONVERGED_RTOL},
+    {-950, 0, "-ksp_norm_type natural", KSP_CONVERGED_RTOL},
+    {950, 0, "-ksp_norm_type natural", KSP_CONVERGED_RTOL},
+    {-1012, 11, "", KSP_DIVERGED_NANORINF},   /* x overflows */
+    {1000, -130, "", KSP_DIVERGED_BREAKDOWN}, /* x and r.z vanish */
+    {0, -545, "", KSP_DIVERGED_BREAKDOWN},    /* r.r vanishes */
+    {0, -545, "-ksp_norm_type natural", KSP_DIVERGED_BREAKDOWN},
+    {0, -545, "-ksp_atol 1e-50", KSP_CONVERGED_ATOL},
+    {-1040, 0, "", KSP_DIVERGED_PC_FAILED},
+  };
+  for (const Backend &backend : Backends())
+    for (const char *levels : {"", "-pc_rrb_levels 5"})
+      for (const Case &test : cases) {
+        CAPTURE(backend.name, levels, test.A, test.b, test.options);
+        HostMatrix H = Diffusion({24, 19}, true, 7);
+        for (PetscScalar &a : H.a) a = std::ldexp(a, test.A);
+        const MatObject    A   = CreateMat(H, backend.mat);
+        const KSPObject    ksp = MakeRRBCG(A, std::string(levels) + " " + test.options);
+        const VecObject    b = RightVec(A, 21), x = RightVec(A), r = RightVec(A);
+        KSPConvergedReason reason;
+        PetscReal          norm, of_b;
+        MUST(VecScale(b, std::ldexp(1., test.b)));
+        MUST(KSPSolve(ksp, b, x));
+        MUST(KSPGetConvergedReason(ksp, &reason));
+        CHECK(reason == test.reason);
+        if (reason != KSP_CONVERGED_RTOL) continue;
+        MUST(MatMult(A, x, r));
+        MUST(VecAYPX(r, -1, b));
+        MUST(VecNorm(r, NORM_2, &norm));
+        MUST(VecNorm(b, NORM_2, &of_b));
+        CHECK(norm <= 1e-7 * of_b);
+      }
+}
+
 TEST_CASE("rrbcg: residual histories of the program, and rates, are as with KSPCG", "[rrbcg]")
 {
   for (const Backend &backend : Backends()) {

@@ -1,4 +1,5 @@
 /* What the PETSc faces of CGFUSED and RRBCG share. */
+#include <cmath>
 #include <limits>
 
 #include "cgface.h"
@@ -76,6 +77,77 @@ PetscErrorCode CGSetReason(KSP ksp, CGStop stop, PetscInt its, PetscReal value)
     PetscCall(PetscInfo(ksp, "diverging due to indefinite matrix\n"));
     break;
   default: ksp->reason = KSP_DIVERGED_ITS;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --------------------------- beyond the range of numbers, both ways --------------------------- */
+
+static PetscErrorCode Diverged(KSP ksp, KSPConvergedReason reason, const char why[])
+{
+  PetscFunctionBegin;
+  ksp->reason = reason;
+  PetscCall(PetscInfo(ksp, "%s: scale the matrix or the right-hand side\n", why));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Whether the solution, which is another one than the guess, is finite, and has digits unless it is 0 as b is. */
+static PetscErrorCode CheckSolution(KSP ksp, Vec z)
+{
+  PetscReal   norm_x, norm_b;
+  PetscScalar zero;
+
+  PetscFunctionBegin;
+  PetscCall(VecSet(z, 0));
+  PetscCall(VecDot(ksp->vec_sol, z, &zero));
+  if (zero != 0) { /* NaN, from an infinite entry */
+    PetscCall(Diverged(ksp, KSP_DIVERGED_NANORINF, "the solution overflows"));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(VecNorm(ksp->vec_sol, NORM_INFINITY, &norm_x));
+  if (norm_x >= std::numeric_limits<PetscReal>::min()) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(VecNorm(ksp->vec_rhs, NORM_INFINITY, &norm_b));
+  if (norm_b > 0) PetscCall(Diverged(ksp, KSP_DIVERGED_BREAKDOWN, "the solution is too small for numbers"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Divides v by 2^exponent, so that its largest entry is about 1. */
+static PetscErrorCode Normalize(Vec v, int *exponent)
+{
+  PetscReal largest;
+
+  PetscFunctionBegin;
+  PetscCall(VecNorm(v, NORM_INFINITY, &largest));
+  *exponent = largest > 0 ? PetscMax(std::ilogb(largest), -1000) : 0;
+  PetscCall(VecScale(v, std::ldexp(1., -*exponent)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGCheckConverged(KSP ksp, const CGRange &range, Vec r, Vec z)
+{
+  const bool tested = ksp->converged == KSPConvergedDefault, own = tested || ksp->converged == KSPConvergedSkip;
+  const bool by_norm = tested && ksp->normtype != KSP_NORM_NONE && ksp->rnorm <= ksp->ttol; /* or else because r.z = 0 */
+  const bool square  = by_norm && ksp->normtype != KSP_NORM_NATURAL;
+  PetscReal  dot;
+  int        r_exponent = 0, z_exponent = 0;
+
+  PetscFunctionBegin;
+  if (range.stepped) PetscCall(CheckSolution(ksp, z));
+  if (!own || (ksp->reason != KSP_CONVERGED_RTOL && ksp->reason != KSP_CONVERGED_ATOL)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(Normalize(r, &r_exponent));
+  if (by_norm && ksp->normtype == KSP_NORM_UNPRECONDITIONED) PetscCall(VecCopy(r, z));
+  else PetscCall(KSP_PCApply(ksp, r, z));
+  PetscCall(Normalize(z, &z_exponent));
+  PetscCall(VecDot(square ? z : r, z, &dot));
+  PetscCall(VecScale(r, std::ldexp(1., r_exponent)));
+  const int exponent = 2 * r_exponent + (square ? 2 : 1) * z_exponent; /* the sum is dot 2^exponent */
+  if (by_norm) {
+    const PetscReal norm = std::ldexp(PetscSqrtReal(std::ldexp(PetscAbsReal(dot), exponent % 2)), exponent / 2);
+
+    if (norm > 1.001 * ksp->ttol)
+      PetscCall(Diverged(ksp, KSP_DIVERGED_BREAKDOWN, "the squares of the residual are too small for numbers"));
+  } else if (dot != 0 && std::ilogb(dot) + exponent < std::numeric_limits<PetscReal>::min_exponent) {
+    PetscCall(Diverged(ksp, KSP_DIVERGED_BREAKDOWN, "the residual is too small for products with it"));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -23,6 +23,32 @@ bool CGHasNoNorm(CGNorm, CGStop, PetscInt its, PetscInt n);
 */
 PetscErrorCode CGSetReason(KSP, CGStop, PetscInt its, PetscReal value);
 
+/*
+   Whether the numbers with which a solve begins are so small or so large that sums, or the solution, may vanish or overflow. Those
+   that follow differ from them by less than there is room for.
+*/
+struct CGRange {
+  bool left    = false;
+  bool stepped = false; /* the solution is another one than the guess */
+
+  void See(PetscReal x)
+  {
+    if (!(PetscAbsReal(x) > 0x1p-200 && PetscAbsReal(x) < 0x1p200)) left = true;
+  }
+  void Step(PetscReal a)
+  {
+    See(a);
+    stepped = true;
+  }
+};
+
+/*
+   After a solve that has converged, but has left the range: gives it the reason KSP_DIVERGED_NANORINF or KSP_DIVERGED_BREAKDOWN if
+   the solution has overflowed or vanished, or if the method has stopped because the squares or the products in its sums vanish. r
+   is the residual by the recurrence, and z becomes something else. Collective.
+*/
+PetscErrorCode CGCheckConverged(KSP, const CGRange &, Vec r, Vec z);
+
 /* -------------------------------- vectors where the solve runs -------------------------------- */
 
 /* The array of v on the GPU, or on the host; where it really is, if that is asked for. */

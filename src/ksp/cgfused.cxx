@@ -147,6 +147,7 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
   cg->solved    = PETSC_TRUE;
   cg->rows      = 0;
   cg->has_model = PETSC_FALSE;
+  cg->range     = CGRange{};
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
   cg->several = (PetscBool)(size > 1);
   PetscCall(CGFusedWhyGeneral(ksp, &M, &cg->why));
@@ -154,6 +155,7 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
   if (own) PetscCall(CGFusedPrepareDevice(ksp, M));
   if (own && !cg->several) PetscCall(CGFusedSolveOnDevice(ksp));
   else PetscCall(CGFusedSolveByHost(ksp, own));
+  if (ksp->reason > 0 && cg->range.left) PetscCall(CGCheckConverged(ksp, cg->range, ksp->work[0], ksp->work[1]));
   /* KSPCG makes one iteration even where none is allowed, and gives this reason whatever came of it */
   if (!ksp->max_it && ksp->its && ksp->reason != KSP_DIVERGED_NANORINF && ksp->reason != KSP_DIVERGED_PC_FAILED)
     ksp->reason = KSP_DIVERGED_ITS;
@@ -291,7 +293,9 @@ static PetscErrorCode KSPBuildResidual_CGFused(KSP ksp, Vec, Vec v, Vec *V)
   Sums are made in an order that depends on sizes and the GPU alone: the same solve gives the same bits, on several ranks as far
   as MPI's sums do so, on the general path as far as `MatMult()` and `PCApply()` do.
 
-  Sums of squares are plain: a norm whose square overflows is not finite, and one whose square underflows is zero.
+  Sums of squares are plain: a norm whose square overflows is not finite, and one whose square underflows is zero. A solve that
+would have converged because of this ends with `KSP_DIVERGED_BREAKDOWN`, and so does one whose solution is too small for numbers.
+Where the solution overflows, the reason is `KSP_DIVERGED_NANORINF`. `KSPCG` says in all these cases that it has converged.
 
   With `KSPCGSetRadius()` it is the trust-region method of Steihaug and Toint, as `KSPSTCG` is, for SNESNEWTONTR and for TAO's
   Newton methods nls, bnls, bntr and bntl (`-tao_nls_ksp_type cgfused`, `-tao_bnk_ksp_type cgfused`; ntr and ntl ask for PETSc's own

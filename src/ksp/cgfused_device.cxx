@@ -128,6 +128,8 @@ static PetscErrorCode Start(KSP ksp, CGSums *sums)
   if (ksp->normtype == KSP_NORM_NATURAL) KSPCheckDot(ksp, sums->rz);
   norm = CGNormFrom(ksp, sums->nn, sums->rz);
   KSPCheckNorm(ksp, norm);
+  if (ksp->normtype != KSP_NORM_NONE) cg->range.See(norm);
+  cg->range.See(sums->rz);
   PetscCall(CGFusedTestNorm(ksp, 0, norm));
   if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
   KSPCheckDot(ksp, sums->rz);
@@ -152,6 +154,7 @@ static PetscErrorCode Iterate(KSP ksp, PetscReal beta, CGStop *stop, PetscInt *i
   do {
     PetscCall(CGFusedAdvance_CUDA(cg->work, &count, &records, stop, its, value));
     for (PetscInt k = 0; k < count; k++, done++) {
+      if (!done) cg->range.Step(records[k].a);
       PetscCall(CGFusedLanczosRow(ksp, done, records[k].a, a_before, records[k].b));
       a_before = records[k].a;
       if (CGHasNoNorm(test.norm, *stop, *its, done + 1)) continue;

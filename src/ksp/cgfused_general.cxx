@@ -184,6 +184,7 @@ static PetscErrorCode Precondition(const HostSolve &cg, PetscReal sums[3])
 static PetscErrorCode Test(HostSolve &cg, PetscInt i, const PetscReal sums[3])
 {
   const KSP       ksp     = cg.ksp;
+  CGRange        &range   = ((KSP_CGFused *)ksp->data)->range;
   const PetscBool natural = (PetscBool)(ksp->normtype == KSP_NORM_NATURAL);
   PetscReal       norm;
 
@@ -192,6 +193,8 @@ static PetscErrorCode Test(HostSolve &cg, PetscInt i, const PetscReal sums[3])
   if (natural) KSPCheckDot(ksp, cg.beta);
   norm = i && !natural && ksp->chknorm >= i + 1 ? 0 : CGNormFrom(ksp, sums[1], cg.beta);
   KSPCheckNorm(ksp, norm);
+  if (!i && ksp->normtype != KSP_NORM_NONE) range.See(norm);
+  if (!i) range.See(cg.beta);
   PetscCall(CGFusedTestNorm(ksp, i, norm));
   if (cg.last) ksp->reason = cg.last;
   if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
@@ -245,10 +248,10 @@ static PetscErrorCode StepLength(HostSolve &cg, PetscInt i, const PetscReal sums
 {
   const KSP       ksp = cg.ksp;
   PetscReal       dots[4];
-  const PetscReal delta_before = cg.delta, beta = cg.beta, beta_before = cg.beta_before;
+  const PetscReal delta_before = cg.delta, beta = cg.beta;
 
   PetscFunctionBegin;
-  if (cg.single) cg.delta = i ? sums[2] - beta * beta * delta_before / (beta_before * beta_before) : sums[2];
+  if (cg.single) cg.delta = i ? sums[2] - cg.b * cg.b * delta_before : sums[2]; /* beta^2 might overflow or vanish */
   else {
     PetscCall(KSP_MatMult(ksp, cg.A, cg.p, cg.w));
     PetscCall(Dots(cg, cg.p, cg.w, cg.radius ? cg.x : nullptr, dots));
@@ -261,6 +264,7 @@ static PetscErrorCode StepLength(HostSolve &cg, PetscInt i, const PetscReal sums
     PetscCall(CGSetReason(ksp, CG_INDEFINITE_MAT, i + 1, cg.delta));
   } else cg.a = beta / cg.delta;
   if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!i) ((KSP_CGFused *)ksp->data)->range.Step(cg.a);
   if (!cg.last) PetscCall(CGFusedLanczosRow(ksp, i, cg.a, cg.a_before, cg.b));
   cg.a_before = cg.a;
   cg.objective += cg.a * (cg.a * cg.delta / 2 - beta); /* p.r = beta */

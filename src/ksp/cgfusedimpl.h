@@ -58,6 +58,7 @@ struct KSP_CGFused {
   PetscBool     solved  = PETSC_FALSE; /* there has been one */
   PetscBool     several = PETSC_FALSE; /* it had several ranks */
   CGFusedReason why;                   /* why it took the general path; none if it did not */
+  CGRange       range;
 
   /* the GPU */
   CGFusedWork   *work     = nullptr; /* made when it is first needed */

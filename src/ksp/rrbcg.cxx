@@ -17,7 +17,8 @@ struct KSP_RRBCG {
   const PetscScalar *residual  = nullptr;     /* of the guess, during a solve */
   PetscBool          add       = PETSC_FALSE; /* there was a guess, to which the solution is added */
   PetscBool          iterating = PETSC_FALSE;
-  const char        *how       = nullptr; /* the iterations of the last solve ran, for the view */
+  CGRange            range;
+  const char        *how = nullptr; /* the iterations of the last solve ran, for the view */
 };
 
 /* One of the twins: the functions of rrbcg.h for where the factor is. */
@@ -254,6 +255,7 @@ static PetscErrorCode Iterate(KSP ksp, PetscReal beta, PetscBool step)
     PetscCall(twin.advance(cg->work, step, &count, &records, &stop, &its, &value));
     PetscCall(CGTimeEnd(cg->device));
     for (PetscInt k = 0; k < count; k++) {
+      if (!done) cg->range.Step(records[k].a);
       done++;
       if (CGHasNoNorm(test.norm, stop, its, done)) continue;
       PetscCall(LogNorm(ksp, done, records[k].norm));
@@ -277,14 +279,16 @@ static PetscErrorCode SolveFrom(KSP ksp)
   PetscCall(Twin(cg->device).start(cg->work, cg->residual, &sums));
   PetscCall(CGTimeEnd(cg->device));
   KSPCheckNorm(ksp, CGNormFrom(ksp, sums.rr, sums.rz));
+  for (PetscReal x : {PetscSqrtReal(sums.rr), sums.rz, sums.gz}) cg->range.See(x);
   PetscCall(LogNorm(ksp, 0, CGNormFrom(ksp, sums.rr, sums.rz)));
   PetscCall((*ksp->converged)(ksp, 0, ksp->rnorm, &ksp->reason, ksp->cnvP));
   if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
   KSPCheckDot(ksp, sums.gz);
   if (sums.gz == 0) { /* the elimination has solved the system, if there was anything to solve */
     if (sums.rr > 0) PetscCall(LogNorm(ksp, 1, CGNormFrom(ksp, sums.gg, sums.gz)));
-    ksp->its    = 1;
-    ksp->reason = KSP_CONVERGED_ATOL;
+    cg->range.stepped = sums.rr > 0 && sums.gg == 0;
+    ksp->its          = 1;
+    ksp->reason       = KSP_CONVERGED_ATOL;
   } else {
     const PetscBool step = (PetscBool)(!cg->graph || ksp->numbermonitors ||
                                        (ksp->converged != KSPConvergedDefault && ksp->converged != KSPConvergedSkip));
@@ -295,6 +299,22 @@ static PetscErrorCode SolveFrom(KSP ksp)
     PetscCall(Iterate(ksp, sums.gz, step));
   }
   PetscCall(StoreSolution(ksp, ksp->vec_sol));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The residual of the guess is in `from`, that of later iterates where the work is. */
+static PetscErrorCode CheckConverged(KSP ksp, Vec from)
+{
+  KSP_RRBCG   *cg = (KSP_RRBCG *)ksp->data;
+  PetscScalar *array;
+
+  PetscFunctionBegin;
+  if (ksp->its) {
+    PetscCall(GetWrite(cg->device, ksp->work[0], &array));
+    PetscCall(Twin(cg->device).residual(cg->work, array));
+    PetscCall(CGRestoreWrite(cg->device, ksp->work[0], &array));
+  } else if (from != ksp->work[0]) PetscCall(VecCopy(from, ksp->work[0]));
+  PetscCall(CGCheckConverged(ksp, cg->range, ksp->work[0], ksp->work[1]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -322,6 +342,7 @@ static PetscErrorCode KSPSolve_RRBCG(KSP ksp)
   }
   PetscCall(Prepare(ksp)); /* for a factor that was made without KSPSetUp_RRBCG(), after an option of PCRRB has changed */
   const PetscBool device = cg->device;
+  cg->range              = CGRange{};
   cg->add                = (PetscBool)!ksp->guess_zero;
   if (cg->add) {
     from = ksp->work[0];
@@ -335,6 +356,7 @@ static PetscErrorCode KSPSolve_RRBCG(KSP ksp)
   PetscCall(CGRestoreRead(device, from, &cg->residual));
   cg->residual = nullptr;
   PetscCall(code);
+  if (ksp->reason > 0 && cg->range.left) PetscCall(CheckConverged(ksp, from));
   /* an iteration: products with 9 points a row and vectors on half of the points, and the levels */
   const PetscLogDouble flops = 26. * (double)rrb->factor->nx * rrb->factor->ny * ksp->its;
   PetscCall(CGLogFlops(device, flops));
@@ -409,6 +431,8 @@ static PetscErrorCode KSPDestroy_RRBCG(KSP ksp)
   (`KSPSetComputeEigenvalues()`). `KSPSetUp()` sets up the preconditioner, too, and makes the vectors; the graph is made in the
   first solve, while the GPU is at work on its first iterations. Monitors and convergence tests of the program may apply the
   preconditioner.
+
+  Where sums or the solution are beyond the range of numbers, the reasons are those of `KSPCGFUSED`.
 
   A matrix whose null space is the constants (`MatSetNullSpace()`), with rows that sum to 0, is fine. They are taken out of
   directions in the black points, where `KSPCG` takes them out in all, which differs by constants; the solution is orthogonal to
