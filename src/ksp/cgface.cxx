@@ -111,33 +111,38 @@ static PetscErrorCode CheckSolution(KSP ksp, Vec z)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Divides v by 2^exponent, so that its largest entry is about 1. */
-static PetscErrorCode Normalize(Vec v, int *exponent)
+/* Divides v by 2^exponent, so that its largest entry is about 1, unless it is zero. */
+static PetscErrorCode Normalize(Vec v, int *exponent, bool *zero)
 {
   PetscReal largest;
 
   PetscFunctionBegin;
   PetscCall(VecNorm(v, NORM_INFINITY, &largest));
-  *exponent = largest > 0 ? PetscMax(std::ilogb(largest), -1000) : 0;
+  *zero     = largest == 0;
+  *exponent = *zero ? 0 : PetscMax(std::ilogb(largest), -1000);
   PetscCall(VecScale(v, std::ldexp(1., -*exponent)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode CGCheckConverged(KSP ksp, const CGRange &range, Vec r, Vec z)
 {
-  const bool tested = ksp->converged == KSPConvergedDefault, own = tested || ksp->converged == KSPConvergedSkip;
-  const bool by_norm = tested && ksp->normtype != KSP_NORM_NONE && ksp->rnorm <= ksp->ttol; /* or else because r.z = 0 */
-  const bool square  = by_norm && ksp->normtype != KSP_NORM_NATURAL;
-  PetscReal  dot;
-  int        r_exponent = 0, z_exponent = 0;
+  const bool   tested  = ksp->converged == KSPConvergedDefault && ksp->normtype != KSP_NORM_NONE;
+  const bool   by_norm = !range.orthogonal && tested && ksp->rnorm <= ksp->ttol;
+  const bool   square  = by_norm && ksp->normtype != KSP_NORM_NATURAL;
+  PetscReal    dot;
+  int          r_exponent = 0, z_exponent = 0;
+  bool         zero; /* z is */
+  Mat          A;
+  MatNullSpace null_space;
 
   PetscFunctionBegin;
-  if (range.stepped) PetscCall(CheckSolution(ksp, z));
-  if (!own || (ksp->reason != KSP_CONVERGED_RTOL && ksp->reason != KSP_CONVERGED_ATOL)) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(Normalize(r, &r_exponent));
+  if (!range.left && !range.orthogonal) PetscFunctionReturn(PETSC_SUCCESS);
+  if (range.left && range.stepped) PetscCall(CheckSolution(ksp, z));
+  if (ksp->reason < 0 || (!by_norm && !range.orthogonal)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(Normalize(r, &r_exponent, &zero));
   if (by_norm && ksp->normtype == KSP_NORM_UNPRECONDITIONED) PetscCall(VecCopy(r, z));
   else PetscCall(KSP_PCApply(ksp, r, z));
-  PetscCall(Normalize(z, &z_exponent));
+  PetscCall(Normalize(z, &z_exponent, &zero));
   PetscCall(VecDot(square ? z : r, z, &dot));
   PetscCall(VecScale(r, std::ldexp(1., r_exponent)));
   const int exponent = 2 * r_exponent + (square ? 2 : 1) * z_exponent; /* the sum is dot 2^exponent */
@@ -147,7 +152,14 @@ PetscErrorCode CGCheckConverged(KSP ksp, const CGRange &range, Vec r, Vec z)
     if (norm > 1.001 * ksp->ttol)
       PetscCall(Diverged(ksp, KSP_DIVERGED_BREAKDOWN, "the squares of the residual are too small for numbers"));
   } else if (dot != 0 && std::ilogb(dot) + exponent < std::numeric_limits<PetscReal>::min_exponent) {
-    PetscCall(Diverged(ksp, KSP_DIVERGED_BREAKDOWN, "the residual is too small for products with it"));
+    if (range.left) PetscCall(Diverged(ksp, KSP_DIVERGED_BREAKDOWN, "the residual is too small for products with it"));
+  } else if (!zero) {
+    PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+    PetscCall(MatGetNullSpace(A, &null_space));
+    if (!null_space) {
+      ksp->reason = KSP_DIVERGED_INDEFINITE_PC;
+      PetscCall(PetscInfo(ksp, "residual and preconditioned residual are orthogonal: indefinite preconditioner\n"));
+    }
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

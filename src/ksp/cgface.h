@@ -28,8 +28,9 @@ PetscErrorCode CGSetReason(KSP, CGStop, PetscInt its, PetscReal value);
    that follow differ from them by less than there is room for.
 */
 struct CGRange {
-  bool left    = false;
-  bool stepped = false; /* the solution is another one than the guess */
+  bool left       = false;
+  bool stepped    = false; /* the solution is another one than the guess */
+  bool orthogonal = false; /* the solve has ended because r.z = 0 */
 
   void See(PetscReal x)
   {
@@ -40,12 +41,17 @@ struct CGRange {
     See(a);
     stepped = true;
   }
+  void End(CGStop stop)
+  {
+    if (stop == CG_BETA_ZERO) orthogonal = true;
+  }
 };
 
 /*
-   After a solve that has converged, but has left the range: gives it the reason KSP_DIVERGED_NANORINF or KSP_DIVERGED_BREAKDOWN if
-   the solution has overflowed or vanished, or if the method has stopped because the squares or the products in its sums vanish. r
-   is the residual by the recurrence, and z becomes something else. Collective.
+   After a solve that has converged. If it has left the range, it gets the reason KSP_DIVERGED_NANORINF or KSP_DIVERGED_BREAKDOWN if
+   the solution has overflowed or vanished, or if the squares or the products in the sum that it has stopped at vanish. If r.z = 0
+   for an r that the preconditioner does not map to 0, the reason is KSP_DIVERGED_INDEFINITE_PC, unless the matrix has a null space.
+   r is the residual by the recurrence, and z becomes something else. Collective.
 */
 PetscErrorCode CGCheckConverged(KSP, const CGRange &, Vec r, Vec z);
 

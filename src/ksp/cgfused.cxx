@@ -155,7 +155,7 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
   if (own) PetscCall(CGFusedPrepareDevice(ksp, M));
   if (own && !cg->several) PetscCall(CGFusedSolveOnDevice(ksp));
   else PetscCall(CGFusedSolveByHost(ksp, own));
-  if (ksp->reason > 0 && cg->range.left) PetscCall(CGCheckConverged(ksp, cg->range, ksp->work[0], ksp->work[1]));
+  if (ksp->reason > 0) PetscCall(CGCheckConverged(ksp, cg->range, ksp->work[0], ksp->work[1]));
   /* KSPCG makes one iteration even where none is allowed, and gives this reason whatever came of it */
   if (!ksp->max_it && ksp->its && ksp->reason != KSP_DIVERGED_NANORINF && ksp->reason != KSP_DIVERGED_PC_FAILED)
     ksp->reason = KSP_DIVERGED_ITS;

@@ -135,6 +135,7 @@ static PetscErrorCode Start(KSP ksp, CGSums *sums)
   KSPCheckDot(ksp, sums->rz);
   if (sums->rz == 0) {
     ksp->its = 1;
+    cg->range.End(CG_BETA_ZERO);
     PetscCall(CGSetReason(ksp, CG_BETA_ZERO, 1, 0));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -167,12 +168,12 @@ static PetscErrorCode Iterate(KSP ksp, PetscReal beta, CGStop *stop, PetscInt *i
 
 PetscErrorCode CGFusedSolveOnDevice(KSP ksp)
 {
-  const KSP_CGFused *cg = (const KSP_CGFused *)ksp->data;
-  CGFusedVectors     v;
-  CGSums             sums;
-  CGStop             stop;
-  PetscInt           its;
-  PetscReal          value;
+  KSP_CGFused   *cg = (KSP_CGFused *)ksp->data;
+  CGFusedVectors v;
+  CGSums         sums;
+  CGStop         stop;
+  PetscInt       its;
+  PetscReal      value;
 
   PetscFunctionBegin;
   PetscCall(Start(ksp, &sums));
@@ -184,6 +185,7 @@ PetscErrorCode CGFusedSolveOnDevice(KSP ksp)
   PetscCall(PetscLogGpuTimeEnd());
   PetscCall(PetscLogGpuFlops(its * cg->flops));
   ksp->its = its;
+  cg->range.End(stop);
   PetscCall(CGSetReason(ksp, stop, its, value));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -204,8 +204,10 @@ static PetscErrorCode Test(HostSolve &cg, PetscInt i, const PetscReal sums[3])
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   ksp->its = i + 1;
-  if (cg.beta == 0) PetscCall(CGSetReason(ksp, CG_BETA_ZERO, i + 1, cg.beta));
-  else if ((i && cg.beta * cg.beta_before < 0) || (cg.radius && cg.beta < 0))
+  if (cg.beta == 0) {
+    range.End(CG_BETA_ZERO);
+    PetscCall(CGSetReason(ksp, CG_BETA_ZERO, i + 1, cg.beta));
+  } else if ((i && cg.beta * cg.beta_before < 0) || (cg.radius && cg.beta < 0))
     PetscCall(CGSetReason(ksp, CG_INDEFINITE_PC, i + 1, cg.beta));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -264,6 +264,7 @@ static PetscErrorCode Iterate(KSP ksp, PetscReal beta, PetscBool step)
   }
   if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
   ksp->its = its;
+  cg->range.End(stop);
   PetscCall(CGSetReason(ksp, stop, its, value));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -287,8 +288,9 @@ static PetscErrorCode SolveFrom(KSP ksp)
   if (sums.gz == 0) { /* the elimination has solved the system, if there was anything to solve */
     if (sums.rr > 0) PetscCall(LogNorm(ksp, 1, CGNormFrom(ksp, sums.gg, sums.gz)));
     cg->range.stepped = sums.rr > 0 && sums.gg == 0;
-    ksp->its          = 1;
-    ksp->reason       = KSP_CONVERGED_ATOL;
+    cg->range.End(CG_BETA_ZERO);
+    ksp->its    = 1;
+    ksp->reason = KSP_CONVERGED_ATOL;
   } else {
     const PetscBool step = (PetscBool)(!cg->graph || ksp->numbermonitors ||
                                        (ksp->converged != KSPConvergedDefault && ksp->converged != KSPConvergedSkip));
@@ -356,7 +358,7 @@ static PetscErrorCode KSPSolve_RRBCG(KSP ksp)
   PetscCall(CGRestoreRead(device, from, &cg->residual));
   cg->residual = nullptr;
   PetscCall(code);
-  if (ksp->reason > 0 && cg->range.left) PetscCall(CheckConverged(ksp, from));
+  if (ksp->reason > 0 && (cg->range.left || cg->range.orthogonal)) PetscCall(CheckConverged(ksp, from));
   /* an iteration: products with 9 points a row and vectors on half of the points, and the levels */
   const PetscLogDouble flops = 26. * (double)rrb->factor->nx * rrb->factor->ny * ksp->its;
   PetscCall(CGLogFlops(device, flops));
