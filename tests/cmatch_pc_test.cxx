@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <numeric>
 
 #include "pc/cmatch/polynomial.h"
 #include "pc_support.h"
@@ -142,11 +143,12 @@ void Attach(Mat A, PetscErrorCode (*attach)(Mat, MatNullSpace), Vec vec, bool co
   MUST(MatNullSpaceDestroy(&space));
 }
 
-VecObject Normalized(const std::vector<double> &values, VecType type)
+/* The norm is computed on the host, so that the bits are the same in all types. */
+VecObject Normalized(std::vector<double> values, VecType type)
 {
-  VecObject x = VecWith(values, type);
-  MUST(VecNormalize(x, nullptr));
-  return x;
+  const double norm = std::sqrt(std::inner_product(values.begin(), values.end(), values.begin(), 0.));
+  for (double &value : values) value /= norm;
+  return VecWith(values, type);
 }
 
 /* A symmetric tridiagonal matrix. */

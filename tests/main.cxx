@@ -1,12 +1,14 @@
 /*
    The test program. Catch2's arguments are its arguments; PETSc's options come from PETSC_OPTIONS. It runs on any number of
-   ranks, and reports the tests that need a device as skipped where there is none.
+   ranks, and reports the tests that need a device as skipped where there is none. On several ranks the cases with the tag [mpi] are
+   run by all of them together, and each of the others by one of them.
 */
 #define CATCH_CONFIG_RUNNER
 #include "support.h"
 
 #include <finepc.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -17,9 +19,17 @@ namespace
 {
 
 bool device_found, test_skipped;
-int  passed, failed, skipped;
+/* Numbers of cases: those that one rank runs alone, and those of all ranks. */
+struct Counts {
+  int run, failed, skipped;
+} alone, together;
 
 std::vector<std::string> failed_cases;
+
+bool IsTogether(const Catch::TestCaseInfo &test)
+{
+  return std::find(test.tags.begin(), test.tags.end(), "mpi") != test.tags.end();
+}
 
 class Listener : public TestListenerBase {
 public:
@@ -28,10 +38,11 @@ public:
   void testCaseStarting(const Catch::TestCaseInfo &) override { test_skipped = false; }
   void testCaseEnded(const Catch::TestCaseStats &stats) override
   {
+    Counts &counts = IsTogether(stats.testInfo) ? together : alone;
+    counts.run++;
     if (stats.totals.assertions.failed) failed_cases.push_back(stats.testInfo.name);
-    if (stats.totals.assertions.failed) failed++;
-    else if (test_skipped) skipped++;
-    else passed++;
+    if (stats.totals.assertions.failed) counts.failed++;
+    else if (test_skipped) counts.skipped++;
   }
 };
 CATCH_REGISTER_LISTENER(Listener)
@@ -45,6 +56,25 @@ PetscErrorCode SetDefaultOptions()
   PetscCall(PetscOptionsSetValue(nullptr, "-malloc_debug", "true"));
   if (!given || !std::strstr(given, "gpu_aware_mpi")) PetscCall(PetscOptionsSetValue(nullptr, "-use_gpu_aware_mpi", "false"));
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Leaves the cases that this rank is to run. Returns false if there are none. */
+bool TakeShare(Catch::Session *session, PetscMPIInt rank, PetscMPIInt size)
+{
+  const Catch::Config      config(session->configData());
+  std::vector<std::string> mine;
+  int                      count = 0;
+  for (const Catch::TestCase &test : Catch::filterTests(Catch::getAllTestCasesSorted(config), config.testSpec(), config)) {
+    if (!IsTogether(test) && count++ % size != rank) continue;
+    std::string name;
+    for (char c : test.name) {
+      if (std::strchr(",[]\\\"", c)) name += '\\';
+      name += c;
+    }
+    mine.push_back("\"" + name + "\"" + ',');
+  }
+  session->configData().testsOrTags = mine;
+  return !mine.empty();
 }
 
 } // namespace
@@ -83,25 +113,30 @@ int main(int argc, char **argv)
 {
   int         petsc_argc = 1;
   char      **petsc_argv = argv;
-  PetscMPIInt rank;
+  PetscMPIInt rank, size;
 
   if (SetDefaultOptions() || PetscInitialize(&petsc_argc, &petsc_argv, nullptr, nullptr) || FinePCInitializePackage())
     return EXIT_FAILURE;
   MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  MPI_Comm_size(PETSC_COMM_WORLD, &size);
   device_found = FindDevice();
 
   int result;
   {
     Catch::Session session;
-    result = session.run(argc, argv);
+    result              = session.applyCommandLine(argc, argv);
+    const auto &given   = session.configData();
+    const bool  listing = given.listTests || given.listTestNamesOnly || given.listTags || given.listReporters || given.showHelp;
+    if (!result && (size == 1 || listing || TakeShare(&session, rank, size))) result = session.run();
   }
-  int mine[2] = {result, failed}, most[2];
+  int mine[2] = {result, together.failed}, most[2], sums[3];
   MPI_Allreduce(mine, most, 2, MPI_INT, MPI_MAX, PETSC_COMM_WORLD);
-  const int run = passed + failed + skipped;
+  MPI_Allreduce(&alone, sums, 3, MPI_INT, MPI_SUM, PETSC_COMM_WORLD);
+  const int run = sums[0] + together.run, failed = sums[1] + most[1], skipped = sums[2] + together.skipped;
   for (const std::string &name : failed_cases) std::printf("failed on rank %d: %s\n", (int)rank, name.c_str());
   if (rank == 0 && run) {
     if (skipped) std::printf("%d GPU tests skipped: no device\n", skipped);
-    std::printf("finepc_tests: %d passed, %d failed, %d skipped\n", run - skipped - most[1], most[1], skipped);
+    std::printf("finepc_tests: %d passed, %d failed, %d skipped\n", run - skipped - failed, failed, skipped);
   }
   /* no list of what is left: PETSc itself loses memory on the way of an error */
   if (PetscOptionsClearValue(nullptr, "-malloc_debug") || PetscFinalize()) return EXIT_FAILURE;
@@ -110,5 +145,5 @@ int main(int argc, char **argv)
     if (!asked) std::fprintf(stderr, "finepc_tests: no test matches\n");
     return asked ? EXIT_SUCCESS : EXIT_FAILURE;
   }
-  return most[0] || most[1] ? EXIT_FAILURE : EXIT_SUCCESS;
+  return most[0] || failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -9,7 +9,8 @@
 namespace
 {
 
-constexpr int kDistances = 1 << 16; /* distances between columns that 16 bits hold are less than this */
+constexpr int kStepPad   = sizeof(int4) / sizeof(PetscInt) - 1; /* steps are read in pieces of 16 bytes */
+constexpr int kDistances = 1 << 16;                             /* distances between columns that 16 bits hold are less than this */
 
 /* Set where a copy turns out not to hold the numbers of the matrix. */
 struct Misfit {
@@ -205,12 +206,13 @@ PetscErrorCode SlicesUpdate_CUDA(const CSR *A, PetscInt lanes, SlicesKind kind, 
   S->count = (A->rows + kWarpSize / lanes - 1) / (kWarpSize / lanes);
   PetscCall(scratch.Measure(ScanSteps(S, stream)));
   rows.Place(&S->order, S->rows);
-  rows.Place(&S->step, S->count + 1);
+  rows.Place(&S->step, S->count + 1 + kStepPad);
   rows.Place(&S->start, S->count);
   rows.Place(&S->length, S->rows);
   rows.Place(&found, 1);
   scratch.Place(&rows);
   PetscCall(BindLayout(rows, &S->memory[0], &S->capacity[0]));
+  PetscCallCUDA(cudaMemsetAsync(S->step + S->count + 1, 0, kStepPad * sizeof(PetscInt), stream));
 
   PetscCall(CutIntoSlices(*A, PETSC_FALSE, scratch, S, &steps, stream));
   if (!S->even && kind != SLICES_RESIDENT) PetscCall(CutIntoSlices(*A, PETSC_TRUE, scratch, S, &steps, stream));

@@ -12,8 +12,8 @@ constexpr double kThreadRow = 12; /* up to so many entries a thread takes a row 
 constexpr double kShortRow  = 4;  /* up to so many entries beside the diagonal half a group copies a row */
 
 /*
-   The work memory that a set-up reserves, as a multiple of the bytes of A, and at least; in double precision, or with longer rows
-   of P, the second multiple. Where that is not enough it gets more.
+   The work memory that a set-up reserves: a multiple of the bytes of A, in double precision or with longer rows of P the second
+   one, and at least so many bytes; besides the room that rows of small operators may need. Where that is not enough it gets more.
 */
 constexpr double kWork = 1.95, kMoreWork = 2.95;
 constexpr size_t kLeastWork = 1 << 20;
@@ -402,7 +402,7 @@ PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *
   if (A->n) {
     const size_t A_bytes = A->nnz * (sizeof(PetscInt) + sizeof(PetscScalar)) + A->n * sizeof(PetscInt);
     const bool   usual   = params->precision == FINEPC_SINGLE && params->prolongator_row <= kCMATCHUsualRow;
-    PetscCall(s.arena.Reserve(PetscMax(kLeastWork, (size_t)((usual ? kWork : kMoreWork) * (double)A_bytes))));
+    PetscCall(s.arena.Reserve(PetscMax(kLeastWork, (size_t)((usual ? kWork : kMoreWork) * (double)A_bytes)) + kCMATCHSmallRoom));
     Layout layout;
     layout.Place(&s.report, 1);
     layout.Place(&s.rounds, kCMATCHRounds);

@@ -156,6 +156,10 @@ private:
 /* The rows of P for which the room of A P is guessed; longer rows of P have longer rows of A P. */
 constexpr PetscInt kCMATCHUsualRow = 4;
 
+/* For each of up to so many rows of the next operator there is room for so many entries more than what is guessed. */
+constexpr size_t kCMATCHLeastEntries = 64, kCMATCHLeastRows = 2048;
+constexpr size_t kCMATCHSmallRoom = kCMATCHLeastEntries * kCMATCHLeastRows * (sizeof(PetscInt) + sizeof(float)); /* 1 MiB */
+
 /* The stages of a set-up in which a failure is found, in the order in which they count; the level is added to the last one. */
 constexpr int kCMATCHStageCheck = 0, kCMATCHStageStore = 1, kCMATCHStageCoarse = 2;
 

@@ -14,7 +14,6 @@ constexpr int kGeneralBlocks = 2;   /* on a processor, on the general path of P 
 constexpr int kProlongThread = 128; /* threads of a block in which a thread has a row of P */
 /* Guesses of entries: of A P as a multiple of those of A, and of the next operator. A product that needs more is made again. */
 constexpr double kProductEntries = 1.45, kCoarseEntries = 0.75;
-constexpr size_t kLeastEntries = 64, kLeastRows = 2048; /* of rows of the next operator, so many more, for few rows */
 
 constexpr int kFewRows     = 30000; /* up to so many rows of a product have a warp each */
 constexpr int kProlongRoom = 12;    /* aggregates that such a row may meet */
@@ -802,7 +801,7 @@ struct Step {
       PetscCall(s->arena.Take(coarse, &C.start));
       PetscCall(s->arena.Take((size_t)coarse + 1, &C.length));
       PetscCallCUDA(cudaMemsetAsync(C.length + coarse, 0, sizeof(PetscInt), s->stream));
-      PetscCall(TakeRoom((size_t)(kCoarseEntries * L.nnz) + kLeastEntries * PetscMin((size_t)coarse, kLeastRows), &C));
+      PetscCall(TakeRoom((size_t)(kCoarseEntries * L.nnz) + kCMATCHLeastEntries * PetscMin((size_t)coarse, kCMATCHLeastRows), &C));
     }
     if (!keep && C.room >= (size_t)L.n) AP.wide = C.j; /* not needed yet */
     else PetscCall(s->arena.Take(L.n, &AP.wide));

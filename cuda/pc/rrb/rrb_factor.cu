@@ -125,7 +125,7 @@ __device__ double OddPivot(const RRBElimination &v, PetscInt x, PetscInt y)
 /* Reports the pivot of a point (x, y) of the grid if it fails. */
 __device__ void CheckPivot(const RRBElimination &v, PetscInt level, PetscInt x, PetscInt y, double d)
 {
-  RRBCheckPivot(v.report, level, y * v.stride * v.nx + x * v.stride, d);
+  RRBCheckPivot(v.report, RRBStage(level, false), y * v.stride * v.nx + x * v.stride, d);
 }
 
 /* The column of L and the inverse pivot of point r1 or r2 of a cell; zeros where the cell has no such point. */
@@ -460,7 +460,7 @@ void FillStats(const RRBReport &seen, RRBStats *stats)
   stats->zero_pivots = seen.zero_pivots;
   if (seen.pivot == kRRBNoFailure) return;
   stats->failure = seen.pivot & 1 ? RRB_RANGE : RRB_PIVOT;
-  stats->level   = (PetscInt)(seen.pivot >> 33);
+  stats->level   = (PetscInt)(seen.pivot >> 34);
   stats->row     = (PetscInt)(seen.pivot >> 1 & 0xffffffffull);
 }
 

@@ -9,7 +9,7 @@
 /* What the kernels of a set-up tell the host. Of several failures the one with the smallest key is the host twin's first one. */
 struct RRBReport {
   unsigned long long pattern;   /* key: row in the upper 32 bits, then column, and the last bit is 1 for one that is unsymmetric */
-  unsigned long long pivot;     /* key: level in the upper 31 bits, then row, and the last bit is 1 for one out of range */
+  unsigned long long pivot;     /* key: RRBStage() in the upper 31 bits, then row, and the last bit is 1 for one out of range */
   unsigned long long one_sided; /* couplings that one of the two rows does not have */
   unsigned long long lifted;    /* rows that were lifted */
   PetscInt           nine;      /* diagonal neighbours are coupled */
@@ -20,12 +20,18 @@ struct RRBReport {
 };
 constexpr unsigned long long kRRBNoFailure = ~0ull;
 
+/* The points that the levels leave are factored after those of the last level, whose failures spoil them, and bear its number. */
+__host__ __device__ constexpr unsigned long long RRBStage(PetscInt level, bool remainder)
+{
+  return 2 * (unsigned long long)level + remainder;
+}
+
 /* Reports the pivot of this row of A if it fails. */
-__device__ inline void RRBCheckPivot(RRBReport *report, PetscInt level, PetscInt row, double pivot)
+__device__ inline void RRBCheckPivot(RRBReport *report, unsigned long long stage, PetscInt row, double pivot)
 {
   if (pivot >= kRRBSmallestPivot && pivot <= kRRBLargestPivot) return;
   const bool out_of_range = pivot > 0 && isfinite(pivot);
-  atomicMin(&report->pivot, (unsigned long long)level << 33 | (unsigned long long)row << 1 | (unsigned long long)out_of_range);
+  atomicMin(&report->pivot, stage << 33 | (unsigned long long)row << 1 | (unsigned long long)out_of_range);
 }
 
 /* The couplings of a straight operator, [ny][nx] each; ne and nw are null where only neighbours in x and y are coupled. */
