@@ -26,11 +26,41 @@ struct Kernel {
   bool        launched = false;
 };
 
+/* Memory without new, which fails on purpose in some tests and is counted there. */
+template <typename T>
+struct Unseen {
+  using value_type = T;
+  Unseen()         = default;
+  template <typename U>
+  Unseen(const Unseen<U> &)
+  {
+  }
+  T *allocate(std::size_t count)
+  {
+    if (void *memory = std::malloc(count * sizeof(T))) return (T *)memory;
+    std::abort();
+  }
+  void deallocate(T *memory, std::size_t) { std::free(memory); }
+  template <typename U>
+  bool operator==(const Unseen<U> &) const
+  {
+    return true;
+  }
+  template <typename U>
+  bool operator!=(const Unseen<U> &) const
+  {
+    return false;
+  }
+};
+
+template <typename Value>
+using ByAddress = std::map<const void *, Value, std::less<const void *>, Unseen<std::pair<const void *const, Value>>>;
+
 struct Trace {
-  std::mutex                     mutex;
-  std::map<const void *, Kernel> kernels; /* by the function that stands for one on the host */
-  std::map<const void *, size_t> blocks;
-  double                         bytes = 0;
+  std::mutex        mutex;
+  ByAddress<Kernel> kernels; /* by the function that stands for one on the host */
+  ByAddress<size_t> blocks;
+  double            bytes = 0;
 };
 
 /* Kernels are registered before the objects of this file are there, and freed after their end. */
