@@ -280,7 +280,10 @@ static PetscErrorCode KSPBuildResidual_CGFused(KSP ksp, Vec, Vec v, Vec *V)
   and the test. For the same matrices and preconditioners, but for `PCCMATCH`, the products are own ones (path `ranks` in the view),
   and the exchange goes on during the product with the rank's own block. The sums pass through the host's memory even where MPI
   takes device buffers: three numbers are there sooner so. With `-ksp_cg_single_reduction 0` there are two reductions, that of the
-  norm goes with that of z^T r.
+  norm goes with that of z^T r. The recurrences need a symmetric matrix. Where boundary rows were replaced by rows of the identity
+  and their columns were kept (`MatZeroRows()`), they are wrong, and `KSPCG` with a single reduction diverges. Here p^T A p itself
+  is computed in iterations 1, 2, 4, 8 and so on; if the recurrence is off by more than 1e-5 of its terms, the solve goes on with
+  two reductions, as `KSPCG` has them, and `-info` tells it.
 
   A null space, a transposed solve, any other matrix or preconditioner, a rank without rows, two reductions on several ranks, and
   on one rank a single one, a monitor, and a convergence test other than `KSPConvergedDefault()` and `KSPConvergedSkip()` take the

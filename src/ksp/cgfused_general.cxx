@@ -245,16 +245,56 @@ static PetscErrorCode StepInRegion(HostSolve &cg, const PetscReal sums[4])
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+   A single reduction gets p.w by a recurrence that needs a symmetric A. Where rows couple one way alone, as boundary rows whose
+   columns stay do, it is wrong, and a solve that KSPCG would end well diverges. Therefore p.w itself is computed now and then, in
+   iterations 1, 2, 4, 8 and so on and where the recurrence would end the solve. If the recurrence is off by so much of its terms,
+   there are two reductions from then on, and p and w are made here.
+*/
+constexpr PetscReal kRecurrenceError = 1e-5;
+
+static PetscErrorCode CheckRecurrence(HostSolve &cg, PetscReal delta_before, PetscReal zs)
+{
+  PetscReal dots[4], delta;
+
+  PetscFunctionBegin;
+  if (cg.own) { /* p and w are those of the iteration before */
+    PetscCall(Dots(cg, cg.z, cg.w, nullptr, dots));
+    delta = dots[0];
+    PetscCall(Dots(cg, cg.p, cg.s, nullptr, dots));
+    delta = zs + cg.b * (delta + dots[0]) + cg.b * cg.b * delta_before;
+  } else {
+    PetscCall(Dots(cg, cg.p, cg.w, nullptr, dots));
+    delta = dots[0];
+  }
+  const PetscReal terms = PetscAbsReal(zs) + cg.b * cg.b * PetscAbsReal(delta_before);
+  if (PetscAbsReal(delta - cg.delta) <= kRecurrenceError * terms) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscInfo(cg.ksp, "p.Ap is %g by the recurrence of a single reduction, and %g in truth: from here on two reductions\n",
+                      (double)cg.delta, (double)delta));
+  if (cg.own) {
+    PetscCall(CGCheckStream_CUDA(PetscObjectComm((PetscObject)cg.ksp)));
+    PetscCall(Direction(cg));
+  }
+  cg.delta  = delta;
+  cg.own    = PETSC_FALSE;
+  cg.single = PETSC_FALSE;
+  cg.s      = nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* delta = p.w and a; without a single reduction w = A p. The KSP has a reason if there is no step. */
 static PetscErrorCode StepLength(HostSolve &cg, PetscInt i, const PetscReal sums[3])
 {
   const KSP       ksp = cg.ksp;
   PetscReal       dots[4];
   const PetscReal delta_before = cg.delta, beta = cg.beta;
+  const auto      indefinite   = [&] { return cg.delta == 0 || (i && PetscSign(cg.delta) * PetscSign(delta_before) < 0); };
 
   PetscFunctionBegin;
-  if (cg.single) cg.delta = i ? sums[2] - cg.b * cg.b * delta_before : sums[2]; /* beta^2 might overflow or vanish */
-  else {
+  if (cg.single) {
+    cg.delta = i ? sums[2] - cg.b * cg.b * delta_before : sums[2]; /* beta^2 might overflow or vanish */
+    if (i && ((i & (i - 1)) == 0 || indefinite())) PetscCall(CheckRecurrence(cg, delta_before, sums[2]));
+  } else {
     PetscCall(KSP_MatMult(ksp, cg.A, cg.p, cg.w));
     PetscCall(Dots(cg, cg.p, cg.w, cg.radius ? cg.x : nullptr, dots));
     cg.delta = dots[0];
@@ -262,9 +302,8 @@ static PetscErrorCode StepLength(HostSolve &cg, PetscInt i, const PetscReal sums
   KSPCheckDot(ksp, cg.delta);
   cg.beta_before = beta;
   if (cg.radius) PetscCall(StepInRegion(cg, dots));
-  else if (cg.delta == 0 || (i && PetscSign(cg.delta) * PetscSign(delta_before) < 0)) {
-    PetscCall(CGSetReason(ksp, CG_INDEFINITE_MAT, i + 1, cg.delta));
-  } else cg.a = beta / cg.delta;
+  else if (indefinite()) PetscCall(CGSetReason(ksp, CG_INDEFINITE_MAT, i + 1, cg.delta));
+  else cg.a = beta / cg.delta;
   if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
   if (!i) ((KSP_CGFused *)ksp->data)->range.Step(cg.a);
   if (!cg.last) PetscCall(CGFusedLanczosRow(ksp, i, cg.a, cg.a_before, cg.b));
@@ -293,6 +332,6 @@ PetscErrorCode CGFusedSolveByHost(KSP ksp, PetscBool own)
     PetscCall(NextDirection(cg, i));
     PetscCall(StepLength(cg, i, sums));
     if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
-    if (!own) PetscCall(Step(cg));
+    if (!cg.own) PetscCall(Step(cg));
   }
 }
