@@ -86,7 +86,8 @@ def docstring(lines, indent):
 def in_python(text):
     """What the manual pages say of C, for a reader who sees values and lists that Python owns"""
     text = re.sub(r"; or `NULL` if (it is|they are) not wanted", "", text)
-    text = re.sub(r"(?<=[.\n])\s*The caller\s+destroys each of them with\s+`MatDestroy\(\)`, and frees both arrays with `PetscFree\(\)`\.", "", text)
+    freed = r"destroys each of them with\s+`MatDestroy\(\)`, and frees both arrays with `PetscFree\(\)`\."
+    text = re.sub(rf"(?<=[.\n])\s*The caller\s+{freed}", "", text)
     text = text.replace(" that the caller destroys with `MatDestroy()`", "")
     for c, python in (("PETSC_TRUE", "True"), ("PETSC_FALSE", "False"), ("NULL", "None")):
         text = re.sub(rf"`{c}`|\b{c}\b", f"`{python}`", text)

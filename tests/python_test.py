@@ -52,7 +52,7 @@ class Cases:
             fail("not both ranks came to the end")
 
     def types(self):
-        """The package is typed, and the tutorial uses it as its types say; a wrong use is found."""
+        """The package is typed, and a wrong use of it is found."""
         python = self.python_with("petsc4py", "mypy")
         check = [python, "-m", "mypy", "--config-file", f"{self.source}/pyproject.toml", "--cache-dir", f"{self.build}/mypy"]
         self.run([*check, f"{self.build}/python/finepc"], cwd=self.build)
@@ -61,7 +61,8 @@ class Cases:
                 f.write("import finepc\nfrom petsc4py import PETSc\nfinepc.PCAFSAISetMaxSteps(PETSc.PC(), 'many')\n"
                         "steps: str = finepc.PCAFSAIGetMaxSteps(PETSc.PC())\n")
             environment = dict(os.environ, PYTHONPATH=f"{self.build}/python")
-            found = subprocess.run([*check, f"{work}/wrong.py"], cwd=work, env=environment, stdout=subprocess.PIPE, text=True).stdout
+            result = subprocess.run([*check, f"{work}/wrong.py"], cwd=work, env=environment, stdout=subprocess.PIPE, text=True)
+            found = result.stdout
             if '"str"; expected "int"' not in found or 'has type "int", variable has type "str"' not in found:
                 print(found)
                 fail("a wrong use of finepc has not been found")
@@ -80,10 +81,10 @@ class Cases:
             # The modules that build a package are pinned and there already. No optimization: nothing is measured.
             options = ["cmake.define.FINEPC_CUDA=OFF", "cmake.define.CMAKE_CXX_FLAGS_RELEASE=-O0", f"build-dir={work}/build"]
             settings = [f"--config-settings={option}" for option in options]
-            self.run([python, "-m", "pip", "install", "--no-deps", "--no-build-isolation", "--disable-pip-version-check", "--target",
-                      packages, *settings, self.source], without=("PETSC_DIR", "PETSC_ARCH"))
-            output = self.run([python, f"{self.source}/tests/loading_petsc4py.py", "-dll_append", f"{packages}/finepc/libfinepc.so",
-                               "-pc", "afsai"], packages)
+            pip = [python, "-m", "pip", "install", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
+            self.run([*pip, "--target", packages, *settings, self.source], without=("PETSC_DIR", "PETSC_ARCH"))
+            append = ["-dll_append", f"{packages}/finepc/libfinepc.so", "-pc", "afsai"]
+            output = self.run([python, f"{self.source}/tests/loading_petsc4py.py", *append], packages)
             program = "import finepc; finepc.load(); print(finepc.__file__); from petsc4py import PETSc; " \
                       "PETSc.PC().create().setType('cmatch'); print(finepc.PCAFSAISetMaxSteps.__doc__)"
             output += self.run([python, "-c", program], packages)

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # finepc from Python
 #
-# This tutorial is a Python program whose cells (`# %%`) editors such as VS Code, Spyder and Jupyter with jupytext show as a notebook;
+# This tutorial is a Python program with cells (`# %%`), which VS Code, Spyder, and Jupyter with jupytext show as a notebook.
 # `python tutorials/python_tutorial.py` runs it as it is. It needs petsc4py, the package finepc, scipy and scikit-fem.
 #
 # Diffusion in a square whose conductivity jumps by a factor of 1000 is solved with preconditioners of finepc for symmetric positive

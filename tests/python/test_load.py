@@ -33,7 +33,8 @@ def test_not_there_before_load():
 
 
 def test_after_petsc_is_initialized():
-    expect(run(PROBLEM + "import finepc\nfinepc.load()\nfinepc.load()\npc.setType('afsai')\npc.setUp()\nprint(pc.getType())"), "afsai")
+    program = "import finepc\nfinepc.load()\nfinepc.load()\npc.setType('afsai')\npc.setUp()\nprint(pc.getType())"
+    expect(run(PROBLEM + program), "afsai")
 
 
 def test_before_petsc_is_initialized():
