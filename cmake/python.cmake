@@ -22,10 +22,8 @@ add_custom_target(finepc_python ALL DEPENDS ${generated})
 add_dependencies(finepc_python finepc)
 
 if(SKBUILD)
-  # A wheel has no links, so the library has one name. petsc4py has PETSc loaded already; the paths are for other programs.
+  # petsc4py has PETSc loaded already; the paths are for other programs.
   set_target_properties(finepc PROPERTIES INSTALL_RPATH "\$ORIGIN/../petsc/lib;${FINEPC_PETSC_LIBDIR}")
-  set_property(TARGET finepc PROPERTY VERSION)
-  set_property(TARGET finepc PROPERTY SOVERSION)
   install(TARGETS finepc LIBRARY DESTINATION finepc COMPONENT python)
   install(FILES ${generated} DESTINATION finepc COMPONENT python)
   if(EXISTS ${try_folder} AND TARGET finepc_bench)

@@ -79,7 +79,7 @@ class Cases:
         with tempfile.TemporaryDirectory() as work:
             packages = f"{work}/packages"
             # The modules that build a package are pinned and there already. No optimization: nothing is measured.
-            options = ["cmake.define.FINEPC_CUDA=OFF", "cmake.define.CMAKE_CXX_FLAGS_RELEASE=-O0", f"build-dir={work}/build"]
+            options = ["cmake.define.FINEPC_CUDA=OFF", "cmake.define.CMAKE_CXX_FLAGS_RELEASE=-O0"]
             settings = [f"--config-settings={option}" for option in options]
             pip = [python, "-m", "pip", "install", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
             self.run([*pip, "--target", packages, *settings, self.source], without=("PETSC_DIR", "PETSC_ARCH"))

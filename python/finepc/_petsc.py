@@ -12,8 +12,6 @@ import numpy
 if typing.TYPE_CHECKING:
     from petsc4py import PETSc
 
-_Enum = typing.TypeVar("_Enum", bound=enum.IntEnum)
-
 _library: ctypes.CDLL | None = None
 
 
@@ -63,17 +61,18 @@ def load() -> None:
 def check(code: int) -> None:
     """An error of PETSc becomes petsc4py's exception, with PETSc's messages."""
     if code:
-        _of_petsc4py("PyPetscError_Set", b"int (PetscErrorCode)", ctypes.c_int, ctypes.c_int)(code) # raises PETSc.Error
+        _of_petsc4py("PyPetscError_Set", ctypes.c_int, ctypes.c_int)(code) # raises PETSc.Error
 
 
-def _of_petsc4py(function: str, signature: bytes, result: typing.Any, *arguments: typing.Any) -> typing.Any:
-    """A function that petsc4py offers to programs in C, which finds it in the same way."""
+def _of_petsc4py(function: str, result: typing.Any, *arguments: typing.Any) -> typing.Any:
+    """A function that petsc4py offers to programs in C, which find it in the same way."""
     from petsc4py import PETSc
 
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    name, pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
+    name.restype, name.argtypes = ctypes.c_char_p, [ctypes.py_object]
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     capsule = PETSc.__pyx_capi__[function] # type: ignore[attr-defined]
-    return ctypes.PYFUNCTYPE(result, *arguments)(pointer(capsule, signature))
+    return ctypes.PYFUNCTYPE(result, *arguments)(pointer(capsule, name(capsule)))
 
 
 def call(function: str, *arguments: typing.Any) -> None:
@@ -181,7 +180,7 @@ def get_text(function: str, target: ctypes.c_void_p) -> str:
 
 def _reference(handle: int | None) -> PETSc.Mat:
     """A petsc4py Mat with a reference of its own to the matrix."""
-    new = _of_petsc4py("PyPetscMat_New", b"PyObject *(Mat)", ctypes.py_object, ctypes.c_void_p)
+    new = _of_petsc4py("PyPetscMat_New", ctypes.py_object, ctypes.c_void_p)
     return typing.cast("PETSc.Mat", new(handle))
 
 

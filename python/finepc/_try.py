@@ -1,6 +1,8 @@
-"""finepc-try from Python."""
+"""finepc-try from Python, and the program itself where pip has installed it."""
 from __future__ import annotations
 
+import importlib
+import sys
 import typing
 
 if typing.TYPE_CHECKING:
@@ -24,11 +26,22 @@ def try_matrix(A: typing.Any, b: PETSc.Vec | numpy.typing.ArrayLike | None = Non
     -------
     what finepc-try has measured
     """
+    return _engine().try_matrix(_matrix(A), rhs=_vector(b), **options)
+
+
+def main() -> typing.Any:
     try:
-        import finepc_try # type: ignore[import-not-found]
+        return _engine(".command").main()
     except ImportError as error:
-        raise ImportError("finepc_try, the module behind finepc-try, is not installed with this finepc") from error
-    return finepc_try.try_matrix(_matrix(A), rhs=_vector(b), **options)
+        sys.exit(f"finepc-try: {error}")
+
+
+def _engine(module: str = "") -> typing.Any:
+    try:
+        return importlib.import_module(f"finepc_try{module}")
+    except ImportError as error:
+        raise ImportError(f"finepc_try, the module behind finepc-try, cannot be imported: {error}. `pip install \".[try]\"` in the "
+                          "source folder of finepc installs what it needs") from error
 
 
 def _matrix(A: typing.Any) -> typing.Any:
