@@ -31,11 +31,11 @@ class Page:
     """A manual page: what it is about, whether the call is collective, parameters, options, and notes."""
 
     def __init__(self, name, text):
-        head, *lines = text.rstrip().split("\n")
-        self.name, self.title, self.collective, self.see_also = name, head.strip(), "", ""
+        head, _, body = text.rstrip().partition("\n\n") # a title may go on in a second line
+        self.name, self.title, self.collective = name, " ".join(head.split()), ""
         self.sections = {}
         section = None
-        body, _, see_also = "\n".join(lines).partition(".seealso:")
+        body, _, see_also = body.partition(".seealso:")
         self.see_also = " ".join(see_also.split())
         for line in textwrap.dedent(body).strip("\n").split("\n"):
             heading = re.fullmatch(r"([A-Z][A-Za-z ]+):\s*(.*)", line.strip())

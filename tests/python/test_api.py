@@ -1,6 +1,8 @@
 """Every setter and getter of the C header is a Python function; errors, values and names are those of the library."""
 import ctypes
 import enum
+import functools
+import glob
 import inspect
 import os
 import re
@@ -21,6 +23,16 @@ OTHER_VALUES = {"MatOrderingType": "rcm", "MatFactorShiftType": PETSc.Mat.Factor
 def header():
     with open(HEADER) as f:
         return f.read()
+
+
+@functools.lru_cache
+def pages():
+    """Everything that may hold a manual page"""
+    texts = []
+    for path in glob.glob(os.path.join(os.path.dirname(HEADER), "..", "src", "**", "*.cxx"), recursive=True):
+        with open(path, encoding="utf-8") as f:
+            texts.append(f.read())
+    return "".join(texts)
 
 
 def create(name):
@@ -71,6 +83,9 @@ def test_set_and_get(name):
 def test_docstrings(name):
     text = inspect.getdoc(getattr(finepc, name))
     assert len(text.split("\n\n")) > 1 or name in ("library_path", "manual")
+    title = re.search(rf"^  {name} - (.*?)\n\n", pages(), re.M | re.S)
+    if title: # word by word, wherever lines end
+        assert text.split("\n\n")[0].split() == title.group(1).split()
     assert "NULL" not in text and "PETSC_TRUE" not in text and "MatDestroy" not in text
     if re.match(r"(PC|KSP)\w+?Set[A-Z]", name) and name != "PCSFSAISetPattern":
         key = re.search(r"^-(?:pc|ksp)_\w+ <(.+)>$", text, re.M)
