@@ -1,0 +1,57 @@
+"""What builds the package: generate.py leaves nothing out in silence, and find_petsc.py finds the PETSc of an environment."""
+import os
+import subprocess
+import sys
+import venv
+
+import pytest
+
+SOURCE = os.path.normpath(os.path.join(os.path.dirname(__file__), "..", ".."))
+
+
+def run(*command):
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100)
+
+
+@pytest.mark.parametrize("declaration, error", [
+    ("PetscErrorCode PCAFSAISetMaxSteps(PC, PetscRandom);", "PCAFSAISetMaxSteps takes a PetscRandom"),
+    ("PetscErrorCode PCAFSAIGetMaxSteps(PC, PetscRandom *);", "PCAFSAIGetMaxSteps gives a PetscRandom"),
+    ("PetscErrorCode PCAFSAIGetMaxSteps(PC, PetscInt *, PetscInt *);", "manual page of PCAFSAIGetMaxSteps has the parameters"),
+    ("PetscErrorCode PCAFSAIGetMaxSteps(PC, Mat *);", "does not say whether the caller destroys the matrix"),
+    ("PetscErrorCode PCAFSAISetColour(PC, PetscInt);", "PCAFSAISetColour has no manual page"),
+])
+def test_generate_says_what_it_does_not_understand(tmp_path, declaration, error):
+    (tmp_path / "include").mkdir()
+    (tmp_path / "src").symlink_to(f"{SOURCE}/src")
+    with open(f"{SOURCE}/include/finepc.h", encoding="utf-8") as f:
+        (tmp_path / "include" / "finepc.h").write_text(f"{f.read()}PETSC_EXTERN {declaration}\n")
+    output = tmp_path / "_api.py"
+    result = run(sys.executable, f"{SOURCE}/python/generate.py", "--source", str(tmp_path), "--output", str(output))
+    assert result.returncode != 0 and error in result.stdout, result.stdout
+    assert not output.exists()
+
+
+def test_find_petsc(tmp_path):
+    """Nothing; then PyPI's petsc; then the one that petsc4py was compiled with, unless that is gone."""
+    venv.create(tmp_path / "environment", symlinks=True)
+    python = str(tmp_path / "environment" / "bin" / "python")
+    packages = tmp_path / "environment" / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+
+    def found():
+        result = run(python, f"{SOURCE}/python/find_petsc.py")
+        assert result.returncode == 0, result.stdout
+        return result.stdout.strip()
+
+    def make_petsc(folder):
+        (folder / "lib" / "pkgconfig").mkdir(parents=True)
+        (folder / "lib" / "pkgconfig" / "PETSc.pc").touch()
+
+    assert found() == ""
+    make_petsc(packages / "petsc")
+    assert found() == f"{packages}/petsc;"
+    (packages / "petsc4py" / "lib").mkdir(parents=True)
+    config = packages / "petsc4py" / "lib" / "petsc.cfg"
+    config.write_text(f"PETSC_DIR  = {tmp_path}/petsc\nPETSC_ARCH = arch-a{os.pathsep}arch-b\n")
+    assert found() == f"{packages}/petsc;"
+    make_petsc(tmp_path / "petsc" / "arch-a")
+    assert found() == f"{tmp_path}/petsc;arch-a"
