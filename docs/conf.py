@@ -37,7 +37,7 @@ html_theme_options = {
 }
 html_sidebars = {"index": []}
 html_math_renderer = "mathml"
-exclude_patterns = ["generated/fragments/**"]
+exclude_patterns = ["generated/fragments/**", "README.md"]
 # The names of manual pages and option keys -> their pages; written by generate.py.
 pages = json.loads((here / "generated/pages.json").read_text())
 

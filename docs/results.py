@@ -151,7 +151,8 @@ def link(root, name):
 
 
 def fragments(root):
-    found = {"which_table": which_table(root)}
+    with open(f"{root}/benchmarks/results/cmatch_crossovers.md", encoding="utf-8") as f:
+        found = {"which_table": which_table(root), "crossovers": f.read()}
     for kind in ("cmatch", "afsai", "sfsai", "bisai", "rrb"):
         found[f"measured_{kind}"] = measured_table(root, kind)
     return found
