@@ -35,7 +35,8 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": ["theme-version"],
 }
-html_sidebars = {"index": []}
+html_sidebars = {page: [] for page in ("index", "which", "trouble", "smoothers", "glossary", "generated/contributing",
+                                       "generated/changelog")}
 html_math_renderer = "mathml"
 exclude_patterns = ["generated/fragments/**", "README.md"]
 # The names of manual pages and option keys -> their pages; written by generate.py.
@@ -80,10 +81,11 @@ def link_names(app, doctree, page):
 
 
 def wrap_tables(app, doctree, page):
-    """Wide tables scroll by themselves, so that a page stays as wide as the screen."""
+    """Wide tables scroll by themselves, so that a page stays as wide as the screen. Tables of options have a class of their own."""
     for table in list(doctree.findall(nodes.table)):
         if not isinstance(table.parent, nodes.container):
-            box = nodes.container(classes=["wide"])
+            heads = [entry.astext() for head in table.findall(nodes.thead) for entry in head.findall(nodes.entry)]
+            box = nodes.container(classes=["wide", "options"] if heads == ["option", "default", "meaning"] else ["wide"])
             table.replace_self(box)
             box += table
 
@@ -95,7 +97,7 @@ def visit_math(writer, node):
 
 def visit_displaymath(writer, node):
     mathml = latex2mathml.tex2mathml(node.astext(), as_block=True)
-    writer.body.append(f'<div class="math wide">{mathml}</div>')
+    writer.body.append(f'<div class="formula wide">{mathml}</div>')
     raise nodes.SkipNode
 
 
