@@ -179,8 +179,9 @@ def page(root, name):
 
 
 def index(root):
-    text = ["# Result files", "", "Each page is a file of `benchmarks/results` as a program wrote it. [The benchmark](/generated/benchmark.md) says what a "
-            "system, an option set and a column are.", "", "| file | first line |", "|:--|:--|"]
+    text = ["# Result files", "", "Each page is a file of `benchmarks/results` as a program wrote it. "
+            "[The benchmark](/generated/benchmark.md) says what a system, an option set and a column are.", "",
+            "| file | first line |", "|:--|:--|"]
     for name in pages(root):
         with open(f"{root}/benchmarks/results/{name}.md", encoding="utf-8") as f:
             first = f.readline().strip().removeprefix("# ")
@@ -237,7 +238,7 @@ def plot_convergence(root, folder):
         history = [value for value in result["history"] if value]
         step = result["history_stride"] * result["solve_s"] / max(1, result["iterations"])
         times = [1e3 * (result["setup_s"] + k * step) for k in range(len(history))]
-        axes.plot(times, [value / history[0] for value in history], color=COLORS[kind], label=f"{kind}, {run.solver}", linewidth=1.5)
+        axes.plot(times, [value / history[0] for value in history], color=COLORS[kind], label=f"{kind}, {run.solver}")
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("time from the start of the set-up, ms")
