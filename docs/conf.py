@@ -80,14 +80,24 @@ def link_names(app, doctree, page):
             reference += literal
 
 
+# On narrow screens rows of these tables become blocks, a cell below the other.
+STACKED = (["option", "default", "meaning"], ["what you see", "what it means", "what to do"])
+
+
 def wrap_tables(app, doctree, page):
-    """Wide tables scroll by themselves, so that a page stays as wide as the screen. Tables of options have a class of their own."""
+    """Wide tables scroll by themselves, so that a page stays as wide as the screen; finepc.css knows the classes."""
     for table in list(doctree.findall(nodes.table)):
-        if not isinstance(table.parent, nodes.container):
-            heads = [entry.astext() for head in table.findall(nodes.thead) for entry in head.findall(nodes.entry)]
-            box = nodes.container(classes=["wide", "options"] if heads == ["option", "default", "meaning"] else ["wide"])
-            table.replace_self(box)
-            box += table
+        if isinstance(table.parent, nodes.container):
+            continue
+        heads = [entry.astext() for head in table.findall(nodes.thead) for entry in head.findall(nodes.entry)]
+        classes = ["wide"]
+        if heads in STACKED:
+            classes += ["stacked", heads[0].split()[0]]
+        if len(heads) > 12:
+            classes += ["many"]
+        box = nodes.container(classes=classes)
+        table.replace_self(box)
+        box += table
 
 
 def visit_math(writer, node):

@@ -6,7 +6,6 @@ fragments/      tables of options, for the pages of the types to include; tables
 results/        the result files of benchmarks/results
 plots/          plots of results
 pages.json      which name has which page, for conf.py"""
-import glob
 import json
 import os
 import re
@@ -77,8 +76,6 @@ def main():
         write(f"fragments/{name}.md", text)
     os.makedirs(f"{here}/generated/plots", exist_ok=True)
     results.plots(root, f"{here}/generated/plots")
-    for path in glob.glob(f"{root}/benchmarks/results/*.png"):
-        shutil.copy(path, f"{here}/generated/plots")
 
 
 if __name__ == "__main__":

@@ -170,9 +170,25 @@ def title(text, name):
     return first[2:] if first.startswith("# ") else name
 
 
+def without_column(text, heading):
+    """The tables of a page without the column of that heading, which is no figure but an aim that was set before."""
+    lines, column = text.split("\n"), None
+    for k, line in enumerate(lines):
+        if not line.startswith("|"):
+            column = None
+            continue
+        cells = line.strip("|").split("|")
+        if column is None:
+            heads = [cell.strip() for cell in cells]
+            column = heads.index(heading) if heading in heads else -1
+        if column >= 0:
+            lines[k] = "|" + "|".join(cells[:column] + cells[column + 1:]) + "|"
+    return "\n".join(lines)
+
+
 def page(root, name):
     with open(f"{root}/benchmarks/results/{name}.md", encoding="utf-8") as f:
-        text = f.read()
+        text = without_column(f.read(), "asked")
     if not text.startswith("# "):
         text = f"# {name}\n\n{text}"
     return re.sub(r"^(finepc_\w+: backend.*|NVIDIA .*)$", r"\1\\", text, flags=re.M).replace("\\\n\n", "\n\n")
