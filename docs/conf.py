@@ -93,6 +93,8 @@ def wrap_tables(app, doctree, page):
         classes = ["wide"]
         if heads in STACKED:
             classes += ["stacked", heads[0].split()[0]]
+        if "options" in heads[1:2]:
+            classes += ["measured"]
         if len(heads) > 12:
             classes += ["many"]
         box = nodes.container(classes=classes)

@@ -114,7 +114,7 @@ def markdown(page):
         prefix = {"P": "-pc_type", "K": "-ksp_type", "M": "-mat_type"}[page.name[0]]
         text += [f"`{prefix} {page.type_name}`", ""]
     if page.synopsis:
-        wrapped = textwrap.fill(page.synopsis, 88, subsequent_indent="    ", break_long_words=False)
+        wrapped = textwrap.fill(page.synopsis, 76, subsequent_indent="    ", break_long_words=False)
         text += ["```c", "#include <finepc.h>", "", wrapped, "```", ""]
     for heading, lines in sections(body.split("\n")):
         content = "\n".join(lines).strip("\n")
