@@ -45,9 +45,10 @@ pages = json.loads((here / "generated/pages.json").read_text())
 # PETSc's own manual pages lie in a folder for each of its packages. Names whose folder is not certain are not linked.
 PETSC = "https://petsc.org/release/manualpages"
 PETSC_FOLDERS = {"KSP": "KSP", "PC": "PC", "Mat": "Mat", "MAT": "Mat", "Vec": "Vec", "VEC": "Vec", "SNES": "SNES"}
-PETSC_OTHERS = {"PetscInitialize": "Sys", "PetscFinalize": "Sys", "DMDA": "DMDA", "PetscOptionsSetValue": "Sys",
+PETSC_OTHERS = {"PetscInitialize": "Sys", "PetscFinalize": "Sys", "DMDA": "DMDA", "MatGetDM": "DM", "PetscOptionsSetValue": "Sys",
                 "PetscDLLibraryAppend": "Sys"}
-NOT_CERTAIN = re.compile(r"MatOrdering|MatFactor|MatStencil|MATSOLVER|PETSC_|MAT_|PC_|KSP_")
+NOT_CERTAIN = re.compile(r"MatOrdering|MATORDERING|MatFactor|MatStencil|MATSOLVER|PETSC_|MAT_|PC_|KSP_")
+INTERNAL = ("generated/contributing", "generated/benchmark")  # names of our own functions without manual pages are there, too
 
 
 def address(name, builder, page):
@@ -57,6 +58,8 @@ def address(name, builder, page):
     plain = name.removesuffix("()")
     if plain in pages:
         return builder.get_relative_uri(page, pages[plain]) if pages[plain] != page else None
+    if page in INTERNAL:
+        return None
     if plain in PETSC_OTHERS:
         return f"{PETSC}/{PETSC_OTHERS[plain]}/{plain}/"
     package = re.fullmatch(r"(KSP|PC|Mat|MAT|Vec|VEC|SNES)\w+", plain)
