@@ -10,7 +10,7 @@
 #include <petscksp.h>
 
 #define FINEPC_VERSION_MAJOR    0
-#define FINEPC_VERSION_MINOR    1
+#define FINEPC_VERSION_MINOR    2
 #define FINEPC_VERSION_SUBMINOR 0
 
 /* Preconditioners: values of PCType */

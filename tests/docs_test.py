@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Options are a contract: key = setter = getter = manual page = README row = option file, and their defaults agree.
-The layers keep their rules. Reads the sources, and asks a program for the defaults that are in use:
+"""Options are a contract: key = setter = getter = manual pages = option file, and their defaults agree; each type has a row in
+README.md and a page of its own, and no page names an option that does not exist. The layers keep their rules. Reads the sources,
+and asks a program for the defaults that are in use:
 
     docs_test.py --build BUILD_FOLDER --source SOURCE_FOLDER"""
 import argparse
@@ -68,10 +69,42 @@ def defaults_in_use(build, kind, name, keys):
     return values, setters
 
 
-def readme_row(readme, key):
-    """Cells of the key's row."""
-    row = re.search(rf"^\|\s*`{key}[^|\w]*\|.*$", readme, re.M)
-    return [cell.strip().strip("`") for cell in row.group(0).strip("|").split("|")] if row else []
+def read_if_there(path):
+    return read(path) if os.path.exists(path) else ""
+
+
+def pages_for_users(root):
+    """README.md and the pages of the site, without those that are generated."""
+    return [f"{root}/README.md"] + files(root, "docs/*.md", "docs/start/*.md", "docs/types/*.md", "docs/performance/*.md")
+
+
+def check_readme(root, option, name):
+    readme = read_if_there(f"{root}/README.md")
+    check(re.search(rf"^\| `{option}` \|", readme, re.M), f"{name}: no row `{option}` in the table of types in README.md")
+    check(f"(docs/types/{name}.md)" in readme, f"{name}: README.md does not lead to docs/types/{name}.md")
+    check(f"(types/{name}.md)" in read_if_there(f"{root}/docs/index.md"), f"{name}: docs/index.md does not lead to its page")
+
+
+def check_pages(root):
+    """What docs/manualpages.py makes pages of: every public function has one, and a name of ours that a page refers to exists."""
+    sys.path.insert(0, f"{root}/docs")
+    import manualpages
+    pages = manualpages.collect(root)
+    names = {page.name for page in pages}
+    header = read(f"{root}/include/finepc.h")
+    public = re.findall(r"PETSC_EXTERN PetscErrorCode (\w+)\(", header)
+    check(len(public) > 50, "the prototypes of finepc.h are not where they were")
+    for function in public:
+        check(function in names, f"{function} has no manual page")
+    owners = "|".join(sorted({re.match(r"(?:PC|KSP)[A-Z]+(?:Fused)?(?=Set|Get)", name).group(0)
+                              for name in public if re.match(r"(?:PC|KSP)[A-Z]+(?:Fused)?(?:Set|Get)", name)}))
+    texts = {page.source: "\n".join(page.body) for page in pages}
+    texts.update({path.replace(f"{root}/", ""): read(path) for path in pages_for_users(root)})
+    for where, text in texts.items():
+        for name in re.findall(rf"`((?:{owners}|FinePC)\w+)\(\)`", text):
+            check(name in names, f"{where}: there is no {name}()")
+    words = len(read_if_there(f"{root}/README.md").split())
+    check(0 < words <= 1200, f"README.md has {words} words, at most 1200; the rest belongs to docs/")
 
 
 def table_of_options(face):
@@ -99,8 +132,10 @@ def check_type(root, build, kind, name):
         return
     face, public, ours = read(faces[0]), read(api_file), f"-{kind.lower()}_{name}_"
     header = read(f"{root}/include/finepc.h")
-    readme = read(f"{root}/README.md") if os.path.exists(f"{root}/README.md") else ""
-    check(readme, "README.md is missing")
+    of_type = read_if_there(f"{root}/docs/types/{name}.md")
+    check(of_type, f"docs/types/{name}.md is missing")
+    for text in ("## The idea", "## Options", f"generated/fragments/options_{name}.md", "## What to tune first", "imits"):
+        check(text in of_type, f"docs/types/{name}.md: nothing like {text}")
     option_files = {path: read(path) for path in glob.glob(f"{root}/petsc-options/*")}
     used = {key for text in option_files.values() for key in re.findall(r"^\s*(-\w+)", text, re.M)}
     every = table_of_options(face)
@@ -120,7 +155,7 @@ def check_type(root, build, kind, name):
     page = page.group(1) if page else ""
     check(page, f"{name}: no /*MC page")
     page_defaults = dict(re.findall(r"^[+.-]\s+(%s\w+) <(.*?)>" % ours, page, re.M))
-    check(readme_row(readme, name), f"{name}: no row in a table of types in README.md")
+    check_readme(root, f"-{kind.lower()}_type {name}", name)
 
     def check_pair(what, setter, getter):
         for function in (setter, getter):
@@ -153,11 +188,6 @@ def check_type(root, build, kind, name):
         if stated and default is not None:
             word = (stated.group(2) or stated.group(1)).strip("`")
             check(same_value(word, default), f"{key}: its default is {default}, the manual page of {setter} says {word}")
-        row = readme_row(readme, key)
-        check(row, f"{key}: no row in README.md")
-        if row and default is not None:
-            found = any(same_value(cell, default) for cell in row[1:])
-            check(found, f"{key}: its default is {default}, which is in no cell of its row in README.md")
         check(key in used, f"{key}: in no file of petsc-options/")
 
     # keys of PETSc that the type takes too: their names, setters and pages are PETSc's, and the default may depend on the ranks
@@ -165,11 +195,7 @@ def check_type(root, build, kind, name):
         check(setter not in header, f"{key}: {setter} is in finepc.h, but the key is not one of {name}")
         check(help_setters.get(key) == setter, f"{key}: -help names {help_setters.get(key)}")
         check(re.search(rf"^[+.-]\s+{key}\b.*`{setter}\(\)`", page, re.M), f"{key}: not on the page of the type with `{setter}()`")
-        row = readme_row(readme, key)
-        check(row, f"{key}: no row in README.md")
-        if row and key in values:
-            of_row = row[1].split()[0]
-            check(same_value(of_row, values[key]), f"{key}: its default on one rank is {values[key]}, README.md says {of_row}")
+        check(f"`{key}`" in of_type, f"{key}: not in docs/types/{name}.md")
         check(key in used, f"{key}: in no file of petsc-options/")
 
     # an object cannot be typed on a command line: its setter has no key, but all the rest
@@ -178,11 +204,12 @@ def check_type(root, build, kind, name):
         check_pair(setter, setter, getter_of(setter))
         for function in (setter, getter_of(setter)):
             check(f'"{function}_C"' in face, f"{function}_C is not composed")
-        check(f"`{setter}()`" in readme, f"{setter} is not in README.md")
+        check(f"`{setter}()`" in of_type, f"{setter} is not in docs/types/{name}.md")
     setters = {setter for setter in re.findall(rf"PETSC_EXTERN PetscErrorCode ({api}Set\w+)\(", header) if setter not in objects}
     of_keys = {setter_of(api, key) for key in keys}
     check(setters == of_keys, f"{name}: setters in finepc.h and keys differ: {sorted(setters ^ of_keys)}")
-    places = {"README.md": re.findall(ours + r"\w+", readme), "petsc-options/": used}
+    written = {path.replace(f"{root}/", ""): re.findall(rf"{ours}\w+(?!\w*\*)", read(path)) for path in pages_for_users(root)}
+    places = {**written, "petsc-options/": used}
     places.update({"the page of the type": page_defaults, "-help": values})
     for where, found in places.items():
         for key in sorted(set(found) - set(keys)):
@@ -192,8 +219,8 @@ def check_type(root, build, kind, name):
 
 
 def check_matrix_types(root):
-    """Matrix types have no keys of their own: constant = manual page = README row = option file."""
-    header, readme = read(f"{root}/include/finepc.h"), read(f"{root}/README.md")
+    """Matrix types have no keys of their own: constant = manual page = README row = page of the type = option file."""
+    header = read(f"{root}/include/finepc.h")
     constants = re.findall(r"\bMatRegister\((\w+),", read(f"{root}/src/register.cxx"))
     roots = re.findall(r"\bMatRegisterRootName\((\w+), (\w+), (\w+)\)", read(f"{root}/src/register.cxx"))
     of_roots = [name for names in roots for name in names[1:]]
@@ -210,7 +237,8 @@ def check_matrix_types(root):
             check(f"-mat_type {names[-1]} " in pages, f"{constant}: its page does not give -mat_type {names[-1]}")
     for constant, _, _ in roots:
         name = re.search(rf'^#define {constant}\s+"(\w+)"', header, re.M).group(1)
-        check(readme_row(readme, name), f"{name}: no row in a table of types in README.md")
+        check_readme(root, f"-mat_type {name}", name)
+        check(os.path.exists(f"{root}/docs/types/{name}.md"), f"docs/types/{name}.md is missing")
         check(re.search(rf"^-mat_type {name}$", options, re.M), f"-mat_type {name}: in no file of petsc-options/")
     return names
 
@@ -290,6 +318,7 @@ def main():
         check_type(options.source, options.build, kind, name)
     matrices = check_matrix_types(options.source)
     check(matrices, "src/register.cxx does not register matrix types")
+    check_pages(options.source)
     check_layers(options.source)
     check_nocuda(options.source)
     check_entries(options.source)

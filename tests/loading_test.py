@@ -145,6 +145,7 @@ class Cases:
                 self.expect(run([python, script, *choice], options=f"-dll_append {self.library}"), *texts)
             if run([python, script, f"-{kind}", names[0]]).returncode == 0:
                 fail(f"the {kind} type is there without the library")
+        self.expect(run([python, f"{self.source}/docs/examples/first.py", self.library]), "reason: 2") # KSP_CONVERGED_RTOL
 
     def linked(self):
         program = f"{self.build}/tests/twice_linked"

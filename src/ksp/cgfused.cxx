@@ -262,8 +262,11 @@ static PetscErrorCode KSPBuildResidual_CGFused(KSP ksp, Vec, Vec v, Vec *V)
   KSPCGFUSED - "cgfused": the preconditioned conjugate gradient method of `KSPCG`, at the bandwidth of the GPU
 
   Options Database Keys:
-+ -ksp_cgfused_path <auto> - how iterations are run: auto, general, graph or resident
-. -ksp_cgfused_compress <true> - compress the copies of the matrices where nothing is lost by it
++ -ksp_cgfused_path <auto> - `general`: `MatMult()` and `PCApply()`, whatever they are, with fused vector operations; `graph`: three
+  to five kernels an iteration in a CUDA graph; `resident`: one kernel that stays for all iterations; `auto`: `resident` for small
+  systems, `graph` for others, `general` where neither can run
+. -ksp_cgfused_compress <true> - values and columns of the copies are kept in fewer bytes where nothing is lost by it; the iterates
+  are the same to the last bit
 - -ksp_cg_single_reduction - one reduction an iteration, see `KSPCGUseSingleReduction()`; the default with several ranks
 
   Level: beginner

@@ -408,7 +408,8 @@ static PetscErrorCode KSPDestroy_RRBCG(KSP ksp)
   KSPRRBCG - "rrbcg": the RRB-solver, the conjugate gradient method on the first Schur complement of a 5-point stencil
 
   Options Database Keys:
-. -ksp_rrbcg_graph <true> - the device decides about several iterations of a graph
+. -ksp_rrbcg_graph <true> - on a GPU several iterations of a CUDA graph, about which the device decides; false: one by one, tested
+  by the host, as with a monitor
 
   Level: intermediate
 

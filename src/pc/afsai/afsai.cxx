@@ -111,17 +111,19 @@ static PetscErrorCode PCDestroy_AFSAI(PC pc)
   PCAFSAI - "afsai": adaptive factored sparse approximate inverse of a symmetric positive definite matrix, M^{-1} = G^T G
 
   Options Database Keys:
-+ -pc_afsai_max_steps <20> - most steps per row
++ -pc_afsai_max_steps <20> - most steps in which a row is extended; 0 is Jacobi
 . -pc_afsai_step_size <1> - entries added per step
-. -pc_afsai_tolerance <1e-3> - tolerance of the stop rule
-. -pc_afsai_stop_rule <gain> - rule by which a row stops: gain or ratio
-. -pc_afsai_selection <decrease> - measure that ranks the candidates of a row: gradient or decrease
-. -pc_afsai_initial_power <0> - power of A whose lower triangle is the first pattern
-. -pc_afsai_prefilter <0> - threshold for entries of A
-. -pc_afsai_postfilter <0> - threshold for entries of G
-. -pc_afsai_setup_precision <single> - precision of the set-up
-. -pc_afsai_factor_precision <single> - precision of the stored factor
-- -pc_afsai_reuse_pattern <false> - keep the pattern when only the values of A have changed
+. -pc_afsai_tolerance <1e-3> - tolerance of the stop rule; 0 with `gain`: every row takes all its steps
+. -pc_afsai_stop_rule <gain> - `gain`: a row stops when a step lowers psi by less than the tolerance, relatively; `ratio`: when psi
+  has come down to the tolerance times its first value
+. -pc_afsai_selection <decrease> - how candidates are ranked: `gradient` of psi as it stands, or divided by sqrt(a_jj), which is the
+  `decrease` that an entry alone brings and does not depend on how A is scaled
+. -pc_afsai_initial_power <0> - the pattern starts as the lower triangle of this power of A; with 0 steps: static FSAI
+. -pc_afsai_prefilter <0> - entries of A below this, relative to sqrt(a_ii a_jj), give no candidates
+. -pc_afsai_postfilter <0> - entries of G below this, relative to the norm of their row, are dropped and the row scaled again
+. -pc_afsai_setup_precision <single> - `single` or `double`; rows on which single fails are redone in double and counted
+. -pc_afsai_factor_precision <single> - `single` or `double`; sums are in double in any case
+- -pc_afsai_reuse_pattern <false> - when only the values of A have changed, keep the pattern of G
 
   Level: intermediate
 

@@ -269,16 +269,20 @@ static PetscErrorCode PCDestroy_BISAI(PC pc)
   PCBISAI - "bisai": block ILU whose triangular factors are replaced by their incomplete sparse approximate inverses, M^{-1} = NU NL
 
   Options Database Keys:
-+ -pc_bisai_power <1> - power p of the patterns S(|L|^p), S(|U|^p)
-. -pc_bisai_power_lower <0> - power p for L alone; 0: the value of -pc_bisai_power
-. -pc_bisai_power_upper <0> - power p for U alone; 0: the value of -pc_bisai_power
-. -pc_bisai_factor <petsc> - where L and U come from: petsc or cuda
-. -pc_bisai_factor_levels <0> - levels of fill, with petsc
-. -pc_bisai_factor_shift_type <none> - shift of zero pivots, with petsc
-. -pc_bisai_factor_shift_amount <2.22045e-14> - size of the shift, with petsc
-. -pc_bisai_factor_mat_ordering_type <natural> - ordering of the block rows, with petsc
-. -pc_bisai_factor_precision <single> - precision of the stored inverses
-- -pc_bisai_sweeps <0> - relaxation steps of an apply
++ -pc_bisai_power <1> - p, 1 to 4: the approximate inverses of L and U take the patterns of L^p and U^p
+. -pc_bisai_power_lower <0> - the same for L alone; 0: as `-pc_bisai_power`
+. -pc_bisai_power_upper <0> - the same for U alone
+. -pc_bisai_factor <petsc> - where L and U come from: `petsc`, on the host, or `cuda`, block ILU(0) on the GPU, so that a Newton or
+  time loop with `aijcusparse` never goes through the host
+. -pc_bisai_factor_levels <0> - levels of fill, with `petsc`
+. -pc_bisai_factor_shift_type <none> - shift of zero pivots inside diagonal blocks, with `petsc`: `none` or `inblocks`, for block
+  size 1 also `nonzero` and `positive_definite`
+. -pc_bisai_factor_shift_amount <2.22045e-14> - its size
+. -pc_bisai_factor_mat_ordering_type <natural> - ordering of the block rows, with `petsc`
+. -pc_bisai_factor_precision <single> - `single` or `double`, in which the inverses are stored; they are computed, and sums are, in
+  double in any case
+- -pc_bisai_sweeps <0> - relaxation steps z <- z + N (v - T z) of each apply, for hard cases; enough of them are the exact
+  triangular solves
 
   Level: intermediate
 

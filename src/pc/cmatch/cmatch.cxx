@@ -411,21 +411,27 @@ static PetscErrorCode PCDestroy_CMATCH(PC pc)
   PCCMATCH - "cmatch": algebraic multigrid on aggregates of compatible weighted matching, for symmetric positive definite matrices
 
   Options Database Keys:
-+ -pc_cmatch_coarsening <matching> - how rows are put together to aggregates, by matching or around an independent set (mis2)
-. -pc_cmatch_sweeps <3> - sweeps of pairwise matching, of which each about halves the number of rows
-. -pc_cmatch_strength <0.1> - share of the heaviest edge of both its rows that an edge must have to be matched
-. -pc_cmatch_smoothed_prolongator <true> - smooth the prolongator once; false is plain aggregation
-. -pc_cmatch_prolongator_row <4> - most entries of a row of the smoothed prolongator
-. -pc_cmatch_overcorrection <1.5> - what the coarse operators are divided by if the prolongator is not smoothed
-. -pc_cmatch_cycle <v> - the order in which levels are visited: v, w or k
-. -pc_cmatch_smoother <l1jacobi> - smoother of each level: l1jacobi, chebyshev, chebyshev4, sfsai or afsai
-. -pc_cmatch_degree <1> - degree of the smoother's polynomial, before and after the coarse correction
-. -pc_cmatch_relaxation <1.5> - relaxation of the smoother l1jacobi
-. -pc_cmatch_coarse <dense> - solver of the coarsest level: dense or pcg
-. -pc_cmatch_coarse_size <256> - the coarsening ends at so many rows
-. -pc_cmatch_max_levels <20> - most levels, the finest and the coarsest one included
-. -pc_cmatch_precision <single> - precision in which the hierarchy is stored and the cycle computes
-- -pc_cmatch_reuse_pattern <true> - keep aggregates and patterns when only the values of A have changed
++ -pc_cmatch_coarsening <matching> - how rows are put together to aggregates: `matching`, in pairwise sweeps, or `mis2`, around the
+  vertices of an independent set of distance 2
+. -pc_cmatch_sweeps <3> - sweeps of pairwise matching, 1 to 5: an aggregate has about 2^sweeps rows, and more where single rows join
+  it
+. -pc_cmatch_strength <0.1> - share of the heaviest edge of both its rows that an edge must have; levels with less than 8000 rows
+  take at most 0.005
+. -pc_cmatch_smoothed_prolongator <true> - smooth the prolongator by a step of filtered Jacobi; false: plain aggregation
+. -pc_cmatch_prolongator_row <4> - most entries of a row of the smoothed prolongator, 1 to 32; the row keeps its sum
+. -pc_cmatch_overcorrection <1.5> - what coarse operators of unsmoothed prolongators are divided by, 1 to 2, but for the cycle `k`
+. -pc_cmatch_cycle <v> - `v`; `w` or `k`, which visit the second and the third level twice, `k` with steps of a flexible conjugate
+  gradient method
+. -pc_cmatch_smoother <l1jacobi> - `l1jacobi`, `chebyshev` (first kind, quasi-optimal), `chebyshev4` (fourth kind, optimal), `sfsai`
+  or `afsai`
+. -pc_cmatch_degree <1> - degree of the smoother's polynomial, before and after the coarse correction, 1 to 16
+. -pc_cmatch_relaxation <1.5> - relaxation of `l1jacobi`, above 0 and below 2
+. -pc_cmatch_coarse <dense> - solver of the coarsest level: `dense`, its inverse, or `pcg`, 40 iterations of CG
+. -pc_cmatch_coarse_size <256> - the coarsening ends at so many rows, 1 to 2048, or at four times as many where it has become slow
+. -pc_cmatch_max_levels <20> - most levels, 1 to 32
+. -pc_cmatch_precision <single> - `single` or `double`, in which the hierarchy is stored and the cycle computes
+- -pc_cmatch_reuse_pattern <true> - when only the values of A have changed, keep aggregates and patterns; on a GPU nothing is
+  allocated then, but with the smoother `afsai`, and where the work does not fit into the memory that a set-up reserves
 
   Level: intermediate
 

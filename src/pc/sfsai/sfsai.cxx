@@ -227,13 +227,14 @@ static PetscErrorCode PCDestroy_SFSAI(PC pc)
   PCSFSAI - "sfsai": factored sparse approximate inverse of a symmetric positive definite matrix on a static pattern, M^{-1} = G^T G
 
   Options Database Keys:
-+ -pc_sfsai_power <2> - products that make the pattern
-. -pc_sfsai_prefilter <0> - threshold for entries of A
-. -pc_sfsai_postfilter <0> - threshold for entries of G
-. -pc_sfsai_max_row <0> - most entries of a row of G, diagonal included; 0 for no cap
-. -pc_sfsai_setup_precision <single> - precision of the set-up
-. -pc_sfsai_factor_precision <single> - precision of the stored factor
-- -pc_sfsai_reuse_pattern <true> - keep the pattern when only the values of A have changed
++ -pc_sfsai_power <2> - products of A that make the pattern of G; 1: the lower triangle of A, 0 is Jacobi
+. -pc_sfsai_prefilter <0> - entries of A below this, relative to sqrt(a_ii a_jj), do not count for the pattern
+. -pc_sfsai_postfilter <0> - entries of G below this, relative to the norm of their row, are dropped and the row scaled again
+. -pc_sfsai_max_row <0> - most entries of a row of G, diagonal included, those along the strongest paths; 0: no cap
+. -pc_sfsai_setup_precision <single> - `single` or `double`; rows on which single fails are redone in double and counted
+. -pc_sfsai_factor_precision <single> - `single` or `double`; sums are in double in any case
+- -pc_sfsai_reuse_pattern <true> - when only the values of A have changed, keep the pattern of G, also a filtered one, and allocate
+  nothing
 
   Level: intermediate
 

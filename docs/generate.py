@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Makes the pages of the site that follow from the sources and from the results of benchmarks, in docs/generated:
+
+manualpages/    a page for each manual page in the sources (/*@ @*/, /*E E*/, /*MC M*/), with an index
+fragments/      tables of options, for the pages of the types to include; tables and lists of results
+results/        the result files of benchmarks/results
+plots/          plots of results
+pages.json      which name has which page, for conf.py"""
+import json
+import os
+import re
+import shutil
+
+import manualpages
+import results
+
+here = os.path.dirname(os.path.abspath(__file__))
+root = os.path.dirname(here)
+
+
+def read(path):
+    with open(path, encoding="utf-8") as f:
+        return f.read()
+
+
+def write(name, text):
+    path = f"{here}/generated/{name}"
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text)
+
+
+def adopt(text, folder_of_links):
+    """A Markdown file of the repository as a page: its links to files that are no pages become names of files."""
+    def link(match):
+        words, target = match.groups()
+        if re.match(r"https?:|#", target):
+            return match.group(0)
+        path = os.path.normpath(os.path.join(folder_of_links, target.partition("#")[0]))
+        page = re.fullmatch(r"benchmarks/results/(\w+)\.md", path)
+        if page and page.group(1) in results.pages(root):
+            return f"[{words}](/generated/results/{page.group(1)}.md)"
+        if path in ADOPTED:
+            return f"[{words}]({ADOPTED[path]})"
+        return words if words.startswith("`") else f"`{path}`"
+    return re.sub(r"\[([^\]]+)\]\(([^)]+)\)", link, text)
+
+
+ADOPTED = {"benchmarks/README.md": "/generated/benchmark.md", "CONTRIBUTING.md": "/generated/contributing.md",
+           "CHANGELOG.md": "/generated/changelog.md"}
+
+
+def main():
+    shutil.rmtree(f"{here}/generated", ignore_errors=True)
+    found = manualpages.collect(root)
+    names = {}
+    for page in found:
+        names[page.name] = f"generated/manualpages/{page.name}"
+        write(f"manualpages/{page.name}.md", manualpages.markdown(page))
+    for page in found:
+        for key in page.sets:
+            names[key] = f"generated/manualpages/{page.name}"
+    write("manualpages/index.md", manualpages.index(found))
+    for page in found:
+        if page.kind == "MC" and page.keys:
+            write(f"fragments/options_{page.type_name}.md", manualpages.option_table(page))
+    write("pages.json", json.dumps(names, indent=1))
+
+    for path, page in ADOPTED.items():
+        write(os.path.relpath(page, "/generated"), adopt(read(f"{root}/{path}"), os.path.dirname(path)))
+    for name in results.pages(root):
+        text = results.page(root, name)
+        write(f"results/{name}.md", adopt(text, "benchmarks/results"))
+    write("results/index.md", results.index(root))
+    for name, text in results.fragments(root).items():
+        write(f"fragments/{name}.md", text)
+    os.makedirs(f"{here}/generated/plots", exist_ok=True)
+    results.plots(root, f"{here}/generated/plots")
+
+
+if __name__ == "__main__":
+    main()

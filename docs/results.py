@@ -1,0 +1,348 @@
+"""Pages, tables and plots from benchmarks/results. Nothing here is a number: all of them come from the files."""
+import glob
+import json
+import os
+import re
+from dataclasses import dataclass
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402
+
+# Files that are about changes of the program and about its tests, not about what its users can expect of it.
+NOT_FOR_USERS = {"house", "device_tests"}
+
+# What the decision page compares: name of the system in the result files, what it is, result files (all if none are named, which
+# is for systems that were measured with one right-hand side alone), tolerance.
+PROBLEMS = [
+    ("poisson3d7:121", "3D Poisson, 121³ points, 7-point stencil", None, 1e-8),
+    ("poisson3d7:201", "3D Poisson, 201³ points", None, 1e-8),
+    ("jumps:121:1e4:8", "3D diffusion, 121³, jumps of 10⁴", None, 1e-8),
+    ("spe10", "SPE10, reservoir, 1.12 million cells", None, 1e-8),
+    ("poisson2d5:2047", "2D Poisson, 2047², 5-point stencil", ["cmatch_crossovers_2d"], 1e-8),
+    ("elasticity3d:30:1e3:4", "elasticity, 30³ elements, jumps of 10³", None, 1e-8),
+    ("bcsstk16", "bcsstk16, structure, 4,884 rows", None, 1e-8),
+    ("bcsstk24", "bcsstk24, structure, 3,562 rows", None, 1e-8),
+    ("bcsstk28", "bcsstk28, solid element, 4,410 rows", None, 1e-8),
+    ("s3rmt3m3", "s3rmt3m3, shell, 5,357 rows", None, 1e-8),
+    ("ex15", "ex15, flow, 6,867 rows", None, 1e-8),
+    ("block3d7:64:4", "4 coupled unknowns, 64³ points, not symmetric", None, 1e-8),
+    ("cavity", "driven cavity, 300², blocks of 3, not symmetric", None, 1e-5),
+    ("ex19", "PETSc's ex19, 300², blocks of 4, not symmetric", None, 1e-5),
+]
+TYPES = ["jacobi", "icc", "gamg", "cmatch", "afsai", "sfsai", "bisai", "rrb"]
+SHOWN = {"icc": "icc / ilu"}
+SOLVER_OF_FINEPC = {"cgfused", "rrbcg"}
+COLORS = {"jacobi": "#7f7f7f", "icc": "#8c564b", "gamg": "#000000", "cmatch": "#1f77b4", "afsai": "#d62728", "sfsai": "#ff7f0e",
+          "bisai": "#9467bd", "rrb": "#2ca02c"}
+MARKERS = {"jacobi": "o", "icc": "v", "gamg": "s", "cmatch": "D", "afsai": "^", "sfsai": "<", "bisai": "P", "rrb": "*"}
+
+
+@dataclass
+class Run:
+    file: str
+    commit: str
+    system: str
+    type: str
+    solver: str
+    label: str
+    options: str
+    result: dict
+
+    @property
+    def ok(self):
+        return self.result["status"] == "ok"
+
+    @property
+    def total(self):
+        return 1e3 * self.result["total_s"]
+
+
+def load(root, name):
+    with open(f"{root}/benchmarks/results/{name}.json", encoding="utf-8") as f:
+        return json.load(f)
+
+
+def runs(root):
+    """Every run of finepc_bench on one GPU and one rank."""
+    found = []
+    for path in sorted(glob.glob(f"{root}/benchmarks/results/*.json")):
+        name = os.path.basename(path)[:-5]
+        data = load(root, name)
+        if data.get("program") != "finepc_bench" or data["ranks"] != 1 or data["backend"] != "cuda":
+            continue
+        for system in data["systems"]:
+            for result in system["results"]:
+                if "total_s" not in result:
+                    continue
+                host = "baij" in result["options"] and "baijcuda" not in result["options"]
+                kind = {"ilu": "icc", "bsrsv2": "icc"}.get(result["pc_type"], result["pc_type"])
+                if kind in TYPES and not host:
+                    run = Run(name, data["commit"][:7], system["name"], kind, result["ksp_type"], result["label"],
+                              result["options"], result)
+                    run.rtol = data["true_rtol"]
+                    found.append(run)
+    return found
+
+
+def compared(root):
+    """problem -> type -> its runs, fastest first and failed ones last; those of finepc's solvers and of PETSc's together."""
+    every, table = runs(root), {}
+    for system, _, files, rtol in PROBLEMS:
+        here = [r for r in every if r.system == system and r.rtol == rtol and (files is None or r.file in files)]
+        here.sort(key=lambda r: (not r.ok, r.total))
+        table[system] = {kind: [r for r in here if r.type == kind] for kind in TYPES}
+        if not here:
+            raise SystemExit(f"{system}: in no result file")
+    return table
+
+
+def fastest(found, ours):
+    """The fastest run with a solver of finepc, or with one of PETSc."""
+    fit = [r for r in found if (r.solver in SOLVER_OF_FINEPC) == ours]
+    return fit[0] if fit else None
+
+
+def milliseconds(value):
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def cell(found):
+    words = []
+    for run in (fastest(found, True), fastest(found, False)):
+        if run is None:
+            continue
+        if run.ok:
+            words.append(f"{milliseconds(run.total)} ({run.result['iterations']}, `{run.solver}`)")
+        elif not words:
+            words.append(f"{run.result['status']} (`{run.solver}`)")
+    return "; ".join(words) if words else "not measured"
+
+
+def which_table(root):
+    table = compared(root)
+    rows = ["| problem | " + " | ".join(f"`{SHOWN.get(kind, kind)}`" for kind in TYPES) + " |", "|:--" * (len(TYPES) + 1) + "|"]
+    for system, words, _, _ in PROBLEMS:
+        rows.append(f"| {words} | " + " | ".join(cell(table[system][kind]) for kind in TYPES) + " |")
+    return "\n".join(rows) + "\n"
+
+
+def measured_table(root, kind):
+    """The fastest run of a type for each problem, beside the fastest of Jacobi where one was measured."""
+    table, rows = compared(root), []
+    for system, words, _, _ in PROBLEMS:
+        found, jacobi = ([r for r in table[system][which] if r.ok] for which in (kind, "jacobi"))
+        if not found:
+            continue
+        result = found[0].result
+        times = [1e3 * result["setup_s"], 1e3 * result["solve_s"], found[0].total] + ([jacobi[0].total] if jacobi else [])
+        rows.append([words, f"`{found[0].options}`", str(result["iterations"])] + [milliseconds(time) for time in times]
+                    + [f"{found[0].commit}, {link(root, found[0].file)}"])
+    heads = ["problem", "options", "iterations", "set-up, ms", "solve, ms", "total, ms", "fastest `jacobi`, ms", "commit, file"]
+    if len(rows[0]) < len(heads):  # not measured
+        heads.remove("fastest `jacobi`, ms")
+    if any(len(row) != len(heads) for row in rows):
+        raise SystemExit(f"{kind}: jacobi was measured on some of its problems alone")
+    return "\n".join("| " + " | ".join(row) + " |" for row in [heads, [":--"] * len(heads)] + rows) + "\n"
+
+
+def link(root, name):
+    """A result file as a link to its page, where it has one."""
+    shown = next((n for n in (name, f"{name}_table") if n in pages(root)), None)
+    return f"[{name}](/generated/results/{shown}.md)" if shown else f"`{name}.json`"
+
+
+def fragments(root):
+    with open(f"{root}/benchmarks/results/cmatch_crossovers.md", encoding="utf-8") as f:
+        found = {"which_table": which_table(root), "crossovers": f.read()}
+    for kind in ("cmatch", "afsai", "sfsai", "bisai", "rrb"):
+        found[f"measured_{kind}"] = measured_table(root, kind)
+    return found
+
+
+# ---- result files as pages ----
+
+def pages(root):
+    names = (os.path.basename(path)[:-3] for path in sorted(glob.glob(f"{root}/benchmarks/results/*.md")))
+    return [name for name in names if name not in NOT_FOR_USERS]
+
+
+def title(text, name):
+    first = text.split("\n", 1)[0]
+    return first[2:] if first.startswith("# ") else name
+
+
+def without_column(text, heading):
+    """The tables of a page without the column of that heading, which is no figure but an aim that was set before."""
+    lines, column = text.split("\n"), None
+    for k, line in enumerate(lines):
+        if not line.startswith("|"):
+            column = None
+            continue
+        cells = line.strip("|").split("|")
+        if column is None:
+            heads = [cell.strip() for cell in cells]
+            column = heads.index(heading) if heading in heads else -1
+        if column >= 0:
+            lines[k] = "|" + "|".join(cells[:column] + cells[column + 1:]) + "|"
+    return "\n".join(lines)
+
+
+def page(root, name):
+    with open(f"{root}/benchmarks/results/{name}.md", encoding="utf-8") as f:
+        text = without_column(f.read(), "asked")
+    if not text.startswith("# "):
+        text = f"# {name}\n\n{text}"
+    return re.sub(r"^(finepc_\w+: backend.*|NVIDIA .*)$", r"\1\\", text, flags=re.M).replace("\\\n\n", "\n\n")
+
+
+def index(root):
+    text = ["# Result files", "", "Each page is a file of `benchmarks/results` as a program wrote it. "
+            "[The benchmark](/generated/benchmark.md) says what a system, an option set and a column are.", "",
+            "| file | first line |", "|:--|:--|"]
+    for name in pages(root):
+        with open(f"{root}/benchmarks/results/{name}.md", encoding="utf-8") as f:
+            first = f.readline().strip().removeprefix("# ")
+        text.append(f"| [{name}]({name}.md) | {first} |")
+    return "\n".join(text + ["", "```{toctree}", ":hidden:", ""] + pages(root) + ["```", ""])
+
+
+# ---- plots: narrow and with large letters, so that they can be read on a telephone ----
+
+def new_figure(height, width=5.6):
+    plt.rcParams.update({"font.size": 11, "svg.hashsalt": "finepc", "axes.grid": True, "grid.alpha": 0.3})
+    return plt.subplots(figsize=(width, height))
+
+
+def save(figure, folder, name):
+    figure.savefig(f"{folder}/{name}.svg", bbox_inches="tight", metadata={"Date": None})
+    plt.close(figure)
+
+
+def plot_which(root, folder):
+    table = compared(root)
+    figure, axes = new_figure(10.5)
+    for k, (system, _, _, _) in enumerate(PROBLEMS):
+        for ours in (True, False):
+            for kind in TYPES:
+                run = fastest(table[system][kind], ours)
+                if run is None or not run.ok:
+                    continue
+                axes.plot(run.total, k, MARKERS[kind], color=COLORS[kind], markersize=11 if kind == "rrb" else 8,
+                          markerfacecolor=COLORS[kind] if ours else "white", markeredgewidth=1.5)
+    axes.set_xscale("log")
+    axes.set_ylim(len(PROBLEMS) - 0.5, -0.5)
+    axes.set_yticks(range(len(PROBLEMS)), [""] * len(PROBLEMS))
+    for k, (_, words, _, _) in enumerate(PROBLEMS):
+        axes.text(0.01, k - 0.28, words, transform=axes.get_yaxis_transform(), fontsize=10, va="center")
+    axes.set_xlabel("set-up and solve, ms")
+    handles = [plt.Line2D([], [], marker=MARKERS[kind], color=COLORS[kind], linestyle="", markersize=8, label=SHOWN.get(kind, kind))
+               for kind in TYPES]
+    handles += [plt.Line2D([], [], marker="o", color="#444444", linestyle="", markersize=8, label="filled: cgfused, rrbcg"),
+                plt.Line2D([], [], marker="o", color="#444444", markerfacecolor="white", linestyle="", markersize=8,
+                           label="hollow: PETSc's solver")]
+    figure.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, 0.86 + 0.15), ncol=3, fontsize=10, frameon=False)
+    figure.subplots_adjust(top=0.89)
+    save(figure, folder, "which")
+
+
+def plot_convergence(root, folder):
+    """SPE10: the residual against time."""
+    figure, axes = new_figure(4.4)
+    table = compared(root)["spe10"]
+    for kind in ("jacobi", "icc", "gamg", "sfsai", "afsai", "cmatch"):
+        run = next(r for r in table[kind] if r.ok and len([v for v in r.result["history"] if v]) > 10)
+        result = run.result
+        history = [value for value in result["history"] if value]
+        step = result["history_stride"] * result["solve_s"] / max(1, result["iterations"])
+        times = [1e3 * (result["setup_s"] + k * step) for k in range(len(history))]
+        axes.plot(times, [value / history[0] for value in history], color=COLORS[kind], label=f"{kind}, {run.solver}")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("time from the start of the set-up, ms")
+    axes.set_ylabel("residual, relative")
+    axes.legend(fontsize=10, loc="lower left")
+    save(figure, folder, "spe10")
+
+
+def plot_sizes(root, folder):
+    """Poisson's problem in three dimensions: total time against the number of unknowns."""
+    figure, axes = new_figure(4.2)
+    for kind in ("jacobi", "sfsai", "cmatch"):
+        points = {}
+        for name in ("cmatch_sizes", "cmatch", "cmatch_crossovers_3d"):
+            for system in load(root, name)["systems"]:
+                if system["kind"] != "poisson3d7":
+                    continue
+                for result in system["results"]:
+                    if result["label"] == {"sfsai": "sfsai1"}.get(kind, kind) and result["status"] == "ok":
+                        points.setdefault(system["rows"], 1e3 * result["total_s"])
+        rows = sorted(points)
+        axes.loglog(rows, [points[n] for n in rows], marker=MARKERS[kind], color=COLORS[kind], label=f"{kind}, cgfused")
+    axes.set_xticks(rows, [f"{n / 1e6:.2g}" for n in rows])
+    axes.minorticks_off()
+    axes.set_yticks([5, 10, 20, 50, 100], ["5", "10", "20", "50", "100"])
+    axes.set_xlabel("unknowns, millions")
+    axes.set_ylabel("set-up and solve, ms")
+    axes.legend()
+    save(figure, folder, "cmatch_sizes")
+
+
+def plot_levels(root, folder):
+    data = load(root, "rrb_levels")["results"]
+    figure, axes = new_figure(4)
+    for n in sorted({entry["inverse_h"] for entry in data}):
+        points = [(entry["levels"], entry["iterations"]) for entry in data if entry["inverse_h"] == n]
+        axes.plot(*zip(*points), marker=".", label=f"h = 1/{n}")
+    axes.set_xlabel("levels")
+    axes.set_ylabel("iterations of CG")
+    axes.legend(fontsize=10)
+    save(figure, folder, "rrb_levels")
+
+
+def plot_blocks(root, folder):
+    """The two flow problems: total time of block-ISAI beside block ILU(0) with triangular solves."""
+    names = [("bisai3", "bisai,\npower 3"), ("bisai2", "bisai,\npower 2"), ("bisai1", "bisai,\npower 1"),
+             ("bsrsv2", "ILU(0), solves\nby bsrsv2"), ("block-ilu", "ILU(0), solves\non the host"),
+             ("aij-ilu", "ILU(0), solves\nby cuSPARSE")]
+    systems = {system["name"]: {r["label"]: r for r in system["results"]} for system in load(root, "bisai")["systems"]}
+    figure, axes = new_figure(4.4)
+    for k, (label, words) in enumerate(names):
+        for j, system in enumerate(("cavity", "ex19")):
+            result = systems[system].get(label)
+            if not result or "total_s" not in result:
+                continue
+            at, total = k + 0.4 * j - 0.2, 1e3 * result["total_s"]
+            axes.barh(at, total, 0.36, color=("#9467bd", "#c5b0d5")[j], label=system if k == 0 else None)
+            axes.text(total * 1.08, at, f"{milliseconds(total)}, {result['iterations']} it", va="center", fontsize=9)
+    axes.set_xscale("log")
+    axes.set_xlim(50, 90000)
+    axes.set_yticks(range(len(names)), [words for _, words in names])
+    axes.invert_yaxis()
+    axes.set_xlabel("set-up and solve, ms")
+    axes.legend(fontsize=10, loc="upper right")
+    save(figure, folder, "bisai")
+
+
+def plot_iterations(root, folder):
+    """Time of an iteration with Jacobi: PETSc's cg and cgfused, by size."""
+    figure, axes = new_figure(4)
+    for label, words, color in (("cg-jacobi", "PETSc's cg", "#000000"), ("cgfused-jacobi", "cgfused", "#1f77b4")):
+        points = {}
+        for name in ("cgfused_small", "cgfused_large"):
+            for system in load(root, name)["systems"]:
+                for result in system["results"]:
+                    if result["label"] == label and "iteration_s" in result:
+                        points[system["rows"]] = 1e6 * result["iteration_s"]
+        rows = sorted(points)
+        axes.loglog(rows, [points[n] for n in rows], "o", color=color, label=words)
+    axes.set_xlabel("unknowns (all systems of the two result files)")
+    axes.set_ylabel("an iteration with jacobi, µs")
+    axes.legend()
+    save(figure, folder, "cgfused")
+
+
+def plots(root, folder):
+    for plot in (plot_which, plot_convergence, plot_sizes, plot_levels, plot_blocks, plot_iterations):
+        plot(root, folder)
