@@ -288,7 +288,7 @@ static PetscErrorCode StepLength(HostSolve &cg, PetscInt i, const PetscReal sums
   const KSP       ksp = cg.ksp;
   PetscReal       dots[4];
   const PetscReal delta_before = cg.delta, beta = cg.beta;
-  const auto      indefinite   = [&] { return cg.delta == 0 || (i && PetscSign(cg.delta) * PetscSign(delta_before) < 0); };
+  const auto      indefinite = [&] { return cg.delta == 0 || (i && PetscSign(cg.delta) * PetscSign(delta_before) < 0); };
 
   PetscFunctionBegin;
   if (cg.single) {
