@@ -28,7 +28,8 @@ def load(matrix, rhs=None):
             raise TryError("The matrix is distributed over several ranks; write it to a file and give that file")
         indptr, indices, data = matrix.getValuesCSR()
         A = scipy.sparse.csr_matrix((data, indices, indptr), shape=matrix.getSize())
-        name = matrix.getName() or name
+        named = matrix.getName() or ""
+        name = name if not named or named.startswith("Mat_0x") else named
     else:
         try:
             A = scipy.sparse.csr_matrix(matrix)

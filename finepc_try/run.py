@@ -14,6 +14,7 @@ WARM_RUNS = 2
 PATIENCE = 50  # times that of the fastest so far: a candidate that takes longer is ended, but not before SHORTEST
 SHORTEST = 5.0  # seconds
 GRACE = 10.0  # seconds beyond the time limit until a process is killed, for loading and for what cannot be interrupted
+OF_A_RANK = ("PMIX_", "PMI_", "HYDRA_", "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "OMPI_MCA_orte_", "OMPI_MCA_ess", "OMPI_MCA_pmix")
 OUR_FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -191,7 +192,8 @@ class Runner:
 
 
 def _environment(ranks):
-    environment = dict(os.environ)
+    # Where mpiexec has started the Python program that calls this, its candidates are no ranks of it.
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(OF_A_RANK)}
     environment.setdefault("OPENBLAS_NUM_THREADS", "1")
     environment.setdefault("OMPI_MCA_rmaps_base_oversubscribe", "1")
     if os.geteuid() == 0:

@@ -175,8 +175,9 @@ def _judge(result, rtol, library, bench):
 def library_of(bench):
     """libfinepc.so as it lies in an installation or a build folder around the program, else its name alone"""
     folder = os.path.dirname(os.path.realpath(bench))
-    for place in ("lib", "lib64"):
-        path = os.path.normpath(os.path.join(folder, os.pardir, place, "libfinepc.so"))
+    package = os.path.join(os.path.dirname(run.OUR_FOLDER), "finepc")  # of Python, where pip has installed both
+    for place in (os.path.join(folder, os.pardir, "lib"), os.path.join(folder, os.pardir, "lib64"), package):
+        path = os.path.normpath(os.path.join(place, "libfinepc.so"))
         if os.path.exists(path):
             return path
     for root, folders, names in os.walk(os.path.join(folder, os.pardir, "lib")):  # lib/x86_64-linux-gnu

@@ -9,6 +9,7 @@ import gzip
 import io
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -495,6 +496,29 @@ class Program(Folder):
                      "right-hand sides with one set-up", "Many time steps"):
             self.assertIn(text, done.stdout)
         self.assertTrue({"plane.json", "plane.opts"} <= set(os.listdir(self.path("here"))))
+
+    def test_page(self):
+        """The page has a row for each option, with its default, and the columns of the table."""
+        with open(os.path.join(folders.source, "docs", "finepc-try.md"), encoding="utf-8") as file:
+            page = file.read()
+        said = self.start("--help", COLUMNS="1000").stdout
+        for option, default in re.findall(r"^ +(--[a-z-]+) .*?(?:\(default: (.*)\))?$", said, re.M):
+            row = re.search(rf"^\| `{option}[ `].*$", page, re.M)
+            self.assertTrue(row, f"{option} has no row")
+            self.assertIn(default, row.group(0))
+        rows = set(re.findall(r"^\| `(--[a-z-]+)", page, re.M))
+        self.assertEqual(rows, set(re.findall(r"^ +(--[a-z-]+) ", said, re.M)))
+        for heading in report.COLUMNS:
+            self.assertIn(heading, page)
+
+    def test_under_mpiexec(self):
+        """A program of one rank that mpiexec has started, and that has initialized PETSc where there is petsc4py"""
+        code = ("import sys\ntry:\n  from petsc4py import PETSc\nexcept ImportError:\n  pass\nimport numpy, finepc_try\n"
+                "A = numpy.diag([2.0, 3.0, 4.0]) + 0.1\n"
+                "print(finepc_try.try_matrix(A, only='jacobi', backend='host').winner.label)\n")
+        done = subprocess.run(["mpiexec", "-n", "1", sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, timeout=100, env=dict(os.environ, FINEPC_BENCH=bench, PYTHONPATH=folders.source))
+        self.assertIn("cg jacobi", done.stdout)
 
     def test_mistakes(self):
         missing = self.start("nothing.mtx")
