@@ -6,6 +6,7 @@ import scipy.sparse
 
 SYMMETRIC = 1e-10  # relative difference of a matrix from its transpose: the numbers in files may be rounded
 LANCZOS_STEPS = 40
+BASIS_ENTRIES = 200_000_000  # of Lanczos's basis at most, but for ten vectors: matrices of more than 5 million rows get fewer steps
 LARGEST_BLOCK = 8
 SAMPLE_ENTRIES = 5_000_000  # block sizes are guessed from so many entries at most
 
@@ -47,6 +48,8 @@ class Properties:
             yield f"{self.missing_diagonal} diagonal entries are missing or 0"
         if self.nonpositive_diagonal:
             yield f"{self.nonpositive_diagonal} diagonal entries are not positive"
+        if self.symmetric and self.largest_ritz < 0:
+            yield "no sign of a positive eigenvalue: multiplied by -1, the system is one for positive definite matrices"
         yield (f"{100 * self.nonpositive_offdiagonal:.0f} % of the entries beside the diagonal are at most 0, and "
                f"{100 * self.dominant:.0f} % of the rows are dominated by their diagonal entries")
         if self.block_size > 1:
@@ -54,8 +57,8 @@ class Properties:
         if self.stencil:
             yield f"a {self.stencil} stencil on a grid of {self.grid[0]} by {self.grid[1]} points"
         yield {
-            "spd": f"taken as positive definite: {LANCZOS_STEPS} steps of Lanczos's method on the scaled matrix found no "
-                   f"eigenvalue below {self.smallest_ritz:.1e}",
+            "spd": "taken as positive definite: some steps of Lanczos's method on the scaled matrix found no eigenvalue below "
+                   f"{self.smallest_ritz:.1e}",
             "semidefinite": "singular: constants are in its null space, and no sign of a negative eigenvalue was found",
             "indefinite": f"indefinite: the scaled matrix has eigenvalues at or below {self.smallest_ritz:.1e} and at or above "
                           f"{self.largest_ritz:.1e}",
@@ -127,7 +130,7 @@ def lanczos(A, diagonal, steps=LANCZOS_STEPS):
     between eigenvalues: a negative one proves that A is not positive definite, positive ones prove nothing."""
     n = A.shape[0]
     scale = 1 / numpy.sqrt(numpy.where(diagonal == 0, 1, abs(diagonal)))
-    steps = min(steps, n)
+    steps = min(steps, n, max(10, BASIS_ENTRIES // n))
     basis = numpy.empty((steps, n))
     alphas, betas = [], []
     v = numpy.random.default_rng(0).standard_normal(n)

@@ -118,7 +118,10 @@ class Analysis(unittest.TestCase):
     def test_definiteness(self):
         self.assertEqual(looked_at(plane(12, 12) - 0.8 * sparse.identity(144)).kind, "indefinite")
         self.assertEqual(looked_at(closed(10)).kind, "semidefinite")
-        self.assertEqual(looked_at(-plane(6, 6)).kind, "indefinite")
+        negative = looked_at(-plane(6, 6))
+        self.assertEqual(negative.kind, "indefinite")
+        self.assertIn("multiplied by -1", " ".join(negative.lines()))
+        self.assertNotIn("multiplied by -1", " ".join(looked_at(plane(6, 6)).lines()))
         saddle = sparse.bmat([[plane(5, 5), sparse.identity(25)], [sparse.identity(25), None]]).tocsr()
         found = looked_at(saddle)
         self.assertEqual((found.kind, found.missing_diagonal), ("indefinite", 25))
@@ -347,6 +350,11 @@ class Runs(Folder):
         self.assertIsNone(result.winner)
         self.assertEqual((result.options, result.advice), ("", []))
         self.assertIn("Nothing reached the tolerance", str(result))
+
+    def test_small(self):
+        """One row, a diagonal matrix, and a dense one"""
+        for A in ([[3.0]], numpy.diag([1.0, 2.0, 3.0, 4.0]), numpy.eye(6) + 0.1):
+            self.solved(attempt(A, time_limit=10), "cg jacobi", "cg afsai")
 
     def test_same_seed(self):
         first, second = (attempt(plane(9, 9), only="icc") for _ in range(2))
