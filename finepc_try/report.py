@@ -139,13 +139,14 @@ def plot(result, path):
         style = {"color": colors(k % 20), "linewidth": 2.6 if row is result.winner else 1.2,
                  "linestyle": "--" if row.baseline else "-"}
         label = row.label + (", GPU" if row.backend == "cuda" else "") + ("" if row.ok else f" ({row.status})")
-        left.semilogy(steps, curve, label=label, **style)
-        right.semilogy([row.setup_s + j * row.solve_s / row.iterations for j in steps], curve, **style)
+        left.loglog(steps, curve, label=label, **style)
+        right.loglog([row.setup_s + j * row.solve_s / row.iterations for j in steps], curve, **style)
     good = [row for row in rows if row.ok]
-    if good:  # one that did not converge would press all others into a corner
-        left.set_xlim(0, 1.6 * max(row.iterations for row in good))
-        right.set_xlim(0, 1.6 * max(row.total_s for row in good))
-    left.set_ylim(0.1 * result.rtol, 20)
+    if good:  # one that did not converge leaves the axes
+        left.set_xlim(1, 1.3 * max(row.iterations for row in good))
+        right.set_xlim(0.05 * min(row.total_s for row in good), 1.3 * max(row.total_s for row in good))
+    highest = max((value for row in good for value in _curve(row)), default=1)
+    left.set_ylim(0.1 * result.rtol, 2 * min(max(highest, 1), 1e4))
     left.axhline(result.rtol, color="black", linewidth=0.8)
     right.axhline(result.rtol, color="black", linewidth=0.8)
     left.set_xlabel("iterations")
