@@ -7,6 +7,9 @@
 #include <fstream>
 #include <sstream>
 #include <petscdevice.h>
+#if defined(FINEPC_HAVE_CUDA)
+  #include <petscdevice_cuda.h>
+#endif
 
 /* Waits for the device: PETSc and finepc launch on the stream of the current device context */
 static PetscErrorCode BackendSynchronize(const Backend &backend)
@@ -178,6 +181,23 @@ PetscErrorCode BackendSetUp(const char choice[], PetscBool measure, Backend *bac
     if (backend->device.empty()) backend->device = "host";
   }
   if (measure) PetscCall(BackendMeasureCopy(backend));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MemoryInUse(const Backend &backend, PetscLogDouble *bytes)
+{
+  PetscFunctionBeginUser;
+  PetscCall(PetscMemoryGetCurrentUsage(bytes));
+#if defined(FINEPC_HAVE_CUDA)
+  if (backend.cuda) {
+    size_t unused, all;
+
+    PetscCallCUDA(cudaMemGetInfo(&unused, &all));
+    *bytes += (PetscLogDouble)(all - unused);
+  }
+#else
+  (void)backend;
+#endif
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

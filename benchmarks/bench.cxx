@@ -490,11 +490,27 @@ static PetscErrorCode FillSmooth(const System &system, Vec u)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  What preconditioner and solver have taken since `before`, all ranks together. Ranks that share a device count each other's bytes
+  there, so that with several the number is one from above.
+*/
+static PetscErrorCode MeasureMemory(const Config &config, PetscLogDouble before, Result *result)
+{
+  PetscLogDouble now;
+
+  PetscFunctionBeginUser;
+  PetscCall(MemoryInUse(config.backend, &now));
+  result->memory_bytes = PetscMax(0., now - before);
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &result->memory_bytes, 1, MPI_DOUBLE, MPI_SUM, PETSC_COMM_WORLD));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode MeasureSet(const Config &config, System *system, Solver *solver, Result *result)
 {
-  PC      pc;
-  KSPType ksp_type;
-  PCType  pc_type;
+  PC             pc;
+  KSPType        ksp_type;
+  PCType         pc_type;
+  PetscLogDouble before;
 
   PetscFunctionBeginUser;
   PetscCall(SolverCreateMat(config, system, solver));
@@ -505,6 +521,7 @@ static PetscErrorCode MeasureSet(const Config &config, System *system, Solver *s
   if (system->b) PetscCall(VecCopy(system->b, solver->b));
   else PetscCall(MatMult(solver->A, solver->x, solver->b));
 
+  PetscCall(MemoryInUse(config.backend, &before));
   PetscCall(PetscTime(&solver->limit.end));
   solver->limit.end += config.set_limit > 0. ? config.set_limit : PETSC_MAX_REAL;
   for (PetscInt run = 0; run <= config.repeats && !solver->limit.over; run++) {
@@ -517,6 +534,7 @@ static PetscErrorCode MeasureSet(const Config &config, System *system, Solver *s
     PetscCall(TimeSynchronized(config.backend, &end));
     timing.setup = end - start;
     PetscCall(SolverSolve(config, solver, &timing));
+    if (run == 0) PetscCall(MeasureMemory(config, before, result));
     if (run > 0 && solver->limit.over) break; /* half a run counts only where there is no other */
     PetscCall(MeasureHistory(config, solver->ksp, result));
     if (run > 0) {

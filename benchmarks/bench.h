@@ -97,6 +97,7 @@ struct Result {
   PetscLogDouble              iteration_bytes = 0.; /* 0: not known */
   PetscReal                   density         = 0.; /* nnz(G)/nnz(A), 0 for PCs that have no factor of finepc's */
   double                      complexity      = 0.; /* entries of all levels' operators / nnz(A), 0 for PCs without levels */
+  PetscLogDouble              memory_bytes    = 0.; /* taken from the matrix on to the end of the first solve; 0: not known */
   std::vector<PetscReal>      history;              /* residual norms of the last run */
   PetscInt                    history_stride = 1;
   std::vector<std::string>    view; /* PCView() of finepc's own PCs, line by line */
@@ -155,6 +156,8 @@ extern PetscErrorCode SystemCheck(const System &system, PetscReal true_rtol, Pet
 /* backend.cxx */
 extern PetscErrorCode BackendSetUp(const char choice[], PetscBool measure, Backend *backend); /* host, cuda, auto */
 extern PetscErrorCode TimeSynchronized(const Backend &backend, PetscLogDouble *now);
+/* bytes that this rank's process has in memory now, and that are taken on its device */
+extern PetscErrorCode MemoryInUse(const Backend &backend, PetscLogDouble *bytes);
 /* the text that a view prints */
 extern PetscErrorCode ViewText(MPI_Comm comm, const std::function<PetscErrorCode(PetscViewer)> &view, std::string *text);
 /* an error handler that keeps the message of the first error; ctx is a std::string */

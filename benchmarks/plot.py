@@ -28,6 +28,8 @@ def load(paths):
 
 
 def plot_convergence(axes, results, colors, by_time):
+    """What did not converge in time leaves the axes, which end a little after the slowest of the others."""
+    ends, floor = [], 1e-1
     for label, result in results.items():
         history = [value for value in result.get("history", []) if value is not None]
         if not history or history[0] <= 0:
@@ -35,7 +37,15 @@ def plot_convergence(axes, results, colors, by_time):
         steps = [k * result["history_stride"] for k in range(len(history))]
         if by_time:
             steps = [1e3 * (result["setup_s"] + k * result["iteration_s"]) for k in steps]
-        axes.semilogy(steps, [value / history[0] for value in history], color=colors[label], label=label, linewidth=1.4)
+        curve = [value / history[0] for value in history]
+        converged = result["status"] == "ok"
+        if converged:
+            ends.append(steps[-1])
+            floor = min(floor, curve[-1])
+        axes.semilogy(steps, curve, color=colors[label], label=label, linewidth=1.4, linestyle="-" if converged else ":")
+    if ends:
+        axes.set_xlim(0, 1.3 * max(ends))
+        axes.set_ylim(0.3 * floor, 30)
     axes.set_xlabel("ms, set-up included" if by_time else "iteration")
     axes.set_ylabel("residual norm, relative")
     axes.grid(alpha=0.3)
@@ -45,22 +55,30 @@ def milliseconds(value):
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 0.01 else "0"
 
 
+def ending(result):
+    """How a run that is not ok has ended, in words; nothing for one that is"""
+    if result["status"] == "ok":
+        return ""
+    if "DIVERGED_ITS" in result["note"]:
+        return f"not converged in {result['iterations']} its"
+    return result["status"] + (f" ({result['note']})" if result["status"] == "diverged" else "")
+
+
 def plot_times(axes, results, colors):
     labels = list(results)
     known = [result for result in results.values() if "setup_s" in result]
-    longest = max((1e3 * result["total_s"] for result in known), default=1.0)
+    good = [result for result in known if result["status"] == "ok"] or known
+    longest = 1.15 * max((1e3 * result["total_s"] for result in good), default=1.0)  # of those that did not converge one may leave
     for k, label in enumerate(labels):
         result = results[label]
         if "setup_s" not in result:
-            axes.text(0, k, " " + result["status"], va="center", fontsize=8, color="firebrick")
+            axes.text(0, k, " " + ending(result), va="center", fontsize=8, color="firebrick")
             continue
         setup, solve = 1e3 * result["setup_s"], 1e3 * result["solve_s"]
         axes.barh(k, setup, color=colors[label], alpha=0.45)
         axes.barh(k, solve, left=setup, color=colors[label])
-        text = f" {milliseconds(setup)} + {milliseconds(solve)} ms, {result['iterations']} its"
-        if result["status"] != "ok":
-            text += f", {result['status']}"
-        axes.text(setup + solve, k, text, va="center", fontsize=8)
+        text = f" {milliseconds(setup)} + {milliseconds(solve)} ms, " + (ending(result) or f"{result['iterations']} its")
+        axes.text(min(setup + solve, longest), k, text, va="center", fontsize=8)
     axes.set_yticks(range(len(labels)), labels)
     axes.set_xlim(0, 1.7 * longest)  # room for the text
     axes.set_ylim(len(labels) - 0.5, -0.5)

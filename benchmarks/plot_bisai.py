@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Draws what paper_table.py tabulates, as figures 4 to 12 of the block-ISAI paper (Ma, Hu, Yuan, Liu 2021): per system, bisai's
-set-up by events of PETSc's log above, and the overall time of every set with its speed-up below.
+"""Draws what paper_table.py tabulates, as figures 4 to 12 of the block-ISAI paper (Ma, Hu, Yuan, Liu 2021), a panel a system and
+two panels a line, in two files: the overall time of every set with its speed-up, and bisai's set-up by events of PETSc's log.
 
-    plot_bisai.py results.json [more.json ...] [-o plot.png]
+    plot_bisai.py results.json [more.json ...] [-o plot.png]        # writes plot.png and plot_setup.png
 
 Speed-ups are over GMRES(30) with PETSc's block triangular solves on the host, as in the paper: `block-ilu`, or `baij-ilu` where
 a run has no `block-ilu`."""
 import argparse
+import os
 
 import matplotlib
 
@@ -16,36 +17,49 @@ import matplotlib.pyplot as plt  # noqa: E402
 from paper_table import event, head, load, logged, number, solved  # noqa: E402
 
 BASELINES = ("block-ilu", "baij-ilu")
-SHORTEST = 1e-5  # seconds of an event that is drawn
+WIDTH = 9.0  # inches: a page, on which the smallest letters are to be read
+# Parts of a set-up, which add up to it: the time of the first event without that of the others
+PARTS = {
+    "blocks of the matrix": ("BISAIConvert",),
+    "L and U": ("BISAIFactor", "BISAICopy"),
+    "L and U to the GPU": ("BISAICopy",),
+    "patterns of the inverses": ("BISAIPattern",),
+    "values of the inverses": ("BISAIValues",),
+    "the rest": ("PCSetUp", "BISAIConvert", "BISAIFactor", "BISAIPattern", "BISAIValues"),
+}
 
 
 def logged_sets(system):
     return [r for r in system["results"] if event(r, "BISAIFactor")]
 
 
-def event_names(system):
-    """bisai's, and all of the set-up."""
-    events = [e for r in logged_sets(system) for e in r["events"] if e["name"].startswith("BISAI") and e["s"] >= SHORTEST]
-    return list(dict.fromkeys(e["name"] for e in events)) + ["PCSetUp"]
+def seconds_of(result, part):
+    first, *others = PARTS[part]
+    return max(0, event(result, first) - sum(event(result, name) for name in others))
 
 
 def plot_setup(axes, system):
-    """A bar an event, none upon another: some events hold others."""
-    results, names = logged_sets(system), event_names(system)
-    height = 0.85 / len(names)
-    for k, name in enumerate(names):
-        times = [1e3 * event(r, name) if event(r, name) >= SHORTEST else 0 for r in results]
-        places = [row + k * height for row in range(len(results))]
-        axes.barh(places, times, height, label="set-up in all" if name == "PCSetUp" else name)
-        for place, time, r in zip(places, times, results):
-            text = f" {number(time)} ms, {0.1 * time / r['solve_s']:.1f} %" if time else ""
-            axes.text(time, place, text, va="center", fontsize=7)
-    axes.set_yticks([row + 0.425 - height / 2 for row in range(len(results))], [r["label"] for r in results])
-    axes.set_xscale("log")
-    axes.set_xlim(right=50e3 * max((event(r, "PCSetUp") for r in results), default=1.0))  # room for the text
+    """A bar a set. One that is far longer than the others leaves the axes, and its length is written on it."""
+    results = logged_sets(system)
+    totals = sorted(event(r, "PCSetUp") for r in results)
+    end = next((t for t in reversed(totals) if t <= 3 * totals[0]), 0)
+    for k, r in enumerate(results):
+        left = 0
+        for color, part in enumerate(PARTS):
+            width = 1e3 * seconds_of(r, part)
+            axes.barh(k, width, left=left, color=f"C{color}", label=part if k == 0 else None)
+            left += width
+        total = event(r, "PCSetUp")
+        text = f"{number(1e3 * total)} ms, {100 * total / r['solve_s']:.0f} %"
+        if total > end:
+            axes.text(1.42e3 * end, k, text + " →", va="center", ha="right", fontsize=9, color="white", fontweight="bold")
+        else:
+            axes.text(1e3 * total, k, " " + text, va="center", fontsize=9)
+    axes.set_yticks(range(len(results)), [r["label"] for r in results])
+    if end:
+        axes.set_xlim(0, 1.45e3 * end)
     axes.invert_yaxis()
-    axes.set_xlabel(f"ms, and % of T_total; {logged(system)}")
-    axes.legend(fontsize=7, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    axes.set_xlabel(f"ms, and % of the solve; {logged(system)}", fontsize=8)
 
 
 def plot_overall(axes, system):
@@ -56,12 +70,30 @@ def plot_overall(axes, system):
         total = totals[r["label"]]
         axes.barh(k, 1e3 * total, color="tab:blue" if r["pc_type"] == "bisai" else "tab:gray")
         speedup = f", {number(totals[baseline] / total)} x" if baseline else ""
-        axes.text(1e3 * total, k, f" {number(1e3 * total)} ms, {r['iterations']} its{speedup}", va="center", fontsize=7)
+        axes.text(1e3 * total, k, f" {number(1e3 * total)} ms, {r['iterations']} its{speedup}", va="center", fontsize=9)
     axes.set_yticks(range(len(results)), [r["label"] for r in results])
     axes.set_xscale("log")
-    axes.set_xlim(0.5e3 * min(totals.values(), default=1.0), 50e3 * max(totals.values(), default=1.0))
+    axes.set_xlim(0.3e3 * min(totals.values(), default=1.0), 900e3 * max(totals.values(), default=1.0))  # room for the text
     axes.invert_yaxis()
-    axes.set_xlabel(f"ms, set-up + T_total; x: {baseline}'s over it" if baseline else "ms, set-up + T_total")
+    axes.set_xlabel(f"ms, set-up and solve; x: {baseline}'s over it" if baseline else "ms, set-up and solve")
+
+
+def draw(reports, systems, plot, bars, path):
+    lines = (len(systems) + 1) // 2
+    columns = min(2, len(systems))
+    figure, grid = plt.subplots(lines, columns, squeeze=False, figsize=(WIDTH, 1.2 + lines * (1.0 + 0.24 * bars)),
+                                layout="constrained")
+    for axes, system in zip(grid.flat, systems):
+        axes.set_title(f"{system['name']}\n{system['rows']:,} rows, {system['nnz']:,} nonzeros", fontsize=10)
+        plot(axes, system)
+    for axes in grid.flat[len(systems):]:
+        axes.set_axis_off()
+    handles, labels = grid.flat[0].get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, labels, ncols=3, loc="lower center", fontsize=9, bbox_to_anchor=(0.5, 1.0))
+    figure.suptitle("\n".join(dict.fromkeys(head(report) for report in reports)), fontsize=9)
+    figure.savefig(path, dpi=130, bbox_inches="tight")
+    print(path)
 
 
 def main():
@@ -70,18 +102,11 @@ def main():
     parser.add_argument("-o", "--output", default="bisai.png")
     args = parser.parse_args()
     reports, systems = load(args.json)
-    bars, sets = max(len(logged_sets(s)) * len(event_names(s)) for s in systems), max(len(s["results"]) for s in systems)
-    heights = [1 + 0.13 * bars, 1 + 0.3 * sets]
-    figure, grid = plt.subplots(
-        2, len(systems), squeeze=False, figsize=(max(6.4, 5.2 * len(systems)), 1 + sum(heights)), layout="constrained",
-        gridspec_kw={"height_ratios": heights})
-    for column, system in enumerate(systems):
-        grid[0][column].set_title(f"{system['name']}\n{system['rows']:,} rows, {system['nnz']:,} nonzeros", fontsize=10, pad=36)
-        plot_setup(grid[0][column], system)
-        plot_overall(grid[1][column], system)
-    figure.suptitle("\n".join(dict.fromkeys(head(report) for report in reports)), fontsize=8)
-    figure.savefig(args.output, dpi=130)
-    print(args.output)
+    stem, ending = os.path.splitext(args.output)
+    draw(reports, systems, plot_overall, max(len(s["results"]) for s in systems), args.output)
+    measured = [s for s in systems if logged_sets(s)]
+    if measured:
+        draw(reports, measured, plot_setup, max(len(logged_sets(s)) for s in measured), f"{stem}_setup{ending}")
 
 
 if __name__ == "__main__":

@@ -56,8 +56,9 @@ def main():
     largest = max(result["condition"] for by_level in results.values() for result in by_level.values())
     bounded = [level for level in columns if notay(level) <= 3 * largest]
     axes[0].plot(bounded, [notay(level) for level in bounded], color="black", linestyle="--", label="Notay's bound")
-    axes[0].set_title("Figure 5.1 of de Jong, van der Ploeg, Ditzel, Vuik 2017")
-    axes[1].set_title("Figure 5.2 of de Jong, van der Ploeg, Ditzel, Vuik 2017")
+    axes[0].set_title("Condition number of the preconditioned matrix")
+    axes[1].set_title("Iterations of CG with rrb")
+    figure.suptitle("Poisson's problem, as figures 5.1 and 5.2 of de Jong, van der Ploeg, Ditzel, Vuik 2017", fontsize=10)
     axes[0].set_ylabel("condition number")
     axes[1].set_ylabel(f"CG iterations to {', '.join(f'{rtol:g}' for rtol in sorted(rtols))}")
     for axis in axes:

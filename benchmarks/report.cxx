@@ -164,6 +164,7 @@ static Json ResultJson(const Config &config, const Result &result)
   json["apply_s"]              = Rounded(result.apply_seconds);
   json["apply_bytes"]          = Rounded(result.apply_bytes);
   json["apply_floor_fraction"] = Rounded(FloorFraction(config.backend, result.apply_bytes, result.apply_seconds));
+  json["memory_bytes"]         = Rounded(result.memory_bytes);
   json["view"]                 = result.view;
   json["history_stride"]       = result.history_stride;
   json["history"]              = RoundedAll(result.history);

@@ -8,7 +8,7 @@ foreach(folder tests tests/fuzz tutorials benchmarks)
   foreach(target IN LISTS targets)
     get_target_property(type ${target} TYPE)
     if(type STREQUAL EXECUTABLE)
-      set_target_properties(${target} PROPERTIES INSTALL_RPATH "\$ORIGIN/../lib")
+      set_property(TARGET ${target} APPEND PROPERTY INSTALL_RPATH "\$ORIGIN/../lib")
       install(TARGETS ${target} RUNTIME DESTINATION bin COMPONENT package EXCLUDE_FROM_ALL)
     endif()
   endforeach()
@@ -23,6 +23,7 @@ file(WRITE ${PROJECT_BINARY_DIR}/COMMIT "${FINEPC_COMMIT_FOUND}\n") # for script
 install(FILES ${PROJECT_BINARY_DIR}/COMMIT DESTINATION . COMPONENT package EXCLUDE_FROM_ALL)
 
 install(DIRECTORY tests/matrices DESTINATION tests COMPONENT package EXCLUDE_FROM_ALL)
+install(FILES finepc_try/read_mtx.py DESTINATION benchmarks COMPONENT package EXCLUDE_FROM_ALL)
 install(DIRECTORY tutorials petsc-options benchmarks DESTINATION . COMPONENT package EXCLUDE_FROM_ALL PATTERN __pycache__ EXCLUDE)
 install(PROGRAMS scripts/run-tests scripts/test-device scripts/petsc-programs DESTINATION . COMPONENT package EXCLUDE_FROM_ALL)
 

@@ -28,6 +28,18 @@ def run(command, **variables):
     return result.stdout
 
 
+def check_try(found, work):
+    """The installed finepc-try with the installed benchmark program and library, found without LD_LIBRARY_PATH"""
+    if "finepc-try" not in found or "finepc_bench" not in found:
+        sys.exit("FAILED: finepc-try or finepc_bench is not installed")
+    with open(f"{work}/three.mtx", "w") as f:
+        f.write("%%MatrixMarket matrix coordinate real symmetric\n3 3 5\n1 1 2\n2 2 2\n3 3 2\n2 1 -1\n3 2 -1\n")
+    options = ["--backend", "host", "--only", "afsai,jacobi", "--output", f"{work}/try"]
+    said = run([found["finepc-try"], f"{work}/three.mtx", *options], LD_LIBRARY_PATH="", FINEPC_BENCH="")
+    if "cg afsai" not in said or "The fastest is" not in said:
+        sys.exit(f"FAILED: the installed finepc-try does not print what it should:\n{said}")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", required=True)
@@ -64,6 +76,7 @@ def main():
         ex1 = f"{options.build}/tutorials/ex1"
         if "Converged after" not in run([ex1, "-dll_append", found["libfinepc.so"], "-pc_type", "afsai"]):
             sys.exit("FAILED: the installed library does not load")
+        check_try(found, work)
     print("passed")
 
 

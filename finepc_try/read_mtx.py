@@ -1,6 +1,8 @@
-"""Writes the matrix of a Matrix Market file, read by scipy, to the standard output as a binary file of PETSc's.
+"""Reads Matrix Market files by scipy, after a look at what some releases of scipy take for a matrix and should not.
 
-Usage: read_mtx.py FILE.mtx[.gz] BYTES_OF_AN_INDEX > FILE.petsc
+As a program it writes the matrix to the standard output as a binary file of PETSc's:
+
+    read_mtx.py FILE.mtx[.gz] BYTES_OF_AN_INDEX > FILE.petsc
 """
 import gzip
 import re
@@ -38,19 +40,27 @@ def check(path, limit):
             raise ValueError(f"it has {found} entries, but says that there are {entries}")
 
 
-def main(path, index_bytes):
-    warnings.simplefilter("error")  # older ones of numpy's only warn of indices that they cannot hold
+def read(path, index_bytes):
+    """The matrix of a file, as scipy's CSR; an error where PETSc's indices of so many bytes cannot hold it"""
     check(path, 256**index_bytes // 2)
-    matrix = scipy.io.mmread(path).tocsr()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # older ones of numpy's only warn of indices that they cannot hold
+        matrix = scipy.io.mmread(path).tocsr()
     matrix.sum_duplicates()
+    return matrix
+
+
+def write(file, matrix, index_bytes):
+    """Writes a CSR matrix to an open file as PETSc's binary files have it."""
     # 1211216 is the number with which a matrix begins.
     for part in ((1211216, *matrix.shape, matrix.nnz), numpy.diff(matrix.indptr), matrix.indices):
-        sys.stdout.buffer.write(numpy.asarray(part).astype(f">i{index_bytes}").tobytes())
-    sys.stdout.buffer.write(matrix.data.astype(">f8").tobytes())
-    sys.stdout.buffer.flush()
+        file.write(numpy.asarray(part).astype(f">i{index_bytes}").tobytes())
+    file.write(matrix.data.astype(">f8").tobytes())
 
 
-try:
-    main(sys.argv[1], int(sys.argv[2]))
-except Exception as error:  # of scipy's there are many
-    sys.exit(str(error) or type(error).__name__)
+if __name__ == "__main__":
+    try:
+        write(sys.stdout.buffer, read(sys.argv[1], int(sys.argv[2])), int(sys.argv[2]))
+        sys.stdout.buffer.flush()
+    except Exception as error:  # of scipy's there are many
+        sys.exit(str(error) or type(error).__name__)

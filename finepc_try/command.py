@@ -1,0 +1,50 @@
+"""The command line of finepc-try."""
+import argparse
+import sys
+
+from .matrix import TryError
+from .session import try_matrix
+
+DESCRIPTION = """Tries on a matrix which preconditioners and solvers of finepc and of PETSc are the fastest, on the GPU where there
+is one, and on the host elsewhere. Every row of the table is checked on the true residual: a wrong guess about the matrix costs
+time, never a wrong answer."""
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="finepc-try", description=DESCRIPTION)
+    parser.add_argument("matrix",
+                        help="Matrix Market (.mtx) or PETSc's binary, with or without a right-hand side; .gz, too")
+    parser.add_argument("--rhs", metavar="FILE", help="the right-hand side: PETSc's binary, Matrix Market, .npy, or numbers as "
+                        "text; without one that of the matrix file is taken, or random numbers from a fixed seed")
+    parser.add_argument("--backend", choices=("auto", "host", "cuda", "both"), default="auto",
+                        help="where to solve; auto is the GPU where there is one, and both has the host beside it "
+                        "(default: %(default)s)")
+    parser.add_argument("--ranks", type=int, default=1, help="MPI ranks (default: %(default)s)")
+    parser.add_argument("--rtol", type=float, default=1e-8,
+                        help="true residual to reach, relative to the right-hand side (default: %(default)s)")
+    parser.add_argument("--time-limit", type=float, default=60, metavar="SECONDS", help="for each candidate (default: %(default)s)")
+    parser.add_argument("--only", default="", metavar="NAMES",
+                        help="candidates by label or type, separated by commas: afsai,gamg")
+    parser.add_argument("--block-size", type=int, metavar="N", help="unknowns a point, instead of a guess")
+    parser.add_argument("--output", default="finepc-try", metavar="FOLDER",
+                        help="for the options, the JSON and the plot (default: %(default)s)")
+    args = parser.parse_args(arguments)
+    try:
+        result = try_matrix(args.matrix, args.rhs, backend=args.backend, ranks=args.ranks, rtol=args.rtol,
+                            time_limit=args.time_limit, only=args.only, output=args.output, block_size=args.block_size,
+                            progress=_print)
+    except TryError as error:
+        print(f"finepc-try: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"finepc-try: cannot write to {args.output}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nfinepc-try: interrupted", file=sys.stderr)
+        return 130
+    print(result)
+    return 0 if result.winner else 1
+
+
+def _print(text):
+    print(text, end="", flush=True)

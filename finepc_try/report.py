@@ -1,0 +1,167 @@
+"""What finepc-try prints and writes: the table, the options file, the JSON and the convergence plot."""
+import dataclasses
+import json
+import os
+
+from .advice import name, seconds
+
+COLUMNS = ("candidate", "on", "set-up", "solve", "total", "iterations", "memory", "true residual", "first use", "warm", "result")
+
+
+def size(value):
+    if value is None:
+        return ""
+    for unit in ("B", "KB", "MB"):
+        if value < 1000:
+            return f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{value:.3g} GB"
+
+
+def short(row):
+    """The end of a progress line"""
+    if row.ok:
+        text = f"{seconds(row.total_s)}, {row.iterations} iterations, true residual {row.true_residual:.1e}"
+    else:
+        text = row.status + (f" at {row.true_residual:.1e}" if row.status == "missed" else "")
+    return text + (f" ({row.note})" if row.note else "")
+
+
+def cells(row):
+    solved = row.total_s is not None
+    warm = f"{row.warm_runs} run" + ("s" if row.warm_runs > 1 else "") if row.warm_runs else "no"
+    return (row.label, row.backend, seconds(row.setup_s), seconds(row.solve_s), seconds(row.total_s),
+            str(row.iterations) if solved else "", size(row.memory_bytes),
+            f"{row.true_residual:.1e}" if row.true_residual is not None else "", seconds(row.first_s), warm, row.status)
+
+
+def ordered(rows):
+    """Those that reached the tolerance first, the fastest before the slower ones"""
+    return sorted(rows, key=lambda row: (not row.ok, row.total_s if row.total_s is not None else float("inf")))
+
+
+def table(rows):
+    lines = [COLUMNS] + [cells(row) for row in ordered(rows)]
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    return "\n".join("  ".join(cell.ljust(width) if k in (0, 1, 10) else cell.rjust(width)
+                               for k, (cell, width) in enumerate(zip(line, widths))).rstrip() for line in lines)
+
+
+def machine(result):
+    where = "; ".join(f"{backend}: {device}" for backend, device in result.device.items())
+    ranks = f"{result.ranks} rank" + ("s" if result.ranks > 1 else "")
+    return f"{where}; {ranks}; PETSc {result.petsc}, finepc {result.commit}"
+
+
+def text(result):
+    """All that is printed at the end"""
+    parts = [f"\n{result.name}, to a true residual of {result.rtol:g} of the right-hand side. Set-up, solve and total are of the "
+             f"fastest warm run,\nor of the first use where there is no warm run; memory is what was taken beyond the matrix.\n"
+             f"{machine(result)}\n", table(result.rows)]
+    if result.winner:
+        parts.append(f"\nThe fastest is {name(result.winner)}, with {seconds(result.winner.total_s)}:\n"
+                     + "".join(f"  {line}\n" for line in result.options.splitlines()))
+        if result.runner_up:
+            parts[-1] += (f"The next is {name(result.runner_up)}, with {seconds(result.runner_up.total_s)}: "
+                          f"{result.runner_up.options}")
+        parts += result.advice
+    else:
+        parts.append("\nNothing reached the tolerance in time. A higher --time-limit, a larger --rtol, or a direct solver "
+                     "(-pc_type lu) may help.")
+    parts += [f"{kind}: {path}" for kind, path in result.files.items()]
+    return "\n".join(parts)
+
+
+# ------------------------------------------- files --------------------------------------------
+
+
+def write_files(result, folder):
+    os.makedirs(folder, exist_ok=True)
+    stem = os.path.join(folder, "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in result.name))
+    if result.winner:
+        result.files["options"] = stem + ".opts"
+        with open(stem + ".opts", "w", encoding="utf-8") as file:
+            file.write(options_file(result))
+    plot_path = stem + ".png"
+    try:
+        if plot(result, plot_path):
+            result.files["plot"] = plot_path
+    except ImportError:
+        result.notes.append("There is no plot, since this Python has no matplotlib.")
+    result.files["json"] = stem + ".json"
+    with open(stem + ".json", "w", encoding="utf-8") as file:
+        json.dump(as_json(result), file, indent=1)
+        file.write("\n")
+
+
+def options_file(result):
+    row = result.winner
+    return (f"# The fastest of {len(result.rows)} candidates that finepc-try ran on {result.name}: {seconds(row.total_s)}, "
+            f"{row.iterations} iterations,\n# true residual {row.true_residual:.1e}. {machine(result)}\n"
+            f"# your_program -options_file {result.name}.opts, where matrix and solver are set from options; a DM wants\n"
+            f"# -dm_mat_type and -dm_vec_type instead.\n{result.options}")
+
+
+def as_json(result):
+    rows = []
+    for row in result.rows:
+        fields = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
+        fields["history"] = [value for value in row.history if value is not None]
+        rows.append(fields)
+    return {"program": "finepc-try", "matrix": result.name, "rtol": result.rtol, "ranks": result.ranks, "device": result.device,
+            "petsc": result.petsc, "commit": result.commit,
+            "properties": {key: _number(value) for key, value in dataclasses.asdict(result.properties).items()},
+            "notes": result.notes, "winner": _identity(result.winner), "runner_up": _identity(result.runner_up),
+            "options": result.options, "advice": result.advice, "rows": rows}
+
+
+def _number(value):
+    return None if isinstance(value, float) and value != value else value  # JSON has no NaN
+
+
+def _identity(row):
+    return {"label": row.label, "backend": row.backend} if row else None
+
+
+def plot(result, path):
+    """Residual norms by iterations and by seconds; whether there was something to plot. What grows leaves the axes above."""
+    import matplotlib
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    rows = [row for row in ordered(result.rows) if row.iterations and _curve(row)]
+    if not rows:
+        return False
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 5), sharey=True, layout="constrained")
+    colors = plt.get_cmap("tab20")
+    for k, row in enumerate(rows):
+        curve = _curve(row)
+        steps = [j * row.history_stride for j in range(len(curve))]
+        style = {"color": colors(k % 20), "linewidth": 2.6 if row is result.winner else 1.2,
+                 "linestyle": "--" if row.baseline else "-"}
+        label = row.label + (", GPU" if row.backend == "cuda" else "") + ("" if row.ok else f" ({row.status})")
+        left.loglog(steps, curve, label=label, **style)
+        right.loglog([row.setup_s + j * row.solve_s / row.iterations for j in steps], curve, **style)
+    good = [row for row in rows if row.ok]
+    if good:  # one that did not converge leaves the axes
+        left.set_xlim(1, 1.3 * max(row.iterations for row in good))
+        right.set_xlim(0.05 * min(row.total_s for row in good), 1.3 * max(row.total_s for row in good))
+    highest = max((value for row in good for value in _curve(row)), default=1)
+    left.set_ylim(0.1 * result.rtol, 2 * min(max(highest, 1), 1e4))
+    left.axhline(result.rtol, color="black", linewidth=0.8)
+    right.axhline(result.rtol, color="black", linewidth=0.8)
+    left.set_xlabel("iterations")
+    right.set_xlabel("seconds, set-up included")
+    left.set_ylabel("residual norm that the solver tests, relative to the first")
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+    right.legend(*left.get_legend_handles_labels(), loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=9)
+    figure.suptitle(f"{result.name}: {result.properties.rows:,} rows, {result.properties.entries:,} entries\n{machine(result)}",
+                    fontsize=10)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+    return True
+
+
+def _curve(row):
+    values = [value for value in row.history if value is not None]
+    return [value / values[0] for value in values] if values and values[0] > 0 else []

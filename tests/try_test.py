@@ -1,0 +1,545 @@
+#!/usr/bin/env python3
+"""Tests of finepc-try: what it sees in matrices, what it tries on them, and what it does when something goes wrong.
+
+    try_test.py --build BUILD_FOLDER --source SOURCE_FOLDER [unittest's arguments]
+
+Exit code 77: this Python has no numpy and scipy."""
+import argparse
+import gzip
+import io
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+try:
+    import numpy
+    import scipy.io
+    import scipy.sparse as sparse
+except ImportError:
+    print("skipped: no numpy and scipy")
+    sys.exit(77)
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--build", required=True)
+parser.add_argument("--source", required=True)
+folders, rest = parser.parse_known_args()
+folders.build, folders.source = os.path.abspath(folders.build), os.path.abspath(folders.source)
+sys.path.insert(0, folders.source)
+bench = os.path.join(folders.build, "benchmarks", "finepc_bench")
+
+from finepc_try import TryError, advice, matrix, report, run, try_matrix  # noqa: E402
+from finepc_try.analyse import analyse  # noqa: E402
+from finepc_try.candidates import as_program_options, candidates  # noqa: E402
+
+
+def line(n):
+    return sparse.diags([-1, 2, -1], [-1, 0, 1], shape=(n, n))
+
+
+def plane(nx, ny):
+    """The 5-point stencil, with Dirichlet conditions"""
+    return (sparse.kron(line(ny), sparse.identity(nx)) + sparse.kron(sparse.identity(ny), line(nx))).tocsr()
+
+
+def closed(n):
+    """The 5-point stencil, with Neumann conditions all around: constants are in the null space"""
+    ends = sparse.diags([-1, 2, -1], [-1, 0, 1], shape=(n, n)).tolil()
+    ends[0, 0] = ends[-1, -1] = 1
+    return (sparse.kron(ends, sparse.identity(n)) + sparse.kron(sparse.identity(n), ends)).tocsr()
+
+
+def convection(n):
+    return (plane(n, n) + sparse.kron(sparse.diags([-9, 9], [-1, 0], shape=(n, n)), sparse.identity(n))).tocsr()
+
+
+def blocks(n, size):
+    """Coupled diffusion of several fields that is not symmetric"""
+    random = numpy.random.default_rng(7)
+    coupling = sparse.kron(plane(n, n), numpy.eye(size) + 0.1 * random.random((size, size)))
+    return (coupling + sparse.kron(sparse.identity(n * n), random.standard_normal((size, size)))).tocsr()
+
+
+def boundary_rows(n):
+    """Rows of the identity whose columns stay, as MatZeroRows() leaves them"""
+    A = plane(n, n).tolil()
+    for row in range(n):
+        A[row, :] = 0
+        A[row, row] = 1
+    A = A.tocsr()
+    A.eliminate_zeros()
+    return A
+
+
+def looked_at(A):
+    return analyse(matrix.load(A)[0])
+
+
+def attempt(A, rhs=None, **options):
+    options.setdefault("backend", "host")
+    options.setdefault("bench", bench)
+    options.setdefault("time_limit", 30)
+    return try_matrix(A, rhs, **options)
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def script(self, name, text):
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(self.path(name), stat.S_IRWXU)
+        return self.path(name)
+
+
+class Analysis(unittest.TestCase):
+    def test_stencils(self):
+        five = looked_at(plane(7, 9))
+        self.assertEqual((five.stencil, five.grid, five.kind, five.block_size), ("5-point", (7, 9), "spd", 1))
+        box = sparse.kron(line(9) + 3 * sparse.identity(9), line(8) + 3 * sparse.identity(8)).tocsr()
+        nine = looked_at(box)
+        self.assertEqual((nine.stencil, nine.grid), ("9-point", (8, 9)))
+        self.assertEqual(looked_at(line(63)).stencil, "")
+        ring = plane(7, 9).tolil()
+        ring[6, 7] = ring[7, 6] = -1  # the end of a line and the begin of the next
+        self.assertEqual(looked_at(ring).stencil, "")
+
+    def test_definiteness(self):
+        self.assertEqual(looked_at(plane(12, 12) - 0.8 * sparse.identity(144)).kind, "indefinite")
+        self.assertEqual(looked_at(closed(10)).kind, "semidefinite")
+        negative = looked_at(-plane(6, 6))
+        self.assertEqual(negative.kind, "indefinite")
+        self.assertIn("multiplied by -1", " ".join(negative.lines()))
+        self.assertNotIn("multiplied by -1", " ".join(looked_at(plane(6, 6)).lines()))
+        saddle = sparse.bmat([[plane(5, 5), sparse.identity(25)], [sparse.identity(25), None]]).tocsr()
+        found = looked_at(saddle)
+        self.assertEqual((found.kind, found.missing_diagonal), ("indefinite", 25))
+        smallest = numpy.linalg.eigvalsh((plane(6, 6) / 4).toarray())[0]
+        self.assertAlmostEqual(looked_at(plane(6, 6)).smallest_ritz, smallest, places=8)
+
+    def test_symmetry(self):
+        self.assertEqual(looked_at(convection(8)).kind, "nonsymmetric")
+        kept = looked_at(boundary_rows(8))
+        self.assertTrue(kept.symmetric and kept.boundary_rows)
+        self.assertEqual((kept.one_sided, kept.kind), (8, "spd"))
+        rounded = plane(6, 6)
+        rounded.data = rounded.data * (1 + 1e-14 * numpy.arange(rounded.nnz))
+        self.assertTrue(looked_at(rounded).symmetric)
+        one_sided = plane(6, 6).tolil()
+        one_sided[3, 30] = 0.5
+        found = looked_at(one_sided)
+        self.assertEqual((found.kind, found.one_sided, found.boundary_rows), ("nonsymmetric", 1, False))
+
+    def test_blocks(self):
+        for size in (1, 2, 3, 4, 5):
+            self.assertEqual(looked_at(blocks(6, size)).block_size, size)
+        fields = sparse.kron(plane(6, 6), sparse.identity(3)) + sparse.kron(sparse.identity(36), numpy.ones((3, 3)))
+        self.assertEqual(looked_at(fields).block_size, 3)  # each field is coupled to itself alone at other points
+        self.assertEqual(looked_at(line(60)).block_size, 1)
+
+    def test_one_row(self):
+        self.assertEqual(looked_at(sparse.csr_matrix([[3.0]])).kind, "spd")
+
+
+class Candidates(unittest.TestCase):
+    def labels(self, A, backend="host", ranks=1):
+        return [candidate.label for candidate in candidates(looked_at(A), backend, ranks)]
+
+    def test_fit(self):
+        elliptic = self.labels(plane(9, 9))
+        for label in ("cg jacobi", "cg icc", "cg gamg", "cg afsai", "cg sfsai", "cg cmatch", "cg rrb", "rrbcg rrb"):
+            self.assertIn(label, elliptic)
+        self.assertIn("cgfused cmatch", self.labels(plane(9, 9), "cuda"))
+        coupled = self.labels(blocks(6, 3))
+        for label in ("gmres pbjacobi", "gmres ilu", "gmres bisai", "gmres jacobi", "gmres gamg"):
+            self.assertIn(label, coupled)
+        self.assertFalse([label for label in coupled if label.startswith("cg ")])
+        self.assertIn("minres jacobi", self.labels(plane(12, 12) - 0.8 * sparse.identity(144)))
+
+    def test_ranks(self):
+        several = self.labels(plane(9, 9), ranks=2)
+        self.assertIn("cg bjacobi icc", several)
+        self.assertFalse({"cg icc", "rrbcg rrb"} & set(several))
+
+    def test_device(self):
+        found = looked_at(blocks(6, 3))
+        bisai = next(candidate for candidate in candidates(found, "cuda", 1) if candidate.label == "gmres bisai")
+        self.assertIn("-pc_bisai_factor cuda", bisai.options)
+        lines = as_program_options(bisai, found, 1e-6)
+        for option in ("-mat_type baijcuda", "-mat_block_size 3", "-vec_type cuda", "-ksp_rtol 1e-06"):
+            self.assertIn(option, lines)
+
+
+class Files(Folder):
+    def same(self, name, A, b=None):
+        found, rhs, label = matrix.load(self.path(name))
+        self.assertEqual(abs(found - A).max(), 0)
+        self.assertEqual(label, "A")
+        if b is None:
+            self.assertIsNone(rhs)
+        else:
+            numpy.testing.assert_array_equal(rhs, b)
+
+    def packed(self, name):
+        with open(self.path(name), "rb") as file, gzip.open(self.path(name + ".gz"), "wb") as to:
+            to.write(file.read())
+
+    def test_formats(self):
+        A, b = convection(5), numpy.arange(25.0) + 1
+        scipy.io.mmwrite(self.path("A.mtx"), A)
+        matrix.write(self.path("A.petsc"), A, b)
+        for name in ("A.mtx", "A.petsc"):
+            self.packed(name)
+        for name, rhs in (("A.mtx", None), ("A.mtx.gz", None), ("A.petsc", b), ("A.petsc.gz", b)):
+            self.same(name, A, rhs)
+        with open(self.path("A.petsc"), "rb") as file:
+            data = file.read()
+        with open(self.path("A.petsc"), "wb") as file:
+            file.write(data[: -8 - 8 * 25])
+        self.same("A.petsc", A)
+
+    def test_wide_indices(self):
+        A = plane(3, 4)
+        with open(self.path("A.petsc"), "wb") as file:
+            matrix.read_mtx.write(file, A, 8)
+        self.same("A.petsc", A)
+
+    def test_objects(self):
+        dense = numpy.array([[2.0, 1.0], [1.0, 3.0]])
+        for A in (dense, sparse.coo_matrix(dense), [[2, 1], [1, 3]]):
+            numpy.testing.assert_array_equal(matrix.load(A)[0].toarray(), dense)
+
+    def refused(self, why, A, *rhs):
+        with self.assertRaisesRegex(TryError, why):
+            matrix.load(A, *rhs)
+
+    def test_wrong_files(self):
+        def file(name, text):
+            with open(self.path(name), "wb") as to:
+                to.write(text)
+            return self.path(name)
+
+        banner = b"%%MatrixMarket matrix coordinate real general\n"
+        self.refused("No such file", self.path("none.mtx"))
+        self.refused("begins neither with", file("text.mtx", b"1 2 3\n"))
+        self.refused("begins neither with", file("empty.petsc", b""))
+        self.refused("says that there are 3", file("short.mtx", banner + b"2 2 3\n1 1 1.0\n2 2 1.0\n"))
+        self.refused("must be matrix coordinate, real", file("i.mtx", banner.replace(b"real", b"complex") + b"1 1 1\n1 1 1 1\n"))
+        self.refused("line 3 is not a row", file("word.mtx", banner + b"1 1 1\n1 1 one\n"))
+        self.refused("[Nn]ot a gzipped file", file("no.mtx.gz", banner))
+        whole = io.BytesIO()
+        matrix.read_mtx.write(whole, plane(3, 3), 4)
+        self.refused("ends too early", file("cut.petsc", whole.getvalue()[:-9]))
+        wrong = bytearray(whole.getvalue())
+        wrong[16 + 36 + 3] = 200  # the first column
+        self.refused("a column that the matrix does not have", file("column.petsc", bytes(wrong)))
+        self.refused("no vector of PETSc's", file("more.petsc", whole.getvalue() + b"something else"))
+
+    def test_wrong_matrices(self):
+        self.refused("2 by 3 is no linear system", numpy.ones((2, 3)))
+        self.refused("0 by 0 is no linear system", sparse.csr_matrix((0, 0)))
+        self.refused("complex", numpy.eye(2) * 1j)
+        self.refused("Row 1, counted from 0, has the entry nan", [[1, 0], [numpy.nan, 1]])
+        self.refused("Row 1, counted from 0, has no entry", [[1, 0], [0, 0]])
+        self.refused("neither a path nor a matrix", object())
+
+    def test_right_hand_sides(self):
+        b = numpy.array([1.0, 2.0])
+        numpy.save(self.path("b.npy"), b)
+        numpy.savetxt(self.path("b.txt"), b)
+        scipy.io.mmwrite(self.path("b.mtx"), b.reshape(2, 1))
+        for name in ("b.npy", "b.txt", "b.mtx"):
+            numpy.testing.assert_array_equal(matrix.load(numpy.eye(2), self.path(name))[1], b)
+        self.refused("must be 2 real numbers", numpy.eye(2), numpy.ones(3))
+        self.refused("is 0, and so is the solution", numpy.eye(2), numpy.zeros(2))
+        self.refused("not finite", numpy.eye(2), [1, numpy.inf])
+
+
+class Runs(Folder):
+    def solved(self, result, *labels):
+        """Every row is what it says, and those of the labels reached the tolerance."""
+        rows = {row.label: row for row in result.rows}
+        for row in result.rows:
+            if row.ok:
+                self.assertLessEqual(row.true_residual, 1.05 * result.rtol)
+        for label in labels:
+            self.assertTrue(rows[label].ok, f"{label}: {rows[label].status} {rows[label].note}")
+        self.assertTrue(result.winner.ok)
+        self.assertEqual(result.winner.total_s, min(row.total_s for row in result.rows if row.ok))
+        return rows
+
+    def test_definite(self):
+        rows = self.solved(attempt(plane(20, 20)), "cg jacobi", "cg icc", "cg gamg", "cg afsai", "cg sfsai", "cg cmatch", "cg rrb",
+                           "rrbcg rrb", "cg gamg afsai")
+        self.assertLess(rows["cg afsai"].iterations, rows["cg jacobi"].iterations)
+        self.assertGreater(rows["cg gamg"].memory_bytes, 0)
+        self.assertEqual(rows["cg afsai"].warm_runs, run.WARM_RUNS)
+        self.assertGreater(rows["cg afsai"].refill_s, 0)
+
+    def test_boundary_rows(self):
+        self.solved(attempt(boundary_rows(15), only="afsai,jacobi"), "cg afsai")
+
+    def test_semidefinite(self):
+        self.solved(attempt(closed(12)), "cg jacobi", "cg gamg", "cg afsai", "cg cmatch", "cg rrb")
+        result = attempt(closed(12), numpy.arange(144.0), only="jacobi")
+        self.solved(result, "cg jacobi")
+        self.assertIn("its mean was taken off", " ".join(result.notes))
+
+    def test_indefinite(self):
+        self.solved(attempt(plane(12, 12) - 0.8 * sparse.identity(144), rtol=1e-6), "minres jacobi", "minres none")
+
+    def test_nonsymmetric(self):
+        self.solved(attempt(convection(15)), "gmres jacobi", "gmres ilu", "gmres bisai", "bcgs bisai power 2")
+
+    def test_blocks(self):
+        A = sparse.kron(plane(10, 10), numpy.eye(3)) + sparse.kron(sparse.identity(100), 0.3 * numpy.arange(9).reshape(3, 3) + 4)
+        result = attempt(A, only="pbjacobi,ilu,bisai")
+        self.assertEqual(result.properties.block_size, 3)
+        self.solved(result, "gmres pbjacobi", "gmres ilu", "gmres bisai", "gmres bisai power 2")
+        self.assertEqual(attempt(A, only="jacobi", block_size=1).properties.block_size, 1)
+
+    def test_ranks(self):
+        result = attempt(plane(16, 16), ranks=2, only="afsai,jacobi,bjacobi")
+        self.solved(result, "cg afsai", "cg jacobi", "cg bjacobi icc")
+
+    def test_hidden_indefiniteness(self):
+        """A negative eigenvalue that the look at the matrix has not found costs time: what fits indefinite matrices follows."""
+        from finepc_try import session
+        whole = session.analyse.analyse
+        self.addCleanup(setattr, session.analyse, "analyse", whole)
+        session.analyse.analyse = lambda A: self.mistaken(whole(A))
+        result = attempt(plane(9, 9) - 0.9 * sparse.identity(81), rtol=1e-6, time_limit=5)
+        rows = self.solved(result)
+        if any(row.ok for label, row in rows.items() if label.startswith("cg ")):
+            self.skipTest("cg has solved the system in spite of the negative eigenvalue")
+        self.assertIn("minres jacobi", rows)
+
+    @staticmethod
+    def mistaken(found):
+        found.kind = "spd"
+        return found
+
+    def test_missed(self):
+        """What the solver takes for converged, and is not, is run again with a smaller tolerance, and else is never the winner."""
+        scale = sparse.diags(numpy.logspace(0, 2, 144))
+        result = attempt(scale @ (plane(12, 12) - 0.8 * sparse.identity(144)) @ scale, only="minres", time_limit=5)
+        rows = self.solved(result)
+        self.assertIn("-ksp_rtol", rows["minres jacobi"].note)
+        self.assertIn(f"-ksp_rtol {result.rtol * rows['minres jacobi'].candidate.bound:.3g}",
+                      "\n".join(as_program_options(rows["minres jacobi"].candidate, result.properties, result.rtol)))
+        for row in result.rows:
+            self.assertEqual(row.ok, row.true_residual is not None and row.true_residual <= 1.05e-8, row.label)
+
+    def test_nothing_converges(self):
+        """A singular matrix and a right-hand side for which there is no solution"""
+        A = sparse.block_diag([plane(4, 4), numpy.array([[1.0, 1.0], [1.0, 1.0]])]).tocsr()
+        b = numpy.ones(18)
+        b[-1] = -1
+        result = attempt(A, b, time_limit=2)
+        self.assertIsNone(result.winner)
+        self.assertEqual((result.options, result.advice), ("", []))
+        self.assertIn("Nothing reached the tolerance", str(result))
+
+    def test_small(self):
+        """One row, a diagonal matrix, and a dense one"""
+        for A in ([[3.0]], numpy.diag([1.0, 2.0, 3.0, 4.0]), numpy.eye(6) + 0.1):
+            self.solved(attempt(A, time_limit=10), "cg jacobi", "cg afsai")
+
+    def test_same_seed(self):
+        first, second = (attempt(plane(9, 9), only="icc") for _ in range(2))
+        self.assertEqual(first.rows[0].true_residual, second.rows[0].true_residual)
+
+    def test_options(self):
+        for why, options in (("tolerance", {"rtol": 0}), ("ranks", {"ranks": 0}), ("time limit", {"time_limit": 0}),
+                             ("backend", {"backend": "gpu"}), ("block size", {"block_size": 7}),
+                             ("There is no program", {"bench": "x"}),
+                             ("there are cg jacobi", {"only": "nothing"})):
+            with self.assertRaisesRegex(TryError, why):
+                attempt(plane(4, 4), **options)
+
+    def test_files(self):
+        lines = []
+        result = attempt(plane(20, 20), only="afsai,rrb", output=self.folder, progress=lines.append)
+        with open(result.files["json"], encoding="utf-8") as file:
+            written = json.load(file)
+        self.assertEqual([row["label"] for row in written["rows"]], [row.label for row in result.rows])
+        self.assertEqual(written["winner"]["label"], result.winner.label)
+        self.assertIn("[1/", "".join(lines))
+        if "plot" in result.files:
+            self.assertGreater(os.path.getsize(result.files["plot"]), 10000)
+        program = os.path.join(folders.build, "tutorials", "ex1")
+        done = subprocess.run([program, "-dim", "2", "-n", "20", "-options_file", result.files["options"], "-options_left",
+                               "-ksp_view"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("Converged after", done.stdout)
+        self.assertNotIn("not used", done.stdout)
+        self.assertIn("type: rrb" if "rrb" in result.winner.label else "type: afsai", done.stdout)
+
+
+class Trouble(Folder):
+    """A candidate that crashes, hangs or says nonsense costs its own row alone: the program is one that does so for one of them."""
+
+    def rows(self, what, **options):
+        program = self.script("bench", f"""#!/bin/bash
+set=$(cat "$(echo "$@" | sed 's/.*-sets \\([^ ]*\\).*/\\1/')")
+case $set in *"-pc_type icc"*) {what} ;; esac
+exec {bench} "$@"
+""")
+        result = attempt(plane(10, 10), only="jacobi,icc,sfsai", bench=program, **options)
+        rows = {row.label: row for row in result.rows}
+        self.assertTrue(rows["cg jacobi"].ok and rows["cg sfsai"].ok)
+        self.assertNotEqual(result.winner.label, "cg icc")
+        self.assertIn("cg icc", str(result))
+        return rows["cg icc"]
+
+    def test_crash(self):
+        row = self.rows("kill -SEGV $$")
+        self.assertEqual(row.status, "failed")
+        self.assertIn("it crashed (SIGSEGV)", row.note)
+
+    def test_memory(self):
+        row = self.rows("kill -KILL $$")
+        self.assertEqual(row.status, "killed")
+        self.assertIn("memory", row.note)
+
+    def test_error(self):
+        row = self.rows("echo 'finepc_bench: out of luck' >&2; exit 1")
+        self.assertEqual((row.status, row.note), ("failed", "finepc_bench: out of luck"))
+
+    def test_nonsense(self):
+        self.assertEqual(self.rows("echo well; exit 0").status, "failed")
+
+    def test_hang(self):
+        grace, run.GRACE = run.GRACE, 1.0
+        self.addCleanup(setattr, run, "GRACE", grace)
+        begin = time.monotonic()
+        row = self.rows(f"sleep 300 & echo $! >{self.path('child')}; wait", time_limit=2)
+        self.assertEqual(row.status, "time limit")
+        self.assertLess(time.monotonic() - begin, 60)
+        with open(self.path("child"), encoding="ascii") as file:
+            child = file.read().strip()
+        with self.assertRaises(ProcessLookupError):  # what the program started has ended, too
+            for _ in range(50):
+                os.kill(int(child), 0)
+                time.sleep(0.1)
+
+    def test_slow_solver(self):
+        """The program itself ends a solve when the time is over."""
+        A = plane(150, 150) @ plane(150, 150)
+        row = attempt(A, only="jacobi", rtol=1e-13, time_limit=0.3).rows[0]
+        self.assertEqual(row.status, "time limit", row.note)
+
+    def test_refusal(self):
+        """Types that the matrix is not for become failed rows that say why."""
+        saddle = sparse.bmat([[plane(5, 5), sparse.identity(25)], [sparse.identity(25), None]]).tocsr()
+        rows = {row.label: row for row in attempt(saddle, time_limit=5, only="ilu,minres").rows}
+        self.assertFalse(rows["gmres ilu"].ok)
+        self.assertTrue(rows["gmres ilu"].note)
+        self.assertTrue(rows["minres jacobi"].ok)
+
+    def test_no_gpu(self):
+        smi = self.script("nvidia-smi", "#!/bin/sh\necho 'GPU 0: Some GPU (UUID: x)'\n")
+        path = os.environ["PATH"]
+        self.addCleanup(os.environ.__setitem__, "PATH", path)
+        os.environ["PATH"] = os.path.dirname(smi) + os.pathsep + path
+        self.assertEqual(run.gpu_name(), "Some GPU")
+        refuses = self.script("bench", f"""#!/bin/bash
+case "$*" in *"-backend cuda"*) echo "finepc_bench: no CUDA device found on every rank" >&2; exit 1 ;; esac
+exec {bench} "$@"
+""")
+        lines = []
+        result = attempt(plane(6, 6), backend="auto", only="jacobi", bench=refuses, progress=lines.append)
+        self.assertEqual([row.backend for row in result.rows], ["host"])
+        self.assertIn("no CUDA device found", "".join(lines))
+        with self.assertRaisesRegex(TryError, "The GPU cannot be used: .*no CUDA device"):
+            attempt(plane(6, 6), backend="cuda", bench=refuses)
+
+
+class Words(unittest.TestCase):
+    def row(self, label, setup, solve, again, refill=None):
+        return run.Row(label, "host", "", "ok", setup_s=setup, solve_s=solve, total_s=setup + solve, again_s=again, refill_s=refill,
+                       true_residual=1e-9, iterations=3)
+
+    def test_advice(self):
+        cheap, strong = self.row("cheap", 0.0, 1.0, 1.0, 0.0), self.row("strong", 4.0, 0.5, 0.5, 0.1)
+        self.assertEqual(advice.crossover(cheap, strong), 9)
+        self.assertLess(advice.many_solves(strong, 9), advice.many_solves(cheap, 9))
+        self.assertGreaterEqual(advice.many_solves(strong, 8), advice.many_solves(cheap, 8))
+        said = " ".join(advice.sentences([cheap, strong]))
+        self.assertIn('"strong" on the host takes 9 s', said)
+        self.assertIn("ahead from 9 on", said)
+        self.assertIn('"strong" on the host takes 600 ms a step, 100 ms of them', said)
+        self.assertEqual(list(advice.sentences([])), [])
+
+    def test_units(self):
+        self.assertEqual([advice.seconds(value) for value in (123.4, 12.34, 0.01234, 1.234e-5, None)],
+                         ["123 s", "12.3 s", "12.3 ms", "12.3 us", ""])
+        self.assertEqual([report.size(value) for value in (12, 12345, 1.2e9, None)], ["12 B", "12.3 KB", "1.2 GB", ""])
+
+
+class Program(Folder):
+    """The program as users start it"""
+
+    def start(self, *arguments, **variables):
+        command = [os.path.join(folders.source, "finepc_try", "finepc-try"), *arguments]
+        return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=250, cwd=self.folder,
+                              env=dict(os.environ, FINEPC_BENCH=bench, **variables))
+
+    def test_whole(self):
+        scipy.io.mmwrite(self.path("plane.mtx"), plane(12, 10), symmetry="symmetric")
+        done = self.start("plane.mtx", "--backend", "host", "--only", "afsai,jacobi", "--rtol", "1e-6", "--output", "here")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for text in ("a 5-point stencil on a grid of 12 by 10 points", "[1/", "The fastest is", "The next is", "true residual",
+                     "right-hand sides with one set-up", "Many time steps"):
+            self.assertIn(text, done.stdout)
+        self.assertTrue({"plane.json", "plane.opts"} <= set(os.listdir(self.path("here"))))
+
+    def test_page(self):
+        """The page has a row for each option, with its default, and the columns of the table."""
+        with open(os.path.join(folders.source, "docs", "finepc-try.md"), encoding="utf-8") as file:
+            page = file.read()
+        said = self.start("--help", COLUMNS="1000").stdout
+        for option, default in re.findall(r"^ +(--[a-z-]+) .*?(?:\(default: (.*)\))?$", said, re.M):
+            row = re.search(rf"^\| `{option}[ `].*$", page, re.M)
+            self.assertTrue(row, f"{option} has no row")
+            self.assertIn(default, row.group(0))
+        rows = set(re.findall(r"^\| `(--[a-z-]+)", page, re.M))
+        self.assertEqual(rows, set(re.findall(r"^ +(--[a-z-]+) ", said, re.M)))
+        for heading in report.COLUMNS:
+            self.assertIn(heading, page)
+
+    def test_under_mpiexec(self):
+        """A program of one rank that mpiexec has started, and that has initialized PETSc where there is petsc4py"""
+        code = ("import sys\ntry:\n  from petsc4py import PETSc\nexcept ImportError:\n  pass\nimport numpy, finepc_try\n"
+                "A = numpy.diag([2.0, 3.0, 4.0]) + 0.1\n"
+                "print(finepc_try.try_matrix(A, only='jacobi', backend='host').winner.label)\n")
+        done = subprocess.run(["mpiexec", "-n", "1", sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, timeout=100, env=dict(os.environ, FINEPC_BENCH=bench, PYTHONPATH=folders.source))
+        self.assertIn("cg jacobi", done.stdout)
+
+    def test_mistakes(self):
+        missing = self.start("nothing.mtx")
+        self.assertEqual((missing.returncode, missing.stdout), (2, ""))
+        self.assertRegex(missing.stderr, "^finepc-try: Cannot read nothing.mtx: .*No such file")
+        self.assertEqual(self.start("--ranks", "many", "A.mtx").returncode, 2)
+        scipy.io.mmwrite(self.path("A.mtx"), plane(3, 3))
+        with open(self.path("file"), "w", encoding="ascii"):
+            pass
+        unwritable = self.start("A.mtx", "--backend", "host", "--only", "jacobi", "--output", "file/below")
+        self.assertEqual(unwritable.returncode, 2)
+        self.assertIn("cannot write to file/below", unwritable.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *rest], verbosity=2)
