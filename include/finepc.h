@@ -181,6 +181,20 @@ PETSC_EXTERN const char *const PCCMATCHCoarses[];
 PETSC_EXTERN PetscErrorCode FinePCInitializePackage(void);
 PETSC_EXTERN PetscErrorCode FinePCFinalizePackage(void);
 
+/*
+   The functions that make an object one of the types above, for a program that registers a type under a name of its own with
+   PCRegister(), KSPRegister() or MatRegister(), before or without FinePCInitializePackage().
+*/
+PETSC_EXTERN PetscErrorCode PCCreate_AFSAI(PC);
+PETSC_EXTERN PetscErrorCode PCCreate_SFSAI(PC);
+PETSC_EXTERN PetscErrorCode PCCreate_BISAI(PC);
+PETSC_EXTERN PetscErrorCode PCCreate_RRB(PC);
+PETSC_EXTERN PetscErrorCode PCCreate_CMATCH(PC);
+PETSC_EXTERN PetscErrorCode KSPCreate_CGFused(KSP);
+PETSC_EXTERN PetscErrorCode KSPCreate_RRBCG(KSP);
+PETSC_EXTERN PetscErrorCode MatCreate_SeqBAIJCUDA(Mat);
+PETSC_EXTERN PetscErrorCode MatCreate_MPIBAIJCUDA(Mat);
+
 PETSC_EXTERN PetscErrorCode PCAFSAISetMaxSteps(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCAFSAIGetMaxSteps(PC, PetscInt *);
 PETSC_EXTERN PetscErrorCode PCAFSAISetStepSize(PC, PetscInt);

@@ -258,6 +258,28 @@ static PetscErrorCode KSPBuildResidual_CGFused(KSP ksp, Vec, Vec v, Vec *V)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode Create(KSP ksp)
+{
+  PetscFunctionBegin;
+  ksp->data = new KSP_CGFused();
+  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_PRECONDITIONED, PC_LEFT, 3));
+  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_UNPRECONDITIONED, PC_LEFT, 2));
+  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NATURAL, PC_LEFT, 2));
+  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NONE, PC_LEFT, 1));
+  ksp->ops->setup                        = Entry<KSPSetUp_CGFused>;
+  ksp->ops->solve                        = Entry<KSPSolve_CGFused>;
+  ksp->ops->reset                        = Entry<KSPReset_CGFused>;
+  ksp->ops->destroy                      = Entry<KSPDestroy_CGFused>;
+  ksp->ops->view                         = Entry<KSPView_CGFused>;
+  ksp->ops->setfromoptions               = Entry<SetFromOptionTable<KSP_CGFused, KSP>>;
+  ksp->ops->buildsolution                = KSPBuildSolutionDefault;
+  ksp->ops->buildresidual                = Entry<KSPBuildResidual_CGFused>;
+  ksp->ops->computeextremesingularvalues = Entry<KSPComputeExtremeSingularValues_CGFused>;
+  ksp->ops->computeeigenvalues           = Entry<KSPComputeEigenvalues_CGFused>;
+  PetscCall(Compose(ksp, PETSC_TRUE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*MC
   KSPCGFUSED - "cgfused": the preconditioned conjugate gradient method of `KSPCG`, at the bandwidth of the GPU
 
@@ -314,24 +336,23 @@ Where the solution overflows, the reason is `KSP_DIVERGED_NANORINF`. `KSPCG` say
 .seealso: `KSPCG`, `PCAFSAI`, `PCSFSAI`, `PCCMATCH`, `PCJACOBI`, `KSPCGFusedSetPath()`, `KSPCGFusedSetCompress()`,
   `KSPCGSetRadius()`, `KSPSTCG`
 M*/
-PETSC_EXTERN PetscErrorCode KSPCreate_CGFused(KSP ksp)
+
+/*@C
+  KSPCreate_CGFused - Makes a solver a `KSPCGFUSED`, and before that registers finepc if nothing has; for `KSPRegister()`
+
+  Collective
+
+  Input Parameter:
+. ksp - the solver context
+
+  Level: developer
+
+.seealso: `KSPCGFUSED`, `KSPRegister()`, `FinePCInitializePackage()`
+@*/
+PetscErrorCode KSPCreate_CGFused(KSP ksp)
 {
   PetscFunctionBegin;
-  ksp->data = new KSP_CGFused();
-  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_PRECONDITIONED, PC_LEFT, 3));
-  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_UNPRECONDITIONED, PC_LEFT, 2));
-  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NATURAL, PC_LEFT, 2));
-  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NONE, PC_LEFT, 1));
-  ksp->ops->setup                        = Entry<KSPSetUp_CGFused>;
-  ksp->ops->solve                        = Entry<KSPSolve_CGFused>;
-  ksp->ops->reset                        = Entry<KSPReset_CGFused>;
-  ksp->ops->destroy                      = Entry<KSPDestroy_CGFused>;
-  ksp->ops->view                         = Entry<KSPView_CGFused>;
-  ksp->ops->setfromoptions               = Entry<SetFromOptionTable<KSP_CGFused, KSP>>;
-  ksp->ops->buildsolution                = KSPBuildSolutionDefault;
-  ksp->ops->buildresidual                = Entry<KSPBuildResidual_CGFused>;
-  ksp->ops->computeextremesingularvalues = Entry<KSPComputeExtremeSingularValues_CGFused>;
-  ksp->ops->computeeigenvalues           = Entry<KSPComputeEigenvalues_CGFused>;
-  PetscCall(Compose(ksp, PETSC_TRUE));
+  PetscCall(FinePCInitializePackage());
+  PetscCall(Entry<Create>(ksp));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -73,7 +73,7 @@ PetscErrorCode PCLocalComputeOnSymmetricRows(PC pc, OneSided one_sided,
   CSRMat       mat;
 
   PetscFunctionBegin;
-  PetscCall(MatGetCSR(pc->pmat, &mat));
+  PetscCall(MatGetPoints(pc->pmat, (PetscBool)(pc->flag == SAME_NONZERO_PATTERN), &((PC_Local *)pc->data)->points, &mat));
   PetscErrorCode code = CallGuarded(GetSymmetricValues, (PC_Local *)pc->data, one_sided, (const CSRView *)&mat.A, &values);
   if (!code) {
     CSRView A = mat.A;
@@ -198,6 +198,8 @@ PetscErrorCode PCReset_Local(PC pc)
   PetscCall(PCLocalPlace(pc, PETSC_MEMTYPE_HOST, 0));
   PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&local->symmetry_work));
   PetscCall(FreeCarry(local));
+  PetscCall(CSRDestroy(&local->points.copy));
+  local->points     = MatPoints{};
   local->failure[0] = 0;
   local->symmetry   = CSRSymmetry{};
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -406,7 +408,8 @@ PetscErrorCode PCMatApply_Local(PC pc, Mat X, Mat Y)
 
 PetscErrorCode PCViewBegin_Local(PC pc, PetscViewer viewer, PetscBool *is_ascii)
 {
-  PetscMPIInt size;
+  const MatPoints *points = &((const PC_Local *)pc->data)->points;
+  PetscMPIInt      size;
 
   PetscFunctionBegin;
   PetscCall(PetscObjectTypeCompare((PetscObject)viewer, PETSCVIEWERASCII, is_ascii));
@@ -414,6 +417,15 @@ PetscErrorCode PCViewBegin_Local(PC pc, PetscViewer viewer, PetscBool *is_ascii)
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pc), &size));
   if (size > 1)
     PetscCall(PetscViewerASCIIPrintf(viewer, "block-local: each of %d ranks preconditions with its own diagonal block\n", size));
+  if (points->bs) {
+    PetscLogDouble bytes = (PetscLogDouble)CSRBytes(&points->copy), all;
+
+    PetscCallMPI(MPIU_Allreduce(&bytes, &all, 1, MPI_DOUBLE, MPI_SUM, PetscObjectComm((PetscObject)pc)));
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "matrix of blocks of %" PetscInt_FMT " x %" PetscInt_FMT
+                                     ", whose single entries are copied: %g bytes\n",
+                                     points->bs, points->bs, (double)all));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

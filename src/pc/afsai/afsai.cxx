@@ -107,6 +107,19 @@ static PetscErrorCode PCDestroy_AFSAI(PC pc)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode Create(PC pc)
+{
+  PetscFunctionBegin;
+  PetscCall(PCFSAISetOperations(pc, new PC_AFSAI(), ComputeFactor));
+  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_AFSAI, PC>>;
+  pc->ops->view           = Entry<PCView_AFSAI>;
+  pc->ops->reset          = Entry<PCReset_FSAI>;
+  pc->ops->destroy        = Entry<PCDestroy_AFSAI>;
+  PetscCall(PC_AFSAI::options.Compose(pc, PETSC_TRUE));
+  PetscCall(PCFSAICompose(pc, "PCAFSAIGetFactors_C", PETSC_TRUE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*MC
   PCAFSAI - "afsai": adaptive factored sparse approximate inverse of a symmetric positive definite matrix, M^{-1} = G^T G
 
@@ -151,15 +164,23 @@ static PetscErrorCode PCDestroy_AFSAI(PC pc)
           `PCAFSAISetPostfilter()`, `PCAFSAISetSetupPrecision()`, `PCAFSAISetFactorPrecision()`, `PCAFSAISetReusePattern()`,
           `PCAFSAIGetFactors()`
 M*/
-PETSC_EXTERN PetscErrorCode PCCreate_AFSAI(PC pc)
+
+/*@C
+  PCCreate_AFSAI - Makes a preconditioner a `PCAFSAI`, and before that registers finepc if nothing has; for `PCRegister()`
+
+  Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Level: developer
+
+.seealso: `PCAFSAI`, `PCRegister()`, `FinePCInitializePackage()`
+@*/
+PetscErrorCode PCCreate_AFSAI(PC pc)
 {
   PetscFunctionBegin;
-  PetscCall(PCFSAISetOperations(pc, new PC_AFSAI(), ComputeFactor));
-  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_AFSAI, PC>>;
-  pc->ops->view           = Entry<PCView_AFSAI>;
-  pc->ops->reset          = Entry<PCReset_FSAI>;
-  pc->ops->destroy        = Entry<PCDestroy_AFSAI>;
-  PetscCall(PC_AFSAI::options.Compose(pc, PETSC_TRUE));
-  PetscCall(PCFSAICompose(pc, "PCAFSAIGetFactors_C", PETSC_TRUE));
+  PetscCall(FinePCInitializePackage());
+  PetscCall(Entry<Create>(pc));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -265,6 +265,18 @@ static PetscErrorCode PCDestroy_BISAI(PC pc)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode Create(PC pc)
+{
+  PetscFunctionBegin;
+  PetscCall(PCLocalSetOperations(pc, new PC_BISAI(), ComputeFactor, BISAIApply));
+  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_BISAI, PC>>;
+  pc->ops->view           = Entry<PCView_BISAI>;
+  pc->ops->reset          = Entry<PCReset_BISAI>;
+  pc->ops->destroy        = Entry<PCDestroy_BISAI>;
+  PetscCall(Compose(pc, PETSC_TRUE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*MC
   PCBISAI - "bisai": block ILU whose triangular factors are replaced by their incomplete sparse approximate inverses, M^{-1} = NU NL
 
@@ -327,14 +339,23 @@ static PetscErrorCode PCDestroy_BISAI(PC pc)
           `PCBISAISetFactor()`, `PCBISAISetFactorLevels()`, `PCBISAISetFactorShiftType()`, `PCBISAISetFactorShiftAmount()`,
           `PCBISAISetFactorMatOrderingType()`, `PCBISAISetFactorPrecision()`, `PCBISAISetSweeps()`, `PCBISAIGetFactors()`
 M*/
-PETSC_EXTERN PetscErrorCode PCCreate_BISAI(PC pc)
+
+/*@C
+  PCCreate_BISAI - Makes a preconditioner a `PCBISAI`, and before that registers finepc if nothing has; for `PCRegister()`
+
+  Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Level: developer
+
+.seealso: `PCBISAI`, `PCRegister()`, `FinePCInitializePackage()`
+@*/
+PetscErrorCode PCCreate_BISAI(PC pc)
 {
   PetscFunctionBegin;
-  PetscCall(PCLocalSetOperations(pc, new PC_BISAI(), ComputeFactor, BISAIApply));
-  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_BISAI, PC>>;
-  pc->ops->view           = Entry<PCView_BISAI>;
-  pc->ops->reset          = Entry<PCReset_BISAI>;
-  pc->ops->destroy        = Entry<PCDestroy_BISAI>;
-  PetscCall(Compose(pc, PETSC_TRUE));
+  PetscCall(FinePCInitializePackage());
+  PetscCall(Entry<Create>(pc));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

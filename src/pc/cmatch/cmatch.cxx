@@ -407,6 +407,18 @@ static PetscErrorCode PCDestroy_CMATCH(PC pc)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode Create(PC pc)
+{
+  PetscFunctionBegin;
+  PetscCall(PCLocalSetOperations(pc, new PC_CMATCH(), ComputeFactor, ApplyFactor));
+  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_CMATCH, PC>>;
+  pc->ops->view           = Entry<PCView_CMATCH>;
+  pc->ops->reset          = Entry<PCReset_CMATCH>;
+  pc->ops->destroy        = Entry<PCDestroy_CMATCH>;
+  PetscCall(Compose(pc, PETSC_TRUE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*MC
   PCCMATCH - "cmatch": algebraic multigrid on aggregates of compatible weighted matching, for symmetric positive definite matrices
 
@@ -491,14 +503,23 @@ static PetscErrorCode PCDestroy_CMATCH(PC pc)
           `PCCMATCHSetCoarse()`, `PCCMATCHSetCoarseSize()`, `PCCMATCHSetMaxLevels()`, `PCCMATCHSetPrecision()`,
           `PCCMATCHSetReusePattern()`, `PCCMATCHGetHierarchy()`
 M*/
-PETSC_EXTERN PetscErrorCode PCCreate_CMATCH(PC pc)
+
+/*@C
+  PCCreate_CMATCH - Makes a preconditioner a `PCCMATCH`, and before that registers finepc if nothing has; for `PCRegister()`
+
+  Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Level: developer
+
+.seealso: `PCCMATCH`, `PCRegister()`, `FinePCInitializePackage()`
+@*/
+PetscErrorCode PCCreate_CMATCH(PC pc)
 {
   PetscFunctionBegin;
-  PetscCall(PCLocalSetOperations(pc, new PC_CMATCH(), ComputeFactor, ApplyFactor));
-  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_CMATCH, PC>>;
-  pc->ops->view           = Entry<PCView_CMATCH>;
-  pc->ops->reset          = Entry<PCReset_CMATCH>;
-  pc->ops->destroy        = Entry<PCDestroy_CMATCH>;
-  PetscCall(Compose(pc, PETSC_TRUE));
+  PetscCall(FinePCInitializePackage());
+  PetscCall(Entry<Create>(pc));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

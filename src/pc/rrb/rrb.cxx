@@ -208,6 +208,18 @@ static PetscErrorCode PCDestroy_RRB(PC pc)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode Create(PC pc)
+{
+  PetscFunctionBegin;
+  PetscCall(PCLocalSetOperations(pc, new PC_RRB(), ComputeFactor, ApplyFactor));
+  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_RRB, PC>>;
+  pc->ops->view           = Entry<PCView_RRB>;
+  pc->ops->reset          = Entry<PCReset_RRB>;
+  pc->ops->destroy        = Entry<PCDestroy_RRB>;
+  PetscCall(Compose(pc, PETSC_TRUE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*MC
   PCRRB - "rrb": repeated red-black factorization for 5- and 9-point stencils on two-dimensional grids, on the host or on a GPU
 
@@ -265,14 +277,23 @@ static PetscErrorCode PCDestroy_RRB(PC pc)
 
 .seealso: `KSPRRBCG`, `PCICC`, `PCMG`, `DMDA`, `PCRRBSetLevels()`, `PCRRBSetNx()`, `PCRRBSetNy()`, `PCRRBSetLift()`
 M*/
-PETSC_EXTERN PetscErrorCode PCCreate_RRB(PC pc)
+
+/*@C
+  PCCreate_RRB - Makes a preconditioner a `PCRRB`, and before that registers finepc if nothing has; for `PCRegister()`
+
+  Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Level: developer
+
+.seealso: `PCRRB`, `PCRegister()`, `FinePCInitializePackage()`
+@*/
+PetscErrorCode PCCreate_RRB(PC pc)
 {
   PetscFunctionBegin;
-  PetscCall(PCLocalSetOperations(pc, new PC_RRB(), ComputeFactor, ApplyFactor));
-  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_RRB, PC>>;
-  pc->ops->view           = Entry<PCView_RRB>;
-  pc->ops->reset          = Entry<PCReset_RRB>;
-  pc->ops->destroy        = Entry<PCDestroy_RRB>;
-  PetscCall(Compose(pc, PETSC_TRUE));
+  PetscCall(FinePCInitializePackage());
+  PetscCall(Entry<Create>(pc));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

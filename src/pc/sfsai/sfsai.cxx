@@ -223,6 +223,18 @@ static PetscErrorCode PCDestroy_SFSAI(PC pc)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode Create(PC pc)
+{
+  PetscFunctionBegin;
+  PetscCall(PCFSAISetOperations(pc, new PC_SFSAI(), ComputeFactor));
+  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_SFSAI, PC>>;
+  pc->ops->view           = Entry<PCView_SFSAI>;
+  pc->ops->reset          = Entry<PCReset_SFSAI>;
+  pc->ops->destroy        = Entry<PCDestroy_SFSAI>;
+  PetscCall(Compose(pc, PETSC_TRUE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*MC
   PCSFSAI - "sfsai": factored sparse approximate inverse of a symmetric positive definite matrix on a static pattern, M^{-1} = G^T G
 
@@ -279,14 +291,23 @@ static PetscErrorCode PCDestroy_SFSAI(PC pc)
           `PCSFSAISetMaxRow()`, `PCSFSAISetSetupPrecision()`, `PCSFSAISetFactorPrecision()`, `PCSFSAISetReusePattern()`,
           `PCSFSAISetPattern()`, `PCSFSAIGetFactors()`
 M*/
-PETSC_EXTERN PetscErrorCode PCCreate_SFSAI(PC pc)
+
+/*@C
+  PCCreate_SFSAI - Makes a preconditioner a `PCSFSAI`, and before that registers finepc if nothing has; for `PCRegister()`
+
+  Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Level: developer
+
+.seealso: `PCSFSAI`, `PCRegister()`, `FinePCInitializePackage()`
+@*/
+PetscErrorCode PCCreate_SFSAI(PC pc)
 {
   PetscFunctionBegin;
-  PetscCall(PCFSAISetOperations(pc, new PC_SFSAI(), ComputeFactor));
-  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_SFSAI, PC>>;
-  pc->ops->view           = Entry<PCView_SFSAI>;
-  pc->ops->reset          = Entry<PCReset_SFSAI>;
-  pc->ops->destroy        = Entry<PCDestroy_SFSAI>;
-  PetscCall(Compose(pc, PETSC_TRUE));
+  PetscCall(FinePCInitializePackage());
+  PetscCall(Entry<Create>(pc));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
