@@ -105,14 +105,14 @@ PETSC_EXTERN const char *const KSPCGFusedPaths[];
   Values:
 + `PC_BISAI_FACTOR_PETSC` (petsc) - `MatGetFactor()` with `MATSOLVERPETSC` and `MAT_FACTOR_ILU`, on the host, with any levels of
                                     fill
-- `PC_BISAI_FACTOR_CUDA` (cuda) - finepc's own block ILU(0), on the GPU where the matrix is on the GPU, and by its host twin
-                                  otherwise
+. `PC_BISAI_FACTOR_FINEPC` (finepc) - finepc's own block ILU(0), where the matrix is: on the GPU or on the host
+- `PC_BISAI_FACTOR_CUDA` (cuda) - the same, by its old name
 
   Level: intermediate
 
 .seealso: `PCBISAI`, `PCBISAISetFactor()`
 E*/
-typedef enum { PC_BISAI_FACTOR_PETSC, PC_BISAI_FACTOR_CUDA } PCBISAIFactor;
+typedef enum { PC_BISAI_FACTOR_PETSC, PC_BISAI_FACTOR_FINEPC, PC_BISAI_FACTOR_CUDA } PCBISAIFactor;
 PETSC_EXTERN const char *const PCBISAIFactors[];
 
 /*E

@@ -185,8 +185,9 @@ static PetscErrorCode ViewOwnProducts(const KSP_CGFused *cg, PetscViewer viewer)
                       ? ": the system is too large, or its rows too uneven, for the resident kernel"
                       : "";
   if (cg->several)
-    PetscCall(
-      PetscViewerASCIIPrintf(viewer, "  path: ranks: own products, sums and tests by the host; the copies are the first rank's\n"));
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "  path: that of several ranks: own products, the host makes the sums and the tests; the "
+                                     "copies are the first rank's\n"));
   else PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s%s\n", status.resident ? "resident" : "graph", why));
   PetscCall(ViewCopies(viewer, "copy of A", status.single[0], status.narrow[0], status.lanes[0]));
   if (status.lanes[1]) PetscCall(ViewCopies(viewer, "copies of the factors", status.single[1], status.narrow[1], status.lanes[1]));
@@ -299,9 +300,9 @@ static PetscErrorCode Create(KSP ksp)
   and of the factors, is kept for it; the view gives its size.
 
   With several ranks an iteration has one reduction, by recurrences as those of `KSPCGUseSingleReduction()`, and the host makes it
-  and the test. For the same matrices and preconditioners, but for `PCCMATCH`, the products are own ones (path `ranks` in the view),
-  and the exchange goes on during the product with the rank's own block. The sums pass through the host's memory even where MPI
-  takes device buffers: three numbers are there sooner so. With `-ksp_cg_single_reduction 0` there are two reductions, that of the
+  and the test. For the same matrices and preconditioners, but for `PCCMATCH`, the products are own ones (the path of several
+ranks), and the exchange goes on during the product with the rank's own block. The sums pass through the host's memory even where
+MPI takes device buffers: three numbers are there sooner so. With `-ksp_cg_single_reduction 0` there are two reductions, that of the
   norm goes with that of z^T r.
 
   A null space, a transposed solve, any other matrix or preconditioner, a rank without rows, two reductions on several ranks, and

@@ -54,6 +54,7 @@ static PetscErrorCode GetSymmetricValues(PC_Local *local, OneSided one_sided, co
   const auto check     = on_device ? CSRSymmetry_CUDA : CSRSymmetry_Host;
 
   PetscFunctionBegin;
+  local->keeps_one_sided = one_sided == OneSided::KEEP;
   if (on_device && !local->symmetry_work)
     PetscCall(ArrayCreate(sizeof(*local->symmetry_work), A->where, (void **)&local->symmetry_work));
   PetscCall(FreeCarry(local));
@@ -172,8 +173,8 @@ PetscErrorCode PCSetUp_Local(PC pc)
   PetscCall(PetscObjectStateIncrease((PetscObject)pc)); /* tells solvers that keep data of the factor that the factor is new */
   PetscCall(Agree(pc, &outcome));
   if (local->symmetry.one_sided && local->symmetry.one_sided != told)
-    PetscCall(PetscInfo(pc, "%" PetscInt64_FMT " couplings that one row alone has: the matrix is not symmetric\n",
-                        local->symmetry.one_sided));
+    PetscCall(
+      PetscInfo(pc, "%" PetscInt64_FMT " couplings are one-sided: the matrix is not symmetric\n", local->symmetry.one_sided));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -431,20 +432,24 @@ PetscErrorCode PCViewBegin_Local(PC pc, PetscViewer viewer, PetscBool *is_ascii)
 
 PetscErrorCode PCViewSymmetry_Local(PC pc, PetscViewer viewer)
 {
-  const CSRSymmetry *symmetry = &((const PC_Local *)pc->data)->symmetry;
+  const PC_Local    *local    = (const PC_Local *)pc->data;
+  const CSRSymmetry *symmetry = &local->symmetry;
   const MPI_Comm     comm     = PetscObjectComm((PetscObject)pc);
   PetscInt64         count[2] = {symmetry->one_sided, symmetry->unequal}, sum[2];
   PetscReal          largest;
+  char               couplings[80] = "no coupling one-sided", pairs[64] = "no pair of entries unequal";
 
   PetscFunctionBegin;
   PetscCallMPI(MPIU_Allreduce(count, sum, 2, MPIU_INT64, MPI_SUM, comm));
   PetscCallMPI(MPIU_Allreduce(&symmetry->largest, &largest, 1, MPIU_REAL, MPIU_MAX, comm));
-  PetscCall(PetscViewerASCIIPrintf(viewer,
-                                   "symmetry: couplings that one row alone has %" PetscInt64_FMT
-                                   ", pairs of unequal entries %" PetscInt64_FMT "\n",
-                                   sum[0], sum[1]));
+  if (sum[0])
+    PetscCall(PetscSNPrintf(couplings, sizeof(couplings), "%" PetscInt64_FMT " couplings one-sided: %s", sum[0],
+                            local->keeps_one_sided ? "kept" : "left out"));
+  if (sum[1]) PetscCall(PetscSNPrintf(pairs, sizeof(pairs), "%" PetscInt64_FMT " pairs of entries unequal", sum[1]));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "symmetry: %s, %s\n", couplings, pairs));
   if (sum[1])
-    PetscCall(PetscViewerASCIIPrintf(viewer, "not symmetric, entries differ by up to %g of the larger one: CG may fail\n",
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "not symmetric, entries differ by up to %g of the larger one: CG may fail, GMRES will not\n",
                                      (double)largest));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

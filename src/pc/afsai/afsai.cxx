@@ -12,6 +12,8 @@ const char *const PCAFSAISelections[] = {"gradient", "decrease", "PCAFSAISelecti
 namespace
 {
 
+constexpr PetscReal kEarlyStops = 0.9; /* rows with less of the entries that the steps allow get advice in the view */
+
 struct PC_AFSAI : PC_FSAI {
   static const OptionTable<PC> options;
 
@@ -70,6 +72,26 @@ static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Advice where rows end long before the steps do. */
+static PetscErrorCode ViewEarlyStops(PC pc, PetscViewer viewer)
+{
+  const PC_AFSAI    *afsai    = (const PC_AFSAI *)pc->data;
+  const AFSAIParams *params   = &afsai->params;
+  PetscInt64         count[2] = {afsai->inverse.W1.nnz, afsai->inverse.rows}, sum[2];
+
+  PetscFunctionBegin;
+  if (!pc->setupcalled || pc->failedreason || params->initial_power || params->postfilter > 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCallMPI(MPIU_Allreduce(count, sum, 2, MPIU_INT64, MPI_SUM, PetscObjectComm((PetscObject)pc)));
+  const PetscReal mean = (PetscReal)sum[0] / (PetscReal)PetscMax(sum[1], 1),
+                  most = (PetscReal)(params->max_steps * params->step_size);
+  if (mean < kEarlyStops * most)
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "rows stop by the tolerance, or where no candidate is left, at %g of %g entries: lower the "
+                                     "tolerance for more\n",
+                                     (double)mean, (double)most));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode PCView_AFSAI(PC pc, PetscViewer viewer)
 {
   const PC_AFSAI    *afsai  = (const PC_AFSAI *)pc->data;
@@ -93,6 +115,7 @@ static PetscErrorCode PCView_AFSAI(PC pc, PetscViewer viewer)
                                      ? "kept from the last set-up"
                                      : (afsai->reuse_pattern ? "kept while the nonzeros of A stay" : "searched at each set-up")));
   PetscCall(PCView_FSAI(pc, viewer));
+  PetscCall(ViewEarlyStops(pc, viewer));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -146,6 +169,9 @@ static PetscErrorCode Create(PC pc)
 
   The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. With several ranks
   each rank takes its diagonal block, as `PCBJACOBI` does.
+
+  The single entries of a `MATBAIJ`, a `MATSBAIJ` or a `MATBAIJCUDA` are copied once and new values into the same memory, for a
+  `MATBAIJCUDA` on the GPU; the view tells the size of the blocks and of the copy. Other subtypes of `MATAIJ` are read on the host.
 
   A coupling that only one of its two rows has is left out of G. If the other row has its diagonal entry alone, such as a Dirichlet
   row whose column was not zeroed, an application carries the value of this row over to the row that is coupled to it, before G^T G:

@@ -480,9 +480,11 @@ static PetscErrorCode Create(PC pc)
   allocating anything, but for the smoother afsai, and where the work does not fit into the memory that a set-up reserves. The
   aggregates are those of the first values then; see `PCCMATCHSetReusePattern()`.
 
-  The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. Rows of the boundary
+  The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. The
+  single entries of a `MATBAIJ`, a `MATSBAIJ` or a `MATBAIJCUDA` are copied once and new values into the same memory, for a
+  `MATBAIJCUDA` on the GPU. Other subtypes of `MATAIJ` are read on the host. Rows of the boundary
   that keep their diagonal entry alone, as after `MatZeroRows()`, need no care, whether their columns are 0 or not. The view counts
-  couplings that one row alone has, and the pairs of entries that are not equal.
+  one-sided couplings, which one row alone has, and the pairs of entries that are not equal.
 
   With several ranks this is not the global method: each rank has a hierarchy of its own diagonal block, as `PCBJACOBI` would, and
   iterations grow with the number of ranks; the view says so.

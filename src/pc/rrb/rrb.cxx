@@ -254,6 +254,9 @@ static PetscErrorCode Create(PC pc)
   with the inverse instead: a dense matrix of all the points that are left, made by sweeping blocks of rows and columns. The
   inverse takes 8 m^2 bytes for m points, and 2 m^3 flops, so that m is at most 8192.
 
+  `KSPCG` stops by the preconditioned norm unless told otherwise, and `KSPRRBCG`, which does not have this norm, by the norm of the
+  residual: their iterations are to be compared with `-ksp_norm_type unpreconditioned`, or `natural`, for both.
+
   Symmetry is checked. A coupling that only one of the two rows has, such as a coupling to a Dirichlet row whose column was not
   zeroed, is left out; the view counts these couplings. A pivot that is not positive makes the set-up fail with a `PCFailedReason`.
   If the matrix has the constants as its null space (`MatSetNullSpace()`) and its rows sum to 0, to eight digits of the diagonal

@@ -275,6 +275,9 @@ static PetscErrorCode Create(PC pc)
   The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. With several ranks
   each rank takes its diagonal block, as `PCBJACOBI` does.
 
+  The single entries of a `MATBAIJ`, a `MATSBAIJ` or a `MATBAIJCUDA` are copied once and new values into the same memory, for a
+  `MATBAIJCUDA` on the GPU; the view tells the size of the blocks and of the copy. Other subtypes of `MATAIJ` are read on the host.
+
   A coupling that only one of its two rows has is left out of G. If the other row has its diagonal entry alone, such as a Dirichlet
   row whose column was not zeroed, an application carries the value of this row over to the row that is coupled to it, before G^T G:
   `KSPCG` converges with such rows whatever the initial guess, as it would not without. M is not symmetric then, and `KSPCGFUSED`
