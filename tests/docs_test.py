@@ -249,7 +249,8 @@ def check_entries(root):
     for function in creators: # a program registers them, too, under names of its own
         body = re.search(rf"^PetscErrorCode {function}\(.*?^}}", sources, re.M | re.S)
         body = body.group(0) if body else ""
-        check("FinePCInitializePackage()" in body and "Entry<Create" in body, f"{function} does not register finepc, or has no Entry<>")
+        registers = "FinePCInitializePackage()" in body and "Entry<Create" in body
+        check(registers, f"{function} does not register finepc, or has no Entry<>")
         check(manual_page(sources, function), f"{function} has no manual page")
     entries = 0
     for path in files(root, "src/**/*.cxx", "src/**/*.h"):
