@@ -408,7 +408,7 @@ Type BISAI()
                       "factors by PETSc, on the host: ILU(0), ordering natural, shift type NONE"};
   type.view_after  = {"block size 3, inverses stored in single precision, patterns made at the last set-up",
                       "72 block rows, 326 blocks of the matrix",
-                      "singular diagonal blocks replaced 0, block rows fallen back to the diagonal: NL 0, NU 0"};
+                      "singular diagonal blocks replaced 0, block rows left with the diagonal block alone: NL 0, NU 0"};
   type.view_ranks  = "120 block rows";
   type.single_diagonal = true;
 

@@ -135,9 +135,10 @@ PetscErrorCode PCView_FSAI(PC pc, PetscViewer viewer)
     PetscCall(PCInverseView(M, comm, viewer));
     PetscCall(PetscViewerASCIIPrintf(viewer, "row size: mean %g, max %" PetscInt64_FMT "\n",
                                      (double)((PetscReal)(sum[4] + sum[3]) / rows), most[0]));
-    PetscCall(PetscViewerASCIIPrintf(viewer, "Kaporin number times det(A)^(1/n): %g with the diagonal alone, %g with G; ratio %g\n",
-                                     (double)PetscExpReal(log_sum[0] / rows), (double)PetscExpReal(log_sum[1] / rows),
-                                     (double)PetscExpReal((log_sum[1] - log_sum[0]) / rows)));
+    PetscCall(PetscViewerASCIIPrintf(
+      viewer, "Kaporin number times det(A)^(1/n): %g with the diagonal alone, %g with G; ratio %g, the smaller the better\n",
+      (double)PetscExpReal(log_sum[0] / rows), (double)PetscExpReal(log_sum[1] / rows),
+      (double)PetscExpReal((log_sum[1] - log_sum[0]) / rows)));
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "rows solved again in double precision %" PetscInt64_FMT
                                      ", left with the diagonal entry alone %" PetscInt64_FMT

@@ -97,7 +97,8 @@ static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
     PetscCall(PetscViewerASCIIPrintf(viewer, "%g bytes of transposes, made for PCApplyTranspose()\n", all_bytes[TRANSPOSES]));
   PetscCall(PetscViewerASCIIPrintf(viewer,
                                    "singular diagonal blocks replaced %" PetscInt64_FMT
-                                   ", block rows fallen back to the diagonal: NL %" PetscInt64_FMT ", NU %" PetscInt64_FMT "\n",
+                                   ", block rows left with the diagonal block alone: NL %" PetscInt64_FMT ", NU %" PetscInt64_FMT
+                                   "\n",
                                    sum[SINGULAR], sum[FALLBACK_NL], sum[FALLBACK_NU]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -111,8 +112,8 @@ PetscErrorCode PCView_BISAI(PC pc, PetscViewer viewer)
   PetscCall(PCViewBegin_Local(pc, viewer, &is_ascii));
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscViewerASCIIPrintf(viewer,
-                                   "patterns of power %" PetscInt_FMT " of L, %" PetscInt_FMT
-                                   " of U; relaxation sweeps %" PetscInt_FMT "\n",
+                                   "NL and NU stand for the inverses of L and U: patterns of power %" PetscInt_FMT
+                                   " of L, %" PetscInt_FMT " of U; relaxation sweeps %" PetscInt_FMT "\n",
                                    bisai->params.power_lower ? bisai->params.power_lower : bisai->params.power,
                                    bisai->params.power_upper ? bisai->params.power_upper : bisai->params.power,
                                    bisai->params.sweeps));

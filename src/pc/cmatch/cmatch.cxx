@@ -482,7 +482,7 @@ static PetscErrorCode Create(PC pc)
 
   The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. The
   single entries of a `MATBAIJ`, a `MATSBAIJ` or a `MATBAIJCUDA` are copied once and new values into the same memory, for a
-  `MATBAIJCUDA` on the GPU. Other subtypes of `MATAIJ` are read on the host. Rows of the boundary
+  `MATBAIJCUDA` on the GPU. Other subtypes of `MATAIJ` are read on the host, see `PCAFSAI`. Rows of the boundary
   that keep their diagonal entry alone, as after `MatZeroRows()`, need no care, whether their columns are 0 or not. The view counts
   one-sided couplings, which one row alone has, and the pairs of entries that are not equal.
 

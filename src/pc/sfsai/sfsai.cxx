@@ -276,7 +276,8 @@ static PetscErrorCode Create(PC pc)
   each rank takes its diagonal block, as `PCBJACOBI` does.
 
   The single entries of a `MATBAIJ`, a `MATSBAIJ` or a `MATBAIJCUDA` are copied once and new values into the same memory, for a
-  `MATBAIJCUDA` on the GPU; the view tells the size of the blocks and of the copy. Other subtypes of `MATAIJ` are read on the host.
+  `MATBAIJCUDA` on the GPU; the view tells the size of the blocks and of the copy. Other subtypes of `MATAIJ` are read on the host:
+  `MATAIJPERM`, `MATAIJSELL` and `MATAIJCRL` are tested, those of Kokkos, ViennaCL, HIP and MKL are not.
 
   A coupling that only one of its two rows has is left out of G. If the other row has its diagonal entry alone, such as a Dirichlet
   row whose column was not zeroed, an application carries the value of this row over to the row that is coupled to it, before G^T G:
