@@ -940,7 +940,7 @@ TEST_CASE("wrong kinds of matrices are refused with a remedy", "[local][pc][bad]
       refuse(converted, std::string("Matrix type seq") + kind + " " + type.remedy);
     }
     const std::string takes = std::string(type.remedy).substr(0, std::string(type.remedy).find(": ") + 2);
-    MatObject         nest, one, transposed, shell, wide;
+    MatObject         nest, one, transposed, adjoint, shell, wide;
     Mat               blocks[4] = {A, nullptr, nullptr, A};
     MUST(MatCreateNest(PETSC_COMM_SELF, 2, nullptr, 2, nullptr, blocks, nest.put()));
     MUST(MatCreateNest(PETSC_COMM_SELF, 1, nullptr, 1, nullptr, blocks, one.put()));
@@ -950,6 +950,8 @@ TEST_CASE("wrong kinds of matrices are refused with a remedy", "[local][pc][bad]
     MUST(MatCreateTranspose(A, transposed.put()));
     refuse(transposed,
            "Matrix type transpose " + takes + "assemble it by MatTranspose() of the matrix that MatTransposeGetMat() gives");
+    MUST(MatCreateHermitianTranspose(A, adjoint.put()));
+    refuse(adjoint, "Matrix type hermitiantranspose " + takes + "assemble it by MatTranspose() of the matrix that MatHermitian");
     MUST(MatCreateShell(PETSC_COMM_SELF, 10, 10, 10, 10, nullptr, shell.put()));
     MUST(MatSetUp(shell));
     refuse(shell,

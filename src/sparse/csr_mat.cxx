@@ -68,17 +68,19 @@ static PetscErrorCode GetHostCSR(CSRMat *csr)
 
 PetscErrorCode MatRefuseType(Mat A, const char takes[], const char remedy[])
 {
-  PetscBool nest, shell, transposed;
+  PetscBool nest, shell, transposed, adjoint;
 
   PetscFunctionBegin;
   PetscCall(PetscObjectTypeCompare((PetscObject)A, MATNEST, &nest));
   PetscCall(PetscObjectTypeCompare((PetscObject)A, MATSHELL, &shell));
-  PetscCall(PetscObjectTypeCompareAny((PetscObject)A, &transposed, MATTRANSPOSEVIRTUAL, MATHERMITIANTRANSPOSEVIRTUAL, ""));
+  PetscCall(PetscObjectTypeCompare((PetscObject)A, MATTRANSPOSEVIRTUAL, &transposed));
+  PetscCall(PetscObjectTypeCompare((PetscObject)A, MATHERMITIANTRANSPOSEVIRTUAL, &adjoint));
   if (nest)
     remedy =
       "use MatConvert() to MATAIJ, MatNestGetSubMat() if it has one block, or PCFIELDSPLIT with a preconditioner for each block";
   if (shell) remedy = "give an assembled matrix to precondition with as the second one of KSPSetOperators()";
   if (transposed) remedy = "assemble it by MatTranspose() of the matrix that MatTransposeGetMat() gives";
+  if (adjoint) remedy = "assemble it by MatTranspose() of the matrix that MatHermitianTransposeGetMat() gives";
   SETERRQ(PetscObjectComm((PetscObject)A), PETSC_ERR_SUP, "Matrix type %s is not supported, only %s are: %s",
           ((PetscObject)A)->type_name, takes, remedy);
 }
