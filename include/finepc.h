@@ -105,14 +105,14 @@ PETSC_EXTERN const char *const KSPCGFusedPaths[];
   Values:
 + `PC_BISAI_FACTOR_PETSC` (petsc) - `MatGetFactor()` with `MATSOLVERPETSC` and `MAT_FACTOR_ILU`, on the host, with any levels of
                                     fill
-- `PC_BISAI_FACTOR_CUDA` (cuda) - finepc's own block ILU(0), on the GPU where the matrix is on the GPU, and by its host twin
-                                  otherwise
+. `PC_BISAI_FACTOR_FINEPC` (finepc) - finepc's own block ILU(0), where the matrix is: on the GPU or on the host
+- `PC_BISAI_FACTOR_CUDA` (cuda) - the same, by its old name
 
   Level: intermediate
 
 .seealso: `PCBISAI`, `PCBISAISetFactor()`
 E*/
-typedef enum { PC_BISAI_FACTOR_PETSC, PC_BISAI_FACTOR_CUDA } PCBISAIFactor;
+typedef enum { PC_BISAI_FACTOR_PETSC, PC_BISAI_FACTOR_FINEPC, PC_BISAI_FACTOR_CUDA } PCBISAIFactor;
 PETSC_EXTERN const char *const PCBISAIFactors[];
 
 /*E
@@ -180,6 +180,20 @@ PETSC_EXTERN const char *const PCCMATCHCoarses[];
 
 PETSC_EXTERN PetscErrorCode FinePCInitializePackage(void);
 PETSC_EXTERN PetscErrorCode FinePCFinalizePackage(void);
+
+/*
+   The functions that make an object one of the types above, for a program that registers a type under a name of its own with
+   PCRegister(), KSPRegister() or MatRegister(), before or without FinePCInitializePackage().
+*/
+PETSC_EXTERN PetscErrorCode PCCreate_AFSAI(PC);
+PETSC_EXTERN PetscErrorCode PCCreate_SFSAI(PC);
+PETSC_EXTERN PetscErrorCode PCCreate_BISAI(PC);
+PETSC_EXTERN PetscErrorCode PCCreate_RRB(PC);
+PETSC_EXTERN PetscErrorCode PCCreate_CMATCH(PC);
+PETSC_EXTERN PetscErrorCode KSPCreate_CGFused(KSP);
+PETSC_EXTERN PetscErrorCode KSPCreate_RRBCG(KSP);
+PETSC_EXTERN PetscErrorCode MatCreate_SeqBAIJCUDA(Mat);
+PETSC_EXTERN PetscErrorCode MatCreate_MPIBAIJCUDA(Mat);
 
 PETSC_EXTERN PetscErrorCode PCAFSAISetMaxSteps(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCAFSAIGetMaxSteps(PC, PetscInt *);

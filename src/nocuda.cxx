@@ -143,6 +143,11 @@ PetscErrorCode BSRFromCSR_CUDA(const CSRView *, PetscInt, PetscBool, BSR *)
   return NoCUDA();
 }
 
+PetscErrorCode CSRFromBSR_CUDA(const BSRView *, PetscBool, CSR *)
+{
+  return NoCUDA();
+}
+
 PetscErrorCode BSRTranspose_CUDA(const BSR *, PetscBool, BSR *)
 {
   return NoCUDA();

@@ -1,7 +1,6 @@
 /* The types and log events that finepc registers with PETSc, and the functions that a program or PETSc calls to have this done. */
 #include <petsc/private/petscimpl.h>
 
-#include "entry.h"
 #include "finepcimpl.h"
 
 PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_BISAIFactor, FinePC_BISAIInvert, FinePC_BISAIConvert, FinePC_BISAICopy,
@@ -13,16 +12,16 @@ static PetscBool FinePCPackageInitialized = PETSC_FALSE;
 static PetscErrorCode RegisterTypes()
 {
   PetscFunctionBegin;
-  PetscCall(PCRegister(PCAFSAI, Entry<PCCreate_AFSAI>));
-  PetscCall(PCRegister(PCSFSAI, Entry<PCCreate_SFSAI>));
-  PetscCall(PCRegister(PCBISAI, Entry<PCCreate_BISAI>));
-  PetscCall(PCRegister(PCRRB, Entry<PCCreate_RRB>));
-  PetscCall(PCRegister(PCCMATCH, Entry<PCCreate_CMATCH>));
-  PetscCall(KSPRegister(KSPCGFUSED, Entry<KSPCreate_CGFused>));
-  PetscCall(KSPRegister(KSPRRBCG, Entry<KSPCreate_RRBCG>));
+  PetscCall(PCRegister(PCAFSAI, PCCreate_AFSAI));
+  PetscCall(PCRegister(PCSFSAI, PCCreate_SFSAI));
+  PetscCall(PCRegister(PCBISAI, PCCreate_BISAI));
+  PetscCall(PCRegister(PCRRB, PCCreate_RRB));
+  PetscCall(PCRegister(PCCMATCH, PCCreate_CMATCH));
+  PetscCall(KSPRegister(KSPCGFUSED, KSPCreate_CGFused));
+  PetscCall(KSPRegister(KSPRRBCG, KSPCreate_RRBCG));
   PetscCall(MatRegisterRootName(MATBAIJCUDA, MATSEQBAIJCUDA, MATMPIBAIJCUDA));
-  PetscCall(MatRegister(MATSEQBAIJCUDA, Entry<MatCreate_SeqBAIJCUDA>));
-  PetscCall(MatRegister(MATMPIBAIJCUDA, Entry<MatCreate_MPIBAIJCUDA>));
+  PetscCall(MatRegister(MATSEQBAIJCUDA, MatCreate_SeqBAIJCUDA));
+  PetscCall(MatRegister(MATMPIBAIJCUDA, MatCreate_MPIBAIJCUDA));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

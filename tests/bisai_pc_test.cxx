@@ -300,14 +300,15 @@ TEST_CASE("bisai: another source of the factor after the set-up takes effect", "
     CAPTURE(kind.name);
     const MatObject A    = kind.create(Grid(), PETSC_COMM_SELF);
     const PCObject  pc   = MakeBISAI(A, "-pc_bisai_factor_precision double"),
-                   fresh = MakeBISAI(A, "-pc_bisai_factor cuda -pc_bisai_factor_precision double");
+                   fresh = MakeBISAI(A, "-pc_bisai_factor finepc -pc_bisai_factor_precision double");
     MUST(PCSetUp(pc));
     MUST(PCSetUp(fresh));
     const auto before = Applied(pc), expected = Applied(fresh);
     for (int repeat = 0; repeat < 2; repeat++) {
-      MUST(PCBISAISetFactor(pc, PC_BISAI_FACTOR_CUDA));
+      MUST(PCBISAISetFactor(pc, PC_BISAI_FACTOR_CUDA)); /* the old name of PC_BISAI_FACTOR_FINEPC */
       MUST(PCSetUp(pc));
-      CHECK(Contains(ViewText((PC)pc), kind.OnDevice() ? "factors by CUDA" : "factors by the host twin"));
+      CHECK(Contains(ViewText((PC)pc),
+                     kind.OnDevice() ? "factors by finepc, on the GPU" : "factors by finepc, on the host as the matrix"));
       CHECK(SameBits(Applied(pc), expected));
       MUST(PCBISAISetFactor(pc, PC_BISAI_FACTOR_PETSC));
       MUST(PCSetUp(pc));
@@ -370,7 +371,7 @@ TEST_CASE("bisai: choices that do not go together are refused with a remedy", "[
   for (const char *options :
        {"-pc_bisai_factor_levels 1", "-pc_bisai_factor_shift_type inblocks", "-pc_bisai_factor_mat_ordering_type rcm"}) {
     CAPTURE(options);
-    const PCObject pc = MakeBISAI(A, std::string("-pc_bisai_factor cuda ") + options);
+    const PCObject pc = MakeBISAI(A, std::string("-pc_bisai_factor finepc ") + options);
     {
       Errors errors;
       CHECK(PCSetUp(pc) != 0);
@@ -401,10 +402,10 @@ TEST_CASE("bisai: the view says what was done", "[bisai][pc][view]")
     CHECK(Contains(text, std::string("backend ") + (kind.OnDevice() ? "CUDA" : "host") +
                            ", block size 3, inverses stored in single precision, patterns made at the last set-up"));
     CHECK(Contains(text, "72 block rows, 326 blocks of the matrix"));
-    CHECK(Contains(text, "singular diagonal blocks replaced 0, block rows fallen back to the diagonal: NL 0, NU 0"));
+    CHECK(Contains(text, "singular diagonal blocks replaced 0, block rows left with the diagonal block alone: NL 0, NU 0"));
     CHECK(Contains(other, "patterns of power 1 of L, 1 of U; relaxation sweeps 3"));
-    CHECK(Contains(other, kind.OnDevice() ? "factors by CUDA: ILU(0) in 16 levels of rows"
-                                          : "factors by the host twin of the CUDA ILU(0), since the matrix is on the host"));
+    CHECK(Contains(other, kind.OnDevice() ? "factors by finepc, on the GPU: ILU(0) in 16 levels of rows"
+                                          : "factors by finepc, on the host as the matrix: ILU(0)"));
     CHECK(Contains(other, "inverses stored in double precision"));
     /* These numbers include the unit diagonal of NL. */
     CHECK(Contains(other, "NL 199 blocks, at most 2 a row, NU 199 blocks, at most 2 a row beside the diagonal"));
@@ -429,7 +430,7 @@ TEST_CASE("bisai: the view counts what was replaced", "[bisai][pc][view][bad]")
       const PCObject  pc  = MakeBISAI(mat, options);
       for (int repeat = 0; repeat < 2; repeat++) {
         MUST(PCSetUp(pc));
-        CHECK(Contains(ViewText((PC)pc), "singular diagonal blocks replaced 1, block rows fallen back"));
+        CHECK(Contains(ViewText((PC)pc), "singular diagonal blocks replaced 1, block rows left"));
         CHECK(Finite(Applied(pc)));
         Touch(mat);
       }
@@ -536,10 +537,9 @@ TEST_CASE("bisai: singular diagonal blocks are replaced with both sources of the
           MUST(KSPSetUp(ours));
           const std::string text = ViewText((KSP)ksp), other = ViewText((KSP)ours);
           CAPTURE(text, other);
-          CHECK(
-            Contains(text,
-                     "PETSc's factorization met a singular diagonal block: the factors were computed anew by the host twin of the "
-                     "CUDA factorization"));
+          CHECK(Contains(text,
+                         "PETSc's factorization met a singular diagonal block: the factors were computed anew by finepc, on the "
+                         "host"));
           CHECK(!Contains(other, "PETSc's factorization"));
           /* A single small number is no singular block for PCBISAI. */
           for (const std::string &view : {text, other})
@@ -600,9 +600,9 @@ TEST_CASE("bisai: singular diagonal blocks with fill, orderings and shifts", "[b
         const std::string text     = ViewText((KSP)ksp);
         CAPTURE(text);
         CHECK(solution.reason != KSP_DIVERGED_PC_FAILED);
-        CHECK(Contains(
-          text, "PETSc's factorization met a singular diagonal block: the factors were computed anew by the host twin of the CUDA "
-                "factorization"));
+        CHECK(Contains(text,
+                       "PETSc's factorization met a singular diagonal block: the factors were computed anew by finepc, on the "
+                       "host"));
         if (!Contains(options, "mat_ordering")) CHECK(Contains(text, "singular diagonal blocks replaced 1,"));
         CHECK(Finite(Applied(PCOf(ksp))));
         MUST(KSPSetUp(strict));
@@ -663,7 +663,7 @@ TEST_CASE("bisai: an entry of L beyond single precision: a fallback without swee
                      wide = MakeBISAI(mat, options + " -pc_bisai_sweeps 1 -pc_bisai_factor_precision double");
       PCFailedReason reason;
       MUST(PCSetUp(plain));
-      CHECK(Contains(ViewText((PC)plain), "block rows fallen back to the diagonal: NL 1, NU 0"));
+      CHECK(Contains(ViewText((PC)plain), "block rows left with the diagonal block alone: NL 1, NU 0"));
       CHECK(Finite(Applied(plain)));
       MUST(PCSetUp(relaxed));
       MUST(PCGetFailedReason(relaxed, &reason));

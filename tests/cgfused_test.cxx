@@ -81,7 +81,8 @@ void CheckRanksPath(KSP ksp, const Backend &backend)
   MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
   const std::string line = PathOf(ksp); /* collective */
   if (rank == 0 && size > 1)
-    CHECK(Contains(line, PetscMemTypeDevice(backend.where) ? "path: ranks: " : "path: general: the matrix is on the host"));
+    CHECK(Contains(line, PetscMemTypeDevice(backend.where) ? "path: that of several ranks: "
+                                                           : "path: general: the matrix is on the host"));
 }
 
 struct Run {
@@ -1557,7 +1558,7 @@ TEST_CASE("cgfused: several ranks", "[cgfused][mpi]")
               Compare(RunOf(fused), RunOf(cg), 1e-9);
               const std::string line = PathOf(fused); /* collective */
               const bool own = PetscMemTypeDevice(backend.where) && std::strcmp(path, "general") && !Contains(reduction, "0");
-              if (rank == 0 && size > 1) CHECK(Contains(line, own ? "path: ranks: " : "path: general: "));
+              if (rank == 0 && size > 1) CHECK(Contains(line, own ? "path: that of several ranks: " : "path: general: "));
             }
 }
 

@@ -270,13 +270,24 @@ def check_entries(root):
     operations, functions that create types, and composed methods. The names of functions begin with a capital."""
     given = re.compile(r"ops->\w+\s*=([^;=]*);|\b(?:PC|KSP|Mat)Register\(\w+,([^;]*)\);|\bComposeFunction\(([^;]*)\);"
                        r"|\bPetscObjectComposeFunction\(([^;]*)\);|\bComposeMethods\((?!Object)([^;]*)\);")
+    creators = re.findall(r"PETSC_EXTERN PetscErrorCode ((?:PC|KSP|Mat)Create_\w+)\(", read(f"{root}/include/finepc.h"))
+    sources = "".join(read(path) for path in files(root, "src/**/*.cxx"))
+    registered_creators = re.findall(r"\b(?:PC|KSP|Mat)Register\(\w+, (\w+)\)", read(f"{root}/src/register.cxx"))
+    check(sorted(creators) == sorted(registered_creators), "the functions that create types in finepc.h and in register.cxx differ")
+    for function in creators: # a program registers them, too, under names of its own
+        body = re.search(rf"^PetscErrorCode {function}\(.*?^}}", sources, re.M | re.S)
+        body = body.group(0) if body else ""
+        registers = "FinePCInitializePackage()" in body and "Entry<Create" in body
+        check(registers, f"{function} does not register finepc, or has no Entry<>")
+        check(manual_page(sources, function), f"{function} has no manual page")
     entries = 0
     for path in files(root, "src/**/*.cxx", "src/**/*.h"):
         for match in given.finditer(read(path)):
             what = next(group for group in match.groups() if group is not None)
             entries += what.count("Entry<")
             what = re.sub(r"Entry<[\w:]+(<[\w, ]+>)?>|\([^()]*\)|\"[^\"]*\"|\bk[A-Z]\w+", "", what)
-            left = [word for word in re.findall(r"\b[A-Z]\w+", what) if word != "KSPBuildSolutionDefault"] # PETSc's
+            known = ["KSPBuildSolutionDefault", *creators] # the first one is PETSc's
+            left = [word for word in re.findall(r"\b[A-Z]\w+", what) if word not in known]
             check(not left, f"{path}: {left} are handed to PETSc without Entry<> of src/entry.h")
     check(entries > 80, f"{entries} functions are handed to PETSc: src/ is not as it was")
 

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Installs finepc into an empty folder and builds tutorials/ex2.cxx against it, once through pkg-config and once through the
-CMake package; both programs run, and so does -dll_append of the installed library:
+CMake package, and tutorials/ex6.c in a project that has no C++; the programs run, and so does -dll_append of the installed library.
+A PETSc of another patch release is taken, one of another minor release is refused. Without PETSc the configuration points to
+scripts/setup:
 
     install_test.py --build BUILD_FOLDER --source SOURCE_FOLDER"""
 import argparse
@@ -9,6 +11,13 @@ import shlex
 import subprocess
 import sys
 import tempfile
+
+C_CONSUMER = """cmake_minimum_required(VERSION 3.22)
+project(consumer LANGUAGES C)
+find_package(finepc REQUIRED)
+add_executable(in_c {source}/tutorials/ex6.c)
+target_link_libraries(in_c PRIVATE finepc::finepc)
+"""
 
 CONSUMER = """cmake_minimum_required(VERSION 3.22)
 project(consumer LANGUAGES CXX)
@@ -40,6 +49,28 @@ def check_try(found, work):
         sys.exit(f"FAILED: the installed finepc-try does not print what it should:\n{said}")
 
 
+def refused(command, text, **variables):
+    """The command must end with an error that says the text; CMake breaks its lines."""
+    print("+", *command, flush=True)
+    environment = dict(os.environ, **variables)
+    result = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
+    if not result.returncode or text not in " ".join(result.stdout.split()):
+        print(result.stdout)
+        sys.exit(f"FAILED: exit code {result.returncode}, and no error {text!r}")
+
+
+def petsc_of_release(folder, pkg_config, version):
+    """A folder with a PETSc.pc that is the present one, but for its version."""
+    path = f"{folder}/petsc-{version}"
+    os.makedirs(path)
+    present = run(["pkg-config", "--variable=pcfiledir", "PETSc"], **pkg_config).strip()
+    name = next(name for name in os.listdir(present) if name.lower() == "petsc.pc")
+    with open(f"{present}/{name}") as source, open(f"{path}/PETSc.pc", "w") as f:
+        for line in source.read().replace("${pcfiledir}", present).splitlines():
+            f.write((f"Version: {version}" if line.startswith("Version:") else line) + "\n")
+    return path
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", required=True)
@@ -49,11 +80,15 @@ def main():
         prefix = f"{work}/finepc"
         run(["cmake", "--install", options.build, "--prefix", prefix])
         found = {name: os.path.join(folder, name) for folder, _, names in os.walk(prefix) for name in names}
-        for name in ("libfinepc.so", "finepc.h", "finepc.pc", "finepc-config.cmake", "finepc-config-version.cmake"):
+        for name in ("libfinepc.so", "finepc.h", "finepc.pc", "finepc-config.cmake", "finepc-config-version.cmake",
+                     "afsai_default.opts", "ex6.c", "README.md"):
             if name not in found:
                 sys.exit(f"FAILED: {name} is not installed")
         if "afsai.h" in found or "csr.h" in found:
             sys.exit("FAILED: a private header is installed")
+
+        if not os.path.islink(found["libfinepc.so"]) or "libfinepc.so." not in os.readlink(found["libfinepc.so"]):
+            sys.exit("FAILED: libfinepc.so is no link to a library with a version")
 
         petsc = os.environ["PETSC_DIR"]
         arch = os.environ.get("PETSC_ARCH", "")
@@ -69,6 +104,28 @@ def main():
             f.write(CONSUMER.format(source=options.source))
         run(["cmake", "-S", work, "-B", f"{work}/b", f"-DCMAKE_PREFIX_PATH={prefix}"])
         run(["cmake", "--build", f"{work}/b"])
+
+        os.makedirs(f"{work}/c")
+        with open(f"{work}/c/CMakeLists.txt", "w") as f:
+            f.write(C_CONSUMER.format(source=options.source))
+        run(["cmake", "-S", f"{work}/c", "-B", f"{work}/cb", f"-DCMAKE_PREFIX_PATH={prefix}"])
+        run(["cmake", "--build", f"{work}/cb"])
+        if "Converged after" not in run([f"{work}/cb/in_c"], **libraries):
+            sys.exit("FAILED: the program in C does not converge")
+
+        major, minor, patch = run(["pkg-config", "--modversion", "PETSc"], **pkg_config).strip().split(".")
+        configure = ["cmake", "-S", f"{work}/c", f"-DCMAKE_PREFIX_PATH={prefix}"]
+        for version, taken in ((f"{major}.{minor}.{int(patch) + 7}", True), (f"{major}.{int(minor) + 1}.0", False)):
+            first = petsc_of_release(work, pkg_config, version)
+            path = {"PKG_CONFIG_PATH": f"{first}:{pkg_config['PKG_CONFIG_PATH']}", "PETSC_DIR": "/nowhere", "PETSC_ARCH": ""}
+            if taken:
+                run(["pkg-config", "--exists", "--print-errors", "finepc"], **path)
+                run([*configure, "-B", f"{work}/taken"], **path)
+            else:
+                refused(["pkg-config", "--exists", "--print-errors", "finepc"], "PETSc", **path)
+                refused([*configure, "-B", f"{work}/refused"], f"built with PETSc {major}.{minor}", **path)
+        refused(["cmake", "-S", options.source, "-B", f"{work}/none"], "scripts/setup", PETSC_DIR="/nowhere", PETSC_ARCH="",
+                PKG_CONFIG_PATH="", PKG_CONFIG_LIBDIR="/nowhere")
 
         for program in (f"{work}/by_pkg_config", f"{work}/b/by_cmake"):
             if "Mean temperature 1.000000" not in run([program], **libraries):

@@ -170,7 +170,9 @@ class Cases:
     def wrong_petsc(self):
         """A PETSc of another minor release, or with complex scalars: one clear error, no crash."""
         fake = f"{self.build}/tests/libfake_petsc.so"
-        ways = [[self.ex1, "-dll_append", self.library, "-pc_type", "afsai"], [f"{self.build}/tests/twice_linked"]]
+        own_name = [f"{self.build}/tutorials/ex6"] # it never calls FinePCInitializePackage()
+        linked = [f"{self.build}/tests/twice_linked"]
+        ways = [[self.ex1, "-dll_append", self.library, "-pc_type", "afsai"], linked, own_name]
         errors = {"minor": "build finepc again with this PETSc", "complex": "works with real double precision scalars"}
         for what, text in errors.items():
             for way in ways:

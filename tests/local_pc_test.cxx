@@ -932,19 +932,30 @@ TEST_CASE("wrong kinds of matrices are refused with a remedy", "[local][pc][bad]
     for (MatType kind : {MATBAIJ, MATSBAIJ, MATDENSE}) {
       CAPTURE(type.name, kind);
       if (Contains(type.remedy, "MATBAIJ") && !std::strcmp(kind, MATBAIJ)) continue;
+      if (Contains(type.remedy, "MATSBAIJ") && !std::strcmp(kind, MATSBAIJ)) continue;
       MatObject symmetric, converted;
       MUST(MatDuplicate(A, MAT_COPY_VALUES, symmetric.put()));
       MUST(MatSetOption(symmetric, MAT_SYMMETRIC, PETSC_TRUE)); /* MATSBAIJ asks for symmetry. */
       MUST(MatConvert(symmetric, kind, MAT_INITIAL_MATRIX, converted.put()));
       refuse(converted, std::string("Matrix type seq") + kind + " " + type.remedy);
     }
-    MatObject nest, shell, wide;
-    Mat       blocks[4] = {A, nullptr, nullptr, A};
+    const std::string takes = std::string(type.remedy).substr(0, std::string(type.remedy).find(": ") + 2);
+    MatObject         nest, one, transposed, adjoint, shell, wide;
+    Mat               blocks[4] = {A, nullptr, nullptr, A};
     MUST(MatCreateNest(PETSC_COMM_SELF, 2, nullptr, 2, nullptr, blocks, nest.put()));
-    refuse(nest, std::string("Matrix type nest ") + type.remedy);
+    MUST(MatCreateNest(PETSC_COMM_SELF, 1, nullptr, 1, nullptr, blocks, one.put()));
+    for (Mat mat : {(Mat)nest, (Mat)one})
+      refuse(mat,
+             "Matrix type nest " + takes + "use MatConvert() to MATAIJ, MatNestGetSubMat() if it has one block, or PCFIELDSPLIT");
+    MUST(MatCreateTranspose(A, transposed.put()));
+    refuse(transposed,
+           "Matrix type transpose " + takes + "assemble it by MatTranspose() of the matrix that MatTransposeGetMat() gives");
+    MUST(MatCreateHermitianTranspose(A, adjoint.put()));
+    refuse(adjoint, "Matrix type hermitiantranspose " + takes + "assemble it by MatTranspose() of the matrix that MatHermitian");
     MUST(MatCreateShell(PETSC_COMM_SELF, 10, 10, 10, 10, nullptr, shell.put()));
     MUST(MatSetUp(shell));
-    refuse(shell, std::string("Matrix type shell ") + type.remedy);
+    refuse(shell,
+           "Matrix type shell " + takes + "give an assembled matrix to precondition with as the second one of KSPSetOperators()");
     MUST(MatCreateSeqAIJ(PETSC_COMM_SELF, 10, 12, 1, nullptr, wide.put()));
     MUST(MatAssemblyBegin(wide, MAT_FINAL_ASSEMBLY));
     MUST(MatAssemblyEnd(wide, MAT_FINAL_ASSEMBLY));
@@ -1044,23 +1055,25 @@ TEST_CASE("couplings that one row alone has are counted, and told once", "[local
 {
   PetscInt64       couplings;
   const HostMatrix one_sided = WithBoundary(true, &couplings), symmetric = WithBoundary(false, &couplings);
-  const auto       line = [](PetscInt64 count) {
-    return "symmetry: couplings that one row alone has " + std::to_string(count) + ", pairs of unequal entries 0";
+  const auto       line = [](const Type &type, PetscInt64 count) {
+    const char *const what = !std::strcmp(type.name, PCCMATCH) ? "kept" : "left out";
+    return "symmetry: " + (count ? std::to_string(count) + " couplings one-sided: " + what : "no coupling one-sided") +
+           ", no pair of entries unequal";
   };
   for (const Type &type : Types()) {
     if (!std::strcmp(type.name, PCBISAI)) continue; /* the one type that needs no symmetry */
     for (const Kind &kind : type.kinds()) {
       CAPTURE(type.name, kind.name);
       const MatObject   A = kind.Create(Blocks(one_sided)), B = kind.Create(Blocks(symmetric));
-      const std::string text = std::to_string(couplings) + " couplings that one row alone has";
+      const std::string text = std::to_string(couplings) + " couplings are one-sided";
       const PCObject    pc = MakePC(A, type), other = MakePC(B, type);
       CHECK(Contains(InfoOf([&] { MUST(PCSetUp(pc)); }), text));
       MUST(PCSetUp(other));
-      CHECK(Contains(ViewText((PC)pc), line(couplings)));
-      CHECK(Contains(ViewText((PC)other), line(0)));
+      CHECK(Contains(ViewText((PC)pc), line(type, couplings)));
+      CHECK(Contains(ViewText((PC)other), line(type, 0)));
       Touch(A);
       CHECK(!Contains(InfoOf([&] { MUST(PCSetUp(pc)); }), text));
-      CHECK(Contains(ViewText((PC)pc), line(couplings)));
+      CHECK(Contains(ViewText((PC)pc), line(type, couplings)));
     }
   }
 }
@@ -1192,7 +1205,7 @@ TEST_CASE("entries that differ from their partners are counted", "[local][pc][sy
       MUST(PCSetUp(pc));
       const std::string text = ViewText((PC)pc);
       CAPTURE(text);
-      CHECK(Contains(text, "symmetry: couplings that one row alone has 0, pairs of unequal entries 2"));
+      CHECK(Contains(text, "symmetry: no coupling one-sided, 2 pairs of entries unequal"));
       CHECK(Contains(text, "not symmetric, entries differ by up to 0.2 of the larger one: CG may fail"));
     }
   }
@@ -1579,7 +1592,7 @@ TEST_CASE("several ranks: an error at any place of one rank's set-up is one of a
           MUST(PCSetUp(fresh));
           const auto expected = Applied(fresh);
           /* PETSc's factorization leaves memory behind after an error. */
-          const bool by_petsc = !std::strcmp(type.name, PCBISAI) && !Contains(options, "-@factor cuda");
+          const bool by_petsc = !std::strcmp(type.name, PCBISAI) && !Contains(options, "-@factor finepc");
           for (bool again : {false, true}) /* the first set-up, and one with new values */
             for (int number = 1, reached = 1; reached; number++) {
               CAPTURE(again, number);

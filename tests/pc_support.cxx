@@ -122,16 +122,28 @@ std::vector<Kind> AIJKinds()
   return kinds;
 }
 
+MatObject CreateBAIJCUDA(const HostBlocks &A, MPI_Comm comm)
+{
+  const MatObject mat = CreateBAIJ(A, comm);
+  MatObject       converted;
+  MUST(MatConvert(mat, MATBAIJCUDA, MAT_INITIAL_MATRIX, converted.put()));
+  return converted;
+}
+
+/* Of types that take the single entries of blocks. MATSBAIJ, which has half of the entries, is in points_test.cxx. */
+std::vector<Kind> PointKinds()
+{
+  std::vector<Kind> kinds = AIJKinds();
+  kinds.push_back({"baij", &HostBackend(), CreateBAIJ});
+  if (DeviceFound()) kinds.push_back({"baijcuda", &DeviceBackend(), CreateBAIJCUDA});
+  return kinds;
+}
+
 std::vector<Kind> BlockKinds()
 {
-  std::vector<Kind> kinds = {{"baij", &HostBackend(), [](const HostBlocks &A, MPI_Comm comm) { return CreateBAIJ(A, comm); }}};
+  std::vector<Kind> kinds = {{"baij", &HostBackend(), CreateBAIJ}};
   for (const Kind &kind : AIJKinds()) kinds.push_back(kind);
-  kinds.push_back({"baijcuda", &DeviceBackend(), [](const HostBlocks &A, MPI_Comm comm) {
-                     const MatObject mat = CreateBAIJ(A, comm);
-                     MatObject       converted;
-                     MUST(MatConvert(mat, MATBAIJCUDA, MAT_INITIAL_MATRIX, converted.put()));
-                     return converted;
-                   }});
+  kinds.push_back({"baijcuda", &DeviceBackend(), CreateBAIJCUDA});
   if (DeviceFound())
     kinds.push_back({"baij with device vectors", &DeviceBackend(), [](const HostBlocks &A, MPI_Comm comm) {
                        MatObject mat = CreateBAIJ(A, comm);
@@ -207,6 +219,9 @@ constexpr char kAtLeast0[] = "must be at least 0", kUnitInterval[] = "must be be
 constexpr char kOnlyAIJ[] =
   "is not supported, only MATAIJ and its subtypes such as MATAIJCUSPARSE are: use MatConvert() or -mat_type aij";
 
+constexpr char kPoints[] = "is not supported, only MATAIJ, MATBAIJ, MATSBAIJ and their subtypes such as MATAIJCUSPARSE are: use "
+                           "MatConvert() or -mat_type aij";
+
 std::vector<Refused> NotInUnitInterval(PetscErrorCode (*set)(PC, PetscReal))
 {
   return {Text("1.1", kUnitInterval),
@@ -230,8 +245,8 @@ Type FactoredInverse(PCType name)
   Type type{};
   type.name    = name;
   type.solver  = "";
-  type.kinds   = AIJKinds;
-  type.remedy  = kOnlyAIJ;
+  type.kinds   = PointKinds;
+  type.remedy  = kPoints;
   type.good    = [] { return Blocks(Plate()); };
   type.pattern = [] { return Blocks(RandomGraph(Plate().n, 7, 5)); };
   type.size    = [] { return Blocks(RandomStencil(9, 10, 11, false, 8)); };
@@ -252,8 +267,9 @@ Type FactoredInverse(PCType name)
   type.exact_for = [] {
     return std::vector<HostBlocks>{Blocks(RandomStencil(8, 8, 1, false, 5)), Blocks(RandomDense(50, 6)), Blocks(Poisson(9, 9))};
   };
-  type.view_after = {"rows redone in double precision 0, fallen back to the diagonal 0, on the path for large rows",
-                     "factor stored in single precision", "set-up memory beyond A, G and its transpose: "};
+  type.view_after =
+    {"rows solved again in double precision 0, left with the diagonal entry alone 0, too long for the fastest way to solve them ",
+     "factor stored in single precision", "set-up memory beyond A, G and its transpose: "};
   type.view_ranks = "G: 600 rows";
   return type;
 }
@@ -377,22 +393,22 @@ Type BISAI()
   type.variants    = {"",
                       "-@power 3",
                       "-@sweeps 2",
-                      "-@factor cuda",
-                      "-@factor cuda -@power 2",
-                      "-@factor cuda -@sweeps 2",
-                      "-@factor cuda -@factor_precision double -@sweeps 1",
+                      "-@factor finepc",
+                      "-@factor finepc -@power 2",
+                      "-@factor finepc -@sweeps 2",
+                      "-@factor finepc -@factor_precision double -@sweeps 1",
                       "-@factor_mat_ordering_type rcm -@factor_levels 1",
                       "-@factor_mat_ordering_type rcm -@sweeps 1"};
   type.fresh       = type.variants;
   type.kept        = "patterns kept from the last set-up";
-  type.others      = "-@factor cuda -@sweeps 1";
-  type.exact       = {"-@sweeps 40 -@factor_precision double", "-@factor cuda -@sweeps 40 -@factor_precision double"};
+  type.others      = "-@factor finepc -@sweeps 1";
+  type.exact       = {"-@sweeps 40 -@factor_precision double", "-@factor finepc -@sweeps 40 -@factor_precision double"};
   type.exact_for   = [] { return std::vector<HostBlocks>{RandomBlocks(Poisson(30), 3, 361), RandomBlocks(Poisson(35), 1, 362)}; };
   type.view_always = {"patterns of power 1 of L, 1 of U; relaxation sweeps 0",
                       "factors by PETSc, on the host: ILU(0), ordering natural, shift type NONE"};
   type.view_after  = {"block size 3, inverses stored in single precision, patterns made at the last set-up",
                       "72 block rows, 326 blocks of the matrix",
-                      "singular diagonal blocks replaced 0, block rows fallen back to the diagonal: NL 0, NU 0"};
+                      "singular diagonal blocks replaced 0, block rows left with the diagonal block alone: NL 0, NU 0"};
   type.view_ranks  = "120 block rows";
   type.single_diagonal = true;
 
@@ -402,7 +418,7 @@ Type BISAI()
              NotBetween(PCBISAISetPowerLower, 0, 4)),
     OptionOf("-@power_upper", "PCBISAISetPowerUpper", "0", "2", To(PCBISAISetPowerUpper, (PetscInt)2),
              NotBetween(PCBISAISetPowerUpper, 0, 4)),
-    OptionOf("-@factor", "PCBISAISetFactor", "petsc", "cuda", To(PCBISAISetFactor, PC_BISAI_FACTOR_CUDA),
+    OptionOf("-@factor", "PCBISAISetFactor", "petsc", "finepc", To(PCBISAISetFactor, PC_BISAI_FACTOR_FINEPC),
              {Text("host"), Call(PCBISAISetFactor, (PCBISAIFactor)7, "has no value 7")})
       .Shows("factors by PETSc"),
     OptionOf("-@factor_levels", "PCBISAISetFactorLevels", "0", "1", To(PCBISAISetFactorLevels, (PetscInt)1),
@@ -463,8 +479,7 @@ Type RRB()
   type.view_before = {"levels chosen by size"};
   type.view_after  = {"grid of 48 x 45 points (recognised from the matrix), 5-point stencil",
                       "levels 2 of 13 (chosen by size), exact factorization of 552 points",
-                      "symmetry: couplings that one row alone has 0, pairs of unequal entries 0",
-                      "zero pivots of a singular matrix 0"};
+                      "symmetry: no coupling one-sided, no pair of entries unequal", "zero pivots of a singular matrix 0"};
   type.view_ranks  = "grid of 20 x ";
 
   type.options = {
@@ -497,8 +512,8 @@ Type CMATCH()
   type.name    = PCCMATCH;
   type.event   = "CMATCHHierarchy";
   type.solver  = "";
-  type.kinds   = AIJKinds;
-  type.remedy  = kOnlyAIJ;
+  type.kinds   = PointKinds;
+  type.remedy  = kPoints;
   type.good    = [] { return Blocks(Diffusion(60, 45, true, 21)); };
   type.pattern = [] { return Blocks(Diffusion(45, 60, true, 22)); };
   type.size    = [] { return Blocks(Diffusion(24, 20, true, 23)); };

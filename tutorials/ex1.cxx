@@ -182,7 +182,7 @@ int main(int argc, char **argv)
          filter: grep onverge
       test:
          suffix: bisai_cuda_factor
-         args: -pc_bisai_factor cuda
+         args: -pc_bisai_factor finepc
          filter: grep onverge
          output_file: output/ex1_bisai.out
       test:

@@ -154,7 +154,7 @@ int main(int argc, char **argv)
    test:
       suffix: view
       args: -ksp_view -pc_rrb_levels 8
-      filter: grep -e "type: rrb" -e "grid of" -e "levels" -e "couplings" -e onverge
+      filter: grep -e "type: rrb" -e "grid of" -e "levels" -e "coupling" -e onverge
 
    test:
       suffix: closed

@@ -11,6 +11,7 @@ namespace
 {
 
 constexpr int kTransposeGroup = 16; /* lanes that take a block row of the transpose together */
+constexpr int kPointGroup     = 16; /* lanes that copy a row of single entries together */
 
 /* The number of blocks in each block row or, where B_j is given, their block columns. Each thread takes a block row. */
 __global__ void FindBlocks(CSRView A, PetscInt bs, PetscInt n, const PetscInt *B_i, PetscInt *count, PetscInt *B_j)
@@ -42,6 +43,28 @@ __global__ void FillBlocks(CSRView A, PetscInt bs, const PetscInt *B_i, const Pe
     const PetscInt J = A.j[e] / bs;
     while (B_j[k] < J) k++;
     B_a[((size_t)k * bs + A.j[e] % bs) * bs + row % bs] = A.a[e];
+  }
+}
+
+/*
+   Row r of block row I of A begins at bs (bs B_i[I] + r L) for L blocks in the block row. A group of lanes takes a row. Without A_i
+   the pattern is there already.
+*/
+__global__ void CopyPoints(BSRView B, PetscInt rows, PetscInt *A_i, PetscInt *A_j, PetscScalar *A_a)
+{
+  const PetscInt row = (PetscInt)(GridThread() / kPointGroup);
+  if (row >= rows) return;
+  const PetscInt bs = B.bs, r = row % bs, begin = B.i[row / bs], length = B.i[row / bs + 1] - begin;
+  const PetscInt first = bs * (bs * begin + r * length);
+  const int      lane  = threadIdx.x % kPointGroup;
+  for (PetscInt e = lane; e < length * bs; e += kPointGroup) {
+    const PetscInt k = begin + e / bs, c = e % bs;
+    A_a[first + e] = B.a[((size_t)k * bs + c) * bs + r];
+    if (A_i) A_j[first + e] = B.j[k] * bs + c;
+  }
+  if (A_i && lane == 0) {
+    A_i[row + 1] = first + length * bs;
+    if (!row) A_i[0] = 0;
   }
 }
 
@@ -100,6 +123,29 @@ PetscErrorCode BSRFromCSR_CUDA(const CSRView *A, PetscInt bs, PetscBool keep, BS
   PetscCall(PetscLogGpuTimeBegin());
   PetscCallCUDA(cudaMemsetAsync(B->a, 0, (size_t)B->nnz * bs * bs * sizeof(PetscScalar), stream));
   FillBlocks<<<BlocksFor(A->n), kBlockSize, 0, stream>>>(*A, bs, B->i, B->j, (PetscScalar *)B->a);
+  FinePCCheckLaunch();
+  PetscCall(PetscLogGpuTimeEnd());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CSRFromBSR_CUDA(const BSRView *B, PetscBool keep, CSR *A)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  if (!keep) {
+    const PetscInt rows = B->n * B->bs;
+    PetscInt       nnz;
+
+    PetscCall(PetscIntCast((PetscInt64)B->nnz * B->bs * B->bs, &nnz));
+    PetscCall(CSRCreate(rows, rows, nnz, FINEPC_DOUBLE, PETSC_MEMTYPE_CUDA, A));
+    if (!rows) PetscCallCUDA(cudaMemsetAsync(A->i, 0, sizeof(*A->i), stream));
+  }
+  if (!A->rows) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscLogGpuTimeBegin());
+  CopyPoints<<<BlocksFor((long long)A->rows * kPointGroup), kBlockSize, 0, stream>>>(*B, A->rows, keep ? nullptr : A->i, A->j,
+                                                                                     (PetscScalar *)A->a);
   FinePCCheckLaunch();
   PetscCall(PetscLogGpuTimeEnd());
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -185,8 +185,9 @@ static PetscErrorCode ViewOwnProducts(const KSP_CGFused *cg, PetscViewer viewer)
                       ? ": the system is too large, or its rows too uneven, for the resident kernel"
                       : "";
   if (cg->several)
-    PetscCall(
-      PetscViewerASCIIPrintf(viewer, "  path: ranks: own products, sums and tests by the host; the copies are the first rank's\n"));
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "  path: that of several ranks: own products, the host makes the sums and the tests; the "
+                                     "copies are the first rank's\n"));
   else PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s%s\n", status.resident ? "resident" : "graph", why));
   PetscCall(ViewCopies(viewer, "copy of A", status.single[0], status.narrow[0], status.lanes[0]));
   if (status.lanes[1]) PetscCall(ViewCopies(viewer, "copies of the factors", status.single[1], status.narrow[1], status.lanes[1]));
@@ -258,6 +259,28 @@ static PetscErrorCode KSPBuildResidual_CGFused(KSP ksp, Vec, Vec v, Vec *V)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode Create(KSP ksp)
+{
+  PetscFunctionBegin;
+  ksp->data = new KSP_CGFused();
+  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_PRECONDITIONED, PC_LEFT, 3));
+  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_UNPRECONDITIONED, PC_LEFT, 2));
+  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NATURAL, PC_LEFT, 2));
+  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NONE, PC_LEFT, 1));
+  ksp->ops->setup                        = Entry<KSPSetUp_CGFused>;
+  ksp->ops->solve                        = Entry<KSPSolve_CGFused>;
+  ksp->ops->reset                        = Entry<KSPReset_CGFused>;
+  ksp->ops->destroy                      = Entry<KSPDestroy_CGFused>;
+  ksp->ops->view                         = Entry<KSPView_CGFused>;
+  ksp->ops->setfromoptions               = Entry<SetFromOptionTable<KSP_CGFused, KSP>>;
+  ksp->ops->buildsolution                = KSPBuildSolutionDefault;
+  ksp->ops->buildresidual                = Entry<KSPBuildResidual_CGFused>;
+  ksp->ops->computeextremesingularvalues = Entry<KSPComputeExtremeSingularValues_CGFused>;
+  ksp->ops->computeeigenvalues           = Entry<KSPComputeEigenvalues_CGFused>;
+  PetscCall(Compose(ksp, PETSC_TRUE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*MC
   KSPCGFUSED - "cgfused": the preconditioned conjugate gradient method of `KSPCG`, at the bandwidth of the GPU
 
@@ -280,7 +303,7 @@ static PetscErrorCode KSPBuildResidual_CGFused(KSP ksp, Vec, Vec v, Vec *V)
   and of the factors, is kept for it; the view gives its size.
 
   With several ranks an iteration has one reduction, by recurrences as those of `KSPCGUseSingleReduction()`, and the host makes it
-  and the test. For the same matrices and preconditioners, but for `PCCMATCH`, the products are own ones (path `ranks` in the view),
+  and the test. For the same matrices and preconditioners, but for `PCCMATCH`, the products are own ones (the path of several ranks),
   and the exchange goes on during the product with the rank's own block. The sums pass through the host's memory even where MPI
   takes device buffers: three numbers are there sooner so. With `-ksp_cg_single_reduction 0` there are two reductions, that of the
   norm goes with that of z^T r. The recurrences need a symmetric matrix. Where boundary rows were replaced by rows of the identity
@@ -320,24 +343,23 @@ Where the solution overflows, the reason is `KSP_DIVERGED_NANORINF`. `KSPCG` say
 .seealso: `KSPCG`, `PCAFSAI`, `PCSFSAI`, `PCCMATCH`, `PCJACOBI`, `KSPCGFusedSetPath()`, `KSPCGFusedSetCompress()`,
   `KSPCGSetRadius()`, `KSPSTCG`
 M*/
-PETSC_EXTERN PetscErrorCode KSPCreate_CGFused(KSP ksp)
+
+/*@C
+  KSPCreate_CGFused - Makes a solver a `KSPCGFUSED`, and before that registers finepc if nothing has; for `KSPRegister()`
+
+  Collective
+
+  Input Parameter:
+. ksp - the solver context
+
+  Level: developer
+
+.seealso: `KSPCGFUSED`, `KSPRegister()`, `FinePCInitializePackage()`
+@*/
+PetscErrorCode KSPCreate_CGFused(KSP ksp)
 {
   PetscFunctionBegin;
-  ksp->data = new KSP_CGFused();
-  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_PRECONDITIONED, PC_LEFT, 3));
-  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_UNPRECONDITIONED, PC_LEFT, 2));
-  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NATURAL, PC_LEFT, 2));
-  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NONE, PC_LEFT, 1));
-  ksp->ops->setup                        = Entry<KSPSetUp_CGFused>;
-  ksp->ops->solve                        = Entry<KSPSolve_CGFused>;
-  ksp->ops->reset                        = Entry<KSPReset_CGFused>;
-  ksp->ops->destroy                      = Entry<KSPDestroy_CGFused>;
-  ksp->ops->view                         = Entry<KSPView_CGFused>;
-  ksp->ops->setfromoptions               = Entry<SetFromOptionTable<KSP_CGFused, KSP>>;
-  ksp->ops->buildsolution                = KSPBuildSolutionDefault;
-  ksp->ops->buildresidual                = Entry<KSPBuildResidual_CGFused>;
-  ksp->ops->computeextremesingularvalues = Entry<KSPComputeExtremeSingularValues_CGFused>;
-  ksp->ops->computeeigenvalues           = Entry<KSPComputeEigenvalues_CGFused>;
-  PetscCall(Compose(ksp, PETSC_TRUE));
+  PetscCall(FinePCInitializePackage());
+  PetscCall(Entry<Create>(ksp));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

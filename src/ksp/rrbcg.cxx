@@ -64,10 +64,22 @@ static PetscErrorCode Prepare(KSP ksp)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Whether the data are those of PCRRB, by whatever name a program has registered it. */
+static PetscErrorCode CheckRRB(KSP ksp)
+{
+  PetscErrorCode (*method)(PC, PetscInt);
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectQueryFunction((PetscObject)ksp->pc, "PCRRBSetLevels_C", &method));
+  PetscCheck(method, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
+             "KSPRRBCG is CG on the first Schur complement of PCRRB, but the preconditioner is %s: use -pc_type rrb",
+             ((PetscObject)ksp->pc)->type_name);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Sets up the preconditioner, too, which has to keep the Schur complement: all that is done once a matrix is done here. */
 static PetscErrorCode KSPSetUp_RRBCG(KSP ksp)
 {
-  PetscBool   is_rrb;
   PetscMPIInt size;
 
   PetscFunctionBegin;
@@ -75,10 +87,7 @@ static PetscErrorCode KSPSetUp_RRBCG(KSP ksp)
   PetscCheck(size == 1, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
              "KSPRRBCG works on one rank: with several use -ksp_type cg -pc_type rrb");
   if (!((PetscObject)ksp->pc)->type_name) PetscCall(PCSetType(ksp->pc, PCRRB));
-  PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCRRB, &is_rrb));
-  PetscCheck(is_rrb, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
-             "KSPRRBCG is CG on the first Schur complement of PCRRB, but the preconditioner is %s: use -pc_type rrb",
-             ((PetscObject)ksp->pc)->type_name);
+  PetscCall(CheckRRB(ksp));
   PC_RRB *rrb = (PC_RRB *)ksp->pc->data;
   if (!rrb->params.keep_schur) ksp->pc->setupcalled = PETSC_FALSE;
   rrb->params.keep_schur = PETSC_TRUE;
@@ -100,16 +109,12 @@ static PetscErrorCode CheckOperators(KSP ksp)
 {
   const PC_RRB    *rrb = (const PC_RRB *)ksp->pc->data;
   Mat              A, P;
-  PetscBool        is_rrb;
   PetscObjectId    id;
   PetscObjectState state;
   PetscInt         rows, b_rows, x_rows;
 
   PetscFunctionBegin;
-  PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCRRB, &is_rrb));
-  PetscCheck(is_rrb, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
-             "KSPRRBCG is CG on the first Schur complement of PCRRB, but the preconditioner is %s: use -pc_type rrb",
-             ((PetscObject)ksp->pc)->type_name);
+  PetscCall(CheckRRB(ksp));
   PetscCheck(!ksp->calc_sings, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
              "KSPRRBCG does not estimate eigenvalues and singular values: use -ksp_type cg -pc_type rrb, whose are the same");
   PetscCall(PCGetOperators(ksp->pc, &A, &P));
@@ -404,6 +409,26 @@ static PetscErrorCode KSPDestroy_RRBCG(KSP ksp)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode Create(KSP ksp)
+{
+  PetscFunctionBegin;
+  ksp->data = new KSP_RRBCG();
+  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_UNPRECONDITIONED, PC_LEFT, 3));
+  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NATURAL, PC_LEFT, 2));
+  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NONE, PC_LEFT, 1));
+  ksp->setupnewmatrix      = PETSC_TRUE;
+  ksp->ops->setup          = Entry<KSPSetUp_RRBCG>;
+  ksp->ops->solve          = Entry<KSPSolve_RRBCG>;
+  ksp->ops->reset          = Entry<KSPReset_RRBCG>;
+  ksp->ops->destroy        = Entry<KSPDestroy_RRBCG>;
+  ksp->ops->view           = Entry<KSPView_RRBCG>;
+  ksp->ops->setfromoptions = Entry<SetFromOptionTable<KSP_RRBCG, KSP>>;
+  ksp->ops->buildsolution  = Entry<KSPBuildSolution_RRBCG>;
+  ksp->ops->buildresidual  = Entry<KSPBuildResidual_RRBCG>;
+  PetscCall(KSP_RRBCG::options.Compose(ksp, PETSC_TRUE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*MC
   KSPRRBCG - "rrbcg": the RRB-solver, the conjugate gradient method on the first Schur complement of a 5-point stencil
 
@@ -421,8 +446,9 @@ static PetscErrorCode KSPDestroy_RRBCG(KSP ksp)
   needs the host in every iteration.
 
   Norms are those of the residual of the whole system, `KSP_NORM_UNPRECONDITIONED` (default), or sqrt(r^T M^{-1} r),
-  `KSP_NORM_NATURAL`, or none; the one in iteration 0 is that of the guess as it was given. From the first iteration on the
-  residual in the red points is zero.
+  `KSP_NORM_NATURAL`, or none. The default of `KSPCG` is another one, `KSP_NORM_PRECONDITIONED`: to compare both, give one of these
+  to both, such as `-ksp_norm_type unpreconditioned`. The one in iteration 0 is that of the guess as it was given. From the first
+iteration on the residual in the red points is zero.
 
   A guess is an error in a device context of the stream type `PETSC_STREAM_NONBLOCKING`, since PETSc's product, which makes the
   residual of the guess, may run in another stream than the current one.
@@ -451,22 +477,23 @@ static PetscErrorCode KSPDestroy_RRBCG(KSP ksp)
 
 .seealso: `PCRRB`, `KSPCG`, `KSPCGFUSED`, `KSPRRBCGSetGraph()`
 M*/
-PETSC_EXTERN PetscErrorCode KSPCreate_RRBCG(KSP ksp)
+
+/*@C
+  KSPCreate_RRBCG - Makes a solver a `KSPRRBCG`, and before that registers finepc if nothing has; for `KSPRegister()`
+
+  Collective
+
+  Input Parameter:
+. ksp - the solver context
+
+  Level: developer
+
+.seealso: `KSPRRBCG`, `KSPRegister()`, `FinePCInitializePackage()`
+@*/
+PetscErrorCode KSPCreate_RRBCG(KSP ksp)
 {
   PetscFunctionBegin;
-  ksp->data = new KSP_RRBCG();
-  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_UNPRECONDITIONED, PC_LEFT, 3));
-  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NATURAL, PC_LEFT, 2));
-  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NONE, PC_LEFT, 1));
-  ksp->setupnewmatrix      = PETSC_TRUE;
-  ksp->ops->setup          = Entry<KSPSetUp_RRBCG>;
-  ksp->ops->solve          = Entry<KSPSolve_RRBCG>;
-  ksp->ops->reset          = Entry<KSPReset_RRBCG>;
-  ksp->ops->destroy        = Entry<KSPDestroy_RRBCG>;
-  ksp->ops->view           = Entry<KSPView_RRBCG>;
-  ksp->ops->setfromoptions = Entry<SetFromOptionTable<KSP_RRBCG, KSP>>;
-  ksp->ops->buildsolution  = Entry<KSPBuildSolution_RRBCG>;
-  ksp->ops->buildresidual  = Entry<KSPBuildResidual_RRBCG>;
-  PetscCall(KSP_RRBCG::options.Compose(ksp, PETSC_TRUE));
+  PetscCall(FinePCInitializePackage());
+  PetscCall(Entry<Create>(ksp));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

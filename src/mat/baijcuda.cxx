@@ -833,6 +833,14 @@ static PetscErrorCode MatConvert_MPIBAIJ_MPIBAIJCUDA(Mat A, MatType, MatReuse re
 
 /* ------------------------------------------ creation ------------------------------------------ */
 
+static PetscErrorCode CreateSeq(Mat A)
+{
+  PetscFunctionBegin;
+  PetscCall(MatSetType(A, MATSEQBAIJ));
+  PetscCall(MatConvert_SeqBAIJ_SeqBAIJCUDA(A, MATSEQBAIJCUDA, MAT_INPLACE_MATRIX, &A));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*MC
   MATBAIJCUDA - "baijcuda" - `MATBAIJ` whose products with vectors run on an NVIDIA GPU
 
@@ -874,11 +882,32 @@ M*/
 
 .seealso: `MATBAIJCUDA`, `MATMPIBAIJCUDA`, `MATSEQBAIJ`
 M*/
-PETSC_EXTERN PetscErrorCode MatCreate_SeqBAIJCUDA(Mat A)
+
+/*@C
+  MatCreate_SeqBAIJCUDA - Makes a matrix a `MATSEQBAIJCUDA`, and before that registers finepc if nothing has; for `MatRegister()`
+
+  Collective
+
+  Input Parameter:
+. A - the matrix
+
+  Level: developer
+
+.seealso: `MATSEQBAIJCUDA`, `MatRegister()`, `FinePCInitializePackage()`
+@*/
+PetscErrorCode MatCreate_SeqBAIJCUDA(Mat A)
 {
   PetscFunctionBegin;
-  PetscCall(MatSetType(A, MATSEQBAIJ));
-  PetscCall(MatConvert_SeqBAIJ_SeqBAIJCUDA(A, MATSEQBAIJCUDA, MAT_INPLACE_MATRIX, &A));
+  PetscCall(FinePCInitializePackage());
+  PetscCall(Entry<CreateSeq>(A));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode CreateMPI(Mat A)
+{
+  PetscFunctionBegin;
+  PetscCall(MatSetType(A, MATMPIBAIJ));
+  PetscCall(MatConvert_MPIBAIJ_MPIBAIJCUDA(A, MATMPIBAIJCUDA, MAT_INPLACE_MATRIX, &A));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -892,10 +921,23 @@ PETSC_EXTERN PetscErrorCode MatCreate_SeqBAIJCUDA(Mat A)
 
 .seealso: `MATBAIJCUDA`, `MATSEQBAIJCUDA`, `MATMPIBAIJ`
 M*/
-PETSC_EXTERN PetscErrorCode MatCreate_MPIBAIJCUDA(Mat A)
+
+/*@C
+  MatCreate_MPIBAIJCUDA - Makes a matrix a `MATMPIBAIJCUDA`, and before that registers finepc if nothing has; for `MatRegister()`
+
+  Collective
+
+  Input Parameter:
+. A - the matrix
+
+  Level: developer
+
+.seealso: `MATMPIBAIJCUDA`, `MatRegister()`, `FinePCInitializePackage()`
+@*/
+PetscErrorCode MatCreate_MPIBAIJCUDA(Mat A)
 {
   PetscFunctionBegin;
-  PetscCall(MatSetType(A, MATMPIBAIJ));
-  PetscCall(MatConvert_MPIBAIJ_MPIBAIJCUDA(A, MATMPIBAIJCUDA, MAT_INPLACE_MATRIX, &A));
+  PetscCall(FinePCInitializePackage());
+  PetscCall(Entry<CreateMPI>(A));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -135,14 +135,22 @@ PetscErrorCode PCView_FSAI(PC pc, PetscViewer viewer)
     PetscCall(PCInverseView(M, comm, viewer));
     PetscCall(PetscViewerASCIIPrintf(viewer, "row size: mean %g, max %" PetscInt64_FMT "\n",
                                      (double)((PetscReal)(sum[4] + sum[3]) / rows), most[0]));
-    PetscCall(PetscViewerASCIIPrintf(viewer, "Kaporin number times det(A)^(1/n): %g with the diagonal alone, %g with G; ratio %g\n",
-                                     (double)PetscExpReal(log_sum[0] / rows), (double)PetscExpReal(log_sum[1] / rows),
-                                     (double)PetscExpReal((log_sum[1] - log_sum[0]) / rows)));
+    PetscCall(PetscViewerASCIIPrintf(
+      viewer, "Kaporin number times det(A)^(1/n): %g with the diagonal alone, %g with G; ratio %g, the smaller the better\n",
+      (double)PetscExpReal(log_sum[0] / rows), (double)PetscExpReal(log_sum[1] / rows),
+      (double)PetscExpReal((log_sum[1] - log_sum[0]) / rows)));
     PetscCall(PetscViewerASCIIPrintf(viewer,
-                                     "rows redone in double precision %" PetscInt64_FMT
-                                     ", fallen back to the diagonal %" PetscInt64_FMT
-                                     ", on the path for large rows %" PetscInt64_FMT "\n",
+                                     "rows solved again in double precision %" PetscInt64_FMT
+                                     ", left with the diagonal entry alone %" PetscInt64_FMT
+                                     ", too long for the fastest way to solve them %" PetscInt64_FMT "\n",
                                      sum[0], sum[1], sum[2]));
+    if (sum[1])
+      PetscCall(PetscViewerASCIIPrintf(
+        viewer, "rows with the diagonal entry alone: the matrix is not positive definite there, or hardly, and CG may fail\n"));
+    if (sum[2])
+      PetscCall(PetscViewerASCIIPrintf(viewer,
+                                       "long rows make the set-up slower: fewer steps, a lower power, a cap or a filter makes "
+                                       "them shorter\n"));
     PetscCall(PCViewSymmetry_Local(pc, viewer));
     PetscCall(PetscViewerASCIIPrintf(viewer, "set-up memory beyond A, G and its transpose: %g bytes\n", (double)most[1]));
   }

@@ -54,6 +54,7 @@ static PetscErrorCode GetSymmetricValues(PC_Local *local, OneSided one_sided, co
   const auto check     = on_device ? CSRSymmetry_CUDA : CSRSymmetry_Host;
 
   PetscFunctionBegin;
+  local->keeps_one_sided = one_sided == OneSided::KEEP;
   if (on_device && !local->symmetry_work)
     PetscCall(ArrayCreate(sizeof(*local->symmetry_work), A->where, (void **)&local->symmetry_work));
   PetscCall(FreeCarry(local));
@@ -73,7 +74,7 @@ PetscErrorCode PCLocalComputeOnSymmetricRows(PC pc, OneSided one_sided,
   CSRMat       mat;
 
   PetscFunctionBegin;
-  PetscCall(MatGetCSR(pc->pmat, &mat));
+  PetscCall(MatGetPoints(pc->pmat, (PetscBool)(pc->flag == SAME_NONZERO_PATTERN), &((PC_Local *)pc->data)->points, &mat));
   PetscErrorCode code = CallGuarded(GetSymmetricValues, (PC_Local *)pc->data, one_sided, (const CSRView *)&mat.A, &values);
   if (!code) {
     CSRView A = mat.A;
@@ -172,8 +173,8 @@ PetscErrorCode PCSetUp_Local(PC pc)
   PetscCall(PetscObjectStateIncrease((PetscObject)pc)); /* tells solvers that keep data of the factor that the factor is new */
   PetscCall(Agree(pc, &outcome));
   if (local->symmetry.one_sided && local->symmetry.one_sided != told)
-    PetscCall(PetscInfo(pc, "%" PetscInt64_FMT " couplings that one row alone has: the matrix is not symmetric\n",
-                        local->symmetry.one_sided));
+    PetscCall(
+      PetscInfo(pc, "%" PetscInt64_FMT " couplings are one-sided: the matrix is not symmetric\n", local->symmetry.one_sided));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -198,6 +199,8 @@ PetscErrorCode PCReset_Local(PC pc)
   PetscCall(PCLocalPlace(pc, PETSC_MEMTYPE_HOST, 0));
   PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&local->symmetry_work));
   PetscCall(FreeCarry(local));
+  PetscCall(CSRDestroy(&local->points.copy));
+  local->points     = MatPoints{};
   local->failure[0] = 0;
   local->symmetry   = CSRSymmetry{};
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -406,7 +409,8 @@ PetscErrorCode PCMatApply_Local(PC pc, Mat X, Mat Y)
 
 PetscErrorCode PCViewBegin_Local(PC pc, PetscViewer viewer, PetscBool *is_ascii)
 {
-  PetscMPIInt size;
+  const MatPoints *points = &((const PC_Local *)pc->data)->points;
+  PetscMPIInt      size;
 
   PetscFunctionBegin;
   PetscCall(PetscObjectTypeCompare((PetscObject)viewer, PETSCVIEWERASCII, is_ascii));
@@ -414,25 +418,38 @@ PetscErrorCode PCViewBegin_Local(PC pc, PetscViewer viewer, PetscBool *is_ascii)
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pc), &size));
   if (size > 1)
     PetscCall(PetscViewerASCIIPrintf(viewer, "block-local: each of %d ranks preconditions with its own diagonal block\n", size));
+  if (points->bs) {
+    PetscLogDouble bytes = (PetscLogDouble)CSRBytes(&points->copy), all;
+
+    PetscCallMPI(MPIU_Allreduce(&bytes, &all, 1, MPI_DOUBLE, MPI_SUM, PetscObjectComm((PetscObject)pc)));
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "matrix of blocks of %" PetscInt_FMT " x %" PetscInt_FMT
+                                     ", whose single entries are copied: %g bytes\n",
+                                     points->bs, points->bs, (double)all));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode PCViewSymmetry_Local(PC pc, PetscViewer viewer)
 {
-  const CSRSymmetry *symmetry = &((const PC_Local *)pc->data)->symmetry;
+  const PC_Local    *local    = (const PC_Local *)pc->data;
+  const CSRSymmetry *symmetry = &local->symmetry;
   const MPI_Comm     comm     = PetscObjectComm((PetscObject)pc);
   PetscInt64         count[2] = {symmetry->one_sided, symmetry->unequal}, sum[2];
   PetscReal          largest;
+  char               couplings[80] = "no coupling one-sided", pairs[64] = "no pair of entries unequal";
 
   PetscFunctionBegin;
   PetscCallMPI(MPIU_Allreduce(count, sum, 2, MPIU_INT64, MPI_SUM, comm));
   PetscCallMPI(MPIU_Allreduce(&symmetry->largest, &largest, 1, MPIU_REAL, MPIU_MAX, comm));
-  PetscCall(PetscViewerASCIIPrintf(viewer,
-                                   "symmetry: couplings that one row alone has %" PetscInt64_FMT
-                                   ", pairs of unequal entries %" PetscInt64_FMT "\n",
-                                   sum[0], sum[1]));
+  if (sum[0])
+    PetscCall(PetscSNPrintf(couplings, sizeof(couplings), "%" PetscInt64_FMT " couplings one-sided: %s", sum[0],
+                            local->keeps_one_sided ? "kept" : "left out"));
+  if (sum[1]) PetscCall(PetscSNPrintf(pairs, sizeof(pairs), "%" PetscInt64_FMT " pairs of entries unequal", sum[1]));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "symmetry: %s, %s\n", couplings, pairs));
   if (sum[1])
-    PetscCall(PetscViewerASCIIPrintf(viewer, "not symmetric, entries differ by up to %g of the larger one: CG may fail\n",
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "not symmetric, entries differ by up to %g of the larger one: CG may fail, GMRES will not\n",
                                      (double)largest));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

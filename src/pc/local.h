@@ -6,6 +6,7 @@
 */
 #pragma once
 
+#include "sparse/bsr_mat.h"
 #include "sparse/symmetry.h"
 
 /* How the set-up of a rank has ended. */
@@ -36,14 +37,16 @@ struct PC_Local {
 
   PetscInt columns_at_once = 1; /* the most columns that `apply` takes, at least 1 */
 
-  PetscMemType where         = PETSC_MEMTYPE_HOST; /* memory of the factor */
-  PetscInt     rows          = 0;                  /* rows of the rank's block */
-  PetscScalar *staging       = nullptr; /* [2 * rows] on the device, made when a host vector first meets a device factor */
-  CSRSymmetry  symmetry      = {};      /* what makes the rank's block unsymmetric, for the types that need symmetry */
-  CSR          carry         = {};      /* W of CSRCarry(), if it has entries; M^{-1} is `apply` after I + W then */
-  CSR          carry_t       = {};      /* W^T */
-  PetscScalar *carried       = nullptr; /* [columns_at_once * rows] what is between I + W and `apply` */
-  CSRSymmetry *symmetry_work = nullptr; /* on the device, made when the symmetry of a matrix there is first checked */
+  PetscMemType where           = PETSC_MEMTYPE_HOST; /* memory of the factor */
+  PetscInt     rows            = 0;                  /* rows of the rank's block */
+  PetscScalar *staging         = nullptr; /* [2 * rows] on the device, made when a host vector first meets a device factor */
+  MatPoints    points          = {};      /* the entries of a matrix of blocks, for the types that need single entries */
+  CSRSymmetry  symmetry        = {};      /* what makes the rank's block unsymmetric, for the types that need symmetry */
+  bool         keeps_one_sided = false;   /* the factor is one of a matrix with its one-sided couplings */
+  CSR          carry           = {};      /* W of CSRCarry(), if it has entries; M^{-1} is `apply` after I + W then */
+  CSR          carry_t         = {};      /* W^T */
+  PetscScalar *carried         = nullptr; /* [columns_at_once * rows] what is between I + W and `apply` */
+  CSRSymmetry *symmetry_work   = nullptr; /* on the device, made when the symmetry of a matrix there is first checked */
 
   /* Why the last set-up left no factor, the same on all ranks, or empty. It is no std::string, which might find no memory here. */
   char failure[sizeof(PCLocalOutcome::text)] = "";
@@ -54,7 +57,8 @@ PetscErrorCode PCLocalPlace(PC, PetscMemType, PetscInt rows);
 
 /*
    `compute` of a type that needs a symmetric matrix of single entries calls this function. It lends the rows of the rank's block to
-   `on_rows` and takes them back, whether there is an error or not, and sets `symmetry`. With LEAVE_OUT, couplings that
+   `on_rows`, of a matrix of blocks those of `points`, and takes them back, whether there is an error or not, and sets `symmetry`.
+   With LEAVE_OUT, couplings that
    one row alone has are zero in these rows, and an application carries the values of isolated rows over to the rows that are
    coupled to them; with KEEP, the rows are those of the operator.
 */

@@ -1,5 +1,6 @@
 /*
-   This file is the host twin of cuda/sparse/bsr_csr.cu: blocks are made of single entries, and transposed blocks of blocks.
+   This file is the host twin of cuda/sparse/bsr_csr.cu: blocks are made of single entries, single entries of blocks, and transposed
+   blocks of blocks.
 
    Block (I, J) exists if one of the entries (I bs + r, J bs + c) is stored. The bs rows of a block row are read side by side, each
    from the place where the last block ended, so that every block column comes out once and in ascending order. The transpose reads
@@ -53,6 +54,90 @@ PetscErrorCode BSRFromCSR_Host(const CSRView *A, PetscInt bs, PetscBool keep, BS
       a[((size_t)k * bs + A->j[e] % bs) * bs + row % bs] = A->a[e];
     }
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Makes A for `blocks` blocks of B's size. */
+static PetscErrorCode CreatePoints(const BSRView *B, PetscInt64 blocks, CSR *A)
+{
+  PetscInt nnz, rows = B->n * B->bs;
+
+  PetscFunctionBegin;
+  PetscCall(PetscIntCast(blocks * B->bs * B->bs, &nnz));
+  PetscCall(CSRCreate(rows, rows, nnz, FINEPC_DOUBLE, PETSC_MEMTYPE_HOST, A));
+  A->i[0] = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Row r of block row I of A begins at bs (bs B_i[I] + r L) for L blocks in the block row. */
+PetscErrorCode CSRFromBSR_Host(const BSRView *B, PetscBool keep, CSR *A)
+{
+  const PetscInt bs = B->bs;
+
+  PetscFunctionBegin;
+  if (!keep) PetscCall(CreatePoints(B, B->nnz, A));
+  PetscScalar *const a  = (PetscScalar *)A->a;
+  PetscInt           to = 0;
+  for (PetscInt I = 0; I < B->n; I++)
+    for (PetscInt r = 0; r < bs; r++) {
+      for (PetscInt k = B->i[I]; k < B->i[I + 1]; k++)
+        for (PetscInt c = 0; c < bs; c++, to++) {
+          a[to] = B->a[((size_t)k * bs + c) * bs + r];
+          if (!keep) A->j[to] = B->j[k] * bs + c;
+        }
+      if (!keep) A->i[I * bs + r + 1] = to;
+    }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   Block (I, J) of the upper triangle is block (I, J) of A and, transposed, block (J, I). Block rows are read in ascending order, so
+   that a block row of A gets its blocks left of the diagonal first, in ascending order, and then its own. `used` counts the blocks
+   that each block row has got. Of a block on the diagonal the upper triangle counts, too.
+*/
+PetscErrorCode CSRFromUpperBSR(const BSRView *B, PetscBool keep, CSR *A)
+{
+  const PetscInt        bs = B->bs;
+  std::vector<PetscInt> used(B->n, 0);
+
+  PetscFunctionBegin;
+  if (!keep) {
+    PetscInt64 blocks = 0;
+
+    for (PetscInt I = 0; I < B->n; I++)
+      for (PetscInt k = B->i[I]; k < B->i[I + 1]; k++) {
+        used[I]++;
+        if (B->j[k] != I) used[B->j[k]]++;
+      }
+    for (PetscInt count : used) blocks += count;
+    PetscCall(CreatePoints(B, blocks, A));
+    for (PetscInt row = 0; row < A->rows; row++) A->i[row + 1] = A->i[row] + used[row / bs] * bs;
+    std::fill(used.begin(), used.end(), 0);
+  }
+  PetscScalar *const a = (PetscScalar *)A->a;
+  for (PetscInt I = 0; I < B->n; I++)
+    for (PetscInt k = B->i[I]; k < B->i[I + 1]; k++) {
+      const PetscInt           J     = B->j[k];
+      const PetscScalar *const block = B->a + (size_t)k * bs * bs;
+
+      for (PetscInt r = 0; r < bs; r++)
+        for (PetscInt c = 0; c < bs; c++) {
+          const PetscInt to = A->i[I * bs + r] + used[I] * bs + c;
+
+          A->j[to] = J * bs + c;
+          a[to]    = I == J && r > c ? block[r * bs + c] : block[c * bs + r];
+        }
+      used[I]++;
+      if (I == J) continue;
+      for (PetscInt r = 0; r < bs; r++)
+        for (PetscInt c = 0; c < bs; c++) {
+          const PetscInt to = A->i[J * bs + r] + used[J] * bs + c;
+
+          A->j[to] = I * bs + c;
+          a[to]    = block[r * bs + c];
+        }
+      used[J]++;
+    }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -3,6 +3,7 @@
 
 #include "bsr_csr.h"
 #include "bsr_mat.h"
+#include "entry.h"
 
 static PetscScalar BSRValue(const BSR *W, size_t k)
 {
@@ -23,7 +24,8 @@ static PetscErrorCode CopyBlocks(const BSRView *A, PetscMemType where, PetscBool
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode GetBAIJ(BSRMat *bsr)
+/* Borrows the blocks of a MATSEQBAIJ, or with `upper` those of a MATSEQSBAIJ. */
+static PetscErrorCode GetBAIJ(BSRMat *bsr, PetscBool upper = PETSC_FALSE)
 {
   PetscScalar *a;
   PetscBool    done;
@@ -33,7 +35,7 @@ static PetscErrorCode GetBAIJ(BSRMat *bsr)
   PetscCall(MatGetRowIJ(bsr->local, 0, PETSC_FALSE, PETSC_TRUE, &A->n, &A->i, &A->j, &done));
   PetscCheck(done, PETSC_COMM_SELF, PETSC_ERR_SUP, "Matrix type %s does not give its block rows",
              ((PetscObject)bsr->local)->type_name);
-  PetscCall(MatSeqBAIJGetArray(bsr->local, &a));
+  PetscCall((upper ? MatSeqSBAIJGetArray : MatSeqBAIJGetArray)(bsr->local, &a));
   A->a          = a;
   A->nnz        = A->i[A->n];
   A->where      = PETSC_MEMTYPE_HOST;
@@ -45,7 +47,7 @@ static PetscErrorCode GetBAIJ(BSRMat *bsr)
    MatSeqBAIJRestoreArray() raises the state of the matrix as if its values had changed, and then every PCApply() would set up
    again. The state is therefore put back to what it was.
 */
-static PetscErrorCode RestoreBAIJ(BSRMat *bsr)
+static PetscErrorCode RestoreBAIJ(BSRMat *bsr, PetscBool upper = PETSC_FALSE)
 {
   PetscScalar     *a = (PetscScalar *)bsr->A.a;
   PetscObjectState state;
@@ -54,7 +56,7 @@ static PetscErrorCode RestoreBAIJ(BSRMat *bsr)
 
   PetscFunctionBegin;
   PetscCall(PetscObjectStateGet((PetscObject)bsr->local, &state));
-  PetscCall(MatSeqBAIJRestoreArray(bsr->local, &a));
+  PetscCall((upper ? MatSeqSBAIJRestoreArray : MatSeqBAIJRestoreArray)(bsr->local, &a));
   PetscCall(PetscObjectStateSet((PetscObject)bsr->local, state));
   PetscCall(MatRestoreRowIJ(bsr->local, 0, PETSC_FALSE, PETSC_TRUE, &n, &bsr->A.i, &bsr->A.j, &done));
   bsr->borrowed = false;
@@ -84,21 +86,16 @@ static PetscErrorCode BlocksOfAIJ(const CSRView *A, PetscInt bs, PetscMemType wh
 PetscErrorCode MatGetBSR(Mat A, PetscMemType where, PetscBool keep, BSR *copy, BSRMat *bsr)
 {
   PetscBool is_aij, is_baij;
-  PetscInt  rows, columns, bs, column_bs;
+  PetscInt  bs, column_bs;
 
   PetscFunctionBegin;
   *bsr = BSRMat{};
   PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &is_aij, MATSEQAIJ, MATMPIAIJ, ""));
   PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &is_baij, MATSEQBAIJ, MATMPIBAIJ, ""));
-  PetscCheck(is_aij || is_baij, PetscObjectComm((PetscObject)A), PETSC_ERR_SUP,
-             "Matrix type %s is not supported, only MATBAIJ, MATAIJ with a block size, and their subtypes are: use MatConvert(), "
-             "-mat_type baij or -mat_type aij",
-             ((PetscObject)A)->type_name);
-  PetscCall(MatGetLocalSize(A, &rows, &columns));
-  PetscCheck(rows == columns, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
-             "The matrix must be square with the same layout of rows and columns; here this rank has %" PetscInt_FMT
-             " rows and %" PetscInt_FMT " columns",
-             rows, columns);
+  if (!is_aij && !is_baij)
+    PetscCall(MatRefuseType(A, "MATBAIJ, MATAIJ with a block size, and their subtypes",
+                            "use MatConvert(), -mat_type baij or -mat_type aij"));
+  PetscCall(MatCheckLayout(A));
   PetscCall(MatGetBlockSizes(A, &bs, &column_bs));
   PetscCheck(bs == column_bs, PetscObjectComm((PetscObject)A), PETSC_ERR_SUP,
              "Blocks are %" PetscInt_FMT " by %" PetscInt_FMT ", but must be square: call MatSetBlockSize()", bs, column_bs);
@@ -133,6 +130,85 @@ PetscErrorCode MatGetBSR(Mat A, PetscMemType where, PetscBool keep, BSR *copy, B
     PetscCall(code);
   }
   bsr->A = BSRViewOf(copy);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Makes the copy of blocks in either memory. With keep, it has the pattern already. */
+static PetscErrorCode CopyPoints(const BSRView *B, PetscBool keep, MatPoints *points)
+{
+  PetscFunctionBegin;
+  if (!keep) PetscCall(CSRDestroy(&points->copy));
+  if (points->upper) PetscCall(CSRFromUpperBSR(B, keep, &points->copy));
+  else if (PetscMemTypeDevice(B->where)) PetscCall(CSRFromBSR_CUDA(B, keep, &points->copy));
+  else PetscCall(CSRFromBSR_Host(B, keep, &points->copy));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Whether an older copy has the pattern of the blocks. */
+static bool FitsPoints(const BSRView *B, PetscBool upper, const MatPoints *points)
+{
+  return points->copy.i && points->bs == B->bs && points->upper == upper && points->copy.where == B->where &&
+         points->copy.rows == B->n * B->bs;
+}
+
+static PetscErrorCode GetDevicePoints(const BSR *blocks, PetscBool keep, MatPoints *points)
+{
+  const BSRView B = BSRViewOf(blocks);
+
+  PetscFunctionBegin;
+  keep          = (PetscBool)(keep && FitsPoints(&B, PETSC_FALSE, points));
+  points->upper = PETSC_FALSE;
+  PetscCall(CopyPoints(&B, keep, points));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode GetHostPoints(BSRMat *bsr, PetscBool upper, PetscBool keep, MatPoints *points)
+{
+  PetscFunctionBegin;
+  PetscCall(GetBAIJ(bsr, upper));
+  keep                      = (PetscBool)(keep && FitsPoints(&bsr->A, upper, points));
+  points->upper             = upper;
+  const PetscErrorCode code = CallGuarded(CopyPoints, (const BSRView *)&bsr->A, keep, points);
+  PetscCall(RestoreBAIJ(bsr, upper));
+  PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatGetPoints(Mat A, PetscBool keep, MatPoints *points, CSRMat *csr)
+{
+  PetscBool    is_aij, is_baij, is_upper;
+  PetscMemType where;
+  BSRMat       bsr{};
+  PetscErrorCode (*query)(Mat, const BSR **);
+
+  PetscFunctionBegin;
+  *csr = CSRMat{};
+  PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &is_aij, MATSEQAIJ, MATMPIAIJ, ""));
+  PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &is_baij, MATSEQBAIJ, MATMPIBAIJ, ""));
+  PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &is_upper, MATSEQSBAIJ, MATMPISBAIJ, ""));
+  if (is_aij) {
+    PetscCall(CSRDestroy(&points->copy));
+    *points = MatPoints{};
+    PetscCall(MatGetCSR(A, csr));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  if (!is_baij && !is_upper)
+    PetscCall(
+      MatRefuseType(A, "MATAIJ, MATBAIJ, MATSBAIJ and their subtypes such as MATAIJCUSPARSE", "use MatConvert() or -mat_type aij"));
+  PetscCall(MatCheckLayout(A));
+  PetscCall(MatGetDiagonalBlock(A, &bsr.local));
+  PetscCall(MatGetBlockSize(bsr.local, &bsr.A.bs));
+  PetscCall(MatGetBSRMemType(A, &where));
+  PetscCall(PetscObjectQueryFunction((PetscObject)bsr.local, kDeviceBlocksQuery, &query));
+  if (query && PetscMemTypeDevice(where)) {
+    const BSR *blocks;
+
+    PetscCall((*query)(bsr.local, &blocks));
+    PetscCall(GetDevicePoints(blocks, keep, points));
+  } else PetscCall(GetHostPoints(&bsr, is_upper, keep, points));
+  points->bs   = bsr.A.bs;
+  const CSR &W = points->copy;
+  csr->A       = CSRView{W.rows, W.nnz, W.i, W.j, (const PetscScalar *)W.a, W.where};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -20,6 +20,20 @@ struct BSRMat {
 PetscErrorCode MatGetBSR(Mat, PetscMemType where, PetscBool keep, BSR *copy, BSRMat *);
 PetscErrorCode MatRestoreBSR(BSRMat *);
 
+/* The single entries of the blocks of a matrix, a copy that its owner keeps from one set-up to the next. */
+struct MatPoints {
+  CSR       copy;
+  PetscInt  bs;    /* rows of a block; 0 if there is no copy, because the matrix lends its entries */
+  PetscBool upper; /* the matrix has the upper triangle alone, as MATSBAIJ */
+};
+
+/*
+   Lends the rows of the rank's diagonal block of a MATAIJ, as MatGetCSR() does, or of a MATBAIJ or a MATSBAIJ, whose entries are
+   copied: on the device if the matrix has its blocks there, as MATBAIJCUDA, and on the host otherwise. With keep, the pattern is
+   that of the last time, and a copy gets new values only.
+*/
+PetscErrorCode MatGetPoints(Mat, PetscBool keep, MatPoints *, CSRMat *);
+
 /* Where the factors of a matrix belong, which is where its vectors are. */
 PetscErrorCode MatGetBSRMemType(Mat, PetscMemType *);
 

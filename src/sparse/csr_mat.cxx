@@ -66,25 +66,49 @@ static PetscErrorCode GetHostCSR(CSRMat *csr)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode GetLocal(Mat A, CSRMat *csr)
+PetscErrorCode MatRefuseType(Mat A, const char takes[], const char remedy[])
 {
-  PetscBool is_aij;
-  PetscInt  rows, columns;
+  PetscBool nest, shell, transposed, adjoint;
 
   PetscFunctionBegin;
-  *csr = CSRMat{};
-  PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &is_aij, MATSEQAIJ, MATMPIAIJ, ""));
-  PetscCheck(
-    is_aij, PetscObjectComm((PetscObject)A), PETSC_ERR_SUP,
-    "Matrix type %s is not supported, only MATAIJ and its subtypes such as MATAIJCUSPARSE are: use MatConvert() or -mat_type aij",
-    ((PetscObject)A)->type_name);
+  PetscCall(PetscObjectTypeCompare((PetscObject)A, MATNEST, &nest));
+  PetscCall(PetscObjectTypeCompare((PetscObject)A, MATSHELL, &shell));
+  PetscCall(PetscObjectTypeCompare((PetscObject)A, MATTRANSPOSEVIRTUAL, &transposed));
+  PetscCall(PetscObjectTypeCompare((PetscObject)A, MATHERMITIANTRANSPOSEVIRTUAL, &adjoint));
+  if (nest)
+    remedy =
+      "use MatConvert() to MATAIJ, MatNestGetSubMat() if it has one block, or PCFIELDSPLIT with a preconditioner for each block";
+  if (shell) remedy = "give an assembled matrix to precondition with as the second one of KSPSetOperators()";
+  if (transposed) remedy = "assemble it by MatTranspose() of the matrix that MatTransposeGetMat() gives";
+  if (adjoint) remedy = "assemble it by MatTranspose() of the matrix that MatHermitianTransposeGetMat() gives";
+  SETERRQ(PetscObjectComm((PetscObject)A), PETSC_ERR_SUP, "Matrix type %s is not supported, only %s are: %s",
+          ((PetscObject)A)->type_name, takes, remedy);
+}
+
+PetscErrorCode MatCheckLayout(Mat A)
+{
+  PetscInt rows, columns;
+
+  PetscFunctionBegin;
   PetscCall(MatGetLocalSize(A, &rows, &columns));
   PetscCheck(rows == columns, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
              "The matrix must be square with the same layout of rows and columns; here this rank has %" PetscInt_FMT
              " rows and %" PetscInt_FMT " columns",
              rows, columns);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode GetLocal(Mat A, CSRMat *csr)
+{
+  PetscBool is_aij;
+
+  PetscFunctionBegin;
+  *csr = CSRMat{};
+  PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &is_aij, MATSEQAIJ, MATMPIAIJ, ""));
+  if (!is_aij) PetscCall(MatRefuseType(A, "MATAIJ and its subtypes such as MATAIJCUSPARSE", "use MatConvert() or -mat_type aij"));
+  PetscCall(MatCheckLayout(A));
   PetscCall(MatGetDiagonalBlock(A, &csr->local));
-  csr->A.n = rows;
+  PetscCall(MatGetLocalSize(A, &csr->A.n, nullptr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -112,6 +136,7 @@ PetscErrorCode MatGetHostCSR(Mat A, CSRMat *csr)
 PetscErrorCode MatRestoreCSR(CSRMat *csr)
 {
   PetscFunctionBegin;
+  if (!csr->local) PetscFunctionReturn(PETSC_SUCCESS); /* the rows are a copy */
   if (PetscMemTypeDevice(csr->A.where)) PetscCall(RestoreDeviceCSR(csr));
   else {
     PetscInt  n;

@@ -131,6 +131,11 @@ std::string OptionsOf(const std::string &pc, Random &random)
   return SomeOf(KeysOf(sub, true), random);
 }
 
+bool TakesPoints(const std::string &pc)
+{
+  return pc == "afsai" || pc == "sfsai" || pc == "cmatch";
+}
+
 Choice MakeChoice(Random &random)
 {
   Choice choice;
@@ -143,6 +148,7 @@ Choice MakeChoice(Random &random)
   if ((choice.pc == "rrb" && random.Chance(40)) || random.Chance(2)) choice.ksp = "rrbcg";
   choice.mat = random.Chance(90) ? "aij" : random.Of(std::vector<std::string>{"baij", "sbaij", "dense", "aijperm", "baijcuda"});
   if (choice.pc == "bisai" && random.Chance(50)) choice.mat = random.Of(std::vector<std::string>{"baij", "baijcuda"});
+  if (TakesPoints(choice.pc) && random.Chance(20)) choice.mat = random.Of(std::vector<std::string>{"baij", "sbaij", "baijcuda"});
   std::string own = random.Chance(60) ? OptionsOf(choice.pc, random) : "";
   if ((choice.ksp == "cgfused" || choice.ksp == "rrbcg") && random.Chance(40)) own += SomeOf(KeysOf(choice.ksp, false), random);
   choice.defaults = own.empty();

@@ -74,6 +74,7 @@ struct Choice {
   bool        defaults = true; /* no options of a preconditioner or a solver of finepc */
 };
 
+bool   TakesPoints(const std::string &pc); /* a type that copies the single entries of blocks */
 Choice MakeChoice(Random &);
 /* Options of the type of a PC, some with values that they cannot have. */
 std::string OptionsOf(const std::string &pc, Random &);

@@ -583,6 +583,7 @@ void Case::ActWell()
     });
     break;
   case 5:
+    if (TakesPoints(choice_.pc) && random_.Chance(25)) choice_.mat = random_.Of(std::vector<std::string>{"baij", "baijcuda"});
     system_ = MakeGoodSystem(choice_.pc, false, random_);
     Do("another matrix: " + system_.name, [&] {
       Code code = KSPReset(ksp_);

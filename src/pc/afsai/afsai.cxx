@@ -12,6 +12,8 @@ const char *const PCAFSAISelections[] = {"gradient", "decrease", "PCAFSAISelecti
 namespace
 {
 
+constexpr PetscReal kEarlyStops = 0.9; /* rows with less of the entries that the steps allow get advice in the view */
+
 struct PC_AFSAI : PC_FSAI {
   static const OptionTable<PC> options;
 
@@ -70,6 +72,26 @@ static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Advice where rows end long before the steps do. */
+static PetscErrorCode ViewEarlyStops(PC pc, PetscViewer viewer)
+{
+  const PC_AFSAI    *afsai    = (const PC_AFSAI *)pc->data;
+  const AFSAIParams *params   = &afsai->params;
+  PetscInt64         count[2] = {afsai->inverse.W1.nnz, afsai->inverse.rows}, sum[2];
+
+  PetscFunctionBegin;
+  if (!pc->setupcalled || pc->failedreason || params->initial_power || params->postfilter > 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCallMPI(MPIU_Allreduce(count, sum, 2, MPIU_INT64, MPI_SUM, PetscObjectComm((PetscObject)pc)));
+  const PetscReal mean = (PetscReal)sum[0] / (PetscReal)PetscMax(sum[1], 1),
+                  most = (PetscReal)(params->max_steps * params->step_size);
+  if (mean < kEarlyStops * most)
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "rows stop by the tolerance, or where no candidate is left, at %g of %g entries: lower the "
+                                     "tolerance for more\n",
+                                     (double)mean, (double)most));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode PCView_AFSAI(PC pc, PetscViewer viewer)
 {
   const PC_AFSAI    *afsai  = (const PC_AFSAI *)pc->data;
@@ -93,6 +115,7 @@ static PetscErrorCode PCView_AFSAI(PC pc, PetscViewer viewer)
                                      ? "kept from the last set-up"
                                      : (afsai->reuse_pattern ? "kept while the nonzeros of A stay" : "searched at each set-up")));
   PetscCall(PCView_FSAI(pc, viewer));
+  PetscCall(ViewEarlyStops(pc, viewer));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -104,6 +127,19 @@ static PetscErrorCode PCDestroy_AFSAI(PC pc)
   PetscCall(PCFSAICompose(pc, "PCAFSAIGetFactors_C", PETSC_FALSE));
   delete (PC_AFSAI *)pc->data;
   pc->data = nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode Create(PC pc)
+{
+  PetscFunctionBegin;
+  PetscCall(PCFSAISetOperations(pc, new PC_AFSAI(), ComputeFactor));
+  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_AFSAI, PC>>;
+  pc->ops->view           = Entry<PCView_AFSAI>;
+  pc->ops->reset          = Entry<PCReset_FSAI>;
+  pc->ops->destroy        = Entry<PCDestroy_AFSAI>;
+  PetscCall(PC_AFSAI::options.Compose(pc, PETSC_TRUE));
+  PetscCall(PCFSAICompose(pc, "PCAFSAIGetFactors_C", PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -136,6 +172,10 @@ static PetscErrorCode PCDestroy_AFSAI(PC pc)
   The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. With several ranks
   each rank takes its diagonal block, as `PCBJACOBI` does.
 
+  The single entries of a `MATBAIJ`, a `MATSBAIJ` or a `MATBAIJCUDA` are copied once and new values into the same memory, for a
+  `MATBAIJCUDA` on the GPU; the view tells the size of the blocks and of the copy. Other subtypes of `MATAIJ` are read on the host:
+  `MATAIJPERM`, `MATAIJSELL` and `MATAIJCRL` are tested, those of Kokkos, ViennaCL, HIP and MKL are not.
+
   A coupling that only one of its two rows has is left out of G. If the other row has its diagonal entry alone, such as a Dirichlet
   row whose column was not zeroed, an application carries the value of this row over to the row that is coupled to it, before G^T G:
   `KSPCG` converges with such rows whatever the initial guess, as it would not without. M is not symmetric then, and `KSPCGFUSED`
@@ -153,15 +193,23 @@ static PetscErrorCode PCDestroy_AFSAI(PC pc)
           `PCAFSAISetPostfilter()`, `PCAFSAISetSetupPrecision()`, `PCAFSAISetFactorPrecision()`, `PCAFSAISetReusePattern()`,
           `PCAFSAIGetFactors()`
 M*/
-PETSC_EXTERN PetscErrorCode PCCreate_AFSAI(PC pc)
+
+/*@C
+  PCCreate_AFSAI - Makes a preconditioner a `PCAFSAI`, and before that registers finepc if nothing has; for `PCRegister()`
+
+  Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Level: developer
+
+.seealso: `PCAFSAI`, `PCRegister()`, `FinePCInitializePackage()`
+@*/
+PetscErrorCode PCCreate_AFSAI(PC pc)
 {
   PetscFunctionBegin;
-  PetscCall(PCFSAISetOperations(pc, new PC_AFSAI(), ComputeFactor));
-  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_AFSAI, PC>>;
-  pc->ops->view           = Entry<PCView_AFSAI>;
-  pc->ops->reset          = Entry<PCReset_FSAI>;
-  pc->ops->destroy        = Entry<PCDestroy_AFSAI>;
-  PetscCall(PC_AFSAI::options.Compose(pc, PETSC_TRUE));
-  PetscCall(PCFSAICompose(pc, "PCAFSAIGetFactors_C", PETSC_TRUE));
+  PetscCall(FinePCInitializePackage());
+  PetscCall(Entry<Create>(pc));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

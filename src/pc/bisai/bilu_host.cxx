@@ -322,7 +322,7 @@ PetscErrorCode BILURepeat_Host(const BSRView *A, const PetscInt *rows, const Pet
     for (PetscInt k = A->i[row]; k < A->i[row + 1]; k++) {
       const PetscInt to = place[columns ? to_column[A->j[k]] : A->j[k]];
       PetscCheck(to >= 0, PETSC_COMM_SELF, PETSC_ERR_PLIB,
-                 "The factor has no place for a block of block row %" PetscInt_FMT " of the matrix: use -pc_bisai_factor cuda",
+                 "The factor has no place for a block of block row %" PetscInt_FMT " of the matrix: use -pc_bisai_factor finepc",
                  row);
       std::copy_n(A->a + k * bs2, bs2, F->a + to * bs2);
     }

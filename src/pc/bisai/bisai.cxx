@@ -9,7 +9,7 @@
 #include "pc/pcinverse.h"
 #include "bisai_face.h"
 
-const char *const PCBISAIFactors[] = {"petsc", "cuda", "PCBISAIFactor", "PC_BISAI_FACTOR_", nullptr};
+const char *const PCBISAIFactors[] = {"petsc", "finepc", "cuda", "PCBISAIFactor", "PC_BISAI_FACTOR_", nullptr};
 
 template <auto Member>
 using Param = Field<&PC_BISAI::params, Member>;
@@ -265,6 +265,18 @@ static PetscErrorCode PCDestroy_BISAI(PC pc)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode Create(PC pc)
+{
+  PetscFunctionBegin;
+  PetscCall(PCLocalSetOperations(pc, new PC_BISAI(), ComputeFactor, BISAIApply));
+  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_BISAI, PC>>;
+  pc->ops->view           = Entry<PCView_BISAI>;
+  pc->ops->reset          = Entry<PCReset_BISAI>;
+  pc->ops->destroy        = Entry<PCDestroy_BISAI>;
+  PetscCall(Compose(pc, PETSC_TRUE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*MC
   PCBISAI - "bisai": block ILU whose triangular factors are replaced by their incomplete sparse approximate inverses, M^{-1} = NU NL
 
@@ -305,11 +317,11 @@ static PetscErrorCode PCDestroy_BISAI(PC pc)
   values after each set-up.
 
   When only the values of the matrix change, patterns and orders stay, and a set-up computes values alone. With
-  `PC_BISAI_FACTOR_CUDA` and `MATAIJCUSPARSE` such a set-up does not go through the host.
+  `PC_BISAI_FACTOR_FINEPC` and `MATAIJCUSPARSE` such a set-up does not go through the host.
 
   Where a diagonal block of U is singular or nearly so, because a pivot is below 1e-13 of A's entries in its row and column, the
   diagonal block of A is inverted in its place, with pivots raised to 1e-8 of these entries. PETSc's factorization does not do so:
-  where PETSc meets such a block or a zero pivot, the host twin of `PC_BISAI_FACTOR_CUDA` computes L and U anew, on their pattern
+  where PETSc meets such a block or a zero pivot, the host twin of `PC_BISAI_FACTOR_FINEPC` computes L and U anew, on their pattern
   and without the shift. A block row of NL or NU that comes out not finite keeps its diagonal block alone. The view counts what
   was replaced, and says who computed the factors.
 
@@ -331,14 +343,23 @@ static PetscErrorCode PCDestroy_BISAI(PC pc)
           `PCBISAISetFactor()`, `PCBISAISetFactorLevels()`, `PCBISAISetFactorShiftType()`, `PCBISAISetFactorShiftAmount()`,
           `PCBISAISetFactorMatOrderingType()`, `PCBISAISetFactorPrecision()`, `PCBISAISetSweeps()`, `PCBISAIGetFactors()`
 M*/
-PETSC_EXTERN PetscErrorCode PCCreate_BISAI(PC pc)
+
+/*@C
+  PCCreate_BISAI - Makes a preconditioner a `PCBISAI`, and before that registers finepc if nothing has; for `PCRegister()`
+
+  Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Level: developer
+
+.seealso: `PCBISAI`, `PCRegister()`, `FinePCInitializePackage()`
+@*/
+PetscErrorCode PCCreate_BISAI(PC pc)
 {
   PetscFunctionBegin;
-  PetscCall(PCLocalSetOperations(pc, new PC_BISAI(), ComputeFactor, BISAIApply));
-  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_BISAI, PC>>;
-  pc->ops->view           = Entry<PCView_BISAI>;
-  pc->ops->reset          = Entry<PCReset_BISAI>;
-  pc->ops->destroy        = Entry<PCDestroy_BISAI>;
-  PetscCall(Compose(pc, PETSC_TRUE));
+  PetscCall(FinePCInitializePackage());
+  PetscCall(Entry<Create>(pc));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

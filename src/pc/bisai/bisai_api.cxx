@@ -143,7 +143,7 @@ PetscErrorCode PCBISAIGetPowerUpper(PC pc, PetscInt *power)
 
   Input Parameters:
 + pc - the preconditioner context
-- factor - `PC_BISAI_FACTOR_PETSC` (default) or `PC_BISAI_FACTOR_CUDA`
+- factor - `PC_BISAI_FACTOR_PETSC` (default), `PC_BISAI_FACTOR_FINEPC`, or `PC_BISAI_FACTOR_CUDA`, which is its old name
 
   Options Database Key:
 . -pc_bisai_factor <factor> - where `PCBISAI` gets its block triangular factors from
@@ -152,8 +152,8 @@ PetscErrorCode PCBISAIGetPowerUpper(PC pc, PetscInt *power)
 
   Note:
   PETSc factors on the host. Its factor takes levels of fill, shifts and orderings, and is copied to the GPU if the inverses are on
-  the GPU. `PC_BISAI_FACTOR_CUDA` is block ILU(0) in the natural ordering, which stays on the GPU; its rows are eliminated level by
-  level. For ILU(0) both factors are the same to rounding.
+  the GPU. `PC_BISAI_FACTOR_FINEPC` is block ILU(0) in the natural ordering, where the matrix is. On the GPU it stays there, and its
+  rows are eliminated level by level. For ILU(0) both factors are the same to rounding.
 
 .seealso: `PCBISAI`, `PCBISAIGetFactor()`
 @*/
@@ -286,7 +286,7 @@ PetscErrorCode PCBISAIGetFactorShiftType(PC pc, MatFactorShiftType *shift_type)
   Level: intermediate
 
   Note:
-  The amount is that of `PCFactorSetShiftAmount()` for `PCILU`. It is not used with `MAT_SHIFT_NONE` or `PC_BISAI_FACTOR_CUDA`.
+  The amount is that of `PCFactorSetShiftAmount()` for `PCILU`. It is not used with `MAT_SHIFT_NONE` or `PC_BISAI_FACTOR_FINEPC`.
 
 .seealso: `PCBISAI`, `PCBISAIGetFactorShiftAmount()`
 @*/

@@ -83,7 +83,7 @@ static PetscErrorCode ReadFactor(Mat factor, PetscInt bs, PetscBool keep, BlockL
 
   PetscFunctionBegin;
   PetscCall(MatGetRowIJ(factor, 0, PETSC_FALSE, PETSC_TRUE, &n, &ia, &ja, &done));
-  PetscCheck(done, PETSC_COMM_SELF, PETSC_ERR_SUP, "PETSc's factor does not give its block rows: use -pc_bisai_factor cuda");
+  PetscCheck(done, PETSC_COMM_SELF, PETSC_ERR_SUP, "PETSc's factor does not give its block rows: use -pc_bisai_factor finepc");
   if (!keep) {
     std::vector<PetscInt> begin(n), diagonal(n);
     PetscInt              nnz = ia[n];
@@ -169,7 +169,7 @@ static PetscErrorCode FactorByPETSc(PC pc, const BSRMat *mat, PetscBool keep, PC
   PetscCall(MatFactorGetError(bisai->petsc, &error));
   if (error && error != MAT_FACTOR_NUMERIC_ZEROPIVOT) {
     outcome->reason = (PCFailedReason)error;
-    PetscCall(PetscStrncpy(outcome->text, "PETSc's factorization failed: use -pc_bisai_factor cuda", sizeof(outcome->text)));
+    PetscCall(PetscStrncpy(outcome->text, "PETSc's factorization failed: use -pc_bisai_factor finepc", sizeof(outcome->text)));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(PetscLogEventBegin(FinePC_BISAICopy, bisai->petsc, 0, 0, 0));
@@ -209,13 +209,14 @@ PetscErrorCode BISAICheckChoice(PC pc)
   PetscFunctionBegin;
   if (bisai->factor == PC_BISAI_FACTOR_PETSC) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCheck(bisai->levels == 0, comm, PETSC_ERR_SUP,
-             "-pc_bisai_factor cuda is block ILU(0), but -pc_bisai_factor_levels is %" PetscInt_FMT ": use -pc_bisai_factor petsc",
+             "-pc_bisai_factor finepc is block ILU(0), but -pc_bisai_factor_levels is %" PetscInt_FMT
+             ": use -pc_bisai_factor petsc",
              bisai->levels);
   PetscCheck(bisai->shift_type == MAT_SHIFT_NONE, comm, PETSC_ERR_SUP,
-             "-pc_bisai_factor cuda takes no -pc_bisai_factor_shift_type: use -pc_bisai_factor petsc");
+             "-pc_bisai_factor finepc takes no -pc_bisai_factor_shift_type: use -pc_bisai_factor petsc");
   PetscCheck(
     bisai->ordering == MATORDERINGNATURAL, comm, PETSC_ERR_SUP,
-    "-pc_bisai_factor cuda has the natural ordering, but -pc_bisai_factor_mat_ordering_type is %s: use -pc_bisai_factor petsc",
+    "-pc_bisai_factor finepc has the natural ordering, but -pc_bisai_factor_mat_ordering_type is %s: use -pc_bisai_factor petsc",
     bisai->ordering.c_str());
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -25,10 +25,10 @@ static PetscErrorCode ViewFactors(PC pc, PetscViewer viewer)
 
     PetscCallMPI(MPIU_Allreduce(&levels, &most, 1, MPIU_INT, MPI_MAX, PetscObjectComm((PetscObject)pc)));
     if (PetscMemTypeDevice(bisai->where))
-      PetscCall(PetscViewerASCIIPrintf(viewer, "factors by CUDA: ILU(0) in %" PetscInt_FMT " levels of rows\n", most));
-    else
-      PetscCall(PetscViewerASCIIPrintf(viewer, "factors by the host twin of the CUDA ILU(0), since the matrix is on the host\n"));
-  } else PetscCall(PetscViewerASCIIPrintf(viewer, "factors by CUDA: ILU(0)\n"));
+      PetscCall(
+        PetscViewerASCIIPrintf(viewer, "factors by finepc, on the GPU: ILU(0) in %" PetscInt_FMT " levels of rows\n", most));
+    else PetscCall(PetscViewerASCIIPrintf(viewer, "factors by finepc, on the host as the matrix: ILU(0)\n"));
+  } else PetscCall(PetscViewerASCIIPrintf(viewer, "factors by finepc: ILU(0)\n"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -74,12 +74,12 @@ static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
   if (sum[OWN_FACTOR] && size > 1)
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "PETSc's factorization met a singular diagonal block on %" PetscInt64_FMT
-                                     " ranks: their factors were computed anew by the host twin of the CUDA factorization\n",
+                                     " ranks: their factors were computed anew by finepc, on the host\n",
                                      sum[OWN_FACTOR]));
   else if (sum[OWN_FACTOR])
     PetscCall(PetscViewerASCIIPrintf(
-      viewer, "PETSc's factorization met a singular diagonal block: the factors were computed anew by the host twin of the CUDA "
-              "factorization\n"));
+      viewer, "PETSc's factorization met a singular diagonal block: the factors were computed anew by finepc, on the "
+              "host\n"));
   PetscCall(PetscViewerASCIIPrintf(viewer,
                                    "backend %s, block size %" PetscInt_FMT ", inverses stored in %s precision, patterns %s\n",
                                    PetscMemTypeDevice(bisai->where) ? "CUDA" : "host", bisai->bs,
@@ -97,7 +97,8 @@ static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
     PetscCall(PetscViewerASCIIPrintf(viewer, "%g bytes of transposes, made for PCApplyTranspose()\n", all_bytes[TRANSPOSES]));
   PetscCall(PetscViewerASCIIPrintf(viewer,
                                    "singular diagonal blocks replaced %" PetscInt64_FMT
-                                   ", block rows fallen back to the diagonal: NL %" PetscInt64_FMT ", NU %" PetscInt64_FMT "\n",
+                                   ", block rows left with the diagonal block alone: NL %" PetscInt64_FMT ", NU %" PetscInt64_FMT
+                                   "\n",
                                    sum[SINGULAR], sum[FALLBACK_NL], sum[FALLBACK_NU]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -111,8 +112,8 @@ PetscErrorCode PCView_BISAI(PC pc, PetscViewer viewer)
   PetscCall(PCViewBegin_Local(pc, viewer, &is_ascii));
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscViewerASCIIPrintf(viewer,
-                                   "patterns of power %" PetscInt_FMT " of L, %" PetscInt_FMT
-                                   " of U; relaxation sweeps %" PetscInt_FMT "\n",
+                                   "NL and NU stand for the inverses of L and U: patterns of power %" PetscInt_FMT
+                                   " of L, %" PetscInt_FMT " of U; relaxation sweeps %" PetscInt_FMT "\n",
                                    bisai->params.power_lower ? bisai->params.power_lower : bisai->params.power,
                                    bisai->params.power_upper ? bisai->params.power_upper : bisai->params.power,
                                    bisai->params.sweeps));

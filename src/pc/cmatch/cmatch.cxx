@@ -407,6 +407,18 @@ static PetscErrorCode PCDestroy_CMATCH(PC pc)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode Create(PC pc)
+{
+  PetscFunctionBegin;
+  PetscCall(PCLocalSetOperations(pc, new PC_CMATCH(), ComputeFactor, ApplyFactor));
+  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_CMATCH, PC>>;
+  pc->ops->view           = Entry<PCView_CMATCH>;
+  pc->ops->reset          = Entry<PCReset_CMATCH>;
+  pc->ops->destroy        = Entry<PCDestroy_CMATCH>;
+  PetscCall(Compose(pc, PETSC_TRUE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*MC
   PCCMATCH - "cmatch": algebraic multigrid on aggregates of compatible weighted matching, for symmetric positive definite matrices
 
@@ -474,9 +486,11 @@ static PetscErrorCode PCDestroy_CMATCH(PC pc)
   allocating anything, but for the smoother afsai, and where the work does not fit into the memory that a set-up reserves. The
   aggregates are those of the first values then; see `PCCMATCHSetReusePattern()`.
 
-  The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. Rows of the boundary
+  The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. The
+  single entries of a `MATBAIJ`, a `MATSBAIJ` or a `MATBAIJCUDA` are copied once and new values into the same memory, for a
+  `MATBAIJCUDA` on the GPU. Other subtypes of `MATAIJ` are read on the host, see `PCAFSAI`. Rows of the boundary
   that keep their diagonal entry alone, as after `MatZeroRows()`, need no care, whether their columns are 0 or not. The view counts
-  couplings that one row alone has, and the pairs of entries that are not equal.
+  one-sided couplings, which one row alone has, and the pairs of entries that are not equal.
 
   With several ranks this is not the global method: each rank has a hierarchy of its own diagonal block, as `PCBJACOBI` would, and
   iterations grow with the number of ranks; the view says so.
@@ -497,14 +511,23 @@ static PetscErrorCode PCDestroy_CMATCH(PC pc)
           `PCCMATCHSetCoarse()`, `PCCMATCHSetCoarseSize()`, `PCCMATCHSetMaxLevels()`, `PCCMATCHSetPrecision()`,
           `PCCMATCHSetReusePattern()`, `PCCMATCHGetHierarchy()`
 M*/
-PETSC_EXTERN PetscErrorCode PCCreate_CMATCH(PC pc)
+
+/*@C
+  PCCreate_CMATCH - Makes a preconditioner a `PCCMATCH`, and before that registers finepc if nothing has; for `PCRegister()`
+
+  Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Level: developer
+
+.seealso: `PCCMATCH`, `PCRegister()`, `FinePCInitializePackage()`
+@*/
+PetscErrorCode PCCreate_CMATCH(PC pc)
 {
   PetscFunctionBegin;
-  PetscCall(PCLocalSetOperations(pc, new PC_CMATCH(), ComputeFactor, ApplyFactor));
-  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_CMATCH, PC>>;
-  pc->ops->view           = Entry<PCView_CMATCH>;
-  pc->ops->reset          = Entry<PCReset_CMATCH>;
-  pc->ops->destroy        = Entry<PCDestroy_CMATCH>;
-  PetscCall(Compose(pc, PETSC_TRUE));
+  PetscCall(FinePCInitializePackage());
+  PetscCall(Entry<Create>(pc));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -88,6 +88,12 @@ static PetscErrorCode ViewLevels(const CMATCHHierarchy *H, PetscViewer viewer)
     PetscCall(PetscViewerASCIIPrintf(viewer, "\n"));
     PetscCall(PetscViewerASCIIUseTabs(viewer, PETSC_TRUE));
   }
+  if (H->levels > 1)
+    PetscCall(
+      PetscViewerASCIIPrintf(viewer,
+                             "aggregate: rows of the mean and the largest one, aggregates of a single row, vertices that joined "
+                             "a pair, rows left to the smoother; rows of the prolongator that were cut to the most entries, or "
+                             "not smoothed (plain); rows too wide for the fastest products\n"));
   PetscCall(PetscViewerASCIIPrintf(viewer, "levels %" PetscInt_FMT ", operator complexity %.3f, grid complexity %.3f\n", H->levels,
                                    (double)(entries / finest_entries), (double)(rows / PetscMax(H->level[0].n, 1))));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -112,7 +118,7 @@ static PetscErrorCode ViewFactors(const CMATCHHierarchy *H, PetscViewer viewer)
   if (smoothed > 0)
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "factors of the smoothers: %.0f nonzeros, %g of their operators', rows cut %" PetscInt_FMT
-                                     ", fallen back to the diagonal %" PetscInt_FMT "\n",
+                                     ", left with the diagonal entry alone %" PetscInt_FMT "\n",
                                      (double)factor, (double)(factor / smoothed), cut, fallen));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -208,6 +208,18 @@ static PetscErrorCode PCDestroy_RRB(PC pc)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode Create(PC pc)
+{
+  PetscFunctionBegin;
+  PetscCall(PCLocalSetOperations(pc, new PC_RRB(), ComputeFactor, ApplyFactor));
+  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_RRB, PC>>;
+  pc->ops->view           = Entry<PCView_RRB>;
+  pc->ops->reset          = Entry<PCReset_RRB>;
+  pc->ops->destroy        = Entry<PCDestroy_RRB>;
+  PetscCall(Compose(pc, PETSC_TRUE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*MC
   PCRRB - "rrb": repeated red-black factorization for 5- and 9-point stencils on two-dimensional grids, on the host or on a GPU
 
@@ -244,6 +256,9 @@ static PetscErrorCode PCDestroy_RRB(PC pc)
   with the inverse instead: a dense matrix of all the points that are left, made by sweeping blocks of rows and columns. The
   inverse takes 8 m^2 bytes for m points, and 2 m^3 flops, so that m is at most 8192.
 
+  `KSPCG` stops by the preconditioned norm unless told otherwise, and `KSPRRBCG`, which does not have this norm, by the norm of the
+  residual: their iterations are to be compared with `-ksp_norm_type unpreconditioned`, or `natural`, for both.
+
   Symmetry is checked. A coupling that only one of the two rows has, such as a coupling to a Dirichlet row whose column was not
   zeroed, is left out; the view counts these couplings. A pivot that is not positive makes the set-up fail with a `PCFailedReason`.
   If the matrix has the constants as its null space (`MatSetNullSpace()`) and its rows sum to 0, to eight digits of the diagonal
@@ -267,14 +282,23 @@ static PetscErrorCode PCDestroy_RRB(PC pc)
 
 .seealso: `KSPRRBCG`, `PCICC`, `PCMG`, `DMDA`, `PCRRBSetLevels()`, `PCRRBSetNx()`, `PCRRBSetNy()`, `PCRRBSetLift()`
 M*/
-PETSC_EXTERN PetscErrorCode PCCreate_RRB(PC pc)
+
+/*@C
+  PCCreate_RRB - Makes a preconditioner a `PCRRB`, and before that registers finepc if nothing has; for `PCRegister()`
+
+  Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Level: developer
+
+.seealso: `PCRRB`, `PCRegister()`, `FinePCInitializePackage()`
+@*/
+PetscErrorCode PCCreate_RRB(PC pc)
 {
   PetscFunctionBegin;
-  PetscCall(PCLocalSetOperations(pc, new PC_RRB(), ComputeFactor, ApplyFactor));
-  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_RRB, PC>>;
-  pc->ops->view           = Entry<PCView_RRB>;
-  pc->ops->reset          = Entry<PCReset_RRB>;
-  pc->ops->destroy        = Entry<PCDestroy_RRB>;
-  PetscCall(Compose(pc, PETSC_TRUE));
+  PetscCall(FinePCInitializePackage());
+  PetscCall(Entry<Create>(pc));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

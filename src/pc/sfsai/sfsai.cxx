@@ -223,6 +223,18 @@ static PetscErrorCode PCDestroy_SFSAI(PC pc)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode Create(PC pc)
+{
+  PetscFunctionBegin;
+  PetscCall(PCFSAISetOperations(pc, new PC_SFSAI(), ComputeFactor));
+  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_SFSAI, PC>>;
+  pc->ops->view           = Entry<PCView_SFSAI>;
+  pc->ops->reset          = Entry<PCReset_SFSAI>;
+  pc->ops->destroy        = Entry<PCDestroy_SFSAI>;
+  PetscCall(Compose(pc, PETSC_TRUE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*MC
   PCSFSAI - "sfsai": factored sparse approximate inverse of a symmetric positive definite matrix on a static pattern, M^{-1} = G^T G
 
@@ -264,6 +276,10 @@ static PetscErrorCode PCDestroy_SFSAI(PC pc)
   The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. With several ranks
   each rank takes its diagonal block, as `PCBJACOBI` does.
 
+  The single entries of a `MATBAIJ`, a `MATSBAIJ` or a `MATBAIJCUDA` are copied once and new values into the same memory, for a
+  `MATBAIJCUDA` on the GPU; the view tells the size of the blocks and of the copy. Other subtypes of `MATAIJ` are read on the host:
+  `MATAIJPERM`, `MATAIJSELL` and `MATAIJCRL` are tested, those of Kokkos, ViennaCL, HIP and MKL are not.
+
   A coupling that only one of its two rows has is left out of G. If the other row has its diagonal entry alone, such as a Dirichlet
   row whose column was not zeroed, an application carries the value of this row over to the row that is coupled to it, before G^T G:
   `KSPCG` converges with such rows whatever the initial guess, as it would not without. M is not symmetric then, and `KSPCGFUSED`
@@ -280,14 +296,23 @@ static PetscErrorCode PCDestroy_SFSAI(PC pc)
           `PCSFSAISetMaxRow()`, `PCSFSAISetSetupPrecision()`, `PCSFSAISetFactorPrecision()`, `PCSFSAISetReusePattern()`,
           `PCSFSAISetPattern()`, `PCSFSAIGetFactors()`
 M*/
-PETSC_EXTERN PetscErrorCode PCCreate_SFSAI(PC pc)
+
+/*@C
+  PCCreate_SFSAI - Makes a preconditioner a `PCSFSAI`, and before that registers finepc if nothing has; for `PCRegister()`
+
+  Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Level: developer
+
+.seealso: `PCSFSAI`, `PCRegister()`, `FinePCInitializePackage()`
+@*/
+PetscErrorCode PCCreate_SFSAI(PC pc)
 {
   PetscFunctionBegin;
-  PetscCall(PCFSAISetOperations(pc, new PC_SFSAI(), ComputeFactor));
-  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_SFSAI, PC>>;
-  pc->ops->view           = Entry<PCView_SFSAI>;
-  pc->ops->reset          = Entry<PCReset_SFSAI>;
-  pc->ops->destroy        = Entry<PCDestroy_SFSAI>;
-  PetscCall(Compose(pc, PETSC_TRUE));
+  PetscCall(FinePCInitializePackage());
+  PetscCall(Entry<Create>(pc));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
