@@ -303,9 +303,9 @@ static PetscErrorCode Create(KSP ksp)
   and of the factors, is kept for it; the view gives its size.
 
   With several ranks an iteration has one reduction, by recurrences as those of `KSPCGUseSingleReduction()`, and the host makes it
-  and the test. For the same matrices and preconditioners, but for `PCCMATCH`, the products are own ones (the path of several ranks),
-  and the exchange goes on during the product with the rank's own block. The sums pass through the host's memory even where MPI
-  takes device buffers: three numbers are there sooner so. With `-ksp_cg_single_reduction 0` there are two reductions, that of the
+  and the test. For the same matrices and preconditioners, but for `PCCMATCH`, the products are own ones (the path of several
+ranks), and the exchange goes on during the product with the rank's own block. The sums pass through the host's memory even where
+MPI takes device buffers: three numbers are there sooner so. With `-ksp_cg_single_reduction 0` there are two reductions, that of the
   norm goes with that of z^T r. The recurrences need a symmetric matrix. Where boundary rows were replaced by rows of the identity
   and their columns were kept (`MatZeroRows()`), they are wrong, and `KSPCG` with a single reduction diverges. Here p^T A p itself
   is computed in iterations 1, 2, 4, 8 and so on; if the recurrence is off by more than 1e-5 of its terms, the solve goes on with
