@@ -107,6 +107,23 @@ def check_pages(root):
     check(0 < words <= 1200, f"README.md has {words} words, at most 1200; the rest belongs to docs/")
 
 
+def check_views(root, build):
+    """The lines of a view that a page quotes are printed by the program that the page names, but for the numbers."""
+    def without_numbers(line):
+        return " ".join(re.sub(r"-?\d[\d.e+-]*", "#", line).split())
+    count = 0
+    for page in files(root, "docs/types/*.md"):
+        for command, block in re.findall(r"^% printed by: (.*)\n```text\n(.*?)^```", read(page), re.M | re.S):
+            program, *options = command.split()
+            run = subprocess.run([f"{build}/tutorials/{program}", "-dll_append", f"{build}/lib/libfinepc.so", "-ksp_view", *options],
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=120)
+            printed = {without_numbers(line) for line in run.stdout.splitlines()}
+            count += 1
+            for line in block.splitlines():
+                check(without_numbers(line) in printed, f"{page}: {command} does not print the line: {line}")
+    check(count >= 5, "the pages of the types do not say which program prints their views")
+
+
 def table_of_options(face):
     """(key, setter) of each line of the type's table, Option<PC> kOptions[] = {{"-key", "text", "Setter", ...}, ...};"""
     table = re.search(r"\bOption<(?:PC|KSP)> kOptions\[\] = \{\n(.*?)\n\};", face, re.S)
@@ -330,6 +347,7 @@ def main():
     matrices = check_matrix_types(options.source)
     check(matrices, "src/register.cxx does not register matrix types")
     check_pages(options.source)
+    check_views(options.source, options.build)
     check_layers(options.source)
     check_nocuda(options.source)
     check_entries(options.source)
