@@ -115,8 +115,9 @@ def check_views(root, build):
     for page in files(root, "docs/types/*.md"):
         for command, block in re.findall(r"^% printed by: (.*)\n```text\n(.*?)^```", read(page), re.M | re.S):
             program, *options = command.split()
-            run = subprocess.run([f"{build}/tutorials/{program}", "-dll_append", f"{build}/lib/libfinepc.so", "-ksp_view", *options],
-                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=120)
+            command_line = [f"{build}/tutorials/{program}", "-dll_append", f"{build}/lib/libfinepc.so", "-ksp_view", *options]
+            run = subprocess.run(command_line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                                 timeout=120)
             printed = {without_numbers(line) for line in run.stdout.splitlines()}
             count += 1
             for line in block.splitlines():
