@@ -418,15 +418,17 @@ PetscErrorCode PCViewBegin_Local(PC pc, PetscViewer viewer, PetscBool *is_ascii)
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pc), &size));
   if (size > 1)
     PetscCall(PetscViewerASCIIPrintf(viewer, "block-local: each of %d ranks preconditions with its own diagonal block\n", size));
-  if (points->bs) {
-    PetscLogDouble bytes = (PetscLogDouble)CSRBytes(&points->copy), all;
+  /* on all ranks, since a set-up that has failed may have left a copy on some of them */
+  PetscLogDouble bytes = (PetscLogDouble)CSRBytes(&points->copy), all;
+  PetscInt       bs;
 
-    PetscCallMPI(MPIU_Allreduce(&bytes, &all, 1, MPI_DOUBLE, MPI_SUM, PetscObjectComm((PetscObject)pc)));
+  PetscCallMPI(MPIU_Allreduce(&bytes, &all, 1, MPI_DOUBLE, MPI_SUM, PetscObjectComm((PetscObject)pc)));
+  PetscCallMPI(MPIU_Allreduce(&points->bs, &bs, 1, MPIU_INT, MPI_MAX, PetscObjectComm((PetscObject)pc)));
+  if (bs)
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "matrix of blocks of %" PetscInt_FMT " x %" PetscInt_FMT
                                      ", whose single entries are copied: %g bytes\n",
-                                     points->bs, points->bs, (double)all));
-  }
+                                     bs, bs, (double)all));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
