@@ -33,7 +33,7 @@ folders.build, folders.source = os.path.abspath(folders.build), os.path.abspath(
 sys.path.insert(0, folders.source)
 bench = os.path.join(folders.build, "benchmarks", "finepc_bench")
 
-from finepc_try import TryError, advice, matrix, report, run, try_matrix  # noqa: E402
+from finepc_try import TryError, advice, command, matrix, report, run, session, try_matrix  # noqa: E402
 from finepc_try.analyse import analyse  # noqa: E402
 from finepc_try.candidates import as_program_options, candidates  # noqa: E402
 
@@ -175,7 +175,7 @@ class Candidates(unittest.TestCase):
     def test_device(self):
         found = looked_at(blocks(6, 3))
         bisai = next(candidate for candidate in candidates(found, "cuda", 1) if candidate.label == "gmres bisai")
-        self.assertIn("-pc_bisai_factor cuda", bisai.options)
+        self.assertIn("-pc_bisai_factor finepc", bisai.options)
         lines = as_program_options(bisai, found, 1e-6)
         for option in ("-mat_type baijcuda", "-mat_block_size 3", "-vec_type cuda", "-ksp_rtol 1e-06"):
             self.assertIn(option, lines)
@@ -183,6 +183,29 @@ class Candidates(unittest.TestCase):
 
 class Files(Folder):
     def same(self, name, A, b=None):
+    def test_baselines(self):
+        """What uses no type of finepc's, not for its matrix either"""
+        for A, options in ((blocks(6, 3), "pc_type ilu"), (plane(9, 9), "pc_type jacobi"), (plane(9, 9), "pc_type afsai")):
+            for backend in ("host", "cuda"):
+                every = [candidate for candidate in candidates(looked_at(A), backend, 1) if options in candidate.options]
+                self.assertTrue(every)
+                for candidate in every:
+                    lines = " ".join(as_program_options(candidate, looked_at(A), 1e-6))
+                    ours = any(name in lines for name in ("baijcuda", "afsai", "cgfused"))
+                    self.assertEqual(candidate.baseline, not ours, f"{backend}: {lines}")
+
+    def test_library(self):
+        """The options of a winner that uses PETSc's preconditioner and finepc's matrix load the library."""
+        found = looked_at(blocks(6, 3))
+        for backend, wanted in (("cuda", True), ("host", False)):
+            ilu = next(candidate for candidate in candidates(found, backend, 1) if candidate.label == "gmres ilu")
+            row = run.Row(ilu.label, backend, ilu.options, "ok", setup_s=1.0, solve_s=1.0, total_s=2.0, again_s=1.0, iterations=3,
+                          true_residual=1e-9, baseline=ilu.baseline)
+            row.candidate = ilu
+            result = session.TryResult("A", found, 1e-8, 1, [row])
+            session._judge(result, 1e-8, "/x/libfinepc.so", bench)
+            self.assertEqual("-dll_append /x/libfinepc.so" in result.options, wanted, result.options)
+
         found, rhs, label = matrix.load(self.path(name))
         self.assertEqual(abs(found - A).max(), 0)
         self.assertEqual(label, "A")
@@ -223,6 +246,17 @@ class Files(Folder):
     def refused(self, why, A, *rhs):
         with self.assertRaisesRegex(TryError, why):
             matrix.load(A, *rhs)
+    def test_duplicates(self):
+        """Entries of the same place are summed, in double precision, and the caller's arrays stay as they are."""
+        for kind in (float, numpy.int8):
+            data, columns = numpy.array([4, 100, 100, 1, 5], dtype=kind), numpy.array([1, 0, 0, 1, 0], dtype=numpy.int32)
+            A = sparse.csr_matrix((data, columns, numpy.array([0, 3, 5])), shape=(2, 2))
+            before = data.copy(), columns.copy()
+            found = matrix.load(A)[0]
+            self.assertEqual((found.nnz, found.toarray().tolist()), (4, [[200.0, 4.0], [5.0, 1.0]]))
+            numpy.testing.assert_array_equal(data, before[0])
+            numpy.testing.assert_array_equal(columns, before[1])
+
 
     def test_wrong_files(self):
         def file(name, text):
@@ -437,6 +471,25 @@ exec {bench} "$@"
     def test_slow_solver(self):
         """The program itself ends a solve when the time is over."""
         A = plane(150, 150) @ plane(150, 150)
+    def test_no_number(self):
+        """A true residual that is not finite is null in the JSON of the program, whatever it says of the convergence."""
+        for status in ("missed", "ok"):
+            row = self.rows(f"""{bench} "$@"; r=$(echo "$@" | sed 's/.*-json \\([^ ]*\\).*/\\1/')
+sed -i 's/"true_residual": *[-+.0-9e]*/"true_residual": null/; s/"status": *"[a-z]*"/"status": "{status}"/' $r; exit 0""")
+            self.assertEqual(row.status, "failed")
+            self.assertIn("true residual is not a finite number", row.note)
+            self.assertIsNone(row.true_residual)
+
+    def test_memory_limit(self):
+        """A limit that is there already, such as that of ulimit -v, stays where it is less."""
+        code = ("import os, resource\nfrom finepc_try import run\nrun.os.path.exists = lambda path: False\n"
+                "G = 2**30\nresource.setrlimit(resource.RLIMIT_AS, (60 * G, 70 * G))\n"
+                "for available in (100, 20):\n  run._available_bytes = lambda: available * G\n  run._host_limits()\n"
+                "  print(*(limit // G for limit in resource.getrlimit(resource.RLIMIT_AS)))\n")
+        done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              timeout=100, cwd=self.folder, env=dict(os.environ, PYTHONPATH=folders.source))
+        self.assertEqual(done.stdout.splitlines(), ["60 70", "24 70"])
+
         row = attempt(A, only="jacobi", rtol=1e-13, time_limit=0.3).rows[0]
         self.assertEqual(row.status, "time limit", row.note)
 
