@@ -5,17 +5,20 @@
 
 Exit code 77: this Python has no numpy and scipy."""
 import argparse
+import contextlib
 import gzip
 import io
 import json
 import os
 import re
+import resource
 import stat
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+from unittest import mock
 
 try:
     import numpy
@@ -180,9 +183,6 @@ class Candidates(unittest.TestCase):
         for option in ("-mat_type baijcuda", "-mat_block_size 3", "-vec_type cuda", "-ksp_rtol 1e-06"):
             self.assertIn(option, lines)
 
-
-class Files(Folder):
-    def same(self, name, A, b=None):
     def test_baselines(self):
         """What uses no type of finepc's, not for its matrix either"""
         for A, options in ((blocks(6, 3), "pc_type ilu"), (plane(9, 9), "pc_type jacobi"), (plane(9, 9), "pc_type afsai")):
@@ -206,6 +206,9 @@ class Files(Folder):
             session._judge(result, 1e-8, "/x/libfinepc.so", bench)
             self.assertEqual("-dll_append /x/libfinepc.so" in result.options, wanted, result.options)
 
+
+class Files(Folder):
+    def same(self, name, A, b=None):
         found, rhs, label = matrix.load(self.path(name))
         self.assertEqual(abs(found - A).max(), 0)
         self.assertEqual(label, "A")
@@ -243,9 +246,6 @@ class Files(Folder):
         for A in (dense, sparse.coo_matrix(dense), [[2, 1], [1, 3]]):
             numpy.testing.assert_array_equal(matrix.load(A)[0].toarray(), dense)
 
-    def refused(self, why, A, *rhs):
-        with self.assertRaisesRegex(TryError, why):
-            matrix.load(A, *rhs)
     def test_duplicates(self):
         """Entries of the same place are summed, in double precision, and the caller's arrays stay as they are."""
         for kind in (float, numpy.int8):
@@ -257,6 +257,9 @@ class Files(Folder):
             numpy.testing.assert_array_equal(data, before[0])
             numpy.testing.assert_array_equal(columns, before[1])
 
+    def refused(self, why, A, *rhs):
+        with self.assertRaisesRegex(TryError, why):
+            matrix.load(A, *rhs)
 
     def test_wrong_files(self):
         def file(name, text):
@@ -468,9 +471,6 @@ exec {bench} "$@"
                 os.kill(int(child), 0)
                 time.sleep(0.1)
 
-    def test_slow_solver(self):
-        """The program itself ends a solve when the time is over."""
-        A = plane(150, 150) @ plane(150, 150)
     def test_no_number(self):
         """A true residual that is not finite is null in the JSON of the program, whatever it says of the convergence."""
         for status in ("missed", "ok"):
@@ -490,6 +490,9 @@ sed -i 's/"true_residual": *[-+.0-9e]*/"true_residual": null/; s/"status": *"[a-
                               timeout=100, cwd=self.folder, env=dict(os.environ, PYTHONPATH=folders.source))
         self.assertEqual(done.stdout.splitlines(), ["60 70", "24 70"])
 
+    def test_slow_solver(self):
+        """The program itself ends a solve when the time is over."""
+        A = plane(150, 150) @ plane(150, 150)
         row = attempt(A, only="jacobi", rtol=1e-13, time_limit=0.3).rows[0]
         self.assertEqual(row.status, "time limit", row.note)
 
@@ -589,9 +592,63 @@ class Program(Folder):
         scipy.io.mmwrite(self.path("A.mtx"), plane(3, 3))
         with open(self.path("file"), "w", encoding="ascii"):
             pass
-        unwritable = self.start("A.mtx", "--backend", "host", "--only", "jacobi", "--output", "file/below")
-        self.assertEqual(unwritable.returncode, 2)
-        self.assertIn("cannot write to file/below", unwritable.stderr)
+        for folder in ("file/below", "file"):  # noticed before anything is solved
+            unwritable = self.start("A.mtx", "--backend", "host", "--only", "jacobi", "--output", folder)
+            self.assertEqual((unwritable.returncode, unwritable.stdout), (2, ""))
+            self.assertRegex(unwritable.stderr, f"^finepc-try: Cannot write to {folder}: .*Not a directory")
+        with self.assertRaisesRegex(TryError, "Cannot write to .*Not a directory"):
+            attempt(plane(3, 3), output=self.path("file/below"))
+        self.assertNotIn("finepc-try", os.listdir(self.folder))  # the folder of --output, which is not made in vain
+
+    def told(self):
+        """(exit code, what is printed, what of errors) by the program in this process"""
+        scipy.io.mmwrite(self.path("A.mtx"), plane(6, 6))
+        said, errors = io.StringIO(), io.StringIO()
+        with mock.patch.dict(os.environ, FINEPC_BENCH=bench), contextlib.redirect_stdout(said), contextlib.redirect_stderr(errors):
+            code = command.main([self.path("A.mtx"), "--backend", "host", "--only", "jacobi", "--output", self.path("here")])
+        return code, said.getvalue(), errors.getvalue()
+
+    def test_trouble_with_a_file(self):
+        """It costs that file alone, and is told after the table."""
+        broken = mock.patch.object(report, "plot", side_effect=RuntimeError("no fonts"))
+        missing = mock.patch.dict(sys.modules, matplotlib=None)
+        for trouble, note in ((broken, "A.png was not written: RuntimeError: no fonts."),
+                              (missing, "There is no plot, since this Python cannot import")):
+            with trouble:
+                code, said, errors = self.told()
+            self.assertEqual((code, errors), (0, ""))
+            self.assertLess(said.index("The fastest is"), said.index(note))
+            self.assertEqual(sorted(os.listdir(self.path("here"))), ["A.json", "A.opts"])
+
+    def test_full_disk(self):
+        """A file that does not fit is not left half-written, and one of an earlier run stays."""
+        result = attempt(plane(6, 6), only="jacobi")
+        with open(self.path("matrix.json"), "w", encoding="ascii") as file:
+            file.write("earlier")
+        before, said = resource.getrlimit(resource.RLIMIT_FSIZE), []
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))  # bytes
+        try:
+            report.write_files(result, self.folder, said.append)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        self.assertRegex("".join(said), "matrix.json was not written: File too large")
+        self.assertIn("matrix.json was not written", str(result))
+        self.assertIn("options", result.files)
+        self.assertNotIn("json", result.files)
+        self.assertFalse([name for name in os.listdir(self.folder) if "part" in name])
+        with open(self.path("matrix.json"), encoding="ascii") as file:
+            self.assertEqual(file.read(), "earlier")
+
+    def test_trouble_elsewhere(self):
+        """An error of the system that has nothing to do with the folder of --output does not name it."""
+        full = OSError(28, "No space left on device")
+        for trouble, note in ((mock.patch.object(session, "write", side_effect=full), "Cannot write the system .*No space.*TMPDIR"),
+                              (mock.patch.object(run.Runner, "_process", side_effect=full), "No space left on device")):
+            with trouble:
+                code, said, errors = self.told()
+            self.assertEqual(code, 2)
+            self.assertRegex(errors, f"^finepc-try: .*{note}")
+            self.assertNotIn(self.path("here"), errors)
 
 
 if __name__ == "__main__":
