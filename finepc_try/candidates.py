@@ -12,9 +12,16 @@ class Candidate:
     bound: float = 1.0  # the tolerance of the solver over that of the true residual
 
     @property
+    def matrix_type(self):
+        cuda = self.backend == "cuda"
+        if "-mat_type block" in self.options:
+            return "baijcuda" if cuda else "baij"
+        return "aijcusparse" if cuda else "aij"
+
+    @property
     def baseline(self):
-        """Whether it is of PETSc alone"""
-        return not any(word in FINEPC_TYPES for word in self.options.split())
+        """Whether it is of PETSc alone, the type of its matrix, too; whatever else needs the library"""
+        return not any(word in FINEPC_TYPES for word in (self.matrix_type, *self.options.split()))
 
 
 def candidates(properties, backend, ranks, kind=None):
@@ -87,7 +94,7 @@ def _general(properties, backend, ranks):
         pairs.append(("gmres pbjacobi", f"{gmres} -pc_type pbjacobi"))
     pairs += [_triangular(properties, ranks, "gmres"), _triangular(properties, ranks, "bcgs")]
     pairs.append(("gmres gamg", f"{gmres} -pc_type gamg"))
-    factor = " -pc_bisai_factor cuda" if backend == "cuda" else ""
+    factor = " -pc_bisai_factor finepc" if backend == "cuda" else ""
     bisai = [
         ("bisai", "-pc_type bisai" + factor),
         ("bisai power 2", "-pc_type bisai -pc_bisai_power 2" + factor),
@@ -124,15 +131,10 @@ def _matches(candidate, word):
 
 def as_program_options(candidate, properties, rtol):
     """The candidate as lines of an options file for any program of PETSc's, which sets its matrix and solver from options"""
-    words, lines = candidate.options.split(), []
-    cuda = candidate.backend == "cuda"
-    matrix = "aijcusparse" if cuda else "aij"
-    if "block" in words:
-        matrix = "baijcuda" if cuda else "baij"
-    lines.append(f"-mat_type {matrix}")
+    words, lines = candidate.options.split(), [f"-mat_type {candidate.matrix_type}"]
     if _block(properties):
         lines.append(f"-mat_block_size {properties.block_size}")
-    if cuda:
+    if candidate.backend == "cuda":
         lines.append("-vec_type cuda")
     keys = [k for k, word in enumerate(words) if word.startswith("-")] + [len(words)]
     options = [" ".join(words[begin:end]) for begin, end in zip(keys, keys[1:])]

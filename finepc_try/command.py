@@ -2,6 +2,7 @@
 import argparse
 import sys
 
+from . import report
 from .matrix import TryError
 from .session import try_matrix
 
@@ -30,19 +31,17 @@ def main(arguments=None):
                         help="for the options, the JSON and the plot (default: %(default)s)")
     args = parser.parse_args(arguments)
     try:
+        report.check_folder(args.output)
         result = try_matrix(args.matrix, args.rhs, backend=args.backend, ranks=args.ranks, rtol=args.rtol,
-                            time_limit=args.time_limit, only=args.only, output=args.output, block_size=args.block_size,
-                            progress=_print)
-    except TryError as error:
+                            time_limit=args.time_limit, only=args.only, block_size=args.block_size, progress=_print)
+        print(result, flush=True)  # Whatever happens to the files, what was measured has been said.
+        report.write_files(result, args.output, _print)
+    except (TryError, OSError) as error:
         print(f"finepc-try: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"finepc-try: cannot write to {args.output}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\nfinepc-try: interrupted", file=sys.stderr)
         return 130
-    print(result)
     return 0 if result.winner else 1
 
 

@@ -154,8 +154,11 @@ def _checked_matrix(A):
     if numpy.iscomplexobj(A.data):
         raise TryError("The matrix is complex; finepc works with real numbers")
     if A.data.dtype != numpy.float64:
-        A = A.astype(numpy.float64)
-    A.sort_indices()
+        # Not A.astype(), which in some releases of scipy sums duplicates first, in the narrower type and the caller's arrays
+        A = scipy.sparse.csr_matrix((A.data.astype(numpy.float64), A.indices, A.indptr), shape=A.shape)
+    if not A.has_canonical_format:
+        A = A.copy()  # The caller's arrays stay as they are.
+        A.sum_duplicates()
     if not numpy.isfinite(A.data).all():
         entry = int(numpy.flatnonzero(~numpy.isfinite(A.data))[0])
         row = int(numpy.searchsorted(A.indptr, entry, side="right")) - 1

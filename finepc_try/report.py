@@ -2,8 +2,10 @@
 import dataclasses
 import json
 import os
+import tempfile
 
 from .advice import name, seconds
+from .matrix import TryError
 
 COLUMNS = ("candidate", "on", "set-up", "solve", "total", "iterations", "memory", "true residual", "first use", "warm", "result")
 
@@ -68,6 +70,7 @@ def text(result):
     else:
         parts.append("\nNothing reached the tolerance in time. A higher --time-limit, a larger --rtol, or a direct solver "
                      "(-pc_type lu) may help.")
+    parts += result.notes
     parts += [f"{kind}: {path}" for kind, path in result.files.items()]
     return "\n".join(parts)
 
@@ -75,23 +78,65 @@ def text(result):
 # ------------------------------------------- files --------------------------------------------
 
 
-def write_files(result, folder):
-    os.makedirs(folder, exist_ok=True)
-    stem = os.path.join(folder, "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in result.name))
-    if result.winner:
-        result.files["options"] = stem + ".opts"
-        with open(stem + ".opts", "w", encoding="utf-8") as file:
-            file.write(options_file(result))
-    plot_path = stem + ".png"
+def check_folder(folder):
+    """An error if nothing can be written there. The folder itself is not made before there is something to write."""
+    if not folder:
+        return
+    place = os.path.abspath(folder)
+    while not os.path.lexists(place):
+        place = os.path.dirname(place)
     try:
-        if plot(result, plot_path):
-            result.files["plot"] = plot_path
-    except ImportError:
-        result.notes.append("There is no plot, since this Python has no matplotlib.")
-    result.files["json"] = stem + ".json"
-    with open(stem + ".json", "w", encoding="utf-8") as file:
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        raise TryError(f"Cannot write to {folder}: {place}: {error.strerror}") from error
+
+
+def write_files(result, folder, say=lambda text: None):
+    """Writes what there is to write. A file that cannot be written becomes one of the result's notes, and what was there before
+    stays; the others are written all the same."""
+    if not folder:
+        return
+    stem = os.path.join(folder, "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in result.name))
+    writers = {"options": (".opts", _write_options), "json": (".json", _write_json), "plot": (".png", plot)}
+    for kind, (ending, write) in writers.items():
+        path, part = stem + ending, stem + ".part" + ending
+        try:
+            os.makedirs(folder, exist_ok=True)
+            if not write(result, part):
+                continue
+            os.replace(part, path)
+            result.files[kind] = path
+            said = f"{kind}: {path}"
+        except Exception as error:  # of matplotlib's there are many
+            said = _why_not(path, error)
+            result.notes.append(said)
+        finally:
+            if os.path.exists(part):
+                os.remove(part)
+        say(said + "\n")
+
+
+def _why_not(path, error):
+    if isinstance(error, ImportError):
+        return f"There is no plot, since this Python cannot import matplotlib: {error}."
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else f"{type(error).__name__}: {error}"
+    return f"The file {path} was not written: {reason}."
+
+
+def _write_options(result, path):
+    if not result.winner:
+        return False
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(options_file(result))
+    return True
+
+
+def _write_json(result, path):
+    with open(path, "w", encoding="utf-8") as file:
         json.dump(as_json(result), file, indent=1)
         file.write("\n")
+    return True
 
 
 def options_file(result):
@@ -126,13 +171,13 @@ def _identity(row):
 def plot(result, path):
     """Residual norms by iterations and by seconds; whether there was something to plot. What grows leaves the axes above."""
     import matplotlib
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
     rows = [row for row in ordered(result.rows) if row.iterations and _curve(row)]
     if not rows:
         return False
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 5), sharey=True, layout="constrained")
-    colors = plt.get_cmap("tab20")
+    figure = Figure(figsize=(12, 5), layout="constrained")  # not of pyplot, which belongs to the program that calls this
+    left, right = figure.subplots(1, 2, sharey=True)
+    colors = matplotlib.colormaps["tab20"]
     for k, row in enumerate(rows):
         curve = _curve(row)
         steps = [j * row.history_stride for j in range(len(curve))]
@@ -158,7 +203,6 @@ def plot(result, path):
     figure.suptitle(f"{result.name}: {result.properties.rows:,} rows, {result.properties.entries:,} entries\n{machine(result)}",
                     fontsize=10)
     figure.savefig(path, dpi=130)
-    plt.close(figure)
     return True
 
 

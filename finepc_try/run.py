@@ -228,7 +228,9 @@ def _host_limits():
     _first_to_go()
     available = _available_bytes()
     if available and not os.path.exists("/proc/driver/nvidia/version"):
-        resource.setrlimit(resource.RLIMIT_AS, (available + 4 * 2**30, resource.RLIM_INFINITY))
+        there = resource.getrlimit(resource.RLIMIT_AS)  # of the shell, for example; the hard one can be lowered but not raised
+        soft = min(limit for limit in (available + 4 * 2**30, *there) if limit != resource.RLIM_INFINITY)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, there[1]))
 
 
 def _available_bytes():
@@ -281,6 +283,9 @@ def _fill(row, result):
     row.memory_bytes = result.get("memory_bytes") or None
     row.density = result["density"] or None
     row.view, row.history, row.history_stride = result["view"], result["history"], result["history_stride"]
+    if row.status in ("ok", "missed") and row.true_residual is None:  # JSON has no number for it
+        row.status = "failed"
+        row.note = _joined(row.note, "its true residual is not a finite number")
     if "total_s" not in result and not row.note:
         row.note = "it ended without an answer"
 

@@ -16,8 +16,8 @@ FALLBACK = {"spd": "indefinite", "semidefinite": "singular"}  # what is tried wh
 @dataclasses.dataclass
 class TryResult:
     """What came of a matrix. `winner` and `runner_up` are rows, or None where nothing reached the tolerance; `options` are those of
-    the winner, as a program of PETSc's takes them; `advice` are sentences about several right-hand sides and time steps; `files`
-    are the paths that were written, by kind: json, options, plot."""
+    the winner, as a program of PETSc's takes them; `advice` are sentences about several right-hand sides and time steps; `notes`
+    are sentences about what else there is to know; `files` are the paths that were written, by kind: json, options, plot."""
 
     name: str
     properties: analyse.Properties
@@ -49,7 +49,8 @@ def try_matrix(matrix, rhs=None, *, backend="auto", ranks=1, rtol=1e-8, time_lim
     rtol: what the true residual must reach, relative to the right-hand side.
     time_limit: seconds for each candidate.
     only: labels or types to which candidates are limited, as a list or separated by commas.
-    output: a folder for the JSON, the options and the plot; without one no file is written.
+    output: a folder for the JSON, the options and the plot; without one no file is written. A file that cannot be written at the
+        end is a sentence in the notes of the result.
     block_size: that of the matrix instead of a guess.
     bench, library: paths of finepc_bench and libfinepc.so instead of those that are found.
     progress: a function that is given lines and parts of lines: lambda text: print(text, end="", flush=True)
@@ -57,6 +58,7 @@ def try_matrix(matrix, rhs=None, *, backend="auto", ranks=1, rtol=1e-8, time_lim
     What is wrong with the matrix or an argument raises TryError; a candidate that fails is a row that says why."""
     say = progress or (lambda text: None)
     _check_options(backend, ranks, rtol, time_limit, block_size)
+    report.check_folder(output)
     bench = run.find_bench(bench)
     A, b, name = load(matrix, rhs)
     say(f"{name}: looking at the matrix\n")
@@ -76,7 +78,10 @@ def try_matrix(matrix, rhs=None, *, backend="auto", ranks=1, rtol=1e-8, time_lim
     with contextlib.ExitStack() as stack:
         work = stack.enter_context(tempfile.TemporaryDirectory(prefix="finepc-try-"))
         path = os.path.join(work, "system.petsc")
-        write(path, A, b)
+        try:
+            write(path, A, b)
+        except OSError as error:
+            raise TryError(f"Cannot write the system for the candidates to {work}: {error}; TMPDIR names another folder") from error
         del A, b
         kinds = [properties.kind]
         _try_all(runner, path, properties, backends, ranks, only, None, result, say)
@@ -88,8 +93,7 @@ def try_matrix(matrix, rhs=None, *, backend="auto", ranks=1, rtol=1e-8, time_lim
             _try_all(runner, path, properties, backends, ranks, only, fallback, result, say)
     result.device, result.petsc, result.commit = runner.device, runner.petsc, runner.commit
     _judge(result, rtol, library, bench)
-    if output:
-        report.write_files(result, output)
+    report.write_files(result, output, say)
     return result
 
 

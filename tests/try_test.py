@@ -5,17 +5,20 @@
 
 Exit code 77: this Python has no numpy and scipy."""
 import argparse
+import contextlib
 import gzip
 import io
 import json
 import os
 import re
+import resource
 import stat
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+from unittest import mock
 
 try:
     import numpy
@@ -33,7 +36,7 @@ folders.build, folders.source = os.path.abspath(folders.build), os.path.abspath(
 sys.path.insert(0, folders.source)
 bench = os.path.join(folders.build, "benchmarks", "finepc_bench")
 
-from finepc_try import TryError, advice, matrix, report, run, try_matrix  # noqa: E402
+from finepc_try import TryError, advice, command, matrix, report, run, session, try_matrix  # noqa: E402
 from finepc_try.analyse import analyse  # noqa: E402
 from finepc_try.candidates import as_program_options, candidates  # noqa: E402
 
@@ -175,10 +178,33 @@ class Candidates(unittest.TestCase):
     def test_device(self):
         found = looked_at(blocks(6, 3))
         bisai = next(candidate for candidate in candidates(found, "cuda", 1) if candidate.label == "gmres bisai")
-        self.assertIn("-pc_bisai_factor cuda", bisai.options)
+        self.assertIn("-pc_bisai_factor finepc", bisai.options)
         lines = as_program_options(bisai, found, 1e-6)
         for option in ("-mat_type baijcuda", "-mat_block_size 3", "-vec_type cuda", "-ksp_rtol 1e-06"):
             self.assertIn(option, lines)
+
+    def test_baselines(self):
+        """What uses no type of finepc's, not for its matrix either"""
+        for A, options in ((blocks(6, 3), "pc_type ilu"), (plane(9, 9), "pc_type jacobi"), (plane(9, 9), "pc_type afsai")):
+            for backend in ("host", "cuda"):
+                every = [candidate for candidate in candidates(looked_at(A), backend, 1) if options in candidate.options]
+                self.assertTrue(every)
+                for candidate in every:
+                    lines = " ".join(as_program_options(candidate, looked_at(A), 1e-6))
+                    ours = any(name in lines for name in ("baijcuda", "afsai", "cgfused"))
+                    self.assertEqual(candidate.baseline, not ours, f"{backend}: {lines}")
+
+    def test_library(self):
+        """The options of a winner that uses PETSc's preconditioner and finepc's matrix load the library."""
+        found = looked_at(blocks(6, 3))
+        for backend, wanted in (("cuda", True), ("host", False)):
+            ilu = next(candidate for candidate in candidates(found, backend, 1) if candidate.label == "gmres ilu")
+            row = run.Row(ilu.label, backend, ilu.options, "ok", setup_s=1.0, solve_s=1.0, total_s=2.0, again_s=1.0, iterations=3,
+                          true_residual=1e-9, baseline=ilu.baseline)
+            row.candidate = ilu
+            result = session.TryResult("A", found, 1e-8, 1, [row])
+            session._judge(result, 1e-8, "/x/libfinepc.so", bench)
+            self.assertEqual("-dll_append /x/libfinepc.so" in result.options, wanted, result.options)
 
 
 class Files(Folder):
@@ -219,6 +245,17 @@ class Files(Folder):
         dense = numpy.array([[2.0, 1.0], [1.0, 3.0]])
         for A in (dense, sparse.coo_matrix(dense), [[2, 1], [1, 3]]):
             numpy.testing.assert_array_equal(matrix.load(A)[0].toarray(), dense)
+
+    def test_duplicates(self):
+        """Entries of the same place are summed, in double precision, and the caller's arrays stay as they are."""
+        for kind in (float, numpy.int8):
+            data, columns = numpy.array([4, 100, 100, 1, 5], dtype=kind), numpy.array([1, 0, 0, 1, 0], dtype=numpy.int32)
+            A = sparse.csr_matrix((data, columns, numpy.array([0, 3, 5])), shape=(2, 2))
+            before = data.copy(), columns.copy()
+            found = matrix.load(A)[0]
+            self.assertEqual((found.nnz, found.toarray().tolist()), (4, [[200.0, 4.0], [5.0, 1.0]]))
+            numpy.testing.assert_array_equal(data, before[0])
+            numpy.testing.assert_array_equal(columns, before[1])
 
     def refused(self, why, A, *rhs):
         with self.assertRaisesRegex(TryError, why):
@@ -434,6 +471,25 @@ exec {bench} "$@"
                 os.kill(int(child), 0)
                 time.sleep(0.1)
 
+    def test_no_number(self):
+        """A true residual that is not finite is null in the JSON of the program, whatever it says of the convergence."""
+        for status in ("missed", "ok"):
+            row = self.rows(f"""{bench} "$@"; r=$(echo "$@" | sed 's/.*-json \\([^ ]*\\).*/\\1/')
+sed -i 's/"true_residual": *[-+.0-9e]*/"true_residual": null/; s/"status": *"[a-z]*"/"status": "{status}"/' $r; exit 0""")
+            self.assertEqual(row.status, "failed")
+            self.assertIn("true residual is not a finite number", row.note)
+            self.assertIsNone(row.true_residual)
+
+    def test_memory_limit(self):
+        """A limit that is there already, such as that of ulimit -v, stays where it is less."""
+        code = ("import os, resource\nfrom finepc_try import run\nrun.os.path.exists = lambda path: False\n"
+                "G = 2**30\nresource.setrlimit(resource.RLIMIT_AS, (60 * G, 70 * G))\n"
+                "for available in (100, 20):\n  run._available_bytes = lambda: available * G\n  run._host_limits()\n"
+                "  print(*(limit // G for limit in resource.getrlimit(resource.RLIMIT_AS)))\n")
+        done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              timeout=100, cwd=self.folder, env=dict(os.environ, PYTHONPATH=folders.source))
+        self.assertEqual(done.stdout.splitlines(), ["60 70", "24 70"])
+
     def test_slow_solver(self):
         """The program itself ends a solve when the time is over."""
         A = plane(150, 150) @ plane(150, 150)
@@ -536,9 +592,63 @@ class Program(Folder):
         scipy.io.mmwrite(self.path("A.mtx"), plane(3, 3))
         with open(self.path("file"), "w", encoding="ascii"):
             pass
-        unwritable = self.start("A.mtx", "--backend", "host", "--only", "jacobi", "--output", "file/below")
-        self.assertEqual(unwritable.returncode, 2)
-        self.assertIn("cannot write to file/below", unwritable.stderr)
+        for folder in ("file/below", "file"):  # noticed before anything is solved
+            unwritable = self.start("A.mtx", "--backend", "host", "--only", "jacobi", "--output", folder)
+            self.assertEqual((unwritable.returncode, unwritable.stdout), (2, ""))
+            self.assertRegex(unwritable.stderr, f"^finepc-try: Cannot write to {folder}: .*Not a directory")
+        with self.assertRaisesRegex(TryError, "Cannot write to .*Not a directory"):
+            attempt(plane(3, 3), output=self.path("file/below"))
+        self.assertNotIn("finepc-try", os.listdir(self.folder))  # the folder of --output, which is not made in vain
+
+    def told(self):
+        """(exit code, what is printed, what of errors) by the program in this process"""
+        scipy.io.mmwrite(self.path("A.mtx"), plane(6, 6))
+        said, errors = io.StringIO(), io.StringIO()
+        with mock.patch.dict(os.environ, FINEPC_BENCH=bench), contextlib.redirect_stdout(said), contextlib.redirect_stderr(errors):
+            code = command.main([self.path("A.mtx"), "--backend", "host", "--only", "jacobi", "--output", self.path("here")])
+        return code, said.getvalue(), errors.getvalue()
+
+    def test_trouble_with_a_file(self):
+        """It costs that file alone, and is told after the table."""
+        broken = mock.patch.object(report, "plot", side_effect=RuntimeError("no fonts"))
+        missing = mock.patch.dict(sys.modules, matplotlib=None)
+        for trouble, note in ((broken, "A.png was not written: RuntimeError: no fonts."),
+                              (missing, "There is no plot, since this Python cannot import")):
+            with trouble:
+                code, said, errors = self.told()
+            self.assertEqual((code, errors), (0, ""))
+            self.assertLess(said.index("The fastest is"), said.index(note))
+            self.assertEqual(sorted(os.listdir(self.path("here"))), ["A.json", "A.opts"])
+
+    def test_full_disk(self):
+        """A file that does not fit is not left half-written, and one of an earlier run stays."""
+        result = attempt(plane(6, 6), only="jacobi")
+        with open(self.path("matrix.json"), "w", encoding="ascii") as file:
+            file.write("earlier")
+        before, said = resource.getrlimit(resource.RLIMIT_FSIZE), []
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))  # bytes
+        try:
+            report.write_files(result, self.folder, said.append)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        self.assertRegex("".join(said), "matrix.json was not written: File too large")
+        self.assertIn("matrix.json was not written", str(result))
+        self.assertIn("options", result.files)
+        self.assertNotIn("json", result.files)
+        self.assertFalse([name for name in os.listdir(self.folder) if "part" in name])
+        with open(self.path("matrix.json"), encoding="ascii") as file:
+            self.assertEqual(file.read(), "earlier")
+
+    def test_trouble_elsewhere(self):
+        """An error of the system that has nothing to do with the folder of --output does not name it."""
+        full = OSError(28, "No space left on device")
+        for trouble, note in ((mock.patch.object(session, "write", side_effect=full), "Cannot write the system .*No space.*TMPDIR"),
+                              (mock.patch.object(run.Runner, "_process", side_effect=full), "No space left on device")):
+            with trouble:
+                code, said, errors = self.told()
+            self.assertEqual(code, 2)
+            self.assertRegex(errors, f"^finepc-try: .*{note}")
+            self.assertNotIn(self.path("here"), errors)
 
 
 if __name__ == "__main__":
