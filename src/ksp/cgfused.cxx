@@ -304,12 +304,12 @@ static PetscErrorCode Create(KSP ksp)
 
   With several ranks an iteration has one reduction, by recurrences as those of `KSPCGUseSingleReduction()`, and the host makes it
   and the test. For the same matrices and preconditioners, but for `PCCMATCH`, the products are own ones (the path of several
-ranks), and the exchange goes on during the product with the rank's own block. The sums pass through the host's memory even where
-MPI takes device buffers: three numbers are there sooner so. With `-ksp_cg_single_reduction 0` there are two reductions, that of the
-  norm goes with that of z^T r. The recurrences need a symmetric matrix. Where boundary rows were replaced by rows of the identity
-  and their columns were kept (`MatZeroRows()`), they are wrong, and `KSPCG` with a single reduction diverges. Here p^T A p itself
-  is computed in iterations 1, 2, 4, 8 and so on; if the recurrence is off by more than 1e-5 of its terms, the solve goes on with
-  two reductions, as `KSPCG` has them, and `-info` tells it.
+  ranks), and the exchange goes on during the product with the rank's own block. The sums pass through the host's memory even
+  where MPI takes device buffers: three numbers are there sooner so. With `-ksp_cg_single_reduction 0` there are two reductions,
+  that of the norm goes with that of z^T r. The recurrences need a symmetric matrix. Where boundary rows were replaced by rows of
+  the identity and their columns were kept (`MatZeroRows()`), they are wrong, and `KSPCG` with a single reduction diverges. Here
+  p^T A p itself is computed in iterations 1, 2, 4, 8 and so on; if the recurrence is off by more than 1e-5 of its terms, the
+  solve goes on with two reductions, as `KSPCG` has them, and `-info` tells it.
 
   A null space, a transposed solve, any other matrix or preconditioner, a rank without rows, two reductions on several ranks, and
   on one rank a single one, a monitor, and a convergence test other than `KSPConvergedDefault()` and `KSPConvergedSkip()` take the
@@ -323,8 +323,9 @@ MPI takes device buffers: three numbers are there sooner so. With `-ksp_cg_singl
   as MPI's sums do so, on the general path as far as `MatMult()` and `PCApply()` do.
 
   Sums of squares are plain: a norm whose square overflows is not finite, and one whose square underflows is zero. A solve that
-would have converged because of this ends with `KSP_DIVERGED_BREAKDOWN`, and so does one whose solution is too small for numbers.
-Where the solution overflows, the reason is `KSP_DIVERGED_NANORINF`. `KSPCG` says in all these cases that it has converged.
+  would have converged because of this ends with `KSP_DIVERGED_BREAKDOWN`, and so does one whose solution is too small for
+  numbers. Where the solution overflows, the reason is `KSP_DIVERGED_NANORINF`. `KSPCG` says in all these cases that it has
+  converged.
 
   With `KSPCGSetRadius()` it is the trust-region method of Steihaug and Toint, as `KSPSTCG` is, for SNESNEWTONTR and for TAO's
   Newton methods nls, bnls, bntr and bntl (`-tao_nls_ksp_type cgfused`, `-tao_bnk_ksp_type cgfused`; ntr and ntl ask for PETSc's own

@@ -446,9 +446,9 @@ static PetscErrorCode Create(KSP ksp)
   needs the host in every iteration.
 
   Norms are those of the residual of the whole system, `KSP_NORM_UNPRECONDITIONED` (default), or sqrt(r^T M^{-1} r),
-  `KSP_NORM_NATURAL`, or none. The default of `KSPCG` is another one, `KSP_NORM_PRECONDITIONED`: to compare both, give one of these
-  to both, such as `-ksp_norm_type unpreconditioned`. The one in iteration 0 is that of the guess as it was given. From the first
-iteration on the residual in the red points is zero.
+  `KSP_NORM_NATURAL`, or none. The default of `KSPCG` is another one, `KSP_NORM_PRECONDITIONED`: to compare both, give one of
+  these to both, such as `-ksp_norm_type unpreconditioned`. The one in iteration 0 is that of the guess as it was given. From the
+  first iteration on the residual in the red points is zero.
 
   A guess is an error in a device context of the stream type `PETSC_STREAM_NONBLOCKING`, since PETSc's product, which makes the
   residual of the guess, may run in another stream than the current one.

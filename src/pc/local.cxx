@@ -451,7 +451,7 @@ PetscErrorCode PCViewSymmetry_Local(PC pc, PetscViewer viewer)
   PetscCall(PetscViewerASCIIPrintf(viewer, "symmetry: %s, %s\n", couplings, pairs));
   if (sum[1])
     PetscCall(PetscViewerASCIIPrintf(viewer,
-                                     "not symmetric, entries differ by up to %g of the larger one: CG may fail, GMRES will not\n",
+                                     "not symmetric, entries differ by up to %g of the larger one: CG may fail, so use GMRES\n",
                                      (double)largest));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -284,8 +284,8 @@ static PetscErrorCode Create(PC pc)
 + -pc_bisai_power <1> - p, 1 to 4: the approximate inverses of L and U take the patterns of L^p and U^p
 . -pc_bisai_power_lower <0> - the same for L alone; 0: as `-pc_bisai_power`
 . -pc_bisai_power_upper <0> - the same for U alone
-. -pc_bisai_factor <petsc> - where L and U come from: `petsc`, on the host, or `cuda`, block ILU(0) on the GPU, so that a Newton or
-  time loop with `aijcusparse` never goes through the host
+. -pc_bisai_factor <petsc> - where L and U come from: `petsc`, on the host, or `finepc`, block ILU(0) where the matrix is, so that a
+  Newton or time loop with `aijcusparse` never goes through the host; `cuda` is the old name of `finepc`
 . -pc_bisai_factor_levels <0> - levels of fill, with `petsc`
 . -pc_bisai_factor_shift_type <none> - shift of zero pivots inside diagonal blocks, with `petsc`: `none` or `inblocks`, for block
   size 1 also `nonzero` and `positive_definite`
