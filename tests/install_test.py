@@ -2,7 +2,7 @@
 """Installs finepc into an empty folder and builds tutorials/ex2.cxx against it, once through pkg-config and once through the
 CMake package, and tutorials/ex6.c in a project that has no C++; the programs run, and so does -dll_append of the installed library.
 A PETSc of another patch release is taken, one of another minor release is refused. Without PETSc the configuration points to
-scripts/setup:
+scripts/setup. The archive for machines without a compiler runs its test program:
 
     install_test.py --build BUILD_FOLDER --source SOURCE_FOLDER"""
 import argparse
@@ -49,6 +49,15 @@ def check_try(found, work):
         sys.exit(f"FAILED: the installed finepc-try does not print what it should:\n{said}")
 
 
+def check_archive(build, work):
+    """What cpack would put into the archive, unpacked, with PETSc's library in it"""
+    for component in ([], ["--component", "package"]):
+        run(["cmake", "--install", build, *component, "--prefix", f"{work}/archive"])
+    said = run([f"{work}/archive/run-tests", "[options]"], PETSC_DIR="", PETSC_ARCH="")
+    if "All tests passed" not in said:
+        sys.exit(f"FAILED: run-tests of the archive does not run a case:\n{said}")
+
+
 def refused(command, text, **variables):
     """The command must end with an error that says the text; CMake breaks its lines."""
     print("+", *command, flush=True)
@@ -84,6 +93,7 @@ def main():
                      "afsai_default.opts", "ex6.c", "README.md"):
             if name not in found:
                 sys.exit(f"FAILED: {name} is not installed")
+        check_archive(options.build, work)
         if "afsai.h" in found or "csr.h" in found:
             sys.exit("FAILED: a private header is installed")
 
