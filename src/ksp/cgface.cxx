@@ -166,6 +166,39 @@ PetscErrorCode CGCheckConverged(KSP ksp, const CGRange &range, Vec r, Vec z)
 
 /* -------------------------------- vectors where the solve runs -------------------------------- */
 
+PetscErrorCode CGSetWorkVecs(KSP ksp, PetscInt count)
+{
+  const MPI_Comm comm = PetscObjectComm((PetscObject)ksp);
+  PetscMPIInt    size;
+  PetscBool      given, cuda = PETSC_FALSE;
+  PetscInt       n, N, bs;
+  VecType        type;
+  Mat            A;
+  Vec            model;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_size(comm, &size));
+  PetscCall(PCGetOperatorsSet(ksp->pc, &given, nullptr));
+  if (size > 1 && given && !ksp->vec_sol && !ksp->dm) {
+    PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+    PetscCall(MatGetVecType(A, &type));
+    PetscCall(PetscStrcmpAny(type, &cuda, VECCUDA, VECMPICUDA, ""));
+  }
+  if (!cuda) {
+    PetscCall(KSPSetWorkVecs(ksp, count));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(MatGetLocalSize(A, nullptr, &n));
+  PetscCall(MatGetSize(A, nullptr, &N));
+  PetscCall(MatGetBlockSizes(A, nullptr, &bs));
+  PetscCall(VecCreateMPICUDAWithArrays(comm, bs, n, N, nullptr, nullptr, &model));
+  PetscCall(VecDestroyVecs(ksp->nwork, &ksp->work));
+  PetscCall(VecDuplicateVecs(model, count, &ksp->work));
+  ksp->nwork = count;
+  PetscCall(VecDestroy(&model));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode CGGetRead(PetscBool device, Vec v, const PetscScalar **array, PetscMemType *where)
 {
   PetscMemType found = PETSC_MEMTYPE_HOST;

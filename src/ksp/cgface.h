@@ -57,6 +57,13 @@ PetscErrorCode CGCheckConverged(KSP, const CGRange &, Vec r, Vec z);
 
 /* -------------------------------- vectors where the solve runs -------------------------------- */
 
+/*
+   KSPSetWorkVecs() without the vector that it makes by MatCreateVecs() where the KSP has no solution yet. With MATMPIAIJCUSPARSE
+   such a vector is set to zero on the host as well, which takes longer than all else in the set-up of PCJACOBI (PETSc 3.26.1,
+   VecCreate_IMPL_Private_() of vecmpicupm_impl.hpp and Initialize_CUPMBase() of veccupmimpl.h).
+*/
+PetscErrorCode CGSetWorkVecs(KSP, PetscInt count);
+
 /* The array of v on the GPU, or on the host; where it really is, if that is asked for. */
 PetscErrorCode CGGetRead(PetscBool device, Vec v, const PetscScalar **array, PetscMemType *where = nullptr);
 PetscErrorCode CGRestoreRead(PetscBool device, Vec v, const PetscScalar **array);

@@ -90,7 +90,7 @@ static PetscErrorCode KSPSetUp_CGFused(KSP ksp)
 
   PetscFunctionBegin;
   PetscCall(CGFusedSingleReduction(ksp, &single));
-  PetscCall(KSPSetWorkVecs(ksp, single ? 5 : 3));
+  PetscCall(CGSetWorkVecs(ksp, single ? 5 : 3));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
