@@ -259,6 +259,16 @@ PetscErrorCode CGFusedGetStatus_CUDA(const CGFusedWork *, CGFusedStatus *)
   return NoCUDA();
 }
 
+PetscErrorCode CGFusedTimeCommunication_CUDA(CGFusedWork *, int, CGCommunicationTimes *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGFusedExchangeOnce_CUDA(CGFusedWork *, NCCL *, const Neighbours *, const PetscScalar *, PetscScalar *)
+{
+  return NoCUDA();
+}
+
 PetscErrorCode CGRankBegin_CUDA(CGFusedWork *, const CGRankVectors *, CGNorm)
 {
   return NoCUDA();

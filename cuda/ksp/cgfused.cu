@@ -21,22 +21,6 @@ PetscErrorCode CopyOperators(CGFusedWork *work, const CGFusedOperators *op, cons
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Sums and exchanges are in the graph from now on, or no longer. A graph does not outlive the communicator that it was made with.
- */
-PetscErrorCode UseNCCL(CGFusedWork *work, NCCL *nccl)
-{
-  PetscFunctionBegin;
-  if (nccl == work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
-  if (work->graph) PetscCallCUDA(cudaGraphExecDestroy(work->graph));
-  work->graph = nullptr;
-  if (work->nccl) NCCLRelease(work->nccl);
-  work->nccl = nccl;
-  if (nccl) NCCLHold(nccl);
-  if (nccl) work->mailbox.Watch([nccl]() { return NCCLCheck(nccl); });
-  else work->mailbox.Watch(nullptr);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 bool AreResident(const CGFusedWork *work)
 {
   return work->A.kind == SLICES_RESIDENT &&
@@ -109,7 +93,7 @@ PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *work, const CGFusedOperators *op
   const size_t needed = (size_t)n * (work->resident ? 4 : factored ? 1 : 0);
   if (work->t.size() < needed) PetscCall(work->t.Allocate(needed));
   if (op->B) PetscCall(CGFusedPrepareGhosts(&work->ghosts, *op->B, op->ghosts, changes->A));
-  PetscCall(UseNCCL(work, op->nccl));
+  PetscCall(CGFusedUseNCCL(work, op->nccl));
   if (op->nccl) PetscCall(CGFusedPrepareExchange(work, &work->ghosts, *op->neighbours, op->exchange));
   if (work->resident) PetscCall(CGFusedAllocateResident(work));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -161,6 +161,9 @@ PetscErrorCode CGFusedLaunchResident(CGFusedWork *, cudaStream_t);
 PetscErrorCode CGFusedPrepareGhosts(CGGhosts *, const CSRView &B, PetscScalar *values, bool changed);
 /* w = w + B ghosts, with the change of p.w, and the rank's sums for whom adds them over the ranks. */
 PetscErrorCode CGFusedLaunchGhosts(CGFusedWork *, const PetscScalar *p, PetscScalar *w, cudaStream_t);
+/* Sums and exchanges are in the graph from now on, or no longer. A graph does not outlive the communicator that it was made with.
+ */
+PetscErrorCode CGFusedUseNCCL(CGFusedWork *, NCCL *);
 /*
    Makes the exchange of these lists ready, and connects the ranks. An exchange of the same number is kept: the number must be the
    same on all ranks.

@@ -5,6 +5,7 @@
 #include <cub/cub.cuh>
 #include <thrust/iterator/counting_iterator.h>
 
+#include "capture.cuh"
 #include "cgfused.cuh"
 
 namespace
@@ -126,6 +127,20 @@ PetscErrorCode CGFusedLaunchGhosts(CGFusedWork *work, const PetscScalar *p, Pets
 
 /* ------------------------------------- the exchange by NCCL ----------------------------------- */
 
+PetscErrorCode CGFusedUseNCCL(CGFusedWork *work, NCCL *nccl)
+{
+  PetscFunctionBegin;
+  if (nccl == work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
+  if (work->graph) PetscCallCUDA(cudaGraphExecDestroy(work->graph));
+  work->graph = nullptr;
+  if (work->nccl) NCCLRelease(work->nccl);
+  work->nccl = nccl;
+  if (nccl) NCCLHold(nccl);
+  if (nccl) work->mailbox.Watch([nccl]() { return NCCLCheck(nccl); });
+  else work->mailbox.Watch(nullptr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode CGFusedPrepareExchange(CGFusedWork *work, CGGhosts *ghosts, const Neighbours &neighbours, long exchange)
 {
   cudaStream_t stream;
@@ -189,5 +204,83 @@ PetscErrorCode CGFusedEndExchange(CGFusedWork *work, const CGGhosts *ghosts, cud
   PetscFunctionBegin;
   if (ghosts->to.empty() && ghosts->from.empty()) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCallCUDA(cudaStreamWaitEvent(stream, work->joined, 0));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------ communication by itself --------------------------------- */
+
+PetscErrorCode CGFusedExchangeOnce_CUDA(CGFusedWork *work, NCCL *nccl, const Neighbours *neighbours, const PetscScalar *x,
+                                        PetscScalar *ghosts)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  work->ghosts.values = ghosts;
+  PetscCall(CGFusedUseNCCL(work, nccl));
+  PetscCall(CGFusedPrepareExchange(work, &work->ghosts, *neighbours, work->ghosts.exchange + 1));
+  PetscCall(CGFusedBeginExchange(work, &work->ghosts, x, stream));
+  PetscCall(CGFusedEndExchange(work, &work->ghosts, stream));
+  PetscCallCUDA(cudaStreamSynchronize(stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Seconds of one of `count` that launch() puts into a graph, all ranks at the same time. */
+template <typename Launch>
+static PetscErrorCode TimeGraph(CGFusedWork *work, int count, Launch launch, PetscLogDouble *seconds)
+{
+  constexpr int   kLaunches = 10;
+  cudaGraphExec_t graph     = nullptr;
+  cudaEvent_t     begin, end;
+  cudaStream_t    stream;
+  float           ms;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  if (!work->capture) PetscCallCUDA(cudaStreamCreateWithFlags(&work->capture, cudaStreamNonBlocking));
+  PetscCallCUDA(cudaStreamBeginCapture(work->capture, cudaStreamCaptureModeThreadLocal));
+  const auto all = [&]() {
+    PetscFunctionBegin;
+    for (int k = 0; k < count; k++) PetscCall(launch(work->capture));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  };
+  PetscCall(EndCapture(work->capture, all(), &graph));
+  PetscCallCUDA(cudaEventCreate(&begin));
+  PetscCallCUDA(cudaEventCreate(&end));
+  *seconds = PETSC_MAX_REAL;
+  for (int k = 0; k < kLaunches; k++) {
+    PetscCallCUDA(cudaGraphLaunch(graph, stream)); /* after this one the ranks go on together */
+    PetscCallCUDA(cudaEventRecord(begin, stream));
+    PetscCallCUDA(cudaGraphLaunch(graph, stream));
+    PetscCallCUDA(cudaEventRecord(end, stream));
+    PetscCallCUDA(cudaEventSynchronize(end));
+    PetscCallCUDA(cudaEventElapsedTime(&ms, begin, end));
+    *seconds = std::min(*seconds, ms * 1e-3 / count);
+  }
+  PetscCallCUDA(cudaEventDestroy(begin));
+  PetscCallCUDA(cudaEventDestroy(end));
+  PetscCallCUDA(cudaGraphExecDestroy(graph));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedTimeCommunication_CUDA(CGFusedWork *work, int count, CGCommunicationTimes *times)
+{
+  CGState *const state = work->mailbox.state();
+
+  PetscFunctionBegin;
+  *times = CGCommunicationTimes{};
+  if (!work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(work->mailbox.Wait());
+  PetscCall(TimeGraph(
+    work, count,
+    [&](cudaStream_t stream) {
+      PetscFunctionBegin;
+      PetscCall(CGFusedBeginExchange(work, &work->ghosts, work->v.p, stream));
+      PetscCall(CGFusedEndExchange(work, &work->ghosts, stream));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    },
+    &times->exchange));
+  PetscCall(TimeGraph(
+    work, count, [&](cudaStream_t stream) { return NCCLSum(work->nccl, &state->own.nn, &state->all.nn, 2, stream); }, &times->sum));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

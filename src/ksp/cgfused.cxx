@@ -253,6 +253,7 @@ static PetscErrorCode Compose(KSP ksp, PetscBool compose)
   PetscFunctionBegin;
   PetscCall(KSP_CGFused::options.Compose(ksp, compose));
   PetscCall(CGFusedComposeTrust(ksp, compose));
+  PetscCall(PetscObjectComposeFunction((PetscObject)ksp, kTimeCommunication, compose ? Entry<CGFusedTimeCommunication> : nullptr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -145,6 +145,20 @@ PetscErrorCode CGFusedAdvance_CUDA(CGFusedWork *, PetscInt *count, const CGRecor
                                    PetscReal *value);
 PetscErrorCode CGFusedGetStatus_CUDA(const CGFusedWork *, CGFusedStatus *);
 
+/* What communication takes by itself, in seconds; all 0 without NCCL. */
+struct CGCommunicationTimes {
+  PetscLogDouble exchange; /* one exchange of ghosts, with packing */
+  PetscLogDouble sum;      /* one sum of two numbers */
+};
+
+/*
+   The times of the exchange and of the sum that the last solve made with NCCL, each as a graph of `count` of them one after the
+   other, the best of some launches. All ranks call it.
+*/
+PetscErrorCode CGFusedTimeCommunication_CUDA(CGFusedWork *, int count, CGCommunicationTimes *);
+/* The exchange of these lists once and by itself, to be tested; the ghosts are there when it returns. All ranks call it. */
+PetscErrorCode CGFusedExchangeOnce_CUDA(CGFusedWork *, NCCL *, const Neighbours *, const PetscScalar *x, PetscScalar *ghosts);
+
 /* ------------------ several ranks with MPI: the host decides --------------------------------- */
 
 /* A rank's arrays on the GPU, [n]. */

@@ -1,4 +1,6 @@
 /* A rank among several in the fused conjugate gradient method: its exchange, and its part of an iteration by MPI on the GPU. */
+#include <petscdevice.h>
+
 #include "cgfusedimpl.h"
 
 PetscErrorCode CGFusedGhostPattern(Mat A, CopiedFrom *now)
@@ -89,5 +91,52 @@ PetscErrorCode CGFusedRankAdvance(KSP ksp, PetscScalar a, PetscScalar b, PetscRe
   PetscCall(PetscLogGpuFlops(cg->flops));
   for (size_t k = 0; k < PETSC_STATIC_ARRAY_LENGTH(vec); k++) PetscCall(VecRestoreArrayAndMemType(vec[k], array[k]));
   PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sums, 3, MPIU_REAL, MPIU_SUM, PetscObjectComm((PetscObject)ksp)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode TimeByMPI(KSP ksp, int count, CGCommunicationTimes *times)
+{
+  const KSP_CGFused *cg      = (const KSP_CGFused *)ksp->data;
+  const MPI_Comm     comm    = PetscObjectComm((PetscObject)ksp);
+  PetscReal          sums[3] = {0, 0, 0};
+  const PetscScalar *z;
+  PetscMemType       where;
+  PetscDeviceContext device;
+  PetscLogDouble     begin, middle, end;
+
+  PetscFunctionBegin;
+  PetscCall(PetscDeviceContextGetCurrentContext(&device));
+  PetscCall(VecGetArrayReadAndMemType(ksp->work[1], &z, &where));
+  PetscCallMPI(MPI_Barrier(comm));
+  PetscCall(PetscTime(&begin));
+  for (int k = 0; k < count; k++) {
+    PetscCall(PetscSFBcastWithMemTypeBegin(cg->exchange.sf, MPIU_SCALAR, PETSC_MEMTYPE_CUDA, z, PETSC_MEMTYPE_CUDA,
+                                           cg->exchange.ghosts, MPI_REPLACE));
+    PetscCall(PetscSFBcastEnd(cg->exchange.sf, MPIU_SCALAR, z, cg->exchange.ghosts, MPI_REPLACE));
+    PetscCall(PetscDeviceContextSynchronize(device));
+  }
+  PetscCall(PetscTime(&middle));
+  for (int k = 0; k < count; k++) PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sums, 3, MPIU_REAL, MPIU_SUM, comm));
+  PetscCall(PetscTime(&end));
+  PetscCall(VecRestoreArrayReadAndMemType(ksp->work[1], &z));
+  times->exchange = (middle - begin) / count;
+  times->sum      = (end - middle) / count;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedTimeCommunication(KSP ksp, PetscLogDouble seconds[2])
+{
+  constexpr int        kCount = 100;
+  const KSP_CGFused   *cg     = (const KSP_CGFused *)ksp->data;
+  CGCommunicationTimes times{};
+
+  PetscFunctionBegin;
+  if (cg->solved && cg->several && !cg->why) {
+    if (cg->nccl) PetscCall(CGFusedTimeCommunication_CUDA(cg->work, kCount, &times));
+    else PetscCall(TimeByMPI(ksp, kCount, &times));
+  }
+  seconds[0] = times.exchange;
+  seconds[1] = times.sum;
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, seconds, 2, MPI_DOUBLE, MPI_MAX, PetscObjectComm((PetscObject)ksp)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -148,6 +148,13 @@ PetscErrorCode CGFusedGhostPattern(Mat A, CopiedFrom *now);
 /* Makes the exchange for these columns of other ranks, unless it can stay, and its lists if these are asked for; collective. */
 PetscErrorCode CGFusedMakeExchange(CGFusedExchange *, Mat A, PetscInt count, const PetscInt columns[], PetscBool lists);
 PetscErrorCode CGFusedResetExchange(CGFusedExchange *);
+/*
+   The seconds that one exchange of the last solve and one sum take by themselves, the most of any rank, as the solve made them: by
+   NCCL in a graph, or by MPI with a wait for the GPU. Both are 0 where there was no path of several ranks. Composed as a method for
+   the benchmark; collective.
+*/
+PetscErrorCode        CGFusedTimeCommunication(KSP, PetscLogDouble seconds[2]);
+constexpr const char *kTimeCommunication = "KSPFinePCTimeCommunication_C";
 /* Before the first iteration. */
 PetscErrorCode CGFusedRankBegin(KSP);
 /*
