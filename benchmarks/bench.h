@@ -93,12 +93,15 @@ struct Result {
   PetscInt                    logged_setups = 0; /* number of set-ups, the fastest of which the events are of */
   std::vector<PetscLogDouble> refill;            /* seconds of KSPSetUp() with new values in the same nonzero pattern */
   PetscLogDouble              apply_seconds   = 0.;
-  PetscLogDouble              apply_bytes     = 0.; /* 0: not known */
-  PetscLogDouble              iteration_bytes = 0.; /* 0: not known */
-  PetscReal                   density         = 0.; /* nnz(G)/nnz(A), 0 for PCs that have no factor of finepc's */
-  double                      complexity      = 0.; /* entries of all levels' operators / nnz(A), 0 for PCs without levels */
-  PetscLogDouble              memory_bytes    = 0.; /* taken from the matrix on to the end of the first solve; 0: not known */
-  std::vector<PetscReal>      history;              /* residual norms of the last run */
+  PetscLogDouble              apply_bytes     = 0.;  /* 0: not known */
+  PetscLogDouble              iteration_bytes = 0.;  /* 0: not known */
+  PetscReal                   density         = 0.;  /* nnz(G)/nnz(A), 0 for PCs that have no factor of finepc's */
+  std::string                 communication;         /* of cgfused on several ranks, with the reason: nccl.., mpi.. */
+  PetscLogDouble              exchange_seconds = 0.; /* of one exchange and of one sum by themselves: no part of a solve's time */
+  PetscLogDouble              sum_seconds      = 0.;
+  double                      complexity       = 0.; /* entries of all levels' operators / nnz(A), 0 for PCs without levels */
+  PetscLogDouble              memory_bytes     = 0.; /* taken from the matrix on to the end of the first solve; 0: not known */
+  std::vector<PetscReal>      history;               /* residual norms of the last run */
   PetscInt                    history_stride = 1;
   std::vector<std::string>    view; /* PCView() of finepc's own PCs, line by line */
 };

@@ -100,6 +100,25 @@ typedef enum { KSP_CGFUSED_AUTO, KSP_CGFUSED_GENERAL, KSP_CGFUSED_GRAPH, KSP_CGF
 PETSC_EXTERN const char *const KSPCGFusedPaths[];
 
 /*E
+  KSPCGFusedCommunication - how `KSPCGFUSED` on several ranks makes sums and exchanges vectors
+
+  Values:
++ `KSP_CGFUSED_COMMUNICATION_AUTO` (auto) - NCCL where it can run, else MPI
+. `KSP_CGFUSED_COMMUNICATION_MPI` (mpi) - `MPI_Allreduce()` and a `PetscSF`; the host takes part in every iteration
+- `KSP_CGFUSED_COMMUNICATION_NCCL` (nccl) - NCCL, in the CUDA graph of the iterations; the host learns of the end late
+
+  Level: intermediate
+
+.seealso: `KSPCGFUSED`, `KSPCGFusedSetCommunication()`
+E*/
+typedef enum {
+  KSP_CGFUSED_COMMUNICATION_AUTO,
+  KSP_CGFUSED_COMMUNICATION_MPI,
+  KSP_CGFUSED_COMMUNICATION_NCCL
+} KSPCGFusedCommunication;
+PETSC_EXTERN const char *const KSPCGFusedCommunications[];
+
+/*E
   PCBISAIFactor - where `PCBISAI` gets its block triangular factors from
 
   Values:
@@ -307,6 +326,8 @@ PETSC_EXTERN PetscErrorCode KSPCGFusedSetPath(KSP, KSPCGFusedPath);
 PETSC_EXTERN PetscErrorCode KSPCGFusedGetPath(KSP, KSPCGFusedPath *);
 PETSC_EXTERN PetscErrorCode KSPCGFusedSetCompress(KSP, PetscBool);
 PETSC_EXTERN PetscErrorCode KSPCGFusedGetCompress(KSP, PetscBool *);
+PETSC_EXTERN PetscErrorCode KSPCGFusedSetCommunication(KSP, KSPCGFusedCommunication);
+PETSC_EXTERN PetscErrorCode KSPCGFusedGetCommunication(KSP, KSPCGFusedCommunication *);
 
 PETSC_EXTERN PetscErrorCode KSPRRBCGSetGraph(KSP, PetscBool);
 PETSC_EXTERN PetscErrorCode KSPRRBCGGetGraph(KSP, PetscBool *);

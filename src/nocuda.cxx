@@ -188,6 +188,40 @@ PetscErrorCode BISAIPermute_CUDA(PetscInt, PetscInt, const PetscInt *, PetscBool
   return NoCUDA();
 }
 
+PetscErrorCode NCCLOpen_CUDA(char why[])
+{
+  PetscFunctionBegin;
+  PetscCall(PetscStrncpy(why, "this finepc was built without CUDA", kNCCLText));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode NCCLDeviceName_CUDA(char[], size_t)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode NCCLMakeId_CUDA(char[], char[])
+{
+  return NoCUDA();
+}
+
+PetscErrorCode NCCLCreate_CUDA(const char[], PetscMPIInt, PetscMPIInt, NCCL **, char[])
+{
+  return NoCUDA();
+}
+
+PetscErrorCode NCCLDestroy_CUDA(NCCL **nccl, PetscBool)
+{
+  PetscFunctionBegin;
+  if (*nccl) PetscCall(NoCUDA());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode NCCLVersion_CUDA(const NCCL *, char[], size_t)
+{
+  return NoCUDA();
+}
+
 PetscErrorCode CGFusedCreate_CUDA(CGFusedWork **)
 {
   return NoCUDA();
@@ -225,6 +259,16 @@ PetscErrorCode CGFusedGetStatus_CUDA(const CGFusedWork *, CGFusedStatus *)
   return NoCUDA();
 }
 
+PetscErrorCode CGFusedTimeCommunication_CUDA(CGFusedWork *, int, CGCommunicationTimes *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGFusedExchangeOnce_CUDA(CGFusedWork *, NCCL *, const Neighbours *, const PetscScalar *, PetscScalar *)
+{
+  return NoCUDA();
+}
+
 PetscErrorCode CGRankBegin_CUDA(CGFusedWork *, const CGRankVectors *, CGNorm)
 {
   return NoCUDA();
@@ -245,7 +289,7 @@ PetscErrorCode CGRankProduct_CUDA(CGFusedWork *, const CGRankVectors *)
   return NoCUDA();
 }
 
-PetscErrorCode CGRankGhosts_CUDA(CGFusedWork *, const CGRankVectors *, const PetscScalar *, PetscReal[3])
+PetscErrorCode CGRankGhosts_CUDA(CGFusedWork *, const CGRankVectors *, PetscReal[3])
 {
   return NoCUDA();
 }

@@ -2,6 +2,7 @@
 #include <petsc/private/petscimpl.h>
 
 #include "finepcimpl.h"
+#include "ksp/nccl.h"
 
 PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_BISAIFactor, FinePC_BISAIInvert, FinePC_BISAIConvert, FinePC_BISAICopy,
   FinePC_BISAIPattern, FinePC_BISAIValues, FinePC_RRBFactor, FinePC_CMATCHHierarchy, FinePC_Transpose, FinePC_CGFusedCopy,
@@ -82,6 +83,7 @@ static PetscErrorCode CheckPETSc()
 PetscErrorCode FinePCFinalizePackage(void)
 {
   PetscFunctionBegin;
+  PetscCall(NCCLFinalize());
   FinePCPackageInitialized = PETSC_FALSE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

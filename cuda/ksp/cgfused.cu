@@ -54,6 +54,10 @@ PetscErrorCode CGFusedDestroy_CUDA(CGFusedWork **work)
   if (!*work) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall((*work)->mailbox.Destroy());
   if ((*work)->graph) PetscCallCUDA(cudaGraphExecDestroy((*work)->graph));
+  if ((*work)->nccl) NCCLRelease((*work)->nccl);
+  for (cudaEvent_t event : {(*work)->forked, (*work)->joined})
+    if (event) PetscCallCUDA(cudaEventDestroy(event));
+  if ((*work)->aside) PetscCallCUDA(cudaStreamDestroy((*work)->aside));
   if ((*work)->capture) PetscCallCUDA(cudaStreamDestroy((*work)->capture));
   PetscCall(SlicesDestroy_CUDA(&(*work)->A));
   PetscCall(SlicesDestroy_CUDA(&(*work)->W1));
@@ -88,7 +92,9 @@ PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *work, const CGFusedOperators *op
                             factored ? CGFusedSequenceLanes(n, op->W1->nnz) : 1, again));
   const size_t needed = (size_t)n * (work->resident ? 4 : factored ? 1 : 0);
   if (work->t.size() < needed) PetscCall(work->t.Allocate(needed));
-  if (op->B) PetscCall(CGFusedPrepareGhosts(work, *op->B, changes->A));
+  if (op->B) PetscCall(CGFusedPrepareGhosts(&work->ghosts, *op->B, op->ghosts, changes->A));
+  PetscCall(CGFusedUseNCCL(work, op->nccl));
+  if (op->nccl) PetscCall(CGFusedPrepareExchange(work, &work->ghosts, *op->neighbours, op->exchange));
   if (work->resident) PetscCall(CGFusedAllocateResident(work));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -97,7 +103,7 @@ PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *work, const CGFusedOperators *op
 
 PetscErrorCode CGFusedStart_CUDA(CGFusedWork *work, const CGFusedVectors *v, PetscBool guess, CGNorm norm, CGSums *sums)
 {
-  const CGState *seen;
+  const CGState *seen = nullptr;
   cudaStream_t   stream;
   CGScalars      s{};
   CGTest         test{};
@@ -107,13 +113,14 @@ PetscErrorCode CGFusedStart_CUDA(CGFusedWork *work, const CGFusedVectors *v, Pet
   work->v   = *v;
   s.stage   = kCGStarting;
   s.a       = 1; /* of r = b - a A x */
+  s.several = work->nccl != nullptr;
   test.norm = norm;
   PetscCall(work->mailbox.Begin(s, test, stream));
-  if (guess) PetscCall(CGFusedLaunchOperator(work, false, v->x, v->z, stream));
+  if (guess) PetscCall(CGFusedLaunchProduct(work, false, v->x, v->z, stream));
   PetscCall(CGFusedLaunchResidual(work, false, v->b, guess ? v->z : nullptr, stream));
   PetscCall(work->mailbox.Post(stream));
   PetscCall(work->mailbox.Read(&seen));
-  *sums = seen->sums;
+  *sums = work->nccl ? CGSums{seen->all.nn, seen->all.rz} : seen->sums;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -124,14 +131,15 @@ PetscErrorCode CGFusedBegin_CUDA(CGFusedWork *work, PetscReal beta, const CGTest
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  s.stage = kCGRunning;
-  s.beta  = beta;
+  s.stage   = kCGRunning;
+  s.beta    = beta;
+  s.several = work->nccl != nullptr;
   PetscCall(work->mailbox.Begin(s, *test, stream));
   PetscCallCUDA(cudaMemsetAsync(work->v.p, 0, work->A.rows * sizeof(PetscScalar), stream));
   if (work->resident) PetscCall(CGFusedStartResident(work, stream));
   else {
     PetscCall(CGFusedCaptureIterations(work));
-    PetscCall(CGFusedLaunchDirection(work, false, stream)); /* p = z */
+    PetscCall(CGFusedLaunchDirection(work, false, false, stream)); /* p = z */
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

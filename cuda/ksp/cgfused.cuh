@@ -4,7 +4,8 @@
      cgfused.cu           a solve on one rank, as the host sees it: prepare, start, begin, advance
      cgfused_graph.cu     an iteration as a sequence of kernels, and some iterations as a graph
      cgfused_resident.cu  all iterations as one kernel that stays on the GPU
-     cgfused_ranks.cu     an iteration of a rank among several
+     cgfused_ranks.cu     an iteration of a rank among several that the host decides about
+     cgfused_ghosts.cu    columns of other ranks: the product with them, and the exchange by NCCL
      cgfused_vectors.cu   the vector operations one by one, for products by others
 
    A kernel is in the same file as its launch. The recurrences are those of cgfused.h.
@@ -16,6 +17,7 @@
 
 #include "buffer.cuh"
 #include "mailbox.cuh"
+#include "nccl.cuh"
 #include "scratch.cuh"
 #include "sparse/slices.cuh"
 #include "ksp/cgfused.h"
@@ -31,6 +33,33 @@ struct CGFusedCaptured {
   long               generation; /* of its memory */
   const PetscScalar *d;
   PetscScalar       *x, *r, *z, *p, *t;
+  NCCL              *nccl;
+  CSRView            B;
+  const PetscScalar *ghosts;
+  long               number; /* of their exchange */
+};
+
+/*
+   What an operator on several ranks has beside its slices, the columns that the rank owns: the rows of entries in columns that
+   other ranks own, and the exchange that brings the entries of a vector for them. A has one. The factors of an inverse that crosses
+   ranks can have one each; they need a product of their own in MultiplyGhosts() and a place for the exchange in the iteration.
+*/
+struct CGGhosts {
+  explicit CGGhosts(WorkMeter *meter) :
+      rows(meter), select(meter), entries(meter), places(meter), packed(meter), received(meter) { }
+
+  CSRView          B{};
+  PetscInt         count = 0;        /* rows of B that have entries */
+  Buffer<PetscInt> rows;             /* these rows, and their number behind them */
+  CubScratch       select;           /* of their selection */
+  PetscScalar     *values = nullptr; /* the ghosts */
+
+  /* the exchange, where NCCL makes it; see Neighbours */
+  std::vector<Neighbours::Part> to, from;
+  Buffer<PetscInt>              entries, places;
+  Buffer<double>                packed, received;
+  long                          exchange = -1; /* the number of the exchange that these lists are of */
+  long                          number   = 0;  /* of changes of all this */
 };
 
 struct CGFusedWork {
@@ -62,13 +91,13 @@ struct CGFusedWork {
   CGFusedCaptured captured{};
 
   /* a rank among several */
-  CSRView          B{};                   /* its columns of other ranks */
-  PetscInt         ghost_count = 0;       /* rows of B that have entries */
-  Buffer<PetscInt> ghost_rows{&memory};   /* these rows, and their number behind them */
-  CubScratch       ghost_select{&memory}; /* of their selection */
-  long             solves  = 0;
-  cudaStream_t     stream  = nullptr; /* of the last solve */
-  bool             foreign = false;   /* solves have had more than one stream */
+  CGGhosts     ghosts{&memory};  /* of A */
+  NCCL        *nccl   = nullptr; /* sums and exchanges are in the graph */
+  cudaStream_t aside  = nullptr; /* of the exchange */
+  cudaEvent_t  forked = nullptr, joined = nullptr;
+  long         solves  = 0;
+  cudaStream_t stream  = nullptr; /* of the last solve */
+  bool         foreign = false;   /* solves have had more than one stream */
 };
 
 /* Calls f with the number of lanes a row as a constant: the one place where it becomes one. */
@@ -97,14 +126,16 @@ inline int CGFusedSumBlocks(const CGFusedWork *work, PetscInt n)
 PetscErrorCode CGFusedMayStartEarly(bool *early);
 /* Lanes a row of an operator in the sequence. */
 PetscInt CGFusedSequenceLanes(PetscInt rows, PetscInt nnz);
-/* w = A p and p.w. In an iteration a follows from it, and before the first one the sum is kept as delta. */
+/* w = A p and p.w by the rank's own columns. On one rank a follows from it; before the first iteration the sum is only kept. */
 PetscErrorCode CGFusedLaunchOperator(CGFusedWork *, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t);
+/* w = A p and p.w, with the exchange, the columns of other ranks and the sum over all ranks where NCCL makes them. */
+PetscErrorCode CGFusedLaunchProduct(CGFusedWork *, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t);
 /* z = M r by W1 and W2 or by a cycle, and what ends an iteration, or the start. */
 PetscErrorCode CGFusedLaunchInverse(CGFusedWork *, bool early, const PetscScalar *r, PetscScalar *z, cudaStream_t);
 /* r = from - a w, or r = from without w, then z = M r, and what ends an iteration, or the start. */
 PetscErrorCode CGFusedLaunchResidual(CGFusedWork *, bool early, const PetscScalar *from, const PetscScalar *w, cudaStream_t);
-/* x = x + a p, p = z + b p. */
-PetscErrorCode CGFusedLaunchDirection(CGFusedWork *, bool early, cudaStream_t);
+/* x = x + a p, p = z + b p. With `decide` b is made here from the sums of all ranks, or the end. */
+PetscErrorCode CGFusedLaunchDirection(CGFusedWork *, bool early, bool decide, cudaStream_t);
 /* The graph of some iterations with the vectors of the work; a graph of the same arrays is kept. */
 PetscErrorCode CGFusedCaptureIterations(CGFusedWork *);
 
@@ -127,4 +158,17 @@ PetscErrorCode CGFusedLaunchResident(CGFusedWork *, cudaStream_t);
 /* ------------------------------------ a rank among several ------------------------------------ */
 
 /* Keeps B, and the list of its rows that have entries; `changed` says whether its pattern or values are new. */
-PetscErrorCode CGFusedPrepareGhosts(CGFusedWork *, const CSRView &B, bool changed);
+PetscErrorCode CGFusedPrepareGhosts(CGGhosts *, const CSRView &B, PetscScalar *values, bool changed);
+/* w = w + B ghosts, with the change of p.w, and the rank's sums for whom adds them over the ranks. */
+PetscErrorCode CGFusedLaunchGhosts(CGFusedWork *, const PetscScalar *p, PetscScalar *w, cudaStream_t);
+/* Sums and exchanges are in the graph from now on, or no longer. A graph does not outlive the communicator that it was made with.
+ */
+PetscErrorCode CGFusedUseNCCL(CGFusedWork *, NCCL *);
+/*
+   Makes the exchange of these lists ready, and connects the ranks. An exchange of the same number is kept: the number must be the
+   same on all ranks.
+*/
+PetscErrorCode CGFusedPrepareExchange(CGFusedWork *, CGGhosts *, const Neighbours &, long exchange);
+/* Sends entries of x and fetches the ghosts, aside of what comes into the stream from here on, until the end is called. */
+PetscErrorCode CGFusedBeginExchange(CGFusedWork *, CGGhosts *, const PetscScalar *x, cudaStream_t);
+PetscErrorCode CGFusedEndExchange(CGFusedWork *, const CGGhosts *, cudaStream_t);

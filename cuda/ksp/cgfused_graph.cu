@@ -46,7 +46,7 @@ __device__ __forceinline__ bool Multiply(const Slices &W, int processors, const 
 
 /*
    w = A p, delta = p.w. This is the first kernel of an iteration: after a decision the step in x has been done by now, and nothing
-   is left to do. Before the first iteration, and on several ranks, delta is kept and nothing follows from it.
+   is left to do. Before the first iteration, and on several ranks, delta is kept as own_delta and nothing follows from it.
 */
 template <int Lanes, bool Even, typename V>
 __global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
@@ -65,8 +65,11 @@ __global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
   }
   if (GridSumLast(delta, partial, &state->ticket)) {
     CGScalars s = state->s;
-    if (s.stage == kCGRunning) DecideDelta(s, delta[0]);
-    else s.delta = delta[0];
+    if (s.stage != kCGRunning || s.several) {
+      state->own_delta = delta[0];
+      return;
+    }
+    DecideDelta(s, delta[0]);
     state->s = s;
   }
 }
@@ -134,8 +137,11 @@ struct Entries {
    r = from - a w, or r = from where w is null, and r.r. With Diagonal M is the diagonal d, or 1 where d is null: the sums of
    z = d r end the iteration, and z is not stored. `from` and d are read before the wait: the kernel before this one does not write
    them.
+
+   With Several the sums of the kernels before are those of all ranks by now. Every thread makes the decision about delta from them,
+   and the last block writes it down: a kernel for that alone would take as long as a small sum over ranks.
 */
-template <bool Diagonal>
+template <bool Diagonal, bool Several>
 __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
   UpdateResidual(PetscInt n, const double *from, const double *w, const double *d, double *r, double *partial, CGState *state)
 {
@@ -147,10 +153,22 @@ __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
   if (Diagonal && d) d_i.Load(d, first, n);
   WaitForPrevious();
   LetNextStart();
-  const CGStage stage          = state->s.stage;
-  const double  a              = state->s.a;
-  const bool    preconditioned = Diagonal && state->test.norm == CG_NORM_PRECONDITIONED;
+  CGStage    stage          = state->s.stage;
+  double     a              = state->s.a;
+  const bool preconditioned = Diagonal && state->test.norm == CG_NORM_PRECONDITIONED;
   if (w) w_i.Load(w, first, n);
+  if (Several && stage == kCGRunning) {
+    CGScalars s = state->s;
+    DecideDelta(s, state->all.delta);
+    stage = s.stage;
+    a     = s.a;
+    if (stage >= kCGDecided && GridThread() == 0) { /* who reads it before or after that comes to the same decision */
+      state->s.stop  = s.stop;
+      state->s.its   = s.its;
+      state->s.value = s.value;
+      state->s.stage = s.stage;
+    }
+  }
   if (stage >= kCGDecided) return;
   while (first < n) {
 #pragma unroll
@@ -169,6 +187,11 @@ __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
     if (w) w_i.Load(w, first, n);
   }
   if (GridSumLast(sums, partial, &state->ticket)) {
+    if (Several && state->s.stage == kCGRunning) {
+      CGScalars s = state->s;
+      DecideDelta(s, state->all.delta);
+      state->s = s;
+    }
     if (Diagonal) FinishIteration(state, sums[0], sums[1]);
     else state->nn = sums[0];
   }
@@ -177,10 +200,13 @@ __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
 /*
    x = x + a p, p = z + b p. With Diagonal z is not stored: the argument z is r, and z = d r, or r where d is null. x, p and d are
    read before the wait: the kernel before this one does not write them.
+
+   With Several it is this kernel that makes the decision about beta, from the sums of all ranks, as UpdateResidual does it about
+   delta.
 */
-template <bool Diagonal>
+template <bool Diagonal, bool Several>
 __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
-  UpdateDirection(PetscInt n, const double *z, const double *d, double *x, double *p, const CGState *state)
+  UpdateDirection(PetscInt n, const double *z, const double *d, double *x, double *p, CGState *state)
 {
   const PetscInt stride = (PetscInt)(gridDim.x * kCGBlock * kCGPerThread);
   PetscInt       first  = (PetscInt)(blockIdx.x * kCGBlock * kCGPerThread + threadIdx.x);
@@ -190,9 +216,15 @@ __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
   if (Diagonal && d) d_i.Load(d, first, n);
   WaitForPrevious();
   LetNextStart();
-  const CGStage stage = state->s.stage;
-  const double  a = state->s.a, b = state->s.b;
-  const bool    more = stage != kCGDecided;
+  CGStage stage = state->s.stage;
+  double  a = state->s.a, b = state->s.b;
+  if (Several && stage == kCGRunning) {
+    CGScalars s = state->s;
+    (void)DecideBeta(s, state->test, state->all.nn, state->all.rz);
+    stage = s.stage;
+    b     = s.b;
+  }
+  const bool more = stage != kCGDecided;
   z_i.Load(z, first, n);
   if (stage == kCGStopped) return;
   while (first < n) {
@@ -209,6 +241,13 @@ __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
     p_i.Load(p, first, n);
     if (Diagonal && d) d_i.Load(d, first, n);
     z_i.Load(z, first, n);
+  }
+  if (Several && IsLastHere(&state->ticket)) {
+    CGScalars  s      = state->s;
+    const auto record = DecideBeta(s, state->test, state->all.nn, state->all.rz);
+    if (s.stage == kCGDecided) s.stage = kCGStopped; /* the step in x has been done */
+    state->records[s.iteration % kCGRecords] = record;
+    state->s                                 = s;
   }
 }
 
@@ -231,19 +270,36 @@ int SliceBlocks(const CGFusedWork *work, const Slices &A)
   return std::min(most, (blocks + work->processors - 1) / work->processors) * work->processors;
 }
 
+/*
+   The same for a product beside which an exchange runs. Blocks that stay to the end would leave no room on the chip for NCCL's
+   kernel, which comes a moment later, so that nothing ran side by side; therefore there are more blocks, which come one after the
+   other, and the exchange, whose stream has priority, gets the room of the first that end.
+*/
+int SliceBlocksBesideExchange(const CGFusedWork *work, const Slices &A)
+{
+  constexpr int kWaves = 4; /* up to 4 blocks on a processor: 16 sums of blocks in `partial`, where there is room for 20 */
+  const int     blocks = BlocksFor((long long)A.count * kWarpSize, kCGBlock), at_once = SliceBlocks(work, A);
+  return at_once < work->processors
+           ? at_once
+           : std::min(kWaves * at_once, (blocks + work->processors - 1) / work->processors * work->processors);
+}
+
 /* Blocks of a kernel over vectors whose threads take kCGPerThread entries at once. */
 int VectorBlocks(const CGFusedWork *work)
 {
   return std::max(1, std::min(BlocksFor(work->A.rows, kCGBlock * kCGPerThread), work->processors * kCGBlocksOnChip));
 }
 
+/* On several ranks what comes behind a sum over all ranks is not launched early: what is ahead of it is not ours. */
 PetscErrorCode LaunchIterations(CGFusedWork *work, cudaStream_t stream)
 {
+  const bool several = work->nccl, early = work->early && !several;
+
   PetscFunctionBegin;
   for (int k = 0; k < (work->cycle ? 1 : kCGIterations); k++) {
-    PetscCall(CGFusedLaunchOperator(work, work->early, work->v.p, work->v.z, stream)); /* z is w until it is made anew */
-    PetscCall(CGFusedLaunchResidual(work, work->early, work->v.r, work->v.z, stream));
-    PetscCall(CGFusedLaunchDirection(work, work->early, stream));
+    PetscCall(CGFusedLaunchProduct(work, early, work->v.p, work->v.z, stream)); /* z is w until it is made anew */
+    PetscCall(CGFusedLaunchResidual(work, early, work->v.r, work->v.z, stream));
+    PetscCall(CGFusedLaunchDirection(work, early, several, stream));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -253,7 +309,7 @@ PetscErrorCode LaunchIterations(CGFusedWork *work, cudaStream_t stream)
 PetscErrorCode CGFusedMayStartEarly(bool *early)
 {
   PetscFunctionBegin;
-  PetscCall(KnowsToWait((const void *)UpdateResidual<true>, early));
+  PetscCall(KnowsToWait((const void *)UpdateResidual<true, false>, early));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -270,10 +326,25 @@ PetscErrorCode CGFusedLaunchOperator(CGFusedWork *work, bool early, const PetscS
   PetscFunctionBegin;
   PetscCall(CGFusedWithLanes(work->A.lanes, [&](auto lanes) {
     return WithKind(work->A, [&](auto even, auto value) {
-      return LaunchEarly(early, MultiplyOperator<lanes, even, decltype(value)>, SliceBlocks(work, work->A), kCGBlock, stream,
+      return LaunchEarly(early, MultiplyOperator<lanes, even, decltype(value)>,
+                         work->nccl ? SliceBlocksBesideExchange(work, work->A) : SliceBlocks(work, work->A), kCGBlock, stream,
                          work->A, work->processors, p, w, work->partial.data(), work->mailbox.state());
     });
   }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedLaunchProduct(CGFusedWork *work, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t stream)
+{
+  CGState *const state = work->mailbox.state();
+
+  PetscFunctionBegin;
+  if (work->nccl) PetscCall(CGFusedBeginExchange(work, &work->ghosts, p, stream));
+  PetscCall(CGFusedLaunchOperator(work, early, p, w, stream));
+  if (!work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(CGFusedEndExchange(work, &work->ghosts, stream));
+  PetscCall(CGFusedLaunchGhosts(work, p, w, stream));
+  PetscCall(NCCLSum(work->nccl, &state->own.delta, &state->all.delta, 1, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -312,29 +383,28 @@ PetscErrorCode CGFusedLaunchResidual(CGFusedWork *work, bool early, const PetscS
   double *const         partial = work->partial.data();
   const PetscInt        n       = work->A.rows;
 
+  const bool diagonal = !work->factored && !work->cycle, several = work->nccl;
+
   PetscFunctionBegin;
-  if (work->factored || work->cycle) {
-    PetscCall(
-      LaunchEarly(early, UpdateResidual<false>, VectorBlocks(work), kCGBlock, stream, n, from, w, nullptr, v.r, partial, state));
-    PetscCall(CGFusedLaunchInverse(work, early, v.r, v.z, stream));
-  } else {
-    PetscCall(
-      LaunchEarly(early, UpdateResidual<true>, VectorBlocks(work), kCGBlock, stream, n, from, w, work->d, v.r, partial, state));
-  }
+  const auto kernel = diagonal ? (several ? UpdateResidual<true, true> : UpdateResidual<true, false>)
+                               : (several ? UpdateResidual<false, true> : UpdateResidual<false, false>);
+  PetscCall(LaunchEarly(early, kernel, VectorBlocks(work), kCGBlock, stream, n, from, w, diagonal ? work->d : nullptr, v.r, partial,
+                        state));
+  if (!diagonal) PetscCall(CGFusedLaunchInverse(work, several ? work->early : early, v.r, v.z, stream));
+  if (several) PetscCall(NCCLSum(work->nccl, &state->own.nn, &state->all.nn, 2, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGFusedLaunchDirection(CGFusedWork *work, bool early, cudaStream_t stream)
+PetscErrorCode CGFusedLaunchDirection(CGFusedWork *work, bool early, bool decide, cudaStream_t stream)
 {
-  const CGFusedVectors &v = work->v;
+  const CGFusedVectors &v        = work->v;
+  const bool            diagonal = !work->factored && !work->cycle;
 
   PetscFunctionBegin;
-  if (work->factored || work->cycle)
-    PetscCall(LaunchEarly(early, UpdateDirection<false>, VectorBlocks(work), kCGBlock, stream, work->A.rows, v.z, nullptr, v.x, v.p,
-                          work->mailbox.state()));
-  else
-    PetscCall(LaunchEarly(early, UpdateDirection<true>, VectorBlocks(work), kCGBlock, stream, work->A.rows, v.r, work->d, v.x, v.p,
-                          work->mailbox.state()));
+  const auto kernel = diagonal ? (decide ? UpdateDirection<true, true> : UpdateDirection<true, false>)
+                               : (decide ? UpdateDirection<false, true> : UpdateDirection<false, false>);
+  PetscCall(LaunchEarly(early, kernel, VectorBlocks(work), kCGBlock, stream, work->A.rows, diagonal ? v.r : v.z,
+                        diagonal ? work->d : nullptr, v.x, v.p, work->mailbox.state()));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -355,6 +425,10 @@ PetscErrorCode CGFusedCaptureIterations(CGFusedWork *work)
   now.z          = work->v.z;
   now.p          = work->v.p;
   now.t          = work->t.data();
+  now.nccl       = work->nccl;
+  now.B          = work->ghosts.B;
+  now.ghosts     = work->ghosts.values;
+  now.number     = work->ghosts.number;
   if (work->graph && !memcmp(&now, &work->captured, sizeof(now))) PetscFunctionReturn(PETSC_SUCCESS);
   if (work->graph) PetscCallCUDA(cudaGraphExecDestroy(work->graph));
   work->graph = nullptr;

@@ -1,13 +1,8 @@
 /* The fused conjugate gradient method on a rank among several: the host takes part in every iteration. */
-#include <cub/cub.cuh>
-#include <thrust/iterator/counting_iterator.h>
-
 #include "cgfused.cuh"
 
 namespace
 {
-
-constexpr int kGhostLanes = 4; /* of a row of entries of other ranks */
 
 /*
    p = z + b p, w = s + b w, x = x + a p, r = r - a w, and r.r. With Diagonal M is the diagonal d, or 1 where d is null: z = M r is
@@ -36,58 +31,7 @@ __global__ void __launch_bounds__(kCGBlock)
   }
 }
 
-/* Whether a row has entries. */
-struct HasEntries {
-  const PetscInt *i;
-
-  __device__ bool operator()(PetscInt row) const { return i[row + 1] > i[row]; }
-};
-
-/* s = s + B ghosts in the `count` rows that have such entries, Lanes lanes a row, and then the rank's sums for the host. */
-template <int Lanes>
-__global__ void __launch_bounds__(kCGBlock) MultiplyGhosts(CSRView B, PetscInt count, const PetscInt *rows, const double *ghosts,
-                                                           const double *z, double *s, double *partial, CGState *state)
-{
-  const PetscInt stride   = (PetscInt)(gridDim.x * kCGBlock / Lanes);
-  double         delta[1] = {0};
-  for (PetscInt k = (PetscInt)(GridThread() / kWarpSize) * (kWarpSize / Lanes); k < count; k += stride) {
-    /* k is the same in all lanes of the warp */
-    const PetscInt at = k + threadIdx.x % kWarpSize / Lanes, row = at < count ? rows[at] : 0, end = at < count ? B.i[row + 1] : 0;
-    double         sum = 0;
-    for (PetscInt e = at < count ? B.i[row] + threadIdx.x % Lanes : 0; e < end; e += Lanes) sum += B.a[e] * ghosts[B.j[e]];
-    sum = GroupSum<Lanes>(sum);
-    if (at >= count || threadIdx.x % Lanes != 0) continue;
-    s[row] += sum;
-    delta[0] += z[row] * sum;
-  }
-  if (GridSumLast(delta, partial, &state->ticket)) {
-    state->dots[0] = state->sums.rz;
-    state->dots[1] = state->sums.nn;
-    state->dots[2] = state->s.delta + delta[0];
-  }
-}
-
 } // namespace
-
-PetscErrorCode CGFusedPrepareGhosts(CGFusedWork *work, const CSRView &B, bool changed)
-{
-  const thrust::counting_iterator<PetscInt> every(0);
-  const HasEntries                          has{B.i};
-  cudaStream_t                              stream;
-
-  PetscFunctionBegin;
-  work->B = B; /* its arrays may be others, though nothing has changed */
-  if (!changed) PetscFunctionReturn(PETSC_SUCCESS);
-  work->ghost_count = 0;
-  if (!B.nnz) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
-  if (work->ghost_rows.size() < (size_t)B.n + 1) PetscCall(work->ghost_rows.Allocate((size_t)B.n + 1));
-  PetscInt *const rows = work->ghost_rows.data(), *const found = rows + B.n;
-  PetscCall(work->ghost_select.Run(
-    [&](void *scratch, size_t &bytes) { return cub::DeviceSelect::If(scratch, bytes, every, rows, found, B.n, has, stream); }));
-  PetscCall(ArrayCopy_CUDA(&work->ghost_count, found, sizeof(*found), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
 
 PetscErrorCode CGRankBegin_CUDA(CGFusedWork *work, const CGRankVectors *v, CGNorm norm)
 {
@@ -145,16 +89,13 @@ PetscErrorCode CGRankProduct_CUDA(CGFusedWork *work, const CGRankVectors *v)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGRankGhosts_CUDA(CGFusedWork *work, const CGRankVectors *v, const PetscScalar *ghosts, PetscReal sums[3])
+PetscErrorCode CGRankGhosts_CUDA(CGFusedWork *work, const CGRankVectors *v, PetscReal sums[3])
 {
-  const int    blocks = std::max(1, std::min(BlocksFor((long long)work->ghost_count * kGhostLanes, kCGBlock), work->processors));
   cudaStream_t stream;
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  MultiplyGhosts<kGhostLanes><<<blocks, kCGBlock, 0, stream>>>(work->B, work->ghost_count, work->ghost_rows.data(), ghosts, v->z,
-                                                               v->s, work->partial.data(), work->mailbox.state());
-  FinePCCheckLaunch();
+  PetscCall(CGFusedLaunchGhosts(work, v->z, v->s, stream));
   PetscCall(work->mailbox.GetDots(3, sums, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -24,18 +24,26 @@ struct CGScalars {
   PetscInt its;       /* the number of iterations that KSPCG gives where it stops so */
   CGStage  stage;
   CGStop   stop;
+  int      several; /* sums are a rank's own ones: they are left in `own`, and decided about when those of all ranks are known */
+};
+
+/* Sums of one rank, or of all of them; in one piece, since they are added over the ranks so. */
+struct CGRankSums {
+  double nn, rz, delta;
 };
 
 /* What the kernels of a solver share, and what the host copies to see how far they are. */
 struct CGState {
-  CGScalars s;
-  CGTest    test;
-  double    mean;                /* of RRBCG with a singular matrix: the mean of z, which has to be subtracted from z */
-  double    nn;                  /* of CGFUSED: r.r, from the kernel that updates r to the kernel that decides */
-  CGSums    sums;                /* the sums of the start */
-  double    dots[4];             /* sums that are for the host */
-  unsigned  ticket;              /* blocks that are done with their part of a sum, see GridSumLast() */
-  CGRecord  records[kCGRecords]; /* that of iteration n is in place n % kCGRecords */
+  CGScalars  s;
+  CGTest     test;
+  double     mean;                /* of RRBCG with a singular matrix: the mean of z, which has to be subtracted from z */
+  double     nn;                  /* of CGFUSED: r.r, from the kernel that updates r to the kernel that decides */
+  CGSums     sums;                /* the sums of the start */
+  double     own_delta;           /* p.w of a rank's own columns, before the first iteration and on several ranks */
+  CGRankSums own, all;            /* of CGFUSED on several ranks: of this rank, and of all ranks */
+  double     dots[4];             /* sums that are for the host */
+  unsigned   ticket;              /* blocks that are done with their part of a sum, see GridSumLast() */
+  CGRecord   records[kCGRecords]; /* that of iteration n is in place n % kCGRecords */
 };
 
 /* ------------------------------------------ scalars ------------------------------------------- */
@@ -105,6 +113,18 @@ __device__ void BlockSum(double (&x)[Count])
 }
 
 /*
+   Whether the block is the last one of the grid that comes here: its thread 0 gets true. It may change then what all threads of the
+   grid have read before they came.
+*/
+__device__ __forceinline__ bool IsLastHere(unsigned *ticket)
+{
+  __syncthreads();
+  if (threadIdx.x != 0) return false;
+  __threadfence();
+  return atomicInc(ticket, gridDim.x - 1) == gridDim.x - 1;
+}
+
+/*
    The sum of each of x over the grid, always in the same order. Each block leaves its part in partial [Count][blocks], and the
    block that comes last, by the ticket, adds the parts: its thread 0 alone has the sums and gets true. The parts of the last Given
    sums are already in `partial`: another kernel of as many blocks, ahead of this one, made them with BlockSum().
@@ -148,6 +168,11 @@ __device__ bool GridSumLast(double (&x)[Count], double *partial, unsigned *ticke
 /* Takes the sums that end an iteration, or the start, and writes what follows from them. One thread of the grid calls it. */
 __device__ inline void FinishIteration(CGState *state, double nn, double rz)
 {
+  if (state->s.several) {
+    state->own.nn = nn;
+    state->own.rz = rz;
+    return;
+  }
   if (state->s.stage == kCGStarting) {
     state->sums = CGSums{nn, rz};
     return;

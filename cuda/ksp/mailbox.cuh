@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <vector>
 
 #include "buffer.cuh"
@@ -69,6 +70,12 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
+  /*
+     From now on `watch` is called again and again while the host waits for a launch, and an error of it ends the waiting. Without
+     it the host sleeps or spins as CUDA has it.
+  */
+  void Watch(std::function<PetscErrorCode()> watch) { watch_ = std::move(watch); }
+
   CGState *state() const { return state_.data(); } /* on the device */
   size_t   bytes() const { return state_.bytes(); }
   bool     idle() const { return launched_ == arrived_; } /* no launch is left to be read */
@@ -77,7 +84,7 @@ public:
   PetscErrorCode Wait()
   {
     PetscFunctionBegin;
-    for (; arrived_ < launched_; arrived_++) PetscCallCUDA(cudaEventSynchronize(event_[arrived_ % kCGInFlight]));
+    for (; arrived_ < launched_; arrived_++) PetscCall(Await(event_[arrived_ % kCGInFlight]));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -119,7 +126,7 @@ public:
     const int slot = (int)(arrived_ % kCGInFlight);
 
     PetscFunctionBegin;
-    if (pinned_) PetscCallCUDA(cudaEventSynchronize(event_[slot]));
+    if (pinned_) PetscCall(Await(event_[slot]));
     else {
       PetscCallCUDA(cudaStreamWaitEvent(aside_, event_[slot], 0));
       PetscCallCUDA(cudaMemcpyAsync(seen_, this->state() + 1 + slot, sizeof(CGState), cudaMemcpyDeviceToHost, aside_));
@@ -175,6 +182,24 @@ public:
   }
 
 private:
+  PetscErrorCode Await(cudaEvent_t event)
+  {
+    constexpr int kAsk = 4096; /* looks at the event between two calls of watch(), which take some milliseconds together */
+
+    PetscFunctionBegin;
+    for (int looks = 1; watch_; looks++) {
+      const cudaError_t found = cudaEventQuery(event);
+      if (found != cudaErrorNotReady) {
+        PetscCallCUDA(found);
+        PetscFunctionReturn(PETSC_SUCCESS);
+      }
+      (void)cudaGetLastError(); /* not to be ready is no error of a launch */
+      if (looks % kAsk == 0) PetscCall(watch_());
+    }
+    PetscCallCUDA(cudaEventSynchronize(event));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
   PetscErrorCode CreateEvents()
   {
     PetscFunctionBegin;
@@ -182,13 +207,14 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  Buffer<CGState>      state_;
-  CGState             *seen_   = nullptr; /* what the host reads: [kCGInFlight] if pinned, else one */
-  bool                 pinned_ = false;
-  std::vector<CGState> fetched_;                      /* the memory of seen_, if not pinned */
-  cudaStream_t         aside_              = nullptr; /* by which copies are fetched, if not pinned */
-  cudaEvent_t          event_[kCGInFlight] = {};      /* the copy of this slot is there */
-  long                 launched_ = 0, arrived_ = 0;   /* copies since Begin(): launched, and waited for */
-  PetscInt             reported_ = 0;                 /* iterations that the caller knows of */
-  CGRecord             records_[kCGRecords];          /* of the last report */
+  Buffer<CGState>                 state_;
+  CGState                        *seen_   = nullptr; /* what the host reads: [kCGInFlight] if pinned, else one */
+  bool                            pinned_ = false;
+  std::vector<CGState>            fetched_;                      /* the memory of seen_, if not pinned */
+  cudaStream_t                    aside_              = nullptr; /* by which copies are fetched, if not pinned */
+  cudaEvent_t                     event_[kCGInFlight] = {};      /* the copy of this slot is there */
+  long                            launched_ = 0, arrived_ = 0;   /* copies since Begin(): launched, and waited for */
+  PetscInt                        reported_ = 0;                 /* iterations that the caller knows of */
+  std::function<PetscErrorCode()> watch_;
+  CGRecord                        records_[kCGRecords]; /* of the last report */
 };

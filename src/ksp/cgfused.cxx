@@ -4,7 +4,9 @@
 #include "options.h"
 #include "cgfusedimpl.h"
 
-const char *const KSPCGFusedPaths[] = {"auto", "general", "graph", "resident", "KSPCGFusedPath", "KSP_CGFUSED_", nullptr};
+const char *const KSPCGFusedPaths[]          = {"auto", "general", "graph", "resident", "KSPCGFusedPath", "KSP_CGFUSED_", nullptr};
+const char *const KSPCGFusedCommunications[] = {"auto", "mpi", "nccl", "KSPCGFusedCommunication", "KSP_CGFUSED_COMMUNICATION_",
+                                                nullptr};
 
 /* ------------------------------------------ options ------------------------------------------- */
 
@@ -35,6 +37,8 @@ static const Option<KSP> kOptions[] = {
    Invalidates::NOTHING},
   {"-ksp_cgfused_compress", "whether copies of the matrices are compressed where nothing is lost by it", "KSPCGFusedSetCompress",
    Field<&KSP_CGFused::compress>(), Invalidates::NOTHING},
+  {"-ksp_cgfused_communication", "how several ranks make sums and exchange vectors", "KSPCGFusedSetCommunication",
+   Field<&KSP_CGFused::communication>(OneOf(KSPCGFusedCommunications)), Invalidates::NOTHING},
   {"-ksp_cg_single_reduction", "one MPI_Allreduce() an iteration", "KSPCGUseSingleReduction",
    Through<CGFusedSingleReduction, KSPCGUseSingleReduction_CGFused>(), Invalidates::NOTHING},
 };
@@ -153,7 +157,7 @@ static PetscErrorCode KSPSolve_CGFused(KSP ksp)
   PetscCall(CGFusedWhyGeneral(ksp, &M, &cg->why));
   const PetscBool own = (PetscBool)!cg->why; /* products by own kernels */
   if (own) PetscCall(CGFusedPrepareDevice(ksp, M));
-  if (own && !cg->several) PetscCall(CGFusedSolveOnDevice(ksp));
+  if (own && (!cg->several || cg->nccl)) PetscCall(CGFusedSolveOnDevice(ksp));
   else PetscCall(CGFusedSolveByHost(ksp, own));
   if (ksp->reason > 0) PetscCall(CGCheckConverged(ksp, cg->range, ksp->work[0], ksp->work[1]));
   /* KSPCG makes one iteration even where none is allowed, and gives this reason whatever came of it */
@@ -174,6 +178,18 @@ static PetscErrorCode ViewCopies(PetscViewer viewer, const char *what, PetscBool
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode ViewCommunication(const KSP_CGFused *cg, PetscViewer viewer)
+{
+  char version[32];
+
+  PetscFunctionBegin;
+  if (cg->nccl) {
+    PetscCall(NCCLVersion_CUDA(cg->nccl, version, sizeof(version)));
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  communication: nccl, version %s, two sums an iteration\n", version));
+  } else PetscCall(PetscViewerASCIIPrintf(viewer, "  communication: mpi: %s\n", cg->why_mpi));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* The path of the last solve, if its products were our own, and the copies. */
 static PetscErrorCode ViewOwnProducts(const KSP_CGFused *cg, PetscViewer viewer)
 {
@@ -185,10 +201,11 @@ static PetscErrorCode ViewOwnProducts(const KSP_CGFused *cg, PetscViewer viewer)
                       ? ": the system is too large, or its rows too uneven, for the resident kernel"
                       : "";
   if (cg->several)
-    PetscCall(PetscViewerASCIIPrintf(viewer,
-                                     "  path: that of several ranks: own products, the host makes the sums and the tests; the "
-                                     "copies are the first rank's\n"));
+    PetscCall(
+      PetscViewerASCIIPrintf(viewer, "  path: that of several ranks: own products, %s; the copies are the first rank's\n",
+                             cg->nccl ? "in a graph with all sums and exchanges" : "the host makes the sums and the tests"));
   else PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s%s\n", status.resident ? "resident" : "graph", why));
+  if (cg->several) PetscCall(ViewCommunication(cg, viewer));
   PetscCall(ViewCopies(viewer, "copy of A", status.single[0], status.narrow[0], status.lanes[0]));
   if (status.lanes[1]) PetscCall(ViewCopies(viewer, "copies of the factors", status.single[1], status.narrow[1], status.lanes[1]));
   PetscCall(PetscViewerASCIIPrintf(viewer, "  bytes of the copies %g, of all memory for them and the kernels %g\n",
@@ -205,7 +222,7 @@ static PetscErrorCode KSPView_CGFused(KSP ksp, PetscViewer viewer)
   PetscCall(PetscObjectTypeCompare((PetscObject)viewer, PETSCVIEWERASCII, &is_ascii));
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CGFusedSingleReduction(ksp, &single));
-  if (single && !cg->radius) PetscCall(PetscViewerASCIIPrintf(viewer, "  using single-reduction variant\n"));
+  if (single && !cg->radius && !cg->nccl) PetscCall(PetscViewerASCIIPrintf(viewer, "  using single-reduction variant\n"));
   if (cg->radius) PetscCall(PetscViewerASCIIPrintf(viewer, "  trust region of radius %g\n", (double)cg->radius));
   if (!cg->solved) PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s, before the first solve\n", KSPCGFusedPaths[cg->path]));
   else if (cg->why) PetscCall(PetscViewerASCIIPrintf(viewer, "  path: general: %s%s\n", cg->why.text, cg->why.type));
@@ -220,12 +237,12 @@ static PetscErrorCode KSPReset_CGFused(KSP ksp)
   PetscFunctionBegin;
   PetscCall(CGFusedDestroy_CUDA(&cg->work));
   PetscCall(VecDestroy(&cg->diagonal));
-  PetscCall(PetscSFDestroy(&cg->exchange));
-  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->ghosts));
+  PetscCall(CGFusedResetExchange(&cg->exchange));
   PetscCall(PetscFree2(cg->e, cg->d));
-  cg->A = cg->block = cg->M = cg->pattern = CopiedFrom{};
+  cg->A = cg->block = cg->M = CopiedFrom{};
   cg->lanczos = cg->rows = 0;
   cg->why                = CGFusedReason{};
+  cg->nccl               = nullptr;
   cg->solved = cg->has_model = PETSC_FALSE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -236,6 +253,7 @@ static PetscErrorCode Compose(KSP ksp, PetscBool compose)
   PetscFunctionBegin;
   PetscCall(KSP_CGFused::options.Compose(ksp, compose));
   PetscCall(CGFusedComposeTrust(ksp, compose));
+  PetscCall(PetscObjectComposeFunction((PetscObject)ksp, kTimeCommunication, compose ? Entry<CGFusedTimeCommunication> : nullptr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -290,37 +308,44 @@ static PetscErrorCode Create(KSP ksp)
   systems, `graph` for others, `general` where neither can run
 . -ksp_cgfused_compress <true> - values and columns of the copies are kept in fewer bytes where nothing is lost by it; the iterates
   are the same to the last bit
-- -ksp_cg_single_reduction - one reduction an iteration, see `KSPCGUseSingleReduction()`; the default with several ranks
+. -ksp_cgfused_communication <auto> - how several ranks make sums and exchange vectors. `mpi`: `MPI_Allreduce()` and a `PetscSF`, by
+  the host; `nccl`: NCCL, in the CUDA graph of the iterations; `auto`: `nccl` where each rank has a GPU of its own and NCCL is there
+- -ksp_cg_single_reduction - one reduction an iteration, see `KSPCGUseSingleReduction()`; the default with several ranks and MPI
 
   Level: beginner
 
   Notes:
   Iterates, iteration counts, reasons, norms, tests, monitors, history and eigenvalue estimates are those of `KSPCG`, to rounding,
-  on several ranks those of `KSPCG` with `-ksp_cg_single_reduction`, whose recurrences round otherwise. What differs is how an
-  iteration runs. On one rank, with a `MATAIJCUSPARSE`, vectors on the GPU, and `PCAFSAI`, `PCSFSAI`, `PCCMATCH`, `PCJACOBI` or
+  on several ranks with MPI those of `KSPCG` with `-ksp_cg_single_reduction`, whose recurrences round otherwise. What differs is how
+an iteration runs. On one rank, with a `MATAIJCUSPARSE`, vectors on the GPU, and `PCAFSAI`, `PCSFSAI`, `PCCMATCH`, `PCJACOBI` or
   `PCNONE`, the scalars and the convergence test stay on the device, sums are made in the kernels that have their operands, and the
   host learns of the end late; no update is made after it. Small systems run in one kernel that stays. A private copy of the matrix,
   and of the factors, is kept for it; the view gives its size.
 
-  With several ranks an iteration has one reduction, by recurrences as those of `KSPCGUseSingleReduction()`, and the host makes it
-  and the test. For the same matrices and preconditioners, but for `PCCMATCH`, the products are own ones (the path of several
-  ranks), and the exchange goes on during the product with the rank's own block. The sums pass through the host's memory even
-  where MPI takes device buffers: three numbers are there sooner so. With `-ksp_cg_single_reduction 0` there are two reductions,
-  that of the norm goes with that of z^T r. The recurrences need a symmetric matrix. Where boundary rows were replaced by rows of
-  the identity and their columns were kept (`MatZeroRows()`), they are wrong, and `KSPCG` with a single reduction diverges. Here
-  p^T A p itself is computed in iterations 1, 2, 4, 8 and so on; if the recurrence is off by more than 1e-5 of its terms, the
-  solve goes on with two reductions, as `KSPCG` has them, and `-info` tells it.
+  With several ranks, for the same matrices and preconditioners, but for `PCCMATCH`, the products are own ones, too (the path of
+several ranks), and the exchange of vectors goes on during the product with the rank's own block. Where each rank has a GPU of its
+own and there is NCCL, NVIDIA's library for communication between GPUs, sums and exchanges are part of the CUDA graph, so that an
+iteration runs as on one rank, with the same recurrences: two reductions, of which that of the norm goes with that of z^T r. See
+  `KSPCGFusedSetCommunication()`.
 
-  A null space, a transposed solve, any other matrix or preconditioner, a rank without rows, two reductions on several ranks, and
-  on one rank a single one, a monitor, and a convergence test other than `KSPConvergedDefault()` and `KSPConvergedSkip()` take the
-  general path: `MatMult()` and `PCApply()` with fused vector operations, and a test that the host makes in every iteration. The
-  view says which path ran and why.
+  Otherwise the ranks communicate by MPI, and the host makes the sums and the test. An iteration has one reduction then, by
+recurrences as those of `KSPCGUseSingleReduction()`. The sums pass through the host's memory even where MPI takes device buffers:
+three numbers are there sooner so. `-ksp_cg_single_reduction 0` asks for two reductions, which take NCCL or the general path, and
+  `-ksp_cg_single_reduction 1` for one, which takes MPI. The recurrences of a single reduction need a symmetric matrix. Where
+boundary rows were replaced by rows of the identity and their columns were kept (`MatZeroRows()`), they are wrong, and `KSPCG` with
+a single reduction diverges. Here p^T A p itself is computed in iterations 1, 2, 4, 8 and so on; if the recurrence is off by more
+than 1e-5 of its terms, the solve goes on with two reductions, as `KSPCG` has them, and `-info` tells it.
+
+  A null space, a transposed solve, any other matrix or preconditioner, a rank without rows, two reductions on several ranks with
+MPI, and on one rank a single one, a monitor, and a convergence test other than `KSPConvergedDefault()` and `KSPConvergedSkip()`
+take the general path: `MatMult()` and `PCApply()` with fused vector operations, and a test that the host makes in every iteration.
+The view says which path ran and why.
 
   The general path is an error in a device context of the stream type `PETSC_STREAM_NONBLOCKING`, since PETSc's products may run in
   another stream than the current one.
 
   Sums are made in an order that depends on sizes and the GPU alone: the same solve gives the same bits, on several ranks as far
-  as MPI's sums do so, on the general path as far as `MatMult()` and `PCApply()` do.
+  as MPI's or NCCL's sums do so, on the general path as far as `MatMult()` and `PCApply()` do.
 
   Sums of squares are plain: a norm whose square overflows is not finite, and one whose square underflows is zero. A solve that
   would have converged because of this ends with `KSP_DIVERGED_BREAKDOWN`, and so does one whose solution is too small for
@@ -342,6 +367,7 @@ static PetscErrorCode Create(KSP ksp)
   626-637
 
 .seealso: `KSPCG`, `PCAFSAI`, `PCSFSAI`, `PCCMATCH`, `PCJACOBI`, `KSPCGFusedSetPath()`, `KSPCGFusedSetCompress()`,
+  `KSPCGFusedSetCommunication()`,
   `KSPCGSetRadius()`, `KSPSTCG`
 M*/
 

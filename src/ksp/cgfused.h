@@ -32,6 +32,8 @@
 #pragma once
 
 #include "sparse/csr.h"
+#include "neighbours.h"
+#include "nccl.h"
 
 /* ------------------------------------- records and stops -------------------------------------- */
 
@@ -77,7 +79,7 @@ struct CGSums {
   PetscReal nn, rz;
 };
 
-/* ----------------------------------- one rank, on the GPU ------------------------------------- */
+/* ------------------ one rank, or several with NCCL: the GPU decides -------------------------- */
 
 /* What a solver keeps on the GPU: copies of A, W1 and W2, vectors, scalars, the graph. */
 struct CGFusedWork;
@@ -94,6 +96,12 @@ struct CGFusedOperators {
   const CSR         *W1, *W2; /* null for none and jacobi */
   const PetscScalar *d;       /* [n] null for none */
   CMATCHHierarchy   *cycle;   /* null for all but cmatch; one rank alone */
+
+  /* a rank among several */
+  PetscScalar      *ghosts;     /* where they arrive */
+  NCCL             *nccl;       /* makes the exchange and the sums; null where the host does, by MPI */
+  const Neighbours *neighbours; /* with nccl: the lists of the exchange, */
+  long              exchange;   /* which have another number whenever they are made again */
 };
 
 /* Arrays on the GPU, [n]. z is work. */
@@ -137,7 +145,21 @@ PetscErrorCode CGFusedAdvance_CUDA(CGFusedWork *, PetscInt *count, const CGRecor
                                    PetscReal *value);
 PetscErrorCode CGFusedGetStatus_CUDA(const CGFusedWork *, CGFusedStatus *);
 
-/* --------------------------------- several ranks, on the GPU ---------------------------------- */
+/* What communication takes by itself, in seconds; all 0 without NCCL. */
+struct CGCommunicationTimes {
+  PetscLogDouble exchange; /* one exchange of ghosts, with packing */
+  PetscLogDouble sum;      /* one sum of two numbers */
+};
+
+/*
+   The times of the exchange and of the sum that the last solve made with NCCL, each as a graph of `count` of them one after the
+   other, the best of some launches. All ranks call it.
+*/
+PetscErrorCode CGFusedTimeCommunication_CUDA(CGFusedWork *, int count, CGCommunicationTimes *);
+/* The exchange of these lists once and by itself, to be tested; the ghosts are there when it returns. All ranks call it. */
+PetscErrorCode CGFusedExchangeOnce_CUDA(CGFusedWork *, NCCL *, const Neighbours *, const PetscScalar *x, PetscScalar *ghosts);
+
+/* ------------------ several ranks with MPI: the host decides --------------------------------- */
 
 /* A rank's arrays on the GPU, [n]. */
 struct CGRankVectors {
@@ -156,7 +178,7 @@ PetscErrorCode CGRankUpdate_CUDA(CGFusedWork *, const CGRankVectors *, PetscScal
 /* s = A z by the rank's own columns */
 PetscErrorCode CGRankProduct_CUDA(CGFusedWork *, const CGRankVectors *);
 /* s += B ghosts, and the rank's sums z.r, (norm)^2 and z.s, for which it waits */
-PetscErrorCode CGRankGhosts_CUDA(CGFusedWork *, const CGRankVectors *, const PetscScalar *ghosts, PetscReal sums[3]);
+PetscErrorCode CGRankGhosts_CUDA(CGFusedWork *, const CGRankVectors *, PetscReal sums[3]);
 /* To be called before an exchange and after it: the exchange keeps the stream of its first use, which may be another than ours. */
 PetscErrorCode CGRankFence_CUDA(const CGFusedWork *);
 

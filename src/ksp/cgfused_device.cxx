@@ -1,4 +1,7 @@
-/* The fused conjugate gradient method on one rank whose iterations the GPU decides about, and the copies that it works with. */
+/*
+   The fused conjugate gradient method whose iterations the GPU decides about, on one rank or on several with NCCL, and the copies
+   that all paths but the general one work with.
+*/
 #include "cgfusedimpl.h"
 #include "pc/cmatch/cmatch.h"
 
@@ -29,7 +32,7 @@ static PetscErrorCode ApplyToOnes(KSP ksp)
 static PetscLogDouble FlopsOf(const CGFusedOperators &op)
 {
   const PetscLogDouble n = op.A->n;
-  return 2. * op.A->nnz + (op.B ? 2. * op.B->nnz : 0) + (op.B ? 16. : 12.) * n +
+  return 2. * op.A->nnz + (op.B ? 2. * op.B->nnz : 0) + (op.B && !op.nccl ? 16. : 12.) * n +
          (op.W1 ? 2. * op.W1->nnz + 2. * op.W2->nnz + 3. * n : 0) + (op.cycle ? op.cycle->flops : 0);
 }
 
@@ -63,8 +66,12 @@ PetscErrorCode CGFusedPrepareDevice(KSP ksp, const CGFusedPreconditioner &M)
     PetscInt        count;
 
     PetscCall(MatGetGhostCSR(A, &ghost_csr, &count, &columns));
-    PetscCall(CGFusedPrepareExchange(ksp, A, count, columns));
-    op.B = &ghost_csr.A;
+    PetscCall(CGFusedMakeExchange(&cg->exchange, A, count, columns, (PetscBool)(cg->nccl != nullptr)));
+    op.B          = &ghost_csr.A;
+    op.ghosts     = cg->exchange.ghosts;
+    op.nccl       = cg->nccl;
+    op.neighbours = &cg->exchange.lists;
+    op.exchange   = cg->exchange.number;
   }
   if (M.M) {
     op.W1 = &M.M->W1;

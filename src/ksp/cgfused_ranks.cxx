@@ -1,4 +1,6 @@
-/* A rank among several in the fused conjugate gradient method: its exchange, and its part of an iteration on the GPU. */
+/* A rank among several in the fused conjugate gradient method: its exchange, and its part of an iteration by MPI on the GPU. */
+#include <petscdevice.h>
+
 #include "cgfusedimpl.h"
 
 PetscErrorCode CGFusedGhostPattern(Mat A, CopiedFrom *now)
@@ -12,21 +14,38 @@ PetscErrorCode CGFusedGhostPattern(Mat A, CopiedFrom *now)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGFusedPrepareExchange(KSP ksp, Mat A, PetscInt count, const PetscInt columns[])
+PetscErrorCode CGFusedResetExchange(CGFusedExchange *exchange)
 {
-  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
-  PetscLayout  layout;
+  PetscFunctionBegin;
+  PetscCall(PetscSFDestroy(&exchange->sf));
+  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&exchange->ghosts));
+  exchange->pattern = CopiedFrom{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode Make(CGFusedExchange *exchange, Mat A, PetscInt count, const PetscInt columns[])
+{
+  PetscLayout layout;
 
   PetscFunctionBegin;
-  if (cg->same_exchange) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscSFDestroy(&cg->exchange));
-  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->ghosts));
-  PetscCall(ArrayCreate(count * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&cg->ghosts));
+  PetscCall(CGFusedResetExchange(exchange));
+  exchange->number++;
+  PetscCall(ArrayCreate(count * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&exchange->ghosts));
   PetscCall(MatGetLayouts(A, nullptr, &layout));
-  PetscCall(PetscSFCreate(PetscObjectComm((PetscObject)A), &cg->exchange));
-  PetscCall(PetscSFSetGraphLayout(cg->exchange, layout, count, nullptr, PETSC_COPY_VALUES, columns));
-  PetscCall(PetscSFSetUp(cg->exchange));
-  PetscCall(CGFusedGhostPattern(A, &cg->pattern));
+  PetscCall(PetscSFCreate(PetscObjectComm((PetscObject)A), &exchange->sf));
+  PetscCall(PetscSFSetGraphLayout(exchange->sf, layout, count, nullptr, PETSC_COPY_VALUES, columns));
+  PetscCall(PetscSFSetUp(exchange->sf));
+  PetscCall(CGFusedGhostPattern(A, &exchange->pattern));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedMakeExchange(CGFusedExchange *exchange, Mat A, PetscInt count, const PetscInt columns[], PetscBool lists)
+{
+  PetscFunctionBegin;
+  if (!exchange->same) PetscCall(Make(exchange, A, count, columns));
+  if (!lists || exchange->listed == exchange->number) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(NeighboursFromSF(exchange->sf, &exchange->lists));
+  exchange->listed = exchange->number;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -59,18 +78,65 @@ PetscErrorCode CGFusedRankAdvance(KSP ksp, PetscScalar a, PetscScalar b, PetscRe
   PetscCall(CGRankUpdate_CUDA(cg->work, &v, a, b));
   PetscCall(PetscLogGpuTimeEnd());
   PetscCall(CGRankFence_CUDA(cg->work));
-  PetscCall(
-    PetscSFBcastWithMemTypeBegin(cg->exchange, MPIU_SCALAR, PETSC_MEMTYPE_CUDA, v.z, PETSC_MEMTYPE_CUDA, cg->ghosts, MPI_REPLACE));
+  PetscCall(PetscSFBcastWithMemTypeBegin(cg->exchange.sf, MPIU_SCALAR, PETSC_MEMTYPE_CUDA, v.z, PETSC_MEMTYPE_CUDA,
+                                         cg->exchange.ghosts, MPI_REPLACE));
   PetscCall(PetscLogGpuTimeBegin());
   PetscCall(CGRankProduct_CUDA(cg->work, &v)); /* while the ghosts travel */
   PetscCall(PetscLogGpuTimeEnd());
-  PetscCall(PetscSFBcastEnd(cg->exchange, MPIU_SCALAR, v.z, cg->ghosts, MPI_REPLACE));
+  PetscCall(PetscSFBcastEnd(cg->exchange.sf, MPIU_SCALAR, v.z, cg->exchange.ghosts, MPI_REPLACE));
   PetscCall(CGRankFence_CUDA(cg->work));
   PetscCall(PetscLogGpuTimeBegin());
-  PetscCall(CGRankGhosts_CUDA(cg->work, &v, cg->ghosts, sums));
+  PetscCall(CGRankGhosts_CUDA(cg->work, &v, sums));
   PetscCall(PetscLogGpuTimeEnd());
   PetscCall(PetscLogGpuFlops(cg->flops));
   for (size_t k = 0; k < PETSC_STATIC_ARRAY_LENGTH(vec); k++) PetscCall(VecRestoreArrayAndMemType(vec[k], array[k]));
   PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sums, 3, MPIU_REAL, MPIU_SUM, PetscObjectComm((PetscObject)ksp)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode TimeByMPI(KSP ksp, int count, CGCommunicationTimes *times)
+{
+  const KSP_CGFused *cg      = (const KSP_CGFused *)ksp->data;
+  const MPI_Comm     comm    = PetscObjectComm((PetscObject)ksp);
+  PetscReal          sums[3] = {0, 0, 0};
+  const PetscScalar *z;
+  PetscMemType       where;
+  PetscDeviceContext device;
+  PetscLogDouble     begin, middle, end;
+
+  PetscFunctionBegin;
+  PetscCall(PetscDeviceContextGetCurrentContext(&device));
+  PetscCall(VecGetArrayReadAndMemType(ksp->work[1], &z, &where));
+  PetscCallMPI(MPI_Barrier(comm));
+  PetscCall(PetscTime(&begin));
+  for (int k = 0; k < count; k++) {
+    PetscCall(PetscSFBcastWithMemTypeBegin(cg->exchange.sf, MPIU_SCALAR, PETSC_MEMTYPE_CUDA, z, PETSC_MEMTYPE_CUDA,
+                                           cg->exchange.ghosts, MPI_REPLACE));
+    PetscCall(PetscSFBcastEnd(cg->exchange.sf, MPIU_SCALAR, z, cg->exchange.ghosts, MPI_REPLACE));
+    PetscCall(PetscDeviceContextSynchronize(device));
+  }
+  PetscCall(PetscTime(&middle));
+  for (int k = 0; k < count; k++) PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sums, 3, MPIU_REAL, MPIU_SUM, comm));
+  PetscCall(PetscTime(&end));
+  PetscCall(VecRestoreArrayReadAndMemType(ksp->work[1], &z));
+  times->exchange = (middle - begin) / count;
+  times->sum      = (end - middle) / count;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedTimeCommunication(KSP ksp, PetscLogDouble seconds[2])
+{
+  constexpr int        kCount = 100;
+  const KSP_CGFused   *cg     = (const KSP_CGFused *)ksp->data;
+  CGCommunicationTimes times{};
+
+  PetscFunctionBegin;
+  if (cg->solved && cg->several && !cg->why) {
+    if (cg->nccl) PetscCall(CGFusedTimeCommunication_CUDA(cg->work, kCount, &times));
+    else PetscCall(TimeByMPI(ksp, kCount, &times));
+  }
+  seconds[0] = times.exchange;
+  seconds[1] = times.sum;
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, seconds, 2, MPI_DOUBLE, MPI_MAX, PetscObjectComm((PetscObject)ksp)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -4,9 +4,11 @@
      cgfused.cxx          options, set-up, the solve, the view
      cgfused_api.cxx      the public functions
      cgfused_path.cxx     why a solve takes the general path
-     cgfused_device.cxx   the solve on one rank whose iterations the GPU decides about
-     cgfused_general.cxx  the solve whose iterations the host decides about: the general path, and several ranks
-     cgfused_ranks.cxx    what a rank among several does on the GPU in an iteration
+     cgfused_device.cxx   the solve whose iterations the GPU decides about: one rank, and several ranks with NCCL
+     cgfused_general.cxx  the solve whose iterations the host decides about: the general path, and several ranks with MPI
+     cgfused_ranks.cxx    the exchange between ranks, and what a rank does in an iteration that the host decides about
+     neighbours.h         the lists of an exchange
+     nccl.h               NCCL's communicators
      cgfused_trust.cxx    the trust region
 */
 #pragma once
@@ -43,6 +45,20 @@ struct CGFusedReason {
   explicit operator bool() const { return *text; }
 };
 
+/*
+   The exchange that brings a rank the entries of a vector that an operator needs from other ranks, the ghosts. PETSc makes it by
+   MPI, or the kernels make it by NCCL from its lists. The number is the same on all ranks.
+*/
+struct CGFusedExchange {
+  PetscSF      sf     = nullptr;
+  PetscScalar *ghosts = nullptr;     /* to here, on the GPU */
+  CopiedFrom   pattern;              /* the block of the operator that it was made for */
+  PetscBool    same   = PETSC_FALSE; /* it can stay, on all ranks */
+  long         number = 0;           /* how often it was made */
+  Neighbours   lists;
+  long         listed = -1; /* the exchange that the lists are of */
+};
+
 template <typename Object>
 struct OptionTable;
 
@@ -54,10 +70,14 @@ struct KSP_CGFused {
   PetscBool      compress         = PETSC_TRUE;
   PetscBool3     single_reduction = PETSC_BOOL3_UNKNOWN; /* unknown: with several ranks */
 
+  KSPCGFusedCommunication communication = KSP_CGFUSED_COMMUNICATION_AUTO;
+
   /* the last solve */
   PetscBool     solved  = PETSC_FALSE; /* there has been one */
   PetscBool     several = PETSC_FALSE; /* it had several ranks */
   CGFusedReason why;                   /* why it took the general path; none if it did not */
+  NCCL         *nccl    = nullptr;     /* it made the sums and the exchange */
+  const char   *why_mpi = "";          /* why it did not, on several ranks with own products */
   CGRange       range;
 
   /* the GPU */
@@ -66,11 +86,7 @@ struct KSP_CGFused {
   CopiedFrom     A, block, M;        /* what the copies in work were made of; block is the rank's own part of a parallel A */
   PetscLogDouble flops = 0;          /* of an iteration */
 
-  /* the exchange between ranks */
-  PetscSF      exchange = nullptr;          /* brings the entries of other ranks that a product needs, the ghosts */
-  PetscScalar *ghosts   = nullptr;          /* to here, on the GPU */
-  CopiedFrom   pattern;                     /* the block of A that they were made for */
-  PetscBool    same_exchange = PETSC_FALSE; /* they can stay, on all ranks */
+  CGFusedExchange exchange; /* for products with A */
 
   /* the Lanczos matrix, as in KSPCG: off-diagonal e[1] .., diagonal d[0] .. */
   PetscScalar *e = nullptr, *d = nullptr;
@@ -87,7 +103,7 @@ struct KSP_CGFused {
 
 /* ---------------------------------------- cgfused.cxx ----------------------------------------- */
 
-/* Whether an iteration has a single reduction. */
+/* Whether an iteration has a single reduction, where the host decides about it. */
 PetscErrorCode CGFusedSingleReduction(KSP, PetscBool *single);
 /* Row i of the Lanczos matrix, from p_i = z_i + b p_{i-1} and x_{i+1} = x_i + a p_i; a_before is that of row i - 1. */
 PetscErrorCode CGFusedLanczosRow(KSP, PetscInt i, PetscReal a, PetscReal a_before, PetscReal b);
@@ -108,7 +124,8 @@ PetscReal CGFusedStepToBoundary(PetscReal radius, PetscReal xx, PetscReal xp, Pe
 /* Whether a vector is on the GPU and may be used there. */
 PetscErrorCode CGFusedIsOnDevice(Vec, PetscBool *device);
 /*
-   Why the solve takes the general path, or no reason if the products can be our own. All ranks take the same path; collective.
+   Why the solve takes the general path, or no reason if the products can be our own. All ranks take the same path; collective. On
+   several ranks it also finds the NCCL of the solve, or why there is none.
 */
 PetscErrorCode CGFusedWhyGeneral(KSP, CGFusedPreconditioner *, CGFusedReason *why);
 
@@ -116,20 +133,28 @@ PetscErrorCode CGFusedWhyGeneral(KSP, CGFusedPreconditioner *, CGFusedReason *wh
 
 /* Makes the GPU's copies of A and of M those of now, and the exchange; collective. */
 PetscErrorCode CGFusedPrepareDevice(KSP, const CGFusedPreconditioner &);
-/* The solve of one rank, with these copies. */
+/* The solve of one rank, or of several with NCCL, with these copies. */
 PetscErrorCode CGFusedSolveOnDevice(KSP);
 
 /* ------------------------------------- cgfused_general.cxx ------------------------------------ */
 
-/* The solve by the products of any matrix and preconditioner, or, if `own`, of several ranks with these copies. */
+/* The solve by the products of any matrix and preconditioner, or, if `own`, of several ranks with MPI and these copies. */
 PetscErrorCode CGFusedSolveByHost(KSP, PetscBool own);
 
 /* -------------------------------------- cgfused_ranks.cxx ------------------------------------- */
 
 /* The block of A that the exchange depends on. A matrix that is preallocated again gets new blocks, whatever its own state says. */
 PetscErrorCode CGFusedGhostPattern(Mat A, CopiedFrom *now);
-/* Makes the exchange for these columns of other ranks, unless it can stay; collective. */
-PetscErrorCode CGFusedPrepareExchange(KSP, Mat A, PetscInt count, const PetscInt columns[]);
+/* Makes the exchange for these columns of other ranks, unless it can stay, and its lists if these are asked for; collective. */
+PetscErrorCode CGFusedMakeExchange(CGFusedExchange *, Mat A, PetscInt count, const PetscInt columns[], PetscBool lists);
+PetscErrorCode CGFusedResetExchange(CGFusedExchange *);
+/*
+   The seconds that one exchange of the last solve and one sum take by themselves, the most of any rank, as the solve made them: by
+   NCCL in a graph, or by MPI with a wait for the GPU. Both are 0 where there was no path of several ranks. Composed as a method for
+   the benchmark; collective.
+*/
+PetscErrorCode        CGFusedTimeCommunication(KSP, PetscLogDouble seconds[2]);
+constexpr const char *kTimeCommunication = "KSPFinePCTimeCommunication_C";
 /* Before the first iteration. */
 PetscErrorCode CGFusedRankBegin(KSP);
 /*

@@ -1,0 +1,286 @@
+/*
+   The columns of other ranks: the product with the entries that these own, the ghosts, and the exchange that brings them, where
+   kernels make it.
+*/
+#include <cub/cub.cuh>
+#include <thrust/iterator/counting_iterator.h>
+
+#include "capture.cuh"
+#include "cgfused.cuh"
+
+namespace
+{
+
+constexpr int kGhostLanes = 4; /* of a row of entries of other ranks */
+
+/* Whether a row has entries. */
+struct HasEntries {
+  const PetscInt *i;
+
+  __device__ bool operator()(PetscInt row) const { return i[row + 1] > i[row]; }
+};
+
+/*
+   What becomes of a row's sum over the columns of other ranks: for the operator w = w + B ghosts, with the change of the sum p.w.
+   Another product with ghosts is another such struct.
+*/
+struct AddToOperator {
+  static constexpr int kSums = 1;
+
+  const double *p;
+  double       *w;
+
+  __device__ void AddRow(PetscInt row, double sum, double (&sums)[kSums]) const
+  {
+    w[row] += sum;
+    sums[0] += p[row] * sum;
+  }
+  /* One thread calls it with the sums over all rows. */
+  __device__ void Finish(CGState *state, const double (&sums)[kSums]) const
+  {
+    const double delta = state->own_delta + sums[0];
+    if (state->s.several) state->own.delta = delta;
+    else { /* for the host, which adds them over the ranks */ state->dots[0] = state->sums.rz;
+      state->dots[1]                                                         = state->sums.nn;
+      state->dots[2]                                                         = delta;
+    }
+  }
+};
+
+/* The rows of B that have entries, `count` of them, times the ghosts, Lanes lanes a row. */
+template <int Lanes, typename Product>
+__global__ void __launch_bounds__(kCGBlock) MultiplyGhosts(CSRView B, PetscInt count, const PetscInt *rows, const double *ghosts,
+                                                           Product product, double *partial, CGState *state)
+{
+  const PetscInt stride               = (PetscInt)(gridDim.x * kCGBlock / Lanes);
+  double         sums[Product::kSums] = {};
+  if (state->s.stage >= kCGDecided) return;
+  for (PetscInt k = (PetscInt)(GridThread() / kWarpSize) * (kWarpSize / Lanes); k < count; k += stride) {
+    /* k is the same in all lanes of the warp */
+    const PetscInt at = k + threadIdx.x % kWarpSize / Lanes, row = at < count ? rows[at] : 0, end = at < count ? B.i[row + 1] : 0;
+    double         sum = 0;
+    for (PetscInt e = at < count ? B.i[row] + threadIdx.x % Lanes : 0; e < end; e += Lanes) sum += B.a[e] * ghosts[B.j[e]];
+    sum = GroupSum<Lanes>(sum);
+    if (at < count && threadIdx.x % Lanes == 0) product.AddRow(row, sum, sums);
+  }
+  if (GridSumLast(sums, partial, &state->ticket)) product.Finish(state, sums);
+}
+
+/* to[k] = from[index[k]] */
+__global__ void Gather(PetscInt count, const PetscInt *index, const double *__restrict__ from, double *__restrict__ to)
+{
+  const long long k = GridThread();
+  if (k < count) to[k] = from[index[k]];
+}
+
+/* to[index[k]] = from[k] */
+__global__ void Scatter(PetscInt count, const PetscInt *index, const double *__restrict__ from, double *__restrict__ to)
+{
+  const long long k = GridThread();
+  if (k < count) to[index[k]] = from[k];
+}
+
+PetscErrorCode KeepList(const std::vector<PetscInt> &list, Buffer<PetscInt> *kept, Buffer<double> *values)
+{
+  PetscFunctionBegin;
+  PetscCall(kept->Allocate(list.size()));
+  PetscCall(values->Allocate(list.size()));
+  PetscCall(ArrayCopy_CUDA(kept->data(), list.data(), list.size() * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+} // namespace
+
+PetscErrorCode CGFusedPrepareGhosts(CGGhosts *ghosts, const CSRView &B, PetscScalar *values, bool changed)
+{
+  const thrust::counting_iterator<PetscInt> every(0);
+  const HasEntries                          has{B.i};
+  cudaStream_t                              stream;
+
+  PetscFunctionBegin;
+  ghosts->B      = B; /* its arrays may be others, though nothing has changed */
+  ghosts->values = values;
+  if (!changed) PetscFunctionReturn(PETSC_SUCCESS);
+  ghosts->count = 0;
+  ghosts->number++;
+  if (!B.nnz) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  if (ghosts->rows.size() < (size_t)B.n + 1) PetscCall(ghosts->rows.Allocate((size_t)B.n + 1));
+  PetscInt *const rows = ghosts->rows.data(), *const found = rows + B.n;
+  PetscCall(ghosts->select.Run(
+    [&](void *scratch, size_t &bytes) { return cub::DeviceSelect::If(scratch, bytes, every, rows, found, B.n, has, stream); }));
+  PetscCall(ArrayCopy_CUDA(&ghosts->count, found, sizeof(*found), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedLaunchGhosts(CGFusedWork *work, const PetscScalar *p, PetscScalar *w, cudaStream_t stream)
+{
+  const CGGhosts &ghosts = work->ghosts;
+  const int       blocks = std::max(1, std::min(BlocksFor((long long)ghosts.count * kGhostLanes, kCGBlock), work->processors));
+
+  PetscFunctionBegin;
+  MultiplyGhosts<kGhostLanes><<<blocks, kCGBlock, 0, stream>>>(ghosts.B, ghosts.count, ghosts.rows.data(), ghosts.values,
+                                                               AddToOperator{p, w}, work->partial.data(), work->mailbox.state());
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------- the exchange by NCCL ----------------------------------- */
+
+PetscErrorCode CGFusedUseNCCL(CGFusedWork *work, NCCL *nccl)
+{
+  PetscFunctionBegin;
+  if (nccl == work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
+  if (work->graph) PetscCallCUDA(cudaGraphExecDestroy(work->graph));
+  work->graph = nullptr;
+  if (work->nccl) NCCLRelease(work->nccl);
+  work->nccl = nccl;
+  if (nccl) NCCLHold(nccl);
+  if (nccl) work->mailbox.Watch([nccl]() { return NCCLCheck(nccl); });
+  else work->mailbox.Watch(nullptr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedPrepareExchange(CGFusedWork *work, CGGhosts *ghosts, const Neighbours &neighbours, long exchange)
+{
+  cudaStream_t stream;
+  int          least, greatest;
+
+  PetscFunctionBegin;
+  if (!work->aside) {
+    PetscCallCUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    PetscCallCUDA(cudaStreamCreateWithPriority(&work->aside, cudaStreamNonBlocking, greatest));
+    for (cudaEvent_t *event : {&work->forked, &work->joined})
+      PetscCallCUDA(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
+  }
+  if (ghosts->exchange == exchange) PetscFunctionReturn(PETSC_SUCCESS);
+  ghosts->exchange = -1; /* until it is ready */
+  ghosts->number++;
+  ghosts->to   = neighbours.to;
+  ghosts->from = neighbours.from;
+  PetscCall(KeepList(neighbours.entries, &ghosts->entries, &ghosts->packed));
+  PetscCall(KeepList(neighbours.places, &ghosts->places, &ghosts->received));
+  /* The first exchange and the first sum connect the ranks, which takes long, and must not wait for a rank that captures. */
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCallCUDA(cudaMemsetAsync(ghosts->packed.data(), 0, ghosts->packed.bytes(), stream));
+  PetscCall(NCCLSum(work->nccl, &work->mailbox.state()->own.nn, &work->mailbox.state()->all.nn, 2, stream));
+  if (!ghosts->to.empty() || !ghosts->from.empty())
+    PetscCall(NCCLExchange(work->nccl, ghosts->to, ghosts->packed.data(), ghosts->from,
+                           ghosts->places.size() ? ghosts->received.data() : ghosts->values, stream));
+  PetscCallCUDA(cudaStreamSynchronize(stream));
+  ghosts->exchange = exchange;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   The entries are packed in the stream of the products, by a kernel of a microsecond or two: so the exchange is ready to run when
+   the product that hides it is, and not after that.
+*/
+PetscErrorCode CGFusedBeginExchange(CGFusedWork *work, CGGhosts *ghosts, const PetscScalar *x, cudaStream_t stream)
+{
+  const PetscInt sent = (PetscInt)ghosts->entries.size(), received = (PetscInt)ghosts->places.size();
+
+  PetscFunctionBegin;
+  if (ghosts->to.empty() && ghosts->from.empty()) PetscFunctionReturn(PETSC_SUCCESS);
+  if (sent) {
+    Gather<<<BlocksFor(sent), kBlockSize, 0, stream>>>(sent, ghosts->entries.data(), x, ghosts->packed.data());
+    FinePCCheckLaunch();
+  }
+  PetscCallCUDA(cudaEventRecord(work->forked, stream));
+  PetscCallCUDA(cudaStreamWaitEvent(work->aside, work->forked, 0));
+  PetscCall(NCCLExchange(work->nccl, ghosts->to, ghosts->packed.data(), ghosts->from,
+                         received ? ghosts->received.data() : ghosts->values, work->aside));
+  if (received) {
+    Scatter<<<BlocksFor(received), kBlockSize, 0, work->aside>>>(received, ghosts->places.data(), ghosts->received.data(),
+                                                                 ghosts->values);
+    FinePCCheckLaunch();
+  }
+  PetscCallCUDA(cudaEventRecord(work->joined, work->aside));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedEndExchange(CGFusedWork *work, const CGGhosts *ghosts, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  if (ghosts->to.empty() && ghosts->from.empty()) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCallCUDA(cudaStreamWaitEvent(stream, work->joined, 0));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------ communication by itself --------------------------------- */
+
+PetscErrorCode CGFusedExchangeOnce_CUDA(CGFusedWork *work, NCCL *nccl, const Neighbours *neighbours, const PetscScalar *x,
+                                        PetscScalar *ghosts)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  work->ghosts.values = ghosts;
+  PetscCall(CGFusedUseNCCL(work, nccl));
+  PetscCall(CGFusedPrepareExchange(work, &work->ghosts, *neighbours, work->ghosts.exchange + 1));
+  PetscCall(CGFusedBeginExchange(work, &work->ghosts, x, stream));
+  PetscCall(CGFusedEndExchange(work, &work->ghosts, stream));
+  PetscCallCUDA(cudaStreamSynchronize(stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Seconds of one of `count` that launch() puts into a graph, all ranks at the same time. */
+template <typename Launch>
+static PetscErrorCode TimeGraph(CGFusedWork *work, int count, Launch launch, PetscLogDouble *seconds)
+{
+  constexpr int   kLaunches = 10;
+  cudaGraphExec_t graph     = nullptr;
+  cudaEvent_t     begin, end;
+  cudaStream_t    stream;
+  float           ms;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  if (!work->capture) PetscCallCUDA(cudaStreamCreateWithFlags(&work->capture, cudaStreamNonBlocking));
+  PetscCallCUDA(cudaStreamBeginCapture(work->capture, cudaStreamCaptureModeThreadLocal));
+  const auto all = [&]() {
+    PetscFunctionBegin;
+    for (int k = 0; k < count; k++) PetscCall(launch(work->capture));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  };
+  PetscCall(EndCapture(work->capture, all(), &graph));
+  PetscCallCUDA(cudaEventCreate(&begin));
+  PetscCallCUDA(cudaEventCreate(&end));
+  *seconds = PETSC_MAX_REAL;
+  for (int k = 0; k < kLaunches; k++) {
+    PetscCallCUDA(cudaGraphLaunch(graph, stream)); /* after this one the ranks go on together */
+    PetscCallCUDA(cudaEventRecord(begin, stream));
+    PetscCallCUDA(cudaGraphLaunch(graph, stream));
+    PetscCallCUDA(cudaEventRecord(end, stream));
+    PetscCallCUDA(cudaEventSynchronize(end));
+    PetscCallCUDA(cudaEventElapsedTime(&ms, begin, end));
+    *seconds = std::min(*seconds, ms * 1e-3 / count);
+  }
+  PetscCallCUDA(cudaEventDestroy(begin));
+  PetscCallCUDA(cudaEventDestroy(end));
+  PetscCallCUDA(cudaGraphExecDestroy(graph));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedTimeCommunication_CUDA(CGFusedWork *work, int count, CGCommunicationTimes *times)
+{
+  CGState *const state = work->mailbox.state();
+
+  PetscFunctionBegin;
+  *times = CGCommunicationTimes{};
+  if (!work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(work->mailbox.Wait());
+  PetscCall(TimeGraph(
+    work, count,
+    [&](cudaStream_t stream) {
+      PetscFunctionBegin;
+      PetscCall(CGFusedBeginExchange(work, &work->ghosts, work->v.p, stream));
+      PetscCall(CGFusedEndExchange(work, &work->ghosts, stream));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    },
+    &times->exchange));
+  PetscCall(TimeGraph(
+    work, count, [&](cudaStream_t stream) { return NCCLSum(work->nccl, &state->own.nn, &state->all.nn, 2, stream); }, &times->sum));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,299 @@
+/* The calls of NCCL. The functions that a build without its header has instead are at the end. */
+#include <cstdio>
+#include <cstring>
+
+#include "nccl.cuh"
+
+PetscErrorCode NCCLDeviceName_CUDA(char name[], size_t length)
+{
+  int device;
+
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaGetDevice(&device));
+  PetscCallCUDA(cudaDeviceGetPCIBusId(name, (int)length, device));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+#if defined(FINEPC_HAVE_NCCL)
+  #include <dlfcn.h>
+  #include <nccl.h>
+
+static_assert(kNCCLId == NCCL_UNIQUE_ID_BYTES);
+
+struct NCCL {
+  ncclComm_t comm = nullptr;
+  int        held = 0; /* by so many solvers */
+};
+
+namespace
+{
+
+constexpr int kLeastVersion = 21400; /* of the library: 2.14 */
+
+/* The library, opened once and never closed: its threads live as long as the program. */
+class Library {
+public:
+  Library()
+  {
+    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    if (!library) std::snprintf(why_, sizeof(why_), "libnccl.so.2 cannot be opened: %s", dlerror());
+    if (!library) library = dlopen(FINEPC_NCCL_LIBRARY, RTLD_NOW | RTLD_LOCAL); /* where it was when this was built */
+    if (!library) return;
+    why_[0] = '\0';
+    Find(library, "ncclGetVersion", &get_version);
+    Find(library, "ncclGetErrorString", &get_error_string);
+    Find(library, "ncclGetLastError", &get_last_error);
+    Find(library, "ncclGetUniqueId", &get_unique_id);
+    Find(library, "ncclCommInitRank", &comm_init_rank);
+    Find(library, "ncclCommDestroy", &comm_destroy);
+    Find(library, "ncclCommAbort", &comm_abort);
+    Find(library, "ncclCommGetAsyncError", &comm_get_async_error);
+    Find(library, "ncclAllReduce", &all_reduce);
+    Find(library, "ncclSend", &send);
+    Find(library, "ncclRecv", &recv);
+    Find(library, "ncclGroupStart", &group_start);
+    Find(library, "ncclGroupEnd", &group_end);
+    if (*why_) return;
+    if (get_version(&version) != ncclSuccess || version < kLeastVersion)
+      std::snprintf(why_, sizeof(why_), "libnccl.so.2 is older than 2.14");
+  }
+  /* Why it cannot be used; empty if it can. */
+  const char *Why() const { return why_; }
+
+  int                              version              = 0;
+  decltype(&ncclGetVersion)        get_version          = nullptr;
+  decltype(&ncclGetErrorString)    get_error_string     = nullptr;
+  decltype(&ncclGetLastError)      get_last_error       = nullptr;
+  decltype(&ncclGetUniqueId)       get_unique_id        = nullptr;
+  decltype(&ncclCommInitRank)      comm_init_rank       = nullptr;
+  decltype(&ncclCommDestroy)       comm_destroy         = nullptr;
+  decltype(&ncclCommAbort)         comm_abort           = nullptr;
+  decltype(&ncclCommGetAsyncError) comm_get_async_error = nullptr;
+  decltype(&ncclAllReduce)         all_reduce           = nullptr;
+  decltype(&ncclSend)              send                 = nullptr;
+  decltype(&ncclRecv)              recv                 = nullptr;
+  decltype(&ncclGroupStart)        group_start          = nullptr;
+  decltype(&ncclGroupEnd)          group_end            = nullptr;
+
+private:
+  template <typename Function>
+  void Find(void *library, const char name[], Function *function)
+  {
+    *function = (Function)dlsym(library, name);
+    if (!*function) std::snprintf(why_, sizeof(why_), "libnccl.so.2 has no %s()", name);
+  }
+
+  char why_[kNCCLText] = "";
+};
+
+const Library &TheLibrary()
+{
+  static const Library library;
+  return library;
+}
+
+/* What NCCL says about a result that is no success. */
+void Describe(ncclResult_t result, ncclComm_t comm, char text[])
+{
+  const Library &library = TheLibrary();
+  const char    *more    = library.get_last_error(comm);
+  std::snprintf(text, kNCCLText, "NCCL says: %s%s%s", library.get_error_string(result), more && *more ? ": " : "",
+                more && *more ? more : "");
+}
+
+PetscErrorCode Check(ncclResult_t result, const NCCL *nccl)
+{
+  char text[kNCCLText];
+
+  PetscFunctionBegin;
+  if (result == ncclSuccess) PetscFunctionReturn(PETSC_SUCCESS);
+  Describe(result, nccl->comm, text);
+  SETERRQ(PETSC_COMM_SELF, PETSC_ERR_GPU, "%s", text);
+}
+
+PetscErrorCode CheckAlive(const NCCL *nccl)
+{
+  PetscFunctionBegin;
+  PetscCheck(nccl->comm, PETSC_COMM_SELF, PETSC_ERR_ORDER,
+             "An operation of NCCL has failed before, which has ended its communicator");
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+} // namespace
+
+/* ------------------------------------ the communicator ---------------------------------------- */
+
+PetscErrorCode NCCLOpen_CUDA(char why[])
+{
+  PetscFunctionBegin;
+  PetscCall(PetscStrncpy(why, TheLibrary().Why(), kNCCLText));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode NCCLMakeId_CUDA(char id[], char why[])
+{
+  ncclUniqueId made;
+
+  PetscFunctionBegin;
+  const ncclResult_t result = TheLibrary().get_unique_id(&made);
+  if (result != ncclSuccess) Describe(result, nullptr, why);
+  else std::memcpy(id, made.internal, kNCCLId);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode NCCLCreate_CUDA(const char id[], PetscMPIInt size, PetscMPIInt rank, NCCL **nccl, char why[])
+{
+  ncclUniqueId common;
+
+  PetscFunctionBegin;
+  *nccl = new NCCL();
+  std::memcpy(common.internal, id, kNCCLId);
+  const ncclResult_t result = TheLibrary().comm_init_rank(&(*nccl)->comm, size, common, rank);
+  if (result != ncclSuccess) {
+    Describe(result, nullptr, why);
+    (*nccl)->comm = nullptr; /* a communicator that was not made is not destroyed */
+    (void)cudaGetLastError();
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode NCCLDestroy_CUDA(NCCL **nccl, PetscBool all)
+{
+  PetscFunctionBegin;
+  if (!*nccl) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!(*nccl)->held) {
+    if ((*nccl)->comm) PetscCall(Check((all ? TheLibrary().comm_destroy : TheLibrary().comm_abort)((*nccl)->comm), *nccl));
+    delete *nccl;
+  }
+  *nccl = nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode NCCLVersion_CUDA(const NCCL *, char version[], size_t length)
+{
+  const int code = TheLibrary().version; /* as NCCL_VERSION() makes it from 2.9 on */
+
+  PetscFunctionBegin;
+  PetscCall(PetscSNPrintf(version, length, "%d.%d.%d", code / 10000, code / 100 % 100, code % 100));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void NCCLHold(NCCL *nccl)
+{
+  nccl->held++;
+}
+
+void NCCLRelease(NCCL *nccl)
+{
+  nccl->held--;
+}
+
+/* --------------------------------------- operations ------------------------------------------- */
+
+PetscErrorCode NCCLSum(NCCL *nccl, const double *from, double *to, int count, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  PetscCall(CheckAlive(nccl));
+  PetscCall(Check(TheLibrary().all_reduce(from, to, (size_t)count, ncclDouble, ncclSum, nccl->comm, stream), nccl));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode NCCLExchange(NCCL *nccl, const std::vector<Neighbours::Part> &to, const double *packed,
+                            const std::vector<Neighbours::Part> &from, double *received, cudaStream_t stream)
+{
+  const Library &library = TheLibrary();
+  ncclResult_t   result  = ncclSuccess;
+
+  PetscFunctionBegin;
+  PetscCall(CheckAlive(nccl));
+  PetscCall(Check(library.group_start(), nccl));
+  for (const Neighbours::Part &part : from)
+    if (result == ncclSuccess)
+      result = library.recv(received + part.begin, (size_t)(part.end - part.begin), ncclDouble, part.rank, nccl->comm, stream);
+  for (const Neighbours::Part &part : to)
+    if (result == ncclSuccess)
+      result = library.send(packed + part.begin, (size_t)(part.end - part.begin), ncclDouble, part.rank, nccl->comm, stream);
+  const ncclResult_t ended = library.group_end(); /* a group ends also where one of its calls has failed */
+  PetscCall(Check(result, nccl));
+  PetscCall(Check(ended, nccl));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode NCCLCheck(NCCL *nccl)
+{
+  ncclResult_t result = ncclSuccess;
+  char         text[kNCCLText];
+
+  PetscFunctionBegin;
+  PetscCall(CheckAlive(nccl));
+  const ncclResult_t asked = TheLibrary().comm_get_async_error(nccl->comm, &result);
+  if (asked != ncclSuccess) result = asked;
+  if (result == ncclSuccess || result == ncclInProgress) PetscFunctionReturn(PETSC_SUCCESS);
+  Describe(result, nccl->comm, text);
+  (void)TheLibrary().comm_abort(nccl->comm); /* its kernels end */
+  nccl->comm = nullptr;
+  SETERRQ(PETSC_COMM_SELF, PETSC_ERR_GPU, "An exchange between ranks has failed. %s", text);
+}
+
+#else
+
+/* ------------------------------- a build without NCCL's header -------------------------------- */
+
+static PetscErrorCode NoNCCL()
+{
+  SETERRQ(PETSC_COMM_SELF, PETSC_ERR_SUP, "This finepc was built without NCCL");
+}
+
+PetscErrorCode NCCLOpen_CUDA(char why[])
+{
+  PetscFunctionBegin;
+  PetscCall(PetscStrncpy(why, "this finepc was built without NCCL", kNCCLText));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode NCCLMakeId_CUDA(char[], char[])
+{
+  return NoNCCL();
+}
+
+PetscErrorCode NCCLCreate_CUDA(const char[], PetscMPIInt, PetscMPIInt, NCCL **, char[])
+{
+  return NoNCCL();
+}
+
+PetscErrorCode NCCLDestroy_CUDA(NCCL **nccl, PetscBool)
+{
+  PetscFunctionBegin;
+  if (*nccl) PetscCall(NoNCCL());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode NCCLVersion_CUDA(const NCCL *, char[], size_t)
+{
+  return NoNCCL();
+}
+
+void NCCLHold(NCCL *)
+{
+}
+
+void NCCLRelease(NCCL *)
+{
+}
+
+PetscErrorCode NCCLSum(NCCL *, const double *, double *, int, cudaStream_t)
+{
+  return NoNCCL();
+}
+
+PetscErrorCode NCCLExchange(NCCL *, const std::vector<Neighbours::Part> &, const double *, const std::vector<Neighbours::Part> &,
+                            double *, cudaStream_t)
+{
+  return NoNCCL();
+}
+
+PetscErrorCode NCCLCheck(NCCL *)
+{
+  return NoNCCL();
+}
+#endif

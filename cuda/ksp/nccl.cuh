@@ -1,0 +1,23 @@
+/* What kernels do by NCCL, in any stream and also while it is captured. See nccl.h of src/ksp. */
+#pragma once
+
+#include "launch.cuh"
+#include "ksp/nccl.h"
+#include "ksp/neighbours.h"
+
+/*
+   The sums over all ranks of `count` numbers, in another place than the numbers. All ranks get the same bits: NCCL promises
+   identical copies of the result.
+*/
+PetscErrorCode NCCLSum(NCCL *, const double *from, double *to, int count, cudaStream_t);
+/* Sends the parts `to` of what is packed, and gets the parts `from`; see Neighbours. */
+PetscErrorCode NCCLExchange(NCCL *, const std::vector<Neighbours::Part> &to, const double *packed,
+                            const std::vector<Neighbours::Part> &from, double *received, cudaStream_t);
+/*
+   An error if an operation has met one, on this rank or by its connection to another. What is under way is ended then, so that
+   nothing waits for a rank that is gone.
+*/
+PetscErrorCode NCCLCheck(NCCL *);
+/* A solver has graphs with operations of the communicator from now on, or no longer. */
+void NCCLHold(NCCL *);
+void NCCLRelease(NCCL *);

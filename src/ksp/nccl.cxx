@@ -1,0 +1,126 @@
+/* The NCCL communicators of MPI communicators: whether there can be one, which all ranks decide together, and where it is kept. */
+#include <petscsys.h>
+
+#include <cstring>
+
+#include "nccl.h"
+
+/* What an MPI communicator keeps. */
+struct Kept {
+  MPI_Comm comm;
+  NCCL    *nccl = nullptr;
+  char     why[kNCCLText]; /* why there is none */
+  Kept    *next;
+};
+
+/* The key of the attribute, and all that is kept: the package forgets them when PETSc ends, since it may be unloaded then. */
+static PetscMPIInt key  = MPI_KEYVAL_INVALID;
+static Kept       *kept = nullptr;
+
+PetscBool AreDistinct(int count, const char names[], size_t length)
+{
+  for (int i = 0; i < count; i++)
+    for (int j = 0; j < i; j++)
+      if (!std::strncmp(names + i * length, names + j * length, length)) return PETSC_FALSE;
+  return PETSC_TRUE;
+}
+
+/* MPI calls it when the communicator is freed, on all ranks. */
+static int MPIAPI DeleteKept(MPI_Comm, PetscMPIInt, void *value, void *)
+{
+  Kept *const mine = (Kept *)value;
+  Kept      **at   = &kept;
+  while (*at && *at != mine) at = &(*at)->next;
+  if (*at) *at = mine->next;
+  const PetscErrorCode error = NCCLDestroy_CUDA(&mine->nccl, PETSC_TRUE);
+  delete mine;
+  return error ? MPI_ERR_OTHER : MPI_SUCCESS;
+}
+
+PetscErrorCode NCCLFinalize()
+{
+  PetscFunctionBegin;
+  while (kept) PetscCallMPI(MPI_Comm_delete_attr(kept->comm, key));
+  if (key != MPI_KEYVAL_INVALID) PetscCallMPI(MPI_Comm_free_keyval(&key));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* All ranks get the reason of the first one that has a reason. */
+static PetscErrorCode Agree(MPI_Comm comm, char why[])
+{
+  PetscMPIInt rank, size, first;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  PetscCallMPI(MPI_Comm_size(comm, &size));
+  first = *why ? rank : size;
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, comm));
+  if (first < size) PetscCallMPI(MPI_Bcast(why, (PetscMPIInt)kNCCLText, MPI_CHAR, first, comm));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Only the ranks of one machine can share a GPU. */
+static PetscErrorCode LookForSharedDevices(MPI_Comm comm, char why[])
+{
+  constexpr size_t kLength      = 64;
+  char             own[kLength] = "", *names;
+  MPI_Comm         machine;
+  PetscMPIInt      count;
+
+  PetscFunctionBegin;
+  PetscCall(NCCLDeviceName_CUDA(own, kLength));
+  PetscCallMPI(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine));
+  PetscCallMPI(MPI_Comm_size(machine, &count));
+  PetscCall(PetscMalloc1(kLength * count, &names));
+  PetscCallMPI(MPI_Allgather(own, (PetscMPIInt)kLength, MPI_CHAR, names, (PetscMPIInt)kLength, MPI_CHAR, machine));
+  if (!AreDistinct(count, names, kLength)) PetscCall(PetscStrncpy(why, "ranks share a GPU", kNCCLText));
+  PetscCall(PetscFree(names));
+  PetscCallMPI(MPI_Comm_free(&machine));
+  PetscCall(Agree(comm, why));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode Make(MPI_Comm comm, NCCL **nccl, char why[])
+{
+  char        id[kNCCLId] = "";
+  PetscMPIInt rank, size;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  PetscCallMPI(MPI_Comm_size(comm, &size));
+  PetscCall(NCCLOpen_CUDA(why));
+  PetscCall(Agree(comm, why));
+  if (!*why) PetscCall(LookForSharedDevices(comm, why));
+  if (*why) PetscFunctionReturn(PETSC_SUCCESS);
+  if (rank == 0) PetscCall(NCCLMakeId_CUDA(id, why));
+  PetscCall(Agree(comm, why));
+  if (*why) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCallMPI(MPI_Bcast(id, (PetscMPIInt)kNCCLId, MPI_BYTE, 0, comm));
+  PetscCall(NCCLCreate_CUDA(id, size, rank, nccl, why));
+  PetscCall(Agree(comm, why));
+  if (*why) PetscCall(NCCLDestroy_CUDA(nccl, PETSC_FALSE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode NCCLOf(MPI_Comm comm, NCCL **nccl, const char **why)
+{
+  Kept       *mine;
+  PetscMPIInt found;
+
+  PetscFunctionBegin;
+  if (key == MPI_KEYVAL_INVALID) PetscCallMPI(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, DeleteKept, &key, nullptr));
+  PetscCallMPI(MPI_Comm_get_attr(comm, key, &mine, &found));
+  if (!found) {
+    mine         = new Kept{};
+    mine->comm   = comm;
+    mine->why[0] = '\0';
+    mine->next   = kept;
+    kept         = mine;
+    PetscCallMPI(MPI_Comm_set_attr(comm, key, mine));
+    PetscCall(Make(comm, &mine->nccl, mine->why));
+    PetscCall(PetscInfo(nullptr, "%s\n", mine->nccl ? "made a communicator of NCCL" : mine->why));
+  }
+  *nccl = mine->nccl;
+  *why  = mine->nccl ? "" : mine->why;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,52 @@
+/*
+   NCCL, NVIDIA's library for communication between GPUs. It can do what MPI cannot: a sum or an exchange is part of a CUDA graph,
+   so that the host need not wait for it.
+
+   NCCL is optional twice. A build without its header has none, and a build with it opens libnccl.so.2 when it is first needed,
+   rather than being linked with it: a plugin that is linked with a library does not load at all where the library is missing, and
+   one package has to serve machines with and without NCCL. A program that uses NCCL itself shares its copy with finepc.
+
+   A communicator needs a GPU of its own for each rank. There is one for each MPI communicator, made when it is first asked for, and
+   kept with the MPI communicator as one of its attributes, since making one takes longer than many solves.
+*/
+#pragma once
+
+#include "sparse/memory.h"
+
+struct NCCL;
+
+constexpr size_t kNCCLText = 512; /* the longest text of a reason, with its end */
+constexpr size_t kNCCLId   = 128; /* bytes by which the ranks find each other: NCCL_UNIQUE_ID_BYTES */
+
+/*
+   The communicator for the GPUs of the ranks of an MPI communicator. Where there is none *nccl is null, and *why is the reason;
+   both are the same on all ranks, and why is a text in the plural that goes on after "because". Collective.
+*/
+PetscErrorCode NCCLOf(MPI_Comm, NCCL **nccl, const char **why);
+/* Destroys the communicators that are left, but those that a solver still has; when the package is finalized. */
+PetscErrorCode NCCLFinalize();
+
+/* Whether no two of `count` names are the same; each takes `length` bytes and ends with a zero. */
+PetscBool AreDistinct(int count, const char names[], size_t length);
+
+/* -------------------------------------- one rank's part --------------------------------------- */
+
+/*
+   In these functions `why` [kNCCLText] is given as an empty text, and gets the reason where NCCL cannot do it. That is no error,
+   since other ranks wait for the answer.
+*/
+
+/* Opens the library. */
+PetscErrorCode NCCLOpen_CUDA(char why[]);
+/* What tells the GPU of this rank from others of the same machine: the address on the bus. */
+PetscErrorCode NCCLDeviceName_CUDA(char name[], size_t length);
+PetscErrorCode NCCLMakeId_CUDA(char id[], char why[]);
+/* All ranks call it with the id of one of them. */
+PetscErrorCode NCCLCreate_CUDA(const char id[], PetscMPIInt size, PetscMPIInt rank, NCCL **, char why[]);
+/*
+   Waits for the other ranks, which destroy theirs, if all of them have one. Leaves it as it is where a graph still has operations
+   of it, for which NCCL would wait for ever.
+*/
+PetscErrorCode NCCLDestroy_CUDA(NCCL **, PetscBool all);
+/* The version of the library, as in 2.28.3. */
+PetscErrorCode NCCLVersion_CUDA(const NCCL *, char version[], size_t length);

@@ -1,0 +1,46 @@
+/* The lists of an exchange, from PETSc's description of it. */
+#include "neighbours.h"
+
+/* Whether the places of each part follow one another. */
+static bool AreInPieces(const std::vector<Neighbours::Part> &parts, const std::vector<PetscInt> &places)
+{
+  for (const Neighbours::Part &part : parts)
+    for (PetscInt k = part.begin; k < part.end; k++)
+      if (places[k] != places[part.begin] + (k - part.begin)) return false;
+  return true;
+}
+
+/* The parts that have entries; offset [count + 1] */
+static std::vector<Neighbours::Part> PartsOf(PetscMPIInt count, const PetscMPIInt ranks[], const PetscInt offset[])
+{
+  std::vector<Neighbours::Part> parts;
+  for (PetscMPIInt k = 0; k < count; k++)
+    if (offset[k + 1] > offset[k]) parts.push_back({ranks[k], offset[k], offset[k + 1]});
+  return parts;
+}
+
+PetscErrorCode NeighboursFromSF(PetscSF sf, Neighbours *lists)
+{
+  PetscMPIInt        from_count, to_count;
+  const PetscMPIInt *from_ranks, *to_ranks;
+  const PetscInt    *from_offset, *to_offset, *leaves, *roots;
+
+  PetscFunctionBegin;
+  PetscCall(PetscSFSetUp(sf));
+  PetscCall(PetscSFGetRootRanks(sf, &from_count, &from_ranks, &from_offset, &leaves, nullptr));
+  PetscCall(PetscSFGetLeafRanks(sf, &to_count, &to_ranks, &to_offset, &roots));
+  lists->from = PartsOf(from_count, from_ranks, from_offset);
+  lists->to   = PartsOf(to_count, to_ranks, to_offset);
+  lists->entries.clear();
+  lists->places.clear();
+  if (to_count) lists->entries.assign(roots, roots + to_offset[to_count]);
+  if (from_count) lists->places.assign(leaves, leaves + from_offset[from_count]);
+  if (AreInPieces(lists->from, lists->places)) {
+    for (Neighbours::Part &part : lists->from) {
+      const PetscInt first = lists->places[part.begin];
+      part                 = {part.rank, first, first + part.end - part.begin};
+    }
+    lists->places.clear();
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,28 @@
+/*
+   What a rank sends to other ranks and gets from them in the broadcast of a PetscSF, as lists, for an exchange that PETSc does not
+   make itself. The lists of two ranks fit together: what one sends to the other is what this one expects, in the same order.
+*/
+#pragma once
+
+#include <petscsf.h>
+
+#include <vector>
+
+struct Neighbours {
+  /* The entries begin .. end - 1 of what is sent or received go to this rank or come from it; there is at least one. */
+  struct Part {
+    PetscMPIInt rank;
+    PetscInt    begin, end;
+  };
+
+  std::vector<Part>     to, from;
+  std::vector<PetscInt> entries; /* which entries of the vector are sent */
+  /*
+     Where the entries that are received belong among the leaves of the exchange. It is empty where each rank's part goes into a
+     piece of the leaves as it comes: then begin and end of `from` count leaves, and nothing has to be sorted.
+  */
+  std::vector<PetscInt> places;
+};
+
+/* The lists of this rank. PetscSFSetUp() is called, which is collective. */
+PetscErrorCode NeighboursFromSF(PetscSF, Neighbours *);
