@@ -546,7 +546,7 @@ PetscErrorCode RRBCGDestroy_CUDA(RRBCGWork **work)
 
 PetscErrorCode RRBCGStart_CUDA(RRBCGWork *work, const PetscScalar *r, RRBCGSums *sums)
 {
-  Work          *w = static_cast<Work *>(work);
+  Work          *w    = static_cast<Work *>(work);
   const CGState *seen = nullptr;
   cudaStream_t   stream;
   CGScalars      s{};
