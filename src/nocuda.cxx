@@ -210,6 +210,11 @@ PetscErrorCode NCCLCreate_CUDA(const char[], PetscMPIInt, PetscMPIInt, NCCL **, 
   return NoCUDA();
 }
 
+PetscErrorCode NCCLConnect_CUDA(NCCL *, PetscMPIInt)
+{
+  return NoCUDA();
+}
+
 PetscErrorCode NCCLDestroy_CUDA(NCCL **nccl, PetscBool)
 {
   PetscFunctionBegin;

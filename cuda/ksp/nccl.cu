@@ -18,11 +18,16 @@ PetscErrorCode NCCLDeviceName_CUDA(char name[], size_t length)
   #include <dlfcn.h>
   #include <nccl.h>
 
+  #include "nccl_direct.cuh"
+
 static_assert(kNCCLId == NCCL_UNIQUE_ID_BYTES);
 
 struct NCCL {
   ncclComm_t comm = nullptr;
   int        held = 0; /* by so many solvers */
+  #if defined(FINEPC_NCCL_DIRECT)
+  NCCLDirect direct; /* its memory is null where sums are all-reduces */
+  #endif
 };
 
 namespace
@@ -54,6 +59,7 @@ public:
     Find(library, "ncclGroupStart", &group_start);
     Find(library, "ncclGroupEnd", &group_end);
     if (*why_) return;
+    FindDirect(library);
     if (get_version(&version) != ncclSuccess || version < kLeastVersion)
       std::snprintf(why_, sizeof(why_), "libnccl.so.2 is older than 2.14");
   }
@@ -75,12 +81,34 @@ public:
   decltype(&ncclGroupStart)        group_start          = nullptr;
   decltype(&ncclGroupEnd)          group_end            = nullptr;
 
+  #if defined(FINEPC_NCCL_DIRECT)
+  /* null if the library has no such function */
+  decltype(&ncclMemAlloc)             mem_alloc         = nullptr;
+  decltype(&ncclMemFree)              mem_free          = nullptr;
+  decltype(&ncclCommWindowRegister)   window_register   = nullptr;
+  decltype(&ncclCommWindowDeregister) window_deregister = nullptr;
+  decltype(&ncclDevCommCreate)        dev_comm_create   = nullptr;
+  decltype(&ncclDevCommDestroy)       dev_comm_destroy  = nullptr;
+  #endif
+
 private:
   template <typename Function>
   void Find(void *library, const char name[], Function *function)
   {
     *function = (Function)dlsym(library, name);
     if (!*function) std::snprintf(why_, sizeof(why_), "libnccl.so.2 has no %s()", name);
+  }
+
+  void FindDirect([[maybe_unused]] void *library)
+  {
+  #if defined(FINEPC_NCCL_DIRECT)
+    mem_alloc         = (decltype(mem_alloc))dlsym(library, "ncclMemAlloc");
+    mem_free          = (decltype(mem_free))dlsym(library, "ncclMemFree");
+    window_register   = (decltype(window_register))dlsym(library, "ncclCommWindowRegister");
+    window_deregister = (decltype(window_deregister))dlsym(library, "ncclCommWindowDeregister");
+    dev_comm_create   = (decltype(dev_comm_create))dlsym(library, "ncclDevCommCreate");
+    dev_comm_destroy  = (decltype(dev_comm_destroy))dlsym(library, "ncclDevCommDestroy");
+  #endif
   }
 
   char why_[kNCCLText] = "";
@@ -121,6 +149,43 @@ PetscErrorCode CheckAlive(const NCCL *nccl)
 
 } // namespace
 
+/* ---------------------------------- sums without an all-reduce -------------------------------- */
+
+  #if defined(FINEPC_NCCL_DIRECT)
+/* Undoes what there is of the preparation. */
+static PetscErrorCode ForgetDirect(NCCL *nccl)
+{
+  const Library    &library = TheLibrary();
+  NCCLDirect *const direct  = &nccl->direct;
+
+  PetscFunctionBegin;
+  if (direct->comm.lsaSize) PetscCall(Check(library.dev_comm_destroy(nccl->comm, &direct->comm), nccl));
+  if (direct->window) PetscCall(Check(library.window_deregister(nccl->comm, direct->window), nccl));
+  if (direct->memory) PetscCall(Check(library.mem_free(direct->memory), nccl));
+  *direct = NCCLDirect{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Where the library has the version of the header, memory for direct sums; whether there is none left. */
+static PetscErrorCode AllocateDirect(NCCL *nccl, int size, bool *failed)
+{
+  const Library    &library = TheLibrary();
+  NCCLDirect *const direct  = &nccl->direct;
+  const size_t      bytes   = NCCLDirectBytes(size);
+
+  PetscFunctionBegin;
+  *failed = false;
+  if (library.version != NCCL_VERSION_CODE || !library.mem_alloc || !library.mem_free || !library.window_register ||
+      !library.window_deregister || !library.dev_comm_create || !library.dev_comm_destroy)
+    PetscFunctionReturn(PETSC_SUCCESS);
+  *failed = library.mem_alloc(&direct->memory, bytes) != ncclSuccess;
+  (void)cudaGetLastError();
+  if (*failed) direct->memory = nullptr;
+  else PetscCallCUDA(cudaMemset(direct->memory, 0, bytes));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+  #endif
+
 /* ------------------------------------ the communicator ---------------------------------------- */
 
 PetscErrorCode NCCLOpen_CUDA(char why[])
@@ -154,6 +219,36 @@ PetscErrorCode NCCLCreate_CUDA(const char id[], PetscMPIInt size, PetscMPIInt ra
     (*nccl)->comm = nullptr; /* a communicator that was not made is not destroyed */
     (void)cudaGetLastError();
   }
+  #if defined(FINEPC_NCCL_DIRECT)
+  else {
+    bool failed;
+    PetscCall(AllocateDirect(*nccl, size, &failed));
+    if (failed) PetscCall(PetscStrncpy(why, "the GPU has no memory left for sums over ranks", kNCCLText));
+  }
+  #endif
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode NCCLConnect_CUDA([[maybe_unused]] NCCL *nccl, [[maybe_unused]] PetscMPIInt size)
+{
+  PetscFunctionBegin;
+  #if defined(FINEPC_NCCL_DIRECT)
+  const Library          &library = TheLibrary();
+  NCCLDirect *const       direct  = &nccl->direct;
+  ncclDevCommRequirements needs{};
+
+  if (!direct->memory) PetscFunctionReturn(PETSC_SUCCESS);
+    #if defined(NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER)
+  needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+    #endif
+  needs.lsaBarrierCount = 1;
+  const bool made       = library.window_register(nccl->comm, direct->memory, NCCLDirectBytes(size), &direct->window,
+                                                  NCCL_WIN_COLL_SYMMETRIC) == ncclSuccess &&
+                    direct->window && library.dev_comm_create(nccl->comm, &needs, &direct->comm) == ncclSuccess &&
+                    direct->comm.lsaSize == size;
+  (void)cudaGetLastError();
+  if (!made) PetscCall(ForgetDirect(nccl));
+  #endif
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -162,6 +257,9 @@ PetscErrorCode NCCLDestroy_CUDA(NCCL **nccl, PetscBool all)
   PetscFunctionBegin;
   if (!*nccl) PetscFunctionReturn(PETSC_SUCCESS);
   if (!(*nccl)->held) {
+  #if defined(FINEPC_NCCL_DIRECT)
+    if (all && (*nccl)->comm) PetscCall(ForgetDirect(*nccl));
+  #endif
     if ((*nccl)->comm) PetscCall(Check((all ? TheLibrary().comm_destroy : TheLibrary().comm_abort)((*nccl)->comm), *nccl));
     delete *nccl;
   }
@@ -194,6 +292,13 @@ PetscErrorCode NCCLSum(NCCL *nccl, const double *from, double *to, int count, cu
 {
   PetscFunctionBegin;
   PetscCall(CheckAlive(nccl));
+  #if defined(FINEPC_NCCL_DIRECT)
+  if (nccl->direct.memory && count <= kDirectSums) {
+    SumDirectly<<<1, 32, 0, stream>>>(nccl->direct, from, to, count);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  #endif
   PetscCall(Check(TheLibrary().all_reduce(from, to, (size_t)count, ncclDouble, ncclSum, nccl->comm, stream), nccl));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -257,6 +362,11 @@ PetscErrorCode NCCLMakeId_CUDA(char[], char[])
 }
 
 PetscErrorCode NCCLCreate_CUDA(const char[], PetscMPIInt, PetscMPIInt, NCCL **, char[])
+{
+  return NoNCCL();
+}
+
+PetscErrorCode NCCLConnect_CUDA(NCCL *, PetscMPIInt)
 {
   return NoNCCL();
 }

@@ -99,6 +99,7 @@ static PetscErrorCode Make(MPI_Comm comm, NCCL **nccl, char why[])
   PetscCall(NCCLCreate_CUDA(id, size, rank, nccl, why));
   PetscCall(Agree(comm, why));
   if (*why) PetscCall(NCCLDestroy_CUDA(nccl, PETSC_FALSE));
+  else PetscCall(NCCLConnect_CUDA(*nccl, size));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

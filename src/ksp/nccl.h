@@ -44,6 +44,11 @@ PetscErrorCode NCCLMakeId_CUDA(char id[], char why[]);
 /* All ranks call it with the id of one of them. */
 PetscErrorCode NCCLCreate_CUDA(const char id[], PetscMPIInt size, PetscMPIInt rank, NCCL **, char why[]);
 /*
+   Makes sums over the ranks of one machine quick: where this cannot be done, on no rank, they are all-reduces. All ranks call it
+   when each of them has its part of the communicator.
+*/
+PetscErrorCode NCCLConnect_CUDA(NCCL *, PetscMPIInt size);
+/*
    Waits for the other ranks, which destroy theirs, if all of them have one. Leaves it as it is where a graph still has operations
    of it, for which NCCL would wait for ever.
 */
