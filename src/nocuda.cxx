@@ -259,6 +259,11 @@ PetscErrorCode CGFusedGetStatus_CUDA(const CGFusedWork *, CGFusedStatus *)
   return NoCUDA();
 }
 
+PetscErrorCode CGFusedForgetGraph_CUDA(CGFusedWork *)
+{
+  return NoCUDA();
+}
+
 PetscErrorCode CGFusedTimeCommunication_CUDA(CGFusedWork *, int, CGCommunicationTimes *)
 {
   return NoCUDA();
