@@ -120,7 +120,10 @@ PetscErrorCode PCFSAIComplete(PC pc, const char type[], PetscBool reuse_pattern,
     PetscCall(DescribeFailure(pc, type, outcome));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  if (PCFSAIFirst(fsai)) PetscCall(Split(fsai, reuse_pattern));
+  if (PCFSAIFirst(fsai)) {
+    PetscCall(Split(fsai, reuse_pattern));
+    fsai->stats.work_bytes += ((size_t)fsai->halo.foreign.nnz + fsai->halo.nnz) * (sizeof(PetscInt) + sizeof(PetscScalar));
+  }
   PetscCall(PetscLogEventBegin(FinePC_Transpose, pc, 0, 0, 0));
   if (PetscMemTypeDevice(M->where)) PetscCall(CSRTranspose_CUDA(&M->W1, fsai->reused, &M->W2));
   else PetscCall(CSRTranspose_Host(&M->W1, fsai->reused, &M->W2));
@@ -414,6 +417,50 @@ PetscErrorCode PCFSAISetOperations(PC pc, PC_FSAI *fsai, PC_Local::Compute compu
 
 /* ------------------------------------- view, what is built ------------------------------------ */
 
+PetscErrorCode PCViewBegin_FSAI(PC pc, PetscViewer viewer, PetscInt overlap, PetscInt layers, PetscBool *is_ascii)
+{
+  PC_FSAI *fsai = (PC_FSAI *)pc->data;
+
+  PetscFunctionBegin;
+  fsai->reaches_others = overlap > 0 && layers > 0;
+  PetscCall(PCViewBegin_Local(pc, viewer, is_ascii));
+  if (*is_ascii && fsai->reaches_others)
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "reaches lower-numbered ranks within %" PetscInt_FMT
+                                     " hop%s, and of their rows those within %" PetscInt_FMT " coupling%s of the border\n",
+                                     overlap, overlap > 1 ? "s" : "", layers, layers > 1 ? "s" : ""));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What was gathered, and the part of G in columns of other ranks. */
+static PetscErrorCode ViewHalo(PC pc, PetscViewer viewer)
+{
+  const PC_FSAI   *fsai   = (const PC_FSAI *)pc->data;
+  const PCInverse *M      = &fsai->inverse;
+  const MPI_Comm   comm   = PetscObjectComm((PetscObject)pc);
+  const PetscInt64 mine[] = {(PetscInt64)fsai->halo.blocks.from.size(), fsai->halo.First(),
+                             (PetscInt64)HaloBytes(&fsai->halo),        M->ghosts1.W.nnz,
+                             M->ghosts1.count + M->ghosts2.count,       fsai->limited};
+  PetscInt64       least[6], most[6], sum[6];
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPIU_Allreduce(mine, least, 6, MPIU_INT64, MPI_MIN, comm));
+  PetscCallMPI(MPIU_Allreduce(mine, most, 6, MPIU_INT64, MPI_MAX, comm));
+  PetscCallMPI(MPIU_Allreduce(mine, sum, 6, MPIU_INT64, MPI_SUM, comm));
+  PetscCall(PetscViewerASCIIPrintf(viewer,
+                                   "gathered rows of other ranks: %" PetscInt64_FMT " in all, from %" PetscInt64_FMT
+                                   " to %" PetscInt64_FMT " a rank, of %" PetscInt64_FMT " to %" PetscInt64_FMT
+                                   " ranks, in at most %" PetscInt64_FMT " bytes\n",
+                                   sum[1], least[1], most[1], least[0], most[0], most[2]));
+  PetscCall(PetscViewerASCIIPrintf(viewer,
+                                   "G: %" PetscInt64_FMT " of its nonzeros are in columns of other ranks, from %" PetscInt64_FMT
+                                   " to %" PetscInt64_FMT " a rank; an application receives at most %" PetscInt64_FMT
+                                   " numbers a rank\n",
+                                   sum[3], least[3], most[3], most[4]));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "rows of G that the limit of couplings may have cut: %" PetscInt64_FMT "\n", sum[5]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode PCView_FSAI(PC pc, PetscViewer viewer)
 {
   const PC_FSAI   *fsai  = (const PC_FSAI *)pc->data;
@@ -424,15 +471,17 @@ PetscErrorCode PCView_FSAI(PC pc, PetscViewer viewer)
   PetscFunctionBegin;
   if (pc->setupcalled && pc->failedreason) PetscCall(PCViewFailure_Local(pc, viewer));
   else if (pc->setupcalled) {
-    PetscInt64 count[5] = {stats->double_rows, stats->diagonal_rows, stats->large_rows, M->rows, M->W1.nnz}, sum[5];
-    PetscReal  logs[2]  = {stats->log_psi_before * M->rows, stats->log_psi_after * M->rows}, log_sum[2];
-    PetscInt64 max[2]   = {stats->max_row, (PetscInt64)stats->work_bytes}, most[2];
+    PetscInt64 count[5] = {stats->double_rows, stats->diagonal_rows, stats->large_rows, M->rows, M->W1.nnz + M->ghosts1.W.nnz},
+               sum[5];
+    PetscReal  logs[2] = {stats->log_psi_before * M->rows, stats->log_psi_after * M->rows}, log_sum[2];
+    PetscInt64 max[2]  = {stats->max_row, (PetscInt64)stats->work_bytes}, most[2];
 
     PetscCallMPI(MPIU_Allreduce(count, sum, 5, MPIU_INT64, MPI_SUM, comm));
     PetscCallMPI(MPIU_Allreduce(logs, log_sum, 2, MPIU_REAL, MPIU_SUM, comm));
     PetscCallMPI(MPIU_Allreduce(max, most, 2, MPIU_INT64, MPI_MAX, comm));
     const PetscReal rows = (PetscReal)PetscMax(sum[3], 1);
     PetscCall(PCInverseView(M, comm, viewer));
+    if (fsai->distributed) PetscCall(ViewHalo(pc, viewer));
     PetscCall(PetscViewerASCIIPrintf(viewer, "row size: mean %g, max %" PetscInt64_FMT "\n",
                                      (double)((PetscReal)(sum[4] + sum[3]) / rows), most[0]));
     PetscCall(PetscViewerASCIIPrintf(

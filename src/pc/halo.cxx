@@ -411,6 +411,14 @@ PetscErrorCode HaloGather(PCLocalPhase *phase, const HaloWish *wish, bool keep, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+size_t HaloBytes(const Halo *halo)
+{
+  if (!halo->made) return 0;
+  const size_t entries = halo->foreign.nnz + halo->ghosts.nnz, places = entries + halo->blocks.to_start.back();
+  return entries * (sizeof(PetscInt) + sizeof(PetscScalar)) +
+         (places + halo->foreign.rows + halo->ghosts.rows + 2) * sizeof(PetscInt);
+}
+
 PetscErrorCode HaloReset(Halo *halo)
 {
   PetscFunctionBegin;

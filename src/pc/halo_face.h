@@ -66,6 +66,9 @@ struct HaloWish {
 PetscErrorCode HaloGather(PCLocalPhase *, const HaloWish *, bool keep, Halo *);
 PetscErrorCode HaloReset(Halo *);
 
+/* Bytes of the gathered rows and of the plan on this rank. */
+size_t HaloBytes(const Halo *);
+
 /* Lists of numbers for ranks that don't expect them. Collective, and agreed. */
 struct HaloList {
   PetscMPIInt           rank;

@@ -501,7 +501,7 @@ PetscErrorCode PCViewBegin_Local(PC pc, PetscViewer viewer, PetscBool *is_ascii)
   PetscCall(PetscObjectTypeCompare((PetscObject)viewer, PETSCVIEWERASCII, is_ascii));
   if (!*is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pc), &size));
-  if (size > 1)
+  if (size > 1 && !((const PC_Local *)pc->data)->reaches_others)
     PetscCall(PetscViewerASCIIPrintf(viewer, "block-local: each of %d ranks preconditions with its own diagonal block\n", size));
   /* on all ranks, since a set-up that has failed may have left a copy on some of them */
   PetscLogDouble bytes = (PetscLogDouble)CSRBytes(&points->copy), all;

@@ -59,6 +59,9 @@ struct PC_Local {
   PetscErrorCode (*extend)(PC, const CSRView *own, CSR *L, PetscInt *first) = nullptr;
   PetscErrorCode (*connect)(PC, PCLocalPhase *)                             = nullptr;
 
+  /* Whether the factor reaches other ranks, or will after a set-up with the options as they are. */
+  bool reaches_others = false;
+
   PetscMemType where           = PETSC_MEMTYPE_HOST; /* memory of the factor */
   PetscInt     rows            = 0;                  /* rows of the rank's block */
   PetscScalar *staging         = nullptr; /* [2 * rows] on the device, made when a host vector first meets a device factor */

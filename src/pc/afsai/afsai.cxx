@@ -76,19 +76,18 @@ static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *out
 }
 
 /* Each step of a row follows one coupling more, and so does each power of the first pattern. */
+static PetscInt LayersOf(const PC_AFSAI *afsai)
+{
+  const AFSAIParams *params = &afsai->params;
+  return afsai->halo_layers ? afsai->halo_layers : params->initial_power + PetscMin(params->max_steps, kAFSAIHaloLayers);
+}
+
 static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
 {
-  const PC_AFSAI    *afsai   = (const PC_AFSAI *)pc->data;
-  const AFSAIParams *params  = &afsai->params;
-  const PetscInt     deepest = params->initial_power + params->max_steps,
-                 layers      = params->initial_power + PetscMin(params->max_steps, kAFSAIHaloLayers);
-  const FSAIReach reach{"afsai",
-                        afsai->overlap,
-                        afsai->halo_layers ? afsai->halo_layers : layers,
-                        deepest,
-                        nullptr,
-                        afsai->reuse_pattern,
-                        params->factor_precision};
+  const PC_AFSAI    *afsai  = (const PC_AFSAI *)pc->data;
+  const AFSAIParams *params = &afsai->params;
+  const FSAIReach    reach{"afsai", afsai->overlap,       LayersOf(afsai),         params->initial_power + params->max_steps,
+                        nullptr, afsai->reuse_pattern, params->factor_precision};
 
   PetscFunctionBegin;
   PetscCall(PCFSAIGather(pc, &reach, phase));
@@ -129,7 +128,7 @@ static PetscErrorCode PCView_AFSAI(PC pc, PetscViewer viewer)
   PetscBool          is_ascii;
 
   PetscFunctionBegin;
-  PetscCall(PCViewBegin_Local(pc, viewer, &is_ascii));
+  PetscCall(PCViewBegin_FSAI(pc, viewer, afsai->overlap, LayersOf(afsai), &is_ascii));
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(
     PetscViewerASCIIPrintf(viewer,

@@ -184,15 +184,20 @@ static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *out
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Each product follows one coupling more, and a pattern that is given one coupling of its own. */
+static PetscInt LayersOf(const PC_SFSAI *sfsai)
+{
+  return sfsai->pattern ? 1 : sfsai->halo_layers ? sfsai->halo_layers : sfsai->params.power;
+}
+
 /*
-   Each product follows one coupling more. Of a pattern that is given, the rows of its columns are needed and no others. The plan
+   Of a pattern that is given, the rows of its columns are needed and no others. The plan
    belongs to the pattern then, so that it is made again with it.
 */
 static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
 {
   const PC_SFSAI  *sfsai = (const PC_SFSAI *)pc->data;
   PetscBool        reuse = sfsai->reuse_pattern;
-  const PetscInt   power = sfsai->params.power;
   PetscObjectState state;
 
   PetscFunctionBegin;
@@ -200,15 +205,8 @@ static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
     PetscCall(MatGetNonzeroState(sfsai->pattern, &state));
     reuse = (PetscBool)(reuse && state == sfsai->pattern_state);
   }
-  const FSAIReach reach{"sfsai",
-                        sfsai->overlap,
-                        sfsai->pattern       ? 1
-                        : sfsai->halo_layers ? sfsai->halo_layers
-                                             : power,
-                        power,
-                        sfsai->pattern,
-                        reuse,
-                        sfsai->params.factor_precision};
+  const FSAIReach
+    reach{"sfsai", sfsai->overlap, LayersOf(sfsai), sfsai->params.power, sfsai->pattern, reuse, sfsai->params.factor_precision};
 
   PetscCall(PCFSAIGather(pc, &reach, phase));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -228,7 +226,7 @@ static PetscErrorCode PCView_SFSAI(PC pc, PetscViewer viewer)
   PetscBool          is_ascii;
 
   PetscFunctionBegin;
-  PetscCall(PCViewBegin_Local(pc, viewer, &is_ascii));
+  PetscCall(PCViewBegin_FSAI(pc, viewer, sfsai->overlap, LayersOf(sfsai), &is_ascii));
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
   if (sfsai->pattern)
     PetscCall(PetscViewerASCIIPrintf(viewer, "pattern given by a matrix, postfilter %g\n", (double)params->postfilter));
