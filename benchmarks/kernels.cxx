@@ -288,7 +288,7 @@ static PetscErrorCode MeasurePattern(const Backend &backend, const System &syste
     CSR            G     = CSR{};
 
     PetscCall(TimeSynchronized(backend, &start));
-    PetscCall(SFSAIPattern_CUDA(&mat.A, nullptr, nullptr, &params, &G, &stats));
+    PetscCall(SFSAIPattern_CUDA(&mat.A, 0, nullptr, nullptr, &params, &G, &stats));
     PetscCall(TimeSynchronized(backend, &end));
     if (repeat >= warm) result->seconds.push_back(end - start);
     result->entries = (PetscLogDouble)G.nnz + (PetscLogDouble)G.rows;

@@ -7,6 +7,7 @@
 #include "ksp/cgfused.h"
 #include "ksp/rrbcg.h"
 #include "pc/afsai/afsai.h"
+#include "pc/halo.h"
 #include "pc/bisai/bisai.h"
 #include "pc/cmatch/cmatch.h"
 #include "pc/rrb/rrb.h"
@@ -51,7 +52,28 @@ PetscErrorCode CSRMultiply_CUDA(const CSR *, PetscBool, const PetscScalar *, Pet
   return NoCUDA();
 }
 
-PetscErrorCode CSRSymmetry_CUDA(const CSRView *, PetscScalar *, CSRSymmetry *, CSRSymmetry *)
+PetscErrorCode CSRMultiplyAdd_CUDA(const CSR *, PetscInt, const PetscInt *, const PetscScalar *, PetscInt, const PetscScalar *,
+                                   PetscInt, PetscScalar *, PetscInt)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode HaloPick_CUDA(FinePCPrecision, PetscInt, const PetscInt *, PetscInt, const void *, const void *, void *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode HaloAssemble_CUDA(const CSRView *, const CSR *, const CSR *, CSR *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode HaloSplit_CUDA(const CSR *, PetscInt, PetscBool, CSR *, CSR *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CSRSymmetry_CUDA(const CSRView *, PetscInt, PetscScalar *, CSRSymmetry *, CSRSymmetry *)
 {
   return NoCUDA();
 }
@@ -71,13 +93,14 @@ PetscErrorCode AFSAIComputeFactor_CUDA(const CSRView *, PetscInt, const AFSAIPar
   return NoCUDA();
 }
 
-PetscErrorCode SFSAIPattern_CUDA(const CSRView *, const CSRView *, const PetscReal *, const SFSAIParams *, CSR *, FSAIStats *)
+PetscErrorCode SFSAIPattern_CUDA(const CSRView *, PetscInt, const CSRView *, const PetscReal *, const SFSAIParams *, CSR *,
+                                 FSAIStats *)
 {
   return NoCUDA();
 }
 
-PetscErrorCode SFSAIComputeFactor_CUDA(const CSRView *, const CSRView *, const SFSAIParams *, PetscBool, CSR *, PetscReal *,
-                                       SFSAIWork *, FSAIStats *)
+PetscErrorCode SFSAIComputeFactor_CUDA(const CSRView *, PetscInt, const CSRView *, const SFSAIParams *, PetscBool, CSR *,
+                                       PetscReal *, SFSAIWork *, FSAIStats *)
 {
   return NoCUDA();
 }
@@ -260,6 +283,11 @@ PetscErrorCode CGFusedAdvance_CUDA(CGFusedWork *, PetscInt *, const CGRecord **,
 }
 
 PetscErrorCode CGFusedGetStatus_CUDA(const CGFusedWork *, CGFusedStatus *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGFusedForgetGraph_CUDA(CGFusedWork *)
 {
   return NoCUDA();
 }

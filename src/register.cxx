@@ -5,8 +5,8 @@
 #include "ksp/nccl.h"
 
 PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_BISAIFactor, FinePC_BISAIInvert, FinePC_BISAIConvert, FinePC_BISAICopy,
-  FinePC_BISAIPattern, FinePC_BISAIValues, FinePC_RRBFactor, FinePC_CMATCHHierarchy, FinePC_Transpose, FinePC_CGFusedCopy,
-  FinePC_BAIJCUDACopy;
+  FinePC_BISAIPattern, FinePC_BISAIValues, FinePC_RRBFactor, FinePC_CMATCHHierarchy, FinePC_Transpose, FinePC_HaloGather,
+  FinePC_HaloConnect, FinePC_CGFusedCopy, FinePC_BAIJCUDACopy;
 
 static PetscBool FinePCPackageInitialized = PETSC_FALSE;
 
@@ -40,6 +40,8 @@ static PetscErrorCode RegisterEvents()
   PetscCall(PetscLogEventRegister("RRBFactor", PC_CLASSID, &FinePC_RRBFactor));
   PetscCall(PetscLogEventRegister("CMATCHHierarchy", PC_CLASSID, &FinePC_CMATCHHierarchy));
   PetscCall(PetscLogEventRegister("FinePCTranspose", PC_CLASSID, &FinePC_Transpose));
+  PetscCall(PetscLogEventRegister("FinePCHaloGather", PC_CLASSID, &FinePC_HaloGather));
+  PetscCall(PetscLogEventRegister("FinePCHaloConn", PC_CLASSID, &FinePC_HaloConnect));
   PetscCall(PetscLogEventRegister("CGFusedCopy", KSP_CLASSID, &FinePC_CGFusedCopy));
   PetscCall(PetscLogEventRegister("BAIJCUDACopy", MAT_CLASSID, &FinePC_BAIJCUDACopy));
   PetscFunctionReturn(PETSC_SUCCESS);

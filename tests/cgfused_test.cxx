@@ -85,6 +85,55 @@ void CheckRanksPath(KSP ksp, const Backend &backend)
                                                            : "path: general: the matrix is on the host"));
 }
 
+/*
+   Why several ranks cannot exchange by NCCL here; empty if they can. PETSc's own communicator of all ranks is held from the first
+   call on, so that the NCCL that is kept with it lives through all cases.
+*/
+const std::string &WhyNoNCCL()
+{
+  static std::string reason;
+  static MPI_Comm    held = MPI_COMM_NULL;
+  if (held == MPI_COMM_NULL) {
+    NCCL       *nccl;
+    const char *why;
+    MUST(PetscCommDuplicate(PETSC_COMM_WORLD, &held, nullptr));
+    MUST(NCCLOf(held, &nccl, &why));
+    reason = why;
+  }
+  return reason;
+}
+
+/* First line of a test of several GPUs: each rank needs one of its own. */
+#define NEEDS_NCCL()                                                                                       \
+  do {                                                                                                     \
+    PetscMPIInt count;                                                                                     \
+    NEEDS_DEVICE();                                                                                        \
+    MPI_Comm_size(PETSC_COMM_WORLD, &count);                                                               \
+    if (count == 1 || !WhyNoNCCL().empty()) {                                                              \
+      if (count > 1) MUST(PetscPrintf(PETSC_COMM_WORLD, "NCCL is not tested: %s\n", WhyNoNCCL().c_str())); \
+      SkipTest();                                                                                          \
+      return;                                                                                              \
+    }                                                                                                      \
+  } while (0)
+
+/* The line of the view about the communication of several ranks, after "communication: "; on the first rank. */
+std::string CommunicationOf(KSP ksp)
+{
+  const std::string text = ViewText(ksp), label = "  communication: ";
+  const size_t      at = text.find(label);
+  if (at == std::string::npos) return "";
+  return text.substr(at + label.size(), text.find('\n', at) - at - label.size());
+}
+
+/* After a solve on several ranks: it communicated so. Collective. */
+void CheckCommunication(KSP ksp, const std::string &wanted)
+{
+  PetscMPIInt rank;
+  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  const std::string line = CommunicationOf(ksp);
+  if (rank == 0) CHECK(line.substr(0, wanted.size()) == wanted);
+}
+
 struct Run {
   KSPConvergedReason  reason     = KSP_CONVERGED_ITERATING;
   PetscInt            iterations = -1;
@@ -1226,12 +1275,25 @@ TEST_CASE("cgfused: keys and setters do the same", "[cgfused][options]")
   KSPCGFusedPath  path;
   PetscBool       compress;
   KSPObject       fresh;
+
+  KSPCGFusedCommunication communication;
   MUST(KSPCreate(PETSC_COMM_SELF, fresh.put()));
   MUST(KSPSetType(fresh, KSPCGFUSED));
   MUST(KSPCGFusedGetPath(fresh, &path));
   MUST(KSPCGFusedGetCompress(fresh, &compress));
+  MUST(KSPCGFusedGetCommunication(fresh, &communication));
   CHECK(path == KSP_CGFUSED_AUTO);
   CHECK(compress == PETSC_TRUE);
+  CHECK(communication == KSP_CGFUSED_COMMUNICATION_AUTO);
+  for (KSPCGFusedCommunication wanted :
+       {KSP_CGFUSED_COMMUNICATION_NCCL, KSP_CGFUSED_COMMUNICATION_MPI, KSP_CGFUSED_COMMUNICATION_AUTO}) {
+    const std::string option = std::string("-ksp_cgfused_communication ") + KSPCGFusedCommunications[wanted];
+    MUST(KSPCGFusedGetCommunication(MakeFused(A, {&HostBackend(), "auto"}, PCNONE, option), &communication));
+    CHECK(communication == wanted);
+    MUST(KSPCGFusedSetCommunication(fresh, wanted));
+    MUST(KSPCGFusedGetCommunication(fresh, &communication));
+    CHECK(communication == wanted);
+  }
   for (KSPCGFusedPath wanted : {KSP_CGFUSED_AUTO, KSP_CGFUSED_GENERAL, KSP_CGFUSED_GRAPH, KSP_CGFUSED_RESIDENT})
     for (PetscBool flag : {PETSC_FALSE, PETSC_TRUE}) {
       const char     *name = KSPCGFusedPaths[wanted];
@@ -1556,8 +1618,10 @@ TEST_CASE("cgfused: several ranks", "[cgfused][mpi]")
                                                     : ""; /* the default of cgfused */
               const KSPObject   fused = MakeFused(A, {&backend, path}, pc, all + reduction), cg = MakeKSP(A, all + theirs, pc);
               Compare(RunOf(fused), RunOf(cg), 1e-9);
-              const std::string line = PathOf(fused); /* collective */
-              const bool own = PetscMemTypeDevice(backend.where) && std::strcmp(path, "general") && !Contains(reduction, "0");
+              const std::string line = PathOf(fused);                                                 /* collective */
+              const bool by_mpi      = Contains(reduction, "1") || size == 1 || !WhyNoNCCL().empty(); /* which has one reduction */
+              const bool own =
+                PetscMemTypeDevice(backend.where) && std::strcmp(path, "general") && !(by_mpi && Contains(reduction, "0"));
               if (rank == 0 && size > 1) CHECK(Contains(line, own ? "path: that of several ranks: " : "path: general: "));
             }
 }
@@ -1857,6 +1921,236 @@ TEST_CASE("cgfused: several ranks and some of them without rows", "[cgfused][mpi
         }
 }
 
+/* ------------------------- several GPUs: sums and exchanges in the graph ---------------------- */
+
+namespace
+{
+
+const char *const kByNCCL = "-ksp_cgfused_communication nccl ", *const kByMPI = "-ksp_cgfused_communication mpi ";
+
+/* Solves with NCCL, with MPI and with KSPCG, which come to the same. Gives what KSPCG did. */
+Run CompareCommunications(Mat A, PCType pc, const std::string &options, double rounding)
+{
+  const KSPObject nccl = MakeFused(A, {&DeviceBackend(), "auto"}, pc, options + kByNCCL),
+                  mpi = MakeFused(A, {&DeviceBackend(), "auto"}, pc, options + kByMPI), cg = MakeKSP(A, options, pc);
+  const Run mine = RunOf(nccl), theirs = RunOf(cg);
+  Compare(mine, theirs, rounding);
+  Compare(RunOf(mpi), mine, rounding);
+  CHECK(SameRuns(mine, RunOf(nccl)));
+  CheckRanksPath(nccl, DeviceBackend());
+  CheckCommunication(nccl, "nccl, version ");
+  CheckCommunication(mpi, "mpi: it was asked for");
+  return theirs;
+}
+
+/* A system of n rows, of which each rank has as many as `rows` says by its number. */
+MatObject WithRows(const std::vector<PetscInt> &rows, PetscInt n)
+{
+  PetscMPIInt rank;
+  PetscInt    begin, end;
+  MatObject   A;
+  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  MUST(MatCreate(PETSC_COMM_WORLD, A.put()));
+  MUST(MatSetSizes(A, rows[rank], rows[rank], n, n));
+  MUST(MatSetType(A, MATAIJCUSPARSE));
+  MUST(MatSetUp(A));
+  MUST(MatGetOwnershipRange(A, &begin, &end));
+  for (PetscInt row = begin; row < end; row++)
+    for (PetscInt column : {row, (row + 1) % n, (row + n - 1) % n, (row + n / 2) % n})
+      MUST(MatSetValue(A, row, column, column == row ? 3.2 + 0.1 * (double)(row % 3) : -1., INSERT_VALUES));
+  MUST(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
+  MUST(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
+  return A;
+}
+
+} // namespace
+
+TEST_CASE("cgfused: NCCL and MPI give the same iterates", "[cgfused][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  const MatObject A = CreateMat(Poisson(20, 19), MATAIJCUSPARSE, PETSC_COMM_WORLD);
+  for (PCType pc : kTypes)
+    for (const char *norm : kNorms)
+      for (const char *options :
+           {"-ksp_rtol 1e-6 ", "-ksp_rtol 1e-6 -ksp_initial_guess_nonzero ", "-ksp_max_it 1 ", "-ksp_max_it 0 ",
+            "-ksp_max_it 5 -ksp_initial_guess_nonzero ", "-ksp_max_it 7 -ksp_check_norm_iteration 3 ",
+            "-ksp_rtol 0.5 -ksp_min_it 9 ", "-ksp_max_it 6 -ksp_convergence_test skip "}) {
+        if (!std::strcmp(norm, "none") && Contains(options, "rtol")) continue;
+        CAPTURE(pc, norm, options);
+        CompareCommunications(A, pc, Norm(norm) + options, 1e-9);
+      }
+}
+
+TEST_CASE("cgfused: NCCL on many systems", "[cgfused][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  std::vector<double> values;
+  for (int k = 0; k < 300; k++) values.push_back(1 + k % 5);
+  int k = 0;
+  for (const HostMatrix &H : {RandomGraph(1000, 9, 4), FarGraph(3000, 9000, 0), RandomArrow(300, 4), Diagonal(values),
+                              Poisson(70, 60, 50), RandomDense(70, 5), Plate()})
+    for (PCType pc : kTypes) {
+      CAPTURE(k, pc, H.n);
+      const MatObject A = CreateMat(H, MATAIJCUSPARSE, PETSC_COMM_WORLD);
+      CompareCommunications(A, pc, "-ksp_rtol 1e-30 -ksp_max_it 4 ", 1e-8);
+      k++;
+    }
+  /* the counts to the end, and more iterations than the device has room for records of */
+  const MatObject A = CreateMat(Poisson(70, 60, 50), MATAIJCUSPARSE, PETSC_COMM_WORLD);
+  for (PCType pc : {PCJACOBI, PCAFSAI}) {
+    const KSPObject nccl = MakeFused(A, {&DeviceBackend(), "auto"}, pc, std::string("-ksp_rtol 1e-8 ") + kByNCCL),
+                    cg   = MakeKSP(A, "-ksp_rtol 1e-8", pc);
+    const Run mine = RunOf(nccl), theirs = RunOf(cg);
+    CHECK(mine.reason == theirs.reason);
+    CHECK(mine.iterations == theirs.iterations);
+    CHECK(VectorDifference(mine.x, theirs.x) <= 1e-6);
+    const Run longer = RunOf(
+      MakeFused(A, {&DeviceBackend(), "auto"}, pc, std::string("-ksp_rtol 1e-300 -ksp_atol 1e-300 -ksp_max_it 1201 ") + kByNCCL));
+    CHECK(longer.iterations == 1201);
+    CHECK(longer.history.size() == 1202);
+    CHECK(std::all_of(longer.history.begin(), longer.history.end(), [](double norm) { return norm > 0; }));
+  }
+}
+
+TEST_CASE("cgfused: NCCL and systems that break down", "[cgfused][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  for (PetscInt row : {0, 200, 379})
+    for (double value : {-4., (double)std::nan("")})
+      for (PCType pc : {PCNONE, PCJACOBI, PCAFSAI})
+        for (const char *norm : kNorms) {
+          CAPTURE(row, value, pc, norm);
+          const MatObject   A    = CreateMat(WithEntry(Poisson(20, 19), row, row, value), MATAIJCUSPARSE, PETSC_COMM_WORLD);
+          const std::string all  = Norm(norm) + "-ksp_max_it 30 ";
+          const Run         mine = RunOf(MakeFused(A, {&DeviceBackend(), "auto"}, pc, all)), theirs = RunOf(MakeKSP(A, all, pc));
+          CHECK(mine.reason == theirs.reason);
+          CHECK(mine.iterations == theirs.iterations);
+          CHECK(EntryDifference(mine.history, theirs.history) <= 1e-6);
+        }
+}
+
+/* One KSP, which goes from NCCL to MPI and back while all that it works with changes. */
+TEST_CASE("cgfused: NCCL and a solver that is used again", "[cgfused][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  for (PCType pc : kTypes) {
+    CAPTURE(pc);
+    const std::string all = "-ksp_max_it 8 ";
+    const MatObject   A   = CreateMat(Poisson(16, 15), MATAIJCUSPARSE, PETSC_COMM_WORLD),
+                    B     = CreateMat(RandomGraph(240, 9, 4), MATAIJCUSPARSE, PETSC_COMM_WORLD),
+                    C     = CreateMat(RandomGraph(700, 9, 4), MATAIJCUSPARSE, PETSC_COMM_WORLD);
+    const KSPObject fused = MakeFused(A, {&DeviceBackend(), "auto"}, pc, all), cg = MakeKSP(A, all, pc);
+    const auto      compare = [&](const char *communication) {
+      Compare(RunOf(fused), RunOf(cg), 1e-9);
+      CheckCommunication(fused, communication);
+    };
+    compare("nccl");
+    compare("nccl");
+    ChangeValues(A, 0.4);
+    compare("nccl");
+    MUST(MatShift(A, 0.3));
+    compare("nccl");
+    MUST(KSPCGFusedSetCommunication(fused, KSP_CGFUSED_COMMUNICATION_MPI));
+    compare("mpi: it was asked for");
+    MUST(MatScale(A, 1.7));
+    compare("mpi: it was asked for");
+    MUST(KSPCGFusedSetCommunication(fused, KSP_CGFUSED_COMMUNICATION_NCCL));
+    compare("nccl");
+    for (KSP ksp : {(KSP)fused, (KSP)cg}) MUST(KSPSetOperators(ksp, B, B));
+    compare("nccl");
+    {
+      Recorder recorder;
+      MUST(KSPMonitorSet(fused, RecordMonitor, &recorder, nullptr));
+      compare("mpi: a monitor");
+      CHECK(recorder.calls.size() == 9);
+      MUST(KSPMonitorCancel(fused));
+    }
+    compare("nccl");
+    for (KSP ksp : {(KSP)fused, (KSP)cg}) {
+      MUST(KSPReset(ksp));
+      MUST(KSPSetOperators(ksp, C, C));
+    }
+    compare("nccl");
+    for (PCType other : kTypes) {
+      for (KSP ksp : {(KSP)fused, (KSP)cg}) MUST(PCSetType(PCOf(ksp), other));
+      compare("nccl");
+    }
+    MUST(KSPCGUseSingleReduction(fused, PETSC_TRUE));
+    compare("mpi: a single reduction was asked for");
+  }
+}
+
+TEST_CASE("cgfused: NCCL and ranks of uneven size", "[cgfused][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  const PetscInt n = 600;
+  PetscMPIInt    size, rank;
+  MPI_Comm_size(PETSC_COMM_WORLD, &size);
+  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  for (PetscInt few : {1, 40, 0})
+    for (bool last : {false, true})
+      for (PCType pc : kTypes) {
+        CAPTURE(few, last, pc);
+        std::vector<PetscInt> rows(size, few);
+        rows[last ? size - 1 : 0] = n - few * (size - 1);
+        const MatObject   A       = WithRows(rows, n);
+        const std::string all     = "-ksp_max_it 8 ";
+        const KSPObject   fused = MakeFused(A, {&DeviceBackend(), "auto"}, pc, all), cg = MakeKSP(A, all, pc);
+        Compare(RunOf(fused), RunOf(cg), 1e-9);
+        const std::string line = PathOf(fused); /* collective */
+        if (rank == 0) CHECK(Contains(line, few ? "path: that of several ranks: own products, in a graph" : "path: general: "));
+      }
+}
+
+TEST_CASE("cgfused: NCCL and eigenvalues, and another stream", "[cgfused][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  const MatObject   A     = CreateMat(Poisson(20, 19), MATAIJCUSPARSE, PETSC_COMM_WORLD);
+  const std::string all   = "-ksp_max_it 12 -ksp_initial_guess_nonzero ";
+  const KSPObject   fused = MakeFused(A, {&DeviceBackend(), "auto"}, PCJACOBI, all + kByNCCL), cg = MakeKSP(A, all, PCJACOBI);
+  PetscReal         values[4];
+  for (KSP ksp : {(KSP)fused, (KSP)cg}) {
+    MUST(KSPSetComputeSingularValues(ksp, PETSC_TRUE));
+    RunOf(ksp);
+    MUST(KSPComputeExtremeSingularValues(ksp, &values[ksp == cg ? 2 : 0], &values[ksp == cg ? 3 : 1]));
+  }
+  CHECK(EntryDifference({values[0], values[1]}, {values[2], values[3]}) <= 1e-9);
+  /* the products of this path are all in the current stream, whatever stream that is */
+  const VecObject b        = RightVec(A, 2);
+  const Run       expected = RunOf(fused, b);
+  for (int round = 0; round < 2; round++) {
+    const VecObject x = RightVec(A, 5);
+    {
+      const OtherStream other;
+      MUST(KSPSolve(fused, b, x));
+      other.Synchronize();
+    }
+    CHECK(VectorDifference(Values(x), expected.x) <= 1e-13);
+  }
+}
+
+/* One GPU for several ranks, or no NCCL: the view says why, and who asks for NCCL is told what to do. */
+TEST_CASE("cgfused: several ranks where NCCL is not possible", "[cgfused][mpi][gpu][nccl]")
+{
+  NEEDS_DEVICE();
+  PetscMPIInt size;
+  MPI_Comm_size(PETSC_COMM_WORLD, &size);
+  if (size == 1 || WhyNoNCCL().empty()) {
+    SkipTest();
+    return;
+  }
+  const MatObject A   = CreateMat(Poisson(20, 19), MATAIJCUSPARSE, PETSC_COMM_WORLD);
+  const KSPObject ksp = MakeFused(A, {&DeviceBackend(), "auto"}, PCJACOBI);
+  RunOf(ksp);
+  CheckCommunication(ksp, "mpi: " + WhyNoNCCL());
+  const KSPObject refused = MakeFused(A, {&DeviceBackend(), "auto"}, PCJACOBI, kByNCCL);
+  const VecObject b = RightVec(A, 2), x = RightVec(A, 5);
+  Errors          errors;
+  CHECK(KSPSolve(refused, b, x) == PETSC_ERR_SUP);
+  CHECK(Contains(errors.text, "-ksp_cgfused_communication auto"));
+  CHECK(Contains(errors.text, WhyNoNCCL()));
+}
+
 /* ----------------------------------- for compute-sanitizer ------------------------------------ */
 
 /* Each kernel of each path with as little work as it can have: rows of any length, and copies of A that are compressed or not. */
@@ -1880,12 +2174,13 @@ TEST_CASE("cgfused: every kernel, on small systems", "[cgfused][gpu][sanitizer]"
 TEST_CASE("cgfused: several ranks, every kernel, on small systems", "[cgfused][mpi][gpu][sanitizer]")
 {
   NEEDS_DEVICE();
-  for (PCType pc : kTypes) {
-    CAPTURE(pc);
-    const MatObject   A     = CreateMat(Poisson(9, 8), DeviceBackend().mat, PETSC_COMM_WORLD);
-    const std::string all   = Norm("natural") + "-ksp_max_it 4 ";
-    const KSPObject   fused = MakeFused(A, {&DeviceBackend(), "auto"}, pc, all);
-    Compare(RunOf(fused), RunOf(MakeKSP(A, all + "-ksp_cg_single_reduction 1", pc)), 1e-9);
-    CheckRanksPath(fused, DeviceBackend());
-  }
+  for (const char *communication : {"auto", "mpi"})
+    for (PCType pc : kTypes) {
+      CAPTURE(communication, pc);
+      const MatObject   A     = CreateMat(Poisson(9, 8), DeviceBackend().mat, PETSC_COMM_WORLD);
+      const std::string all   = Norm("natural") + "-ksp_max_it 4 ";
+      const KSPObject   fused = MakeFused(A, {&DeviceBackend(), "auto"}, pc, all + "-ksp_cgfused_communication " + communication);
+      Compare(RunOf(fused), RunOf(MakeKSP(A, all + "-ksp_cg_single_reduction 1", pc)), 1e-9);
+      CheckRanksPath(fused, DeviceBackend());
+    }
 }

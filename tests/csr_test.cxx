@@ -260,8 +260,8 @@ TEST_CASE("symmetry: what one row alone has, and what differs", "[csr]")
         CSRSymmetry         alone, both;
         MUST(ArrayCreate(sizeof(CSRSymmetry), backend.where, &work));
         MUST(ArrayCreate(bytes, backend.where, &without));
-        MUST(check(&copy.view, nullptr, (CSRSymmetry *)work, &alone));
-        MUST(check(&copy.view, (PetscScalar *)without, (CSRSymmetry *)work, &both));
+        MUST(check(&copy.view, 0, nullptr, (CSRSymmetry *)work, &alone));
+        MUST(check(&copy.view, 0, (PetscScalar *)without, (CSRSymmetry *)work, &both));
         MUST(ArrayCopy(values.data(), without, bytes, PETSC_MEMTYPE_HOST, backend.where));
         MUST(ArrayDestroy(backend.where, &work));
         MUST(ArrayDestroy(backend.where, &without));
@@ -337,9 +337,9 @@ TEST_CASE("sparse matrices: every kernel, on small ones", "[csr][gpu][sanitizer]
   std::vector<double> without(A.a.size());
   MUST(ArrayCreate(sizeof(CSRSymmetry), where, &work));
   MUST(ArrayCreate(A.a.size() * sizeof(double), where, &values));
-  MUST(CSRSymmetry_CUDA(&device.view, nullptr, (CSRSymmetry *)work, &found));
-  MUST(CSRSymmetry_CUDA(&device.view, (PetscScalar *)values, (CSRSymmetry *)work, &found));
-  MUST(CSRSymmetry_Host(&host.view, without.data(), &host_work, &expected));
+  MUST(CSRSymmetry_CUDA(&device.view, 0, nullptr, (CSRSymmetry *)work, &found));
+  MUST(CSRSymmetry_CUDA(&device.view, 0, (PetscScalar *)values, (CSRSymmetry *)work, &found));
+  MUST(CSRSymmetry_Host(&host.view, 0, without.data(), &host_work, &expected));
   CHECK(found.one_sided == expected.one_sided);
   CHECK(found.one_sided > 0);
   MUST(CSRCarry_CUDA(&device.view, (PetscScalar *)values, &carried));

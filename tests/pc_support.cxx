@@ -316,6 +316,12 @@ Type AFSAI()
     OptionOf("-@reuse_pattern", "PCAFSAISetReusePattern", "FALSE", "TRUE", To(PCAFSAISetReusePattern, PETSC_TRUE), {Text("maybe")})
       .Makes(Useless::Nothing)
       .Shows("kept while the nonzeros of A stay"),
+    OptionOf("-@overlap", "PCAFSAISetOverlap", "0", "2", To(PCAFSAISetOverlap, (PetscInt)2), NotBetween(PCAFSAISetOverlap, 0, 1000))
+      .Shows("within 2 hops"),
+    OptionOf("-@halo_layers", "PCAFSAISetHaloLayers", "0", "7", To(PCAFSAISetHaloLayers, (PetscInt)7),
+                  NotBetween(PCAFSAISetHaloLayers, 0, 10000))
+      .With("-@overlap 1")
+      .Shows("within 7 couplings"),
   };
   return type;
 }
@@ -347,6 +353,12 @@ Type SFSAI()
     OptionOf("-@reuse_pattern", "PCSFSAISetReusePattern", "TRUE", "FALSE", To(PCSFSAISetReusePattern, PETSC_FALSE), {Text("maybe")})
       .Makes(Useless::Nothing)
       .Shows("kept while the nonzeros of A stay"),
+    OptionOf("-@overlap", "PCSFSAISetOverlap", "0", "2", To(PCSFSAISetOverlap, (PetscInt)2), NotBetween(PCSFSAISetOverlap, 0, 1000))
+      .Shows("within 2 hops"),
+    OptionOf("-@halo_layers", "PCSFSAISetHaloLayers", "0", "7", To(PCSFSAISetHaloLayers, (PetscInt)7),
+             NotBetween(PCSFSAISetHaloLayers, 0, 10000))
+      .With("-@overlap 1")
+      .Shows("within 7 couplings"),
   };
   return type;
 }

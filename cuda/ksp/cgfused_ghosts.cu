@@ -127,12 +127,20 @@ PetscErrorCode CGFusedLaunchGhosts(CGFusedWork *work, const PetscScalar *p, Pets
 
 /* ------------------------------------- the exchange by NCCL ----------------------------------- */
 
+PetscErrorCode CGFusedForgetGraph_CUDA(CGFusedWork *work)
+{
+  PetscFunctionBegin;
+  PetscCall(work->mailbox.Wait());
+  if (work->graph) PetscCallCUDA(cudaGraphExecDestroy(work->graph));
+  work->graph = nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode CGFusedUseNCCL(CGFusedWork *work, NCCL *nccl)
 {
   PetscFunctionBegin;
   if (nccl == work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
-  if (work->graph) PetscCallCUDA(cudaGraphExecDestroy(work->graph));
-  work->graph = nullptr;
+  PetscCall(CGFusedForgetGraph_CUDA(work));
   if (work->nccl) NCCLRelease(work->nccl);
   work->nccl = nccl;
   if (nccl) NCCLHold(nccl);
@@ -154,6 +162,7 @@ PetscErrorCode CGFusedPrepareExchange(CGFusedWork *work, CGGhosts *ghosts, const
       PetscCallCUDA(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
   }
   if (ghosts->exchange == exchange) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(CGFusedForgetGraph_CUDA(work));
   ghosts->exchange = -1; /* until it is ready */
   ghosts->number++;
   ghosts->to   = neighbours.to;

@@ -137,6 +137,24 @@ __global__ void __launch_bounds__(kMultiplyBlock)
   }
 }
 
+/* A group of lanes takes one of the rows that are listed, for one right-hand side after the other. */
+template <typename S, int GroupSize>
+__global__ void MultiplyAddRows(CSR W, PetscInt count, const PetscInt *rows, const PetscScalar *d, PetscInt columns,
+                                const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy)
+{
+  const PetscInt r    = (PetscInt)(GridThread() / GroupSize);
+  const int      lane = threadIdx.x % GroupSize;
+  const bool     mine = r < count;
+  const PetscInt row = mine ? rows[r] : 0, end = mine ? W.i[row + 1] : 0;
+  for (PetscInt c = 0; c < columns; c++) {
+    double sum = 0;
+    for (PetscInt k = mine ? W.i[row] + lane : 0; k < end; k += GroupSize)
+      sum += (double)((const S *)W.a)[k] * X[W.j[k] + (size_t)c * ldx];
+    sum = GroupSum<GroupSize>(sum);
+    if (mine && !lane) Y[row + (size_t)c * ldy] += d ? d[row] * sum : sum;
+  }
+}
+
 template <typename S, int GroupSize, int Ahead>
 PetscErrorCode LaunchRows(const CSR &W, bool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X, PetscInt ldx,
                           PetscScalar *Y, PetscInt ldy, cudaStream_t stream)
@@ -267,5 +285,22 @@ PetscErrorCode CSRMultiply_CUDA(const CSR *W, PetscBool unit, const PetscScalar 
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   if (W->precision == FINEPC_SINGLE) PetscCall(Multiply<float>(*W, unit, d, columns, X, ldx, Y, ldy, stream));
   else PetscCall(Multiply<double>(*W, unit, d, columns, X, ldx, Y, ldy, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CSRMultiplyAdd_CUDA(const CSR *W, PetscInt count, const PetscInt *rows, const PetscScalar *d, PetscInt columns,
+                                   const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy)
+{
+  constexpr int kGroup = 4; /* lanes of a row: rows of foreign columns are short */
+  const int     blocks = BlocksFor((long long)count * kGroup);
+  cudaStream_t  stream;
+
+  PetscFunctionBegin;
+  if (!count || !columns) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  if (W->precision == FINEPC_SINGLE)
+    MultiplyAddRows<float, kGroup><<<blocks, kBlockSize, 0, stream>>>(*W, count, rows, d, columns, X, ldx, Y, ldy);
+  else MultiplyAddRows<double, kGroup><<<blocks, kBlockSize, 0, stream>>>(*W, count, rows, d, columns, X, ldx, Y, ldy);
+  FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }

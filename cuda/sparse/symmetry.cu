@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kBlockSize) AddWeights(CSRView A, Count *sum)
 }
 
 template <int GroupSize>
-__global__ void CheckSymmetry(CSRView A, PetscScalar *values, CSRSymmetry *symmetry)
+__global__ void CheckSymmetry(CSRView A, PetscInt first, PetscScalar *values, CSRSymmetry *symmetry)
 {
   const PetscInt row = (PetscInt)(GridThread() / GroupSize);
   if (row >= A.n) return;
@@ -63,8 +63,9 @@ __global__ void CheckSymmetry(CSRView A, PetscScalar *values, CSRSymmetry *symme
     const PetscReal   apart = fabs(a - other), larger = fmax(fabs(a), fabs(other));
     const bool        alone = other == 0 && apart > noise && isfinite(apart);
     if (values) values[k] = alone ? 0 : a;
-    if (alone) atomicAdd((Count *)&symmetry->one_sided, (Count)1);
-    if (column < row || a == 0 || other == 0 || !(apart > kSymmetry * larger && apart > noise && isfinite(apart))) continue;
+    if (alone) atomicAdd((Count *)(max(row, column) < first ? &symmetry->foreign : &symmetry->one_sided), (Count)1);
+    if (column < row || column < first || a == 0 || other == 0 || !(apart > kSymmetry * larger && apart > noise && isfinite(apart)))
+      continue;
     atomicAdd((Count *)&symmetry->unequal, (Count)1);
     atomicMax((Count *)&symmetry->largest, (Count)__double_as_longlong(apart / larger));
   }
@@ -103,7 +104,7 @@ __global__ void CarryRows(CSRView A, const PetscScalar *values, PetscInt *count,
 
 } // namespace
 
-PetscErrorCode CSRSymmetry_CUDA(const CSRView *A, PetscScalar *values, CSRSymmetry *work, CSRSymmetry *symmetry)
+PetscErrorCode CSRSymmetry_CUDA(const CSRView *A, PetscInt first, PetscScalar *values, CSRSymmetry *work, CSRSymmetry *symmetry)
 {
   cudaStream_t stream;
 
@@ -119,7 +120,7 @@ PetscErrorCode CSRSymmetry_CUDA(const CSRView *A, PetscScalar *values, CSRSymmet
     if (!symmetry->one_sided) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCallCUDA(cudaMemsetAsync(work, 0, sizeof(*work), stream));
   }
-  CheckSymmetry<kScanGroup><<<BlocksFor((long long)A->n * kScanGroup), kBlockSize, 0, stream>>>(*A, values, work);
+  CheckSymmetry<kScanGroup><<<BlocksFor((long long)A->n * kScanGroup), kBlockSize, 0, stream>>>(*A, first, values, work);
   FinePCCheckLaunch();
   PetscCall(ArrayCopy_CUDA(symmetry, work, sizeof(*work), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -145,6 +145,9 @@ PetscErrorCode CGFusedAdvance_CUDA(CGFusedWork *, PetscInt *count, const CGRecor
                                    PetscReal *value);
 PetscErrorCode CGFusedGetStatus_CUDA(const CGFusedWork *, CGFusedStatus *);
 
+/* To be called before the memory of an exchange is freed: NCCL may have told other GPUs of it when the graph was made. */
+PetscErrorCode CGFusedForgetGraph_CUDA(CGFusedWork *);
+
 /* What communication takes by itself, in seconds; all 0 without NCCL. */
 struct CGCommunicationTimes {
   PetscLogDouble exchange; /* one exchange of ghosts, with packing */

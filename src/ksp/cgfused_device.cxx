@@ -66,6 +66,7 @@ PetscErrorCode CGFusedPrepareDevice(KSP ksp, const CGFusedPreconditioner &M)
     PetscInt        count;
 
     PetscCall(MatGetGhostCSR(A, &ghost_csr, &count, &columns));
+    if (!cg->exchange.same) PetscCall(CGFusedForgetGraph_CUDA(cg->work));
     PetscCall(CGFusedMakeExchange(&cg->exchange, A, count, columns, (PetscBool)(cg->nccl != nullptr)));
     op.B          = &ghost_csr.A;
     op.ghosts     = cg->exchange.ghosts;

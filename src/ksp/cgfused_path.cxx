@@ -125,6 +125,7 @@ static PetscErrorCode WhyNotWithPreconditioner(KSP ksp, CGFusedPreconditioner *M
     PetscCall(IsOfType((PetscObject)ksp->pc, "the preconditioner is not none, jacobi, afsai, sfsai or cmatch, but ", why));
   else if (query && (!M->M->W1.i || !PetscMemTypeDevice(M->M->where))) why->text = "the factor is on the host";
   else if (query && M->M->carry_bytes) why->text = "the matrix has one-sided couplings";
+  else if (query && M->M->ghosts1.exchange) why->text = "the factor reaches other ranks";
   else if (cycle_query && cg->several) why->text = "multigrid on several ranks";
   else if (cycle_query && (!M->cycle || !PetscMemTypeDevice(M->cycle->where))) why->text = "the multigrid hierarchy is on the host";
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -1,6 +1,9 @@
 /* The PETSc faces of the factored sparse approximate inverses share these parts of a set-up, an apply and a view. */
 #include <petsc/private/pcimpl.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "entry.h"
 #include "finepcimpl.h"
 #include "fsai_face.h"
@@ -9,70 +12,117 @@
 /* ------------------------------------------- set-up ------------------------------------------- */
 
 /*
-   Whether the old pattern can stay: the user wants to keep it, the nonzeros of A are the same, and the factor is in the right
-   memory and precision.
+   Whether the old pattern can stay: the user wants to keep it, the nonzeros of A are the same, and the factor of so many rows is in
+   the right memory and precision.
 */
-static PetscBool CanKeepPattern(PC pc, const CSRView *A, PetscBool reuse_pattern, FinePCPrecision factor)
+static PetscBool CanKeepPattern(PC pc, PetscInt rows, PetscMemType where, PetscBool reuse_pattern, FinePCPrecision factor)
 {
   const CSR *G = &((const PC_FSAI *)pc->data)->inverse.W1;
 
-  return (PetscBool)(reuse_pattern && pc->flag == SAME_NONZERO_PATTERN && G->i && G->rows == A->n && G->where == A->where &&
+  return (PetscBool)(reuse_pattern && pc->flag == SAME_NONZERO_PATTERN && G->i && G->rows == rows && G->where == where &&
                      G->precision == factor);
+}
+
+static PetscErrorCode FreeTransposed(PC_FSAI *fsai)
+{
+  PetscFunctionBegin;
+  PetscCall(ArrayDestroy(fsai->inverse.where, (void **)&fsai->transposed.send));
+  PetscCall(ArrayDestroy(fsai->inverse.where, (void **)&fsai->transposed.place));
+  fsai->transposed = FSAITransposed{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Frees the factor. */
+static PetscErrorCode FreeFactor(PC_FSAI *fsai)
+{
+  PetscFunctionBegin;
+  PetscCall(FreeTransposed(fsai));
+  PetscCall(CSRDestroy(&fsai->whole));
+  PetscCall(PCInverseReset(&fsai->inverse));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode MakeRoom(PC pc, const CSRView *A)
 {
-  PCInverse *M = &((PC_FSAI *)pc->data)->inverse;
+  PC_FSAI       *fsai = (PC_FSAI *)pc->data;
+  PCInverse     *M    = &fsai->inverse;
+  const PetscInt rows = A->n - PCFSAIFirst(fsai);
 
   PetscFunctionBegin;
-  PetscCall(PCLocalPlace(pc, A->where, A->n));
-  PetscCall(PCInverseReset(M));
+  PetscCall(PCLocalPlace(pc, A->where, rows));
+  PetscCall(FreeFactor(fsai));
   M->where        = A->where;
-  M->rows         = A->n;
-  M->operator_nnz = A->nnz;
-  PetscCall(ArrayCreate(A->n * sizeof(*M->d), M->where, (void **)&M->d));
+  M->rows         = rows;
+  M->operator_nnz = fsai->distributed ? fsai->halo.nnz : A->nnz;
+  PetscCall(ArrayCreate(rows * sizeof(*M->d), M->where, (void **)&M->d));
   PetscCall(PCInverseNeedWork(M, 1));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PCFSAIPrepare(PC pc, const CSRView *A, PetscBool reuse_pattern, FinePCPrecision factor)
+PetscInt PCFSAIFirst(const PC_FSAI *fsai)
+{
+  return fsai->distributed ? fsai->halo.First() : 0;
+}
+
+PetscErrorCode PCFSAIPrepare(PC pc, const CSRView *A, PetscBool reuse_pattern, FinePCPrecision factor, CSR **W1)
 {
   PC_FSAI   *fsai = (PC_FSAI *)pc->data;
   PCInverse *M    = &fsai->inverse;
 
   PetscFunctionBegin;
-  fsai->reused = CanKeepPattern(pc, A, reuse_pattern, factor);
+  fsai->reused = fsai->distributed ? (PetscBool)fsai->may_keep : CanKeepPattern(pc, A->n, A->where, reuse_pattern, factor);
   if (!fsai->reused) PetscCall(MakeRoom(pc, A));
   M->carry_bytes = fsai->carry.nnz ? CSRBytes(&fsai->carry) : 0;
+  *W1            = PCFSAIFirst(fsai) ? &fsai->whole : &M->W1;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode DescribeFailure(PC pc, const char type[], PCLocalOutcome *outcome)
 {
-  static const char *const texts[] = {"", "has an entry that is not finite", "has no diagonal entry",
-                                      "has a diagonal entry that is not positive"};
-  const FSAIStats         *stats   = &((PC_FSAI *)pc->data)->stats;
-  char                     block[64];
+  static const char *const texts[]   = {"", "has an entry that is not finite", "has no diagonal entry",
+                                        "has a diagonal entry that is not positive"};
+  const PC_FSAI           *fsai      = (const PC_FSAI *)pc->data;
+  const FSAIStats         *stats     = &fsai->stats;
+  const PetscInt           row       = fsai->distributed ? fsai->halo.Global(stats->failure_row) : stats->failure_row;
+  char                     block[64] = "";
 
   PetscFunctionBegin;
   outcome->reason = stats->failure == FSAI_NOT_FINITE ? PC_FACTOR_OTHER : PC_FACTOR_NUMERIC_ZEROPIVOT;
-  PetscCall(PCLocalNameBlock(pc, block, sizeof(block)));
+  if (!fsai->distributed) PetscCall(PCLocalNameBlock(pc, block, sizeof(block)));
   PetscCall(PetscSNPrintf(outcome->text, sizeof(outcome->text),
-                          "Row %" PetscInt_FMT "%s %s: %s needs a symmetric positive definite matrix", stats->failure_row, block,
+                          "Row %" PetscInt_FMT "%s %s: %s needs a symmetric positive definite matrix", row, block,
                           texts[stats->failure], type));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PCFSAIComplete(PC pc, const char type[], PCLocalOutcome *outcome)
+/*
+   Takes the foreign columns out of W1. A factor whose pattern is not kept is not needed as a whole any more.
+*/
+static PetscErrorCode Split(PC_FSAI *fsai, PetscBool reuse_pattern)
+{
+  PCInverse *M     = &fsai->inverse;
+  const auto split = PetscMemTypeDevice(M->where) ? HaloSplit_CUDA : HaloSplit_Host;
+
+  PetscFunctionBegin;
+  PetscCall(split(&fsai->whole, PCFSAIFirst(fsai), fsai->reused, &M->W1, &M->ghosts1.W));
+  if (!reuse_pattern) PetscCall(CSRDestroy(&fsai->whole));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCFSAIComplete(PC pc, const char type[], PetscBool reuse_pattern, PCLocalOutcome *outcome)
 {
   PC_FSAI   *fsai = (PC_FSAI *)pc->data;
   PCInverse *M    = &fsai->inverse;
 
   PetscFunctionBegin;
   if (fsai->stats.failure) {
-    PetscCall(PCInverseReset(M));
+    PetscCall(FreeFactor(fsai));
     PetscCall(DescribeFailure(pc, type, outcome));
     PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  if (PCFSAIFirst(fsai)) {
+    PetscCall(Split(fsai, reuse_pattern));
+    fsai->stats.work_bytes += ((size_t)fsai->halo.foreign.nnz + fsai->halo.nnz) * (sizeof(PetscInt) + sizeof(PetscScalar));
   }
   PetscCall(PetscLogEventBegin(FinePC_Transpose, pc, 0, 0, 0));
   if (PetscMemTypeDevice(M->where)) PetscCall(CSRTranspose_CUDA(&M->W1, fsai->reused, &M->W2));
@@ -87,9 +137,259 @@ PetscErrorCode PCReset_FSAI(PC pc)
 
   PetscFunctionBegin;
   PetscCall(PCReset_Local(pc));
-  PetscCall(PCInverseReset(&fsai->inverse));
-  fsai->stats  = FSAIStats{};
-  fsai->reused = PETSC_FALSE;
+  PetscCall(FreeFactor(fsai));
+  PetscCall(HaloReset(&fsai->halo));
+  fsai->distributed = fsai->may_keep = false;
+  fsai->limited                      = 0;
+  fsai->stats                        = FSAIStats{};
+  fsai->reused                       = PETSC_FALSE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ---------------------------------- a factor on several ranks --------------------------------- */
+
+/* The entries of blocks are copied from the rank's diagonal block alone. */
+static PetscErrorCode CheckType(PC pc, const char type[])
+{
+  const Mat A = pc->pmat;
+  PetscBool is_aij, is_blocks;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectBaseTypeCompare((PetscObject)A, MATMPIAIJ, &is_aij));
+  if (is_aij) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &is_blocks, MATMPIBAIJ, MATMPISBAIJ, ""));
+  PetscCheck(
+    !is_blocks, PetscObjectComm((PetscObject)A), PETSC_ERR_SUP,
+    "A factor that reaches other ranks needs a MATAIJ, but the matrix is of type %s: use MatConvert() or -mat_type aij, or "
+    "-pc_%s_overlap 0",
+    ((PetscObject)A)->type_name, type);
+  PetscCall(MatRefuseType(A, "MATAIJ and its subtypes such as MATAIJCUSPARSE", "use MatConvert() or -mat_type aij"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCFSAIGather(PC pc, const FSAIReach *reach, PCLocalPhase *phase)
+{
+  PC_FSAI     *fsai = (PC_FSAI *)pc->data;
+  PetscMPIInt  size;
+  PetscInt     rows;
+  PetscMemType where = PETSC_MEMTYPE_HOST;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_size(phase->comm, &size));
+  const bool distributed = size > 1 && reach->overlap > 0 && reach->layers > 0, as_before = distributed == fsai->distributed;
+  if (!distributed) {
+    if (!as_before) PetscCall(PCReset_FSAI(pc));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  fsai->distributed = true;
+  fsai->deepest     = reach->deepest;
+  PetscCall(CheckType(pc, reach->type));
+  bool search = true;
+  if (!phase->outcome->code) {
+    PetscCall(MatGetLocalSize(pc->pmat, &rows, nullptr));
+    PetscCall(MatGetValuesMemType(pc->pmat, &where));
+    search = !as_before || !CanKeepPattern(pc, rows, where, reach->reuse_pattern, reach->factor) ||
+             (fsai->halo.First() && !fsai->whole.i) || where != fsai->halo.where;
+  }
+  PetscCall(PCLocalPhaseStep(phase, PETSC_SUCCESS, &search));
+  if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
+  fsai->may_keep = !search;
+  const HaloWish wish{pc->pmat, reach->overlap, reach->layers, reach->pattern, reach->type};
+  const bool keep_plan = as_before && pc->flag == SAME_NONZERO_PATTERN && where == fsai->halo.where && (!reach->pattern || !search);
+  PetscCall(PetscLogEventBegin(FinePC_HaloGather, pc, pc->pmat, 0, 0));
+  PetscCall(HaloGather(phase, &wish, keep_plan, &fsai->halo));
+  PetscCall(PetscLogEventEnd(FinePC_HaloGather, pc, pc->pmat, 0, 0));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The gathered rows and the rank's own ones become one matrix. */
+static PetscErrorCode Extend(PC pc, const CSRView *own, CSR *L, PetscInt *first)
+{
+  const PC_FSAI *fsai     = (const PC_FSAI *)pc->data;
+  const auto     assemble = PetscMemTypeDevice(own->where) ? HaloAssemble_CUDA : HaloAssemble_Host;
+
+  PetscFunctionBegin;
+  *first = PCFSAIFirst(fsai);
+  if (*first) PetscCall(assemble(own, &fsai->halo.foreign, &fsai->halo.ghosts, L));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   The foreign columns of W1 that have entries become those of ghosts1, and each owner of such columns gets a list of its row, the
+   row of the entry, and the place of the entry, from which ghosts2 is made.
+*/
+static PetscErrorCode CompressGhosts(PC pc, PetscMPIInt size, const PetscInt ranges[], std::vector<HaloList> *lists)
+{
+  PC_FSAI              *fsai   = (PC_FSAI *)pc->data;
+  PCInverseGhosts      *ghosts = &fsai->inverse.ghosts1;
+  const Halo           &halo   = fsai->halo;
+  HaloBlocks           &blocks = fsai->transposed.blocks;
+  std::vector<PetscInt> number(halo.First(), -1), columns, order, row_of, send;
+  CSR                   host{};
+
+  PetscFunctionBegin;
+  fsai->limited = 0;
+  if (!ghosts->W.nnz) {
+    PetscCall(CSRDestroy(&ghosts->W));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(CSRCopyToHost(&ghosts->W, &host));
+  row_of.resize(host.nnz);
+  for (PetscInt row = 0; row < host.rows; row++) {
+    bool cut = false;
+    for (PetscInt k = host.i[row]; k < host.i[row + 1]; k++) {
+      number[host.j[k]] = 0;
+      row_of[k]         = row;
+      cut               = cut || halo.cut[host.j[k]];
+    }
+    fsai->limited += cut && halo.layers && halo.layers < fsai->deepest;
+  }
+  for (PetscInt c = 0; c < halo.First(); c++) {
+    if (number[c] < 0) continue;
+    number[c] = (PetscInt)columns.size();
+    columns.push_back(halo.rows[c]);
+  }
+  for (PetscInt k = 0; k < host.nnz; k++) host.j[k] = number[host.j[k]];
+  PetscCall(ArrayCopy(ghosts->W.j, host.j, host.nnz * sizeof(PetscInt), ghosts->W.where, PETSC_MEMTYPE_HOST));
+  ghosts->W.columns = ghosts->count = (PetscInt)columns.size();
+  PetscCall(PetscMalloc1(columns.size(), &ghosts->columns));
+  std::copy(columns.begin(), columns.end(), ghosts->columns);
+
+  order.resize(host.nnz); /* by column, and in a column by row */
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](PetscInt a, PetscInt b) { return host.j[a] < host.j[b]; });
+  for (PetscInt k : order) {
+    const PetscInt column = columns[host.j[k]];
+    if (lists->empty() || column >= ranges[lists->back().rank + 1]) {
+      lists->push_back({HaloOwner(size, ranges, column), {}});
+      blocks.to.push_back(lists->back().rank);
+      blocks.to_start.push_back(blocks.to_start.back());
+    }
+    lists->back().numbers.push_back(column);
+    lists->back().numbers.push_back(halo.begin + row_of[k]);
+    blocks.to_start.back()++;
+    send.push_back(k);
+  }
+  PetscCall(CSRDestroy(&host));
+  PetscCall(ArrayCreate(send.size() * sizeof(PetscInt), fsai->inverse.where, (void **)&fsai->transposed.send));
+  PetscCall(ArrayCopy(fsai->transposed.send, send.data(), send.size() * sizeof(PetscInt), fsai->inverse.where, PETSC_MEMTYPE_HOST));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   ghosts2 from the entries of higher-numbered ranks: entry (i, j) of W1 is entry (j, i) of W2. The lists come by ascending ranks,
+   and so by ascending i for each j.
+*/
+static PetscErrorCode TransposeGhosts(PC pc, const std::vector<HaloList> &lists)
+{
+  PC_FSAI              *fsai   = (PC_FSAI *)pc->data;
+  PCInverse            *M      = &fsai->inverse;
+  PCInverseGhosts      *ghosts = &M->ghosts2;
+  HaloBlocks           &blocks = fsai->transposed.blocks;
+  std::vector<PetscInt> start(M->rows + 1, 0), columns, j, place;
+  PetscInt              at = 0;
+
+  PetscFunctionBegin;
+  for (const HaloList &list : lists) {
+    blocks.from.push_back(list.rank);
+    blocks.from_start.push_back(blocks.from_start.back() + (PetscInt)list.numbers.size() / 2);
+    for (size_t k = 0; k < list.numbers.size(); k += 2) {
+      start[list.numbers[k] - fsai->halo.begin + 1]++;
+      columns.push_back(list.numbers[k + 1]);
+    }
+  }
+  std::sort(columns.begin(), columns.end());
+  columns.erase(std::unique(columns.begin(), columns.end()), columns.end());
+  std::partial_sum(start.begin(), start.end(), start.begin());
+  j.resize(start.back());
+  place.resize(start.back());
+  if (j.empty()) PetscFunctionReturn(PETSC_SUCCESS);
+  std::vector<PetscInt> next(start);
+  for (const HaloList &list : lists)
+    for (size_t k = 0; k < list.numbers.size(); k += 2) {
+      const PetscInt to = next[list.numbers[k] - fsai->halo.begin]++;
+      j[to]             = (PetscInt)(std::lower_bound(columns.begin(), columns.end(), list.numbers[k + 1]) - columns.begin());
+      place[to]         = at++;
+    }
+  ghosts->count = (PetscInt)columns.size();
+  PetscCall(PetscMalloc1(columns.size(), &ghosts->columns));
+  std::copy(columns.begin(), columns.end(), ghosts->columns);
+  PetscCall(CSRCreate(M->rows, ghosts->count, (PetscInt)j.size(), M->W1.precision, M->where, &ghosts->W));
+  PetscCall(ArrayCopy(ghosts->W.i, start.data(), start.size() * sizeof(PetscInt), M->where, PETSC_MEMTYPE_HOST));
+  PetscCall(ArrayCopy(ghosts->W.j, j.data(), j.size() * sizeof(PetscInt), M->where, PETSC_MEMTYPE_HOST));
+  PetscCall(ArrayCreate(place.size() * sizeof(PetscInt), M->where, (void **)&fsai->transposed.place));
+  PetscCall(ArrayCopy(fsai->transposed.place, place.data(), place.size() * sizeof(PetscInt), M->where, PETSC_MEMTYPE_HOST));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The patterns of both parts that reach other ranks, and their exchanges, if any rank has such parts. */
+static PetscErrorCode ConnectPatterns(PC pc, PCLocalPhase *phase)
+{
+  PC_FSAI              *fsai = (PC_FSAI *)pc->data;
+  PCInverse            *M    = &fsai->inverse;
+  PetscMPIInt           size;
+  const PetscInt       *ranges;
+  PetscLayout           layout;
+  std::vector<HaloList> lists, received;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_size(phase->comm, &size));
+  PetscCall(MatGetOwnershipRanges(pc->pmat, &ranges));
+  PetscCall(MatGetLayouts(pc->pmat, &layout, nullptr));
+  PetscErrorCode code = CallGuarded(CompressGhosts, pc, size, ranges, &lists);
+  bool           any  = !lists.empty();
+  PetscCall(PCLocalPhaseStep(phase, code, &any));
+  if (phase->stopped || !any) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(HaloSendLists(phase, lists, &received));
+  if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
+  code = CallGuarded(TransposeGhosts, pc, (const std::vector<HaloList> &)received);
+  PetscCall(PCLocalPhaseStep(phase, code, nullptr));
+  if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PCInverseConnect(M, &M->ghosts1, phase->comm, layout));
+  PetscCall(PCInverseConnect(M, &M->ghosts2, phase->comm, layout));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode PickSent(PC_FSAI *fsai, HaloMessage *message)
+{
+  const PCInverse *M    = &fsai->inverse;
+  const auto       pick = PetscMemTypeDevice(M->where) ? HaloPick_CUDA : HaloPick_Host;
+  const CSR       &W    = M->ghosts1.W;
+
+  PetscFunctionBegin;
+  PetscCall(HaloMessageCreate(&fsai->transposed.blocks, M->W1.precision, M->where, message));
+  PetscCall(pick(M->W1.precision, W.nnz, fsai->transposed.send, W.nnz, W.a, nullptr, message->send));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The values of ghosts2 come from the ranks that have them in ghosts1. */
+static PetscErrorCode ConnectValues(PC_FSAI *fsai, PCLocalPhase *phase)
+{
+  const PCInverse *M    = &fsai->inverse;
+  const auto       pick = PetscMemTypeDevice(M->where) ? HaloPick_CUDA : HaloPick_Host;
+  const CSR       &W    = M->ghosts2.W;
+  HaloMessage      message{};
+
+  PetscFunctionBegin;
+  PetscCall(PCLocalPhaseStep(phase, CallGuarded(PickSent, fsai, &message), nullptr));
+  if (!phase->stopped) {
+    PetscCall(HaloMessageDeliver(phase->comm, &message));
+    PetscCall(pick(M->W1.precision, W.nnz, fsai->transposed.place, W.nnz, message.received, nullptr, W.a));
+  }
+  PetscCall(HaloMessageDestroy(&message));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode Connect(PC pc, PCLocalPhase *phase)
+{
+  PC_FSAI *fsai = (PC_FSAI *)pc->data;
+
+  PetscFunctionBegin;
+  if (!fsai->distributed) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscLogEventBegin(FinePC_HaloConnect, pc, 0, 0, 0));
+  if (!fsai->reused) PetscCall(ConnectPatterns(pc, phase));
+  if (!phase->stopped && fsai->inverse.ghosts1.exchange) PetscCall(ConnectValues(fsai, phase));
+  PetscCall(PetscLogEventEnd(FinePC_HaloConnect, pc, 0, 0, 0));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -104,15 +404,62 @@ static PetscErrorCode Apply(PC pc, PetscBool, PetscInt columns, const PetscScala
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PCFSAISetOperations(PC pc, PC_FSAI *fsai, PC_Local::Compute compute)
+PetscErrorCode PCFSAISetOperations(PC pc, PC_FSAI *fsai, PC_Local::Compute compute, PetscErrorCode (*gather)(PC, PCLocalPhase *))
 {
   PetscFunctionBegin;
   fsai->columns_at_once = kInverseColumns;
+  fsai->gather          = gather;
+  fsai->extend          = Extend;
+  fsai->connect         = Connect;
   PetscCall(PCLocalSetOperations(pc, fsai, compute, Apply));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* ------------------------------------- view, what is built ------------------------------------ */
+
+PetscErrorCode PCViewBegin_FSAI(PC pc, PetscViewer viewer, PetscInt overlap, PetscInt layers, PetscBool *is_ascii)
+{
+  PC_FSAI *fsai = (PC_FSAI *)pc->data;
+
+  PetscFunctionBegin;
+  fsai->reaches_others = overlap > 0 && layers > 0;
+  PetscCall(PCViewBegin_Local(pc, viewer, is_ascii));
+  if (*is_ascii && fsai->reaches_others)
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "reaches lower-numbered ranks within %" PetscInt_FMT
+                                     " hop%s, and of their rows those within %" PetscInt_FMT " coupling%s of the border\n",
+                                     overlap, overlap > 1 ? "s" : "", layers, layers > 1 ? "s" : ""));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What was gathered, and the part of G in columns of other ranks. */
+static PetscErrorCode ViewHalo(PC pc, PetscViewer viewer)
+{
+  const PC_FSAI   *fsai   = (const PC_FSAI *)pc->data;
+  const PCInverse *M      = &fsai->inverse;
+  const MPI_Comm   comm   = PetscObjectComm((PetscObject)pc);
+  const PetscInt64 mine[] = {(PetscInt64)fsai->halo.blocks.from.size(), fsai->halo.First(),
+                             (PetscInt64)HaloBytes(&fsai->halo),        M->ghosts1.W.nnz,
+                             M->ghosts1.count + M->ghosts2.count,       fsai->limited};
+  PetscInt64       least[6], most[6], sum[6];
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPIU_Allreduce(mine, least, 6, MPIU_INT64, MPI_MIN, comm));
+  PetscCallMPI(MPIU_Allreduce(mine, most, 6, MPIU_INT64, MPI_MAX, comm));
+  PetscCallMPI(MPIU_Allreduce(mine, sum, 6, MPIU_INT64, MPI_SUM, comm));
+  PetscCall(PetscViewerASCIIPrintf(viewer,
+                                   "gathered rows of other ranks: %" PetscInt64_FMT " in all, from %" PetscInt64_FMT
+                                   " to %" PetscInt64_FMT " a rank, of %" PetscInt64_FMT " to %" PetscInt64_FMT
+                                   " ranks, in at most %" PetscInt64_FMT " bytes\n",
+                                   sum[1], least[1], most[1], least[0], most[0], most[2]));
+  PetscCall(PetscViewerASCIIPrintf(viewer,
+                                   "G: %" PetscInt64_FMT " of its nonzeros are in columns of other ranks, from %" PetscInt64_FMT
+                                   " to %" PetscInt64_FMT " a rank; an application receives at most %" PetscInt64_FMT
+                                   " numbers a rank\n",
+                                   sum[3], least[3], most[3], most[4]));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "rows of G that the limit of couplings may have cut: %" PetscInt64_FMT "\n", sum[5]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 PetscErrorCode PCView_FSAI(PC pc, PetscViewer viewer)
 {
@@ -124,15 +471,17 @@ PetscErrorCode PCView_FSAI(PC pc, PetscViewer viewer)
   PetscFunctionBegin;
   if (pc->setupcalled && pc->failedreason) PetscCall(PCViewFailure_Local(pc, viewer));
   else if (pc->setupcalled) {
-    PetscInt64 count[5] = {stats->double_rows, stats->diagonal_rows, stats->large_rows, M->rows, M->W1.nnz}, sum[5];
-    PetscReal  logs[2]  = {stats->log_psi_before * M->rows, stats->log_psi_after * M->rows}, log_sum[2];
-    PetscInt64 max[2]   = {stats->max_row, (PetscInt64)stats->work_bytes}, most[2];
+    PetscInt64 count[5] = {stats->double_rows, stats->diagonal_rows, stats->large_rows, M->rows, M->W1.nnz + M->ghosts1.W.nnz},
+               sum[5];
+    PetscReal  logs[2] = {stats->log_psi_before * M->rows, stats->log_psi_after * M->rows}, log_sum[2];
+    PetscInt64 max[2]  = {stats->max_row, (PetscInt64)stats->work_bytes}, most[2];
 
     PetscCallMPI(MPIU_Allreduce(count, sum, 5, MPIU_INT64, MPI_SUM, comm));
     PetscCallMPI(MPIU_Allreduce(logs, log_sum, 2, MPIU_REAL, MPIU_SUM, comm));
     PetscCallMPI(MPIU_Allreduce(max, most, 2, MPIU_INT64, MPI_MAX, comm));
     const PetscReal rows = (PetscReal)PetscMax(sum[3], 1);
     PetscCall(PCInverseView(M, comm, viewer));
+    if (fsai->distributed) PetscCall(ViewHalo(pc, viewer));
     PetscCall(PetscViewerASCIIPrintf(viewer, "row size: mean %g, max %" PetscInt64_FMT "\n",
                                      (double)((PetscReal)(sum[4] + sum[3]) / rows), most[0]));
     PetscCall(PetscViewerASCIIPrintf(
@@ -159,13 +508,13 @@ PetscErrorCode PCView_FSAI(PC pc, PetscViewer viewer)
 
 static PetscErrorCode GetFactors(PC pc, Mat *G, Mat *Gt)
 {
-  PC_FSAI *fsai = (PC_FSAI *)pc->data;
-  Mat      factor;
+  PCInverse *M = &((PC_FSAI *)pc->data)->inverse;
+  Mat        factor;
 
   PetscFunctionBegin;
   PetscCheck(pc->setupcalled && !pc->failedreason, PetscObjectComm((PetscObject)pc), PETSC_ERR_ORDER,
              "The factor exists after a PCSetUp() that did not fail");
-  PetscCall(MatCreateFromFactor(PetscObjectComm((PetscObject)pc), &fsai->inverse.W1, fsai->inverse.d, &factor));
+  PetscCall(MatCreateFromFactor(PetscObjectComm((PetscObject)pc), &M->W1, &M->ghosts1.W, M->ghosts1.columns, M->d, &factor));
   if (Gt) PetscCall(MatTranspose(factor, MAT_INITIAL_MATRIX, Gt));
   if (G) *G = factor;
   else PetscCall(MatDestroy(&factor));

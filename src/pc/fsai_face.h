@@ -2,30 +2,71 @@
 #pragma once
 
 #include "fsai.h"
-#include "local.h"
+#include "halo_face.h"
 #include "pcinverse.h"
+
+/*
+   The ranks, in hops, that a factor reaches if nothing is said, and the most hops and layers that an option may ask for. A factor
+   that stays in the rank's block needs no hop.
+*/
+constexpr PetscInt kFSAIOverlap = 0, kFSAIMostOverlap = 1000, kFSAIMostLayers = 10000;
+
+/* How a factor's entries in columns of other ranks come to those ranks, which keep them as rows of G^T. */
+struct FSAITransposed {
+  HaloBlocks blocks;
+  PetscInt  *send  = nullptr; /* [to_start.back()] places in ghosts1.W of what is sent */
+  PetscInt  *place = nullptr; /* [from_start.back()] places in what is received of the entries of ghosts2.W */
+};
 
 /* The data of a type derives from PC_FSAI. */
 struct PC_FSAI : PC_Local {
   PCInverse inverse = PCInverse{};
   FSAIStats stats   = FSAIStats{};
   PetscBool reused  = PETSC_FALSE; /* whether the last set-up kept the pattern */
+
+  /* a factor that reaches other ranks */
+  bool           distributed = false; /* whether the last set-up was of such a factor, the same on all ranks */
+  bool           may_keep    = false; /* whether all ranks can keep the pattern of such a factor */
+  PetscInt       deepest     = 0;     /* couplings that the pattern of a row follows at most */
+  PetscInt       limited     = 0;     /* rows of the factor that the layers may have cut */
+  Halo           halo        = Halo{};
+  CSR            whole       = CSR{}; /* W1 with foreign columns, if this rank has gathered rows */
+  FSAITransposed transposed  = FSAITransposed{};
 };
 
 /*
-   Begins a set-up: decides whether the pattern is kept, sets `reused` to the answer, and makes room for a new factor if not. The
-   type then computes W1 and d of the inverse.
+   Gathers the rows that a factor needs which follows so many couplings, of which `layers` are gathered, or those of a pattern.
+   reuse_pattern and the precision are those of PCFSAIPrepare().
 */
-PetscErrorCode PCFSAIPrepare(PC, const CSRView *A, PetscBool reuse_pattern, FinePCPrecision factor);
+struct FSAIReach {
+  const char     *type; /* "afsai" or "sfsai" */
+  PetscInt        overlap, layers, deepest;
+  Mat             pattern;
+  PetscBool       reuse_pattern;
+  FinePCPrecision factor;
+};
+PetscErrorCode PCFSAIGather(PC, const FSAIReach *, PCLocalPhase *);
+
+/*
+   Begins a set-up: decides whether the pattern is kept, sets `reused` to the answer, and makes room for a new factor if not. The
+   type then computes d of the inverse, and the rows from the first own one on of *W1, whose columns are those of A.
+*/
+PetscErrorCode PCFSAIPrepare(PC, const CSRView *A, PetscBool reuse_pattern, FinePCPrecision factor, CSR **W1);
 
 /* Ends a set-up: computes W2 = G~^T, or describes in the outcome why the matrix cannot be preconditioned. */
-PetscErrorCode PCFSAIComplete(PC, const char type[], PCLocalOutcome *);
+PetscErrorCode PCFSAIComplete(PC, const char type[], PetscBool reuse_pattern, PCLocalOutcome *);
+
+/* The first row of A that belongs to this rank. */
+PetscInt PCFSAIFirst(const PC_FSAI *);
 
 /* Gives the PC the operations that set up and apply. */
-PetscErrorCode PCFSAISetOperations(PC, PC_FSAI *, PC_Local::Compute);
+PetscErrorCode PCFSAISetOperations(PC, PC_FSAI *, PC_Local::Compute, PetscErrorCode (*gather)(PC, PCLocalPhase *));
 
 /* Composes the methods that all of these types have, or takes them away if `compose` is false. */
 PetscErrorCode PCFSAICompose(PC, const char get_factors[], PetscBool compose);
+
+/* Begins a view, with what the options say about other ranks. */
+PetscErrorCode PCViewBegin_FSAI(PC, PetscViewer, PetscInt overlap, PetscInt layers, PetscBool *is_ascii);
 
 /* Shows what a set-up has built, or why it has built nothing. */
 PetscErrorCode PCView_FSAI(PC, PetscViewer);

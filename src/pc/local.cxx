@@ -44,25 +44,65 @@ static PetscErrorCode MakeCarry(PC_Local *local, const CSRView *A, const PetscSc
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The rows that `compute` works on. */
+struct Rows {
+  const CSRView *own;     /* of the rank's block */
+  CSR            L;       /* these rows and those of other ranks, or without arrays */
+  PetscInt       first;   /* the first own row in L */
+  CSRView        A;       /* what is computed on: L if there is one, without one-sided couplings if they are left out */
+  PetscScalar   *values;  /* the values of A if they are not those of the matrix */
+  PetscScalar   *carried; /* those of the rank's block without one-sided couplings, if A is L */
+};
+
 /*
-   Counts one-sided couplings. If there are any and they are to be left out, copies the values of A with zeros in their place;
-   otherwise *values stays null.
+   Counts one-sided couplings. If there are any and they are to be left out, copies the values with zeros in their place; otherwise
+   `values` stays null. What an application carries over from isolated rows is in the rank's block alone.
 */
-static PetscErrorCode GetSymmetricValues(PC_Local *local, OneSided one_sided, const CSRView *A, PetscScalar **values)
+static PetscErrorCode GetSymmetricValues(PC_Local *local, OneSided one_sided, Rows *rows)
 {
-  const bool on_device = PetscMemTypeDevice(A->where);
-  const auto check     = on_device ? CSRSymmetry_CUDA : CSRSymmetry_Host;
+  CSRView *const A         = &rows->A;
+  const bool     on_device = PetscMemTypeDevice(A->where);
+  const auto     check     = on_device ? CSRSymmetry_CUDA : CSRSymmetry_Host;
+  CSRSymmetry   *work, ignored;
 
   PetscFunctionBegin;
   local->keeps_one_sided = one_sided == OneSided::KEEP;
   if (on_device && !local->symmetry_work)
     PetscCall(ArrayCreate(sizeof(*local->symmetry_work), A->where, (void **)&local->symmetry_work));
+  work = local->symmetry_work;
   PetscCall(FreeCarry(local));
-  PetscCall(check(A, nullptr, local->symmetry_work, &local->symmetry));
-  if (!local->symmetry.one_sided || one_sided == OneSided::KEEP) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(ArrayCreate(A->nnz * sizeof(**values), A->where, (void **)values));
-  PetscCall(check(A, *values, local->symmetry_work, &local->symmetry));
-  PetscCall(MakeCarry(local, A, *values));
+  PetscCall(check(A, rows->first, nullptr, work, &local->symmetry));
+  if (!(local->symmetry.one_sided || local->symmetry.foreign) || one_sided == OneSided::KEEP) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(ArrayCreate(A->nnz * sizeof(*rows->values), A->where, (void **)&rows->values));
+  PetscCall(check(A, rows->first, rows->values, work, &local->symmetry));
+  A->a = rows->values;
+  if (!rows->L.i) PetscCall(MakeCarry(local, rows->own, rows->values));
+  else {
+    PetscCall(ArrayCreate(rows->own->nnz * sizeof(*rows->carried), A->where, (void **)&rows->carried));
+    PetscCall(check(rows->own, 0, rows->carried, work, &ignored));
+    PetscCall(MakeCarry(local, rows->own, rows->carried));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode GetRows(PC pc, OneSided one_sided, Rows *rows)
+{
+  PC_Local *local = (PC_Local *)pc->data;
+
+  PetscFunctionBegin;
+  if (local->extend) PetscCall(local->extend(pc, rows->own, &rows->L, &rows->first));
+  const CSR &L = rows->L;
+  rows->A      = L.i ? CSRView{L.rows, L.nnz, L.i, L.j, (const PetscScalar *)L.a, L.where} : *rows->own;
+  PetscCall(GetSymmetricValues(local, one_sided, rows));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode FreeRows(Rows *rows)
+{
+  PetscFunctionBegin;
+  PetscCall(CSRDestroy(&rows->L));
+  PetscCall(ArrayDestroy(rows->own->where, (void **)&rows->values));
+  PetscCall(ArrayDestroy(rows->own->where, (void **)&rows->carried));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -70,18 +110,14 @@ PetscErrorCode PCLocalComputeOnSymmetricRows(PC pc, OneSided one_sided,
                                              PetscErrorCode (*on_rows)(PC, const CSRView *, PCLocalOutcome *),
                                              PCLocalOutcome *outcome)
 {
-  PetscScalar *values = nullptr;
-  CSRMat       mat;
+  CSRMat mat;
 
   PetscFunctionBegin;
   PetscCall(MatGetPoints(pc->pmat, (PetscBool)(pc->flag == SAME_NONZERO_PATTERN), &((PC_Local *)pc->data)->points, &mat));
-  PetscErrorCode code = CallGuarded(GetSymmetricValues, (PC_Local *)pc->data, one_sided, (const CSRView *)&mat.A, &values);
-  if (!code) {
-    CSRView A = mat.A;
-    if (values) A.a = values;
-    code = CallGuarded(on_rows, pc, (const CSRView *)&A, outcome);
-  }
-  const PetscErrorCode freed = ArrayDestroy(mat.A.where, (void **)&values), restored = MatRestoreCSR(&mat);
+  Rows           rows{&mat.A, {}, 0, {}, nullptr, nullptr};
+  PetscErrorCode code = CallGuarded(GetRows, pc, one_sided, &rows);
+  if (!code) code = CallGuarded(on_rows, pc, (const CSRView *)&rows.A, outcome);
+  const PetscErrorCode freed = FreeRows(&rows), restored = MatRestoreCSR(&mat);
   PetscCall(code);
   PetscCall(freed);
   PetscCall(restored);
@@ -135,27 +171,80 @@ static PetscErrorCode Agree(PC pc, const PCLocalOutcome *mine)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode PCLocalPhaseStep(PCLocalPhase *phase, PetscErrorCode code, bool *more)
+{
+  PetscFunctionBegin;
+  if (code) {
+    phase->outcome->code    = code;
+    phase->outcome->text[0] = 0; /* it has been reported */
+  }
+  int any[2] = {phase->outcome->code != PETSC_SUCCESS, more && *more};
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, any, 2, MPI_INT, MPI_LOR, phase->comm));
+  phase->stopped = any[0];
+  if (more) *more = any[1];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* From here to the agreement a rank is on its own. One that alone has set values, say, alone has a matrix that is not assembled. */
-static PetscErrorCode Compute(PC pc, PCLocalOutcome *outcome)
+static PetscErrorCode CheckAssembled(PC pc, PCLocalOutcome *outcome)
 {
   PetscBool assembled;
 
   PetscFunctionBegin;
   PetscCall(MatAssembled(pc->pmat, &assembled));
-  if (assembled) PetscCall(((PC_Local *)pc->data)->compute(pc, outcome));
-  else {
-    outcome->code = PETSC_ERR_ARG_WRONGSTATE;
-    PetscCall(PetscStrncpy(outcome->text, "The matrix is not assembled: call MatAssemblyBegin() and MatAssemblyEnd()",
-                           sizeof(outcome->text)));
+  if (assembled) PetscFunctionReturn(PETSC_SUCCESS);
+  outcome->code = PETSC_ERR_ARG_WRONGSTATE;
+  PetscCall(PetscStrncpy(outcome->text, "The matrix is not assembled: call MatAssemblyBegin() and MatAssemblyEnd()",
+                         sizeof(outcome->text)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Computes the factor: what other ranks are needed for first, then what a rank does alone. */
+static PetscErrorCode Compute(PC pc, PCLocalOutcome *outcome)
+{
+  PC_Local    *local = (PC_Local *)pc->data;
+  PCLocalPhase phase{PetscObjectComm((PetscObject)pc), outcome, false};
+
+  PetscFunctionBegin;
+  PetscCall(CheckAssembled(pc, outcome));
+  if (local->gather) PetscCall(local->gather(pc, &phase));
+  if (outcome->code || phase.stopped) PetscFunctionReturn(PETSC_SUCCESS);
+  const PetscErrorCode code = CallGuarded(local->compute, pc, outcome);
+  if (code) {
+    outcome->code    = code;
+    outcome->text[0] = 0;
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Connects the factors of all ranks, which all have one. */
+static PetscErrorCode Connect(PC pc, PCLocalOutcome *outcome)
+{
+  PCLocalPhase phase{PetscObjectComm((PetscObject)pc), outcome, false};
+
+  PetscFunctionBegin;
+  PetscCall(((PC_Local *)pc->data)->connect(pc, &phase));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode RunAndAgree(PC pc, PetscErrorCode (*part)(PC, PCLocalOutcome *))
+{
+  PCLocalOutcome outcome;
+
+  PetscFunctionBegin;
+  const PetscErrorCode code = CallGuarded(part, pc, &outcome);
+  if (code) {
+    outcome.code    = code;
+    outcome.text[0] = 0;
+  }
+  PetscCall(Agree(pc, &outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode PCSetUp_Local(PC pc)
 {
-  PC_Local      *local = (PC_Local *)pc->data;
-  PetscInt       rows, columns;
-  PCLocalOutcome outcome;
+  PC_Local *local = (PC_Local *)pc->data;
+  PetscInt  rows, columns;
 
   PetscFunctionBegin;
   pc->failedreason  = PC_NOERROR;
@@ -164,14 +253,10 @@ PetscErrorCode PCSetUp_Local(PC pc)
   PetscCall(MatGetSize(pc->pmat, &rows, &columns));
   PetscCheck(rows == columns, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ,
              "The matrix must be square, but is %" PetscInt_FMT " by %" PetscInt_FMT, rows, columns);
-  const PetscInt64     told = local->symmetry.one_sided;
-  const PetscErrorCode code = CallGuarded(Compute, pc, &outcome);
-  if (code) {
-    outcome.code    = code;
-    outcome.text[0] = 0;
-  }
+  const PetscInt64 told = local->symmetry.one_sided;
   PetscCall(PetscObjectStateIncrease((PetscObject)pc)); /* tells solvers that keep data of the factor that the factor is new */
-  PetscCall(Agree(pc, &outcome));
+  PetscCall(RunAndAgree(pc, Compute));
+  if (local->connect && !pc->failedreason) PetscCall(RunAndAgree(pc, Connect));
   if (local->symmetry.one_sided && local->symmetry.one_sided != told)
     PetscCall(
       PetscInfo(pc, "%" PetscInt64_FMT " couplings are one-sided: the matrix is not symmetric\n", local->symmetry.one_sided));
@@ -416,7 +501,7 @@ PetscErrorCode PCViewBegin_Local(PC pc, PetscViewer viewer, PetscBool *is_ascii)
   PetscCall(PetscObjectTypeCompare((PetscObject)viewer, PETSCVIEWERASCII, is_ascii));
   if (!*is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pc), &size));
-  if (size > 1)
+  if (size > 1 && !((const PC_Local *)pc->data)->reaches_others)
     PetscCall(PetscViewerASCIIPrintf(viewer, "block-local: each of %d ranks preconditions with its own diagonal block\n", size));
   /* on all ranks, since a set-up that has failed may have left a copy on some of them */
   PetscLogDouble bytes = (PetscLogDouble)CSRBytes(&points->copy), all;

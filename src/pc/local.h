@@ -2,7 +2,8 @@
    PC_Local is the base of every preconditioner that works on the rank's own diagonal block, whatever its factor is. It does what
    all of them do alike: a set-up begins and ends on all ranks together, with one verdict; M^{-1} is applied to vectors in either
    memory, and to several vectors; the view begins alike. A type adds two functions, one that computes the factor and one that
-   applies the factor. Neither function needs another rank.
+   applies the factor. Neither function needs another rank, unless the type also has the functions of a factor that reaches other
+   ranks.
 */
 #pragma once
 
@@ -20,6 +21,19 @@ struct PCLocalOutcome {
   char text[1024] = ""; /* what is wrong, and in which row: a sentence without its full stop */
 };
 
+/* A part of a set-up in which ranks communicate, and what this rank has to say about it. */
+struct PCLocalPhase {
+  MPI_Comm        comm;
+  PCLocalOutcome *outcome;
+  bool            stopped; /* a rank has failed, so that no rank goes on */
+};
+
+/*
+   Ends a step of a phase on all ranks, with the error of what this rank did alone. `more` is whether this rank wants another step,
+   and then whether any rank does; it may be null.
+*/
+PetscErrorCode PCLocalPhaseStep(PCLocalPhase *, PetscErrorCode, bool *more);
+
 /* The data of a type derives from PC_Local, so that they begin with it. */
 struct PC_Local {
   using Compute = PetscErrorCode (*)(PC, PCLocalOutcome *);
@@ -36,6 +50,17 @@ struct PC_Local {
   Apply apply = nullptr;
 
   PetscInt columns_at_once = 1; /* the most columns that `apply` takes, at least 1 */
+
+  /*
+     A factor that reaches other ranks has these functions, too; then `apply` communicates. Before `compute`, all ranks `gather`
+     together; `compute` has its rows extended, and without L.i there is nothing to extend; then all ranks `connect` their factors.
+  */
+  PetscErrorCode (*gather)(PC, PCLocalPhase *)                              = nullptr;
+  PetscErrorCode (*extend)(PC, const CSRView *own, CSR *L, PetscInt *first) = nullptr;
+  PetscErrorCode (*connect)(PC, PCLocalPhase *)                             = nullptr;
+
+  /* Whether the factor reaches other ranks, or will after a set-up with the options as they are. */
+  bool reaches_others = false;
 
   PetscMemType where           = PETSC_MEMTYPE_HOST; /* memory of the factor */
   PetscInt     rows            = 0;                  /* rows of the rank's block */
@@ -58,6 +83,7 @@ PetscErrorCode PCLocalPlace(PC, PetscMemType, PetscInt rows);
 /*
    `compute` of a type that needs a symmetric matrix of single entries calls this function. It lends the rows of the rank's block to
    `on_rows`, of a matrix of blocks those of `points`, and takes them back, whether there is an error or not, and sets `symmetry`.
+   Rows that `extend` gives take the place of those of the block; isolated rows of other ranks are then left out, not carried over.
    With LEAVE_OUT, couplings that
    one row alone has are zero in these rows, and an application carries the values of isolated rows over to the rows that are
    coupled to them; with KEEP, the rows are those of the operator.

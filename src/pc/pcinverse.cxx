@@ -1,6 +1,8 @@
 /* An explicit inverse in two factors is applied, viewed and reset here. */
 #include <petsc/private/petscimpl.h>
 
+#include <vector>
+
 #include "pcinverse.h"
 
 PetscErrorCode PCInverseNeedWork(PCInverse *M, PetscInt columns)
@@ -9,7 +11,73 @@ PetscErrorCode PCInverseNeedWork(PCInverse *M, PetscInt columns)
   if (M->work_columns >= columns) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(ArrayDestroy(M->where, (void **)&M->work));
   PetscCall(ArrayCreate(columns * M->rows * sizeof(PetscScalar), M->where, (void **)&M->work));
+  for (PCInverseGhosts *ghosts : {&M->ghosts1, &M->ghosts2}) {
+    PetscCall(ArrayDestroy(M->where, (void **)&ghosts->values));
+    PetscCall(ArrayCreate(columns * ghosts->count * sizeof(PetscScalar), M->where, (void **)&ghosts->values));
+  }
   M->work_columns = columns;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCInverseConnect(PCInverse *M, PCInverseGhosts *ghosts, MPI_Comm comm, PetscLayout layout)
+{
+  std::vector<PetscInt> i(ghosts->W.i ? M->rows + 1 : 0), rows;
+
+  PetscFunctionBegin;
+  PetscCall(ArrayCopy(i.data(), ghosts->W.i, i.size() * sizeof(PetscInt), PETSC_MEMTYPE_HOST, M->where));
+  for (PetscInt row = 0; row + 1 < (PetscInt)i.size(); row++)
+    if (i[row] < i[row + 1]) rows.push_back(row);
+  ghosts->touched = (PetscInt)rows.size();
+  PetscCall(ArrayCreate(rows.size() * sizeof(PetscInt), M->where, (void **)&ghosts->rows));
+  PetscCall(ArrayCopy(ghosts->rows, rows.data(), rows.size() * sizeof(PetscInt), M->where, PETSC_MEMTYPE_HOST));
+  PetscCall(ArrayCreate(M->work_columns * ghosts->count * sizeof(PetscScalar), M->where, (void **)&ghosts->values));
+  PetscCall(PetscSFCreate(comm, &ghosts->exchange));
+  PetscCall(PetscSFSetGraphLayout(ghosts->exchange, layout, ghosts->count, nullptr, PETSC_COPY_VALUES, ghosts->columns));
+  PetscCall(PetscSFSetUp(ghosts->exchange));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode DestroyGhosts(PCInverseGhosts *ghosts, PetscMemType where)
+{
+  PetscFunctionBegin;
+  PetscCall(CSRDestroy(&ghosts->W));
+  PetscCall(PetscSFDestroy(&ghosts->exchange));
+  PetscCall(PetscFree(ghosts->columns));
+  PetscCall(ArrayDestroy(where, (void **)&ghosts->rows));
+  PetscCall(ArrayDestroy(where, (void **)&ghosts->values));
+  *ghosts = PCInverseGhosts{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+size_t PCInverseGhostBytes(const PCInverseGhosts *ghosts)
+{
+  return (2 * ghosts->touched + ghosts->count + ghosts->W.nnz) * sizeof(PetscInt) +
+         ghosts->W.nnz * FinePCPrecisionBytes(ghosts->W.precision);
+}
+
+/* Each column is a message of its own to each neighbour, so that ranks agree whether or not they take columns together. */
+static PetscErrorCode ExchangeBegin(const PCInverse *M, const PCInverseGhosts *ghosts, PetscInt columns, const PetscScalar *X,
+                                    PetscInt ldx)
+{
+  PetscFunctionBegin;
+  for (PetscInt c = 0; ghosts->exchange && c < columns; c++)
+    PetscCall(PetscSFBcastWithMemTypeBegin(ghosts->exchange, MPIU_SCALAR, M->where, X + (size_t)c * ldx, M->where,
+                                           ghosts->values + (size_t)c * ghosts->count, MPI_REPLACE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Ends the exchange, and adds D W times what it has brought to Y. */
+static PetscErrorCode ExchangeEnd(const PCInverse *M, const PCInverseGhosts *ghosts, const PetscScalar *d, PetscInt columns,
+                                  const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy)
+{
+  const auto add = PetscMemTypeDevice(M->where) ? CSRMultiplyAdd_CUDA : CSRMultiplyAdd_Host;
+
+  PetscFunctionBegin;
+  if (!ghosts->exchange) PetscFunctionReturn(PETSC_SUCCESS);
+  for (PetscInt c = 0; c < columns; c++)
+    PetscCall(
+      PetscSFBcastEnd(ghosts->exchange, MPIU_SCALAR, X + (size_t)c * ldx, ghosts->values + (size_t)c * ghosts->count, MPI_REPLACE));
+  if (ghosts->touched) PetscCall(add(&ghosts->W, ghosts->touched, ghosts->rows, d, columns, ghosts->values, ghosts->count, Y, ldy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -20,9 +88,13 @@ PetscErrorCode PCInverseApply(PCInverse *M, PetscInt columns, const PetscScalar 
 
   PetscFunctionBegin;
   PetscCall(PCInverseNeedWork(M, columns));
+  PetscCall(ExchangeBegin(M, &M->ghosts1, columns, X, ldx));
   PetscCall(multiply(&M->W1, PETSC_TRUE, M->d, columns, X, ldx, M->work, M->rows));
+  PetscCall(ExchangeEnd(M, &M->ghosts1, M->d, columns, X, ldx, M->work, M->rows));
+  PetscCall(ExchangeBegin(M, &M->ghosts2, columns, M->work, M->rows));
   PetscCall(multiply(&M->W2, PETSC_TRUE, nullptr, columns, M->work, M->rows, Y, ldy));
-  *flops = columns * (2.0 * M->W1.nnz + 2.0 * M->W2.nnz + M->rows);
+  PetscCall(ExchangeEnd(M, &M->ghosts2, nullptr, columns, M->work, M->rows, Y, ldy));
+  *flops = columns * (2.0 * M->W1.nnz + 2.0 * M->W2.nnz + 2.0 * M->ghosts1.W.nnz + 2.0 * M->ghosts2.W.nnz + M->rows);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -31,22 +103,31 @@ PetscErrorCode PCInverseReset(PCInverse *M)
   PetscFunctionBegin;
   PetscCall(CSRDestroy(&M->W1));
   PetscCall(CSRDestroy(&M->W2));
+  PetscCall(DestroyGhosts(&M->ghosts1, M->where));
+  PetscCall(DestroyGhosts(&M->ghosts2, M->where));
   PetscCall(ArrayDestroy(M->where, (void **)&M->d));
   PetscCall(ArrayDestroy(M->where, (void **)&M->work));
   *M = PCInverse{};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The number of entries of W with its unit diagonal, which is not stored. */
-static PetscInt FactorEntries(const PCInverse *M, const CSR *W)
+/* The number of entries of W1 with its unit diagonal, which is not stored. */
+static PetscInt FactorEntries(const PCInverse *M)
 {
-  return W->nnz + M->rows;
+  return M->W1.nnz + M->ghosts1.W.nnz + M->rows;
+}
+
+/* Bytes of both factors and of D. */
+static PetscLogDouble FactorBytes(const PCInverse *M)
+{
+  return (PetscLogDouble)(CSRBytes(&M->W1) + CSRBytes(&M->W2) + PCInverseGhostBytes(&M->ghosts1) +
+                          PCInverseGhostBytes(&M->ghosts2) + M->rows * sizeof(PetscScalar));
 }
 
 PetscErrorCode PCInverseView(const PCInverse *M, MPI_Comm comm, PetscViewer viewer)
 {
-  PetscInt64     local[3] = {FactorEntries(M, &M->W1), M->operator_nnz, M->rows}, sum[3];
-  PetscLogDouble bytes    = (PetscLogDouble)(CSRBytes(&M->W1) + CSRBytes(&M->W2) + M->rows * sizeof(PetscScalar)), all_bytes;
+  PetscInt64     local[3] = {FactorEntries(M), M->operator_nnz, M->rows}, sum[3];
+  PetscLogDouble bytes    = FactorBytes(M), all_bytes;
 
   PetscFunctionBegin;
   PetscCallMPI(MPIU_Allreduce(local, sum, 3, MPIU_INT64, MPI_SUM, comm));
@@ -101,9 +182,10 @@ PetscErrorCode PCFinePCGetApplyBytes(PC pc, PetscLogDouble *bytes)
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(GetInverse(pc, &M));
-  *bytes = M && M->rows ? (PetscLogDouble)(CSRBytes(&M->W1) + CSRBytes(&M->W2) +
-                                           (M->carry_bytes ? 7 : 5) * M->rows * sizeof(PetscScalar) + M->carry_bytes)
-                        : 0;
+  *bytes = M && M->rows
+             ? FactorBytes(M) + (PetscLogDouble)((M->carry_bytes ? 6 : 4) * M->rows * sizeof(PetscScalar) +
+                                                 2 * (M->ghosts1.count + M->ghosts2.count) * sizeof(PetscScalar) + M->carry_bytes)
+             : 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -130,6 +212,6 @@ PetscErrorCode PCFinePCGetDensity(PC pc, PetscReal *density)
   PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
   PetscAssertPointer(density, 2);
   PetscCall(GetInverse(pc, &M));
-  *density = M && M->operator_nnz ? (PetscReal)FactorEntries(M, &M->W1) / (PetscReal)M->operator_nnz : 0;
+  *density = M && M->operator_nnz ? (PetscReal)FactorEntries(M) / (PetscReal)M->operator_nnz : 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -4,7 +4,23 @@
 */
 #pragma once
 
+#include <petscsf.h>
+
 #include "sparse/csr.h"
+
+/*
+   The entries of a factor in columns that belong to other ranks. They multiply `values`, which the exchange brings: entry c is that
+   of the vector in row columns[c] of the matrix.
+*/
+struct PCInverseGhosts {
+  CSR          W;        /* [rows x count], without arrays if this rank has no such entries */
+  PetscInt     count;    /* columns */
+  PetscSF      exchange; /* from the rows of all ranks to the columns, or null if no rank has such entries */
+  PetscInt    *columns;  /* [count] numbers in the matrix, ascending, on the host */
+  PetscInt     touched;  /* rows that have entries */
+  PetscInt    *rows;     /* [touched] these rows, in the memory of the factors */
+  PetscScalar *values;   /* [work_columns * count] work space, in the memory of the factors */
+};
 
 struct PCInverse {
   CSR          W1, W2; /* the factors without their unit diagonals, which are not stored */
@@ -15,6 +31,12 @@ struct PCInverse {
   size_t       carry_bytes;  /* memory of a third factor that comes before W1, which PC_Local has, or 0 */
   PetscScalar *work;         /* [work_columns * rows] the products W1 X */
   PetscInt     work_columns; /* 1 from the set-up on, and more after an apply to several columns */
+
+  /*
+     With them t = D (x + W1 x + ghosts1.W g) and y = t + W2 t + ghosts2.W h, where g are entries of x on lower-numbered ranks and h
+     are entries of t on higher-numbered ranks.
+  */
+  PCInverseGhosts ghosts1, ghosts2;
 };
 
 /*
@@ -25,6 +47,12 @@ constexpr PetscInt kInverseColumns = 4;
 
 /* Makes the work space for products with so many columns. */
 PetscErrorCode PCInverseNeedWork(PCInverse *, PetscInt columns);
+
+/* Makes what the ghosts need beside W and `columns`, with the layout of the matrix's rows. Collective. */
+PetscErrorCode PCInverseConnect(PCInverse *, PCInverseGhosts *, MPI_Comm, PetscLayout);
+
+/* Bytes of the entries, of the list of their rows, and of the numbers of their columns. */
+size_t PCInverseGhostBytes(const PCInverseGhosts *);
 
 /* Y = W2 D W1 X for at most kInverseColumns columns, in the memory of the factors. `flops` is set to the number of operations. */
 PetscErrorCode PCInverseApply(PCInverse *, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy,

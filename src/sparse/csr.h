@@ -48,3 +48,9 @@ PetscErrorCode CSRMultiply_Host(const CSR *W, PetscBool unit, const PetscScalar 
                                 PetscInt ldx, PetscScalar *Y, PetscInt ldy);
 PetscErrorCode CSRMultiply_CUDA(const CSR *W, PetscBool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X,
                                 PetscInt ldx, PetscScalar *Y, PetscInt ldy);
+
+/* Y += D W X, where `rows` [count] are the rows of W that have entries, in the memory of W; the rest is as above. */
+PetscErrorCode CSRMultiplyAdd_Host(const CSR *W, PetscInt count, const PetscInt *rows, const PetscScalar *d, PetscInt columns,
+                                   const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy);
+PetscErrorCode CSRMultiplyAdd_CUDA(const CSR *W, PetscInt count, const PetscInt *rows, const PetscScalar *d, PetscInt columns,
+                                   const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy);

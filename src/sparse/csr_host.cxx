@@ -99,3 +99,27 @@ PetscErrorCode CSRMultiply_Host(const CSR *W, PetscBool unit, const PetscScalar 
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+template <typename S>
+static void MultiplyAdd(const CSR &W, PetscInt count, const PetscInt *rows, const PetscScalar *d, const PetscScalar *x,
+                        PetscScalar *y)
+{
+  const S *a = (const S *)W.a;
+  for (PetscInt r = 0; r < count; r++) {
+    const PetscInt row = rows[r];
+    PetscScalar    sum = 0;
+    for (PetscInt k = W.i[row]; k < W.i[row + 1]; k++) sum += (PetscScalar)a[k] * x[W.j[k]];
+    y[row] += d ? d[row] * sum : sum;
+  }
+}
+
+PetscErrorCode CSRMultiplyAdd_Host(const CSR *W, PetscInt count, const PetscInt *rows, const PetscScalar *d, PetscInt columns,
+                                   const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy)
+{
+  PetscFunctionBegin;
+  for (PetscInt c = 0; c < columns; c++) {
+    if (W->precision == FINEPC_SINGLE) MultiplyAdd<float>(*W, count, rows, d, X + (size_t)c * ldx, Y + (size_t)c * ldy);
+    else MultiplyAdd<double>(*W, count, rows, d, X + (size_t)c * ldx, Y + (size_t)c * ldy);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -161,18 +161,92 @@ PetscErrorCode MatGetGhostCSR(Mat A, CSRMat *csr, PetscInt *count, const PetscIn
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode MatCreateFromFactor(MPI_Comm comm, const CSR *W, const PetscScalar *d, Mat *G)
+PetscErrorCode MatGetValuesMemType(Mat A, PetscMemType *where)
 {
-  CSR          host;
+  Mat       local;
+  PetscBool is_cuda, bound;
+
+  PetscFunctionBegin;
+  PetscCall(MatGetDiagonalBlock(A, &local));
+  PetscCall(PetscObjectTypeCompare((PetscObject)local, MATSEQAIJCUSPARSE, &is_cuda));
+  PetscCall(MatBoundToCPU(local, &bound));
+  *where = kHasCUDA && is_cuda && !bound ? PETSC_MEMTYPE_CUDA : PETSC_MEMTYPE_HOST;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatGetOtherCSR(Mat A, CSRMat *csr)
+{
+  PetscMemType where;
+
+  PetscFunctionBegin;
+  *csr = CSRMat{};
+  PetscCall(MatMPIAIJGetSeqAIJ(A, nullptr, &csr->local, nullptr));
+  PetscCall(MatGetSize(csr->local, &csr->A.n, nullptr));
+  PetscCall(MatGetValuesMemType(A, &where));
+  if (PetscMemTypeDevice(where)) PetscCall(GetDeviceCSR(csr));
+  else PetscCall(GetHostCSR(csr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode GetIJ(Mat local, const PetscInt **i, const PetscInt **j)
+{
+  PetscInt  n;
+  PetscBool done;
+
+  PetscFunctionBegin;
+  PetscCall(MatGetRowIJ(local, 0, PETSC_FALSE, PETSC_FALSE, &n, i, j, &done));
+  PetscCheck(done, PETSC_COMM_SELF, PETSC_ERR_SUP, "Matrix type %s does not give its rows", ((PetscObject)local)->type_name);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatGetHostPattern(Mat A, HostPattern *P)
+{
+  Mat own, other;
+
+  PetscFunctionBegin;
+  *P = HostPattern{};
+  PetscCall(MatCheckLayout(A));
+  PetscCall(MatMPIAIJGetSeqAIJ(A, &own, &other, &P->columns));
+  PetscCall(MatGetLocalSize(own, &P->n, nullptr));
+  PetscCall(MatGetSize(other, nullptr, &P->count));
+  PetscCall(GetIJ(own, &P->own_i, &P->own_j));
+  P->own = own;
+  PetscCall(GetIJ(other, &P->other_i, &P->other_j));
+  P->other = other;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatRestoreHostPattern(HostPattern *P)
+{
+  PetscInt  n;
+  PetscBool done;
+
+  PetscFunctionBegin;
+  if (P->own) PetscCall(MatRestoreRowIJ(P->own, 0, PETSC_FALSE, PETSC_FALSE, &n, &P->own_i, &P->own_j, &done));
+  if (P->other) PetscCall(MatRestoreRowIJ(P->other, 0, PETSC_FALSE, PETSC_FALSE, &n, &P->other_i, &P->other_j, &done));
+  *P = HostPattern{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscScalar ValueOf(const CSR *W, PetscInt k)
+{
+  return W->precision == FINEPC_SINGLE ? (PetscScalar)((const float *)W->a)[k] : ((const double *)W->a)[k];
+}
+
+PetscErrorCode MatCreateFromFactor(MPI_Comm comm, const CSR *W, const CSR *ghosts, const PetscInt columns[], const PetscScalar *d,
+                                   Mat *G)
+{
+  CSR          host, foreign{};
   PetscScalar *d_host, *a;
   PetscInt    *i, *j, first = 0;
   PetscMPIInt  rank;
 
   PetscFunctionBegin;
   PetscCall(CSRCopyToHost(W, &host));
+  if (ghosts->i) PetscCall(CSRCopyToHost(ghosts, &foreign));
   PetscCall(PetscMalloc1(W->rows, &d_host));
   PetscCall(ArrayCopy(d_host, d, W->rows * sizeof(*d), PETSC_MEMTYPE_HOST, W->where));
-  PetscCall(PetscMalloc3(W->rows + 1, &i, W->nnz + W->rows, &j, W->nnz + W->rows, &a));
+  PetscCall(PetscMalloc3(W->rows + 1, &i, foreign.nnz + W->nnz + W->rows, &j, foreign.nnz + W->nnz + W->rows, &a));
   PetscCallMPI(MPI_Exscan(&W->rows, &first, 1, MPIU_INT, MPI_SUM, comm));
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
   if (!rank) first = 0;
@@ -180,9 +254,13 @@ PetscErrorCode MatCreateFromFactor(MPI_Comm comm, const CSR *W, const PetscScala
   for (PetscInt row = 0; row < W->rows; row++) {
     const PetscReal scale = PetscSqrtReal(d_host[row]);
     PetscInt        to    = i[row];
+    for (PetscInt k = foreign.i ? foreign.i[row] : 0; foreign.i && k < foreign.i[row + 1]; k++, to++) {
+      j[to] = columns[foreign.j[k]];
+      a[to] = scale * ValueOf(&foreign, k);
+    }
     for (PetscInt k = host.i[row]; k < host.i[row + 1]; k++, to++) {
       j[to] = first + host.j[k];
-      a[to] = scale * (host.precision == FINEPC_SINGLE ? (PetscScalar)((const float *)host.a)[k] : ((const double *)host.a)[k]);
+      a[to] = scale * ValueOf(&host, k);
     }
     j[to]      = first + row;
     a[to]      = scale;
@@ -196,5 +274,6 @@ PetscErrorCode MatCreateFromFactor(MPI_Comm comm, const CSR *W, const PetscScala
   PetscCall(PetscFree3(i, j, a));
   PetscCall(PetscFree(d_host));
   PetscCall(CSRDestroy(&host));
+  PetscCall(CSRDestroy(&foreign));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -27,11 +27,35 @@ PetscErrorCode MatGetHostCSR(Mat, CSRMat *);
 /* Lends the rank's entries in columns of other ranks, on the device. Column j of these rows is column ghosts[j] of the matrix. */
 PetscErrorCode MatGetGhostCSR(Mat, CSRMat *, PetscInt *count, const PetscInt **ghosts);
 
+/* Lends the same entries where MatGetCSR() lends the rank's diagonal block. */
+PetscErrorCode MatGetOtherCSR(Mat, CSRMat *);
+
+/* Where MatGetCSR() lends the rows. */
+PetscErrorCode MatGetValuesMemType(Mat, PetscMemType *);
+
+/*
+   The pattern of the rank's rows of an AIJ matrix on several ranks, on the host, where it is whatever has the values. Column
+   own_j[k] of the rank's block is local, column other_j[k] of the others is column columns[other_j[k]] of the matrix, and both are
+   ascending.
+*/
+struct HostPattern {
+  PetscInt        n;                 /* rows */
+  const PetscInt *own_i, *own_j;     /* of the rank's block */
+  const PetscInt *other_i, *other_j; /* of the rest */
+  PetscInt        count;             /* columns of the rest */
+  const PetscInt *columns;           /* [count] their numbers */
+  Mat             own, other;        /* the sequential matrices that lend all this */
+};
+PetscErrorCode MatGetHostPattern(Mat, HostPattern *);
+PetscErrorCode MatRestoreHostPattern(HostPattern *);
+
 /* Takes back what one of these functions, or MatGetPoints() of bsr_mat.h, has lent. */
 PetscErrorCode MatRestoreCSR(CSRMat *);
 
 /*
    Makes a MATAIJ on the communicator of D^{1/2} (I + W) with D = diag(d). W is strictly triangular and stands for the rank's
-   diagonal block.
+   diagonal block. Entries in columns of lower-numbered ranks are in `ghosts`, whose column c is column columns[c] of the matrix;
+   it may be without arrays.
 */
-PetscErrorCode MatCreateFromFactor(MPI_Comm, const CSR *W, const PetscScalar *d, Mat *);
+PetscErrorCode MatCreateFromFactor(MPI_Comm, const CSR *W, const CSR *ghosts, const PetscInt columns[], const PetscScalar *d,
+                                   Mat *);

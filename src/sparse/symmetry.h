@@ -18,14 +18,16 @@ struct CSRSymmetry {
   PetscInt64 one_sided; /* couplings a_ij for which a_ji is zero or not stored, where a_ij is more than rounding beside a_ii */
   PetscInt64 unequal;   /* pairs of entries, none of them zero, that differ */
   PetscReal  largest;   /* the largest |a_ij - a_ji| / max(|a_ij|, |a_ji|) of these pairs */
+  PetscInt64 foreign;   /* couplings of the kind of `one_sided` among rows that other ranks count */
 };
 
 /*
    Counts what makes A unsymmetric. If `values` [nnz] is given, in the memory of A, it gets the values of A with zeros in the place
-   of the couplings that are counted as one-sided. The work space of the CUDA twin is one CSRSymmetry on the device.
+   of the couplings that are one-sided. The rows before `first` belong to other ranks: entries among them are counted in `foreign`
+   alone. The work space of the CUDA twin is one CSRSymmetry on the device.
 */
-PetscErrorCode CSRSymmetry_Host(const CSRView *A, PetscScalar *values, CSRSymmetry *work, CSRSymmetry *);
-PetscErrorCode CSRSymmetry_CUDA(const CSRView *A, PetscScalar *values, CSRSymmetry *work, CSRSymmetry *);
+PetscErrorCode CSRSymmetry_Host(const CSRView *A, PetscInt first, PetscScalar *values, CSRSymmetry *work, CSRSymmetry *);
+PetscErrorCode CSRSymmetry_CUDA(const CSRView *A, PetscInt first, PetscScalar *values, CSRSymmetry *work, CSRSymmetry *);
 
 /*
    W = -E D^{-1}, in double precision, where E are the one-sided couplings of A to isolated rows: rows that have their diagonal

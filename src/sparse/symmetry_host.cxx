@@ -8,7 +8,7 @@
 
 #include "symmetry.h"
 
-PetscErrorCode CSRSymmetry_Host(const CSRView *A, PetscScalar *values, CSRSymmetry *, CSRSymmetry *symmetry)
+PetscErrorCode CSRSymmetry_Host(const CSRView *A, PetscInt first, PetscScalar *values, CSRSymmetry *, CSRSymmetry *symmetry)
 {
   const PetscScalar *const a = A->a;
   std::vector<PetscInt>    next(A->i, A->i + A->n); /* the first entry of each row that was not met yet */
@@ -16,14 +16,14 @@ PetscErrorCode CSRSymmetry_Host(const CSRView *A, PetscScalar *values, CSRSymmet
 
   const auto alone = [&](PetscInt row, PetscInt k) {
     if (!(PetscAbsScalar(a[k]) > noise[row]) || !std::isfinite(a[k])) return;
-    symmetry->one_sided++;
+    (PetscMax(row, A->j[k]) < first ? symmetry->foreign : symmetry->one_sided)++;
     if (values) values[k] = 0;
   };
   const auto pair = [&](PetscInt row, PetscInt k, PetscInt column, PetscInt k_other) {
     const PetscReal larger = PetscMax(PetscAbsScalar(a[k]), PetscAbsScalar(a[k_other])), apart = PetscAbsScalar(a[k] - a[k_other]);
     if (a[k_other] == 0) alone(row, k);
     else if (a[k] == 0) alone(column, k_other);
-    else if (apart > kSymmetry * larger && apart > noise[row] && std::isfinite(apart)) {
+    else if (column >= first && apart > kSymmetry * larger && apart > noise[row] && std::isfinite(apart)) {
       symmetry->unequal++;
       symmetry->largest = PetscMax(symmetry->largest, apart / larger);
     }

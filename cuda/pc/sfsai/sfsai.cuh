@@ -26,15 +26,15 @@ public:
   /* The scaling has moved. */
   virtual void UseScaling(const PetscReal *s) = 0;
 
-  /* G_i [n + 1] from the lengths of the rows. */
+  /* G_i [rows + 1] from the lengths of the rows. */
   virtual PetscErrorCode Scan(PetscInt *G_i) = 0;
 
-  /* Rows first .. end - 1; entry base = G_i[first] of G goes to G_j[0]. */
+  /* Rows first .. end - 1 of G; entry base = G_i[first] of G goes to G_j[0]. */
   virtual PetscErrorCode Fill(PetscInt first, PetscInt end, const PetscInt *G_i, PetscInt base, PetscInt *G_j) = 0;
 
   PetscInt nnz = 0, longest = 0; /* strictly lower entries, of all rows and of the longest */
 };
 
 /* The arguments are those of SFSAIPattern_CUDA(); whatever they refer to outlives the pattern. */
-std::unique_ptr<SFSAIPattern> SFSAIPatternOf(const CSRView &A, const CSRView *S, const PetscReal *s, const SFSAIParams &,
-                                             FSAIStats &, WorkMeter *);
+std::unique_ptr<SFSAIPattern> SFSAIPatternOf(const CSRView &A, PetscInt first, const CSRView *S, const PetscReal *s,
+                                             const SFSAIParams &, FSAIStats &, WorkMeter *);

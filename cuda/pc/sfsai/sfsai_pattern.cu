@@ -514,11 +514,11 @@ struct Selection {
 
 /* ------------------------------------ the pattern of all rows --------------------------------- */
 
-/* The lengths of the rows of a selection. */
+/* The lengths of the rows of a selection from row `first` on. */
 template <int GroupSize>
-__global__ void SFSAISelectCount(Selection in, PetscInt *length)
+__global__ void SFSAISelectCount(Selection in, PetscInt first, PetscInt *length)
 {
-  const PetscInt row   = (PetscInt)(GridThread() / GroupSize);
+  const PetscInt row   = first + (PetscInt)(GridThread() / GroupSize);
   int            count = 0;
   if (row < in.A.n)
     for (PetscInt k = in.A.i[row] + threadIdx.x % GroupSize; k < in.A.i[row + 1]; k += GroupSize) count += in(row, k);
@@ -543,11 +543,11 @@ __global__ void SFSAISelectWrite(Selection in, PetscInt first, PetscInt end, con
   }
 }
 
-/* Rows that are spread evenly over all. */
-__global__ void SFSAISampleRows(PetscInt items, PetscInt rows, PetscInt *list)
+/* Rows that are spread evenly over those from `first` on. */
+__global__ void SFSAISampleRows(PetscInt items, PetscInt first, PetscInt rows, PetscInt *list)
 {
   const long long k = GridThread();
-  if (k < items) list[k] = (PetscInt)((2 * k + 1) * rows / (2 * items));
+  if (k < items) list[k] = first + (PetscInt)((2 * k + 1) * rows / (2 * items));
 }
 
 struct LevelIs {
@@ -570,30 +570,32 @@ private:
   auto SumLengths() const
   {
     return [=](void *memory, size_t &bytes) {
-      return cub::DeviceReduce::Reduce(memory, bytes, length_, &tally_->entries, A_.n, ::cuda::std::plus<Count>(), (Count)0,
+      return cub::DeviceReduce::Reduce(memory, bytes, length_ + own_, &tally_->entries, rows_, ::cuda::std::plus<Count>(), (Count)0,
                                        stream_);
     };
   }
   auto LongestRow() const
   {
-    return
-      [=](void *memory, size_t &bytes) { return cub::DeviceReduce::Max(memory, bytes, length_, &tally_->longest, A_.n, stream_); };
+    return [=](void *memory, size_t &bytes) {
+      return cub::DeviceReduce::Max(memory, bytes, length_ + own_, &tally_->longest, rows_, stream_);
+    };
   }
   auto LongerRows(PetscInt entries) const
   {
-    const auto longer = thrust::make_transform_iterator((const PetscInt *)length_, IsLonger{entries});
+    const auto longer = thrust::make_transform_iterator((const PetscInt *)length_ + own_, IsLonger{entries});
     return
-      [=](void *memory, size_t &bytes) { return cub::DeviceReduce::Sum(memory, bytes, longer, &tally_->longer, A_.n, stream_); };
+      [=](void *memory, size_t &bytes) { return cub::DeviceReduce::Sum(memory, bytes, longer, &tally_->longer, rows_, stream_); };
   }
-  auto ScanLengths(PetscInt *length, PetscInt *i) const
+  auto ScanLengths(PetscInt *length, PetscInt *i, PetscInt rows) const
   {
-    return [=](void *memory, size_t &bytes) { return cub::DeviceScan::ExclusiveSum(memory, bytes, length, i, A_.n + 1, stream_); };
+    return [=](void *memory, size_t &bytes) { return cub::DeviceScan::ExclusiveSum(memory, bytes, length, i, rows + 1, stream_); };
   }
 
 public:
-  Pattern(const CSRView &A, const CSRView *S, const PetscReal *s, const SFSAIParams &params, FSAIStats &stats, WorkMeter *meter) :
-      A_(A), S_(S), s_(s), params_(params), stats_(stats), meter_(meter), work_(meter), filtered_i_(meter), filtered_j_(meter),
-      tables_(meter)
+  Pattern(const CSRView &A, PetscInt first, const CSRView *S, const PetscReal *s, const SFSAIParams &params, FSAIStats &stats,
+          WorkMeter *meter) :
+      A_(A), own_(first), rows_(A.n - first), S_(S), s_(s), params_(params), stats_(stats), meter_(meter), work_(meter),
+      filtered_i_(meter), filtered_j_(meter), tables_(meter)
   {
   }
 
@@ -609,7 +611,7 @@ public:
     }
     PetscCall(AllocateWork());
     if (OfLowerTriangle()) {
-      SFSAISelectCount<kScanGroup><<<BlocksFor((long long)A_.n * kScanGroup), kBlockSize, 0, stream_>>>(Lower(), length_);
+      SFSAISelectCount<kScanGroup><<<BlocksFor((long long)rows_ * kScanGroup), kBlockSize, 0, stream_>>>(Lower(), own_, length_);
       FinePCCheckLaunch();
     } else PetscCall(Search());
     PetscCall(scratch_.Run(SumLengths()));
@@ -628,10 +630,10 @@ public:
 
   PetscErrorCode FindLongest(PetscInt *row) override
   {
-    std::vector<PetscInt> length(A_.n);
+    std::vector<PetscInt> length(rows_);
 
     PetscFunctionBegin;
-    PetscCall(ArrayCopy_CUDA(length.data(), length_, A_.n * sizeof(PetscInt), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+    PetscCall(ArrayCopy_CUDA(length.data(), length_ + own_, rows_ * sizeof(PetscInt), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
     *row = (PetscInt)(std::max_element(length.begin(), length.end()) - length.begin());
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -652,13 +654,16 @@ public:
   {
     PetscFunctionBegin;
     PetscCallCUDA(cudaMemsetAsync(length_ + A_.n, 0, sizeof(PetscInt), stream_));
-    PetscCall(scratch_.Run(ScanLengths(length_, G_i)));
+    PetscCall(scratch_.Run(ScanLengths(length_ + own_, G_i, rows_)));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   PetscErrorCode Fill(PetscInt first, PetscInt end, const PetscInt *G_i, PetscInt base, PetscInt *G_j) override
   {
     PetscFunctionBegin;
+    first += own_;
+    end += own_;
+    G_i -= own_; /* from here on rows are those of A */
     const int blocks = BlocksFor((long long)(end - first) * kScanGroup);
     if (OfLowerTriangle()) {
       SFSAISelectWrite<kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(Lower(), first, end, G_i, base, G_j);
@@ -683,10 +688,22 @@ public:
   }
 
 private:
-  bool      Filters() const { return !S_ && params_.prefilter > 0; }
-  bool      Caps() const { return !S_ && params_.max_row > 0; }
-  bool      OfLowerTriangle() const { return S_ || (params_.power == 1 && !Caps()); } /* no row is searched */
-  Selection Lower() const { return Selection{S_ ? *S_ : A_, s_, S_ ? 0 : params_.prefilter, true}; }
+  bool Filters() const { return !S_ && params_.prefilter > 0; }
+  bool Caps() const { return !S_ && params_.max_row > 0; }
+  bool OfLowerTriangle() const { return S_ || (params_.power == 1 && !Caps()); } /* no row is searched */
+
+  /* What is selected from: A, or S with the numbers that its rows have in A. */
+  Selection Lower() const
+  {
+    Selection in = {A_, s_, params_.prefilter, true};
+    if (S_) {
+      in.A = *S_;
+      in.A.i -= own_;
+      in.A.n       = A_.n;
+      in.prefilter = 0;
+    }
+    return in;
+  }
 
   /* The most entries of the pool. With a postfilter a chunk of as many entries of G shares the limit with the pool. */
   size_t MostInPool() const
@@ -698,17 +715,17 @@ private:
   /* The lengths of all rows, by searches with larger and larger work spaces. */
   PetscErrorCode Search()
   {
-    PetscInt items = A_.n;
+    PetscInt items = rows_;
 
     PetscFunctionBegin;
     for (int level = first_level_; items; level = NextLevel(level)) {
       PetscCheck(level < kLevels, PETSC_COMM_SELF, PETSC_ERR_PLIB, "A row of the pattern does not fit into any work space");
       const PetscInt *const rows = level > first_level_ ? list_ : nullptr;
-      PetscCall(Run<PATTERN_COUNT>(level, rows, 0, items));
+      PetscCall(Run<PATTERN_COUNT>(level, rows, own_, items));
       PetscCall(ReadTally());
       level_rows_[level] = items - (PetscInt)host_.too_large;
       items              = (PetscInt)host_.too_large;
-      if (items) PetscCall(SelectLevel(NextLevel(level), 0, A_.n, &items));
+      if (items) PetscCall(SelectLevel(NextLevel(level), own_, A_.n, &items));
     }
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -725,11 +742,11 @@ private:
     Layout         layout;
 
     PetscFunctionBegin;
-    if (A_.n / kSampleShare < items) PetscFunctionReturn(PETSC_SUCCESS);
+    if (rows_ / kSampleShare < items) PetscFunctionReturn(PETSC_SUCCESS);
     layout.Place(&tally_, 1);
     layout.Place(&rows, items);
     PetscCall(layout.Allocate(&work));
-    SFSAISampleRows<<<BlocksFor(items), kBlockSize, 0, stream_>>>(items, A_.n, rows);
+    SFSAISampleRows<<<BlocksFor(items), kBlockSize, 0, stream_>>>(items, own_, rows_, rows);
     FinePCCheckLaunch();
     for (; first_level_ < kFirstInGlobal; first_level_ = NextLevel(first_level_)) {
       PetscCallCUDA(cudaMemsetAsync(tally_, 0, sizeof(*tally_), stream_));
@@ -738,7 +755,7 @@ private:
       if (host_.too_large <= (Count)items / 2) break;
     }
     if (first_level_ == kFirstInGlobal) PetscFunctionReturn(PETSC_SUCCESS);
-    const size_t wanted = (size_t)(kPoolMargin * A_.n * (double)host_.entries / (double)(items - host_.too_large)) + 1;
+    const size_t wanted = (size_t)(kPoolMargin * rows_ * (double)host_.entries / (double)(items - host_.too_large)) + 1;
     pool_size_          = std::min(wanted, MostInPool());
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -748,11 +765,11 @@ private:
     Layout layout;
 
     PetscFunctionBegin;
-    PetscCall(scratch_.Measure(SelectLevelRows(0, 0, A_.n, nullptr)));
+    PetscCall(scratch_.Measure(SelectLevelRows(0, own_, A_.n, nullptr)));
     PetscCall(scratch_.Measure(SumLengths()));
     PetscCall(scratch_.Measure(LongestRow()));
     PetscCall(scratch_.Measure(LongerRows(0)));
-    PetscCall(scratch_.Measure(ScanLengths(nullptr, nullptr)));
+    PetscCall(scratch_.Measure(ScanLengths(nullptr, nullptr, rows_)));
     layout.Place(&tally_, 1);
     layout.Place(&length_, A_.n + 1);
     layout.Place(&list_, A_.n + 1);
@@ -779,10 +796,10 @@ private:
     if (!Filters()) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(filtered_i_.Allocate(A_.n + 1));
     PetscInt *const i = filtered_i_.data();
-    SFSAISelectCount<kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(in, i);
+    SFSAISelectCount<kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(in, 0, i);
     FinePCCheckLaunch();
     PetscCallCUDA(cudaMemsetAsync(i + A_.n, 0, sizeof(PetscInt), stream_));
-    PetscCall(scratch.Run(ScanLengths(i, i)));
+    PetscCall(scratch.Run(ScanLengths(i, i, A_.n)));
     PetscCall(ArrayCopy_CUDA(&kept, i + A_.n, sizeof(kept), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
     PetscCall(filtered_j_.Allocate(kept));
     SFSAISelectWrite<kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(in, 0, A_.n, i, 0, filtered_j_.data());
@@ -896,6 +913,7 @@ private:
   }
 
   const CSRView     &A_;
+  const PetscInt     own_, rows_; /* the first row of A that is a row of G, and the rows of G */
   const CSRView     *S_;
   const PetscReal   *s_;
   const SFSAIParams &params_;
@@ -923,24 +941,26 @@ private:
 };
 } // namespace
 
-std::unique_ptr<SFSAIPattern> SFSAIPatternOf(const CSRView &A, const CSRView *S, const PetscReal *s, const SFSAIParams &params,
-                                             FSAIStats &stats, WorkMeter *meter)
+std::unique_ptr<SFSAIPattern> SFSAIPatternOf(const CSRView &A, PetscInt first, const CSRView *S, const PetscReal *s,
+                                             const SFSAIParams &params, FSAIStats &stats, WorkMeter *meter)
 {
-  return std::make_unique<Pattern>(A, S, s, params, stats, meter);
+  return std::make_unique<Pattern>(A, first, S, s, params, stats, meter);
 }
 
-PetscErrorCode SFSAIPattern_CUDA(const CSRView *A, const CSRView *S, const PetscReal *s, const SFSAIParams *params, CSR *G,
-                                 FSAIStats *stats)
+PetscErrorCode SFSAIPattern_CUDA(const CSRView *A, PetscInt first, const CSRView *S, const PetscReal *s, const SFSAIParams *params,
+                                 CSR *G, FSAIStats *stats)
 {
+  const PetscInt rows = A->n - first;
+
   PetscFunctionBegin;
-  if (!A->n) {
-    PetscCall(CSRCreate(0, 0, 0, params->factor_precision, PETSC_MEMTYPE_CUDA, G));
+  if (!rows) {
+    PetscCall(CSRCreate(0, A->n, 0, params->factor_precision, PETSC_MEMTYPE_CUDA, G));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  Pattern pattern(*A, S, s, *params, *stats, nullptr);
+  Pattern pattern(*A, first, S, s, *params, *stats, nullptr);
   PetscCall(pattern.CountRows());
-  PetscCall(CSRCreate(A->n, A->n, pattern.nnz, params->factor_precision, PETSC_MEMTYPE_CUDA, G));
+  PetscCall(CSRCreate(rows, A->n, pattern.nnz, params->factor_precision, PETSC_MEMTYPE_CUDA, G));
   PetscCall(pattern.Scan(G->i));
-  PetscCall(pattern.Fill(0, A->n, G->i, 0, G->j));
+  PetscCall(pattern.Fill(0, rows, G->i, 0, G->j));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -67,8 +67,8 @@ struct ValueTask {
   PetscInt        *G_j; /* the entries of G from base on; the postfilter marks what it drops */
   void            *G_a;
   PetscInt         base;
-  PetscReal       *d;      /* [n] diag(A) before, 1 / psi after */
-  PetscInt        *length; /* [n] entries kept, or null where there is no postfilter */
+  PetscReal       *d;      /* diag(A) before, 1 / psi after; as G_i and length it is indexed by the rows of A */
+  PetscInt        *length; /* entries kept, or null where there is no postfilter */
   PetscInt        *bad;    /* [n] list of rows that single precision cannot do */
   Tally           *tally;
   double           postfilter;
@@ -471,8 +471,9 @@ __global__ void SFSAICompact(PetscInt first, PetscInt end, const PetscInt *from,
 /* One set-up on the device. The SFSAIWork outlives it, with the memory that new values on a kept pattern need. */
 class SetUp {
 public:
-  SetUp(const CSRView &A, const CSRView *S, const SFSAIParams &params, bool keep, CSR &G, PetscReal *d, SFSAIWork &work,
-        FSAIStats &stats) : A_(A), S_(S), params_(params), keep_(keep), G_(G), d_(d), kept_(work), stats_(stats)
+  SetUp(const CSRView &A, PetscInt first, const CSRView *S, const SFSAIParams &params, bool keep, CSR &G, PetscReal *d,
+        SFSAIWork &work, FSAIStats &stats) :
+      A_(A), own_(first), rows_(A.n - first), S_(S), params_(params), keep_(keep), G_(G), d_(d), kept_(work), stats_(stats)
   {
   }
 
@@ -481,12 +482,12 @@ public:
     PetscFunctionBegin;
     PetscCall(PetscGetCurrentCUDAStream(&stream_));
     PetscCall(NeedWork(0));
-    PetscCall(FSAIScaling_CUDA(&A_, 0, s_, d_, fsai_work_, &stats_));
+    PetscCall(FSAIScaling_CUDA(&A_, own_, s_, d_, fsai_work_, &stats_));
     if (stats_.failure) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCallCUDA(cudaMemsetAsync(tally_, 0, sizeof(Tally), stream_));
-    if (keep_) PetscCall(Solve(0, A_.n, G_.i, G_.j, G_.a, 0, nullptr, d_));
+    if (keep_) PetscCall(Solve(0, rows_, G_.i, G_.j, G_.a, 0, nullptr, d_));
     else {
-      const auto pattern = SFSAIPatternOf(A_, S_, s_, params_, stats_, &meter_);
+      const auto pattern = SFSAIPatternOf(A_, own_, S_, s_, params_, stats_, &meter_);
       PetscCall(pattern->CountRows());
       PetscInt in_shared = 0, in_blocks = 0, rows = 0;
       DenseRow dense;
@@ -504,14 +505,14 @@ public:
       }
       if (params_.postfilter > 0) PetscCall(Filtered(*pattern));
       else {
-        PetscCall(CSRCreate(A_.n, A_.n, pattern->nnz, params_.factor_precision, PETSC_MEMTYPE_CUDA, &G_));
+        PetscCall(CSRCreate(rows_, A_.n, pattern->nnz, params_.factor_precision, PETSC_MEMTYPE_CUDA, &G_));
         PetscCall(pattern->Scan(G_.i));
-        PetscCall(pattern->Fill(0, A_.n, G_.i, 0, G_.j));
-        PetscCall(Solve(0, A_.n, G_.i, G_.j, G_.a, 0, nullptr, d_));
+        PetscCall(pattern->Fill(0, rows_, G_.i, 0, G_.j));
+        PetscCall(Solve(0, rows_, G_.i, G_.j, G_.a, 0, nullptr, d_));
         stats_.max_row = pattern->longest + 1;
       }
     }
-    PetscCall(FSAIMeanLog_CUDA(A_.n, d_, fsai_work_, &stats_.log_psi_after));
+    PetscCall(FSAIMeanLog_CUDA(rows_, d_, fsai_work_, &stats_.log_psi_after));
     stats_.log_psi_after = -stats_.log_psi_after; /* d = 1 / psi */
     stats_.work_bytes    = meter_.peak + kept_.bytes;
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -613,7 +614,10 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* Rows first .. end - 1 on their pattern in the precision of the set-up; rows that fail in single are done again in double. */
+  /*
+     Rows first .. end - 1 of G on their pattern in the precision of the set-up; rows that fail in single are done again in double.
+     The kernels know rows by their numbers in A, which is why what belongs to G begins so many rows earlier for them.
+  */
   PetscErrorCode Solve(PetscInt first, PetscInt end, const PetscInt *i, PetscInt *j, void *a, PetscInt base, PetscInt *length,
                        PetscReal *d)
   {
@@ -622,16 +626,16 @@ private:
     PetscFunctionBegin;
     task.A          = A_;
     task.s          = s_;
-    task.G_i        = i;
+    task.G_i        = i - own_;
     task.G_j        = j;
     task.G_a        = a;
     task.base       = base;
-    task.d          = d;
-    task.length     = length;
+    task.d          = d - own_;
+    task.length     = length ? length - own_ : nullptr;
     task.postfilter = length ? params_.postfilter : 0;
     task.single     = params_.factor_precision == FINEPC_SINGLE;
     if (params_.setup_precision == FINEPC_SINGLE) {
-      PetscCall(SolveRows<float>(task, nullptr, first, end - first));
+      PetscCall(SolveRows<float>(task, nullptr, own_ + first, end - first));
       PetscCall(ReadTally());
       const PetscInt items = (PetscInt)host_.bad_pivot;
       stats_.double_rows += items;
@@ -641,7 +645,7 @@ private:
         PetscCall(ReadTally());
       }
     } else {
-      PetscCall(SolveRows<double>(task, nullptr, first, end - first));
+      PetscCall(SolveRows<double>(task, nullptr, own_ + first, end - first));
       PetscCall(ReadTally());
     }
     stats_.diagonal_rows = (PetscInt)host_.diagonal;
@@ -796,19 +800,19 @@ private:
     Layout            layout;
     std::vector<PetscInt> firsts; /* of the chunks */
     const auto            scan = [&](void *memory, size_t &bytes) {
-      return cub::DeviceScan::ExclusiveSum(memory, bytes, length, length, A_.n + 1, stream_);
+      return cub::DeviceScan::ExclusiveSum(memory, bytes, length, length, rows_ + 1, stream_);
     };
 
     PetscFunctionBegin;
     PetscCall(scratch.Measure(scan));
-    layout.Place(&i, A_.n + 1);
-    layout.Place(&length, A_.n + 1);
+    layout.Place(&i, rows_ + 1);
+    layout.Place(&length, rows_ + 1);
     scratch.Place(&layout);
     layout.Place(&j, room);
     layout.Place(&a, room * value_bytes);
     PetscCall(layout.Allocate(&work));
     PetscCall(pattern.Scan(i));
-    for (PetscInt first = 0; first < A_.n; first = end) {
+    for (PetscInt first = 0; first < rows_; first = end) {
       firsts.push_back(first);
       PetscCall(ReadInt(i + first, &base));
       PetscCall(EndOfChunk(i, first, base + (PetscInt64)most, &end));
@@ -816,15 +820,15 @@ private:
       PetscCall(Solve(first, end, i, j, a, base, length, d_));
       pattern.UseScaling(s_);
     }
-    PetscCallCUDA(cudaMemsetAsync(length + A_.n, 0, sizeof(PetscInt), stream_));
+    PetscCallCUDA(cudaMemsetAsync(length + rows_, 0, sizeof(PetscInt), stream_));
     PetscCall(scratch.Run(scan));
-    PetscCall(ReadInt(length + A_.n, &nnz));
-    PetscCall(CSRCreate(A_.n, A_.n, nnz, params_.factor_precision, PETSC_MEMTYPE_CUDA, &G_));
-    PetscCall(ArrayCopy_CUDA(G_.i, length, (A_.n + 1) * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+    PetscCall(ReadInt(length + rows_, &nnz));
+    PetscCall(CSRCreate(rows_, A_.n, nnz, params_.factor_precision, PETSC_MEMTYPE_CUDA, &G_));
+    PetscCall(ArrayCopy_CUDA(G_.i, length, (rows_ + 1) * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
     const FSAIStats counted = stats_;
     if (firsts.size() > 1) {
-      PetscCall(d_again.Allocate(A_.n));
-      PetscCall(ArrayCopy_CUDA(d_again.data(), d_, A_.n * sizeof(PetscReal), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+      PetscCall(d_again.Allocate(rows_));
+      PetscCall(ArrayCopy_CUDA(d_again.data(), d_, rows_ * sizeof(PetscReal), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
     }
     for (bool at_hand = true; !firsts.empty(); at_hand = false) {
       const PetscInt first = firsts.back();
@@ -864,7 +868,8 @@ private:
   {
     PetscFunctionBegin;
     PetscCallCUDA(cudaMemsetAsync(tally_, 0, sizeof(Tally), stream_));
-    SFSAIClasses<<<BlocksFor(A_.n), kBlockSize, 0, stream_>>>(A_.n, nullptr, 0, G_.i, ClassLimits{{INT_MAX}}, key_, list_, tally_);
+    SFSAIClasses<<<BlocksFor(rows_), kBlockSize, 0, stream_>>>(rows_, nullptr, 0, G_.i, ClassLimits{{INT_MAX}}, key_, list_,
+                                                               tally_);
     FinePCCheckLaunch();
     PetscCall(ReadTally());
     stats_.max_row = host_.largest[0];
@@ -890,13 +895,14 @@ private:
     };
 
     PetscFunctionBegin;
-    *end = A_.n;
-    if (!fits(A_.n)) *end = std::max(*std::partition_point(Row(first + 1), Row(A_.n), fits) - 1, first + 1);
+    *end = rows_;
+    if (!fits(rows_)) *end = std::max(*std::partition_point(Row(first + 1), Row(rows_), fits) - 1, first + 1);
     PetscCall(error);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   const CSRView     &A_;
+  const PetscInt     own_, rows_; /* the first row of A that is a row of G, and the rows of G */
   const CSRView     *S_;
   const SFSAIParams &params_;
   const bool         keep_;
@@ -924,15 +930,15 @@ private:
 
 } // namespace
 
-PetscErrorCode SFSAIComputeFactor_CUDA(const CSRView *A, const CSRView *S, const SFSAIParams *params, PetscBool keep, CSR *G,
-                                       PetscReal *d, SFSAIWork *work, FSAIStats *stats)
+PetscErrorCode SFSAIComputeFactor_CUDA(const CSRView *A, PetscInt first, const CSRView *S, const SFSAIParams *params,
+                                       PetscBool keep, CSR *G, PetscReal *d, SFSAIWork *work, FSAIStats *stats)
 {
   PetscFunctionBegin;
   FSAIStatsBegin(keep, stats);
-  if (!A->n) {
-    if (!keep) PetscCall(CSRCreate(0, 0, 0, params->factor_precision, PETSC_MEMTYPE_CUDA, G));
+  if (A->n == first) {
+    if (!keep) PetscCall(CSRCreate(0, A->n, 0, params->factor_precision, PETSC_MEMTYPE_CUDA, G));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCall(SetUp(*A, S, *params, keep, *G, d, *work, *stats).Run());
+  PetscCall(SetUp(*A, first, S, *params, keep, *G, d, *work, *stats).Run());
   PetscFunctionReturn(PETSC_SUCCESS);
 }

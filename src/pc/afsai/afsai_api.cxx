@@ -499,6 +499,100 @@ PetscErrorCode PCAFSAIGetReusePattern(PC pc, PetscBool *reuse_pattern)
 }
 
 /*@
+  PCAFSAISetOverlap - Sets how many hops from rank to rank the factor of `PCAFSAI` may reach
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- overlap - hops to lower-numbered ranks, between 0 and 1000; 0 (default) keeps the factor in the rank's diagonal block, as
+            `PCBJACOBI` with a sequential `PCAFSAI` does
+
+  Options Database Key:
+. -pc_afsai_overlap <overlap> - hops from rank to rank that the factor of `PCAFSAI` may reach
+
+  Level: intermediate
+
+  Notes:
+  Two ranks are one hop apart if the matrix has an entry in a row of one and a column of the other. If the hops reach all
+  lower-numbered ranks, and `PCAFSAISetHaloLayers()` all of their rows that matter, G is that of one rank. With 1 hop, 4 or 8 ranks
+  need about the iterations of one rank; ranks that are thinner than some three couplings need 2 hops. Each application exchanges
+  entries of two vectors with neighbours, beside what the product with the matrix exchanges.
+
+.seealso: `PCAFSAI`, `PCAFSAIGetOverlap()`, `PCAFSAISetHaloLayers()`
+@*/
+PetscErrorCode PCAFSAISetOverlap(PC pc, PetscInt overlap)
+{
+  return CallSetter(pc, "PCAFSAISetOverlap_C", overlap);
+}
+
+/*@
+  PCAFSAIGetOverlap - Gets how many hops from rank to rank the factor of `PCAFSAI` may reach
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. overlap - see `PCAFSAISetOverlap()`
+
+  Level: intermediate
+
+.seealso: `PCAFSAI`, `PCAFSAISetOverlap()`
+@*/
+PetscErrorCode PCAFSAIGetOverlap(PC pc, PetscInt *overlap)
+{
+  return CallGetter(pc, "PCAFSAIGetOverlap_C", overlap);
+}
+
+/*@
+  PCAFSAISetHaloLayers - Sets how many couplings lead from a rank's rows to the rows of other ranks that `PCAFSAI` gathers
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- halo_layers - couplings, between 0 and 10000; 0 (default) stands for the power of the first pattern and the most steps
+                of a row, of which 5 count at most
+
+  Options Database Key:
+. -pc_afsai_halo_layers <halo_layers> - couplings that lead to the rows of other ranks that `PCAFSAI` gathers
+
+  Level: intermediate
+
+  Note:
+  The rows that the set-up gathers are those of the ranks that `PCAFSAISetOverlap()` allows, no more than so many couplings away.
+  With as many layers as a row has steps nothing is cut. The view counts rows that the layers may have cut.
+
+.seealso: `PCAFSAI`, `PCAFSAIGetHaloLayers()`, `PCAFSAISetOverlap()`
+@*/
+PetscErrorCode PCAFSAISetHaloLayers(PC pc, PetscInt halo_layers)
+{
+  return CallSetter(pc, "PCAFSAISetHaloLayers_C", halo_layers);
+}
+
+/*@
+  PCAFSAIGetHaloLayers - Gets how many couplings lead from a rank's rows to the rows of other ranks that `PCAFSAI` gathers
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. halo_layers - see `PCAFSAISetHaloLayers()`
+
+  Level: intermediate
+
+.seealso: `PCAFSAI`, `PCAFSAISetHaloLayers()`
+@*/
+PetscErrorCode PCAFSAIGetHaloLayers(PC pc, PetscInt *halo_layers)
+{
+  return CallGetter(pc, "PCAFSAIGetHaloLayers_C", halo_layers);
+}
+
+/*@
   PCAFSAIGetFactors - Gets the factor G of M^{-1} = G^T G that `PCAFSAI` has computed, and its transpose
 
   Collective

@@ -1,6 +1,8 @@
 /* The PETSc face of sFSAI: options, set-up, view and life cycle. The method itself is in sfsai_host.cxx and in cuda/pc/sfsai. */
 #include <petsc/private/pcimpl.h>
 
+#include <algorithm>
+
 #include "finepcimpl.h"
 #include "options.h"
 #include "pc/fsai_face.h"
@@ -15,6 +17,8 @@ struct PC_SFSAI : PC_FSAI {
 
   SFSAIParams      params;
   PetscBool        reuse_pattern = PETSC_TRUE;
+  PetscInt         overlap       = kFSAIOverlap;
+  PetscInt         halo_layers   = 0;       /* 0: the power */
   Mat              pattern       = nullptr; /* the matrix that the user gave for the pattern, or null */
   PetscObjectState pattern_state = 0;       /* nonzero state of that matrix at the last set-up */
   SFSAIWork        work          = SFSAIWork{};
@@ -36,6 +40,10 @@ const Option<PC> kOptions[] = {
    Param<&SFSAIParams::factor_precision>(OneOf(FinePCPrecisions))},
   {"-pc_sfsai_reuse_pattern", "Keep the pattern when only values have changed", "PCSFSAISetReusePattern",
    Field<&PC_SFSAI::reuse_pattern>(), Invalidates::NOTHING},
+  {"-pc_sfsai_overlap", "Hops to the lower-numbered ranks that the factor reaches", "PCSFSAISetOverlap",
+   Field<&PC_SFSAI::overlap>(Between(0, kFSAIMostOverlap))},
+  {"-pc_sfsai_halo_layers", "Couplings from the rank's border to the rows that it gathers", "PCSFSAISetHaloLayers",
+   Field<&PC_SFSAI::halo_layers>(Between(0, kFSAIMostLayers))},
 };
 const OptionTable<PC> PC_SFSAI::options{"sFSAI options", kOptions};
 
@@ -67,22 +75,55 @@ struct GivenPattern {
   PetscInt *copy; /* [n + 1 + nnz] a copy of i and j if the user's matrix is in the other memory, or null */
 };
 
+/* The pattern's rows with those columns of other ranks that were gathered, in the columns of A. */
+static PetscErrorCode JoinPattern(const PC_SFSAI *sfsai, const CSRView *A, GivenPattern *given)
+{
+  const std::vector<PetscInt> &rows  = sfsai->halo.rows;
+  const PetscInt               first = PCFSAIFirst(sfsai);
+  std::vector<PetscInt>        i(1, 0), j;
+  HostPattern                  P;
+
+  PetscFunctionBegin;
+  PetscCall(MatGetHostPattern(sfsai->pattern, &P));
+  for (PetscInt row = 0; row < P.n; row++) {
+    for (PetscInt k = P.other_i[row]; k < P.other_i[row + 1]; k++) {
+      const PetscInt column = P.columns[P.other_j[k]];
+      const auto     found  = std::lower_bound(rows.begin(), rows.end(), column);
+      if (found != rows.end() && *found == column) j.push_back((PetscInt)(found - rows.begin()));
+    }
+    for (PetscInt k = P.own_i[row]; k < P.own_i[row + 1]; k++) j.push_back(first + P.own_j[k]);
+    i.push_back((PetscInt)j.size());
+  }
+  PetscCall(MatRestoreHostPattern(&P));
+  PetscCall(ArrayCreate((i.size() + j.size()) * sizeof(PetscInt), A->where, (void **)&given->copy));
+  PetscCall(ArrayCopy(given->copy, i.data(), i.size() * sizeof(PetscInt), A->where, PETSC_MEMTYPE_HOST));
+  PetscCall(ArrayCopy(given->copy + i.size(), j.data(), j.size() * sizeof(PetscInt), A->where, PETSC_MEMTYPE_HOST));
+  given->S = CSRView{A->n - first, (PetscInt)j.size(), given->copy, given->copy + i.size(), nullptr, A->where};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode GetGivenPattern(PC pc, const CSRView *A, GivenPattern *given)
 {
-  const Mat      pattern = ((const PC_SFSAI *)pc->data)->pattern;
-  const CSRView *P       = &given->mat.A;
-  PetscInt       rows, columns;
-  PetscBool      assembled;
+  const PC_SFSAI *sfsai   = (const PC_SFSAI *)pc->data;
+  const Mat       pattern = sfsai->pattern;
+  const CSRView  *P       = &given->mat.A;
+  PetscInt        rows, columns;
+  PetscBool       assembled;
 
   PetscFunctionBegin;
   PetscCall(MatAssembled(pattern, &assembled));
   PetscCheck(assembled, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_WRONGSTATE,
              "The matrix given to PCSFSAISetPattern() is not assembled: call MatAssemblyBegin() and MatAssemblyEnd()");
   PetscCall(MatGetLocalSize(pattern, &rows, &columns));
-  PetscCheck(rows == A->n && columns == A->n, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
+  const PetscInt n = A->n - PCFSAIFirst(sfsai);
+  PetscCheck(rows == n && columns == n, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
              "The matrix given to PCSFSAISetPattern() has %" PetscInt_FMT " rows and %" PetscInt_FMT
              " columns on this rank, but the operator has %" PetscInt_FMT ": both must have the same layout",
-             rows, columns, A->n);
+             rows, columns, n);
+  if (PCFSAIFirst(sfsai)) {
+    PetscCall(JoinPattern(sfsai, A, given));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(MatGetCSR(pattern, &given->mat));
   given->S   = *P;
   given->S.a = nullptr;
@@ -122,23 +163,52 @@ static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *out
   const auto             compute       = PetscMemTypeDevice(A->where) ? SFSAIComputeFactor_CUDA : SFSAIComputeFactor_Host;
   const PetscObjectState pattern_state = sfsai->pattern_state;
   GivenPattern           given{};
+  CSR                   *W1;
 
   PetscFunctionBegin;
   if (sfsai->pattern) PetscCall(MatGetNonzeroState(sfsai->pattern, &sfsai->pattern_state));
   const PetscBool same_pattern = (PetscBool)(sfsai->pattern_state == pattern_state);
-  PetscCall(PCFSAIPrepare(pc, A, (PetscBool)(sfsai->reuse_pattern && same_pattern), sfsai->params.factor_precision));
+  PetscCall(PCFSAIPrepare(pc, A, (PetscBool)(sfsai->reuse_pattern && same_pattern), sfsai->params.factor_precision, &W1));
   if (sfsai->work.where != A->where) PetscCall(FreeWork(&sfsai->work));
   const PetscBool is_given = (PetscBool)(sfsai->pattern && !sfsai->reused);
   PetscErrorCode  code     = is_given ? GetGivenPattern(pc, A, &given) : PETSC_SUCCESS;
 
   PetscCall(PetscLogEventBegin(FinePC_SFSAIFactor, pc, pc->pmat, 0, 0));
   if (!code)
-    code = CallGuarded(compute, A, is_given ? &given.S : nullptr, &sfsai->params, sfsai->reused, &M->W1, M->d, &sfsai->work,
-                       &sfsai->stats);
+    code = CallGuarded(compute, A, PCFSAIFirst(sfsai), is_given ? (const CSRView *)&given.S : nullptr,
+                       (const SFSAIParams *)&sfsai->params, sfsai->reused, W1, M->d, &sfsai->work, &sfsai->stats);
   PetscCall(PetscLogEventEnd(FinePC_SFSAIFactor, pc, pc->pmat, 0, 0));
-  if (given.mat.local) PetscCall(RestoreGivenPattern(&given));
+  PetscCall(RestoreGivenPattern(&given));
   PetscCall(code);
-  PetscCall(PCFSAIComplete(pc, "PCSFSAI", outcome));
+  PetscCall(PCFSAIComplete(pc, "PCSFSAI", sfsai->reuse_pattern, outcome));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Each product follows one coupling more, and a pattern that is given one coupling of its own. */
+static PetscInt LayersOf(const PC_SFSAI *sfsai)
+{
+  return sfsai->pattern ? 1 : sfsai->halo_layers ? sfsai->halo_layers : sfsai->params.power;
+}
+
+/*
+   Of a pattern that is given, the rows of its columns are needed and no others. The plan
+   belongs to the pattern then, so that it is made again with it.
+*/
+static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
+{
+  const PC_SFSAI  *sfsai = (const PC_SFSAI *)pc->data;
+  PetscBool        reuse = sfsai->reuse_pattern;
+  PetscObjectState state;
+
+  PetscFunctionBegin;
+  if (sfsai->pattern) {
+    PetscCall(MatGetNonzeroState(sfsai->pattern, &state));
+    reuse = (PetscBool)(reuse && state == sfsai->pattern_state);
+  }
+  const FSAIReach
+    reach{"sfsai", sfsai->overlap, LayersOf(sfsai), sfsai->params.power, sfsai->pattern, reuse, sfsai->params.factor_precision};
+
+  PetscCall(PCFSAIGather(pc, &reach, phase));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -156,7 +226,7 @@ static PetscErrorCode PCView_SFSAI(PC pc, PetscViewer viewer)
   PetscBool          is_ascii;
 
   PetscFunctionBegin;
-  PetscCall(PCViewBegin_Local(pc, viewer, &is_ascii));
+  PetscCall(PCViewBegin_FSAI(pc, viewer, sfsai->overlap, LayersOf(sfsai), &is_ascii));
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
   if (sfsai->pattern)
     PetscCall(PetscViewerASCIIPrintf(viewer, "pattern given by a matrix, postfilter %g\n", (double)params->postfilter));
@@ -226,7 +296,7 @@ static PetscErrorCode PCDestroy_SFSAI(PC pc)
 static PetscErrorCode Create(PC pc)
 {
   PetscFunctionBegin;
-  PetscCall(PCFSAISetOperations(pc, new PC_SFSAI(), ComputeFactor));
+  PetscCall(PCFSAISetOperations(pc, new PC_SFSAI(), ComputeFactor, Gather));
   pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_SFSAI, PC>>;
   pc->ops->view           = Entry<PCView_SFSAI>;
   pc->ops->reset          = Entry<PCReset_SFSAI>;
@@ -245,8 +315,10 @@ static PetscErrorCode Create(PC pc)
 . -pc_sfsai_max_row <0> - most entries of a row of G, diagonal included, those along the strongest paths; 0: no cap
 . -pc_sfsai_setup_precision <single> - `single` or `double`; rows on which single fails are redone in double and counted
 . -pc_sfsai_factor_precision <single> - `single` or `double`; sums are in double in any case
-- -pc_sfsai_reuse_pattern <true> - when only the values of A have changed, keep the pattern of G, also a filtered one, and allocate
+. -pc_sfsai_reuse_pattern <true> - when only the values of A have changed, keep the pattern of G, also a filtered one, and allocate
   nothing
+. -pc_sfsai_overlap <0> - hops from rank to rank that G may reach, to lower-numbered ranks; 0: the rank's diagonal block
+- -pc_sfsai_halo_layers <0> - couplings that lead to the rows of other ranks that are gathered; 0: the power
 
   Level: intermediate
 
@@ -274,7 +346,10 @@ static PetscErrorCode Create(PC pc)
   postfilter it is 256 MiB at most instead: the rows beyond are computed twice.
 
   The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. With several ranks
-  each rank takes its diagonal block, as `PCBJACOBI` does.
+  each rank takes its diagonal block, as `PCBJACOBI` does, unless `PCSFSAISetOverlap()` lets G reach other ranks. Then each rank
+gathers rows near its border from lower-numbered ranks once a set-up, new values alone if the nonzeros of the matrix have stayed,
+and computes its rows of G from them and its own. That needs a `MATAIJ`. The gathered rows are in double precision and take 12 bytes
+an entry, and while a rank computes, there is a copy of all of its rows; the view tells their number and their bytes.
 
   The single entries of a `MATBAIJ`, a `MATSBAIJ` or a `MATBAIJCUDA` are copied once and new values into the same memory, for a
   `MATBAIJCUDA` on the GPU; the view tells the size of the blocks and of the copy. Other subtypes of `MATAIJ` are read on the host:
@@ -283,8 +358,9 @@ static PetscErrorCode Create(PC pc)
   A coupling that only one of its two rows has is left out of G. If the other row has its diagonal entry alone, such as a Dirichlet
   row whose column was not zeroed, an application carries the value of this row over to the row that is coupled to it, before G^T G:
   `KSPCG` converges with such rows whatever the initial guess, as it would not without. M is not symmetric then, and `KSPCGFUSED`
-  takes its general path. The view counts these couplings, and the pairs of entries that are not equal. For such couplings each
-  set-up copies the values of the matrix.
+  takes its general path. Values of other ranks' rows are not carried over: zero the columns, too, with `MatZeroRowsColumns()`, or
+  begin with a guess that has these values. The view counts these couplings, and the pairs of entries that are not equal. For such
+couplings each set-up copies the values of the matrix.
 
   A diagonal entry that is missing or not positive, or an entry that is not finite, makes the set-up fail with a `PCFailedReason`.
 
@@ -294,7 +370,7 @@ static PetscErrorCode Create(PC pc)
 
 .seealso: `PCAFSAI`, `PCJACOBI`, `PCICC`, `PCSFSAISetPower()`, `PCSFSAISetPrefilter()`, `PCSFSAISetPostfilter()`,
           `PCSFSAISetMaxRow()`, `PCSFSAISetSetupPrecision()`, `PCSFSAISetFactorPrecision()`, `PCSFSAISetReusePattern()`,
-          `PCSFSAISetPattern()`, `PCSFSAIGetFactors()`
+          `PCSFSAISetPattern()`, `PCSFSAISetOverlap()`, `PCSFSAISetHaloLayers()`, `PCSFSAIGetFactors()`
 M*/
 
 /*@C

@@ -57,20 +57,23 @@ struct SFSAIWork {
 PetscErrorCode SFSAICreateWork(size_t bytes, PetscMemType where, PetscInt row, PetscInt m, PetscBool given, SFSAIWork *work);
 
 /*
-   Makes a new G with the pattern of the strictly lower triangle of B_k, (3.9), its rows sorted, and values that are not set. s is
-   what FSAIScaling() computes, and is read if there is a prefilter or a cap. capped_rows of the stats is set.
+   Makes a new G with the pattern of the rows first .. n - 1 of the strictly lower triangle of B_k, (3.9), its rows sorted, and
+   values that are not set. The rows of A before `first` are only read; they belong to other ranks. s is what FSAIScaling()
+   computes, and is read if there is a prefilter or a cap. capped_rows of the stats is set.
 
-   If S is given, G gets the rows of the strictly lower triangle of S instead. Only i and j of S are read, and of the parameters
-   only the precision of G.
+   If S is given, G gets the rows of the strictly lower triangle of S instead. S has n - first rows, and columns 0 .. n - 1. Only i
+   and j of S are read, and of the parameters only the precision of G.
 */
-PetscErrorCode SFSAIPattern_Host(const CSRView *A, const CSRView *S, const PetscReal *s, const SFSAIParams *, CSR *G, FSAIStats *);
-PetscErrorCode SFSAIPattern_CUDA(const CSRView *A, const CSRView *S, const PetscReal *s, const SFSAIParams *, CSR *G, FSAIStats *);
+PetscErrorCode SFSAIPattern_Host(const CSRView *A, PetscInt first, const CSRView *S, const PetscReal *s, const SFSAIParams *,
+                                 CSR *G, FSAIStats *);
+PetscErrorCode SFSAIPattern_CUDA(const CSRView *A, PetscInt first, const CSRView *S, const PetscReal *s, const SFSAIParams *,
+                                 CSR *G, FSAIStats *);
 
 /*
-   Computes G~ and d [n], in the memory of A, on the pattern that SFSAIPattern() makes of A and S. With keep, G has its pattern
-   already: only its values and d are computed, nothing is filtered, and nothing is allocated.
+   Computes G~ and d [n - first], in the memory of A, on the pattern that SFSAIPattern() makes of A and S. With keep, G has its
+   pattern already: only its values and d are computed, nothing is filtered, and nothing is allocated.
 */
-PetscErrorCode SFSAIComputeFactor_Host(const CSRView *A, const CSRView *S, const SFSAIParams *, PetscBool keep, CSR *G,
-                                       PetscReal *d, SFSAIWork *, FSAIStats *);
-PetscErrorCode SFSAIComputeFactor_CUDA(const CSRView *A, const CSRView *S, const SFSAIParams *, PetscBool keep, CSR *G,
-                                       PetscReal *d, SFSAIWork *, FSAIStats *);
+PetscErrorCode SFSAIComputeFactor_Host(const CSRView *A, PetscInt first, const CSRView *S, const SFSAIParams *, PetscBool keep,
+                                       CSR *G, PetscReal *d, SFSAIWork *, FSAIStats *);
+PetscErrorCode SFSAIComputeFactor_CUDA(const CSRView *A, PetscInt first, const CSRView *S, const SFSAIParams *, PetscBool keep,
+                                       CSR *G, PetscReal *d, SFSAIWork *, FSAIStats *);

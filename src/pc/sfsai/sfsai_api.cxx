@@ -326,6 +326,100 @@ PetscErrorCode PCSFSAIGetReusePattern(PC pc, PetscBool *reuse_pattern)
 }
 
 /*@
+  PCSFSAISetOverlap - Sets how many hops from rank to rank the factor of `PCSFSAI` may reach
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- overlap - hops to lower-numbered ranks, between 0 and 1000; 0 (default) keeps the factor in the rank's diagonal block, as
+            `PCBJACOBI` with a sequential `PCSFSAI` does
+
+  Options Database Key:
+. -pc_sfsai_overlap <overlap> - hops from rank to rank that the factor of `PCSFSAI` may reach
+
+  Level: intermediate
+
+  Notes:
+  Two ranks are one hop apart if the matrix has an entry in a row of one and a column of the other. If the hops reach all
+  lower-numbered ranks, and `PCSFSAISetHaloLayers()` all of their rows that matter, G is that of one rank. With 1 hop, 4 or 8 ranks
+  need about the iterations of one rank; ranks that are thinner than some three couplings need 2 hops. Each application exchanges
+  entries of two vectors with neighbours, beside what the product with the matrix exchanges.
+
+.seealso: `PCSFSAI`, `PCSFSAIGetOverlap()`, `PCSFSAISetHaloLayers()`
+@*/
+PetscErrorCode PCSFSAISetOverlap(PC pc, PetscInt overlap)
+{
+  return CallSetter(pc, "PCSFSAISetOverlap_C", overlap);
+}
+
+/*@
+  PCSFSAIGetOverlap - Gets how many hops from rank to rank the factor of `PCSFSAI` may reach
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. overlap - see `PCSFSAISetOverlap()`
+
+  Level: intermediate
+
+.seealso: `PCSFSAI`, `PCSFSAISetOverlap()`
+@*/
+PetscErrorCode PCSFSAIGetOverlap(PC pc, PetscInt *overlap)
+{
+  return CallGetter(pc, "PCSFSAIGetOverlap_C", overlap);
+}
+
+/*@
+  PCSFSAISetHaloLayers - Sets how many couplings lead from a rank's rows to the rows of other ranks that `PCSFSAI` gathers
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- halo_layers - couplings, between 0 and 10000; 0 (default) stands for the power
+
+  Options Database Key:
+. -pc_sfsai_halo_layers <halo_layers> - couplings that lead to the rows of other ranks that `PCSFSAI` gathers
+
+  Level: intermediate
+
+  Note:
+  The rows that the set-up gathers are those of the ranks that `PCSFSAISetOverlap()` allows, no more than so many couplings away.
+  With as many layers as the power nothing is cut. The view counts rows that the layers may have cut. They do not matter where
+  `PCSFSAISetPattern()` gives the pattern, whose columns are the rows that are gathered.
+
+.seealso: `PCSFSAI`, `PCSFSAIGetHaloLayers()`, `PCSFSAISetOverlap()`
+@*/
+PetscErrorCode PCSFSAISetHaloLayers(PC pc, PetscInt halo_layers)
+{
+  return CallSetter(pc, "PCSFSAISetHaloLayers_C", halo_layers);
+}
+
+/*@
+  PCSFSAIGetHaloLayers - Gets how many couplings lead from a rank's rows to the rows of other ranks that `PCSFSAI` gathers
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. halo_layers - see `PCSFSAISetHaloLayers()`
+
+  Level: intermediate
+
+.seealso: `PCSFSAI`, `PCSFSAISetHaloLayers()`
+@*/
+PetscErrorCode PCSFSAIGetHaloLayers(PC pc, PetscInt *halo_layers)
+{
+  return CallGetter(pc, "PCSFSAIGetHaloLayers_C", halo_layers);
+}
+
+/*@
   PCSFSAISetPattern - Gives `PCSFSAI` the pattern of its factor, instead of a power of the matrix
 
   Collective

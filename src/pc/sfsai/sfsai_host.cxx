@@ -49,8 +49,8 @@ namespace
 /* Finds the rows of B_k, or those of S if it is given, one after the other. */
 class RowSearch {
 public:
-  RowSearch(const CSRView &A, const CSRView *S, const PetscReal *s, const SFSAIParams &params) :
-      A_(A), S_(S), s_(s), params_(params), place_(S ? 0 : A.n, -1)
+  RowSearch(const CSRView &A, PetscInt first, const CSRView *S, const PetscReal *s, const SFSAIParams &params) :
+      A_(A), first_(first), S_(S), s_(s), params_(params), place_(S ? 0 : A.n, -1)
   {
   }
 
@@ -63,7 +63,8 @@ public:
   {
     columns.clear();
     if (S_) {
-      for (PetscInt k = S_->i[i]; k < S_->i[i + 1] && S_->j[k] < i; k++) columns.push_back(S_->j[k]);
+      const PetscInt row = i - first_;
+      for (PetscInt k = S_->i[row]; k < S_->i[row + 1] && S_->j[k] < i; k++) columns.push_back(S_->j[k]);
       columns.push_back(i);
       return;
     }
@@ -131,6 +132,7 @@ private:
   }
 
   const CSRView        &A_;
+  PetscInt              first_;
   const CSRView        *S_;
   const PetscReal      *s_;
   const SFSAIParams    &params_;
@@ -292,14 +294,15 @@ PetscErrorCode NeedWork(PetscInt n, PetscInt row, PetscInt m, PetscBool given, S
 }
 
 /* The values of G and d, which is diag(A) before, on the pattern that G has. */
-PetscErrorCode ComputeValues(const CSRView &A, const SFSAIParams &params, const Arrays &w, CSR *G, PetscReal *d, FSAIStats *stats)
+PetscErrorCode ComputeValues(const CSRView &A, PetscInt first, const SFSAIParams &params, const Arrays &w, CSR *G, PetscReal *d,
+                             FSAIStats *stats)
 {
   PetscFunctionBegin;
-  for (PetscInt i = 0; i < A.n; i++) {
-    const PetscInt begin = G->i[i], m = G->i[i + 1] - begin + 1;
-    std::copy(G->j + begin, G->j + G->i[i + 1], w.P);
-    w.P[m - 1] = i;
-    PetscCall(ComputeRow(A, params, 0, m, w, d + i, stats));
+  for (PetscInt row = 0; row < G->rows; row++) {
+    const PetscInt begin = G->i[row], m = G->i[row + 1] - begin + 1;
+    std::copy(G->j + begin, G->j + G->i[row + 1], w.P);
+    w.P[m - 1] = first + row;
+    PetscCall(ComputeRow(A, params, 0, m, w, d + row, stats));
     for (PetscInt r = 0; r < m - 1; r++) SetEntry(G, begin + r, w.value[r]);
     stats->max_row = PetscMax(stats->max_row, m);
   }
@@ -310,45 +313,46 @@ PetscErrorCode ComputeValues(const CSRView &A, const SFSAIParams &params, const 
    Sees that the work is there, and begins with d = diag(A). `longest` is the row of most entries, and has m. Sets the failure if A
    has no scaling.
 */
-PetscErrorCode BeginValues(const CSRView &A, PetscBool given, PetscInt longest, PetscInt m, PetscReal *d, SFSAIWork *work,
-                           FSAIStats *stats)
+PetscErrorCode BeginValues(const CSRView &A, PetscInt first, PetscBool given, PetscInt longest, PetscInt m, PetscReal *d,
+                           SFSAIWork *work, FSAIStats *stats)
 {
   PetscFunctionBegin;
   PetscCall(NeedWork(A.n, longest, m, given, work));
   const Arrays w(work->data, A.n, m);
-  PetscCall(FSAIScaling_Host(&A, 0, w.s, d, stats));
+  PetscCall(FSAIScaling_Host(&A, first, w.s, d, stats));
   std::fill(w.place, w.place + A.n, -1);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* A new G with its values, and d, without the entries that the postfilter takes away. s is the scaling. */
-PetscErrorCode ComputeFiltered(const CSRView &A, const CSRView *S, const PetscReal *s, const SFSAIParams &params, CSR *G,
-                               PetscReal *d, SFSAIWork *work, FSAIStats *stats)
+PetscErrorCode ComputeFiltered(const CSRView &A, PetscInt first, const CSRView *S, const PetscReal *s, const SFSAIParams &params,
+                               CSR *G, PetscReal *d, SFSAIWork *work, FSAIStats *stats)
 {
   const size_t          most = params.work_limit / (sizeof(PetscInt) + sizeof(PetscReal));
-  RowSearch             search(A, S, s, params);
+  const PetscInt        rows = A.n - first;
+  RowSearch             search(A, first, S, s, params);
   std::vector<PetscInt> G_i(1, 0);
   std::deque<PetscInt>  early_j; /* the entries of rows 0 .. early - 1 */
   std::deque<PetscReal> early_a;
   PetscInt              early = 0, longest = 0, m = 0;
 
   PetscFunctionBegin;
-  for (PetscInt i = 0; i < A.n; i++) {
-    search.Find(i);
+  for (PetscInt row = 0; row < rows; row++) {
+    search.Find(first + row);
     stats->capped_rows += search.capped;
-    if ((PetscInt)search.columns.size() > m) longest = i;
+    if ((PetscInt)search.columns.size() > m) longest = row;
     m = PetscMax(m, (PetscInt)search.columns.size());
   }
-  PetscCall(BeginValues(A, S ? PETSC_TRUE : PETSC_FALSE, longest, m, d, work, stats));
+  PetscCall(BeginValues(A, first, S ? PETSC_TRUE : PETSC_FALSE, longest, m, d, work, stats));
   const Arrays w(work->data, A.n, m);
-  const auto   compute = [&](PetscInt i, PetscReal *d_i, FSAIStats *counts) {
-    search.Find(i);
+  const auto   compute = [&](PetscInt row, PetscReal *d_i, FSAIStats *counts) {
+    search.Find(first + row);
     std::copy(search.columns.begin(), search.columns.end(), w.P);
     return ComputeRow(A, params, params.postfilter, (PetscInt)search.columns.size(), w, d_i, counts);
   };
 
-  G_i.reserve(A.n + 1);
-  for (PetscInt i = 0; i < A.n; i++) {
+  G_i.reserve(rows + 1);
+  for (PetscInt i = 0; i < rows; i++) {
     PetscCall(compute(i, d + i, stats));
     const PetscInt last = (PetscInt)search.columns.size() - 1, kept = last - (PetscInt)std::count(w.value, w.value + last, 0);
     PetscCheck(kept <= PETSC_INT_MAX - G_i[i], PETSC_COMM_SELF, PETSC_ERR_SUP,
@@ -363,11 +367,11 @@ PetscErrorCode ComputeFiltered(const CSRView &A, const CSRView *S, const PetscRe
       }
     early++;
   }
-  PetscCall(CSRCreate(A.n, A.n, G_i[A.n], params.factor_precision, PETSC_MEMTYPE_HOST, G));
+  PetscCall(CSRCreate(rows, A.n, G_i[rows], params.factor_precision, PETSC_MEMTYPE_HOST, G));
   std::copy(G_i.begin(), G_i.end(), G->i);
   std::copy(early_j.begin(), early_j.end(), G->j);
   for (PetscInt k = 0; k < G_i[early]; k++) SetEntry(G, k, early_a[k]);
-  for (PetscInt i = early; i < A.n; i++) { /* d and the counts of these rows are there already */
+  for (PetscInt i = early; i < rows; i++) { /* d and the counts of these rows are there already */
     PetscReal d_i = 1;
     FSAIStats counts{};
     PetscCall(compute(i, &d_i, &counts));
@@ -407,17 +411,17 @@ PetscErrorCode SFSAICreateWork(size_t bytes, PetscMemType where, PetscInt row, P
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode SFSAIPattern_Host(const CSRView *A, const CSRView *S, const PetscReal *s, const SFSAIParams *params, CSR *G,
-                                 FSAIStats *stats)
+PetscErrorCode SFSAIPattern_Host(const CSRView *A, PetscInt first, const CSRView *S, const PetscReal *s, const SFSAIParams *params,
+                                 CSR *G, FSAIStats *stats)
 {
   std::vector<PetscInt> G_i(1, 0);
   std::deque<PetscInt>  G_j;
-  RowSearch             search(*A, S, s, *params);
+  RowSearch             search(*A, first, S, s, *params);
 
   PetscFunctionBegin;
   stats->capped_rows = stats->large_rows = 0;
-  G_i.reserve(A->n + 1);
-  for (PetscInt i = 0; i < A->n; i++) {
+  G_i.reserve(A->n - first + 1);
+  for (PetscInt i = first; i < A->n; i++) {
     search.Find(i);
     stats->capped_rows += search.capped;
     G_j.insert(G_j.end(), search.columns.begin(), search.columns.end() - 1);
@@ -426,16 +430,16 @@ PetscErrorCode SFSAIPattern_Host(const CSRView *A, const CSRView *S, const Petsc
       "G has more entries than PetscInt can count: lower -pc_sfsai_power, raise -pc_sfsai_prefilter or set -pc_sfsai_max_row");
     G_i.push_back((PetscInt)G_j.size());
   }
-  PetscCall(CSRCreate(A->n, A->n, G_i.back(), params->factor_precision, PETSC_MEMTYPE_HOST, G));
+  PetscCall(CSRCreate(A->n - first, A->n, G_i.back(), params->factor_precision, PETSC_MEMTYPE_HOST, G));
   std::copy(G_i.begin(), G_i.end(), G->i);
   std::copy(G_j.begin(), G_j.end(), G->j);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode SFSAIComputeFactor_Host(const CSRView *A, const CSRView *S, const SFSAIParams *params, PetscBool keep, CSR *G,
-                                       PetscReal *d, SFSAIWork *work, FSAIStats *stats)
+PetscErrorCode SFSAIComputeFactor_Host(const CSRView *A, PetscInt first, const CSRView *S, const SFSAIParams *params,
+                                       PetscBool keep, CSR *G, PetscReal *d, SFSAIWork *work, FSAIStats *stats)
 {
-  const PetscInt n        = A->n;
+  const PetscInt n = A->n, rows = n - first;
   const bool     filtered = !keep && params->postfilter > 0;
   PetscInt       longest = 0, m = 0;
 
@@ -443,23 +447,23 @@ PetscErrorCode SFSAIComputeFactor_Host(const CSRView *A, const CSRView *S, const
   FSAIStatsBegin(keep, stats);
   if (!keep) {
     std::vector<PetscReal> s(n);
-    PetscCall(FSAIScaling_Host(A, 0, s.data(), d, stats));
+    PetscCall(FSAIScaling_Host(A, first, s.data(), d, stats));
     if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
-    if (filtered) PetscCall(ComputeFiltered(*A, S, s.data(), *params, G, d, work, stats));
-    else PetscCall(SFSAIPattern_Host(A, S, s.data(), params, G, stats));
+    if (filtered) PetscCall(ComputeFiltered(*A, first, S, s.data(), *params, G, d, work, stats));
+    else PetscCall(SFSAIPattern_Host(A, first, S, s.data(), params, G, stats));
   }
   if (!filtered) {
-    for (PetscInt i = 0; i < n; i++) {
+    for (PetscInt i = 0; i < rows; i++) {
       if (G->i[i + 1] - G->i[i] + 1 > m) longest = i;
       m = PetscMax(m, G->i[i + 1] - G->i[i] + 1);
     }
-    PetscCall(BeginValues(*A, S ? PETSC_TRUE : PETSC_FALSE, longest, m, d, work, stats));
+    PetscCall(BeginValues(*A, first, S ? PETSC_TRUE : PETSC_FALSE, longest, m, d, work, stats));
     if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
-    PetscCall(ComputeValues(*A, *params, Arrays(work->data, n, m), G, d, stats));
+    PetscCall(ComputeValues(*A, first, *params, Arrays(work->data, n, m), G, d, stats));
     const size_t of_pattern = n * (sizeof(PetscReal) + 2 * sizeof(PetscInt)) + G->nnz * sizeof(PetscInt);
     stats->work_bytes       = keep ? work->bytes : PetscMax(of_pattern, work->bytes);
   }
-  PetscCall(FSAIMeanLog_Host(n, d, &stats->log_psi_after));
+  PetscCall(FSAIMeanLog_Host(rows, d, &stats->log_psi_after));
   stats->log_psi_after = -stats->log_psi_after;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,0 +1,28 @@
+/*
+   The rows of other ranks that a rank has gathered for its set-up, and how they become one matrix with its own. Foreign rows belong
+   to lower-numbered ranks and come first, in the order of their global numbers; own rows follow. What is here knows arrays alone;
+   halo_face.h has the plan and the communication.
+*/
+#pragma once
+
+#include "sparse/csr.h"
+
+/* to[k] is entry index[k] of `a`, which has n entries, and of `b` behind them. The precision is that of all three. */
+PetscErrorCode HaloPick_Host(FinePCPrecision, PetscInt count, const PetscInt *index, PetscInt n, const void *a, const void *b,
+                             void *to);
+PetscErrorCode HaloPick_CUDA(FinePCPrecision, PetscInt count, const PetscInt *index, PetscInt n, const void *a, const void *b,
+                             void *to);
+
+/*
+   L gets the foreign rows, whose columns are those of L, and then the own rows: the entries of `ghosts`, which are those in foreign
+   columns, and behind them those of the rank's block. L is created, in double precision.
+*/
+PetscErrorCode HaloAssemble_Host(const CSRView *own, const CSR *foreign, const CSR *ghosts, CSR *L);
+PetscErrorCode HaloAssemble_CUDA(const CSRView *own, const CSR *foreign, const CSR *ghosts, CSR *L);
+
+/*
+   Splits a factor with ascending columns: `own` gets the columns from `first` on, numbered from 0, and `foreign` those before. With
+   keep, both have their patterns already and get values only.
+*/
+PetscErrorCode HaloSplit_Host(const CSR *W, PetscInt first, PetscBool keep, CSR *own, CSR *foreign);
+PetscErrorCode HaloSplit_CUDA(const CSR *W, PetscInt first, PetscBool keep, CSR *own, CSR *foreign);

@@ -1,0 +1,80 @@
+/*
+   A rank's plan to gather rows of other ranks, and the communication that follows it. All of it is between neighbours, but for the
+   agreement of all ranks about errors after each step.
+
+   Ranks p and q are adjacent if A has an entry in a row of one and a column of the other. The ranks that row i of a factor may
+   reach are the lower-numbered ones within k hops, `overlap`, which are the lower triangle of the k-th power of the graph of ranks,
+   see section 4.3 of Isotton, Janna and Bernaschi. Of their rows those are gathered that h couplings lead to, `layers`.
+*/
+#pragma once
+
+#include <vector>
+
+#include "halo.h"
+#include "local.h"
+
+/* One block of values for each neighbour: what this rank sends, and what it receives. */
+struct HaloBlocks {
+  std::vector<PetscMPIInt> to, from;                         /* ranks, ascending */
+  std::vector<PetscInt>    to_start = {0}, from_start = {0}; /* where the blocks begin, and the end of the last one */
+};
+
+/* Values on their way, in arrays of the memory of the factor. */
+struct HaloMessage {
+  const HaloBlocks *blocks;
+  FinePCPrecision   precision;
+  PetscMemType      where;
+  void             *send, *received;
+  std::vector<char> staged_send, staged_received; /* on the host, where MPI takes no arrays of the device */
+};
+PetscErrorCode HaloMessageCreate(const HaloBlocks *, FinePCPrecision, PetscMemType, HaloMessage *);
+PetscErrorCode HaloMessageDeliver(MPI_Comm, HaloMessage *);
+PetscErrorCode HaloMessageDestroy(HaloMessage *);
+
+struct Halo {
+  bool                  made   = false; /* whether the plan is there */
+  PetscMemType          where  = PETSC_MEMTYPE_HOST;
+  PetscInt              begin  = 0;        /* number of this rank's first row in the matrix */
+  PetscInt              layers = 0;        /* couplings that were followed, 0 if a pattern named the rows */
+  PetscInt              nnz    = 0;        /* entries of this rank's rows of A */
+  std::vector<PetscInt> rows;              /* numbers of the foreign rows in the matrix, ascending */
+  std::vector<char>     cut;               /* whether a foreign row has columns on ranks that are allowed, but not among the rows */
+  HaloBlocks            blocks;            /* of the values of rows of A */
+  PetscInt             *send    = nullptr; /* [to_start.back()] places of the values that are sent, as HaloPick_X() counts them */
+  PetscInt             *keep    = nullptr; /* [foreign.nnz] places of the values that are kept among those that are received */
+  PetscInt             *columns = nullptr; /* [ghosts.nnz] places of the entries of `ghosts` among the rank's own ones */
+  CSR                   foreign = {};      /* [rows.size() x rows.size() + own rows] */
+  CSR                   ghosts  = {};      /* [own rows x rows.size()] the own rows in foreign columns */
+
+  PetscInt First() const { return (PetscInt)rows.size(); }
+  /* The number in the matrix of a row of what HaloAssemble_X() makes. */
+  PetscInt Global(PetscInt row) const { return row < First() ? rows[row] : begin + row - First(); }
+};
+
+/* What is to be gathered. */
+struct HaloWish {
+  Mat         A;
+  PetscInt    overlap, layers;
+  Mat         pattern; /* the rows are those of this matrix's columns, and `layers` does not count; or null */
+  const char *type;    /* for messages: "afsai" or "sfsai" */
+};
+
+/*
+   Makes the plan, unless all ranks have it already and `keep` says that it is still right, and gathers the values. Collective. A
+   step that fails on one rank ends the phase on all ranks.
+*/
+PetscErrorCode HaloGather(PCLocalPhase *, const HaloWish *, bool keep, Halo *);
+PetscErrorCode HaloReset(Halo *);
+
+/* Bytes of the gathered rows and of the plan on this rank. */
+size_t HaloBytes(const Halo *);
+
+/* Lists of numbers for ranks that don't expect them. Collective, and agreed. */
+struct HaloList {
+  PetscMPIInt           rank;
+  std::vector<PetscInt> numbers;
+};
+PetscErrorCode HaloSendLists(PCLocalPhase *, const std::vector<HaloList> &send, std::vector<HaloList> *received);
+
+/* The rank that owns a row, or a column. */
+PetscMPIInt HaloOwner(PetscMPIInt size, const PetscInt ranges[], PetscInt row);
