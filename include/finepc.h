@@ -307,6 +307,7 @@ PETSC_EXTERN PetscErrorCode KSPCGFusedSetPath(KSP, KSPCGFusedPath);
 PETSC_EXTERN PetscErrorCode KSPCGFusedGetPath(KSP, KSPCGFusedPath *);
 PETSC_EXTERN PetscErrorCode KSPCGFusedSetCompress(KSP, PetscBool);
 PETSC_EXTERN PetscErrorCode KSPCGFusedGetCompress(KSP, PetscBool *);
+PETSC_EXTERN PetscErrorCode KSPCGFusedGetColumns(KSP, PetscInt *, const PetscInt *[], const KSPConvergedReason *[]);
 
 PETSC_EXTERN PetscErrorCode KSPRRBCGSetGraph(KSP, PetscBool);
 PETSC_EXTERN PetscErrorCode KSPRRBCGGetGraph(KSP, PetscBool *);

@@ -2,7 +2,7 @@
 #include <petscblaslapack.h>
 
 #include "options.h"
-#include "cgfusedimpl.h"
+#include "cgfused_columns.h"
 
 const char *const KSPCGFusedPaths[] = {"auto", "general", "graph", "resident", "KSPCGFusedPath", "KSP_CGFUSED_", nullptr};
 
@@ -210,6 +210,7 @@ static PetscErrorCode KSPView_CGFused(KSP ksp, PetscViewer viewer)
   if (!cg->solved) PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s, before the first solve\n", KSPCGFusedPaths[cg->path]));
   else if (cg->why) PetscCall(PetscViewerASCIIPrintf(viewer, "  path: general: %s%s\n", cg->why.text, cg->why.type));
   else PetscCall(ViewOwnProducts(cg, viewer));
+  PetscCall(CGFusedViewColumns(ksp, viewer));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -219,6 +220,7 @@ static PetscErrorCode KSPReset_CGFused(KSP ksp)
 
   PetscFunctionBegin;
   PetscCall(CGFusedDestroy_CUDA(&cg->work));
+  PetscCall(CGFusedResetColumns(ksp));
   PetscCall(VecDestroy(&cg->diagonal));
   PetscCall(PetscSFDestroy(&cg->exchange));
   PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&cg->ghosts));
@@ -236,6 +238,7 @@ static PetscErrorCode Compose(KSP ksp, PetscBool compose)
   PetscFunctionBegin;
   PetscCall(KSP_CGFused::options.Compose(ksp, compose));
   PetscCall(CGFusedComposeTrust(ksp, compose));
+  PetscCall(CGFusedComposeColumns(ksp, compose));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -269,6 +272,7 @@ static PetscErrorCode Create(KSP ksp)
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NONE, PC_LEFT, 1));
   ksp->ops->setup                        = Entry<KSPSetUp_CGFused>;
   ksp->ops->solve                        = Entry<KSPSolve_CGFused>;
+  ksp->ops->matsolve                     = Entry<KSPMatSolve_CGFused>;
   ksp->ops->reset                        = Entry<KSPReset_CGFused>;
   ksp->ops->destroy                      = Entry<KSPDestroy_CGFused>;
   ksp->ops->view                         = Entry<KSPView_CGFused>;

@@ -14,6 +14,8 @@
 #include <petsc/private/kspimpl.h>
 #include <petscsf.h>
 
+#include <vector>
+
 #include "finepcimpl.h"
 #include "pc/pcinverse.h"
 #include "sparse/csr_mat.h"
@@ -43,6 +45,18 @@ struct CGFusedReason {
   explicit operator bool() const { return *text; }
 };
 
+/* What the last KSPMatSolve() has come to, for the view and the program. */
+struct CGFusedBlock {
+  PetscBool                       solved   = PETSC_FALSE; /* there has been one */
+  PetscBool                       together = PETSC_FALSE; /* the columns were solved together */
+  PetscInt                        at_once  = 0;           /* at most so many */
+  CGFusedReason                   why;                    /* why they were not */
+  std::vector<PetscInt>           its;
+  std::vector<KSPConvergedReason> reasons;
+};
+
+struct CGColumnsWork;
+
 template <typename Object>
 struct OptionTable;
 
@@ -65,6 +79,10 @@ struct KSP_CGFused {
   Vec            diagonal = nullptr; /* M of PCJACOBI */
   CopiedFrom     A, block, M;        /* what the copies in work were made of; block is the rank's own part of a parallel A */
   PetscLogDouble flops = 0;          /* of an iteration */
+
+  /* several right-hand sides, see cgfused_columns.h */
+  CGColumnsWork *columns_work = nullptr; /* on the GPU, made when it is first needed */
+  CGFusedBlock   block_solve;
 
   /* the exchange between ranks */
   PetscSF      exchange = nullptr;          /* brings the entries of other ranks that a product needs, the ghosts */
