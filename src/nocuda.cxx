@@ -61,7 +61,8 @@ PetscErrorCode CSRCarry_CUDA(const CSRView *, const PetscScalar *, CSR *)
   return NoCUDA();
 }
 
-PetscErrorCode BSRMultiply_CUDA(const BSR *, const PetscScalar *, const PetscScalar *, PetscScalar *, PetscBool)
+PetscErrorCode BSRMultiply_CUDA(const BSR *, PetscInt, const PetscScalar *, PetscInt, const PetscScalar *, PetscInt, PetscScalar *,
+                                PetscInt, PetscBool)
 {
   return NoCUDA();
 }
