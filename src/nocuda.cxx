@@ -93,7 +93,7 @@ PetscErrorCode RRBComputeFactor_CUDA(const CSRView *, PetscInt, PetscInt, const 
   return NoCUDA();
 }
 
-PetscErrorCode RRBApply_CUDA(RRBFactor *, const PetscScalar *, PetscScalar *)
+PetscErrorCode RRBApply_CUDA(RRBFactor *, PetscInt, const PetscScalar *, PetscInt, PetscScalar *, PetscInt)
 {
   return NoCUDA();
 }
