@@ -92,13 +92,17 @@ struct Result {
   std::vector<Event>          events;            /* of a warm set-up, with -breakdown */
   PetscInt                    logged_setups = 0; /* number of set-ups, the fastest of which the events are of */
   std::vector<PetscLogDouble> refill;            /* seconds of KSPSetUp() with new values in the same nonzero pattern */
-  PetscLogDouble              apply_seconds   = 0.;
-  PetscLogDouble              apply_bytes     = 0.; /* 0: not known */
-  PetscLogDouble              iteration_bytes = 0.; /* 0: not known */
-  PetscReal                   density         = 0.; /* nnz(G)/nnz(A), 0 for PCs that have no factor of finepc's */
-  double                      complexity      = 0.; /* entries of all levels' operators / nnz(A), 0 for PCs without levels */
-  PetscLogDouble              memory_bytes    = 0.; /* taken from the matrix on to the end of the first solve; 0: not known */
-  std::vector<PetscReal>      history;              /* residual norms of the last run */
+  PetscLogDouble              apply_seconds    = 0.;
+  PetscLogDouble              apply_bytes      = 0.; /* 0: not known */
+  PetscLogDouble              iteration_bytes  = 0.; /* 0: not known */
+  PetscReal                   density          = 0.; /* nnz(G)/nnz(A), 0 for PCs that have no factor of finepc's */
+  PetscLogDouble              columns_seconds  = 0.; /* of a KSPMatSolve() with -columns, warm; 0: not measured */
+  PetscInt                    columns_its      = 0;  /* the most iterations of a column */
+  PetscReal                   columns_residual = 0.; /* the largest true residual of a column */
+  std::vector<std::string>    columns_view;          /* what the solver says of them, line by line */
+  double                      complexity   = 0.;     /* entries of all levels' operators / nnz(A), 0 for PCs without levels */
+  PetscLogDouble              memory_bytes = 0.;     /* taken from the matrix on to the end of the first solve; 0: not known */
+  std::vector<PetscReal>      history;               /* residual norms of the last run */
   PetscInt                    history_stride = 1;
   std::vector<std::string>    view; /* PCView() of finepc's own PCs, line by line */
 };
@@ -116,6 +120,7 @@ struct Config {
   std::vector<Option>      command_line; /* options that are not the benchmark's own */
   PetscInt                 repeats        = 3;
   PetscInt                 applies        = 100;
+  PetscInt                 columns        = 0; /* right-hand sides that are solved together, too; 0 for none */
   PetscInt                 max_it         = 20000;
   PetscInt                 history_points = 1000;
   PetscReal                true_rtol      = 1e-8;

@@ -263,7 +263,7 @@ PetscErrorCode CGColumnsGetSolution_CUDA(CGColumnsWork *, const PetscBool[], Pet
 }
 
 PetscErrorCode CGColumnsDots_CUDA(CGColumnsWork *, PetscInt, PetscInt, const PetscScalar *, PetscInt, const PetscScalar *, PetscInt,
-                                  PetscReal[][3])
+                                  PetscReal *)
 {
   return NoCUDA();
 }

@@ -255,12 +255,12 @@ PetscErrorCode LaunchCombine(PetscInt n, PetscInt columns, const CGColumnScalars
 } // namespace
 
 PetscErrorCode CGColumnsDots_CUDA(CGColumnsWork *work, PetscInt n, PetscInt columns, const PetscScalar *Z, PetscInt ldz,
-                                  const PetscScalar *R, PetscInt ldr, PetscReal sums[][3])
+                                  const PetscScalar *R, PetscInt ldr, PetscReal *sums)
 {
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  for (PetscInt c = 0; c < columns; c++) sums[c][0] = sums[c][1] = sums[c][2] = 0;
+  for (PetscInt k = 0; k < 3 * columns; k++) sums[k] = 0;
   if (!n || !columns) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(Wait(work));
   PetscCall(PetscGetCurrentCUDAStream(&stream));
@@ -273,8 +273,7 @@ PetscErrorCode CGColumnsDots_CUDA(CGColumnsWork *work, PetscInt n, PetscInt colu
   FinePCCheckLaunch();
   PetscCallCUDA(cudaMemcpyAsync(seen, to, 3 * columns * sizeof(*seen), cudaMemcpyDeviceToHost, stream));
   PetscCallCUDA(cudaStreamSynchronize(stream));
-  for (PetscInt c = 0; c < columns; c++)
-    for (int k = 0; k < 3; k++) sums[c][k] = seen[3 * c + k];
+  for (PetscInt k = 0; k < 3 * columns; k++) sums[k] = seen[k];
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -60,11 +60,11 @@ struct CGColumnScalars {
    arrays. Sums are over the rank's rows, always in the same order.
 */
 
-/* z.r, z.z and r.r of each column; the CUDA twin waits for them, and needs `work`. */
+/* sums[3 * c + ..] = z.r, z.z and r.r of column c; the CUDA twin waits for them, and needs `work`. */
 PetscErrorCode CGColumnsDots_Host(PetscInt n, PetscInt columns, const PetscScalar *Z, PetscInt ldz, const PetscScalar *R,
-                                  PetscInt ldr, PetscReal sums[][3]);
+                                  PetscInt ldr, PetscReal *sums);
 PetscErrorCode CGColumnsDots_CUDA(CGColumnsWork *work, PetscInt n, PetscInt columns, const PetscScalar *Z, PetscInt ldz,
-                                  const PetscScalar *R, PetscInt ldr, PetscReal sums[][3]);
+                                  const PetscScalar *R, PetscInt ldr, PetscReal *sums);
 /* y = y + a x for each column */
 PetscErrorCode CGColumnsAdd_Host(PetscInt n, PetscInt columns, const CGColumnScalars *a, const PetscScalar *X, PetscInt ldx,
                                  PetscScalar *Y, PetscInt ldy);

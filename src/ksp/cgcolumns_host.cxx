@@ -2,7 +2,7 @@
 #include "cgcolumns.h"
 
 PetscErrorCode CGColumnsDots_Host(PetscInt n, PetscInt columns, const PetscScalar *Z, PetscInt ldz, const PetscScalar *R,
-                                  PetscInt ldr, PetscReal sums[][3])
+                                  PetscInt ldr, PetscReal *sums)
 {
   PetscFunctionBegin;
   for (PetscInt c = 0; c < columns; c++) {
@@ -10,7 +10,7 @@ PetscErrorCode CGColumnsDots_Host(PetscInt n, PetscInt columns, const PetscScala
     PetscReal          dots[4];
 
     PetscCall(CGDots_Host(n, z, r, nullptr, dots));
-    for (int k = 0; k < 3; k++) sums[c][k] = dots[k];
+    for (int k = 0; k < 3; k++) sums[3 * c + k] = dots[k];
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -331,6 +331,15 @@ static PetscErrorCode Create(KSP ksp)
   numbers. Where the solution overflows, the reason is `KSP_DIVERGED_NANORINF`. `KSPCG` says in all these cases that it has
   converged.
 
+  `KSPMatSolve()` solves for several right-hand sides together, 8 at a time, or as many as `KSPSetMatSolveBatchSize()` asks for,
+  up to 16. Each column has its own scalars and its own test, and gets the iterates of `KSPSolve()`, to rounding; A and the
+  factors are read once for all columns. On one GPU this is a graph of kernels over interleaved vectors, for `PCAFSAI`,
+  `PCSFSAI`, `PCJACOBI` and `PCNONE`; with a factor, the preconditioned norm takes the least memory and time. Anywhere else the
+  products are `MatMatMult()` and `PCMatApply()`, with two reductions an iteration for all columns. Columns go one by one, as
+  with `KSPCG`, where there is a monitor, a history of residual norms, a convergence test of the program, a null space, a
+  transposed solve, a guess by `KSPGuess`, a trust region, eigenvalue estimates or a preconditioner that failed, and on GPUs
+  with several ranks or `PCCMATCH`; the view says so. `KSPCGFusedGetColumns()` tells what has become of each column.
+
   With `KSPCGSetRadius()` it is the trust-region method of Steihaug and Toint, as `KSPSTCG` is, for SNESNEWTONTR and for TAO's
   Newton methods nls, bnls, bntr and bntl (`-tao_nls_ksp_type cgfused`, `-tao_bnk_ksp_type cgfused`; ntr and ntl ask for PETSc's own
   types by name): among the x with a 2-norm of at most the radius it goes down x^T A x / 2 - b^T x,
@@ -346,6 +355,7 @@ static PetscErrorCode Create(KSP ksp)
   626-637
 
 .seealso: `KSPCG`, `PCAFSAI`, `PCSFSAI`, `PCCMATCH`, `PCJACOBI`, `KSPCGFusedSetPath()`, `KSPCGFusedSetCompress()`,
+  `KSPCGFusedGetColumns()`, `KSPMatSolve()`,
   `KSPCGSetRadius()`, `KSPSTCG`
 M*/
 

@@ -70,7 +70,7 @@ PetscErrorCode Restore(const BlockSolve &cg, Mat M, WriteArray *array)
 }
 
 /* The sums z.r, z.z and r.r of each column over all ranks. */
-PetscErrorCode Dots(const BlockSolve &cg, Mat Z, Mat R, PetscReal sums[][3])
+PetscErrorCode Dots(const BlockSolve &cg, Mat Z, Mat R, PetscReal *sums)
 {
   ReadArray z, r;
 
@@ -84,7 +84,7 @@ PetscErrorCode Dots(const BlockSolve &cg, Mat Z, Mat R, PetscReal sums[][3])
   PetscCall(CGLogFlops(cg.device, 6. * cg.n * cg.batch.count));
   PetscCall(Restore(cg, R, &r));
   PetscCall(Restore(cg, Z, &z));
-  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &sums[0][0], (PetscMPIInt)(3 * cg.batch.count), MPIU_REAL, MPIU_SUM,
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sums, (PetscMPIInt)(3 * cg.batch.count), MPIU_REAL, MPIU_SUM,
                               PetscObjectComm((PetscObject)cg.ksp)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -257,22 +257,23 @@ PetscErrorCode StepColumn(KSP ksp, CGFusedColumn &column, PetscInt i, PetscReal 
 
 /* Calls f(ksp, column, sums of the column) for each of the columns that go on. */
 template <typename F>
-PetscErrorCode Decide(BlockSolve &cg, bool first, const PetscReal sums[][3], F f)
+PetscErrorCode Decide(BlockSolve &cg, bool first, const PetscReal *sums, F f)
 {
   PetscFunctionBegin;
   for (PetscInt c = 0; c < cg.batch.count; c++) {
-    CGFusedColumn &column = cg.batch.column[c];
-    const bool     finite = PetscIsNormalReal(sums[c][0]) && !PetscIsInfOrNanReal(sums[c][1]) && !PetscIsInfOrNanReal(sums[c][2]);
+    CGFusedColumn         &column = cg.batch.column[c];
+    const PetscReal *const sum    = sums + 3 * c;
+    const bool             finite = PetscIsNormalReal(sum[0]) && !PetscIsInfOrNanReal(sum[1]) && !PetscIsInfOrNanReal(sum[2]);
 
     if (column.Ended()) continue;
-    PetscCall(CGFusedAsColumn(cg.ksp, cg.batch, c, !finite || (first && !cg.ksp->guess_zero), [&] { return f(column, sums[c]); }));
+    PetscCall(CGFusedAsColumn(cg.ksp, cg.batch, c, !finite || (first && !cg.ksp->guess_zero), [&] { return f(column, sum); }));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode Iterate(BlockSolve &cg)
 {
-  PetscReal sums[kCGMostColumns][3];
+  PetscReal sums[3 * kCGMostColumns];
 
   PetscFunctionBegin;
   for (PetscInt i = 0;; i++) {

@@ -25,16 +25,25 @@ struct Columns {
   PetscInt ldx, ldy;
 };
 
-/* The grid with the values of a column. */
+/* The grid with the values of a column; of a single column, the grid as it is. */
 template <int Count>
-__device__ __forceinline__ RRBGrid OfColumn(RRBGrid g, const Columns &columns, int c)
+__device__ __forceinline__ decltype(auto) OfColumn(const RRBGrid &g, const Columns &columns, int c)
 {
-  if constexpr (Count > 1) {
-    g.down += c * columns.stride;
-    g.u += c * columns.stride;
-    g.up += c * columns.stride;
+  if constexpr (Count == 1) return (g);
+  else {
+    RRBGrid of_column = g;
+    of_column.down += c * columns.stride;
+    of_column.u += c * columns.stride;
+    of_column.up += c * columns.stride;
+    return of_column;
   }
-  return g;
+}
+
+/* Blocks with a tile each that a processor is to hold at once. */
+template <int Count>
+constexpr int TilesOnChip()
+{
+  return Count == 1 ? kTilesOnChip : kTilesOnChip / 2;
 }
 
 /* --------------------------------------- the remainder ---------------------------------------- */
@@ -171,7 +180,7 @@ __device__ __forceinline__ void TileDown(const RRBGrid &of_all, const RRBGrid &n
   if (!ready()) return;
 #pragma unroll 1
   for (int c = 0; c < Count; c++) {
-    const RRBGrid       g = OfColumn<Count>(of_all, columns, c), next = OfColumn<Count>(next_of_all, columns, c);
+    const auto         &g = OfColumn<Count>(of_all, columns, c), &next = OfColumn<Count>(next_of_all, columns, c);
     const double *const x_c = First ? x + (size_t)c * columns.ldx : nullptr;
     if (c) __syncthreads(); /* the column before is done */
     const double own_b1 = Down<First>(g, x_c, kB1, I, J), own_b2 = Down<First>(g, x_c, kB2, I, J),
@@ -235,7 +244,7 @@ __device__ __forceinline__ void TileUp(const RRBGrid &of_all, const RRBGrid &nex
   const PetscInt  I = at.I, J = at.J;
   const int       i = at.i, j = at.j;
   const bool      halo = at.halo;
-  double          of_r1[4], of_r2[4], of_b1[4], of_halo[4] = {0, 0, 0, 0}, values[4];
+  double          of_r1[4], of_r2[4], of_b1[4], of_halo[4] = {0, 0, 0, 0};
 
 #pragma unroll
   for (int k = 0; k < 4; k++) {
@@ -245,29 +254,29 @@ __device__ __forceinline__ void TileUp(const RRBGrid &of_all, const RRBGrid &nex
     if (halo && !of_all.half) of_halo[k] = of_all.L((RRBArray)(kB1SouthWest + k), at.halo_I, at.halo_J);
   }
   /* the values of the way down are older than the kernel ahead of this one; they are multiplied once all other loads are issued */
-  double     of_d[4] = {of_all.L(kR1Pivot, I, J), of_all.L(kR2Pivot, I, J), 1, 1};
-  const auto load    = [&](int c) {
-    const RRBGrid       g   = OfColumn<Count>(of_all, columns, c);
-    const double *const x_c = First ? x + (size_t)c * columns.ldx : nullptr;
-    values[0]               = Down<First>(g, x_c, kR1, I, J);
-    values[1]               = Down<First>(g, x_c, kR2, I, J);
-    values[2] = values[3] = 0;
-    if (g.half) return;
-    if (g.Has(kB1, I, J)) values[2] = g.u[g.Cell(I, J)];
-    if (halo && g.Has(kB1, at.halo_I, at.halo_J)) values[3] = g.u[g.Cell(at.halo_I, at.halo_J)];
-  };
-  load(0);
+  double of_d[4]   = {of_all.L(kR1Pivot, I, J), of_all.L(kR2Pivot, I, J), 1, 1},
+         values[4] = {Down<First>(of_all, x, kR1, I, J), Down<First>(of_all, x, kR2, I, J), 0, 0};
   if (!of_all.half) {
-    if (of_all.Has(kB1, I, J)) of_d[2] = of_all.L(kB1Pivot, I, J);
-    if (halo && of_all.Has(kB1, at.halo_I, at.halo_J)) of_d[3] = of_all.L(kB1Pivot, at.halo_I, at.halo_J);
+    if (of_all.Has(kB1, I, J)) {
+      of_d[2]   = of_all.L(kB1Pivot, I, J);
+      values[2] = of_all.u[of_all.Cell(I, J)];
+    }
+    if (halo && of_all.Has(kB1, at.halo_I, at.halo_J)) {
+      of_d[3]   = of_all.L(kB1Pivot, at.halo_I, at.halo_J);
+      values[3] = of_all.u[of_all.Cell(at.halo_I, at.halo_J)];
+    }
   }
   if (!ready()) return;
 #pragma unroll 1
   for (int c = 0; c < Count; c++) {
-    const RRBGrid g = OfColumn<Count>(of_all, columns, c), next = OfColumn<Count>(next_of_all, columns, c);
+    const auto &g = OfColumn<Count>(of_all, columns, c), &next = OfColumn<Count>(next_of_all, columns, c);
     if (c) {
       __syncthreads(); /* the column before is done */
-      load(c);
+      const double *const x_c = First ? x + (size_t)c * columns.ldx : nullptr;
+      values[0]               = Down<First>(g, x_c, kR1, I, J);
+      values[1]               = Down<First>(g, x_c, kR2, I, J);
+      if (!g.half && g.Has(kB1, I, J)) values[2] = g.u[g.Cell(I, J)];
+      if (!g.half && halo && g.Has(kB1, at.halo_I, at.halo_J)) values[3] = g.u[g.Cell(at.halo_I, at.halo_J)];
     }
     for (int k = at.thread; k < (kRRBTileY + 2) * (kRRBTileX + 2); k += kRRBTile)
       b2[k / (kRRBTileX + 2)][k % (kRRBTileX + 2)] =
@@ -303,7 +312,7 @@ __device__ __forceinline__ void TileUp(const RRBGrid &of_all, const RRBGrid &nex
 }
 
 template <bool First, int Count>
-__global__ void __launch_bounds__(kRRBTile, kTilesOnChip)
+__global__ void __launch_bounds__(kRRBTile, TilesOnChip<Count>())
   GridDown(const RRBGrid g, const RRBGrid next, const double *x, Columns columns, RRBGate gate)
 {
   __shared__ TileOfDown shared;
@@ -312,7 +321,7 @@ __global__ void __launch_bounds__(kRRBTile, kTilesOnChip)
 }
 
 template <bool First, int Count>
-__global__ void __launch_bounds__(kRRBTile, kTilesOnChip)
+__global__ void __launch_bounds__(kRRBTile, TilesOnChip<Count>())
   GridUp(const RRBGrid g, const RRBGrid next, const double *x, double *y, Columns columns, RRBGate gate)
 {
   __shared__ TileOfUp shared;
