@@ -319,7 +319,7 @@ static PetscErrorCode SolverCreateMat(const Config &config, System *system, Solv
 
 static constexpr PetscInt kHistory = 1000000; /* iterations at most whose residual norms are in memory */
 
-static PetscErrorCode SolverCreateKSP(const Config &config, Solver *solver)
+static PetscErrorCode SolverCreateKSP(const Config &config, Solver *solver, bool history = true)
 {
   PetscInt max_it;
 
@@ -332,7 +332,7 @@ static PetscErrorCode SolverCreateKSP(const Config &config, Solver *solver)
   PetscCall(KSPSetTolerances(solver->ksp, config.true_rtol, PETSC_CURRENT, PETSC_CURRENT, config.max_it));
   PetscCall(KSPSetFromOptions(solver->ksp));
   PetscCall(KSPGetTolerances(solver->ksp, nullptr, nullptr, nullptr, &max_it));
-  PetscCall(KSPSetResidualHistory(solver->ksp, nullptr, PetscMin(max_it, kHistory) + 1, PETSC_TRUE));
+  if (history) PetscCall(KSPSetResidualHistory(solver->ksp, nullptr, PetscMin(max_it, kHistory) + 1, PETSC_TRUE));
   PetscCall(TimeLimitSetTest(config, solver->ksp, &solver->limit));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -467,6 +467,92 @@ static PetscErrorCode MeasureRefill(const Config &config, Solver *solver, Result
   if (!solver->limit.over && (check.reason <= 0 || check.iterations != result->runs.back().iterations))
     result->note +=
       "after a refill: " + std::to_string(check.iterations) + " iterations, " + KSPConvergedReasons[check.reason] + "; ";
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The largest true residual of the columns of A X = B */
+static PetscErrorCode ColumnsResidual(Solver *solver, Mat B, Mat X, PetscInt columns, PetscReal *largest)
+{
+  PetscFunctionBeginUser;
+  *largest = 0.;
+  for (PetscInt c = 0; c < columns; c++) {
+    Vec       b, x;
+    PetscReal bnorm, rnorm;
+
+    PetscCall(MatDenseGetColumnVecRead(X, c, &x));
+    PetscCall(MatMult(solver->A, x, solver->r));
+    PetscCall(MatDenseRestoreColumnVecRead(X, c, &x));
+    PetscCall(MatDenseGetColumnVecRead(B, c, &b));
+    PetscCall(VecAYPX(solver->r, -1., b));
+    PetscCall(VecNorm(b, NORM_2, &bnorm));
+    PetscCall(MatDenseRestoreColumnVecRead(B, c, &b));
+    PetscCall(VecNorm(solver->r, NORM_2, &rnorm));
+    *largest = PetscMax(*largest, bnorm > 0. ? rnorm / bnorm : rnorm);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  The right-hand side of the system and random ones beside it, all solved by one KSPMatSolve(): the best of the warm runs with the
+  same KSP, which has no history, since a solver may keep one for a single right-hand side alone.
+*/
+static PetscErrorCode MeasureColumns(const Config &config, Solver *solver, Result *result)
+{
+  Mat                B, X;
+  PetscInt           rows;
+  PetscRandom        random;
+  KSPConvergedReason reason;
+  std::string        text, line;
+
+  PetscFunctionBeginUser;
+  PetscCall(SolverCreateKSP(config, solver, false));
+  PetscCall(VecGetLocalSize(solver->b, &rows));
+  PetscCall(MatCreate(PETSC_COMM_WORLD, &B));
+  PetscCall(MatSetSizes(B, rows, PETSC_DECIDE, PETSC_DETERMINE, config.columns));
+  PetscCall(MatSetType(B, config.backend.cuda ? MATDENSECUDA : MATDENSE));
+  PetscCall(MatSetUp(B));
+  PetscCall(MatDuplicate(B, MAT_DO_NOT_COPY_VALUES, &X));
+  PetscCall(PetscRandomCreate(PETSC_COMM_WORLD, &random));
+  PetscCall(PetscRandomSetFromOptions(random));
+  for (PetscInt c = 0; c < config.columns; c++) {
+    Vec b;
+
+    PetscCall(MatDenseGetColumnVecWrite(B, c, &b));
+    PetscCall(c ? VecSetRandom(b, random) : VecCopy(solver->b, b));
+    PetscCall(MatDenseRestoreColumnVecWrite(B, c, &b));
+  }
+  PetscCall(PetscRandomDestroy(&random));
+  for (Mat *M : {&B, &X}) {
+    PetscCall(MatAssemblyBegin(*M, MAT_FINAL_ASSEMBLY));
+    PetscCall(MatAssemblyEnd(*M, MAT_FINAL_ASSEMBLY));
+  }
+  for (PetscInt run = 0; run <= PetscMax(1, config.repeats) && !solver->limit.over; run++) {
+    PetscLogDouble start, end;
+
+    PetscCall(TimeSynchronized(config.backend, &start));
+    solver->limit.begin = start;
+    solver->limit.next  = 1;
+    PetscCall(KSPMatSolve(solver->ksp, B, X));
+    PetscCall(TimeSynchronized(config.backend, &end));
+    PetscCall(TimeLimitLook(&solver->limit, 0));
+    if (run) result->columns_seconds = result->columns_seconds > 0. ? PetscMin(result->columns_seconds, end - start) : end - start;
+  }
+  PetscCallMPI(MPI_Bcast(&result->columns_seconds, 1, MPI_DOUBLE, 0, PETSC_COMM_WORLD));
+  PetscCall(KSPGetIterationNumber(solver->ksp, &result->columns_its));
+  PetscCall(KSPGetConvergedReason(solver->ksp, &reason));
+  PetscCall(ColumnsResidual(solver, B, X, config.columns, &result->columns_residual));
+  PetscCall(
+    ViewText(PetscObjectComm((PetscObject)solver->ksp), [&](PetscViewer viewer) { return KSPView(solver->ksp, viewer); }, &text));
+  std::istringstream stream(text);
+  while (std::getline(stream, line)) {
+    const size_t begin = line.find_first_not_of(' ');
+
+    if (line.find("right-hand sides") != std::string::npos || line.find("  column ") != std::string::npos)
+      result->columns_view.push_back(line.substr(begin));
+  }
+  if (reason <= 0) result->note += std::string("several right-hand sides: ") + KSPConvergedReasons[reason] + "; ";
+  PetscCall(MatDestroy(&X));
+  PetscCall(MatDestroy(&B));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -618,6 +704,7 @@ static PetscErrorCode MeasureSet(const Config &config, System *system, Solver *s
   if (last.reason > 0) PetscCall(MeasureCommunication(solver->ksp, result));
   if (last.reason != KSP_DIVERGED_PC_FAILED && config.breakdown) PetscCall(MeasureEvents(config, solver, result));
   if (last.reason > 0 && config.refill) PetscCall(MeasureRefill(config, solver, result));
+  if (last.reason > 0 && config.columns > 0 && !solver->limit.over) PetscCall(MeasureColumns(config, solver, result));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -92,10 +92,14 @@ struct Result {
   std::vector<Event>          events;            /* of a warm set-up, with -breakdown */
   PetscInt                    logged_setups = 0; /* number of set-ups, the fastest of which the events are of */
   std::vector<PetscLogDouble> refill;            /* seconds of KSPSetUp() with new values in the same nonzero pattern */
-  PetscLogDouble              apply_seconds   = 0.;
-  PetscLogDouble              apply_bytes     = 0.;  /* 0: not known */
-  PetscLogDouble              iteration_bytes = 0.;  /* 0: not known */
-  PetscReal                   density         = 0.;  /* nnz(G)/nnz(A), 0 for PCs that have no factor of finepc's */
+  PetscLogDouble              apply_seconds    = 0.;
+  PetscLogDouble              apply_bytes      = 0.; /* 0: not known */
+  PetscLogDouble              iteration_bytes  = 0.; /* 0: not known */
+  PetscReal                   density          = 0.; /* nnz(G)/nnz(A), 0 for PCs that have no factor of finepc's */
+  PetscLogDouble              columns_seconds  = 0.; /* of a KSPMatSolve() with -columns, warm; 0: not measured */
+  PetscInt                    columns_its      = 0;  /* the most iterations of a column */
+  PetscReal                   columns_residual = 0.; /* the largest true residual of a column */
+  std::vector<std::string>    columns_view;          /* what the solver says of them, line by line */
   std::string                 communication;         /* of cgfused on several ranks, with the reason: nccl.., mpi.. */
   PetscLogDouble              exchange_seconds = 0.; /* of one exchange and of one sum by themselves: no part of a solve's time */
   PetscLogDouble              sum_seconds      = 0.;
@@ -119,6 +123,7 @@ struct Config {
   std::vector<Option>      command_line; /* options that are not the benchmark's own */
   PetscInt                 repeats        = 3;
   PetscInt                 applies        = 100;
+  PetscInt                 columns        = 0; /* right-hand sides that are solved together, too; 0 for none */
   PetscInt                 max_it         = 20000;
   PetscInt                 history_points = 1000;
   PetscReal                true_rtol      = 1e-8;

@@ -127,6 +127,8 @@ static PetscErrorCode ConfigFromOptions(Config *config)
   PetscCall(PetscOptionsBoundedInt("-repeats", "Warm runs after the first use", "", config->repeats, &config->repeats, nullptr, 0));
   PetscCall(PetscOptionsBoundedInt("-applies", "Applications of the preconditioner per timing, 0 for none", "", config->applies,
                                    &config->applies, nullptr, 0));
+  PetscCall(PetscOptionsRangeInt("-columns", "Right-hand sides that KSPMatSolve() solves for, too, 0 for none", "", config->columns,
+                                 &config->columns, nullptr, 0, 10000));
   PetscCall(
     PetscOptionsReal("-true_rtol", "True residual to reach, relative to b", "", config->true_rtol, &config->true_rtol, nullptr));
   PetscCall(PetscOptionsBoundedInt("-max_it", "Iterations at most", "", config->max_it, &config->max_it, nullptr, 1));

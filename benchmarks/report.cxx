@@ -34,6 +34,18 @@ static PetscLogDouble PerIteration(const Timing &timing)
   return timing.iterations > 0 ? (timing.again > 0. ? timing.again : timing.solve) / (PetscLogDouble)timing.iterations : 0.;
 }
 
+/* The words about several right-hand sides beside one, or none. */
+static std::string AboutColumns(const Config &config, const Result &result, PetscLogDouble one)
+{
+  if (result.columns_seconds <= 0. || result.columns_its < 1) return "";
+  const PetscLogDouble all  = result.columns_seconds / result.columns_its;
+  std::string          text = Format("%.0f right-hand sides: ", (double)config.columns) + Format("%.1f us/it, ", 1e6 * all);
+
+  if (one > 0.) text += Format("%.2f times one, ", all / one);
+  text += Format("%.0f its, ", (double)result.columns_its) + Format("true res %.1e", (double)result.columns_residual);
+  return result.note.empty() ? text : text + "; ";
+}
+
 /* ------------------------------------------ Markdown ------------------------------------------ */
 
 static const std::vector<Column> kColumns = {
@@ -70,7 +82,7 @@ static std::string MarkdownRow(const Config &config, const System &system, const
                                    Cell("%.0f", 100. * apply_floor, apply_floor > 0.),
                                    Cell("%.1e", best ? best->true_residual : 0., best),
                                    result.status,
-                                   result.note,
+                                   AboutColumns(config, result, per_iteration) + result.note,
                                  });
 }
 
@@ -155,6 +167,17 @@ static Json ResultJson(const Config &config, const Result &result)
     json["iteration_s"]              = Rounded(per_iteration);
     json["iteration_bytes"]          = Rounded(result.iteration_bytes);
     json["iteration_floor_fraction"] = Rounded(FloorFraction(config.backend, result.iteration_bytes, per_iteration));
+  }
+  if (config.columns > 0 && result.columns_seconds > 0. && result.columns_its > 0) {
+    const PetscLogDouble one = best ? PerIteration(*best) : 0., all = result.columns_seconds / result.columns_its;
+
+    json["columns"]               = config.columns;
+    json["columns_solve_s"]       = Rounded(result.columns_seconds);
+    json["columns_iterations"]    = result.columns_its;
+    json["columns_iteration_s"]   = Rounded(all);
+    json["columns_over_one"]      = Rounded(one > 0. ? all / one : 0.);
+    json["columns_true_residual"] = Rounded(result.columns_residual);
+    json["columns_view"]          = result.columns_view;
   }
   json["logged_setups"]        = result.logged_setups; /* the events are those of the fastest of so many */
   json["events"]               = EventsJson(result.events);

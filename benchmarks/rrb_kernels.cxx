@@ -98,7 +98,7 @@ static PetscErrorCode Measure(const Backend &backend, const System &system, Pets
   PetscCall(RRBCGPrepare_CUDA(F, &work));
   PetscCall(VecGetArrayReadAndMemType(b, &r, &where));
   PetscCall(VecGetArrayWriteAndMemType(x, &y, &where));
-  PetscCall(Time(backend, repeats, [&]() { return RRBApply_CUDA(F, r, y); }, &seconds));
+  PetscCall(Time(backend, repeats, [&]() { return RRBApply_CUDA(F, 1, r, 0, y, 0); }, &seconds));
   kernels->push_back({"PCApply of PCRRB", seconds, (PetscLogDouble)F->apply_bytes});
   for (PetscBool down : {PETSC_TRUE, PETSC_FALSE}) {
     PetscCall(Time(backend, repeats, [&]() { return RRBApplyPhase_CUDA(F, down, r, y, &bytes); }, &seconds));

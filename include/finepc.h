@@ -336,6 +336,7 @@ PETSC_EXTERN PetscErrorCode KSPCGFusedSetCompress(KSP, PetscBool);
 PETSC_EXTERN PetscErrorCode KSPCGFusedGetCompress(KSP, PetscBool *);
 PETSC_EXTERN PetscErrorCode KSPCGFusedSetCommunication(KSP, KSPCGFusedCommunication);
 PETSC_EXTERN PetscErrorCode KSPCGFusedGetCommunication(KSP, KSPCGFusedCommunication *);
+PETSC_EXTERN PetscErrorCode KSPCGFusedGetColumns(KSP, PetscInt *, const PetscInt *[], const KSPConvergedReason *[]);
 
 PETSC_EXTERN PetscErrorCode KSPRRBCGSetGraph(KSP, PetscBool);
 PETSC_EXTERN PetscErrorCode KSPRRBCGGetGraph(KSP, PetscBool *);

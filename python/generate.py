@@ -225,6 +225,9 @@ def write_getter(name, kinds, enums, page, defaults):
     if kinds == ["PetscInt *", "Mat *[]", "Mat *[]"] and owned: # their number first, which Python's lists know
         types = ["list[PETSc.Mat]"] * 2
         outputs, body = outputs[1:], f'_petsc.get_hierarchy("{name}", {target})'
+    elif kinds == ["PetscInt *", "const PetscInt *[]", "const KSPConvergedReason *[]"]:
+        types = ["list[int]"] * 2 # the second of values of PETSc.KSP.ConvergedReason
+        outputs, body = outputs[1:], f'_petsc.get_columns("{name}", {target})'
     elif set(kinds) == {"Mat *"} and owned:
         types = ["PETSc.Mat"] * len(kinds)
         body = f'_petsc.get_matrices("{name}", {target})' if len(kinds) == 2 else fail(f"{name} gives {len(kinds)} matrices")

@@ -4,7 +4,7 @@
    that a header declares is defined here.
 */
 #include "sparse/bsr_csr.h"
-#include "ksp/cgfused.h"
+#include "ksp/cgcolumns.h"
 #include "ksp/rrbcg.h"
 #include "pc/afsai/afsai.h"
 #include "pc/halo.h"
@@ -83,7 +83,8 @@ PetscErrorCode CSRCarry_CUDA(const CSRView *, const PetscScalar *, CSR *)
   return NoCUDA();
 }
 
-PetscErrorCode BSRMultiply_CUDA(const BSR *, const PetscScalar *, const PetscScalar *, PetscScalar *, PetscBool)
+PetscErrorCode BSRMultiply_CUDA(const BSR *, PetscInt, const PetscScalar *, PetscInt, const PetscScalar *, PetscInt, PetscScalar *,
+                                PetscInt, PetscBool)
 {
   return NoCUDA();
 }
@@ -115,7 +116,7 @@ PetscErrorCode RRBComputeFactor_CUDA(const CSRView *, PetscInt, PetscInt, const 
   return NoCUDA();
 }
 
-PetscErrorCode RRBApply_CUDA(RRBFactor *, const PetscScalar *, PetscScalar *)
+PetscErrorCode RRBApply_CUDA(RRBFactor *, PetscInt, const PetscScalar *, PetscInt, PetscScalar *, PetscInt)
 {
   return NoCUDA();
 }
@@ -283,6 +284,60 @@ PetscErrorCode CGFusedAdvance_CUDA(CGFusedWork *, PetscInt *, const CGRecord **,
 }
 
 PetscErrorCode CGFusedGetStatus_CUDA(const CGFusedWork *, CGFusedStatus *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGColumnsCreate_CUDA(CGColumnsWork **)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGColumnsDestroy_CUDA(CGColumnsWork **)
+{
+  return PETSC_SUCCESS; /* there is none */
+}
+
+size_t CGColumnsBytes_CUDA(const CGColumnsWork *)
+{
+  return 0;
+}
+
+PetscErrorCode CGColumnsStart_CUDA(CGColumnsWork *, const CGFusedWork *, PetscInt, const PetscScalar *, PetscInt,
+                                   const PetscScalar *, PetscInt, CGNorm, CGSums[])
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGColumnsBegin_CUDA(CGColumnsWork *, const CGFusedWork *, const PetscReal[], const CGTest[], const PetscBool[])
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGColumnsAdvance_CUDA(CGColumnsWork *, CGColumn[], PetscBool *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGColumnsGetSolution_CUDA(CGColumnsWork *, const PetscBool[], PetscScalar *, PetscInt)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGColumnsDots_CUDA(CGColumnsWork *, PetscInt, PetscInt, const PetscScalar *, PetscInt, const PetscScalar *, PetscInt,
+                                  PetscReal *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGColumnsAdd_CUDA(PetscInt, PetscInt, const CGColumnScalars *, const PetscScalar *, PetscInt, PetscScalar *,
+                                 PetscInt)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CGColumnsTurn_CUDA(PetscInt, PetscInt, const CGColumnScalars *, const PetscScalar *, PetscInt, PetscScalar *,
+                                  PetscInt)
 {
   return NoCUDA();
 }

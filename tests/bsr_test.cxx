@@ -1,5 +1,6 @@
 /* Block sparse rows: both twins against plain loops over a dense copy of a row. */
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <set>
 
@@ -90,8 +91,8 @@ std::vector<double> Multiply(const TestBSR &T, FinePCPrecision precision, PetscM
                                     : kind == Z::own ? z_copy.data
                                     : kind == Z::x   ? x_copy.data
                                                      : y_copy.data;
-  if (PetscMemTypeDevice(where)) MUST(BSRMultiply_CUDA(&W, x_copy.data, z_data, y_copy.data, PETSC_FALSE));
-  else MUST(BSRMultiply_Host(&W, x_copy.data, z_data, y_copy.data));
+  if (PetscMemTypeDevice(where)) MUST(BSRMultiply_CUDA(&W, 1, x_copy.data, 0, z_data, 0, y_copy.data, 0, PETSC_FALSE));
+  else MUST(BSRMultiply_Host(&W, 1, x_copy.data, 0, z_data, 0, y_copy.data, 0));
   MUST(BSRDestroy(&W));
   return y_copy.Values();
 }
@@ -266,7 +267,7 @@ TEST_CASE("block sizes beyond 32", "[bsr]")
     }
     BSR    W = Send(T, FINEPC_DOUBLE, backend.where);
     Errors errors;
-    CHECK(BSRMultiply_CUDA(&W, nullptr, nullptr, nullptr, PETSC_FALSE) != 0);
+    CHECK(BSRMultiply_CUDA(&W, 1, nullptr, 0, nullptr, 0, nullptr, 0, PETSC_FALSE) != 0);
     CHECK(Contains(errors.text, "Blocks of size 33 are not multiplied on the device, only those up to 32"));
     MUST(BSRDestroy(&W));
   }
@@ -298,7 +299,7 @@ TEST_CASE("block products on the device do not wait", "[bsr][gpu]")
     BSR           W = Send(T, FINEPC_DOUBLE, PETSC_MEMTYPE_CUDA);
     const Copy x(RandomVector((size_t)100 * bs, 7), PETSC_MEMTYPE_CUDA), y(RandomVector((size_t)100 * bs, 8), PETSC_MEMTYPE_CUDA);
     CAPTURE(bs);
-    CHECK(AsynchronousOnDevice([&] { MUST(BSRMultiply_CUDA(&W, x.data, nullptr, y.data, PETSC_FALSE)); }));
+    CHECK(AsynchronousOnDevice([&] { MUST(BSRMultiply_CUDA(&W, 1, x.data, 0, nullptr, 0, y.data, 0, PETSC_FALSE)); }));
     MUST(BSRDestroy(&W));
   }
 }
@@ -318,16 +319,74 @@ TEST_CASE("block products right after one another, launched early, are those tha
         for (PetscBool early : {PETSC_FALSE, PETSC_TRUE}) {
           const Copy x(RandomVector((size_t)rows * bs, 7), PETSC_MEMTYPE_CUDA),
             y(std::vector<double>((size_t)rows * bs, kNaN), PETSC_MEMTYPE_CUDA);
-          MUST(BSRMultiply_CUDA(&W, x.data, nullptr, y.data, PETSC_FALSE));
+          MUST(BSRMultiply_CUDA(&W, 1, x.data, 0, nullptr, 0, y.data, 0, PETSC_FALSE));
           for (int k = 0; k < 5; k++) {
-            MUST(BSRMultiply_CUDA(&W, y.data, x.data, x.data, early)); /* x = x + W y */
-            MUST(BSRMultiply_CUDA(&W, x.data, nullptr, y.data, early));
+            MUST(BSRMultiply_CUDA(&W, 1, y.data, 0, x.data, 0, x.data, 0, early)); /* x = x + W y */
+            MUST(BSRMultiply_CUDA(&W, 1, x.data, 0, nullptr, 0, y.data, 0, early));
           }
           results[early] = y.Values();
         }
         CHECK(results[0] == results[1]);
         MUST(BSRDestroy(&W));
       }
+}
+
+/* ----------------------------------- several right-hand sides --------------------------------- */
+
+namespace
+{
+
+/* y of each column, whose vectors are `gap` entries apart, as one call with all columns leaves it or as one call for each does. */
+std::vector<double> MultiplyColumns(const TestBSR &T, FinePCPrecision precision, PetscMemType where, PetscInt columns, PetscInt gap,
+                                    bool together, bool with_z)
+{
+  const PetscInt ldx = T.columns * T.bs + gap, ldy = T.rows * T.bs + 2 * gap, ldz = T.rows * T.bs;
+  const Copy     x(RandomVector((size_t)columns * ldx, 1), where), z(RandomVector((size_t)columns * ldz, 2), where),
+    y(std::vector<double>((size_t)columns * ldy, kNaN), where);
+  BSR        W        = Send(T, precision, where);
+  const auto multiply = [&](PetscInt count, PetscInt first) {
+    const PetscScalar *const from = with_z ? z.data + (size_t)first * ldz : nullptr;
+    if (PetscMemTypeDevice(where))
+      return BSRMultiply_CUDA(&W, count, x.data + (size_t)first * ldx, ldx, from, ldz, y.data + (size_t)first * ldy, ldy,
+                              PETSC_FALSE);
+    return BSRMultiply_Host(&W, count, x.data + (size_t)first * ldx, ldx, from, ldz, y.data + (size_t)first * ldy, ldy);
+  };
+  if (together) MUST(multiply(columns, 0));
+  else
+    for (PetscInt c = 0; c < columns; c++) MUST(multiply(1, c));
+  MUST(BSRDestroy(&W));
+  return y.Values();
+}
+
+/* The sums of a column are the same to the last bit, however many columns there are. */
+void CheckColumns(PetscInt rows)
+{
+  for (const Backend &backend : Backends())
+    for (PetscInt bs : kBlockSizes)
+      for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
+        for (PetscInt length : {1, 4, 7, 30}) /* each of the shapes */
+          for (PetscInt columns : {1, 3, 4, 5, 9}) {
+            CAPTURE(backend.name, bs, (int)precision, length, columns);
+            const TestBSR T = RandomBSR(bs, rows + 31, std::vector<PetscInt>(rows, length), 12);
+            for (bool with_z : {false, true}) {
+              const auto mine   = MultiplyColumns(T, precision, backend.where, columns, 3, true, with_z),
+                         theirs = MultiplyColumns(T, precision, backend.where, columns, 3, false, with_z);
+              CHECK(std::memcmp(mine.data(), theirs.data(), mine.size() * sizeof(double)) == 0);
+            }
+          }
+}
+
+} // namespace
+
+TEST_CASE("block products: several right-hand sides", "[bsr][columns]")
+{
+  CheckColumns(67);
+}
+
+TEST_CASE("block products: several right-hand sides, on small matrices", "[bsr][columns][gpu][sanitizer]")
+{
+  NEEDS_DEVICE();
+  CheckColumns(5);
 }
 
 /* ----------------------------------- for compute-sanitizer ------------------------------------ */

@@ -184,7 +184,7 @@ public:
   {
     std::vector<double> y(x.size(), std::numeric_limits<double>::quiet_NaN());
     if (!PetscMemTypeDevice(where_)) {
-      MUST(RRBApply_Host(F_, x.data(), y.data()));
+      MUST(RRBApply_Host(F_, 1, x.data(), 0, y.data(), 0));
       return y;
     }
     const size_t bytes = x.size() * sizeof(double);
@@ -193,8 +193,27 @@ public:
     MUST(ArrayCreate(bytes, where_, &y_device));
     MUST(ArrayCopy(x_device, x.data(), bytes, where_, PETSC_MEMTYPE_HOST));
     MUST(ArrayCopy(y_device, y.data(), bytes, where_, PETSC_MEMTYPE_HOST));
-    MUST(RRBApply_CUDA(F_, (const PetscScalar *)x_device, (PetscScalar *)y_device));
+    MUST(RRBApply_CUDA(F_, 1, (const PetscScalar *)x_device, 0, (PetscScalar *)y_device, 0));
     MUST(ArrayCopy(y.data(), y_device, bytes, PETSC_MEMTYPE_HOST, where_));
+    MUST(ArrayDestroy(where_, &x_device));
+    MUST(ArrayDestroy(where_, &y_device));
+    return y;
+  }
+  /* The columns of y, which lie n + 2 entries apart, for the columns of x, which lie n + 3 entries apart. */
+  std::vector<double> ApplyColumns(PetscInt columns, const std::vector<double> &x)
+  {
+    std::vector<double> y((size_t)columns * (n_ + 2), std::numeric_limits<double>::quiet_NaN());
+    if (!PetscMemTypeDevice(where_)) {
+      MUST(RRBApply_Host(F_, columns, x.data(), n_ + 3, y.data(), n_ + 2));
+      return y;
+    }
+    void *x_device, *y_device;
+    MUST(ArrayCreate(x.size() * sizeof(double), where_, &x_device));
+    MUST(ArrayCreate(y.size() * sizeof(double), where_, &y_device));
+    MUST(ArrayCopy(x_device, x.data(), x.size() * sizeof(double), where_, PETSC_MEMTYPE_HOST));
+    MUST(ArrayCopy(y_device, y.data(), y.size() * sizeof(double), where_, PETSC_MEMTYPE_HOST));
+    MUST(RRBApply_CUDA(F_, columns, (const PetscScalar *)x_device, n_ + 3, (PetscScalar *)y_device, n_ + 2));
+    MUST(ArrayCopy(y.data(), y_device, y.size() * sizeof(double), PETSC_MEMTYPE_HOST, where_));
     MUST(ArrayDestroy(where_, &x_device));
     MUST(ArrayDestroy(where_, &y_device));
     return y;
@@ -841,6 +860,39 @@ static void CompareFactors(Twin &host, Twin &device, const std::vector<double> &
   CHECK(device.Apply(x) == device.Apply(x));
 }
 
+/* Each column is what it is alone, to the last bit, on grids of all kinds that the kernels tell apart. */
+TEST_CASE("rrb: several right-hand sides", "[rrb][columns][sanitizer]")
+{
+  for (const Backend &backend : Backends())
+    for (bool nine : {false, true})
+      for (const std::pair<Grid, PetscInt> &what : std::vector<std::pair<Grid, PetscInt>>{{{1, 1}, 1},
+                                                                                          {{31, 17}, 1},
+                                                                                          {{16, 16}, 2},
+                                                                                          {{150, 141}, 6},
+                                                                                          {{150, 141}, 7},
+                                                                                          {{150, 141}, 100}}) {
+        const Grid grid = what.first;
+        CAPTURE(backend.name, grid.nx, grid.ny, nine, what.second);
+        HostMatrix A = Stencil(grid, nine, 0.01, 20);
+        Twin       twin(A, grid, Levels(what.second), backend.where);
+        for (int set_up = 0; set_up < 2; set_up++) {
+          for (PetscInt columns : {1, 3, 4, 5, 9}) {
+            const std::vector<double> x = RandomValues((PetscInt)((size_t)columns * (A.n + 3)), 21),
+                                      y = twin.ApplyColumns(columns, x);
+            for (PetscInt c = 0; c < columns; c++) {
+              CAPTURE(columns, c);
+              const auto                first = x.begin() + (ptrdiff_t)c * (A.n + 3), mine = y.begin() + (ptrdiff_t)c * (A.n + 2);
+              const std::vector<double> alone = twin.Apply(std::vector<double>(first, first + A.n));
+              CHECK(std::equal(alone.begin(), alone.end(), mine));
+              CHECK((std::isnan(mine[A.n]) && std::isnan(mine[A.n + 1]))); /* what lies between the columns */
+            }
+          }
+          A = Stencil(grid, nine, 0.01, 22);
+          twin.Compute(A, Levels(what.second)); /* in the memory of the first factor */
+        }
+      }
+}
+
 /* Each kernel with as little work as it can have, for tools that watch every access: grids of several blocks and of one, both kinds
    of remainder, large and small, and a grid whose odd level alone is eliminated. */
 TEST_CASE("rrb: every kernel, on small grids", "[rrb][gpu][sanitizer]")
@@ -1029,7 +1081,7 @@ TEST_CASE("rrb: applications right after one another are those that wait", "[rrb
       for (const CSRCopy *matrix : {&copy, &of_other, &copy}) {
         MUST(RRBComputeFactor_CUDA(&matrix->view, grid.nx, grid.ny, &params, &F, &stats));
         for (int k = 0; k < 4; k++) {
-          MUST(RRBApply_CUDA(F, vectors[k % 2], vectors[1 - k % 2]));
+          MUST(RRBApply_CUDA(F, 1, vectors[k % 2], 0, vectors[1 - k % 2], 0));
           if (wait) MUST(ArrayCopy(&one, vectors[1 - k % 2], sizeof(one), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
         }
       }
@@ -1059,9 +1111,9 @@ TEST_CASE("rrb: an application allocates nothing", "[rrb][gpu]")
   MUST(ArrayCreate(A.n * sizeof(double), PETSC_MEMTYPE_CUDA, &y));
   const std::vector<double> zero(A.n, 0.);
   MUST(ArrayCopy(x, zero.data(), A.n * sizeof(double), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
-  MUST(RRBApply_CUDA(F, (const PetscScalar *)x, (PetscScalar *)y));
+  MUST(RRBApply_CUDA(F, 1, (const PetscScalar *)x, 0, (PetscScalar *)y, 0));
   const PetscLogDouble before = DeviceBytes();
-  const long           count  = CountAllocations([&] { MUST(RRBApply_CUDA(F, (const PetscScalar *)x, (PetscScalar *)y)); });
+  const long           count = CountAllocations([&] { MUST(RRBApply_CUDA(F, 1, (const PetscScalar *)x, 0, (PetscScalar *)y, 0)); });
   CHECK(count == 0);
   CHECK(DeviceBytes() == before);
   MUST(ArrayDestroy(PETSC_MEMTYPE_CUDA, &x));

@@ -216,7 +216,7 @@ static TwinRun RunTwin(const HostMatrix &A, Size size, PetscInt levels, CGNorm n
   const CGTest test{norm, 1e-8 * start, std::numeric_limits<double>::infinity(), 0, -1, PETSC_INT_MAX, 300};
   MUST(ArrayCopy(x_there, run.x.data(), bytes, where, PETSC_MEMTYPE_HOST));
   const auto apply = [&]() {
-    if (applied) MUST((device ? RRBApply_CUDA : RRBApply_Host)(F, x_there, x_there + A.n));
+    if (applied) MUST((device ? RRBApply_CUDA : RRBApply_Host)(F, 1, x_there, 0, x_there + A.n, 0));
   };
   apply();
   MUST((device ? RRBCGBegin_CUDA : RRBCGBegin_Host)(work, run.sums.gz, &test));

@@ -18,6 +18,20 @@ constexpr int kMultiplyBlock = 128; /* threads of a thread block of the product 
 constexpr int kBlocksOnChip  = 8;   /* thread blocks that a processor is to hold at once */
 constexpr int kGeneralAhead  = 4;   /* steps that a lane loads at once in the kernel for larger blocks */
 
+/* The same for the columns of so many right-hand sides at once, whose sums need registers. */
+template <int Columns>
+constexpr int BlocksOnChip()
+{
+  return Columns > 1 ? kBlocksOnChip / 2 : kBlocksOnChip;
+}
+
+/* Block vectors: the columns lie so many entries apart. z is null where there is none. */
+struct Vectors {
+  const PetscScalar *x, *z;
+  PetscScalar       *y;
+  PetscInt           ldx, ldz, ldy;
+};
+
 /*
    The one table that says how block rows meet lanes, for each block size up to kLargestCompiled and by the mean number of blocks in
    a row. For block sizes 2 to 5 these are the shapes that took least time, or up to 5 % more than that, with means of 4, 10 and 20
@@ -110,10 +124,10 @@ struct Place {
     const int before = t * shape.columns / BlockSize, rest = t * shape.columns % BlockSize;
     return whole || rest + shape.columns <= BlockSize ? before : before + (rest + column) / BlockSize;
   }
-  /* The entry of x for that column; j is the block column of that block. */
-  __device__ __forceinline__ PetscScalar Entry(int t, PetscInt j) const
+  /* The entry of x for that column, `further` entries on; j is the block column of that block. */
+  __device__ __forceinline__ PetscScalar Entry(int t, PetscInt j, ptrdiff_t further) const
   {
-    return __ldg(whole ? x + (ptrdiff_t)j * BlockSize : x + (ptrdiff_t)(j - Block(t)) * BlockSize + t * shape.columns);
+    return __ldg(further + (whole ? x + (ptrdiff_t)j * BlockSize : x + (ptrdiff_t)(j - Block(t)) * BlockSize + t * shape.columns));
   }
 };
 
@@ -173,11 +187,11 @@ struct Batch {
       } else a[t] = {};
   }
 
-  __device__ __forceinline__ void Add(int left, const P &place, double *sum) const
+  __device__ __forceinline__ void Add(int left, const P &place, ptrdiff_t further, double *sum) const
   {
     double x[P::shape.ahead];
 #pragma unroll
-    for (int t = 0; t < P::shape.ahead; t++) x[t] = t < left ? place.Entry(t, j[t]) : 0.;
+    for (int t = 0; t < P::shape.ahead; t++) x[t] = t < left ? place.Entry(t, j[t], further) : 0.;
 #pragma unroll
     for (int t = 0; t < P::shape.ahead; t++)
 #pragma unroll
@@ -193,21 +207,24 @@ struct Batch {
    z may be x or y, because an entry of z is read by the lane that writes the same entry of y. x is read by __ldg(), though the
    kernel ahead may have written it while this one was starting: nothing of x is read before the wait, and what the caches of a
    processor still have of it is given up when a kernel starts.
+
+   With several columns a lane has the sums of all of them, each made as if the column were the only one.
 */
-template <typename S, int BlockSize, int Kind>
-__global__ void __launch_bounds__(kMultiplyBlock, kBlocksOnChip)
-  MultiplyBlocks(BSR W, const PetscScalar *__restrict__ x, const PetscScalar *z, PetscScalar *y)
+template <typename S, int BlockSize, int Kind, int Columns>
+__global__ void __launch_bounds__(kMultiplyBlock, BlocksOnChip<Columns>()) MultiplyBlocks(BSR W, Vectors v)
 {
   using P = Place<S, BlockSize, Kind>;
-  const P                    place(x);
+  const P                    place(v.x);
   Row                        row, next;
   Cursor<S, BlockSize, Kind> cursor;
   Batch<S, BlockSize, Kind>  batch;
-  double                     sum[P::shape.rows];
+  double                     sum[Columns][P::shape.rows];
   const PetscInt             stride = (PetscInt)gridDim.x * (kMultiplyBlock / kWarpSize) * P::groups;
   PetscInt                   slice  = (PetscInt)(GridThread() / kWarpSize) * P::groups; /* its first row */
 #pragma unroll
-  for (int r = 0; r < P::shape.rows; r++) sum[r] = 0;
+  for (int c = 0; c < Columns; c++)
+#pragma unroll
+    for (int r = 0; r < P::shape.rows; r++) sum[c][r] = 0;
   row.Open(W, slice, place);
   next.Open(W, slice + stride, place);
   cursor.Start(W, row, place);
@@ -216,7 +233,8 @@ __global__ void __launch_bounds__(kMultiplyBlock, kBlocksOnChip)
   LetNextStart();
 #pragma unroll 1
   while (slice < W.rows) {
-    batch.Add(cursor.left, place, sum);
+#pragma unroll
+    for (int c = 0; c < Columns; c++) batch.Add(cursor.left, place, (ptrdiff_t)c * v.ldx, sum[c]);
     cursor.Advance();
     if (cursor.steps > 0) {
       batch.Load(cursor, place);
@@ -228,27 +246,31 @@ __global__ void __launch_bounds__(kMultiplyBlock, kBlocksOnChip)
     slice += stride;
     next.Open(W, slice + stride, place);
 #pragma unroll
-    for (int r = 0; r < P::shape.rows; r++) {
+    for (int c = 0; c < Columns; c++) {
 #pragma unroll
-      for (int half = HalfOf(P::shape.columns); half > 0; half /= 2) {
-        const double other = __shfl_down_sync(kFullWarp, sum[r], half * P::lanes);
-        if (place.column + half < P::shape.columns) sum[r] += other;
+      for (int r = 0; r < P::shape.rows; r++) {
+#pragma unroll
+        for (int half = HalfOf(P::shape.columns); half > 0; half /= 2) {
+          const double other = __shfl_down_sync(kFullWarp, sum[c][r], half * P::lanes);
+          if (place.column + half < P::shape.columns) sum[c][r] += other;
+        }
       }
-    }
-    if (place.column == 0 && !place.Idle() && done < W.rows) {
-      const PetscInt to = done * BlockSize + place.first;
+      if (place.column == 0 && !place.Idle() && done < W.rows) {
+        const ptrdiff_t          to = (ptrdiff_t)done * BlockSize + place.first;
+        const PetscScalar *const z  = v.z ? v.z + (ptrdiff_t)c * v.ldz + to : nullptr;
+        PetscScalar *const       y  = v.y + (ptrdiff_t)c * v.ldy + to;
 #pragma unroll
-      for (int r = 0; r < P::shape.rows; r++) y[to + r] = z ? z[to + r] + sum[r] : sum[r];
-    }
+        for (int r = 0; r < P::shape.rows; r++) y[r] = z ? z[r] + sum[c][r] : sum[c][r];
+      }
 #pragma unroll
-    for (int r = 0; r < P::shape.rows; r++) sum[r] = 0;
+      for (int r = 0; r < P::shape.rows; r++) sum[c][r] = 0;
+    }
   }
 }
 
 /* The same for any block size up to the size of a warp: each warp takes a block row, and as many columns in a step as fit. */
-template <typename S>
-__global__ void __launch_bounds__(kMultiplyBlock)
-  MultiplyGeneral(BSR W, const PetscScalar *__restrict__ x, const PetscScalar *z, PetscScalar *y)
+template <typename S, int Columns>
+__global__ void __launch_bounds__(kMultiplyBlock) MultiplyGeneral(BSR W, Vectors v)
 {
   const PetscInt bs = W.bs, row = (PetscInt)(GridThread() / kWarpSize);
   const int      lane = threadIdx.x % kWarpSize, columns = kWarpSize / bs, at = lane / bs, p = lane % bs;
@@ -256,7 +278,9 @@ __global__ void __launch_bounds__(kMultiplyBlock)
   const PetscInt total = (W.i[row + 1] - W.i[row]) * bs;
   const S       *a     = (const S *)W.a + (size_t)W.i[row] * bs * bs + p;
   PetscInt       k = W.i[row], q = at; /* block, and column in the block, of the lane's next step */
-  double         sum = 0;
+  double         sum[Columns];
+#pragma unroll
+  for (int c = 0; c < Columns; c++) sum[c] = 0;
   for (PetscInt c = at < columns ? at : total; c < total; c += columns * kGeneralAhead) {
     S        value[kGeneralAhead];
     PetscInt column[kGeneralAhead];
@@ -274,55 +298,60 @@ __global__ void __launch_bounds__(kMultiplyBlock)
     }
 #pragma unroll
     for (int t = 0; t < kGeneralAhead; t++)
-      if (c + t * columns < total) sum += (double)value[t] * x[column[t]];
+      if (c + t * columns < total)
+#pragma unroll
+        for (int k = 0; k < Columns; k++) sum[k] += (double)value[t] * v.x[(ptrdiff_t)k * v.ldx + column[t]];
   }
   __syncwarp();
-  for (int half = HalfOf(columns); half > 0; half /= 2) {
-    const double other = __shfl_down_sync(kFullWarp, sum, half * bs);
-    if (at + half < columns) sum += other;
+  const ptrdiff_t to = (ptrdiff_t)row * bs + p;
+#pragma unroll
+  for (int c = 0; c < Columns; c++) {
+    for (int half = HalfOf(columns); half > 0; half /= 2) {
+      const double other = __shfl_down_sync(kFullWarp, sum[c], half * bs);
+      if (at + half < columns) sum[c] += other;
+    }
+    if (at == 0) v.y[(ptrdiff_t)c * v.ldy + to] = v.z ? v.z[(ptrdiff_t)c * v.ldz + to] + sum[c] : sum[c];
   }
-  if (at == 0) y[row * bs + p] = z ? z[row * bs + p] + sum : sum;
 }
 
-template <typename S, int BlockSize, int Kind>
-PetscErrorCode LaunchBlocks(const BSR &W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y, bool early,
-                            cudaStream_t stream)
+template <typename S, int BlockSize, int Kind, int Columns>
+PetscErrorCode LaunchBlocks(const BSR &W, const Vectors &v, bool early, cudaStream_t stream)
 {
   const PetscInt slices = (W.rows - 1) / Place<S, BlockSize, Kind>::groups + 1;
   int            processors;
 
   PetscFunctionBegin;
   PetscCall(ProcessorCount(&processors));
-  const int blocks = PetscMin(BlocksFor((long long)slices * kWarpSize, kMultiplyBlock), processors * kBlocksOnChip);
-  if (early) PetscCall(KnowsToWait((const void *)MultiplyBlocks<S, BlockSize, Kind>, &early));
-  PetscCall(LaunchEarly(early, MultiplyBlocks<S, BlockSize, Kind>, blocks, kMultiplyBlock, stream, W, x, z, y));
+  const int blocks = PetscMin(BlocksFor((long long)slices * kWarpSize, kMultiplyBlock), processors * BlocksOnChip<Columns>());
+  if (early) PetscCall(KnowsToWait((const void *)MultiplyBlocks<S, BlockSize, Kind, Columns>, &early));
+  PetscCall(LaunchEarly(early, MultiplyBlocks<S, BlockSize, Kind, Columns>, blocks, kMultiplyBlock, stream, W, v));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* The product by the kernel for this block size; BlockSize 0 stands for all sizes that have none of their own. */
-template <typename S, int BlockSize>
-PetscErrorCode Multiply(const BSR &W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y, bool early, cudaStream_t stream)
+template <typename S, int BlockSize, int Columns>
+PetscErrorCode Multiply(const BSR &W, const Vectors &v, bool early, cudaStream_t stream)
 {
   PetscFunctionBegin;
   if constexpr (BlockSize == 0) {
-    MultiplyGeneral<S><<<BlocksFor((long long)W.rows * kWarpSize, kMultiplyBlock), kMultiplyBlock, 0, stream>>>(W, x, z, y);
+    MultiplyGeneral<S, Columns><<<BlocksFor((long long)W.rows * kWarpSize, kMultiplyBlock), kMultiplyBlock, 0, stream>>>(W, v);
     FinePCCheckLaunch();
   } else {
     const PetscInt mean = W.nnz / W.rows + (W.nnz % W.rows != 0);
 
     static_assert(kShapes == 3, "one branch for each");
-    if (mean <= ShapeOf<S>(BlockSize, 0).up_to) PetscCall((LaunchBlocks<S, BlockSize, 0>(W, x, z, y, early, stream)));
-    else if (mean <= ShapeOf<S>(BlockSize, 1).up_to) PetscCall((LaunchBlocks<S, BlockSize, 1>(W, x, z, y, early, stream)));
-    else PetscCall((LaunchBlocks<S, BlockSize, 2>(W, x, z, y, early, stream)));
+    if (mean <= ShapeOf<S>(BlockSize, 0).up_to) PetscCall((LaunchBlocks<S, BlockSize, 0, Columns>(W, v, early, stream)));
+    else if (mean <= ShapeOf<S>(BlockSize, 1).up_to) PetscCall((LaunchBlocks<S, BlockSize, 1, Columns>(W, v, early, stream)));
+    else PetscCall((LaunchBlocks<S, BlockSize, 2, Columns>(W, v, early, stream)));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 } // namespace
 
-PetscErrorCode BSRMultiply_CUDA(const BSR *W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y, PetscBool after_product)
+PetscErrorCode BSRMultiply_CUDA(const BSR *W, PetscInt columns, const PetscScalar *X, PetscInt ldx, const PetscScalar *Z,
+                                PetscInt ldz, PetscScalar *Y, PetscInt ldy, PetscBool after_product)
 {
-  const bool   early = after_product;
   cudaStream_t stream;
 
   PetscFunctionBegin;
@@ -332,9 +361,17 @@ PetscErrorCode BSRMultiply_CUDA(const BSR *W, const PetscScalar *x, const PetscS
              W->bs, kWarpSize);
   if (!W->rows) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  PetscCall(WithBlockSize(W->bs, [&](auto size) {
-    return W->precision == FINEPC_SINGLE ? Multiply<float, size>(*W, x, z, y, early, stream)
-                                         : Multiply<double, size>(*W, x, z, y, early, stream);
-  }));
+  const auto multiply = [&](auto at_once, PetscInt c) {
+    const bool    early = c || after_product; /* behind the columns before, too */
+    const Vectors v{X + (size_t)c * ldx, Z ? Z + (size_t)c * ldz : nullptr, Y + (size_t)c * ldy, ldx, ldz, ldy};
+
+    return WithBlockSize(W->bs, [&](auto size) {
+      return W->precision == FINEPC_SINGLE ? Multiply<float, size, at_once>(*W, v, early, stream)
+                                           : Multiply<double, size, at_once>(*W, v, early, stream);
+    });
+  };
+  PetscInt c = 0;
+  for (; c + kBSRColumns <= columns; c += kBSRColumns) PetscCall(multiply(std::integral_constant<int, kBSRColumns>(), c));
+  for (; c < columns; c++) PetscCall(multiply(std::integral_constant<int, 1>(), c));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -216,3 +216,10 @@ def get_hierarchy(function: str, target: ctypes.c_void_p) -> tuple[list[PETSc.Ma
         return matrices
 
     return take(operators, levels.value), take(prolongators, levels.value - 1)
+
+
+def get_columns(function: str, target: ctypes.c_void_p) -> tuple[list[int], list[int]]:
+    count = _petsc_int()()
+    numbers, reasons = ctypes.POINTER(_petsc_int())(), ctypes.POINTER(ctypes.c_int)()
+    call(function, target, ctypes.byref(count), ctypes.byref(numbers), ctypes.byref(reasons))
+    return [int(numbers[column]) for column in range(count.value)], [int(reasons[column]) for column in range(count.value)]

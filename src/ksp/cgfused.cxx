@@ -2,7 +2,7 @@
 #include <petscblaslapack.h>
 
 #include "options.h"
-#include "cgfusedimpl.h"
+#include "cgfused_columns.h"
 
 const char *const KSPCGFusedPaths[]          = {"auto", "general", "graph", "resident", "KSPCGFusedPath", "KSP_CGFUSED_", nullptr};
 const char *const KSPCGFusedCommunications[] = {"auto", "mpi", "nccl", "KSPCGFusedCommunication", "KSP_CGFUSED_COMMUNICATION_",
@@ -227,6 +227,7 @@ static PetscErrorCode KSPView_CGFused(KSP ksp, PetscViewer viewer)
   if (!cg->solved) PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s, before the first solve\n", KSPCGFusedPaths[cg->path]));
   else if (cg->why) PetscCall(PetscViewerASCIIPrintf(viewer, "  path: general: %s%s\n", cg->why.text, cg->why.type));
   else PetscCall(ViewOwnProducts(cg, viewer));
+  PetscCall(CGFusedViewColumns(ksp, viewer));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -236,6 +237,7 @@ static PetscErrorCode KSPReset_CGFused(KSP ksp)
 
   PetscFunctionBegin;
   PetscCall(CGFusedDestroy_CUDA(&cg->work));
+  PetscCall(CGFusedResetColumns(ksp));
   PetscCall(VecDestroy(&cg->diagonal));
   PetscCall(CGFusedResetExchange(&cg->exchange));
   PetscCall(PetscFree2(cg->e, cg->d));
@@ -254,6 +256,7 @@ static PetscErrorCode Compose(KSP ksp, PetscBool compose)
   PetscCall(KSP_CGFused::options.Compose(ksp, compose));
   PetscCall(CGFusedComposeTrust(ksp, compose));
   PetscCall(PetscObjectComposeFunction((PetscObject)ksp, kTimeCommunication, compose ? Entry<CGFusedTimeCommunication> : nullptr));
+  PetscCall(CGFusedComposeColumns(ksp, compose));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -287,6 +290,7 @@ static PetscErrorCode Create(KSP ksp)
   PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NONE, PC_LEFT, 1));
   ksp->ops->setup                        = Entry<KSPSetUp_CGFused>;
   ksp->ops->solve                        = Entry<KSPSolve_CGFused>;
+  ksp->ops->matsolve                     = Entry<KSPMatSolve_CGFused>;
   ksp->ops->reset                        = Entry<KSPReset_CGFused>;
   ksp->ops->destroy                      = Entry<KSPDestroy_CGFused>;
   ksp->ops->view                         = Entry<KSPView_CGFused>;
@@ -352,6 +356,15 @@ The view says which path ran and why.
   numbers. Where the solution overflows, the reason is `KSP_DIVERGED_NANORINF`. `KSPCG` says in all these cases that it has
   converged.
 
+  `KSPMatSolve()` solves for several right-hand sides together, 8 at a time, or as many as `KSPSetMatSolveBatchSize()` asks for,
+  up to 16. Each column has its own scalars and its own test, and gets the iterates of `KSPSolve()`, to rounding; A and the
+  factors are read once for all columns. On one GPU this is a graph of kernels over interleaved vectors, for `PCAFSAI`,
+  `PCSFSAI`, `PCJACOBI` and `PCNONE`; with a factor, the preconditioned norm takes the least memory and time. Anywhere else the
+  products are `MatMatMult()` and `PCMatApply()`, with two reductions an iteration for all columns. Columns go one by one, as
+  with `KSPCG`, where there is a monitor, a history of residual norms, a convergence test of the program, a null space, a
+  transposed solve, a guess by `KSPGuess`, a trust region, eigenvalue estimates or a preconditioner that failed, and on GPUs
+  with several ranks or `PCCMATCH`; the view says so. `KSPCGFusedGetColumns()` tells what has become of each column.
+
   With `KSPCGSetRadius()` it is the trust-region method of Steihaug and Toint, as `KSPSTCG` is, for SNESNEWTONTR and for TAO's
   Newton methods nls, bnls, bntr and bntl (`-tao_nls_ksp_type cgfused`, `-tao_bnk_ksp_type cgfused`; ntr and ntl ask for PETSc's own
   types by name): among the x with a 2-norm of at most the radius it goes down x^T A x / 2 - b^T x,
@@ -368,6 +381,7 @@ The view says which path ran and why.
 
 .seealso: `KSPCG`, `PCAFSAI`, `PCSFSAI`, `PCCMATCH`, `PCJACOBI`, `KSPCGFusedSetPath()`, `KSPCGFusedSetCompress()`,
   `KSPCGFusedSetCommunication()`,
+  `KSPCGFusedGetColumns()`, `KSPMatSolve()`,
   `KSPCGSetRadius()`, `KSPSTCG`
 M*/
 

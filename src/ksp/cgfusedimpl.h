@@ -16,6 +16,8 @@
 #include <petsc/private/kspimpl.h>
 #include <petscsf.h>
 
+#include <vector>
+
 #include "finepcimpl.h"
 #include "pc/pcinverse.h"
 #include "sparse/csr_mat.h"
@@ -59,6 +61,18 @@ struct CGFusedExchange {
   long         listed = -1; /* the exchange that the lists are of */
 };
 
+/* What the last KSPMatSolve() has come to, for the view and the program. */
+struct CGFusedBlock {
+  PetscBool                       solved   = PETSC_FALSE; /* there has been one */
+  PetscBool                       together = PETSC_FALSE; /* the columns were solved together */
+  PetscInt                        at_once  = 0;           /* at most so many */
+  CGFusedReason                   why;                    /* why they were not */
+  std::vector<PetscInt>           its;
+  std::vector<KSPConvergedReason> reasons;
+};
+
+struct CGColumnsWork;
+
 template <typename Object>
 struct OptionTable;
 
@@ -87,6 +101,10 @@ struct KSP_CGFused {
   PetscLogDouble flops = 0;          /* of an iteration */
 
   CGFusedExchange exchange; /* for products with A */
+
+  /* several right-hand sides, see cgfused_columns.h */
+  CGColumnsWork *columns_work = nullptr; /* on the GPU, made when it is first needed */
+  CGFusedBlock   block_solve;
 
   /* the Lanczos matrix, as in KSPCG: off-diagonal e[1] .., diagonal d[0] .. */
   PetscScalar *e = nullptr, *d = nullptr;

@@ -50,9 +50,9 @@ void MultiplySchur(const RRBFactorHost *F, const std::vector<double> &p, std::ve
 void Precondition(const RRBFactorHost *F, const std::vector<double> &r, std::vector<double> &z)
 {
   z = r;
-  RRBForward(F, 2, F->half_levels, z.data());
-  RRBSolveRemainder(F, z.data());
-  RRBBackward(F, 2, F->half_levels, z.data());
+  RRBForward(F, 2, F->half_levels, 1, z.data(), 0);
+  RRBSolveRemainder(F, 1, z.data(), 0);
+  RRBBackward(F, 2, F->half_levels, 1, z.data(), 0);
   if (!F->singular) return;
   const RRBLevel black(2, F->nx, F->ny);
   double         sum   = 0;
@@ -108,7 +108,7 @@ PetscErrorCode RRBCGStart_Host(RRBCGWork *work, const PetscScalar *r, RRBCGSums 
       sums->rz += F->d[y * F->nx + x] * r[y * F->nx + x] * r[y * F->nx + x];
     });
   std::copy(r, r + F->d.size(), w->r.begin());
-  RRBForward(F, 1, PetscMin(1, F->half_levels), w->r.data());
+  RRBForward(F, 1, PetscMin(1, F->half_levels), 1, w->r.data(), 0);
   Precondition(F, w->r, w->z);
   sums->gg = Dot(*w, w->r, w->r);
   sums->gz = Dot(*w, w->r, w->z);
@@ -191,7 +191,7 @@ PetscErrorCode RRBCGSolution_Host(RRBCGWork *work, const PetscScalar *r, PetscBo
   PetscFunctionBegin;
   std::copy(r, r + n, y.begin());
   w->Black().ForAll([&](PetscInt i, PetscInt j) { y[j * w->F->nx + i] = w->x[j * w->F->nx + i]; });
-  RRBBackward(w->F, 1, PetscMin(1, w->F->half_levels), y.data());
+  RRBBackward(w->F, 1, PetscMin(1, w->F->half_levels), 1, y.data(), 0);
   for (PetscInt k = 0; k < n; k++) x[k] = add ? x[k] + y[k] : y[k];
   PetscFunctionReturn(PETSC_SUCCESS);
 }

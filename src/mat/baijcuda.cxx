@@ -260,7 +260,7 @@ static PetscErrorCode Multiply(const BSR *W, const PetscScalar *x, const PetscSc
 {
   PetscFunctionBegin;
   PetscCall(PetscLogGpuTimeBegin());
-  PetscCall(BSRMultiply_CUDA(W, x, z, y, PETSC_FALSE));
+  PetscCall(BSRMultiply_CUDA(W, 1, x, 0, z, 0, y, 0, PETSC_FALSE));
   PetscCall(PetscLogGpuTimeEnd());
   PetscCall(PetscLogGpuFlops(2.0 * W->nnz * W->bs * W->bs));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -42,12 +42,17 @@ PetscErrorCode BSRCopy(const BSR *, PetscMemType, BSR *copy); /* makes the copy,
 size_t         BSRBytes(const BSR *);                         /* bytes of the blocks and row starts; 0 if there are no arrays */
 BSRView        BSRViewOf(const BSR *);                        /* a view of a square matrix in double precision */
 
+/* The CUDA twin reads the matrix once for so many columns. */
+constexpr PetscInt kBSRColumns = 4;
+
 /*
-   y = z + W x, or y = W x if z is null. z may be x or y; x and y do not overlap. The sums are in double, and for each row in a
-   fixed order.
+   Y = Z + W X, or Y = W X if Z is null, for `columns` vectors, which lie ldx, ldz and ldy values apart. Z may be X or Y; X and Y do
+   not overlap. The sums are in double, and for each row and column in a fixed order, whatever the number of columns.
 
    With after_product the caller promises two things: the last work in the stream is a product of this kind, with a matrix that has
    rows, and W existed when that product began. The kernel then reads W before that product has ended.
 */
-PetscErrorCode BSRMultiply_Host(const BSR *W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y);
-PetscErrorCode BSRMultiply_CUDA(const BSR *W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y, PetscBool after_product);
+PetscErrorCode BSRMultiply_Host(const BSR *W, PetscInt columns, const PetscScalar *X, PetscInt ldx, const PetscScalar *Z,
+                                PetscInt ldz, PetscScalar *Y, PetscInt ldy);
+PetscErrorCode BSRMultiply_CUDA(const BSR *W, PetscInt columns, const PetscScalar *X, PetscInt ldx, const PetscScalar *Z,
+                                PetscInt ldz, PetscScalar *Y, PetscInt ldy, PetscBool after_product);

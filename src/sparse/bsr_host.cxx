@@ -49,29 +49,36 @@ PetscErrorCode BSRCopy(const BSR *W, PetscMemType where, BSR *copy)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Block row r of the result is y_r = z_r + sum of a x_j over the blocks a of the row, in their order, and column by column. */
+/*
+   Block row r of the result is y_r = z_r + sum of a x_j over the blocks a of the row, in their order, and column by column of the
+   block; a block is read once for all vectors.
+*/
 template <typename S>
-static void Multiply(const BSR &W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y)
+static void Multiply(const BSR &W, PetscInt columns, const PetscScalar *X, PetscInt ldx, const PetscScalar *Z, PetscInt ldz,
+                     PetscScalar *Y, PetscInt ldy)
 {
   const PetscInt bs = W.bs;
 
   for (PetscInt row = 0; row < W.rows; row++) {
-    PetscScalar *y_row = y + row * bs;
-    for (PetscInt p = 0; p < bs; p++) y_row[p] = z ? z[row * bs + p] : 0;
-    for (PetscInt k = W.i[row]; k < W.i[row + 1]; k++) {
-      const S           *a     = (const S *)W.a + (size_t)k * bs * bs;
-      const PetscScalar *x_row = x + W.j[k] * bs;
-      for (PetscInt q = 0; q < bs; q++, a += bs)
-        for (PetscInt p = 0; p < bs; p++) y_row[p] += (PetscScalar)a[p] * x_row[q];
-    }
+    for (PetscInt c = 0; c < columns; c++)
+      for (PetscInt p = 0; p < bs; p++) Y[(size_t)c * ldy + row * bs + p] = Z ? Z[(size_t)c * ldz + row * bs + p] : 0;
+    for (PetscInt k = W.i[row]; k < W.i[row + 1]; k++)
+      for (PetscInt c = 0; c < columns; c++) {
+        const S           *a     = (const S *)W.a + (size_t)k * bs * bs;
+        const PetscScalar *x_row = X + (size_t)c * ldx + W.j[k] * bs;
+        PetscScalar       *y_row = Y + (size_t)c * ldy + row * bs;
+        for (PetscInt q = 0; q < bs; q++, a += bs)
+          for (PetscInt p = 0; p < bs; p++) y_row[p] += (PetscScalar)a[p] * x_row[q];
+      }
   }
 }
 
-PetscErrorCode BSRMultiply_Host(const BSR *W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y)
+PetscErrorCode BSRMultiply_Host(const BSR *W, PetscInt columns, const PetscScalar *X, PetscInt ldx, const PetscScalar *Z,
+                                PetscInt ldz, PetscScalar *Y, PetscInt ldy)
 {
   PetscFunctionBegin;
-  if (W->precision == FINEPC_SINGLE) Multiply<float>(*W, x, z, y);
-  else Multiply<double>(*W, x, z, y);
+  if (W->precision == FINEPC_SINGLE) Multiply<float>(*W, columns, X, ldx, Z, ldz, Y, ldy);
+  else Multiply<double>(*W, columns, X, ldx, Z, ldz, Y, ldy);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

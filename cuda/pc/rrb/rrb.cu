@@ -17,6 +17,9 @@ PetscErrorCode DropGraph(RRBFactorCUDA *F)
   PetscFunctionBegin;
   if (F->graph) PetscCallCUDA(cudaGraphExecDestroy(F->graph));
   F->graph = nullptr;
+  if (F->column_graph) PetscCallCUDA(cudaGraphExecDestroy(F->column_graph));
+  F->column_graph = nullptr;
+  F->columns.Free();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -59,6 +62,25 @@ size_t PlaceGrids(RRBFactorCUDA *F, double *memory)
   return at;
 }
 
+/* The same for the values alone, in the grids of several columns, which have the coefficients of the others. */
+size_t PlaceValues(RRBFactorCUDA *F, double *memory)
+{
+  size_t     at    = 0;
+  const auto place = [&](size_t size) {
+    double *const array = memory ? memory + at : nullptr;
+    at += (size + kRRBAlign - 1) / kRRBAlign * kRRBAlign;
+    return array;
+  };
+  for (int k = 0; k <= F->count; k++) {
+    RRBGrid &g = F->column_grid[k];
+    g          = F->grid[k];
+    if (g.u) g.u = place(g.Cells());
+    if (g.down) g.down = place(g.plain ? F->remainder : 4 * g.Cells());
+    if (g.up) g.up = place(g.plain ? F->remainder : (size_t)g.ny * g.line);
+  }
+  return at;
+}
+
 /* The first of the grids at the end that one block does together; the very first grid is not one of them. */
 int FirstSmall(const RRBFactorCUDA *F)
 {
@@ -86,6 +108,16 @@ PetscErrorCode RRBMakeGrids(RRBFactorCUDA *F, PetscInt nx, PetscInt ny, PetscInt
   PlaceGrids(F, F->memory.data());
   F->first_small = FirstSmall(F);
   PetscCall(F->inverse.Allocate((size_t)remainder * remainder));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode RRBMakeColumns(RRBFactorCUDA *F)
+{
+  PetscFunctionBegin;
+  F->column_stride = PlaceValues(F, nullptr);
+  PetscCall(F->columns.Allocate(kRRBColumns * F->column_stride));
+  PlaceValues(F, F->columns.data());
+  F->bytes += F->columns.bytes();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -122,6 +122,12 @@ struct RRBFactorCUDA : RRBFactor {
   long            used    = 0;       /* how often the values of all grids but the first were overwritten */
   cudaStream_t    capture = nullptr; /* where the graph is captured */
   cudaGraphExec_t graph   = nullptr; /* all kernels between the first grid down and the first grid up */
+
+  /* the same for kRRBColumns vectors at once, made when they are first applied to */
+  RRBGrid         column_grid[kRRBGrids + 1];
+  Buffer<double>  columns; /* values of all grids, column by column */
+  size_t          column_stride = 0;
+  cudaGraphExec_t column_graph  = nullptr;
 };
 
 /*

@@ -16,33 +16,73 @@ constexpr int kSmallRemainder = 64; /* points of a remainder that the block of t
 constexpr int kInverseWarps   = 8;  /* rows of the inverse in a block, each of them done by a warp */
 constexpr int kInverseAhead   = 16; /* entries of the inverse that a lane loads before it uses any */
 
+/*
+   Several right-hand sides: the kernels load coefficients once and then take one column after the other. The values of a column lie
+   `stride` values behind those of the column before, in all arrays of values, and its vectors ldx and ldy values.
+*/
+struct Columns {
+  size_t   stride;
+  PetscInt ldx, ldy;
+};
+
+/* The grid with the values of a column; of a single column, the grid as it is. */
+template <int Count>
+__device__ __forceinline__ decltype(auto) OfColumn(const RRBGrid &g, const Columns &columns, int c)
+{
+  if constexpr (Count == 1) return (g);
+  else {
+    RRBGrid of_column = g;
+    of_column.down += c * columns.stride;
+    of_column.u += c * columns.stride;
+    of_column.up += c * columns.stride;
+    return of_column;
+  }
+}
+
+/* Blocks with a tile each that a processor is to hold at once. */
+template <int Count>
+constexpr int TilesOnChip()
+{
+  return Count == 1 ? kTilesOnChip : kTilesOnChip / 2;
+}
+
 /* --------------------------------------- the remainder ---------------------------------------- */
 
-/* y = M x, each warp a row. The first entries of M are loaded before x is there. */
+/* y = M x for each column, each warp a row. The first entries of M are loaded before x is there. */
+template <int Count>
 __global__ void __launch_bounds__(kInverseWarps *kWarpSize)
-  MultiplyInverse(PetscInt m, const double *M, const double *x, double *y, RRBGate gate)
+  MultiplyInverse(PetscInt m, const double *M, const double *x, double *y, Columns columns, RRBGate gate)
 {
   const PetscInt      row = (PetscInt)(GridThread() / kWarpSize), lane = threadIdx.x % kWarpSize;
   const double *const a = M + (size_t)min(row, m - 1) * m;
-  double              ahead[kInverseAhead], sum = 0;
+  double              ahead[kInverseAhead], sum[Count];
   if (gate.ClosedEarly()) return;
+#pragma unroll
+  for (int c = 0; c < Count; c++) sum[c] = 0;
 #pragma unroll
   for (int k = 0; k < kInverseAhead; k++) ahead[k] = lane + k * kWarpSize < m ? a[lane + k * kWarpSize] : 0.;
   WaitForPrevious();
   LetNextStart();
   if (gate.Closed()) return;
   for (PetscInt first = lane; first < m; first += kInverseAhead * kWarpSize) {
-    double value[kInverseAhead];
 #pragma unroll
-    for (int k = 0; k < kInverseAhead; k++) value[k] = first + k * kWarpSize < m ? x[first + k * kWarpSize] : 0.;
+    for (int c = 0; c < Count; c++) {
+      const double *const of_column = x + c * columns.stride;
+      double              value[kInverseAhead];
 #pragma unroll
-    for (int k = 0; k < kInverseAhead; k++) sum += ahead[k] * value[k];
+      for (int k = 0; k < kInverseAhead; k++) value[k] = first + k * kWarpSize < m ? of_column[first + k * kWarpSize] : 0.;
+#pragma unroll
+      for (int k = 0; k < kInverseAhead; k++) sum[c] += ahead[k] * value[k];
+    }
     const PetscInt next = first + kInverseAhead * kWarpSize;
 #pragma unroll
     for (int k = 0; k < kInverseAhead; k++) ahead[k] = next + k * kWarpSize < m ? a[next + k * kWarpSize] : 0.;
   }
-  sum = GroupSum<kWarpSize>(sum);
-  if (lane == 0 && row < m) y[row] = sum;
+#pragma unroll
+  for (int c = 0; c < Count; c++) {
+    sum[c] = GroupSum<kWarpSize>(sum[c]);
+    if (lane == 0 && row < m) y[row + c * columns.stride] = sum[c];
+  }
 }
 
 /* ------------------------------------ a grid, tile by tile ------------------------------------ */
@@ -104,67 +144,73 @@ struct TilePlace {
    Coefficients are loaded before ready() is called, in which all threads of the block meet, and which tells whether the values are
    there. If it says no, nothing is done.
 */
-template <bool First, typename Ready>
-__device__ __forceinline__ void TileDown(const RRBGrid &g, const RRBGrid &next, const double *x, int tile, TileOfDown &shared,
-                                         Ready ready)
+template <bool First, int Count, typename Ready>
+__device__ __forceinline__ void TileDown(const RRBGrid &of_all, const RRBGrid &next_of_all, const double *x, const Columns &columns,
+                                         int tile, TileOfDown &shared, Ready ready)
 {
   auto           &r1 = shared.r1;
   auto           &r2 = shared.r2;
   auto           &b1 = shared.b1;
-  const TilePlace at(g, tile);
+  const TilePlace at(of_all, tile);
   const PetscInt  I = at.I, J = at.J;
   const int       i = at.i, j = at.j;
-  const bool      halo       = at.halo && !g.half;
+  const bool      halo       = at.halo && !of_all.half;
   double          of_halo[4] = {0, 0, 0, 0}, of_b1[4], of_b2[4], skew[4] = {0, 0, 0, 0};
 
-  of_b1[0] = g.L(kR1North, I, J);
-  of_b1[1] = g.L(kR1South, I, J + 1);
-  of_b1[2] = g.L(kR2East, I, J);
-  of_b1[3] = g.L(kR2West, I + 1, J);
-  of_b2[0] = g.L(kR1West, I, J);
-  of_b2[1] = g.L(kR1East, I - 1, J);
-  of_b2[2] = g.L(kR2South, I, J);
-  of_b2[3] = g.L(kR2North, I, J - 1);
-  if (!g.half) {
-    skew[0] = g.L(kB1SouthWest, I, J);
-    skew[1] = g.L(kB1SouthEast, I - 1, J);
-    skew[2] = g.L(kB1NorthWest, I, J - 1);
-    skew[3] = g.L(kB1NorthEast, I - 1, J - 1);
+  of_b1[0] = of_all.L(kR1North, I, J);
+  of_b1[1] = of_all.L(kR1South, I, J + 1);
+  of_b1[2] = of_all.L(kR2East, I, J);
+  of_b1[3] = of_all.L(kR2West, I + 1, J);
+  of_b2[0] = of_all.L(kR1West, I, J);
+  of_b2[1] = of_all.L(kR1East, I - 1, J);
+  of_b2[2] = of_all.L(kR2South, I, J);
+  of_b2[3] = of_all.L(kR2North, I, J - 1);
+  if (!of_all.half) {
+    skew[0] = of_all.L(kB1SouthWest, I, J);
+    skew[1] = of_all.L(kB1SouthEast, I - 1, J);
+    skew[2] = of_all.L(kB1NorthWest, I, J - 1);
+    skew[3] = of_all.L(kB1NorthEast, I - 1, J - 1);
   }
   if (halo) {
-    of_halo[0] = g.L(kR1North, at.halo_I, at.halo_J);
-    of_halo[1] = g.L(kR1South, at.halo_I, at.halo_J + 1);
-    of_halo[2] = g.L(kR2East, at.halo_I, at.halo_J);
-    of_halo[3] = g.L(kR2West, at.halo_I + 1, at.halo_J);
+    of_halo[0] = of_all.L(kR1North, at.halo_I, at.halo_J);
+    of_halo[1] = of_all.L(kR1South, at.halo_I, at.halo_J + 1);
+    of_halo[2] = of_all.L(kR2East, at.halo_I, at.halo_J);
+    of_halo[3] = of_all.L(kR2West, at.halo_I + 1, at.halo_J);
   }
   if (!ready()) return;
-  const double own_b1 = Down<First>(g, x, kB1, I, J), own_b2 = Down<First>(g, x, kB2, I, J),
-               halo_b1 = halo ? Down<First>(g, x, kB1, at.halo_I, at.halo_J) : 0.;
-  for (int k = at.thread; k < (kRRBTileY + 2) * (kRRBTileX + 1); k += kRRBTile)
-    r1[k / (kRRBTileX + 1)][k % (kRRBTileX + 1)] =
-      Down<First>(g, x, kR1, at.I0 - 1 + k % (kRRBTileX + 1), at.J0 - 1 + k / (kRRBTileX + 1));
-  for (int k = at.thread; k < (kRRBTileY + 1) * (kRRBTileX + 2); k += kRRBTile)
-    r2[k / (kRRBTileX + 2)][k % (kRRBTileX + 2)] =
-      Down<First>(g, x, kR2, at.I0 - 1 + k % (kRRBTileX + 2), at.J0 - 1 + k / (kRRBTileX + 2));
-  __syncthreads();
-  const auto update = [&](double value, const double(&l)[4], int at_i, int at_j) {
-    return value - l[0] * r1[at_j + 1][at_i + 1] - l[1] * r1[at_j + 2][at_i + 1] - l[2] * r2[at_j + 1][at_i + 1] -
-           l[3] * r2[at_j + 1][at_i + 2];
-  };
-  const double u   = update(own_b1, of_b1, i, j);
-  b1[j + 1][i + 1] = u;
-  if (halo) b1[at.halo_j + 1][at.halo_i + 1] = update(halo_b1, of_halo, at.halo_i, at.halo_j);
-  __syncthreads();
-  double value =
-    own_b2 - of_b2[0] * r1[j + 1][i + 1] - of_b2[1] * r1[j + 1][i] - of_b2[2] * r2[j + 1][i + 1] - of_b2[3] * r2[j][i + 1];
-  if (g.half) {
-    if (g.Has(kB1, I, J)) next.down[RRBHalfPlace(g, kB1, I, J)] = u;
-    if (g.Has(kB2, I, J)) next.down[RRBHalfPlace(g, kB2, I, J)] = value;
-    return;
+#pragma unroll 1
+  for (int c = 0; c < Count; c++) {
+    const auto         &g = OfColumn<Count>(of_all, columns, c), &next = OfColumn<Count>(next_of_all, columns, c);
+    const double *const x_c = First ? x + (size_t)c * columns.ldx : nullptr;
+    if (c) __syncthreads(); /* the column before is done */
+    const double own_b1 = Down<First>(g, x_c, kB1, I, J), own_b2 = Down<First>(g, x_c, kB2, I, J),
+                 halo_b1 = halo ? Down<First>(g, x_c, kB1, at.halo_I, at.halo_J) : 0.;
+    for (int k = at.thread; k < (kRRBTileY + 2) * (kRRBTileX + 1); k += kRRBTile)
+      r1[k / (kRRBTileX + 1)][k % (kRRBTileX + 1)] =
+        Down<First>(g, x_c, kR1, at.I0 - 1 + k % (kRRBTileX + 1), at.J0 - 1 + k / (kRRBTileX + 1));
+    for (int k = at.thread; k < (kRRBTileY + 1) * (kRRBTileX + 2); k += kRRBTile)
+      r2[k / (kRRBTileX + 2)][k % (kRRBTileX + 2)] =
+        Down<First>(g, x_c, kR2, at.I0 - 1 + k % (kRRBTileX + 2), at.J0 - 1 + k / (kRRBTileX + 2));
+    __syncthreads();
+    const auto update = [&](double value, const double(&l)[4], int at_i, int at_j) {
+      return value - l[0] * r1[at_j + 1][at_i + 1] - l[1] * r1[at_j + 2][at_i + 1] - l[2] * r2[at_j + 1][at_i + 1] -
+             l[3] * r2[at_j + 1][at_i + 2];
+    };
+    const double u   = update(own_b1, of_b1, i, j);
+    b1[j + 1][i + 1] = u;
+    if (halo) b1[at.halo_j + 1][at.halo_i + 1] = update(halo_b1, of_halo, at.halo_i, at.halo_j);
+    __syncthreads();
+    double value =
+      own_b2 - of_b2[0] * r1[j + 1][i + 1] - of_b2[1] * r1[j + 1][i] - of_b2[2] * r2[j + 1][i + 1] - of_b2[3] * r2[j][i + 1];
+    if (g.half) {
+      if (g.Has(kB1, I, J)) next.down[RRBHalfPlace(g, kB1, I, J)] = u;
+      if (g.Has(kB2, I, J)) next.down[RRBHalfPlace(g, kB2, I, J)] = value;
+      continue;
+    }
+    if (g.Has(kB1, I, J)) g.u[g.Cell(I, J)] = u;
+    value -= skew[0] * b1[j + 1][i + 1] + skew[1] * b1[j + 1][i] + skew[2] * b1[j][i + 1] + skew[3] * b1[j][i];
+    if (g.Has(kB2, I, J)) StoreDown(next, I, J, value);
   }
-  if (g.Has(kB1, I, J)) g.u[g.Cell(I, J)] = u;
-  value -= skew[0] * b1[j + 1][i + 1] + skew[1] * b1[j + 1][i] + skew[2] * b1[j][i + 1] + skew[3] * b1[j][i];
-  if (g.Has(kB2, I, J)) StoreDown(next, I, J, value);
 }
 
 /*
@@ -188,13 +234,13 @@ __device__ __forceinline__ void StoreLine(double *line, PetscInt first, PetscInt
    D^{-1} and backward substitution with both levels of a grid, on one tile: first b1, on the tile and on the cells to its west and
    south, then r1 and r2. ready() is as in TileDown().
 */
-template <bool First, typename Ready>
-__device__ __forceinline__ void TileUp(const RRBGrid &g, const RRBGrid &next, const double *x, double *y, int tile,
-                                       TileOfUp &shared, Ready ready)
+template <bool First, int Count, typename Ready>
+__device__ __forceinline__ void TileUp(const RRBGrid &of_all, const RRBGrid &next_of_all, const double *x, double *y,
+                                       const Columns &columns, int tile, TileOfUp &shared, Ready ready)
 {
   auto           &b2 = shared.b2;
   auto           &b1 = shared.b1;
-  const TilePlace at(g, tile);
+  const TilePlace at(of_all, tile);
   const PetscInt  I = at.I, J = at.J;
   const int       i = at.i, j = at.j;
   const bool      halo = at.halo;
@@ -202,72 +248,85 @@ __device__ __forceinline__ void TileUp(const RRBGrid &g, const RRBGrid &next, co
 
 #pragma unroll
   for (int k = 0; k < 4; k++) {
-    of_r1[k] = g.L((RRBArray)(kR1West + k), I, J);
-    of_r2[k] = g.L((RRBArray)(kR2West + k), I, J);
-    of_b1[k] = g.half ? 0. : g.L((RRBArray)(kB1SouthWest + k), I, J);
-    if (halo && !g.half) of_halo[k] = g.L((RRBArray)(kB1SouthWest + k), at.halo_I, at.halo_J);
+    of_r1[k] = of_all.L((RRBArray)(kR1West + k), I, J);
+    of_r2[k] = of_all.L((RRBArray)(kR2West + k), I, J);
+    of_b1[k] = of_all.half ? 0. : of_all.L((RRBArray)(kB1SouthWest + k), I, J);
+    if (halo && !of_all.half) of_halo[k] = of_all.L((RRBArray)(kB1SouthWest + k), at.halo_I, at.halo_J);
   }
   /* the values of the way down are older than the kernel ahead of this one; they are multiplied once all other loads are issued */
-  double of_d[4]   = {g.L(kR1Pivot, I, J), g.L(kR2Pivot, I, J), 1, 1},
-         values[4] = {Down<First>(g, x, kR1, I, J), Down<First>(g, x, kR2, I, J), 0, 0};
-  if (!g.half) {
-    if (g.Has(kB1, I, J)) {
-      of_d[2]   = g.L(kB1Pivot, I, J);
-      values[2] = g.u[g.Cell(I, J)];
+  double of_d[4]   = {of_all.L(kR1Pivot, I, J), of_all.L(kR2Pivot, I, J), 1, 1},
+         values[4] = {Down<First>(of_all, x, kR1, I, J), Down<First>(of_all, x, kR2, I, J), 0, 0};
+  if (!of_all.half) {
+    if (of_all.Has(kB1, I, J)) {
+      of_d[2]   = of_all.L(kB1Pivot, I, J);
+      values[2] = of_all.u[of_all.Cell(I, J)];
     }
-    if (halo && g.Has(kB1, at.halo_I, at.halo_J)) {
-      of_d[3]   = g.L(kB1Pivot, at.halo_I, at.halo_J);
-      values[3] = g.u[g.Cell(at.halo_I, at.halo_J)];
+    if (halo && of_all.Has(kB1, at.halo_I, at.halo_J)) {
+      of_d[3]   = of_all.L(kB1Pivot, at.halo_I, at.halo_J);
+      values[3] = of_all.u[of_all.Cell(at.halo_I, at.halo_J)];
     }
   }
   if (!ready()) return;
-  for (int k = at.thread; k < (kRRBTileY + 2) * (kRRBTileX + 2); k += kRRBTile)
-    b2[k / (kRRBTileX + 2)][k % (kRRBTileX + 2)] = UpB2(g, next, at.I0 - 1 + k % (kRRBTileX + 2), at.J0 - 1 + k / (kRRBTileX + 2));
-  if (g.half) {
-    if (g.Has(kB1, I, J)) values[2] = next.up[RRBHalfPlace(g, kB1, I, J)];
-    if (halo && g.Has(kB1, at.halo_I, at.halo_J)) values[3] = next.up[RRBHalfPlace(g, kB1, at.halo_I, at.halo_J)];
-  }
-  /* each product is rounded by itself, so that a value of b1 is the same in all tiles that compute it */
-  const double d_r1 = __dmul_rn(of_d[0], values[0]), d_r2 = __dmul_rn(of_d[1], values[1]), b1_value = __dmul_rn(of_d[2], values[2]),
-               halo_value = __dmul_rn(of_d[3], values[3]);
-  __syncthreads();
-  const auto corners = [&](double value, const double(&l)[4], int at_i, int at_j) {
-    return value - l[0] * b2[at_j + 1][at_i + 1] - l[1] * b2[at_j + 2][at_i + 2] - l[2] * b2[at_j + 1][at_i + 2] -
-           l[3] * b2[at_j + 2][at_i + 1];
-  };
-  const double own_b1 = corners(b1_value, of_b1, i, j), own_b2 = b2[j + 1][i + 1];
-  b1[j + 1][i + 1] = own_b1;
-  if (halo) b1[at.halo_j + 1][at.halo_i + 1] = corners(halo_value, of_halo, at.halo_i, at.halo_j);
-  __syncthreads();
-  const double  own_r1 = d_r1 - of_r1[0] * own_b2 - of_r1[1] * b2[j + 1][i + 2] - of_r1[2] * b1[j][i + 1] - of_r1[3] * own_b1;
-  const double  own_r2 = d_r2 - of_r2[0] * b1[j + 1][i] - of_r2[1] * own_b1 - of_r2[2] * own_b2 - of_r2[3] * b2[j + 2][i + 1];
-  const size_t  line   = First ? g.nx : g.line;
-  double *const to     = (First ? y : g.up) + 2 * J * line;
-  if constexpr (First) {
-    StoreLine(to, 2 * at.I0, 2 * J < g.ny ? g.nx : 0, own_b2, own_r1);
-    StoreLine(to + line, 2 * at.I0, 2 * J + 1 < g.ny ? g.nx : 0, own_r2, own_b1);
-  } else { /* these lines have room for whole cells */
-    if (g.Has(kB2, I, J)) *(double2 *)(to + 2 * I) = double2{own_b2, own_r1};
-    if (g.Has(kR2, I, J)) *(double2 *)(to + line + 2 * I) = double2{own_r2, own_b1};
+#pragma unroll 1
+  for (int c = 0; c < Count; c++) {
+    const auto &g = OfColumn<Count>(of_all, columns, c), &next = OfColumn<Count>(next_of_all, columns, c);
+    if (c) {
+      __syncthreads(); /* the column before is done */
+      const double *const x_c = First ? x + (size_t)c * columns.ldx : nullptr;
+      values[0]               = Down<First>(g, x_c, kR1, I, J);
+      values[1]               = Down<First>(g, x_c, kR2, I, J);
+      if (!g.half && g.Has(kB1, I, J)) values[2] = g.u[g.Cell(I, J)];
+      if (!g.half && halo && g.Has(kB1, at.halo_I, at.halo_J)) values[3] = g.u[g.Cell(at.halo_I, at.halo_J)];
+    }
+    for (int k = at.thread; k < (kRRBTileY + 2) * (kRRBTileX + 2); k += kRRBTile)
+      b2[k / (kRRBTileX + 2)][k % (kRRBTileX + 2)] =
+        UpB2(g, next, at.I0 - 1 + k % (kRRBTileX + 2), at.J0 - 1 + k / (kRRBTileX + 2));
+    if (g.half) {
+      if (g.Has(kB1, I, J)) values[2] = next.up[RRBHalfPlace(g, kB1, I, J)];
+      if (halo && g.Has(kB1, at.halo_I, at.halo_J)) values[3] = next.up[RRBHalfPlace(g, kB1, at.halo_I, at.halo_J)];
+    }
+    /* each product is rounded by itself, so that a value of b1 is the same in all tiles that compute it */
+    const double d_r1 = __dmul_rn(of_d[0], values[0]), d_r2 = __dmul_rn(of_d[1], values[1]),
+                 b1_value = __dmul_rn(of_d[2], values[2]), halo_value = __dmul_rn(of_d[3], values[3]);
+    __syncthreads();
+    const auto corners = [&](double value, const double(&l)[4], int at_i, int at_j) {
+      return value - l[0] * b2[at_j + 1][at_i + 1] - l[1] * b2[at_j + 2][at_i + 2] - l[2] * b2[at_j + 1][at_i + 2] -
+             l[3] * b2[at_j + 2][at_i + 1];
+    };
+    const double own_b1 = corners(b1_value, of_b1, i, j), own_b2 = b2[j + 1][i + 1];
+    b1[j + 1][i + 1] = own_b1;
+    if (halo) b1[at.halo_j + 1][at.halo_i + 1] = corners(halo_value, of_halo, at.halo_i, at.halo_j);
+    __syncthreads();
+    const double  own_r1 = d_r1 - of_r1[0] * own_b2 - of_r1[1] * b2[j + 1][i + 2] - of_r1[2] * b1[j][i + 1] - of_r1[3] * own_b1;
+    const double  own_r2 = d_r2 - of_r2[0] * b1[j + 1][i] - of_r2[1] * own_b1 - of_r2[2] * own_b2 - of_r2[3] * b2[j + 2][i + 1];
+    const size_t  line   = First ? g.nx : g.line;
+    double *const to     = (First ? y + (size_t)c * columns.ldy : g.up) + 2 * J * line;
+    if constexpr (First) {
+      StoreLine(to, 2 * at.I0, 2 * J < g.ny ? g.nx : 0, own_b2, own_r1);
+      StoreLine(to + line, 2 * at.I0, 2 * J + 1 < g.ny ? g.nx : 0, own_r2, own_b1);
+    } else { /* these lines have room for whole cells */
+      if (g.Has(kB2, I, J)) *(double2 *)(to + 2 * I) = double2{own_b2, own_r1};
+      if (g.Has(kR2, I, J)) *(double2 *)(to + line + 2 * I) = double2{own_r2, own_b1};
+    }
   }
 }
 
-template <bool First>
-__global__ void __launch_bounds__(kRRBTile, kTilesOnChip)
-  GridDown(const RRBGrid g, const RRBGrid next, const double *x, RRBGate gate)
+template <bool First, int Count>
+__global__ void __launch_bounds__(kRRBTile, TilesOnChip<Count>())
+  GridDown(const RRBGrid g, const RRBGrid next, const double *x, Columns columns, RRBGate gate)
 {
   __shared__ TileOfDown shared;
   if (gate.ClosedEarly()) return;
-  TileDown<First>(g, next, x, blockIdx.x, shared, [&]() { return Started(gate); });
+  TileDown<First, Count>(g, next, x, columns, blockIdx.x, shared, [&]() { return Started(gate); });
 }
 
-template <bool First>
-__global__ void __launch_bounds__(kRRBTile, kTilesOnChip)
-  GridUp(const RRBGrid g, const RRBGrid next, const double *x, double *y, RRBGate gate)
+template <bool First, int Count>
+__global__ void __launch_bounds__(kRRBTile, TilesOnChip<Count>())
+  GridUp(const RRBGrid g, const RRBGrid next, const double *x, double *y, Columns columns, RRBGate gate)
 {
   __shared__ TileOfUp shared;
   if (gate.ClosedEarly()) return;
-  TileUp<First>(g, next, x, y, blockIdx.x, shared, [&]() { return Started(gate); });
+  TileUp<First, Count>(g, next, x, y, columns, blockIdx.x, shared, [&]() { return Started(gate); });
 }
 
 /* ------------------------------- small grids, all in one block -------------------------------- */
@@ -280,8 +339,9 @@ struct SmallGrids {
 };
 
 /* All small grids down, the remainder if it is small, and all small grids up; or one of the two ways alone. */
+template <int Count>
 __global__ void __launch_bounds__(kSmallBlock)
-  GridsOfOneBlock(const __grid_constant__ SmallGrids s, bool down, bool up, RRBGate gate)
+  GridsOfOneBlock(const __grid_constant__ SmallGrids s, bool down, bool up, Columns columns, RRBGate gate)
 {
   constexpr int kTiles = kSmallBlock / kRRBTile; /* tiles that the block does at once */
   __shared__ union {
@@ -302,20 +362,24 @@ __global__ void __launch_bounds__(kSmallBlock)
   };
   if (down)
     for (int k = 0; k < s.count; k++)
-      for_tiles(s.grid[k],
-                [&](int tile) { TileDown<false>(s.grid[k], s.grid[k + 1], nullptr, tile, shared.down[of_block], ready); });
+      for_tiles(s.grid[k], [&](int tile) {
+        TileDown<false, Count>(s.grid[k], s.grid[k + 1], nullptr, columns, tile, shared.down[of_block], ready);
+      });
   if (s.m && ready()) {
     const RRBGrid &rest = s.grid[s.count];
-    for (PetscInt row = threadIdx.x; row < s.m; row += kSmallBlock) {
-      double sum = 0;
-      for (PetscInt k = 0; k < s.m; k++) sum += s.inverse[(size_t)k * s.m + row] * rest.down[k]; /* the inverse is symmetric */
-      rest.up[row] = sum;
-    }
+    for (PetscInt row = threadIdx.x; row < s.m; row += kSmallBlock)
+      for (int c = 0; c < Count; c++) {
+        const double *const value = rest.down + c * columns.stride;
+        double              sum   = 0;
+        for (PetscInt k = 0; k < s.m; k++) sum += s.inverse[(size_t)k * s.m + row] * value[k]; /* the inverse is symmetric */
+        rest.up[row + c * columns.stride] = sum;
+      }
   }
   if (up)
     for (int k = s.count - 1; k >= 0; k--)
-      for_tiles(s.grid[k],
-                [&](int tile) { TileUp<false>(s.grid[k], s.grid[k + 1], nullptr, nullptr, tile, shared.up[of_block], ready); });
+      for_tiles(s.grid[k], [&](int tile) {
+        TileUp<false, Count>(s.grid[k], s.grid[k + 1], nullptr, nullptr, columns, tile, shared.up[of_block], ready);
+      });
 }
 
 /* -------------------------------------- the host's side --------------------------------------- */
@@ -342,15 +406,82 @@ int InnerPhases(const RRBFactorCUDA *F)
 }
 
 /* The two kernels of the first grid: down from x, and up to y. */
-PetscErrorCode LaunchFirst(const RRBFactorCUDA *F, bool down, const PetscScalar *x, PetscScalar *y, cudaStream_t stream,
-                           size_t *bytes)
+template <int Count>
+PetscErrorCode LaunchFirst(const RRBFactorCUDA *F, bool down, const PetscScalar *x, PetscScalar *y, const Columns &columns,
+                           cudaStream_t stream, size_t *bytes)
 {
-  const RRBGrid &g = F->grid[0], &next = F->grid[1];
+  const RRBGrid *grid = Count > 1 ? F->column_grid : F->grid, &g = grid[0], &next = grid[1];
 
   PetscFunctionBegin;
-  if (down) PetscCall(LaunchEarly(F->early, GridDown<true>, RRBTiles(g), kRRBTile, stream, g, next, x, RRBGate{}));
-  else PetscCall(LaunchEarly(F->early, GridUp<true>, RRBTiles(g), kRRBTile, stream, g, next, x, y, RRBGate{}));
+  if (down) PetscCall(LaunchEarly(F->early, GridDown<true, Count>, RRBTiles(g), kRRBTile, stream, g, next, x, columns, RRBGate{}));
+  else PetscCall(LaunchEarly(F->early, GridUp<true, Count>, RRBTiles(g), kRRBTile, stream, g, next, x, y, columns, RRBGate{}));
   if (bytes) *bytes = down ? DownBytes(g) : UpBytes(g);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* RRBLaunchPhase() for the values of so many columns. */
+template <int Count>
+PetscErrorCode LaunchPhase(const RRBFactorCUDA *F, int phase, RRBGate gate, bool early, cudaStream_t stream, RRBPhase *about)
+{
+  const int            grids = F->first_small - 1, inner = InnerPhases(F), m = F->remainder;
+  const RRBGrid *const grid = Count > 1 ? F->column_grid : F->grid;
+  const RRBGrid       &rest = grid[F->count];
+  const Columns        columns{F->column_stride, 0, 0};
+  RRBPhase             this_one{};
+
+  PetscFunctionBegin;
+  if (phase < grids) {
+    const RRBGrid &g = grid[phase + 1];
+
+    this_one = RRBPhase{"grid down", phase + 1, DownBytes(g)};
+    PetscCall(
+      LaunchEarly(early, GridDown<false, Count>, RRBTiles(g), kRRBTile, stream, g, grid[phase + 2], nullptr, columns, gate));
+  } else if (phase >= grids + inner) {
+    const int      k = grids - (phase - grids - inner);
+    const RRBGrid &g = grid[k];
+
+    this_one = RRBPhase{"grid up", k, UpBytes(g)};
+    PetscCall(
+      LaunchEarly(early, GridUp<false, Count>, RRBTiles(g), kRRBTile, stream, g, grid[k + 1], nullptr, nullptr, columns, gate));
+  } else if (m > kSmallRemainder && phase == grids + inner / 2) {
+    this_one = RRBPhase{"remainder", F->count, ((size_t)m * m + 2 * m) * sizeof(double)};
+    PetscCall(LaunchEarly(early, MultiplyInverse<Count>, (m + kInverseWarps - 1) / kInverseWarps, kInverseWarps * kWarpSize, stream,
+                          m, F->inverse.data(), rest.down, rest.up, columns, gate));
+  } else {
+    const bool all = m <= kSmallRemainder, down = all || phase == grids, up = all || !down;
+    SmallGrids s{};
+
+    s.count   = F->count - F->first_small;
+    s.inverse = F->inverse.data();
+    s.m       = all ? m : 0;
+    this_one  = RRBPhase{all ? "small grids" : down ? "small grids down" : "small grids up", F->first_small, 0};
+    for (int k = 0; k <= s.count; k++) {
+      s.grid[k] = grid[F->first_small + k];
+      if (k < s.count) this_one.bytes += (down ? DownBytes(s.grid[k]) : 0) + (up ? UpBytes(s.grid[k]) : 0);
+    }
+    PetscCall(LaunchEarly(early, GridsOfOneBlock<Count>, 1, kSmallBlock, stream, s, down, up, columns, gate));
+  }
+  if (about) *about = this_one;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* RRBLaunchMiddle() for the values of so many columns. */
+PetscErrorCode LaunchColumnsMiddle(const RRBFactorCUDA *F, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  for (int phase = 0; phase < RRBMiddlePhases(F); phase++)
+    PetscCall(LaunchPhase<kRRBColumns>(F, phase, RRBGate{}, F->early, stream, nullptr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Memory for the values of several columns, and the graph of what lies between the two kernels of the first grid. */
+PetscErrorCode NeedColumns(RRBFactorCUDA *F)
+{
+  PetscFunctionBegin;
+  if (F->column_graph) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(RRBMakeColumns(F));
+  PetscCallCUDA(cudaStreamBeginCapture(F->capture, cudaStreamCaptureModeThreadLocal));
+  PetscCall(EndCapture(F->capture, LaunchColumnsMiddle(F, F->capture), &F->column_graph));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -359,7 +490,7 @@ PetscErrorCode LaunchFirst(const RRBFactorCUDA *F, bool down, const PetscScalar 
 PetscErrorCode RRBKnowsToWait(bool *waits)
 {
   PetscFunctionBegin;
-  PetscCall(KnowsToWait((const void *)GridDown<false>, waits));
+  PetscCall(KnowsToWait((const void *)GridDown<false, 1>, waits));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -377,41 +508,8 @@ int RRBMiddlePhases(const RRBFactorCUDA *F)
 
 PetscErrorCode RRBLaunchPhase(const RRBFactorCUDA *F, int phase, RRBGate gate, bool early, cudaStream_t stream, RRBPhase *about)
 {
-  const int      grids = F->first_small - 1, inner = InnerPhases(F), m = F->remainder;
-  const RRBGrid &rest = F->grid[F->count];
-  RRBPhase       this_one{};
-
   PetscFunctionBegin;
-  if (phase < grids) {
-    const RRBGrid &g = F->grid[phase + 1];
-
-    this_one = RRBPhase{"grid down", phase + 1, DownBytes(g)};
-    PetscCall(LaunchEarly(early, GridDown<false>, RRBTiles(g), kRRBTile, stream, g, F->grid[phase + 2], nullptr, gate));
-  } else if (phase >= grids + inner) {
-    const int      k = grids - (phase - grids - inner);
-    const RRBGrid &g = F->grid[k];
-
-    this_one = RRBPhase{"grid up", k, UpBytes(g)};
-    PetscCall(LaunchEarly(early, GridUp<false>, RRBTiles(g), kRRBTile, stream, g, F->grid[k + 1], nullptr, nullptr, gate));
-  } else if (m > kSmallRemainder && phase == grids + inner / 2) {
-    this_one = RRBPhase{"remainder", F->count, ((size_t)m * m + 2 * m) * sizeof(double)};
-    PetscCall(LaunchEarly(early, MultiplyInverse, (m + kInverseWarps - 1) / kInverseWarps, kInverseWarps * kWarpSize, stream, m,
-                          F->inverse.data(), rest.down, rest.up, gate));
-  } else {
-    const bool all = m <= kSmallRemainder, down = all || phase == grids, up = all || !down;
-    SmallGrids s{};
-
-    s.count   = F->count - F->first_small;
-    s.inverse = F->inverse.data();
-    s.m       = all ? m : 0;
-    this_one  = RRBPhase{all ? "small grids" : down ? "small grids down" : "small grids up", F->first_small, 0};
-    for (int k = 0; k <= s.count; k++) {
-      s.grid[k] = F->grid[F->first_small + k];
-      if (k < s.count) this_one.bytes += (down ? DownBytes(s.grid[k]) : 0) + (up ? UpBytes(s.grid[k]) : 0);
-    }
-    PetscCall(LaunchEarly(early, GridsOfOneBlock, 1, kSmallBlock, stream, s, down, up, gate));
-  }
-  if (about) *about = this_one;
+  PetscCall(LaunchPhase<1>(F, phase, gate, early, stream, about));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -432,18 +530,34 @@ PetscErrorCode RRBCaptureMiddle(RRBFactorCUDA *F)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode RRBApply_CUDA(RRBFactor *factor, const PetscScalar *x, PetscScalar *y)
+PetscErrorCode RRBApply_CUDA(RRBFactor *factor, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy)
 {
   RRBFactorCUDA *F = static_cast<RRBFactorCUDA *>(factor);
+  PetscInt       c = 0;
   cudaStream_t   stream;
 
   PetscFunctionBegin;
   if (!F->count) PetscFunctionReturn(PETSC_SUCCESS); /* no rows */
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  F->used++;
-  PetscCall(LaunchFirst(F, true, x, y, stream, nullptr));
-  PetscCallCUDA(cudaGraphLaunch(F->graph, stream));
-  PetscCall(LaunchFirst(F, false, x, y, stream, nullptr));
+  if (columns >= kRRBColumns) PetscCall(NeedColumns(F));
+  for (; c + kRRBColumns <= columns; c += kRRBColumns) {
+    const PetscScalar *const x = X + (size_t)c * ldx;
+    PetscScalar *const       y = Y + (size_t)c * ldy;
+    const Columns            at{F->column_stride, ldx, ldy};
+
+    PetscCall(LaunchFirst<kRRBColumns>(F, true, x, y, at, stream, nullptr));
+    PetscCallCUDA(cudaGraphLaunch(F->column_graph, stream));
+    PetscCall(LaunchFirst<kRRBColumns>(F, false, x, y, at, stream, nullptr));
+  }
+  for (; c < columns; c++) {
+    const PetscScalar *const x = X + (size_t)c * ldx;
+    PetscScalar *const       y = Y + (size_t)c * ldy;
+
+    F->used++;
+    PetscCall(LaunchFirst<1>(F, true, x, y, Columns{}, stream, nullptr));
+    PetscCallCUDA(cudaGraphLaunch(F->graph, stream));
+    PetscCall(LaunchFirst<1>(F, false, x, y, Columns{}, stream, nullptr));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -458,7 +572,7 @@ PetscErrorCode RRBApplyPhase_CUDA(RRBFactor *factor, PetscBool down, const Petsc
   if (!F->count) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   F->used++;
-  PetscCall(LaunchFirst(F, down, x, y, stream, &moved));
+  PetscCall(LaunchFirst<1>(F, down, x, y, Columns{}, stream, &moved));
   *bytes = (PetscLogDouble)moved;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -529,7 +529,7 @@ PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, PetscInt nx, PetscInt ny,
   PetscCall(RRBCaptureMiddle(F)); /* while the device works */
   PetscCall(Download(s.report.data(), &s.seen, s.stream));
   FillStats(s.seen, stats);
-  F->bytes       = F->memory.bytes() + F->inverse.bytes() + F->schur.bytes();
+  F->bytes       = F->memory.bytes() + F->inverse.bytes() + F->schur.bytes() + F->columns.bytes();
   F->apply_bytes = RRBApplyBytes(F);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

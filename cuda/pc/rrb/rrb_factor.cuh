@@ -77,3 +77,5 @@ PetscErrorCode RRBInvertRemainder(RRBFactorCUDA *F, RRBElimination, double *work
 PetscErrorCode RRBKnowsToWait(bool *);
 size_t         RRBApplyBytes(const RRBFactorCUDA *);
 PetscErrorCode RRBCaptureMiddle(RRBFactorCUDA *);
+/* Memory for the values of kRRBColumns vectors, and the grids with them. */
+PetscErrorCode RRBMakeColumns(RRBFactorCUDA *);

@@ -62,13 +62,14 @@ static PetscErrorCode PCReset_BISAI(PC pc)
   PetscCall(BlockLUDestroy(&bisai->lu));
   PetscCall(ArrayDestroy(bisai->work.where, &bisai->work.data));
   PetscCall(ArrayDestroy(bisai->where, (void **)&bisai->vectors));
-  bisai->work         = BISAIWork{};
-  bisai->factor_stats = BILUStats{};
-  bisai->stats        = BISAIStats{};
-  bisai->turned       = false;
-  bisai->own_factor   = false;
-  bisai->reused       = PETSC_FALSE;
-  bisai->built        = false;
+  bisai->vector_columns = 0;
+  bisai->work           = BISAIWork{};
+  bisai->factor_stats   = BILUStats{};
+  bisai->stats          = BISAIStats{};
+  bisai->turned         = false;
+  bisai->own_factor     = false;
+  bisai->reused         = PETSC_FALSE;
+  bisai->built          = false;
   PetscCall(PCReset_Local(pc));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -102,10 +103,7 @@ static PetscErrorCode Invert(PC pc, PetscBool keep)
     if (params->sweeps) PetscCall(negate(&bisai->lu, t, &bisai->R[t], &bisai->work, &bisai->stats));
     PetscCall(PetscLogEventEnd(FinePC_BISAIValues, pc, 0, 0, 0));
   }
-  if (!keep)
-    PetscCall(ArrayCreate((params->sweeps || bisai->order[0] || bisai->order[1] ? VECTORS : 1) * (size_t)bisai->n * bisai->bs *
-                            sizeof(PetscScalar),
-                          bisai->where, (void **)&bisai->vectors));
+  if (!keep) PetscCall(BISAINeedVectors(bisai, 1));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -269,10 +267,11 @@ static PetscErrorCode Create(PC pc)
 {
   PetscFunctionBegin;
   PetscCall(PCLocalSetOperations(pc, new PC_BISAI(), ComputeFactor, BISAIApply));
-  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_BISAI, PC>>;
-  pc->ops->view           = Entry<PCView_BISAI>;
-  pc->ops->reset          = Entry<PCReset_BISAI>;
-  pc->ops->destroy        = Entry<PCDestroy_BISAI>;
+  ((PC_Local *)pc->data)->columns_at_once = kBSRColumns;
+  pc->ops->setfromoptions                 = Entry<SetFromOptionTable<PC_BISAI, PC>>;
+  pc->ops->view                           = Entry<PCView_BISAI>;
+  pc->ops->reset                          = Entry<PCReset_BISAI>;
+  pc->ops->destroy                        = Entry<PCDestroy_BISAI>;
   PetscCall(Compose(pc, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -5,35 +5,65 @@
 #include "sparse/bsr_csr.h"
 #include "bisai_face.h"
 
-static PetscErrorCode Multiply(const PC_BISAI *bisai, const BSR *W, const PetscScalar *x, const PetscScalar *z, PetscScalar *y,
-                               PetscBool after_product)
+PetscErrorCode BISAINeedVectors(PC_BISAI *bisai, PetscInt columns)
 {
+  const int    vectors = bisai->params.sweeps || bisai->order[0] || bisai->order[1] ? VECTORS : 1;
+  const size_t bytes   = (size_t)bisai->n * bisai->bs * sizeof(PetscScalar);
+
   PetscFunctionBegin;
-  if (PetscMemTypeDevice(bisai->where)) PetscCall(BSRMultiply_CUDA(W, x, z, y, after_product));
-  else PetscCall(BSRMultiply_Host(W, x, z, y));
+  if (bisai->vector_columns >= columns) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(ArrayDestroy(bisai->where, (void **)&bisai->vectors));
+  bisai->vector_columns = 0;
+  PetscCall(ArrayCreate(vectors * columns * bytes, bisai->where, (void **)&bisai->vectors));
+  bisai->vector_columns = columns;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Computes z = N v, and then z <- z + N (v - T z) for each sweep, where R is -T. */
-static PetscErrorCode ApplyTriangle(const PC_BISAI *bisai, const BSR *N, const BSR *R, PetscBool unit, PetscBool after_product,
-                                    const PetscScalar *v, PetscScalar *z)
+/* Some columns of block vectors, which lie `ld` values apart. */
+struct Columns {
+  PetscScalar *a;
+  PetscInt     ld;
+};
+
+static Columns WorkColumns(const PC_BISAI *bisai, int which)
 {
-  PetscScalar *const residual = bisai->vectors + VECTOR_RESIDUAL * (size_t)bisai->n * bisai->bs;
+  const PetscInt rows = bisai->n * bisai->bs;
+  return {bisai->vectors + (size_t)which * bisai->vector_columns * rows, rows};
+}
+
+/* Y = Z + W X, or Y = W X if there is no Z. */
+static PetscErrorCode Multiply(const PC_BISAI *bisai, PetscInt columns, const BSR *W, Columns X, Columns Z, Columns Y,
+                               PetscBool after_product)
+{
+  PetscFunctionBegin;
+  if (PetscMemTypeDevice(bisai->where)) PetscCall(BSRMultiply_CUDA(W, columns, X.a, X.ld, Z.a, Z.ld, Y.a, Y.ld, after_product));
+  else PetscCall(BSRMultiply_Host(W, columns, X.a, X.ld, Z.a, Z.ld, Y.a, Y.ld));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Computes Z = N V, and then Z <- Z + N (V - T Z) for each sweep, where R is -T. */
+static PetscErrorCode ApplyTriangle(const PC_BISAI *bisai, PetscInt columns, const BSR *N, const BSR *R, PetscBool unit,
+                                    PetscBool after_product, Columns V, Columns Z)
+{
+  const Columns residual = WorkColumns(bisai, VECTOR_RESIDUAL);
 
   PetscFunctionBegin;
-  PetscCall(Multiply(bisai, N, v, unit ? v : nullptr, z, after_product));
+  PetscCall(Multiply(bisai, columns, N, V, unit ? V : Columns{nullptr, 0}, Z, after_product));
   for (PetscInt sweep = 0; sweep < bisai->params.sweeps; sweep++) {
-    PetscCall(Multiply(bisai, R, z, v, residual, PETSC_TRUE));
-    PetscCall(Multiply(bisai, N, residual, z, z, PETSC_TRUE));
+    PetscCall(Multiply(bisai, columns, R, Z, V, residual, PETSC_TRUE));
+    PetscCall(Multiply(bisai, columns, N, residual, Z, Z, PETSC_TRUE));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Permute(const PC_BISAI *bisai, const PetscInt *order, PetscBool scatter, const PetscScalar *x, PetscScalar *y)
+static PetscErrorCode Permute(const PC_BISAI *bisai, PetscInt columns, const PetscInt *order, PetscBool scatter, Columns X,
+                              Columns Y)
 {
+  const auto permute = PetscMemTypeDevice(bisai->where) ? BISAIPermute_CUDA : BISAIPermute_Host;
+
   PetscFunctionBegin;
-  if (PetscMemTypeDevice(bisai->where)) PetscCall(BISAIPermute_CUDA(bisai->bs, bisai->n, order, scatter, x, y));
-  else PetscCall(BISAIPermute_Host(bisai->bs, bisai->n, order, scatter, x, y));
+  for (PetscInt c = 0; c < columns; c++)
+    PetscCall(permute(bisai->bs, bisai->n, order, scatter, X.a + (size_t)c * X.ld, Y.a + (size_t)c * Y.ld));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -56,16 +86,15 @@ static PetscErrorCode NeedTransposes(PC pc)
 }
 
 /*
-   Computes y = NU NL x, or y = NL^T NU^T x with transpose, in the memory of the factors. With sweeps, each triangle is
+   Computes Y = NU NL X, or Y = NL^T NU^T X with transpose, in the memory of the factors. With sweeps, each triangle is
    B = sum_k (I - N T)^k N instead of N. B^T is the same sum of N^T and T^T, so that the same loop serves for the transpose.
 */
-PetscErrorCode BISAIApply(PC pc, PetscBool transpose, PetscInt, const PetscScalar *x, PetscInt, PetscScalar *y, PetscInt,
-                          PetscLogDouble *flops)
+PetscErrorCode BISAIApply(PC pc, PetscBool transpose, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y,
+                          PetscInt ldy, PetscLogDouble *flops)
 {
-  PC_BISAI          *bisai = (PC_BISAI *)pc->data;
-  const size_t       rows = (size_t)bisai->n * bisai->bs, bs2 = (size_t)bisai->bs * bisai->bs;
-  PetscScalar *const middle = bisai->vectors, *const in = bisai->vectors + VECTOR_IN * rows,
-                     *const out = bisai->vectors + VECTOR_OUT * rows;
+  PC_BISAI        *bisai = (PC_BISAI *)pc->data;
+  const size_t     bs2   = (size_t)bisai->bs * bisai->bs;
+  const Columns    x{(PetscScalar *)X, ldx}, y{Y, ldy}; /* x is only read */
   const BSR *const N = transpose ? bisai->Nt : bisai->N, *const R = transpose ? bisai->Rt : bisai->R;
   const PetscInt *const from = bisai->order[transpose ? 1 : 0], *const to = bisai->order[transpose ? 0 : 1];
   const BISAITriangle first = transpose ? BISAI_UPPER : BISAI_LOWER, second = transpose ? BISAI_LOWER : BISAI_UPPER;
@@ -74,12 +103,16 @@ PetscErrorCode BISAIApply(PC pc, PetscBool transpose, PetscInt, const PetscScala
 
   PetscFunctionBegin;
   if (transpose) PetscCall(NeedTransposes(pc));
-  if (from) PetscCall(Permute(bisai, from, PETSC_FALSE, x, in));
-  PetscCall(ApplyTriangle(bisai, &N[first], &R[first], unit(first), PETSC_FALSE, from ? in : x, middle));
-  PetscCall(ApplyTriangle(bisai, &N[second], &R[second], unit(second), PETSC_TRUE, middle, to ? out : y));
-  if (to) PetscCall(Permute(bisai, to, PETSC_TRUE, out, y));
+  PetscCall(BISAINeedVectors(bisai, columns));
+  const Columns middle = WorkColumns(bisai, VECTOR_MIDDLE), in = WorkColumns(bisai, VECTOR_IN),
+                out = WorkColumns(bisai, VECTOR_OUT);
+  if (from) PetscCall(Permute(bisai, columns, from, PETSC_FALSE, x, in));
+  PetscCall(ApplyTriangle(bisai, columns, &N[first], &R[first], unit(first), PETSC_FALSE, from ? in : x, middle));
+  PetscCall(ApplyTriangle(bisai, columns, &N[second], &R[second], unit(second), PETSC_TRUE, middle, to ? out : y));
+  if (to) PetscCall(Permute(bisai, columns, to, PETSC_TRUE, out, y));
   *flops = 0;
   for (int t = 0; t < 2; t++)
     *flops += 2.0 * bs2 * ((1 + bisai->params.sweeps) * (PetscLogDouble)N[t].nnz + bisai->params.sweeps * (PetscLogDouble)R[t].nnz);
+  *flops *= columns;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

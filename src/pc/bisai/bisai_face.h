@@ -55,7 +55,9 @@ struct PC_BISAI : PC_Local {
   BSR          Nt[2]   = {};      /* transposes of N, made when PCApplyTranspose() is called */
   BSR          Rt[2]   = {};      /* transposes of R, likewise */
   bool         turned  = false;   /* whether the transposes have the values of the last set-up */
-  PetscScalar *vectors = nullptr; /* [VECTORS * n * bs], or [n * bs] for VECTOR_MIDDLE alone */
+  PetscScalar *vectors = nullptr; /* [VECTORS] of room for vector_columns * n * bs, or VECTOR_MIDDLE alone */
+
+  PetscInt vector_columns = 0; /* 1 from the set-up on, and more after an apply to several columns */
 
   std::vector<PetscInt> host_order[2]; /* [n] `order` on the host, or empty */
 };
@@ -72,8 +74,11 @@ PetscErrorCode BISAIReturnTriangularFactors(PC_BISAI *);
 /* It is an error if the options ask for what the factorization that they choose does not have. */
 PetscErrorCode BISAICheckChoice(PC);
 
-/* y = M^{-1} x, or y = M^{-T} x with transpose: the `apply` of PC_Local, for one column. */
-PetscErrorCode BISAIApply(PC, PetscBool transpose, PetscInt columns, const PetscScalar *x, PetscInt ldx, PetscScalar *y,
+/* Makes the work vectors for so many columns. */
+PetscErrorCode BISAINeedVectors(PC_BISAI *, PetscInt columns);
+
+/* Y = M^{-1} X, or Y = M^{-T} X with transpose: the `apply` of PC_Local, for at most kBSRColumns columns. */
+PetscErrorCode BISAIApply(PC, PetscBool transpose, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y,
                           PetscInt ldy, PetscLogDouble *flops);
 
 PetscErrorCode PCView_BISAI(PC, PetscViewer);

@@ -97,14 +97,14 @@ static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
 }
 
 /* M is symmetric, so M^{-T} is M^{-1} and `transpose` does not matter. */
-static PetscErrorCode ApplyFactor(PC pc, PetscBool, PetscInt, const PetscScalar *x, PetscInt, PetscScalar *y, PetscInt,
-                                  PetscLogDouble *flops)
+static PetscErrorCode ApplyFactor(PC pc, PetscBool, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y,
+                                  PetscInt ldy, PetscLogDouble *flops)
 {
   RRBFactor *const F = ((PC_RRB *)pc->data)->factor;
 
   PetscFunctionBegin;
-  PetscCall(PetscMemTypeDevice(F->where) ? RRBApply_CUDA(F, x, y) : RRBApply_Host(F, x, y));
-  *flops = 17. * F->nx * F->ny; /* for each point 8 on the way down, 8 on the way up, and 1 for its pivot */
+  PetscCall((PetscMemTypeDevice(F->where) ? RRBApply_CUDA : RRBApply_Host)(F, columns, X, ldx, Y, ldy));
+  *flops = 17. * columns * F->nx * F->ny; /* for each point 8 on the way down, 8 on the way up, and 1 for its pivot */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -212,10 +212,11 @@ static PetscErrorCode Create(PC pc)
 {
   PetscFunctionBegin;
   PetscCall(PCLocalSetOperations(pc, new PC_RRB(), ComputeFactor, ApplyFactor));
-  pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_RRB, PC>>;
-  pc->ops->view           = Entry<PCView_RRB>;
-  pc->ops->reset          = Entry<PCReset_RRB>;
-  pc->ops->destroy        = Entry<PCDestroy_RRB>;
+  ((PC_Local *)pc->data)->columns_at_once = kRRBColumns;
+  pc->ops->setfromoptions                 = Entry<SetFromOptionTable<PC_RRB, PC>>;
+  pc->ops->view                           = Entry<PCView_RRB>;
+  pc->ops->reset                          = Entry<PCReset_RRB>;
+  pc->ops->destroy                        = Entry<PCDestroy_RRB>;
   PetscCall(Compose(pc, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

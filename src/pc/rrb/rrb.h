@@ -118,9 +118,12 @@ PetscErrorCode RRBOffsets_CUDA(const CSRView *A, PetscInt *largest, PetscBool *n
 PetscErrorCode RRBComputeFactor_Host(const CSRView *A, PetscInt nx, PetscInt ny, const RRBParams *, RRBFactor **F, RRBStats *);
 PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, PetscInt nx, PetscInt ny, const RRBParams *, RRBFactor **F, RRBStats *);
 
-/* y = M^{-1} x */
-PetscErrorCode RRBApply_Host(RRBFactor *, const PetscScalar *x, PetscScalar *y);
-PetscErrorCode RRBApply_CUDA(RRBFactor *, const PetscScalar *x, PetscScalar *y);
+/* The twins read the factor once for so many columns. */
+constexpr PetscInt kRRBColumns = 4;
+
+/* Y = M^{-1} X for `columns` vectors, which lie ldx and ldy values apart. Each is what it would be alone, to the last bit. */
+PetscErrorCode RRBApply_Host(RRBFactor *, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy);
+PetscErrorCode RRBApply_CUDA(RRBFactor *, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy);
 
 /*
    Copies the factor to arrays on the host: l [4 n], the four entries of each column of L in the order of the host twin, and d [n],

@@ -338,51 +338,57 @@ PetscErrorCode RRBComputeFactor_Host(const CSRView *A, PetscInt nx, PetscInt ny,
 
 /* ---------------------------------- application, algorithm 2 ---------------------------------- */
 
-void RRBForward(const RRBFactorHost *F, PetscInt first, PetscInt last, double *z)
+void RRBForward(const RRBFactorHost *F, PetscInt first, PetscInt last, PetscInt columns, double *Z, PetscInt ld)
 {
   for (PetscInt k = first; k <= last; k++) {
     const RRBLevel level(k, F->nx, F->ny);
     level.ForRed([&](PetscInt x, PetscInt y) {
       const PetscInt r = y * F->nx + x;
-      level.ForNeighbours(x, y, [&](int n, PetscInt b) { z[b] -= F->l[n][r] * z[r]; });
+      level.ForNeighbours(x, y, [&](int n, PetscInt b) {
+        for (PetscInt c = 0; c < columns; c++) Z[(size_t)c * ld + b] -= F->l[n][r] * Z[(size_t)c * ld + r];
+      });
     });
   }
 }
 
-void RRBBackward(const RRBFactorHost *F, PetscInt first, PetscInt last, double *z)
+void RRBBackward(const RRBFactorHost *F, PetscInt first, PetscInt last, PetscInt columns, double *Z, PetscInt ld)
 {
   for (PetscInt k = last; k >= first; k--) {
     const RRBLevel level(k, F->nx, F->ny);
     level.ForRed([&](PetscInt x, PetscInt y) {
       const PetscInt r = y * F->nx + x;
-      z[r] *= F->d[r];
-      level.ForNeighbours(x, y, [&](int n, PetscInt b) { z[r] -= F->l[n][r] * z[b]; });
+      for (PetscInt c = 0; c < columns; c++) Z[(size_t)c * ld + r] *= F->d[r];
+      level.ForNeighbours(x, y, [&](int n, PetscInt b) {
+        for (PetscInt c = 0; c < columns; c++) Z[(size_t)c * ld + r] -= F->l[n][r] * Z[(size_t)c * ld + b];
+      });
     });
   }
 }
 
-void RRBSolveRemainder(const RRBFactorHost *F, double *z)
+void RRBSolveRemainder(const RRBFactorHost *F, PetscInt columns, double *Z, PetscInt ld)
 {
   const PetscInt m = (PetscInt)F->points.size(), band = F->band;
-  for (PetscInt c = 0; c < m; c++)
-    for (PetscInt r = 1; r <= PetscMin(band, m - 1 - c); r++)
-      z[F->points[c + r]] -= F->B[(size_t)c * (band + 1) + r] * z[F->points[c]];
-  for (PetscInt c = m - 1; c >= 0; c--) {
-    double sum = F->B[(size_t)c * (band + 1)] * z[F->points[c]];
-    for (PetscInt r = 1; r <= PetscMin(band, m - 1 - c); r++) sum -= F->B[(size_t)c * (band + 1) + r] * z[F->points[c + r]];
-    z[F->points[c]] = sum;
-  }
+  const auto     z = [&](PetscInt c, PetscInt point) -> double     &{ return Z[(size_t)c * ld + F->points[point]]; };
+  for (PetscInt p = 0; p < m; p++)
+    for (PetscInt r = 1; r <= PetscMin(band, m - 1 - p); r++)
+      for (PetscInt c = 0; c < columns; c++) z(c, p + r) -= F->B[(size_t)p * (band + 1) + r] * z(c, p);
+  for (PetscInt p = m - 1; p >= 0; p--)
+    for (PetscInt c = 0; c < columns; c++) {
+      double sum = F->B[(size_t)p * (band + 1)] * z(c, p);
+      for (PetscInt r = 1; r <= PetscMin(band, m - 1 - p); r++) sum -= F->B[(size_t)p * (band + 1) + r] * z(c, p + r);
+      z(c, p) = sum;
+    }
 }
 
-PetscErrorCode RRBApply_Host(RRBFactor *factor, const PetscScalar *x, PetscScalar *y)
+PetscErrorCode RRBApply_Host(RRBFactor *factor, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy)
 {
   const RRBFactorHost *F = static_cast<const RRBFactorHost *>(factor);
 
   PetscFunctionBegin;
-  std::copy(x, x + F->d.size(), y);
-  RRBForward(F, 1, F->half_levels, y);
-  RRBSolveRemainder(F, y);
-  RRBBackward(F, 1, F->half_levels, y);
+  for (PetscInt c = 0; c < columns; c++) std::copy(X + (size_t)c * ldx, X + (size_t)c * ldx + F->d.size(), Y + (size_t)c * ldy);
+  RRBForward(F, 1, F->half_levels, columns, Y, ldy);
+  RRBSolveRemainder(F, columns, Y, ldy);
+  RRBBackward(F, 1, F->half_levels, columns, Y, ldy);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

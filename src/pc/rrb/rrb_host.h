@@ -73,11 +73,11 @@ struct RRBFactorHost : RRBFactor {
   RRBOperator S; /* S_1, or empty */
 };
 
-/* Forward substitution, z = L^{-1} z, over the levels first .. last. */
-void RRBForward(const RRBFactorHost *, PetscInt first, PetscInt last, double *z);
+/* Forward substitution, Z = L^{-1} Z, over the levels first .. last, for columns that lie ld values apart. */
+void RRBForward(const RRBFactorHost *, PetscInt first, PetscInt last, PetscInt columns, double *Z, PetscInt ld);
 
-/* Backward substitution, z = L^{-T} D^{-1} z, over the levels last .. first. */
-void RRBBackward(const RRBFactorHost *, PetscInt first, PetscInt last, double *z);
+/* Backward substitution, Z = L^{-T} D^{-1} Z, over the levels last .. first. */
+void RRBBackward(const RRBFactorHost *, PetscInt first, PetscInt last, PetscInt columns, double *Z, PetscInt ld);
 
-/* Solves for the values of z at the points of the remainder. */
-void RRBSolveRemainder(const RRBFactorHost *, double *z);
+/* Solves for the values of Z at the points of the remainder. */
+void RRBSolveRemainder(const RRBFactorHost *, PetscInt columns, double *Z, PetscInt ld);

@@ -1,0 +1,294 @@
+/*
+   The conjugate gradient method for several right-hand sides as the host sees it, and its vector operations one by one. The kernels
+   of an iteration are in cgcolumns_graph.cu.
+*/
+#include <cstring>
+
+#include "cgcolumns.cuh"
+
+/* ------------------------------------- the work, set-up --------------------------------------- */
+
+PetscErrorCode CGColumnsCreate_CUDA(CGColumnsWork **work_out)
+{
+  CGColumnsWork *const work = *work_out = new CGColumnsWork();
+
+  PetscFunctionBegin;
+  PetscCall(ProcessorCount(&work->processors));
+  PetscCall(CGColumnsMayStartEarly(&work->early));
+  PetscCallCUDA(cudaMallocHost(&work->seen, kCGInFlight * sizeof(CGColumnsState)));
+  for (cudaEvent_t &event : work->event) PetscCallCUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  PetscCall(work->state.Allocate(1));
+  PetscCall(work->partial.Allocate(3 * kCGMostColumns * (size_t)work->processors * kCGBlocksOnChip));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Launches that the host was ahead at the end of a solve may still run: waits for them. */
+static PetscErrorCode Wait(CGColumnsWork *work)
+{
+  PetscFunctionBegin;
+  for (; work->arrived < work->launched; work->arrived++)
+    PetscCallCUDA(cudaEventSynchronize(work->event[work->arrived % kCGInFlight]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGColumnsDestroy_CUDA(CGColumnsWork **work)
+{
+  PetscFunctionBegin;
+  if (!*work) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(Wait(*work));
+  if ((*work)->graph) PetscCallCUDA(cudaGraphExecDestroy((*work)->graph));
+  if ((*work)->capture) PetscCallCUDA(cudaStreamDestroy((*work)->capture));
+  for (cudaEvent_t event : (*work)->event)
+    if (event) PetscCallCUDA(cudaEventDestroy(event));
+  if ((*work)->seen) PetscCallCUDA(cudaFreeHost((*work)->seen));
+  delete *work;
+  *work = nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+size_t CGColumnsBytes_CUDA(const CGColumnsWork *work)
+{
+  return work->memory.now;
+}
+
+/* -------------------------------------- the host's side --------------------------------------- */
+
+/* Launches a copy of what the launches before it make of the state. */
+static PetscErrorCode Post(CGColumnsWork *work, cudaStream_t stream)
+{
+  const int slot = (int)(work->launched % kCGInFlight);
+
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaMemcpyAsync(work->seen + slot, work->state.data(), sizeof(CGColumnsState), cudaMemcpyDeviceToHost, stream));
+  PetscCallCUDA(cudaEventRecord(work->event[slot], stream));
+  work->launched++;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Waits for the oldest copy that has not been read; it is valid until the next launch. */
+static PetscErrorCode Read(CGColumnsWork *work, const CGColumnsState **state)
+{
+  const int slot = (int)(work->arrived % kCGInFlight);
+
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaEventSynchronize(work->event[slot]));
+  work->arrived++;
+  *state = work->seen + slot;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The state that a phase begins with, which is filled in by the caller before Upload(). */
+static PetscErrorCode Blank(CGColumnsWork *work, CGColumnsState **state)
+{
+  PetscFunctionBegin;
+  PetscCall(Wait(work)); /* no copy is on its way to it then */
+  work->launched = work->arrived = 0;
+  *state                         = work->seen;
+  memset((void *)*state, 0, sizeof(**state));
+  for (CGScalars &s : (*state)->s) s.stage = kCGStopped;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The memory that is copied from is written again only by a copy behind this one in the stream. */
+static PetscErrorCode Upload(CGColumnsWork *work, CGColumnsState *state, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  state->running = 0;
+  for (const CGScalars &s : state->s) state->running += s.stage < kCGDecided;
+  PetscCallCUDA(cudaMemcpyAsync(work->state.data(), state, sizeof(*state), cudaMemcpyHostToDevice, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Block vectors of this size. */
+static PetscErrorCode NeedVectors(CGColumnsWork *work, PetscInt n, PetscInt columns, bool keep_r)
+{
+  PetscInt width = 2;
+
+  PetscFunctionBegin;
+  while (width < columns) width *= 2;
+  const size_t size = (size_t)n * width, needed = size * (keep_r ? 5 : 4);
+  if (work->vectors.size() < needed) PetscCall(work->vectors.Allocate(needed));
+  work->n       = n;
+  work->columns = columns;
+  work->width   = width;
+  work->x       = work->vectors.data();
+  work->p       = work->x + size;
+  work->w       = work->p + size;
+  work->t       = work->w + size;
+  work->r       = keep_r ? work->t + size : nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGColumnsStart_CUDA(CGColumnsWork *work, const CGFusedWork *operators, PetscInt columns, const PetscScalar *B,
+                                   PetscInt ldb, const PetscScalar *X, PetscInt ldx, CGNorm norm, CGSums sums[])
+{
+  CGColumnsState       *begin = nullptr;
+  const CGColumnsState *seen;
+  cudaStream_t          stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(Blank(work, &begin));
+  PetscCall(NeedVectors(work, operators->A.rows, columns, operators->factored && norm == CG_NORM_UNPRECONDITIONED));
+  for (PetscInt c = 0; c < columns; c++) {
+    begin->s[c].stage   = kCGStarting;
+    begin->test[c].norm = norm;
+  }
+  PetscCall(Upload(work, begin, stream));
+  PetscCall(CGColumnsInterleave(work, B, ldb, work->w, stream));
+  if (X) PetscCall(CGColumnsInterleave(work, X, ldx, work->x, stream));
+  else PetscCallCUDA(cudaMemsetAsync(work->x, 0, (size_t)work->n * work->width * sizeof(double), stream));
+  PetscCall(CGColumnsLaunchStart(work, operators, X, stream));
+  PetscCall(Post(work, stream));
+  PetscCall(Read(work, &seen));
+  for (PetscInt c = 0; c < columns; c++) sums[c] = seen->sums[c];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGColumnsBegin_CUDA(CGColumnsWork *work, const CGFusedWork *operators, const PetscReal beta[], const CGTest test[],
+                                   const PetscBool ended[])
+{
+  CGColumnsState *begin = nullptr;
+  cudaStream_t    stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(Blank(work, &begin));
+  for (PetscInt c = 0; c < work->columns; c++) {
+    begin->s[c].stage = ended[c] ? kCGStopped : kCGRunning;
+    begin->s[c].beta  = beta[c];
+    begin->test[c]    = test[c];
+  }
+  PetscCall(Upload(work, begin, stream));
+  PetscCall(CGColumnsCapture(work, operators));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGColumnsAdvance_CUDA(CGColumnsWork *work, CGColumn column[], PetscBool *ended)
+{
+  const CGColumnsState *seen;
+  cudaStream_t          stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  while (work->launched - work->arrived < kCGInFlight) {
+    PetscCallCUDA(cudaGraphLaunch(work->graph, stream));
+    PetscCall(Post(work, stream));
+  }
+  PetscCall(Read(work, &seen));
+  for (PetscInt c = 0; c < work->columns; c++) {
+    const CGScalars &s = seen->s[c];
+
+    column[c] = CGColumn{s.stop, s.its, s.value, seen->norm[c], seen->first[c]};
+  }
+  *ended = (PetscBool)!seen->running;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGColumnsGetSolution_CUDA(CGColumnsWork *work, const PetscBool left[], PetscScalar *X, PetscInt ldx)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(CGColumnsSeparate(work, work->x, left, X, ldx, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------ vector operations, column by column --------------------------- */
+
+namespace
+{
+
+/* z.r, z.z and r.r of the columns: the blocks blockIdx.x of column blockIdx.y leave their part in partial [columns][3][blocks]. */
+__global__ void __launch_bounds__(kCGBlock)
+  DotColumns(PetscInt n, const double *__restrict__ Z, PetscInt ldz, const double *__restrict__ R, PetscInt ldr, double *partial)
+{
+  const double *const z = Z + (size_t)blockIdx.y * ldz, *const r = R + (size_t)blockIdx.y * ldr;
+  double sums[3] = {0, 0, 0};
+  for (long long i = GridThread(); i < n; i += (long long)gridDim.x * kCGBlock) {
+    const double z_i = z[i], r_i = r[i];
+    sums[0] += z_i * r_i;
+    sums[1] += z_i * z_i;
+    sums[2] += r_i * r_i;
+  }
+  BlockSum(sums);
+  if (threadIdx.x == 0)
+    for (int k = 0; k < 3; k++) partial[(3 * (size_t)blockIdx.y + k) * gridDim.x + blockIdx.x] = sums[k];
+}
+
+/* The sums of these parts, one a block. */
+__global__ void __launch_bounds__(kCGBlock) SumParts(int parts, const double *partial, double *sums)
+{
+  double sum[1] = {0};
+  for (int i = threadIdx.x; i < parts; i += kCGBlock) sum[0] += partial[(size_t)blockIdx.x * parts + i];
+  BlockSum(sum);
+  if (threadIdx.x == 0) sums[blockIdx.x] = sum[0];
+}
+
+/* y = y + a x, or with Turn y = x + a y */
+template <bool Turn>
+__global__ void __launch_bounds__(kCGBlock)
+  CombineColumns(PetscInt n, CGColumnScalars a, const double *__restrict__ X, PetscInt ldx, double *__restrict__ Y, PetscInt ldy)
+{
+  const long long     i = GridThread();
+  const double *const x = X + (size_t)blockIdx.y * ldx;
+  double *const       y = Y + (size_t)blockIdx.y * ldy;
+  if (i >= n || a.stays[blockIdx.y]) return;
+  y[i] = Turn ? x[i] + a.v[blockIdx.y] * y[i] : y[i] + a.v[blockIdx.y] * x[i];
+}
+
+template <bool Turn>
+PetscErrorCode LaunchCombine(PetscInt n, PetscInt columns, const CGColumnScalars *a, const PetscScalar *X, PetscInt ldx,
+                             PetscScalar *Y, PetscInt ldy)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  if (!n || !columns) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  CombineColumns<Turn><<<dim3(BlocksFor(n, kCGBlock), (unsigned)columns), kCGBlock, 0, stream>>>(n, *a, X, ldx, Y, ldy);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+} // namespace
+
+PetscErrorCode CGColumnsDots_CUDA(CGColumnsWork *work, PetscInt n, PetscInt columns, const PetscScalar *Z, PetscInt ldz,
+                                  const PetscScalar *R, PetscInt ldr, PetscReal *sums)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  for (PetscInt k = 0; k < 3 * columns; k++) sums[k] = 0;
+  if (!n || !columns) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(Wait(work));
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  const int     blocks = std::min(BlocksFor(n, kCGBlock), work->processors); /* of a column */
+  double *const to = (double *)work->state.data(), *const seen = (double *)work->seen;
+  static_assert(sizeof(CGColumnsState) >= 3 * kCGMostColumns * sizeof(double), "the state is used for the sums of the columns");
+  DotColumns<<<dim3(blocks, (unsigned)columns), kCGBlock, 0, stream>>>(n, Z, ldz, R, ldr, work->partial.data());
+  FinePCCheckLaunch();
+  SumParts<<<3 * (int)columns, kCGBlock, 0, stream>>>(blocks, work->partial.data(), to);
+  FinePCCheckLaunch();
+  PetscCallCUDA(cudaMemcpyAsync(seen, to, 3 * columns * sizeof(*seen), cudaMemcpyDeviceToHost, stream));
+  PetscCallCUDA(cudaStreamSynchronize(stream));
+  for (PetscInt k = 0; k < 3 * columns; k++) sums[k] = seen[k];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGColumnsAdd_CUDA(PetscInt n, PetscInt columns, const CGColumnScalars *a, const PetscScalar *X, PetscInt ldx,
+                                 PetscScalar *Y, PetscInt ldy)
+{
+  PetscFunctionBegin;
+  PetscCall(LaunchCombine<false>(n, columns, a, X, ldx, Y, ldy));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGColumnsTurn_CUDA(PetscInt n, PetscInt columns, const CGColumnScalars *b, const PetscScalar *X, PetscInt ldx,
+                                  PetscScalar *Y, PetscInt ldy)
+{
+  PetscFunctionBegin;
+  PetscCall(LaunchCombine<true>(n, columns, b, X, ldx, Y, ldy));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

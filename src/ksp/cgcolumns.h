@@ -1,0 +1,77 @@
+/*
+   The conjugate gradient method for several right-hand sides at once, each column with its own scalars and its own test. A matrix
+   or a factor is read once for all columns. The recurrences are those of cgfused.h, column by column; a column that has come to its
+   end stays as it is until all have.
+
+   On the GPU, one rank, vectors are interleaved: the entries of a row lie together, the columns side by side, so that a product
+   reads the row of a block vector contiguously. With M = (1 + W2) D (1 + W1) and W2 = W1^T, an iteration is three kernels, and
+   neither r nor z has to be stored:
+
+     w = A p,  delta = p.w                              a = beta / delta
+     t = t - a D (w + W1 w),  beta' = t.(D^-1 t)        b = beta' / beta;  t = D (1 + W1) r, and r.z = t.(D^-1 t)
+     z = t + W2 t,  z.z,  x = x + a p,  p = z + b p     the test of the norm
+
+   Where the norm is that of r, r = r - a w is kept, too. Without W1 and W2, t is r, and z is D t.
+*/
+#pragma once
+
+#include "cgfused.h"
+
+/* Columns that are solved together unless the program asks for another number, and the most that are. */
+constexpr PetscInt kCGColumns = 8, kCGMostColumns = 16;
+
+/* ----------------------------------- one rank, on the GPU ------------------------------------- */
+
+/* Block vectors, scalars and the graph. */
+struct CGColumnsWork;
+
+/* How a column has ended: see CGFusedAdvance_CUDA(). norm is the last one, and a the first step, 0 if there was none. */
+struct CGColumn {
+  CGStop    stop;
+  PetscInt  its;
+  PetscReal value, norm, a;
+};
+
+/* All calls of a solve follow a CGFusedPrepare_CUDA() for the graph, of operators without a cycle. */
+PetscErrorCode CGColumnsCreate_CUDA(CGColumnsWork **);
+PetscErrorCode CGColumnsDestroy_CUDA(CGColumnsWork **);
+size_t         CGColumnsBytes_CUDA(const CGColumnsWork *);
+/* R = B, or R = B - A X where X is not null; Z = M R, P = Z, and the sums of each column, for which it waits. */
+PetscErrorCode CGColumnsStart_CUDA(CGColumnsWork *, const CGFusedWork *, PetscInt columns, const PetscScalar *B, PetscInt ldb,
+                                   const PetscScalar *X, PetscInt ldx, CGNorm, CGSums sums[]);
+/* Begins the iterations that follow such a start, with beta = r.z of each column, but not of those that have ended already. */
+PetscErrorCode CGColumnsBegin_CUDA(CGColumnsWork *, const CGFusedWork *, const PetscReal beta[], const CGTest test[],
+                                   const PetscBool ended[]);
+/* Goes on and waits for some iterations: to be called until all columns have ended. */
+PetscErrorCode CGColumnsAdvance_CUDA(CGColumnsWork *, CGColumn column[], PetscBool *ended);
+/* Copies the solutions to X, but not those of columns that are to be left as they are. */
+PetscErrorCode CGColumnsGetSolution_CUDA(CGColumnsWork *, const PetscBool left[], PetscScalar *X, PetscInt ldx);
+
+/* --------------------------------- vector operations, twins ----------------------------------- */
+
+/* A number for each column, and whether the column is to stay as it is. */
+struct CGColumnScalars {
+  PetscScalar v[kCGMostColumns];
+  PetscBool   stays[kCGMostColumns];
+};
+
+/*
+   The operations one by one, for products by others, on at most kCGMostColumns columns, which lie `ld` entries apart in each of the
+   arrays. Sums are over the rank's rows, always in the same order.
+*/
+
+/* sums[3 * c + ..] = z.r, z.z and r.r of column c; the CUDA twin waits for them, and needs `work`. */
+PetscErrorCode CGColumnsDots_Host(PetscInt n, PetscInt columns, const PetscScalar *Z, PetscInt ldz, const PetscScalar *R,
+                                  PetscInt ldr, PetscReal *sums);
+PetscErrorCode CGColumnsDots_CUDA(CGColumnsWork *work, PetscInt n, PetscInt columns, const PetscScalar *Z, PetscInt ldz,
+                                  const PetscScalar *R, PetscInt ldr, PetscReal *sums);
+/* y = y + a x for each column */
+PetscErrorCode CGColumnsAdd_Host(PetscInt n, PetscInt columns, const CGColumnScalars *a, const PetscScalar *X, PetscInt ldx,
+                                 PetscScalar *Y, PetscInt ldy);
+PetscErrorCode CGColumnsAdd_CUDA(PetscInt n, PetscInt columns, const CGColumnScalars *a, const PetscScalar *X, PetscInt ldx,
+                                 PetscScalar *Y, PetscInt ldy);
+/* y = x + b y for each column */
+PetscErrorCode CGColumnsTurn_Host(PetscInt n, PetscInt columns, const CGColumnScalars *b, const PetscScalar *X, PetscInt ldx,
+                                  PetscScalar *Y, PetscInt ldy);
+PetscErrorCode CGColumnsTurn_CUDA(PetscInt n, PetscInt columns, const CGColumnScalars *b, const PetscScalar *X, PetscInt ldx,
+                                  PetscScalar *Y, PetscInt ldy);

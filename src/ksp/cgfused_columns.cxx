@@ -1,0 +1,428 @@
+/*
+   Several right-hand sides with the fused conjugate gradient method: which of the ways a block of columns goes, the way of one rank
+   whose iterations the GPU decides about, and what the program gets to know of the columns.
+*/
+#include <petsc/private/pcimpl.h>
+
+#include "entry.h"
+#include "cgfused_columns.h"
+
+/* ------------------------------------------- the way ------------------------------------------ */
+
+/* Fields that PETSc has in some releases alone, with what stands for them in the others. */
+template <typename K>
+static auto ForgetBlock(K *ksp, int) -> decltype((void)ksp->mat_rhs)
+{
+  ksp->mat_rhs = nullptr; /* KSPConvergedDefault() looks at a column, not at the block */
+}
+template <typename K>
+static void ForgetBlock(K *, long)
+{
+}
+template <typename K>
+static auto IsTransposed(K *ksp, int) -> decltype((bool)ksp->transpose.solve_requested)
+{
+  return ksp->transpose.solve_requested;
+}
+template <typename K>
+static bool IsTransposed(K *ksp, long)
+{
+  return ksp->transpose_solve;
+}
+
+template <typename K>
+static auto IsScaled(K *ksp, int) -> decltype((bool)ksp->dscale)
+{
+  return ksp->dscale;
+}
+template <typename K>
+static bool IsScaled(K *, long)
+{
+  return false;
+}
+
+/* Why the columns go one by one: what KSPSolve() does, or what it is asked for, and KSPMatSolve() does not do. */
+static PetscErrorCode WhyOneByOne(KSP ksp, bool failed, CGFusedReason *why)
+{
+  const KSP_CGFused *cg       = (const KSP_CGFused *)ksp->data;
+  const bool         own_test = ksp->converged == KSPConvergedDefault || ksp->converged == KSPConvergedSkip;
+  const PC           pc       = ksp->pc;
+  Mat                A;
+  MatNullSpace       null_space, null_space_of_range;
+
+  PetscFunctionBegin;
+  PetscCall(PCGetOperators(pc, &A, nullptr));
+  PetscCall(MatGetNullSpace(A, &null_space));
+  PetscCall(MatGetTransposeNullSpace(A, &null_space_of_range));
+  if (failed) why->text = "the preconditioner failed";
+  else if (IsTransposed(ksp, 0) || ksp->transpose_solve) why->text = "a transposed solve";
+  else if (null_space || null_space_of_range) why->text = "a null space";
+  else if (ksp->numbermonitors) why->text = "a monitor";
+  else if (ksp->res_hist && ksp->res_hist_max > 0) why->text = "a history of residual norms";
+  else if (!own_test) why->text = "a convergence test of the program";
+  else if (ksp->calc_sings) why->text = "eigenvalue estimates";
+  else if (ksp->guess || ksp->guess_knoll) why->text = "a guess that KSPSolve() makes";
+  else if (IsScaled(ksp, 0)) why->text = "a scaled system";
+  else if (ksp->presolve || ksp->postsolve || pc->ops->presolve || pc->ops->postsolve)
+    why->text = "what is to be done before or after each solve";
+  else if (cg->radius > 0 || cg->target < 0 || cg->wants_model) why->text = "a trust region or an objective";
+  else if (cg->single_reduction == PETSC_BOOL3_TRUE) why->text = "a single reduction was asked for";
+  else if (cg->path == KSP_CGFUSED_RESIDENT) why->text = "the resident kernel was asked for";
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The same for this block, and otherwise whether its products are our own; the view then says what CGFusedWhyGeneral() says. */
+static PetscErrorCode ChooseWay(KSP ksp, CGFusedBatch &batch, bool failed, CGFusedPreconditioner *M, CGFusedReason *why)
+{
+  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
+
+  PetscFunctionBegin;
+  *why = CGFusedReason{};
+  PetscCall(WhyOneByOne(ksp, failed, why));
+  if (*why) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(CGFusedAsColumn(ksp, batch, 0, true, [&] { return CGFusedWhyGeneral(ksp, M, &cg->why); }));
+  if (!cg->why && cg->several) why->text = "several ranks with own products";
+  else if (!cg->why && M->cycle) why->text = "a cycle of multigrid";
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------ one by one ---------------------------------------- */
+
+/* KSPSolve() for a column, without the views that KSPMatSolve() shows after all columns. */
+static PetscErrorCode SolveColumn(KSP ksp, CGFusedBatch &batch, PetscInt c)
+{
+  PetscBool *const views[] = {&ksp->view, &ksp->viewMat, &ksp->viewPMat, &ksp->viewRhs, &ksp->viewSol};
+  PetscBool        wanted[PETSC_STATIC_ARRAY_LENGTH(views)];
+  CGFusedColumn   &column = batch.column[c];
+  Vec              b, x;
+
+  PetscFunctionBegin;
+  for (size_t k = 0; k < PETSC_STATIC_ARRAY_LENGTH(views); k++) {
+    wanted[k] = *views[k];
+    *views[k] = PETSC_FALSE;
+  }
+  PetscCall(MatDenseGetColumnVecRead(batch.B, c, &b));
+  PetscCall(MatDenseGetColumnVec(batch.X, c, &x));
+  const PetscErrorCode code = IsTransposed(ksp, 0) ? KSPSolveTranspose(ksp, b, x) : KSPSolve(ksp, b, x);
+  for (size_t k = 0; k < PETSC_STATIC_ARRAY_LENGTH(views); k++) *views[k] = wanted[k];
+  PetscCall(code);
+  PetscCall(MatDenseRestoreColumnVec(batch.X, c, &x));
+  PetscCall(MatDenseRestoreColumnVecRead(batch.B, c, &b));
+  column.reason = ksp->reason;
+  column.its    = ksp->its;
+  column.rnorm  = ksp->rnorm;
+  ksp->totalits -= ksp->its; /* it is counted with the others */
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------- one rank, iterations on the GPU ------------------------------ */
+
+/* The columns of B and X as the GPU has them. */
+struct BlockArrays {
+  const PetscScalar *B = nullptr;
+  PetscScalar       *X = nullptr;
+  PetscInt           ldb, ldx;
+};
+
+static PetscErrorCode GetArrays(const CGFusedBatch &batch, BlockArrays *v)
+{
+  PetscMemType where;
+
+  PetscFunctionBegin;
+  PetscCall(MatDenseGetLDA(batch.B, &v->ldb));
+  PetscCall(MatDenseGetLDA(batch.X, &v->ldx));
+  PetscCall(MatDenseGetArrayReadAndMemType(batch.B, &v->B, &where));
+  PetscCall(MatDenseGetArrayAndMemType(batch.X, &v->X, &where));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode RestoreArrays(const CGFusedBatch &batch, BlockArrays *v)
+{
+  PetscFunctionBegin;
+  PetscCall(MatDenseRestoreArrayAndMemType(batch.X, &v->X));
+  PetscCall(MatDenseRestoreArrayReadAndMemType(batch.B, &v->B));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What KSPCG does with the first sums of a column before its first iteration. */
+static PetscErrorCode StartColumn(KSP ksp, CGFusedColumn &column, const CGSums &sums)
+{
+  PetscFunctionBegin;
+  if (ksp->normtype == KSP_NORM_NATURAL) KSPCheckDot(ksp, sums.rz);
+  const PetscReal norm = CGNormFrom(ksp, sums.nn, sums.rz);
+  KSPCheckNorm(ksp, norm);
+  if (ksp->normtype != KSP_NORM_NONE) column.range.See(norm);
+  column.range.See(sums.rz);
+  ksp->rnorm = norm;
+  PetscCall((*ksp->converged)(ksp, 0, norm, &ksp->reason, ksp->cnvP));
+  if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
+  KSPCheckDot(ksp, sums.rz);
+  if (sums.rz == 0) {
+    ksp->its = 1;
+    column.range.End(CG_BETA_ZERO);
+    PetscCall(CGSetReason(ksp, CG_BETA_ZERO, 1, 0));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What the end of a column on the GPU is to the KSP. */
+static PetscErrorCode EndColumn(KSP ksp, const CGColumn &end)
+{
+  PetscFunctionBegin;
+  ksp->its   = end.its;
+  ksp->rnorm = end.norm;
+  PetscCall(CGSetReason(ksp, end.stop, end.its, end.value));
+  if (!ksp->max_it && ksp->its && ksp->reason != KSP_DIVERGED_NANORINF && ksp->reason != KSP_DIVERGED_PC_FAILED)
+    ksp->reason = KSP_DIVERGED_ITS; /* as KSPSolve_CGFused() has it */
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode Start(KSP ksp, CGFusedBatch &batch, PetscReal beta[], CGTest test[], PetscBool ended[])
+{
+  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
+  CGSums       sums[kCGMostColumns];
+  BlockArrays  v;
+
+  PetscFunctionBegin;
+  PetscCall(GetArrays(batch, &v));
+  PetscCall(PetscLogGpuTimeBegin());
+  PetscCall(CGColumnsStart_CUDA(cg->columns_work, cg->work, batch.count, v.B, v.ldb, ksp->guess_zero ? nullptr : v.X, v.ldx,
+                                CGNormOf(ksp), sums));
+  PetscCall(PetscLogGpuTimeEnd());
+  PetscCall(RestoreArrays(batch, &v));
+  for (PetscInt c = 0; c < batch.count; c++) {
+    CGFusedColumn &column = batch.column[c];
+    const bool     plain  = PetscIsNormalReal(sums[c].nn) && PetscIsNormalReal(sums[c].rz);
+
+    PetscCall(CGFusedAsColumn(ksp, batch, c, !plain || !ksp->guess_zero, [&] {
+      PetscFunctionBegin;
+      PetscCall(StartColumn(ksp, column, sums[c]));
+      test[c] = CGTestOf(ksp, PETSC_FALSE);
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }));
+    beta[c]  = sums[c].rz;
+    ended[c] = (PetscBool)column.Ended();
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   Where numbers are so small or so large that sums may vanish or overflow, or r.z = 0, the column is solved once more, alone, from
+   its guess, which X still has: KSPSolve() says what has become of it.
+*/
+static PetscErrorCode SolveOnDevice(KSP ksp, CGFusedBatch &batch)
+{
+  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
+  PetscReal    beta[kCGMostColumns];
+  CGTest       test[kCGMostColumns];
+  CGColumn     end[kCGMostColumns];
+  PetscBool    left[kCGMostColumns], ended[kCGMostColumns], all_ended = PETSC_FALSE;
+  bool         again[kCGMostColumns] = {};
+  BlockArrays  v;
+
+  PetscFunctionBegin;
+  if (!cg->columns_work) PetscCall(CGColumnsCreate_CUDA(&cg->columns_work));
+  PetscCall(Start(ksp, batch, beta, test, ended));
+  if (!batch.Ended()) {
+    PetscCall(GetArrays(batch, &v));
+    PetscCall(PetscLogGpuTimeBegin());
+    PetscCall(CGColumnsBegin_CUDA(cg->columns_work, cg->work, beta, test, ended));
+    while (!all_ended) PetscCall(CGColumnsAdvance_CUDA(cg->columns_work, end, &all_ended));
+    for (PetscInt c = 0; c < batch.count; c++) {
+      CGRange &range = batch.column[c].range;
+
+      left[c] = ended[c];
+      if (ended[c]) continue;
+      if (end[c].a != 0) range.Step(end[c].a);
+      range.End(end[c].stop);
+      if (range.left || range.orthogonal) left[c] = PETSC_TRUE;
+    }
+    PetscCall(CGColumnsGetSolution_CUDA(cg->columns_work, left, v.X, v.ldx));
+    PetscCall(PetscLogGpuTimeEnd());
+    PetscCall(RestoreArrays(batch, &v));
+  }
+  for (PetscInt c = 0; c < batch.count; c++) {
+    const CGRange &range = batch.column[c].range;
+
+    again[c] = (range.left || range.orthogonal) && !(ended[c] && batch.column[c].reason < 0);
+    if (ended[c] || again[c]) continue;
+    PetscCall(PetscLogGpuFlops(end[c].its * cg->flops));
+    PetscCall(CGFusedAsColumn(ksp, batch, c, true, [&] { return EndColumn(ksp, end[c]); }));
+  }
+  for (PetscInt c = 0; c < batch.count; c++)
+    if (again[c]) PetscCall(SolveColumn(ksp, batch, c));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ----------------------------------------- all columns ---------------------------------------- */
+
+/* Columns that are solved together. */
+static PetscErrorCode ColumnsAtOnce(KSP ksp, PetscInt *at_once)
+{
+  PetscInt asked;
+
+  PetscFunctionBegin;
+  PetscCall(KSPGetMatSolveBatchSize(ksp, &asked));
+  *at_once = asked == PETSC_DECIDE ? kCGColumns : PetscMin(asked, kCGMostColumns);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Makes the GPU's copies those that the graph works with, whatever KSPSolve() has left of a system that is small. */
+static PetscErrorCode PrepareForGraph(KSP ksp, const CGFusedPreconditioner &M)
+{
+  KSP_CGFused         *cg    = (KSP_CGFused *)ksp->data;
+  const KSPCGFusedPath asked = cg->path;
+
+  PetscFunctionBegin;
+  cg->path                  = KSP_CGFUSED_GRAPH;
+  const PetscErrorCode code = CGFusedPrepareDevice(ksp, M);
+  cg->path                  = asked;
+  PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode SolveBatch(KSP ksp, CGFusedBatch *of, bool failed)
+{
+  CGFusedBatch         &batch = *of;
+  KSP_CGFused          *cg    = (KSP_CGFused *)ksp->data;
+  CGFusedBlock         &block = cg->block_solve;
+  CGFusedPreconditioner M;
+
+  PetscFunctionBegin;
+  PetscCall(ChooseWay(ksp, batch, failed, &M, &block.why));
+  block.together = (PetscBool)!block.why;
+  if (block.why) {
+    for (PetscInt c = 0; c < batch.count; c++) PetscCall(SolveColumn(ksp, batch, c));
+  } else if (cg->why) PetscCall(CGFusedSolveColumnsByHost(ksp, batch));
+  else {
+    PetscCall(CGFusedAsColumn(ksp, batch, 0, true, [&] { return PrepareForGraph(ksp, M); }));
+    PetscCall(SolveOnDevice(ksp, batch));
+  }
+  for (PetscInt c = 0; c < batch.count; c++) {
+    block.its.push_back(batch.column[c].its);
+    block.reasons.push_back(batch.column[c].reason);
+    ksp->totalits += batch.column[c].its;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   The reason of the solve is that of the first column that has not converged, else that of the column with most iterations; their
+   number is the largest.
+*/
+static void Conclude(KSP ksp, const CGFusedBlock &block)
+{
+  size_t worst = 0;
+
+  ksp->its = 0;
+  for (size_t c = 0; c < block.its.size(); c++) {
+    const bool fails = block.reasons[c] < 0, worst_fails = block.reasons[worst] < 0;
+
+    if ((fails && !worst_fails) || (fails == worst_fails && !fails && block.its[c] > block.its[worst])) worst = c;
+    ksp->its = PetscMax(ksp->its, block.its[c]);
+  }
+  ksp->reason = block.its.empty() ? KSP_CONVERGED_ITS : block.reasons[worst];
+}
+
+PetscErrorCode KSPMatSolve_CGFused(KSP ksp, Mat B, Mat X)
+{
+  KSP_CGFused  *cg     = (KSP_CGFused *)ksp->data;
+  CGFusedBlock &block  = cg->block_solve;
+  const bool    failed = ksp->reason == KSP_DIVERGED_PC_FAILED;
+  PetscInt      columns, at_once = kCGColumns;
+  PetscMPIInt   size;
+
+  PetscFunctionBegin;
+  ForgetBlock(ksp, 0);
+  block = CGFusedBlock{};
+  PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ksp), &size));
+  PetscCall(MatGetSize(X, nullptr, &columns));
+  PetscCall(ColumnsAtOnce(ksp, &at_once));
+  cg->several   = (PetscBool)(size > 1);
+  cg->solved    = PETSC_TRUE;
+  cg->rows      = 0;
+  cg->has_model = PETSC_FALSE;
+  block.solved  = PETSC_TRUE;
+  block.at_once = at_once;
+  for (PetscInt first = 0; first < columns; first += at_once) {
+    const PetscInt last  = PetscMin(first + at_once, columns);
+    const bool     whole = !first && last == columns;
+    CGFusedBatch   batch;
+
+    batch.count = last - first;
+    batch.B     = B;
+    batch.X     = X;
+    if (!whole) {
+      PetscCall(MatDenseGetSubMatrix(B, PETSC_DECIDE, PETSC_DECIDE, first, last, &batch.B));
+      PetscCall(MatDenseGetSubMatrix(X, PETSC_DECIDE, PETSC_DECIDE, first, last, &batch.X));
+    }
+    const PetscErrorCode code = CallGuarded(SolveBatch, ksp, &batch, failed);
+    if (!whole) {
+      PetscCall(MatDenseRestoreSubMatrix(X, &batch.X));
+      PetscCall(MatDenseRestoreSubMatrix(B, &batch.B));
+    }
+    PetscCall(code);
+  }
+  Conclude(ksp, block);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --------------------------------- getter, view, reset ---------------------------------------- */
+
+static PetscErrorCode KSPCGFusedGetColumns_CGFused(KSP ksp, PetscInt *count, const PetscInt *its[],
+                                                   const KSPConvergedReason *reasons[])
+{
+  const CGFusedBlock &block = ((KSP_CGFused *)ksp->data)->block_solve;
+
+  PetscFunctionBegin;
+  if (count) *count = (PetscInt)block.its.size();
+  if (its) *its = block.its.data();
+  if (reasons) *reasons = block.reasons.data();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedComposeColumns(KSP ksp, PetscBool compose)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscObjectComposeFunction((PetscObject)ksp, "KSPCGFusedGetColumns_C",
+                                       compose ? Entry<KSPCGFusedGetColumns_CGFused> : nullptr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedViewColumns(KSP ksp, PetscViewer viewer)
+{
+  const KSP_CGFused  *cg      = (const KSP_CGFused *)ksp->data;
+  const CGFusedBlock &block   = cg->block_solve;
+  const PetscInt      columns = (PetscInt)block.its.size();
+
+  PetscFunctionBegin;
+  if (!block.solved) PetscFunctionReturn(PETSC_SUCCESS);
+  if (block.together)
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  %" PetscInt_FMT " right-hand sides, up to %" PetscInt_FMT " together: %s\n",
+                                     columns, block.at_once,
+                                     cg->why ? "products with all of them at once, as far as the types have these"
+                                             : "a graph over interleaved vectors"));
+  else
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  %" PetscInt_FMT " right-hand sides, one by one: %s%s\n", columns, block.why.text,
+                                     block.why.type));
+  for (PetscInt c = 0; c < PetscMin(columns, kCGMostColumns); c++)
+    PetscCall(PetscViewerASCIIPrintf(viewer, "    column %" PetscInt_FMT ": %" PetscInt_FMT " iterations, %s\n", c, block.its[c],
+                                     KSPConvergedReasons[block.reasons[c]]));
+  if (columns > kCGMostColumns)
+    PetscCall(PetscViewerASCIIPrintf(viewer, "    and %" PetscInt_FMT " more, which KSPCGFusedGetColumns() tells\n",
+                                     columns - kCGMostColumns));
+  if (cg->columns_work)
+    PetscCall(PetscViewerASCIIPrintf(viewer, "    bytes of the block vectors and the kernels %g\n",
+                                     (double)CGColumnsBytes_CUDA(cg->columns_work)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedResetColumns(KSP ksp)
+{
+  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
+
+  PetscFunctionBegin;
+  PetscCall(CGColumnsDestroy_CUDA(&cg->columns_work));
+  cg->block_solve = CGFusedBlock{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,338 @@
+/*
+   Several right-hand sides with the fused conjugate gradient method by the products of any matrix and preconditioner:
+   MatMatMult(), as far as the matrix has it, and PCMatApply(). The host decides about every iteration and column. There are two
+   reductions an iteration, for all columns together, on any number of ranks: shared by the columns they cost less than the vectors
+   that a single reduction would read and write for each of them.
+*/
+#include "cgfused_columns.h"
+
+namespace
+{
+
+/* What a solve works with. */
+struct BlockSolve {
+  BlockSolve(KSP of, CGFusedBatch &columns) : ksp(of), batch(columns) { }
+
+  KSP            ksp;
+  CGFusedBatch  &batch;
+  CGColumnsWork *work    = nullptr; /* of the GPU */
+  Mat            A       = nullptr;
+  PetscBool      device  = PETSC_FALSE; /* the vectors are on the GPU */
+  bool           product = false;       /* W = A P is a product of matrices; otherwise it is made column by column */
+  Mat            R = nullptr, Z = nullptr, P = nullptr, W = nullptr;
+  PetscInt       n = 0; /* rows of the rank */
+};
+
+/* ------------------------------------- arrays and sums ---------------------------------------- */
+
+/* The array of a dense matrix where the solve runs. */
+struct ReadArray {
+  const PetscScalar *a = nullptr;
+  PetscInt           ld;
+};
+struct WriteArray {
+  PetscScalar *a = nullptr; /* its values are kept */
+  PetscInt     ld;
+};
+
+PetscErrorCode Get(const BlockSolve &cg, Mat M, ReadArray *array)
+{
+  PetscMemType where;
+
+  PetscFunctionBegin;
+  PetscCall(MatDenseGetLDA(M, &array->ld));
+  PetscCall(cg.device ? MatDenseGetArrayReadAndMemType(M, &array->a, &where) : MatDenseGetArrayRead(M, &array->a));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode Restore(const BlockSolve &cg, Mat M, ReadArray *array)
+{
+  PetscFunctionBegin;
+  PetscCall(cg.device ? MatDenseRestoreArrayReadAndMemType(M, &array->a) : MatDenseRestoreArrayRead(M, &array->a));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode Get(const BlockSolve &cg, Mat M, WriteArray *array)
+{
+  PetscMemType where;
+
+  PetscFunctionBegin;
+  PetscCall(MatDenseGetLDA(M, &array->ld));
+  PetscCall(cg.device ? MatDenseGetArrayAndMemType(M, &array->a, &where) : MatDenseGetArray(M, &array->a));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode Restore(const BlockSolve &cg, Mat M, WriteArray *array)
+{
+  PetscFunctionBegin;
+  PetscCall(cg.device ? MatDenseRestoreArrayAndMemType(M, &array->a) : MatDenseRestoreArray(M, &array->a));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The sums z.r, z.z and r.r of each column over all ranks. */
+PetscErrorCode Dots(const BlockSolve &cg, Mat Z, Mat R, PetscReal *sums)
+{
+  ReadArray z, r;
+
+  PetscFunctionBegin;
+  PetscCall(Get(cg, Z, &z));
+  PetscCall(Get(cg, R, &r));
+  PetscCall(CGTimeBegin(cg.device));
+  if (cg.device) PetscCall(CGColumnsDots_CUDA(cg.work, cg.n, cg.batch.count, z.a, z.ld, r.a, r.ld, sums));
+  else PetscCall(CGColumnsDots_Host(cg.n, cg.batch.count, z.a, z.ld, r.a, r.ld, sums));
+  PetscCall(CGTimeEnd(cg.device));
+  PetscCall(CGLogFlops(cg.device, 6. * cg.n * cg.batch.count));
+  PetscCall(Restore(cg, R, &r));
+  PetscCall(Restore(cg, Z, &z));
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sums, (PetscMPIInt)(3 * cg.batch.count), MPIU_REAL, MPIU_SUM,
+                              PetscObjectComm((PetscObject)cg.ksp)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+using Combine = PetscErrorCode (*)(PetscInt n, PetscInt columns, const CGColumnScalars *, const PetscScalar *X, PetscInt ldx,
+                                   PetscScalar *Y, PetscInt ldy);
+
+/* y = y + a x, or y = x + a y, by the twins that are given. */
+PetscErrorCode CombineColumns(const BlockSolve &cg, Combine by_host, Combine by_device, const CGColumnScalars &a, Mat X, Mat Y)
+{
+  ReadArray  x;
+  WriteArray y;
+
+  PetscFunctionBegin;
+  PetscCall(Get(cg, X, &x));
+  PetscCall(Get(cg, Y, &y));
+  PetscCall(CGTimeBegin(cg.device));
+  PetscCall((cg.device ? by_device : by_host)(cg.n, cg.batch.count, &a, x.a, x.ld, y.a, y.ld));
+  PetscCall(CGTimeEnd(cg.device));
+  PetscCall(CGLogFlops(cg.device, 2. * cg.n * cg.batch.count));
+  PetscCall(Restore(cg, Y, &y));
+  PetscCall(Restore(cg, X, &x));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The same number for each column, or one of each of those that go on. */
+template <typename F>
+CGColumnScalars Scalars(const BlockSolve &cg, bool of_all, F value)
+{
+  CGColumnScalars scalars{};
+  for (PetscInt c = 0; c < cg.batch.count; c++) {
+    scalars.v[c]     = value(cg.batch.column[c]);
+    scalars.stays[c] = (PetscBool)(!of_all && cg.batch.column[c].Ended());
+  }
+  return scalars;
+}
+
+/* ---------------------------------------- products -------------------------------------------- */
+
+/* W = A P, if the matrix is of a type whose product with a dense matrix is known to be up to its values. */
+PetscErrorCode MakeProduct(BlockSolve &cg)
+{
+  PetscBool known;
+
+  PetscFunctionBegin;
+  cg.product = false;
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)cg.A, &known, MATSEQAIJ, MATMPIAIJ, MATSEQAIJCUSPARSE, MATSEQBAIJ, MATSEQSBAIJ,
+                                      MATSEQDENSE, MATMPIDENSE, ""));
+  if (!known) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(MatProductCreateWithMat(cg.A, cg.P, nullptr, cg.W));
+  PetscCall(MatProductSetType(cg.W, MATPRODUCT_AB));
+  PetscCall(MatProductSetFromOptions(cg.W));
+  cg.product = cg.W->ops->productsymbolic;
+  if (cg.product) PetscCall(MatProductSymbolic(cg.W));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode Multiply(const BlockSolve &cg)
+{
+  PetscFunctionBegin;
+  if (cg.product) {
+    PetscCall(MatProductNumeric(cg.W));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  for (PetscInt c = 0; c < cg.batch.count; c++) {
+    Vec p, w;
+
+    PetscCall(MatDenseGetColumnVecRead(cg.P, c, &p));
+    PetscCall(MatDenseGetColumnVecWrite(cg.W, c, &w));
+    PetscCall(KSP_MatMult(cg.ksp, cg.A, p, w));
+    PetscCall(MatDenseRestoreColumnVecWrite(cg.W, c, &w));
+    PetscCall(MatDenseRestoreColumnVecRead(cg.P, c, &p));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* -------------------------------------- steps of a solve -------------------------------------- */
+
+PetscErrorCode Create(BlockSolve &cg)
+{
+  PetscBool bound;
+
+  PetscFunctionBegin;
+  PetscCall(PCGetOperators(cg.ksp->pc, &cg.A, nullptr));
+  PetscCall(MatGetLocalSize(cg.batch.X, &cg.n, nullptr));
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)cg.batch.X, &cg.device, MATSEQDENSECUDA, MATMPIDENSECUDA, ""));
+  PetscCall(MatBoundToCPU(cg.batch.X, &bound));
+  if (bound || !kHasCUDA) cg.device = PETSC_FALSE;
+  if (cg.device) {
+    KSP_CGFused *const fused = (KSP_CGFused *)cg.ksp->data;
+
+    PetscCall(CGCheckStream_CUDA(PetscObjectComm((PetscObject)cg.ksp)));
+    if (!fused->columns_work) PetscCall(CGColumnsCreate_CUDA(&fused->columns_work));
+    cg.work = fused->columns_work;
+  }
+  for (Mat *M : {&cg.R, &cg.Z, &cg.P, &cg.W}) {
+    PetscCall(MatDuplicate(cg.batch.X, MAT_DO_NOT_COPY_VALUES, M));
+    PetscCall(MatZeroEntries(*M));
+  }
+  PetscCall(MakeProduct(cg));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode Destroy(BlockSolve &cg)
+{
+  PetscFunctionBegin;
+  for (Mat *M : {&cg.R, &cg.Z, &cg.W, &cg.P}) PetscCall(MatDestroy(M));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* R = B - A X; without a guess P stays 0. */
+PetscErrorCode FirstResidual(const BlockSolve &cg)
+{
+  PetscFunctionBegin;
+  PetscCall(MatCopy(cg.batch.B, cg.R, SAME_NONZERO_PATTERN));
+  if (cg.ksp->guess_zero) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(MatCopy(cg.batch.X, cg.P, SAME_NONZERO_PATTERN));
+  PetscCall(Multiply(cg));
+  const CGColumnScalars minus = Scalars(cg, true, [](const CGFusedColumn &) { return -1.; });
+  PetscCall(CombineColumns(cg, CGColumnsAdd_Host, CGColumnsAdd_CUDA, minus, cg.W, cg.R));
+  PetscCall(MatZeroEntries(cg.P));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* beta, and the norm after i iterations with all that follows from it; the KSP has a reason if iteration i is not to be made. */
+PetscErrorCode TestColumn(KSP ksp, CGFusedColumn &column, PetscInt i, const PetscReal sums[3])
+{
+  const bool natural = ksp->normtype == KSP_NORM_NATURAL;
+
+  PetscFunctionBegin;
+  column.beta = sums[0];
+  if (natural) KSPCheckDot(ksp, column.beta);
+  const PetscReal nn   = ksp->normtype == KSP_NORM_PRECONDITIONED ? sums[1] : sums[2];
+  const PetscReal norm = i && !natural && ksp->chknorm >= i + 1 ? 0 : CGNormFrom(ksp, nn, column.beta);
+  KSPCheckNorm(ksp, norm);
+  if (!i && ksp->normtype != KSP_NORM_NONE) column.range.See(norm);
+  if (!i) column.range.See(column.beta);
+  ksp->rnorm = norm;
+  PetscCall((*ksp->converged)(ksp, i, norm, &ksp->reason, ksp->cnvP));
+  if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
+  KSPCheckDot(ksp, column.beta);
+  if (i && i >= ksp->max_it) {
+    ksp->reason = KSP_DIVERGED_ITS;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  ksp->its = i + 1;
+  if (column.beta == 0) {
+    column.range.End(CG_BETA_ZERO);
+    PetscCall(CGSetReason(ksp, CG_BETA_ZERO, i + 1, column.beta));
+  } else if (i && column.beta * column.beta_before < 0) PetscCall(CGSetReason(ksp, CG_INDEFINITE_PC, i + 1, column.beta));
+  column.b           = i ? column.beta / column.beta_before : 0;
+  column.beta_before = column.beta;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* delta = p.w and a; the KSP has a reason if there is no step. */
+PetscErrorCode StepColumn(KSP ksp, CGFusedColumn &column, PetscInt i, PetscReal delta)
+{
+  const PetscReal before = column.delta;
+
+  PetscFunctionBegin;
+  column.delta = delta;
+  KSPCheckDot(ksp, delta);
+  if (delta == 0 || (i && PetscSign(delta) * PetscSign(before) < 0)) PetscCall(CGSetReason(ksp, CG_INDEFINITE_MAT, i + 1, delta));
+  if (ksp->reason) PetscFunctionReturn(PETSC_SUCCESS);
+  column.a = column.beta / delta;
+  if (!i) column.range.Step(column.a);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Calls f(ksp, column, sums of the column) for each of the columns that go on. */
+template <typename F>
+PetscErrorCode Decide(BlockSolve &cg, bool first, const PetscReal *sums, F f)
+{
+  PetscFunctionBegin;
+  for (PetscInt c = 0; c < cg.batch.count; c++) {
+    CGFusedColumn         &column = cg.batch.column[c];
+    const PetscReal *const sum    = sums + 3 * c;
+    const bool             finite = PetscIsNormalReal(sum[0]) && !PetscIsInfOrNanReal(sum[1]) && !PetscIsInfOrNanReal(sum[2]);
+
+    if (column.Ended()) continue;
+    PetscCall(CGFusedAsColumn(cg.ksp, cg.batch, c, !finite || (first && !cg.ksp->guess_zero), [&] { return f(column, sum); }));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode Iterate(BlockSolve &cg)
+{
+  PetscReal sums[3 * kCGMostColumns];
+
+  PetscFunctionBegin;
+  for (PetscInt i = 0;; i++) {
+    PetscCall(KSP_PCMatApply(cg.ksp, cg.R, cg.Z));
+    PetscCall(Dots(cg, cg.Z, cg.R, sums));
+    PetscCall(
+      Decide(cg, !i, sums, [&](CGFusedColumn &column, const PetscReal *sum) { return TestColumn(cg.ksp, column, i, sum); }));
+    if (cg.batch.Ended()) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCall(CombineColumns(cg, CGColumnsTurn_Host, CGColumnsTurn_CUDA,
+                             Scalars(cg, false, [](const CGFusedColumn &column) { return column.b; }), cg.Z, cg.P));
+    PetscCall(Multiply(cg));
+    PetscCall(Dots(cg, cg.P, cg.W, sums));
+    PetscCall(
+      Decide(cg, false, sums, [&](CGFusedColumn &column, const PetscReal *sum) { return StepColumn(cg.ksp, column, i, sum[0]); }));
+    if (cg.batch.Ended()) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCall(CombineColumns(cg, CGColumnsAdd_Host, CGColumnsAdd_CUDA,
+                             Scalars(cg, false, [](const CGFusedColumn &column) { return column.a; }), cg.P, cg.batch.X));
+    PetscCall(CombineColumns(cg, CGColumnsAdd_Host, CGColumnsAdd_CUDA,
+                             Scalars(cg, false, [](const CGFusedColumn &column) { return -column.a; }), cg.W, cg.R));
+  }
+}
+
+/* What KSPSolve_CGFused() does after a solve. */
+PetscErrorCode CheckColumns(BlockSolve &cg)
+{
+  PetscFunctionBegin;
+  for (PetscInt c = 0; c < cg.batch.count; c++) {
+    const CGFusedColumn &column = cg.batch.column[c];
+    Vec                  r, z;
+
+    if (column.reason < 0 || (!column.range.left && !column.range.orthogonal)) continue;
+    PetscCall(MatDenseGetColumnVec(cg.R, c, &r));
+    PetscCall(MatDenseGetColumnVec(cg.Z, c, &z));
+    PetscCall(CGFusedAsColumn(cg.ksp, cg.batch, c, true, [&] { return CGCheckConverged(cg.ksp, column.range, r, z); }));
+    PetscCall(MatDenseRestoreColumnVec(cg.Z, c, &z));
+    PetscCall(MatDenseRestoreColumnVec(cg.R, c, &r));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode Solve(BlockSolve &cg)
+{
+  PetscFunctionBegin;
+  PetscCall(Create(cg));
+  PetscCall(FirstResidual(cg));
+  PetscCall(Iterate(cg));
+  PetscCall(CheckColumns(cg));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+} // namespace
+
+PetscErrorCode CGFusedSolveColumnsByHost(KSP ksp, CGFusedBatch &batch)
+{
+  BlockSolve cg(ksp, batch);
+
+  PetscFunctionBegin;
+  const PetscErrorCode code = Solve(cg), freed = Destroy(cg);
+  PetscCall(code);
+  PetscCall(freed);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,615 @@
+/*
+   Several right-hand sides with KSPCGFUSED: KSPMatSolve() beside KSPSolve() for each column. The iterates are the same to rounding,
+   and so counts and reasons are the same on these systems; a column does not depend on the others to the last bit.
+*/
+#include <finepc.h>
+
+#include <cmath>
+#include <limits>
+
+#include "ksp/cgcolumns.h"
+#include "pc_support.h"
+
+namespace
+{
+
+const double kNaN = std::nan("");
+
+/* Where a block is solved, and the path that is asked for. */
+struct Place {
+  const Backend *backend;
+  const char    *path;
+};
+
+std::vector<Place> Places()
+{
+  std::vector<Place> places;
+  for (const Backend &backend : Backends()) places.push_back({&backend, "general"});
+  if (DeviceFound()) places.push_back({&DeviceBackend(), "graph"});
+  return places;
+}
+
+KSPObject MakeFused(Mat A, const Place &place, PCType pc, const std::string &options = "")
+{
+  return MakeKSP(A, std::string("-ksp_type cgfused -ksp_cgfused_path ") + place.path + " " + options, pc);
+}
+
+/* What the line of the view says about the block. */
+std::string WayOf(KSP ksp)
+{
+  const std::string text = ViewText(ksp);
+  const size_t      at   = text.find(" right-hand sides, ");
+  return at == std::string::npos ? "" : text.substr(at, text.find('\n', at) - at);
+}
+
+void CheckTogether(KSP ksp, const Place &place)
+{
+  const std::string way = WayOf(ksp);
+  CAPTURE(way);
+  CHECK(Contains(way, "together: "));
+  CHECK(
+    Contains(way, place.path == std::string("graph") ? "a graph over interleaved vectors" : "products with all of them at once"));
+}
+
+/* A dense matrix with the rows of A, whose entries are value(row, column), the same on any number of ranks. */
+MatObject MakeBlock(Mat A, PetscInt columns, MatType type, const std::function<double(PetscInt, PetscInt)> &value,
+                    PetscInt more = 0)
+{
+  MatObject    X;
+  PetscInt     rows, first;
+  PetscScalar *x;
+  MUST(MatGetLocalSize(A, &rows, nullptr));
+  MUST(MatGetOwnershipRange(A, &first, nullptr));
+  MUST(MatCreate(PetscObjectComm((PetscObject)A), X.put()));
+  MUST(MatSetSizes(X, rows, PETSC_DECIDE, PETSC_DETERMINE, columns));
+  MUST(MatSetType(X, type));
+  MUST(MatDenseSetLDA(X, rows + more));
+  MUST(MatSetUp(X));
+  MUST(MatDenseGetArrayWrite(X, &x));
+  for (PetscInt c = 0; c < columns; c++)
+    for (PetscInt i = 0; i < rows + more; i++) x[c * (rows + more) + i] = i < rows ? value(first + i, c) : kNaN;
+  MUST(MatDenseRestoreArrayWrite(X, &x));
+  MUST(MatAssemblyBegin(X, MAT_FINAL_ASSEMBLY));
+  MUST(MatAssemblyEnd(X, MAT_FINAL_ASSEMBLY));
+  return X;
+}
+
+double RandomEntry(PetscInt row, PetscInt column)
+{
+  return Random((std::uint64_t)row * 1000 + column + 17).Between(-1, 1);
+}
+
+/* Columns that take different numbers of iterations. */
+double UnlikeEntry(PetscInt row, PetscInt column)
+{
+  return column % 3 == 1   ? std::sin(0.3 * (column + 1) * row)
+         : column % 3 == 2 ? (row % 7 == column % 7)
+                           : RandomEntry(row, column);
+}
+
+std::vector<std::vector<double>> ColumnsOf(Mat X)
+{
+  std::vector<std::vector<double>> columns;
+  const PetscScalar               *x;
+  PetscInt                         rows, ld, count;
+  MUST(MatGetLocalSize(X, &rows, nullptr));
+  MUST(MatGetSize(X, nullptr, &count));
+  MUST(MatDenseGetLDA(X, &ld));
+  MUST(MatDenseGetArrayRead(X, &x));
+  for (PetscInt c = 0; c < count; c++) columns.emplace_back(x + c * ld, x + c * ld + rows);
+  MUST(MatDenseRestoreArrayRead(X, &x));
+  return columns;
+}
+
+struct Outcome {
+  std::vector<PetscInt>            its;
+  std::vector<KSPConvergedReason>  reasons;
+  std::vector<std::vector<double>> x;
+};
+
+/* KSPMatSolve(), from what X is. */
+Outcome SolveBlock(KSP ksp, Mat B, Mat X)
+{
+  Outcome                   out;
+  const PetscInt           *its;
+  const KSPConvergedReason *reasons;
+  PetscInt                  count;
+  MUST(KSPMatSolve(ksp, B, X));
+  MUST(KSPCGFusedGetColumns(ksp, &count, &its, &reasons));
+  out.its.assign(its, its + count);
+  out.reasons.assign(reasons, reasons + count);
+  out.x = ColumnsOf(X);
+  return out;
+}
+
+/* KSPSolve() for each column. */
+Outcome SolveColumns(KSP ksp, Mat B, Mat X)
+{
+  Outcome  out;
+  PetscInt count;
+  MUST(MatGetSize(B, nullptr, &count));
+  for (PetscInt c = 0; c < count; c++) {
+    Vec                b, x;
+    PetscInt           its;
+    KSPConvergedReason reason;
+    MUST(MatDenseGetColumnVecRead(B, c, &b));
+    MUST(MatDenseGetColumnVec(X, c, &x));
+    MUST(KSPSolve(ksp, b, x));
+    MUST(MatDenseRestoreColumnVec(X, c, &x));
+    MUST(MatDenseRestoreColumnVecRead(B, c, &b));
+    MUST(KSPGetIterationNumber(ksp, &its));
+    MUST(KSPGetConvergedReason(ksp, &reason));
+    out.its.push_back(its);
+    out.reasons.push_back(reason);
+  }
+  out.x = ColumnsOf(X);
+  return out;
+}
+
+/* The same counts and reasons, and the same solutions up to this share of their largest entry. */
+void Compare(const Outcome &mine, const Outcome &theirs, double tolerance)
+{
+  CHECK(mine.its == theirs.its);
+  CHECK(mine.reasons == theirs.reasons);
+  REQUIRE(mine.x.size() == theirs.x.size());
+  for (size_t c = 0; c < mine.x.size(); c++) {
+    CAPTURE(c);
+    CHECK(Finite(mine.x[c]) == Finite(theirs.x[c]));
+    if (Finite(theirs.x[c])) CHECK(Difference(mine.x[c], theirs.x[c]) <= tolerance);
+  }
+}
+
+/* A block beside its columns, from the same guesses. */
+void CheckBlock(const Place &place, Mat A, PCType pc, const std::string &options, PetscInt columns,
+                const std::function<double(PetscInt, PetscInt)> &value = UnlikeEntry, double tolerance = 1e-7, PetscInt more = 0)
+{
+  CAPTURE(place.backend->name, place.path, pc, options, columns, more);
+  const MatObject B     = MakeBlock(A, columns, place.backend->dense, value, more),
+                  X     = MakeBlock(A, columns, place.backend->dense, RandomEntry, more),
+                  Y     = MakeBlock(A, columns, place.backend->dense, RandomEntry);
+  const KSPObject block = MakeFused(A, place, pc, options), single = MakeFused(A, place, pc, options);
+  const Outcome   mine   = SolveBlock(block, B, X);
+  Outcome         theirs = SolveColumns(single, B, Y);
+  /* the solver knows the last one of PETSc's batches */
+  theirs.its.erase(theirs.its.begin(), theirs.its.end() - (ptrdiff_t)mine.its.size());
+  theirs.reasons.erase(theirs.reasons.begin(), theirs.reasons.end() - (ptrdiff_t)mine.reasons.size());
+  CHECK((PetscInt)mine.its.size() == (Contains(options, "size 16") && columns > 16 ? columns % 16 : columns));
+  Compare(mine, theirs, tolerance);
+  if (columns) CheckTogether(block, place);
+
+  KSPConvergedReason reason;
+  PetscInt           its, most = 0;
+  bool               all = true;
+  MUST(KSPGetConvergedReason(block, &reason));
+  MUST(KSPGetIterationNumber(block, &its));
+  for (size_t c = 0; c < theirs.its.size(); c++) {
+    most = std::max(most, theirs.its[c]);
+    all  = all && theirs.reasons[c] > 0;
+  }
+  CHECK(its == most);
+  CHECK((reason > 0) == all);
+}
+
+} // namespace
+
+TEST_CASE("columns: a block and its columns", "[cgfused][columns]")
+{
+  for (const Place &place : Places()) {
+    const MatObject A = CreateMat(Diffusion(17, 13, true, 3), place.backend->mat);
+    for (PCType pc : {PCNONE, PCJACOBI, PCAFSAI, PCSFSAI})
+      for (const char *norm : {"preconditioned", "unpreconditioned", "natural"})
+        for (const char *guess : {"", " -ksp_initial_guess_nonzero"})
+          for (PetscInt columns : {1, 3, 8})
+            CheckBlock(place, A, pc, std::string("-ksp_rtol 1e-8 -ksp_norm_type ") + norm + guess, columns);
+  }
+}
+
+TEST_CASE("columns: any number of them", "[cgfused][columns]")
+{
+  for (const Place &place : Places()) {
+    const MatObject A = CreateMat(Diffusion(17, 13, true, 3), place.backend->mat);
+    for (const char *batch : {"", " -ksp_matsolve_batch_size 16", " -ksp_matsolve_batch_size 100"})
+      for (PetscInt columns : {0, 1, 2, 4, 5, 7, 9, 15, 16, 17, 33})
+        CheckBlock(place, A, PCAFSAI, std::string("-ksp_rtol 1e-8") + batch, columns);
+    CheckBlock(place, A, PCAFSAI, "-ksp_rtol 1e-8", 5, UnlikeEntry, 1e-7, 3); /* another leading dimension */
+  }
+}
+
+TEST_CASE("columns: few rows", "[cgfused][columns]")
+{
+  for (const Place &place : Places())
+    for (PetscInt n : {1, 2, 31, 32, 33, 257, 1000})
+      for (PCType pc : {PCNONE, PCAFSAI})
+        CheckBlock(place, CreateMat(RandomStencil(n, 1, 1, false, 3), place.backend->mat), pc, "-ksp_max_it 4", 5, RandomEntry,
+                   1e-9);
+}
+
+TEST_CASE("columns: limits of iterations and norms", "[cgfused][columns]")
+{
+  for (const Place &place : Places()) {
+    const MatObject A = CreateMat(Diffusion(17, 13, true, 3), place.backend->mat);
+    for (const char *options :
+         {"-ksp_max_it 0", "-ksp_max_it 1", "-ksp_max_it 7 -ksp_rtol 1e-12", "-ksp_max_it 30 -ksp_rtol 1e-5 -ksp_converged_maxits",
+          "-ksp_min_it 20 -ksp_rtol 1e-2", "-ksp_norm_type none -ksp_max_it 9", "-ksp_check_norm_iteration 12 -ksp_rtol 1e-2",
+          "-ksp_convergence_test skip -ksp_max_it 6", "-ksp_divtol 1.0001 -ksp_norm_type unpreconditioned"})
+      for (PCType pc : {PCJACOBI, PCAFSAI}) CheckBlock(place, A, pc, options, 5);
+  }
+}
+
+/* Zero, not finite, solved by the guess, tiny and huge: each has its own end, and the others are what they are without it. */
+TEST_CASE("columns: some that are special", "[cgfused][columns]")
+{
+  for (const Place &place : Places())
+    for (PCType pc : {PCNONE, PCJACOBI, PCAFSAI}) {
+      const MatObject A       = CreateMat(Diffusion(17, 13, true, 3), place.backend->mat);
+      const auto      special = [](PetscInt row, PetscInt column) {
+        const double value = RandomEntry(row, column);
+        switch (column) {
+        case 1: return 0.;
+        case 2: return row == 5 ? kNaN : value;
+        case 4: return row == 7 ? (double)std::numeric_limits<double>::infinity() : value;
+        case 5: return 1e-250 * value;
+        case 6: return 1e250 * value;
+        default: return value;
+        }
+      };
+      for (const char *norm : {"preconditioned", "unpreconditioned", "natural"})
+        for (PetscInt columns : {5, 8}) {
+          CAPTURE(place.backend->name, place.path, pc, norm, columns);
+          const std::string options = std::string("-ksp_rtol 1e-6 -ksp_norm_type ") + norm;
+          CheckBlock(place, A, pc, options, columns, special);
+          const KSPObject with = MakeFused(A, place, pc, options), without = MakeFused(A, place, pc, options);
+          const MatObject B     = MakeBlock(A, columns, place.backend->dense, special),
+                          C     = MakeBlock(A, columns, place.backend->dense, RandomEntry),
+                          X     = MakeBlock(A, columns, place.backend->dense, RandomEntry),
+                          Y     = MakeBlock(A, columns, place.backend->dense, RandomEntry);
+          const Outcome spoiled = SolveBlock(with, B, X), plain = SolveBlock(without, C, Y);
+          for (PetscInt c : {0, 3}) {
+            CHECK(spoiled.reasons[c] > 0);
+            CHECK(SameBits(spoiled.x[c], plain.x[c]));
+          }
+          CHECK(spoiled.reasons[2] == KSP_DIVERGED_NANORINF);
+          KSPConvergedReason reason;
+          MUST(KSPGetConvergedReason(with, &reason));
+          CHECK(reason == KSP_DIVERGED_NANORINF);
+        }
+    }
+}
+
+/* A column that has ended is not touched by the iterations that the others need. */
+TEST_CASE("columns: one that ends early stays as it is", "[cgfused][columns]")
+{
+  for (const Place &place : Places())
+    for (PCType pc : {PCNONE, PCAFSAI}) {
+      CAPTURE(place.backend->name, place.path, pc);
+      const MatObject A    = CreateMat(Poisson(20, 20), place.backend->mat);
+      const auto      same = [](PetscInt row, PetscInt) { /* almost an eigenvector of the preconditioned matrix */
+                                                     return std::sin((row % 20 + 1) * PETSC_PI / 21) *
+                                                            std::sin((row / 20 + 1) * PETSC_PI / 21);
+      };
+      const auto      ones = [&](PetscInt row, PetscInt column) { return column ? RandomEntry(row, column) : same(row, 0); };
+      const KSPObject ksp  = MakeFused(A, place, pc, "-ksp_rtol 1e-3");
+      const MatObject B = MakeBlock(A, 4, place.backend->dense, ones), C = MakeBlock(A, 4, place.backend->dense, same),
+                      X   = MakeBlock(A, 4, place.backend->dense, RandomEntry),
+                      Y   = MakeBlock(A, 4, place.backend->dense, RandomEntry);
+      const Outcome mixed = SolveBlock(ksp, B, X), alike = SolveBlock(ksp, C, Y);
+      CHECK(mixed.its[0] < mixed.its[1]);
+      CHECK(mixed.its[0] == alike.its[0]);
+      CHECK(SameBits(mixed.x[0], alike.x[0]));
+      for (PetscInt c : {1, 2, 3}) CHECK(SameBits(alike.x[c], alike.x[0]));
+    }
+}
+
+/* With a diagonal matrix of both signs a column that sees one sign alone converges, and the others break down. */
+TEST_CASE("columns: one that breaks down", "[cgfused][columns]")
+{
+  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows;
+  for (PetscInt i = 0; i < 100; i++) rows.push_back({{i, i < 50 ? 1. + i % 5 : -1. - i % 3}});
+  for (const Place &place : Places()) {
+    CAPTURE(place.backend->name, place.path);
+    const MatObject A     = CreateMat(FromRows(rows), place.backend->mat);
+    const auto      parts = [](PetscInt row, PetscInt column) {
+      return column == 1 ? RandomEntry(row, 1) : column == 2 ? (row == 1) - (row == 50) : row < 50 ? RandomEntry(row, column) : 0.;
+    };
+    CheckBlock(place, A, PCNONE, "-ksp_rtol 1e-8", 4, parts);
+    const KSPObject ksp = MakeFused(A, place, PCNONE, "-ksp_error_if_not_converged");
+    const MatObject B = MakeBlock(A, 4, place.backend->dense, parts), X = MakeBlock(A, 4, place.backend->dense, RandomEntry);
+    Errors          errors;
+    CHECK((int)KSPMatSolve(ksp, B, X) != 0);
+    CHECK(!errors.text.empty());
+  }
+}
+
+TEST_CASE("columns: a preconditioner that fails", "[cgfused][columns]")
+{
+  for (const Place &place : Places()) {
+    CAPTURE(place.backend->name, place.path);
+    HostMatrix bad = Poisson(70);
+    for (PetscInt k = bad.i[40]; k < bad.i[41]; k++)
+      if (bad.j[k] == 40) bad.a[k] = -1;
+    const MatObject A   = CreateMat(bad, place.backend->mat);
+    const KSPObject ksp = MakeFused(A, place, PCAFSAI);
+    const MatObject B = MakeBlock(A, 3, place.backend->dense, RandomEntry), X = MakeBlock(A, 3, place.backend->dense, RandomEntry);
+    const Outcome   out = SolveBlock(ksp, B, X);
+    for (PetscInt c = 0; c < 3; c++) CHECK(out.reasons[c] == KSP_DIVERGED_PC_FAILED);
+    CHECK(Contains(WayOf(ksp), "one by one: the preconditioner failed"));
+  }
+}
+
+/* What KSPSolve() alone does. */
+TEST_CASE("columns: one by one", "[cgfused][columns]")
+{
+  struct Case {
+    const char                   *options, *why;
+    std::function<void(KSP, Mat)> change;
+    bool                          transpose;
+  };
+  const auto              nothing = [](KSP, Mat) { };
+  const std::vector<Case> cases   = {
+    {"", "a transposed solve", nothing, true},
+    {"", "eigenvalue estimates", [](KSP ksp, Mat) { MUST(KSPSetComputeSingularValues(ksp, PETSC_TRUE)); }, false},
+    {"-ksp_initial_guess_nonzero -ksp_guess_type fischer", "a guess that KSPSolve() makes", nothing, false},
+    {"-ksp_cg_single_reduction", "a single reduction was asked for", nothing, false},
+    {"", "a history of residual norms", [](KSP ksp, Mat) { MUST(KSPSetResidualHistory(ksp, nullptr, 100, PETSC_TRUE)); }, false},
+    {"", "a monitor",
+       [](KSP ksp, Mat) {
+       MUST(KSPMonitorSet(ksp, [](KSP, PetscInt, PetscReal, void *) -> PetscErrorCode { return PETSC_SUCCESS; }, nullptr, nullptr));
+     },
+       false},
+    {"", "a null space", [](KSP, Mat A) { SetConstantsNull(A); }, false},
+  };
+  for (const Backend &backend : Backends())
+    for (const Case &c : cases) {
+      CAPTURE(backend.name, c.why);
+      const Place     place{&backend, "auto"};
+      const MatObject A     = CreateMat(Diffusion(9, 8, true, 3), backend.mat);
+      const KSPObject block = MakeFused(A, place, PCAFSAI, c.options), single = MakeFused(A, place, PCAFSAI, c.options);
+      const MatObject B = MakeBlock(A, 3, backend.dense, RandomEntry), X = MakeBlock(A, 3, backend.dense, RandomEntry),
+                      Y = MakeBlock(A, 3, backend.dense, RandomEntry);
+      for (KSP ksp : {(KSP)block, (KSP)single}) c.change(ksp, A);
+      if (c.transpose) MUST(KSPMatSolveTranspose(block, B, X));
+      else MUST(KSPMatSolve(block, B, X));
+      const Outcome theirs = SolveColumns(single, B, Y);
+      const auto    x      = ColumnsOf(X);
+      CHECK(Contains(WayOf(block), std::string("one by one: ") + c.why));
+      for (PetscInt column = 0; column < 3; column++) CHECK(Difference(x[column], theirs.x[column]) <= 1e-7);
+    }
+}
+
+/* The products of the general path: matrices of types that have one with a dense matrix, and of one that has none. */
+TEST_CASE("columns: types of matrices and preconditioners", "[cgfused][columns]")
+{
+  const Place      host{&HostBackend(), "general"};
+  const HostMatrix plain = Diffusion(12, 10, true, 5);
+  for (MatType type : {MATAIJ, MATBAIJ, MATSBAIJ, MATDENSE})
+    for (PCType pc : {PCNONE, PCJACOBI, PCICC, PCBJACOBI, PCSOR}) {
+      if (type == std::string(MATDENSE) && pc != std::string(PCNONE) && pc != std::string(PCJACOBI)) continue;
+      MatObject       A;
+      const MatObject from = CreateMat(plain, MATAIJ);
+      MUST(MatSetOption(from, MAT_SYMMETRIC, PETSC_TRUE));
+      MUST(MatConvert(from, type, MAT_INITIAL_MATRIX, A.put()));
+      CAPTURE(type);
+      CheckBlock(host, A, pc, pc == std::string(PCSOR) ? "-pc_sor_symmetric -ksp_rtol 1e-8" : "-ksp_rtol 1e-8", 5);
+    }
+  MatObject shell;
+  MatObject from = CreateMat(plain, MATAIJ);
+  MUST(MatCreateShell(PETSC_COMM_SELF, plain.n, plain.n, plain.n, plain.n, (Mat)from, shell.put()));
+  MUST(MatShellSetOperation(shell, MATOP_MULT, (void (*)(void))(+[](Mat S, Vec x, Vec y) -> PetscErrorCode {
+                              Mat A;
+                              PetscFunctionBegin;
+                              PetscCall(MatShellGetContext(S, &A));
+                              PetscCall(MatMult(A, x, y));
+                              PetscFunctionReturn(PETSC_SUCCESS);
+                            })));
+  CheckBlock(host, shell, PCNONE, "-ksp_rtol 1e-8", 5);
+  const MatObject grid = CreateMat(Poisson(20, 20), MATAIJ);
+  CheckBlock(host, grid, PCRRB, "-pc_rrb_nx 20 -pc_rrb_ny 20 -ksp_rtol 1e-8", 5);
+  CheckBlock(host, grid, PCCMATCH, "-ksp_rtol 1e-8", 5);
+}
+
+/* The solver is used again: with other numbers of columns, new values, and for one right-hand side between. */
+TEST_CASE("columns: one solver for many solves", "[cgfused][columns]")
+{
+  for (const Place &place : Places())
+    for (PCType pc : {PCJACOBI, PCAFSAI}) {
+      CAPTURE(place.backend->name, place.path, pc);
+      const MatObject A   = CreateMat(Diffusion(17, 13, true, 3), place.backend->mat);
+      const KSPObject ksp = MakeFused(A, place, pc, "-ksp_rtol 1e-8");
+      PetscInt        count;
+      MUST(KSPCGFusedGetColumns(ksp, &count, nullptr, nullptr));
+      CHECK(count == 0);
+      for (int step = 0; step < 3; step++) {
+        for (PetscInt columns : {8, 3, 12}) {
+          CAPTURE(step, columns);
+          const KSPObject fresh = MakeFused(A, place, pc, "-ksp_rtol 1e-8");
+          const MatObject B     = MakeBlock(A, columns, place.backend->dense, UnlikeEntry),
+                          X     = MakeBlock(A, columns, place.backend->dense, RandomEntry),
+                          Y     = MakeBlock(A, columns, place.backend->dense, RandomEntry);
+          const Outcome again = SolveBlock(ksp, B, X), first = SolveBlock(fresh, B, Y);
+          CHECK(again.its == first.its);
+          for (PetscInt c = 0; c < columns; c++) CHECK(SameBits(again.x[c], first.x[c]));
+          const VecObject b = RightVec(A, 2), x = RightVec(A, 3), y = RightVec(A, 4);
+          MUST(KSPSolve(ksp, b, x));
+          MUST(KSPSolve(fresh, b, y));
+          CHECK(SameBits(Values(x), Values(y)));
+        }
+        if (step == 0) ChangeValues(A, 0.2);
+        if (step == 1) MUST(KSPReset(ksp));
+        if (step == 1) MUST(KSPSetOperators(ksp, A, A));
+      }
+    }
+}
+
+TEST_CASE("columns: the view and the getter", "[cgfused][columns]")
+{
+  const Place     host{&HostBackend(), "general"};
+  const MatObject A   = CreateMat(Diffusion(9, 8, true, 3), MATAIJ);
+  const KSPObject ksp = MakeFused(A, host, PCAFSAI, "-ksp_rtol 1e-8"), cg = MakeKSP(A, "-ksp_type cg", PCNONE);
+  const MatObject B = MakeBlock(A, 18, MATDENSE, UnlikeEntry), X = MakeBlock(A, 18, MATDENSE, RandomEntry);
+  CHECK(WayOf(ksp).empty());
+  const Outcome     out  = SolveBlock(ksp, B, X);
+  const std::string text = ViewText(ksp);
+  CHECK(Contains(text, "18 right-hand sides, up to 8 together: "));
+  CHECK(Contains(text, "column 15: " + std::to_string(out.its[15]) + " iterations, CONVERGED_RTOL"));
+  CHECK(!Contains(text, "column 16: "));
+  CHECK(Contains(text, "and 2 more, which KSPCGFusedGetColumns() tells"));
+  Errors   errors;
+  PetscInt count;
+  CHECK((int)KSPCGFusedGetColumns(cg, &count, nullptr, nullptr) != 0);
+}
+
+TEST_CASE("columns: several ranks", "[cgfused][columns][mpi]")
+{
+  for (const Backend &backend : Backends()) {
+    const MatObject A = CreateMat(Diffusion(20, 24, true, 2), backend.mat, PETSC_COMM_WORLD);
+    for (PCType pc : {PCNONE, PCJACOBI, PCAFSAI, PCSFSAI})
+      for (PetscInt columns : {0, 1, 5, 17}) {
+        CAPTURE(backend.name, pc, columns);
+        const Place     place{&backend, "auto"};
+        const MatObject B      = MakeBlock(A, columns, backend.dense, RandomEntry),
+                        X      = MakeBlock(A, columns, backend.dense, RandomEntry),
+                        Y      = MakeBlock(A, columns, backend.dense, RandomEntry);
+        const KSPObject block  = MakeFused(A, place, pc, "-ksp_rtol 1e-8"),
+                        single = MakeFused(A, place, pc, "-ksp_rtol 1e-8 -ksp_cg_single_reduction 0");
+        Compare(SolveBlock(block, B, X), SolveColumns(single, B, Y), 1e-7);
+      }
+  }
+}
+
+/* ------------------------------------------ the GPU ------------------------------------------- */
+
+/*
+   All kinds of copies: even and uneven ones, sorted ones, values in single and double precision, columns in 16 and 32 bits, and
+   rows that are short and long, which 1 to 32 lanes take.
+*/
+TEST_CASE("columns: kinds of copies", "[cgfused][columns][gpu]")
+{
+  NEEDS_DEVICE();
+  struct System {
+    const char *name;
+    HostMatrix  A;
+  };
+  const std::vector<System> systems = {
+    {"stencil", Poisson(60, 50)},
+    {"random values", RandomStencil(31, 29, 1, true, 3)},
+    {"graph", RandomGraph(3000, 9, 4)},
+    {"long rows", RandomGraph(2000, 60, 5)},
+    {"dense", RandomDense(300, 6)},
+    {"arrow", RandomArrow(700, 7)},
+    {"hub", Hub(100000)},
+  };
+  for (const System &system : systems)
+    for (PetscInt columns : {2, 3, 8, 16})
+      for (const char *compress : {"true", "false"})
+        for (const char *pc :
+             {PCNONE, PCJACOBI, "afsai -pc_afsai_factor_precision single", "sfsai -pc_sfsai_factor_precision double"}) {
+          if (columns == 3 && compress == std::string("false")) continue;
+          CAPTURE(system.name, columns, compress, pc);
+          const MatObject A = CreateMat(system.A, MATAIJCUSPARSE);
+          CheckBlock({&DeviceBackend(), "graph"}, A, PCNONE,
+                     std::string("-ksp_rtol 1e-30 -ksp_max_it 5 -ksp_matsolve_batch_size 16 -ksp_cgfused_compress ") + compress +
+                       " -pc_type " + pc,
+                     columns, RandomEntry, 1e-9);
+        }
+}
+
+TEST_CASE("columns: small systems for the sanitizer", "[cgfused][columns][gpu][sanitizer]")
+{
+  NEEDS_DEVICE();
+  for (PetscInt columns : {2, 4, 8, 16})
+    for (const char *compress : {"true", "false"})
+      for (const HostMatrix &system : {Poisson(9, 8), RandomStencil(7, 6, 1, true, 3), RandomArrow(90, 7)})
+        for (const char *pc :
+             {PCNONE, PCJACOBI, "afsai -pc_afsai_factor_precision single", "afsai -pc_afsai_factor_precision double"})
+          for (const char *guess : {"", " -ksp_initial_guess_nonzero -ksp_norm_type unpreconditioned"}) {
+            CAPTURE(columns, compress, pc, guess, system.n);
+            CheckBlock({&DeviceBackend(), "graph"}, CreateMat(system, MATAIJCUSPARSE), PCNONE,
+                       std::string("-ksp_max_it 2 -ksp_matsolve_batch_size 16 -ksp_cgfused_compress ") + compress + " -pc_type " +
+                         pc + guess,
+                       columns, RandomEntry, 1e-9);
+          }
+}
+
+/* What KSPSolve() does by one resident kernel goes by the graph together. */
+TEST_CASE("columns: the path that is chosen", "[cgfused][columns][gpu]")
+{
+  NEEDS_DEVICE();
+  const MatObject A = CreateMat(Poisson(20, 20), MATAIJCUSPARSE);
+  const MatObject B = MakeBlock(A, 5, MATDENSECUDA, RandomEntry), X = MakeBlock(A, 5, MATDENSECUDA, RandomEntry);
+  const VecObject b = RightVec(A, 2), x = RightVec(A, 3);
+  for (const char *path : {"auto", "resident"}) {
+    CAPTURE(path);
+    const KSPObject ksp = MakeFused(A, {&DeviceBackend(), path}, PCAFSAI);
+    for (int repeat = 0; repeat < 2; repeat++) {
+      MUST(KSPSolve(ksp, b, x));
+      CHECK(Contains(ViewText(ksp), "path: resident"));
+      MUST(KSPMatSolve(ksp, B, X));
+      const bool alone = path == std::string("resident");
+      CHECK(Contains(WayOf(ksp), alone ? "one by one: the resident kernel was asked for" : "a graph over interleaved vectors"));
+    }
+  }
+  const KSPObject cycle = MakeFused(A, {&DeviceBackend(), "auto"}, PCCMATCH);
+  MUST(KSPMatSolve(cycle, B, X));
+  CHECK(Contains(WayOf(cycle), "one by one: a cycle of multigrid"));
+}
+
+TEST_CASE("columns: a stream that others do not wait for", "[cgfused][columns][gpu]")
+{
+  NEEDS_DEVICE();
+  const MatObject A   = CreateMat(Diffusion(40, 30, true, 3), MATAIJCUSPARSE);
+  const KSPObject ksp = MakeFused(A, {&DeviceBackend(), "graph"}, PCAFSAI, "-ksp_rtol 1e-8");
+  const MatObject B = MakeBlock(A, 5, MATDENSECUDA, RandomEntry), X = MakeBlock(A, 5, MATDENSECUDA, RandomEntry);
+  const Outcome   before = SolveBlock(ksp, B, X);
+  Outcome         other;
+  {
+    const OtherStream stream;
+    other = SolveBlock(ksp, B, X);
+    stream.Synchronize();
+  }
+  CHECK(other.its == before.its);
+  for (size_t c = 0; c < 5; c++) CHECK(SameBits(other.x[c], before.x[c]));
+}
+
+TEST_CASE("columns: vector operations, twins", "[cgfused][columns][gpu][sanitizer]")
+{
+  NEEDS_DEVICE();
+  CGColumnsWork *work = nullptr;
+  MUST(CGColumnsCreate_CUDA(&work));
+  for (PetscInt n : {0, 1, 255, 257, 1000, 70001})
+    for (PetscInt columns : {1, 3, 16}) {
+      CAPTURE(n, columns);
+      const PetscInt      ld = n + 5;
+      Random              random(n + 1);
+      std::vector<double> x(ld * columns), y(ld * columns);
+      double             *dx, *dy;
+      CGColumnScalars     a{};
+      for (std::vector<double> *v : {&x, &y})
+        for (double &entry : *v) entry = random.Between(-1, 1);
+      for (PetscInt c = 0; c < columns; c++) {
+        a.v[c]     = random.Between(-1, 1);
+        a.stays[c] = (PetscBool)(c % 4 == 1);
+      }
+      MUST(ArrayCreate_CUDA(x.size() * sizeof(double), (void **)&dx));
+      MUST(ArrayCreate_CUDA(y.size() * sizeof(double), (void **)&dy));
+      MUST(ArrayCopy_CUDA(dx, x.data(), x.size() * sizeof(double), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+      MUST(ArrayCopy_CUDA(dy, y.data(), y.size() * sizeof(double), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+      PetscReal mine[3 * kCGMostColumns], wanted[3 * kCGMostColumns];
+      MUST(CGColumnsDots_Host(n, columns, x.data(), ld, y.data(), ld, wanted));
+      MUST(CGColumnsDots_CUDA(work, n, columns, dx, ld, dy, ld, mine));
+      for (PetscInt k = 0; k < 3 * columns; k++) CHECK(std::fabs(mine[k] - wanted[k]) <= 1e-12 * (n + 1));
+      MUST(CGColumnsAdd_Host(n, columns, &a, x.data(), ld, y.data(), ld));
+      MUST(CGColumnsAdd_CUDA(n, columns, &a, dx, ld, dy, ld));
+      MUST(CGColumnsTurn_Host(n, columns, &a, y.data(), ld, x.data(), ld));
+      MUST(CGColumnsTurn_CUDA(n, columns, &a, dy, ld, dx, ld));
+      for (const auto &pair : {std::make_pair(&x, dx), std::make_pair(&y, dy)}) {
+        std::vector<double> back(x.size());
+        double              worst = 0;
+        MUST(ArrayCopy_CUDA(back.data(), pair.second, back.size() * sizeof(double), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+        for (size_t i = 0; i < back.size(); i++) worst = std::max(worst, std::fabs(back[i] - (*pair.first)[i]));
+        CHECK(worst <= 2e-15);
+      }
+      MUST(ArrayDestroy_CUDA((void **)&dx));
+      MUST(ArrayDestroy_CUDA((void **)&dy));
+    }
+  MUST(CGColumnsDestroy_CUDA(&work));
+}
