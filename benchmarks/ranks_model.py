@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+"""A model of set-up and iteration of cgfused on many GPUs, fitted to runs of benchmarks/several_gpus on one GPU and on two.
+
+    ranks_model.py ONE.json [..] --two TWO.json [..] [-o model.png] [--md model.md]
+
+An iteration on P GPUs with n rows each takes
+
+    T = o + n b  +  2 t_sum(P)  +  X (c + max(0, t_exchange - t_product))
+
+o and b are those of one GPU, from two sizes of the same set: b is what a row's bytes take, o what the launches do. X is the number
+of exchanges: one for A, and one for each factor if it reaches other ranks. c is what an exchange costs though a product hides it:
+packing, the fork in the graph, and the product with the entries that came. t_sum(2) and c are fitted to the runs on two GPUs, by
+least squares of relative errors. A set-up takes
+
+    S = s + n d  +  (g + f h e if the factor reaches other ranks)
+
+s and d from one GPU, g and e from two: f h is the number of rows gathered, faces times layers.
+
+Beyond two GPUs nothing was measured. What is assumed for them is in ASSUMED, and printed."""
+import argparse
+import json
+import math
+import re
+import sys
+
+import numpy
+
+ASSUMED = {
+    "gpus of a machine": 8,
+    "us of a sum for each doubling of machines": 2.0,
+    "us of a message between machines": 3.0,
+    "GB/s between machines, a GPU": 25.0,
+    "GB/s between GPUs of a machine": 338.0,
+    "us of an exchange within a machine": 9.0,
+    "layers of G that are exchanged": 1.34,
+}
+PREDICTED = (1, 2, 8, 32, 256, 2048, 10000)
+
+
+class Run:
+    def __init__(self, report, system, result):
+        self.ranks = report["ranks"]
+        self.name, self.label, self.options = system["name"], result["label"], result["options"]
+        self.rows = system["rows"] / self.ranks # of a rank
+        self.iteration, self.setup = 1e6 * result["iteration_s"], 1e3 * result["setup_s"]
+        self.iterations = result["iterations"]
+        self.sum, self.exchange = 1e6 * result.get("sum_s", 0), 1e6 * result.get("exchange_s", 0)
+        sizes = [int(s) for s in re.findall(r"\d+", self.name.split(":")[1])]
+        self.face = sizes[0] * (sizes[1] if len(sizes) > 1 else sizes[0]) # of a slab
+        self.overlap = "overlap 1" in self.options
+        self.exchanges = 3 if self.overlap else 1
+        self.kind = re.sub(r" -pc_\w+_overlap \d", "", self.options) # the same set on one GPU
+        self.where = f"{report['device']}, driver {report['driver']}, commit {report['commit'][:7]}"
+
+
+def load(paths):
+    runs = []
+    for path in paths:
+        with open(path, encoding="utf-8") as file:
+            report = json.load(file)
+        for system in report["systems"]:
+            runs += [Run(report, system, r) for r in system["results"] if r["status"] == "ok" and "-mpi" not in r["label"]
+                     and r["ksp_type"] == "cgfused" and "poisson3d7" in system["name"]]
+    return runs
+
+
+class Line:
+    """offset + rows * slope of two sizes on one GPU"""
+
+    def __init__(self, points):
+        points = sorted(set(points))
+        if len(points) < 2:
+            raise SystemExit("ranks_model: two sizes on one GPU are needed for each set")
+        (n0, t0), (n1, t1) = points[0], points[-1]
+        self.slope = (t1 - t0) / (n1 - n0)
+        self.offset = t0 - n0 * self.slope
+
+    def __call__(self, rows):
+        return self.offset + rows * self.slope
+
+
+def exchange_us(bytes_, messages, machines):
+    a = ASSUMED
+    if machines == 1:
+        return a["us of an exchange within a machine"] + 1e-3 * bytes_ / a["GB/s between GPUs of a machine"]
+    return messages * a["us of a message between machines"] + 1e-3 * bytes_ / a["GB/s between machines, a GPU"]
+
+
+class Model:
+    def __init__(self, one, two):
+        kinds = sorted({run.kind for run in one})
+        self.iteration = {k: Line([(r.rows, r.iteration) for r in one if r.kind == k]) for k in kinds}
+        self.setup = {k: Line([(r.rows, r.setup) for r in one if r.kind == k]) for k in kinds}
+        two = [r for r in two if r.kind in self.iteration]
+        rows = [[2 / r.iteration, r.exchanges / r.iteration] for r in two]
+        beyond = [(r.iteration - self.iteration[r.kind](r.rows)) / r.iteration for r in two]
+        (self.sum, self.exchange), *_ = numpy.linalg.lstsq(numpy.array(rows), numpy.array(beyond), rcond=None)
+        far = [r for r in two if r.overlap]
+        if far:
+            rows = [[1 / r.setup, r.face / r.setup] for r in far]
+            beyond = [(r.setup - self.setup[r.kind](r.rows)) / r.setup for r in far]
+            (self.gather, self.gathered), *_ = numpy.linalg.lstsq(numpy.array(rows), numpy.array(beyond), rcond=None)
+        else:
+            self.gather = self.gathered = 0.0
+        self.two = two
+
+    def iterate(self, kind, rows, ranks, exchanges, face):
+        machines = math.ceil(ranks / ASSUMED["gpus of a machine"])
+        if ranks == 1:
+            return self.iteration[kind](rows)
+        total = self.iteration[kind](rows) + 2 * (self.sum + ASSUMED["us of a sum for each doubling of machines"]
+                                                  * math.log2(machines))
+        if ranks == 2:
+            return total + exchanges * self.exchange
+        hidden = self.iteration[kind](rows) / (2 + exchanges) # a product's part of the iteration
+        sizes = [6 * face] + [3 * face * ASSUMED["layers of G that are exchanged"]] * (exchanges - 1)
+        messages = [6] + [3] * (exchanges - 1)
+        return total + sum(self.exchange + max(0.0, exchange_us(8 * size, count, machines) - hidden)
+                           for size, count in zip(sizes, messages))
+
+    def set_up(self, run):
+        return self.setup[run.kind](run.rows) + (self.gather + run.face * self.gathered if run.overlap else 0)
+
+
+def report(model, out):
+    say = lambda text="": print(text, file=out) # noqa: E731
+    say("# A model of cgfused on many GPUs\n")
+    say(f"{model.two[0].where}, two GPUs with a rank on each, NCCL. Fitted: a sum over two ranks {model.sum:.1f} us, an exchange "
+        f"that a product hides {model.exchange:.1f} us; gathering rows {model.gather:.2f} ms and {1e6 * model.gathered:.1f} ns a row "
+        "of a face.\n")
+    say("| system | set | us an iteration | model | % | ms of set-up | model | % |\n|:--|:--|--:|--:|--:|--:|--:|--:|")
+    worst = [0.0, 0.0]
+    for r in model.two:
+        t, s = model.iterate(r.kind, r.rows, 2, r.exchanges, r.face), model.set_up(r)
+        errors = [100 * (t / r.iteration - 1), 100 * (s / r.setup - 1)]
+        worst[0] = max(worst[0], abs(errors[0]))
+        if r.setup > 0.5: # milliseconds; PCJACOBI has none to speak of
+            worst[1] = max(worst[1], abs(errors[1]))
+        say(f"| {r.name} | {r.label} | {r.iteration:.1f} | {t:.1f} | {errors[0]:+.0f} | {r.setup:.2f} | {s:.2f} | {errors[1]:+.0f} |")
+    say(f"\nThe largest error is {worst[0]:.0f} % of an iteration and {worst[1]:.0f} % of a set-up.\n")
+    say("Beyond two GPUs the model assumes, and nothing was measured: "
+        + ", ".join(f"{key}: {value:g}" for key, value in ASSUMED.items()) + ". Ranks are boxes with six faces.\n")
+    say("Weak scaling, us an iteration (and as a multiple of one GPU's):\n")
+    say("| unknowns a GPU | set | exchanges | " + " | ".join(f"{p:,}" for p in PREDICTED) + " |")
+    say("|--:|:--|--:|" + "--:|" * len(PREDICTED))
+    for side in (121, 201):
+        for kind in model.iteration:
+            for exchanges in (1, 3) if "fsai" in kind or "afsai" in kind else (1,):
+                times = [model.iterate(kind, side**3, p, exchanges, side * side) for p in PREDICTED]
+                say(f"| {side}³ | `{kind}` | {exchanges} | " + " | ".join(f"{t:.0f} ({t / times[0]:.2f})" for t in times) + " |")
+    say("\nThe local size below which what is not the rank's own work is the larger part, on 10,000 GPUs:\n")
+    for kind in model.iteration:
+        sides = [n for n in range(20, 400) if model.iterate(kind, n**3, 10000, 3 if "fsai" in kind else 1, n * n)
+                 > 2 * model.iteration[kind](n**3)]
+        say(f"- `{kind}`: {max(sides) if sides else 'under 20'}³ unknowns a GPU")
+    return worst
+
+
+def plot(model, path):
+    import matplotlib
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), constrained_layout=True)
+    ranks = [2**k for k in range(14)]
+    for axis, side in zip(axes, (121, 201)):
+        for color, kind in zip(plt.rcParams["axes.prop_cycle"].by_key()["color"], model.iteration):
+            for exchanges, style in ((1, ":"), (3, "-")) if "fsai" in kind else ((1, "-"),):
+                axis.semilogx(ranks, [model.iterate(kind, side**3, p, exchanges, side * side) for p in ranks], style, color=color,
+                              base=2, label=f"{kind.split('-pc_type ')[1]}, {exchanges} exchange{'s' if exchanges > 1 else ''}")
+            for r in model.two:
+                if r.kind == kind and round(r.rows) == side**3:
+                    axis.plot([2], [r.iteration], "o" if r.overlap or "fsai" not in kind else "^", color=color)
+        axis.set_title(f"{side}³ unknowns a GPU")
+        axis.set_xlabel("GPUs (measured: 1 and 2)")
+        axis.set_ylabel("µs an iteration")
+        axis.set_ylim(bottom=0)
+        axis.grid(alpha=0.3)
+    axes[0].legend(fontsize=7)
+    figure.savefig(path, dpi=110)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("one", nargs="+", help="results on one GPU")
+    parser.add_argument("--two", nargs="+", required=True, help="results on two GPUs")
+    parser.add_argument("-o", "--output", help="plot")
+    parser.add_argument("--md", help="table")
+    options = parser.parse_args()
+    one, two = load(options.one), load(options.two)
+    if {r.ranks for r in one} != {1} or {r.ranks for r in two} != {2}:
+        raise SystemExit("ranks_model: results of one rank, and behind --two of two ranks")
+    model = Model(one, two)
+    with open(options.md, "w", encoding="utf-8") if options.md else sys.stdout as out:
+        report(model, out)
+    if options.output:
+        plot(model, options.output)
+
+
+if __name__ == "__main__":
+    main()
