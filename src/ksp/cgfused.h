@@ -86,6 +86,15 @@ struct CGFusedWork;
 
 struct CMATCHHierarchy;
 
+/* A factor's entries in columns of other ranks, and the exchange by NCCL that brings the entries of the vector for them. */
+struct CGFactorGhosts {
+  const CSR        *W;     /* as in PCInverseGhosts; null if no rank has such entries */
+  PetscInt          count; /* columns */
+  PetscInt          touched;
+  const PetscInt   *rows; /* [touched] that have entries */
+  const Neighbours *neighbours;
+};
+
 /*
    A, and M: 1 (none), D (jacobi), (1 + W2) D (1 + W1) (afsai, sfsai), where W1 and W2 are stored without their unit diagonals, or a
    cycle of multigrid (cmatch).
@@ -98,10 +107,12 @@ struct CGFusedOperators {
   CMATCHHierarchy   *cycle;   /* null for all but cmatch; one rank alone */
 
   /* a rank among several */
-  PetscScalar      *ghosts;     /* where they arrive */
-  NCCL             *nccl;       /* makes the exchange and the sums; null where the host does, by MPI */
-  const Neighbours *neighbours; /* with nccl: the lists of the exchange, */
-  long              exchange;   /* which have another number whenever they are made again */
+  PetscScalar      *ghosts;           /* where they arrive */
+  NCCL             *nccl;             /* makes the exchange and the sums; null where the host does, by MPI */
+  const Neighbours *neighbours;       /* with nccl: the lists of the exchange, */
+  long              exchange;         /* which have another number whenever they are made again */
+  CGFactorGhosts    ghosts1, ghosts2; /* with nccl: M is (1 + W2 + ghosts2.W) D (1 + W1 + ghosts1.W) */
+  long              factor_exchange;  /* the number of their lists */
 };
 
 /* Arrays on the GPU, [n]. z is work. */
