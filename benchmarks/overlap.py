@@ -36,15 +36,15 @@ def main():
     with open(options.one, encoding="utf-8") as file:
         one = json.load(file)
     alone = {(system["name"], result["label"]): result for system in one["systems"] for result in system["results"]}
-    lines = ["Hops and layers of a factor that reaches other ranks, made by overlap.py of runs of finepc_bench: k is the overlap, h",
-             "the halo layers; \"ratio\" is iterations over those of one rank with the same options; rows and bytes are gathered ones,",
-             "and the largest rank's.", "", "One rank: " + head(one), ""]
+    lines = ["Hops and layers of a factor that reaches other ranks, made by overlap.py of runs of finepc_bench: k is the overlap,",
+             "h the halo layers; \"ratio\" is iterations over those of one rank with the same options; rows and bytes are gathered",
+             "ones, and the largest rank's.", "", "One rank: " + head(one), ""]
     for path in options.several:
         with open(path, encoding="utf-8") as file:
             run = json.load(file)
         lines += ["Several ranks: " + head(run), "",
-                  "| system | ranks | method | k | h | its | one rank | ratio | set-up ms | of k = 0 | gathered rows | share of own "
-                  "| bytes | rows that may be cut |",
+                  "| system | ranks | method | k | h | its | one rank | ratio | set-up ms | of k = 0 | gathered rows "
+                  "| share of own | bytes | rows that may be cut |",
                   "|:--|--:|:--|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"]
         for system in run["systems"]:
             block_local = {}
