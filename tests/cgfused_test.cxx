@@ -2205,12 +2205,17 @@ TEST_CASE("cgfused: every kernel, on small systems", "[cgfused][gpu][sanitizer]"
 TEST_CASE("cgfused: several ranks, every kernel, on small systems", "[cgfused][mpi][gpu][sanitizer]")
 {
   NEEDS_DEVICE();
-  for (const char *communication : {"auto", "mpi"})
+  PetscMPIInt size;
+  MPI_Comm_size(PETSC_COMM_WORLD, &size);
+  std::vector<std::string> ways = {"auto", "mpi"};
+  if (size > 1 && WhyNoNCCL().empty()) ways.emplace_back("nccl -pc_afsai_overlap 1 -pc_sfsai_overlap 1");
+  for (const std::string &communication : ways)
     for (PCType pc : kTypes) {
       CAPTURE(communication, pc);
-      const MatObject   A     = CreateMat(Poisson(9, 8), DeviceBackend().mat, PETSC_COMM_WORLD);
-      const std::string all   = Norm("natural") + "-ksp_max_it 4 ";
-      const KSPObject   fused = MakeFused(A, {&DeviceBackend(), "auto"}, pc, all + "-ksp_cgfused_communication " + communication);
+      const MatObject A   = CreateMat(Poisson(9, 8), DeviceBackend().mat, PETSC_COMM_WORLD);
+      std::string     all = Norm("natural") + "-ksp_max_it 4 ";
+      if (Contains(communication, "overlap")) all += "-pc_afsai_overlap 1 -pc_sfsai_overlap 1 ";
+      const KSPObject fused = MakeFused(A, {&DeviceBackend(), "auto"}, pc, all + "-ksp_cgfused_communication " + communication);
       Compare(RunOf(fused), RunOf(MakeKSP(A, all + "-ksp_cg_single_reduction 1", pc)), 1e-9);
       CheckRanksPath(fused, DeviceBackend());
     }
