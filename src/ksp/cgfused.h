@@ -13,8 +13,14 @@
    and the test stay where the vectors are. On the GPU a sequence of kernels does an iteration, or one kernel does all of them where
    a barrier of the whole chip costs less than a launch. The host learns of the end late: see "records and stops".
 
-   Several ranks. The host takes part in every sum over ranks. So that there is one such sum an iteration, w and delta come from
-   recurrences, as in KSPCG's single-reduction variant: p = z + b p gives A p = A z + b A p, and the A-orthogonality of the
+   Several ranks with NCCL. The iteration is that of one rank. Before the product, kernels send the entries of p that other ranks
+   need and fetch those that this rank needs, the ghosts, while the product with the rank's own columns runs; the product with the
+   ghosts follows. p.w, and r.z with the norm, are added over the ranks, and the kernel that needs what follows from a sum makes the
+   decision about it. As all ranks have the same bits of a sum, all decide alike. Where the factors of M reach other ranks, their
+   products are made in the same way.
+
+   Several ranks with MPI. The host takes part in every sum over ranks. So that there is one such sum an iteration, w and delta come
+   from recurrences, as in KSPCG's single-reduction variant: p = z + b p gives A p = A z + b A p, and the A-orthogonality of the
    directions gives delta. An iteration is
 
      z = M r,  s = A z
@@ -24,8 +30,7 @@
      p = z + b p,  w = s + b w                  w = A p
      x = x + a p,  r = r - a w
 
-   The product s = A z has two parts: that of the rank's own columns is made while the entries of z that other ranks own, the
-   ghosts, travel.
+   The product s = A z has the same two parts: that of the rank's own columns is made while the ghosts travel.
 
    Reference: M. R. Hestenes, E. Stiefel, Methods of conjugate gradients for solving linear systems, J. Res. NBS 49 (1952) 409-436
 */
