@@ -2102,6 +2102,37 @@ TEST_CASE("cgfused: NCCL and ranks of uneven size", "[cgfused][mpi][gpu][nccl]")
       }
 }
 
+/* The factors have exchanges of their own; MPI takes the general path with them. */
+TEST_CASE("cgfused: NCCL and factors that reach other ranks", "[cgfused][mpi][gpu][nccl]")
+{
+  NEEDS_NCCL();
+  PetscMPIInt rank;
+  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  for (const HostMatrix &H : {Poisson(20, 19), RandomGraph(1000, 9, 4), RandomArrow(300, 4), Poisson(40, 30, 20), Plate()})
+    for (PCType pc : {PCAFSAI, PCSFSAI})
+      for (const char *norm : kNorms)
+        for (const char *more : {"", "-ksp_initial_guess_nonzero "})
+          for (const char *precision : {"single", "double"}) {
+            CAPTURE(H.n, pc, norm, more, precision);
+            const std::string prefix = std::string("-pc_") + pc, all = Norm(norm) + "-ksp_rtol 1e-30 -ksp_max_it 5 " + more +
+                                                                       prefix + "_overlap 1 " + prefix + "_factor_precision " +
+                                                                       precision;
+            const MatObject A     = CreateMat(H, MATAIJCUSPARSE, PETSC_COMM_WORLD);
+            const KSPObject fused = MakeFused(A, {&DeviceBackend(), "auto"}, pc, all), cg = MakeKSP(A, all, pc);
+            for (double factor : {1., 0.5}) { /* new values, and the same again */
+              ChangeValues(A, factor);
+              const Run mine = RunOf(fused);
+              Compare(mine, RunOf(cg), 1e-8);
+              CHECK(SameRuns(mine, RunOf(fused)));
+              CheckCommunication(fused, "nccl, version ");
+            }
+            MUST(KSPCGFusedSetCommunication(fused, KSP_CGFUSED_COMMUNICATION_MPI));
+            Compare(RunOf(fused), RunOf(cg), 1e-8);
+            const std::string line = PathOf(fused); /* collective */
+            if (rank == 0) CHECK(line == "path: general: the factor reaches other ranks, which takes NCCL");
+          }
+}
+
 TEST_CASE("cgfused: NCCL and eigenvalues, and another stream", "[cgfused][mpi][gpu][nccl]")
 {
   NEEDS_NCCL();
@@ -2174,12 +2205,17 @@ TEST_CASE("cgfused: every kernel, on small systems", "[cgfused][gpu][sanitizer]"
 TEST_CASE("cgfused: several ranks, every kernel, on small systems", "[cgfused][mpi][gpu][sanitizer]")
 {
   NEEDS_DEVICE();
-  for (const char *communication : {"auto", "mpi"})
+  PetscMPIInt size;
+  MPI_Comm_size(PETSC_COMM_WORLD, &size);
+  std::vector<std::string> ways = {"auto", "mpi"};
+  if (size > 1 && WhyNoNCCL().empty()) ways.emplace_back("nccl -pc_afsai_overlap 1 -pc_sfsai_overlap 1");
+  for (const std::string &communication : ways)
     for (PCType pc : kTypes) {
       CAPTURE(communication, pc);
-      const MatObject   A     = CreateMat(Poisson(9, 8), DeviceBackend().mat, PETSC_COMM_WORLD);
-      const std::string all   = Norm("natural") + "-ksp_max_it 4 ";
-      const KSPObject   fused = MakeFused(A, {&DeviceBackend(), "auto"}, pc, all + "-ksp_cgfused_communication " + communication);
+      const MatObject A   = CreateMat(Poisson(9, 8), DeviceBackend().mat, PETSC_COMM_WORLD);
+      std::string     all = Norm("natural") + "-ksp_max_it 4 ";
+      if (Contains(communication, "overlap")) all += "-pc_afsai_overlap 1 -pc_sfsai_overlap 1 ";
+      const KSPObject fused = MakeFused(A, {&DeviceBackend(), "auto"}, pc, all + "-ksp_cgfused_communication " + communication);
       Compare(RunOf(fused), RunOf(MakeKSP(A, all + "-ksp_cg_single_reduction 1", pc)), 1e-9);
       CheckRanksPath(fused, DeviceBackend());
     }

@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "pc/fsai_face.h"
+#include "pc/sfsai/sfsai.h"
 #include "pc_support.h"
 
 namespace
@@ -493,4 +494,281 @@ TEST_CASE("what the view says about a factor that reaches other ranks", "[halo][
       MUST(PCFinePCGetApplyBytes(pc, &bytes));
       CHECK((density > 0.3 && bytes > 0));
     }
+}
+
+TEST_CASE("boxes of a DMDA", "[halo][fsai][pc][mpi]")
+{
+  using DMObject = Object<DM, DMDestroy>;
+  DMObject      da;
+  MatObject     A;
+  MatStencil    row, column[7];
+  DMDALocalInfo info;
+  MUST(DMDACreate3d(PETSC_COMM_WORLD, DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DMDA_STENCIL_STAR, 20, 20, 20,
+                    PETSC_DECIDE, PETSC_DECIDE, PETSC_DECIDE, 1, 1, nullptr, nullptr, nullptr, da.put()));
+  MUST(DMSetMatType(da, MATAIJ));
+  MUST(DMSetUp(da));
+  MUST(DMCreateMatrix(da, A.put()));
+  MUST(DMDAGetLocalInfo(da, &info));
+  for (PetscInt k = info.zs; k < info.zs + info.zm; k++)
+    for (PetscInt j = info.ys; j < info.ys + info.ym; j++)
+      for (PetscInt i = info.xs; i < info.xs + info.xm; i++) {
+        const PetscInt to[7][3] = {{i, j, k},     {i - 1, j, k}, {i + 1, j, k}, {i, j - 1, k},
+                                   {i, j + 1, k}, {i, j, k - 1}, {i, j, k + 1}};
+        PetscScalar    values[7];
+        PetscInt       count = 0;
+        row                  = {k, j, i, 0};
+        for (const auto &t : to)
+          if (std::min({t[0], t[1], t[2]}) >= 0 && std::max({t[0], t[1], t[2]}) < 20) {
+            values[count]   = count ? -1 : 6;
+            column[count++] = {t[2], t[1], t[0], 0};
+          }
+        MUST(MatSetValuesStencil(A, 1, &row, count, column, values, INSERT_VALUES));
+      }
+  MUST(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
+  MUST(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
+  const HostMatrix whole = Gathered(A); /* in the same order of the unknowns */
+  const MatObject  alone = CreateMat(whole, MATAIJ);
+  for (const Type &type : FSAITypes()) {
+    const PetscInt one = Iterations(alone, type, ""), several = Iterations(A, type, "-@overlap 1");
+    CAPTURE(type.name, one, several);
+    CHECK(several <= one + 2);
+    CheckSameFactor(Factor(MakePC(A, type, kAll), type), Factor(MakePC(alone, type), type), 1e-14);
+  }
+}
+
+/* ------------------------------------------ twins --------------------------------------------- */
+
+namespace
+{
+
+/* Rows first .. of the factor on a static pattern. */
+HostFactor FactorRows(const HostMatrix &A, PetscInt first, const SFSAIParams &params, PetscMemType where, const HostMatrix *S)
+{
+  const HostMatrix none;
+  const CSRCopy    copy(A, where), pattern(S ? *S : none, where);
+  const PetscInt   rows    = A.n - first;
+  const auto       compute = PetscMemTypeDevice(where) ? SFSAIComputeFactor_CUDA : SFSAIComputeFactor_Host;
+  CSR              G       = {}, host;
+  SFSAIWork        work    = {};
+  void            *d       = nullptr;
+  HostFactor       F;
+
+  F.stats = FSAIStats{};
+  MUST(ArrayCreate(rows * sizeof(PetscReal), where, &d));
+  for (PetscBool keep : {PETSC_FALSE, PETSC_TRUE}) /* the second time on the pattern that is there */
+    if (!keep || !(params.postfilter > 0))
+      MUST(compute(&copy.view, first, S ? &pattern.view : nullptr, &params, keep, &G, (PetscReal *)d, &work, &F.stats));
+  REQUIRE((G.rows == rows && G.columns == A.n));
+  MUST(CSRCopyToHost(&G, &host));
+  F.first = first;
+  F.rows  = rows;
+  F.i.assign(host.i, host.i + rows + 1);
+  F.j.assign(host.j, host.j + host.nnz);
+  for (PetscInt k = 0; k < host.nnz; k++)
+    F.a.push_back(host.precision == FINEPC_SINGLE ? ((const float *)host.a)[k] : ((const double *)host.a)[k]);
+  F.d.resize(rows);
+  MUST(ArrayCopy(F.d.data(), d, rows * sizeof(PetscReal), PETSC_MEMTYPE_HOST, where));
+  MUST(CSRDestroy(&host));
+  MUST(CSRDestroy(&G));
+  MUST(ArrayDestroy(where, &d));
+  MUST(ArrayDestroy(work.where, &work.data));
+  return F;
+}
+
+/* The rows of S from `first` on. */
+HostMatrix RowsFrom(const HostMatrix &S, PetscInt first)
+{
+  HostMatrix part;
+  part.n = S.n - first;
+  part.i.clear();
+  for (PetscInt row = first; row <= S.n; row++) part.i.push_back(S.i[row] - S.i[first]);
+  part.j.assign(S.j.begin() + S.i[first], S.j.end());
+  part.a.assign(S.a.begin() + S.i[first], S.a.end());
+  return part;
+}
+
+void CheckRowsOf(const HostFactor &whole, const HostFactor &part, double tolerance)
+{
+  double worst = 0;
+  for (PetscInt row = 0; row < part.rows; row++) {
+    const PetscInt of_whole = part.first + row, begin = whole.i[of_whole];
+    REQUIRE(part.Length(row) == whole.Length(of_whole));
+    for (PetscInt k = part.i[row], w = begin; k < part.i[row + 1]; k++, w++) {
+      REQUIRE(part.j[k] == whole.j[w]);
+      worst = std::max(worst, std::fabs(part.a[k] - whole.a[w]) / std::max(1., std::fabs(whole.a[w])));
+    }
+    worst = std::max(worst, std::fabs(part.d[row] / whole.d[of_whole] - 1));
+  }
+  CHECK(worst <= tolerance);
+}
+
+} // namespace
+
+TEST_CASE("sfsai: rows of a factor from any row on are those of the whole one", "[halo][sfsai][sanitizer]")
+{
+  const HostMatrix A = RandomStencil(5, 4, 4, true, 3), S = RandomGraph(A.n, 9, 4);
+  for (const Backend &backend : Backends())
+    for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
+      for (int variant = 0; variant < 6; variant++) {
+        SFSAIParams params;
+        params.setup_precision = params.factor_precision = precision;
+        params.power                                     = variant == 1 ? 1 : variant == 2 ? 3 : 2;
+        if (variant == 3) params.max_row = 7;
+        if (variant == 4) params.postfilter = 0.05;
+        if (variant == 5) params.prefilter = 0.02;
+        for (PetscInt first : {0, 1, 31, 32, 79}) {
+          CAPTURE(backend.name, precision, variant, first);
+          CheckRowsOf(FactorRows(A, 0, params, backend.where, nullptr), FactorRows(A, first, params, backend.where, nullptr),
+                      PetscMemTypeDevice(backend.where) ? 1e-5 : 0);
+          const HostMatrix part = RowsFrom(S, first);
+          CheckRowsOf(FactorRows(A, 0, params, backend.where, &S), FactorRows(A, first, params, backend.where, &part),
+                      PetscMemTypeDevice(backend.where) ? 1e-5 : 0);
+        }
+      }
+}
+
+TEST_CASE("sfsai: many rows from any row on", "[halo][sfsai][gpu]") /* enough for the sample that sizes the pool */
+{
+  NEEDS_DEVICE();
+  const HostMatrix A = RandomStencil(60, 60, 60, false, 3);
+  for (PetscReal postfilter : {0., 0.02}) {
+    SFSAIParams params;
+    params.postfilter = postfilter;
+    params.work_limit = postfilter > 0 ? (size_t)4 << 20 : params.work_limit; /* several chunks */
+    CheckRowsOf(FactorRows(A, 0, params, PETSC_MEMTYPE_CUDA, nullptr), FactorRows(A, 12345, params, PETSC_MEMTYPE_CUDA, nullptr),
+                1e-5);
+  }
+}
+
+/* A matrix of the library with the arrays of a HostMatrix, in memory of either kind. */
+static CSR Copied(const HostMatrix &A, PetscInt columns, FinePCPrecision precision, PetscMemType where)
+{
+  CSR                      W = {};
+  const std::vector<float> single(A.a.begin(), A.a.end());
+  MUST(CSRCreate(A.n, columns, A.nnz(), precision, where, &W));
+  MUST(ArrayCopy(W.i, A.i.data(), (A.n + 1) * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
+  MUST(ArrayCopy(W.j, A.j.data(), A.nnz() * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
+  if (precision == FINEPC_SINGLE) MUST(ArrayCopy(W.a, single.data(), A.nnz() * sizeof(float), where, PETSC_MEMTYPE_HOST));
+  else MUST(ArrayCopy(W.a, A.a.data(), A.nnz() * sizeof(double), where, PETSC_MEMTYPE_HOST));
+  return W;
+}
+
+static HostMatrix OnHost(const CSR &W)
+{
+  HostMatrix A;
+  CSR        host;
+  MUST(CSRCopyToHost(&W, &host));
+  A.n = W.rows;
+  A.i.assign(host.i, host.i + W.rows + 1);
+  A.j.assign(host.j, host.j + W.nnz);
+  for (PetscInt k = 0; k < W.nnz; k++)
+    A.a.push_back(W.precision == FINEPC_SINGLE ? ((const float *)host.a)[k] : ((const double *)host.a)[k]);
+  MUST(CSRDestroy(&host));
+  return A;
+}
+
+TEST_CASE("a matrix that is split by columns, and rows that become one matrix", "[halo][csr][sanitizer]")
+{
+  for (const Backend &backend : Backends())
+    for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
+      for (PetscInt n : {1, 31, 33, 700})
+        for (PetscInt first : {(PetscInt)0, n / 3, n - 1}) {
+          CAPTURE(backend.name, precision, n, first);
+          const bool       on_device = PetscMemTypeDevice(backend.where);
+          const HostMatrix A = RandomGraph(n, 6, 2), part = RowsFrom(A, first);
+          CSR              W = Copied(part, n, precision, backend.where), own = {}, foreign = {}, L = {};
+          MUST((on_device ? HaloSplit_CUDA : HaloSplit_Host)(&W, first, PETSC_FALSE, &own, &foreign));
+          MUST((on_device ? HaloSplit_CUDA : HaloSplit_Host)(&W, first, PETSC_TRUE, &own, &foreign));
+          REQUIRE((own.rows == part.n && own.columns == part.n && foreign.columns == first && own.nnz + foreign.nnz == part.nnz()));
+          const HostMatrix right = OnHost(own), left = OnHost(foreign);
+          for (PetscInt row = 0; row < part.n; row++) {
+            std::vector<PetscInt> columns(left.j.begin() + left.i[row], left.j.begin() + left.i[row + 1]);
+            for (PetscInt k = right.i[row]; k < right.i[row + 1]; k++) columns.push_back(first + right.j[k]);
+            CHECK(columns == std::vector<PetscInt>(part.j.begin() + part.i[row], part.j.begin() + part.i[row + 1]));
+          }
+          if (precision == FINEPC_DOUBLE && first) { /* and back, with the first rows of A as foreign ones */
+            HostMatrix top;
+            top.n = first;
+            top.i.assign(A.i.begin(), A.i.begin() + first + 1);
+            top.j.assign(A.j.begin(), A.j.begin() + A.i[first]);
+            top.a.assign(A.a.begin(), A.a.begin() + A.i[first]);
+            CSR           rows = Copied(top, n, FINEPC_DOUBLE, backend.where);
+            const CSRView view{own.rows, own.nnz, own.i, own.j, (const PetscScalar *)own.a, own.where};
+            MUST((on_device ? HaloAssemble_CUDA : HaloAssemble_Host)(&view, &rows, &foreign, &L));
+            const HostMatrix joined = OnHost(L);
+            CHECK((joined.i == A.i && joined.j == A.j && joined.a == A.a));
+            MUST(CSRDestroy(&L));
+            MUST(CSRDestroy(&rows));
+          }
+          MUST(CSRDestroy(&W));
+          MUST(CSRDestroy(&own));
+          MUST(CSRDestroy(&foreign));
+        }
+}
+
+TEST_CASE("values picked from two arrays, and products added to some rows", "[halo][csr][sanitizer]")
+{
+  for (const Backend &backend : Backends())
+    for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
+      for (PetscInt n : {1, 32, 500})
+        for (PetscInt columns : {1, 3, 4}) {
+          CAPTURE(backend.name, precision, n, columns);
+          const bool            on_device = PetscMemTypeDevice(backend.where);
+          HostMatrix            A         = RandomGraph(n, 5, 7);
+          std::vector<PetscInt> rows;
+          HostMatrix            W; /* every third row of A */
+          W.n = n;
+          for (PetscInt row = 0; row < n; row++) {
+            if (row % 3 == 0) {
+              rows.push_back(row);
+              W.j.insert(W.j.end(), A.j.begin() + A.i[row], A.j.begin() + A.i[row + 1]);
+              for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) W.a.push_back((float)A.a[k]);
+            }
+            W.i.push_back((PetscInt)W.j.size());
+          }
+          Random              random(5);
+          std::vector<double> d(n), x(n * columns), y(n * columns), expected;
+          for (auto *v : {&d, &x, &y})
+            for (double &value : *v) value = random.Between(-1, 1);
+          expected = y;
+          for (PetscInt c = 0; c < columns; c++)
+            for (PetscInt row : rows) {
+              double sum = 0;
+              for (PetscInt k = W.i[row]; k < W.i[row + 1]; k++) sum += W.a[k] * x[W.j[k] + c * n];
+              expected[row + c * n] += d[row] * sum;
+            }
+          CSR   G       = Copied(W, n, precision, backend.where);
+          void *d_there = nullptr, *x_there = nullptr, *y_there = nullptr, *rows_there = nullptr, *index = nullptr, *to = nullptr;
+          const auto send = [&](const void *from, size_t bytes, void **there) {
+            MUST(ArrayCreate(bytes, backend.where, there));
+            MUST(ArrayCopy(*there, from, bytes, backend.where, PETSC_MEMTYPE_HOST));
+          };
+          send(d.data(), n * sizeof(double), &d_there);
+          send(x.data(), x.size() * sizeof(double), &x_there);
+          send(y.data(), y.size() * sizeof(double), &y_there);
+          send(rows.data(), rows.size() * sizeof(PetscInt), &rows_there);
+          MUST((on_device ? CSRMultiplyAdd_CUDA : CSRMultiplyAdd_Host)(&G, (PetscInt)rows.size(), (const PetscInt *)rows_there,
+                                                                       (const PetscScalar *)d_there, columns,
+                                                                       (const PetscScalar *)x_there, n, (PetscScalar *)y_there, n));
+          std::vector<double> result(y.size());
+          MUST(ArrayCopy(result.data(), y_there, y.size() * sizeof(double), PETSC_MEMTYPE_HOST, backend.where));
+          CHECK(Difference(result, expected) <= 1e-14);
+
+          std::vector<PetscInt> places; /* of W's values, and of the same values once more behind them */
+          for (PetscInt k = 0; k < G.nnz; k++) places.push_back((k * 7) % (2 * G.nnz));
+          const size_t bytes = FinePCPrecisionBytes(precision);
+          send(places.data(), places.size() * sizeof(PetscInt), &index);
+          MUST(ArrayCreate(places.size() * bytes, backend.where, &to));
+          MUST((on_device ? HaloPick_CUDA : HaloPick_Host)(precision, (PetscInt)places.size(), (const PetscInt *)index, G.nnz, G.a,
+                                                           G.a, to));
+          std::vector<char> picked(places.size() * bytes);
+          MUST(ArrayCopy(picked.data(), to, picked.size(), PETSC_MEMTYPE_HOST, backend.where));
+          for (size_t k = 0; k < places.size(); k++) {
+            const double value =
+              precision == FINEPC_SINGLE ? ((const float *)picked.data())[k] : ((const double *)picked.data())[k];
+            CHECK(value == W.a[places[k] % G.nnz]);
+          }
+          MUST(CSRDestroy(&G));
+          for (void **there : {&d_there, &x_there, &y_there, &rows_there, &index, &to}) MUST(ArrayDestroy(backend.where, there));
+        }
 }

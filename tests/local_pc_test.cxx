@@ -1383,7 +1383,7 @@ TEST_CASE("several ranks: each its diagonal block, and the view says so", "[loca
       }
 }
 
-/* The text is the same on all ranks, and names the rank whose block it is. */
+/* The text is the same on all ranks, and names the rank whose block it is, or the row by its number in the matrix. */
 TEST_CASE("several ranks: one rank's bad row is everybody's failure", "[local][pc][bad][mpi]")
 {
   for (const Type &type : Types())
@@ -1396,7 +1396,7 @@ TEST_CASE("several ranks: one rank's bad row is everybody's failure", "[local][p
           const PetscInt    first = FirstRow(good, owner) / H.bs;
           const MatObject   A     = kind.Create(bad.Spoiled(H, first), PETSC_COMM_WORLD);
           const KSPObject   ksp = MakeKSP(A, type), strict = MakeKSP(A, type, "-ksp_error_if_not_converged");
-          const std::string text = bad.Text(Size() > 1 ? owner : -1);
+          const std::string text = bad.Text(Size() > 1 ? owner : -1, FirstRow(good, owner));
           for (int repeat = 0; repeat < 2; repeat++) {
             CHECK(ReasonOfSolve(ksp) == KSP_DIVERGED_PC_FAILED);
             CHECK(ReasonOf(PCOf(ksp)) == bad.reason);
@@ -1434,7 +1434,7 @@ TEST_CASE("several ranks: the first of two bad blocks is the one that is named",
                     PETSC_COMM_WORLD);
       const PCObject pc = MakePC(A, type);
       MUST(PCSetUp(pc));
-      CHECK(Contains(LocalOf(pc)->failure, type.bad[2].Text(last - 1)));
+      CHECK(Contains(LocalOf(pc)->failure, type.bad[2].Text(last - 1, FirstRow(good, last - 1))));
       CHECK(ReasonOf(pc) == type.bad[2].reason); /* The reason is that of the rank whose text is shown. */
     }
 }

@@ -98,12 +98,15 @@ HostBlocks BadMatrix::Spoiled(const HostBlocks &good, PetscInt first) const
   return A;
 }
 
-std::string BadMatrix::Text(int rank) const
+std::string BadMatrix::Text(int rank, PetscInt first) const
 {
-  std::string result;
-  for (const char *c = text; *c; c++)
-    if (*c != '&') result += *c;
-    else if (rank >= 0) result += " of rank " + std::to_string(rank) + "'s block";
+  std::string  result = text;
+  const size_t own = result.find('&'), global = result.find('#');
+  if (own != std::string::npos) result.replace(own, 1, rank >= 0 ? " of rank " + std::to_string(rank) + "'s block" : "");
+  if (global != std::string::npos) {
+    const size_t number = result.find_last_not_of("0123456789", global - 1) + 1;
+    result.replace(number, global + 1 - number, std::to_string(std::stol(result.substr(number)) + first));
+  }
   return result;
 }
 
@@ -254,12 +257,12 @@ Type FactoredInverse(PCType name)
   type.ranks   = [] { return Blocks(RandomStencil(30, 20, 1, false, 9)); };
   type.few     = [] { return Blocks(FromDense(2, {2, -1, -1, 2})); };
   type.bad     = {
-    {"Row 5& has no diagonal entry", PC_FACTOR_NUMERIC_ZEROPIVOT, NoDiagonal(5), false},
-    {"Row 7& has a diagonal entry that is not positive", PC_FACTOR_NUMERIC_ZEROPIVOT, Entry(7, 7, 0)},
-    {"Row 9& has a diagonal entry that is not positive", PC_FACTOR_NUMERIC_ZEROPIVOT, Entry(9, 9, -2)},
-    {"Row 11& has an entry that is not finite", PC_FACTOR_OTHER, Entry(11, 11, nan)},
-    {"Row 12& has an entry that is not finite", PC_FACTOR_OTHER, Entry(12, 13, nan)},
-    {"Row 14& has an entry that is not finite", PC_FACTOR_OTHER, Entry(14, 13, inf)},
+    {"Row 5# has no diagonal entry", PC_FACTOR_NUMERIC_ZEROPIVOT, NoDiagonal(5), false},
+    {"Row 7# has a diagonal entry that is not positive", PC_FACTOR_NUMERIC_ZEROPIVOT, Entry(7, 7, 0)},
+    {"Row 9# has a diagonal entry that is not positive", PC_FACTOR_NUMERIC_ZEROPIVOT, Entry(9, 9, -2)},
+    {"Row 11# has an entry that is not finite", PC_FACTOR_OTHER, Entry(11, 11, nan)},
+    {"Row 12# has an entry that is not finite", PC_FACTOR_OTHER, Entry(12, 13, nan)},
+    {"Row 14# has an entry that is not finite", PC_FACTOR_OTHER, Entry(14, 13, inf)},
   };
   type.patterns  = {"", "-@reuse_pattern", "-@reuse_pattern false"};
   type.variants  = {"", "-@reuse_pattern", "-@reuse_pattern false", "-@factor_precision double", "-@setup_precision double"};

@@ -70,13 +70,15 @@ struct OptionOf {
 
 /* A matrix that a type cannot work with, of the same size as a good one. */
 struct BadMatrix {
-  const char    *text; /* the row and the reason; & stands for " of rank 1's block", or for nothing on one rank */
-  PCFailedReason reason;
+  /* The row and the reason; & stands for " of rank 1's block", or for nothing on one rank, and # follows a number in the matrix. */
+  const char                                       *text;
+  PCFailedReason                                    reason;
   std::function<void(HostBlocks &, PetscInt first)> spoil; /* spoils the rank's block that begins with this block row */
   bool                                              same_nonzeros = true;
 
-  HostBlocks  Spoiled(const HostBlocks &good, PetscInt first = 0) const;
-  std::string Text(int rank = -1) const; /* a negative rank stands for the whole matrix */
+  HostBlocks Spoiled(const HostBlocks &good, PetscInt first = 0) const;
+  /* A negative rank stands for the whole matrix. The rank's block begins with row `first` of the matrix. */
+  std::string Text(int rank = -1, PetscInt first = 0) const;
 };
 
 /* A type and what differs in the tests of all; in options, -@power stands for -pc_TYPE_power, and # for the type. */

@@ -42,7 +42,7 @@ PetscErrorCode CGFusedCreate_CUDA(CGFusedWork **work_out)
   PetscCall(CGFusedResidentRoom(&work->room));
   PetscCall(CGFusedMayStartEarly(&work->early));
   PetscCall(work->mailbox.CreatePinned());
-  PetscCall(work->partial.Allocate(4 * (size_t)work->processors * kCGBlocksOnChip));
+  PetscCall(work->partial.Allocate((size_t)kCGPartials * work->processors));
   PetscCallCUDA(cudaMemsetAsync(work->mailbox.state(), 0, sizeof(CGState), stream));
   PetscCallCUDA(cudaStreamSynchronize(stream)); /* the next call may come with another stream */
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -94,7 +94,12 @@ PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *work, const CGFusedOperators *op
   if (work->t.size() < needed) PetscCall(work->t.Allocate(needed));
   if (op->B) PetscCall(CGFusedPrepareGhosts(&work->ghosts, *op->B, op->ghosts, changes->A));
   PetscCall(CGFusedUseNCCL(work, op->nccl));
+  if (op->ghosts1.W && changes->M) PetscCall(CGFusedForgetGraph_CUDA(work));
+  PetscCall(CGFusedPrepareFactorGhosts(&work->ghosts1, op->ghosts1));
+  PetscCall(CGFusedPrepareFactorGhosts(&work->ghosts2, op->ghosts2));
   if (op->nccl) PetscCall(CGFusedPrepareExchange(work, &work->ghosts, *op->neighbours, op->exchange));
+  if (op->ghosts1.W) PetscCall(CGFusedPrepareExchange(work, &work->ghosts1, *op->ghosts1.neighbours, op->factor_exchange));
+  if (op->ghosts2.W) PetscCall(CGFusedPrepareExchange(work, &work->ghosts2, *op->ghosts2.neighbours, op->factor_exchange));
   if (work->resident) PetscCall(CGFusedAllocateResident(work));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -24,7 +24,18 @@
 #include "pc/cmatch/cmatch.h"
 
 constexpr int kCGBlock        = 256; /* threads of a block, but for the resident kernel */
+constexpr int kCGPartials     = 40;  /* sums of blocks for each processor at most: two of 16 blocks beside an exchange */
 constexpr int kCGBlocksOnChip = 5;   /* blocks of kCGBlock threads on a processor at most, in kernels over vectors */
+
+/* The rows of an operator that have entries in columns of other ranks, as a kernel needs them. */
+struct CGGhostRows {
+  PetscInt        count;
+  PetscBool       single; /* the values are in single precision */
+  const PetscInt *rows;   /* [count] */
+  const PetscInt *i, *j;  /* of all rows of the rank */
+  const void     *a;
+  PetscScalar    *values; /* the ghosts */
+};
 
 /* What a captured graph was made for: its kernels have these parameters. */
 struct CGFusedCaptured {
@@ -34,25 +45,26 @@ struct CGFusedCaptured {
   const PetscScalar *d;
   PetscScalar       *x, *r, *z, *p, *t;
   NCCL              *nccl;
-  CSRView            B;
-  const PetscScalar *ghosts;
-  long               number; /* of their exchange */
+  CGGhostRows        ghosts[3]; /* of A, W1 and W2 */
+  long               exchanges[3];
 };
 
 /*
    What an operator on several ranks has beside its slices, the columns that the rank owns: the rows of entries in columns that
-   other ranks own, and the exchange that brings the entries of a vector for them. A has one. The factors of an inverse that crosses
-   ranks can have one each; they need a product of their own in MultiplyGhosts() and a place for the exchange in the iteration.
+   other ranks own, and the exchange that brings the entries of a vector for them. A has one, and so have the factors of an inverse
+   that crosses ranks.
 */
 struct CGGhosts {
   explicit CGGhosts(WorkMeter *meter) :
-      rows(meter), select(meter), entries(meter), places(meter), packed(meter), received(meter) { }
+      list(meter), select(meter), arrived(meter), entries(meter), places(meter), packed(meter), received(meter)
+  {
+  }
 
-  CSRView          B{};
-  PetscInt         count = 0;        /* rows of B that have entries */
-  Buffer<PetscInt> rows;             /* these rows, and their number behind them */
-  CubScratch       select;           /* of their selection */
-  PetscScalar     *values = nullptr; /* the ghosts */
+  bool             used = false; /* some rank has such entries */
+  CGGhostRows      rows{};
+  Buffer<PetscInt> list;    /* of A: the rows that have entries, and their number behind them */
+  CubScratch       select;  /* of their selection */
+  Buffer<double>   arrived; /* of a factor: the ghosts */
 
   /* the exchange, where NCCL makes it; see Neighbours */
   std::vector<Neighbours::Part> to, from;
@@ -84,16 +96,16 @@ struct CGFusedWork {
   CGFusedVectors  v{};
   CGMailbox       mailbox{&memory};
   Buffer<double>  t{&memory};        /* t = D (r + W1 r); for the resident kernel also w, and a second r and p */
-  Buffer<double>  partial{&memory};  /* sums of blocks, up to 4 of each */
+  Buffer<double>  partial{&memory};  /* sums of blocks */
   Buffer<double>  slots{&memory};    /* sums of blocks of the resident kernel */
   cudaStream_t    capture = nullptr; /* for captures alone */
   cudaGraphExec_t graph   = nullptr;
   CGFusedCaptured captured{};
 
   /* a rank among several */
-  CGGhosts     ghosts{&memory};  /* of A */
-  NCCL        *nccl   = nullptr; /* sums and exchanges are in the graph */
-  cudaStream_t aside  = nullptr; /* of the exchange */
+  CGGhosts     ghosts{&memory}, ghosts1{&memory}, ghosts2{&memory}; /* of A, W1 and W2 */
+  NCCL        *nccl   = nullptr;                                    /* sums and exchanges are in the graph */
+  cudaStream_t aside  = nullptr;                                    /* of the exchange */
   cudaEvent_t  forked = nullptr, joined = nullptr;
   long         solves  = 0;
   cudaStream_t stream  = nullptr; /* of the last solve */
@@ -159,8 +171,14 @@ PetscErrorCode CGFusedLaunchResident(CGFusedWork *, cudaStream_t);
 
 /* Keeps B, and the list of its rows that have entries; `changed` says whether its pattern or values are new. */
 PetscErrorCode CGFusedPrepareGhosts(CGGhosts *, const CSRView &B, PetscScalar *values, bool changed);
+/* The same for a factor. */
+PetscErrorCode CGFusedPrepareFactorGhosts(CGGhosts *, const CGFactorGhosts &);
 /* w = w + B ghosts, with the change of p.w, and the rank's sums for whom adds them over the ranks. */
 PetscErrorCode CGFusedLaunchGhosts(CGFusedWork *, const PetscScalar *p, PetscScalar *w, cudaStream_t);
+/* t = t + D W1 ghosts, by the entries of W1 in columns of other ranks. */
+PetscErrorCode CGFusedLaunchFirstGhosts(CGFusedWork *, PetscScalar *t, cudaStream_t);
+/* z = z + W2 ghosts, with the changes of z.z and z.r among the rank's sums. */
+PetscErrorCode CGFusedLaunchSecondGhosts(CGFusedWork *, const PetscScalar *r, PetscScalar *z, cudaStream_t);
 /* Sums and exchanges are in the graph from now on, or no longer. A graph does not outlive the communicator that it was made with.
  */
 PetscErrorCode CGFusedUseNCCL(CGFusedWork *, NCCL *);

@@ -47,21 +47,56 @@ struct AddToOperator {
   }
 };
 
-/* The rows of B that have entries, `count` of them, times the ghosts, Lanes lanes a row. */
-template <int Lanes, typename Product>
-__global__ void __launch_bounds__(kCGBlock) MultiplyGhosts(CSRView B, PetscInt count, const PetscInt *rows, const double *ghosts,
-                                                           Product product, double *partial, CGState *state)
+/* t = t + D W1 ghosts */
+struct AddToFirst {
+  static constexpr int kSums = 1; /* of which nothing follows */
+
+  const double *d;
+  double       *t;
+
+  __device__ void AddRow(PetscInt row, double sum, double (&)[kSums]) const { t[row] += d[row] * sum; }
+  __device__ void Finish(CGState *, const double (&)[kSums]) const { }
+};
+
+/* z = z + W2 ghosts, with the changes of the sums z.z and z.r, which the product with the rank's own columns has left for all ranks
+ */
+struct AddToSecond {
+  static constexpr int kSums = 2;
+
+  const double *r;
+  double       *z;
+
+  __device__ void AddRow(PetscInt row, double sum, double (&sums)[kSums]) const
+  {
+    const double before = z[row];
+    z[row]              = before + sum;
+    sums[0] += sum * (2 * before + sum);
+    sums[1] += sum * r[row];
+  }
+  __device__ void Finish(CGState *state, const double (&sums)[kSums]) const
+  {
+    if (state->test.norm == CG_NORM_PRECONDITIONED) state->own.nn += sums[0];
+    state->own.rz += sums[1];
+  }
+};
+
+/* The rows that have entries times the ghosts, Lanes lanes a row. */
+template <int Lanes, typename V, typename Product>
+__global__ void __launch_bounds__(kCGBlock) MultiplyGhosts(CGGhostRows B, Product product, double *partial, CGState *state)
 {
+  const V *const a                    = (const V *)B.a;
   const PetscInt stride               = (PetscInt)(gridDim.x * kCGBlock / Lanes);
   double         sums[Product::kSums] = {};
   if (state->s.stage >= kCGDecided) return;
-  for (PetscInt k = (PetscInt)(GridThread() / kWarpSize) * (kWarpSize / Lanes); k < count; k += stride) {
+  for (PetscInt k = (PetscInt)(GridThread() / kWarpSize) * (kWarpSize / Lanes); k < B.count; k += stride) {
     /* k is the same in all lanes of the warp */
-    const PetscInt at = k + threadIdx.x % kWarpSize / Lanes, row = at < count ? rows[at] : 0, end = at < count ? B.i[row + 1] : 0;
-    double         sum = 0;
-    for (PetscInt e = at < count ? B.i[row] + threadIdx.x % Lanes : 0; e < end; e += Lanes) sum += B.a[e] * ghosts[B.j[e]];
+    const PetscInt at = k + threadIdx.x % kWarpSize / Lanes, row = at < B.count ? B.rows[at] : 0,
+                   end = at < B.count ? B.i[row + 1] : 0;
+    double sum         = 0;
+    for (PetscInt e = at < B.count ? B.i[row] + threadIdx.x % Lanes : 0; e < end; e += Lanes)
+      sum += (double)a[e] * B.values[B.j[e]];
     sum = GroupSum<Lanes>(sum);
-    if (at < count && threadIdx.x % Lanes == 0) product.AddRow(row, sum, sums);
+    if (at < B.count && threadIdx.x % Lanes == 0) product.AddRow(row, sum, sums);
   }
   if (GridSumLast(sums, partial, &state->ticket)) product.Finish(state, sums);
 }
@@ -91,37 +126,82 @@ PetscErrorCode KeepList(const std::vector<PetscInt> &list, Buffer<PetscInt> *kep
 
 } // namespace
 
+template <typename Product>
+static PetscErrorCode Launch(CGFusedWork *work, const CGGhosts &ghosts, Product product, cudaStream_t stream)
+{
+  const CGGhostRows &B      = ghosts.rows;
+  const int          blocks = std::max(1, std::min(BlocksFor((long long)B.count * kGhostLanes, kCGBlock), work->processors));
+  CGState *const     state  = work->mailbox.state();
+
+  PetscFunctionBegin;
+  if (B.single) MultiplyGhosts<kGhostLanes, float><<<blocks, kCGBlock, 0, stream>>>(B, product, work->partial.data(), state);
+  else MultiplyGhosts<kGhostLanes, double><<<blocks, kCGBlock, 0, stream>>>(B, product, work->partial.data(), state);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode CGFusedPrepareGhosts(CGGhosts *ghosts, const CSRView &B, PetscScalar *values, bool changed)
 {
   const thrust::counting_iterator<PetscInt> every(0);
   const HasEntries                          has{B.i};
+  CGGhostRows                              &rows = ghosts->rows;
   cudaStream_t                              stream;
 
   PetscFunctionBegin;
-  ghosts->B      = B; /* its arrays may be others, though nothing has changed */
-  ghosts->values = values;
+  ghosts->used = true;
+  rows.i       = B.i; /* the arrays may be others, though nothing has changed */
+  rows.j       = B.j;
+  rows.a       = B.a;
+  rows.values  = values;
   if (!changed) PetscFunctionReturn(PETSC_SUCCESS);
-  ghosts->count = 0;
-  ghosts->number++;
+  rows.count = 0;
   if (!B.nnz) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  if (ghosts->rows.size() < (size_t)B.n + 1) PetscCall(ghosts->rows.Allocate((size_t)B.n + 1));
-  PetscInt *const rows = ghosts->rows.data(), *const found = rows + B.n;
+  if (ghosts->list.size() < (size_t)B.n + 1) PetscCall(ghosts->list.Allocate((size_t)B.n + 1));
+  PetscInt *const list = ghosts->list.data(), *const found = list + B.n;
+  rows.rows = list;
   PetscCall(ghosts->select.Run(
-    [&](void *scratch, size_t &bytes) { return cub::DeviceSelect::If(scratch, bytes, every, rows, found, B.n, has, stream); }));
-  PetscCall(ArrayCopy_CUDA(&ghosts->count, found, sizeof(*found), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+    [&](void *scratch, size_t &bytes) { return cub::DeviceSelect::If(scratch, bytes, every, list, found, B.n, has, stream); }));
+  PetscCall(ArrayCopy_CUDA(&rows.count, found, sizeof(*found), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedPrepareFactorGhosts(CGGhosts *ghosts, const CGFactorGhosts &from)
+{
+  CGGhostRows &rows = ghosts->rows;
+
+  PetscFunctionBegin;
+  ghosts->used = from.W;
+  if (!from.W) PetscFunctionReturn(PETSC_SUCCESS);
+  if (ghosts->arrived.size() < (size_t)from.count) PetscCall(ghosts->arrived.Allocate((size_t)from.count));
+  rows.count  = from.touched;
+  rows.single = (PetscBool)(from.W->precision == FINEPC_SINGLE);
+  rows.rows   = from.rows;
+  rows.i      = from.W->i;
+  rows.j      = from.W->j;
+  rows.a      = from.W->a;
+  rows.values = ghosts->arrived.data();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode CGFusedLaunchGhosts(CGFusedWork *work, const PetscScalar *p, PetscScalar *w, cudaStream_t stream)
 {
-  const CGGhosts &ghosts = work->ghosts;
-  const int       blocks = std::max(1, std::min(BlocksFor((long long)ghosts.count * kGhostLanes, kCGBlock), work->processors));
-
   PetscFunctionBegin;
-  MultiplyGhosts<kGhostLanes><<<blocks, kCGBlock, 0, stream>>>(ghosts.B, ghosts.count, ghosts.rows.data(), ghosts.values,
-                                                               AddToOperator{p, w}, work->partial.data(), work->mailbox.state());
-  FinePCCheckLaunch();
+  PetscCall(Launch(work, work->ghosts, AddToOperator{p, w}, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedLaunchFirstGhosts(CGFusedWork *work, PetscScalar *t, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  if (work->ghosts1.rows.count) PetscCall(Launch(work, work->ghosts1, AddToFirst{work->d, t}, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedLaunchSecondGhosts(CGFusedWork *work, const PetscScalar *r, PetscScalar *z, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  if (work->ghosts2.rows.count) PetscCall(Launch(work, work->ghosts2, AddToSecond{r, z}, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -175,7 +255,7 @@ PetscErrorCode CGFusedPrepareExchange(CGFusedWork *work, CGGhosts *ghosts, const
   PetscCall(NCCLSum(work->nccl, &work->mailbox.state()->own.nn, &work->mailbox.state()->all.nn, 2, stream));
   if (!ghosts->to.empty() || !ghosts->from.empty())
     PetscCall(NCCLExchange(work->nccl, ghosts->to, ghosts->packed.data(), ghosts->from,
-                           ghosts->places.size() ? ghosts->received.data() : ghosts->values, stream));
+                           ghosts->places.size() ? ghosts->received.data() : ghosts->rows.values, stream));
   PetscCallCUDA(cudaStreamSynchronize(stream));
   ghosts->exchange = exchange;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -198,10 +278,10 @@ PetscErrorCode CGFusedBeginExchange(CGFusedWork *work, CGGhosts *ghosts, const P
   PetscCallCUDA(cudaEventRecord(work->forked, stream));
   PetscCallCUDA(cudaStreamWaitEvent(work->aside, work->forked, 0));
   PetscCall(NCCLExchange(work->nccl, ghosts->to, ghosts->packed.data(), ghosts->from,
-                         received ? ghosts->received.data() : ghosts->values, work->aside));
+                         received ? ghosts->received.data() : ghosts->rows.values, work->aside));
   if (received) {
     Scatter<<<BlocksFor(received), kBlockSize, 0, work->aside>>>(received, ghosts->places.data(), ghosts->received.data(),
-                                                                 ghosts->values);
+                                                                 ghosts->rows.values);
     FinePCCheckLaunch();
   }
   PetscCallCUDA(cudaEventRecord(work->joined, work->aside));
@@ -225,7 +305,7 @@ PetscErrorCode CGFusedExchangeOnce_CUDA(CGFusedWork *work, NCCL *nccl, const Nei
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  work->ghosts.values = ghosts;
+  work->ghosts.rows.values = ghosts;
   PetscCall(CGFusedUseNCCL(work, nccl));
   PetscCall(CGFusedPrepareExchange(work, &work->ghosts, *neighbours, work->ghosts.exchange + 1));
   PetscCall(CGFusedBeginExchange(work, &work->ghosts, x, stream));

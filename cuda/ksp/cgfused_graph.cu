@@ -8,6 +8,7 @@
 namespace
 {
 
+constexpr int kCGWaves     = 4; /* of blocks of a product, one after the other, beside an exchange */
 constexpr int kCGPerThread = 4; /* entries of vectors that a thread asks for at once */
 constexpr int kCGIterations =
   4; /* of one launch of the graph, but one with a cycle of multigrid, which takes longer than a launch */
@@ -261,27 +262,19 @@ PetscErrorCode WithKind(const Slices &A, F f)
   return A.single ? f(std::false_type(), float()) : f(std::false_type(), double());
 }
 
-/* Blocks of a product: one for each group of slices where these are few, else as many on every processor. */
-int SliceBlocks(const CGFusedWork *work, const Slices &A)
+/*
+   Blocks of a product: one for each group of slices where these are few, else as many on every processor.
+
+   Beside an exchange, blocks that stay to the end would leave no room on the chip for NCCL's kernel, which comes a moment later, so
+   that nothing ran side by side. Therefore there are more blocks then, which come one after the other, and the exchange, whose
+   stream has priority, gets the room of the first that end.
+*/
+int SliceBlocks(const CGFusedWork *work, const Slices &A, bool beside_exchange)
 {
   const int blocks = BlocksFor((long long)A.count * kWarpSize, kCGBlock);
   if (blocks < work->processors) return blocks;
   const int most = A.even && A.single ? MultiplyBlocks<true, float>() : MultiplyBlocks<false, double>();
-  return std::min(most, (blocks + work->processors - 1) / work->processors) * work->processors;
-}
-
-/*
-   The same for a product beside which an exchange runs. Blocks that stay to the end would leave no room on the chip for NCCL's
-   kernel, which comes a moment later, so that nothing ran side by side; therefore there are more blocks, which come one after the
-   other, and the exchange, whose stream has priority, gets the room of the first that end.
-*/
-int SliceBlocksBesideExchange(const CGFusedWork *work, const Slices &A)
-{
-  constexpr int kWaves = 4; /* up to 4 blocks on a processor: 16 sums of blocks in `partial`, where there is room for 20 */
-  const int     blocks = BlocksFor((long long)A.count * kWarpSize, kCGBlock), at_once = SliceBlocks(work, A);
-  return at_once < work->processors
-           ? at_once
-           : std::min(kWaves * at_once, (blocks + work->processors - 1) / work->processors * work->processors);
+  return std::min(beside_exchange ? kCGWaves * most : most, (blocks + work->processors - 1) / work->processors) * work->processors;
 }
 
 /* Blocks of a kernel over vectors whose threads take kCGPerThread entries at once. */
@@ -326,9 +319,8 @@ PetscErrorCode CGFusedLaunchOperator(CGFusedWork *work, bool early, const PetscS
   PetscFunctionBegin;
   PetscCall(CGFusedWithLanes(work->A.lanes, [&](auto lanes) {
     return WithKind(work->A, [&](auto even, auto value) {
-      return LaunchEarly(early, MultiplyOperator<lanes, even, decltype(value)>,
-                         work->nccl ? SliceBlocksBesideExchange(work, work->A) : SliceBlocks(work, work->A), kCGBlock, stream,
-                         work->A, work->processors, p, w, work->partial.data(), work->mailbox.state());
+      return LaunchEarly(early, MultiplyOperator<lanes, even, decltype(value)>, SliceBlocks(work, work->A, work->nccl), kCGBlock,
+                         stream, work->A, work->processors, p, w, work->partial.data(), work->mailbox.state());
     });
   }));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -360,18 +352,26 @@ PetscErrorCode CGFusedLaunchInverse(CGFusedWork *work, bool early, const PetscSc
     PetscCall(LaunchEarly(early, FinishCycle, CGFusedSumBlocks(work, n), kCGBlock, stream, n, z, r, partial, state));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
+  const bool crosses1 = work->nccl && work->ghosts1.used, crosses2 = work->nccl && work->ghosts2.used;
+  if (crosses1) PetscCall(CGFusedBeginExchange(work, &work->ghosts1, r, stream));
   PetscCall(CGFusedWithLanes(work->W1.lanes, [&](auto lanes) {
     return WithKind(work->W1, [&](auto even, auto value) {
-      return LaunchEarly(early, MultiplyFirst<lanes, even, decltype(value)>, SliceBlocks(work, work->W1), kCGBlock, stream,
-                         work->W1, work->processors, work->d, r, t, state);
+      return LaunchEarly(early && !crosses1, MultiplyFirst<lanes, even, decltype(value)>, SliceBlocks(work, work->W1, crosses1),
+                         kCGBlock, stream, work->W1, work->processors, work->d, r, t, state);
     });
   }));
+  if (crosses1) PetscCall(CGFusedEndExchange(work, &work->ghosts1, stream));
+  if (crosses1) PetscCall(CGFusedLaunchFirstGhosts(work, t, stream));
+  if (crosses2) PetscCall(CGFusedBeginExchange(work, &work->ghosts2, t, stream));
   PetscCall(CGFusedWithLanes(work->W2.lanes, [&](auto lanes) {
     return WithKind(work->W2, [&](auto even, auto value) {
-      return LaunchEarly(early, MultiplySecond<lanes, even, decltype(value)>, SliceBlocks(work, work->W2), kCGBlock, stream,
-                         work->W2, work->processors, t, r, z, partial, state);
+      return LaunchEarly(early && !crosses1 && !crosses2, MultiplySecond<lanes, even, decltype(value)>,
+                         SliceBlocks(work, work->W2, crosses2), kCGBlock, stream, work->W2, work->processors, t, r, z, partial,
+                         state);
     });
   }));
+  if (crosses2) PetscCall(CGFusedEndExchange(work, &work->ghosts2, stream));
+  if (crosses2) PetscCall(CGFusedLaunchSecondGhosts(work, r, z, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -414,21 +414,23 @@ PetscErrorCode CGFusedCaptureIterations(CGFusedWork *work)
 
   PetscFunctionBegin;
   memset((void *)&now, 0, sizeof(now)); /* with its padding, which is compared */
-  now.A          = work->A;
-  now.W1         = work->W1;
-  now.W2         = work->W2;
-  now.d          = work->d;
-  now.cycle      = work->cycle;
-  now.generation = work->cycle ? CMATCHGeneration(work->cycle) : 0;
-  now.x          = work->v.x;
-  now.r          = work->v.r;
-  now.z          = work->v.z;
-  now.p          = work->v.p;
-  now.t          = work->t.data();
-  now.nccl       = work->nccl;
-  now.B          = work->ghosts.B;
-  now.ghosts     = work->ghosts.values;
-  now.number     = work->ghosts.number;
+  now.A                          = work->A;
+  now.W1                         = work->W1;
+  now.W2                         = work->W2;
+  now.d                          = work->d;
+  now.cycle                      = work->cycle;
+  now.generation                 = work->cycle ? CMATCHGeneration(work->cycle) : 0;
+  now.x                          = work->v.x;
+  now.r                          = work->v.r;
+  now.z                          = work->v.z;
+  now.p                          = work->v.p;
+  now.t                          = work->t.data();
+  now.nccl                       = work->nccl;
+  const CGGhosts *const ghosts[] = {&work->ghosts, &work->ghosts1, &work->ghosts2};
+  for (int k = 0; k < 3; k++) {
+    if (ghosts[k]->used) now.ghosts[k] = ghosts[k]->rows;
+    now.exchanges[k] = ghosts[k]->number;
+  }
   if (work->graph && !memcmp(&now, &work->captured, sizeof(now))) PetscFunctionReturn(PETSC_SUCCESS);
   if (work->graph) PetscCallCUDA(cudaGraphExecDestroy(work->graph));
   work->graph = nullptr;

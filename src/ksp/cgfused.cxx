@@ -319,31 +319,32 @@ static PetscErrorCode Create(KSP ksp)
   Level: beginner
 
   Notes:
-  Iterates, iteration counts, reasons, norms, tests, monitors, history and eigenvalue estimates are those of `KSPCG`, to rounding,
-  on several ranks with MPI those of `KSPCG` with `-ksp_cg_single_reduction`, whose recurrences round otherwise. What differs is how
-an iteration runs. On one rank, with a `MATAIJCUSPARSE`, vectors on the GPU, and `PCAFSAI`, `PCSFSAI`, `PCCMATCH`, `PCJACOBI` or
-  `PCNONE`, the scalars and the convergence test stay on the device, sums are made in the kernels that have their operands, and the
-  host learns of the end late; no update is made after it. Small systems run in one kernel that stays. A private copy of the matrix,
-  and of the factors, is kept for it; the view gives its size.
+  Iterates, iteration counts, reasons, norms, tests, monitors, history and eigenvalue estimates are those of `KSPCG`, to
+  rounding, on several ranks with MPI those of `KSPCG` with `-ksp_cg_single_reduction`, whose recurrences round otherwise. What
+  differs is how an iteration runs. On one rank, with a `MATAIJCUSPARSE`, vectors on the GPU, and `PCAFSAI`, `PCSFSAI`,
+  `PCCMATCH`, `PCJACOBI` or `PCNONE`, the scalars and the convergence test stay on the device, sums are made in the kernels that
+  have their operands, and the host learns of the end late; no update is made after it. Small systems run in one kernel that
+  stays. A private copy of the matrix, and of the factors, is kept for it; the view gives its size.
 
   With several ranks, for the same matrices and preconditioners, but for `PCCMATCH`, the products are own ones, too (the path of
-several ranks), and the exchange of vectors goes on during the product with the rank's own block. Where each rank has a GPU of its
-own and there is NCCL, NVIDIA's library for communication between GPUs, sums and exchanges are part of the CUDA graph, so that an
-iteration runs as on one rank, with the same recurrences: two reductions, of which that of the norm goes with that of z^T r. See
-  `KSPCGFusedSetCommunication()`.
+  several ranks), and the exchange of vectors goes on during the product with the rank's own block. Where each rank has a GPU of
+  its own and there is NCCL, NVIDIA's library for communication between GPUs, sums and exchanges are part of the CUDA graph, so
+  that an iteration runs as on one rank, with the same recurrences: two reductions, of which that of the norm goes with that of
+  z^T r. See `KSPCGFusedSetCommunication()`.
 
   Otherwise the ranks communicate by MPI, and the host makes the sums and the test. An iteration has one reduction then, by
-recurrences as those of `KSPCGUseSingleReduction()`. The sums pass through the host's memory even where MPI takes device buffers:
-three numbers are there sooner so. `-ksp_cg_single_reduction 0` asks for two reductions, which take NCCL or the general path, and
-  `-ksp_cg_single_reduction 1` for one, which takes MPI. The recurrences of a single reduction need a symmetric matrix. Where
-boundary rows were replaced by rows of the identity and their columns were kept (`MatZeroRows()`), they are wrong, and `KSPCG` with
-a single reduction diverges. Here p^T A p itself is computed in iterations 1, 2, 4, 8 and so on; if the recurrence is off by more
-than 1e-5 of its terms, the solve goes on with two reductions, as `KSPCG` has them, and `-info` tells it.
+  recurrences as those of `KSPCGUseSingleReduction()`. The sums pass through the host's memory even where MPI takes device
+  buffers: three numbers are there sooner so. `-ksp_cg_single_reduction 0` asks for two reductions, which take NCCL or the
+  general path, and `-ksp_cg_single_reduction 1` for one, which takes MPI. The recurrences of a single reduction need a
+  symmetric matrix. Where boundary rows were replaced by rows of the identity and their columns were kept (`MatZeroRows()`),
+  they are wrong, and `KSPCG` with a single reduction diverges. Here p^T A p itself is computed in iterations 1, 2, 4, 8 and so
+  on; if the recurrence is off by more than 1e-5 of its terms, the solve goes on with two reductions, as `KSPCG` has them, and
+  `-info` tells it.
 
-  A null space, a transposed solve, any other matrix or preconditioner, a rank without rows, two reductions on several ranks with
-MPI, and on one rank a single one, a monitor, and a convergence test other than `KSPConvergedDefault()` and `KSPConvergedSkip()`
-take the general path: `MatMult()` and `PCApply()` with fused vector operations, and a test that the host makes in every iteration.
-The view says which path ran and why.
+  A null space, a transposed solve, any other matrix or preconditioner, a rank without rows, factors that reach other ranks or
+  two reductions on several ranks with MPI, and on one rank a single one, a monitor, and a convergence test other than
+`KSPConvergedDefault()` and `KSPConvergedSkip()` take the general path: `MatMult()` and `PCApply()` with fused vector operations,
+and a test that the host makes in every iteration. The view says which path ran and why.
 
   The general path is an error in a device context of the stream type `PETSC_STREAM_NONBLOCKING`, since PETSc's products may run in
   another stream than the current one.

@@ -13,8 +13,14 @@
    and the test stay where the vectors are. On the GPU a sequence of kernels does an iteration, or one kernel does all of them where
    a barrier of the whole chip costs less than a launch. The host learns of the end late: see "records and stops".
 
-   Several ranks. The host takes part in every sum over ranks. So that there is one such sum an iteration, w and delta come from
-   recurrences, as in KSPCG's single-reduction variant: p = z + b p gives A p = A z + b A p, and the A-orthogonality of the
+   Several ranks with NCCL. The iteration is that of one rank. Before the product, kernels send the entries of p that other ranks
+   need and fetch those that this rank needs, the ghosts, while the product with the rank's own columns runs; the product with the
+   ghosts follows. p.w, and r.z with the norm, are added over the ranks, and the kernel that needs what follows from a sum makes the
+   decision about it. As all ranks have the same bits of a sum, all decide alike. Where the factors of M reach other ranks, their
+   products are made in the same way.
+
+   Several ranks with MPI. The host takes part in every sum over ranks. So that there is one such sum an iteration, w and delta come
+   from recurrences, as in KSPCG's single-reduction variant: p = z + b p gives A p = A z + b A p, and the A-orthogonality of the
    directions gives delta. An iteration is
 
      z = M r,  s = A z
@@ -24,8 +30,7 @@
      p = z + b p,  w = s + b w                  w = A p
      x = x + a p,  r = r - a w
 
-   The product s = A z has two parts: that of the rank's own columns is made while the entries of z that other ranks own, the
-   ghosts, travel.
+   The product s = A z has the same two parts: that of the rank's own columns is made while the ghosts travel.
 
    Reference: M. R. Hestenes, E. Stiefel, Methods of conjugate gradients for solving linear systems, J. Res. NBS 49 (1952) 409-436
 */
@@ -86,6 +91,15 @@ struct CGFusedWork;
 
 struct CMATCHHierarchy;
 
+/* A factor's entries in columns of other ranks, and the exchange by NCCL that brings the entries of the vector for them. */
+struct CGFactorGhosts {
+  const CSR        *W;     /* as in PCInverseGhosts; null if no rank has such entries */
+  PetscInt          count; /* columns */
+  PetscInt          touched;
+  const PetscInt   *rows; /* [touched] that have entries */
+  const Neighbours *neighbours;
+};
+
 /*
    A, and M: 1 (none), D (jacobi), (1 + W2) D (1 + W1) (afsai, sfsai), where W1 and W2 are stored without their unit diagonals, or a
    cycle of multigrid (cmatch).
@@ -98,10 +112,12 @@ struct CGFusedOperators {
   CMATCHHierarchy   *cycle;   /* null for all but cmatch; one rank alone */
 
   /* a rank among several */
-  PetscScalar      *ghosts;     /* where they arrive */
-  NCCL             *nccl;       /* makes the exchange and the sums; null where the host does, by MPI */
-  const Neighbours *neighbours; /* with nccl: the lists of the exchange, */
-  long              exchange;   /* which have another number whenever they are made again */
+  PetscScalar      *ghosts;           /* where they arrive */
+  NCCL             *nccl;             /* makes the exchange and the sums; null where the host does, by MPI */
+  const Neighbours *neighbours;       /* with nccl: the lists of the exchange, */
+  long              exchange;         /* which have another number whenever they are made again */
+  CGFactorGhosts    ghosts1, ghosts2; /* with nccl: M is (1 + W2 + ghosts2.W) D (1 + W1 + ghosts1.W) */
+  long              factor_exchange;  /* the number of their lists */
 };
 
 /* Arrays on the GPU, [n]. z is work. */

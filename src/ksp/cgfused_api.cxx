@@ -105,8 +105,8 @@ PetscErrorCode KSPCGFusedGetCompress(KSP ksp, PetscBool *compress)
 
   Input Parameters:
 + ksp           - the Krylov space context
-- communication - `KSP_CGFUSED_COMMUNICATION_AUTO` (default), `KSP_CGFUSED_COMMUNICATION_MPI` or `KSP_CGFUSED_COMMUNICATION_NCCL`,
-see `KSPCGFusedCommunication`
+- communication - `KSP_CGFUSED_COMMUNICATION_AUTO` (default), `KSP_CGFUSED_COMMUNICATION_MPI` or
+                  `KSP_CGFUSED_COMMUNICATION_NCCL`, see `KSPCGFusedCommunication`
 
   Options Database Key:
 . -ksp_cgfused_communication <communication> - how several ranks make sums and exchange vectors
@@ -114,16 +114,16 @@ see `KSPCGFusedCommunication`
   Level: intermediate
 
   Notes:
-  With NCCL, NVIDIA's library for communication between GPUs, the sums and exchanges are part of the CUDA graph of the iterations,
-as all else is on one rank: the host decides about nothing and learns of the end late. With MPI the host takes part in every
-iteration. Both exchange only what a product needs of other ranks, while the product with the rank's own columns runs.
+  With NCCL, NVIDIA's library for communication between GPUs, the sums and exchanges are part of the CUDA graph of the
+  iterations, as all else is on one rank: the host decides about nothing and learns of the end late. With MPI the host takes
+  part in every iteration. Both exchange only what a product needs of other ranks, while the product with the rank's own columns
+  runs.
 
-  NCCL needs a finepc that was built with NCCL's header, the library libnccl.so.2, which is opened when it is first needed, and a
-GPU of its own for each rank. `KSP_CGFUSED_COMMUNICATION_AUTO` takes MPI where one of these is missing; it is an error if NCCL was
-asked for. Where the general path runs, where a monitor or a convergence test of the program wants the host in every iteration, and
-where
-  `-ksp_cg_single_reduction` asks for the recurrences of a single reduction, all communication is by MPI, whatever is set. On one
-  rank there is none. The view says what was used, and why.
+  NCCL needs a finepc that was built with NCCL's header, the library libnccl.so.2, which is opened when it is first needed, and
+  a GPU of its own for each rank. `KSP_CGFUSED_COMMUNICATION_AUTO` takes MPI where one of these is missing; it is an error if
+  NCCL was asked for. Where the general path runs, where a monitor or a convergence test of the program wants the host in every
+  iteration, and where `-ksp_cg_single_reduction` asks for the recurrences of a single reduction, all communication is by MPI,
+  whatever is set. On one rank there is none. The view says what was used, and why.
 
   NCCL reads variables of the environment such as `NCCL_DEBUG` and `NCCL_NVLS_ENABLE`, and finepc changes none of them.
 

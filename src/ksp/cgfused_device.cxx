@@ -7,7 +7,7 @@
 
 /* ----------------------------------------- the copies ----------------------------------------- */
 
-static PetscErrorCode HasChanged(PetscObject object, const CopiedFrom &from, CopiedFrom *now, PetscBool *changed)
+PetscErrorCode CGFusedHasChanged(PetscObject object, const CopiedFrom &from, CopiedFrom *now, PetscBool *changed)
 {
   PetscFunctionBegin;
   PetscCall(PetscObjectGetId(object, &now->id));
@@ -33,7 +33,26 @@ static PetscLogDouble FlopsOf(const CGFusedOperators &op)
 {
   const PetscLogDouble n = op.A->n;
   return 2. * op.A->nnz + (op.B ? 2. * op.B->nnz : 0) + (op.B && !op.nccl ? 16. : 12.) * n +
-         (op.W1 ? 2. * op.W1->nnz + 2. * op.W2->nnz + 3. * n : 0) + (op.cycle ? op.cycle->flops : 0);
+         (op.W1 ? 2. * op.W1->nnz + 2. * op.W2->nnz + 3. * n : 0) + (op.ghosts1.W ? 2. * op.ghosts1.W->nnz : 0) +
+         (op.ghosts2.W ? 2. * op.ghosts2.W->nnz : 0) + (op.cycle ? op.cycle->flops : 0);
+}
+
+/* The parts of the factors that reach other ranks, if there are any. */
+static PetscErrorCode ConnectFactors(KSP_CGFused *cg, const PCInverse *M, PetscBool changed, CGFusedOperators *op)
+{
+  const PCInverseGhosts *const from[]  = {&M->ghosts1, &M->ghosts2};
+  CGFactorGhosts *const        to[]    = {&op->ghosts1, &op->ghosts2};
+  Neighbours *const            lists[] = {&cg->lists1, &cg->lists2};
+
+  PetscFunctionBegin;
+  if (changed) cg->factor_exchange++;
+  for (int k = 0; k < 2; k++) {
+    if (!from[k]->exchange) continue;
+    if (changed) PetscCall(NeighboursFromSF(from[k]->exchange, lists[k]));
+    *to[k] = CGFactorGhosts{&from[k]->W, from[k]->count, from[k]->touched, from[k]->rows, lists[k]};
+  }
+  op->factor_exchange = cg->factor_exchange;
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode CGFusedPrepareDevice(KSP ksp, const CGFusedPreconditioner &M)
@@ -50,10 +69,11 @@ PetscErrorCode CGFusedPrepareDevice(KSP ksp, const CGFusedPreconditioner &M)
   if (!cg->work) PetscCall(CGFusedCreate_CUDA(&cg->work));
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
   PetscCall(MatGetDiagonalBlock(A, &block));
-  PetscCall(HasChanged((PetscObject)A, cg->A, &A_now, &changes.A));
-  PetscCall(HasChanged((PetscObject)block, cg->block, &block_now, &changes.A));
-  if (M.M || M.cycle) PetscCall(HasChanged((PetscObject)ksp->pc, cg->M, &M_now, &changes.M));
-  cg->A = cg->block = cg->M = CopiedFrom{}; /* until the copies are made */
+  PetscCall(CGFusedHasChanged((PetscObject)A, cg->A, &A_now, &changes.A));
+  PetscCall(CGFusedHasChanged((PetscObject)block, cg->block, &block_now, &changes.A));
+  if (M.M || M.cycle) PetscCall(CGFusedHasChanged((PetscObject)ksp->pc, cg->M, &M_now, &changes.M));
+  if (cg->several && !cg->same_factors) changes.M = PETSC_TRUE; /* on all ranks, since they make exchanges again together */
+  cg->A = cg->block = cg->M = CopiedFrom{};                     /* until the copies are made */
   if (M.jacobi) {
     PetscCall(ApplyToOnes(ksp));
     PetscCall(VecGetArrayReadAndMemType(cg->diagonal, &op.d, &where));
@@ -78,6 +98,7 @@ PetscErrorCode CGFusedPrepareDevice(KSP ksp, const CGFusedPreconditioner &M)
     op.W1 = &M.M->W1;
     op.W2 = &M.M->W2;
     op.d  = M.M->d;
+    if (cg->nccl) PetscCall(ConnectFactors(cg, M.M, changes.M, &op));
   }
   op.cycle = M.cycle;
   PetscCall(CGFusedPrepare_CUDA(cg->work, &op, &changes, cg->compress, cg->path));

@@ -125,7 +125,6 @@ static PetscErrorCode WhyNotWithPreconditioner(KSP ksp, CGFusedPreconditioner *M
     PetscCall(IsOfType((PetscObject)ksp->pc, "the preconditioner is not none, jacobi, afsai, sfsai or cmatch, but ", why));
   else if (query && (!M->M->W1.i || !PetscMemTypeDevice(M->M->where))) why->text = "the factor is on the host";
   else if (query && M->M->carry_bytes) why->text = "the matrix has one-sided couplings";
-  else if (query && M->M->ghosts1.exchange) why->text = "the factor reaches other ranks";
   else if (cycle_query && cg->several) why->text = "multigrid on several ranks";
   else if (cycle_query && (!M->cycle || !PetscMemTypeDevice(M->cycle->where))) why->text = "the multigrid hierarchy is on the host";
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -149,10 +148,11 @@ static PetscErrorCode WhyGeneralHere(KSP ksp, CGFusedPreconditioner *M, CGFusedR
 /* --------------------------------- what all ranks have to say --------------------------------- */
 
 /*
-   Why several ranks exchange by MPI: the host has to do something in every iteration, or it was asked for. With NCCL there are two
-   reductions an iteration. A sum over ranks takes some 6 microseconds there, and the recurrences that save it read and write 24
-   bytes more of each row, which take 10 microseconds at 121^3 unknowns a GPU (shorter ones only where a GPU has less than a
-   million), and round otherwise than those of KSPCG. Therefore the recurrences are those of one rank.
+   Why several ranks exchange by MPI: the host has to do something in every iteration, or it was asked for.
+
+   With NCCL there are two reductions an iteration. A sum over two H200 takes 5.7 microseconds in a graph. The recurrences that save
+   one of the two read and write 24 bytes more of each row, which takes some 10 microseconds at 121^3 unknowns a GPU, and they need
+   a symmetric matrix. So they would be shorter only where a GPU has less than half of that.
 */
 static const char *WhyMPIAsItIsAsked(KSP ksp)
 {
@@ -190,8 +190,9 @@ PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, CGFusedReaso
 {
   KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
   Mat          A;
-  PetscBool    single;
-  int          all[3]; /* whether the ranks can take the path, whether they have the exchange, and whether they want NCCL */
+  CopiedFrom   factors;
+  PetscBool    single, changed = PETSC_FALSE;
+  int          all[4]; /* whether the ranks can take the path, have the exchange, want NCCL, and have the factors */
 
   PetscFunctionBegin;
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
@@ -210,12 +211,16 @@ PetscErrorCode CGFusedWhyGeneral(KSP ksp, CGFusedPreconditioner *M, CGFusedReaso
     all[1] = cg->exchange.sf && now.id == cg->exchange.pattern.id && now.state == cg->exchange.pattern.state;
   }
   all[2] = !*WhyMPIAsItIsAsked(ksp);
-  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, all, 3, MPI_INT, MPI_LAND, PetscObjectComm((PetscObject)ksp)));
+  PetscCall(CGFusedHasChanged((PetscObject)ksp->pc, cg->M, &factors, &changed));
+  all[3] = !changed;
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, all, 4, MPI_INT, MPI_LAND, PetscObjectComm((PetscObject)ksp)));
   if (!all[0] && !*why) why->text = "another rank, which cannot multiply so";
   cg->exchange.same = (PetscBool)all[1];
+  cg->same_factors  = (PetscBool)all[3];
   if (*why) PetscFunctionReturn(PETSC_SUCCESS); /* then it is so on all ranks */
   PetscCall(FindNCCL(ksp, (PetscBool)all[2]));
   PetscCall(CGFusedSingleReduction(ksp, &single));
-  if (!cg->nccl && !single) why->text = "two reductions an iteration were asked for, which take NCCL";
+  if (!cg->nccl && M->M && M->M->ghosts1.exchange) why->text = "the factor reaches other ranks, which takes NCCL";
+  else if (!cg->nccl && !single) why->text = "two reductions an iteration were asked for, which take NCCL";
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -100,7 +100,10 @@ struct KSP_CGFused {
   CopiedFrom     A, block, M;        /* what the copies in work were made of; block is the rank's own part of a parallel A */
   PetscLogDouble flops = 0;          /* of an iteration */
 
-  CGFusedExchange exchange; /* for products with A */
+  CGFusedExchange exchange;                      /* for products with A */
+  Neighbours      lists1, lists2;                /* of the exchanges for factors that reach other ranks, with NCCL */
+  long            factor_exchange = 0;           /* how often these were made, on all ranks as often */
+  PetscBool       same_factors    = PETSC_FALSE; /* the factors are those of the copies, on all ranks */
 
   /* several right-hand sides, see cgfused_columns.h */
   CGColumnsWork *columns_work = nullptr; /* on the GPU, made when it is first needed */
@@ -148,6 +151,9 @@ PetscErrorCode CGFusedIsOnDevice(Vec, PetscBool *device);
 PetscErrorCode CGFusedWhyGeneral(KSP, CGFusedPreconditioner *, CGFusedReason *why);
 
 /* ------------------------------------- cgfused_device.cxx ------------------------------------- */
+
+/* Whether the object is another one, or in another state, than the one that was copied; what it is now. */
+PetscErrorCode CGFusedHasChanged(PetscObject, const CopiedFrom &from, CopiedFrom *now, PetscBool *changed);
 
 /* Makes the GPU's copies of A and of M those of now, and the exchange; collective. */
 PetscErrorCode CGFusedPrepareDevice(KSP, const CGFusedPreconditioner &);

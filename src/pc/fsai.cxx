@@ -79,19 +79,19 @@ PetscErrorCode PCFSAIPrepare(PC pc, const CSRView *A, PetscBool reuse_pattern, F
 
 static PetscErrorCode DescribeFailure(PC pc, const char type[], PCLocalOutcome *outcome)
 {
-  static const char *const texts[]   = {"", "has an entry that is not finite", "has no diagonal entry",
-                                        "has a diagonal entry that is not positive"};
-  const PC_FSAI           *fsai      = (const PC_FSAI *)pc->data;
-  const FSAIStats         *stats     = &fsai->stats;
-  const PetscInt           row       = fsai->distributed ? fsai->halo.Global(stats->failure_row) : stats->failure_row;
-  char                     block[64] = "";
+  static const char *const texts[] = {"", "has an entry that is not finite", "has no diagonal entry",
+                                      "has a diagonal entry that is not positive"};
+  const PC_FSAI           *fsai    = (const PC_FSAI *)pc->data;
+  const FSAIStats         *stats   = &fsai->stats;
+  PetscInt                 begin;
 
   PetscFunctionBegin;
   outcome->reason = stats->failure == FSAI_NOT_FINITE ? PC_FACTOR_OTHER : PC_FACTOR_NUMERIC_ZEROPIVOT;
-  if (!fsai->distributed) PetscCall(PCLocalNameBlock(pc, block, sizeof(block)));
+  PetscCall(MatGetOwnershipRange(pc->pmat, &begin, nullptr));
+  const PetscInt row = fsai->distributed ? fsai->halo.Global(stats->failure_row) : begin + stats->failure_row;
   PetscCall(PetscSNPrintf(outcome->text, sizeof(outcome->text),
-                          "Row %" PetscInt_FMT "%s %s: %s needs a symmetric positive definite matrix", row, block,
-                          texts[stats->failure], type));
+                          "Row %" PetscInt_FMT " %s: %s needs a symmetric positive definite matrix", row, texts[stats->failure],
+                          type));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -210,7 +210,9 @@ static PetscErrorCode Extend(PC pc, const CSRView *own, CSR *L, PetscInt *first)
 
   PetscFunctionBegin;
   *first = PCFSAIFirst(fsai);
-  if (*first) PetscCall(assemble(own, &fsai->halo.foreign, &fsai->halo.ghosts, L));
+  if (*first)
+    PetscCall(HaloWithinMemory(fsai->halo.type, *first, HaloBytes(&fsai->halo),
+                               [&] { return assemble(own, &fsai->halo.foreign, &fsai->halo.ghosts, L); }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -343,10 +345,12 @@ static PetscErrorCode ConnectPatterns(PC pc, PCLocalPhase *phase)
   PetscCall(HaloSendLists(phase, lists, &received));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   code = CallGuarded(TransposeGhosts, pc, (const std::vector<HaloList> &)received);
+  for (PCInverseGhosts *ghosts : {&M->ghosts1, &M->ghosts2})
+    if (!code) code = CallGuarded(PCInverseListRows, M, ghosts);
   PetscCall(PCLocalPhaseStep(phase, code, nullptr));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PCInverseConnect(M, &M->ghosts1, phase->comm, layout));
-  PetscCall(PCInverseConnect(M, &M->ghosts2, phase->comm, layout));
+  PetscCall(PCInverseConnect(&M->ghosts1, phase->comm, layout));
+  PetscCall(PCInverseConnect(&M->ghosts2, phase->comm, layout));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -6,6 +6,7 @@
 #include <petscdevice.h>
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 
 #include "entry.h"
@@ -157,8 +158,11 @@ private:
       if (phase_->stopped || !more) break;
       PetscCall(HaloSendLists(phase_, lists, &answers));
     }
-    for (PetscInt q : known)
-      if (q < rank_) allowed_.push_back(q);
+    if (!phase_->stopped)
+      PetscCall(Step([&] {
+        std::copy_if(known.begin(), known.end(), std::back_inserter(allowed_), [this](PetscInt q) { return q < rank_; });
+        return PETSC_SUCCESS;
+      }));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -273,6 +277,7 @@ private:
 
     PetscFunctionBegin;
     halo_->begin = begin_;
+    halo_->type  = wish_.type;
     PetscCall(PetscIntSumError(A_.own_i[A_.n], A_.other_i[A_.n], &halo_->nnz));
     PetscCall(MatGetValuesMemType(wish_.A, &halo_->where));
     for (const HaloList &list : wanted_) {
@@ -321,11 +326,15 @@ private:
         }
       ghost_i.push_back((PetscInt)ghost_j.size());
     }
-    PetscCall(::Send(send, halo_->where, &halo_->send));
-    PetscCall(::Send(keep, halo_->where, &halo_->keep));
-    PetscCall(::Send(ghost_place, halo_->where, &halo_->columns));
-    PetscCall(SendPattern(first + A_.n, i, j, halo_->where, &halo_->foreign));
-    PetscCall(SendPattern(first, ghost_i, ghost_j, halo_->where, &halo_->ghosts));
+    PetscCall(HaloWithinMemory(wish_.type, first, j.size() * (sizeof(PetscInt) + sizeof(PetscScalar)), [&] {
+      PetscFunctionBegin;
+      PetscCall(::Send(send, halo_->where, &halo_->send));
+      PetscCall(::Send(keep, halo_->where, &halo_->keep));
+      PetscCall(::Send(ghost_place, halo_->where, &halo_->columns));
+      PetscCall(SendPattern(first + A_.n, i, j, halo_->where, &halo_->foreign));
+      PetscCall(SendPattern(first, ghost_i, ghost_j, halo_->where, &halo_->ghosts));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -411,6 +420,25 @@ PetscErrorCode HaloGather(PCLocalPhase *phase, const HaloWish *wish, bool keep, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode HaloWithinMemory(const char type[], PetscInt rows, size_t bytes, const std::function<PetscErrorCode()> &allocates)
+{
+  PetscErrorCode (*const call)(const std::function<PetscErrorCode()> *) = [](const std::function<PetscErrorCode()> *f) {
+    return (*f)();
+  };
+
+  PetscFunctionBegin;
+  PetscCall(PetscPushErrorHandler(PetscReturnErrorHandler, nullptr)); /* the error below says what there is to say */
+  const PetscErrorCode code = CallGuarded(call, &allocates);
+  PetscCall(PetscPopErrorHandler());
+  PetscCheck(code != PETSC_ERR_MEM, PETSC_COMM_SELF, PETSC_ERR_MEM,
+             "Memory does not hold the %" PetscInt_FMT
+             " rows of other ranks that this rank gathers (%g MB) and what is made of them: "
+             "lower -pc_%s_overlap or -pc_%s_halo_layers",
+             rows, (double)bytes / 1e6, type, type);
+  PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 size_t HaloBytes(const Halo *halo)
 {
   if (!halo->made) return 0;
@@ -492,7 +520,8 @@ PetscErrorCode HaloMessageCreate(const HaloBlocks *blocks, FinePCPrecision preci
                received = blocks->from_start.back() * bytes;
 
   PetscFunctionBegin;
-  message->blocks    = blocks;
+  message->blocks = blocks;
+  message->requests.resize(blocks->to.size() + blocks->from.size());
   message->precision = precision;
   message->where     = where;
   PetscCall(ArrayCreate(sent, where, &message->send));
@@ -523,14 +552,13 @@ PetscErrorCode HaloMessageDeliver(MPI_Comm comm, HaloMessage *message)
   const size_t       bytes    = FinePCPrecisionBytes(message->precision);
   char              *send     = staged ? message->staged_send.data() : (char *)message->send;
   char              *received = staged ? message->staged_received.data() : (char *)message->received;
-  MPI_Request       *requests;
+  MPI_Request *const requests = message->requests.data();
   PetscMPIInt        tag, count, posted = 0;
 
   PetscFunctionBegin;
   if (staged) PetscCall(ArrayCopy(send, message->send, message->staged_send.size(), PETSC_MEMTYPE_HOST, message->where));
   else if (on_device) PetscCall(Fence());
   PetscCall(PetscCommGetNewTag(comm, &tag));
-  PetscCall(PetscMalloc1(blocks.from.size() + blocks.to.size(), &requests));
   for (size_t k = 0; k < blocks.from.size(); k++) {
     PetscCall(PetscMPIIntCast(blocks.from_start[k + 1] - blocks.from_start[k], &count));
     PetscCallMPI(MPI_Irecv(received + blocks.from_start[k] * bytes, count, type, blocks.from[k], tag, comm, requests + posted++));
@@ -540,7 +568,6 @@ PetscErrorCode HaloMessageDeliver(MPI_Comm comm, HaloMessage *message)
     PetscCallMPI(MPI_Isend(send + blocks.to_start[k] * bytes, count, type, blocks.to[k], tag, comm, requests + posted++));
   }
   PetscCallMPI(MPI_Waitall(posted, requests, MPI_STATUSES_IGNORE));
-  PetscCall(PetscFree(requests));
   if (staged)
     PetscCall(ArrayCopy(message->received, received, message->staged_received.size(), message->where, PETSC_MEMTYPE_HOST));
   PetscFunctionReturn(PETSC_SUCCESS);

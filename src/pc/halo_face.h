@@ -8,6 +8,7 @@
 */
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "halo.h"
@@ -21,17 +22,19 @@ struct HaloBlocks {
 
 /* Values on their way, in arrays of the memory of the factor. */
 struct HaloMessage {
-  const HaloBlocks *blocks;
-  FinePCPrecision   precision;
-  PetscMemType      where;
-  void             *send, *received;
-  std::vector<char> staged_send, staged_received; /* on the host, where MPI takes no arrays of the device */
+  const HaloBlocks        *blocks;
+  FinePCPrecision          precision;
+  PetscMemType             where;
+  void                    *send, *received;
+  std::vector<char>        staged_send, staged_received; /* on the host, where MPI takes no arrays of the device */
+  std::vector<MPI_Request> requests;
 };
 PetscErrorCode HaloMessageCreate(const HaloBlocks *, FinePCPrecision, PetscMemType, HaloMessage *);
 PetscErrorCode HaloMessageDeliver(MPI_Comm, HaloMessage *);
 PetscErrorCode HaloMessageDestroy(HaloMessage *);
 
 struct Halo {
+  const char           *type   = "";    /* for messages: "afsai" or "sfsai" */
   bool                  made   = false; /* whether the plan is there */
   PetscMemType          where  = PETSC_MEMTYPE_HOST;
   PetscInt              begin  = 0;        /* number of this rank's first row in the matrix */
@@ -65,6 +68,9 @@ struct HaloWish {
 */
 PetscErrorCode HaloGather(PCLocalPhase *, const HaloWish *, bool keep, Halo *);
 PetscErrorCode HaloReset(Halo *);
+
+/* Calls what allocates memory for so many gathered rows of so many bytes; without memory the error names what to do. */
+PetscErrorCode HaloWithinMemory(const char type[], PetscInt rows, size_t bytes, const std::function<PetscErrorCode()> &);
 
 /* Bytes of the gathered rows and of the plan on this rank. */
 size_t HaloBytes(const Halo *);

@@ -19,7 +19,7 @@ PetscErrorCode PCInverseNeedWork(PCInverse *M, PetscInt columns)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PCInverseConnect(PCInverse *M, PCInverseGhosts *ghosts, MPI_Comm comm, PetscLayout layout)
+PetscErrorCode PCInverseListRows(PCInverse *M, PCInverseGhosts *ghosts)
 {
   std::vector<PetscInt> i(ghosts->W.i ? M->rows + 1 : 0), rows;
 
@@ -31,6 +31,12 @@ PetscErrorCode PCInverseConnect(PCInverse *M, PCInverseGhosts *ghosts, MPI_Comm 
   PetscCall(ArrayCreate(rows.size() * sizeof(PetscInt), M->where, (void **)&ghosts->rows));
   PetscCall(ArrayCopy(ghosts->rows, rows.data(), rows.size() * sizeof(PetscInt), M->where, PETSC_MEMTYPE_HOST));
   PetscCall(ArrayCreate(M->work_columns * ghosts->count * sizeof(PetscScalar), M->where, (void **)&ghosts->values));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCInverseConnect(PCInverseGhosts *ghosts, MPI_Comm comm, PetscLayout layout)
+{
+  PetscFunctionBegin;
   PetscCall(PetscSFCreate(comm, &ghosts->exchange));
   PetscCall(PetscSFSetGraphLayout(ghosts->exchange, layout, ghosts->count, nullptr, PETSC_COPY_VALUES, ghosts->columns));
   PetscCall(PetscSFSetUp(ghosts->exchange));

@@ -48,8 +48,9 @@ constexpr PetscInt kInverseColumns = 4;
 /* Makes the work space for products with so many columns. */
 PetscErrorCode PCInverseNeedWork(PCInverse *, PetscInt columns);
 
-/* Makes what the ghosts need beside W and `columns`, with the layout of the matrix's rows. Collective. */
-PetscErrorCode PCInverseConnect(PCInverse *, PCInverseGhosts *, MPI_Comm, PetscLayout);
+/* Makes what ghosts need beside W and `columns`: first what a rank does alone, then the exchange, with the layout of the rows. */
+PetscErrorCode PCInverseListRows(PCInverse *, PCInverseGhosts *);
+PetscErrorCode PCInverseConnect(PCInverseGhosts *, MPI_Comm, PetscLayout);
 
 /* Bytes of the entries, of the list of their rows, and of the numbers of their columns. */
 size_t PCInverseGhostBytes(const PCInverseGhosts *);
