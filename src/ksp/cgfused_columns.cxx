@@ -221,6 +221,7 @@ static PetscErrorCode SolveOnDevice(KSP ksp, CGFusedBatch &batch)
   BlockArrays  v;
 
   PetscFunctionBegin;
+  PetscCall(CGFence_CUDA()); /* PETSc's own operations on dense matrices may run in another stream */
   if (!cg->columns_work) PetscCall(CGColumnsCreate_CUDA(&cg->columns_work));
   PetscCall(Start(ksp, batch, beta, test, ended));
   if (!batch.Ended()) {
@@ -239,6 +240,7 @@ static PetscErrorCode SolveOnDevice(KSP ksp, CGFusedBatch &batch)
     }
     PetscCall(CGColumnsGetSolution_CUDA(cg->columns_work, left, v.X, v.ldx));
     PetscCall(PetscLogGpuTimeEnd());
+    PetscCall(CGFence_CUDA());
     PetscCall(RestoreArrays(batch, &v));
   }
   for (PetscInt c = 0; c < batch.count; c++) {
