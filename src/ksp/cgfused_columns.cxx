@@ -292,7 +292,9 @@ static PetscErrorCode SolveBatch(KSP ksp, CGFusedBatch *of, bool failed)
 
   PetscFunctionBegin;
   PetscCall(ChooseWay(ksp, batch, failed, &M, &block.why));
-  block.together = (PetscBool)!block.why;
+  block.together = block.why ? nullptr
+                   : cg->why ? "products with all of them at once, as far as the types have these"
+                             : "a graph over interleaved vectors";
   if (block.why) {
     for (PetscInt c = 0; c < batch.count; c++) PetscCall(SolveColumn(ksp, batch, c));
   } else if (cg->why) PetscCall(CGFusedSolveColumnsByHost(ksp, batch));
@@ -401,9 +403,7 @@ PetscErrorCode CGFusedViewColumns(KSP ksp, PetscViewer viewer)
   if (!block.solved) PetscFunctionReturn(PETSC_SUCCESS);
   if (block.together)
     PetscCall(PetscViewerASCIIPrintf(viewer, "  %" PetscInt_FMT " right-hand sides, up to %" PetscInt_FMT " together: %s\n",
-                                     columns, block.at_once,
-                                     cg->why ? "products with all of them at once, as far as the types have these"
-                                             : "a graph over interleaved vectors"));
+                                     columns, block.at_once, block.together));
   else
     PetscCall(PetscViewerASCIIPrintf(viewer, "  %" PetscInt_FMT " right-hand sides, one by one: %s%s\n", columns, block.why.text,
                                      block.why.type));
