@@ -63,7 +63,7 @@ MatObject MakeBlock(Mat A, PetscInt columns, MatType type, const std::function<d
   MUST(MatCreate(PetscObjectComm((PetscObject)A), X.put()));
   MUST(MatSetSizes(X, rows, PETSC_DECIDE, PETSC_DETERMINE, columns));
   MUST(MatSetType(X, type));
-  MUST(MatDenseSetLDA(X, rows + more));
+  if (more) MUST(MatDenseSetLDA(X, rows + more));
   MUST(MatSetUp(X));
   MUST(MatDenseGetArrayWrite(X, &x));
   for (PetscInt c = 0; c < columns; c++)

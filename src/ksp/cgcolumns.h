@@ -12,6 +12,9 @@
      z = t + W2 t,  z.z,  x = x + a p,  p = z + b p     the test of the norm
 
    Where the norm is that of r, r = r - a w is kept, too. Without W1 and W2, t is r, and z is D t.
+
+   In the three kernels the entries of ten block vectors are read or written, 80 bytes a row and column beside the matrices, and 96
+   where r is kept. A solve for one right-hand side reads and writes 128, since z and r are stored there.
 */
 #pragma once
 

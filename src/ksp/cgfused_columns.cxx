@@ -221,6 +221,7 @@ static PetscErrorCode SolveOnDevice(KSP ksp, CGFusedBatch &batch)
   BlockArrays  v;
 
   PetscFunctionBegin;
+  PetscCall(CGFence_CUDA()); /* PETSc's own operations on dense matrices may run in another stream */
   if (!cg->columns_work) PetscCall(CGColumnsCreate_CUDA(&cg->columns_work));
   PetscCall(Start(ksp, batch, beta, test, ended));
   if (!batch.Ended()) {
@@ -239,6 +240,7 @@ static PetscErrorCode SolveOnDevice(KSP ksp, CGFusedBatch &batch)
     }
     PetscCall(CGColumnsGetSolution_CUDA(cg->columns_work, left, v.X, v.ldx));
     PetscCall(PetscLogGpuTimeEnd());
+    PetscCall(CGFence_CUDA());
     PetscCall(RestoreArrays(batch, &v));
   }
   for (PetscInt c = 0; c < batch.count; c++) {
@@ -290,7 +292,9 @@ static PetscErrorCode SolveBatch(KSP ksp, CGFusedBatch *of, bool failed)
 
   PetscFunctionBegin;
   PetscCall(ChooseWay(ksp, batch, failed, &M, &block.why));
-  block.together = (PetscBool)!block.why;
+  block.together = block.why ? nullptr
+                   : cg->why ? "products with all of them at once, as far as the types have these"
+                             : "a graph over interleaved vectors";
   if (block.why) {
     for (PetscInt c = 0; c < batch.count; c++) PetscCall(SolveColumn(ksp, batch, c));
   } else if (cg->why) PetscCall(CGFusedSolveColumnsByHost(ksp, batch));
@@ -399,9 +403,7 @@ PetscErrorCode CGFusedViewColumns(KSP ksp, PetscViewer viewer)
   if (!block.solved) PetscFunctionReturn(PETSC_SUCCESS);
   if (block.together)
     PetscCall(PetscViewerASCIIPrintf(viewer, "  %" PetscInt_FMT " right-hand sides, up to %" PetscInt_FMT " together: %s\n",
-                                     columns, block.at_once,
-                                     cg->why ? "products with all of them at once, as far as the types have these"
-                                             : "a graph over interleaved vectors"));
+                                     columns, block.at_once, block.together));
   else
     PetscCall(PetscViewerASCIIPrintf(viewer, "  %" PetscInt_FMT " right-hand sides, one by one: %s%s\n", columns, block.why.text,
                                      block.why.type));

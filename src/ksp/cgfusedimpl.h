@@ -64,7 +64,7 @@ struct CGFusedExchange {
 /* What the last KSPMatSolve() has come to, for the view and the program. */
 struct CGFusedBlock {
   PetscBool                       solved   = PETSC_FALSE; /* there has been one */
-  PetscBool                       together = PETSC_FALSE; /* the columns were solved together */
+  const char                     *together = nullptr;     /* how the columns were solved together, null if they were not */
   PetscInt                        at_once  = 0;           /* at most so many */
   CGFusedReason                   why;                    /* why they were not */
   std::vector<PetscInt>           its;
