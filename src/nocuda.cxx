@@ -68,6 +68,11 @@ PetscErrorCode HaloAssemble_CUDA(const CSRView *, const CSR *, const CSR *, CSR 
   return NoCUDA();
 }
 
+PetscErrorCode HaloRowsOf_CUDA(const CSR *, PetscInt *)
+{
+  return NoCUDA();
+}
+
 PetscErrorCode HaloSplit_CUDA(const CSR *, PetscInt, PetscBool, CSR *, CSR *)
 {
   return NoCUDA();

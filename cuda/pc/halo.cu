@@ -66,6 +66,13 @@ __global__ void SplitRows(CSR W, PetscInt first, bool keep, CSR own, CSR foreign
   }
 }
 
+__global__ void FillRows(CSR W, PetscInt *rows)
+{
+  const PetscInt row = (PetscInt)GridThread();
+  if (row >= W.rows) return;
+  for (PetscInt k = W.i[row]; k < W.i[row + 1]; k++) rows[k] = row;
+}
+
 } // namespace
 
 PetscErrorCode HaloPick_CUDA(FinePCPrecision precision, PetscInt count, const PetscInt *index, PetscInt n, const void *a,
@@ -134,6 +141,18 @@ PetscErrorCode HaloSplit_CUDA(const CSR *W, PetscInt first, PetscBool keep, CSR 
   if (W->precision == FINEPC_SINGLE)
     SplitRows<float, kScanGroup><<<group_blocks, kBlockSize, 0, stream>>>(*W, first, keep, *own, *foreign);
   else SplitRows<double, kScanGroup><<<group_blocks, kBlockSize, 0, stream>>>(*W, first, keep, *own, *foreign);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode HaloRowsOf_CUDA(const CSR *W, PetscInt *rows)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  if (!W->nnz) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  FillRows<<<BlocksFor(W->rows), kBlockSize, 0, stream>>>(*W, rows);
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -148,22 +148,25 @@ PetscErrorCode PCReset_FSAI(PC pc)
 
 /* ---------------------------------- a factor on several ranks --------------------------------- */
 
-/* The entries of blocks are copied from the rank's diagonal block alone. */
-static PetscErrorCode CheckType(PC pc, const char type[])
+/* The single entries of blocks are copied from the rank's diagonal block alone, so that a factor of them stays there. */
+static PetscErrorCode HasBlocks(PC pc, PetscBool *blocks)
 {
-  const Mat A = pc->pmat;
-  PetscBool is_aij, is_blocks;
+  PetscFunctionBegin;
+  *blocks = PETSC_FALSE;
+  if (pc->pmat) PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)pc->pmat, blocks, MATMPIBAIJ, MATMPISBAIJ, ""));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Other types than these have no rows to gather. */
+static PetscErrorCode CheckType(Mat A)
+{
+  PetscBool is_aij;
 
   PetscFunctionBegin;
   PetscCall(PetscObjectBaseTypeCompare((PetscObject)A, MATMPIAIJ, &is_aij));
-  if (is_aij) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscObjectBaseTypeCompareAny((PetscObject)A, &is_blocks, MATMPIBAIJ, MATMPISBAIJ, ""));
-  PetscCheck(
-    !is_blocks, PetscObjectComm((PetscObject)A), PETSC_ERR_SUP,
-    "A factor that reaches other ranks needs a MATAIJ, but the matrix is of type %s: use MatConvert() or -mat_type aij, or "
-    "-pc_%s_overlap 0",
-    ((PetscObject)A)->type_name, type);
-  PetscCall(MatRefuseType(A, "MATAIJ and its subtypes such as MATAIJCUSPARSE", "use MatConvert() or -mat_type aij"));
+  if (!is_aij)
+    PetscCall(
+      MatRefuseType(A, "MATAIJ, MATBAIJ, MATSBAIJ and their subtypes such as MATAIJCUSPARSE", "use MatConvert() or -mat_type aij"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -173,17 +176,20 @@ PetscErrorCode PCFSAIGather(PC pc, const FSAIReach *reach, PCLocalPhase *phase)
   PetscMPIInt  size;
   PetscInt     rows;
   PetscMemType where = PETSC_MEMTYPE_HOST;
+  PetscBool    blocks;
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_size(phase->comm, &size));
-  const bool distributed = size > 1 && reach->overlap > 0 && reach->layers > 0, as_before = distributed == fsai->distributed;
+  PetscCall(HasBlocks(pc, &blocks));
+  const bool distributed = size > 1 && reach->overlap > 0 && reach->layers > 0 && !blocks,
+             as_before   = distributed == fsai->distributed;
   if (!distributed) {
     if (!as_before) PetscCall(PCReset_FSAI(pc));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   fsai->distributed = true;
   fsai->deepest     = reach->deepest;
-  PetscCall(CheckType(pc, reach->type));
+  PetscCall(CheckType(pc->pmat));
   bool search = true;
   if (!phase->outcome->code) {
     PetscCall(MatGetLocalSize(pc->pmat, &rows, nullptr));
@@ -216,6 +222,24 @@ static PetscErrorCode Extend(PC pc, const CSRView *own, CSR *L, PetscInt *first)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The rows and columns of the entries of W, on the host, without its row starts, which are many more. */
+static PetscErrorCode ReadEntries(const CSR *W, std::vector<PetscInt> *rows, std::vector<PetscInt> *columns)
+{
+  const size_t bytes = W->nnz * sizeof(PetscInt);
+  const auto   find  = PetscMemTypeDevice(W->where) ? HaloRowsOf_CUDA : HaloRowsOf_Host;
+  PetscInt    *found;
+
+  PetscFunctionBegin;
+  rows->resize(W->nnz);
+  columns->resize(W->nnz);
+  PetscCall(ArrayCreate(bytes, W->where, (void **)&found));
+  PetscCall(find(W, found));
+  PetscCall(ArrayCopy(rows->data(), found, bytes, PETSC_MEMTYPE_HOST, W->where));
+  PetscCall(ArrayDestroy(W->where, (void **)&found));
+  PetscCall(ArrayCopy(columns->data(), W->j, bytes, PETSC_MEMTYPE_HOST, W->where));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
    The foreign columns of W1 that have entries become those of ghosts1, and each owner of such columns gets a list of its row, the
    row of the entry, and the place of the entry, from which ghosts2 is made.
@@ -226,8 +250,9 @@ static PetscErrorCode CompressGhosts(PC pc, PetscMPIInt size, const PetscInt ran
   PCInverseGhosts      *ghosts = &fsai->inverse.ghosts1;
   const Halo           &halo   = fsai->halo;
   HaloBlocks           &blocks = fsai->transposed.blocks;
-  std::vector<PetscInt> number(halo.First(), -1), columns, order, row_of, send;
-  CSR                   host{};
+  std::vector<PetscInt> number(halo.First(), -1), columns, order, row_of, column_of, rows, send;
+  bool                  cut           = false; /* whether the layers may have cut the row of the entry before */
+  const auto            number_is_cut = [&](PetscInt c) { return halo.cut[c] && halo.layers && halo.layers < fsai->deepest; };
 
   PetscFunctionBegin;
   fsai->limited = 0;
@@ -235,33 +260,31 @@ static PetscErrorCode CompressGhosts(PC pc, PetscMPIInt size, const PetscInt ran
     PetscCall(CSRDestroy(&ghosts->W));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCall(CSRCopyToHost(&ghosts->W, &host));
-  row_of.resize(host.nnz);
-  for (PetscInt row = 0; row < host.rows; row++) {
-    bool cut = false;
-    for (PetscInt k = host.i[row]; k < host.i[row + 1]; k++) {
-      number[host.j[k]] = 0;
-      row_of[k]         = row;
-      cut               = cut || halo.cut[host.j[k]];
-    }
-    fsai->limited += cut && halo.layers && halo.layers < fsai->deepest;
+  const PetscInt nnz = ghosts->W.nnz;
+  PetscCall(ReadEntries(&ghosts->W, &row_of, &column_of));
+  for (PetscInt k = 0; k < nnz; k++) {
+    const bool new_row = rows.empty() || rows.back() != row_of[k], is_cut = number_is_cut(column_of[k]);
+    if (new_row) rows.push_back(row_of[k]);
+    cut                  = (cut && !new_row) || is_cut;
+    number[column_of[k]] = 0;
+    if (k + 1 == nnz || row_of[k + 1] != row_of[k]) fsai->limited += cut;
   }
   for (PetscInt c = 0; c < halo.First(); c++) {
     if (number[c] < 0) continue;
     number[c] = (PetscInt)columns.size();
     columns.push_back(halo.rows[c]);
   }
-  for (PetscInt k = 0; k < host.nnz; k++) host.j[k] = number[host.j[k]];
-  PetscCall(ArrayCopy(ghosts->W.j, host.j, host.nnz * sizeof(PetscInt), ghosts->W.where, PETSC_MEMTYPE_HOST));
+  for (PetscInt &column : column_of) column = number[column];
+  PetscCall(ArrayCopy(ghosts->W.j, column_of.data(), nnz * sizeof(PetscInt), ghosts->W.where, PETSC_MEMTYPE_HOST));
   ghosts->W.columns = ghosts->count = (PetscInt)columns.size();
   PetscCall(PetscMalloc1(columns.size(), &ghosts->columns));
   std::copy(columns.begin(), columns.end(), ghosts->columns);
 
-  order.resize(host.nnz); /* by column, and in a column by row */
+  order.resize(nnz); /* by column, and in a column by row */
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](PetscInt a, PetscInt b) { return host.j[a] < host.j[b]; });
+  std::stable_sort(order.begin(), order.end(), [&](PetscInt a, PetscInt b) { return column_of[a] < column_of[b]; });
   for (PetscInt k : order) {
-    const PetscInt column = columns[host.j[k]];
+    const PetscInt column = columns[column_of[k]];
     if (lists->empty() || column >= ranges[lists->back().rank + 1]) {
       lists->push_back({HaloOwner(size, ranges, column), {}});
       blocks.to.push_back(lists->back().rank);
@@ -272,9 +295,9 @@ static PetscErrorCode CompressGhosts(PC pc, PetscMPIInt size, const PetscInt ran
     blocks.to_start.back()++;
     send.push_back(k);
   }
-  PetscCall(CSRDestroy(&host));
   PetscCall(ArrayCreate(send.size() * sizeof(PetscInt), fsai->inverse.where, (void **)&fsai->transposed.send));
   PetscCall(ArrayCopy(fsai->transposed.send, send.data(), send.size() * sizeof(PetscInt), fsai->inverse.where, PETSC_MEMTYPE_HOST));
+  PetscCall(PCInverseListRows(&fsai->inverse, ghosts, (PetscInt)rows.size(), rows.data()));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -288,7 +311,7 @@ static PetscErrorCode TransposeGhosts(PC pc, const std::vector<HaloList> &lists)
   PCInverse            *M      = &fsai->inverse;
   PCInverseGhosts      *ghosts = &M->ghosts2;
   HaloBlocks           &blocks = fsai->transposed.blocks;
-  std::vector<PetscInt> start(M->rows + 1, 0), columns, j, place;
+  std::vector<PetscInt> start(M->rows + 1, 0), columns, j, place, rows;
   PetscInt              at = 0;
 
   PetscFunctionBegin;
@@ -313,6 +336,8 @@ static PetscErrorCode TransposeGhosts(PC pc, const std::vector<HaloList> &lists)
       j[to]             = (PetscInt)(std::lower_bound(columns.begin(), columns.end(), list.numbers[k + 1]) - columns.begin());
       place[to]         = at++;
     }
+  for (PetscInt row = 0; row < M->rows; row++)
+    if (start[row] < start[row + 1]) rows.push_back(row);
   ghosts->count = (PetscInt)columns.size();
   PetscCall(PetscMalloc1(columns.size(), &ghosts->columns));
   std::copy(columns.begin(), columns.end(), ghosts->columns);
@@ -321,6 +346,7 @@ static PetscErrorCode TransposeGhosts(PC pc, const std::vector<HaloList> &lists)
   PetscCall(ArrayCopy(ghosts->W.j, j.data(), j.size() * sizeof(PetscInt), M->where, PETSC_MEMTYPE_HOST));
   PetscCall(ArrayCreate(place.size() * sizeof(PetscInt), M->where, (void **)&fsai->transposed.place));
   PetscCall(ArrayCopy(fsai->transposed.place, place.data(), place.size() * sizeof(PetscInt), M->where, PETSC_MEMTYPE_HOST));
+  PetscCall(PCInverseListRows(M, ghosts, (PetscInt)rows.size(), rows.data()));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -345,8 +371,6 @@ static PetscErrorCode ConnectPatterns(PC pc, PCLocalPhase *phase)
   PetscCall(HaloSendLists(phase, lists, &received));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   code = CallGuarded(TransposeGhosts, pc, (const std::vector<HaloList> &)received);
-  for (PCInverseGhosts *ghosts : {&M->ghosts1, &M->ghosts2})
-    if (!code) code = CallGuarded(PCInverseListRows, M, ghosts);
   PetscCall(PCLocalPhaseStep(phase, code, nullptr));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PCInverseConnect(&M->ghosts1, phase->comm, layout));
@@ -423,11 +447,15 @@ PetscErrorCode PCFSAISetOperations(PC pc, PC_FSAI *fsai, PC_Local::Compute compu
 
 PetscErrorCode PCViewBegin_FSAI(PC pc, PetscViewer viewer, PetscInt overlap, PetscInt layers, PetscBool *is_ascii)
 {
-  PC_FSAI *fsai = (PC_FSAI *)pc->data;
+  PC_FSAI  *fsai = (PC_FSAI *)pc->data;
+  PetscBool blocks;
 
   PetscFunctionBegin;
-  fsai->reaches_others = overlap > 0 && layers > 0;
+  PetscCall(HasBlocks(pc, &blocks));
+  fsai->reaches_others = overlap > 0 && layers > 0 && !blocks;
   PetscCall(PCViewBegin_Local(pc, viewer, is_ascii));
+  if (*is_ascii && blocks && overlap > 0)
+    PetscCall(PetscViewerASCIIPrintf(viewer, "reaches no other rank, since the matrix is one of blocks: for that use MATAIJ\n"));
   if (*is_ascii && fsai->reaches_others)
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "reaches lower-numbered ranks within %" PetscInt_FMT

@@ -26,3 +26,7 @@ PetscErrorCode HaloAssemble_CUDA(const CSRView *own, const CSR *foreign, const C
 */
 PetscErrorCode HaloSplit_Host(const CSR *W, PetscInt first, PetscBool keep, CSR *own, CSR *foreign);
 PetscErrorCode HaloSplit_CUDA(const CSR *W, PetscInt first, PetscBool keep, CSR *own, CSR *foreign);
+
+/* rows[k] is the row of entry k, for all entries of W. */
+PetscErrorCode HaloRowsOf_Host(const CSR *W, PetscInt *rows);
+PetscErrorCode HaloRowsOf_CUDA(const CSR *W, PetscInt *rows);

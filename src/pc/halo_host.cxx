@@ -77,3 +77,10 @@ PetscErrorCode HaloSplit_Host(const CSR *W, PetscInt first, PetscBool keep, CSR 
   else SplitValues<double>(*W, *own, *foreign);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+PetscErrorCode HaloRowsOf_Host(const CSR *W, PetscInt *rows)
+{
+  PetscFunctionBegin;
+  for (PetscInt row = 0; row < W->rows; row++) std::fill(rows + W->i[row], rows + W->i[row + 1], row);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,8 +1,6 @@
 /* An explicit inverse in two factors is applied, viewed and reset here. */
 #include <petsc/private/petscimpl.h>
 
-#include <vector>
-
 #include "pcinverse.h"
 
 PetscErrorCode PCInverseNeedWork(PCInverse *M, PetscInt columns)
@@ -19,17 +17,12 @@ PetscErrorCode PCInverseNeedWork(PCInverse *M, PetscInt columns)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PCInverseListRows(PCInverse *M, PCInverseGhosts *ghosts)
+PetscErrorCode PCInverseListRows(PCInverse *M, PCInverseGhosts *ghosts, PetscInt touched, const PetscInt rows[])
 {
-  std::vector<PetscInt> i(ghosts->W.i ? M->rows + 1 : 0), rows;
-
   PetscFunctionBegin;
-  PetscCall(ArrayCopy(i.data(), ghosts->W.i, i.size() * sizeof(PetscInt), PETSC_MEMTYPE_HOST, M->where));
-  for (PetscInt row = 0; row + 1 < (PetscInt)i.size(); row++)
-    if (i[row] < i[row + 1]) rows.push_back(row);
-  ghosts->touched = (PetscInt)rows.size();
-  PetscCall(ArrayCreate(rows.size() * sizeof(PetscInt), M->where, (void **)&ghosts->rows));
-  PetscCall(ArrayCopy(ghosts->rows, rows.data(), rows.size() * sizeof(PetscInt), M->where, PETSC_MEMTYPE_HOST));
+  ghosts->touched = touched;
+  PetscCall(ArrayCreate(touched * sizeof(PetscInt), M->where, (void **)&ghosts->rows));
+  PetscCall(ArrayCopy(ghosts->rows, rows, touched * sizeof(PetscInt), M->where, PETSC_MEMTYPE_HOST));
   PetscCall(ArrayCreate(M->work_columns * ghosts->count * sizeof(PetscScalar), M->where, (void **)&ghosts->values));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

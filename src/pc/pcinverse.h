@@ -48,8 +48,11 @@ constexpr PetscInt kInverseColumns = 4;
 /* Makes the work space for products with so many columns. */
 PetscErrorCode PCInverseNeedWork(PCInverse *, PetscInt columns);
 
-/* Makes what ghosts need beside W and `columns`: first what a rank does alone, then the exchange, with the layout of the rows. */
-PetscErrorCode PCInverseListRows(PCInverse *, PCInverseGhosts *);
+/*
+   Makes what ghosts need beside W and `columns`: first what a rank does alone, with the rows of W that have entries, on the host,
+   and then the exchange, with the layout of the matrix's rows.
+*/
+PetscErrorCode PCInverseListRows(PCInverse *, PCInverseGhosts *, PetscInt touched, const PetscInt rows[]);
 PetscErrorCode PCInverseConnect(PCInverseGhosts *, MPI_Comm, PetscLayout);
 
 /* Bytes of the entries, of the list of their rows, and of the numbers of their columns. */

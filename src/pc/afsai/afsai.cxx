@@ -204,8 +204,9 @@ static PetscErrorCode Create(PC pc)
   The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. With several ranks
   each rank takes its diagonal block, as `PCBJACOBI` does, unless `PCAFSAISetOverlap()` lets G reach other ranks. Then each rank
 gathers rows near its border from lower-numbered ranks once a set-up, new values alone if the nonzeros of the matrix have stayed,
-and computes its rows of G from them and its own. That needs a `MATAIJ`. The gathered rows are in double precision and take 12 bytes
-an entry, and while a rank computes, there is a copy of all of its rows; the view tells their number and their bytes.
+and computes its rows of G from them and its own. With matrices of blocks G stays in the rank's block. The gathered rows are in
+double precision and take 12 bytes an entry, and while a rank computes, there is a copy of all of its rows; the view tells their
+number and their bytes.
 
   The single entries of a `MATBAIJ`, a `MATSBAIJ` or a `MATBAIJCUDA` are copied once and new values into the same memory, for a
   `MATBAIJCUDA` on the GPU; the view tells the size of the blocks and of the copy. Other subtypes of `MATAIJ` are read on the host:
