@@ -137,7 +137,7 @@ static PetscErrorCode MeasureProductIn(const BSRView &A, const CuSPARSE &cuspars
   const auto own = [&]() {
     PetscFunctionBeginUser;
     for (PetscInt k = 0; k < kProducts; k++)
-      PetscCall(BSRMultiply_CUDA(W, (const PetscScalar *)own_x.data, nullptr, (PetscScalar *)own_y.data, PETSC_FALSE));
+      PetscCall(BSRMultiply_CUDA(W, 1, (const PetscScalar *)own_x.data, 0, nullptr, 0, (PetscScalar *)own_y.data, 0, PETSC_FALSE));
     PetscFunctionReturn(PETSC_SUCCESS);
   };
   PetscCall(TimeOnDevice(repeats, [&]() { return delay.Run(); }, own, &product->own));
@@ -300,8 +300,9 @@ static PetscErrorCode ApplyInverses(PC pc, Vec r, Vec z)
   PetscScalar *const middle = (PetscScalar *)inverses->middle.data;
   PetscCall(VecGetArrayReadAndMemType(r, &r_a, nullptr));
   PetscCall(VecGetArrayWriteAndMemType(z, &z_a, nullptr));
-  PetscCall(BSRMultiply_CUDA(&inverses->N[BISAI_LOWER], r_a, r_a, middle, PETSC_FALSE)); /* the unit diagonal is not stored */
-  PetscCall(BSRMultiply_CUDA(&inverses->N[BISAI_UPPER], middle, nullptr, z_a, PETSC_TRUE));
+  PetscCall(
+    BSRMultiply_CUDA(&inverses->N[BISAI_LOWER], 1, r_a, 0, r_a, 0, middle, 0, PETSC_FALSE)); /* the unit diagonal is not stored */
+  PetscCall(BSRMultiply_CUDA(&inverses->N[BISAI_UPPER], 1, middle, 0, nullptr, 0, z_a, 0, PETSC_TRUE));
   PetscCall(VecRestoreArrayWriteAndMemType(z, &z_a));
   PetscCall(VecRestoreArrayReadAndMemType(r, &r_a));
   PetscFunctionReturn(PETSC_SUCCESS);
