@@ -108,7 +108,7 @@ PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *work, const CGFusedOperators *op
 
 PetscErrorCode CGFusedStart_CUDA(CGFusedWork *work, const CGFusedVectors *v, PetscBool guess, CGNorm norm, CGSums *sums)
 {
-  const CGState *seen = nullptr;
+  const CGState *seen;
   cudaStream_t   stream;
   CGScalars      s{};
   CGTest         test{};

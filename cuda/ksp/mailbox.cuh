@@ -126,6 +126,7 @@ public:
     const int slot = (int)(arrived_ % kCGInFlight);
 
     PetscFunctionBegin;
+    *state = nullptr; /* until there is one */
     if (pinned_) PetscCall(Await(event_[slot]));
     else {
       PetscCallCUDA(cudaStreamWaitEvent(aside_, event_[slot], 0));
