@@ -22,8 +22,10 @@ def from_view(view, pattern):
 
 
 def head(run):
-    return (f"backend {run['backend']}, {run['device']}, driver {run['driver']}, {run['ranks']} ranks, PETSc {run['petsc']}, "
-            f"commit {run['commit']}, {run['date']}").replace("driver , ", "")
+    ranks = f"{run['ranks']} rank" + ("s" if run["ranks"] > 1 else "")
+    driver = f", driver {run['driver']}" if run["driver"] else ""
+    made = f"PETSc {run['petsc']}, commit {run['commit']}, {run['date']}"
+    return f"backend {run['backend']}, {run['device']}{driver}, {ranks}, {made}"
 
 
 def main():
@@ -31,6 +33,7 @@ def main():
     parser.add_argument("one")
     parser.add_argument("several", nargs="+")
     parser.add_argument("-o", "--output", required=True)
+    parser.add_argument("--note", default="", help="a sentence about the runs")
     options = parser.parse_args()
 
     with open(options.one, encoding="utf-8") as file:
@@ -38,7 +41,7 @@ def main():
     alone = {(system["name"], result["label"]): result for system in one["systems"] for result in system["results"]}
     lines = ["Hops and layers of a factor that reaches other ranks, made by overlap.py of runs of finepc_bench: k is the overlap,",
              "h the halo layers; \"ratio\" is iterations over those of one rank with the same options; rows and bytes are gathered",
-             "ones, and the largest rank's.", "", "One rank: " + head(one), ""]
+             "ones, and the largest rank's. " + options.note, "", "One rank: " + head(one), ""]
     for path in options.several:
         with open(path, encoding="utf-8") as file:
             run = json.load(file)

@@ -52,6 +52,11 @@ PetscErrorCode CSRMultiply_CUDA(const CSR *, PetscBool, const PetscScalar *, Pet
   return NoCUDA();
 }
 
+PetscErrorCode HaloFence_CUDA()
+{
+  return NoCUDA();
+}
+
 PetscErrorCode CSRMultiplyAdd_CUDA(const CSR *, PetscInt, const PetscInt *, const PetscScalar *, PetscInt, const PetscScalar *,
                                    PetscInt, PetscScalar *, PetscInt)
 {

@@ -773,3 +773,37 @@ TEST_CASE("values picked from two arrays, and products added to some rows", "[ha
           for (void **there : {&d_there, &x_there, &y_there, &rows_there, &index, &to}) MUST(ArrayDestroy(backend.where, there));
         }
 }
+
+/* ----------------------------------------- on a stream ---------------------------------------- */
+
+TEST_CASE("an exchange beside another stream", "[halo][fsai][pc][gpu][mpi]")
+{
+  NEEDS_DEVICE();
+  for (const Type &type : FSAITypes()) {
+    CAPTURE(type.name);
+    const MatObject           A        = Spread(RandomStencil(12, 12, 12, false, 3), DeviceBackend().mat, Even);
+    const PCObject            pc       = MakePC(A, type, kAll);
+    const std::vector<double> expected = Applied(pc);
+    for (int repeat = 0; repeat < 20; repeat++) {
+      const OtherStream scope;
+      CHECK(SameBits(Applied(pc), expected));
+    }
+    CHECK(SameBits(Applied(pc), expected));
+  }
+}
+
+TEST_CASE("cgfused with a factor that reaches other ranks has the iterates of CG", "[halo][fsai][cgfused][mpi]")
+{
+  for (const Type &type : FSAITypes())
+    for (const Backend &backend : Backends()) {
+      CAPTURE(type.name, backend.name);
+      const std::string options = "-ksp_rtol 1e-8 -ksp_norm_type unpreconditioned -@overlap 1 -@setup_precision double "
+                                  "-@factor_precision double ";
+      const MatObject   A       = Spread(RandomStencil(12, 12, 12, false, 3), backend.mat, Even);
+      const KSPObject   cg = MakeKSP(A, type, options), fused = MakeKSP(A, type, options + "-ksp_type cgfused");
+      const Solution    theirs = Solve(cg), mine = Solve(fused);
+      CHECK(mine.reason == theirs.reason);
+      CHECK(std::abs(mine.iterations - theirs.iterations) <= 1);
+      CHECK(mine.true_residual < 1e-7);
+    }
+}

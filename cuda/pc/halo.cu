@@ -156,3 +156,13 @@ PetscErrorCode HaloRowsOf_CUDA(const CSR *W, PetscInt *rows)
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+PetscErrorCode HaloFence_CUDA()
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  if (stream != PetscDefaultCudaStream) PetscCallCUDA(cudaDeviceSynchronize());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -30,3 +30,9 @@ PetscErrorCode HaloSplit_CUDA(const CSR *W, PetscInt first, PetscBool keep, CSR 
 /* rows[k] is the row of entry k, for all entries of W. */
 PetscErrorCode HaloRowsOf_Host(const CSR *W, PetscInt *rows);
 PetscErrorCode HaloRowsOf_CUDA(const CSR *W, PetscInt *rows);
+
+/*
+   PetscSF works on PETSc's default stream, and knows no other. Where the current stream is another one, this waits for both: before
+   an exchange begins with what was written on the current stream, and after it has ended, before that stream reads what came.
+*/
+PetscErrorCode HaloFence_CUDA();

@@ -1,6 +1,7 @@
 /* An explicit inverse in two factors is applied, viewed and reset here. */
 #include <petsc/private/petscimpl.h>
 
+#include "halo.h"
 #include "pcinverse.h"
 
 PetscErrorCode PCInverseNeedWork(PCInverse *M, PetscInt columns)
@@ -59,7 +60,9 @@ static PetscErrorCode ExchangeBegin(const PCInverse *M, const PCInverseGhosts *g
                                     PetscInt ldx)
 {
   PetscFunctionBegin;
-  for (PetscInt c = 0; ghosts->exchange && c < columns; c++)
+  if (!ghosts->exchange) PetscFunctionReturn(PETSC_SUCCESS);
+  if (PetscMemTypeDevice(M->where)) PetscCall(HaloFence_CUDA());
+  for (PetscInt c = 0; c < columns; c++)
     PetscCall(PetscSFBcastWithMemTypeBegin(ghosts->exchange, MPIU_SCALAR, M->where, X + (size_t)c * ldx, M->where,
                                            ghosts->values + (size_t)c * ghosts->count, MPI_REPLACE));
   PetscFunctionReturn(PETSC_SUCCESS);
