@@ -9,6 +9,7 @@ PetscErrorCode NCCLDeviceName_CUDA(char name[], size_t length)
   int device;
 
   PetscFunctionBegin;
+  PetscCall(PetscDeviceInitialize(PETSC_DEVICE_CUDA)); /* which chooses the GPU of the rank, if nothing has needed one so far */
   PetscCallCUDA(cudaGetDevice(&device));
   PetscCallCUDA(cudaDeviceGetPCIBusId(name, (int)length, device));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -105,9 +105,9 @@ static PetscErrorCode SolveColumn(KSP ksp, CGFusedBatch &batch, PetscInt c)
   PetscCall(MatDenseGetColumnVec(batch.X, c, &x));
   const PetscErrorCode code = IsTransposed(ksp, 0) ? KSPSolveTranspose(ksp, b, x) : KSPSolve(ksp, b, x);
   for (size_t k = 0; k < PETSC_STATIC_ARRAY_LENGTH(views); k++) *views[k] = wanted[k];
-  PetscCall(code);
-  PetscCall(MatDenseRestoreColumnVec(batch.X, c, &x));
+  PetscCall(MatDenseRestoreColumnVec(batch.X, c, &x)); /* after an error, too: B and X are the program's */
   PetscCall(MatDenseRestoreColumnVecRead(batch.B, c, &b));
+  PetscCall(code);
   column.reason = ksp->reason;
   column.its    = ksp->its;
   column.rnorm  = ksp->rnorm;

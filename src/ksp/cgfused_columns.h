@@ -63,11 +63,11 @@ PetscErrorCode CGFusedAsColumn(KSP ksp, CGFusedBatch &batch, PetscInt c, bool ve
   column.ttol               = ksp->ttol;
   ksp->vec_rhs              = rhs;
   ksp->vec_sol              = solution;
-  PetscCall(code);
-  if (vectors) {
+  if (vectors) { /* after an error, too: B and X are the program's */
     PetscCall(MatDenseRestoreColumnVec(batch.X, c, &x));
     PetscCall(MatDenseRestoreColumnVecRead(batch.B, c, &b));
   }
+  PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -79,6 +79,7 @@ static PetscErrorCode ExchangeEnd(const PCInverse *M, const PCInverseGhosts *gho
   for (PetscInt c = 0; c < columns; c++)
     PetscCall(
       PetscSFBcastEnd(ghosts->exchange, MPIU_SCALAR, X + (size_t)c * ldx, ghosts->values + (size_t)c * ghosts->count, MPI_REPLACE));
+  if (PetscMemTypeDevice(M->where)) PetscCall(HaloFence_CUDA());
   if (ghosts->touched) PetscCall(add(&ghosts->W, ghosts->touched, ghosts->rows, d, columns, ghosts->values, ghosts->count, Y, ldy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
