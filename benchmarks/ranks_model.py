@@ -14,7 +14,7 @@ least squares of relative errors. A set-up takes
 
     S = s + n d  +  (g + f h e if the factor reaches other ranks)
 
-s and d from one GPU, g and e from two: f h is the number of rows gathered, faces times layers.
+s and d from one GPU, g and e from two: f h is the number of rows gathered, those of a face times the layers.
 
 Beyond two GPUs nothing was measured. What is assumed for them is in ASSUMED, and printed."""
 import argparse
@@ -49,6 +49,9 @@ class Run:
         self.face = sizes[0] * (sizes[1] if len(sizes) > 1 else sizes[0]) # of a slab
         self.overlap = "overlap 1" in self.options
         self.exchanges = 3 if self.overlap else 1
+        steps, power = (re.search(key + r" (\d+)", self.options) for key in ("max_steps", "sfsai_power"))
+        layers = int(power[1]) if power else min(int(steps[1]), 5) if steps else 5 # the defaults
+        self.gathered = layers * self.face if self.overlap else 0
         self.kind = re.sub(r" -pc_\w+_overlap \d", "", self.options) # the same set on one GPU
         self.where = f"{report['device']}, driver {report['driver']}, commit {report['commit'][:7]}"
 
@@ -97,7 +100,7 @@ class Model:
         (self.sum, self.exchange), *_ = numpy.linalg.lstsq(numpy.array(rows), numpy.array(beyond), rcond=None)
         far = [r for r in two if r.overlap]
         if far:
-            rows = [[1 / r.setup, r.face / r.setup] for r in far]
+            rows = [[1 / r.setup, r.gathered / r.setup] for r in far]
             beyond = [(r.setup - self.setup[r.kind](r.rows)) / r.setup for r in far]
             (self.gather, self.gathered), *_ = numpy.linalg.lstsq(numpy.array(rows), numpy.array(beyond), rcond=None)
         else:
@@ -119,15 +122,15 @@ class Model:
                            for size, count in zip(sizes, messages))
 
     def set_up(self, run):
-        return self.setup[run.kind](run.rows) + (self.gather + run.face * self.gathered if run.overlap else 0)
+        return self.setup[run.kind](run.rows) + (self.gather + run.gathered * self.gathered if run.overlap else 0)
 
 
 def report(model, out):
     say = lambda text="": print(text, file=out) # noqa: E731
     say("# A model of cgfused on many GPUs\n")
     say(f"{model.two[0].where}, two GPUs with a rank on each, NCCL. Fitted: a sum over two ranks {model.sum:.1f} us, an exchange "
-        f"that a product hides {model.exchange:.1f} us; gathering rows {model.gather:.2f} ms and {1e6 * model.gathered:.1f} ns a row "
-        "of a face.\n")
+        f"that a product hides {model.exchange:.1f} us; gathering rows {model.gather:.2f} ms and {1e6 * model.gathered:.0f} ns "
+        "a row.\n")
     say("| system | set | us an iteration | model | % | ms of set-up | model | % |\n|:--|:--|--:|--:|--:|--:|--:|--:|")
     worst = [0.0, 0.0]
     for r in model.two:
@@ -136,7 +139,8 @@ def report(model, out):
         worst[0] = max(worst[0], abs(errors[0]))
         if r.setup > 0.5: # milliseconds; PCJACOBI has none to speak of
             worst[1] = max(worst[1], abs(errors[1]))
-        say(f"| {r.name} | {r.label} | {r.iteration:.1f} | {t:.1f} | {errors[0]:+.0f} | {r.setup:.2f} | {s:.2f} | {errors[1]:+.0f} |")
+        say(f"| {r.name} | {r.label} | {r.iteration:.1f} | {t:.1f} | {errors[0]:+.0f} "
+            f"| {r.setup:.2f} | {s:.2f} | {errors[1]:+.0f} |")
     say(f"\nThe largest error is {worst[0]:.0f} % of an iteration and {worst[1]:.0f} % of a set-up.\n")
     say("Beyond two GPUs the model assumes, and nothing was measured: "
         + ", ".join(f"{key}: {value:g}" for key, value in ASSUMED.items()) + ". Ranks are boxes with six faces.\n")
@@ -145,7 +149,7 @@ def report(model, out):
     say("|--:|:--|--:|" + "--:|" * len(PREDICTED))
     for side in (121, 201):
         for kind in model.iteration:
-            for exchanges in (1, 3) if "fsai" in kind or "afsai" in kind else (1,):
+            for exchanges in (1, 3) if "fsai" in kind else (1,):
                 times = [model.iterate(kind, side**3, p, exchanges, side * side) for p in PREDICTED]
                 say(f"| {side}³ | `{kind}` | {exchanges} | " + " | ".join(f"{t:.0f} ({t / times[0]:.2f})" for t in times) + " |")
     say("\nThe local size below which what is not the rank's own work is the larger part, on 10,000 GPUs:\n")

@@ -154,6 +154,7 @@ Outcome SolveColumns(KSP ksp, Mat B, Mat X)
 void Compare(const Outcome &mine, const Outcome &theirs, bool on_gpu, double tolerance)
 {
   constexpr double kLeft = 1e-5; /* of the error after a solve to 1e-6, or less */
+  if (on_gpu) tolerance *= 10;   /* what rounding makes of the last iterates in some 50 iterations */
   REQUIRE(mine.its.size() == theirs.its.size());
   CHECK(mine.reasons == theirs.reasons);
   REQUIRE(mine.x.size() == theirs.x.size());
@@ -513,8 +514,8 @@ TEST_CASE("columns: kinds of copies", "[cgfused][columns][gpu]")
   for (const System &system : systems)
     for (PetscInt columns : {2, 3, 8, 16})
       for (const char *compress : {"true", "false"})
-        for (const char *pc :
-             {PCNONE, PCJACOBI, "afsai -pc_afsai_factor_precision single", "sfsai -pc_sfsai_factor_precision double"}) {
+        for (const char *pc : {PCNONE, PCJACOBI, "afsai -pc_afsai_factor_precision single",
+                               "sfsai -pc_sfsai_max_row 20 -pc_sfsai_factor_precision double"}) {
           if (columns == 3 && compress == std::string("false")) continue;
           CAPTURE(system.name, columns, compress, pc);
           const MatObject A = CreateMat(system.A, MATAIJCUSPARSE);

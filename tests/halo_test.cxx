@@ -776,7 +776,7 @@ TEST_CASE("values picked from two arrays, and products added to some rows", "[ha
 
 /* ----------------------------------------- on a stream ---------------------------------------- */
 
-TEST_CASE("an exchange beside another stream", "[halo][fsai][pc][gpu][mpi]")
+TEST_CASE("an exchange beside a stream that others do not wait for is refused", "[halo][fsai][pc][gpu][mpi]")
 {
   NEEDS_DEVICE();
   for (const Type &type : FSAITypes()) {
@@ -784,9 +784,12 @@ TEST_CASE("an exchange beside another stream", "[halo][fsai][pc][gpu][mpi]")
     const MatObject           A        = Spread(RandomStencil(12, 12, 12, false, 3), DeviceBackend().mat, Even);
     const PCObject            pc       = MakePC(A, type, kAll);
     const std::vector<double> expected = Applied(pc);
-    for (int repeat = 0; repeat < 20; repeat++) {
+    const VecObject           x = RightVec(A, 11), y = RightVec(A);
+    {
       const OtherStream scope;
-      CHECK(SameBits(Applied(pc), expected));
+      Errors            errors;
+      CHECK((int)PCApply(pc, x, y) == (Ranks() > 1 ? PETSC_ERR_SUP : PETSC_SUCCESS));
+      CHECK(Contains(errors.text, "PETSC_STREAM_DEFAULT") == (Ranks() > 1));
     }
     CHECK(SameBits(Applied(pc), expected));
   }

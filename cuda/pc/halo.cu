@@ -160,9 +160,15 @@ PetscErrorCode HaloRowsOf_CUDA(const CSR *W, PetscInt *rows)
 PetscErrorCode HaloFence_CUDA()
 {
   cudaStream_t stream;
+  unsigned     flags;
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  if (stream != PetscDefaultCudaStream) PetscCallCUDA(cudaDeviceSynchronize());
+  if (stream == PetscDefaultCudaStream) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCallCUDA(cudaStreamGetFlags(stream, &flags));
+  PetscCheck(!(flags & cudaStreamNonBlocking), PETSC_COMM_SELF, PETSC_ERR_SUP,
+             "A factor that reaches other ranks needs a device context of the stream type PETSC_STREAM_DEFAULT, since PETSc's "
+             "exchange may run in another stream: use -pc_afsai_overlap 0 or -pc_sfsai_overlap 0");
+  PetscCallCUDA(cudaDeviceSynchronize());
   PetscFunctionReturn(PETSC_SUCCESS);
 }

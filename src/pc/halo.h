@@ -33,6 +33,7 @@ PetscErrorCode HaloRowsOf_CUDA(const CSR *W, PetscInt *rows);
 
 /*
    PetscSF works on PETSc's default stream, and knows no other. Where the current stream is another one, this waits for both: before
-   an exchange begins with what was written on the current stream, and after it has ended, before that stream reads what came.
+   an exchange begins with what was written on the current stream, and after it has ended, before that stream reads what came. A
+   stream of the type PETSC_STREAM_NONBLOCKING is refused: with three ranks and more the waiting was not enough there.
 */
 PetscErrorCode HaloFence_CUDA();
