@@ -164,11 +164,10 @@ PetscErrorCode HaloFence_CUDA()
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  if (stream == PetscDefaultCudaStream) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCallCUDA(cudaStreamGetFlags(stream, &flags));
   PetscCheck(!(flags & cudaStreamNonBlocking), PETSC_COMM_SELF, PETSC_ERR_SUP,
              "A factor that reaches other ranks needs a device context of the stream type PETSC_STREAM_DEFAULT, since PETSc's "
              "exchange may run in another stream: use -pc_afsai_overlap 0 or -pc_sfsai_overlap 0");
-  PetscCallCUDA(cudaDeviceSynchronize());
+  if (stream) PetscCallCUDA(cudaDeviceSynchronize());
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -32,8 +32,8 @@ PetscErrorCode HaloRowsOf_Host(const CSR *W, PetscInt *rows);
 PetscErrorCode HaloRowsOf_CUDA(const CSR *W, PetscInt *rows);
 
 /*
-   PetscSF works on PETSc's default stream, and knows no other. Where the current stream is another one, this waits for both: before
-   an exchange begins with what was written on the current stream, and after it has ended, before that stream reads what came. A
-   stream of the type PETSC_STREAM_NONBLOCKING is refused: with three ranks and more the waiting was not enough there.
+   PetscSF keeps the stream of its first use. Where the current stream is not the null stream, which waits for others by itself,
+   this waits for all of them: before an exchange begins with what was written on the current stream, and after it has ended, before
+   that stream reads what came. A stream of the type PETSC_STREAM_NONBLOCKING is refused.
 */
 PetscErrorCode HaloFence_CUDA();
