@@ -345,6 +345,25 @@ TEST_CASE("new values on the same nonzeros: only values travel, and the factor i
         }
 }
 
+TEST_CASE("new values after a filter that leaves no entry in columns of other ranks", "[halo][fsai][pc][mpi]")
+{
+  for (const Type &type : FSAITypes())
+    for (const Backend &backend : Backends()) {
+      CAPTURE(type.name, backend.name);
+      const HostBlocks good = Blocks(RandomStencil(9, 3, 1, false, 3)), changed = Changed(good, 4);
+      const MatObject  A     = Spread(RandomStencil(9, 3, 1, false, 3), backend.mat, Even);
+      const PCObject   pc    = MakePC(A, type, std::string(kAll) + "-@postfilter 0.9 -@reuse_pattern 1");
+      const auto       first = Applied(pc);
+      CHECK(!DataOf(pc)->inverse.ghosts1.exchange);
+      SetValues(A, changed);
+      MUST(PCSetUp(pc));
+      if (Ranks() > 1) CHECK((bool)DataOf(pc)->reused);
+      CHECK(!SameBits(Applied(pc), first) == !first.empty());
+      SetValues(A, good);
+      CHECK(Apart(Applied(pc), first) <= 1e-5);
+    }
+}
+
 TEST_CASE("several vectors at once and one after the other, across ranks", "[halo][fsai][pc][mpi]")
 {
   for (const Type &type : FSAITypes())

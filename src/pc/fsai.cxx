@@ -104,7 +104,11 @@ static PetscErrorCode Split(PC_FSAI *fsai, PetscBool reuse_pattern)
   const auto split = PetscMemTypeDevice(M->where) ? HaloSplit_CUDA : HaloSplit_Host;
 
   PetscFunctionBegin;
-  PetscCall(split(&fsai->whole, PCFSAIFirst(fsai), fsai->reused, &M->W1, &M->ghosts1.W));
+  if (fsai->reused && !M->ghosts1.W.i) { /* the pattern that is kept has no foreign entries: see CompressGhosts() */
+    const CSR   &whole = fsai->whole;
+    const size_t bytes = whole.nnz * FinePCPrecisionBytes(whole.precision);
+    PetscCall(ArrayCopy(M->W1.a, whole.a, bytes, M->where, M->where));
+  } else PetscCall(split(&fsai->whole, PCFSAIFirst(fsai), fsai->reused, &M->W1, &M->ghosts1.W));
   if (!reuse_pattern) PetscCall(CSRDestroy(&fsai->whole));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
