@@ -352,7 +352,7 @@ TEST_CASE("new values after a filter that leaves no entry in columns of other ra
       CAPTURE(type.name, backend.name);
       const HostBlocks good = Blocks(RandomStencil(9, 3, 1, false, 3)), changed = Changed(good, 4);
       const MatObject  A     = Spread(RandomStencil(9, 3, 1, false, 3), backend.mat, Even);
-      const PCObject   pc    = MakePC(A, type, std::string(kAll) + "-@postfilter 0.9 -@reuse_pattern 1");
+      const PCObject   pc    = MakePC(A, type, std::string(kAll) + "-@postfilter 1 -@reuse_pattern 1");
       const auto       first = Applied(pc);
       CHECK(!DataOf(pc)->inverse.ghosts1.exchange);
       SetValues(A, changed);
