@@ -35,6 +35,39 @@ bool Has(const std::vector<PetscInt> &sorted, PetscInt number)
   return std::binary_search(sorted.begin(), sorted.end(), number);
 }
 
+/*
+   Where a number is in an ascending list, or -1. A table over the range of the numbers answers at once; if it were many times as
+   long as the list, a search does.
+*/
+class Places {
+public:
+  explicit Places(const std::vector<PetscInt> &sorted) : sorted_(sorted) { Update(); }
+
+  /* To be called when the list has changed. */
+  void Update()
+  {
+    constexpr size_t kLongest = 16; /* entries of the table for each number */
+    table_.clear();
+    if (sorted_.empty()) return;
+    const size_t range = (size_t)(sorted_.back() - sorted_.front()) + 1;
+    if (range > kLongest * sorted_.size()) return;
+    table_.assign(range, -1);
+    for (size_t k = 0; k < sorted_.size(); k++) table_[sorted_[k] - sorted_.front()] = (PetscInt)k;
+  }
+
+  PetscInt Find(PetscInt number) const
+  {
+    if (sorted_.empty() || number < sorted_.front() || number > sorted_.back()) return -1;
+    if (!table_.empty()) return table_[number - sorted_.front()];
+    const auto found = std::lower_bound(sorted_.begin(), sorted_.end(), number);
+    return *found == number ? (PetscInt)(found - sorted_.begin()) : -1;
+  }
+
+private:
+  const std::vector<PetscInt> &sorted_;
+  std::vector<PetscInt>        table_;
+};
+
 /* The lists of ascending rows for their owners. */
 std::vector<HaloList> ByOwner(PetscMPIInt size, const PetscInt ranges[], const std::vector<PetscInt> &rows)
 {
@@ -177,6 +210,7 @@ private:
     bool                  more = true;
 
     PetscFunctionBegin;
+    Places places(halo_->rows);
     halo_->layers = wish_.pattern ? 0 : wish_.layers;
     PetscCall(Step(
       [&] {
@@ -206,14 +240,14 @@ private:
         [&] {
           std::vector<PetscInt> next;
           PetscCheck(received.size() == requests.size(), PETSC_COMM_SELF, PETSC_ERR_PLIB, "A request for rows has no answer");
-          for (size_t r = 0; r < received.size(); r++) Take(requests[r].numbers, received[r].numbers, &next);
-          halo_->rows.insert(halo_->rows.end(), layer.begin(), layer.end());
-          std::sort(halo_->rows.begin(), halo_->rows.end());
+          const auto middle = halo_->rows.insert(halo_->rows.end(), layer.begin(), layer.end());
+          std::inplace_merge(halo_->rows.begin(), middle, halo_->rows.end());
+          places.Update();
+          for (size_t r = 0; r < received.size(); r++) Take(requests[r].numbers, received[r].numbers, places, &next);
           SortUnique(&next);
           layer.clear();
           if (!wish_.pattern && depth < wish_.layers)
-            for (PetscInt row : next)
-              if (!Has(halo_->rows, row) && Allowed(row)) layer.push_back(row);
+            std::copy_if(next.begin(), next.end(), std::back_inserter(layer), [this](PetscInt row) { return Allowed(row); });
           more = !layer.empty();
           return PETSC_SUCCESS;
         },
@@ -255,8 +289,9 @@ private:
     std::sort(known->numbers.begin(), known->numbers.end());
   }
 
-  /* Keeps the columns of the rows, which are also added to `next`. */
-  void Take(const std::vector<PetscInt> &rows, const std::vector<PetscInt> &numbers, std::vector<PetscInt> *next)
+  /* Keeps the columns of the rows, and adds those whose rows are not gathered yet to `next`. */
+  void Take(const std::vector<PetscInt> &rows, const std::vector<PetscInt> &numbers, const Places &gathered,
+            std::vector<PetscInt> *next)
   {
     size_t at = rows.size();
     for (size_t r = 0; r < rows.size(); r++) {
@@ -265,7 +300,7 @@ private:
       at += numbers[r];
     }
     for (size_t k = rows.size(); k < numbers.size(); k++)
-      if (numbers[k] < begin_) next->push_back(numbers[k]);
+      if (numbers[k] < begin_ && gathered.Find(numbers[k]) < 0) next->push_back(numbers[k]);
   }
 
   /* The numbers in the matrix become those of the rank's own, and the blocks of values get their places. */
@@ -274,6 +309,7 @@ private:
     const PetscInt        first = halo_->First();
     std::vector<PetscInt> send, keep, i(1, 0), j, ghost_i(1, 0), ghost_j, ghost_place, local(A_.count, -1);
     HaloBlocks           &blocks = halo_->blocks;
+    const Places          places(halo_->rows);
 
     PetscFunctionBegin;
     halo_->begin = begin_;
@@ -302,11 +338,8 @@ private:
                  rank_, wish_.type, wish_.type);
       for (size_t k = 0; k < g.length; k++, place++) {
         const PetscInt column = column_[g.begin + k];
-        PetscInt       to     = -1;
-        if (column >= begin_ && column < end_) to = first + column - begin_;
-        else if (Has(halo_->rows, column))
-          to = (PetscInt)(std::lower_bound(halo_->rows.begin(), halo_->rows.end(), column) - halo_->rows.begin());
-        else if (Allowed(column)) halo_->cut[row] = 1;
+        const PetscInt to     = column >= begin_ && column < end_ ? first + column - begin_ : places.Find(column);
+        if (to < 0 && Allowed(column)) halo_->cut[row] = 1;
         if (to < 0) continue;
         j.push_back(to);
         keep.push_back(place);
@@ -314,10 +347,7 @@ private:
       i.push_back((PetscInt)j.size());
       blocks.from_start.back() = place;
     }
-    for (PetscInt c = 0; c < A_.count; c++) {
-      const auto found = std::lower_bound(halo_->rows.begin(), halo_->rows.end(), A_.columns[c]);
-      if (found != halo_->rows.end() && *found == A_.columns[c]) local[c] = (PetscInt)(found - halo_->rows.begin());
-    }
+    for (PetscInt c = 0; c < A_.count; c++) local[c] = places.Find(A_.columns[c]);
     for (PetscInt r = 0; r < A_.n; r++) {
       for (PetscInt k = A_.other_i[r]; k < A_.other_i[r + 1]; k++)
         if (local[A_.other_j[k]] >= 0) {
