@@ -191,8 +191,12 @@ static PetscErrorCode AllocateDirect(NCCL *nccl, int size, bool *failed)
 
 PetscErrorCode NCCLOpen_CUDA(char why[])
 {
+  int devices = 0;
+
   PetscFunctionBegin;
-  PetscCall(PetscStrncpy(why, TheLibrary().Why(), kNCCLText));
+  const bool found = cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0;
+  (void)cudaGetLastError(); /* that there is no driver, say */
+  PetscCall(PetscStrncpy(why, found ? TheLibrary().Why() : "ranks have no GPU", kNCCLText));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -292,11 +292,11 @@ static PetscErrorCode CompressGhosts(PC pc, PetscMPIInt size, const PetscInt ran
     if (lists->empty() || column >= ranges[lists->back().rank + 1]) {
       lists->push_back({HaloOwner(size, ranges, column), {}});
       blocks.to.push_back(lists->back().rank);
-      blocks.to_start.push_back(blocks.to_start.back());
+      blocks.to_end.push_back(blocks.Sent());
     }
     lists->back().numbers.push_back(column);
     lists->back().numbers.push_back(halo.begin + row_of[k]);
-    blocks.to_start.back()++;
+    blocks.to_end.back()++;
     send.push_back(k);
   }
   PetscCall(ArrayCreate(send.size() * sizeof(PetscInt), fsai->inverse.where, (void **)&fsai->transposed.send));
@@ -321,7 +321,7 @@ static PetscErrorCode TransposeGhosts(PC pc, const std::vector<HaloList> &lists)
   PetscFunctionBegin;
   for (const HaloList &list : lists) {
     blocks.from.push_back(list.rank);
-    blocks.from_start.push_back(blocks.from_start.back() + (PetscInt)list.numbers.size() / 2);
+    blocks.from_end.push_back(blocks.Received() + (PetscInt)list.numbers.size() / 2);
     for (size_t k = 0; k < list.numbers.size(); k += 2) {
       start[list.numbers[k] - fsai->halo.begin + 1]++;
       columns.push_back(list.numbers[k + 1]);

@@ -14,8 +14,8 @@ constexpr PetscInt kFSAIOverlap = 0, kFSAIMostOverlap = 1000, kFSAIMostLayers = 
 /* How a factor's entries in columns of other ranks come to those ranks, which keep them as rows of G^T. */
 struct FSAITransposed {
   HaloBlocks blocks;
-  PetscInt  *send  = nullptr; /* [to_start.back()] places in ghosts1.W of what is sent */
-  PetscInt  *place = nullptr; /* [from_start.back()] places in what is received of the entries of ghosts2.W */
+  PetscInt  *send  = nullptr; /* [blocks.Sent()] places in ghosts1.W of what is sent */
+  PetscInt  *place = nullptr; /* [blocks.Received()] places in what is received of the entries of ghosts2.W */
 };
 
 /* The data of a type derives from PC_FSAI. */

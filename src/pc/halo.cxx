@@ -319,7 +319,7 @@ private:
     for (const HaloList &list : wanted_) {
       for (PetscInt row : list.numbers) ForRow(row - begin_, [&](PetscInt, PetscInt place) { send.push_back(place); });
       blocks.to.push_back(list.rank);
-      blocks.to_start.push_back((PetscInt)send.size());
+      blocks.to_end.push_back((PetscInt)send.size());
     }
     std::sort(gathered_.begin(), gathered_.end(), [](const Gathered &a, const Gathered &b) { return a.row < b.row; });
     halo_->cut.assign(first, 0);
@@ -329,7 +329,7 @@ private:
       const PetscMPIInt owner = HaloOwner(size_, ranges_, g.row);
       if (blocks.from.empty() || blocks.from.back() != owner) {
         blocks.from.push_back(owner);
-        blocks.from_start.push_back(0);
+        blocks.from_end.push_back(0);
       }
       PetscCheck(column_.size() <= (size_t)PETSC_INT_MAX && j.size() <= (size_t)(PETSC_INT_MAX - halo_->nnz), PETSC_COMM_SELF,
                  PETSC_ERR_SUP,
@@ -345,7 +345,7 @@ private:
         keep.push_back(place);
       }
       i.push_back((PetscInt)j.size());
-      blocks.from_start.back() = place;
+      blocks.from_end.back() = place;
     }
     for (PetscInt c = 0; c < A_.count; c++) local[c] = places.Find(A_.columns[c]);
     for (PetscInt r = 0; r < A_.n; r++) {
@@ -400,7 +400,7 @@ PetscErrorCode PickOwn(Mat A, Halo *halo, HaloMessage *message)
   PetscCall(HaloMessageCreate(&halo->blocks, FINEPC_DOUBLE, halo->where, message));
   PetscCall(MatGetCSR(A, &own));
   PetscCall(MatGetOtherCSR(A, &other));
-  PetscErrorCode code = pick(FINEPC_DOUBLE, halo->blocks.to_start.back(), halo->send, own.A.nnz, own.A.a, other.A.a, message->send);
+  PetscErrorCode code = pick(FINEPC_DOUBLE, halo->blocks.Sent(), halo->send, own.A.nnz, own.A.a, other.A.a, message->send);
   if (!code) code = pick(FINEPC_DOUBLE, halo->ghosts.nnz, halo->columns, other.A.nnz, other.A.a, nullptr, halo->ghosts.a);
   PetscCall(MatRestoreCSR(&other));
   PetscCall(MatRestoreCSR(&own));
@@ -413,8 +413,8 @@ PetscErrorCode PickReceived(Halo *halo, const HaloMessage *message)
   const auto pick = PetscMemTypeDevice(halo->where) ? HaloPick_CUDA : HaloPick_Host;
 
   PetscFunctionBegin;
-  PetscCall(pick(FINEPC_DOUBLE, halo->foreign.nnz, halo->keep, halo->blocks.from_start.back(), message->received, nullptr,
-                 halo->foreign.a));
+  PetscCall(
+    pick(FINEPC_DOUBLE, halo->foreign.nnz, halo->keep, halo->blocks.Received(), message->received, nullptr, halo->foreign.a));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -472,7 +472,7 @@ PetscErrorCode HaloWithinMemory(const char type[], PetscInt rows, size_t bytes, 
 size_t HaloBytes(const Halo *halo)
 {
   if (!halo->made) return 0;
-  const size_t entries = halo->foreign.nnz + halo->ghosts.nnz, places = entries + halo->blocks.to_start.back();
+  const size_t entries = halo->foreign.nnz + halo->ghosts.nnz, places = entries + halo->blocks.Sent();
   return entries * (sizeof(PetscInt) + sizeof(PetscScalar)) +
          (places + halo->foreign.rows + halo->ghosts.rows + 2) * sizeof(PetscInt);
 }
@@ -546,8 +546,7 @@ PetscErrorCode HaloSendLists(PCLocalPhase *phase, const std::vector<HaloList> &s
 
 PetscErrorCode HaloMessageCreate(const HaloBlocks *blocks, FinePCPrecision precision, PetscMemType where, HaloMessage *message)
 {
-  const size_t bytes = FinePCPrecisionBytes(precision), sent = blocks->to_start.back() * bytes,
-               received = blocks->from_start.back() * bytes;
+  const size_t bytes = FinePCPrecisionBytes(precision), sent = blocks->Sent() * bytes, received = blocks->Received() * bytes;
 
   PetscFunctionBegin;
   message->blocks = blocks;
@@ -590,12 +589,14 @@ PetscErrorCode HaloMessageDeliver(MPI_Comm comm, HaloMessage *message)
   else if (on_device) PetscCall(Fence());
   PetscCall(PetscCommGetNewTag(comm, &tag));
   for (size_t k = 0; k < blocks.from.size(); k++) {
-    PetscCall(PetscMPIIntCast(blocks.from_start[k + 1] - blocks.from_start[k], &count));
-    PetscCallMPI(MPI_Irecv(received + blocks.from_start[k] * bytes, count, type, blocks.from[k], tag, comm, requests + posted++));
+    const PetscInt begin = HaloBlocks::Begin(blocks.from_end, k);
+    PetscCall(PetscMPIIntCast(blocks.from_end[k] - begin, &count));
+    PetscCallMPI(MPI_Irecv(received + begin * bytes, count, type, blocks.from[k], tag, comm, requests + posted++));
   }
   for (size_t k = 0; k < blocks.to.size(); k++) {
-    PetscCall(PetscMPIIntCast(blocks.to_start[k + 1] - blocks.to_start[k], &count));
-    PetscCallMPI(MPI_Isend(send + blocks.to_start[k] * bytes, count, type, blocks.to[k], tag, comm, requests + posted++));
+    const PetscInt begin = HaloBlocks::Begin(blocks.to_end, k);
+    PetscCall(PetscMPIIntCast(blocks.to_end[k] - begin, &count));
+    PetscCallMPI(MPI_Isend(send + begin * bytes, count, type, blocks.to[k], tag, comm, requests + posted++));
   }
   PetscCallMPI(MPI_Waitall(posted, requests, MPI_STATUSES_IGNORE));
   if (staged)

@@ -16,8 +16,12 @@
 
 /* One block of values for each neighbour: what this rank sends, and what it receives. */
 struct HaloBlocks {
-  std::vector<PetscMPIInt> to, from;                         /* ranks, ascending */
-  std::vector<PetscInt>    to_start = {0}, from_start = {0}; /* where the blocks begin, and the end of the last one */
+  std::vector<PetscMPIInt> to, from;         /* ranks, ascending */
+  std::vector<PetscInt>    to_end, from_end; /* where the blocks end; each begins where the one before has ended */
+
+  static PetscInt Begin(const std::vector<PetscInt> &end, size_t k) { return k ? end[k - 1] : 0; }
+  PetscInt        Sent() const { return Begin(to_end, to_end.size()); }
+  PetscInt        Received() const { return Begin(from_end, from_end.size()); }
 };
 
 /* Values on their way, in arrays of the memory of the factor. */
@@ -43,7 +47,7 @@ struct Halo {
   std::vector<PetscInt> rows;              /* numbers of the foreign rows in the matrix, ascending */
   std::vector<char>     cut;               /* whether a foreign row has columns on ranks that are allowed, but not among the rows */
   HaloBlocks            blocks;            /* of the values of rows of A */
-  PetscInt             *send    = nullptr; /* [to_start.back()] places of the values that are sent, as HaloPick_X() counts them */
+  PetscInt             *send    = nullptr; /* [blocks.Sent()] places of the values that are sent, as HaloPick_X() counts them */
   PetscInt             *keep    = nullptr; /* [foreign.nnz] places of the values that are kept among those that are received */
   PetscInt             *columns = nullptr; /* [ghosts.nnz] places of the entries of `ghosts` among the rank's own ones */
   CSR                   foreign = {};      /* [rows.size() x rows.size() + own rows] */
