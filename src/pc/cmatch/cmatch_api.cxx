@@ -339,10 +339,10 @@ PetscErrorCode PCCMATCHGetCycle(PC pc, PCCMATCHCycle *cycle)
   Level: intermediate
 
   Note:
-  All smoothers are polynomials of M^{-1} A, whose degree `PCCMATCHSetDegree()` sets. M is the diagonal matrix of the l1 norms of
-  the rows, with which the eigenvalues of M^{-1} A are at most 1 and nothing needs to be estimated; with `PC_CMATCH_SFSAI` and
-  `PC_CMATCH_AFSAI` it is a factored sparse approximate inverse, which saves iterations and costs more in the set-up.
-`PC_CMATCH_CHEBYSHEV` of degree 1 is l1-Jacobi with the relaxation 1.5.
+  All smoothers are polynomials of M^{-1} A, whose degree `PCCMATCHSetDegree()` sets. M is the diagonal matrix of the l1 norms
+  of the rows, with which the eigenvalues of M^{-1} A are at most 1 and nothing needs to be estimated; with `PC_CMATCH_SFSAI`
+  and `PC_CMATCH_AFSAI` it is a factored sparse approximate inverse, which saves iterations and costs more in the set-up.
+  `PC_CMATCH_CHEBYSHEV` of degree 1 is l1-Jacobi with the relaxation 1.5.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetSmoother()`, `PCCMATCHSetDegree()`, `PCCMATCHSmoother`
 @*/

@@ -347,21 +347,21 @@ static PetscErrorCode Create(PC pc)
 
   The matrix is a `MATAIJ`. With a `MATAIJCUSPARSE` that is not bound to the CPU everything runs on the GPU. With several ranks
   each rank takes its diagonal block, as `PCBJACOBI` does, unless `PCSFSAISetOverlap()` lets G reach other ranks. Then each rank
-gathers rows near its border from lower-numbered ranks once a set-up, new values alone if the nonzeros of the matrix have stayed,
-and computes its rows of G from them and its own. With matrices of blocks G stays in the rank's block. The gathered rows are in
-double precision and take 12 bytes an entry, and while a rank computes, there is a copy of all of its rows; the view tells their
-number and their bytes.
+  gathers rows near its border from lower-numbered ranks once a set-up, new values alone if the nonzeros of the matrix have
+  stayed, and computes its rows of G from them and its own. With matrices of blocks G stays in the rank's block. The gathered
+  rows are in double precision and take 12 bytes an entry, and while a rank computes, there is a copy of all of its rows; the
+  view tells their number and their bytes.
 
   The single entries of a `MATBAIJ`, a `MATSBAIJ` or a `MATBAIJCUDA` are copied once and new values into the same memory, for a
   `MATBAIJCUDA` on the GPU; the view tells the size of the blocks and of the copy. Other subtypes of `MATAIJ` are read on the host:
   `MATAIJPERM`, `MATAIJSELL` and `MATAIJCRL` are tested, those of Kokkos, ViennaCL, HIP and MKL are not.
 
-  A coupling that only one of its two rows has is left out of G. If the other row has its diagonal entry alone, such as a Dirichlet
-  row whose column was not zeroed, an application carries the value of this row over to the row that is coupled to it, before G^T G:
-  `KSPCG` converges with such rows whatever the initial guess, as it would not without. M is not symmetric then, and `KSPCGFUSED`
-  takes its general path. Values of other ranks' rows are not carried over: zero the columns, too, with `MatZeroRowsColumns()`, or
-  begin with a guess that has these values. The view counts these couplings, and the pairs of entries that are not equal. For such
-couplings each set-up copies the values of the matrix.
+  A coupling that only one of its two rows has is left out of G. If the other row has its diagonal entry alone, such as a
+  Dirichlet row whose column was not zeroed, an application carries the value of this row over to the row that is coupled to it,
+  before G^T G: `KSPCG` converges with such rows whatever the initial guess, as it would not without. M is not symmetric then,
+  and `KSPCGFUSED` takes its general path. Values of other ranks' rows are not carried over: zero the columns, too, with
+  `MatZeroRowsColumns()`, or begin with a guess that has these values. The view counts these couplings, and the pairs of entries
+  that are not equal. For such couplings each set-up copies the values of the matrix.
 
   A diagonal entry that is missing or not positive, or an entry that is not finite, makes the set-up fail with a `PCFailedReason`.
 

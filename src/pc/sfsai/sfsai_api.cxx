@@ -14,7 +14,7 @@
   Input Parameters:
 + pc - the preconditioner context
 - power - between 0 and 1000; 0 leaves the diagonal, that is `PCJACOBI`, 1 takes the lower triangle of A, 2 (default) one product
-more, by (3.9) of Bernaschi, Bisson, Fantozzi, Janna
+  more, by (3.9) of Bernaschi, Bisson, Fantozzi, Janna
 
   Options Database Key:
 . -pc_sfsai_power <power> - how many products of the recursion of `PCSFSAI` make the pattern of its factor, k
