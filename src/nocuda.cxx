@@ -244,7 +244,12 @@ PetscErrorCode NCCLCreate_CUDA(const char[], PetscMPIInt, PetscMPIInt, NCCL **, 
   return NoCUDA();
 }
 
-PetscErrorCode NCCLConnect_CUDA(NCCL *, PetscMPIInt)
+PetscErrorCode NCCLConnect_CUDA(NCCL *, PetscMPIInt, PetscMPIInt, PetscBool *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode NCCLDisconnect_CUDA(NCCL *)
 {
   return NoCUDA();
 }
@@ -362,7 +367,7 @@ PetscErrorCode CGFusedTimeCommunication_CUDA(CGFusedWork *, int, CGCommunication
   return NoCUDA();
 }
 
-PetscErrorCode CGFusedExchangeOnce_CUDA(CGFusedWork *, NCCL *, const Neighbours *, const PetscScalar *, PetscScalar *)
+PetscErrorCode CGFusedExchangeOnce_CUDA(CGFusedWork *, NCCL *, MPI_Comm, const Neighbours *, const PetscScalar *, PetscScalar *)
 {
   return NoCUDA();
 }

@@ -52,9 +52,9 @@ PetscErrorCode CGFusedDestroy_CUDA(CGFusedWork **work)
 {
   PetscFunctionBegin;
   if (!*work) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(CGFusedForgetGraph_CUDA(*work));
+  PetscCall(CGFusedUseNCCL(*work, nullptr));
   PetscCall((*work)->mailbox.Destroy());
-  if ((*work)->graph) PetscCallCUDA(cudaGraphExecDestroy((*work)->graph));
-  if ((*work)->nccl) NCCLRelease((*work)->nccl);
   for (cudaEvent_t event : {(*work)->forked, (*work)->joined})
     if (event) PetscCallCUDA(cudaEventDestroy(event));
   if ((*work)->aside) PetscCallCUDA(cudaStreamDestroy((*work)->aside));
@@ -97,14 +97,21 @@ PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *work, const CGFusedOperators *op
   if (op->ghosts1.W && changes->M) PetscCall(CGFusedForgetGraph_CUDA(work));
   PetscCall(CGFusedPrepareFactorGhosts(&work->ghosts1, op->ghosts1));
   PetscCall(CGFusedPrepareFactorGhosts(&work->ghosts2, op->ghosts2));
-  if (op->nccl) PetscCall(CGFusedPrepareExchange(work, &work->ghosts, *op->neighbours, op->exchange));
-  if (op->ghosts1.W) PetscCall(CGFusedPrepareExchange(work, &work->ghosts1, *op->ghosts1.neighbours, op->factor_exchange));
-  if (op->ghosts2.W) PetscCall(CGFusedPrepareExchange(work, &work->ghosts2, *op->ghosts2.neighbours, op->factor_exchange));
+  if (op->nccl) PetscCall(CGFusedPrepareExchange(work, &work->ghosts, *op->neighbours, op->exchange, op->comm));
+  if (op->ghosts1.W) PetscCall(CGFusedPrepareExchange(work, &work->ghosts1, *op->ghosts1.neighbours, op->factor_exchange, op->comm));
+  if (op->ghosts2.W) PetscCall(CGFusedPrepareExchange(work, &work->ghosts2, *op->ghosts2.neighbours, op->factor_exchange, op->comm));
   if (work->resident) PetscCall(CGFusedAllocateResident(work));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* ------------------------------------------ the solve ----------------------------------------- */
+
+static void SetSeveral(const CGFusedWork *work, CGScalars *s)
+{
+  s->several = work->nccl != nullptr;
+  s->direct  = work->nccl && work->peers;
+  s->split   = work->nccl && work->factored && work->ghosts2.used && work->ghosts2.rows.count;
+}
 
 PetscErrorCode CGFusedStart_CUDA(CGFusedWork *work, const CGFusedVectors *v, PetscBool guess, CGNorm norm, CGSums *sums)
 {
@@ -118,7 +125,7 @@ PetscErrorCode CGFusedStart_CUDA(CGFusedWork *work, const CGFusedVectors *v, Pet
   work->v   = *v;
   s.stage   = kCGStarting;
   s.a       = 1; /* of r = b - a A x */
-  s.several = work->nccl != nullptr;
+  SetSeveral(work, &s);
   test.norm = norm;
   PetscCall(work->mailbox.Begin(s, test, stream));
   if (guess) PetscCall(CGFusedLaunchProduct(work, false, v->x, v->z, stream));
@@ -138,7 +145,7 @@ PetscErrorCode CGFusedBegin_CUDA(CGFusedWork *work, PetscReal beta, const CGTest
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   s.stage   = kCGRunning;
   s.beta    = beta;
-  s.several = work->nccl != nullptr;
+  SetSeveral(work, &s);
   PetscCall(work->mailbox.Begin(s, *test, stream));
   PetscCallCUDA(cudaMemsetAsync(work->v.p, 0, work->A.rows * sizeof(PetscScalar), stream));
   if (work->resident) PetscCall(CGFusedStartResident(work, stream));

@@ -34,7 +34,8 @@ struct CGGhostRows {
   const PetscInt *rows;   /* [count] */
   const PetscInt *i, *j;  /* of all rows of the rank */
   const void     *a;
-  PetscScalar    *values; /* the ghosts */
+  PetscScalar    *values; /* the ghosts, */
+  const uint4    *words;  /* or where other ranks write them to, if this is not null */
 };
 
 /* What a captured graph was made for: its kernels have these parameters. */
@@ -56,7 +57,7 @@ struct CGFusedCaptured {
 */
 struct CGGhosts {
   explicit CGGhosts(WorkMeter *meter) :
-      list(meter), select(meter), arrived(meter), entries(meter), places(meter), packed(meter), received(meter)
+      list(meter), select(meter), arrived(meter), entries(meter), places(meter), packed(meter), received(meter), there(meter)
   {
   }
 
@@ -72,6 +73,11 @@ struct CGGhosts {
   Buffer<double>                packed, received;
   long                          exchange = -1; /* the number of the exchange that these lists are of */
   long                          number   = 0;  /* of changes of all this */
+
+  /* where the kernels write to other ranks, see peers.cuh */
+  bool            direct = false;
+  PetscInt        slots  = -1; /* the first word of this rank for the ghosts */
+  Buffer<uint4 *> there;       /* the words that the entries go to */
 };
 
 struct CGFusedWork {
@@ -104,7 +110,8 @@ struct CGFusedWork {
 
   /* a rank among several */
   CGGhosts     ghosts{&memory}, ghosts1{&memory}, ghosts2{&memory}; /* of A, W1 and W2 */
-  NCCL        *nccl   = nullptr;                                    /* sums and exchanges are in the graph */
+  NCCL            *nccl  = nullptr; /* sums and exchanges are in the graph */
+  const RankPeers *peers = nullptr; /* they are made by our kernels, but exchanges that have no room */
   cudaStream_t aside  = nullptr;                                    /* of the exchange */
   cudaEvent_t  forked = nullptr, joined = nullptr;
   long         solves  = 0;
@@ -138,8 +145,11 @@ inline int CGFusedSumBlocks(const CGFusedWork *work, PetscInt n)
 PetscErrorCode CGFusedMayStartEarly(bool *early);
 /* Lanes a row of an operator in the sequence. */
 PetscInt CGFusedSequenceLanes(PetscInt rows, PetscInt nnz);
-/* w = A p and p.w by the rank's own columns. On one rank a follows from it; before the first iteration the sum is only kept. */
-PetscErrorCode CGFusedLaunchOperator(CGFusedWork *, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t);
+/*
+   w = A p and p.w by the rank's own columns. On one rank a follows from it; before the first iteration the sum is only kept.
+   `beside`: see IsBeside().
+*/
+PetscErrorCode CGFusedLaunchOperator(CGFusedWork *, bool early, bool beside, const PetscScalar *p, PetscScalar *w, cudaStream_t);
 /* w = A p and p.w, with the exchange, the columns of other ranks and the sum over all ranks where NCCL makes them. */
 PetscErrorCode CGFusedLaunchProduct(CGFusedWork *, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t);
 /* z = M r by W1 and W2 or by a cycle, and what ends an iteration, or the start. */
@@ -174,11 +184,11 @@ PetscErrorCode CGFusedPrepareGhosts(CGGhosts *, const CSRView &B, PetscScalar *v
 /* The same for a factor. */
 PetscErrorCode CGFusedPrepareFactorGhosts(CGGhosts *, const CGFactorGhosts &);
 /* w = w + B ghosts, with the change of p.w, and the rank's sums for whom adds them over the ranks. */
-PetscErrorCode CGFusedLaunchGhosts(CGFusedWork *, const PetscScalar *p, PetscScalar *w, cudaStream_t);
+PetscErrorCode CGFusedLaunchGhosts(CGFusedWork *, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t);
 /* t = t + D W1 ghosts, by the entries of W1 in columns of other ranks. */
-PetscErrorCode CGFusedLaunchFirstGhosts(CGFusedWork *, PetscScalar *t, cudaStream_t);
+PetscErrorCode CGFusedLaunchFirstGhosts(CGFusedWork *, bool early, PetscScalar *t, cudaStream_t);
 /* z = z + W2 ghosts, with the changes of z.z and z.r among the rank's sums. */
-PetscErrorCode CGFusedLaunchSecondGhosts(CGFusedWork *, const PetscScalar *r, PetscScalar *z, cudaStream_t);
+PetscErrorCode CGFusedLaunchSecondGhosts(CGFusedWork *, bool early, const PetscScalar *r, PetscScalar *z, cudaStream_t);
 /* Sums and exchanges are in the graph from now on, or no longer. A graph does not outlive the communicator that it was made with.
  */
 PetscErrorCode CGFusedUseNCCL(CGFusedWork *, NCCL *);
@@ -186,7 +196,7 @@ PetscErrorCode CGFusedUseNCCL(CGFusedWork *, NCCL *);
    Makes the exchange of these lists ready, and connects the ranks. An exchange of the same number is kept: the number must be the
    same on all ranks.
 */
-PetscErrorCode CGFusedPrepareExchange(CGFusedWork *, CGGhosts *, const Neighbours &, long exchange);
+PetscErrorCode CGFusedPrepareExchange(CGFusedWork *, CGGhosts *, const Neighbours &, long exchange, MPI_Comm);
 /* Sends entries of x and fetches the ghosts, aside of what comes into the stream from here on, until the end is called. */
-PetscErrorCode CGFusedBeginExchange(CGFusedWork *, CGGhosts *, const PetscScalar *x, cudaStream_t);
+PetscErrorCode CGFusedBeginExchange(CGFusedWork *, bool early, CGGhosts *, const PetscScalar *x, cudaStream_t);
 PetscErrorCode CGFusedEndExchange(CGFusedWork *, const CGGhosts *, cudaStream_t);

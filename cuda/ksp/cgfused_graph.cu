@@ -22,11 +22,12 @@ constexpr int MultiplyBlocks()
 
 /*
    Calls act(row, sum over the row of W) for all rows, once the kernel before has ended and if the decision in the state lets this
-   one go on, which is what the function gives. Blocks that are on the same processor, which come in turns of `processors`, take
+   one go on, which is what the function gives. With `beside` the kernel before sends entries of x, which do not change, to other
+   ranks, and is not waited for: it lets this one start when what makes x has ended. Blocks that are on the same processor, which come in turns of `processors`, take
    neighbouring slices: these share entries of x.
 */
 template <int Lanes, bool Even, typename V, typename Vector, typename Act>
-__device__ __forceinline__ bool Multiply(const Slices &W, int processors, const CGState *state, Vector x, Act act)
+__device__ __forceinline__ bool Multiply(const Slices &W, int processors, bool beside, const CGState *state, Vector x, Act act)
 {
   const int turns = gridDim.x / processors, block = turns ? blockIdx.x % processors * turns + blockIdx.x / processors : blockIdx.x;
   const int warps = kCGBlock / kWarpSize;
@@ -34,9 +35,10 @@ __device__ __forceinline__ bool Multiply(const Slices &W, int processors, const 
   StreamSlices<Lanes, Even, V>(
     W, block * warps + threadIdx.x / kWarpSize, gridDim.x * warps,
     [&]() {
-      WaitForPrevious();
+      if (!beside) WaitForPrevious();
       LetNextStart();
       idle = state->s.stage >= kCGDecided;
+      if (beside && idle) WaitForPrevious(); /* no sum over ranks shows that it has ended */
     },
     x,
     [&](PetscInt row, double sum) {
@@ -51,11 +53,11 @@ __device__ __forceinline__ bool Multiply(const Slices &W, int processors, const 
 */
 template <int Lanes, bool Even, typename V>
 __global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
-  MultiplyOperator(Slices A, int processors, const double *p, double *w, double *partial, CGState *state)
+  MultiplyOperator(Slices A, int processors, bool beside, const double *p, double *w, double *partial, CGState *state)
 {
   double     delta[1] = {0};
   const bool active   = Multiply<Lanes, Even, V>(
-    A, processors, state, [=](PetscInt j) { return p[j]; },
+    A, processors, beside, state, [=](PetscInt j) { return p[j]; },
     [&](PetscInt row, double sum) {
       w[row] = sum;
       delta[0] += p[row] * sum;
@@ -78,20 +80,20 @@ __global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
 /* t = D (r + W1 r) */
 template <int Lanes, bool Even, typename V>
 __global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
-  MultiplyFirst(Slices W1, int processors, const double *d, const double *r, double *t, const CGState *state)
+  MultiplyFirst(Slices W1, int processors, bool beside, const double *d, const double *r, double *t, const CGState *state)
 {
   Multiply<Lanes, Even, V>(
-    W1, processors, state, [=](PetscInt j) { return r[j]; }, [&](PetscInt row, double sum) { t[row] = d[row] * (r[row] + sum); });
+    W1, processors, beside, state, [=](PetscInt j) { return r[j]; }, [&](PetscInt row, double sum) { t[row] = d[row] * (r[row] + sum); });
 }
 
 /* z = t + W2 t, the sums z.r and z.z, and what follows from them: the last kernel of z = M r. */
 template <int Lanes, bool Even, typename V>
 __global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
-  MultiplySecond(Slices W2, int processors, const double *t, const double *r, double *z, double *partial, CGState *state)
+  MultiplySecond(Slices W2, int processors, bool beside, const double *t, const double *r, double *z, double *partial, CGState *state)
 {
   double     sums[2] = {0, 0};
   const bool active  = Multiply<Lanes, Even, V>(
-    W2, processors, state, [=](PetscInt j) { return t[j]; },
+    W2, processors, beside, state, [=](PetscInt j) { return t[j]; },
     [&](PetscInt row, double sum) {
       const double z_row = t[row] + sum;
       z[row]             = z_row;
@@ -265,7 +267,7 @@ PetscErrorCode WithKind(const Slices &A, F f)
 /*
    Blocks of a product: one for each group of slices where these are few, else as many on every processor.
 
-   Beside an exchange, blocks that stay to the end would leave no room on the chip for NCCL's kernel, which comes a moment later, so
+   Beside an exchange by NCCL, blocks that stay to the end would leave no room on the chip for its kernel, which comes a moment later, so
    that nothing ran side by side. Therefore there are more blocks then, which come one after the other, and the exchange, whose
    stream has priority, gets the room of the first that end.
 */
@@ -283,10 +285,24 @@ int VectorBlocks(const CGFusedWork *work)
   return std::max(1, std::min(BlocksFor(work->A.rows, kCGBlock * kCGPerThread), work->processors * kCGBlocksOnChip));
 }
 
-/* On several ranks what comes behind a sum over all ranks is not launched early: what is ahead of it is not ours. */
+/*
+   Whether the kernel behind an exchange is a product beside it: one that starts while the entries are written to other ranks.
+*/
+bool IsBeside(const CGGhosts &ghosts, bool early)
+{
+  return early && ghosts.direct && ghosts.entries.size();
+}
+
+/* By NCCL, whose kernels take part of the chip */
+bool IsByNCCL(const CGGhosts &ghosts)
+{
+  return !ghosts.direct && !(ghosts.to.empty() && ghosts.from.empty());
+}
+
+/* What comes behind a sum over all ranks by NCCL is not launched early: what is ahead of it is not ours. */
 PetscErrorCode LaunchIterations(CGFusedWork *work, cudaStream_t stream)
 {
-  const bool several = work->nccl, early = work->early && !several;
+  const bool several = work->nccl, early = work->early && (!several || work->peers);
 
   PetscFunctionBegin;
   for (int k = 0; k < (work->cycle ? 1 : kCGIterations); k++) {
@@ -314,13 +330,15 @@ PetscInt CGFusedSequenceLanes(PetscInt rows, PetscInt nnz)
   return lanes;
 }
 
-PetscErrorCode CGFusedLaunchOperator(CGFusedWork *work, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t stream)
+PetscErrorCode CGFusedLaunchOperator(CGFusedWork *work, bool early, bool beside, const PetscScalar *p, PetscScalar *w,
+                                     cudaStream_t stream)
 {
   PetscFunctionBegin;
   PetscCall(CGFusedWithLanes(work->A.lanes, [&](auto lanes) {
     return WithKind(work->A, [&](auto even, auto value) {
-      return LaunchEarly(early, MultiplyOperator<lanes, even, decltype(value)>, SliceBlocks(work, work->A, work->nccl), kCGBlock,
-                         stream, work->A, work->processors, p, w, work->partial.data(), work->mailbox.state());
+      return LaunchEarly(early, MultiplyOperator<lanes, even, decltype(value)>,
+                         SliceBlocks(work, work->A, work->nccl && IsByNCCL(work->ghosts)), kCGBlock, stream, work->A,
+                         work->processors, beside, p, w, work->partial.data(), work->mailbox.state());
     });
   }));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -331,12 +349,12 @@ PetscErrorCode CGFusedLaunchProduct(CGFusedWork *work, bool early, const PetscSc
   CGState *const state = work->mailbox.state();
 
   PetscFunctionBegin;
-  if (work->nccl) PetscCall(CGFusedBeginExchange(work, &work->ghosts, p, stream));
-  PetscCall(CGFusedLaunchOperator(work, early, p, w, stream));
+  if (work->nccl) PetscCall(CGFusedBeginExchange(work, early, &work->ghosts, p, stream));
+  PetscCall(CGFusedLaunchOperator(work, early, work->nccl && IsBeside(work->ghosts, early), p, w, stream));
   if (!work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CGFusedEndExchange(work, &work->ghosts, stream));
-  PetscCall(CGFusedLaunchGhosts(work, p, w, stream));
-  PetscCall(NCCLSum(work->nccl, &state->own.delta, &state->all.delta, 1, stream));
+  PetscCall(CGFusedLaunchGhosts(work, early, p, w, stream));
+  if (!work->peers) PetscCall(NCCLSum(work->nccl, &state->own.delta, &state->all.delta, 1, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -353,25 +371,27 @@ PetscErrorCode CGFusedLaunchInverse(CGFusedWork *work, bool early, const PetscSc
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   const bool crosses1 = work->nccl && work->ghosts1.used, crosses2 = work->nccl && work->ghosts2.used;
-  if (crosses1) PetscCall(CGFusedBeginExchange(work, &work->ghosts1, r, stream));
+  const bool by_nccl1 = crosses1 && IsByNCCL(work->ghosts1), by_nccl2 = crosses2 && IsByNCCL(work->ghosts2);
+  if (crosses1) PetscCall(CGFusedBeginExchange(work, early, &work->ghosts1, r, stream));
   PetscCall(CGFusedWithLanes(work->W1.lanes, [&](auto lanes) {
     return WithKind(work->W1, [&](auto even, auto value) {
-      return LaunchEarly(early && !crosses1, MultiplyFirst<lanes, even, decltype(value)>, SliceBlocks(work, work->W1, crosses1),
-                         kCGBlock, stream, work->W1, work->processors, work->d, r, t, state);
-    });
-  }));
-  if (crosses1) PetscCall(CGFusedEndExchange(work, &work->ghosts1, stream));
-  if (crosses1) PetscCall(CGFusedLaunchFirstGhosts(work, t, stream));
-  if (crosses2) PetscCall(CGFusedBeginExchange(work, &work->ghosts2, t, stream));
-  PetscCall(CGFusedWithLanes(work->W2.lanes, [&](auto lanes) {
-    return WithKind(work->W2, [&](auto even, auto value) {
-      return LaunchEarly(early && !crosses1 && !crosses2, MultiplySecond<lanes, even, decltype(value)>,
-                         SliceBlocks(work, work->W2, crosses2), kCGBlock, stream, work->W2, work->processors, t, r, z, partial,
+      return LaunchEarly(early && !by_nccl1, MultiplyFirst<lanes, even, decltype(value)>, SliceBlocks(work, work->W1, by_nccl1),
+                         kCGBlock, stream, work->W1, work->processors, crosses1 && IsBeside(work->ghosts1, early), work->d, r, t,
                          state);
     });
   }));
+  if (crosses1) PetscCall(CGFusedEndExchange(work, &work->ghosts1, stream));
+  if (crosses1) PetscCall(CGFusedLaunchFirstGhosts(work, early, t, stream));
+  if (crosses2) PetscCall(CGFusedBeginExchange(work, early, &work->ghosts2, t, stream));
+  PetscCall(CGFusedWithLanes(work->W2.lanes, [&](auto lanes) {
+    return WithKind(work->W2, [&](auto even, auto value) {
+      return LaunchEarly(early && !by_nccl1 && !by_nccl2, MultiplySecond<lanes, even, decltype(value)>,
+                         SliceBlocks(work, work->W2, by_nccl2), kCGBlock, stream, work->W2, work->processors,
+                         crosses2 && IsBeside(work->ghosts2, early), t, r, z, partial, state);
+    });
+  }));
   if (crosses2) PetscCall(CGFusedEndExchange(work, &work->ghosts2, stream));
-  if (crosses2) PetscCall(CGFusedLaunchSecondGhosts(work, r, z, stream));
+  if (crosses2) PetscCall(CGFusedLaunchSecondGhosts(work, early, r, z, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -391,7 +411,7 @@ PetscErrorCode CGFusedLaunchResidual(CGFusedWork *work, bool early, const PetscS
   PetscCall(LaunchEarly(early, kernel, VectorBlocks(work), kCGBlock, stream, n, from, w, diagonal ? work->d : nullptr, v.r, partial,
                         state));
   if (!diagonal) PetscCall(CGFusedLaunchInverse(work, several ? work->early : early, v.r, v.z, stream));
-  if (several) PetscCall(NCCLSum(work->nccl, &state->own.nn, &state->all.nn, 2, stream));
+  if (several && !work->peers) PetscCall(NCCLSum(work->nccl, &state->own.nn, &state->all.nn, 2, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -85,7 +85,7 @@ PetscErrorCode CGRankProduct_CUDA(CGFusedWork *work, const CGRankVectors *v)
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  PetscCall(CGFusedLaunchOperator(work, false, v->z, v->s, stream));
+  PetscCall(CGFusedLaunchOperator(work, false, false, v->z, v->s, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -95,7 +95,7 @@ PetscErrorCode CGRankGhosts_CUDA(CGFusedWork *work, const CGRankVectors *v, Pets
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  PetscCall(CGFusedLaunchGhosts(work, v->z, v->s, stream));
+  PetscCall(CGFusedLaunchGhosts(work, false, v->z, v->s, stream));
   PetscCall(work->mailbox.GetDots(3, sums, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "launch.cuh"
+#include "peers.cuh"
 #include "ksp/cgfused.h"
 
 /* The device keeps the records of so many iterations: the host must have seen a record before its place is used again. */
@@ -25,6 +26,8 @@ struct CGScalars {
   CGStage  stage;
   CGStop   stop;
   int      several; /* sums are a rank's own ones: they are left in `own`, and decided about when those of all ranks are known */
+  int      direct;  /* the kernel that has a rank's own sums adds them over the ranks, by `peers`; otherwise NCCL does so later */
+  int      split;   /* of z.r and z.z there is a part by columns of other ranks, which comes after FinishIteration() */
 };
 
 /* Sums of one rank, or of all of them; in one piece, since they are added over the ranks so. */
@@ -44,6 +47,7 @@ struct CGState {
   double     dots[4];             /* sums that are for the host */
   unsigned   ticket;              /* blocks that are done with their part of a sum, see GridSumLast() */
   CGRecord   records[kCGRecords]; /* that of iteration n is in place n % kCGRecords */
+  RankPeers  peers;               /* of several ranks whose kernels write to one another; it stays from solve to solve */
 };
 
 /* ------------------------------------------ scalars ------------------------------------------- */
@@ -165,12 +169,26 @@ __device__ bool GridSumLast(double (&x)[Count], double *partial, unsigned *ticke
   return threadIdx.x == 0;
 }
 
+/* Leaves a rank's own norm and r.z, and adds them over the ranks where kernels do so. One thread of the grid calls it. */
+__device__ inline void LeaveSums(CGState *state, double nn, double rz)
+{
+  state->own.nn = nn;
+  state->own.rz = rz;
+  if (!state->s.direct) return;
+  double sums[2] = {nn, rz};
+  SumOverRanks(state->peers, sums, &state->all.nn);
+}
+
 /* Takes the sums that end an iteration, or the start, and writes what follows from them. One thread of the grid calls it. */
 __device__ inline void FinishIteration(CGState *state, double nn, double rz)
 {
-  if (state->s.several) {
+  if (state->s.several && state->s.split) { /* the other part is to be added yet */
     state->own.nn = nn;
     state->own.rz = rz;
+    return;
+  }
+  if (state->s.several) {
+    LeaveSums(state, nn, rz);
     return;
   }
   if (state->s.stage == kCGStarting) {

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "buffer.cuh"
 #include "nccl.cuh"
 
 PetscErrorCode NCCLDeviceName_CUDA(char name[], size_t length)
@@ -19,15 +20,34 @@ PetscErrorCode NCCLDeviceName_CUDA(char name[], size_t length)
   #include <dlfcn.h>
   #include <nccl.h>
 
-  #include "nccl_direct.cuh"
+  #include <algorithm>
+
+  /*
+     The API for kernels is one of headers, whose structures follow the version: the library must be of the version that this was
+     compiled with.
+  */
+  #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0) && __has_include(<nccl_device.h>)
+    #define FINEPC_NCCL_DIRECT 1
+    #include <nccl_device.h>
+  #endif
 
 static_assert(kNCCLId == NCCL_UNIQUE_ID_BYTES);
+
+/* Words of an exchange. */
+struct PeerSlots {
+  PetscInt begin, end;
+};
 
 struct NCCL {
   ncclComm_t comm = nullptr;
   int        held = 0; /* by so many solvers */
+
+  /* memory that the GPUs of one machine write to one another; null where there is none */
+  void                  *memory = nullptr;
+  RankPeers              peers{};
+  std::vector<PeerSlots> taken; /* by exchanges, in ascending order */
   #if defined(FINEPC_NCCL_DIRECT)
-  NCCLDirect direct; /* its memory is null where sums are all-reduces */
+  ncclWindow_t window = nullptr;
   #endif
 };
 
@@ -150,40 +170,62 @@ PetscErrorCode CheckAlive(const NCCL *nccl)
 
 } // namespace
 
-/* ---------------------------------- sums without an all-reduce -------------------------------- */
+/* ------------------------- memory that all GPUs of a machine can write to --------------------- */
 
-  #if defined(FINEPC_NCCL_DIRECT)
-/* Undoes what there is of the preparation. */
-static PetscErrorCode ForgetDirect(NCCL *nccl)
+constexpr PetscInt kPeerSlots = 1 << 21; /* words for exchanges: 32 MiB */
+
+static size_t PeerWords(int ranks)
 {
-  const Library    &library = TheLibrary();
-  NCCLDirect *const direct  = &nccl->direct;
-
-  PetscFunctionBegin;
-  if (direct->comm.lsaSize) PetscCall(Check(library.dev_comm_destroy(nccl->comm, &direct->comm), nccl));
-  if (direct->window) PetscCall(Check(library.window_deregister(nccl->comm, direct->window), nccl));
-  if (direct->memory) PetscCall(Check(library.mem_free(direct->memory), nccl));
-  *direct = NCCLDirect{};
-  PetscFunctionReturn(PETSC_SUCCESS);
+  return PeerSumWords(ranks) + kPeerSlots;
 }
 
-/* Where the library has the version of the header, memory for direct sums; whether there is none left. */
-static PetscErrorCode AllocateDirect(NCCL *nccl, int size, bool *failed)
+  #if defined(FINEPC_NCCL_DIRECT)
+/* The words, and the turn behind them. */
+static size_t PeerBytes(int ranks)
 {
-  const Library    &library = TheLibrary();
-  NCCLDirect *const direct  = &nccl->direct;
-  const size_t      bytes   = NCCLDirectBytes(size);
+  return (PeerWords(ranks) + 1) * sizeof(uint4);
+}
+
+static __global__ void FindWords(ncclWindow_t window, uint4 **words)
+{
+  words[threadIdx.x] = (uint4 *)ncclGetLsaPointer(window, 0, (int)threadIdx.x);
+}
+
+/* Where the library has the version of the header, the memory; whether there is none left. */
+static PetscErrorCode AllocatePeers(NCCL *nccl, int ranks, bool *failed)
+{
+  const Library &library = TheLibrary();
 
   PetscFunctionBegin;
   *failed = false;
   if (library.version != NCCL_VERSION_CODE || !library.mem_alloc || !library.mem_free || !library.window_register ||
-      !library.window_deregister || !library.dev_comm_create || !library.dev_comm_destroy)
+      !library.window_deregister || !library.dev_comm_create || !library.dev_comm_destroy || ranks > kPeersMost)
     PetscFunctionReturn(PETSC_SUCCESS);
-  *failed = library.mem_alloc(&direct->memory, bytes) != ncclSuccess;
+  *failed = library.mem_alloc(&nccl->memory, PeerBytes(ranks)) != ncclSuccess;
   (void)cudaGetLastError();
-  if (*failed) direct->memory = nullptr;
-  else PetscCallCUDA(cudaMemset(direct->memory, 0, bytes));
+  if (*failed) nccl->memory = nullptr;
+  else { /* the turns begin with 1, which no word has */
+    const unsigned one = 1;
+    PetscCallCUDA(cudaMemset(nccl->memory, 0, PeerBytes(ranks)));
+    PetscCallCUDA(cudaMemcpy((uint4 *)nccl->memory + PeerWords(ranks), &one, sizeof(one), cudaMemcpyHostToDevice));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Whether each of the ranks is on this machine and its GPU can write to the others, which NCCL tells of its communicator. */
+static bool AreTogether(const NCCL *nccl, int ranks, int rank)
+{
+  const Library          &library = TheLibrary();
+  ncclDevCommRequirements needs{};
+  ncclDevComm             comm{};
+
+    #if defined(NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER)
+  needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+    #endif
+  needs.lsaBarrierCount = 1;
+  if (library.dev_comm_create(nccl->comm, &needs, &comm) != ncclSuccess) return false;
+  const bool together = comm.lsaSize == ranks && comm.lsaRank == rank;
+  return library.dev_comm_destroy(nccl->comm, &comm) == ncclSuccess && together;
 }
   #endif
 
@@ -227,32 +269,51 @@ PetscErrorCode NCCLCreate_CUDA(const char id[], PetscMPIInt size, PetscMPIInt ra
   #if defined(FINEPC_NCCL_DIRECT)
   else {
     bool failed;
-    PetscCall(AllocateDirect(*nccl, size, &failed));
+    PetscCall(AllocatePeers(*nccl, size, &failed));
     if (failed) PetscCall(PetscStrncpy(why, "the GPU has no memory left for sums over ranks", kNCCLText));
   }
   #endif
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode NCCLConnect_CUDA([[maybe_unused]] NCCL *nccl, [[maybe_unused]] PetscMPIInt size)
+PetscErrorCode NCCLConnect_CUDA(NCCL *nccl, [[maybe_unused]] PetscMPIInt size, [[maybe_unused]] PetscMPIInt rank,
+                                PetscBool *connected)
+{
+  PetscFunctionBegin;
+  *connected = PETSC_FALSE;
+  if (!nccl->memory) PetscFunctionReturn(PETSC_SUCCESS);
+  #if defined(FINEPC_NCCL_DIRECT)
+  *connected = (PetscBool)(TheLibrary().window_register(nccl->comm, nccl->memory, PeerBytes(size), &nccl->window,
+                                                        NCCL_WIN_COLL_SYMMETRIC) == ncclSuccess &&
+                           nccl->window && AreTogether(nccl, size, rank));
+  (void)cudaGetLastError();
+  if (*connected) {
+    RankPeers *const peers = &nccl->peers;
+    Buffer<uint4 *>  words;
+    PetscCall(words.Allocate((size_t)size));
+    FindWords<<<1, (unsigned)size>>>(nccl->window, words.data());
+    FinePCCheckLaunch();
+    PetscCallCUDA(cudaMemcpy(peers->words, words.data(), words.bytes(), cudaMemcpyDeviceToHost));
+    peers->ranks = size;
+    peers->rank  = rank;
+    peers->own   = (uint4 *)nccl->memory;
+    peers->turn  = (unsigned *)(peers->own + PeerWords(size));
+  }
+  #endif
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode NCCLDisconnect_CUDA([[maybe_unused]] NCCL *nccl)
 {
   PetscFunctionBegin;
   #if defined(FINEPC_NCCL_DIRECT)
-  const Library          &library = TheLibrary();
-  NCCLDirect *const       direct  = &nccl->direct;
-  ncclDevCommRequirements needs{};
+  const Library &library = TheLibrary();
 
-  if (!direct->memory) PetscFunctionReturn(PETSC_SUCCESS);
-    #if defined(NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER)
-  needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
-    #endif
-  needs.lsaBarrierCount = 1;
-  const bool made       = library.window_register(nccl->comm, direct->memory, NCCLDirectBytes(size), &direct->window,
-                                                  NCCL_WIN_COLL_SYMMETRIC) == ncclSuccess &&
-                    direct->window && library.dev_comm_create(nccl->comm, &needs, &direct->comm) == ncclSuccess &&
-                    direct->comm.lsaSize == size;
-  (void)cudaGetLastError();
-  if (!made) PetscCall(ForgetDirect(nccl));
+  nccl->peers = RankPeers{};
+  if (nccl->window) PetscCall(Check(library.window_deregister(nccl->comm, nccl->window), nccl));
+  nccl->window = nullptr;
+  if (nccl->memory) PetscCall(Check(library.mem_free(nccl->memory), nccl));
+  nccl->memory = nullptr;
   #endif
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -262,9 +323,7 @@ PetscErrorCode NCCLDestroy_CUDA(NCCL **nccl, PetscBool all)
   PetscFunctionBegin;
   if (!*nccl) PetscFunctionReturn(PETSC_SUCCESS);
   if (!(*nccl)->held) {
-  #if defined(FINEPC_NCCL_DIRECT)
-    if (all && (*nccl)->comm) PetscCall(ForgetDirect(*nccl));
-  #endif
+    if (all && (*nccl)->comm) PetscCall(NCCLDisconnect_CUDA(*nccl));
     if ((*nccl)->comm) PetscCall(Check((all ? TheLibrary().comm_destroy : TheLibrary().comm_abort)((*nccl)->comm), *nccl));
     delete *nccl;
   }
@@ -293,17 +352,54 @@ void NCCLRelease(NCCL *nccl)
 
 /* --------------------------------------- operations ------------------------------------------- */
 
+const RankPeers *NCCLPeers(const NCCL *nccl)
+{
+  return nccl->peers.ranks ? &nccl->peers : nullptr;
+}
+
+/* The first room that is large enough, between those that are taken. */
+PetscInt NCCLTakeSlots(NCCL *nccl, PetscInt count)
+{
+  PetscInt begin = (PetscInt)PeerSumWords(nccl->peers.ranks);
+  auto     place = nccl->taken.begin();
+  if (!nccl->peers.ranks || !count) return -1;
+  const PetscInt end = begin + kPeerSlots;
+  for (; place != nccl->taken.end() && place->begin - begin < count; place++) begin = place->end;
+  if (end - begin < count) return -1;
+  nccl->taken.insert(place, {begin, begin + count});
+  return begin;
+}
+
+void NCCLGiveSlots(NCCL *nccl, PetscInt begin)
+{
+  const auto place =
+    std::find_if(nccl->taken.begin(), nccl->taken.end(), [begin](const PeerSlots &slots) { return slots.begin == begin; });
+  if (place != nccl->taken.end()) nccl->taken.erase(place);
+}
+
+/* By one warp, a thread for each number. */
+static __global__ void __launch_bounds__(kWarpSize) SumNumbers(RankPeers peers, const double *from, double *to, int count)
+{
+  const unsigned turn = *peers.turn;
+  const int      k    = (int)threadIdx.x;
+  if (k < count) {
+    double x[1] = {from[k]};
+    AddOverRanks(peers, turn, k, x);
+    to[k] = x[0];
+  }
+  __syncwarp();
+  if (k == 0) *peers.turn = turn + 1;
+}
+
 PetscErrorCode NCCLSum(NCCL *nccl, const double *from, double *to, int count, cudaStream_t stream)
 {
   PetscFunctionBegin;
   PetscCall(CheckAlive(nccl));
-  #if defined(FINEPC_NCCL_DIRECT)
-  if (nccl->direct.memory && count <= kDirectSums) {
-    SumDirectly<<<1, 32, 0, stream>>>(nccl->direct, from, to, count);
+  if (nccl->peers.ranks && count <= kPeerSums) {
+    SumNumbers<<<1, kWarpSize, 0, stream>>>(nccl->peers, from, to, count);
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  #endif
   PetscCall(Check(TheLibrary().all_reduce(from, to, (size_t)count, ncclDouble, ncclSum, nccl->comm, stream), nccl));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -371,7 +467,12 @@ PetscErrorCode NCCLCreate_CUDA(const char[], PetscMPIInt, PetscMPIInt, NCCL **, 
   return NoNCCL();
 }
 
-PetscErrorCode NCCLConnect_CUDA(NCCL *, PetscMPIInt)
+PetscErrorCode NCCLConnect_CUDA(NCCL *, PetscMPIInt, PetscMPIInt, PetscBool *)
+{
+  return NoNCCL();
+}
+
+PetscErrorCode NCCLDisconnect_CUDA(NCCL *)
 {
   return NoNCCL();
 }
@@ -393,6 +494,20 @@ void NCCLHold(NCCL *)
 }
 
 void NCCLRelease(NCCL *)
+{
+}
+
+const RankPeers *NCCLPeers(const NCCL *)
+{
+  return nullptr;
+}
+
+PetscInt NCCLTakeSlots(NCCL *, PetscInt)
+{
+  return -1;
+}
+
+void NCCLGiveSlots(NCCL *, PetscInt)
 {
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "launch.cuh"
+#include "peers.cuh"
 #include "ksp/nccl.h"
 #include "ksp/neighbours.h"
 
@@ -10,6 +11,15 @@
    identical copies of the result.
 */
 PetscErrorCode NCCLSum(NCCL *, const double *from, double *to, int count, cudaStream_t);
+/* By what kernels add over the ranks, and write to them, themselves; null where they cannot. It is the same on all ranks. */
+const RankPeers *NCCLPeers(const NCCL *);
+/*
+   Takes so many words of this rank for an exchange and gives the first of them, or -1 if there are not so many left. Between two
+   exchanges to the same words there must be a sum over the ranks behind the kernels that read them.
+*/
+PetscInt NCCLTakeSlots(NCCL *, PetscInt count);
+/* Gives back those that begin so. */
+void NCCLGiveSlots(NCCL *, PetscInt begin);
 /* Sends the parts `to` of what is packed, and gets the parts `from`; see Neighbours. */
 PetscErrorCode NCCLExchange(NCCL *, const std::vector<Neighbours::Part> &to, const double *packed,
                             const std::vector<Neighbours::Part> &from, double *received, cudaStream_t);

@@ -112,6 +112,7 @@ struct CGFusedOperators {
   CMATCHHierarchy   *cycle;   /* null for all but cmatch; one rank alone */
 
   /* a rank among several */
+  MPI_Comm          comm;
   PetscScalar      *ghosts;           /* where they arrive */
   NCCL             *nccl;             /* makes the exchange and the sums; null where the host does, by MPI */
   const Neighbours *neighbours;       /* with nccl: the lists of the exchange, */
@@ -176,7 +177,8 @@ struct CGCommunicationTimes {
 */
 PetscErrorCode CGFusedTimeCommunication_CUDA(CGFusedWork *, int count, CGCommunicationTimes *);
 /* The exchange of these lists once and by itself, to be tested; the ghosts are there when it returns. All ranks call it. */
-PetscErrorCode CGFusedExchangeOnce_CUDA(CGFusedWork *, NCCL *, const Neighbours *, const PetscScalar *x, PetscScalar *ghosts);
+PetscErrorCode CGFusedExchangeOnce_CUDA(CGFusedWork *, NCCL *, MPI_Comm, const Neighbours *, const PetscScalar *x,
+                                        PetscScalar *ghosts);
 
 /* ------------------ several ranks with MPI: the host decides --------------------------------- */
 

@@ -91,6 +91,7 @@ PetscErrorCode CGFusedPrepareDevice(KSP ksp, const CGFusedPreconditioner &M)
     op.B          = &ghost_csr.A;
     op.ghosts     = cg->exchange.ghosts;
     op.nccl       = cg->nccl;
+    op.comm       = PetscObjectComm((PetscObject)A);
     op.neighbours = &cg->exchange.lists;
     op.exchange   = cg->exchange.number;
   }

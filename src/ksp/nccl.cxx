@@ -99,7 +99,14 @@ static PetscErrorCode Make(MPI_Comm comm, NCCL **nccl, char why[])
   PetscCall(NCCLCreate_CUDA(id, size, rank, nccl, why));
   PetscCall(Agree(comm, why));
   if (*why) PetscCall(NCCLDestroy_CUDA(nccl, PETSC_FALSE));
-  else PetscCall(NCCLConnect_CUDA(*nccl, size));
+  else {
+    PetscBool connected;
+
+    PetscCall(NCCLConnect_CUDA(*nccl, size, rank, &connected));
+    PetscMPIInt all = connected;
+    PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_LAND, comm));
+    if (!all) PetscCall(NCCLDisconnect_CUDA(*nccl));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

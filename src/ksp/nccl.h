@@ -44,10 +44,12 @@ PetscErrorCode NCCLMakeId_CUDA(char id[], char why[]);
 /* All ranks call it with the id of one of them. */
 PetscErrorCode NCCLCreate_CUDA(const char id[], PetscMPIInt size, PetscMPIInt rank, NCCL **, char why[]);
 /*
-   Makes sums over the ranks of one machine quick: where this cannot be done, on no rank, they are all-reduces. All ranks call it
-   when each of them has its part of the communicator.
+   Gives the GPUs of one machine memory of one another, by which kernels make sums and exchanges themselves; *connected says whether
+   it could be done. All ranks call it when each of them has its part of the communicator. Where a rank is not connected all ranks
+   disconnect.
 */
-PetscErrorCode NCCLConnect_CUDA(NCCL *, PetscMPIInt size);
+PetscErrorCode NCCLConnect_CUDA(NCCL *, PetscMPIInt size, PetscMPIInt rank, PetscBool *connected);
+PetscErrorCode NCCLDisconnect_CUDA(NCCL *);
 /*
    Waits for the other ranks, which destroy theirs, if all of them have one. Leaves it as it is where a graph still has operations
    of it, for which NCCL would wait for ever.

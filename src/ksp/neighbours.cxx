@@ -44,3 +44,29 @@ PetscErrorCode NeighboursFromSF(PetscSF sf, Neighbours *lists)
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+PetscErrorCode NeighboursTell(MPI_Comm comm, const Neighbours &lists, PetscBool ready, PetscInt first, PetscBool *all,
+                              std::vector<PetscInt> *there)
+{
+  std::vector<PetscInt>    told(lists.from.size());
+  std::vector<MPI_Request> requests(lists.from.size() + lists.to.size());
+  MPI_Request             *next = requests.data();
+  MPI_Comm                 own;
+  PetscMPIInt              tag, everywhere = ready;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &everywhere, 1, MPI_INT, MPI_LAND, comm));
+  *all = (PetscBool)everywhere;
+  there->assign(lists.to.size(), 0);
+  if (!everywhere) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscCommDuplicate(comm, &own, &tag));
+  for (size_t k = 0; k < lists.to.size(); k++)
+    PetscCallMPI(MPI_Irecv(&(*there)[k], 1, MPIU_INT, lists.to[k].rank, tag, own, next++));
+  for (size_t k = 0; k < lists.from.size(); k++) {
+    told[k] = first + lists.from[k].begin;
+    PetscCallMPI(MPI_Isend(&told[k], 1, MPIU_INT, lists.from[k].rank, tag, own, next++));
+  }
+  PetscCallMPI(MPI_Waitall((PetscMPIInt)requests.size(), requests.data(), MPI_STATUSES_IGNORE));
+  PetscCall(PetscCommDestroy(&own));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

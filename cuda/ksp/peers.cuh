@@ -1,0 +1,79 @@
+/*
+   Sums and exchanges between the GPUs of one machine inside kernels, by words in memory that each of the GPUs can write to.
+
+   A word holds a number, and with each of its halves the turn that it belongs to. So whoever waits for the word sees by itself that
+   it has come, whole, and the rank that writes it needs no flag and no fence: this is how NCCL sends small messages. The turn is
+   the number of the sum over all ranks that comes next, which all ranks count alike.
+*/
+#pragma once
+
+#include "launch.cuh"
+
+constexpr int kPeersMost = 72; /* ranks: the GPUs of the largest machines whose GPUs write to one another */
+constexpr int kPeerSums  = 32; /* numbers of a sum at most: as many as a warp has threads */
+
+/* The words of all ranks. There are some for sums, [2][ranks][kPeerSums], and behind them those of exchanges. */
+struct RankPeers {
+  int       ranks, rank;
+  unsigned *turn;
+  uint4    *own;               /* the words of this rank */
+  uint4    *words[kPeersMost]; /* [ranks] those of each rank, this one too */
+};
+
+constexpr size_t PeerSumWords(int ranks)
+{
+  return (size_t)2 * ranks * kPeerSums;
+}
+
+__device__ __forceinline__ void WriteWord(uint4 *word, double x, unsigned turn)
+{
+  asm volatile("st.volatile.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(word), "r"((unsigned)__double2loint(x)), "r"(turn),
+               "r"((unsigned)__double2hiint(x))
+               : "memory");
+}
+
+/* The number of the word, once it has come. */
+__device__ __forceinline__ double AwaitWord(const uint4 *word, unsigned turn)
+{
+  unsigned low, low_turn, high, high_turn;
+  do
+    asm volatile("ld.volatile.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(low), "=r"(low_turn), "=r"(high), "=r"(high_turn)
+                 : "l"(word)
+                 : "memory");
+  while (low_turn != turn || high_turn != turn);
+  return __hiloint2double((int)high, (int)low);
+}
+
+/*
+   The sums over all ranks of this thread's numbers, which are those at `place` and behind it. All ranks add in the same order, so
+   that they get the same bits. Sums come in turns to two places: a rank that is ahead writes to the one that nobody reads any more,
+   since a rank that is behind has not written its own part of this sum.
+*/
+template <int Count>
+__device__ __forceinline__ void AddOverRanks(const RankPeers &peers, unsigned turn, int place, double (&x)[Count])
+{
+  const int    ranks = peers.ranks;
+  const size_t begin = turn % 2 * (size_t)ranks * kPeerSums + place;
+#pragma unroll 2
+  for (int rank = 0; rank < ranks; rank++)
+#pragma unroll
+    for (int k = 0; k < Count; k++) WriteWord(peers.words[rank] + begin + (size_t)peers.rank * kPeerSums + k, x[k], turn);
+#pragma unroll
+  for (int k = 0; k < Count; k++) x[k] = 0;
+  for (int rank = 0; rank < ranks; rank++)
+#pragma unroll
+    for (int k = 0; k < Count; k++) x[k] += AwaitWord(peers.own + begin + (size_t)rank * kPeerSums + k, turn);
+}
+
+/* to = the sums of x over all ranks, by one thread of the grid. */
+template <int Count>
+__device__ inline void SumOverRanks(const RankPeers &peers, double (&x)[Count], double *to)
+{
+  static_assert(Count <= kPeerSums);
+  const unsigned turn = *peers.turn;
+  AddOverRanks(peers, turn, 0, x);
+#pragma unroll
+  for (int k = 0; k < Count; k++) to[k] = x[k];
+  *peers.turn = turn + 1;
+}
