@@ -362,6 +362,11 @@ PetscErrorCode CGFusedForgetGraph_CUDA(CGFusedWork *)
   return NoCUDA();
 }
 
+PetscErrorCode CGFusedIsDirect_CUDA(const CGFusedWork *, PetscBool *)
+{
+  return NoCUDA();
+}
+
 PetscErrorCode CGFusedTimeCommunication_CUDA(CGFusedWork *, int, CGCommunicationTimes *)
 {
   return NoCUDA();

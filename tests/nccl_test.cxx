@@ -156,6 +156,33 @@ TEST_CASE("nccl: the lists of an exchange bring what PETSc's exchange brings", "
   }
 }
 
+TEST_CASE("nccl: ranks tell one another where entries go", "[nccl][mpi]")
+{
+  for (const Exchange &exchange : Exchanges()) {
+    Neighbours               lists;
+    std::vector<PetscInt>    there;
+    PetscBool                all;
+    const PetscInt           first = 1000 * (Rank() + 1);
+    std::vector<PetscInt>    back(Size(), -1);
+    std::vector<MPI_Request> requests;
+    MUST(NeighboursFromSF(exchange.sf, &lists));
+    MUST(NeighboursTell(PETSC_COMM_WORLD, lists, PETSC_TRUE, first, &all, &there));
+    CHECK(all);
+    REQUIRE(there.size() == lists.to.size());
+    /* each rank sends back what it was told, to be compared with what was meant */
+    requests.resize(lists.to.size() + lists.from.size());
+    for (size_t k = 0; k < lists.to.size(); k++)
+      MPI_Isend(&there[k], 1, MPIU_INT, lists.to[k].rank, 0, PETSC_COMM_WORLD, &requests[k]);
+    for (size_t k = 0; k < lists.from.size(); k++)
+      MPI_Irecv(&back[lists.from[k].rank], 1, MPIU_INT, lists.from[k].rank, 0, PETSC_COMM_WORLD, &requests[lists.to.size() + k]);
+    MPI_Waitall((int)requests.size(), requests.data(), MPI_STATUSES_IGNORE);
+    for (const auto &part : lists.from) CHECK(back[part.rank] == first + part.begin);
+    /* where one rank cannot, all know it */
+    MUST(NeighboursTell(PETSC_COMM_WORLD, lists, (PetscBool)(Rank() != Size() - 1), first, &all, &there));
+    CHECK(!all);
+  }
+}
+
 TEST_CASE("nccl: a communicator is kept, or the reason why there is none", "[nccl][mpi]")
 {
   MPI_Comm    comm;

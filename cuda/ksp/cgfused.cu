@@ -98,8 +98,10 @@ PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *work, const CGFusedOperators *op
   PetscCall(CGFusedPrepareFactorGhosts(&work->ghosts1, op->ghosts1));
   PetscCall(CGFusedPrepareFactorGhosts(&work->ghosts2, op->ghosts2));
   if (op->nccl) PetscCall(CGFusedPrepareExchange(work, &work->ghosts, *op->neighbours, op->exchange, op->comm));
-  if (op->ghosts1.W) PetscCall(CGFusedPrepareExchange(work, &work->ghosts1, *op->ghosts1.neighbours, op->factor_exchange, op->comm));
-  if (op->ghosts2.W) PetscCall(CGFusedPrepareExchange(work, &work->ghosts2, *op->ghosts2.neighbours, op->factor_exchange, op->comm));
+  if (op->ghosts1.W)
+    PetscCall(CGFusedPrepareExchange(work, &work->ghosts1, *op->ghosts1.neighbours, op->factor_exchange, op->comm));
+  if (op->ghosts2.W)
+    PetscCall(CGFusedPrepareExchange(work, &work->ghosts2, *op->ghosts2.neighbours, op->factor_exchange, op->comm));
   if (work->resident) PetscCall(CGFusedAllocateResident(work));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -122,9 +124,9 @@ PetscErrorCode CGFusedStart_CUDA(CGFusedWork *work, const CGFusedVectors *v, Pet
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  work->v   = *v;
-  s.stage   = kCGStarting;
-  s.a       = 1; /* of r = b - a A x */
+  work->v = *v;
+  s.stage = kCGStarting;
+  s.a     = 1; /* of r = b - a A x */
   SetSeveral(work, &s);
   test.norm = norm;
   PetscCall(work->mailbox.Begin(s, test, stream));
@@ -143,8 +145,8 @@ PetscErrorCode CGFusedBegin_CUDA(CGFusedWork *work, PetscReal beta, const CGTest
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  s.stage   = kCGRunning;
-  s.beta    = beta;
+  s.stage = kCGRunning;
+  s.beta  = beta;
   SetSeveral(work, &s);
   PetscCall(work->mailbox.Begin(s, *test, stream));
   PetscCallCUDA(cudaMemsetAsync(work->v.p, 0, work->A.rows * sizeof(PetscScalar), stream));

@@ -5,7 +5,8 @@
      cgfused_graph.cu     an iteration as a sequence of kernels, and some iterations as a graph
      cgfused_resident.cu  all iterations as one kernel that stays on the GPU
      cgfused_ranks.cu     an iteration of a rank among several that the host decides about
-     cgfused_ghosts.cu    columns of other ranks: the product with them, and the exchange by NCCL
+     cgfused_ghosts.cu    columns of other ranks: the product with them, and the exchange by the kernels themselves or by NCCL
+     peers.cuh            how kernels write to other GPUs
      cgfused_vectors.cu   the vector operations one by one, for products by others
 
    A kernel is in the same file as its launch. The recurrences are those of cgfused.h.
@@ -109,14 +110,14 @@ struct CGFusedWork {
   CGFusedCaptured captured{};
 
   /* a rank among several */
-  CGGhosts     ghosts{&memory}, ghosts1{&memory}, ghosts2{&memory}; /* of A, W1 and W2 */
-  NCCL            *nccl  = nullptr; /* sums and exchanges are in the graph */
-  const RankPeers *peers = nullptr; /* they are made by our kernels, but exchanges that have no room */
-  cudaStream_t aside  = nullptr;                                    /* of the exchange */
-  cudaEvent_t  forked = nullptr, joined = nullptr;
-  long         solves  = 0;
-  cudaStream_t stream  = nullptr; /* of the last solve */
-  bool         foreign = false;   /* solves have had more than one stream */
+  CGGhosts         ghosts{&memory}, ghosts1{&memory}, ghosts2{&memory}; /* of A, W1 and W2 */
+  NCCL            *nccl   = nullptr;                                    /* sums and exchanges are in the graph */
+  const RankPeers *peers  = nullptr; /* they are made by our kernels, but exchanges that have no room */
+  cudaStream_t     aside  = nullptr; /* of the exchange */
+  cudaEvent_t      forked = nullptr, joined = nullptr;
+  long             solves  = 0;
+  cudaStream_t     stream  = nullptr; /* of the last solve */
+  bool             foreign = false;   /* solves have had more than one stream */
 };
 
 /* Calls f with the number of lanes a row as a constant: the one place where it becomes one. */
@@ -147,7 +148,7 @@ PetscErrorCode CGFusedMayStartEarly(bool *early);
 PetscInt CGFusedSequenceLanes(PetscInt rows, PetscInt nnz);
 /*
    w = A p and p.w by the rank's own columns. On one rank a follows from it; before the first iteration the sum is only kept.
-   `beside`: see IsBeside().
+   `beside`: the kernel ahead of it sends entries of p to other ranks and need not have ended.
 */
 PetscErrorCode CGFusedLaunchOperator(CGFusedWork *, bool early, bool beside, const PetscScalar *p, PetscScalar *w, cudaStream_t);
 /* w = A p and p.w, with the exchange, the columns of other ranks and the sum over all ranks where NCCL makes them. */

@@ -43,9 +43,10 @@ struct AddToOperator {
       double all[1]    = {delta};
       state->own.delta = delta;
       if (state->s.direct) SumOverRanks(state->peers, all, &state->all.delta);
-    } else { /* for the host, which adds them over the ranks */ state->dots[0] = state->sums.rz;
-      state->dots[1]                                                         = state->sums.nn;
-      state->dots[2]                                                         = delta;
+    } else { /* for the host, which adds them over the ranks */
+      state->dots[0] = state->sums.rz;
+      state->dots[1] = state->sums.nn;
+      state->dots[2] = delta;
     }
   }
 };
@@ -271,8 +272,8 @@ PetscErrorCode CGFusedUseNCCL(CGFusedWork *work, NCCL *nccl)
   if (nccl) work->mailbox.Watch([nccl]() { return NCCLCheck(nccl); });
   else work->mailbox.Watch(nullptr);
   if (work->peers)
-    PetscCall(ArrayCopy_CUDA(&work->mailbox.state()->peers, work->peers, sizeof(*work->peers), PETSC_MEMTYPE_CUDA,
-                             PETSC_MEMTYPE_HOST));
+    PetscCall(
+      ArrayCopy_CUDA(&work->mailbox.state()->peers, work->peers, sizeof(*work->peers), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -297,8 +298,8 @@ static PetscErrorCode ConnectDirectly(CGFusedWork *work, CGGhosts *ghosts, const
     for (PetscInt e = ghosts->to[k].begin; e < ghosts->to[k].end; e++)
       words.push_back(work->peers->words[ghosts->to[k].rank] + there[k] + (e - ghosts->to[k].begin));
   PetscCall(ghosts->there.Allocate(words.size()));
-  PetscCall(ArrayCopy_CUDA(ghosts->there.data(), words.data(), words.size() * sizeof(uint4 *), PETSC_MEMTYPE_CUDA,
-                           PETSC_MEMTYPE_HOST));
+  PetscCall(
+    ArrayCopy_CUDA(ghosts->there.data(), words.data(), words.size() * sizeof(uint4 *), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
   if (count) ghosts->rows.words = work->peers->own + ghosts->slots;
   ghosts->direct = true;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -379,6 +380,15 @@ PetscErrorCode CGFusedEndExchange(CGFusedWork *work, const CGGhosts *ghosts, cud
   PetscFunctionBegin;
   if (ghosts->direct || (ghosts->to.empty() && ghosts->from.empty())) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCallCUDA(cudaStreamWaitEvent(stream, work->joined, 0));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedIsDirect_CUDA(const CGFusedWork *work, PetscBool *direct)
+{
+  PetscFunctionBegin;
+  *direct = (PetscBool)(work->peers != nullptr);
+  for (const CGGhosts *ghosts : {&work->ghosts, &work->ghosts1, &work->ghosts2})
+    if (ghosts->used && !ghosts->direct) *direct = PETSC_FALSE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -469,10 +479,11 @@ PetscErrorCode CGFusedTimeCommunication_CUDA(CGFusedWork *work, int count, CGCom
   /* the exchange of a solve that has ended would be none */
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   PetscCallCUDA(cudaMemsetAsync(&state->s.stage, 0, sizeof(state->s.stage), stream));
+  PetscCall(
+    TimeGraph(work, count, [&](cudaStream_t captured) { return ExchangeAndRead(work, work->v.p, captured); }, &times->exchange));
   PetscCall(TimeGraph(
-    work, count, [&](cudaStream_t captured) { return ExchangeAndRead(work, work->v.p, captured); }, &times->exchange));
-  PetscCall(TimeGraph(
-    work, count, [&](cudaStream_t captured) { return NCCLSum(work->nccl, &state->own.nn, &state->all.nn, 2, captured); }, &times->sum));
+    work, count, [&](cudaStream_t captured) { return NCCLSum(work->nccl, &state->own.nn, &state->all.nn, 2, captured); },
+    &times->sum));
   if (work->ghosts.direct) times->exchange -= times->sum;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -23,8 +23,8 @@ constexpr int MultiplyBlocks()
 /*
    Calls act(row, sum over the row of W) for all rows, once the kernel before has ended and if the decision in the state lets this
    one go on, which is what the function gives. With `beside` the kernel before sends entries of x, which do not change, to other
-   ranks, and is not waited for: it lets this one start when what makes x has ended. Blocks that are on the same processor, which come in turns of `processors`, take
-   neighbouring slices: these share entries of x.
+   ranks, and is not waited for: it lets this one start when what makes x has ended. Blocks that are on the same processor, which
+   come in turns of `processors`, take neighbouring slices: these share entries of x.
 */
 template <int Lanes, bool Even, typename V, typename Vector, typename Act>
 __device__ __forceinline__ bool Multiply(const Slices &W, int processors, bool beside, const CGState *state, Vector x, Act act)
@@ -83,13 +83,15 @@ __global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
   MultiplyFirst(Slices W1, int processors, bool beside, const double *d, const double *r, double *t, const CGState *state)
 {
   Multiply<Lanes, Even, V>(
-    W1, processors, beside, state, [=](PetscInt j) { return r[j]; }, [&](PetscInt row, double sum) { t[row] = d[row] * (r[row] + sum); });
+    W1, processors, beside, state, [=](PetscInt j) { return r[j]; },
+    [&](PetscInt row, double sum) { t[row] = d[row] * (r[row] + sum); });
 }
 
 /* z = t + W2 t, the sums z.r and z.z, and what follows from them: the last kernel of z = M r. */
 template <int Lanes, bool Even, typename V>
 __global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
-  MultiplySecond(Slices W2, int processors, bool beside, const double *t, const double *r, double *z, double *partial, CGState *state)
+  MultiplySecond(Slices W2, int processors, bool beside, const double *t, const double *r, double *z, double *partial,
+                 CGState *state)
 {
   double     sums[2] = {0, 0};
   const bool active  = Multiply<Lanes, Even, V>(
@@ -267,9 +269,9 @@ PetscErrorCode WithKind(const Slices &A, F f)
 /*
    Blocks of a product: one for each group of slices where these are few, else as many on every processor.
 
-   Beside an exchange by NCCL, blocks that stay to the end would leave no room on the chip for its kernel, which comes a moment later, so
-   that nothing ran side by side. Therefore there are more blocks then, which come one after the other, and the exchange, whose
-   stream has priority, gets the room of the first that end.
+   Beside an exchange by NCCL, blocks that stay to the end would leave no room on the chip for its kernel, which comes a moment
+   later, so that nothing ran side by side. Therefore there are more blocks then, which come one after the other, and the exchange,
+   whose stream has priority, gets the room of the first that end.
 */
 int SliceBlocks(const CGFusedWork *work, const Slices &A, bool beside_exchange)
 {
@@ -285,15 +287,13 @@ int VectorBlocks(const CGFusedWork *work)
   return std::max(1, std::min(BlocksFor(work->A.rows, kCGBlock * kCGPerThread), work->processors * kCGBlocksOnChip));
 }
 
-/*
-   Whether the kernel behind an exchange is a product beside it: one that starts while the entries are written to other ranks.
-*/
+/* Whether the product behind the beginning of an exchange starts while the entries are written to other ranks. */
 bool IsBeside(const CGGhosts &ghosts, bool early)
 {
   return early && ghosts.direct && ghosts.entries.size();
 }
 
-/* By NCCL, whose kernels take part of the chip */
+/* Whether an exchange is made by NCCL, whose kernels take a part of the chip. */
 bool IsByNCCL(const CGGhosts &ghosts)
 {
   return !ghosts.direct && !(ghosts.to.empty() && ghosts.from.empty());

@@ -204,8 +204,7 @@ static PetscErrorCode AllocatePeers(NCCL *nccl, int ranks, bool *failed)
   *failed = library.mem_alloc(&nccl->memory, PeerBytes(ranks)) != ncclSuccess;
   (void)cudaGetLastError();
   if (*failed) nccl->memory = nullptr;
-  else { /* the turns begin with 1, which no word has */
-    const unsigned one = 1;
+  else { /* the turns begin with 1, which no word has */ const unsigned one = 1;
     PetscCallCUDA(cudaMemset(nccl->memory, 0, PeerBytes(ranks)));
     PetscCallCUDA(cudaMemcpy((uint4 *)nccl->memory + PeerWords(ranks), &one, sizeof(one), cudaMemcpyHostToDevice));
   }

@@ -180,12 +180,15 @@ static PetscErrorCode ViewCopies(PetscViewer viewer, const char *what, PetscBool
 
 static PetscErrorCode ViewCommunication(const KSP_CGFused *cg, PetscViewer viewer)
 {
-  char version[32];
+  char      version[32];
+  PetscBool direct;
 
   PetscFunctionBegin;
   if (cg->nccl) {
     PetscCall(NCCLVersion_CUDA(cg->nccl, version, sizeof(version)));
-    PetscCall(PetscViewerASCIIPrintf(viewer, "  communication: nccl, version %s, two sums an iteration\n", version));
+    PetscCall(CGFusedIsDirect_CUDA(cg->work, &direct));
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  communication: nccl, version %s, two sums an iteration%s\n", version,
+                                     direct ? "; the kernels write to the other GPUs" : ""));
   } else PetscCall(PetscViewerASCIIPrintf(viewer, "  communication: mpi: %s\n", cg->why_mpi));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

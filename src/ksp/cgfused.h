@@ -162,6 +162,9 @@ PetscErrorCode CGFusedAdvance_CUDA(CGFusedWork *, PetscInt *count, const CGRecor
                                    PetscReal *value);
 PetscErrorCode CGFusedGetStatus_CUDA(const CGFusedWork *, CGFusedStatus *);
 
+/* Whether kernels make the sums and all exchanges of a rank among several themselves; false where the operations are NCCL's. */
+PetscErrorCode CGFusedIsDirect_CUDA(const CGFusedWork *, PetscBool *direct);
+
 /* To be called before the memory of an exchange is freed: NCCL may have told other GPUs of it when the graph was made. */
 PetscErrorCode CGFusedForgetGraph_CUDA(CGFusedWork *);
 

@@ -28,8 +28,8 @@ struct Neighbours {
 PetscErrorCode NeighboursFromSF(PetscSF, Neighbours *);
 /*
    Tells the ranks that this one gets entries from where in its memory they go: part k of `from` to first + its begin. It learns the
-   same of the ranks of `to`: there [to.size()]. Some rank may not be `ready` for that; *all says whether each of them is, and is the
-   same on all. Without that nothing is told. Collective.
+   same of the ranks of `to`: there [to.size()]. Some rank may not be `ready` for that; *all says whether each of them is, and is
+   the same on all. Without that nothing is told. Collective.
 */
 PetscErrorCode NeighboursTell(MPI_Comm, const Neighbours &, PetscBool ready, PetscInt first, PetscBool *all,
                               std::vector<PetscInt> *there);
