@@ -12,9 +12,9 @@ of exchanges: one for A, and one for each factor if it reaches other ranks. c is
 packing, the fork in the graph, and the product with the entries that came. t_sum(2) and c are fitted to the runs on two GPUs, by
 least squares of relative errors. A set-up takes
 
-    S = s + n d  +  (g + f h e if the factor reaches other ranks)
+    S = s + n d  +  (g + f (c + h e) if the factor reaches other ranks)
 
-s and d from one GPU, g and e from two: f h is the number of rows gathered, those of a face times the layers.
+s and d from one GPU, g, c and e from two: f is the number of rows of a face, and f h that of the rows gathered, h layers deep.
 
 Beyond two GPUs nothing was measured. What is assumed for them is in ASSUMED, and printed."""
 import argparse
@@ -100,11 +100,11 @@ class Model:
         (self.sum, self.exchange), *_ = numpy.linalg.lstsq(numpy.array(rows), numpy.array(beyond), rcond=None)
         far = [r for r in two if r.overlap]
         if far:
-            rows = [[1 / r.setup, r.gathered / r.setup] for r in far]
+            rows = [[1 / r.setup, r.face / r.setup, r.gathered / r.setup] for r in far]
             beyond = [(r.setup - self.setup[r.kind](r.rows)) / r.setup for r in far]
-            (self.gather, self.gathered), *_ = numpy.linalg.lstsq(numpy.array(rows), numpy.array(beyond), rcond=None)
+            (self.gather, self.border, self.gathered), *_ = numpy.linalg.lstsq(numpy.array(rows), numpy.array(beyond), rcond=None)
         else:
-            self.gather = self.gathered = 0.0
+            self.gather = self.border = self.gathered = 0.0
         self.two = two
 
     def iterate(self, kind, rows, ranks, exchanges, face):
@@ -122,15 +122,16 @@ class Model:
                            for size, count in zip(sizes, messages))
 
     def set_up(self, run):
-        return self.setup[run.kind](run.rows) + (self.gather + run.gathered * self.gathered if run.overlap else 0)
+        return self.setup[run.kind](run.rows) + (
+            self.gather + run.face * self.border + run.gathered * self.gathered if run.overlap else 0)
 
 
 def report(model, out):
     say = lambda text="": print(text, file=out) # noqa: E731
     say("# A model of cgfused on many GPUs\n")
     say(f"{model.two[0].where}, two GPUs with a rank on each, NCCL. Fitted: a sum over two ranks {model.sum:.1f} us, an exchange "
-        f"that a product hides {model.exchange:.1f} us; gathering rows {model.gather:.2f} ms and {1e6 * model.gathered:.0f} ns "
-        "a row.\n")
+        f"that a product hides {model.exchange:.1f} us; gathering rows {model.gather:.2f} ms, {1e6 * model.border:.0f} ns for each row "
+        f"of a face and {1e6 * model.gathered:.0f} ns for each row gathered.\n")
     say("| system | set | us an iteration | model | % | ms of set-up | model | % |\n|:--|:--|--:|--:|--:|--:|--:|--:|")
     worst = [0.0, 0.0]
     for r in model.two:
