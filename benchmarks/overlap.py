@@ -76,9 +76,9 @@ def main():
         if run["ranks"] == 1:
             alone.update({key: several for key, (_, several) in results(run).items()})
     lines = ["# Hops and layers of a factor that reaches other ranks", "",
-             "Made by overlap.py of runs of finepc_bench: k is the overlap, h the halo layers; \"ratio\" is iterations over those of one",
-             "rank with the same options and the same order of the unknowns; \"median\" is that of the iterations for five right-hand",
-             "sides; rows and bytes are those that the rank gathers that gathers most.",
+             "Made by overlap.py of runs of finepc_bench: k is the overlap, h the halo layers; \"ratio\" is iterations over those",
+             "of one rank with the same options and order of the unknowns; \"median\" is that of the iterations for five",
+             "right-hand sides; rows and bytes are those of the rank that gathers most.",
              options.note, "", *[f"- {head(run)}" for run in sorted(runs, key=lambda run: (run["ranks"], run["date"]))], "",
              "| system | ranks | method | k | h | its | one rank | ratio | set-up ms | of k = 0 | gathered rows "
              "| share of own | bytes | rows that may be cut |",
