@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """A table of what hops and layers of a distributed factor bring and cost, from runs of finepc_bench with sets/overlap.txt.
 
-  finepc_bench -sets sets/overlap.txt -only afsai20-k0,sfsai2-k0,afsai7-k0 -systems S -json one.json
-  mpiexec -n 4 finepc_bench -sets sets/overlap.txt -systems S -json four.json
-  overlap.py one.json four.json -o table.md
+  overlap FINEPC_BENCH FOLDER [SPE10_SLAB.petsc]
+  overlap.py FOLDER/*.json -o table.md
 
-The first file is that of one rank. Set-up times are those of the fastest warm run; rows and bytes are what the view says.
-"""
+Runs on one rank are what those on several are compared with, in the same order of the unknowns. Of a system with several right-hand
+sides, NAME_rhs1, NAME_rhs2 and so on, the iterations are the median. Set-up times are those of the fastest run; rows and bytes are
+what the view says."""
 
 import argparse
 import json
 import re
+import statistics
 
 
 def from_view(view, pattern):
@@ -25,51 +26,80 @@ def head(run):
     ranks = f"{run['ranks']} rank" + ("s" if run["ranks"] > 1 else "")
     driver = f", driver {run['driver']}" if run["driver"] else ""
     made = f"PETSc {run['petsc']}, commit {run['commit']}, {run['date']}"
-    return f"backend {run['backend']}, {run['device']}{driver}, {ranks}, {made}"
+    return f"{ranks}: backend {run['backend']}, {run['device']}{driver}, {made}"
+
+
+def results(run):
+    """(name of the system, label): its rows and a list of results, which is longer than 1 if there are several right-hand sides"""
+    found = {}
+    for system in run["systems"]:
+        for result in system["results"]:
+            key = (re.sub(r"_rhs\d+$", ", median", system["name"]), result["label"])
+            found.setdefault(key, (system["rows"], []))[1].append(result)
+    return found
+
+
+def has_iterations(result):
+    return result["status"] in ("ok", "missed")  # missed: rounding keeps the true residual above that of the method
+
+
+def iterations(found):
+    return statistics.median_low(result["iterations"] for result in found)
+
+
+def row(run, key, found, reference, block_local):
+    (name, label), (rows, several) = key, found
+    method, hops, *layers = label.split("-")
+    first = f"| {name} | {run['ranks']} | {method} | {hops[1:]} | {layers[0][1:] if layers else ''} | "
+    bad = [result["status"] for result in several + reference if not has_iterations(result)]
+    if bad or not reference:
+        return first + (bad[0] if bad else "no run on one rank") + " |" * 9
+    view = several[0]["view"]
+    gathered = from_view(view, r"gathered rows of other ranks: \d+ in all, from \d+ to (\d+) a rank")
+    size = from_view(view, r"gathered rows of other ranks: .* in at most (\d+) bytes")
+    cut = from_view(view, r"rows of G that the limit of couplings may have cut: (\d+)")
+    share = int(gathered) / (rows / run["ranks"])
+    setup = min(result["setup_s"] for result in several)
+    missed = "*" if any(result["status"] == "missed" for result in several) else ""
+    return (f"{first}{iterations(several)}{missed} | {iterations(reference)} | {iterations(several) / iterations(reference):.3f} | "
+            f"{1e3 * setup:.1f} | {setup / block_local:.2f} | {gathered} | {share:.2f} | {size} | {cut} |")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("one")
-    parser.add_argument("several", nargs="+")
+    parser.add_argument("runs", nargs="+")
     parser.add_argument("-o", "--output", required=True)
     parser.add_argument("--note", default="", help="a sentence about the runs")
     options = parser.parse_args()
 
-    with open(options.one, encoding="utf-8") as file:
-        one = json.load(file)
-    alone = {(system["name"], result["label"]): result for system in one["systems"] for result in system["results"]}
-    lines = ["Hops and layers of a factor that reaches other ranks, made by overlap.py of runs of finepc_bench: k is the overlap,",
-             "h the halo layers; \"ratio\" is iterations over those of one rank with the same options; rows and bytes are gathered",
-             "ones, and the largest rank's. " + options.note, "", "One rank: " + head(one), ""]
-    for path in options.several:
+    runs = []
+    for path in options.runs:
         with open(path, encoding="utf-8") as file:
-            run = json.load(file)
-        lines += ["Several ranks: " + head(run), "",
-                  "| system | ranks | method | k | h | its | one rank | ratio | set-up ms | of k = 0 | gathered rows "
-                  "| share of own | bytes | rows that may be cut |",
-                  "|:--|--:|:--|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"]
-        for system in run["systems"]:
-            block_local = {}
-            for result in system["results"]:
-                method, hops, *layers = result["label"].split("-")
-                reference = alone.get((system["name"], method + "-k0"))
-                if result["status"] != "ok" or not reference or reference["status"] != "ok":
-                    lines.append(f"| {system['name']} | {run['ranks']} | {method} | {hops[1:]} | | {result['status']} |" + " |" * 8)
-                    continue
-                if hops == "k0":
-                    block_local[method] = result["setup_s"]
-                rows = from_view(result["view"], r"gathered rows of other ranks: \d+ in all, from \d+ to (\d+) a rank")
-                size = from_view(result["view"], r"gathered rows of other ranks: .* in at most (\d+) bytes")
-                cut = from_view(result["view"], r"rows of G that the limit of couplings may have cut: (\d+)")
-                share = int(rows) / (system["rows"] / run["ranks"])
-                lines.append(f"| {system['name']} | {run['ranks']} | {method} | {hops[1:]} | {layers[0][1:] if layers else ''} | "
-                             f"{result['iterations']} | {reference['iterations']} | "
-                             f"{result['iterations'] / reference['iterations']:.3f} | {1e3 * result['setup_s']:.1f} | "
-                             f"{result['setup_s'] / block_local[method]:.2f} | {rows} | {share:.2f} | {size} | {cut} |")
-        lines.append("")
+            runs.append(json.load(file))
+    alone = {}
+    for run in runs:
+        if run["ranks"] == 1:
+            alone.update({key: several for key, (_, several) in results(run).items()})
+    lines = ["# Hops and layers of a factor that reaches other ranks", "",
+             "Made by overlap.py of runs of finepc_bench: k is the overlap, h the halo layers; \"ratio\" is iterations over those",
+             "of one rank with the same options and order of the unknowns; \"median\" is that of the iterations for five",
+             "right-hand sides; rows and bytes are those of the rank that gathers most. *: CG's own residual fell to 1e-8,",
+             "and rounding kept the true one above 1.05e-8.",
+             options.note, "", *[f"- {head(run)}" for run in sorted(runs, key=lambda run: (run["ranks"], run["date"]))], "",
+             "| system | ranks | method | k | h | its | one rank | ratio | set-up ms | of k = 0 | gathered rows "
+             "| share of own | bytes | rows that may be cut |",
+             "|:--|--:|:--|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"]
+    for run in sorted(runs, key=lambda run: run["ranks"]):
+        if run["ranks"] == 1:
+            continue
+        found = results(run)
+        for (name, label), value in found.items():
+            method = label.split("-")[0]
+            local = found.get((name, f"{method}-k0"), (0, []))[1]
+            block_local = min((result["setup_s"] for result in local if has_iterations(result)), default=float("nan"))
+            lines.append(row(run, (name, label), value, alone.get((name, f"{method}-k0"), []), block_local))
     with open(options.output, "w", encoding="utf-8") as file:
-        file.write("\n".join(lines))
+        file.write("\n".join(lines) + "\n")
 
 
 main()

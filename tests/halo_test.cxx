@@ -3,7 +3,6 @@
    applied, refilled, viewed and reset as any other. Tag [mpi] has these cases run on 2 and more ranks.
 */
 #include <petsc/private/pcimpl.h>
-#include <petscdmda.h>
 
 #include <algorithm>
 #include <cmath>
@@ -13,115 +12,10 @@
 #include "pc/fsai_face.h"
 #include "pc/sfsai/sfsai.h"
 #include "pc_support.h"
+#include "spread.h"
 
 namespace
 {
-
-const char *const kAll = "-@overlap 1000 -@halo_layers 10000 ";
-
-std::vector<Type> FSAITypes()
-{
-  return {TypeOf(PCAFSAI), TypeOf(PCSFSAI)};
-}
-
-int Ranks()
-{
-  int size;
-  MPI_Comm_size(PETSC_COMM_WORLD, &size);
-  return size;
-}
-
-int Rank()
-{
-  int rank;
-  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
-  return rank;
-}
-
-/* How many of n rows each rank has. */
-using Share = std::function<PetscInt(PetscInt n, int rank, int size)>;
-
-struct Layout {
-  const char *name;
-  Share       share;
-};
-
-PetscInt Even(PetscInt n, int rank, int size)
-{
-  return n / size + (rank < n % size);
-}
-
-const std::vector<Layout> &Layouts()
-{
-  static const std::vector<Layout> layouts = {
-    {"even", Even},
-    {"last rank alone has most rows",
-     [](PetscInt n, int rank, int size) {
-       const PetscInt few = std::min<PetscInt>(3, n / size);
-       return rank < size - 1 ? few : n - few * (size - 1);
-     }},
-    {"first rank has none", [](PetscInt n, int rank, int size) { return size == 1 ? n
-                                                                        : rank    ? Even(n, rank - 1, size - 1)
-                                                                                  : 0; }},
-    {"last rank has none",
-     [](PetscInt n, int rank, int size) { return size == 1         ? n
-                                                 : rank < size - 1 ? Even(n, rank, size - 1)
-                                                                   : 0; }},
-    {"one rank has all", [](PetscInt n, int rank, int size) { return rank == size / 2 ? n : 0; }},
-  };
-  return layouts;
-}
-
-MatObject Spread(const HostMatrix &A, MatType type, const Share &share)
-{
-  MatObject             mat;
-  PetscInt              begin, end;
-  std::vector<PetscInt> i;
-
-  const PetscInt rows = share(A.n, Rank(), Ranks());
-  MUST(MatCreate(PETSC_COMM_WORLD, mat.put()));
-  MUST(MatSetSizes(mat, rows, rows, A.n, A.n));
-  MUST(MatSetType(mat, type));
-  MUST(MatSetUp(mat));
-  MUST(MatGetOwnershipRange(mat, &begin, &end));
-  for (PetscInt row = begin; row <= end; row++) i.push_back(A.i[row] - A.i[begin]);
-  MUST(MatSeqAIJSetPreallocationCSR(mat, i.data(), A.j.data() + A.i[begin], A.a.data() + A.i[begin]));
-  MUST(MatMPIAIJSetPreallocationCSR(mat, i.data(), A.j.data() + A.i[begin], A.a.data() + A.i[begin]));
-  return mat;
-}
-
-/* All rows of a matrix on every rank. */
-HostMatrix Gathered(Mat A)
-{
-  MatObject          copy;
-  HostMatrix         result;
-  PetscInt           rows, length;
-  const PetscInt    *columns;
-  const PetscScalar *values;
-
-  PetscMPIInt size;
-  MPI_Comm_size(PetscObjectComm((PetscObject)A), &size);
-  if (size > 1) MUST(MatCreateRedundantMatrix(A, size, PETSC_COMM_SELF, MAT_INITIAL_MATRIX, copy.put()));
-  const Mat whole = size > 1 ? (Mat)copy : A;
-  MUST(MatGetSize(whole, &rows, nullptr));
-  result.n = rows;
-  for (PetscInt row = 0; row < rows; row++) {
-    MUST(MatGetRow(whole, row, &length, &columns, &values));
-    result.j.insert(result.j.end(), columns, columns + length);
-    result.a.insert(result.a.end(), values, values + length);
-    MUST(MatRestoreRow(whole, row, &length, &columns, &values));
-    result.i.push_back((PetscInt)result.j.size());
-  }
-  return result;
-}
-
-HostMatrix Factor(PC pc, const Type &type)
-{
-  MatObject G;
-  MUST(PCSetUp(pc));
-  MUST(type.get_factors(pc, G.put(), nullptr));
-  return Gathered(G);
-}
 
 const PC_FSAI *DataOf(PC pc)
 {
@@ -147,21 +41,6 @@ double Apart(const std::vector<double> &mine, const std::vector<double> &expecte
   }
   MPI_Allreduce(MPI_IN_PLACE, worst, 2, MPI_DOUBLE, MPI_MAX, PETSC_COMM_WORLD);
   return worst[0] / worst[1];
-}
-
-void CheckSameFactor(const HostMatrix &mine, const HostMatrix &expected, double tolerance)
-{
-  REQUIRE(mine.n == expected.n);
-  CHECK(mine.i == expected.i);
-  CHECK(mine.j == expected.j);
-  if (mine.j != expected.j) return;
-  double worst = 0, largest = 1e-300;
-  for (size_t k = 0; k < mine.a.size(); k++) {
-    const double off = std::fabs(mine.a[k] - expected.a[k]);
-    worst            = off <= worst ? worst : off;
-    largest          = std::max(largest, std::fabs(expected.a[k]));
-  }
-  CHECK(worst <= tolerance * largest);
 }
 
 /* Between a factor of one rank and one of several. The same loops run on the host; lanes of other rows add in other orders. */
@@ -206,7 +85,7 @@ static void CheckSequential(const Backend &backend, const HostMatrix &A, const L
     }
 }
 
-TEST_CASE("with enough hops and layers the factor of several ranks is that of one", "[halo][fsai][pc][mpi]")
+TEST_CASE("with enough hops and layers the factor of several ranks is that of one", "[halo][fsai][pc][mpi][eight]")
 {
   for (const Layout &layout : Layouts()) {
     CheckSequential(HostBackend(), RandomStencil(5, 4, 6, false, 3), layout);
@@ -222,7 +101,7 @@ TEST_CASE("the same on GPUs", "[halo][fsai][pc][gpu][mpi][sanitizer]")
   CheckSequential(DeviceBackend(), RandomGraph(90, 7, 4), Layouts()[0]);
 }
 
-TEST_CASE("a pattern that is given may reach other ranks", "[halo][sfsai][pc][mpi]")
+TEST_CASE("a pattern that is given may reach other ranks", "[halo][sfsai][pc][mpi][eight]")
 {
   const Type &type = TypeOf(PCSFSAI);
   for (const Backend &backend : Backends())
@@ -267,7 +146,7 @@ TEST_CASE("couplings of rows that were made rows of the identity, across ranks",
 
 /* ------------------------------------------ limits -------------------------------------------- */
 
-TEST_CASE("without hops the factor is that of PCBJACOBI with a sequential one", "[halo][fsai][pc][mpi]")
+TEST_CASE("without hops the factor is that of PCBJACOBI with a sequential one", "[halo][fsai][pc][mpi][eight]")
 {
   for (const Type &type : FSAITypes())
     for (const Backend &backend : Backends()) {
@@ -443,42 +322,7 @@ TEST_CASE("with a matrix of blocks the factor stays in the rank's block, and the
   }
 }
 
-/* ----------------------------------------- convergence ---------------------------------------- */
-
-/* Iterations of CG to a residual of 1e-8 for b = A 1. */
-static PetscInt Iterations(Mat A, const Type &type, const std::string &options)
-{
-  KSPObject          ksp = MakeKSP(A, type, "-ksp_rtol 1e-8 -ksp_max_it 5000 -ksp_norm_type unpreconditioned " + options);
-  VecObject          x, b, one;
-  KSPConvergedReason reason;
-  PetscInt           iterations;
-  MUST(MatCreateVecs(A, x.put(), b.put()));
-  MUST(VecDuplicate(x, one.put()));
-  MUST(VecSet(one, 1));
-  MUST(MatMult(A, one, b));
-  MUST(KSPSolve(ksp, b, x));
-  MUST(KSPGetConvergedReason(ksp, &reason));
-  CHECK(reason > 0);
-  MUST(KSPGetIterationNumber(ksp, &iterations));
-  return iterations;
-}
-
-TEST_CASE("one hop and the default layers take about the iterations of one rank", "[halo][fsai][pc][mpi][long]")
-{
-  const std::pair<const char *, HostMatrix> systems[] = {{"Poisson, slabs", Poisson(24, 24, 24)},
-                                                         {"bcsstk16", Shared("bcsstk16")},
-                                                         {"s3rmt3m3", Shared("s3rmt3m3")}};
-  for (const Type &type : FSAITypes())
-    for (const auto &system : systems) {
-      const MatObject alone = CreateMat(system.second, MATAIJ), all = Spread(system.second, MATAIJ, Even);
-      const PetscInt  one = Iterations(alone, type, "");
-      for (int hops : {1, 2}) {
-        const PetscInt several = Iterations(all, type, "-@overlap " + std::to_string(hops));
-        CAPTURE(type.name, system.first, hops, one, several);
-        CHECK(several <= PetscMax(one + 2, (PetscInt)(one * (hops == 1 ? 1.03 : 1.01))));
-      }
-    }
-}
+/* ------------------------------------------- view --------------------------------------------- */
 
 TEST_CASE("what the view says about a factor that reaches other ranks", "[halo][fsai][pc][view][mpi]")
 {
@@ -514,46 +358,6 @@ TEST_CASE("what the view says about a factor that reaches other ranks", "[halo][
       MUST(PCFinePCGetApplyBytes(pc, &bytes));
       CHECK((density > 0.3 && bytes > 0));
     }
-}
-
-TEST_CASE("boxes of a DMDA", "[halo][fsai][pc][mpi]")
-{
-  using DMObject = Object<DM, DMDestroy>;
-  DMObject      da;
-  MatObject     A;
-  MatStencil    row, column[7];
-  DMDALocalInfo info;
-  MUST(DMDACreate3d(PETSC_COMM_WORLD, DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DM_BOUNDARY_NONE, DMDA_STENCIL_STAR, 20, 20, 20,
-                    PETSC_DECIDE, PETSC_DECIDE, PETSC_DECIDE, 1, 1, nullptr, nullptr, nullptr, da.put()));
-  MUST(DMSetMatType(da, MATAIJ));
-  MUST(DMSetUp(da));
-  MUST(DMCreateMatrix(da, A.put()));
-  MUST(DMDAGetLocalInfo(da, &info));
-  for (PetscInt k = info.zs; k < info.zs + info.zm; k++)
-    for (PetscInt j = info.ys; j < info.ys + info.ym; j++)
-      for (PetscInt i = info.xs; i < info.xs + info.xm; i++) {
-        const PetscInt to[7][3] = {{i, j, k},     {i - 1, j, k}, {i + 1, j, k}, {i, j - 1, k},
-                                   {i, j + 1, k}, {i, j, k - 1}, {i, j, k + 1}};
-        PetscScalar    values[7];
-        PetscInt       count = 0;
-        row                  = {k, j, i, 0};
-        for (const auto &t : to)
-          if (std::min({t[0], t[1], t[2]}) >= 0 && std::max({t[0], t[1], t[2]}) < 20) {
-            values[count]   = count ? -1 : 6;
-            column[count++] = {t[2], t[1], t[0], 0};
-          }
-        MUST(MatSetValuesStencil(A, 1, &row, count, column, values, INSERT_VALUES));
-      }
-  MUST(MatAssemblyBegin(A, MAT_FINAL_ASSEMBLY));
-  MUST(MatAssemblyEnd(A, MAT_FINAL_ASSEMBLY));
-  const HostMatrix whole = Gathered(A); /* in the same order of the unknowns */
-  const MatObject  alone = CreateMat(whole, MATAIJ);
-  for (const Type &type : FSAITypes()) {
-    const PetscInt one = Iterations(alone, type, ""), several = Iterations(A, type, "-@overlap 1");
-    CAPTURE(type.name, one, several);
-    CHECK(several <= one + 2);
-    CheckSameFactor(Factor(MakePC(A, type, kAll), type), Factor(MakePC(alone, type), type), 1e-14);
-  }
 }
 
 /* ------------------------------------------ twins --------------------------------------------- */

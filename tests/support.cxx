@@ -180,11 +180,18 @@ void operator delete(void *memory, const std::nothrow_t &) noexcept
 
 static PetscErrorCode (*petsc_malloc)(size_t, PetscBool, int, const char[], const char[], void **);
 
+/* Whether it is a source of the library; ccache may have made the name a relative one. */
+static bool IsOurs(const char *file)
+{
+  return !std::strncmp(file, FINEPC_SOURCE_FOLDER "/src/", sizeof(FINEPC_SOURCE_FOLDER "/src/") - 1) ||
+         !std::strncmp(file, "../../src/", sizeof("../../src/") - 1);
+}
+
 static PetscErrorCode CountingMalloc(size_t size, PetscBool clear, int line, const char function[], const char file[],
                                      void **memory)
 {
   allocations++;
-  if (std::strncmp(file, FINEPC_SOURCE_FOLDER "/src/", sizeof(FINEPC_SOURCE_FOLDER "/src/") - 1) == 0 && Fails(1)) {
+  if (IsOurs(file) && Fails(1)) {
     *memory = nullptr;
     return PETSC_ERR_MEM;
   }

@@ -377,8 +377,10 @@ static PetscErrorCode ConnectPatterns(PC pc, PCLocalPhase *phase)
   code = CallGuarded(TransposeGhosts, pc, (const std::vector<HaloList> &)received);
   PetscCall(PCLocalPhaseStep(phase, code, nullptr));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
+  phase->outcome->exchanging = true;
   PetscCall(PCInverseConnect(&M->ghosts1, phase->comm, layout));
   PetscCall(PCInverseConnect(&M->ghosts2, phase->comm, layout));
+  phase->outcome->exchanging = false;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -391,24 +393,36 @@ static PetscErrorCode PickSent(PC_FSAI *fsai, HaloMessage *message)
   PetscFunctionBegin;
   PetscCall(HaloMessageCreate(&fsai->transposed.blocks, M->W1.precision, M->where, message));
   PetscCall(pick(M->W1.precision, W.nnz, fsai->transposed.send, W.nnz, W.a, nullptr, message->send));
+  PetscCall(HaloMessageReady(message));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode PlaceReceived(PC_FSAI *fsai, HaloMessage *message)
+{
+  const PCInverse *M    = &fsai->inverse;
+  const auto       pick = PetscMemTypeDevice(M->where) ? HaloPick_CUDA : HaloPick_Host;
+  const CSR       &W    = M->ghosts2.W;
+
+  PetscFunctionBegin;
+  PetscCall(HaloMessageTake(message));
+  PetscCall(pick(M->W1.precision, W.nnz, fsai->transposed.place, W.nnz, message->received, nullptr, W.a));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* The values of ghosts2 come from the ranks that have them in ghosts1. */
 static PetscErrorCode ConnectValues(PC_FSAI *fsai, PCLocalPhase *phase)
 {
-  const PCInverse *M    = &fsai->inverse;
-  const auto       pick = PetscMemTypeDevice(M->where) ? HaloPick_CUDA : HaloPick_Host;
-  const CSR       &W    = M->ghosts2.W;
-  HaloMessage      message{};
+  HaloMessage    message{};
+  PetscErrorCode code = PETSC_SUCCESS;
 
   PetscFunctionBegin;
   PetscCall(PCLocalPhaseStep(phase, CallGuarded(PickSent, fsai, &message), nullptr));
   if (!phase->stopped) {
-    PetscCall(HaloMessageDeliver(phase->comm, &message));
-    PetscCall(pick(M->W1.precision, W.nnz, fsai->transposed.place, W.nnz, message.received, nullptr, W.a));
+    PetscCall(HaloMessageDeliver(phase, &message));
+    code = PlaceReceived(fsai, &message);
   }
   PetscCall(HaloMessageDestroy(&message));
+  PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

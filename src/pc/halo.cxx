@@ -405,14 +405,16 @@ PetscErrorCode PickOwn(Mat A, Halo *halo, HaloMessage *message)
   PetscCall(MatRestoreCSR(&other));
   PetscCall(MatRestoreCSR(&own));
   PetscCall(code);
+  PetscCall(HaloMessageReady(message));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PickReceived(Halo *halo, const HaloMessage *message)
+PetscErrorCode PickReceived(Halo *halo, HaloMessage *message)
 {
   const auto pick = PetscMemTypeDevice(halo->where) ? HaloPick_CUDA : HaloPick_Host;
 
   PetscFunctionBegin;
+  PetscCall(HaloMessageTake(message));
   PetscCall(
     pick(FINEPC_DOUBLE, halo->foreign.nnz, halo->keep, halo->blocks.Received(), message->received, nullptr, halo->foreign.a));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -426,8 +428,8 @@ PetscErrorCode GatherValues(PCLocalPhase *phase, Mat A, Halo *halo)
   PetscCall(PCLocalPhaseStep(phase, CallGuarded(PickOwn, A, halo, &message), nullptr));
   PetscErrorCode code = PETSC_SUCCESS;
   if (!phase->stopped) {
-    PetscCall(HaloMessageDeliver(phase->comm, &message));
-    code = CallGuarded(PickReceived, halo, (const HaloMessage *)&message);
+    PetscCall(HaloMessageDeliver(phase, &message));
+    code = CallGuarded(PickReceived, halo, &message);
   }
   PetscCall(HaloMessageDestroy(&message));
   PetscCall(code);
@@ -507,16 +509,19 @@ PetscErrorCode HaloSendLists(PCLocalPhase *phase, const std::vector<HaloList> &s
   PetscFunctionBegin;
   PetscCall(PCLocalPhaseStep(phase, Alone([&] {
                                for (const HaloList &list : send) {
+                                 PetscCall(PetscMPIIntCast((PetscInt)list.numbers.size(), &count));
                                  to.push_back(list.rank);
-                                 sizes.push_back((PetscInt)list.numbers.size());
+                                 sizes.push_back(count);
                                }
                                return PETSC_SUCCESS;
                              }),
                              nullptr));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
+  phase->outcome->exchanging = true;
   PetscCall(PetscCommGetNewTag(phase->comm, &tag));
   PetscCall(PetscCommBuildTwoSided(phase->comm, 1, MPIU_INT, (PetscMPIInt)to.size(), to.data(), sizes.data(), &froms, &from,
                                    (void *)&lengths));
+  phase->outcome->exchanging = false;
   PetscCall(PCLocalPhaseStep(phase, Alone([&] {
                                received->clear();
                                for (PetscMPIInt k = 0; k < froms; k++)
@@ -530,17 +535,19 @@ PetscErrorCode HaloSendLists(PCLocalPhase *phase, const std::vector<HaloList> &s
   PetscCall(PetscFree(from));
   PetscCall(PetscFree(lengths));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
+  phase->outcome->exchanging = true;
   for (HaloList &list : *received) {
-    PetscCall(PetscMPIIntCast((PetscInt)list.numbers.size(), &count));
+    count = (PetscMPIInt)list.numbers.size();
     requests.push_back(MPI_REQUEST_NULL);
     PetscCallMPI(MPI_Irecv(list.numbers.data(), count, MPIU_INT, list.rank, tag, phase->comm, &requests.back()));
   }
   for (const HaloList &list : send) {
-    PetscCall(PetscMPIIntCast((PetscInt)list.numbers.size(), &count));
+    count = (PetscMPIInt)list.numbers.size();
     requests.push_back(MPI_REQUEST_NULL);
     PetscCallMPI(MPI_Isend(list.numbers.data(), count, MPIU_INT, list.rank, tag, phase->comm, &requests.back()));
   }
   PetscCallMPI(MPI_Waitall((PetscMPIInt)requests.size(), requests.data(), MPI_STATUSES_IGNORE));
+  phase->outcome->exchanging = false;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -562,7 +569,7 @@ PetscErrorCode HaloMessageCreate(const HaloBlocks *blocks, FinePCPrecision preci
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What was written on the device before is there for MPI. */
+/* What was written on the device before is there for MPI, and an error of the GPU until here is met here. */
 static PetscErrorCode Fence()
 {
   PetscDeviceContext context;
@@ -573,33 +580,68 @@ static PetscErrorCode Fence()
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode HaloMessageDeliver(MPI_Comm comm, HaloMessage *message)
+static bool IsStaged(const HaloMessage *message)
 {
-  const HaloBlocks  &blocks    = *message->blocks;
-  const bool         on_device = PetscMemTypeDevice(message->where), staged = on_device && !use_gpu_aware_mpi;
-  const MPI_Datatype type     = message->precision == FINEPC_SINGLE ? MPI_FLOAT : MPI_DOUBLE;
-  const size_t       bytes    = FinePCPrecisionBytes(message->precision);
-  char              *send     = staged ? message->staged_send.data() : (char *)message->send;
-  char              *received = staged ? message->staged_received.data() : (char *)message->received;
-  MPI_Request *const requests = message->requests.data();
-  PetscMPIInt        tag, count, posted = 0;
+  return PetscMemTypeDevice(message->where) && !use_gpu_aware_mpi;
+}
+
+/* MPI counts in int. */
+static PetscErrorCode CheckBlocks(const std::vector<PetscInt> &end)
+{
+  PetscMPIInt count;
 
   PetscFunctionBegin;
-  if (staged) PetscCall(ArrayCopy(send, message->send, message->staged_send.size(), PETSC_MEMTYPE_HOST, message->where));
-  else if (on_device) PetscCall(Fence());
-  PetscCall(PetscCommGetNewTag(comm, &tag));
+  for (size_t k = 0; k < end.size(); k++) PetscCall(PetscMPIIntCast(end[k] - HaloBlocks::Begin(end, k), &count));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode HaloMessageReady(HaloMessage *message)
+{
+  const size_t bytes = message->staged_send.size();
+
+  PetscFunctionBegin;
+  PetscCall(CheckBlocks(message->blocks->from_end));
+  PetscCall(CheckBlocks(message->blocks->to_end));
+  if (IsStaged(message))
+    PetscCall(ArrayCopy(message->staged_send.data(), message->send, bytes, PETSC_MEMTYPE_HOST, message->where));
+  else if (PetscMemTypeDevice(message->where)) PetscCall(Fence());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode HaloMessageDeliver(PCLocalPhase *phase, HaloMessage *message)
+{
+  const HaloBlocks  &blocks   = *message->blocks;
+  const MPI_Datatype type     = message->precision == FINEPC_SINGLE ? MPI_FLOAT : MPI_DOUBLE;
+  const size_t       bytes    = FinePCPrecisionBytes(message->precision);
+  char              *send     = IsStaged(message) ? message->staged_send.data() : (char *)message->send;
+  char              *received = IsStaged(message) ? message->staged_received.data() : (char *)message->received;
+  MPI_Request *const requests = message->requests.data();
+  PetscMPIInt        tag, posted = 0;
+
+  PetscFunctionBegin;
+  phase->outcome->exchanging = true;
+  PetscCall(PetscCommGetNewTag(phase->comm, &tag));
   for (size_t k = 0; k < blocks.from.size(); k++) {
-    const PetscInt begin = HaloBlocks::Begin(blocks.from_end, k);
-    PetscCall(PetscMPIIntCast(blocks.from_end[k] - begin, &count));
-    PetscCallMPI(MPI_Irecv(received + begin * bytes, count, type, blocks.from[k], tag, comm, requests + posted++));
+    const PetscInt    begin = HaloBlocks::Begin(blocks.from_end, k);
+    const PetscMPIInt count = (PetscMPIInt)(blocks.from_end[k] - begin);
+    PetscCallMPI(MPI_Irecv(received + begin * bytes, count, type, blocks.from[k], tag, phase->comm, requests + posted++));
   }
   for (size_t k = 0; k < blocks.to.size(); k++) {
-    const PetscInt begin = HaloBlocks::Begin(blocks.to_end, k);
-    PetscCall(PetscMPIIntCast(blocks.to_end[k] - begin, &count));
-    PetscCallMPI(MPI_Isend(send + begin * bytes, count, type, blocks.to[k], tag, comm, requests + posted++));
+    const PetscInt    begin = HaloBlocks::Begin(blocks.to_end, k);
+    const PetscMPIInt count = (PetscMPIInt)(blocks.to_end[k] - begin);
+    PetscCallMPI(MPI_Isend(send + begin * bytes, count, type, blocks.to[k], tag, phase->comm, requests + posted++));
   }
   PetscCallMPI(MPI_Waitall(posted, requests, MPI_STATUSES_IGNORE));
-  if (staged)
+  phase->outcome->exchanging = false;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode HaloMessageTake(HaloMessage *message)
+{
+  const char *received = message->staged_received.data();
+
+  PetscFunctionBegin;
+  if (IsStaged(message))
     PetscCall(ArrayCopy(message->received, received, message->staged_received.size(), message->where, PETSC_MEMTYPE_HOST));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

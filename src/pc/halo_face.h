@@ -24,7 +24,10 @@ struct HaloBlocks {
   PetscInt        Received() const { return Begin(from_end, from_end.size()); }
 };
 
-/* Values on their way, in arrays of the memory of the factor. */
+/*
+   Values on their way, in arrays of the memory of the factor. Only the delivery is done by all ranks together; what comes before
+   it, and after it, a rank does alone: it makes a message, fills `send`, makes it ready, and takes what was received.
+*/
 struct HaloMessage {
   const HaloBlocks        *blocks;
   FinePCPrecision          precision;
@@ -34,7 +37,9 @@ struct HaloMessage {
   std::vector<MPI_Request> requests;
 };
 PetscErrorCode HaloMessageCreate(const HaloBlocks *, FinePCPrecision, PetscMemType, HaloMessage *);
-PetscErrorCode HaloMessageDeliver(MPI_Comm, HaloMessage *);
+PetscErrorCode HaloMessageReady(HaloMessage *);
+PetscErrorCode HaloMessageDeliver(PCLocalPhase *, HaloMessage *);
+PetscErrorCode HaloMessageTake(HaloMessage *);
 PetscErrorCode HaloMessageDestroy(HaloMessage *);
 
 struct Halo {

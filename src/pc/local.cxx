@@ -178,9 +178,11 @@ PetscErrorCode PCLocalPhaseStep(PCLocalPhase *phase, PetscErrorCode code, bool *
     phase->outcome->code    = code;
     phase->outcome->text[0] = 0; /* it has been reported */
   }
-  int any[2] = {phase->outcome->code != PETSC_SUCCESS, more && *more};
+  int any[2]                 = {phase->outcome->code != PETSC_SUCCESS, more && *more};
+  phase->outcome->exchanging = true;
   PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, any, 2, MPI_INT, MPI_LOR, phase->comm));
-  phase->stopped = any[0];
+  phase->outcome->exchanging = false;
+  phase->stopped             = any[0];
   if (more) *more = any[1];
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -233,6 +235,8 @@ static PetscErrorCode RunAndAgree(PC pc, PetscErrorCode (*part)(PC, PCLocalOutco
 
   PetscFunctionBegin;
   const PetscErrorCode code = CallGuarded(part, pc, &outcome);
+  PetscCheck(!code || !outcome.exchanging, PETSC_COMM_SELF, code,
+             "An exchange with other ranks failed in the set-up, and they may wait for this rank: the program has to end");
   if (code) {
     outcome.code    = code;
     outcome.text[0] = 0;

@@ -19,6 +19,9 @@ struct PCLocalOutcome {
   PCFailedReason reason = PC_NOERROR;
 
   char text[1024] = ""; /* what is wrong, and in which row: a sentence without its full stop */
+
+  /* Whether other ranks wait for messages of this one, so that an error of this rank cannot be agreed upon. */
+  bool exchanging = false;
 };
 
 /* A part of a set-up in which ranks communicate, and what this rank has to say about it. */
@@ -31,6 +34,9 @@ struct PCLocalPhase {
 /*
    Ends a step of a phase on all ranks, with the error of what this rank did alone. `more` is whether this rank wants another step,
    and then whether any rank does; it may be null.
+
+   What a rank does alone belongs into a step. What it does together with others sets `exchanging` of the outcome before and clears
+   it afterwards: if that fails on one rank, its PCSetUp() returns the error at once, and a program that hands errors on ends.
 */
 PetscErrorCode PCLocalPhaseStep(PCLocalPhase *, PetscErrorCode, bool *more);
 

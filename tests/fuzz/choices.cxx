@@ -121,6 +121,16 @@ std::string SomeOf(const std::vector<Key> &keys, Random &random)
   return options;
 }
 
+/* Often a factor that reaches other ranks, which one value among many of one option among many would seldom make. */
+std::string ReachOf(const std::string &pc, Random &random)
+{
+  if ((pc != "afsai" && pc != "sfsai") || !random.Chance(50)) return "";
+  std::string options = "-pc_" + pc + "_overlap " + random.Of(std::vector<std::string>{"1", "1", "2", "3", "1000"}) + " ";
+  if (random.Chance(40))
+    options += "-pc_" + pc + "_halo_layers " + random.Of(std::vector<std::string>{"1", "2", "5", "10000"}) + " ";
+  return options;
+}
+
 } // namespace
 
 std::string OptionsOf(const std::string &pc, Random &random)
@@ -128,7 +138,7 @@ std::string OptionsOf(const std::string &pc, Random &random)
   static const std::vector<std::string> ours = {"afsai", "sfsai", "bisai", "rrb", "cmatch"};
   std::string                           sub  = pc;
   if (std::find(ours.begin(), ours.end(), sub) == ours.end()) return "";
-  return SomeOf(KeysOf(sub, true), random);
+  return ReachOf(pc, random) + SomeOf(KeysOf(sub, true), random);
 }
 
 bool TakesPoints(const std::string &pc)
@@ -152,6 +162,7 @@ Choice MakeChoice(Random &random)
   std::string own = random.Chance(60) ? OptionsOf(choice.pc, random) : "";
   if ((choice.ksp == "cgfused" || choice.ksp == "rrbcg") && random.Chance(40)) own += SomeOf(KeysOf(choice.ksp, false), random);
   choice.defaults = own.empty();
-  choice.options  = own;
+  if (own.empty()) own = ReachOf(choice.pc, random); /* with which a good matrix must be solved, too */
+  choice.options = own;
   return choice;
 }

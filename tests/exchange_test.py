@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""A call of MPI that fails on one rank ends a program on all ranks with an error, and none of them waits for ever. The program is
+PETSc's tutorial ex2 as it is, with a factor that reaches other ranks; failing_mpi.c has the calls fail.
+
+    exchange_test.py --program petsc_ksp_ex2 --library libfinepc.so --preload libfailing_mpi.so [--all]
+
+With --all each call of the set-up and the first ones of the solve fail in turns, for which an hour may be too short."""
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+
+RANKS, FAILING_RANK, LIMIT = 3, 1, 40
+# A few calls of each kind: in the gathering of rows, in the connection of the factors, and in an application.
+CASES = {"MPI_Irecv": (1, 9, 28), "MPI_Isend": (4,), "MPI_Waitall": (2, 26), "MPI_Recv_init": (1,), "MPI_Startall": (3,),
+         "MPI_Allreduce": (1, 20)}
+
+
+def run(options, function, number):
+    """Whether it ended in time, its exit code, what it printed, and the seconds that it took."""
+    command = [options.mpiexec, "-n", str(RANKS), "-x", f"LD_PRELOAD={options.preload}", "-x",
+               f"FINEPC_FAIL={FAILING_RANK} {function} {number}", options.program, "-dll_append", options.library,
+               "-m", "12", "-n", "12", "-pc_type", "afsai", "-pc_afsai_overlap", "1"]
+    begin = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                               start_new_session=True)
+    try:
+        text, _ = process.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        process.terminate()  # mpiexec ends the ranks
+        text, _ = process.communicate()
+        return False, None, text, time.monotonic() - begin
+    return True, process.returncode, text, time.monotonic() - begin
+
+
+def check(options, function, number):
+    in_time, code, text, seconds = run(options, function, number)
+    told = re.findall(r"PETSC ERROR: (MPI error[^\n]*|An exchange with other ranks failed in the set-up)", text)
+    good = in_time and code != 0 and told
+    what = "ends" if in_time else f"does not end within {LIMIT} s"
+    print(f"{'ok' if good else 'FAILED'}: call {number} of {function}: {what}, {seconds:.1f} s, {told[:2]}", flush=True)
+    if not good:
+        print(text)
+    return bool(good)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("program", "library", "preload"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--mpiexec", default="mpiexec")
+    parser.add_argument("--all", action="store_true")
+    options = parser.parse_args()
+    good = True
+    for function, numbers in CASES.items():
+        in_time, code, text, _ = run(options, function, 0)  # all goes well
+        made = re.search(r"finepc made (\d+) of these calls", text)
+        if not in_time or code or not made:
+            print(f"FAILED: without a failure, exit code {code}\n{text}")
+            return 1
+        if int(made.group(1)) < max(numbers):
+            print(f"FAILED: there are but {made.group(1)} calls of {function}")
+            return 1
+        for number in range(1, int(made.group(1)) + 1) if options.all else numbers:
+            good = check(options, function, number) and good
+    return 0 if good else 1
+
+
+os.environ.setdefault("OMPI_MCA_rmaps_base_oversubscribe", "1")
+sys.exit(main())

@@ -1,0 +1,115 @@
+#include "spread.h"
+
+#include <algorithm>
+#include <cmath>
+
+int Ranks()
+{
+  int size;
+  MPI_Comm_size(PETSC_COMM_WORLD, &size);
+  return size;
+}
+
+int Rank()
+{
+  int rank;
+  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
+  return rank;
+}
+
+PetscInt Even(PetscInt n, int rank, int size)
+{
+  return n / size + (rank < n % size);
+}
+
+const std::vector<Layout> &Layouts()
+{
+  static const std::vector<Layout> layouts = {
+    {"even", Even},
+    {"last rank alone has most rows",
+     [](PetscInt n, int rank, int size) {
+       const PetscInt few = std::min<PetscInt>(3, n / size);
+       return rank < size - 1 ? few : n - few * (size - 1);
+     }},
+    {"first rank has none", [](PetscInt n, int rank, int size) { return size == 1 ? n
+                                                                        : rank    ? Even(n, rank - 1, size - 1)
+                                                                                  : 0; }},
+    {"last rank has none",
+     [](PetscInt n, int rank, int size) { return size == 1         ? n
+                                                 : rank < size - 1 ? Even(n, rank, size - 1)
+                                                                   : 0; }},
+    {"one rank has all", [](PetscInt n, int rank, int size) { return rank == size / 2 ? n : 0; }},
+  };
+  static const std::vector<Layout> few = {layouts[0], layouts[2]};
+  return Ranks() > 4 ? few : layouts;
+}
+
+MatObject Spread(const HostMatrix &A, MatType type, const Share &share)
+{
+  MatObject             mat;
+  PetscInt              begin, end;
+  std::vector<PetscInt> i;
+
+  const PetscInt rows = share(A.n, Rank(), Ranks());
+  MUST(MatCreate(PETSC_COMM_WORLD, mat.put()));
+  MUST(MatSetSizes(mat, rows, rows, A.n, A.n));
+  MUST(MatSetType(mat, type));
+  MUST(MatSetUp(mat));
+  MUST(MatGetOwnershipRange(mat, &begin, &end));
+  for (PetscInt row = begin; row <= end; row++) i.push_back(A.i[row] - A.i[begin]);
+  MUST(MatSeqAIJSetPreallocationCSR(mat, i.data(), A.j.data() + A.i[begin], A.a.data() + A.i[begin]));
+  MUST(MatMPIAIJSetPreallocationCSR(mat, i.data(), A.j.data() + A.i[begin], A.a.data() + A.i[begin]));
+  return mat;
+}
+
+HostMatrix Gathered(Mat A)
+{
+  MatObject          copy;
+  HostMatrix         result;
+  PetscInt           rows, length;
+  const PetscInt    *columns;
+  const PetscScalar *values;
+
+  PetscMPIInt size;
+  MPI_Comm_size(PetscObjectComm((PetscObject)A), &size);
+  if (size > 1) MUST(MatCreateRedundantMatrix(A, size, PETSC_COMM_SELF, MAT_INITIAL_MATRIX, copy.put()));
+  const Mat whole = size > 1 ? (Mat)copy : A;
+  MUST(MatGetSize(whole, &rows, nullptr));
+  result.n = rows;
+  for (PetscInt row = 0; row < rows; row++) {
+    MUST(MatGetRow(whole, row, &length, &columns, &values));
+    result.j.insert(result.j.end(), columns, columns + length);
+    result.a.insert(result.a.end(), values, values + length);
+    MUST(MatRestoreRow(whole, row, &length, &columns, &values));
+    result.i.push_back((PetscInt)result.j.size());
+  }
+  return result;
+}
+
+std::vector<Type> FSAITypes()
+{
+  return {TypeOf(PCAFSAI), TypeOf(PCSFSAI)};
+}
+
+HostMatrix Factor(PC pc, const Type &type)
+{
+  MatObject G;
+  MUST(PCSetUp(pc));
+  MUST(type.get_factors(pc, G.put(), nullptr));
+  return Gathered(G);
+}
+
+void CheckSameFactor(const HostMatrix &mine, const HostMatrix &expected, double tolerance)
+{
+  REQUIRE(mine.n == expected.n);
+  CHECK(mine.i == expected.i);
+  CHECK(mine.j == expected.j);
+  if (mine.j != expected.j) return;
+  double worst = 0, largest = 1e-300;
+  for (size_t k = 0; k < mine.a.size(); k++) {
+    const double off = std::fabs(mine.a[k] - expected.a[k]);
+    worst            = off <= worst ? worst : off;
+    largest          = std::max(largest, std::fabs(expected.a[k]));
+  }
+  CHECK(worst <= tolerance * largest);
+}

@@ -1,0 +1,33 @@
+/* What the tests of factors that reach other ranks share: matrices that are spread over the ranks, and factors that are gathered.
+ */
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "pc_support.h"
+
+int Ranks();
+int Rank();
+
+/* How many of n rows each rank has. */
+using Share = std::function<PetscInt(PetscInt n, int rank, int size)>;
+
+struct Layout {
+  const char *name;
+  Share       share;
+};
+
+PetscInt Even(PetscInt n, int rank, int size);
+/* The even one first, and one with a rank that has no rows. Up to four ranks get more of them. */
+const std::vector<Layout> &Layouts();
+
+MatObject Spread(const HostMatrix &, MatType, const Share &);
+/* All rows of a matrix on every rank. */
+HostMatrix Gathered(Mat);
+
+/* The types of preconditioners whose factors may reach other ranks, and the options with which they reach all of them. */
+std::vector<Type>     FSAITypes();
+constexpr const char *kAll = "-@overlap 1000 -@halo_layers 10000 ";
+HostMatrix            Factor(PC, const Type &);                                             /* all rows of G */
+void CheckSameFactor(const HostMatrix &mine, const HostMatrix &expected, double tolerance); /* relative to the largest entry */
