@@ -89,7 +89,8 @@ def main():
              "| system | ranks | method | k | h | its | one rank | ratio | set-up ms | of k = 0 | gathered rows "
              "| share of own | bytes | rows that may be cut |",
              "|:--|--:|:--|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"]
-    for run in sorted(runs, key=lambda run: run["ranks"]):
+    rows = {}  # of a case that was run twice the newer one
+    for run in sorted(runs, key=lambda run: (run["ranks"], run["date"])):
         if run["ranks"] == 1:
             continue
         found = results(run)
@@ -97,7 +98,8 @@ def main():
             method = label.split("-")[0]
             local = found.get((name, f"{method}-k0"), (0, []))[1]
             block_local = min((result["setup_s"] for result in local if has_iterations(result)), default=float("nan"))
-            lines.append(row(run, (name, label), value, alone.get((name, f"{method}-k0"), []), block_local))
+            rows[run["ranks"], name, label] = row(run, (name, label), value, alone.get((name, f"{method}-k0"), []), block_local)
+    lines += [rows[key] for key in sorted(rows, key=lambda key: key[:2])]
     with open(options.output, "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
 

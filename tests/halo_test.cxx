@@ -50,7 +50,7 @@ double Tolerance(const Backend &backend, const std::string &options)
   return Contains(options, "setup_precision double") ? 1e-10 : 1e-4;
 }
 
-std::vector<std::string> Variants(const Type &type)
+std::vector<std::string> AllVariants(const Type &type)
 {
   if (!std::strcmp(type.name, PCAFSAI))
     return {"",
@@ -61,6 +61,14 @@ std::vector<std::string> Variants(const Type &type)
             "-@tolerance 0 -@max_steps 6"};
   return {"", "-@setup_precision double -@factor_precision double", "-@power 3", "-@power 1 -@postfilter 0.05",
           "-@power 3 -@max_row 6 -@prefilter 0.01"};
+}
+
+/* More than four ranks share few processors. */
+std::vector<std::string> Variants(const Type &type)
+{
+  auto variants = AllVariants(type);
+  if (Ranks() > 4) variants.resize(2);
+  return variants;
 }
 
 } // namespace
