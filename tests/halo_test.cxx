@@ -25,7 +25,7 @@ const PC_FSAI *DataOf(PC pc)
 /* This rank's rows of a vector of all. */
 std::vector<double> Own(const std::vector<double> &all, Mat A)
 {
-  PetscInt begin, end;
+  LocalInt begin, end;
   MUST(MatGetOwnershipRange(A, &begin, &end));
   return std::vector<double>(all.begin() + begin, all.begin() + end);
 }
@@ -134,8 +134,8 @@ TEST_CASE("a pattern that is given may reach other ranks", "[halo][sfsai][pc][mp
 TEST_CASE("couplings of rows that were made rows of the identity, across ranks", "[halo][fsai][pc][mpi]")
 {
   HostMatrix A = RandomStencil(6, 5, 5, false, 8);
-  for (PetscInt row : {3, 37, 74, 75, 76, 110, 149})
-    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) A.a[k] = A.j[k] == row;
+  for (LocalInt row : {3, 37, 74, 75, 76, 110, 149})
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) A.a[k] = A.j[k] == row;
   for (const Type &type : FSAITypes())
     for (const Backend &backend : Backends()) {
       CAPTURE(type.name, backend.name);
@@ -174,22 +174,22 @@ TEST_CASE("more layers and hops only add to the rows that are gathered", "[halo]
   for (const Type &type : FSAITypes())
     for (const Backend &backend : Backends()) {
       const MatObject       all = Spread(A, backend.mat, Even);
-      std::vector<PetscInt> before;
-      PetscInt              limited_before = PETSC_INT_MAX;
+      std::vector<LocalInt> before;
+      LocalInt              limited_before = LOCAL_INT_MAX;
       for (const char *options : {"-@overlap 1 -@halo_layers 1", "-@overlap 1 -@halo_layers 2", "-@overlap 2 -@halo_layers 2",
                                   "-@overlap 2 -@halo_layers 8", "-@overlap 1000 -@halo_layers 10000"}) {
         CAPTURE(type.name, backend.name, options);
         const PCObject pc = MakePC(all, type, std::string("-@postfilter 0 ") + options);
         MUST(PCSetUp(pc));
         const PC_FSAI               *fsai = DataOf(pc);
-        const std::vector<PetscInt> &rows = fsai->halo.rows;
+        const std::vector<LocalInt> &rows = fsai->halo.rows;
         CHECK(std::is_sorted(rows.begin(), rows.end()));
         CHECK(std::includes(rows.begin(), rows.end(), before.begin(), before.end()));
-        for (PetscInt row : rows) CHECK(row < fsai->halo.begin);
+        for (LocalInt row : rows) CHECK(row < fsai->halo.begin);
         CHECK(fsai->limited <= limited_before);
         /* a layer of this grid is a plane of 25 points, of which each rank has six or more */
-        if (Contains(options, "overlap 1 ") && Rank()) CHECK((PetscInt)rows.size() == 25 * (Contains(options, "layers 1") ? 1 : 2));
-        if (Contains(options, "10000")) CHECK((fsai->limited == 0 && (PetscInt)rows.size() == fsai->halo.begin));
+        if (Contains(options, "overlap 1 ") && Rank()) CHECK((LocalInt)rows.size() == 25 * (Contains(options, "layers 1") ? 1 : 2));
+        if (Contains(options, "10000")) CHECK((fsai->limited == 0 && (LocalInt)rows.size() == fsai->halo.begin));
         CHECK(ErrorOfDiagonal(pc, type) <= 1e-6);
         before         = rows;
         limited_before = fsai->limited;
@@ -212,7 +212,7 @@ TEST_CASE("new values on the same nonzeros: only values travel, and the factor i
           const PCObject    pc    = MakePC(A, type, options);
           const auto        first = Applied(pc);
           const PC_FSAI    *fsai  = DataOf(pc);
-          const PetscInt   *plan = fsai->halo.send, *pattern = fsai->inverse.ghosts1.W.j;
+          const LocalInt   *plan = fsai->halo.send, *pattern = fsai->inverse.ghosts1.W.j;
           const PetscSF     exchange = fsai->inverse.ghosts1.exchange;
           SetValues(A, changed);
           MUST(PCSetUp(pc));
@@ -255,20 +255,20 @@ TEST_CASE("several vectors at once and one after the other, across ranks", "[hal
 {
   for (const Type &type : FSAITypes())
     for (const Backend &backend : Backends())
-      for (PetscInt columns : {1, 2, 4, 5, 9})
+      for (LocalInt columns : {1, 2, 4, 5, 9})
         for (const Layout &layout : Layouts()) {
           CAPTURE(type.name, backend.name, columns, layout.name);
           const MatObject A  = Spread(RandomGraph(90, 7, 4), backend.mat, layout.share);
           const PCObject  pc = MakePC(A, type, kAll);
           MatObject       X, Y;
-          PetscInt        rows;
+          LocalInt        rows;
           MUST(PCSetUp(pc));
           MUST(MatGetLocalSize(A, &rows, nullptr));
           MUST(MatCreate(PETSC_COMM_WORLD, X.put()));
           MUST(MatSetSizes(X, rows, PETSC_DECIDE, PETSC_DETERMINE, columns));
           MUST(MatSetType(X, backend.dense));
           MUST(MatSetUp(X));
-          for (PetscInt c = 0; c < columns; c++) {
+          for (LocalInt c = 0; c < columns; c++) {
             Vec x;
             MUST(MatDenseGetColumnVecWrite(X, c, &x));
             MUST(VecCopy(RightVec(A, 3 + c), x));
@@ -278,7 +278,7 @@ TEST_CASE("several vectors at once and one after the other, across ranks", "[hal
           MUST(MatAssemblyEnd(X, MAT_FINAL_ASSEMBLY));
           MUST(MatDuplicate(X, MAT_DO_NOT_COPY_VALUES, Y.put()));
           MUST(PCMatApply(pc, X, Y));
-          for (PetscInt c = 0; c < columns; c++) {
+          for (LocalInt c = 0; c < columns; c++) {
             VecObject y;
             Vec       y_c;
             MUST(MatCreateVecs(A, nullptr, y.put()));
@@ -295,10 +295,10 @@ TEST_CASE("a row that is bad is named by its number in the matrix, on all ranks"
   const double nan = std::nan("");
   for (const Type &type : FSAITypes())
     for (const Backend &backend : Backends())
-      for (PetscInt bad : {0, 29, 44, 45, 67, 89}) {
+      for (LocalInt bad : {0, 29, 44, 45, 67, 89}) {
         CAPTURE(type.name, backend.name, bad);
         HostMatrix A = RandomGraph(90, 7, 4), spoiled = A;
-        for (PetscInt k = A.i[bad]; k < A.i[bad + 1]; k++)
+        for (LocalInt k = A.i[bad]; k < A.i[bad + 1]; k++)
           if (A.j[k] == bad) spoiled.a[k] = bad % 2 ? nan : -1;
         const MatObject mat = Spread(spoiled, backend.mat, Even);
         const PCObject  pc  = MakePC(mat, type, kAll);
@@ -374,11 +374,11 @@ namespace
 {
 
 /* Rows first .. of the factor on a static pattern. */
-HostFactor FactorRows(const HostMatrix &A, PetscInt first, const SFSAIParams &params, PetscMemType where, const HostMatrix *S)
+HostFactor FactorRows(const HostMatrix &A, LocalInt first, const SFSAIParams &params, PetscMemType where, const HostMatrix *S)
 {
   const HostMatrix none;
   const CSRCopy    copy(A, where), pattern(S ? *S : none, where);
-  const PetscInt   rows    = A.n - first;
+  const LocalInt   rows    = A.n - first;
   const auto       compute = PetscMemTypeDevice(where) ? SFSAIComputeFactor_CUDA : SFSAIComputeFactor_Host;
   CSR              G       = {}, host;
   SFSAIWork        work    = {};
@@ -396,7 +396,7 @@ HostFactor FactorRows(const HostMatrix &A, PetscInt first, const SFSAIParams &pa
   F.rows  = rows;
   F.i.assign(host.i, host.i + rows + 1);
   F.j.assign(host.j, host.j + host.nnz);
-  for (PetscInt k = 0; k < host.nnz; k++)
+  for (LocalInt k = 0; k < host.nnz; k++)
     F.a.push_back(host.precision == FINEPC_SINGLE ? ((const float *)host.a)[k] : ((const double *)host.a)[k]);
   F.d.resize(rows);
   MUST(ArrayCopy(F.d.data(), d, rows * sizeof(PetscReal), PETSC_MEMTYPE_HOST, where));
@@ -408,12 +408,12 @@ HostFactor FactorRows(const HostMatrix &A, PetscInt first, const SFSAIParams &pa
 }
 
 /* The rows of S from `first` on. */
-HostMatrix RowsFrom(const HostMatrix &S, PetscInt first)
+HostMatrix RowsFrom(const HostMatrix &S, LocalInt first)
 {
   HostMatrix part;
   part.n = S.n - first;
   part.i.clear();
-  for (PetscInt row = first; row <= S.n; row++) part.i.push_back(S.i[row] - S.i[first]);
+  for (LocalInt row = first; row <= S.n; row++) part.i.push_back(S.i[row] - S.i[first]);
   part.j.assign(S.j.begin() + S.i[first], S.j.end());
   part.a.assign(S.a.begin() + S.i[first], S.a.end());
   return part;
@@ -422,10 +422,10 @@ HostMatrix RowsFrom(const HostMatrix &S, PetscInt first)
 void CheckRowsOf(const HostFactor &whole, const HostFactor &part, double tolerance)
 {
   double worst = 0;
-  for (PetscInt row = 0; row < part.rows; row++) {
-    const PetscInt of_whole = part.first + row, begin = whole.i[of_whole];
+  for (LocalInt row = 0; row < part.rows; row++) {
+    const LocalInt of_whole = part.first + row, begin = whole.i[of_whole];
     REQUIRE(part.Length(row) == whole.Length(of_whole));
-    for (PetscInt k = part.i[row], w = begin; k < part.i[row + 1]; k++, w++) {
+    for (LocalInt k = part.i[row], w = begin; k < part.i[row + 1]; k++, w++) {
       REQUIRE(part.j[k] == whole.j[w]);
       worst = std::max(worst, std::fabs(part.a[k] - whole.a[w]) / std::max(1., std::fabs(whole.a[w])));
     }
@@ -448,7 +448,7 @@ TEST_CASE("sfsai: rows of a factor from any row on are those of the whole one", 
         if (variant == 3) params.max_row = 7;
         if (variant == 4) params.postfilter = 0.05;
         if (variant == 5) params.prefilter = 0.02;
-        for (PetscInt first : {0, 1, 31, 32, 79}) {
+        for (LocalInt first : {0, 1, 31, 32, 79}) {
           CAPTURE(backend.name, precision, variant, first);
           CheckRowsOf(FactorRows(A, 0, params, backend.where, nullptr), FactorRows(A, first, params, backend.where, nullptr),
                       PetscMemTypeDevice(backend.where) ? 1e-5 : 0);
@@ -473,13 +473,13 @@ TEST_CASE("sfsai: many rows from any row on", "[halo][sfsai][gpu]") /* enough fo
 }
 
 /* A matrix of the library with the arrays of a HostMatrix, in memory of either kind. */
-static CSR Copied(const HostMatrix &A, PetscInt columns, FinePCPrecision precision, PetscMemType where)
+static CSR Copied(const HostMatrix &A, LocalInt columns, FinePCPrecision precision, PetscMemType where)
 {
   CSR                      W = {};
   const std::vector<float> single(A.a.begin(), A.a.end());
   MUST(CSRCreate(A.n, columns, A.nnz(), precision, where, &W));
-  MUST(ArrayCopy(W.i, A.i.data(), (A.n + 1) * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
-  MUST(ArrayCopy(W.j, A.j.data(), A.nnz() * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
+  MUST(ArrayCopy(W.i, A.i.data(), (A.n + 1) * sizeof(LocalInt), where, PETSC_MEMTYPE_HOST));
+  MUST(ArrayCopy(W.j, A.j.data(), A.nnz() * sizeof(LocalInt), where, PETSC_MEMTYPE_HOST));
   if (precision == FINEPC_SINGLE) MUST(ArrayCopy(W.a, single.data(), A.nnz() * sizeof(float), where, PETSC_MEMTYPE_HOST));
   else MUST(ArrayCopy(W.a, A.a.data(), A.nnz() * sizeof(double), where, PETSC_MEMTYPE_HOST));
   return W;
@@ -493,7 +493,7 @@ static HostMatrix OnHost(const CSR &W)
   A.n = W.rows;
   A.i.assign(host.i, host.i + W.rows + 1);
   A.j.assign(host.j, host.j + W.nnz);
-  for (PetscInt k = 0; k < W.nnz; k++)
+  for (LocalInt k = 0; k < W.nnz; k++)
     A.a.push_back(W.precision == FINEPC_SINGLE ? ((const float *)host.a)[k] : ((const double *)host.a)[k]);
   MUST(CSRDestroy(&host));
   return A;
@@ -503,8 +503,8 @@ TEST_CASE("a matrix that is split by columns, and rows that become one matrix", 
 {
   for (const Backend &backend : Backends())
     for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
-      for (PetscInt n : {1, 31, 33, 700})
-        for (PetscInt first : {(PetscInt)0, n / 3, n - 1}) {
+      for (LocalInt n : {1, 31, 33, 700})
+        for (LocalInt first : {(LocalInt)0, n / 3, n - 1}) {
           CAPTURE(backend.name, precision, n, first);
           const bool       on_device = PetscMemTypeDevice(backend.where);
           const HostMatrix A = RandomGraph(n, 6, 2), part = RowsFrom(A, first);
@@ -513,10 +513,10 @@ TEST_CASE("a matrix that is split by columns, and rows that become one matrix", 
           MUST((on_device ? HaloSplit_CUDA : HaloSplit_Host)(&W, first, PETSC_TRUE, &own, &foreign));
           REQUIRE((own.rows == part.n && own.columns == part.n && foreign.columns == first && own.nnz + foreign.nnz == part.nnz()));
           const HostMatrix right = OnHost(own), left = OnHost(foreign);
-          for (PetscInt row = 0; row < part.n; row++) {
-            std::vector<PetscInt> columns(left.j.begin() + left.i[row], left.j.begin() + left.i[row + 1]);
-            for (PetscInt k = right.i[row]; k < right.i[row + 1]; k++) columns.push_back(first + right.j[k]);
-            CHECK(columns == std::vector<PetscInt>(part.j.begin() + part.i[row], part.j.begin() + part.i[row + 1]));
+          for (LocalInt row = 0; row < part.n; row++) {
+            std::vector<LocalInt> columns(left.j.begin() + left.i[row], left.j.begin() + left.i[row + 1]);
+            for (LocalInt k = right.i[row]; k < right.i[row + 1]; k++) columns.push_back(first + right.j[k]);
+            CHECK(columns == std::vector<LocalInt>(part.j.begin() + part.i[row], part.j.begin() + part.i[row + 1]));
           }
           if (precision == FINEPC_DOUBLE && first) { /* and back, with the first rows of A as foreign ones */
             HostMatrix top;
@@ -542,31 +542,31 @@ TEST_CASE("values picked from two arrays, and products added to some rows", "[ha
 {
   for (const Backend &backend : Backends())
     for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
-      for (PetscInt n : {1, 32, 500})
-        for (PetscInt columns : {1, 3, 4}) {
+      for (LocalInt n : {1, 32, 500})
+        for (LocalInt columns : {1, 3, 4}) {
           CAPTURE(backend.name, precision, n, columns);
           const bool            on_device = PetscMemTypeDevice(backend.where);
           HostMatrix            A         = RandomGraph(n, 5, 7);
-          std::vector<PetscInt> rows;
+          std::vector<LocalInt> rows;
           HostMatrix            W; /* every third row of A */
           W.n = n;
-          for (PetscInt row = 0; row < n; row++) {
+          for (LocalInt row = 0; row < n; row++) {
             if (row % 3 == 0) {
               rows.push_back(row);
               W.j.insert(W.j.end(), A.j.begin() + A.i[row], A.j.begin() + A.i[row + 1]);
-              for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) W.a.push_back((float)A.a[k]);
+              for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) W.a.push_back((float)A.a[k]);
             }
-            W.i.push_back((PetscInt)W.j.size());
+            W.i.push_back((LocalInt)W.j.size());
           }
           Random              random(5);
           std::vector<double> d(n), x(n * columns), y(n * columns), expected;
           for (auto *v : {&d, &x, &y})
             for (double &value : *v) value = random.Between(-1, 1);
           expected = y;
-          for (PetscInt c = 0; c < columns; c++)
-            for (PetscInt row : rows) {
+          for (LocalInt c = 0; c < columns; c++)
+            for (LocalInt row : rows) {
               double sum = 0;
-              for (PetscInt k = W.i[row]; k < W.i[row + 1]; k++) sum += W.a[k] * x[W.j[k] + c * n];
+              for (LocalInt k = W.i[row]; k < W.i[row + 1]; k++) sum += W.a[k] * x[W.j[k] + c * n];
               expected[row + c * n] += d[row] * sum;
             }
           CSR   G       = Copied(W, n, precision, backend.where);
@@ -578,20 +578,20 @@ TEST_CASE("values picked from two arrays, and products added to some rows", "[ha
           send(d.data(), n * sizeof(double), &d_there);
           send(x.data(), x.size() * sizeof(double), &x_there);
           send(y.data(), y.size() * sizeof(double), &y_there);
-          send(rows.data(), rows.size() * sizeof(PetscInt), &rows_there);
-          MUST((on_device ? CSRMultiplyAdd_CUDA : CSRMultiplyAdd_Host)(&G, (PetscInt)rows.size(), (const PetscInt *)rows_there,
+          send(rows.data(), rows.size() * sizeof(LocalInt), &rows_there);
+          MUST((on_device ? CSRMultiplyAdd_CUDA : CSRMultiplyAdd_Host)(&G, (LocalInt)rows.size(), (const LocalInt *)rows_there,
                                                                        (const PetscScalar *)d_there, columns,
                                                                        (const PetscScalar *)x_there, n, (PetscScalar *)y_there, n));
           std::vector<double> result(y.size());
           MUST(ArrayCopy(result.data(), y_there, y.size() * sizeof(double), PETSC_MEMTYPE_HOST, backend.where));
           CHECK(Difference(result, expected) <= 1e-14);
 
-          std::vector<PetscInt> places; /* of W's values, and of the same values once more behind them */
-          for (PetscInt k = 0; k < G.nnz; k++) places.push_back((k * 7) % (2 * G.nnz));
+          std::vector<LocalInt> places; /* of W's values, and of the same values once more behind them */
+          for (LocalInt k = 0; k < G.nnz; k++) places.push_back((k * 7) % (2 * G.nnz));
           const size_t bytes = FinePCPrecisionBytes(precision);
-          send(places.data(), places.size() * sizeof(PetscInt), &index);
+          send(places.data(), places.size() * sizeof(LocalInt), &index);
           MUST(ArrayCreate(places.size() * bytes, backend.where, &to));
-          MUST((on_device ? HaloPick_CUDA : HaloPick_Host)(precision, (PetscInt)places.size(), (const PetscInt *)index, G.nnz, G.a,
+          MUST((on_device ? HaloPick_CUDA : HaloPick_Host)(precision, (LocalInt)places.size(), (const LocalInt *)index, G.nnz, G.a,
                                                            G.a, to));
           std::vector<char> picked(places.size() * bytes);
           MUST(ArrayCopy(picked.data(), to, picked.size(), PETSC_MEMTYPE_HOST, backend.where));

@@ -30,10 +30,10 @@ constexpr int kCGBlocksOnChip = 5;   /* blocks of kCGBlock threads on a processo
 
 /* The rows of an operator that have entries in columns of other ranks, as a kernel needs them. */
 struct CGGhostRows {
-  PetscInt        count;
+  LocalInt        count;
   PetscBool       single; /* the values are in single precision */
-  const PetscInt *rows;   /* [count] */
-  const PetscInt *i, *j;  /* of all rows of the rank */
+  const LocalInt *rows;   /* [count] */
+  const LocalInt *i, *j;  /* of all rows of the rank */
   const void     *a;
   PetscScalar    *values; /* the ghosts, */
   const uint4    *words;  /* or where other ranks write them to, if this is not null */
@@ -64,20 +64,20 @@ struct CGGhosts {
 
   bool             used = false; /* some rank has such entries */
   CGGhostRows      rows{};
-  Buffer<PetscInt> list;    /* of A: the rows that have entries, and their number behind them */
+  Buffer<LocalInt> list;    /* of A: the rows that have entries, and their number behind them */
   CubScratch       select;  /* of their selection */
   Buffer<double>   arrived; /* of a factor: the ghosts */
 
   /* the exchange, where NCCL makes it; see Neighbours */
   std::vector<Neighbours::Part> to, from;
-  Buffer<PetscInt>              entries, places;
+  Buffer<LocalInt>              entries, places;
   Buffer<double>                packed, received;
   long                          exchange = -1; /* the number of the exchange that these lists are of */
   long                          number   = 0;  /* of changes of all this */
 
   /* where the kernels write to other ranks, see peers.cuh */
   bool            direct = false;
-  PetscInt        slots  = -1; /* the first word of this rank for the ghosts */
+  LocalInt        slots  = -1; /* the first word of this rank for the ghosts */
   Buffer<uint4 *> there;       /* the words that the entries go to */
 };
 
@@ -96,7 +96,7 @@ struct CGFusedWork {
   CMATCHHierarchy   *cycle    = nullptr;
   bool               resident = false; /* the resident kernel runs, not the graph */
   bool               uneven   = false; /* padding makes resident copies of these operators too large */
-  PetscInt           rows     = 0;     /* of a block of the resident kernel */
+  LocalInt           rows     = 0;     /* of a block of the resident kernel */
   int                blocks   = 0;     /* of the resident kernel */
 
   /* the solve */
@@ -122,7 +122,7 @@ struct CGFusedWork {
 
 /* Calls f with the number of lanes a row as a constant: the one place where it becomes one. */
 template <typename F>
-PetscErrorCode CGFusedWithLanes(PetscInt lanes, F f)
+PetscErrorCode CGFusedWithLanes(LocalInt lanes, F f)
 {
   switch (lanes) {
   case 1: return f(std::integral_constant<int, 1>());
@@ -135,7 +135,7 @@ PetscErrorCode CGFusedWithLanes(PetscInt lanes, F f)
 }
 
 /* Blocks of a kernel that makes sums over vectors, one entry a thread at a time. */
-inline int CGFusedSumBlocks(const CGFusedWork *work, PetscInt n)
+inline int CGFusedSumBlocks(const CGFusedWork *work, LocalInt n)
 {
   return std::max(1, std::min(BlocksFor(n, kCGBlock), work->processors * kCGBlocksOnChip));
 }
@@ -145,7 +145,7 @@ inline int CGFusedSumBlocks(const CGFusedWork *work, PetscInt n)
 /* Whether the kernels of the sequence may be launched early, see LaunchEarly(). */
 PetscErrorCode CGFusedMayStartEarly(bool *early);
 /* Lanes a row of an operator in the sequence. */
-PetscInt CGFusedSequenceLanes(PetscInt rows, PetscInt nnz);
+LocalInt CGFusedSequenceLanes(LocalInt rows, LocalInt nnz);
 /*
    w = A p and p.w by the rank's own columns. On one rank a follows from it; before the first iteration the sum is only kept.
    `beside`: the kernel ahead of it sends entries of p to other ranks and need not have ended.
@@ -170,7 +170,7 @@ PetscErrorCode CGFusedResidentRoom(size_t *room);
    Whether the resident kernel is to run: by the path that is asked for and the sizes of the operators, as far as the padding of its
    copies is not known. Sets its rows a block and its blocks in the work, and gives its lanes a row.
 */
-bool CGFusedPlanResident(CGFusedWork *, const CGFusedOperators *, KSPCGFusedPath, PetscInt *lanes);
+bool CGFusedPlanResident(CGFusedWork *, const CGFusedOperators *, KSPCGFusedPath, LocalInt *lanes);
 /* Memory for its barriers. */
 PetscErrorCode CGFusedAllocateResident(CGFusedWork *);
 /* Before the first launch: z = M r, which the start leaves out where M is diagonal. */

@@ -15,9 +15,9 @@ constexpr int kGhostLanes = 4; /* of a row of entries of other ranks */
 
 /* Whether a row has entries. */
 struct HasEntries {
-  const PetscInt *i;
+  const LocalInt *i;
 
-  __device__ bool operator()(PetscInt row) const { return i[row + 1] > i[row]; }
+  __device__ bool operator()(LocalInt row) const { return i[row + 1] > i[row]; }
 };
 
 /*
@@ -30,7 +30,7 @@ struct AddToOperator {
   const double *p;
   double       *w;
 
-  __device__ void AddRow(PetscInt row, double sum, double (&sums)[kSums]) const
+  __device__ void AddRow(LocalInt row, double sum, double (&sums)[kSums]) const
   {
     w[row] += sum;
     sums[0] += p[row] * sum;
@@ -58,7 +58,7 @@ struct AddToFirst {
   const double *d;
   double       *t;
 
-  __device__ void AddRow(PetscInt row, double sum, double (&)[kSums]) const { t[row] += d[row] * sum; }
+  __device__ void AddRow(LocalInt row, double sum, double (&)[kSums]) const { t[row] += d[row] * sum; }
   __device__ void Finish(CGState *, const double (&)[kSums]) const { }
 };
 
@@ -70,7 +70,7 @@ struct AddToSecond {
   const double *r;
   double       *z;
 
-  __device__ void AddRow(PetscInt row, double sum, double (&sums)[kSums]) const
+  __device__ void AddRow(LocalInt row, double sum, double (&sums)[kSums]) const
   {
     const double before = z[row];
     z[row]              = before + sum;
@@ -88,18 +88,18 @@ template <int Lanes, typename V, typename Product>
 __global__ void __launch_bounds__(kCGBlock) MultiplyGhosts(CGGhostRows B, Product product, double *partial, CGState *state)
 {
   const V *const a                    = (const V *)B.a;
-  const PetscInt stride               = (PetscInt)(gridDim.x * kCGBlock / Lanes);
+  const LocalInt stride               = (LocalInt)(gridDim.x * kCGBlock / Lanes);
   double         sums[Product::kSums] = {};
   WaitForPrevious();
   LetNextStart();
   if (state->s.stage >= kCGDecided) return;
   const unsigned turn = B.words ? *state->peers.turn : 0;
-  for (PetscInt k = (PetscInt)(GridThread() / kWarpSize) * (kWarpSize / Lanes); k < B.count; k += stride) {
+  for (LocalInt k = (LocalInt)(GridThread() / kWarpSize) * (kWarpSize / Lanes); k < B.count; k += stride) {
     /* k is the same in all lanes of the warp */
-    const PetscInt at = k + threadIdx.x % kWarpSize / Lanes, row = at < B.count ? B.rows[at] : 0,
+    const LocalInt at = k + threadIdx.x % kWarpSize / Lanes, row = at < B.count ? B.rows[at] : 0,
                    end = at < B.count ? B.i[row + 1] : 0;
     double sum         = 0;
-    for (PetscInt e = at < B.count ? B.i[row] + threadIdx.x % Lanes : 0; e < end; e += Lanes)
+    for (LocalInt e = at < B.count ? B.i[row] + threadIdx.x % Lanes : 0; e < end; e += Lanes)
       sum += (double)a[e] * (B.words ? AwaitWord(B.words + B.j[e], turn) : B.values[B.j[e]]);
     sum = GroupSum<Lanes>(sum);
     if (at < B.count && threadIdx.x % Lanes == 0) product.AddRow(row, sum, sums);
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kCGBlock) MultiplyGhosts(CGGhostRows B, Produc
 }
 
 /* to[k] = from[index[k]] */
-__global__ void Gather(PetscInt count, const PetscInt *index, const double *__restrict__ from, double *__restrict__ to)
+__global__ void Gather(LocalInt count, const LocalInt *index, const double *__restrict__ from, double *__restrict__ to)
 {
   const long long k = GridThread();
   if (k < count) to[k] = from[index[k]];
@@ -119,10 +119,10 @@ __global__ void Gather(PetscInt count, const PetscInt *index, const double *__re
    this one has waited before it lets that one start.
 */
 __global__ void __launch_bounds__(kCGBlock)
-  Push(PetscInt count, const PetscInt *index, uint4 *const *there, const double *from, const CGState *state)
+  Push(LocalInt count, const LocalInt *index, uint4 *const *there, const double *from, const CGState *state)
 {
   const long long k    = GridThread();
-  const PetscInt  own  = k < count ? index[k] : 0;
+  const LocalInt  own  = k < count ? index[k] : 0;
   uint4 *const    word = k < count ? there[k] : nullptr;
   WaitForPrevious();
   LetNextStart();
@@ -130,25 +130,25 @@ __global__ void __launch_bounds__(kCGBlock)
 }
 
 /* to[k] = the number of word k */
-__global__ void __launch_bounds__(kCGBlock) ReadWords(PetscInt count, const uint4 *words, double *to, const CGState *state)
+__global__ void __launch_bounds__(kCGBlock) ReadWords(LocalInt count, const uint4 *words, double *to, const CGState *state)
 {
   const long long k = GridThread();
   if (k < count) to[k] = AwaitWord(words + k, *state->peers.turn);
 }
 
 /* to[index[k]] = from[k] */
-__global__ void Scatter(PetscInt count, const PetscInt *index, const double *__restrict__ from, double *__restrict__ to)
+__global__ void Scatter(LocalInt count, const LocalInt *index, const double *__restrict__ from, double *__restrict__ to)
 {
   const long long k = GridThread();
   if (k < count) to[index[k]] = from[k];
 }
 
-PetscErrorCode KeepList(const std::vector<PetscInt> &list, Buffer<PetscInt> *kept, Buffer<double> *values)
+PetscErrorCode KeepList(const std::vector<LocalInt> &list, Buffer<LocalInt> *kept, Buffer<double> *values)
 {
   PetscFunctionBegin;
   PetscCall(kept->Allocate(list.size()));
   PetscCall(values->Allocate(list.size()));
-  PetscCall(ArrayCopy_CUDA(kept->data(), list.data(), list.size() * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+  PetscCall(ArrayCopy_CUDA(kept->data(), list.data(), list.size() * sizeof(LocalInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -174,7 +174,7 @@ static PetscErrorCode Launch(CGFusedWork *work, bool early, const CGGhosts &ghos
 
 PetscErrorCode CGFusedPrepareGhosts(CGGhosts *ghosts, const CSRView &B, PetscScalar *values, bool changed)
 {
-  const thrust::counting_iterator<PetscInt> every(0);
+  const thrust::counting_iterator<LocalInt> every(0);
   const HasEntries                          has{B.i};
   CGGhostRows                              &rows = ghosts->rows;
   cudaStream_t                              stream;
@@ -190,7 +190,7 @@ PetscErrorCode CGFusedPrepareGhosts(CGGhosts *ghosts, const CSRView &B, PetscSca
   if (!B.nnz) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   if (ghosts->list.size() < (size_t)B.n + 1) PetscCall(ghosts->list.Allocate((size_t)B.n + 1));
-  PetscInt *const list = ghosts->list.data(), *const found = list + B.n;
+  LocalInt *const list = ghosts->list.data(), *const found = list + B.n;
   rows.rows = list;
   PetscCall(ghosts->select.Run(
     [&](void *scratch, size_t &bytes) { return cub::DeviceSelect::If(scratch, bytes, every, list, found, B.n, has, stream); }));
@@ -281,9 +281,9 @@ PetscErrorCode CGFusedUseNCCL(CGFusedWork *work, NCCL *nccl)
 static PetscErrorCode ConnectDirectly(CGFusedWork *work, CGGhosts *ghosts, const Neighbours &neighbours, MPI_Comm comm)
 {
   PetscBool             all;
-  std::vector<PetscInt> there;
+  std::vector<LocalInt> there;
   std::vector<uint4 *>  words;
-  PetscInt              count = 0;
+  LocalInt              count = 0;
 
   PetscFunctionBegin;
   for (const Neighbours::Part &part : ghosts->from) count = std::max(count, part.end);
@@ -295,7 +295,7 @@ static PetscErrorCode ConnectDirectly(CGFusedWork *work, CGGhosts *ghosts, const
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   for (size_t k = 0; k < ghosts->to.size(); k++)
-    for (PetscInt e = ghosts->to[k].begin; e < ghosts->to[k].end; e++)
+    for (LocalInt e = ghosts->to[k].begin; e < ghosts->to[k].end; e++)
       words.push_back(work->peers->words[ghosts->to[k].rank] + there[k] + (e - ghosts->to[k].begin));
   PetscCall(ghosts->there.Allocate(words.size()));
   PetscCall(
@@ -348,7 +348,7 @@ PetscErrorCode CGFusedPrepareExchange(CGFusedWork *work, CGGhosts *ghosts, const
 */
 PetscErrorCode CGFusedBeginExchange(CGFusedWork *work, bool early, CGGhosts *ghosts, const PetscScalar *x, cudaStream_t stream)
 {
-  const PetscInt sent = (PetscInt)ghosts->entries.size(), received = (PetscInt)ghosts->places.size();
+  const LocalInt sent = (LocalInt)ghosts->entries.size(), received = (LocalInt)ghosts->places.size();
 
   PetscFunctionBegin;
   if (ghosts->to.empty() && ghosts->from.empty()) PetscFunctionReturn(PETSC_SUCCESS);
@@ -399,7 +399,7 @@ static PetscErrorCode ExchangeAndRead(CGFusedWork *work, const PetscScalar *x, c
 {
   CGGhosts *const ghosts = &work->ghosts;
   CGState *const  state  = work->mailbox.state();
-  PetscInt        count  = 0;
+  LocalInt        count  = 0;
 
   PetscFunctionBegin;
   PetscCall(CGFusedBeginExchange(work, false, ghosts, x, stream));

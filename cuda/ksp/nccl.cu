@@ -35,7 +35,7 @@ static_assert(kNCCLId == NCCL_UNIQUE_ID_BYTES);
 
 /* Words of an exchange. */
 struct PeerSlots {
-  PetscInt begin, end;
+  LocalInt begin, end;
 };
 
 struct NCCL {
@@ -172,7 +172,7 @@ PetscErrorCode CheckAlive(const NCCL *nccl)
 
 /* ------------------------- memory that all GPUs of a machine can write to --------------------- */
 
-constexpr PetscInt kPeerSlots = 1 << 21; /* words for exchanges: 32 MiB */
+constexpr LocalInt kPeerSlots = 1 << 21; /* words for exchanges: 32 MiB */
 
 static size_t PeerWords(int ranks)
 {
@@ -357,19 +357,19 @@ const RankPeers *NCCLPeers(const NCCL *nccl)
 }
 
 /* The first room that is large enough, between those that are taken. */
-PetscInt NCCLTakeSlots(NCCL *nccl, PetscInt count)
+LocalInt NCCLTakeSlots(NCCL *nccl, LocalInt count)
 {
-  PetscInt begin = (PetscInt)PeerSumWords(nccl->peers.ranks);
+  LocalInt begin = (LocalInt)PeerSumWords(nccl->peers.ranks);
   auto     place = nccl->taken.begin();
   if (!nccl->peers.ranks || !count) return -1;
-  const PetscInt end = begin + kPeerSlots;
+  const LocalInt end = begin + kPeerSlots;
   for (; place != nccl->taken.end() && place->begin - begin < count; place++) begin = place->end;
   if (end - begin < count) return -1;
   nccl->taken.insert(place, {begin, begin + count});
   return begin;
 }
 
-void NCCLGiveSlots(NCCL *nccl, PetscInt begin)
+void NCCLGiveSlots(NCCL *nccl, LocalInt begin)
 {
   const auto place =
     std::find_if(nccl->taken.begin(), nccl->taken.end(), [begin](const PeerSlots &slots) { return slots.begin == begin; });
@@ -501,12 +501,12 @@ const RankPeers *NCCLPeers(const NCCL *)
   return nullptr;
 }
 
-PetscInt NCCLTakeSlots(NCCL *, PetscInt)
+LocalInt NCCLTakeSlots(NCCL *, LocalInt)
 {
   return -1;
 }
 
-void NCCLGiveSlots(NCCL *, PetscInt)
+void NCCLGiveSlots(NCCL *, LocalInt)
 {
 }
 

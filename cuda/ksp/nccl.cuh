@@ -17,9 +17,9 @@ const RankPeers *NCCLPeers(const NCCL *);
    Takes so many words of this rank for an exchange and gives the first of them, or -1 if there are not so many left. Between two
    exchanges to the same words there must be a sum over the ranks behind the kernels that read them.
 */
-PetscInt NCCLTakeSlots(NCCL *, PetscInt count);
+LocalInt NCCLTakeSlots(NCCL *, LocalInt count);
 /* Gives back those that begin so. */
-void NCCLGiveSlots(NCCL *, PetscInt begin);
+void NCCLGiveSlots(NCCL *, LocalInt begin);
 /* Sends the parts `to` of what is packed, and gets the parts `from`; see Neighbours. */
 PetscErrorCode NCCLExchange(NCCL *, const std::vector<Neighbours::Part> &to, const double *packed,
                             const std::vector<Neighbours::Part> &from, double *received, cudaStream_t);

@@ -8,4 +8,4 @@
    `smallest`, or not finite, is raised to `raised`; if `raised` is 0, the function returns false instead, and a is of no use. The
    twin of this function is a device function, in cuda/sparse/block.cuh.
 */
-bool InvertBlock_Host(PetscInt bs, PetscReal smallest, PetscReal raised, PetscScalar *a);
+bool InvertBlock_Host(LocalInt bs, PetscReal smallest, PetscReal raised, PetscScalar *a);

@@ -10,15 +10,15 @@
 #include "pc/fsai.h"
 
 /* The most steps that an option may ask for, and the most entries of a step. Their product is the most entries of a row. */
-constexpr PetscInt kAFSAIMostSteps = 10000, kAFSAILargestStep = 10000;
+constexpr LocalInt kAFSAIMostSteps = 10000, kAFSAILargestStep = 10000;
 
 struct AFSAIParams {
-  PetscInt         max_steps     = 20;   /* k_max, the most steps of a row, 0 .. kAFSAIMostSteps */
-  PetscInt         step_size     = 1;    /* s, the entries that a step adds, 1 .. kAFSAILargestStep */
+  LocalInt         max_steps     = 20;   /* k_max, the most steps of a row, 0 .. kAFSAIMostSteps */
+  LocalInt         step_size     = 1;    /* s, the entries that a step adds, 1 .. kAFSAILargestStep */
   PetscReal        tolerance     = 1e-3; /* epsilon of the stop rule, in [0, 1) */
   PetscReal        prefilter     = 0.0;  /* tau of (3.8) by Bernaschi et al., in [0, 1] */
   PetscReal        postfilter    = 0.0;  /* delta of (3.11) by Bernaschi et al., in [0, 1] */
-  PetscInt         initial_power = 0; /* p, 0 .. kFSAILargestPower: row i starts with the pattern of row i of Low(A^p), or empty */
+  LocalInt         initial_power = 0; /* p, 0 .. kFSAILargestPower: row i starts with the pattern of row i of Low(A^p), or empty */
   PCAFSAIStopRule  stop_rule     = PC_AFSAI_STOP_GAIN;
   PCAFSAISelection selection     = PC_AFSAI_SELECTION_DECREASE;
   FinePCPrecision  setup_precision  = FINEPC_SINGLE;
@@ -29,7 +29,7 @@ struct AFSAIParams {
    Computes the rows first .. n - 1 of G~, with columns 0 .. n - 1, and d [n - first], both in the memory of A. The rows of A before
    `first` are only read; they belong to other ranks. With keep, G has its pattern already, and only its values and d are computed.
 */
-PetscErrorCode AFSAIComputeFactor_Host(const CSRView *A, PetscInt first, const AFSAIParams *, PetscBool keep, CSR *G, PetscReal *d,
+PetscErrorCode AFSAIComputeFactor_Host(const CSRView *A, LocalInt first, const AFSAIParams *, PetscBool keep, CSR *G, PetscReal *d,
                                        FSAIStats *);
-PetscErrorCode AFSAIComputeFactor_CUDA(const CSRView *A, PetscInt first, const AFSAIParams *, PetscBool keep, CSR *G, PetscReal *d,
+PetscErrorCode AFSAIComputeFactor_CUDA(const CSRView *A, LocalInt first, const AFSAIParams *, PetscBool keep, CSR *G, PetscReal *d,
                                        FSAIStats *);
