@@ -16,4 +16,4 @@ PetscErrorCode RRBApplyPhase_CUDA(RRBFactor *, PetscBool down, const PetscScalar
    Launches kernel number `phase` of an iteration of RRBCG alone, and tells what it does, on which grid, and how many bytes it must
    move. The text is null for a phase after the last one.
 */
-PetscErrorCode RRBCGPhase_CUDA(RRBCGWork *, PetscInt phase, const char **what, PetscInt *grid, PetscLogDouble *bytes);
+PetscErrorCode RRBCGPhase_CUDA(RRBCGWork *, LocalInt phase, const char **what, LocalInt *grid, PetscLogDouble *bytes);

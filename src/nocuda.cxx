@@ -41,13 +41,18 @@ PetscErrorCode ArrayCopy_CUDA(void *, const void *, size_t, PetscMemType, PetscM
   return NoCUDA();
 }
 
+PetscErrorCode LocalIntCopy_CUDA(size_t, const PetscInt *, LocalInt *)
+{
+  return NoCUDA();
+}
+
 PetscErrorCode CSRTranspose_CUDA(const CSR *, PetscBool, CSR *)
 {
   return NoCUDA();
 }
 
-PetscErrorCode CSRMultiply_CUDA(const CSR *, PetscBool, const PetscScalar *, PetscInt, const PetscScalar *, PetscInt, PetscScalar *,
-                                PetscInt)
+PetscErrorCode CSRMultiply_CUDA(const CSR *, PetscBool, const PetscScalar *, LocalInt, const PetscScalar *, LocalInt, PetscScalar *,
+                                LocalInt)
 {
   return NoCUDA();
 }
@@ -57,13 +62,13 @@ PetscErrorCode HaloFence_CUDA()
   return NoCUDA();
 }
 
-PetscErrorCode CSRMultiplyAdd_CUDA(const CSR *, PetscInt, const PetscInt *, const PetscScalar *, PetscInt, const PetscScalar *,
-                                   PetscInt, PetscScalar *, PetscInt)
+PetscErrorCode CSRMultiplyAdd_CUDA(const CSR *, LocalInt, const LocalInt *, const PetscScalar *, LocalInt, const PetscScalar *,
+                                   LocalInt, PetscScalar *, LocalInt)
 {
   return NoCUDA();
 }
 
-PetscErrorCode HaloPick_CUDA(FinePCPrecision, PetscInt, const PetscInt *, PetscInt, const void *, const void *, void *)
+PetscErrorCode HaloPick_CUDA(FinePCPrecision, LocalInt, const LocalInt *, LocalInt, const void *, const void *, void *)
 {
   return NoCUDA();
 }
@@ -73,17 +78,17 @@ PetscErrorCode HaloAssemble_CUDA(const CSRView *, const CSR *, const CSR *, CSR 
   return NoCUDA();
 }
 
-PetscErrorCode HaloRowsOf_CUDA(const CSR *, PetscInt *)
+PetscErrorCode HaloRowsOf_CUDA(const CSR *, LocalInt *)
 {
   return NoCUDA();
 }
 
-PetscErrorCode HaloSplit_CUDA(const CSR *, PetscInt, PetscBool, CSR *, CSR *)
+PetscErrorCode HaloSplit_CUDA(const CSR *, LocalInt, PetscBool, CSR *, CSR *)
 {
   return NoCUDA();
 }
 
-PetscErrorCode CSRSymmetry_CUDA(const CSRView *, PetscInt, PetscScalar *, CSRSymmetry *, CSRSymmetry *)
+PetscErrorCode CSRSymmetry_CUDA(const CSRView *, LocalInt, PetscScalar *, CSRSymmetry *, CSRSymmetry *)
 {
   return NoCUDA();
 }
@@ -93,40 +98,40 @@ PetscErrorCode CSRCarry_CUDA(const CSRView *, const PetscScalar *, CSR *)
   return NoCUDA();
 }
 
-PetscErrorCode BSRMultiply_CUDA(const BSR *, PetscInt, const PetscScalar *, PetscInt, const PetscScalar *, PetscInt, PetscScalar *,
-                                PetscInt, PetscBool)
+PetscErrorCode BSRMultiply_CUDA(const BSR *, LocalInt, const PetscScalar *, LocalInt, const PetscScalar *, LocalInt, PetscScalar *,
+                                LocalInt, PetscBool)
 {
   return NoCUDA();
 }
 
-PetscErrorCode AFSAIComputeFactor_CUDA(const CSRView *, PetscInt, const AFSAIParams *, PetscBool, CSR *, PetscReal *, FSAIStats *)
+PetscErrorCode AFSAIComputeFactor_CUDA(const CSRView *, LocalInt, const AFSAIParams *, PetscBool, CSR *, PetscReal *, FSAIStats *)
 {
   return NoCUDA();
 }
 
-PetscErrorCode SFSAIPattern_CUDA(const CSRView *, PetscInt, const CSRView *, const PetscReal *, const SFSAIParams *, CSR *,
+PetscErrorCode SFSAIPattern_CUDA(const CSRView *, LocalInt, const CSRView *, const PetscReal *, const SFSAIParams *, CSR *,
                                  FSAIStats *)
 {
   return NoCUDA();
 }
 
-PetscErrorCode SFSAIComputeFactor_CUDA(const CSRView *, PetscInt, const CSRView *, const SFSAIParams *, PetscBool, CSR *,
+PetscErrorCode SFSAIComputeFactor_CUDA(const CSRView *, LocalInt, const CSRView *, const SFSAIParams *, PetscBool, CSR *,
                                        PetscReal *, SFSAIWork *, FSAIStats *)
 {
   return NoCUDA();
 }
 
-PetscErrorCode RRBOffsets_CUDA(const CSRView *, PetscInt *, PetscBool *)
+PetscErrorCode RRBOffsets_CUDA(const CSRView *, LocalInt *, PetscBool *)
 {
   return NoCUDA();
 }
 
-PetscErrorCode RRBComputeFactor_CUDA(const CSRView *, PetscInt, PetscInt, const RRBParams *, RRBFactor **, RRBStats *)
+PetscErrorCode RRBComputeFactor_CUDA(const CSRView *, LocalInt, LocalInt, const RRBParams *, RRBFactor **, RRBStats *)
 {
   return NoCUDA();
 }
 
-PetscErrorCode RRBApply_CUDA(RRBFactor *, PetscInt, const PetscScalar *, PetscInt, PetscScalar *, PetscInt)
+PetscErrorCode RRBApply_CUDA(RRBFactor *, LocalInt, const PetscScalar *, LocalInt, PetscScalar *, LocalInt)
 {
   return NoCUDA();
 }
@@ -157,22 +162,22 @@ PetscErrorCode CMATCHDestroy_CUDA(CMATCHHierarchy **)
   return NoCUDA();
 }
 
-size_t FSAIWorkBytes_CUDA(PetscInt)
+size_t FSAIWorkBytes_CUDA(LocalInt)
 {
   return 0;
 }
 
-PetscErrorCode FSAIScaling_CUDA(const CSRView *, PetscInt, PetscReal *, PetscReal *, void *, FSAIStats *)
+PetscErrorCode FSAIScaling_CUDA(const CSRView *, LocalInt, PetscReal *, PetscReal *, void *, FSAIStats *)
 {
   return NoCUDA();
 }
 
-PetscErrorCode FSAIMeanLog_CUDA(PetscInt, const PetscReal *, void *, PetscReal *)
+PetscErrorCode FSAIMeanLog_CUDA(LocalInt, const PetscReal *, void *, PetscReal *)
 {
   return NoCUDA();
 }
 
-PetscErrorCode BSRFromCSR_CUDA(const CSRView *, PetscInt, PetscBool, BSR *)
+PetscErrorCode BSRFromCSR_CUDA(const CSRView *, LocalInt, PetscBool, BSR *)
 {
   return NoCUDA();
 }
@@ -202,7 +207,7 @@ PetscErrorCode BILUFactor_CUDA(const BSRView *, BILUPlan *, BlockLU *, BILUStats
   return NoCUDA();
 }
 
-PetscErrorCode BISAIPattern_CUDA(const BlockLU *, BISAITriangle, PetscBool, PetscInt, FinePCPrecision, BSR *, BISAIStats *)
+PetscErrorCode BISAIPattern_CUDA(const BlockLU *, BISAITriangle, PetscBool, LocalInt, FinePCPrecision, BSR *, BISAIStats *)
 {
   return NoCUDA();
 }
@@ -217,7 +222,7 @@ PetscErrorCode BISAINegate_CUDA(const BlockLU *, BISAITriangle, BSR *, BISAIWork
   return NoCUDA();
 }
 
-PetscErrorCode BISAIPermute_CUDA(PetscInt, PetscInt, const PetscInt *, PetscBool, const PetscScalar *, PetscScalar *)
+PetscErrorCode BISAIPermute_CUDA(LocalInt, LocalInt, const LocalInt *, PetscBool, const PetscScalar *, PetscScalar *)
 {
   return NoCUDA();
 }
@@ -288,7 +293,7 @@ PetscErrorCode CGFusedBegin_CUDA(CGFusedWork *, PetscReal, const CGTest *)
   return NoCUDA();
 }
 
-PetscErrorCode CGFusedAdvance_CUDA(CGFusedWork *, PetscInt *, const CGRecord **, CGStop *, PetscInt *, PetscReal *)
+PetscErrorCode CGFusedAdvance_CUDA(CGFusedWork *, LocalInt *, const CGRecord **, CGStop *, LocalInt *, PetscReal *)
 {
   return NoCUDA();
 }
@@ -313,8 +318,8 @@ size_t CGColumnsBytes_CUDA(const CGColumnsWork *)
   return 0;
 }
 
-PetscErrorCode CGColumnsStart_CUDA(CGColumnsWork *, const CGFusedWork *, PetscInt, const PetscScalar *, PetscInt,
-                                   const PetscScalar *, PetscInt, CGNorm, CGSums[])
+PetscErrorCode CGColumnsStart_CUDA(CGColumnsWork *, const CGFusedWork *, LocalInt, const PetscScalar *, LocalInt,
+                                   const PetscScalar *, LocalInt, CGNorm, CGSums[])
 {
   return NoCUDA();
 }
@@ -329,25 +334,25 @@ PetscErrorCode CGColumnsAdvance_CUDA(CGColumnsWork *, CGColumn[], PetscBool *)
   return NoCUDA();
 }
 
-PetscErrorCode CGColumnsGetSolution_CUDA(CGColumnsWork *, const PetscBool[], PetscScalar *, PetscInt)
+PetscErrorCode CGColumnsGetSolution_CUDA(CGColumnsWork *, const PetscBool[], PetscScalar *, LocalInt)
 {
   return NoCUDA();
 }
 
-PetscErrorCode CGColumnsDots_CUDA(CGColumnsWork *, PetscInt, PetscInt, const PetscScalar *, PetscInt, const PetscScalar *, PetscInt,
+PetscErrorCode CGColumnsDots_CUDA(CGColumnsWork *, LocalInt, LocalInt, const PetscScalar *, LocalInt, const PetscScalar *, LocalInt,
                                   PetscReal *)
 {
   return NoCUDA();
 }
 
-PetscErrorCode CGColumnsAdd_CUDA(PetscInt, PetscInt, const CGColumnScalars *, const PetscScalar *, PetscInt, PetscScalar *,
-                                 PetscInt)
+PetscErrorCode CGColumnsAdd_CUDA(LocalInt, LocalInt, const CGColumnScalars *, const PetscScalar *, LocalInt, PetscScalar *,
+                                 LocalInt)
 {
   return NoCUDA();
 }
 
-PetscErrorCode CGColumnsTurn_CUDA(PetscInt, PetscInt, const CGColumnScalars *, const PetscScalar *, PetscInt, PetscScalar *,
-                                  PetscInt)
+PetscErrorCode CGColumnsTurn_CUDA(LocalInt, LocalInt, const CGColumnScalars *, const PetscScalar *, LocalInt, PetscScalar *,
+                                  LocalInt)
 {
   return NoCUDA();
 }
@@ -402,17 +407,17 @@ PetscErrorCode CGCheckStream_CUDA(MPI_Comm)
   return NoCUDA();
 }
 
-PetscErrorCode CGStep_CUDA(PetscInt, PetscScalar, const PetscScalar *, const PetscScalar *, PetscScalar *, PetscScalar *)
+PetscErrorCode CGStep_CUDA(LocalInt, PetscScalar, const PetscScalar *, const PetscScalar *, PetscScalar *, PetscScalar *)
 {
   return NoCUDA();
 }
 
-PetscErrorCode CGDots_CUDA(CGFusedWork *, PetscInt, const PetscScalar *, const PetscScalar *, const PetscScalar *, PetscReal[4])
+PetscErrorCode CGDots_CUDA(CGFusedWork *, LocalInt, const PetscScalar *, const PetscScalar *, const PetscScalar *, PetscReal[4])
 {
   return NoCUDA();
 }
 
-PetscErrorCode CGDirection_CUDA(PetscInt, PetscScalar, const PetscScalar *, PetscScalar *, const PetscScalar *, PetscScalar *)
+PetscErrorCode CGDirection_CUDA(LocalInt, PetscScalar, const PetscScalar *, PetscScalar *, const PetscScalar *, PetscScalar *)
 {
   return NoCUDA();
 }
@@ -437,7 +442,7 @@ PetscErrorCode RRBCGBegin_CUDA(RRBCGWork *, PetscReal, const CGTest *)
   return NoCUDA();
 }
 
-PetscErrorCode RRBCGAdvance_CUDA(RRBCGWork *, PetscBool, PetscInt *, const CGRecord **, CGStop *, PetscInt *, PetscReal *)
+PetscErrorCode RRBCGAdvance_CUDA(RRBCGWork *, PetscBool, LocalInt *, const CGRecord **, CGStop *, LocalInt *, PetscReal *)
 {
   return NoCUDA();
 }

@@ -9,7 +9,7 @@
 namespace
 {
 
-AFSAIParams Params(FinePCPrecision setup, FinePCPrecision factor, PetscInt max_steps = 10, PetscReal tolerance = 0)
+AFSAIParams Params(FinePCPrecision setup, FinePCPrecision factor, LocalInt max_steps = 10, PetscReal tolerance = 0)
 {
   AFSAIParams params;
   params.setup_precision  = setup;
@@ -19,18 +19,18 @@ AFSAIParams Params(FinePCPrecision setup, FinePCPrecision factor, PetscInt max_s
   return params;
 }
 
-AFSAIParams Double(PetscInt max_steps = 10, PetscReal tolerance = 0)
+AFSAIParams Double(LocalInt max_steps = 10, PetscReal tolerance = 0)
 {
   return Params(FINEPC_DOUBLE, FINEPC_DOUBLE, max_steps, tolerance);
 }
 
-bool IsSubset(const std::set<PetscInt> &small, const std::set<PetscInt> &large)
+bool IsSubset(const std::set<LocalInt> &small, const std::set<LocalInt> &large)
 {
   return std::includes(large.begin(), large.end(), small.begin(), small.end());
 }
 
 /* psi_i relative to a_ii, which is psi of the diagonal alone */
-double PsiRatio(const HostMatrix &A, const HostFactor &F, PetscInt row)
+double PsiRatio(const HostMatrix &A, const HostFactor &F, LocalInt row)
 {
   return 1 / (F.d[row] * A.At(F.first + row, F.first + row));
 }
@@ -47,8 +47,8 @@ TEST_CASE("afsai by hand, 2 x 2", "[afsai]")
     for (const Precisions &p : kAllPrecisions) {
       CAPTURE(backend.name, p.setup, p.factor);
       const HostFactor F = ComputeFactor(A, Params(p.setup, p.factor), backend.where);
-      CHECK(F.i == std::vector<PetscInt>{0, 0, 1});
-      CHECK(F.j == std::vector<PetscInt>{0});
+      CHECK(F.i == std::vector<LocalInt>{0, 0, 1});
+      CHECK(F.j == std::vector<LocalInt>{0});
       CHECK(F.a == std::vector<double>{-0.5});
       CHECK(F.d == std::vector<double>{0.25, 1. / 15});
       CHECK(F.stats.max_row == 2);
@@ -76,7 +76,7 @@ TEST_CASE("afsai by hand, 3 x 3 tridiagonal", "[afsai]")
 
       const auto check_two_steps = [&](const AFSAIParams &params) {
         const HostFactor F = ComputeFactor(A, params, backend.where);
-        REQUIRE(F.j == std::vector<PetscInt>{0, 0, 1});
+        REQUIRE(F.j == std::vector<LocalInt>{0, 0, 1});
         CHECK(std::fabs(F.a[0] - 0.5) <= u);
         CHECK(std::fabs(F.a[1] - 1. / 3) <= u);
         CHECK(std::fabs(F.a[2] - 2. / 3) <= u);
@@ -86,7 +86,7 @@ TEST_CASE("afsai by hand, 3 x 3 tridiagonal", "[afsai]")
       };
       const auto check_one_step = [&](const AFSAIParams &params) {
         const HostFactor F = ComputeFactor(A, params, backend.where);
-        REQUIRE(F.j == std::vector<PetscInt>{0, 1});
+        REQUIRE(F.j == std::vector<LocalInt>{0, 1});
         CHECK(std::fabs(F.a[1] - 0.5) <= u);
         CHECK(std::fabs(F.d[2] - 2. / 3) <= u);
       };
@@ -112,15 +112,15 @@ TEST_CASE("afsai by hand, 3 x 3 tridiagonal", "[afsai]")
 
 TEST_CASE("equal gradients: the smaller column goes first", "[afsai]")
 {
-  const PetscInt   nx = 6;
+  const LocalInt   nx = 6;
   const HostMatrix A  = Poisson(nx, 6);
   for (const Backend &backend : Backends())
     for (const Precisions &p : kAllPrecisions) {
       CAPTURE(backend.name, p.setup, p.factor);
       const HostFactor F = ComputeFactor(A, Params(p.setup, p.factor, 1), backend.where);
-      for (PetscInt row = nx + 1; row < A.n; row++) {
+      for (LocalInt row = nx + 1; row < A.n; row++) {
         CAPTURE(row);
-        CHECK(RowPattern(F, row) == std::set<PetscInt>{row - nx}); /* not row - 1, unless there is no choice */
+        CHECK(RowPattern(F, row) == std::set<LocalInt>{row - nx}); /* not row - 1, unless there is no choice */
       }
     }
 }
@@ -133,7 +133,7 @@ TEST_CASE("diag(G A G^T) = 1", "[afsai]")
   for (const Backend &backend : Backends())
     for (const Named &m : matrices)
       for (const Precisions &p : kAllPrecisions)
-        for (PetscInt max_steps : {3, 10, 30}) {
+        for (LocalInt max_steps : {3, 10, 30}) {
           CAPTURE(backend.name, m.name, p.setup, p.factor, max_steps);
           const AFSAIParams   params = Params(p.setup, p.factor, max_steps);
           const HostFactor    F      = ComputeFactor(m.A, params, backend.where);
@@ -177,7 +177,7 @@ TEST_CASE("the full pattern gives the inverse", "[afsai]")
         CHECK(ErrorOfInverse(m.A, ComputeFactor(m.A, params, backend.where)) <= 1e-12);
         if (by_power) { /* the search ends when a power adds no column */
           AFSAIParams endless   = params;
-          endless.initial_power = PETSC_INT_MAX;
+          endless.initial_power = LOCAL_INT_MAX;
           CHECK(SameBits(ComputeFactor(m.A, params, backend.where), ComputeFactor(m.A, endless, backend.where)));
         }
         params.setup_precision = FINEPC_SINGLE;
@@ -214,14 +214,14 @@ TEST_CASE("the Kaporin number never grows with the steps, and patterns are neste
       for (FinePCPrecision setup : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
         const double slack = 100 * Unit(setup);
         HostFactor   last  = ComputeFactor(m.A, Params(setup, FINEPC_DOUBLE, 0), backend.where);
-        for (PetscInt steps = 1; steps <= 12; steps++) {
+        for (LocalInt steps = 1; steps <= 12; steps++) {
           CAPTURE(backend.name, m.name, setup, steps);
           const HostFactor F = ComputeFactor(m.A, Params(setup, FINEPC_DOUBLE, steps), backend.where);
           CHECK(F.stats.log_psi_before == Approx(last.stats.log_psi_before));
           CHECK(F.stats.log_psi_after <= last.stats.log_psi_after + slack);
           double   mean  = 0;
-          PetscInt grown = 0, shrunk = 0, too_long = 0;
-          for (PetscInt row = 0; row < F.rows; row++) {
+          LocalInt grown = 0, shrunk = 0, too_long = 0;
+          for (LocalInt row = 0; row < F.rows; row++) {
             mean -= std::log(F.d[row]) / F.rows;
             grown += 1 / F.d[row] > (1 + slack) / last.d[row];
             shrunk += !IsSubset(RowPattern(last, row), RowPattern(F, row));
@@ -239,8 +239,8 @@ TEST_CASE("the Kaporin number never grows with the steps, and patterns are neste
 TEST_CASE("every option follows the paper's formulas", "[afsai]")
 {
   std::vector<AFSAIParams> variants;
-  for (PetscInt max_steps : {1, 4, 12})
-    for (PetscInt step_size : {1, 2, 3, 7})
+  for (LocalInt max_steps : {1, 4, 12})
+    for (LocalInt step_size : {1, 2, 3, 7})
       for (PCAFSAISelection selection : {PC_AFSAI_SELECTION_DECREASE, PC_AFSAI_SELECTION_GRADIENT}) {
         AFSAIParams params = Double(max_steps);
         params.step_size   = step_size;
@@ -254,8 +254,8 @@ TEST_CASE("every option follows the paper's formulas", "[afsai]")
       params.step_size   = tolerance == 1e-2 ? 3 : 1;
       variants.push_back(params);
     }
-  for (PetscInt power : {1, 2, 3})
-    for (PetscInt max_steps : {0, 2}) {
+  for (LocalInt power : {1, 2, 3})
+    for (LocalInt max_steps : {0, 2}) {
       AFSAIParams params   = Double(max_steps);
       params.initial_power = power;
       params.step_size     = 2;
@@ -282,9 +282,9 @@ TEST_CASE("every option follows the paper's formulas", "[afsai]")
           CAPTURE(backend.name, m.name, p.setup, params.max_steps, params.step_size, params.tolerance, params.stop_rule,
                   params.selection, params.initial_power, params.prefilter, params.postfilter);
           const HostFactor F         = ComputeFactor(m.A, params, backend.where);
-          const PetscInt   different = CheckAgainstReference(m.A, F, params, kLambdaMin);
+          const LocalInt   different = CheckAgainstReference(m.A, F, params, kLambdaMin);
           if (p.setup == FINEPC_DOUBLE) CHECK(different == 0); /* random matrices do not tie in 16 digits */
-          else CHECK(different <= std::max<PetscInt>(2, m.A.n / 20));
+          else CHECK(different <= std::max<LocalInt>(2, m.A.n / 20));
           CHECK(ErrorOfDiagonal(m.A, F, params).over_bound <= 1);
           CHECK(F.stats.double_rows + F.stats.diagonal_rows == 0);
         }
@@ -296,29 +296,29 @@ TEST_CASE("the initial pattern is the boolean power", "[afsai]")
   for (const Backend &backend : Backends())
     for (const Named &m : SmallMatrices())
       for (PetscReal prefilter : {0., 0.1})
-        for (PetscInt power : {1, 2, 3, 4}) {
+        for (LocalInt power : {1, 2, 3, 4}) {
           CAPTURE(backend.name, m.name, prefilter, power);
-          const PetscInt                  n = m.A.n;
-          std::vector<std::set<PetscInt>> kept(n), B(n);
-          for (PetscInt row = 0; row < n; row++) {
+          const LocalInt                  n = m.A.n;
+          std::vector<std::set<LocalInt>> kept(n), B(n);
+          for (LocalInt row = 0; row < n; row++) {
             B[row].insert(row);
-            for (PetscInt k = m.A.i[row]; k < m.A.i[row + 1]; k++)
+            for (LocalInt k = m.A.i[row]; k < m.A.i[row + 1]; k++)
               if (std::fabs(m.A.a[k]) > prefilter * std::sqrt(m.A.At(row, row) * m.A.At(m.A.j[k], m.A.j[k])))
                 kept[row].insert(m.A.j[k]);
           }
-          for (PetscInt p = 0; p < power; p++)
-            for (PetscInt row = 0; row < n; row++) {
-              const std::set<PetscInt> before = B[row];
-              for (PetscInt j : before)
-                for (PetscInt k : kept[j])
+          for (LocalInt p = 0; p < power; p++)
+            for (LocalInt row = 0; row < n; row++) {
+              const std::set<LocalInt> before = B[row];
+              for (LocalInt j : before)
+                for (LocalInt k : kept[j])
                   if (k <= row) B[row].insert(k);
             }
           AFSAIParams params     = Params(FINEPC_SINGLE, FINEPC_SINGLE, 0);
           params.initial_power   = power;
           params.prefilter       = prefilter;
           const HostFactor F     = ComputeFactor(m.A, params, backend.where);
-          PetscInt         wrong = 0;
-          for (PetscInt row = 0; row < n; row++) {
+          LocalInt         wrong = 0;
+          for (LocalInt row = 0; row < n; row++) {
             B[row].erase(row);
             wrong += RowPattern(F, row) != B[row];
           }
@@ -329,9 +329,9 @@ TEST_CASE("the initial pattern is the boolean power", "[afsai]")
 TEST_CASE("the prefilter keeps weak couplings out of the pattern, not out of the values", "[afsai]")
 {
   /* two tridiagonal blocks, coupled weakly */
-  const PetscInt           half = 20, n = 2 * half;
+  const LocalInt           half = 20, n = 2 * half;
   std::vector<PetscScalar> dense(n * n, 0);
-  for (PetscInt row = 0; row < n; row++) {
+  for (LocalInt row = 0; row < n; row++) {
     dense[row * n + row] = 4;
     if (row % half) dense[row * n + row - 1] = dense[(row - 1) * n + row] = -1 - 0.01 * row;
     if (row >= half) dense[row * n + row - half] = dense[(row - half) * n + row] = 0.02;
@@ -343,9 +343,9 @@ TEST_CASE("the prefilter keeps weak couplings out of the pattern, not out of the
       AFSAIParams params     = Double(6);
       params.prefilter       = prefilter;
       const HostFactor F     = ComputeFactor(A, params, backend.where);
-      PetscInt         cross = 0;
-      for (PetscInt row = half; row < n; row++)
-        for (PetscInt j : RowPattern(F, row)) cross += j < half;
+      LocalInt         cross = 0;
+      for (LocalInt row = half; row < n; row++)
+        for (LocalInt j : RowPattern(F, row)) cross += j < half;
       CHECK((cross == 0) == (prefilter > 0));
       CHECK(ErrorOfDiagonal(A, F, params).worst <= 1e-12);
     }
@@ -362,7 +362,7 @@ TEST_CASE("the postfilter drops what it says and scales again", "[afsai]")
         params.postfilter       = 1e-300; /* drops nothing */
         CHECK(SameBits(ComputeFactor(m.A, params, backend.where), F));
 
-        PetscInt last = F.nnz();
+        LocalInt last = F.nnz();
         for (PetscReal filter : {0.01, 0.1, 0.5}) {
           CAPTURE(filter);
           params.postfilter      = filter;
@@ -370,12 +370,12 @@ TEST_CASE("the postfilter drops what it says and scales again", "[afsai]")
           CHECK(ErrorOfDiagonal(m.A, small, params).over_bound <= 1);
           CHECK(small.nnz() <= last);
           last           = small.nnz();
-          PetscInt wrong = 0;
-          for (PetscInt row = 0; row < F.rows; row++) {
+          LocalInt wrong = 0;
+          for (LocalInt row = 0; row < F.rows; row++) {
             double norm = 1;
-            for (PetscInt k = F.i[row]; k < F.i[row + 1]; k++) norm += F.a[k] * F.a[k];
-            std::set<PetscInt> kept;
-            for (PetscInt k = F.i[row]; k < F.i[row + 1]; k++)
+            for (LocalInt k = F.i[row]; k < F.i[row + 1]; k++) norm += F.a[k] * F.a[k];
+            std::set<LocalInt> kept;
+            for (LocalInt k = F.i[row]; k < F.i[row + 1]; k++)
               if (std::fabs(F.a[k]) > filter * std::sqrt(norm)) kept.insert(F.j[k]);
             wrong += RowPattern(small, row) != kept;
           }
@@ -398,8 +398,8 @@ TEST_CASE("stop rules at their limits", "[afsai]")
         const HostFactor F = ComputeFactor(m.A, params, backend.where);
         if (rule == PC_AFSAI_STOP_GAIN) CHECK(SamePattern(F, one));
         else {
-          PetscInt longer = 0;
-          for (PetscInt row = 0; row < F.rows; row++) longer += F.Length(row) > 1 && PsiRatio(m.A, one, row) <= 1 - 1e-14;
+          LocalInt longer = 0;
+          for (LocalInt row = 0; row < F.rows; row++) longer += F.Length(row) > 1 && PsiRatio(m.A, one, row) <= 1 - 1e-14;
           CHECK(longer == 0);
         }
         params.tolerance = 0;
@@ -411,8 +411,8 @@ TEST_CASE("stop rules at their limits", "[afsai]")
         AFSAIParams params     = Double(9, tolerance);
         params.stop_rule       = PC_AFSAI_STOP_RATIO;
         const HostFactor F     = ComputeFactor(m.A, params, backend.where);
-        PetscInt         early = 0;
-        for (PetscInt row = 0; row < F.rows; row++)
+        LocalInt         early = 0;
+        for (LocalInt row = 0; row < F.rows; row++)
           early += F.Length(row) < all.Length(row) && !(PsiRatio(m.A, F, row) <= tolerance);
         CHECK(early == 0);
       }
@@ -424,17 +424,17 @@ TEST_CASE("rows of other ranks are only read", "[afsai]")
   for (const Backend &backend : Backends())
     for (const Named &m : SmallMatrices())
       for (const Precisions &p : kAllPrecisions)
-        for (PetscInt first : {1, 17, (int)m.A.n - 1, (int)m.A.n}) {
+        for (LocalInt first : {1, 17, (int)m.A.n - 1, (int)m.A.n}) {
           CAPTURE(backend.name, m.name, p.setup, p.factor, first);
           const AFSAIParams params = Params(p.setup, p.factor);
           const HostFactor  F = ComputeFactor(m.A, params, backend.where), part = ComputeFactor(m.A, params, backend.where, first);
           REQUIRE(part.rows == F.rows - first);
-          PetscInt different = 0, max_row = 0;
+          LocalInt different = 0, max_row = 0;
           double   mean = 0;
-          for (PetscInt row = 0; row < part.rows; row++) {
-            const PetscInt length = part.Length(row), at = part.i[row], whole = F.i[first + row];
+          for (LocalInt row = 0; row < part.rows; row++) {
+            const LocalInt length = part.Length(row), at = part.i[row], whole = F.i[first + row];
             bool           same = length == F.Length(first + row) && part.d[row] == F.d[first + row];
-            for (PetscInt k = 0; same && k < length; k++)
+            for (LocalInt k = 0; same && k < length; k++)
               same = part.j[at + k] == F.j[whole + k] && part.a[at + k] == F.a[whole + k];
             different += !same;
             max_row = std::max(max_row, length + 1);
@@ -463,8 +463,8 @@ TEST_CASE("a kept pattern gets the values that belong to it", "[afsai]")
         check(m.A, ComputeFactor(m.A, params, backend.where, 0, &F));
 
         HostMatrix changed = m.A; /* the same nonzeros; still dominated by its diagonal */
-        for (PetscInt row = 0; row < changed.n; row++)
-          for (PetscInt k = changed.i[row]; k < changed.i[row + 1]; k++)
+        for (LocalInt row = 0; row < changed.n; row++)
+          for (LocalInt k = changed.i[row]; k < changed.i[row + 1]; k++)
             if (changed.j[k] != row) changed.a[k] *= 0.5 + 0.5 * std::cos((double)(row + changed.j[k]));
         check(changed, ComputeFactor(changed, params, backend.where, 0, &F));
 
@@ -477,13 +477,13 @@ TEST_CASE("bad pivots: first double precision, then the diagonal, both counted",
 {
   struct Case {
     double   coupling;
-    PetscInt double_rows, diagonal_rows; /* per block, of a set-up in single */
+    LocalInt double_rows, diagonal_rows; /* per block, of a set-up in single */
   };
-  const PetscInt blocks = 40;
+  const LocalInt blocks = 40;
   for (const Case &c : {Case{0.5, 0, 0}, Case{1 - 1e-6, 1, 0}, Case{1 - 1e-15, 1, 1}, Case{2, 1, 1}, Case{-2, 1, 1}}) {
     const HostMatrix A             = BadPairs(blocks, c.coupling);
-    PetscInt         chain_entries = 0; /* the good rows are one chain */
-    for (PetscInt b = 0; b < blocks; b++) chain_entries += std::min<PetscInt>(b, 10);
+    LocalInt         chain_entries = 0; /* the good rows are one chain */
+    for (LocalInt b = 0; b < blocks; b++) chain_entries += std::min<LocalInt>(b, 10);
     for (const Backend &backend : Backends())
       for (const Precisions &p : kAllPrecisions) {
         CAPTURE(c.coupling, backend.name, p.setup, p.factor);
@@ -492,9 +492,9 @@ TEST_CASE("bad pivots: first double precision, then the diagonal, both counted",
         const auto        check  = [&](const HostFactor &result) {
           CHECK(result.stats.double_rows == (p.setup == FINEPC_SINGLE ? blocks * c.double_rows : 0));
           CHECK(result.stats.diagonal_rows == blocks * c.diagonal_rows);
-          PetscInt wrong = 0;
-          for (PetscInt b = 0; b < blocks; b++) {
-            const PetscInt row = 3 * b + 1;
+          LocalInt wrong = 0;
+          for (LocalInt b = 0; b < blocks; b++) {
+            const LocalInt row = 3 * b + 1;
             const double   psi = c.diagonal_rows ? 1 : 1 - c.coupling * c.coupling;
             wrong += !(std::fabs(result.d[row] * psi - 1) <= 1e-9);
             if (result.Length(row)) wrong += !(std::fabs(result.a[result.i[row]] + (c.diagonal_rows ? 0 : c.coupling)) <= 1e-6);
@@ -525,7 +525,7 @@ TEST_CASE("sizes 0 and 1", "[afsai]")
 {
   for (const Backend &backend : Backends())
     for (const Precisions &p : kAllPrecisions)
-      for (PetscInt power : {0, 2}) {
+      for (LocalInt power : {0, 2}) {
         CAPTURE(backend.name, p.setup, p.factor, power);
         AFSAIParams params     = Params(p.setup, p.factor);
         params.initial_power   = power;
@@ -559,12 +559,12 @@ namespace
 {
 
 /* Both twins, searched and kept. */
-void CompareTwins(const HostMatrix &A, const AFSAIParams &params, PetscInt first = 0)
+void CompareTwins(const HostMatrix &A, const AFSAIParams &params, LocalInt first = 0)
 {
   const HostFactor host    = ComputeFactor(A, params, PETSC_MEMTYPE_HOST, first),
                    device  = ComputeFactor(A, params, PETSC_MEMTYPE_CUDA, first);
-  const PetscInt different = CheckTwins(A, host, device, params, kLambdaMin);
-  CHECK(different <= std::max<PetscInt>(1, A.n / 50));
+  const LocalInt different = CheckTwins(A, host, device, params, kLambdaMin);
+  CHECK(different <= std::max<LocalInt>(1, A.n / 50));
   if (!different) CHECK(host.stats.max_row == device.stats.max_row);
   CHECK(host.stats.double_rows == device.stats.double_rows);
   CHECK(host.stats.diagonal_rows == device.stats.diagonal_rows);
@@ -585,7 +585,7 @@ TEST_CASE("twins: sizes around the warp, every stencil and row length", "[afsai]
 {
   NEEDS_DEVICE();
   for (const Precisions &p : kAllPrecisions)
-    for (PetscInt n : {1, 31, 32, 33, 1000}) {
+    for (LocalInt n : {1, 31, 32, 33, 1000}) {
       CAPTURE(p.setup, p.factor, n);
       CompareTwins(RandomStencil(n, 1, 1, false, 100 + n), Params(p.setup, p.factor));
       CompareTwins(RandomGraph(n, 9, 200 + n), Params(p.setup, p.factor));  /* mean row up to 12: groups of 8 */
@@ -707,7 +707,7 @@ TEST_CASE("afsai: every kernel, on small systems", "[afsai][gpu][sanitizer]")
   NEEDS_DEVICE();
   for (const Precisions &p : kAllPrecisions) {
     CAPTURE(p.setup, p.factor);
-    for (PetscInt degree : {9, 19, 41}) CompareTwins(RandomGraph(80, degree, 500 + degree), Params(p.setup, p.factor, 3));
+    for (LocalInt degree : {9, 19, 41}) CompareTwins(RandomGraph(80, degree, 500 + degree), Params(p.setup, p.factor, 3));
     CompareTwins(RandomStencil(6, 5, 4, true, 510), Params(p.setup, p.factor, 60)); /* rows done again, with larger work */
     AFSAIParams params   = Params(p.setup, p.factor, 3);
     params.selection     = PC_AFSAI_SELECTION_GRADIENT;

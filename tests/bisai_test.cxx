@@ -11,21 +11,21 @@
 namespace
 {
 
-constexpr PetscInt          kLargestReference = 110; /* rows of the dense systems that rows of N are checked with, about */
-const std::vector<PetscInt> kBlockSizes       = {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 16, 17, 32};
+constexpr LocalInt          kLargestReference = 110; /* rows of the dense systems that rows of N are checked with, about */
+const std::vector<LocalInt> kBlockSizes       = {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 16, 17, 32};
 
-HostBlocks FromBlocks(PetscInt bs, PetscInt n, const std::map<std::pair<PetscInt, PetscInt>, std::vector<double>> &blocks)
+HostBlocks FromBlocks(LocalInt bs, LocalInt n, const std::map<std::pair<LocalInt, LocalInt>, std::vector<double>> &blocks)
 {
   HostBlocks A;
   A.bs = bs;
   A.n  = n;
-  for (PetscInt row = 0; row < n; row++) {
+  for (LocalInt row = 0; row < n; row++) {
     for (const auto &block : blocks)
       if (block.first.first == row) {
         A.j.push_back(block.first.second);
         A.a.insert(A.a.end(), block.second.begin(), block.second.end());
       }
-    A.i.push_back((PetscInt)A.j.size());
+    A.i.push_back((LocalInt)A.j.size());
   }
   return A;
 }
@@ -57,12 +57,12 @@ const HostBlocks &TriangleOf(const HostLU &LU, BISAITriangle triangle)
 }
 
 /* Columns of row i of S(|T|^p) without i. */
-std::set<PetscInt> ReferencePattern(const HostBlocks &T, PetscInt i, PetscInt power)
+std::set<LocalInt> ReferencePattern(const HostBlocks &T, LocalInt i, LocalInt power)
 {
-  std::set<PetscInt> found = {i};
-  for (PetscInt p = 0; p < power; p++)
-    for (PetscInt row : std::set<PetscInt>(found))
-      for (PetscInt k = T.i[row]; k < T.i[row + 1]; k++) found.insert(T.j[k]);
+  std::set<LocalInt> found = {i};
+  for (LocalInt p = 0; p < power; p++)
+    for (LocalInt row : std::set<LocalInt>(found))
+      for (LocalInt k = T.i[row]; k < T.i[row + 1]; k++) found.insert(T.j[k]);
   found.erase(i);
   return found;
 }
@@ -70,32 +70,32 @@ std::set<PetscInt> ReferencePattern(const HostBlocks &T, PetscInt i, PetscInt po
 using Dense = std::vector<long double>; /* column-major */
 
 /* X of A X = B, n by n and n by m, by elimination with row exchanges. */
-Dense SolveDense(PetscInt n, Dense A, PetscInt m, Dense B)
+Dense SolveDense(LocalInt n, Dense A, LocalInt m, Dense B)
 {
-  for (PetscInt p = 0; p < n; p++) {
-    PetscInt best = p;
-    for (PetscInt r = p; r < n; r++)
+  for (LocalInt p = 0; p < n; p++) {
+    LocalInt best = p;
+    for (LocalInt r = p; r < n; r++)
       if (std::fabs(A[p * n + r]) > std::fabs(A[p * n + best])) best = r;
-    for (PetscInt c = 0; c < n; c++) std::swap(A[c * n + p], A[c * n + best]);
-    for (PetscInt c = 0; c < m; c++) std::swap(B[c * n + p], B[c * n + best]);
-    for (PetscInt r = 0; r < n; r++) {
+    for (LocalInt c = 0; c < n; c++) std::swap(A[c * n + p], A[c * n + best]);
+    for (LocalInt c = 0; c < m; c++) std::swap(B[c * n + p], B[c * n + best]);
+    for (LocalInt r = 0; r < n; r++) {
       if (r == p) continue;
       const long double factor = A[p * n + r] / A[p * n + p];
-      for (PetscInt c = p; c < n; c++) A[c * n + r] -= factor * A[c * n + p];
-      for (PetscInt c = 0; c < m; c++) B[c * n + r] -= factor * B[c * n + p];
+      for (LocalInt c = p; c < n; c++) A[c * n + r] -= factor * A[c * n + p];
+      for (LocalInt c = 0; c < m; c++) B[c * n + r] -= factor * B[c * n + p];
     }
   }
-  for (PetscInt c = 0; c < m; c++)
-    for (PetscInt r = 0; r < n; r++) B[c * n + r] /= A[r * n + r];
+  for (LocalInt c = 0; c < m; c++)
+    for (LocalInt r = 0; r < n; r++) B[c * n + r] /= A[r * n + r];
   return B;
 }
 
 /* U_ii from its inverse, or I. */
-Dense DiagonalBlock(const HostLU &LU, BISAITriangle triangle, PetscInt i)
+Dense DiagonalBlock(const HostLU &LU, BISAITriangle triangle, LocalInt i)
 {
-  const PetscInt bs = LU.L.bs;
+  const LocalInt bs = LU.L.bs;
   Dense          identity(bs * bs, 0), inverse(LU.inverse.Block(i), LU.inverse.Block(i) + bs * bs);
-  for (PetscInt r = 0; r < bs; r++) identity[r * bs + r] = 1;
+  for (LocalInt r = 0; r < bs; r++) identity[r * bs + r] = 1;
   return triangle == BISAI_LOWER ? identity : SolveDense(bs, inverse, bs, identity);
 }
 
@@ -104,42 +104,42 @@ Dense DiagonalBlock(const HostLU &LU, BISAITriangle triangle, PetscInt i)
    nothing of triangles. The factors here are of matrices that are dominated by their diagonal: the error of N stays within a small
    multiple of the unit of its precision.
 */
-void CheckRows(const HostLU &LU, BISAITriangle triangle, bool diagonal, PetscInt power, const HostInverse &inverse,
+void CheckRows(const HostLU &LU, BISAITriangle triangle, bool diagonal, LocalInt power, const HostInverse &inverse,
                double tolerance)
 {
   const HostBlocks &T = TriangleOf(LU, triangle), &N = inverse.N;
-  const PetscInt    bs    = T.bs;
+  const LocalInt    bs    = T.bs;
   const size_t      bs2   = (size_t)bs * bs;
-  PetscInt          wrong = 0, longest = 0;
+  LocalInt          wrong = 0, longest = 0;
   double            worst = 0;
   REQUIRE(N.n == T.n);
-  for (PetscInt i = 0; i < N.n; i++) {
-    std::set<PetscInt> strict = ReferencePattern(T, i, power), all = strict;
-    longest = std::max(longest, (PetscInt)strict.size());
+  for (LocalInt i = 0; i < N.n; i++) {
+    std::set<LocalInt> strict = ReferencePattern(T, i, power), all = strict;
+    longest = std::max(longest, (LocalInt)strict.size());
     all.insert(i);
-    const std::vector<PetscInt> J(all.begin(), all.end()), stored(N.j.begin() + N.i[i], N.j.begin() + N.i[i + 1]);
-    wrong += stored != std::vector<PetscInt>(diagonal ? all.begin() : strict.begin(), diagonal ? all.end() : strict.end());
+    const std::vector<LocalInt> J(all.begin(), all.end()), stored(N.j.begin() + N.i[i], N.j.begin() + N.i[i + 1]);
+    wrong += stored != std::vector<LocalInt>(diagonal ? all.begin() : strict.begin(), diagonal ? all.end() : strict.end());
     if (wrong) continue;
-    const PetscInt m = (PetscInt)J.size(), size = m * bs;
+    const LocalInt m = (LocalInt)J.size(), size = m * bs;
     Dense          transposed((size_t)size * size, 0), right((size_t)size * bs, 0);
-    for (PetscInt row = 0; row < m; row++)
-      for (PetscInt column = 0; column < m; column++) {
+    for (LocalInt row = 0; row < m; row++)
+      for (LocalInt column = 0; column < m; column++) {
         const PetscScalar *stored_block = J[row] == J[column] ? nullptr : T.Find(J[row], J[column]);
         Dense              block        = J[row] == J[column] ? DiagonalBlock(LU, triangle, J[row])
                                           : stored_block      ? Dense(stored_block, stored_block + bs2)
                                                               : Dense(bs2, 0);
-        for (PetscInt r = 0; r < bs; r++)
-          for (PetscInt c = 0; c < bs; c++) transposed[(size_t)(row * bs + r) * size + column * bs + c] = block[c * bs + r];
+        for (LocalInt r = 0; r < bs; r++)
+          for (LocalInt c = 0; c < bs; c++) transposed[(size_t)(row * bs + r) * size + column * bs + c] = block[c * bs + r];
       }
-    for (PetscInt row = 0; row < m; row++)
+    for (LocalInt row = 0; row < m; row++)
       if (J[row] == i)
-        for (PetscInt r = 0; r < bs; r++) right[(size_t)r * size + row * bs + r] = 1;
+        for (LocalInt r = 0; r < bs; r++) right[(size_t)r * size + row * bs + r] = 1;
     const Dense solution = SolveDense(size, transposed, bs, right);
     long double largest = 0, off = 0;
-    for (PetscInt column = 0, k = N.i[i]; column < m; column++) {
+    for (LocalInt column = 0, k = N.i[i]; column < m; column++) {
       if (J[column] == i && !diagonal) continue;
-      for (PetscInt c = 0; c < bs; c++)
-        for (PetscInt r = 0; r < bs; r++) {
+      for (LocalInt c = 0; c < bs; c++)
+        for (LocalInt r = 0; r < bs; r++) {
           const long double expected = solution[(size_t)r * size + column * bs + c],
                             here     = std::fabs(N.Block(k)[c * bs + r] - expected);
           largest                    = std::max(largest, std::fabs(expected));
@@ -158,12 +158,12 @@ void CheckRows(const HostLU &LU, BISAITriangle triangle, bool diagonal, PetscInt
 }
 
 /* A few roundings for each of the bs m steps of a row. */
-double RowTolerance(FinePCPrecision precision, PetscInt bs)
+double RowTolerance(FinePCPrecision precision, LocalInt bs)
 {
   return Unit(precision) + 2000 * bs * kUnitDouble;
 }
 
-BISAIParams Params(PetscInt power, FinePCPrecision precision = FINEPC_DOUBLE)
+BISAIParams Params(LocalInt power, FinePCPrecision precision = FINEPC_DOUBLE)
 {
   BISAIParams params;
   params.power            = power;
@@ -179,8 +179,8 @@ std::vector<PetscMemType> Places()
 }
 
 /* PETSc's factor, ILU(0) as it comes, as HostLU; and the order of its rows and columns. */
-HostLU PETScFactor(const HostBlocks &A, PetscInt levels = 0, MatOrderingType ordering = MATORDERINGNATURAL,
-                   std::vector<PetscInt> order[2] = nullptr)
+HostLU PETScFactor(const HostBlocks &A, LocalInt levels = 0, MatOrderingType ordering = MATORDERINGNATURAL,
+                   std::vector<LocalInt> order[2] = nullptr)
 {
   const MatObject mat = CreateBAIJ(A);
   MatObject       factor;
@@ -224,10 +224,10 @@ HostLU PETScFactor(const HostBlocks &A, PetscInt levels = 0, MatOrderingType ord
     while (ja[k] != row) k++;
     diagonal[row] = k++;
   }
-  for (PetscInt row = 0; row < n; row++) {
+  for (LocalInt row = 0; row < A.n; row++) {
     LU.U.j.insert(LU.U.j.end(), ja + begin[row], ja + diagonal[row]);
     LU.U.a.insert(LU.U.a.end(), a + begin[row] * bs2, a + diagonal[row] * bs2);
-    LU.U.i.push_back((PetscInt)LU.U.j.size());
+    LU.U.i.push_back((LocalInt)LU.U.j.size());
     LU.inverse.j.push_back(row);
     LU.inverse.i.push_back(row + 1);
     LU.inverse.a.insert(LU.inverse.a.end(), a + diagonal[row] * bs2, a + (diagonal[row] + 1) * bs2);
@@ -243,7 +243,7 @@ double DifferenceOf(const HostLU &x, const HostLU &y)
 }
 
 /* Elimination with a diagonally dominant matrix amplifies rounding little. */
-double FactorTolerance(PetscInt bs)
+double FactorTolerance(LocalInt bs)
 {
   return 1000 * bs * kUnitDouble;
 }
@@ -255,14 +255,14 @@ double FactorTolerance(PetscInt bs)
 TEST_CASE("bsr: blocks of single entries, stored in part or whole", "[bisai][bsr]")
 {
   for (PetscMemType where : Places())
-    for (PetscInt bs : {1, 2, 3, 5, 32})
+    for (LocalInt bs : {1, 2, 3, 5, 32})
       for (const HostMatrix &pattern : {RandomGraph(37, 6, 50), RandomArrow(33, 51), Poisson(1), HostMatrix()}) {
         CAPTURE(where, bs, pattern.n);
         HostBlocks A = RandomBlocks(pattern, bs, 52), B = A;
         Random     random(53);
         for (double &value : A.a)
           if (random.Between(0, 1) < 0.3) value = 0;                         /* is not stored */
-        for (PetscInt k = 0; k < A.nnz(); k++) A.a[(size_t)k * bs * bs] = 1; /* but no block is empty */
+        for (LocalInt k = 0; k < A.nnz(); k++) A.a[(size_t)k * bs * bs] = 1; /* but no block is empty */
         for (size_t k = 0; k < B.a.size(); k++) B.a[k] = 2 * A.a[k];
         BSR           blocks{}, host{};
         const CSRCopy copy(Scalars(A, true), where), again(Scalars(B, true), where);
@@ -273,8 +273,8 @@ TEST_CASE("bsr: blocks of single entries, stored in part or whole", "[bisai][bsr
           MUST(BSRCopy(&blocks, PETSC_MEMTYPE_HOST, &host));
           REQUIRE(host.nnz == A.nnz());
           CHECK(host.bs == bs);
-          CHECK(std::vector<PetscInt>(host.i, host.i + host.rows + 1) == A.i);
-          CHECK(std::vector<PetscInt>(host.j, host.j + host.nnz) == A.j);
+          CHECK(std::vector<LocalInt>(host.i, host.i + host.rows + 1) == A.i);
+          CHECK(std::vector<LocalInt>(host.j, host.j + host.nnz) == A.j);
           CHECK(std::vector<double>((double *)host.a, (double *)host.a + A.a.size()) == expected->a);
           MUST(BSRDestroy(&host));
         }
@@ -290,37 +290,37 @@ TEST_CASE("bsr: the transpose", "[bisai][bsr]")
 {
   struct Case {
     const char *name;
-    PetscInt    rows, columns;
-    bool (*stored)(PetscInt row, PetscInt column);
+    LocalInt    rows, columns;
+    bool (*stored)(LocalInt row, LocalInt column);
   };
   const Case cases[] = {
-    {"nothing", 0, 0, [](PetscInt, PetscInt) { return false; }},
-    {"no blocks", 5, 3, [](PetscInt, PetscInt) { return false; }},
-    {"one block", 1, 1, [](PetscInt, PetscInt) { return true; }},
-    {"wide", 7, 40, [](PetscInt r, PetscInt c) { return (r * 13 + c * 7) % 5 == 0 && r != 3; }},
-    {"tall", 33, 4, [](PetscInt r, PetscInt c) { return (r + c) % 3 != 0; }},
-    {"arrow", 700, 700, [](PetscInt r, PetscInt c) { return r == c || c == 0 || r == 699; }},
-    {"upper", 64, 64, [](PetscInt r, PetscInt c) { return c >= r && (c - r) % 4 == 0; }},
+    {"nothing", 0, 0, [](LocalInt, LocalInt) { return false; }},
+    {"no blocks", 5, 3, [](LocalInt, LocalInt) { return false; }},
+    {"one block", 1, 1, [](LocalInt, LocalInt) { return true; }},
+    {"wide", 7, 40, [](LocalInt r, LocalInt c) { return (r * 13 + c * 7) % 5 == 0 && r != 3; }},
+    {"tall", 33, 4, [](LocalInt r, LocalInt c) { return (r + c) % 3 != 0; }},
+    {"arrow", 700, 700, [](LocalInt r, LocalInt c) { return r == c || c == 0 || r == 699; }},
+    {"upper", 64, 64, [](LocalInt r, LocalInt c) { return c >= r && (c - r) % 4 == 0; }},
   };
   for (PetscMemType where : Places())
-    for (PetscInt bs : {1, 2, 3, 5, 8, 11, 32})
+    for (LocalInt bs : {1, 2, 3, 5, 8, 11, 32})
       for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
         for (const Case &c : cases) {
           if (bs > 8 && c.rows > 100) continue;
           CAPTURE(where, bs, precision, c.name);
           const size_t                                      bs2 = (size_t)bs * bs;
-          std::vector<PetscInt>                             i(1, 0), j;
-          std::map<std::pair<PetscInt, PetscInt>, PetscInt> number;
-          for (PetscInt row = 0; row < c.rows; row++) {
-            for (PetscInt column = 0; column < c.columns; column++)
+          std::vector<LocalInt>                             i(1, 0), j;
+          std::map<std::pair<LocalInt, LocalInt>, LocalInt> number;
+          for (LocalInt row = 0; row < c.rows; row++) {
+            for (LocalInt column = 0; column < c.columns; column++)
               if (c.stored(row, column)) {
-                number[{row, column}] = (PetscInt)j.size();
+                number[{row, column}] = (LocalInt)j.size();
                 j.push_back(column);
               }
-            i.push_back((PetscInt)j.size());
+            i.push_back((LocalInt)j.size());
           }
           BSR W{}, Wt{}, on_device{}, host{};
-          MUST(BSRCreate(bs, c.rows, c.columns, (PetscInt)j.size(), precision, PETSC_MEMTYPE_HOST, &W));
+          MUST(BSRCreate(bs, c.rows, c.columns, (LocalInt)j.size(), precision, PETSC_MEMTYPE_HOST, &W));
           std::copy(i.begin(), i.end(), W.i);
           std::copy(j.begin(), j.end(), W.j);
           for (int repeat = 0; repeat < 3; repeat++) {
@@ -336,11 +336,11 @@ TEST_CASE("bsr: the transpose", "[bisai][bsr]")
             MUST(BSRCopy(&Wt, PETSC_MEMTYPE_HOST, &host));
             REQUIRE(host.rows == c.columns);
             REQUIRE(host.columns == c.rows);
-            REQUIRE(host.nnz == (PetscInt)j.size());
+            REQUIRE(host.nnz == (LocalInt)j.size());
             REQUIRE(host.precision == precision);
-            PetscInt wrong = host.i[0] != 0;
-            for (PetscInt row = 0; row < host.rows; row++)
-              for (PetscInt k = host.i[row]; k < host.i[row + 1]; k++) {
+            LocalInt wrong = host.i[0] != 0;
+            for (LocalInt row = 0; row < host.rows; row++)
+              for (LocalInt k = host.i[row]; k < host.i[row + 1]; k++) {
                 const auto found = number.find({host.j[k], row});
                 wrong += (k > host.i[row] && host.j[k] <= host.j[k - 1]) || found == number.end();
                 if (found == number.end()) continue;
@@ -388,10 +388,10 @@ TEST_CASE("bisai: 2 by 2 blocks by hand", "[bisai][bilu]")
     CHECK(LU.inverse.a[7] == Approx(1. / 9));
     const HostInverse NL = ComputeInverse(LU, BISAI_LOWER, false, Params(1), where),
                       NU = ComputeInverse(LU, BISAI_UPPER, true, Params(1), where);
-    CHECK(NL.N.i == std::vector<PetscInt>{0, 0, 1});
+    CHECK(NL.N.i == std::vector<LocalInt>{0, 0, 1});
     CHECK(NL.N.a == std::vector<double>{-1, -2, -1, -2});
-    CHECK(NU.N.i == std::vector<PetscInt>{0, 2, 3});
-    CHECK(NU.N.j == std::vector<PetscInt>{0, 1, 1});
+    CHECK(NU.N.i == std::vector<LocalInt>{0, 2, 3});
+    CHECK(NU.N.j == std::vector<LocalInt>{0, 1, 1});
     const std::vector<double> expected = {0.5, 0, 0, 0.25, -1. / 8, 1. / 72, 0, -1. / 18, 0.25, -1. / 36, 0, 1. / 9};
     for (size_t k = 0; k < expected.size(); k++) {
       CAPTURE(k);
@@ -417,16 +417,16 @@ TEST_CASE("bisai: a block that only the second power has, by hand", "[bisai]")
     CAPTURE(where);
     const HostInverse NL1 = ComputeInverse(LU, BISAI_LOWER, false, Params(1), where),
                       NL2 = ComputeInverse(LU, BISAI_LOWER, true, Params(2), where);
-    CHECK(NL1.N.j == std::vector<PetscInt>{0, 1});
-    CHECK(NL2.N.j == std::vector<PetscInt>{0, 0, 1, 0, 1, 2});
+    CHECK(NL1.N.j == std::vector<LocalInt>{0, 1});
+    CHECK(NL2.N.j == std::vector<LocalInt>{0, 0, 1, 0, 1, 2});
     CHECK(std::vector<double>(NL2.N.Block(2), NL2.N.Block(3)) == one);
     CHECK(std::vector<double>(NL2.N.Block(1), NL2.N.Block(2)) == minus(a));
     CHECK(std::vector<double>(NL2.N.Block(3), NL2.N.Block(4)) == ba);
     CHECK(std::vector<double>(NL2.N.Block(4), NL2.N.Block(5)) == minus(b));
     const HostInverse NU1 = ComputeInverse(LU, BISAI_UPPER, true, Params(1), where),
                       NU2 = ComputeInverse(LU, BISAI_UPPER, true, Params(2), where);
-    CHECK(NU1.N.j == std::vector<PetscInt>{0, 1, 1, 2, 2});
-    CHECK(NU2.N.j == std::vector<PetscInt>{0, 1, 2, 1, 2, 2});
+    CHECK(NU1.N.j == std::vector<LocalInt>{0, 1, 1, 2, 2});
+    CHECK(NU2.N.j == std::vector<LocalInt>{0, 1, 2, 1, 2, 2});
     CHECK(std::vector<double>(NU2.N.Block(2), NU2.N.Block(3)) == ba);
     CHECK(std::vector<double>(NU2.N.Block(1), NU2.N.Block(2)) == minus(b));
   }
@@ -435,7 +435,7 @@ TEST_CASE("bisai: a block that only the second power has, by hand", "[bisai]")
 TEST_CASE("bilu: the factor is PETSc's, for every block size", "[bisai][bilu]")
 {
   for (PetscMemType where : Places())
-    for (PetscInt bs : kBlockSizes)
+    for (LocalInt bs : kBlockSizes)
       for (const Pattern &pattern : Patterns()) {
         CAPTURE(where, bs, pattern.name);
         const HostBlocks A  = RandomBlocks(pattern.A, bs, 10 + bs);
@@ -449,26 +449,26 @@ TEST_CASE("bilu: the factor is PETSc's, for every block size", "[bisai][bilu]")
 TEST_CASE("bilu: L U = A on the pattern", "[bisai][bilu]")
 {
   for (PetscMemType where : Places())
-    for (PetscInt bs : {1, 3, 8}) {
+    for (LocalInt bs : {1, 3, 8}) {
       const HostBlocks A     = RandomBlocks(RandomGraph(60, 6, 20), bs, 21);
       const HostLU     LU    = ComputeLU(A, where);
       double           worst = 0;
-      for (PetscInt i = 0; i < A.n; i++) {
+      for (LocalInt i = 0; i < A.n; i++) {
         double largest = 0;
         for (size_t k = (size_t)A.i[i] * bs * bs; k < (size_t)A.i[i + 1] * bs * bs; k++)
           largest = std::max(largest, std::fabs(A.a[k]));
-        for (PetscInt k = A.i[i]; k < A.i[i + 1]; k++) {
-          const PetscInt j = A.j[k];
+        for (LocalInt k = A.i[i]; k < A.i[i + 1]; k++) {
+          const LocalInt j = A.j[k];
           Dense          sum(A.Block(k), A.Block(k) + bs * bs);
-          for (PetscInt m = 0; m <= std::min(i, j); m++) {
+          for (LocalInt m = 0; m <= std::min(i, j); m++) {
             const Dense        one = DiagonalBlock(LU, BISAI_LOWER, m);
             const PetscScalar *l = m < i ? LU.L.Find(i, m) : nullptr, *u = m < j ? LU.U.Find(m, j) : nullptr;
             if ((m < i && !l) || (m < j && !u)) continue;
             const Dense left  = l ? Dense(l, l + bs * bs) : one,
                         right = u ? Dense(u, u + bs * bs) : DiagonalBlock(LU, BISAI_UPPER, m);
-            for (PetscInt c = 0; c < bs; c++)
-              for (PetscInt r = 0; r < bs; r++)
-                for (PetscInt t = 0; t < bs; t++) sum[c * bs + r] -= left[t * bs + r] * right[c * bs + t];
+            for (LocalInt c = 0; c < bs; c++)
+              for (LocalInt r = 0; r < bs; r++)
+                for (LocalInt t = 0; t < bs; t++) sum[c * bs + r] -= left[t * bs + r] * right[c * bs + t];
           }
           for (long double off : sum) worst = std::max(worst, (double)std::fabs(off) / largest);
         }
@@ -481,8 +481,8 @@ TEST_CASE("bilu: L U = A on the pattern", "[bisai][bilu]")
 TEST_CASE("bilu: sizes, new values on the same pattern, and two at once", "[bisai][bilu]")
 {
   for (PetscMemType where : Places())
-    for (PetscInt n : {0, 1, 31, 32, 33, 1000})
-      for (PetscInt bs : {1, 4, 5}) {
+    for (LocalInt n : {0, 1, 31, 32, 33, 1000})
+      for (LocalInt bs : {1, 4, 5}) {
         CAPTURE(where, n, bs);
         const HostMatrix pattern = n ? RandomGraph(n, 6, 30 + n) : HostMatrix();
         const HostBlocks A = RandomBlocks(pattern, bs, 31), B = RandomBlocks(pattern, bs, 32);
@@ -502,12 +502,12 @@ TEST_CASE("bilu: narrow and wide levels", "[bisai][bilu][gpu]")
   struct Case {
     const char *name;
     HostMatrix  A;
-    PetscInt    levels;
+    LocalInt    levels;
   };
-  const PetscInt                                             many = 5000;
+  const LocalInt                                             many = 5000;
   HostMatrix                                                 diagonal, fan;
-  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> alone(many), spread(many);
-  for (PetscInt row = 0; row < many; row++) {
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> alone(many), spread(many);
+  for (LocalInt row = 0; row < many; row++) {
     alone[row]  = {{row, 1.}};
     spread[row] = {{row, 1.}};
     if (row > 20) spread[row].emplace_back(row % 20, 1.);
@@ -517,7 +517,7 @@ TEST_CASE("bilu: narrow and wide levels", "[bisai][bilu][gpu]")
        {Case{"line", Poisson(700), 700}, Case{"nothing but diagonals", FromRows(alone), 1},
         Case{"a line, then all at once", FromRows(spread), 21}, Case{"grid", RandomStencil(40, 40, 1, false, 40), 79}}) {
     CAPTURE(c.name);
-    for (PetscInt bs : {1, 3, 4, 8, 11}) {
+    for (LocalInt bs : {1, 3, 4, 8, 11}) {
       CAPTURE(bs);
       const HostBlocks A      = RandomBlocks(c.A, bs, 41);
       const HostLU     device = ComputeLU(A, PETSC_MEMTYPE_CUDA), host = ComputeLU(A, PETSC_MEMTYPE_HOST);
@@ -529,7 +529,7 @@ TEST_CASE("bilu: narrow and wide levels", "[bisai][bilu][gpu]")
 
 TEST_CASE("bilu: matrices that cannot be factored are named", "[bisai][bilu][bad]")
 {
-  const PetscInt   bs   = 3;
+  const LocalInt   bs   = 3;
   const HostBlocks good = RandomBlocks(RandomGraph(70, 5, 60), bs, 61);
   for (PetscMemType where : Places()) {
     CAPTURE(where);
@@ -543,16 +543,16 @@ TEST_CASE("bilu: matrices that cannot be factored are named", "[bisai][bilu][bad
       CHECK(ComputeLU(good, where, &A).stats.failure == BILU_NOT_FINITE);
     }
     HostBlocks A = good;
-    for (PetscInt row : {44, 12}) /* the first one is named */
-      for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
-        for (PetscInt c = 0; c < bs; c++) A.a[((size_t)k * bs + c) * bs + 2] = 0;
+    for (LocalInt row : {44, 12}) /* the first one is named */
+      for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++)
+        for (LocalInt c = 0; c < bs; c++) A.a[((size_t)k * bs + c) * bs + 2] = 0;
     BILUStats stats = ComputeLU(A, where).stats;
     CHECK(stats.failure == BILU_ROW_ZERO);
     CHECK(stats.failure_row == 12 * bs + 2);
 
-    std::map<std::pair<PetscInt, PetscInt>, std::vector<double>> blocks;
-    for (PetscInt row = 0; row < good.n; row++)
-      for (PetscInt k = good.i[row]; k < good.i[row + 1]; k++)
+    std::map<std::pair<LocalInt, LocalInt>, std::vector<double>> blocks;
+    for (LocalInt row = 0; row < good.n; row++)
+      for (LocalInt k = good.i[row]; k < good.i[row + 1]; k++)
         if (row != 23 || good.j[k] != 23) blocks[{row, good.j[k]}] = std::vector<double>(good.Block(k), good.Block(k) + bs * bs);
     stats = ComputeLU(FromBlocks(bs, good.n, blocks), where).stats;
     CHECK(stats.failure == BILU_DIAGONAL_MISSING);
@@ -574,7 +574,7 @@ TEST_CASE("bilu: singular diagonal blocks are replaced and counted", "[bisai][bi
     CHECK(std::vector<double>(LU.inverse.Block(3), LU.inverse.Block(4)) == one); /* A_44's inverse in the place of 0's */
     CHECK(std::vector<double>(LU.inverse.Block(1), LU.inverse.Block(2)) == std::vector<double>{0.5, 0, 0, 0.5});
     /* [1 1; 1 1 + 1e-8]^{-1} */
-    for (PetscInt e = 0; e < 4; e++) CHECK(std::fabs(LU.inverse.a[e]) == Approx(1 / kBILURaisedPivot).epsilon(1e-6));
+    for (LocalInt e = 0; e < 4; e++) CHECK(std::fabs(LU.inverse.a[e]) == Approx(1 / kBILURaisedPivot).epsilon(1e-6));
     HostBlocks near = A;
     near.a[0]       = 1 + 1e-12; /* bad, but above the limit */
     CHECK(ComputeLU(near, where).stats.singular_blocks == 1);
@@ -590,21 +590,21 @@ TEST_CASE("bilu: singular diagonal blocks are replaced and counted", "[bisai][bi
 TEST_CASE("bilu: units do not make blocks singular", "[bisai][bilu]")
 {
   for (PetscMemType where : Places())
-    for (PetscInt bs : {1, 2, 3, 5, 12}) {
+    for (LocalInt bs : {1, 2, 3, 5, 12}) {
       CAPTURE(where, bs);
       const HostBlocks A        = RandomBlocks(RandomGraph(50, 5, 80), bs, 81);
       const size_t     bs2      = (size_t)bs * bs;
       HostBlocks       B        = A;
-      const auto       equation = [](PetscInt row) { return std::ldexp(1., (int)(row * 37 % 81) - 40); };
-      const auto       unknown  = [](PetscInt column) { return std::ldexp(1., (int)(column * 23 % 61) - 30); };
-      for (PetscInt row = 0; row < A.n; row++)
-        for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
-          for (PetscInt e = 0; e < bs * bs; e++) B.a[k * bs2 + e] *= equation(row * bs + e % bs) * unknown(A.j[k] * bs + e / bs);
+      const auto       equation = [](LocalInt row) { return std::ldexp(1., (int)(row * 37 % 81) - 40); };
+      const auto       unknown  = [](LocalInt column) { return std::ldexp(1., (int)(column * 23 % 61) - 30); };
+      for (LocalInt row = 0; row < A.n; row++)
+        for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++)
+          for (LocalInt e = 0; e < bs * bs; e++) B.a[k * bs2 + e] *= equation(row * bs + e % bs) * unknown(A.j[k] * bs + e / bs);
       const HostLU plain = ComputeLU(A, where), scaled = ComputeLU(B, where);
       HostBlocks   inverse = scaled.inverse;
       CHECK(scaled.stats.singular_blocks == 0);
-      for (PetscInt row = 0; row < A.n; row++)
-        for (PetscInt e = 0; e < bs * bs; e++) inverse.a[row * bs2 + e] *= unknown(row * bs + e % bs) * equation(row * bs + e / bs);
+      for (LocalInt row = 0; row < A.n; row++)
+        for (LocalInt e = 0; e < bs * bs; e++) inverse.a[row * bs2 + e] *= unknown(row * bs + e % bs) * equation(row * bs + e / bs);
       CHECK(DifferenceOf(inverse, plain.inverse) <= FactorTolerance(bs));
       BlockLU       F = SendLU(scaled, PETSC_MEMTYPE_HOST);
       BILUStats     stats{};
@@ -635,11 +635,11 @@ TEST_CASE("bilu: factors by others are checked in the same way", "[bisai][bilu][
 /* What a good matrix gives is PETSc's own factor, for any fill and ordering; nothing of what was in its place before is left. */
 TEST_CASE("bilu: the values of PETSc's factor computed anew, on its pattern", "[bisai][bilu]")
 {
-  for (PetscInt bs : {1, 2, 3, 5, 9})
-    for (PetscInt levels : {0, 1, 2})
+  for (LocalInt bs : {1, 2, 3, 5, 9})
+    for (LocalInt levels : {0, 1, 2})
       for (MatOrderingType ordering : {MATORDERINGNATURAL, MATORDERINGRCM, MATORDERINGND, MATORDERINGROWLENGTH}) {
         CAPTURE(bs, levels, ordering);
-        std::vector<PetscInt> order[2];
+        std::vector<LocalInt> order[2];
         const HostBlocks      A  = RandomBlocks(RandomStencil(7, 6, 1, false, 75), bs, 76);
         const HostLU          LU = PETScFactor(A, levels, ordering, order);
         BlockLU               F  = SendLU(LU, PETSC_MEMTYPE_HOST);
@@ -670,11 +670,11 @@ TEST_CASE("bilu: the values of PETSc's factor computed anew, on its pattern", "[
 TEST_CASE("bisai: N T = I on the pattern, for every block size, power, triangle and precision", "[bisai]")
 {
   for (PetscMemType where : Places())
-    for (PetscInt bs : kBlockSizes)
+    for (LocalInt bs : kBlockSizes)
       for (const Pattern &pattern : Patterns()) {
         if (bs * pattern.A.n > kLargestReference) continue;
         const HostLU LU = ComputeLU(RandomBlocks(pattern.A, bs, 100 + bs), PETSC_MEMTYPE_HOST);
-        for (PetscInt power : {1, 2, 3, 4}) {
+        for (LocalInt power : {1, 2, 3, 4}) {
           if (bs > 4 && power == 3) continue;
           for (BISAITriangle triangle : {BISAI_LOWER, BISAI_UPPER})
             for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
@@ -695,20 +695,20 @@ TEST_CASE("bisai: with blocks of one number it is point ISAI", "[bisai]")
   for (PetscMemType where : Places())
     for (const Pattern &pattern : Patterns()) {
       const HostLU LU = ComputeLU(RandomBlocks(pattern.A, 1, 101), PETSC_MEMTYPE_HOST);
-      for (PetscInt power : {1, 2, 4})
+      for (LocalInt power : {1, 2, 4})
         for (BISAITriangle triangle : {BISAI_LOWER, BISAI_UPPER}) {
           CAPTURE(where, pattern.name, power, triangle);
           const HostInverse inverse = ComputeInverse(LU, triangle, true, Params(power), where);
           const HostBlocks &T       = TriangleOf(LU, triangle);
-          PetscInt          wrong   = 0;
-          for (PetscInt i = 0; i < T.n; i++) {
-            std::set<PetscInt> columns = ReferencePattern(T, i, power);
+          LocalInt          wrong   = 0;
+          for (LocalInt i = 0; i < T.n; i++) {
+            std::set<LocalInt> columns = ReferencePattern(T, i, power);
             columns.insert(i);
-            std::vector<PetscInt> order(columns.begin(), columns.end());
+            std::vector<LocalInt> order(columns.begin(), columns.end());
             if (triangle == BISAI_LOWER) std::reverse(order.begin(), order.end());
-            std::map<PetscInt, double> n;
+            std::map<LocalInt, double> n;
             double                     largest = 0;
-            for (PetscInt j : order) {
+            for (LocalInt j : order) {
               double sum = j == i ? -1 : 0;
               for (const auto &known : n) {
                 const double *const t = T.Find(known.first, j);
@@ -717,7 +717,7 @@ TEST_CASE("bisai: with blocks of one number it is point ISAI", "[bisai]")
               n[j]    = -sum / (double)DiagonalBlock(LU, triangle, j)[0];
               largest = std::max(largest, std::abs(n[j]));
             }
-            wrong += inverse.N.i[i + 1] - inverse.N.i[i] != (PetscInt)n.size();
+            wrong += inverse.N.i[i + 1] - inverse.N.i[i] != (LocalInt)n.size();
             for (const auto &entry : n) {
               const double *const found = inverse.N.Find(i, entry.first);
               wrong += !found || !(std::abs(*found - entry.second) <= 1e-12 * largest);
@@ -734,10 +734,10 @@ TEST_CASE("bisai: NL without its unit diagonal has the same blocks", "[bisai]")
     const HostLU      LU     = ComputeLU(RandomBlocks(RandomGraph(40, 5, 110), 3, 111), PETSC_MEMTYPE_HOST);
     const HostInverse whole  = ComputeInverse(LU, BISAI_LOWER, true, Params(2), where),
                       strict = ComputeInverse(LU, BISAI_LOWER, false, Params(2), where);
-    PetscInt wrong           = 0;
+    LocalInt wrong           = 0;
     REQUIRE(whole.N.nnz() == strict.N.nnz() + LU.L.n);
-    for (PetscInt row = 0; row < LU.L.n; row++)
-      for (PetscInt k = strict.N.i[row]; k < strict.N.i[row + 1]; k++)
+    for (LocalInt row = 0; row < LU.L.n; row++)
+      for (LocalInt k = strict.N.i[row]; k < strict.N.i[row + 1]; k++)
         wrong += std::vector<double>(strict.N.Block(k), strict.N.Block(k + 1)) !=
                  std::vector<double>(whole.N.Find(row, strict.N.j[k]), whole.N.Find(row, strict.N.j[k]) + 9);
     CHECK(wrong == 0);
@@ -748,7 +748,7 @@ TEST_CASE("bisai: NL without its unit diagonal has the same blocks", "[bisai]")
 TEST_CASE("bisai: a power that is large enough gives the exact inverse", "[bisai]")
 {
   for (PetscMemType where : Places())
-    for (PetscInt bs : {1, 2, 5}) {
+    for (LocalInt bs : {1, 2, 5}) {
       CAPTURE(where, bs);
       const HostLU LU = ComputeLU(RandomBlocks(Poisson(5), bs, 120), PETSC_MEMTYPE_HOST);
       for (BISAITriangle triangle : {BISAI_LOWER, BISAI_UPPER}) {
@@ -756,18 +756,18 @@ TEST_CASE("bisai: a power that is large enough gives the exact inverse", "[bisai
         CHECK(inverse.N.nnz() == 5 * 6 / 2);
         const HostBlocks &T     = TriangleOf(LU, triangle);
         double            worst = 0;
-        for (PetscInt i = 0; i < 5; i++)
-          for (PetscInt j = 0; j < 5; j++) {
+        for (LocalInt i = 0; i < 5; i++)
+          for (LocalInt j = 0; j < 5; j++) {
             Dense sum(bs * bs, 0);
-            for (PetscInt k = 0; k < 5; k++) {
+            for (LocalInt k = 0; k < 5; k++) {
               const PetscScalar *n = inverse.N.Find(i, k), *t = k == j ? nullptr : T.Find(k, j);
               if (!n || (k != j && !t)) continue;
               const Dense right = k == j ? DiagonalBlock(LU, triangle, k) : Dense(t, t + bs * bs);
-              for (PetscInt c = 0; c < bs; c++)
-                for (PetscInt r = 0; r < bs; r++)
-                  for (PetscInt q = 0; q < bs; q++) sum[c * bs + r] += n[q * bs + r] * right[c * bs + q];
+              for (LocalInt c = 0; c < bs; c++)
+                for (LocalInt r = 0; r < bs; r++)
+                  for (LocalInt q = 0; q < bs; q++) sum[c * bs + r] += n[q * bs + r] * right[c * bs + q];
             }
-            for (PetscInt r = 0; r < bs && i == j; r++) sum[r * bs + r] -= 1;
+            for (LocalInt r = 0; r < bs && i == j; r++) sum[r * bs + r] -= 1;
             for (long double off : sum) worst = std::max(worst, (double)std::fabs(off));
           }
         CHECK(worst <= 1000 * bs * kUnitDouble);
@@ -782,21 +782,21 @@ TEST_CASE("bisai: a power that is large enough gives the exact inverse", "[bisai
 TEST_CASE("bisai: NU is NL of the transpose, turned over", "[bisai]")
 {
   for (PetscMemType where : Places())
-    for (PetscInt bs : {1, 2, 3, 4})
-      for (PetscInt power : {1, 2, 3}) {
+    for (LocalInt bs : {1, 2, 3, 4})
+      for (LocalInt power : {1, 2, 3}) {
         CAPTURE(where, bs, power);
         const HostBlocks  A  = RandomBlocks(RandomStencil(5, 4, 3, false, 130), bs, 131);
         const HostLU      LU = ComputeLU(A, where), turned = ComputeLU(TransposeOf(A), where);
         const HostInverse NU = ComputeInverse(LU, BISAI_UPPER, true, Params(power), where),
                           NL = ComputeInverse(turned, BISAI_LOWER, true, Params(power), where);
         HostBlocks expected  = TransposeOf(NL.N);
-        for (PetscInt k = 0; k < expected.nnz(); k++) {
+        for (LocalInt k = 0; k < expected.nnz(); k++) {
           const std::vector<double> block(expected.Block(k), expected.Block(k + 1));
           const PetscScalar *const  inverse = LU.inverse.Block(expected.j[k]);
-          for (PetscInt c = 0; c < bs; c++)
-            for (PetscInt r = 0; r < bs; r++) {
+          for (LocalInt c = 0; c < bs; c++)
+            for (LocalInt r = 0; r < bs; r++) {
               double sum = 0;
-              for (PetscInt t = 0; t < bs; t++) sum += block[t * bs + r] * inverse[c * bs + t];
+              for (LocalInt t = 0; t < bs; t++) sum += block[t * bs + r] * inverse[c * bs + t];
               expected.a[((size_t)k * bs + c) * bs + r] = sum;
             }
         }
@@ -808,29 +808,29 @@ TEST_CASE("bisai: NU is NL of the transpose, turned over", "[bisai]")
 TEST_CASE("bisai: NU is NL of the unit triangle that U is from the end, on any graph", "[bisai]")
 {
   for (PetscMemType where : Places())
-    for (PetscInt bs : {1, 3, 8}) {
+    for (LocalInt bs : {1, 3, 8}) {
       CAPTURE(where, bs);
       const size_t bs2 = (size_t)bs * bs;
       HostLU       LU = ComputeLU(RandomBlocks(RandomGraph(30, 5, 140), bs, 141), PETSC_MEMTYPE_HOST), turned = LU;
-      for (PetscInt row = 0; row < LU.U.n; row++) /* I for U's diagonal */
+      for (LocalInt row = 0; row < LU.U.n; row++) /* I for U's diagonal */
         for (size_t e = 0; e < bs2; e++) LU.inverse.a[row * bs2 + e] = e / bs == e % bs;
       std::reverse(turned.L.j.begin(), turned.L.j.end());
       turned.L.i = {0};
       turned.L.j.clear();
       turned.L.a.clear();
-      for (PetscInt row = LU.U.n - 1; row >= 0; row--) {
-        for (PetscInt k = LU.U.i[row + 1] - 1; k >= LU.U.i[row]; k--) {
+      for (LocalInt row = LU.U.n - 1; row >= 0; row--) {
+        for (LocalInt k = LU.U.i[row + 1] - 1; k >= LU.U.i[row]; k--) {
           turned.L.j.push_back(LU.U.n - 1 - LU.U.j[k]);
           turned.L.a.insert(turned.L.a.end(), LU.U.Block(k), LU.U.Block(k + 1));
         }
-        turned.L.i.push_back((PetscInt)turned.L.j.size());
+        turned.L.i.push_back((LocalInt)turned.L.j.size());
       }
       const HostInverse NU = ComputeInverse(LU, BISAI_UPPER, true, Params(2), where),
                         NL = ComputeInverse(turned, BISAI_LOWER, true, Params(2), where);
-      PetscInt wrong       = 0;
+      LocalInt wrong       = 0;
       REQUIRE(NU.N.nnz() == NL.N.nnz());
-      for (PetscInt row = 0; row < LU.U.n; row++)
-        for (PetscInt k = NU.N.i[row]; k < NU.N.i[row + 1]; k++) {
+      for (LocalInt row = 0; row < LU.U.n; row++)
+        for (LocalInt k = NU.N.i[row]; k < NU.N.i[row + 1]; k++) {
           const PetscScalar *other = NL.N.Find(LU.U.n - 1 - row, LU.U.n - 1 - NU.N.j[k]);
           REQUIRE(other != nullptr);
           for (size_t e = 0; e < bs2; e++) wrong += !(std::fabs(NU.N.Block(k)[e] - other[e]) <= 1e-13);
@@ -842,8 +842,8 @@ TEST_CASE("bisai: NU is NL of the unit triangle that U is from the end, on any g
 TEST_CASE("bisai: twins over sizes, new values on the same pattern, bounded work space", "[bisai]")
 {
   for (PetscMemType where : Places())
-    for (PetscInt n : {0, 1, 31, 32, 33, 1000})
-      for (PetscInt bs : {1, 2, 4, 7, 12}) {
+    for (LocalInt n : {0, 1, 31, 32, 33, 1000})
+      for (LocalInt bs : {1, 2, 4, 7, 12}) {
         if (n == 1000 && bs > 4) continue;
         const HostMatrix pattern = n ? RandomGraph(n, 6, 150 + n) : HostMatrix();
         const HostLU     first   = ComputeLU(RandomBlocks(pattern, bs, 151), PETSC_MEMTYPE_HOST),
@@ -865,8 +865,8 @@ TEST_CASE("bisai: twins over sizes, new values on the same pattern, bounded work
 TEST_CASE("bisai: rows of any length", "[bisai][gpu]")
 {
   NEEDS_DEVICE();
-  for (PetscInt bs : {1, 4, 8, 32}) {
-    const PetscInt n  = bs == 32 ? 150 : bs == 1 ? 3000 : 700;
+  for (LocalInt bs : {1, 4, 8, 32}) {
+    const LocalInt n  = bs == 32 ? 150 : bs == 1 ? 3000 : 700;
     const HostLU   LU = ComputeLU(RandomBlocks(RandomArrow(n, 160), bs, 161), PETSC_MEMTYPE_HOST);
     for (BISAITriangle triangle : {BISAI_LOWER, BISAI_UPPER})
       for (size_t limit : {(size_t)1, (size_t)256 << 20}) {
@@ -897,10 +897,10 @@ TEST_CASE("bisai: block rows that are not finite keep their diagonal, and are co
                         NU            = ComputeInverse(LU, BISAI_UPPER, true, Params(2, precision), where);
       CHECK(NL.stats.fallback_rows[BISAI_LOWER] == 1);
       CHECK(NU.stats.fallback_rows[BISAI_UPPER] == 1);
-      for (PetscInt k = 3; k < 5; k++) CHECK(std::vector<double>(NL.N.Block(k), NL.N.Block(k + 1)) == zero);
+      for (LocalInt k = 3; k < 5; k++) CHECK(std::vector<double>(NL.N.Block(k), NL.N.Block(k + 1)) == zero);
       CHECK(std::vector<double>(NL.N.Block(5), NL.N.Block(6)) == one);
       CHECK(std::vector<double>(NU.N.Block(0), NU.N.Block(1)) == one);
-      for (PetscInt k = 1; k < 3; k++) CHECK(std::vector<double>(NU.N.Block(k), NU.N.Block(k + 1)) == zero);
+      for (LocalInt k = 1; k < 3; k++) CHECK(std::vector<double>(NU.N.Block(k), NU.N.Block(k + 1)) == zero);
       CHECK(NL.N.Block(1)[0] == Approx(-large));
     }
 }
@@ -912,13 +912,13 @@ TEST_CASE("bisai: diagonal blocks that a precision cannot hold are counted", "[b
 {
   struct Case {
     const char     *name;
-    PetscInt        row, column; /* of the number in a block of ones on the diagonal, from the end */
+    LocalInt        row, column; /* of the number in a block of ones on the diagonal, from the end */
     double          value;
     FinePCPrecision precision;
-    PetscInt        lost;
+    LocalInt        lost;
   };
   for (PetscMemType where : Places())
-    for (PetscInt bs : kBlockSizes)
+    for (LocalInt bs : kBlockSizes)
       for (const Case &c :
            {Case{"too large", 0, 0, 1e39, FINEPC_SINGLE, 1}, Case{"too large, for single only", 0, 0, 1e39, FINEPC_DOUBLE, 0},
             Case{"large enough", 0, 0, 1e38, FINEPC_SINGLE, 0}, Case{"too small", 0, 0, 1e-39, FINEPC_SINGLE, 1},
@@ -929,12 +929,12 @@ TEST_CASE("bisai: diagonal blocks that a precision cannot hold are counted", "[b
             Case{"not a number", 0, 1, std::nan(""), FINEPC_DOUBLE, 1}, Case{"almost nothing", 0, 0, 1e-309, FINEPC_DOUBLE, 1}}) {
         if (std::max(c.row, c.column) >= bs) continue;
         CAPTURE(where, bs, c.name);
-        const PetscInt                                               n = 5;
+        const LocalInt                                               n = 5;
         HostLU                                                       LU;
-        std::map<std::pair<PetscInt, PetscInt>, std::vector<double>> one;
+        std::map<std::pair<LocalInt, LocalInt>, std::vector<double>> one;
         std::vector<double>                                          block(bs * bs, 0.);
-        for (PetscInt r = 0; r < bs; r++) block[r * bs + r] = 1;
-        for (PetscInt row = 0; row < n; row++) one[{row, row}] = block;
+        for (LocalInt r = 0; r < bs; r++) block[r * bs + r] = 1;
+        for (LocalInt row = 0; row < n; row++) one[{row, row}] = block;
         one[{3, 3}][(bs - 1 - c.column) * bs + bs - 1 - c.row] = c.value;
         LU.L                                                   = FromBlocks(bs, n, {{{4, 1}, block}});
         LU.U                                                   = FromBlocks(bs, n, {});
@@ -960,22 +960,22 @@ TEST_CASE("bisai: diagonal blocks that a precision cannot hold are counted", "[b
 TEST_CASE("bisai: entries of L and U that the relaxation's precision cannot hold are counted", "[bisai][bad]")
 {
   for (PetscMemType where : Places())
-    for (PetscInt bs : {1, 2, 8, 9, 32})
+    for (LocalInt bs : {1, 2, 8, 9, 32})
       for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
         CAPTURE(where, bs, precision);
-        const PetscInt      bs2 = bs * bs, n = 40;
+        const LocalInt      bs2 = bs * bs, n = 40;
         const bool          device = PetscMemTypeDevice(where), single = precision == FINEPC_SINGLE;
         std::vector<double> big(bs2, 1.), one(bs2, 0.), small(bs2, 0.);
         HostLU              LU;
         big[0]       = 1e39;
         big[bs2 - 1] = -1e39;
-        for (PetscInt r = 0; r < bs; r++) {
+        for (LocalInt r = 0; r < bs; r++) {
           one[r * bs + r]   = 1;
           small[r * bs + r] = 1e-39;
         }
-        std::map<std::pair<PetscInt, PetscInt>, std::vector<double>> lower, upper, inverse;
+        std::map<std::pair<LocalInt, LocalInt>, std::vector<double>> lower, upper, inverse;
         /* 0 has no inverse, 1e-39's is too large for single */
-        for (PetscInt row = 0; row < n; row++)
+        for (LocalInt row = 0; row < n; row++)
           inverse[{row, row}] = row == 7 ? std::vector<double>(bs2, 0.) : row == 8 ? small : one;
         lower[{5, 2}] = lower[{39, 0}] = lower[{39, 1}] = upper[{3, 20}] = big;
         lower[{6, 1}] = upper[{0, 30}] = one;
@@ -987,7 +987,7 @@ TEST_CASE("bisai: entries of L and U that the relaxation's precision cannot hold
         for (BISAITriangle triangle : {BISAI_LOWER, BISAI_UPPER}) {
           BSR            R{};
           BISAIStats     stats{};
-          const PetscInt of_block = single ? (bs == 1 ? 1 : 2) : 0;
+          const LocalInt of_block = single ? (bs == 1 ? 1 : 2) : 0;
           MUST((device ? BISAIPattern_CUDA : BISAIPattern_Host)(&F, triangle, PETSC_TRUE, 1, precision, &R, &stats));
           for (int repeat = 0; repeat < 2; repeat++) { /* counts start anew */
             MUST((device ? BISAINegate_CUDA : BISAINegate_Host)(&F, triangle, &R, &work, &stats));
@@ -1004,7 +1004,7 @@ TEST_CASE("bisai: entries of L and U that the relaxation's precision cannot hold
 TEST_CASE("bisai: what the relaxation reads is -L and -U", "[bisai]")
 {
   for (PetscMemType where : Places())
-    for (PetscInt bs : {1, 4, 9})
+    for (LocalInt bs : {1, 4, 9})
       for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
         for (BISAITriangle triangle : {BISAI_LOWER, BISAI_UPPER}) {
           CAPTURE(where, bs, precision, triangle);
@@ -1019,11 +1019,11 @@ TEST_CASE("bisai: what the relaxation reads is -L and -U", "[bisai]")
           MUST((device ? BISAINegate_CUDA : BISAINegate_Host)(&F, triangle, &R, &work, &stats));
           CHECK(stats.lost_entries[triangle] == 0);
           MUST(BSRCopy(&R, PETSC_MEMTYPE_HOST, &host));
-          for (PetscInt row = 0; row < host.rows; row++)
-            for (PetscInt k = host.i[row]; k < host.i[row + 1]; k++) {
+          for (LocalInt row = 0; row < host.rows; row++)
+            for (LocalInt k = host.i[row]; k < host.i[row + 1]; k++) {
               const Dense        diagonal = DiagonalBlock(LU, triangle, row);
               const PetscScalar *block    = TriangleOf(LU, triangle).Find(row, host.j[k]);
-              for (PetscInt e = 0; e < bs * bs; e++) {
+              for (LocalInt e = 0; e < bs * bs; e++) {
                 const size_t      at       = (size_t)k * bs * bs + e;
                 const long double expected = host.j[k] == row ? diagonal[e] : block[e],
                                   value    = precision == FINEPC_SINGLE ? (double)((float *)host.a)[at] : ((double *)host.a)[at];
@@ -1040,40 +1040,40 @@ TEST_CASE("bisai: what the relaxation reads is -L and -U", "[bisai]")
 
 TEST_CASE("bisai: more blocks than can be counted are an error", "[bisai][bad]")
 {
-  PetscInt nnz;
-  MUST(BISAICountBlocks(PETSC_INT_MAX - 7, 7, PETSC_TRUE, &nnz));
-  CHECK(nnz == PETSC_INT_MAX);
-  MUST(BISAICountBlocks(PETSC_INT_MAX, 7, PETSC_FALSE, &nnz));
-  CHECK(nnz == PETSC_INT_MAX);
+  LocalInt nnz;
+  MUST(BISAICountBlocks(LOCAL_INT_MAX - 7, 7, PETSC_TRUE, &nnz));
+  CHECK(nnz == LOCAL_INT_MAX);
+  MUST(BISAICountBlocks(LOCAL_INT_MAX, 7, PETSC_FALSE, &nnz));
+  CHECK(nnz == LOCAL_INT_MAX);
   MUST(BISAICountBlocks(5, 3, PETSC_TRUE, &nnz));
   CHECK(nnz == 8);
   Errors errors;
-  CHECK(BISAICountBlocks(PETSC_INT_MAX - 7, 8, PETSC_TRUE, &nnz) != 0);
+  CHECK(BISAICountBlocks(LOCAL_INT_MAX - 7, 8, PETSC_TRUE, &nnz) != 0);
   CHECK(Contains(errors.text, "lower -pc_bisai_power"));
 }
 
 TEST_CASE("bisai: block permutations", "[bisai]")
 {
   for (PetscMemType where : Places())
-    for (PetscInt bs : {1, 3}) {
-      const PetscInt        n = 500, size = n * bs;
-      std::vector<PetscInt> p(n);
+    for (LocalInt bs : {1, 3}) {
+      const LocalInt        n = 500, size = n * bs;
+      std::vector<LocalInt> p(n);
       std::vector<double>   x(size), y(size);
-      for (PetscInt k = 0; k < n; k++) p[k] = (k * 7 + 3) % n;
+      for (LocalInt k = 0; k < n; k++) p[k] = (k * 7 + 3) % n;
       std::iota(x.begin(), x.end(), 0.);
       void *p_copy = nullptr, *x_copy = nullptr, *y_copy = nullptr;
-      MUST(ArrayCreate(n * sizeof(PetscInt), where, &p_copy));
+      MUST(ArrayCreate(n * sizeof(LocalInt), where, &p_copy));
       MUST(ArrayCreate(size * sizeof(double), where, &x_copy));
       MUST(ArrayCreate(size * sizeof(double), where, &y_copy));
-      MUST(ArrayCopy(p_copy, p.data(), n * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
+      MUST(ArrayCopy(p_copy, p.data(), n * sizeof(LocalInt), where, PETSC_MEMTYPE_HOST));
       MUST(ArrayCopy(x_copy, x.data(), size * sizeof(double), where, PETSC_MEMTYPE_HOST));
       const auto permute = PetscMemTypeDevice(where) ? BISAIPermute_CUDA : BISAIPermute_Host;
       for (bool scatter : {false, true}) {
-        PetscInt wrong = 0;
-        MUST(permute(bs, n, (PetscInt *)p_copy, (PetscBool)scatter, (double *)x_copy, (double *)y_copy));
+        LocalInt wrong = 0;
+        MUST(permute(bs, n, (LocalInt *)p_copy, (PetscBool)scatter, (double *)x_copy, (double *)y_copy));
         MUST(ArrayCopy(y.data(), y_copy, size * sizeof(double), PETSC_MEMTYPE_HOST, where));
-        for (PetscInt k = 0; k < n; k++)
-          for (PetscInt r = 0; r < bs; r++)
+        for (LocalInt k = 0; k < n; k++)
+          for (LocalInt r = 0; r < bs; r++)
             wrong += scatter ? y[p[k] * bs + r] != x[k * bs + r] : y[k * bs + r] != x[p[k] * bs + r];
         CHECK(wrong == 0);
       }
@@ -1090,15 +1090,15 @@ TEST_CASE("bisai: block permutations", "[bisai]")
 TEST_CASE("bisai: every kernel, on small systems", "[bisai][gpu][sanitizer]")
 {
   NEEDS_DEVICE();
-  const PetscInt longest[] = {0, 470, 240, 215, 125, 85, 112, 86, 68, 20}; /* block rows of an arrow whose long row does not fit */
-  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(40);
-  for (PetscInt row = 0; row < 40; row++) { /* a line, and 35 rows that wait for one of its rows each */
+  const LocalInt longest[] = {0, 470, 240, 215, 125, 85, 112, 86, 68, 20}; /* block rows of an arrow whose long row does not fit */
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(40);
+  for (LocalInt row = 0; row < 40; row++) { /* a line, and 35 rows that wait for one of its rows each */
     rows[row] = {{row, 1.}};
     if (row >= 5) rows[row].emplace_back(row % 5, 1.);
     else if (row > 0) rows[row].emplace_back(row - 1, 1.);
     if (row < 39) rows[row].emplace_back(39, 1.);
   }
-  for (PetscInt bs : {1, 2, 3, 4, 5, 6, 7, 8, 9, 32}) {
+  for (LocalInt bs : {1, 2, 3, 4, 5, 6, 7, 8, 9, 32}) {
     CAPTURE(bs);
     const HostBlocks A      = RandomBlocks(FromRows(rows), bs, 180);
     const HostLU     device = ComputeLU(A, PETSC_MEMTYPE_CUDA), host = ComputeLU(A, PETSC_MEMTYPE_HOST);
@@ -1136,9 +1136,9 @@ TEST_CASE("bisai: every kernel, on small systems", "[bisai][gpu][sanitizer]")
     CHECK(blocks.nnz == A.nnz());
     MUST(BSRDestroy(&blocks));
   }
-  PetscInt           *p       = nullptr;
+  LocalInt           *p       = nullptr;
   PetscScalar        *x       = nullptr;
-  const PetscInt      order[] = {2, 0, 1};
+  const LocalInt      order[] = {2, 0, 1};
   std::vector<double> y       = {1, 2, 3, 4, 5, 6};
   MUST(ArrayCreate_CUDA(sizeof(order), (void **)&p));
   MUST(ArrayCreate_CUDA(2 * y.size() * sizeof(double), (void **)&x));

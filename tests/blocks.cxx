@@ -4,9 +4,9 @@
 #include <cmath>
 #include <limits>
 
-const PetscScalar *HostBlocks::Find(PetscInt row, PetscInt column) const
+const PetscScalar *HostBlocks::Find(LocalInt row, LocalInt column) const
 {
-  for (PetscInt k = i[row]; k < i[row + 1]; k++)
+  for (LocalInt k = i[row]; k < i[row + 1]; k++)
     if (j[k] == column) return Block(k);
   return nullptr;
 }
@@ -16,7 +16,7 @@ BSRView HostBlocks::View() const
   return BSRView{bs, n, nnz(), i.data(), j.data(), a.data(), PETSC_MEMTYPE_HOST};
 }
 
-HostBlocks RandomBlocks(const HostMatrix &pattern, PetscInt bs, std::uint64_t seed)
+HostBlocks RandomBlocks(const HostMatrix &pattern, LocalInt bs, std::uint64_t seed)
 {
   const size_t bs2 = (size_t)bs * bs;
   Random       random(seed);
@@ -27,12 +27,12 @@ HostBlocks RandomBlocks(const HostMatrix &pattern, PetscInt bs, std::uint64_t se
   A.j  = pattern.j;
   A.a.resize(A.j.size() * bs2);
   for (double &value : A.a) value = random.Between(-1, 1);
-  for (PetscInt row = 0; row < A.n; row++)
-    for (PetscInt r = 0; r < bs; r++) {
+  for (LocalInt row = 0; row < A.n; row++)
+    for (LocalInt r = 0; r < bs; r++) {
       double       sum      = 0;
       PetscScalar *diagonal = nullptr;
-      for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
-        for (PetscInt c = 0; c < bs; c++) {
+      for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++)
+        for (LocalInt c = 0; c < bs; c++) {
           PetscScalar *const entry = &A.a[k * bs2 + c * bs + r];
           if (A.j[k] == row && c == r) diagonal = entry;
           else sum += std::fabs(*entry);
@@ -45,11 +45,11 @@ HostBlocks RandomBlocks(const HostMatrix &pattern, PetscInt bs, std::uint64_t se
 
 HostMatrix Scalars(const HostBlocks &A, bool drop_zeros)
 {
-  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows((size_t)A.n * A.bs);
-  for (PetscInt row = 0; row < A.n; row++)
-    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
-      for (PetscInt c = 0; c < A.bs; c++)
-        for (PetscInt r = 0; r < A.bs; r++) {
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows((size_t)A.n * A.bs);
+  for (LocalInt row = 0; row < A.n; row++)
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++)
+      for (LocalInt c = 0; c < A.bs; c++)
+        for (LocalInt r = 0; r < A.bs; r++) {
           const PetscScalar value = A.Block(k)[c * A.bs + r];
           if (value != 0 || !drop_zeros) rows[row * A.bs + r].emplace_back(A.j[k] * A.bs + c, value);
         }
@@ -61,15 +61,15 @@ HostBlocks TransposeOf(const HostBlocks &A)
   HostBlocks At;
   At.bs = A.bs;
   At.n  = A.n;
-  for (PetscInt column = 0; column < A.n; column++) {
-    for (PetscInt row = 0; row < A.n; row++) {
+  for (LocalInt column = 0; column < A.n; column++) {
+    for (LocalInt row = 0; row < A.n; row++) {
       const PetscScalar *block = A.Find(row, column);
       if (!block) continue;
       At.j.push_back(row);
-      for (PetscInt c = 0; c < A.bs; c++)
-        for (PetscInt r = 0; r < A.bs; r++) At.a.push_back(block[r * A.bs + c]);
+      for (LocalInt c = 0; c < A.bs; c++)
+        for (LocalInt r = 0; r < A.bs; r++) At.a.push_back(block[r * A.bs + c]);
     }
-    At.i.push_back((PetscInt)At.j.size());
+    At.i.push_back((LocalInt)At.j.size());
   }
   return At;
 }
@@ -89,10 +89,9 @@ MatObject CreateBAIJ(const HostBlocks &A, MPI_Comm comm)
   MUST(MatSetOption(mat, MAT_ROW_ORIENTED, PETSC_FALSE));
   begin /= A.bs;
   end /= A.bs;
-  std::vector<PetscInt> i;
-  for (PetscInt row = begin; row <= end; row++) i.push_back(A.i[row] - A.i[begin]);
-  MUST(MatSeqBAIJSetPreallocationCSR(mat, A.bs, i.data(), A.j.data() + A.i[begin], A.a.data() + A.i[begin] * bs2));
-  MUST(MatMPIBAIJSetPreallocationCSR(mat, A.bs, i.data(), A.j.data() + A.i[begin], A.a.data() + A.i[begin] * bs2));
+  const PetscRows rows(A.i, A.j, begin, end);
+  MUST(MatSeqBAIJSetPreallocationCSR(mat, A.bs, rows.i.data(), rows.j.data(), A.a.data() + A.i[begin] * bs2));
+  MUST(MatMPIBAIJSetPreallocationCSR(mat, A.bs, rows.i.data(), rows.j.data(), A.a.data() + A.i[begin] * bs2));
   return mat;
 }
 
@@ -107,18 +106,17 @@ MatObject CreateAIJ(const HostBlocks &A, MatType type, MPI_Comm comm)
   MUST(MatSetType(mat, type));
   MUST(MatSetUp(mat));
   MUST(MatGetOwnershipRange(mat, &begin, &end));
-  std::vector<PetscInt> i;
-  for (PetscInt row = begin; row <= end; row++) i.push_back(S.i[row] - S.i[begin]);
-  MUST(MatSeqAIJSetPreallocationCSR(mat, i.data(), S.j.data() + S.i[begin], S.a.data() + S.i[begin]));
-  MUST(MatMPIAIJSetPreallocationCSR(mat, i.data(), S.j.data() + S.i[begin], S.a.data() + S.i[begin]));
+  const PetscRows rows(S.i, S.j, begin, end);
+  MUST(MatSeqAIJSetPreallocationCSR(mat, rows.i.data(), rows.j.data(), S.a.data() + S.i[begin]));
+  MUST(MatMPIAIJSetPreallocationCSR(mat, rows.i.data(), rows.j.data(), S.a.data() + S.i[begin]));
   return mat;
 }
 
 BlocksCopy::BlocksCopy(const HostBlocks &A, PetscMemType where)
 {
   MUST(BSRCreate(A.bs, A.n, A.n, A.nnz(), FINEPC_DOUBLE, where, &copy_));
-  MUST(ArrayCopy(copy_.i, A.i.data(), A.i.size() * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
-  MUST(ArrayCopy(copy_.j, A.j.data(), A.j.size() * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
+  MUST(ArrayCopy(copy_.i, A.i.data(), A.i.size() * sizeof(LocalInt), where, PETSC_MEMTYPE_HOST));
+  MUST(ArrayCopy(copy_.j, A.j.data(), A.j.size() * sizeof(LocalInt), where, PETSC_MEMTYPE_HOST));
   MUST(ArrayCopy(copy_.a, A.a.data(), A.a.size() * sizeof(PetscScalar), where, PETSC_MEMTYPE_HOST));
   view = BSRViewOf(&copy_);
 }
@@ -131,27 +129,27 @@ BlocksCopy::~BlocksCopy()
 /* L by rows, then U from its last row on, each row's diagonal last. */
 BlockLU SendLU(const HostLU &LU, PetscMemType where)
 {
-  const PetscInt           bs = LU.L.bs, n = LU.L.n, nnz = LU.L.nnz() + LU.U.nnz() + n;
+  const LocalInt           bs = LU.L.bs, n = LU.L.n, nnz = LU.L.nnz() + LU.U.nnz() + n;
   const size_t             bs2 = (size_t)bs * bs;
-  std::vector<PetscInt>    place[LU_PLACES], j(LU.L.j);
+  std::vector<LocalInt>    place[LU_PLACES], j(LU.L.j);
   std::vector<PetscScalar> a(LU.L.a);
   BlockLU                  F{};
   for (auto &p : place) p.resize(n);
-  for (PetscInt row = 0; row < n; row++) {
+  for (LocalInt row = 0; row < n; row++) {
     place[LU_L][row]     = LU.L.i[row];
     place[LU_L_END][row] = LU.L.i[row + 1];
   }
-  for (PetscInt row = n - 1; row >= 0; row--) {
-    place[LU_U][row] = (PetscInt)j.size();
+  for (LocalInt row = n - 1; row >= 0; row--) {
+    place[LU_U][row] = (LocalInt)j.size();
     j.insert(j.end(), LU.U.j.begin() + LU.U.i[row], LU.U.j.begin() + LU.U.i[row + 1]);
     a.insert(a.end(), LU.U.a.begin() + LU.U.i[row] * bs2, LU.U.a.begin() + LU.U.i[row + 1] * bs2);
-    place[LU_U_END][row] = place[LU_DIAGONAL][row] = (PetscInt)j.size();
+    place[LU_U_END][row] = place[LU_DIAGONAL][row] = (LocalInt)j.size();
     j.push_back(row);
     a.insert(a.end(), LU.inverse.a.begin() + row * bs2, LU.inverse.a.begin() + (row + 1) * bs2);
   }
   MUST(BlockLUCreate(bs, n, nnz, where, &F));
-  for (int p = 0; p < LU_PLACES; p++) MUST(ArrayCopy(F.place[p], place[p].data(), n * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
-  MUST(ArrayCopy(F.j, j.data(), j.size() * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
+  for (int p = 0; p < LU_PLACES; p++) MUST(ArrayCopy(F.place[p], place[p].data(), n * sizeof(LocalInt), where, PETSC_MEMTYPE_HOST));
+  MUST(ArrayCopy(F.j, j.data(), j.size() * sizeof(LocalInt), where, PETSC_MEMTYPE_HOST));
   MUST(ArrayCopy(F.a, a.data(), a.size() * sizeof(PetscScalar), where, PETSC_MEMTYPE_HOST));
   return F;
 }
@@ -159,25 +157,25 @@ BlockLU SendLU(const HostLU &LU, PetscMemType where)
 HostLU FetchLU(const BlockLU &F)
 {
   const size_t             bs2 = (size_t)F.bs * F.bs;
-  std::vector<PetscInt>    place[LU_PLACES], j(F.nnz);
+  std::vector<LocalInt>    place[LU_PLACES], j(F.nnz);
   std::vector<PetscScalar> a(F.nnz * bs2);
   HostLU                   LU;
   for (int p = 0; p < LU_PLACES; p++) {
     place[p].resize(F.n);
-    MUST(ArrayCopy(place[p].data(), F.place[p], F.n * sizeof(PetscInt), PETSC_MEMTYPE_HOST, F.where));
+    MUST(ArrayCopy(place[p].data(), F.place[p], F.n * sizeof(LocalInt), PETSC_MEMTYPE_HOST, F.where));
   }
-  MUST(ArrayCopy(j.data(), F.j, F.nnz * sizeof(PetscInt), PETSC_MEMTYPE_HOST, F.where));
+  MUST(ArrayCopy(j.data(), F.j, F.nnz * sizeof(LocalInt), PETSC_MEMTYPE_HOST, F.where));
   MUST(ArrayCopy(a.data(), F.a, a.size() * sizeof(PetscScalar), PETSC_MEMTYPE_HOST, F.where));
-  const auto take = [&](HostBlocks &T, const PetscInt begin, const PetscInt end) {
+  const auto take = [&](HostBlocks &T, const LocalInt begin, const LocalInt end) {
     T.j.insert(T.j.end(), j.begin() + begin, j.begin() + end);
     T.a.insert(T.a.end(), a.begin() + begin * bs2, a.begin() + end * bs2);
-    T.i.push_back((PetscInt)T.j.size());
+    T.i.push_back((LocalInt)T.j.size());
   };
   for (HostBlocks *T : {&LU.L, &LU.U, &LU.inverse}) {
     T->bs = F.bs;
     T->n  = F.n;
   }
-  for (PetscInt row = 0; row < F.n; row++) {
+  for (LocalInt row = 0; row < F.n; row++) {
     take(LU.L, place[LU_L][row], place[LU_L_END][row]);
     take(LU.U, place[LU_U][row], place[LU_U_END][row]);
     take(LU.inverse, place[LU_DIAGONAL][row], place[LU_DIAGONAL][row] + 1);
@@ -214,7 +212,7 @@ HostInverse ComputeInverse(const HostLU &LU, BISAITriangle triangle, bool diagon
                            const HostLU *refill)
 {
   const bool     device = PetscMemTypeDevice(where);
-  const PetscInt power  = params.power;
+  const LocalInt power  = params.power;
   BlockLU        F      = SendLU(LU, where);
   BISAIWork      work{};
   BSR            N{}, host{};
@@ -252,7 +250,7 @@ double DifferenceOf(const HostBlocks &A, const HostBlocks &B)
   REQUIRE(A.bs == B.bs);
   REQUIRE(A.i == B.i);
   REQUIRE(A.j == B.j);
-  for (PetscInt row = 0; row < A.n; row++) {
+  for (LocalInt row = 0; row < A.n; row++) {
     double largest = 0, off = 0;
     for (size_t k = A.i[row] * bs2; k < A.i[row + 1] * bs2; k++) {
       const double here = std::fabs(A.a[k] - B.a[k]);

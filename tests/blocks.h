@@ -7,14 +7,14 @@
 #include "pc/bisai/bisai.h"
 
 struct HostBlocks {
-  PetscInt                 bs = 1, n = 0;
-  std::vector<PetscInt>    i = std::vector<PetscInt>(1, 0), j;
+  LocalInt                 bs = 1, n = 0;
+  std::vector<LocalInt>    i = std::vector<LocalInt>(1, 0), j;
   std::vector<PetscScalar> a; /* column-major blocks */
 
-  PetscInt           nnz() const { return (PetscInt)j.size(); }
-  const PetscScalar *Block(PetscInt k) const { return a.data() + (size_t)k * bs * bs; }
-  const PetscScalar *Find(PetscInt row, PetscInt column) const; /* null where nothing is stored */
-  PetscScalar       *Find(PetscInt row, PetscInt column)
+  LocalInt           nnz() const { return (LocalInt)j.size(); }
+  const PetscScalar *Block(LocalInt k) const { return a.data() + (size_t)k * bs * bs; }
+  const PetscScalar *Find(LocalInt row, LocalInt column) const; /* null where nothing is stored */
+  PetscScalar       *Find(LocalInt row, LocalInt column)
   {
     return const_cast<PetscScalar *>(const_cast<const HostBlocks *>(this)->Find(row, column));
   }
@@ -26,7 +26,7 @@ struct HostBlocks {
    entries, the sum of the others being at most kBlockDominance of them.
 */
 constexpr double kBlockDominance = 0.8;
-HostBlocks       RandomBlocks(const HostMatrix &pattern, PetscInt bs, std::uint64_t seed);
+HostBlocks       RandomBlocks(const HostMatrix &pattern, LocalInt bs, std::uint64_t seed);
 HostMatrix       Scalars(const HostBlocks &, bool drop_zeros = false); /* the same, entry by entry */
 HostBlocks       TransposeOf(const HostBlocks &);
 MatObject        CreateBAIJ(const HostBlocks &, MPI_Comm = PETSC_COMM_SELF);

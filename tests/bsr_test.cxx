@@ -14,22 +14,22 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 /* On the host, values exact in single precision. */
 struct TestBSR {
-  PetscInt              bs, rows, columns;
-  std::vector<PetscInt> i, j;
+  LocalInt              bs, rows, columns;
+  std::vector<LocalInt> i, j;
   std::vector<double>   a;
 };
 
 /* Row lengths as given, distinct ascending columns, all of them equally likely. */
-TestBSR RandomBSR(PetscInt bs, PetscInt columns, const std::vector<PetscInt> &lengths, std::uint64_t seed)
+TestBSR RandomBSR(LocalInt bs, LocalInt columns, const std::vector<LocalInt> &lengths, std::uint64_t seed)
 {
   Random  random(seed);
-  TestBSR W{bs, (PetscInt)lengths.size(), columns, {0}, {}, {}};
-  for (PetscInt length : lengths) {
-    std::set<PetscInt> row; /* all choices of so many columns are equally likely (Floyd) */
-    for (PetscInt last = columns - length; last < columns; last++)
-      if (!row.insert(PetscMin((PetscInt)random.Between(0, (double)last + 1), last)).second) row.insert(last);
+  TestBSR W{bs, (LocalInt)lengths.size(), columns, {0}, {}, {}};
+  for (LocalInt length : lengths) {
+    std::set<LocalInt> row; /* all choices of so many columns are equally likely (Floyd) */
+    for (LocalInt last = columns - length; last < columns; last++)
+      if (!row.insert(PetscMin((LocalInt)random.Between(0, (double)last + 1), last)).second) row.insert(last);
     W.j.insert(W.j.end(), row.begin(), row.end());
-    W.i.push_back((PetscInt)W.j.size());
+    W.i.push_back((LocalInt)W.j.size());
   }
   W.a.resize(W.j.size() * bs * bs);
   for (double &value : W.a) value = (float)random.Between(-1, 1);
@@ -41,9 +41,9 @@ BSR Send(const TestBSR &W, FinePCPrecision precision, PetscMemType where)
   const std::vector<float> single(W.a.begin(), W.a.end());
   const void              *data = precision == FINEPC_SINGLE ? (const void *)single.data() : (const void *)W.a.data();
   BSR                      sent = {};
-  MUST(BSRCreate(W.bs, W.rows, W.columns, (PetscInt)W.j.size(), precision, where, &sent));
-  MUST(ArrayCopy(sent.i, W.i.data(), W.i.size() * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
-  MUST(ArrayCopy(sent.j, W.j.data(), W.j.size() * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
+  MUST(BSRCreate(W.bs, W.rows, W.columns, (LocalInt)W.j.size(), precision, where, &sent));
+  MUST(ArrayCopy(sent.i, W.i.data(), W.i.size() * sizeof(LocalInt), where, PETSC_MEMTYPE_HOST));
+  MUST(ArrayCopy(sent.j, W.j.data(), W.j.size() * sizeof(LocalInt), where, PETSC_MEMTYPE_HOST));
   MUST(ArrayCopy(sent.a, data, W.a.size() * FinePCPrecisionBytes(precision), where, PETSC_MEMTYPE_HOST));
   return sent;
 }
@@ -98,16 +98,16 @@ std::vector<double> Multiply(const TestBSR &T, FinePCPrecision precision, PetscM
 }
 
 /* Entries of y that are wrong, or that lie behind it and were touched. */
-PetscInt CountWrong(const TestBSR &T, const std::vector<double> &x, const std::vector<double> &z, Z kind,
+LocalInt CountWrong(const TestBSR &T, const std::vector<double> &x, const std::vector<double> &z, Z kind,
                     const std::vector<double> &y)
 {
-  PetscInt wrong = 0;
-  for (PetscInt row = 0; row < T.rows; row++)
-    for (PetscInt p = 0; p < T.bs; p++) {
-      const PetscInt at  = row * T.bs + p;
+  LocalInt wrong = 0;
+  for (LocalInt row = 0; row < T.rows; row++)
+    for (LocalInt p = 0; p < T.bs; p++) {
+      const LocalInt at  = row * T.bs + p;
       long double    sum = kind == Z::none ? 0 : kind == Z::x ? x[at] : z[at], magnitude = std::fabs(sum);
-      for (PetscInt k = T.i[row]; k < T.i[row + 1]; k++)
-        for (PetscInt q = 0; q < T.bs; q++) {
+      for (LocalInt k = T.i[row]; k < T.i[row + 1]; k++)
+        for (LocalInt q = 0; q < T.bs; q++) {
           const long double term = (long double)T.a[((size_t)k * T.bs + q) * T.bs + p] * x[T.j[k] * T.bs + q];
           sum += term;
           magnitude += std::fabs(term);
@@ -139,7 +139,7 @@ void CheckMultiply(const Backend &backend, const TestBSR &T)
     }
 }
 
-const std::vector<PetscInt> kBlockSizes = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 32};
+const std::vector<LocalInt> kBlockSizes = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 32};
 
 } // namespace
 
@@ -172,32 +172,32 @@ TEST_CASE("blocks by hand: column-major, y = z + W x", "[bsr]")
 TEST_CASE("block products: every block size, sizes around those of a warp, and z anywhere", "[bsr]")
 {
   for (const Backend &backend : Backends())
-    for (PetscInt bs : kBlockSizes)
-      for (PetscInt rows : {0, 1, 31, 32, 33, 1000}) {
+    for (LocalInt bs : kBlockSizes)
+      for (LocalInt rows : {0, 1, 31, 32, 33, 1000}) {
         if (rows == 1000 && bs > 9) continue;
         CAPTURE(backend.name, bs, rows);
         PoisonMemory(backend.where, (size_t)1 << 20);
         /* short, middling and long rows, which a kernel treats in its own ways */
-        for (PetscInt length : {2, 4, 7, 30, 60})
-          CheckMultiply(backend, RandomBSR(bs, rows, std::vector<PetscInt>(rows, PetscMin(length, rows)), 100 * bs + length));
+        for (LocalInt length : {2, 4, 7, 30, 60})
+          CheckMultiply(backend, RandomBSR(bs, rows, std::vector<LocalInt>(rows, PetscMin(length, rows)), 100 * bs + length));
       }
 }
 
 TEST_CASE("block products: uneven and empty rows, and matrices that are not square", "[bsr]")
 {
-  std::vector<PetscInt> mixed, rare(500, 0);
-  for (PetscInt row = 0; row < 500; row++) mixed.push_back(row % 7 == 0 ? 0 : row % 101 == 0 ? 60 : row % 9);
+  std::vector<LocalInt> mixed, rare(500, 0);
+  for (LocalInt row = 0; row < 500; row++) mixed.push_back(row % 7 == 0 ? 0 : row % 101 == 0 ? 60 : row % 9);
   rare[0] = rare[3] = rare[499] = 1;
   for (const Backend &backend : Backends())
-    for (PetscInt bs : kBlockSizes) {
+    for (LocalInt bs : kBlockSizes) {
       CAPTURE(backend.name, bs);
       PoisonMemory(backend.where, (size_t)1 << 20);
       CheckMultiply(backend, RandomBSR(bs, 500, mixed, 1));
       CheckMultiply(backend, RandomBSR(bs, 500, rare, 2));
-      CheckMultiply(backend, RandomBSR(bs, 500, std::vector<PetscInt>(500, 0), 3));
+      CheckMultiply(backend, RandomBSR(bs, 500, std::vector<LocalInt>(500, 0), 3));
       CheckMultiply(backend, RandomBSR(bs, 1000, {0, 1000, 1, 999}, 4));
-      CheckMultiply(backend, RandomBSR(bs, 90, std::vector<PetscInt>(40, 6), 5));
-      CheckMultiply(backend, RandomBSR(bs, 40, std::vector<PetscInt>(90, 6), 6));
+      CheckMultiply(backend, RandomBSR(bs, 90, std::vector<LocalInt>(40, 6), 5));
+      CheckMultiply(backend, RandomBSR(bs, 40, std::vector<LocalInt>(90, 6), 6));
     }
 }
 
@@ -205,23 +205,23 @@ TEST_CASE("block products: uneven and empty rows, and matrices that are not squa
 TEST_CASE("block products read no other entries of x and of the matrix", "[bsr]")
 {
   for (const Backend &backend : Backends())
-    for (PetscInt bs : kBlockSizes)
+    for (LocalInt bs : kBlockSizes)
       for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
-        std::vector<PetscInt> lengths;
-        for (PetscInt row = 0; row < 60; row++) lengths.push_back(row % 6);
+        std::vector<LocalInt> lengths;
+        for (LocalInt row = 0; row < 60; row++) lengths.push_back(row % 6);
         TestBSR    T = RandomBSR(bs, 60, lengths, 7);
         const auto z = RandomVector((size_t)T.rows * bs, 3);
         auto       x = RandomVector((size_t)T.columns * bs, 4);
         /* an infinite block column and a NaN block of the matrix */
-        const PetscInt column = T.j[T.j.size() / 2], k = (PetscInt)T.j.size() / 3;
-        for (PetscInt p = 0; p < bs; p++) x[column * bs + p] = std::numeric_limits<double>::infinity();
-        for (PetscInt e = 0; e < bs * bs; e++) T.a[(size_t)k * bs * bs + e] = kNaN;
+        const LocalInt column = T.j[T.j.size() / 2], k = (LocalInt)T.j.size() / 3;
+        for (LocalInt p = 0; p < bs; p++) x[column * bs + p] = std::numeric_limits<double>::infinity();
+        for (LocalInt e = 0; e < bs * bs; e++) T.a[(size_t)k * bs * bs + e] = kNaN;
         const auto y     = Multiply(T, precision, backend.where, x, z, Z::own);
-        PetscInt   wrong = 0, touched = 0;
-        for (PetscInt row = 0; row < T.rows; row++) {
+        LocalInt   wrong = 0, touched = 0;
+        for (LocalInt row = 0; row < T.rows; row++) {
           bool finite = !(k >= T.i[row] && k < T.i[row + 1]);
-          for (PetscInt at = T.i[row]; at < T.i[row + 1]; at++) finite = finite && T.j[at] != column;
-          for (PetscInt p = 0; p < bs; p++) wrong += (bool)std::isfinite(y[row * bs + p]) != finite;
+          for (LocalInt at = T.i[row]; at < T.i[row + 1]; at++) finite = finite && T.j[at] != column;
+          for (LocalInt p = 0; p < bs; p++) wrong += (bool)std::isfinite(y[row * bs + p]) != finite;
           touched += !finite;
         }
         CAPTURE(backend.name, bs, FinePCPrecisions[precision]);
@@ -235,9 +235,9 @@ TEST_CASE("copies of block matrices, their bytes, and their end", "[bsr]")
   for (const Backend &backend : Backends())
     for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
       CAPTURE(backend.name, FinePCPrecisions[precision]);
-      const TestBSR T = RandomBSR(3, 20, std::vector<PetscInt>(30, 4), 8);
+      const TestBSR T = RandomBSR(3, 20, std::vector<LocalInt>(30, 4), 8);
       BSR           W = Send(T, precision, backend.where), same, host;
-      CHECK(BSRBytes(&W) == 31 * sizeof(PetscInt) + 120 * (sizeof(PetscInt) + 9 * FinePCPrecisionBytes(precision)));
+      CHECK(BSRBytes(&W) == 31 * sizeof(LocalInt) + 120 * (sizeof(LocalInt) + 9 * FinePCPrecisionBytes(precision)));
       MUST(BSRCopy(&W, backend.where, &same));
       MUST(BSRDestroy(&W));
       CHECK((W.i == nullptr && W.j == nullptr && W.a == nullptr && W.nnz == 0));
@@ -245,10 +245,10 @@ TEST_CASE("copies of block matrices, their bytes, and their end", "[bsr]")
       MUST(BSRDestroy(&same));
       CHECK((host.bs == 3 && host.rows == 30 && host.columns == 20 && host.nnz == 120 && host.precision == precision &&
              host.where == PETSC_MEMTYPE_HOST));
-      CHECK(std::vector<PetscInt>(host.i, host.i + 31) == T.i);
-      CHECK(std::vector<PetscInt>(host.j, host.j + 120) == T.j);
-      PetscInt wrong = 0;
-      for (PetscInt k = 0; k < 120 * 9; k++)
+      CHECK(std::vector<LocalInt>(host.i, host.i + 31) == T.i);
+      CHECK(std::vector<LocalInt>(host.j, host.j + 120) == T.j);
+      LocalInt wrong = 0;
+      for (LocalInt k = 0; k < 120 * 9; k++)
         wrong += (precision == FINEPC_SINGLE ? (double)((float *)host.a)[k] : ((double *)host.a)[k]) != T.a[k];
       CHECK(wrong == 0);
       MUST(BSRDestroy(&host));
@@ -277,9 +277,9 @@ TEST_CASE("block sizes beyond 32", "[bsr]")
 TEST_CASE("block products are the same to the last bit", "[bsr]")
 {
   for (const Backend &backend : Backends())
-    for (PetscInt bs : kBlockSizes) {
-      std::vector<PetscInt> lengths;
-      for (PetscInt row = 0; row < 3000 / bs; row++) lengths.push_back(row % 12);
+    for (LocalInt bs : kBlockSizes) {
+      std::vector<LocalInt> lengths;
+      for (LocalInt row = 0; row < 3000 / bs; row++) lengths.push_back(row % 12);
       const TestBSR T = RandomBSR(bs, 200, lengths, 10);
       const auto    x = RandomVector((size_t)200 * bs, 5), z = RandomVector((size_t)T.rows * bs, 6);
       auto          first = Multiply(T, FINEPC_SINGLE, backend.where, x, z, Z::own),
@@ -294,8 +294,8 @@ TEST_CASE("block products are the same to the last bit", "[bsr]")
 TEST_CASE("block products on the device do not wait", "[bsr][gpu]")
 {
   NEEDS_DEVICE();
-  for (PetscInt bs : kBlockSizes) {
-    const TestBSR T = RandomBSR(bs, 100, std::vector<PetscInt>(100, 5), 11);
+  for (LocalInt bs : kBlockSizes) {
+    const TestBSR T = RandomBSR(bs, 100, std::vector<LocalInt>(100, 5), 11);
     BSR           W = Send(T, FINEPC_DOUBLE, PETSC_MEMTYPE_CUDA);
     const Copy x(RandomVector((size_t)100 * bs, 7), PETSC_MEMTYPE_CUDA), y(RandomVector((size_t)100 * bs, 8), PETSC_MEMTYPE_CUDA);
     CAPTURE(bs);
@@ -308,11 +308,11 @@ TEST_CASE("block products on the device do not wait", "[bsr][gpu]")
 TEST_CASE("block products right after one another, launched early, are those that wait", "[bsr][gpu]")
 {
   NEEDS_DEVICE();
-  for (PetscInt bs : {1, 2, 3, 4, 5, 6, 7, 8, 9})
+  for (LocalInt bs : {1, 2, 3, 4, 5, 6, 7, 8, 9})
     for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
-      for (PetscInt length : {3, 30}) {
-        const PetscInt      rows = length == 30 ? 20000 / bs : bs <= 3 ? 140000 : 40000;
-        const TestBSR       T    = RandomBSR(bs, rows, std::vector<PetscInt>(rows, length), 12);
+      for (LocalInt length : {3, 30}) {
+        const LocalInt      rows = length == 30 ? 20000 / bs : bs <= 3 ? 140000 : 40000;
+        const TestBSR       T    = RandomBSR(bs, rows, std::vector<LocalInt>(rows, length), 12);
         BSR                 W    = Send(T, precision, PETSC_MEMTYPE_CUDA);
         std::vector<double> results[2];
         CAPTURE(bs, (int)precision, length);
@@ -337,14 +337,14 @@ namespace
 {
 
 /* y of each column, whose vectors are `gap` entries apart, as one call with all columns leaves it or as one call for each does. */
-std::vector<double> MultiplyColumns(const TestBSR &T, FinePCPrecision precision, PetscMemType where, PetscInt columns, PetscInt gap,
+std::vector<double> MultiplyColumns(const TestBSR &T, FinePCPrecision precision, PetscMemType where, LocalInt columns, LocalInt gap,
                                     bool together, bool with_z)
 {
-  const PetscInt ldx = T.columns * T.bs + gap, ldy = T.rows * T.bs + 2 * gap, ldz = T.rows * T.bs;
+  const LocalInt ldx = T.columns * T.bs + gap, ldy = T.rows * T.bs + 2 * gap, ldz = T.rows * T.bs;
   const Copy     x(RandomVector((size_t)columns * ldx, 1), where), z(RandomVector((size_t)columns * ldz, 2), where),
     y(std::vector<double>((size_t)columns * ldy, kNaN), where);
   BSR        W        = Send(T, precision, where);
-  const auto multiply = [&](PetscInt count, PetscInt first) {
+  const auto multiply = [&](LocalInt count, LocalInt first) {
     const PetscScalar *const from = with_z ? z.data + (size_t)first * ldz : nullptr;
     if (PetscMemTypeDevice(where))
       return BSRMultiply_CUDA(&W, count, x.data + (size_t)first * ldx, ldx, from, ldz, y.data + (size_t)first * ldy, ldy,
@@ -353,21 +353,21 @@ std::vector<double> MultiplyColumns(const TestBSR &T, FinePCPrecision precision,
   };
   if (together) MUST(multiply(columns, 0));
   else
-    for (PetscInt c = 0; c < columns; c++) MUST(multiply(1, c));
+    for (LocalInt c = 0; c < columns; c++) MUST(multiply(1, c));
   MUST(BSRDestroy(&W));
   return y.Values();
 }
 
 /* The sums of a column are the same to the last bit, however many columns there are. */
-void CheckColumns(PetscInt rows)
+void CheckColumns(LocalInt rows)
 {
   for (const Backend &backend : Backends())
-    for (PetscInt bs : kBlockSizes)
+    for (LocalInt bs : kBlockSizes)
       for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
-        for (PetscInt length : {1, 4, 7, 30}) /* each of the shapes */
-          for (PetscInt columns : {1, 3, 4, 5, 9}) {
+        for (LocalInt length : {1, 4, 7, 30}) /* each of the shapes */
+          for (LocalInt columns : {1, 3, 4, 5, 9}) {
             CAPTURE(backend.name, bs, (int)precision, length, columns);
-            const TestBSR T = RandomBSR(bs, rows + 31, std::vector<PetscInt>(rows, length), 12);
+            const TestBSR T = RandomBSR(bs, rows + 31, std::vector<LocalInt>(rows, length), 12);
             for (bool with_z : {false, true}) {
               const auto mine   = MultiplyColumns(T, precision, backend.where, columns, 3, true, with_z),
                          theirs = MultiplyColumns(T, precision, backend.where, columns, 3, false, with_z);
@@ -394,9 +394,9 @@ TEST_CASE("block products: several right-hand sides, on small matrices", "[bsr][
 TEST_CASE("block products: every kernel, on small matrices", "[bsr][gpu][sanitizer]")
 {
   NEEDS_DEVICE();
-  for (PetscInt bs : kBlockSizes)
-    for (PetscInt length : {2, 7, 33}) {
+  for (LocalInt bs : kBlockSizes)
+    for (LocalInt length : {2, 7, 33}) {
       CAPTURE(bs, length);
-      CheckMultiply(DeviceBackend(), RandomBSR(bs, 33, std::vector<PetscInt>(33, length), 100 * bs + length));
+      CheckMultiply(DeviceBackend(), RandomBSR(bs, 33, std::vector<LocalInt>(33, length), 100 * bs + length));
     }
 }

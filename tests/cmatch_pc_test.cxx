@@ -154,7 +154,7 @@ VecObject Normalized(std::vector<double> values, VecType type)
 /* A symmetric tridiagonal matrix. */
 HostMatrix Tridiagonal(PetscInt n, double diagonal, double beside)
 {
-  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(n);
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(n);
   for (PetscInt row = 0; row < n; row++) {
     if (row) rows[row].push_back({row - 1, beside});
     rows[row].push_back({row, diagonal});

@@ -26,7 +26,7 @@ namespace
 {
 
 using Vector = std::vector<double>;
-using Rows   = std::vector<std::vector<std::pair<PetscInt, PetscScalar>>>;
+using Rows   = std::vector<std::vector<std::pair<LocalInt, PetscScalar>>>;
 
 constexpr double kUnit = 0x1p-53; /* of double precision */
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN(), kInfinity = std::numeric_limits<double>::infinity();
@@ -36,20 +36,20 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN(), kInfinity = st
 /* The rows of a symmetric matrix from its couplings: each p < q is given once. */
 class Couplings {
 public:
-  explicit Couplings(PetscInt n) : rows_(n), diagonal_(n, 0.) { }
+  explicit Couplings(LocalInt n) : rows_(n), diagonal_(n, 0.) { }
   /* Adds a to the couplings of p with q, and takes it off both diagonal entries, so that it adds nothing to the row sums. */
-  void Add(PetscInt p, PetscInt q, double a)
+  void Add(LocalInt p, LocalInt q, double a)
   {
     rows_[p].push_back({q, a});
     rows_[q].push_back({p, a});
     diagonal_[p] -= a;
     diagonal_[q] -= a;
   }
-  void       AddDiagonal(PetscInt p, double a) { diagonal_[p] += a; }
+  void       AddDiagonal(LocalInt p, double a) { diagonal_[p] += a; }
   HostMatrix Matrix() const
   {
     Rows rows = rows_;
-    for (size_t p = 0; p < rows.size(); p++) rows[p].push_back({(PetscInt)p, diagonal_[p]});
+    for (size_t p = 0; p < rows.size(); p++) rows[p].push_back({(LocalInt)p, diagonal_[p]});
     return FromRows(rows);
   }
 
@@ -62,16 +62,16 @@ private:
    -div(k grad u) in cells, with harmonic means of k at the faces, times spacing[d] in direction d. The walls hold u, at the
    distance of a whole cell, or let nothing through.
 */
-using Coefficient = std::function<double(PetscInt x, PetscInt y, PetscInt z)>;
-HostMatrix Volumes(std::array<PetscInt, 3> cells, const Coefficient &k, bool walls_hold = true,
+using Coefficient = std::function<double(LocalInt x, LocalInt y, LocalInt z)>;
+HostMatrix Volumes(std::array<LocalInt, 3> cells, const Coefficient &k, bool walls_hold = true,
                    std::array<double, 3> spacing = {1, 1, 1})
 {
-  const PetscInt nx = cells[0], ny = cells[1], nz = cells[2];
+  const LocalInt nx = cells[0], ny = cells[1], nz = cells[2];
   Couplings      A(nx * ny * nz);
-  for (PetscInt z = 0; z < nz; z++)
-    for (PetscInt y = 0; y < ny; y++)
-      for (PetscInt x = 0; x < nx; x++) {
-        const PetscInt row = (z * ny + y) * nx + x, at[3] = {x, y, z}, stride[3] = {1, nx, nx * ny};
+  for (LocalInt z = 0; z < nz; z++)
+    for (LocalInt y = 0; y < ny; y++)
+      for (LocalInt x = 0; x < nx; x++) {
+        const LocalInt row = (z * ny + y) * nx + x, at[3] = {x, y, z}, stride[3] = {1, nx, nx * ny};
         const double   here = k(x, y, z);
         for (int d = 0; d < 3; d++) {
           if (cells[d] == 1) continue;
@@ -86,21 +86,21 @@ HostMatrix Volumes(std::array<PetscInt, 3> cells, const Coefficient &k, bool wal
   return A.Matrix();
 }
 
-double One(PetscInt, PetscInt, PetscInt)
+double One(LocalInt, LocalInt, LocalInt)
 {
   return 1;
 }
 
 /* Cubes of `cube` cells in the colours of a checkerboard, of which one conducts better. */
-Coefficient Checkerboard(double contrast, PetscInt cube)
+Coefficient Checkerboard(double contrast, LocalInt cube)
 {
-  return [=](PetscInt x, PetscInt y, PetscInt z) { return (x / cube + y / cube + z / cube) % 2 ? contrast : 1.; };
+  return [=](LocalInt x, LocalInt y, LocalInt z) { return (x / cube + y / cube + z / cube) % 2 ? contrast : 1.; };
 }
 
 /* Conductivities of some orders of magnitude, the same in every call. */
 Coefficient Scattered(double orders, std::uint64_t seed)
 {
-  return [=](PetscInt x, PetscInt y, PetscInt z) {
+  return [=](LocalInt x, LocalInt y, LocalInt z) {
     Random random(seed + 1 + (std::uint64_t)x + 1009 * ((std::uint64_t)y + 1013 * (std::uint64_t)z));
     for (int skip = 0; skip < 3; skip++) random.Next();
     return std::pow(10., random.Between(0, orders));
@@ -108,11 +108,11 @@ Coefficient Scattered(double orders, std::uint64_t seed)
 }
 
 /* Poisson's matrix of a square, and a last row that is coupled to everything. */
-HostMatrix Hub(PetscInt nx, PetscInt ny)
+HostMatrix Hub(LocalInt nx, LocalInt ny)
 {
-  const PetscInt n = nx * ny;
+  const LocalInt n = nx * ny;
   Couplings      A(n + 1);
-  for (PetscInt row = 0; row < n; row++) {
+  for (LocalInt row = 0; row < n; row++) {
     if (row % nx + 1 < nx) A.Add(row, row + 1, -1);
     if (row + nx < n) A.Add(row, row + nx, -1);
     A.Add(row, n, -0.25 - 0.125 * (row % 3));
@@ -122,15 +122,15 @@ HostMatrix Hub(PetscInt nx, PetscInt ny)
 }
 
 /* Two chains that know nothing of each other, isolated rows, and rows that their diagonal entry dominates. */
-HostMatrix Parts(PetscInt n)
+HostMatrix Parts(LocalInt n)
 {
   Couplings A(n);
-  for (PetscInt row = 0; row < n; row++) {
+  for (LocalInt row = 0; row < n; row++) {
     if (row % 7 == 3) {
       A.AddDiagonal(row, 2);
       continue;
     }
-    for (PetscInt to = row + 1; to <= row + 4 && to < n; to++)
+    for (LocalInt to = row + 1; to <= row + 4 && to < n; to++)
       if (to % 7 != 3 && to % 2 == row % 2) A.Add(row, to, -1 - 0.25 * (row % 3));
     A.AddDiagonal(row, row % 11 == 5 ? 1e3 : 0.01);
   }
@@ -138,10 +138,10 @@ HostMatrix Parts(PetscInt n)
 }
 
 /* A chain whose couplings grow, with equal diagonal entries: in a round of the matching only the last pair can find each other. */
-HostMatrix GrowingChain(PetscInt n)
+HostMatrix GrowingChain(LocalInt n)
 {
   Rows rows(n);
-  for (PetscInt row = 0; row < n; row++) {
+  for (LocalInt row = 0; row < n; row++) {
     rows[row].push_back({row, 2.1});
     if (row + 1 == n) continue;
     const double a = -0.5 - 0.5 * row / n;
@@ -152,51 +152,51 @@ HostMatrix GrowingChain(PetscInt n)
 }
 
 /* A chain of pairs: weak couplings, below the threshold of large levels, are between them. */
-HostMatrix ChainOfPairs(PetscInt n)
+HostMatrix ChainOfPairs(LocalInt n)
 {
   Couplings A(n);
-  for (PetscInt row = 0; row + 1 < n; row++) A.Add(row, row + 1, row % 2 ? -0.05 : -1);
+  for (LocalInt row = 0; row + 1 < n; row++) A.Add(row, row + 1, row % 2 ? -0.05 : -1);
   if (n) A.AddDiagonal(0, 1);
   return A.Matrix();
 }
 
 /* A tree in which every row but the first is coupled with parent(row) < row. */
 template <typename Parent>
-HostMatrix Tree(PetscInt n, Parent parent)
+HostMatrix Tree(LocalInt n, Parent parent)
 {
   Couplings A(n);
-  for (PetscInt row = 1; row < n; row++) A.Add(parent(row), row, -1 - 0.01 * (row % 5));
-  for (PetscInt row = 0; row < n; row++) A.AddDiagonal(row, 1e-3);
+  for (LocalInt row = 1; row < n; row++) A.Add(parent(row), row, -1 - 0.01 * (row % 5));
+  for (LocalInt row = 0; row < n; row++) A.AddDiagonal(row, 1e-3);
   return A.Matrix();
 }
 
 /* A chain with a tooth of so many rows at each row of it. */
-HostMatrix Comb(PetscInt n, PetscInt tooth)
+HostMatrix Comb(LocalInt n, LocalInt tooth)
 {
-  return Tree(n, [=](PetscInt row) { return row % (tooth + 1) ? row - 1 : row - tooth - 1; });
+  return Tree(n, [=](LocalInt row) { return row % (tooth + 1) ? row - 1 : row - tooth - 1; });
 }
 
-HostMatrix RandomTree(PetscInt n, unsigned seed)
+HostMatrix RandomTree(LocalInt n, unsigned seed)
 {
   std::mt19937 random(seed);
-  return Tree(n, [&](PetscInt row) { return (PetscInt)(random() % (unsigned)row); });
+  return Tree(n, [&](LocalInt row) { return (LocalInt)(random() % (unsigned)row); });
 }
 
 /* Every row is left to the smoother. */
-HostMatrix DominatedChain(PetscInt n)
+HostMatrix DominatedChain(LocalInt n)
 {
   Couplings A(n);
-  for (PetscInt row = 0; row + 1 < n; row++) A.Add(row, row + 1, row % 2 ? -0.03 : 0.04);
-  for (PetscInt row = 0; row < n; row++) A.AddDiagonal(row, 1);
+  for (LocalInt row = 0; row + 1 < n; row++) A.Add(row, row + 1, row % 2 ? -0.03 : 0.04);
+  for (LocalInt row = 0; row < n; row++) A.AddDiagonal(row, 1);
   return A.Matrix();
 }
 
 /* The first row and the last one are coupled with all, and the others with nothing else. */
-HostMatrix Arrow(PetscInt n)
+HostMatrix Arrow(LocalInt n)
 {
   Couplings A(n);
-  for (PetscInt row = 1; row < n; row++) A.Add(0, row, -1);
-  for (PetscInt row = 1; row + 1 < n; row++) A.Add(row, n - 1, -0.5);
+  for (LocalInt row = 1; row < n; row++) A.Add(0, row, -1);
+  for (LocalInt row = 1; row + 1 < n; row++) A.Add(row, n - 1, -0.5);
   A.AddDiagonal(0, 1);
   return A.Matrix();
 }
@@ -204,41 +204,41 @@ HostMatrix Arrow(PetscInt n)
 HostMatrix Diagonal(const Vector &d)
 {
   Rows rows(d.size());
-  for (size_t row = 0; row < d.size(); row++) rows[row] = {{(PetscInt)row, d[row]}};
+  for (size_t row = 0; row < d.size(); row++) rows[row] = {{(LocalInt)row, d[row]}};
   return FromRows(rows);
 }
 
 /* A with one entry changed, which need not be there before, or without one. */
-HostMatrix With(const HostMatrix &A, PetscInt row, PetscInt column, double value)
+HostMatrix With(const HostMatrix &A, LocalInt row, LocalInt column, double value)
 {
   Rows rows(A.n);
-  for (PetscInt i = 0; i < A.n; i++)
-    for (PetscInt k = A.i[i]; k < A.i[i + 1]; k++)
+  for (LocalInt i = 0; i < A.n; i++)
+    for (LocalInt k = A.i[i]; k < A.i[i + 1]; k++)
       if (i != row || A.j[k] != column) rows[i].push_back({A.j[k], A.a[k]});
   rows[row].push_back({column, value});
   return FromRows(rows);
 }
 
-HostMatrix Without(const HostMatrix &A, PetscInt row, PetscInt column)
+HostMatrix Without(const HostMatrix &A, LocalInt row, LocalInt column)
 {
   Rows rows(A.n);
-  for (PetscInt i = 0; i < A.n; i++)
-    for (PetscInt k = A.i[i]; k < A.i[i + 1]; k++)
+  for (LocalInt i = 0; i < A.n; i++)
+    for (LocalInt k = A.i[i]; k < A.i[i + 1]; k++)
       if (i != row || A.j[k] != column) rows[i].push_back({A.j[k], A.a[k]});
   return FromRows(rows);
 }
 
 /* Random couplings of both signs on about row_length places a row; the row sums are those of the couplings of one sign, and more.
  */
-HostMatrix SignedGraph(PetscInt n, PetscInt row_length, double positive, std::uint64_t seed)
+HostMatrix SignedGraph(LocalInt n, LocalInt row_length, double positive, std::uint64_t seed)
 {
   Random    random(seed);
   Couplings A(n);
-  for (PetscInt p = 1; p < n; p++) {
-    std::set<PetscInt> to;
-    for (PetscInt e = 0; e < std::min(p, row_length / 2); e++)
-      to.insert(p - 1 - (PetscInt)(random.Next() >> 33) % std::min<PetscInt>(p, 50));
-    for (PetscInt q : to) {
+  for (LocalInt p = 1; p < n; p++) {
+    std::set<LocalInt> to;
+    for (LocalInt e = 0; e < std::min(p, row_length / 2); e++)
+      to.insert(p - 1 - (LocalInt)(random.Next() >> 33) % std::min<LocalInt>(p, 50));
+    for (LocalInt q : to) {
       const double a = random.Between(0.1, 1) * std::pow(10., random.Between(-1, 1));
       if (random.Between(0, 1) >= positive) A.Add(q, p, -a);
       else {
@@ -248,15 +248,15 @@ HostMatrix SignedGraph(PetscInt n, PetscInt row_length, double positive, std::ui
       }
     }
   }
-  for (PetscInt p = 0; p < n; p++) A.AddDiagonal(p, 0.01 * random.Between(0, 1) + (n == 1));
+  for (LocalInt p = 0; p < n; p++) A.AddDiagonal(p, 0.01 * random.Between(0, 1) + (n == 1));
   return A.Matrix();
 }
 
 /* diag(w) A diag(w), or with `inverse` diag(w)^{-1} A diag(w)^{-1} */
 HostMatrix Scaled(HostMatrix A, const Vector &w, bool inverse = false)
 {
-  for (PetscInt row = 0; row < A.n; row++)
-    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
+  for (LocalInt row = 0; row < A.n; row++)
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) {
       const double factor = w[row] * w[A.j[k]];
       A.a[k]              = inverse ? A.a[k] / factor : A.a[k] * factor;
     }
@@ -273,8 +273,8 @@ HostMatrix Times(double factor, HostMatrix A)
  */
 HostMatrix OtherValues(HostMatrix A, std::uint64_t seed)
 {
-  for (PetscInt row = 0; row < A.n; row++)
-    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
+  for (LocalInt row = 0; row < A.n; row++)
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) {
       Random random(seed + (std::uint64_t)std::min(row, A.j[k]) * 7919 + (std::uint64_t)std::max(row, A.j[k]));
       for (int skip = 0; skip < 3; skip++) random.Next();
       A.a[k] *= A.j[k] == row ? random.Between(1, 1.01) : random.Between(0.4, 1);
@@ -282,7 +282,7 @@ HostMatrix OtherValues(HostMatrix A, std::uint64_t seed)
   return A;
 }
 
-Vector RandomValues(PetscInt n, std::uint64_t seed, double low = -1, double high = 1)
+Vector RandomValues(LocalInt n, std::uint64_t seed, double low = -1, double high = 1)
 {
   Random random(seed);
   Vector x(n);
@@ -291,10 +291,10 @@ Vector RandomValues(PetscInt n, std::uint64_t seed, double low = -1, double high
 }
 
 /* A near null space with zeros and with entries of both signs */
-Vector AnyNearNull(PetscInt n, std::uint64_t seed)
+Vector AnyNearNull(LocalInt n, std::uint64_t seed)
 {
   Vector w = RandomValues(n, seed, 0.5, 2);
-  for (PetscInt i = 0; i < n; i++) {
+  for (LocalInt i = 0; i < n; i++) {
     if (i % 5 == 2) w[i] = -w[i];
     if (i % 17 == 4) w[i] = 0;
   }
@@ -302,7 +302,7 @@ Vector AnyNearNull(PetscInt n, std::uint64_t seed)
 }
 
 /* The same without zeros */
-Vector NonzeroNearNull(PetscInt n, std::uint64_t seed)
+Vector NonzeroNearNull(LocalInt n, std::uint64_t seed)
 {
   Vector w = AnyNearNull(n, seed);
   for (double &entry : w)
@@ -313,8 +313,8 @@ Vector NonzeroNearNull(PetscInt n, std::uint64_t seed)
 Vector Multiply(const HostMatrix &A, const Vector &x)
 {
   Vector y(A.n, 0.);
-  for (PetscInt row = 0; row < A.n; row++)
-    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) y[row] += A.a[k] * x[A.j[k]];
+  for (LocalInt row = 0; row < A.n; row++)
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) y[row] += A.a[k] * x[A.j[k]];
   return y;
 }
 
@@ -357,13 +357,13 @@ bool AllFinite(const Vector &x)
 
 /* A level on the host. Its values are in double, which holds those of both precisions. */
 struct HostLevel {
-  PetscInt              n, nnz, coarse = 0, width = 0, P_nnz = 0;
-  PetscInt              left, largest = 0, singles = 0, joined = 0, cut = 0, plain = 0, wide = 0;
-  std::vector<PetscInt> A_i, A_j, aggregate, P_j, R_i, R_j;
+  LocalInt              n, nnz, coarse = 0, width = 0, P_nnz = 0;
+  LocalInt              left, largest = 0, singles = 0, joined = 0, cut = 0, plain = 0, wide = 0;
+  std::vector<LocalInt> A_i, A_j, aggregate, P_j, R_i, R_j;
   Vector                A_a, s, d, l, P_a, R_a;
 
   /* the factor of the smoother, if it has one */
-  std::vector<PetscInt> W_i, W_j, Wt_i, Wt_j;
+  std::vector<LocalInt> W_i, W_j, Wt_i, Wt_j;
   Vector                W_a, Wt_a, factor_d;
 };
 
@@ -426,7 +426,7 @@ public:
   std::vector<HostLevel> Levels() const
   {
     std::vector<HostLevel> levels(H_->levels);
-    for (PetscInt number = 0; number < H_->levels; number++) {
+    for (LocalInt number = 0; number < H_->levels; number++) {
       const CMATCHLevel &from = H_->level[number];
       HostLevel         &to   = levels[number];
       to.n                    = from.n;
@@ -482,10 +482,10 @@ public:
   CMATCHStats stats;
 
 private:
-  std::vector<PetscInt> Integers(const PetscInt *data, size_t size) const
+  std::vector<LocalInt> Integers(const LocalInt *data, size_t size) const
   {
-    std::vector<PetscInt> values(size, -77);
-    MUST(ArrayCopy(values.data(), data, size * sizeof(PetscInt), PETSC_MEMTYPE_HOST, where_));
+    std::vector<LocalInt> values(size, -77);
+    MUST(ArrayCopy(values.data(), data, size * sizeof(LocalInt), PETSC_MEMTYPE_HOST, where_));
     return values;
   }
   template <typename T>
@@ -502,7 +502,7 @@ private:
 
   PetscMemType     where_;
   CMATCHParams     params_;
-  PetscInt         n_ = 0;
+  LocalInt         n_ = 0;
   CMATCHHierarchy *H_ = nullptr;
 };
 
@@ -557,7 +557,7 @@ void CheckSame(const Twin &x, const Twin &y, bool factors = true)
   }
 }
 
-CMATCHParams Precision(FinePCPrecision precision, PetscInt coarse_size = 256)
+CMATCHParams Precision(FinePCPrecision precision, LocalInt coarse_size = 256)
 {
   CMATCHParams params;
   params.precision   = precision;
@@ -575,8 +575,8 @@ std::vector<NamedMatrix> SmallMatrices()
 {
   std::vector<NamedMatrix> all;
   all.push_back({"one row", Diagonal({3})});
-  for (PetscInt n : {0, 2, 31, 32, 33, 1000}) all.push_back({"chain of " + std::to_string(n), Poisson(n)});
-  for (PetscInt n : {2, 31, 32, 33, 500}) {
+  for (LocalInt n : {0, 2, 31, 32, 33, 1000}) all.push_back({"chain of " + std::to_string(n), Poisson(n)});
+  for (LocalInt n : {2, 31, 32, 33, 500}) {
     all.push_back({"random graph of " + std::to_string(n), RandomGraph(n, 7, n)});
     all.push_back({"signed graph of " + std::to_string(n), SignedGraph(n, 8, 0.2, n)});
   }
@@ -612,9 +612,9 @@ std::vector<NamedParams> SetupVariants()
       all.push_back({name + (precision == FINEPC_SINGLE ? " in single" : " in double"), params});
     };
     add("default", [](CMATCHParams *) { });
-    for (PetscInt sweeps : {1, 2, 5})
+    for (LocalInt sweeps : {1, 2, 5})
       add(std::to_string(sweeps) + " sweeps", [=](CMATCHParams *params) { params->sweeps = sweeps; });
-    for (PetscInt row : {1, 2, 8, 32})
+    for (LocalInt row : {1, 2, 8, 32})
       add(std::to_string(row) + " a row of P", [=](CMATCHParams *params) { params->prolongator_row = row; });
     add("strength 0", [](CMATCHParams *params) { params->strength = 0; });
     add("strength 0.5", [](CMATCHParams *params) { params->strength = 0.5; });
@@ -648,11 +648,11 @@ std::vector<NamedParams> SetupVariants()
 }
 
 /* Every option of the cycle. */
-std::vector<NamedParams> CycleVariants(FinePCPrecision precision, PetscInt coarse_size)
+std::vector<NamedParams> CycleVariants(FinePCPrecision precision, LocalInt coarse_size)
 {
   std::vector<NamedParams> all;
   for (PCCMATCHSmoother smoother : {PC_CMATCH_L1JACOBI, PC_CMATCH_CHEBYSHEV, PC_CMATCH_CHEBYSHEV4})
-    for (PetscInt degree : {1, 2, 3, 4})
+    for (LocalInt degree : {1, 2, 3, 4})
       for (PCCMATCHCycle cycle : {PC_CMATCH_V, PC_CMATCH_W, PC_CMATCH_K}) {
         const char  *smoothers[] = {"l1jacobi", "chebyshev", "chebyshev4"}, *cycles[] = {"v", "w", "k"};
         CMATCHParams params = Precision(precision, coarse_size);
@@ -682,7 +682,7 @@ std::vector<NamedParams> CycleVariants(FinePCPrecision precision, PetscInt coars
     params->coarsening = PC_CMATCH_MIS2;
     params->cycle      = PC_CMATCH_W;
   });
-  for (PetscInt degree : {1, 3}) {
+  for (LocalInt degree : {1, 3}) {
     add("sfsai " + std::to_string(degree), [degree](CMATCHParams *params) {
       params->smoother = PC_CMATCH_SFSAI;
       params->degree   = degree;
@@ -700,14 +700,14 @@ std::vector<NamedParams> CycleVariants(FinePCPrecision precision, PetscInt coars
 
 /* What the aggregates are made from: an operator in single precision whose diagonal is apart. */
 struct Graph {
-  std::vector<std::map<PetscInt, float>> a;
+  std::vector<std::map<LocalInt, float>> a;
   std::vector<float>                     d;
 
-  PetscInt n() const { return (PetscInt)d.size(); }
+  LocalInt n() const { return (LocalInt)d.size(); }
 };
 
 /* The hash of an edge, by which ties are broken. */
-std::uint32_t Hash(PetscInt i, PetscInt j)
+std::uint32_t Hash(LocalInt i, LocalInt j)
 {
   std::uint32_t h = (std::uint32_t)std::min(i, j) * 0x9E3779B1u ^ (std::uint32_t)std::max(i, j) * 0x85EBCA77u;
   h               = (h ^ h >> 15) * 0x2C1B3C6Du;
@@ -716,15 +716,15 @@ std::uint32_t Hash(PetscInt i, PetscInt j)
 }
 
 struct Aggregates {
-  std::vector<PetscInt> of; /* -1: left to the smoother */
-  PetscInt              coarse = 0, left = 0, joined = 0;
+  std::vector<LocalInt> of; /* -1: left to the smoother */
+  LocalInt              coarse = 0, left = 0, joined = 0;
   bool                  rounds_ran_out = false;
 };
 
 std::vector<bool> LeftToSmoother(const Graph &M)
 {
   std::vector<bool> left;
-  for (PetscInt i = 0; i < M.n(); i++) {
+  for (LocalInt i = 0; i < M.n(); i++) {
     double sum = 0;
     for (const auto &entry : M.a[i]) sum += std::fabs((double)entry.second);
     left.push_back(!(sum >= kCMATCHDominated * (double)M.d[i]));
@@ -733,20 +733,20 @@ std::vector<bool> LeftToSmoother(const Graph &M)
 }
 
 /* The edges that may be used, with their weights. */
-using Edges = std::vector<std::map<PetscInt, float>>;
+using Edges = std::vector<std::map<LocalInt, float>>;
 Edges AllowedEdges(const Graph &M, float strength, const std::vector<bool> &left)
 {
   Edges              all(M.n()), allowed(M.n());
   std::vector<float> largest(M.n(), 0.f);
-  for (PetscInt i = 0; i < M.n(); i++)
+  for (LocalInt i = 0; i < M.n(); i++)
     for (const auto &entry : M.a[i]) {
-      const PetscInt j   = entry.first;
+      const LocalInt j   = entry.first;
       const float    sum = M.d[i] + M.d[j], c = sum > 0 ? -2.0f * entry.second / sum : 0.f;
       if (left[i] || left[j] || !(c > 0)) continue;
       all[i][j]  = c;
       largest[i] = std::max(largest[i], c);
     }
-  for (PetscInt i = 0; i < M.n(); i++)
+  for (LocalInt i = 0; i < M.n(); i++)
     for (const auto &edge : all[i])
       if (edge.second >= strength * largest[i] && edge.second >= strength * largest[edge.first]) allowed[i].insert(edge);
   return allowed;
@@ -757,22 +757,22 @@ Edges AllowedEdges(const Graph &M, float strength, const std::vector<bool> &left
    two vertices find each other in the first round in which every heavier edge at one of them has lost an end.
 */
 struct Pairs {
-  std::vector<PetscInt> mate;
+  std::vector<LocalInt> mate;
   bool                  rounds_ran_out = false;
 };
 Pairs GreedyMatching(const Edges &edges)
 {
   const int                                                         never = std::numeric_limits<int>::max();
-  std::vector<std::tuple<float, std::uint32_t, PetscInt, PetscInt>> sorted;
-  const PetscInt                                                    n = (PetscInt)edges.size();
-  Pairs                                                             pairs{std::vector<PetscInt>(n, -1)};
+  std::vector<std::tuple<float, std::uint32_t, LocalInt, LocalInt>> sorted;
+  const LocalInt                                                    n = (LocalInt)edges.size();
+  Pairs                                                             pairs{std::vector<LocalInt>(n, -1)};
   std::vector<int>                                                  round(n, never), ready(n, 0);
-  for (PetscInt i = 0; i < n; i++)
+  for (LocalInt i = 0; i < n; i++)
     for (const auto &edge : edges[i])
       if (i < edge.first) sorted.push_back({-edge.second, ~Hash(i, edge.first), i, edge.first});
   std::sort(sorted.begin(), sorted.end());
   for (const auto &edge : sorted) {
-    const PetscInt i = std::get<2>(edge), j = std::get<3>(edge);
+    const LocalInt i = std::get<2>(edge), j = std::get<3>(edge);
     int            gone = std::min(round[i], round[j]);
     if (pairs.mate[i] < 0 && pairs.mate[j] < 0) {
       const int heavier = std::max(ready[i], ready[j]);
@@ -791,69 +791,69 @@ Pairs GreedyMatching(const Edges &edges)
 /* The sweeps of the matching on M, which becomes the operator on the aggregates. */
 Aggregates MatchingReference(const CMATCHParams &params, Graph *M)
 {
-  const PetscInt        n        = M->n();
+  const LocalInt        n        = M->n();
   const bool            small    = n < kCMATCHSmall;
   const float           strength = (float)(small ? std::min(params.strength, kCMATCHSmallStrength) : params.strength);
   std::vector<bool>     left     = LeftToSmoother(*M);
-  std::vector<PetscInt> size(n, 1), room(n, 1 << 20);
+  std::vector<LocalInt> size(n, 1), room(n, 1 << 20);
   Aggregates            result;
-  for (PetscInt i = 0; i < n; i++) result.of.push_back(i);
-  result.left = (PetscInt)std::count(left.begin(), left.end(), true);
+  for (LocalInt i = 0; i < n; i++) result.of.push_back(i);
+  result.left = (LocalInt)std::count(left.begin(), left.end(), true);
   if (result.left == n) return result;
-  for (PetscInt sweep = 0; sweep < params.sweeps; sweep++) {
-    const PetscInt vertices = M->n();
+  for (LocalInt sweep = 0; sweep < params.sweeps; sweep++) {
+    const LocalInt vertices = M->n();
     Edges          edges    = AllowedEdges(*M, strength, left);
-    for (PetscInt i = 0; i < vertices && sweep == 0 && !small; i++)
-      room[i] = std::min(std::max(2 * ((PetscInt)edges[i].size() + 1), kCMATCHLeastRoom), kCMATCHMostRoom);
-    for (PetscInt i = 0; i < vertices; i++)
+    for (LocalInt i = 0; i < vertices && sweep == 0 && !small; i++)
+      room[i] = std::min(std::max(2 * ((LocalInt)edges[i].size() + 1), kCMATCHLeastRoom), kCMATCHMostRoom);
+    for (LocalInt i = 0; i < vertices; i++)
       for (auto edge = edges[i].begin(); edge != edges[i].end();)
         edge = size[i] + size[edge->first] > std::max(room[i], room[edge->first]) ? edges[i].erase(edge) : std::next(edge);
     const Pairs pairs = GreedyMatching(edges);
     result.rounds_ran_out |= pairs.rounds_ran_out;
 
     /* The members of a pair in the order in which their rows are summed up; single vertices join in rounds. */
-    std::map<PetscInt, std::vector<PetscInt>> members; /* by the smaller end of a pair, or a vertex that stays alone */
+    std::map<LocalInt, std::vector<LocalInt>> members; /* by the smaller end of a pair, or a vertex that stays alone */
     std::vector<bool>                         free(vertices);
-    std::map<PetscInt, PetscInt>              load;
-    for (PetscInt i = 0; i < vertices; i++) {
+    std::map<LocalInt, LocalInt>              load;
+    for (LocalInt i = 0; i < vertices; i++) {
       free[i] = pairs.mate[i] < 0 && !left[i];
       if (pairs.mate[i] <= i) continue;
       members[i] = {i, pairs.mate[i]};
       load[i]    = size[i] + size[pairs.mate[i]];
     }
-    for (PetscInt round = 0; round < kCMATCHJoins; round++) {
-      std::map<PetscInt, std::pair<float, PetscInt>> proposals; /* by pair: the largest weight, and minus its vertex */
-      for (PetscInt i = 0; i < vertices; i++) {
-        std::tuple<float, std::uint32_t, PetscInt> best{0.f, 0u, 0};
+    for (LocalInt round = 0; round < kCMATCHJoins; round++) {
+      std::map<LocalInt, std::pair<float, LocalInt>> proposals; /* by pair: the largest weight, and minus its vertex */
+      for (LocalInt i = 0; i < vertices; i++) {
+        std::tuple<float, std::uint32_t, LocalInt> best{0.f, 0u, 0};
         for (const auto &edge : edges[i]) {
-          const PetscInt j = edge.first;
+          const LocalInt j = edge.first;
           if (!free[i] || pairs.mate[j] < 0) continue;
           if (load[std::min(j, pairs.mate[j])] + size[i] > std::max(room[i], room[j])) continue;
           best = std::max(best, std::make_tuple(edge.second, Hash(i, j), -j));
         }
         if (std::get<0>(best) == 0) continue;
-        const PetscInt j     = -std::get<2>(best);
+        const LocalInt j     = -std::get<2>(best);
         auto          &there = proposals.insert({std::min(j, pairs.mate[j]), {0.f, 0}}).first->second;
         there                = std::max(there, {std::get<0>(best), -i});
       }
       for (const auto &proposal : proposals) {
-        const PetscInt i = -proposal.second.second;
+        const LocalInt i = -proposal.second.second;
         members[proposal.first].push_back(i);
         load[proposal.first] += size[i];
         free[i] = false;
         result.joined++;
       }
     }
-    for (PetscInt i = 0; i < vertices; i++)
+    for (LocalInt i = 0; i < vertices; i++)
       if (free[i]) members[i] = {i};
 
     /* the next operator */
-    std::vector<PetscInt> aggregate(vertices, -1), next_size, next_room;
-    PetscInt              number = 0;
+    std::vector<LocalInt> aggregate(vertices, -1), next_size, next_room;
+    LocalInt              number = 0;
     for (const auto &group : members) {
       next_size.push_back(0);
       next_room.push_back(0);
-      for (PetscInt i : group.second) {
+      for (LocalInt i : group.second) {
         aggregate[i] = number;
         next_size.back() += size[i];
         next_room.back() = std::max(next_room.back(), room[i]);
@@ -862,12 +862,12 @@ Aggregates MatchingReference(const CMATCHParams &params, Graph *M)
     }
     Graph coarse;
     for (const auto &group : members) {
-      std::map<PetscInt, double> row;
+      std::map<LocalInt, double> row;
       double                     diagonal = 0;
-      for (PetscInt i : group.second) {
+      for (LocalInt i : group.second) {
         diagonal += (double)M->d[i];
         for (const auto &entry : M->a[i]) {
-          const PetscInt to = aggregate[entry.first];
+          const LocalInt to = aggregate[entry.first];
           if (to == coarse.n()) diagonal += (double)entry.second;
           else if (to >= 0) row[to] += (double)entry.second;
         }
@@ -877,7 +877,7 @@ Aggregates MatchingReference(const CMATCHParams &params, Graph *M)
       coarse.d.push_back((float)diagonal);
     }
     *M = coarse;
-    for (PetscInt &to : result.of)
+    for (LocalInt &to : result.of)
       if (to >= 0) to = aggregate[to];
     size          = next_size;
     room          = next_room;
@@ -891,19 +891,19 @@ Aggregates MatchingReference(const CMATCHParams &params, Graph *M)
 /* Roots in the order of a hash, no two within two edges, with their neighbours; others join the heaviest neighbour's aggregate. */
 Aggregates RootReference(const CMATCHParams &params, const Graph &M)
 {
-  const PetscInt          n        = M.n();
+  const LocalInt          n        = M.n();
   const float             strength = (float)(n < kCMATCHSmall ? std::min(params.strength, kCMATCHSmallStrength) : params.strength);
   const std::vector<bool> left     = LeftToSmoother(M);
   const Edges             edges    = AllowedEdges(M, strength, left);
-  std::vector<std::pair<std::uint32_t, PetscInt>> order;
-  std::set<PetscInt>                              roots;
-  std::vector<PetscInt>                           root(n, -1);
+  std::vector<std::pair<std::uint32_t, LocalInt>> order;
+  std::set<LocalInt>                              roots;
+  std::vector<LocalInt>                           root(n, -1);
   Aggregates                                      result;
-  for (PetscInt i = 0; i < n; i++)
+  for (LocalInt i = 0; i < n; i++)
     if (!left[i]) order.push_back({Hash(i, i + 7), i});
   std::sort(order.begin(), order.end());
   for (const auto &next : order) {
-    const PetscInt i    = next.second;
+    const LocalInt i    = next.second;
     bool           near = false;
     for (const auto &one : edges[i]) {
       near |= roots.count(one.first) > 0;
@@ -911,14 +911,14 @@ Aggregates RootReference(const CMATCHParams &params, const Graph &M)
     }
     if (!near) roots.insert(i);
   }
-  for (PetscInt i : roots) {
+  for (LocalInt i : roots) {
     root[i] = i;
     for (const auto &edge : edges[i]) root[edge.first] = i;
   }
   for (int pass = 0; pass < 2; pass++) {
-    const std::vector<PetscInt> before = root;
-    for (PetscInt i = 0; i < n; i++) {
-      std::tuple<float, std::uint32_t, PetscInt> best{0.f, 0u, 0};
+    const std::vector<LocalInt> before = root;
+    for (LocalInt i = 0; i < n; i++) {
+      std::tuple<float, std::uint32_t, LocalInt> best{0.f, 0u, 0};
       for (const auto &edge : edges[i])
         if (before[i] < 0 && before[edge.first] >= 0)
           best = std::max(best, std::make_tuple(edge.second, Hash(i, edge.first), -edge.first));
@@ -927,18 +927,18 @@ Aggregates RootReference(const CMATCHParams &params, const Graph &M)
       result.joined++;
     }
   }
-  std::map<PetscInt, PetscInt> number;
-  for (PetscInt i = 0; i < n; i++) {
+  std::map<LocalInt, LocalInt> number;
+  for (LocalInt i = 0; i < n; i++) {
     if (!left[i] && root[i] < 0) root[i] = i;
     if (root[i] == i) number[i] = result.coarse++;
   }
-  for (PetscInt i = 0; i < n; i++) result.of.push_back(left[i] ? -1 : number.at(root[i]));
-  result.left = (PetscInt)std::count(left.begin(), left.end(), true);
+  for (LocalInt i = 0; i < n; i++) result.of.push_back(left[i] ? -1 : number.at(root[i]));
+  result.left = (LocalInt)std::count(left.begin(), left.end(), true);
   return result;
 }
 
 /* W A W scaled as on the finest level, entry by entry. */
-double FinestValue(const HostMatrix &A, PetscInt row, PetscInt k, double scale, const Vector &w)
+double FinestValue(const HostMatrix &A, LocalInt row, LocalInt k, double scale, const Vector &w)
 {
   return w.empty() ? A.a[k] * scale : A.a[k] * scale * (w[row] * w[A.j[k]]);
 }
@@ -953,8 +953,8 @@ void CheckAggregates(const HostMatrix &A, const Twin &twin, Vector w)
     if (entry == 0) entry = 1;
   M.a.resize(A.n);
   M.d.resize(A.n);
-  for (PetscInt row = 0; row < A.n; row++)
-    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
+  for (LocalInt row = 0; row < A.n; row++)
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) {
       const float value = (float)FinestValue(A, row, k, twin->scale, w);
       if (A.j[k] == row) M.d[row] = value;
       else M.a[row][A.j[k]] = value;
@@ -963,12 +963,12 @@ void CheckAggregates(const HostMatrix &A, const Twin &twin, Vector w)
     const HostLevel &level = levels[l];
     CAPTURE(l, level.n);
     const bool ends = l + 1 == levels.size();
-    if (level.n <= params.coarse_size || (PetscInt)l + 1 == params.max_levels) {
+    if (level.n <= params.coarse_size || (LocalInt)l + 1 == params.max_levels) {
       CHECK(ends);
       CHECK(twin.stats.end == (level.n <= params.coarse_size ? CMATCH_END_SIZE : CMATCH_END_LEVELS));
       continue;
     }
-    const bool few = params.coarse == PC_CMATCH_DENSE && level.n <= std::min<PetscInt>(4 * params.coarse_size, 2048);
+    const bool few = params.coarse == PC_CMATCH_DENSE && level.n <= std::min<LocalInt>(4 * params.coarse_size, 2048);
     if (l > 0 && few && level.n > 2. * levels[l - 1].n / std::pow(2., (double)params.sweeps)) {
       CHECK(ends);
       CHECK(twin.stats.end == CMATCH_END_SLOW);
@@ -976,9 +976,9 @@ void CheckAggregates(const HostMatrix &A, const Twin &twin, Vector w)
     }
     if (params.coarsening == PC_CMATCH_MIS2) {
       M = Graph();
-      for (PetscInt row = 0; row < level.n; row++) {
+      for (LocalInt row = 0; row < level.n; row++) {
         M.a.emplace_back();
-        for (PetscInt k = level.A_i[row]; k < level.A_i[row + 1]; k++) M.a.back()[level.A_j[k]] = (float)level.A_a[k];
+        for (LocalInt k = level.A_i[row]; k < level.A_i[row + 1]; k++) M.a.back()[level.A_j[k]] = (float)level.A_a[k];
         M.d.push_back((float)level.d[row]);
       }
     }
@@ -993,10 +993,10 @@ void CheckAggregates(const HostMatrix &A, const Twin &twin, Vector w)
       continue;
     }
     CHECK(expected.coarse < kCMATCHStall * (level.n - expected.left));
-    std::map<PetscInt, PetscInt> sizes;
-    for (PetscInt aggregate : expected.of)
+    std::map<LocalInt, LocalInt> sizes;
+    for (LocalInt aggregate : expected.of)
       if (aggregate >= 0) sizes[aggregate]++;
-    PetscInt largest = 0, singles = 0;
+    LocalInt largest = 0, singles = 0;
     for (const auto &size : sizes) {
       largest = std::max(largest, size.second);
       singles += size.second == 1;
@@ -1012,16 +1012,16 @@ void CheckAggregates(const HostMatrix &A, const Twin &twin, Vector w)
 /* --------------------------------- operators and prolongators --------------------------------- */
 
 /* The entries beside the diagonal and d, as (column, value). */
-std::vector<std::pair<PetscInt, double>> OperatorRow(const HostLevel &L, PetscInt i)
+std::vector<std::pair<LocalInt, double>> OperatorRow(const HostLevel &L, LocalInt i)
 {
-  std::vector<std::pair<PetscInt, double>> row{{i, L.d[i]}};
-  for (PetscInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) row.push_back({L.A_j[k], L.A_a[k]});
+  std::vector<std::pair<LocalInt, double>> row{{i, L.d[i]}};
+  for (LocalInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) row.push_back({L.A_j[k], L.A_a[k]});
   return row;
 }
 
-std::vector<std::pair<PetscInt, double>> ProlongatorRow(const HostLevel &L, PetscInt i)
+std::vector<std::pair<LocalInt, double>> ProlongatorRow(const HostLevel &L, LocalInt i)
 {
-  std::vector<std::pair<PetscInt, double>> row;
+  std::vector<std::pair<LocalInt, double>> row;
   for (size_t e = (size_t)i * L.width; e < (size_t)(i + 1) * L.width && L.P_j[e] >= 0; e++) row.push_back({L.P_j[e], L.P_a[e]});
   return row;
 }
@@ -1030,8 +1030,8 @@ std::vector<std::pair<PetscInt, double>> ProlongatorRow(const HostLevel &L, Pets
 void CheckStructure(const HostLevel &L, bool last)
 {
   bool good = L.A_i[0] == 0 && L.A_i[L.n] == L.nnz;
-  for (PetscInt i = 0; i < L.n; i++)
-    for (PetscInt k = L.A_i[i]; k < L.A_i[i + 1]; k++)
+  for (LocalInt i = 0; i < L.n; i++)
+    for (LocalInt k = L.A_i[i]; k < L.A_i[i + 1]; k++)
       good = good && L.A_j[k] >= 0 && L.A_j[k] < L.n && L.A_j[k] != i && (k == L.A_i[i] || L.A_j[k - 1] < L.A_j[k]);
   CHECK(good);
   CHECK(AllFinite(L.A_a));
@@ -1039,12 +1039,12 @@ void CheckStructure(const HostLevel &L, bool last)
   CHECK(std::all_of(L.d.begin(), L.d.end(), [](double d) { return d > 0 && std::isfinite(d); }));
   CHECK(std::all_of(L.l.begin(), L.l.end(), [](double l) { return l > 0 && std::isfinite(l); }));
   if (last) return;
-  std::vector<std::vector<std::pair<PetscInt, double>>> columns(L.coarse);
-  PetscInt                                              entries = 0;
-  for (PetscInt i = 0; i < L.n; i++) {
+  std::vector<std::vector<std::pair<LocalInt, double>>> columns(L.coarse);
+  LocalInt                                              entries = 0;
+  for (LocalInt i = 0; i < L.n; i++) {
     bool ended = false;
-    for (PetscInt e = 0; e < L.width; e++) {
-      const PetscInt column = L.P_j[(size_t)i * L.width + e];
+    for (LocalInt e = 0; e < L.width; e++) {
+      const LocalInt column = L.P_j[(size_t)i * L.width + e];
       const double   value  = L.P_a[(size_t)i * L.width + e];
       good                  = good && column >= -1 && column < L.coarse && std::isfinite(value);
       if (column < 0) good = good && column == -1 && value == 0;
@@ -1060,8 +1060,8 @@ void CheckStructure(const HostLevel &L, bool last)
   CHECK(good);
   CHECK(L.P_nnz == entries);
   CHECK(L.R_i[0] == 0);
-  for (PetscInt c = 0; c < L.coarse && good; c++) {
-    good = good && L.R_i[c + 1] - L.R_i[c] == (PetscInt)columns[c].size();
+  for (LocalInt c = 0; c < L.coarse && good; c++) {
+    good = good && L.R_i[c + 1] - L.R_i[c] == (LocalInt)columns[c].size();
     for (size_t k = 0; k < columns[c].size() && good; k++)
       good = L.R_j[L.R_i[c] + k] == columns[c][k].first && L.R_a[L.R_i[c] + k] == columns[c][k].second;
   }
@@ -1074,16 +1074,16 @@ void CheckFinest(const HostMatrix &A, const Twin &twin, const HostLevel &L, Vect
   const FinePCPrecision precision = twin.params().precision;
   const double          u         = Unit(precision);
   double                largest = 0, of_s = 0;
-  PetscInt              to   = 0;
+  LocalInt              to   = 0;
   bool                  good = L.n == A.n && L.nnz == A.nnz() - A.n;
   int                   exponent;
   for (double &entry : w)
     if (entry == 0) entry = 1;
   REQUIRE(good);
-  for (PetscInt row = 0; row < A.n; row++) {
+  for (LocalInt row = 0; row < A.n; row++) {
     long double sum  = 0;
     double      size = 0;
-    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) {
       const double value = FinestValue(A, row, k, twin->scale, w);
       sum += value;
       size += std::fabs(value);
@@ -1113,10 +1113,10 @@ void CheckDiagonal(const HostLevel &L, FinePCPrecision precision, double root)
 {
   const double u    = Unit(precision);
   double       of_d = 0, of_l = 0;
-  for (PetscInt i = 0; i < L.n; i++) {
+  for (LocalInt i = 0; i < L.n; i++) {
     long double d = L.s[i], l1 = L.d[i];
     double      size = 0;
-    for (PetscInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) {
+    for (LocalInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) {
       d -= L.A_a[k];
       l1 += std::fabs(L.A_a[k]);
       size += std::fabs(L.A_a[k]);
@@ -1133,24 +1133,24 @@ void CheckDiagonal(const HostLevel &L, FinePCPrecision precision, double root)
    Jacobi step makes of the ones, 1 - q S.
 */
 struct ProlongatorReference {
-  std::map<PetscInt, double> p;
+  std::map<LocalInt, double> p;
   bool                       cut = false, plain = false;
   double                     sum = 1, size = 0; /* size: the entries before the cut, by magnitude */
 };
-ProlongatorReference ReferenceRow(const HostLevel &L, PetscInt i, const CMATCHParams &params, const std::set<PetscInt> *stored)
+ProlongatorReference ReferenceRow(const HostLevel &L, LocalInt i, const CMATCHParams &params, const std::set<LocalInt> *stored)
 {
   ProlongatorReference row;
-  const PetscInt       own = L.aggregate[i];
+  const LocalInt       own = L.aggregate[i];
   if (own < 0) return row;
   if (!params.smoothed_prolongator) {
     row.p[own] = 1;
     return row;
   }
-  std::map<PetscInt, double> v, kept;
+  std::map<LocalInt, double> v, kept;
   double                     strongest = 0, dropped = 0;
-  for (PetscInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) strongest = std::max(strongest, -L.A_a[k]);
+  for (LocalInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) strongest = std::max(strongest, -L.A_a[k]);
   const double least = Stored(params.precision, Stored(params.precision, kCMATCHFilter) * strongest);
-  for (PetscInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) {
+  for (LocalInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) {
     if (strongest == 0 || -L.A_a[k] >= least) kept[L.A_j[k]] = L.A_a[k];
     else dropped += L.A_a[k];
   }
@@ -1160,7 +1160,7 @@ ProlongatorReference ReferenceRow(const HostLevel &L, PetscInt i, const CMATCHPa
   const double D = std::max(d, l1 / 2), q = D > 0 ? kCMATCHOmega / D : kCMATCHOmega;
   v[own] = 1 - q * d;
   for (const auto &entry : kept) {
-    const PetscInt to = L.aggregate[entry.first];
+    const LocalInt to = L.aggregate[entry.first];
     if (to < 0) continue;
     v[to] -= q * entry.second;
     S += entry.second;
@@ -1168,8 +1168,8 @@ ProlongatorReference ReferenceRow(const HostLevel &L, PetscInt i, const CMATCHPa
   row.sum = 1 - q * S;
   for (const auto &entry : v) row.size += std::fabs(entry.second);
 
-  std::vector<std::tuple<double, std::uint32_t, PetscInt>> order; /* the largest ones come first */
-  std::set<PetscInt>                                       take;
+  std::vector<std::tuple<double, std::uint32_t, LocalInt>> order; /* the largest ones come first */
+  std::set<LocalInt>                                       take;
   for (const auto &entry : v) {
     if (entry.second == 0) continue;
     if (stored) row.cut |= stored->count(entry.first) == 0;
@@ -1177,12 +1177,12 @@ ProlongatorReference ReferenceRow(const HostLevel &L, PetscInt i, const CMATCHPa
   }
   if (stored) take = *stored;
   else {
-    row.cut = (PetscInt)order.size() > params.prolongator_row;
+    row.cut = (LocalInt)order.size() > params.prolongator_row;
     std::sort(order.begin(), order.end());
-    for (size_t e = 0; e < order.size() && (PetscInt)e < params.prolongator_row; e++) take.insert(std::get<2>(order[e]));
+    for (size_t e = 0; e < order.size() && (LocalInt)e < params.prolongator_row; e++) take.insert(std::get<2>(order[e]));
   }
   double of_taken = 0;
-  for (PetscInt column : take) {
+  for (LocalInt column : take) {
     row.p[column] = v.count(column) ? v[column] : 0;
     of_taken += row.p[column];
   }
@@ -1205,12 +1205,12 @@ ProlongatorReference ReferenceRow(const HostLevel &L, PetscInt i, const CMATCHPa
 void CheckProlongator(const HostLevel &L, const CMATCHParams &params, bool keep)
 {
   double   worst = 0, of_sums = 0;
-  PetscInt cut = 0, plain = 0;
+  LocalInt cut = 0, plain = 0;
   bool     same_pattern = true;
   CHECK(L.width == (params.smoothed_prolongator ? params.prolongator_row : 1));
-  for (PetscInt i = 0; i < L.n; i++) {
+  for (LocalInt i = 0; i < L.n; i++) {
     const auto         row = ProlongatorRow(L, i);
-    std::set<PetscInt> columns;
+    std::set<LocalInt> columns;
     double             sum = 0, size = 0;
     for (const auto &entry : row) columns.insert(entry.first);
     const ProlongatorReference expected = ReferenceRow(L, i, params, keep ? &columns : nullptr);
@@ -1241,22 +1241,22 @@ void CheckProlongator(const HostLevel &L, const CMATCHParams &params, bool keep)
 /* Asserts that the next level is P^T A P, entry by entry against a dense product, and that its row sums are P^T A P 1. */
 void CheckGalerkin(const HostLevel &L, const HostLevel &C, const CMATCHParams &params)
 {
-  const PetscInt n = L.n, coarse = L.coarse;
+  const LocalInt n = L.n, coarse = L.coarse;
   const double   u = Unit(params.precision), double_error = 1e-14, least = params.precision == FINEPC_SINGLE ? 1e-44 : 0;
   const double   factor = params.smoothed_prolongator || params.cycle == PC_CMATCH_K ? 1 : 1 / params.overcorrection;
   REQUIRE(C.n == coarse);
   std::vector<long double> product((size_t)coarse * coarse, 0);
   Vector                   size((size_t)coarse * coarse, 0.), p(n, 0.), p_size(n, 0.);
-  for (PetscInt i = 0; i < n; i++)
+  for (LocalInt i = 0; i < n; i++)
     for (const auto &entry : ProlongatorRow(L, i)) {
       p[i] += entry.second;
       p_size[i] += std::fabs(entry.second);
     }
   std::vector<long double> sums(coarse, 0);
   Vector                   sums_size(coarse, 0.);
-  for (PetscInt i = 0; i < n; i++) {
-    std::map<PetscInt, long double> AP;
-    std::map<PetscInt, double>      AP_size;
+  for (LocalInt i = 0; i < n; i++) {
+    std::map<LocalInt, long double> AP;
+    std::map<LocalInt, double>      AP_size;
     long double                     y      = (long double)L.s[i] * p[i];
     double                          y_size = (u + double_error) * std::fabs(L.s[i]) * p_size[i];
     for (const auto &entry : OperatorRow(L, i)) {
@@ -1278,7 +1278,7 @@ void CheckGalerkin(const HostLevel &L, const HostLevel &C, const CMATCHParams &p
   }
   double of_entries = 0, of_sums = 0, of_diagonal = 0;
   bool   only_there = true;
-  for (PetscInt row = 0; row < coarse; row++) {
+  for (LocalInt row = 0; row < coarse; row++) {
     /* An aggregate that is in no row of P, or, with patterns that are kept, only with zeros, has the equation x = b. */
     if (std::all_of(L.R_a.data() + L.R_i[row], L.R_a.data() + L.R_i[row + 1], [](double value) { return value == 0; })) {
       CHECK(C.s[row] == 1);
@@ -1287,13 +1287,13 @@ void CheckGalerkin(const HostLevel &L, const HostLevel &C, const CMATCHParams &p
       continue;
     }
     Vector difference(coarse, 0.);
-    for (PetscInt column = 0; column < coarse; column++) difference[column] = (double)product[(size_t)row * coarse + column];
-    for (PetscInt k = C.A_i[row]; k < C.A_i[row + 1]; k++) {
+    for (LocalInt column = 0; column < coarse; column++) difference[column] = (double)product[(size_t)row * coarse + column];
+    for (LocalInt k = C.A_i[row]; k < C.A_i[row + 1]; k++) {
       difference[C.A_j[k]] -= C.A_a[k];
       only_there = only_there && size[(size_t)row * coarse + C.A_j[k]] >= 0;
     }
     double whole = 0;
-    for (PetscInt column = 0; column < coarse; column++) {
+    for (LocalInt column = 0; column < coarse; column++) {
       const double of_column = size[(size_t)row * coarse + column];
       whole += of_column;
       if (column == row) continue;
@@ -1321,27 +1321,27 @@ void CheckFactor(const HostLevel &L, const CMATCHParams &params, bool last)
   CHECK(L.factor_d.empty() == (!has || L.n == 0));
   if (L.factor_d.empty()) return;
   const double u = Unit(FINEPC_SINGLE), root = CMATCHSmootherSteps(params).root; /* The set-up is in single. */
-  std::vector<std::map<PetscInt, double>> A(L.n), G(L.n), Gt(L.n);
+  std::vector<std::map<LocalInt, double>> A(L.n), G(L.n), Gt(L.n);
   double                                  omega = 0, of_d = 0, of_equations = 0, of_alone = 0;
   bool                                    pattern = true, transposed = true;
-  for (PetscInt i = 0; i < L.n; i++) {
+  for (LocalInt i = 0; i < L.n; i++) {
     for (const auto &entry : OperatorRow(L, i)) A[i][entry.first] = entry.second;
-    for (PetscInt k = L.W_i[i]; k < L.W_i[i + 1]; k++) {
+    for (LocalInt k = L.W_i[i]; k < L.W_i[i + 1]; k++) {
       G[i][L.W_j[k]] = L.W_a[k];
       pattern        = pattern && L.W_j[k] < i && (params.smoother == PC_CMATCH_AFSAI || A[i].count(L.W_j[k]));
     }
-    for (PetscInt k = L.Wt_i[i]; k < L.Wt_i[i + 1]; k++) Gt[i][L.Wt_j[k]] = L.Wt_a[k];
-    PetscInt lower = 0;
+    for (LocalInt k = L.Wt_i[i]; k < L.Wt_i[i + 1]; k++) Gt[i][L.Wt_j[k]] = L.Wt_a[k];
+    LocalInt lower = 0;
     for (const auto &entry : A[i]) lower += entry.first < i;
-    pattern = pattern && (params.smoother == PC_CMATCH_AFSAI || (PetscInt)G[i].size() == lower);
+    pattern = pattern && (params.smoother == PC_CMATCH_AFSAI || (LocalInt)G[i].size() == lower);
   }
-  for (PetscInt i = 0; i < L.n; i++) {
+  for (LocalInt i = 0; i < L.n; i++) {
     for (const auto &entry : G[i]) transposed = transposed && Gt[entry.first].count(i) && Gt[entry.first][i] == entry.second;
     if (A[i].size() == 1) {
       of_alone = std::max(of_alone, std::fabs(L.factor_d[i] * L.d[i] / root - 1));
       continue;
     }
-    std::map<PetscInt, double> GA, size; /* (I + W) A, and the magnitudes of its terms */
+    std::map<LocalInt, double> GA, size; /* (I + W) A, and the magnitudes of its terms */
     G[i][i] = 1;
     for (const auto &entry : G[i])
       for (const auto &of_A : A[entry.first]) {
@@ -1390,45 +1390,45 @@ void CheckOperators(const HostMatrix &A, const Twin &twin, const Vector &w, bool
 
 /* A dense matrix by rows. */
 struct Dense {
-  PetscInt rows = 0, columns = 0;
+  LocalInt rows = 0, columns = 0;
   Vector   a;
 
   Dense() = default;
-  Dense(PetscInt m, PetscInt n) : rows(m), columns(n), a((size_t)m * n, 0.) { }
-  double &operator()(PetscInt i, PetscInt j) { return a[(size_t)i * columns + j]; }
-  double  operator()(PetscInt i, PetscInt j) const { return a[(size_t)i * columns + j]; }
+  Dense(LocalInt m, LocalInt n) : rows(m), columns(n), a((size_t)m * n, 0.) { }
+  double &operator()(LocalInt i, LocalInt j) { return a[(size_t)i * columns + j]; }
+  double  operator()(LocalInt i, LocalInt j) const { return a[(size_t)i * columns + j]; }
 };
 
 Vector operator*(const Dense &A, const Vector &x)
 {
   Vector y(A.rows, 0.);
-  for (PetscInt i = 0; i < A.rows; i++)
-    for (PetscInt j = 0; j < A.columns; j++) y[i] += A(i, j) * x[j];
+  for (LocalInt i = 0; i < A.rows; i++)
+    for (LocalInt j = 0; j < A.columns; j++) y[i] += A(i, j) * x[j];
   return y;
 }
 
 Dense operator*(const Dense &A, const Dense &B)
 {
   Dense C(A.rows, B.columns);
-  for (PetscInt i = 0; i < A.rows; i++)
-    for (PetscInt k = 0; k < A.columns; k++)
-      for (PetscInt j = 0; j < B.columns && A(i, k) != 0; j++) C(i, j) += A(i, k) * B(k, j);
+  for (LocalInt i = 0; i < A.rows; i++)
+    for (LocalInt k = 0; k < A.columns; k++)
+      for (LocalInt j = 0; j < B.columns && A(i, k) != 0; j++) C(i, j) += A(i, k) * B(k, j);
   return C;
 }
 
 Dense Transposed(const Dense &A)
 {
   Dense B(A.columns, A.rows);
-  for (PetscInt i = 0; i < A.rows; i++)
-    for (PetscInt j = 0; j < A.columns; j++) B(j, i) = A(i, j);
+  for (LocalInt i = 0; i < A.rows; i++)
+    for (LocalInt j = 0; j < A.columns; j++) B(j, i) = A(i, j);
   return B;
 }
 
 Dense ToDense(const HostMatrix &A)
 {
   Dense B(A.n, A.n);
-  for (PetscInt row = 0; row < A.n; row++)
-    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) B(row, A.j[k]) = A.a[k];
+  for (LocalInt row = 0; row < A.n; row++)
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) B(row, A.j[k]) = A.a[k];
   return B;
 }
 
@@ -1460,8 +1460,8 @@ Eigen Decompose(const Dense &A)
   PetscBLASInt n = 0, info = 0, size = 0;
   Eigen        eigen{Vector(A.rows, 0.), Dense(A.rows, A.rows)};
   if (A.rows == 0) return eigen;
-  for (PetscInt i = 0; i < A.rows; i++)
-    for (PetscInt j = 0; j < A.rows; j++) eigen.vectors(i, j) = (A(i, j) + A(j, i)) / 2;
+  for (LocalInt i = 0; i < A.rows; i++)
+    for (LocalInt j = 0; j < A.rows; j++) eigen.vectors(i, j) = (A(i, j) + A(j, i)) / 2;
   MUST(PetscBLASIntCast(A.rows, &n));
   size = 4 * n;
   Vector work(size);
@@ -1475,13 +1475,13 @@ Dense FunctionOf(const Dense &A, const std::function<double(double)> &f)
 {
   const Eigen eigen = Decompose(A);
   Dense       left  = Transposed(eigen.vectors);
-  for (PetscInt i = 0; i < A.rows; i++)
-    for (PetscInt k = 0; k < A.rows; k++) left(i, k) *= f(eigen.values[k]);
+  for (LocalInt i = 0; i < A.rows; i++)
+    for (LocalInt k = 0; k < A.rows; k++) left(i, k) *= f(eigen.values[k]);
   return left * eigen.vectors;
 }
 
 /* T_k(x) */
-double ChebyshevT(PetscInt k, double x)
+double ChebyshevT(LocalInt k, double x)
 {
   if (std::fabs(x) <= 1) return std::cos(k * std::acos(x));
   return (x < 0 && k % 2 ? -1 : 1) * std::cosh(k * std::acosh(std::fabs(x)));
@@ -1490,7 +1490,7 @@ double ChebyshevT(PetscInt k, double x)
 /* The polynomial p of a smoother, whose errors are p(M^{-1} A) times those before, by what it is made for. */
 double ErrorPolynomial(const CMATCHParams &params, double x)
 {
-  const PetscInt k = params.degree;
+  const LocalInt k = params.degree;
   if (params.smoother == PC_CMATCH_L1JACOBI) return std::pow(1 - params.relaxation * x, k);
   if (params.smoother != PC_CMATCH_CHEBYSHEV4) { /* the factored smoothers have it, too */
     const double a = PolynomialLowerEnd(k);
@@ -1505,7 +1505,7 @@ double ErrorPolynomial(const CMATCHParams &params, double x)
 double ErrorPolynomial(const PolynomialSteps &steps, double x)
 {
   double r = 1, z = steps.c[0] * r, sum = steps.beta[0] * z;
-  for (PetscInt i = 1; i < steps.degree; i++) {
+  for (LocalInt i = 1; i < steps.degree; i++) {
     r -= x * z;
     z = steps.e[i] * z + steps.c[i] * r;
     sum += steps.beta[i] * z;
@@ -1528,10 +1528,10 @@ Dense DenseSmoother(const Dense &A, const Dense &G, const std::function<double(d
 Dense DenseRoot(const HostLevel &L)
 {
   Dense G(L.n, L.n);
-  for (PetscInt i = 0; i < L.n; i++) {
+  for (LocalInt i = 0; i < L.n; i++) {
     const double root = std::sqrt(L.factor_d.empty() ? L.l[i] : L.factor_d[i]);
     G(i, i)           = root;
-    for (PetscInt k = L.W_i.empty() ? 0 : L.W_i[i]; k < (L.W_i.empty() ? 0 : L.W_i[i + 1]); k++) G(i, L.W_j[k]) = root * L.W_a[k];
+    for (LocalInt k = L.W_i.empty() ? 0 : L.W_i[i]; k < (L.W_i.empty() ? 0 : L.W_i[i + 1]); k++) G(i, L.W_j[k]) = root * L.W_a[k];
   }
   return G;
 }
@@ -1539,9 +1539,9 @@ Dense DenseRoot(const HostLevel &L)
 Dense DenseOperator(const HostLevel &L)
 {
   Dense A(L.n, L.n);
-  for (PetscInt i = 0; i < L.n; i++) {
+  for (LocalInt i = 0; i < L.n; i++) {
     A(i, i) = L.s[i];
-    for (PetscInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) {
+    for (LocalInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) {
       A(i, L.A_j[k]) = L.A_a[k];
       A(i, i) -= L.A_a[k];
     }
@@ -1558,7 +1558,7 @@ public:
     const auto                   p      = [this](double x) { return ErrorPolynomial(params_, x); };
     for (const HostLevel &L : levels) {
       Dense P(L.n, L.coarse);
-      for (PetscInt i = 0; i < L.n && L.coarse; i++)
+      for (LocalInt i = 0; i < L.n && L.coarse; i++)
         for (const auto &entry : ProlongatorRow(L, i)) P(i, entry.first) = entry.second;
       A.push_back(DenseOperator(L));
       S.push_back(DenseSmoother(A.back(), DenseRoot(L), p));
@@ -1567,7 +1567,7 @@ public:
     }
     const HostLevel &L    = levels.back();
     double           mean = 0;
-    for (PetscInt i = 0; i < L.n; i++) mean += A.back()(i, i) / L.n;
+    for (LocalInt i = 0; i < L.n; i++) mean += A.back()(i, i) / L.n;
     CMATCHParams polynomial = params_;
     polynomial.smoother     = PC_CMATCH_CHEBYSHEV;
     polynomial.degree       = kCMATCHStalledDegree;
@@ -1625,14 +1625,14 @@ private:
 };
 
 /* M^{-1}, one column after the other */
-Dense DenseInverse(Twin *twin, PetscInt n)
+Dense DenseInverse(Twin *twin, LocalInt n)
 {
   Dense M(n, n);
-  for (PetscInt j = 0; j < n; j++) {
+  for (LocalInt j = 0; j < n; j++) {
     Vector unit(n, 0.);
     unit[j]        = 1;
     const Vector z = twin->Apply(unit);
-    for (PetscInt i = 0; i < n; i++) M(i, j) = z[i];
+    for (LocalInt i = 0; i < n; i++) M(i, j) = z[i];
   }
   return M;
 }
@@ -1642,14 +1642,14 @@ Dense DenseInverse(Twin *twin, PetscInt n)
    last digit, or even linear.
 */
 struct Solution {
-  PetscInt iterations;
+  LocalInt iterations;
   double   residual;
 };
-Solution Solve(const HostMatrix &A, const Vector &b, Twin *twin, PetscInt most = 200)
+Solution Solve(const HostMatrix &A, const Vector &b, Twin *twin, LocalInt most = 200)
 {
   Vector x(b.size(), 0.), r = b, p, q;
   double pq = 1;
-  for (PetscInt iteration = 0;; iteration++) {
+  for (LocalInt iteration = 0;; iteration++) {
     const double residual = Norm(b - Multiply(A, x)) / Norm(b);
     if (residual <= 1e-8 || iteration == most || !std::isfinite(residual)) return {iteration, residual};
     const Vector z = twin->Apply(r);
@@ -1664,7 +1664,7 @@ Solution Solve(const HostMatrix &A, const Vector &b, Twin *twin, PetscInt most =
 double OperatorComplexity(const Twin &twin)
 {
   double entries = 0;
-  for (PetscInt l = 0; l < twin->levels; l++) entries += (double)(twin->level[l].n + twin->level[l].nnz);
+  for (LocalInt l = 0; l < twin->levels; l++) entries += (double)(twin->level[l].n + twin->level[l].nnz);
   return entries / (double)(twin->level[0].n + twin->level[0].nnz);
 }
 
@@ -1676,8 +1676,8 @@ TEST_CASE("cmatch: the lower end a* of the Chebyshev polynomials", "[cmatch]")
 {
   CHECK(PolynomialLowerEnd(1) == Approx(1. / 3).epsilon(1e-14));
   const double digits[] = {0.33333, 0.18054, 0.11593, 0.08208}; /* D'Ambra, Durastante, Filippone, Massei, Thomas (2024) */
-  for (PetscInt k = 1; k <= 4; k++) CHECK(std::fabs(PolynomialLowerEnd(k) - digits[k - 1]) <= 5e-6);
-  for (PetscInt k = 1; k <= kMostDegree; k++) {
+  for (LocalInt k = 1; k <= 4; k++) CHECK(std::fabs(PolynomialLowerEnd(k) - digits[k - 1]) <= 5e-6);
+  for (LocalInt k = 1; k <= kMostDegree; k++) {
     const double a = PolynomialLowerEnd(k), theta = std::acosh((1 + a) / (1 - a));
     CAPTURE(k, a);
     CHECK(std::sqrt(a) * std::sinh(2 * k * theta) == Approx(4. * k).epsilon(1e-10));
@@ -1698,7 +1698,7 @@ static double VCycleBound(const std::function<double(double)> &p)
 
 TEST_CASE("cmatch: the Chebyshev smoother has the polynomial of [a*, 1], which is the best one of its kind", "[cmatch]")
 {
-  for (PetscInt k = 1; k <= kMostDegree; k++) {
+  for (LocalInt k = 1; k <= kMostDegree; k++) {
     const PolynomialSteps steps = PolynomialChebyshev(k);
     CAPTURE(k);
     REQUIRE(steps.degree == k);
@@ -1726,11 +1726,11 @@ TEST_CASE("cmatch: the smoother of the fourth kind is the best polynomial of its
                                      {1.02387287570313, 1.26408905371085},
                                      {1.00842544782028, 1.08867839208730, 1.33753125909618},
                                      {1.00391310427285, 1.04035811188593, 1.14863498546254, 1.38268869241000}};
-  for (PetscInt k = 1; k <= kMostDegree; k++) {
+  for (LocalInt k = 1; k <= kMostDegree; k++) {
     const PolynomialSteps steps = PolynomialChebyshev4(k), first_kind = PolynomialChebyshev(k);
     CAPTURE(k);
     REQUIRE(steps.degree == k);
-    for (PetscInt i = 0; i < k && k <= 4; i++) CHECK(std::fabs(steps.beta[i] - betas[k - 1][i]) <= 1e-13);
+    for (LocalInt i = 0; i < k && k <= 4; i++) CHECK(std::fabs(steps.beta[i] - betas[k - 1][i]) <= 1e-13);
     /*
        x p^2 / (1 - p^2) has the same value g in k + 1 places, of which one is the limit at 0. A polynomial with p(0) = 1 and a
        smaller maximum would cross p once more than its degree allows.
@@ -1740,7 +1740,7 @@ TEST_CASE("cmatch: the smoother of the fourth kind is the best polynomial of its
     };
     const auto   cosine = [](int step) { return (1 - std::cos(PETSC_PI * step / 40000)) / 2; };
     const double g = at(1e-9), of_first_kind = VCycleBound([&](double x) { return ErrorPolynomial(first_kind, x); });
-    PetscInt     maxima = 1;
+    LocalInt     maxima = 1;
     double       worst  = 0;
     for (int step = 100; step <= 40000; step++) {
       const double here = at(cosine(step));
@@ -1762,7 +1762,7 @@ TEST_CASE("cmatch: the smoother of the fourth kind is the best polynomial of its
 
 TEST_CASE("cmatch: l1-Jacobi is the power of a step", "[cmatch]")
 {
-  for (PetscInt k = 1; k <= kMostDegree; k++)
+  for (LocalInt k = 1; k <= kMostDegree; k++)
     for (double relaxation : {0.5, 1., 1.5}) {
       const PolynomialSteps steps = PolynomialRichardson(k, relaxation);
       CAPTURE(k, relaxation);
@@ -1778,7 +1778,7 @@ TEST_CASE("cmatch: l1-Jacobi is the power of a step", "[cmatch]")
 /* An equation of its own, d x = b, is solved by root / d in the place of M^{-1}. */
 TEST_CASE("cmatch: the root of a polynomial is the smallest one", "[cmatch]")
 {
-  for (PetscInt k = 1; k <= kMostDegree; k++)
+  for (LocalInt k = 1; k <= kMostDegree; k++)
     for (const PolynomialSteps &steps :
          {PolynomialRichardson(k, 1.5), PolynomialRichardson(k, 0.5), PolynomialChebyshev(k), PolynomialChebyshev4(k)}) {
       CAPTURE(k, steps.root);
@@ -1794,14 +1794,14 @@ TEST_CASE("cmatch: the largest Ritz value", "[cmatch]")
     for (bool singular : {false, true}) {
       CAPTURE(seed, singular);
       const HostMatrix A = Volumes({5, 6, 1}, Scattered(2, seed), !singular);
-      const PetscInt   n = A.n;
+      const LocalInt   n = A.n;
       const Vector     m = RandomValues(n, seed + 3, 0.1, 1);
       Vector           root(n), x = RandomValues(n, seed + 6), r = Multiply(A, x), p(n, 0.), rz, pq;
-      for (PetscInt i = 0; i < n; i++) root[i] = std::sqrt(m[i]);
+      for (LocalInt i = 0; i < n; i++) root[i] = std::sqrt(m[i]);
       const double largest = Decompose(ToDense(Scaled(A, root))).values.back();
-      for (PetscInt step = 0; step <= n; step++) {
+      for (LocalInt step = 0; step <= n; step++) {
         Vector z = r;
-        for (PetscInt i = 0; i < n; i++) z[i] *= m[i];
+        for (LocalInt i = 0; i < n; i++) z[i] *= m[i];
         rz.push_back(Dot(r, z));
         if (step == n) break;
         p              = z + (step ? rz[step] / rz[step - 1] : 0) * p;
@@ -1810,7 +1810,7 @@ TEST_CASE("cmatch: the largest Ritz value", "[cmatch]")
         r = r - (rz[step] / pq[step]) * q;
       }
       double before = 0;
-      for (PetscInt steps = 0; steps <= n; steps++) {
+      for (LocalInt steps = 0; steps <= n; steps++) {
         const double value = LargestRitzValue(steps, rz.data(), pq.data());
         CHECK(value >= before * (1 - 1e-13));
         CHECK(value <= largest * (1 + 1e-12));
@@ -1851,7 +1851,7 @@ TEST_CASE("cmatch: aggregates of large levels have a size limit and the whole th
                                              {"signed graph", SignedGraph(8500, 9, 0.15, 12)}};
   for (const Backend &backend : Backends())
     for (const NamedMatrix &m : matrices)
-      for (PetscInt sweeps : {1, 3, 5})
+      for (LocalInt sweeps : {1, 3, 5})
         for (PCCMATCHCoarsening coarsening : {PC_CMATCH_MATCHING, PC_CMATCH_MIS2}) {
           if (coarsening == PC_CMATCH_MIS2 && sweeps != 3) continue;
           CAPTURE(backend.name, m.name, sweeps, coarsening);
@@ -1878,19 +1878,19 @@ TEST_CASE("cmatch: the matching is maximal, and pairs are made along edges that 
       REQUIRE(twin.stats.failure == CMATCH_OK);
       const HostLevel L = twin.Levels()[0];
       if (twin->levels == 1) continue;
-      std::vector<PetscInt> size(L.coarse, 0);
+      std::vector<LocalInt> size(L.coarse, 0);
       Graph                 M;
-      for (PetscInt i = 0; i < L.n; i++) {
+      for (LocalInt i = 0; i < L.n; i++) {
         M.a.emplace_back();
-        for (PetscInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) M.a.back()[L.A_j[k]] = (float)L.A_a[k];
+        for (LocalInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) M.a.back()[L.A_j[k]] = (float)L.A_a[k];
         M.d.push_back((float)(m.A.At(i, i) * twin->scale));
         if (L.aggregate[i] >= 0) size[L.aggregate[i]]++;
       }
       const std::vector<bool> left  = LeftToSmoother(M);
       const Edges             edges = AllowedEdges(M, (float)kCMATCHSmallStrength, left);
-      PetscInt                alone = 0, apart = 0, too_large = 0;
-      for (PetscInt i = 0; i < L.n; i++) {
-        const PetscInt own = L.aggregate[i];
+      LocalInt                alone = 0, apart = 0, too_large = 0;
+      for (LocalInt i = 0; i < L.n; i++) {
+        const LocalInt own = L.aggregate[i];
         CHECK((own < 0) == left[i]);
         if (own < 0) continue;
         bool within = size[own] == 1;
@@ -1940,7 +1940,7 @@ TEST_CASE("cmatch: w is in the range of P on each level", "[cmatch]")
   for (const Backend &backend : Backends())
     for (const Jumps &m : matrices)
       for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
-        for (PetscInt row : {2, 4, 32})
+        for (LocalInt row : {2, 4, 32})
           for (bool with_w : {false, true}) {
             CAPTURE(backend.name, m.name, precision, row, with_w);
             const Vector w         = NonzeroNearNull(m.A.n, 14);
@@ -1954,9 +1954,9 @@ TEST_CASE("cmatch: w is in the range of P on each level", "[cmatch]")
             const double u    = Unit(precision);
             double       of_P = 0, of_s = 0;
             for (size_t l = 0; l < levels.size(); l++) {
-              for (PetscInt i = 0; i < levels[l].n; i++) {
+              for (LocalInt i = 0; i < levels[l].n; i++) {
                 double entries = levels[l].d[i];
-                for (PetscInt k = levels[l].A_i[i]; k < levels[l].A_i[i + 1]; k++) entries += std::fabs(levels[l].A_a[k]);
+                for (LocalInt k = levels[l].A_i[i]; k < levels[l].A_i[i + 1]; k++) entries += std::fabs(levels[l].A_a[k]);
                 of_s = std::max(of_s, std::fabs(levels[l].s[i]) / entries);
                 if (l + 1 == levels.size()) continue;
                 double sum = 0, size = 0;
@@ -1977,15 +1977,15 @@ TEST_CASE("cmatch: rows of the identity whose columns stay", "[cmatch]")
   for (const Backend &backend : Backends())
     for (const NamedMatrix &m : SmallMatrices())
       for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
-        for (PetscInt coarse_size : {10, 2048}) {
+        for (LocalInt coarse_size : {10, 2048}) {
           CAPTURE(backend.name, m.name, precision, coarse_size);
           /* Every seventh row becomes a row of the identity: its entries are 0, or are not stored, or its column is 0, too. */
-          const auto                                                 gone  = [](PetscInt row) { return row % 7 == 2; };
+          const auto                                                 gone  = [](LocalInt row) { return row % 7 == 2; };
           HostMatrix                                                 zeros = m.A, both = m.A;
-          std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(m.A.n);
-          for (PetscInt row = 0; row < m.A.n; row++)
-            for (PetscInt k = m.A.i[row]; k < m.A.i[row + 1]; k++) {
-              const PetscInt column = m.A.j[k];
+          std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(m.A.n);
+          for (LocalInt row = 0; row < m.A.n; row++)
+            for (LocalInt k = m.A.i[row]; k < m.A.i[row + 1]; k++) {
+              const LocalInt column = m.A.j[k];
               if (gone(row)) zeros.a[k] = both.a[k] = column == row ? 1 : 0;
               else if (gone(column)) both.a[k] = 0;
               if (!gone(row) || column == row) rows[row].push_back({column, zeros.a[k]});
@@ -2002,7 +2002,7 @@ TEST_CASE("cmatch: rows of the identity whose columns stay", "[cmatch]")
           CHECK(Difference(solution, z.Apply(r)) <= tolerance);
           if (x->levels == 1 && x->inverted) { /* what the rows of the identity say goes to the others */
             const Vector reached = Multiply(zeros, solution);
-            for (PetscInt row = 0; row < m.A.n; row++)
+            for (LocalInt row = 0; row < m.A.n; row++)
               if (precision == FINEPC_DOUBLE) CHECK(std::abs(reached[row] - r[row]) <= 1e-6 * Norm(r));
           }
           CheckOperators(zeros, x, {}, false);
@@ -2020,7 +2020,7 @@ TEST_CASE("cmatch: a near null vector scales the matrix and nothing else", "[cma
         const Vector       r      = RandomValues(m.A.n, 15);
         Vector             w, with_zeros, larger;
         Random             random(16);
-        for (PetscInt i = 0; i < m.A.n; i++) {
+        for (LocalInt i = 0; i < m.A.n; i++) {
           w.push_back(std::ldexp(random.Between(-1, 1) < 0 ? -1. : 1., (int)(random.Next() >> 40) % 5));
           if (i % 3 == 0) w.back() = 1;
           with_zeros.push_back(i % 3 == 0 ? 0. : w.back());
@@ -2031,12 +2031,12 @@ TEST_CASE("cmatch: a near null vector scales the matrix and nothing else", "[cma
         Twin   ones(m.A, params, backend.where, Vector(m.A.n, 1.)), none(m.A, params, backend.where);
         Twin   zeros(m.A, params, backend.where, with_zeros), large(m.A, params, backend.where, larger);
         Vector r_scaled = r;
-        for (PetscInt i = 0; i < m.A.n; i++) r_scaled[i] *= w[i];
+        for (LocalInt i = 0; i < m.A.n; i++) r_scaled[i] *= w[i];
         CHECK(SameBits(by_w.NearNull(), w));
         CHECK(by_w->w != nullptr);
         CHECK(none->w == nullptr);
         Vector z = scaled.Apply(r_scaled);
-        for (PetscInt i = 0; i < m.A.n; i++) z[i] *= w[i];
+        for (LocalInt i = 0; i < m.A.n; i++) z[i] *= w[i];
         CHECK(SameBits(z, by_w.Apply(r)));
         CheckSame(by_w, zeros);
         CheckSame(none, ones);
@@ -2093,7 +2093,7 @@ TEST_CASE("cmatch: the same bits in each set-up and each application", "[cmatch]
 
 TEST_CASE("cmatch: a refill keeps aggregates and patterns, and makes the operators of the new values", "[cmatch]")
 {
-  PetscInt pair = 0;
+  LocalInt pair = 0;
   for (const Backend &backend : Backends())
     for (const NamedMatrix &m : SmallMatrices()) {
       pair++; /* Every other pair of a matrix and an option is tried, and not the same options with each matrix. */
@@ -2215,7 +2215,7 @@ TEST_CASE("cmatch: the inverse is symmetric, and M^{-1} A has eigenvalues in (0,
   for (const Backend &backend : Backends())
     for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
       for (const CycleSystem &system : CycleSystems()) {
-        const PetscInt n    = system.A.n;
+        const LocalInt n    = system.A.n;
         const Dense    A    = ToDense(system.A);
         const Eigen    of_A = Decompose(A);
         const double   cond = of_A.values.back() / of_A.values.front();
@@ -2227,8 +2227,8 @@ TEST_CASE("cmatch: the inverse is symmetric, and M^{-1} A has eigenvalues in (0,
           Twin        twin(system.A, params, backend.where, system.w);
           const Dense M    = DenseInverse(&twin, n);
           double      size = 0, unsymmetric = 0;
-          for (PetscInt i = 0; i < n; i++)
-            for (PetscInt j = 0; j < n; j++) {
+          for (LocalInt i = 0; i < n; i++)
+            for (LocalInt j = 0; j < n; j++) {
               size        = std::max(size, std::fabs(M(i, j)));
               unsymmetric = std::max(unsymmetric, std::fabs(M(i, j) - M(j, i)));
             }
@@ -2237,7 +2237,7 @@ TEST_CASE("cmatch: the inverse is symmetric, and M^{-1} A has eigenvalues in (0,
           CHECK(values.front() > 0.05);
           CHECK(values.back() <= 1 + 8 * Unit(precision) * cond);
           if (twin->levels == 2 && twin->inverted) {
-            const PetscInt ones = (PetscInt)std::count_if(values.begin(), values.end(), [&](double x) {
+            const LocalInt ones = (LocalInt)std::count_if(values.begin(), values.end(), [&](double x) {
               return std::fabs(x - 1) <= (8 * Unit(precision) + kCMATCHShift) * cond;
             });
             CHECK(ones >= twin->level[0].coarse);
@@ -2258,7 +2258,7 @@ TEST_CASE("cmatch: factored smoothers have eigenvalues of M^{-1} A up to 1 + a*"
   for (const Backend &backend : Backends())
     for (const CycleSystem &system : systems)
       for (PCCMATCHSmoother smoother : {PC_CMATCH_SFSAI, PC_CMATCH_AFSAI})
-        for (PetscInt degree : {1, 4, 16}) {
+        for (LocalInt degree : {1, 4, 16}) {
           CAPTURE(backend.name, system.name, smoother, degree);
           CMATCHParams params = Precision(FINEPC_DOUBLE, 3);
           params.smoother     = smoother;
@@ -2301,22 +2301,22 @@ TEST_CASE("cmatch: the inverse, where the finest level is the coarsest one", "[c
           */
           Vector root(m.A.n), inverse_root(m.A.n), w = twin.NearNull();
           double mean = 0, shift = 0, ratio = 0;
-          for (PetscInt i = 0; i < m.A.n; i++) {
+          for (LocalInt i = 0; i < m.A.n; i++) {
             root[i]         = std::sqrt(m.A.At(i, i));
             inverse_root[i] = 1 / root[i];
             mean += std::pow(w[i] * root[i], 2) / m.A.n;
           }
-          for (PetscInt i = 0; i < m.A.n; i++) {
+          for (LocalInt i = 0; i < m.A.n; i++) {
             double sum = 0;
-            for (PetscInt k = m.A.i[i]; k < m.A.i[i + 1]; k++) sum += std::fabs(m.A.a[k] * w[i] * w[m.A.j[k]]);
+            for (LocalInt k = m.A.i[i]; k < m.A.i[i + 1]; k++) sum += std::fabs(m.A.a[k] * w[i] * w[m.A.j[k]]);
             ratio = std::max(ratio, sum / std::pow(w[i] * root[i], 2));
             shift = std::max(shift, kCMATCHShift * mean / std::pow(w[i] * root[i], 2));
           }
           const Vector values = Decompose(ToDense(Scaled(m.A, inverse_root))).values;
           Vector       x      = y;
-          for (PetscInt i = 0; i < m.A.n; i++) x[i] *= inverse_root[i];
+          for (LocalInt i = 0; i < m.A.n; i++) x[i] *= inverse_root[i];
           Vector z = twin.Apply(Multiply(m.A, x));
-          for (PetscInt i = 0; i < m.A.n; i++) z[i] *= root[i];
+          for (LocalInt i = 0; i < m.A.n; i++) z[i] *= root[i];
           CHECK(Difference(z, y) <= 2 * ((values.back() + ratio) * Unit(precision) + shift) / values.front());
         }
 }
@@ -2329,7 +2329,7 @@ TEST_CASE("cmatch: iterations, complexity and work memory of elliptic problems",
   struct Problem {
     std::string name;
     HostMatrix  A;
-    PetscInt    matching, mis2; /* at most so many iterations */
+    LocalInt    matching, mis2; /* at most so many iterations */
   };
   const std::vector<Problem> problems = {
     {"Poisson 32^3", Volumes({32, 32, 32}, One), 14, 18},                           /* 13 */
@@ -2353,7 +2353,7 @@ TEST_CASE("cmatch: iterations, complexity and work memory of elliptic problems",
         CHECK(solution.iterations <= (coarsening == PC_CMATCH_MATCHING ? problem.matching : problem.mis2));
         CHECK(OperatorComplexity(twin) > 1.3);
         CHECK(OperatorComplexity(twin) < 1.8);
-        const size_t A_bytes = problem.A.nnz() * (sizeof(PetscInt) + sizeof(PetscScalar)) + problem.A.n * sizeof(PetscInt);
+        const size_t A_bytes = problem.A.nnz() * (sizeof(LocalInt) + sizeof(PetscScalar)) + problem.A.n * sizeof(LocalInt);
         CHECK(twin.stats.work_bytes > 0);
         CHECK(twin.stats.work_bytes <=
               PetscMax(2 * A_bytes, (size_t)1 << 20) + (PetscMemTypeDevice(backend.where) ? (size_t)1 << 20 : 0));
@@ -2385,7 +2385,7 @@ TEST_CASE("cmatch: higher degrees and other cycles save iterations", "[cmatch]")
   const HostMatrix A = Volumes({100, 100, 1}, One);
   const Vector     b = Multiply(A, Vector(A.n, 1.));
   for (const Backend &backend : Backends()) {
-    std::map<std::string, PetscInt> iterations;
+    std::map<std::string, LocalInt> iterations;
     for (const NamedParams &variant : CycleVariants(FINEPC_SINGLE, 30)) {
       CAPTURE(backend.name, variant.name);
       Twin           twin(A, variant.params, backend.where);
@@ -2420,7 +2420,7 @@ struct Neumann {
   std::string name;
   HostMatrix  A;
   Vector      w;
-  PetscInt    iterations; /* at most so many */
+  LocalInt    iterations; /* at most so many */
 };
 static std::vector<Neumann> NeumannProblems()
 {
@@ -2465,7 +2465,7 @@ TEST_CASE("cmatch: the inverse in the complement of the null space", "[cmatch]")
 {
   for (const Backend &backend : Backends())
     for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
-      for (PetscInt n : {1, 2, 33, 256})
+      for (LocalInt n : {1, 2, 33, 256})
         for (bool with_w : {false, true}) {
           CAPTURE(backend.name, precision, n, with_w);
           const Vector     w = with_w ? NonzeroNearNull(n, 56) : Vector(n, 1.);
@@ -2476,7 +2476,7 @@ TEST_CASE("cmatch: the inverse in the complement of the null space", "[cmatch]")
           REQUIRE(twin.stats.failure == CMATCH_OK);
           CHECK(twin->inverted);
           Vector inverse_w(n);
-          for (PetscInt i = 0; i < n; i++) inverse_w[i] = 1 / w[i];
+          for (LocalInt i = 0; i < n; i++) inverse_w[i] = 1 / w[i];
           const double size = Norm(twin.Apply(RandomValues(n, 57)));
           CHECK(Norm(twin.Apply(inverse_w)) <= 1000 * Unit(precision) * size);
           if (n == 1) continue;
@@ -2516,7 +2516,7 @@ TEST_CASE("cmatch: the first unusable row is named", "[cmatch]")
       for (bool keep : {false, true}) {
         CAPTURE(backend.name, precision, keep);
         Twin       twin(A, Precision(precision, 20), backend.where);
-        const auto fails = [&](const HostMatrix &bad, CMATCHFailure failure, PetscInt row, const Vector &w = {}) {
+        const auto fails = [&](const HostMatrix &bad, CMATCHFailure failure, LocalInt row, const Vector &w = {}) {
           CAPTURE(failure, row);
           if (keep) twin.Compute(A, Precision(precision, 20), w.empty() ? w : Vector(A.n, 1.));
           twin.Compute(bad, Precision(precision, 20), w, keep && bad.nnz() == A.nnz());
@@ -2547,9 +2547,9 @@ TEST_CASE("cmatch: the first unusable row is named", "[cmatch]")
         fails(Without(A, 299, 299), CMATCH_DIAGONAL_MISSING, 299);
         if (precision == FINEPC_SINGLE) {
           fails(With(With(A, 12, 11, 1e60), 11, 12, 1e60), CMATCH_TOO_LARGE, 11);
-          for (PetscInt row : {5, 200}) { /* What is left of this diagonal entry is 0. */
+          for (LocalInt row : {5, 200}) { /* What is left of this diagonal entry is 0. */
             fails(With(A, row, row, 1e-60), CMATCH_TOO_LARGE, row);
-            fails(With(With(With(A, 12, 11, 1e60), 11, 12, 1e60), row, row, 1e-60), CMATCH_TOO_LARGE, std::min<PetscInt>(row, 11));
+            fails(With(With(With(A, 12, 11, 1e60), 11, 12, 1e60), row, row, 1e-60), CMATCH_TOO_LARGE, std::min<LocalInt>(row, 11));
           }
           fails(With(With(With(A, 12, 11, 1e60), 11, 12, 1e60), 200, 200, 0), CMATCH_DIAGONAL_NOT_POSITIVE, 200);
         }
@@ -2568,7 +2568,7 @@ TEST_CASE("cmatch: matrices of a wide range", "[cmatch]")
         CAPTURE(backend.name, precision, exponent);
         HostMatrix A      = Poisson(20, 15);
         double     factor = std::pow(10., exponent);
-        for (PetscInt row : {0, 150}) A = With(A, row, row, factor);
+        for (LocalInt row : {0, 150}) A = With(A, row, row, factor);
         Twin twin(A, Precision(precision, 20), backend.where);
         if (twin.stats.failure) {
           CHECK(precision == FINEPC_SINGLE);
@@ -2611,7 +2611,7 @@ TEST_CASE("cmatch: coarse operators that are not positive", "[cmatch]")
       CAPTURE(backend.name, precision);
       /* Pairs [2 -1; -1 2]; in two of them -3 stands in the place of -1, and the pair's row of the next level sums to -2. */
       Rows rows(100);
-      for (PetscInt row = 0; row < 100; row++)
+      for (LocalInt row = 0; row < 100; row++)
         rows[row] = {{row, 2.}, {row % 2 ? row - 1 : row + 1, row / 2 == 17 || row / 2 == 40 ? -3. : -1.}};
       CMATCHParams params         = Precision(precision, 20);
       params.smoothed_prolongator = PETSC_FALSE;
@@ -2639,9 +2639,9 @@ TEST_CASE("cmatch: every end of the coarsening", "[cmatch]")
     HostMatrix                          A;
     std::function<void(CMATCHParams *)> set;
     CMATCHEnd                           end;
-    PetscInt                            levels; /* 0: any number */
+    LocalInt                            levels; /* 0: any number */
     bool                                inverted;
-    PetscInt                            iterations;
+    LocalInt                            iterations;
   };
   const auto                as_is   = [](CMATCHParams *) { };
   const std::vector<Ending> endings = {
@@ -2724,7 +2724,7 @@ TEST_CASE("cmatch: residuals of zeros, with a number that is none, and at the en
         const Vector zero(A.n, 0.), r = RandomValues(A.n, 42), z = twin.Apply(r);
         for (double value : twin.Apply(zero)) REQUIRE(value == 0);
         for (double value : {kNaN, kInfinity, -kInfinity})
-          for (PetscInt row : {(PetscInt)0, A.n / 2, A.n - 1}) {
+          for (LocalInt row : {(LocalInt)0, A.n / 2, A.n - 1}) {
             Vector bad = r;
             bad[row]   = value;
             CHECK(!AllFinite(twin.Apply(bad)));
@@ -2797,8 +2797,8 @@ TEST_CASE("cmatch: every kernel, on small systems", "[cmatch][gpu][sanitizer]")
   const NamedMatrix grid = {"grid", Poisson(17, 15)}, hub = {"hub", Hub(100, 110)}, parts = {"parts", Parts(200)},
                     isolated = {"isolated", Diagonal(Vector(50, 2.))}, arrow = {"arrow", Arrow(2100)};
   NamedMatrix stay = {"columns stay", Poisson(7, 8)};
-  for (PetscInt row = 0; row < stay.A.n; row += 7)
-    for (PetscInt k = stay.A.i[row]; k < stay.A.i[row + 1]; k++)
+  for (LocalInt row = 0; row < stay.A.n; row += 7)
+    for (LocalInt k = stay.A.i[row]; k < stay.A.i[row + 1]; k++)
       if (stay.A.j[k] != row) stay.A.a[k] = 0;
   for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
     for (const NamedMatrix &m : {grid, parts, isolated, arrow}) compare(m, Precision(precision, 10), {});
@@ -2806,7 +2806,7 @@ TEST_CASE("cmatch: every kernel, on small systems", "[cmatch][gpu][sanitizer]")
     compare(hub, Precision(precision, 40), {});
     compare(grid, Precision(precision, 10), AnyNearNull(grid.A.n, 45));
     for (const NamedParams &variant : CycleVariants(precision, 4)) compare(grid, variant.params, {});
-    for (PetscInt row : {1, 8, 32}) {
+    for (LocalInt row : {1, 8, 32}) {
       CMATCHParams params    = Precision(precision, 10);
       params.prolongator_row = row;
       compare(grid, params, {});
@@ -2825,7 +2825,7 @@ TEST_CASE("cmatch: the kernels of large levels", "[cmatch][gpu][sanitizer]")
   NEEDS_DEVICE();
   CMATCHParams params = Precision(FINEPC_SINGLE);
   params.max_levels   = 2;
-  CompareTwice({"chain", Tree(140000, [](PetscInt row) { return row - 1; })}, params, {});
+  CompareTwice({"chain", Tree(140000, [](LocalInt row) { return row - 1; })}, params, {});
 }
 
 TEST_CASE("cmatch: twins, every option of the set-up", "[cmatch][gpu]")
@@ -2866,13 +2866,13 @@ TEST_CASE("cmatch: twins, every option of the set-up", "[cmatch][gpu]")
 TEST_CASE("cmatch: twins of long chains and trees", "[cmatch][gpu]")
 {
   NEEDS_DEVICE();
-  const auto before = [](PetscInt row) { return row - 1; };
+  const auto before = [](LocalInt row) { return row - 1; };
   for (const NamedMatrix &m : {NamedMatrix{"chain", Tree(14250, before)}, NamedMatrix{"longer chain", Tree(60001, before)},
                                NamedMatrix{"uneven chain", GrowingChain(14250)}, NamedMatrix{"comb", Comb(15592, 1)},
                                NamedMatrix{"comb of long teeth", Comb(30000, 7)}, NamedMatrix{"tree", RandomTree(30000, 53)},
                                NamedMatrix{"larger tree", RandomTree(70000, 54)}, NamedMatrix{"parts", Parts(40000)}})
     for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
-      for (PetscInt sweeps : {1, 2, 3}) {
+      for (LocalInt sweeps : {1, 2, 3}) {
         CAPTURE(m.name, precision, sweeps);
         CMATCHParams params = Precision(precision);
         params.sweeps       = sweeps;

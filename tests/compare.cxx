@@ -35,7 +35,7 @@ public:
   PetscReal *d;
   FSAIStats  stats = {};
 
-  Output(PetscInt first, PetscInt n, PetscMemType where) : first_(first), n_(n), where_(where)
+  Output(LocalInt first, LocalInt n, PetscMemType where) : first_(first), n_(n), where_(where)
   {
     PoisonMemory(where, (size_t)1 << 22);
     d = Copy(std::vector<PetscReal>(n - first, kNaN), where);
@@ -51,8 +51,8 @@ public:
   void SetPattern(const HostFactor &pattern, FinePCPrecision precision)
   {
     MUST(CSRCreate(n_ - first_, n_, pattern.nnz(), precision, where_, &G));
-    MUST(ArrayCopy(G.i, pattern.i.data(), pattern.i.size() * sizeof(PetscInt), where_, PETSC_MEMTYPE_HOST));
-    MUST(ArrayCopy(G.j, pattern.j.data(), pattern.j.size() * sizeof(PetscInt), where_, PETSC_MEMTYPE_HOST));
+    MUST(ArrayCopy(G.i, pattern.i.data(), pattern.i.size() * sizeof(LocalInt), where_, PETSC_MEMTYPE_HOST));
+    MUST(ArrayCopy(G.j, pattern.j.data(), pattern.j.size() * sizeof(LocalInt), where_, PETSC_MEMTYPE_HOST));
     ForgetValues();
   }
 
@@ -65,7 +65,7 @@ public:
 
   HostFactor OnHost(FinePCPrecision precision) const
   {
-    const PetscInt rows = n_ - first_;
+    const LocalInt rows = n_ - first_;
     HostFactor     result;
     result.stats = stats;
     if (stats.failure) return result;
@@ -75,8 +75,8 @@ public:
     REQUIRE(G.where == where_);
     result.first = first_;
     result.rows  = rows;
-    result.i     = CopyBack<PetscInt>(G.i, rows + 1, where_);
-    result.j     = CopyBack<PetscInt>(G.j, G.nnz, where_);
+    result.i     = CopyBack<LocalInt>(G.i, rows + 1, where_);
+    result.j     = CopyBack<LocalInt>(G.j, G.nnz, where_);
     result.d     = CopyBack<double>(d, rows, where_);
     REQUIRE(result.i.front() == 0);
     REQUIRE(result.i.back() == G.nnz);
@@ -85,8 +85,8 @@ public:
       result.a.assign(single.begin(), single.end());
     } else result.a = CopyBack<double>(G.a, G.nnz, where_);
     bool ascending = true, finite = true;
-    for (PetscInt row = 0; row < rows; row++)
-      for (PetscInt k = result.i[row]; k < result.i[row + 1]; k++)
+    for (LocalInt row = 0; row < rows; row++)
+      for (LocalInt k = result.i[row]; k < result.i[row + 1]; k++)
         ascending = ascending && result.j[k] < first_ + row && (k == result.i[row] || result.j[k - 1] < result.j[k]);
     for (double value : result.a) finite = finite && std::isfinite(value);
     for (double value : result.d) finite = finite && std::isfinite(value) && value > 0;
@@ -96,7 +96,7 @@ public:
   }
 
 private:
-  PetscInt     first_, n_;
+  LocalInt     first_, n_;
   PetscMemType where_;
 };
 
@@ -115,7 +115,7 @@ std::vector<Named> SmallMatrices()
   };
 }
 
-HostFactor ComputeFactor(const HostMatrix &A, const AFSAIParams &params, PetscMemType where, PetscInt first, const HostFactor *keep)
+HostFactor ComputeFactor(const HostMatrix &A, const AFSAIParams &params, PetscMemType where, LocalInt first, const HostFactor *keep)
 {
   const CSRCopy copy(A, where);
   Output        out(first, A.n, where);
@@ -170,9 +170,9 @@ HostMatrix PatternOf(const HostFactor &F)
   return S;
 }
 
-std::set<PetscInt> RowPattern(const HostFactor &F, PetscInt row)
+std::set<LocalInt> RowPattern(const HostFactor &F, LocalInt row)
 {
-  return std::set<PetscInt>(F.j.begin() + F.i[row], F.j.begin() + F.i[row + 1]);
+  return std::set<LocalInt>(F.j.begin() + F.i[row], F.j.begin() + F.i[row + 1]);
 }
 
 bool SamePattern(const HostFactor &F, const HostFactor &G)
@@ -193,7 +193,7 @@ bool SameBits(const HostFactor &F, const HostFactor &G)
 bool IsDiagonal(const HostFactor &F, const HostMatrix &A)
 {
   bool same = F.j.empty();
-  for (PetscInt row = 0; row < F.rows; row++) same = same && F.d[row] == 1 / A.At(F.first + row, F.first + row);
+  for (LocalInt row = 0; row < F.rows; row++) same = same && F.d[row] == 1 / A.At(F.first + row, F.first + row);
   return same;
 }
 
@@ -204,21 +204,21 @@ DiagonalError ErrorOfDiagonal(const HostMatrix &A, const HostFactor &F, FinePCPr
   std::vector<long double> g(A.n, 0);
   DiagonalError            error;
 
-  for (PetscInt row = 0; row < F.rows; row++) {
-    const PetscInt i = F.first + row;
+  for (LocalInt row = 0; row < F.rows; row++) {
+    const LocalInt i = F.first + row;
     g[i]             = 1;
-    for (PetscInt k = F.i[row]; k < F.i[row + 1]; k++) g[F.j[k]] = F.a[k];
+    for (LocalInt k = F.i[row]; k < F.i[row + 1]; k++) g[F.j[k]] = F.a[k];
     long double sum = 0, magnitude = 0;
-    const auto  add = [&](PetscInt p) {
-      for (PetscInt k = A.i[p]; k < A.i[p + 1]; k++) {
+    const auto  add = [&](LocalInt p) {
+      for (LocalInt k = A.i[p]; k < A.i[p + 1]; k++) {
         const long double term = g[p] * A.a[k] * g[A.j[k]];
         sum += term;
         magnitude += std::fabs(term);
       }
     };
     add(i);
-    for (PetscInt k = F.i[row]; k < F.i[row + 1]; k++) add(F.j[k]);
-    for (PetscInt k = F.i[row]; k < F.i[row + 1]; k++) g[F.j[k]] = 0;
+    for (LocalInt k = F.i[row]; k < F.i[row + 1]; k++) add(F.j[k]);
+    for (LocalInt k = F.i[row]; k < F.i[row + 1]; k++) g[F.j[k]] = 0;
     g[i] = 0;
 
     const double off   = (double)std::fabs(sum * F.d[row] - 1);
@@ -231,22 +231,22 @@ DiagonalError ErrorOfDiagonal(const HostMatrix &A, const HostFactor &F, FinePCPr
 
 double ErrorOfInverse(const HostMatrix &A, const HostFactor &F)
 {
-  const PetscInt           n = A.n;
+  const LocalInt           n = A.n;
   std::vector<long double> G(n * n, 0), GA(n * n, 0);
   double                   worst = 0;
 
-  for (PetscInt row = 0; row < n; row++) {
+  for (LocalInt row = 0; row < n; row++) {
     const long double scale = std::sqrt((long double)F.d[row]);
     G[row * n + row]        = scale;
-    for (PetscInt k = F.i[row]; k < F.i[row + 1]; k++) G[row * n + F.j[k]] = scale * F.a[k];
+    for (LocalInt k = F.i[row]; k < F.i[row + 1]; k++) G[row * n + F.j[k]] = scale * F.a[k];
   }
-  for (PetscInt row = 0; row < n; row++)
-    for (PetscInt p = 0; p <= row; p++)
-      for (PetscInt k = A.i[p]; k < A.i[p + 1]; k++) GA[row * n + A.j[k]] += G[row * n + p] * A.a[k];
-  for (PetscInt row = 0; row < n; row++)
-    for (PetscInt column = 0; column < n; column++) {
+  for (LocalInt row = 0; row < n; row++)
+    for (LocalInt p = 0; p <= row; p++)
+      for (LocalInt k = A.i[p]; k < A.i[p + 1]; k++) GA[row * n + A.j[k]] += G[row * n + p] * A.a[k];
+  for (LocalInt row = 0; row < n; row++)
+    for (LocalInt column = 0; column < n; column++) {
       long double sum = row == column ? -1 : 0;
-      for (PetscInt p = 0; p <= column; p++) sum += GA[row * n + p] * G[column * n + p];
+      for (LocalInt p = 0; p <= column; p++) sum += GA[row * n + p] * G[column * n + p];
       worst = std::max(worst, (double)std::fabs(sum));
     }
   return worst;
@@ -256,14 +256,14 @@ namespace
 {
 
 /* Column positions by bisection. */
-long double Entry(const HostMatrix &A, PetscInt row, PetscInt column)
+long double Entry(const HostMatrix &A, LocalInt row, LocalInt column)
 {
   const auto begin = A.j.begin() + A.i[row], end = A.j.begin() + A.i[row + 1], at = std::lower_bound(begin, end, column);
   return at != end && *at == column ? A.a[at - A.j.begin()] : 0;
 }
 
 /* A[P, P] g = -A[P, i] by Gaussian elimination without pivoting, which an SPD matrix allows. */
-std::vector<long double> SolveRow(const HostMatrix &A, const std::vector<PetscInt> &P, PetscInt i)
+std::vector<long double> SolveRow(const HostMatrix &A, const std::vector<LocalInt> &P, LocalInt i)
 {
   const size_t             k = P.size();
   std::vector<long double> M(k * k), g(k);
@@ -284,7 +284,7 @@ std::vector<long double> SolveRow(const HostMatrix &A, const std::vector<PetscIn
   return g;
 }
 
-long double Psi(const HostMatrix &A, const std::vector<PetscInt> &P, const std::vector<long double> &g, PetscInt i)
+long double Psi(const HostMatrix &A, const std::vector<LocalInt> &P, const std::vector<long double> &g, LocalInt i)
 {
   long double psi = Entry(A, i, i);
   for (size_t r = 0; r < P.size(); r++) {
@@ -294,7 +294,7 @@ long double Psi(const HostMatrix &A, const std::vector<PetscInt> &P, const std::
   return psi;
 }
 
-ReferenceRow MakeReferenceRow(const HostMatrix &A, PetscInt i, std::vector<PetscInt> P, bool tie)
+ReferenceRow MakeReferenceRow(const HostMatrix &A, LocalInt i, std::vector<LocalInt> P, bool tie)
 {
   ReferenceRow row;
   std::sort(P.begin(), P.end());
@@ -308,7 +308,7 @@ ReferenceRow MakeReferenceRow(const HostMatrix &A, PetscInt i, std::vector<Petsc
 
 /* The row on P, then the postfilter. */
 template <typename Params>
-ReferenceRow FinishReferenceRow(const HostMatrix &A, PetscInt i, const std::vector<PetscInt> &P, const Params &params, bool tie)
+ReferenceRow FinishReferenceRow(const HostMatrix &A, LocalInt i, const std::vector<LocalInt> &P, const Params &params, bool tie)
 {
   const ReferenceRow all = MakeReferenceRow(A, i, P, tie);
   if (params.postfilter == 0) return all;
@@ -320,7 +320,7 @@ ReferenceRow FinishReferenceRow(const HostMatrix &A, PetscInt i, const std::vect
   row.tie = tie;
   for (size_t p = 0; p < all.j.size(); p++) {
     const long double over = std::fabs(all.a[p]) - params.postfilter * norm;
-    if (std::fabs(over) <= 16 * RowTolerance(params.setup_precision, (PetscInt)all.j.size(), kLambdaMin) * norm) row.tie = true;
+    if (std::fabs(over) <= 16 * RowTolerance(params.setup_precision, (LocalInt)all.j.size(), kLambdaMin) * norm) row.tie = true;
     if (over <= 0) continue;
     row.j.push_back(all.j[p]);
     row.a.push_back(all.a[p]);
@@ -332,43 +332,43 @@ ReferenceRow FinishReferenceRow(const HostMatrix &A, PetscInt i, const std::vect
 
 } // namespace
 
-ReferenceRow ComputeReferenceRow(const HostMatrix &A, PetscInt i, const std::vector<PetscInt> &pattern)
+ReferenceRow ComputeReferenceRow(const HostMatrix &A, LocalInt i, const std::vector<LocalInt> &pattern)
 {
   return MakeReferenceRow(A, i, pattern, false);
 }
 
-ReferenceRow ComputeReferenceRow(const HostMatrix &A, PetscInt i, const AFSAIParams &params)
+ReferenceRow ComputeReferenceRow(const HostMatrix &A, LocalInt i, const AFSAIParams &params)
 {
-  std::vector<PetscInt> P;
+  std::vector<LocalInt> P;
   bool                  tie = false;
 
   const auto candidates = [&] {
-    std::set<PetscInt> found;
-    const auto         look = [&](PetscInt row) {
-      for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
-        const PetscInt j = A.j[k];
+    std::set<LocalInt> found;
+    const auto         look = [&](LocalInt row) {
+      for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) {
+        const LocalInt j = A.j[k];
         if (j < i && std::fabs(A.a[k]) > params.prefilter * std::sqrt(Entry(A, row, row) * Entry(A, j, j))) found.insert(j);
       }
     };
     look(i);
-    for (PetscInt p : P) look(p);
-    for (PetscInt p : P) found.erase(p);
+    for (LocalInt p : P) look(p);
+    for (LocalInt p : P) found.erase(p);
     return found;
   };
 
-  for (PetscInt p = 0; p < params.initial_power; p++)
-    for (PetscInt j : candidates()) P.push_back(j);
+  for (LocalInt p = 0; p < params.initial_power; p++)
+    for (LocalInt j : candidates()) P.push_back(j);
   std::vector<long double> g     = SolveRow(A, P, i);
   long double              psi   = Psi(A, P, g, i);
   const long double        psi_0 = psi;
-  for (PetscInt step = 0; step < params.max_steps; step++) {
+  for (LocalInt step = 0; step < params.max_steps; step++) {
     struct Rank {
       long double gradient, rounding;
-      PetscInt    j;
+      LocalInt    j;
     };
     std::vector<Rank> ranks;
-    const double      tolerance = RowTolerance(params.setup_precision, (PetscInt)P.size() + 8, kLambdaMin);
-    for (PetscInt j : candidates()) {
+    const double      tolerance = RowTolerance(params.setup_precision, (LocalInt)P.size() + 8, kLambdaMin);
+    for (LocalInt j : candidates()) {
       long double sum = Entry(A, i, j), magnitude = std::fabs(sum);
       for (size_t p = 0; p < P.size(); p++) {
         sum += Entry(A, j, P[p]) * g[p];
@@ -396,37 +396,37 @@ ReferenceRow ComputeReferenceRow(const HostMatrix &A, PetscInt i, const AFSAIPar
   return FinishReferenceRow(A, i, P, params, tie);
 }
 
-std::set<PetscInt> ReferencePattern(const HostMatrix &A, PetscInt i, const SFSAIParams &params, bool *tie)
+std::set<LocalInt> ReferencePattern(const HostMatrix &A, LocalInt i, const SFSAIParams &params, bool *tie)
 {
-  const auto magnitude = [&](PetscInt row, PetscInt k) -> long double {
+  const auto magnitude = [&](LocalInt row, LocalInt k) -> long double {
     return A.j[k] == row ? 1 : std::fabs(A.a[k]) / std::sqrt((long double)A.At(row, row) * A.At(A.j[k], A.j[k]));
   };
-  const auto kept = [&](PetscInt row, PetscInt k) {
+  const auto kept = [&](LocalInt row, LocalInt k) {
     return A.j[k] == row || params.prefilter == 0 || magnitude(row, k) > params.prefilter;
   };
 
-  std::set<PetscInt> B        = {i}, before;
-  PetscInt           products = 0;
+  std::set<LocalInt> B        = {i}, before;
+  LocalInt           products = 0;
   for (; products < params.power && B != before; products++) {
     before = B;
-    for (PetscInt row : before)
-      for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+    for (LocalInt row : before)
+      for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++)
         if (A.j[k] < i && kept(row, k)) B.insert(A.j[k]);
   }
   *tie = false;
-  if (!params.max_row || (PetscInt)B.size() <= params.max_row) return B;
+  if (!params.max_row || (LocalInt)B.size() <= params.max_row) return B;
 
   std::vector<long double> w(A.n, 0);
   w[i] = 1;
-  for (PetscInt p = 0; p < products; p++) { /* push form, A being symmetric */
+  for (LocalInt p = 0; p < products; p++) { /* push form, A being symmetric */
     std::vector<long double> next(A.n, 0);
-    for (PetscInt s : B)
-      for (PetscInt k = A.i[s]; k < A.i[s + 1]; k++)
+    for (LocalInt s : B)
+      for (LocalInt k = A.i[s]; k < A.i[s + 1]; k++)
         if (B.count(A.j[k]) && kept(s, k)) next[A.j[k]] += magnitude(s, k) * w[s];
     w = next;
   }
-  std::vector<PetscInt> ranked(B.begin(), std::prev(B.end()));
-  std::stable_sort(ranked.begin(), ranked.end(), [&](PetscInt c, PetscInt s) { return w[c] > w[s]; });
+  std::vector<LocalInt> ranked(B.begin(), std::prev(B.end()));
+  std::stable_sort(ranked.begin(), ranked.end(), [&](LocalInt c, LocalInt s) { return w[c] > w[s]; });
   const size_t count = params.max_row - 1;
   *tie               = count > 0 && w[ranked[count - 1]] - w[ranked[count]] <= 1e-13L * w[ranked[count - 1]];
   B                  = {i};
@@ -434,19 +434,19 @@ std::set<PetscInt> ReferencePattern(const HostMatrix &A, PetscInt i, const SFSAI
   return B;
 }
 
-ReferenceRow ComputeReferenceRow(const HostMatrix &A, PetscInt i, const SFSAIParams &params)
+ReferenceRow ComputeReferenceRow(const HostMatrix &A, LocalInt i, const SFSAIParams &params)
 {
   bool               tie;
-  std::set<PetscInt> P = ReferencePattern(A, i, params, &tie);
+  std::set<LocalInt> P = ReferencePattern(A, i, params, &tie);
   P.erase(i);
-  return FinishReferenceRow(A, i, std::vector<PetscInt>(P.begin(), P.end()), params, tie);
+  return FinishReferenceRow(A, i, std::vector<LocalInt>(P.begin(), P.end()), params, tie);
 }
 
-HostMatrix BadPairs(PetscInt blocks, double c)
+HostMatrix BadPairs(LocalInt blocks, double c)
 {
-  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows;
-  for (PetscInt b = 0; b < blocks; b++) {
-    const PetscInt row = 3 * b;
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows;
+  for (LocalInt b = 0; b < blocks; b++) {
+    const LocalInt row = 3 * b;
     rows.push_back({{row, 1.}, {row + 1, c}});
     rows.push_back({{row, c}, {row + 1, 1.}});
     rows.push_back({{row + 2, 3.}});
@@ -466,12 +466,12 @@ HostMatrix UsableMatrix()
 void CheckUnusableMatrices(const std::function<FSAIStats(const HostMatrix &)> &compute)
 {
   const double inf   = std::numeric_limits<double>::infinity();
-  const auto   check = [&](PetscInt row, PetscInt column, PetscScalar value, FSAIFailure expected) {
+  const auto   check = [&](LocalInt row, LocalInt column, PetscScalar value, FSAIFailure expected) {
     CAPTURE(row, column, value);
     HostMatrix A = UsableMatrix();
-    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++)
       if (A.j[k] == column) A.a[k] = value;
-    for (PetscInt k = A.i[998]; k < A.i[999]; k++)
+    for (LocalInt k = A.i[998]; k < A.i[999]; k++)
       if (A.j[k] == 998) A.a[k] = -1; /* another bad row, which is not the first */
     const FSAIStats stats = compute(A);
     CHECK(stats.failure == expected);
@@ -490,7 +490,7 @@ void CheckUnusableMatrices(const std::function<FSAIStats(const HostMatrix &)> &c
   const auto at      = std::find(missing.j.begin() + missing.i[70], missing.j.begin() + missing.i[71], 70) - missing.j.begin();
   missing.j.erase(missing.j.begin() + at);
   missing.a.erase(missing.a.begin() + at);
-  for (PetscInt row = 70; row < missing.n; row++) missing.i[row + 1]--;
+  for (LocalInt row = 70; row < missing.n; row++) missing.i[row + 1]--;
   const FSAIStats stats = compute(missing);
   CHECK(stats.failure == FSAI_DIAGONAL_MISSING);
   CHECK(stats.failure_row == 70);
@@ -500,7 +500,7 @@ namespace
 {
 
 /* A row of a factor, as a reference row is given. */
-ReferenceRow RowOf(const HostFactor &F, PetscInt row)
+ReferenceRow RowOf(const HostFactor &F, LocalInt row)
 {
   ReferenceRow result;
   result.j.assign(F.j.begin() + F.i[row], F.j.begin() + F.i[row + 1]);
@@ -511,7 +511,7 @@ ReferenceRow RowOf(const HostFactor &F, PetscInt row)
 }
 
 /* Largest difference of two rows of the same pattern, relative to the row's norm, both with A scaled to unit diagonal. */
-double RowDifference(const HostMatrix &A, PetscInt i, const ReferenceRow &x, const ReferenceRow &y)
+double RowDifference(const HostMatrix &A, LocalInt i, const ReferenceRow &x, const ReferenceRow &y)
 {
   double worst = 0, norm = 1;
   for (size_t k = 0; k < x.j.size(); k++) {
@@ -529,23 +529,23 @@ double PsiDifference(const ReferenceRow &x, const ReferenceRow &y)
 }
 
 struct Comparison {
-  PetscInt different_patterns = 0, without_tie = 0;
+  LocalInt different_patterns = 0, without_tie = 0;
   double   worst = 0, worst_psi = 0; /* relative to the tolerance */
 
   template <typename Params>
-  void Add(const HostMatrix &A, PetscInt i, const ReferenceRow &x, const ReferenceRow &y, const Params &params, double lambda_min)
+  void Add(const HostMatrix &A, LocalInt i, const ReferenceRow &x, const ReferenceRow &y, const Params &params, double lambda_min)
   {
     if (x.j != y.j) {
       different_patterns++;
       if (!ComputeReferenceRow(A, i, params).tie) without_tie++;
       return;
     }
-    const PetscInt k         = (PetscInt)x.j.size();
+    const LocalInt k         = (LocalInt)x.j.size();
     const double   tolerance = std::max(RowTolerance(params.setup_precision, k, lambda_min), 2 * Unit(params.factor_precision));
     worst                    = std::max(worst, RowDifference(A, i, x, y) / tolerance);
     worst_psi                = std::max(worst_psi, PsiDifference(x, y) / tolerance);
   }
-  PetscInt Check() const
+  LocalInt Check() const
   {
     CHECK(without_tie == 0);
     CHECK(worst <= 1);
@@ -557,11 +557,11 @@ struct Comparison {
 } // namespace
 
 template <typename Params>
-PetscInt CheckAgainstReference(const HostMatrix &A, const HostFactor &F, const Params &params, double lambda_min)
+LocalInt CheckAgainstReference(const HostMatrix &A, const HostFactor &F, const Params &params, double lambda_min)
 {
   Comparison comparison;
-  for (PetscInt row = 0; row < F.rows; row++) {
-    const PetscInt i = F.first + row;
+  for (LocalInt row = 0; row < F.rows; row++) {
+    const LocalInt i = F.first + row;
     comparison.Add(A, i, RowOf(F, row), ComputeReferenceRow(A, i, params), params, lambda_min);
   }
   return comparison.Check();
@@ -571,7 +571,7 @@ template <typename Params>
 void CheckValues(const HostMatrix &A, const HostFactor &F, const Params &params, double lambda_min)
 {
   Comparison comparison;
-  for (PetscInt row = 0; row < F.rows; row++) {
+  for (LocalInt row = 0; row < F.rows; row++) {
     const ReferenceRow mine = RowOf(F, row);
     comparison.Add(A, F.first + row, mine, ComputeReferenceRow(A, F.first + row, mine.j), params, lambda_min);
   }
@@ -579,18 +579,18 @@ void CheckValues(const HostMatrix &A, const HostFactor &F, const Params &params,
 }
 
 template <typename Params>
-PetscInt CheckTwins(const HostMatrix &A, const HostFactor &host, const HostFactor &device, const Params &params, double lambda_min)
+LocalInt CheckTwins(const HostMatrix &A, const HostFactor &host, const HostFactor &device, const Params &params, double lambda_min)
 {
   Comparison comparison;
   REQUIRE(host.rows == device.rows);
-  for (PetscInt row = 0; row < host.rows; row++)
+  for (LocalInt row = 0; row < host.rows; row++)
     comparison.Add(A, host.first + row, RowOf(host, row), RowOf(device, row), params, lambda_min);
   return comparison.Check();
 }
 
-template PetscInt CheckAgainstReference(const HostMatrix &, const HostFactor &, const AFSAIParams &, double);
-template PetscInt CheckAgainstReference(const HostMatrix &, const HostFactor &, const SFSAIParams &, double);
+template LocalInt CheckAgainstReference(const HostMatrix &, const HostFactor &, const AFSAIParams &, double);
+template LocalInt CheckAgainstReference(const HostMatrix &, const HostFactor &, const SFSAIParams &, double);
 template void     CheckValues(const HostMatrix &, const HostFactor &, const AFSAIParams &, double);
 template void     CheckValues(const HostMatrix &, const HostFactor &, const SFSAIParams &, double);
-template PetscInt CheckTwins(const HostMatrix &, const HostFactor &, const HostFactor &, const AFSAIParams &, double);
-template PetscInt CheckTwins(const HostMatrix &, const HostFactor &, const HostFactor &, const SFSAIParams &, double);
+template LocalInt CheckTwins(const HostMatrix &, const HostFactor &, const HostFactor &, const AFSAIParams &, double);
+template LocalInt CheckTwins(const HostMatrix &, const HostFactor &, const HostFactor &, const SFSAIParams &, double);

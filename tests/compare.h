@@ -35,17 +35,17 @@ std::vector<Named> SmallMatrices();
 
 /* Rows first .. of G~ without its diagonal, and d, of M^{-1} = G~^T D G~. */
 struct HostFactor {
-  PetscInt              first = 0, rows = 0;
-  std::vector<PetscInt> i, j;
+  LocalInt              first = 0, rows = 0;
+  std::vector<LocalInt> i, j;
   std::vector<double>   a, d;
   FSAIStats             stats;
 
-  PetscInt nnz() const { return (PetscInt)j.size(); }
-  PetscInt Length(PetscInt row) const { return i[row + 1] - i[row]; }
+  LocalInt nnz() const { return (LocalInt)j.size(); }
+  LocalInt Length(LocalInt row) const { return i[row + 1] - i[row]; }
 };
 
 /* AFSAIComputeFactor_Host or _CUDA; with keep, on that pattern. Output arrays are full of NaN before. */
-HostFactor ComputeFactor(const HostMatrix &, const AFSAIParams &, PetscMemType, PetscInt first = 0,
+HostFactor ComputeFactor(const HostMatrix &, const AFSAIParams &, PetscMemType, LocalInt first = 0,
                          const HostFactor *keep = nullptr);
 
 /*
@@ -57,7 +57,7 @@ HostFactor ComputeFactor(const HostMatrix &A, const SFSAIParams &, PetscMemType,
 
 /* The pattern of a factor as a matrix that has no values, only NaN. */
 HostMatrix         PatternOf(const HostFactor &);
-std::set<PetscInt> RowPattern(const HostFactor &, PetscInt row);
+std::set<LocalInt> RowPattern(const HostFactor &, LocalInt row);
 
 bool SamePattern(const HostFactor &, const HostFactor &);
 bool SameBits(const HostFactor &, const HostFactor &);
@@ -90,34 +90,34 @@ double ErrorOfInverse(const HostMatrix &, const HostFactor &);
    some decision on the way was so close that rounding may turn it.
 */
 struct ReferenceRow {
-  std::vector<PetscInt> j;
+  std::vector<LocalInt> j;
   std::vector<double>   a;   /* G~ */
   double                psi; /* g~ A g~^T */
   bool                  tie;
 };
-ReferenceRow ComputeReferenceRow(const HostMatrix &, PetscInt i, const AFSAIParams &);
-ReferenceRow ComputeReferenceRow(const HostMatrix &, PetscInt i, const SFSAIParams &);
-ReferenceRow ComputeReferenceRow(const HostMatrix &, PetscInt i, const std::vector<PetscInt> &pattern);
+ReferenceRow ComputeReferenceRow(const HostMatrix &, LocalInt i, const AFSAIParams &);
+ReferenceRow ComputeReferenceRow(const HostMatrix &, LocalInt i, const SFSAIParams &);
+ReferenceRow ComputeReferenceRow(const HostMatrix &, LocalInt i, const std::vector<LocalInt> &pattern);
 
 /*
    Bound on the error of a row of |P| = k entries, relative to its norm with A scaled to unit diagonal: a backward stable solve
    with a matrix whose eigenvalues lie between lambda_min and 2.
 */
-inline double RowTolerance(FinePCPrecision precision, PetscInt k, double lambda_min)
+inline double RowTolerance(FinePCPrecision precision, LocalInt k, double lambda_min)
 {
   return 8 * (k + 1) * Unit(precision) * 2 / lambda_min;
 }
 constexpr double kLambdaMin = kDominance / (1 + kDominance); /* of the random matrices */
 
 /* The columns of row i of B_k, i among them, capped as max_row says; `tie` where two weights at the cut are equal to rounding. */
-std::set<PetscInt> ReferencePattern(const HostMatrix &, PetscInt i, const SFSAIParams &, bool *tie);
+std::set<LocalInt> ReferencePattern(const HostMatrix &, LocalInt i, const SFSAIParams &, bool *tie);
 
 /*
    For bad pivots: blocks of [1 c; c 1], which has psi_1 = 1 - c^2, and a third row that is fine; these are coupled with the
    block before. c = 1 - 1e-6 is under the smallest pivot of single precision only, c = 1 - 1e-15 under that of double, and
    c = 2 is indefinite.
 */
-HostMatrix BadPairs(PetscInt blocks, double c);
+HostMatrix BadPairs(LocalInt blocks, double c);
 
 /* Assert that matrices that cannot be preconditioned, UsableMatrix() with one or two other entries, are named as such. */
 HostMatrix UsableMatrix();
@@ -125,10 +125,10 @@ void       CheckUnusableMatrices(const std::function<FSAIStats(const HostMatrix 
 
 /* Assert that all rows are the reference's, or differ where the reference met a tie; returns the number of those. */
 template <typename Params>
-PetscInt CheckAgainstReference(const HostMatrix &, const HostFactor &, const Params &, double lambda_min);
+LocalInt CheckAgainstReference(const HostMatrix &, const HostFactor &, const Params &, double lambda_min);
 /* Assert that all rows have the values that belong to the pattern they have. */
 template <typename Params>
 void CheckValues(const HostMatrix &, const HostFactor &, const Params &, double lambda_min);
 /* Assert that two twins agree in the same sense. */
 template <typename Params>
-PetscInt CheckTwins(const HostMatrix &, const HostFactor &host, const HostFactor &device, const Params &, double lambda_min);
+LocalInt CheckTwins(const HostMatrix &, const HostFactor &host, const HostFactor &device, const Params &, double lambda_min);

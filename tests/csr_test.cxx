@@ -12,25 +12,25 @@ namespace
 
 /* A CSR on the host with values exact in single precision, and its copy anywhere. */
 struct TestCSR {
-  PetscInt              rows, columns;
-  std::vector<PetscInt> i, j;
+  LocalInt              rows, columns;
+  std::vector<LocalInt> i, j;
   std::vector<double>   a;
 };
 
 /* Row lengths as given, distinct ascending columns. */
-TestCSR RandomCSR(PetscInt columns, const std::vector<PetscInt> &lengths, std::uint64_t seed)
+TestCSR RandomCSR(LocalInt columns, const std::vector<LocalInt> &lengths, std::uint64_t seed)
 {
   Random  random(seed);
-  TestCSR W{(PetscInt)lengths.size(), columns, {0}, {}, {}};
-  for (PetscInt length : lengths) {
-    PetscInt left = length;
-    for (PetscInt column = 0; column < columns && left > 0; column++) {
+  TestCSR W{(LocalInt)lengths.size(), columns, {0}, {}, {}};
+  for (LocalInt length : lengths) {
+    LocalInt left = length;
+    for (LocalInt column = 0; column < columns && left > 0; column++) {
       if ((double)left < random.Between(0, (double)(columns - column))) continue;
       W.j.push_back(column);
       W.a.push_back((float)random.Between(-1, 1));
       left--;
     }
-    W.i.push_back((PetscInt)W.j.size());
+    W.i.push_back((LocalInt)W.j.size());
   }
   return W;
 }
@@ -38,14 +38,14 @@ TestCSR RandomCSR(PetscInt columns, const std::vector<PetscInt> &lengths, std::u
 TestCSR TransposeOf(const TestCSR &W)
 {
   TestCSR Wt{W.columns, W.rows, {0}, {}, {}};
-  for (PetscInt column = 0; column < W.columns; column++) {
-    for (PetscInt row = 0; row < W.rows; row++)
-      for (PetscInt k = W.i[row]; k < W.i[row + 1]; k++)
+  for (LocalInt column = 0; column < W.columns; column++) {
+    for (LocalInt row = 0; row < W.rows; row++)
+      for (LocalInt k = W.i[row]; k < W.i[row + 1]; k++)
         if (W.j[k] == column) {
           Wt.j.push_back(row);
           Wt.a.push_back(W.a[k]);
         }
-    Wt.i.push_back((PetscInt)Wt.j.size());
+    Wt.i.push_back((LocalInt)Wt.j.size());
   }
   return Wt;
 }
@@ -60,9 +60,9 @@ void FillValues(const std::vector<double> &a, CSR &W)
 CSR Send(const TestCSR &W, FinePCPrecision precision, PetscMemType where)
 {
   CSR sent;
-  MUST(CSRCreate(W.rows, W.columns, (PetscInt)W.j.size(), precision, where, &sent));
-  MUST(ArrayCopy(sent.i, W.i.data(), W.i.size() * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
-  MUST(ArrayCopy(sent.j, W.j.data(), W.j.size() * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
+  MUST(CSRCreate(W.rows, W.columns, (LocalInt)W.j.size(), precision, where, &sent));
+  MUST(ArrayCopy(sent.i, W.i.data(), W.i.size() * sizeof(LocalInt), where, PETSC_MEMTYPE_HOST));
+  MUST(ArrayCopy(sent.j, W.j.data(), W.j.size() * sizeof(LocalInt), where, PETSC_MEMTYPE_HOST));
   FillValues(W.a, sent);
   return sent;
 }
@@ -73,11 +73,11 @@ void CheckSame(const CSR &W, const TestCSR &expected)
   MUST(CSRCopyToHost(&W, &host));
   REQUIRE(host.rows == expected.rows);
   REQUIRE(host.columns == expected.columns);
-  REQUIRE(host.nnz == (PetscInt)expected.j.size());
-  CHECK(std::vector<PetscInt>(host.i, host.i + host.rows + 1) == expected.i);
-  CHECK(std::vector<PetscInt>(host.j, host.j + host.nnz) == expected.j);
-  PetscInt wrong = 0;
-  for (PetscInt k = 0; k < host.nnz; k++)
+  REQUIRE(host.nnz == (LocalInt)expected.j.size());
+  CHECK(std::vector<LocalInt>(host.i, host.i + host.rows + 1) == expected.i);
+  CHECK(std::vector<LocalInt>(host.j, host.j + host.nnz) == expected.j);
+  LocalInt wrong = 0;
+  for (LocalInt k = 0; k < host.nnz; k++)
     wrong += (host.precision == FINEPC_SINGLE ? (double)((float *)host.a)[k] : ((double *)host.a)[k]) != expected.a[k];
   CHECK(wrong == 0);
   MUST(CSRDestroy(&host));
@@ -96,25 +96,25 @@ struct Shape {
 /* Every kind of row that a kernel may treat in its own way. */
 std::vector<Shape> Shapes()
 {
-  std::vector<PetscInt> mixed, waves;
-  for (PetscInt row = 0; row < 1000; row++) mixed.push_back(row % 17 == 0 ? 0 : row % 101 == 0 ? 200 : row % 9);
-  for (PetscInt row = 0; row < 400; row++) waves.push_back(row % 80);
+  std::vector<LocalInt> mixed, waves;
+  for (LocalInt row = 0; row < 1000; row++) mixed.push_back(row % 17 == 0 ? 0 : row % 101 == 0 ? 200 : row % 9);
+  for (LocalInt row = 0; row < 400; row++) waves.push_back(row % 80);
   return {
     {"no rows", RandomCSR(0, {}, 1)},
     {"one entry", RandomCSR(1, {1}, 2)},
-    {"rows, no entries", RandomCSR(5, std::vector<PetscInt>(5, 0), 3)},
-    {"31 rows", RandomCSR(31, std::vector<PetscInt>(31, 2), 4)},
-    {"32 rows", RandomCSR(32, std::vector<PetscInt>(32, 3), 5)},
-    {"33 rows", RandomCSR(33, std::vector<PetscInt>(33, 5), 6)},
+    {"rows, no entries", RandomCSR(5, std::vector<LocalInt>(5, 0), 3)},
+    {"31 rows", RandomCSR(31, std::vector<LocalInt>(31, 2), 4)},
+    {"32 rows", RandomCSR(32, std::vector<LocalInt>(32, 3), 5)},
+    {"33 rows", RandomCSR(33, std::vector<LocalInt>(33, 5), 6)},
     {"mixed, empty rows", RandomCSR(1000, mixed, 7)},
     {"up to 79 per row", RandomCSR(400, waves, 8)},
-    {"about 20 per row", RandomCSR(1000, std::vector<PetscInt>(1000, 20), 9)},
-    {"about 40 per row", RandomCSR(1000, std::vector<PetscInt>(1000, 40), 10)},
-    {"about 100 per row", RandomCSR(300, std::vector<PetscInt>(300, 100), 11)},
+    {"about 20 per row", RandomCSR(1000, std::vector<LocalInt>(1000, 20), 9)},
+    {"about 40 per row", RandomCSR(1000, std::vector<LocalInt>(1000, 40), 10)},
+    {"about 100 per row", RandomCSR(300, std::vector<LocalInt>(300, 100), 11)},
     {"one full row", RandomCSR(3000, {0, 3000, 1}, 12)},
     {"one full column", TransposeOf(RandomCSR(3000, {0, 3000, 1}, 12))},
-    {"wider than tall", RandomCSR(700, std::vector<PetscInt>(90, 7), 13)},
-    {"taller than wide", RandomCSR(90, std::vector<PetscInt>(700, 7), 14)},
+    {"wider than tall", RandomCSR(700, std::vector<LocalInt>(90, 7), 13)},
+    {"taller than wide", RandomCSR(90, std::vector<LocalInt>(700, 7), 14)},
   };
 }
 
@@ -151,18 +151,18 @@ TEST_CASE("multiply: sums in double, any number of right-hand sides", "[csr]")
   for (const Backend &backend : Backends())
     for (const Shape &shape : Shapes())
       for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
-        for (PetscInt columns : {1, 3, 4, 5, 9})
+        for (LocalInt columns : {1, 3, 4, 5, 9})
           for (bool unit : {false, true})
             for (bool scaled : {false, true}) {
               const TestCSR &T = shape.W;
               if (unit && T.rows != T.columns) continue;
               CAPTURE(backend.name, shape.name, FinePCPrecisions[precision], columns, unit, scaled);
-              const PetscInt      ldx = T.columns + 3, ldy = T.rows + 5;
+              const LocalInt      ldx = T.columns + 3, ldy = T.rows + 5;
               const double        nan = std::numeric_limits<double>::quiet_NaN();
               Random              random(42);
               std::vector<double> X(ldx * columns, nan), Y(ldy * columns, nan), d(T.rows);
-              for (PetscInt c = 0; c < columns; c++)
-                for (PetscInt k = 0; k < T.columns; k++) X[c * ldx + k] = random.Between(-1, 1);
+              for (LocalInt c = 0; c < columns; c++)
+                for (LocalInt k = 0; k < T.columns; k++) X[c * ldx + k] = random.Between(-1, 1);
               for (double &value : d) value = random.Between(0.5, 2);
 
               CSR   W      = Send(T, precision, backend.where);
@@ -178,12 +178,12 @@ TEST_CASE("multiply: sums in double, any number of right-hand sides", "[csr]")
                             (double *)Y_data, ldy));
               MUST(ArrayCopy(Y.data(), Y_data, Y.size() * sizeof(double), PETSC_MEMTYPE_HOST, backend.where));
 
-              PetscInt wrong = 0, touched = 0;
-              for (PetscInt c = 0; c < columns; c++) {
-                for (PetscInt row = 0; row < T.rows; row++) {
+              LocalInt wrong = 0, touched = 0;
+              for (LocalInt c = 0; c < columns; c++) {
+                for (LocalInt row = 0; row < T.rows; row++) {
                   const long double scale = scaled ? d[row] : 1;
                   long double       sum = unit ? X[c * ldx + row] : 0, magnitude = std::fabs(sum);
-                  for (PetscInt k = T.i[row]; k < T.i[row + 1]; k++) {
+                  for (LocalInt k = T.i[row]; k < T.i[row + 1]; k++) {
                     sum += (long double)T.a[k] * X[c * ldx + T.j[k]];
                     magnitude += std::fabs((long double)T.a[k] * X[c * ldx + T.j[k]]);
                   }
@@ -191,7 +191,7 @@ TEST_CASE("multiply: sums in double, any number of right-hand sides", "[csr]")
                   wrong +=
                     !(std::fabs(Y[c * ldy + row] - scale * sum) <= (T.i[row + 1] - T.i[row] + 4) * kUnitDouble * scale * magnitude);
                 }
-                for (PetscInt row = T.rows; row < ldy; row++) touched += !std::isnan(Y[c * ldy + row]);
+                for (LocalInt row = T.rows; row < ldy; row++) touched += !std::isnan(Y[c * ldy + row]);
               }
               CHECK(wrong == 0);
               CHECK(touched == 0);
@@ -207,8 +207,8 @@ static CSRSymmetry ReferenceSymmetry(const HostMatrix &A, std::vector<double> *v
 {
   CSRSymmetry s{};
   *values = A.a;
-  for (PetscInt row = 0; row < A.n; row++)
-    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
+  for (LocalInt row = 0; row < A.n; row++)
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) {
       const double a = A.a[k], other = A.At(A.j[k], row), noise = kSymmetryNoise * std::fabs(A.At(row, row));
       const double apart = std::fabs(a - other), larger = std::max(std::fabs(a), std::fabs(other));
       if (A.j[k] == row || !std::isfinite(apart) || !(apart > noise)) continue;
@@ -227,14 +227,14 @@ TEST_CASE("symmetry: what one row alone has, and what differs", "[csr]")
 {
   const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
   for (const Backend &backend : Backends())
-    for (PetscInt n : {0, 1, 2, 31, 32, 33, 1000})
+    for (LocalInt n : {0, 1, 2, 31, 32, 33, 1000})
       for (int kind = 0; kind < 4; kind++) {
         CAPTURE(backend.name, n, kind);
         Random                                                     random(17 * n + kind);
-        std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(n);
-        for (PetscInt row = 0; row < n; row++)
-          for (PetscInt column = 0; column < n; column++) {
-            const PetscInt far = std::abs(row - column);
+        std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(n);
+        for (LocalInt row = 0; row < n; row++)
+          for (LocalInt column = 0; column < n; column++) {
+            const LocalInt far = std::abs(row - column);
             if (far > 3 && (row * column + row + column) % 29) continue; /* a pattern that is symmetric as a whole */
             double value = far ? -1. / (1 + far) : 4;
             if (kind > 0 && far && row < column) {
@@ -281,7 +281,7 @@ TEST_CASE("copy to the host keeps precision and values", "[csr]")
 {
   for (const Backend &backend : Backends())
     for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
-      const TestCSR T = RandomCSR(50, std::vector<PetscInt>(40, 6), 21);
+      const TestCSR T = RandomCSR(50, std::vector<LocalInt>(40, 6), 21);
       CSR           W = Send(T, precision, backend.where);
       CheckSame(W, T);
       MUST(CSRDestroy(&W));
@@ -296,14 +296,14 @@ TEST_CASE("sparse matrices: every kernel, on small ones", "[csr][gpu][sanitizer]
 {
   NEEDS_DEVICE();
   const PetscMemType where = PETSC_MEMTYPE_CUDA;
-  for (PetscInt length : {1, 3, 9, 20, 40, 64})
+  for (LocalInt length : {1, 3, 9, 20, 40, 64})
     for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
       CAPTURE(length, FinePCPrecisions[precision]);
-      const TestCSR T = RandomCSR(70, std::vector<PetscInt>(70, length), 30 + length);
+      const TestCSR T = RandomCSR(70, std::vector<LocalInt>(70, length), 30 + length);
       CSR           W = Send(T, precision, where), Wt = {};
       for (PetscBool keep : {PETSC_FALSE, PETSC_TRUE}) MUST(CSRTranspose_CUDA(&W, keep, &Wt));
       CheckSame(Wt, TransposeOf(T));
-      for (PetscInt columns : {1, 5}) {
+      for (LocalInt columns : {1, 5}) {
         std::vector<double> X((size_t)70 * columns, 1.), Y(X.size(), std::nan(""));
         void               *x = nullptr, *y = nullptr;
         MUST(ArrayCreate(X.size() * sizeof(double), where, &x));
@@ -313,10 +313,10 @@ TEST_CASE("sparse matrices: every kernel, on small ones", "[csr][gpu][sanitizer]
         MUST(ArrayCopy(Y.data(), y, Y.size() * sizeof(double), PETSC_MEMTYPE_HOST, where));
         MUST(ArrayDestroy(where, &x));
         MUST(ArrayDestroy(where, &y));
-        PetscInt wrong = 0;
+        LocalInt wrong = 0;
         for (size_t k = 0; k < Y.size(); k++) {
           double sum = 0;
-          for (PetscInt e = T.i[k % 70]; e < T.i[k % 70 + 1]; e++) sum += T.a[e];
+          for (LocalInt e = T.i[k % 70]; e < T.i[k % 70 + 1]; e++) sum += T.a[e];
           wrong += !(std::fabs(Y[k] - sum) <= 1e-5 * length);
         }
         CHECK(wrong == 0);
@@ -326,8 +326,8 @@ TEST_CASE("sparse matrices: every kernel, on small ones", "[csr][gpu][sanitizer]
     }
 
   HostMatrix A = RandomGraph(100, 9, 31);
-  for (PetscInt row = 0; row < A.n; row++)
-    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+  for (LocalInt row = 0; row < A.n; row++)
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++)
       if (A.j[k] != row && (row % 10 == 7 || (A.j[k] > row && (row + A.j[k]) % 5 == 0)))
         A.a[k] = 0; /* row 7, 17, .. are isolated */
   const CSRCopy       host(A, PETSC_MEMTYPE_HOST), device(A, where);

@@ -39,14 +39,14 @@ int Rank()
 }
 
 /* How many of n rows each rank has. */
-using Share = std::function<PetscInt(PetscInt n, int rank, int size)>;
+using Share = std::function<LocalInt(LocalInt n, int rank, int size)>;
 
 struct Layout {
   const char *name;
   Share       share;
 };
 
-PetscInt Even(PetscInt n, int rank, int size)
+LocalInt Even(LocalInt n, int rank, int size)
 {
   return n / size + (rank < n % size);
 }
@@ -56,37 +56,36 @@ const std::vector<Layout> &Layouts()
   static const std::vector<Layout> layouts = {
     {"even", Even},
     {"last rank alone has most rows",
-     [](PetscInt n, int rank, int size) {
-       const PetscInt few = std::min<PetscInt>(3, n / size);
+     [](LocalInt n, int rank, int size) {
+       const LocalInt few = std::min<LocalInt>(3, n / size);
        return rank < size - 1 ? few : n - few * (size - 1);
      }},
-    {"first rank has none", [](PetscInt n, int rank, int size) { return size == 1 ? n
+    {"first rank has none", [](LocalInt n, int rank, int size) { return size == 1 ? n
                                                                         : rank    ? Even(n, rank - 1, size - 1)
                                                                                   : 0; }},
     {"last rank has none",
-     [](PetscInt n, int rank, int size) { return size == 1         ? n
+     [](LocalInt n, int rank, int size) { return size == 1         ? n
                                                  : rank < size - 1 ? Even(n, rank, size - 1)
                                                                    : 0; }},
-    {"one rank has all", [](PetscInt n, int rank, int size) { return rank == size / 2 ? n : 0; }},
+    {"one rank has all", [](LocalInt n, int rank, int size) { return rank == size / 2 ? n : 0; }},
   };
   return layouts;
 }
 
 MatObject Spread(const HostMatrix &A, MatType type, const Share &share)
 {
-  MatObject             mat;
-  PetscInt              begin, end;
-  std::vector<PetscInt> i;
+  MatObject mat;
+  PetscInt  begin, end;
 
-  const PetscInt rows = share(A.n, Rank(), Ranks());
+  const LocalInt mine = share(A.n, Rank(), Ranks());
   MUST(MatCreate(PETSC_COMM_WORLD, mat.put()));
-  MUST(MatSetSizes(mat, rows, rows, A.n, A.n));
+  MUST(MatSetSizes(mat, mine, mine, A.n, A.n));
   MUST(MatSetType(mat, type));
   MUST(MatSetUp(mat));
   MUST(MatGetOwnershipRange(mat, &begin, &end));
-  for (PetscInt row = begin; row <= end; row++) i.push_back(A.i[row] - A.i[begin]);
-  MUST(MatSeqAIJSetPreallocationCSR(mat, i.data(), A.j.data() + A.i[begin], A.a.data() + A.i[begin]));
-  MUST(MatMPIAIJSetPreallocationCSR(mat, i.data(), A.j.data() + A.i[begin], A.a.data() + A.i[begin]));
+  const PetscRows rows(A.i, A.j, begin, end);
+  MUST(MatSeqAIJSetPreallocationCSR(mat, rows.i.data(), rows.j.data(), A.a.data() + A.i[begin]));
+  MUST(MatMPIAIJSetPreallocationCSR(mat, rows.i.data(), rows.j.data(), A.a.data() + A.i[begin]));
   return mat;
 }
 
@@ -104,13 +103,13 @@ HostMatrix Gathered(Mat A)
   if (size > 1) MUST(MatCreateRedundantMatrix(A, size, PETSC_COMM_SELF, MAT_INITIAL_MATRIX, copy.put()));
   const Mat whole = size > 1 ? (Mat)copy : A;
   MUST(MatGetSize(whole, &rows, nullptr));
-  result.n = rows;
+  result.n = (LocalInt)rows;
   for (PetscInt row = 0; row < rows; row++) {
     MUST(MatGetRow(whole, row, &length, &columns, &values));
     result.j.insert(result.j.end(), columns, columns + length);
     result.a.insert(result.a.end(), values, values + length);
     MUST(MatRestoreRow(whole, row, &length, &columns, &values));
-    result.i.push_back((PetscInt)result.j.size());
+    result.i.push_back((LocalInt)result.j.size());
   }
   return result;
 }
@@ -247,8 +246,8 @@ TEST_CASE("a pattern that is given may reach other ranks", "[halo][sfsai][pc][mp
 TEST_CASE("couplings of rows that were made rows of the identity, across ranks", "[halo][fsai][pc][mpi]")
 {
   HostMatrix A = RandomStencil(6, 5, 5, false, 8);
-  for (PetscInt row : {3, 37, 74, 75, 76, 110, 149})
-    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) A.a[k] = A.j[k] == row;
+  for (LocalInt row : {3, 37, 74, 75, 76, 110, 149})
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) A.a[k] = A.j[k] == row;
   for (const Type &type : FSAITypes())
     for (const Backend &backend : Backends()) {
       CAPTURE(type.name, backend.name);
@@ -288,7 +287,7 @@ TEST_CASE("more layers and hops only add to the rows that are gathered", "[halo]
     for (const Backend &backend : Backends()) {
       const MatObject       all = Spread(A, backend.mat, Even);
       std::vector<PetscInt> before;
-      PetscInt              limited_before = PETSC_INT_MAX;
+      LocalInt              limited_before = LOCAL_INT_MAX;
       for (const char *options : {"-@overlap 1 -@halo_layers 1", "-@overlap 1 -@halo_layers 2", "-@overlap 2 -@halo_layers 2",
                                   "-@overlap 2 -@halo_layers 8", "-@overlap 1000 -@halo_layers 10000"}) {
         CAPTURE(type.name, backend.name, options);
@@ -298,11 +297,11 @@ TEST_CASE("more layers and hops only add to the rows that are gathered", "[halo]
         const std::vector<PetscInt> &rows = fsai->halo.rows;
         CHECK(std::is_sorted(rows.begin(), rows.end()));
         CHECK(std::includes(rows.begin(), rows.end(), before.begin(), before.end()));
-        for (PetscInt row : rows) CHECK(row < fsai->halo.begin);
+        for (LocalInt row : rows) CHECK(row < fsai->halo.begin);
         CHECK(fsai->limited <= limited_before);
         /* a layer of this grid is a plane of 25 points, of which each rank has six or more */
-        if (Contains(options, "overlap 1 ") && Rank()) CHECK((PetscInt)rows.size() == 25 * (Contains(options, "layers 1") ? 1 : 2));
-        if (Contains(options, "10000")) CHECK((fsai->limited == 0 && (PetscInt)rows.size() == fsai->halo.begin));
+        if (Contains(options, "overlap 1 ") && Rank()) CHECK((LocalInt)rows.size() == 25 * (Contains(options, "layers 1") ? 1 : 2));
+        if (Contains(options, "10000")) CHECK((fsai->limited == 0 && (LocalInt)rows.size() == fsai->halo.begin));
         CHECK(ErrorOfDiagonal(pc, type) <= 1e-6);
         before         = rows;
         limited_before = fsai->limited;
@@ -325,7 +324,7 @@ TEST_CASE("new values on the same nonzeros: only values travel, and the factor i
           const PCObject    pc    = MakePC(A, type, options);
           const auto        first = Applied(pc);
           const PC_FSAI    *fsai  = DataOf(pc);
-          const PetscInt   *plan = fsai->halo.send, *pattern = fsai->inverse.ghosts1.W.j;
+          const LocalInt   *plan = fsai->halo.send, *pattern = fsai->inverse.ghosts1.W.j;
           const PetscSF     exchange = fsai->inverse.ghosts1.exchange;
           SetValues(A, changed);
           MUST(PCSetUp(pc));
@@ -368,7 +367,7 @@ TEST_CASE("several vectors at once and one after the other, across ranks", "[hal
 {
   for (const Type &type : FSAITypes())
     for (const Backend &backend : Backends())
-      for (PetscInt columns : {1, 2, 4, 5, 9})
+      for (LocalInt columns : {1, 2, 4, 5, 9})
         for (const Layout &layout : Layouts()) {
           CAPTURE(type.name, backend.name, columns, layout.name);
           const MatObject A  = Spread(RandomGraph(90, 7, 4), backend.mat, layout.share);
@@ -381,7 +380,7 @@ TEST_CASE("several vectors at once and one after the other, across ranks", "[hal
           MUST(MatSetSizes(X, rows, PETSC_DECIDE, PETSC_DETERMINE, columns));
           MUST(MatSetType(X, backend.dense));
           MUST(MatSetUp(X));
-          for (PetscInt c = 0; c < columns; c++) {
+          for (LocalInt c = 0; c < columns; c++) {
             Vec x;
             MUST(MatDenseGetColumnVecWrite(X, c, &x));
             MUST(VecCopy(RightVec(A, 3 + c), x));
@@ -391,7 +390,7 @@ TEST_CASE("several vectors at once and one after the other, across ranks", "[hal
           MUST(MatAssemblyEnd(X, MAT_FINAL_ASSEMBLY));
           MUST(MatDuplicate(X, MAT_DO_NOT_COPY_VALUES, Y.put()));
           MUST(PCMatApply(pc, X, Y));
-          for (PetscInt c = 0; c < columns; c++) {
+          for (LocalInt c = 0; c < columns; c++) {
             VecObject y;
             Vec       y_c;
             MUST(MatCreateVecs(A, nullptr, y.put()));
@@ -408,10 +407,10 @@ TEST_CASE("a row that is bad is named by its number in the matrix, on all ranks"
   const double nan = std::nan("");
   for (const Type &type : FSAITypes())
     for (const Backend &backend : Backends())
-      for (PetscInt bad : {0, 29, 44, 45, 67, 89}) {
+      for (LocalInt bad : {0, 29, 44, 45, 67, 89}) {
         CAPTURE(type.name, backend.name, bad);
         HostMatrix A = RandomGraph(90, 7, 4), spoiled = A;
-        for (PetscInt k = A.i[bad]; k < A.i[bad + 1]; k++)
+        for (LocalInt k = A.i[bad]; k < A.i[bad + 1]; k++)
           if (A.j[k] == bad) spoiled.a[k] = bad % 2 ? nan : -1;
         const MatObject mat = Spread(spoiled, backend.mat, Even);
         const PCObject  pc  = MakePC(mat, type, kAll);
@@ -446,7 +445,7 @@ TEST_CASE("with a matrix of blocks the factor stays in the rank's block, and the
 /* ----------------------------------------- convergence ---------------------------------------- */
 
 /* Iterations of CG to a residual of 1e-8 for b = A 1. */
-static PetscInt Iterations(Mat A, const Type &type, const std::string &options)
+static LocalInt Iterations(Mat A, const Type &type, const std::string &options)
 {
   KSPObject          ksp = MakeKSP(A, type, "-ksp_rtol 1e-8 -ksp_max_it 5000 -ksp_norm_type unpreconditioned " + options);
   VecObject          x, b, one;
@@ -471,11 +470,11 @@ TEST_CASE("one hop and the default layers take about the iterations of one rank"
   for (const Type &type : FSAITypes())
     for (const auto &system : systems) {
       const MatObject alone = CreateMat(system.second, MATAIJ), all = Spread(system.second, MATAIJ, Even);
-      const PetscInt  one = Iterations(alone, type, "");
+      const LocalInt  one = Iterations(alone, type, "");
       for (int hops : {1, 2}) {
-        const PetscInt several = Iterations(all, type, "-@overlap " + std::to_string(hops));
+        const LocalInt several = Iterations(all, type, "-@overlap " + std::to_string(hops));
         CAPTURE(type.name, system.first, hops, one, several);
-        CHECK(several <= PetscMax(one + 2, (PetscInt)(one * (hops == 1 ? 1.03 : 1.01))));
+        CHECK(several <= PetscMax(one + 2, (LocalInt)(one * (hops == 1 ? 1.03 : 1.01))));
       }
     }
 }
@@ -529,13 +528,13 @@ TEST_CASE("boxes of a DMDA", "[halo][fsai][pc][mpi]")
   MUST(DMSetUp(da));
   MUST(DMCreateMatrix(da, A.put()));
   MUST(DMDAGetLocalInfo(da, &info));
-  for (PetscInt k = info.zs; k < info.zs + info.zm; k++)
-    for (PetscInt j = info.ys; j < info.ys + info.ym; j++)
-      for (PetscInt i = info.xs; i < info.xs + info.xm; i++) {
-        const PetscInt to[7][3] = {{i, j, k},     {i - 1, j, k}, {i + 1, j, k}, {i, j - 1, k},
+  for (LocalInt k = info.zs; k < info.zs + info.zm; k++)
+    for (LocalInt j = info.ys; j < info.ys + info.ym; j++)
+      for (LocalInt i = info.xs; i < info.xs + info.xm; i++) {
+        const LocalInt to[7][3] = {{i, j, k},     {i - 1, j, k}, {i + 1, j, k}, {i, j - 1, k},
                                    {i, j + 1, k}, {i, j, k - 1}, {i, j, k + 1}};
         PetscScalar    values[7];
-        PetscInt       count = 0;
+        LocalInt       count = 0;
         row                  = {k, j, i, 0};
         for (const auto &t : to)
           if (std::min({t[0], t[1], t[2]}) >= 0 && std::max({t[0], t[1], t[2]}) < 20) {
@@ -549,7 +548,7 @@ TEST_CASE("boxes of a DMDA", "[halo][fsai][pc][mpi]")
   const HostMatrix whole = Gathered(A); /* in the same order of the unknowns */
   const MatObject  alone = CreateMat(whole, MATAIJ);
   for (const Type &type : FSAITypes()) {
-    const PetscInt one = Iterations(alone, type, ""), several = Iterations(A, type, "-@overlap 1");
+    const LocalInt one = Iterations(alone, type, ""), several = Iterations(A, type, "-@overlap 1");
     CAPTURE(type.name, one, several);
     CHECK(several <= one + 2);
     CheckSameFactor(Factor(MakePC(A, type, kAll), type), Factor(MakePC(alone, type), type), 1e-14);
@@ -562,11 +561,11 @@ namespace
 {
 
 /* Rows first .. of the factor on a static pattern. */
-HostFactor FactorRows(const HostMatrix &A, PetscInt first, const SFSAIParams &params, PetscMemType where, const HostMatrix *S)
+HostFactor FactorRows(const HostMatrix &A, LocalInt first, const SFSAIParams &params, PetscMemType where, const HostMatrix *S)
 {
   const HostMatrix none;
   const CSRCopy    copy(A, where), pattern(S ? *S : none, where);
-  const PetscInt   rows    = A.n - first;
+  const LocalInt   rows    = A.n - first;
   const auto       compute = PetscMemTypeDevice(where) ? SFSAIComputeFactor_CUDA : SFSAIComputeFactor_Host;
   CSR              G       = {}, host;
   SFSAIWork        work    = {};
@@ -584,7 +583,7 @@ HostFactor FactorRows(const HostMatrix &A, PetscInt first, const SFSAIParams &pa
   F.rows  = rows;
   F.i.assign(host.i, host.i + rows + 1);
   F.j.assign(host.j, host.j + host.nnz);
-  for (PetscInt k = 0; k < host.nnz; k++)
+  for (LocalInt k = 0; k < host.nnz; k++)
     F.a.push_back(host.precision == FINEPC_SINGLE ? ((const float *)host.a)[k] : ((const double *)host.a)[k]);
   F.d.resize(rows);
   MUST(ArrayCopy(F.d.data(), d, rows * sizeof(PetscReal), PETSC_MEMTYPE_HOST, where));
@@ -596,12 +595,12 @@ HostFactor FactorRows(const HostMatrix &A, PetscInt first, const SFSAIParams &pa
 }
 
 /* The rows of S from `first` on. */
-HostMatrix RowsFrom(const HostMatrix &S, PetscInt first)
+HostMatrix RowsFrom(const HostMatrix &S, LocalInt first)
 {
   HostMatrix part;
   part.n = S.n - first;
   part.i.clear();
-  for (PetscInt row = first; row <= S.n; row++) part.i.push_back(S.i[row] - S.i[first]);
+  for (LocalInt row = first; row <= S.n; row++) part.i.push_back(S.i[row] - S.i[first]);
   part.j.assign(S.j.begin() + S.i[first], S.j.end());
   part.a.assign(S.a.begin() + S.i[first], S.a.end());
   return part;
@@ -610,10 +609,10 @@ HostMatrix RowsFrom(const HostMatrix &S, PetscInt first)
 void CheckRowsOf(const HostFactor &whole, const HostFactor &part, double tolerance)
 {
   double worst = 0;
-  for (PetscInt row = 0; row < part.rows; row++) {
-    const PetscInt of_whole = part.first + row, begin = whole.i[of_whole];
+  for (LocalInt row = 0; row < part.rows; row++) {
+    const LocalInt of_whole = part.first + row, begin = whole.i[of_whole];
     REQUIRE(part.Length(row) == whole.Length(of_whole));
-    for (PetscInt k = part.i[row], w = begin; k < part.i[row + 1]; k++, w++) {
+    for (LocalInt k = part.i[row], w = begin; k < part.i[row + 1]; k++, w++) {
       REQUIRE(part.j[k] == whole.j[w]);
       worst = std::max(worst, std::fabs(part.a[k] - whole.a[w]) / std::max(1., std::fabs(whole.a[w])));
     }
@@ -636,7 +635,7 @@ TEST_CASE("sfsai: rows of a factor from any row on are those of the whole one", 
         if (variant == 3) params.max_row = 7;
         if (variant == 4) params.postfilter = 0.05;
         if (variant == 5) params.prefilter = 0.02;
-        for (PetscInt first : {0, 1, 31, 32, 79}) {
+        for (LocalInt first : {0, 1, 31, 32, 79}) {
           CAPTURE(backend.name, precision, variant, first);
           CheckRowsOf(FactorRows(A, 0, params, backend.where, nullptr), FactorRows(A, first, params, backend.where, nullptr),
                       PetscMemTypeDevice(backend.where) ? 1e-5 : 0);
@@ -661,13 +660,13 @@ TEST_CASE("sfsai: many rows from any row on", "[halo][sfsai][gpu]") /* enough fo
 }
 
 /* A matrix of the library with the arrays of a HostMatrix, in memory of either kind. */
-static CSR Copied(const HostMatrix &A, PetscInt columns, FinePCPrecision precision, PetscMemType where)
+static CSR Copied(const HostMatrix &A, LocalInt columns, FinePCPrecision precision, PetscMemType where)
 {
   CSR                      W = {};
   const std::vector<float> single(A.a.begin(), A.a.end());
   MUST(CSRCreate(A.n, columns, A.nnz(), precision, where, &W));
-  MUST(ArrayCopy(W.i, A.i.data(), (A.n + 1) * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
-  MUST(ArrayCopy(W.j, A.j.data(), A.nnz() * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
+  MUST(ArrayCopy(W.i, A.i.data(), (A.n + 1) * sizeof(LocalInt), where, PETSC_MEMTYPE_HOST));
+  MUST(ArrayCopy(W.j, A.j.data(), A.nnz() * sizeof(LocalInt), where, PETSC_MEMTYPE_HOST));
   if (precision == FINEPC_SINGLE) MUST(ArrayCopy(W.a, single.data(), A.nnz() * sizeof(float), where, PETSC_MEMTYPE_HOST));
   else MUST(ArrayCopy(W.a, A.a.data(), A.nnz() * sizeof(double), where, PETSC_MEMTYPE_HOST));
   return W;
@@ -681,7 +680,7 @@ static HostMatrix OnHost(const CSR &W)
   A.n = W.rows;
   A.i.assign(host.i, host.i + W.rows + 1);
   A.j.assign(host.j, host.j + W.nnz);
-  for (PetscInt k = 0; k < W.nnz; k++)
+  for (LocalInt k = 0; k < W.nnz; k++)
     A.a.push_back(W.precision == FINEPC_SINGLE ? ((const float *)host.a)[k] : ((const double *)host.a)[k]);
   MUST(CSRDestroy(&host));
   return A;
@@ -691,8 +690,8 @@ TEST_CASE("a matrix that is split by columns, and rows that become one matrix", 
 {
   for (const Backend &backend : Backends())
     for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
-      for (PetscInt n : {1, 31, 33, 700})
-        for (PetscInt first : {(PetscInt)0, n / 3, n - 1}) {
+      for (LocalInt n : {1, 31, 33, 700})
+        for (LocalInt first : {(LocalInt)0, n / 3, n - 1}) {
           CAPTURE(backend.name, precision, n, first);
           const bool       on_device = PetscMemTypeDevice(backend.where);
           const HostMatrix A = RandomGraph(n, 6, 2), part = RowsFrom(A, first);
@@ -701,10 +700,10 @@ TEST_CASE("a matrix that is split by columns, and rows that become one matrix", 
           MUST((on_device ? HaloSplit_CUDA : HaloSplit_Host)(&W, first, PETSC_TRUE, &own, &foreign));
           REQUIRE((own.rows == part.n && own.columns == part.n && foreign.columns == first && own.nnz + foreign.nnz == part.nnz()));
           const HostMatrix right = OnHost(own), left = OnHost(foreign);
-          for (PetscInt row = 0; row < part.n; row++) {
-            std::vector<PetscInt> columns(left.j.begin() + left.i[row], left.j.begin() + left.i[row + 1]);
-            for (PetscInt k = right.i[row]; k < right.i[row + 1]; k++) columns.push_back(first + right.j[k]);
-            CHECK(columns == std::vector<PetscInt>(part.j.begin() + part.i[row], part.j.begin() + part.i[row + 1]));
+          for (LocalInt row = 0; row < part.n; row++) {
+            std::vector<LocalInt> columns(left.j.begin() + left.i[row], left.j.begin() + left.i[row + 1]);
+            for (LocalInt k = right.i[row]; k < right.i[row + 1]; k++) columns.push_back(first + right.j[k]);
+            CHECK(columns == std::vector<LocalInt>(part.j.begin() + part.i[row], part.j.begin() + part.i[row + 1]));
           }
           if (precision == FINEPC_DOUBLE && first) { /* and back, with the first rows of A as foreign ones */
             HostMatrix top;
@@ -730,31 +729,31 @@ TEST_CASE("values picked from two arrays, and products added to some rows", "[ha
 {
   for (const Backend &backend : Backends())
     for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
-      for (PetscInt n : {1, 32, 500})
-        for (PetscInt columns : {1, 3, 4}) {
+      for (LocalInt n : {1, 32, 500})
+        for (LocalInt columns : {1, 3, 4}) {
           CAPTURE(backend.name, precision, n, columns);
           const bool            on_device = PetscMemTypeDevice(backend.where);
           HostMatrix            A         = RandomGraph(n, 5, 7);
-          std::vector<PetscInt> rows;
+          std::vector<LocalInt> rows;
           HostMatrix            W; /* every third row of A */
           W.n = n;
-          for (PetscInt row = 0; row < n; row++) {
+          for (LocalInt row = 0; row < n; row++) {
             if (row % 3 == 0) {
               rows.push_back(row);
               W.j.insert(W.j.end(), A.j.begin() + A.i[row], A.j.begin() + A.i[row + 1]);
-              for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) W.a.push_back((float)A.a[k]);
+              for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) W.a.push_back((float)A.a[k]);
             }
-            W.i.push_back((PetscInt)W.j.size());
+            W.i.push_back((LocalInt)W.j.size());
           }
           Random              random(5);
           std::vector<double> d(n), x(n * columns), y(n * columns), expected;
           for (auto *v : {&d, &x, &y})
             for (double &value : *v) value = random.Between(-1, 1);
           expected = y;
-          for (PetscInt c = 0; c < columns; c++)
-            for (PetscInt row : rows) {
+          for (LocalInt c = 0; c < columns; c++)
+            for (LocalInt row : rows) {
               double sum = 0;
-              for (PetscInt k = W.i[row]; k < W.i[row + 1]; k++) sum += W.a[k] * x[W.j[k] + c * n];
+              for (LocalInt k = W.i[row]; k < W.i[row + 1]; k++) sum += W.a[k] * x[W.j[k] + c * n];
               expected[row + c * n] += d[row] * sum;
             }
           CSR   G       = Copied(W, n, precision, backend.where);
@@ -766,20 +765,20 @@ TEST_CASE("values picked from two arrays, and products added to some rows", "[ha
           send(d.data(), n * sizeof(double), &d_there);
           send(x.data(), x.size() * sizeof(double), &x_there);
           send(y.data(), y.size() * sizeof(double), &y_there);
-          send(rows.data(), rows.size() * sizeof(PetscInt), &rows_there);
-          MUST((on_device ? CSRMultiplyAdd_CUDA : CSRMultiplyAdd_Host)(&G, (PetscInt)rows.size(), (const PetscInt *)rows_there,
+          send(rows.data(), rows.size() * sizeof(LocalInt), &rows_there);
+          MUST((on_device ? CSRMultiplyAdd_CUDA : CSRMultiplyAdd_Host)(&G, (LocalInt)rows.size(), (const LocalInt *)rows_there,
                                                                        (const PetscScalar *)d_there, columns,
                                                                        (const PetscScalar *)x_there, n, (PetscScalar *)y_there, n));
           std::vector<double> result(y.size());
           MUST(ArrayCopy(result.data(), y_there, y.size() * sizeof(double), PETSC_MEMTYPE_HOST, backend.where));
           CHECK(Difference(result, expected) <= 1e-14);
 
-          std::vector<PetscInt> places; /* of W's values, and of the same values once more behind them */
-          for (PetscInt k = 0; k < G.nnz; k++) places.push_back((k * 7) % (2 * G.nnz));
+          std::vector<LocalInt> places; /* of W's values, and of the same values once more behind them */
+          for (LocalInt k = 0; k < G.nnz; k++) places.push_back((k * 7) % (2 * G.nnz));
           const size_t bytes = FinePCPrecisionBytes(precision);
-          send(places.data(), places.size() * sizeof(PetscInt), &index);
+          send(places.data(), places.size() * sizeof(LocalInt), &index);
           MUST(ArrayCreate(places.size() * bytes, backend.where, &to));
-          MUST((on_device ? HaloPick_CUDA : HaloPick_Host)(precision, (PetscInt)places.size(), (const PetscInt *)index, G.nnz, G.a,
+          MUST((on_device ? HaloPick_CUDA : HaloPick_Host)(precision, (LocalInt)places.size(), (const LocalInt *)index, G.nnz, G.a,
                                                            G.a, to));
           std::vector<char> picked(places.size() * bytes);
           MUST(ArrayCopy(picked.data(), to, picked.size(), PETSC_MEMTYPE_HOST, backend.where));
@@ -828,4 +827,28 @@ TEST_CASE("cgfused with a factor that reaches other ranks has the iterates of CG
       CHECK(std::abs(mine.iterations - theirs.iterations) <= 1);
       CHECK(mine.true_residual < 1e-7);
     }
+}
+
+/* Numbers of rows, as large as PetscInt has them. */
+TEST_CASE("halo: numbers in the matrix keep all their bits on their way", "[halo][indices][mpi]")
+{
+  const PetscInt        rows = sizeof(PetscInt) == 8 ? (PetscInt)3000000000LL : 300000000; /* of each rank */
+  const PetscMPIInt     size = Ranks(), next = (Rank() + 1) % size;
+  std::vector<PetscInt> ranges(1, 0);
+  for (PetscMPIInt r = 0; r < size; r++) ranges.push_back(ranges.back() + rows);
+  for (PetscMPIInt r = 0; r < size; r++)
+    for (PetscInt row : {ranges[r], ranges[r] + rows / 2, ranges[r + 1] - 1}) CHECK(HaloOwner(size, ranges.data(), row) == r);
+
+  MPI_Comm comm;
+  MUST(PetscCommDuplicate(PETSC_COMM_WORLD, &comm, nullptr));
+  PCLocalOutcome              outcome;
+  PCLocalPhase                phase{comm, &outcome, false};
+  const std::vector<HaloList> send = {{next, {ranges[next], ranges[next + 1] - 1, ranges[next] + Rank()}}};
+  std::vector<HaloList>       received;
+  MUST(HaloSendLists(&phase, send, &received));
+  MUST(PetscCommDestroy(&comm));
+  const PetscMPIInt before = (Rank() + size - 1) % size;
+  REQUIRE(received.size() == 1);
+  CHECK(received[0].rank == before);
+  CHECK(received[0].numbers == std::vector<PetscInt>{ranges[Rank()], ranges[Rank() + 1] - 1, ranges[Rank()] + before});
 }

@@ -9,9 +9,9 @@
 
 #include "stencil.h"
 
-PetscScalar HostMatrix::At(PetscInt row, PetscInt column) const
+PetscScalar HostMatrix::At(LocalInt row, LocalInt column) const
 {
-  for (PetscInt k = i[row]; k < i[row + 1]; k++)
+  for (LocalInt k = i[row]; k < i[row + 1]; k++)
     if (j[k] == column) return a[k];
   return 0;
 }
@@ -37,12 +37,12 @@ std::uint64_t Random::Next()
   return state_ * 2685821657736338717ull;
 }
 
-using Rows = std::vector<std::vector<std::pair<PetscInt, PetscScalar>>>;
+using Rows = std::vector<std::vector<std::pair<LocalInt, PetscScalar>>>;
 
 HostMatrix FromRows(const Rows &rows)
 {
   HostMatrix A;
-  A.n = (PetscInt)rows.size();
+  A.n = (LocalInt)rows.size();
   for (auto row : rows) {
     std::sort(row.begin(), row.end());
     for (const auto &entry : row) {
@@ -54,39 +54,39 @@ HostMatrix FromRows(const Rows &rows)
   return A;
 }
 
-HostMatrix FromDense(PetscInt n, const std::vector<PetscScalar> &a)
+HostMatrix FromDense(LocalInt n, const std::vector<PetscScalar> &a)
 {
   Rows rows(n);
-  for (PetscInt row = 0; row < n; row++)
-    for (PetscInt column = 0; column < n; column++)
+  for (LocalInt row = 0; row < n; row++)
+    for (LocalInt column = 0; column < n; column++)
       if (a[row * n + column] != 0) rows[row].emplace_back(column, a[row * n + column]);
   return FromRows(rows);
 }
 
 /* Calls pair(p, q) for all neighbours p > q of a grid. */
 template <typename Pair>
-static void ForNeighbours(PetscInt nx, PetscInt ny, PetscInt nz, bool corners, const Pair &pair)
+static void ForNeighbours(LocalInt nx, LocalInt ny, LocalInt nz, bool corners, const Pair &pair)
 {
-  for (PetscInt z = 0; z < nz; z++)
-    for (PetscInt y = 0; y < ny; y++)
-      for (PetscInt x = 0; x < nx; x++)
-        for (PetscInt dz = -1; dz <= 0; dz++)
-          for (PetscInt dy = -1; dy <= 1; dy++)
-            for (PetscInt dx = -1; dx <= 1; dx++) {
-              const PetscInt shift = (dz * ny + dy) * nx + dx, distance = std::abs(dx) + std::abs(dy) + std::abs(dz);
+  for (LocalInt z = 0; z < nz; z++)
+    for (LocalInt y = 0; y < ny; y++)
+      for (LocalInt x = 0; x < nx; x++)
+        for (LocalInt dz = -1; dz <= 0; dz++)
+          for (LocalInt dy = -1; dy <= 1; dy++)
+            for (LocalInt dx = -1; dx <= 1; dx++) {
+              const LocalInt shift = (dz * ny + dy) * nx + dx, distance = std::abs(dx) + std::abs(dy) + std::abs(dz);
               const bool     inside = x + dx >= 0 && x + dx < nx && y + dy >= 0 && y + dy < ny && z + dz >= 0;
               const bool     before = dz < 0 || (dz == 0 && (dy < 0 || (dy == 0 && dx < 0)));
-              const PetscInt p      = (z * ny + y) * nx + x;
+              const LocalInt p      = (z * ny + y) * nx + x;
               if (inside && before && (corners || distance == 1)) pair(p, p + shift);
             }
 }
 
-HostMatrix FiniteVolumes(PetscInt nx, PetscInt ny, const std::function<double(PetscInt, PetscInt)> &k)
+HostMatrix FiniteVolumes(LocalInt nx, LocalInt ny, const std::function<double(LocalInt, LocalInt)> &k)
 {
-  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(nx * ny);
-  for (PetscInt row = 0; row < nx * ny; row++) {
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(nx * ny);
+  for (LocalInt row = 0; row < nx * ny; row++) {
     double diagonal = 0;
-    for (PetscInt to : {row - nx, row - 1, row + 1, row + nx}) {
+    for (LocalInt to : {row - nx, row - 1, row + 1, row + nx}) {
       if (to < 0 || to >= nx * ny || (to / nx != row / nx && to % nx != row % nx)) continue;
       const double here = k(row % nx, row / nx), there = k(to % nx, to / nx), a = 2 * here * there / (here + there);
       rows[row].push_back({to, -a});
@@ -97,18 +97,18 @@ HostMatrix FiniteVolumes(PetscInt nx, PetscInt ny, const std::function<double(Pe
   return FromRows(rows);
 }
 
-HostMatrix Inclusions(PetscInt nx, PetscInt ny, double contrast)
+HostMatrix Inclusions(LocalInt nx, LocalInt ny, double contrast)
 {
-  return FiniteVolumes(nx, ny, [contrast](PetscInt x, PetscInt y) { return x % 10 > 4 && y % 10 > 4 ? contrast : 1.; });
+  return FiniteVolumes(nx, ny, [contrast](LocalInt x, LocalInt y) { return x % 10 > 4 && y % 10 > 4 ? contrast : 1.; });
 }
 
-HostMatrix Poisson(PetscInt nx, PetscInt ny, PetscInt nz)
+HostMatrix Poisson(LocalInt nx, LocalInt ny, LocalInt nz)
 {
   const Stencil  stencil = StarStencil(nx > 1, ny > 1, nz > 1);
   const PetscInt grid[3] = {nx, ny, nz};
   HostMatrix     A;
   A.n = nx * ny * nz;
-  for (PetscInt row = 0; row < A.n; row++) {
+  for (LocalInt row = 0; row < A.n; row++) {
     PetscInt       columns[7];
     PetscScalar    values[7];
     const PetscInt count = StencilRow(stencil, grid, row, columns, values);
@@ -130,36 +130,36 @@ static HostMatrix WithDominantDiagonal(Rows rows, Random &random)
       sum += std::fabs(entry.second);
       entry.second *= scale[row] * scale[entry.first];
     }
-    rows[row].emplace_back((PetscInt)row, (1 + kDominance) * sum * scale[row] * scale[row]);
+    rows[row].emplace_back((LocalInt)row, (1 + kDominance) * sum * scale[row] * scale[row]);
   }
   return FromRows(rows);
 }
 
-static void AddPair(Rows &rows, Random &random, PetscInt p, PetscInt q)
+static void AddPair(Rows &rows, Random &random, LocalInt p, LocalInt q)
 {
   const double value = random.Between(0.1, 1) * (random.Between(-1, 1) < 0 ? -1 : 1);
   rows[p].emplace_back(q, value);
   rows[q].emplace_back(p, value);
 }
 
-HostMatrix RandomStencil(PetscInt nx, PetscInt ny, PetscInt nz, bool corners, std::uint64_t seed)
+HostMatrix RandomStencil(LocalInt nx, LocalInt ny, LocalInt nz, bool corners, std::uint64_t seed)
 {
   Random random(seed);
   Rows   rows(nx * ny * nz);
-  ForNeighbours(nx, ny, nz, corners, [&](PetscInt p, PetscInt q) { AddPair(rows, random, p, q); });
+  ForNeighbours(nx, ny, nz, corners, [&](LocalInt p, LocalInt q) { AddPair(rows, random, p, q); });
   return WithDominantDiagonal(rows, random);
 }
 
-HostMatrix RandomGraph(PetscInt n, PetscInt row_length, std::uint64_t seed)
+HostMatrix RandomGraph(LocalInt n, LocalInt row_length, std::uint64_t seed)
 {
   Random            random(seed);
   Rows              rows(n);
   std::vector<char> taken(n);
-  for (PetscInt p = 1; p < n; p++) {
-    const PetscInt wanted = std::min(p, (row_length - 1) / 2);
+  for (LocalInt p = 1; p < n; p++) {
+    const LocalInt wanted = std::min(p, (row_length - 1) / 2);
     std::fill(taken.begin(), taken.end(), 0);
-    for (PetscInt e = 0; e < wanted; e++) {
-      const PetscInt q = (PetscInt)(random.Next() >> 33) % p;
+    for (LocalInt e = 0; e < wanted; e++) {
+      const LocalInt q = (LocalInt)(random.Next() >> 33) % p;
       if (!taken[q]) AddPair(rows, random, p, q);
       taken[q] = 1;
     }
@@ -167,38 +167,38 @@ HostMatrix RandomGraph(PetscInt n, PetscInt row_length, std::uint64_t seed)
   return WithDominantDiagonal(rows, random);
 }
 
-HostMatrix RandomDense(PetscInt n, std::uint64_t seed)
+HostMatrix RandomDense(LocalInt n, std::uint64_t seed)
 {
   Random random(seed);
   Rows   rows(n);
-  for (PetscInt p = 1; p < n; p++)
-    for (PetscInt q = 0; q < p; q++) AddPair(rows, random, p, q);
+  for (LocalInt p = 1; p < n; p++)
+    for (LocalInt q = 0; q < p; q++) AddPair(rows, random, p, q);
   return WithDominantDiagonal(rows, random);
 }
 
-HostMatrix RandomArrow(PetscInt n, std::uint64_t seed)
+HostMatrix RandomArrow(LocalInt n, std::uint64_t seed)
 {
   Random random(seed);
   Rows   rows(n);
-  for (PetscInt p = 1; p < n; p++) AddPair(rows, random, p, 0);
-  for (PetscInt p = 1; p < n - 1; p++) AddPair(rows, random, n - 1, p);
+  for (LocalInt p = 1; p < n; p++) AddPair(rows, random, p, 0);
+  for (LocalInt p = 1; p < n - 1; p++) AddPair(rows, random, n - 1, p);
   return WithDominantDiagonal(rows, random);
 }
 
-HostMatrix Hub(PetscInt n)
+HostMatrix Hub(LocalInt n)
 {
   HostMatrix A;
   A.n            = n;
-  const auto add = [&](PetscInt column, PetscScalar value) {
+  const auto add = [&](LocalInt column, PetscScalar value) {
     A.j.push_back(column);
     A.a.push_back(value);
   };
-  for (PetscInt row = 0; row < n - 1; row++) {
+  for (LocalInt row = 0; row < n - 1; row++) {
     add(row, 1);
     add(n - 1, 0.5 / n * (1 + row % 7));
     A.i.push_back(A.nnz());
   }
-  for (PetscInt column = 0; column < n - 1; column++) add(column, A.a[2 * column + 1]);
+  for (LocalInt column = 0; column < n - 1; column++) add(column, A.a[2 * column + 1]);
   add(n - 1, 8);
   A.i.push_back(A.nnz());
   return A;
@@ -244,14 +244,14 @@ CSRCopy::CSRCopy(const HostMatrix &A, PetscMemType where)
   view       = A.View();
   view.where = where;
   void *i = nullptr, *j = nullptr, *a = nullptr;
-  MUST(ArrayCreate(A.i.size() * sizeof(PetscInt), where, &i));
-  MUST(ArrayCreate(A.j.size() * sizeof(PetscInt), where, &j));
+  MUST(ArrayCreate(A.i.size() * sizeof(LocalInt), where, &i));
+  MUST(ArrayCreate(A.j.size() * sizeof(LocalInt), where, &j));
   MUST(ArrayCreate(A.a.size() * sizeof(PetscScalar), where, &a));
-  MUST(ArrayCopy(i, A.i.data(), A.i.size() * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
-  MUST(ArrayCopy(j, A.j.data(), A.j.size() * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
+  MUST(ArrayCopy(i, A.i.data(), A.i.size() * sizeof(LocalInt), where, PETSC_MEMTYPE_HOST));
+  MUST(ArrayCopy(j, A.j.data(), A.j.size() * sizeof(LocalInt), where, PETSC_MEMTYPE_HOST));
   MUST(ArrayCopy(a, A.a.data(), A.a.size() * sizeof(PetscScalar), where, PETSC_MEMTYPE_HOST));
-  view.i = (const PetscInt *)i;
-  view.j = (const PetscInt *)j;
+  view.i = (const LocalInt *)i;
+  view.j = (const LocalInt *)j;
   view.a = (const PetscScalar *)a;
 }
 
@@ -261,6 +261,12 @@ CSRCopy::~CSRCopy()
     void *memory = const_cast<void *>(data);
     PetscCallAbort(PETSC_COMM_SELF, ArrayDestroy(view.where, &memory));
   }
+}
+
+PetscRows::PetscRows(const std::vector<LocalInt> &from_i, const std::vector<LocalInt> &from_j, PetscInt begin, PetscInt end) :
+    j(from_j.begin() + from_i[begin], from_j.begin() + from_i[end])
+{
+  for (PetscInt row = begin; row <= end; row++) i.push_back(from_i[row] - from_i[begin]);
 }
 
 /* On several ranks, PETSc's own split of the rows. */
@@ -274,14 +280,13 @@ MatObject CreateMat(const HostMatrix &A, MatType type, MPI_Comm comm)
   MUST(MatSetType(mat, type));
   MUST(MatSetUp(mat));
   MUST(MatGetOwnershipRange(mat, &begin, &end));
-  std::vector<PetscInt> i;
-  for (PetscInt row = begin; row <= end; row++) i.push_back(A.i[row] - A.i[begin]);
-  MUST(MatSeqAIJSetPreallocationCSR(mat, i.data(), A.j.data() + A.i[begin], A.a.data() + A.i[begin]));
-  MUST(MatMPIAIJSetPreallocationCSR(mat, i.data(), A.j.data() + A.i[begin], A.a.data() + A.i[begin]));
+  const PetscRows rows(A.i, A.j, begin, end);
+  MUST(MatSeqAIJSetPreallocationCSR(mat, rows.i.data(), rows.j.data(), A.a.data() + A.i[begin]));
+  MUST(MatMPIAIJSetPreallocationCSR(mat, rows.i.data(), rows.j.data(), A.a.data() + A.i[begin]));
   return mat;
 }
 
-VecObject CreateVec(PetscInt n, VecType type, std::uint64_t seed)
+VecObject CreateVec(LocalInt n, VecType type, std::uint64_t seed)
 {
   VecObject    x;
   PetscScalar *array;
@@ -291,7 +296,7 @@ VecObject CreateVec(PetscInt n, VecType type, std::uint64_t seed)
   MUST(VecSetSizes(x, n, n));
   MUST(VecSetType(x, type));
   MUST(VecGetArrayWrite(x, &array));
-  for (PetscInt k = 0; k < n; k++) array[k] = random.Between(-1, 1);
+  for (LocalInt k = 0; k < n; k++) array[k] = random.Between(-1, 1);
   MUST(VecRestoreArrayWrite(x, &array));
   return x;
 }

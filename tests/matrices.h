@@ -10,12 +10,12 @@
 #include "support.h"
 
 struct HostMatrix {
-  PetscInt                 n = 0;
-  std::vector<PetscInt>    i = std::vector<PetscInt>(1, 0), j;
+  LocalInt                 n = 0;
+  std::vector<LocalInt>    i = std::vector<LocalInt>(1, 0), j;
   std::vector<PetscScalar> a;
 
-  PetscInt    nnz() const { return (PetscInt)j.size(); }
-  PetscScalar At(PetscInt row, PetscInt column) const; /* 0 where nothing is stored */
+  LocalInt    nnz() const { return (LocalInt)j.size(); }
+  PetscScalar At(LocalInt row, LocalInt column) const; /* 0 where nothing is stored */
   CSRView     View() const;
 };
 
@@ -31,14 +31,14 @@ private:
 };
 
 /* Rows of (column, value) in any order, without repetition, become a matrix. */
-HostMatrix FromRows(const std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> &);
-HostMatrix FromDense(PetscInt n, const std::vector<PetscScalar> &);
+HostMatrix FromRows(const std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> &);
+HostMatrix FromDense(LocalInt n, const std::vector<PetscScalar> &);
 
 /* Constant coefficients: 3, 5 or 7 points. */
-HostMatrix Poisson(PetscInt nx, PetscInt ny = 1, PetscInt nz = 1);
+HostMatrix Poisson(LocalInt nx, LocalInt ny = 1, LocalInt nz = 1);
 /* -div(k grad u), 5 points, rows sum to 0 */
-HostMatrix FiniteVolumes(PetscInt nx, PetscInt ny, const std::function<double(PetscInt x, PetscInt y)> &k);
-HostMatrix Inclusions(PetscInt nx, PetscInt ny, double contrast); /* the same with squares of another conductivity */
+HostMatrix FiniteVolumes(LocalInt nx, LocalInt ny, const std::function<double(LocalInt x, LocalInt y)> &k);
+HostMatrix Inclusions(LocalInt nx, LocalInt ny, double contrast); /* the same with squares of another conductivity */
 
 /*
    SPD with random coefficients. The diagonal is (1 + kDominance) times the sum of the row's other magnitudes, and then A is
@@ -46,15 +46,21 @@ HostMatrix Inclusions(PetscInt nx, PetscInt ny, double contrast); /* the same wi
 */
 constexpr double kDominance = 0.1;
 /* 3, 5, 7 points; 27 with corners */
-HostMatrix RandomStencil(PetscInt nx, PetscInt ny, PetscInt nz, bool corners, std::uint64_t seed);
+HostMatrix RandomStencil(LocalInt nx, LocalInt ny, LocalInt nz, bool corners, std::uint64_t seed);
 /* about row_length entries a row */
-HostMatrix RandomGraph(PetscInt n, PetscInt row_length, std::uint64_t seed);
-HostMatrix RandomDense(PetscInt n, std::uint64_t seed);
-HostMatrix RandomArrow(PetscInt n, std::uint64_t seed); /* first and last row and column full */
-HostMatrix Hub(PetscInt n);                             /* last row and column full, the rest diagonal; fit for millions of rows */
+HostMatrix RandomGraph(LocalInt n, LocalInt row_length, std::uint64_t seed);
+HostMatrix RandomDense(LocalInt n, std::uint64_t seed);
+HostMatrix RandomArrow(LocalInt n, std::uint64_t seed); /* first and last row and column full */
+HostMatrix Hub(LocalInt n);                             /* last row and column full, the rest diagonal; fit for millions of rows */
 
 /* NAME.petsc.gz of tests/matrices. */
 HostMatrix Shared(const std::string &name);
+
+/* The rows begin .. end - 1 as functions of PETSc take them. */
+struct PetscRows {
+  PetscRows(const std::vector<LocalInt> &from_i, const std::vector<LocalInt> &from_j, PetscInt begin, PetscInt end);
+  std::vector<PetscInt> i, j;
+};
 
 /* A's arrays where a kernel wants them, for a scope. */
 class CSRCopy {
@@ -67,4 +73,4 @@ public:
 };
 
 MatObject CreateMat(const HostMatrix &, MatType, MPI_Comm = PETSC_COMM_SELF);
-VecObject CreateVec(PetscInt n, VecType, std::uint64_t seed); /* sequential, entries in -1 .. 1 */
+VecObject CreateVec(LocalInt n, VecType, std::uint64_t seed); /* sequential, entries in -1 .. 1 */

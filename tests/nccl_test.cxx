@@ -55,11 +55,11 @@ struct Exchange {
                                PETSC_COPY_VALUES, this->numbers.data()));
     MUST(PetscLayoutDestroy(&layout));
   }
-  PetscInt Place(size_t k) const { return places.empty() ? (PetscInt)k : places[k]; }
+  LocalInt Place(size_t k) const { return places.empty() ? (LocalInt)k : places[k]; }
   size_t   Leaves() const { return 1 + 2 * numbers.size(); } /* room for places that are spread */
 };
 
-double EntryOf(PetscInt number)
+double EntryOf(LocalInt number)
 {
   return 1 + 0.5 * (double)number;
 }
@@ -75,7 +75,7 @@ std::vector<double> Expected(const Exchange &exchange)
 std::vector<double> Roots(const Exchange &exchange)
 {
   std::vector<double> x(exchange.roots);
-  for (PetscInt k = 0; k < exchange.roots; k++) x[k] = EntryOf(exchange.first + k);
+  for (LocalInt k = 0; k < exchange.roots; k++) x[k] = EntryOf(exchange.first + k);
   return x;
 }
 
@@ -87,7 +87,7 @@ std::vector<double> ByLists(const Exchange &exchange, const Neighbours &lists)
   std::vector<MPI_Request>  requests(lists.to.size() + lists.from.size());
   double *const             into = lists.places.empty() ? ghosts.data() : received.data();
   MPI_Request              *next = requests.data();
-  for (PetscInt entry : lists.entries) packed.push_back(x[entry]);
+  for (LocalInt entry : lists.entries) packed.push_back(x[entry]);
   for (const auto &part : lists.from)
     MPI_Irecv(into + part.begin, (int)(part.end - part.begin), MPI_DOUBLE, part.rank, 0, PETSC_COMM_WORLD, next++);
   for (const auto &part : lists.to)

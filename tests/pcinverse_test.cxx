@@ -12,7 +12,7 @@ namespace
 /* W2 D W1 from the triangles of a random matrix; the factors are the transposes of each other. */
 class TestInverse {
 public:
-  TestInverse(PetscInt n, FinePCPrecision precision, PetscMemType where)
+  TestInverse(LocalInt n, FinePCPrecision precision, PetscMemType where)
   {
     const HostMatrix A = n ? RandomGraph(n, 11, 3) : HostMatrix();
     AFSAIParams      params;
@@ -42,14 +42,14 @@ public:
   std::vector<long double> Expected(const PetscScalar *x) const
   {
     std::vector<long double> w(factor.rows), y(factor.rows);
-    for (PetscInt row = 0; row < factor.rows; row++) {
+    for (LocalInt row = 0; row < factor.rows; row++) {
       w[row] = x[row];
-      for (PetscInt k = factor.i[row]; k < factor.i[row + 1]; k++) w[row] += (long double)factor.a[k] * x[factor.j[k]];
+      for (LocalInt k = factor.i[row]; k < factor.i[row + 1]; k++) w[row] += (long double)factor.a[k] * x[factor.j[k]];
       w[row] *= factor.d[row];
     }
     y = w;
-    for (PetscInt row = 0; row < factor.rows; row++)
-      for (PetscInt k = factor.i[row]; k < factor.i[row + 1]; k++) y[factor.j[k]] += factor.a[k] * w[row];
+    for (LocalInt row = 0; row < factor.rows; row++)
+      for (LocalInt k = factor.i[row]; k < factor.i[row + 1]; k++) y[factor.j[k]] += factor.a[k] * w[row];
     return y;
   }
   /* Largest difference from that, relative to the largest entry */
@@ -57,7 +57,7 @@ public:
   {
     const auto expected = Expected(x);
     double     worst = 0, largest = 1e-300;
-    for (PetscInt k = 0; k < factor.rows; k++) {
+    for (LocalInt k = 0; k < factor.rows; k++) {
       const double off = (double)std::fabs(y[k] - expected[k]);
       worst            = off <= worst ? worst : off; /* NaN stays */
       largest          = std::max(largest, (double)std::fabs(expected[k]));
@@ -102,11 +102,11 @@ private:
 };
 
 /* Numbers for so many columns of n, with what must not be read between them. */
-std::vector<PetscScalar> Columns(PetscInt n, PetscInt columns, PetscInt ld)
+std::vector<PetscScalar> Columns(LocalInt n, LocalInt columns, LocalInt ld)
 {
   Random                   random(9);
   std::vector<PetscScalar> x((size_t)ld * columns);
-  for (size_t k = 0; k < x.size(); k++) x[k] = (PetscInt)k % ld < n ? random.Between(-1, 1) : std::nan("");
+  for (size_t k = 0; k < x.size(); k++) x[k] = (LocalInt)k % ld < n ? random.Between(-1, 1) : std::nan("");
   return x;
 }
 
@@ -116,10 +116,10 @@ TEST_CASE("apply to one and to several columns", "[pcinverse]")
 {
   for (const Backend &backend : Backends())
     for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
-      for (PetscInt n : {0, 1, 33, 1000}) {
+      for (LocalInt n : {0, 1, 33, 1000}) {
         TestInverse inverse(n, precision, backend.where);
-        for (PetscInt columns : {1, 3, 4, 1}) {
-          const PetscInt ldx = n + 7, ldy = n + 2;
+        for (LocalInt columns : {1, 3, 4, 1}) {
+          const LocalInt ldx = n + 7, ldy = n + 2;
           CAPTURE(backend.name, precision, n, columns);
           const auto     x = Columns(n, columns, ldx);
           const Array    X(x, backend.where), Y(std::vector<PetscScalar>((size_t)ldy * columns, std::nan("")), backend.where);
@@ -127,10 +127,10 @@ TEST_CASE("apply to one and to several columns", "[pcinverse]")
           MUST(PCInverseApply(&inverse.M, columns, X, ldx, Y, ldy, &flops));
           const auto y     = Y.ToHost();
           double     worst = 0;
-          for (PetscInt c = 0; c < columns; c++) worst = std::max(worst, inverse.Error(x.data() + c * ldx, y.data() + c * ldy));
+          for (LocalInt c = 0; c < columns; c++) worst = std::max(worst, inverse.Error(x.data() + c * ldx, y.data() + c * ldy));
           CHECK(worst <= Tolerance(backend, precision));
           for (size_t k = 0; k < y.size(); k++)
-            if ((PetscInt)k % ldy >= n) REQUIRE(std::isnan(y[k]));
+            if ((LocalInt)k % ldy >= n) REQUIRE(std::isnan(y[k]));
           CHECK(flops == columns * (4. * inverse.M.W1.nnz + n));
         }
       }

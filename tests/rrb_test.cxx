@@ -21,7 +21,7 @@ namespace
 using Dense = std::vector<long double>;
 
 struct Grid {
-  PetscInt nx, ny;
+  LocalInt nx, ny;
 };
 
 /* The sizes are odd, even and prime, and there is one row, one column, and one point. */
@@ -36,22 +36,22 @@ const std::vector<Grid> kLargeGrids = {
 HostMatrix Stencil(Grid grid, bool nine, double least, std::uint64_t seed)
 {
   Random                                                     random(seed);
-  const PetscInt                                             nx = grid.nx, ny = grid.ny;
-  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(nx * ny);
+  const LocalInt                                             nx = grid.nx, ny = grid.ny;
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(nx * ny);
   std::vector<double>                                        diagonal(nx * ny);
   for (auto &d : diagonal) d = least > 0 ? random.Between(least, least + 0.1) : 0;
-  for (PetscInt row = 0; row < nx * ny; row++)
+  for (LocalInt row = 0; row < nx * ny; row++)
     for (const Grid &to : {Grid{1, 0}, Grid{-1, 1}, Grid{0, 1}, Grid{1, 1}}) {
-      const PetscInt x = row % nx + to.nx, y = row / nx + to.ny;
+      const LocalInt x = row % nx + to.nx, y = row / nx + to.ny;
       if (x < 0 || x >= nx || y >= ny || (!nine && to.nx && to.ny)) continue;
       const double   a      = std::pow(10., random.Between(-1.5, 0.5));
-      const PetscInt column = y * nx + x;
+      const LocalInt column = y * nx + x;
       rows[row].push_back({column, -a});
       rows[column].push_back({row, -a});
       diagonal[row] += a;
       diagonal[column] += a;
     }
-  for (PetscInt row = 0; row < nx * ny; row++) rows[row].push_back({row, diagonal[row]});
+  for (LocalInt row = 0; row < nx * ny; row++) rows[row].push_back({row, diagonal[row]});
   return FromRows(rows);
 }
 
@@ -59,8 +59,8 @@ HostMatrix Stencil(Grid grid, bool nine, double least, std::uint64_t seed)
 HostMatrix SomeSumsNegative(Grid grid, bool nine, std::uint64_t seed)
 {
   HostMatrix A = Stencil(grid, nine, 0, seed);
-  for (PetscInt row = 0; row < A.n; row++)
-    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+  for (LocalInt row = 0; row < A.n; row++)
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++)
       if (A.j[k] == row) A.a[k] *= (row % grid.nx / 4 + row / grid.nx / 4) % 2 ? 0.99 : 1.05;
   return A;
 }
@@ -68,8 +68,8 @@ HostMatrix SomeSumsNegative(Grid grid, bool nine, std::uint64_t seed)
 Dense ToDense(const HostMatrix &A)
 {
   Dense dense((size_t)A.n * A.n, 0);
-  for (PetscInt row = 0; row < A.n; row++)
-    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) dense[(size_t)row * A.n + A.j[k]] = A.a[k];
+  for (LocalInt row = 0; row < A.n; row++)
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) dense[(size_t)row * A.n + A.j[k]] = A.a[k];
   return dense;
 }
 
@@ -77,9 +77,9 @@ Dense ToDense(const HostMatrix &A)
    The level in which a point is red, from the sets of 2.1 with points counted from 0; or more than any level for a point that
    remains.
 */
-PetscInt LevelOf(PetscInt x, PetscInt y, PetscInt half_levels)
+LocalInt LevelOf(LocalInt x, LocalInt y, LocalInt half_levels)
 {
-  for (PetscInt k = 1; k <= half_levels; k++) {
+  for (LocalInt k = 1; k <= half_levels; k++) {
     if (k % 2) {
       if ((x + y) % 2) return k;
     } else {
@@ -96,10 +96,10 @@ PetscInt LevelOf(PetscInt x, PetscInt y, PetscInt half_levels)
    eliminated points.
 */
 struct Reference {
-  PetscInt              half_levels;
+  LocalInt              half_levels;
   Dense                 L, R; /* [n n], points as in A */
   std::vector<double>   d;    /* 1 / pivot, 0 where the point remains */
-  std::vector<PetscInt> level;
+  std::vector<LocalInt> level;
   std::vector<double>   lifted; /* what was added to the diagonal */
 
   PetscInt64 Lifted() const
@@ -109,36 +109,36 @@ struct Reference {
 };
 
 /* The lift goes beyond 2.2: before the first level that can lump anything, rows that sum to less than 0 are made to sum to 0. */
-Reference Factor(const HostMatrix &A, Grid grid, PetscInt levels, bool lift = false)
+Reference Factor(const HostMatrix &A, Grid grid, LocalInt levels, bool lift = false)
 {
-  const PetscInt n = A.n;
+  const LocalInt n = A.n;
   Reference      result;
   Dense          S    = ToDense(A);
-  PetscInt       most = 1;
-  for (PetscInt reach = 1; reach < std::max(grid.nx, grid.ny); reach *= 2) most += 2;
+  LocalInt       most = 1;
+  for (LocalInt reach = 1; reach < std::max(grid.nx, grid.ny); reach *= 2) most += 2;
   result.half_levels = std::min(levels, most - 1);
   result.L.assign(S.size(), 0);
   result.R.assign(S.size(), 0);
   result.d.assign(n, 0);
   result.lifted.assign(n, 0);
-  for (PetscInt p = 0; p < n; p++) result.level.push_back(LevelOf(p % grid.nx, p / grid.nx, result.half_levels));
+  for (LocalInt p = 0; p < n; p++) result.level.push_back(LevelOf(p % grid.nx, p / grid.nx, result.half_levels));
   bool nine = false;
-  for (PetscInt p = 0; p < n; p++)
-    for (PetscInt q = 0; q < n; q++)
+  for (LocalInt p = 0; p < n; p++)
+    for (LocalInt q = 0; q < n; q++)
       nine = nine || (S[(size_t)p * n + q] != 0 && p % grid.nx != q % grid.nx && p / grid.nx != q / grid.nx);
-  for (PetscInt k = 1; k <= result.half_levels; k++) {
-    for (PetscInt p = 0; p < n && lift && k == (nine ? 1 : 2); p++) {
+  for (LocalInt k = 1; k <= result.half_levels; k++) {
+    for (LocalInt p = 0; p < n && lift && k == (nine ? 1 : 2); p++) {
       if (result.level[p] < k) continue;
       long double sum = 0;
-      for (PetscInt q = 0; q < n; q++)
+      for (LocalInt q = 0; q < n; q++)
         if (result.level[q] >= k) sum += S[(size_t)p * n + q];
       if (!(sum < -1e-12L * A.At(p, p))) continue;
       result.lifted[p] = (double)-sum;
       S[(size_t)p * n + p] -= sum;
       result.R[(size_t)p * n + p] += sum;
     }
-    for (PetscInt r = 0; r < n; r++)
-      for (PetscInt q = 0; q < n; q++) {
+    for (LocalInt r = 0; r < n; r++)
+      for (LocalInt q = 0; q < n; q++) {
         if (q == r || result.level[r] != k || result.level[q] != k) continue;
         const long double lumped = S[(size_t)r * n + q];
         result.R[(size_t)r * n + q] += lumped;
@@ -146,14 +146,14 @@ Reference Factor(const HostMatrix &A, Grid grid, PetscInt levels, bool lift = fa
         S[(size_t)r * n + r] += lumped;
         S[(size_t)r * n + q] = 0;
       }
-    for (PetscInt r = 0; r < n; r++) {
+    for (LocalInt r = 0; r < n; r++) {
       if (result.level[r] != k) continue;
       const long double pivot = S[(size_t)r * n + r];
       result.d[r]             = (double)(1 / pivot);
-      for (PetscInt p = 0; p < n; p++)
+      for (LocalInt p = 0; p < n; p++)
         if (result.level[p] > k) result.L[(size_t)p * n + r] = S[(size_t)p * n + r] / pivot;
-      for (PetscInt p = 0; p < n; p++)
-        for (PetscInt q = 0; q < n; q++)
+      for (LocalInt p = 0; p < n; p++)
+        for (LocalInt q = 0; q < n; q++)
           if (result.level[p] > k && result.level[q] > k)
             S[(size_t)p * n + q] -= result.L[(size_t)p * n + r] * S[(size_t)r * n + q];
     }
@@ -200,7 +200,7 @@ public:
     return y;
   }
   /* The columns of y, which lie n + 2 entries apart, for the columns of x, which lie n + 3 entries apart. */
-  std::vector<double> ApplyColumns(PetscInt columns, const std::vector<double> &x)
+  std::vector<double> ApplyColumns(LocalInt columns, const std::vector<double> &x)
   {
     std::vector<double> y((size_t)columns * (n_ + 2), std::numeric_limits<double>::quiet_NaN());
     if (!PetscMemTypeDevice(where_)) {
@@ -231,11 +231,11 @@ public:
 private:
   PetscMemType where_;
   Grid         grid_;
-  PetscInt     n_;
+  LocalInt     n_;
   RRBFactor   *F_ = nullptr;
 };
 
-std::vector<double> RandomValues(PetscInt n, std::uint64_t seed)
+std::vector<double> RandomValues(LocalInt n, std::uint64_t seed)
 {
   Random              random(seed);
   std::vector<double> x(n);
@@ -243,7 +243,7 @@ std::vector<double> RandomValues(PetscInt n, std::uint64_t seed)
   return x;
 }
 
-RRBParams Levels(PetscInt levels)
+RRBParams Levels(LocalInt levels)
 {
   RRBParams params;
   params.levels = levels;
@@ -274,11 +274,11 @@ double Difference(const std::vector<double> &x, const std::vector<double> &y)
 std::vector<double> Multiply(const HostMatrix &A, const Dense &R, const std::vector<double> &x)
 {
   std::vector<double> y(A.n);
-  for (PetscInt row = 0; row < A.n; row++) {
+  for (LocalInt row = 0; row < A.n; row++) {
     long double sum = 0;
-    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) sum += (long double)A.a[k] * x[A.j[k]];
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) sum += (long double)A.a[k] * x[A.j[k]];
     if (!R.empty())
-      for (PetscInt column = 0; column < A.n; column++) sum -= R[(size_t)row * A.n + column] * x[column];
+      for (LocalInt column = 0; column < A.n; column++) sum -= R[(size_t)row * A.n + column] * x[column];
     y[row] = (double)sum;
   }
   return y;
@@ -288,7 +288,7 @@ std::vector<double> Multiply(const HostMatrix &A, const Dense &R, const std::vec
 
 TEST_CASE("rrb: levels by the size of the grid, (2.1)", "[rrb]")
 {
-  PetscInt levels, most, remainder;
+  LocalInt levels, most, remainder;
   RRBLevels(8, 8, 100, &levels, &most, &remainder); /* example 2.1 */
   CHECK(most == 7);
   CHECK(levels == 7);
@@ -302,7 +302,7 @@ TEST_CASE("rrb: levels by the size of the grid, (2.1)", "[rrb]")
   RRBLevels(8191, 8191, 0, &levels, &most, &remainder);
   CHECK(levels == 14);
   CHECK(remainder == 64 * 64);
-  for (PetscInt n : {11085, 12287, 16383, 30000}) { /* What is chosen by size is never more than a GPU factors. */
+  for (LocalInt n : {11085, 12287, 16383, 30000}) { /* What is chosen by size is never more than a GPU factors. */
     RRBLevels(n, n, 0, &levels, &most, &remainder);
     CHECK(remainder <= kRRBLargestRemainder);
   }
@@ -325,33 +325,33 @@ TEST_CASE("rrb: levels by the size of the grid, (2.1)", "[rrb]")
 static void CheckAgainst(const Reference &reference, const HostMatrix &A, Grid grid, Twin &twin)
 {
   std::vector<double> l, d;
-  const PetscInt      n = A.n;
+  const LocalInt      n = A.n;
   REQUIRE(twin.stats.failure == RRB_OK);
   CHECK(twin.stats.one_sided == 0);
   CHECK(twin.stats.zero_pivots == 0);
   CHECK(twin.stats.lifted == reference.Lifted());
   twin.Get(&l, &d);
-  PetscInt left = 0;
-  for (PetscInt p = 0; p < n; p++) {
-    const PetscInt k = reference.level[p], s = (PetscInt)1 << ((k - 1) / 2), x = p % grid.nx, y = p / grid.nx;
+  LocalInt left = 0;
+  for (LocalInt p = 0; p < n; p++) {
+    const LocalInt k = reference.level[p], s = (LocalInt)1 << ((k - 1) / 2), x = p % grid.nx, y = p / grid.nx;
     const bool     red = k <= reference.half_levels;
     left += !red;
     CHECK(d[p] == Approx(reference.d[p]).epsilon(1e-12));
     long double row_sum = reference.lifted[p];
-    for (PetscInt q = 0; q < n; q++) {
+    for (LocalInt q = 0; q < n; q++) {
       row_sum += reference.R[(size_t)p * n + q];
       if (q != p && (reference.level[q] != k || !red)) CHECK(reference.R[(size_t)p * n + q] == 0);
     }
     CHECK(std::abs((double)row_sum) <= 1e-15);
     std::vector<double> column(n, 0.);
     for (int to = 0; to < 4; to++) {
-      const PetscInt sign = to % 2 ? s : -s, dx = k % 2 ? (to < 2 ? sign : 0) : (to < 2 ? sign : -sign),
+      const LocalInt sign = to % 2 ? s : -s, dx = k % 2 ? (to < 2 ? sign : 0) : (to < 2 ? sign : -sign),
                      dy = k % 2 ? (to < 2 ? 0 : sign) : sign;
       if (red && x + dx >= 0 && x + dx < grid.nx && y + dy >= 0 && y + dy < grid.ny)
         column[(y + dy) * grid.nx + x + dx] = l[to * n + p];
       else CHECK(l[to * n + p] == 0);
     }
-    for (PetscInt q = 0; q < n; q++)
+    for (LocalInt q = 0; q < n; q++)
       CHECK(column[q] == Approx((double)reference.L[(size_t)q * n + p]).epsilon(1e-12).margin(1e-300));
   }
   CHECK(left == twin->remainder);
@@ -366,7 +366,7 @@ TEST_CASE("rrb: A = L D L^T + R as section 2.2 says", "[rrb]")
   for (PetscMemType where : Places())
     for (const Grid &grid : kSmallGrids)
       for (bool nine : {false, true})
-        for (PetscInt levels : {1, 2, 3, 4, 5, 6, 100}) {
+        for (LocalInt levels : {1, 2, 3, 4, 5, 6, 100}) {
           CAPTURE(where, grid.nx, grid.ny, nine, levels);
           const HostMatrix A         = Stencil(grid, nine, 0.01, 7 * levels + nine);
           const Reference  reference = Factor(A, grid, levels);
@@ -385,7 +385,7 @@ TEST_CASE("rrb: rows that sum to less than 0 are lifted before the first level t
   for (PetscMemType where : Places())
     for (const Grid &grid : kSmallGrids)
       for (bool nine : {false, true})
-        for (PetscInt levels : {1, 2, 3, 4, 5, 6, 100}) {
+        for (LocalInt levels : {1, 2, 3, 4, 5, 6, 100}) {
           if (grid.nx == 1 || grid.ny == 1) continue;
           CAPTURE(where, grid.nx, grid.ny, nine, levels);
           const HostMatrix          A         = SomeSumsNegative(grid, nine, 7 * levels + nine);
@@ -422,15 +422,15 @@ TEST_CASE("rrb: what is not lifted", "[rrb][lift]")
     SECTION("sums that are 0 but for rounding, at jumps of eight orders of magnitude")
     {
       for (bool nine : {false, true})
-        for (PetscInt levels : {2, 3, 6, 100}) {
+        for (LocalInt levels : {2, 3, 6, 100}) {
           const Grid                                                 grid = {40, 31};
           Random                                                     random(26 + levels);
-          std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(grid.nx * grid.ny);
+          std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(grid.nx * grid.ny);
           std::vector<double>                                        k(grid.nx * grid.ny), sum(grid.nx * grid.ny, 0.);
           for (double &value : k) value = std::pow(10., random.Between(-4, 4));
-          for (PetscInt row = 0; row < grid.nx * grid.ny; row++)
-            for (PetscInt column = row + 1; column < grid.nx * grid.ny; column++) {
-              const PetscInt dx = std::abs(row % grid.nx - column % grid.nx), dy = column / grid.nx - row / grid.nx;
+          for (LocalInt row = 0; row < grid.nx * grid.ny; row++)
+            for (LocalInt column = row + 1; column < grid.nx * grid.ny; column++) {
+              const LocalInt dx = std::abs(row % grid.nx - column % grid.nx), dy = column / grid.nx - row / grid.nx;
               if (dx > 1 || dy > 1 || (!nine && dx + dy > 1)) continue;
               const double face = 2 / (1 / k[row] + 1 / k[column]);
               rows[row].push_back({column, -face});
@@ -439,7 +439,7 @@ TEST_CASE("rrb: what is not lifted", "[rrb][lift]")
               sum[column] += face;
             }
           sum[0] *= 2; /* This one is not singular. */
-          for (PetscInt row = 0; row < grid.nx * grid.ny; row++) rows[row].push_back({row, sum[row]});
+          for (LocalInt row = 0; row < grid.nx * grid.ny; row++) rows[row].push_back({row, sum[row]});
           CAPTURE(nine, levels);
           const Twin twin(FromRows(rows), grid, Levels(levels), where);
           CHECK(twin.stats.failure == RRB_OK);
@@ -451,8 +451,8 @@ TEST_CASE("rrb: what is not lifted", "[rrb][lift]")
       const Grid grid  = {20, 15};
       const auto count = [&](double all, double one) { /* the part of its diagonal by which a row falls short */
                                                        HostMatrix A = Stencil(grid, false, 0, 27);
-                                                       for (PetscInt row = 0; row < A.n; row++)
-                                                         for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+                                                       for (LocalInt row = 0; row < A.n; row++)
+                                                         for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++)
                                                            if (A.j[k] == row)
                                                              A.a[k] *= row == 0 ? 2
                                                                        : row == 66
@@ -486,8 +486,8 @@ TEST_CASE("rrb: what is not lifted", "[rrb][lift]")
       for (const Grid &grid : {Grid{50, 1}, Grid{1, 50}}) {
         HostMatrix   A        = Stencil(grid, false, 0, 29);
         const double smallest = 0.03 * std::pow(3.14159 / 50, 2); /* at most, of eigenvalues with one end held */
-        for (PetscInt row = 0; row < A.n; row++)
-          for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+        for (LocalInt row = 0; row < A.n; row++)
+          for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++)
             if (A.j[k] == row) A.a[k] += row == 0 ? 3 : -smallest / 8;
         const std::vector<double> x = RandomValues(A.n, 30);
         Twin                      twin(A, grid, Levels(100), where);
@@ -500,10 +500,10 @@ TEST_CASE("rrb: what is not lifted", "[rrb][lift]")
     {
       for (bool nine : {false, true})
         for (double value : {-1., 0., 0.4}) {
-          const auto failed = [&](PetscInt row) { /* S_1 has less than value - 0.9 there. */
+          const auto failed = [&](LocalInt row) { /* S_1 has less than value - 0.9 there. */
                                                   HostMatrix A = Stencil({10, 8}, nine, 0.01, 31);
                                                   if (!nine) A = Poisson(10, 8);
-                                                  for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+                                                  for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++)
                                                     if (A.j[k] == row) A.a[k] = value;
                                                   const Twin twin(A, {10, 8}, Levels(100), where);
                                                   CHECK(twin.stats.failure == RRB_PIVOT);
@@ -545,7 +545,7 @@ TEST_CASE("rrb: the inverse for l = 1 with 5 points, and for tridiagonal matrice
       CHECK(Difference(x, twin.Apply(Multiply(A, {}, x))) <= 1e-11);
     }
     for (const Grid &grid : {Grid{1000, 1}, Grid{1, 777}, Grid{64, 1}})
-      for (PetscInt levels : {2, 3, 6, 9, 100}) {
+      for (LocalInt levels : {2, 3, 6, 9, 100}) {
         CAPTURE(where, grid.nx, levels);
         const HostMatrix          A = Stencil(grid, false, 0.001, 5);
         const std::vector<double> x = RandomValues(A.n, 6);
@@ -561,17 +561,17 @@ TEST_CASE("rrb: rows of the identity are kept, couplings that one row alone has 
   for (PetscMemType where : Places())
     for (bool one_sided : {false, true})
       for (bool nine : {false, true})
-        for (PetscInt levels : {1, 2, 3, 100}) {
+        for (LocalInt levels : {1, 2, 3, 100}) {
           CAPTURE(where, one_sided, nine, levels);
           const HostMatrix                                           whole = Stencil(grid, nine, 0.01, 8);
-          std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(whole.n), kept(whole.n);
-          const auto                                                 boundary = [&](PetscInt p) {
+          std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(whole.n), kept(whole.n);
+          const auto                                                 boundary = [&](LocalInt p) {
             return p % grid.nx == 0 || p % grid.nx == grid.nx - 1 || p / grid.nx == 0 || p / grid.nx == grid.ny - 1;
           };
           PetscInt64 count = 0;
-          for (PetscInt row = 0; row < whole.n; row++)
-            for (PetscInt k = whole.i[row]; k < whole.i[row + 1]; k++) {
-              const PetscInt column = whole.j[k];
+          for (LocalInt row = 0; row < whole.n; row++)
+            for (LocalInt k = whole.i[row]; k < whole.i[row + 1]; k++) {
+              const LocalInt column = whole.j[k];
               const double   value  = boundary(row) ? (double)(column == row) : whole.a[k];
               const bool     gone   = !boundary(row) && boundary(column);
               if (gone) count++;
@@ -585,7 +585,7 @@ TEST_CASE("rrb: rows of the identity are kept, couplings that one row alone has 
           CHECK(twin.stats.one_sided == (one_sided ? count : 0));
           CHECK(Difference(x, twin.Apply(Multiply(symmetric, Factor(symmetric, grid, levels).R, x))) <= 1e-11);
           const std::vector<double> y = twin.Apply(x);
-          for (PetscInt p = 0; p < A.n; p++)
+          for (LocalInt p = 0; p < A.n; p++)
             if (boundary(p)) CHECK(y[p] == Approx(x[p]).epsilon(1e-15));
         }
 }
@@ -595,7 +595,7 @@ TEST_CASE("rrb: a singular matrix has one zero pivot, and M its null space", "[r
   for (PetscMemType where : Places())
     for (const Grid &grid : {Grid{7, 11}, Grid{16, 16}, Grid{40, 1}, Grid{61, 50}})
       for (bool nine : {false, true})
-        for (PetscInt levels : {1, 2, 4, 5, 100}) {
+        for (LocalInt levels : {1, 2, 4, 5, 100}) {
           CAPTURE(where, grid.nx, grid.ny, nine, levels);
           if (grid.nx == 61 && levels < 4) continue;
           const HostMatrix A      = Stencil(grid, nine, 0, 10);
@@ -616,7 +616,7 @@ TEST_CASE("rrb: a singular matrix has one zero pivot, whatever its contrast", "[
 {
   for (PetscMemType where : Places())
     for (double contrast : {1., 1e-9, 1e4, 1e6, 1e7, 1e8, 1e9, 1e10, 1e12})
-      for (PetscInt levels : {0, 1, 2, 5, 100}) {
+      for (LocalInt levels : {0, 1, 2, 5, 100}) {
         const Grid grid = {47, 38};
         CAPTURE(where, contrast, levels);
         RRBParams params   = Levels(levels);
@@ -627,7 +627,7 @@ TEST_CASE("rrb: a singular matrix has one zero pivot, whatever its contrast", "[
         CHECK(twin.stats.zero_pivots == 1);
         CHECK(twin->singular);
         HostMatrix block = A; /* as a rank's, whose couplings to another are left out */
-        for (PetscInt k = block.i[5]; k < block.i[6]; k++)
+        for (LocalInt k = block.i[5]; k < block.i[6]; k++)
           if (block.j[k] == 5) block.a[k] *= 1 + 1e-6;
         const Twin definite(block, grid, params, where);
         CHECK(definite.stats.zero_pivots == 0);
@@ -642,13 +642,13 @@ TEST_CASE("rrb: what cannot be factored is named", "[rrb]")
     CAPTURE(where);
     const HostMatrix good = Stencil(grid, true, 0.01, 12);
     const auto       with = [&](std::vector<std::array<double, 3>> entries) {
-      std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(good.n);
-      for (PetscInt row = 0; row < good.n; row++)
-        for (PetscInt k = good.i[row]; k < good.i[row + 1]; k++) rows[row].push_back({good.j[k], good.a[k]});
+      std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(good.n);
+      for (LocalInt row = 0; row < good.n; row++)
+        for (LocalInt k = good.i[row]; k < good.i[row + 1]; k++) rows[row].push_back({good.j[k], good.a[k]});
       for (const auto &entry : entries) {
         auto      &row   = rows[(size_t)entry[0]];
-        const auto there = std::find_if(row.begin(), row.end(), [&](const auto &e) { return e.first == (PetscInt)entry[1]; });
-        if (there == row.end()) row.push_back({(PetscInt)entry[1], entry[2]});
+        const auto there = std::find_if(row.begin(), row.end(), [&](const auto &e) { return e.first == (LocalInt)entry[1]; });
+        if (there == row.end()) row.push_back({(LocalInt)entry[1], entry[2]});
         else there->second = entry[2];
       }
       return FromRows(rows);
@@ -693,7 +693,7 @@ TEST_CASE("rrb: what cannot be factored is named", "[rrb]")
         CHECK(red.stats.row == 43);
       }
       for (double value : {std::nan(""), (double)INFINITY, -(double)INFINITY})
-        for (PetscInt level : {1, 2, 100}) { /* A coupling that is no number is no question of symmetry. */
+        for (LocalInt level : {1, 2, 100}) { /* A coupling that is no number is no question of symmetry. */
           CAPTURE(value, level);
           const Twin both(with({{43, 44, value}, {44, 43, value}}), grid, Levels(level), where),
             one(with({{43, 44, value}}), grid, Levels(level), where);
@@ -740,7 +740,7 @@ TEST_CASE("rrb: powers of 2 in the matrix are powers of 2 in the factor, as far 
   const Grid grid = {23, 18};
   for (PetscMemType where : Places())
     for (bool nine : {false, true})
-      for (PetscInt levels : {1, 2, 3, 100}) {
+      for (LocalInt levels : {1, 2, 3, 100}) {
         const HostMatrix          A = SomeSumsNegative(grid, nine, 3);
         const std::vector<double> x = RandomValues(A.n, 4);
         Twin                      twin(A, grid, Levels(levels), where);
@@ -779,8 +779,8 @@ TEST_CASE("rrb: a pivot whose inverse is no normal number is named", "[rrb]")
       for (double value : {1e-309, 1e308}) { /* (4, 4), which remains */
         CAPTURE(value);
         HostMatrix A = good;
-        for (PetscInt row = 0; row < A.n; row++)
-          for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+        for (LocalInt row = 0; row < A.n; row++)
+          for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++)
             if (row == 44 || A.j[k] == 44) A.a[k] = row == A.j[k] ? value : 0;
         const Twin twin(A, grid, Levels(2), where);
         CHECK(twin.stats.failure == RRB_RANGE);
@@ -806,11 +806,11 @@ TEST_CASE("rrb: what is left of the levels is too much", "[rrb][gpu]")
 TEST_CASE("rrb: how far entries are from the diagonal", "[rrb]")
 {
   for (PetscMemType where : Places()) {
-    const auto offsets = [&](const HostMatrix &A, PetscInt *largest, PetscBool *next) {
+    const auto offsets = [&](const HostMatrix &A, LocalInt *largest, PetscBool *next) {
       const CSRCopy copy(A, where);
       MUST((PetscMemTypeDevice(where) ? RRBOffsets_CUDA : RRBOffsets_Host)(&copy.view, largest, next));
     };
-    PetscInt  largest;
+    LocalInt  largest;
     PetscBool next;
     offsets(Stencil({10, 8}, false, 0.01, 15), &largest, &next);
     CHECK(largest == 10);
@@ -824,8 +824,8 @@ TEST_CASE("rrb: how far entries are from the diagonal", "[rrb]")
     CHECK(largest == 300);
     CHECK(!next);
     HostMatrix identity = Stencil({10, 8}, false, 0.01, 15);
-    for (PetscInt row = 0; row < identity.n; row++)
-      for (PetscInt k = identity.i[row]; k < identity.i[row + 1]; k++) identity.a[k] = identity.j[k] == row;
+    for (LocalInt row = 0; row < identity.n; row++)
+      for (LocalInt k = identity.i[row]; k < identity.i[row + 1]; k++) identity.a[k] = identity.j[k] == row;
     offsets(identity, &largest, &next);
     CHECK(largest == 0);
     offsets(HostMatrix(), &largest, &next);
@@ -865,7 +865,7 @@ TEST_CASE("rrb: several right-hand sides", "[rrb][columns][sanitizer]")
 {
   for (const Backend &backend : Backends())
     for (bool nine : {false, true})
-      for (const std::pair<Grid, PetscInt> &what : std::vector<std::pair<Grid, PetscInt>>{{{1, 1}, 1},
+      for (const std::pair<Grid, LocalInt> &what : std::vector<std::pair<Grid, LocalInt>>{{{1, 1}, 1},
                                                                                           {{31, 17}, 1},
                                                                                           {{16, 16}, 2},
                                                                                           {{150, 141}, 6},
@@ -876,10 +876,10 @@ TEST_CASE("rrb: several right-hand sides", "[rrb][columns][sanitizer]")
         HostMatrix A = Stencil(grid, nine, 0.01, 20);
         Twin       twin(A, grid, Levels(what.second), backend.where);
         for (int set_up = 0; set_up < 2; set_up++) {
-          for (PetscInt columns : {1, 3, 4, 5, 9}) {
-            const std::vector<double> x = RandomValues((PetscInt)((size_t)columns * (A.n + 3)), 21),
+          for (LocalInt columns : {1, 3, 4, 5, 9}) {
+            const std::vector<double> x = RandomValues((LocalInt)((size_t)columns * (A.n + 3)), 21),
                                       y = twin.ApplyColumns(columns, x);
-            for (PetscInt c = 0; c < columns; c++) {
+            for (LocalInt c = 0; c < columns; c++) {
               CAPTURE(columns, c);
               const auto                first = x.begin() + (ptrdiff_t)c * (A.n + 3), mine = y.begin() + (ptrdiff_t)c * (A.n + 2);
               const std::vector<double> alone = twin.Apply(std::vector<double>(first, first + A.n));
@@ -899,7 +899,7 @@ TEST_CASE("rrb: every kernel, on small grids", "[rrb][gpu][sanitizer]")
 {
   NEEDS_DEVICE();
   for (bool nine : {false, true})
-    for (const std::pair<Grid, PetscInt> &what : std::vector<std::pair<Grid, PetscInt>>{{{31, 17}, 1},
+    for (const std::pair<Grid, LocalInt> &what : std::vector<std::pair<Grid, LocalInt>>{{{31, 17}, 1},
                                                                                         {{16, 16}, 2},
                                                                                         {{150, 141}, 6},
                                                                                         {{150, 141}, 7},
@@ -910,7 +910,7 @@ TEST_CASE("rrb: every kernel, on small grids", "[rrb][gpu][sanitizer]")
       const CSRCopy             copy(A, PETSC_MEMTYPE_CUDA);
       const std::vector<double> x = RandomValues(A.n, 21);
       Twin      host(A, grid, Levels(what.second), PETSC_MEMTYPE_HOST), device(A, grid, Levels(what.second), PETSC_MEMTYPE_CUDA);
-      PetscInt  largest;
+      LocalInt  largest;
       PetscBool next;
       CompareFactors(host, device, x);
       MUST(RRBOffsets_CUDA(&copy.view, &largest, &next));
@@ -931,9 +931,9 @@ TEST_CASE("rrb: the twins agree, also on new values in the old memory", "[rrb][g
   NEEDS_DEVICE();
   for (const Grid &grid : kLargeGrids)
     for (bool nine : {false, true})
-      for (PetscInt levels : {0, 3, 4, 7, 12, 100}) {
+      for (LocalInt levels : {0, 3, 4, 7, 12, 100}) {
         CAPTURE(grid.nx, grid.ny, nine, levels);
-        PetscInt used, most, remainder;
+        LocalInt used, most, remainder;
         RRBLevels(grid.nx, grid.ny, levels, &used, &most, &remainder);
         if (remainder > 4000) continue;
         const HostMatrix A = Stencil(grid, nine, 0.01, 16), other = Stencil(grid, !nine, 0.02, 17);
@@ -957,10 +957,10 @@ TEST_CASE("rrb: the twins lift the same rows", "[rrb][lift][gpu]")
   NEEDS_DEVICE();
   for (const Grid &grid : kLargeGrids)
     for (bool nine : {false, true})
-      for (PetscInt levels : {0, 2, 3, 7, 100}) {
+      for (LocalInt levels : {0, 2, 3, 7, 100}) {
         if (grid.nx == 1 || grid.ny == 1) continue;
         CAPTURE(grid.nx, grid.ny, nine, levels);
-        PetscInt used, most, remainder;
+        LocalInt used, most, remainder;
         RRBLevels(grid.nx, grid.ny, levels, &used, &most, &remainder);
         if (remainder > 4000) continue;
         const HostMatrix          A = SomeSumsNegative(grid, nine, 35), other = Stencil(grid, nine, 0.01, 36);
@@ -1000,15 +1000,15 @@ TEST_CASE("rrb: 5 points in the pattern of 9, and 9 in fewer entries than 5 poin
 {
   const Grid                                                 grid = {17, 14};
   const HostMatrix                                           five = SomeSumsNegative(grid, false, 38);
-  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> padded(five.n), few(five.n);
-  for (PetscInt row = 0; row < five.n; row++) {
-    for (PetscInt k = five.i[row]; k < five.i[row + 1]; k++) padded[row].push_back({five.j[k], five.a[k]});
-    for (PetscInt dx : {-1, 1})
-      for (PetscInt dy : {-1, 1})
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> padded(five.n), few(five.n);
+  for (LocalInt row = 0; row < five.n; row++) {
+    for (LocalInt k = five.i[row]; k < five.i[row + 1]; k++) padded[row].push_back({five.j[k], five.a[k]});
+    for (LocalInt dx : {-1, 1})
+      for (LocalInt dy : {-1, 1})
         if (row % grid.nx + dx >= 0 && row % grid.nx + dx < grid.nx && row / grid.nx + dy >= 0 && row / grid.nx + dy < grid.ny)
           padded[row].push_back({row + dy * grid.nx + dx, 0.});
     few[row] = {{row, row ? 0.999 : 2}}; /* couplings to (x + 1, y + 1), (x + 1, y), and back */
-    for (PetscInt to : {-1, 1}) {
+    for (LocalInt to : {-1, 1}) {
       if (row % grid.nx + to < 0 || row % grid.nx + to >= grid.nx) continue;
       few[row].push_back({row + to, -0.25});
       if (row / grid.nx + to >= 0 && row / grid.nx + to < grid.ny) few[row].push_back({row + to * (grid.nx + 1), -0.25});
@@ -1017,7 +1017,7 @@ TEST_CASE("rrb: 5 points in the pattern of 9, and 9 in fewer entries than 5 poin
   const HostMatrix          nine_entries = FromRows(padded), diagonals = FromRows(few);
   const std::vector<double> x = RandomValues(five.n, 39);
   for (PetscMemType where : Places())
-    for (PetscInt levels : {2, 3, 5}) {
+    for (LocalInt levels : {2, 3, 5}) {
       CAPTURE(where, levels);
       Twin twin(five, grid, Levels(levels), where), twin_padded(nine_entries, grid, Levels(levels), where);
       REQUIRE(twin_padded.stats.failure == RRB_OK);
@@ -1045,7 +1045,7 @@ TEST_CASE("rrb: the twins agree on another stream than the default", "[rrb][gpu]
   MUST(PetscDeviceContextSetCurrentContext(context));
   for (const Grid &grid : {Grid{150, 141}, Grid{13, 4}, Grid{1000, 1}})
     for (bool nine : {false, true})
-      for (PetscInt levels : {0, 6, 100}) {
+      for (LocalInt levels : {0, 6, 100}) {
         CAPTURE(grid.nx, grid.ny, nine, levels);
         const HostMatrix          A = Stencil(grid, nine, 0.01, 22), other = Stencil(grid, !nine, 0.02, 23);
         const std::vector<double> x = RandomValues(A.n, 24);
@@ -1069,7 +1069,7 @@ TEST_CASE("rrb: applications right after one another are those that wait", "[rrb
   const CSRCopy             copy(A, PETSC_MEMTYPE_CUDA), of_other(other, PETSC_MEMTYPE_CUDA);
   const std::vector<double> x     = RandomValues(A.n, 27);
   const size_t              bytes = A.n * sizeof(double);
-  for (PetscInt levels : {0, 8, 9}) {
+  for (LocalInt levels : {0, 8, 9}) {
     const RRBParams     params = Levels(levels);
     std::vector<double> results[2];
     for (bool wait : {false, true}) {

@@ -11,7 +11,7 @@
 namespace
 {
 
-SFSAIParams Params(FinePCPrecision setup, FinePCPrecision factor, PetscInt power = 2)
+SFSAIParams Params(FinePCPrecision setup, FinePCPrecision factor, LocalInt power = 2)
 {
   SFSAIParams params;
   params.setup_precision  = setup;
@@ -20,7 +20,7 @@ SFSAIParams Params(FinePCPrecision setup, FinePCPrecision factor, PetscInt power
   return params;
 }
 
-SFSAIParams Double(PetscInt power = 2)
+SFSAIParams Double(LocalInt power = 2)
 {
   return Params(FINEPC_DOUBLE, FINEPC_DOUBLE, power);
 }
@@ -35,7 +35,7 @@ HostFactor FindPattern(const HostMatrix &A, const SFSAIParams &params, PetscMemT
   HostFactor             F;
 
   F.stats = FSAIStats{};
-  for (PetscInt row = 0; row < A.n; row++) s[row] = 1 / std::sqrt(A.At(row, row));
+  for (LocalInt row = 0; row < A.n; row++) s[row] = 1 / std::sqrt(A.At(row, row));
   MUST(ArrayCreate(A.n * sizeof(PetscReal), where, &s_copy));
   MUST(ArrayCopy(s_copy, s.data(), A.n * sizeof(PetscReal), where, PETSC_MEMTYPE_HOST));
   const auto find = PetscMemTypeDevice(where) ? SFSAIPattern_CUDA : SFSAIPattern_Host;
@@ -44,8 +44,8 @@ HostFactor FindPattern(const HostMatrix &A, const SFSAIParams &params, PetscMemT
   F.rows = A.n;
   F.i.resize(A.n + 1);
   F.j.resize(G.nnz);
-  MUST(ArrayCopy(F.i.data(), G.i, F.i.size() * sizeof(PetscInt), PETSC_MEMTYPE_HOST, where));
-  MUST(ArrayCopy(F.j.data(), G.j, F.j.size() * sizeof(PetscInt), PETSC_MEMTYPE_HOST, where));
+  MUST(ArrayCopy(F.i.data(), G.i, F.i.size() * sizeof(LocalInt), PETSC_MEMTYPE_HOST, where));
+  MUST(ArrayCopy(F.j.data(), G.j, F.j.size() * sizeof(LocalInt), PETSC_MEMTYPE_HOST, where));
   MUST(CSRDestroy(&G));
   MUST(ArrayDestroy(where, &s_copy));
   return F;
@@ -60,21 +60,21 @@ double ErrorOfEquations(const HostMatrix &A, const HostFactor &F, const SFSAIPar
   const double        u = std::max(Unit(params.setup_precision), Unit(params.factor_precision));
   std::vector<double> g(A.n, 0), diagonal(A.n);
   double              worst = 0;
-  for (PetscInt row = 0; row < A.n; row++) diagonal[row] = A.At(row, row);
-  for (PetscInt i = 0; i < F.rows; i++) {
+  for (LocalInt row = 0; row < A.n; row++) diagonal[row] = A.At(row, row);
+  for (LocalInt i = 0; i < F.rows; i++) {
     double norm = 1;
     g[i]        = 1;
-    for (PetscInt k = F.i[i]; k < F.i[i + 1]; k++) {
+    for (LocalInt k = F.i[i]; k < F.i[i + 1]; k++) {
       g[F.j[k]] = F.a[k] * std::sqrt(diagonal[F.j[k]] / diagonal[i]);
       norm += g[F.j[k]] * g[F.j[k]];
     }
-    for (PetscInt k = F.i[i]; k < F.i[i + 1]; k++) {
-      const PetscInt j   = F.j[k];
+    for (LocalInt k = F.i[i]; k < F.i[i + 1]; k++) {
+      const LocalInt j   = F.j[k];
       double         sum = 0;
-      for (PetscInt e = A.i[j]; e < A.i[j + 1]; e++) sum += A.a[e] / std::sqrt(diagonal[j] * diagonal[A.j[e]]) * g[A.j[e]];
+      for (LocalInt e = A.i[j]; e < A.i[j + 1]; e++) sum += A.a[e] / std::sqrt(diagonal[j] * diagonal[A.j[e]]) * g[A.j[e]];
       worst = std::max(worst, std::fabs(sum) / (8 * (F.Length(i) + 2) * u * std::sqrt(norm)));
     }
-    for (PetscInt k = F.i[i]; k < F.i[i + 1]; k++) g[F.j[k]] = 0;
+    for (LocalInt k = F.i[i]; k < F.i[i + 1]; k++) g[F.j[k]] = 0;
     g[i] = 0;
   }
   return worst;
@@ -83,8 +83,8 @@ double ErrorOfEquations(const HostMatrix &A, const HostFactor &F, const SFSAIPar
 /* The same nonzeros, still dominated by the diagonal. */
 HostMatrix OtherValues(HostMatrix A)
 {
-  for (PetscInt row = 0; row < A.n; row++)
-    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+  for (LocalInt row = 0; row < A.n; row++)
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++)
       if (A.j[k] != row) A.a[k] *= 0.5 + 0.5 * std::cos((double)(row + A.j[k]));
   return A;
 }
@@ -92,21 +92,21 @@ HostMatrix OtherValues(HostMatrix A)
 /* Some pairs of entries become zeros that stay stored. */
 HostMatrix WithStoredZeros(HostMatrix A)
 {
-  for (PetscInt row = 0; row < A.n; row++)
-    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+  for (LocalInt row = 0; row < A.n; row++)
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++)
       if (A.j[k] != row && (row + A.j[k]) % 3 == 0) A.a[k] = 0;
   return A;
 }
 
 /* A pattern whose row `row` has `length` columns, spread over all before it, with the diagonal; other rows have two at most. */
-HostMatrix LongRows(PetscInt n, const std::vector<PetscInt> &lengths)
+HostMatrix LongRows(LocalInt n, const std::vector<LocalInt> &lengths)
 {
-  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(n);
-  for (PetscInt row = 0; row < n; row++) {
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(n);
+  for (LocalInt row = 0; row < n; row++) {
     const size_t   which  = n - 1 - row;
-    const PetscInt length = which < lengths.size() ? lengths[which] : 2;
-    for (PetscInt k = 0; k < std::min(length - 1, row); k++)
-      rows[row].emplace_back((PetscInt)((long long)k * row / std::max<PetscInt>(length - 1, 1)), NAN);
+    const LocalInt length = which < lengths.size() ? lengths[which] : 2;
+    for (LocalInt k = 0; k < std::min(length - 1, row); k++)
+      rows[row].emplace_back((LocalInt)((long long)k * row / std::max<LocalInt>(length - 1, 1)), NAN);
     rows[row].emplace_back(row, NAN);
   }
   return FromRows(rows);
@@ -116,22 +116,22 @@ HostMatrix LongRows(PetscInt n, const std::vector<PetscInt> &lengths)
    A few rows with very many columns, the last ones: row t of them is connected with lengths[t] unknowns among the first ones,
    which are `stride` apart, and with its neighbours among the long rows; the first ones are a chain.
 */
-HostMatrix Stars(PetscInt n, const std::vector<PetscInt> &lengths, PetscInt stride, std::uint64_t seed)
+HostMatrix Stars(LocalInt n, const std::vector<LocalInt> &lengths, LocalInt stride, std::uint64_t seed)
 {
-  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(n);
-  const PetscInt                                             first = n - (PetscInt)lengths.size();
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(n);
+  const LocalInt                                             first = n - (LocalInt)lengths.size();
   Random                                                     random(seed);
-  const auto                                                 add = [&](PetscInt p, PetscInt q) {
+  const auto                                                 add = [&](LocalInt p, LocalInt q) {
     const double value = random.Between(-1, 1);
     rows[p].emplace_back(q, value);
     rows[q].emplace_back(p, value);
   };
-  for (PetscInt p = 1; p < first; p++) add(p, p - 1);
-  for (PetscInt t = 0; t < (PetscInt)lengths.size(); t++) {
-    for (PetscInt k = 0; k < lengths[t] && (long long)k * stride + t < first; k++) add(first + t, k * stride + t);
+  for (LocalInt p = 1; p < first; p++) add(p, p - 1);
+  for (LocalInt t = 0; t < (LocalInt)lengths.size(); t++) {
+    for (LocalInt k = 0; k < lengths[t] && (long long)k * stride + t < first; k++) add(first + t, k * stride + t);
     if (t) add(first + t, first + t - 1);
   }
-  for (PetscInt p = 0; p < n; p++) {
+  for (LocalInt p = 0; p < n; p++) {
     double sum = 1;
     for (const auto &entry : rows[p]) sum += std::fabs(entry.second);
     rows[p].emplace_back(p, sum * random.Between(1, 2));
@@ -149,8 +149,8 @@ TEST_CASE("sfsai by hand, 2 x 2", "[sfsai]")
     for (const Precisions &p : kAllPrecisions) {
       CAPTURE(backend.name, p.setup, p.factor);
       const HostFactor F = ComputeFactor(A, Params(p.setup, p.factor, 1), backend.where);
-      CHECK(F.i == std::vector<PetscInt>{0, 0, 1});
-      CHECK(F.j == std::vector<PetscInt>{0});
+      CHECK(F.i == std::vector<LocalInt>{0, 0, 1});
+      CHECK(F.j == std::vector<LocalInt>{0});
       CHECK(F.a == std::vector<double>{-0.5});
       CHECK(F.d == std::vector<double>{0.25, 1. / 15});
       CHECK(F.stats.max_row == 2);
@@ -176,7 +176,7 @@ TEST_CASE("sfsai by hand, 3 x 3 tridiagonal", "[sfsai]")
     for (const Precisions &p : kAllPrecisions) {
       CAPTURE(backend.name, p.setup, p.factor);
       const double u     = 16 * std::max(Unit(p.setup), Unit(p.factor));
-      const auto   check = [&](const SFSAIParams &params, const std::vector<PetscInt> &j, const std::vector<double> &a,
+      const auto   check = [&](const SFSAIParams &params, const std::vector<LocalInt> &j, const std::vector<double> &a,
                              const std::vector<double> &psi) {
         CAPTURE(params.power, params.prefilter, params.postfilter, params.max_row);
         const HostFactor F = ComputeFactor(A, params, backend.where);
@@ -208,25 +208,25 @@ TEST_CASE("sfsai by hand, 3 x 3 tridiagonal", "[sfsai]")
 */
 TEST_CASE("the cap: largest weights, and the smaller column among equals", "[sfsai]")
 {
-  const PetscInt   nx = 6;
+  const LocalInt   nx = 6;
   const HostMatrix A  = Poisson(nx, 6);
   for (const Backend &backend : Backends())
-    for (PetscInt max_row = 1; max_row <= 8; max_row++) {
+    for (LocalInt max_row = 1; max_row <= 8; max_row++) {
       CAPTURE(backend.name, max_row);
       SFSAIParams params                = Double(2);
       params.max_row                    = max_row;
       const HostFactor            F     = ComputeFactor(A, params, backend.where);
-      const std::vector<PetscInt> order = {nx, 1, nx + 1, 2 * nx, nx - 1, 2}; /* distances */
-      for (PetscInt y = 2; y < 6; y++)
-        for (PetscInt x = 2; x < nx - 1; x++) {
-          std::set<PetscInt> expected;
-          for (PetscInt k = 0; k < std::min<PetscInt>(max_row - 1, (PetscInt)order.size()); k++)
+      const std::vector<LocalInt> order = {nx, 1, nx + 1, 2 * nx, nx - 1, 2}; /* distances */
+      for (LocalInt y = 2; y < 6; y++)
+        for (LocalInt x = 2; x < nx - 1; x++) {
+          std::set<LocalInt> expected;
+          for (LocalInt k = 0; k < std::min<LocalInt>(max_row - 1, (LocalInt)order.size()); k++)
             expected.insert(y * nx + x - order[k]);
           CAPTURE(x, y);
           CHECK(RowPattern(F, y * nx + x) == expected);
         }
       CHECK((F.stats.capped_rows > 0) == (max_row < 7));
-      CHECK(F.stats.max_row == std::min<PetscInt>(max_row, 7));
+      CHECK(F.stats.max_row == std::min<LocalInt>(max_row, 7));
       CHECK(ErrorOfDiagonal(A, F, params).over_bound <= 1);
     }
 }
@@ -239,7 +239,7 @@ TEST_CASE("sfsai: diag(G A G^T) = 1", "[sfsai]")
   for (const Backend &backend : Backends())
     for (const Named &m : matrices)
       for (const Precisions &p : kAllPrecisions)
-        for (PetscInt power : {1, 2, 3}) {
+        for (LocalInt power : {1, 2, 3}) {
           CAPTURE(backend.name, m.name, p.setup, p.factor, power);
           const SFSAIParams   params = Params(p.setup, p.factor, power);
           const HostFactor    F      = ComputeFactor(m.A, params, backend.where);
@@ -257,7 +257,7 @@ TEST_CASE("sfsai: diag(G A G^T) = 1 on real matrices", "[sfsai][long]")
     const HostMatrix A = Shared(name);
     for (const Backend &backend : Backends())
       for (const Precisions &p : kAllPrecisions)
-        for (PetscInt power : {1, 2}) {
+        for (LocalInt power : {1, 2}) {
           CAPTURE(backend.name, name, p.setup, p.factor, power);
           SFSAIParams params        = Params(p.setup, p.factor, power);
           params.max_row            = power == 2 ? 12 : 0;
@@ -321,9 +321,9 @@ TEST_CASE("the pattern is the boolean power, and a capped one has the largest we
   for (const Backend &backend : Backends())
     for (const Named &m : matrices)
       for (PetscReal prefilter : {0., 1e-300, 0.05, 0.2})
-        for (PetscInt power :
-             std::vector<PetscInt>{0, 1, 2, 3, 4, 100, PETSC_INT_MAX}) /* the search ends when no product finds a new column */
-          for (PetscInt max_row : {0, 1, 2, 5, 12}) {
+        for (LocalInt power :
+             std::vector<LocalInt>{0, 1, 2, 3, 4, 100, LOCAL_INT_MAX}) /* the search ends when no product finds a new column */
+          for (LocalInt max_row : {0, 1, 2, 5, 12}) {
             CAPTURE(backend.name, m.name, prefilter, power, max_row);
             SFSAIParams params     = Params(FINEPC_SINGLE, FINEPC_SINGLE, power);
             params.prefilter       = prefilter;
@@ -331,16 +331,16 @@ TEST_CASE("the pattern is the boolean power, and a capped one has the largest we
             const HostFactor F     = FindPattern(m.A, params, backend.where);
             SFSAIParams      whole = params;
             whole.max_row          = 0;
-            PetscInt wrong = 0, capped = 0;
-            for (PetscInt row = 0; row < m.A.n; row++) {
+            LocalInt wrong = 0, capped = 0;
+            for (LocalInt row = 0; row < m.A.n; row++) {
               bool               tie, no_tie;
-              std::set<PetscInt> expected = ReferencePattern(m.A, row, params, &tie), mine = RowPattern(F, row);
+              std::set<LocalInt> expected = ReferencePattern(m.A, row, params, &tie), mine = RowPattern(F, row);
               mine.insert(row);
               wrong += mine != expected && !tie;
               wrong += mine.size() != expected.size();
               /* zeros alone have equal weights */
               wrong += tie && (std::strcmp(m.name, "graph with stored zeros") || prefilter > 0);
-              if (max_row) capped += (PetscInt)ReferencePattern(m.A, row, whole, &no_tie).size() > max_row;
+              if (max_row) capped += (LocalInt)ReferencePattern(m.A, row, whole, &no_tie).size() > max_row;
             }
             CHECK(wrong == 0);
             CHECK(F.stats.capped_rows == capped);
@@ -350,10 +350,10 @@ TEST_CASE("the pattern is the boolean power, and a capped one has the largest we
 TEST_CASE("sfsai: every option follows the paper's formulas", "[sfsai]")
 {
   std::vector<SFSAIParams> variants;
-  for (PetscInt power : {1, 2, 3})
+  for (LocalInt power : {1, 2, 3})
     for (PetscReal prefilter : {0., 0.05, 0.2})
       for (PetscReal postfilter : {0., 0.03, 0.2})
-        for (PetscInt max_row : {0, 3, 9}) {
+        for (LocalInt max_row : {0, 3, 9}) {
           SFSAIParams params = Double(power);
           params.prefilter   = prefilter;
           params.postfilter  = postfilter;
@@ -368,13 +368,13 @@ TEST_CASE("sfsai: every option follows the paper's formulas", "[sfsai]")
           params.factor_precision = p.factor;
           CAPTURE(backend.name, m.name, p.setup, params.power, params.prefilter, params.postfilter, params.max_row);
           const HostFactor F         = ComputeFactor(m.A, params, backend.where);
-          const PetscInt   different = CheckAgainstReference(m.A, F, params, kLambdaMin);
+          const LocalInt   different = CheckAgainstReference(m.A, F, params, kLambdaMin);
           if (p.setup == FINEPC_DOUBLE || params.postfilter == 0) CHECK(different == 0);
-          else CHECK(different <= std::max<PetscInt>(2, m.A.n / 20));
+          else CHECK(different <= std::max<LocalInt>(2, m.A.n / 20));
           CHECK(ErrorOfDiagonal(m.A, F, params).over_bound <= 1);
           CHECK(F.stats.double_rows + F.stats.diagonal_rows == 0);
-          PetscInt longest = 0;
-          for (PetscInt row = 0; row < F.rows; row++) longest = std::max(longest, F.Length(row) + 1);
+          LocalInt longest = 0;
+          for (LocalInt row = 0; row < F.rows; row++) longest = std::max(longest, F.Length(row) + 1);
           CHECK(F.stats.max_row == longest);
         }
 }
@@ -408,8 +408,8 @@ TEST_CASE("a given pattern: its lower part alone counts", "[sfsai]")
       const auto part = [&](bool upper, bool diagonal) {
         HostMatrix S;
         S.n = B.n;
-        for (PetscInt row = 0; row < B.n; row++) {
-          for (PetscInt k = B.i[row]; k < B.i[row + 1]; k++)
+        for (LocalInt row = 0; row < B.n; row++) {
+          for (LocalInt k = B.i[row]; k < B.i[row + 1]; k++)
             if (B.j[k] < row || (B.j[k] == row && diagonal && row % 3) || (B.j[k] > row && upper)) S.j.push_back(B.j[k]);
           S.i.push_back(S.nnz());
         }
@@ -457,7 +457,7 @@ TEST_CASE("sfsai: the postfilter drops what it says and scales again", "[sfsai]"
         CHECK(SameBits(same, F));
         CHECK(same.stats.dropped == 0);
 
-        PetscInt last = F.nnz();
+        LocalInt last = F.nnz();
         for (PetscReal filter : {0.01, 0.1, 0.5}) {
           CAPTURE(filter);
           params.postfilter      = filter;
@@ -466,12 +466,12 @@ TEST_CASE("sfsai: the postfilter drops what it says and scales again", "[sfsai]"
           CHECK(small.nnz() <= last);
           CHECK(small.stats.dropped == F.nnz() - small.nnz());
           last           = small.nnz();
-          PetscInt wrong = 0, longest = 0;
-          for (PetscInt row = 0; row < F.rows; row++) {
+          LocalInt wrong = 0, longest = 0;
+          for (LocalInt row = 0; row < F.rows; row++) {
             double norm = 1;
-            for (PetscInt k = F.i[row]; k < F.i[row + 1]; k++) norm += F.a[k] * F.a[k];
-            std::set<PetscInt> kept;
-            for (PetscInt k = F.i[row]; k < F.i[row + 1]; k++)
+            for (LocalInt k = F.i[row]; k < F.i[row + 1]; k++) norm += F.a[k] * F.a[k];
+            std::set<LocalInt> kept;
+            for (LocalInt k = F.i[row]; k < F.i[row + 1]; k++)
               if (std::fabs(F.a[k]) > filter * std::sqrt(norm)) kept.insert(F.j[k]);
             wrong += RowPattern(small, row) != kept;
             longest = std::max(longest, small.Length(row) + 1);
@@ -545,9 +545,9 @@ TEST_CASE("sfsai: bad pivots: first double precision, then the diagonal, both co
 {
   struct Case {
     double   coupling;
-    PetscInt double_rows, diagonal_rows; /* per block, of a set-up in single */
+    LocalInt double_rows, diagonal_rows; /* per block, of a set-up in single */
   };
-  const PetscInt blocks = 40;
+  const LocalInt blocks = 40;
   for (const Case &c : {Case{0.5, 0, 0}, Case{1 - 1e-6, 1, 0}, Case{1 - 1e-15, 1, 1}, Case{2, 1, 1}, Case{-2, 1, 1}}) {
     const HostMatrix A = BadPairs(blocks, c.coupling), good = BadPairs(blocks, 0.25);
     for (const Backend &backend : Backends())
@@ -561,15 +561,15 @@ TEST_CASE("sfsai: bad pivots: first double precision, then the diagonal, both co
                 bool              stored) { /* does a row that fell back keep its pattern? */
                                CHECK(F.stats.double_rows == (p.setup == FINEPC_SINGLE ? blocks * c.double_rows : 0));
                                CHECK(F.stats.diagonal_rows == blocks * c.diagonal_rows);
-                               PetscInt wrong = 0;
-                               for (PetscInt b = 0; b < blocks; b++) {
-                                 const PetscInt row = 3 * b + 1;
+                               LocalInt wrong = 0;
+                               for (LocalInt b = 0; b < blocks; b++) {
+                                 const LocalInt row = 3 * b + 1;
                                  const double   psi = c.diagonal_rows ? 1 : 1 - c.coupling * c.coupling;
                                  wrong += !(std::fabs(F.d[row] * psi - 1) <= 1e-9);
                                  wrong += F.Length(row) != (stored ? 1 : 0);
                                  if (F.Length(row))
                                    wrong += !(std::fabs(F.a[F.i[row]] + (c.diagonal_rows ? 0 : c.coupling)) <= 1e-6);
-                                 wrong += F.Length(row + 1) != std::min<PetscInt>(b, 2); /* the good rows are one chain */
+                                 wrong += F.Length(row + 1) != std::min<LocalInt>(b, 2); /* the good rows are one chain */
                                }
                                CHECK(wrong == 0);
                                CHECK(F.stats.dropped == 0); /* they are not the postfilter's */
@@ -598,19 +598,19 @@ namespace
 */
 struct BadSystems {
   struct Size {
-    PetscInt size; /* row itself counted */
+    LocalInt size; /* row itself counted */
     bool     pair; /* p + 1 is one of its columns */
   };
-  static constexpr PetscInt kRows   = 1100;
+  static constexpr LocalInt kRows   = 1100;
   static constexpr double   kWith   = 1e-3; /* e */
   static constexpr double   kFilter = 1e-4; /* drops the zeros of a good row, and nothing else */
-  const PetscInt            p;
+  const LocalInt            p;
   std::vector<Size>         sizes;
-  PetscInt                  pairs = 0;
+  LocalInt                  pairs = 0;
 
-  explicit BadSystems(PetscInt p) : p(p)
+  explicit BadSystems(LocalInt p) : p(p)
   {
-    for (PetscInt size : {5, 12, 20, 33, 64, 65, 129, 250, 400, 1000})
+    for (LocalInt size : {5, 12, 20, 33, 64, 65, 129, 250, 400, 1000})
       for (bool pair : {true, false}) {
         if (size == 1000 && !pair) continue; /* takes its time on the host */
         sizes.push_back({size, pair});
@@ -618,18 +618,18 @@ struct BadSystems {
       }
   }
 
-  PetscInt First() const { return kRows - (PetscInt)sizes.size(); }
+  LocalInt First() const { return kRows - (LocalInt)sizes.size(); }
 
   HostMatrix A(double c) const
   {
-    std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(kRows);
-    const auto                                                 add = [&](PetscInt r, PetscInt s, double value) {
+    std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(kRows);
+    const auto                                                 add = [&](LocalInt r, LocalInt s, double value) {
       rows[r].emplace_back(s, value);
       rows[s].emplace_back(r, value);
     };
-    for (PetscInt row = 0; row < kRows; row++) rows[row].emplace_back(row, 1.);
+    for (LocalInt row = 0; row < kRows; row++) rows[row].emplace_back(row, 1.);
     add(p, p + 1, c);
-    for (PetscInt row = First(); row < kRows; row++) {
+    for (LocalInt row = First(); row < kRows; row++) {
       add(row, p, kWith);
       add(row, p + 2, 0.2);
     }
@@ -639,13 +639,13 @@ struct BadSystems {
   /* The other columns lie on both sides of p. */
   HostMatrix S() const
   {
-    std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(kRows);
-    for (PetscInt row = First(); row < kRows; row++) {
+    std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(kRows);
+    for (LocalInt row = First(); row < kRows; row++) {
       const Size     system = sizes[row - First()];
-      const PetscInt others = system.size - 1 - (system.pair ? 3 : 2), below = std::min(p, others / 2);
+      const LocalInt others = system.size - 1 - (system.pair ? 3 : 2), below = std::min(p, others / 2);
       rows[row] = {{p, NAN}, {p + 2, NAN}};
       if (system.pair) rows[row].emplace_back(p + 1, NAN);
-      for (PetscInt k = 0; k < others; k++) rows[row].emplace_back(k < below ? p - 1 - k : p + 3 + k - below, NAN);
+      for (LocalInt k = 0; k < others; k++) rows[row].emplace_back(k < below ? p - 1 - k : p + 3 + k - below, NAN);
     }
     return FromRows(rows);
   }
@@ -654,18 +654,18 @@ struct BadSystems {
   void Check(const HostFactor &F, double c, FinePCPrecision setup, bool filtered, bool kept) const
   {
     const bool fallback = std::fabs(c) > 1;
-    PetscInt   wrong = 0, dropped = 0;
-    for (PetscInt row = 0; row < First(); row++) wrong += F.Length(row) != 0 || F.d[row] != 1;
-    for (PetscInt row = First(); row < kRows; row++) {
+    LocalInt   wrong = 0, dropped = 0;
+    for (LocalInt row = 0; row < First(); row++) wrong += F.Length(row) != 0 || F.d[row] != 1;
+    for (LocalInt row = First(); row < kRows; row++) {
       const Size   system = sizes[row - First()];
       const bool   lost   = system.pair && fallback;
       const double pivot = system.pair ? 1 - c * c : 1, psi = lost ? 1 : 1 - 0.04 - kWith * kWith / pivot,
                    norm       = std::sqrt(1 + 0.04 + (lost ? 0 : 2 * kWith * kWith / (pivot * pivot)));
-      const PetscInt nonzeros = system.pair ? 3 : 2;
+      const LocalInt nonzeros = system.pair ? 3 : 2;
       wrong += F.Length(row) != (kept ? nonzeros : !filtered ? system.size - 1 : lost ? 0 : nonzeros);
       wrong += !(std::fabs(F.d[row] * psi - 1) <= 1e-7);
-      for (PetscInt k = F.i[row]; k < F.i[row + 1]; k++) {
-        const PetscInt column = F.j[k];
+      for (LocalInt k = F.i[row]; k < F.i[row + 1]; k++) {
+        const LocalInt column = F.j[k];
         const double g = lost ? 0 : column == p ? -kWith / pivot : column == p + 1 ? c * kWith / pivot : column == p + 2 ? -0.2 : 0;
         wrong += !(std::fabs(F.a[k] - g) <= 1e-6 * norm);
       }
@@ -684,7 +684,7 @@ TEST_CASE("sfsai: bad pivots in systems of every kind", "[sfsai]")
 {
   struct Case {
     Precisions precisions;
-    PetscInt   p;
+    LocalInt   p;
   };
   for (const Case &which : {Case{{FINEPC_SINGLE, FINEPC_SINGLE}, 500}, Case{{FINEPC_DOUBLE, FINEPC_DOUBLE}, 0}}) {
     const BadSystems systems(which.p);
@@ -784,7 +784,7 @@ TEST_CASE("sfsai: sizes 0 and 1", "[sfsai]")
 {
   for (const Backend &backend : Backends())
     for (const Precisions &p : kAllPrecisions)
-      for (PetscInt power : {0, 2})
+      for (LocalInt power : {0, 2})
         for (PetscReal postfilter : {0., 0.1}) {
           CAPTURE(backend.name, p.setup, p.factor, power, postfilter);
           SFSAIParams params = Params(p.setup, p.factor, power);
@@ -806,15 +806,15 @@ TEST_CASE("sfsai: sizes 0 and 1", "[sfsai]")
 /* Rows of every column, and at and around the largest system that does without LAPACK or cuSOLVER. */
 TEST_CASE("sfsai: rows of any length", "[sfsai]")
 {
-  const PetscInt              n = kCholeskyLargest + 140;
-  const std::vector<PetscInt> lengths{n, kCholeskyLargest + 1, kCholeskyLargest, 500, 20};
+  const LocalInt              n = kCholeskyLargest + 140;
+  const std::vector<LocalInt> lengths{n, kCholeskyLargest + 1, kCholeskyLargest, 500, 20};
   const HostMatrix            A = RandomGraph(n, 9, 31), S = LongRows(n, lengths), changed = OtherValues(A);
   for (const Backend &backend : Backends())
     for (const Precisions &p : {Precisions{FINEPC_SINGLE, FINEPC_SINGLE}, Precisions{FINEPC_DOUBLE, FINEPC_DOUBLE}}) {
       CAPTURE(backend.name, p.setup);
       SFSAIParams      params = Params(p.setup, p.factor);
       const HostFactor F      = ComputeFactor(A, params, backend.where, &S);
-      for (PetscInt k = 0; k < (PetscInt)lengths.size(); k++) CHECK(F.Length(n - 1 - k) + 1 == lengths[k]);
+      for (LocalInt k = 0; k < (LocalInt)lengths.size(); k++) CHECK(F.Length(n - 1 - k) + 1 == lengths[k]);
       CHECK(F.stats.max_row == n);
       CHECK(F.stats.double_rows == 0);
       CHECK(F.stats.diagonal_rows == 0);
@@ -830,36 +830,36 @@ TEST_CASE("sfsai: rows of any length", "[sfsai]")
       params.postfilter         = 0.005;
       const HostFactor filtered = ComputeFactor(A, params, backend.where, &S);
       double           norm     = 1;
-      PetscInt         wrong    = 0;
+      LocalInt         wrong    = 0;
       CHECK(ErrorOfDiagonal(A, filtered, params).over_bound <= 1);
       CHECK(filtered.stats.dropped > 0);
       CHECK(filtered.nnz() + filtered.stats.dropped == F.nnz());
-      std::map<PetscInt, double> kept;
-      for (PetscInt k = filtered.i[n - 1]; k < filtered.i[n]; k++) kept[filtered.j[k]] = filtered.a[k];
-      for (PetscInt k = F.i[n - 1]; k < F.i[n]; k++) norm += F.a[k] * F.a[k];
+      std::map<LocalInt, double> kept;
+      for (LocalInt k = filtered.i[n - 1]; k < filtered.i[n]; k++) kept[filtered.j[k]] = filtered.a[k];
+      for (LocalInt k = F.i[n - 1]; k < F.i[n]; k++) norm += F.a[k] * F.a[k];
       norm = params.postfilter * std::sqrt(norm);
-      for (PetscInt k = F.i[n - 1]; k < F.i[n]; k++) {
+      for (LocalInt k = F.i[n - 1]; k < F.i[n]; k++) {
         if (std::fabs(std::fabs(F.a[k]) - norm) < 1e-4 * norm) continue; /* rounding decides */
         wrong += kept.count(F.j[k]) ? kept[F.j[k]] != F.a[k] : std::fabs(F.a[k]) > norm;
       }
       CHECK(wrong == 0);
       CHECK(!kept.empty());
-      CHECK((PetscInt)kept.size() < n / 2);
+      CHECK((LocalInt)kept.size() < n / 2);
     }
 }
 
 /* Columns p and p + 1 have the coupling c, and the last row has all columns. */
 TEST_CASE("sfsai: bad pivots in a row that only LAPACK or cuSOLVER solves", "[sfsai]")
 {
-  const PetscInt   n = kCholeskyLargest + 20, p = 600;
+  const LocalInt   n = kCholeskyLargest + 20, p = 600;
   const HostMatrix S      = LongRows(n, {n});
   const auto       matrix = [&](double c) {
-    std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(n);
-    const auto                                                 add = [&](PetscInt r, PetscInt s, double value) {
+    std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(n);
+    const auto                                                 add = [&](LocalInt r, LocalInt s, double value) {
       rows[r].emplace_back(s, value);
       rows[s].emplace_back(r, value);
     };
-    for (PetscInt row = 0; row < n; row++) rows[row].emplace_back(row, 1.);
+    for (LocalInt row = 0; row < n; row++) rows[row].emplace_back(row, 1.);
     add(p, p + 1, c);
     add(n - 1, p, 1e-3);
     add(n - 1, p + 2, 0.2);
@@ -946,7 +946,7 @@ TEST_CASE("sfsai: with a postfilter the work stays within its limit", "[sfsai]")
       const bool  on_device   = PetscMemTypeDevice(backend.where);
       SFSAIParams params      = Params(p.setup, p.factor, 3);
       const auto  unfiltered  = ComputeFactor(A, params, backend.where);
-      const auto  entry_bytes = sizeof(PetscInt) + FinePCPrecisionBytes(p.factor);
+      const auto  entry_bytes = sizeof(LocalInt) + FinePCPrecisionBytes(p.factor);
       params.postfilter       = 0.001;
       const auto   F          = ComputeFactor(A, params, backend.where);
       const size_t bytes = F.nnz() * entry_bytes, system = SFSAISystemBytes(unfiltered.stats.max_row) + (size_t)16384;
@@ -1014,9 +1014,9 @@ namespace
 void CompareTwins(const HostMatrix &A, const SFSAIParams &params, const HostMatrix *S = nullptr)
 {
   const HostFactor host = ComputeFactor(A, params, PETSC_MEMTYPE_HOST, S), device = ComputeFactor(A, params, PETSC_MEMTYPE_CUDA, S);
-  const PetscInt   different = CheckTwins(A, host, device, params, kLambdaMin);
+  const LocalInt   different = CheckTwins(A, host, device, params, kLambdaMin);
   if (params.postfilter == 0) CHECK(different == 0);
-  else CHECK(different <= std::max<PetscInt>(1, A.n / 50));
+  else CHECK(different <= std::max<LocalInt>(1, A.n / 50));
   if (!different) {
     CHECK(host.stats.max_row == device.stats.max_row);
     CHECK(host.stats.dropped == device.stats.dropped);
@@ -1049,8 +1049,8 @@ TEST_CASE("sfsai twins: sizes around the warp, every stencil and row length", "[
 {
   NEEDS_DEVICE();
   for (const Precisions &p : kAllPrecisions)
-    for (PetscInt n : {1, 2, 31, 32, 33, 1000})
-      for (PetscInt power : {1, 2}) {
+    for (LocalInt n : {1, 2, 31, 32, 33, 1000})
+      for (LocalInt power : {1, 2}) {
         CAPTURE(p.setup, p.factor, n, power);
         CompareTwins(RandomStencil(n, 1, 1, false, 100 + n), Params(p.setup, p.factor, power));
         CompareTwins(RandomGraph(n, 9, 200 + n), Params(p.setup, p.factor, power));
@@ -1069,9 +1069,9 @@ TEST_CASE("sfsai twins: sizes around the warp, every stencil and row length", "[
 TEST_CASE("sfsai twins: systems of every size", "[sfsai][gpu]")
 {
   NEEDS_DEVICE();
-  std::vector<PetscInt> lengths;
-  for (PetscInt length = 1; length <= 70; length++) lengths.push_back(length);
-  for (PetscInt length : {95,  96,  97,  127, 128, 129, 159, 160, 161, 191, 192, 193, 207,
+  std::vector<LocalInt> lengths;
+  for (LocalInt length = 1; length <= 70; length++) lengths.push_back(length);
+  for (LocalInt length : {95,  96,  97,  127, 128, 129, 159, 160, 161, 191, 192, 193, 207,
                           208, 209, 223, 224, 225, 255, 256, 257, 288, 320, 400, 513, 1000})
     lengths.push_back(length);
   const HostMatrix A = RandomDense(1100, 51), S = LongRows(A.n, lengths);
@@ -1081,7 +1081,7 @@ TEST_CASE("sfsai twins: systems of every size", "[sfsai][gpu]")
     CompareTwins(A, params, &S);
     params.postfilter = 0.02;
     CompareTwins(A, params, &S);
-    for (PetscInt longest : {1, 2, 8, 9, 16, 17, 31, 32, 33, 64, 65, 129, 257}) {
+    for (LocalInt longest : {1, 2, 8, 9, 16, 17, 31, 32, 33, 64, 65, 129, 257}) {
       /* the largest size of a set-up is another each time */
       CAPTURE(longest);
       const HostMatrix T = LongRows(400, {longest, 1, longest});
@@ -1120,10 +1120,10 @@ TEST_CASE("sfsai twins: every option", "[sfsai][gpu]")
 TEST_CASE("sfsai twins: the same pattern, however many columns a row has", "[sfsai][gpu]")
 {
   NEEDS_DEVICE();
-  const auto compare = [](const char *name, const HostMatrix &A, const std::vector<PetscInt> &powers) {
-    for (PetscInt power : powers)
+  const auto compare = [](const char *name, const HostMatrix &A, const std::vector<LocalInt> &powers) {
+    for (LocalInt power : powers)
       for (PetscReal prefilter : {0., 0.03})
-        for (PetscInt max_row : {0, 2, 33, 1000}) {
+        for (LocalInt max_row : {0, 2, 33, 1000}) {
           CAPTURE(name, A.n, power, prefilter, max_row);
           SFSAIParams params      = Params(FINEPC_SINGLE, FINEPC_SINGLE, power);
           params.prefilter        = prefilter;
@@ -1148,7 +1148,7 @@ TEST_CASE("sfsai twins: the same pattern, however many columns a row has", "[sfs
   compare("a row of all columns", Stars(300000, {299999}, 1, 70), {1, 2});
   compare("bcsstk28", Shared("bcsstk28"), {1, 2, 3});
   /* rows of 1535 .. 1537 words, of which the largest table in shared memory holds 1535 */
-  for (PetscInt n : {49120, 49121, 49140, 49153}) compare("every word", Stars(n, {n, n, n}, 32, 74), {2});
+  for (LocalInt n : {49120, 49121, 49140, 49153}) compare("every word", Stars(n, {n, n, n}, 32, 74), {2});
 }
 
 namespace
@@ -1187,7 +1187,7 @@ void CompareFactors(const HostMatrix &A, SFSAIParams params, const std::vector<s
       CHECK(CheckTwins(A, host, device, params, kLambdaMin) == 0);
       CHECK(host.stats.max_row == device.stats.max_row);
       CHECK(host.stats.dropped == device.stats.dropped);
-    } else if (!S) CHECK(CheckTwins(A, host, device, params, kLambdaMin) <= std::max<PetscInt>(1, A.n / 50)); /* ties alone */
+    } else if (!S) CHECK(CheckTwins(A, host, device, params, kLambdaMin) <= std::max<LocalInt>(1, A.n / 50)); /* ties alone */
     CHECK(std::abs(host.nnz() - device.nnz()) <= A.n / 50);
     CHECK(host.stats.capped_rows == device.stats.capped_rows);
     CHECK(device.stats.double_rows + device.stats.diagonal_rows == 0);
@@ -1212,7 +1212,7 @@ TEST_CASE("sfsai twins: a work space of any size, one chunk of rows after the ot
     const char *name;
     HostMatrix  A;
     PetscReal   prefilter;
-    PetscInt    max_row;
+    LocalInt    max_row;
   };
   const std::vector<Case> cases = {
     {"7 points", RandomStencil(12, 11, 10, false, 81), 0, 0},
@@ -1250,7 +1250,7 @@ TEST_CASE("sfsai twins: systems in global memory one after the other", "[sfsai][
 TEST_CASE("sfsai twins: rows that LAPACK and cuSOLVER solve", "[sfsai][gpu]")
 {
   NEEDS_DEVICE();
-  const PetscInt   n = kCholeskyLargest + 240;
+  const LocalInt   n = kCholeskyLargest + 240;
   const HostMatrix A = RandomGraph(n, 9, 94),
                    S = LongRows(n, {kCholeskyLargest + 1, n - 1, kCholeskyLargest + 100, kCholeskyLargest, 400, 100, 20});
   for (const Precisions &p : {Precisions{FINEPC_SINGLE, FINEPC_SINGLE}, Precisions{FINEPC_DOUBLE, FINEPC_DOUBLE}})
@@ -1277,7 +1277,7 @@ TEST_CASE("sfsai twins: tables in global memory, fewer than rows", "[sfsai][gpu]
   NEEDS_DEVICE();
   const HostMatrix A      = Stars(120000, {2000, 2500, 90, 3000, 3500, 2200, 1800, 1700, 1600}, 33, 87);
   SFSAIParams      params = Double(2);
-  for (PetscInt max_row : {0, 33}) {
+  for (LocalInt max_row : {0, 33}) {
     params.max_row = max_row;
     ComparePatterns(A, params, {4 * kKilobyte, 64 * kKilobyte, kMegabyte, 8 * kMegabyte});
   }
@@ -1295,7 +1295,7 @@ TEST_CASE("sfsai twins: a pool that has no room for most rows", "[sfsai][gpu]")
 {
   NEEDS_DEVICE();
   const HostMatrix A = RandomStencil(34, 34, 34, false, 88);
-  for (PetscInt max_row : {0, 9}) {
+  for (LocalInt max_row : {0, 9}) {
     SFSAIParams params = Params(FINEPC_SINGLE, FINEPC_SINGLE, 3);
     params.max_row     = max_row;
     ComparePatterns(A, params, {1, 4 * kKilobyte, 64 * kKilobyte, kMegabyte});
@@ -1317,10 +1317,10 @@ TEST_CASE("sfsai twins: a search that starts with a larger table", "[sfsai][gpu]
   /* half of the rows need a whole block, and the host has only time for some */
   const HostMatrix A      = RandomGraph(33000, 13, 90);
   const HostFactor device = FindPattern(A, Double(3), PETSC_MEMTYPE_CUDA);
-  PetscInt         wrong  = 0;
-  for (PetscInt row = 7; row < A.n; row += 97) {
+  LocalInt         wrong  = 0;
+  for (LocalInt row = 7; row < A.n; row += 97) {
     bool               tie;
-    std::set<PetscInt> P = ReferencePattern(A, row, Double(3), &tie);
+    std::set<LocalInt> P = ReferencePattern(A, row, Double(3), &tie);
     P.erase(row);
     wrong += P != RowPattern(device, row);
   }
@@ -1331,12 +1331,12 @@ TEST_CASE("sfsai twins: a search that starts with a larger table", "[sfsai][gpu]
 TEST_CASE("sfsai twins: a row of very many words", "[sfsai][gpu]")
 {
   NEEDS_DEVICE();
-  const PetscInt last = 32 * 81250;
+  const LocalInt last = 32 * 81250;
   Random         random(93);
   HostMatrix     A;
   A.n = last + 1;
   std::vector<PetscScalar> coupling;
-  for (PetscInt row = 0; row < last; row++) {
+  for (LocalInt row = 0; row < last; row++) {
     A.j.push_back(row);
     A.a.push_back(1 + row % 3);
     if (row % 32 == 0) {
@@ -1346,7 +1346,7 @@ TEST_CASE("sfsai twins: a row of very many words", "[sfsai][gpu]")
     }
     A.i.push_back(A.nnz());
   }
-  for (PetscInt k = 0; k < (PetscInt)coupling.size(); k++) {
+  for (LocalInt k = 0; k < (LocalInt)coupling.size(); k++) {
     A.j.push_back(32 * k);
     A.a.push_back(coupling[k]);
   }
@@ -1378,7 +1378,7 @@ TEST_CASE("sfsai twins: real matrices have the same pattern and Kaporin number",
   NEEDS_DEVICE();
   for (const char *name : {"bcsstk16", "bcsstk24", "bcsstk28", "s3rmt3m3", "ex15"})
     for (const Precisions &p : kAllPrecisions)
-      for (PetscInt power : {1, 2}) {
+      for (LocalInt power : {1, 2}) {
         CAPTURE(name, p.setup, p.factor, power);
         const HostMatrix A      = Shared(name);
         SFSAIParams      params = Params(p.setup, p.factor, power);
@@ -1446,7 +1446,7 @@ TEST_CASE("sfsai: many rows and long ones, for every kernel", "[sfsai][gpu][sani
 {
   NEEDS_DEVICE();
   const HostMatrix A = Stars(66000, {2000, 90}, 33, 606);
-  for (PetscInt max_row : {0, 33}) {
+  for (LocalInt max_row : {0, 33}) {
     SFSAIParams params = Double(2);
     params.max_row     = max_row;
     ComparePatterns(A, params, {64 * kKilobyte, 8 * kMegabyte});
@@ -1457,7 +1457,7 @@ TEST_CASE("sfsai: many rows and long ones, for every kernel", "[sfsai][gpu][sani
 TEST_CASE("sfsai: a row for cuSOLVER, for every kernel", "[sfsai][gpu][sanitizer]")
 {
   NEEDS_DEVICE();
-  const PetscInt   n = kCholeskyLargest + 20;
+  const LocalInt   n = kCholeskyLargest + 20;
   const HostMatrix A = RandomGraph(n, 9, 607), S = LongRows(n, {kCholeskyLargest + 1, 20});
   for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
     const SFSAIParams params = Params(precision, precision);

@@ -11,12 +11,12 @@
 namespace
 {
 
-constexpr PetscInt kWarp = 32, kGroup = 4;
+constexpr LocalInt kWarp = 32, kGroup = 4;
 
 /* What a copy contains: the entries of each row, the number of entries, and that of padding. */
 struct Decoded {
-  std::vector<std::map<PetscInt, double>> rows;
-  PetscInt                                entries = 0, zeros = 0;
+  std::vector<std::map<LocalInt, double>> rows;
+  LocalInt                                entries = 0, zeros = 0;
 };
 
 template <typename T>
@@ -35,38 +35,38 @@ std::vector<double> Numbers(const void *from, size_t size, bool single)
 }
 
 /* Reads a copy by what slices.h says about the places of entries, given the lengths of the rows of the matrix. */
-Decoded Decode(const Slices &S, const std::vector<PetscInt> &length)
+Decoded Decode(const Slices &S, const std::vector<LocalInt> &length)
 {
   Decoded    decoded;
-  const auto step  = ToHost<PetscInt>(S.step, S.count + 1);
-  const auto order = S.sorted ? ToHost<PetscInt>(S.order, S.rows) : std::vector<PetscInt>();
-  const auto start = S.even ? std::vector<PetscInt>() : ToHost<PetscInt>(S.start, S.count);
-  const auto base  = S.narrow ? ToHost<PetscInt>(S.base, step[S.count]) : std::vector<PetscInt>();
+  const auto step  = ToHost<LocalInt>(S.step, S.count + 1);
+  const auto order = S.sorted ? ToHost<LocalInt>(S.order, S.rows) : std::vector<LocalInt>();
+  const auto start = S.even ? std::vector<LocalInt>() : ToHost<LocalInt>(S.start, S.count);
+  const auto base  = S.narrow ? ToHost<LocalInt>(S.base, step[S.count]) : std::vector<LocalInt>();
   const auto value = Numbers(S.value, S.entries, S.single);
   const auto small = S.narrow ? ToHost<std::uint16_t>(S.column, S.entries) : std::vector<std::uint16_t>();
-  const auto large = S.narrow ? std::vector<PetscInt>() : ToHost<PetscInt>(S.column, S.entries);
+  const auto large = S.narrow ? std::vector<LocalInt>() : ToHost<LocalInt>(S.column, S.entries);
   decoded.rows.resize(S.rows);
-  for (PetscInt slice = 0; slice < S.count; slice++) {
-    const PetscInt steps = step[slice + 1] - step[slice];
-    PetscInt       at    = S.even ? step[slice] * kWarp : start[slice];
-    for (PetscInt k = 0; k < steps; k++)
-      for (PetscInt lane = 0; lane < kWarp; lane++) {
-        const PetscInt place = slice * (kWarp / S.lanes) + lane / S.lanes, row = place >= S.rows ? -1
+  for (LocalInt slice = 0; slice < S.count; slice++) {
+    const LocalInt steps = step[slice + 1] - step[slice];
+    LocalInt       at    = S.even ? step[slice] * kWarp : start[slice];
+    for (LocalInt k = 0; k < steps; k++)
+      for (LocalInt lane = 0; lane < kWarp; lane++) {
+        const LocalInt place = slice * (kWarp / S.lanes) + lane / S.lanes, row = place >= S.rows ? -1
                                                                                  : S.sorted      ? order[place]
                                                                                                  : place;
         const bool     own  = row >= 0 && k * S.lanes + lane % S.lanes < length[row];
-        PetscInt       here = at;
+        LocalInt       here = at;
         if (S.even) {
           /* the steps whose entries lie together: 4, or 2 and 1 at the end */
-          const PetscInt group = k / kGroup * kGroup, left = std::min(kGroup, steps - group);
-          const PetscInt first    = left == kGroup || k - group < left / 2 * 2 ? group : group + left / 2 * 2,
+          const LocalInt group = k / kGroup * kGroup, left = std::min(kGroup, steps - group);
+          const LocalInt first    = left == kGroup || k - group < left / 2 * 2 ? group : group + left / 2 * 2,
                          together = left == kGroup               ? kGroup
                                     : first == group && left > 1 ? 2
                                                                  : 1;
           here                    = at + first * kWarp + lane * together + k - first;
         } else if (own) at++;
         else continue;
-        const PetscInt column = S.narrow ? base[step[slice] + k] + small[here] : large[here];
+        const LocalInt column = S.narrow ? base[step[slice] + k] + small[here] : large[here];
         if (own) {
           CHECK(decoded.rows[row].count(column) == 0);
           decoded.rows[row][column] = value[here];
@@ -82,12 +82,12 @@ Decoded Decode(const Slices &S, const std::vector<PetscInt> &length)
 }
 
 /* `turn` rows of 1 entry and `turn` rows of `length` entries, in turns. */
-HostMatrix TwoLengths(PetscInt n, PetscInt length, PetscInt turn)
+HostMatrix TwoLengths(LocalInt n, LocalInt length, LocalInt turn)
 {
-  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(n);
-  for (PetscInt row = 0; row < n; row++) {
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(n);
+  for (LocalInt row = 0; row < n; row++) {
     rows[row].emplace_back(row, 2.1);
-    for (PetscInt k = 1; row / turn % 2 && k < length; k++) rows[row].emplace_back((row + k * 3) % n, -0.1);
+    for (LocalInt k = 1; row / turn % 2 && k < length; k++) rows[row].emplace_back((row + k * 3) % n, -0.1);
   }
   return FromRows(rows);
 }
@@ -125,20 +125,20 @@ TEST_CASE("slices: every entry once, and zeros elsewhere", "[slices][gpu][saniti
     {"far too many", TwoLengths(1000, 400, 1), true},
   };
   for (const auto &c : cases)
-    for (PetscInt lanes : {1, 2, 4, 8, 16, 32})
+    for (LocalInt lanes : {1, 2, 4, 8, 16, 32})
       for (SlicesKind kind : {SLICES_PLAIN, SLICES_COMPRESSED, SLICES_RESIDENT}) {
         CAPTURE(c.name, lanes, kind);
         const CSRCopy         A(c.A, PETSC_MEMTYPE_CUDA);
         const CSR             csr{c.A.n,
                       c.A.n,
                       c.A.nnz(),
-                      (PetscInt *)A.view.i,
-                      (PetscInt *)A.view.j,
+                      (LocalInt *)A.view.i,
+                      (LocalInt *)A.view.j,
                       (void *)A.view.a,
                       FINEPC_DOUBLE,
                       PETSC_MEMTYPE_CUDA};
-        std::vector<PetscInt> length(c.A.n);
-        for (PetscInt row = 0; row < c.A.n; row++) length[row] = c.A.i[row + 1] - c.A.i[row];
+        std::vector<LocalInt> length(c.A.n);
+        for (LocalInt row = 0; row < c.A.n; row++) length[row] = c.A.i[row + 1] - c.A.i[row];
         for (void *memory : copy.S.memory)
           if (memory)
             MUST(
@@ -159,9 +159,9 @@ TEST_CASE("slices: every entry once, and zeros elsewhere", "[slices][gpu][saniti
         const Decoded decoded = Decode(S, length);
         CHECK(decoded.entries == c.A.nnz());
         if (kind != SLICES_RESIDENT) CHECK(decoded.entries + decoded.zeros <= kSlicePadding * c.A.nnz());
-        for (PetscInt row = 0; row < c.A.n; row++) {
-          std::map<PetscInt, double> wanted;
-          for (PetscInt k = c.A.i[row]; k < c.A.i[row + 1]; k++) wanted[c.A.j[k]] = c.A.a[k];
+        for (LocalInt row = 0; row < c.A.n; row++) {
+          std::map<LocalInt, double> wanted;
+          for (LocalInt k = c.A.i[row]; k < c.A.i[row + 1]; k++) wanted[c.A.j[k]] = c.A.a[k];
           if (decoded.rows[row] != wanted) FAIL("row " << row << " is another one");
         }
       }
@@ -170,13 +170,13 @@ TEST_CASE("slices: every entry once, and zeros elsewhere", "[slices][gpu][saniti
 TEST_CASE("slices: a resident copy that would be too large is not made", "[slices][gpu]")
 {
   NEEDS_DEVICE();
-  const PetscInt n = 60000, length = 1000; /* one row of so many entries in each slice of 32 rows: 60 M entries with the padding */
-  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(n);
-  for (PetscInt row = 0; row < n; row++)
-    for (PetscInt k = 0; k < (row % kWarp ? 1 : length); k++) rows[row].emplace_back((row + k) % n, k ? 0.001 : 2.);
+  const LocalInt n = 60000, length = 1000; /* one row of so many entries in each slice of 32 rows: 60 M entries with the padding */
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(n);
+  for (LocalInt row = 0; row < n; row++)
+    for (LocalInt k = 0; k < (row % kWarp ? 1 : length); k++) rows[row].emplace_back((row + k) % n, k ? 0.001 : 2.);
   const HostMatrix H = FromRows(rows);
   const CSRCopy    A(H, PETSC_MEMTYPE_CUDA);
-  const CSR    csr{n, n, H.nnz(), (PetscInt *)A.view.i, (PetscInt *)A.view.j, (void *)A.view.a, FINEPC_DOUBLE, PETSC_MEMTYPE_CUDA};
+  const CSR    csr{n, n, H.nnz(), (LocalInt *)A.view.i, (LocalInt *)A.view.j, (void *)A.view.a, FINEPC_DOUBLE, PETSC_MEMTYPE_CUDA};
   SlicesObject copy;
   MUST(SlicesUpdate_CUDA(&csr, 1, SLICES_RESIDENT, &copy.S));
   CHECK(copy.S.kind == SLICES_NONE);

@@ -100,9 +100,9 @@ static PetscErrorCode Upload(CGColumnsWork *work, CGColumnsState *state, cudaStr
 }
 
 /* Block vectors of this size. */
-static PetscErrorCode NeedVectors(CGColumnsWork *work, PetscInt n, PetscInt columns, bool keep_r)
+static PetscErrorCode NeedVectors(CGColumnsWork *work, LocalInt n, LocalInt columns, bool keep_r)
 {
-  PetscInt width = 2;
+  LocalInt width = 2;
 
   PetscFunctionBegin;
   while (width < columns) width *= 2;
@@ -119,8 +119,8 @@ static PetscErrorCode NeedVectors(CGColumnsWork *work, PetscInt n, PetscInt colu
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGColumnsStart_CUDA(CGColumnsWork *work, const CGFusedWork *operators, PetscInt columns, const PetscScalar *B,
-                                   PetscInt ldb, const PetscScalar *X, PetscInt ldx, CGNorm norm, CGSums sums[])
+PetscErrorCode CGColumnsStart_CUDA(CGColumnsWork *work, const CGFusedWork *operators, LocalInt columns, const PetscScalar *B,
+                                   LocalInt ldb, const PetscScalar *X, LocalInt ldx, CGNorm norm, CGSums sums[])
 {
   CGColumnsState       *begin = nullptr;
   const CGColumnsState *seen;
@@ -130,7 +130,7 @@ PetscErrorCode CGColumnsStart_CUDA(CGColumnsWork *work, const CGFusedWork *opera
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   PetscCall(Blank(work, &begin));
   PetscCall(NeedVectors(work, operators->A.rows, columns, operators->factored && norm == CG_NORM_UNPRECONDITIONED));
-  for (PetscInt c = 0; c < columns; c++) {
+  for (LocalInt c = 0; c < columns; c++) {
     begin->s[c].stage   = kCGStarting;
     begin->test[c].norm = norm;
   }
@@ -141,7 +141,7 @@ PetscErrorCode CGColumnsStart_CUDA(CGColumnsWork *work, const CGFusedWork *opera
   PetscCall(CGColumnsLaunchStart(work, operators, X, stream));
   PetscCall(Post(work, stream));
   PetscCall(Read(work, &seen));
-  for (PetscInt c = 0; c < columns; c++) sums[c] = seen->sums[c];
+  for (LocalInt c = 0; c < columns; c++) sums[c] = seen->sums[c];
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -154,7 +154,7 @@ PetscErrorCode CGColumnsBegin_CUDA(CGColumnsWork *work, const CGFusedWork *opera
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   PetscCall(Blank(work, &begin));
-  for (PetscInt c = 0; c < work->columns; c++) {
+  for (LocalInt c = 0; c < work->columns; c++) {
     begin->s[c].stage = ended[c] ? kCGStopped : kCGRunning;
     begin->s[c].beta  = beta[c];
     begin->test[c]    = test[c];
@@ -176,7 +176,7 @@ PetscErrorCode CGColumnsAdvance_CUDA(CGColumnsWork *work, CGColumn column[], Pet
     PetscCall(Post(work, stream));
   }
   PetscCall(Read(work, &seen));
-  for (PetscInt c = 0; c < work->columns; c++) {
+  for (LocalInt c = 0; c < work->columns; c++) {
     const CGScalars &s = seen->s[c];
 
     column[c] = CGColumn{s.stop, s.its, s.value, seen->norm[c], seen->first[c]};
@@ -185,7 +185,7 @@ PetscErrorCode CGColumnsAdvance_CUDA(CGColumnsWork *work, CGColumn column[], Pet
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGColumnsGetSolution_CUDA(CGColumnsWork *work, const PetscBool left[], PetscScalar *X, PetscInt ldx)
+PetscErrorCode CGColumnsGetSolution_CUDA(CGColumnsWork *work, const PetscBool left[], PetscScalar *X, LocalInt ldx)
 {
   cudaStream_t stream;
 
@@ -202,7 +202,7 @@ namespace
 
 /* z.r, z.z and r.r of the columns: the blocks blockIdx.x of column blockIdx.y leave their part in partial [columns][3][blocks]. */
 __global__ void __launch_bounds__(kCGBlock)
-  DotColumns(PetscInt n, const double *__restrict__ Z, PetscInt ldz, const double *__restrict__ R, PetscInt ldr, double *partial)
+  DotColumns(LocalInt n, const double *__restrict__ Z, LocalInt ldz, const double *__restrict__ R, LocalInt ldr, double *partial)
 {
   const double *const z = Z + (size_t)blockIdx.y * ldz, *const r = R + (size_t)blockIdx.y * ldr;
   double sums[3] = {0, 0, 0};
@@ -229,7 +229,7 @@ __global__ void __launch_bounds__(kCGBlock) SumParts(int parts, const double *pa
 /* y = y + a x, or with Turn y = x + a y */
 template <bool Turn>
 __global__ void __launch_bounds__(kCGBlock)
-  CombineColumns(PetscInt n, CGColumnScalars a, const double *__restrict__ X, PetscInt ldx, double *__restrict__ Y, PetscInt ldy)
+  CombineColumns(LocalInt n, CGColumnScalars a, const double *__restrict__ X, LocalInt ldx, double *__restrict__ Y, LocalInt ldy)
 {
   const long long     i = GridThread();
   const double *const x = X + (size_t)blockIdx.y * ldx;
@@ -239,8 +239,8 @@ __global__ void __launch_bounds__(kCGBlock)
 }
 
 template <bool Turn>
-PetscErrorCode LaunchCombine(PetscInt n, PetscInt columns, const CGColumnScalars *a, const PetscScalar *X, PetscInt ldx,
-                             PetscScalar *Y, PetscInt ldy)
+PetscErrorCode LaunchCombine(LocalInt n, LocalInt columns, const CGColumnScalars *a, const PetscScalar *X, LocalInt ldx,
+                             PetscScalar *Y, LocalInt ldy)
 {
   cudaStream_t stream;
 
@@ -254,13 +254,13 @@ PetscErrorCode LaunchCombine(PetscInt n, PetscInt columns, const CGColumnScalars
 
 } // namespace
 
-PetscErrorCode CGColumnsDots_CUDA(CGColumnsWork *work, PetscInt n, PetscInt columns, const PetscScalar *Z, PetscInt ldz,
-                                  const PetscScalar *R, PetscInt ldr, PetscReal *sums)
+PetscErrorCode CGColumnsDots_CUDA(CGColumnsWork *work, LocalInt n, LocalInt columns, const PetscScalar *Z, LocalInt ldz,
+                                  const PetscScalar *R, LocalInt ldr, PetscReal *sums)
 {
   cudaStream_t stream;
 
   PetscFunctionBegin;
-  for (PetscInt k = 0; k < 3 * columns; k++) sums[k] = 0;
+  for (LocalInt k = 0; k < 3 * columns; k++) sums[k] = 0;
   if (!n || !columns) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(Wait(work));
   PetscCall(PetscGetCurrentCUDAStream(&stream));
@@ -273,20 +273,20 @@ PetscErrorCode CGColumnsDots_CUDA(CGColumnsWork *work, PetscInt n, PetscInt colu
   FinePCCheckLaunch();
   PetscCallCUDA(cudaMemcpyAsync(seen, to, 3 * columns * sizeof(*seen), cudaMemcpyDeviceToHost, stream));
   PetscCallCUDA(cudaStreamSynchronize(stream));
-  for (PetscInt k = 0; k < 3 * columns; k++) sums[k] = seen[k];
+  for (LocalInt k = 0; k < 3 * columns; k++) sums[k] = seen[k];
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGColumnsAdd_CUDA(PetscInt n, PetscInt columns, const CGColumnScalars *a, const PetscScalar *X, PetscInt ldx,
-                                 PetscScalar *Y, PetscInt ldy)
+PetscErrorCode CGColumnsAdd_CUDA(LocalInt n, LocalInt columns, const CGColumnScalars *a, const PetscScalar *X, LocalInt ldx,
+                                 PetscScalar *Y, LocalInt ldy)
 {
   PetscFunctionBegin;
   PetscCall(LaunchCombine<false>(n, columns, a, X, ldx, Y, ldy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGColumnsTurn_CUDA(PetscInt n, PetscInt columns, const CGColumnScalars *b, const PetscScalar *X, PetscInt ldx,
-                                  PetscScalar *Y, PetscInt ldy)
+PetscErrorCode CGColumnsTurn_CUDA(LocalInt n, LocalInt columns, const CGColumnScalars *b, const PetscScalar *X, LocalInt ldx,
+                                  PetscScalar *Y, LocalInt ldy)
 {
   PetscFunctionBegin;
   PetscCall(LaunchCombine<true>(n, columns, b, X, ldx, Y, ldy));

@@ -30,7 +30,7 @@ struct CGColumnsState {
 struct CGColumnsCaptured {
   Slices             A, W1, W2;
   const PetscScalar *d;
-  PetscInt           width;
+  LocalInt           width;
   bool               factored;
   double            *x, *r, *p, *w, *t;
 };
@@ -47,8 +47,8 @@ struct CGColumnsWork {
   bool                   early      = false; /* a kernel may begin before the one ahead of it has ended */
 
   /* the solve */
-  PetscInt n = 0, columns = 0;
-  PetscInt width = 0; /* columns of the block vectors: 2, 4, 8 or 16; those beyond `columns` are zero */
+  LocalInt n = 0, columns = 0;
+  LocalInt width = 0; /* columns of the block vectors: 2, 4, 8 or 16; those beyond `columns` are zero */
   double  *x = nullptr, *p = nullptr, *w = nullptr, *t = nullptr; /* [n][width] */
   double  *r = nullptr;                                           /* where the norm is that of r and t is not r, else null */
 
@@ -59,7 +59,7 @@ struct CGColumnsWork {
 
 /* Calls f with the width of the block vectors as a constant: the one place where it becomes one. */
 template <typename F>
-PetscErrorCode CGColumnsWithWidth(PetscInt width, F f)
+PetscErrorCode CGColumnsWithWidth(LocalInt width, F f)
 {
   switch (width) {
   case 2: return f(std::integral_constant<int, 2>());
@@ -72,8 +72,8 @@ PetscErrorCode CGColumnsWithWidth(PetscInt width, F f)
 /* Whether the kernels of the sequence may be launched early, see LaunchEarly(). */
 PetscErrorCode CGColumnsMayStartEarly(bool *early);
 /* Block vectors from columns, with zeros in the columns beyond those that are there, and the other way round. */
-PetscErrorCode CGColumnsInterleave(const CGColumnsWork *, const PetscScalar *X, PetscInt ldx, double *x, cudaStream_t);
-PetscErrorCode CGColumnsSeparate(const CGColumnsWork *, const double *x, const PetscBool left[], PetscScalar *X, PetscInt ldx,
+PetscErrorCode CGColumnsInterleave(const CGColumnsWork *, const PetscScalar *X, LocalInt ldx, double *x, cudaStream_t);
+PetscErrorCode CGColumnsSeparate(const CGColumnsWork *, const double *x, const PetscBool left[], PetscScalar *X, LocalInt ldx,
                                  cudaStream_t);
 /* The start: r is in w, or b is, and then x is the guess. Ends with p = z and the sums. */
 PetscErrorCode CGColumnsLaunchStart(CGColumnsWork *, const CGFusedWork *, bool guess, cudaStream_t);

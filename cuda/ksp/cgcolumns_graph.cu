@@ -37,13 +37,13 @@ struct Entries {
   LaneNumbers<kSliceGroup, I> column;
 
   template <int Count>
-  __device__ __forceinline__ void LoadSome(const Slices &W, PetscInt at, int t)
+  __device__ __forceinline__ void LoadSome(const Slices &W, LocalInt at, int t)
   {
     column.template Load<Count, true>((const I *)W.column + at, t);
     value.template Load<Count, true>((const V *)W.value + at, t);
   }
   /* Of a group of steps of an even copy, which begins at `at`: `lane` is the lane of the slice whose entries they are. */
-  __device__ __forceinline__ void Load(const Slices &W, PetscInt at, int left, int lane)
+  __device__ __forceinline__ void Load(const Slices &W, LocalInt at, int left, int lane)
   {
     if (left >= kSliceGroup) LoadSome<kSliceGroup>(W, at + lane * kSliceGroup, 0);
     else if (left >= 2) {
@@ -60,19 +60,19 @@ struct Entries {
    part. The order of the additions depends on nothing but the row, the slice's lanes a row, and Columns.
 */
 template <int Columns, bool Even, typename V, typename I, typename Vector, typename Act>
-__device__ __forceinline__ void MultiplySlice(const Slices &W, PetscInt slice, Vector x, Act act)
+__device__ __forceinline__ void MultiplySlice(const Slices &W, LocalInt slice, Vector x, Act act)
 {
   using L             = Lanes<Columns>;
   const int      lane = threadIdx.x % kWarpSize, group = lane / L::row, lanes = W.lanes;
   const int      sharing = min(lanes, L::groups); /* groups that have entries of a row at a time */
-  const PetscInt base    = W.step[slice];
+  const LocalInt base    = W.step[slice];
   int            steps, mine = 0;
-  PetscInt       first;
+  LocalInt       first;
   if constexpr (Even) {
     steps = W.step[slice + 1] - base;
     first = base * kWarpSize;
   } else {
-    const PetscInt place = slice * (kWarpSize / lanes) + lane / lanes;
+    const LocalInt place = slice * (kWarpSize / lanes) + lane / lanes;
     mine                 = ((place < W.rows ? W.length[place] : 0) - lane % lanes + lanes - 1) / lanes;
     steps                = __reduce_max_sync(kFullWarp, mine);
     first                = W.start[slice];
@@ -81,7 +81,7 @@ __device__ __forceinline__ void MultiplySlice(const Slices &W, PetscInt slice, V
 #pragma unroll 1
   for (int pass = 0; pass < L::row; pass++) {
     const int of = pass * L::groups + group; /* the lane of the slice whose entries these are */
-    PetscInt  at = first;
+    LocalInt  at = first;
 #pragma unroll 1
     for (int k = 0; k < steps; k += kAhead) {
       Entries<V, I> some[kAhead / kSliceGroup];
@@ -108,7 +108,7 @@ __device__ __forceinline__ void MultiplySlice(const Slices &W, PetscInt slice, V
 #pragma unroll
       for (int t = 0; t < kAhead; t++) {
         if (!(there >> t & 1)) continue;
-        const PetscInt from = sizeof(I) == 2 ? __ldg(W.base + base + k + t) : 0;
+        const LocalInt from = sizeof(I) == 2 ? __ldg(W.base + base + k + t) : 0;
         v[t]                = x(from + some[t / kSliceGroup].column.Get(t % kSliceGroup));
       }
 #pragma unroll
@@ -124,7 +124,7 @@ __device__ __forceinline__ void MultiplySlice(const Slices &W, PetscInt slice, V
       sum.x += __shfl_xor_sync(kFullWarp, sum.x, other * L::row);
       sum.y += __shfl_xor_sync(kFullWarp, sum.y, other * L::row);
     }
-    const PetscInt place = slice * (kWarpSize / lanes) + of / lanes;
+    const LocalInt place = slice * (kWarpSize / lanes) + of / lanes;
     if (place < W.rows && group % sharing == 0) act(Even && W.sorted ? W.order[place] : place, sum);
     sum = {0, 0};
   }
@@ -139,10 +139,10 @@ __device__ __forceinline__ void Multiply(const Slices &W, int processors, bool b
 {
   const int turns = gridDim.x / processors, block = turns ? blockIdx.x % processors * turns + blockIdx.x / processors : blockIdx.x;
   const int warps = kCGBlock / kWarpSize;
-  for (PetscInt k = block * warps + threadIdx.x / kWarpSize; k < W.count; k += gridDim.x * warps) {
-    const PetscInt slice = backward ? W.count - 1 - k : k;
+  for (LocalInt k = block * warps + threadIdx.x / kWarpSize; k < W.count; k += gridDim.x * warps) {
+    const LocalInt slice = backward ? W.count - 1 - k : k;
     if (W.narrow) MultiplySlice<Columns, Even, V, std::uint16_t>(W, slice, x, act);
-    else MultiplySlice<Columns, Even, V, PetscInt>(W, slice, x, act);
+    else MultiplySlice<Columns, Even, V, LocalInt>(W, slice, x, act);
   }
 }
 
@@ -266,8 +266,8 @@ __global__ void __launch_bounds__(kCGBlock, kOperatorBlocks)
   LetNextStart();
   if (!state->running) return;
   Multiply<Columns, Even, V>(
-    A, processors, backward, [=](PetscInt j) { return p[(ptrdiff_t)j * L::row + pair]; },
-    [&](PetscInt row, double2 sum) {
+    A, processors, backward, [=](LocalInt j) { return p[(ptrdiff_t)j * L::row + pair]; },
+    [&](LocalInt row, double2 sum) {
       const ptrdiff_t at  = (ptrdiff_t)row * L::row + pair;
       const double2   own = p[at];
       w[at]               = sum;
@@ -310,8 +310,8 @@ __global__ void __launch_bounds__(kCGBlock, FactorBlocks<Even, V>())
   if (!state->running) return;
   const Pair scalars(state, pair);
   Multiply<Columns, Even, V>(
-    W1, processors, backward, [=](PetscInt j) { return w[(ptrdiff_t)j * L::row + pair]; },
-    [&](PetscInt row, double2 sum) {
+    W1, processors, backward, [=](LocalInt j) { return w[(ptrdiff_t)j * L::row + pair]; },
+    [&](LocalInt row, double2 sum) {
       const ptrdiff_t at    = (ptrdiff_t)row * L::row + pair;
       const double2   own   = w[at];
       const double    scale = d[row], inverse = 1 / scale;
@@ -351,8 +351,8 @@ __global__ void __launch_bounds__(kCGBlock, FactorBlocks<Even, V>())
   const Pair    scalars(state, pair);
   const double2 b = PairOf(state->b, pair);
   Multiply<Columns, Even, V>(
-    W2, processors, backward, [=](PetscInt j) { return t[(ptrdiff_t)j * L::row + pair]; },
-    [&](PetscInt row, double2 sum) {
+    W2, processors, backward, [=](LocalInt j) { return t[(ptrdiff_t)j * L::row + pair]; },
+    [&](LocalInt row, double2 sum) {
       const ptrdiff_t at  = (ptrdiff_t)row * L::row + pair;
       const double2   own = t[at], z = {own.x + sum.x, own.y + sum.y};
       zz[0].x += z.x * z.x;
@@ -371,7 +371,7 @@ __global__ void __launch_bounds__(kCGBlock, FactorBlocks<Even, V>())
 /* The same two for M = D, or M = 1 where d is null: t is r, and z = D t. */
 template <int Columns>
 __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
-  UpdateResidual(PetscInt n, bool backward, bool first, const double *__restrict__ d, const double2 *__restrict__ w,
+  UpdateResidual(LocalInt n, bool backward, bool first, const double *__restrict__ d, const double2 *__restrict__ w,
                  double2 *__restrict__ t, double *partial, CGColumnsState *state)
 {
   using L                 = Lanes<Columns>;
@@ -403,7 +403,7 @@ __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
 
 template <int Columns>
 __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
-  UpdateDirection(PetscInt n, bool backward, bool first, const double *__restrict__ d, const double2 *__restrict__ t,
+  UpdateDirection(LocalInt n, bool backward, bool first, const double *__restrict__ d, const double2 *__restrict__ t,
                   double2 *__restrict__ x, double2 *__restrict__ p, double *partial, CGColumnsState *state)
 {
   using L                 = Lanes<Columns>;
@@ -443,7 +443,7 @@ __global__ void __launch_bounds__(kCGBlock) Subtract(size_t count, const double 
 /* Rows of block vectors from columns; a thread has a row. */
 template <int Columns>
 __global__ void __launch_bounds__(kCGBlock)
-  InterleaveColumns(PetscInt n, PetscInt columns, const double *__restrict__ X, PetscInt ldx, double *__restrict__ x)
+  InterleaveColumns(LocalInt n, LocalInt columns, const double *__restrict__ X, LocalInt ldx, double *__restrict__ x)
 {
   const long long i = GridThread();
   if (i >= n) return;
@@ -457,8 +457,8 @@ struct LeftColumns {
 };
 
 template <int Columns>
-__global__ void __launch_bounds__(kCGBlock) SeparateColumns(PetscInt n, PetscInt columns, LeftColumns                      left,
-                                                            const double *__restrict__ x, double *__restrict__ X, PetscInt ldx)
+__global__ void __launch_bounds__(kCGBlock) SeparateColumns(LocalInt n, LocalInt columns, LeftColumns                      left,
+                                                            const double *__restrict__ x, double *__restrict__ X, LocalInt ldx)
 {
   const long long i = GridThread();
   if (i >= n) return;
@@ -564,7 +564,7 @@ PetscErrorCode CGColumnsMayStartEarly(bool *early)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGColumnsInterleave(const CGColumnsWork *work, const PetscScalar *X, PetscInt ldx, double *x, cudaStream_t stream)
+PetscErrorCode CGColumnsInterleave(const CGColumnsWork *work, const PetscScalar *X, LocalInt ldx, double *x, cudaStream_t stream)
 {
   PetscFunctionBegin;
   PetscCall(CGColumnsWithWidth(work->width, [&](auto width) {
@@ -576,13 +576,13 @@ PetscErrorCode CGColumnsInterleave(const CGColumnsWork *work, const PetscScalar 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGColumnsSeparate(const CGColumnsWork *work, const double *x, const PetscBool left[], PetscScalar *X, PetscInt ldx,
+PetscErrorCode CGColumnsSeparate(const CGColumnsWork *work, const double *x, const PetscBool left[], PetscScalar *X, LocalInt ldx,
                                  cudaStream_t stream)
 {
   LeftColumns columns{};
 
   PetscFunctionBegin;
-  for (PetscInt c = 0; c < work->columns; c++) columns.is[c] = left[c];
+  for (LocalInt c = 0; c < work->columns; c++) columns.is[c] = left[c];
   PetscCall(CGColumnsWithWidth(work->width, [&](auto width) {
     PetscFunctionBegin;
     SeparateColumns<width><<<BlocksFor(work->n, kCGBlock), kCGBlock, 0, stream>>>(work->n, work->columns, columns, x, X, ldx);

@@ -6,10 +6,10 @@ namespace
 
 /* Makes the copies of A and of the factors of this kind, and of the operators as they are now. */
 PetscErrorCode CopyOperators(CGFusedWork *work, const CGFusedOperators *op, const CGFusedChanges *changes, SlicesKind kind,
-                             PetscInt A_lanes, PetscInt M_lanes, bool again)
+                             LocalInt A_lanes, LocalInt M_lanes, bool again)
 {
   const CSRView &A = *op->A;
-  const CSR      A_csr{A.n, A.n, A.nnz, (PetscInt *)A.i, (PetscInt *)A.j, (void *)A.a, FINEPC_DOUBLE, A.where};
+  const CSR      A_csr{A.n, A.n, A.nnz, (LocalInt *)A.i, (LocalInt *)A.j, (void *)A.a, FINEPC_DOUBLE, A.where};
 
   PetscFunctionBegin;
   if (changes->A || kind != work->A.kind || A_lanes != work->A.lanes) PetscCall(SlicesUpdate_CUDA(&A_csr, A_lanes, kind, &work->A));
@@ -70,9 +70,9 @@ PetscErrorCode CGFusedDestroy_CUDA(CGFusedWork **work)
 PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *work, const CGFusedOperators *op, const CGFusedChanges *changes, PetscBool compress,
                                    KSPCGFusedPath path)
 {
-  const PetscInt n        = op->A->n;
+  const LocalInt n        = op->A->n;
   const bool     factored = op->W1, again = factored != work->factored;
-  PetscInt       lanes;
+  LocalInt       lanes;
 
   PetscFunctionBegin;
   PetscCall(work->mailbox.Wait());
@@ -149,7 +149,7 @@ PetscErrorCode CGFusedBegin_CUDA(CGFusedWork *work, PetscReal beta, const CGTest
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGFusedAdvance_CUDA(CGFusedWork *work, PetscInt *count, const CGRecord **records, CGStop *stop, PetscInt *its,
+PetscErrorCode CGFusedAdvance_CUDA(CGFusedWork *work, LocalInt *count, const CGRecord **records, CGStop *stop, LocalInt *its,
                                    PetscReal *value)
 {
   cudaStream_t stream;

@@ -29,10 +29,10 @@ constexpr int kCGBlocksOnChip = 5;   /* blocks of kCGBlock threads on a processo
 
 /* The rows of an operator that have entries in columns of other ranks, as a kernel needs them. */
 struct CGGhostRows {
-  PetscInt        count;
+  LocalInt        count;
   PetscBool       single; /* the values are in single precision */
-  const PetscInt *rows;   /* [count] */
-  const PetscInt *i, *j;  /* of all rows of the rank */
+  const LocalInt *rows;   /* [count] */
+  const LocalInt *i, *j;  /* of all rows of the rank */
   const void     *a;
   PetscScalar    *values; /* the ghosts */
 };
@@ -62,13 +62,13 @@ struct CGGhosts {
 
   bool             used = false; /* some rank has such entries */
   CGGhostRows      rows{};
-  Buffer<PetscInt> list;    /* of A: the rows that have entries, and their number behind them */
+  Buffer<LocalInt> list;    /* of A: the rows that have entries, and their number behind them */
   CubScratch       select;  /* of their selection */
   Buffer<double>   arrived; /* of a factor: the ghosts */
 
   /* the exchange, where NCCL makes it; see Neighbours */
   std::vector<Neighbours::Part> to, from;
-  Buffer<PetscInt>              entries, places;
+  Buffer<LocalInt>              entries, places;
   Buffer<double>                packed, received;
   long                          exchange = -1; /* the number of the exchange that these lists are of */
   long                          number   = 0;  /* of changes of all this */
@@ -89,7 +89,7 @@ struct CGFusedWork {
   CMATCHHierarchy   *cycle    = nullptr;
   bool               resident = false; /* the resident kernel runs, not the graph */
   bool               uneven   = false; /* padding makes resident copies of these operators too large */
-  PetscInt           rows     = 0;     /* of a block of the resident kernel */
+  LocalInt           rows     = 0;     /* of a block of the resident kernel */
   int                blocks   = 0;     /* of the resident kernel */
 
   /* the solve */
@@ -114,7 +114,7 @@ struct CGFusedWork {
 
 /* Calls f with the number of lanes a row as a constant: the one place where it becomes one. */
 template <typename F>
-PetscErrorCode CGFusedWithLanes(PetscInt lanes, F f)
+PetscErrorCode CGFusedWithLanes(LocalInt lanes, F f)
 {
   switch (lanes) {
   case 1: return f(std::integral_constant<int, 1>());
@@ -127,7 +127,7 @@ PetscErrorCode CGFusedWithLanes(PetscInt lanes, F f)
 }
 
 /* Blocks of a kernel that makes sums over vectors, one entry a thread at a time. */
-inline int CGFusedSumBlocks(const CGFusedWork *work, PetscInt n)
+inline int CGFusedSumBlocks(const CGFusedWork *work, LocalInt n)
 {
   return std::max(1, std::min(BlocksFor(n, kCGBlock), work->processors * kCGBlocksOnChip));
 }
@@ -137,7 +137,7 @@ inline int CGFusedSumBlocks(const CGFusedWork *work, PetscInt n)
 /* Whether the kernels of the sequence may be launched early, see LaunchEarly(). */
 PetscErrorCode CGFusedMayStartEarly(bool *early);
 /* Lanes a row of an operator in the sequence. */
-PetscInt CGFusedSequenceLanes(PetscInt rows, PetscInt nnz);
+LocalInt CGFusedSequenceLanes(LocalInt rows, LocalInt nnz);
 /* w = A p and p.w by the rank's own columns. On one rank a follows from it; before the first iteration the sum is only kept. */
 PetscErrorCode CGFusedLaunchOperator(CGFusedWork *, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t);
 /* w = A p and p.w, with the exchange, the columns of other ranks and the sum over all ranks where NCCL makes them. */
@@ -159,7 +159,7 @@ PetscErrorCode CGFusedResidentRoom(size_t *room);
    Whether the resident kernel is to run: by the path that is asked for and the sizes of the operators, as far as the padding of its
    copies is not known. Sets its rows a block and its blocks in the work, and gives its lanes a row.
 */
-bool CGFusedPlanResident(CGFusedWork *, const CGFusedOperators *, KSPCGFusedPath, PetscInt *lanes);
+bool CGFusedPlanResident(CGFusedWork *, const CGFusedOperators *, KSPCGFusedPath, LocalInt *lanes);
 /* Memory for its barriers. */
 PetscErrorCode CGFusedAllocateResident(CGFusedWork *);
 /* Before the first launch: z = M r, which the start leaves out where M is diagonal. */

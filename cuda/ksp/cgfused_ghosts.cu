@@ -15,9 +15,9 @@ constexpr int kGhostLanes = 4; /* of a row of entries of other ranks */
 
 /* Whether a row has entries. */
 struct HasEntries {
-  const PetscInt *i;
+  const LocalInt *i;
 
-  __device__ bool operator()(PetscInt row) const { return i[row + 1] > i[row]; }
+  __device__ bool operator()(LocalInt row) const { return i[row + 1] > i[row]; }
 };
 
 /*
@@ -30,7 +30,7 @@ struct AddToOperator {
   const double *p;
   double       *w;
 
-  __device__ void AddRow(PetscInt row, double sum, double (&sums)[kSums]) const
+  __device__ void AddRow(LocalInt row, double sum, double (&sums)[kSums]) const
   {
     w[row] += sum;
     sums[0] += p[row] * sum;
@@ -54,7 +54,7 @@ struct AddToFirst {
   const double *d;
   double       *t;
 
-  __device__ void AddRow(PetscInt row, double sum, double (&)[kSums]) const { t[row] += d[row] * sum; }
+  __device__ void AddRow(LocalInt row, double sum, double (&)[kSums]) const { t[row] += d[row] * sum; }
   __device__ void Finish(CGState *, const double (&)[kSums]) const { }
 };
 
@@ -66,7 +66,7 @@ struct AddToSecond {
   const double *r;
   double       *z;
 
-  __device__ void AddRow(PetscInt row, double sum, double (&sums)[kSums]) const
+  __device__ void AddRow(LocalInt row, double sum, double (&sums)[kSums]) const
   {
     const double before = z[row];
     z[row]              = before + sum;
@@ -85,15 +85,15 @@ template <int Lanes, typename V, typename Product>
 __global__ void __launch_bounds__(kCGBlock) MultiplyGhosts(CGGhostRows B, Product product, double *partial, CGState *state)
 {
   const V *const a                    = (const V *)B.a;
-  const PetscInt stride               = (PetscInt)(gridDim.x * kCGBlock / Lanes);
+  const LocalInt stride               = (LocalInt)(gridDim.x * kCGBlock / Lanes);
   double         sums[Product::kSums] = {};
   if (state->s.stage >= kCGDecided) return;
-  for (PetscInt k = (PetscInt)(GridThread() / kWarpSize) * (kWarpSize / Lanes); k < B.count; k += stride) {
+  for (LocalInt k = (LocalInt)(GridThread() / kWarpSize) * (kWarpSize / Lanes); k < B.count; k += stride) {
     /* k is the same in all lanes of the warp */
-    const PetscInt at = k + threadIdx.x % kWarpSize / Lanes, row = at < B.count ? B.rows[at] : 0,
+    const LocalInt at = k + threadIdx.x % kWarpSize / Lanes, row = at < B.count ? B.rows[at] : 0,
                    end = at < B.count ? B.i[row + 1] : 0;
     double sum         = 0;
-    for (PetscInt e = at < B.count ? B.i[row] + threadIdx.x % Lanes : 0; e < end; e += Lanes)
+    for (LocalInt e = at < B.count ? B.i[row] + threadIdx.x % Lanes : 0; e < end; e += Lanes)
       sum += (double)a[e] * B.values[B.j[e]];
     sum = GroupSum<Lanes>(sum);
     if (at < B.count && threadIdx.x % Lanes == 0) product.AddRow(row, sum, sums);
@@ -102,25 +102,25 @@ __global__ void __launch_bounds__(kCGBlock) MultiplyGhosts(CGGhostRows B, Produc
 }
 
 /* to[k] = from[index[k]] */
-__global__ void Gather(PetscInt count, const PetscInt *index, const double *__restrict__ from, double *__restrict__ to)
+__global__ void Gather(LocalInt count, const LocalInt *index, const double *__restrict__ from, double *__restrict__ to)
 {
   const long long k = GridThread();
   if (k < count) to[k] = from[index[k]];
 }
 
 /* to[index[k]] = from[k] */
-__global__ void Scatter(PetscInt count, const PetscInt *index, const double *__restrict__ from, double *__restrict__ to)
+__global__ void Scatter(LocalInt count, const LocalInt *index, const double *__restrict__ from, double *__restrict__ to)
 {
   const long long k = GridThread();
   if (k < count) to[index[k]] = from[k];
 }
 
-PetscErrorCode KeepList(const std::vector<PetscInt> &list, Buffer<PetscInt> *kept, Buffer<double> *values)
+PetscErrorCode KeepList(const std::vector<LocalInt> &list, Buffer<LocalInt> *kept, Buffer<double> *values)
 {
   PetscFunctionBegin;
   PetscCall(kept->Allocate(list.size()));
   PetscCall(values->Allocate(list.size()));
-  PetscCall(ArrayCopy_CUDA(kept->data(), list.data(), list.size() * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+  PetscCall(ArrayCopy_CUDA(kept->data(), list.data(), list.size() * sizeof(LocalInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -142,7 +142,7 @@ static PetscErrorCode Launch(CGFusedWork *work, const CGGhosts &ghosts, Product 
 
 PetscErrorCode CGFusedPrepareGhosts(CGGhosts *ghosts, const CSRView &B, PetscScalar *values, bool changed)
 {
-  const thrust::counting_iterator<PetscInt> every(0);
+  const thrust::counting_iterator<LocalInt> every(0);
   const HasEntries                          has{B.i};
   CGGhostRows                              &rows = ghosts->rows;
   cudaStream_t                              stream;
@@ -158,7 +158,7 @@ PetscErrorCode CGFusedPrepareGhosts(CGGhosts *ghosts, const CSRView &B, PetscSca
   if (!B.nnz) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   if (ghosts->list.size() < (size_t)B.n + 1) PetscCall(ghosts->list.Allocate((size_t)B.n + 1));
-  PetscInt *const list = ghosts->list.data(), *const found = list + B.n;
+  LocalInt *const list = ghosts->list.data(), *const found = list + B.n;
   rows.rows = list;
   PetscCall(ghosts->select.Run(
     [&](void *scratch, size_t &bytes) { return cub::DeviceSelect::If(scratch, bytes, every, list, found, B.n, has, stream); }));
@@ -267,7 +267,7 @@ PetscErrorCode CGFusedPrepareExchange(CGFusedWork *work, CGGhosts *ghosts, const
 */
 PetscErrorCode CGFusedBeginExchange(CGFusedWork *work, CGGhosts *ghosts, const PetscScalar *x, cudaStream_t stream)
 {
-  const PetscInt sent = (PetscInt)ghosts->entries.size(), received = (PetscInt)ghosts->places.size();
+  const LocalInt sent = (LocalInt)ghosts->entries.size(), received = (LocalInt)ghosts->places.size();
 
   PetscFunctionBegin;
   if (ghosts->to.empty() && ghosts->from.empty()) PetscFunctionReturn(PETSC_SUCCESS);

@@ -39,7 +39,7 @@ __device__ __forceinline__ bool Multiply(const Slices &W, int processors, const 
       idle = state->s.stage >= kCGDecided;
     },
     x,
-    [&](PetscInt row, double sum) {
+    [&](LocalInt row, double sum) {
       if (!idle) act(row, sum);
     });
   return !idle;
@@ -55,8 +55,8 @@ __global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
 {
   double     delta[1] = {0};
   const bool active   = Multiply<Lanes, Even, V>(
-    A, processors, state, [=](PetscInt j) { return p[j]; },
-    [&](PetscInt row, double sum) {
+    A, processors, state, [=](LocalInt j) { return p[j]; },
+    [&](LocalInt row, double sum) {
       w[row] = sum;
       delta[0] += p[row] * sum;
     });
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
   MultiplyFirst(Slices W1, int processors, const double *d, const double *r, double *t, const CGState *state)
 {
   Multiply<Lanes, Even, V>(
-    W1, processors, state, [=](PetscInt j) { return r[j]; }, [&](PetscInt row, double sum) { t[row] = d[row] * (r[row] + sum); });
+    W1, processors, state, [=](LocalInt j) { return r[j]; }, [&](LocalInt row, double sum) { t[row] = d[row] * (r[row] + sum); });
 }
 
 /* z = t + W2 t, the sums z.r and z.z, and what follows from them: the last kernel of z = M r. */
@@ -91,8 +91,8 @@ __global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
 {
   double     sums[2] = {0, 0};
   const bool active  = Multiply<Lanes, Even, V>(
-    W2, processors, state, [=](PetscInt j) { return t[j]; },
-    [&](PetscInt row, double sum) {
+    W2, processors, state, [=](LocalInt j) { return t[j]; },
+    [&](LocalInt row, double sum) {
       const double z_row = t[row] + sum;
       z[row]             = z_row;
       sums[0] += z_row * z_row;
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
 
 /* The sums z.r and z.z of a cycle, and what follows from them. */
 __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
-  FinishCycle(PetscInt n, const double *z, const double *r, double *partial, CGState *state)
+  FinishCycle(LocalInt n, const double *z, const double *r, double *partial, CGState *state)
 {
   double sums[2] = {0, 0};
   WaitForPrevious();
@@ -124,11 +124,11 @@ struct Entries {
   double v[kCGPerThread];
 
   template <bool Stream = false>
-  __device__ void Load(const double *from, PetscInt first, PetscInt n)
+  __device__ void Load(const double *from, LocalInt first, LocalInt n)
   {
 #pragma unroll
     for (int k = 0; k < kCGPerThread; k++) {
-      const PetscInt i = first + k * kCGBlock;
+      const LocalInt i = first + k * kCGBlock;
       v[k]             = i >= n ? 0. : Stream ? __ldcs(from + i) : from[i];
     }
   }
@@ -144,10 +144,10 @@ struct Entries {
 */
 template <bool Diagonal, bool Several>
 __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
-  UpdateResidual(PetscInt n, const double *from, const double *w, const double *d, double *r, double *partial, CGState *state)
+  UpdateResidual(LocalInt n, const double *from, const double *w, const double *d, double *r, double *partial, CGState *state)
 {
-  const PetscInt stride  = (PetscInt)(gridDim.x * kCGBlock * kCGPerThread);
-  PetscInt       first   = (PetscInt)(blockIdx.x * kCGBlock * kCGPerThread + threadIdx.x);
+  const LocalInt stride  = (LocalInt)(gridDim.x * kCGBlock * kCGPerThread);
+  LocalInt       first   = (LocalInt)(blockIdx.x * kCGBlock * kCGPerThread + threadIdx.x);
   double         sums[2] = {0, 0};
   Entries        r_i, w_i, d_i;
   r_i.Load(from, first, n);
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
   while (first < n) {
 #pragma unroll
     for (int k = 0; k < kCGPerThread; k++) {
-      const PetscInt i = first + k * kCGBlock;
+      const LocalInt i = first + k * kCGBlock;
       if (w) r_i.v[k] -= a * w_i.v[k];
       if (i < n) r[i] = r_i.v[k];
       const double z = Diagonal && d ? d_i.v[k] * r_i.v[k] : r_i.v[k];
@@ -207,10 +207,10 @@ __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
 */
 template <bool Diagonal, bool Several>
 __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
-  UpdateDirection(PetscInt n, const double *z, const double *d, double *x, double *p, CGState *state)
+  UpdateDirection(LocalInt n, const double *z, const double *d, double *x, double *p, CGState *state)
 {
-  const PetscInt stride = (PetscInt)(gridDim.x * kCGBlock * kCGPerThread);
-  PetscInt       first  = (PetscInt)(blockIdx.x * kCGBlock * kCGPerThread + threadIdx.x);
+  const LocalInt stride = (LocalInt)(gridDim.x * kCGBlock * kCGPerThread);
+  LocalInt       first  = (LocalInt)(blockIdx.x * kCGBlock * kCGPerThread + threadIdx.x);
   Entries        x_i, p_i, z_i, d_i;
   x_i.Load<true>(x, first, n);
   p_i.Load(p, first, n);
@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
   while (first < n) {
 #pragma unroll
     for (int k = 0; k < kCGPerThread; k++) {
-      const PetscInt i = first + k * kCGBlock;
+      const LocalInt i = first + k * kCGBlock;
       if (i >= n) continue;
       __stcs(x + i, x_i.v[k] + a * p_i.v[k]);
       if (more) p[i] = (Diagonal && d ? d_i.v[k] * z_i.v[k] : z_i.v[k]) + b * p_i.v[k];
@@ -307,9 +307,9 @@ PetscErrorCode CGFusedMayStartEarly(bool *early)
 }
 
 /* As few as let a warp ask for all of a slice of mean length at once. */
-PetscInt CGFusedSequenceLanes(PetscInt rows, PetscInt nnz)
+LocalInt CGFusedSequenceLanes(LocalInt rows, LocalInt nnz)
 {
-  PetscInt lanes = 1;
+  LocalInt lanes = 1;
   while (lanes < kWarpSize && nnz > (long long)rows * lanes * kSliceSteps) lanes *= 2;
   return lanes;
 }
@@ -347,7 +347,7 @@ PetscErrorCode CGFusedLaunchInverse(CGFusedWork *work, bool early, const PetscSc
 
   PetscFunctionBegin;
   if (work->cycle) {
-    const PetscInt n = work->A.rows;
+    const LocalInt n = work->A.rows;
     PetscCall(CMATCHLaunch(work->cycle, r, z, &state->nn, (const int *)&state->s.stage, kCGDecided, stream));
     PetscCall(LaunchEarly(early, FinishCycle, CGFusedSumBlocks(work, n), kCGBlock, stream, n, z, r, partial, state));
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -381,7 +381,7 @@ PetscErrorCode CGFusedLaunchResidual(CGFusedWork *work, bool early, const PetscS
   const CGFusedVectors &v       = work->v;
   CGState *const        state   = work->mailbox.state();
   double *const         partial = work->partial.data();
-  const PetscInt        n       = work->A.rows;
+  const LocalInt        n       = work->A.rows;
 
   const bool diagonal = !work->factored && !work->cycle, several = work->nccl;
 

@@ -10,7 +10,7 @@ namespace
 */
 template <bool Diagonal>
 __global__ void __launch_bounds__(kCGBlock)
-  UpdateRank(PetscInt n, double a, double b, const double *d, const double *s, CGRankVectors v, double *partial, CGState *state)
+  UpdateRank(LocalInt n, double a, double b, const double *d, const double *s, CGRankVectors v, double *partial, CGState *state)
 {
   const bool preconditioned = Diagonal && state->test.norm == CG_NORM_PRECONDITIONED;
   double     sums[2]        = {0, 0};
@@ -54,7 +54,7 @@ PetscErrorCode CGRankBegin_CUDA(CGFusedWork *work, const CGRankVectors *v, CGNor
 
 PetscErrorCode CGRankUpdate_CUDA(CGFusedWork *work, const CGRankVectors *v, PetscScalar a, PetscScalar b)
 {
-  const PetscInt n = work->A.rows;
+  const LocalInt n = work->A.rows;
   cudaStream_t   stream;
 
   PetscFunctionBegin;

@@ -9,11 +9,11 @@ constexpr int kResidentWarps  = kResidentBlock / kWarpSize;
 constexpr int kResidentPolls  = 5;    /* slots that a lane looks at together */
 constexpr int kResidentStatic = 3072; /* bytes of shared memory that the kernel declares, at most */
 
-constexpr PetscInt kResidentRows  = 200000;              /* rows up to which KSP_CGFUSED_AUTO chooses the resident kernel */
+constexpr LocalInt kResidentRows  = 200000;              /* rows up to which KSP_CGFUSED_AUTO chooses the resident kernel */
 constexpr size_t   kResidentBytes = kSliceResidentBytes; /* and bytes of the matrices */
 
 /* Bytes that the vectors of a block take in shared memory: its rows of x, r, p, z, w and d. */
-__host__ __device__ constexpr size_t ResidentVectorBytes(PetscInt rows)
+__host__ __device__ constexpr size_t ResidentVectorBytes(LocalInt rows)
 {
   return (6 * (size_t)rows * sizeof(double) + sizeof(int4) - 1) / sizeof(int4) * sizeof(int4);
 }
@@ -27,7 +27,7 @@ struct Resident {
   double       *x, *r, *z, *p, *w, *t;
   double       *r_next, *p_next; /* take turns with r and p: others still read the old entries while new ones are written */
   double       *slots;           /* [3][2][blocks], see GridSum() */
-  PetscInt      rows;            /* of a block */
+  LocalInt      rows;            /* of a block */
   int           steps;           /* iterations of this launch at most */
   size_t        bytes;           /* of shared memory */
   CGState      *state;
@@ -131,18 +131,18 @@ __device__ T *CopyIn(const T *from, size_t first, size_t last, char *&to)
 }
 
 /* A is `from`, but the block's slices begin .. end - 1 are in shared memory, from `to` on, if they fit into what is left of it. */
-__device__ __forceinline__ void BringSlices(const Slices &from, Slices *A, PetscInt begin, PetscInt end, char *&to,
+__device__ __forceinline__ void BringSlices(const Slices &from, Slices *A, LocalInt begin, LocalInt end, char *&to,
                                             const char *limit)
 {
-  const PetscInt first_step = from.step[begin], last_step = from.step[end];
+  const LocalInt first_step = from.step[begin], last_step = from.step[end];
   const size_t   first = (size_t)first_step * kWarpSize, last = (size_t)last_step * kWarpSize;
   const size_t   bytes =
-    (last - first) * (sizeof(PetscInt) + sizeof(double)) + (end - begin + 1) * sizeof(PetscInt) + 3 * 2 * sizeof(int4);
+    (last - first) * (sizeof(LocalInt) + sizeof(double)) + (end - begin + 1) * sizeof(LocalInt) + 3 * 2 * sizeof(int4);
   const bool fits = begin < end && to + bytes <= limit;
   if (threadIdx.x == 0) *A = from;
   if (!fits) return;
-  PetscInt *const step   = CopyIn(from.step, begin, end + 1, to);
-  PetscInt *const column = CopyIn((const PetscInt *)from.column, first, last, to);
+  LocalInt *const step   = CopyIn(from.step, begin, end + 1, to);
+  LocalInt *const column = CopyIn((const LocalInt *)from.column, first, last, to);
   double *const   value  = CopyIn((const double *)from.value, first, last, to);
   if (threadIdx.x == 0) {
     A->step   = step;
@@ -153,11 +153,11 @@ __device__ __forceinline__ void BringSlices(const Slices &from, Slices *A, Petsc
 
 /* Calls act(row, sum over the row of W) in the first lane of every row of the block; rows count from the first one of the block. */
 template <int Lanes, typename Vector, typename Act>
-__device__ __forceinline__ void ForRows(const Slices &W, PetscInt first, PetscInt begin, PetscInt end, Vector x, Act act)
+__device__ __forceinline__ void ForRows(const Slices &W, LocalInt first, LocalInt begin, LocalInt end, Vector x, Act act)
 {
 #pragma unroll 1
-  for (PetscInt slice = begin + threadIdx.x / kWarpSize; slice < end; slice += kResidentWarps) {
-    const PetscInt row = SlicePlace<Lanes>(slice);
+  for (LocalInt slice = begin + threadIdx.x / kWarpSize; slice < end; slice += kResidentWarps) {
+    const LocalInt row = SlicePlace<Lanes>(slice);
     const double   sum = SliceSum<Lanes>(W, slice, x);
     if (row < W.rows && threadIdx.x % Lanes == 0) act(row - first, sum);
   }
@@ -177,8 +177,8 @@ __global__ void __launch_bounds__(kResidentBlock, 1) Iterate(const Resident g)
   extern __shared__ int4 shared[];
   __shared__ Slices      A, W1, W2;
   __shared__ CGScalars   s;
-  const PetscInt         n = g.A.rows, first = min((PetscInt)blockIdx.x * g.rows, n), count = min(g.rows, n - first);
-  const PetscInt         per_slice = kWarpSize / Lanes, begin = first / per_slice,
+  const LocalInt         n = g.A.rows, first = min((LocalInt)blockIdx.x * g.rows, n), count = min(g.rows, n - first);
+  const LocalInt         per_slice = kWarpSize / Lanes, begin = first / per_slice,
                  end = count ? (first + count + per_slice - 1) / per_slice : begin;
   double *const x_s = (double *)shared, *const r_s = x_s + g.rows, *const p_s = r_s + g.rows, *const z_s = p_s + g.rows,
                 *const w_s = z_s + g.rows, *const d_s = w_s + g.rows;
@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(kResidentBlock, 1) Iterate(const Resident g)
     BringSlices(g.W1, &W1, begin, end, to, limit);
     BringSlices(g.W2, &W2, begin, end, to, limit);
   }
-  for (PetscInt i = threadIdx.x; i < count; i += kResidentBlock) {
+  for (LocalInt i = threadIdx.x; i < count; i += kResidentBlock) {
     x_s[i] = g.x[first + i];
     r_s[i] = g.r[first + i];
     p_s[i] = g.p[first + i];
@@ -209,8 +209,8 @@ __global__ void __launch_bounds__(kResidentBlock, 1) Iterate(const Resident g)
 
     /* p = z + b p, w = A p, delta */
     ForRows<Lanes>(
-      A, first, begin, end, [=](PetscInt j) { return __ldcg(g.z + j) + b * __ldcg(p_old + j); },
-      [&](PetscInt i, double sum) {
+      A, first, begin, end, [=](LocalInt j) { return __ldcg(g.z + j) + b * __ldcg(p_old + j); },
+      [&](LocalInt i, double sum) {
         const double p_i = z_s[i] + b * p_s[i];
         p_s[i]           = p_i;
         p_new[first + i] = p_i;
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(kResidentBlock, 1) Iterate(const Resident g)
     if (s.stage != kCGRunning) break;
     const double a = s.a;
     if constexpr (!Factored) { /* x = x + a p, r = r - a w, z = d r, and its sums */
-      for (PetscInt i = threadIdx.x; i < count; i += kResidentBlock) {
+      for (LocalInt i = threadIdx.x; i < count; i += kResidentBlock) {
         const double r_i = r_s[i] - a * w_s[i], z_i = d_s[i] * r_i;
         x_s[i] += a * p_s[i];
         r_s[i]         = r_i;
@@ -236,8 +236,8 @@ __global__ void __launch_bounds__(kResidentBlock, 1) Iterate(const Resident g)
 
       /* x = x + a p, r = r - a w, t = D (r + W1 r), which takes the place of w in shared memory */
       ForRows<Lanes>(
-        W1, first, begin, end, [=](PetscInt j) { return __ldcg(r_old + j) - a * __ldcg(g.w + j); },
-        [&](PetscInt i, double sum) {
+        W1, first, begin, end, [=](LocalInt j) { return __ldcg(r_old + j) - a * __ldcg(g.w + j); },
+        [&](LocalInt i, double sum) {
           const double r_i = r_s[i] - a * w_s[i], t_i = d_s[i] * (r_i + sum);
           x_s[i] += a * p_s[i];
           r_s[i]           = r_i;
@@ -248,8 +248,8 @@ __global__ void __launch_bounds__(kResidentBlock, 1) Iterate(const Resident g)
       GridSum(none, g.slots, &turn, []() { });
       /* z = t + W2 t, and its sums */
       ForRows<Lanes>(
-        W2, first, begin, end, [=](PetscInt j) { return __ldcg(g.t + j); },
-        [&](PetscInt i, double sum) {
+        W2, first, begin, end, [=](LocalInt j) { return __ldcg(g.t + j); },
+        [&](LocalInt i, double sum) {
           const double r_i = r_s[i], z_i = w_s[i] + sum;
           z_s[i]         = z_i;
           g.z[first + i] = z_i;
@@ -269,7 +269,7 @@ __global__ void __launch_bounds__(kResidentBlock, 1) Iterate(const Resident g)
     });
   }
 
-  for (PetscInt i = threadIdx.x; i < count; i += kResidentBlock) {
+  for (LocalInt i = threadIdx.x; i < count; i += kResidentBlock) {
     g.x[first + i] = x_s[i];
     g.r[first + i] = r_s[i];
     g.p[first + i] = p_s[i];
@@ -278,7 +278,7 @@ __global__ void __launch_bounds__(kResidentBlock, 1) Iterate(const Resident g)
 }
 
 /* z = d r, or z = r where d is null. */
-__global__ void __launch_bounds__(kCGBlock) ScaleResidual(PetscInt n, const double *d, const double *r, double *z)
+__global__ void __launch_bounds__(kCGBlock) ScaleResidual(LocalInt n, const double *d, const double *r, double *z)
 {
   const long long i = GridThread();
   if (i < n) z[i] = d ? d[i] * r[i] : r[i];
@@ -288,20 +288,20 @@ __global__ void __launch_bounds__(kCGBlock) ScaleResidual(PetscInt n, const doub
    The lanes a row of the fewest steps one after the other, where a turn costs the latency of some steps in itself; and the rows a
    block. There are fewer blocks than processors where a block would have less than a row for each group of lanes.
 */
-void ResidentGeometry(const CGFusedWork *work, PetscInt rows, PetscInt nnz, PetscInt *lanes, PetscInt *block_rows)
+void ResidentGeometry(const CGFusedWork *work, LocalInt rows, LocalInt nnz, LocalInt *lanes, LocalInt *block_rows)
 {
-  constexpr PetscInt kTurnWorth = 8;
-  const PetscInt     least = (rows + work->processors - 1) / work->processors, mean = nnz / rows + 1;
-  PetscInt           best = PETSC_INT_MAX;
-  for (PetscInt some = 1; some <= kWarpSize; some *= 2) {
-    const PetscInt turns = (least * some + kResidentBlock - 1) / kResidentBlock,
+  constexpr LocalInt kTurnWorth = 8;
+  const LocalInt     least = (rows + work->processors - 1) / work->processors, mean = nnz / rows + 1;
+  LocalInt           best = LOCAL_INT_MAX;
+  for (LocalInt some = 1; some <= kWarpSize; some *= 2) {
+    const LocalInt turns = (least * some + kResidentBlock - 1) / kResidentBlock,
                    cost  = turns * ((mean + some - 1) / some + kTurnWorth);
     if (cost < best) {
       best   = cost;
       *lanes = some;
     }
   }
-  const PetscInt per_slice = kWarpSize / *lanes, full = PetscMax(least, kResidentBlock / *lanes);
+  const LocalInt per_slice = kWarpSize / *lanes, full = PetscMax(least, kResidentBlock / *lanes);
   *block_rows = (full + per_slice - 1) / per_slice * per_slice;
 }
 
@@ -315,11 +315,11 @@ PetscErrorCode CGFusedResidentRoom(size_t *room)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-bool CGFusedPlanResident(CGFusedWork *work, const CGFusedOperators *op, KSPCGFusedPath path, PetscInt *lanes)
+bool CGFusedPlanResident(CGFusedWork *work, const CGFusedOperators *op, KSPCGFusedPath path, LocalInt *lanes)
 {
   const CSRView &A       = *op->A;
   const size_t   entries = (size_t)A.nnz + (op->W1 ? (size_t)op->W1->nnz + op->W2->nnz : 0);
-  const bool     small   = A.n <= kResidentRows && entries * (sizeof(PetscInt) + sizeof(double)) <= kResidentBytes;
+  const bool     small   = A.n <= kResidentRows && entries * (sizeof(LocalInt) + sizeof(double)) <= kResidentBytes;
   ResidentGeometry(work, A.n, A.nnz, lanes, &work->rows);
   work->blocks = (A.n + work->rows - 1) / work->rows;
   return !op->B && ResidentVectorBytes(work->rows) <= work->room &&
@@ -337,7 +337,7 @@ PetscErrorCode CGFusedAllocateResident(CGFusedWork *work)
 
 PetscErrorCode CGFusedStartResident(CGFusedWork *work, cudaStream_t stream)
 {
-  const PetscInt n = work->A.rows;
+  const LocalInt n = work->A.rows;
 
   PetscFunctionBegin;
   if (work->factored) PetscFunctionReturn(PETSC_SUCCESS);

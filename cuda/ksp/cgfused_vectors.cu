@@ -6,7 +6,7 @@ namespace
 
 /* x = x + a p, r = r - a w */
 __global__ void __launch_bounds__(kCGBlock)
-  StepVectors(PetscInt n, double a, const double *__restrict__ p, const double *__restrict__ w, double *__restrict__ x,
+  StepVectors(LocalInt n, double a, const double *__restrict__ p, const double *__restrict__ w, double *__restrict__ x,
               double *__restrict__ r)
 {
   const long long i = GridThread();
@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(kCGBlock)
 }
 
 /* z.r, z.z, r.r, and z.s where s is given */
-__global__ void __launch_bounds__(kCGBlock) DotVectors(PetscInt n, const double *__restrict__ z, const double *__restrict__ r,
+__global__ void __launch_bounds__(kCGBlock) DotVectors(LocalInt n, const double *__restrict__ z, const double *__restrict__ r,
                                                        const double *__restrict__ s, double *partial, CGState *state)
 {
   double sums[4] = {0, 0, 0, 0};
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kCGBlock) DotVectors(PetscInt n, const double 
 
 /* p = z + b p, and w = s + b w where s is given */
 __global__ void __launch_bounds__(kCGBlock)
-  DirectVectors(PetscInt n, double b, const double *__restrict__ z, double *__restrict__ p, const double *__restrict__ s,
+  DirectVectors(LocalInt n, double b, const double *__restrict__ z, double *__restrict__ p, const double *__restrict__ s,
                 double *__restrict__ w)
 {
   const long long i = GridThread();
@@ -80,7 +80,7 @@ PetscErrorCode CGCheckStream_CUDA(MPI_Comm comm)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGStep_CUDA(PetscInt n, PetscScalar a, const PetscScalar *p, const PetscScalar *w, PetscScalar *x, PetscScalar *r)
+PetscErrorCode CGStep_CUDA(LocalInt n, PetscScalar a, const PetscScalar *p, const PetscScalar *w, PetscScalar *x, PetscScalar *r)
 {
   cudaStream_t stream;
 
@@ -92,7 +92,7 @@ PetscErrorCode CGStep_CUDA(PetscInt n, PetscScalar a, const PetscScalar *p, cons
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGDots_CUDA(CGFusedWork *work, PetscInt n, const PetscScalar *z, const PetscScalar *r, const PetscScalar *s,
+PetscErrorCode CGDots_CUDA(CGFusedWork *work, LocalInt n, const PetscScalar *z, const PetscScalar *r, const PetscScalar *s,
                            PetscReal sums[4])
 {
   cudaStream_t stream;
@@ -106,7 +106,7 @@ PetscErrorCode CGDots_CUDA(CGFusedWork *work, PetscInt n, const PetscScalar *z, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGDirection_CUDA(PetscInt n, PetscScalar b, const PetscScalar *z, PetscScalar *p, const PetscScalar *s,
+PetscErrorCode CGDirection_CUDA(LocalInt n, PetscScalar b, const PetscScalar *z, PetscScalar *p, const PetscScalar *s,
                                 PetscScalar *w)
 {
   cudaStream_t stream;

@@ -20,8 +20,8 @@ enum CGStage : int {
 struct CGScalars {
   double   beta, betaold, delta, a, b;
   double   value;     /* the scalar that made the method stop */
-  PetscInt iteration; /* iterations that are complete */
-  PetscInt its;       /* the number of iterations that KSPCG gives where it stops so */
+  LocalInt iteration; /* iterations that are complete */
+  LocalInt its;       /* the number of iterations that KSPCG gives where it stops so */
   CGStage  stage;
   CGStop   stop;
   int      several; /* sums are a rank's own ones: they are left in `own`, and decided about when those of all ranks are known */
@@ -48,7 +48,7 @@ struct CGState {
 
 /* ------------------------------------------ scalars ------------------------------------------- */
 
-__device__ __forceinline__ void Stop(CGScalars &s, CGStop stop, PetscInt its, double value, CGStage stage)
+__device__ __forceinline__ void Stop(CGScalars &s, CGStop stop, LocalInt its, double value, CGStage stage)
 {
   s.stop  = stop;
   s.its   = its;
@@ -73,7 +73,7 @@ __device__ __forceinline__ void DecideDelta(CGScalars &s, double delta)
 */
 __device__ __forceinline__ CGRecord DecideBeta(CGScalars &s, const CGTest &test, double nn, double beta)
 {
-  const PetscInt n       = ++s.iteration;
+  const LocalInt n       = ++s.iteration;
   const bool     natural = test.norm == CG_NORM_NATURAL, looked_at = natural || (test.norm != CG_NORM_NONE && test.chknorm <= n);
   const double   norm   = looked_at ? sqrt(natural ? fabs(beta) : nn) : 0;
   const CGRecord record = {norm, s.a, s.b};

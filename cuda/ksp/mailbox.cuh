@@ -154,14 +154,14 @@ public:
      Waits for the oldest launch that has not been read, and gives the records of the iterations since the last report, which are
      valid until the next one, and how the method has stopped, if it has: see CGFusedAdvance_CUDA().
   */
-  PetscErrorCode Report(PetscInt *count, const CGRecord **records, CGStop *stop, PetscInt *its, PetscReal *value)
+  PetscErrorCode Report(LocalInt *count, const CGRecord **records, CGStop *stop, LocalInt *its, PetscReal *value)
   {
     const CGState *seen;
 
     PetscFunctionBegin;
     PetscCall(Read(&seen));
     *count = seen->s.iteration - reported_;
-    for (PetscInt k = 0; k < *count; k++) records_[k] = seen->records[(reported_ + 1 + k) % kCGRecords];
+    for (LocalInt k = 0; k < *count; k++) records_[k] = seen->records[(reported_ + 1 + k) % kCGRecords];
     *records  = records_;
     reported_ = seen->s.iteration;
     *stop     = seen->s.stop;
@@ -215,7 +215,7 @@ private:
   cudaStream_t                    aside_              = nullptr; /* by which copies are fetched, if not pinned */
   cudaEvent_t                     event_[kCGInFlight] = {};      /* the copy of this slot is there */
   long                            launched_ = 0, arrived_ = 0;   /* copies since Begin(): launched, and waited for */
-  PetscInt                        reported_ = 0;                 /* iterations that the caller knows of */
+  LocalInt                        reported_ = 0;                 /* iterations that the caller knows of */
   std::function<PetscErrorCode()> watch_;
   CGRecord                        records_[kCGRecords]; /* of the last report */
 };

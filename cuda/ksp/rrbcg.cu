@@ -46,14 +46,14 @@ struct Black {
   /* Closed for kernels of PCRRB once the method has come to its end. */
   __host__ __device__ RRBGate Gate() const { return RRBGate{(const int *)&state->s.stage, kCGDecided}; }
   /* The array of r or of p after so many iterations. */
-  __device__ double *Of(double *v, PetscInt iteration) const { return v + (iteration & 1) * 2 * g.Cells(); }
-  __device__ size_t  At(int what, PetscInt I, PetscInt J) const { return (what == kB1 ? g.Cells() : 0) + g.Cell(I, J); }
-  __device__ double  Value(const double *v, int what, PetscInt I, PetscInt J) const
+  __device__ double *Of(double *v, LocalInt iteration) const { return v + (iteration & 1) * 2 * g.Cells(); }
+  __device__ size_t  At(int what, LocalInt I, LocalInt J) const { return (what == kB1 ? g.Cells() : 0) + g.Cell(I, J); }
+  __device__ double  Value(const double *v, int what, LocalInt I, LocalInt J) const
   {
     return g.Has(what, I, J) ? v[At(what, I, J)] : 0.;
   }
   template <bool Singular>
-  __device__ double Z(int what, PetscInt I, PetscInt J, double mean) const
+  __device__ double Z(int what, LocalInt I, LocalInt J, double mean) const
   {
     const double value = what == kB2 ? UpB2(g, next, I, J) : g.Has(kB1, I, J) ? z[g.Cell(I, J)] : 0.;
     return Singular && g.Has(what, I, J) ? value - mean : value;
@@ -68,14 +68,14 @@ __device__ __forceinline__ void ForCells(const RRBGrid &g, Act act)
 {
   const int across = (g.cx + kRRBTileX - 1) / kRRBTileX, tiles = RRBTiles(g);
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x)
-    act(tile % across * kRRBTileX + (PetscInt)threadIdx.x % kRRBTileX,
-        tile / across * kRRBTileY + (PetscInt)threadIdx.x / kRRBTileX);
+    act(tile % across * kRRBTileX + (LocalInt)threadIdx.x % kRRBTileX,
+        tile / across * kRRBTileY + (LocalInt)threadIdx.x / kRRBTileX);
 }
 
 /* The scalars of the state, as the kernel ahead leaves them. */
 struct Awaited {
   bool     waited = false, running = false, starting = false;
-  PetscInt iteration = 0; /* iterations that are complete */
+  LocalInt iteration = 0; /* iterations that are complete */
   double   a = 0, b = 0;
 
   /*
@@ -101,7 +101,7 @@ struct Awaited {
 struct Rows {
   double b2[9], b1[9];
 
-  __device__ __forceinline__ void Load(const Black &v, PetscInt I, PetscInt J)
+  __device__ __forceinline__ void Load(const Black &v, LocalInt I, LocalInt J)
   {
     const RRBGrid &g     = v.g;
     const size_t   cells = g.Cells();
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(kRRBTile, kMostOnChip) MultiplySchur(const Bla
   double            delta[1] = {0};
   Rows              S;
   Awaited           state;
-  ForCells(g, [&](PetscInt I, PetscInt J) {
+  ForCells(g, [&](LocalInt I, LocalInt J) {
     S.Load(v, I, J);
     if (!state.Ready(v.state)) return;
     const double *const from = v.Of(v.p, state.iteration);
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kRRBTile, kMostOnChip) MultiplySchur(const Bla
     if ((int)threadIdx.x < kAround) { /* the lines around the tile: south and north, then west and east */
       const int k = threadIdx.x, in_line = k - 2 * kX, to_i = k < 2 * kX ? k % kX : in_line % 2 * (kX - 1),
                 to_j      = k < 2 * kX ? k / kX * (kY - 1) : in_line / 2 + 1;
-      const PetscInt of_I = I - i + to_i, of_J = J - j + to_j;
+      const LocalInt of_I = I - i + to_i, of_J = J - j + to_j;
       p2[to_j][to_i] = v.Z<Singular>(kB2, of_I, of_J, mean) + state.b * v.Value(from, kB2, of_I, of_J);
       p1[to_j][to_i] = v.Z<Singular>(kB1, of_I, of_J, mean) + state.b * v.Value(from, kB1, of_I, of_J);
     }
@@ -201,12 +201,12 @@ __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) DownToNext(const Black 
   double         sums[1] = {0}, l[4];
   Awaited        state;
   if (v.Gate().ClosedEarly()) return;
-  ForCells(g, [&](PetscInt I, PetscInt J) {
+  ForCells(g, [&](LocalInt I, LocalInt J) {
     const bool in = I < g.cx && J < g.cy, west = in && I > 0, south = in && J > 0;
     /* whether the western neighbour has a b1 depends on the line alone, the southern one on the column alone */
     const bool   x_of_b1 = 2 * I + 1 < g.nx, y_of_b1 = 2 * J + 1 < g.ny, has_b1 = x_of_b1 && y_of_b1;
     const size_t of_b2 = g.Cell(I, J), of_b1 = g.Cells() + of_b2;
-    const auto   coefficient = [&](bool there, RRBArray array, PetscInt by) {
+    const auto   coefficient = [&](bool there, RRBArray array, LocalInt by) {
       return there ? g.l[array * g.Cells() + of_b2 - by] : 0.;
     };
     if (!g.half) {
@@ -261,7 +261,7 @@ __global__ void __launch_bounds__(kRRBTile, kSkewOnChip) UpFromNext(const Black 
     }
   };
   if (v.Gate().ClosedEarly()) return;
-  ForCells(g, [&](PetscInt I, PetscInt J) {
+  ForCells(g, [&](LocalInt I, LocalInt J) {
     if (!g.half)
 #pragma unroll
       for (int k = 0; k < 5; k++) l[k] = g.L((RRBArray)(kB1SouthWest + k), I, J);
@@ -308,10 +308,10 @@ __global__ void __launch_bounds__(kRRBTile) EliminateRed(const Black v, const do
 {
   const RRBGrid &g       = v.g;
   double         sums[3] = {0, 0, 0};
-  const auto     value   = [&](int what, PetscInt I, PetscInt J) {
+  const auto     value   = [&](int what, LocalInt I, LocalInt J) {
     return g.Has(what, I, J) ? given[(size_t)(2 * J + (what >> 1)) * g.nx + 2 * I + (what & 1)] : 0.;
   };
-  ForCells(g, [&](PetscInt I, PetscInt J) {
+  ForCells(g, [&](LocalInt I, LocalInt J) {
     const double b2 = value(kB2, I, J), b1 = value(kB1, I, J), r1 = value(kR1, I, J), r2 = value(kR2, I, J);
     const double g2 = b2 - g.L(kR1West, I, J) * r1 - g.L(kR1East, I - 1, J) * value(kR1, I - 1, J) - g.L(kR2South, I, J) * r2 -
                       g.L(kR2North, I, J - 1) * value(kR2, I, J - 1);
@@ -336,19 +336,19 @@ __global__ void __launch_bounds__(kRRBTile) EliminateRed(const Black v, const do
 __global__ void __launch_bounds__(kRRBTile) SolveRed(const Black v, const double *given, bool add, double *to)
 {
   const RRBGrid &g     = v.g;
-  const auto     store = [&](int what, PetscInt I, PetscInt J, double value) {
+  const auto     store = [&](int what, LocalInt I, LocalInt J, double value) {
     if (!g.Has(what, I, J)) return;
     double *const at = to + (size_t)(2 * J + (what >> 1)) * g.nx + 2 * I + (what & 1);
     *at              = add ? *at + value : value;
   };
-  const auto value = [&](int what, PetscInt I, PetscInt J) {
+  const auto value = [&](int what, LocalInt I, LocalInt J) {
     return g.Has(what, I, J) ? given[(size_t)(2 * J + (what >> 1)) * g.nx + 2 * I + (what & 1)] : 0.;
   };
   const double a = v.state->s.a, *const p = v.Of(v.p, v.state->s.iteration);
-  const auto x = [&](int what, PetscInt I, PetscInt J) {
+  const auto x = [&](int what, LocalInt I, LocalInt J) {
     return v.Value(v.x, what, I, J) + (a != 0 ? a * v.Value(p, what, I, J) : 0.);
   };
-  ForCells(g, [&](PetscInt I, PetscInt J) {
+  ForCells(g, [&](LocalInt I, LocalInt J) {
     const double b2 = x(kB2, I, J), b1 = x(kB1, I, J);
     store(kB2, I, J, b2);
     store(kB1, I, J, b1);
@@ -364,7 +364,7 @@ __global__ void __launch_bounds__(kRRBTile) SolveRed(const Black v, const double
 /* The residual of the whole system in natural order: 0 in red points. */
 __global__ void __launch_bounds__(kRRBTile) StoreResidual(const Black v, double *to)
 {
-  ForCells(v.g, [&](PetscInt I, PetscInt J) {
+  ForCells(v.g, [&](LocalInt I, LocalInt J) {
     for (int what = 0; what < 4; what++)
       if (v.g.Has(what, I, J))
         to[(size_t)(2 * J + (what >> 1)) * v.g.nx + 2 * I + (what & 1)] =
@@ -580,8 +580,8 @@ PetscErrorCode RRBCGBegin_CUDA(RRBCGWork *work, PetscReal beta, const CGTest *te
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode RRBCGAdvance_CUDA(RRBCGWork *work, PetscBool step, PetscInt *count, const CGRecord **records, CGStop *stop,
-                                 PetscInt *its, PetscReal *value)
+PetscErrorCode RRBCGAdvance_CUDA(RRBCGWork *work, PetscBool step, LocalInt *count, const CGRecord **records, CGStop *stop,
+                                 LocalInt *its, PetscReal *value)
 {
   Work        *w = static_cast<Work *>(work);
   cudaStream_t stream;
@@ -625,7 +625,7 @@ PetscErrorCode RRBCGResidual_CUDA(RRBCGWork *work, PetscScalar *r)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode RRBCGPhase_CUDA(RRBCGWork *work, PetscInt phase, const char **what, PetscInt *grid, PetscLogDouble *bytes)
+PetscErrorCode RRBCGPhase_CUDA(RRBCGWork *work, LocalInt phase, const char **what, LocalInt *grid, PetscLogDouble *bytes)
 {
   Work        *w      = static_cast<Work *>(work);
   const int    middle = RRBMiddlePhases(w->F);

@@ -20,20 +20,20 @@ struct Result {
   double sum;
 };
 
-__device__ inline Count PackFailure(PetscInt row, FSAIFailure failure)
+__device__ inline Count PackFailure(LocalInt row, FSAIFailure failure)
 {
   return (Count)row * 4 + failure;
 }
 
 /* s = diag(A)^{-1/2}, d = diag(A) of rows first .., and the failure if A cannot be preconditioned at all. */
 template <int GroupSize>
-__global__ void FSAIDiagonal(CSRView A, PetscInt first, PetscReal *s, PetscReal *d, Result *result)
+__global__ void FSAIDiagonal(CSRView A, LocalInt first, PetscReal *s, PetscReal *d, Result *result)
 {
-  const PetscInt row    = (PetscInt)(GridThread() / GroupSize);
+  const LocalInt row    = (LocalInt)(GridThread() / GroupSize);
   const int      lane   = threadIdx.x % GroupSize;
   bool           finite = true, found = false;
   if (row < A.n) {
-    for (PetscInt k = A.i[row] + lane; k < A.i[row + 1]; k += GroupSize) {
+    for (LocalInt k = A.i[row] + lane; k < A.i[row + 1]; k += GroupSize) {
       const PetscScalar a = A.a[k];
       finite              = finite && isfinite(a);
       if (A.j[k] != row) continue;
@@ -51,13 +51,13 @@ __global__ void FSAIDiagonal(CSRView A, PetscInt first, PetscReal *s, PetscReal 
 
 struct LogOf {
   const PetscReal  *x;
-  __device__ double operator()(PetscInt k) const { return log(x[k]); }
+  __device__ double operator()(LocalInt k) const { return log(x[k]); }
 };
 
 /* CUB's call for *sum = sum of log d [n]. */
-auto SumLogs(PetscInt n, const PetscReal *d, double *sum, cudaStream_t stream)
+auto SumLogs(LocalInt n, const PetscReal *d, double *sum, cudaStream_t stream)
 {
-  const auto logs = thrust::make_transform_iterator(thrust::counting_iterator<PetscInt>(0), LogOf{d});
+  const auto logs = thrust::make_transform_iterator(thrust::counting_iterator<LocalInt>(0), LogOf{d});
   return [=](void *memory, size_t &bytes) { return cub::DeviceReduce::Sum(memory, bytes, logs, sum, n, stream); };
 }
 
@@ -68,7 +68,7 @@ struct Work {
   Layout     layout;
 
   /* What the logarithms of n numbers need. */
-  PetscErrorCode Measure(PetscInt n)
+  PetscErrorCode Measure(LocalInt n)
   {
     PetscFunctionBegin;
     PetscCall(scratch.Measure(SumLogs(n, nullptr, nullptr, nullptr)));
@@ -80,7 +80,7 @@ struct Work {
 
 } // namespace
 
-size_t FSAIWorkBytes_CUDA(PetscInt n)
+size_t FSAIWorkBytes_CUDA(LocalInt n)
 {
   Work work;
 
@@ -88,9 +88,9 @@ size_t FSAIWorkBytes_CUDA(PetscInt n)
   return work.layout.bytes();
 }
 
-PetscErrorCode FSAIScaling_CUDA(const CSRView *A, PetscInt first, PetscReal *s, PetscReal *d, void *memory, FSAIStats *stats)
+PetscErrorCode FSAIScaling_CUDA(const CSRView *A, LocalInt first, PetscReal *s, PetscReal *d, void *memory, FSAIStats *stats)
 {
-  const PetscInt rows = A->n - first;
+  const LocalInt rows = A->n - first;
   cudaStream_t   stream;
   Result         host;
   Work           work;
@@ -110,12 +110,12 @@ PetscErrorCode FSAIScaling_CUDA(const CSRView *A, PetscInt first, PetscReal *s, 
   PetscCallCUDA(cudaStreamSynchronize(stream));
   if (host.failure != kNoFailure) {
     stats->failure     = (FSAIFailure)(host.failure % 4);
-    stats->failure_row = (PetscInt)(host.failure / 4);
+    stats->failure_row = (LocalInt)(host.failure / 4);
   } else if (rows) stats->log_psi_before = host.sum / rows;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode FSAIMeanLog_CUDA(PetscInt n, const PetscReal *d, void *memory, PetscReal *mean)
+PetscErrorCode FSAIMeanLog_CUDA(LocalInt n, const PetscReal *d, void *memory, PetscReal *mean)
 {
   cudaStream_t stream;
   Work         work;

@@ -9,7 +9,7 @@ namespace
 {
 
 template <typename T>
-__global__ void PickValues(PetscInt count, const PetscInt *index, PetscInt n, const T *a, const T *b, T *to)
+__global__ void PickValues(LocalInt count, const LocalInt *index, LocalInt n, const T *a, const T *b, T *to)
 {
   const long long k = GridThread();
   if (k < count) to[k] = index[k] < n ? a[index[k]] : b[index[k] - n];
@@ -17,65 +17,65 @@ __global__ void PickValues(PetscInt count, const PetscInt *index, PetscInt n, co
 
 /* The rows from `first` on, and their starts. L has the foreign rows already. */
 template <int GroupSize>
-__global__ void AssembleOwnRows(CSRView own, CSR ghosts, PetscInt first, PetscInt foreign_nnz, CSR L)
+__global__ void AssembleOwnRows(CSRView own, CSR ghosts, LocalInt first, LocalInt foreign_nnz, CSR L)
 {
-  const PetscInt row  = (PetscInt)(GridThread() / GroupSize);
+  const LocalInt row  = (LocalInt)(GridThread() / GroupSize);
   const int      lane = threadIdx.x % GroupSize;
   if (row >= own.n) return;
   PetscScalar *const a     = (PetscScalar *)L.a;
-  const PetscInt     begin = foreign_nnz + ghosts.i[row] + own.i[row], before = ghosts.i[row + 1] - ghosts.i[row],
+  const LocalInt     begin = foreign_nnz + ghosts.i[row] + own.i[row], before = ghosts.i[row + 1] - ghosts.i[row],
                  length = own.i[row + 1] - own.i[row];
   if (!lane) L.i[first + row + 1] = begin + before + length;
-  for (PetscInt k = lane; k < before; k += GroupSize) {
+  for (LocalInt k = lane; k < before; k += GroupSize) {
     L.j[begin + k] = ghosts.j[ghosts.i[row] + k];
     a[begin + k]   = ((const PetscScalar *)ghosts.a)[ghosts.i[row] + k];
   }
-  for (PetscInt k = lane; k < length; k += GroupSize) {
+  for (LocalInt k = lane; k < length; k += GroupSize) {
     L.j[begin + before + k] = first + own.j[own.i[row] + k];
     a[begin + before + k]   = own.a[own.i[row] + k];
   }
 }
 
 /* count[row] is the number of entries before column `first`, and count[rows] is 0. */
-__global__ void CountForeign(CSR W, PetscInt first, PetscInt *count)
+__global__ void CountForeign(CSR W, LocalInt first, LocalInt *count)
 {
-  const PetscInt row = (PetscInt)GridThread();
+  const LocalInt row = (LocalInt)GridThread();
   if (row < W.rows) count[row] = LowerBound(W.j, W.i[row], W.i[row + 1], first) - W.i[row];
   if (row == W.rows) count[row] = 0;
 }
 
-__global__ void OwnStarts(CSR W, const PetscInt *foreign_i, PetscInt *own_i)
+__global__ void OwnStarts(CSR W, const LocalInt *foreign_i, LocalInt *own_i)
 {
-  const PetscInt row = (PetscInt)GridThread();
+  const LocalInt row = (LocalInt)GridThread();
   if (row <= W.rows) own_i[row] = W.i[row] - foreign_i[row];
 }
 
 template <typename T, int GroupSize>
-__global__ void SplitRows(CSR W, PetscInt first, bool keep, CSR own, CSR foreign)
+__global__ void SplitRows(CSR W, LocalInt first, bool keep, CSR own, CSR foreign)
 {
-  const PetscInt row  = (PetscInt)(GridThread() / GroupSize);
+  const LocalInt row  = (LocalInt)(GridThread() / GroupSize);
   const int      lane = threadIdx.x % GroupSize;
   if (row >= W.rows) return;
-  const PetscInt begin = W.i[row], before = foreign.i[row + 1] - foreign.i[row];
-  for (PetscInt k = lane; k < W.i[row + 1] - begin; k += GroupSize) {
+  const LocalInt begin = W.i[row], before = foreign.i[row + 1] - foreign.i[row];
+  for (LocalInt k = lane; k < W.i[row + 1] - begin; k += GroupSize) {
     const bool     is_own = k >= before;
     const CSR     &part   = is_own ? own : foreign;
-    const PetscInt to     = is_own ? own.i[row] + k - before : foreign.i[row] + k;
+    const LocalInt to     = is_own ? own.i[row] + k - before : foreign.i[row] + k;
     ((T *)part.a)[to]     = ((const T *)W.a)[begin + k];
     if (!keep) part.j[to] = W.j[begin + k] - (is_own ? first : 0);
   }
 }
 
-__global__ void FillRows(CSR W, PetscInt *rows)
+__global__ void FillRows(CSR W, LocalInt *rows)
 {
-  const PetscInt row = (PetscInt)GridThread();
+  const LocalInt row = (LocalInt)GridThread();
   if (row >= W.rows) return;
-  for (PetscInt k = W.i[row]; k < W.i[row + 1]; k++) rows[k] = row;
+  for (LocalInt k = W.i[row]; k < W.i[row + 1]; k++) rows[k] = row;
 }
 
 } // namespace
 
-PetscErrorCode HaloPick_CUDA(FinePCPrecision precision, PetscInt count, const PetscInt *index, PetscInt n, const void *a,
+PetscErrorCode HaloPick_CUDA(FinePCPrecision precision, LocalInt count, const LocalInt *index, LocalInt n, const void *a,
                              const void *b, void *to)
 {
   cudaStream_t stream;
@@ -93,14 +93,14 @@ PetscErrorCode HaloPick_CUDA(FinePCPrecision precision, PetscInt count, const Pe
 PetscErrorCode HaloAssemble_CUDA(const CSRView *own, const CSR *foreign, const CSR *ghosts, CSR *L)
 {
   const PetscMemType where = PETSC_MEMTYPE_CUDA;
-  const PetscInt     first = foreign->rows, rows = first + own->n;
+  const LocalInt     first = foreign->rows, rows = first + own->n;
   cudaStream_t       stream;
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   PetscCall(CSRCreate(rows, rows, foreign->nnz + ghosts->nnz + own->nnz, FINEPC_DOUBLE, where, L));
-  PetscCall(ArrayCopy_CUDA(L->i, foreign->i, (first + 1) * sizeof(PetscInt), where, where));
-  PetscCall(ArrayCopy_CUDA(L->j, foreign->j, foreign->nnz * sizeof(PetscInt), where, where));
+  PetscCall(ArrayCopy_CUDA(L->i, foreign->i, (first + 1) * sizeof(LocalInt), where, where));
+  PetscCall(ArrayCopy_CUDA(L->j, foreign->j, foreign->nnz * sizeof(LocalInt), where, where));
   PetscCall(ArrayCopy_CUDA(L->a, foreign->a, foreign->nnz * sizeof(PetscScalar), where, where));
   if (!own->n) PetscFunctionReturn(PETSC_SUCCESS);
   AssembleOwnRows<kScanGroup>
@@ -109,7 +109,7 @@ PetscErrorCode HaloAssemble_CUDA(const CSRView *own, const CSR *foreign, const C
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode HaloSplit_CUDA(const CSR *W, PetscInt first, PetscBool keep, CSR *own, CSR *foreign)
+PetscErrorCode HaloSplit_CUDA(const CSR *W, LocalInt first, PetscBool keep, CSR *own, CSR *foreign)
 {
   const PetscMemType where  = PETSC_MEMTYPE_CUDA;
   const int          blocks = BlocksFor((long long)W->rows + 1), group_blocks = BlocksFor((long long)W->rows * kScanGroup);
@@ -118,9 +118,9 @@ PetscErrorCode HaloSplit_CUDA(const CSR *W, PetscInt first, PetscBool keep, CSR 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   if (!keep) {
-    Buffer<PetscInt> count, starts;
+    Buffer<LocalInt> count, starts;
     CubScratch       scratch;
-    PetscInt         nnz  = 0;
+    LocalInt         nnz  = 0;
     const auto       scan = [&](void *memory, size_t &bytes) {
       return cub::DeviceScan::ExclusiveSum(memory, bytes, count.data(), starts.data(), W->rows + 1, stream);
     };
@@ -145,7 +145,7 @@ PetscErrorCode HaloSplit_CUDA(const CSR *W, PetscInt first, PetscBool keep, CSR 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode HaloRowsOf_CUDA(const CSR *W, PetscInt *rows)
+PetscErrorCode HaloRowsOf_CUDA(const CSR *W, LocalInt *rows)
 {
   cudaStream_t stream;
 

@@ -17,7 +17,7 @@ constexpr int kLargestCompiled = 8; /* up to this block size, each size has kern
      PetscCall(WithBlockSize(bs, [&](auto size) { return LaunchSomething<size>(...); }));
 */
 template <typename F>
-PetscErrorCode WithBlockSize(PetscInt bs, F f)
+PetscErrorCode WithBlockSize(LocalInt bs, F f)
 {
   static_assert(kLargestCompiled == 8, "one case for each size");
   switch (bs) {

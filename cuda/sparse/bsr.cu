@@ -29,7 +29,7 @@ constexpr int BlocksOnChip()
 struct Vectors {
   const PetscScalar *x, *z;
   PetscScalar       *y;
-  PetscInt           ldx, ldz, ldy;
+  LocalInt           ldx, ldz, ldy;
 };
 
 /*
@@ -125,7 +125,7 @@ struct Place {
     return whole || rest + shape.columns <= BlockSize ? before : before + (rest + column) / BlockSize;
   }
   /* The entry of x for that column, `further` entries on; j is the block column of that block. */
-  __device__ __forceinline__ PetscScalar Entry(int t, PetscInt j, ptrdiff_t further) const
+  __device__ __forceinline__ PetscScalar Entry(int t, LocalInt j, ptrdiff_t further) const
   {
     return __ldg(further + (whole ? x + (ptrdiff_t)j * BlockSize : x + (ptrdiff_t)(j - Block(t)) * BlockSize + t * shape.columns));
   }
@@ -133,10 +133,10 @@ struct Place {
 
 /* The blocks of the block row that the lane has in a slice. */
 struct Row {
-  PetscInt begin = 0, end = 0;
+  LocalInt begin = 0, end = 0;
 
   template <typename Place>
-  __device__ __forceinline__ void Open(const BSR &W, PetscInt first, const Place &place)
+  __device__ __forceinline__ void Open(const BSR &W, LocalInt first, const Place &place)
   {
     begin = end = 0;
     if (place.Idle() || first + place.row >= W.rows) return;
@@ -150,7 +150,7 @@ template <typename S, int BlockSize, int Kind>
 struct Cursor {
   using P = Place<S, BlockSize, Kind>;
   const S        *a;     /* the first value of the next step */
-  const PetscInt *j;     /* the block column of the next step */
+  const LocalInt *j;     /* the block column of the next step */
   int             left;  /* steps that the lane has left */
   int             steps; /* steps that some lane of the slice has left */
 
@@ -175,7 +175,7 @@ template <typename S, int BlockSize, int Kind>
 struct Batch {
   using P = Place<S, BlockSize, Kind>;
   LaneNumbers<P::shape.rows, S> a[P::shape.ahead];
-  PetscInt                      j[P::shape.ahead];
+  LocalInt                      j[P::shape.ahead];
 
   __device__ __forceinline__ void Load(const Cursor<S, BlockSize, Kind> &from, const P &place)
   {
@@ -219,8 +219,8 @@ __global__ void __launch_bounds__(kMultiplyBlock, BlocksOnChip<Columns>()) Multi
   Cursor<S, BlockSize, Kind> cursor;
   Batch<S, BlockSize, Kind>  batch;
   double                     sum[Columns][P::shape.rows];
-  const PetscInt             stride = (PetscInt)gridDim.x * (kMultiplyBlock / kWarpSize) * P::groups;
-  PetscInt                   slice  = (PetscInt)(GridThread() / kWarpSize) * P::groups; /* its first row */
+  const LocalInt             stride = (LocalInt)gridDim.x * (kMultiplyBlock / kWarpSize) * P::groups;
+  LocalInt                   slice  = (LocalInt)(GridThread() / kWarpSize) * P::groups; /* its first row */
 #pragma unroll
   for (int c = 0; c < Columns; c++)
 #pragma unroll
@@ -242,7 +242,7 @@ __global__ void __launch_bounds__(kMultiplyBlock, BlocksOnChip<Columns>()) Multi
     }
     cursor.Start(W, next, place);
     batch.Load(cursor, place);
-    const PetscInt done = slice + place.row;
+    const LocalInt done = slice + place.row;
     slice += stride;
     next.Open(W, slice + stride, place);
 #pragma unroll
@@ -272,18 +272,18 @@ __global__ void __launch_bounds__(kMultiplyBlock, BlocksOnChip<Columns>()) Multi
 template <typename S, int Columns>
 __global__ void __launch_bounds__(kMultiplyBlock) MultiplyGeneral(BSR W, Vectors v)
 {
-  const PetscInt bs = W.bs, row = (PetscInt)(GridThread() / kWarpSize);
+  const LocalInt bs = W.bs, row = (LocalInt)(GridThread() / kWarpSize);
   const int      lane = threadIdx.x % kWarpSize, columns = kWarpSize / bs, at = lane / bs, p = lane % bs;
   if (row >= W.rows) return;
-  const PetscInt total = (W.i[row + 1] - W.i[row]) * bs;
+  const LocalInt total = (W.i[row + 1] - W.i[row]) * bs;
   const S       *a     = (const S *)W.a + (size_t)W.i[row] * bs * bs + p;
-  PetscInt       k = W.i[row], q = at; /* block, and column in the block, of the lane's next step */
+  LocalInt       k = W.i[row], q = at; /* block, and column in the block, of the lane's next step */
   double         sum[Columns];
 #pragma unroll
   for (int c = 0; c < Columns; c++) sum[c] = 0;
-  for (PetscInt c = at < columns ? at : total; c < total; c += columns * kGeneralAhead) {
+  for (LocalInt c = at < columns ? at : total; c < total; c += columns * kGeneralAhead) {
     S        value[kGeneralAhead];
-    PetscInt column[kGeneralAhead];
+    LocalInt column[kGeneralAhead];
 #pragma unroll
     for (int t = 0; t < kGeneralAhead; t++) {
       if (c + t * columns < total) {
@@ -317,7 +317,7 @@ __global__ void __launch_bounds__(kMultiplyBlock) MultiplyGeneral(BSR W, Vectors
 template <typename S, int BlockSize, int Kind, int Columns>
 PetscErrorCode LaunchBlocks(const BSR &W, const Vectors &v, bool early, cudaStream_t stream)
 {
-  const PetscInt slices = (W.rows - 1) / Place<S, BlockSize, Kind>::groups + 1;
+  const LocalInt slices = (W.rows - 1) / Place<S, BlockSize, Kind>::groups + 1;
   int            processors;
 
   PetscFunctionBegin;
@@ -337,7 +337,7 @@ PetscErrorCode Multiply(const BSR &W, const Vectors &v, bool early, cudaStream_t
     MultiplyGeneral<S, Columns><<<BlocksFor((long long)W.rows * kWarpSize, kMultiplyBlock), kMultiplyBlock, 0, stream>>>(W, v);
     FinePCCheckLaunch();
   } else {
-    const PetscInt mean = W.nnz / W.rows + (W.nnz % W.rows != 0);
+    const LocalInt mean = W.nnz / W.rows + (W.nnz % W.rows != 0);
 
     static_assert(kShapes == 3, "one branch for each");
     if (mean <= ShapeOf<S>(BlockSize, 0).up_to) PetscCall((LaunchBlocks<S, BlockSize, 0, Columns>(W, v, early, stream)));
@@ -349,19 +349,19 @@ PetscErrorCode Multiply(const BSR &W, const Vectors &v, bool early, cudaStream_t
 
 } // namespace
 
-PetscErrorCode BSRMultiply_CUDA(const BSR *W, PetscInt columns, const PetscScalar *X, PetscInt ldx, const PetscScalar *Z,
-                                PetscInt ldz, PetscScalar *Y, PetscInt ldy, PetscBool after_product)
+PetscErrorCode BSRMultiply_CUDA(const BSR *W, LocalInt columns, const PetscScalar *X, LocalInt ldx, const PetscScalar *Z,
+                                LocalInt ldz, PetscScalar *Y, LocalInt ldy, PetscBool after_product)
 {
   cudaStream_t stream;
 
   PetscFunctionBegin;
   PetscCheck(W->bs <= kWarpSize, PETSC_COMM_SELF, PETSC_ERR_SUP,
-             "Blocks of size %" PetscInt_FMT
+             "Blocks of size %" LocalInt_FMT
              " are not multiplied on the device, only those up to %d: use MatBindToCPU(), or a matrix type of the host",
              W->bs, kWarpSize);
   if (!W->rows) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  const auto multiply = [&](auto at_once, PetscInt c) {
+  const auto multiply = [&](auto at_once, LocalInt c) {
     const bool    early = c || after_product; /* behind the columns before, too */
     const Vectors v{X + (size_t)c * ldx, Z ? Z + (size_t)c * ldz : nullptr, Y + (size_t)c * ldy, ldx, ldz, ldy};
 
@@ -370,7 +370,7 @@ PetscErrorCode BSRMultiply_CUDA(const BSR *W, PetscInt columns, const PetscScala
                                            : Multiply<double, size, at_once>(*W, v, early, stream);
     });
   };
-  PetscInt c = 0;
+  LocalInt c = 0;
   for (; c + kBSRColumns <= columns; c += kBSRColumns) PetscCall(multiply(std::integral_constant<int, kBSRColumns>(), c));
   for (; c < columns; c++) PetscCall(multiply(std::integral_constant<int, 1>(), c));
   PetscFunctionReturn(PETSC_SUCCESS);

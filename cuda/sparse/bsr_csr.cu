@@ -14,33 +14,33 @@ constexpr int kTransposeGroup = 16; /* lanes that take a block row of the transp
 constexpr int kPointGroup     = 16; /* lanes that copy a row of single entries together */
 
 /* The number of blocks in each block row or, where B_j is given, their block columns. Each thread takes a block row. */
-__global__ void FindBlocks(CSRView A, PetscInt bs, PetscInt n, const PetscInt *B_i, PetscInt *count, PetscInt *B_j)
+__global__ void FindBlocks(CSRView A, LocalInt bs, LocalInt n, const LocalInt *B_i, LocalInt *count, LocalInt *B_j)
 {
-  const PetscInt I = (PetscInt)GridThread();
+  const LocalInt I = (LocalInt)GridThread();
   if (I >= n) return;
-  PetscInt at[kLargestBlock], found = 0;
-  for (PetscInt r = 0; r < bs; r++) at[r] = A.i[I * bs + r];
+  LocalInt at[kLargestBlock], found = 0;
+  for (LocalInt r = 0; r < bs; r++) at[r] = A.i[I * bs + r];
   while (true) {
-    PetscInt J = INT_MAX;
-    for (PetscInt r = 0; r < bs; r++)
+    LocalInt J = INT_MAX;
+    for (LocalInt r = 0; r < bs; r++)
       if (at[r] < A.i[I * bs + r + 1]) J = min(J, A.j[at[r]] / bs);
     if (J == INT_MAX) break;
     if (B_j) B_j[B_i[I] + found] = J;
     found++;
-    for (PetscInt r = 0; r < bs; r++)
+    for (LocalInt r = 0; r < bs; r++)
       while (at[r] < A.i[I * bs + r + 1] && A.j[at[r]] / bs == J) at[r]++;
   }
   if (!B_j) count[I] = found;
 }
 
 /* Copies the entries of A into the blocks, which were zero. Each thread takes a row. */
-__global__ void FillBlocks(CSRView A, PetscInt bs, const PetscInt *B_i, const PetscInt *B_j, PetscScalar *B_a)
+__global__ void FillBlocks(CSRView A, LocalInt bs, const LocalInt *B_i, const LocalInt *B_j, PetscScalar *B_a)
 {
-  const PetscInt row = (PetscInt)GridThread();
+  const LocalInt row = (LocalInt)GridThread();
   if (row >= A.n) return;
-  PetscInt k = B_i[row / bs];
-  for (PetscInt e = A.i[row]; e < A.i[row + 1]; e++) {
-    const PetscInt J = A.j[e] / bs;
+  LocalInt k = B_i[row / bs];
+  for (LocalInt e = A.i[row]; e < A.i[row + 1]; e++) {
+    const LocalInt J = A.j[e] / bs;
     while (B_j[k] < J) k++;
     B_a[((size_t)k * bs + A.j[e] % bs) * bs + row % bs] = A.a[e];
   }
@@ -50,15 +50,15 @@ __global__ void FillBlocks(CSRView A, PetscInt bs, const PetscInt *B_i, const Pe
    Row r of block row I of A begins at bs (bs B_i[I] + r L) for L blocks in the block row. A group of lanes takes a row. Without A_i
    the pattern is there already.
 */
-__global__ void CopyPoints(BSRView B, PetscInt rows, PetscInt *A_i, PetscInt *A_j, PetscScalar *A_a)
+__global__ void CopyPoints(BSRView B, LocalInt rows, LocalInt *A_i, LocalInt *A_j, PetscScalar *A_a)
 {
-  const PetscInt row = (PetscInt)(GridThread() / kPointGroup);
+  const LocalInt row = (LocalInt)(GridThread() / kPointGroup);
   if (row >= rows) return;
-  const PetscInt bs = B.bs, r = row % bs, begin = B.i[row / bs], length = B.i[row / bs + 1] - begin;
-  const PetscInt first = bs * (bs * begin + r * length);
+  const LocalInt bs = B.bs, r = row % bs, begin = B.i[row / bs], length = B.i[row / bs + 1] - begin;
+  const LocalInt first = bs * (bs * begin + r * length);
   const int      lane  = threadIdx.x % kPointGroup;
-  for (PetscInt e = lane; e < length * bs; e += kPointGroup) {
-    const PetscInt k = begin + e / bs, c = e % bs;
+  for (LocalInt e = lane; e < length * bs; e += kPointGroup) {
+    const LocalInt k = begin + e / bs, c = e % bs;
     A_a[first + e] = B.a[((size_t)k * bs + c) * bs + r];
     if (A_i) A_j[first + e] = B.j[k] * bs + c;
   }
@@ -72,11 +72,11 @@ __global__ void CopyPoints(BSRView B, PetscInt rows, PetscInt *A_i, PetscInt *A_
 template <typename S>
 __global__ void TransposeBlocks(BSR W, BSR Wt)
 {
-  const PetscInt row = (PetscInt)(GridThread() / kTransposeGroup);
+  const LocalInt row = (LocalInt)(GridThread() / kTransposeGroup);
   if (row >= Wt.rows) return;
   const int bs = (int)W.bs, bs2 = bs * bs;
-  for (PetscInt k = Wt.i[row]; k < Wt.i[row + 1]; k++) {
-    const PetscInt block = LowerBound(W.j, W.i[Wt.j[k]], W.i[Wt.j[k] + 1] - 1, row);
+  for (LocalInt k = Wt.i[row]; k < Wt.i[row + 1]; k++) {
+    const LocalInt block = LowerBound(W.j, W.i[Wt.j[k]], W.i[Wt.j[k] + 1] - 1, row);
     const S *const from  = (const S *)W.a + (size_t)block * bs2;
     S *const       to    = (S *)Wt.a + (size_t)k * bs2;
     for (int e = threadIdx.x % kTransposeGroup; e < bs2; e += kTransposeGroup) to[e] = from[e % bs * bs + e / bs];
@@ -85,9 +85,9 @@ __global__ void TransposeBlocks(BSR W, BSR Wt)
 
 } // namespace
 
-PetscErrorCode BSRFromCSR_CUDA(const CSRView *A, PetscInt bs, PetscBool keep, BSR *B)
+PetscErrorCode BSRFromCSR_CUDA(const CSRView *A, LocalInt bs, PetscBool keep, BSR *B)
 {
-  const PetscInt n = A->n / bs;
+  const LocalInt n = A->n / bs;
   cudaStream_t   stream;
 
   PetscFunctionBegin;
@@ -96,7 +96,7 @@ PetscErrorCode BSRFromCSR_CUDA(const CSRView *A, PetscInt bs, PetscBool keep, BS
     Buffer<char> work;
     Layout       layout;
     CubScratch   scratch;
-    PetscInt    *i = nullptr, nnz = 0;
+    LocalInt    *i = nullptr, nnz = 0;
     const auto   scan = [&](void *memory, size_t &bytes) {
       return cub::DeviceScan::ExclusiveSum(memory, bytes, i, i, n + 1, stream);
     };
@@ -135,10 +135,10 @@ PetscErrorCode CSRFromBSR_CUDA(const BSRView *B, PetscBool keep, CSR *A)
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   if (!keep) {
-    const PetscInt rows = B->n * B->bs;
-    PetscInt       nnz;
+    const LocalInt rows = B->n * B->bs;
+    LocalInt       nnz;
 
-    PetscCall(PetscIntCast((PetscInt64)B->nnz * B->bs * B->bs, &nnz));
+    PetscCall(LocalIntCast((PetscInt64)B->nnz * B->bs * B->bs, "entries in blocks", &nnz));
     PetscCall(CSRCreate(rows, rows, nnz, FINEPC_DOUBLE, PETSC_MEMTYPE_CUDA, A));
     if (!rows) PetscCallCUDA(cudaMemsetAsync(A->i, 0, sizeof(*A->i), stream));
   }
@@ -168,8 +168,8 @@ PetscErrorCode BSRTranspose_CUDA(const BSR *W, PetscBool keep, BSR *Wt)
     PetscCall(CSRTranspose_CUDA(&pattern, PETSC_FALSE, &transposed));
     PetscCall(BSRCreate(W->bs, W->columns, W->rows, W->nnz, W->precision, PETSC_MEMTYPE_CUDA, Wt));
     PetscCall(
-      ArrayCopy_CUDA(Wt->i, transposed.i, ((size_t)Wt->rows + 1) * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
-    PetscCall(ArrayCopy_CUDA(Wt->j, transposed.j, Wt->nnz * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+      ArrayCopy_CUDA(Wt->i, transposed.i, ((size_t)Wt->rows + 1) * sizeof(LocalInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+    PetscCall(ArrayCopy_CUDA(Wt->j, transposed.j, Wt->nnz * sizeof(LocalInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
     PetscCall(CSRDestroy(&transposed));
   }
   if (!Wt->nnz) PetscFunctionReturn(PETSC_SUCCESS);

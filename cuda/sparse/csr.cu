@@ -20,7 +20,7 @@ constexpr int kColumnsAtOnce = 4;   /* right-hand sides that share one reading o
 */
 constexpr int kThreadRow = 8, kPairRow = 27, kEightRow = 47, kLongEightRow = 127;
 
-__global__ void CountColumns(PetscInt nnz, const PetscInt *j, PetscInt *count)
+__global__ void CountColumns(LocalInt nnz, const LocalInt *j, LocalInt *count)
 {
   const long long k = GridThread();
   if (k < nnz) atomicAdd(count + j[k], 1);
@@ -28,13 +28,13 @@ __global__ void CountColumns(PetscInt nnz, const PetscInt *j, PetscInt *count)
 
 /* Every entry of G goes to the segment of its column, as row number and value; the order within a segment is left open. */
 template <typename S>
-__global__ void FillColumns(PetscInt rows, const PetscInt *i, const PetscInt *j, const S *a, PetscInt *cursor, PetscInt *Gt_j,
+__global__ void FillColumns(LocalInt rows, const LocalInt *i, const LocalInt *j, const S *a, LocalInt *cursor, LocalInt *Gt_j,
                             S *Gt_a)
 {
-  const PetscInt row = (PetscInt)(GridThread() / kCopyGroup);
+  const LocalInt row = (LocalInt)(GridThread() / kCopyGroup);
   if (row >= rows) return;
-  for (PetscInt k = i[row] + threadIdx.x % kCopyGroup; k < i[row + 1]; k += kCopyGroup) {
-    const PetscInt to = atomicAdd(cursor + j[k], 1);
+  for (LocalInt k = i[row] + threadIdx.x % kCopyGroup; k < i[row + 1]; k += kCopyGroup) {
+    const LocalInt to = atomicAdd(cursor + j[k], 1);
     Gt_j[to]          = row;
     Gt_a[to]          = a[k];
   }
@@ -42,21 +42,21 @@ __global__ void FillColumns(PetscInt rows, const PetscInt *i, const PetscInt *j,
 
 /* Sorts rows of at most GroupSize * kSortedPerLane distinct indices: the place of an index is how many are smaller. */
 template <typename S, int GroupSize>
-__global__ void SortShortRows(PetscInt rows, const PetscInt *i, PetscInt *j, S *a)
+__global__ void SortShortRows(LocalInt rows, const LocalInt *i, LocalInt *j, S *a)
 {
-  const PetscInt row   = (PetscInt)(GridThread() / GroupSize);
+  const LocalInt row   = (LocalInt)(GridThread() / GroupSize);
   const int      lane  = threadIdx.x % GroupSize;
-  const PetscInt begin = row < rows ? i[row] : 0, end = row < rows ? i[row + 1] : 0;
-  PetscInt       index[kSortedPerLane], place[kSortedPerLane];
+  const LocalInt begin = row < rows ? i[row] : 0, end = row < rows ? i[row + 1] : 0;
+  LocalInt       index[kSortedPerLane], place[kSortedPerLane];
   S              value[kSortedPerLane];
 #pragma unroll
   for (int t = 0; t < kSortedPerLane; t++) {
-    const PetscInt k = begin + lane + t * GroupSize;
+    const LocalInt k = begin + lane + t * GroupSize;
     if (k >= end) continue;
     index[t] = j[k];
     value[t] = a[k];
     place[t] = begin;
-    for (PetscInt other = begin; other < end; other++) place[t] += j[other] < index[t];
+    for (LocalInt other = begin; other < end; other++) place[t] += j[other] < index[t];
   }
   __syncwarp();
 #pragma unroll
@@ -69,13 +69,13 @@ __global__ void SortShortRows(PetscInt rows, const PetscInt *i, PetscInt *j, S *
 
 /* The values of Gt on its pattern: entry (row, i) of Gt is entry (i, row) of G, which is found by bisection. */
 template <typename S>
-__global__ void TransposeValues(PetscInt rows, const PetscInt *Gt_i, const PetscInt *Gt_j, const PetscInt *G_i, const PetscInt *G_j,
+__global__ void TransposeValues(LocalInt rows, const LocalInt *Gt_i, const LocalInt *Gt_j, const LocalInt *G_i, const LocalInt *G_j,
                                 const S *G_a, S *Gt_a)
 {
-  const PetscInt row = (PetscInt)(GridThread() / kCopyGroup);
+  const LocalInt row = (LocalInt)(GridThread() / kCopyGroup);
   if (row >= rows) return;
-  for (PetscInt k = Gt_i[row] + threadIdx.x % kCopyGroup; k < Gt_i[row + 1]; k += kCopyGroup) {
-    const PetscInt *const G_row = G_i + Gt_j[k];
+  for (LocalInt k = Gt_i[row] + threadIdx.x % kCopyGroup; k < Gt_i[row + 1]; k += kCopyGroup) {
+    const LocalInt *const G_row = G_i + Gt_j[k];
     Gt_a[k]                     = G_a[LowerBound(G_j, G_row[0], G_row[1] - 1, row)];
   }
 }
@@ -96,21 +96,21 @@ PetscErrorCode LaunchTransposeValues(const CSR &G, const CSR &Gt, cudaStream_t s
 */
 template <typename S, int GroupSize, int Ahead, int Columns>
 __global__ void __launch_bounds__(kMultiplyBlock)
-  MultiplyRows(CSR W, bool unit, const PetscScalar *__restrict__ d, const PetscScalar *__restrict__ X, PetscInt ldx,
-               PetscScalar *__restrict__ Y, PetscInt ldy)
+  MultiplyRows(CSR W, bool unit, const PetscScalar *__restrict__ d, const PetscScalar *__restrict__ X, LocalInt ldx,
+               PetscScalar *__restrict__ Y, LocalInt ldy)
 {
   const S *__restrict__ a        = (const S *)W.a;
-  const PetscInt *__restrict__ j = W.j;
-  const PetscInt row             = (PetscInt)(GridThread() / GroupSize);
+  const LocalInt *__restrict__ j = W.j;
+  const LocalInt row             = (LocalInt)(GridThread() / GroupSize);
   const int      lane            = threadIdx.x % GroupSize;
   const bool     mine            = row < W.rows;
-  const PetscInt end             = mine ? W.i[row + 1] : 0;
-  const PetscInt spare           = min(row, W.columns - 1);
+  const LocalInt end             = mine ? W.i[row + 1] : 0;
+  const LocalInt spare           = min(row, W.columns - 1);
   double         sum[Columns];
 #pragma unroll
   for (int c = 0; c < Columns; c++) sum[c] = 0;
-  for (PetscInt k = mine ? W.i[row] + lane : 0; k < end; k += GroupSize * Ahead) {
-    PetscInt column[Ahead];
+  for (LocalInt k = mine ? W.i[row] + lane : 0; k < end; k += GroupSize * Ahead) {
+    LocalInt column[Ahead];
     S        value[Ahead];
     double   x[Ahead];
 #pragma unroll
@@ -139,16 +139,16 @@ __global__ void __launch_bounds__(kMultiplyBlock)
 
 /* A group of lanes takes one of the rows that are listed, for one right-hand side after the other. */
 template <typename S, int GroupSize>
-__global__ void MultiplyAddRows(CSR W, PetscInt count, const PetscInt *rows, const PetscScalar *d, PetscInt columns,
-                                const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy)
+__global__ void MultiplyAddRows(CSR W, LocalInt count, const LocalInt *rows, const PetscScalar *d, LocalInt columns,
+                                const PetscScalar *X, LocalInt ldx, PetscScalar *Y, LocalInt ldy)
 {
-  const PetscInt r    = (PetscInt)(GridThread() / GroupSize);
+  const LocalInt r    = (LocalInt)(GridThread() / GroupSize);
   const int      lane = threadIdx.x % GroupSize;
   const bool     mine = r < count;
-  const PetscInt row = mine ? rows[r] : 0, end = mine ? W.i[row + 1] : 0;
-  for (PetscInt c = 0; c < columns; c++) {
+  const LocalInt row = mine ? rows[r] : 0, end = mine ? W.i[row + 1] : 0;
+  for (LocalInt c = 0; c < columns; c++) {
     double sum = 0;
-    for (PetscInt k = mine ? W.i[row] + lane : 0; k < end; k += GroupSize)
+    for (LocalInt k = mine ? W.i[row] + lane : 0; k < end; k += GroupSize)
       sum += (double)((const S *)W.a)[k] * X[W.j[k] + (size_t)c * ldx];
     sum = GroupSum<GroupSize>(sum);
     if (mine && !lane) Y[row + (size_t)c * ldy] += d ? d[row] * sum : sum;
@@ -156,11 +156,11 @@ __global__ void MultiplyAddRows(CSR W, PetscInt count, const PetscInt *rows, con
 }
 
 template <typename S, int GroupSize, int Ahead>
-PetscErrorCode LaunchRows(const CSR &W, bool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X, PetscInt ldx,
-                          PetscScalar *Y, PetscInt ldy, cudaStream_t stream)
+PetscErrorCode LaunchRows(const CSR &W, bool unit, const PetscScalar *d, LocalInt columns, const PetscScalar *X, LocalInt ldx,
+                          PetscScalar *Y, LocalInt ldy, cudaStream_t stream)
 {
   const int blocks = BlocksFor((long long)W.rows * GroupSize, kMultiplyBlock);
-  PetscInt  c      = 0;
+  LocalInt  c      = 0;
 
   PetscFunctionBegin;
   for (; c + kColumnsAtOnce <= columns; c += kColumnsAtOnce)
@@ -179,10 +179,10 @@ PetscErrorCode LaunchRows(const CSR &W, bool unit, const PetscScalar *d, PetscIn
    with few loads ahead from there on.
 */
 template <typename S>
-PetscErrorCode Multiply(const CSR &W, bool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X, PetscInt ldx,
-                        PetscScalar *Y, PetscInt ldy, cudaStream_t stream)
+PetscErrorCode Multiply(const CSR &W, bool unit, const PetscScalar *d, LocalInt columns, const PetscScalar *X, LocalInt ldx,
+                        PetscScalar *Y, LocalInt ldy, cudaStream_t stream)
 {
-  const PetscInt mean = W.nnz / W.rows;
+  const LocalInt mean = W.nnz / W.rows;
 
   PetscFunctionBegin;
   if (mean <= kThreadRow) PetscCall((LaunchRows<S, 1, 4>(W, unit, d, columns, X, ldx, Y, ldy, stream)));
@@ -198,7 +198,7 @@ template <typename S>
 PetscErrorCode SortLongRows(const CSR &G, CSR &Gt, cudaStream_t stream)
 {
   CubScratch                  scratch;
-  cub::DoubleBuffer<PetscInt> index(Gt.j, (PetscInt *)Gt.a);
+  cub::DoubleBuffer<LocalInt> index(Gt.j, (LocalInt *)Gt.a);
   const auto                  sort = [&](void *memory, size_t &bytes) {
     return cub::DeviceSegmentedSort::SortKeys(memory, bytes, index, G.nnz, Gt.rows, Gt.i, Gt.i + 1, stream);
   };
@@ -206,7 +206,7 @@ PetscErrorCode SortLongRows(const CSR &G, CSR &Gt, cudaStream_t stream)
   PetscFunctionBegin;
   PetscCall(scratch.Run(sort));
   if (index.Current() != Gt.j)
-    PetscCall(ArrayCopy_CUDA(Gt.j, index.Current(), G.nnz * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+    PetscCall(ArrayCopy_CUDA(Gt.j, index.Current(), G.nnz * sizeof(LocalInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
   PetscCall(LaunchTransposeValues<S>(G, Gt, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -215,9 +215,9 @@ PetscErrorCode SortLongRows(const CSR &G, CSR &Gt, cudaStream_t stream)
 template <typename S>
 PetscErrorCode Transpose(const CSR &G, CSR &Gt, cudaStream_t stream)
 {
-  const PetscInt rows       = Gt.rows;
+  const LocalInt rows       = Gt.rows;
   const int      row_blocks = BlocksFor((long long)rows * kCopyGroup);
-  PetscInt      *cursor = nullptr, longest = 0;
+  LocalInt      *cursor = nullptr, longest = 0;
   Buffer<char>   work;
   CubScratch     scratch;
   Layout         layout;
@@ -234,13 +234,13 @@ PetscErrorCode Transpose(const CSR &G, CSR &Gt, cudaStream_t stream)
   scratch.Place(&layout);
   layout.Place(&cursor, rows + 1);
   PetscCall(layout.Allocate(&work));
-  PetscCallCUDA(cudaMemsetAsync(cursor, 0, (rows + 1) * sizeof(PetscInt), stream));
+  PetscCallCUDA(cudaMemsetAsync(cursor, 0, (rows + 1) * sizeof(LocalInt), stream));
   CountColumns<<<BlocksFor(G.nnz), kBlockSize, 0, stream>>>(G.nnz, G.j, cursor);
   FinePCCheckLaunch();
   PetscCall(scratch.Run(scan));
   PetscCall(scratch.Run(max));
   PetscCall(ArrayCopy_CUDA(&longest, cursor + rows, sizeof(longest), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
-  PetscCall(ArrayCopy_CUDA(cursor, Gt.i, rows * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+  PetscCall(ArrayCopy_CUDA(cursor, Gt.i, rows * sizeof(LocalInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
   FillColumns<<<BlocksFor((long long)G.rows * kCopyGroup), kBlockSize, 0, stream>>>(G.rows, G.i, G.j, (const S *)G.a, cursor, Gt.j,
                                                                                     (S *)Gt.a);
   FinePCCheckLaunch();
@@ -266,7 +266,7 @@ PetscErrorCode CSRTranspose_CUDA(const CSR *G, PetscBool keep, CSR *Gt)
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   if (!keep) PetscCall(CSRCreate(G->columns, G->rows, G->nnz, G->precision, PETSC_MEMTYPE_CUDA, Gt));
-  if (!G->nnz) PetscCallCUDA(cudaMemsetAsync(Gt->i, 0, (Gt->rows + 1) * sizeof(PetscInt), stream));
+  if (!G->nnz) PetscCallCUDA(cudaMemsetAsync(Gt->i, 0, (Gt->rows + 1) * sizeof(LocalInt), stream));
   else if (!keep) {
     if (G->precision == FINEPC_SINGLE) PetscCall(Transpose<float>(*G, *Gt, stream));
     else PetscCall(Transpose<double>(*G, *Gt, stream));
@@ -275,8 +275,8 @@ PetscErrorCode CSRTranspose_CUDA(const CSR *G, PetscBool keep, CSR *Gt)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CSRMultiply_CUDA(const CSR *W, PetscBool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X,
-                                PetscInt ldx, PetscScalar *Y, PetscInt ldy)
+PetscErrorCode CSRMultiply_CUDA(const CSR *W, PetscBool unit, const PetscScalar *d, LocalInt columns, const PetscScalar *X,
+                                LocalInt ldx, PetscScalar *Y, LocalInt ldy)
 {
   cudaStream_t stream;
 
@@ -288,8 +288,8 @@ PetscErrorCode CSRMultiply_CUDA(const CSR *W, PetscBool unit, const PetscScalar 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CSRMultiplyAdd_CUDA(const CSR *W, PetscInt count, const PetscInt *rows, const PetscScalar *d, PetscInt columns,
-                                   const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy)
+PetscErrorCode CSRMultiplyAdd_CUDA(const CSR *W, LocalInt count, const LocalInt *rows, const PetscScalar *d, LocalInt columns,
+                                   const PetscScalar *X, LocalInt ldx, PetscScalar *Y, LocalInt ldy)
 {
   constexpr int kGroup = 4; /* lanes of a row: rows of foreign columns are short */
   const int     blocks = BlocksFor((long long)count * kGroup);

@@ -16,8 +16,8 @@ constexpr int kUpdateEach = 4;  /* rows, and columns, of entries of one thread *
 
 template <typename Tell>
 struct DenseSweep {
-  PetscInt m, first; /* rows and columns first .. first + kSweep - 1 are swept, as far as there are so many */
-  PetscInt but;      /* the pivot that is not swept, or -1 */
+  LocalInt m, first; /* rows and columns first .. first + kSweep - 1 are swept, as far as there are so many */
+  LocalInt but;      /* the pivot that is not swept, or -1 */
   double  *M;        /* [m][m] */
   double  *rows;     /* [kSweep][m] the swept rows as they will be */
   double  *columns;  /* [m][kSweep] the swept columns as they were */
@@ -73,8 +73,8 @@ __global__ void __launch_bounds__(kPanelBlock) SweepPanel(DenseSweep<Tell> s)
   static_assert(kSweep == kWarpSize, "each lane has a column");
   constexpr int     kRows = kPanelBlock / kSweep, kEach = kSweep / kRows; /* rows of a step; rows of a thread */
   __shared__ double P[kSweep][kSweep + 1], tile[kSweep][kSweep + 1], pivots[2 * kSweep];
-  const int         c = threadIdx.x % kSweep, some = min((PetscInt)kSweep, s.m - s.first);
-  const PetscInt    first = blockIdx.x * kSweep, column = first + c;
+  const int         c = threadIdx.x % kSweep, some = min((LocalInt)kSweep, s.m - s.first);
+  const LocalInt    first = blockIdx.x * kSweep, column = first + c;
 
   WaitForPrevious();
   LetNextStart();
@@ -121,8 +121,8 @@ __global__ void __launch_bounds__(kUpdateSide *kUpdateSide) SweepUpdate(DenseSwe
 {
   constexpr int     kTile = kUpdateSide * kUpdateEach, kThreads = kUpdateSide * kUpdateSide;
   __shared__ double left[kSweep][kTile + 1], right[kSweep][kTile];
-  const int         r = threadIdx.x / kUpdateSide, c = threadIdx.x % kUpdateSide, some = min((PetscInt)kSweep, s.m - s.first);
-  const PetscInt    row = blockIdx.x / tiles * kTile, column = blockIdx.x % tiles * kTile;
+  const int         r = threadIdx.x / kUpdateSide, c = threadIdx.x % kUpdateSide, some = min((LocalInt)kSweep, s.m - s.first);
+  const LocalInt    row = blockIdx.x / tiles * kTile, column = blockIdx.x % tiles * kTile;
   double            sum[kUpdateEach][kUpdateEach] = {}, old[kUpdateEach][kUpdateEach];
 
   WaitForPrevious();
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(kUpdateSide *kUpdateSide) SweepUpdate(DenseSwe
   for (int i = 0; i < kUpdateEach; i++)
 #pragma unroll
     for (int j = 0; j < kUpdateEach; j++) {
-      const PetscInt at_row = row + r + i * kUpdateSide, at_column = column + c + j * kUpdateSide;
+      const LocalInt at_row = row + r + i * kUpdateSide, at_column = column + c + j * kUpdateSide;
       old[i][j] = at_row < s.m && at_column < s.m ? s.M[(size_t)at_row * s.m + at_column] : 0.;
     }
   __syncthreads();
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(kUpdateSide *kUpdateSide) SweepUpdate(DenseSwe
   for (int i = 0; i < kUpdateEach; i++)
 #pragma unroll
     for (int j = 0; j < kUpdateEach; j++) {
-      const PetscInt at_row = row + r + i * kUpdateSide, at_column = column + c + j * kUpdateSide, swept = at_row - s.first;
+      const LocalInt at_row = row + r + i * kUpdateSide, at_column = column + c + j * kUpdateSide, swept = at_row - s.first;
       if (at_row >= s.m || at_column >= s.m) continue;
       double value = old[i][j] - sum[i][j];
       if (swept >= 0 && swept < some) value = right[swept][c + j * kUpdateSide];
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kUpdateSide *kUpdateSide) SweepUpdate(DenseSwe
 }
 
 /* Values of work memory for a matrix of m rows. */
-inline size_t DenseInverseWork(PetscInt m)
+inline size_t DenseInverseWork(LocalInt m)
 {
   return (size_t)m * 2 * kSweep;
 }
@@ -177,7 +177,7 @@ inline size_t DenseInverseWork(PetscInt m)
    pivot) is called on the device for each pivot, in their order.
 */
 template <typename Tell>
-PetscErrorCode DenseInvert(PetscInt m, double *M, PetscInt but, double *work, Tell tell, cudaStream_t stream)
+PetscErrorCode DenseInvert(LocalInt m, double *M, LocalInt but, double *work, Tell tell, cudaStream_t stream)
 {
   const int        tiles = (m + kUpdateSide * kUpdateEach - 1) / (kUpdateSide * kUpdateEach);
   DenseSweep<Tell> s{m, 0, but, M, work, work + (size_t)kSweep * m, tell};

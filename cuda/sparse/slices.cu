@@ -9,7 +9,7 @@
 namespace
 {
 
-constexpr int kStepPad   = sizeof(int4) / sizeof(PetscInt) - 1; /* steps are read in pieces of 16 bytes */
+constexpr int kStepPad   = sizeof(int4) / sizeof(LocalInt) - 1; /* steps are read in pieces of 16 bytes */
 constexpr int kDistances = 1 << 16;                             /* distances between columns that 16 bits hold are less than this */
 
 /* Set where a copy turns out not to hold the numbers of the matrix. */
@@ -19,12 +19,12 @@ struct Misfit {
 };
 
 /* The number of steps of the calling lane in a slice. The entry of its first step is entry *first of the matrix. */
-__device__ inline int LaneSteps(const CSR &A, const Slices &to, PetscInt slice, PetscInt *first)
+__device__ inline int LaneSteps(const CSR &A, const Slices &to, LocalInt slice, LocalInt *first)
 {
   const int      lane  = threadIdx.x % kWarpSize;
-  const PetscInt place = slice * (kWarpSize / to.lanes) + lane / to.lanes;
+  const LocalInt place = slice * (kWarpSize / to.lanes) + lane / to.lanes;
   if (place >= A.rows) return 0;
-  const PetscInt row = to.sorted ? to.order[place] : place;
+  const LocalInt row = to.sorted ? to.order[place] : place;
   *first             = A.i[row] + lane % to.lanes;
   return (A.i[row + 1] - *first + to.lanes - 1) / to.lanes;
 }
@@ -36,17 +36,17 @@ __device__ inline int LaneSteps(const CSR &A, const Slices &to, PetscInt slice, 
 __global__ void __launch_bounds__(kBlockSize) SortRows(CSR A, Slices to)
 {
   constexpr int kItems = kSliceWindow / kBlockSize, kLongest = 1 << 16;
-  using Sort = cub::BlockRadixSort<int, kBlockSize, kItems, PetscInt>;
+  using Sort = cub::BlockRadixSort<int, kBlockSize, kItems, LocalInt>;
   __shared__ typename Sort::TempStorage storage;
   int                                   shortness[kItems];
-  PetscInt                              row[kItems];
+  LocalInt                              row[kItems];
   for (int k = 0; k < kItems; k++) {
-    row[k]       = (PetscInt)blockIdx.x * kSliceWindow + (PetscInt)threadIdx.x * kItems + k;
+    row[k]       = (LocalInt)blockIdx.x * kSliceWindow + (LocalInt)threadIdx.x * kItems + k;
     shortness[k] = row[k] < A.rows ? kLongest - min(A.i[row[k] + 1] - A.i[row[k]], kLongest) : kLongest + 1;
   }
   Sort(storage).Sort(shortness, row, 0, 17);
   for (int k = 0; k < kItems; k++) {
-    const PetscInt place = (PetscInt)blockIdx.x * kSliceWindow + (PetscInt)threadIdx.x * kItems + k;
+    const LocalInt place = (LocalInt)blockIdx.x * kSliceWindow + (LocalInt)threadIdx.x * kItems + k;
     if (place < A.rows) to.order[place] = row[k];
   }
 }
@@ -54,11 +54,11 @@ __global__ void __launch_bounds__(kBlockSize) SortRows(CSR A, Slices to)
 /* The number of steps of each slice, and what an uneven copy has to know of its rows. A warp takes a slice. */
 __global__ void MeasureSlices(CSR A, Slices to)
 {
-  const PetscInt slice = (PetscInt)(GridThread() / kWarpSize), rows = kWarpSize / to.lanes;
+  const LocalInt slice = (LocalInt)(GridThread() / kWarpSize), rows = kWarpSize / to.lanes;
   const int      lane = threadIdx.x % kWarpSize;
   if (slice >= to.count) return;
-  const PetscInt row = slice * rows + lane;
-  PetscInt       unused;
+  const LocalInt row = slice * rows + lane;
+  LocalInt       unused;
   const int      steps = __reduce_max_sync(kFullWarp, LaneSteps(A, to, slice, &unused));
   if (slice == 0 && lane == 0) to.step[to.count] = 0; /* the scan reads it, and adds it to nothing */
   if (lane == 0) {
@@ -75,20 +75,20 @@ __global__ void MeasureSlices(CSR A, Slices to)
 template <typename S, typename V, typename I>
 __global__ void FillSlices(CSR A, Slices to, Misfit *misfit)
 {
-  const PetscInt slice = (PetscInt)(GridThread() / kWarpSize);
+  const LocalInt slice = (LocalInt)(GridThread() / kWarpSize);
   const int      lane  = threadIdx.x % kWarpSize;
   if (slice >= to.count) return;
-  PetscInt  from = 0, at = to.even ? to.step[slice] * kWarpSize : to.start[slice];
+  LocalInt  from = 0, at = to.even ? to.step[slice] * kWarpSize : to.start[slice];
   const int mine = LaneSteps(A, to, slice, &from), steps = __reduce_max_sync(kFullWarp, mine);
   bool      column_fits = true, value_fits = true;
   for (int k = 0; k < steps; k++, from += to.lanes) {
     const bool     in = k < mine;
-    const PetscInt j = in ? A.j[from] : INT_MAX, least = __reduce_min_sync(kFullWarp, j);
+    const LocalInt j = in ? A.j[from] : INT_MAX, least = __reduce_min_sync(kFullWarp, j);
     const S        a      = in ? ((const S *)A.a)[from] : S(0);
     const unsigned ballot = __ballot_sync(kFullWarp, in);
-    const PetscInt here   = to.even ? at + EvenPlace(k, steps, lane) : at + __popc(ballot & ((1u << lane) - 1u));
+    const LocalInt here   = to.even ? at + EvenPlace(k, steps, lane) : at + __popc(ballot & ((1u << lane) - 1u));
     if (in || to.even) {
-      const PetscInt column  = in ? j : least; /* padding points to an entry of the vector that is read anyway */
+      const LocalInt column  = in ? j : least; /* padding points to an entry of the vector that is read anyway */
       ((I *)to.column)[here] = (I)(sizeof(I) == 2 ? column - least : column);
       ((V *)to.value)[here]  = (V)a;
       column_fits            = column_fits && (sizeof(I) > 2 || column - least < kDistances);
@@ -108,7 +108,7 @@ PetscErrorCode Fill(const CSR &A, const Slices &to, Misfit *misfit, cudaStream_t
 
   PetscFunctionBegin;
   if (to.narrow) FillSlices<S, V, std::uint16_t><<<blocks, kBlockSize, 0, stream>>>(A, to, misfit);
-  else FillSlices<S, V, PetscInt><<<blocks, kBlockSize, 0, stream>>>(A, to, misfit);
+  else FillSlices<S, V, LocalInt><<<blocks, kBlockSize, 0, stream>>>(A, to, misfit);
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -123,7 +123,7 @@ auto ScanSteps(const Slices *S, cudaStream_t stream)
 
 /* Puts the rows into slices, sorted or not, and tells how many steps all slices have; even is whether an even copy is small enough.
  */
-PetscErrorCode CutIntoSlices(const CSR &A, PetscBool sorted, CubScratch &scratch, Slices *S, PetscInt *steps, cudaStream_t stream)
+PetscErrorCode CutIntoSlices(const CSR &A, PetscBool sorted, CubScratch &scratch, Slices *S, LocalInt *steps, cudaStream_t stream)
 {
   PetscFunctionBegin;
   S->sorted = sorted;
@@ -135,7 +135,7 @@ PetscErrorCode CutIntoSlices(const CSR &A, PetscBool sorted, CubScratch &scratch
   FinePCCheckLaunch();
   PetscCall(scratch.Run(ScanSteps(S, stream)));
   PetscCall(ArrayCopy_CUDA(steps, S->step + S->count, sizeof(*steps), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
-  S->even = (PetscBool)((double)*steps * kWarpSize <= PetscMin(kSlicePadding * A.nnz, (double)PETSC_INT_MAX));
+  S->even = (PetscBool)((double)*steps * kWarpSize <= PetscMin(kSlicePadding * A.nnz, (double)LOCAL_INT_MAX));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -155,13 +155,13 @@ PetscErrorCode BindLayout(const Layout &layout, void **memory, size_t *capacity)
 }
 
 /* Gives the arrays over steps and entries their room, and fills them. `steps` is the number of steps of all slices. */
-PetscErrorCode PlaceAndFill(const CSR &A, PetscInt steps, Slices *S, Misfit *misfit, cudaStream_t stream)
+PetscErrorCode PlaceAndFill(const CSR &A, LocalInt steps, Slices *S, Misfit *misfit, cudaStream_t stream)
 {
   Layout entries;
 
   PetscFunctionBegin;
   entries.Place(&S->base, S->narrow ? steps : 0);
-  entries.Place(&S->column, S->entries * (S->narrow ? sizeof(std::uint16_t) : sizeof(PetscInt)));
+  entries.Place(&S->column, S->entries * (S->narrow ? sizeof(std::uint16_t) : sizeof(LocalInt)));
   entries.Place(&S->value, S->entries * (S->single ? sizeof(float) : sizeof(double)));
   PetscCall(BindLayout(entries, &S->memory[1], &S->capacity[1]));
   if (A.precision == FINEPC_SINGLE && S->single) PetscCall((Fill<float, float>(A, *S, misfit, stream)));
@@ -175,7 +175,7 @@ PetscErrorCode PlaceAndFill(const CSR &A, PetscInt steps, Slices *S, Misfit *mis
 
 size_t SlicesBytes(const Slices *S)
 {
-  const size_t entry = (S->narrow ? sizeof(std::uint16_t) : sizeof(PetscInt)) + (S->single ? sizeof(float) : sizeof(double));
+  const size_t entry = (S->narrow ? sizeof(std::uint16_t) : sizeof(LocalInt)) + (S->single ? sizeof(float) : sizeof(double));
   const size_t steps = S->even ? S->entries / kWarpSize : 0; /* of an uneven copy they are not known here, and few bytes */
 
   return S->entries * entry + steps * (S->narrow ? sizeof(*S->base) : 0) +
@@ -191,13 +191,13 @@ PetscErrorCode SlicesDestroy_CUDA(Slices *S)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode SlicesUpdate_CUDA(const CSR *A, PetscInt lanes, SlicesKind kind, Slices *S)
+PetscErrorCode SlicesUpdate_CUDA(const CSR *A, LocalInt lanes, SlicesKind kind, Slices *S)
 {
   cudaStream_t stream;
   CubScratch   scratch;
   Layout       rows;
   Misfit       misfit{}, *found;
-  PetscInt     steps;
+  LocalInt     steps;
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
@@ -212,13 +212,13 @@ PetscErrorCode SlicesUpdate_CUDA(const CSR *A, PetscInt lanes, SlicesKind kind, 
   rows.Place(&found, 1);
   scratch.Place(&rows);
   PetscCall(BindLayout(rows, &S->memory[0], &S->capacity[0]));
-  PetscCallCUDA(cudaMemsetAsync(S->step + S->count + 1, 0, kStepPad * sizeof(PetscInt), stream));
+  PetscCallCUDA(cudaMemsetAsync(S->step + S->count + 1, 0, kStepPad * sizeof(LocalInt), stream));
 
   PetscCall(CutIntoSlices(*A, PETSC_FALSE, scratch, S, &steps, stream));
   if (!S->even && kind != SLICES_RESIDENT) PetscCall(CutIntoSlices(*A, PETSC_TRUE, scratch, S, &steps, stream));
   if (!S->even && S->sorted) PetscCall(CutIntoSlices(*A, PETSC_FALSE, scratch, S, &steps, stream)); /* sorted in vain */
   S->kind = kind;
-  if (kind == SLICES_RESIDENT && (double)steps * kWarpSize * (sizeof(PetscInt) + sizeof(double)) > kSliceResidentBytes) {
+  if (kind == SLICES_RESIDENT && (double)steps * kWarpSize * (sizeof(LocalInt) + sizeof(double)) > kSliceResidentBytes) {
     S->kind = SLICES_NONE;
     PetscFunctionReturn(PETSC_SUCCESS);
   }

@@ -11,7 +11,7 @@ constexpr int kSliceGroup = 4;               /* steps of a group in an even copy
 constexpr int kSliceSteps = 2 * kSliceGroup; /* steps that StreamSlices() loads before it adds them up */
 
 /* The place of the entry of a step and a lane in a slice of an even copy that has so many steps. */
-__device__ inline PetscInt EvenPlace(int step, int steps, int lane)
+__device__ inline LocalInt EvenPlace(int step, int steps, int lane)
 {
   const int whole = steps / kSliceGroup * kSliceGroup;
   if (step < whole) return step / kSliceGroup * kSliceGroup * kWarpSize + lane * kSliceGroup + step % kSliceGroup;
@@ -21,7 +21,7 @@ __device__ inline PetscInt EvenPlace(int step, int steps, int lane)
 
 /* Which row of the slices the calling lane has in a slice; if the copy is not sorted, that is the row of the matrix. */
 template <int Lanes>
-__device__ inline PetscInt SlicePlace(PetscInt slice)
+__device__ inline LocalInt SlicePlace(LocalInt slice)
 {
   return slice * (kWarpSize / Lanes) + threadIdx.x % kWarpSize / Lanes;
 }
@@ -45,7 +45,7 @@ struct Wide<float> {
 };
 
 template <>
-struct Wide<PetscInt> {
+struct Wide<LocalInt> {
   using Two  = int2;
   using Four = int4;
 };
@@ -96,7 +96,7 @@ template <int Steps>
 struct LaneNumbers<Steps, std::uint16_t> {
   unsigned pair[Steps / 2];
 
-  __device__ __forceinline__ PetscInt Get(int t) const { return (PetscInt)(t % 2 ? pair[t / 2] >> 16 : pair[t / 2] & 0xffffu); }
+  __device__ __forceinline__ LocalInt Get(int t) const { return (LocalInt)(t % 2 ? pair[t / 2] >> 16 : pair[t / 2] & 0xffffu); }
   template <int Count, bool Stream>
   __device__ __forceinline__ void Load(const std::uint16_t *from, int t)
   {
@@ -112,20 +112,20 @@ struct LaneNumbers<Steps, std::uint16_t> {
 /* What a lane knows of its slice, and how far it has come. Open() and Start() are apart, so that loads may lie between them. */
 template <int Lanes, bool Even>
 struct SliceCursor {
-  PetscInt slice;
-  PetscInt even_row;    /* the row of the matrix that the lane has, in an even copy */
-  PetscInt at;          /* the first entry of step k; in an even copy, of the group of steps */
-  PetscInt base;        /* step[slice] */
+  LocalInt slice;
+  LocalInt even_row;    /* the row of the matrix that the lane has, in an even copy */
+  LocalInt at;          /* the first entry of step k; in an even copy, of the group of steps */
+  LocalInt base;        /* step[slice] */
   int      k;           /* the next step */
   int      mine, steps; /* the number of steps of the lane, and of the slice */
 
-  __device__ __forceinline__ void Open(const Slices &A, PetscInt at_slice)
+  __device__ __forceinline__ void Open(const Slices &A, LocalInt at_slice)
   {
     slice = at_slice;
     k = mine = steps = 0;
     if (slice >= A.count) return;
     base                 = A.step[slice];
-    const PetscInt place = SlicePlace<Lanes>(slice);
+    const LocalInt place = SlicePlace<Lanes>(slice);
     if constexpr (Even) {
       steps    = A.step[slice + 1]; /* Start() takes base from it, when both are there */
       even_row = A.sorted && place < A.rows ? A.order[place] : place;
@@ -134,7 +134,7 @@ struct SliceCursor {
       mine = place < A.rows ? A.length[place] : 0;
     }
   }
-  __device__ __forceinline__ PetscInt Row() const { return Even ? even_row : SlicePlace<Lanes>(slice); }
+  __device__ __forceinline__ LocalInt Row() const { return Even ? even_row : SlicePlace<Lanes>(slice); }
   __device__ __forceinline__ void     Start(const Slices &A)
   {
     if (slice >= A.count) return;
@@ -153,10 +153,10 @@ template <int Steps, typename V, typename I>
 struct SliceBatch {
   LaneNumbers<Steps, V> value;
   LaneNumbers<Steps, I> column;
-  PetscInt              base; /* of a narrow copy: lane t of the warp has the smallest column of the t-th step */
+  LocalInt              base; /* of a narrow copy: lane t of the warp has the smallest column of the t-th step */
 
   template <int Count, bool Stream>
-  __device__ __forceinline__ void LoadSome(const Slices &A, PetscInt at, int t)
+  __device__ __forceinline__ void LoadSome(const Slices &A, LocalInt at, int t)
   {
     column.template Load<Count, Stream>((const I *)A.column + at, t);
     value.template Load<Count, Stream>((const V *)A.value + at, t);
@@ -196,7 +196,7 @@ struct SliceBatch {
     double v[Steps];
 #pragma unroll
     for (int t = 0; t < Steps; t++) {
-      const PetscInt first = sizeof(I) == 2 ? __shfl_sync(kFullWarp, base, t) : 0;
+      const LocalInt first = sizeof(I) == 2 ? __shfl_sync(kFullWarp, base, t) : 0;
       if (t < left) v[t] = x(first + column.Get(t));
     }
 #pragma unroll
@@ -210,10 +210,10 @@ struct SliceBatch {
    the row gets the sum. All lanes of the warp take part. The order of the additions depends on nothing but the row and Lanes.
 */
 template <int Lanes, typename Vector>
-__device__ __forceinline__ double SliceSum(const Slices &A, PetscInt slice, Vector x)
+__device__ __forceinline__ double SliceSum(const Slices &A, LocalInt slice, Vector x)
 {
   SliceCursor<Lanes, true>                  cursor;
-  SliceBatch<kSliceGroup, double, PetscInt> batch;
+  SliceBatch<kSliceGroup, double, LocalInt> batch;
   double                                    sum = 0;
   cursor.Open(A, slice);
   cursor.Start(A);
@@ -233,7 +233,7 @@ __device__ __forceinline__ double SliceSum(const Slices &A, PetscInt slice, Vect
    first loads come before ready() is called; x is used afterwards only.
 */
 template <int Lanes, bool Even, typename V, typename I, typename Ready, typename Vector, typename Act>
-__device__ __forceinline__ void StreamSlicesOf(const Slices &A, PetscInt first, PetscInt stride, Ready ready, Vector x, Act act)
+__device__ __forceinline__ void StreamSlicesOf(const Slices &A, LocalInt first, LocalInt stride, Ready ready, Vector x, Act act)
 {
   SliceCursor<Lanes, Even>      now, next;
   SliceBatch<kSliceSteps, V, I> batch;
@@ -247,7 +247,7 @@ __device__ __forceinline__ void StreamSlicesOf(const Slices &A, PetscInt first, 
     batch.Add(now.mine - now.k, x, &sum);
     now.k += kSliceSteps;
     if (now.k >= now.steps) {
-      const PetscInt row = now.Row();
+      const LocalInt row = now.Row();
       now                = next;
       now.Start(A);
       batch.template Load<true>(A, now);
@@ -264,8 +264,8 @@ __device__ __forceinline__ void StreamSlicesOf(const Slices &A, PetscInt first, 
    needs another number of registers, and is therefore better a kernel of its own.
 */
 template <int Lanes, bool Even, typename V, typename Ready, typename Vector, typename Act>
-__device__ __forceinline__ void StreamSlices(const Slices &A, PetscInt first, PetscInt stride, Ready ready, Vector x, Act act)
+__device__ __forceinline__ void StreamSlices(const Slices &A, LocalInt first, LocalInt stride, Ready ready, Vector x, Act act)
 {
   if (A.narrow) StreamSlicesOf<Lanes, Even, V, std::uint16_t>(A, first, stride, ready, x, act);
-  else StreamSlicesOf<Lanes, Even, V, PetscInt>(A, first, stride, ready, x, act);
+  else StreamSlicesOf<Lanes, Even, V, LocalInt>(A, first, stride, ready, x, act);
 }

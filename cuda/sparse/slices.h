@@ -48,26 +48,26 @@ constexpr int    kSliceWindow        = 512; /* rows that are sorted among themse
 
 struct Slices {
   SlicesKind kind;
-  PetscInt   rows;
-  PetscInt   lanes;   /* lanes a row: 1, 2, 4 .. 32 */
-  PetscInt   count;   /* number of slices */
-  PetscInt   entries; /* with the padding */
+  LocalInt   rows;
+  LocalInt   lanes;   /* lanes a row: 1, 2, 4 .. 32 */
+  LocalInt   count;   /* number of slices */
+  LocalInt   entries; /* with the padding */
   PetscBool  even;
   PetscBool  sorted;    /* the k-th row of the slices is row order[k] of the matrix; otherwise it is row k */
   PetscBool  narrow;    /* columns are 16-bit distances */
   PetscBool  single;    /* values are in single precision */
-  PetscInt  *order;     /* [rows], of a sorted copy */
-  PetscInt  *step;      /* [count + 1] the number of steps in all slices before this one */
-  PetscInt  *start;     /* [count] the first entry of a slice, of an uneven copy */
-  PetscInt  *length;    /* [rows] the number of entries of a row, of an uneven copy */
-  PetscInt  *base;      /* [step[count]] the smallest column of a step, of a narrow copy */
-  void      *column;    /* [entries] PetscInt or std::uint16_t */
+  LocalInt  *order;     /* [rows], of a sorted copy */
+  LocalInt  *step;      /* [count + 1] the number of steps in all slices before this one */
+  LocalInt  *start;     /* [count] the first entry of a slice, of an uneven copy */
+  LocalInt  *length;    /* [rows] the number of entries of a row, of an uneven copy */
+  LocalInt  *base;      /* [step[count]] the smallest column of a step, of a narrow copy */
+  void      *column;    /* [entries] LocalInt or std::uint16_t */
   void      *value;     /* [entries] double or float */
   void      *memory[2]; /* the allocations: of the arrays over rows and slices, and of those over steps and entries */
   size_t     capacity[2];
 };
 
 /* S becomes the sliced copy of A. The memory of the copy that was in S is used again where it suffices; S is zero at first. */
-PetscErrorCode SlicesUpdate_CUDA(const CSR *A, PetscInt lanes, SlicesKind, Slices *S);
+PetscErrorCode SlicesUpdate_CUDA(const CSR *A, LocalInt lanes, SlicesKind, Slices *S);
 PetscErrorCode SlicesDestroy_CUDA(Slices *);
 size_t         SlicesBytes(const Slices *); /* the bytes that a product reads of the copy */

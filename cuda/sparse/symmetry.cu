@@ -14,9 +14,9 @@ static_assert(sizeof(Count) == sizeof(PetscInt64) && sizeof(Count) == sizeof(Pet
               "counts are added as unsigned numbers, and reals that are not negative have the order of their bits");
 
 /* The value of an entry, or 0 if it is not stored. */
-__device__ PetscScalar Entry(const CSRView &A, PetscInt row, PetscInt column)
+__device__ PetscScalar Entry(const CSRView &A, LocalInt row, LocalInt column)
 {
-  const PetscInt end = A.i[row + 1], k = LowerBound(A.j, A.i[row], end, column);
+  const LocalInt end = A.i[row + 1], k = LowerBound(A.j, A.i[row], end, column);
   return k < end && A.j[k] == column ? A.a[k] : 0;
 }
 
@@ -24,7 +24,7 @@ __device__ PetscScalar Entry(const CSRView &A, PetscInt row, PetscInt column)
    A number of a pair and its values, which the entries a_ij and a_ji have with opposite signs if they are equal: then they add up
    to 0. The numbers of the entries of a matrix add up to 0 by accident with a probability of 2^-64.
 */
-__device__ Count Weight(PetscInt i, PetscInt j, PetscScalar a)
+__device__ Count Weight(LocalInt i, LocalInt j, PetscScalar a)
 {
   Count h = ((Count)min(i, j) << 32 | (unsigned)max(i, j)) + (Count)__double_as_longlong(a) * 0x9e3779b97f4a7c15ull;
   h       = (h ^ h >> 30) * 0xbf58476d1ce4e5b9ull; /* as in splitmix64 */
@@ -38,12 +38,12 @@ template <int GroupSize>
 __global__ void __launch_bounds__(kBlockSize) AddWeights(CSRView A, Count *sum)
 {
   __shared__ Count of_block;
-  const PetscInt   row  = (PetscInt)(GridThread() / GroupSize);
+  const LocalInt   row  = (LocalInt)(GridThread() / GroupSize);
   Count            mine = 0;
   if (threadIdx.x == 0) of_block = 0;
   __syncthreads();
   if (row < A.n)
-    for (PetscInt k = A.i[row] + threadIdx.x % GroupSize; k < A.i[row + 1]; k += GroupSize)
+    for (LocalInt k = A.i[row] + threadIdx.x % GroupSize; k < A.i[row + 1]; k += GroupSize)
       if (A.j[k] != row && A.a[k] != 0) mine += Weight(row, A.j[k], A.a[k]);
   mine = GroupSum<kWarpSize>(mine);
   if (threadIdx.x % kWarpSize == 0) atomicAdd(&of_block, mine);
@@ -52,13 +52,13 @@ __global__ void __launch_bounds__(kBlockSize) AddWeights(CSRView A, Count *sum)
 }
 
 template <int GroupSize>
-__global__ void CheckSymmetry(CSRView A, PetscInt first, PetscScalar *values, CSRSymmetry *symmetry)
+__global__ void CheckSymmetry(CSRView A, LocalInt first, PetscScalar *values, CSRSymmetry *symmetry)
 {
-  const PetscInt row = (PetscInt)(GridThread() / GroupSize);
+  const LocalInt row = (LocalInt)(GridThread() / GroupSize);
   if (row >= A.n) return;
   const PetscReal noise = kSymmetryNoise * fabs(Entry(A, row, row));
-  for (PetscInt k = A.i[row] + threadIdx.x % GroupSize; k < A.i[row + 1]; k += GroupSize) {
-    const PetscInt    column = A.j[k];
+  for (LocalInt k = A.i[row] + threadIdx.x % GroupSize; k < A.i[row + 1]; k += GroupSize) {
+    const LocalInt    column = A.j[k];
     const PetscScalar a = A.a[k], other = column == row ? a : Entry(A, column, row);
     const PetscReal   apart = fabs(a - other), larger = fmax(fabs(a), fabs(other));
     const bool        alone = other == 0 && apart > noise && isfinite(apart);
@@ -72,10 +72,10 @@ __global__ void CheckSymmetry(CSRView A, PetscInt first, PetscScalar *values, CS
 }
 
 /* The diagonal entry of an isolated row, and 0 of other rows. */
-__device__ PetscScalar IsolatedDiagonal(const CSRView &A, PetscInt row)
+__device__ PetscScalar IsolatedDiagonal(const CSRView &A, LocalInt row)
 {
   PetscScalar diagonal = 0;
-  for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
+  for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) {
     if (A.j[k] == row) diagonal = A.a[k];
     else if (A.a[k] != 0) return 0;
   }
@@ -83,13 +83,13 @@ __device__ PetscScalar IsolatedDiagonal(const CSRView &A, PetscInt row)
 }
 
 /* Counts the entries of each row of W, and if W has its arrays, writes them. */
-__global__ void CarryRows(CSRView A, const PetscScalar *values, PetscInt *count, const PetscInt *W_i, PetscInt *W_j,
+__global__ void CarryRows(CSRView A, const PetscScalar *values, LocalInt *count, const LocalInt *W_i, LocalInt *W_j,
                           PetscScalar *W_a)
 {
-  const PetscInt row = (PetscInt)GridThread();
+  const LocalInt row = (LocalInt)GridThread();
   if (row >= A.n) return;
-  PetscInt found = 0;
-  for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
+  LocalInt found = 0;
+  for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) {
     if (values[k] != 0 || A.a[k] == 0) continue;
     const PetscScalar diagonal = IsolatedDiagonal(A, A.j[k]);
     if (diagonal == 0) continue;
@@ -104,7 +104,7 @@ __global__ void CarryRows(CSRView A, const PetscScalar *values, PetscInt *count,
 
 } // namespace
 
-PetscErrorCode CSRSymmetry_CUDA(const CSRView *A, PetscInt first, PetscScalar *values, CSRSymmetry *work, CSRSymmetry *symmetry)
+PetscErrorCode CSRSymmetry_CUDA(const CSRView *A, LocalInt first, PetscScalar *values, CSRSymmetry *work, CSRSymmetry *symmetry)
 {
   cudaStream_t stream;
 
@@ -130,9 +130,9 @@ PetscErrorCode CSRCarry_CUDA(const CSRView *A, const PetscScalar *values, CSR *W
 {
   const int        blocks = BlocksFor(A->n);
   cudaStream_t     stream;
-  Buffer<PetscInt> count, starts;
+  Buffer<LocalInt> count, starts;
   CubScratch       scratch;
-  PetscInt         nnz  = 0;
+  LocalInt         nnz  = 0;
   const auto       scan = [&](void *memory, size_t &bytes) {
     return cub::DeviceScan::ExclusiveSum(memory, bytes, count.data(), starts.data(), A->n + 1, stream);
   };

@@ -21,7 +21,7 @@
 #include "cgfused.h"
 
 /* Columns that are solved together unless the program asks for another number, and the most that are. */
-constexpr PetscInt kCGColumns = 8, kCGMostColumns = 16;
+constexpr LocalInt kCGColumns = 8, kCGMostColumns = 16;
 
 /* ----------------------------------- one rank, on the GPU ------------------------------------- */
 
@@ -31,7 +31,7 @@ struct CGColumnsWork;
 /* How a column has ended: see CGFusedAdvance_CUDA(). norm is the last one, and a the first step, 0 if there was none. */
 struct CGColumn {
   CGStop    stop;
-  PetscInt  its;
+  LocalInt  its;
   PetscReal value, norm, a;
 };
 
@@ -40,15 +40,15 @@ PetscErrorCode CGColumnsCreate_CUDA(CGColumnsWork **);
 PetscErrorCode CGColumnsDestroy_CUDA(CGColumnsWork **);
 size_t         CGColumnsBytes_CUDA(const CGColumnsWork *);
 /* R = B, or R = B - A X where X is not null; Z = M R, P = Z, and the sums of each column, for which it waits. */
-PetscErrorCode CGColumnsStart_CUDA(CGColumnsWork *, const CGFusedWork *, PetscInt columns, const PetscScalar *B, PetscInt ldb,
-                                   const PetscScalar *X, PetscInt ldx, CGNorm, CGSums sums[]);
+PetscErrorCode CGColumnsStart_CUDA(CGColumnsWork *, const CGFusedWork *, LocalInt columns, const PetscScalar *B, LocalInt ldb,
+                                   const PetscScalar *X, LocalInt ldx, CGNorm, CGSums sums[]);
 /* Begins the iterations that follow such a start, with beta = r.z of each column, but not of those that have ended already. */
 PetscErrorCode CGColumnsBegin_CUDA(CGColumnsWork *, const CGFusedWork *, const PetscReal beta[], const CGTest test[],
                                    const PetscBool ended[]);
 /* Goes on and waits for some iterations: to be called until all columns have ended. */
 PetscErrorCode CGColumnsAdvance_CUDA(CGColumnsWork *, CGColumn column[], PetscBool *ended);
 /* Copies the solutions to X, but not those of columns that are to be left as they are. */
-PetscErrorCode CGColumnsGetSolution_CUDA(CGColumnsWork *, const PetscBool left[], PetscScalar *X, PetscInt ldx);
+PetscErrorCode CGColumnsGetSolution_CUDA(CGColumnsWork *, const PetscBool left[], PetscScalar *X, LocalInt ldx);
 
 /* --------------------------------- vector operations, twins ----------------------------------- */
 
@@ -64,17 +64,17 @@ struct CGColumnScalars {
 */
 
 /* sums[3 * c + ..] = z.r, z.z and r.r of column c; the CUDA twin waits for them, and needs `work`. */
-PetscErrorCode CGColumnsDots_Host(PetscInt n, PetscInt columns, const PetscScalar *Z, PetscInt ldz, const PetscScalar *R,
-                                  PetscInt ldr, PetscReal *sums);
-PetscErrorCode CGColumnsDots_CUDA(CGColumnsWork *work, PetscInt n, PetscInt columns, const PetscScalar *Z, PetscInt ldz,
-                                  const PetscScalar *R, PetscInt ldr, PetscReal *sums);
+PetscErrorCode CGColumnsDots_Host(LocalInt n, LocalInt columns, const PetscScalar *Z, LocalInt ldz, const PetscScalar *R,
+                                  LocalInt ldr, PetscReal *sums);
+PetscErrorCode CGColumnsDots_CUDA(CGColumnsWork *work, LocalInt n, LocalInt columns, const PetscScalar *Z, LocalInt ldz,
+                                  const PetscScalar *R, LocalInt ldr, PetscReal *sums);
 /* y = y + a x for each column */
-PetscErrorCode CGColumnsAdd_Host(PetscInt n, PetscInt columns, const CGColumnScalars *a, const PetscScalar *X, PetscInt ldx,
-                                 PetscScalar *Y, PetscInt ldy);
-PetscErrorCode CGColumnsAdd_CUDA(PetscInt n, PetscInt columns, const CGColumnScalars *a, const PetscScalar *X, PetscInt ldx,
-                                 PetscScalar *Y, PetscInt ldy);
+PetscErrorCode CGColumnsAdd_Host(LocalInt n, LocalInt columns, const CGColumnScalars *a, const PetscScalar *X, LocalInt ldx,
+                                 PetscScalar *Y, LocalInt ldy);
+PetscErrorCode CGColumnsAdd_CUDA(LocalInt n, LocalInt columns, const CGColumnScalars *a, const PetscScalar *X, LocalInt ldx,
+                                 PetscScalar *Y, LocalInt ldy);
 /* y = x + b y for each column */
-PetscErrorCode CGColumnsTurn_Host(PetscInt n, PetscInt columns, const CGColumnScalars *b, const PetscScalar *X, PetscInt ldx,
-                                  PetscScalar *Y, PetscInt ldy);
-PetscErrorCode CGColumnsTurn_CUDA(PetscInt n, PetscInt columns, const CGColumnScalars *b, const PetscScalar *X, PetscInt ldx,
-                                  PetscScalar *Y, PetscInt ldy);
+PetscErrorCode CGColumnsTurn_Host(LocalInt n, LocalInt columns, const CGColumnScalars *b, const PetscScalar *X, LocalInt ldx,
+                                  PetscScalar *Y, LocalInt ldy);
+PetscErrorCode CGColumnsTurn_CUDA(LocalInt n, LocalInt columns, const CGColumnScalars *b, const PetscScalar *X, LocalInt ldx,
+                                  PetscScalar *Y, LocalInt ldy);

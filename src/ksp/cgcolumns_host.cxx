@@ -1,11 +1,11 @@
 /* The host twin of the vector operations of cuda/ksp/cgcolumns.cu. */
 #include "cgcolumns.h"
 
-PetscErrorCode CGColumnsDots_Host(PetscInt n, PetscInt columns, const PetscScalar *Z, PetscInt ldz, const PetscScalar *R,
-                                  PetscInt ldr, PetscReal *sums)
+PetscErrorCode CGColumnsDots_Host(LocalInt n, LocalInt columns, const PetscScalar *Z, LocalInt ldz, const PetscScalar *R,
+                                  LocalInt ldr, PetscReal *sums)
 {
   PetscFunctionBegin;
-  for (PetscInt c = 0; c < columns; c++) {
+  for (LocalInt c = 0; c < columns; c++) {
     const PetscScalar *z = Z + (size_t)c * ldz, *r = R + (size_t)c * ldr;
     PetscReal          dots[4];
 
@@ -15,30 +15,30 @@ PetscErrorCode CGColumnsDots_Host(PetscInt n, PetscInt columns, const PetscScala
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGColumnsAdd_Host(PetscInt n, PetscInt columns, const CGColumnScalars *a, const PetscScalar *X, PetscInt ldx,
-                                 PetscScalar *Y, PetscInt ldy)
+PetscErrorCode CGColumnsAdd_Host(LocalInt n, LocalInt columns, const CGColumnScalars *a, const PetscScalar *X, LocalInt ldx,
+                                 PetscScalar *Y, LocalInt ldy)
 {
   PetscFunctionBegin;
-  for (PetscInt c = 0; c < columns; c++) {
+  for (LocalInt c = 0; c < columns; c++) {
     const PetscScalar *x = X + (size_t)c * ldx;
     PetscScalar       *y = Y + (size_t)c * ldy;
 
     if (a->stays[c]) continue;
-    for (PetscInt i = 0; i < n; i++) y[i] += a->v[c] * x[i];
+    for (LocalInt i = 0; i < n; i++) y[i] += a->v[c] * x[i];
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGColumnsTurn_Host(PetscInt n, PetscInt columns, const CGColumnScalars *b, const PetscScalar *X, PetscInt ldx,
-                                  PetscScalar *Y, PetscInt ldy)
+PetscErrorCode CGColumnsTurn_Host(LocalInt n, LocalInt columns, const CGColumnScalars *b, const PetscScalar *X, LocalInt ldx,
+                                  PetscScalar *Y, LocalInt ldy)
 {
   PetscFunctionBegin;
-  for (PetscInt c = 0; c < columns; c++) {
+  for (LocalInt c = 0; c < columns; c++) {
     const PetscScalar *x = X + (size_t)c * ldx;
     PetscScalar       *y = Y + (size_t)c * ldy;
 
     if (b->stays[c]) continue;
-    for (PetscInt i = 0; i < n; i++) y[i] = x[i] + b->v[c] * y[i];
+    for (LocalInt i = 0; i < n; i++) y[i] = x[i] + b->v[c] * y[i];
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -65,10 +65,10 @@ enum CGNorm { CG_NORM_NONE, CG_NORM_PRECONDITIONED, CG_NORM_UNPRECONDITIONED, CG
 struct CGTest {
   CGNorm    norm;
   PetscReal ttol, dtol; /* absolute */
-  PetscInt  min_it;
-  PetscInt  chknorm; /* up to this iteration the norm is not computed but given as 0, unless it is the natural norm */
-  PetscInt  last;    /* the iteration that counts as converged whatever its norm, PETSC_INT_MAX for none */
-  PetscInt  max_it;
+  LocalInt  min_it;
+  LocalInt  chknorm; /* up to this iteration the norm is not computed but given as 0, unless it is the natural norm */
+  LocalInt  last;    /* the iteration that counts as converged whatever its norm, LOCAL_INT_MAX for none */
+  LocalInt  max_it;
 };
 
 /*
@@ -94,9 +94,9 @@ struct CMATCHHierarchy;
 /* A factor's entries in columns of other ranks, and the exchange by NCCL that brings the entries of the vector for them. */
 struct CGFactorGhosts {
   const CSR        *W;     /* as in PCInverseGhosts; null if no rank has such entries */
-  PetscInt          count; /* columns */
-  PetscInt          touched;
-  const PetscInt   *rows; /* [touched] that have entries */
+  LocalInt          count; /* columns */
+  LocalInt          touched;
+  const LocalInt   *rows; /* [touched] that have entries */
   const Neighbours *neighbours;
 };
 
@@ -135,7 +135,7 @@ struct CGFusedChanges {
 struct CGFusedStatus {
   PetscBool resident; /* the last solve ran as one kernel */
   PetscBool narrow[2], single[2];
-  PetscInt  lanes[2];     /* a row; 0 without a copy */
+  LocalInt  lanes[2];     /* a row; 0 without a copy */
   size_t    copied_bytes; /* of the copies */
   size_t    bytes;        /* all memory of the work */
 };
@@ -157,7 +157,7 @@ PetscErrorCode CGFusedBegin_CUDA(CGFusedWork *, PetscReal beta, const CGTest *);
    of the iterations that are new to the caller, valid until the next call. After a stop `its` is the number of iterations that
    KSPCG would give, and value the scalar that the stop is about: the norm, or the beta or delta that is not finite or indefinite.
 */
-PetscErrorCode CGFusedAdvance_CUDA(CGFusedWork *, PetscInt *count, const CGRecord **records, CGStop *stop, PetscInt *its,
+PetscErrorCode CGFusedAdvance_CUDA(CGFusedWork *, LocalInt *count, const CGRecord **records, CGStop *stop, LocalInt *its,
                                    PetscReal *value);
 PetscErrorCode CGFusedGetStatus_CUDA(const CGFusedWork *, CGFusedStatus *);
 
@@ -217,14 +217,14 @@ PetscErrorCode CGFence_CUDA();
 PetscErrorCode CGCheckStream_CUDA(MPI_Comm);
 
 /* x = x + a p, r = r - a w */
-PetscErrorCode CGStep_Host(PetscInt n, PetscScalar a, const PetscScalar *p, const PetscScalar *w, PetscScalar *x, PetscScalar *r);
-PetscErrorCode CGStep_CUDA(PetscInt n, PetscScalar a, const PetscScalar *p, const PetscScalar *w, PetscScalar *x, PetscScalar *r);
+PetscErrorCode CGStep_Host(LocalInt n, PetscScalar a, const PetscScalar *p, const PetscScalar *w, PetscScalar *x, PetscScalar *r);
+PetscErrorCode CGStep_CUDA(LocalInt n, PetscScalar a, const PetscScalar *p, const PetscScalar *w, PetscScalar *x, PetscScalar *r);
 /* z.r, z.z, r.r, and z.s where s is given */
-PetscErrorCode CGDots_Host(PetscInt n, const PetscScalar *z, const PetscScalar *r, const PetscScalar *s, PetscReal sums[4]);
-PetscErrorCode CGDots_CUDA(CGFusedWork *, PetscInt n, const PetscScalar *z, const PetscScalar *r, const PetscScalar *s,
+PetscErrorCode CGDots_Host(LocalInt n, const PetscScalar *z, const PetscScalar *r, const PetscScalar *s, PetscReal sums[4]);
+PetscErrorCode CGDots_CUDA(CGFusedWork *, LocalInt n, const PetscScalar *z, const PetscScalar *r, const PetscScalar *s,
                            PetscReal sums[4]);
 /* p = z + b p, and w = s + b w where s is given */
-PetscErrorCode CGDirection_Host(PetscInt n, PetscScalar b, const PetscScalar *z, PetscScalar *p, const PetscScalar *s,
+PetscErrorCode CGDirection_Host(LocalInt n, PetscScalar b, const PetscScalar *z, PetscScalar *p, const PetscScalar *s,
                                 PetscScalar *w);
-PetscErrorCode CGDirection_CUDA(PetscInt n, PetscScalar b, const PetscScalar *z, PetscScalar *p, const PetscScalar *s,
+PetscErrorCode CGDirection_CUDA(LocalInt n, PetscScalar b, const PetscScalar *z, PetscScalar *p, const PetscScalar *s,
                                 PetscScalar *w);

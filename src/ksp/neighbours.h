@@ -8,20 +8,22 @@
 
 #include <vector>
 
+#include "sparse/local_int.h"
+
 struct Neighbours {
   /* The entries begin .. end - 1 of what is sent or received go to this rank or come from it; there is at least one. */
   struct Part {
     PetscMPIInt rank;
-    PetscInt    begin, end;
+    LocalInt    begin, end;
   };
 
   std::vector<Part>     to, from;
-  std::vector<PetscInt> entries; /* which entries of the vector are sent */
+  std::vector<LocalInt> entries; /* which entries of the vector are sent */
   /*
      Where the entries that are received belong among the leaves of the exchange. It is empty where each rank's part goes into a
      piece of the leaves as it comes: then begin and end of `from` count leaves, and nothing has to be sorted.
   */
-  std::vector<PetscInt> places;
+  std::vector<LocalInt> places;
 };
 
 /* The lists of this rank. PetscSFSetUp() is called, which is collective. */

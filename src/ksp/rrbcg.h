@@ -44,9 +44,9 @@ PetscErrorCode RRBCGStart_CUDA(RRBCGWork *, const PetscScalar *r, RRBCGSums *);
  */
 PetscErrorCode RRBCGBegin_Host(RRBCGWork *, PetscReal beta, const CGTest *);
 PetscErrorCode RRBCGBegin_CUDA(RRBCGWork *, PetscReal beta, const CGTest *);
-PetscErrorCode RRBCGAdvance_Host(RRBCGWork *, PetscBool step, PetscInt *count, const CGRecord **, CGStop *, PetscInt *its,
+PetscErrorCode RRBCGAdvance_Host(RRBCGWork *, PetscBool step, LocalInt *count, const CGRecord **, CGStop *, LocalInt *its,
                                  PetscReal *value);
-PetscErrorCode RRBCGAdvance_CUDA(RRBCGWork *, PetscBool step, PetscInt *count, const CGRecord **, CGStop *, PetscInt *its,
+PetscErrorCode RRBCGAdvance_CUDA(RRBCGWork *, PetscBool step, LocalInt *count, const CGRecord **, CGStop *, LocalInt *its,
                                  PetscReal *value);
 /* The solution of the whole system, from the r that was given to the start; with add it is added to what x has. */
 PetscErrorCode RRBCGSolution_Host(RRBCGWork *, const PetscScalar *r, PetscBool add, PetscScalar *x);

@@ -14,7 +14,7 @@ struct Work : RRBCGWork {
   CGTest               test;
   CGRecord             record;
   CGStop               stop      = CG_RUNNING;
-  PetscInt             iteration = 0, its = 0; /* iterations that are complete; the number that KSPCG gives after a stop */
+  LocalInt             iteration = 0, its = 0; /* iterations that are complete; the number that KSPCG gives after a stop */
   double               beta, delta, a, b, value;
 
   RRBLevel Black() const { return RRBLevel(2, F->nx, F->ny); } /* the level whose matrix is S_1 */
@@ -23,7 +23,7 @@ struct Work : RRBCGWork {
 double Dot(const Work &w, const std::vector<double> &x, const std::vector<double> &y)
 {
   double sum = 0;
-  w.Black().ForAll([&](PetscInt i, PetscInt j) { sum += x[j * w.F->nx + i] * y[j * w.F->nx + i]; });
+  w.Black().ForAll([&](LocalInt i, LocalInt j) { sum += x[j * w.F->nx + i] * y[j * w.F->nx + i]; });
   return sum;
 }
 
@@ -33,12 +33,12 @@ void MultiplySchur(const RRBFactorHost *F, const std::vector<double> &p, std::ve
   const RRBLevel             level(2, F->nx, F->ny);
   const Shift                to[4]    = {level.u, level.v, level.FarU(), level.FarV()};
   const std::vector<double> *value[4] = {&F->S.near_u, &F->S.near_v, &F->S.far_u, &F->S.far_v};
-  level.ForAll([&](PetscInt x, PetscInt y) { q[y * F->nx + x] = F->S.c[y * F->nx + x] * p[y * F->nx + x]; });
-  level.ForAll([&](PetscInt x, PetscInt y) {
-    const PetscInt at = y * F->nx + x;
+  level.ForAll([&](LocalInt x, LocalInt y) { q[y * F->nx + x] = F->S.c[y * F->nx + x] * p[y * F->nx + x]; });
+  level.ForAll([&](LocalInt x, LocalInt y) {
+    const LocalInt at = y * F->nx + x;
     for (int n = 0; n < 4; n++) {
       if (!level.Inside(x + to[n].x, y + to[n].y)) continue;
-      const PetscInt other = at + level.Index(to[n]);
+      const LocalInt other = at + level.Index(to[n]);
       q[at] += (*value[n])[at] * p[other];
       q[other] += (*value[n])[at] * p[at];
     }
@@ -56,15 +56,15 @@ void Precondition(const RRBFactorHost *F, const std::vector<double> &r, std::vec
   if (!F->singular) return;
   const RRBLevel black(2, F->nx, F->ny);
   double         sum   = 0;
-  PetscInt       count = 0;
-  black.ForAll([&](PetscInt x, PetscInt y) {
+  LocalInt       count = 0;
+  black.ForAll([&](LocalInt x, LocalInt y) {
     sum += z[y * F->nx + x];
     count++;
   });
-  black.ForAll([&](PetscInt x, PetscInt y) { z[y * F->nx + x] -= sum / count; });
+  black.ForAll([&](LocalInt x, LocalInt y) { z[y * F->nx + x] -= sum / count; });
 }
 
-void Stop(Work *w, CGStop stop, PetscInt its, double value)
+void Stop(Work *w, CGStop stop, LocalInt its, double value)
 {
   w->stop  = stop;
   w->its   = its;
@@ -104,7 +104,7 @@ PetscErrorCode RRBCGStart_Host(RRBCGWork *work, const PetscScalar *r, RRBCGSums 
   *sums = RRBCGSums{};
   for (size_t k = 0; k < F->d.size(); k++) sums->rr += r[k] * r[k];
   if (F->half_levels)
-    RRBLevel(1, F->nx, F->ny).ForRed([&](PetscInt x, PetscInt y) {
+    RRBLevel(1, F->nx, F->ny).ForRed([&](LocalInt x, LocalInt y) {
       sums->rz += F->d[y * F->nx + x] * r[y * F->nx + x] * r[y * F->nx + x];
     });
   std::copy(r, r + F->d.size(), w->r.begin());
@@ -132,14 +132,14 @@ PetscErrorCode RRBCGBegin_Host(RRBCGWork *work, PetscReal beta, const CGTest *te
 }
 
 /* One iteration. The decisions and their order are those of KSPCG, as in cgscalars.cuh. */
-PetscErrorCode RRBCGAdvance_Host(RRBCGWork *work, PetscBool, PetscInt *count, const CGRecord **records, CGStop *stop, PetscInt *its,
+PetscErrorCode RRBCGAdvance_Host(RRBCGWork *work, PetscBool, LocalInt *count, const CGRecord **records, CGStop *stop, LocalInt *its,
                                  PetscReal *value)
 {
   Work          *w         = static_cast<Work *>(work);
   const CGTest  &test      = w->test;
   const bool     natural   = test.norm == CG_NORM_NATURAL;
   const double   delta_old = w->delta, beta_old = w->beta;
-  const PetscInt nx = w->F->nx;
+  const LocalInt nx = w->F->nx;
 
   PetscFunctionBegin;
   *count   = 0;
@@ -151,12 +151,12 @@ PetscErrorCode RRBCGAdvance_Host(RRBCGWork *work, PetscBool, PetscInt *count, co
     Stop(w, CG_INDEFINITE_MAT, w->iteration + 1, w->delta);
   else {
     const double a = w->a = w->beta / w->delta;
-    w->Black().ForAll([&](PetscInt x, PetscInt y) {
+    w->Black().ForAll([&](LocalInt x, LocalInt y) {
       w->x[y * nx + x] += a * w->p[y * nx + x];
       w->r[y * nx + x] -= a * w->q[y * nx + x];
     });
     Precondition(w->F, w->r, w->z);
-    const PetscInt n  = ++w->iteration;
+    const LocalInt n  = ++w->iteration;
     const double   nn = Dot(*w, w->r, w->r), beta = w->beta = Dot(*w, w->r, w->z);
     const bool     looked_at = natural || (test.norm != CG_NORM_NONE && test.chknorm <= n);
     const double   norm      = looked_at ? std::sqrt(natural ? std::abs(beta) : nn) : 0;
@@ -173,7 +173,7 @@ PetscErrorCode RRBCGAdvance_Host(RRBCGWork *work, PetscBool, PetscInt *count, co
     else if (beta * beta_old < 0) Stop(w, CG_INDEFINITE_PC, n + 1, beta);
     else {
       const double b = w->b = beta / beta_old;
-      w->Black().ForAll([&](PetscInt x, PetscInt y) { w->p[y * nx + x] = w->z[y * nx + x] + b * w->p[y * nx + x]; });
+      w->Black().ForAll([&](LocalInt x, LocalInt y) { w->p[y * nx + x] = w->z[y * nx + x] + b * w->p[y * nx + x]; });
     }
   }
   *stop  = w->stop;
@@ -186,13 +186,13 @@ PetscErrorCode RRBCGSolution_Host(RRBCGWork *work, const PetscScalar *r, PetscBo
 {
   Work                *w = static_cast<Work *>(work);
   std::vector<double> &y = w->q; /* free until the next iteration */
-  const PetscInt       n = (PetscInt)w->F->d.size();
+  const LocalInt       n = (LocalInt)w->F->d.size();
 
   PetscFunctionBegin;
   std::copy(r, r + n, y.begin());
-  w->Black().ForAll([&](PetscInt i, PetscInt j) { y[j * w->F->nx + i] = w->x[j * w->F->nx + i]; });
+  w->Black().ForAll([&](LocalInt i, LocalInt j) { y[j * w->F->nx + i] = w->x[j * w->F->nx + i]; });
   RRBBackward(w->F, 1, PetscMin(1, w->F->half_levels), 1, y.data(), 0);
-  for (PetscInt k = 0; k < n; k++) x[k] = add ? x[k] + y[k] : y[k];
+  for (LocalInt k = 0; k < n; k++) x[k] = add ? x[k] + y[k] : y[k];
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -202,6 +202,6 @@ PetscErrorCode RRBCGResidual_Host(RRBCGWork *work, PetscScalar *r)
 
   PetscFunctionBegin;
   std::fill(r, r + w->F->d.size(), 0.);
-  w->Black().ForAll([&](PetscInt i, PetscInt j) { r[j * w->F->nx + i] = w->r[j * w->F->nx + i]; });
+  w->Black().ForAll([&](LocalInt i, LocalInt j) { r[j * w->F->nx + i] = w->r[j * w->F->nx + i]; });
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -15,18 +15,18 @@ enum FSAIFailure { FSAI_OK, FSAI_NOT_FINITE, FSAI_DIAGONAL_MISSING, FSAI_DIAGONA
 
 /* The counts of the search for the pattern of G. A set-up that keeps the pattern keeps these counts, too. */
 struct FSAIPatternStats {
-  PetscInt capped_rows; /* rows that were cut to the most entries that are allowed */
-  PetscInt dropped;     /* entries that the postfilter took away */
-  PetscInt max_row;     /* entries of the longest row of G, its diagonal included */
+  LocalInt capped_rows; /* rows that were cut to the most entries that are allowed */
+  LocalInt dropped;     /* entries that the postfilter took away */
+  LocalInt max_row;     /* entries of the longest row of G, its diagonal included */
 };
 
 /* The counts of a set-up. After a failure only `failure` and `failure_row` are set. */
 struct FSAIStats : FSAIPatternStats {
   FSAIFailure failure;
-  PetscInt    failure_row;    /* the first row with the failure */
-  PetscInt    double_rows;    /* rows that were computed again in double, after a bad pivot in single */
-  PetscInt    diagonal_rows;  /* rows that fell back to the diagonal, after a bad pivot in double */
-  PetscInt    large_rows;     /* rows that were too large for the first path */
+  LocalInt    failure_row;    /* the first row with the failure */
+  LocalInt    double_rows;    /* rows that were computed again in double, after a bad pivot in single */
+  LocalInt    diagonal_rows;  /* rows that fell back to the diagonal, after a bad pivot in double */
+  LocalInt    large_rows;     /* rows that were too large for the first path */
   PetscReal   log_psi_before; /* mean of log a_ii, which is log psi_i of the diagonal alone */
   PetscReal   log_psi_after;  /* mean of log psi_i */
   size_t      work_bytes;     /* largest memory of the set-up beyond A, G and G^T */
@@ -57,10 +57,10 @@ constexpr PetscReal kFSAISmallestPivotSingle = 1e-4, kFSAISmallestPivotDouble = 
    log d. If a row of A does not allow that, the failure is set instead. The work space of the CUDA twins has FSAIWorkBytes_CUDA(n)
    bytes on the device.
 */
-size_t         FSAIWorkBytes_CUDA(PetscInt n);
-PetscErrorCode FSAIScaling_Host(const CSRView *A, PetscInt first, PetscReal *s, PetscReal *d, FSAIStats *);
-PetscErrorCode FSAIScaling_CUDA(const CSRView *A, PetscInt first, PetscReal *s, PetscReal *d, void *work, FSAIStats *);
+size_t         FSAIWorkBytes_CUDA(LocalInt n);
+PetscErrorCode FSAIScaling_Host(const CSRView *A, LocalInt first, PetscReal *s, PetscReal *d, FSAIStats *);
+PetscErrorCode FSAIScaling_CUDA(const CSRView *A, LocalInt first, PetscReal *s, PetscReal *d, void *work, FSAIStats *);
 
 /* Computes the mean of log d [n]. */
-PetscErrorCode FSAIMeanLog_Host(PetscInt n, const PetscReal *d, PetscReal *mean);
-PetscErrorCode FSAIMeanLog_CUDA(PetscInt n, const PetscReal *d, void *work, PetscReal *mean);
+PetscErrorCode FSAIMeanLog_Host(LocalInt n, const PetscReal *d, PetscReal *mean);
+PetscErrorCode FSAIMeanLog_CUDA(LocalInt n, const PetscReal *d, void *work, PetscReal *mean);

@@ -14,8 +14,8 @@ constexpr PetscInt kFSAIOverlap = 0, kFSAIMostOverlap = 1000, kFSAIMostLayers = 
 /* How a factor's entries in columns of other ranks come to those ranks, which keep them as rows of G^T. */
 struct FSAITransposed {
   HaloBlocks blocks;
-  PetscInt  *send  = nullptr; /* [blocks.Sent()] places in ghosts1.W of what is sent */
-  PetscInt  *place = nullptr; /* [blocks.Received()] places in what is received of the entries of ghosts2.W */
+  LocalInt  *send  = nullptr; /* [blocks.Sent()] places in ghosts1.W of what is sent */
+  LocalInt  *place = nullptr; /* [blocks.Received()] places in what is received of the entries of ghosts2.W */
 };
 
 /* The data of a type derives from PC_FSAI. */
@@ -28,7 +28,7 @@ struct PC_FSAI : PC_Local {
   bool           distributed = false; /* whether the last set-up was of such a factor, the same on all ranks */
   bool           may_keep    = false; /* whether all ranks can keep the pattern of such a factor */
   PetscInt       deepest     = 0;     /* couplings that the pattern of a row follows at most */
-  PetscInt       limited     = 0;     /* rows of the factor that the layers may have cut */
+  LocalInt       limited     = 0;     /* rows of the factor that the layers may have cut */
   Halo           halo        = Halo{};
   CSR            whole       = CSR{}; /* W1 with foreign columns, if this rank has gathered rows */
   FSAITransposed transposed  = FSAITransposed{};
@@ -57,7 +57,7 @@ PetscErrorCode PCFSAIPrepare(PC, const CSRView *A, PetscBool reuse_pattern, Fine
 PetscErrorCode PCFSAIComplete(PC, const char type[], PetscBool reuse_pattern, PCLocalOutcome *);
 
 /* The first row of A that belongs to this rank. */
-PetscInt PCFSAIFirst(const PC_FSAI *);
+LocalInt PCFSAIFirst(const PC_FSAI *);
 
 /* Gives the PC the operations that set up and apply. */
 PetscErrorCode PCFSAISetOperations(PC, PC_FSAI *, PC_Local::Compute, PetscErrorCode (*gather)(PC, PCLocalPhase *));

@@ -6,13 +6,13 @@
 
 #include "fsai.h"
 
-PetscErrorCode FSAIScaling_Host(const CSRView *A, PetscInt first, PetscReal *s, PetscReal *d, FSAIStats *stats)
+PetscErrorCode FSAIScaling_Host(const CSRView *A, LocalInt first, PetscReal *s, PetscReal *d, FSAIStats *stats)
 {
   PetscFunctionBegin;
-  for (PetscInt row = 0; row < A->n; row++) {
+  for (LocalInt row = 0; row < A->n; row++) {
     bool      found = false, finite = true;
     PetscReal diagonal = 0;
-    for (PetscInt k = A->i[row]; k < A->i[row + 1]; k++) {
+    for (LocalInt k = A->i[row]; k < A->i[row + 1]; k++) {
       finite = finite && std::isfinite(A->a[k]);
       if (A->j[k] != row) continue;
       found    = true;
@@ -31,11 +31,11 @@ PetscErrorCode FSAIScaling_Host(const CSRView *A, PetscInt first, PetscReal *s, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode FSAIMeanLog_Host(PetscInt n, const PetscReal *d, PetscReal *mean)
+PetscErrorCode FSAIMeanLog_Host(LocalInt n, const PetscReal *d, PetscReal *mean)
 {
   PetscFunctionBegin;
   *mean = 0;
-  for (PetscInt k = 0; k < n; k++) *mean += std::log(d[k]);
+  for (LocalInt k = 0; k < n; k++) *mean += std::log(d[k]);
   if (n) *mean /= n;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

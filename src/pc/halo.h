@@ -8,9 +8,9 @@
 #include "sparse/csr.h"
 
 /* to[k] is entry index[k] of `a`, which has n entries, and of `b` behind them. The precision is that of all three. */
-PetscErrorCode HaloPick_Host(FinePCPrecision, PetscInt count, const PetscInt *index, PetscInt n, const void *a, const void *b,
+PetscErrorCode HaloPick_Host(FinePCPrecision, LocalInt count, const LocalInt *index, LocalInt n, const void *a, const void *b,
                              void *to);
-PetscErrorCode HaloPick_CUDA(FinePCPrecision, PetscInt count, const PetscInt *index, PetscInt n, const void *a, const void *b,
+PetscErrorCode HaloPick_CUDA(FinePCPrecision, LocalInt count, const LocalInt *index, LocalInt n, const void *a, const void *b,
                              void *to);
 
 /*
@@ -24,12 +24,12 @@ PetscErrorCode HaloAssemble_CUDA(const CSRView *own, const CSR *foreign, const C
    Splits a factor with ascending columns: `own` gets the columns from `first` on, numbered from 0, and `foreign` those before. With
    keep, both have their patterns already and get values only.
 */
-PetscErrorCode HaloSplit_Host(const CSR *W, PetscInt first, PetscBool keep, CSR *own, CSR *foreign);
-PetscErrorCode HaloSplit_CUDA(const CSR *W, PetscInt first, PetscBool keep, CSR *own, CSR *foreign);
+PetscErrorCode HaloSplit_Host(const CSR *W, LocalInt first, PetscBool keep, CSR *own, CSR *foreign);
+PetscErrorCode HaloSplit_CUDA(const CSR *W, LocalInt first, PetscBool keep, CSR *own, CSR *foreign);
 
 /* rows[k] is the row of entry k, for all entries of W. */
-PetscErrorCode HaloRowsOf_Host(const CSR *W, PetscInt *rows);
-PetscErrorCode HaloRowsOf_CUDA(const CSR *W, PetscInt *rows);
+PetscErrorCode HaloRowsOf_Host(const CSR *W, LocalInt *rows);
+PetscErrorCode HaloRowsOf_CUDA(const CSR *W, LocalInt *rows);
 
 /*
    PetscSF keeps the stream of its first use. Where the current stream is not the null stream, which waits for others by itself,

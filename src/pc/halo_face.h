@@ -17,11 +17,11 @@
 /* One block of values for each neighbour: what this rank sends, and what it receives. */
 struct HaloBlocks {
   std::vector<PetscMPIInt> to, from;         /* ranks, ascending */
-  std::vector<PetscInt>    to_end, from_end; /* where the blocks end; each begins where the one before has ended */
+  std::vector<LocalInt>    to_end, from_end; /* where the blocks end; each begins where the one before has ended */
 
-  static PetscInt Begin(const std::vector<PetscInt> &end, size_t k) { return k ? end[k - 1] : 0; }
-  PetscInt        Sent() const { return Begin(to_end, to_end.size()); }
-  PetscInt        Received() const { return Begin(from_end, from_end.size()); }
+  static LocalInt Begin(const std::vector<LocalInt> &end, size_t k) { return k ? end[k - 1] : 0; }
+  LocalInt        Sent() const { return Begin(to_end, to_end.size()); }
+  LocalInt        Received() const { return Begin(from_end, from_end.size()); }
 };
 
 /* Values on their way, in arrays of the memory of the factor. */
@@ -43,19 +43,19 @@ struct Halo {
   PetscMemType          where  = PETSC_MEMTYPE_HOST;
   PetscInt              begin  = 0;        /* number of this rank's first row in the matrix */
   PetscInt              layers = 0;        /* couplings that were followed, 0 if a pattern named the rows */
-  PetscInt              nnz    = 0;        /* entries of this rank's rows of A */
+  LocalInt              nnz    = 0;        /* entries of this rank's rows of A */
   std::vector<PetscInt> rows;              /* numbers of the foreign rows in the matrix, ascending */
   std::vector<char>     cut;               /* whether a foreign row has columns on ranks that are allowed, but not among the rows */
   HaloBlocks            blocks;            /* of the values of rows of A */
-  PetscInt             *send    = nullptr; /* [blocks.Sent()] places of the values that are sent, as HaloPick_X() counts them */
-  PetscInt             *keep    = nullptr; /* [foreign.nnz] places of the values that are kept among those that are received */
-  PetscInt             *columns = nullptr; /* [ghosts.nnz] places of the entries of `ghosts` among the rank's own ones */
+  LocalInt             *send    = nullptr; /* [blocks.Sent()] places of the values that are sent, as HaloPick_X() counts them */
+  LocalInt             *keep    = nullptr; /* [foreign.nnz] places of the values that are kept among those that are received */
+  LocalInt             *columns = nullptr; /* [ghosts.nnz] places of the entries of `ghosts` among the rank's own ones */
   CSR                   foreign = {};      /* [rows.size() x rows.size() + own rows] */
   CSR                   ghosts  = {};      /* [own rows x rows.size()] the own rows in foreign columns */
 
-  PetscInt First() const { return (PetscInt)rows.size(); }
+  LocalInt First() const { return (LocalInt)rows.size(); }
   /* The number in the matrix of a row of what HaloAssemble_X() makes. */
-  PetscInt Global(PetscInt row) const { return row < First() ? rows[row] : begin + row - First(); }
+  PetscInt Global(LocalInt row) const { return row < First() ? rows[row] : begin + row - First(); }
 };
 
 /* What is to be gathered. */
@@ -74,7 +74,7 @@ PetscErrorCode HaloGather(PCLocalPhase *, const HaloWish *, bool keep, Halo *);
 PetscErrorCode HaloReset(Halo *);
 
 /* Calls what allocates memory for so many gathered rows of so many bytes; without memory the error names what to do. */
-PetscErrorCode HaloWithinMemory(const char type[], PetscInt rows, size_t bytes, const std::function<PetscErrorCode()> &);
+PetscErrorCode HaloWithinMemory(const char type[], LocalInt rows, size_t bytes, const std::function<PetscErrorCode()> &);
 
 /* Bytes of the gathered rows and of the plan on this rank. */
 size_t HaloBytes(const Halo *);

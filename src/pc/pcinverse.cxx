@@ -4,7 +4,7 @@
 #include "halo.h"
 #include "pcinverse.h"
 
-PetscErrorCode PCInverseNeedWork(PCInverse *M, PetscInt columns)
+PetscErrorCode PCInverseNeedWork(PCInverse *M, LocalInt columns)
 {
   PetscFunctionBegin;
   if (M->work_columns >= columns) PetscFunctionReturn(PETSC_SUCCESS);
@@ -18,12 +18,12 @@ PetscErrorCode PCInverseNeedWork(PCInverse *M, PetscInt columns)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PCInverseListRows(PCInverse *M, PCInverseGhosts *ghosts, PetscInt touched, const PetscInt rows[])
+PetscErrorCode PCInverseListRows(PCInverse *M, PCInverseGhosts *ghosts, LocalInt touched, const LocalInt rows[])
 {
   PetscFunctionBegin;
   ghosts->touched = touched;
-  PetscCall(ArrayCreate(touched * sizeof(PetscInt), M->where, (void **)&ghosts->rows));
-  PetscCall(ArrayCopy(ghosts->rows, rows, touched * sizeof(PetscInt), M->where, PETSC_MEMTYPE_HOST));
+  PetscCall(ArrayCreate(touched * sizeof(LocalInt), M->where, (void **)&ghosts->rows));
+  PetscCall(ArrayCopy(ghosts->rows, rows, touched * sizeof(LocalInt), M->where, PETSC_MEMTYPE_HOST));
   PetscCall(ArrayCreate(M->work_columns * ghosts->count * sizeof(PetscScalar), M->where, (void **)&ghosts->values));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -51,32 +51,32 @@ static PetscErrorCode DestroyGhosts(PCInverseGhosts *ghosts, PetscMemType where)
 
 size_t PCInverseGhostBytes(const PCInverseGhosts *ghosts)
 {
-  return (2 * ghosts->touched + ghosts->count + ghosts->W.nnz) * sizeof(PetscInt) +
+  return (2 * ghosts->touched + ghosts->count + ghosts->W.nnz) * sizeof(LocalInt) +
          ghosts->W.nnz * FinePCPrecisionBytes(ghosts->W.precision);
 }
 
 /* Each column is a message of its own to each neighbour, so that ranks agree whether or not they take columns together. */
-static PetscErrorCode ExchangeBegin(const PCInverse *M, const PCInverseGhosts *ghosts, PetscInt columns, const PetscScalar *X,
-                                    PetscInt ldx)
+static PetscErrorCode ExchangeBegin(const PCInverse *M, const PCInverseGhosts *ghosts, LocalInt columns, const PetscScalar *X,
+                                    LocalInt ldx)
 {
   PetscFunctionBegin;
   if (!ghosts->exchange) PetscFunctionReturn(PETSC_SUCCESS);
   if (PetscMemTypeDevice(M->where)) PetscCall(HaloFence_CUDA());
-  for (PetscInt c = 0; c < columns; c++)
+  for (LocalInt c = 0; c < columns; c++)
     PetscCall(PetscSFBcastWithMemTypeBegin(ghosts->exchange, MPIU_SCALAR, M->where, X + (size_t)c * ldx, M->where,
                                            ghosts->values + (size_t)c * ghosts->count, MPI_REPLACE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Ends the exchange, and adds D W times what it has brought to Y. */
-static PetscErrorCode ExchangeEnd(const PCInverse *M, const PCInverseGhosts *ghosts, const PetscScalar *d, PetscInt columns,
-                                  const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy)
+static PetscErrorCode ExchangeEnd(const PCInverse *M, const PCInverseGhosts *ghosts, const PetscScalar *d, LocalInt columns,
+                                  const PetscScalar *X, LocalInt ldx, PetscScalar *Y, LocalInt ldy)
 {
   const auto add = PetscMemTypeDevice(M->where) ? CSRMultiplyAdd_CUDA : CSRMultiplyAdd_Host;
 
   PetscFunctionBegin;
   if (!ghosts->exchange) PetscFunctionReturn(PETSC_SUCCESS);
-  for (PetscInt c = 0; c < columns; c++)
+  for (LocalInt c = 0; c < columns; c++)
     PetscCall(
       PetscSFBcastEnd(ghosts->exchange, MPIU_SCALAR, X + (size_t)c * ldx, ghosts->values + (size_t)c * ghosts->count, MPI_REPLACE));
   if (PetscMemTypeDevice(M->where)) PetscCall(HaloFence_CUDA());
@@ -84,7 +84,7 @@ static PetscErrorCode ExchangeEnd(const PCInverse *M, const PCInverseGhosts *gho
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PCInverseApply(PCInverse *M, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy,
+PetscErrorCode PCInverseApply(PCInverse *M, LocalInt columns, const PetscScalar *X, LocalInt ldx, PetscScalar *Y, LocalInt ldy,
                               PetscLogDouble *flops)
 {
   const auto multiply = PetscMemTypeDevice(M->where) ? CSRMultiply_CUDA : CSRMultiply_Host;
@@ -115,7 +115,7 @@ PetscErrorCode PCInverseReset(PCInverse *M)
 }
 
 /* The number of entries of W1 with its unit diagonal, which is not stored. */
-static PetscInt FactorEntries(const PCInverse *M)
+static LocalInt FactorEntries(const PCInverse *M)
 {
   return M->W1.nnz + M->ghosts1.W.nnz + M->rows;
 }

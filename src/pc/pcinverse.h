@@ -14,11 +14,11 @@
 */
 struct PCInverseGhosts {
   CSR          W;        /* [rows x count], without arrays if this rank has no such entries */
-  PetscInt     count;    /* columns */
+  LocalInt     count;    /* columns */
   PetscSF      exchange; /* from the rows of all ranks to the columns, or null if no rank has such entries */
   PetscInt    *columns;  /* [count] numbers in the matrix, ascending, on the host */
-  PetscInt     touched;  /* rows that have entries */
-  PetscInt    *rows;     /* [touched] these rows, in the memory of the factors */
+  LocalInt     touched;  /* rows that have entries */
+  LocalInt    *rows;     /* [touched] these rows, in the memory of the factors */
   PetscScalar *values;   /* [work_columns * count] work space, in the memory of the factors */
 };
 
@@ -26,11 +26,11 @@ struct PCInverse {
   CSR          W1, W2; /* the factors without their unit diagonals, which are not stored */
   PetscScalar *d;      /* [rows] the diagonal matrix D */
   PetscMemType where;  /* memory of all arrays */
-  PetscInt     rows;
-  PetscInt     operator_nnz; /* entries of the matrix that was inverted */
+  LocalInt     rows;
+  LocalInt     operator_nnz; /* entries of the matrix that was inverted */
   size_t       carry_bytes;  /* memory of a third factor that comes before W1, which PC_Local has, or 0 */
   PetscScalar *work;         /* [work_columns * rows] the products W1 X */
-  PetscInt     work_columns; /* 1 from the set-up on, and more after an apply to several columns */
+  LocalInt     work_columns; /* 1 from the set-up on, and more after an apply to several columns */
 
   /*
      With them t = D (x + W1 x + ghosts1.W g) and y = t + W2 t + ghosts2.W h, where g are entries of x on lower-numbered ranks and h
@@ -43,23 +43,23 @@ struct PCInverse {
    The most columns that PCInverseApply() takes at a time. With more columns a product reads a factor less often, but needs more
    registers and more work space.
 */
-constexpr PetscInt kInverseColumns = 4;
+constexpr LocalInt kInverseColumns = 4;
 
 /* Makes the work space for products with so many columns. */
-PetscErrorCode PCInverseNeedWork(PCInverse *, PetscInt columns);
+PetscErrorCode PCInverseNeedWork(PCInverse *, LocalInt columns);
 
 /*
    Makes what ghosts need beside W and `columns`: first what a rank does alone, with the rows of W that have entries, on the host,
    and then the exchange, with the layout of the matrix's rows.
 */
-PetscErrorCode PCInverseListRows(PCInverse *, PCInverseGhosts *, PetscInt touched, const PetscInt rows[]);
+PetscErrorCode PCInverseListRows(PCInverse *, PCInverseGhosts *, LocalInt touched, const LocalInt rows[]);
 PetscErrorCode PCInverseConnect(PCInverseGhosts *, MPI_Comm, PetscLayout);
 
 /* Bytes of the entries, of the list of their rows, and of the numbers of their columns. */
 size_t PCInverseGhostBytes(const PCInverseGhosts *);
 
 /* Y = W2 D W1 X for at most kInverseColumns columns, in the memory of the factors. `flops` is set to the number of operations. */
-PetscErrorCode PCInverseApply(PCInverse *, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy,
+PetscErrorCode PCInverseApply(PCInverse *, LocalInt columns, const PetscScalar *X, LocalInt ldx, PetscScalar *Y, LocalInt ldy,
                               PetscLogDouble *flops);
 PetscErrorCode PCInverseView(const PCInverse *, MPI_Comm, PetscViewer);
 PetscErrorCode PCInverseReset(PCInverse *);

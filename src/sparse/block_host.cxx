@@ -6,14 +6,14 @@
 
 #include "block.h"
 
-bool InvertBlock_Host(PetscInt bs, PetscReal smallest, PetscReal raised, PetscScalar *a)
+bool InvertBlock_Host(LocalInt bs, PetscReal smallest, PetscReal raised, PetscScalar *a)
 {
-  std::vector<PetscInt> from(bs);
-  const auto            at = [&](PetscInt r, PetscInt c) -> PetscScalar            &{ return a[c * bs + r]; };
+  std::vector<LocalInt> from(bs);
+  const auto            at = [&](LocalInt r, LocalInt c) -> PetscScalar            &{ return a[c * bs + r]; };
 
-  for (PetscInt p = 0; p < bs; p++) {
-    PetscInt best = p;
-    for (PetscInt r = p + 1; r < bs; r++)
+  for (LocalInt p = 0; p < bs; p++) {
+    LocalInt best = p;
+    for (LocalInt r = p + 1; r < bs; r++)
       if (std::fabs(at(r, p)) > std::fabs(at(best, p))) best = r;
     PetscScalar     pivot = at(best, p);
     const PetscReal size  = std::fabs(pivot);
@@ -22,16 +22,16 @@ bool InvertBlock_Host(PetscInt bs, PetscReal smallest, PetscReal raised, PetscSc
       pivot = std::copysign(raised, pivot);
     }
     from[p] = best;
-    for (PetscInt c = 0; c < bs; c++) std::swap(at(p, c), at(best, c));
-    for (PetscInt c = 0; c < bs; c++) {
+    for (LocalInt c = 0; c < bs; c++) std::swap(at(p, c), at(best, c));
+    for (LocalInt c = 0; c < bs; c++) {
       if (c == p) continue;
       at(p, c) /= pivot;
-      for (PetscInt r = 0; r < bs; r++)
+      for (LocalInt r = 0; r < bs; r++)
         if (r != p) at(r, c) -= at(r, p) * at(p, c);
     }
-    for (PetscInt r = 0; r < bs; r++) at(r, p) = r == p ? 1 / pivot : -at(r, p) / pivot;
+    for (LocalInt r = 0; r < bs; r++) at(r, p) = r == p ? 1 / pivot : -at(r, p) / pivot;
   }
-  for (PetscInt p = bs - 1; p >= 0; p--) /* exchanged rows of a are exchanged columns of the inverse */
-    for (PetscInt r = 0; r < bs; r++) std::swap(at(r, p), at(r, from[p]));
+  for (LocalInt p = bs - 1; p >= 0; p--) /* exchanged rows of a are exchanged columns of the inverse */
+    for (LocalInt r = 0; r < bs; r++) std::swap(at(r, p), at(r, from[p]));
   return true;
 }

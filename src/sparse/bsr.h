@@ -11,39 +11,39 @@
    The most rows that a block may have in the block preconditioners and their kernels: each row of a block has a lane of a warp, and
    a warp has 32 lanes.
 */
-constexpr PetscInt kLargestBlock = 32;
+constexpr LocalInt kLargestBlock = 32;
 
 /* A square block matrix, whose arrays are borrowed. The block columns of a block row are distinct and ascending. */
 struct BSRView {
-  PetscInt           bs;    /* rows of a block, at least 1 */
-  PetscInt           n;     /* block rows and block columns */
-  PetscInt           nnz;   /* stored blocks */
-  const PetscInt    *i;     /* [n + 1] block row starts */
-  const PetscInt    *j;     /* [nnz] block columns */
+  LocalInt           bs;    /* rows of a block, at least 1 */
+  LocalInt           n;     /* block rows and block columns */
+  LocalInt           nnz;   /* stored blocks */
+  const LocalInt    *i;     /* [n + 1] block row starts */
+  const LocalInt    *j;     /* [nnz] block columns */
   const PetscScalar *a;     /* [nnz * bs * bs] values */
   PetscMemType       where; /* PETSC_MEMTYPE_HOST or PETSC_MEMTYPE_CUDA */
 };
 
 /* A block matrix, which owns its arrays. i, j and a are one allocation, which begins at i. */
 struct BSR {
-  PetscInt        bs;            /* rows of a block, at least 1 */
-  PetscInt        rows, columns; /* block rows and block columns */
-  PetscInt        nnz;           /* stored blocks */
-  PetscInt       *i;             /* [rows + 1] block row starts */
-  PetscInt       *j;             /* [nnz] block columns */
+  LocalInt        bs;            /* rows of a block, at least 1 */
+  LocalInt        rows, columns; /* block rows and block columns */
+  LocalInt        nnz;           /* stored blocks */
+  LocalInt       *i;             /* [rows + 1] block row starts */
+  LocalInt       *j;             /* [nnz] block columns */
   void           *a;             /* [nnz * bs * bs] values, float or double */
   FinePCPrecision precision;     /* of the values */
   PetscMemType    where;         /* PETSC_MEMTYPE_HOST or PETSC_MEMTYPE_CUDA */
 };
 
-PetscErrorCode BSRCreate(PetscInt bs, PetscInt rows, PetscInt columns, PetscInt nnz, FinePCPrecision, PetscMemType, BSR *);
+PetscErrorCode BSRCreate(LocalInt bs, LocalInt rows, LocalInt columns, LocalInt nnz, FinePCPrecision, PetscMemType, BSR *);
 PetscErrorCode BSRDestroy(BSR *);
 PetscErrorCode BSRCopy(const BSR *, PetscMemType, BSR *copy); /* makes the copy, in memory of the given kind */
 size_t         BSRBytes(const BSR *);                         /* bytes of the blocks and row starts; 0 if there are no arrays */
 BSRView        BSRViewOf(const BSR *);                        /* a view of a square matrix in double precision */
 
 /* The CUDA twin reads the matrix once for so many columns. */
-constexpr PetscInt kBSRColumns = 4;
+constexpr LocalInt kBSRColumns = 4;
 
 /*
    Y = Z + W X, or Y = W X if Z is null, for `columns` vectors, which lie ldx, ldz and ldy values apart. Z may be X or Y; X and Y do
@@ -52,7 +52,7 @@ constexpr PetscInt kBSRColumns = 4;
    With after_product the caller promises two things: the last work in the stream is a product of this kind, with a matrix that has
    rows, and W existed when that product began. The kernel then reads W before that product has ended.
 */
-PetscErrorCode BSRMultiply_Host(const BSR *W, PetscInt columns, const PetscScalar *X, PetscInt ldx, const PetscScalar *Z,
-                                PetscInt ldz, PetscScalar *Y, PetscInt ldy);
-PetscErrorCode BSRMultiply_CUDA(const BSR *W, PetscInt columns, const PetscScalar *X, PetscInt ldx, const PetscScalar *Z,
-                                PetscInt ldz, PetscScalar *Y, PetscInt ldy, PetscBool after_product);
+PetscErrorCode BSRMultiply_Host(const BSR *W, LocalInt columns, const PetscScalar *X, LocalInt ldx, const PetscScalar *Z,
+                                LocalInt ldz, PetscScalar *Y, LocalInt ldy);
+PetscErrorCode BSRMultiply_CUDA(const BSR *W, LocalInt columns, const PetscScalar *X, LocalInt ldx, const PetscScalar *Z,
+                                LocalInt ldz, PetscScalar *Y, LocalInt ldy, PetscBool after_product);

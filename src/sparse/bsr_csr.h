@@ -7,8 +7,8 @@
 #include "bsr.h"
 
 /* B, in double precision, is made of the entries of A. With keep, B has the pattern already and gets new values only. */
-PetscErrorCode BSRFromCSR_Host(const CSRView *A, PetscInt bs, PetscBool keep, BSR *B);
-PetscErrorCode BSRFromCSR_CUDA(const CSRView *A, PetscInt bs, PetscBool keep, BSR *B);
+PetscErrorCode BSRFromCSR_Host(const CSRView *A, LocalInt bs, PetscBool keep, BSR *B);
+PetscErrorCode BSRFromCSR_CUDA(const CSRView *A, LocalInt bs, PetscBool keep, BSR *B);
 
 /*
    A, in double precision, is made of all entries of the blocks, zeros included. With keep, A has the pattern already and gets new

@@ -6,10 +6,10 @@ static size_t BlockBytes(const BSR *W)
   return (size_t)W->bs * W->bs * FinePCPrecisionBytes(W->precision);
 }
 
-PetscErrorCode BSRCreate(PetscInt bs, PetscInt rows, PetscInt columns, PetscInt nnz, FinePCPrecision precision, PetscMemType where,
+PetscErrorCode BSRCreate(LocalInt bs, LocalInt rows, LocalInt columns, LocalInt nnz, FinePCPrecision precision, PetscMemType where,
                          BSR *W)
 {
-  const size_t alignment = 256, i_bytes = ((size_t)rows + 1) * sizeof(PetscInt), j_bytes = nnz * sizeof(PetscInt);
+  const size_t alignment = 256, i_bytes = ((size_t)rows + 1) * sizeof(LocalInt), j_bytes = nnz * sizeof(LocalInt);
   const size_t j_at = (i_bytes + alignment - 1) / alignment * alignment,
                a_at = j_at + (j_bytes + alignment - 1) / alignment * alignment;
 
@@ -21,7 +21,7 @@ PetscErrorCode BSRCreate(PetscInt bs, PetscInt rows, PetscInt columns, PetscInt 
   W->precision = precision;
   W->where     = where;
   PetscCall(ArrayCreate(a_at + nnz * BlockBytes(W), where, (void **)&W->i));
-  W->j = (PetscInt *)((char *)W->i + j_at);
+  W->j = (LocalInt *)((char *)W->i + j_at);
   W->a = (char *)W->i + a_at;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -36,15 +36,15 @@ PetscErrorCode BSRDestroy(BSR *W)
 
 size_t BSRBytes(const BSR *W)
 {
-  return !W->i ? 0 : ((size_t)W->rows + 1) * sizeof(PetscInt) + W->nnz * (sizeof(PetscInt) + BlockBytes(W));
+  return !W->i ? 0 : ((size_t)W->rows + 1) * sizeof(LocalInt) + W->nnz * (sizeof(LocalInt) + BlockBytes(W));
 }
 
 PetscErrorCode BSRCopy(const BSR *W, PetscMemType where, BSR *copy)
 {
   PetscFunctionBegin;
   PetscCall(BSRCreate(W->bs, W->rows, W->columns, W->nnz, W->precision, where, copy));
-  PetscCall(ArrayCopy(copy->i, W->i, ((size_t)W->rows + 1) * sizeof(PetscInt), where, W->where));
-  PetscCall(ArrayCopy(copy->j, W->j, W->nnz * sizeof(PetscInt), where, W->where));
+  PetscCall(ArrayCopy(copy->i, W->i, ((size_t)W->rows + 1) * sizeof(LocalInt), where, W->where));
+  PetscCall(ArrayCopy(copy->j, W->j, W->nnz * sizeof(LocalInt), where, W->where));
   PetscCall(ArrayCopy(copy->a, W->a, W->nnz * BlockBytes(W), where, W->where));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -54,27 +54,27 @@ PetscErrorCode BSRCopy(const BSR *W, PetscMemType where, BSR *copy)
    block; a block is read once for all vectors.
 */
 template <typename S>
-static void Multiply(const BSR &W, PetscInt columns, const PetscScalar *X, PetscInt ldx, const PetscScalar *Z, PetscInt ldz,
-                     PetscScalar *Y, PetscInt ldy)
+static void Multiply(const BSR &W, LocalInt columns, const PetscScalar *X, LocalInt ldx, const PetscScalar *Z, LocalInt ldz,
+                     PetscScalar *Y, LocalInt ldy)
 {
-  const PetscInt bs = W.bs;
+  const LocalInt bs = W.bs;
 
-  for (PetscInt row = 0; row < W.rows; row++) {
-    for (PetscInt c = 0; c < columns; c++)
-      for (PetscInt p = 0; p < bs; p++) Y[(size_t)c * ldy + row * bs + p] = Z ? Z[(size_t)c * ldz + row * bs + p] : 0;
-    for (PetscInt k = W.i[row]; k < W.i[row + 1]; k++)
-      for (PetscInt c = 0; c < columns; c++) {
+  for (LocalInt row = 0; row < W.rows; row++) {
+    for (LocalInt c = 0; c < columns; c++)
+      for (LocalInt p = 0; p < bs; p++) Y[(size_t)c * ldy + row * bs + p] = Z ? Z[(size_t)c * ldz + row * bs + p] : 0;
+    for (LocalInt k = W.i[row]; k < W.i[row + 1]; k++)
+      for (LocalInt c = 0; c < columns; c++) {
         const S           *a     = (const S *)W.a + (size_t)k * bs * bs;
         const PetscScalar *x_row = X + (size_t)c * ldx + W.j[k] * bs;
         PetscScalar       *y_row = Y + (size_t)c * ldy + row * bs;
-        for (PetscInt q = 0; q < bs; q++, a += bs)
-          for (PetscInt p = 0; p < bs; p++) y_row[p] += (PetscScalar)a[p] * x_row[q];
+        for (LocalInt q = 0; q < bs; q++, a += bs)
+          for (LocalInt p = 0; p < bs; p++) y_row[p] += (PetscScalar)a[p] * x_row[q];
       }
   }
 }
 
-PetscErrorCode BSRMultiply_Host(const BSR *W, PetscInt columns, const PetscScalar *X, PetscInt ldx, const PetscScalar *Z,
-                                PetscInt ldz, PetscScalar *Y, PetscInt ldy)
+PetscErrorCode BSRMultiply_Host(const BSR *W, LocalInt columns, const PetscScalar *X, LocalInt ldx, const PetscScalar *Z,
+                                LocalInt ldz, PetscScalar *Y, LocalInt ldy)
 {
   PetscFunctionBegin;
   if (W->precision == FINEPC_SINGLE) Multiply<float>(*W, columns, X, ldx, Z, ldz, Y, ldy);

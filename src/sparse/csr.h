@@ -12,26 +12,26 @@
    MatGetGhostCSR() has lent the rows.
 */
 struct CSRView {
-  PetscInt           n;     /* rows */
-  PetscInt           nnz;   /* stored entries */
-  const PetscInt    *i;     /* [n + 1] row starts */
-  const PetscInt    *j;     /* [nnz] columns */
+  LocalInt           n;     /* rows */
+  LocalInt           nnz;   /* stored entries */
+  const LocalInt    *i;     /* [n + 1] row starts */
+  const LocalInt    *j;     /* [nnz] columns */
   const PetscScalar *a;     /* [nnz] values */
   PetscMemType       where; /* PETSC_MEMTYPE_HOST or PETSC_MEMTYPE_CUDA */
 };
 
 /* A factor, which owns its arrays. i, j and a are one allocation, which begins at i. */
 struct CSR {
-  PetscInt        rows, columns;
-  PetscInt        nnz;       /* stored entries */
-  PetscInt       *i;         /* [rows + 1] row starts */
-  PetscInt       *j;         /* [nnz] columns */
+  LocalInt        rows, columns;
+  LocalInt        nnz;       /* stored entries */
+  LocalInt       *i;         /* [rows + 1] row starts */
+  LocalInt       *j;         /* [nnz] columns */
   void           *a;         /* [nnz] values, float or double */
   FinePCPrecision precision; /* of the values */
   PetscMemType    where;     /* PETSC_MEMTYPE_HOST or PETSC_MEMTYPE_CUDA */
 };
 
-PetscErrorCode CSRCreate(PetscInt rows, PetscInt columns, PetscInt nnz, FinePCPrecision, PetscMemType, CSR *);
+PetscErrorCode CSRCreate(LocalInt rows, LocalInt columns, LocalInt nnz, FinePCPrecision, PetscMemType, CSR *);
 PetscErrorCode CSRDestroy(CSR *);
 size_t         CSRBytes(const CSR *); /* bytes of the stored entries and the row starts */
 PetscErrorCode CSRCopyToHost(const CSR *, CSR *copy);
@@ -44,13 +44,13 @@ PetscErrorCode CSRTranspose_CUDA(const CSR *G, PetscBool keep, CSR *Gt);
    Y = D (X + W X) with unit, and Y = D (W X) without, where D = diag(d) is left out if d is null. The sums are in double. X and Y
    hold `columns` vectors each, which are ldx and ldy values apart, and X and Y do not overlap.
 */
-PetscErrorCode CSRMultiply_Host(const CSR *W, PetscBool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X,
-                                PetscInt ldx, PetscScalar *Y, PetscInt ldy);
-PetscErrorCode CSRMultiply_CUDA(const CSR *W, PetscBool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X,
-                                PetscInt ldx, PetscScalar *Y, PetscInt ldy);
+PetscErrorCode CSRMultiply_Host(const CSR *W, PetscBool unit, const PetscScalar *d, LocalInt columns, const PetscScalar *X,
+                                LocalInt ldx, PetscScalar *Y, LocalInt ldy);
+PetscErrorCode CSRMultiply_CUDA(const CSR *W, PetscBool unit, const PetscScalar *d, LocalInt columns, const PetscScalar *X,
+                                LocalInt ldx, PetscScalar *Y, LocalInt ldy);
 
 /* Y += D W X, where `rows` [count] are the rows of W that have entries, in the memory of W; the rest is as above. */
-PetscErrorCode CSRMultiplyAdd_Host(const CSR *W, PetscInt count, const PetscInt *rows, const PetscScalar *d, PetscInt columns,
-                                   const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy);
-PetscErrorCode CSRMultiplyAdd_CUDA(const CSR *W, PetscInt count, const PetscInt *rows, const PetscScalar *d, PetscInt columns,
-                                   const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy);
+PetscErrorCode CSRMultiplyAdd_Host(const CSR *W, LocalInt count, const LocalInt *rows, const PetscScalar *d, LocalInt columns,
+                                   const PetscScalar *X, LocalInt ldx, PetscScalar *Y, LocalInt ldy);
+PetscErrorCode CSRMultiplyAdd_CUDA(const CSR *W, LocalInt count, const LocalInt *rows, const PetscScalar *d, LocalInt columns,
+                                   const PetscScalar *X, LocalInt ldx, PetscScalar *Y, LocalInt ldy);

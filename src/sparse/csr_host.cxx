@@ -1,9 +1,9 @@
 /* This file is the host twin of cuda/sparse/csr.cu. It also has the functions that serve both kinds of memory. */
 #include "csr.h"
 
-PetscErrorCode CSRCreate(PetscInt rows, PetscInt columns, PetscInt nnz, FinePCPrecision precision, PetscMemType where, CSR *W)
+PetscErrorCode CSRCreate(LocalInt rows, LocalInt columns, LocalInt nnz, FinePCPrecision precision, PetscMemType where, CSR *W)
 {
-  const size_t alignment = 256, i_bytes = (rows + 1) * sizeof(PetscInt), j_bytes = nnz * sizeof(PetscInt);
+  const size_t alignment = 256, i_bytes = (rows + 1) * sizeof(LocalInt), j_bytes = nnz * sizeof(LocalInt);
   const size_t j_at = (i_bytes + alignment - 1) / alignment * alignment,
                a_at = j_at + (j_bytes + alignment - 1) / alignment * alignment;
 
@@ -14,7 +14,7 @@ PetscErrorCode CSRCreate(PetscInt rows, PetscInt columns, PetscInt nnz, FinePCPr
   W->precision = precision;
   W->where     = where;
   PetscCall(ArrayCreate(a_at + nnz * FinePCPrecisionBytes(precision), where, (void **)&W->i));
-  W->j = (PetscInt *)((char *)W->i + j_at);
+  W->j = (LocalInt *)((char *)W->i + j_at);
   W->a = (char *)W->i + a_at;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -29,15 +29,15 @@ PetscErrorCode CSRDestroy(CSR *W)
 
 size_t CSRBytes(const CSR *W)
 {
-  return (W->rows + 1) * sizeof(PetscInt) + W->nnz * (sizeof(PetscInt) + FinePCPrecisionBytes(W->precision));
+  return (W->rows + 1) * sizeof(LocalInt) + W->nnz * (sizeof(LocalInt) + FinePCPrecisionBytes(W->precision));
 }
 
 PetscErrorCode CSRCopyToHost(const CSR *W, CSR *copy)
 {
   PetscFunctionBegin;
   PetscCall(CSRCreate(W->rows, W->columns, W->nnz, W->precision, PETSC_MEMTYPE_HOST, copy));
-  PetscCall(ArrayCopy(copy->i, W->i, (W->rows + 1) * sizeof(PetscInt), PETSC_MEMTYPE_HOST, W->where));
-  PetscCall(ArrayCopy(copy->j, W->j, W->nnz * sizeof(PetscInt), PETSC_MEMTYPE_HOST, W->where));
+  PetscCall(ArrayCopy(copy->i, W->i, (W->rows + 1) * sizeof(LocalInt), PETSC_MEMTYPE_HOST, W->where));
+  PetscCall(ArrayCopy(copy->j, W->j, W->nnz * sizeof(LocalInt), PETSC_MEMTYPE_HOST, W->where));
   PetscCall(ArrayCopy(copy->a, W->a, W->nnz * FinePCPrecisionBytes(W->precision), PETSC_MEMTYPE_HOST, W->where));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -52,14 +52,14 @@ static void Transpose(const CSR &G, CSR &Gt)
   const S *G_a  = (const S *)G.a;
   S       *Gt_a = (S *)Gt.a;
 
-  for (PetscInt row = 0; row < G.rows; row++) {
-    for (PetscInt k = G.i[row]; k < G.i[row + 1]; k++) {
-      const PetscInt to = Gt.i[G.j[k]]++;
+  for (LocalInt row = 0; row < G.rows; row++) {
+    for (LocalInt k = G.i[row]; k < G.i[row + 1]; k++) {
+      const LocalInt to = Gt.i[G.j[k]]++;
       Gt.j[to]          = row;
       Gt_a[to]          = G_a[k];
     }
   }
-  for (PetscInt row = Gt.rows; row > 0; row--) Gt.i[row] = Gt.i[row - 1];
+  for (LocalInt row = Gt.rows; row > 0; row--) Gt.i[row] = Gt.i[row - 1];
   Gt.i[0] = 0;
 }
 
@@ -69,8 +69,8 @@ PetscErrorCode CSRTranspose_Host(const CSR *G, PetscBool keep, CSR *Gt)
   if (!keep) {
     PetscCall(CSRCreate(G->columns, G->rows, G->nnz, G->precision, PETSC_MEMTYPE_HOST, Gt));
     PetscCall(PetscArrayzero(Gt->i, Gt->rows + 1));
-    for (PetscInt k = 0; k < G->nnz; k++) Gt->i[G->j[k] + 1]++;
-    for (PetscInt row = 0; row < Gt->rows; row++) Gt->i[row + 1] += Gt->i[row];
+    for (LocalInt k = 0; k < G->nnz; k++) Gt->i[G->j[k] + 1]++;
+    for (LocalInt row = 0; row < Gt->rows; row++) Gt->i[row + 1] += Gt->i[row];
   }
   if (G->precision == FINEPC_SINGLE) Transpose<float>(*G, *Gt);
   else Transpose<double>(*G, *Gt);
@@ -81,19 +81,19 @@ template <typename S>
 static void Multiply(const CSR &W, bool unit, const PetscScalar *d, const PetscScalar *x, PetscScalar *y)
 {
   const S *a = (const S *)W.a;
-  for (PetscInt row = 0; row < W.rows; row++) {
+  for (LocalInt row = 0; row < W.rows; row++) {
     PetscScalar sum = 0;
-    for (PetscInt k = W.i[row]; k < W.i[row + 1]; k++) sum += (PetscScalar)a[k] * x[W.j[k]];
+    for (LocalInt k = W.i[row]; k < W.i[row + 1]; k++) sum += (PetscScalar)a[k] * x[W.j[k]];
     if (unit) sum += x[row];
     y[row] = d ? d[row] * sum : sum;
   }
 }
 
-PetscErrorCode CSRMultiply_Host(const CSR *W, PetscBool unit, const PetscScalar *d, PetscInt columns, const PetscScalar *X,
-                                PetscInt ldx, PetscScalar *Y, PetscInt ldy)
+PetscErrorCode CSRMultiply_Host(const CSR *W, PetscBool unit, const PetscScalar *d, LocalInt columns, const PetscScalar *X,
+                                LocalInt ldx, PetscScalar *Y, LocalInt ldy)
 {
   PetscFunctionBegin;
-  for (PetscInt c = 0; c < columns; c++) {
+  for (LocalInt c = 0; c < columns; c++) {
     if (W->precision == FINEPC_SINGLE) Multiply<float>(*W, unit, d, X + (size_t)c * ldx, Y + (size_t)c * ldy);
     else Multiply<double>(*W, unit, d, X + (size_t)c * ldx, Y + (size_t)c * ldy);
   }
@@ -101,23 +101,23 @@ PetscErrorCode CSRMultiply_Host(const CSR *W, PetscBool unit, const PetscScalar 
 }
 
 template <typename S>
-static void MultiplyAdd(const CSR &W, PetscInt count, const PetscInt *rows, const PetscScalar *d, const PetscScalar *x,
+static void MultiplyAdd(const CSR &W, LocalInt count, const LocalInt *rows, const PetscScalar *d, const PetscScalar *x,
                         PetscScalar *y)
 {
   const S *a = (const S *)W.a;
-  for (PetscInt r = 0; r < count; r++) {
-    const PetscInt row = rows[r];
+  for (LocalInt r = 0; r < count; r++) {
+    const LocalInt row = rows[r];
     PetscScalar    sum = 0;
-    for (PetscInt k = W.i[row]; k < W.i[row + 1]; k++) sum += (PetscScalar)a[k] * x[W.j[k]];
+    for (LocalInt k = W.i[row]; k < W.i[row + 1]; k++) sum += (PetscScalar)a[k] * x[W.j[k]];
     y[row] += d ? d[row] * sum : sum;
   }
 }
 
-PetscErrorCode CSRMultiplyAdd_Host(const CSR *W, PetscInt count, const PetscInt *rows, const PetscScalar *d, PetscInt columns,
-                                   const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy)
+PetscErrorCode CSRMultiplyAdd_Host(const CSR *W, LocalInt count, const LocalInt *rows, const PetscScalar *d, LocalInt columns,
+                                   const PetscScalar *X, LocalInt ldx, PetscScalar *Y, LocalInt ldy)
 {
   PetscFunctionBegin;
-  for (PetscInt c = 0; c < columns; c++) {
+  for (LocalInt c = 0; c < columns; c++) {
     if (W->precision == FINEPC_SINGLE) MultiplyAdd<float>(*W, count, rows, d, X + (size_t)c * ldx, Y + (size_t)c * ldy);
     else MultiplyAdd<double>(*W, count, rows, d, X + (size_t)c * ldx, Y + (size_t)c * ldy);
   }

@@ -26,8 +26,8 @@ struct CSRSymmetry {
    of the couplings that are one-sided. The rows before `first` belong to other ranks: entries among them are counted in `foreign`
    alone. The work space of the CUDA twin is one CSRSymmetry on the device.
 */
-PetscErrorCode CSRSymmetry_Host(const CSRView *A, PetscInt first, PetscScalar *values, CSRSymmetry *work, CSRSymmetry *);
-PetscErrorCode CSRSymmetry_CUDA(const CSRView *A, PetscInt first, PetscScalar *values, CSRSymmetry *work, CSRSymmetry *);
+PetscErrorCode CSRSymmetry_Host(const CSRView *A, LocalInt first, PetscScalar *values, CSRSymmetry *work, CSRSymmetry *);
+PetscErrorCode CSRSymmetry_CUDA(const CSRView *A, LocalInt first, PetscScalar *values, CSRSymmetry *work, CSRSymmetry *);
 
 /*
    W = -E D^{-1}, in double precision, where E are the one-sided couplings of A to isolated rows: rows that have their diagonal

@@ -8,18 +8,18 @@
 
 #include "symmetry.h"
 
-PetscErrorCode CSRSymmetry_Host(const CSRView *A, PetscInt first, PetscScalar *values, CSRSymmetry *, CSRSymmetry *symmetry)
+PetscErrorCode CSRSymmetry_Host(const CSRView *A, LocalInt first, PetscScalar *values, CSRSymmetry *, CSRSymmetry *symmetry)
 {
   const PetscScalar *const a = A->a;
-  std::vector<PetscInt>    next(A->i, A->i + A->n); /* the first entry of each row that was not met yet */
+  std::vector<LocalInt>    next(A->i, A->i + A->n); /* the first entry of each row that was not met yet */
   std::vector<PetscReal>   noise(A->n, 0);          /* what is rounding beside the diagonal entry of each row */
 
-  const auto alone = [&](PetscInt row, PetscInt k) {
+  const auto alone = [&](LocalInt row, LocalInt k) {
     if (!(PetscAbsScalar(a[k]) > noise[row]) || !std::isfinite(a[k])) return;
     (PetscMax(row, A->j[k]) < first ? symmetry->foreign : symmetry->one_sided)++;
     if (values) values[k] = 0;
   };
-  const auto pair = [&](PetscInt row, PetscInt k, PetscInt column, PetscInt k_other) {
+  const auto pair = [&](LocalInt row, LocalInt k, LocalInt column, LocalInt k_other) {
     const PetscReal larger = PetscMax(PetscAbsScalar(a[k]), PetscAbsScalar(a[k_other])), apart = PetscAbsScalar(a[k] - a[k_other]);
     if (a[k_other] == 0) alone(row, k);
     else if (a[k] == 0) alone(column, k_other);
@@ -32,15 +32,15 @@ PetscErrorCode CSRSymmetry_Host(const CSRView *A, PetscInt first, PetscScalar *v
   PetscFunctionBegin;
   *symmetry = CSRSymmetry{};
   if (values) PetscCall(PetscArraycpy(values, a, A->nnz));
-  for (PetscInt row = 0; row < A->n; row++)
-    for (PetscInt k = A->i[row]; k < A->i[row + 1]; k++)
+  for (LocalInt row = 0; row < A->n; row++)
+    for (LocalInt k = A->i[row]; k < A->i[row + 1]; k++)
       if (A->j[k] == row) noise[row] = kSymmetryNoise * PetscAbsScalar(a[k]);
-  for (PetscInt row = 0; row < A->n; row++) {
-    PetscInt k = next[row];
+  for (LocalInt row = 0; row < A->n; row++) {
+    LocalInt k = next[row];
     for (; k < A->i[row + 1] && A->j[k] < row; k++) alone(row, k);
     for (; k < A->i[row + 1]; k++) {
-      const PetscInt column = A->j[k], end = A->i[column + 1];
-      PetscInt      &other = next[column];
+      const LocalInt column = A->j[k], end = A->i[column + 1];
+      LocalInt      &other = next[column];
       if (column == row) continue;
       for (; other < end && A->j[other] < row; other++) alone(column, other);
       if (other < end && A->j[other] == row) pair(row, k, column, other++);
@@ -53,27 +53,27 @@ PetscErrorCode CSRSymmetry_Host(const CSRView *A, PetscInt first, PetscScalar *v
 PetscErrorCode CSRCarry_Host(const CSRView *A, const PetscScalar *values, CSR *W)
 {
   std::vector<PetscScalar> diagonal(A->n, 0); /* of isolated rows, and 0 of the others */
-  std::vector<PetscInt>    i(1, 0), j;
+  std::vector<LocalInt>    i(1, 0), j;
   std::vector<PetscScalar> a;
 
   PetscFunctionBegin;
-  for (PetscInt row = 0; row < A->n; row++) {
+  for (LocalInt row = 0; row < A->n; row++) {
     bool isolated = true;
-    for (PetscInt k = A->i[row]; k < A->i[row + 1]; k++) {
+    for (LocalInt k = A->i[row]; k < A->i[row + 1]; k++) {
       if (A->j[k] == row) diagonal[row] = A->a[k];
       else isolated = isolated && A->a[k] == 0;
     }
     if (!isolated) diagonal[row] = 0;
   }
-  for (PetscInt row = 0; row < A->n; row++) {
-    for (PetscInt k = A->i[row]; k < A->i[row + 1]; k++) {
+  for (LocalInt row = 0; row < A->n; row++) {
+    for (LocalInt k = A->i[row]; k < A->i[row + 1]; k++) {
       if (values[k] != 0 || A->a[k] == 0 || diagonal[A->j[k]] == 0) continue;
       j.push_back(A->j[k]);
       a.push_back(-A->a[k] / diagonal[A->j[k]]);
     }
-    i.push_back((PetscInt)j.size());
+    i.push_back((LocalInt)j.size());
   }
-  PetscCall(CSRCreate(A->n, A->n, (PetscInt)j.size(), FINEPC_DOUBLE, PETSC_MEMTYPE_HOST, W));
+  PetscCall(CSRCreate(A->n, A->n, (LocalInt)j.size(), FINEPC_DOUBLE, PETSC_MEMTYPE_HOST, W));
   PetscCall(PetscArraycpy(W->i, i.data(), i.size()));
   PetscCall(PetscArraycpy(W->j, j.data(), j.size()));
   PetscCall(PetscArraycpy((PetscScalar *)W->a, a.data(), a.size()));

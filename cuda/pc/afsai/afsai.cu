@@ -49,7 +49,7 @@ constexpr double kPoolMargin  = 1.05;  /* room for G in proportion to what the s
 constexpr size_t kLeastWork   = (size_t)64 << 20; /* bytes that work spaces in global memory may take, however small A is */
 
 /* What stands in the place of the length of a row of G while the row is not done. */
-enum RowState : PetscInt { kRowPending = -1, kRowTooLarge = -2, kRowBadPivot = -3 };
+enum RowState : LocalInt { kRowPending = -1, kRowTooLarge = -2, kRowBadPivot = -3 };
 
 /* Counters that the kernels write and the host reads. */
 struct Tally {
@@ -62,7 +62,7 @@ struct Tally {
 /* The strictly lower entries of G, of all rows and of the longest. */
 struct Totals {
   Count    entries;
-  PetscInt longest;
+  LocalInt longest;
 };
 
 /* How many of the sampled rows needed a work space of each size. */
@@ -76,17 +76,17 @@ struct ScaledMatrix;
 
 template <>
 struct ScaledMatrix<float> {
-  const PetscInt  *i, *j;
+  const LocalInt  *i, *j;
   const float     *a;
-  __device__ float Value(PetscInt k, PetscInt, PetscInt) const { return a[k]; }
+  __device__ float Value(LocalInt k, LocalInt, LocalInt) const { return a[k]; }
 };
 
 template <>
 struct ScaledMatrix<double> {
-  const PetscInt    *i, *j;
+  const LocalInt    *i, *j;
   const PetscScalar *a;
   const PetscReal   *s;
-  __device__ double Value(PetscInt k, PetscInt row, PetscInt column) const { return column == row ? 1 : a[k] * s[row] * s[column]; }
+  __device__ double Value(LocalInt k, LocalInt row, LocalInt column) const { return column == row ? 1 : a[k] * s[row] * s[column]; }
 };
 
 template <typename T>
@@ -108,15 +108,15 @@ struct Capacity {
 
 /* Finished rows are appended to a pool, in any order, and gathered into G at the end. */
 struct Pool {
-  PetscInt *j;
+  LocalInt *j;
   void     *a;
   Count     base, capacity; /* this pool holds the offsets base .. base + capacity - 1 */
 };
 constexpr Count kNoLimit = ~0ull; /* capacity where no pool is used */
 
 struct RowTask {
-  const PetscInt  *rows; /* [items] work list, or null for rows first .. */
-  PetscInt         first, items, chunk;
+  const LocalInt  *rows; /* [items] work list, or null for rows first .. */
+  LocalInt         first, items, chunk;
   Rules            rules;
   Capacity         capacity;
   size_t           work_stride; /* bytes of a group's work space */
@@ -124,9 +124,9 @@ struct RowTask {
   bool             single;      /* whether the values are written in single precision */
   Pool             pool;
   const PetscReal *s;
-  const PetscInt  *keep_i, *keep_j; /* the pattern to keep, and its values */
+  const LocalInt  *keep_i, *keep_j; /* the pattern to keep, and its values */
   void            *keep_a;
-  PetscInt        *length; /* [n - first] */
+  LocalInt        *length; /* [n - first] */
   Count           *offset; /* [n - first] */
   PetscReal       *d;      /* [n - first] */
   Tally           *tally;
@@ -193,7 +193,7 @@ public:
   bool active = false;
 
   /* Starts row i, with P empty or the pattern to keep. Collective over the warp; `mine` holds for the groups that start a row. */
-  __device__ void Begin(bool mine, PetscInt i)
+  __device__ void Begin(bool mine, LocalInt i)
   {
     if (mine) {
       row_           = i;
@@ -302,15 +302,15 @@ public:
   }
 
   /* The row of A that the next Insert() takes in, and the row whose index the next Append() appends; -1 if there is none. */
-  __device__ PetscInt NextInserted(bool mine) const { return mine && !finished_ ? next_inserted_ : -1; }
-  __device__ PetscInt NextToAppend(bool mine) const { return mine && !finished_ && k_ < queued_ ? candidate_[P_[k_]].column : -1; }
+  __device__ LocalInt NextInserted(bool mine) const { return mine && !finished_ ? next_inserted_ : -1; }
+  __device__ LocalInt NextToAppend(bool mine) const { return mine && !finished_ && k_ < queued_ ? candidate_[P_[k_]].column : -1; }
 
   /* The bounds of a row of A, and the lane's entry begin + lane, which is loaded ahead of the others. */
   struct Prefetched {
-    PetscInt begin, end, column;
+    LocalInt begin, end, column;
     T        value;
   };
-  __device__ Prefetched Load(PetscInt row) const
+  __device__ Prefetched Load(LocalInt row) const
   {
     Prefetched first = {0, 0, 0, 0};
     if (row < 0) return first;
@@ -326,16 +326,16 @@ public:
   /* Takes in the columns < i of a row of A, which becomes owner k. */
   __device__ void Insert(bool mine, const Prefetched &first)
   {
-    const PetscInt source  = NextInserted(mine);
+    const LocalInt source  = NextInserted(mine);
     const Index    owner   = (Index)k_;
     const bool     keep    = task_.rules.keep;
     const T        dropped = (T)task_.rules.prefilter;
     const unsigned below   = (1u << lane_) - 1u;
     const unsigned mask    = (unsigned)task_.capacity.slots - 1u;
     mine                   = source >= 0;
-    for (PetscInt base = first.begin; __any_sync(kFullWarp, mine && base < first.end); base += GroupSize) {
-      const PetscInt at     = base + lane_;
-      PetscInt       column = first.column;
+    for (LocalInt base = first.begin; __any_sync(kFullWarp, mine && base < first.end); base += GroupSize) {
+      const LocalInt at     = base + lane_;
+      LocalInt       column = first.column;
       T              value  = first.value;
       bool           taken  = mine && at < first.end;
       if (taken && base != first.begin) {
@@ -385,7 +385,7 @@ public:
     mine = mine && finished_;
     if (!__any_sync(kFullWarp, mine)) return;
     const PetscReal *s     = task_.s;
-    const PetscInt   local = mine ? row_ - task_.first : 0;
+    const LocalInt   local = mine ? row_ - task_.first : 0;
     if (task_.rules.postfilter > 0 && !task_.rules.keep) { /* (3.11) */
       double norm = 0;
       for (int p = lane_; mine && p < k_; p += GroupSize) {
@@ -479,14 +479,14 @@ private:
     return sum;
   }
 
-  __device__ static unsigned Hash(PetscInt column)
+  __device__ static unsigned Hash(LocalInt column)
   {
     const unsigned x = (unsigned)column * 2654435769u;
     return x ^ (x >> 15);
   }
 
   /* The candidate of a column; or kEmpty, and h is the slot where the candidate would go. */
-  __device__ int Find(PetscInt column, unsigned &h, unsigned mask) const
+  __device__ int Find(LocalInt column, unsigned &h, unsigned mask) const
   {
     int c;
     while ((c = slot_[h]) != kEmpty && candidate_[c].column != column) h = (h + 1) & mask;
@@ -574,7 +574,7 @@ private:
   __device__ void Take(bool mine)
   {
     const unsigned mask  = (unsigned)task_.capacity.slots - 1u;
-    const PetscInt begin = mine ? task_.keep_i[row_ - task_.first] : 0;
+    const LocalInt begin = mine ? task_.keep_i[row_ - task_.first] : 0;
     const int      count = mine ? (int)(task_.keep_i[row_ - task_.first + 1] - begin) : 0;
     if (mine && (count > task_.capacity.row || count > task_.capacity.candidates)) {
       Give(kRowTooLarge);
@@ -596,7 +596,7 @@ private:
   {
     active = false;
     if (lane_ != 0) return;
-    const PetscInt local = row_ - task_.first;
+    const LocalInt local = row_ - task_.first;
     if (state == kRowTooLarge) {
       task_.length[local] = state;
       atomicAdd(&task_.tally->too_large, (Count)1);
@@ -608,10 +608,10 @@ private:
     }
   }
 
-  __device__ void GiveDiagonal(PetscInt local)
+  __device__ void GiveDiagonal(LocalInt local)
   {
     if (task_.rules.keep)
-      for (PetscInt k = task_.keep_i[local]; k < task_.keep_i[local + 1]; k++) StoreValue(task_.keep_a, task_.single, k, 0);
+      for (LocalInt k = task_.keep_i[local]; k < task_.keep_i[local + 1]; k++) StoreValue(task_.keep_a, task_.single, k, 0);
     task_.length[local] = 0;
     task_.offset[local] = task_.pool.base;
     task_.d[local]      = 1 / task_.d[local];
@@ -631,7 +631,7 @@ private:
   int       *slot_;      /* [slots] hash table of candidates */
   Index     *P_;         /* [row] candidates, in the order of their choice */
 
-  PetscInt row_ = 0, next_inserted_ = -1;
+  LocalInt row_ = 0, next_inserted_ = -1;
   int      k_ = 0, queued_ = 0; /* |P| now, and once all that is chosen is appended */
   int      candidates_ = 0, entries_ = 0, steps_ = 0, powers_left_ = 0, not_inserted_ = -1;
   int      step_begin_ = -1; /* the |P| at which gradient_ is the gradient at P_[|P|] */
@@ -651,7 +651,7 @@ __global__ void __launch_bounds__(kRowBlock) AFSAIRows(RowTask task, ScaledMatri
                                                             : shared_work + threadIdx.x / GroupSize * task.work_stride);
 
   const int warp_lane = threadIdx.x % kWarpSize;
-  PetscInt  next = 0, end = 0; /* rows that this warp has taken */
+  LocalInt  next = 0, end = 0; /* rows that this warp has taken */
   bool      more = true;
   while (true) {
     row.Finish(row.active);
@@ -668,20 +668,20 @@ __global__ void __launch_bounds__(kRowBlock) AFSAIRows(RowTask task, ScaledMatri
                                                                                  : atomicAdd(&task.tally->next, (Count)task.chunk);
         taken = __shfl_sync(kFullWarp, taken, 0);
         more  = taken < (Count)task.items;
-        next  = more ? (PetscInt)taken : 0;
-        end   = more ? (PetscInt)min((Count)task.items, taken + task.chunk) : 0;
+        next  = more ? (LocalInt)taken : 0;
+        end   = more ? (LocalInt)min((Count)task.items, taken + task.chunk) : 0;
       }
-      const PetscInt item = next + __popc(idle_leaders & ((1u << (warp_lane / GroupSize * GroupSize)) - 1u));
+      const LocalInt item = next + __popc(idle_leaders & ((1u << (warp_lane / GroupSize * GroupSize)) - 1u));
       starts              = idle && item < end;
       row.Begin(starts, starts ? (task.rows ? task.rows[item] : task.first + item) : 0);
-      next = min(end, next + (PetscInt)__popc(idle_leaders));
+      next = min(end, next + (LocalInt)__popc(idle_leaders));
       if (!more && next >= end && !__any_sync(kFullWarp, row.active)) return;
     }
 
     const bool going = row.active && !starts;
     row.Choose(going);
     /* the row of A that will be inserted is known before its index is appended, so its first entries are loaded now */
-    const PetscInt source = starts ? row.NextInserted(row.active) : row.NextToAppend(row.active);
+    const LocalInt source = starts ? row.NextInserted(row.active) : row.NextToAppend(row.active);
     const auto     first  = row.Load(source);
     row.Append(row.active && !starts);
     __syncwarp();
@@ -693,55 +693,55 @@ __global__ void __launch_bounds__(kRowBlock) AFSAIRows(RowTask task, ScaledMatri
 template <int GroupSize>
 __global__ void AFSAIScale(CSRView A, const PetscReal *s, float *scaled)
 {
-  const PetscInt row = (PetscInt)(GridThread() / GroupSize);
+  const LocalInt row = (LocalInt)(GridThread() / GroupSize);
   if (row >= A.n) return;
   const PetscReal s_row = s[row];
-  for (PetscInt k = A.i[row] + threadIdx.x % GroupSize; k < A.i[row + 1]; k += GroupSize)
+  for (LocalInt k = A.i[row] + threadIdx.x % GroupSize; k < A.i[row + 1]; k += GroupSize)
     scaled[k] = A.j[k] == row ? 1 : (float)(A.a[k] * s_row * s[A.j[k]]);
 }
 
 /* The rows that lie in the pool go to their places in G. */
 template <typename S, int GroupSize>
-__global__ void AFSAIGather(PetscInt rows, const PetscInt *G_i, const Count *offset, Pool pool, PetscInt *G_j, S *G_a)
+__global__ void AFSAIGather(LocalInt rows, const LocalInt *G_i, const Count *offset, Pool pool, LocalInt *G_j, S *G_a)
 {
-  const PetscInt row = (PetscInt)(GridThread() / GroupSize);
+  const LocalInt row = (LocalInt)(GridThread() / GroupSize);
   if (row >= rows) return;
   const Count from = offset[row];
   if (from < pool.base || from >= pool.base + pool.capacity) return;
-  const PetscInt begin = G_i[row], length = G_i[row + 1] - begin;
-  for (PetscInt k = threadIdx.x % GroupSize; k < length; k += GroupSize) {
+  const LocalInt begin = G_i[row], length = G_i[row + 1] - begin;
+  for (LocalInt k = threadIdx.x % GroupSize; k < length; k += GroupSize) {
     G_j[begin + k] = pool.j[from - pool.base + k];
     G_a[begin + k] = ((const S *)pool.a)[from - pool.base + k];
   }
 }
 
-__global__ void FillRows(PetscInt items, const PetscInt *rows, PetscInt first, PetscInt value, PetscInt *length)
+__global__ void FillRows(LocalInt items, const LocalInt *rows, LocalInt first, LocalInt value, LocalInt *length)
 {
   const long long k = GridThread();
   if (k < items) length[rows ? rows[k] - first : k] = value;
 }
 
-__global__ void SampleRows(PetscInt items, PetscInt first, PetscInt rows, PetscInt *list)
+__global__ void SampleRows(LocalInt items, LocalInt first, LocalInt rows, LocalInt *list)
 {
   const long long k = GridThread();
-  if (k < items) list[k] = first + (PetscInt)((2 * k + 1) * rows / (2 * items));
+  if (k < items) list[k] = first + (LocalInt)((2 * k + 1) * rows / (2 * items));
 }
 
 struct RowIs {
-  const PetscInt *length;
-  PetscInt        first, state;
-  __device__ bool operator()(PetscInt row) const { return length[row - first] == state; }
+  const LocalInt *length;
+  LocalInt        first, state;
+  __device__ bool operator()(LocalInt row) const { return length[row - first] == state; }
 };
 
 struct RowLength {
-  const PetscInt  *i;
-  __device__ Count operator()(PetscInt row) const { return (Count)(i[row + 1] - i[row]); }
+  const LocalInt  *i;
+  __device__ Count operator()(LocalInt row) const { return (Count)(i[row + 1] - i[row]); }
 };
 
 /* One set-up on the device: its arrays, and the order in which kernels are launched. */
 class SetUp {
 public:
-  SetUp(const CSRView &A, PetscInt first, const AFSAIParams &params, bool keep, CSR &G, PetscReal *d, FSAIStats &stats) :
+  SetUp(const CSRView &A, LocalInt first, const AFSAIParams &params, bool keep, CSR &G, PetscReal *d, FSAIStats &stats) :
       A_(A), first_(first), rows_(A.n - first), params_(params), keep_(keep), G_(G), d_(d), stats_(stats), work_(&meter_)
   {
   }
@@ -755,13 +755,13 @@ public:
     if (params_.setup_precision == FINEPC_SINGLE) {
       PetscCall(ProcessAll<float>());
       if (host_.bad_pivot) {
-        stats_.double_rows = (PetscInt)host_.bad_pivot;
-        PetscInt items;
+        stats_.double_rows = (LocalInt)host_.bad_pivot;
+        LocalInt items;
         PetscCall(Select(kRowBadPivot, &items));
         PetscCall(Process<double>(list_, items, FirstCapacity()));
       }
     } else PetscCall(ProcessAll<double>());
-    stats_.diagonal_rows = (PetscInt)host_.diagonal;
+    stats_.diagonal_rows = (LocalInt)host_.diagonal;
     if (!keep_) PetscCall(Assemble());
     PetscCall(FSAIMeanLog_CUDA(rows_, d_, fsai_, &stats_.log_psi_after));
     stats_.log_psi_after = -stats_.log_psi_after; /* d = 1 / psi */
@@ -789,14 +789,14 @@ private:
   /* CUB's calls, as CubScratch takes them. */
   auto LongestRowOfA() const
   {
-    const auto lengths = thrust::make_transform_iterator(thrust::counting_iterator<PetscInt>(0), RowLength{A_.i});
+    const auto lengths = thrust::make_transform_iterator(thrust::counting_iterator<LocalInt>(0), RowLength{A_.i});
     return [=](void *memory, size_t &bytes) {
       return cub::DeviceReduce::Max(memory, bytes, lengths, &tally_->max_A_row, A_.n, stream_);
     };
   }
-  auto SelectRows(PetscInt state, PetscInt *count) const
+  auto SelectRows(LocalInt state, LocalInt *count) const
   {
-    const thrust::counting_iterator<PetscInt> all(first_);
+    const thrust::counting_iterator<LocalInt> all(first_);
     const RowIs                               is = {length_, first_, state};
     return [=](void *memory, size_t &bytes) { return cub::DeviceSelect::If(memory, bytes, all, list_, count, rows_, is, stream_); };
   }
@@ -813,7 +813,7 @@ private:
       return cub::DeviceReduce::Max(memory, bytes, length_, &totals_->longest, rows_, stream_);
     };
   }
-  auto ScanLengths(PetscInt *G_i) const
+  auto ScanLengths(LocalInt *G_i) const
   {
     return
       [=](void *memory, size_t &bytes) { return cub::DeviceScan::ExclusiveSum(memory, bytes, length_, G_i, rows_ + 1, stream_); };
@@ -867,7 +867,7 @@ private:
   template <typename T>
   PetscErrorCode ProcessAll()
   {
-    PetscInt items = PetscMin(kSampleRows, rows_ / kSampleShare);
+    LocalInt items = PetscMin(kSampleRows, rows_ / kSampleShare);
 
     PetscFunctionBegin;
     if (items < kSampleRows / 2) {
@@ -889,20 +889,20 @@ private:
 
   /* The rows of a list, or all rows if it is null, with larger and larger work spaces. */
   template <typename T>
-  PetscErrorCode Process(const PetscInt *rows, PetscInt items, Capacity cap)
+  PetscErrorCode Process(const LocalInt *rows, LocalInt items, Capacity cap)
   {
     PetscFunctionBegin;
     for (int level = 0;; level++) {
       PetscCall(ProcessLevel<T>(rows, items, level, cap));
       if (!host_.too_large) break;
-      if (!level) stats_.large_rows += (PetscInt)host_.too_large;
+      if (!level) stats_.large_rows += (LocalInt)host_.too_large;
       PetscCall(Select(kRowTooLarge, &items));
       rows = list_;
 
       const Capacity larger = Larger(cap);
       PetscCheck(
         larger.row > cap.row || larger.entries > cap.entries || larger.candidates > cap.candidates, PETSC_COMM_SELF, PETSC_ERR_SUP,
-        "%" PetscInt_FMT
+        "%" LocalInt_FMT
         " rows of G would have more than %d entries: lower -pc_afsai_initial_power, -pc_afsai_max_steps or -pc_afsai_step_size",
         items, cap.row);
       cap = larger;
@@ -911,7 +911,7 @@ private:
   }
 
   template <typename T>
-  PetscErrorCode ProcessLevel(const PetscInt *rows, PetscInt items, int level, const Capacity &cap)
+  PetscErrorCode ProcessLevel(const LocalInt *rows, LocalInt items, int level, const Capacity &cap)
   {
     PetscFunctionBegin;
     host_.too_large = 0;
@@ -929,7 +929,7 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  RowTask Task(const PetscInt *rows, PetscInt items, const Capacity &cap) const
+  RowTask Task(const LocalInt *rows, LocalInt items, const Capacity &cap) const
   {
     RowTask task             = {};
     task.rows                = rows;
@@ -1025,7 +1025,7 @@ private:
   template <typename T>
   PetscErrorCode Launch(RowTask &task, int level)
   {
-    const PetscInt mean = A_.nnz / A_.n;
+    const LocalInt mean = A_.nnz / A_.n;
     size_t         shared_limit;
 
     PetscFunctionBegin;
@@ -1064,7 +1064,7 @@ private:
     if (!kInShared) {
       /* at most half the bytes of A or kLeastWork, whichever is larger, but always room for one block */
       const size_t block_work = task.work_stride * groups;
-      const size_t budget     = std::max(kLeastWork, (size_t)A_.nnz * (sizeof(PetscScalar) + sizeof(PetscInt)) / 2);
+      const size_t budget     = std::max(kLeastWork, (size_t)A_.nnz * (sizeof(PetscScalar) + sizeof(LocalInt)) / 2);
       size_t       free_bytes, total_bytes;
       blocks = std::max<PetscInt64>(1, std::min<PetscInt64>(blocks, (PetscInt64)(budget / block_work)));
       PetscCallCUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
@@ -1077,7 +1077,7 @@ private:
     }
     const PetscInt64 warps = blocks * threads / kWarpSize;
     task.chunk =
-      (PetscInt)std::max<PetscInt64>(kWarpSize / GroupSize, std::min<PetscInt64>(kChunkOfRows, task.items / (4 * warps)));
+      (LocalInt)std::max<PetscInt64>(kWarpSize / GroupSize, std::min<PetscInt64>(kChunkOfRows, task.items / (4 * warps)));
     PetscCall(PetscLogGpuTimeBegin());
     kernel<<<(int)blocks, threads, block_bytes, stream_>>>(task, Matrix<T>());
     FinePCCheckLaunch();
@@ -1086,7 +1086,7 @@ private:
   }
 
   /* Adds a pool with room for the entries of `items` more rows, as the sample tells or, without a sample, by the size of A. */
-  PetscErrorCode AddPool(PetscInt items)
+  PetscErrorCode AddPool(LocalInt items)
   {
     PetscFunctionBegin;
     const Capacity limit  = Limits();
@@ -1100,21 +1100,21 @@ private:
     const Count capacity = (Count)std::max<PetscInt64>(1, std::min(wanted, std::max<PetscInt64>(bound, 2 * (PetscInt64)limit.row)));
     PoolMemory  memory(&meter_);
     const size_t a_bytes = capacity * FinePCPrecisionBytes(params_.factor_precision);
-    PetscCall(memory.data.Allocate(a_bytes + capacity * sizeof(PetscInt)));
-    memory.pool = Pool{(PetscInt *)(memory.data.data() + a_bytes), memory.data.data(), pool_base_, capacity};
+    PetscCall(memory.data.Allocate(a_bytes + capacity * sizeof(LocalInt)));
+    memory.pool = Pool{(LocalInt *)(memory.data.data() + a_bytes), memory.data.data(), pool_base_, capacity};
     pool_base_ += capacity;
     pools_.push_back(std::move(memory));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   /* list_ = the rows in a state, ascending; they become pending. */
-  PetscErrorCode Select(RowState state, PetscInt *items)
+  PetscErrorCode Select(RowState state, LocalInt *items)
   {
-    PetscInt *const count = list_ + rows_;
+    LocalInt *const count = list_ + rows_;
 
     PetscFunctionBegin;
     PetscCall(scratch_.Run(SelectRows(state, count)));
-    PetscCallCUDA(cudaMemcpyAsync(items, count, sizeof(PetscInt), cudaMemcpyDeviceToHost, stream_));
+    PetscCallCUDA(cudaMemcpyAsync(items, count, sizeof(LocalInt), cudaMemcpyDeviceToHost, stream_));
     PetscCallCUDA(cudaStreamSynchronize(stream_));
     if (*items) {
       FillRows<<<BlocksFor(*items), kBlockSize, 0, stream_>>>(*items, list_, first_, kRowPending, length_);
@@ -1133,12 +1133,12 @@ private:
     PetscCall(scratch_.Run(LongestRow()));
     PetscCallCUDA(cudaMemcpyAsync(&totals, totals_, sizeof(totals), cudaMemcpyDeviceToHost, stream_));
     PetscCallCUDA(cudaStreamSynchronize(stream_));
-    PetscCheck(totals.entries <= (Count)PETSC_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
-               "G has %llu entries, more than PetscInt can count: lower -pc_afsai_max_steps", totals.entries);
+    PetscCheck(totals.entries <= (Count)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
+               "G has %llu entries, more than LocalInt can count: lower -pc_afsai_max_steps", totals.entries);
     stats_.max_row = totals.longest + 1;
 
-    PetscCall(CSRCreate(rows_, A_.n, (PetscInt)totals.entries, params_.factor_precision, PETSC_MEMTYPE_CUDA, &G_));
-    PetscCallCUDA(cudaMemsetAsync(length_ + rows_, 0, sizeof(PetscInt), stream_));
+    PetscCall(CSRCreate(rows_, A_.n, (LocalInt)totals.entries, params_.factor_precision, PETSC_MEMTYPE_CUDA, &G_));
+    PetscCallCUDA(cudaMemsetAsync(length_ + rows_, 0, sizeof(LocalInt), stream_));
     PetscCall(scratch_.Run(ScanLengths(G_.i)));
     const int blocks = BlocksFor((long long)rows_ * kScanGroup);
     for (const PoolMemory &memory : pools_) {
@@ -1159,7 +1159,7 @@ private:
   };
 
   const CSRView     &A_;
-  const PetscInt     first_, rows_;
+  const LocalInt     first_, rows_;
   const AFSAIParams &params_;
   const bool         keep_;
   CSR               &G_;
@@ -1177,8 +1177,8 @@ private:
   Tally                  *tally_  = nullptr;
   Needs                  *needs_  = nullptr;
   Totals                 *totals_ = nullptr;
-  PetscInt               *length_ = nullptr; /* [rows + 1] */
-  PetscInt               *list_   = nullptr; /* [rows + 1] */
+  LocalInt               *length_ = nullptr; /* [rows + 1] */
+  LocalInt               *list_   = nullptr; /* [rows + 1] */
   float                  *scaled_ = nullptr; /* [A.nnz] in single precision */
   CubScratch              scratch_;
   char                   *fsai_ = nullptr; /* [FSAIWorkBytes_CUDA(rows)] */
@@ -1200,7 +1200,7 @@ ScaledMatrix<double> SetUp::Matrix<double>() const
 
 } // namespace
 
-PetscErrorCode AFSAIComputeFactor_CUDA(const CSRView *A, PetscInt first, const AFSAIParams *params, PetscBool keep, CSR *G,
+PetscErrorCode AFSAIComputeFactor_CUDA(const CSRView *A, LocalInt first, const AFSAIParams *params, PetscBool keep, CSR *G,
                                        PetscReal *d, FSAIStats *stats)
 {
   PetscFunctionBegin;

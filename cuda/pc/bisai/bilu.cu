@@ -39,8 +39,8 @@ struct Tally {
 } // namespace
 
 struct BILUPlan {
-  std::vector<PetscInt> level;  /* [levels + 1] where each level begins in the order of elimination */
-  PetscInt             *device; /* [n] the order of elimination, then [levels + 1] a copy of level */
+  std::vector<LocalInt> level;  /* [levels + 1] where each level begins in the order of elimination */
+  LocalInt             *device; /* [n] the order of elimination, then [levels + 1] a copy of level */
   Tally                *tally;
 };
 
@@ -50,14 +50,14 @@ namespace
 struct FactorTask {
   BSRView         A;
   BlockLU         F;
-  const PetscInt *order, *level;
+  const LocalInt *order, *level;
   Tally          *tally;
 };
 
 /* Reports the failure that the host twin finds first. Each warp takes a block row. */
 __global__ void BILUFindFailure(BSRView A, Tally *tally)
 {
-  const PetscInt i    = (PetscInt)(GridThread() / kWarpSize);
+  const LocalInt i    = (LocalInt)(GridThread() / kWarpSize);
   const int      lane = threadIdx.x % kWarpSize;
   if (i >= A.n) return;
   const size_t bs2 = (size_t)A.bs * A.bs, begin = A.i[i] * bs2, end = A.i[i + 1] * bs2;
@@ -69,7 +69,7 @@ __global__ void BILUFindFailure(BSRView A, Tally *tally)
     if (!isfinite(a) && bad == kNoFailure) bad = e - begin;
     if (a != 0) seen |= 1u << (e - begin) % A.bs;
   }
-  for (PetscInt k = A.i[i] + lane; k < A.i[i + 1]; k += kWarpSize) has_diagonal = has_diagonal || A.j[k] == i;
+  for (LocalInt k = A.i[i] + lane; k < A.i[i + 1]; k += kWarpSize) has_diagonal = has_diagonal || A.j[k] == i;
   has_diagonal = __any_sync(kFullWarp, has_diagonal);
   bad          = GroupMin<kWarpSize>(bad);
   seen         = __reduce_or_sync(kFullWarp, seen);
@@ -86,9 +86,9 @@ __global__ void BILUFindFailure(BSRView A, Tally *tally)
 /* The places of L, of the diagonal block and of U in each block row. */
 __global__ void BILUFindPlaces(BSRView A, BlockLU F)
 {
-  const PetscInt i = (PetscInt)GridThread();
+  const LocalInt i = (LocalInt)GridThread();
   if (i >= A.n) return;
-  const PetscInt diagonal = LowerBound(A.j, A.i[i], A.i[i + 1], i);
+  const LocalInt diagonal = LowerBound(A.j, A.i[i], A.i[i + 1], i);
   F.place[LU_L][i]        = A.i[i];
   F.place[LU_L_END][i]    = diagonal;
   F.place[LU_DIAGONAL][i] = diagonal;
@@ -115,7 +115,7 @@ __device__ inline double Magnitude(double x)
 
 /* Finds the scales of a block row of A and of its diagonal block. All lanes may read them afterwards. */
 template <int BS>
-__device__ void FindScales(const BSRView &A, PetscInt row, PetscInt diagonal, FactorWork<BS> &work)
+__device__ void FindScales(const BSRView &A, LocalInt row, LocalInt diagonal, FactorWork<BS> &work)
 {
   const int       bs = BS ? BS : (int)A.bs, entries = kWarpSize / bs, lane = threadIdx.x % kWarpSize, r = lane % bs, e = lane / bs;
   const long long first = (long long)A.i[row] * bs,
@@ -159,16 +159,16 @@ __device__ bool InvertScaled(int bs, double smallest, double raised, const doubl
    thread block: those that this one waits for were finished then.
 */
 template <int BS>
-__device__ void FactorRow(const FactorTask &task, PetscInt row, FactorWork<BS> &work)
+__device__ void FactorRow(const FactorTask &task, LocalInt row, FactorWork<BS> &work)
 {
   const BlockLU &F  = task.F;
   const int      bs = BS ? BS : (int)F.bs, entries = kWarpSize / bs;
   const size_t   bs2  = (size_t)bs * bs;
   const int      lane = threadIdx.x % kWarpSize, r = lane % bs, e = lane / bs;
   const bool     active  = e < entries;
-  const PetscInt row_end = F.place[LU_U_END][row], diagonal = F.place[LU_DIAGONAL][row];
-  for (PetscInt m = F.place[LU_L][row]; m < diagonal; m++) {
-    const PetscInt k = F.j[m];
+  const LocalInt row_end = F.place[LU_U_END][row], diagonal = F.place[LU_DIAGONAL][row];
+  for (LocalInt m = F.place[LU_L][row]; m < diagonal; m++) {
+    const LocalInt k = F.j[m];
     double         L[BS ? BS : kLargestBlock]; /* row r of L_ik */
     __syncwarp();                              /* the blocks that the step before has changed may be read */
     if (active) {
@@ -187,9 +187,9 @@ __device__ void FactorRow(const FactorTask &task, PetscInt row, FactorWork<BS> &
 #pragma unroll
       for (int c = 0; c < bs; c++) F.a[m * bs2 + c * bs + r] = L[c];
     }
-    PetscInt low = m + 1; /* columns ascend in row k and in this row, so that the search goes on where it ended */
-    for (PetscInt q = F.place[LU_U][k] + e; q < F.place[LU_U_END][k]; q += entries) {
-      const PetscInt column = F.j[q];
+    LocalInt low = m + 1; /* columns ascend in row k and in this row, so that the search goes on where it ended */
+    for (LocalInt q = F.place[LU_U][k] + e; q < F.place[LU_U_END][k]; q += entries) {
+      const LocalInt column = F.j[q];
 
       low = LowerBound(F.j, low, row_end, column);
       if (low == row_end) break;
@@ -217,24 +217,24 @@ __device__ void FactorRow(const FactorTask &task, PetscInt row, FactorWork<BS> &
 
 /* Eliminates block rows begin .. end - 1 of the order of elimination, which are of one level. */
 template <int BS, int Warps>
-__global__ void __launch_bounds__(Warps *kWarpSize) BILUFactorLevel(FactorTask task, PetscInt begin, PetscInt end)
+__global__ void __launch_bounds__(Warps *kWarpSize) BILUFactorLevel(FactorTask task, LocalInt begin, LocalInt end)
 {
   __shared__ FactorWork<BS> work[Warps];
 
   const int      warp = threadIdx.x / kWarpSize;
-  const PetscInt item = begin + (PetscInt)(GridThread() / kWarpSize);
+  const LocalInt item = begin + (LocalInt)(GridThread() / kWarpSize);
   if (item < end) FactorRow<BS>(task, task.order[item], work[warp]);
 }
 
 /* Eliminates levels first .. last - 1, one after the other, by one thread block. */
 template <int BS, int Warps>
-__global__ void __launch_bounds__(Warps *kWarpSize) BILUFactorLevels(FactorTask task, PetscInt first, PetscInt last)
+__global__ void __launch_bounds__(Warps *kWarpSize) BILUFactorLevels(FactorTask task, LocalInt first, LocalInt last)
 {
   __shared__ FactorWork<BS> work[Warps];
 
   const int warp = threadIdx.x / kWarpSize;
-  for (PetscInt level = first; level < last; level++) {
-    for (PetscInt item = task.level[level] + warp; item < task.level[level + 1]; item += Warps)
+  for (LocalInt level = first; level < last; level++) {
+    for (LocalInt item = task.level[level] + warp; item < task.level[level + 1]; item += Warps)
       FactorRow<BS>(task, task.order[item], work[warp]);
     __syncthreads();
   }
@@ -242,14 +242,14 @@ __global__ void __launch_bounds__(Warps *kWarpSize) BILUFactorLevels(FactorTask 
 
 /* Eliminates all levels; BS 0 is for block sizes without kernels of their own. */
 template <int BS>
-PetscErrorCode FactorLevels(const FactorTask &task, const std::vector<PetscInt> &level, cudaStream_t stream)
+PetscErrorCode FactorLevels(const FactorTask &task, const std::vector<LocalInt> &level, cudaStream_t stream)
 {
   constexpr int  wide = BS ? kWideWarps : kGeneralWarps, narrow = BS ? kNarrowWarps : kGeneralWarps;
-  const PetscInt levels    = (PetscInt)level.size() - 1;
-  const auto     is_narrow = [&](PetscInt l) { return level[l + 1] - level[l] <= narrow; };
+  const LocalInt levels    = (LocalInt)level.size() - 1;
+  const auto     is_narrow = [&](LocalInt l) { return level[l + 1] - level[l] <= narrow; };
 
   PetscFunctionBegin;
-  for (PetscInt l = 0, next; l < levels; l = next) {
+  for (LocalInt l = 0, next; l < levels; l = next) {
     next = l + 1;
     if (is_narrow(l)) {
       while (next < levels && is_narrow(next)) next++;
@@ -275,7 +275,7 @@ PetscErrorCode LaunchCheck(const BSRView &A, Tally *tally, cudaStream_t stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode ReadTally(const Tally *tally, PetscInt bs, BILUStats *stats)
+PetscErrorCode ReadTally(const Tally *tally, LocalInt bs, BILUStats *stats)
 {
   Tally host;
 
@@ -284,8 +284,8 @@ PetscErrorCode ReadTally(const Tally *tally, PetscInt bs, BILUStats *stats)
   stats->singular_blocks = host.singular;
   stats->failure         = BILU_OK;
   if (host.failure == kNoFailure) PetscFunctionReturn(PETSC_SUCCESS);
-  const PetscInt row      = (PetscInt)(host.failure >> (kKeyRowBits + kKeyKindBits)),
-                 in_block = (PetscInt)(host.failure & ((1u << kKeyRowBits) - 1));
+  const LocalInt row      = (LocalInt)(host.failure >> (kKeyRowBits + kKeyKindBits)),
+                 in_block = (LocalInt)(host.failure & ((1u << kKeyRowBits) - 1));
   stats->failure          = (BILUFailure)(host.failure >> kKeyRowBits & ((1u << kKeyKindBits) - 1));
   stats->failure_row      = stats->failure == BILU_DIAGONAL_MISSING ? row : row * bs + in_block;
   stats->singular_blocks  = 0;
@@ -293,23 +293,23 @@ PetscErrorCode ReadTally(const Tally *tally, PetscInt bs, BILUStats *stats)
 }
 
 /* The level of a block row is one more than the largest level of those that it waits for, the columns of its L. */
-void FindLevels(PetscInt n, const std::vector<PetscInt> &i, const std::vector<PetscInt> &j, std::vector<PetscInt> &order,
-                std::vector<PetscInt> &begin)
+void FindLevels(LocalInt n, const std::vector<LocalInt> &i, const std::vector<LocalInt> &j, std::vector<LocalInt> &order,
+                std::vector<LocalInt> &begin)
 {
-  std::vector<PetscInt> level(n);
-  PetscInt              levels = 0;
-  for (PetscInt row = 0; row < n; row++) {
-    PetscInt mine = 0;
-    for (PetscInt k = i[row]; k < i[row + 1] && j[k] < row; k++) mine = std::max(mine, level[j[k]] + 1);
+  std::vector<LocalInt> level(n);
+  LocalInt              levels = 0;
+  for (LocalInt row = 0; row < n; row++) {
+    LocalInt mine = 0;
+    for (LocalInt k = i[row]; k < i[row + 1] && j[k] < row; k++) mine = std::max(mine, level[j[k]] + 1);
     level[row] = mine;
     levels     = std::max(levels, mine + 1);
   }
   begin.assign(levels + 1, 0);
-  for (PetscInt l : level) begin[l + 1]++;
-  for (PetscInt l = 0; l < levels; l++) begin[l + 1] += begin[l];
-  std::vector<PetscInt> at(begin);
+  for (LocalInt l : level) begin[l + 1]++;
+  for (LocalInt l = 0; l < levels; l++) begin[l + 1] += begin[l];
+  std::vector<LocalInt> at(begin);
   order.resize(n);
-  for (PetscInt row = 0; row < n; row++) order[at[level[row]]++] = row;
+  for (LocalInt row = 0; row < n; row++) order[at[level[row]]++] = row;
 }
 
 } // namespace
@@ -328,8 +328,8 @@ PetscErrorCode BILUPlanDestroy_CUDA(BILUPlan **plan)
 
 PetscErrorCode BILUAnalyse_CUDA(const BSRView *A, BlockLU *F, BILUPlan **plan, BILUStats *stats)
 {
-  const PetscInt        n = A->n;
-  std::vector<PetscInt> i(n + 1), j(A->nnz), order;
+  const LocalInt        n = A->n;
+  std::vector<LocalInt> i(n + 1), j(A->nnz), order;
   cudaStream_t          stream;
   BILUPlan             *p = new BILUPlan{};
 
@@ -350,10 +350,10 @@ PetscErrorCode BILUAnalyse_CUDA(const BSRView *A, BlockLU *F, BILUPlan **plan, B
   PetscCall(ArrayCopy_CUDA(i.data(), A->i, (n + 1) * sizeof(*A->i), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
   PetscCall(ArrayCopy_CUDA(j.data(), A->j, A->nnz * sizeof(*A->j), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
   FindLevels(n, i, j, order, p->level);
-  PetscCall(ArrayCreate_CUDA((n + p->level.size()) * sizeof(PetscInt), (void **)&p->device));
-  PetscCall(ArrayCopy_CUDA(p->device, order.data(), n * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+  PetscCall(ArrayCreate_CUDA((n + p->level.size()) * sizeof(LocalInt), (void **)&p->device));
+  PetscCall(ArrayCopy_CUDA(p->device, order.data(), n * sizeof(LocalInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
   PetscCall(
-    ArrayCopy_CUDA(p->device + n, p->level.data(), p->level.size() * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+    ArrayCopy_CUDA(p->device + n, p->level.data(), p->level.size() * sizeof(LocalInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
   PetscCallCUDA(cudaStreamSynchronize(stream)); /* the copy has read `order`, which ends here */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -371,6 +371,6 @@ PetscErrorCode BILUFactor_CUDA(const BSRView *A, BILUPlan *plan, BlockLU *F, BIL
   PetscCall(WithBlockSize(A->bs, [&](auto size) { return FactorLevels<size>(task, plan->level, stream); }));
   PetscCall(PetscLogGpuTimeEnd());
   PetscCall(ReadTally(plan->tally, A->bs, stats));
-  stats->levels = (PetscInt)plan->level.size() - 1;
+  stats->levels = (LocalInt)plan->level.size() - 1;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

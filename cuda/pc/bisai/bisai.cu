@@ -43,7 +43,7 @@ struct Tally {
 };
 
 struct TriangleView {
-  const PetscInt *begin, *end; /* [n] the blocks of each block row, without the diagonal */
+  const LocalInt *begin, *end; /* [n] the blocks of each block row, without the diagonal */
 };
 
 TriangleView Rows(const BlockLU &F, BISAITriangle triangle)
@@ -55,34 +55,34 @@ TriangleView Rows(const BlockLU &F, BISAITriangle triangle)
 /* ------------------------------------------ pattern ------------------------------------------- */
 
 /* The numbers of blocks in the block rows of T, and a 0 behind them. Rows of U are counted from the end. */
-__global__ void BISAICountRows(PetscInt n, TriangleView T, bool upper, PetscInt *length)
+__global__ void BISAICountRows(LocalInt n, TriangleView T, bool upper, LocalInt *length)
 {
-  const PetscInt i = (PetscInt)GridThread();
+  const LocalInt i = (LocalInt)GridThread();
   if (i > n) return;
-  const PetscInt row = upper ? n - 1 - i : i;
+  const LocalInt row = upper ? n - 1 - i : i;
   length[i]          = i < n ? T.end[row] - T.begin[row] : 0;
 }
 
 /* Copies the pattern of T. Rows and columns of U are counted from the end, which makes U lower triangular. */
-__global__ void BISAICopyRows(PetscInt n, TriangleView T, bool upper, const PetscInt *j, const PetscInt *T_i, PetscInt *T_j)
+__global__ void BISAICopyRows(LocalInt n, TriangleView T, bool upper, const LocalInt *j, const LocalInt *T_i, LocalInt *T_j)
 {
-  const PetscInt i = (PetscInt)(GridThread() / kGatherGroup);
+  const LocalInt i = (LocalInt)(GridThread() / kGatherGroup);
   if (i >= n) return;
-  const PetscInt row = upper ? n - 1 - i : i, length = T_i[i + 1] - T_i[i];
-  for (PetscInt k = threadIdx.x % kGatherGroup; k < length; k += kGatherGroup)
+  const LocalInt row = upper ? n - 1 - i : i, length = T_i[i + 1] - T_i[i];
+  for (LocalInt k = threadIdx.x % kGatherGroup; k < length; k += kGatherGroup)
     T_j[T_i[i] + k] = upper ? n - 1 - j[T.end[row] - 1 - k] : j[T.begin[row] + k];
 }
 
 /* The pattern of N from that of the symbolic product S, which is strictly lower triangular, as T is in BISAICopyRows(). */
-__global__ void BISAIPlacePattern(PetscInt n, bool upper, bool diagonal, const PetscInt *S_i, const PetscInt *S_j, PetscInt *N_i,
-                                  PetscInt *N_j, PetscInt *longest)
+__global__ void BISAIPlacePattern(LocalInt n, bool upper, bool diagonal, const LocalInt *S_i, const LocalInt *S_j, LocalInt *N_i,
+                                  LocalInt *N_j, LocalInt *longest)
 {
-  const PetscInt i = (PetscInt)(GridThread() / kGatherGroup);
+  const LocalInt i = (LocalInt)(GridThread() / kGatherGroup);
   if (i >= n) return;
-  const PetscInt row = upper ? n - 1 - i : i, length = S_i[row + 1] - S_i[row];
-  const PetscInt to    = (upper ? S_i[n] - S_i[row + 1] : S_i[row]) + (diagonal ? i : 0);
-  const PetscInt first = to + (upper && diagonal);
-  for (PetscInt k = threadIdx.x % kGatherGroup; k < length; k += kGatherGroup)
+  const LocalInt row = upper ? n - 1 - i : i, length = S_i[row + 1] - S_i[row];
+  const LocalInt to    = (upper ? S_i[n] - S_i[row + 1] : S_i[row]) + (diagonal ? i : 0);
+  const LocalInt first = to + (upper && diagonal);
+  for (LocalInt k = threadIdx.x % kGatherGroup; k < length; k += kGatherGroup)
     N_j[first + k] = upper ? n - 1 - S_j[S_i[row + 1] - 1 - k] : S_j[S_i[row] + k];
   if (threadIdx.x % kGatherGroup) return;
   N_i[i] = to;
@@ -94,16 +94,16 @@ __global__ void BISAIPlacePattern(PetscInt n, bool upper, bool diagonal, const P
 /* ------------------------------------------- solve -------------------------------------------- */
 
 struct SolveTask {
-  PetscInt           n;
+  LocalInt           n;
   int                bs;
   bool               diagonal; /* N stores its diagonal blocks */
   TriangleView       T;
-  const PetscInt    *place; /* [n] the block of the factor that is U_kk^{-1} */
-  const PetscInt    *j;     /* block columns of the factor */
+  const LocalInt    *place; /* [n] the block of the factor that is U_kk^{-1} */
+  const LocalInt    *j;     /* block columns of the factor */
   const PetscScalar *a;     /* values of the factor */
-  const PetscInt    *N_i, *N_j;
-  PetscInt           in_shared; /* block rows of at most so many blocks have X in shared memory */
-  PetscInt           room;      /* blocks for which an X has room */
+  const LocalInt    *N_i, *N_j;
+  LocalInt           in_shared; /* block rows of at most so many blocks have X in shared memory */
+  LocalInt           room;      /* blocks for which an X has room */
   double            *work;      /* [room * bs^2] for each group of the grid: the X of the other block rows */
   Tally             *tally;
 };
@@ -147,15 +147,15 @@ __global__ void __launch_bounds__(kSolveBlock) BISAISolveRows(SolveTask task, S 
   const long long team = (long long)blockIdx.x * groups + mine, teams = (long long)gridDim.x * groups;
   double *const   X = InShared ? shared_work + mine * (task.room * bs2) : task.work + team * (task.room * bs2);
   for (long long i = team; i < task.n; i += teams) {
-    const PetscInt        begin = task.N_i[i], first = begin + (Upper && task.diagonal);
-    const PetscInt        m = task.N_i[i + 1] - begin - (task.diagonal ? 1 : 0); /* the size of J without i */
-    const PetscInt *const J = task.N_j + first;
+    const LocalInt        begin = task.N_i[i], first = begin + (Upper && task.diagonal);
+    const LocalInt        m = task.N_i[i + 1] - begin - (task.diagonal ? 1 : 0); /* the size of J without i */
+    const LocalInt *const J = task.N_j + first;
     if ((m <= task.in_shared) != InShared) continue;
     for (size_t k = lane; k < m * bs2; k += lanes) X[k] = 0;
     bool good = true, held = true;
-    for (PetscInt step = -1; step < m; step++) {
-      const PetscInt at = Upper ? step : m - 1 - step; /* the place of k in J; it has no meaning for k = i, which comes first */
-      const PetscInt k  = step < 0 ? (PetscInt)i : J[at];
+    for (LocalInt step = -1; step < m; step++) {
+      const LocalInt at = Upper ? step : m - 1 - step; /* the place of k in J; it has no meaning for k = i, which comes first */
+      const LocalInt k  = step < 0 ? (LocalInt)i : J[at];
       double         x[BS ? BS : kLargestBlock]; /* row r of N_ik */
       __syncwarp(mask);                          /* all lanes have subtracted their part from X_k */
       if (step < 0) {
@@ -182,15 +182,15 @@ __global__ void __launch_bounds__(kSolveBlock) BISAISolveRows(SolveTask task, S 
         for (int c = 0; c < bs; c++) good = good && isfinite((S)x[c]);
       } else if (Upper) held = Holds<BS, S>(mask, bs, x);
       if (e == 0 && (step >= 0 || task.diagonal)) {
-        const PetscInt to = step >= 0 ? first + at : Upper ? begin : begin + m;
+        const LocalInt to = step >= 0 ? first + at : Upper ? begin : begin + m;
 #pragma unroll
         for (int c = 0; c < bs; c++) N_a[to * bs2 + c * bs + r] = (S)x[c];
       }
       /* columns ascend in J and in row k of T, so that the search in J begins behind k and goes on where it ended */
-      PetscInt       low  = step >= 0 && Upper ? at + 1 : 0;
-      const PetscInt last = step >= 0 && !Upper ? at : m;
-      for (PetscInt q = task.T.begin[k] + e; q < task.T.end[k]; q += entries) {
-        const PetscInt column = task.j[q];
+      LocalInt       low  = step >= 0 && Upper ? at + 1 : 0;
+      const LocalInt last = step >= 0 && !Upper ? at : m;
+      for (LocalInt q = task.T.begin[k] + e; q < task.T.end[k]; q += entries) {
+        const LocalInt column = task.j[q];
 
         low = LowerBound(J, low, last, column);
         if (low == last) break;
@@ -220,10 +220,10 @@ __global__ void __launch_bounds__(kSolveBlock) BISAISolveRows(SolveTask task, S 
 
 /* Copies -T without its diagonal blocks, and for L the diagonal blocks -I. */
 template <typename S>
-__global__ void BISAINegateRows(PetscInt n, int bs, TriangleView T, bool upper, const PetscScalar *a, const PetscInt *R_i, S *R_a,
+__global__ void BISAINegateRows(LocalInt n, int bs, TriangleView T, bool upper, const PetscScalar *a, const LocalInt *R_i, S *R_a,
                                 Tally *tally)
 {
-  const PetscInt i = (PetscInt)(GridThread() / kNegateGroup);
+  const LocalInt i = (LocalInt)(GridThread() / kNegateGroup);
   if (i >= n) return;
   const size_t bs2 = (size_t)bs * bs, entries = (T.end[i] - T.begin[i]) * bs2, from = T.begin[i] * bs2,
                to = (R_i[i] + (upper ? 1 : 0)) * bs2;
@@ -241,12 +241,12 @@ __global__ void BISAINegateRows(PetscInt n, int bs, TriangleView T, bool upper, 
 /* -U_kk, found as the inverse of its inverse, becomes the first block of row k. Each warp takes a block. */
 template <typename S>
 __global__ void __launch_bounds__(kNegateWarps *kWarpSize)
-  BISAINegateDiagonal(PetscInt n, int bs, const PetscInt *place, const PetscScalar *a, const PetscInt *R_i, S *R_a, Tally *tally)
+  BISAINegateDiagonal(LocalInt n, int bs, const LocalInt *place, const PetscScalar *a, const LocalInt *R_i, S *R_a, Tally *tally)
 {
   __shared__ double block[kNegateWarps][kLargestBlock * kLargestBlock];
   __shared__ int    exchanges[kNegateWarps][kLargestBlock];
 
-  const PetscInt i    = (PetscInt)(GridThread() / kWarpSize);
+  const LocalInt i    = (LocalInt)(GridThread() / kWarpSize);
   const int      warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
   if (i >= n) return;
   const size_t bs2 = (size_t)bs * bs;
@@ -263,7 +263,7 @@ __global__ void __launch_bounds__(kNegateWarps *kWarpSize)
 }
 
 /* y_k = x_p(k) for block rows or, with scatter, y_p(k) = x_k. */
-__global__ void BISAIPermuteRows(PetscInt bs, long long size, const PetscInt *p, bool scatter, const PetscScalar *x, PetscScalar *y)
+__global__ void BISAIPermuteRows(LocalInt bs, long long size, const LocalInt *p, bool scatter, const PetscScalar *x, PetscScalar *y)
 {
   const long long e = GridThread();
   if (e >= size) return;
@@ -277,13 +277,13 @@ __global__ void BISAIPermuteRows(PetscInt bs, long long size, const PetscInt *p,
 /* Which block rows have X in shared memory, and how much work space the others need. */
 struct SolveShape {
   int      groups;       /* groups of a thread block */
-  PetscInt in_shared;    /* block rows of at most so many blocks have X in shared memory */
+  LocalInt in_shared;    /* block rows of at most so many blocks have X in shared memory */
   size_t   shared_bytes; /* bytes of shared memory of a thread block */
   size_t   x_size;       /* values in the work space for each thread block that uses it */
   int      work_blocks;  /* thread blocks for which the work space has room at once; 0 where no row needs it */
 };
 
-PetscErrorCode ShapeOf(int bs, int entries, PetscInt n, PetscInt longest, size_t work_limit, SolveShape *shape)
+PetscErrorCode ShapeOf(int bs, int entries, LocalInt n, LocalInt longest, size_t work_limit, SolveShape *shape)
 {
   size_t limit;
 
@@ -292,7 +292,7 @@ PetscErrorCode ShapeOf(int bs, int entries, PetscInt n, PetscInt longest, size_t
   shape->groups          = GroupsOf(bs, entries);
   const size_t of_blocks = (size_t)bs * bs * shape->groups; /* values of one block for each group */
   const size_t fit       = limit / kSharedShare / (of_blocks * sizeof(double));
-  shape->in_shared       = (PetscInt)std::min<size_t>(fit, (size_t)longest);
+  shape->in_shared       = (LocalInt)std::min<size_t>(fit, (size_t)longest);
   shape->shared_bytes    = shape->in_shared * of_blocks * sizeof(double);
   shape->x_size          = longest * of_blocks;
   shape->work_blocks     = 0;
@@ -320,7 +320,7 @@ PetscErrorCode NeedWork(size_t bytes, BISAIWork *work, BISAIStats *stats, cudaSt
 }
 
 template <int BS, bool Upper, typename S>
-PetscErrorCode Solve(SolveTask task, const SolveShape &shape, PetscInt longest, S *N_a, cudaStream_t stream)
+PetscErrorCode Solve(SolveTask task, const SolveShape &shape, LocalInt longest, S *N_a, cudaStream_t stream)
 {
   PetscFunctionBegin;
   const auto in_shared = BISAISolveRows<BS, Upper, true, S>;
@@ -336,7 +336,7 @@ PetscErrorCode Solve(SolveTask task, const SolveShape &shape, PetscInt longest, 
 }
 
 template <int BS>
-PetscErrorCode SolveBlocks(BISAITriangle triangle, SolveTask task, PetscInt longest, size_t work_limit, BSR *N, BISAIWork *work,
+PetscErrorCode SolveBlocks(BISAITriangle triangle, SolveTask task, LocalInt longest, size_t work_limit, BSR *N, BISAIWork *work,
                            BISAIStats *stats, cudaStream_t stream)
 {
   SolveShape shape;
@@ -364,18 +364,18 @@ PetscErrorCode SolveBlocks(BISAITriangle triangle, SolveTask task, PetscInt long
 
 } // namespace
 
-PetscErrorCode BISAIPattern_CUDA(const BlockLU *F, BISAITriangle triangle, PetscBool diagonal, PetscInt power,
+PetscErrorCode BISAIPattern_CUDA(const BlockLU *F, BISAITriangle triangle, PetscBool diagonal, LocalInt power,
                                  FinePCPrecision precision, BSR *N, BISAIStats *stats)
 {
-  const PetscInt n     = F->n;
+  const LocalInt n     = F->n;
   const bool     upper = triangle == BISAI_UPPER;
   cudaStream_t   stream;
   WorkMeter      meter;
   Buffer<char>   work(&meter);
   Layout         layout;
   CubScratch     scratch;
-  PetscInt      *T_i = nullptr, *T_j, *longest;
-  PetscInt       nnz = 0, zero = 0;
+  LocalInt      *T_i = nullptr, *T_j, *longest;
+  LocalInt       nnz = 0, zero = 0;
   CSR            S{};
 
   PetscFunctionBegin;
@@ -405,7 +405,7 @@ PetscErrorCode BISAIPattern_CUDA(const BlockLU *F, BISAITriangle triangle, Petsc
   PetscCall(PetscLogGpuTimeEnd());
   PetscCall(ArrayCopy_CUDA(&nnz, T_i + n, sizeof(nnz), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
 
-  const PetscInt *S_i = T_i, *S_j = T_j;
+  const LocalInt *S_i = T_i, *S_j = T_j;
   if (power > 1) { /* the symbolic product of sFSAI, which the first power does not need */
     const CSRView view{n, nnz, T_i, T_j, nullptr, PETSC_MEMTYPE_CUDA};
     SFSAIParams   product;
@@ -435,7 +435,7 @@ PetscErrorCode BISAIPattern_CUDA(const BlockLU *F, BISAITriangle triangle, Petsc
 PetscErrorCode BISAIInvert_CUDA(const BlockLU *F, BISAITriangle triangle, PetscBool diagonal, const BISAIParams *params, BSR *N,
                                 BISAIWork *work, BISAIStats *stats)
 {
-  const PetscInt  longest = stats->longest[triangle];
+  const LocalInt  longest = stats->longest[triangle];
   const SolveTask task{F->n, (int)F->bs, (bool)diagonal, Rows(*F, triangle), F->place[LU_DIAGONAL], F->j, F->a, N->i, N->j, 0,
                        0,    nullptr,    nullptr};
   cudaStream_t    stream;
@@ -489,7 +489,7 @@ PetscErrorCode BISAINegate_CUDA(const BlockLU *F, BISAITriangle triangle, BSR *R
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode BISAIPermute_CUDA(PetscInt bs, PetscInt n, const PetscInt *p, PetscBool scatter, const PetscScalar *x,
+PetscErrorCode BISAIPermute_CUDA(LocalInt bs, LocalInt n, const LocalInt *p, PetscBool scatter, const PetscScalar *x,
                                  PetscScalar *y)
 {
   cudaStream_t    stream;

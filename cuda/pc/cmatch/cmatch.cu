@@ -20,13 +20,13 @@ constexpr size_t kLeastWork = 1 << 20;
 
 /* ---------------------------------------- finest level ---------------------------------------- */
 
-__device__ double NearNull(const double *w, PetscInt i)
+__device__ double NearNull(const double *w, LocalInt i)
 {
   return w ? w[i] : 1.;
 }
 
 /* w with ones for zeros; a thread takes an entry */
-__global__ void __launch_bounds__(kBlockSize) CopyNearNull(PetscInt n, const double *from, double *w)
+__global__ void __launch_bounds__(kBlockSize) CopyNearNull(LocalInt n, const double *from, double *w)
 {
   const long long i = GridThread();
   if (i < n) w[i] = from[i] == 0 ? 1. : from[i];
@@ -40,8 +40,8 @@ __global__ void __launch_bounds__(kBlockSize) CheckRows(CSRView A, const double 
   if (row < A.n) {
     bool   finite = isfinite(NearNull(w, row)), stored = false;
     double diagonal = 0;
-    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
-      const PetscInt column = A.j[k];
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) {
+      const LocalInt column = A.j[k];
       const double   a      = A.a[k];
       finite                = finite && isfinite(a);
       if (column != row) continue;
@@ -68,23 +68,23 @@ __global__ void __launch_bounds__(kBlockSize) CheckRows(CSRView A, const double 
 /* The entries beside the diagonal, and the row sums, of scale W A W. A group takes a row. */
 template <int GroupSize, typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  CopyFinest(CSRView A, const double *w, double scale, PetscInt *A_i, PetscInt *A_j, T *A_a, double *rs, double *diagonal,
+  CopyFinest(CSRView A, const double *w, double scale, LocalInt *A_i, LocalInt *A_j, T *A_a, double *rs, double *diagonal,
              float *matched_a, float *matched_d, CMATCHReport *report)
 {
   const long long group = GridThread() / GroupSize;
   const int       lane  = threadIdx.x % GroupSize;
   const bool      mine  = group < A.n;
-  const PetscInt  row   = (PetscInt)group;
-  const PetscInt  begin = mine ? A.i[row] : 0, end = mine ? A.i[row + 1] : 0;
+  const LocalInt  row   = (LocalInt)group;
+  const LocalInt  begin = mine ? A.i[row] : 0, end = mine ? A.i[row + 1] : 0;
   const int       longest = (int)__reduce_max_sync(kFullWarp, end - begin);
   const double    w_row   = mine ? NearNull(w, row) : 1.;
   double          sum     = 0;
   bool            passed = false, finite = true; /* the diagonal entry was in a part of the row before */
   if (lane == 0 && group <= A.n) A_i[group] = mine ? begin - row : A.nnz - A.n; /* every row before has its diagonal entry */
   for (int k = 0; k < longest; k += GroupSize) {
-    const PetscInt at             = begin + k + lane;
+    const LocalInt at             = begin + k + lane;
     const bool     there          = at < end;
-    const PetscInt column         = there ? A.j[at] : -1;
+    const LocalInt column         = there ? A.j[at] : -1;
     double         value          = there ? A.a[at] * scale : 0.;
     const bool     diagonal_entry = there && column == row;
     const unsigned ballot         = GroupBallot<GroupSize>(diagonal_entry);
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kBlockSize)
       diagonal[row] = value;
       if (matched_d) matched_d[row] = (float)value;
     } else if (there) {
-      const PetscInt to = at - row - (passed || (ballot & ((1u << lane) - 1u)) ? 1 : 0);
+      const LocalInt to = at - row - (passed || (ballot & ((1u << lane) - 1u)) ? 1 : 0);
       A_j[to]           = column;
       A_a[to]           = (T)value;
       if (matched_a) matched_a[to] = (float)value;
@@ -109,12 +109,12 @@ __global__ void __launch_bounds__(kBlockSize)
 /* s, d and l of a level, from its entries and the row sums. `empty` is a level of one row that is singular. A group takes a row. */
 template <int GroupSize, typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  CompleteRows(PetscInt n, const PetscInt *A_i, const T *A_a, const double *rs, const double *fallback, double root, bool empty,
+  CompleteRows(LocalInt n, const LocalInt *A_i, const T *A_a, const double *rs, const double *fallback, double root, bool empty,
                T *s, T *d, T *l, int stage, CMATCHFailure kind, CMATCHReport *report)
 {
-  const PetscInt row   = (PetscInt)(GridThread() / GroupSize);
+  const LocalInt row   = (LocalInt)(GridThread() / GroupSize);
   const int      lane  = threadIdx.x % GroupSize;
-  const PetscInt begin = row < n ? A_i[row] : 0, end = row < n ? A_i[row + 1] : 0;
+  const LocalInt begin = row < n ? A_i[row] : 0, end = row < n ? A_i[row + 1] : 0;
   const int      longest = (int)__reduce_max_sync(kFullWarp, end - begin);
   double         off     = 0;
   for (int k = 0; k < longest; k += GroupSize)
@@ -208,7 +208,7 @@ void TellFailure(CMATCHSetup *s)
   if (s->seen.failure == ~0ull) return;
   const int stage = (int)(s->seen.failure >> 40);
   stats->level    = PetscMax(0, stage - kCMATCHStageCoarse);
-  stats->row      = (PetscInt)(s->seen.failure >> 4 & 0xfffffffffull);
+  stats->row      = (LocalInt)(s->seen.failure >> 4 & 0xfffffffffull);
   stats->failure  = (CMATCHFailure)(s->seen.failure & 0xf);
 }
 
@@ -222,7 +222,7 @@ void ForgetLevels(CMATCHHierarchyCUDA *H)
 {
   H->memory.clear();
   H->levels = 0;
-  for (PetscInt l = 0; l < kCMATCHMostLevels; l++) {
+  for (LocalInt l = 0; l < kCMATCHMostLevels; l++) {
     H->level[l]   = CMATCHLevel{};
     H->vectors[l] = CMATCHVectors{};
     H->rs[l]      = nullptr;
@@ -239,7 +239,7 @@ PetscErrorCode MakeLevels(CMATCHSetup *s, const CSRView &A)
   PetscFunctionBegin;
   PetscCall(MakeFinest(s, A, false));
   while (true) {
-    const PetscInt last = H->levels - 1;
+    const LocalInt last = H->levels - 1;
     H->end              = CMATCH_END_SIZE;
     if (H->level[last].n <= s->params->coarse_size) break;
     H->end = CMATCH_END_LEVELS;
@@ -262,7 +262,7 @@ PetscErrorCode RefillLevels(CMATCHSetup *s, const CSRView &A)
 {
   PetscFunctionBegin;
   PetscCall(MakeFinest(s, A, true));
-  for (PetscInt level = 0; level + 1 < s->H->levels; level++) PetscCall(CMATCHCoarsen(s, level, true));
+  for (LocalInt level = 0; level + 1 < s->H->levels; level++) PetscCall(CMATCHCoarsen(s, level, true));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -285,11 +285,11 @@ PetscErrorCode Compute(CMATCHSetup *s, const CSRView &A, const double *w, bool k
 /* Bytes that a V-cycle must move. */
 size_t ApplyBytes(const CMATCHHierarchyCUDA *H)
 {
-  const size_t value = FinePCPrecisionBytes(H->params.precision), entry = value + sizeof(PetscInt);
+  const size_t value = FinePCPrecisionBytes(H->params.precision), entry = value + sizeof(LocalInt);
   size_t       bytes = 0;
-  for (PetscInt l = 0; l < H->levels; l++) {
+  for (LocalInt l = 0; l < H->levels; l++) {
     const CMATCHLevel &L = H->level[l];
-    const size_t       A = L.nnz * entry + L.n * (sizeof(PetscInt) + value);
+    const size_t       A = L.nnz * entry + L.n * (sizeof(LocalInt) + value);
     const size_t       M = CMATCHFactorBytes(L, H->params.precision) + (L.factor.d ? 2 * L.n * value : 0); /* and a vector twice */
     if (l + 1 == H->levels && H->inverse.size()) bytes += H->inverse.bytes() + 2 * L.n * value;
     else if (l + 1 == H->levels) bytes += A + 2 * H->params.degree * M;
@@ -309,11 +309,11 @@ PetscErrorCode CMATCHReadReport(CMATCHSetup *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CMATCHCreateLevel(CMATCHSetup *s, PetscInt n, PetscInt nnz)
+PetscErrorCode CMATCHCreateLevel(CMATCHSetup *s, LocalInt n, LocalInt nnz)
 {
   CMATCHHierarchyCUDA *H     = s->H;
   const CMATCHParams  *p     = s->params;
-  const PetscInt       level = H->levels++;
+  const LocalInt       level = H->levels++;
   const size_t         value = FinePCPrecisionBytes(p->precision);
   CMATCHLevel         &L     = H->level[level];
   CMATCHVectors       &v     = H->vectors[level];
@@ -348,7 +348,7 @@ PetscErrorCode CMATCHCreateLevel(CMATCHSetup *s, PetscInt n, PetscInt nnz)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CMATCHCompleteLevel(CMATCHSetup *s, PetscInt level, const double *fallback)
+PetscErrorCode CMATCHCompleteLevel(CMATCHSetup *s, LocalInt level, const double *fallback)
 {
   CMATCHLevel        &L     = s->H->level[level];
   const int           stage = level ? kCMATCHStageCoarse + level : kCMATCHStageStore;
@@ -400,7 +400,7 @@ PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *
   CMATCHSetup s(H, params, stats);
   PetscCall(PetscGetCurrentCUDAStream(&s.stream));
   if (A->n) {
-    const size_t A_bytes = A->nnz * (sizeof(PetscInt) + sizeof(PetscScalar)) + A->n * sizeof(PetscInt);
+    const size_t A_bytes = A->nnz * (sizeof(LocalInt) + sizeof(PetscScalar)) + A->n * sizeof(LocalInt);
     const bool   usual   = params->precision == FINEPC_SINGLE && params->prolongator_row <= kCMATCHUsualRow;
     PetscCall(s.arena.Reserve(PetscMax(kLeastWork, (size_t)((usual ? kWork : kMoreWork) * (double)A_bytes)) + kCMATCHSmallRoom));
     Layout layout;
@@ -413,7 +413,7 @@ PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *
     H->scale = std::ldexp(1., kCMATCHExponent);
     if (!keep) {
       PetscCall(CMATCHCreateLevel(&s, 0, 0));
-      PetscCallCUDA(cudaMemsetAsync(H->level[0].A_i, 0, sizeof(PetscInt), s.stream));
+      PetscCallCUDA(cudaMemsetAsync(H->level[0].A_i, 0, sizeof(LocalInt), s.stream));
     }
   }
   stats->end = H->end;
@@ -430,7 +430,7 @@ PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *
   H->inverted = (PetscBool)(params->coarse == PC_CMATCH_DENSE && H->end != CMATCH_END_DOMINATED && H->levels &&
                             H->level[H->levels - 1].n <= kCMATCHLargestDense);
   H->bytes    = H->meter.now + (H->w ? A->n * sizeof(*H->w) : 0);
-  for (PetscInt l = 0; l < H->levels; l++) H->bytes += CMATCHFactorBytes(H->level[l], params->precision);
+  for (LocalInt l = 0; l < H->levels; l++) H->bytes += CMATCHFactorBytes(H->level[l], params->precision);
   H->apply_bytes = ApplyBytes(H);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

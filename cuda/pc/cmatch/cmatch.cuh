@@ -154,17 +154,17 @@ private:
 };
 
 /* The rows of P for which the room of A P is guessed; longer rows of P have longer rows of A P. */
-constexpr PetscInt kCMATCHUsualRow = 4;
+constexpr LocalInt kCMATCHUsualRow = 4;
 
 /* For each of up to so many rows of the next operator there is room for so many entries more than what is guessed. */
 constexpr size_t kCMATCHLeastEntries = 64, kCMATCHLeastRows = 2048;
-constexpr size_t kCMATCHSmallRoom = kCMATCHLeastEntries * kCMATCHLeastRows * (sizeof(PetscInt) + sizeof(float)); /* 1 MiB */
+constexpr size_t kCMATCHSmallRoom = kCMATCHLeastEntries * kCMATCHLeastRows * (sizeof(LocalInt) + sizeof(float)); /* 1 MiB */
 
 /* The stages of a set-up in which a failure is found, in the order in which they count; the level is added to the last one. */
 constexpr int kCMATCHStageCheck = 0, kCMATCHStageStore = 1, kCMATCHStageCoarse = 2;
 
 /* A failure as one number, of which the least counts. */
-__host__ __device__ inline unsigned long long CMATCHFailureKey(int stage, PetscInt row, CMATCHFailure kind)
+__host__ __device__ inline unsigned long long CMATCHFailureKey(int stage, LocalInt row, CMATCHFailure kind)
 {
   return (unsigned long long)stage << 40 | (unsigned long long)row << 4 | (unsigned long long)kind;
 }
@@ -174,30 +174,30 @@ struct CMATCHReport {
   unsigned long long failure; /* the least CMATCHFailureKey(), or all bits */
   unsigned long long largest; /* the bits of the largest diagonal entry */
   unsigned long long entries; /* of the rows of a product, and in the rows that a sweep has made */
-  PetscInt           wide;    /* rows of a product that did not fit into its table */
-  PetscInt           aggregates;
-  PetscInt           left, joined, singles, largest_aggregate;
-  PetscInt           P_nnz, longest, cut, plain; /* entries of P, and of the longest row of R */
-  PetscInt           isolated;                   /* whether the coarsest level has entries in columns of isolated rows */
-  PetscInt           undecided;                  /* vertices that an independent set has not decided about */
+  LocalInt           wide;    /* rows of a product that did not fit into its table */
+  LocalInt           aggregates;
+  LocalInt           left, joined, singles, largest_aggregate;
+  LocalInt           P_nnz, longest, cut, plain; /* entries of P, and of the longest row of R */
+  LocalInt           isolated;                   /* whether the coarsest level has entries in columns of isolated rows */
+  LocalInt           undecided;                  /* vertices that an independent set has not decided about */
 };
 
 /* Whether a round of the matching has made pairs. The rounds are in lines of memory of their own: a line that all blocks write
    while all blocks read it takes several times as long. */
 struct CMATCHRound {
-  alignas(128) PetscInt pairs;
+  alignas(128) LocalInt pairs;
 };
 
 /* The rows in which pairs are matched, without their diagonal. Between rows there may be gaps. */
 struct CMATCHRows {
-  PetscInt        n;
-  const PetscInt *start;
-  const PetscInt *length; /* or null, if row i ends where row i + 1 begins */
-  const PetscInt *j;
+  LocalInt        n;
+  const LocalInt *start;
+  const LocalInt *length; /* or null, if row i ends where row i + 1 begins */
+  const LocalInt *j;
   const float    *a, *d;
   size_t          room; /* entries that fit into j and a */
 
-  __device__ PetscInt Length(PetscInt i) const { return length ? length[i] : start[i + 1] - start[i]; }
+  __device__ LocalInt Length(LocalInt i) const { return length ? length[i] : start[i + 1] - start[i]; }
 };
 
 struct CMATCHSetup {
@@ -237,7 +237,7 @@ __device__ __forceinline__ void AddInOrder(double x, double *sum)
 }
 
 /* The symmetric hash by which ties are broken. */
-__device__ __forceinline__ unsigned CMATCHMix(PetscInt a, PetscInt b)
+__device__ __forceinline__ unsigned CMATCHMix(LocalInt a, LocalInt b)
 {
   const unsigned low = (unsigned)min(a, b), high = (unsigned)max(a, b);
   unsigned       h = (low * 0x9E3779B1u) ^ (high * 0x85EBCA77u);
@@ -259,16 +259,16 @@ inline void CMATCHForgetTransfer(CMATCHLevel *level)
 }
 
 /* Memory of a level with so many rows and entries, and of its transfer to the next level. */
-PetscErrorCode CMATCHCreateLevel(CMATCHSetup *, PetscInt n, PetscInt nnz);
+PetscErrorCode CMATCHCreateLevel(CMATCHSetup *, LocalInt n, LocalInt nnz);
 /* s, d and l of the last level, from its entries and from rs. `fallback` [n] are diagonal entries to take where d is not positive.
  */
-PetscErrorCode CMATCHCompleteLevel(CMATCHSetup *, PetscInt level, const double *fallback);
+PetscErrorCode CMATCHCompleteLevel(CMATCHSetup *, LocalInt level, const double *fallback);
 
 /* The aggregates of the last level, and the unsmoothed operator of the next one. Sets `end` if there is no next level. */
 PetscErrorCode CMATCHAggregate(CMATCHSetup *, bool *end);
 
 /* P, R and the next level, which is made; with keep, the values of all of these. */
-PetscErrorCode CMATCHCoarsen(CMATCHSetup *, PetscInt level, bool keep);
+PetscErrorCode CMATCHCoarsen(CMATCHSetup *, LocalInt level, bool keep);
 
 /* The inverse of the coarsest level, or whatever its solution needs. */
 PetscErrorCode CMATCHPrepareCoarsest(CMATCHSetup *);

@@ -10,15 +10,15 @@ namespace
 {
 
 /* What a vertex is in a sweep; a number that is not negative is its mate. */
-constexpr PetscInt kFree = -1, kLeft = -2, kJoined = -3; /* kJoined - L: it has joined the pair with leader L */
+constexpr LocalInt kFree = -1, kLeft = -2, kJoined = -3; /* kJoined - L: it has joined the pair with leader L */
 
 /* Up to this mean number of entries a thread takes a row. */
 constexpr double kThreadRow = 20;
 
-constexpr PetscInt kFewVertices = 60000; /* a sweep over so many is one kernel, which takes less time than its launches otherwise */
+constexpr LocalInt kFewVertices = 60000; /* a sweep over so many is one kernel, which takes less time than its launches otherwise */
 
 constexpr int      kMadeRoom       = 20;    /* columns of an aggregate's row which a thread adds up */
-constexpr PetscInt kManyAggregates = 50000; /* so many rows keep the GPU busy with a thread for each */
+constexpr LocalInt kManyAggregates = 50000; /* so many rows keep the GPU busy with a thread for each */
 
 constexpr int kFreePerThread = 4; /* vertices of which a thread looks whether they are free */
 
@@ -27,14 +27,14 @@ struct Sweep {
   CMATCHRows          M;
   float              *c;           /* edge weights, 0 where there may be no pair */
   float              *big;         /* the largest weight of a row */
-  PetscInt           *mate;        /* see above */
-  PetscInt           *candidate;   /* the vertex that a free vertex chooses, or the leader whose pair it wants to join */
-  PetscInt           *size, *room; /* rows of the level in a vertex, and how many its aggregate may have */
-  PetscInt           *load;        /* of leaders: rows in the pair and what has joined it */
+  LocalInt           *mate;        /* see above */
+  LocalInt           *candidate;   /* the vertex that a free vertex chooses, or the leader whose pair it wants to join */
+  LocalInt           *size, *room; /* rows of the level in a vertex, and how many its aggregate may have */
+  LocalInt           *load;        /* of leaders: rows in the pair and what has joined it */
   unsigned long long *offer;       /* of leaders: the best proposal of a round */
-  PetscInt           *slot;        /* [n][kSlots] of pairs: who has joined, or -1; see Slot() */
-  PetscInt           *number;      /* [n + 1] of leaders: the number of the aggregate */
-  PetscInt           *aggregate;   /* the number of a vertex's aggregate, or -1 */
+  LocalInt           *slot;        /* [n][kSlots] of pairs: who has joined, or -1; see Slot() */
+  LocalInt           *number;      /* [n + 1] of leaders: the number of the aggregate */
+  LocalInt           *aggregate;   /* the number of a vertex's aggregate, or -1 */
   CMATCHReport       *report;
   CMATCHRound        *rounds; /* [kCMATCHRounds] */
 };
@@ -44,7 +44,7 @@ constexpr int kSlots = kCMATCHJoins / 2;
 static_assert(kCMATCHJoins % 2 == 0);
 
 /* Where in the slots the number t is of a leader and its mate. */
-__device__ __forceinline__ size_t Slot(PetscInt leader, PetscInt mate, int t)
+__device__ __forceinline__ size_t Slot(LocalInt leader, LocalInt mate, int t)
 {
   return (size_t)(t < kSlots ? leader : mate) * kSlots + t % kSlots;
 }
@@ -52,10 +52,10 @@ __device__ __forceinline__ size_t Slot(PetscInt leader, PetscInt mate, int t)
 /* The row of a vertex, which a group of lanes has together, and its entries; none for i < 0, and none before Open(). */
 template <int GroupSize>
 struct RowOf {
-  PetscInt i, begin, end;
+  LocalInt i, begin, end;
   int      lane;
 
-  __device__ __forceinline__ explicit RowOf(PetscInt row) : i(row), begin(0), end(0), lane(threadIdx.x % GroupSize) { }
+  __device__ __forceinline__ explicit RowOf(LocalInt row) : i(row), begin(0), end(0), lane(threadIdx.x % GroupSize) { }
   __device__ __forceinline__ void Open(const CMATCHRows &M)
   {
     if (i < 0) return;
@@ -73,14 +73,14 @@ struct RowOf {
 
 /* Whether the row is left to the smoother; its mate tells it. */
 template <int GroupSize>
-__device__ __forceinline__ void FindLeft(const Sweep &s, PetscInt i)
+__device__ __forceinline__ void FindLeft(const Sweep &s, LocalInt i)
 {
   RowOf<GroupSize> row(i);
   row.Open(s.M);
   double         off     = 0;
-  const PetscInt longest = (PetscInt)__reduce_max_sync(kFullWarp, row.end - row.begin);
-  for (PetscInt k = 0; k < longest; k += GroupSize) {
-    const PetscInt at = row.begin + k + row.lane;
+  const LocalInt longest = (LocalInt)__reduce_max_sync(kFullWarp, row.end - row.begin);
+  for (LocalInt k = 0; k < longest; k += GroupSize) {
+    const LocalInt at = row.begin + k + row.lane;
     AddInOrder<GroupSize>(at < row.end ? fabs((double)s.M.a[at]) : 0., &off);
   }
   const bool     left   = row.First() && !(off >= kCMATCHDominated * (double)s.M.d[i]);
@@ -93,15 +93,15 @@ __device__ __forceinline__ void FindLeft(const Sweep &s, PetscInt i)
 
 /* The weights, before the threshold, and the largest of the row. */
 template <int GroupSize>
-__device__ __forceinline__ void WeighEdges(const Sweep &s, PetscInt i)
+__device__ __forceinline__ void WeighEdges(const Sweep &s, LocalInt i)
 {
   RowOf<GroupSize> row(i);
   row.Open(s.M);
   const bool  left    = i >= 0 && s.mate[i] == kLeft;
   const float d       = i >= 0 ? s.M.d[i] : 1.f;
   float       largest = 0;
-  for (PetscInt at = row.begin + row.lane; at < row.end; at += GroupSize) {
-    const PetscInt j   = s.M.j[at];
+  for (LocalInt at = row.begin + row.lane; at < row.end; at += GroupSize) {
+    const LocalInt j   = s.M.j[at];
     const float    sum = d + s.M.d[j], all = sum > 0 ? -2.0f * s.M.a[at] / sum : 0.f;
     const float    c = all > 0 && !left && s.mate[j] != kLeft ? all : 0.f;
     s.c[at]          = c;
@@ -113,14 +113,14 @@ __device__ __forceinline__ void WeighEdges(const Sweep &s, PetscInt i)
 
 /* Leaves the edges that are strong at both ends and whose ends may be together. On the first sweep sets the room. */
 template <int GroupSize>
-__device__ __forceinline__ void KeepStrong(const Sweep &s, PetscInt i, float theta, bool first, bool limited)
+__device__ __forceinline__ void KeepStrong(const Sweep &s, LocalInt i, float theta, bool first, bool limited)
 {
   RowOf<GroupSize> row(i);
   row.Open(s.M);
   const float big   = i >= 0 ? theta * s.big[i] : 0.f;
-  PetscInt    count = 0;
-  for (PetscInt at = row.begin + row.lane; at < row.end; at += GroupSize) {
-    const PetscInt j      = s.M.j[at];
+  LocalInt    count = 0;
+  for (LocalInt at = row.begin + row.lane; at < row.end; at += GroupSize) {
+    const LocalInt j      = s.M.j[at];
     const float    c      = s.c[at];
     bool           strong = c > 0 && !(c < big) && !(c < theta * s.big[j]);
     count += strong;
@@ -137,9 +137,9 @@ __device__ __forceinline__ void KeepStrong(const Sweep &s, PetscInt i, float the
 struct Choice {
   float    c    = 0;
   unsigned hash = 0;
-  PetscInt j    = -1;
+  LocalInt j    = -1;
 
-  __device__ __forceinline__ void Take(float other_c, unsigned other_hash, PetscInt other)
+  __device__ __forceinline__ void Take(float other_c, unsigned other_hash, LocalInt other)
   {
     const bool better =
       other >= 0 && (j < 0 || other_c > c || (other_c == c && (other_hash > hash || (other_hash == hash && other < j))));
@@ -155,7 +155,7 @@ struct Choice {
     for (int offset = GroupSize / 2; offset > 0; offset /= 2) {
       const float    other_c    = __shfl_xor_sync(kFullWarp, c, offset);
       const unsigned other_hash = __shfl_xor_sync(kFullWarp, hash, offset);
-      const PetscInt other      = __shfl_xor_sync(kFullWarp, j, offset);
+      const LocalInt other      = __shfl_xor_sync(kFullWarp, j, offset);
       Take(other_c, other_hash, other);
     }
   }
@@ -167,13 +167,13 @@ __device__ __forceinline__ Choice Choose(const Sweep &s, const RowOf<GroupSize> 
 {
   constexpr int kAhead = 4;
   Choice        best;
-  for (PetscInt first = row.begin + row.lane; first < row.end; first += kAhead * GroupSize) {
+  for (LocalInt first = row.begin + row.lane; first < row.end; first += kAhead * GroupSize) {
     float    c[kAhead];
-    PetscInt j[kAhead];
+    LocalInt j[kAhead];
     bool     may[kAhead];
 #pragma unroll
     for (int t = 0; t < kAhead; t++) {
-      const PetscInt at = first + t * GroupSize;
+      const LocalInt at = first + t * GroupSize;
       c[t]              = at < row.end ? s.c[at] : 0.f;
       j[t]              = at < row.end ? s.M.j[at] : -1;
     }
@@ -189,18 +189,18 @@ __device__ __forceinline__ Choice Choose(const Sweep &s, const RowOf<GroupSize> 
 
 /* A free vertex chooses a free neighbour. */
 template <int GroupSize>
-__device__ __forceinline__ void ChooseMate(const Sweep &s, PetscInt i)
+__device__ __forceinline__ void ChooseMate(const Sweep &s, LocalInt i)
 {
   RowOf<GroupSize> row(i);
   row.Open(s.M);
-  const Choice best = Choose(s, row, [&](PetscInt j) { return s.mate[j] == kFree; });
+  const Choice best = Choose(s, row, [&](LocalInt j) { return s.mate[j] == kFree; });
   if (row.First()) s.candidate[i] = best.j;
 }
 
 /* Two vertices that have chosen each other become a pair. */
-__device__ __forceinline__ bool MakePair(const Sweep &s, PetscInt i)
+__device__ __forceinline__ bool MakePair(const Sweep &s, LocalInt i)
 {
-  const PetscInt j = i >= 0 ? s.candidate[i] : -1;
+  const LocalInt j = i >= 0 ? s.candidate[i] : -1;
   if (j < 0 || s.candidate[j] != i) return false;
   s.mate[i] = j;
   return true;
@@ -208,10 +208,10 @@ __device__ __forceinline__ bool MakePair(const Sweep &s, PetscInt i)
 
 /* ------------------------------------------- joining ------------------------------------------ */
 
-__device__ __forceinline__ void OpenPair(const Sweep &s, PetscInt i)
+__device__ __forceinline__ void OpenPair(const Sweep &s, LocalInt i)
 {
   if (i < 0) return;
-  const PetscInt mate = s.mate[i];
+  const LocalInt mate = s.mate[i];
   s.load[i]           = mate > i ? s.size[i] + s.size[mate] : 0;
   s.offer[i]          = 0;
   for (int t = 0; t < kSlots; t++) s.slot[(size_t)i * kSlots + t] = -1;
@@ -219,26 +219,26 @@ __device__ __forceinline__ void OpenPair(const Sweep &s, PetscInt i)
 
 /* A free vertex proposes to the pair of its best neighbour that has room for it. */
 template <int GroupSize>
-__device__ __forceinline__ void ProposeJoin(const Sweep &s, PetscInt i)
+__device__ __forceinline__ void ProposeJoin(const Sweep &s, LocalInt i)
 {
   RowOf<GroupSize> row(i);
   row.Open(s.M);
-  const PetscInt size = i >= 0 ? s.size[i] : 0, room = i >= 0 ? s.room[i] : 0;
-  const Choice   best = Choose(s, row, [&](PetscInt j) {
-    const PetscInt mate = s.mate[j];
+  const LocalInt size = i >= 0 ? s.size[i] : 0, room = i >= 0 ? s.room[i] : 0;
+  const Choice   best = Choose(s, row, [&](LocalInt j) {
+    const LocalInt mate = s.mate[j];
     return mate >= 0 && s.load[min(j, mate)] + size <= max(room, s.room[j]);
   });
   if (!row.First() || best.j < 0) return;
-  const PetscInt leader = min(best.j, s.mate[best.j]);
+  const LocalInt leader = min(best.j, s.mate[best.j]);
   /* weights are positive, so that their bits are in their order; of equal ones the smaller vertex is to win */
   atomicMax(s.offer + leader, (unsigned long long)__float_as_uint(best.c) << 32 | (0xffffffffu - (unsigned)i));
 }
 
 /* A pair takes the best proposal. */
-__device__ __forceinline__ bool AcceptJoin(const Sweep &s, PetscInt leader, int round)
+__device__ __forceinline__ bool AcceptJoin(const Sweep &s, LocalInt leader, int round)
 {
   if (leader < 0 || !s.offer[leader]) return false;
-  const PetscInt i                            = (PetscInt)(0xffffffffu - (unsigned)s.offer[leader]);
+  const LocalInt i                            = (LocalInt)(0xffffffffu - (unsigned)s.offer[leader]);
   s.offer[leader]                             = 0;
   s.slot[Slot(leader, s.mate[leader], round)] = i;
   s.load[leader] += s.size[i];
@@ -250,10 +250,10 @@ __device__ __forceinline__ bool AcceptJoin(const Sweep &s, PetscInt leader, int 
 
 /* The vertex of the calling group of a grid, or -1. */
 template <int GroupSize>
-__device__ __forceinline__ PetscInt GridVertex(PetscInt n)
+__device__ __forceinline__ LocalInt GridVertex(LocalInt n)
 {
   const long long at = GridThread() / GroupSize;
-  return at < n ? (PetscInt)at : -1;
+  return at < n ? (LocalInt)at : -1;
 }
 
 template <int GroupSize>
@@ -278,7 +278,7 @@ __global__ void __launch_bounds__(kBlockSize) KeepStrongEdges(Sweep s, float the
    Lists the free ones of the vertices that belong to the block, in shared memory, so that few of them keep few warps busy. Returns
    their number to all threads; with `candidates` the others get none.
 */
-__device__ __forceinline__ int ListFree(const Sweep &s, PetscInt *list, bool candidates)
+__device__ __forceinline__ int ListFree(const Sweep &s, LocalInt *list, bool candidates)
 {
   __shared__ int count;
   if (threadIdx.x == 0) count = 0;
@@ -293,7 +293,7 @@ __device__ __forceinline__ int ListFree(const Sweep &s, PetscInt *list, bool can
     int            to     = 0;
     if (threadIdx.x % kWarpSize == 0 && ballot) to = atomicAdd(&count, __popc(ballot));
     to = __shfl_sync(kFullWarp, to, 0) + __popc(ballot & ((1u << threadIdx.x % kWarpSize) - 1u));
-    if (free) list[to] = (PetscInt)i;
+    if (free) list[to] = (LocalInt)i;
   }
   __syncthreads();
   return count;
@@ -302,7 +302,7 @@ __device__ __forceinline__ int ListFree(const Sweep &s, PetscInt *list, bool can
 template <int GroupSize>
 __global__ void __launch_bounds__(kBlockSize) ChooseMates(Sweep s, int round)
 {
-  __shared__ PetscInt list[kBlockSize * kFreePerThread];
+  __shared__ LocalInt list[kBlockSize * kFreePerThread];
   if (round && !s.rounds[round - 1].pairs) return;
   const int count = ListFree(s, list, true);
   for (int first = 0; first < count; first += kBlockSize / GroupSize) {
@@ -326,7 +326,7 @@ __global__ void __launch_bounds__(kBlockSize) OpenPairs(Sweep s)
 template <int GroupSize>
 __global__ void __launch_bounds__(kBlockSize) ProposeJoins(Sweep s)
 {
-  __shared__ PetscInt list[kBlockSize * kFreePerThread];
+  __shared__ LocalInt list[kBlockSize * kFreePerThread];
   const int           count = ListFree(s, list, false);
   for (int first = 0; first < count; first += kBlockSize / GroupSize) {
     const int at = first + threadIdx.x / GroupSize;
@@ -344,12 +344,12 @@ __global__ void __launch_bounds__(kBlockSize) AcceptJoins(Sweep s, int round)
 
 /* Calls step(i) for all vertices, a group for each. */
 template <int GroupSize, typename Step>
-__device__ __forceinline__ void ForVertices(PetscInt n, Step step)
+__device__ __forceinline__ void ForVertices(LocalInt n, Step step)
 {
-  const PetscInt groups = (PetscInt)(gridDim.x * (kBlockSize / GroupSize));
+  const LocalInt groups = (LocalInt)(gridDim.x * (kBlockSize / GroupSize));
   /* all lanes of a warp go round as often as its first one */
-  for (PetscInt first = (PetscInt)(GridThread() / kWarpSize) * (kWarpSize / GroupSize); first < n; first += groups) {
-    const PetscInt i = first + (threadIdx.x % kWarpSize) / GroupSize;
+  for (LocalInt first = (LocalInt)(GridThread() / kWarpSize) * (kWarpSize / GroupSize); first < n; first += groups) {
+    const LocalInt i = first + (threadIdx.x % kWarpSize) / GroupSize;
     step(i < n ? i : -1);
   }
 }
@@ -359,35 +359,35 @@ template <int GroupSize>
 __global__ void __launch_bounds__(kBlockSize) MatchFew(Sweep s, float theta, bool first, bool limited)
 {
   const auto     grid = cooperative_groups::this_grid();
-  const PetscInt n    = s.M.n;
+  const LocalInt n    = s.M.n;
   if (first) {
-    ForVertices<GroupSize>(n, [&](PetscInt i) { FindLeft<GroupSize>(s, i); });
+    ForVertices<GroupSize>(n, [&](LocalInt i) { FindLeft<GroupSize>(s, i); });
     grid.sync();
   }
-  ForVertices<GroupSize>(n, [&](PetscInt i) { WeighEdges<GroupSize>(s, i); });
+  ForVertices<GroupSize>(n, [&](LocalInt i) { WeighEdges<GroupSize>(s, i); });
   grid.sync();
-  ForVertices<GroupSize>(n, [&](PetscInt i) { KeepStrong<GroupSize>(s, i, theta, first, limited); });
+  ForVertices<GroupSize>(n, [&](LocalInt i) { KeepStrong<GroupSize>(s, i, theta, first, limited); });
   /* rows of edges are read by the group that has written them */
   for (int round = 0; round < kCMATCHRounds; round++) {
-    ForVertices<GroupSize>(n, [&](PetscInt i) {
+    ForVertices<GroupSize>(n, [&](LocalInt i) {
       const bool free = i >= 0 && s.mate[i] == kFree;
       if (i >= 0 && !free) s.candidate[i] = -1;
       ChooseMate<GroupSize>(s, free ? i : -1);
     });
     grid.sync();
     bool made = false;
-    ForVertices<1>(n, [&](PetscInt i) { made |= MakePair(s, i); });
-    if (made) *(volatile PetscInt *)&s.rounds[round].pairs = 1;
+    ForVertices<1>(n, [&](LocalInt i) { made |= MakePair(s, i); });
+    if (made) *(volatile LocalInt *)&s.rounds[round].pairs = 1;
     grid.sync();
-    if (!*(volatile PetscInt *)&s.rounds[round].pairs) break;
+    if (!*(volatile LocalInt *)&s.rounds[round].pairs) break;
   }
-  ForVertices<1>(n, [&](PetscInt i) { OpenPair(s, i); });
+  ForVertices<1>(n, [&](LocalInt i) { OpenPair(s, i); });
   grid.sync();
   for (int round = 0; round < kCMATCHJoins; round++) {
     int joined = 0;
-    ForVertices<GroupSize>(n, [&](PetscInt i) { ProposeJoin<GroupSize>(s, i >= 0 && s.mate[i] == kFree ? i : -1); });
+    ForVertices<GroupSize>(n, [&](LocalInt i) { ProposeJoin<GroupSize>(s, i >= 0 && s.mate[i] == kFree ? i : -1); });
     grid.sync();
-    ForVertices<1>(n, [&](PetscInt i) { joined += AcceptJoin(s, i, round); });
+    ForVertices<1>(n, [&](LocalInt i) { joined += AcceptJoin(s, i, round); });
     if (joined) atomicAdd(&s.report->joined, joined);
     grid.sync();
   }
@@ -397,17 +397,17 @@ __global__ void __launch_bounds__(kBlockSize) MatchFew(Sweep s, float theta, boo
 
 /* Leads an aggregate: the first of a pair, and a vertex that is still alone. */
 struct Leads {
-  PetscInt        n;
-  const PetscInt *mate;
+  LocalInt        n;
+  const LocalInt *mate;
 
-  __device__ PetscInt operator()(PetscInt i) const { return i < n && (mate[i] > i || mate[i] == kFree); }
+  __device__ LocalInt operator()(LocalInt i) const { return i < n && (mate[i] > i || mate[i] == kFree); }
 };
 
 /* The members of an aggregate: its leader, the leader's mate, and who has joined them. */
 struct Members {
-  const PetscInt *mate, *slot;
+  const LocalInt *mate, *slot;
 
-  __device__ __forceinline__ PetscInt Get(PetscInt leader, int t) const
+  __device__ __forceinline__ LocalInt Get(LocalInt leader, int t) const
   {
     if (t == 0) return leader;
     if (mate[leader] == kFree) return -1;
@@ -416,17 +416,17 @@ struct Members {
 };
 
 /* The aggregate of every vertex, and of every aggregate its leader, the rows of the level in it, and how many it may have. */
-__global__ void __launch_bounds__(kBlockSize) NumberAggregates(Sweep s, PetscInt *leader, PetscInt *size, PetscInt *room)
+__global__ void __launch_bounds__(kBlockSize) NumberAggregates(Sweep s, LocalInt *leader, LocalInt *size, LocalInt *room)
 {
   const long long at = GridThread();
   if (at >= s.M.n) return;
-  const PetscInt i = (PetscInt)at;
+  const LocalInt i = (LocalInt)at;
   if (s.mate[i] == kLeft) s.aggregate[i] = -1;
   if (!Leads{s.M.n, s.mate}(i)) return;
-  const PetscInt a    = s.number[i];
-  PetscInt       rows = 0, most = 0;
+  const LocalInt a    = s.number[i];
+  LocalInt       rows = 0, most = 0;
   for (int t = 0; t < kCMATCHMembers; t++) {
-    const PetscInt v = Members{s.mate, s.slot}.Get(i, t);
+    const LocalInt v = Members{s.mate, s.slot}.Get(i, t);
     if (v < 0) continue;
     s.aggregate[v] = a;
     rows += s.size[v];
@@ -438,17 +438,17 @@ __global__ void __launch_bounds__(kBlockSize) NumberAggregates(Sweep s, PetscInt
 }
 
 /* The aggregates of the level's rows, by those of the vertices that the sweep before has made. */
-__global__ void __launch_bounds__(kBlockSize) ComposeAggregates(PetscInt n, const PetscInt *of_vertex, PetscInt *of_row)
+__global__ void __launch_bounds__(kBlockSize) ComposeAggregates(LocalInt n, const LocalInt *of_vertex, LocalInt *of_row)
 {
   const long long i = GridThread();
   if (i < n && of_row[i] >= 0) of_row[i] = of_vertex[of_row[i]];
 }
 
 /* The largest aggregate, and how many have a single row. */
-__global__ void __launch_bounds__(kBlockSize) CountSizes(PetscInt aggregates, const PetscInt *size, CMATCHReport *report)
+__global__ void __launch_bounds__(kBlockSize) CountSizes(LocalInt aggregates, const LocalInt *size, CMATCHReport *report)
 {
   const long long a    = GridThread();
-  const PetscInt  rows = a < aggregates ? size[a] : 0, largest = GroupMax<kWarpSize>(rows);
+  const LocalInt  rows = a < aggregates ? size[a] : 0, largest = GroupMax<kWarpSize>(rows);
   const unsigned  ones = __ballot_sync(kFullWarp, rows == 1);
   if (threadIdx.x % kWarpSize != 0) return;
   atomicMax(&report->largest_aggregate, largest);
@@ -459,16 +459,16 @@ __global__ void __launch_bounds__(kBlockSize) CountSizes(PetscInt aggregates, co
 
 /* The members of an aggregate */
 struct MemberList {
-  const PetscInt *leader;
+  const LocalInt *leader;
   Members         members;
 
-  __device__ int Count(PetscInt a) const
+  __device__ int Count(LocalInt a) const
   {
     int count = kCMATCHMembers;
     while (members.Get(leader[a], count - 1) < 0) count--;
     return count;
   }
-  __device__ void Get(PetscInt a, int t, PetscInt *k, double *value) const
+  __device__ void Get(LocalInt a, int t, LocalInt *k, double *value) const
   {
     *k     = members.Get(leader[a], t);
     *value = 1;
@@ -478,22 +478,22 @@ struct MemberList {
 /* The row of a vertex, with the aggregates for columns, its diagonal entry first */
 struct AggregatedEntries {
   CMATCHRows      M;
-  const PetscInt *aggregate;
+  const LocalInt *aggregate;
 
-  __device__ void Span(PetscInt k, PetscInt *begin, PetscInt *length) const
+  __device__ void Span(LocalInt k, LocalInt *begin, LocalInt *length) const
   {
     *begin  = 0;
     *length = M.Length(k) + 1;
   }
-  __device__ void Get(PetscInt k, PetscInt a, PetscInt place, PetscInt *column, double *value) const
+  __device__ void Get(LocalInt k, LocalInt a, LocalInt place, LocalInt *column, double *value) const
   {
-    const PetscInt at = M.start[k] + place - 1;
+    const LocalInt at = M.start[k] + place - 1;
     *column           = place ? aggregate[M.j[at]] : a;
     *value            = place ? (double)M.a[at] : (double)M.d[k];
   }
 };
 
-__global__ void __launch_bounds__(kBlockSize) RoundDiagonal(PetscInt n, const double *from, float *to)
+__global__ void __launch_bounds__(kBlockSize) RoundDiagonal(LocalInt n, const double *from, float *to)
 {
   const long long i = GridThread();
   if (i < n) to[i] = (float)from[i];
@@ -502,16 +502,16 @@ __global__ void __launch_bounds__(kBlockSize) RoundDiagonal(PetscInt n, const do
 /* --------------------------------------- independent set -------------------------------------- */
 
 /* What a vertex is while the set is made */
-constexpr PetscInt kUndecided = 0, kRoot = 1, kCovered = 2;
+constexpr LocalInt kUndecided = 0, kRoot = 1, kCovered = 2;
 
 struct Independent {
   Sweep               s;
   unsigned long long *key;   /* the least of an undecided vertex in the row and its neighbours */
-  PetscInt           *state; /* see above */
-  PetscInt           *near;  /* a root, or a neighbour of one */
+  LocalInt           *state; /* see above */
+  LocalInt           *near;  /* a root, or a neighbour of one */
 };
 
-__device__ __forceinline__ unsigned long long RootKey(PetscInt i)
+__device__ __forceinline__ unsigned long long RootKey(LocalInt i)
 {
   return (unsigned long long)CMATCHMix(i, i + 7) << 32 | (unsigned)i;
 }
@@ -529,9 +529,9 @@ __global__ void __launch_bounds__(kBlockSize) LeastKeys(Independent v)
 {
   const long long i = GridThread();
   if (i >= v.s.M.n) return;
-  const PetscInt     begin = v.s.M.start[i], end = begin + v.s.M.Length((PetscInt)i);
-  unsigned long long least = v.state[i] == kUndecided ? RootKey((PetscInt)i) : ~0ull;
-  for (PetscInt at = begin; at < end; at++)
+  const LocalInt     begin = v.s.M.start[i], end = begin + v.s.M.Length((LocalInt)i);
+  unsigned long long least = v.state[i] == kUndecided ? RootKey((LocalInt)i) : ~0ull;
+  for (LocalInt at = begin; at < end; at++)
     if (v.s.c[at] > 0 && v.state[v.s.M.j[at]] == kUndecided) least = min(least, RootKey(v.s.M.j[at]));
   v.key[i] = least;
 }
@@ -541,11 +541,11 @@ __global__ void __launch_bounds__(kBlockSize) FindRoots(Independent v)
 {
   const long long i = GridThread();
   if (i >= v.s.M.n || v.state[i] != kUndecided) return;
-  const PetscInt     begin = v.s.M.start[i], end = begin + v.s.M.Length((PetscInt)i);
+  const LocalInt     begin = v.s.M.start[i], end = begin + v.s.M.Length((LocalInt)i);
   unsigned long long least = v.key[i];
-  for (PetscInt at = begin; at < end; at++)
+  for (LocalInt at = begin; at < end; at++)
     if (v.s.c[at] > 0) least = min(least, v.key[v.s.M.j[at]]);
-  if (least != RootKey((PetscInt)i)) return;
+  if (least != RootKey((LocalInt)i)) return;
   v.s.candidate[i] = 1; /* the states are read by others until the end of this kernel */
 }
 
@@ -553,10 +553,10 @@ __global__ void __launch_bounds__(kBlockSize) MarkRoots(Independent v)
 {
   const long long i = GridThread();
   if (i >= v.s.M.n || v.state[i] != kUndecided || v.s.candidate[i] != 1) return;
-  const PetscInt begin = v.s.M.start[i], end = begin + v.s.M.Length((PetscInt)i);
+  const LocalInt begin = v.s.M.start[i], end = begin + v.s.M.Length((LocalInt)i);
   v.state[i] = kRoot;
   v.near[i]  = 1;
-  for (PetscInt at = begin; at < end; at++)
+  for (LocalInt at = begin; at < end; at++)
     if (v.s.c[at] > 0) v.near[v.s.M.j[at]] = 1;
 }
 
@@ -565,9 +565,9 @@ __global__ void __launch_bounds__(kBlockSize) CoverVertices(Independent v)
 {
   const long long i = GridThread();
   if (i >= v.s.M.n || v.state[i] != kUndecided) return;
-  const PetscInt begin = v.s.M.start[i], end = begin + v.s.M.Length((PetscInt)i);
+  const LocalInt begin = v.s.M.start[i], end = begin + v.s.M.Length((LocalInt)i);
   bool           near = v.near[i];
-  for (PetscInt at = begin; at < end && !near; at++) near = v.s.c[at] > 0 && v.near[v.s.M.j[at]];
+  for (LocalInt at = begin; at < end && !near; at++) near = v.s.c[at] > 0 && v.near[v.s.M.j[at]];
   if (near) v.state[i] = kCovered;
   else atomicAdd(&v.s.report->undecided, 1);
 }
@@ -577,20 +577,20 @@ __global__ void __launch_bounds__(kBlockSize) GatherAround(Independent v)
 {
   const long long i = GridThread();
   if (i >= v.s.M.n || v.s.mate[i] == kLeft) return;
-  const PetscInt begin = v.s.M.start[i], end = begin + v.s.M.Length((PetscInt)i);
-  PetscInt       root = v.state[i] == kRoot ? (PetscInt)i : kFree;
-  for (PetscInt at = begin; at < end && root == kFree; at++)
+  const LocalInt begin = v.s.M.start[i], end = begin + v.s.M.Length((LocalInt)i);
+  LocalInt       root = v.state[i] == kRoot ? (LocalInt)i : kFree;
+  for (LocalInt at = begin; at < end && root == kFree; at++)
     if (v.s.c[at] > 0 && v.state[v.s.M.j[at]] == kRoot) root = v.s.M.j[at];
   v.s.mate[i] = root;
 }
 
 /* A vertex without a root takes that of its heaviest neighbour that has one. */
-__global__ void __launch_bounds__(kBlockSize) FollowNeighbours(Independent v, PetscInt *next)
+__global__ void __launch_bounds__(kBlockSize) FollowNeighbours(Independent v, LocalInt *next)
 {
   RowOf<1> row(GridVertex<1>(v.s.M.n));
-  PetscInt root = row.i >= 0 ? v.s.mate[row.i] : kLeft;
+  LocalInt root = row.i >= 0 ? v.s.mate[row.i] : kLeft;
   if (root == kFree) row.Open(v.s.M);
-  const Choice best = Choose(v.s, row, [&](PetscInt j) { return v.s.mate[j] >= 0; });
+  const Choice best = Choose(v.s, row, [&](LocalInt j) { return v.s.mate[j] >= 0; });
   if (best.j >= 0) {
     root = v.s.mate[best.j];
     atomicAdd(&v.s.report->joined, 1);
@@ -600,23 +600,23 @@ __global__ void __launch_bounds__(kBlockSize) FollowNeighbours(Independent v, Pe
 
 /* Leads an aggregate: a root, or a vertex that has none. */
 struct LeadsIndependent {
-  PetscInt        n;
-  const PetscInt *mate;
+  LocalInt        n;
+  const LocalInt *mate;
 
-  __device__ PetscInt operator()(PetscInt i) const { return i < n && (mate[i] == i || mate[i] == kFree); }
+  __device__ LocalInt operator()(LocalInt i) const { return i < n && (mate[i] == i || mate[i] == kFree); }
 };
 
-__global__ void __launch_bounds__(kBlockSize) NumberIndependent(Independent v, PetscInt *aggregate, PetscInt *size)
+__global__ void __launch_bounds__(kBlockSize) NumberIndependent(Independent v, LocalInt *aggregate, LocalInt *size)
 {
   const long long i = GridThread();
   if (i >= v.s.M.n) return;
-  const PetscInt mate = v.s.mate[i];
-  aggregate[i]        = mate == kLeft ? -1 : v.s.number[mate == kFree ? (PetscInt)i : mate];
+  const LocalInt mate = v.s.mate[i];
+  aggregate[i]        = mate == kLeft ? -1 : v.s.number[mate == kFree ? (LocalInt)i : mate];
   if (mate != kLeft) atomicAdd(size + aggregate[i], 1);
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kBlockSize) RoundToSingle(PetscInt n, const T *from, float *to)
+__global__ void __launch_bounds__(kBlockSize) RoundToSingle(LocalInt n, const T *from, float *to)
 {
   const long long i = GridThread();
   if (i < n) to[i] = (float)from[i];
@@ -636,7 +636,7 @@ PetscErrorCode WithGroup(double mean, F f)
 PetscErrorCode OpenSweeps(CMATCHSetup *s, const CMATCHRows &M, Sweep *sweep)
 {
   const size_t n = M.n;
-  PetscInt    *shared;
+  LocalInt    *shared;
 
   PetscFunctionBegin;
   *sweep        = Sweep{};
@@ -650,10 +650,10 @@ PetscErrorCode OpenSweeps(CMATCHSetup *s, const CMATCHRows &M, Sweep *sweep)
   sweep->candidate = shared + n;
   PetscCall(s->arena.Take(n + 1, &shared));
   sweep->load = sweep->number = shared;
-  for (PetscInt **array : {&sweep->mate, &sweep->aggregate, &sweep->size, &sweep->room}) PetscCall(s->arena.Take(n, array));
+  for (LocalInt **array : {&sweep->mate, &sweep->aggregate, &sweep->size, &sweep->room}) PetscCall(s->arena.Take(n, array));
   PetscCall(s->arena.Take(n * kSlots, &sweep->slot));
   PetscCall(s->arena.Take(M.room, &sweep->c));
-  PetscCallCUDA(cudaMemsetAsync(&s->report->left, 0, 4 * sizeof(PetscInt), s->stream)); /* left, joined, singles, largest */
+  PetscCallCUDA(cudaMemsetAsync(&s->report->left, 0, 4 * sizeof(LocalInt), s->stream)); /* left, joined, singles, largest */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -705,30 +705,30 @@ PetscErrorCode MatchVertices(CMATCHSetup *s, const Sweep &w, double mean, bool f
 
 /* Numbers the leaders, and waits for how many there are. */
 template <typename Lead>
-PetscErrorCode NumberLeaders(CMATCHSetup *s, PetscInt n, Lead leads, PetscInt *number)
+PetscErrorCode NumberLeaders(CMATCHSetup *s, LocalInt n, Lead leads, LocalInt *number)
 {
-  const auto flags = thrust::make_transform_iterator(thrust::counting_iterator<PetscInt>(0), leads);
+  const auto flags = thrust::make_transform_iterator(thrust::counting_iterator<LocalInt>(0), leads);
 
   PetscFunctionBegin;
   PetscCall(s->cub.Run(
     [&](void *memory, size_t &bytes) { return cub::DeviceScan::ExclusiveSum(memory, bytes, flags, number, n + 1, s->stream); }));
-  PetscCallCUDA(cudaMemcpyAsync(&s->report->aggregates, number + n, sizeof(PetscInt), cudaMemcpyDeviceToDevice, s->stream));
+  PetscCallCUDA(cudaMemcpyAsync(&s->report->aggregates, number + n, sizeof(LocalInt), cudaMemcpyDeviceToDevice, s->stream));
   PetscCall(CMATCHReadReport(s));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* The rows that a sweep makes. */
 struct MadeRows {
-  PetscInt *start, *length, *j, *leader, *size, *room;
+  LocalInt *start, *length, *j, *leader, *size, *room;
   float    *a, *d;
   double   *diagonal;
   size_t    entries; /* that fit */
 };
 
-PetscErrorCode TakeMadeRows(CMATCHSetup *s, PetscInt n, size_t entries, MadeRows *made)
+PetscErrorCode TakeMadeRows(CMATCHSetup *s, LocalInt n, size_t entries, MadeRows *made)
 {
   PetscFunctionBegin;
-  for (PetscInt **array : {&made->start, &made->length, &made->leader, &made->size, &made->room})
+  for (LocalInt **array : {&made->start, &made->length, &made->leader, &made->size, &made->room})
     PetscCall(s->arena.Take(n, array));
   PetscCall(s->arena.Take(n, &made->d));
   PetscCall(s->arena.Take(n, &made->diagonal));
@@ -739,13 +739,13 @@ PetscErrorCode TakeMadeRows(CMATCHSetup *s, PetscInt n, size_t entries, MadeRows
 }
 
 /* The operator of the aggregates of a sweep. */
-PetscErrorCode AddUpRows(CMATCHSetup *s, const Sweep &w, PetscInt aggregates, MadeRows *made, CMATCHRows *M)
+PetscErrorCode AddUpRows(CMATCHSetup *s, const Sweep &w, LocalInt aggregates, MadeRows *made, CMATCHRows *M)
 {
   const MemberList        left{made->leader, {w.mate, w.slot}};
   const AggregatedEntries right{w.M, w.aggregate};
   const double            mean = (double)w.M.room / w.M.n;
   ProductRows<float>      out{made->start, made->length, made->j, made->a, made->diagonal, made->entries, nullptr, 1, false};
-  PetscInt                wide;
+  LocalInt                wide;
   const auto              room = [&](size_t entries, auto *more) {
     PetscFunctionBegin;
     PetscCall(s->arena.Take(entries, &more->j));
@@ -770,34 +770,34 @@ PetscErrorCode AddUpRows(CMATCHSetup *s, const Sweep &w, PetscInt aggregates, Ma
 PetscErrorCode KeepRows(CMATCHSetup *s, const CMATCHRows &from, CMATCHArena::Mark mark)
 {
   const size_t n = from.n, m = from.room;
-  PetscInt    *to = nullptr;
+  LocalInt    *to = nullptr;
 
   PetscFunctionBegin;
   PetscCall(s->arena.TakeBack(3 * n + 2 * m, {from.start + n, from.length + n, from.d + n, from.j + m, from.a + m}, mark, &to));
   const std::pair<const void *, size_t> parts[] = {{from.start, n}, {from.length, n}, {from.d, n}, {from.j, m}, {from.a, m}};
-  PetscInt                             *at[5];
+  LocalInt                             *at[5];
   for (int k = 0; k < 5; k++) {
     at[k] = to;
-    PetscCallCUDA(cudaMemcpyAsync(to, parts[k].first, parts[k].second * sizeof(PetscInt), cudaMemcpyDeviceToDevice, s->stream));
+    PetscCallCUDA(cudaMemcpyAsync(to, parts[k].first, parts[k].second * sizeof(LocalInt), cudaMemcpyDeviceToDevice, s->stream));
     to += parts[k].second;
   }
   s->rows = CMATCHRows{from.n, at[0], at[1], at[3], (const float *)at[4], (const float *)at[2], m};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode AggregateByMatching(CMATCHSetup *s, CMATCHLevel *L, PetscInt *aggregates)
+PetscErrorCode AggregateByMatching(CMATCHSetup *s, CMATCHLevel *L, LocalInt *aggregates)
 {
   const bool deep = L->n < kCMATCHSmall;
   CMATCHRows M    = s->rows;
   MadeRows   made[2];
   Sweep      w;
-  PetscInt  *sizes = nullptr, joined = 0;
+  LocalInt  *sizes = nullptr, joined = 0;
   const auto mark = s->arena.mark();
 
   PetscFunctionBegin;
   PetscCall(OpenSweeps(s, M, &w));
-  for (PetscInt sweep = 0; sweep < s->params->sweeps; sweep++) {
-    const PetscInt n    = M.n;
+  for (LocalInt sweep = 0; sweep < s->params->sweeps; sweep++) {
+    const LocalInt n    = M.n;
     MadeRows      &next = made[sweep % 2];
     w.M                 = M;
     PetscCall(MatchVertices(s, w, (double)M.room / n, sweep == 0, deep));
@@ -805,13 +805,13 @@ PetscErrorCode AggregateByMatching(CMATCHSetup *s, CMATCHLevel *L, PetscInt *agg
     *aggregates = s->seen.aggregates;
     if (!*aggregates || (*aggregates == n && sweep)) break;
     /* a pair loses the entries between its two vertices, and what joins loses that to whom it joins */
-    const PetscInt merged = n - *aggregates - (sweep ? 0 : s->seen.left), pairs = merged - (s->seen.joined - joined);
+    const LocalInt merged = n - *aggregates - (sweep ? 0 : s->seen.left), pairs = merged - (s->seen.joined - joined);
     joined = s->seen.joined;
     if (sweep < 2) PetscCall(TakeMadeRows(s, *aggregates, M.room - merged - pairs, &next));
     NumberAggregates<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(w, next.leader, next.size, next.room);
     FinePCCheckLaunch();
     if (sweep == 0)
-      PetscCallCUDA(cudaMemcpyAsync(L->aggregate, w.aggregate, n * sizeof(PetscInt), cudaMemcpyDeviceToDevice, s->stream));
+      PetscCallCUDA(cudaMemcpyAsync(L->aggregate, w.aggregate, n * sizeof(LocalInt), cudaMemcpyDeviceToDevice, s->stream));
     else ComposeAggregates<<<BlocksFor(L->n), kBlockSize, 0, s->stream>>>(L->n, w.aggregate, L->aggregate);
     FinePCCheckLaunch();
     PetscCall(AddUpRows(s, w, *aggregates, &next, &M));
@@ -828,13 +828,13 @@ PetscErrorCode AggregateByMatching(CMATCHSetup *s, CMATCHLevel *L, PetscInt *agg
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode AggregateByIndependentSet(CMATCHSetup *s, CMATCHLevel *L, PetscInt *aggregates)
+PetscErrorCode AggregateByIndependentSet(CMATCHSetup *s, CMATCHLevel *L, LocalInt *aggregates)
 {
-  const PetscInt  n        = L->n;
+  const LocalInt  n        = L->n;
   const int       blocks   = BlocksFor(n);
   const PetscReal strength = n < kCMATCHSmall ? PetscMin(s->params->strength, kCMATCHSmallStrength) : s->params->strength;
   float          *a = (float *)L->A_a, *d = (float *)L->d;
-  PetscInt       *next = nullptr, *size = nullptr;
+  LocalInt       *next = nullptr, *size = nullptr;
   Independent     v{};
 
   PetscFunctionBegin;
@@ -863,8 +863,8 @@ PetscErrorCode AggregateByIndependentSet(CMATCHSetup *s, CMATCHLevel *L, PetscIn
   OpenIndependent<<<blocks, kBlockSize, 0, s->stream>>>(v);
   FinePCCheckLaunch();
   do {
-    PetscCallCUDA(cudaMemsetAsync(&s->report->undecided, 0, sizeof(PetscInt), s->stream));
-    PetscCallCUDA(cudaMemsetAsync(v.s.candidate, 0, n * sizeof(PetscInt), s->stream));
+    PetscCallCUDA(cudaMemsetAsync(&s->report->undecided, 0, sizeof(LocalInt), s->stream));
+    PetscCallCUDA(cudaMemsetAsync(v.s.candidate, 0, n * sizeof(LocalInt), s->stream));
     LeastKeys<<<blocks, kBlockSize, 0, s->stream>>>(v);
     FindRoots<<<blocks, kBlockSize, 0, s->stream>>>(v);
     MarkRoots<<<blocks, kBlockSize, 0, s->stream>>>(v);
@@ -883,7 +883,7 @@ PetscErrorCode AggregateByIndependentSet(CMATCHSetup *s, CMATCHLevel *L, PetscIn
   *aggregates = s->seen.aggregates;
   if (!*aggregates) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(s->arena.Take(*aggregates, &size));
-  PetscCallCUDA(cudaMemsetAsync(size, 0, *aggregates * sizeof(PetscInt), s->stream));
+  PetscCallCUDA(cudaMemsetAsync(size, 0, *aggregates * sizeof(LocalInt), s->stream));
   NumberIndependent<<<blocks, kBlockSize, 0, s->stream>>>(v, L->aggregate, size);
   CountSizes<<<BlocksFor(*aggregates), kBlockSize, 0, s->stream>>>(*aggregates, size, s->report);
   FinePCCheckLaunch();

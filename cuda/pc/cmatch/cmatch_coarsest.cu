@@ -13,9 +13,9 @@ constexpr int kIterationBlock = 1024; /* threads of the one block that iterates 
 
 /* Whether nothing but the diagonal entry of row i differs from 0. */
 template <typename T>
-__device__ bool IsIsolated(const PetscInt *A_i, const T *A_a, PetscInt i)
+__device__ bool IsIsolated(const LocalInt *A_i, const T *A_a, LocalInt i)
 {
-  for (PetscInt k = A_i[i]; k < A_i[i + 1]; k++)
+  for (LocalInt k = A_i[i]; k < A_i[i + 1]; k++)
     if (A_a[k] != 0) return false;
   return true;
 }
@@ -23,12 +23,12 @@ __device__ bool IsIsolated(const PetscInt *A_i, const T *A_a, PetscInt i)
 /* D, which was zero, from the entries of the level but those in columns of isolated rows. A thread takes a row. */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  FillDense(PetscInt n, const PetscInt *A_i, const PetscInt *A_j, const T *A_a, const double *rs, double *D, CMATCHReport *report)
+  FillDense(LocalInt n, const LocalInt *A_i, const LocalInt *A_j, const T *A_a, const double *rs, double *D, CMATCHReport *report)
 {
   const long long row = GridThread();
   if (row >= n) return;
   double off = 0;
-  for (PetscInt k = A_i[row]; k < A_i[row + 1]; k++) {
+  for (LocalInt k = A_i[row]; k < A_i[row + 1]; k++) {
     const double a = (double)A_a[k];
     if (!IsIsolated(A_i, A_a, A_j[k])) D[row * n + A_j[k]] = a;
     else if (a != 0) report->isolated = 1;
@@ -38,11 +38,11 @@ __global__ void __launch_bounds__(kBlockSize)
 }
 
 /* t of the formulas: the mean diagonal entry, by one block */
-__global__ void __launch_bounds__(kBlockSize) MeanDiagonal(PetscInt n, const double *D, double *mean)
+__global__ void __launch_bounds__(kBlockSize) MeanDiagonal(LocalInt n, const double *D, double *mean)
 {
   __shared__ double part[kBlockSize];
   double            sum = 0;
-  for (PetscInt i = threadIdx.x; i < n; i += kBlockSize) sum += D[(size_t)i * n + i];
+  for (LocalInt i = threadIdx.x; i < n; i += kBlockSize) sum += D[(size_t)i * n + i];
   part[threadIdx.x] = sum;
   for (int half = kBlockSize / 2; half > 0; half /= 2) {
     __syncthreads();
@@ -52,10 +52,10 @@ __global__ void __launch_bounds__(kBlockSize) MeanDiagonal(PetscInt n, const dou
 }
 
 /* D = (D + D^T) / 2 above the diagonal, and below it, with t / n added to all entries or the shift to the diagonal entries. */
-__global__ void __launch_bounds__(kBlockSize) PrepareDense(PetscInt n, bool singular, const double *mean, double *D)
+__global__ void __launch_bounds__(kBlockSize) PrepareDense(LocalInt n, bool singular, const double *mean, double *D)
 {
   const long long at = GridThread();
-  const PetscInt  i = (PetscInt)(at / n), j = (PetscInt)(at % n);
+  const LocalInt  i = (LocalInt)(at / n), j = (LocalInt)(at % n);
   if (i >= n || j > i) return;
   const double add     = singular ? *mean / n : i == j ? kCMATCHShift * D[(size_t)i * n + i] : 0.;
   const double value   = 0.5 * (D[(size_t)i * n + j] + D[(size_t)j * n + i]) + add;
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kBlockSize) PrepareDense(PetscInt n, bool sing
 }
 
 /* Takes the inverse of the part in the null space away. */
-__global__ void __launch_bounds__(kBlockSize) LeaveComplement(PetscInt n, const double *mean, double *D)
+__global__ void __launch_bounds__(kBlockSize) LeaveComplement(LocalInt n, const double *mean, double *D)
 {
   const long long at = GridThread();
   if (at < (long long)n * n) D[at] -= 1 / (n * *mean);
@@ -73,13 +73,13 @@ __global__ void __launch_bounds__(kBlockSize) LeaveComplement(PetscInt n, const 
 /* D - D F D with the entries F in columns of isolated rows, see Invert() of the host twin. A thread takes a row of D. */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  AddColumnsOfIsolated(PetscInt n, const PetscInt *A_i, const PetscInt *A_j, const T *A_a, double *D, const CMATCHReport *report)
+  AddColumnsOfIsolated(LocalInt n, const LocalInt *A_i, const LocalInt *A_j, const T *A_a, double *D, const CMATCHReport *report)
 {
   const long long row = GridThread();
   if (row >= n || !report->isolated) return;
-  for (PetscInt i = 0; i < n; i++)
-    for (PetscInt k = A_i[i]; k < A_i[i + 1]; k++) {
-      const PetscInt j = A_j[k];
+  for (LocalInt i = 0; i < n; i++)
+    for (LocalInt k = A_i[i]; k < A_i[i + 1]; k++) {
+      const LocalInt j = A_j[k];
       if (IsIsolated(A_i, A_a, j)) D[row * n + j] -= D[row * n + i] * (double)A_a[k] * D[(size_t)j * n + j];
     }
 }
@@ -88,7 +88,7 @@ struct TellPivot {
   CMATCHReport *report;
   int           level;
 
-  __device__ void operator()(PetscInt p, double pivot) const
+  __device__ void operator()(LocalInt p, double pivot) const
   {
     if (!(pivot > 0) || !isfinite(pivot))
       atomicMin(&report->failure, CMATCHFailureKey(kCMATCHStageCoarse + level, p, CMATCH_COARSEST));
@@ -98,14 +98,14 @@ struct TellPivot {
 /* x = D b. A warp takes a row. */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  MultiplyDense(PetscInt n, const double *D, const T *b, T *x, const CMATCHControl *control)
+  MultiplyDense(LocalInt n, const double *D, const T *b, T *x, const CMATCHControl *control)
 {
-  const PetscInt row = (PetscInt)(GridThread() / kWarpSize);
+  const LocalInt row = (LocalInt)(GridThread() / kWarpSize);
   double         sum = 0;
   WaitForPrevious();
   LetNextStart();
   if (control->skip || row >= n) return;
-  for (PetscInt j = threadIdx.x % kWarpSize; j < n; j += kWarpSize) sum += D[(size_t)row * n + j] * (double)b[j];
+  for (LocalInt j = threadIdx.x % kWarpSize; j < n; j += kWarpSize) sum += D[(size_t)row * n + j] * (double)b[j];
   sum = GroupSum<kWarpSize>(sum);
   if (threadIdx.x % kWarpSize == 0) x[row] = (T)sum;
 }
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kBlockSize)
 
 /* l of the rows that are alone, for the polynomial that takes the place of the inverse. A thread takes a row. */
 template <typename T>
-__global__ void __launch_bounds__(kBlockSize) SetAlone(PetscInt n, const PetscInt *A_i, const T *A_a, const T *d, double root, T *l)
+__global__ void __launch_bounds__(kBlockSize) SetAlone(LocalInt n, const LocalInt *A_i, const T *A_a, const T *d, double root, T *l)
 {
   const long long row = GridThread();
   if (row < n && CMATCHIsAlone(A_i[row], A_i[row + 1], A_a, d[row])) l[row] = (T)(root / (double)d[row]);
@@ -150,10 +150,10 @@ __global__ void __launch_bounds__(kIterationBlock)
   LetNextStart();
   if (control->skip) return;
   if (singular) {
-    for (PetscInt i = threadIdx.x; i < L.n; i += kIterationBlock) mean += (double)b[i];
+    for (LocalInt i = threadIdx.x; i < L.n; i += kIterationBlock) mean += (double)b[i];
     mean = BlockTotal(mean) / L.n;
   }
-  for (PetscInt i = threadIdx.x; i < L.n; i += kIterationBlock) {
+  for (LocalInt i = threadIdx.x; i < L.n; i += kIterationBlock) {
     x[i] = 0;
     r[i] = (double)b[i] - mean;
     p[i] = (double)l[i] * r[i];
@@ -162,10 +162,10 @@ __global__ void __launch_bounds__(kIterationBlock)
   rz = first_rz = BlockTotal(rz);
   for (int it = 0; it < kCMATCHCoarseIterations && rz > kCMATCHCoarseReduction * first_rz && isfinite(rz); it++) {
     double pq = 0, next = 0;
-    for (PetscInt first = threadIdx.x / kGroup; first < L.n; first += kIterationBlock / kGroup) {
+    for (LocalInt first = threadIdx.x / kGroup; first < L.n; first += kIterationBlock / kGroup) {
       const double p_i = p[first];
       double       sum = 0;
-      for (PetscInt k = L.A_i[first] + threadIdx.x % kGroup; k < L.A_i[first + 1]; k += kGroup)
+      for (LocalInt k = L.A_i[first] + threadIdx.x % kGroup; k < L.A_i[first + 1]; k += kGroup)
         sum += (double)A_a[k] * (p[L.A_j[k]] - p_i);
       const unsigned mask = ((1u << kGroup) - 1u) << (threadIdx.x % kWarpSize / kGroup * kGroup);
       for (int offset = kGroup / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(mask, sum, offset);
@@ -176,22 +176,22 @@ __global__ void __launch_bounds__(kIterationBlock)
     }
     pq = BlockTotal(pq);
     if (!(pq > 0)) break;
-    for (PetscInt i = threadIdx.x; i < L.n; i += kIterationBlock) {
+    for (LocalInt i = threadIdx.x; i < L.n; i += kIterationBlock) {
       x[i] += rz / pq * p[i];
       r[i] -= rz / pq * q[i];
       next += r[i] * r[i] * (double)l[i];
     }
     next = BlockTotal(next);
-    for (PetscInt i = threadIdx.x; i < L.n; i += kIterationBlock) p[i] = (double)l[i] * r[i] + next / rz * p[i];
+    for (LocalInt i = threadIdx.x; i < L.n; i += kIterationBlock) p[i] = (double)l[i] * r[i] + next / rz * p[i];
     rz = next;
     __syncthreads();
   }
   mean = 0;
   if (singular) {
-    for (PetscInt i = threadIdx.x; i < L.n; i += kIterationBlock) mean += x[i];
+    for (LocalInt i = threadIdx.x; i < L.n; i += kIterationBlock) mean += x[i];
     mean = BlockTotal(mean) / L.n;
   }
-  for (PetscInt i = threadIdx.x; i < L.n; i += kIterationBlock) x_out[i] = (T)(x[i] - mean);
+  for (LocalInt i = threadIdx.x; i < L.n; i += kIterationBlock) x_out[i] = (T)(x[i] - mean);
 }
 
 } // namespace
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(kIterationBlock)
 PetscErrorCode CMATCHPrepareCoarsest(CMATCHSetup *s)
 {
   CMATCHHierarchyCUDA *H     = s->H;
-  const PetscInt       level = H->levels - 1, n = H->level[level].n;
+  const LocalInt       level = H->levels - 1, n = H->level[level].n;
   const CMATCHLevel   &L = H->level[level];
 
   PetscFunctionBegin;

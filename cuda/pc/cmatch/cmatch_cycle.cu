@@ -32,7 +32,7 @@ __global__ void SetEnds(const double **caller, const double *r, double *z)
 }
 
 /* The largest magnitude of the entries of W r; entries that are no numbers do not count. */
-__global__ void __launch_bounds__(kBlockSize) FindLargest(PetscInt n, Ends ends, const double *w, CMATCHControl *control)
+__global__ void __launch_bounds__(kBlockSize) FindLargest(LocalInt n, Ends ends, const double *w, CMATCHControl *control)
 {
   double largest = 0;
   for (long long i = GridThread(); i < n; i += (long long)gridDim.x * kBlockSize)
@@ -56,7 +56,7 @@ struct FirstStep {
   T  c, beta;
   T *x, *z;
 
-  __device__ __forceinline__ void operator()(PetscInt i, T l, T b) const
+  __device__ __forceinline__ void operator()(LocalInt i, T l, T b) const
   {
     const T z_i = c * l * b;
     if (x) x[i] = beta * z_i;
@@ -67,7 +67,7 @@ struct FirstStep {
 /* b = 2^q W r, and the first step. */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  BeginCycle(PetscInt n, Ends ends, const double *w, const double *square, const int *stage, int stop, const T *l, T *b,
+  BeginCycle(LocalInt n, Ends ends, const double *w, const double *square, const int *stage, int stop, const T *l, T *b,
              FirstStep<T> first, CMATCHControl *control)
 {
   const long long i   = GridThread();
@@ -84,13 +84,13 @@ __global__ void __launch_bounds__(kBlockSize)
   const double r   = ends.R()[i];
   const T      b_i = (T)((w ? w[i] * r : r) * factor);
   b[i]             = b_i;
-  first((PetscInt)i, l_i, b_i);
+  first((LocalInt)i, l_i, b_i);
 }
 
 /* z = scale 2^-q W x, where the last kernel does not do so */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  EndCycle(PetscInt n, const T *x, const double *w, Ends ends, const CMATCHControl *control)
+  EndCycle(LocalInt n, const T *x, const double *w, Ends ends, const CMATCHControl *control)
 {
   const long long i = GridThread();
   WaitForPrevious();
@@ -104,8 +104,8 @@ __global__ void __launch_bounds__(kBlockSize)
 
 template <typename T>
 struct Operator {
-  PetscInt        n;
-  const PetscInt *i, *j;
+  LocalInt        n;
+  const LocalInt *i, *j;
   const T        *a, *s, *l;
 };
 
@@ -117,11 +117,11 @@ template <typename T, int GroupSize, int Ahead, typename Act>
 __global__ void __launch_bounds__(kBlockSize)
   ForProducts(Operator<T> A, const T *__restrict__ x, const CMATCHControl *control, Act act)
 {
-  const PetscInt row  = (PetscInt)(GridThread() / GroupSize);
+  const LocalInt row  = (LocalInt)(GridThread() / GroupSize);
   const int      lane = threadIdx.x % GroupSize;
   const bool     mine = row < A.n;
-  const PetscInt end  = mine ? A.i[row + 1] : 0;
-  PetscInt       k    = mine ? A.i[row] + lane : 0, column[Ahead];
+  const LocalInt end  = mine ? A.i[row + 1] : 0;
+  LocalInt       k    = mine ? A.i[row] + lane : 0, column[Ahead];
   T              value[Ahead], sum = 0;
   const auto     load = [&]() {
 #pragma unroll
@@ -156,7 +156,7 @@ struct StoreResidual {
   const T *b;
   T       *r;
 
-  __device__ __forceinline__ void operator()(PetscInt i, T product, T) const { r[i] = b[i] - product; }
+  __device__ __forceinline__ void operator()(LocalInt i, T product, T) const { r[i] = b[i] - product; }
 };
 
 /* y = A x */
@@ -164,7 +164,7 @@ template <typename T>
 struct StoreProduct {
   T *y;
 
-  __device__ __forceinline__ void operator()(PetscInt i, T product, T) const { y[i] = product; }
+  __device__ __forceinline__ void operator()(LocalInt i, T product, T) const { y[i] = product; }
 };
 
 /* Where the iterate of the last step of a cycle goes: to the caller. */
@@ -174,7 +174,7 @@ struct ToCaller {
   const double        *w;
   const CMATCHControl *control;
 
-  __device__ __forceinline__ void operator()(PetscInt i, T x) const
+  __device__ __forceinline__ void operator()(LocalInt i, T x) const
   {
     const double x_i = (double)x * control->scale / control->factor;
     ends.Z()[i]      = w ? w[i] * x_i : x_i;
@@ -186,7 +186,7 @@ template <typename T>
 struct ToVector {
   T *x;
 
-  __device__ __forceinline__ void operator()(PetscInt i, T value) const { x[i] = value; }
+  __device__ __forceinline__ void operator()(LocalInt i, T value) const { x[i] = value; }
 };
 
 /* The first step of a smoother from x: r = b - A x, z = c l r, x = x + beta z; r and z are stored if the polynomial goes on. */
@@ -197,7 +197,7 @@ struct SmoothFrom {
   T       *r, *z;
   To       to;
 
-  __device__ __forceinline__ void operator()(PetscInt i, T product, T x) const
+  __device__ __forceinline__ void operator()(LocalInt i, T product, T x) const
   {
     const T r_i = b[i] - product, z_i = c * l[i] * r_i;
     if (r) r[i] = r_i;
@@ -214,7 +214,7 @@ struct SmoothOn {
   T       *r, *z;
   To       to;
 
-  __device__ __forceinline__ void operator()(PetscInt i, T product, T z_before) const
+  __device__ __forceinline__ void operator()(LocalInt i, T product, T z_before) const
   {
     const T r_i = r_from[i] - product, z_i = e * z_before + c * l[i] * r_i;
     if (r) r[i] = r_i;
@@ -230,14 +230,14 @@ struct SmoothOn {
    wait for the kernel ahead.
 */
 template <typename T, int GroupSize, int Ahead, typename Act>
-__global__ void __launch_bounds__(kBlockSize) ForFactor(PetscInt n, const PetscInt *W_i, const PetscInt *W_j, const T *W_a,
+__global__ void __launch_bounds__(kBlockSize) ForFactor(LocalInt n, const LocalInt *W_i, const LocalInt *W_j, const T *W_a,
                                                         const T *__restrict__ x, const CMATCHControl *control, Act act)
 {
-  const PetscInt row  = (PetscInt)(GridThread() / GroupSize);
+  const LocalInt row  = (LocalInt)(GridThread() / GroupSize);
   const int      lane = threadIdx.x % GroupSize;
   const bool     mine = row < n;
-  const PetscInt end  = mine ? W_i[row + 1] : 0;
-  PetscInt       k    = mine ? W_i[row] + lane : 0, column[Ahead];
+  const LocalInt end  = mine ? W_i[row + 1] : 0;
+  LocalInt       k    = mine ? W_i[row] + lane : 0, column[Ahead];
   T              value[Ahead], sum = 0;
   const auto     load = [&]() {
 #pragma unroll
@@ -270,7 +270,7 @@ struct StoreScaled {
   const T *d;
   T       *t;
 
-  __device__ __forceinline__ void operator()(PetscInt i, T product) const { t[i] = d[i] * product; }
+  __device__ __forceinline__ void operator()(LocalInt i, T product) const { t[i] = d[i] * product; }
 };
 
 /* z' = e z + c M^{-1} r, x = x + beta z', where z and x are 0 if they are null; z' is stored if the polynomial goes on. */
@@ -281,7 +281,7 @@ struct FactorStep {
   T       *z;
   To       to;
 
-  __device__ __forceinline__ void operator()(PetscInt i, T product) const
+  __device__ __forceinline__ void operator()(LocalInt i, T product) const
   {
     const T z_i = (z_from ? e * z_from[i] : T(0)) + c * product;
     if (z) z[i] = z_i;
@@ -294,15 +294,15 @@ struct FactorStep {
 /* b = R r on the next level, and the first step of its smoother. A group takes a row. */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  Restrict(PetscInt rows, const PetscInt *R_i, const PetscInt *R_j, const T *R_a, const T *__restrict__ r, const T *l, T *b,
+  Restrict(LocalInt rows, const LocalInt *R_i, const LocalInt *R_j, const T *R_a, const T *__restrict__ r, const T *l, T *b,
            FirstStep<T> first, const CMATCHControl *control)
 {
   constexpr int  kAhead = 4;
-  const PetscInt row    = (PetscInt)(GridThread() / kTransferGroup);
+  const LocalInt row    = (LocalInt)(GridThread() / kTransferGroup);
   const int      lane   = threadIdx.x % kTransferGroup;
   const bool     mine   = row < rows;
-  const PetscInt end    = mine ? R_i[row + 1] : 0;
-  PetscInt       k      = mine ? R_i[row] + lane : 0, column[kAhead];
+  const LocalInt end    = mine ? R_i[row + 1] : 0;
+  LocalInt       k      = mine ? R_i[row] + lane : 0, column[kAhead];
   T              value[kAhead], sum = 0;
   const auto     load = [&]() {
 #pragma unroll
@@ -345,7 +345,7 @@ struct Four<double> {
 
 /* x = x + P e. A thread takes a row. */
 template <typename T, bool OfFour>
-__global__ void __launch_bounds__(kBlockSize) Prolongate(PetscInt n, PetscInt width, const PetscInt *P_j, const T *P_a,
+__global__ void __launch_bounds__(kBlockSize) Prolongate(LocalInt n, LocalInt width, const LocalInt *P_j, const T *P_a,
                                                          const T *__restrict__ e, T *x, const CMATCHControl *control)
 {
   const long long i = GridThread();
@@ -370,8 +370,8 @@ __global__ void __launch_bounds__(kBlockSize) Prolongate(PetscInt n, PetscInt wi
     LetNextStart();
     if (control->skip || i >= n) return;
     T sum = x[i];
-    for (PetscInt k = 0; k < width; k++) {
-      const PetscInt j = P_j[i * width + k];
+    for (LocalInt k = 0; k < width; k++) {
+      const LocalInt j = P_j[i * width + k];
       if (j >= 0) sum += P_a[i * width + k] * e[j];
     }
     x[i] = sum;
@@ -382,16 +382,16 @@ __global__ void __launch_bounds__(kBlockSize) Prolongate(PetscInt n, PetscInt wi
 
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  BeginLevel(PetscInt n, const T *l, const T *b, FirstStep<T> first, const CMATCHControl *control)
+  BeginLevel(LocalInt n, const T *l, const T *b, FirstStep<T> first, const CMATCHControl *control)
 {
   const long long i = GridThread();
   WaitForPrevious();
   LetNextStart();
-  if (!control->skip && i < n) first((PetscInt)i, l[i], b[i]);
+  if (!control->skip && i < n) first((LocalInt)i, l[i], b[i]);
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kBlockSize) AddVector(PetscInt n, const T *x, T *y)
+__global__ void __launch_bounds__(kBlockSize) AddVector(LocalInt n, const T *x, T *y)
 {
   const long long i = GridThread();
   if (i < n) y[i] += x[i];
@@ -400,7 +400,7 @@ __global__ void __launch_bounds__(kBlockSize) AddVector(PetscInt n, const T *x, 
 /* A block's parts of up to kDots sums x_k . y_k */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  DotPartials(PetscInt n, const T *x0, const T *y0, const T *x1, const T *y1, const T *x2, const T *y2, double *partial)
+  DotPartials(LocalInt n, const T *x0, const T *y0, const T *x1, const T *y1, const T *x2, const T *y2, double *partial)
 {
   __shared__ double part[kDots][kBlockSize / kWarpSize];
   const T          *x[kDots] = {x0, x1, x2}, *y[kDots] = {y0, y1, y2};
@@ -431,7 +431,7 @@ __global__ void __launch_bounds__(kWarpSize) AddPartials(int blocks, int count, 
 
 /* b = b - (c.r / c.v) v */
 template <typename T>
-__global__ void __launch_bounds__(kBlockSize) FirstKStep(PetscInt n, const double *dot, const T *v, T *b)
+__global__ void __launch_bounds__(kBlockSize) FirstKStep(LocalInt n, const double *dot, const T *v, T *b)
 {
   const long long i = GridThread();
   if (i < n && dot[kDotCV] > 0) b[i] -= (T)(dot[kDotCR] / dot[kDotCV]) * v[i];
@@ -439,7 +439,7 @@ __global__ void __launch_bounds__(kBlockSize) FirstKStep(PetscInt n, const doubl
 
 /* The combination of both directions, or the first one alone where the second brings nothing; Notay's K-cycle. */
 template <typename T>
-__global__ void __launch_bounds__(kBlockSize) SecondKStep(PetscInt n, const double *dot, const T *c, T *x)
+__global__ void __launch_bounds__(kBlockSize) SecondKStep(LocalInt n, const double *dot, const T *c, T *x)
 {
   const long long i = GridThread();
   if (i >= n) return;
@@ -487,28 +487,28 @@ private:
   struct Vectors {
     T *b, *r, *x[2], *z[2], *e, *c, *v;
   };
-  Vectors V(PetscInt l) const
+  Vectors V(LocalInt l) const
   {
     const CMATCHVectors &v = H_->vectors[l];
     return {(T *)v.b, (T *)v.r, {(T *)v.x[0], (T *)v.x[1]}, {(T *)v.z[0], (T *)v.z[1]}, (T *)v.e, (T *)v.c, (T *)v.v};
   }
-  Operator<T> A(PetscInt l) const
+  Operator<T> A(LocalInt l) const
   {
     const CMATCHLevel &L = H_->level[l];
     return {L.n, L.A_i, L.A_j, (const T *)L.A_a, (const T *)L.s, (const T *)L.l};
   }
-  bool Last(PetscInt l) const { return l + 1 == H_->levels; }
+  bool Last(LocalInt l) const { return l + 1 == H_->levels; }
   /* The coarsest level is solved by an inverse or by iterations, not by polynomials. */
   bool Solved() const { return H_->inverse.size() > 0 || H_->iteration.size() > 0; }
   /* The polynomial of a level: that of the coarsest one, where it is no smoother, stands for its solution. */
-  PolynomialSteps Steps(PetscInt l) const
+  PolynomialSteps Steps(LocalInt l) const
   {
     return Last(l) && H_->end != CMATCH_END_DOMINATED ? PolynomialChebyshev(kCMATCHStalledDegree) : steps_;
   }
   /* A factor smooths the level, and not l. */
-  bool Factored(PetscInt l) const { return H_->level[l].factor.d; }
+  bool Factored(LocalInt l) const { return H_->level[l].factor.d; }
   /* The first step of a level from zero, which the kernel that makes b does, but for a level with a factor. */
-  FirstStep<T> First(PetscInt l)
+  FirstStep<T> First(LocalInt l)
   {
     now_[l] = 0;
     if ((Last(l) && Solved()) || Factored(l)) return {T(0), T(0), nullptr, nullptr};
@@ -517,7 +517,7 @@ private:
   }
 
   template <int GroupSize, int Ahead, typename Act>
-  PetscErrorCode Launch(PetscInt l, const T *x, const Act &act)
+  PetscErrorCode Launch(LocalInt l, const T *x, const Act &act)
   {
     PetscFunctionBegin;
     PetscCall(LaunchEarly(H_->early, ForProducts<T, GroupSize, Ahead, Act>, BlocksFor((long long)H_->level[l].n * GroupSize),
@@ -526,7 +526,7 @@ private:
   }
   /* The one place that chooses how many lanes take a row, by the mean row length. */
   template <typename Act>
-  PetscErrorCode ForRows(PetscInt l, const T *x, const Act &act)
+  PetscErrorCode ForRows(LocalInt l, const T *x, const Act &act)
   {
     const double mean = (double)H_->level[l].nnz / H_->level[l].n;
 
@@ -562,7 +562,7 @@ private:
      x = x + S (b - A x) with the factor of a level, or from the start x = 0; to the caller with `out`. z[1] holds the product
      between the factors. The second factor reads nothing that its kernel writes, so that z and x stay in their arrays.
   */
-  PetscErrorCode SmoothByFactor(PetscInt l, const PolynomialSteps &p, bool zero, bool out)
+  PetscErrorCode SmoothByFactor(LocalInt l, const PolynomialSteps &p, bool zero, bool out)
   {
     const Vectors       v      = V(l);
     const CMATCHFactor &factor = H_->level[l].factor;
@@ -570,7 +570,7 @@ private:
     const T *r = v.b;
 
     PetscFunctionBegin;
-    for (PetscInt k = 0; k < p.degree; k++) {
+    for (LocalInt k = 0; k < p.degree; k++) {
       const bool on   = k + 1 < p.degree;
       const auto step = [&](auto to) {
         return FactorStep<T, decltype(to)>{k ? z : nullptr, zero && !k ? nullptr : x, (T)p.c[k], (T)p.e[k],
@@ -588,12 +588,12 @@ private:
   }
 
   /* Steps 1, 2, .. of a polynomial; r is b before the first of them if it starts from zero. To the caller with `out`. */
-  PetscErrorCode SmoothOnwards(PetscInt l, const PolynomialSteps &p, const T *r, bool out)
+  PetscErrorCode SmoothOnwards(LocalInt l, const PolynomialSteps &p, const T *r, bool out)
   {
     const Vectors v = V(l);
 
     PetscFunctionBegin;
-    for (PetscInt k = 1; k < p.degree; k++) {
+    for (LocalInt k = 1; k < p.degree; k++) {
       const bool on   = k + 1 < p.degree;
       T *const   x    = v.x[now_[l]];
       const auto step = [&](auto to) {
@@ -607,7 +607,7 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   /* x = S b, of which the first step is there, but for a level with a factor */
-  PetscErrorCode SmoothFirst(PetscInt l, const PolynomialSteps &p)
+  PetscErrorCode SmoothFirst(LocalInt l, const PolynomialSteps &p)
   {
     PetscFunctionBegin;
     if (Factored(l)) PetscCall(SmoothByFactor(l, p, true, false));
@@ -615,7 +615,7 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   /* x = x + S (b - A x); to the caller with `out` */
-  PetscErrorCode SmoothAgain(PetscInt l, const PolynomialSteps &p, bool out)
+  PetscErrorCode SmoothAgain(LocalInt l, const PolynomialSteps &p, bool out)
   {
     const Vectors v    = V(l);
     const bool    on   = p.degree > 1;
@@ -644,7 +644,7 @@ private:
   }
 
   /* A level whose b and first step are there: its x is x[now] afterwards. */
-  PetscErrorCode Visit(PetscInt l)
+  PetscErrorCode Visit(LocalInt l)
   {
     const Vectors         v   = V(l);
     const CMATCHLevel    &L   = H_->level[l];
@@ -679,7 +679,7 @@ private:
   }
 
   /* The visits of a level from the one above: one, or two. */
-  PetscErrorCode VisitNext(PetscInt l)
+  PetscErrorCode VisitNext(LocalInt l)
   {
     const bool twice = H_->params.cycle != PC_CMATCH_V && l >= kCMATCHTwiceFrom && l <= kCMATCHTwiceTo && !Last(l);
 
@@ -689,7 +689,7 @@ private:
     else PetscCall(VisitByK(l));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscErrorCode Begin(PetscInt l)
+  PetscErrorCode Begin(LocalInt l)
   {
     const CMATCHLevel &L     = H_->level[l];
     const FirstStep<T> first = First(l);
@@ -700,16 +700,16 @@ private:
       LaunchEarly(false, BeginLevel<T>, BlocksFor(L.n), kBlockSize, stream_, L.n, (const T *)L.l, V(l).b, first, H_->control));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscErrorCode CopyVector(PetscInt l, const T *from, T *to)
+  PetscErrorCode CopyVector(LocalInt l, const T *from, T *to)
   {
     PetscFunctionBegin;
     PetscCallCUDA(cudaMemcpyAsync(to, from, H_->level[l].n * sizeof(T), cudaMemcpyDeviceToDevice, stream_));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscErrorCode VisitTwice(PetscInt l)
+  PetscErrorCode VisitTwice(LocalInt l)
   {
     const Vectors  v = V(l);
-    const PetscInt n = H_->level[l].n;
+    const LocalInt n = H_->level[l].n;
 
     PetscFunctionBegin;
     PetscCall(Visit(l));
@@ -721,10 +721,10 @@ private:
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscErrorCode Dot(PetscInt l, int count, const T *x0, const T *y0, const T *x1, const T *y1, const T *x2, const T *y2,
+  PetscErrorCode Dot(LocalInt l, int count, const T *x0, const T *y0, const T *x1, const T *y1, const T *x2, const T *y2,
                      double *sums)
   {
-    const PetscInt n      = H_->level[l].n;
+    const LocalInt n      = H_->level[l].n;
     const int      blocks = PetscMin(kDotBlocks, BlocksFor(n));
 
     PetscFunctionBegin;
@@ -733,10 +733,10 @@ private:
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscErrorCode VisitByK(PetscInt l)
+  PetscErrorCode VisitByK(LocalInt l)
   {
     const Vectors  v   = V(l);
-    const PetscInt n   = H_->level[l].n;
+    const LocalInt n   = H_->level[l].n;
     double *const  dot = H_->dots + (size_t)kDots * kDotBlocks + (l - kCMATCHTwiceFrom) * kDotScalars;
 
     PetscFunctionBegin;

@@ -16,7 +16,7 @@ constexpr int kSums      = 2 * kCMATCHFactorIterations + 1; /* the rz and pq of 
 /* A thread takes a row. */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  MarkAlone(PetscInt n, const PetscInt *A_i, const T *A_a, const T *d, unsigned char *alone)
+  MarkAlone(LocalInt n, const LocalInt *A_i, const T *A_a, const T *d, unsigned char *alone)
 {
   const long long row = GridThread();
   if (row < n) alone[row] = CMATCHIsAlone(A_i[row], A_i[row + 1], A_a, d[row]);
@@ -25,17 +25,17 @@ __global__ void __launch_bounds__(kBlockSize)
 /* A level as a matrix with its diagonal times `scale`, and the longest row of its lower triangle. A group takes a row. */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  ExpandRows(PetscInt n, const PetscInt *A_i, const PetscInt *A_j, const T *A_a, const T *s, const T *d, const unsigned char *alone,
-             double scale, PetscInt *i, PetscInt *j, double *a, PetscInt *longest)
+  ExpandRows(LocalInt n, const LocalInt *A_i, const LocalInt *A_j, const T *A_a, const T *s, const T *d, const unsigned char *alone,
+             double scale, LocalInt *i, LocalInt *j, double *a, LocalInt *longest)
 {
-  const PetscInt row   = (PetscInt)(GridThread() / kGroup);
+  const LocalInt row   = (LocalInt)(GridThread() / kGroup);
   const int      lane  = threadIdx.x % kGroup;
   const bool     mine  = row < n;
-  const PetscInt begin = mine ? A_i[row] : 0, end = mine ? A_i[row + 1] : 0;
-  PetscInt       lower  = 0;
+  const LocalInt begin = mine ? A_i[row] : 0, end = mine ? A_i[row + 1] : 0;
+  LocalInt       lower  = 0;
   double         others = 0;
-  for (PetscInt k = begin + lane; k < end; k += kGroup) {
-    const PetscInt column = A_j[k], to = k + row + (column > row);
+  for (LocalInt k = begin + lane; k < end; k += kGroup) {
+    const LocalInt column = A_j[k], to = k + row + (column > row);
     const double   value = (double)A_a[k];
     lower += column < row;
     others += value;
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kBlockSize)
   lower  = GroupSum<kGroup>(lower);
   others = GroupSum<kGroup>(others);
   if (mine && lane == 0) {
-    const PetscInt to       = begin + row + lower;
+    const LocalInt to       = begin + row + lower;
     const double   diagonal = (double)s[row] - others;
     i[row]                  = begin + row;
     j[to]                   = row;
@@ -57,14 +57,14 @@ __global__ void __launch_bounds__(kBlockSize)
 }
 
 /* The vector of which A makes the residual at the beginning. A thread takes an entry. */
-__global__ void __launch_bounds__(kBlockSize) BeginVector(PetscInt n, const double *inverse_psi, double *x)
+__global__ void __launch_bounds__(kBlockSize) BeginVector(LocalInt n, const double *inverse_psi, double *x)
 {
   const long long i = GridThread();
-  if (i < n) x[i] = (double)(int)CMATCHMix((PetscInt)i, (PetscInt)i + 7) * 0x1p-31 * sqrt(inverse_psi[i]);
+  if (i < n) x[i] = (double)(int)CMATCHMix((LocalInt)i, (LocalInt)i + 7) * 0x1p-31 * sqrt(inverse_psi[i]);
 }
 
 /* A block's part of x . y */
-__global__ void __launch_bounds__(kBlockSize) SumProducts(PetscInt n, const double *x, const double *y, double *partial)
+__global__ void __launch_bounds__(kBlockSize) SumProducts(LocalInt n, const double *x, const double *y, double *partial)
 {
   __shared__ double part[kBlockSize / kWarpSize];
   double            sum = 0;
@@ -87,7 +87,7 @@ __device__ double Total(int blocks, const double *partial)
 
 /* r = r - rz / pq q. A thread takes an entry. */
 __global__ void __launch_bounds__(kBlockSize)
-  StepResidual(PetscInt n, int blocks, const double *rz, const double *pq, const double *q, double *r)
+  StepResidual(LocalInt n, int blocks, const double *rz, const double *pq, const double *q, double *r)
 {
   const long long i     = GridThread();
   const double    alpha = Total(blocks, rz) / Total(blocks, pq);
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kBlockSize)
 
 /* p = z + rz / rz_before p, or p = z in the first step, where rz_before is null. A thread takes an entry. */
 __global__ void __launch_bounds__(kBlockSize)
-  StepDirection(PetscInt n, int blocks, const double *rz, const double *rz_before, const double *z, double *p)
+  StepDirection(LocalInt n, int blocks, const double *rz, const double *rz_before, const double *z, double *p)
 {
   const long long i    = GridThread();
   const double    beta = rz_before ? Total(blocks, rz) / Total(blocks, rz_before) : 0;
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kBlockSize)
 /* The diagonal matrix between the factors, from 1 / psi. A thread takes an entry. */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  ScaleDiagonal(PetscInt n, const double *inverse_psi, const unsigned char *alone, const T *d, double omega, double root, T *scaled)
+  ScaleDiagonal(LocalInt n, const double *inverse_psi, const unsigned char *alone, const T *d, double omega, double root, T *scaled)
 {
   const long long i = GridThread();
   if (i < n) scaled[i] = (T)(alone[i] ? root / (double)d[i] : omega * inverse_psi[i]);
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kBlockSize)
 /* A level as a matrix with its diagonal, and the vectors of its set-up, all in the arena. */
 struct Expanded {
   CSR            matrix;
-  PetscInt       longest;       /* the most entries of a row of the lower triangle */
+  LocalInt       longest;       /* the most entries of a row of the lower triangle */
   unsigned char *alone;         /* [n] */
   double        *d;             /* [n] 1 / psi */
   double        *r, *z, *p, *q; /* [n] of the conjugate gradient method */
@@ -129,9 +129,9 @@ struct Expanded {
 template <typename T>
 PetscErrorCode Expand(CMATCHSetup *s, const CMATCHLevel &L, Expanded *A)
 {
-  const PetscInt n = L.n, nnz = L.nnz + L.n;
+  const LocalInt n = L.n, nnz = L.nnz + L.n;
   CMATCHArena   &arena   = s->arena;
-  PetscInt      *longest = nullptr;
+  LocalInt      *longest = nullptr;
   double        *a       = nullptr;
 
   PetscFunctionBegin;
@@ -158,7 +158,7 @@ PetscErrorCode Expand(CMATCHSetup *s, const CMATCHLevel &L, Expanded *A)
 }
 
 /* The factor W and 1 / psi */
-PetscErrorCode ComputeFactor(CMATCHSetup *s, PetscInt level, const Expanded &A, bool keep, CMATCHFactor *factor, FSAIStats *made)
+PetscErrorCode ComputeFactor(CMATCHSetup *s, LocalInt level, const Expanded &A, bool keep, CMATCHFactor *factor, FSAIStats *made)
 {
   const CSRView   view = A.View();
   const PetscBool kept = keep ? PETSC_TRUE : PETSC_FALSE;
@@ -181,18 +181,18 @@ PetscErrorCode ComputeFactor(CMATCHSetup *s, PetscInt level, const Expanded &A, 
 /* lambda of the formulas. The host reads nothing before the last step. */
 PetscErrorCode LargestEigenvalue(const Expanded &A, const CMATCHFactor &factor, cudaStream_t stream, PetscReal *lambda)
 {
-  constexpr PetscInt  steps  = kCMATCHFactorIterations;
-  const PetscInt      n      = A.matrix.rows;
+  constexpr LocalInt  steps  = kCMATCHFactorIterations;
+  const LocalInt      n      = A.matrix.rows;
   const int           blocks = PetscMin(kSumBlocks, BlocksFor(n));
-  const auto          rz     = [&](PetscInt step) { return A.partial + 2 * step * kSumBlocks; };
-  const auto          pq     = [&](PetscInt step) { return A.partial + (2 * step + 1) * kSumBlocks; };
+  const auto          rz     = [&](LocalInt step) { return A.partial + 2 * step * kSumBlocks; };
+  const auto          pq     = [&](LocalInt step) { return A.partial + (2 * step + 1) * kSumBlocks; };
   std::vector<double> parts((size_t)kSums * kSumBlocks);
   PetscReal           of_rz[steps + 1] = {}, of_pq[steps] = {};
 
   PetscFunctionBegin;
   BeginVector<<<BlocksFor(n), kBlockSize, 0, stream>>>(n, A.d, A.q);
   PetscCall(CSRMultiply_CUDA(&A.matrix, PETSC_FALSE, nullptr, 1, A.q, n, A.r, n));
-  for (PetscInt step = 0;; step++) {
+  for (LocalInt step = 0;; step++) {
     PetscCall(CSRMultiply_CUDA(&factor.W, PETSC_TRUE, A.d, 1, A.r, n, A.q, n));
     PetscCall(CSRMultiply_CUDA(&factor.Wt, PETSC_TRUE, nullptr, 1, A.q, n, A.z, n));
     SumProducts<<<blocks, kBlockSize, 0, stream>>>(n, A.r, A.z, rz(step));
@@ -206,7 +206,7 @@ PetscErrorCode LargestEigenvalue(const Expanded &A, const CMATCHFactor &factor, 
   FinePCCheckLaunch();
   PetscCallCUDA(cudaMemcpyAsync(parts.data(), A.partial, parts.size() * sizeof(double), cudaMemcpyDeviceToHost, stream));
   PetscCallCUDA(cudaStreamSynchronize(stream));
-  for (PetscInt k = 0; k < kSums; k++)
+  for (LocalInt k = 0; k < kSums; k++)
     for (int block = 0; block < blocks; block++) (k % 2 ? of_pq : of_rz)[k / 2] += parts[(size_t)k * kSumBlocks + block];
   *lambda = LargestRitzValue(steps, of_rz, of_pq);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -214,7 +214,7 @@ PetscErrorCode LargestEigenvalue(const Expanded &A, const CMATCHFactor &factor, 
 
 /* The factor of a level. Sets the failure if there is none. */
 template <typename T>
-PetscErrorCode FactorLevel(CMATCHSetup *s, PetscInt level, bool keep)
+PetscErrorCode FactorLevel(CMATCHSetup *s, LocalInt level, bool keep)
 {
   CMATCHLevel       &L       = s->H->level[level];
   CMATCHFactor      *factor  = &L.factor;
@@ -254,11 +254,11 @@ PetscErrorCode FactorLevel(CMATCHSetup *s, PetscInt level, bool keep)
 PetscErrorCode CMATCHFactorSmoothers(CMATCHSetup *s, bool keep)
 {
   CMATCHHierarchyCUDA *H        = s->H;
-  const PetscInt       smoothed = H->end == CMATCH_END_DOMINATED ? H->levels : H->levels - 1;
+  const LocalInt       smoothed = H->end == CMATCH_END_DOMINATED ? H->levels : H->levels - 1;
 
   PetscFunctionBegin;
   if (s->params->smoother != PC_CMATCH_SFSAI && s->params->smoother != PC_CMATCH_AFSAI) PetscFunctionReturn(PETSC_SUCCESS);
-  for (PetscInt level = 0; level < smoothed && s->seen.failure == ~0ull; level++)
+  for (LocalInt level = 0; level < smoothed && s->seen.failure == ~0ull; level++)
     PetscCall(CMATCHWithPrecision(s->params->precision, [&](auto zero) { return FactorLevel<decltype(zero)>(s, level, keep); }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

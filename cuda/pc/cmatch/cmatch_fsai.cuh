@@ -8,9 +8,9 @@
    them is lost in it.
 */
 template <typename T>
-__device__ bool CMATCHIsAlone(PetscInt begin, PetscInt end, const T *A_a, T diagonal)
+__device__ bool CMATCHIsAlone(LocalInt begin, LocalInt end, const T *A_a, T diagonal)
 {
-  for (PetscInt k = begin; k < end; k++)
+  for (LocalInt k = begin; k < end; k++)
     if ((double)diagonal + fabs((double)A_a[k]) != (double)diagonal) return false;
   return true;
 }

@@ -23,22 +23,22 @@ constexpr int kProlongRoom = 12;    /* aggregates that such a row may meet */
 /* What a row of P is made of, and where it goes. */
 template <typename T>
 struct Prolong {
-  PetscInt        n, columns, width;
-  const PetscInt *A_i, *A_j;
+  LocalInt        n, columns, width;
+  const LocalInt *A_i, *A_j;
   const T        *A_a, *d;
-  const PetscInt *aggregate;
-  PetscInt       *P_j;
+  const LocalInt *aggregate;
+  LocalInt       *P_j;
   T              *P_a;
   double         *sum;   /* [n] of a row of P, of the values as they are stored */
-  PetscInt       *count; /* [columns + 1] entries of each column, which are added up; null with fixed */
-  PetscInt       *turn;  /* [n][width] an entry is number turn of its column; null with fixed */
-  PetscInt       *wide;  /* [n] rows that did not fit into their tables */
+  LocalInt       *count; /* [columns + 1] entries of each column, which are added up; null with fixed */
+  LocalInt       *turn;  /* [n][width] an entry is number turn of its column; null with fixed */
+  LocalInt       *wide;  /* [n] rows that did not fit into their tables */
   bool            fixed; /* P_j is there */
 };
 
 /* Sets the values of row i. The lanes of the group have kept[t] columns and values in shared memory, ascending. */
 template <typename T>
-__device__ __forceinline__ void StoreRow(const Prolong<T> &p, PetscInt i, int lane, int group, int entries, const PetscInt *column,
+__device__ __forceinline__ void StoreRow(const Prolong<T> &p, LocalInt i, int lane, int group, int entries, const LocalInt *column,
                                          const double *value, double factor)
 {
   double sum = 0;
@@ -55,25 +55,25 @@ __device__ __forceinline__ void StoreRow(const Prolong<T> &p, PetscInt i, int la
 /* The share of -a_ij in the largest of a row, and what follows for the diagonal entry: the Jacobi step of a row. */
 template <int GroupSize, typename T>
 struct JacobiStep {
-  PetscInt begin, end, longest;
+  LocalInt begin, end, longest;
   T        least; /* entries are kept if -a_ij is not below */
   double   dF, q, S;
 
   __device__ __forceinline__ bool Keeps(T a) const { return !(-a < least); }
 
-  __device__ __forceinline__ void Prepare(const Prolong<T> &p, PetscInt i)
+  __device__ __forceinline__ void Prepare(const Prolong<T> &p, LocalInt i)
   {
     const int lane = threadIdx.x % GroupSize;
     begin          = i < 0 ? 0 : p.A_i[i];
     end            = i < 0 ? 0 : p.A_i[i + 1];
-    longest        = (PetscInt)__reduce_max_sync(kFullWarp, end - begin);
+    longest        = (LocalInt)__reduce_max_sync(kFullWarp, end - begin);
     T largest      = 0;
-    for (PetscInt k = begin + lane; k < end; k += GroupSize) largest = max(largest, -p.A_a[k]);
+    for (LocalInt k = begin + lane; k < end; k += GroupSize) largest = max(largest, -p.A_a[k]);
     largest       = GroupMax<GroupSize>(largest);
     least         = largest > 0 ? (T)kCMATCHFilter * largest : -(T)INFINITY;
     double lumped = 0;
-    for (PetscInt k = 0; k < longest; k += GroupSize) {
-      const PetscInt at = begin + k + lane;
+    for (LocalInt k = 0; k < longest; k += GroupSize) {
+      const LocalInt at = begin + k + lane;
       const T        a  = at < end ? p.A_a[at] : T(0);
       AddInOrder<GroupSize>(at < end && !Keeps(a) ? (double)a : 0., &lumped);
     }
@@ -81,8 +81,8 @@ struct JacobiStep {
     dF             = d + lumped > kCMATCHLeastDiagonal * d ? d + lumped : d;
     double l1      = fabs(dF);
     S              = dF;
-    for (PetscInt k = 0; k < longest; k += GroupSize) {
-      const PetscInt at = begin + k + lane;
+    for (LocalInt k = 0; k < longest; k += GroupSize) {
+      const LocalInt at = begin + k + lane;
       const T        a  = at < end ? p.A_a[at] : T(0);
       const bool     is = at < end && Keeps(a);
       AddInOrder<GroupSize>(is ? fabs((double)a) : 0., &l1);
@@ -98,7 +98,7 @@ struct JacobiStep {
 struct Candidate {
   double   size;
   unsigned hash;
-  PetscInt column;
+  LocalInt column;
   int      place;
 };
 
@@ -130,18 +130,18 @@ __device__ __forceinline__ Candidate Best(Candidate mine)
    All lanes of the warp take part.
 */
 template <int GroupSize, typename T>
-__device__ bool ProlongRow(const Prolong<T> &p, PetscInt i, const ProductTable &table, int places, PetscInt *kept_j, double *kept_v,
+__device__ bool ProlongRow(const Prolong<T> &p, LocalInt i, const ProductTable &table, int places, LocalInt *kept_j, double *kept_v,
                            CMATCHReport *report)
 {
   const int                lane = threadIdx.x % GroupSize;
-  const PetscInt           own  = i < 0 ? -1 : p.aggregate[i];
+  const LocalInt           own  = i < 0 ? -1 : p.aggregate[i];
   JacobiStep<GroupSize, T> step;
   step.Prepare(p, own < 0 ? -1 : i);
   bool fits = ProductAdd<GroupSize, true>(table, lane == 0 ? own : -1, 1 - step.q * step.dF);
-  for (PetscInt k = 0; k < step.longest; k += GroupSize) {
-    const PetscInt at     = step.begin + k + lane;
+  for (LocalInt k = 0; k < step.longest; k += GroupSize) {
+    const LocalInt at     = step.begin + k + lane;
     const T        a      = at < step.end ? p.A_a[at] : T(0);
-    const PetscInt column = at < step.end && step.Keeps(a) ? p.aggregate[p.A_j[at]] : -1;
+    const LocalInt column = at < step.end && step.Keeps(a) ? p.aggregate[p.A_j[at]] : -1;
     fits &= ProductAdd<GroupSize, true>(table, column, -(step.q * (double)a));
   }
   fits                 = GroupBallot<GroupSize>(!fits) == 0;
@@ -157,7 +157,7 @@ __device__ bool ProlongRow(const Prolong<T> &p, PetscInt i, const ProductTable &
     if (own >= 0)
       while (entries < p.width && p.P_j[at + entries] >= 0) entries++;
     for (int e = lane; e < entries; e += GroupSize) {
-      const PetscInt column = p.P_j[at + e];
+      const LocalInt column = p.P_j[at + e];
       double         value  = 0;
       if (table.direct) value = table.key[column] >= 0 ? table.sum[column] : 0.;
       else
@@ -181,7 +181,7 @@ __device__ bool ProlongRow(const Prolong<T> &p, PetscInt i, const ProductTable &
       Candidate best{0, 0, 0, -1};
       if (e < entries && fits)
         for (int slot = lane; slot < places; slot += GroupSize) {
-          const PetscInt key = table.key[slot];
+          const LocalInt key = table.key[slot];
           if (key < 0 || table.sum[slot] == 0) continue;
           const Candidate one{fabs(table.sum[slot]), CMATCHMix(i, key), key, slot};
           if (IsBetter(one, best)) best = one;
@@ -234,27 +234,27 @@ enum ProlongedRow { PROLONGED_WHOLE, PROLONGED_CUT, PROLONGED_PLAIN, PROLONGED_N
 
 /* The same by a thread, in a row that meets few aggregates; key and sum are columns of shared memory. */
 template <typename T>
-__device__ __forceinline__ ProlongedRow ProlongByThread(const Prolong<T> &p, PetscInt i, PetscInt *key, double *sum)
+__device__ __forceinline__ ProlongedRow ProlongByThread(const Prolong<T> &p, LocalInt i, LocalInt *key, double *sum)
 {
-  const PetscInt begin = p.A_i[i], end = p.A_i[i + 1], own = p.aggregate[i];
+  const LocalInt begin = p.A_i[i], end = p.A_i[i + 1], own = p.aggregate[i];
   const size_t   at = (size_t)i * p.width;
   double         d = (double)p.d[i], lumped = 0;
   T              largest = 0;
   if (own < 0) {
-    for (PetscInt t = 0; t < p.width; t++) {
+    for (LocalInt t = 0; t < p.width; t++) {
       if (!p.fixed) p.P_j[at + t] = -1;
       p.P_a[at + t] = T(0);
     }
     p.sum[i] = 0;
     return PROLONGED_WHOLE;
   }
-  for (PetscInt k = begin; k < end; k++) largest = max(largest, -p.A_a[k]);
+  for (LocalInt k = begin; k < end; k++) largest = max(largest, -p.A_a[k]);
   const T least = largest > 0 ? (T)kCMATCHFilter * largest : -(T)INFINITY;
-  for (PetscInt k = begin; k < end; k++)
+  for (LocalInt k = begin; k < end; k++)
     if (-p.A_a[k] < least) lumped += (double)p.A_a[k];
   const double dF = d + lumped > kCMATCHLeastDiagonal * d ? d + lumped : d;
   double       l1 = fabs(dF), S = dF;
-  for (PetscInt k = begin; k < end; k++)
+  for (LocalInt k = begin; k < end; k++)
     if (!(-p.A_a[k] < least)) l1 += fabs((double)p.A_a[k]);
   double D = fmax(dF, 0.5 * l1);
   if (!(D > 0)) D = 1;
@@ -263,10 +263,10 @@ __device__ __forceinline__ ProlongedRow ProlongByThread(const Prolong<T> &p, Pet
   bool         fits = true;
   key[0]            = own;
   sum[0]            = 1 - q * dF;
-  for (PetscInt k = begin; k < end; k++) {
+  for (LocalInt k = begin; k < end; k++) {
     const T a = p.A_a[k];
     if (-a < least) continue;
-    const PetscInt column = p.aggregate[p.A_j[k]];
+    const LocalInt column = p.aggregate[p.A_j[k]];
     if (column < 0) continue;
     S += (double)a;
     int place = 0;
@@ -283,7 +283,7 @@ __device__ __forceinline__ ProlongedRow ProlongByThread(const Prolong<T> &p, Pet
   int nonzeros = 0, entries = 0;
   for (int place = 0; place < met; place++) nonzeros += sum[place * kProlongThread] != 0;
   const auto swap = [&](int a, int b) {
-    const PetscInt k        = key[a * kProlongThread];
+    const LocalInt k        = key[a * kProlongThread];
     const double   v        = sum[a * kProlongThread];
     key[a * kProlongThread] = key[b * kProlongThread];
     sum[a * kProlongThread] = sum[b * kProlongThread];
@@ -294,7 +294,7 @@ __device__ __forceinline__ ProlongedRow ProlongByThread(const Prolong<T> &p, Pet
   if (p.fixed) {
     int found = 0;
     while (entries < p.width && p.P_j[at + entries] >= 0) {
-      const PetscInt column = p.P_j[at + entries];
+      const LocalInt column = p.P_j[at + entries];
       int            place  = entries;
       while (place < met && key[place * kProlongThread] != column) place++;
       if (place == met) {
@@ -316,7 +316,7 @@ __device__ __forceinline__ ProlongedRow ProlongByThread(const Prolong<T> &p, Pet
       for (int place = e; place < met; place++) {
         const double v = sum[place * kProlongThread];
         if (v == 0) continue;
-        const PetscInt  column = key[place * kProlongThread];
+        const LocalInt  column = key[place * kProlongThread];
         const Candidate one{fabs(v), cut ? CMATCHMix(i, column) : 0u, column, place};
         if (IsBetter(one, best)) best = one;
       }
@@ -344,7 +344,7 @@ __device__ __forceinline__ ProlongedRow ProlongByThread(const Prolong<T> &p, Pet
   double total = 0;
   for (int t = 0; t < p.width; t++) {
     const T        value  = t < entries ? (T)(sum[t * kProlongThread] * factor) : T(0);
-    const PetscInt column = t < entries ? key[t * kProlongThread] : -1;
+    const LocalInt column = t < entries ? key[t * kProlongThread] : -1;
     if (t < entries) total += (double)value;
     if (!p.fixed) p.P_j[at + t] = column;
     p.P_a[at + t] = value;
@@ -358,12 +358,12 @@ __device__ __forceinline__ ProlongedRow ProlongByThread(const Prolong<T> &p, Pet
 template <typename T>
 __global__ void __launch_bounds__(kProlongThread) ProlongThreadKernel(Prolong<T> p, CMATCHReport *report)
 {
-  __shared__ PetscInt keys[kProlongRoom][kProlongThread];
+  __shared__ LocalInt keys[kProlongRoom][kProlongThread];
   __shared__ double   sums[kProlongRoom][kProlongThread];
   const long long     i = GridThread();
   const ProlongedRow  row =
-    i < p.n ? ProlongByThread(p, (PetscInt)i, &keys[0][threadIdx.x], &sums[0][threadIdx.x]) : PROLONGED_WHOLE;
-  if (row == PROLONGED_NOT) p.wide[atomicAdd(&report->wide, 1)] = (PetscInt)i;
+    i < p.n ? ProlongByThread(p, (LocalInt)i, &keys[0][threadIdx.x], &sums[0][threadIdx.x]) : PROLONGED_WHOLE;
+  if (row == PROLONGED_NOT) p.wide[atomicAdd(&report->wide, 1)] = (LocalInt)i;
   const int cut = __syncthreads_count(row == PROLONGED_CUT), plain = __syncthreads_count(row == PROLONGED_PLAIN);
   if (threadIdx.x == 0 && cut) atomicAdd(&report->cut, cut);
   if (threadIdx.x == 0 && plain) atomicAdd(&report->plain, plain);
@@ -372,16 +372,16 @@ __global__ void __launch_bounds__(kProlongThread) ProlongThreadKernel(Prolong<T>
 /* A group takes a row, of all rows or of those in `list`. */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  ProlongKernel(Prolong<T> p, PetscInt rows, const PetscInt *list, int bits, CMATCHReport *report)
+  ProlongKernel(Prolong<T> p, LocalInt rows, const LocalInt *list, int bits, CMATCHReport *report)
 {
   extern __shared__ double shared[];
   const int          groups = kBlockSize / kProlongGroup, group = threadIdx.x / kProlongGroup, lane = threadIdx.x % kProlongGroup;
   const int          size   = 1 << bits;
   const long long    row    = GridThread() / kProlongGroup;
-  const PetscInt     i      = row >= rows ? -1 : list ? list[row] : (PetscInt)row;
+  const LocalInt     i      = row >= rows ? -1 : list ? list[row] : (LocalInt)row;
   double *const      values = shared + (size_t)groups * size;
-  PetscInt *const    keys   = (PetscInt *)(values + (size_t)groups * p.width);
-  PetscInt *const    kept   = keys + (size_t)groups * (size + 1);
+  LocalInt *const    keys   = (LocalInt *)(values + (size_t)groups * p.width);
+  LocalInt *const    kept   = keys + (size_t)groups * (size + 1);
   const ProductTable table{keys + group * (size + 1), shared + (size_t)group * size, bits, false};
   for (int slot = lane; slot < size; slot += kProlongGroup) {
     table.key[slot] = -1;
@@ -395,15 +395,15 @@ __global__ void __launch_bounds__(kBlockSize)
 /* The general path: a block of one warp takes listed rows in turns, with a place for every column. */
 template <typename T>
 __global__ void __launch_bounds__(kWarpSize)
-  ProlongWideKernel(Prolong<T> p, PetscInt count, PetscInt *keys, double *sums, CMATCHReport *report)
+  ProlongWideKernel(Prolong<T> p, LocalInt count, LocalInt *keys, double *sums, CMATCHReport *report)
 {
-  __shared__ PetscInt kept_j[kCMATCHLargestRow];
+  __shared__ LocalInt kept_j[kCMATCHLargestRow];
   __shared__ double   kept_v[kCMATCHLargestRow];
   const ProductTable  table{keys + (size_t)blockIdx.x * p.columns, sums + (size_t)blockIdx.x * p.columns, 0, true};
-  for (PetscInt w = blockIdx.x; w < count; w += gridDim.x) {
+  for (LocalInt w = blockIdx.x; w < count; w += gridDim.x) {
     (void)ProlongRow<kWarpSize>(p, p.wide[w], table, p.columns, kept_j, kept_v, report);
     __syncwarp();
-    for (PetscInt slot = threadIdx.x; slot < p.columns; slot += kWarpSize) {
+    for (LocalInt slot = threadIdx.x; slot < p.columns; slot += kWarpSize) {
       table.key[slot] = -1;
       table.sum[slot] = 0;
     }
@@ -417,7 +417,7 @@ __global__ void __launch_bounds__(kBlockSize) ProlongPlain(Prolong<T> p)
 {
   const long long i = GridThread();
   if (i >= p.n) return;
-  const PetscInt own = p.aggregate[i];
+  const LocalInt own = p.aggregate[i];
   if (!p.fixed) p.P_j[i] = own;
   p.P_a[i] = own >= 0 ? T(1) : T(0);
   p.sum[i] = own >= 0 ? 1. : 0.;
@@ -428,43 +428,43 @@ __global__ void __launch_bounds__(kBlockSize) ProlongPlain(Prolong<T> p)
 
 /* Every entry of P goes to its row of R, in any order. */
 __global__ void __launch_bounds__(kBlockSize)
-  FillRestriction(PetscInt n, PetscInt width, const PetscInt *P_j, const PetscInt *turn, const PetscInt *R_i, PetscInt *R_j)
+  FillRestriction(LocalInt n, LocalInt width, const LocalInt *P_j, const LocalInt *turn, const LocalInt *R_i, LocalInt *R_j)
 {
   const long long at = GridThread();
   if (at >= (long long)n * width) return;
-  const PetscInt column = P_j[at];
-  if (column >= 0) R_j[R_i[column] + turn[at]] = (PetscInt)(at / width);
+  const LocalInt column = P_j[at];
+  if (column >= 0) R_j[R_i[column] + turn[at]] = (LocalInt)(at / width);
 }
 
 /* Sorts rows of R of at most kLongestSorted entries: the place of an entry is how many are smaller. A warp takes a row. */
-__global__ void __launch_bounds__(kBlockSize) SortRestriction(PetscInt rows, const PetscInt *R_i, PetscInt *R_j)
+__global__ void __launch_bounds__(kBlockSize) SortRestriction(LocalInt rows, const LocalInt *R_i, LocalInt *R_j)
 {
-  const PetscInt row = (PetscInt)(GridThread() / kWarpSize);
+  const LocalInt row = (LocalInt)(GridThread() / kWarpSize);
   if (row >= rows) return;
-  const PetscInt begin = R_i[row], end = R_i[row + 1];
-  PetscInt       index[kSortedPerLane], place[kSortedPerLane];
+  const LocalInt begin = R_i[row], end = R_i[row + 1];
+  LocalInt       index[kSortedPerLane], place[kSortedPerLane];
 #pragma unroll
   for (int t = 0; t < kSortedPerLane; t++) {
-    const PetscInt k = begin + threadIdx.x % kWarpSize + t * kWarpSize;
+    const LocalInt k = begin + threadIdx.x % kWarpSize + t * kWarpSize;
     if (k >= end) continue;
     index[t] = R_j[k];
     place[t] = begin;
-    for (PetscInt other = begin; other < end; other++) place[t] += R_j[other] < index[t];
+    for (LocalInt other = begin; other < end; other++) place[t] += R_j[other] < index[t];
   }
   __syncwarp();
 #pragma unroll
   for (int t = 0; t < kSortedPerLane; t++)
-    if (begin + (PetscInt)(threadIdx.x % kWarpSize) + t * kWarpSize < end) R_j[place[t]] = index[t];
+    if (begin + (LocalInt)(threadIdx.x % kWarpSize) + t * kWarpSize < end) R_j[place[t]] = index[t];
 }
 
 /* The values of R: row k of P has few entries, one of which is in this column. A group takes a row. */
 template <typename T>
-__global__ void __launch_bounds__(kBlockSize) RestrictionValues(PetscInt rows, PetscInt width, const PetscInt *R_i,
-                                                                const PetscInt *R_j, const PetscInt *P_j, const T *P_a, T *R_a)
+__global__ void __launch_bounds__(kBlockSize) RestrictionValues(LocalInt rows, LocalInt width, const LocalInt *R_i,
+                                                                const LocalInt *R_j, const LocalInt *P_j, const T *P_a, T *R_a)
 {
-  const PetscInt row = (PetscInt)(GridThread() / kRestrictGroup);
+  const LocalInt row = (LocalInt)(GridThread() / kRestrictGroup);
   if (row >= rows) return;
-  for (PetscInt k = R_i[row] + threadIdx.x % kRestrictGroup; k < R_i[row + 1]; k += kRestrictGroup) {
+  for (LocalInt k = R_i[row] + threadIdx.x % kRestrictGroup; k < R_i[row + 1]; k += kRestrictGroup) {
     size_t at = (size_t)R_j[k] * width;
     while (P_j[at] != row) at++;
     R_a[k] = P_a[at];
@@ -475,17 +475,17 @@ __global__ void __launch_bounds__(kBlockSize) RestrictionValues(PetscInt rows, P
 
 /* y = A (P 1) by differences. A group takes a row. */
 template <int GroupSize, typename T>
-__global__ void __launch_bounds__(kBlockSize) OperatorTimesSums(PetscInt n, const PetscInt *A_i, const PetscInt *A_j, const T *A_a,
+__global__ void __launch_bounds__(kBlockSize) OperatorTimesSums(LocalInt n, const LocalInt *A_i, const LocalInt *A_j, const T *A_a,
                                                                 const double *rs, const double *p1, double *y)
 {
-  const PetscInt row   = (PetscInt)(GridThread() / GroupSize);
+  const LocalInt row   = (LocalInt)(GridThread() / GroupSize);
   const int      lane  = threadIdx.x % GroupSize;
-  const PetscInt begin = row < n ? A_i[row] : 0, end = row < n ? A_i[row + 1] : 0;
+  const LocalInt begin = row < n ? A_i[row] : 0, end = row < n ? A_i[row + 1] : 0;
   const int      longest = (int)__reduce_max_sync(kFullWarp, end - begin);
   const double   own     = row < n ? p1[row] : 0.;
   double         sum     = row < n ? rs[row] * own : 0.;
   for (int k = 0; k < longest; k += GroupSize) {
-    const PetscInt at = begin + k + lane;
+    const LocalInt at = begin + k + lane;
     AddInOrder<GroupSize>(at < end ? (double)A_a[at] * (p1[A_j[at]] - own) : 0., &sum);
   }
   if (row < n && lane == 0) y[row] = sum;
@@ -494,15 +494,15 @@ __global__ void __launch_bounds__(kBlockSize) OperatorTimesSums(PetscInt n, cons
 /* The row sums of the next level, scale R y; 1 in a row that no entry of P belongs to. A group takes a row. */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  RestrictSums(PetscInt rows, const PetscInt *R_i, const PetscInt *R_j, const T *R_a, const double *y, double scale, double *rs)
+  RestrictSums(LocalInt rows, const LocalInt *R_i, const LocalInt *R_j, const T *R_a, const double *y, double scale, double *rs)
 {
-  const PetscInt row   = (PetscInt)(GridThread() / kRestrictGroup);
+  const LocalInt row   = (LocalInt)(GridThread() / kRestrictGroup);
   const int      lane  = threadIdx.x % kRestrictGroup;
-  const PetscInt begin = row < rows ? R_i[row] : 0, end = row < rows ? R_i[row + 1] : 0;
+  const LocalInt begin = row < rows ? R_i[row] : 0, end = row < rows ? R_i[row + 1] : 0;
   const int      longest = (int)__reduce_max_sync(kFullWarp, end - begin);
   double         sum     = 0;
   for (int k = 0; k < longest; k += kRestrictGroup) {
-    const PetscInt at = begin + k + lane;
+    const LocalInt at = begin + k + lane;
     AddInOrder<kRestrictGroup>(at < end ? (double)R_a[at] * y[R_j[at]] : 0., &sum);
   }
   if (row < rows && lane == 0) rs[row] = begin == end ? 1. : sum * scale;
@@ -513,13 +513,13 @@ __global__ void __launch_bounds__(kBlockSize)
 /* Row i of A, its diagonal entry first */
 template <typename T>
 struct OperatorList {
-  const PetscInt *A_i, *A_j;
+  const LocalInt *A_i, *A_j;
   const T        *A_a, *d;
 
-  __device__ int  Count(PetscInt i) const { return A_i[i + 1] - A_i[i] + 1; }
-  __device__ void Get(PetscInt i, int t, PetscInt *k, double *value) const
+  __device__ int  Count(LocalInt i) const { return A_i[i + 1] - A_i[i] + 1; }
+  __device__ void Get(LocalInt i, int t, LocalInt *k, double *value) const
   {
-    const PetscInt at = A_i[i] + t - 1;
+    const LocalInt at = A_i[i] + t - 1;
     *k                = t ? A_j[at] : i;
     *value            = t ? (double)A_a[at] : (double)d[i];
   }
@@ -528,16 +528,16 @@ struct OperatorList {
 /* Row k of P */
 template <typename T>
 struct ProlongatorEntries {
-  PetscInt        width;
-  const PetscInt *P_j;
+  LocalInt        width;
+  const LocalInt *P_j;
   const T        *P_a;
 
-  __device__ void Span(PetscInt k, PetscInt *begin, PetscInt *length) const
+  __device__ void Span(LocalInt k, LocalInt *begin, LocalInt *length) const
   {
     *begin  = 0;
     *length = width;
   }
-  __device__ void Get(PetscInt k, PetscInt, PetscInt place, PetscInt *column, double *value) const
+  __device__ void Get(LocalInt k, LocalInt, LocalInt place, LocalInt *column, double *value) const
   {
     const size_t at = (size_t)k * width + place;
     *column         = P_j[at];
@@ -548,11 +548,11 @@ struct ProlongatorEntries {
 /* Row i of R */
 template <typename T>
 struct RestrictionList {
-  const PetscInt *R_i, *R_j;
+  const LocalInt *R_i, *R_j;
   const T        *R_a;
 
-  __device__ int  Count(PetscInt i) const { return R_i[i + 1] - R_i[i]; }
-  __device__ void Get(PetscInt i, int t, PetscInt *k, double *value) const
+  __device__ int  Count(LocalInt i) const { return R_i[i + 1] - R_i[i]; }
+  __device__ void Get(LocalInt i, int t, LocalInt *k, double *value) const
   {
     *k     = R_j[R_i[i] + t];
     *value = (double)R_a[R_i[i] + t];
@@ -562,15 +562,15 @@ struct RestrictionList {
 /* Row k of A P */
 template <typename T>
 struct StoredEntries {
-  const PetscInt *start, *length, *j;
+  const LocalInt *start, *length, *j;
   const T        *a;
 
-  __device__ void Span(PetscInt k, PetscInt *begin, PetscInt *count) const
+  __device__ void Span(LocalInt k, LocalInt *begin, LocalInt *count) const
   {
     *begin = start[k];
     *count = length[k];
   }
-  __device__ void Get(PetscInt, PetscInt, PetscInt place, PetscInt *column, double *value) const
+  __device__ void Get(LocalInt, LocalInt, LocalInt place, LocalInt *column, double *value) const
   {
     *column = j[place];
     *value  = (double)a[place];
@@ -580,12 +580,12 @@ struct StoredEntries {
 /* The rows of a product, without the gaps. A group takes a row. */
 template <typename T>
 __global__ void __launch_bounds__(kBlockSize)
-  PackRows(PetscInt rows, ProductRows<T> from, const PetscInt *A_i, PetscInt *A_j, T *A_a)
+  PackRows(LocalInt rows, ProductRows<T> from, const LocalInt *A_i, LocalInt *A_j, T *A_a)
 {
-  const PetscInt row = (PetscInt)(GridThread() / kRestrictGroup);
+  const LocalInt row = (LocalInt)(GridThread() / kRestrictGroup);
   if (row >= rows) return;
-  const PetscInt begin = from.start[row], to = A_i[row], count = A_i[row + 1] - to;
-  for (PetscInt k = threadIdx.x % kRestrictGroup; k < count; k += kRestrictGroup) {
+  const LocalInt begin = from.start[row], to = A_i[row], count = A_i[row + 1] - to;
+  for (LocalInt k = threadIdx.x % kRestrictGroup; k < count; k += kRestrictGroup) {
     A_j[to + k] = from.j[begin + k];
     A_a[to + k] = from.a[begin + k];
   }
@@ -605,10 +605,10 @@ template <typename T>
 struct Step {
   CMATCHSetup *s;
   CMATCHLevel &L;
-  PetscInt     level;
+  LocalInt     level;
   bool         keep;
   double      *p1    = nullptr;                  /* [n] row sums of P */
-  PetscInt    *count = nullptr, *turn = nullptr; /* see Prolong */
+  LocalInt    *count = nullptr, *turn = nullptr; /* see Prolong */
 
   PetscErrorCode Prolongate()
   {
@@ -622,18 +622,18 @@ struct Step {
     const auto mark = s->arena.mark();
     Prolong<T> p{L.n, L.coarse, L.width, L.A_i,   L.A_j, (const T *)L.A_a, (const T *)L.d, L.aggregate, L.P_j, (T *)L.P_a,
                  p1,  count,    turn,    nullptr, keep};
-    PetscCallCUDA(cudaMemsetAsync(&s->report->cut, 0, 2 * sizeof(PetscInt), s->stream)); /* cut and plain */
+    PetscCallCUDA(cudaMemsetAsync(&s->report->cut, 0, 2 * sizeof(LocalInt), s->stream)); /* cut and plain */
     if (!s->params->smoothed_prolongator) {
       ProlongPlain<<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(p);
       FinePCCheckLaunch();
       PetscFunctionReturn(PETSC_SUCCESS);
     }
     PetscCall(s->arena.Take(L.n, &p.wide));
-    PetscCallCUDA(cudaMemsetAsync(&s->report->wide, 0, sizeof(PetscInt), s->stream));
+    PetscCallCUDA(cudaMemsetAsync(&s->report->wide, 0, sizeof(LocalInt), s->stream));
     const double    mean    = (double)L.nnz / L.n;
     const bool      threads = mean <= kProlongRoom;
-    const PetscInt *list    = nullptr;
-    PetscInt        rows    = L.n;
+    const LocalInt *list    = nullptr;
+    LocalInt        rows    = L.n;
     if (threads) {
       ProlongThreadKernel<T><<<BlocksFor(L.n, kProlongThread), kProlongThread, 0, s->stream>>>(p, s->report);
       FinePCCheckLaunch();
@@ -642,13 +642,13 @@ struct Step {
       rows = s->seen.wide;
       if (rows) {
         PetscCall(s->arena.Take(rows, &p.wide));
-        PetscCallCUDA(cudaMemsetAsync(&s->report->wide, 0, sizeof(PetscInt), s->stream));
+        PetscCallCUDA(cudaMemsetAsync(&s->report->wide, 0, sizeof(LocalInt), s->stream));
       }
     }
     if (rows) {
       const int    bits   = threads ? 7 : TableBits(mean + 1, 4, 7);
       const size_t groups = kBlockSize / kProlongGroup;
-      const size_t shared = ProductShared(groups, bits) + groups * L.width * (sizeof(double) + sizeof(PetscInt));
+      const size_t shared = ProductShared(groups, bits) + groups * L.width * (sizeof(double) + sizeof(LocalInt));
       PetscCallCUDA(cudaFuncSetAttribute(ProlongKernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
       ProlongKernel<T>
         <<<BlocksFor((long long)rows * kProlongGroup), kBlockSize, shared, s->stream>>>(p, rows, list, bits, s->report);
@@ -656,9 +656,9 @@ struct Step {
       PetscCall(CMATCHReadReport(s));
     }
     if (s->seen.wide) {
-      const PetscInt tables = (PetscInt)PetscMax(1, PetscMin((size_t)PetscMin(s->seen.wide, kGeneralBlocks * s->H->processors),
-                                                             kProductWideBytes / (L.coarse * (sizeof(double) + sizeof(PetscInt)))));
-      PetscInt      *keys   = nullptr;
+      const LocalInt tables = (LocalInt)PetscMax(1, PetscMin((size_t)PetscMin(s->seen.wide, kGeneralBlocks * s->H->processors),
+                                                             kProductWideBytes / (L.coarse * (sizeof(double) + sizeof(LocalInt)))));
+      LocalInt      *keys   = nullptr;
       double        *sums   = nullptr;
       PetscCall(s->arena.Take((size_t)tables * L.coarse, &keys));
       PetscCall(s->arena.Take((size_t)tables * L.coarse, &sums));
@@ -674,7 +674,7 @@ struct Step {
   /* The pattern of R, from the entries of each column. */
   PetscErrorCode Transpose()
   {
-    const PetscInt rows = L.coarse;
+    const LocalInt rows = L.coarse;
 
     PetscFunctionBegin;
     PetscCall(s->cub.Run([&](void *memory, size_t &bytes) {
@@ -683,7 +683,7 @@ struct Step {
     PetscCall(s->cub.Run([&](void *memory, size_t &bytes) {
       return cub::DeviceReduce::Max(memory, bytes, count, &s->report->longest, rows, s->stream);
     }));
-    PetscCallCUDA(cudaMemcpyAsync(&s->report->P_nnz, L.R_i + rows, sizeof(PetscInt), cudaMemcpyDeviceToDevice, s->stream));
+    PetscCallCUDA(cudaMemcpyAsync(&s->report->P_nnz, L.R_i + rows, sizeof(LocalInt), cudaMemcpyDeviceToDevice, s->stream));
     FillRestriction<<<BlocksFor((long long)L.n * L.width), kBlockSize, 0, s->stream>>>(L.n, L.width, L.P_j, turn, L.R_i, L.R_j);
     FinePCCheckLaunch();
     PetscCall(CMATCHReadReport(s));
@@ -693,18 +693,18 @@ struct Step {
       FinePCCheckLaunch();
       PetscFunctionReturn(PETSC_SUCCESS);
     }
-    cub::DoubleBuffer<PetscInt> index(L.R_j, (PetscInt *)L.R_a); /* the values are not there yet */
+    cub::DoubleBuffer<LocalInt> index(L.R_j, (LocalInt *)L.R_a); /* the values are not there yet */
     PetscCall(s->cub.Run([&](void *memory, size_t &bytes) {
       return cub::DeviceSegmentedSort::SortKeys(memory, bytes, index, L.P_nnz, rows, L.R_i, L.R_i + 1, s->stream);
     }));
     if (index.Current() != L.R_j)
-      PetscCallCUDA(cudaMemcpyAsync(L.R_j, index.Current(), L.P_nnz * sizeof(PetscInt), cudaMemcpyDeviceToDevice, s->stream));
+      PetscCallCUDA(cudaMemcpyAsync(L.R_j, index.Current(), L.P_nnz * sizeof(LocalInt), cudaMemcpyDeviceToDevice, s->stream));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   /* A P, its rows in any order */
   template <int GroupSize>
-  PetscErrorCode MultiplyBy(ProductRows<T> *AP, PetscInt *wide)
+  PetscErrorCode MultiplyBy(ProductRows<T> *AP, LocalInt *wide)
   {
     const OperatorList<T>       left{L.A_i, L.A_j, (const T *)L.A_a, (const T *)L.d};
     const ProlongatorEntries<T> right{L.width, L.P_j, (const T *)L.P_a};
@@ -720,7 +720,7 @@ struct Step {
       })));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscErrorCode Multiply(ProductRows<T> *AP, PetscInt *wide)
+  PetscErrorCode Multiply(ProductRows<T> *AP, LocalInt *wide)
   {
     PetscFunctionBegin;
     if (L.width <= 4) PetscCall(MultiplyBy<4>(AP, wide));
@@ -732,7 +732,7 @@ struct Step {
   PetscErrorCode TakeRoom(size_t entries, ProductRows<T> *out)
   {
     PetscFunctionBegin;
-    PetscCheck(entries <= (size_t)PETSC_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_ARG_OUTOFRANGE,
+    PetscCheck(entries <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_ARG_OUTOFRANGE,
                "A product of the Galerkin operator has %zu entries, more than 32-bit indices can count", entries);
     PetscCall(s->arena.Take(entries, &out->j));
     PetscCall(s->arena.Take(entries, &out->a));
@@ -741,7 +741,7 @@ struct Step {
   }
 
   /* R (A P), without its diagonal */
-  PetscErrorCode Restrict(const ProductRows<T> &AP, double mean, ProductRows<T> *C, PetscInt *wide)
+  PetscErrorCode Restrict(const ProductRows<T> &AP, double mean, ProductRows<T> *C, LocalInt *wide)
   {
     const RestrictionList<T> left{L.R_i, L.R_j, (const T *)L.R_a};
     const StoredEntries<T>   right{AP.start, AP.length, AP.j, AP.a};
@@ -764,9 +764,9 @@ struct Step {
     CMATCHHierarchyCUDA *H          = s->H;
     const double         unsmoothed = s->params->cycle == PC_CMATCH_K ? 1. : 1 / s->params->overcorrection;
     const double         scale      = s->params->smoothed_prolongator ? 1. : unsmoothed;
-    const PetscInt       coarse     = L.coarse;
+    const LocalInt       coarse     = L.coarse;
     const auto           mark       = s->arena.mark();
-    PetscInt             AP_wide = 0, wide = 0;
+    LocalInt             AP_wide = 0, wide = 0;
     double              *y = nullptr;
     ProductRows<T>       AP{}, C{};
 
@@ -800,7 +800,7 @@ struct Step {
     } else {
       PetscCall(s->arena.Take(coarse, &C.start));
       PetscCall(s->arena.Take((size_t)coarse + 1, &C.length));
-      PetscCallCUDA(cudaMemsetAsync(C.length + coarse, 0, sizeof(PetscInt), s->stream));
+      PetscCallCUDA(cudaMemsetAsync(C.length + coarse, 0, sizeof(LocalInt), s->stream));
       PetscCall(TakeRoom((size_t)(kCoarseEntries * L.nnz) + kCMATCHLeastEntries * PetscMin((size_t)coarse, kCMATCHLeastRows), &C));
     }
     if (!keep && C.room >= (size_t)L.n) AP.wide = C.j; /* not needed yet */
@@ -814,7 +814,7 @@ struct Step {
     const double mean = (double)s->seen.entries / L.n;
     PetscCall(Restrict(AP, mean, &C, &wide));
     if (!keep) {
-      PetscCall(CMATCHCreateLevel(s, coarse, (PetscInt)s->seen.entries));
+      PetscCall(CMATCHCreateLevel(s, coarse, (LocalInt)s->seen.entries));
       L.wide         = AP_wide + wide;
       CMATCHLevel &N = H->level[level + 1];
       PetscCall(s->cub.Run([&](void *memory, size_t &bytes) {
@@ -837,7 +837,7 @@ struct Step {
 
 } // namespace
 
-PetscErrorCode CMATCHCoarsen(CMATCHSetup *s, PetscInt level, bool keep)
+PetscErrorCode CMATCHCoarsen(CMATCHSetup *s, LocalInt level, bool keep)
 {
   PetscFunctionBegin;
   PetscCall(CMATCHWithPrecision(s->params->precision, [&](auto zero) {

@@ -31,29 +31,29 @@ constexpr int kProductTries  = 32;  /* places where a column is looked for in a 
 /* The rows of a product. Row i has length[i] entries from start[i] on. */
 template <typename V>
 struct ProductRows {
-  PetscInt *start, *length, *j;
+  LocalInt *start, *length, *j;
   V        *a;
   double   *diagonal; /* of Split rows: the entry whose column is the row's number, which is not among the others */
   size_t    room;     /* entries that fit; rows beyond are not written, and report->entries tells how many there are */
-  PetscInt *wide;     /* [rows] the rows that did not fit into their tables, report->wide of them */
+  LocalInt *wide;     /* [rows] the rows that did not fit into their tables, report->wide of them */
   double    scale;    /* of all values */
   bool      fixed;    /* start, length and j are there, and get no new values */
 };
 
 /* A place for every column that a row meets: by hashing, or, with `direct`, the column itself. */
 struct ProductTable {
-  PetscInt *key; /* -1: free */
+  LocalInt *key; /* -1: free */
   double   *sum;
   int       bits; /* the logarithm of the size */
   bool      direct;
 };
 
-__device__ __forceinline__ int ProductFind(const ProductTable &table, PetscInt column)
+__device__ __forceinline__ int ProductFind(const ProductTable &table, LocalInt column)
 {
   const int size = 1 << table.bits;
   int       slot = (int)((unsigned)column * 0x9E3779B1u >> (32 - table.bits));
   for (int tries = 0; tries < kProductTries; tries++) {
-    PetscInt found = *(volatile PetscInt *)(table.key + slot);
+    LocalInt found = *(volatile LocalInt *)(table.key + slot);
     if (found == column) return slot;
     if (found < 0) {
       found = atomicCAS(table.key + slot, -1, column);
@@ -69,7 +69,7 @@ __device__ __forceinline__ int ProductFind(const ProductTable &table, PetscInt c
    the warp take part, and groups have tables of their own. False: the table is full.
 */
 template <int GroupSize, bool Repeated>
-__device__ __forceinline__ bool ProductAdd(const ProductTable &table, PetscInt column, double value)
+__device__ __forceinline__ bool ProductAdd(const ProductTable &table, LocalInt column, double value)
 {
   int slot = -1;
   if (column >= 0) {
@@ -98,13 +98,13 @@ __device__ __forceinline__ bool ProductAdd(const ProductTable &table, PetscInt c
    lanes of a group have the same listed rows.
 */
 template <int GroupSize, bool Repeated, typename Left, typename Right>
-__device__ __forceinline__ bool ProductSum(const Left &left, const Right &right, PetscInt i, const ProductTable &table)
+__device__ __forceinline__ bool ProductSum(const Left &left, const Right &right, LocalInt i, const ProductTable &table)
 {
   const int lane  = threadIdx.x % GroupSize;
   int       count = i < 0 ? 0 : left.Count(i);
   bool      fits  = true;
   for (int t = 0; __any_sync(kFullWarp, t < count); t += kProductAhead) {
-    PetscInt row[kProductAhead], from[kProductAhead], entries[kProductAhead], column[kProductAhead];
+    LocalInt row[kProductAhead], from[kProductAhead], entries[kProductAhead], column[kProductAhead];
     double   factor[kProductAhead], value[kProductAhead];
 #pragma unroll
     for (int u = 0; u < kProductAhead; u++) {
@@ -124,7 +124,7 @@ __device__ __forceinline__ bool ProductSum(const Left &left, const Right &right,
 #pragma unroll
     for (int u = 0; u < kProductAhead; u++) {
       fits &= ProductAdd<GroupSize, Repeated>(table, column[u], column[u] < 0 ? 0. : factor[u] * value[u]);
-      for (PetscInt q = GroupSize; __any_sync(kFullWarp, q < entries[u]); q += GroupSize) {
+      for (LocalInt q = GroupSize; __any_sync(kFullWarp, q < entries[u]); q += GroupSize) {
         column[u] = -1;
         if (q + lane < entries[u]) right.Get(row[u], i, from[u] + q + lane, &column[u], &value[u]);
         fits &= ProductAdd<GroupSize, Repeated>(table, column[u], column[u] < 0 ? 0. : factor[u] * value[u]);
@@ -141,15 +141,15 @@ __device__ __forceinline__ bool ProductSum(const Left &left, const Right &right,
 /* Where the rows of a block begin in the memory of the result: each group has `count` entries. All threads of the block take part.
  */
 template <int GroupSize, typename V>
-__device__ __forceinline__ PetscInt ProductPlace(const ProductRows<V> &out, PetscInt i, PetscInt count, CMATCHReport *report)
+__device__ __forceinline__ LocalInt ProductPlace(const ProductRows<V> &out, LocalInt i, LocalInt count, CMATCHReport *report)
 {
   __shared__ unsigned           block_count;
   __shared__ unsigned long long block_start;
-  PetscInt                      before = 0;
+  LocalInt                      before = 0;
   if (out.fixed) return i < 0 ? 0 : out.start[i];
   if (threadIdx.x == 0) block_count = 0;
   __syncthreads();
-  if (threadIdx.x % GroupSize == 0 && count > 0) before = (PetscInt)atomicAdd(&block_count, (unsigned)count);
+  if (threadIdx.x % GroupSize == 0 && count > 0) before = (LocalInt)atomicAdd(&block_count, (unsigned)count);
   __syncthreads();
   if (threadIdx.x == 0) block_start = atomicAdd(&report->entries, (unsigned long long)block_count);
   __syncthreads();
@@ -157,27 +157,27 @@ __device__ __forceinline__ PetscInt ProductPlace(const ProductRows<V> &out, Pets
   const unsigned long long start = block_start + (unsigned long long)before;
   const bool               fits  = start + (unsigned long long)count <= out.room;
   if (i >= 0 && threadIdx.x % GroupSize == 0) {
-    out.start[i]  = fits ? (PetscInt)start : 0;
+    out.start[i]  = fits ? (LocalInt)start : 0;
     out.length[i] = fits ? count : 0;
   }
-  return fits ? (PetscInt)start : -1;
+  return fits ? (LocalInt)start : -1;
 }
 
 /* A thread takes a row, with room for Room columns. Sorted and Split as below. */
 template <int Room, bool Sorted, bool Split, typename V, typename Left, typename Right>
 __global__ void __launch_bounds__(kProductThread)
-  ProductThreadKernel(Left left, Right right, PetscInt rows, ProductRows<V> out, CMATCHReport *report)
+  ProductThreadKernel(Left left, Right right, LocalInt rows, ProductRows<V> out, CMATCHReport *report)
 {
-  __shared__ PetscInt      keys[Room][kProductThread];
+  __shared__ LocalInt      keys[Room][kProductThread];
   extern __shared__ double sums[]; /* [Room][kProductThread] */
-  PetscInt *const          key   = &keys[0][threadIdx.x];
+  LocalInt *const          key   = &keys[0][threadIdx.x];
   double *const            sum   = sums + threadIdx.x;
   const long long          at    = GridThread();
-  const PetscInt           i     = at < rows ? (PetscInt)at : -1;
+  const LocalInt           i     = at < rows ? (LocalInt)at : -1;
   const int                count = i < 0 ? 0 : left.Count(i);
   int                      met   = 0; /* columns */
   bool                     fits  = true;
-  const auto               add   = [&](PetscInt column, double value) {
+  const auto               add   = [&](LocalInt column, double value) {
     int place = 0;
     while (place < met && key[place * kProductThread] != column) place++;
     if (place < met) sum[place * kProductThread] += value;
@@ -188,13 +188,13 @@ __global__ void __launch_bounds__(kProductThread)
     } else fits = false;
   };
   for (int t = 0; t < count; t++) {
-    PetscInt k, from, entries;
+    LocalInt k, from, entries;
     double   factor;
     left.Get(i, t, &k, &factor);
     if (k < 0) continue;
     right.Span(k, &from, &entries);
-    for (PetscInt q = 0; q < entries; q += kProductAhead) {
-      PetscInt column[kProductAhead];
+    for (LocalInt q = 0; q < entries; q += kProductAhead) {
+      LocalInt column[kProductAhead];
       double   value[kProductAhead];
 #pragma unroll
       for (int u = 0; u < kProductAhead; u++) {
@@ -221,11 +221,11 @@ __global__ void __launch_bounds__(kProductThread)
   }
   if (i >= 0 && !fits) out.wide[atomicAdd(&report->wide, 1)] = i;
   if (i < 0 || !fits) others = 0;
-  const PetscInt start = ProductPlace<1>(out, i, others, report);
+  const LocalInt start = ProductPlace<1>(out, i, others, report);
   if (start < 0) return;
   for (int t = 0; t < others; t++) {
-    const PetscInt column = key[t * kProductThread];
-    PetscInt       place  = t;
+    const LocalInt column = key[t * kProductThread];
+    LocalInt       place  = t;
     if (Sorted) {
       place = 0;
       for (int other = 0; other < others; other++) place += key[other * kProductThread] < column;
@@ -241,14 +241,14 @@ __global__ void __launch_bounds__(kProductThread)
 */
 template <int GroupSize, bool Repeated, bool Sorted, bool Split, typename V, typename Left, typename Right>
 __global__ void __launch_bounds__(kBlockSize)
-  ProductKernel(Left left, Right right, PetscInt rows, const PetscInt *list, int bits, ProductRows<V> out, CMATCHReport *report)
+  ProductKernel(Left left, Right right, LocalInt rows, const LocalInt *list, int bits, ProductRows<V> out, CMATCHReport *report)
 {
   extern __shared__ double shared[];
   const int groups = blockDim.x / GroupSize, group = threadIdx.x / GroupSize, lane = threadIdx.x % GroupSize, size = 1 << bits;
   const long long at = GridThread() / GroupSize;
-  const PetscInt  i  = at >= rows ? -1 : list ? list[at] : (PetscInt)at;
+  const LocalInt  i  = at >= rows ? -1 : list ? list[at] : (LocalInt)at;
   /* one key more than places, so that groups that read the same place of their tables do not meet in a bank */
-  const ProductTable table{(PetscInt *)(shared + (size_t)groups * size) + group * (size + 1), shared + (size_t)group * size, bits,
+  const ProductTable table{(LocalInt *)(shared + (size_t)groups * size) + group * (size + 1), shared + (size_t)group * size, bits,
                            false};
   for (int slot = lane; slot < size; slot += GroupSize) {
     table.key[slot] = -1;
@@ -257,11 +257,11 @@ __global__ void __launch_bounds__(kBlockSize)
   __syncwarp();
   const bool fits = ProductSum<GroupSize, Repeated>(left, right, i, table);
   /* the places in use move to the front */
-  PetscInt count    = 0;
+  LocalInt count    = 0;
   double   diagonal = 0;
   for (int first = 0; first < size; first += GroupSize) {
     const int      slot = first + lane;
-    const PetscInt key  = table.key[slot];
+    const LocalInt key  = table.key[slot];
     const bool     own = Split && key >= 0 && key == i, used = key >= 0 && !own;
     const unsigned ballot = GroupBallot<GroupSize>(used);
     const double   sum    = key >= 0 ? table.sum[slot] : 0.;
@@ -281,14 +281,14 @@ __global__ void __launch_bounds__(kBlockSize)
   }
   if (i >= 0 && !fits && lane == 0) out.wide[atomicAdd(&report->wide, 1)] = i;
   if (i < 0 || !fits) count = 0;
-  const PetscInt start = ProductPlace<GroupSize>(out, i, count, report);
+  const LocalInt start = ProductPlace<GroupSize>(out, i, count, report);
   if (start < 0) return;
-  for (PetscInt t = lane; t < count; t += GroupSize) {
-    const PetscInt key   = table.key[t];
-    PetscInt       place = t;
+  for (LocalInt t = lane; t < count; t += GroupSize) {
+    const LocalInt key   = table.key[t];
+    LocalInt       place = t;
     if (Sorted) {
       place = 0;
-      for (PetscInt other = 0; other < count; other++) place += table.key[other] < key;
+      for (LocalInt other = 0; other < count; other++) place += table.key[other] < key;
     }
     if (!out.fixed) out.j[start + place] = key;
     out.a[start + place] = (V)(table.sum[t] * out.scale);
@@ -299,25 +299,25 @@ __global__ void __launch_bounds__(kBlockSize)
  */
 template <bool Repeated, bool Split, typename V, typename Left, typename Right>
 __global__ void __launch_bounds__(kWarpSize)
-  ProductWideKernel(Left left, Right right, PetscInt count, PetscInt columns, PetscInt *keys, double *sums, ProductRows<V> out,
+  ProductWideKernel(Left left, Right right, LocalInt count, LocalInt columns, LocalInt *keys, double *sums, ProductRows<V> out,
                     CMATCHReport *report)
 {
   const int          lane = threadIdx.x;
   const ProductTable table{keys + (size_t)blockIdx.x * columns, sums + (size_t)blockIdx.x * columns, 0, true};
-  for (PetscInt w = blockIdx.x; w < count; w += gridDim.x) {
-    const PetscInt i = out.wide[w];
+  for (LocalInt w = blockIdx.x; w < count; w += gridDim.x) {
+    const LocalInt i = out.wide[w];
     (void)ProductSum<kWarpSize, Repeated>(left, right, i, table);
-    PetscInt entries = 0;
-    for (PetscInt slot = lane; slot < columns; slot += kWarpSize) entries += table.key[slot] >= 0 && !(Split && slot == i);
+    LocalInt entries = 0;
+    for (LocalInt slot = lane; slot < columns; slot += kWarpSize) entries += table.key[slot] >= 0 && !(Split && slot == i);
     entries              = GroupSum<kWarpSize>(entries);
-    const PetscInt start = ProductPlace<kWarpSize>(out, i, entries, report);
-    PetscInt       to    = start;
-    for (PetscInt first = 0; first < columns; first += kWarpSize) {
-      const PetscInt slot = first + lane;
+    const LocalInt start = ProductPlace<kWarpSize>(out, i, entries, report);
+    LocalInt       to    = start;
+    for (LocalInt first = 0; first < columns; first += kWarpSize) {
+      const LocalInt slot = first + lane;
       const bool     met = slot < columns && table.key[slot] >= 0, own = Split && slot == i, used = met && !own;
       const unsigned ballot = __ballot_sync(kFullWarp, used);
       if (used && start >= 0) {
-        const PetscInt place = to + __popc(ballot & ((1u << lane) - 1u));
+        const LocalInt place = to + __popc(ballot & ((1u << lane) - 1u));
         if (!out.fixed) out.j[place] = slot;
         out.a[place] = (V)(table.sum[slot] * out.scale);
       }
@@ -343,11 +343,11 @@ struct ProductPlan {
 /* Bytes of shared memory of a block of groups with such tables. */
 inline size_t ProductShared(size_t groups, int bits)
 {
-  return groups * (((sizeof(double) + sizeof(PetscInt)) << bits) + sizeof(PetscInt));
+  return groups * (((sizeof(double) + sizeof(LocalInt)) << bits) + sizeof(LocalInt));
 }
 
 template <int GroupSize, bool Repeated, bool Sorted, bool Split, typename V, typename Left, typename Right>
-PetscErrorCode ProductLaunch(CMATCHSetup *s, const Left &left, const Right &right, PetscInt rows, const PetscInt *list, int bits,
+PetscErrorCode ProductLaunch(CMATCHSetup *s, const Left &left, const Right &right, LocalInt rows, const LocalInt *list, int bits,
                              const ProductRows<V> &out)
 {
   const auto   kernel = ProductKernel<GroupSize, Repeated, Sorted, Split, V, Left, Right>;
@@ -362,7 +362,7 @@ PetscErrorCode ProductLaunch(CMATCHSetup *s, const Left &left, const Right &righ
 
 /* Lists rows that did not fit. The new list is in `out`, and *list is the old one. */
 template <typename V>
-PetscErrorCode ProductNextList(CMATCHSetup *s, ProductRows<V> *out, PetscInt **list)
+PetscErrorCode ProductNextList(CMATCHSetup *s, ProductRows<V> *out, LocalInt **list)
 {
   PetscFunctionBegin;
   if (!*list) PetscCall(s->arena.Take(s->seen.wide, list));
@@ -378,13 +378,13 @@ PetscErrorCode ProductNextList(CMATCHSetup *s, ProductRows<V> *out, PetscInt **l
 */
 template <int GroupSize, int Room, bool Repeated, bool Sorted, bool Split, typename V, typename Left, typename Right,
           typename MakeRoom>
-PetscErrorCode Product(CMATCHSetup *s, const Left &left, const Right &right, PetscInt rows, PetscInt columns,
-                       const ProductPlan &plan, ProductRows<V> *out, PetscInt *wide, MakeRoom room)
+PetscErrorCode Product(CMATCHSetup *s, const Left &left, const Right &right, LocalInt rows, LocalInt columns,
+                       const ProductPlan &plan, ProductRows<V> *out, LocalInt *wide, MakeRoom room)
 {
   PetscFunctionBegin;
   while (true) {
     const auto mark = s->arena.mark();
-    PetscInt *list = nullptr, *const given = out->wide;
+    LocalInt *list = nullptr, *const given = out->wide;
     PetscCallCUDA(cudaMemsetAsync(&s->report->entries, 0, sizeof(s->report->entries), s->stream));
     PetscCallCUDA(cudaMemsetAsync(&s->report->wide, 0, sizeof(s->report->wide), s->stream));
     if (plan.thread) {
@@ -396,16 +396,16 @@ PetscErrorCode Product(CMATCHSetup *s, const Left &left, const Right &right, Pet
     } else PetscCall((ProductLaunch<GroupSize, Repeated, Sorted, Split>(s, left, right, rows, nullptr, plan.bits, *out)));
     PetscCall(CMATCHReadReport(s));
     if (s->seen.wide) {
-      const PetscInt count = s->seen.wide;
+      const LocalInt count = s->seen.wide;
       PetscCall(ProductNextList(s, out, &list));
       PetscCall((ProductLaunch<kWarpSize, Repeated, Sorted, Split>(s, left, right, count, list, kProductLarge, *out)));
       PetscCall(CMATCHReadReport(s));
     }
     *wide = s->seen.wide;
     if (s->seen.wide) {
-      const PetscInt tables = (PetscInt)PetscMax(1, PetscMin((size_t)PetscMin(s->seen.wide, 2 * s->H->processors),
-                                                             kProductWideBytes / (columns * (sizeof(double) + sizeof(PetscInt)))));
-      PetscInt      *keys   = nullptr;
+      const LocalInt tables = (LocalInt)PetscMax(1, PetscMin((size_t)PetscMin(s->seen.wide, 2 * s->H->processors),
+                                                             kProductWideBytes / (columns * (sizeof(double) + sizeof(LocalInt)))));
+      LocalInt      *keys   = nullptr;
       double        *sums   = nullptr;
       PetscCall(s->arena.Take((size_t)tables * columns, &keys));
       PetscCall(s->arena.Take((size_t)tables * columns, &sums));

@@ -26,7 +26,7 @@ PetscErrorCode DropGraph(RRBFactorCUDA *F)
 /* Sets F->grid and gives the grids their arrays in memory. The answer is how many values these take; memory may be null to ask. */
 size_t PlaceGrids(RRBFactorCUDA *F, double *memory)
 {
-  PetscInt   x = F->nx, y = F->ny;
+  LocalInt   x = F->nx, y = F->ny;
   size_t     at    = 0;
   const auto place = [&](size_t size) {
     double *const array = memory ? memory + at : nullptr;
@@ -92,7 +92,7 @@ int FirstSmall(const RRBFactorCUDA *F)
 
 } // namespace
 
-PetscErrorCode RRBMakeGrids(RRBFactorCUDA *F, PetscInt nx, PetscInt ny, PetscInt levels, PetscInt max_levels, PetscInt remainder)
+PetscErrorCode RRBMakeGrids(RRBFactorCUDA *F, LocalInt nx, LocalInt ny, LocalInt levels, LocalInt max_levels, LocalInt remainder)
 {
   PetscFunctionBegin;
   PetscCall(DropGraph(F));
@@ -131,16 +131,16 @@ PetscErrorCode RRBGetFactor_CUDA(const RRBFactor *factor, PetscScalar *l, PetscS
   std::fill(d, d + n, 0.);
   for (int k = 0; k < F->count; k++) {
     const RRBGrid      &g      = F->grid[k];
-    const PetscInt      stride = (PetscInt)1 << k;
+    const LocalInt      stride = (LocalInt)1 << k;
     std::vector<double> array(g.Cells());
     for (int which = 0; which < kRRBArrays; which++) {
       const int what = which < kR2West ? kR1 : which < kB1SouthWest ? kR2 : kB1, to = which % 5;
       if (what == kB1 && g.half) continue;
       PetscCall(
         ArrayCopy_CUDA(array.data(), g.l + which * g.Cells(), g.Cells() * sizeof(double), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
-      for (PetscInt J = 0; J < g.cy; J++)
-        for (PetscInt I = 0; I < g.cx; I++) {
-          const PetscInt x = 2 * I + (what & 1), y = 2 * J + (what >> 1);
+      for (LocalInt J = 0; J < g.cy; J++)
+        for (LocalInt I = 0; I < g.cx; I++) {
+          const LocalInt x = 2 * I + (what & 1), y = 2 * J + (what >> 1);
           if (x >= g.nx || y >= g.ny) continue;
           const size_t row                    = (size_t)y * stride * F->nx + (size_t)x * stride;
           (to < 4 ? l[to * n + row] : d[row]) = array[(size_t)J * g.ld + I];

@@ -60,9 +60,9 @@ constexpr int kRRBTile = kRRBTileX * kRRBTileY;
    are in lines of class b2 and lines of class b1 in turns.
 */
 struct RRBGrid {
-  PetscInt nx, ny, cx, cy; /* points, cells */
-  PetscInt ld;             /* distance of lines in arrays over cells */
-  PetscInt line;           /* distance of lines of points on the way up */
+  LocalInt nx, ny, cx, cy; /* points, cells */
+  LocalInt ld;             /* distance of lines in arrays over cells */
+  LocalInt line;           /* distance of lines of points on the way up */
   bool     half, plain;
   double  *l;    /* [kRRBArrays][cy][ld] */
   double  *down; /* [4][cy][ld], or [ny][line] if plain; null for the first grid, whose values are the caller's vector */
@@ -70,33 +70,33 @@ struct RRBGrid {
   double  *up;   /* [ny][line]; null for the first grid */
 
   __host__ __device__ size_t Cells() const { return (size_t)cy * ld; }
-  __device__ size_t          Cell(PetscInt I, PetscInt J) const { return (size_t)J * ld + I; }
+  __device__ size_t          Cell(LocalInt I, LocalInt J) const { return (size_t)J * ld + I; }
   /* A coefficient; 0 outside the grid. */
-  __device__ double L(RRBArray array, PetscInt I, PetscInt J) const
+  __device__ double L(RRBArray array, LocalInt I, LocalInt J) const
   {
     return I >= 0 && I < cx && J >= 0 && J < cy ? l[array * Cells() + Cell(I, J)] : 0.;
   }
-  __device__ bool Has(int what, PetscInt I, PetscInt J) const
+  __device__ bool Has(int what, LocalInt I, LocalInt J) const
   {
     return I >= 0 && J >= 0 && 2 * I + (what & 1) < nx && 2 * J + (what >> 1) < ny;
   }
 };
 
 /* The place in the remainder of point b2 or b1 of a cell, for a grid with `half`. */
-__host__ __device__ inline size_t RRBHalfPlace(const RRBGrid &g, int what, PetscInt I, PetscInt J)
+__host__ __device__ inline size_t RRBHalfPlace(const RRBGrid &g, int what, LocalInt I, LocalInt J)
 {
   return (size_t)J * (g.cx + g.nx / 2) + (what == kB1 ? g.cx : 0) + I;
 }
 
 /* The value of a point of class b2 on the way up, which the next grid or the remainder has; 0 where there is no such point. */
-__device__ __forceinline__ double UpB2(const RRBGrid &g, const RRBGrid &next, PetscInt I, PetscInt J)
+__device__ __forceinline__ double UpB2(const RRBGrid &g, const RRBGrid &next, LocalInt I, LocalInt J)
 {
   if (!g.Has(kB2, I, J)) return 0;
   return next.up[g.half ? RRBHalfPlace(g, kB2, I, J) : (size_t)J * next.line + I];
 }
 
 /* Stores the value of point (x, y) of the next grid where that grid reads it on the way down. */
-__device__ inline void StoreDown(const RRBGrid &next, PetscInt x, PetscInt y, double value)
+__device__ inline void StoreDown(const RRBGrid &next, LocalInt x, LocalInt y, double value)
 {
   if (next.plain) next.down[(size_t)y * next.line + x] = value;
   else next.down[((y & 1) * 2 + (x & 1)) * next.Cells() + next.Cell(x / 2, y / 2)] = value;

@@ -22,7 +22,7 @@ constexpr int kInverseAhead   = 16; /* entries of the inverse that a lane loads 
 */
 struct Columns {
   size_t   stride;
-  PetscInt ldx, ldy;
+  LocalInt ldx, ldy;
 };
 
 /* The grid with the values of a column; of a single column, the grid as it is. */
@@ -51,9 +51,9 @@ constexpr int TilesOnChip()
 /* y = M x for each column, each warp a row. The first entries of M are loaded before x is there. */
 template <int Count>
 __global__ void __launch_bounds__(kInverseWarps *kWarpSize)
-  MultiplyInverse(PetscInt m, const double *M, const double *x, double *y, Columns columns, RRBGate gate)
+  MultiplyInverse(LocalInt m, const double *M, const double *x, double *y, Columns columns, RRBGate gate)
 {
-  const PetscInt      row = (PetscInt)(GridThread() / kWarpSize), lane = threadIdx.x % kWarpSize;
+  const LocalInt      row = (LocalInt)(GridThread() / kWarpSize), lane = threadIdx.x % kWarpSize;
   const double *const a = M + (size_t)min(row, m - 1) * m;
   double              ahead[kInverseAhead], sum[Count];
   if (gate.ClosedEarly()) return;
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kInverseWarps *kWarpSize)
   WaitForPrevious();
   LetNextStart();
   if (gate.Closed()) return;
-  for (PetscInt first = lane; first < m; first += kInverseAhead * kWarpSize) {
+  for (LocalInt first = lane; first < m; first += kInverseAhead * kWarpSize) {
 #pragma unroll
     for (int c = 0; c < Count; c++) {
       const double *const of_column = x + c * columns.stride;
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kInverseWarps *kWarpSize)
 #pragma unroll
       for (int k = 0; k < kInverseAhead; k++) sum[c] += ahead[k] * value[k];
     }
-    const PetscInt next = first + kInverseAhead * kWarpSize;
+    const LocalInt next = first + kInverseAhead * kWarpSize;
 #pragma unroll
     for (int k = 0; k < kInverseAhead; k++) ahead[k] = next + k * kWarpSize < m ? a[next + k * kWarpSize] : 0.;
   }
@@ -97,7 +97,7 @@ __device__ __forceinline__ bool Started(const RRBGate &gate)
 
 /* The value of a point on the way down, 0 where there is no such point. The first grid has it in vector x, in natural order. */
 template <bool First>
-__device__ __forceinline__ double Down(const RRBGrid &g, const double *x, int what, PetscInt I, PetscInt J)
+__device__ __forceinline__ double Down(const RRBGrid &g, const double *x, int what, LocalInt I, LocalInt J)
 {
   if (!g.Has(what, I, J)) return 0;
   if constexpr (First) return x[(size_t)(2 * J + (what >> 1)) * g.nx + 2 * I + (what & 1)];
@@ -114,7 +114,7 @@ struct TileOfUp {
 
 /* The place of a thread in a tile: its cell, and for some threads (halo) another one to the west or south of the tile. */
 struct TilePlace {
-  PetscInt I0, J0, I, J, halo_I, halo_J; /* in the grid; I0, J0: the first cell of the tile */
+  LocalInt I0, J0, I, J, halo_I, halo_J; /* in the grid; I0, J0: the first cell of the tile */
   int      thread, i, j, halo_i, halo_j; /* in the tile */
   bool     halo;
 
@@ -152,7 +152,7 @@ __device__ __forceinline__ void TileDown(const RRBGrid &of_all, const RRBGrid &n
   auto           &r2 = shared.r2;
   auto           &b1 = shared.b1;
   const TilePlace at(of_all, tile);
-  const PetscInt  I = at.I, J = at.J;
+  const LocalInt  I = at.I, J = at.J;
   const int       i = at.i, j = at.j;
   const bool      halo       = at.halo && !of_all.half;
   double          of_halo[4] = {0, 0, 0, 0}, of_b1[4], of_b2[4], skew[4] = {0, 0, 0, 0};
@@ -217,7 +217,7 @@ __device__ __forceinline__ void TileDown(const RRBGrid &of_all, const RRBGrid &n
    Stores the part of a line of n points that a warp has: lane l brings points first + 2 l and first + 2 l + 1, and stores points
    first + l and first + 32 + l, so that the stores of a warp lie together.
 */
-__device__ __forceinline__ void StoreLine(double *line, PetscInt first, PetscInt n, double even, double odd)
+__device__ __forceinline__ void StoreLine(double *line, LocalInt first, LocalInt n, double even, double odd)
 {
   static_assert(kRRBTileX == kWarpSize, "a line of cells of a tile belongs to a warp");
   const int lane = threadIdx.x % kWarpSize;
@@ -225,7 +225,7 @@ __device__ __forceinline__ void StoreLine(double *line, PetscInt first, PetscInt
   for (int part = 0; part < 2; part++) {
     const int      from    = part * kWarpSize / 2 + lane / 2;
     const double   of_even = __shfl_sync(kFullWarp, even, from), of_odd = __shfl_sync(kFullWarp, odd, from);
-    const PetscInt x = first + part * kWarpSize + lane;
+    const LocalInt x = first + part * kWarpSize + lane;
     if (x < n) line[x] = lane % 2 ? of_odd : of_even;
   }
 }
@@ -241,7 +241,7 @@ __device__ __forceinline__ void TileUp(const RRBGrid &of_all, const RRBGrid &nex
   auto           &b2 = shared.b2;
   auto           &b1 = shared.b1;
   const TilePlace at(of_all, tile);
-  const PetscInt  I = at.I, J = at.J;
+  const LocalInt  I = at.I, J = at.J;
   const int       i = at.i, j = at.j;
   const bool      halo = at.halo;
   double          of_r1[4], of_r2[4], of_b1[4], of_halo[4] = {0, 0, 0, 0};
@@ -334,7 +334,7 @@ __global__ void __launch_bounds__(kRRBTile, TilesOnChip<Count>())
 struct SmallGrids {
   int           count; /* number of grids; grid[count] is the remainder */
   RRBGrid       grid[kRRBSmallGrids + 1];
-  PetscInt      m; /* points of the remainder, if the block multiplies by its inverse, too; else 0 */
+  LocalInt      m; /* points of the remainder, if the block multiplies by its inverse, too; else 0 */
   const double *inverse;
 };
 
@@ -367,11 +367,11 @@ __global__ void __launch_bounds__(kSmallBlock)
       });
   if (s.m && ready()) {
     const RRBGrid &rest = s.grid[s.count];
-    for (PetscInt row = threadIdx.x; row < s.m; row += kSmallBlock)
+    for (LocalInt row = threadIdx.x; row < s.m; row += kSmallBlock)
       for (int c = 0; c < Count; c++) {
         const double *const value = rest.down + c * columns.stride;
         double              sum   = 0;
-        for (PetscInt k = 0; k < s.m; k++) sum += s.inverse[(size_t)k * s.m + row] * value[k]; /* the inverse is symmetric */
+        for (LocalInt k = 0; k < s.m; k++) sum += s.inverse[(size_t)k * s.m + row] * value[k]; /* the inverse is symmetric */
         rest.up[row + c * columns.stride] = sum;
       }
   }
@@ -530,10 +530,10 @@ PetscErrorCode RRBCaptureMiddle(RRBFactorCUDA *F)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode RRBApply_CUDA(RRBFactor *factor, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy)
+PetscErrorCode RRBApply_CUDA(RRBFactor *factor, LocalInt columns, const PetscScalar *X, LocalInt ldx, PetscScalar *Y, LocalInt ldy)
 {
   RRBFactorCUDA *F = static_cast<RRBFactorCUDA *>(factor);
-  PetscInt       c = 0;
+  LocalInt       c = 0;
   cudaStream_t   stream;
 
   PetscFunctionBegin;

@@ -14,10 +14,10 @@ namespace
 /* report->largest: the largest distance j - i of an entry that is not zero. */
 __global__ void __launch_bounds__(kBlockSize) LargestOffset(CSRView A, RRBReport *report)
 {
-  PetscInt largest = 0;
+  LocalInt largest = 0;
   for (long long row = GridThread(); row < A.n; row += (long long)gridDim.x * blockDim.x)
-    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
-      if (A.a[k] != 0) largest = max(largest, A.j[k] - (PetscInt)row);
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++)
+      if (A.a[k] != 0) largest = max(largest, A.j[k] - (LocalInt)row);
   largest = GroupMax<kWarpSize>(largest);
   if (threadIdx.x % kWarpSize == 0 && largest > 0) atomicMax(&report->largest, largest);
 }
@@ -25,16 +25,16 @@ __global__ void __launch_bounds__(kBlockSize) LargestOffset(CSRView A, RRBReport
 /* report->next: whether some entry has the distance report->largest - 1. */
 __global__ void __launch_bounds__(kBlockSize) NextOffset(CSRView A, RRBReport *report)
 {
-  const PetscInt largest = report->largest;
+  const LocalInt largest = report->largest;
   bool           found   = false;
   for (long long row = GridThread(); row < A.n && !found; row += (long long)gridDim.x * blockDim.x)
-    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) found = found || (A.a[k] != 0 && A.j[k] - (PetscInt)row == largest - 1);
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) found = found || (A.a[k] != 0 && A.j[k] - (LocalInt)row == largest - 1);
   if (found) report->next = 1; /* all threads write the same */
 }
 
-__device__ double Entry(const CSRView &A, PetscInt row, PetscInt column)
+__device__ double Entry(const CSRView &A, LocalInt row, LocalInt column)
 {
-  for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+  for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++)
     if (A.j[k] == column) return A.a[k];
   return 0;
 }
@@ -49,15 +49,15 @@ __device__ double Entry(const CSRView &A, PetscInt row, PetscInt column)
    S_1 sums to less than -kRRBLift a_bb.
 */
 __global__ void __launch_bounds__(kBlockSize)
-  ReadRows(CSRView A, PetscInt nx, RRBStraight S, bool lift, bool singular, RRBReport *report)
+  ReadRows(CSRView A, LocalInt nx, RRBStraight S, bool lift, bool singular, RRBReport *report)
 {
   const long long thread = GridThread();
   if (thread >= A.n) return;
-  const PetscInt row = (PetscInt)thread, x = row % nx, y = row / nx;
+  const LocalInt row = (LocalInt)thread, x = row % nx, y = row / nx;
   double         c = 0, e = 0, n = 0, ne = 0, nw = 0, others = 0;
   bool           may_lift = false;
-  for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
-    const PetscInt column = A.j[k], dx = column % nx - x, dy = column / nx - y;
+  for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) {
+    const LocalInt column = A.j[k], dx = column % nx - x, dy = column / nx - y;
     const double   a = A.a[k];
     if (a == 0) continue;
     const unsigned long long key = ((unsigned long long)row << 32 | (unsigned long long)column << 1);
@@ -109,9 +109,9 @@ __global__ void __launch_bounds__(kBlockSize)
 /* ----------------------------------------- the levels ----------------------------------------- */
 
 /* The pivot of a red point of the odd level: its diagonal entry and all its couplings to diagonal neighbours, which are lumped. */
-__device__ double OddPivot(const RRBElimination &v, PetscInt x, PetscInt y)
+__device__ double OddPivot(const RRBElimination &v, LocalInt x, LocalInt y)
 {
-  const PetscInt nx = v.g.nx;
+  const LocalInt nx = v.g.nx;
   const size_t   p  = (size_t)y * nx + x;
   double         d  = v.S.c[p];
   if (v.S.ne) {
@@ -123,16 +123,16 @@ __device__ double OddPivot(const RRBElimination &v, PetscInt x, PetscInt y)
 }
 
 /* Reports the pivot of a point (x, y) of the grid if it fails. */
-__device__ void CheckPivot(const RRBElimination &v, PetscInt level, PetscInt x, PetscInt y, double d)
+__device__ void CheckPivot(const RRBElimination &v, LocalInt level, LocalInt x, LocalInt y, double d)
 {
   RRBCheckPivot(v.report, RRBStage(level, false), y * v.stride * v.nx + x * v.stride, d);
 }
 
 /* The column of L and the inverse pivot of point r1 or r2 of a cell; zeros where the cell has no such point. */
-__device__ void OddColumn(const RRBElimination &v, int what, PetscInt I, PetscInt J)
+__device__ void OddColumn(const RRBElimination &v, int what, LocalInt I, LocalInt J)
 {
   const RRBGrid &g  = v.g;
-  const PetscInt nx = g.nx, x = 2 * I + (what & 1), y = 2 * J + (what >> 1);
+  const LocalInt nx = g.nx, x = 2 * I + (what & 1), y = 2 * J + (what >> 1);
   double *const  to   = g.l + (what == kR1 ? kR1West : kR2West) * g.Cells() + g.Cell(I, J);
   double         l[5] = {0, 0, 0, 0, 0};
   if (g.Has(what, I, J)) {
@@ -152,10 +152,10 @@ __device__ void OddColumn(const RRBElimination &v, int what, PetscInt I, PetscIn
    The sum of the row of S_1 that belongs to point b = (x, y), with 5 points: the elimination of a red neighbour r takes a_br / a_rr
    times all couplings of r, the one to b included, from that row.
 */
-__device__ double RowSum(const RRBElimination &v, PetscInt x, PetscInt y)
+__device__ double RowSum(const RRBElimination &v, LocalInt x, LocalInt y)
 {
-  const PetscInt nx    = v.g.nx;
-  const auto     taken = [&](double a, PetscInt r_x, PetscInt r_y) {
+  const LocalInt nx    = v.g.nx;
+  const auto     taken = [&](double a, LocalInt r_x, LocalInt r_y) {
     const size_t r   = (size_t)r_y * nx + r_x;
     double       sum = v.S.e[r] + v.S.n[r];
     if (r_x > 0) sum += v.S.e[r - 1];
@@ -176,10 +176,10 @@ __device__ double RowSum(const RRBElimination &v, PetscInt x, PetscInt y)
    answer is whether the row was lifted.
 */
 template <bool Lift>
-__device__ bool OddSchur(const RRBElimination &v, int what, PetscInt I, PetscInt J)
+__device__ bool OddSchur(const RRBElimination &v, int what, LocalInt I, LocalInt J)
 {
   const RRBGrid &g  = v.g;
-  const PetscInt nx = g.nx, ny = g.ny, x = 2 * I + (what & 1), y = 2 * J + (what >> 1);
+  const LocalInt nx = g.nx, ny = g.ny, x = 2 * I + (what & 1), y = 2 * J + (what >> 1);
   double *const  to             = v.skew + (what == kB1 ? kSkewOfB1 : 0) * g.Cells() + g.Cell(I, J);
   double         S[kSkewArrays] = {0, 0, 0, 0, 0};
   if (g.Has(what, I, J)) {
@@ -229,7 +229,7 @@ __device__ bool OddSchur(const RRBElimination &v, int what, PetscInt I, PetscInt
 
 /* The odd level of a cell. The answer is how many of its rows were lifted. */
 template <bool Lift>
-__device__ __forceinline__ int OddLevel(const RRBElimination &v, PetscInt I, PetscInt J)
+__device__ __forceinline__ int OddLevel(const RRBElimination &v, LocalInt I, LocalInt J)
 {
   OddColumn(v, kR1, I, J);
   OddColumn(v, kR2, I, J);
@@ -238,14 +238,14 @@ __device__ __forceinline__ int OddLevel(const RRBElimination &v, PetscInt I, Pet
 }
 
 /* The pivot of point b1 of a cell: its diagonal entry and all its far couplings, which are lumped. */
-__device__ double EvenPivot(const RRBElimination &v, PetscInt I, PetscInt J)
+__device__ double EvenPivot(const RRBElimination &v, LocalInt I, LocalInt J)
 {
   return v.Skew(kB1, kSkewC, I, J) + v.Skew(kB1, kSkewH, I, J) + v.Skew(kB1, kSkewV, I, J) + v.Skew(kB1, kSkewH, I - 1, J) +
          v.Skew(kB1, kSkewV, I, J - 1);
 }
 
 /* The even level of a cell: the column of L and the inverse pivot of its b1, and the next operator at its b2. */
-__device__ __forceinline__ void EvenLevel(const RRBElimination &v, PetscInt I, PetscInt J)
+__device__ __forceinline__ void EvenLevel(const RRBElimination &v, LocalInt I, LocalInt J)
 {
   const RRBGrid &g    = v.g;
   double *const  to   = g.l + kB1SouthWest * g.Cells() + g.Cell(I, J);
@@ -296,7 +296,7 @@ __global__ void __launch_bounds__(kBlockSize) FactorOdd(RRBElimination v)
 {
   const long long cell   = GridThread();
   int             lifted = 0;
-  if (cell < (long long)v.g.cx * v.g.cy) lifted = OddLevel<Lift>(v, (PetscInt)(cell % v.g.cx), (PetscInt)(cell / v.g.cx));
+  if (cell < (long long)v.g.cx * v.g.cy) lifted = OddLevel<Lift>(v, (LocalInt)(cell % v.g.cx), (LocalInt)(cell / v.g.cx));
   if constexpr (Lift) {
     lifted = GroupSum<kWarpSize>(lifted);
     if (threadIdx.x % kWarpSize == 0 && lifted) atomicAdd(&v.report->lifted, (unsigned long long)lifted);
@@ -306,7 +306,7 @@ __global__ void __launch_bounds__(kBlockSize) FactorOdd(RRBElimination v)
 __global__ void __launch_bounds__(kBlockSize) FactorEven(RRBElimination v)
 {
   const long long cell = GridThread();
-  if (cell < (long long)v.g.cx * v.g.cy) EvenLevel(v, (PetscInt)(cell % v.g.cx), (PetscInt)(cell / v.g.cx));
+  if (cell < (long long)v.g.cx * v.g.cy) EvenLevel(v, (LocalInt)(cell % v.g.cx), (LocalInt)(cell / v.g.cx));
 }
 
 /* -------------------------------------- the host's side --------------------------------------- */
@@ -332,8 +332,8 @@ PetscErrorCode ClearReport(RRBReport *report, cudaStream_t stream)
 struct SetUp {
   const CSRView    &A;
   const RRBParams  &params;
-  PetscInt          nx, ny;
-  PetscInt          levels, max_levels, remainder;
+  LocalInt          nx, ny;
+  LocalInt          levels, max_levels, remainder;
   bool              lift; /* rows that sum to less than 0 are lifted before the first level that lumps */
   cudaStream_t      stream = nullptr;
   Buffer<RRBReport> report;
@@ -344,7 +344,7 @@ struct SetUp {
   double           *inverse;    /* [RRBInverseWork(remainder)] */
   RRBStraight       S;          /* A as the operator of the first grid */
 
-  SetUp(const CSRView &matrix, const RRBParams &parameters, PetscInt x, PetscInt y) : A(matrix), params(parameters), nx(x), ny(y)
+  SetUp(const CSRView &matrix, const RRBParams &parameters, LocalInt x, LocalInt y) : A(matrix), params(parameters), nx(x), ny(y)
   {
     RRBLevels(nx, ny, params.levels, &levels, &max_levels, &remainder);
     lift = params.lift && !params.singular && nx > 1 && ny > 1;
@@ -355,7 +355,7 @@ struct SetUp {
 /* Work space for a matrix that couples diagonal neighbours, if `nine`, or else neighbours in x and y alone. */
 PetscErrorCode AllocateWork(SetUp &s, bool nine)
 {
-  const PetscInt cx = (s.nx + 1) / 2, cy = (s.ny + 1) / 2;
+  const LocalInt cx = (s.nx + 1) / 2, cy = (s.ny + 1) / 2;
   const size_t   n = s.A.n, even = 5 * (size_t)cx * cy, odd = std::max((nine ? 5 : 3) * n, even),
                skew = 2 * kSkewArrays * (size_t)RRBLineLength(cx) * cy;
 
@@ -402,7 +402,7 @@ PetscErrorCode PrepareFactor(const SetUp &s, RRBFactorCUDA *F)
 {
   PetscFunctionBegin;
   PetscCheck(s.remainder <= kRRBLargestRemainder, PETSC_COMM_SELF, PETSC_ERR_SUP,
-             "%" PetscInt_FMT " levels leave %" PetscInt_FMT " points, but at most %" PetscInt_FMT
+             "%" LocalInt_FMT " levels leave %" LocalInt_FMT " points, but at most %" LocalInt_FMT
              " are factored exactly on a GPU: raise -pc_rrb_levels",
              s.levels, s.remainder, kRRBLargestRemainder);
   if (F->nx != s.nx || F->ny != s.ny || F->levels != s.levels || F->inverse.size() != (size_t)s.remainder * s.remainder)
@@ -433,7 +433,7 @@ PetscErrorCode EliminateLevels(const SetUp &s, const RRBFactorCUDA *F, RRBElimin
     const bool lifting = k == 0 && s.lift && !s.seen.nine && s.seen.may_lift && !g.half;
     v->g               = g;
     v->level           = 2 * k + 1;
-    v->stride          = (PetscInt)1 << k;
+    v->stride          = (LocalInt)1 << k;
     v->skew            = k == 0 && F->has_schur ? F->schur.data() : s.skew;
     v->diagonal        = lifting ? s.skew : v->skew;
     v->next            = RRBStraight{next, next + points, next + 2 * points, next + 3 * points, next + 4 * points};
@@ -447,7 +447,7 @@ PetscErrorCode EliminateLevels(const SetUp &s, const RRBFactorCUDA *F, RRBElimin
   }
   const int last = F->grid[F->count - 1].half ? F->count - 1 : F->count; /* the grid whose points remain */
   v->g           = F->grid[last];
-  v->stride      = (PetscInt)1 << last;
+  v->stride      = (LocalInt)1 << last;
   v->level       = s.levels;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -460,13 +460,13 @@ void FillStats(const RRBReport &seen, RRBStats *stats)
   stats->zero_pivots = seen.zero_pivots;
   if (seen.pivot == kRRBNoFailure) return;
   stats->failure = seen.pivot & 1 ? RRB_RANGE : RRB_PIVOT;
-  stats->level   = (PetscInt)(seen.pivot >> 34);
-  stats->row     = (PetscInt)(seen.pivot >> 1 & 0xffffffffull);
+  stats->level   = (LocalInt)(seen.pivot >> 34);
+  stats->row     = (LocalInt)(seen.pivot >> 1 & 0xffffffffull);
 }
 
 } // namespace
 
-PetscErrorCode RRBOffsets_CUDA(const CSRView *A, PetscInt *largest, PetscBool *next)
+PetscErrorCode RRBOffsets_CUDA(const CSRView *A, LocalInt *largest, PetscBool *next)
 {
   Buffer<RRBReport> report;
   RRBReport         seen;
@@ -492,7 +492,7 @@ PetscErrorCode RRBOffsets_CUDA(const CSRView *A, PetscInt *largest, PetscBool *n
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, PetscInt nx, PetscInt ny, const RRBParams *params, RRBFactor **factor,
+PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, LocalInt nx, LocalInt ny, const RRBParams *params, RRBFactor **factor,
                                      RRBStats *stats)
 {
   RRBFactorCUDA *F = static_cast<RRBFactorCUDA *>(*factor);
@@ -518,8 +518,8 @@ PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, PetscInt nx, PetscInt ny,
   PetscCall(ReadMatrix(s));
   if (s.seen.pattern != kRRBNoFailure) {
     stats->failure = s.seen.pattern & 1 ? RRB_UNSYMMETRIC : RRB_PATTERN;
-    stats->row     = (PetscInt)(s.seen.pattern >> 32);
-    stats->column  = (PetscInt)((s.seen.pattern & 0xffffffffull) >> 1);
+    stats->row     = (LocalInt)(s.seen.pattern >> 32);
+    stats->column  = (LocalInt)((s.seen.pattern & 0xffffffffull) >> 1);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   if (!s.IsWholeGrid()) PetscFunctionReturn(PETSC_SUCCESS);

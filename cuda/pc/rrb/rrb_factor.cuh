@@ -12,22 +12,22 @@ struct RRBReport {
   unsigned long long pivot;     /* key: RRBStage() in the upper 31 bits, then row, and the last bit is 1 for one out of range */
   unsigned long long one_sided; /* couplings that one of the two rows does not have */
   unsigned long long lifted;    /* rows that were lifted */
-  PetscInt           nine;      /* diagonal neighbours are coupled */
-  PetscInt           zero_pivots;
-  PetscInt           largest, next; /* largest distance of an entry from the diagonal; whether one has that distance less one */
-  PetscInt           may_lift;      /* S_1 may have rows to be lifted */
-  PetscInt           nonzero_sum;   /* some row does not sum to 0 */
+  LocalInt           nine;      /* diagonal neighbours are coupled */
+  LocalInt           zero_pivots;
+  LocalInt           largest, next; /* largest distance of an entry from the diagonal; whether one has that distance less one */
+  LocalInt           may_lift;      /* S_1 may have rows to be lifted */
+  LocalInt           nonzero_sum;   /* some row does not sum to 0 */
 };
 constexpr unsigned long long kRRBNoFailure = ~0ull;
 
 /* The points that the levels leave are factored after those of the last level, whose failures spoil them, and bear its number. */
-__host__ __device__ constexpr unsigned long long RRBStage(PetscInt level, bool remainder)
+__host__ __device__ constexpr unsigned long long RRBStage(LocalInt level, bool remainder)
 {
   return 2 * (unsigned long long)level + remainder;
 }
 
 /* Reports the pivot of this row of A if it fails. */
-__device__ inline void RRBCheckPivot(RRBReport *report, unsigned long long stage, PetscInt row, double pivot)
+__device__ inline void RRBCheckPivot(RRBReport *report, unsigned long long stage, LocalInt row, double pivot)
 {
   if (pivot >= kRRBSmallestPivot && pivot <= kRRBLargestPivot) return;
   const bool out_of_range = pivot > 0 && isfinite(pivot);
@@ -46,12 +46,12 @@ struct RRBElimination {
   double     *skew;          /* [2 kSkewArrays][cy][ld] on its black points, made by the odd level */
   double     *diagonal;      /* skew, or other such arrays, of which the diagonals alone count, where rows were lifted */
   RRBStraight next;          /* [cy][cx] on class b2, made by the even level */
-  PetscInt    level, stride; /* the odd level; distance of neighbours in points of the finest grid */
-  PetscInt    nx;            /* of the finest grid */
+  LocalInt    level, stride; /* the odd level; distance of neighbours in points of the finest grid */
+  LocalInt    nx;            /* of the finest grid */
   RRBReport  *report;
 
   /* An entry of the skew operator that the even level factors; 0 outside the grid. */
-  __device__ double Skew(int what, RRBSkew array, PetscInt I, PetscInt J) const
+  __device__ double Skew(int what, RRBSkew array, LocalInt I, LocalInt J) const
   {
     return g.Has(what, I, J)
              ? (array == kSkewC ? diagonal : skew)[((what == kB1 ? kSkewOfB1 : 0) + array) * g.Cells() + g.Cell(I, J)]
@@ -59,18 +59,18 @@ struct RRBElimination {
   }
 };
 
-constexpr PetscInt kRRBAlign = 16; /* lines of arrays over cells begin at multiples of so many values, 128 bytes */
+constexpr LocalInt kRRBAlign = 16; /* lines of arrays over cells begin at multiples of so many values, 128 bytes */
 
-inline PetscInt RRBLineLength(PetscInt cx)
+inline LocalInt RRBLineLength(LocalInt cx)
 {
   return (cx + kRRBAlign - 1) / kRRBAlign * kRRBAlign;
 }
 
 /* rrb.cu: the grids of these levels, and the memory of everything that a factor keeps but S_1. */
-PetscErrorCode RRBMakeGrids(RRBFactorCUDA *, PetscInt nx, PetscInt ny, PetscInt levels, PetscInt max_levels, PetscInt remainder);
+PetscErrorCode RRBMakeGrids(RRBFactorCUDA *, LocalInt nx, LocalInt ny, LocalInt levels, LocalInt max_levels, LocalInt remainder);
 
 /* rrb_inverse.cu: the operator that remains becomes its inverse, F->inverse. work [RRBInverseWork(F->remainder)] */
-size_t         RRBInverseWork(PetscInt remainder);
+size_t         RRBInverseWork(LocalInt remainder);
 PetscErrorCode RRBInvertRemainder(RRBFactorCUDA *F, RRBElimination, double *work, cudaStream_t);
 
 /* rrb_apply.cu: whether its kernels may be launched early; the bytes that an application moves; and its graph, if there is none. */

@@ -7,7 +7,7 @@ namespace
 
 /* ------------------------------------- the dense operator ------------------------------------- */
 
-__device__ void SetPair(double *M, PetscInt m, size_t p, size_t q, double value)
+__device__ void SetPair(double *M, LocalInt m, size_t p, size_t q, double value)
 {
   M[p * m + q] = value;
   M[q * m + p] = value;
@@ -17,11 +17,11 @@ __device__ void SetPair(double *M, PetscInt m, size_t p, size_t q, double value)
    The remaining operator, where it is straight, as a dense matrix that was zero. Each thread writes the diagonal entry of a point
    and its couplings to points after it, both ways.
 */
-__global__ void __launch_bounds__(kBlockSize) FillStraight(RRBElimination v, PetscInt m, double *M)
+__global__ void __launch_bounds__(kBlockSize) FillStraight(RRBElimination v, LocalInt m, double *M)
 {
   const long long p = GridThread();
   if (p >= m) return;
-  const PetscInt nx = v.g.nx, ny = v.g.ny, x = (PetscInt)p % nx, y = (PetscInt)p / nx;
+  const LocalInt nx = v.g.nx, ny = v.g.ny, x = (LocalInt)p % nx, y = (LocalInt)p / nx;
   M[p * m + p] = v.S.c[p];
   if (x + 1 < nx) SetPair(M, m, p, p + 1, v.S.e[p]);
   if (y + 1 >= ny) return;
@@ -31,18 +31,18 @@ __global__ void __launch_bounds__(kBlockSize) FillStraight(RRBElimination v, Pet
 }
 
 /* The same where the remaining operator is skew. Each thread writes the points b2 and b1 of a cell. */
-__global__ void __launch_bounds__(kBlockSize) FillSkew(RRBElimination v, PetscInt m, double *M)
+__global__ void __launch_bounds__(kBlockSize) FillSkew(RRBElimination v, LocalInt m, double *M)
 {
   const long long cell = GridThread();
   const RRBGrid  &g    = v.g;
   if (cell >= (long long)g.cx * g.cy) return;
-  const PetscInt I = (PetscInt)(cell % g.cx), J = (PetscInt)(cell / g.cx);
+  const LocalInt I = (LocalInt)(cell % g.cx), J = (LocalInt)(cell / g.cx);
   for (int what : {kB2, kB1}) {
     if (!g.Has(what, I, J)) continue;
     const size_t p     = RRBHalfPlace(g, what, I, J);
     const int    other = what == kB2 ? kB1 : kB2;
     /* points (x + 1, y + 1) and (x - 1, y + 1) are of the other class, in cells I + up and I + up - 1 of line J + up */
-    const PetscInt up = what == kB2 ? 0 : 1;
+    const LocalInt up = what == kB2 ? 0 : 1;
     M[p * m + p]      = v.Skew(what, kSkewC, I, J);
     if (g.Has(other, I + up, J + up)) SetPair(M, m, p, RRBHalfPlace(g, other, I + up, J + up), v.Skew(what, kSkewP, I, J));
     if (g.Has(other, I + up - 1, J + up)) SetPair(M, m, p, RRBHalfPlace(g, other, I + up - 1, J + up), v.Skew(what, kSkewQ, I, J));
@@ -54,11 +54,11 @@ __global__ void __launch_bounds__(kBlockSize) FillSkew(RRBElimination v, PetscIn
 /* ----------------------------------------- the sweeps ----------------------------------------- */
 
 /* The row of A that point p of the remainder stands for. */
-__device__ PetscInt RemainderRow(const RRBElimination &v, PetscInt p)
+__device__ LocalInt RemainderRow(const RRBElimination &v, LocalInt p)
 {
-  PetscInt x, y;
+  LocalInt x, y;
   if (v.g.half) {
-    const PetscInt pair = v.g.cx + v.g.nx / 2, in_pair = p % pair;
+    const LocalInt pair = v.g.cx + v.g.nx / 2, in_pair = p % pair;
     x = in_pair < v.g.cx ? 2 * in_pair : 2 * (in_pair - v.g.cx) + 1;
     y = 2 * (p / pair) + (in_pair < v.g.cx ? 0 : 1);
   } else {
@@ -71,9 +71,9 @@ __device__ PetscInt RemainderRow(const RRBElimination &v, PetscInt p)
 /* Reports pivots that fail. */
 struct TellPivot {
   RRBElimination v;
-  PetscInt       but;
+  LocalInt       but;
 
-  __device__ void operator()(PetscInt p, double pivot) const
+  __device__ void operator()(LocalInt p, double pivot) const
   {
     if (p == but && isfinite(pivot)) v.report->zero_pivots++;
     else RRBCheckPivot(v.report, RRBStage(v.level, true), RemainderRow(v, p), pivot);
@@ -82,14 +82,14 @@ struct TellPivot {
 
 } // namespace
 
-size_t RRBInverseWork(PetscInt remainder)
+size_t RRBInverseWork(LocalInt remainder)
 {
   return DenseInverseWork(remainder);
 }
 
 PetscErrorCode RRBInvertRemainder(RRBFactorCUDA *F, RRBElimination v, double *work, cudaStream_t stream)
 {
-  const PetscInt m = F->remainder, but = F->singular ? m - 1 : -1; /* the last pivot of all, which is 0 but for rounding */
+  const LocalInt m = F->remainder, but = F->singular ? m - 1 : -1; /* the last pivot of all, which is 0 but for rounding */
   double *const  M = F->inverse.data();
 
   PetscFunctionBegin;

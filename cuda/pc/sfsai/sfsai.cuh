@@ -15,10 +15,10 @@ public:
   virtual PetscErrorCode CountRows() = 0;
 
   /* The first of the rows that are the longest. */
-  virtual PetscErrorCode FindLongest(PetscInt *row) = 0;
+  virtual PetscErrorCode FindLongest(LocalInt *row) = 0;
 
   /* How many rows have more entries than `most`, diagonal included. */
-  virtual PetscErrorCode CountLonger(PetscInt most, PetscInt *rows) = 0;
+  virtual PetscErrorCode CountLonger(LocalInt most, LocalInt *rows) = 0;
 
   /* The bytes of the columns that the search has kept. */
   virtual size_t PoolBytes() const = 0;
@@ -27,14 +27,14 @@ public:
   virtual void UseScaling(const PetscReal *s) = 0;
 
   /* G_i [rows + 1] from the lengths of the rows. */
-  virtual PetscErrorCode Scan(PetscInt *G_i) = 0;
+  virtual PetscErrorCode Scan(LocalInt *G_i) = 0;
 
   /* Rows first .. end - 1 of G; entry base = G_i[first] of G goes to G_j[0]. */
-  virtual PetscErrorCode Fill(PetscInt first, PetscInt end, const PetscInt *G_i, PetscInt base, PetscInt *G_j) = 0;
+  virtual PetscErrorCode Fill(LocalInt first, LocalInt end, const LocalInt *G_i, LocalInt base, LocalInt *G_j) = 0;
 
-  PetscInt nnz = 0, longest = 0; /* strictly lower entries, of all rows and of the longest */
+  LocalInt nnz = 0, longest = 0; /* strictly lower entries, of all rows and of the longest */
 };
 
 /* The arguments are those of SFSAIPattern_CUDA(); whatever they refer to outlives the pattern. */
-std::unique_ptr<SFSAIPattern> SFSAIPatternOf(const CSRView &A, PetscInt first, const CSRView *S, const PetscReal *s,
+std::unique_ptr<SFSAIPattern> SFSAIPatternOf(const CSRView &A, LocalInt first, const CSRView *S, const PetscReal *s,
                                              const SFSAIParams &, FSAIStats &, WorkMeter *);

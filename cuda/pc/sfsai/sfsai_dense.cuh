@@ -9,12 +9,12 @@
 
 /* A row of G and the size of its system. */
 struct DenseRow {
-  PetscInt row = 0, size = 0;
+  LocalInt row = 0, size = 0;
 };
 
 /* A system of n unknowns, column-major, and what solves it. */
 struct DenseSystem {
-  PetscInt n;
+  LocalInt n;
   double  *A;    /* [n * n] of which the lower triangle counts; then its Cholesky factor */
   double  *y;    /* [n] the right-hand side, then the solution */
   int     *P;    /* [n] the columns of A that the unknowns are */
@@ -38,7 +38,7 @@ public:
   }
 
   /* Names the arrays of a system of n unknowns, which is not larger than the memory of the device, in a layout. */
-  PetscErrorCode Place(PetscInt n, Layout *layout, DenseSystem *system)
+  PetscErrorCode Place(LocalInt n, Layout *layout, DenseSystem *system)
   {
     PetscFunctionBegin;
     if (!params_) {
@@ -60,7 +60,7 @@ public:
   /* The factor in the place of A, and A^{-1} y in the place of y, which is no number if a pivot is not positive. */
   PetscErrorCode Solve(cudaStream_t stream, DenseSystem *system)
   {
-    const PetscInt n = system->n;
+    const LocalInt n = system->n;
     cudaStream_t   before;
 
     PetscFunctionBegin;

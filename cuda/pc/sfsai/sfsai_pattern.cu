@@ -76,28 +76,28 @@ struct PatternTally {
 };
 
 struct IsLonger {
-  PetscInt       entries;
-  __device__ int operator()(PetscInt length) const { return length > entries; }
+  LocalInt       entries;
+  __device__ int operator()(LocalInt length) const { return length > entries; }
 };
 
 struct PatternTask {
-  const PetscInt  *i, *j; /* A~, or the pattern that is given */
-  const PetscInt  *rows;  /* [items] work list, or null for rows first .. */
-  PetscInt         first, items;
-  PetscInt         power;
-  PetscInt         max_row; /* 0 where rows have no cap */
+  const LocalInt  *i, *j; /* A~, or the pattern that is given */
+  const LocalInt  *rows;  /* [items] work list, or null for rows first .. */
+  LocalInt         first, items;
+  LocalInt         power;
+  LocalInt         max_row; /* 0 where rows have no cap */
   TableSize        size;
   size_t           work_stride; /* bytes of a team's work space */
   char            *global_work; /* null where the work spaces are in shared memory */
   int              level, next_level;
   unsigned char   *row_level; /* [n] the level that can do the row */
-  PetscInt        *length;    /* [n] set when rows are counted */
-  PetscInt        *pool;      /* [pool_size] */
+  LocalInt        *length;    /* [n] set when rows are counted */
+  LocalInt        *pool;      /* [pool_size] */
   Count            pool_size;
   unsigned        *place; /* [n] in the pool, or kNotKept */
-  const PetscInt  *G_i;   /* [n + 1] when rows are written */
-  PetscInt        *G_j;   /* the entries of G from base on */
-  PetscInt         base;
+  const LocalInt  *G_i;   /* [n + 1] when rows are written */
+  LocalInt        *G_j;   /* the entries of G from base on */
+  LocalInt         base;
   CSRView          A; /* with s and prefilter for the weights of a cap */
   const PetscReal *s;
   PetscReal        prefilter;
@@ -162,7 +162,7 @@ public:
   }
 
   /* Finds a row and does with it what Use says. */
-  __device__ void Do(PetscInt row)
+  __device__ void Do(LocalInt row)
   {
     Begin(row);
     int  begin = 0, end = 1;
@@ -188,7 +188,7 @@ public:
       if (Use == PATTERN_SAMPLE && t_ == 0) atomicAdd(&task_.tally->entries, (Count)length);
       if (Use == PATTERN_COUNT) {
         if (t_ == 0) {
-          task_.length[row]    = (PetscInt)length;
+          task_.length[row]    = (LocalInt)length;
           task_.row_level[row] = (unsigned char)task_.level;
           if (cut) atomicAdd(&task_.tally->capped, (Count)1);
         }
@@ -201,7 +201,7 @@ public:
   }
 
 private:
-  __device__ void Write(PetscInt row, int found, bool cut, PetscInt *out)
+  __device__ void Write(LocalInt row, int found, bool cut, LocalInt *out)
   {
     SortWords();
     if (cut) {
@@ -212,7 +212,7 @@ private:
   }
 
   /* Where the row goes in the pool, or kNotKept where the pool has no room for it. */
-  __device__ unsigned PlaceInPool(PetscInt row, int length)
+  __device__ unsigned PlaceInPool(LocalInt row, int length)
   {
     if (t_ == 0) {
       const Count    at    = atomicAdd(&task_.tally->pool_used, (Count)length);
@@ -231,7 +231,7 @@ private:
   }
 
   /* A table that holds the diagonal alone. */
-  __device__ void Begin(PetscInt row)
+  __device__ void Begin(LocalInt row)
   {
     row_ = row;
     for (int h = t_; h < task_.size.slots; h += Threads) {
@@ -283,7 +283,7 @@ private:
   {
     const int lane = t_ % kWarpSize;
     for (int base = begin + t_ - lane; base < end && !__any_sync(kFullWarp, *(volatile int *)overflow_); base += Threads) {
-      PetscInt start  = 0;
+      LocalInt start  = 0;
       int      length = 0;
       if (base + lane < end) {
         const int source = list_[base + lane];
@@ -293,7 +293,7 @@ private:
       WarpScan::TempStorage none;
       int                   last, all; /* entries of the rows up to the lane's own, and of all 32 */
       WarpScan(none).InclusiveSum(length, last, all);
-      const PetscInt shift = start - (last - length);
+      const LocalInt shift = start - (last - length);
       for (int done = 0; done < all; done += kAhead * kWarpSize) {
         int column[kAhead];
 #pragma unroll
@@ -305,7 +305,7 @@ private:
 #pragma unroll
           for (int step = kWarpSize / 2; step > 0; step /= 2)
             if (__shfl_sync(kFullWarp, last, owner + step - 1) <= k) owner += step;
-          const PetscInt e = k + __shfl_sync(kFullWarp, shift, owner);
+          const LocalInt e = k + __shfl_sync(kFullWarp, shift, owner);
           if (k < all) column[a] = (int)task_.j[e];
         }
 #pragma unroll
@@ -388,11 +388,11 @@ private:
   }
 
   /* Writes the max_row - 1 columns of the largest path weights among the columns of list_, the diagonal left out. */
-  __device__ void EmitLargest(int found, PetscInt *out)
+  __device__ void EmitLargest(int found, LocalInt *out)
   {
     double *before = weight_, *after = weight_ + task_.size.list; /* the products so far, and with one factor more */
     for (int c = t_; c < found; c += Threads) before[c] = c == found - 1;
-    for (PetscInt p = 0; p < products_; p++) {
+    for (LocalInt p = 0; p < products_; p++) {
       Sync();
       for (int c = t_; c < found; c += Threads) after[c] = WeightedRow(list_[c], found, before);
       double *const swap = before;
@@ -444,7 +444,7 @@ private:
     const CSRView   &A   = task_.A;
     const PetscReal *s   = task_.s;
     double           sum = 0;
-    for (PetscInt e = A.i[c]; e < A.i[c + 1] && A.j[e] <= row_; e++) {
+    for (LocalInt e = A.i[c]; e < A.i[c + 1] && A.j[e] <= row_; e++) {
       const int column = (int)A.j[e];
       double    a      = 1;
       if (column != c) {
@@ -466,7 +466,7 @@ private:
   int                 *overflow_;
   unsigned            *place_; /* place of the row in the pool */
   TeamCounter<Threads> columns_, appended_, words_;
-  PetscInt             row_ = 0, products_ = 0; /* the row, and the products until no column was new */
+  LocalInt             row_ = 0, products_ = 0; /* the row, and the products until no column was new */
 };
 
 template <int Threads, PatternUse Use, bool InShared>
@@ -479,8 +479,8 @@ __global__ void __launch_bounds__(Threads == kWarpSize ? kTeamBlock : Threads) S
   char *const work = InShared ? shared_work + threadIdx.x / Threads * task.work_stride : task.global_work + team * task.work_stride;
   __shared__ int counters[Threads == kWarpSize ? kTeamBlock / kWarpSize : 1][Search::kCounters];
   Search         search(task, work, counters[threadIdx.x / Threads]);
-  for (PetscInt item = team; item < task.items; item += teams) {
-    const PetscInt row = task.rows ? task.rows[item] : task.first + item;
+  for (LocalInt item = team; item < task.items; item += teams) {
+    const LocalInt row = task.rows ? task.rows[item] : task.first + item;
     if (Use == PATTERN_WRITE && (task.row_level[row] != task.level || (task.pool_size && task.place[row] != kNotKept))) continue;
     search.Do(row);
   }
@@ -488,14 +488,14 @@ __global__ void __launch_bounds__(Threads == kWarpSize ? kTeamBlock : Threads) S
 
 /* Copies those of the rows first .. end - 1 that are in the pool. */
 template <int GroupSize>
-__global__ void SFSAIGatherPattern(PetscInt first, PetscInt end, const PetscInt *pool, const unsigned *place, const PetscInt *G_i,
-                                   PetscInt base, PetscInt *G_j)
+__global__ void SFSAIGatherPattern(LocalInt first, LocalInt end, const LocalInt *pool, const unsigned *place, const LocalInt *G_i,
+                                   LocalInt base, LocalInt *G_j)
 {
-  const PetscInt row = first + (PetscInt)(GridThread() / GroupSize);
+  const LocalInt row = first + (LocalInt)(GridThread() / GroupSize);
   if (row >= end || place[row] == kNotKept) return;
-  const PetscInt *const from  = pool + place[row];
-  const PetscInt        begin = G_i[row], length = G_i[row + 1] - begin;
-  for (PetscInt k = threadIdx.x % GroupSize; k < length; k += GroupSize) G_j[begin - base + k] = from[k];
+  const LocalInt *const from  = pool + place[row];
+  const LocalInt        begin = G_i[row], length = G_i[row + 1] - begin;
+  for (LocalInt k = threadIdx.x % GroupSize; k < length; k += GroupSize) G_j[begin - base + k] = from[k];
 }
 
 /* Whether entry k of a row of A belongs to A~, as a diagonal entry always does, and with `lower` to its strictly lower triangle. */
@@ -504,9 +504,9 @@ struct Selection {
   const PetscReal *s;
   PetscReal        prefilter;
   bool             lower;
-  __device__ bool  operator()(PetscInt row, PetscInt k) const
+  __device__ bool  operator()(LocalInt row, LocalInt k) const
   {
-    const PetscInt column = A.j[k];
+    const LocalInt column = A.j[k];
     if (lower && column >= row) return false;
     return column == row || !(prefilter > 0) || __dmul_rn(__dmul_rn(fabs(A.a[k]), s[row]), s[column]) > prefilter;
   }
@@ -516,26 +516,26 @@ struct Selection {
 
 /* The lengths of the rows of a selection from row `first` on. */
 template <int GroupSize>
-__global__ void SFSAISelectCount(Selection in, PetscInt first, PetscInt *length)
+__global__ void SFSAISelectCount(Selection in, LocalInt first, LocalInt *length)
 {
-  const PetscInt row   = first + (PetscInt)(GridThread() / GroupSize);
+  const LocalInt row   = first + (LocalInt)(GridThread() / GroupSize);
   int            count = 0;
   if (row < in.A.n)
-    for (PetscInt k = in.A.i[row] + threadIdx.x % GroupSize; k < in.A.i[row + 1]; k += GroupSize) count += in(row, k);
+    for (LocalInt k = in.A.i[row] + threadIdx.x % GroupSize; k < in.A.i[row + 1]; k += GroupSize) count += in(row, k);
   count = GroupSum<GroupSize>(count);
   if (row < in.A.n && threadIdx.x % GroupSize == 0) length[row] = count;
 }
 
 /* The columns of rows first .. end - 1 of a selection; those of a row begin at entry i[row] - base. */
 template <int GroupSize>
-__global__ void SFSAISelectWrite(Selection in, PetscInt first, PetscInt end, const PetscInt *i, PetscInt base, PetscInt *j)
+__global__ void SFSAISelectWrite(Selection in, LocalInt first, LocalInt end, const LocalInt *i, LocalInt base, LocalInt *j)
 {
-  const PetscInt row  = first + (PetscInt)(GridThread() / GroupSize);
+  const LocalInt row  = first + (LocalInt)(GridThread() / GroupSize);
   const int      lane = threadIdx.x % GroupSize;
   const bool     mine = row < end;
-  PetscInt       to   = mine ? i[row] - base : 0;
-  const PetscInt last = mine ? in.A.i[row + 1] : 0;
-  for (PetscInt k = mine ? in.A.i[row] : 0; __any_sync(kFullWarp, k < last); k += GroupSize) {
+  LocalInt       to   = mine ? i[row] - base : 0;
+  const LocalInt last = mine ? in.A.i[row + 1] : 0;
+  for (LocalInt k = mine ? in.A.i[row] : 0; __any_sync(kFullWarp, k < last); k += GroupSize) {
     const bool     taken  = k + lane < last && in(row, k + lane);
     const unsigned ballot = GroupBallot<GroupSize>(taken);
     if (taken) j[to + __popc(ballot & ((1u << lane) - 1u))] = in.A.j[k + lane];
@@ -544,24 +544,24 @@ __global__ void SFSAISelectWrite(Selection in, PetscInt first, PetscInt end, con
 }
 
 /* Rows that are spread evenly over those from `first` on. */
-__global__ void SFSAISampleRows(PetscInt items, PetscInt first, PetscInt rows, PetscInt *list)
+__global__ void SFSAISampleRows(LocalInt items, LocalInt first, LocalInt rows, LocalInt *list)
 {
   const long long k = GridThread();
-  if (k < items) list[k] = first + (PetscInt)((2 * k + 1) * rows / (2 * items));
+  if (k < items) list[k] = first + (LocalInt)((2 * k + 1) * rows / (2 * items));
 }
 
 struct LevelIs {
   const unsigned char *row_level;
   int                  level;
-  __device__ bool      operator()(PetscInt row) const { return row_level[row] == level; }
+  __device__ bool      operator()(LocalInt row) const { return row_level[row] == level; }
 };
 
 class Pattern final : public SFSAIPattern {
 private:
   /* CUB's calls, as CubScratch takes them. */
-  auto SelectLevelRows(int level, PetscInt first, PetscInt end, PetscInt *count) const
+  auto SelectLevelRows(int level, LocalInt first, LocalInt end, LocalInt *count) const
   {
-    const thrust::counting_iterator<PetscInt> all(first);
+    const thrust::counting_iterator<LocalInt> all(first);
     const LevelIs                             is = {row_level_, level};
     return [=](void *memory, size_t &bytes) {
       return cub::DeviceSelect::If(memory, bytes, all, list_, count, end - first, is, stream_);
@@ -580,19 +580,19 @@ private:
       return cub::DeviceReduce::Max(memory, bytes, length_ + own_, &tally_->longest, rows_, stream_);
     };
   }
-  auto LongerRows(PetscInt entries) const
+  auto LongerRows(LocalInt entries) const
   {
-    const auto longer = thrust::make_transform_iterator((const PetscInt *)length_ + own_, IsLonger{entries});
+    const auto longer = thrust::make_transform_iterator((const LocalInt *)length_ + own_, IsLonger{entries});
     return
       [=](void *memory, size_t &bytes) { return cub::DeviceReduce::Sum(memory, bytes, longer, &tally_->longer, rows_, stream_); };
   }
-  auto ScanLengths(PetscInt *length, PetscInt *i, PetscInt rows) const
+  auto ScanLengths(LocalInt *length, LocalInt *i, LocalInt rows) const
   {
     return [=](void *memory, size_t &bytes) { return cub::DeviceScan::ExclusiveSum(memory, bytes, length, i, rows + 1, stream_); };
   }
 
 public:
-  Pattern(const CSRView &A, PetscInt first, const CSRView *S, const PetscReal *s, const SFSAIParams &params, FSAIStats &stats,
+  Pattern(const CSRView &A, LocalInt first, const CSRView *S, const PetscReal *s, const SFSAIParams &params, FSAIStats &stats,
           WorkMeter *meter) :
       A_(A), own_(first), rows_(A.n - first), S_(S), s_(s), params_(params), stats_(stats), meter_(meter), work_(meter),
       filtered_i_(meter), filtered_j_(meter), tables_(meter)
@@ -617,28 +617,28 @@ public:
     PetscCall(scratch_.Run(SumLengths()));
     PetscCall(scratch_.Run(LongestRow()));
     PetscCall(ReadTally());
-    stats_.capped_rows = (PetscInt)host_.capped;
+    stats_.capped_rows = (LocalInt)host_.capped;
     longest            = host_.longest;
     PetscCheck(
-      host_.entries <= (Count)PETSC_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
-      "The pattern of G has %llu entries, more than PetscInt can count: lower -pc_sfsai_power, raise -pc_sfsai_prefilter or "
+      host_.entries <= (Count)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
+      "The pattern of G has %llu entries, more than LocalInt can count: lower -pc_sfsai_power, raise -pc_sfsai_prefilter or "
       "set -pc_sfsai_max_row",
       host_.entries);
-    nnz = (PetscInt)host_.entries;
+    nnz = (LocalInt)host_.entries;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode FindLongest(PetscInt *row) override
+  PetscErrorCode FindLongest(LocalInt *row) override
   {
-    std::vector<PetscInt> length(rows_);
+    std::vector<LocalInt> length(rows_);
 
     PetscFunctionBegin;
-    PetscCall(ArrayCopy_CUDA(length.data(), length_ + own_, rows_ * sizeof(PetscInt), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
-    *row = (PetscInt)(std::max_element(length.begin(), length.end()) - length.begin());
+    PetscCall(ArrayCopy_CUDA(length.data(), length_ + own_, rows_ * sizeof(LocalInt), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+    *row = (LocalInt)(std::max_element(length.begin(), length.end()) - length.begin());
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode CountLonger(PetscInt most, PetscInt *rows) override
+  PetscErrorCode CountLonger(LocalInt most, LocalInt *rows) override
   {
     PetscFunctionBegin;
     PetscCall(scratch_.Run(LongerRows(most - 1)));
@@ -647,18 +647,18 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  size_t PoolBytes() const override { return pool_size_ * sizeof(PetscInt); }
+  size_t PoolBytes() const override { return pool_size_ * sizeof(LocalInt); }
   void   UseScaling(const PetscReal *s) override { s_ = s; }
 
-  PetscErrorCode Scan(PetscInt *G_i) override
+  PetscErrorCode Scan(LocalInt *G_i) override
   {
     PetscFunctionBegin;
-    PetscCallCUDA(cudaMemsetAsync(length_ + A_.n, 0, sizeof(PetscInt), stream_));
+    PetscCallCUDA(cudaMemsetAsync(length_ + A_.n, 0, sizeof(LocalInt), stream_));
     PetscCall(scratch_.Run(ScanLengths(length_ + own_, G_i, rows_)));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode Fill(PetscInt first, PetscInt end, const PetscInt *G_i, PetscInt base, PetscInt *G_j) override
+  PetscErrorCode Fill(LocalInt first, LocalInt end, const LocalInt *G_i, LocalInt base, LocalInt *G_j) override
   {
     PetscFunctionBegin;
     first += own_;
@@ -679,7 +679,7 @@ public:
     G_j_  = G_j;
     base_ = base;
     for (int level = first_level_; level < kLevels; level++) {
-      PetscInt items = end - first;
+      LocalInt items = end - first;
       if (!level_rows_[level]) continue;
       if (level > first_level_) PetscCall(SelectLevel(level, first, end, &items));
       if (items) PetscCall(Run<PATTERN_WRITE>(level, level > first_level_ ? list_ : nullptr, first, items));
@@ -708,23 +708,23 @@ private:
   /* The most entries of the pool. With a postfilter a chunk of as many entries of G shares the limit with the pool. */
   size_t MostInPool() const
   {
-    const size_t chunk = params_.postfilter > 0 ? sizeof(PetscInt) + FinePCPrecisionBytes(params_.factor_precision) : 0;
-    return params_.work_limit / (sizeof(PetscInt) + chunk);
+    const size_t chunk = params_.postfilter > 0 ? sizeof(LocalInt) + FinePCPrecisionBytes(params_.factor_precision) : 0;
+    return params_.work_limit / (sizeof(LocalInt) + chunk);
   }
 
   /* The lengths of all rows, by searches with larger and larger work spaces. */
   PetscErrorCode Search()
   {
-    PetscInt items = rows_;
+    LocalInt items = rows_;
 
     PetscFunctionBegin;
     for (int level = first_level_; items; level = NextLevel(level)) {
       PetscCheck(level < kLevels, PETSC_COMM_SELF, PETSC_ERR_PLIB, "A row of the pattern does not fit into any work space");
-      const PetscInt *const rows = level > first_level_ ? list_ : nullptr;
+      const LocalInt *const rows = level > first_level_ ? list_ : nullptr;
       PetscCall(Run<PATTERN_COUNT>(level, rows, own_, items));
       PetscCall(ReadTally());
-      level_rows_[level] = items - (PetscInt)host_.too_large;
-      items              = (PetscInt)host_.too_large;
+      level_rows_[level] = items - (LocalInt)host_.too_large;
+      items              = (LocalInt)host_.too_large;
       if (items) PetscCall(SelectLevel(NextLevel(level), own_, A_.n, &items));
     }
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -736,8 +736,8 @@ private:
   */
   PetscErrorCode Sample()
   {
-    const PetscInt items = kSampleRows;
-    PetscInt      *rows  = nullptr;
+    const LocalInt items = kSampleRows;
+    LocalInt      *rows  = nullptr;
     Buffer<char>   work(meter_);
     Layout         layout;
 
@@ -788,17 +788,17 @@ private:
     const int       blocks = BlocksFor((long long)A_.n * kScanGroup);
     const Selection in     = {A_, s_, params_.prefilter, false};
     CubScratch      scratch(meter_);
-    PetscInt        kept;
+    LocalInt        kept;
 
     PetscFunctionBegin;
     i_ = A_.i;
     j_ = A_.j;
     if (!Filters()) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(filtered_i_.Allocate(A_.n + 1));
-    PetscInt *const i = filtered_i_.data();
+    LocalInt *const i = filtered_i_.data();
     SFSAISelectCount<kScanGroup><<<blocks, kBlockSize, 0, stream_>>>(in, 0, i);
     FinePCCheckLaunch();
-    PetscCallCUDA(cudaMemsetAsync(i + A_.n, 0, sizeof(PetscInt), stream_));
+    PetscCallCUDA(cudaMemsetAsync(i + A_.n, 0, sizeof(LocalInt), stream_));
     PetscCall(scratch.Run(ScanLengths(i, i, A_.n)));
     PetscCall(ArrayCopy_CUDA(&kept, i + A_.n, sizeof(kept), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
     PetscCall(filtered_j_.Allocate(kept));
@@ -817,13 +817,13 @@ private:
   }
 
   /* list_ = those of the rows first .. end - 1 that are of a level. */
-  PetscErrorCode SelectLevel(int level, PetscInt first, PetscInt end, PetscInt *items)
+  PetscErrorCode SelectLevel(int level, LocalInt first, LocalInt end, LocalInt *items)
   {
-    PetscInt *const count = list_ + A_.n;
+    LocalInt *const count = list_ + A_.n;
 
     PetscFunctionBegin;
     PetscCall(scratch_.Run(SelectLevelRows(level, first, end, count)));
-    PetscCall(ArrayCopy_CUDA(items, count, sizeof(PetscInt), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+    PetscCall(ArrayCopy_CUDA(items, count, sizeof(LocalInt), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -848,11 +848,11 @@ private:
     }
     int enough = 8 * kLargeTeam;
     while (MostWords(enough, kLargeTeam) < A_.n / kWordBits + 1) enough *= 2;
-    return TableSize{(int)std::min<Count>(slots, enough), (int)std::min<Count>(list, std::max<PetscInt>(A_.n, 1))};
+    return TableSize{(int)std::min<Count>(slots, enough), (int)std::min<Count>(list, std::max<LocalInt>(A_.n, 1))};
   }
 
   template <PatternUse Use>
-  PetscErrorCode Run(int level, const PetscInt *rows, PetscInt first, PetscInt items)
+  PetscErrorCode Run(int level, const LocalInt *rows, LocalInt first, LocalInt items)
   {
     PetscFunctionBegin;
     PetscCallCUDA(cudaMemsetAsync(&tally_->too_large, 0, sizeof(tally_->too_large), stream_));
@@ -863,7 +863,7 @@ private:
   }
 
   template <int Threads, PatternUse Use, bool InShared>
-  PetscErrorCode Launch(int level, const PetscInt *rows, PetscInt first, PetscInt items)
+  PetscErrorCode Launch(int level, const LocalInt *rows, LocalInt first, LocalInt items)
   {
     constexpr int kThreads = Threads == kWarpSize ? kTeamBlock : Threads, kTeams = kThreads / Threads;
     const auto    kernel = SFSAIPatternRows<Threads, Use, InShared>;
@@ -913,7 +913,7 @@ private:
   }
 
   const CSRView     &A_;
-  const PetscInt     own_, rows_; /* the first row of A that is a row of G, and the rows of G */
+  const LocalInt     own_, rows_; /* the first row of A that is a row of G, and the rows of G */
   const CSRView     *S_;
   const PetscReal   *s_;
   const SFSAIParams &params_;
@@ -922,35 +922,35 @@ private:
   cudaStream_t       stream_ = nullptr;
   Buffer<char>       work_; /* holds the arrays that follow */
   PatternTally      *tally_     = nullptr;
-  PetscInt          *length_    = nullptr; /* [n + 1] */
-  PetscInt          *list_      = nullptr; /* [n + 1] */
+  LocalInt          *length_    = nullptr; /* [n + 1] */
+  LocalInt          *list_      = nullptr; /* [n + 1] */
   unsigned char     *row_level_ = nullptr; /* [n] */
   unsigned          *place_     = nullptr; /* [n] */
-  PetscInt          *pool_      = nullptr; /* [pool_size_] rows that are kept until G has its memory */
+  LocalInt          *pool_      = nullptr; /* [pool_size_] rows that are kept until G has its memory */
   size_t             pool_size_ = 0;       /* there is no pool where no sample told its size */
   CubScratch         scratch_;
-  Buffer<PetscInt>   filtered_i_, filtered_j_;    /* A~ */
+  Buffer<LocalInt>   filtered_i_, filtered_j_;    /* A~ */
   Buffer<char>       tables_;                     /* work spaces in global memory */
-  const PetscInt    *i_ = nullptr, *j_ = nullptr; /* A~ */
+  const LocalInt    *i_ = nullptr, *j_ = nullptr; /* A~ */
   int                first_level_  = 0;
   size_t             shared_limit_ = 0;
-  const PetscInt    *G_i_          = nullptr;
-  PetscInt          *G_j_ = nullptr, base_ = 0;
+  const LocalInt    *G_i_          = nullptr;
+  LocalInt          *G_j_ = nullptr, base_ = 0;
   PatternTally       host_                = {};
-  PetscInt           level_rows_[kLevels] = {};
+  LocalInt           level_rows_[kLevels] = {};
 };
 } // namespace
 
-std::unique_ptr<SFSAIPattern> SFSAIPatternOf(const CSRView &A, PetscInt first, const CSRView *S, const PetscReal *s,
+std::unique_ptr<SFSAIPattern> SFSAIPatternOf(const CSRView &A, LocalInt first, const CSRView *S, const PetscReal *s,
                                              const SFSAIParams &params, FSAIStats &stats, WorkMeter *meter)
 {
   return std::make_unique<Pattern>(A, first, S, s, params, stats, meter);
 }
 
-PetscErrorCode SFSAIPattern_CUDA(const CSRView *A, PetscInt first, const CSRView *S, const PetscReal *s, const SFSAIParams *params,
+PetscErrorCode SFSAIPattern_CUDA(const CSRView *A, LocalInt first, const CSRView *S, const PetscReal *s, const SFSAIParams *params,
                                  CSR *G, FSAIStats *stats)
 {
-  const PetscInt rows = A->n - first;
+  const LocalInt rows = A->n - first;
 
   PetscFunctionBegin;
   if (!rows) {

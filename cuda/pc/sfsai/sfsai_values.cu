@@ -61,15 +61,15 @@ struct Tally {
 struct ValueTask {
   CSRView          A;
   const PetscReal *s;
-  const PetscInt  *rows;
-  PetscInt         items;
-  const PetscInt  *G_i;
-  PetscInt        *G_j; /* the entries of G from base on; the postfilter marks what it drops */
+  const LocalInt  *rows;
+  LocalInt         items;
+  const LocalInt  *G_i;
+  LocalInt        *G_j; /* the entries of G from base on; the postfilter marks what it drops */
   void            *G_a;
-  PetscInt         base;
+  LocalInt         base;
   PetscReal       *d;      /* diag(A) before, 1 / psi after; as G_i and length it is indexed by the rows of A */
-  PetscInt        *length; /* entries kept, or null where there is no postfilter */
-  PetscInt        *bad;    /* [n] list of rows that single precision cannot do */
+  LocalInt        *length; /* entries kept, or null where there is no postfilter */
+  LocalInt        *bad;    /* [n] list of rows that single precision cannot do */
   Tally           *tally;
   double           postfilter;
   bool             single;      /* whether the values are written in single precision */
@@ -78,12 +78,12 @@ struct ValueTask {
   size_t           work_stride;
 };
 
-constexpr PetscInt kDropped = -1; /* instead of the column of an entry of G */
+constexpr LocalInt kDropped = -1; /* instead of the column of an entry of G */
 
 template <typename T>
 constexpr T kSmallestPivot = (T)(sizeof(T) == sizeof(float) ? kFSAISmallestPivotSingle : kFSAISmallestPivotDouble);
 
-__device__ inline void StoreValue(const ValueTask &task, PetscInt k, double value)
+__device__ inline void StoreValue(const ValueTask &task, LocalInt k, double value)
 {
   if (task.single) ((float *)task.G_a)[k - task.base] = (float)value;
   else ((double *)task.G_a)[k - task.base] = value;
@@ -94,12 +94,12 @@ __device__ inline void StoreValue(const ValueTask &task, PetscInt k, double valu
    is left. So many threads share the work.
 */
 template <typename T>
-__device__ inline void GiveUp(const ValueTask &task, PetscInt row, int thread, int threads)
+__device__ inline void GiveUp(const ValueTask &task, LocalInt row, int thread, int threads)
 {
   if constexpr (sizeof(T) == sizeof(float)) {
     if (thread == 0) task.bad[atomicAdd(&task.tally->bad_pivot, (Count)1)] = row;
   } else {
-    for (PetscInt k = task.G_i[row] + thread; k < task.G_i[row + 1]; k += threads) {
+    for (LocalInt k = task.G_i[row] + thread; k < task.G_i[row + 1]; k += threads) {
       StoreValue(task, k, 0);
       if (task.length) task.G_j[k - task.base] = kDropped;
     }
@@ -142,11 +142,11 @@ __global__ void __launch_bounds__(kRegisterBlock) SFSAISolveInRegisters(ValueTas
   const long long  item  = GridThread() / N;
   const int        lane  = threadIdx.x % N;
   const bool       mine  = item < task.items;
-  const PetscInt   row   = mine ? task.rows[item] : 0;
-  const PetscInt   start = mine ? task.G_i[row] : 0;
+  const LocalInt   row   = mine ? task.rows[item] : 0;
+  const LocalInt   start = mine ? task.G_i[row] : 0;
   const int        size = mine ? (int)(task.G_i[row + 1] - start) + 1 : 1, first = N - size; /* the first place that is used */
   const bool       used  = mine && lane >= first;
-  const PetscInt   place = start - task.base + lane - first; /* where the lane's entry of G is */
+  const LocalInt   place = start - task.base + lane - first; /* where the lane's entry of G is */
   const int        q     = lane == N - 1 ? (int)row : used ? (int)task.G_j[place] : -1;
   const double     s_q   = used ? task.s[q] : 0;
   work.P[lane]           = q;
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(kRegisterBlock) SFSAISolveInRegisters(ValueTas
 
   /* the system */
   if (used)
-    for (PetscInt k = task.A.i[q]; k < task.A.i[q + 1]; k++) {
+    for (LocalInt k = task.A.i[q]; k < task.A.i[q + 1]; k++) {
       const int column = (int)task.A.j[k];
       if (column >= q) break;
       const int c = LowerBoundOf<N>(work.P, column);
@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(kRegisterBlock) SFSAISolveInRegisters(ValueTas
 template <typename T>
 class RowOfBlock {
 public:
-  __device__ RowOfBlock(const ValueTask &task, PetscInt row) :
+  __device__ RowOfBlock(const ValueTask &task, LocalInt row) :
       task_(task), row_(row), n_((int)(task.G_i[row + 1] - task.G_i[row]) + 1), start_(task.G_i[row])
   {
   }
@@ -241,7 +241,7 @@ public:
     for (int r = threadIdx.x / kGatherGroup; r < n_; r += blockDim.x / kGatherGroup) {
       const int    q   = P_[r];
       const double s_q = task_.s[q];
-      for (PetscInt k = task_.A.i[q] + threadIdx.x % kGatherGroup; k < task_.A.i[q + 1]; k += kGatherGroup) {
+      for (LocalInt k = task_.A.i[q] + threadIdx.x % kGatherGroup; k < task_.A.i[q + 1]; k += kGatherGroup) {
         const int column = (int)task_.A.j[k];
         if (column >= q) break;
         const int c = LowerBound<true>(P_, 0, r, column);
@@ -312,9 +312,9 @@ protected:
   }
 
   const ValueTask &task_;
-  const PetscInt   row_;
+  const LocalInt   row_;
   const int        n_;
-  const PetscInt   start_;
+  const LocalInt   start_;
   T               *y_   = nullptr;
   int             *P_   = nullptr;
   double          *sum_ = nullptr;
@@ -333,7 +333,7 @@ public:
     return Padded(Cholesky::SharedBytes(n)) + Padded(padded * sizeof(T)) + Padded(n * sizeof(int)) + Row::kSums * sizeof(double);
   }
 
-  __device__ BlockRow(const ValueTask &task, PetscInt row, char *shared, T *global) : Row(task, row), cholesky_(shared, n_, global)
+  __device__ BlockRow(const ValueTask &task, LocalInt row, char *shared, T *global) : Row(task, row), cholesky_(shared, n_, global)
   {
     T *const   y = (T *)(shared + Padded(Cholesky::SharedBytes(n_)));
     int *const P = (int *)((char *)y + Padded(Cholesky::Tiles(n_) * kTile * sizeof(T)));
@@ -373,14 +373,14 @@ __global__ void __launch_bounds__(kSystemThreads, kBlocksAtOnce<T>) SFSAISolveIn
 {
   extern __shared__ __align__(16) char shared_work[];
 
-  for (PetscInt item = blockIdx.x; item < task.items; item += gridDim.x) {
+  for (LocalInt item = blockIdx.x; item < task.items; item += gridDim.x) {
     BlockRow<T, InShared>(task, task.rows[item], shared_work, (T *)(task.global_work + blockIdx.x * task.work_stride)).Do();
     __syncthreads();
   }
 }
 
 /* The system of a row for cuSOLVER, whose matrix is 0 before, with the right-hand side e_n. One block. */
-__global__ void __launch_bounds__(kSystemThreads) SFSAIGatherDense(ValueTask task, PetscInt row, DenseSystem system)
+__global__ void __launch_bounds__(kSystemThreads) SFSAIGatherDense(ValueTask task, LocalInt row, DenseSystem system)
 {
   const size_t       n = system.n;
   RowOfBlock<double> of_block(task, row);
@@ -396,7 +396,7 @@ __global__ void __launch_bounds__(kSystemThreads) SFSAIGatherDense(ValueTask tas
 }
 
 /* The row of G from what cuSOLVER has made of the system: y is w of (3.6), and g~ is psi w. One block. */
-__global__ void __launch_bounds__(kSystemThreads) SFSAIFinishDense(ValueTask task, PetscInt row, DenseSystem system)
+__global__ void __launch_bounds__(kSystemThreads) SFSAIFinishDense(ValueTask task, LocalInt row, DenseSystem system)
 {
   __shared__ double  sum[RowOfBlock<double>::kSums];
   const size_t       n    = system.n;
@@ -419,8 +419,8 @@ __global__ void __launch_bounds__(kSystemThreads) SFSAIFinishDense(ValueTask tas
 }
 
 /* The class of each row, which is its sort key, and the tally of the classes. */
-__global__ void SFSAIClasses(PetscInt items, const PetscInt *rows, PetscInt first, const PetscInt *G_i, ClassLimits limits,
-                             unsigned char *key, PetscInt *row_out, Tally *tally)
+__global__ void SFSAIClasses(LocalInt items, const LocalInt *rows, LocalInt first, const LocalInt *G_i, ClassLimits limits,
+                             unsigned char *key, LocalInt *row_out, Tally *tally)
 {
   __shared__ int count[kClasses], largest[kClasses];
 
@@ -428,7 +428,7 @@ __global__ void SFSAIClasses(PetscInt items, const PetscInt *rows, PetscInt firs
   __syncthreads();
   const long long k = GridThread();
   if (k < items) {
-    const PetscInt row  = rows ? rows[k] : first + (PetscInt)k;
+    const LocalInt row  = rows ? rows[k] : first + (LocalInt)k;
     const int      size = (int)(G_i[row + 1] - G_i[row]) + 1;
     int            c    = 0;
     while (c < kClasses - 1 && size > limits.largest[c]) c++;
@@ -446,18 +446,18 @@ __global__ void SFSAIClasses(PetscInt items, const PetscInt *rows, PetscInt firs
 
 /* Copies what the postfilter has left of rows first .. end - 1; a row begins at entry to[row - first]. */
 template <typename S, int GroupSize>
-__global__ void SFSAICompact(PetscInt first, PetscInt end, const PetscInt *from, PetscInt base, const PetscInt *from_j,
-                             const S *from_a, const PetscInt *to, PetscInt *j, S *a)
+__global__ void SFSAICompact(LocalInt first, LocalInt end, const LocalInt *from, LocalInt base, const LocalInt *from_j,
+                             const S *from_a, const LocalInt *to, LocalInt *j, S *a)
 {
-  const PetscInt row  = first + (PetscInt)(GridThread() / GroupSize);
+  const LocalInt row  = first + (LocalInt)(GridThread() / GroupSize);
   const int      lane = threadIdx.x % GroupSize;
   const bool     mine = row < end;
-  PetscInt       at   = mine ? to[row - first] : 0;
-  const PetscInt last = mine ? from[row + 1] : 0;
-  for (PetscInt k = mine ? from[row] : 0; __any_sync(kFullWarp, k < last); k += GroupSize) {
+  LocalInt       at   = mine ? to[row - first] : 0;
+  const LocalInt last = mine ? from[row + 1] : 0;
+  for (LocalInt k = mine ? from[row] : 0; __any_sync(kFullWarp, k < last); k += GroupSize) {
     const bool     kept   = k + lane < last && from_j[k + lane - base] != kDropped;
     const unsigned ballot = GroupBallot<GroupSize>(kept);
-    const PetscInt place  = at + __popc(ballot & ((1u << lane) - 1u));
+    const LocalInt place  = at + __popc(ballot & ((1u << lane) - 1u));
     if (kept) {
       j[place] = from_j[k + lane - base];
       a[place] = from_a[k + lane - base];
@@ -471,7 +471,7 @@ __global__ void SFSAICompact(PetscInt first, PetscInt end, const PetscInt *from,
 /* One set-up on the device. The SFSAIWork outlives it, with the memory that new values on a kept pattern need. */
 class SetUp {
 public:
-  SetUp(const CSRView &A, PetscInt first, const CSRView *S, const SFSAIParams &params, bool keep, CSR &G, PetscReal *d,
+  SetUp(const CSRView &A, LocalInt first, const CSRView *S, const SFSAIParams &params, bool keep, CSR &G, PetscReal *d,
         SFSAIWork &work, FSAIStats &stats) :
       A_(A), own_(first), rows_(A.n - first), S_(S), params_(params), keep_(keep), G_(G), d_(d), kept_(work), stats_(stats)
   {
@@ -489,13 +489,13 @@ public:
     else {
       const auto pattern = SFSAIPatternOf(A_, own_, S_, s_, params_, stats_, &meter_);
       PetscCall(pattern->CountRows());
-      PetscInt in_shared = 0, in_blocks = 0, rows = 0;
+      LocalInt in_shared = 0, in_blocks = 0, rows = 0;
       DenseRow dense;
       PetscCall(LargestRow<BlockRow<double, true>>(kCholeskyLargest, &in_shared));
       PetscCall(LargestRow<BlockRow<double, false>>(kCholeskyLargest, &in_blocks));
       PetscCall(pattern->CountLonger(in_shared, &rows));
       if (rows) { /* a later set-up on this pattern may need this memory, too, when it redoes rows in double */
-        const PetscInt largest = pattern->longest + 1;
+        const LocalInt largest = pattern->longest + 1;
         if (largest > in_blocks) {
           dense.size = largest;
           PetscCall(pattern->FindLongest(&dense.row));
@@ -521,7 +521,7 @@ public:
 private:
   /* The largest system, in whole tiles and at most `most`, for which a block of this kind has enough shared memory. */
   template <typename Block>
-  static PetscErrorCode LargestRow(PetscInt most, PetscInt *largest)
+  static PetscErrorCode LargestRow(LocalInt most, LocalInt *largest)
   {
     size_t limit;
 
@@ -532,7 +532,7 @@ private:
   }
 
   /* CUB's call, as CubScratch takes it, that sorts list_ by classes into sorted_. */
-  auto SortRows(PetscInt items) const
+  auto SortRows(LocalInt items) const
   {
     return [=](void *memory, size_t &bytes) {
       return cub::DeviceRadixSort::SortPairs(memory, bytes, key_, sorted_key_, list_, sorted_, items, 0, kClassBits, stream_);
@@ -562,7 +562,7 @@ private:
     if (kept_.bytes < layout.bytes()) {
       const PetscReal *const s      = s_; /* this set-up has begun, and these arrays keep what is in them */
       const Tally *const     tally  = tally_;
-      const PetscInt *const  sorted = sorted_;
+      const LocalInt *const  sorted = sorted_;
       void                  *old    = kept_.data;
       SFSAIWork              larger{nullptr, layout.bytes(), PETSC_MEMTYPE_CUDA};
 
@@ -586,7 +586,7 @@ private:
      Sees that there is room for as many of so many systems in global memory as the limit of the work allows, but for one at least,
      and for the system of `dense` if there is such a row.
   */
-  PetscErrorCode NeedSystems(PetscInt rows, PetscInt largest, const DenseRow &dense)
+  PetscErrorCode NeedSystems(LocalInt rows, LocalInt largest, const DenseRow &dense)
   {
     const size_t stride = SFSAISystemBytes(largest);
     size_t       wanted = rows ? std::min<size_t>(rows, std::max<size_t>(1, params_.work_limit / stride)) * stride : 0;
@@ -618,7 +618,7 @@ private:
      Rows first .. end - 1 of G on their pattern in the precision of the set-up; rows that fail in single are done again in double.
      The kernels know rows by their numbers in A, which is why what belongs to G begins so many rows earlier for them.
   */
-  PetscErrorCode Solve(PetscInt first, PetscInt end, const PetscInt *i, PetscInt *j, void *a, PetscInt base, PetscInt *length,
+  PetscErrorCode Solve(LocalInt first, LocalInt end, const LocalInt *i, LocalInt *j, void *a, LocalInt base, LocalInt *length,
                        PetscReal *d)
   {
     ValueTask task = {};
@@ -637,7 +637,7 @@ private:
     if (params_.setup_precision == FINEPC_SINGLE) {
       PetscCall(SolveRows<float>(task, nullptr, own_ + first, end - first));
       PetscCall(ReadTally());
-      const PetscInt items = (PetscInt)host_.bad_pivot;
+      const LocalInt items = (LocalInt)host_.bad_pivot;
       stats_.double_rows += items;
       if (items) {
         PetscCallCUDA(cudaMemsetAsync(&tally_->bad_pivot, 0, sizeof(tally_->bad_pivot), stream_));
@@ -648,8 +648,8 @@ private:
       PetscCall(SolveRows<double>(task, nullptr, own_ + first, end - first));
       PetscCall(ReadTally());
     }
-    stats_.diagonal_rows = (PetscInt)host_.diagonal;
-    if (!keep_) stats_.dropped = (PetscInt)host_.dropped;
+    stats_.diagonal_rows = (LocalInt)host_.diagonal;
+    if (!keep_) stats_.dropped = (LocalInt)host_.dropped;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -657,7 +657,7 @@ private:
   template <typename T>
   static PetscErrorCode Classes(ClassLimits *limits)
   {
-    PetscInt in_shared = 0, in_blocks = 0;
+    LocalInt in_shared = 0, in_blocks = 0;
 
     PetscFunctionBegin;
     PetscCall((LargestRow<BlockRow<T, true>>(kCholeskyLargest, &in_shared)));
@@ -671,7 +671,7 @@ private:
 
   /* The rows of a list, or rows first .. where it is null, class by class. */
   template <typename T>
-  PetscErrorCode SolveRows(ValueTask task, const PetscInt *rows, PetscInt first, PetscInt items)
+  PetscErrorCode SolveRows(ValueTask task, const LocalInt *rows, LocalInt first, LocalInt items)
   {
     ClassLimits limits;
 
@@ -690,7 +690,7 @@ private:
     task.tally     = tally_;
     task.bad       = bad_;
     task.s         = s_;
-    PetscInt begin = 0;
+    LocalInt begin = 0;
     for (int c = 0; c < kClasses; c++) {
       task.rows    = sorted_ + begin;
       task.items   = host_.rows[c];
@@ -713,16 +713,16 @@ private:
   }
 
   /* The rows of the last class, which are the last ones of sorted_, with their sizes. */
-  PetscErrorCode ListDense(const PetscInt *G_i, PetscInt items, std::vector<DenseRow> *dense)
+  PetscErrorCode ListDense(const LocalInt *G_i, LocalInt items, std::vector<DenseRow> *dense)
   {
-    const PetscInt        count = host_.rows[kDenseClass];
-    std::vector<PetscInt> rows(count);
+    const LocalInt        count = host_.rows[kDenseClass];
+    std::vector<LocalInt> rows(count);
 
     PetscFunctionBegin;
     PetscCall(
-      ArrayCopy_CUDA(rows.data(), sorted_ + items - count, count * sizeof(PetscInt), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
-    for (PetscInt row : rows) {
-      PetscInt ends[2];
+      ArrayCopy_CUDA(rows.data(), sorted_ + items - count, count * sizeof(LocalInt), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+    for (LocalInt row : rows) {
+      LocalInt ends[2];
       PetscCall(ArrayCopy_CUDA(ends, G_i + row, sizeof(ends), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
       dense->push_back(DenseRow{row, ends[1] - ends[0] + 1});
     }
@@ -788,17 +788,17 @@ private:
   */
   PetscErrorCode Filtered(SFSAIPattern &pattern)
   {
-    const size_t      value_bytes = FinePCPrecisionBytes(params_.factor_precision), entry_bytes = sizeof(PetscInt) + value_bytes;
+    const size_t      value_bytes = FinePCPrecisionBytes(params_.factor_precision), entry_bytes = sizeof(LocalInt) + value_bytes;
     const size_t      limit = params_.work_limit - std::min(params_.work_limit, pattern.PoolBytes());
     const size_t      most  = std::max<size_t>(limit / entry_bytes, (size_t)pattern.longest);
     const size_t      room  = std::min<size_t>(most, (size_t)pattern.nnz);
-    PetscInt         *i = nullptr, *length = nullptr, *j = nullptr, end = 0, base = 0, nnz = 0;
+    LocalInt         *i = nullptr, *length = nullptr, *j = nullptr, end = 0, base = 0, nnz = 0;
     void             *a = nullptr;
     Buffer<char>      work(&meter_);
     Buffer<PetscReal> d_again(&meter_);
     CubScratch        scratch;
     Layout            layout;
-    std::vector<PetscInt> firsts; /* of the chunks */
+    std::vector<LocalInt> firsts; /* of the chunks */
     const auto            scan = [&](void *memory, size_t &bytes) {
       return cub::DeviceScan::ExclusiveSum(memory, bytes, length, length, rows_ + 1, stream_);
     };
@@ -812,7 +812,7 @@ private:
     layout.Place(&a, room * value_bytes);
     PetscCall(layout.Allocate(&work));
     PetscCall(pattern.Scan(i));
-    for (PetscInt first = 0; first < rows_; first = end) {
+    for (LocalInt first = 0; first < rows_; first = end) {
       firsts.push_back(first);
       PetscCall(ReadInt(i + first, &base));
       PetscCall(EndOfChunk(i, first, base + (PetscInt64)most, &end));
@@ -820,18 +820,18 @@ private:
       PetscCall(Solve(first, end, i, j, a, base, length, d_));
       pattern.UseScaling(s_);
     }
-    PetscCallCUDA(cudaMemsetAsync(length + rows_, 0, sizeof(PetscInt), stream_));
+    PetscCallCUDA(cudaMemsetAsync(length + rows_, 0, sizeof(LocalInt), stream_));
     PetscCall(scratch.Run(scan));
     PetscCall(ReadInt(length + rows_, &nnz));
     PetscCall(CSRCreate(rows_, A_.n, nnz, params_.factor_precision, PETSC_MEMTYPE_CUDA, &G_));
-    PetscCall(ArrayCopy_CUDA(G_.i, length, (rows_ + 1) * sizeof(PetscInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+    PetscCall(ArrayCopy_CUDA(G_.i, length, (rows_ + 1) * sizeof(LocalInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
     const FSAIStats counted = stats_;
     if (firsts.size() > 1) {
       PetscCall(d_again.Allocate(rows_));
       PetscCall(ArrayCopy_CUDA(d_again.data(), d_, rows_ * sizeof(PetscReal), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
     }
     for (bool at_hand = true; !firsts.empty(); at_hand = false) {
-      const PetscInt first = firsts.back();
+      const LocalInt first = firsts.back();
       if (!at_hand) {
         PetscCall(ReadInt(i + first, &base));
         PetscCall(pattern.Fill(first, end, i, base, j));
@@ -847,10 +847,10 @@ private:
   }
 
   /* The rows first .. end - 1 of G, which begin at G_.i, from those of a chunk. */
-  PetscErrorCode Compact(PetscInt first, PetscInt end, const PetscInt *i, PetscInt base, const PetscInt *j, const void *a)
+  PetscErrorCode Compact(LocalInt first, LocalInt end, const LocalInt *i, LocalInt base, const LocalInt *j, const void *a)
   {
     const int             blocks = BlocksFor((long long)(end - first) * kScanGroup);
-    const PetscInt *const to     = G_.i + first;
+    const LocalInt *const to     = G_.i + first;
 
     PetscFunctionBegin;
     if (params_.factor_precision == FINEPC_SINGLE)
@@ -876,7 +876,7 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode ReadInt(const PetscInt *from, PetscInt *value)
+  PetscErrorCode ReadInt(const LocalInt *from, LocalInt *value)
   {
     PetscFunctionBegin;
     PetscCall(ArrayCopy_CUDA(value, from, sizeof(*value), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
@@ -884,12 +884,12 @@ private:
   }
 
   /* The largest end with i[end] <= limit, but one row at least. */
-  PetscErrorCode EndOfChunk(const PetscInt *i, PetscInt first, PetscInt64 limit, PetscInt *end)
+  PetscErrorCode EndOfChunk(const LocalInt *i, LocalInt first, PetscInt64 limit, LocalInt *end)
   {
-    using Row            = thrust::counting_iterator<PetscInt>;
+    using Row            = thrust::counting_iterator<LocalInt>;
     PetscErrorCode error = PETSC_SUCCESS;
-    const auto     fits  = [&](PetscInt row) {
-      PetscInt value = 0;
+    const auto     fits  = [&](LocalInt row) {
+      LocalInt value = 0;
       if (!error) error = ReadInt(i + row, &value);
       return value <= limit;
     };
@@ -902,7 +902,7 @@ private:
   }
 
   const CSRView     &A_;
-  const PetscInt     own_, rows_; /* the first row of A that is a row of G, and the rows of G */
+  const LocalInt     own_, rows_; /* the first row of A that is a row of G, and the rows of G */
   const CSRView     *S_;
   const SFSAIParams &params_;
   const bool         keep_;
@@ -914,14 +914,14 @@ private:
   cudaStream_t       stream_ = nullptr;
   Tally              host_   = {};
   DenseSolver        dense_;
-  PetscInt           sorted_items_ = 0;
+  LocalInt           sorted_items_ = 0;
 
   /* the arrays in kept_ */
   PetscReal     *s_      = nullptr; /* [n] */
   Tally         *tally_  = nullptr;
-  PetscInt      *list_   = nullptr; /* [n] */
-  PetscInt      *sorted_ = nullptr; /* [n] rows by class; the first sorted_items_ are set */
-  PetscInt      *bad_    = nullptr; /* [n] */
+  LocalInt      *list_   = nullptr; /* [n] */
+  LocalInt      *sorted_ = nullptr; /* [n] rows by class; the first sorted_items_ are set */
+  LocalInt      *bad_    = nullptr; /* [n] */
   unsigned char *key_ = nullptr, *sorted_key_ = nullptr;
   CubScratch     scratch_;
   char          *fsai_work_ = nullptr;
@@ -930,7 +930,7 @@ private:
 
 } // namespace
 
-PetscErrorCode SFSAIComputeFactor_CUDA(const CSRView *A, PetscInt first, const CSRView *S, const SFSAIParams *params,
+PetscErrorCode SFSAIComputeFactor_CUDA(const CSRView *A, LocalInt first, const CSRView *S, const SFSAIParams *params,
                                        PetscBool keep, CSR *G, PetscReal *d, SFSAIWork *work, FSAIStats *stats)
 {
   PetscFunctionBegin;

@@ -29,7 +29,7 @@ struct AFSAIParams {
    Computes the rows first .. n - 1 of G~, with columns 0 .. n - 1, and d [n - first], both in the memory of A. The rows of A before
    `first` are only read; they belong to other ranks. With keep, G has its pattern already, and only its values and d are computed.
 */
-PetscErrorCode AFSAIComputeFactor_Host(const CSRView *A, PetscInt first, const AFSAIParams *, PetscBool keep, CSR *G, PetscReal *d,
+PetscErrorCode AFSAIComputeFactor_Host(const CSRView *A, LocalInt first, const AFSAIParams *, PetscBool keep, CSR *G, PetscReal *d,
                                        FSAIStats *);
-PetscErrorCode AFSAIComputeFactor_CUDA(const CSRView *A, PetscInt first, const AFSAIParams *, PetscBool keep, CSR *G, PetscReal *d,
+PetscErrorCode AFSAIComputeFactor_CUDA(const CSRView *A, LocalInt first, const AFSAIParams *, PetscBool keep, CSR *G, PetscReal *d,
                                        FSAIStats *);

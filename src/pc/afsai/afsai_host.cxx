@@ -31,28 +31,28 @@ public:
   RowMaker(const CSRView &A, const std::vector<PetscReal> &s, const AFSAIParams &params) :
       A_(A), s_(s), params_(params), a_(A.nnz), place_(A.n, kUnseen), g_(A.n, 0)
   {
-    for (PetscInt row = 0; row < A.n; row++) /* the diagonal is exactly 1, and not only up to rounding */
-      for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) a_[k] = A.j[k] == row ? 1 : (T)(A.a[k] * s[row] * s[A.j[k]]);
+    for (LocalInt row = 0; row < A.n; row++) /* the diagonal is exactly 1, and not only up to rounding */
+      for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) a_[k] = A.j[k] == row ? 1 : (T)(A.a[k] * s[row] * s[A.j[k]]);
   }
 
   /* Computes row i on the pattern `keep`, or if that is null, on a pattern that is found. Returns false after a bad pivot. */
-  bool Make(PetscInt i, const PetscInt *keep, PetscInt keep_length)
+  bool Make(LocalInt i, const LocalInt *keep, LocalInt keep_length)
   {
     Clear();
     i_    = i;
     g_[i] = 1;
     psi_  = 1;
-    if (keep) return Append(std::vector<PetscInt>(keep, keep + keep_length)) && Finish(true);
+    if (keep) return Append(std::vector<LocalInt>(keep, keep + keep_length)) && Finish(true);
     SeeRow(i);
-    for (PetscInt p = 0; p < params_.initial_power; p++) {
-      const std::vector<PetscInt> next = Candidates();
+    for (LocalInt p = 0; p < params_.initial_power; p++) {
+      const std::vector<LocalInt> next = Candidates();
       if (next.empty()) break; /* further powers have the same pattern */
       if (!Append(next)) return false;
     }
     const T psi_initial = psi_;
-    for (PetscInt step = 0; step < params_.max_steps; step++) {
+    for (LocalInt step = 0; step < params_.max_steps; step++) {
       const T                     psi_before = psi_;
-      const std::vector<PetscInt> chosen     = Largest();
+      const std::vector<LocalInt> chosen     = Largest();
       if (chosen.empty()) break;
       if (!Append(chosen)) return false;
       if (params_.stop_rule == PC_AFSAI_STOP_RATIO ? psi_ <= (T)params_.tolerance * psi_initial
@@ -63,7 +63,7 @@ public:
   }
 
   /* The row that was computed last: its columns, ascending, its values for A itself, and psi for A scaled. */
-  std::vector<PetscInt>  columns;
+  std::vector<LocalInt>  columns;
   std::vector<PetscReal> values;
   PetscReal              psi;
 
@@ -72,12 +72,12 @@ private:
      What place_ holds for a column that is not in P: a column that no row has brought in, a candidate, and a column of which all
      entries so far were below the prefilter. For a column in P it holds the place in P.
   */
-  static constexpr PetscInt kUnseen = -1, kFree = -2, kIneligible = -3;
+  static constexpr LocalInt kUnseen = -1, kFree = -2, kIneligible = -3;
 
   void Clear()
   {
-    for (PetscInt j : seen_) place_[j] = kUnseen;
-    for (PetscInt j : P_) place_[j] = kUnseen, g_[j] = 0;
+    for (LocalInt j : seen_) place_[j] = kUnseen;
+    for (LocalInt j : P_) place_[j] = kUnseen, g_[j] = 0;
     g_[i_] = 0;
     seen_.clear();
     P_.clear();
@@ -86,10 +86,10 @@ private:
   }
 
   /* Makes candidates of the columns of a row of A. */
-  void SeeRow(PetscInt row)
+  void SeeRow(LocalInt row)
   {
-    for (PetscInt k = A_.i[row]; k < A_.i[row + 1]; k++) {
-      const PetscInt j = A_.j[k];
+    for (LocalInt k = A_.i[row]; k < A_.i[row + 1]; k++) {
+      const LocalInt j = A_.j[k];
       if (j >= i_) continue;
       if (place_[j] == kUnseen) {
         place_[j] = kIneligible;
@@ -99,47 +99,47 @@ private:
     }
   }
 
-  std::vector<PetscInt> Candidates() const
+  std::vector<LocalInt> Candidates() const
   {
-    std::vector<PetscInt> free;
-    for (PetscInt j : seen_)
+    std::vector<LocalInt> free;
+    for (LocalInt j : seen_)
       if (place_[j] == kFree) free.push_back(j);
     std::sort(free.begin(), free.end());
     return free;
   }
 
   template <typename Sum>
-  Sum RowTimesG(PetscInt row) const
+  Sum RowTimesG(LocalInt row) const
   {
     Sum sum = 0;
-    for (PetscInt k = A_.i[row]; k < A_.i[row + 1]; k++) sum += (Sum)a_[k] * g_[A_.j[k]];
+    for (LocalInt k = A_.i[row]; k < A_.i[row + 1]; k++) sum += (Sum)a_[k] * g_[A_.j[k]];
     return sum;
   }
 
   /* Returns the step_size candidates of the largest gradients that are not zero. Among equals smaller columns come first. */
-  std::vector<PetscInt> Largest() const
+  std::vector<LocalInt> Largest() const
   {
-    std::vector<std::pair<T, PetscInt>> ranked;
-    for (PetscInt j : Candidates()) {
+    std::vector<std::pair<T, LocalInt>> ranked;
+    for (LocalInt j : Candidates()) {
       T gradient = std::fabs(RowTimesG<T>(j));
       if (params_.selection == PC_AFSAI_SELECTION_GRADIENT) gradient *= (T)(1 / s_[j]);
       if (gradient > 0) ranked.emplace_back(-gradient, j);
     }
     const size_t count = std::min<size_t>(ranked.size(), params_.step_size);
     std::partial_sort(ranked.begin(), ranked.begin() + count, ranked.end());
-    std::vector<PetscInt> chosen;
+    std::vector<LocalInt> chosen;
     for (size_t c = 0; c < count; c++) chosen.push_back(ranked[c].second);
     return chosen;
   }
 
   /* Borders L by each new index, and then solves for g. Returns false after a bad pivot. */
-  bool Append(const std::vector<PetscInt> &added)
+  bool Append(const std::vector<LocalInt> &added)
   {
-    for (PetscInt q : added) {
+    for (LocalInt q : added) {
       const size_t   k = P_.size();
       std::vector<T> y(k, 0);
       T              a_qi = 0, square = 0, yw = 0;
-      for (PetscInt e = A_.i[q]; e < A_.i[q + 1]; e++) {
+      for (LocalInt e = A_.i[q]; e < A_.i[q + 1]; e++) {
         if (A_.j[e] == i_) a_qi = a_[e];
         else if (place_[A_.j[e]] >= 0) y[place_[A_.j[e]]] = a_[e];
       }
@@ -155,7 +155,7 @@ private:
       y.push_back(l);
       L_.push_back(y);
       w_.push_back(w);
-      place_[q] = (PetscInt)k;
+      place_[q] = (LocalInt)k;
       P_.push_back(q);
     }
     for (size_t r = P_.size(); r-- > 0;) {
@@ -163,7 +163,7 @@ private:
       for (size_t c = r + 1; c < P_.size(); c++) sum -= L_[c][r] * g_[P_[c]];
       g_[P_[r]] = sum / L_[r][r];
     }
-    for (PetscInt q : added) SeeRow(q);
+    for (LocalInt q : added) SeeRow(q);
     return true;
   }
 
@@ -177,15 +177,15 @@ private:
     const bool filter = params_.postfilter > 0 && !keep;
     if (filter) { /* (3.11) of Bernaschi et al.; their (3.13) is the psi of the filtered row, which is computed below */
       PetscReal norm = s_[i_] * s_[i_];
-      for (PetscInt j : P_) norm += PetscSqr(g_[j] * s_[j]);
+      for (LocalInt j : P_) norm += PetscSqr(g_[j] * s_[j]);
       norm = params_.postfilter * std::sqrt(norm);
-      for (PetscInt j : P_)
+      for (LocalInt j : P_)
         if (std::fabs(g_[j] * s_[j]) <= norm) g_[j] = 0;
     }
     psi = RowTimesG<PetscReal>(i_);
     columns.clear();
     values.clear();
-    for (PetscInt j : P_) {
+    for (LocalInt j : P_) {
       if (filter && g_[j] == 0) continue;
       psi += (PetscReal)g_[j] * RowTimesG<PetscReal>(j);
       columns.push_back(j);
@@ -201,23 +201,23 @@ private:
   const T smallest_pivot_ = (T)(sizeof(T) == sizeof(float) ? kFSAISmallestPivotSingle : kFSAISmallestPivotDouble);
 
   std::vector<T>              a_;        /* [nnz] values of A scaled */
-  std::vector<PetscInt>       place_;    /* [n] place of a column in P, or kUnseen, kFree or kIneligible */
+  std::vector<LocalInt>       place_;    /* [n] place of a column in P, or kUnseen, kFree or kIneligible */
   std::vector<T>              g_;        /* [n] g~, zero outside P and i */
-  std::vector<PetscInt>       seen_, P_; /* columns that were brought in; columns of the pattern as they came */
+  std::vector<LocalInt>       seen_, P_; /* columns that were brought in; columns of the pattern as they came */
   std::vector<std::vector<T>> L_;        /* rows of the Cholesky factor of A[P, P] */
   std::vector<T>              w_;        /* solution of L w = -A[P, i] */
-  PetscInt                    i_   = 0;  /* the row */
+  LocalInt                    i_   = 0;  /* the row */
   T                           psi_ = 1;  /* psi of the row so far */
 };
 
 } // namespace
 
-PetscErrorCode AFSAIComputeFactor_Host(const CSRView *A, PetscInt first, const AFSAIParams *params, PetscBool keep, CSR *G,
+PetscErrorCode AFSAIComputeFactor_Host(const CSRView *A, LocalInt first, const AFSAIParams *params, PetscBool keep, CSR *G,
                                        PetscReal *d, FSAIStats *stats)
 {
-  const PetscInt         rows = A->n - first;
+  const LocalInt         rows = A->n - first;
   std::vector<PetscReal> s(A->n);
-  std::vector<PetscInt>  G_i(1, 0), G_j;
+  std::vector<LocalInt>  G_i(1, 0), G_j;
   std::vector<PetscReal> G_a;
 
   PetscFunctionBegin;
@@ -228,10 +228,10 @@ PetscErrorCode AFSAIComputeFactor_Host(const CSRView *A, PetscInt first, const A
   std::vector<RowMaker<float>>  in_single; /* both have at most one element, which is made when it is first needed */
   std::vector<RowMaker<double>> in_double;
   if (params->setup_precision == FINEPC_SINGLE) in_single.emplace_back(*A, s, *params);
-  for (PetscInt row = 0; row < rows; row++) {
-    const PetscInt  i      = first + row;
-    const PetscInt *kept   = keep ? G->j + G->i[row] : nullptr;
-    const PetscInt  length = keep ? G->i[row + 1] - G->i[row] : 0;
+  for (LocalInt row = 0; row < rows; row++) {
+    const LocalInt  i      = first + row;
+    const LocalInt *kept   = keep ? G->j + G->i[row] : nullptr;
+    const LocalInt  length = keep ? G->i[row + 1] - G->i[row] : 0;
     PetscReal       psi    = 1;
     bool            done   = false;
     const auto      make   = [&](auto &maker) {
@@ -256,9 +256,9 @@ PetscErrorCode AFSAIComputeFactor_Host(const CSRView *A, PetscInt first, const A
         G_a.insert(G_a.end(), length, 0);
       }
     }
-    PetscCheck(G_j.size() <= (size_t)PETSC_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
-               "G has more entries than PetscInt can count: lower -pc_afsai_max_steps");
-    G_i.push_back((PetscInt)G_j.size());
+    PetscCheck(G_j.size() <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
+               "G has more entries than LocalInt can count: lower -pc_afsai_max_steps");
+    G_i.push_back((LocalInt)G_j.size());
     stats->max_row = PetscMax(stats->max_row, G_i[row + 1] - G_i[row] + 1);
     d[row]         = 1 / (d[row] * psi);
   }
@@ -266,11 +266,11 @@ PetscErrorCode AFSAIComputeFactor_Host(const CSRView *A, PetscInt first, const A
   stats->log_psi_after = -stats->log_psi_after; /* d = 1 / psi */
   /* The memory is that of A scaled and the work vectors, in each precision in use, of the scaling, and of G while it grows. */
   stats->work_bytes = (in_single.size() * sizeof(float) + in_double.size() * sizeof(double)) * (A->nnz + A->n) +
-                      (in_single.size() + in_double.size()) * A->n * sizeof(PetscInt) + A->n * sizeof(PetscReal) +
-                      G_j.size() * (sizeof(PetscInt) + sizeof(PetscReal));
+                      (in_single.size() + in_double.size()) * A->n * sizeof(LocalInt) + A->n * sizeof(PetscReal) +
+                      G_j.size() * (sizeof(LocalInt) + sizeof(PetscReal));
 
   if (!keep) {
-    PetscCall(CSRCreate(rows, A->n, (PetscInt)G_j.size(), params->factor_precision, PETSC_MEMTYPE_HOST, G));
+    PetscCall(CSRCreate(rows, A->n, (LocalInt)G_j.size(), params->factor_precision, PETSC_MEMTYPE_HOST, G));
     PetscCall(PetscArraycpy(G->i, G_i.data(), rows + 1));
     PetscCall(PetscArraycpy(G->j, G_j.data(), G->nnz));
   }

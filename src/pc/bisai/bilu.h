@@ -21,9 +21,9 @@ enum BILUFailure { BILU_OK, BILU_NOT_FINITE, BILU_ROW_ZERO, BILU_DIAGONAL_MISSIN
 /* The counts of a factorization. After a failure only `failure` and `failure_row` are set. */
 struct BILUStats {
   BILUFailure failure;
-  PetscInt    failure_row;     /* the first row with the failure; the first block row for BILU_DIAGONAL_MISSING */
-  PetscInt    singular_blocks; /* diagonal blocks in whose place the blocks of A were inverted */
-  PetscInt    levels;          /* levels of rows that are eliminated side by side; 0 on the host */
+  LocalInt    failure_row;     /* the first row with the failure; the first block row for BILU_DIAGONAL_MISSING */
+  LocalInt    singular_blocks; /* diagonal blocks in whose place the blocks of A were inverted */
+  LocalInt    levels;          /* levels of rows that are eliminated side by side; 0 on the host */
 };
 
 /*
@@ -38,20 +38,20 @@ struct BILUStats {
 enum { LU_L, LU_L_END, LU_U, LU_U_END, LU_DIAGONAL, LU_PLACES };
 
 struct BlockLU {
-  PetscInt     bs;               /* rows of a block, at least 1 */
-  PetscInt     n;                /* block rows and block columns */
-  PetscInt     nnz;              /* stored blocks */
-  PetscInt    *place[LU_PLACES]; /* [n] each; one allocation with j, and with `a` if own_values is true, which begins at place[0] */
-  PetscInt    *j;                /* [nnz] block columns */
+  LocalInt     bs;               /* rows of a block, at least 1 */
+  LocalInt     n;                /* block rows and block columns */
+  LocalInt     nnz;              /* stored blocks */
+  LocalInt    *place[LU_PLACES]; /* [n] each; one allocation with j, and with `a` if own_values is true, which begins at place[0] */
+  LocalInt    *j;                /* [nnz] block columns */
   PetscScalar *a;                /* [nnz * bs * bs] values */
   PetscBool    own_values;       /* whether `a` belongs to the BlockLU, and is not lent by somebody else */
   PetscMemType where;            /* PETSC_MEMTYPE_HOST or PETSC_MEMTYPE_CUDA */
 };
 
-PetscErrorCode BlockLUCreate(PetscInt bs, PetscInt n, PetscInt nnz, PetscMemType, BlockLU *);
+PetscErrorCode BlockLUCreate(LocalInt bs, LocalInt n, LocalInt nnz, PetscMemType, BlockLU *);
 
 /* Creates a BlockLU without values of its own: `a` is null, and may point to somebody else's values later. */
-PetscErrorCode BlockLUCreatePattern(PetscInt bs, PetscInt n, PetscInt nnz, PetscMemType, BlockLU *);
+PetscErrorCode BlockLUCreatePattern(LocalInt bs, LocalInt n, LocalInt nnz, PetscMemType, BlockLU *);
 
 PetscErrorCode BlockLUDestroy(BlockLU *);
 size_t         BlockLUBytes(const BlockLU *); /* bytes that belong to the BlockLU */
@@ -80,5 +80,5 @@ PetscErrorCode BILUCheck_Host(const BSRView *A, BILUStats *);
    permutations of A in F, or null. BILUCheckFactor counts the diagonal blocks that BILUFactor would have replaced. BILURepeat
    computes the values of F anew, as BILUFactor does.
 */
-PetscErrorCode BILUCheckFactor_Host(const BSRView *A, const PetscInt *rows, const PetscInt *columns, const BlockLU *F, BILUStats *);
-PetscErrorCode BILURepeat_Host(const BSRView *A, const PetscInt *rows, const PetscInt *columns, BlockLU *F, BILUStats *);
+PetscErrorCode BILUCheckFactor_Host(const BSRView *A, const LocalInt *rows, const LocalInt *columns, const BlockLU *F, BILUStats *);
+PetscErrorCode BILURepeat_Host(const BSRView *A, const LocalInt *rows, const LocalInt *columns, BlockLU *F, BILUStats *);

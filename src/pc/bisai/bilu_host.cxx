@@ -22,9 +22,9 @@
 #include "sparse/block.h"
 #include "bilu.h"
 
-static PetscErrorCode Create(PetscInt bs, PetscInt n, PetscInt nnz, PetscBool values, PetscMemType where, BlockLU *F)
+static PetscErrorCode Create(LocalInt bs, LocalInt n, LocalInt nnz, PetscBool values, PetscMemType where, BlockLU *F)
 {
-  const size_t alignment = 256, index_bytes = (LU_PLACES * (size_t)n + nnz + 1) * sizeof(PetscInt),
+  const size_t alignment = 256, index_bytes = (LU_PLACES * (size_t)n + nnz + 1) * sizeof(LocalInt),
                a_at = (index_bytes + alignment - 1) / alignment * alignment;
   void *memory      = nullptr;
 
@@ -36,20 +36,20 @@ static PetscErrorCode Create(PetscInt bs, PetscInt n, PetscInt nnz, PetscBool va
   F->nnz        = nnz;
   F->where      = where;
   F->own_values = values;
-  for (int p = 0; p < LU_PLACES; p++) F->place[p] = (PetscInt *)memory + (size_t)p * n;
-  F->j = (PetscInt *)memory + LU_PLACES * (size_t)n;
+  for (int p = 0; p < LU_PLACES; p++) F->place[p] = (LocalInt *)memory + (size_t)p * n;
+  F->j = (LocalInt *)memory + LU_PLACES * (size_t)n;
   if (values) F->a = (PetscScalar *)((char *)memory + a_at);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode BlockLUCreate(PetscInt bs, PetscInt n, PetscInt nnz, PetscMemType where, BlockLU *F)
+PetscErrorCode BlockLUCreate(LocalInt bs, LocalInt n, LocalInt nnz, PetscMemType where, BlockLU *F)
 {
   PetscFunctionBegin;
   PetscCall(Create(bs, n, nnz, PETSC_TRUE, where, F));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode BlockLUCreatePattern(PetscInt bs, PetscInt n, PetscInt nnz, PetscMemType where, BlockLU *F)
+PetscErrorCode BlockLUCreatePattern(LocalInt bs, LocalInt n, LocalInt nnz, PetscMemType where, BlockLU *F)
 {
   PetscFunctionBegin;
   PetscCall(Create(bs, n, nnz, PETSC_FALSE, where, F));
@@ -67,7 +67,7 @@ PetscErrorCode BlockLUDestroy(BlockLU *F)
 size_t BlockLUBytes(const BlockLU *F)
 {
   return (F->own_values ? (size_t)F->nnz * F->bs * F->bs * sizeof(PetscScalar) : 0) +
-         (LU_PLACES * (size_t)F->n + F->nnz) * sizeof(PetscInt);
+         (LU_PLACES * (size_t)F->n + F->nnz) * sizeof(LocalInt);
 }
 
 namespace
@@ -85,15 +85,15 @@ PetscReal Magnitude(PetscReal x)
    BS, or for BS = 0 the function takes any block size.
 */
 template <int BS>
-bool LargestOfRows(const BSRView &A, PetscInt row, PetscReal *rows)
+bool LargestOfRows(const BSRView &A, LocalInt row, PetscReal *rows)
 {
-  const PetscInt           bs                               = BS ? BS : A.bs;
+  const LocalInt           bs                               = BS ? BS : A.bs;
   const PetscScalar *const end                              = A.a + (size_t)A.i[row + 1] * bs * bs;
   PetscReal                largest[BS ? BS : kLargestBlock] = {};
   bool                     finite                           = true;
 
   for (const PetscScalar *a = A.a + (size_t)A.i[row] * bs * bs; a < end; a += bs)
-    for (PetscInt r = 0; r < bs; r++) {
+    for (LocalInt r = 0; r < bs; r++) {
       const PetscReal size = std::fabs(a[r]);
       finite &= size <= PETSC_MAX_REAL;
       largest[r] = std::max(largest[r], size);
@@ -102,9 +102,9 @@ bool LargestOfRows(const BSRView &A, PetscInt row, PetscReal *rows)
   return finite;
 }
 
-using LargestFunction = bool (*)(const BSRView &, PetscInt, PetscReal *);
+using LargestFunction = bool (*)(const BSRView &, LocalInt, PetscReal *);
 
-LargestFunction LargestFor(PetscInt bs)
+LargestFunction LargestFor(LocalInt bs)
 {
   static const LargestFunction functions[] = {LargestOfRows<0>, LargestOfRows<1>, LargestOfRows<2>,
                                               LargestOfRows<3>, LargestOfRows<4>, LargestOfRows<5>,
@@ -117,31 +117,31 @@ LargestFunction LargestFor(PetscInt bs)
    with the columns of the block in one block column.
 */
 struct Scales {
-  explicit Scales(PetscInt bs) : rows(bs), columns(bs), block(bs * bs), largest(LargestFor(bs)) { }
+  explicit Scales(LocalInt bs) : rows(bs), columns(bs), block(bs * bs), largest(LargestFor(bs)) { }
 
-  void Find(const BSRView &A, PetscInt row, PetscInt column)
+  void Find(const BSRView &A, LocalInt row, LocalInt column)
   {
-    const PetscInt bs = A.bs, bs2 = bs * bs;
+    const LocalInt bs = A.bs, bs2 = bs * bs;
     std::fill(columns.begin(), columns.end(), 0);
     std::fill(block.begin(), block.end(), 0);
     (void)largest(A, row, rows.data());
-    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++)
       if (A.j[k] == column) std::copy_n(A.a + (size_t)k * bs2, bs2, block.begin());
     for (PetscReal &scale : rows) scale = Magnitude(scale);
-    for (PetscInt c = 0; c < bs; c++)
-      for (PetscInt r = 0; r < bs; r++) columns[c] = std::max(columns[c], std::fabs(block[c * bs + r]) / rows[r]);
+    for (LocalInt c = 0; c < bs; c++)
+      for (LocalInt r = 0; r < bs; r++) columns[c] = std::max(columns[c], std::fabs(block[c * bs + r]) / rows[r]);
     for (PetscReal &scale : columns) scale = Magnitude(scale);
   }
 
   /* Computes a = a^{-1} as InvertBlock_Host() does, but judges the pivots of the scaled block. */
   bool Invert(PetscReal smallest, PetscReal raised, PetscScalar *a) const
   {
-    const PetscInt bs = (PetscInt)rows.size();
-    for (PetscInt c = 0; c < bs; c++)
-      for (PetscInt r = 0; r < bs; r++) a[c * bs + r] /= rows[r] * columns[c];
+    const LocalInt bs = (LocalInt)rows.size();
+    for (LocalInt c = 0; c < bs; c++)
+      for (LocalInt r = 0; r < bs; r++) a[c * bs + r] /= rows[r] * columns[c];
     const bool good = InvertBlock_Host(bs, smallest, raised, a);
-    for (PetscInt c = 0; c < bs; c++)
-      for (PetscInt r = 0; r < bs; r++) a[c * bs + r] /= columns[r] * rows[c];
+    for (LocalInt c = 0; c < bs; c++)
+      for (LocalInt r = 0; r < bs; r++) a[c * bs + r] /= columns[r] * rows[c];
     return good;
   }
 
@@ -158,17 +158,17 @@ void InvertInstead(const Scales &scales, PetscScalar *a)
 }
 
 /* Mark() notes for each column of row i of L and U the place of the block. Unmark() sets these places to -1 again. */
-void Mark(const BlockLU &F, PetscInt i, std::vector<PetscInt> &place)
+void Mark(const BlockLU &F, LocalInt i, std::vector<LocalInt> &place)
 {
-  for (PetscInt k = F.place[LU_L][i]; k < F.place[LU_L_END][i]; k++) place[F.j[k]] = k;
-  for (PetscInt k = F.place[LU_U][i]; k < F.place[LU_U_END][i]; k++) place[F.j[k]] = k;
+  for (LocalInt k = F.place[LU_L][i]; k < F.place[LU_L_END][i]; k++) place[F.j[k]] = k;
+  for (LocalInt k = F.place[LU_U][i]; k < F.place[LU_U_END][i]; k++) place[F.j[k]] = k;
   place[i] = F.place[LU_DIAGONAL][i];
 }
 
-void Unmark(const BlockLU &F, PetscInt i, std::vector<PetscInt> &place)
+void Unmark(const BlockLU &F, LocalInt i, std::vector<LocalInt> &place)
 {
-  for (PetscInt k = F.place[LU_L][i]; k < F.place[LU_L_END][i]; k++) place[F.j[k]] = -1;
-  for (PetscInt k = F.place[LU_U][i]; k < F.place[LU_U_END][i]; k++) place[F.j[k]] = -1;
+  for (LocalInt k = F.place[LU_L][i]; k < F.place[LU_L_END][i]; k++) place[F.j[k]] = -1;
+  for (LocalInt k = F.place[LU_U][i]; k < F.place[LU_U_END][i]; k++) place[F.j[k]] = -1;
   place[i] = -1;
 }
 
@@ -176,20 +176,20 @@ void Unmark(const BlockLU &F, PetscInt i, std::vector<PetscInt> &place)
 
 PetscErrorCode BILUCheck_Host(const BSRView *A, BILUStats *stats)
 {
-  const PetscInt         bs = A->bs;
+  const LocalInt         bs = A->bs;
   std::vector<PetscReal> largest(bs);
   const LargestFunction  find = LargestFor(bs);
 
   PetscFunctionBegin;
   *stats = BILUStats{};
-  for (PetscInt i = 0; i < A->n && !stats->failure; i++) {
+  for (LocalInt i = 0; i < A->n && !stats->failure; i++) {
     if (!find(*A, i, largest.data())) {
       size_t k = (size_t)A->i[i] * bs * bs;
       while (std::isfinite(A->a[k])) k++;
       stats->failure     = BILU_NOT_FINITE;
-      stats->failure_row = i * bs + (PetscInt)(k % bs);
+      stats->failure_row = i * bs + (LocalInt)(k % bs);
     }
-    for (PetscInt r = 0; r < bs && !stats->failure; r++) {
+    for (LocalInt r = 0; r < bs && !stats->failure; r++) {
       if (largest[r] > 0) continue;
       stats->failure     = BILU_ROW_ZERO;
       stats->failure_row = i * bs + r;
@@ -210,8 +210,8 @@ PetscErrorCode BILUAnalyse_Host(const BSRView *A, BlockLU *F, BILUPlan **plan, B
   if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(BlockLUCreate(A->bs, A->n, A->nnz, PETSC_MEMTYPE_HOST, F));
   std::copy_n(A->j, A->nnz, F->j);
-  for (PetscInt i = 0; i < A->n; i++) {
-    const PetscInt diagonal  = (PetscInt)(std::lower_bound(A->j + A->i[i], A->j + A->i[i + 1], i) - A->j);
+  for (LocalInt i = 0; i < A->n; i++) {
+    const LocalInt diagonal  = (LocalInt)(std::lower_bound(A->j + A->i[i], A->j + A->i[i + 1], i) - A->j);
     F->place[LU_L][i]        = A->i[i];
     F->place[LU_L_END][i]    = diagonal;
     F->place[LU_DIAGONAL][i] = diagonal;
@@ -229,33 +229,33 @@ PetscErrorCode BILUPlanDestroy_Host(BILUPlan **plan)
 }
 
 /* Replaces the values of A, which are in F, by those of L and U. All of `place` is -1 before and afterwards. */
-static void Eliminate(const BSRView &A, const PetscInt *rows, const PetscInt *columns, std::vector<PetscInt> &place, BlockLU &F,
+static void Eliminate(const BSRView &A, const LocalInt *rows, const LocalInt *columns, std::vector<LocalInt> &place, BlockLU &F,
                       BILUStats *stats)
 {
-  const PetscInt           bs  = A.bs;
+  const LocalInt           bs  = A.bs;
   const size_t             bs2 = (size_t)bs * bs;
   std::vector<PetscScalar> L(bs2);
   Scales                   scales(bs);
 
-  for (PetscInt i = 0; i < A.n; i++) {
+  for (LocalInt i = 0; i < A.n; i++) {
     Mark(F, i, place);
-    for (PetscInt m = F.place[LU_L][i]; m < F.place[LU_L_END][i]; m++) {
-      const PetscInt           k       = F.j[m];
+    for (LocalInt m = F.place[LU_L][i]; m < F.place[LU_L_END][i]; m++) {
+      const LocalInt           k       = F.j[m];
       PetscScalar *const       A_ik    = F.a + m * bs2;
       const PetscScalar *const inverse = F.a + F.place[LU_DIAGONAL][k] * bs2;
-      for (PetscInt c = 0; c < bs; c++)
-        for (PetscInt r = 0; r < bs; r++) {
+      for (LocalInt c = 0; c < bs; c++)
+        for (LocalInt r = 0; r < bs; r++) {
           PetscScalar sum = 0;
-          for (PetscInt t = 0; t < bs; t++) sum += A_ik[t * bs + r] * inverse[c * bs + t];
+          for (LocalInt t = 0; t < bs; t++) sum += A_ik[t * bs + r] * inverse[c * bs + t];
           L[c * bs + r] = sum;
         }
       std::copy(L.begin(), L.end(), A_ik);
-      for (PetscInt q = F.place[LU_U][k]; q < F.place[LU_U_END][k]; q++) {
-        const PetscInt to = place[F.j[q]];
+      for (LocalInt q = F.place[LU_U][k]; q < F.place[LU_U_END][k]; q++) {
+        const LocalInt to = place[F.j[q]];
         if (to < 0) continue;
-        for (PetscInt c = 0; c < bs; c++)
-          for (PetscInt r = 0; r < bs; r++)
-            for (PetscInt t = 0; t < bs; t++) F.a[to * bs2 + c * bs + r] -= L[t * bs + r] * F.a[q * bs2 + c * bs + t];
+        for (LocalInt c = 0; c < bs; c++)
+          for (LocalInt r = 0; r < bs; r++)
+            for (LocalInt t = 0; t < bs; t++) F.a[to * bs2 + c * bs + r] -= L[t * bs + r] * F.a[q * bs2 + c * bs + t];
       }
     }
     PetscScalar *const diagonal = F.a + F.place[LU_DIAGONAL][i] * bs2;
@@ -270,7 +270,7 @@ static void Eliminate(const BSRView &A, const PetscInt *rows, const PetscInt *co
 
 PetscErrorCode BILUFactor_Host(const BSRView *A, BILUPlan *, BlockLU *F, BILUStats *stats)
 {
-  std::vector<PetscInt> place(A->n, -1);
+  std::vector<LocalInt> place(A->n, -1);
 
   PetscFunctionBegin;
   PetscCall(BILUCheck_Host(A, stats));
@@ -284,21 +284,21 @@ PetscErrorCode BILUFactor_Host(const BSRView *A, BILUPlan *, BlockLU *F, BILUSta
    PETSc keeps only the inverse of U_ii. If U_ii is scaled, the largest entry of the inverse is at least 1 / (the smallest pivot),
    up to a factor of order bs.
 */
-PetscErrorCode BILUCheckFactor_Host(const BSRView *A, const PetscInt *rows, const PetscInt *columns, const BlockLU *F,
+PetscErrorCode BILUCheckFactor_Host(const BSRView *A, const LocalInt *rows, const LocalInt *columns, const BlockLU *F,
                                     BILUStats *stats)
 {
-  const PetscInt bs  = A->bs;
+  const LocalInt bs  = A->bs;
   const size_t   bs2 = (size_t)bs * bs;
   Scales         scales(bs);
 
   PetscFunctionBegin;
   stats->singular_blocks = 0;
-  for (PetscInt i = 0; i < A->n; i++) {
+  for (LocalInt i = 0; i < A->n; i++) {
     const PetscScalar *const inverse = F->a + F->place[LU_DIAGONAL][i] * bs2;
     bool                     good    = true;
     scales.Find(*A, rows ? rows[i] : i, columns ? columns[i] : i);
-    for (PetscInt c = 0; c < bs; c++) /* a NaN is not good either, since the comparison is false */
-      for (PetscInt r = 0; r < bs; r++)
+    for (LocalInt c = 0; c < bs; c++) /* a NaN is not good either, since the comparison is false */
+      for (LocalInt r = 0; r < bs; r++)
         good = good && std::fabs(inverse[c * bs + r]) * scales.columns[r] * scales.rows[c] < 1 / kBILUSmallestPivot;
     stats->singular_blocks += !good;
   }
@@ -306,23 +306,23 @@ PetscErrorCode BILUCheckFactor_Host(const BSRView *A, const PetscInt *rows, cons
 }
 
 /* The blocks of F that A does not have start as zeros. */
-PetscErrorCode BILURepeat_Host(const BSRView *A, const PetscInt *rows, const PetscInt *columns, BlockLU *F, BILUStats *stats)
+PetscErrorCode BILURepeat_Host(const BSRView *A, const LocalInt *rows, const LocalInt *columns, BlockLU *F, BILUStats *stats)
 {
   const size_t          bs2 = (size_t)A->bs * A->bs;
-  std::vector<PetscInt> place(A->n, -1), to_column(columns ? A->n : 0);
+  std::vector<LocalInt> place(A->n, -1), to_column(columns ? A->n : 0);
 
   PetscFunctionBegin;
   stats->singular_blocks = 0;
   if (columns)
-    for (PetscInt c = 0; c < A->n; c++) to_column[columns[c]] = c;
+    for (LocalInt c = 0; c < A->n; c++) to_column[columns[c]] = c;
   std::fill_n(F->a, (size_t)F->nnz * bs2, 0.);
-  for (PetscInt i = 0; i < A->n; i++) {
-    const PetscInt row = rows ? rows[i] : i;
+  for (LocalInt i = 0; i < A->n; i++) {
+    const LocalInt row = rows ? rows[i] : i;
     Mark(*F, i, place);
-    for (PetscInt k = A->i[row]; k < A->i[row + 1]; k++) {
-      const PetscInt to = place[columns ? to_column[A->j[k]] : A->j[k]];
+    for (LocalInt k = A->i[row]; k < A->i[row + 1]; k++) {
+      const LocalInt to = place[columns ? to_column[A->j[k]] : A->j[k]];
       PetscCheck(to >= 0, PETSC_COMM_SELF, PETSC_ERR_PLIB,
-                 "The factor has no place for a block of block row %" PetscInt_FMT " of the matrix: use -pc_bisai_factor finepc",
+                 "The factor has no place for a block of block row %" LocalInt_FMT " of the matrix: use -pc_bisai_factor finepc",
                  row);
       std::copy_n(A->a + k * bs2, bs2, F->a + to * bs2);
     }

@@ -30,14 +30,14 @@ enum BISAITriangle { BISAI_LOWER, BISAI_UPPER };
 
 /* The counts of a set-up. */
 struct BISAIStats {
-  PetscInt
+  LocalInt
     fallback_rows[2]; /* block rows of NL, NU with entries not finite in the precision, which keep their diagonal block alone */
 
   /* Blocks U_ii^{-1} that the precision cannot hold: an entry is not finite, or a row or column is almost zero. */
-  PetscInt lost_diagonals;
+  LocalInt lost_diagonals;
 
   PetscInt64 lost_entries[2]; /* entries of -L, -U that are not finite in the precision */
-  PetscInt   longest[2];      /* blocks of the longest block row of NL, NU, without the diagonal */
+  LocalInt   longest[2];      /* blocks of the longest block row of NL, NU, without the diagonal */
   size_t     work_bytes;      /* largest memory of the set-up beyond A, the factor and what is kept */
 };
 
@@ -52,9 +52,9 @@ struct BISAIWork {
    Makes a new N with the pattern S(|L|^p) or S(|U|^p), its rows sorted, and values that are not set. `diagonal` tells whether the
    diagonal blocks are stored, as they must be for U. Sets `longest` of the stats.
 */
-PetscErrorCode BISAIPattern_Host(const BlockLU *F, BISAITriangle, PetscBool diagonal, PetscInt power, FinePCPrecision, BSR *N,
+PetscErrorCode BISAIPattern_Host(const BlockLU *F, BISAITriangle, PetscBool diagonal, LocalInt power, FinePCPrecision, BSR *N,
                                  BISAIStats *);
-PetscErrorCode BISAIPattern_CUDA(const BlockLU *F, BISAITriangle, PetscBool diagonal, PetscInt power, FinePCPrecision, BSR *N,
+PetscErrorCode BISAIPattern_CUDA(const BlockLU *F, BISAITriangle, PetscBool diagonal, LocalInt power, FinePCPrecision, BSR *N,
                                  BISAIStats *);
 
 /*
@@ -70,11 +70,11 @@ PetscErrorCode BISAIInvert_CUDA(const BlockLU *F, BISAITriangle, PetscBool diago
 PetscErrorCode BISAINegate_Host(const BlockLU *F, BISAITriangle, BSR *R, BISAIWork *, BISAIStats *);
 PetscErrorCode BISAINegate_CUDA(const BlockLU *F, BISAITriangle, BSR *R, BISAIWork *, BISAIStats *);
 
-/* Adds the n diagonal blocks, if they are stored, to the other blocks of N. It is an error if PetscInt cannot count the sum. */
-PetscErrorCode BISAICountBlocks(PetscInt blocks, PetscInt n, PetscBool diagonal, PetscInt *nnz);
+/* Adds the n diagonal blocks, if they are stored, to the other blocks of N. It is an error if LocalInt cannot count the sum. */
+PetscErrorCode BISAICountBlocks(LocalInt blocks, LocalInt n, PetscBool diagonal, LocalInt *nnz);
 
 /* Permutes block rows: y_p(k) = x_k with scatter, and y_k = x_p(k) without. */
-PetscErrorCode BISAIPermute_Host(PetscInt bs, PetscInt n, const PetscInt *p, PetscBool scatter, const PetscScalar *x,
+PetscErrorCode BISAIPermute_Host(LocalInt bs, LocalInt n, const LocalInt *p, PetscBool scatter, const PetscScalar *x,
                                  PetscScalar *y);
-PetscErrorCode BISAIPermute_CUDA(PetscInt bs, PetscInt n, const PetscInt *p, PetscBool scatter, const PetscScalar *x,
+PetscErrorCode BISAIPermute_CUDA(LocalInt bs, LocalInt n, const LocalInt *p, PetscBool scatter, const PetscScalar *x,
                                  PetscScalar *y);

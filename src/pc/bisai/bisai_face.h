@@ -33,12 +33,12 @@ struct PC_BISAI : PC_Local {
 
   /* What the last set-up has built. Arrays [2] are for the lower and the upper triangle. */
   bool       built        = false;
-  PetscInt   bs           = 1;  /* rows of a block */
-  PetscInt   n            = 0;  /* block rows of this rank */
-  PetscInt   operator_nnz = 0;  /* blocks of the rank's diagonal block */
+  LocalInt   bs           = 1;  /* rows of a block */
+  LocalInt   n            = 0;  /* block rows of this rank */
+  LocalInt   operator_nnz = 0;  /* blocks of the rank's diagonal block */
   BSR        N[2]         = {}; /* NL and NU */
   BSR        R[2]         = {}; /* -L and -U, for the relaxation */
-  PetscInt  *order[2]     = {}; /* [n] the operator's rows, and its columns, in the order of the factor; or null */
+  LocalInt  *order[2]     = {}; /* [n] the operator's rows, and its columns, in the order of the factor; or null */
   BILUStats  factor_stats = {};
   bool       own_factor   = false; /* PETSc's factorization failed, so that the values are those of our own host twin */
   BISAIStats stats        = {};
@@ -57,9 +57,9 @@ struct PC_BISAI : PC_Local {
   bool         turned  = false;   /* whether the transposes have the values of the last set-up */
   PetscScalar *vectors = nullptr; /* [VECTORS] of room for vector_columns * n * bs, or VECTOR_MIDDLE alone */
 
-  PetscInt vector_columns = 0; /* 1 from the set-up on, and more after an apply to several columns */
+  LocalInt vector_columns = 0; /* 1 from the set-up on, and more after an apply to several columns */
 
-  std::vector<PetscInt> host_order[2]; /* [n] `order` on the host, or empty */
+  std::vector<LocalInt> host_order[2]; /* [n] `order` on the host, or empty */
 };
 
 /*
@@ -75,10 +75,10 @@ PetscErrorCode BISAIReturnTriangularFactors(PC_BISAI *);
 PetscErrorCode BISAICheckChoice(PC);
 
 /* Makes the work vectors for so many columns. */
-PetscErrorCode BISAINeedVectors(PC_BISAI *, PetscInt columns);
+PetscErrorCode BISAINeedVectors(PC_BISAI *, LocalInt columns);
 
 /* Y = M^{-1} X, or Y = M^{-T} X with transpose: the `apply` of PC_Local, for at most kBSRColumns columns. */
-PetscErrorCode BISAIApply(PC, PetscBool transpose, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y,
-                          PetscInt ldy, PetscLogDouble *flops);
+PetscErrorCode BISAIApply(PC, PetscBool transpose, LocalInt columns, const PetscScalar *X, LocalInt ldx, PetscScalar *Y,
+                          LocalInt ldy, PetscLogDouble *flops);
 
 PetscErrorCode PCView_BISAI(PC, PetscViewer);

@@ -37,7 +37,7 @@ struct Rows {
   {
   }
 
-  const PetscInt *begin, *end; /* [n] first block of a row, and the block after its last one */
+  const LocalInt *begin, *end; /* [n] first block of a row, and the block after its last one */
 };
 
 /*
@@ -45,11 +45,11 @@ struct Rows {
    normal number. A row or column that became zero would drop an equation or an unknown.
 */
 template <typename S>
-bool Holds(PetscInt bs, const PetscScalar *block)
+bool Holds(LocalInt bs, const PetscScalar *block)
 {
-  for (PetscInt p = 0; p < bs; p++) {
+  for (LocalInt p = 0; p < bs; p++) {
     S row = 0, column = 0;
-    for (PetscInt q = 0; q < bs; q++) {
+    for (LocalInt q = 0; q < bs; q++) {
       if (!std::isfinite((S)block[p * bs + q])) return false;
       row    = std::max(row, std::fabs((S)block[q * bs + p]));
       column = std::max(column, std::fabs((S)block[p * bs + q]));
@@ -61,59 +61,59 @@ bool Holds(PetscInt bs, const PetscScalar *block)
 
 } // namespace
 
-PetscErrorCode BISAICountBlocks(PetscInt blocks, PetscInt n, PetscBool diagonal, PetscInt *nnz)
+PetscErrorCode BISAICountBlocks(LocalInt blocks, LocalInt n, PetscBool diagonal, LocalInt *nnz)
 {
   PetscFunctionBegin;
-  PetscCheck(!diagonal || blocks <= PETSC_INT_MAX - n, PETSC_COMM_SELF, PETSC_ERR_SUP,
-             "An approximate inverse has %" PetscInt_FMT " blocks beside its %" PetscInt_FMT
-             " diagonal ones, more than PetscInt can count: lower -pc_bisai_power, or use more ranks",
+  PetscCheck(!diagonal || blocks <= LOCAL_INT_MAX - n, PETSC_COMM_SELF, PETSC_ERR_SUP,
+             "An approximate inverse has %" LocalInt_FMT " blocks beside its %" LocalInt_FMT
+             " diagonal ones, more than LocalInt can count: lower -pc_bisai_power, or use more ranks",
              blocks, n);
   *nnz = blocks + (diagonal ? n : 0);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* The symbolic product of sFSAI takes lower triangles, so the rows and columns of U are counted from the end for it. */
-PetscErrorCode BISAIPattern_Host(const BlockLU *F, BISAITriangle triangle, PetscBool diagonal, PetscInt power,
+PetscErrorCode BISAIPattern_Host(const BlockLU *F, BISAITriangle triangle, PetscBool diagonal, LocalInt power,
                                  FinePCPrecision precision, BSR *N, BISAIStats *stats)
 {
-  const PetscInt        n     = F->n;
+  const LocalInt        n     = F->n;
   const bool            upper = triangle == BISAI_UPPER;
   const Rows            rows(*F, triangle);
-  std::vector<PetscInt> T_i(1, 0), T_j;
+  std::vector<LocalInt> T_i(1, 0), T_j;
   SFSAIParams           product;
   FSAIStats             ignored{};
   CSR                   S{};
 
   PetscFunctionBegin;
-  for (PetscInt i = 0; i < n; i++) {
-    const PetscInt row = upper ? n - 1 - i : i;
+  for (LocalInt i = 0; i < n; i++) {
+    const LocalInt row = upper ? n - 1 - i : i;
     if (upper)
-      for (PetscInt k = rows.end[row] - 1; k >= rows.begin[row]; k--) T_j.push_back(n - 1 - F->j[k]);
+      for (LocalInt k = rows.end[row] - 1; k >= rows.begin[row]; k--) T_j.push_back(n - 1 - F->j[k]);
     else T_j.insert(T_j.end(), F->j + rows.begin[row], F->j + rows.end[row]);
-    T_i.push_back((PetscInt)T_j.size());
+    T_i.push_back((LocalInt)T_j.size());
   }
-  const CSRView T{n, (PetscInt)T_j.size(), T_i.data(), T_j.data(), nullptr, PETSC_MEMTYPE_HOST};
+  const CSRView T{n, (LocalInt)T_j.size(), T_i.data(), T_j.data(), nullptr, PETSC_MEMTYPE_HOST};
   product.power = power;
   PetscCall(SFSAIPattern_Host(&T, 0, nullptr, nullptr, &product, &S, &ignored));
-  PetscInt       nnz = 0, to = 0, longest = 0;
+  LocalInt       nnz = 0, to = 0, longest = 0;
   PetscErrorCode code = BISAICountBlocks(S.nnz, n, diagonal, &nnz);
   if (!code) code = BSRCreate(F->bs, n, n, nnz, precision, PETSC_MEMTYPE_HOST, N);
   if (code) PetscCall(CSRDestroy(&S));
   PetscCall(code);
-  for (PetscInt i = 0; i < n; i++) {
-    const PetscInt row = upper ? n - 1 - i : i;
+  for (LocalInt i = 0; i < n; i++) {
+    const LocalInt row = upper ? n - 1 - i : i;
     N->i[i]            = to;
     if (upper && diagonal) N->j[to++] = i;
     if (upper)
-      for (PetscInt k = S.i[row + 1] - 1; k >= S.i[row]; k--) N->j[to++] = n - 1 - S.j[k];
+      for (LocalInt k = S.i[row + 1] - 1; k >= S.i[row]; k--) N->j[to++] = n - 1 - S.j[k];
     else
-      for (PetscInt k = S.i[row]; k < S.i[row + 1]; k++) N->j[to++] = S.j[k];
+      for (LocalInt k = S.i[row]; k < S.i[row + 1]; k++) N->j[to++] = S.j[k];
     if (!upper && diagonal) N->j[to++] = i;
     longest = std::max(longest, S.i[row + 1] - S.i[row]);
   }
   N->i[n]                  = to;
   stats->longest[triangle] = longest;
-  stats->work_bytes        = std::max(stats->work_bytes, (T_i.size() + T_j.size()) * sizeof(PetscInt) + CSRBytes(&S));
+  stats->work_bytes        = std::max(stats->work_bytes, (T_i.size() + T_j.size()) * sizeof(LocalInt) + CSRBytes(&S));
   PetscCall(CSRDestroy(&S));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -121,55 +121,55 @@ PetscErrorCode BISAIPattern_Host(const BlockLU *F, BISAITriangle triangle, Petsc
 template <typename S>
 static void Invert(const BlockLU &F, BISAITriangle triangle, bool diagonal, BSR &N, BISAIStats *stats)
 {
-  const PetscInt           bs    = F.bs;
+  const LocalInt           bs    = F.bs;
   const size_t             bs2   = (size_t)bs * bs;
   const bool               upper = triangle == BISAI_UPPER;
   const Rows               rows(F, triangle);
   S *const                 N_a = (S *)N.a;
-  std::vector<PetscInt>    place(F.n, -1); /* place of a column in J, or -1 */
+  std::vector<LocalInt>    place(F.n, -1); /* place of a column in J, or -1 */
   std::vector<PetscScalar> X, product(bs2);
 
   stats->fallback_rows[triangle] = 0;
   if (upper) stats->lost_diagonals = 0;
-  for (PetscInt i = 0; i < F.n; i++) {
-    std::vector<PetscInt> J(N.j + N.i[i], N.j + N.i[i + 1]);
+  for (LocalInt i = 0; i < F.n; i++) {
+    std::vector<LocalInt> J(N.j + N.i[i], N.j + N.i[i + 1]);
     if (!diagonal) J.push_back(i); /* only NL can be without diagonal, and i is behind the other columns of L */
     if (upper) std::reverse(J.begin(), J.end());
     /* Now i is last in J, and the column that is farthest from i is first. */
-    const PetscInt m = (PetscInt)J.size();
-    for (PetscInt k = 0; k < m; k++) place[J[k]] = k;
+    const LocalInt m = (LocalInt)J.size();
+    for (LocalInt k = 0; k < m; k++) place[J[k]] = k;
     X.assign(m * bs2, 0);
-    for (PetscInt r = 0; r < bs; r++) X[(m - 1) * bs2 + r * bs + r] = 1;
+    for (LocalInt r = 0; r < bs; r++) X[(m - 1) * bs2 + r * bs + r] = 1;
     bool finite = true;
-    for (PetscInt k = m - 1; k >= 0; k--) {
+    for (LocalInt k = m - 1; k >= 0; k--) {
       PetscScalar *const N_ik = X.data() + k * bs2;
       if (upper) {
         const PetscScalar *const inverse = F.a + F.place[LU_DIAGONAL][J[k]] * bs2;
         std::fill(product.begin(), product.end(), 0);
-        for (PetscInt c = 0; c < bs; c++)
-          for (PetscInt t = 0; t < bs; t++)
-            for (PetscInt r = 0; r < bs; r++) product[c * bs + r] += N_ik[t * bs + r] * inverse[c * bs + t];
+        for (LocalInt c = 0; c < bs; c++)
+          for (LocalInt t = 0; t < bs; t++)
+            for (LocalInt r = 0; r < bs; r++) product[c * bs + r] += N_ik[t * bs + r] * inverse[c * bs + t];
         std::copy(product.begin(), product.end(), N_ik);
       }
       if (k == m - 1) stats->lost_diagonals += upper && !Holds<S>(bs, N_ik);
       else
         for (size_t e = 0; e < bs2; e++) finite = finite && std::isfinite((S)N_ik[e]);
-      for (PetscInt q = rows.begin[J[k]]; q < rows.end[J[k]]; q++) {
-        const PetscInt to = place[F.j[q]];
+      for (LocalInt q = rows.begin[J[k]]; q < rows.end[J[k]]; q++) {
+        const LocalInt to = place[F.j[q]];
         if (to < 0) continue;
-        for (PetscInt c = 0; c < bs; c++)
-          for (PetscInt r = 0; r < bs; r++) {
+        for (LocalInt c = 0; c < bs; c++)
+          for (LocalInt r = 0; r < bs; r++) {
             PetscScalar sum = 0;
-            for (PetscInt t = 0; t < bs; t++) sum += N_ik[t * bs + r] * F.a[q * bs2 + c * bs + t];
+            for (LocalInt t = 0; t < bs; t++) sum += N_ik[t * bs + r] * F.a[q * bs2 + c * bs + t];
             X[to * bs2 + c * bs + r] -= sum;
           }
       }
     }
-    for (PetscInt k = 0; k < m - (diagonal ? 0 : 1); k++) {
-      const PetscInt to = N.i[i] + (upper ? m - 1 - k : k);
+    for (LocalInt k = 0; k < m - (diagonal ? 0 : 1); k++) {
+      const LocalInt to = N.i[i] + (upper ? m - 1 - k : k);
       for (size_t e = 0; e < bs2; e++) N_a[to * bs2 + e] = finite || k == m - 1 ? (S)X[k * bs2 + e] : S(0);
     }
-    for (PetscInt k = 0; k < m; k++) place[J[k]] = -1;
+    for (LocalInt k = 0; k < m; k++) place[J[k]] = -1;
     stats->fallback_rows[triangle] += !finite;
   }
 }
@@ -183,7 +183,7 @@ PetscErrorCode BISAIInvert_Host(const BlockLU *F, BISAITriangle triangle, PetscB
   (void)params;
   if (N->precision == FINEPC_SINGLE) Invert<float>(*F, triangle, diagonal, *N, stats);
   else Invert<double>(*F, triangle, diagonal, *N, stats);
-  stats->work_bytes = std::max(stats->work_bytes, row_bytes + F->n * sizeof(PetscInt));
+  stats->work_bytes = std::max(stats->work_bytes, row_bytes + F->n * sizeof(LocalInt));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -194,12 +194,12 @@ PetscErrorCode BISAIInvert_Host(const BlockLU *F, BISAITriangle triangle, PetscB
 template <typename S>
 static void Negate(const BlockLU &F, BISAITriangle triangle, BSR &R, PetscInt64 *lost)
 {
-  const PetscInt           bs  = F.bs;
+  const LocalInt           bs  = F.bs;
   const size_t             bs2 = (size_t)bs * bs;
   const Rows               rows(F, triangle);
   S *const                 R_a = (S *)R.a;
   std::vector<PetscScalar> diagonal(bs2);
-  const auto               put = [&](PetscInt to, const PetscScalar *block) {
+  const auto               put = [&](LocalInt to, const PetscScalar *block) {
     for (size_t e = 0; e < bs2; e++) {
       R_a[to * bs2 + e] = (S)-block[e];
       *lost += !std::isfinite(R_a[to * bs2 + e]);
@@ -207,8 +207,8 @@ static void Negate(const BlockLU &F, BISAITriangle triangle, BSR &R, PetscInt64 
   };
 
   *lost = 0;
-  for (PetscInt i = 0; i < F.n; i++) {
-    PetscInt to = R.i[i];
+  for (LocalInt i = 0; i < F.n; i++) {
+    LocalInt to = R.i[i];
     if (triangle == BISAI_UPPER) {
       std::copy_n(F.a + F.place[LU_DIAGONAL][i] * bs2, bs2, diagonal.begin());
       if (!InvertBlock_Host(bs, 0, 0, diagonal.data())) {
@@ -217,9 +217,9 @@ static void Negate(const BlockLU &F, BISAITriangle triangle, BSR &R, PetscInt64 
       }
       put(to++, diagonal.data());
     }
-    for (PetscInt q = rows.begin[i]; q < rows.end[i]; q++) put(to++, F.a + q * bs2);
+    for (LocalInt q = rows.begin[i]; q < rows.end[i]; q++) put(to++, F.a + q * bs2);
     if (triangle == BISAI_LOWER) {
-      for (PetscInt e = 0; e < bs * bs; e++) diagonal[e] = e / bs == e % bs;
+      for (LocalInt e = 0; e < bs * bs; e++) diagonal[e] = e / bs == e % bs;
       put(to, diagonal.data());
     }
   }
@@ -233,12 +233,12 @@ PetscErrorCode BISAINegate_Host(const BlockLU *F, BISAITriangle triangle, BSR *R
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode BISAIPermute_Host(PetscInt bs, PetscInt n, const PetscInt *p, PetscBool scatter, const PetscScalar *x,
+PetscErrorCode BISAIPermute_Host(LocalInt bs, LocalInt n, const LocalInt *p, PetscBool scatter, const PetscScalar *x,
                                  PetscScalar *y)
 {
   PetscFunctionBegin;
-  for (PetscInt k = 0; k < n; k++)
-    for (PetscInt r = 0; r < bs; r++) {
+  for (LocalInt k = 0; k < n; k++)
+    for (LocalInt r = 0; r < bs; r++) {
       if (scatter) y[p[k] * bs + r] = x[k * bs + r];
       else y[k * bs + r] = x[p[k] * bs + r];
     }

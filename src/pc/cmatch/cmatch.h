@@ -39,8 +39,8 @@ constexpr PetscInt kCMATCHLargestRow = 32, kCMATCHMostLevels = 32;
 
 /* The most rows of a coarsest level that is inverted. Where the coarsening stalls with more rows, a polynomial takes its place. */
 constexpr PetscInt kCMATCHLargestDense     = 2048;
-constexpr PetscInt kCMATCHStalledDegree    = 16; /* the degree of that polynomial */
-constexpr PetscInt kCMATCHCoarseIterations = 40; /* of the conjugate gradient method on the coarsest level */
+constexpr LocalInt kCMATCHStalledDegree    = 16; /* the degree of that polynomial */
+constexpr LocalInt kCMATCHCoarseIterations = 40; /* of the conjugate gradient method on the coarsest level */
 
 /*
    The conjugate gradient method on the coarsest level ends when r . z is this share of what it was. Of a singular operator, or one
@@ -55,26 +55,26 @@ constexpr PetscReal kCMATCHStall = 0.9;
    A level of at most kCMATCHSlowSize x coarse_size rows is inverted, although the coarsening could go on, if it has more than
    kCMATCHSlow times the share of the rows above that the sweeps could leave: the levels behind it would take more time.
 */
-constexpr PetscInt  kCMATCHSlowSize = 4;
+constexpr LocalInt  kCMATCHSlowSize = 4;
 constexpr PetscReal kCMATCHSlow     = 2;
 
-constexpr PetscInt kCMATCHRounds  = 12; /* of the matching of a sweep at most */
-constexpr PetscInt kCMATCHJoins   = 4;  /* rounds in which single vertices join a pair; a pair takes one vertex a round */
-constexpr PetscInt kCMATCHMembers = 2 + kCMATCHJoins; /* the most vertices that a sweep puts together */
+constexpr LocalInt kCMATCHRounds  = 12; /* of the matching of a sweep at most */
+constexpr LocalInt kCMATCHJoins   = 4;  /* rounds in which single vertices join a pair; a pair takes one vertex a round */
+constexpr LocalInt kCMATCHMembers = 2 + kCMATCHJoins; /* the most vertices that a sweep puts together */
 
 /*
    Levels below kCMATCHSmall rows have at most the strength kCMATCHSmallStrength and no limit of the size of aggregates. With 0.02
    and 0.1 the coarsening of SPE10 stalls with 1103 and 1371 rows; other systems have the same iterations, or up to two more with
    0.1.
 */
-constexpr PetscInt  kCMATCHSmall         = 8000;
+constexpr LocalInt  kCMATCHSmall         = 8000;
 constexpr PetscReal kCMATCHSmallStrength = 0.005;
 
 /*
    An aggregate has at most clamp(2 x strong degree, kCMATCHLeastRoom, kCMATCHMostRoom) rows, by its most connected row. The strong
    degree of a row counts the row itself.
 */
-constexpr PetscInt kCMATCHLeastRoom = 6, kCMATCHMostRoom = 16;
+constexpr LocalInt kCMATCHLeastRoom = 6, kCMATCHMostRoom = 16;
 
 /* A row whose entries beside the diagonal sum to less than this share of it, by magnitude, is left to the smoother. */
 constexpr PetscReal kCMATCHDominated = 0.1;
@@ -100,22 +100,22 @@ constexpr PetscReal kCMATCHMostScaling = 4;
 constexpr PetscReal kCMATCHShift = 1e-13;
 
 /* The cycles W and K visit these levels twice; level 0 is the finest one. */
-constexpr PetscInt kCMATCHTwiceFrom = 1, kCMATCHTwiceTo = 2;
+constexpr LocalInt kCMATCHTwiceFrom = 1, kCMATCHTwiceTo = 2;
 
 /*
    The factored smoothers are divided by kCMATCHFactorMargin times an estimate of their largest eigenvalue, by so many steps of the
    conjugate gradient method.
 */
-constexpr PetscInt  kCMATCHFactorIterations = 12;
+constexpr LocalInt  kCMATCHFactorIterations = 12;
 constexpr PetscReal kCMATCHFactorMargin     = 1.1;
 
 /* The steps of the smoother that the parameters ask for; the factored smoothers have the Chebyshev polynomial of the first kind. */
 inline PolynomialSteps CMATCHSmootherSteps(const CMATCHParams &params)
 {
   switch (params.smoother) {
-  case PC_CMATCH_L1JACOBI: return PolynomialRichardson(params.degree, params.relaxation);
-  case PC_CMATCH_CHEBYSHEV4: return PolynomialChebyshev4(params.degree);
-  default: return PolynomialChebyshev(params.degree);
+  case PC_CMATCH_L1JACOBI: return PolynomialRichardson((LocalInt)params.degree, params.relaxation);
+  case PC_CMATCH_CHEBYSHEV4: return PolynomialChebyshev4((LocalInt)params.degree);
+  default: return PolynomialChebyshev((LocalInt)params.degree);
   }
 }
 
@@ -130,7 +130,7 @@ constexpr PetscReal kCMATCHFactorShift = 1e-5;
    the cube of its entries, so that a few rows that are coupled to very many others, as coarse levels of graphs have them, would
    take more time than the rest of the set-up. Up to this length a row does not leave the fast kernels.
 */
-constexpr PetscInt kCMATCHFactorLargestRow = 1280;
+constexpr LocalInt kCMATCHFactorLargestRow = 1280;
 
 /* ------------------------------------ outcome of a set-up ------------------------------------- */
 
@@ -154,7 +154,7 @@ enum CMATCHEnd {
 };
 
 /* Whether a level of n rows below one of `above` rows ends the coarsening before it has coarse_size rows. */
-inline bool CMATCHIsSlow(const CMATCHParams &params, PetscInt above, PetscInt n)
+inline bool CMATCHIsSlow(const CMATCHParams &params, LocalInt above, LocalInt n)
 {
   return params.coarse == PC_CMATCH_DENSE && n <= kCMATCHSlowSize * params.coarse_size && n <= kCMATCHLargestDense &&
          n * (PetscReal)(1 << params.sweeps) > kCMATCHSlow * above;
@@ -162,7 +162,7 @@ inline bool CMATCHIsSlow(const CMATCHParams &params, PetscInt above, PetscInt n)
 
 struct CMATCHStats {
   CMATCHFailure failure;
-  PetscInt      level, row; /* the first row with the failure, on this level */
+  LocalInt      level, row; /* the first row with the failure, on this level */
   CMATCHEnd     end;
   size_t        work_bytes; /* largest memory of the set-up beyond A and the hierarchy */
 };
@@ -176,8 +176,8 @@ struct CMATCHStats {
 struct CMATCHFactor {
   CSR      W, Wt;         /* of precision T, in memory of their own */
   void    *d;             /* [n] null on levels without a factor */
-  PetscInt capped_rows;   /* rows of G~ that were cut to kCMATCHFactorLargestRow entries */
-  PetscInt diagonal_rows; /* rows that fell back to the diagonal, after a bad pivot */
+  LocalInt capped_rows;   /* rows of G~ that were cut to kCMATCHFactorLargestRow entries */
+  LocalInt diagonal_rows; /* rows that fell back to the diagonal, after a bad pivot */
 };
 
 /*
@@ -190,10 +190,10 @@ struct CMATCHFactor {
    and from `coarse` on, in P_j, behind the rank's own entries of the vectors: no array here changes its meaning by that.
 */
 struct CMATCHLevel {
-  PetscInt  n;   /* rows */
-  PetscInt  nnz; /* entries beside the diagonal */
-  PetscInt *A_i; /* [n + 1] row starts */
-  PetscInt *A_j; /* [nnz] columns, ascending in a row, without the diagonal */
+  LocalInt  n;   /* rows */
+  LocalInt  nnz; /* entries beside the diagonal */
+  LocalInt *A_i; /* [n + 1] row starts */
+  LocalInt *A_j; /* [nnz] columns, ascending in a row, without the diagonal */
   void     *A_a; /* [nnz] values */
   void     *s;   /* [n] row sums */
   void     *d;   /* [n] the diagonal, s_i - sum_{j != i} a_ij */
@@ -202,24 +202,24 @@ struct CMATCHLevel {
   CMATCHFactor factor; /* of the smoothers sfsai and afsai, where the level is smoothed */
 
   /* what follows is of all levels but the last one */
-  PetscInt  coarse;    /* rows of the next level */
-  PetscInt  width;     /* room for entries in a row of P */
-  PetscInt *aggregate; /* [n] the row of the next level whose aggregate row i is in, or -1: row i is left to the smoother */
-  PetscInt *P_j;       /* [n][width] columns of P, ascending in a row, and -1 behind them */
+  LocalInt  coarse;    /* rows of the next level */
+  LocalInt  width;     /* room for entries in a row of P */
+  LocalInt *aggregate; /* [n] the row of the next level whose aggregate row i is in, or -1: row i is left to the smoother */
+  LocalInt *P_j;       /* [n][width] columns of P, ascending in a row, and -1 behind them */
   void     *P_a;       /* [n][width] values of P, and 0 behind them */
-  PetscInt *R_i;       /* [coarse + 1] R = P^T: row starts */
-  PetscInt *R_j;       /* [P_nnz] columns, ascending in a row */
+  LocalInt *R_i;       /* [coarse + 1] R = P^T: row starts */
+  LocalInt *R_j;       /* [P_nnz] columns, ascending in a row */
   void     *R_a;       /* [P_nnz] values */
-  PetscInt  P_nnz;
+  LocalInt  P_nnz;
 
   /* counts, for the view */
-  PetscInt left;    /* rows that are left to the smoother */
-  PetscInt largest; /* rows of the largest aggregate */
-  PetscInt singles; /* aggregates of one row */
-  PetscInt joined;  /* in all sweeps, vertices that joined a pair */
-  PetscInt cut;     /* rows of P that were cut */
-  PetscInt plain;   /* rows of P that were taken unsmoothed, see kCMATCHMostScaling */
-  PetscInt wide;    /* rows of A P and of the Galerkin product that took the general path */
+  LocalInt left;    /* rows that are left to the smoother */
+  LocalInt largest; /* rows of the largest aggregate */
+  LocalInt singles; /* aggregates of one row */
+  LocalInt joined;  /* in all sweeps, vertices that joined a pair */
+  LocalInt cut;     /* rows of P that were cut */
+  LocalInt plain;   /* rows of P that were taken unsmoothed, see kCMATCHMostScaling */
+  LocalInt wide;    /* rows of A P and of the Galerkin product that took the general path */
 };
 
 /* The bytes of a level's factor, which are 0 where there is none. */
@@ -233,7 +233,7 @@ inline size_t CMATCHFactorBytes(const CMATCHLevel &level, FinePCPrecision precis
 /* The hierarchies of both twins begin with these fields. */
 struct CMATCHHierarchy {
   CMATCHParams params;
-  PetscInt     levels;
+  LocalInt     levels;
   CMATCHLevel  level[kCMATCHMostLevels];
 
   /* level 0 has the matrix scale W A W, with W = diag(w); scale is a power of 2 */

@@ -39,14 +39,14 @@ namespace
 /* ---------------------------------------- what is used ---------------------------------------- */
 
 /* Marks the rows that are left to the smoother. A sum that is not a number counts as small. */
-std::vector<char> LeftRows(const CMATCHGraph &M, PetscInt *count)
+std::vector<char> LeftRows(const CMATCHGraph &M, LocalInt *count)
 {
   std::vector<char> left(M.n());
 
   *count = 0;
-  for (PetscInt i = 0; i < M.n(); i++) {
+  for (LocalInt i = 0; i < M.n(); i++) {
     double sum = 0;
-    for (PetscInt k = M.i[i]; k < M.i[i + 1]; k++) sum += std::fabs((double)M.a[k]);
+    for (LocalInt k = M.i[i]; k < M.i[i + 1]; k++) sum += std::fabs((double)M.a[k]);
     left[i] = !(sum >= kCMATCHDominated * (double)M.d[i]);
     *count += left[i];
   }
@@ -58,9 +58,9 @@ std::vector<float> Weights(const CMATCHGraph &M, float strength, const std::vect
 {
   std::vector<float> c(M.j.size(), 0.f), largest(M.n(), 0.f);
 
-  for (PetscInt i = 0; i < M.n(); i++) {
-    for (PetscInt k = M.i[i]; k < M.i[i + 1]; k++) {
-      const PetscInt j   = M.j[k];
+  for (LocalInt i = 0; i < M.n(); i++) {
+    for (LocalInt k = M.i[i]; k < M.i[i + 1]; k++) {
+      const LocalInt j   = M.j[k];
       const float    den = M.d[i] + M.d[j];
       if (left[i] || left[j] || !(den > 0)) continue;
       const float weight = (-2.0f * M.a[k]) / den;
@@ -69,8 +69,8 @@ std::vector<float> Weights(const CMATCHGraph &M, float strength, const std::vect
       largest[i] = PetscMax(largest[i], weight);
     }
   }
-  for (PetscInt i = 0; i < M.n(); i++)
-    for (PetscInt k = M.i[i]; k < M.i[i + 1]; k++)
+  for (LocalInt i = 0; i < M.n(); i++)
+    for (LocalInt k = M.i[i]; k < M.i[i + 1]; k++)
       if (c[k] < strength * largest[i] || c[k] < strength * largest[M.j[k]]) c[k] = 0;
   return c;
 }
@@ -79,12 +79,12 @@ std::vector<float> Weights(const CMATCHGraph &M, float strength, const std::vect
 
 /* The best of the neighbours of a vertex: that of the largest weight, then of the largest hash, then of the smallest number. */
 struct Choice {
-  PetscInt who  = -1;
+  LocalInt who  = -1;
   float    c    = 0;
   uint32_t hash = 0;
 
   /* Takes neighbour j of i into account. The neighbours come in ascending order. */
-  void Consider(PetscInt i, PetscInt j, float weight)
+  void Consider(LocalInt i, LocalInt j, float weight)
   {
     if (!(weight > 0) || weight < c) return;
     const uint32_t mix = CMATCHMix(i, j);
@@ -96,20 +96,20 @@ struct Choice {
 };
 
 /* The handshake: the mate of each vertex, or -1. */
-std::vector<PetscInt> Match(const CMATCHGraph &M, const std::vector<float> &c)
+std::vector<LocalInt> Match(const CMATCHGraph &M, const std::vector<float> &c)
 {
-  std::vector<PetscInt> mate(M.n(), -1), choice(M.n());
+  std::vector<LocalInt> mate(M.n(), -1), choice(M.n());
 
-  for (PetscInt round = 0; round < kCMATCHRounds; round++) {
+  for (LocalInt round = 0; round < kCMATCHRounds; round++) {
     bool some = false;
-    for (PetscInt i = 0; i < M.n(); i++) {
+    for (LocalInt i = 0; i < M.n(); i++) {
       Choice best;
-      for (PetscInt k = M.i[i]; k < M.i[i + 1] && mate[i] < 0; k++)
+      for (LocalInt k = M.i[i]; k < M.i[i + 1] && mate[i] < 0; k++)
         if (mate[M.j[k]] < 0) best.Consider(i, M.j[k], c[k]);
       choice[i] = best.who;
     }
-    for (PetscInt i = 0; i < M.n(); i++) {
-      const PetscInt j = choice[i];
+    for (LocalInt i = 0; i < M.n(); i++) {
+      const LocalInt j = choice[i];
       if (j <= i || choice[j] != i) continue;
       mate[i] = j;
       mate[j] = i;
@@ -122,45 +122,45 @@ std::vector<PetscInt> Match(const CMATCHGraph &M, const std::vector<float> &c)
 
 /* What a sweep has made of the vertices. */
 struct Sweep {
-  std::vector<PetscInt> aggregate; /* [n] */
-  std::vector<PetscInt> members;   /* [coarse][kCMATCHMembers] leader, mate, and those that joined by round, -1 for none */
-  PetscInt              coarse, joined;
+  std::vector<LocalInt> aggregate; /* [n] */
+  std::vector<LocalInt> members;   /* [coarse][kCMATCHMembers] leader, mate, and those that joined by round, -1 for none */
+  LocalInt              coarse, joined;
 };
 
 /*
    Lets free vertices join pairs and numbers the aggregates. The leader of a pair is the smaller one of both, and the aggregates
    have the order of their leaders.
 */
-Sweep Join(const CMATCHGraph &M, const std::vector<float> &c, const std::vector<PetscInt> &mate, const std::vector<PetscInt> &size,
-           const std::vector<PetscInt> &room, const std::vector<char> &left)
+Sweep Join(const CMATCHGraph &M, const std::vector<float> &c, const std::vector<LocalInt> &mate, const std::vector<LocalInt> &size,
+           const std::vector<LocalInt> &room, const std::vector<char> &left)
 {
-  const PetscInt        n = M.n();
-  std::vector<PetscInt> leader(n), slot(n, 0), load(n, 0), accepted(n);
+  const LocalInt        n = M.n();
+  std::vector<LocalInt> leader(n), slot(n, 0), load(n, 0), accepted(n);
   std::vector<float>    key(n);
-  Sweep                 sweep{std::vector<PetscInt>(n, -1), {}, 0, 0};
+  Sweep                 sweep{std::vector<LocalInt>(n, -1), {}, 0, 0};
 
-  for (PetscInt i = 0; i < n; i++) {
+  for (LocalInt i = 0; i < n; i++) {
     leader[i] = mate[i] >= 0 ? PetscMin(i, mate[i]) : i;
     slot[i]   = leader[i] != i;
     if (mate[i] >= 0) load[leader[i]] += size[i];
   }
-  for (PetscInt round = 0; round < kCMATCHJoins; round++) {
+  for (LocalInt round = 0; round < kCMATCHJoins; round++) {
     std::fill(accepted.begin(), accepted.end(), -1);
-    for (PetscInt i = 0; i < n; i++) {
+    for (LocalInt i = 0; i < n; i++) {
       if (mate[i] >= 0 || slot[i] || left[i]) continue;
       Choice best;
-      for (PetscInt k = M.i[i]; k < M.i[i + 1]; k++) {
-        const PetscInt j = M.j[k];
+      for (LocalInt k = M.i[i]; k < M.i[i + 1]; k++) {
+        const LocalInt j = M.j[k];
         if (mate[j] >= 0 && load[leader[j]] + size[i] <= PetscMax(room[i], room[j])) best.Consider(i, j, c[k]);
       }
       if (best.who < 0) continue;
-      const PetscInt to = leader[best.who];
+      const LocalInt to = leader[best.who];
       if (accepted[to] >= 0 && !(best.c > key[to])) continue;
       accepted[to] = i;
       key[to]      = best.c;
     }
-    for (PetscInt to = 0; to < n; to++) {
-      const PetscInt i = accepted[to];
+    for (LocalInt to = 0; to < n; to++) {
+      const LocalInt i = accepted[to];
       if (i < 0) continue;
       leader[i] = to;
       slot[i]   = 2 + round;
@@ -168,10 +168,10 @@ Sweep Join(const CMATCHGraph &M, const std::vector<float> &c, const std::vector<
       sweep.joined++;
     }
   }
-  for (PetscInt i = 0; i < n; i++)
+  for (LocalInt i = 0; i < n; i++)
     if (slot[i] == 0 && !left[i]) sweep.aggregate[i] = sweep.coarse++;
   sweep.members.assign((size_t)sweep.coarse * kCMATCHMembers, -1);
-  for (PetscInt i = 0; i < n; i++) {
+  for (LocalInt i = 0; i < n; i++) {
     if (left[i]) continue;
     sweep.aggregate[i]                                                   = sweep.aggregate[leader[i]];
     sweep.members[(size_t)sweep.aggregate[i] * kCMATCHMembers + slot[i]] = i;
@@ -186,26 +186,26 @@ CMATCHGraph Contract(const CMATCHGraph &M, const Sweep &sweep)
   CMATCHSparseRow row(sweep.coarse);
 
   coarse.i.push_back(0);
-  for (PetscInt c = 0; c < sweep.coarse; c++) {
+  for (LocalInt c = 0; c < sweep.coarse; c++) {
     double diagonal = 0;
-    for (PetscInt slot = 0; slot < kCMATCHMembers; slot++) {
-      const PetscInt i = sweep.members[(size_t)c * kCMATCHMembers + slot];
+    for (LocalInt slot = 0; slot < kCMATCHMembers; slot++) {
+      const LocalInt i = sweep.members[(size_t)c * kCMATCHMembers + slot];
       if (i < 0) continue;
       diagonal += (double)M.d[i];
-      for (PetscInt k = M.i[i]; k < M.i[i + 1]; k++) {
-        const PetscInt to = sweep.aggregate[M.j[k]];
+      for (LocalInt k = M.i[i]; k < M.i[i + 1]; k++) {
+        const LocalInt to = sweep.aggregate[M.j[k]];
         if (to == c) diagonal += (double)M.a[k];
         else if (to >= 0) row.At(to) += (double)M.a[k];
       }
     }
     row.Sort();
-    for (PetscInt to : row.columns) {
+    for (LocalInt to : row.columns) {
       coarse.j.push_back(to);
       coarse.a.push_back((float)row.sum[to]);
     }
     row.Clear();
     coarse.d.push_back((float)diagonal);
-    coarse.i.push_back((PetscInt)coarse.j.size());
+    coarse.i.push_back((LocalInt)coarse.j.size());
   }
   return coarse;
 }
@@ -213,36 +213,36 @@ CMATCHGraph Contract(const CMATCHGraph &M, const Sweep &sweep)
 /* Sweeps of matching on M, which becomes the operator on the aggregates. */
 CMATCHAggregation MatchingAggregates(const CMATCHParams &params, CMATCHGraph *M, size_t *work_bytes)
 {
-  const PetscInt        n        = M->n();
+  const LocalInt        n        = M->n();
   const bool            small    = n < kCMATCHSmall;
   const float           strength = (float)(small ? PetscMin(params.strength, kCMATCHSmallStrength) : params.strength);
-  CMATCHAggregation     result{std::vector<PetscInt>(n), 0, 0, 0};
+  CMATCHAggregation     result{std::vector<LocalInt>(n), 0, 0, 0};
   std::vector<char>     left = LeftRows(*M, &result.left);
-  std::vector<PetscInt> size(n, 1), room(n);
+  std::vector<LocalInt> size(n, 1), room(n);
 
   if (result.left == n) return result;
-  for (PetscInt i = 0; i < n; i++) result.aggregate[i] = i;
-  for (PetscInt s = 0; s < params.sweeps; s++) {
-    const PetscInt     vertices = M->n();
+  for (LocalInt i = 0; i < n; i++) result.aggregate[i] = i;
+  for (LocalInt s = 0; s < params.sweeps; s++) {
+    const LocalInt     vertices = M->n();
     std::vector<float> c        = Weights(*M, strength, left);
-    for (PetscInt i = 0; i < vertices && s == 0; i++) {
-      PetscInt used = 0;
-      for (PetscInt k = M->i[i]; k < M->i[i + 1]; k++) used += c[k] > 0;
+    for (LocalInt i = 0; i < vertices && s == 0; i++) {
+      LocalInt used = 0;
+      for (LocalInt k = M->i[i]; k < M->i[i + 1]; k++) used += c[k] > 0;
       room[i] = small ? 1 << 20 : PetscClipInterval(2 * (used + 1), kCMATCHLeastRoom, kCMATCHMostRoom);
     }
-    for (PetscInt i = 0; i < vertices; i++)
-      for (PetscInt k = M->i[i]; k < M->i[i + 1]; k++)
+    for (LocalInt i = 0; i < vertices; i++)
+      for (LocalInt k = M->i[i]; k < M->i[i + 1]; k++)
         if (size[i] + size[M->j[k]] > PetscMax(room[i], room[M->j[k]])) c[k] = 0;
     const Sweep sweep  = Join(*M, c, Match(*M, c), size, room, left);
     CMATCHGraph coarse = Contract(*M, sweep);
     *work_bytes        = PetscMax(*work_bytes, M->Bytes() + coarse.Bytes() + CMATCHBytes(c) + CMATCHBytes(sweep.members) +
-                                                 vertices * (8 * sizeof(PetscInt) + sizeof(float) + 1));
+                                                 vertices * (8 * sizeof(LocalInt) + sizeof(float) + 1));
     *M                 = std::move(coarse);
     result.joined += sweep.joined;
 
-    std::vector<PetscInt> fine_size(sweep.coarse, 0), fine_room(sweep.coarse, 0);
-    for (PetscInt i = 0; i < vertices; i++) {
-      const PetscInt a = sweep.aggregate[i];
+    std::vector<LocalInt> fine_size(sweep.coarse, 0), fine_room(sweep.coarse, 0);
+    for (LocalInt i = 0; i < vertices; i++) {
+      const LocalInt a = sweep.aggregate[i];
       if (a < 0) continue;
       fine_size[a] += size[i];
       fine_room[a] = PetscMax(fine_room[a], room[i]);
@@ -250,7 +250,7 @@ CMATCHAggregation MatchingAggregates(const CMATCHParams &params, CMATCHGraph *M,
     size.swap(fine_size);
     room.swap(fine_room);
     left.assign(sweep.coarse, 0);
-    for (PetscInt &a : result.aggregate)
+    for (LocalInt &a : result.aggregate)
       if (a >= 0) a = sweep.aggregate[a];
     result.coarse = sweep.coarse;
     if (result.coarse == vertices || result.coarse <= params.coarse_size) break;
@@ -263,51 +263,51 @@ CMATCHAggregation MatchingAggregates(const CMATCHParams &params, CMATCHGraph *M,
 /* Aggregates around the roots of a maximal independent set of distance 2, which is found in the order of a hash. */
 CMATCHAggregation RootAggregates(const CMATCHParams &params, const CMATCHGraph &M, size_t *work_bytes)
 {
-  const PetscInt           n        = M.n();
+  const LocalInt           n        = M.n();
   const float              strength = (float)(n < kCMATCHSmall ? PetscMin(params.strength, kCMATCHSmallStrength) : params.strength);
-  CMATCHAggregation        result{std::vector<PetscInt>(n), 0, 0, 0};
+  CMATCHAggregation        result{std::vector<LocalInt>(n), 0, 0, 0};
   const std::vector<char>  left = LeftRows(M, &result.left);
   const std::vector<float> c    = Weights(M, strength, left);
-  std::vector<PetscInt>    order, root(n, -1); /* the root of the aggregate that a vertex is in */
+  std::vector<LocalInt>    order, root(n, -1); /* the root of the aggregate that a vertex is in */
   std::vector<char>        near(n, 0);         /* roots and their neighbours */
 
   if (result.left == n) return result;
-  for (PetscInt i = 0; i < n; i++)
+  for (LocalInt i = 0; i < n; i++)
     if (!left[i]) order.push_back(i);
-  std::sort(order.begin(), order.end(), [](PetscInt i, PetscInt j) {
+  std::sort(order.begin(), order.end(), [](LocalInt i, LocalInt j) {
     const uint32_t key_i = CMATCHMix(i, i + 7), key_j = CMATCHMix(j, j + 7);
     return key_i != key_j ? key_i < key_j : i < j;
   });
-  for (PetscInt i : order) {
+  for (LocalInt i : order) {
     bool free = !near[i];
-    for (PetscInt k = M.i[i]; k < M.i[i + 1] && free; k++) free = !(c[k] > 0 && near[M.j[k]]);
+    for (LocalInt k = M.i[i]; k < M.i[i + 1] && free; k++) free = !(c[k] > 0 && near[M.j[k]]);
     if (!free) continue;
     root[i] = i;
     near[i] = 1;
-    for (PetscInt k = M.i[i]; k < M.i[i + 1]; k++) {
+    for (LocalInt k = M.i[i]; k < M.i[i + 1]; k++) {
       if (!(c[k] > 0)) continue;
       near[M.j[k]] = 1;
       if (root[M.j[k]] < 0) root[M.j[k]] = i;
     }
   }
   for (int pass = 0; pass < 2; pass++) {
-    const std::vector<PetscInt> before = root;
-    for (PetscInt i : order) {
+    const std::vector<LocalInt> before = root;
+    for (LocalInt i : order) {
       if (before[i] >= 0) continue;
       Choice best;
-      for (PetscInt k = M.i[i]; k < M.i[i + 1]; k++)
+      for (LocalInt k = M.i[i]; k < M.i[i + 1]; k++)
         if (before[M.j[k]] >= 0) best.Consider(i, M.j[k], c[k]);
       if (best.who < 0) continue;
       root[i] = before[best.who];
       result.joined++;
     }
   }
-  for (PetscInt i : order)
+  for (LocalInt i : order)
     if (root[i] < 0) root[i] = i;
-  for (PetscInt i = 0; i < n; i++)
+  for (LocalInt i = 0; i < n; i++)
     if (root[i] == i) result.aggregate[i] = result.coarse++;
-  for (PetscInt i = 0; i < n; i++) result.aggregate[i] = left[i] ? -1 : result.aggregate[root[i]];
-  *work_bytes = PetscMax(*work_bytes, M.Bytes() + CMATCHBytes(c) + n * (3 * sizeof(PetscInt) + 2));
+  for (LocalInt i = 0; i < n; i++) result.aggregate[i] = left[i] ? -1 : result.aggregate[root[i]];
+  *work_bytes = PetscMax(*work_bytes, M.Bytes() + CMATCHBytes(c) + n * (3 * sizeof(LocalInt) + 2));
   return result;
 }
 

@@ -46,7 +46,7 @@ void Multiply(const CMATCHArrays<T> &L, const std::vector<T> &x, std::vector<T> 
 {
   for (size_t i = 0; i < L.d.size(); i++) {
     T sum = L.s[i] * x[i];
-    for (PetscInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) sum += L.A_a[k] * (x[L.A_j[k]] - x[i]);
+    for (LocalInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) sum += L.A_a[k] * (x[L.A_j[k]] - x[i]);
     (*y)[i] = sum;
   }
 }
@@ -90,12 +90,12 @@ void Smooth(const PolynomialSteps &steps, bool zero, const CMATCHFactor &factor,
     std::fill(L->x.begin(), L->x.end(), (T)0);
   } else Residual(*L, L->b, L->x, &L->r);
   std::fill(L->z.begin(), L->z.end(), (T)0);
-  for (PetscInt step = 0; step < steps.degree; step++) {
+  for (LocalInt step = 0; step < steps.degree; step++) {
     const T c = (T)steps.c[step], e = (T)steps.e[step], beta = (T)steps.beta[step];
     if (step > 0) { /* r = r - A z, whose rows need all of z */
       for (size_t i = 0; i < L->d.size(); i++) {
         T sum = L->s[i] * L->z[i];
-        for (PetscInt k = L->A_i[i]; k < L->A_i[i + 1]; k++) sum += L->A_a[k] * (L->z[L->A_j[k]] - L->z[i]);
+        for (LocalInt k = L->A_i[i]; k < L->A_i[i + 1]; k++) sum += L->A_a[k] * (L->z[L->A_j[k]] - L->z[i]);
         L->r[i] -= sum;
       }
     }
@@ -111,7 +111,7 @@ void Smooth(const PolynomialSteps &steps, bool zero, const CMATCHFactor &factor,
 
 /* Whether nothing but the diagonal entry of row i differs from 0. */
 template <typename T>
-bool IsIsolated(const CMATCHArrays<T> &L, PetscInt i)
+bool IsIsolated(const CMATCHArrays<T> &L, LocalInt i)
 {
   return std::all_of(L.A_a.begin() + L.A_i[i], L.A_a.begin() + L.A_i[i + 1], [](T entry) { return entry == 0; });
 }
@@ -136,7 +136,7 @@ PetscErrorCode Invert(const std::vector<double> &rs, CMATCHHierarchyHost<T> *H, 
   if (n == 0 || (singular && n == 1)) PetscFunctionReturn(PETSC_SUCCESS);
   for (size_t i = 0; i < n; i++) {
     double others = 0;
-    for (PetscInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) {
+    for (LocalInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) {
       if (!IsIsolated(L, L.A_j[k])) D[i * n + L.A_j[k]] = (double)L.A_a[k];
       others += (double)L.A_a[k];
     }
@@ -148,13 +148,13 @@ PetscErrorCode Invert(const std::vector<double> &rs, CMATCHHierarchyHost<T> *H, 
     for (double &entry : D) entry += mean / (double)n;
   else
     for (size_t i = 0; i < n; i++) D[i * n + i] += kCMATCHShift * D[i * n + i];
-  PetscCall(PetscBLASIntCast((PetscInt)n, &size));
+  PetscCall(PetscBLASIntCast((LocalInt)n, &size));
   PetscCallBLAS("LAPACKpotrf", LAPACKpotrf_("U", &size, D.data(), &size, &info));
   if (info == 0) PetscCallBLAS("LAPACKpotri", LAPACKpotri_("U", &size, D.data(), &size, &info));
   if (info) {
     stats->failure = CMATCH_COARSEST;
     stats->level   = H->levels - 1;
-    stats->row     = (PetscInt)info - 1;
+    stats->row     = (LocalInt)info - 1;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   /* The upper triangle of LAPACK's columns is the lower triangle of our rows. */
@@ -162,7 +162,7 @@ PetscErrorCode Invert(const std::vector<double> &rs, CMATCHHierarchyHost<T> *H, 
   for (size_t i = 0; i < n; i++)
     for (size_t j = 0; j <= i; j++) D[i * n + j] = D[j * n + i] = D[i * n + j] - part;
   for (size_t i = 0; i < n; i++)
-    for (PetscInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) {
+    for (LocalInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) {
       const size_t j = (size_t)L.A_j[k];
       if (!IsIsolated(L, L.A_j[k])) continue;
       for (size_t row = 0; row < n; row++) D[row * n + j] -= D[row * n + i] * (double)L.A_a[k] * D[j * n + j];
@@ -190,7 +190,7 @@ void ConjugateGradients(bool singular, CMATCHArrays<T> *L, std::vector<double> (
   std::fill(p.begin(), p.end(), 0.);
   std::copy(L->b.begin(), L->b.end(), r.begin());
   if (singular && n) TakeMeanOff(&r);
-  for (PetscInt iteration = 0; iteration < kCMATCHCoarseIterations; iteration++) {
+  for (LocalInt iteration = 0; iteration < kCMATCHCoarseIterations; iteration++) {
     for (size_t i = 0; i < n; i++) z[i] = (double)L->l[i] * r[i];
     const double rz = Dot(r, z);
     if (!iteration) rz_first = rz;
@@ -198,7 +198,7 @@ void ConjugateGradients(bool singular, CMATCHArrays<T> *L, std::vector<double> (
     Scale(iteration ? rz / rz_old : 0, z, &p);
     for (size_t i = 0; i < n; i++) {
       q[i] = (double)L->s[i] * p[i];
-      for (PetscInt k = L->A_i[i]; k < L->A_i[i + 1]; k++) q[i] += (double)L->A_a[k] * (p[L->A_j[k]] - p[i]);
+      for (LocalInt k = L->A_i[i]; k < L->A_i[i + 1]; k++) q[i] += (double)L->A_a[k] * (p[L->A_j[k]] - p[i]);
     }
     const double pq = Dot(p, q);
     if (!(pq > 0) || !std::isfinite(pq)) break;
@@ -235,17 +235,17 @@ void Coarsest(CMATCHHierarchyHost<T> *H)
 /* ------------------------------------------- cycles ------------------------------------------- */
 
 template <typename T>
-bool Twice(const CMATCHHierarchyHost<T> &H, PetscInt l)
+bool Twice(const CMATCHHierarchyHost<T> &H, LocalInt l)
 {
   return H.params.cycle != PC_CMATCH_V && l >= kCMATCHTwiceFrom && l <= kCMATCHTwiceTo && l + 1 < H.levels;
 }
 
 template <typename T>
-void Visit(PetscInt l, CMATCHHierarchyHost<T> *H);
+void Visit(LocalInt l, CMATCHHierarchyHost<T> *H);
 
 /* x = cycle(b) on level l, once. b stays. */
 template <typename T>
-void Once(PetscInt l, CMATCHHierarchyHost<T> *H)
+void Once(LocalInt l, CMATCHHierarchyHost<T> *H)
 {
   CMATCHArrays<T> &L = H->arrays[l];
 
@@ -254,13 +254,13 @@ void Once(PetscInt l, CMATCHHierarchyHost<T> *H)
   const CMATCHLevel &level = H->level[l];
   Smooth(H->steps, true, level.factor, &L);
   Residual(L, L.b, L.x, &L.r);
-  for (PetscInt c = 0; c < level.coarse; c++) {
+  for (LocalInt c = 0; c < level.coarse; c++) {
     T sum = 0;
-    for (PetscInt k = L.R_i[c]; k < L.R_i[c + 1]; k++) sum += L.R_a[k] * L.r[L.R_j[k]];
+    for (LocalInt k = L.R_i[c]; k < L.R_i[c + 1]; k++) sum += L.R_a[k] * L.r[L.R_j[k]];
     C.b[c] = sum;
   }
   Visit(l + 1, H);
-  for (PetscInt i = 0; i < level.n; i++)
+  for (LocalInt i = 0; i < level.n; i++)
     for (size_t e = (size_t)i * level.width; e < (size_t)(i + 1) * level.width && L.P_j[e] >= 0; e++)
       L.x[i] += L.P_a[e] * C.x[L.P_j[e]];
   Smooth(H->steps, false, level.factor, &L);
@@ -268,7 +268,7 @@ void Once(PetscInt l, CMATCHHierarchyHost<T> *H)
 
 /* x = cycle(b) on level l, twice where the cycle says so. b is lost then. */
 template <typename T>
-void Visit(PetscInt l, CMATCHHierarchyHost<T> *H)
+void Visit(LocalInt l, CMATCHHierarchyHost<T> *H)
 {
   CMATCHArrays<T> &L = H->arrays[l];
 
@@ -328,7 +328,7 @@ size_t ApplyBytes(const CMATCHHierarchyHost<T> &H)
   const size_t n     = H.arrays[0].d.size();
   size_t       bytes = 2 * n * sizeof(PetscScalar) + 2 * CMATCHBytes(H.w_kept);
 
-  for (PetscInt l = 0; l < H.levels; l++) {
+  for (LocalInt l = 0; l < H.levels; l++) {
     const CMATCHArrays<T> &L      = H.arrays[l];
     const size_t           vector = CMATCHBytes(L.d),
                  step             = CMATCHBytes(L.A_i) + CMATCHBytes(L.A_j) + CMATCHBytes(L.A_a) + CMATCHBytes(L.s) + 4 * vector;
@@ -368,7 +368,7 @@ PetscErrorCode CMATCHFinish_Host(const std::vector<double> &rs, PetscBool keep, 
     vector.assign(params.coarse == PC_CMATCH_PCG ? rs.size() : 0, 0.);
     H->bytes += CMATCHBytes(vector);
   }
-  for (PetscInt l = 0; l < H->levels; l++) {
+  for (LocalInt l = 0; l < H->levels; l++) {
     CMATCHArrays<T> &L = H->arrays[l];
     for (auto *vector : {&L.b, &L.x, &L.r, &L.z}) vector->assign(L.d.size(), (T)0);
     if (Twice(*H, l))

@@ -30,34 +30,34 @@ namespace
 
 /* A level as a matrix with its diagonal. */
 struct Expanded {
-  std::vector<PetscInt>    i, j;
+  std::vector<LocalInt>    i, j;
   std::vector<PetscScalar> a;
   std::vector<char>        alone;   /* [n] */
-  PetscInt                 longest; /* the most entries of a row of the lower triangle */
+  LocalInt                 longest; /* the most entries of a row of the lower triangle */
 };
 
 template <typename T>
 Expanded Expand(bool singular, const CMATCHArrays<T> &L)
 {
-  const PetscInt n = (PetscInt)L.d.size();
+  const LocalInt n = (LocalInt)L.d.size();
   Expanded       A{{0}, {}, {}, std::vector<char>(n), 0};
-  const auto     add = [&](PetscInt k) {
+  const auto     add = [&](LocalInt k) {
     A.j.push_back(L.A_j[k]);
     A.a.push_back(A.alone[L.A_j[k]] ? 0 : (PetscScalar)L.A_a[k]);
   };
 
-  for (PetscInt i = 0; i < n; i++) A.alone[i] = CMATCHL1_Host(L, i) == (double)L.d[i];
-  for (PetscInt i = 0; i < n; i++) {
-    PetscInt k      = L.A_i[i];
+  for (LocalInt i = 0; i < n; i++) A.alone[i] = CMATCHL1_Host(L, i) == (double)L.d[i];
+  for (LocalInt i = 0; i < n; i++) {
+    LocalInt k      = L.A_i[i];
     double   others = 0;
-    for (PetscInt e = L.A_i[i]; e < L.A_i[i + 1]; e++) others += (double)L.A_a[e];
+    for (LocalInt e = L.A_i[i]; e < L.A_i[i + 1]; e++) others += (double)L.A_a[e];
     const double diagonal = (double)L.s[i] - others;
     for (; k < L.A_i[i + 1] && L.A_j[k] < i; k++) add(k);
     A.longest = PetscMax(A.longest, k - L.A_i[i] + 1);
     A.j.push_back(i);
     A.a.push_back((diagonal > 0 ? diagonal : (double)L.d[i]) * (singular ? 1 + kCMATCHFactorShift : 1));
     for (; k < L.A_i[i + 1]; k++) add(k);
-    A.i.push_back((PetscInt)A.j.size());
+    A.i.push_back((LocalInt)A.j.size());
   }
   return A;
 }
@@ -72,25 +72,25 @@ double Dot(const std::vector<double> &x, const std::vector<double> &y)
 /* lambda of the formulas; d is 1 / psi. */
 PetscErrorCode LargestEigenvalue(Expanded *A, const CMATCHFactor &factor, const std::vector<PetscReal> &d, PetscReal *lambda)
 {
-  constexpr PetscInt steps = kCMATCHFactorIterations;
-  const PetscInt     n     = (PetscInt)d.size();
-  const CSR          matrix{n, n, (PetscInt)A->j.size(), A->i.data(), A->j.data(), A->a.data(), FINEPC_DOUBLE, PETSC_MEMTYPE_HOST};
+  constexpr LocalInt steps = kCMATCHFactorIterations;
+  const LocalInt     n     = (LocalInt)d.size();
+  const CSR          matrix{n, n, (LocalInt)A->j.size(), A->i.data(), A->j.data(), A->a.data(), FINEPC_DOUBLE, PETSC_MEMTYPE_HOST};
   std::vector<PetscScalar> r(n), z(n), p(n, 0.), q(n);
   PetscReal                rz[steps + 1] = {}, pq[steps] = {};
 
   PetscFunctionBegin;
-  for (PetscInt i = 0; i < n; i++) q[i] = (double)(int32_t)CMATCHMix(i, i + 7) * 0x1p-31 * std::sqrt(d[i]);
+  for (LocalInt i = 0; i < n; i++) q[i] = (double)(int32_t)CMATCHMix(i, i + 7) * 0x1p-31 * std::sqrt(d[i]);
   PetscCall(CSRMultiply_Host(&matrix, PETSC_FALSE, nullptr, 1, q.data(), n, r.data(), n));
-  for (PetscInt step = 0;; step++) {
+  for (LocalInt step = 0;; step++) {
     PetscCall(CSRMultiply_Host(&factor.W, PETSC_TRUE, d.data(), 1, r.data(), n, q.data(), n));
     PetscCall(CSRMultiply_Host(&factor.Wt, PETSC_TRUE, nullptr, 1, q.data(), n, z.data(), n));
     rz[step] = Dot(r, z);
     if (step == steps || !(rz[step] > 0)) break;
-    for (PetscInt i = 0; i < n; i++) p[i] = z[i] + (step ? rz[step] / rz[step - 1] : 0) * p[i];
+    for (LocalInt i = 0; i < n; i++) p[i] = z[i] + (step ? rz[step] / rz[step - 1] : 0) * p[i];
     PetscCall(CSRMultiply_Host(&matrix, PETSC_FALSE, nullptr, 1, p.data(), n, q.data(), n));
     pq[step] = Dot(p, q);
     if (!(pq[step] > 0)) break;
-    for (PetscInt i = 0; i < n; i++) r[i] -= rz[step] / pq[step] * q[i];
+    for (LocalInt i = 0; i < n; i++) r[i] -= rz[step] / pq[step] * q[i];
   }
   *lambda = LargestRitzValue(steps, rz, pq);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -98,13 +98,13 @@ PetscErrorCode LargestEigenvalue(Expanded *A, const CMATCHFactor &factor, const 
 
 /* The factor of a level. Sets the failure if there is none. */
 template <typename T>
-PetscErrorCode FactorLevel(PetscBool keep, PetscInt l, CMATCHHierarchyHost<T> *H, CMATCHStats *stats)
+PetscErrorCode FactorLevel(PetscBool keep, LocalInt l, CMATCHHierarchyHost<T> *H, CMATCHStats *stats)
 {
   CMATCHArrays<T>       &L      = H->arrays[l];
   CMATCHFactor          &factor = H->level[l].factor;
-  const PetscInt         n      = (PetscInt)L.d.size();
+  const LocalInt         n      = (LocalInt)L.d.size();
   Expanded               A      = Expand(H->params.singular, L);
-  const CSRView          view{n, (PetscInt)A.j.size(), A.i.data(), A.j.data(), A.a.data(), PETSC_MEMTYPE_HOST};
+  const CSRView          view{n, (LocalInt)A.j.size(), A.i.data(), A.j.data(), A.a.data(), PETSC_MEMTYPE_HOST};
   std::vector<PetscReal> d(n);
   PetscReal              lambda;
   FSAIStats              made{};
@@ -139,19 +139,19 @@ PetscErrorCode FactorLevel(PetscBool keep, PetscInt l, CMATCHHierarchyHost<T> *H
   }
   const PetscReal omega = 1 / (kCMATCHFactorMargin * lambda);
   L.factor_d.resize(n);
-  for (PetscInt i = 0; i < n; i++) L.factor_d[i] = (T)(A.alone[i] ? H->steps.root / (PetscReal)L.d[i] : omega * d[i]);
+  for (LocalInt i = 0; i < n; i++) L.factor_d[i] = (T)(A.alone[i] ? H->steps.root / (PetscReal)L.d[i] : omega * d[i]);
   factor.d = L.factor_d.data();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* A row of W times x */
 template <typename T>
-T RowTimes(const CSR &W, PetscInt row, const std::vector<T> &x)
+T RowTimes(const CSR &W, LocalInt row, const std::vector<T> &x)
 {
   const T *a   = (const T *)W.a;
   T        sum = 0;
 
-  for (PetscInt k = W.i[row]; k < W.i[row + 1]; k++) sum += a[k] * x[W.j[k]];
+  for (LocalInt k = W.i[row]; k < W.i[row + 1]; k++) sum += a[k] * x[W.j[k]];
   return sum;
 }
 
@@ -160,11 +160,11 @@ T RowTimes(const CSR &W, PetscInt row, const std::vector<T> &x)
 template <typename T>
 PetscErrorCode CMATCHFactorSmoothers_Host(PetscBool keep, CMATCHHierarchyHost<T> *H, CMATCHStats *stats)
 {
-  const PetscInt smoothed = H->end == CMATCH_END_DOMINATED ? H->levels : H->levels - 1;
+  const LocalInt smoothed = H->end == CMATCH_END_DOMINATED ? H->levels : H->levels - 1;
 
   PetscFunctionBegin;
   if (H->params.smoother != PC_CMATCH_SFSAI && H->params.smoother != PC_CMATCH_AFSAI) PetscFunctionReturn(PETSC_SUCCESS);
-  for (PetscInt l = 0; l < smoothed && !stats->failure; l++) PetscCall(FactorLevel(keep, l, H, stats));
+  for (LocalInt l = 0; l < smoothed && !stats->failure; l++) PetscCall(FactorLevel(keep, l, H, stats));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -182,12 +182,12 @@ PetscErrorCode CMATCHDestroyFactors_Host(CMATCHHierarchy *H)
 template <typename T>
 void CMATCHApplyFactor_Host(const CMATCHFactor &factor, const std::vector<T> &r, std::vector<T> *t)
 {
-  const PetscInt n = factor.W.rows;
+  const LocalInt n = factor.W.rows;
   const T       *d = (const T *)factor.d;
 
-  for (PetscInt i = 0; i < n; i++) (*t)[i] = d[i] * (r[i] + RowTimes(factor.W, i, r));
+  for (LocalInt i = 0; i < n; i++) (*t)[i] = d[i] * (r[i] + RowTimes(factor.W, i, r));
   /* Wt is strictly upper triangular, so that a row reads no entry that is final already. */
-  for (PetscInt i = 0; i < n; i++) (*t)[i] += RowTimes(factor.Wt, i, *t);
+  for (LocalInt i = 0; i < n; i++) (*t)[i] += RowTimes(factor.Wt, i, *t);
 }
 
 template PetscErrorCode CMATCHFactorSmoothers_Host(PetscBool, CMATCHHierarchyHost<float> *, CMATCHStats *);

@@ -50,18 +50,18 @@ namespace
    there, and gets 1. Returns the first row without a positive diagonal entry, or -1.
 */
 template <typename T>
-PetscInt Complete(const CMATCHParams &params, PetscInt l, const std::vector<double> &rs, const std::vector<double> &diagonal,
+LocalInt Complete(const CMATCHParams &params, LocalInt l, const std::vector<double> &rs, const std::vector<double> &diagonal,
                   CMATCHArrays<T> *L)
 {
-  const PetscInt n     = (PetscInt)rs.size();
+  const LocalInt n     = (LocalInt)rs.size();
   const bool     empty = params.singular && l > 0 && n == 1;
-  PetscInt       bad   = -1;
+  LocalInt       bad   = -1;
 
   L->s.resize(n);
   L->d.resize(n);
-  for (PetscInt i = 0; i < n; i++) {
+  for (LocalInt i = 0; i < n; i++) {
     double others = 0;
-    for (PetscInt k = L->A_i[i]; k < L->A_i[i + 1]; k++) others += (double)L->A_a[k];
+    for (LocalInt k = L->A_i[i]; k < L->A_i[i + 1]; k++) others += (double)L->A_a[k];
     L->s[i] = (T)rs[i];
     L->d[i] = (T)(rs[i] - others);
     if (!(L->d[i] > 0) || !std::isfinite(L->d[i])) L->d[i] = (T)diagonal[i];
@@ -75,10 +75,10 @@ PetscInt Complete(const CMATCHParams &params, PetscInt l, const std::vector<doub
 /* Finds the first row of A that cannot be used. */
 void CheckRows(const CSRView *A, const PetscScalar *w, CMATCHStats *stats)
 {
-  for (PetscInt i = 0; i < A->n; i++) {
+  for (LocalInt i = 0; i < A->n; i++) {
     bool               finite   = !w || std::isfinite(w[i]);
     const PetscScalar *diagonal = nullptr;
-    for (PetscInt k = A->i[i]; k < A->i[i + 1]; k++) {
+    for (LocalInt k = A->i[i]; k < A->i[i + 1]; k++) {
       finite = finite && std::isfinite(A->a[k]);
       if (A->j[k] == i) diagonal = &A->a[k];
     }
@@ -100,8 +100,8 @@ void FindScale(const CSRView *A, const PetscScalar *w, CMATCHHierarchyHost<T> *H
   for (PetscScalar &entry : H->w_kept)
     if (entry == 0) entry = 1;
   H->w = w ? H->w_kept.data() : nullptr;
-  for (PetscInt i = 0; i < A->n; i++)
-    for (PetscInt k = A->i[i]; k < A->i[i + 1]; k++)
+  for (LocalInt i = 0; i < A->n; i++)
+    for (LocalInt k = A->i[i]; k < A->i[i + 1]; k++)
       if (A->j[k] == i) largest = PetscMax(largest, w ? A->a[k] * H->w[i] * H->w[i] : A->a[k]);
   if (largest > 0 && std::isfinite(largest)) std::frexp(largest, &exponent);
   H->scale = std::ldexp(1., kCMATCHExponent - exponent);
@@ -113,7 +113,7 @@ void Finest(const CSRView *A, const PetscScalar *w, CMATCHHierarchyHost<T> *H, s
             std::vector<double> *diagonal, CMATCHStats *stats)
 {
   CMATCHArrays<T> *const L   = &H->arrays[0];
-  PetscInt               bad = -1; /* the first row with an entry that is too large */
+  LocalInt               bad = -1; /* the first row with an entry that is too large */
 
   CheckRows(A, w, stats);
   if (stats->failure) return;
@@ -123,9 +123,9 @@ void Finest(const CSRView *A, const PetscScalar *w, CMATCHHierarchyHost<T> *H, s
   L->A_i.assign(1, 0);
   L->A_j.clear();
   L->A_a.clear();
-  for (PetscInt i = 0; i < A->n; i++) {
-    for (PetscInt k = A->i[i]; k < A->i[i + 1]; k++) {
-      const PetscInt j     = A->j[k];
+  for (LocalInt i = 0; i < A->n; i++) {
+    for (LocalInt k = A->i[i]; k < A->i[i + 1]; k++) {
+      const LocalInt j     = A->j[k];
       const double   value = w ? (A->a[k] * H->scale) * (H->w[i] * H->w[j]) : A->a[k] * H->scale;
       (*rs)[i] += value;
       if (j == i) {
@@ -136,9 +136,9 @@ void Finest(const CSRView *A, const PetscScalar *w, CMATCHHierarchyHost<T> *H, s
       L->A_a.push_back((T)value);
       if (bad < 0 && !std::isfinite((T)value)) bad = i;
     }
-    L->A_i.push_back((PetscInt)L->A_j.size());
+    L->A_i.push_back((LocalInt)L->A_j.size());
   }
-  const PetscInt row = Complete(H->params, 0, *rs, *diagonal, L);
+  const LocalInt row = Complete(H->params, 0, *rs, *diagonal, L);
   if (bad < 0 || (row >= 0 && row < bad)) bad = row;
   if (bad >= 0) CMATCHFail(CMATCH_TOO_LARGE, 0, bad, stats);
 }
@@ -149,31 +149,31 @@ void Finest(const CSRView *A, const PetscScalar *w, CMATCHHierarchyHost<T> *H, s
    A row of the smoothed prolongator. Without `keep` its columns are found, with `keep` the columns that are there get new values.
 */
 template <typename T>
-void ProlongatorRow(const CMATCHArrays<T> &L, PetscInt i, PetscBool keep, PetscInt width, PetscInt *P_j, T *P_a, CMATCHSparseRow *v,
+void ProlongatorRow(const CMATCHArrays<T> &L, LocalInt i, PetscBool keep, LocalInt width, LocalInt *P_j, T *P_a, CMATCHSparseRow *v,
                     CMATCHLevel *level)
 {
-  const PetscInt own     = L.aggregate[i];
+  const LocalInt own     = L.aggregate[i];
   T              largest = 0;
   double         others  = 0, l1, S;
 
-  for (PetscInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) largest = PetscMax(largest, -L.A_a[k]);
+  for (LocalInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) largest = PetscMax(largest, -L.A_a[k]);
   const T    least = (T)kCMATCHFilter * largest;
-  const auto kept  = [&](PetscInt k) { return largest == 0 || !(-L.A_a[k] < least); };
+  const auto kept  = [&](LocalInt k) { return largest == 0 || !(-L.A_a[k] < least); };
 
-  for (PetscInt k = L.A_i[i]; k < L.A_i[i + 1]; k++)
+  for (LocalInt k = L.A_i[i]; k < L.A_i[i + 1]; k++)
     if (!kept(k)) others += (double)L.A_a[k];
   const double d  = (double)L.d[i];
   const double dF = d + others > kCMATCHLeastDiagonal * d ? d + others : d;
   l1              = std::fabs(dF);
-  for (PetscInt k = L.A_i[i]; k < L.A_i[i + 1]; k++)
+  for (LocalInt k = L.A_i[i]; k < L.A_i[i + 1]; k++)
     if (kept(k)) l1 += std::fabs((double)L.A_a[k]);
   const double D = PetscMax(dF, 0.5 * l1);
   const double q = kCMATCHOmega / (D > 0 ? D : 1.);
 
   S          = dF;
   v->At(own) = 1 - q * dF;
-  for (PetscInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) {
-    const PetscInt to = L.aggregate[L.A_j[k]];
+  for (LocalInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) {
+    const LocalInt to = L.aggregate[L.A_j[k]];
     if (to < 0 || !kept(k)) continue;
     S += (double)L.A_a[k];
     v->At(to) -= q * (double)L.A_a[k];
@@ -183,17 +183,17 @@ void ProlongatorRow(const CMATCHArrays<T> &L, PetscInt i, PetscBool keep, PetscI
      The columns of the row, and whether the row is cut, which scales it. A row that has its columns already is cut if one of them
      is missing.
   */
-  std::vector<PetscInt> take;
+  std::vector<LocalInt> take;
   bool                  cut = false;
   if (keep) {
     take.assign(P_j, std::find(P_j, P_j + width, -1));
-    for (PetscInt c : v->columns) cut = cut || (v->sum[c] != 0 && !std::binary_search(take.begin(), take.end(), c));
+    for (LocalInt c : v->columns) cut = cut || (v->sum[c] != 0 && !std::binary_search(take.begin(), take.end(), c));
   } else {
-    for (PetscInt c : v->columns)
+    for (LocalInt c : v->columns)
       if (v->sum[c] != 0) take.push_back(c);
     cut = take.size() > (size_t)width;
     if (cut) {
-      std::sort(take.begin(), take.end(), [&](PetscInt a, PetscInt b) {
+      std::sort(take.begin(), take.end(), [&](LocalInt a, LocalInt b) {
         const double   size_a = std::fabs(v->sum[a]), size_b = std::fabs(v->sum[b]);
         const uint32_t mix_a = CMATCHMix(i, a), mix_b = CMATCHMix(i, b);
         return size_a != size_b ? size_a > size_b : mix_a != mix_b ? mix_a > mix_b : a < b;
@@ -205,7 +205,7 @@ void ProlongatorRow(const CMATCHArrays<T> &L, PetscInt i, PetscBool keep, PetscI
   double sum = 0, factor = 1;
   bool   plain = take.empty();
   if (cut) {
-    for (PetscInt c : take) sum += v->sum[c];
+    for (LocalInt c : take) sum += v->sum[c];
     factor = (1 - q * S) / sum;
     plain  = plain || !(factor > 0 && factor <= kCMATCHMostScaling);
   }
@@ -223,14 +223,14 @@ void ProlongatorRow(const CMATCHArrays<T> &L, PetscInt i, PetscBool keep, PetscI
 template <typename T>
 void Prolongator(const CMATCHParams &params, PetscBool keep, CMATCHLevel *level, CMATCHArrays<T> *L)
 {
-  const PetscInt  n = level->n, width = level->width;
+  const LocalInt  n = level->n, width = level->width;
   CMATCHSparseRow v(level->coarse);
 
   level->cut = level->plain = 0;
   if (!keep) L->P_j.assign((size_t)n * width, -1);
   L->P_a.assign((size_t)n * width, (T)0);
-  for (PetscInt i = 0; i < n; i++) {
-    PetscInt *const P_j = &L->P_j[(size_t)i * width];
+  for (LocalInt i = 0; i < n; i++) {
+    LocalInt *const P_j = &L->P_j[(size_t)i * width];
     T *const        P_a = &L->P_a[(size_t)i * width];
     if (L->aggregate[i] < 0) continue;
     if (params.smoothed_prolongator) ProlongatorRow(*L, i, keep, width, P_j, P_a, &v, level);
@@ -241,16 +241,16 @@ void Prolongator(const CMATCHParams &params, PetscBool keep, CMATCHLevel *level,
   }
 
   L->R_i.assign(level->coarse + 1, 0);
-  for (PetscInt c : L->P_j)
+  for (LocalInt c : L->P_j)
     if (c >= 0) L->R_i[c + 1]++;
-  for (PetscInt c = 0; c < level->coarse; c++) L->R_i[c + 1] += L->R_i[c];
+  for (LocalInt c = 0; c < level->coarse; c++) L->R_i[c + 1] += L->R_i[c];
   L->R_j.resize(L->R_i[level->coarse]);
   L->R_a.resize(L->R_i[level->coarse]);
-  std::vector<PetscInt> next(L->R_i.begin(), L->R_i.end() - 1);
+  std::vector<LocalInt> next(L->R_i.begin(), L->R_i.end() - 1);
   for (size_t e = 0; e < L->P_j.size(); e++) {
     if (L->P_j[e] < 0) continue;
-    const PetscInt to = next[L->P_j[e]]++;
-    L->R_j[to]        = (PetscInt)(e / width);
+    const LocalInt to = next[L->P_j[e]]++;
+    L->R_j[to]        = (LocalInt)(e / width);
     L->R_a[to]        = L->P_a[e];
   }
 }
@@ -265,29 +265,29 @@ template <typename T>
 PetscErrorCode Galerkin(PetscReal factor, const CMATCHArrays<T> &L, CMATCHArrays<T> *C, std::vector<double> *rs,
                         std::vector<double> *diagonal, size_t *work_bytes)
 {
-  const PetscInt        n = (PetscInt)L.d.size(), coarse = (PetscInt)L.R_i.size() - 1, width = n ? (PetscInt)(L.P_j.size() / n) : 0;
+  const LocalInt        n = (LocalInt)L.d.size(), coarse = (LocalInt)L.R_i.size() - 1, width = n ? (LocalInt)(L.P_j.size() / n) : 0;
   std::vector<double>   p(n, 0.), rs_coarse(coarse, 0.);
   std::vector<size_t>   AP_i(1, 0);
-  std::vector<PetscInt> AP_j;
+  std::vector<LocalInt> AP_j;
   std::vector<T>        AP_a;
   CMATCHSparseRow       row(coarse);
 
   PetscFunctionBegin;
-  for (PetscInt i = 0; i < n; i++)
-    for (PetscInt e = 0; e < width; e++) p[i] += (double)L.P_a[(size_t)i * width + e];
-  for (PetscInt i = 0; i < n; i++) {
+  for (LocalInt i = 0; i < n; i++)
+    for (LocalInt e = 0; e < width; e++) p[i] += (double)L.P_a[(size_t)i * width + e];
+  for (LocalInt i = 0; i < n; i++) {
     double     y   = (*rs)[i] * p[i];
-    const auto add = [&](double a, PetscInt from) {
+    const auto add = [&](double a, LocalInt from) {
       for (size_t e = (size_t)from * width; e < (size_t)(from + 1) * width && L.P_j[e] >= 0; e++)
         row.At(L.P_j[e]) += a * (double)L.P_a[e];
     };
     add((double)L.d[i], i);
-    for (PetscInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) {
+    for (LocalInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) {
       y += (double)L.A_a[k] * (p[L.A_j[k]] - p[i]);
       add((double)L.A_a[k], L.A_j[k]);
     }
     (*rs)[i] = y;
-    for (PetscInt c : row.columns) {
+    for (LocalInt c : row.columns) {
       AP_j.push_back(c);
       AP_a.push_back((T)row.sum[c]);
     }
@@ -299,15 +299,15 @@ PetscErrorCode Galerkin(PetscReal factor, const CMATCHArrays<T> &L, CMATCHArrays
   C->A_j.clear();
   C->A_a.clear();
   diagonal->assign(coarse, 0.);
-  for (PetscInt c = 0; c < coarse; c++) {
-    for (PetscInt k = L.R_i[c]; k < L.R_i[c + 1]; k++) {
+  for (LocalInt c = 0; c < coarse; c++) {
+    for (LocalInt k = L.R_i[c]; k < L.R_i[c + 1]; k++) {
       const double   a = (double)L.R_a[k];
-      const PetscInt i = L.R_j[k];
+      const LocalInt i = L.R_j[k];
       rs_coarse[c] += a * (*rs)[i];
       for (size_t e = AP_i[i]; e < AP_i[i + 1]; e++) row.At(AP_j[e]) += a * (double)AP_a[e];
     }
     row.Sort();
-    for (PetscInt to : row.columns) {
+    for (LocalInt to : row.columns) {
       const double value = row.sum[to] * factor;
       if (to == c) {
         (*diagonal)[c] = value;
@@ -320,9 +320,9 @@ PetscErrorCode Galerkin(PetscReal factor, const CMATCHArrays<T> &L, CMATCHArrays
     rs_coarse[c] *= factor;
     /* An aggregate that no row of P has kept gets an equation of its own. */
     if (L.R_i[c] == L.R_i[c + 1]) rs_coarse[c] = 1;
-    PetscCheck(C->A_j.size() <= (size_t)PETSC_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
-               "A coarse operator has more entries than PetscInt can count: lower -pc_cmatch_prolongator_row");
-    C->A_i.push_back((PetscInt)C->A_j.size());
+    PetscCheck(C->A_j.size() <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
+               "A coarse operator has more entries than LocalInt can count: lower -pc_cmatch_prolongator_row");
+    C->A_i.push_back((LocalInt)C->A_j.size());
   }
   *work_bytes = PetscMax(*work_bytes, CMATCHBytes(AP_i) + CMATCHBytes(AP_j) + CMATCHBytes(AP_a) + 2 * CMATCHBytes(p) +
                                         2 * CMATCHBytes(rs_coarse));
@@ -334,13 +334,13 @@ PetscErrorCode Galerkin(PetscReal factor, const CMATCHArrays<T> &L, CMATCHArrays
 
 /* Lets level l show its arrays. */
 template <typename T>
-void Show(PetscInt l, CMATCHHierarchyHost<T> *H)
+void Show(LocalInt l, CMATCHHierarchyHost<T> *H)
 {
   CMATCHArrays<T> &from = H->arrays[l];
   CMATCHLevel     &to   = H->level[l];
 
-  to.n         = (PetscInt)from.d.size();
-  to.nnz       = (PetscInt)from.A_j.size();
+  to.n         = (LocalInt)from.d.size();
+  to.nnz       = (LocalInt)from.A_j.size();
   to.A_i       = from.A_i.data();
   to.A_j       = from.A_j.data();
   to.A_a       = from.A_a.data();
@@ -353,7 +353,7 @@ void Show(PetscInt l, CMATCHHierarchyHost<T> *H)
   to.R_i       = from.R_i.data();
   to.R_j       = from.R_j.data();
   to.R_a       = from.R_a.data();
-  to.P_nnz     = (PetscInt)from.R_j.size();
+  to.P_nnz     = (LocalInt)from.R_j.size();
 }
 
 /*
@@ -361,7 +361,7 @@ void Show(PetscInt l, CMATCHHierarchyHost<T> *H)
    the coarsening ends here.
 */
 template <typename T>
-bool Coarsen(PetscInt l, CMATCHHierarchyHost<T> *H, CMATCHGraph *M, size_t *work_bytes)
+bool Coarsen(LocalInt l, CMATCHHierarchyHost<T> *H, CMATCHGraph *M, size_t *work_bytes)
 {
   const CMATCHParams &params = H->params;
   CMATCHArrays<T>    &L      = H->arrays[l];
@@ -387,14 +387,14 @@ bool Coarsen(PetscInt l, CMATCHHierarchyHost<T> *H, CMATCHGraph *M, size_t *work
     H->end = found.left == level.n ? CMATCH_END_DOMINATED : CMATCH_END_STALLED;
     return false;
   }
-  std::vector<PetscInt> rows(found.coarse, 0);
-  for (PetscInt a : found.aggregate)
+  std::vector<LocalInt> rows(found.coarse, 0);
+  for (LocalInt a : found.aggregate)
     if (a >= 0) rows[a]++;
   level.coarse  = found.coarse;
-  level.width   = params.smoothed_prolongator ? params.prolongator_row : 1;
+  level.width   = params.smoothed_prolongator ? (LocalInt)params.prolongator_row : 1;
   level.joined  = found.joined;
   level.largest = *std::max_element(rows.begin(), rows.end());
-  level.singles = (PetscInt)std::count(rows.begin(), rows.end(), 1);
+  level.singles = (LocalInt)std::count(rows.begin(), rows.end(), 1);
   L.aggregate   = std::move(found.aggregate);
   return true;
 }
@@ -417,7 +417,7 @@ PetscErrorCode Compute(const CSRView *A, const PetscScalar *w, PetscBool keep, C
     M.a.assign(H->arrays[0].A_a.begin(), H->arrays[0].A_a.end());
     M.d.assign(diagonal.begin(), diagonal.end());
   }
-  for (PetscInt l = 0;; l++) {
+  for (LocalInt l = 0;; l++) {
     if (keep ? l + 1 == H->levels : !Coarsen(l, H, &M, &stats->work_bytes)) {
       H->levels = l + 1;
       break;
@@ -425,7 +425,7 @@ PetscErrorCode Compute(const CSRView *A, const PetscScalar *w, PetscBool keep, C
     Prolongator(params, keep, &H->level[l], &H->arrays[l]);
     Show(l, H);
     PetscCall(Galerkin(factor, H->arrays[l], &H->arrays[l + 1], &rs, &diagonal, &stats->work_bytes));
-    const PetscInt bad = Complete(params, l + 1, rs, diagonal, &H->arrays[l + 1]);
+    const LocalInt bad = Complete(params, l + 1, rs, diagonal, &H->arrays[l + 1]);
     Show(l + 1, H);
     if (bad >= 0) {
       CMATCHFail(CMATCH_DIAGONAL_NOT_POSITIVE, l + 1, bad, stats);

@@ -20,7 +20,7 @@
 /* The arrays that a CMATCHLevel shows, which are explained there, and the vectors of the cycle. */
 template <typename T>
 struct CMATCHArrays {
-  std::vector<PetscInt> A_i, A_j, aggregate, P_j, R_i, R_j;
+  std::vector<LocalInt> A_i, A_j, aggregate, P_j, R_i, R_j;
   std::vector<T>        A_a, s, d, l, P_a, R_a;
   std::vector<T>        factor_d; /* the factors themselves have memory of their own */
 
@@ -47,7 +47,7 @@ size_t CMATCHBytes(const V &array)
   return array.size() * sizeof(array[0]);
 }
 
-inline void CMATCHFail(CMATCHFailure failure, PetscInt level, PetscInt row, CMATCHStats *stats)
+inline void CMATCHFail(CMATCHFailure failure, LocalInt level, LocalInt row, CMATCHStats *stats)
 {
   stats->failure = failure;
   stats->level   = level;
@@ -57,7 +57,7 @@ inline void CMATCHFail(CMATCHFailure failure, PetscInt level, PetscInt row, CMAT
 /* ------------------------------------------- set-up ------------------------------------------- */
 
 /* A symmetric hash of the edge between a and b, by which ties are broken. */
-inline uint32_t CMATCHMix(PetscInt a, PetscInt b)
+inline uint32_t CMATCHMix(LocalInt a, LocalInt b)
 {
   uint32_t h = ((uint32_t)PetscMin(a, b) * 0x9E3779B1u) ^ ((uint32_t)PetscMax(a, b) * 0x85EBCA77u);
 
@@ -71,12 +71,12 @@ inline uint32_t CMATCHMix(PetscInt a, PetscInt b)
 /* A row of a sparse product while it is summed up: entry c of the row is sum[c] if c is among the columns. */
 struct CMATCHSparseRow {
   std::vector<double>   sum;
-  std::vector<PetscInt> columns; /* in the order of their first sight */
+  std::vector<LocalInt> columns; /* in the order of their first sight */
 
-  explicit CMATCHSparseRow(PetscInt n) : sum(n, 0.), seen(n, 0) { }
+  explicit CMATCHSparseRow(LocalInt n) : sum(n, 0.), seen(n, 0) { }
 
   /* The entry of column c, which begins with 0. */
-  double &At(PetscInt c)
+  double &At(LocalInt c)
   {
     if (!seen[c]) {
       seen[c] = 1;
@@ -89,7 +89,7 @@ struct CMATCHSparseRow {
 
   void Clear()
   {
-    for (PetscInt c : columns) {
+    for (LocalInt c : columns) {
       sum[c]  = 0;
       seen[c] = 0;
     }
@@ -102,17 +102,17 @@ private:
 
 /* The operator M that the matching sees, in single precision and with the diagonal apart. */
 struct CMATCHGraph {
-  std::vector<PetscInt> i, j; /* columns ascending in a row */
+  std::vector<LocalInt> i, j; /* columns ascending in a row */
   std::vector<float>    a, d;
 
-  PetscInt n() const { return (PetscInt)d.size(); }
+  LocalInt n() const { return (LocalInt)d.size(); }
   size_t   Bytes() const { return CMATCHBytes(i) + CMATCHBytes(j) + CMATCHBytes(a) + CMATCHBytes(d); }
 };
 
 /* Aggregates of the rows of a level. */
 struct CMATCHAggregation {
-  std::vector<PetscInt> aggregate; /* -1 for rows that are left */
-  PetscInt              coarse, left, joined;
+  std::vector<LocalInt> aggregate; /* -1 for rows that are left */
+  LocalInt              coarse, left, joined;
 };
 
 /*
@@ -123,10 +123,10 @@ CMATCHAggregation CMATCHAggregate_Host(const CMATCHParams &, CMATCHGraph *M, siz
 
 /* d_i + sum_{j != i} |a_ij| of a level */
 template <typename T>
-double CMATCHL1_Host(const CMATCHArrays<T> &L, PetscInt i)
+double CMATCHL1_Host(const CMATCHArrays<T> &L, LocalInt i)
 {
   double l1 = (double)L.d[i];
-  for (PetscInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) l1 += std::fabs((double)L.A_a[k]);
+  for (LocalInt k = L.A_i[i]; k < L.A_i[i + 1]; k++) l1 += std::fabs((double)L.A_a[k]);
   return l1;
 }
 
@@ -135,7 +135,7 @@ template <typename T>
 void CMATCHComputeL_Host(PetscReal root, CMATCHArrays<T> *L)
 {
   L->l.resize(L->d.size());
-  for (PetscInt i = 0; i < (PetscInt)L->d.size(); i++) {
+  for (LocalInt i = 0; i < (LocalInt)L->d.size(); i++) {
     const double l1 = CMATCHL1_Host(*L, i);
     L->l[i]         = (T)((l1 == (double)L->d[i] ? root : 1) / l1);
   }

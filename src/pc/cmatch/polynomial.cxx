@@ -3,11 +3,11 @@
 
 #include "polynomial.h"
 
-PolynomialSteps PolynomialRichardson(PetscInt degree, PetscReal relaxation)
+PolynomialSteps PolynomialRichardson(LocalInt degree, PetscReal relaxation)
 {
   PolynomialSteps steps{degree, {}, {}, {}, 1 / relaxation};
 
-  for (PetscInt i = 0; i < degree; i++) {
+  for (LocalInt i = 0; i < degree; i++) {
     steps.c[i]    = relaxation;
     steps.beta[i] = 1;
   }
@@ -15,7 +15,7 @@ PolynomialSteps PolynomialRichardson(PetscInt degree, PetscReal relaxation)
 }
 
 /* With u = theta / 2 it is sqrt(a) = tanh(u), so that the left side grows with u: it is 0 at 0 and above 4 k at 1. */
-PetscReal PolynomialLowerEnd(PetscInt degree)
+PetscReal PolynomialLowerEnd(LocalInt degree)
 {
   PetscReal low = 0, high = 1;
 
@@ -32,34 +32,34 @@ PetscReal PolynomialLowerEnd(PetscInt degree)
    1 / alpha_k + beta_{k-1} / alpha_{k-1} and of entries sqrt(beta_k) / alpha_k beside it. Where A is singular, the last pq may be
    0, and 1 / alpha_k with it. All pivots of this matrix less x are negative if x is above its eigenvalues.
 */
-PetscReal LargestRitzValue(PetscInt steps, const PetscReal rz[], const PetscReal pq[])
+PetscReal LargestRitzValue(LocalInt steps, const PetscReal rz[], const PetscReal pq[])
 {
-  PetscInt   known = 0;
-  const auto d     = [&](PetscInt k) { return PetscMax(pq[k], 0) / rz[k] + (k ? rz[k] / rz[k - 1] * pq[k - 1] / rz[k - 1] : 0); };
-  const auto e2    = [&](PetscInt k) { return rz[k + 1] / rz[k] * PetscSqr(pq[k] / rz[k]); };
+  LocalInt   known = 0;
+  const auto d     = [&](LocalInt k) { return PetscMax(pq[k], 0) / rz[k] + (k ? rz[k] / rz[k - 1] * pq[k - 1] / rz[k - 1] : 0); };
+  const auto e2    = [&](LocalInt k) { return rz[k + 1] / rz[k] * PetscSqr(pq[k] / rz[k]); };
 
   while (known < steps && rz[known] > 0 && (!known || pq[known - 1] > 0) && std::isfinite(d(known))) known++;
   PetscReal low = 0, high = 0;
-  for (PetscInt k = 0; k < known; k++)
+  for (LocalInt k = 0; k < known; k++)
     high = PetscMax(high, d(k) + (k ? std::sqrt(e2(k - 1)) : 0) + (k + 1 < known ? std::sqrt(e2(k)) : 0));
   for (;;) {
     const PetscReal x     = (low + high) / 2;
     PetscReal       pivot = -1;
     if (x <= low || x >= high) return high;
-    for (PetscInt k = 0; k < known && pivot < 0; k++) pivot = d(k) - x - (k ? e2(k - 1) / pivot : 0);
+    for (LocalInt k = 0; k < known && pivot < 0; k++) pivot = d(k) - x - (k ? e2(k - 1) / pivot : 0);
     if (pivot < 0) high = x;
     else low = x;
   }
 }
 
 /* The error polynomial is T_k((1 + a - 2 x) / (1 - a)) up to a factor. */
-PolynomialSteps PolynomialChebyshev(PetscInt degree)
+PolynomialSteps PolynomialChebyshev(LocalInt degree)
 {
   const PetscReal a   = PolynomialLowerEnd(degree);
   PetscReal       rho = (1 - a) / (1 + a);
   PolynomialSteps steps{degree, {2 / (1 + a)}, {0}, {1}, (1 + a - (1 - a) * std::cos(PETSC_PI / (2 * degree))) / 2};
 
-  for (PetscInt i = 1; i < degree; i++) {
+  for (LocalInt i = 1; i < degree; i++) {
     const PetscReal next = 1 / (2 * (1 + a) / (1 - a) - rho);
     steps.c[i]           = 4 * next / (1 - a);
     steps.e[i]           = next * rho;
@@ -92,23 +92,23 @@ PolynomialSteps PolynomialChebyshev(PetscInt degree)
 
    The smallest root of p has t = pi / (2 k + 1).
 */
-PolynomialSteps PolynomialChebyshev4(PetscInt degree)
+PolynomialSteps PolynomialChebyshev4(LocalInt degree)
 {
   const PetscReal f = PETSC_PI / (4 * degree + 2);
   PolynomialSteps steps{degree, {}, {}, {}, (PetscSqr(std::sin(2 * f)) - PetscSqr(std::sin(f))) / PetscSqr(std::cos(f))};
   PetscReal       value[kMostDegree + 1]; /* p(x_m) sin(t_m / 2) */
-  const auto      half = [degree](PetscInt m) { return PETSC_PI * (m + 1) / (2 * degree + 3); };
+  const auto      half = [degree](LocalInt m) { return PETSC_PI * (m + 1) / (2 * degree + 3); };
 
-  for (PetscInt m = 0; m <= degree; m++) {
+  for (LocalInt m = 0; m <= degree; m++) {
     const PetscReal t = std::asin(std::hypot(std::sin(f), std::sin(half(m)) * std::cos(f)));
     value[m]          = std::sin(f) * std::sin((2 * degree + 1) * t) / std::sin(t) * std::sin(half(m));
   }
-  for (PetscInt i = degree; i > 0; i--) {
+  for (LocalInt i = degree; i > 0; i--) {
     PetscReal sum = 0;
-    for (PetscInt m = 0; m <= degree; m++) sum += value[m] * std::sin((2 * i + 1) * half(m));
+    for (LocalInt m = 0; m <= degree; m++) sum += value[m] * std::sin((2 * i + 1) * half(m));
     steps.beta[i - 1] = 4 * (2 * i + 1) * sum / (2 * degree + 3) + (i < degree ? steps.beta[i] : 0);
   }
-  for (PetscInt i = 0; i < degree; i++) {
+  for (LocalInt i = 0; i < degree; i++) {
     steps.c[i] = (PetscReal)(8 * i + 4) / (2 * i + 3);
     steps.e[i] = i ? (PetscReal)(2 * i - 1) / (2 * i + 3) : 0;
   }

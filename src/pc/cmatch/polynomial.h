@@ -7,12 +7,12 @@
 */
 #pragma once
 
-#include <finepc.h>
+#include "sparse/local_int.h"
 
 constexpr PetscInt kMostDegree = 16;
 
 struct PolynomialSteps {
-  PetscInt  degree;
+  LocalInt  degree;
   PetscReal c[kMostDegree], e[kMostDegree], beta[kMostDegree];
 
   /*
@@ -23,16 +23,16 @@ struct PolynomialSteps {
 };
 
 /* l1-Jacobi, `degree` times, each relaxed by `relaxation`. With a relaxation below 1 the root is above 1. */
-PolynomialSteps PolynomialRichardson(PetscInt degree, PetscReal relaxation);
+PolynomialSteps PolynomialRichardson(LocalInt degree, PetscReal relaxation);
 
 /*
    The Chebyshev polynomial of the first kind on [a*, 1], with the recurrence and the a* of D'Ambra, Durastante, Filippone, Massei,
    Thomas (2024): the polynomials on [a, 1] whose bound of the V-cycle is the least.
 */
-PolynomialSteps PolynomialChebyshev(PetscInt degree);
+PolynomialSteps PolynomialChebyshev(LocalInt degree);
 
 /* a*, the solution of sqrt(a) sinh(2 k theta) = 4 k with cosh(theta) = (1 + a) / (1 - a) */
-PetscReal PolynomialLowerEnd(PetscInt degree);
+PetscReal PolynomialLowerEnd(LocalInt degree);
 
 /*
    The largest eigenvalue of M^{-1} A as `steps` steps of the preconditioned conjugate gradient method know it, with residuals
@@ -40,7 +40,7 @@ PetscReal PolynomialLowerEnd(PetscInt degree);
    value, which grows with the steps and is never too large but for rounding. Steps count up to the first rz or pq that is not
    positive, and the value is 0 if nothing is known.
 */
-PetscReal LargestRitzValue(PetscInt steps, const PetscReal rz[], const PetscReal pq[]);
+PetscReal LargestRitzValue(LocalInt steps, const PetscReal rz[], const PetscReal pq[]);
 
 /* The optimal polynomial of the fourth kind of Lottes, Optimal polynomial smoothers for multigrid V-cycles (2023) */
-PolynomialSteps PolynomialChebyshev4(PetscInt degree);
+PolynomialSteps PolynomialChebyshev4(LocalInt degree);

@@ -35,10 +35,10 @@ struct RRBParams {
    more than kRRBLargestRemainder / 2 points. Few points keep the exact factorization cheap. Large grids may leave more, since the
    exact part then costs little beside the levels, and fewer levels make a better preconditioner.
 */
-constexpr PetscInt kRRBRemainder = 1024, kRRBShare = 15000;
+constexpr LocalInt kRRBRemainder = 1024, kRRBShare = 15000;
 
 /* The most points that the CUDA twin factors exactly. Its inverse is dense: 8192 points take 512 MiB, and 2 * 8192^3 operations. */
-constexpr PetscInt kRRBLargestRemainder = 8192;
+constexpr LocalInt kRRBLargestRemainder = 8192;
 
 /* The most bytes of the band in which the host twin factors exactly, so that few levels on a large grid do not fill the memory. */
 constexpr size_t kRRBLargestBand = (size_t)2 << 30;
@@ -71,23 +71,23 @@ enum RRBFailure { RRB_OK, RRB_PATTERN, RRB_UNSYMMETRIC, RRB_PIVOT, RRB_RANGE };
 
 struct RRBStats {
   RRBFailure failure;
-  PetscInt   row;    /* the row of the first entry that fails, or the row y nx + x of the pivot */
-  PetscInt   column; /* the column of that entry */
-  PetscInt   level;  /* the level of the pivot */
+  LocalInt   row;    /* the row of the first entry that fails, or the row y nx + x of the pivot */
+  LocalInt   column; /* the column of that entry */
+  LocalInt   level;  /* the level of the pivot */
 
   PetscInt64 one_sided;   /* couplings that only one of their two rows has, which are left out */
   PetscInt64 lifted;      /* rows that were lifted: of S_1 with 5 points, of A with 9 points */
-  PetscInt   zero_pivots; /* pivots that were left out: the last pivot of a singular matrix */
+  LocalInt   zero_pivots; /* pivots that were left out: the last pivot of a singular matrix */
 };
 
 /* ----------------------------------------- the factor ----------------------------------------- */
 
 /* The factors of both twins begin with these fields. */
 struct RRBFactor {
-  PetscInt nx, ny;     /* points of a line of the grid, and lines */
-  PetscInt levels;     /* levels in use, 1 .. max_levels */
-  PetscInt max_levels; /* the most levels that the grid allows */
-  PetscInt remainder;  /* points of the exact factorization */
+  LocalInt nx, ny;     /* points of a line of the grid, and lines */
+  LocalInt levels;     /* levels in use, 1 .. max_levels */
+  LocalInt max_levels; /* the most levels that the grid allows */
+  LocalInt remainder;  /* points of the exact factorization */
 
   PetscBool nine;      /* A couples diagonal neighbours, so that its stencil has 9 points */
   PetscBool has_schur; /* the factor includes S_1 */
@@ -102,28 +102,28 @@ struct RRBFactor {
    Sets the levels in use, which are `asked` or, for 0, chosen, the most levels that the grid allows by (2.1), and the points that
    the levels in use leave.
 */
-void RRBLevels(PetscInt nx, PetscInt ny, PetscInt asked, PetscInt *levels, PetscInt *max_levels, PetscInt *remainder);
+void RRBLevels(LocalInt nx, LocalInt ny, LocalInt asked, LocalInt *levels, LocalInt *max_levels, LocalInt *remainder);
 
 /*
    Finds the largest distance j - i of an entry, at least 0, and whether some entry has a distance that is smaller by one. Entries
    that are zero do not count, here and in RRBComputeFactor.
 */
-PetscErrorCode RRBOffsets_Host(const CSRView *A, PetscInt *largest, PetscBool *next);
-PetscErrorCode RRBOffsets_CUDA(const CSRView *A, PetscInt *largest, PetscBool *next);
+PetscErrorCode RRBOffsets_Host(const CSRView *A, LocalInt *largest, PetscBool *next);
+PetscErrorCode RRBOffsets_CUDA(const CSRView *A, LocalInt *largest, PetscBool *next);
 
 /*
    Computes the factor F of A, whose n rows are the points of a grid of nx by ny = n points with x running first. F is an old
    factor, whose memory is used again, or null. After a failure F can only be destroyed or computed again.
 */
-PetscErrorCode RRBComputeFactor_Host(const CSRView *A, PetscInt nx, PetscInt ny, const RRBParams *, RRBFactor **F, RRBStats *);
-PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, PetscInt nx, PetscInt ny, const RRBParams *, RRBFactor **F, RRBStats *);
+PetscErrorCode RRBComputeFactor_Host(const CSRView *A, LocalInt nx, LocalInt ny, const RRBParams *, RRBFactor **F, RRBStats *);
+PetscErrorCode RRBComputeFactor_CUDA(const CSRView *A, LocalInt nx, LocalInt ny, const RRBParams *, RRBFactor **F, RRBStats *);
 
 /* The twins read the factor once for so many columns. */
-constexpr PetscInt kRRBColumns = 4;
+constexpr LocalInt kRRBColumns = 4;
 
 /* Y = M^{-1} X for `columns` vectors, which lie ldx and ldy values apart. Each is what it would be alone, to the last bit. */
-PetscErrorCode RRBApply_Host(RRBFactor *, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy);
-PetscErrorCode RRBApply_CUDA(RRBFactor *, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy);
+PetscErrorCode RRBApply_Host(RRBFactor *, LocalInt columns, const PetscScalar *X, LocalInt ldx, PetscScalar *Y, LocalInt ldy);
+PetscErrorCode RRBApply_CUDA(RRBFactor *, LocalInt columns, const PetscScalar *X, LocalInt ldx, PetscScalar *Y, LocalInt ldy);
 
 /*
    Copies the factor to arrays on the host: l [4 n], the four entries of each column of L in the order of the host twin, and d [n],

@@ -43,25 +43,25 @@
 
 #include "rrb_host.h"
 
-void RRBLevels(PetscInt nx, PetscInt ny, PetscInt asked, PetscInt *levels, PetscInt *max_levels, PetscInt *remainder)
+void RRBLevels(LocalInt nx, LocalInt ny, LocalInt asked, LocalInt *levels, LocalInt *max_levels, LocalInt *remainder)
 {
-  PetscInt grids = 0; /* halvings of the grid until one point is left */
+  LocalInt grids = 0; /* halvings of the grid until one point is left */
 
-  for (PetscInt x = nx, y = ny; x > 1 || y > 1; grids++, x = (x + 1) / 2, y = (y + 1) / 2);
+  for (LocalInt x = nx, y = ny; x > 1 || y > 1; grids++, x = (x + 1) / 2, y = (y + 1) / 2);
   *max_levels = 2 * grids + 1;
   *levels     = asked ? PetscMin(asked, *max_levels) : 1;
   for (;; (*levels)++) {
     PetscInt64 x = nx, y = ny;
-    for (PetscInt k = 2; k <= *levels; k += 2) {
+    for (LocalInt k = 2; k <= *levels; k += 2) {
       x = (x + 1) / 2;
       y = (y + 1) / 2;
     }
-    *remainder = (PetscInt)(*levels % 2 ? (x * y + 1) / 2 : x * y);
+    *remainder = (LocalInt)(*levels % 2 ? (x * y + 1) / 2 : x * y);
     if (asked || *remainder <= PetscMin(kRRBLargestRemainder / 2, PetscMax(kRRBRemainder, (PetscInt64)nx * ny / kRRBShare))) return;
   }
 }
 
-RRBLevel::RRBLevel(PetscInt k, PetscInt nx_, PetscInt ny_) : nx(nx_), ny(ny_), odd(k % 2), s((PetscInt)1 << ((k - 1) / 2))
+RRBLevel::RRBLevel(LocalInt k, LocalInt nx_, LocalInt ny_) : nx(nx_), ny(ny_), odd(k % 2), s((LocalInt)1 << ((k - 1) / 2))
 {
   if (odd) {
     u = {s, 0};
@@ -74,23 +74,23 @@ RRBLevel::RRBLevel(PetscInt k, PetscInt nx_, PetscInt ny_) : nx(nx_), ny(ny_), o
 
 /* ----------------------------------------- the matrix ----------------------------------------- */
 
-PetscErrorCode RRBOffsets_Host(const CSRView *A, PetscInt *largest, PetscBool *next)
+PetscErrorCode RRBOffsets_Host(const CSRView *A, LocalInt *largest, PetscBool *next)
 {
   PetscFunctionBegin;
   *largest = 0;
   *next    = PETSC_FALSE;
-  for (PetscInt row = 0; row < A->n; row++)
-    for (PetscInt k = A->i[row]; k < A->i[row + 1]; k++)
+  for (LocalInt row = 0; row < A->n; row++)
+    for (LocalInt k = A->i[row]; k < A->i[row + 1]; k++)
       if (A->a[k] != 0) *largest = PetscMax(*largest, A->j[k] - row);
-  for (PetscInt row = 0; row < A->n && !*next; row++)
-    for (PetscInt k = A->i[row]; k < A->i[row + 1]; k++)
+  for (LocalInt row = 0; row < A->n && !*next; row++)
+    for (LocalInt k = A->i[row]; k < A->i[row + 1]; k++)
       if (A->a[k] != 0 && A->j[k] - row == *largest - 1) *next = PETSC_TRUE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscScalar Entry(const CSRView *A, PetscInt row, PetscInt column)
+static PetscScalar Entry(const CSRView *A, LocalInt row, LocalInt column)
 {
-  for (PetscInt k = A->i[row]; k < A->i[row + 1]; k++)
+  for (LocalInt k = A->i[row]; k < A->i[row + 1]; k++)
     if (A->j[k] == column) return A->a[k];
   return 0;
 }
@@ -99,14 +99,14 @@ static PetscScalar Entry(const CSRView *A, PetscInt row, PetscInt column)
    Reads the diagonal and the couplings of A into S. If A cannot be factored, the stats tell the first entry, in the first row, that
    is wrong. `zero_sums` tells whether all rows sum to 0.
 */
-static void ReadMatrix(const CSRView *A, PetscInt nx, RRBOperator *S, PetscBool *nine, bool *zero_sums, RRBStats *stats)
+static void ReadMatrix(const CSRView *A, LocalInt nx, RRBOperator *S, PetscBool *nine, bool *zero_sums, RRBStats *stats)
 {
   *nine      = PETSC_FALSE;
   *zero_sums = true;
-  for (PetscInt row = 0; row < A->n; row++) {
+  for (LocalInt row = 0; row < A->n; row++) {
     double others = 0;
-    for (PetscInt k = A->i[row]; k < A->i[row + 1]; k++) {
-      const PetscInt    column = A->j[k], dx = column % nx - row % nx, dy = column / nx - row / nx;
+    for (LocalInt k = A->i[row]; k < A->i[row + 1]; k++) {
+      const LocalInt    column = A->j[k], dx = column % nx - row % nx, dy = column / nx - row / nx;
       const PetscScalar a = A->a[k];
       if (a == 0) continue;
       if (PetscAbsInt(dx) > 1 || PetscAbsInt(dy) > 1) {
@@ -146,7 +146,7 @@ static void ReadMatrix(const CSRView *A, PetscInt nx, RRBOperator *S, PetscBool 
 /* ------------------------------------- the factorization -------------------------------------- */
 
 /* Whether this is a pivot, and has an inverse; otherwise the stats say why not. */
-static bool CheckPivot(double pivot, PetscInt level, PetscInt row, RRBStats *stats)
+static bool CheckPivot(double pivot, LocalInt level, LocalInt row, RRBStats *stats)
 {
   if (pivot >= kRRBSmallestPivot && pivot <= kRRBLargestPivot) return true;
   stats->failure = pivot > 0 && std::isfinite(pivot) ? RRB_RANGE : RRB_PIVOT;
@@ -159,22 +159,22 @@ static bool CheckPivot(double pivot, PetscInt level, PetscInt row, RRBStats *sta
    Makes columns of L of the red points of level k, and makes S the operator on the black points. Returns false at a pivot that
    fails.
 */
-static bool Eliminate(PetscInt k, RRBOperator *S, RRBFactorHost *F, RRBStats *stats)
+static bool Eliminate(LocalInt k, RRBOperator *S, RRBFactorHost *F, RRBStats *stats)
 {
   const RRBLevel      level(k, F->nx, F->ny);
   std::vector<double> fill_u(S->c.size(), 0.), fill_v(S->c.size(), 0.);
   bool                good = true;
 
-  level.ForRed([&](PetscInt x, PetscInt y) {
+  level.ForRed([&](LocalInt x, LocalInt y) {
     if (!good) return;
-    const PetscInt r     = y * F->nx + x;
+    const LocalInt r     = y * F->nx + x;
     const Shift    far_u = level.FarU(), far_v = level.FarV();
     double         d = S->c[r] + S->far_u[r] + S->far_v[r];
     if (level.Inside(x - far_u.x, y - far_u.y)) d += S->far_u[r - level.Index(far_u)];
     if (level.Inside(x - far_v.x, y - far_v.y)) d += S->far_v[r - level.Index(far_v)];
     good = CheckPivot(d, k, r, stats);
     if (!good) return;
-    const PetscInt u = level.Index(level.u), v = level.Index(level.v), b[4] = {r - u, r + u, r - v, r + v};
+    const LocalInt u = level.Index(level.u), v = level.Index(level.v), b[4] = {r - u, r + u, r - v, r + v};
     bool           is[4];
     double         a[4];
     for (int n = 0; n < 4; n++) {
@@ -213,7 +213,7 @@ static bool Eliminate(PetscInt k, RRBOperator *S, RRBFactorHost *F, RRBStats *st
    Before level k, makes rows that sum to less than 0 sum to 0, and returns how many there were. `diagonal` is the diagonal of A, by
    which a sum is judged.
 */
-static PetscInt64 Lift(PetscInt k, PetscInt nx, PetscInt ny, const std::vector<double> &diagonal, RRBOperator *S)
+static PetscInt64 Lift(LocalInt k, LocalInt nx, LocalInt ny, const std::vector<double> &diagonal, RRBOperator *S)
 {
   const RRBLevel             level(k, nx, ny);
   const Shift                to[4]    = {level.u, level.v, level.FarU(), level.FarV()};
@@ -221,16 +221,16 @@ static PetscInt64 Lift(PetscInt k, PetscInt nx, PetscInt ny, const std::vector<d
   std::vector<double>        sum      = S->c;
   PetscInt64                 lifted   = 0;
 
-  level.ForAll([&](PetscInt x, PetscInt y) {
-    const PetscInt p = y * nx + x;
+  level.ForAll([&](LocalInt x, LocalInt y) {
+    const LocalInt p = y * nx + x;
     for (int n = 0; n < 4; n++) {
       if (!level.Inside(x + to[n].x, y + to[n].y)) continue;
       sum[p] += (*value[n])[p];
       sum[p + level.Index(to[n])] += (*value[n])[p];
     }
   });
-  level.ForAll([&](PetscInt x, PetscInt y) {
-    const PetscInt p = y * nx + x;
+  level.ForAll([&](LocalInt x, LocalInt y) {
+    const LocalInt p = y * nx + x;
     if (!(S->c[p] > 0) || !(sum[p] < -kRRBLift * diagonal[p])) return;
     S->c[p] -= sum[p];
     lifted++;
@@ -242,60 +242,60 @@ static PetscInt64 Lift(PetscInt k, PetscInt nx, PetscInt ny, const std::vector<d
    Factors the points that the levels leave, in the order of the rows of the grid, (2.3). Column c of the band begins with the
    diagonal entry, which becomes the pivot and then its inverse.
 */
-static PetscErrorCode FactorRemainder(PetscInt half_levels, const RRBOperator &S, RRBFactorHost *F, RRBStats *stats)
+static PetscErrorCode FactorRemainder(LocalInt half_levels, const RRBOperator &S, RRBFactorHost *F, RRBStats *stats)
 {
   const RRBLevel        next(half_levels + 1, F->nx, F->ny); /* the level whose near and far couplings S has */
-  std::vector<PetscInt> number(S.c.size(), -1);
-  PetscInt              band = 0;
+  std::vector<LocalInt> number(S.c.size(), -1);
+  LocalInt              band = 0;
 
   PetscFunctionBegin;
   F->points.clear();
-  next.ForAll([&](PetscInt x, PetscInt y) {
-    number[y * F->nx + x] = (PetscInt)F->points.size();
+  next.ForAll([&](LocalInt x, LocalInt y) {
+    number[y * F->nx + x] = (LocalInt)F->points.size();
     F->points.push_back(y * F->nx + x);
   });
-  const PetscInt m         = (PetscInt)F->points.size();
+  const LocalInt m         = (LocalInt)F->points.size();
   const auto     couplings = [&](auto act) {
-    next.ForAll([&](PetscInt x, PetscInt y) {
-      const PetscInt             p        = y * F->nx + x;
+    next.ForAll([&](LocalInt x, LocalInt y) {
+      const LocalInt             p        = y * F->nx + x;
       const Shift                to[4]    = {next.u, next.v, next.FarU(), next.FarV()};
       const std::vector<double> *value[4] = {&S.near_u, &S.near_v, &S.far_u, &S.far_v};
       for (int n = 0; n < 4; n++)
         if (next.Inside(x + to[n].x, y + to[n].y)) act(number[p], number[p + next.Index(to[n])], (*value[n])[p]);
     });
   };
-  couplings([&](PetscInt from, PetscInt to, double) { band = PetscMax(band, to - from); });
+  couplings([&](LocalInt from, LocalInt to, double) { band = PetscMax(band, to - from); });
   const size_t bytes = (size_t)m * (band + 1) * sizeof(double);
   PetscCheck(bytes <= kRRBLargestBand, PETSC_COMM_SELF, PETSC_ERR_SUP,
-             "%" PetscInt_FMT " levels leave %" PetscInt_FMT
+             "%" LocalInt_FMT " levels leave %" LocalInt_FMT
              " points and a band of %zu bytes, but at most %zu are factored exactly: raise -pc_rrb_levels",
              F->levels, m, bytes, kRRBLargestBand);
   F->band = band;
   F->B.assign((size_t)m * (band + 1), 0.);
-  const auto at = [F](PetscInt column, PetscInt below) -> double & { return F->B[(size_t)column * (F->band + 1) + below]; };
-  for (PetscInt c = 0; c < m; c++) at(c, 0) = S.c[F->points[c]];
-  couplings([&](PetscInt from, PetscInt to, double value) { at(from, to - from) = value; });
-  for (PetscInt c = 0; c < m; c++) {
-    const PetscInt below = PetscMin(band, m - 1 - c);
+  const auto at = [F](LocalInt column, LocalInt below) -> double & { return F->B[(size_t)column * (F->band + 1) + below]; };
+  for (LocalInt c = 0; c < m; c++) at(c, 0) = S.c[F->points[c]];
+  couplings([&](LocalInt from, LocalInt to, double value) { at(from, to - from) = value; });
+  for (LocalInt c = 0; c < m; c++) {
+    const LocalInt below = PetscMin(band, m - 1 - c);
     const double   pivot = at(c, 0);
     if (F->singular && c == m - 1 && std::isfinite(pivot)) { /* this pivot is 0 but for rounding */
       stats->zero_pivots++;
-      for (PetscInt r = 0; r <= below; r++) at(c, r) = 0;
+      for (LocalInt r = 0; r <= below; r++) at(c, r) = 0;
       continue;
     }
     if (!CheckPivot(pivot, F->levels, F->points[c], stats)) PetscFunctionReturn(PETSC_SUCCESS);
-    for (PetscInt r = 1; r <= below; r++) {
+    for (LocalInt r = 1; r <= below; r++) {
       const double l = at(c, r) / pivot;
       if (l == 0) continue;
-      for (PetscInt q = r; q <= below; q++) at(c + r, q - r) -= l * at(c, q);
+      for (LocalInt q = r; q <= below; q++) at(c + r, q - r) -= l * at(c, q);
     }
-    for (PetscInt r = 1; r <= below; r++) at(c, r) /= pivot;
+    for (LocalInt r = 1; r <= below; r++) at(c, r) /= pivot;
     at(c, 0) = 1 / pivot;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode RRBComputeFactor_Host(const CSRView *A, PetscInt nx, PetscInt ny, const RRBParams *params, RRBFactor **factor,
+PetscErrorCode RRBComputeFactor_Host(const CSRView *A, LocalInt nx, LocalInt ny, const RRBParams *params, RRBFactor **factor,
                                      RRBStats *stats)
 {
   RRBFactorHost *F = static_cast<RRBFactorHost *>(*factor);
@@ -308,8 +308,8 @@ PetscErrorCode RRBComputeFactor_Host(const CSRView *A, PetscInt nx, PetscInt ny,
   F->nx    = nx;
   F->ny    = ny;
   F->where = PETSC_MEMTYPE_HOST;
-  RRBLevels(nx, ny, params->levels, &F->levels, &F->max_levels, &F->remainder);
-  const PetscInt half_levels = PetscMin(F->levels, F->max_levels - 1); /* the last point is never eliminated, but remains */
+  RRBLevels(nx, ny, (LocalInt)params->levels, &F->levels, &F->max_levels, &F->remainder);
+  const LocalInt half_levels = PetscMin(F->levels, F->max_levels - 1); /* the last point is never eliminated, but remains */
   for (auto *array : {&S.c, &S.near_u, &S.near_v, &S.far_u, &S.far_v}) array->assign(A->n, 0.);
   for (auto &l : F->l) l.assign(A->n, 0.);
   F->d.assign(A->n, 0.);
@@ -321,16 +321,16 @@ PetscErrorCode RRBComputeFactor_Host(const CSRView *A, PetscInt nx, PetscInt ny,
   else F->S = RRBOperator{};
   F->singular                        = (PetscBool)(params->singular && zero_sums);
   const std::vector<double> diagonal = S.c;
-  const PetscInt            lumps    = F->nine ? 1 : 2; /* the first level that lumps */
+  const LocalInt            lumps    = F->nine ? 1 : 2; /* the first level that lumps */
   const bool                lift     = params->lift && !params->singular && nx > 1 && ny > 1;
-  for (PetscInt k = 1; k <= half_levels; k++) {
+  for (LocalInt k = 1; k <= half_levels; k++) {
     if (k == lumps && lift) stats->lifted = Lift(k, nx, ny, diagonal, &S);
     if (!Eliminate(k, &S, F, stats)) PetscFunctionReturn(PETSC_SUCCESS);
     if (k == 1 && F->has_schur) F->S = S;
   }
   PetscCall(FactorRemainder(half_levels, S, F, stats));
   F->bytes =
-    (5 * (size_t)A->n + F->B.size() + (F->has_schur ? 5 * (size_t)A->n : 0)) * sizeof(double) + F->points.size() * sizeof(PetscInt);
+    (5 * (size_t)A->n + F->B.size() + (F->has_schur ? 5 * (size_t)A->n : 0)) * sizeof(double) + F->points.size() * sizeof(LocalInt);
   /* In values per point: l is read twice, 8; the pivots once, 1; x is read and y written, 2; and y is read and written again, 2. */
   F->apply_bytes = (13 * (size_t)A->n + 2 * F->B.size()) * sizeof(double);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -338,54 +338,54 @@ PetscErrorCode RRBComputeFactor_Host(const CSRView *A, PetscInt nx, PetscInt ny,
 
 /* ---------------------------------- application, algorithm 2 ---------------------------------- */
 
-void RRBForward(const RRBFactorHost *F, PetscInt first, PetscInt last, PetscInt columns, double *Z, PetscInt ld)
+void RRBForward(const RRBFactorHost *F, LocalInt first, LocalInt last, LocalInt columns, double *Z, LocalInt ld)
 {
-  for (PetscInt k = first; k <= last; k++) {
+  for (LocalInt k = first; k <= last; k++) {
     const RRBLevel level(k, F->nx, F->ny);
-    level.ForRed([&](PetscInt x, PetscInt y) {
-      const PetscInt r = y * F->nx + x;
-      level.ForNeighbours(x, y, [&](int n, PetscInt b) {
-        for (PetscInt c = 0; c < columns; c++) Z[(size_t)c * ld + b] -= F->l[n][r] * Z[(size_t)c * ld + r];
+    level.ForRed([&](LocalInt x, LocalInt y) {
+      const LocalInt r = y * F->nx + x;
+      level.ForNeighbours(x, y, [&](int n, LocalInt b) {
+        for (LocalInt c = 0; c < columns; c++) Z[(size_t)c * ld + b] -= F->l[n][r] * Z[(size_t)c * ld + r];
       });
     });
   }
 }
 
-void RRBBackward(const RRBFactorHost *F, PetscInt first, PetscInt last, PetscInt columns, double *Z, PetscInt ld)
+void RRBBackward(const RRBFactorHost *F, LocalInt first, LocalInt last, LocalInt columns, double *Z, LocalInt ld)
 {
-  for (PetscInt k = last; k >= first; k--) {
+  for (LocalInt k = last; k >= first; k--) {
     const RRBLevel level(k, F->nx, F->ny);
-    level.ForRed([&](PetscInt x, PetscInt y) {
-      const PetscInt r = y * F->nx + x;
-      for (PetscInt c = 0; c < columns; c++) Z[(size_t)c * ld + r] *= F->d[r];
-      level.ForNeighbours(x, y, [&](int n, PetscInt b) {
-        for (PetscInt c = 0; c < columns; c++) Z[(size_t)c * ld + r] -= F->l[n][r] * Z[(size_t)c * ld + b];
+    level.ForRed([&](LocalInt x, LocalInt y) {
+      const LocalInt r = y * F->nx + x;
+      for (LocalInt c = 0; c < columns; c++) Z[(size_t)c * ld + r] *= F->d[r];
+      level.ForNeighbours(x, y, [&](int n, LocalInt b) {
+        for (LocalInt c = 0; c < columns; c++) Z[(size_t)c * ld + r] -= F->l[n][r] * Z[(size_t)c * ld + b];
       });
     });
   }
 }
 
-void RRBSolveRemainder(const RRBFactorHost *F, PetscInt columns, double *Z, PetscInt ld)
+void RRBSolveRemainder(const RRBFactorHost *F, LocalInt columns, double *Z, LocalInt ld)
 {
-  const PetscInt m = (PetscInt)F->points.size(), band = F->band;
-  const auto     z = [&](PetscInt c, PetscInt point) -> double     &{ return Z[(size_t)c * ld + F->points[point]]; };
-  for (PetscInt p = 0; p < m; p++)
-    for (PetscInt r = 1; r <= PetscMin(band, m - 1 - p); r++)
-      for (PetscInt c = 0; c < columns; c++) z(c, p + r) -= F->B[(size_t)p * (band + 1) + r] * z(c, p);
-  for (PetscInt p = m - 1; p >= 0; p--)
-    for (PetscInt c = 0; c < columns; c++) {
+  const LocalInt m = (LocalInt)F->points.size(), band = F->band;
+  const auto     z = [&](LocalInt c, LocalInt point) -> double     &{ return Z[(size_t)c * ld + F->points[point]]; };
+  for (LocalInt p = 0; p < m; p++)
+    for (LocalInt r = 1; r <= PetscMin(band, m - 1 - p); r++)
+      for (LocalInt c = 0; c < columns; c++) z(c, p + r) -= F->B[(size_t)p * (band + 1) + r] * z(c, p);
+  for (LocalInt p = m - 1; p >= 0; p--)
+    for (LocalInt c = 0; c < columns; c++) {
       double sum = F->B[(size_t)p * (band + 1)] * z(c, p);
-      for (PetscInt r = 1; r <= PetscMin(band, m - 1 - p); r++) sum -= F->B[(size_t)p * (band + 1) + r] * z(c, p + r);
+      for (LocalInt r = 1; r <= PetscMin(band, m - 1 - p); r++) sum -= F->B[(size_t)p * (band + 1) + r] * z(c, p + r);
       z(c, p) = sum;
     }
 }
 
-PetscErrorCode RRBApply_Host(RRBFactor *factor, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy)
+PetscErrorCode RRBApply_Host(RRBFactor *factor, LocalInt columns, const PetscScalar *X, LocalInt ldx, PetscScalar *Y, LocalInt ldy)
 {
   const RRBFactorHost *F = static_cast<const RRBFactorHost *>(factor);
 
   PetscFunctionBegin;
-  for (PetscInt c = 0; c < columns; c++) std::copy(X + (size_t)c * ldx, X + (size_t)c * ldx + F->d.size(), Y + (size_t)c * ldy);
+  for (LocalInt c = 0; c < columns; c++) std::copy(X + (size_t)c * ldx, X + (size_t)c * ldx + F->d.size(), Y + (size_t)c * ldy);
   RRBForward(F, 1, F->half_levels, columns, Y, ldy);
   RRBSolveRemainder(F, columns, Y, ldy);
   RRBBackward(F, 1, F->half_levels, columns, Y, ldy);

@@ -33,9 +33,9 @@ struct SFSAIParams {
    entries, see sparse/dense.h, is solved by LAPACK or cuSOLVER. It is always solved in double precision: its rounding errors are
    larger, and it needs this memory anyway to be tried again. Where m * m would overflow, the result is still more than any memory.
 */
-inline size_t SFSAISystemBytes(PetscInt m)
+inline size_t SFSAISystemBytes(LocalInt m)
 {
-  const size_t side = (size_t)PetscMin(m, (PetscInt)1 << 28);
+  const size_t side = (size_t)PetscMin(m, (LocalInt)1 << 28);
   return side * side * sizeof(PetscReal);
 }
 
@@ -54,7 +54,7 @@ struct SFSAIWork {
    Makes a work of so many bytes, in which the system of a row of m entries is the largest part. If memory does not hold them, an
    error names this row and what to do. `given` tells whether the pattern is the user's.
 */
-PetscErrorCode SFSAICreateWork(size_t bytes, PetscMemType where, PetscInt row, PetscInt m, PetscBool given, SFSAIWork *work);
+PetscErrorCode SFSAICreateWork(size_t bytes, PetscMemType where, LocalInt row, LocalInt m, PetscBool given, SFSAIWork *work);
 
 /*
    Makes a new G with the pattern of the rows first .. n - 1 of the strictly lower triangle of B_k, (3.9), its rows sorted, and
@@ -64,16 +64,16 @@ PetscErrorCode SFSAICreateWork(size_t bytes, PetscMemType where, PetscInt row, P
    If S is given, G gets the rows of the strictly lower triangle of S instead. S has n - first rows, and columns 0 .. n - 1. Only i
    and j of S are read, and of the parameters only the precision of G.
 */
-PetscErrorCode SFSAIPattern_Host(const CSRView *A, PetscInt first, const CSRView *S, const PetscReal *s, const SFSAIParams *,
+PetscErrorCode SFSAIPattern_Host(const CSRView *A, LocalInt first, const CSRView *S, const PetscReal *s, const SFSAIParams *,
                                  CSR *G, FSAIStats *);
-PetscErrorCode SFSAIPattern_CUDA(const CSRView *A, PetscInt first, const CSRView *S, const PetscReal *s, const SFSAIParams *,
+PetscErrorCode SFSAIPattern_CUDA(const CSRView *A, LocalInt first, const CSRView *S, const PetscReal *s, const SFSAIParams *,
                                  CSR *G, FSAIStats *);
 
 /*
    Computes G~ and d [n - first], in the memory of A, on the pattern that SFSAIPattern() makes of A and S. With keep, G has its
    pattern already: only its values and d are computed, nothing is filtered, and nothing is allocated.
 */
-PetscErrorCode SFSAIComputeFactor_Host(const CSRView *A, PetscInt first, const CSRView *S, const SFSAIParams *, PetscBool keep,
+PetscErrorCode SFSAIComputeFactor_Host(const CSRView *A, LocalInt first, const CSRView *S, const SFSAIParams *, PetscBool keep,
                                        CSR *G, PetscReal *d, SFSAIWork *, FSAIStats *);
-PetscErrorCode SFSAIComputeFactor_CUDA(const CSRView *A, PetscInt first, const CSRView *S, const SFSAIParams *, PetscBool keep,
+PetscErrorCode SFSAIComputeFactor_CUDA(const CSRView *A, LocalInt first, const CSRView *S, const SFSAIParams *, PetscBool keep,
                                        CSR *G, PetscReal *d, SFSAIWork *, FSAIStats *);

@@ -49,22 +49,22 @@ namespace
 /* Finds the rows of B_k, or those of S if it is given, one after the other. */
 class RowSearch {
 public:
-  RowSearch(const CSRView &A, PetscInt first, const CSRView *S, const PetscReal *s, const SFSAIParams &params) :
+  RowSearch(const CSRView &A, LocalInt first, const CSRView *S, const PetscReal *s, const SFSAIParams &params) :
       A_(A), first_(first), S_(S), s_(s), params_(params), place_(S ? 0 : A.n, -1)
   {
   }
 
   /* The row that was found last: its columns, ascending, so that i is last, and whether the row was cut to max_row. */
-  std::vector<PetscInt> columns;
+  std::vector<LocalInt> columns;
   bool                  capped = false;
 
   /* Finds row i. */
-  void Find(PetscInt i)
+  void Find(LocalInt i)
   {
     columns.clear();
     if (S_) {
-      const PetscInt row = i - first_;
-      for (PetscInt k = S_->i[row]; k < S_->i[row + 1] && S_->j[k] < i; k++) columns.push_back(S_->j[k]);
+      const LocalInt row = i - first_;
+      for (LocalInt k = S_->i[row]; k < S_->i[row + 1] && S_->j[k] < i; k++) columns.push_back(S_->j[k]);
       columns.push_back(i);
       return;
     }
@@ -73,8 +73,8 @@ public:
     for (products_ = 0; products_ < params_.power && last < columns.size(); products_++) {
       const size_t end = columns.size();
       for (; last < end; last++) {
-        const PetscInt row = columns[last];
-        for (PetscInt k = A_.i[row]; k < A_.i[row + 1]; k++)
+        const LocalInt row = columns[last];
+        for (LocalInt k = A_.i[row]; k < A_.i[row + 1]; k++)
           if (A_.j[k] < i && place_[A_.j[k]] < 0 && Kept(row, k)) Take(A_.j[k]);
       }
     }
@@ -85,20 +85,20 @@ public:
   }
 
 private:
-  void Take(PetscInt c)
+  void Take(LocalInt c)
   {
-    place_[c] = (PetscInt)columns.size();
+    place_[c] = (LocalInt)columns.size();
     columns.push_back(c);
   }
 
   void Forget()
   {
-    for (PetscInt c : columns) place_[c] = -1;
+    for (LocalInt c : columns) place_[c] = -1;
   }
 
   /* |a~| of entry k of a row, scaled. Both twins multiply in this order, since the result decides about the pattern. */
-  PetscReal Magnitude(PetscInt row, PetscInt k) const { return A_.j[k] == row ? 1 : std::fabs(A_.a[k]) * s_[row] * s_[A_.j[k]]; }
-  bool      Kept(PetscInt row, PetscInt k) const
+  PetscReal Magnitude(LocalInt row, LocalInt k) const { return A_.j[k] == row ? 1 : std::fabs(A_.a[k]) * s_[row] * s_[A_.j[k]]; }
+  bool      Kept(LocalInt row, LocalInt k) const
   {
     return A_.j[k] == row || params_.prefilter == 0 || Magnitude(row, k) > params_.prefilter;
   }
@@ -111,11 +111,11 @@ private:
   {
     std::vector<PetscReal> w(columns.size(), 0), next(columns.size());
     w[0] = 1;
-    for (PetscInt p = 0; p < products_; p++) {
+    for (LocalInt p = 0; p < products_; p++) {
       for (size_t r = 0; r < columns.size(); r++) {
         next[r] = 0;
-        for (PetscInt k = A_.i[columns[r]]; k < A_.i[columns[r] + 1]; k++) {
-          const PetscInt from = place_[A_.j[k]];
+        for (LocalInt k = A_.i[columns[r]]; k < A_.i[columns[r] + 1]; k++) {
+          const LocalInt from = place_[A_.j[k]];
           if (from < 0 || !Kept(columns[r], k)) continue;
           const PetscReal product = w[from] * Magnitude(columns[r], k);
           next[r] += product;
@@ -124,7 +124,7 @@ private:
       w.swap(next);
     }
     Forget();
-    std::vector<std::pair<PetscReal, PetscInt>> ranked;
+    std::vector<std::pair<PetscReal, LocalInt>> ranked;
     for (size_t r = 1; r < columns.size(); r++) ranked.emplace_back(-w[r], columns[r]);
     std::partial_sort(ranked.begin(), ranked.begin() + params_.max_row - 1, ranked.end());
     columns.resize(params_.max_row);
@@ -132,12 +132,12 @@ private:
   }
 
   const CSRView        &A_;
-  PetscInt              first_;
+  LocalInt              first_;
   const CSRView        *S_;
   const PetscReal      *s_;
   const SFSAIParams    &params_;
-  std::vector<PetscInt> place_;        /* [n] place of a column in `columns`, or -1 */
-  PetscInt              products_ = 0; /* k of the row that was found last */
+  std::vector<LocalInt> place_;        /* [n] place of a column in `columns`, or -1 */
+  LocalInt              products_ = 0; /* k of the row that was found last */
 };
 
 /* The arrays in SFSAIWork for n rows, of which the longest has m entries. */
@@ -146,28 +146,28 @@ struct Arrays {
   PetscReal *M;     /* [m * m] A[P, P] of a row, i in P, and then its factor; float if the row is computed in single precision */
   PetscReal *g;     /* [m] g~ of A scaled; float if the row is computed in single precision */
   PetscReal *value; /* [m] g~ of A itself, 0 for entries that are dropped */
-  PetscInt  *place; /* [n] place of a column in P, or -1 */
-  PetscInt  *P;     /* [m] columns of the row, i last */
+  LocalInt  *place; /* [n] place of a column in P, or -1 */
+  LocalInt  *P;     /* [m] columns of the row, i last */
 
-  static size_t Bytes(PetscInt n, PetscInt m)
+  static size_t Bytes(LocalInt n, LocalInt m)
   {
-    return SFSAISystemBytes(m) + (n + (size_t)m * 2) * sizeof(PetscReal) + ((size_t)n + m) * sizeof(PetscInt);
+    return SFSAISystemBytes(m) + (n + (size_t)m * 2) * sizeof(PetscReal) + ((size_t)n + m) * sizeof(LocalInt);
   }
 
-  Arrays(void *data, PetscInt n, PetscInt m)
+  Arrays(void *data, LocalInt n, LocalInt m)
   {
     s     = (PetscReal *)data;
     M     = s + n;
     g     = M + (size_t)m * m;
     value = g + m;
-    place = (PetscInt *)(value + m);
+    place = (LocalInt *)(value + m);
     P     = place + n;
   }
 };
 
 /* L of A = L L^T, as CholeskyFactor_Host() computes it; a large system is left to LAPACK. */
 template <typename T>
-PetscErrorCode FactorSystem(PetscInt m, T *M, PetscInt *info)
+PetscErrorCode FactorSystem(LocalInt m, T *M, LocalInt *info)
 {
   PetscFunctionBegin;
   if constexpr (sizeof(T) == sizeof(PetscScalar)) {
@@ -186,12 +186,12 @@ PetscErrorCode FactorSystem(PetscInt m, T *M, PetscInt *info)
 
 /* Calls entry(r, c, value) for each entry below the diagonal of A[P, P], scaled, and rounded to the precision T. */
 template <typename T, typename Entry>
-void ForLowerTriangle(const CSRView &A, const Arrays &w, PetscInt m, const Entry &entry)
+void ForLowerTriangle(const CSRView &A, const Arrays &w, LocalInt m, const Entry &entry)
 {
-  for (PetscInt r = 0; r < m; r++) {
-    const PetscInt row = w.P[r];
-    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++) {
-      const PetscInt c = w.place[A.j[k]];
+  for (LocalInt r = 0; r < m; r++) {
+    const LocalInt row = w.P[r];
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) {
+      const LocalInt c = w.place[A.j[k]];
       if (c >= 0 && c < r) entry(r, c, (T)(A.a[k] * w.s[row] * w.s[A.j[k]]));
     }
   }
@@ -202,45 +202,45 @@ void ForLowerTriangle(const CSRView &A, const Arrays &w, PetscInt m, const Entry
    pivot.
 */
 template <typename T>
-PetscErrorCode SolveRow(const CSRView &A, PetscReal postfilter, PetscInt m, const Arrays &w, PetscReal *psi, bool *good)
+PetscErrorCode SolveRow(const CSRView &A, PetscReal postfilter, LocalInt m, const Arrays &w, PetscReal *psi, bool *good)
 {
   constexpr bool         in_single = sizeof(T) == sizeof(float);
   constexpr PetscReal    smallest  = in_single ? kFSAISmallestPivotSingle : kFSAISmallestPivotDouble;
-  const PetscInt         last      = m - 1;
+  const LocalInt         last      = m - 1;
   const PetscReal *const s = w.s, s_i = s[w.P[last]];
   T *const M = (T *)w.M, *const g = (T *)w.g;
-  PetscInt info;
+  LocalInt info;
 
   PetscFunctionBegin;
   *good = false;
   std::fill(M, M + (size_t)m * m, (T)0);
-  for (PetscInt r = 0; r < m; r++) M[r + (size_t)r * m] = 1; /* exactly 1, and not only up to rounding */
-  ForLowerTriangle<T>(A, w, m, [&](PetscInt r, PetscInt c, T a) { M[r + (size_t)c * m] = a; });
+  for (LocalInt r = 0; r < m; r++) M[r + (size_t)r * m] = 1; /* exactly 1, and not only up to rounding */
+  ForLowerTriangle<T>(A, w, m, [&](LocalInt r, LocalInt c, T a) { M[r + (size_t)c * m] = a; });
   PetscCall(FactorSystem(m, M, &info));
   if (info) PetscFunctionReturn(PETSC_SUCCESS);
-  for (PetscInt r = 0; r < m; r++)
+  for (LocalInt r = 0; r < m; r++)
     if (!(PetscSqr(M[r + (size_t)r * m]) > (T)smallest)) PetscFunctionReturn(PETSC_SUCCESS);
 
   g[last] = 1;
-  for (PetscInt r = last; r-- > 0;) {
+  for (LocalInt r = last; r-- > 0;) {
     const T *const L_r = M + (size_t)r * m; /* column r of L */
     T              sum = -L_r[last];
-    for (PetscInt c = r + 1; c < last; c++) sum -= L_r[c] * g[c];
+    for (LocalInt c = r + 1; c < last; c++) sum -= L_r[c] * g[c];
     g[r] = sum / L_r[r];
   }
 
   if (postfilter > 0) {
     PetscReal norm = s_i * s_i;
-    for (PetscInt r = 0; r < last; r++) norm += PetscSqr(g[r] * s[w.P[r]]);
+    for (LocalInt r = 0; r < last; r++) norm += PetscSqr(g[r] * s[w.P[r]]);
     norm = postfilter * std::sqrt(norm);
-    for (PetscInt r = 0; r < last; r++)
+    for (LocalInt r = 0; r < last; r++)
       if (std::fabs(g[r] * s[w.P[r]]) <= norm) g[r] = 0;
   }
   *psi = 0;
-  for (PetscInt r = 0; r < m; r++) *psi += (PetscReal)g[r] * g[r];
-  ForLowerTriangle<T>(A, w, m, [&](PetscInt r, PetscInt c, T a) { *psi += 2 * (PetscReal)g[r] * a * g[c]; });
+  for (LocalInt r = 0; r < m; r++) *psi += (PetscReal)g[r] * g[r];
+  ForLowerTriangle<T>(A, w, m, [&](LocalInt r, LocalInt c, T a) { *psi += 2 * (PetscReal)g[r] * a * g[c]; });
   *good = *psi > smallest;
-  for (PetscInt r = 0; r < last; r++) {
+  for (LocalInt r = 0; r < last; r++) {
     w.value[r] = g[r] * s[w.P[r]] / s_i;
     *good      = *good && std::isfinite((float)w.value[r]);
   }
@@ -251,14 +251,14 @@ PetscErrorCode SolveRow(const CSRView &A, PetscReal postfilter, PetscInt m, cons
    Computes `value` of row i, of which the m columns are P, i last, and 1 / psi in the place of a_ii in d: in single precision first
    if the set-up is, then in double. A row that double cannot do keeps its diagonal.
 */
-PetscErrorCode ComputeRow(const CSRView &A, const SFSAIParams &params, PetscReal postfilter, PetscInt m, const Arrays &w,
+PetscErrorCode ComputeRow(const CSRView &A, const SFSAIParams &params, PetscReal postfilter, LocalInt m, const Arrays &w,
                           PetscReal *d_i, FSAIStats *stats)
 {
   PetscReal psi  = 1;
   bool      good = false;
 
   PetscFunctionBegin;
-  for (PetscInt r = 0; r < m; r++) w.place[w.P[r]] = r;
+  for (LocalInt r = 0; r < m; r++) w.place[w.P[r]] = r;
   if (params.setup_precision == FINEPC_SINGLE && m <= kCholeskyLargest) {
     PetscCall(SolveRow<float>(A, postfilter, m, w, &psi, &good));
     if (!good) stats->double_rows++;
@@ -268,20 +268,20 @@ PetscErrorCode ComputeRow(const CSRView &A, const SFSAIParams &params, PetscReal
     stats->diagonal_rows++;
     psi = 1;
     std::fill(w.value, w.value + m, 0);
-  } else if (postfilter > 0) stats->dropped += (PetscInt)std::count(w.value, w.value + m - 1, 0);
-  for (PetscInt r = 0; r < m; r++) w.place[w.P[r]] = -1;
+  } else if (postfilter > 0) stats->dropped += (LocalInt)std::count(w.value, w.value + m - 1, 0);
+  for (LocalInt r = 0; r < m; r++) w.place[w.P[r]] = -1;
   *d_i = 1 / (*d_i * psi);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-void SetEntry(CSR *G, PetscInt k, PetscReal value)
+void SetEntry(CSR *G, LocalInt k, PetscReal value)
 {
   if (G->precision == FINEPC_SINGLE) ((float *)G->a)[k] = (float)value;
   else ((double *)G->a)[k] = value;
 }
 
 /* Sees that the work is there for n rows, of which row `row` is the longest and has m entries. */
-PetscErrorCode NeedWork(PetscInt n, PetscInt row, PetscInt m, PetscBool given, SFSAIWork *work)
+PetscErrorCode NeedWork(LocalInt n, LocalInt row, LocalInt m, PetscBool given, SFSAIWork *work)
 {
   const size_t bytes = Arrays::Bytes(n, m);
 
@@ -294,16 +294,16 @@ PetscErrorCode NeedWork(PetscInt n, PetscInt row, PetscInt m, PetscBool given, S
 }
 
 /* The values of G and d, which is diag(A) before, on the pattern that G has. */
-PetscErrorCode ComputeValues(const CSRView &A, PetscInt first, const SFSAIParams &params, const Arrays &w, CSR *G, PetscReal *d,
+PetscErrorCode ComputeValues(const CSRView &A, LocalInt first, const SFSAIParams &params, const Arrays &w, CSR *G, PetscReal *d,
                              FSAIStats *stats)
 {
   PetscFunctionBegin;
-  for (PetscInt row = 0; row < G->rows; row++) {
-    const PetscInt begin = G->i[row], m = G->i[row + 1] - begin + 1;
+  for (LocalInt row = 0; row < G->rows; row++) {
+    const LocalInt begin = G->i[row], m = G->i[row + 1] - begin + 1;
     std::copy(G->j + begin, G->j + G->i[row + 1], w.P);
     w.P[m - 1] = first + row;
     PetscCall(ComputeRow(A, params, 0, m, w, d + row, stats));
-    for (PetscInt r = 0; r < m - 1; r++) SetEntry(G, begin + r, w.value[r]);
+    for (LocalInt r = 0; r < m - 1; r++) SetEntry(G, begin + r, w.value[r]);
     stats->max_row = PetscMax(stats->max_row, m);
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -313,7 +313,7 @@ PetscErrorCode ComputeValues(const CSRView &A, PetscInt first, const SFSAIParams
    Sees that the work is there, and begins with d = diag(A). `longest` is the row of most entries, and has m. Sets the failure if A
    has no scaling.
 */
-PetscErrorCode BeginValues(const CSRView &A, PetscInt first, PetscBool given, PetscInt longest, PetscInt m, PetscReal *d,
+PetscErrorCode BeginValues(const CSRView &A, LocalInt first, PetscBool given, LocalInt longest, LocalInt m, PetscReal *d,
                            SFSAIWork *work, FSAIStats *stats)
 {
   PetscFunctionBegin;
@@ -325,42 +325,42 @@ PetscErrorCode BeginValues(const CSRView &A, PetscInt first, PetscBool given, Pe
 }
 
 /* A new G with its values, and d, without the entries that the postfilter takes away. s is the scaling. */
-PetscErrorCode ComputeFiltered(const CSRView &A, PetscInt first, const CSRView *S, const PetscReal *s, const SFSAIParams &params,
+PetscErrorCode ComputeFiltered(const CSRView &A, LocalInt first, const CSRView *S, const PetscReal *s, const SFSAIParams &params,
                                CSR *G, PetscReal *d, SFSAIWork *work, FSAIStats *stats)
 {
-  const size_t          most = params.work_limit / (sizeof(PetscInt) + sizeof(PetscReal));
-  const PetscInt        rows = A.n - first;
+  const size_t          most = params.work_limit / (sizeof(LocalInt) + sizeof(PetscReal));
+  const LocalInt        rows = A.n - first;
   RowSearch             search(A, first, S, s, params);
-  std::vector<PetscInt> G_i(1, 0);
-  std::deque<PetscInt>  early_j; /* the entries of rows 0 .. early - 1 */
+  std::vector<LocalInt> G_i(1, 0);
+  std::deque<LocalInt>  early_j; /* the entries of rows 0 .. early - 1 */
   std::deque<PetscReal> early_a;
-  PetscInt              early = 0, longest = 0, m = 0;
+  LocalInt              early = 0, longest = 0, m = 0;
 
   PetscFunctionBegin;
-  for (PetscInt row = 0; row < rows; row++) {
+  for (LocalInt row = 0; row < rows; row++) {
     search.Find(first + row);
     stats->capped_rows += search.capped;
-    if ((PetscInt)search.columns.size() > m) longest = row;
-    m = PetscMax(m, (PetscInt)search.columns.size());
+    if ((LocalInt)search.columns.size() > m) longest = row;
+    m = PetscMax(m, (LocalInt)search.columns.size());
   }
   PetscCall(BeginValues(A, first, S ? PETSC_TRUE : PETSC_FALSE, longest, m, d, work, stats));
   const Arrays w(work->data, A.n, m);
-  const auto   compute = [&](PetscInt row, PetscReal *d_i, FSAIStats *counts) {
+  const auto   compute = [&](LocalInt row, PetscReal *d_i, FSAIStats *counts) {
     search.Find(first + row);
     std::copy(search.columns.begin(), search.columns.end(), w.P);
-    return ComputeRow(A, params, params.postfilter, (PetscInt)search.columns.size(), w, d_i, counts);
+    return ComputeRow(A, params, params.postfilter, (LocalInt)search.columns.size(), w, d_i, counts);
   };
 
   G_i.reserve(rows + 1);
-  for (PetscInt i = 0; i < rows; i++) {
+  for (LocalInt i = 0; i < rows; i++) {
     PetscCall(compute(i, d + i, stats));
-    const PetscInt last = (PetscInt)search.columns.size() - 1, kept = last - (PetscInt)std::count(w.value, w.value + last, 0);
-    PetscCheck(kept <= PETSC_INT_MAX - G_i[i], PETSC_COMM_SELF, PETSC_ERR_SUP,
-               "G has more entries than PetscInt can count: raise -pc_sfsai_postfilter, or %s", kSFSAIRemedy);
+    const LocalInt last = (LocalInt)search.columns.size() - 1, kept = last - (LocalInt)std::count(w.value, w.value + last, 0);
+    PetscCheck(kept <= LOCAL_INT_MAX - G_i[i], PETSC_COMM_SELF, PETSC_ERR_SUP,
+               "G has more entries than LocalInt can count: raise -pc_sfsai_postfilter, or %s", kSFSAIRemedy);
     G_i.push_back(G_i[i] + kept);
     stats->max_row = PetscMax(stats->max_row, kept + 1);
     if (early < i || (size_t)G_i[i + 1] > most) continue;
-    for (PetscInt r = 0; r < last; r++)
+    for (LocalInt r = 0; r < last; r++)
       if (w.value[r] != 0) {
         early_j.push_back(w.P[r]);
         early_a.push_back(w.value[r]);
@@ -370,25 +370,25 @@ PetscErrorCode ComputeFiltered(const CSRView &A, PetscInt first, const CSRView *
   PetscCall(CSRCreate(rows, A.n, G_i[rows], params.factor_precision, PETSC_MEMTYPE_HOST, G));
   std::copy(G_i.begin(), G_i.end(), G->i);
   std::copy(early_j.begin(), early_j.end(), G->j);
-  for (PetscInt k = 0; k < G_i[early]; k++) SetEntry(G, k, early_a[k]);
-  for (PetscInt i = early; i < rows; i++) { /* d and the counts of these rows are there already */
+  for (LocalInt k = 0; k < G_i[early]; k++) SetEntry(G, k, early_a[k]);
+  for (LocalInt i = early; i < rows; i++) { /* d and the counts of these rows are there already */
     PetscReal d_i = 1;
     FSAIStats counts{};
     PetscCall(compute(i, &d_i, &counts));
-    for (PetscInt r = 0, k = G_i[i]; k < G_i[i + 1]; r++)
+    for (LocalInt r = 0, k = G_i[i]; k < G_i[i + 1]; r++)
       if (w.value[r] != 0) {
         G->j[k] = w.P[r];
         SetEntry(G, k++, w.value[r]);
       }
   }
   stats->work_bytes =
-    work->bytes + A.n * sizeof(PetscReal) + (2 * A.n + 1 + early_j.size()) * sizeof(PetscInt) + early_a.size() * sizeof(PetscReal);
+    work->bytes + A.n * sizeof(PetscReal) + (2 * A.n + 1 + early_j.size()) * sizeof(LocalInt) + early_a.size() * sizeof(PetscReal);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 } // namespace
 
-PetscErrorCode SFSAICreateWork(size_t bytes, PetscMemType where, PetscInt row, PetscInt m, PetscBool given, SFSAIWork *work)
+PetscErrorCode SFSAICreateWork(size_t bytes, PetscMemType where, LocalInt row, LocalInt m, PetscBool given, SFSAIWork *work)
 {
   const PetscReal physical = (PetscReal)sysconf(_SC_PHYS_PAGES) * (PetscReal)sysconf(_SC_PAGESIZE);
   PetscErrorCode  code     = PETSC_ERR_MEM;
@@ -402,7 +402,7 @@ PetscErrorCode SFSAICreateWork(size_t bytes, PetscMemType where, PetscInt row, P
     PetscCall(PetscPopErrorHandler());
   }
   PetscCheck(code != PETSC_ERR_MEM, PETSC_COMM_SELF, PETSC_ERR_MEM,
-             "Row %" PetscInt_FMT " of G would have %" PetscInt_FMT
+             "Row %" LocalInt_FMT " of G would have %" LocalInt_FMT
              " entries, and %s memory does not hold its system (%g MB are needed for the set-up): %s",
              row, m, PetscMemTypeDevice(where) ? "the GPU's" : "the host's", (double)(bytes / 1e6),
              given ? kSFSAIRemedyPattern : kSFSAIRemedy);
@@ -411,24 +411,24 @@ PetscErrorCode SFSAICreateWork(size_t bytes, PetscMemType where, PetscInt row, P
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode SFSAIPattern_Host(const CSRView *A, PetscInt first, const CSRView *S, const PetscReal *s, const SFSAIParams *params,
+PetscErrorCode SFSAIPattern_Host(const CSRView *A, LocalInt first, const CSRView *S, const PetscReal *s, const SFSAIParams *params,
                                  CSR *G, FSAIStats *stats)
 {
-  std::vector<PetscInt> G_i(1, 0);
-  std::deque<PetscInt>  G_j;
+  std::vector<LocalInt> G_i(1, 0);
+  std::deque<LocalInt>  G_j;
   RowSearch             search(*A, first, S, s, *params);
 
   PetscFunctionBegin;
   stats->capped_rows = stats->large_rows = 0;
   G_i.reserve(A->n - first + 1);
-  for (PetscInt i = first; i < A->n; i++) {
+  for (LocalInt i = first; i < A->n; i++) {
     search.Find(i);
     stats->capped_rows += search.capped;
     G_j.insert(G_j.end(), search.columns.begin(), search.columns.end() - 1);
     PetscCheck(
-      G_j.size() <= (size_t)PETSC_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
-      "G has more entries than PetscInt can count: lower -pc_sfsai_power, raise -pc_sfsai_prefilter or set -pc_sfsai_max_row");
-    G_i.push_back((PetscInt)G_j.size());
+      G_j.size() <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
+      "G has more entries than LocalInt can count: lower -pc_sfsai_power, raise -pc_sfsai_prefilter or set -pc_sfsai_max_row");
+    G_i.push_back((LocalInt)G_j.size());
   }
   PetscCall(CSRCreate(A->n - first, A->n, G_i.back(), params->factor_precision, PETSC_MEMTYPE_HOST, G));
   std::copy(G_i.begin(), G_i.end(), G->i);
@@ -436,12 +436,12 @@ PetscErrorCode SFSAIPattern_Host(const CSRView *A, PetscInt first, const CSRView
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode SFSAIComputeFactor_Host(const CSRView *A, PetscInt first, const CSRView *S, const SFSAIParams *params,
+PetscErrorCode SFSAIComputeFactor_Host(const CSRView *A, LocalInt first, const CSRView *S, const SFSAIParams *params,
                                        PetscBool keep, CSR *G, PetscReal *d, SFSAIWork *work, FSAIStats *stats)
 {
-  const PetscInt n = A->n, rows = n - first;
+  const LocalInt n = A->n, rows = n - first;
   const bool     filtered = !keep && params->postfilter > 0;
-  PetscInt       longest = 0, m = 0;
+  LocalInt       longest = 0, m = 0;
 
   PetscFunctionBegin;
   FSAIStatsBegin(keep, stats);
@@ -453,14 +453,14 @@ PetscErrorCode SFSAIComputeFactor_Host(const CSRView *A, PetscInt first, const C
     else PetscCall(SFSAIPattern_Host(A, first, S, s.data(), params, G, stats));
   }
   if (!filtered) {
-    for (PetscInt i = 0; i < rows; i++) {
+    for (LocalInt i = 0; i < rows; i++) {
       if (G->i[i + 1] - G->i[i] + 1 > m) longest = i;
       m = PetscMax(m, G->i[i + 1] - G->i[i] + 1);
     }
     PetscCall(BeginValues(*A, first, S ? PETSC_TRUE : PETSC_FALSE, longest, m, d, work, stats));
     if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(ComputeValues(*A, first, *params, Arrays(work->data, n, m), G, d, stats));
-    const size_t of_pattern = n * (sizeof(PetscReal) + 2 * sizeof(PetscInt)) + G->nnz * sizeof(PetscInt);
+    const size_t of_pattern = n * (sizeof(PetscReal) + 2 * sizeof(LocalInt)) + G->nnz * sizeof(LocalInt);
     stats->work_bytes       = keep ? work->bytes : PetscMax(of_pattern, work->bytes);
   }
   PetscCall(FSAIMeanLog_Host(rows, d, &stats->log_psi_after));
