@@ -23,8 +23,8 @@
 
 struct BILUSweeps {
   BlockLU          F;         /* of the factor by levels, the places */
-  Buffer<PetscInt> rows;      /* [nnz] the row of each block */
-  Buffer<PetscInt> begin;     /* [nnz + 1] where the pairs of each block begin */
+  Buffer<LocalInt> rows;      /* [nnz] the row of each block */
+  Buffer<LocalInt> begin;     /* [nnz + 1] where the pairs of each block begin */
   Buffer<int2>     pairs;     /* blocks L_ik and U_kj */
   Buffer<double>   values[2]; /* [nnz * bs * bs] */
   Buffer<double>   pivots;    /* [n * bs * bs] U_ii */
@@ -37,7 +37,7 @@ static_assert(kLargestSwept == kLargestCompiled, "a thread has a block in regist
 
 struct SweepTask {
   BSRView         A;
-  const PetscInt *diagonal, *rows, *begin; /* begin is null where nothing is subtracted */
+  const LocalInt *diagonal, *rows, *begin; /* begin is null where nothing is subtracted */
   const int2     *pairs;
   const double   *from;
   double         *to, *pivots;
@@ -47,15 +47,15 @@ struct SweepTask {
    The products that are subtracted from each block of A: how many there are or, to fill, which ones, when it is known where those
    of a block begin. Each thread takes a row.
 */
-__global__ void BILUFindPairs(BSRView A, BlockLU F, bool fill, PetscInt *rows, PetscInt *begin, int2 *pairs)
+__global__ void BILUFindPairs(BSRView A, BlockLU F, bool fill, LocalInt *rows, LocalInt *begin, int2 *pairs)
 {
-  const PetscInt i = (PetscInt)GridThread();
+  const LocalInt i = (LocalInt)GridThread();
   if (i >= A.n) return;
-  for (PetscInt m = A.i[i]; m < A.i[i + 1]; m++) {
-    const PetscInt j     = A.j[m];
-    PetscInt       count = 0;
-    for (PetscInt l = F.place[LU_L][i]; l < F.place[LU_L_END][i] && A.j[l] < j; l++) {
-      const PetscInt k = A.j[l], end = F.place[LU_U_END][k], block = LowerBound(A.j, F.place[LU_U][k], end, j);
+  for (LocalInt m = A.i[i]; m < A.i[i + 1]; m++) {
+    const LocalInt j     = A.j[m];
+    LocalInt       count = 0;
+    for (LocalInt l = F.place[LU_L][i]; l < F.place[LU_L_END][i] && A.j[l] < j; l++) {
+      const LocalInt k = A.j[l], end = F.place[LU_U_END][k], block = LowerBound(A.j, F.place[LU_U][k], end, j);
       if (block == end || A.j[block] != j) continue;
       if (fill) pairs[begin[m] + count] = make_int2(l, block);
       count++;
@@ -75,11 +75,11 @@ __global__ void __launch_bounds__(kBlockSize) BILUSweep(SweepTask task)
   const long long thread = GridThread(), m = thread / BS;
   const int       r = (int)(thread % BS);
   if (m >= task.A.nnz) return;
-  const PetscInt i = task.rows[m], j = task.A.j[m];
+  const LocalInt i = task.rows[m], j = task.A.j[m];
   double         sum[BS]; /* row r of A_ij - sum L_ik U_kj */
 #pragma unroll
   for (int c = 0; c < BS; c++) sum[c] = task.A.a[m * kSize + c * BS + r];
-  for (PetscInt p = task.begin ? task.begin[m] : 0; task.begin && p < task.begin[m + 1]; p++) {
+  for (LocalInt p = task.begin ? task.begin[m] : 0; task.begin && p < task.begin[m + 1]; p++) {
     const double *const L = task.from + (size_t)task.pairs[p].x * kSize + r, *const U = task.from + (size_t)task.pairs[p].y * kSize;
 #pragma unroll
     for (int t = 0; t < BS; t++) {
@@ -161,7 +161,7 @@ template <int BS>
 __global__ void __launch_bounds__(kBlockSize) BILUInvertPivots(SweepTask task)
 {
   constexpr int  kSize = BS * BS;
-  const PetscInt i     = (PetscInt)GridThread();
+  const LocalInt i     = (LocalInt)GridThread();
   if (i >= task.A.n) return;
   const double *const pivot = task.pivots + (size_t)i * kSize, *const before = task.from + (size_t)task.diagonal[i] * kSize;
   double *const to = task.to + (size_t)task.diagonal[i] * kSize;
@@ -175,13 +175,13 @@ __global__ void __launch_bounds__(kBlockSize) BILUInvertPivots(SweepTask task)
 
 /* The guess takes two sweeps that subtract nothing: the first one gives A_jj^{-1} to the second. */
 template <int BS>
-PetscErrorCode RunSweeps(const BILUSweeps *s, const BSRView &A, PetscInt sweeps, cudaStream_t stream, const double **factor)
+PetscErrorCode RunSweeps(const BILUSweeps *s, const BSRView &A, LocalInt sweeps, cudaStream_t stream, const double **factor)
 {
-  constexpr PetscInt kGuess = 2;
+  constexpr LocalInt kGuess = 2;
   int                now    = 0;
 
   PetscFunctionBegin;
-  for (PetscInt sweep = 0; sweep < kGuess + sweeps; sweep++) {
+  for (LocalInt sweep = 0; sweep < kGuess + sweeps; sweep++) {
     const SweepTask task{A,
                          s->F.place[LU_DIAGONAL],
                          s->rows.data(),
@@ -207,13 +207,13 @@ PetscErrorCode BILUSweepsCreate_CUDA(const BSRView *A, const BlockLU *F, BILUSwe
 {
   BILUSweeps  *s = new BILUSweeps;
   CubScratch   scratch;
-  PetscInt     pairs;
+  LocalInt     pairs;
   cudaStream_t stream;
 
   PetscFunctionBegin;
   *sweeps = s; /* belongs to the caller after an error, too */
   PetscCheck(A->n > 0 && A->bs <= kLargestSwept, PETSC_COMM_SELF, PETSC_ERR_SUP,
-             "Sweeps take blocks of 1 to %" PetscInt_FMT " rows, not %" PetscInt_FMT, kLargestSwept, A->bs);
+             "Sweeps take blocks of 1 to %" LocalInt_FMT " rows, not %" LocalInt_FMT, kLargestSwept, A->bs);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   s->F = *F;
   PetscCall(s->rows.Allocate(A->nnz));
@@ -222,7 +222,7 @@ PetscErrorCode BILUSweepsCreate_CUDA(const BSRView *A, const BlockLU *F, BILUSwe
   PetscCall(s->pivots.Allocate((size_t)A->n * A->bs * A->bs));
   /* the first sweep of a guess reads these values; what it makes of them is overwritten by the second one */
   PetscCallCUDA(cudaMemsetAsync(s->values[0].data(), 0, s->values[0].bytes(), stream));
-  PetscCallCUDA(cudaMemsetAsync(s->begin.data() + A->nnz, 0, sizeof(PetscInt), stream));
+  PetscCallCUDA(cudaMemsetAsync(s->begin.data() + A->nnz, 0, sizeof(LocalInt), stream));
   BILUFindPairs<<<BlocksFor(A->n), kBlockSize, 0, stream>>>(*A, *F, false, s->rows.data(), s->begin.data(), nullptr);
   FinePCCheckLaunch();
   PetscCall(scratch.Run([&](void *memory, size_t &bytes) {
@@ -243,7 +243,7 @@ PetscErrorCode BILUSweepsDestroy_CUDA(BILUSweeps **sweeps)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode BILUSweepsRun_CUDA(BILUSweeps *s, const BSRView *A, PetscInt sweeps, const PetscScalar **factor)
+PetscErrorCode BILUSweepsRun_CUDA(BILUSweeps *s, const BSRView *A, LocalInt sweeps, const PetscScalar **factor)
 {
   cudaStream_t stream;
 
@@ -251,7 +251,7 @@ PetscErrorCode BILUSweepsRun_CUDA(BILUSweeps *s, const BSRView *A, PetscInt swee
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   PetscCall(WithBlockSize(A->bs, [&](auto size) -> PetscErrorCode {
     if constexpr (size == 0)
-      SETERRQ(PETSC_COMM_SELF, PETSC_ERR_SUP, "Sweeps take blocks of 1 to %" PetscInt_FMT " rows, not %" PetscInt_FMT,
+      SETERRQ(PETSC_COMM_SELF, PETSC_ERR_SUP, "Sweeps take blocks of 1 to %" LocalInt_FMT " rows, not %" LocalInt_FMT,
               kLargestSwept, A->bs);
     else return RunSweeps<size>(s, *A, sweeps, stream, factor);
   }));

@@ -6,7 +6,7 @@
 */
 #include "pc/bisai/bilu.h"
 
-static constexpr PetscInt kLargestSwept = 8; /* rows of a block */
+static constexpr LocalInt kLargestSwept = 8; /* rows of a block */
 
 /*
    What follows from the pattern, and work space. F is the factor by levels: the places of its blocks are used, its values are not.
@@ -16,4 +16,4 @@ PetscErrorCode BILUSweepsCreate_CUDA(const BSRView *A, const BlockLU *F, BILUSwe
 PetscErrorCode BILUSweepsDestroy_CUDA(BILUSweeps **);
 
 /* The usual guess and then so many sweeps. `factor` lies as the values of F do, and is valid until the next run. */
-PetscErrorCode BILUSweepsRun_CUDA(BILUSweeps *, const BSRView *A, PetscInt sweeps, const PetscScalar **factor);
+PetscErrorCode BILUSweepsRun_CUDA(BILUSweeps *, const BSRView *A, LocalInt sweeps, const PetscScalar **factor);

@@ -101,7 +101,7 @@ PetscErrorCode Bsrsv2::Solve(const PetscScalar *r, PetscScalar *z)
 struct PC_Bsrsv2 {
   CuSPARSE        cusparse;
   Bsrsv2          factor;
-  const PetscInt *i = nullptr; /* row starts of the matrix that the factor was made for */
+  const LocalInt *i = nullptr; /* row starts of the matrix that the factor was made for */
 };
 
 static PetscErrorCode PCReset_Bsrsv2(PC pc)

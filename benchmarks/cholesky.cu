@@ -12,7 +12,7 @@ constexpr int kBlocksAtOnce = sizeof(T) == sizeof(float) ? 3 : 2; /* blocks of k
 
 /* A group of N lanes takes a system of n <= N unknowns, to which the identity is added from index n on. */
 template <typename T, int N>
-__global__ void __launch_bounds__(kRegisterBlock) CholeskyInRegisters(int n, PetscInt count, T *A, PetscInt *info)
+__global__ void __launch_bounds__(kRegisterBlock) CholeskyInRegisters(int n, LocalInt count, T *A, LocalInt *info)
 {
   __shared__ __align__(16) T columns[kRegisterBlock / N][2 * N];
 
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kRegisterBlock) CholeskyInRegisters(int n, Pet
 
 /* A block takes a system. */
 template <typename T, bool InShared>
-__global__ void __launch_bounds__(kSystemThreads, kBlocksAtOnce<T>) CholeskyInBlocks(int n, T *A, PetscInt *info)
+__global__ void __launch_bounds__(kSystemThreads, kBlocksAtOnce<T>) CholeskyInBlocks(int n, T *A, LocalInt *info)
 {
   extern __shared__ __align__(16) char shared[];
 
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kSystemThreads, kBlocksAtOnce<T>) CholeskyInBl
 }
 
 template <typename T, int N>
-PetscErrorCode LaunchRegisters(PetscInt n, PetscInt count, T *A, PetscInt *info, cudaStream_t stream)
+PetscErrorCode LaunchRegisters(LocalInt n, LocalInt count, T *A, LocalInt *info, cudaStream_t stream)
 {
   PetscFunctionBegin;
   CholeskyInRegisters<T, N><<<BlocksFor((long long)count * N, kRegisterBlock), kRegisterBlock, 0, stream>>>(n, count, A, info);
@@ -54,7 +54,7 @@ PetscErrorCode LaunchRegisters(PetscInt n, PetscInt count, T *A, PetscInt *info,
 }
 
 template <typename T, bool InShared>
-PetscErrorCode LaunchBlocks(PetscInt n, PetscInt count, T *A, PetscInt *info, cudaStream_t stream)
+PetscErrorCode LaunchBlocks(LocalInt n, LocalInt count, T *A, LocalInt *info, cudaStream_t stream)
 {
   const auto   kernel = CholeskyInBlocks<T, InShared>;
   const size_t bytes  = BlockCholesky<T, InShared>::SharedBytes(n);
@@ -63,7 +63,7 @@ PetscErrorCode LaunchBlocks(PetscInt n, PetscInt count, T *A, PetscInt *info, cu
   PetscFunctionBegin;
   PetscCall(SharedMemoryLimit(&limit));
   PetscCheck(bytes <= limit, PETSC_COMM_SELF, PETSC_ERR_SUP,
-             "A system of %" PetscInt_FMT " unknowns needs %zu bytes of shared memory, but a block has at most %zu on this device",
+             "A system of %" LocalInt_FMT " unknowns needs %zu bytes of shared memory, but a block has at most %zu on this device",
              n, bytes, limit);
   PetscCallCUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
   kernel<<<count, ThreadsForSystem(n), bytes, stream>>>(n, A, info);
@@ -72,7 +72,7 @@ PetscErrorCode LaunchBlocks(PetscInt n, PetscInt count, T *A, PetscInt *info, cu
 }
 
 template <typename T>
-PetscErrorCode Launch(PetscInt n, PetscInt count, T *A, PetscInt *info, cudaStream_t stream)
+PetscErrorCode Launch(LocalInt n, LocalInt count, T *A, LocalInt *info, cudaStream_t stream)
 {
   size_t limit;
 
@@ -88,13 +88,13 @@ PetscErrorCode Launch(PetscInt n, PetscInt count, T *A, PetscInt *info, cudaStre
 
 } // namespace
 
-PetscErrorCode CholeskyBatched_CUDA(FinePCPrecision precision, PetscInt n, PetscInt count, void *A, PetscInt *info)
+PetscErrorCode CholeskyBatched_CUDA(FinePCPrecision precision, LocalInt n, LocalInt count, void *A, LocalInt *info)
 {
   cudaStream_t stream;
 
   PetscFunctionBegin;
   PetscCheck(n >= 0 && n <= kCholeskyLargest, PETSC_COMM_SELF, PETSC_ERR_ARG_OUTOFRANGE,
-             "The size of a system is %" PetscInt_FMT ", but can be at most %" PetscInt_FMT, n, kCholeskyLargest);
+             "The size of a system is %" LocalInt_FMT ", but can be at most %" LocalInt_FMT, n, kCholeskyLargest);
   if (!n || !count) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   if (precision == FINEPC_SINGLE) PetscCall(Launch<float>(n, count, (float *)A, info, stream));

@@ -10,4 +10,4 @@
    A = L L^T of `count` matrices as CholeskyFactor_Host() takes them, one behind the other; info [count]. Both are device pointers,
    and the host does not wait.
 */
-PetscErrorCode CholeskyBatched_CUDA(FinePCPrecision, PetscInt n, PetscInt count, void *A, PetscInt *info);
+PetscErrorCode CholeskyBatched_CUDA(FinePCPrecision, LocalInt n, LocalInt count, void *A, LocalInt *info);
