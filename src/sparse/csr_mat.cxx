@@ -17,7 +17,7 @@ struct LocalPattern {
   LocalInt        *i, *j; /* one allocation, which begins at i */
 };
 
-/* The parameter is void ** with PETSc 3.24, and void * with later releases. */
+/* The parameter is void ** or void *, by the release of PETSc. */
 template <typename Context>
 static PetscErrorCode LocalPatternDestroy(Context context)
 {
