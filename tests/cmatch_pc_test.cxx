@@ -747,7 +747,7 @@ TEST_CASE("cmatch: the bytes of an application", "[cmatch][pc]")
       k++;
     }
     /* the matrix twice at least: in the residual that is restricted, and in the smoother behind the coarse correction */
-    CHECK(bytes[0] >= 2. * Nonzeros(A) * (sizeof(PetscInt) + sizeof(float)));
+    CHECK(bytes[0] >= 2. * Nonzeros(A) * (sizeof(LocalInt) + sizeof(float)));
     CHECK(bytes[1] > 1.2 * bytes[0]);
     CHECK(bytes[2] > 1.2 * bytes[0]);
   }
