@@ -116,8 +116,8 @@ static cusparseStatus_t Bsrmv(const CuSPARSE &cusparse, const BSR &W, const doub
 /* Blocks, columns, row pointers and x are read once, y is written */
 static PetscLogDouble ProductBytes(const BSRView &A, size_t value_bytes, size_t vector_bytes)
 {
-  return (PetscLogDouble)A.nnz * ((PetscLogDouble)(value_bytes * A.bs * A.bs) + sizeof(PetscInt)) +
-         ((PetscLogDouble)A.n + 1.) * sizeof(PetscInt) + 2. * (PetscLogDouble)vector_bytes * A.n * A.bs;
+  return (PetscLogDouble)A.nnz * ((PetscLogDouble)(value_bytes * A.bs * A.bs) + sizeof(LocalInt)) +
+         ((PetscLogDouble)A.n + 1.) * sizeof(LocalInt) + 2. * (PetscLogDouble)vector_bytes * A.n * A.bs;
 }
 
 template <typename T>
@@ -228,14 +228,14 @@ static PetscErrorCode MeasureHostILU(Mat B, PetscInt repeats, const std::vector<
 }
 
 /* z_k -= sum of blocks times z_j, column-major */
-static void SubtractBlocks(const std::vector<PetscInt> &j, const std::vector<PetscScalar> &a, PetscInt bs, PetscInt from,
-                           PetscInt to, PetscInt k, std::vector<PetscScalar> *z)
+static void SubtractBlocks(const std::vector<LocalInt> &j, const std::vector<PetscScalar> &a, LocalInt bs, LocalInt from,
+                           LocalInt to, LocalInt k, std::vector<PetscScalar> *z)
 {
-  for (PetscInt block = from; block < to; block++) {
-    for (PetscInt c = 0; c < bs; c++) {
+  for (LocalInt block = from; block < to; block++) {
+    for (LocalInt c = 0; c < bs; c++) {
       const PetscScalar z_c = (*z)[(size_t)j[block] * bs + c];
 
-      for (PetscInt r = 0; r < bs; r++) (*z)[(size_t)k * bs + r] -= a[((size_t)block * bs + c) * bs + r] * z_c;
+      for (LocalInt r = 0; r < bs; r++) (*z)[(size_t)k * bs + r] -= a[((size_t)block * bs + c) * bs + r] * z_c;
     }
   }
 }
@@ -243,22 +243,22 @@ static void SubtractBlocks(const std::vector<PetscInt> &j, const std::vector<Pet
 /* The two triangular solves with a factor on the device, in plain loops on the host */
 static PetscErrorCode SolveWithFactor(const BlockLU &F, std::vector<PetscScalar> *z)
 {
-  std::vector<PetscInt>    place[LU_PLACES], j;
+  std::vector<LocalInt>    place[LU_PLACES], j;
   std::vector<PetscScalar> a, right((size_t)F.bs);
 
   PetscFunctionBeginUser;
   for (int p = 0; p < LU_PLACES; p++) PetscCall(Fetch(F.place[p], (size_t)F.n, &place[p]));
   PetscCall(Fetch(F.j, (size_t)F.nnz, &j));
   PetscCall(Fetch(F.a, (size_t)F.nnz * F.bs * F.bs, &a));
-  for (PetscInt k = 0; k < F.n; k++) SubtractBlocks(j, a, F.bs, place[LU_L][k], place[LU_L_END][k], k, z);
-  for (PetscInt k = F.n - 1; k >= 0; k--) {
+  for (LocalInt k = 0; k < F.n; k++) SubtractBlocks(j, a, F.bs, place[LU_L][k], place[LU_L_END][k], k, z);
+  for (LocalInt k = F.n - 1; k >= 0; k--) {
     const PetscScalar *const inverse = a.data() + (size_t)place[LU_DIAGONAL][k] * F.bs * F.bs;
 
     SubtractBlocks(j, a, F.bs, place[LU_U][k], place[LU_U_END][k], k, z);
     std::copy_n(z->begin() + (size_t)k * F.bs, F.bs, right.begin());
-    for (PetscInt r = 0; r < F.bs; r++) {
+    for (LocalInt r = 0; r < F.bs; r++) {
       (*z)[(size_t)k * F.bs + r] = 0.;
-      for (PetscInt c = 0; c < F.bs; c++) (*z)[(size_t)k * F.bs + r] += inverse[c * F.bs + r] * right[c];
+      for (LocalInt c = 0; c < F.bs; c++) (*z)[(size_t)k * F.bs + r] += inverse[c * F.bs + r] * right[c];
     }
   }
   PetscFunctionReturn(PETSC_SUCCESS);

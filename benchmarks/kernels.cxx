@@ -166,7 +166,7 @@ static PetscErrorCode MeasureCholeskyIn(PetscInt batch, PetscInt repeats, Choles
   cudaStream_t         stream;
 
   PetscFunctionBeginUser;
-  static_assert(sizeof(PetscInt) == sizeof(int), "cuSOLVER and CholeskyBatched_CUDA share one info array");
+  static_assert(sizeof(LocalInt) == sizeof(int), "cuSOLVER and CholeskyBatched_CUDA share one info array");
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   PetscCall(A.Create(bytes));
   PetscCall(L.Create(bytes));
@@ -191,7 +191,7 @@ static PetscErrorCode MeasureCholeskyIn(PetscInt batch, PetscInt repeats, Choles
     PetscFunctionReturn(PETSC_SUCCESS);
   };
   PetscCall(TimeOnDevice(
-    repeats, prepare, [&]() { return CholeskyBatched_CUDA(result->precision, n, batch, L.data, (PetscInt *)info.data); },
+    repeats, prepare, [&]() { return CholeskyBatched_CUDA(result->precision, n, batch, L.data, (LocalInt *)info.data); },
     &result->own));
   PetscCall(FetchFactors(n, batch, L, info, &own, &result->own_bad));
 
@@ -590,7 +590,7 @@ static PetscErrorCode ConfigFromOptions(KernelConfig *config)
   }
   for (const PetscInt n : config->sizes)
     PetscCheck(n >= 1 && n <= kCholeskyLargest, PETSC_COMM_SELF, PETSC_ERR_USER_INPUT,
-               "-sizes are from 1 to %" PetscInt_FMT ", not %" PetscInt_FMT, kCholeskyLargest, n);
+               "-sizes are from 1 to %" LocalInt_FMT ", not %" PetscInt_FMT, kCholeskyLargest, n);
   for (const PetscInt power : config->powers)
     PetscCheck(power >= 0, PETSC_COMM_SELF, PETSC_ERR_USER_INPUT, "-powers are at least 0, not %" PetscInt_FMT, power);
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -23,7 +23,7 @@ struct Kernel {
 /* Puts the solver into a state in which iterations go on, whatever was launched before */
 static PetscErrorCode Begin(RRBCGWork *work, const PetscScalar *r)
 {
-  const CGTest test{CG_NORM_NONE, -1, std::numeric_limits<PetscReal>::infinity(), 0, -1, PETSC_INT_MAX, PETSC_INT_MAX};
+  const CGTest test{CG_NORM_NONE, -1, std::numeric_limits<PetscReal>::infinity(), 0, -1, LOCAL_INT_MAX, LOCAL_INT_MAX};
   RRBCGSums    sums;
 
   PetscFunctionBeginUser;
@@ -104,9 +104,9 @@ static PetscErrorCode Measure(const Backend &backend, const System &system, Pets
     PetscCall(Time(backend, repeats, [&]() { return RRBApplyPhase_CUDA(F, down, r, y, &bytes); }, &seconds));
     kernels->push_back({down ? "of that, grid down, grid 1" : "of that, grid up, grid 1", seconds, bytes});
   }
-  for (PetscInt phase = 0;; phase++) {
+  for (LocalInt phase = 0;; phase++) {
     const char *what;
-    PetscInt    grid;
+    LocalInt    grid;
 
     PetscCall(Begin(work, r));
     PetscCall(RRBCGPhase_CUDA(work, phase, &what, &grid, &bytes));

@@ -41,6 +41,11 @@ PetscErrorCode ArrayCopy_CUDA(void *, const void *, size_t, PetscMemType, PetscM
   return NoCUDA();
 }
 
+PetscErrorCode LocalIntCopy_CUDA(size_t, const PetscInt *, LocalInt *)
+{
+  return NoCUDA();
+}
+
 PetscErrorCode CSRTranspose_CUDA(const CSR *, PetscBool, CSR *)
 {
   return NoCUDA();

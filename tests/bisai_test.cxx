@@ -224,7 +224,7 @@ HostLU PETScFactor(const HostBlocks &A, LocalInt levels = 0, MatOrderingType ord
     while (ja[k] != row) k++;
     diagonal[row] = k++;
   }
-  for (LocalInt row = 0; row < n; row++) {
+  for (LocalInt row = 0; row < A.n; row++) {
     LU.U.j.insert(LU.U.j.end(), ja + begin[row], ja + diagonal[row]);
     LU.U.a.insert(LU.U.a.end(), a + begin[row] * bs2, a + diagonal[row] * bs2);
     LU.U.i.push_back((LocalInt)LU.U.j.size());

@@ -89,10 +89,9 @@ MatObject CreateBAIJ(const HostBlocks &A, MPI_Comm comm)
   MUST(MatSetOption(mat, MAT_ROW_ORIENTED, PETSC_FALSE));
   begin /= A.bs;
   end /= A.bs;
-  std::vector<LocalInt> i;
-  for (LocalInt row = begin; row <= end; row++) i.push_back(A.i[row] - A.i[begin]);
-  MUST(MatSeqBAIJSetPreallocationCSR(mat, A.bs, i.data(), A.j.data() + A.i[begin], A.a.data() + A.i[begin] * bs2));
-  MUST(MatMPIBAIJSetPreallocationCSR(mat, A.bs, i.data(), A.j.data() + A.i[begin], A.a.data() + A.i[begin] * bs2));
+  const PetscRows rows(A.i, A.j, begin, end);
+  MUST(MatSeqBAIJSetPreallocationCSR(mat, A.bs, rows.i.data(), rows.j.data(), A.a.data() + A.i[begin] * bs2));
+  MUST(MatMPIBAIJSetPreallocationCSR(mat, A.bs, rows.i.data(), rows.j.data(), A.a.data() + A.i[begin] * bs2));
   return mat;
 }
 
@@ -107,10 +106,9 @@ MatObject CreateAIJ(const HostBlocks &A, MatType type, MPI_Comm comm)
   MUST(MatSetType(mat, type));
   MUST(MatSetUp(mat));
   MUST(MatGetOwnershipRange(mat, &begin, &end));
-  std::vector<LocalInt> i;
-  for (LocalInt row = begin; row <= end; row++) i.push_back(S.i[row] - S.i[begin]);
-  MUST(MatSeqAIJSetPreallocationCSR(mat, i.data(), S.j.data() + S.i[begin], S.a.data() + S.i[begin]));
-  MUST(MatMPIAIJSetPreallocationCSR(mat, i.data(), S.j.data() + S.i[begin], S.a.data() + S.i[begin]));
+  const PetscRows rows(S.i, S.j, begin, end);
+  MUST(MatSeqAIJSetPreallocationCSR(mat, rows.i.data(), rows.j.data(), S.a.data() + S.i[begin]));
+  MUST(MatMPIAIJSetPreallocationCSR(mat, rows.i.data(), rows.j.data(), S.a.data() + S.i[begin]));
   return mat;
 }
 

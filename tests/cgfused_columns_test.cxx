@@ -320,7 +320,7 @@ TEST_CASE("columns: one that ends early stays as it is", "[cgfused][columns]")
 /* With a diagonal matrix of both signs a column that sees one sign alone converges, and the others break down. */
 TEST_CASE("columns: one that breaks down", "[cgfused][columns]")
 {
-  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows;
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows;
   for (PetscInt i = 0; i < 100; i++) rows.push_back({{i, i < 50 ? 1. + i % 5 : -1. - i % 3}});
   for (const Place &place : Places()) {
     CAPTURE(place.backend->name, place.path);

@@ -253,7 +253,7 @@ std::string Norm(const char *norm)
 
 HostMatrix Diagonal(const std::vector<double> &values)
 {
-  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows;
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows;
   for (double value : values) rows.push_back({{(PetscInt)rows.size(), value}});
   return FromRows(rows);
 }
@@ -291,7 +291,7 @@ HostMatrix InSingle(HostMatrix A)
 HostMatrix FarGraph(PetscInt n, PetscInt pairs, PetscInt distance)
 {
   Random                                                     random(31);
-  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(n);
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(n);
   const auto                                                 couple = [&](PetscInt p, PetscInt q) {
     if (p == q || std::any_of(rows[p].begin(), rows[p].end(), [&](const auto &entry) { return entry.first == q; })) return;
     const double value = random.Between(-1, -0.1);

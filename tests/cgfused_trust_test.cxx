@@ -401,7 +401,7 @@ struct Chain {
   /* A matrix with the nonzeros of the Hessian. */
   static MatObject NewHessian(const Backend &backend)
   {
-    std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(kSize);
+    std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(kSize);
     for (PetscInt i = 0; i < kSize; i++)
       for (PetscInt j = std::max<PetscInt>(i - 1, 0); j <= std::min(i + 1, kSize - 1); j++) rows[i].push_back({j, 1.});
     return CreateMat(FromRows(rows), backend.mat);

@@ -154,7 +154,7 @@ VecObject Normalized(std::vector<double> values, VecType type)
 /* A symmetric tridiagonal matrix. */
 HostMatrix Tridiagonal(PetscInt n, double diagonal, double beside)
 {
-  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(n);
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(n);
   for (PetscInt row = 0; row < n; row++) {
     if (row) rows[row].push_back({row - 1, beside});
     rows[row].push_back({row, diagonal});
@@ -747,7 +747,7 @@ TEST_CASE("cmatch: the bytes of an application", "[cmatch][pc]")
       k++;
     }
     /* the matrix twice at least: in the residual that is restricted, and in the smoother behind the coarse correction */
-    CHECK(bytes[0] >= 2. * Nonzeros(A) * (sizeof(PetscInt) + sizeof(float)));
+    CHECK(bytes[0] >= 2. * Nonzeros(A) * (sizeof(LocalInt) + sizeof(float)));
     CHECK(bytes[1] > 1.2 * bytes[0]);
     CHECK(bytes[2] > 1.2 * bytes[0]);
   }

@@ -115,7 +115,7 @@ TEST_CASE("the numbers of the view are those of the factor", "[fsai][pc][view]")
         }
         const double   n = Plate().n, nnz = info.nz_used;
         const double   entry = std::strcmp(precision, "single") ? sizeof(double) : sizeof(float);
-        const double   bytes = 2 * ((n + 1) * sizeof(PetscInt) + (nnz - n) * (sizeof(PetscInt) + entry)) + n * sizeof(double);
+        const double   bytes = 2 * ((n + 1) * sizeof(LocalInt) + (nnz - n) * (sizeof(LocalInt) + entry)) + n * sizeof(double);
         char           expected[200];
         PetscLogDouble apply_bytes;
         PetscReal      density;

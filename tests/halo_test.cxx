@@ -174,7 +174,7 @@ TEST_CASE("more layers and hops only add to the rows that are gathered", "[halo]
   for (const Type &type : FSAITypes())
     for (const Backend &backend : Backends()) {
       const MatObject       all = Spread(A, backend.mat, Even);
-      std::vector<LocalInt> before;
+      std::vector<PetscInt> before;
       LocalInt              limited_before = LOCAL_INT_MAX;
       for (const char *options : {"-@overlap 1 -@halo_layers 1", "-@overlap 1 -@halo_layers 2", "-@overlap 2 -@halo_layers 2",
                                   "-@overlap 2 -@halo_layers 8", "-@overlap 1000 -@halo_layers 10000"}) {
@@ -640,4 +640,28 @@ TEST_CASE("cgfused with a factor that reaches other ranks has the iterates of CG
       CHECK(std::abs(mine.iterations - theirs.iterations) <= 1);
       CHECK(mine.true_residual < 1e-7);
     }
+}
+
+/* Numbers of rows, as large as PetscInt has them. */
+TEST_CASE("halo: numbers in the matrix keep all their bits on their way", "[halo][indices][mpi]")
+{
+  const PetscInt        rows = sizeof(PetscInt) == 8 ? (PetscInt)3000000000LL : 300000000; /* of each rank */
+  const PetscMPIInt     size = Ranks(), next = (Rank() + 1) % size;
+  std::vector<PetscInt> ranges(1, 0);
+  for (PetscMPIInt r = 0; r < size; r++) ranges.push_back(ranges.back() + rows);
+  for (PetscMPIInt r = 0; r < size; r++)
+    for (PetscInt row : {ranges[r], ranges[r] + rows / 2, ranges[r + 1] - 1}) CHECK(HaloOwner(size, ranges.data(), row) == r);
+
+  MPI_Comm comm;
+  MUST(PetscCommDuplicate(PETSC_COMM_WORLD, &comm, nullptr));
+  PCLocalOutcome              outcome;
+  PCLocalPhase                phase{comm, &outcome, false};
+  const std::vector<HaloList> send = {{next, {ranges[next], ranges[next + 1] - 1, ranges[next] + Rank()}}};
+  std::vector<HaloList>       received;
+  MUST(HaloSendLists(&phase, send, &received));
+  MUST(PetscCommDestroy(&comm));
+  const PetscMPIInt before = (Rank() + size - 1) % size;
+  REQUIRE(received.size() == 1);
+  CHECK(received[0].rank == before);
+  CHECK(received[0].numbers == std::vector<PetscInt>{ranges[Rank()], ranges[Rank() + 1] - 1, ranges[Rank()] + before});
 }

@@ -109,7 +109,7 @@ HostMatrix Poisson(LocalInt nx, LocalInt ny, LocalInt nz)
   HostMatrix     A;
   A.n = nx * ny * nz;
   for (LocalInt row = 0; row < A.n; row++) {
-    LocalInt       columns[7];
+    PetscInt       columns[7];
     PetscScalar    values[7];
     const LocalInt count = StencilRow(stencil, grid, row, columns, values);
     A.j.insert(A.j.end(), columns, columns + count);
@@ -263,6 +263,12 @@ CSRCopy::~CSRCopy()
   }
 }
 
+PetscRows::PetscRows(const std::vector<LocalInt> &from_i, const std::vector<LocalInt> &from_j, PetscInt begin, PetscInt end) :
+    j(from_j.begin() + from_i[begin], from_j.begin() + from_i[end])
+{
+  for (PetscInt row = begin; row <= end; row++) i.push_back(from_i[row] - from_i[begin]);
+}
+
 /* On several ranks, PETSc's own split of the rows. */
 MatObject CreateMat(const HostMatrix &A, MatType type, MPI_Comm comm)
 {
@@ -274,10 +280,9 @@ MatObject CreateMat(const HostMatrix &A, MatType type, MPI_Comm comm)
   MUST(MatSetType(mat, type));
   MUST(MatSetUp(mat));
   MUST(MatGetOwnershipRange(mat, &begin, &end));
-  std::vector<LocalInt> i;
-  for (LocalInt row = begin; row <= end; row++) i.push_back(A.i[row] - A.i[begin]);
-  MUST(MatSeqAIJSetPreallocationCSR(mat, i.data(), A.j.data() + A.i[begin], A.a.data() + A.i[begin]));
-  MUST(MatMPIAIJSetPreallocationCSR(mat, i.data(), A.j.data() + A.i[begin], A.a.data() + A.i[begin]));
+  const PetscRows rows(A.i, A.j, begin, end);
+  MUST(MatSeqAIJSetPreallocationCSR(mat, rows.i.data(), rows.j.data(), A.a.data() + A.i[begin]));
+  MUST(MatMPIAIJSetPreallocationCSR(mat, rows.i.data(), rows.j.data(), A.a.data() + A.i[begin]));
   return mat;
 }
 

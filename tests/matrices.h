@@ -56,6 +56,12 @@ HostMatrix Hub(LocalInt n);                             /* last row and column f
 /* NAME.petsc.gz of tests/matrices. */
 HostMatrix Shared(const std::string &name);
 
+/* The rows begin .. end - 1 as functions of PETSc take them. */
+struct PetscRows {
+  PetscRows(const std::vector<LocalInt> &from_i, const std::vector<LocalInt> &from_j, PetscInt begin, PetscInt end);
+  std::vector<PetscInt> i, j;
+};
+
 /* A's arrays where a kernel wants them, for a scope. */
 class CSRCopy {
 public:

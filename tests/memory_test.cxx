@@ -89,7 +89,8 @@ PetscErrorCode Create(const Life &life, const HostBlocks &A, Objects *o)
   for (PetscInt i = 0; i < A.n; i++)
     for (PetscInt k = A.i[i]; k < A.i[i + 1]; k++) {
       PetscCall(MatSetOption(o->A, MAT_ROW_ORIENTED, PETSC_FALSE));
-      PetscCall(MatSetValuesBlocked(o->A, 1, &i, 1, &A.j[k], &A.a[(size_t)k * A.bs * A.bs], INSERT_VALUES));
+      const PetscInt j = A.j[k];
+      PetscCall(MatSetValuesBlocked(o->A, 1, &i, 1, &j, &A.a[(size_t)k * A.bs * A.bs], INSERT_VALUES));
     }
   PetscCall(MatAssemblyBegin(o->A, MAT_FINAL_ASSEMBLY));
   PetscCall(MatAssemblyEnd(o->A, MAT_FINAL_ASSEMBLY));

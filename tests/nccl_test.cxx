@@ -172,9 +172,9 @@ TEST_CASE("nccl: ranks tell one another where entries go", "[nccl][mpi]")
     /* each rank sends back what it was told, to be compared with what was meant */
     requests.resize(lists.to.size() + lists.from.size());
     for (size_t k = 0; k < lists.to.size(); k++)
-      MPI_Isend(&there[k], 1, MPIU_INT, lists.to[k].rank, 0, PETSC_COMM_WORLD, &requests[k]);
+      MPI_Isend(&there[k], 1, MPI_INT, lists.to[k].rank, 0, PETSC_COMM_WORLD, &requests[k]);
     for (size_t k = 0; k < lists.from.size(); k++)
-      MPI_Irecv(&back[lists.from[k].rank], 1, MPIU_INT, lists.from[k].rank, 0, PETSC_COMM_WORLD, &requests[lists.to.size() + k]);
+      MPI_Irecv(&back[lists.from[k].rank], 1, MPI_INT, lists.from[k].rank, 0, PETSC_COMM_WORLD, &requests[lists.to.size() + k]);
     MPI_Waitall((int)requests.size(), requests.data(), MPI_STATUSES_IGNORE);
     for (const auto &part : lists.from) CHECK(back[part.rank] == first + part.begin);
     /* where one rank cannot, all know it */

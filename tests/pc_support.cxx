@@ -25,7 +25,7 @@ HostMatrix Diffusion(PetscInt nx, PetscInt ny, bool dirichlet, std::uint64_t see
 {
   Random                                                     random(seed);
   std::vector<double>                                        k(nx * ny);
-  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(nx * ny);
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(nx * ny);
   for (double &value : k) value = random.Between(1, 10);
   for (PetscInt row = 0; row < nx * ny; row++) {
     const PetscInt x = row % nx, y = row / nx;
@@ -85,8 +85,10 @@ void SetValues(Mat mat, const HostBlocks &A)
   MUST(MatGetOwnershipRange(mat, &begin, &end));
   MUST(MatSetOption(mat, MAT_ROW_ORIENTED, PETSC_FALSE));
   for (PetscInt row = begin / A.bs; row < end / A.bs; row++)
-    for (PetscInt k = A.i[row]; k < A.i[row + 1]; k++)
-      MUST(MatSetValuesBlocked(mat, 1, &row, 1, &A.j[k], A.Block(k), INSERT_VALUES));
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) {
+      const PetscInt column = A.j[k];
+      MUST(MatSetValuesBlocked(mat, 1, &row, 1, &column, A.Block(k), INSERT_VALUES));
+    }
   MUST(MatAssemblyBegin(mat, MAT_FINAL_ASSEMBLY));
   MUST(MatAssemblyEnd(mat, MAT_FINAL_ASSEMBLY));
 }

@@ -51,7 +51,7 @@ MatObject CreateSBAIJ(const HostBlocks &A, MPI_Comm comm)
 {
   MatObject mat;
   PetscInt  begin, end, longest = 1;
-  for (PetscInt row = 0; row < A.n; row++) longest = std::max(longest, A.i[row + 1] - A.i[row]);
+  for (PetscInt row = 0; row < A.n; row++) longest = std::max<PetscInt>(longest, A.i[row + 1] - A.i[row]);
   MUST(MatCreate(comm, mat.put()));
   MUST(MatSetSizes(mat, PETSC_DECIDE, PETSC_DECIDE, A.n * A.bs, A.n * A.bs));
   MUST(MatSetBlockSize(mat, A.bs));

@@ -190,10 +190,10 @@ TEST_CASE("a bad row of one rank ends a solve on all, with the number of the row
   for (const Type &type : FSAITypes())
     for (const Backend &backend : Backends())
       for (const std::string solver : {KSPCG, KSPCGFUSED})
-        for (PetscInt bad : {0, 41, 89}) {
+        for (LocalInt bad : {0, 41, 89}) {
           CAPTURE(type.name, backend.name, solver, bad);
           HostMatrix A = RandomGraph(90, 7, 4), spoiled = A;
-          for (PetscInt k = A.i[bad]; k < A.i[bad + 1]; k++)
+          for (LocalInt k = A.i[bad]; k < A.i[bad + 1]; k++)
             if (A.j[k] == bad) spoiled.a[k] = -1;
           const MatObject mat = Spread(spoiled, backend.mat, Even);
           const KSPObject ksp = MakeKSP(mat, type, kAll + ("-ksp_type " + solver));

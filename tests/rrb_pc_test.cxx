@@ -23,7 +23,7 @@ using DMObject = Object<DM, DMDestroy>;
 HostMatrix Bratu(PetscInt n)
 {
   const double                                               lambda = 6, h = 1. / (n - 1);
-  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(n * n);
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(n * n);
   const auto boundary = [&](PetscInt p) { return p % n == 0 || p % n == n - 1 || p / n == 0 || p / n == n - 1; };
   for (PetscInt row = 0; row < n * n; row++) {
     const PetscInt x = row % n, y = row / n;
@@ -38,7 +38,7 @@ HostMatrix Bratu(PetscInt n)
 /* A 5-point stencil with neighbours across the boundary, in natural ordering */
 HostMatrix Periodic(PetscInt nx, PetscInt ny, bool in_x, bool in_y)
 {
-  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(nx * ny);
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(nx * ny);
   for (PetscInt row = 0; row < nx * ny; row++) {
     const PetscInt x = row % nx, y = row / nx;
     rows[row].push_back({row, 5});
@@ -54,17 +54,16 @@ HostMatrix Periodic(PetscInt nx, PetscInt ny, bool in_x, bool in_y)
 /* The matrix on all ranks, of which each has `mine` rows. */
 MatObject Distribute(const HostMatrix &A, PetscInt mine, MatType type = MATAIJ)
 {
-  MatObject             mat;
-  PetscInt              begin, end;
-  std::vector<PetscInt> i;
+  MatObject mat;
+  PetscInt  begin, end;
   MUST(MatCreate(PETSC_COMM_WORLD, mat.put()));
   MUST(MatSetSizes(mat, mine, mine, A.n, A.n));
   MUST(MatSetType(mat, type));
   MUST(MatSetUp(mat));
   MUST(MatGetOwnershipRange(mat, &begin, &end));
-  for (PetscInt row = begin; row <= end; row++) i.push_back(A.i[row] - A.i[begin]);
-  MUST(MatSeqAIJSetPreallocationCSR(mat, i.data(), A.j.data() + A.i[begin], A.a.data() + A.i[begin]));
-  MUST(MatMPIAIJSetPreallocationCSR(mat, i.data(), A.j.data() + A.i[begin], A.a.data() + A.i[begin]));
+  const PetscRows rows(A.i, A.j, begin, end);
+  MUST(MatSeqAIJSetPreallocationCSR(mat, rows.i.data(), rows.j.data(), A.a.data() + A.i[begin]));
+  MUST(MatMPIAIJSetPreallocationCSR(mat, rows.i.data(), rows.j.data(), A.a.data() + A.i[begin]));
   return mat;
 }
 
@@ -219,7 +218,7 @@ TEST_CASE("rrb: grids of every shape are recognised, with 5 and 9 points", "[rrb
       for (bool nine : {false, true}) {
         const PetscInt nx = size.first, ny = size.second;
         CAPTURE(backend.name, nx, ny, nine);
-        std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(nx * ny);
+        std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(nx * ny);
         for (PetscInt row = 0; row < nx * ny; row++)
           for (PetscInt column = 0; column < nx * ny; column++) {
             const PetscInt dx = std::abs(row % nx - column % nx), dy = std::abs(row / nx - column / nx);
@@ -290,7 +289,7 @@ TEST_CASE("rrb: periodic, irregular and unsymmetric matrices are errors that nam
     shorter.n          = 86;
     shorter.i.resize(87);
     {
-      std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(86);
+      std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(86);
       for (PetscInt row = 0; row < 86; row++)
         for (PetscInt k = shorter.i[row]; k < shorter.i[row + 1]; k++)
           if (shorter.j[k] < 86) rows[row].push_back({shorter.j[k], shorter.a[k]});
@@ -369,7 +368,7 @@ TEST_CASE("rrb: an indefinite matrix with MINRES, and a 9-point stencil, lifted"
     const Solution  solution   = Solve(minres);
     CHECK(solution.reason > 0);
     CHECK(solution.true_residual <= 1e-4); /* MINRES stops by the preconditioned norm. */
-    std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(70 * 70);
+    std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(70 * 70);
     for (PetscInt row = 0; row < 70 * 70; row++)
       for (PetscInt dx : {-1, 0, 1})
         for (PetscInt dy : {-1, 0, 1}) {
@@ -678,7 +677,7 @@ TEST_CASE("rrb: an error of one rank alone is one of all", "[rrb][pc][bad][mpi]"
     const HostMatrix good  = Poisson(10, 4 * size);
     const auto       block = size > 1 ? " of rank " + std::to_string(size - 1) + "'s block" : std::string();
     const auto       with  = [&](PetscInt row, PetscInt column, double value, bool both) {
-      std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(good.n);
+      std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(good.n);
       for (PetscInt r = 0; r < good.n; r++)
         for (PetscInt k = good.i[r]; k < good.i[r + 1]; k++)
           if (!(r == row && good.j[k] == column)) rows[r].push_back({good.j[k], good.a[k]});

@@ -23,7 +23,7 @@ HostMatrix Diffusion(Size size, bool boundary, std::uint64_t seed)
 {
   Random                                                     random(seed);
   const PetscInt                                             nx = size.nx, ny = size.ny;
-  std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(nx * ny);
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(nx * ny);
   std::vector<double>                                        diagonal(nx * ny, 0.);
   for (PetscInt row = 0; row < nx * ny; row++) {
     for (const Size &to : {Size{1, 0}, Size{0, 1}}) {
@@ -179,7 +179,7 @@ struct TwinRun {
   RRBCGSums           sums;
   std::vector<double> norms, x, residual;
   CGStop              stop = CG_RUNNING;
-  PetscInt            its  = 0;
+  LocalInt            its  = 0;
 };
 
 /* With `applied` the preconditioner is applied to another vector wherever a program could do so. */
@@ -196,7 +196,7 @@ static TwinRun RunTwin(const HostMatrix &A, Size size, PetscInt levels, CGNorm n
   TwinRun         run;
   PetscScalar    *r_there, *x_there;
   const CGRecord *records;
-  PetscInt        count;
+  LocalInt        count;
   PetscReal       value;
   params.levels     = levels;
   params.keep_schur = PETSC_TRUE;
@@ -213,7 +213,7 @@ static TwinRun RunTwin(const HostMatrix &A, Size size, PetscInt levels, CGNorm n
   MUST(ArrayCopy(r_there, r.data(), bytes, where, PETSC_MEMTYPE_HOST));
   MUST((device ? RRBCGStart_CUDA : RRBCGStart_Host)(work, r_there, &run.sums));
   const double start = norm == CG_NORM_NATURAL ? std::sqrt(run.sums.rz) : std::sqrt(run.sums.rr);
-  const CGTest test{norm, 1e-8 * start, std::numeric_limits<double>::infinity(), 0, -1, PETSC_INT_MAX, 300};
+  const CGTest test{norm, 1e-8 * start, std::numeric_limits<double>::infinity(), 0, -1, LOCAL_INT_MAX, 300};
   MUST(ArrayCopy(x_there, run.x.data(), bytes, where, PETSC_MEMTYPE_HOST));
   const auto apply = [&]() {
     if (applied) MUST((device ? RRBApply_CUDA : RRBApply_Host)(F, 1, x_there, 0, x_there + A.n, 0));
@@ -574,10 +574,10 @@ TEST_CASE("rrbcg: the twins' decisions about beta", "[rrbcg][twins]")
       MUST((device ? RRBCGPrepare_CUDA : RRBCGPrepare_Host)(F, &work));
       MUST(ArrayCreate(bytes, backend.where, (void **)&there));
       MUST(ArrayCopy(there, r.data(), bytes, backend.where, PETSC_MEMTYPE_HOST));
-      const auto run = [&](CGNorm norm, double factor, CGStop *stop, PetscInt *its) {
-        const CGTest    test{norm, 0, std::numeric_limits<double>::infinity(), 0, -1, PETSC_INT_MAX, 10};
+      const auto run = [&](CGNorm norm, double factor, CGStop *stop, LocalInt *its) {
+        const CGTest    test{norm, 0, std::numeric_limits<double>::infinity(), 0, -1, LOCAL_INT_MAX, 10};
         const CGRecord *records;
-        PetscInt        count, all = 0;
+        LocalInt        count, all = 0;
         PetscReal       value;
         *stop = CG_RUNNING;
         MUST((device ? RRBCGStart_CUDA : RRBCGStart_Host)(work, there, &sums));
@@ -589,7 +589,7 @@ TEST_CASE("rrbcg: the twins' decisions about beta", "[rrbcg][twins]")
         return all;
       };
       CGStop   stop;
-      PetscInt its;
+      LocalInt its;
       CHECK(run(CG_NORM_UNPRECONDITIONED, -1, &stop, &its) == 1); /* the sign changes in the first iteration, which is complete */
       CHECK(stop == CG_INDEFINITE_PC);
       CHECK(its == 2);
@@ -1090,7 +1090,7 @@ TEST_CASE("rrbcg: what it cannot solve is an error with a remedy", "[rrbcg][bad]
       CHECK(Contains(message(MakeRRBCG(A, options), A), "use -ksp_type cg -pc_type rrb, whose are the same"));
     HostMatrix nine = Poisson(12, 10);
     {
-      std::vector<std::vector<std::pair<PetscInt, PetscScalar>>> rows(nine.n), sided(nine.n);
+      std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(nine.n), sided(nine.n);
       for (PetscInt row = 0; row < nine.n; row++)
         for (PetscInt k = nine.i[row]; k < nine.i[row + 1]; k++) {
           rows[row].push_back({nine.j[k], nine.a[k]});

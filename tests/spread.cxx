@@ -17,7 +17,7 @@ int Rank()
   return rank;
 }
 
-PetscInt Even(PetscInt n, int rank, int size)
+LocalInt Even(LocalInt n, int rank, int size)
 {
   return n / size + (rank < n % size);
 }
@@ -27,18 +27,18 @@ const std::vector<Layout> &Layouts()
   static const std::vector<Layout> layouts = {
     {"even", Even},
     {"last rank alone has most rows",
-     [](PetscInt n, int rank, int size) {
-       const PetscInt few = std::min<PetscInt>(3, n / size);
+     [](LocalInt n, int rank, int size) {
+       const LocalInt few = std::min<LocalInt>(3, n / size);
        return rank < size - 1 ? few : n - few * (size - 1);
      }},
-    {"first rank has none", [](PetscInt n, int rank, int size) { return size == 1 ? n
+    {"first rank has none", [](LocalInt n, int rank, int size) { return size == 1 ? n
                                                                         : rank    ? Even(n, rank - 1, size - 1)
                                                                                   : 0; }},
     {"last rank has none",
-     [](PetscInt n, int rank, int size) { return size == 1         ? n
+     [](LocalInt n, int rank, int size) { return size == 1         ? n
                                                  : rank < size - 1 ? Even(n, rank, size - 1)
                                                                    : 0; }},
-    {"one rank has all", [](PetscInt n, int rank, int size) { return rank == size / 2 ? n : 0; }},
+    {"one rank has all", [](LocalInt n, int rank, int size) { return rank == size / 2 ? n : 0; }},
   };
   static const std::vector<Layout> few = {layouts[0], layouts[2]};
   return Ranks() > 4 ? few : layouts;
@@ -46,19 +46,18 @@ const std::vector<Layout> &Layouts()
 
 MatObject Spread(const HostMatrix &A, MatType type, const Share &share)
 {
-  MatObject             mat;
-  PetscInt              begin, end;
-  std::vector<PetscInt> i;
+  MatObject mat;
+  PetscInt  begin, end;
 
-  const PetscInt rows = share(A.n, Rank(), Ranks());
+  const LocalInt mine = share(A.n, Rank(), Ranks());
   MUST(MatCreate(PETSC_COMM_WORLD, mat.put()));
-  MUST(MatSetSizes(mat, rows, rows, A.n, A.n));
+  MUST(MatSetSizes(mat, mine, mine, A.n, A.n));
   MUST(MatSetType(mat, type));
   MUST(MatSetUp(mat));
   MUST(MatGetOwnershipRange(mat, &begin, &end));
-  for (PetscInt row = begin; row <= end; row++) i.push_back(A.i[row] - A.i[begin]);
-  MUST(MatSeqAIJSetPreallocationCSR(mat, i.data(), A.j.data() + A.i[begin], A.a.data() + A.i[begin]));
-  MUST(MatMPIAIJSetPreallocationCSR(mat, i.data(), A.j.data() + A.i[begin], A.a.data() + A.i[begin]));
+  const PetscRows rows(A.i, A.j, begin, end);
+  MUST(MatSeqAIJSetPreallocationCSR(mat, rows.i.data(), rows.j.data(), A.a.data() + A.i[begin]));
+  MUST(MatMPIAIJSetPreallocationCSR(mat, rows.i.data(), rows.j.data(), A.a.data() + A.i[begin]));
   return mat;
 }
 
@@ -75,13 +74,13 @@ HostMatrix Gathered(Mat A)
   if (size > 1) MUST(MatCreateRedundantMatrix(A, size, PETSC_COMM_SELF, MAT_INITIAL_MATRIX, copy.put()));
   const Mat whole = size > 1 ? (Mat)copy : A;
   MUST(MatGetSize(whole, &rows, nullptr));
-  result.n = rows;
+  result.n = (LocalInt)rows;
   for (PetscInt row = 0; row < rows; row++) {
     MUST(MatGetRow(whole, row, &length, &columns, &values));
     result.j.insert(result.j.end(), columns, columns + length);
     result.a.insert(result.a.end(), values, values + length);
     MUST(MatRestoreRow(whole, row, &length, &columns, &values));
-    result.i.push_back((PetscInt)result.j.size());
+    result.i.push_back((LocalInt)result.j.size());
   }
   return result;
 }

@@ -11,14 +11,14 @@ int Ranks();
 int Rank();
 
 /* How many of n rows each rank has. */
-using Share = std::function<PetscInt(PetscInt n, int rank, int size)>;
+using Share = std::function<LocalInt(LocalInt n, int rank, int size)>;
 
 struct Layout {
   const char *name;
   Share       share;
 };
 
-PetscInt Even(PetscInt n, int rank, int size);
+LocalInt Even(LocalInt n, int rank, int size);
 /* The even one first, and one with a rank that has no rows. Up to four ranks get more of them. */
 const std::vector<Layout> &Layouts();
 

@@ -138,7 +138,7 @@ PetscErrorCode CSRFromBSR_CUDA(const BSRView *B, PetscBool keep, CSR *A)
     const LocalInt rows = B->n * B->bs;
     LocalInt       nnz;
 
-    PetscCall(PetscIntCast((PetscInt64)B->nnz * B->bs * B->bs, &nnz));
+    PetscCall(LocalIntCast((PetscInt64)B->nnz * B->bs * B->bs, "entries in blocks", &nnz));
     PetscCall(CSRCreate(rows, rows, nnz, FINEPC_DOUBLE, PETSC_MEMTYPE_CUDA, A));
     if (!rows) PetscCallCUDA(cudaMemsetAsync(A->i, 0, sizeof(*A->i), stream));
   }

@@ -1,7 +1,25 @@
-/* CUDA twin of src/sparse/memory_host.cxx: device memory is allocated without a pool. */
-#include <petscdevice_cuda.h>
+/* CUDA twin of src/sparse/memory_host.cxx and of a function in src/sparse/local_int.cxx: device memory is allocated without a pool.
+ */
+#include "launch.cuh"
 
-#include "sparse/memory.h"
+static __global__ void CopyLocalInts(size_t count, const PetscInt *from, LocalInt *to)
+{
+  const size_t k = GridThread();
+  if (k < count) to[k] = (LocalInt)from[k];
+}
+
+PetscErrorCode LocalIntCopy_CUDA(size_t count, const PetscInt *from, LocalInt *to)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  if (!count) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  CopyLocalInts<<<BlocksFor(count), kBlockSize, 0, stream>>>(count, from, to);
+  FinePCCheckLaunch();
+  PetscCallCUDA(cudaStreamSynchronize(stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 PetscErrorCode DeviceFound_CUDA(PetscBool *found)
 {

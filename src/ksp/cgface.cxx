@@ -22,6 +22,12 @@ PetscReal CGNormFrom(KSP ksp, PetscReal nn, PetscReal rz)
   return PetscSqrtReal(ksp->normtype == KSP_NORM_NATURAL ? PetscAbsReal(rz) : nn);
 }
 
+/* No solve makes as many iterations as a LocalInt can count. */
+static LocalInt Iterations(PetscInt count)
+{
+  return (LocalInt)PetscMin(count, (PetscInt)LOCAL_INT_MAX);
+}
+
 CGTest CGTestOf(KSP ksp, PetscBool by_host)
 {
   const bool test_default = !by_host && ksp->converged == KSPConvergedDefault;
@@ -30,10 +36,10 @@ CGTest CGTestOf(KSP ksp, PetscBool by_host)
   test.norm    = CGNormOf(ksp);
   test.ttol    = test_default ? ksp->ttol : -1;
   test.dtol    = test_default ? ksp->divtol * ksp->rnorm0 : std::numeric_limits<PetscReal>::infinity();
-  test.min_it  = ksp->min_it;
-  test.chknorm = ksp->chknorm;
-  test.last    = all_converge ? ksp->max_it : PETSC_INT_MAX;
-  test.max_it  = ksp->max_it;
+  test.min_it  = Iterations(ksp->min_it);
+  test.chknorm = Iterations(ksp->chknorm);
+  test.last    = Iterations(all_converge ? ksp->max_it : PETSC_INT_MAX);
+  test.max_it  = Iterations(ksp->max_it);
   return test;
 }
 
@@ -165,6 +171,26 @@ PetscErrorCode CGCheckConverged(KSP ksp, const CGRange &range, Vec r, Vec z)
 }
 
 /* -------------------------------- vectors where the solve runs -------------------------------- */
+
+PetscErrorCode CGGetLocalSize(Vec v, LocalInt *n)
+{
+  PetscInt rows;
+
+  PetscFunctionBegin;
+  PetscCall(VecGetLocalSize(v, &rows));
+  PetscCall(LocalIntCast(rows, "rows", n));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGGetLeadingSize(Mat M, LocalInt *ld)
+{
+  PetscInt entries;
+
+  PetscFunctionBegin;
+  PetscCall(MatDenseGetLDA(M, &entries));
+  PetscCall(LocalIntCast(entries, "entries from one column to the next", ld));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 PetscErrorCode CGSetWorkVecs(KSP ksp, PetscInt count)
 {

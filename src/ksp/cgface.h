@@ -57,6 +57,10 @@ PetscErrorCode CGCheckConverged(KSP, const CGRange &, Vec r, Vec z);
 
 /* -------------------------------- vectors where the solve runs -------------------------------- */
 
+/* The rows of the rank, and the entries from one column of a dense matrix to the next, if they can be counted with 32 bits. */
+PetscErrorCode CGGetLocalSize(Vec, LocalInt *n);
+PetscErrorCode CGGetLeadingSize(Mat, LocalInt *ld);
+
 /*
    KSPSetWorkVecs() without the vector that it makes by MatCreateVecs() where the KSP has no solution yet. With MATMPIAIJCUSPARSE
    such a vector is set to zero on the host as well, which takes longer than all else in the set-up of PCJACOBI (PETSc 3.26.1,

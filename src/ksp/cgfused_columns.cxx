@@ -121,7 +121,7 @@ static PetscErrorCode SolveColumn(KSP ksp, CGFusedBatch &batch, PetscInt c)
 struct BlockArrays {
   const PetscScalar *B = nullptr;
   PetscScalar       *X = nullptr;
-  PetscInt           ldb, ldx;
+  LocalInt           ldb, ldx;
 };
 
 static PetscErrorCode GetArrays(const CGFusedBatch &batch, BlockArrays *v)
@@ -129,8 +129,8 @@ static PetscErrorCode GetArrays(const CGFusedBatch &batch, BlockArrays *v)
   PetscMemType where;
 
   PetscFunctionBegin;
-  PetscCall(MatDenseGetLDA(batch.B, &v->ldb));
-  PetscCall(MatDenseGetLDA(batch.X, &v->ldx));
+  PetscCall(CGGetLeadingSize(batch.B, &v->ldb));
+  PetscCall(CGGetLeadingSize(batch.X, &v->ldx));
   PetscCall(MatDenseGetArrayReadAndMemType(batch.B, &v->B, &where));
   PetscCall(MatDenseGetArrayAndMemType(batch.X, &v->X, &where));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -353,7 +353,7 @@ PetscErrorCode KSPMatSolve_CGFused(KSP ksp, Mat B, Mat X)
     const bool     whole = !first && last == columns;
     CGFusedBatch   batch;
 
-    batch.count = last - first;
+    batch.count = (LocalInt)(last - first);
     batch.B     = B;
     batch.X     = X;
     if (!whole) {

@@ -20,12 +20,12 @@ struct CGFusedColumn {
 /* The columns that are solved together. */
 struct CGFusedBatch {
   Mat           B = nullptr, X = nullptr;
-  PetscInt      count = 0;
+  LocalInt      count = 0;
   CGFusedColumn column[kCGMostColumns];
 
   bool Ended() const
   {
-    for (PetscInt c = 0; c < count; c++)
+    for (LocalInt c = 0; c < count; c++)
       if (!column[c].Ended()) return false;
     return true;
   }

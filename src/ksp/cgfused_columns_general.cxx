@@ -20,7 +20,7 @@ struct BlockSolve {
   PetscBool      device  = PETSC_FALSE; /* the vectors are on the GPU */
   bool           product = false;       /* W = A P is a product of matrices; otherwise it is made column by column */
   Mat            R = nullptr, Z = nullptr, P = nullptr, W = nullptr;
-  PetscInt       n = 0; /* rows of the rank */
+  LocalInt       n = 0; /* rows of the rank */
 };
 
 /* ------------------------------------- arrays and sums ---------------------------------------- */
@@ -28,11 +28,11 @@ struct BlockSolve {
 /* The array of a dense matrix where the solve runs. */
 struct ReadArray {
   const PetscScalar *a = nullptr;
-  PetscInt           ld;
+  LocalInt           ld;
 };
 struct WriteArray {
   PetscScalar *a = nullptr; /* its values are kept */
-  PetscInt     ld;
+  LocalInt     ld;
 };
 
 PetscErrorCode Get(const BlockSolve &cg, Mat M, ReadArray *array)
@@ -40,7 +40,7 @@ PetscErrorCode Get(const BlockSolve &cg, Mat M, ReadArray *array)
   PetscMemType where;
 
   PetscFunctionBegin;
-  PetscCall(MatDenseGetLDA(M, &array->ld));
+  PetscCall(CGGetLeadingSize(M, &array->ld));
   PetscCall(cg.device ? MatDenseGetArrayReadAndMemType(M, &array->a, &where) : MatDenseGetArrayRead(M, &array->a));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -57,7 +57,7 @@ PetscErrorCode Get(const BlockSolve &cg, Mat M, WriteArray *array)
   PetscMemType where;
 
   PetscFunctionBegin;
-  PetscCall(MatDenseGetLDA(M, &array->ld));
+  PetscCall(CGGetLeadingSize(M, &array->ld));
   PetscCall(cg.device ? MatDenseGetArrayAndMemType(M, &array->a, &where) : MatDenseGetArray(M, &array->a));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -89,8 +89,8 @@ PetscErrorCode Dots(const BlockSolve &cg, Mat Z, Mat R, PetscReal *sums)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-using Combine = PetscErrorCode (*)(PetscInt n, PetscInt columns, const CGColumnScalars *, const PetscScalar *X, PetscInt ldx,
-                                   PetscScalar *Y, PetscInt ldy);
+using Combine = PetscErrorCode (*)(LocalInt n, LocalInt columns, const CGColumnScalars *, const PetscScalar *X, LocalInt ldx,
+                                   PetscScalar *Y, LocalInt ldy);
 
 /* y = y + a x, or y = x + a y, by the twins that are given. */
 PetscErrorCode CombineColumns(const BlockSolve &cg, Combine by_host, Combine by_device, const CGColumnScalars &a, Mat X, Mat Y)
@@ -165,11 +165,13 @@ PetscErrorCode Multiply(const BlockSolve &cg)
 
 PetscErrorCode Create(BlockSolve &cg)
 {
+  PetscInt  rows;
   PetscBool bound;
 
   PetscFunctionBegin;
   PetscCall(PCGetOperators(cg.ksp->pc, &cg.A, nullptr));
-  PetscCall(MatGetLocalSize(cg.batch.X, &cg.n, nullptr));
+  PetscCall(MatGetLocalSize(cg.batch.X, &rows, nullptr));
+  PetscCall(LocalIntCast(rows, "rows", &cg.n));
   PetscCall(PetscObjectTypeCompareAny((PetscObject)cg.batch.X, &cg.device, MATSEQDENSECUDA, MATMPIDENSECUDA, ""));
   PetscCall(MatBoundToCPU(cg.batch.X, &bound));
   if (bound || !kHasCUDA) cg.device = PETSC_FALSE;

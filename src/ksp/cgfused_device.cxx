@@ -83,7 +83,7 @@ PetscErrorCode CGFusedPrepareDevice(KSP ksp, const CGFusedPreconditioner &M)
   op.A = &csr.A;
   if (cg->several) {
     const PetscInt *columns;
-    PetscInt        count;
+    LocalInt        count;
 
     PetscCall(MatGetGhostCSR(A, &ghost_csr, &count, &columns));
     if (!cg->exchange.same) PetscCall(CGFusedForgetGraph_CUDA(cg->work));
@@ -172,19 +172,19 @@ static PetscErrorCode Start(KSP ksp, CGSums *sums)
 }
 
 /* Iterations that the GPU decides about. The host follows with the history and the Lanczos matrix. */
-static PetscErrorCode Iterate(KSP ksp, PetscReal beta, CGStop *stop, PetscInt *its, PetscReal *value)
+static PetscErrorCode Iterate(KSP ksp, PetscReal beta, CGStop *stop, LocalInt *its, PetscReal *value)
 {
   KSP_CGFused    *cg   = (KSP_CGFused *)ksp->data;
   const CGTest    test = CGTestOf(ksp, PETSC_FALSE);
   const CGRecord *records;
-  PetscInt        count, done = 0;
+  LocalInt        count, done = 0;
   PetscReal       a_before = 1;
 
   PetscFunctionBegin;
   PetscCall(CGFusedBegin_CUDA(cg->work, beta, &test));
   do {
     PetscCall(CGFusedAdvance_CUDA(cg->work, &count, &records, stop, its, value));
-    for (PetscInt k = 0; k < count; k++, done++) {
+    for (LocalInt k = 0; k < count; k++, done++) {
       if (!done) cg->range.Step(records[k].a);
       PetscCall(CGFusedLanczosRow(ksp, done, records[k].a, a_before, records[k].b));
       a_before = records[k].a;
@@ -202,7 +202,7 @@ PetscErrorCode CGFusedSolveOnDevice(KSP ksp)
   CGFusedVectors v;
   CGSums         sums;
   CGStop         stop;
-  PetscInt       its;
+  LocalInt       its;
   PetscReal      value;
 
   PetscFunctionBegin;

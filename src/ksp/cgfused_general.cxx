@@ -31,10 +31,10 @@ static PetscErrorCode Dots(const HostSolve &cg, Vec z, Vec r, Vec s, PetscReal s
 {
   CGFusedWork *const work = ((KSP_CGFused *)cg.ksp->data)->work;
   const PetscScalar *z_array, *r_array, *s_array = nullptr;
-  PetscInt           n;
+  LocalInt           n;
 
   PetscFunctionBegin;
-  PetscCall(VecGetLocalSize(z, &n));
+  PetscCall(CGGetLocalSize(z, &n));
   PetscCall(CGGetRead(cg.device, z, &z_array));
   PetscCall(CGGetRead(cg.device, r, &r_array));
   if (s) PetscCall(CGGetRead(cg.device, s, &s_array));
@@ -55,10 +55,10 @@ static PetscErrorCode Step(const HostSolve &cg)
 {
   const PetscScalar *p, *w;
   PetscScalar       *x, *r;
-  PetscInt           n;
+  LocalInt           n;
 
   PetscFunctionBegin;
-  PetscCall(VecGetLocalSize(cg.x, &n));
+  PetscCall(CGGetLocalSize(cg.x, &n));
   PetscCall(CGGetRead(cg.device, cg.p, &p));
   PetscCall(CGGetRead(cg.device, cg.w, &w));
   PetscCall(CGGetWrite(cg.device, cg.x, &x));
@@ -79,10 +79,10 @@ static PetscErrorCode Direction(const HostSolve &cg)
 {
   const PetscScalar *z, *s = nullptr;
   PetscScalar       *p, *w = nullptr;
-  PetscInt           n;
+  LocalInt           n;
 
   PetscFunctionBegin;
-  PetscCall(VecGetLocalSize(cg.z, &n));
+  PetscCall(CGGetLocalSize(cg.z, &n));
   PetscCall(CGGetRead(cg.device, cg.z, &z));
   PetscCall(CGGetWrite(cg.device, cg.p, &p));
   if (cg.single) PetscCall(CGGetRead(cg.device, cg.s, &s));

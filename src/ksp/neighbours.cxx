@@ -2,10 +2,10 @@
 #include "neighbours.h"
 
 /* Whether the places of each part follow one another. */
-static bool AreInPieces(const std::vector<Neighbours::Part> &parts, const std::vector<PetscInt> &places)
+static bool AreInPieces(const std::vector<Neighbours::Part> &parts, const std::vector<LocalInt> &places)
 {
   for (const Neighbours::Part &part : parts)
-    for (PetscInt k = part.begin; k < part.end; k++)
+    for (LocalInt k = part.begin; k < part.end; k++)
       if (places[k] != places[part.begin] + (k - part.begin)) return false;
   return true;
 }
@@ -15,7 +15,7 @@ static std::vector<Neighbours::Part> PartsOf(PetscMPIInt count, const PetscMPIIn
 {
   std::vector<Neighbours::Part> parts;
   for (PetscMPIInt k = 0; k < count; k++)
-    if (offset[k + 1] > offset[k]) parts.push_back({ranks[k], offset[k], offset[k + 1]});
+    if (offset[k + 1] > offset[k]) parts.push_back({ranks[k], (LocalInt)offset[k], (LocalInt)offset[k + 1]});
   return parts;
 }
 
@@ -29,6 +29,9 @@ PetscErrorCode NeighboursFromSF(PetscSF sf, Neighbours *lists)
   PetscCall(PetscSFSetUp(sf));
   PetscCall(PetscSFGetRootRanks(sf, &from_count, &from_ranks, &from_offset, &leaves, nullptr));
   PetscCall(PetscSFGetLeafRanks(sf, &to_count, &to_ranks, &to_offset, &roots));
+  LocalInt count; /* offsets and places are at most that, or are places in what a rank has */
+  PetscCall(LocalIntCast(from_count ? from_offset[from_count] : 0, "entries to receive", &count));
+  PetscCall(LocalIntCast(to_count ? to_offset[to_count] : 0, "entries to send", &count));
   lists->from = PartsOf(from_count, from_ranks, from_offset);
   lists->to   = PartsOf(to_count, to_ranks, to_offset);
   lists->entries.clear();
@@ -37,7 +40,7 @@ PetscErrorCode NeighboursFromSF(PetscSF sf, Neighbours *lists)
   if (from_count) lists->places.assign(leaves, leaves + from_offset[from_count]);
   if (AreInPieces(lists->from, lists->places)) {
     for (Neighbours::Part &part : lists->from) {
-      const PetscInt first = lists->places[part.begin];
+      const LocalInt first = lists->places[part.begin];
       part                 = {part.rank, first, first + part.end - part.begin};
     }
     lists->places.clear();
@@ -45,10 +48,10 @@ PetscErrorCode NeighboursFromSF(PetscSF sf, Neighbours *lists)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode NeighboursTell(MPI_Comm comm, const Neighbours &lists, PetscBool ready, PetscInt first, PetscBool *all,
-                              std::vector<PetscInt> *there)
+PetscErrorCode NeighboursTell(MPI_Comm comm, const Neighbours &lists, PetscBool ready, LocalInt first, PetscBool *all,
+                              std::vector<LocalInt> *there)
 {
-  std::vector<PetscInt>    told(lists.from.size());
+  std::vector<LocalInt>    told(lists.from.size());
   std::vector<MPI_Request> requests(lists.from.size() + lists.to.size());
   MPI_Request             *next = requests.data();
   MPI_Comm                 own;
@@ -61,10 +64,10 @@ PetscErrorCode NeighboursTell(MPI_Comm comm, const Neighbours &lists, PetscBool 
   if (!everywhere) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscCommDuplicate(comm, &own, &tag));
   for (size_t k = 0; k < lists.to.size(); k++)
-    PetscCallMPI(MPI_Irecv(&(*there)[k], 1, MPIU_INT, lists.to[k].rank, tag, own, next++));
+    PetscCallMPI(MPI_Irecv(&(*there)[k], 1, MPI_INT, lists.to[k].rank, tag, own, next++));
   for (size_t k = 0; k < lists.from.size(); k++) {
     told[k] = first + lists.from[k].begin;
-    PetscCallMPI(MPI_Isend(&told[k], 1, MPIU_INT, lists.from[k].rank, tag, own, next++));
+    PetscCallMPI(MPI_Isend(&told[k], 1, MPI_INT, lists.from[k].rank, tag, own, next++));
   }
   PetscCallMPI(MPI_Waitall((PetscMPIInt)requests.size(), requests.data(), MPI_STATUSES_IGNORE));
   PetscCall(PetscCommDestroy(&own));

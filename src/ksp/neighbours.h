@@ -8,6 +8,8 @@
 
 #include <vector>
 
+#include "sparse/local_int.h"
+
 struct Neighbours {
   /* The entries begin .. end - 1 of what is sent or received go to this rank or come from it; there is at least one. */
   struct Part {

@@ -27,7 +27,7 @@ struct RRBCGTwin {
   PetscErrorCode (*destroy)(RRBCGWork **);
   PetscErrorCode (*start)(RRBCGWork *, const PetscScalar *, RRBCGSums *);
   PetscErrorCode (*begin)(RRBCGWork *, PetscReal, const CGTest *);
-  PetscErrorCode (*advance)(RRBCGWork *, PetscBool, PetscInt *, const CGRecord **, CGStop *, PetscInt *, PetscReal *);
+  PetscErrorCode (*advance)(RRBCGWork *, PetscBool, LocalInt *, const CGRecord **, CGStop *, LocalInt *, PetscReal *);
   PetscErrorCode (*solution)(RRBCGWork *, const PetscScalar *, PetscBool, PetscScalar *);
   PetscErrorCode (*residual)(RRBCGWork *, PetscScalar *);
 };
@@ -250,7 +250,7 @@ static PetscErrorCode Iterate(KSP ksp, PetscReal beta, PetscBool step)
   const CGTest     test = CGTestOf(ksp, step);
   const CGRecord  *records;
   CGStop           stop = CG_RUNNING;
-  PetscInt         count, its, done = 0;
+  LocalInt         count, its, done = 0;
   PetscReal        value;
 
   PetscFunctionBegin;
@@ -259,7 +259,7 @@ static PetscErrorCode Iterate(KSP ksp, PetscReal beta, PetscBool step)
     PetscCall(CGTimeBegin(cg->device));
     PetscCall(twin.advance(cg->work, step, &count, &records, &stop, &its, &value));
     PetscCall(CGTimeEnd(cg->device));
-    for (PetscInt k = 0; k < count; k++) {
+    for (LocalInt k = 0; k < count; k++) {
       if (!done) cg->range.Step(records[k].a);
       done++;
       if (CGHasNoNorm(test.norm, stop, its, done)) continue;

@@ -147,24 +147,30 @@ static PetscErrorCode MatConvert_AIJ_BAIJCUDA(Mat A, MatType, MatReuse reuse, Ma
 /* Borrows the arrays in which PETSc stores the matrix on the host, until RestoreRows(). */
 static PetscErrorCode GetRows(Mat A, BSR *host)
 {
-  PetscInt        n, columns;
+  PetscInt        bs, n, columns, nnz;
   const PetscInt *i, *j;
+  const LocalInt *local_i, *local_j;
   PetscScalar    *a;
   PetscBool       done;
 
   PetscFunctionBegin;
   *host = BSR{};
-  PetscCall(MatGetBlockSize(A, &host->bs));
+  PetscCall(MatGetBlockSize(A, &bs));
   PetscCall(MatGetLocalSize(A, nullptr, &columns));
   PetscCall(MatGetRowIJ(A, 0, PETSC_FALSE, PETSC_TRUE, &n, &i, &j, &done));
   PetscCheck(done, PETSC_COMM_SELF, PETSC_ERR_SUP, "Matrix type %s does not give its block rows", ((PetscObject)A)->type_name);
   /* RestoreRows() does not call MatSeqBAIJRestoreArray(), which would raise the state as if the values had changed. */
   PetscCall(MatSeqBAIJGetArray(A, &a));
-  host->rows      = n;
-  host->columns   = columns / host->bs;
-  host->nnz       = n ? i[n] : 0;
-  host->i         = const_cast<PetscInt *>(i);
-  host->j         = const_cast<PetscInt *>(j);
+  nnz = n ? i[n] : 0;
+  PetscCall(LocalIntCast(n * bs, "rows", &host->rows));
+  PetscCall(LocalIntCast(columns, "columns", &host->columns));
+  PetscCall(LocalIntCast(nnz, "blocks", &host->nnz));
+  PetscCall(MatGetLocalPattern(A, PETSC_MEMTYPE_HOST, (LocalInt)n, host->nnz, i, j, &local_i, &local_j));
+  host->bs        = (LocalInt)bs;
+  host->rows      = (LocalInt)n;
+  host->columns   = (LocalInt)(columns / bs);
+  host->i         = const_cast<LocalInt *>(local_i);
+  host->j         = const_cast<LocalInt *>(local_j);
   host->a         = a;
   host->precision = FINEPC_DOUBLE;
   host->where     = PETSC_MEMTYPE_HOST;
@@ -175,7 +181,7 @@ static PetscErrorCode GetRows(Mat A, BSR *host)
 
 static PetscErrorCode RestoreRows(Mat A, BSR *host)
 {
-  const PetscInt *i = host->i, *j = host->j;
+  const PetscInt *i = nullptr, *j = nullptr;
   PetscInt        n;
   PetscBool       done;
 
@@ -197,11 +203,11 @@ static PetscErrorCode SendRows(const BSR *host, PetscBool pattern, BSR *copy)
     pattern = PETSC_TRUE;
   }
   if (pattern) {
-    PetscCall(ArrayCopy(copy->i, host->i, ((size_t)host->rows + 1) * sizeof(PetscInt), copy->where, host->where));
-    PetscCall(ArrayCopy(copy->j, host->j, host->nnz * sizeof(PetscInt), copy->where, host->where));
+    PetscCall(ArrayCopy(copy->i, host->i, ((size_t)host->rows + 1) * sizeof(LocalInt), copy->where, host->where));
+    PetscCall(ArrayCopy(copy->j, host->j, host->nnz * sizeof(LocalInt), copy->where, host->where));
   }
   PetscCall(ArrayCopy(copy->a, host->a, bytes, copy->where, host->where));
-  PetscCall(PetscLogCpuToGpu(bytes + (pattern ? (host->rows + 1 + host->nnz) * sizeof(PetscInt) : 0)));
+  PetscCall(PetscLogCpuToGpu(bytes + (pattern ? ((size_t)host->rows + 1 + host->nnz) * sizeof(LocalInt) : 0)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -46,7 +46,7 @@ static PetscErrorCode MakeRoom(PC pc, const CSRView *A)
 {
   PC_FSAI       *fsai = (PC_FSAI *)pc->data;
   PCInverse     *M    = &fsai->inverse;
-  const PetscInt rows = A->n - PCFSAIFirst(fsai);
+  const LocalInt rows = A->n - PCFSAIFirst(fsai);
 
   PetscFunctionBegin;
   PetscCall(PCLocalPlace(pc, A->where, rows));
@@ -59,7 +59,7 @@ static PetscErrorCode MakeRoom(PC pc, const CSRView *A)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscInt PCFSAIFirst(const PC_FSAI *fsai)
+LocalInt PCFSAIFirst(const PC_FSAI *fsai)
 {
   return fsai->distributed ? fsai->halo.First() : 0;
 }
@@ -126,7 +126,7 @@ PetscErrorCode PCFSAIComplete(PC pc, const char type[], PetscBool reuse_pattern,
   }
   if (PCFSAIFirst(fsai)) {
     PetscCall(Split(fsai, reuse_pattern));
-    fsai->stats.work_bytes += ((size_t)fsai->halo.foreign.nnz + fsai->halo.nnz) * (sizeof(PetscInt) + sizeof(PetscScalar));
+    fsai->stats.work_bytes += ((size_t)fsai->halo.foreign.nnz + fsai->halo.nnz) * (sizeof(LocalInt) + sizeof(PetscScalar));
   }
   PetscCall(PetscLogEventBegin(FinePC_Transpose, pc, 0, 0, 0));
   if (PetscMemTypeDevice(M->where)) PetscCall(CSRTranspose_CUDA(&M->W1, fsai->reused, &M->W2));
@@ -213,7 +213,7 @@ PetscErrorCode PCFSAIGather(PC pc, const FSAIReach *reach, PCLocalPhase *phase)
 }
 
 /* The gathered rows and the rank's own ones become one matrix. */
-static PetscErrorCode Extend(PC pc, const CSRView *own, CSR *L, PetscInt *first)
+static PetscErrorCode Extend(PC pc, const CSRView *own, CSR *L, LocalInt *first)
 {
   const PC_FSAI *fsai     = (const PC_FSAI *)pc->data;
   const auto     assemble = PetscMemTypeDevice(own->where) ? HaloAssemble_CUDA : HaloAssemble_Host;
@@ -227,11 +227,11 @@ static PetscErrorCode Extend(PC pc, const CSRView *own, CSR *L, PetscInt *first)
 }
 
 /* The rows and columns of the entries of W, on the host, without its row starts, which are many more. */
-static PetscErrorCode ReadEntries(const CSR *W, std::vector<PetscInt> *rows, std::vector<PetscInt> *columns)
+static PetscErrorCode ReadEntries(const CSR *W, std::vector<LocalInt> *rows, std::vector<LocalInt> *columns)
 {
-  const size_t bytes = W->nnz * sizeof(PetscInt);
+  const size_t bytes = W->nnz * sizeof(LocalInt);
   const auto   find  = PetscMemTypeDevice(W->where) ? HaloRowsOf_CUDA : HaloRowsOf_Host;
-  PetscInt    *found;
+  LocalInt    *found;
 
   PetscFunctionBegin;
   rows->resize(W->nnz);
@@ -254,9 +254,10 @@ static PetscErrorCode CompressGhosts(PC pc, PetscMPIInt size, const PetscInt ran
   PCInverseGhosts      *ghosts = &fsai->inverse.ghosts1;
   const Halo           &halo   = fsai->halo;
   HaloBlocks           &blocks = fsai->transposed.blocks;
-  std::vector<PetscInt> number(halo.First(), -1), columns, order, row_of, column_of, rows, send;
+  std::vector<LocalInt> number(halo.First(), -1), order, row_of, column_of, rows, send;
+  std::vector<PetscInt> columns;               /* their numbers in the matrix */
   bool                  cut           = false; /* whether the layers may have cut the row of the entry before */
-  const auto            number_is_cut = [&](PetscInt c) { return halo.cut[c] && halo.layers && halo.layers < fsai->deepest; };
+  const auto            number_is_cut = [&](LocalInt c) { return halo.cut[c] && halo.layers && halo.layers < fsai->deepest; };
 
   PetscFunctionBegin;
   fsai->limited = 0;
@@ -264,30 +265,30 @@ static PetscErrorCode CompressGhosts(PC pc, PetscMPIInt size, const PetscInt ran
     PetscCall(CSRDestroy(&ghosts->W));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  const PetscInt nnz = ghosts->W.nnz;
+  const LocalInt nnz = ghosts->W.nnz;
   PetscCall(ReadEntries(&ghosts->W, &row_of, &column_of));
-  for (PetscInt k = 0; k < nnz; k++) {
+  for (LocalInt k = 0; k < nnz; k++) {
     const bool new_row = rows.empty() || rows.back() != row_of[k], is_cut = number_is_cut(column_of[k]);
     if (new_row) rows.push_back(row_of[k]);
     cut                  = (cut && !new_row) || is_cut;
     number[column_of[k]] = 0;
     if (k + 1 == nnz || row_of[k + 1] != row_of[k]) fsai->limited += cut;
   }
-  for (PetscInt c = 0; c < halo.First(); c++) {
+  for (LocalInt c = 0; c < halo.First(); c++) {
     if (number[c] < 0) continue;
-    number[c] = (PetscInt)columns.size();
+    number[c] = (LocalInt)columns.size();
     columns.push_back(halo.rows[c]);
   }
-  for (PetscInt &column : column_of) column = number[column];
-  PetscCall(ArrayCopy(ghosts->W.j, column_of.data(), nnz * sizeof(PetscInt), ghosts->W.where, PETSC_MEMTYPE_HOST));
-  ghosts->W.columns = ghosts->count = (PetscInt)columns.size();
+  for (LocalInt &column : column_of) column = number[column];
+  PetscCall(ArrayCopy(ghosts->W.j, column_of.data(), nnz * sizeof(LocalInt), ghosts->W.where, PETSC_MEMTYPE_HOST));
+  ghosts->W.columns = ghosts->count = (LocalInt)columns.size();
   PetscCall(PetscMalloc1(columns.size(), &ghosts->columns));
   std::copy(columns.begin(), columns.end(), ghosts->columns);
 
   order.resize(nnz); /* by column, and in a column by row */
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](PetscInt a, PetscInt b) { return column_of[a] < column_of[b]; });
-  for (PetscInt k : order) {
+  std::stable_sort(order.begin(), order.end(), [&](LocalInt a, LocalInt b) { return column_of[a] < column_of[b]; });
+  for (LocalInt k : order) {
     const PetscInt column = columns[column_of[k]];
     if (lists->empty() || column >= ranges[lists->back().rank + 1]) {
       lists->push_back({HaloOwner(size, ranges, column), {}});
@@ -299,9 +300,9 @@ static PetscErrorCode CompressGhosts(PC pc, PetscMPIInt size, const PetscInt ran
     blocks.to_end.back()++;
     send.push_back(k);
   }
-  PetscCall(ArrayCreate(send.size() * sizeof(PetscInt), fsai->inverse.where, (void **)&fsai->transposed.send));
-  PetscCall(ArrayCopy(fsai->transposed.send, send.data(), send.size() * sizeof(PetscInt), fsai->inverse.where, PETSC_MEMTYPE_HOST));
-  PetscCall(PCInverseListRows(&fsai->inverse, ghosts, (PetscInt)rows.size(), rows.data()));
+  PetscCall(ArrayCreate(send.size() * sizeof(LocalInt), fsai->inverse.where, (void **)&fsai->transposed.send));
+  PetscCall(ArrayCopy(fsai->transposed.send, send.data(), send.size() * sizeof(LocalInt), fsai->inverse.where, PETSC_MEMTYPE_HOST));
+  PetscCall(PCInverseListRows(&fsai->inverse, ghosts, (LocalInt)rows.size(), rows.data()));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -315,13 +316,17 @@ static PetscErrorCode TransposeGhosts(PC pc, const std::vector<HaloList> &lists)
   PCInverse            *M      = &fsai->inverse;
   PCInverseGhosts      *ghosts = &M->ghosts2;
   HaloBlocks           &blocks = fsai->transposed.blocks;
-  std::vector<PetscInt> start(M->rows + 1, 0), columns, j, place, rows;
-  PetscInt              at = 0;
+  std::vector<LocalInt> start(M->rows + 1, 0), j, place, rows;
+  std::vector<PetscInt> columns; /* their numbers in the matrix */
+  PetscInt64            total = 0;
+  LocalInt              at    = 0;
 
   PetscFunctionBegin;
   for (const HaloList &list : lists) {
+    total += (PetscInt64)list.numbers.size() / 2;
+    PetscCall(LocalIntCast(total, "entries of the factor of other ranks", &at));
     blocks.from.push_back(list.rank);
-    blocks.from_end.push_back(blocks.Received() + (PetscInt)list.numbers.size() / 2);
+    blocks.from_end.push_back(at);
     for (size_t k = 0; k < list.numbers.size(); k += 2) {
       start[list.numbers[k] - fsai->halo.begin + 1]++;
       columns.push_back(list.numbers[k + 1]);
@@ -333,24 +338,25 @@ static PetscErrorCode TransposeGhosts(PC pc, const std::vector<HaloList> &lists)
   j.resize(start.back());
   place.resize(start.back());
   if (j.empty()) PetscFunctionReturn(PETSC_SUCCESS);
-  std::vector<PetscInt> next(start);
+  std::vector<LocalInt> next(start);
+  at = 0;
   for (const HaloList &list : lists)
     for (size_t k = 0; k < list.numbers.size(); k += 2) {
-      const PetscInt to = next[list.numbers[k] - fsai->halo.begin]++;
-      j[to]             = (PetscInt)(std::lower_bound(columns.begin(), columns.end(), list.numbers[k + 1]) - columns.begin());
+      const LocalInt to = next[list.numbers[k] - fsai->halo.begin]++;
+      j[to]             = (LocalInt)(std::lower_bound(columns.begin(), columns.end(), list.numbers[k + 1]) - columns.begin());
       place[to]         = at++;
     }
-  for (PetscInt row = 0; row < M->rows; row++)
+  for (LocalInt row = 0; row < M->rows; row++)
     if (start[row] < start[row + 1]) rows.push_back(row);
-  ghosts->count = (PetscInt)columns.size();
+  ghosts->count = (LocalInt)columns.size();
   PetscCall(PetscMalloc1(columns.size(), &ghosts->columns));
   std::copy(columns.begin(), columns.end(), ghosts->columns);
-  PetscCall(CSRCreate(M->rows, ghosts->count, (PetscInt)j.size(), M->W1.precision, M->where, &ghosts->W));
-  PetscCall(ArrayCopy(ghosts->W.i, start.data(), start.size() * sizeof(PetscInt), M->where, PETSC_MEMTYPE_HOST));
-  PetscCall(ArrayCopy(ghosts->W.j, j.data(), j.size() * sizeof(PetscInt), M->where, PETSC_MEMTYPE_HOST));
-  PetscCall(ArrayCreate(place.size() * sizeof(PetscInt), M->where, (void **)&fsai->transposed.place));
-  PetscCall(ArrayCopy(fsai->transposed.place, place.data(), place.size() * sizeof(PetscInt), M->where, PETSC_MEMTYPE_HOST));
-  PetscCall(PCInverseListRows(M, ghosts, (PetscInt)rows.size(), rows.data()));
+  PetscCall(CSRCreate(M->rows, ghosts->count, (LocalInt)j.size(), M->W1.precision, M->where, &ghosts->W));
+  PetscCall(ArrayCopy(ghosts->W.i, start.data(), start.size() * sizeof(LocalInt), M->where, PETSC_MEMTYPE_HOST));
+  PetscCall(ArrayCopy(ghosts->W.j, j.data(), j.size() * sizeof(LocalInt), M->where, PETSC_MEMTYPE_HOST));
+  PetscCall(ArrayCreate(place.size() * sizeof(LocalInt), M->where, (void **)&fsai->transposed.place));
+  PetscCall(ArrayCopy(fsai->transposed.place, place.data(), place.size() * sizeof(LocalInt), M->where, PETSC_MEMTYPE_HOST));
+  PetscCall(PCInverseListRows(M, ghosts, (LocalInt)rows.size(), rows.data()));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -442,7 +448,7 @@ static PetscErrorCode Connect(PC pc, PCLocalPhase *phase)
 /* ------------------------------------------- apply -------------------------------------------- */
 
 /* G^T G is symmetric, and `transpose` does not matter. */
-static PetscErrorCode Apply(PC pc, PetscBool, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y, PetscInt ldy,
+static PetscErrorCode Apply(PC pc, PetscBool, LocalInt columns, const PetscScalar *X, LocalInt ldx, PetscScalar *Y, LocalInt ldy,
                             PetscLogDouble *flops)
 {
   PetscFunctionBegin;

@@ -27,7 +27,7 @@ struct PC_FSAI : PC_Local {
   /* a factor that reaches other ranks */
   bool           distributed = false; /* whether the last set-up was of such a factor, the same on all ranks */
   bool           may_keep    = false; /* whether all ranks can keep the pattern of such a factor */
-  LocalInt       deepest     = 0;     /* couplings that the pattern of a row follows at most */
+  PetscInt       deepest     = 0;     /* couplings that the pattern of a row follows at most */
   LocalInt       limited     = 0;     /* rows of the factor that the layers may have cut */
   Halo           halo        = Halo{};
   CSR            whole       = CSR{}; /* W1 with foreign columns, if this rank has gathered rows */

@@ -52,20 +52,20 @@ public:
     const size_t range = (size_t)(sorted_.back() - sorted_.front()) + 1;
     if (range > kLongest * sorted_.size()) return;
     table_.assign(range, -1);
-    for (size_t k = 0; k < sorted_.size(); k++) table_[sorted_[k] - sorted_.front()] = (PetscInt)k;
+    for (size_t k = 0; k < sorted_.size(); k++) table_[sorted_[k] - sorted_.front()] = (LocalInt)k;
   }
 
-  PetscInt Find(PetscInt number) const
+  LocalInt Find(PetscInt number) const
   {
     if (sorted_.empty() || number < sorted_.front() || number > sorted_.back()) return -1;
     if (!table_.empty()) return table_[number - sorted_.front()];
     const auto found = std::lower_bound(sorted_.begin(), sorted_.end(), number);
-    return *found == number ? (PetscInt)(found - sorted_.begin()) : -1;
+    return *found == number ? (LocalInt)(found - sorted_.begin()) : -1;
   }
 
 private:
   const std::vector<PetscInt> &sorted_;
-  std::vector<PetscInt>        table_;
+  std::vector<LocalInt>        table_;
 };
 
 /* The lists of ascending rows for their owners. */
@@ -80,23 +80,23 @@ std::vector<HaloList> ByOwner(PetscMPIInt size, const PetscInt ranges[], const s
 }
 
 /* The memory of a plan's arrays from a vector. */
-PetscErrorCode Send(const std::vector<PetscInt> &numbers, PetscMemType where, PetscInt **array)
+PetscErrorCode Send(const std::vector<LocalInt> &numbers, PetscMemType where, LocalInt **array)
 {
   PetscFunctionBegin;
   PetscCall(ArrayDestroy(where, (void **)array));
-  PetscCall(ArrayCreate(numbers.size() * sizeof(PetscInt), where, (void **)array));
-  PetscCall(ArrayCopy(*array, numbers.data(), numbers.size() * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
+  PetscCall(ArrayCreate(numbers.size() * sizeof(LocalInt), where, (void **)array));
+  PetscCall(ArrayCopy(*array, numbers.data(), numbers.size() * sizeof(LocalInt), where, PETSC_MEMTYPE_HOST));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode SendPattern(PetscInt columns, const std::vector<PetscInt> &i, const std::vector<PetscInt> &j, PetscMemType where,
+PetscErrorCode SendPattern(LocalInt columns, const std::vector<LocalInt> &i, const std::vector<LocalInt> &j, PetscMemType where,
                            CSR *W)
 {
   PetscFunctionBegin;
   PetscCall(CSRDestroy(W));
-  PetscCall(CSRCreate((PetscInt)i.size() - 1, columns, (PetscInt)j.size(), FINEPC_DOUBLE, where, W));
-  PetscCall(ArrayCopy(W->i, i.data(), i.size() * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
-  PetscCall(ArrayCopy(W->j, j.data(), j.size() * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
+  PetscCall(CSRCreate((LocalInt)i.size() - 1, columns, (LocalInt)j.size(), FINEPC_DOUBLE, where, W));
+  PetscCall(ArrayCopy(W->i, i.data(), i.size() * sizeof(LocalInt), where, PETSC_MEMTYPE_HOST));
+  PetscCall(ArrayCopy(W->j, j.data(), j.size() * sizeof(LocalInt), where, PETSC_MEMTYPE_HOST));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -306,45 +306,48 @@ private:
   /* The numbers in the matrix become those of the rank's own, and the blocks of values get their places. */
   PetscErrorCode Number()
   {
-    const PetscInt        first = halo_->First();
-    std::vector<PetscInt> send, keep, i(1, 0), j, ghost_i(1, 0), ghost_j, ghost_place, local(A_.count, -1);
+    const LocalInt        first = halo_->First();
+    std::vector<LocalInt> send, keep, i(1, 0), j, ghost_i(1, 0), ghost_j, ghost_place, local(A_.count, -1);
+    LocalInt              end;
     HaloBlocks           &blocks = halo_->blocks;
     const Places          places(halo_->rows);
 
     PetscFunctionBegin;
     halo_->begin = begin_;
     halo_->type  = wish_.type;
-    PetscCall(PetscIntSumError(A_.own_i[A_.n], A_.other_i[A_.n], &halo_->nnz));
+    PetscCall(LocalIntCast((PetscInt64)A_.own_i[A_.n] + A_.other_i[A_.n], "nonzeros", &halo_->nnz));
+    PetscCall(LocalIntCast((PetscInt64)halo_->rows.size() + A_.n, "rows, with those that it gathers,", &end));
     PetscCall(MatGetValuesMemType(wish_.A, &halo_->where));
     for (const HaloList &list : wanted_) {
-      for (PetscInt row : list.numbers) ForRow(row - begin_, [&](PetscInt, PetscInt place) { send.push_back(place); });
+      for (PetscInt row : list.numbers) ForRow(row - begin_, [&](PetscInt, PetscInt place) { send.push_back((LocalInt)place); });
       blocks.to.push_back(list.rank);
-      blocks.to_end.push_back((PetscInt)send.size());
+      PetscCall(LocalIntCast((PetscInt64)send.size(), "entries to send to other ranks", &end));
+      blocks.to_end.push_back(end);
     }
     std::sort(gathered_.begin(), gathered_.end(), [](const Gathered &a, const Gathered &b) { return a.row < b.row; });
     halo_->cut.assign(first, 0);
-    PetscInt place = 0;
-    for (PetscInt row = 0; row < first; row++) {
+    LocalInt place = 0;
+    for (LocalInt row = 0; row < first; row++) {
       const Gathered   &g     = gathered_[row];
       const PetscMPIInt owner = HaloOwner(size_, ranges_, g.row);
       if (blocks.from.empty() || blocks.from.back() != owner) {
         blocks.from.push_back(owner);
         blocks.from_end.push_back(0);
       }
-      PetscCheck(column_.size() <= (size_t)PETSC_INT_MAX && j.size() <= (size_t)(PETSC_INT_MAX - halo_->nnz), PETSC_COMM_SELF,
+      PetscCheck(column_.size() <= (size_t)LOCAL_INT_MAX && j.size() <= (size_t)(LOCAL_INT_MAX - halo_->nnz), PETSC_COMM_SELF,
                  PETSC_ERR_SUP,
-                 "The rows that rank %d gathers have more entries than PetscInt can count: lower -pc_%s_overlap or "
+                 "The rows that rank %d gathers have more entries than can be counted with 32 bits: lower -pc_%s_overlap or "
                  "-pc_%s_halo_layers",
                  rank_, wish_.type, wish_.type);
       for (size_t k = 0; k < g.length; k++, place++) {
         const PetscInt column = column_[g.begin + k];
-        const PetscInt to     = column >= begin_ && column < end_ ? first + column - begin_ : places.Find(column);
+        const LocalInt to     = column >= begin_ && column < end_ ? first + (LocalInt)(column - begin_) : places.Find(column);
         if (to < 0 && Allowed(column)) halo_->cut[row] = 1;
         if (to < 0) continue;
         j.push_back(to);
         keep.push_back(place);
       }
-      i.push_back((PetscInt)j.size());
+      i.push_back((LocalInt)j.size());
       blocks.from_end.back() = place;
     }
     for (PetscInt c = 0; c < A_.count; c++) local[c] = places.Find(A_.columns[c]);
@@ -352,16 +355,16 @@ private:
       for (PetscInt k = A_.other_i[r]; k < A_.other_i[r + 1]; k++)
         if (local[A_.other_j[k]] >= 0) {
           ghost_j.push_back(local[A_.other_j[k]]);
-          ghost_place.push_back(k);
+          ghost_place.push_back((LocalInt)k);
         }
-      ghost_i.push_back((PetscInt)ghost_j.size());
+      ghost_i.push_back((LocalInt)ghost_j.size());
     }
-    PetscCall(HaloWithinMemory(wish_.type, first, j.size() * (sizeof(PetscInt) + sizeof(PetscScalar)), [&] {
+    PetscCall(HaloWithinMemory(wish_.type, first, j.size() * (sizeof(LocalInt) + sizeof(PetscScalar)), [&] {
       PetscFunctionBegin;
       PetscCall(::Send(send, halo_->where, &halo_->send));
       PetscCall(::Send(keep, halo_->where, &halo_->keep));
       PetscCall(::Send(ghost_place, halo_->where, &halo_->columns));
-      PetscCall(SendPattern(first + A_.n, i, j, halo_->where, &halo_->foreign));
+      PetscCall(SendPattern(first + (LocalInt)A_.n, i, j, halo_->where, &halo_->foreign));
       PetscCall(SendPattern(first, ghost_i, ghost_j, halo_->where, &halo_->ghosts));
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
@@ -452,7 +455,7 @@ PetscErrorCode HaloGather(PCLocalPhase *phase, const HaloWish *wish, bool keep, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode HaloWithinMemory(const char type[], PetscInt rows, size_t bytes, const std::function<PetscErrorCode()> &allocates)
+PetscErrorCode HaloWithinMemory(const char type[], LocalInt rows, size_t bytes, const std::function<PetscErrorCode()> &allocates)
 {
   PetscErrorCode (*const call)(const std::function<PetscErrorCode()> *) = [](const std::function<PetscErrorCode()> *f) {
     return (*f)();
@@ -463,7 +466,7 @@ PetscErrorCode HaloWithinMemory(const char type[], PetscInt rows, size_t bytes, 
   const PetscErrorCode code = CallGuarded(call, &allocates);
   PetscCall(PetscPopErrorHandler());
   PetscCheck(code != PETSC_ERR_MEM, PETSC_COMM_SELF, PETSC_ERR_MEM,
-             "Memory does not hold the %" PetscInt_FMT
+             "Memory does not hold the %" LocalInt_FMT
              " rows of other ranks that this rank gathers (%g MB) and what is made of them: "
              "lower -pc_%s_overlap or -pc_%s_halo_layers",
              rows, (double)bytes / 1e6, type, type);
@@ -475,8 +478,8 @@ size_t HaloBytes(const Halo *halo)
 {
   if (!halo->made) return 0;
   const size_t entries = halo->foreign.nnz + halo->ghosts.nnz, places = entries + halo->blocks.Sent();
-  return entries * (sizeof(PetscInt) + sizeof(PetscScalar)) +
-         (places + halo->foreign.rows + halo->ghosts.rows + 2) * sizeof(PetscInt);
+  return entries * (sizeof(LocalInt) + sizeof(PetscScalar)) +
+         (places + halo->foreign.rows + halo->ghosts.rows + 2) * sizeof(LocalInt);
 }
 
 PetscErrorCode HaloReset(Halo *halo)
@@ -586,7 +589,7 @@ static bool IsStaged(const HaloMessage *message)
 }
 
 /* MPI counts in int. */
-static PetscErrorCode CheckBlocks(const std::vector<PetscInt> &end)
+static PetscErrorCode CheckBlocks(const std::vector<LocalInt> &end)
 {
   PetscMPIInt count;
 
@@ -622,12 +625,12 @@ PetscErrorCode HaloMessageDeliver(PCLocalPhase *phase, HaloMessage *message)
   phase->outcome->exchanging = true;
   PetscCall(PetscCommGetNewTag(phase->comm, &tag));
   for (size_t k = 0; k < blocks.from.size(); k++) {
-    const PetscInt    begin = HaloBlocks::Begin(blocks.from_end, k);
+    const LocalInt    begin = HaloBlocks::Begin(blocks.from_end, k);
     const PetscMPIInt count = (PetscMPIInt)(blocks.from_end[k] - begin);
     PetscCallMPI(MPI_Irecv(received + begin * bytes, count, type, blocks.from[k], tag, phase->comm, requests + posted++));
   }
   for (size_t k = 0; k < blocks.to.size(); k++) {
-    const PetscInt    begin = HaloBlocks::Begin(blocks.to_end, k);
+    const LocalInt    begin = HaloBlocks::Begin(blocks.to_end, k);
     const PetscMPIInt count = (PetscMPIInt)(blocks.to_end[k] - begin);
     PetscCallMPI(MPI_Isend(send + begin * bytes, count, type, blocks.to[k], tag, phase->comm, requests + posted++));
   }

@@ -46,10 +46,10 @@ struct Halo {
   const char           *type   = "";    /* for messages: "afsai" or "sfsai" */
   bool                  made   = false; /* whether the plan is there */
   PetscMemType          where  = PETSC_MEMTYPE_HOST;
-  LocalInt              begin  = 0;        /* number of this rank's first row in the matrix */
-  LocalInt              layers = 0;        /* couplings that were followed, 0 if a pattern named the rows */
+  PetscInt              begin  = 0;        /* number of this rank's first row in the matrix */
+  PetscInt              layers = 0;        /* couplings that were followed, 0 if a pattern named the rows */
   LocalInt              nnz    = 0;        /* entries of this rank's rows of A */
-  std::vector<LocalInt> rows;              /* numbers of the foreign rows in the matrix, ascending */
+  std::vector<PetscInt> rows;              /* numbers of the foreign rows in the matrix, ascending */
   std::vector<char>     cut;               /* whether a foreign row has columns on ranks that are allowed, but not among the rows */
   HaloBlocks            blocks;            /* of the values of rows of A */
   LocalInt             *send    = nullptr; /* [blocks.Sent()] places of the values that are sent, as HaloPick_X() counts them */
@@ -60,7 +60,7 @@ struct Halo {
 
   LocalInt First() const { return (LocalInt)rows.size(); }
   /* The number in the matrix of a row of what HaloAssemble_X() makes. */
-  LocalInt Global(LocalInt row) const { return row < First() ? rows[row] : begin + row - First(); }
+  PetscInt Global(LocalInt row) const { return row < First() ? rows[row] : begin + row - First(); }
 };
 
 /* What is to be gathered. */

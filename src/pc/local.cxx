@@ -10,7 +10,7 @@
 
 /* ------------------------------------------- set-up ------------------------------------------- */
 
-PetscErrorCode PCLocalPlace(PC pc, PetscMemType where, PetscInt rows)
+PetscErrorCode PCLocalPlace(PC pc, PetscMemType where, LocalInt rows)
 {
   PC_Local *local = (PC_Local *)pc->data;
 
@@ -48,7 +48,7 @@ static PetscErrorCode MakeCarry(PC_Local *local, const CSRView *A, const PetscSc
 struct Rows {
   const CSRView *own;     /* of the rank's block */
   CSR            L;       /* these rows and those of other ranks, or without arrays */
-  PetscInt       first;   /* the first own row in L */
+  LocalInt       first;   /* the first own row in L */
   CSRView        A;       /* what is computed on: L if there is one, without one-sided couplings if they are left out */
   PetscScalar   *values;  /* the values of A if they are not those of the matrix */
   PetscScalar   *carried; /* those of the rank's block without one-sided couplings, if A is L */
@@ -298,8 +298,8 @@ PetscErrorCode PCReset_Local(PC pc)
 /* ------------------------------------------- apply -------------------------------------------- */
 
 /* Y = X + W X, or Y = X + W^T X with transpose, in the memory of the factor. */
-static PetscErrorCode Carry(const PC_Local *local, PetscBool transpose, PetscInt columns, const PetscScalar *X, PetscInt ldx,
-                            PetscScalar *Y, PetscInt ldy)
+static PetscErrorCode Carry(const PC_Local *local, PetscBool transpose, LocalInt columns, const PetscScalar *X, LocalInt ldx,
+                            PetscScalar *Y, LocalInt ldy)
 {
   const auto multiply = PetscMemTypeDevice(local->where) ? CSRMultiply_CUDA : CSRMultiply_Host;
 
@@ -309,8 +309,8 @@ static PetscErrorCode Carry(const PC_Local *local, PetscBool transpose, PetscInt
 }
 
 /* M^{-1} X in the memory of the factor: the factor, after W or before its transpose if there are couplings to carry over. */
-static PetscErrorCode ApplyCarried(PC pc, PetscBool transpose, PetscInt columns, const PetscScalar *x, PetscInt ldx, PetscScalar *y,
-                                   PetscInt ldy, PetscLogDouble *flops)
+static PetscErrorCode ApplyCarried(PC pc, PetscBool transpose, LocalInt columns, const PetscScalar *x, LocalInt ldx, PetscScalar *y,
+                                   LocalInt ldy, PetscLogDouble *flops)
 {
   PC_Local *local = (PC_Local *)pc->data;
 
@@ -328,8 +328,8 @@ static PetscErrorCode ApplyCarried(PC pc, PetscBool transpose, PetscInt columns,
 }
 
 /* Applies the factor to arrays in the memory of the factor, and logs the time and the operations. */
-static PetscErrorCode ApplyFactor(PC pc, PetscBool transpose, PetscInt columns, const PetscScalar *x, PetscInt ldx, PetscScalar *y,
-                                  PetscInt ldy)
+static PetscErrorCode ApplyFactor(PC pc, PetscBool transpose, LocalInt columns, const PetscScalar *x, LocalInt ldx, PetscScalar *y,
+                                  LocalInt ldy)
 {
   PC_Local      *local = (PC_Local *)pc->data;
   PetscLogDouble flops = 0;
@@ -348,8 +348,8 @@ static PetscErrorCode ApplyFactor(PC pc, PetscBool transpose, PetscInt columns, 
 }
 
 /* Applies a factor on the device when one or both arrays are on the host. Each column is copied to the device and back. */
-static PetscErrorCode ApplyStaged(PC pc, PetscBool transpose, PetscInt columns, const PetscScalar *x, PetscInt ldx,
-                                  bool x_on_device, PetscScalar *y, PetscInt ldy, bool y_on_device)
+static PetscErrorCode ApplyStaged(PC pc, PetscBool transpose, LocalInt columns, const PetscScalar *x, LocalInt ldx,
+                                  bool x_on_device, PetscScalar *y, LocalInt ldy, bool y_on_device)
 {
   PC_Local    *local = (PC_Local *)pc->data;
   const size_t bytes = local->rows * sizeof(PetscScalar);
@@ -357,7 +357,7 @@ static PetscErrorCode ApplyStaged(PC pc, PetscBool transpose, PetscInt columns, 
   PetscFunctionBegin;
   if (!local->staging) PetscCall(ArrayCreate(2 * bytes, local->where, (void **)&local->staging));
   PetscScalar *const x_staged = local->staging, *const y_staged = local->staging + local->rows;
-  for (PetscInt c = 0; c < columns; c++) {
+  for (LocalInt c = 0; c < columns; c++) {
     const PetscScalar *x_c = x + (size_t)c * ldx;
     PetscScalar       *y_c = y + (size_t)c * ldy;
 
@@ -375,8 +375,8 @@ static PetscErrorCode ApplyStaged(PC pc, PetscBool transpose, PetscInt columns, 
 }
 
 /* Applies the factor to so many columns, of arrays in memory of either kind. */
-static PetscErrorCode ApplyToArrays(PC pc, PetscBool transpose, PetscInt columns, const PetscScalar *x, PetscInt ldx,
-                                    PetscMemType x_where, PetscScalar *y, PetscInt ldy, PetscMemType y_where)
+static PetscErrorCode ApplyToArrays(PC pc, PetscBool transpose, LocalInt columns, const PetscScalar *x, LocalInt ldx,
+                                    PetscMemType x_where, PetscScalar *y, LocalInt ldy, PetscMemType y_where)
 {
   const PC_Local *local       = (const PC_Local *)pc->data;
   const bool      x_on_device = PetscMemTypeDevice(x_where), y_on_device = PetscMemTypeDevice(y_where);
@@ -386,7 +386,7 @@ static PetscErrorCode ApplyToArrays(PC pc, PetscBool transpose, PetscInt columns
     PetscCall(ApplyStaged(pc, transpose, columns, x, ldx, x_on_device, y, ldy, y_on_device));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  for (PetscInt c = 0; c < columns; c += local->columns_at_once)
+  for (LocalInt c = 0; c < columns; c += local->columns_at_once)
     PetscCall(ApplyFactor(pc, transpose, PetscMin(local->columns_at_once, columns - c), x + (size_t)c * ldx, ldx,
                           y + (size_t)c * ldy, ldy));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -468,15 +468,19 @@ PetscErrorCode PCMatApply_Local(PC pc, Mat X, Mat Y)
   const PetscScalar *x;
   PetscScalar       *y;
   PetscMemType       x_where, y_where;
-  PetscInt           columns, ldx, ldy, x_rows, y_rows;
+  PetscInt           all, x_ld, y_ld, x_rows, y_rows;
+  LocalInt           columns, ldx, ldy;
 
   PetscFunctionBegin;
   PetscCall(MatGetLocalSize(X, &x_rows, nullptr));
   PetscCall(MatGetLocalSize(Y, &y_rows, nullptr));
   PetscCall(CheckRows(pc, x_rows, y_rows));
-  PetscCall(MatGetSize(X, nullptr, &columns));
-  PetscCall(MatDenseGetLDA(X, &ldx));
-  PetscCall(MatDenseGetLDA(Y, &ldy));
+  PetscCall(MatGetSize(X, nullptr, &all));
+  PetscCall(MatDenseGetLDA(X, &x_ld));
+  PetscCall(MatDenseGetLDA(Y, &y_ld));
+  PetscCall(LocalIntCast(all, "columns", &columns));
+  PetscCall(LocalIntCast(x_ld, "entries from one column to the next", &ldx));
+  PetscCall(LocalIntCast(y_ld, "entries from one column to the next", &ldy));
   if (pc->failedreason) PetscCall(FillWithInfinity(Y, columns));
   else if (PetscMemTypeDevice(local->where)) {
     PetscCall(MatDenseGetArrayReadAndMemType(X, &x, &x_where));

@@ -43,8 +43,8 @@ PetscErrorCode PCLocalPhaseStep(PCLocalPhase *, PetscErrorCode, bool *more);
 /* The data of a type derives from PC_Local, so that they begin with it. */
 struct PC_Local {
   using Compute = PetscErrorCode (*)(PC, PCLocalOutcome *);
-  using Apply   = PetscErrorCode (*)(PC, PetscBool transpose, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y,
-                                   PetscInt ldy, PetscLogDouble *flops);
+  using Apply   = PetscErrorCode (*)(PC, PetscBool transpose, LocalInt columns, const PetscScalar *X, LocalInt ldx, PetscScalar *Y,
+                                   LocalInt ldy, PetscLogDouble *flops);
 
   /* Computes the factor of the rank's block, or tells in the outcome why there is none. */
   Compute compute = nullptr;
@@ -55,21 +55,21 @@ struct PC_Local {
   */
   Apply apply = nullptr;
 
-  PetscInt columns_at_once = 1; /* the most columns that `apply` takes, at least 1 */
+  LocalInt columns_at_once = 1; /* the most columns that `apply` takes, at least 1 */
 
   /*
      A factor that reaches other ranks has these functions, too; then `apply` communicates. Before `compute`, all ranks `gather`
      together; `compute` has its rows extended, and without L.i there is nothing to extend; then all ranks `connect` their factors.
   */
   PetscErrorCode (*gather)(PC, PCLocalPhase *)                              = nullptr;
-  PetscErrorCode (*extend)(PC, const CSRView *own, CSR *L, PetscInt *first) = nullptr;
+  PetscErrorCode (*extend)(PC, const CSRView *own, CSR *L, LocalInt *first) = nullptr;
   PetscErrorCode (*connect)(PC, PCLocalPhase *)                             = nullptr;
 
   /* Whether the factor reaches other ranks, or will after a set-up with the options as they are. */
   bool reaches_others = false;
 
   PetscMemType where           = PETSC_MEMTYPE_HOST; /* memory of the factor */
-  PetscInt     rows            = 0;                  /* rows of the rank's block */
+  LocalInt     rows            = 0;                  /* rows of the rank's block */
   PetscScalar *staging         = nullptr; /* [2 * rows] on the device, made when a host vector first meets a device factor */
   MatPoints    points          = {};      /* the entries of a matrix of blocks, for the types that need single entries */
   CSRSymmetry  symmetry        = {};      /* what makes the rank's block unsymmetric, for the types that need symmetry */
@@ -84,7 +84,7 @@ struct PC_Local {
 };
 
 /* `compute` calls this function to tell the memory and the number of rows of the factor. */
-PetscErrorCode PCLocalPlace(PC, PetscMemType, PetscInt rows);
+PetscErrorCode PCLocalPlace(PC, PetscMemType, LocalInt rows);
 
 /*
    `compute` of a type that needs a symmetric matrix of single entries calls this function. It lends the rows of the rank's block to

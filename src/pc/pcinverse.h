@@ -16,7 +16,7 @@ struct PCInverseGhosts {
   CSR          W;        /* [rows x count], without arrays if this rank has no such entries */
   LocalInt     count;    /* columns */
   PetscSF      exchange; /* from the rows of all ranks to the columns, or null if no rank has such entries */
-  LocalInt    *columns;  /* [count] numbers in the matrix, ascending, on the host */
+  PetscInt    *columns;  /* [count] numbers in the matrix, ascending, on the host */
   LocalInt     touched;  /* rows that have entries */
   LocalInt    *rows;     /* [touched] these rows, in the memory of the factors */
   PetscScalar *values;   /* [work_columns * count] work space, in the memory of the factors */

@@ -1,7 +1,7 @@
 /* Small dense blocks are inverted one at a time. */
 #pragma once
 
-#include <finepc.h>
+#include "local_int.h"
 
 /*
    a = a^{-1} for a column-major block of bs rows, by Gauss-Jordan elimination with row exchanges. A pivot that is not above

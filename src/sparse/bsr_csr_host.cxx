@@ -63,7 +63,7 @@ static PetscErrorCode CreatePoints(const BSRView *B, PetscInt64 blocks, CSR *A)
   LocalInt nnz, rows = B->n * B->bs;
 
   PetscFunctionBegin;
-  PetscCall(PetscIntCast(blocks * B->bs * B->bs, &nnz));
+  PetscCall(LocalIntCast(blocks * B->bs * B->bs, "entries in blocks", &nnz));
   PetscCall(CSRCreate(rows, rows, nnz, FINEPC_DOUBLE, PETSC_MEMTYPE_HOST, A));
   A->i[0] = 0;
   PetscFunctionReturn(PETSC_SUCCESS);

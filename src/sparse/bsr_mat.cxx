@@ -27,18 +27,24 @@ static PetscErrorCode CopyBlocks(const BSRView *A, PetscMemType where, PetscBool
 /* Borrows the blocks of a MATSEQBAIJ, or with `upper` those of a MATSEQSBAIJ. */
 static PetscErrorCode GetBAIJ(BSRMat *bsr, PetscBool upper = PETSC_FALSE)
 {
-  PetscScalar *a;
-  PetscBool    done;
-  BSRView     *A = &bsr->A;
+  const PetscInt *i, *j;
+  PetscInt        n, bs;
+  PetscScalar    *a;
+  PetscBool       done;
+  BSRView        *A = &bsr->A;
 
   PetscFunctionBegin;
-  PetscCall(MatGetRowIJ(bsr->local, 0, PETSC_FALSE, PETSC_TRUE, &A->n, &A->i, &A->j, &done));
+  PetscCall(MatGetBlockSize(bsr->local, &bs));
+  PetscCall(MatGetRowIJ(bsr->local, 0, PETSC_FALSE, PETSC_TRUE, &n, &i, &j, &done));
   PetscCheck(done, PETSC_COMM_SELF, PETSC_ERR_SUP, "Matrix type %s does not give its block rows",
              ((PetscObject)bsr->local)->type_name);
+  A->where = PETSC_MEMTYPE_HOST;
+  PetscCall(LocalIntCast(n * bs, "rows", &A->n));
+  PetscCall(LocalIntCast(i[n], "blocks", &A->nnz));
+  A->n = (LocalInt)n;
+  PetscCall(MatGetLocalPattern(bsr->local, A->where, A->n, A->nnz, i, j, &A->i, &A->j));
   PetscCall((upper ? MatSeqSBAIJGetArray : MatSeqBAIJGetArray)(bsr->local, &a));
   A->a          = a;
-  A->nnz        = A->i[A->n];
-  A->where      = PETSC_MEMTYPE_HOST;
   bsr->borrowed = true;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -50,6 +56,7 @@ static PetscErrorCode GetBAIJ(BSRMat *bsr, PetscBool upper = PETSC_FALSE)
 static PetscErrorCode RestoreBAIJ(BSRMat *bsr, PetscBool upper = PETSC_FALSE)
 {
   PetscScalar     *a = (PetscScalar *)bsr->A.a;
+  const PetscInt  *i = nullptr, *j = nullptr;
   PetscObjectState state;
   PetscInt         n;
   PetscBool        done;
@@ -58,14 +65,14 @@ static PetscErrorCode RestoreBAIJ(BSRMat *bsr, PetscBool upper = PETSC_FALSE)
   PetscCall(PetscObjectStateGet((PetscObject)bsr->local, &state));
   PetscCall((upper ? MatSeqSBAIJRestoreArray : MatSeqBAIJRestoreArray)(bsr->local, &a));
   PetscCall(PetscObjectStateSet((PetscObject)bsr->local, state));
-  PetscCall(MatRestoreRowIJ(bsr->local, 0, PETSC_FALSE, PETSC_TRUE, &n, &bsr->A.i, &bsr->A.j, &done));
+  PetscCall(MatRestoreRowIJ(bsr->local, 0, PETSC_FALSE, PETSC_TRUE, &n, &i, &j, &done));
   bsr->borrowed = false;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Makes the blocks of an AIJ matrix that has lent its rows. With keep, the copy has the pattern already and gets new values only.
  */
-static PetscErrorCode BlocksOfAIJ(const CSRView *A, PetscInt bs, PetscMemType where, PetscBool keep, BSR *copy)
+static PetscErrorCode BlocksOfAIJ(const CSRView *A, LocalInt bs, PetscMemType where, PetscBool keep, BSR *copy)
 {
   PetscFunctionBegin;
   if (A->where == where) {
@@ -100,11 +107,11 @@ PetscErrorCode MatGetBSR(Mat A, PetscMemType where, PetscBool keep, BSR *copy, B
   PetscCheck(bs == column_bs, PetscObjectComm((PetscObject)A), PETSC_ERR_SUP,
              "Blocks are %" PetscInt_FMT " by %" PetscInt_FMT ", but must be square: call MatSetBlockSize()", bs, column_bs);
   PetscCheck(bs <= kLargestBlock, PetscObjectComm((PetscObject)A), PETSC_ERR_SUP,
-             "Blocks have %" PetscInt_FMT " rows, but at most %" PetscInt_FMT
+             "Blocks have %" PetscInt_FMT " rows, but at most %" LocalInt_FMT
              " are supported: set a smaller block size with MatSetBlockSize()",
              bs, kLargestBlock);
   PetscCall(MatGetDiagonalBlock(A, &bsr->local));
-  bsr->A.bs = bs;
+  bsr->A.bs = (LocalInt)bs;
   keep      = (PetscBool)(keep && copy->i); /* there may be no copy, if the matrix was converted in place since the last set-up */
   if (is_baij) {
     PetscErrorCode (*query)(Mat, const BSR **);
@@ -125,7 +132,7 @@ PetscErrorCode MatGetBSR(Mat A, PetscMemType where, PetscBool keep, BSR *copy, B
     if (PetscMemTypeDevice(where)) PetscCall(MatGetCSR(A, &bsr->csr));
     else PetscCall(MatGetHostCSR(A, &bsr->csr));
     if (!keep) PetscCall(BSRDestroy(copy));
-    const PetscErrorCode code = BlocksOfAIJ(&bsr->csr.A, bs, where, keep, copy);
+    const PetscErrorCode code = BlocksOfAIJ(&bsr->csr.A, bsr->A.bs, where, keep, copy);
     PetscCall(MatRestoreCSR(&bsr->csr));
     PetscCall(code);
   }
@@ -176,6 +183,7 @@ static PetscErrorCode GetHostPoints(BSRMat *bsr, PetscBool upper, PetscBool keep
 
 PetscErrorCode MatGetPoints(Mat A, PetscBool keep, MatPoints *points, CSRMat *csr)
 {
+  PetscInt     bs;
   PetscBool    is_aij, is_baij, is_upper;
   PetscMemType where;
   BSRMat       bsr{};
@@ -197,7 +205,8 @@ PetscErrorCode MatGetPoints(Mat A, PetscBool keep, MatPoints *points, CSRMat *cs
       MatRefuseType(A, "MATAIJ, MATBAIJ, MATSBAIJ and their subtypes such as MATAIJCUSPARSE", "use MatConvert() or -mat_type aij"));
   PetscCall(MatCheckLayout(A));
   PetscCall(MatGetDiagonalBlock(A, &bsr.local));
-  PetscCall(MatGetBlockSize(bsr.local, &bsr.A.bs));
+  PetscCall(MatGetBlockSize(bsr.local, &bs));
+  PetscCall(LocalIntCast(bs, "rows in a block", &bsr.A.bs));
   PetscCall(MatGetBSRMemType(A, &where));
   PetscCall(PetscObjectQueryFunction((PetscObject)bsr.local, kDeviceBlocksQuery, &query));
   if (query && PetscMemTypeDevice(where)) {
@@ -240,18 +249,18 @@ PetscErrorCode MatCreateFromBSR(MPI_Comm comm, const BSR *W, PetscBool unit, Mat
   const size_t bs2 = (size_t)W->bs * W->bs;
   BSR          host;
   PetscScalar *a;
-  PetscInt    *i, *j, nnz, to = 0, first = 0;
+  PetscInt    *i, *j, nnz, to = 0, first = 0, rows = W->rows;
   PetscMPIInt  rank;
 
   PetscFunctionBegin;
   PetscCall(PetscIntSumError(W->nnz, unit ? W->rows : 0, &nnz));
   PetscCall(BSRCopy(W, PETSC_MEMTYPE_HOST, &host));
   PetscCall(PetscMalloc3(W->rows + 1, &i, nnz, &j, nnz * bs2, &a));
-  PetscCallMPI(MPI_Exscan(&W->rows, &first, 1, MPIU_INT, MPI_SUM, comm));
+  PetscCallMPI(MPI_Exscan(&rows, &first, 1, MPIU_INT, MPI_SUM, comm));
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
   if (!rank) first = 0;
-  for (PetscInt row = 0; row < W->rows; row++) {
-    PetscInt k = host.i[row];
+  for (LocalInt row = 0; row < W->rows; row++) {
+    LocalInt k = host.i[row];
 
     i[row] = to;
     for (; k < host.i[row + 1] && host.j[k] < row; k++, to++) {
@@ -270,7 +279,7 @@ PetscErrorCode MatCreateFromBSR(MPI_Comm comm, const BSR *W, PetscBool unit, Mat
   }
   i[W->rows] = to;
   PetscCall(MatCreate(comm, mat));
-  PetscCall(MatSetSizes(*mat, W->rows * W->bs, W->rows * W->bs, PETSC_DETERMINE, PETSC_DETERMINE));
+  PetscCall(MatSetSizes(*mat, rows * W->bs, rows * W->bs, PETSC_DETERMINE, PETSC_DETERMINE));
   PetscCall(MatSetBlockSize(*mat, W->bs));
   PetscCall(MatSetType(*mat, MATBAIJ));
   PetscCall(MatSetOption(*mat, MAT_ROW_ORIENTED, PETSC_FALSE));

@@ -4,7 +4,75 @@
 */
 #include <petsc/private/petscimpl.h>
 
+#include <type_traits>
+
 #include "csr_mat.h"
+
+/* The pattern of a sequential Mat as local numbers. */
+struct LocalPattern {
+  PetscObjectState state;  /* of the pattern that was copied */
+  const PetscInt  *source; /* row starts that were copied */
+  LocalInt         n, nnz;
+  PetscMemType     where;
+  LocalInt        *i, *j; /* one allocation, which begins at i */
+};
+
+/* The parameter is void ** or void *, by the release of PETSc. */
+template <typename Context>
+static PetscErrorCode LocalPatternDestroy(Context context)
+{
+  LocalPattern *pattern = *(LocalPattern **)context;
+
+  PetscFunctionBegin;
+  PetscCall(ArrayDestroy(pattern->where, (void **)&pattern->i));
+  PetscCall(PetscFree(pattern));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode CopyLocalPattern(Mat local, const char name[], PetscObjectState state, PetscMemType where, LocalInt n,
+                                       LocalInt nnz, const PetscInt *i, const PetscInt *j, LocalPattern **pattern)
+{
+  const auto               copy    = PetscMemTypeDevice(where) ? LocalIntCopy_CUDA : LocalIntCopy_Host;
+  const size_t             numbers = (size_t)n + 1 + nnz;
+  PetscCtxDestroyFn *const destroy = LocalPatternDestroy;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectCompose((PetscObject)local, name, nullptr)); /* there is no need of memory for both */
+  PetscCall(PetscNew(pattern));
+  (*pattern)->where = where;
+  PetscCall(PetscObjectContainerCompose((PetscObject)local, name, *pattern, destroy));
+  PetscCall(ArrayCreate(numbers * sizeof(LocalInt), where, (void **)&(*pattern)->i));
+  (*pattern)->j = (*pattern)->i + n + 1;
+  PetscCall(copy((size_t)n + 1, i, (*pattern)->i));
+  PetscCall(copy(nnz, j, (*pattern)->j));
+  (*pattern)->n      = n;
+  (*pattern)->nnz    = nnz;
+  (*pattern)->state  = state;
+  (*pattern)->source = i;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatGetLocalPattern(Mat local, PetscMemType where, LocalInt n, LocalInt nnz, const PetscInt *i, const PetscInt *j,
+                                  const LocalInt **local_i, const LocalInt **local_j)
+{
+  PetscFunctionBegin;
+  if (sizeof(PetscInt) == sizeof(LocalInt)) {
+    *local_i = (const LocalInt *)i;
+    *local_j = (const LocalInt *)j;
+  } else {
+    const char      *name    = PetscMemTypeDevice(where) ? "FinePCDevicePattern" : "FinePCHostPattern";
+    LocalPattern    *pattern = nullptr;
+    PetscObjectState state;
+
+    PetscCall(MatGetNonzeroState(local, &state));
+    PetscCall(PetscObjectContainerQuery((PetscObject)local, name, (void **)&pattern));
+    if (!pattern || pattern->source != i || pattern->state != state || pattern->n != n || pattern->nnz != nnz)
+      PetscCall(CopyLocalPattern(local, name, state, where, n, nnz, i, j, &pattern));
+    *local_i = pattern->i;
+    *local_j = pattern->j;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 #if defined(FINEPC_HAVE_CUDA)
 /* PETSc 3.24 and 3.25 lend the row and column arrays on the device as int, PETSc 3.26 lends them as PetscInt. */
@@ -20,21 +88,23 @@ static PetscErrorCode GetDeviceCSR(CSRMat *csr)
   MatInfo            info;
 
   PetscFunctionBegin;
-  static_assert(sizeof(DeviceIndex) == sizeof(PetscInt),
-                "finepc reads device matrices with PetscInt indices: configure PETSc with 32-bit indices, or use PETSc 3.26");
   PetscCall(MatGetInfo(csr->local, MAT_LOCAL, &info));
-  csr->A.nnz   = (PetscInt)info.nz_used;
+  PetscCall(LocalIntCast((PetscInt64)info.nz_used, "nonzeros", &csr->A.nnz));
   csr->A.where = PETSC_MEMTYPE_CUDA;
   PetscCall(MatSeqAIJCUSPARSEGetIJ(csr->local, PETSC_FALSE, &i, &j));
+  if (std::is_same_v<DeviceIndex, LocalInt>) {
+    csr->A.i = (const LocalInt *)i;
+    csr->A.j = (const LocalInt *)j;
+  } else
+    PetscCall(MatGetLocalPattern(csr->local, csr->A.where, csr->A.n, csr->A.nnz, (const PetscInt *)i, (const PetscInt *)j,
+                                 &csr->A.i, &csr->A.j));
   PetscCall(MatSeqAIJCUSPARSEGetArrayRead(csr->local, &csr->A.a));
-  csr->A.i = (const PetscInt *)i;
-  csr->A.j = (const PetscInt *)j;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode RestoreDeviceCSR(CSRMat *csr)
 {
-  const DeviceIndex *i = (const DeviceIndex *)csr->A.i, *j = (const DeviceIndex *)csr->A.j;
+  const DeviceIndex *i = nullptr, *j = nullptr;
 
   PetscFunctionBegin;
   PetscCall(MatSeqAIJCUSPARSERestoreArrayRead(csr->local, &csr->A.a));
@@ -54,15 +124,17 @@ static PetscErrorCode RestoreDeviceCSR(CSRMat *)
 
 static PetscErrorCode GetHostCSR(CSRMat *csr)
 {
-  PetscInt  n;
-  PetscBool done;
+  const PetscInt *i, *j;
+  PetscInt        n;
+  PetscBool       done;
 
   PetscFunctionBegin;
-  PetscCall(MatGetRowIJ(csr->local, 0, PETSC_FALSE, PETSC_FALSE, &n, &csr->A.i, &csr->A.j, &done));
+  PetscCall(MatGetRowIJ(csr->local, 0, PETSC_FALSE, PETSC_FALSE, &n, &i, &j, &done));
   PetscCheck(done, PETSC_COMM_SELF, PETSC_ERR_SUP, "Matrix type %s does not give its rows", ((PetscObject)csr->local)->type_name);
-  PetscCall(MatSeqAIJGetArrayRead(csr->local, &csr->A.a));
-  csr->A.nnz   = csr->A.i[n];
+  PetscCall(LocalIntCast(i[n], "nonzeros", &csr->A.nnz));
   csr->A.where = PETSC_MEMTYPE_HOST;
+  PetscCall(MatGetLocalPattern(csr->local, csr->A.where, csr->A.n, csr->A.nnz, i, j, &csr->A.i, &csr->A.j));
+  PetscCall(MatSeqAIJGetArrayRead(csr->local, &csr->A.a));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -100,6 +172,7 @@ PetscErrorCode MatCheckLayout(Mat A)
 
 static PetscErrorCode GetLocal(Mat A, CSRMat *csr)
 {
+  PetscInt  n;
   PetscBool is_aij;
 
   PetscFunctionBegin;
@@ -108,7 +181,8 @@ static PetscErrorCode GetLocal(Mat A, CSRMat *csr)
   if (!is_aij) PetscCall(MatRefuseType(A, "MATAIJ and its subtypes such as MATAIJCUSPARSE", "use MatConvert() or -mat_type aij"));
   PetscCall(MatCheckLayout(A));
   PetscCall(MatGetDiagonalBlock(A, &csr->local));
-  PetscCall(MatGetLocalSize(A, &csr->A.n, nullptr));
+  PetscCall(MatGetLocalSize(A, &n, nullptr));
+  PetscCall(LocalIntCast(n, "rows", &csr->A.n));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -139,24 +213,37 @@ PetscErrorCode MatRestoreCSR(CSRMat *csr)
   if (!csr->local) PetscFunctionReturn(PETSC_SUCCESS); /* the rows are a copy */
   if (PetscMemTypeDevice(csr->A.where)) PetscCall(RestoreDeviceCSR(csr));
   else {
-    PetscInt  n;
-    PetscBool done;
+    const PetscInt *i = nullptr, *j = nullptr; /* PETSc has not made them for this use, and takes back what it lent */
+    PetscInt        n;
+    PetscBool       done;
 
     PetscCall(MatSeqAIJRestoreArrayRead(csr->local, &csr->A.a));
-    PetscCall(MatRestoreRowIJ(csr->local, 0, PETSC_FALSE, PETSC_FALSE, &n, &csr->A.i, &csr->A.j, &done));
+    PetscCall(MatRestoreRowIJ(csr->local, 0, PETSC_FALSE, PETSC_FALSE, &n, &i, &j, &done));
   }
   *csr = CSRMat{};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode MatGetGhostCSR(Mat A, CSRMat *csr, PetscInt *count, const PetscInt **ghosts)
+/* Rows and columns of the part of a matrix whose columns other ranks have. */
+static PetscErrorCode GetOtherSize(Mat other, LocalInt *rows, LocalInt *columns)
+{
+  PetscInt m, n;
+
+  PetscFunctionBegin;
+  PetscCall(MatGetSize(other, &m, &n));
+  PetscCall(LocalIntCast(m, "rows", rows));
+  PetscCall(LocalIntCast(n, "columns of other ranks", columns));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatGetGhostCSR(Mat A, CSRMat *csr, LocalInt *count, const PetscInt **ghosts)
 {
   Mat diagonal;
 
   PetscFunctionBegin;
   *csr = CSRMat{};
   PetscCall(MatMPIAIJGetSeqAIJ(A, &diagonal, &csr->local, ghosts));
-  PetscCall(MatGetSize(csr->local, &csr->A.n, count));
+  PetscCall(GetOtherSize(csr->local, &csr->A.n, count));
   PetscCall(GetDeviceCSR(csr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -177,11 +264,12 @@ PetscErrorCode MatGetValuesMemType(Mat A, PetscMemType *where)
 PetscErrorCode MatGetOtherCSR(Mat A, CSRMat *csr)
 {
   PetscMemType where;
+  LocalInt     columns;
 
   PetscFunctionBegin;
   *csr = CSRMat{};
   PetscCall(MatMPIAIJGetSeqAIJ(A, nullptr, &csr->local, nullptr));
-  PetscCall(MatGetSize(csr->local, &csr->A.n, nullptr));
+  PetscCall(GetOtherSize(csr->local, &csr->A.n, &columns));
   PetscCall(MatGetValuesMemType(A, &where));
   if (PetscMemTypeDevice(where)) PetscCall(GetDeviceCSR(csr));
   else PetscCall(GetHostCSR(csr));
@@ -228,7 +316,7 @@ PetscErrorCode MatRestoreHostPattern(HostPattern *P)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscScalar ValueOf(const CSR *W, PetscInt k)
+static PetscScalar ValueOf(const CSR *W, LocalInt k)
 {
   return W->precision == FINEPC_SINGLE ? (PetscScalar)((const float *)W->a)[k] : ((const double *)W->a)[k];
 }
@@ -239,6 +327,7 @@ PetscErrorCode MatCreateFromFactor(MPI_Comm comm, const CSR *W, const CSR *ghost
   CSR          host, foreign{};
   PetscScalar *d_host, *a;
   PetscInt    *i, *j, first = 0;
+  PetscInt     rows = W->rows;
   PetscMPIInt  rank;
 
   PetscFunctionBegin;
@@ -246,19 +335,19 @@ PetscErrorCode MatCreateFromFactor(MPI_Comm comm, const CSR *W, const CSR *ghost
   if (ghosts->i) PetscCall(CSRCopyToHost(ghosts, &foreign));
   PetscCall(PetscMalloc1(W->rows, &d_host));
   PetscCall(ArrayCopy(d_host, d, W->rows * sizeof(*d), PETSC_MEMTYPE_HOST, W->where));
-  PetscCall(PetscMalloc3(W->rows + 1, &i, foreign.nnz + W->nnz + W->rows, &j, foreign.nnz + W->nnz + W->rows, &a));
-  PetscCallMPI(MPI_Exscan(&W->rows, &first, 1, MPIU_INT, MPI_SUM, comm));
+  PetscCall(PetscMalloc3(W->rows + 1, &i, (size_t)foreign.nnz + W->nnz + W->rows, &j, (size_t)foreign.nnz + W->nnz + W->rows, &a));
+  PetscCallMPI(MPI_Exscan(&rows, &first, 1, MPIU_INT, MPI_SUM, comm));
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
   if (!rank) first = 0;
   i[0] = 0;
-  for (PetscInt row = 0; row < W->rows; row++) {
+  for (LocalInt row = 0; row < W->rows; row++) {
     const PetscReal scale = PetscSqrtReal(d_host[row]);
     PetscInt        to    = i[row];
-    for (PetscInt k = foreign.i ? foreign.i[row] : 0; foreign.i && k < foreign.i[row + 1]; k++, to++) {
+    for (LocalInt k = foreign.i ? foreign.i[row] : 0; foreign.i && k < foreign.i[row + 1]; k++, to++) {
       j[to] = columns[foreign.j[k]];
       a[to] = scale * ValueOf(&foreign, k);
     }
-    for (PetscInt k = host.i[row]; k < host.i[row + 1]; k++, to++) {
+    for (LocalInt k = host.i[row]; k < host.i[row + 1]; k++, to++) {
       j[to] = first + host.j[k];
       a[to] = scale * ValueOf(&host, k);
     }

@@ -15,6 +15,13 @@ struct CSRMat {
 */
 PetscErrorCode MatRefuseType(Mat, const char takes[], const char remedy[]);
 
+/*
+   Row starts i [n + 1] and columns j of a sequential Mat as local numbers, in the same memory. Where PETSc's numbers have 64 bits,
+   the Mat keeps a copy of its pattern and composes it with itself; it is made anew when its pattern has changed.
+*/
+PetscErrorCode MatGetLocalPattern(Mat, PetscMemType, LocalInt n, LocalInt nnz, const PetscInt *i, const PetscInt *j,
+                                  const LocalInt **local_i, const LocalInt **local_j);
+
 /* An error if the matrix is not square with the same layout of rows and columns. */
 PetscErrorCode MatCheckLayout(Mat);
 
@@ -25,7 +32,7 @@ PetscErrorCode MatGetCSR(Mat, CSRMat *);
 PetscErrorCode MatGetHostCSR(Mat, CSRMat *);
 
 /* Lends the rank's entries in columns of other ranks, on the device. Column j of these rows is column ghosts[j] of the matrix. */
-PetscErrorCode MatGetGhostCSR(Mat, CSRMat *, PetscInt *count, const PetscInt **ghosts);
+PetscErrorCode MatGetGhostCSR(Mat, CSRMat *, LocalInt *count, const PetscInt **ghosts);
 
 /* Lends the same entries where MatGetCSR() lends the rank's diagonal block. */
 PetscErrorCode MatGetOtherCSR(Mat, CSRMat *);

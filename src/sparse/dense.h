@@ -1,7 +1,7 @@
 /* The Cholesky factorization of a small dense matrix. On the device it is a part of kernels, in cuda/sparse/dense.cuh. */
 #pragma once
 
-#include <finepc.h>
+#include "local_int.h"
 
 /*
    The largest size of a system. A block of threads keeps a panel, which is some columns of full length, in its shared memory, and

@@ -1,7 +1,7 @@
 /* Memory on the host or on the device, and the precisions in which factors are stored in memory. */
 #pragma once
 
-#include <finepc.h>
+#include "local_int.h"
 
 /* Without the CUDA twins everything is done on the host, even for matrices and vectors of PETSc's CUDA types. */
 #if defined(FINEPC_HAVE_CUDA)

@@ -94,7 +94,7 @@ static PetscErrorCode Invert(PC pc, PetscBool keep)
       BISAIStats ignored{};
 
       PetscCall(PetscLogEventBegin(FinePC_BISAIPattern, pc, 0, 0, 0));
-      PetscCall(pattern(&bisai->lu, t, diagonal, power[t], params->factor_precision, &bisai->N[t], &bisai->stats));
+      PetscCall(pattern(&bisai->lu, t, diagonal, (LocalInt)power[t], params->factor_precision, &bisai->N[t], &bisai->stats));
       if (params->sweeps) PetscCall(pattern(&bisai->lu, t, PETSC_TRUE, 1, params->factor_precision, &bisai->R[t], &ignored));
       PetscCall(PetscLogEventEnd(FinePC_BISAIPattern, pc, 0, 0, 0));
     }
@@ -127,24 +127,24 @@ static PetscErrorCode DescribeFailure(PC pc, PCLocalOutcome *outcome)
   switch (stats->failure) {
   case BILU_NOT_FINITE:
     outcome->reason = PC_FACTOR_OTHER;
-    PetscCall(PetscSNPrintf(outcome->text, sizeof(outcome->text), "Row %" PetscInt_FMT "%s has an entry that is not finite",
+    PetscCall(PetscSNPrintf(outcome->text, sizeof(outcome->text), "Row %" LocalInt_FMT "%s has an entry that is not finite",
                             stats->failure_row, block));
     break;
   case BILU_ROW_ZERO:
     outcome->reason = PC_FACTOR_NUMERIC_ZEROPIVOT;
-    PetscCall(PetscSNPrintf(outcome->text, sizeof(outcome->text), "Row %" PetscInt_FMT "%s is zero", stats->failure_row, block));
+    PetscCall(PetscSNPrintf(outcome->text, sizeof(outcome->text), "Row %" LocalInt_FMT "%s is zero", stats->failure_row, block));
     break;
   case BILU_DIAGONAL_MISSING:
     outcome->reason = PC_FACTOR_STRUCT_ZEROPIVOT;
     PetscCall(PetscSNPrintf(outcome->text, sizeof(outcome->text),
-                            "Block row %" PetscInt_FMT "%s has no diagonal block: store one, if only of zeros", stats->failure_row,
+                            "Block row %" LocalInt_FMT "%s has no diagonal block: store one, if only of zeros", stats->failure_row,
                             block));
     break;
   case BILU_OK:
     if (!lost) break;
     outcome->reason = PC_FACTOR_OTHER;
     PetscCall(PetscSNPrintf(outcome->text, sizeof(outcome->text),
-                            "%" PetscInt_FMT " diagonal blocks of the inverse of U and %" PetscInt64_FMT
+                            "%" LocalInt_FMT " diagonal blocks of the inverse of U and %" PetscInt64_FMT
                             " entries of L and U%s are too large or too small for %s precision: %s",
                             bisai->stats.lost_diagonals, lost - bisai->stats.lost_diagonals, block,
                             FinePCPrecisions[bisai->params.factor_precision],
@@ -158,12 +158,14 @@ static PetscErrorCode Prepare(PC pc, PetscBool *keep)
 {
   PC_BISAI    *bisai = (PC_BISAI *)pc->data;
   PetscMemType where;
-  PetscInt     bs, rows;
+  PetscInt     bs, all;
+  LocalInt     rows;
 
   PetscFunctionBegin;
   PetscCall(MatGetBSRMemType(pc->pmat, &where));
   PetscCall(MatGetBlockSize(pc->pmat, &bs));
-  PetscCall(MatGetLocalSize(pc->pmat, &rows, nullptr));
+  PetscCall(MatGetLocalSize(pc->pmat, &all, nullptr));
+  PetscCall(LocalIntCast(all, "rows", &rows));
   *keep = (PetscBool)(bisai->built && pc->flag == SAME_NONZERO_PATTERN && bisai->where == where && bisai->bs == bs);
   if (!*keep) PetscCall(PCReset_BISAI(pc));
   PetscCall(PCLocalPlace(pc, where, rows));

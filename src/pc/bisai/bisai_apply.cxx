@@ -5,7 +5,7 @@
 #include "sparse/bsr_csr.h"
 #include "bisai_face.h"
 
-PetscErrorCode BISAINeedVectors(PC_BISAI *bisai, PetscInt columns)
+PetscErrorCode BISAINeedVectors(PC_BISAI *bisai, LocalInt columns)
 {
   const int    vectors = bisai->params.sweeps || bisai->order[0] || bisai->order[1] ? VECTORS : 1;
   const size_t bytes   = (size_t)bisai->n * bisai->bs * sizeof(PetscScalar);
@@ -22,17 +22,17 @@ PetscErrorCode BISAINeedVectors(PC_BISAI *bisai, PetscInt columns)
 /* Some columns of block vectors, which lie `ld` values apart. */
 struct Columns {
   PetscScalar *a;
-  PetscInt     ld;
+  LocalInt     ld;
 };
 
 static Columns WorkColumns(const PC_BISAI *bisai, int which)
 {
-  const PetscInt rows = bisai->n * bisai->bs;
+  const LocalInt rows = bisai->n * bisai->bs;
   return {bisai->vectors + (size_t)which * bisai->vector_columns * rows, rows};
 }
 
 /* Y = Z + W X, or Y = W X if there is no Z. */
-static PetscErrorCode Multiply(const PC_BISAI *bisai, PetscInt columns, const BSR *W, Columns X, Columns Z, Columns Y,
+static PetscErrorCode Multiply(const PC_BISAI *bisai, LocalInt columns, const BSR *W, Columns X, Columns Z, Columns Y,
                                PetscBool after_product)
 {
   PetscFunctionBegin;
@@ -42,7 +42,7 @@ static PetscErrorCode Multiply(const PC_BISAI *bisai, PetscInt columns, const BS
 }
 
 /* Computes Z = N V, and then Z <- Z + N (V - T Z) for each sweep, where R is -T. */
-static PetscErrorCode ApplyTriangle(const PC_BISAI *bisai, PetscInt columns, const BSR *N, const BSR *R, PetscBool unit,
+static PetscErrorCode ApplyTriangle(const PC_BISAI *bisai, LocalInt columns, const BSR *N, const BSR *R, PetscBool unit,
                                     PetscBool after_product, Columns V, Columns Z)
 {
   const Columns residual = WorkColumns(bisai, VECTOR_RESIDUAL);
@@ -56,13 +56,13 @@ static PetscErrorCode ApplyTriangle(const PC_BISAI *bisai, PetscInt columns, con
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Permute(const PC_BISAI *bisai, PetscInt columns, const PetscInt *order, PetscBool scatter, Columns X,
+static PetscErrorCode Permute(const PC_BISAI *bisai, LocalInt columns, const LocalInt *order, PetscBool scatter, Columns X,
                               Columns Y)
 {
   const auto permute = PetscMemTypeDevice(bisai->where) ? BISAIPermute_CUDA : BISAIPermute_Host;
 
   PetscFunctionBegin;
-  for (PetscInt c = 0; c < columns; c++)
+  for (LocalInt c = 0; c < columns; c++)
     PetscCall(permute(bisai->bs, bisai->n, order, scatter, X.a + (size_t)c * X.ld, Y.a + (size_t)c * Y.ld));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -89,14 +89,14 @@ static PetscErrorCode NeedTransposes(PC pc)
    Computes Y = NU NL X, or Y = NL^T NU^T X with transpose, in the memory of the factors. With sweeps, each triangle is
    B = sum_k (I - N T)^k N instead of N. B^T is the same sum of N^T and T^T, so that the same loop serves for the transpose.
 */
-PetscErrorCode BISAIApply(PC pc, PetscBool transpose, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y,
-                          PetscInt ldy, PetscLogDouble *flops)
+PetscErrorCode BISAIApply(PC pc, PetscBool transpose, LocalInt columns, const PetscScalar *X, LocalInt ldx, PetscScalar *Y,
+                          LocalInt ldy, PetscLogDouble *flops)
 {
   PC_BISAI        *bisai = (PC_BISAI *)pc->data;
   const size_t     bs2   = (size_t)bisai->bs * bisai->bs;
   const Columns    x{(PetscScalar *)X, ldx}, y{Y, ldy}; /* x is only read */
   const BSR *const N = transpose ? bisai->Nt : bisai->N, *const R = transpose ? bisai->Rt : bisai->R;
-  const PetscInt *const from = bisai->order[transpose ? 1 : 0], *const to = bisai->order[transpose ? 0 : 1];
+  const LocalInt *const from = bisai->order[transpose ? 1 : 0], *const to = bisai->order[transpose ? 0 : 1];
   const BISAITriangle first = transpose ? BISAI_UPPER : BISAI_LOWER, second = transpose ? BISAI_LOWER : BISAI_UPPER;
   /* Whether the unit diagonal is not stored, which is so for NL without sweeps. */
   const auto unit = [&](BISAITriangle t) { return (PetscBool)(t == BISAI_LOWER && !bisai->params.sweeps); };

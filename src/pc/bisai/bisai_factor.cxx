@@ -24,7 +24,8 @@ static PetscErrorCode GetPETScOperator(PC_BISAI *bisai, const BSRMat *mat, Mat *
     PetscCall(MatCreate(PETSC_COMM_SELF, &bisai->baij));
     PetscCall(MatSetSizes(bisai->baij, B->n * B->bs, B->n * B->bs, B->n * B->bs, B->n * B->bs));
     PetscCall(MatSetType(bisai->baij, MATSEQBAIJ));
-    PetscCall(MatSeqBAIJSetPreallocationCSR(bisai->baij, B->bs, B->i, B->j, nullptr));
+    const PetscInts i(B->i, (size_t)B->n + 1), j(B->j, B->nnz);
+    PetscCall(MatSeqBAIJSetPreallocationCSR(bisai->baij, B->bs, i, j, nullptr));
   }
   PetscCall(MatSeqBAIJGetArray(bisai->baij, &a));
   PetscCall(PetscArraycpy(a, B->a, (size_t)B->nnz * B->bs * B->bs));
@@ -49,8 +50,9 @@ static PetscErrorCode FactorOrdered(PC_BISAI *bisai, Mat A, IS order[2], const M
     PetscCall(ISGetIndices(order[t], &index));
     std::copy_n(index, bisai->n, bisai->host_order[t].begin());
     PetscCall(ISRestoreIndices(order[t], &index));
-    PetscCall(ArrayCreate(bisai->n * sizeof(*index), bisai->where, (void **)&bisai->order[t]));
-    PetscCall(ArrayCopy(bisai->order[t], bisai->host_order[t].data(), bisai->n * sizeof(*index), bisai->where, PETSC_MEMTYPE_HOST));
+    PetscCall(ArrayCreate(bisai->n * sizeof(LocalInt), bisai->where, (void **)&bisai->order[t]));
+    PetscCall(
+      ArrayCopy(bisai->order[t], bisai->host_order[t].data(), bisai->n * sizeof(LocalInt), bisai->where, PETSC_MEMTYPE_HOST));
   }
   PetscCall(MatGetFactor(A, MATSOLVERPETSC, MAT_FACTOR_ILU, &bisai->petsc));
   PetscCall(MatILUFactorSymbolic(bisai->petsc, A, order[0], order[1], info));
@@ -75,36 +77,39 @@ static PetscErrorCode FactorSymbolic(PC_BISAI *bisai, Mat A, const MatFactorInfo
    first. A row of U has the columns beyond its diagonal first, and then the diagonal, whose block is the inverse. The values stay
    where they are, and PETSc lends them until BISAIReturnTriangularFactors().
 */
-static PetscErrorCode ReadFactor(Mat factor, PetscInt bs, PetscBool keep, BlockLU *F)
+static PetscErrorCode ReadFactor(Mat factor, LocalInt bs, PetscBool keep, BlockLU *F)
 {
   const PetscInt *ia, *ja;
-  PetscInt        n;
+  PetscInt        rows;
+  LocalInt        n, nnz;
   PetscBool       done;
 
   PetscFunctionBegin;
-  PetscCall(MatGetRowIJ(factor, 0, PETSC_FALSE, PETSC_TRUE, &n, &ia, &ja, &done));
+  PetscCall(MatGetRowIJ(factor, 0, PETSC_FALSE, PETSC_TRUE, &rows, &ia, &ja, &done));
   PetscCheck(done, PETSC_COMM_SELF, PETSC_ERR_SUP, "PETSc's factor does not give its block rows: use -pc_bisai_factor finepc");
   if (!keep) {
-    std::vector<PetscInt> begin(n), diagonal(n);
-    PetscInt              nnz = ia[n];
+    std::vector<PetscInt> begin(rows), diagonal(rows);
+    PetscInt              end = ia[rows];
 
-    for (PetscInt row = n - 1; row >= 0; row--) {
-      begin[row] = nnz;
-      while (ja[nnz] != row) nnz++;
-      diagonal[row] = nnz++;
+    for (PetscInt row = rows - 1; row >= 0; row--) {
+      begin[row] = end;
+      while (ja[end] != row) end++;
+      diagonal[row] = end++;
     }
+    PetscCall(LocalIntCast(rows, "block rows", &n));
+    PetscCall(LocalIntCast(end, "blocks in the factors", &nnz));
     PetscCall(BlockLUCreatePattern(bs, n, nnz, PETSC_MEMTYPE_HOST, F));
-    PetscCall(PetscArraycpy(F->j, ja, nnz));
-    for (PetscInt row = 0; row < n; row++) {
-      F->place[LU_L][row]        = ia[row];
-      F->place[LU_L_END][row]    = ia[row + 1];
-      F->place[LU_U][row]        = begin[row];
-      F->place[LU_U_END][row]    = diagonal[row];
-      F->place[LU_DIAGONAL][row] = diagonal[row];
+    PetscCall(LocalIntCopy_Host(nnz, ja, F->j));
+    for (LocalInt row = 0; row < n; row++) {
+      F->place[LU_L][row]        = (LocalInt)ia[row];
+      F->place[LU_L_END][row]    = (LocalInt)ia[row + 1];
+      F->place[LU_U][row]        = (LocalInt)begin[row];
+      F->place[LU_U_END][row]    = (LocalInt)diagonal[row];
+      F->place[LU_DIAGONAL][row] = (LocalInt)diagonal[row];
     }
   }
   PetscCall(MatSeqBAIJGetArray(factor, &F->a));
-  PetscCall(MatRestoreRowIJ(factor, 0, PETSC_FALSE, PETSC_TRUE, &n, &ia, &ja, &done));
+  PetscCall(MatRestoreRowIJ(factor, 0, PETSC_FALSE, PETSC_TRUE, &rows, &ia, &ja, &done));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -126,8 +131,8 @@ static PetscErrorCode CopyFactor(const BlockLU *from, PetscMemType where, PetscB
   if (!keep) {
     PetscCall(BlockLUCreate(from->bs, from->n, from->nnz, where, to));
     for (int p = 0; p < LU_PLACES; p++)
-      PetscCall(ArrayCopy(to->place[p], from->place[p], from->n * sizeof(PetscInt), where, from->where));
-    PetscCall(ArrayCopy(to->j, from->j, from->nnz * sizeof(PetscInt), where, from->where));
+      PetscCall(ArrayCopy(to->place[p], from->place[p], from->n * sizeof(LocalInt), where, from->where));
+    PetscCall(ArrayCopy(to->j, from->j, from->nnz * sizeof(LocalInt), where, from->where));
   }
   PetscCall(ArrayCopy(to->a, from->a, bytes, where, from->where));
   PetscCall(PetscLogCpuToGpu(keep ? bytes : BlockLUBytes(to)));
@@ -144,7 +149,7 @@ static PetscErrorCode FactorByPETSc(PC pc, const BSRMat *mat, PetscBool keep, PC
   PC_BISAI       *bisai = (PC_BISAI *)pc->data;
   const bool      copy  = PetscMemTypeDevice(bisai->where);
   BlockLU        *F     = copy ? &bisai->host_lu : &bisai->lu;
-  const PetscInt *order[2];
+  const LocalInt *order[2];
   Mat             A = nullptr;
   MatFactorInfo   info;
   MatFactorError  error;

@@ -81,7 +81,7 @@ static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
       viewer, "PETSc's factorization met a singular diagonal block: the factors were computed anew by finepc, on the "
               "host\n"));
   PetscCall(PetscViewerASCIIPrintf(viewer,
-                                   "backend %s, block size %" PetscInt_FMT ", inverses stored in %s precision, patterns %s\n",
+                                   "backend %s, block size %" LocalInt_FMT ", inverses stored in %s precision, patterns %s\n",
                                    PetscMemTypeDevice(bisai->where) ? "CUDA" : "host", bisai->bs,
                                    FinePCPrecisions[bisai->params.factor_precision],
                                    bisai->reused ? "kept from the last set-up" : "made at the last set-up"));

@@ -147,7 +147,7 @@ static PetscErrorCode GetNearNullVector(PC pc, const CSRView *A, NearNullVector 
   if (!w->vec) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(VecGetLocalSize(w->vec, &n));
   PetscCheck(n == A->n, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
-             "The first vector of the %s has %" PetscInt_FMT " entries on this rank, but the matrix has %" PetscInt_FMT
+             "The first vector of the %s has %" PetscInt_FMT " entries on this rank, but the matrix has %" LocalInt_FMT
              " rows: both must have the same layout",
              w->source == NearNull::EXACT ? "null space" : "near null space", n, A->n);
   w->from_host = !PetscMemTypeDevice(A->where);
@@ -238,8 +238,8 @@ static PetscErrorCode DescribeFailure(PC pc, bool has_vector, PCLocalOutcome *ou
   PetscCall(PCLocalNameBlock(pc, block, sizeof(block)));
   if (stats->level)
     PetscCall(
-      PetscSNPrintf(place, sizeof(place), "Row %" PetscInt_FMT " of level %" PetscInt_FMT "%s", stats->row, stats->level, block));
-  else PetscCall(PetscSNPrintf(place, sizeof(place), "Row %" PetscInt_FMT "%s", stats->row, block));
+      PetscSNPrintf(place, sizeof(place), "Row %" LocalInt_FMT " of level %" LocalInt_FMT "%s", stats->row, stats->level, block));
+  else PetscCall(PetscSNPrintf(place, sizeof(place), "Row %" LocalInt_FMT "%s", stats->row, block));
   outcome->reason = PC_FACTOR_NUMERIC_ZEROPIVOT;
   switch (stats->failure) {
   case CMATCH_OK: break;
@@ -336,7 +336,7 @@ static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
 }
 
 /* `transpose` does not matter: M is symmetric to rounding, or with the cycle K, and with PCG on the coarsest level, no matrix. */
-static PetscErrorCode ApplyFactor(PC pc, PetscBool, PetscInt, const PetscScalar *x, PetscInt, PetscScalar *y, PetscInt,
+static PetscErrorCode ApplyFactor(PC pc, PetscBool, LocalInt, const PetscScalar *x, LocalInt, PetscScalar *y, LocalInt,
                                   PetscLogDouble *flops)
 {
   const PC_CMATCH *cmatch = (const PC_CMATCH *)pc->data;

@@ -38,7 +38,7 @@ struct CMATCHParams {
 constexpr LocalInt kCMATCHLargestRow = 32, kCMATCHMostLevels = 32;
 
 /* The most rows of a coarsest level that is inverted. Where the coarsening stalls with more rows, a polynomial takes its place. */
-constexpr LocalInt kCMATCHLargestDense     = 2048;
+constexpr PetscInt kCMATCHLargestDense     = 2048;
 constexpr LocalInt kCMATCHStalledDegree    = 16; /* the degree of that polynomial */
 constexpr LocalInt kCMATCHCoarseIterations = 40; /* of the conjugate gradient method on the coarsest level */
 
@@ -113,9 +113,9 @@ constexpr PetscReal kCMATCHFactorMargin     = 1.1;
 inline PolynomialSteps CMATCHSmootherSteps(const CMATCHParams &params)
 {
   switch (params.smoother) {
-  case PC_CMATCH_L1JACOBI: return PolynomialRichardson(params.degree, params.relaxation);
-  case PC_CMATCH_CHEBYSHEV4: return PolynomialChebyshev4(params.degree);
-  default: return PolynomialChebyshev(params.degree);
+  case PC_CMATCH_L1JACOBI: return PolynomialRichardson((LocalInt)params.degree, params.relaxation);
+  case PC_CMATCH_CHEBYSHEV4: return PolynomialChebyshev4((LocalInt)params.degree);
+  default: return PolynomialChebyshev((LocalInt)params.degree);
   }
 }
 

@@ -391,7 +391,7 @@ bool Coarsen(LocalInt l, CMATCHHierarchyHost<T> *H, CMATCHGraph *M, size_t *work
   for (LocalInt a : found.aggregate)
     if (a >= 0) rows[a]++;
   level.coarse  = found.coarse;
-  level.width   = params.smoothed_prolongator ? params.prolongator_row : 1;
+  level.width   = params.smoothed_prolongator ? (LocalInt)params.prolongator_row : 1;
   level.joined  = found.joined;
   level.largest = *std::max_element(rows.begin(), rows.end());
   level.singles = (LocalInt)std::count(rows.begin(), rows.end(), 1);

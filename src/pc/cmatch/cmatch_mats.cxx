@@ -4,7 +4,7 @@
 #include "cmatch_face.h"
 
 /* Copies values of the hierarchy to the host, in double precision; the caller frees them with PetscFree(). */
-static PetscErrorCode FetchValues(const CMATCHHierarchy *H, const void *from, PetscInt count, PetscScalar **values)
+static PetscErrorCode FetchValues(const CMATCHHierarchy *H, const void *from, LocalInt count, PetscScalar **values)
 {
   const size_t bytes = count * FinePCPrecisionBytes(H->params.precision);
   float       *single;
@@ -18,13 +18,13 @@ static PetscErrorCode FetchValues(const CMATCHHierarchy *H, const void *from, Pe
   }
   PetscCall(PetscMalloc1(count, &single));
   PetscCall(ArrayCopy(single, from, bytes, PETSC_MEMTYPE_HOST, H->where));
-  for (PetscInt k = 0; k < count; k++) (*values)[k] = single[k];
+  for (LocalInt k = 0; k < count; k++) (*values)[k] = single[k];
   PetscCall(PetscFree(single));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* The same of integers. */
-static PetscErrorCode FetchIntegers(const CMATCHHierarchy *H, const PetscInt *from, size_t count, PetscInt **integers)
+static PetscErrorCode FetchIntegers(const CMATCHHierarchy *H, const LocalInt *from, size_t count, LocalInt **integers)
 {
   PetscFunctionBegin;
   PetscCall(PetscMalloc1(count, integers));
@@ -50,8 +50,9 @@ static PetscErrorCode CreateMat(PetscInt rows, PetscInt columns, const PetscInt 
 */
 static PetscErrorCode CreateOperator(const CMATCHHierarchy *H, const CMATCHLevel *level, const PetscScalar w[], Mat *A)
 {
-  const PetscInt n = level->n;
-  PetscInt      *begin, *column, *i, *j;
+  const LocalInt n = level->n;
+  LocalInt      *begin, *column;
+  PetscInt      *i, *j;
   PetscScalar   *value, *diagonal, *a;
 
   PetscFunctionBegin;
@@ -61,12 +62,12 @@ static PetscErrorCode CreateOperator(const CMATCHHierarchy *H, const CMATCHLevel
   PetscCall(FetchValues(H, level->d, n, &diagonal));
   PetscCall(PetscMalloc3(n + 1, &i, level->nnz + n, &j, level->nnz + n, &a));
   i[0] = 0;
-  for (PetscInt row = 0; row < n; row++) {
+  for (LocalInt row = 0; row < n; row++) {
     const PetscScalar w_row    = w ? w[row] : 1;
     PetscInt          to       = i[row];
     bool              has_diag = false;
 
-    for (PetscInt k = begin[row]; k <= begin[row + 1]; k++) {
+    for (LocalInt k = begin[row]; k <= begin[row + 1]; k++) {
       if (!has_diag && (k == begin[row + 1] || column[k] > row)) {
         j[to]    = row;
         a[to++]  = diagonal[row] / (H->scale * w_row * w_row);
@@ -90,8 +91,9 @@ static PetscErrorCode CreateOperator(const CMATCHHierarchy *H, const CMATCHLevel
 /* Makes the prolongator to a level from the next one, W P on the finest level. */
 static PetscErrorCode CreateProlongator(const CMATCHHierarchy *H, const CMATCHLevel *level, const PetscScalar w[], Mat *P)
 {
-  const PetscInt n = level->n, width = level->width;
-  PetscInt      *column, *i, *j;
+  const LocalInt n = level->n, width = level->width;
+  LocalInt      *column;
+  PetscInt      *i, *j;
   PetscScalar   *value, *a;
 
   PetscFunctionBegin;
@@ -99,10 +101,10 @@ static PetscErrorCode CreateProlongator(const CMATCHHierarchy *H, const CMATCHLe
   PetscCall(FetchValues(H, level->P_a, n * width, &value));
   PetscCall(PetscMalloc3(n + 1, &i, (size_t)n * width, &j, (size_t)n * width, &a));
   i[0] = 0;
-  for (PetscInt row = 0; row < n; row++) {
+  for (LocalInt row = 0; row < n; row++) {
     PetscInt to = i[row];
 
-    for (PetscInt k = row * width; k < (row + 1) * width && column[k] >= 0; k++) {
+    for (LocalInt k = row * width; k < (row + 1) * width && column[k] >= 0; k++) {
       j[to]   = column[k];
       a[to++] = value[k] * (w ? w[row] : 1);
     }
@@ -131,11 +133,11 @@ PetscErrorCode PCCMATCHGetHierarchy_CMATCH(PC pc, PetscInt *levels, Mat *A[], Ma
   if (levels) *levels = H->levels;
   if (A) {
     PetscCall(PetscMalloc1(H->levels, A));
-    for (PetscInt l = 0; l < H->levels; l++) PetscCall(CreateOperator(H, &H->level[l], l ? nullptr : w, &(*A)[l]));
+    for (LocalInt l = 0; l < H->levels; l++) PetscCall(CreateOperator(H, &H->level[l], l ? nullptr : w, &(*A)[l]));
   }
   if (P) {
     PetscCall(PetscMalloc1(PetscMax(H->levels - 1, 0), P));
-    for (PetscInt l = 0; l + 1 < H->levels; l++) PetscCall(CreateProlongator(H, &H->level[l], l ? nullptr : w, &(*P)[l]));
+    for (LocalInt l = 0; l + 1 < H->levels; l++) PetscCall(CreateProlongator(H, &H->level[l], l ? nullptr : w, &(*P)[l]));
   }
   PetscCall(PetscFree(w));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -66,23 +66,23 @@ static PetscErrorCode ViewLevels(const CMATCHHierarchy *H, PetscViewer viewer)
   PetscCall(PetscViewerASCIIPrintf(viewer,
                                    "level      rows   nonzeros  a row  of above | aggregate  largest  single   joined     left | "
                                    "cut rows    plain     wide\n"));
-  for (PetscInt l = 0; l < H->levels; l++) {
+  for (LocalInt l = 0; l < H->levels; l++) {
     const CMATCHLevel *level  = &H->level[l];
     const PetscReal    stored = (PetscReal)level->nnz + (PetscReal)level->n; /* with the diagonal */
-    const PetscInt     above  = l ? H->level[l - 1].n : 0;
+    const LocalInt     above  = l ? H->level[l - 1].n : 0;
 
     rows += (PetscReal)level->n;
     entries += stored;
     if (!l && level->n) finest_entries = stored;
-    PetscCall(PetscViewerASCIIPrintf(viewer, "%5" PetscInt_FMT " %9" PetscInt_FMT " %10.0f %6.1f  ", l, level->n, (double)stored,
+    PetscCall(PetscViewerASCIIPrintf(viewer, "%5" LocalInt_FMT " %9" LocalInt_FMT " %10.0f %6.1f  ", l, level->n, (double)stored,
                                      level->n ? (double)stored / level->n : 0.));
     PetscCall(PetscViewerASCIIUseTabs(viewer, PETSC_FALSE));
     if (above) PetscCall(PetscViewerASCIIPrintf(viewer, "%8.4f |", (double)level->n / above));
     else PetscCall(PetscViewerASCIIPrintf(viewer, "%8s |", ""));
     if (l + 1 < H->levels)
       PetscCall(PetscViewerASCIIPrintf(viewer,
-                                       " %9.2f %8" PetscInt_FMT " %7" PetscInt_FMT " %8" PetscInt_FMT " %8" PetscInt_FMT
-                                       " | %8" PetscInt_FMT " %8" PetscInt_FMT " %8" PetscInt_FMT,
+                                       " %9.2f %8" LocalInt_FMT " %7" LocalInt_FMT " %8" LocalInt_FMT " %8" LocalInt_FMT
+                                       " | %8" LocalInt_FMT " %8" LocalInt_FMT " %8" LocalInt_FMT,
                                        level->coarse ? (double)(level->n - level->left) / level->coarse : 0., level->largest,
                                        level->singles, level->joined, level->left, level->cut, level->plain, level->wide));
     PetscCall(PetscViewerASCIIPrintf(viewer, "\n"));
@@ -94,7 +94,7 @@ static PetscErrorCode ViewLevels(const CMATCHHierarchy *H, PetscViewer viewer)
                              "aggregate: rows of the mean and the largest one, aggregates of a single row, vertices that joined "
                              "a pair, rows left to the smoother; rows of the prolongator that were cut to the most entries, or "
                              "not smoothed (plain); rows too wide for the fastest products\n"));
-  PetscCall(PetscViewerASCIIPrintf(viewer, "levels %" PetscInt_FMT ", operator complexity %.3f, grid complexity %.3f\n", H->levels,
+  PetscCall(PetscViewerASCIIPrintf(viewer, "levels %" LocalInt_FMT ", operator complexity %.3f, grid complexity %.3f\n", H->levels,
                                    (double)(entries / finest_entries), (double)(rows / PetscMax(H->level[0].n, 1))));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -106,7 +106,7 @@ static PetscErrorCode ViewFactors(const CMATCHHierarchy *H, PetscViewer viewer)
   PetscInt  cut = 0, fallen = 0;
 
   PetscFunctionBegin;
-  for (PetscInt l = 0; l < H->levels; l++) {
+  for (LocalInt l = 0; l < H->levels; l++) {
     const CMATCHLevel *level = &H->level[l];
 
     if (!level->factor.d) continue;
@@ -164,11 +164,11 @@ static PetscErrorCode ViewEnd(const CMATCHHierarchy *H, CMATCHEnd end, PetscView
   if (end == CMATCH_END_DOMINATED) PetscCall(PetscSNPrintf(solver, sizeof(solver), "the smoother, twice"));
   else if (H->inverted) PetscCall(PetscSNPrintf(solver, sizeof(solver), "the dense inverse"));
   else if (H->params.coarse == PC_CMATCH_PCG)
-    PetscCall(PetscSNPrintf(solver, sizeof(solver), "%" PetscInt_FMT " iterations of the conjugate gradient method",
+    PetscCall(PetscSNPrintf(solver, sizeof(solver), "%" LocalInt_FMT " iterations of the conjugate gradient method",
                             kCMATCHCoarseIterations));
   else
     PetscCall(PetscSNPrintf(solver, sizeof(solver),
-                            "a polynomial of degree %" PetscInt_FMT ", since only %" PetscInt_FMT " rows can be inverted",
+                            "a polynomial of degree %" LocalInt_FMT ", since only %" PetscInt_FMT " rows can be inverted",
                             kCMATCHStalledDegree, kCMATCHLargestDense));
   PetscCall(PetscViewerASCIIPrintf(viewer, "solver of the last level: %s%s\n", solver,
                                    H->params.singular ? ", in the complement of the null space" : ""));

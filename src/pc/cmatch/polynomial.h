@@ -7,7 +7,7 @@
 */
 #pragma once
 
-#include <finepc.h>
+#include "sparse/local_int.h"
 
 constexpr LocalInt kMostDegree = 16;
 

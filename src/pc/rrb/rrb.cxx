@@ -35,7 +35,7 @@ static PetscErrorCode DescribePivot(PC pc, PCLocalOutcome *outcome)
 {
   const PC_RRB   *rrb   = (const PC_RRB *)pc->data;
   const RRBStats *stats = &rrb->stats;
-  const PetscInt  nx    = rrb->factor->nx;
+  const LocalInt  nx    = rrb->factor->nx;
   char            block[64];
 
   PetscFunctionBegin;
@@ -43,13 +43,13 @@ static PetscErrorCode DescribePivot(PC pc, PCLocalOutcome *outcome)
   outcome->reason = PC_FACTOR_NUMERIC_ZEROPIVOT;
   if (stats->failure == RRB_RANGE) {
     PetscCall(PetscSNPrintf(outcome->text, sizeof(outcome->text),
-                            "The pivot of level %" PetscInt_FMT " at point (%" PetscInt_FMT ", %" PetscInt_FMT
+                            "The pivot of level %" LocalInt_FMT " at point (%" LocalInt_FMT ", %" LocalInt_FMT
                             ")%s is not between %.1e and %.1e, so that its inverse is no number: scale the equations",
                             stats->level, stats->row % nx, stats->row / nx, block, kRRBSmallestPivot, kRRBLargestPivot));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(PetscSNPrintf(outcome->text, sizeof(outcome->text),
-                          "The pivot of level %" PetscInt_FMT " at point (%" PetscInt_FMT ", %" PetscInt_FMT
+                          "The pivot of level %" LocalInt_FMT " at point (%" LocalInt_FMT ", %" LocalInt_FMT
                           ")%s is not positive: PCRRB needs a symmetric M-matrix%s, or one that is close to it; try %sfewer levels "
                           "(-pc_rrb_levels), and MatSetNullSpace() if it is singular and its rows sum to 0",
                           stats->level, stats->row % nx, stats->row / nx, block,
@@ -97,8 +97,8 @@ static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
 }
 
 /* M is symmetric, so M^{-T} is M^{-1} and `transpose` does not matter. */
-static PetscErrorCode ApplyFactor(PC pc, PetscBool, PetscInt columns, const PetscScalar *X, PetscInt ldx, PetscScalar *Y,
-                                  PetscInt ldy, PetscLogDouble *flops)
+static PetscErrorCode ApplyFactor(PC pc, PetscBool, LocalInt columns, const PetscScalar *X, LocalInt ldx, PetscScalar *Y,
+                                  LocalInt ldy, PetscLogDouble *flops)
 {
   RRBFactor *const F = ((PC_RRB *)pc->data)->factor;
 
@@ -140,7 +140,7 @@ static PetscErrorCode PCView_RRB(PC pc, PetscViewer viewer)
     PetscCall(ViewLift(pc, 0, viewer));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCall(PetscViewerASCIIPrintf(viewer, "grid of %" PetscInt_FMT " x %" PetscInt_FMT " points (%s), %d-point stencil\n", F->nx,
+  PetscCall(PetscViewerASCIIPrintf(viewer, "grid of %" LocalInt_FMT " x %" LocalInt_FMT " points (%s), %d-point stencil\n", F->nx,
                                    F->ny, rrb->source, F->nine ? 9 : 5));
   if (pc->failedreason) {
     PetscCall(PCViewFailure_Local(pc, viewer));
@@ -153,7 +153,7 @@ static PetscErrorCode PCView_RRB(PC pc, PetscViewer viewer)
   PetscCallMPI(MPIU_Allreduce(count, sum, 3, MPIU_INT64, MPI_SUM, PetscObjectComm((PetscObject)pc)));
   PetscCallMPI(MPIU_Allreduce(&bytes, &all_bytes, 1, MPI_DOUBLE, MPI_SUM, PetscObjectComm((PetscObject)pc)));
   PetscCall(PetscViewerASCIIPrintf(viewer,
-                                   "levels %" PetscInt_FMT " of %" PetscInt_FMT "%s, exact factorization of %" PetscInt_FMT
+                                   "levels %" LocalInt_FMT " of %" LocalInt_FMT "%s, exact factorization of %" LocalInt_FMT
                                    " points (%s)\n",
                                    F->levels, F->max_levels, rrb->params.levels ? "" : " (chosen by size)", F->remainder,
                                    PetscMemTypeDevice(F->where) ? "dense inverse" : "band"));

@@ -15,25 +15,26 @@
    Takes nx and ny of the whole grid from the options, and computes ny of the rank's part. The rank's rows must be whole lines of
    the grid.
 */
-static PetscErrorCode GridFromOptions(PC pc, PetscInt n, PetscInt *nx, PetscInt *ny, PCLocalOutcome *outcome)
+static PetscErrorCode GridFromOptions(PC pc, LocalInt n, LocalInt *nx, LocalInt *ny, PCLocalOutcome *outcome)
 {
   const PC_RRB *rrb = (const PC_RRB *)pc->data;
-  PetscInt      all;
+  PetscInt      all, line;
   char          block[64];
 
   PetscFunctionBegin;
   PetscCall(MatGetSize(pc->pmat, &all, nullptr));
-  *nx = rrb->nx ? rrb->nx : all / rrb->ny;
-  PetscCheck(*nx && all % *nx == 0 && (!rrb->ny || all / *nx == rrb->ny), PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ,
+  line = rrb->nx ? rrb->nx : all / rrb->ny;
+  PetscCheck(line && all % line == 0 && (!rrb->ny || all / line == rrb->ny), PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_SIZ,
              "The matrix has %" PetscInt_FMT " rows, which is not the size of a grid with -pc_rrb_nx %" PetscInt_FMT
              " -pc_rrb_ny %" PetscInt_FMT,
              all, rrb->nx, rrb->ny);
+  PetscCall(LocalIntCast(line, "points of a line", nx));
   *ny = n / *nx;
   if (n % *nx) {
     PetscCall(PCLocalNameBlock(pc, block, sizeof(block)));
     outcome->code = PETSC_ERR_ARG_SIZ;
     PetscCall(PetscSNPrintf(outcome->text, sizeof(outcome->text),
-                            "The %" PetscInt_FMT " rows%s are not whole lines of %" PetscInt_FMT
+                            "The %" LocalInt_FMT " rows%s are not whole lines of %" LocalInt_FMT
                             " points: give the grid with KSPSetDM() or MatSetDM(), or whole lines to each rank",
                             n, block, *nx));
   }
@@ -41,10 +42,10 @@ static PetscErrorCode GridFromOptions(PC pc, PetscInt n, PetscInt *nx, PetscInt 
 }
 
 /* Takes the rank's part of the grid from a DMDA, if the DM is one and has as many points there as the rank has rows. */
-static PetscErrorCode GridFromDM(DM dm, PetscInt n, PetscInt *nx, PetscInt *ny, PetscBool *fits)
+static PetscErrorCode GridFromDM(DM dm, LocalInt n, LocalInt *nx, LocalInt *ny, PetscBool *fits)
 {
   PetscBool is_da = PETSC_FALSE;
-  PetscInt  dim, dof, nz;
+  PetscInt  dim, dof, x, y, z;
 
   PetscFunctionBegin;
   *fits = PETSC_FALSE;
@@ -53,13 +54,16 @@ static PetscErrorCode GridFromDM(DM dm, PetscInt n, PetscInt *nx, PetscInt *ny, 
   PetscCall(
     DMDAGetInfo(dm, &dim, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, &dof, nullptr, nullptr, nullptr, nullptr, nullptr));
   if (dim > 2 || dof != 1) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(DMDAGetCorners(dm, nullptr, nullptr, nullptr, nx, ny, &nz));
-  *fits = (PetscBool)((PetscInt64)*nx * *ny == n);
+  PetscCall(DMDAGetCorners(dm, nullptr, nullptr, nullptr, &x, &y, &z));
+  *fits = (PetscBool)((PetscInt64)x * y == n);
+  if (!*fits) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(LocalIntCast(x, "points of a line", nx));
+  PetscCall(LocalIntCast(y, "lines of points", ny));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Computes the factor by the twin for the memory of the matrix. */
-static PetscErrorCode Compute(PC pc, const CSRView *A, PetscInt nx, PetscInt ny)
+static PetscErrorCode Compute(PC pc, const CSRView *A, LocalInt nx, LocalInt ny)
 {
   PC_RRB    *rrb     = (PC_RRB *)pc->data;
   const auto compute = PetscMemTypeDevice(A->where) ? RRBComputeFactor_CUDA : RRBComputeFactor_Host;
@@ -73,7 +77,7 @@ static PetscErrorCode Compute(PC pc, const CSRView *A, PetscInt nx, PetscInt ny)
 }
 
 /* Describes in the outcome what the twin has found wrong with the pattern, the size or the symmetry of the rank's block. */
-static PetscErrorCode CheckPattern(PC pc, PetscInt n, PetscInt nx, PetscInt ny, PCLocalOutcome *outcome)
+static PetscErrorCode CheckPattern(PC pc, LocalInt n, LocalInt nx, LocalInt ny, PCLocalOutcome *outcome)
 {
   const PC_RRB   *rrb   = (const PC_RRB *)pc->data;
   const RRBStats *stats = &rrb->stats;
@@ -82,7 +86,7 @@ static PetscErrorCode CheckPattern(PC pc, PetscInt n, PetscInt nx, PetscInt ny, 
   PetscFunctionBegin;
   PetscCall(PCLocalNameBlock(pc, block, sizeof(block)));
   if (stats->failure == RRB_PATTERN) {
-    const PetscInt x = stats->row % nx, y = stats->row / nx, to_x = stats->column % nx, to_y = stats->column / nx;
+    const LocalInt x = stats->row % nx, y = stats->row / nx, to_x = stats->column % nx, to_y = stats->column / nx;
     const char    *periodic = "";
 
     if (y == to_y && PetscAbsInt(x - to_x) == nx - 1) periodic = " unless the grid is periodic in x";
@@ -90,23 +94,23 @@ static PetscErrorCode CheckPattern(PC pc, PetscInt n, PetscInt nx, PetscInt ny, 
     outcome->code = PETSC_ERR_ARG_WRONG;
     PetscCall(
       PetscSNPrintf(outcome->text, sizeof(outcome->text),
-                    "Row %" PetscInt_FMT "%s has an entry in column %" PetscInt_FMT ", but on a grid of %" PetscInt_FMT
-                    " x %" PetscInt_FMT " points (%s) point (%" PetscInt_FMT ", %" PetscInt_FMT
-                    ") is no neighbour of (%" PetscInt_FMT ", %" PetscInt_FMT
+                    "Row %" LocalInt_FMT "%s has an entry in column %" LocalInt_FMT ", but on a grid of %" LocalInt_FMT
+                    " x %" LocalInt_FMT " points (%s) point (%" LocalInt_FMT ", %" LocalInt_FMT
+                    ") is no neighbour of (%" LocalInt_FMT ", %" LocalInt_FMT
                     ")%s: PCRRB needs a 5- or 9-point stencil, not periodic, in natural ordering; give the grid with KSPSetDM(), "
                     "MatSetDM(), or -pc_rrb_nx and -pc_rrb_ny",
                     stats->row, block, stats->column, nx, ny, rrb->source, to_x, to_y, x, y, periodic));
   } else if ((PetscInt64)nx * ny != n) {
     outcome->code = PETSC_ERR_ARG_SIZ;
     PetscCall(PetscSNPrintf(outcome->text, sizeof(outcome->text),
-                            "The %" PetscInt_FMT " rows%s are not whole lines of %" PetscInt_FMT
+                            "The %" LocalInt_FMT " rows%s are not whole lines of %" LocalInt_FMT
                             " points (%s): give the grid with KSPSetDM(), MatSetDM(), or -pc_rrb_nx and -pc_rrb_ny",
                             n, block, nx, rrb->source));
   } else if (stats->failure == RRB_UNSYMMETRIC) {
     outcome->code = PETSC_ERR_ARG_WRONG;
     PetscCall(PetscSNPrintf(outcome->text, sizeof(outcome->text),
-                            "Row %" PetscInt_FMT "%s has in column %" PetscInt_FMT " another value than row %" PetscInt_FMT
-                            " in column %" PetscInt_FMT
+                            "Row %" LocalInt_FMT "%s has in column %" LocalInt_FMT " another value than row %" LocalInt_FMT
+                            " in column %" LocalInt_FMT
                             ": PCRRB needs a symmetric matrix; use -pc_type ilu, or scale the equations",
                             stats->row, block, stats->column, stats->column, stats->row));
   }
@@ -118,24 +122,24 @@ static PetscErrorCode CheckPattern(PC pc, PetscInt n, PetscInt nx, PetscInt ny, 
    line of the closest grid has as many points as most of the entries beyond the first neighbours are away from the diagonal. The
    arrays of A are on the host.
 */
-static void FindMisfit(const CSRView *A, PetscInt *nx, RRBStats *stats)
+static void FindMisfit(const CSRView *A, LocalInt *nx, RRBStats *stats)
 {
-  std::vector<PetscInt> count(A->n + 1, 0); /* entries at each distance from the diagonal */
+  std::vector<LocalInt> count(A->n + 1, 0); /* entries at each distance from the diagonal */
 
   *nx = 1;
-  for (PetscInt row = 0; row < A->n; row++)
-    for (PetscInt k = A->i[row]; k < A->i[row + 1]; k++)
+  for (LocalInt row = 0; row < A->n; row++)
+    for (LocalInt k = A->i[row]; k < A->i[row + 1]; k++)
       if (A->a[k] != 0 && A->j[k] > row) count[A->j[k] - row]++;
-  for (PetscInt distance = 2; distance < A->n; distance++)
+  for (LocalInt distance = 2; distance < A->n; distance++)
     if (count[distance] > (*nx > 1 ? count[*nx] : 0)) *nx = distance;
   /*
      On a grid of two or more lines at least half of the rows have an entry at the distance of a line. If fewer than a quarter of
      the rows have one, the closest grid is one line.
   */
   if (*nx == 1 || (PetscInt64)4 * count[*nx] < A->n) *nx = A->n;
-  for (PetscInt row = 0; row < A->n; row++)
-    for (PetscInt k = A->i[row]; k < A->i[row + 1]; k++) {
-      const PetscInt column = A->j[k];
+  for (LocalInt row = 0; row < A->n; row++)
+    for (LocalInt k = A->i[row]; k < A->i[row + 1]; k++) {
+      const LocalInt column = A->j[k];
       if (A->a[k] == 0 || (PetscAbsInt(column % *nx - row % *nx) <= 1 && PetscAbsInt(column / *nx - row / *nx) <= 1)) continue;
       stats->failure = RRB_PATTERN;
       stats->row     = row;
@@ -147,14 +151,14 @@ static void FindMisfit(const CSRView *A, PetscInt *nx, RRBStats *stats)
 static PetscErrorCode ExplainMisfit(PC pc, const CSRView *A, PCLocalOutcome *outcome)
 {
   PC_RRB                  *rrb = (PC_RRB *)pc->data;
-  std::vector<PetscInt>    i(A->n + 1), j(A->nnz);
+  std::vector<LocalInt>    i(A->n + 1), j(A->nnz);
   std::vector<PetscScalar> a(A->nnz);
   const CSRView            host = {A->n, A->nnz, i.data(), j.data(), a.data(), PETSC_MEMTYPE_HOST};
-  PetscInt                 nx;
+  LocalInt                 nx;
 
   PetscFunctionBegin;
-  PetscCall(ArrayCopy(i.data(), A->i, i.size() * sizeof(PetscInt), PETSC_MEMTYPE_HOST, A->where));
-  PetscCall(ArrayCopy(j.data(), A->j, j.size() * sizeof(PetscInt), PETSC_MEMTYPE_HOST, A->where));
+  PetscCall(ArrayCopy(i.data(), A->i, i.size() * sizeof(LocalInt), PETSC_MEMTYPE_HOST, A->where));
+  PetscCall(ArrayCopy(j.data(), A->j, j.size() * sizeof(LocalInt), PETSC_MEMTYPE_HOST, A->where));
   PetscCall(ArrayCopy(a.data(), A->a, a.size() * sizeof(PetscScalar), PETSC_MEMTYPE_HOST, A->where));
   rrb->source = "the closest one";
   FindMisfit(&host, &nx, &rrb->stats);
@@ -170,7 +174,7 @@ static PetscErrorCode ComputeByPattern(PC pc, const CSRView *A, PCLocalOutcome *
 {
   PC_RRB    *rrb     = (PC_RRB *)pc->data;
   const auto offsets = PetscMemTypeDevice(A->where) ? RRBOffsets_CUDA : RRBOffsets_Host;
-  PetscInt   largest, nx, ny;
+  LocalInt   largest, nx, ny;
   PetscBool  next;
 
   PetscFunctionBegin;
@@ -197,7 +201,7 @@ PetscErrorCode RRBComputeOnItsGrid(PC pc, const CSRView *A, PCLocalOutcome *outc
 {
   PC_RRB   *rrb = (PC_RRB *)pc->data;
   DM        dm;
-  PetscInt  nx, ny;
+  LocalInt  nx, ny;
   PetscBool known = PETSC_TRUE;
 
   PetscFunctionBegin;

@@ -308,7 +308,7 @@ PetscErrorCode RRBComputeFactor_Host(const CSRView *A, LocalInt nx, LocalInt ny,
   F->nx    = nx;
   F->ny    = ny;
   F->where = PETSC_MEMTYPE_HOST;
-  RRBLevels(nx, ny, params->levels, &F->levels, &F->max_levels, &F->remainder);
+  RRBLevels(nx, ny, (LocalInt)params->levels, &F->levels, &F->max_levels, &F->remainder);
   const LocalInt half_levels = PetscMin(F->levels, F->max_levels - 1); /* the last point is never eliminated, but remains */
   for (auto *array : {&S.c, &S.near_u, &S.near_v, &S.far_u, &S.far_v}) array->assign(A->n, 0.);
   for (auto &l : F->l) l.assign(A->n, 0.);

@@ -72,15 +72,16 @@ static PetscErrorCode PCSFSAIGetPattern_SFSAI(PC pc, Mat *pattern)
 struct GivenPattern {
   CSRMat    mat;  /* the rows that the user's matrix lends */
   CSRView   S;    /* i and j of these rows, without values */
-  PetscInt *copy; /* [n + 1 + nnz] a copy of i and j if the user's matrix is in the other memory, or null */
+  LocalInt *copy; /* [n + 1 + nnz] a copy of i and j if the user's matrix is in the other memory, or null */
 };
 
 /* The pattern's rows with those columns of other ranks that were gathered, in the columns of A. */
 static PetscErrorCode JoinPattern(const PC_SFSAI *sfsai, const CSRView *A, GivenPattern *given)
 {
   const std::vector<PetscInt> &rows  = sfsai->halo.rows;
-  const PetscInt               first = PCFSAIFirst(sfsai);
-  std::vector<PetscInt>        i(1, 0), j;
+  const LocalInt               first = PCFSAIFirst(sfsai);
+  std::vector<LocalInt>        i(1, 0), j;
+  LocalInt                     nnz;
   HostPattern                  P;
 
   PetscFunctionBegin;
@@ -89,16 +90,17 @@ static PetscErrorCode JoinPattern(const PC_SFSAI *sfsai, const CSRView *A, Given
     for (PetscInt k = P.other_i[row]; k < P.other_i[row + 1]; k++) {
       const PetscInt column = P.columns[P.other_j[k]];
       const auto     found  = std::lower_bound(rows.begin(), rows.end(), column);
-      if (found != rows.end() && *found == column) j.push_back((PetscInt)(found - rows.begin()));
+      if (found != rows.end() && *found == column) j.push_back((LocalInt)(found - rows.begin()));
     }
-    for (PetscInt k = P.own_i[row]; k < P.own_i[row + 1]; k++) j.push_back(first + P.own_j[k]);
-    i.push_back((PetscInt)j.size());
+    for (PetscInt k = P.own_i[row]; k < P.own_i[row + 1]; k++) j.push_back(first + (LocalInt)P.own_j[k]);
+    PetscCall(LocalIntCast((PetscInt64)j.size(), "nonzeros of the pattern", &nnz));
+    i.push_back(nnz);
   }
   PetscCall(MatRestoreHostPattern(&P));
-  PetscCall(ArrayCreate((i.size() + j.size()) * sizeof(PetscInt), A->where, (void **)&given->copy));
-  PetscCall(ArrayCopy(given->copy, i.data(), i.size() * sizeof(PetscInt), A->where, PETSC_MEMTYPE_HOST));
-  PetscCall(ArrayCopy(given->copy + i.size(), j.data(), j.size() * sizeof(PetscInt), A->where, PETSC_MEMTYPE_HOST));
-  given->S = CSRView{A->n - first, (PetscInt)j.size(), given->copy, given->copy + i.size(), nullptr, A->where};
+  PetscCall(ArrayCreate((i.size() + j.size()) * sizeof(LocalInt), A->where, (void **)&given->copy));
+  PetscCall(ArrayCopy(given->copy, i.data(), i.size() * sizeof(LocalInt), A->where, PETSC_MEMTYPE_HOST));
+  PetscCall(ArrayCopy(given->copy + i.size(), j.data(), j.size() * sizeof(LocalInt), A->where, PETSC_MEMTYPE_HOST));
+  given->S = CSRView{A->n - first, (LocalInt)j.size(), given->copy, given->copy + i.size(), nullptr, A->where};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
