@@ -130,8 +130,8 @@ def report(model, out):
     say = lambda text="": print(text, file=out) # noqa: E731
     say("# A model of cgfused on many GPUs\n")
     say(f"{model.two[0].where}, two GPUs with a rank on each, NCCL. Fitted: a sum over two ranks {model.sum:.1f} us, an exchange "
-        f"that a product hides {model.exchange:.1f} us; gathering rows {model.gather:.2f} ms, {1e6 * model.border:.0f} ns for each row "
-        f"of a face and {1e6 * model.gathered:.0f} ns for each row gathered.\n")
+        f"that a product hides {model.exchange:.1f} us; gathering rows {model.gather:.2f} ms, {1e6 * model.border:.0f} ns for each "
+        f"row of a face and {1e6 * model.gathered:.0f} ns for each row gathered.\n")
     say("| system | set | us an iteration | model | % | ms of set-up | model | % |\n|:--|:--|--:|--:|--:|--:|--:|--:|")
     worst = [0.0, 0.0]
     for r in model.two:
