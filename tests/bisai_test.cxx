@@ -186,8 +186,8 @@ HostLU PETScFactor(const HostBlocks &A, LocalInt levels = 0, MatOrderingType ord
   MatObject       factor;
   MatFactorInfo   info;
   IS              of_factor[2];
-  const LocalInt *ia, *ja;
-  LocalInt        n;
+  const PetscInt *ia, *ja;
+  PetscInt        n;
   PetscBool       done;
   PetscScalar    *a;
   HostLU          LU;
@@ -201,7 +201,7 @@ HostLU PETScFactor(const HostBlocks &A, LocalInt levels = 0, MatOrderingType ord
   MUST(MatILUFactorSymbolic(factor, mat, of_factor[0], of_factor[1], &info));
   MUST(MatLUFactorNumeric(factor, mat, &info));
   for (int t = 0; t < 2; t++) {
-    const LocalInt *index;
+    const PetscInt *index;
     MUST(ISGetIndices(of_factor[t], &index));
     if (order) order[t].assign(index, index + A.n);
     MUST(ISRestoreIndices(of_factor[t], &index));
@@ -217,9 +217,9 @@ HostLU PETScFactor(const HostBlocks &A, LocalInt levels = 0, MatOrderingType ord
   LU.L.i.assign(ia, ia + n + 1);
   LU.L.j.assign(ja, ja + ia[n]);
   LU.L.a.assign(a, a + ia[n] * bs2);
-  std::vector<LocalInt> begin(n), diagonal(n);
-  LocalInt              k = ia[n];
-  for (LocalInt row = n - 1; row >= 0; row--) {
+  std::vector<PetscInt> begin(n), diagonal(n);
+  PetscInt              k = ia[n];
+  for (PetscInt row = n - 1; row >= 0; row--) {
     begin[row] = k;
     while (ja[k] != row) k++;
     diagonal[row] = k++;

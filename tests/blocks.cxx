@@ -79,7 +79,7 @@ MatObject CreateBAIJ(const HostBlocks &A, MPI_Comm comm)
 {
   const size_t bs2 = (size_t)A.bs * A.bs;
   MatObject    mat;
-  LocalInt     begin, end;
+  PetscInt     begin, end;
   MUST(MatCreate(comm, mat.put()));
   MUST(MatSetSizes(mat, PETSC_DECIDE, PETSC_DECIDE, A.n * A.bs, A.n * A.bs));
   MUST(MatSetBlockSize(mat, A.bs));
@@ -99,7 +99,7 @@ MatObject CreateAIJ(const HostBlocks &A, MatType type, MPI_Comm comm)
 {
   const HostMatrix S = Scalars(A);
   MatObject        mat;
-  LocalInt         begin, end;
+  PetscInt         begin, end;
   MUST(MatCreate(comm, mat.put()));
   MUST(MatSetSizes(mat, PETSC_DECIDE, PETSC_DECIDE, S.n, S.n));
   MUST(MatSetBlockSize(mat, A.bs));

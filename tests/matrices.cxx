@@ -105,13 +105,13 @@ HostMatrix Inclusions(LocalInt nx, LocalInt ny, double contrast)
 HostMatrix Poisson(LocalInt nx, LocalInt ny, LocalInt nz)
 {
   const Stencil  stencil = StarStencil(nx > 1, ny > 1, nz > 1);
-  const LocalInt grid[3] = {nx, ny, nz};
+  const PetscInt grid[3] = {nx, ny, nz};
   HostMatrix     A;
   A.n = nx * ny * nz;
   for (LocalInt row = 0; row < A.n; row++) {
     PetscInt       columns[7];
     PetscScalar    values[7];
-    const LocalInt count = StencilRow(stencil, grid, row, columns, values);
+    const PetscInt count = StencilRow(stencil, grid, row, columns, values);
     A.j.insert(A.j.end(), columns, columns + count);
     A.a.insert(A.a.end(), values, values + count);
     A.i.push_back(A.nnz());
@@ -273,7 +273,7 @@ PetscRows::PetscRows(const std::vector<LocalInt> &from_i, const std::vector<Loca
 MatObject CreateMat(const HostMatrix &A, MatType type, MPI_Comm comm)
 {
   MatObject mat;
-  LocalInt  begin, end;
+  PetscInt  begin, end;
 
   MUST(MatCreate(comm, mat.put()));
   MUST(MatSetSizes(mat, PETSC_DECIDE, PETSC_DECIDE, A.n, A.n));

@@ -44,7 +44,7 @@ inline void FSAIStatsBegin(PetscBool keep, FSAIStats *stats)
    The largest power of A that an option may ask for as a pattern. The power of a connected matrix is full before, unless its rows
    form a long chain.
 */
-constexpr LocalInt kFSAILargestPower = 1000;
+constexpr PetscInt kFSAILargestPower = 1000;
 
 /*
    A pivot of S A S that is not above these limits is bad: it has lost its digits to cancellation. The pivots are at most 1, so that

@@ -9,7 +9,7 @@
    The ranks, in hops, that a factor reaches if nothing is said, and the most hops and layers that an option may ask for. A factor
    that stays in the rank's block needs no hop.
 */
-constexpr LocalInt kFSAIOverlap = 0, kFSAIMostOverlap = 1000, kFSAIMostLayers = 10000;
+constexpr PetscInt kFSAIOverlap = 0, kFSAIMostOverlap = 1000, kFSAIMostLayers = 10000;
 
 /* How a factor's entries in columns of other ranks come to those ranks, which keep them as rows of G^T. */
 struct FSAITransposed {
@@ -40,7 +40,7 @@ struct PC_FSAI : PC_Local {
 */
 struct FSAIReach {
   const char     *type; /* "afsai" or "sfsai" */
-  LocalInt        overlap, layers, deepest;
+  PetscInt        overlap, layers, deepest;
   Mat             pattern;
   PetscBool       reuse_pattern;
   FinePCPrecision factor;
@@ -66,7 +66,7 @@ PetscErrorCode PCFSAISetOperations(PC, PC_FSAI *, PC_Local::Compute, PetscErrorC
 PetscErrorCode PCFSAICompose(PC, const char get_factors[], PetscBool compose);
 
 /* Begins a view, with what the options say about other ranks. */
-PetscErrorCode PCViewBegin_FSAI(PC, PetscViewer, LocalInt overlap, LocalInt layers, PetscBool *is_ascii);
+PetscErrorCode PCViewBegin_FSAI(PC, PetscViewer, PetscInt overlap, PetscInt layers, PetscBool *is_ascii);
 
 /* Shows what a set-up has built, or why it has built nothing. */
 PetscErrorCode PCView_FSAI(PC, PetscViewer);

@@ -66,7 +66,7 @@ struct Halo {
 /* What is to be gathered. */
 struct HaloWish {
   Mat         A;
-  LocalInt    overlap, layers;
+  PetscInt    overlap, layers;
   Mat         pattern; /* the rows are those of this matrix's columns, and `layers` does not count; or null */
   const char *type;    /* for messages: "afsai" or "sfsai" */
 };
@@ -87,9 +87,9 @@ size_t HaloBytes(const Halo *);
 /* Lists of numbers for ranks that don't expect them. Collective, and agreed. */
 struct HaloList {
   PetscMPIInt           rank;
-  std::vector<LocalInt> numbers;
+  std::vector<PetscInt> numbers;
 };
 PetscErrorCode HaloSendLists(PCLocalPhase *, const std::vector<HaloList> &send, std::vector<HaloList> *received);
 
 /* The rank that owns a row, or a column. */
-PetscMPIInt HaloOwner(PetscMPIInt size, const LocalInt ranges[], LocalInt row);
+PetscMPIInt HaloOwner(PetscMPIInt size, const PetscInt ranges[], PetscInt row);

@@ -10,15 +10,15 @@
 #include "pc/fsai.h"
 
 /* The most steps that an option may ask for, and the most entries of a step. Their product is the most entries of a row. */
-constexpr LocalInt kAFSAIMostSteps = 10000, kAFSAILargestStep = 10000;
+constexpr PetscInt kAFSAIMostSteps = 10000, kAFSAILargestStep = 10000;
 
 struct AFSAIParams {
-  LocalInt         max_steps     = 20;   /* k_max, the most steps of a row, 0 .. kAFSAIMostSteps */
-  LocalInt         step_size     = 1;    /* s, the entries that a step adds, 1 .. kAFSAILargestStep */
+  PetscInt         max_steps     = 20;   /* k_max, the most steps of a row, 0 .. kAFSAIMostSteps */
+  PetscInt         step_size     = 1;    /* s, the entries that a step adds, 1 .. kAFSAILargestStep */
   PetscReal        tolerance     = 1e-3; /* epsilon of the stop rule, in [0, 1) */
   PetscReal        prefilter     = 0.0;  /* tau of (3.8) by Bernaschi et al., in [0, 1] */
   PetscReal        postfilter    = 0.0;  /* delta of (3.11) by Bernaschi et al., in [0, 1] */
-  LocalInt         initial_power = 0; /* p, 0 .. kFSAILargestPower: row i starts with the pattern of row i of Low(A^p), or empty */
+  PetscInt         initial_power = 0; /* p, 0 .. kFSAILargestPower: row i starts with the pattern of row i of Low(A^p), or empty */
   PCAFSAIStopRule  stop_rule     = PC_AFSAI_STOP_GAIN;
   PCAFSAISelection selection     = PC_AFSAI_SELECTION_DECREASE;
   FinePCPrecision  setup_precision  = FINEPC_SINGLE;

@@ -26,7 +26,7 @@ struct PC_BISAI : PC_Local {
   /* The values of the options. */
   BISAIParams        params;
   PCBISAIFactor      factor       = PC_BISAI_FACTOR_PETSC;
-  LocalInt           levels       = 0; /* levels of fill, 0 .. kBISAIMostLevels */
+  PetscInt           levels       = 0; /* levels of fill, 0 .. kBISAIMostLevels */
   MatFactorShiftType shift_type   = MAT_SHIFT_NONE;
   PetscReal          shift_amount = 100.0 * PETSC_MACHINE_EPSILON;
   std::string        ordering     = MATORDERINGNATURAL;

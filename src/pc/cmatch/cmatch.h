@@ -15,18 +15,18 @@
 
 struct CMATCHParams {
   PCCMATCHCoarsening coarsening           = PC_CMATCH_MATCHING;
-  LocalInt           sweeps               = 3;   /* of pairwise matching, 1 .. 5: aggregates have about 2^sweeps rows */
+  PetscInt           sweeps               = 3;   /* of pairwise matching, 1 .. 5: aggregates have about 2^sweeps rows */
   PetscReal          strength             = 0.1; /* share of the heaviest edge of both its ends that an edge has, in [0, 1) */
   PetscBool          smoothed_prolongator = PETSC_TRUE;
-  LocalInt           prolongator_row      = 4;   /* most entries of a row of P, 1 .. kCMATCHLargestRow */
+  PetscInt           prolongator_row      = 4;   /* most entries of a row of P, 1 .. kCMATCHLargestRow */
   PetscReal          overcorrection       = 1.5; /* the coarse operators of unsmoothed prolongators are divided by it, [1, 2] */
   PCCMATCHCycle      cycle                = PC_CMATCH_V;
   PCCMATCHSmoother   smoother             = PC_CMATCH_L1JACOBI;
-  LocalInt           degree               = 1;   /* of the polynomial, before and after the coarse correction, 1 .. 16 */
+  PetscInt           degree               = 1;   /* of the polynomial, before and after the coarse correction, 1 .. 16 */
   PetscReal          relaxation           = 1.5; /* of l1-Jacobi, in (0, 2) */
   PCCMATCHCoarse     coarse               = PC_CMATCH_DENSE;
-  LocalInt           coarse_size          = 256;           /* the coarsening ends at so many rows, 1 .. kCMATCHLargestDense */
-  LocalInt           max_levels           = 20;            /* with the finest and the coarsest one, 1 .. kCMATCHMostLevels */
+  PetscInt           coarse_size          = 256;           /* the coarsening ends at so many rows, 1 .. kCMATCHLargestDense */
+  PetscInt           max_levels           = 20;            /* with the finest and the coarsest one, 1 .. kCMATCHMostLevels */
   FinePCPrecision    precision            = FINEPC_SINGLE; /* T, in which the hierarchy is stored and the cycle computes */
 
   /* The vector w, or the constants without one, is in the null space of A. */
@@ -35,7 +35,7 @@ struct CMATCHParams {
 
 /* ------------------------------------------- limits ------------------------------------------- */
 
-constexpr LocalInt kCMATCHLargestRow = 32, kCMATCHMostLevels = 32;
+constexpr PetscInt kCMATCHLargestRow = 32, kCMATCHMostLevels = 32;
 
 /* The most rows of a coarsest level that is inverted. Where the coarsening stalls with more rows, a polynomial takes its place. */
 constexpr PetscInt kCMATCHLargestDense     = 2048;

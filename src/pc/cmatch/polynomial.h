@@ -9,7 +9,7 @@
 
 #include "sparse/local_int.h"
 
-constexpr LocalInt kMostDegree = 16;
+constexpr PetscInt kMostDegree = 16;
 
 struct PolynomialSteps {
   LocalInt  degree;

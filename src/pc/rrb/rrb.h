@@ -12,11 +12,11 @@
 /* ----------------------------------------- parameters ----------------------------------------- */
 
 /* The most levels, and the most points of a line or lines of a grid, that an option may ask for. No grid allows more levels. */
-constexpr LocalInt kRRBMostLevels = 128, kRRBLongestLine = 1000000000;
+constexpr PetscInt kRRBMostLevels = 128, kRRBLongestLine = 1000000000;
 
 struct RRBParams {
   /* l of RRB-l, 1 .. kRRBMostLevels; for 0 the levels are chosen by the size of the grid. */
-  LocalInt levels = 0;
+  PetscInt levels = 0;
 
   /* The constants are in the null space of A: if all rows sum to 0, the last pivot is left out. */
   PetscBool singular = PETSC_FALSE;

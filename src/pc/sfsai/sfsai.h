@@ -9,13 +9,13 @@
 #include "pc/fsai.h"
 
 /* The largest cap that an option may ask for. */
-constexpr LocalInt kSFSAILargestCap = 100000;
+constexpr PetscInt kSFSAILargestCap = 100000;
 
 struct SFSAIParams {
-  LocalInt        power            = 2;   /* k of (3.9), the symbolic products, 0 .. kFSAILargestPower; 0 leaves the diagonal */
+  PetscInt        power            = 2;   /* k of (3.9), the symbolic products, 0 .. kFSAILargestPower; 0 leaves the diagonal */
   PetscReal       prefilter        = 0.0; /* tau of (3.8), in [0, 1]; 0 keeps every stored entry */
   PetscReal       postfilter       = 0.0; /* delta of (3.11), in [0, 1] */
-  LocalInt        max_row          = 0;   /* most entries of a row of G with its diagonal, 0 .. kSFSAILargestCap; 0: no cap */
+  PetscInt        max_row          = 0;   /* most entries of a row of G with its diagonal, 0 .. kSFSAILargestCap; 0: no cap */
   FinePCPrecision setup_precision  = FINEPC_SINGLE;
   FinePCPrecision factor_precision = FINEPC_SINGLE;
 
