@@ -310,7 +310,7 @@ static PetscErrorCode CompressGhosts(PC pc, PetscMPIInt size, const PetscInt ran
    ghosts2 from the entries of higher-numbered ranks: entry (i, j) of W1 is entry (j, i) of W2. The lists come by ascending ranks,
    and so by ascending i for each j.
 */
-static PetscErrorCode TransposeGhosts(PC pc, const std::vector<HaloList> &lists)
+static PetscErrorCode TransposeGhosts(PC pc, const std::vector<HaloList> *lists)
 {
   PC_FSAI              *fsai   = (PC_FSAI *)pc->data;
   PCInverse            *M      = &fsai->inverse;
@@ -322,7 +322,7 @@ static PetscErrorCode TransposeGhosts(PC pc, const std::vector<HaloList> &lists)
   LocalInt              at    = 0;
 
   PetscFunctionBegin;
-  for (const HaloList &list : lists) {
+  for (const HaloList &list : *lists) {
     total += (PetscInt64)list.numbers.size() / 2;
     PetscCall(LocalIntCast(total, "entries of the factor of other ranks", &at));
     blocks.from.push_back(list.rank);
@@ -340,7 +340,7 @@ static PetscErrorCode TransposeGhosts(PC pc, const std::vector<HaloList> &lists)
   if (j.empty()) PetscFunctionReturn(PETSC_SUCCESS);
   std::vector<LocalInt> next(start);
   at = 0;
-  for (const HaloList &list : lists)
+  for (const HaloList &list : *lists)
     for (size_t k = 0; k < list.numbers.size(); k += 2) {
       const LocalInt to = next[list.numbers[k] - fsai->halo.begin]++;
       j[to]             = (LocalInt)(std::lower_bound(columns.begin(), columns.end(), list.numbers[k + 1]) - columns.begin());
@@ -380,7 +380,7 @@ static PetscErrorCode ConnectPatterns(PC pc, PCLocalPhase *phase)
   if (phase->stopped || !any) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(HaloSendLists(phase, lists, &received));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
-  code = CallGuarded(TransposeGhosts, pc, (const std::vector<HaloList> &)received);
+  code = CallGuarded(TransposeGhosts, pc, (const std::vector<HaloList> *)&received); /* a copy would be outside the guard */
   PetscCall(PCLocalPhaseStep(phase, code, nullptr));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   phase->outcome->exchanging = true;
