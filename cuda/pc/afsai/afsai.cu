@@ -1134,7 +1134,7 @@ private:
     PetscCallCUDA(cudaMemcpyAsync(&totals, totals_, sizeof(totals), cudaMemcpyDeviceToHost, stream_));
     PetscCallCUDA(cudaStreamSynchronize(stream_));
     PetscCheck(totals.entries <= (Count)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
-               "G has %llu entries, more than LocalInt can count: lower -pc_afsai_max_steps", totals.entries);
+               "G has %llu entries, more than 32 bits can count: lower -pc_afsai_max_steps", totals.entries);
     stats_.max_row = totals.longest + 1;
 
     PetscCall(CSRCreate(rows_, A_.n, (LocalInt)totals.entries, params_.factor_precision, PETSC_MEMTYPE_CUDA, &G_));

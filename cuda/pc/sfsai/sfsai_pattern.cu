@@ -621,7 +621,7 @@ public:
     longest            = host_.longest;
     PetscCheck(
       host_.entries <= (Count)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
-      "The pattern of G has %llu entries, more than LocalInt can count: lower -pc_sfsai_power, raise -pc_sfsai_prefilter or "
+      "The pattern of G has %llu entries, more than 32 bits can count: lower -pc_sfsai_power, raise -pc_sfsai_prefilter or "
       "set -pc_sfsai_max_row",
       host_.entries);
     nnz = (LocalInt)host_.entries;

@@ -257,7 +257,7 @@ PetscErrorCode AFSAIComputeFactor_Host(const CSRView *A, LocalInt first, const A
       }
     }
     PetscCheck(G_j.size() <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
-               "G has more entries than LocalInt can count: lower -pc_afsai_max_steps");
+               "G has more entries than 32 bits can count: lower -pc_afsai_max_steps");
     G_i.push_back((LocalInt)G_j.size());
     stats->max_row = PetscMax(stats->max_row, G_i[row + 1] - G_i[row] + 1);
     d[row]         = 1 / (d[row] * psi);

@@ -66,7 +66,7 @@ PetscErrorCode BISAICountBlocks(LocalInt blocks, LocalInt n, PetscBool diagonal,
   PetscFunctionBegin;
   PetscCheck(!diagonal || blocks <= LOCAL_INT_MAX - n, PETSC_COMM_SELF, PETSC_ERR_SUP,
              "An approximate inverse has %" LocalInt_FMT " blocks beside its %" LocalInt_FMT
-             " diagonal ones, more than LocalInt can count: lower -pc_bisai_power, or use more ranks",
+             " diagonal ones, more than 32 bits can count: lower -pc_bisai_power, or use more ranks",
              blocks, n);
   *nnz = blocks + (diagonal ? n : 0);
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -321,7 +321,7 @@ PetscErrorCode Galerkin(PetscReal factor, const CMATCHArrays<T> &L, CMATCHArrays
     /* An aggregate that no row of P has kept gets an equation of its own. */
     if (L.R_i[c] == L.R_i[c + 1]) rs_coarse[c] = 1;
     PetscCheck(C->A_j.size() <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
-               "A coarse operator has more entries than LocalInt can count: lower -pc_cmatch_prolongator_row");
+               "A coarse operator has more entries than 32 bits can count: lower -pc_cmatch_prolongator_row");
     C->A_i.push_back((LocalInt)C->A_j.size());
   }
   *work_bytes = PetscMax(*work_bytes, CMATCHBytes(AP_i) + CMATCHBytes(AP_j) + CMATCHBytes(AP_a) + 2 * CMATCHBytes(p) +

@@ -356,7 +356,7 @@ PetscErrorCode ComputeFiltered(const CSRView &A, LocalInt first, const CSRView *
     PetscCall(compute(i, d + i, stats));
     const LocalInt last = (LocalInt)search.columns.size() - 1, kept = last - (LocalInt)std::count(w.value, w.value + last, 0);
     PetscCheck(kept <= LOCAL_INT_MAX - G_i[i], PETSC_COMM_SELF, PETSC_ERR_SUP,
-               "G has more entries than LocalInt can count: raise -pc_sfsai_postfilter, or %s", kSFSAIRemedy);
+               "G has more entries than 32 bits can count: raise -pc_sfsai_postfilter, or %s", kSFSAIRemedy);
     G_i.push_back(G_i[i] + kept);
     stats->max_row = PetscMax(stats->max_row, kept + 1);
     if (early < i || (size_t)G_i[i + 1] > most) continue;
@@ -427,7 +427,7 @@ PetscErrorCode SFSAIPattern_Host(const CSRView *A, LocalInt first, const CSRView
     G_j.insert(G_j.end(), search.columns.begin(), search.columns.end() - 1);
     PetscCheck(
       G_j.size() <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
-      "G has more entries than LocalInt can count: lower -pc_sfsai_power, raise -pc_sfsai_prefilter or set -pc_sfsai_max_row");
+      "G has more entries than 32 bits can count: lower -pc_sfsai_power, raise -pc_sfsai_prefilter or set -pc_sfsai_max_row");
     G_i.push_back((LocalInt)G_j.size());
   }
   PetscCall(CSRCreate(A->n - first, A->n, G_i.back(), params->factor_precision, PETSC_MEMTYPE_HOST, G));
