@@ -269,14 +269,13 @@ PetscRows::PetscRows(const std::vector<LocalInt> &from_i, const std::vector<Loca
   for (PetscInt row = begin; row <= end; row++) i.push_back(from_i[row] - from_i[begin]);
 }
 
-/* On several ranks, PETSc's own split of the rows. */
-MatObject CreateMat(const HostMatrix &A, MatType type, MPI_Comm comm)
+MatObject CreateMat(const HostMatrix &A, MatType type, MPI_Comm comm, PetscInt mine)
 {
   MatObject mat;
   PetscInt  begin, end;
 
   MUST(MatCreate(comm, mat.put()));
-  MUST(MatSetSizes(mat, PETSC_DECIDE, PETSC_DECIDE, A.n, A.n));
+  MUST(MatSetSizes(mat, mine, mine, A.n, A.n));
   MUST(MatSetType(mat, type));
   MUST(MatSetUp(mat));
   MUST(MatGetOwnershipRange(mat, &begin, &end));

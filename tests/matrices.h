@@ -72,5 +72,6 @@ public:
   CSRView view;
 };
 
-MatObject CreateMat(const HostMatrix &, MatType, MPI_Comm = PETSC_COMM_SELF);
+/* With several ranks `mine` is how many rows this one has; without it the split is PETSc's. */
+MatObject CreateMat(const HostMatrix &, MatType, MPI_Comm = PETSC_COMM_SELF, PetscInt mine = PETSC_DECIDE);
 VecObject CreateVec(LocalInt n, VecType, std::uint64_t seed); /* sequential, entries in -1 .. 1 */

@@ -54,17 +54,7 @@ HostMatrix Periodic(PetscInt nx, PetscInt ny, bool in_x, bool in_y)
 /* The matrix on all ranks, of which each has `mine` rows. */
 MatObject Distribute(const HostMatrix &A, PetscInt mine, MatType type = MATAIJ)
 {
-  MatObject mat;
-  PetscInt  begin, end;
-  MUST(MatCreate(PETSC_COMM_WORLD, mat.put()));
-  MUST(MatSetSizes(mat, mine, mine, A.n, A.n));
-  MUST(MatSetType(mat, type));
-  MUST(MatSetUp(mat));
-  MUST(MatGetOwnershipRange(mat, &begin, &end));
-  const PetscRows rows(A.i, A.j, begin, end);
-  MUST(MatSeqAIJSetPreallocationCSR(mat, rows.i.data(), rows.j.data(), A.a.data() + A.i[begin]));
-  MUST(MatMPIAIJSetPreallocationCSR(mat, rows.i.data(), rows.j.data(), A.a.data() + A.i[begin]));
-  return mat;
+  return CreateMat(A, type, PETSC_COMM_WORLD, mine);
 }
 
 /* A DMDA with one unknown a point, and Poisson's matrix on it. */

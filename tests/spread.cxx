@@ -46,19 +46,7 @@ const std::vector<Layout> &Layouts()
 
 MatObject Spread(const HostMatrix &A, MatType type, const Share &share)
 {
-  MatObject mat;
-  PetscInt  begin, end;
-
-  const LocalInt mine = share(A.n, Rank(), Ranks());
-  MUST(MatCreate(PETSC_COMM_WORLD, mat.put()));
-  MUST(MatSetSizes(mat, mine, mine, A.n, A.n));
-  MUST(MatSetType(mat, type));
-  MUST(MatSetUp(mat));
-  MUST(MatGetOwnershipRange(mat, &begin, &end));
-  const PetscRows rows(A.i, A.j, begin, end);
-  MUST(MatSeqAIJSetPreallocationCSR(mat, rows.i.data(), rows.j.data(), A.a.data() + A.i[begin]));
-  MUST(MatMPIAIJSetPreallocationCSR(mat, rows.i.data(), rows.j.data(), A.a.data() + A.i[begin]));
-  return mat;
+  return CreateMat(A, type, PETSC_COMM_WORLD, share(A.n, Rank(), Ranks()));
 }
 
 HostMatrix Gathered(Mat A)
