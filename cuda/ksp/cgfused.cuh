@@ -31,6 +31,7 @@ constexpr int kCGBlocksOnChip = 5;   /* blocks of kCGBlock threads on a processo
 /* The rows of an operator that have entries in columns of other ranks, as a kernel needs them. */
 struct CGGhostRows {
   LocalInt        count;
+  LocalInt        lanes;  /* of a row */
   PetscBool       single; /* the values are in single precision */
   const LocalInt *rows;   /* [count] */
   const LocalInt *i, *j;  /* of all rows of the rank */

@@ -11,7 +11,7 @@
 namespace
 {
 
-constexpr int kGhostLanes = 4; /* of a row of entries of other ranks */
+constexpr LocalInt kMostGhostLanes = 8; /* of a row of entries of other ranks */
 
 /* Whether a row has entries. */
 struct HasEntries {
@@ -83,18 +83,30 @@ struct AddToSecond {
   }
 };
 
-/* The rows that have entries times the ghosts, Lanes lanes a row. */
+/*
+   The rows that have entries times the ghosts, Lanes lanes a row.
+
+   The sum of a first row does not depend on the product ahead of this kernel: the decision, and the turn of the words, are older
+   than the kernel that sends entries, which had waited for them before that product started. So the sum is made while the product
+   ends.
+*/
 template <int Lanes, typename V, typename Product>
 __global__ void __launch_bounds__(kCGBlock) MultiplyGhosts(CGGhostRows B, Product product, double *partial, CGState *state)
 {
   const V *const a                    = (const V *)B.a;
   const LocalInt stride               = (LocalInt)(gridDim.x * kCGBlock / Lanes);
+  const bool     ended                = __ldcg((const int *)&state->s.stage) >= kCGDecided;
+  const unsigned turn                 = B.words ? __ldcg(state->peers.turn) : 0;
   double         sums[Product::kSums] = {};
-  WaitForPrevious();
-  LetNextStart();
-  if (state->s.stage >= kCGDecided) return;
-  const unsigned turn = B.words ? *state->peers.turn : 0;
-  for (LocalInt k = (LocalInt)(GridThread() / kWarpSize) * (kWarpSize / Lanes); k < B.count; k += stride) {
+  bool           waited               = false;
+  const auto     wait                 = [&]() {
+    if (!waited) {
+      WaitForPrevious();
+      LetNextStart();
+    }
+    waited = true;
+  };
+  for (LocalInt k = (LocalInt)(GridThread() / kWarpSize) * (kWarpSize / Lanes); !ended && k < B.count; k += stride) {
     /* k is the same in all lanes of the warp */
     const LocalInt at = k + threadIdx.x % kWarpSize / Lanes, row = at < B.count ? B.rows[at] : 0,
                    end = at < B.count ? B.i[row + 1] : 0;
@@ -102,9 +114,11 @@ __global__ void __launch_bounds__(kCGBlock) MultiplyGhosts(CGGhostRows B, Produc
     for (LocalInt e = at < B.count ? B.i[row] + threadIdx.x % Lanes : 0; e < end; e += Lanes)
       sum += (double)a[e] * (B.words ? AwaitWord(B.words + B.j[e], turn) : B.values[B.j[e]]);
     sum = GroupSum<Lanes>(sum);
+    wait();
     if (at < B.count && threadIdx.x % Lanes == 0) product.AddRow(row, sum, sums);
   }
-  if (GridSumLast(sums, partial, &state->ticket)) product.Finish(state, sums);
+  wait();
+  if (!ended && GridSumLast(sums, partial, &state->ticket)) product.Finish(state, sums);
 }
 
 /* to[k] = from[index[k]] */
@@ -154,21 +168,41 @@ PetscErrorCode KeepList(const std::vector<LocalInt> &list, Buffer<LocalInt> *kep
 
 } // namespace
 
+/* As many lanes as a row has entries on average. */
+static LocalInt GhostLanes(LocalInt rows, LocalInt nnz)
+{
+  LocalInt lanes = 1;
+  while (lanes < kMostGhostLanes && (PetscInt64)lanes * rows < nnz) lanes *= 2;
+  return lanes;
+}
+
+template <int Lanes, typename Product>
+static PetscErrorCode LaunchWithLanes(CGFusedWork *work, bool early, const CGGhostRows &B, Product product, cudaStream_t stream)
+{
+  const int      blocks  = CGFusedSumBlocks(work, B.count * Lanes);
+  CGState *const state   = work->mailbox.state();
+  double *const  partial = work->partial.data();
+
+  PetscFunctionBegin;
+  if (B.single)
+    PetscCall(LaunchEarly(early, MultiplyGhosts<Lanes, float, Product>, blocks, kCGBlock, stream, B, product, partial, state));
+  else PetscCall(LaunchEarly(early, MultiplyGhosts<Lanes, double, Product>, blocks, kCGBlock, stream, B, product, partial, state));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 template <typename Product>
 static PetscErrorCode Launch(CGFusedWork *work, bool early, const CGGhosts &ghosts, Product product, cudaStream_t stream)
 {
-  const CGGhostRows &B      = ghosts.rows;
-  const int          blocks = std::max(1, std::min(BlocksFor((long long)B.count * kGhostLanes, kCGBlock), work->processors));
-  CGState *const     state  = work->mailbox.state();
+  const CGGhostRows &B = ghosts.rows;
 
   PetscFunctionBegin;
   if (!B.words) early = false; /* another stream is waited for */
-  if (B.single)
-    PetscCall(LaunchEarly(early, MultiplyGhosts<kGhostLanes, float, Product>, blocks, kCGBlock, stream, B, product,
-                          work->partial.data(), state));
-  else
-    PetscCall(LaunchEarly(early, MultiplyGhosts<kGhostLanes, double, Product>, blocks, kCGBlock, stream, B, product,
-                          work->partial.data(), state));
+  switch (B.lanes) {
+  case 1: PetscCall(LaunchWithLanes<1>(work, early, B, product, stream)); break;
+  case 2: PetscCall(LaunchWithLanes<2>(work, early, B, product, stream)); break;
+  case 4: PetscCall(LaunchWithLanes<4>(work, early, B, product, stream)); break;
+  default: PetscCall(LaunchWithLanes<kMostGhostLanes>(work, early, B, product, stream)); break;
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -195,6 +229,7 @@ PetscErrorCode CGFusedPrepareGhosts(CGGhosts *ghosts, const CSRView &B, PetscSca
   PetscCall(ghosts->select.Run(
     [&](void *scratch, size_t &bytes) { return cub::DeviceSelect::If(scratch, bytes, every, list, found, B.n, has, stream); }));
   PetscCall(ArrayCopy_CUDA(&rows.count, found, sizeof(*found), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  rows.lanes = GhostLanes(rows.count, B.nnz);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -207,6 +242,7 @@ PetscErrorCode CGFusedPrepareFactorGhosts(CGGhosts *ghosts, const CGFactorGhosts
   if (!from.W) PetscFunctionReturn(PETSC_SUCCESS);
   if (ghosts->arrived.size() < (size_t)from.count) PetscCall(ghosts->arrived.Allocate((size_t)from.count));
   rows.count  = from.touched;
+  rows.lanes  = GhostLanes(from.touched, from.W->nnz);
   rows.single = (PetscBool)(from.W->precision == FINEPC_SINGLE);
   rows.rows   = from.rows;
   rows.i      = from.W->i;
