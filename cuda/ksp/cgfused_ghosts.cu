@@ -128,19 +128,10 @@ __global__ void Gather(LocalInt count, const LocalInt *index, const double *__re
   if (k < count) to[k] = from[index[k]];
 }
 
-/*
-   Writes from[index[k]] to the word there[k] of another rank. The kernel behind this one may be a product that waits for nothing:
-   this one has waited before it lets that one start.
-*/
-__global__ void __launch_bounds__(kCGBlock)
-  Push(LocalInt count, const LocalInt *index, uint4 *const *there, const double *from, const CGState *state)
+/* What a product sends, by itself. */
+__global__ void __launch_bounds__(kCGBlock) Send(CGSend send, const double *from, const CGState *state)
 {
-  const long long k    = GridThread();
-  const LocalInt  own  = k < count ? index[k] : 0;
-  uint4 *const    word = k < count ? there[k] : nullptr;
-  WaitForPrevious();
-  LetNextStart();
-  if (word && state->s.stage < kCGDecided) WriteWord(word, from[own], *state->peers.turn);
+  SendEntries(send, [=](LocalInt k) { return from[k]; }, state->peers);
 }
 
 /* to[k] = the number of word k */
@@ -377,23 +368,15 @@ PetscErrorCode CGFusedPrepareExchange(CGFusedWork *work, CGGhosts *ghosts, const
 }
 
 /*
-   Where kernels write to other GPUs the product beside the exchange starts as soon as the kernel that writes has begun.
-
-   By NCCL the entries are packed in the stream of the products, by a kernel of a microsecond or two: so the exchange is ready to
-   run when the product that hides it is, and not after that.
+   The entries are packed in the stream of the products, by a kernel of a microsecond or two: so the exchange is ready to run when
+   the product that hides it is, and not after that.
 */
-PetscErrorCode CGFusedBeginExchange(CGFusedWork *work, bool early, CGGhosts *ghosts, const PetscScalar *x, cudaStream_t stream)
+PetscErrorCode CGFusedBeginExchange(CGFusedWork *work, CGGhosts *ghosts, const PetscScalar *x, cudaStream_t stream)
 {
   const LocalInt sent = (LocalInt)ghosts->entries.size(), received = (LocalInt)ghosts->places.size();
 
   PetscFunctionBegin;
-  if (ghosts->to.empty() && ghosts->from.empty()) PetscFunctionReturn(PETSC_SUCCESS);
-  if (ghosts->direct) {
-    if (sent)
-      PetscCall(LaunchEarly(early, Push, BlocksFor(sent, kCGBlock), kCGBlock, stream, sent, ghosts->entries.data(),
-                            ghosts->there.data(), x, work->mailbox.state()));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
+  if (ghosts->direct || (ghosts->to.empty() && ghosts->from.empty())) PetscFunctionReturn(PETSC_SUCCESS);
   if (sent) {
     Gather<<<BlocksFor(sent), kBlockSize, 0, stream>>>(sent, ghosts->entries.data(), x, ghosts->packed.data());
     FinePCCheckLaunch();
@@ -438,9 +421,16 @@ static PetscErrorCode ExchangeAndRead(CGFusedWork *work, const PetscScalar *x, c
   LocalInt        count  = 0;
 
   PetscFunctionBegin;
-  PetscCall(CGFusedBeginExchange(work, false, ghosts, x, stream));
-  PetscCall(CGFusedEndExchange(work, ghosts, stream));
-  if (!ghosts->direct) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!ghosts->direct) {
+    PetscCall(CGFusedBeginExchange(work, ghosts, x, stream));
+    PetscCall(CGFusedEndExchange(work, ghosts, stream));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  const CGSend send = CGFusedSend(ghosts);
+  if (send.count) {
+    Send<<<BlocksFor(send.count, kCGBlock), kCGBlock, 0, stream>>>(send, x, state);
+    FinePCCheckLaunch();
+  }
   for (const Neighbours::Part &part : ghosts->from) count = std::max(count, part.end);
   if (count) {
     ReadWords<<<BlocksFor(count, kCGBlock), kCGBlock, 0, stream>>>(count, ghosts->rows.words, ghosts->rows.values, state);
