@@ -25,7 +25,7 @@ const PC_FSAI *DataOf(PC pc)
 /* This rank's rows of a vector of all. */
 std::vector<double> Own(const std::vector<double> &all, Mat A)
 {
-  LocalInt begin, end;
+  PetscInt begin, end;
   MUST(MatGetOwnershipRange(A, &begin, &end));
   return std::vector<double>(all.begin() + begin, all.begin() + end);
 }
@@ -182,14 +182,14 @@ TEST_CASE("more layers and hops only add to the rows that are gathered", "[halo]
         const PCObject pc = MakePC(all, type, std::string("-@postfilter 0 ") + options);
         MUST(PCSetUp(pc));
         const PC_FSAI               *fsai = DataOf(pc);
-        const std::vector<LocalInt> &rows = fsai->halo.rows;
+        const std::vector<PetscInt> &rows = fsai->halo.rows;
         CHECK(std::is_sorted(rows.begin(), rows.end()));
         CHECK(std::includes(rows.begin(), rows.end(), before.begin(), before.end()));
-        for (LocalInt row : rows) CHECK(row < fsai->halo.begin);
+        for (PetscInt row : rows) CHECK(row < fsai->halo.begin);
         CHECK(fsai->limited <= limited_before);
         /* a layer of this grid is a plane of 25 points, of which each rank has six or more */
         if (Contains(options, "overlap 1 ") && Rank()) CHECK((LocalInt)rows.size() == 25 * (Contains(options, "layers 1") ? 1 : 2));
-        if (Contains(options, "10000")) CHECK((fsai->limited == 0 && (LocalInt)rows.size() == fsai->halo.begin));
+        if (Contains(options, "10000")) CHECK((fsai->limited == 0 && (PetscInt)rows.size() == fsai->halo.begin));
         CHECK(ErrorOfDiagonal(pc, type) <= 1e-6);
         before         = rows;
         limited_before = fsai->limited;
@@ -261,7 +261,7 @@ TEST_CASE("several vectors at once and one after the other, across ranks", "[hal
           const MatObject A  = Spread(RandomGraph(90, 7, 4), backend.mat, layout.share);
           const PCObject  pc = MakePC(A, type, kAll);
           MatObject       X, Y;
-          LocalInt        rows;
+          PetscInt        rows;
           MUST(PCSetUp(pc));
           MUST(MatGetLocalSize(A, &rows, nullptr));
           MUST(MatCreate(PETSC_COMM_WORLD, X.put()));
