@@ -249,6 +249,11 @@ PetscErrorCode NCCLCreate_CUDA(const char[], PetscMPIInt, PetscMPIInt, NCCL **, 
   return NoCUDA();
 }
 
+PetscErrorCode NCCLRegister_CUDA(NCCL *, PetscMPIInt, PetscBool *)
+{
+  return NoCUDA();
+}
+
 PetscErrorCode NCCLConnect_CUDA(NCCL *, PetscMPIInt, PetscMPIInt, PetscBool *)
 {
   return NoCUDA();
@@ -281,6 +286,11 @@ PetscErrorCode CGFusedDestroy_CUDA(CGFusedWork **work)
   PetscFunctionBegin;
   if (*work) PetscCall(NoCUDA());
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedConnect_CUDA(CGFusedWork *, const CGFusedOperators *)
+{
+  return NoCUDA();
 }
 
 PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *, const CGFusedOperators *, const CGFusedChanges *, PetscBool, KSPCGFusedPath)

@@ -215,10 +215,9 @@ PetscErrorCode CGFusedLaunchSecondGhosts(CGFusedWork *, bool early, const PetscS
 /* Sums and exchanges are in the graph from now on, or no longer. A graph does not outlive the communicator that it was made with.
  */
 PetscErrorCode CGFusedUseNCCL(CGFusedWork *, NCCL *);
-/*
-   Makes the exchange of these lists ready, and connects the ranks. An exchange of the same number is kept: the number must be the
-   same on all ranks.
-*/
+/* Room for the exchange of these lists, without communication. An exchange of the same number is kept. */
+PetscErrorCode CGFusedMakeRoom(CGFusedWork *, CGGhosts *, const Neighbours &, long exchange);
+/* Makes the exchange ready and connects the ranks, all of which have made room; its number must be the same on all ranks. */
 PetscErrorCode CGFusedPrepareExchange(CGFusedWork *, CGGhosts *, const Neighbours &, long exchange, MPI_Comm);
 /*
    The exchange of entries of x for the ghosts where NCCL makes it, aside of what comes into the stream from here on, until the end

@@ -324,7 +324,6 @@ static PetscErrorCode ConnectDirectly(CGFusedWork *work, CGGhosts *ghosts, const
   for (size_t k = 0; k < ghosts->to.size(); k++)
     for (LocalInt e = ghosts->to[k].begin; e < ghosts->to[k].end; e++)
       words.push_back(work->peers->words[ghosts->to[k].rank] + there[k] + (e - ghosts->to[k].begin));
-  PetscCall(ghosts->there.Allocate(words.size()));
   PetscCall(
     ArrayCopy_CUDA(ghosts->there.data(), words.data(), words.size() * sizeof(uint4 *), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
   if (count) ghosts->rows.words = work->peers->own + ghosts->slots;
@@ -332,11 +331,9 @@ static PetscErrorCode ConnectDirectly(CGFusedWork *work, CGGhosts *ghosts, const
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGFusedPrepareExchange(CGFusedWork *work, CGGhosts *ghosts, const Neighbours &neighbours, long exchange,
-                                      MPI_Comm comm)
+PetscErrorCode CGFusedMakeRoom(CGFusedWork *work, CGGhosts *ghosts, const Neighbours &neighbours, long exchange)
 {
-  cudaStream_t stream;
-  int          least, greatest;
+  int least, greatest;
 
   PetscFunctionBegin;
   if (!work->aside) {
@@ -354,6 +351,17 @@ PetscErrorCode CGFusedPrepareExchange(CGFusedWork *work, CGGhosts *ghosts, const
   ghosts->from = neighbours.from;
   PetscCall(KeepList(neighbours.entries, &ghosts->entries, &ghosts->packed));
   PetscCall(KeepList(neighbours.places, &ghosts->places, &ghosts->received));
+  if (work->peers) PetscCall(ghosts->there.Allocate(neighbours.entries.size()));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedPrepareExchange(CGFusedWork *work, CGGhosts *ghosts, const Neighbours &neighbours, long exchange,
+                                      MPI_Comm comm)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  if (ghosts->exchange == exchange) PetscFunctionReturn(PETSC_SUCCESS);
   if (work->peers) PetscCall(ConnectDirectly(work, ghosts, neighbours, comm));
   /* The first exchange and the first sum connect the ranks, which takes long, and must not wait for a rank that captures. */
   PetscCall(PetscGetCurrentCUDAStream(&stream));
@@ -449,7 +457,9 @@ PetscErrorCode CGFusedExchangeOnce_CUDA(CGFusedWork *work, NCCL *nccl, MPI_Comm 
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   work->ghosts.rows.values = ghosts;
   PetscCall(CGFusedUseNCCL(work, nccl));
-  PetscCall(CGFusedPrepareExchange(work, &work->ghosts, *neighbours, work->ghosts.exchange + 1, comm));
+  const long exchange = work->ghosts.exchange + 1;
+  PetscCall(CGFusedMakeRoom(work, &work->ghosts, *neighbours, exchange));
+  PetscCall(CGFusedPrepareExchange(work, &work->ghosts, *neighbours, exchange, comm));
   PetscCall(ExchangeAndRead(work, x, stream));
   PetscCallCUDA(cudaStreamSynchronize(stream));
   PetscFunctionReturn(PETSC_SUCCESS);
