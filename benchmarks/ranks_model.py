@@ -14,8 +14,8 @@ least squares of relative errors. A set-up takes
 
     S = s + n d  +  m  +  (g + f (c + h e) if the factor reaches other ranks)
 
-s and d from one GPU, m, g, c and e from two: m is what ranks need to agree, f the number of rows of a face, and f h that of the rows
-gathered, h layers deep. PCJACOBI has no set-up to speak of, and takes no part in this fit.
+s and d from one GPU, m, g, c and e from two: m is what ranks need to agree, f the number of rows of a face, and f h that of the
+rows gathered, h layers deep. PCJACOBI has no set-up to speak of, and takes no part in this fit.
 
 Beyond two GPUs nothing was measured. What is assumed for them is in ASSUMED, and printed."""
 import argparse
@@ -114,7 +114,8 @@ class Model:
             return {"own work": self.iteration[kind](rows)}
         machines = math.ceil(ranks / ASSUMED["gpus of a machine"])
         own = self.iteration[kind](rows)
-        parts = {"own work": own, "sums": 2 * (self.sum + ASSUMED["us of a sum for each doubling of machines"] * math.log2(machines)),
+        parts = {"own work": own,
+                 "sums": 2 * (self.sum + ASSUMED["us of a sum for each doubling of machines"] * math.log2(machines)),
                  "exchanges behind products": exchanges * self.exchange}
         if ranks > 2:
             hidden = own / (2 + exchanges) # a product's part of the iteration
