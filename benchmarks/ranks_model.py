@@ -52,8 +52,8 @@ class Run:
         self.overlap = "overlap 1" in self.options
         self.exchanges = 3 if self.overlap else 1
         steps, power = (re.search(key + r" (\d+)", self.options) for key in ("max_steps", "sfsai_power"))
-        layers = int(power[1]) if power else min(int(steps[1]), 5) if steps else 5 # the defaults
-        self.gathered = layers * self.face if self.overlap else 0
+        self.layers = int(power[1]) if power else min(int(steps[1]), 5) if steps else 5 # the defaults
+        self.gathered = self.layers * self.face if self.overlap else 0
         self.kind = re.sub(r" -pc_\w+_overlap \d", "", self.options) # the same set on one GPU
         self.where = f"{report['device']}, driver {report['driver']}, commit {report['commit'][:7]}"
 
@@ -96,6 +96,8 @@ class Model:
         kinds = sorted({run.kind for run in one})
         self.iteration = {k: Line([(r.rows, r.iteration) for r in one if r.kind == k]) for k in kinds}
         self.setup = {k: Line([(r.rows, r.setup) for r in one if r.kind == k]) for k in kinds}
+        self.iterations = {k: Line([(round(r.rows**(1 / 3)), r.iterations) for r in one if r.kind == k]) for k in kinds}
+        self.layers = {k: next(r.layers for r in one if r.kind == k) for k in kinds}
         two = [r for r in two if r.kind in self.iteration]
         rows = [[2 / r.iteration, r.exchanges / r.iteration] for r in two]
         beyond = [(r.iteration - self.iteration[r.kind](r.rows)) / r.iteration for r in two]
@@ -129,9 +131,23 @@ class Model:
         return sum(self.parts(*what).values())
 
     def set_up(self, run):
-        alone = self.setup[run.kind](run.rows)
-        return alone + (self.agreement if alone > SHORT else 0) + (
-            self.gather + run.face * self.border + run.gathered * self.gathered if run.overlap else 0)
+        return self.set_up_of(run.kind, run.rows, 2, run.face if run.overlap else 0, run.gathered)
+
+    def set_up_of(self, kind, rows, ranks, face, gathered):
+        """ms of a set-up that gathers so many rows behind faces of so many, or none."""
+        alone = self.setup[kind](rows)
+        if ranks == 1 or alone < SHORT:
+            return alone
+        return alone + self.agreement + (self.gather + face * self.border + gathered * self.gathered if face else 0)
+
+    def solve(self, kind, side, ranks, exchanges):
+        """Set-up and solve of a cube of Poisson's equation whose sides grow with the ranks, s. Iterations grow like the side, from
+        those on one GPU; block-local factors, which need more of them, are not in it."""
+        iterations = self.iterations[kind](side) * ranks**(1 / 3)
+        faces = min(3, math.ceil(math.log2(ranks))) # of a box towards ranks with lower numbers
+        face = faces * side * side if exchanges > 1 else 0
+        return (1e-3 * self.set_up_of(kind, side**3, ranks, face, face * self.layers[kind]),
+                1e-6 * iterations * self.iterate(kind, side**3, ranks, exchanges, side * side))
 
 
 def report(model, out):
@@ -162,6 +178,17 @@ def report(model, out):
             for exchanges in (1, 3) if "fsai" in kind else (1,):
                 times = [model.iterate(kind, side**3, p, exchanges, side * side) for p in PREDICTED]
                 say(f"| {side}³ | `{kind}` | {exchanges} | " + " | ".join(f"{t:.0f} ({t / times[0]:.2f})" for t in times) + " |")
+    say("\nWeak scaling, ms of set-up + ms of the solve to 1e-8, where iterations grow like the side of the whole cube; factors "
+        "reach other ranks:\n")
+    say("| unknowns a GPU | set | " + " | ".join(f"{p:,}" for p in PREDICTED) + " |")
+    say("|--:|:--|" + "--:|" * len(PREDICTED))
+    for side in (121, 201):
+        for kind in model.iteration:
+            times = [model.solve(kind, side, p, 3 if "fsai" in kind else 1) for p in PREDICTED]
+            say(f"| {side}³ | `{kind}` | " + " | ".join(f"{1e3 * a:.1f} + {1e3 * b:.0f}" for a, b in times) + " |")
+    say("\nWhat ends weak scaling is the number of iterations, which grows like the cube root of the number of GPUs and is "
+        f"{PREDICTED[-1]**(1 / 3):.1f} times that of one GPU on {PREDICTED[-1]:,}. Of an iteration it is the latency of sums and "
+        "exchanges.")
     say("\nThe local size below which what is not the rank's own work is the larger part, on 10,000 GPUs:\n")
     for kind in model.iteration:
         sides = [n for n in range(20, 400) if model.iterate(kind, n**3, 10000, 3 if "fsai" in kind else 1, n * n)

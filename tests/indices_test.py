@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The library and its tests compile with a PETSc whose PetscInt has 64 bits, too: each host source is checked by the compiler of the
-build, with PETSC_USE_64BIT_INDICES defined, which is how PETSc's headers know. Kernels count in LocalInt, so that they do not change
-with PETSc; the compiler of CUDA would take minutes to say so, and their sources are searched for PetscInt instead.
+"""The library and its tests compile with a PETSc whose PetscInt has 64 bits, too: each host source is checked by the compiler of
+the build, with PETSC_USE_64BIT_INDICES defined, which is how PETSc's headers know. Kernels count in LocalInt, so that they do not
+change with PETSc; the compiler of CUDA would take minutes to say so, and their sources are searched for PetscInt instead.
 
     indices_test.py --build BUILD_FOLDER --source SOURCE_FOLDER"""
 import argparse
