@@ -361,6 +361,13 @@ TEST_CASE("what the view says about a factor that reaches other ranks", "[halo][
       MPI_Allreduce(MPI_IN_PLACE, &gathered, 1, MPIU_INT64, MPI_SUM, PETSC_COMM_WORLD);
       MPI_Allreduce(MPI_IN_PLACE, nnz, 2, MPIU_INT64, MPI_SUM, PETSC_COMM_WORLD);
       MPI_Allreduce(MPI_IN_PLACE, &back, 1, MPIU_INT64, MPI_SUM, PETSC_COMM_WORLD);
+      const PetscInt64 own       = (PetscInt64)DataOf(pc)->inverse.W1.nnz + DataOf(pc)->inverse.rows,
+                       bytes_own = (PetscInt64)HaloBytes(&DataOf(pc)->halo);
+      PetscInt64 own_nnz[2], bytes_most, limited = DataOf(pc)->limited;
+      MPI_Allreduce(&own, &own_nnz[0], 1, MPIU_INT64, MPI_MIN, PETSC_COMM_WORLD);
+      MPI_Allreduce(&own, &own_nnz[1], 1, MPIU_INT64, MPI_MAX, PETSC_COMM_WORLD);
+      MPI_Allreduce(&bytes_own, &bytes_most, 1, MPIU_INT64, MPI_MAX, PETSC_COMM_WORLD);
+      MPI_Allreduce(MPI_IN_PLACE, &limited, 1, MPIU_INT64, MPI_SUM, PETSC_COMM_WORLD);
       CHECK(gathered == 50 * (Ranks() - 1)); /* two planes of each rank's lower neighbour */
       CHECK(nnz[1] == back);
       const std::string text = ViewText((PC)pc);
@@ -368,6 +375,11 @@ TEST_CASE("what the view says about a factor that reaches other ranks", "[halo][
       if (Rank() || Ranks() == 1) continue;
       CHECK(Contains(text, std::to_string(gathered) + " in all"));
       CHECK(Contains(text, std::to_string(nnz[1]) + " of its nonzeros are in columns of other ranks"));
+      CHECK(Contains(text, "rows of G that the limit of couplings may have cut: " + std::to_string(limited) + "\n"));
+      CHECK(Contains(text, "in a rank's own columns"));
+      CHECK(Contains(text, "it gathers rows of 0 to 1 ranks, and 0 to 1 ranks gather rows of its own"));
+      CHECK(Contains(text, " to " + std::to_string(bytes_most) + " bytes\n"));
+      CHECK((own_nnz[0] > 0 && Contains(text, "beside " + std::to_string(own_nnz[0]) + " to " + std::to_string(own_nnz[1]))));
       PetscReal      density;
       PetscLogDouble bytes;
       MUST(PCFinePCGetDensity(pc, &density));

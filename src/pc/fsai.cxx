@@ -491,29 +491,40 @@ PetscErrorCode PCViewBegin_FSAI(PC pc, PetscViewer viewer, PetscInt overlap, Pet
 /* What was gathered, and the part of G in columns of other ranks. */
 static PetscErrorCode ViewHalo(PC pc, PetscViewer viewer)
 {
+  enum { FROM, TO, ROWS, BYTES, OWN, FOREIGN, RECEIVED, LIMITED, NUMBERS };
   const PC_FSAI   *fsai   = (const PC_FSAI *)pc->data;
   const PCInverse *M      = &fsai->inverse;
   const MPI_Comm   comm   = PetscObjectComm((PetscObject)pc);
-  const PetscInt64 mine[] = {(PetscInt64)fsai->halo.blocks.from.size(), fsai->halo.First(),
-                             (PetscInt64)HaloBytes(&fsai->halo),        M->ghosts1.W.nnz,
-                             M->ghosts1.count + M->ghosts2.count,       fsai->limited};
-  PetscInt64       least[6], most[6], sum[6];
+  PetscInt64       mine[] = {(PetscInt64)fsai->halo.blocks.from.size(),
+                             (PetscInt64)fsai->halo.blocks.to.size(),
+                             fsai->halo.First(),
+                             (PetscInt64)HaloBytes(&fsai->halo),
+                             (PetscInt64)M->W1.nnz + M->rows,
+                             M->ghosts1.W.nnz,
+                             (PetscInt64)M->ghosts1.count + M->ghosts2.count,
+                             fsai->limited};
+  PetscInt64       least[NUMBERS], most[NUMBERS], sum[NUMBERS];
 
   PetscFunctionBegin;
-  PetscCallMPI(MPIU_Allreduce(mine, least, 6, MPIU_INT64, MPI_MIN, comm));
-  PetscCallMPI(MPIU_Allreduce(mine, most, 6, MPIU_INT64, MPI_MAX, comm));
-  PetscCallMPI(MPIU_Allreduce(mine, sum, 6, MPIU_INT64, MPI_SUM, comm));
+  static_assert(PETSC_STATIC_ARRAY_LENGTH(mine) == NUMBERS);
+  PetscCallMPI(MPIU_Allreduce(mine, least, NUMBERS, MPIU_INT64, MPI_MIN, comm));
+  PetscCallMPI(MPIU_Allreduce(mine, most, NUMBERS, MPIU_INT64, MPI_MAX, comm));
+  PetscCallMPI(MPIU_Allreduce(mine, sum, NUMBERS, MPIU_INT64, MPI_SUM, comm));
   PetscCall(PetscViewerASCIIPrintf(viewer,
                                    "gathered rows of other ranks: %" PetscInt64_FMT " in all, from %" PetscInt64_FMT
-                                   " to %" PetscInt64_FMT " a rank, of %" PetscInt64_FMT " to %" PetscInt64_FMT
-                                   " ranks, in at most %" PetscInt64_FMT " bytes\n",
-                                   sum[1], least[1], most[1], least[0], most[0], most[2]));
+                                   " to %" PetscInt64_FMT " a rank, in %" PetscInt64_FMT " to %" PetscInt64_FMT " bytes\n",
+                                   sum[ROWS], least[ROWS], most[ROWS], least[BYTES], most[BYTES]));
+  PetscCall(PetscViewerASCIIPrintf(viewer,
+                                   "neighbours of a rank: it gathers rows of %" PetscInt64_FMT " to %" PetscInt64_FMT
+                                   " ranks, and %" PetscInt64_FMT " to %" PetscInt64_FMT " ranks gather rows of its own\n",
+                                   least[FROM], most[FROM], least[TO], most[TO]));
   PetscCall(PetscViewerASCIIPrintf(viewer,
                                    "G: %" PetscInt64_FMT " of its nonzeros are in columns of other ranks, from %" PetscInt64_FMT
-                                   " to %" PetscInt64_FMT " a rank; an application receives at most %" PetscInt64_FMT
-                                   " numbers a rank\n",
-                                   sum[3], least[3], most[3], most[4]));
-  PetscCall(PetscViewerASCIIPrintf(viewer, "rows of G that the limit of couplings may have cut: %" PetscInt64_FMT "\n", sum[5]));
+                                   " to %" PetscInt64_FMT " a rank, beside %" PetscInt64_FMT " to %" PetscInt64_FMT
+                                   " in a rank's own columns; an application receives at most %" PetscInt64_FMT " numbers a rank\n",
+                                   sum[FOREIGN], least[FOREIGN], most[FOREIGN], least[OWN], most[OWN], most[RECEIVED]));
+  PetscCall(
+    PetscViewerASCIIPrintf(viewer, "rows of G that the limit of couplings may have cut: %" PetscInt64_FMT "\n", sum[LIMITED]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
