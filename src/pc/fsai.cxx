@@ -1,9 +1,6 @@
 /* The PETSc faces of the factored sparse approximate inverses share these parts of a set-up, an apply and a view. */
 #include <petsc/private/pcimpl.h>
 
-#include <algorithm>
-#include <numeric>
-
 #include "entry.h"
 #include "finepcimpl.h"
 #include "fsai_face.h"
@@ -226,38 +223,20 @@ static PetscErrorCode Extend(PC pc, const CSRView *own, CSR *L, LocalInt *first)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The rows and columns of the entries of W, on the host, without its row starts, which are many more. */
-static PetscErrorCode ReadEntries(const CSR *W, std::vector<LocalInt> *rows, std::vector<LocalInt> *columns)
-{
-  const size_t bytes = W->nnz * sizeof(LocalInt);
-  const auto   find  = PetscMemTypeDevice(W->where) ? HaloRowsOf_CUDA : HaloRowsOf_Host;
-  LocalInt    *found;
-
-  PetscFunctionBegin;
-  rows->resize(W->nnz);
-  columns->resize(W->nnz);
-  PetscCall(ArrayCreate(bytes, W->where, (void **)&found));
-  PetscCall(find(W, found));
-  PetscCall(ArrayCopy(rows->data(), found, bytes, PETSC_MEMTYPE_HOST, W->where));
-  PetscCall(ArrayDestroy(W->where, (void **)&found));
-  PetscCall(ArrayCopy(columns->data(), W->j, bytes, PETSC_MEMTYPE_HOST, W->where));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /*
-   The foreign columns of W1 that have entries become those of ghosts1, and each owner of such columns gets a list of its row, the
-   row of the entry, and the place of the entry, from which ghosts2 is made.
+   The foreign columns of W1 that have entries become those of ghosts1, and each owner of such columns gets a list of its row and
+   the row of the entry, for each entry, from which ghosts2 is made.
 */
 static PetscErrorCode CompressGhosts(PC pc, PetscMPIInt size, const PetscInt ranges[], std::vector<HaloList> *lists)
 {
-  PC_FSAI              *fsai   = (PC_FSAI *)pc->data;
-  PCInverseGhosts      *ghosts = &fsai->inverse.ghosts1;
-  const Halo           &halo   = fsai->halo;
-  HaloBlocks           &blocks = fsai->transposed.blocks;
-  std::vector<LocalInt> number(halo.First(), -1), order, row_of, column_of, rows, send;
-  std::vector<PetscInt> columns;               /* their numbers in the matrix */
-  bool                  cut           = false; /* whether the layers may have cut the row of the entry before */
-  const auto            number_is_cut = [&](LocalInt c) { return halo.cut[c] && halo.layers && halo.layers < fsai->deepest; };
+  PC_FSAI              *fsai     = (PC_FSAI *)pc->data;
+  PCInverseGhosts      *ghosts   = &fsai->inverse.ghosts1;
+  const Halo           &halo     = fsai->halo;
+  const bool            may_cut  = halo.layers && halo.layers < fsai->deepest;
+  const auto            compress = PetscMemTypeDevice(fsai->inverse.where) ? HaloCompress_CUDA : HaloCompress_Host;
+  HaloBlocks           &blocks   = fsai->transposed.blocks;
+  HaloEntries           entries;
+  std::vector<PetscInt> columns; /* their numbers in the matrix */
 
   PetscFunctionBegin;
   fsai->limited = 0;
@@ -265,44 +244,23 @@ static PetscErrorCode CompressGhosts(PC pc, PetscMPIInt size, const PetscInt ran
     PetscCall(CSRDestroy(&ghosts->W));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  const LocalInt nnz = ghosts->W.nnz;
-  PetscCall(ReadEntries(&ghosts->W, &row_of, &column_of));
-  for (LocalInt k = 0; k < nnz; k++) {
-    const bool new_row = rows.empty() || rows.back() != row_of[k], is_cut = number_is_cut(column_of[k]);
-    if (new_row) rows.push_back(row_of[k]);
-    cut                  = (cut && !new_row) || is_cut;
-    number[column_of[k]] = 0;
-    if (k + 1 == nnz || row_of[k + 1] != row_of[k]) fsai->limited += cut;
+  const PetscErrorCode code = CallGuarded(compress, &ghosts->W, (const PetscInt *)halo.numbers, halo.begin,
+                                          may_cut ? (const char *)halo.cut : nullptr, &entries);
+  fsai->limited             = entries.limited;
+  fsai->transposed.send     = entries.order;
+  ghosts->rows              = entries.rows;
+  ghosts->touched           = entries.touched;
+  PetscCall(code);
+  for (LocalInt column : entries.columns) columns.push_back(halo.rows[column]);
+  PetscCall(PCInverseSetColumns(&fsai->inverse, ghosts, (LocalInt)columns.size(), columns.data()));
+  const std::vector<PetscInt> &numbers = entries.numbers;
+  for (LocalInt at = 0, end = 0; at < ghosts->W.nnz; at = end) {
+    const PetscMPIInt owner = HaloOwner(size, ranges, numbers[2 * (size_t)at]);
+    while (end < ghosts->W.nnz && numbers[2 * (size_t)end] < ranges[owner + 1]) end++;
+    lists->push_back({owner, std::vector<PetscInt>(numbers.begin() + 2 * (size_t)at, numbers.begin() + 2 * (size_t)end)});
+    blocks.to.push_back(owner);
+    blocks.to_end.push_back(end);
   }
-  for (LocalInt c = 0; c < halo.First(); c++) {
-    if (number[c] < 0) continue;
-    number[c] = (LocalInt)columns.size();
-    columns.push_back(halo.rows[c]);
-  }
-  for (LocalInt &column : column_of) column = number[column];
-  PetscCall(ArrayCopy(ghosts->W.j, column_of.data(), nnz * sizeof(LocalInt), ghosts->W.where, PETSC_MEMTYPE_HOST));
-  ghosts->W.columns = ghosts->count = (LocalInt)columns.size();
-  PetscCall(PetscMalloc1(columns.size(), &ghosts->columns));
-  std::copy(columns.begin(), columns.end(), ghosts->columns);
-
-  order.resize(nnz); /* by column, and in a column by row */
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](LocalInt a, LocalInt b) { return column_of[a] < column_of[b]; });
-  for (LocalInt k : order) {
-    const PetscInt column = columns[column_of[k]];
-    if (lists->empty() || column >= ranges[lists->back().rank + 1]) {
-      lists->push_back({HaloOwner(size, ranges, column), {}});
-      blocks.to.push_back(lists->back().rank);
-      blocks.to_end.push_back(blocks.Sent());
-    }
-    lists->back().numbers.push_back(column);
-    lists->back().numbers.push_back(halo.begin + row_of[k]);
-    blocks.to_end.back()++;
-    send.push_back(k);
-  }
-  PetscCall(ArrayCreate(send.size() * sizeof(LocalInt), fsai->inverse.where, (void **)&fsai->transposed.send));
-  PetscCall(ArrayCopy(fsai->transposed.send, send.data(), send.size() * sizeof(LocalInt), fsai->inverse.where, PETSC_MEMTYPE_HOST));
-  PetscCall(PCInverseListRows(&fsai->inverse, ghosts, (LocalInt)rows.size(), rows.data()));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -312,51 +270,30 @@ static PetscErrorCode CompressGhosts(PC pc, PetscMPIInt size, const PetscInt ran
 */
 static PetscErrorCode TransposeGhosts(PC pc, const std::vector<HaloList> *lists)
 {
-  PC_FSAI              *fsai   = (PC_FSAI *)pc->data;
-  PCInverse            *M      = &fsai->inverse;
-  PCInverseGhosts      *ghosts = &M->ghosts2;
-  HaloBlocks           &blocks = fsai->transposed.blocks;
-  std::vector<LocalInt> start(M->rows + 1, 0), j, place, rows;
-  std::vector<PetscInt> columns; /* their numbers in the matrix */
-  PetscInt64            total = 0;
-  LocalInt              at    = 0;
+  PC_FSAI              *fsai      = (PC_FSAI *)pc->data;
+  PCInverse            *M         = &fsai->inverse;
+  PCInverseGhosts      *ghosts    = &M->ghosts2;
+  HaloBlocks           &blocks    = fsai->transposed.blocks;
+  const auto            transpose = PetscMemTypeDevice(M->where) ? HaloTranspose_CUDA : HaloTranspose_Host;
+  std::vector<PetscInt> numbers;
+  HaloTransposed        transposed;
+  LocalInt              count = 0;
 
   PetscFunctionBegin;
   for (const HaloList &list : *lists) {
-    total += (PetscInt64)list.numbers.size() / 2;
-    PetscCall(LocalIntCast(total, "entries of the factor of other ranks", &at));
+    numbers.insert(numbers.end(), list.numbers.begin(), list.numbers.end());
+    PetscCall(LocalIntCast((PetscInt64)numbers.size() / 2, "entries of the factor of other ranks", &count));
     blocks.from.push_back(list.rank);
-    blocks.from_end.push_back(at);
-    for (size_t k = 0; k < list.numbers.size(); k += 2) {
-      start[list.numbers[k] - fsai->halo.begin + 1]++;
-      columns.push_back(list.numbers[k + 1]);
-    }
+    blocks.from_end.push_back(count);
   }
-  std::sort(columns.begin(), columns.end());
-  columns.erase(std::unique(columns.begin(), columns.end()), columns.end());
-  std::partial_sum(start.begin(), start.end(), start.begin());
-  j.resize(start.back());
-  place.resize(start.back());
-  if (j.empty()) PetscFunctionReturn(PETSC_SUCCESS);
-  std::vector<LocalInt> next(start);
-  at = 0;
-  for (const HaloList &list : *lists)
-    for (size_t k = 0; k < list.numbers.size(); k += 2) {
-      const LocalInt to = next[list.numbers[k] - fsai->halo.begin]++;
-      j[to]             = (LocalInt)(std::lower_bound(columns.begin(), columns.end(), list.numbers[k + 1]) - columns.begin());
-      place[to]         = at++;
-    }
-  for (LocalInt row = 0; row < M->rows; row++)
-    if (start[row] < start[row + 1]) rows.push_back(row);
-  ghosts->count = (LocalInt)columns.size();
-  PetscCall(PetscMalloc1(columns.size(), &ghosts->columns));
-  std::copy(columns.begin(), columns.end(), ghosts->columns);
-  PetscCall(CSRCreate(M->rows, ghosts->count, (LocalInt)j.size(), M->W1.precision, M->where, &ghosts->W));
-  PetscCall(ArrayCopy(ghosts->W.i, start.data(), start.size() * sizeof(LocalInt), M->where, PETSC_MEMTYPE_HOST));
-  PetscCall(ArrayCopy(ghosts->W.j, j.data(), j.size() * sizeof(LocalInt), M->where, PETSC_MEMTYPE_HOST));
-  PetscCall(ArrayCreate(place.size() * sizeof(LocalInt), M->where, (void **)&fsai->transposed.place));
-  PetscCall(ArrayCopy(fsai->transposed.place, place.data(), place.size() * sizeof(LocalInt), M->where, PETSC_MEMTYPE_HOST));
-  PetscCall(PCInverseListRows(M, ghosts, (LocalInt)rows.size(), rows.data()));
+  if (!count) PetscFunctionReturn(PETSC_SUCCESS);
+  const PetscErrorCode code = CallGuarded(transpose, M->rows, fsai->halo.begin, count, (const PetscInt *)numbers.data(),
+                                          M->W1.precision, &ghosts->W, &transposed);
+  fsai->transposed.place    = transposed.place;
+  ghosts->rows              = transposed.rows;
+  ghosts->touched           = transposed.touched;
+  PetscCall(code);
+  PetscCall(PCInverseSetColumns(M, ghosts, (LocalInt)transposed.columns.size(), transposed.columns.data()));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

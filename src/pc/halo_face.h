@@ -50,13 +50,14 @@ struct Halo {
   PetscInt              layers = 0;        /* couplings that were followed, 0 if a pattern named the rows */
   LocalInt              nnz    = 0;        /* entries of this rank's rows of A */
   std::vector<PetscInt> rows;              /* numbers of the foreign rows in the matrix, ascending */
-  std::vector<char>     cut;               /* whether a foreign row has columns on ranks that are allowed, but not among the rows */
-  HaloBlocks            blocks;            /* of the values of rows of A */
-  LocalInt             *send    = nullptr; /* [blocks.Sent()] places of the values that are sent, as HaloPick_X() counts them */
-  LocalInt             *keep    = nullptr; /* [foreign.nnz] places of the values that are kept among those that are received */
-  LocalInt             *columns = nullptr; /* [ghosts.nnz] places of the entries of `ghosts` among the rank's own ones */
-  CSR                   foreign = {};      /* [rows.size() x rows.size() + own rows] */
-  CSR                   ghosts  = {};      /* [own rows x rows.size()] the own rows in foreign columns */
+  PetscInt             *numbers = nullptr; /* [rows.size()] the same in the memory of the factor, as all arrays that follow */
+  char      *cut = nullptr;     /* [rows.size()] whether a row has columns on ranks that are allowed, but not among the rows */
+  HaloBlocks blocks;            /* of the values of rows of A */
+  LocalInt  *send    = nullptr; /* [blocks.Sent()] places of the values that are sent, as HaloPick_X() counts them */
+  LocalInt  *keep    = nullptr; /* [foreign.nnz] places of the values that are kept among those that are received */
+  LocalInt  *columns = nullptr; /* [ghosts.nnz] places of the entries of `ghosts` among the rank's own ones */
+  CSR        foreign = {};      /* [rows.size() x rows.size() + own rows] */
+  CSR        ghosts  = {};      /* [own rows x rows.size()] the own rows in foreign columns */
 
   LocalInt First() const { return (LocalInt)rows.size(); }
   /* The number in the matrix of a row of what HaloAssemble_X() makes. */
