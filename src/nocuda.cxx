@@ -78,7 +78,38 @@ PetscErrorCode HaloAssemble_CUDA(const CSRView *, const CSR *, const CSR *, CSR 
   return NoCUDA();
 }
 
-PetscErrorCode HaloRowsOf_CUDA(const CSR *, LocalInt *)
+PetscErrorCode HaloColumns_CUDA(const HaloRows *, LocalInt, const GlobalInt[], std::vector<GlobalInt> *, LocalInt *, GlobalInt **)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode HaloPlaces_CUDA(const HaloRows *, LocalInt, const GlobalInt[], LocalInt *, LocalInt **)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode HaloNewRows_CUDA(LocalInt, const GlobalInt *, GlobalInt, LocalInt, const GlobalInt *, std::vector<GlobalInt> *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode HaloNumber_CUDA(const HaloGathered *, const GlobalInt *, GlobalInt, GlobalInt, LocalInt, const GlobalInt *, CSR *,
+                               LocalInt **, char **)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode HaloGhosts_CUDA(const HaloRows *, LocalInt, const GlobalInt *, CSR *, LocalInt **)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode HaloCompress_CUDA(CSR *, const GlobalInt *, GlobalInt, const char *, HaloEntries *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode HaloTranspose_CUDA(LocalInt, GlobalInt, LocalInt, const GlobalInt *, FinePCPrecision, CSR *, HaloTransposed *)
 {
   return NoCUDA();
 }

@@ -18,12 +18,12 @@ PetscErrorCode PCInverseNeedWork(PCInverse *M, LocalInt columns)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PCInverseListRows(PCInverse *M, PCInverseGhosts *ghosts, LocalInt touched, const LocalInt rows[])
+PetscErrorCode PCInverseSetColumns(PCInverse *M, PCInverseGhosts *ghosts, LocalInt count, const PetscInt columns[])
 {
   PetscFunctionBegin;
-  ghosts->touched = touched;
-  PetscCall(ArrayCreate(touched * sizeof(LocalInt), M->where, (void **)&ghosts->rows));
-  PetscCall(ArrayCopy(ghosts->rows, rows, touched * sizeof(LocalInt), M->where, PETSC_MEMTYPE_HOST));
+  ghosts->count = count;
+  PetscCall(PetscMalloc1(count, &ghosts->columns));
+  PetscCall(PetscArraycpy(ghosts->columns, columns, count));
   PetscCall(ArrayCreate((size_t)M->work_columns * ghosts->count * sizeof(PetscScalar), M->where, (void **)&ghosts->values));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
