@@ -124,8 +124,7 @@ PETSC_EXTERN const char *const KSPCGFusedCommunications[];
 
   Values:
 + `KSP_GMRESFUSED_AUTO` (auto) - the GPU where it can, else the host
-. `KSP_GMRESFUSED_GENERAL` (general) - the host: `MatMult()` and `PCApply()` of any matrix and any preconditioner, and a test in
-every iteration
+. `KSP_GMRESFUSED_GENERAL` (general) - the host, with `MatMult()` and `PCApply()` of any matrix and any preconditioner
 - `KSP_GMRESFUSED_DEVICE` (device) - the GPU: nothing waits for the host, which learns of the end late
 
   Level: intermediate

@@ -338,14 +338,14 @@ static PetscErrorCode Create(KSP ksp)
   KSPGMRESFUSED - "gmresfused": GMRES(m), the method of `KSPGMRES`, with two passes over the basis an iteration
 
   Options Database Keys:
-+ -ksp_gmresfused_path <auto> - `general`: `MatMult()` and `PCApply()`, whatever they are, and a test by the host in every
-iteration; `device`: the GPU decides about all iterations; `auto`: `device` where it can run . -ksp_gmresfused_restart <30> -
-iterations of a cycle, 1 to 1000; `-ksp_gmres_restart` does the same . -ksp_gmresfused_flexible <false> - the preconditioner may
-change from iteration to iteration, as with `KSPFGMRES` . -ksp_gmresfused_basis_precision <double> - `single` halves the bytes of
-the basis; sums are in double precision . -ksp_gmres_restart <30> - PETSc's key of the restart, see `KSPGMRESSetRestart()` .
--ksp_gmres_haptol <1e-30> - tolerance of a happy breakdown, see `KSPGMRESSetHapTol()`
-- -ksp_gmres_breakdown_tolerance <0.1> - a cycle may end with a residual whose norm differs from that of the recurrence by so much
-  of the norm that the cycle has begun with, see `KSPGMRESSetBreakdownTolerance()`
++ -ksp_gmresfused_path <auto> - `general`: `MatMult()` and `PCApply()`, and a test by the host; `device`: the GPU decides;
+  `auto`: `device` where it can run
+. -ksp_gmresfused_restart <30> - iterations of a cycle, 1 to 1000
+. -ksp_gmresfused_flexible <false> - the preconditioner may change from iteration to iteration, as with `KSPFGMRES`
+. -ksp_gmresfused_basis_precision <double> - `single` halves the bytes of the basis; sums are in double precision
+. -ksp_gmres_restart <30> - PETSc's key of the restart, see `KSPGMRESSetRestart()`
+. -ksp_gmres_haptol <1e-30> - tolerance of a happy breakdown, see `KSPGMRESSetHapTol()`
+- -ksp_gmres_breakdown_tolerance <0.1> - how far the norm may be off at a restart, see `KSPGMRESSetBreakdownTolerance()`
 
   Level: beginner
 
