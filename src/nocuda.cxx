@@ -5,6 +5,7 @@
 */
 #include "sparse/bsr_csr.h"
 #include "ksp/cgcolumns.h"
+#include "ksp/gmresfused.h"
 #include "ksp/rrbcg.h"
 #include "pc/afsai/afsai.h"
 #include "pc/halo.h"
@@ -504,6 +505,74 @@ PetscErrorCode RRBCGSolution_CUDA(RRBCGWork *, const PetscScalar *, PetscBool, P
 }
 
 PetscErrorCode RRBCGResidual_CUDA(RRBCGWork *, PetscScalar *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode GMRESFusedCreate_CUDA(GMRESFusedWork **)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode GMRESFusedDestroy_CUDA(GMRESFusedWork **work)
+{
+  PetscFunctionBegin;
+  if (*work) PetscCall(NoCUDA());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESDots_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt, const PetscScalar *, PetscReal[])
+{
+  return NoCUDA();
+}
+
+PetscErrorCode GMRESUpdate_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt, const PetscReal[], PetscReal, const PetscScalar *,
+                                PetscScalar *, PetscReal *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode GMRESStore_CUDA(const GMRESBasis *, LocalInt, PetscReal, PetscScalar *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode GMRESCombine_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt, const PetscReal[], PetscScalar *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode GMRESFusedPrepare_CUDA(GMRESFusedWork *, const GMRESOperators *, PetscBool)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode GMRESFusedStart_CUDA(GMRESFusedWork *, const GMRESBasis *, const GMRESVectors *, PetscBool, PetscReal *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode GMRESFusedBegin_CUDA(GMRESFusedWork *, const GMRESStart *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode GMRESFusedAdvance_CUDA(GMRESFusedWork *, LocalInt *, const PetscReal **, GMRESStop *, LocalInt *, PetscReal *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode GMRESFusedFinish_CUDA(GMRESFusedWork *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode GMRESFusedGetSmall_CUDA(GMRESFusedWork *, GMRESSmall *, LocalInt *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode GMRESFusedGetStatus_CUDA(const GMRESFusedWork *, size_t *, LocalInt *)
 {
   return NoCUDA();
 }
