@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A model of set-up and iteration of cgfused on many GPUs, fitted to runs of benchmarks/several_gpus on one GPU and on two.
 
-    ranks_model.py ONE.json [..] --two TWO.json [..] [-o model.png] [--md model.md]
+    ranks_model.py ONE.json [..] --two TWO.json [..] [--setups SETUP.json [..]] [-o model.png] [--md model.md]
 
 An iteration on P GPUs with n rows each takes
 
@@ -17,7 +17,7 @@ least squares of relative errors. A set-up takes
 s and d from one GPU, m, g, c and e from two: m is what ranks need to agree, f the number of rows of a face, and f h that of the
 rows gathered, h layers deep. PCJACOBI has no set-up to speak of, and takes no part in this fit.
 
-Beyond two GPUs nothing was measured. What is assumed for them is in ASSUMED, and printed."""
+Set-ups on two GPUs are those of SETUP.json, if there is one. Beyond two GPUs nothing was measured. What is assumed for them is in ASSUMED, and printed."""
 import argparse
 import json
 import math
@@ -55,7 +55,8 @@ class Run:
         self.layers = int(power[1]) if power else min(int(steps[1]), 5) if steps else 5 # the defaults
         self.gathered = self.layers * self.face if self.overlap else 0
         self.kind = re.sub(r" -pc_\w+_overlap \d", "", self.options) # the same set on one GPU
-        self.where = f"{report['device']}, driver {report['driver']}, commit {report['commit'][:7]}"
+        self.commit = report["commit"][:7]
+        self.where = f"{report['device']}, driver {report['driver']}, commit {self.commit}"
 
 
 def load(paths):
@@ -92,7 +93,7 @@ def exchange_us(bytes_, messages, machines):
 
 
 class Model:
-    def __init__(self, one, two):
+    def __init__(self, one, two, setups):
         kinds = sorted({run.kind for run in one})
         self.iteration = {k: Line([(r.rows, r.iteration) for r in one if r.kind == k]) for k in kinds}
         self.setup = {k: Line([(r.rows, r.setup) for r in one if r.kind == k]) for k in kinds}
@@ -102,7 +103,7 @@ class Model:
         rows = [[2 / r.iteration, r.exchanges / r.iteration] for r in two]
         beyond = [(r.iteration - self.iteration[r.kind](r.rows)) / r.iteration for r in two]
         (self.sum, self.exchange), *_ = numpy.linalg.lstsq(numpy.array(rows), numpy.array(beyond), rcond=None)
-        made = [r for r in two if self.setup[r.kind](r.rows) > SHORT]
+        self.made = made = [r for r in setups if r.kind in self.setup and self.setup[r.kind](r.rows) > SHORT]
         rows = [[1, r.overlap, r.overlap * r.face, r.gathered] for r in made]
         beyond = [r.setup - self.setup[r.kind](r.rows) for r in made]
         relative = 1 / numpy.array([[r.setup] for r in made])
@@ -157,16 +158,20 @@ def report(model, out):
         f"that a product hides {model.exchange:.1f} us; agreements of a set-up {model.agreement:.2f} ms, gathering rows "
         f"{model.gather:.2f} ms, {1e6 * model.border:.0f} ns for each "
         f"row of a face and {1e6 * model.gathered:.0f} ns for each row gathered.\n")
-    say("| system | set | us an iteration | model | % | ms of set-up | model | % |\n|:--|:--|--:|--:|--:|--:|--:|--:|")
-    worst = [0.0, 0.0]
+    errors = []
+    say("| system | set | us an iteration | model | % |\n|:--|:--|--:|--:|--:|")
     for r in model.two:
-        t, s = model.iterate(r.kind, r.rows, 2, r.exchanges, r.face), model.set_up(r)
-        errors = [100 * (t / r.iteration - 1), 100 * (s / r.setup - 1)]
-        worst[0] = max(worst[0], abs(errors[0]))
-        if r.setup > SHORT:
-            worst[1] = max(worst[1], abs(errors[1]))
-        say(f"| {r.name} | {r.label} | {r.iteration:.1f} | {t:.1f} | {errors[0]:+.0f} "
-            f"| {r.setup:.2f} | {s:.2f} | {errors[1]:+.0f} |")
+        t = model.iterate(r.kind, r.rows, 2, r.exchanges, r.face)
+        errors.append(100 * (t / r.iteration - 1))
+        say(f"| {r.name} | {r.label} | {r.iteration:.1f} | {t:.1f} | {errors[-1]:+.0f} |")
+    worst = [max(map(abs, errors))]
+    errors = []
+    say(f"\nSet-ups, of commit {model.made[0].commit}:\n\n| system | set | ms | model | % |\n|:--|:--|--:|--:|--:|")
+    for r in model.made:
+        t = model.set_up(r)
+        errors.append(100 * (t / r.setup - 1))
+        say(f"| {r.name} | {r.label} | {r.setup:.2f} | {t:.2f} | {errors[-1]:+.0f} |")
+    worst.append(max(map(abs, errors)))
     say(f"\nThe largest error is {worst[0]:.0f} % of an iteration and {worst[1]:.0f} % of a set-up.\n")
     say("Beyond two GPUs the model assumes, and nothing was measured: "
         + ", ".join(f"{key}: {value:g}" for key, value in ASSUMED.items()) + ". Ranks are boxes with six faces.\n")
@@ -228,13 +233,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("one", nargs="+", help="results on one GPU")
     parser.add_argument("--two", nargs="+", required=True, help="results on two GPUs")
+    parser.add_argument("--setups", nargs="+", help="results on two GPUs whose set-ups count in the place of those behind --two")
     parser.add_argument("-o", "--output", help="plot")
     parser.add_argument("--md", help="table")
     options = parser.parse_args()
     one, two = load(options.one), load(options.two)
-    if {r.ranks for r in one} != {1} or {r.ranks for r in two} != {2}:
+    setups = load(options.setups) if options.setups else two
+    if {r.ranks for r in one} != {1} or {r.ranks for r in two + setups} != {2}:
         raise SystemExit("ranks_model: results of one rank, and behind --two of two ranks")
-    model = Model(one, two)
+    model = Model(one, two, setups)
     with open(options.md, "w", encoding="utf-8") if options.md else sys.stdout as out:
         report(model, out)
     if options.output:
