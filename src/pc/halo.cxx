@@ -306,13 +306,16 @@ private:
   {
     const auto            list = OnDevice() ? HaloColumns_CUDA : HaloColumns_Host;
     std::vector<PetscInt> rows, length;
+    PetscInt             *columns = nullptr;
     LocalInt              total;
 
     PetscFunctionBegin;
     for (const HaloList &request : asked) rows.insert(rows.end(), request.numbers.begin(), request.numbers.end());
+    const PetscErrorCode code =
+      WithinMemory(0, [&] { return list(&A_, (LocalInt)rows.size(), rows.data(), &length, &total, &columns); });
     message->where = halo_->where;
-    PetscCall(
-      WithinMemory(0, [&] { return list(&A_, (LocalInt)rows.size(), rows.data(), &length, &total, (PetscInt **)&message->send); }));
+    message->send  = columns;
+    PetscCall(code);
     auto at = length.begin();
     for (const HaloList &request : asked) {
       const auto end     = at + request.numbers.size();
