@@ -17,7 +17,8 @@ least squares of relative errors. A set-up takes
 s and d from one GPU, m, g, c and e from two: m is what ranks need to agree, f the number of rows of a face, and f h that of the
 rows gathered, h layers deep. PCJACOBI has no set-up to speak of, and takes no part in this fit.
 
-Set-ups on two GPUs are those of SETUP.json, if there is one. Beyond two GPUs nothing was measured. What is assumed for them is in ASSUMED, and printed."""
+Set-ups on two GPUs are those of SETUP.json, if there is one. Beyond two GPUs nothing was measured. What is assumed for them is in
+ASSUMED, and printed."""
 import argparse
 import json
 import math
