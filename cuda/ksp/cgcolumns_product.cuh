@@ -37,25 +37,23 @@ struct SlicePanel {
 };
 static_assert(kSliceSteps == 8, "the order of the pieces is that of rows of 8 steps");
 
-/* Which lanes of a slice have the entries of a row. All numbers are powers of two. */
+/* Which lanes of a slice have the entries of a row. */
 struct SliceShape {
-  int lanes, rows, shift; /* lanes a row, rows a slice, and the power of two that `lanes` is */
-  int row, part;          /* of the calling lane */
+  int shift; /* there are 2^shift lanes a row */
 
-  __device__ __forceinline__ explicit SliceShape(const Slices &A)
-  {
-    lanes = A.lanes;
-    shift = __popc(lanes - 1);
-    rows  = kWarpSize >> shift;
-    row   = (int)(threadIdx.x % kWarpSize) >> shift;
-    part  = (int)(threadIdx.x % kWarpSize) & (lanes - 1);
-  }
+  __device__ __forceinline__ explicit SliceShape(const Slices &A) { shift = __popc(A.lanes - 1); }
+
+  __device__ __forceinline__ int Lanes() const { return 1 << shift; }
+  __device__ __forceinline__ int Rows() const { return kWarpSize >> shift; }
+  /* of the calling lane: its row in the slice, and which of the row's lanes it is */
+  __device__ __forceinline__ int Row() const { return (int)(threadIdx.x % kWarpSize) >> shift; }
+  __device__ __forceinline__ int Part() const { return (int)(threadIdx.x % kWarpSize) & (Lanes() - 1); }
 };
 
 /*
    The slices of the calling warp. All warps of the chip work on slices that lie together, and go on to the next ones at about the
    same time: orders in which each processor has a region of its own, where it would find more in its first-level cache, took up to
-   a third longer. Blocks that are on the same processor, which come in turns of `processors`, take neighbouring slices. A kernel
+   a quarter longer. Blocks that are on the same processor, which come in turns of `processors`, take neighbouring slices. A kernel
    that goes backward begins with what a kernel ahead that went forward has touched last, and finds it in the second-level cache.
 */
 class SliceWalk {
@@ -99,7 +97,7 @@ struct ColumnsCursor {
     there            = walk.Next(&slice);
     if (!there) return;
     base                 = A.step[slice];
-    const LocalInt place = slice * shape.rows + shape.row;
+    const LocalInt place = slice * shape.Rows() + shape.Row();
     row                  = place;
     if constexpr (Even) {
       steps = A.step[slice + 1]; /* Start() takes base from it, when both are there */
@@ -116,7 +114,7 @@ struct ColumnsCursor {
       at   = base * kWarpSize;
       mine = steps = steps - base;
     } else {
-      mine  = (mine - shape.part + shape.lanes - 1) >> shape.shift;
+      mine  = (mine - shape.Part() + shape.Lanes() - 1) >> shape.shift;
       steps = __reduce_max_sync(kFullWarp, mine);
     }
   }
@@ -171,8 +169,8 @@ __device__ __forceinline__ bool StreamColumnsOf(const Slices &A, SliceWalk walk,
   const int group = (int)(threadIdx.x % kWarpSize) / L::row;
 
   const SliceShape              shape(A);
-  const int                     sharing = min(shape.lanes, L::groups); /* groups that have entries of a row at a time */
-  const bool                    leads   = !(group & (sharing - 1));    /* the group has the sum of a row in the end */
+  const int                     sharing = min(shape.Lanes(), L::groups); /* groups that have entries of a row at a time */
+  const bool                    leads   = !(group & (sharing - 1));      /* the group has the sum of a row in the end */
   const double2                *mine_x  = x + L::Pair();
   ColumnsCursor<Even>           now, next;
   SliceBatch<kSliceSteps, V, I> batch;
@@ -206,7 +204,7 @@ __device__ __forceinline__ bool StreamColumnsOf(const Slices &A, SliceWalk walk,
       const int      of   = pass * L::groups + group; /* the lane of the slice whose entries these are */
       const int      left = Even ? mine : __shfl_sync(kFullWarp, mine, of);
       const LocalInt row  = __shfl_sync(kFullWarp, my_row, of);
-      const bool     ends = !((pass + 1) * L::groups & (shape.lanes - 1)); /* else the row goes on in the next pass */
+      const bool     ends = !((pass + 1) * L::groups & (shape.Lanes() - 1)); /* else the row goes on in the next pass */
       const bool     acts = !more && ends && leads && row < A.rows;
 #pragma unroll
       for (int t = 0; t < kSliceSteps; t += 4) {

@@ -1,7 +1,7 @@
 /*
    The conjugate gradient method for several right-hand sides at once, each column with its own scalars and its own test. A matrix
-   or a factor is read once for all columns. The recurrences are those of cgfused.h, column by column; a column that has come to its
-   end stays as it is until all have.
+   or a factor is read once for all columns. The recurrences are those of cgfused.h, column by column; the solution of a column that
+   has come to its end stays as it is until all have.
 
    On the GPU, one rank, vectors are interleaved: the entries of a row lie together, the columns side by side, so that a product
    reads the row of a block vector contiguously. With M = (1 + W2) D (1 + W1) and W2 = W1^T, an iteration is three kernels, and
