@@ -12,9 +12,10 @@ of exchanges: one for A, and one for each factor if it reaches other ranks. c is
 packing, the fork in the graph, and the product with the entries that came. t_sum(2) and c are fitted to the runs on two GPUs, by
 least squares of relative errors. A set-up takes
 
-    S = s + n d  +  (g + f (c + h e) if the factor reaches other ranks)
+    S = s + n d  +  m  +  (g + f (c + h e) if the factor reaches other ranks)
 
-s and d from one GPU, g, c and e from two: f is the number of rows of a face, and f h that of the rows gathered, h layers deep.
+s and d from one GPU, m, g, c and e from two: m is what ranks need to agree, f the number of rows of a face, and f h that of the
+rows gathered, h layers deep. PCJACOBI has no set-up to speak of, and takes no part in this fit.
 
 Beyond two GPUs nothing was measured. What is assumed for them is in ASSUMED, and printed."""
 import argparse
@@ -35,6 +36,7 @@ ASSUMED = {
     "layers of G that are exchanged": 1.34,
 }
 PREDICTED = (1, 2, 8, 32, 256, 2048, 10000)
+SHORT = 0.5 # ms: shorter set-ups are none to speak of
 
 
 class Run:
@@ -50,8 +52,8 @@ class Run:
         self.overlap = "overlap 1" in self.options
         self.exchanges = 3 if self.overlap else 1
         steps, power = (re.search(key + r" (\d+)", self.options) for key in ("max_steps", "sfsai_power"))
-        layers = int(power[1]) if power else min(int(steps[1]), 5) if steps else 5 # the defaults
-        self.gathered = layers * self.face if self.overlap else 0
+        self.layers = int(power[1]) if power else min(int(steps[1]), 5) if steps else 5 # the defaults
+        self.gathered = self.layers * self.face if self.overlap else 0
         self.kind = re.sub(r" -pc_\w+_overlap \d", "", self.options) # the same set on one GPU
         self.where = f"{report['device']}, driver {report['driver']}, commit {report['commit'][:7]}"
 
@@ -94,43 +96,66 @@ class Model:
         kinds = sorted({run.kind for run in one})
         self.iteration = {k: Line([(r.rows, r.iteration) for r in one if r.kind == k]) for k in kinds}
         self.setup = {k: Line([(r.rows, r.setup) for r in one if r.kind == k]) for k in kinds}
+        self.iterations = {k: Line([(round(r.rows**(1 / 3)), r.iterations) for r in one if r.kind == k]) for k in kinds}
+        self.layers = {k: next(r.layers for r in one if r.kind == k) for k in kinds}
         two = [r for r in two if r.kind in self.iteration]
         rows = [[2 / r.iteration, r.exchanges / r.iteration] for r in two]
         beyond = [(r.iteration - self.iteration[r.kind](r.rows)) / r.iteration for r in two]
         (self.sum, self.exchange), *_ = numpy.linalg.lstsq(numpy.array(rows), numpy.array(beyond), rcond=None)
-        far = [r for r in two if r.overlap]
-        if far:
-            rows = [[1 / r.setup, r.face / r.setup, r.gathered / r.setup] for r in far]
-            beyond = [(r.setup - self.setup[r.kind](r.rows)) / r.setup for r in far]
-            (self.gather, self.border, self.gathered), *_ = numpy.linalg.lstsq(numpy.array(rows), numpy.array(beyond), rcond=None)
-        else:
-            self.gather = self.border = self.gathered = 0.0
+        made = [r for r in two if self.setup[r.kind](r.rows) > SHORT]
+        rows = [[1, r.overlap, r.overlap * r.face, r.gathered] for r in made]
+        beyond = [r.setup - self.setup[r.kind](r.rows) for r in made]
+        relative = 1 / numpy.array([[r.setup] for r in made])
+        fit, *_ = numpy.linalg.lstsq(numpy.array(rows) * relative, numpy.array(beyond) * relative[:, 0], rcond=None)
+        self.agreement, self.gather, self.border, self.gathered = fit
         self.two = two
 
-    def iterate(self, kind, rows, ranks, exchanges, face):
-        machines = math.ceil(ranks / ASSUMED["gpus of a machine"])
+    def parts(self, kind, rows, ranks, exchanges, face):
+        """The parts of an iteration by name, us."""
         if ranks == 1:
-            return self.iteration[kind](rows)
-        total = self.iteration[kind](rows) + 2 * (self.sum + ASSUMED["us of a sum for each doubling of machines"]
-                                                  * math.log2(machines))
-        if ranks == 2:
-            return total + exchanges * self.exchange
-        hidden = self.iteration[kind](rows) / (2 + exchanges) # a product's part of the iteration
-        sizes = [6 * face] + [3 * face * ASSUMED["layers of G that are exchanged"]] * (exchanges - 1)
-        messages = [6] + [3] * (exchanges - 1)
-        return total + sum(self.exchange + max(0.0, exchange_us(8 * size, count, machines) - hidden)
-                           for size, count in zip(sizes, messages))
+            return {"own work": self.iteration[kind](rows)}
+        machines = math.ceil(ranks / ASSUMED["gpus of a machine"])
+        own = self.iteration[kind](rows)
+        parts = {"own work": own,
+                 "sums": 2 * (self.sum + ASSUMED["us of a sum for each doubling of machines"] * math.log2(machines)),
+                 "exchanges behind products": exchanges * self.exchange}
+        if ranks > 2:
+            hidden = own / (2 + exchanges) # a product's part of the iteration
+            sizes = [6 * face] + [3 * face * ASSUMED["layers of G that are exchanged"]] * (exchanges - 1)
+            messages = [6] + [3] * (exchanges - 1)
+            parts["exchanges longer than products"] = sum(max(0.0, exchange_us(8 * size, count, machines) - hidden)
+                                                          for size, count in zip(sizes, messages))
+        return parts
+
+    def iterate(self, *what):
+        return sum(self.parts(*what).values())
 
     def set_up(self, run):
-        return self.setup[run.kind](run.rows) + (
-            self.gather + run.face * self.border + run.gathered * self.gathered if run.overlap else 0)
+        return self.set_up_of(run.kind, run.rows, 2, run.face if run.overlap else 0, run.gathered)
+
+    def set_up_of(self, kind, rows, ranks, face, gathered):
+        """ms of a set-up that gathers so many rows behind faces of so many, or none."""
+        alone = self.setup[kind](rows)
+        if ranks == 1 or alone < SHORT:
+            return alone
+        return alone + self.agreement + (self.gather + face * self.border + gathered * self.gathered if face else 0)
+
+    def solve(self, kind, side, ranks, exchanges):
+        """Set-up and solve of a cube of Poisson's equation whose sides grow with the ranks, s. Iterations grow like the side, from
+        those on one GPU; block-local factors, which need more of them, are not in it."""
+        iterations = self.iterations[kind](side) * ranks**(1 / 3)
+        faces = min(3, math.ceil(math.log2(ranks))) # of a box towards ranks with lower numbers
+        face = faces * side * side if exchanges > 1 else 0
+        return (1e-3 * self.set_up_of(kind, side**3, ranks, face, face * self.layers[kind]),
+                1e-6 * iterations * self.iterate(kind, side**3, ranks, exchanges, side * side))
 
 
 def report(model, out):
     say = lambda text="": print(text, file=out) # noqa: E731
     say("# A model of cgfused on many GPUs\n")
     say(f"{model.two[0].where}, two GPUs with a rank on each, NCCL. Fitted: a sum over two ranks {model.sum:.1f} us, an exchange "
-        f"that a product hides {model.exchange:.1f} us; gathering rows {model.gather:.2f} ms, {1e6 * model.border:.0f} ns for each "
+        f"that a product hides {model.exchange:.1f} us; agreements of a set-up {model.agreement:.2f} ms, gathering rows "
+        f"{model.gather:.2f} ms, {1e6 * model.border:.0f} ns for each "
         f"row of a face and {1e6 * model.gathered:.0f} ns for each row gathered.\n")
     say("| system | set | us an iteration | model | % | ms of set-up | model | % |\n|:--|:--|--:|--:|--:|--:|--:|--:|")
     worst = [0.0, 0.0]
@@ -138,7 +163,7 @@ def report(model, out):
         t, s = model.iterate(r.kind, r.rows, 2, r.exchanges, r.face), model.set_up(r)
         errors = [100 * (t / r.iteration - 1), 100 * (s / r.setup - 1)]
         worst[0] = max(worst[0], abs(errors[0]))
-        if r.setup > 0.5: # milliseconds; PCJACOBI has none to speak of
+        if r.setup > SHORT:
             worst[1] = max(worst[1], abs(errors[1]))
         say(f"| {r.name} | {r.label} | {r.iteration:.1f} | {t:.1f} | {errors[0]:+.0f} "
             f"| {r.setup:.2f} | {s:.2f} | {errors[1]:+.0f} |")
@@ -153,11 +178,25 @@ def report(model, out):
             for exchanges in (1, 3) if "fsai" in kind else (1,):
                 times = [model.iterate(kind, side**3, p, exchanges, side * side) for p in PREDICTED]
                 say(f"| {side}³ | `{kind}` | {exchanges} | " + " | ".join(f"{t:.0f} ({t / times[0]:.2f})" for t in times) + " |")
+    say("\nWeak scaling, ms of set-up + ms of the solve to 1e-8, where iterations grow like the side of the whole cube; factors "
+        "reach other ranks:\n")
+    say("| unknowns a GPU | set | " + " | ".join(f"{p:,}" for p in PREDICTED) + " |")
+    say("|--:|:--|" + "--:|" * len(PREDICTED))
+    for side in (121, 201):
+        for kind in model.iteration:
+            times = [model.solve(kind, side, p, 3 if "fsai" in kind else 1) for p in PREDICTED]
+            say(f"| {side}³ | `{kind}` | " + " | ".join(f"{1e3 * a:.1f} + {1e3 * b:.0f}" for a, b in times) + " |")
+    say("\nWhat ends weak scaling is the number of iterations, which grows like the cube root of the number of GPUs and is "
+        f"{PREDICTED[-1]**(1 / 3):.1f} times that of one GPU on {PREDICTED[-1]:,}. Of an iteration it is the latency of sums and "
+        "exchanges.")
     say("\nThe local size below which what is not the rank's own work is the larger part, on 10,000 GPUs:\n")
     for kind in model.iteration:
         sides = [n for n in range(20, 400) if model.iterate(kind, n**3, 10000, 3 if "fsai" in kind else 1, n * n)
                  > 2 * model.iteration[kind](n**3)]
-        say(f"- `{kind}`: {max(sides) if sides else 'under 20'}³ unknowns a GPU")
+        side = max(sides) if sides else 20
+        parts = model.parts(kind, side**3, 10000, 3 if "fsai" in kind else 1, side * side)
+        say(f"- `{kind}`: {side if sides else 'under 20'}³ unknowns a GPU. There, in us: "
+            + ", ".join(f"{name} {value:.0f}" for name, value in parts.items()))
     return worst
 
 

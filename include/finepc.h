@@ -21,8 +21,9 @@
 #define PCCMATCH "cmatch"
 
 /* Solvers: values of KSPType */
-#define KSPCGFUSED "cgfused"
-#define KSPRRBCG   "rrbcg"
+#define KSPCGFUSED    "cgfused"
+#define KSPRRBCG      "rrbcg"
+#define KSPGMRESFUSED "gmresfused"
 
 /* Matrices: values of MatType */
 #define MATBAIJCUDA    "baijcuda"
@@ -117,6 +118,21 @@ typedef enum {
   KSP_CGFUSED_COMMUNICATION_NCCL
 } KSPCGFusedCommunication;
 PETSC_EXTERN const char *const KSPCGFusedCommunications[];
+
+/*E
+  KSPGMRESFusedPath - who decides about the iterations of `KSPGMRESFUSED`
+
+  Values:
++ `KSP_GMRESFUSED_AUTO` (auto) - the GPU where it can, else the host
+. `KSP_GMRESFUSED_GENERAL` (general) - the host, with `MatMult()` and `PCApply()` of any matrix and any preconditioner
+- `KSP_GMRESFUSED_DEVICE` (device) - the GPU: nothing waits for the host, which learns of the end late
+
+  Level: intermediate
+
+.seealso: `KSPGMRESFUSED`, `KSPGMRESFusedSetPath()`
+E*/
+typedef enum { KSP_GMRESFUSED_AUTO, KSP_GMRESFUSED_GENERAL, KSP_GMRESFUSED_DEVICE } KSPGMRESFusedPath;
+PETSC_EXTERN const char *const KSPGMRESFusedPaths[];
 
 /*E
   PCBISAISide - on which side of its factor `PCBISAI` makes an approximate inverse the inverse, on the pattern
@@ -227,6 +243,7 @@ PETSC_EXTERN PetscErrorCode PCCreate_RRB(PC);
 PETSC_EXTERN PetscErrorCode PCCreate_CMATCH(PC);
 PETSC_EXTERN PetscErrorCode KSPCreate_CGFused(KSP);
 PETSC_EXTERN PetscErrorCode KSPCreate_RRBCG(KSP);
+PETSC_EXTERN PetscErrorCode KSPCreate_GMRESFused(KSP);
 PETSC_EXTERN PetscErrorCode MatCreate_SeqBAIJCUDA(Mat);
 PETSC_EXTERN PetscErrorCode MatCreate_MPIBAIJCUDA(Mat);
 
@@ -358,3 +375,12 @@ PETSC_EXTERN PetscErrorCode KSPCGFusedGetColumns(KSP, PetscInt *, const PetscInt
 
 PETSC_EXTERN PetscErrorCode KSPRRBCGSetGraph(KSP, PetscBool);
 PETSC_EXTERN PetscErrorCode KSPRRBCGGetGraph(KSP, PetscBool *);
+
+PETSC_EXTERN PetscErrorCode KSPGMRESFusedSetPath(KSP, KSPGMRESFusedPath);
+PETSC_EXTERN PetscErrorCode KSPGMRESFusedGetPath(KSP, KSPGMRESFusedPath *);
+PETSC_EXTERN PetscErrorCode KSPGMRESFusedSetRestart(KSP, PetscInt);
+PETSC_EXTERN PetscErrorCode KSPGMRESFusedGetRestart(KSP, PetscInt *);
+PETSC_EXTERN PetscErrorCode KSPGMRESFusedSetFlexible(KSP, PetscBool);
+PETSC_EXTERN PetscErrorCode KSPGMRESFusedGetFlexible(KSP, PetscBool *);
+PETSC_EXTERN PetscErrorCode KSPGMRESFusedSetBasisPrecision(KSP, FinePCPrecision);
+PETSC_EXTERN PetscErrorCode KSPGMRESFusedGetBasisPrecision(KSP, FinePCPrecision *);

@@ -5,4 +5,4 @@
 
 extern PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_BISAIFactor, FinePC_BISAIInvert, FinePC_BISAIConvert,
   FinePC_BISAICopy, FinePC_BISAIPattern, FinePC_BISAIValues, FinePC_RRBFactor, FinePC_CMATCHHierarchy, FinePC_Transpose,
-  FinePC_HaloGather, FinePC_HaloConnect, FinePC_CGFusedCopy, FinePC_BAIJCUDACopy;
+  FinePC_HaloGather, FinePC_HaloConnect, FinePC_CGFusedCopy, FinePC_GMRESFusedCopy, FinePC_BAIJCUDACopy;

@@ -5,6 +5,7 @@
 */
 #include "sparse/bsr_csr.h"
 #include "ksp/cgcolumns.h"
+#include "ksp/gmresfused.h"
 #include "ksp/rrbcg.h"
 #include "pc/afsai/afsai.h"
 #include "pc/halo.h"
@@ -78,7 +79,38 @@ PetscErrorCode HaloAssemble_CUDA(const CSRView *, const CSR *, const CSR *, CSR 
   return NoCUDA();
 }
 
-PetscErrorCode HaloRowsOf_CUDA(const CSR *, LocalInt *)
+PetscErrorCode HaloColumns_CUDA(const HaloRows *, LocalInt, const GlobalInt[], std::vector<GlobalInt> *, LocalInt *, GlobalInt **)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode HaloPlaces_CUDA(const HaloRows *, LocalInt, const GlobalInt[], LocalInt *, LocalInt **)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode HaloNewRows_CUDA(LocalInt, const GlobalInt *, GlobalInt, LocalInt, const GlobalInt *, std::vector<GlobalInt> *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode HaloNumber_CUDA(const HaloGathered *, const GlobalInt *, GlobalInt, GlobalInt, LocalInt, const GlobalInt *, CSR *,
+                               LocalInt **, char **)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode HaloGhosts_CUDA(const HaloRows *, LocalInt, const GlobalInt *, CSR *, LocalInt **)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode HaloCompress_CUDA(CSR *, const GlobalInt *, GlobalInt, const char *, HaloEntries *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode HaloTranspose_CUDA(LocalInt, GlobalInt, LocalInt, const GlobalInt *, FinePCPrecision, CSR *, HaloTransposed *)
 {
   return NoCUDA();
 }
@@ -255,6 +287,11 @@ PetscErrorCode NCCLCreate_CUDA(const char[], PetscMPIInt, PetscMPIInt, NCCL **, 
   return NoCUDA();
 }
 
+PetscErrorCode NCCLRegister_CUDA(NCCL *, PetscMPIInt, PetscBool *)
+{
+  return NoCUDA();
+}
+
 PetscErrorCode NCCLConnect_CUDA(NCCL *, PetscMPIInt, PetscMPIInt, PetscBool *)
 {
   return NoCUDA();
@@ -287,6 +324,11 @@ PetscErrorCode CGFusedDestroy_CUDA(CGFusedWork **work)
   PetscFunctionBegin;
   if (*work) PetscCall(NoCUDA());
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedConnect_CUDA(CGFusedWork *, const CGFusedOperators *)
+{
+  return NoCUDA();
 }
 
 PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *, const CGFusedOperators *, const CGFusedChanges *, PetscBool, KSPCGFusedPath)
@@ -469,6 +511,74 @@ PetscErrorCode RRBCGSolution_CUDA(RRBCGWork *, const PetscScalar *, PetscBool, P
 }
 
 PetscErrorCode RRBCGResidual_CUDA(RRBCGWork *, PetscScalar *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode GMRESFusedCreate_CUDA(GMRESFusedWork **)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode GMRESFusedDestroy_CUDA(GMRESFusedWork **work)
+{
+  PetscFunctionBegin;
+  if (*work) PetscCall(NoCUDA());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESDots_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt, const PetscScalar *, PetscReal[])
+{
+  return NoCUDA();
+}
+
+PetscErrorCode GMRESUpdate_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt, const PetscReal[], PetscReal, const PetscScalar *,
+                                PetscScalar *, PetscReal *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode GMRESStore_CUDA(const GMRESBasis *, LocalInt, PetscReal, PetscScalar *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode GMRESCombine_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt, const PetscReal[], PetscScalar *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode GMRESFusedPrepare_CUDA(GMRESFusedWork *, const GMRESOperators *, PetscBool)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode GMRESFusedStart_CUDA(GMRESFusedWork *, const GMRESBasis *, const GMRESVectors *, PetscBool, PetscReal *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode GMRESFusedBegin_CUDA(GMRESFusedWork *, const GMRESStart *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode GMRESFusedAdvance_CUDA(GMRESFusedWork *, LocalInt *, const PetscReal **, GMRESStop *, LocalInt *, PetscReal *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode GMRESFusedFinish_CUDA(GMRESFusedWork *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode GMRESFusedGetSmall_CUDA(GMRESFusedWork *, GMRESSmall *, LocalInt *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode GMRESFusedGetStatus_CUDA(const GMRESFusedWork *, size_t *, LocalInt *)
 {
   return NoCUDA();
 }

@@ -6,7 +6,7 @@
 
 PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_BISAIFactor, FinePC_BISAIInvert, FinePC_BISAIConvert, FinePC_BISAICopy,
   FinePC_BISAIPattern, FinePC_BISAIValues, FinePC_RRBFactor, FinePC_CMATCHHierarchy, FinePC_Transpose, FinePC_HaloGather,
-  FinePC_HaloConnect, FinePC_CGFusedCopy, FinePC_BAIJCUDACopy;
+  FinePC_HaloConnect, FinePC_CGFusedCopy, FinePC_GMRESFusedCopy, FinePC_BAIJCUDACopy;
 
 static PetscBool FinePCPackageInitialized = PETSC_FALSE;
 
@@ -20,6 +20,7 @@ static PetscErrorCode RegisterTypes()
   PetscCall(PCRegister(PCCMATCH, PCCreate_CMATCH));
   PetscCall(KSPRegister(KSPCGFUSED, KSPCreate_CGFused));
   PetscCall(KSPRegister(KSPRRBCG, KSPCreate_RRBCG));
+  PetscCall(KSPRegister(KSPGMRESFUSED, KSPCreate_GMRESFused));
   PetscCall(MatRegisterRootName(MATBAIJCUDA, MATSEQBAIJCUDA, MATMPIBAIJCUDA));
   PetscCall(MatRegister(MATSEQBAIJCUDA, MatCreate_SeqBAIJCUDA));
   PetscCall(MatRegister(MATMPIBAIJCUDA, MatCreate_MPIBAIJCUDA));
@@ -43,6 +44,7 @@ static PetscErrorCode RegisterEvents()
   PetscCall(PetscLogEventRegister("FinePCHaloGather", PC_CLASSID, &FinePC_HaloGather));
   PetscCall(PetscLogEventRegister("FinePCHaloConn", PC_CLASSID, &FinePC_HaloConnect));
   PetscCall(PetscLogEventRegister("CGFusedCopy", KSP_CLASSID, &FinePC_CGFusedCopy));
+  PetscCall(PetscLogEventRegister("GMRESFusedCopy", KSP_CLASSID, &FinePC_GMRESFusedCopy));
   PetscCall(PetscLogEventRegister("BAIJCUDACopy", MAT_CLASSID, &FinePC_BAIJCUDACopy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -104,7 +106,8 @@ PetscErrorCode FinePCFinalizePackage(void)
   It is an error if the running PETSc is not of the minor release, or does not have the index and scalar types, that finepc was
   built with.
 
-.seealso: `PCAFSAI`, `PCSFSAI`, `PCBISAI`, `PCRRB`, `PCCMATCH`, `KSPCGFUSED`, `KSPRRBCG`, `MATBAIJCUDA`, `FinePCFinalizePackage()`
+.seealso: `PCAFSAI`, `PCSFSAI`, `PCBISAI`, `PCRRB`, `PCCMATCH`, `KSPCGFUSED`, `KSPRRBCG`, `KSPGMRESFUSED`, `MATBAIJCUDA`,
+  `FinePCFinalizePackage()`
 @*/
 PetscErrorCode FinePCInitializePackage(void)
 {

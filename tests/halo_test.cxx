@@ -25,7 +25,7 @@ const PC_FSAI *DataOf(PC pc)
 /* This rank's rows of a vector of all. */
 std::vector<double> Own(const std::vector<double> &all, Mat A)
 {
-  LocalInt begin, end;
+  PetscInt begin, end;
   MUST(MatGetOwnershipRange(A, &begin, &end));
   return std::vector<double>(all.begin() + begin, all.begin() + end);
 }
@@ -102,11 +102,19 @@ TEST_CASE("with enough hops and layers the factor of several ranks is that of on
   CheckSequential(HostBackend(), RandomStencil(6, 6, 5, true, 5), Layouts()[0]);
 }
 
-TEST_CASE("the same on GPUs", "[halo][fsai][pc][gpu][mpi][sanitizer]")
+TEST_CASE("the same on GPUs", "[halo][fsai][pc][gpu][mpi][eight]")
 {
   NEEDS_DEVICE();
-  for (const Layout &layout : Layouts()) CheckSequential(DeviceBackend(), RandomStencil(5, 4, 6, false, 3), layout);
-  CheckSequential(DeviceBackend(), RandomGraph(90, 7, 4), Layouts()[0]);
+  for (const Layout &layout : Layouts()) {
+    CheckSequential(DeviceBackend(), RandomStencil(5, 4, 6, false, 3), layout);
+    CheckSequential(DeviceBackend(), RandomGraph(90, 7, 4), layout);
+  }
+}
+
+TEST_CASE("the same on GPUs, on a small matrix", "[halo][fsai][pc][gpu][mpi][sanitizer]")
+{
+  NEEDS_DEVICE();
+  CheckSequential(DeviceBackend(), RandomStencil(4, 3, 3, false, 3), Layouts()[0]);
 }
 
 TEST_CASE("a pattern that is given may reach other ranks", "[halo][sfsai][pc][mpi][eight]")
@@ -182,14 +190,14 @@ TEST_CASE("more layers and hops only add to the rows that are gathered", "[halo]
         const PCObject pc = MakePC(all, type, std::string("-@postfilter 0 ") + options);
         MUST(PCSetUp(pc));
         const PC_FSAI               *fsai = DataOf(pc);
-        const std::vector<LocalInt> &rows = fsai->halo.rows;
+        const std::vector<PetscInt> &rows = fsai->halo.rows;
         CHECK(std::is_sorted(rows.begin(), rows.end()));
         CHECK(std::includes(rows.begin(), rows.end(), before.begin(), before.end()));
-        for (LocalInt row : rows) CHECK(row < fsai->halo.begin);
+        for (PetscInt row : rows) CHECK(row < fsai->halo.begin);
         CHECK(fsai->limited <= limited_before);
         /* a layer of this grid is a plane of 25 points, of which each rank has six or more */
         if (Contains(options, "overlap 1 ") && Rank()) CHECK((LocalInt)rows.size() == 25 * (Contains(options, "layers 1") ? 1 : 2));
-        if (Contains(options, "10000")) CHECK((fsai->limited == 0 && (LocalInt)rows.size() == fsai->halo.begin));
+        if (Contains(options, "10000")) CHECK((fsai->limited == 0 && (PetscInt)rows.size() == fsai->halo.begin));
         CHECK(ErrorOfDiagonal(pc, type) <= 1e-6);
         before         = rows;
         limited_before = fsai->limited;
@@ -261,7 +269,7 @@ TEST_CASE("several vectors at once and one after the other, across ranks", "[hal
           const MatObject A  = Spread(RandomGraph(90, 7, 4), backend.mat, layout.share);
           const PCObject  pc = MakePC(A, type, kAll);
           MatObject       X, Y;
-          LocalInt        rows;
+          PetscInt        rows;
           MUST(PCSetUp(pc));
           MUST(MatGetLocalSize(A, &rows, nullptr));
           MUST(MatCreate(PETSC_COMM_WORLD, X.put()));
@@ -353,6 +361,13 @@ TEST_CASE("what the view says about a factor that reaches other ranks", "[halo][
       MPI_Allreduce(MPI_IN_PLACE, &gathered, 1, MPIU_INT64, MPI_SUM, PETSC_COMM_WORLD);
       MPI_Allreduce(MPI_IN_PLACE, nnz, 2, MPIU_INT64, MPI_SUM, PETSC_COMM_WORLD);
       MPI_Allreduce(MPI_IN_PLACE, &back, 1, MPIU_INT64, MPI_SUM, PETSC_COMM_WORLD);
+      const PetscInt64 own       = (PetscInt64)DataOf(pc)->inverse.W1.nnz + DataOf(pc)->inverse.rows,
+                       bytes_own = (PetscInt64)HaloBytes(&DataOf(pc)->halo);
+      PetscInt64 own_nnz[2], bytes_most, limited = DataOf(pc)->limited;
+      MPI_Allreduce(&own, &own_nnz[0], 1, MPIU_INT64, MPI_MIN, PETSC_COMM_WORLD);
+      MPI_Allreduce(&own, &own_nnz[1], 1, MPIU_INT64, MPI_MAX, PETSC_COMM_WORLD);
+      MPI_Allreduce(&bytes_own, &bytes_most, 1, MPIU_INT64, MPI_MAX, PETSC_COMM_WORLD);
+      MPI_Allreduce(MPI_IN_PLACE, &limited, 1, MPIU_INT64, MPI_SUM, PETSC_COMM_WORLD);
       CHECK(gathered == 50 * (Ranks() - 1)); /* two planes of each rank's lower neighbour */
       CHECK(nnz[1] == back);
       const std::string text = ViewText((PC)pc);
@@ -360,6 +375,11 @@ TEST_CASE("what the view says about a factor that reaches other ranks", "[halo][
       if (Rank() || Ranks() == 1) continue;
       CHECK(Contains(text, std::to_string(gathered) + " in all"));
       CHECK(Contains(text, std::to_string(nnz[1]) + " of its nonzeros are in columns of other ranks"));
+      CHECK(Contains(text, "rows of G that the limit of couplings may have cut: " + std::to_string(limited) + "\n"));
+      CHECK(Contains(text, "in a rank's own columns"));
+      CHECK(Contains(text, "it gathers rows of 0 to 1 ranks, and 0 to 1 ranks gather rows of its own"));
+      CHECK(Contains(text, " to " + std::to_string(bytes_most) + " bytes\n"));
+      CHECK((own_nnz[0] > 0 && Contains(text, "beside " + std::to_string(own_nnz[0]) + " to " + std::to_string(own_nnz[1]))));
       PetscReal      density;
       PetscLogDouble bytes;
       MUST(PCFinePCGetDensity(pc, &density));
@@ -603,6 +623,284 @@ TEST_CASE("values picked from two arrays, and products added to some rows", "[ha
           MUST(CSRDestroy(&G));
           for (void **there : {&d_there, &x_there, &y_there, &rows_there, &index, &to}) MUST(ArrayDestroy(backend.where, there));
         }
+}
+
+/* ---------------------------------- twins: the plan and its lists ----------------------------- */
+
+namespace
+{
+
+/* Numbers in memory of either kind, as long as this object lives. */
+template <typename T>
+class There {
+public:
+  There(const std::vector<T> &numbers, PetscMemType where) : where_(where)
+  {
+    MUST(ArrayCreate(numbers.size() * sizeof(T), where, (void **)&data_));
+    MUST(ArrayCopy(data_, numbers.data(), numbers.size() * sizeof(T), where, PETSC_MEMTYPE_HOST));
+  }
+  There(const There &)            = delete;
+  There &operator=(const There &) = delete;
+  ~There() { MUST(ArrayDestroy(where_, (void **)&data_)); }
+  T *data() const { return data_; }
+
+private:
+  PetscMemType where_;
+  T           *data_ = nullptr;
+};
+
+/* What a twin has created, which is destroyed. */
+template <typename T>
+std::vector<T> Taken(T *array, size_t count, PetscMemType where)
+{
+  std::vector<T> numbers(count);
+  MUST(ArrayCopy(numbers.data(), array, count * sizeof(T), PETSC_MEMTYPE_HOST, where));
+  MUST(ArrayDestroy(where, (void **)&array));
+  return numbers;
+}
+
+/* The rows begin .. end - 1 of a matrix as a rank has them. */
+struct RankRows {
+  HostMatrix             own, others;
+  std::vector<GlobalInt> columns;
+
+  RankRows(const HostMatrix &A, LocalInt begin, LocalInt end)
+  {
+    own.n = others.n  = end - begin;
+    const auto is_own = [=](LocalInt column) { return column >= begin && column < end; };
+    for (LocalInt k = A.i[begin]; k < A.i[end]; k++)
+      if (!is_own(A.j[k])) columns.push_back(A.j[k]);
+    std::sort(columns.begin(), columns.end());
+    columns.erase(std::unique(columns.begin(), columns.end()), columns.end());
+    for (LocalInt row = begin; row < end; row++) {
+      for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) {
+        HostMatrix &part = is_own(A.j[k]) ? own : others;
+        part.j.push_back(is_own(A.j[k]) ? A.j[k] - begin
+                                        : (LocalInt)(std::lower_bound(columns.begin(), columns.end(), A.j[k]) - columns.begin()));
+        part.a.push_back(A.a[k]);
+      }
+      own.i.push_back(own.nnz());
+      others.i.push_back(others.nnz());
+    }
+  }
+};
+
+CSRView ViewOf(const CSR &W)
+{
+  return CSRView{W.rows, W.nnz, W.i, W.j, (const PetscScalar *)W.a, W.where};
+}
+
+struct PlanTwins {
+  decltype(&HaloColumns_Host)   columns;
+  decltype(&HaloPlaces_Host)    places;
+  decltype(&HaloNewRows_Host)   new_rows;
+  decltype(&HaloNumber_Host)    number;
+  decltype(&HaloGhosts_Host)    ghosts;
+  decltype(&HaloCompress_Host)  compress;
+  decltype(&HaloTranspose_Host) transpose;
+};
+
+PlanTwins TwinsOf(PetscMemType where)
+{
+  if (PetscMemTypeDevice(where))
+    return {HaloColumns_CUDA, HaloPlaces_CUDA,   HaloNewRows_CUDA,  HaloNumber_CUDA,
+            HaloGhosts_CUDA,  HaloCompress_CUDA, HaloTranspose_CUDA};
+  return {HaloColumns_Host, HaloPlaces_Host,   HaloNewRows_Host,  HaloNumber_Host,
+          HaloGhosts_Host,  HaloCompress_Host, HaloTranspose_Host};
+}
+
+/* All steps of a plan of the rank that has the rows begin .. end - 1, against what they are said to do, entry by entry. */
+void CheckPlan(const HostMatrix &A, LocalInt begin, LocalInt end, PetscMemType where)
+{
+  const PlanTwins        twins = TwinsOf(where);
+  const RankRows         rank(A, begin, end);
+  const auto             length = [&](LocalInt row) { return A.i[row + 1] - A.i[row]; };
+  CSR                    own    = Copied(rank.own, end - begin, FINEPC_DOUBLE, where);
+  CSR                    others = Copied(rank.others, (LocalInt)rank.columns.size(), FINEPC_DOUBLE, where);
+  const There<GlobalInt> columns(rank.columns, where);
+  const LocalInt before = (LocalInt)(std::lower_bound(rank.columns.begin(), rank.columns.end(), begin) - rank.columns.begin());
+  const HaloRows rows{ViewOf(own), ViewOf(others), begin, end, (LocalInt)rank.columns.size(), before, columns.data()};
+
+  /* every third own row is sent */
+  std::vector<GlobalInt> asked, expected, asked_lengths, lengths_found;
+  std::vector<double>    values;
+  LocalInt               total   = -1;
+  LocalInt              *created = nullptr;
+  for (LocalInt row = begin; row < end; row += 3) asked.push_back(row);
+  for (GlobalInt row : asked) asked_lengths.push_back(length(row));
+  for (GlobalInt row : asked) {
+    expected.insert(expected.end(), A.j.begin() + A.i[row], A.j.begin() + A.i[row + 1]);
+    values.insert(values.end(), A.a.begin() + A.i[row], A.a.begin() + A.i[row + 1]);
+  }
+  GlobalInt *listed = nullptr;
+  MUST(twins.columns(&rows, (LocalInt)asked.size(), asked.data(), &lengths_found, &total, &listed));
+  CHECK((lengths_found == asked_lengths && total == (LocalInt)expected.size()));
+  CHECK(Taken(listed, expected.size(), where) == expected);
+  MUST(twins.places(&rows, (LocalInt)asked.size(), asked.data(), &total, &created));
+  const std::vector<LocalInt> places = Taken(created, values.size(), where);
+  CHECK(total == (LocalInt)values.size());
+  for (size_t k = 0; k < values.size(); k++)
+    CHECK(values[k] == (places[k] < rank.own.nnz() ? rank.own.a[places[k]] : rank.others.a[places[k] - rank.own.nnz()]));
+
+  /* the rows before `begin` of even number, but for every tenth, are gathered, the later ones first */
+  std::vector<GlobalInt> came, lengths, came_columns, sorted, fresh;
+  for (LocalInt row = 0; row < begin; row += 2)
+    if (row % 10) sorted.push_back(row);
+  for (size_t half : {1, 0})
+    for (size_t k = half * (sorted.size() / 2); k < (half ? sorted.size() : sorted.size() / 2); k++) came.push_back(sorted[k]);
+  for (GlobalInt row : came) {
+    lengths.push_back(length(row));
+    came_columns.insert(came_columns.end(), A.j.begin() + A.i[row], A.j.begin() + A.i[row + 1]);
+  }
+  const auto find = [&](GlobalInt number) {
+    const auto found = std::lower_bound(sorted.begin(), sorted.end(), number);
+    return found != sorted.end() && *found == number ? (LocalInt)(found - sorted.begin()) : -1;
+  };
+  const LocalInt         first = (LocalInt)sorted.size(), nnz = (LocalInt)came_columns.size();
+  const There<GlobalInt> rows_there(sorted, where), came_there(came, where), lengths_there(lengths, where),
+    columns_there(came_columns, where);
+  std::vector<GlobalInt> found;
+  for (GlobalInt column : came_columns)
+    if (column < begin && find(column) < 0) fresh.push_back(column);
+  std::sort(fresh.begin(), fresh.end());
+  fresh.erase(std::unique(fresh.begin(), fresh.end()), fresh.end());
+  MUST(twins.new_rows(nnz, columns_there.data(), begin, first, rows_there.data(), &found));
+  CHECK(found == fresh);
+
+  /* and get their numbers */
+  const std::vector<GlobalInt> bounds = {begin / 4, begin / 3, begin / 2, begin};
+  const There<GlobalInt>       bounds_there(bounds, where);
+  const HaloGathered           gathered{first, nnz, came_there.data(), lengths_there.data(), columns_there.data()};
+  CSR                          foreign{}, ghosts{};
+  LocalInt                    *kept   = nullptr;
+  char                        *is_cut = nullptr;
+  HostMatrix                   pattern;
+  std::vector<LocalInt>        keep;
+  std::vector<char>            cut;
+  LocalInt                     place = 0;
+  pattern.n                          = first;
+  for (GlobalInt row : sorted) {
+    cut.push_back(0);
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++, place++) {
+      const LocalInt c = A.j[k], to = c >= begin && c < end ? first + c - begin : find(c);
+      if (to < 0 && ((c >= bounds[0] && c < bounds[1]) || (c >= bounds[2] && c < bounds[3]))) cut.back() = 1;
+      if (to < 0) continue;
+      pattern.j.push_back(to);
+      keep.push_back(place);
+    }
+    pattern.i.push_back(pattern.nnz());
+  }
+  MUST(twins.number(&gathered, rows_there.data(), begin, end, 4, bounds_there.data(), &foreign, &kept, &is_cut));
+  REQUIRE((foreign.rows == first && foreign.columns == first + end - begin && foreign.nnz == pattern.nnz()));
+  CHECK(Taken(kept, keep.size(), where) == keep);
+  CHECK(Taken(is_cut, cut.size(), where) == cut);
+  const auto same = [&](const CSR &W, const HostMatrix &expects) {
+    const HostMatrix host = OnHost(W);
+    CHECK((host.i == expects.i && host.j == expects.j));
+  };
+  same(foreign, pattern);
+
+  /* the own rows in their columns */
+  HostMatrix own_pattern;
+  keep.clear();
+  own_pattern.n = end - begin;
+  for (LocalInt row = 0; row < end - begin; row++) {
+    for (LocalInt k = rank.others.i[row]; k < rank.others.i[row + 1]; k++) {
+      if (find(rank.columns[rank.others.j[k]]) < 0) continue;
+      own_pattern.j.push_back(find(rank.columns[rank.others.j[k]]));
+      keep.push_back(k);
+    }
+    own_pattern.i.push_back(own_pattern.nnz());
+  }
+  kept = nullptr;
+  MUST(twins.ghosts(&rows, first, rows_there.data(), &ghosts, &kept));
+  REQUIRE((ghosts.rows == end - begin && ghosts.columns == first && ghosts.nnz == own_pattern.nnz()));
+  CHECK(Taken(kept, keep.size(), where) == keep);
+  same(ghosts, own_pattern);
+
+  /* these as the foreign part of a factor, without the columns that have no entries, and its entries by columns */
+  const There<char>      cut_there(cut, where);
+  HaloEntries            entries;
+  std::vector<LocalInt>  used, ends, touched;
+  std::vector<GlobalInt> named;
+  LocalInt               limited = 0;
+  for (LocalInt c = 0; c < first; c++) {
+    bool any = false;
+    for (LocalInt row = 0; row < own_pattern.n; row++)
+      for (LocalInt k = own_pattern.i[row]; k < own_pattern.i[row + 1]; k++) {
+        if (own_pattern.j[k] != c) continue;
+        any = true;
+        named.push_back(sorted[c]);
+        named.push_back(begin + row);
+      }
+    if (!any) continue;
+    used.push_back(c);
+    ends.push_back((LocalInt)named.size() / 2);
+  }
+  for (LocalInt row = 0; row < own_pattern.n; row++) {
+    bool any = false;
+    for (LocalInt k = own_pattern.i[row]; k < own_pattern.i[row + 1]; k++) any = any || cut[own_pattern.j[k]];
+    limited += any;
+    if (own_pattern.i[row] < own_pattern.i[row + 1]) touched.push_back(row);
+  }
+  if (ghosts.nnz) {
+    MUST(twins.compress(&ghosts, rows_there.data(), begin, cut_there.data(), &entries));
+    CHECK((entries.columns == used && entries.ends == ends && entries.limited == limited));
+    CHECK(Taken(entries.numbers, named.size(), where) == named);
+    CHECK(Taken(entries.rows, entries.touched, where) == touched);
+    const std::vector<LocalInt> order      = Taken(entries.order, own_pattern.nnz(), where);
+    const HostMatrix            new_ghosts = OnHost(ghosts);
+    REQUIRE(ghosts.columns == (LocalInt)used.size());
+    for (LocalInt k = 0; k < own_pattern.nnz(); k++) {
+      CHECK(used[new_ghosts.j[k]] == own_pattern.j[k]);
+      CHECK(sorted[own_pattern.j[order[k]]] == named[2 * k]);
+    }
+
+    /* which a rank with the rows 0 .. begin - 1 gets, the later ones first */
+    std::vector<GlobalInt> later;
+    HaloTransposed         transposed;
+    CSR                    W{};
+    for (size_t k = named.size() / 2; k-- > 0;) later.insert(later.end(), {named[2 * k], (GlobalInt)(named.size() / 2 - k)});
+    const There<GlobalInt> later_there(later, where);
+    MUST(twins.transpose(begin, 0, (LocalInt)later.size() / 2, later_there.data(), FINEPC_SINGLE, &W, &transposed));
+    const HostMatrix            of_rows = OnHost(W);
+    const std::vector<LocalInt> came_at = Taken(transposed.place, W.nnz, where);
+    std::vector<LocalInt>       with_entries;
+    REQUIRE((W.rows == begin && W.nnz == (LocalInt)later.size() / 2 && W.columns == (LocalInt)transposed.columns.size()));
+    CHECK((W.columns == W.nnz && std::is_sorted(transposed.columns.begin(), transposed.columns.end())));
+    for (LocalInt row = 0; row < begin; row++) {
+      if (of_rows.i[row] < of_rows.i[row + 1]) with_entries.push_back(row);
+      for (LocalInt k = of_rows.i[row]; k < of_rows.i[row + 1]; k++) {
+        CHECK((k == of_rows.i[row] || of_rows.j[k] > of_rows.j[k - 1]));
+        CHECK((later[2 * came_at[k]] == row && later[2 * came_at[k] + 1] == transposed.columns[of_rows.j[k]]));
+      }
+    }
+    CHECK(Taken(transposed.rows, transposed.touched, where) == with_entries);
+    MUST(CSRDestroy(&W));
+  }
+  for (CSR *W : {&own, &others, &foreign, &ghosts}) MUST(CSRDestroy(W));
+}
+
+} // namespace
+
+TEST_CASE("the plan to gather rows, and the lists of a factor's entries on other ranks", "[halo][plan][sanitizer]")
+{
+  for (const Backend &backend : Backends())
+    for (LocalInt n : {5, 40, 150})
+      for (LocalInt row_length : {1, 6, 20}) {
+        const HostMatrix A = RandomGraph(n, row_length, n + row_length);
+        for (const auto &[begin, end] : {std::pair{0, n / 2}, {n / 3, 2 * n / 3}, {n / 2, n}, {n / 2, n / 2}, {n - 1, n}}) {
+          CAPTURE(backend.name, n, row_length, begin, end);
+          CheckPlan(A, begin, end, backend.where);
+        }
+      }
+}
+
+TEST_CASE("the plan to gather rows of a large matrix",
+          "[halo][plan][gpu]") /* more than one block, and more than one of CUB's tiles */
+{
+  NEEDS_DEVICE();
+  CheckPlan(RandomGraph(4000, 9, 3), 1500, 3000, PETSC_MEMTYPE_CUDA);
 }
 
 /* ----------------------------------------- on a stream ---------------------------------------- */

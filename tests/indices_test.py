@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The library compiles with a PETSc whose PetscInt has 64 bits, too: each host source is checked by the compiler of the build,
-with PETSC_USE_64BIT_INDICES defined, which is how PETSc's headers know. Kernels count in LocalInt, so that they do not change with
-PETSc; the compiler of CUDA would take minutes to say so, and their sources are searched for PetscInt instead.
+"""The library and its tests compile with a PETSc whose PetscInt has 64 bits, too: each host source is checked by the compiler of
+the build, with PETSC_USE_64BIT_INDICES defined, which is how PETSc's headers know. Kernels count in LocalInt, so that they do not
+change with PETSc; the compiler of CUDA would take minutes to say so, and their sources are searched for PetscInt instead.
 
     indices_test.py --build BUILD_FOLDER --source SOURCE_FOLDER"""
 import argparse
@@ -46,9 +46,10 @@ def main():
     folders = parser.parse_args()
     problems = list(kernels_with_petsc_int(folders.source))
     with open(f"{folders.build}/compile_commands.json") as f:
-        commands = [c for c in json.load(f) if "finepc_objects.dir" in c["command"] and c["file"].endswith(".cxx")]
+        commands = [c for c in json.load(f) if re.search(r"finepc_(objects|tests|bench|fuzz)\.dir", c["command"])
+                    and c["file"].endswith(".cxx")]
     if not commands:
-        problems.append("compile_commands.json has no sources of the library")
+        problems.append("compile_commands.json has no sources of the library, or of its tests")
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         problems += [said for said in pool.map(check_source, commands) if said]
     print("\n".join(problems) or f"{len(commands)} sources compile with 64-bit indices")

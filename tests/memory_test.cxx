@@ -64,6 +64,7 @@ const Life kLives[] = {
   {"cmatch, sfsai", KSPCG, PCCMATCH, "-pc_cmatch_coarse_size 4 -pc_cmatch_smoother sfsai", Points},
   {"cmatch, afsai", KSPCG, PCCMATCH, "-pc_cmatch_coarse_size 4 -pc_cmatch_smoother afsai -pc_cmatch_reuse_pattern 0", FewPoints},
   {"cgfused", KSPCGFUSED, PCSFSAI, "-ksp_cg_single_reduction -ksp_cgfused_path general", Points},
+  {"gmresfused", KSPGMRESFUSED, PCBISAI, "-ksp_gmresfused_flexible", Points},
   {"cgfused, rrb", KSPCGFUSED, PCRRB, "-ksp_cgfused_path general", Points},
 };
 

@@ -39,10 +39,10 @@ bool Distinct(const std::vector<std::string> &list)
 /* An exchange in which this rank has `roots` entries and gets those with these global numbers, at these places or one by one. */
 struct Exchange {
   SFObject              sf;
-  LocalInt              roots, first = 0;
-  std::vector<LocalInt> places, numbers;
+  PetscInt              roots, first = 0;
+  std::vector<PetscInt> places, numbers;
 
-  Exchange(LocalInt roots, std::vector<LocalInt> places, std::vector<LocalInt> numbers) :
+  Exchange(PetscInt roots, std::vector<PetscInt> places, std::vector<PetscInt> numbers) :
       roots(roots), places(std::move(places)), numbers(std::move(numbers))
   {
     PetscLayout layout;
@@ -51,15 +51,15 @@ struct Exchange {
     MUST(PetscLayoutSetUp(layout));
     MUST(PetscLayoutGetRange(layout, &first, nullptr));
     MUST(PetscSFCreate(PETSC_COMM_WORLD, sf.put()));
-    MUST(PetscSFSetGraphLayout(sf, layout, (LocalInt)this->numbers.size(), this->places.empty() ? nullptr : this->places.data(),
+    MUST(PetscSFSetGraphLayout(sf, layout, (PetscInt)this->numbers.size(), this->places.empty() ? nullptr : this->places.data(),
                                PETSC_COPY_VALUES, this->numbers.data()));
     MUST(PetscLayoutDestroy(&layout));
   }
-  LocalInt Place(size_t k) const { return places.empty() ? (LocalInt)k : places[k]; }
+  PetscInt Place(size_t k) const { return places.empty() ? (PetscInt)k : places[k]; }
   size_t   Leaves() const { return 1 + 2 * numbers.size(); } /* room for places that are spread */
 };
 
-double EntryOf(LocalInt number)
+double EntryOf(PetscInt number)
 {
   return 1 + 0.5 * (double)number;
 }
@@ -100,20 +100,20 @@ std::vector<double> ByLists(const Exchange &exchange, const Neighbours &lists)
 /* Exchanges of several kinds; each rank needs something of every other one but in the first of them. */
 std::vector<Exchange> Exchanges()
 {
-  const LocalInt        roots = 20 + 7 * Rank(), rank = Rank(), size = Size();
-  std::vector<LocalInt> first(size + 1, 0), others, backwards, spread;
-  for (LocalInt r = 0; r < size; r++) first[r + 1] = first[r] + 20 + 7 * r;
-  for (LocalInt r = 0; r < size; r++)
-    for (LocalInt k = r % 3; k < 20 && r != rank; k += 1 + rank) others.push_back(first[r] + k);
+  const PetscInt        roots = 20 + 7 * Rank(), rank = Rank(), size = Size();
+  std::vector<PetscInt> first(size + 1, 0), others, backwards, spread;
+  for (PetscInt r = 0; r < size; r++) first[r + 1] = first[r] + 20 + 7 * r;
+  for (PetscInt r = 0; r < size; r++)
+    for (PetscInt k = r % 3; k < 20 && r != rank; k += 1 + rank) others.push_back(first[r] + k);
   backwards.resize(others.size());
   std::iota(backwards.rbegin(), backwards.rend(), 0);
-  for (size_t k = 0; k < others.size(); k++) spread.push_back((LocalInt)(k % 2 ? 2 * k : 2 * k + 1));
-  std::vector<LocalInt> turned = others; /* the owners in another order, each with a piece of the leaves */
+  for (size_t k = 0; k < others.size(); k++) spread.push_back((PetscInt)(k % 2 ? 2 * k : 2 * k + 1));
+  std::vector<PetscInt> turned = others; /* the owners in another order, each with a piece of the leaves */
   std::rotate(turned.begin(), turned.begin() + (turned.empty() ? 0 : turned.size() / 2), turned.end());
   std::vector<Exchange> exchanges;
-  exchanges.emplace_back(roots, std::vector<LocalInt>(), std::vector<LocalInt>());
-  exchanges.emplace_back(roots, std::vector<LocalInt>(), others);
-  exchanges.emplace_back(roots, std::vector<LocalInt>(), turned);
+  exchanges.emplace_back(roots, std::vector<PetscInt>(), std::vector<PetscInt>());
+  exchanges.emplace_back(roots, std::vector<PetscInt>(), others);
+  exchanges.emplace_back(roots, std::vector<PetscInt>(), turned);
   exchanges.emplace_back(roots, backwards, others);
   exchanges.emplace_back(roots, spread, others);
   return exchanges;

@@ -8,12 +8,24 @@
 
 /* ------------------------------------- the work, set-up --------------------------------------- */
 
+/* The shared memory of a processor. */
+static PetscErrorCode SharedMemory(int *bytes)
+{
+  int device;
+
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaGetDevice(&device));
+  PetscCallCUDA(cudaDeviceGetAttribute(bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode CGColumnsCreate_CUDA(CGColumnsWork **work_out)
 {
   CGColumnsWork *const work = *work_out = new CGColumnsWork();
 
   PetscFunctionBegin;
   PetscCall(ProcessorCount(&work->processors));
+  PetscCall(SharedMemory(&work->shared));
   PetscCall(CGColumnsMayStartEarly(&work->early));
   PetscCallCUDA(cudaMallocHost(&work->seen, kCGInFlight * sizeof(CGColumnsState)));
   for (cudaEvent_t &event : work->event) PetscCallCUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
@@ -106,14 +118,15 @@ static PetscErrorCode NeedVectors(CGColumnsWork *work, LocalInt n, LocalInt colu
 
   PetscFunctionBegin;
   while (width < columns) width *= 2;
-  const size_t size = (size_t)n * width, needed = size * (keep_r ? 5 : 4);
+  const size_t size = (size_t)n * width, needed = size * (keep_r ? 6 : 5);
   if (work->vectors.size() < needed) PetscCall(work->vectors.Allocate(needed));
   work->n       = n;
   work->columns = columns;
   work->width   = width;
   work->x       = work->vectors.data();
-  work->p       = work->x + size;
-  work->w       = work->p + size;
+  work->p[0]    = work->x + size;
+  work->p[1]    = work->p[0] + size;
+  work->w       = work->p[1] + size;
   work->t       = work->w + size;
   work->r       = keep_r ? work->t + size : nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -191,7 +204,7 @@ PetscErrorCode CGColumnsGetSolution_CUDA(CGColumnsWork *work, const PetscBool le
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  PetscCall(CGColumnsSeparate(work, work->x, left, X, ldx, stream));
+  PetscCall(CGColumnsSeparate(work, left, X, ldx, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

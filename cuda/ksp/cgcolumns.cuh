@@ -1,9 +1,9 @@
 /*
-   What the files of the conjugate gradient method for several right-hand sides share: its work, and how a block of threads
-   multiplies sliced copies (sparse/slices.h) with an interleaved block vector and sums over its rows.
+   What the files of the conjugate gradient method for several right-hand sides share: its work.
 
-     cgcolumns.cu         a solve as the host sees it, and the vector operations one by one, for products by others
-     cgcolumns_graph.cu   an iteration as a sequence of kernels, and some iterations as a graph
+     cgcolumns.cu           a solve as the host sees it, and the vector operations one by one, for products by others
+     cgcolumns_graph.cu     an iteration as a sequence of kernels, and some iterations as a graph
+     cgcolumns_product.cuh  how a warp multiplies sliced copies (sparse/slices.h) with interleaved block vectors
 
    An interleaved vector of `Columns` columns has the entries of a row side by side. A lane always has the same pair of columns, so
    that Columns / 2 lanes have a row, and the rows of a warp's load are next to each other.
@@ -22,6 +22,8 @@ struct CGColumnsState {
   double    norm[kCGMostColumns];                   /* the last one */
   double    first[kCGMostColumns];                  /* the first step */
   CGSums    sums[kCGMostColumns];                   /* of the start */
+  double    due[kCGMostColumns];                    /* the step that x has still to make along the direction before */
+  int       is_due[kCGMostColumns];                 /* whether there is one */
   unsigned  ticket;                                 /* as in CGState */
   int       running;                                /* columns that have not ended */
 };
@@ -42,15 +44,16 @@ struct CGColumnsWork {
   Buffer<double>         vectors{&memory};
   CGColumnsState        *seen               = nullptr; /* [kCGInFlight] in pinned memory of the host */
   cudaEvent_t            event[kCGInFlight] = {};
-  long                   launched = 0, arrived = 0; /* copies of the state since the last begin */
-  int                    processors = 0;
-  bool                   early      = false; /* a kernel may begin before the one ahead of it has ended */
+  long                   launched = 0, arrived = 0;  /* copies of the state since the last begin */
+  int                    processors = 0, shared = 0; /* of the GPU; bytes of shared memory of one of them at most */
+  bool                   early = false;              /* a kernel may begin before the one ahead of it has ended */
 
   /* the solve */
   LocalInt n = 0, columns = 0;
   LocalInt width = 0; /* columns of the block vectors: 2, 4, 8 or 16; those beyond `columns` are zero */
-  double  *x = nullptr, *p = nullptr, *w = nullptr, *t = nullptr; /* [n][width] */
-  double  *r = nullptr;                                           /* where the norm is that of r and t is not r, else null */
+  double  *x = nullptr, *w = nullptr, *t = nullptr; /* [n][width] */
+  double  *p[2] = {};                               /* the direction of an even iteration, and of an odd one */
+  double  *r    = nullptr;                          /* where the norm is that of r and t is not r, else null */
 
   cudaStream_t      capture = nullptr; /* for captures alone */
   cudaGraphExec_t   graph   = nullptr;
@@ -71,10 +74,10 @@ PetscErrorCode CGColumnsWithWidth(LocalInt width, F f)
 
 /* Whether the kernels of the sequence may be launched early, see LaunchEarly(). */
 PetscErrorCode CGColumnsMayStartEarly(bool *early);
-/* Block vectors from columns, with zeros in the columns beyond those that are there, and the other way round. */
+/* Block vectors from columns, with zeros in the columns beyond those that are there. */
 PetscErrorCode CGColumnsInterleave(const CGColumnsWork *, const PetscScalar *X, LocalInt ldx, double *x, cudaStream_t);
-PetscErrorCode CGColumnsSeparate(const CGColumnsWork *, const double *x, const PetscBool left[], PetscScalar *X, LocalInt ldx,
-                                 cudaStream_t);
+/* The solutions, with the steps that are due, but not of columns that are to be left as they are. */
+PetscErrorCode CGColumnsSeparate(const CGColumnsWork *, const PetscBool left[], PetscScalar *X, LocalInt ldx, cudaStream_t);
 /* The start: r is in w, or b is, and then x is the guess. Ends with p = z and the sums. */
 PetscErrorCode CGColumnsLaunchStart(CGColumnsWork *, const CGFusedWork *, bool guess, cudaStream_t);
 /* The graph of some iterations; a graph of the same arrays is kept. */

@@ -4,147 +4,13 @@
 
 #include "capture.cuh"
 #include "cgcolumns.cuh"
+#include "cgcolumns_product.cuh"
 
 namespace
 {
 
-constexpr int kIterations = 2; /* of one launch of the graph; even, so that each kernel of it has one direction */
-constexpr int kAhead      = 4; /* entries of a row that a lane asks for at once */
-
-/* Blocks of a product on a processor: what its registers allow. */
-constexpr int kOperatorBlocks = 3;
-template <bool Even, typename V>
-constexpr int FactorBlocks()
-{
-  return Even && sizeof(V) == sizeof(float) ? 3 : 2;
-}
-
-/* How the lanes of a warp share a block vector: a group of lanes has the columns of a row, two columns a lane. */
-template <int Columns>
-struct Lanes {
-  static constexpr int row    = Columns / 2;     /* lanes of a row */
-  static constexpr int groups = kWarpSize / row; /* rows of a load */
-
-  static __device__ __forceinline__ int Pair() { return threadIdx.x % row; } /* columns 2 Pair() and 2 Pair() + 1 */
-};
-
-/* ------------------------------------------ products ------------------------------------------ */
-
-/* So many entries of one lane of a slice, of which at most `left` are there. */
-template <typename V, typename I>
-struct Entries {
-  LaneNumbers<kSliceGroup, V> value;
-  LaneNumbers<kSliceGroup, I> column;
-
-  template <int Count>
-  __device__ __forceinline__ void LoadSome(const Slices &W, LocalInt at, int t)
-  {
-    column.template Load<Count, true>((const I *)W.column + at, t);
-    value.template Load<Count, true>((const V *)W.value + at, t);
-  }
-  /* Of a group of steps of an even copy, which begins at `at`: `lane` is the lane of the slice whose entries they are. */
-  __device__ __forceinline__ void Load(const Slices &W, LocalInt at, int left, int lane)
-  {
-    if (left >= kSliceGroup) LoadSome<kSliceGroup>(W, at + lane * kSliceGroup, 0);
-    else if (left >= 2) {
-      LoadSome<2>(W, at + lane * 2, 0);
-      if (left > 2) LoadSome<1>(W, at + 2 * kWarpSize + lane, 2);
-    } else if (left > 0) LoadSome<1>(W, at + lane, 0);
-  }
-};
-
-/*
-   Calls act(row, product of the row with the two columns of the calling lane) for the rows of a slice; x(column) is the row of the
-   block vector, as far as the lane has it. A slice has 32 lanes, each of which has entries of one row; a group of lanes of the warp
-   takes one of these after the other, and the groups that have a row's lanes add up what they have. All lanes of the warp take
-   part. The order of the additions depends on nothing but the row, the slice's lanes a row, and Columns.
-*/
-template <int Columns, bool Even, typename V, typename I, typename Vector, typename Act>
-__device__ __forceinline__ void MultiplySlice(const Slices &W, LocalInt slice, Vector x, Act act)
-{
-  using L             = Lanes<Columns>;
-  const int      lane = threadIdx.x % kWarpSize, group = lane / L::row, lanes = W.lanes;
-  const int      sharing = min(lanes, L::groups); /* groups that have entries of a row at a time */
-  const LocalInt base    = W.step[slice];
-  int            steps, mine = 0;
-  LocalInt       first;
-  if constexpr (Even) {
-    steps = W.step[slice + 1] - base;
-    first = base * kWarpSize;
-  } else {
-    const LocalInt place = slice * (kWarpSize / lanes) + lane / lanes;
-    mine                 = ((place < W.rows ? W.length[place] : 0) - lane % lanes + lanes - 1) / lanes;
-    steps                = __reduce_max_sync(kFullWarp, mine);
-    first                = W.start[slice];
-  }
-  double2 sum = {0, 0};
-#pragma unroll 1
-  for (int pass = 0; pass < L::row; pass++) {
-    const int of = pass * L::groups + group; /* the lane of the slice whose entries these are */
-    LocalInt  at = first;
-#pragma unroll 1
-    for (int k = 0; k < steps; k += kAhead) {
-      Entries<V, I> some[kAhead / kSliceGroup];
-      double2       v[kAhead];
-      unsigned      there = 0; /* bit t: the lane has an entry in step k + t */
-      if constexpr (Even) {
-#pragma unroll
-        for (int g = 0; g < kAhead / kSliceGroup; g++) {
-          some[g].Load(W, at, steps - k - g * kSliceGroup, of);
-          at += kSliceGroup * kWarpSize;
-        }
-        there = steps - k >= kAhead ? (1u << kAhead) - 1 : (1u << (steps - k)) - 1;
-      } else {
-#pragma unroll
-        for (int t = 0; t < kAhead; t++) {
-          const unsigned have = __ballot_sync(kFullWarp, k + t < mine);
-          if (have >> of & 1) {
-            some[t / kSliceGroup].template LoadSome<1>(W, at + __popc(have & ((1u << of) - 1)), t % kSliceGroup);
-            there |= 1u << t;
-          }
-          at += __popc(have);
-        }
-      }
-#pragma unroll
-      for (int t = 0; t < kAhead; t++) {
-        if (!(there >> t & 1)) continue;
-        const LocalInt from = sizeof(I) == 2 ? __ldg(W.base + base + k + t) : 0;
-        v[t]                = x(from + some[t / kSliceGroup].column.Get(t % kSliceGroup));
-      }
-#pragma unroll
-      for (int t = 0; t < kAhead; t++) {
-        if (!(there >> t & 1)) continue;
-        const double a = (double)some[t / kSliceGroup].value.Get(t % kSliceGroup);
-        sum.x += a * v[t].x;
-        sum.y += a * v[t].y;
-      }
-    }
-    if ((pass + 1) * L::groups % lanes) continue; /* the row goes on in the next pass */
-    for (int other = 1; other < sharing; other *= 2) {
-      sum.x += __shfl_xor_sync(kFullWarp, sum.x, other * L::row);
-      sum.y += __shfl_xor_sync(kFullWarp, sum.y, other * L::row);
-    }
-    const LocalInt place = slice * (kWarpSize / lanes) + of / lanes;
-    if (place < W.rows && group % sharing == 0) act(Even && W.sorted ? W.order[place] : place, sum);
-    sum = {0, 0};
-  }
-}
-
-/*
-   The same for all rows of W. Blocks that are on the same processor, which come in turns of `processors`, take neighbouring slices.
-   A kernel that goes backward begins with what a kernel ahead that went forward has touched last, and finds it in the cache.
-*/
-template <int Columns, bool Even, typename V, typename Vector, typename Act>
-__device__ __forceinline__ void Multiply(const Slices &W, int processors, bool backward, Vector x, Act act)
-{
-  const int turns = gridDim.x / processors, block = turns ? blockIdx.x % processors * turns + blockIdx.x / processors : blockIdx.x;
-  const int warps = kCGBlock / kWarpSize;
-  for (LocalInt k = block * warps + threadIdx.x / kWarpSize; k < W.count; k += gridDim.x * warps) {
-    const LocalInt slice = backward ? W.count - 1 - k : k;
-    if (W.narrow) MultiplySlice<Columns, Even, V, std::uint16_t>(W, slice, x, act);
-    else MultiplySlice<Columns, Even, V, LocalInt>(W, slice, x, act);
-  }
-}
+constexpr int kPairs         = 2; /* of iterations, in one launch of the graph */
+constexpr int kProductBlocks = 2; /* of a product on a processor: what its registers allow */
 
 /* -------------------------------------------- sums -------------------------------------------- */
 
@@ -155,7 +21,7 @@ __device__ __forceinline__ void Multiply(const Slices &W, int processors, bool b
 template <int Columns, int Count>
 __device__ __forceinline__ bool SumColumnsLast(double2 (&x)[Count], double *partial, unsigned *ticket, double *total)
 {
-  using L                  = Lanes<Columns>;
+  using L                  = ColumnLanes<Columns>;
   constexpr int     kWarps = kCGBlock / kWarpSize, kSums = Count * Columns;
   const int         warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
   __shared__ double part[kWarps][kSums];
@@ -207,15 +73,22 @@ __device__ __forceinline__ void CountRunning(CGColumnsState *state)
   state->running = running;
 }
 
+/*
+   What becomes of x in an iteration: it is changed in every second one, by two steps at once. At the start there is no step.
+*/
+enum CGColumnsTurn { kNoStep, kStepLater, kTwoSteps };
+
 /* Ends an iteration, or the start, with the sums z.z: what follows for the columns. */
-__device__ __forceinline__ void FinishColumns(CGColumnsState *state, int columns, const double *zz, bool first)
+__device__ __forceinline__ void FinishColumns(CGColumnsState *state, int columns, const double *zz, CGColumnsTurn turn)
 {
   const int c = threadIdx.x;
   if (c < columns) {
     const bool   preconditioned = state->test[c].norm == CG_NORM_PRECONDITIONED;
     const double nn = preconditioned ? zz[c] : state->nn[c], rz = state->rz[c];
-    CGScalars    s = state->s[c];
-    if (first) state->sums[c] = CGSums{nn, rz};
+    CGScalars    s   = state->s[c];
+    state->is_due[c] = turn == kStepLater && s.stage == kCGRunning;
+    state->due[c]    = s.a;
+    if (turn == kNoStep) state->sums[c] = CGSums{nn, rz};
     else if (s.stage == kCGRunning) {
       state->norm[c] = DecideBeta(s, state->test[c], nn, rz).norm;
       if (s.stage == kCGDecided) s.stage = kCGStopped; /* the step has been made */
@@ -227,54 +100,69 @@ __device__ __forceinline__ void FinishColumns(CGColumnsState *state, int columns
 
 /* ------------------------------------------- kernels ------------------------------------------ */
 
-/* A number of each of the two columns of a lane. */
-__device__ __forceinline__ double2 PairOf(const double *x, int pair)
+/* The steps of a lane's two columns. */
+__device__ __forceinline__ double2 StepsOf(const CGColumnsState *state, int pair)
 {
-  return {x[2 * pair], x[2 * pair + 1]};
+  return {state->s[2 * pair].a, state->s[2 * pair + 1].a};
 }
 
-/* What the scalars of a lane's two columns say. */
-struct Pair {
-  double2 a;
-  bool    goes_x, goes_y; /* the column has not ended */
+/* What becomes of the directions and solutions of all columns at the end of an iteration. */
+template <int Columns>
+struct ColumnSteps {
+  double2 b[Columns / 2];
+  double2 first[Columns / 2], second[Columns / 2];   /* the steps that x takes after two iterations */
+  bool    goes_first[Columns], goes_second[Columns]; /* a column that has ended does not take all of them */
 
-  __device__ __forceinline__ Pair(const CGColumnsState *state, int pair)
+  /* A thread for each column calls it. */
+  __device__ __forceinline__ void Load(const CGColumnsState *state, int c)
   {
-    const CGScalars &s = state->s[2 * pair], &t = state->s[2 * pair + 1];
-    a      = {s.a, t.a};
-    goes_x = s.stage < kCGDecided;
-    goes_y = t.stage < kCGDecided;
+    ((double *)b)[c]      = state->b[c];
+    ((double *)first)[c]  = state->due[c];
+    ((double *)second)[c] = state->s[c].a;
+    goes_first[c]         = state->is_due[c];
+    goes_second[c]        = state->s[c].stage < kCGDecided;
   }
-  /* The new value of the columns that go on, else the old one. */
-  __device__ __forceinline__ double2 Take(double2 fresh, double2 old) const
+  __device__ __forceinline__ double2 Turn(int pair, double2 z, double2 p) const
   {
-    return {goes_x ? fresh.x : old.x, goes_y ? fresh.y : old.y};
+    const double2 with = b[pair];
+    return {z.x + with.x * p.x, z.y + with.y * p.y};
+  }
+  __device__ __forceinline__ double2 Add(int pair, double2 x, double2 before, double2 p) const
+  {
+    const double2 one = first[pair], two = second[pair];
+    if (goes_first[2 * pair]) x.x += one.x * before.x;
+    if (goes_first[2 * pair + 1]) x.y += one.y * before.y;
+    if (goes_second[2 * pair]) x.x += two.x * p.x;
+    if (goes_second[2 * pair + 1]) x.y += two.y * p.y;
+    return x;
   }
 };
 
 /* w = A p, delta = p.w, and a or the end. At the start only w is made. */
 template <int Columns, bool Even, typename V>
-__global__ void __launch_bounds__(kCGBlock, kOperatorBlocks)
+__global__ void __launch_bounds__(kCGBlock, kProductBlocks)
   MultiplyOperator(Slices A, int processors, bool backward, const double2 *__restrict__ p, double2 *__restrict__ w, double *partial,
                    CGColumnsState *state)
 {
-  using L                    = Lanes<Columns>;
-  const int         pair     = L::Pair();
-  double2           delta[1] = {{0, 0}};
-  __shared__ double total[Columns];
-  WaitForPrevious();
-  LetNextStart();
-  if (!state->running) return;
-  Multiply<Columns, Even, V>(
-    A, processors, backward, [=](LocalInt j) { return p[(ptrdiff_t)j * L::row + pair]; },
-    [&](LocalInt row, double2 sum) {
-      const ptrdiff_t at  = (ptrdiff_t)row * L::row + pair;
-      const double2   own = p[at];
-      w[at]               = sum;
+  using L                        = ColumnLanes<Columns>;
+  const int             pair     = L::Pair();
+  double2               delta[1] = {{0, 0}};
+  __shared__ double     total[Columns];
+  __shared__ SlicePanel panels[kCGBlock / kWarpSize];
+  const bool            active = StreamColumns<Columns, Even, V>(
+    A, SliceWalk(A.count, processors, backward), panels,
+    [=]() {
+      WaitForPrevious();
+      LetNextStart();
+      return state->running != 0;
+    },
+    p, [=](LocalInt row, bool acts) { return acts ? p[(ptrdiff_t)row * L::row + pair] : double2{0, 0}; },
+    [&](LocalInt row, double2 sum, double2 own) {
+      w[(ptrdiff_t)row * L::row + pair] = sum;
       delta[0].x += own.x * sum.x;
       delta[0].y += own.y * sum.y;
     });
-  if (!SumColumnsLast<Columns>(delta, partial, &state->ticket, total)) return;
+  if (!active || !SumColumnsLast<Columns>(delta, partial, &state->ticket, total)) return;
   const int c = threadIdx.x;
   if (c < Columns && state->s[c].stage == kCGRunning) {
     CGScalars s = state->s[c];
@@ -295,77 +183,115 @@ __device__ __forceinline__ void KeepSums(CGColumnsState *state, int columns, con
   state->b[c]  = rz[c] / state->s[c].beta;
 }
 
+/* What MultiplyFirst() needs in a row besides the product. */
+struct FirstOperands {
+  double2 w, t, r;
+  double  d;
+};
+
 /* t = t - a D (w + W1 w), r.z, and where r is given r = r - a w, r.r. At the start w is r, and t = D (r + W1 r). */
 template <int Columns, bool Even, typename V>
-__global__ void __launch_bounds__(kCGBlock, FactorBlocks<Even, V>())
+__global__ void __launch_bounds__(kCGBlock, kProductBlocks)
   MultiplyFirst(Slices W1, int processors, bool backward, bool first, const double *__restrict__ d, const double2 *__restrict__ w,
                 double2 *__restrict__ t, double2 *__restrict__ r, double *partial, CGColumnsState *state)
 {
-  using L                   = Lanes<Columns>;
-  const int         pair    = L::Pair();
-  double2           sums[2] = {{0, 0}, {0, 0}};
-  __shared__ double total[2 * Columns];
-  WaitForPrevious();
-  LetNextStart();
-  if (!state->running) return;
-  const Pair scalars(state, pair);
-  Multiply<Columns, Even, V>(
-    W1, processors, backward, [=](LocalInt j) { return w[(ptrdiff_t)j * L::row + pair]; },
-    [&](LocalInt row, double2 sum) {
-      const ptrdiff_t at    = (ptrdiff_t)row * L::row + pair;
-      const double2   own   = w[at];
-      const double    scale = d[row], inverse = 1 / scale;
-      double2         now = {scale * (own.x + sum.x), scale * (own.y + sum.y)}, rest = own;
-      if (!first) {
-        const double2 old = t[at];
-        now               = scalars.Take({old.x - scalars.a.x * now.x, old.y - scalars.a.y * now.y}, old);
-      }
+  using L                       = ColumnLanes<Columns>;
+  const int             pair    = L::Pair();
+  double2               sums[2] = {{0, 0}, {0, 0}}, a;
+  __shared__ double     total[2 * Columns];
+  __shared__ SlicePanel panels[kCGBlock / kWarpSize];
+  const bool            active = StreamColumns<Columns, Even, V>(
+    W1, SliceWalk(W1.count, processors, backward), panels,
+    [&]() {
+      WaitForPrevious();
+      LetNextStart();
+      a = StepsOf(state, pair);
+      return state->running != 0;
+    },
+    w,
+    [=](LocalInt row, bool acts) {
+      const ptrdiff_t at = (ptrdiff_t)row * L::row + pair;
+      FirstOperands   own{{0, 0}, {0, 0}, {0, 0}, 1};
+      if (!acts) return own;
+      own.w = w[at];
+      own.d = d[row];
+      if (!first) own.t = LoadOnce(t + at);
+      if (!first && r) own.r = LoadOnce(r + at);
+      return own;
+    },
+    [&](LocalInt row, double2 sum, const FirstOperands &own) {
+      const ptrdiff_t at      = (ptrdiff_t)row * L::row + pair;
+      const double    inverse = 1 / own.d;
+      double2         now = {own.d * (own.w.x + sum.x), own.d * (own.w.y + sum.y)}, rest = own.w;
+      if (!first) now = {own.t.x - a.x * now.x, own.t.y - a.y * now.y};
       t[at] = now;
       sums[0].x += now.x * now.x * inverse;
       sums[0].y += now.y * now.y * inverse;
       if (!r) return;
-      if (!first) {
-        const double2 old = r[at];
-        rest              = scalars.Take({old.x - scalars.a.x * own.x, old.y - scalars.a.y * own.y}, old);
-      }
+      if (!first) rest = {own.r.x - a.x * own.w.x, own.r.y - a.y * own.w.y};
       r[at] = rest;
       sums[1].x += rest.x * rest.x;
       sums[1].y += rest.y * rest.y;
     });
-  if (SumColumnsLast<Columns>(sums, partial, &state->ticket, total)) KeepSums(state, Columns, total, total + Columns);
+  if (active && SumColumnsLast<Columns>(sums, partial, &state->ticket, total)) KeepSums(state, Columns, total, total + Columns);
 }
 
-/* z = t + W2 t, z.z, x = x + a p, p = z + b p, and what ends the iteration. At the start p = z. */
+/* What MultiplySecond() needs in a row besides the product. */
+struct SecondOperands {
+  double2 t, p, before, x;
+};
+
+/*
+   z = t + W2 t, z.z, the next direction z + b p, and what ends the iteration. After two iterations x = x + due before + a p, where
+   `before` is the direction before p; the next one takes its place. At the start the direction is z.
+*/
 template <int Columns, bool Even, typename V>
-__global__ void __launch_bounds__(kCGBlock, FactorBlocks<Even, V>())
-  MultiplySecond(Slices W2, int processors, bool backward, bool first, const double2 *__restrict__ t, double2 *__restrict__ x,
-                 double2 *__restrict__ p, double *partial, CGColumnsState *state)
+__global__ void __launch_bounds__(kCGBlock, kProductBlocks)
+  MultiplySecond(Slices W2, int processors, bool backward, CGColumnsTurn turn, const double2 *__restrict__ t,
+                 double2 *__restrict__ x, const double2 *__restrict__ p, double2 *__restrict__ before, double *partial,
+                 CGColumnsState *state)
 {
-  using L                 = Lanes<Columns>;
-  const int         pair  = L::Pair();
-  double2           zz[1] = {{0, 0}};
-  __shared__ double total[Columns];
-  WaitForPrevious();
-  LetNextStart();
-  if (!state->running) return;
-  const Pair    scalars(state, pair);
-  const double2 b = PairOf(state->b, pair);
-  Multiply<Columns, Even, V>(
-    W2, processors, backward, [=](LocalInt j) { return t[(ptrdiff_t)j * L::row + pair]; },
-    [&](LocalInt row, double2 sum) {
-      const ptrdiff_t at  = (ptrdiff_t)row * L::row + pair;
-      const double2   own = t[at], z = {own.x + sum.x, own.y + sum.y};
+  using L                     = ColumnLanes<Columns>;
+  const int             pair  = L::Pair();
+  double2               zz[1] = {{0, 0}};
+  __shared__ double     total[Columns];
+  __shared__ SlicePanel panels[kCGBlock / kWarpSize];
+  __shared__ ColumnSteps<Columns> steps;
+  const bool                      active = StreamColumns<Columns, Even, V>(
+    W2, SliceWalk(W2.count, processors, backward), panels,
+    [&]() {
+      WaitForPrevious();
+      LetNextStart();
+      if (threadIdx.x < Columns) steps.Load(state, (int)threadIdx.x);
+      __syncthreads();
+      return state->running != 0;
+    },
+    t,
+    [=](LocalInt row, bool acts) {
+      const ptrdiff_t at = (ptrdiff_t)row * L::row + pair;
+      SecondOperands  own{};
+      if (!acts) return own;
+      own.t = t[at];
+      if (turn != kNoStep) own.p = LoadOnce(p + at);
+      if (turn == kTwoSteps) {
+        own.before = __ldcs(before + at);
+        own.x      = __ldcs(x + at);
+      }
+      return own;
+    },
+    [&](LocalInt row, double2 sum, const SecondOperands &own) {
+      const ptrdiff_t at = (ptrdiff_t)row * L::row + pair;
+      const double2   z  = {own.t.x + sum.x, own.t.y + sum.y};
       zz[0].x += z.x * z.x;
       zz[0].y += z.y * z.y;
-      if (first) {
-        p[at] = z;
+      if (turn == kNoStep) {
+        before[at] = z;
         return;
       }
-      const double2 from = __ldcs(x + at), along = p[at];
-      __stcs(x + at, scalars.Take({from.x + scalars.a.x * along.x, from.y + scalars.a.y * along.y}, from));
-      p[at] = scalars.Take({z.x + b.x * along.x, z.y + b.y * along.y}, along);
+      before[at] = steps.Turn(pair, z, own.p);
+      if (turn == kTwoSteps) __stcs(x + at, steps.Add(pair, own.x, own.before, own.p));
     });
-  if (SumColumnsLast<Columns>(zz, partial, &state->ticket, total)) FinishColumns(state, Columns, total, first);
+  if (active && SumColumnsLast<Columns>(zz, partial, &state->ticket, total)) FinishColumns(state, Columns, total, turn);
 }
 
 /* The same two for M = D, or M = 1 where d is null: t is r, and z = D t. */
@@ -374,7 +300,7 @@ __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
   UpdateResidual(LocalInt n, bool backward, bool first, const double *__restrict__ d, const double2 *__restrict__ w,
                  double2 *__restrict__ t, double *partial, CGColumnsState *state)
 {
-  using L                 = Lanes<Columns>;
+  using L                 = ColumnLanes<Columns>;
   const int         pair  = L::Pair();
   const long long   count = (long long)n * L::row, stride = (long long)gridDim.x * kCGBlock;
   double2           sums[2] = {{0, 0}, {0, 0}};
@@ -382,14 +308,14 @@ __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
   WaitForPrevious();
   LetNextStart();
   if (!state->running) return;
-  const Pair scalars(state, pair);
+  const double2 a = StepsOf(state, pair);
   for (long long k = GridThread(); k < count; k += stride) {
     /* the rows from the end, each with its columns in their order */
     const long long at  = backward ? ((long long)n - 1 - k / L::row) * L::row + pair : k;
     double2         now = w[at];
     if (!first) {
       const double2 old = t[at];
-      now               = scalars.Take({old.x - scalars.a.x * now.x, old.y - scalars.a.y * now.y}, old);
+      now               = {old.x - a.x * now.x, old.y - a.y * now.y};
     }
     t[at]              = now;
     const double scale = d ? d[at / L::row] : 1.;
@@ -403,10 +329,11 @@ __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
 
 template <int Columns>
 __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
-  UpdateDirection(LocalInt n, bool backward, bool first, const double *__restrict__ d, const double2 *__restrict__ t,
-                  double2 *__restrict__ x, double2 *__restrict__ p, double *partial, CGColumnsState *state)
+  UpdateDirection(LocalInt n, bool backward, CGColumnsTurn turn, const double *__restrict__ d, const double2 *__restrict__ t,
+                  double2 *__restrict__ x, const double2 *__restrict__ p, double2 *__restrict__ before, double *partial,
+                  CGColumnsState *state)
 {
-  using L                 = Lanes<Columns>;
+  using L                 = ColumnLanes<Columns>;
   const int         pair  = L::Pair();
   const long long   count = (long long)n * L::row, stride = (long long)gridDim.x * kCGBlock;
   double2           zz[1] = {{0, 0}};
@@ -414,23 +341,24 @@ __global__ void __launch_bounds__(kCGBlock, kCGBlocksOnChip)
   WaitForPrevious();
   LetNextStart();
   if (!state->running) return;
-  const Pair    scalars(state, pair);
-  const double2 b = PairOf(state->b, pair);
+  __shared__ ColumnSteps<Columns> steps;
+  if (threadIdx.x < Columns) steps.Load(state, (int)threadIdx.x);
+  __syncthreads();
   for (long long k = GridThread(); k < count; k += stride) {
     const long long at    = backward ? ((long long)n - 1 - k / L::row) * L::row + pair : k;
     const double    scale = d ? d[at / L::row] : 1.;
     const double2   own = t[at], z = {scale * own.x, scale * own.y};
     zz[0].x += z.x * z.x;
     zz[0].y += z.y * z.y;
-    if (first) {
-      p[at] = z;
+    if (turn == kNoStep) {
+      before[at] = z;
       continue;
     }
-    const double2 from = __ldcs(x + at), along = p[at];
-    __stcs(x + at, scalars.Take({from.x + scalars.a.x * along.x, from.y + scalars.a.y * along.y}, from));
-    p[at] = scalars.Take({z.x + b.x * along.x, z.y + b.y * along.y}, along);
+    const double2 along = p[at];
+    if (turn == kTwoSteps) __stcs(x + at, steps.Add(pair, __ldcs(x + at), before[at], along));
+    before[at] = steps.Turn(pair, z, along);
   }
-  if (SumColumnsLast<Columns>(zz, partial, &state->ticket, total)) FinishColumns(state, Columns, total, first);
+  if (SumColumnsLast<Columns>(zz, partial, &state->ticket, total)) FinishColumns(state, Columns, total, turn);
 }
 
 /* y = y - x */
@@ -456,15 +384,18 @@ struct LeftColumns {
   bool is[kCGMostColumns];
 };
 
+/* The other way round, with the steps that are still to be made along p. */
 template <int Columns>
-__global__ void __launch_bounds__(kCGBlock) SeparateColumns(LocalInt n, LocalInt columns, LeftColumns                      left,
-                                                            const double *__restrict__ x, double *__restrict__ X, LocalInt ldx)
+__global__ void __launch_bounds__(kCGBlock)
+  SeparateColumns(LocalInt n, LocalInt columns, LeftColumns left, const double *__restrict__ x, const double *__restrict__ p,
+                  const CGColumnsState *state, double *__restrict__ X, LocalInt ldx)
 {
   const long long i = GridThread();
   if (i >= n) return;
 #pragma unroll
   for (int c = 0; c < Columns; c++)
-    if (c < columns && !left.is[c]) X[(size_t)c * ldx + i] = x[i * Columns + c];
+    if (c < columns && !left.is[c])
+      X[(size_t)c * ldx + i] = state->is_due[c] ? x[i * Columns + c] + state->due[c] * p[i * Columns + c] : x[i * Columns + c];
 }
 
 /* ------------------------------------------ launches ------------------------------------------ */
@@ -477,12 +408,12 @@ PetscErrorCode WithKind(const Slices &W, F f)
   return W.single ? f(std::false_type(), float()) : f(std::false_type(), double());
 }
 
-/* Blocks of a product: one for each group of slices where these are few, else as many on every processor, `most` of them. */
-int SliceBlocks(const CGColumnsWork *work, const Slices &W, int most)
+/* Blocks of a product: one for each group of slices where these are few, else as many on every processor. */
+int SliceBlocks(const CGColumnsWork *work, const Slices &W)
 {
   const int blocks = BlocksFor((long long)W.count * kWarpSize, kCGBlock);
   if (blocks < work->processors) return blocks;
-  return std::min(most, (blocks + work->processors - 1) / work->processors) * work->processors;
+  return std::min(kProductBlocks, (blocks + work->processors - 1) / work->processors) * work->processors;
 }
 
 /* Blocks of a kernel over block vectors. */
@@ -496,23 +427,44 @@ double2 *Pairs(double *x)
   return (double2 *)x;
 }
 
+/*
+   A product is launched with as much shared memory as its blocks on a processor take, and no more: the rest of that memory is the
+   first-level cache, where the rows of block vectors are found that neighbouring slices share.
+*/
+template <typename... Parameters, typename... Arguments>
+PetscErrorCode LaunchProduct(const CGColumnsWork *work, const Slices &W, bool early, void (*kernel)(Parameters...),
+                             cudaStream_t stream, Arguments... arguments)
+{
+  constexpr int      kReserved = 1024; /* bytes of each block that the GPU keeps for itself */
+  cudaFuncAttributes compiled;
+
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaFuncGetAttributes(&compiled, (const void *)kernel));
+  const int bytes = kProductBlocks * ((int)compiled.sharedSizeBytes + kReserved);
+  PetscCallCUDA(cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                     std::min(100, (100 * bytes + work->shared - 1) / work->shared)));
+  PetscCall(LaunchEarly(early, kernel, SliceBlocks(work, W), kCGBlock, stream, W, arguments...));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode LaunchOperator(CGColumnsWork *work, const Slices &A, bool early, bool backward, const double *p, double *w,
                               cudaStream_t stream)
 {
   PetscFunctionBegin;
   PetscCall(CGColumnsWithWidth(work->width, [&](auto width) {
     return WithKind(A, [&](auto even, auto value) {
-      return LaunchEarly(early, MultiplyOperator<width, even, decltype(value)>, SliceBlocks(work, A, kOperatorBlocks), kCGBlock,
-                         stream, A, work->processors, backward, (const double2 *)p, Pairs(w), work->partial.data(),
-                         work->state.data());
+      return LaunchProduct(work, A, early, MultiplyOperator<width, even, decltype(value)>, stream, work->processors, backward,
+                           (const double2 *)p, Pairs(w), work->partial.data(), work->state.data());
     });
   }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What follows from w: the rest of an iteration, or of the start. */
-PetscErrorCode LaunchRest(CGColumnsWork *work, const CGFusedWork *op, bool early, bool backward, bool first, cudaStream_t stream)
+/* What follows from w: the rest of an iteration with direction p, or of the start; the next direction comes to `next`. */
+PetscErrorCode LaunchRest(CGColumnsWork *work, const CGFusedWork *op, bool early, bool backward, CGColumnsTurn turn, double *p,
+                          double *next, cudaStream_t stream)
 {
+  const bool            first   = turn == kNoStep;
   double *const         partial = work->partial.data();
   CGColumnsState *const state   = work->state.data();
 
@@ -521,36 +473,34 @@ PetscErrorCode LaunchRest(CGColumnsWork *work, const CGFusedWork *op, bool early
     PetscFunctionBegin;
     if (op->factored) {
       PetscCall(WithKind(op->W1, [&](auto even, auto value) {
-        return LaunchEarly(early, MultiplyFirst<width, even, decltype(value)>,
-                           SliceBlocks(work, op->W1, FactorBlocks<even, decltype(value)>()), kCGBlock, stream, op->W1,
-                           work->processors, backward, first, op->d, Pairs(work->w), Pairs(work->t), Pairs(work->r), partial,
-                           state);
+        return LaunchProduct(work, op->W1, early, MultiplyFirst<width, even, decltype(value)>, stream, work->processors, backward,
+                             first, op->d, Pairs(work->w), Pairs(work->t), Pairs(work->r), partial, state);
       }));
       PetscCall(WithKind(op->W2, [&](auto even, auto value) {
-        return LaunchEarly(early, MultiplySecond<width, even, decltype(value)>,
-                           SliceBlocks(work, op->W2, FactorBlocks<even, decltype(value)>()), kCGBlock, stream, op->W2,
-                           work->processors, !backward, first, Pairs(work->t), Pairs(work->x), Pairs(work->p), partial, state);
+        return LaunchProduct(work, op->W2, early, MultiplySecond<width, even, decltype(value)>, stream, work->processors, !backward,
+                             turn, Pairs(work->t), Pairs(work->x), Pairs(p), Pairs(next), partial, state);
       }));
     } else {
       PetscCall(LaunchEarly(early, UpdateResidual<width>, VectorBlocks(work), kCGBlock, stream, work->n, backward, first, op->d,
                             Pairs(work->w), Pairs(work->t), partial, state));
-      PetscCall(LaunchEarly(early, UpdateDirection<width>, VectorBlocks(work), kCGBlock, stream, work->n, !backward, first, op->d,
-                            Pairs(work->t), Pairs(work->x), Pairs(work->p), partial, state));
+      PetscCall(LaunchEarly(early, UpdateDirection<width>, VectorBlocks(work), kCGBlock, stream, work->n, !backward, turn, op->d,
+                            Pairs(work->t), Pairs(work->x), Pairs(p), Pairs(next), partial, state));
     }
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Three kernels an iteration, each in the direction that the one ahead has not. */
+/* Pairs of iterations of three kernels each, every kernel in the direction that the one ahead has not. */
 PetscErrorCode LaunchIterations(CGColumnsWork *work, const CGFusedWork *op, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  for (int k = 0; k < kIterations; k++) {
-    const bool backward = k % 2;
+  for (int k = 0; k < 2 * kPairs; k++) {
+    const bool    odd = k % 2;
+    double *const p = work->p[odd], *const next = work->p[!odd];
 
-    PetscCall(LaunchOperator(work, op->A, work->early, backward, work->p, work->w, stream));
-    PetscCall(LaunchRest(work, op, work->early, !backward, false, stream));
+    PetscCall(LaunchOperator(work, op->A, work->early, odd, p, work->w, stream));
+    PetscCall(LaunchRest(work, op, work->early, !odd, odd ? kTwoSteps : kStepLater, p, next, stream));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -576,7 +526,7 @@ PetscErrorCode CGColumnsInterleave(const CGColumnsWork *work, const PetscScalar 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGColumnsSeparate(const CGColumnsWork *work, const double *x, const PetscBool left[], PetscScalar *X, LocalInt ldx,
+PetscErrorCode CGColumnsSeparate(const CGColumnsWork *work, const PetscBool left[], PetscScalar *X, LocalInt ldx,
                                  cudaStream_t stream)
 {
   LeftColumns columns{};
@@ -585,7 +535,8 @@ PetscErrorCode CGColumnsSeparate(const CGColumnsWork *work, const double *x, con
   for (LocalInt c = 0; c < work->columns; c++) columns.is[c] = left[c];
   PetscCall(CGColumnsWithWidth(work->width, [&](auto width) {
     PetscFunctionBegin;
-    SeparateColumns<width><<<BlocksFor(work->n, kCGBlock), kCGBlock, 0, stream>>>(work->n, work->columns, columns, x, X, ldx);
+    SeparateColumns<width><<<BlocksFor(work->n, kCGBlock), kCGBlock, 0, stream>>>(work->n, work->columns, columns, work->x,
+                                                                                  work->p[0], work->state.data(), X, ldx);
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
@@ -598,11 +549,11 @@ PetscErrorCode CGColumnsLaunchStart(CGColumnsWork *work, const CGFusedWork *op, 
 
   PetscFunctionBegin;
   if (guess) { /* A x is made where p will be */
-    PetscCall(LaunchOperator(work, op->A, false, false, work->x, work->p, stream));
-    Subtract<<<BlocksFor((long long)size, kCGBlock), kCGBlock, 0, stream>>>(size, work->p, work->w);
+    PetscCall(LaunchOperator(work, op->A, false, false, work->x, work->p[0], stream));
+    Subtract<<<BlocksFor((long long)size, kCGBlock), kCGBlock, 0, stream>>>(size, work->p[0], work->w);
     FinePCCheckLaunch();
   }
-  PetscCall(LaunchRest(work, op, false, true, true, stream));
+  PetscCall(LaunchRest(work, op, false, true, kNoStep, work->p[1], work->p[0], stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -620,7 +571,7 @@ PetscErrorCode CGColumnsCapture(CGColumnsWork *work, const CGFusedWork *op)
   now.factored = op->factored;
   now.x        = work->x;
   now.r        = work->r;
-  now.p        = work->p;
+  now.p        = work->p[0];
   now.w        = work->w;
   now.t        = work->t;
   if (work->graph && !memcmp(&now, &work->captured, sizeof(now))) PetscFunctionReturn(PETSC_SUCCESS);

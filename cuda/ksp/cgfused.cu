@@ -97,12 +97,21 @@ PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *work, const CGFusedOperators *op
   if (op->ghosts1.W && changes->M) PetscCall(CGFusedForgetGraph_CUDA(work));
   PetscCall(CGFusedPrepareFactorGhosts(&work->ghosts1, op->ghosts1));
   PetscCall(CGFusedPrepareFactorGhosts(&work->ghosts2, op->ghosts2));
-  if (op->nccl) PetscCall(CGFusedPrepareExchange(work, &work->ghosts, *op->neighbours, op->exchange, op->comm));
+  if (op->nccl) PetscCall(CGFusedMakeRoom(work, &work->ghosts, *op->neighbours, op->exchange));
+  if (op->ghosts1.W) PetscCall(CGFusedMakeRoom(work, &work->ghosts1, *op->ghosts1.neighbours, op->factor_exchange));
+  if (op->ghosts2.W) PetscCall(CGFusedMakeRoom(work, &work->ghosts2, *op->ghosts2.neighbours, op->factor_exchange));
+  if (work->resident) PetscCall(CGFusedAllocateResident(work));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedConnect_CUDA(CGFusedWork *work, const CGFusedOperators *op)
+{
+  PetscFunctionBegin;
+  PetscCall(CGFusedPrepareExchange(work, &work->ghosts, *op->neighbours, op->exchange, op->comm));
   if (op->ghosts1.W)
     PetscCall(CGFusedPrepareExchange(work, &work->ghosts1, *op->ghosts1.neighbours, op->factor_exchange, op->comm));
   if (op->ghosts2.W)
     PetscCall(CGFusedPrepareExchange(work, &work->ghosts2, *op->ghosts2.neighbours, op->factor_exchange, op->comm));
-  if (work->resident) PetscCall(CGFusedAllocateResident(work));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -31,6 +31,7 @@ constexpr int kCGBlocksOnChip = 5;   /* blocks of kCGBlock threads on a processo
 /* The rows of an operator that have entries in columns of other ranks, as a kernel needs them. */
 struct CGGhostRows {
   LocalInt        count;
+  LocalInt        lanes;  /* of a row */
   PetscBool       single; /* the values are in single precision */
   const LocalInt *rows;   /* [count] */
   const LocalInt *i, *j;  /* of all rows of the rank */
@@ -38,6 +39,22 @@ struct CGGhostRows {
   PetscScalar    *values; /* the ghosts, */
   const uint4    *words;  /* or where other ranks write them to, if this is not null */
 };
+
+/* Entries of a vector that a product sends to words of other ranks; none where count is 0. */
+struct CGSend {
+  LocalInt        count;
+  const LocalInt *entries; /* [count] */
+  uint4 *const   *there;   /* [count] */
+};
+
+/* The threads of the grid send entries of the vector x(). */
+template <typename Vector>
+__device__ __forceinline__ void SendEntries(const CGSend &send, Vector x, const RankPeers &peers)
+{
+  const unsigned turn = *peers.turn;
+  for (long long k = GridThread(); k < send.count; k += (long long)gridDim.x * blockDim.x)
+    WriteWord(send.there[k], x(send.entries[k]), turn);
+}
 
 /* What a captured graph was made for: its kernels have these parameters. */
 struct CGFusedCaptured {
@@ -80,6 +97,11 @@ struct CGGhosts {
   LocalInt        slots  = -1; /* the first word of this rank for the ghosts */
   Buffer<uint4 *> there;       /* the words that the entries go to */
 };
+
+inline CGSend CGFusedSend(const CGGhosts *ghosts)
+{
+  return {(LocalInt)ghosts->entries.size(), ghosts->entries.data(), ghosts->there.data()};
+}
 
 struct CGFusedWork {
   WorkMeter memory; /* of the buffers below */
@@ -147,10 +169,10 @@ PetscErrorCode CGFusedMayStartEarly(bool *early);
 /* Lanes a row of an operator in the sequence. */
 LocalInt CGFusedSequenceLanes(LocalInt rows, LocalInt nnz);
 /*
-   w = A p and p.w by the rank's own columns. On one rank a follows from it; before the first iteration the sum is only kept.
-   `beside`: the kernel ahead of it sends entries of p to other ranks and need not have ended.
+   w = A p and p.w by the rank's own columns, and entries of p to other ranks where kernels write to these. On one rank a follows
+   from it; before the first iteration the sum is only kept.
 */
-PetscErrorCode CGFusedLaunchOperator(CGFusedWork *, bool early, bool beside, const PetscScalar *p, PetscScalar *w, cudaStream_t);
+PetscErrorCode CGFusedLaunchOperator(CGFusedWork *, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t);
 /* w = A p and p.w, with the exchange, the columns of other ranks and the sum over all ranks where NCCL makes them. */
 PetscErrorCode CGFusedLaunchProduct(CGFusedWork *, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t);
 /* z = M r by W1 and W2 or by a cycle, and what ends an iteration, or the start. */
@@ -193,11 +215,13 @@ PetscErrorCode CGFusedLaunchSecondGhosts(CGFusedWork *, bool early, const PetscS
 /* Sums and exchanges are in the graph from now on, or no longer. A graph does not outlive the communicator that it was made with.
  */
 PetscErrorCode CGFusedUseNCCL(CGFusedWork *, NCCL *);
-/*
-   Makes the exchange of these lists ready, and connects the ranks. An exchange of the same number is kept: the number must be the
-   same on all ranks.
-*/
+/* Room for the exchange of these lists, without communication. An exchange of the same number is kept. */
+PetscErrorCode CGFusedMakeRoom(CGFusedWork *, CGGhosts *, const Neighbours &, long exchange);
+/* Makes the exchange ready and connects the ranks, all of which have made room; its number must be the same on all ranks. */
 PetscErrorCode CGFusedPrepareExchange(CGFusedWork *, CGGhosts *, const Neighbours &, long exchange, MPI_Comm);
-/* Sends entries of x and fetches the ghosts, aside of what comes into the stream from here on, until the end is called. */
-PetscErrorCode CGFusedBeginExchange(CGFusedWork *, bool early, CGGhosts *, const PetscScalar *x, cudaStream_t);
+/*
+   The exchange of entries of x for the ghosts where NCCL makes it, aside of what comes into the stream from here on, until the end
+   is called. Where kernels write to other ranks the product sends, and both do nothing.
+*/
+PetscErrorCode CGFusedBeginExchange(CGFusedWork *, CGGhosts *, const PetscScalar *x, cudaStream_t);
 PetscErrorCode CGFusedEndExchange(CGFusedWork *, const CGGhosts *, cudaStream_t);

@@ -11,7 +11,7 @@
 namespace
 {
 
-constexpr int kGhostLanes = 4; /* of a row of entries of other ranks */
+constexpr LocalInt kMostGhostLanes = 8; /* of a row of entries of other ranks */
 
 /* Whether a row has entries. */
 struct HasEntries {
@@ -83,18 +83,30 @@ struct AddToSecond {
   }
 };
 
-/* The rows that have entries times the ghosts, Lanes lanes a row. */
+/*
+   The rows that have entries times the ghosts, Lanes lanes a row.
+
+   The sum of a first row does not depend on the product ahead of this kernel: the decision, and the turn of the words, are older
+   than the kernel that sends entries, which had waited for them before that product started. So the sum is made while the product
+   ends.
+*/
 template <int Lanes, typename V, typename Product>
 __global__ void __launch_bounds__(kCGBlock) MultiplyGhosts(CGGhostRows B, Product product, double *partial, CGState *state)
 {
   const V *const a                    = (const V *)B.a;
   const LocalInt stride               = (LocalInt)(gridDim.x * kCGBlock / Lanes);
+  const bool     ended                = __ldcg((const int *)&state->s.stage) >= kCGDecided;
+  const unsigned turn                 = B.words ? __ldcg(state->peers.turn) : 0;
   double         sums[Product::kSums] = {};
-  WaitForPrevious();
-  LetNextStart();
-  if (state->s.stage >= kCGDecided) return;
-  const unsigned turn = B.words ? *state->peers.turn : 0;
-  for (LocalInt k = (LocalInt)(GridThread() / kWarpSize) * (kWarpSize / Lanes); k < B.count; k += stride) {
+  bool           waited               = false;
+  const auto     wait                 = [&]() {
+    if (!waited) {
+      WaitForPrevious();
+      LetNextStart();
+    }
+    waited = true;
+  };
+  for (LocalInt k = (LocalInt)(GridThread() / kWarpSize) * (kWarpSize / Lanes); !ended && k < B.count; k += stride) {
     /* k is the same in all lanes of the warp */
     const LocalInt at = k + threadIdx.x % kWarpSize / Lanes, row = at < B.count ? B.rows[at] : 0,
                    end = at < B.count ? B.i[row + 1] : 0;
@@ -102,9 +114,11 @@ __global__ void __launch_bounds__(kCGBlock) MultiplyGhosts(CGGhostRows B, Produc
     for (LocalInt e = at < B.count ? B.i[row] + threadIdx.x % Lanes : 0; e < end; e += Lanes)
       sum += (double)a[e] * (B.words ? AwaitWord(B.words + B.j[e], turn) : B.values[B.j[e]]);
     sum = GroupSum<Lanes>(sum);
+    wait();
     if (at < B.count && threadIdx.x % Lanes == 0) product.AddRow(row, sum, sums);
   }
-  if (GridSumLast(sums, partial, &state->ticket)) product.Finish(state, sums);
+  wait();
+  if (!ended && GridSumLast(sums, partial, &state->ticket)) product.Finish(state, sums);
 }
 
 /* to[k] = from[index[k]] */
@@ -114,19 +128,10 @@ __global__ void Gather(LocalInt count, const LocalInt *index, const double *__re
   if (k < count) to[k] = from[index[k]];
 }
 
-/*
-   Writes from[index[k]] to the word there[k] of another rank. The kernel behind this one may be a product that waits for nothing:
-   this one has waited before it lets that one start.
-*/
-__global__ void __launch_bounds__(kCGBlock)
-  Push(LocalInt count, const LocalInt *index, uint4 *const *there, const double *from, const CGState *state)
+/* What a product sends, by itself. */
+__global__ void __launch_bounds__(kCGBlock) Send(CGSend send, const double *from, const CGState *state)
 {
-  const long long k    = GridThread();
-  const LocalInt  own  = k < count ? index[k] : 0;
-  uint4 *const    word = k < count ? there[k] : nullptr;
-  WaitForPrevious();
-  LetNextStart();
-  if (word && state->s.stage < kCGDecided) WriteWord(word, from[own], *state->peers.turn);
+  SendEntries(send, [=](LocalInt k) { return from[k]; }, state->peers);
 }
 
 /* to[k] = the number of word k */
@@ -154,21 +159,41 @@ PetscErrorCode KeepList(const std::vector<LocalInt> &list, Buffer<LocalInt> *kep
 
 } // namespace
 
+/* As many lanes as a row has entries on average. */
+static LocalInt GhostLanes(LocalInt rows, LocalInt nnz)
+{
+  LocalInt lanes = 1;
+  while (lanes < kMostGhostLanes && (PetscInt64)lanes * rows < nnz) lanes *= 2;
+  return lanes;
+}
+
+template <int Lanes, typename Product>
+static PetscErrorCode LaunchWithLanes(CGFusedWork *work, bool early, const CGGhostRows &B, Product product, cudaStream_t stream)
+{
+  const int      blocks  = CGFusedSumBlocks(work, B.count * Lanes);
+  CGState *const state   = work->mailbox.state();
+  double *const  partial = work->partial.data();
+
+  PetscFunctionBegin;
+  if (B.single)
+    PetscCall(LaunchEarly(early, MultiplyGhosts<Lanes, float, Product>, blocks, kCGBlock, stream, B, product, partial, state));
+  else PetscCall(LaunchEarly(early, MultiplyGhosts<Lanes, double, Product>, blocks, kCGBlock, stream, B, product, partial, state));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 template <typename Product>
 static PetscErrorCode Launch(CGFusedWork *work, bool early, const CGGhosts &ghosts, Product product, cudaStream_t stream)
 {
-  const CGGhostRows &B      = ghosts.rows;
-  const int          blocks = std::max(1, std::min(BlocksFor((long long)B.count * kGhostLanes, kCGBlock), work->processors));
-  CGState *const     state  = work->mailbox.state();
+  const CGGhostRows &B = ghosts.rows;
 
   PetscFunctionBegin;
   if (!B.words) early = false; /* another stream is waited for */
-  if (B.single)
-    PetscCall(LaunchEarly(early, MultiplyGhosts<kGhostLanes, float, Product>, blocks, kCGBlock, stream, B, product,
-                          work->partial.data(), state));
-  else
-    PetscCall(LaunchEarly(early, MultiplyGhosts<kGhostLanes, double, Product>, blocks, kCGBlock, stream, B, product,
-                          work->partial.data(), state));
+  switch (B.lanes) {
+  case 1: PetscCall(LaunchWithLanes<1>(work, early, B, product, stream)); break;
+  case 2: PetscCall(LaunchWithLanes<2>(work, early, B, product, stream)); break;
+  case 4: PetscCall(LaunchWithLanes<4>(work, early, B, product, stream)); break;
+  default: PetscCall(LaunchWithLanes<kMostGhostLanes>(work, early, B, product, stream)); break;
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -195,6 +220,7 @@ PetscErrorCode CGFusedPrepareGhosts(CGGhosts *ghosts, const CSRView &B, PetscSca
   PetscCall(ghosts->select.Run(
     [&](void *scratch, size_t &bytes) { return cub::DeviceSelect::If(scratch, bytes, every, list, found, B.n, has, stream); }));
   PetscCall(ArrayCopy_CUDA(&rows.count, found, sizeof(*found), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  rows.lanes = GhostLanes(rows.count, B.nnz);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -207,6 +233,7 @@ PetscErrorCode CGFusedPrepareFactorGhosts(CGGhosts *ghosts, const CGFactorGhosts
   if (!from.W) PetscFunctionReturn(PETSC_SUCCESS);
   if (ghosts->arrived.size() < (size_t)from.count) PetscCall(ghosts->arrived.Allocate((size_t)from.count));
   rows.count  = from.touched;
+  rows.lanes  = GhostLanes(from.touched, from.W->nnz);
   rows.single = (PetscBool)(from.W->precision == FINEPC_SINGLE);
   rows.rows   = from.rows;
   rows.i      = from.W->i;
@@ -297,7 +324,6 @@ static PetscErrorCode ConnectDirectly(CGFusedWork *work, CGGhosts *ghosts, const
   for (size_t k = 0; k < ghosts->to.size(); k++)
     for (LocalInt e = ghosts->to[k].begin; e < ghosts->to[k].end; e++)
       words.push_back(work->peers->words[ghosts->to[k].rank] + there[k] + (e - ghosts->to[k].begin));
-  PetscCall(ghosts->there.Allocate(words.size()));
   PetscCall(
     ArrayCopy_CUDA(ghosts->there.data(), words.data(), words.size() * sizeof(uint4 *), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
   if (count) ghosts->rows.words = work->peers->own + ghosts->slots;
@@ -305,11 +331,9 @@ static PetscErrorCode ConnectDirectly(CGFusedWork *work, CGGhosts *ghosts, const
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGFusedPrepareExchange(CGFusedWork *work, CGGhosts *ghosts, const Neighbours &neighbours, long exchange,
-                                      MPI_Comm comm)
+PetscErrorCode CGFusedMakeRoom(CGFusedWork *work, CGGhosts *ghosts, const Neighbours &neighbours, long exchange)
 {
-  cudaStream_t stream;
-  int          least, greatest;
+  int least, greatest;
 
   PetscFunctionBegin;
   if (!work->aside) {
@@ -327,6 +351,17 @@ PetscErrorCode CGFusedPrepareExchange(CGFusedWork *work, CGGhosts *ghosts, const
   ghosts->from = neighbours.from;
   PetscCall(KeepList(neighbours.entries, &ghosts->entries, &ghosts->packed));
   PetscCall(KeepList(neighbours.places, &ghosts->places, &ghosts->received));
+  if (work->peers) PetscCall(ghosts->there.Allocate(neighbours.entries.size()));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedPrepareExchange(CGFusedWork *work, CGGhosts *ghosts, const Neighbours &neighbours, long exchange,
+                                      MPI_Comm comm)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  if (ghosts->exchange == exchange) PetscFunctionReturn(PETSC_SUCCESS);
   if (work->peers) PetscCall(ConnectDirectly(work, ghosts, neighbours, comm));
   /* The first exchange and the first sum connect the ranks, which takes long, and must not wait for a rank that captures. */
   PetscCall(PetscGetCurrentCUDAStream(&stream));
@@ -341,23 +376,15 @@ PetscErrorCode CGFusedPrepareExchange(CGFusedWork *work, CGGhosts *ghosts, const
 }
 
 /*
-   Where kernels write to other GPUs the product beside the exchange starts as soon as the kernel that writes has begun.
-
-   By NCCL the entries are packed in the stream of the products, by a kernel of a microsecond or two: so the exchange is ready to
-   run when the product that hides it is, and not after that.
+   The entries are packed in the stream of the products, by a kernel of a microsecond or two: so the exchange is ready to run when
+   the product that hides it is, and not after that.
 */
-PetscErrorCode CGFusedBeginExchange(CGFusedWork *work, bool early, CGGhosts *ghosts, const PetscScalar *x, cudaStream_t stream)
+PetscErrorCode CGFusedBeginExchange(CGFusedWork *work, CGGhosts *ghosts, const PetscScalar *x, cudaStream_t stream)
 {
   const LocalInt sent = (LocalInt)ghosts->entries.size(), received = (LocalInt)ghosts->places.size();
 
   PetscFunctionBegin;
-  if (ghosts->to.empty() && ghosts->from.empty()) PetscFunctionReturn(PETSC_SUCCESS);
-  if (ghosts->direct) {
-    if (sent)
-      PetscCall(LaunchEarly(early, Push, BlocksFor(sent, kCGBlock), kCGBlock, stream, sent, ghosts->entries.data(),
-                            ghosts->there.data(), x, work->mailbox.state()));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
+  if (ghosts->direct || (ghosts->to.empty() && ghosts->from.empty())) PetscFunctionReturn(PETSC_SUCCESS);
   if (sent) {
     Gather<<<BlocksFor(sent), kBlockSize, 0, stream>>>(sent, ghosts->entries.data(), x, ghosts->packed.data());
     FinePCCheckLaunch();
@@ -402,9 +429,16 @@ static PetscErrorCode ExchangeAndRead(CGFusedWork *work, const PetscScalar *x, c
   LocalInt        count  = 0;
 
   PetscFunctionBegin;
-  PetscCall(CGFusedBeginExchange(work, false, ghosts, x, stream));
-  PetscCall(CGFusedEndExchange(work, ghosts, stream));
-  if (!ghosts->direct) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!ghosts->direct) {
+    PetscCall(CGFusedBeginExchange(work, ghosts, x, stream));
+    PetscCall(CGFusedEndExchange(work, ghosts, stream));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  const CGSend send = CGFusedSend(ghosts);
+  if (send.count) {
+    Send<<<BlocksFor(send.count, kCGBlock), kCGBlock, 0, stream>>>(send, x, state);
+    FinePCCheckLaunch();
+  }
   for (const Neighbours::Part &part : ghosts->from) count = std::max(count, part.end);
   if (count) {
     ReadWords<<<BlocksFor(count, kCGBlock), kCGBlock, 0, stream>>>(count, ghosts->rows.words, ghosts->rows.values, state);
@@ -423,7 +457,9 @@ PetscErrorCode CGFusedExchangeOnce_CUDA(CGFusedWork *work, NCCL *nccl, MPI_Comm 
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   work->ghosts.rows.values = ghosts;
   PetscCall(CGFusedUseNCCL(work, nccl));
-  PetscCall(CGFusedPrepareExchange(work, &work->ghosts, *neighbours, work->ghosts.exchange + 1, comm));
+  const long exchange = work->ghosts.exchange + 1;
+  PetscCall(CGFusedMakeRoom(work, &work->ghosts, *neighbours, exchange));
+  PetscCall(CGFusedPrepareExchange(work, &work->ghosts, *neighbours, exchange, comm));
   PetscCall(ExchangeAndRead(work, x, stream));
   PetscCallCUDA(cudaStreamSynchronize(stream));
   PetscFunctionReturn(PETSC_SUCCESS);

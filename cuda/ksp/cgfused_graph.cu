@@ -22,12 +22,13 @@ constexpr int MultiplyBlocks()
 
 /*
    Calls act(row, sum over the row of W) for all rows, once the kernel before has ended and if the decision in the state lets this
-   one go on, which is what the function gives. With `beside` the kernel before sends entries of x, which do not change, to other
-   ranks, and is not waited for: it lets this one start when what makes x has ended. Blocks that are on the same processor, which
-   come in turns of `processors`, take neighbouring slices: these share entries of x.
+   one go on, which is what the function gives. Before that it sends entries of x to other ranks, so that these are on their way
+   while it multiplies. Blocks that are on the same processor, which come in turns of `processors`, take neighbouring slices: these
+   share entries of x.
 */
 template <int Lanes, bool Even, typename V, typename Vector, typename Act>
-__device__ __forceinline__ bool Multiply(const Slices &W, int processors, bool beside, const CGState *state, Vector x, Act act)
+__device__ __forceinline__ bool Multiply(const Slices &W, int processors, const CGSend &send, const CGState *state, Vector x,
+                                         Act act)
 {
   const int turns = gridDim.x / processors, block = turns ? blockIdx.x % processors * turns + blockIdx.x / processors : blockIdx.x;
   const int warps = kCGBlock / kWarpSize;
@@ -35,10 +36,10 @@ __device__ __forceinline__ bool Multiply(const Slices &W, int processors, bool b
   StreamSlices<Lanes, Even, V>(
     W, block * warps + threadIdx.x / kWarpSize, gridDim.x * warps,
     [&]() {
-      if (!beside) WaitForPrevious();
+      WaitForPrevious();
       LetNextStart();
       idle = state->s.stage >= kCGDecided;
-      if (beside && idle) WaitForPrevious(); /* no sum over ranks shows that it has ended */
+      if (send.count && !idle) SendEntries(send, x, state->peers);
     },
     x,
     [&](LocalInt row, double sum) {
@@ -53,11 +54,11 @@ __device__ __forceinline__ bool Multiply(const Slices &W, int processors, bool b
 */
 template <int Lanes, bool Even, typename V>
 __global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
-  MultiplyOperator(Slices A, int processors, bool beside, const double *p, double *w, double *partial, CGState *state)
+  MultiplyOperator(Slices A, int processors, CGSend send, const double *p, double *w, double *partial, CGState *state)
 {
   double     delta[1] = {0};
   const bool active   = Multiply<Lanes, Even, V>(
-    A, processors, beside, state, [=](LocalInt j) { return p[j]; },
+    A, processors, send, state, [=](LocalInt j) { return p[j]; },
     [&](LocalInt row, double sum) {
       w[row] = sum;
       delta[0] += p[row] * sum;
@@ -80,22 +81,22 @@ __global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
 /* t = D (r + W1 r) */
 template <int Lanes, bool Even, typename V>
 __global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
-  MultiplyFirst(Slices W1, int processors, bool beside, const double *d, const double *r, double *t, const CGState *state)
+  MultiplyFirst(Slices W1, int processors, CGSend send, const double *d, const double *r, double *t, const CGState *state)
 {
   Multiply<Lanes, Even, V>(
-    W1, processors, beside, state, [=](LocalInt j) { return r[j]; },
+    W1, processors, send, state, [=](LocalInt j) { return r[j]; },
     [&](LocalInt row, double sum) { t[row] = d[row] * (r[row] + sum); });
 }
 
 /* z = t + W2 t, the sums z.r and z.z, and what follows from them: the last kernel of z = M r. */
 template <int Lanes, bool Even, typename V>
 __global__ void __launch_bounds__(kCGBlock, MultiplyBlocks<Even, V>())
-  MultiplySecond(Slices W2, int processors, bool beside, const double *t, const double *r, double *z, double *partial,
+  MultiplySecond(Slices W2, int processors, CGSend send, const double *t, const double *r, double *z, double *partial,
                  CGState *state)
 {
   double     sums[2] = {0, 0};
   const bool active  = Multiply<Lanes, Even, V>(
-    W2, processors, beside, state, [=](LocalInt j) { return t[j]; },
+    W2, processors, send, state, [=](LocalInt j) { return t[j]; },
     [&](LocalInt row, double sum) {
       const double z_row = t[row] + sum;
       z[row]             = z_row;
@@ -287,10 +288,10 @@ int VectorBlocks(const CGFusedWork *work)
   return std::max(1, std::min(BlocksFor(work->A.rows, kCGBlock * kCGPerThread), work->processors * kCGBlocksOnChip));
 }
 
-/* Whether the product behind the beginning of an exchange starts while the entries are written to other ranks. */
-bool IsBeside(const CGGhosts &ghosts, bool early)
+/* What a product sends. */
+CGSend SendOf(const CGFusedWork *work, const CGGhosts &ghosts)
 {
-  return early && ghosts.direct && ghosts.entries.size();
+  return work->nccl && ghosts.used && ghosts.direct ? CGFusedSend(&ghosts) : CGSend{};
 }
 
 /* Whether an exchange is made by NCCL, whose kernels take a part of the chip. */
@@ -330,15 +331,14 @@ LocalInt CGFusedSequenceLanes(LocalInt rows, LocalInt nnz)
   return lanes;
 }
 
-PetscErrorCode CGFusedLaunchOperator(CGFusedWork *work, bool early, bool beside, const PetscScalar *p, PetscScalar *w,
-                                     cudaStream_t stream)
+PetscErrorCode CGFusedLaunchOperator(CGFusedWork *work, bool early, const PetscScalar *p, PetscScalar *w, cudaStream_t stream)
 {
   PetscFunctionBegin;
   PetscCall(CGFusedWithLanes(work->A.lanes, [&](auto lanes) {
     return WithKind(work->A, [&](auto even, auto value) {
       return LaunchEarly(early, MultiplyOperator<lanes, even, decltype(value)>,
                          SliceBlocks(work, work->A, work->nccl && IsByNCCL(work->ghosts)), kCGBlock, stream, work->A,
-                         work->processors, beside, p, w, work->partial.data(), work->mailbox.state());
+                         work->processors, SendOf(work, work->ghosts), p, w, work->partial.data(), work->mailbox.state());
     });
   }));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -349,8 +349,8 @@ PetscErrorCode CGFusedLaunchProduct(CGFusedWork *work, bool early, const PetscSc
   CGState *const state = work->mailbox.state();
 
   PetscFunctionBegin;
-  if (work->nccl) PetscCall(CGFusedBeginExchange(work, early, &work->ghosts, p, stream));
-  PetscCall(CGFusedLaunchOperator(work, early, work->nccl && IsBeside(work->ghosts, early), p, w, stream));
+  if (work->nccl) PetscCall(CGFusedBeginExchange(work, &work->ghosts, p, stream));
+  PetscCall(CGFusedLaunchOperator(work, early, p, w, stream));
   if (!work->nccl) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CGFusedEndExchange(work, &work->ghosts, stream));
   PetscCall(CGFusedLaunchGhosts(work, early, p, w, stream));
@@ -372,22 +372,21 @@ PetscErrorCode CGFusedLaunchInverse(CGFusedWork *work, bool early, const PetscSc
   }
   const bool crosses1 = work->nccl && work->ghosts1.used, crosses2 = work->nccl && work->ghosts2.used;
   const bool by_nccl1 = crosses1 && IsByNCCL(work->ghosts1), by_nccl2 = crosses2 && IsByNCCL(work->ghosts2);
-  if (crosses1) PetscCall(CGFusedBeginExchange(work, early, &work->ghosts1, r, stream));
+  if (crosses1) PetscCall(CGFusedBeginExchange(work, &work->ghosts1, r, stream));
   PetscCall(CGFusedWithLanes(work->W1.lanes, [&](auto lanes) {
     return WithKind(work->W1, [&](auto even, auto value) {
       return LaunchEarly(early && !by_nccl1, MultiplyFirst<lanes, even, decltype(value)>, SliceBlocks(work, work->W1, by_nccl1),
-                         kCGBlock, stream, work->W1, work->processors, crosses1 && IsBeside(work->ghosts1, early), work->d, r, t,
-                         state);
+                         kCGBlock, stream, work->W1, work->processors, SendOf(work, work->ghosts1), work->d, r, t, state);
     });
   }));
   if (crosses1) PetscCall(CGFusedEndExchange(work, &work->ghosts1, stream));
   if (crosses1) PetscCall(CGFusedLaunchFirstGhosts(work, early, t, stream));
-  if (crosses2) PetscCall(CGFusedBeginExchange(work, early, &work->ghosts2, t, stream));
+  if (crosses2) PetscCall(CGFusedBeginExchange(work, &work->ghosts2, t, stream));
   PetscCall(CGFusedWithLanes(work->W2.lanes, [&](auto lanes) {
     return WithKind(work->W2, [&](auto even, auto value) {
       return LaunchEarly(early && !by_nccl1 && !by_nccl2, MultiplySecond<lanes, even, decltype(value)>,
                          SliceBlocks(work, work->W2, by_nccl2), kCGBlock, stream, work->W2, work->processors,
-                         crosses2 && IsBeside(work->ghosts2, early), t, r, z, partial, state);
+                         SendOf(work, work->ghosts2), t, r, z, partial, state);
     });
   }));
   if (crosses2) PetscCall(CGFusedEndExchange(work, &work->ghosts2, stream));

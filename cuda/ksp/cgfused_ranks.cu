@@ -85,7 +85,7 @@ PetscErrorCode CGRankProduct_CUDA(CGFusedWork *work, const CGRankVectors *v)
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  PetscCall(CGFusedLaunchOperator(work, false, false, v->z, v->s, stream));
+  PetscCall(CGFusedLaunchOperator(work, false, v->z, v->s, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

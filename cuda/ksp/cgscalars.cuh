@@ -48,6 +48,10 @@ struct CGState {
   unsigned   ticket;              /* blocks that are done with their part of a sum, see GridSumLast() */
   CGRecord   records[kCGRecords]; /* that of iteration n is in place n % kCGRecords */
   RankPeers  peers;               /* of several ranks whose kernels write to one another; it stays from solve to solve */
+
+  /* What a phase leaves to the next one, beside what comes after the records: see Mailbox::Begin(). */
+  double Keep() const { return mean; }
+  void   Restore(double kept) { mean = kept; }
 };
 
 /* ------------------------------------------ scalars ------------------------------------------- */

@@ -1,10 +1,10 @@
 /*
-   The mailbox between the host and the kernels of a conjugate gradient method.
+   The mailbox between the host and the kernels of a conjugate gradient method, or of GMRES.
 
    The kernels keep the scalars of the method, the decision about its end, and a record of each of the last kCGRecords iterations in
-   one CGState on the device. The host does not wait for an iteration: it launches some iterations, then a copy of the state, and
-   launches the next ones while the copy is under way. It reads the oldest copy that it has not read yet, and so learns of the end
-   late. Kernels that were launched beyond the end find the decision in the state and change nothing.
+   one State on the device, a CGState or a GMRESState. The host does not wait for an iteration: it launches some iterations, then a
+   copy of the state, and launches the next ones while the copy is under way. It reads the oldest copy that it has not read yet, and
+   so learns of the end late. Kernels that were launched beyond the end find the decision in the state and change nothing.
 
    A solver begins each phase with Begin(), then calls KeepAhead() and Report() in turns until there is a reason to stop.
 */
@@ -20,11 +20,15 @@
 
 constexpr int kCGInFlight = 2; /* launches that the host is ahead at most; each has a copy of the state of its own */
 
-class CGMailbox {
+template <typename State>
+class Mailbox {
+  using Scalars = decltype(State::s);
+  using Record  = std::remove_extent_t<decltype(State::records)>;
+
 public:
-  explicit CGMailbox(WorkMeter *meter = nullptr) : state_(meter) { }
-  CGMailbox(const CGMailbox &)            = delete;
-  CGMailbox &operator=(const CGMailbox &) = delete;
+  explicit Mailbox(WorkMeter *meter = nullptr) : state_(meter) { }
+  Mailbox(const Mailbox &)            = delete;
+  Mailbox &operator=(const Mailbox &) = delete;
 
   /*
      Copies of the state come into pinned memory of the host, in the stream of the iterations. Nothing is faster to read, but to pin
@@ -33,9 +37,9 @@ public:
   PetscErrorCode CreatePinned()
   {
     PetscFunctionBegin;
-    PetscCallCUDA(cudaMallocHost(&seen_, kCGInFlight * sizeof(CGState)));
+    PetscCallCUDA(cudaMallocHost(&seen_, kCGInFlight * sizeof(State)));
     pinned_ = true;
-    memset((void *)seen_, 0, kCGInFlight * sizeof(CGState));
+    memset((void *)seen_, 0, kCGInFlight * sizeof(State));
     PetscCall(CreateEvents());
     PetscCall(state_.Allocate(1));
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -76,9 +80,9 @@ public:
   */
   void Watch(std::function<PetscErrorCode()> watch) { watch_ = std::move(watch); }
 
-  CGState *state() const { return state_.data(); } /* on the device */
-  size_t   bytes() const { return state_.bytes(); }
-  bool     idle() const { return launched_ == arrived_; } /* no launch is left to be read */
+  State *state() const { return state_.data(); } /* on the device */
+  size_t bytes() const { return state_.bytes(); }
+  bool   idle() const { return launched_ == arrived_; } /* no launch is left to be read */
 
   /* Launches that the host was ahead at the end of a solve may still run: waits for them. */
   PetscErrorCode Wait()
@@ -88,22 +92,22 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* The state that a phase begins with: these scalars and this test, and the mean of z that the last copy had. */
-  PetscErrorCode Begin(const CGScalars &s, const CGTest &test, cudaStream_t stream)
+  /* The state that a phase begins with: these scalars and this test, and what State::Keep() keeps of the last copy. */
+  PetscErrorCode Begin(const Scalars &s, const CGTest &test, cudaStream_t stream)
   {
-    constexpr size_t kBytes = offsetof(CGState, records);
-    CGState         *from   = seen_;
+    constexpr size_t kBytes = offsetof(State, records);
+    State           *from   = seen_;
 
     PetscFunctionBegin;
     PetscCall(Wait()); /* no copy is on its way to `from` then */
-    const double mean = from->mean;
+    const auto kept = from->Keep();
     memset((void *)from, 0, kBytes);
-    from->mean = mean;
+    from->Restore(kept);
     from->s    = s;
     from->test = test;
     PetscCallCUDA(cudaMemcpyAsync(state(), from, kBytes, cudaMemcpyHostToDevice, stream));
     launched_ = arrived_ = 0;
-    reported_            = 0;
+    reported_            = s.iteration;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -113,15 +117,15 @@ public:
     const int slot = (int)(launched_ % kCGInFlight);
 
     PetscFunctionBegin;
-    if (pinned_) PetscCallCUDA(cudaMemcpyAsync(seen_ + slot, state(), sizeof(CGState), cudaMemcpyDeviceToHost, stream));
-    else PetscCallCUDA(cudaMemcpyAsync(state() + 1 + slot, state(), sizeof(CGState), cudaMemcpyDeviceToDevice, stream));
+    if (pinned_) PetscCallCUDA(cudaMemcpyAsync(seen_ + slot, state(), sizeof(State), cudaMemcpyDeviceToHost, stream));
+    else PetscCallCUDA(cudaMemcpyAsync(state() + 1 + slot, state(), sizeof(State), cudaMemcpyDeviceToDevice, stream));
     PetscCallCUDA(cudaEventRecord(event_[slot], stream));
     launched_++;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   /* Waits for the oldest copy that has not been read, and gives it; it is valid until the next call. */
-  PetscErrorCode Read(const CGState **state)
+  PetscErrorCode Read(const State **state)
   {
     const int slot = (int)(arrived_ % kCGInFlight);
 
@@ -130,7 +134,7 @@ public:
     if (pinned_) PetscCall(Await(event_[slot]));
     else {
       PetscCallCUDA(cudaStreamWaitEvent(aside_, event_[slot], 0));
-      PetscCallCUDA(cudaMemcpyAsync(seen_, this->state() + 1 + slot, sizeof(CGState), cudaMemcpyDeviceToHost, aside_));
+      PetscCallCUDA(cudaMemcpyAsync(seen_, this->state() + 1 + slot, sizeof(State), cudaMemcpyDeviceToHost, aside_));
       PetscCallCUDA(cudaStreamSynchronize(aside_));
     }
     arrived_++;
@@ -154,9 +158,9 @@ public:
      Waits for the oldest launch that has not been read, and gives the records of the iterations since the last report, which are
      valid until the next one, and how the method has stopped, if it has: see CGFusedAdvance_CUDA().
   */
-  PetscErrorCode Report(LocalInt *count, const CGRecord **records, CGStop *stop, LocalInt *its, PetscReal *value)
+  PetscErrorCode Report(LocalInt *count, const Record **records, decltype(Scalars::stop) *stop, LocalInt *its, PetscReal *value)
   {
-    const CGState *seen;
+    const State *seen;
 
     PetscFunctionBegin;
     PetscCall(Read(&seen));
@@ -208,14 +212,16 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  Buffer<CGState>                 state_;
-  CGState                        *seen_   = nullptr; /* what the host reads: [kCGInFlight] if pinned, else one */
+  Buffer<State>                   state_;
+  State                          *seen_   = nullptr; /* what the host reads: [kCGInFlight] if pinned, else one */
   bool                            pinned_ = false;
-  std::vector<CGState>            fetched_;                      /* the memory of seen_, if not pinned */
+  std::vector<State>              fetched_;                      /* the memory of seen_, if not pinned */
   cudaStream_t                    aside_              = nullptr; /* by which copies are fetched, if not pinned */
   cudaEvent_t                     event_[kCGInFlight] = {};      /* the copy of this slot is there */
   long                            launched_ = 0, arrived_ = 0;   /* copies since Begin(): launched, and waited for */
   LocalInt                        reported_ = 0;                 /* iterations that the caller knows of */
   std::function<PetscErrorCode()> watch_;
-  CGRecord                        records_[kCGRecords]; /* of the last report */
+  Record                          records_[kCGRecords]; /* of the last report */
 };
+
+using CGMailbox = Mailbox<CGState>;

@@ -191,24 +191,20 @@ static __global__ void FindWords(ncclWindow_t window, uint4 **words)
   words[threadIdx.x] = (uint4 *)ncclGetLsaPointer(window, 0, (int)threadIdx.x);
 }
 
-/* Where the library has the version of the header, the memory; whether there is none left. */
-static PetscErrorCode AllocatePeers(NCCL *nccl, int ranks, bool *failed)
+/* Where the library has the version of the header and there are several ranks, the memory; false if it could not be had. */
+static bool AllocatePeers(NCCL *nccl, int ranks)
 {
   const Library &library = TheLibrary();
+  const unsigned one     = 1; /* the turns begin with it, which no word has */
 
-  PetscFunctionBegin;
-  *failed = false;
   if (library.version != NCCL_VERSION_CODE || !library.mem_alloc || !library.mem_free || !library.window_register ||
-      !library.window_deregister || !library.dev_comm_create || !library.dev_comm_destroy || ranks > kPeersMost)
-    PetscFunctionReturn(PETSC_SUCCESS);
-  *failed = library.mem_alloc(&nccl->memory, PeerBytes(ranks)) != ncclSuccess;
+      !library.window_deregister || !library.dev_comm_create || !library.dev_comm_destroy || ranks == 1 || ranks > kPeersMost)
+    return true;
+  if (library.mem_alloc(&nccl->memory, PeerBytes(ranks)) != ncclSuccess) nccl->memory = nullptr;
+  const bool done = nccl->memory && cudaMemset(nccl->memory, 0, PeerBytes(ranks)) == cudaSuccess &&
+                    cudaMemcpy((uint4 *)nccl->memory + PeerWords(ranks), &one, sizeof(one), cudaMemcpyHostToDevice) == cudaSuccess;
   (void)cudaGetLastError();
-  if (*failed) nccl->memory = nullptr;
-  else { /* the turns begin with 1, which no word has */ const unsigned one = 1;
-    PetscCallCUDA(cudaMemset(nccl->memory, 0, PeerBytes(ranks)));
-    PetscCallCUDA(cudaMemcpy((uint4 *)nccl->memory + PeerWords(ranks), &one, sizeof(one), cudaMemcpyHostToDevice));
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
+  return done;
 }
 
 /* Whether each of the ranks is on this machine and its GPU can write to the others, which NCCL tells of its communicator. */
@@ -266,38 +262,46 @@ PetscErrorCode NCCLCreate_CUDA(const char id[], PetscMPIInt size, PetscMPIInt ra
     (void)cudaGetLastError();
   }
   #if defined(FINEPC_NCCL_DIRECT)
-  else {
-    bool failed;
-    PetscCall(AllocatePeers(*nccl, size, &failed));
-    if (failed) PetscCall(PetscStrncpy(why, "the GPU has no memory left for sums over ranks", kNCCLText));
-  }
+  else if (!AllocatePeers(*nccl, size))
+    PetscCall(PetscStrncpy(why, "the GPU has no memory left for sums over ranks", kNCCLText));
   #endif
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode NCCLConnect_CUDA(NCCL *nccl, [[maybe_unused]] PetscMPIInt size, [[maybe_unused]] PetscMPIInt rank,
-                                PetscBool *connected)
+PetscErrorCode NCCLRegister_CUDA(NCCL *nccl, [[maybe_unused]] PetscMPIInt size, PetscBool *done)
 {
   PetscFunctionBegin;
-  *connected = PETSC_FALSE;
+  *done = PETSC_FALSE;
   if (!nccl->memory) PetscFunctionReturn(PETSC_SUCCESS);
   #if defined(FINEPC_NCCL_DIRECT)
-  *connected = (PetscBool)(TheLibrary().window_register(nccl->comm, nccl->memory, PeerBytes(size), &nccl->window,
-                                                        NCCL_WIN_COLL_SYMMETRIC) == ncclSuccess &&
-                           nccl->window && AreTogether(nccl, size, rank));
+  *done = (PetscBool)(TheLibrary().window_register(nccl->comm, nccl->memory, PeerBytes(size), &nccl->window,
+                                                   NCCL_WIN_COLL_SYMMETRIC) == ncclSuccess &&
+                      nccl->window);
   (void)cudaGetLastError();
-  if (*connected) {
-    RankPeers *const peers = &nccl->peers;
-    Buffer<uint4 *>  words;
-    PetscCall(words.Allocate((size_t)size));
-    FindWords<<<1, (unsigned)size>>>(nccl->window, words.data());
-    FinePCCheckLaunch();
-    PetscCallCUDA(cudaMemcpy(peers->words, words.data(), words.bytes(), cudaMemcpyDeviceToHost));
+  #endif
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode NCCLConnect_CUDA([[maybe_unused]] NCCL *nccl, [[maybe_unused]] PetscMPIInt size, [[maybe_unused]] PetscMPIInt rank,
+                                PetscBool *done)
+{
+  PetscFunctionBegin;
+  *done = PETSC_FALSE;
+  #if defined(FINEPC_NCCL_DIRECT)
+  RankPeers *const peers = &nccl->peers;
+  const size_t     bytes = (size_t)size * sizeof(uint4 *);
+  uint4          **words = nullptr;
+  if (AreTogether(nccl, size, rank) && cudaMalloc(&words, bytes) == cudaSuccess) {
+    FindWords<<<1, (unsigned)size>>>(nccl->window, words);
+    *done        = (PetscBool)(cudaGetLastError() == cudaSuccess &&
+                        cudaMemcpy(peers->words, words, bytes, cudaMemcpyDeviceToHost) == cudaSuccess);
     peers->ranks = size;
     peers->rank  = rank;
     peers->own   = (uint4 *)nccl->memory;
     peers->turn  = (unsigned *)(peers->own + PeerWords(size));
   }
+  (void)cudaFree(words);
+  (void)cudaGetLastError();
   #endif
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -322,7 +326,7 @@ PetscErrorCode NCCLDestroy_CUDA(NCCL **nccl, PetscBool all)
   PetscFunctionBegin;
   if (!*nccl) PetscFunctionReturn(PETSC_SUCCESS);
   if (!(*nccl)->held) {
-    if (all && (*nccl)->comm) PetscCall(NCCLDisconnect_CUDA(*nccl));
+    if ((*nccl)->comm && (all || !(*nccl)->window)) PetscCall(NCCLDisconnect_CUDA(*nccl));
     if ((*nccl)->comm) PetscCall(Check((all ? TheLibrary().comm_destroy : TheLibrary().comm_abort)((*nccl)->comm), *nccl));
     delete *nccl;
   }
@@ -435,7 +439,7 @@ PetscErrorCode NCCLCheck(NCCL *nccl)
   if (asked != ncclSuccess) result = asked;
   if (result == ncclSuccess || result == ncclInProgress) PetscFunctionReturn(PETSC_SUCCESS);
   Describe(result, nccl->comm, text);
-  (void)TheLibrary().comm_abort(nccl->comm); /* its kernels end */
+  (void)TheLibrary().comm_abort(nccl->comm); /* its own kernels end */
   nccl->comm = nullptr;
   SETERRQ(PETSC_COMM_SELF, PETSC_ERR_GPU, "An exchange between ranks has failed. %s", text);
 }
@@ -462,6 +466,11 @@ PetscErrorCode NCCLMakeId_CUDA(char[], char[])
 }
 
 PetscErrorCode NCCLCreate_CUDA(const char[], PetscMPIInt, PetscMPIInt, NCCL **, char[])
+{
+  return NoNCCL();
+}
+
+PetscErrorCode NCCLRegister_CUDA(NCCL *, PetscMPIInt, PetscBool *)
 {
   return NoNCCL();
 }

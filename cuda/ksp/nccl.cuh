@@ -24,8 +24,9 @@ void NCCLGiveSlots(NCCL *, LocalInt begin);
 PetscErrorCode NCCLExchange(NCCL *, const std::vector<Neighbours::Part> &to, const double *packed,
                             const std::vector<Neighbours::Part> &from, double *received, cudaStream_t);
 /*
-   An error if an operation has met one, on this rank or by its connection to another. What is under way is ended then, so that
-   nothing waits for a rank that is gone.
+   An error if an operation of NCCL has met one, on this rank or by its connection to another. What is under way is ended then, so
+   that nothing waits for a rank that is gone. Kernels that write to the other GPUs of the machine themselves know of no failure but
+   that of their GPU; a rank that is gone leaves the others waiting there, as in a reduction of MPI, until mpiexec ends them.
 */
 PetscErrorCode NCCLCheck(NCCL *);
 /* A solver has graphs with operations of the communicator from now on, or no longer. */

@@ -1,5 +1,9 @@
-/* CUDA twin of src/pc/halo_host.cxx: a thread takes an entry, or a group of lanes a row. */
+/*
+   CUDA twin of src/pc/halo_host.cxx: a thread takes an entry, or a group of lanes a row, and lists are compacted and sorted by CUB.
+   The host waits for the lengths of lists.
+*/
 #include <cub/cub.cuh>
+#include <thrust/iterator/counting_iterator.h>
 
 #include "pc/halo.h"
 #include "scratch.cuh"
@@ -7,6 +11,135 @@
 
 namespace
 {
+
+/* ------------------------------------ the plan of a gathering --------------------------------- */
+
+/* length[k] is that of row rows[k], and length[count] is 0. */
+__global__ void RowLengths(HaloRows A, LocalInt count, const GlobalInt *rows, LocalInt *length)
+{
+  const LocalInt k = (LocalInt)GridThread();
+  if (k > count) return;
+  const LocalInt r = k < count ? (LocalInt)(rows[k] - A.begin) : 0;
+  length[k]        = k < count ? A.own.i[r + 1] - A.own.i[r] + A.others.i[r + 1] - A.others.i[r] : 0;
+}
+
+/* The columns of the rows, or with Places the places of their entries, in the order of the columns. */
+template <bool Places, int GroupSize, typename T>
+__global__ void ListRows(HaloRows A, LocalInt count, const GlobalInt *rows, const LocalInt *start, T *to)
+{
+  const LocalInt k    = (LocalInt)(GridThread() / GroupSize);
+  const int      lane = threadIdx.x % GroupSize;
+  if (k >= count) return;
+  const LocalInt r = (LocalInt)(rows[k] - A.begin), own = A.own.i[r], others = A.others.i[r];
+  const LocalInt own_length = A.own.i[r + 1] - own, before = LowerBound(A.others.j, others, A.others.i[r + 1], A.before) - others;
+  for (LocalInt e = lane; e < start[k + 1] - start[k]; e += GroupSize) {
+    const bool     is_own = e >= before && e < before + own_length;
+    const LocalInt from   = is_own ? own + e - before : others + (e < before ? e : e - own_length);
+    if (Places) to[start[k] + e] = is_own ? from : A.own.nnz + from;
+    else to[start[k] + e] = is_own ? A.begin + A.own.j[from] : A.columns[A.others.j[from]];
+  }
+}
+
+/* Where a number is in an ascending list, or -1. */
+__device__ inline LocalInt PlaceOf(LocalInt n, const GlobalInt *sorted, GlobalInt number)
+{
+  const LocalInt k = LowerBound(sorted, (LocalInt)0, n, number);
+  return k < n && sorted[k] == number ? k : -1;
+}
+
+/* Whether a column is one of a row that has not been gathered. */
+struct IsNewRow {
+  GlobalInt        begin;
+  LocalInt         n;
+  const GlobalInt *rows;
+  __device__ bool  operator()(GlobalInt column) const { return column < begin && PlaceOf(n, rows, column) < 0; }
+};
+
+/* The lengths of the rows as they came, and in their new order, with 0 at the end, and the old number of each row. */
+__global__ void OrderRows(HaloGathered gathered, const GlobalInt *rows, LocalInt *old_length, LocalInt *length, LocalInt *order)
+{
+  const LocalInt g = (LocalInt)GridThread();
+  if (g > gathered.rows) return;
+  const LocalInt row = g < gathered.rows ? PlaceOf(gathered.rows, rows, gathered.row[g]) : gathered.rows;
+  old_length[g] = length[row] = g < gathered.rows ? (LocalInt)gathered.length[g] : 0;
+  if (g < gathered.rows) order[row] = g;
+}
+
+constexpr LocalInt kLeftOut = -1, kCut = -2; /* what a column becomes that is left out, and one within the bounds */
+
+__global__ void LocalColumns(HaloGathered gathered, const GlobalInt *rows, GlobalInt begin, GlobalInt end, LocalInt bound_count,
+                             const GlobalInt *bounds, LocalInt *local)
+{
+  const LocalInt k = (LocalInt)GridThread();
+  if (k >= gathered.nnz) return;
+  const GlobalInt column = gathered.columns[k];
+  LocalInt        to;
+  if (column >= begin && column < end) to = gathered.rows + (LocalInt)(column - begin);
+  else {
+    to = PlaceOf(gathered.rows, rows, column);
+    if (to < 0) to = LowerBound(bounds, (LocalInt)0, bound_count, column + 1) % 2 ? kCut : kLeftOut;
+  }
+  local[k] = to;
+}
+
+/* kept[row] is the number of entries that stay, and kept[rows] is 0. */
+__global__ void CountKept(LocalInt rows, const LocalInt *order, const LocalInt *start, const LocalInt *length,
+                          const LocalInt *local, LocalInt *kept, char *cut)
+{
+  const LocalInt row = (LocalInt)GridThread();
+  if (row > rows) return;
+  LocalInt count  = 0;
+  bool     is_cut = false;
+  for (LocalInt k = 0; row < rows && k < length[row]; k++) {
+    const LocalInt to = local[start[order[row]] + k];
+    count += to >= 0;
+    is_cut = is_cut || to == kCut;
+  }
+  kept[row] = count;
+  if (row < rows) cut[row] = is_cut;
+}
+
+/* Place `place` is where the row begins among all entries in the new order. */
+__global__ void FillKept(LocalInt rows, const LocalInt *order, const LocalInt *start, const LocalInt *length, const LocalInt *place,
+                         const LocalInt *local, CSR foreign, LocalInt *keep)
+{
+  const LocalInt row = (LocalInt)GridThread();
+  if (row >= rows) return;
+  LocalInt at = foreign.i[row];
+  for (LocalInt k = 0; k < length[row]; k++) {
+    const LocalInt to = local[start[order[row]] + k];
+    if (to < 0) continue;
+    foreign.j[at] = to;
+    keep[at++]    = place[row] + k;
+  }
+}
+
+__global__ void FindColumns(LocalInt count, const GlobalInt *columns, LocalInt n, const GlobalInt *rows, LocalInt *local)
+{
+  const LocalInt c = (LocalInt)GridThread();
+  if (c < count) local[c] = PlaceOf(n, rows, columns[c]);
+}
+
+/* Counts the entries of each row in columns that have a local number, with 0 at the end, or fills them in. */
+template <bool Fill>
+__global__ void GhostRows(CSRView others, const LocalInt *local, LocalInt *count, CSR ghosts, LocalInt *places)
+{
+  const LocalInt row = (LocalInt)GridThread();
+  if (row > others.n) return;
+  LocalInt found = 0;
+  for (LocalInt k = row < others.n ? others.i[row] : 0; row < others.n && k < others.i[row + 1]; k++) {
+    const LocalInt to = local[others.j[k]];
+    if (to < 0) continue;
+    if (Fill) {
+      ghosts.j[ghosts.i[row] + found] = to;
+      places[ghosts.i[row] + found]   = k;
+    }
+    found++;
+  }
+  if (!Fill) count[row] = found;
+}
+
+/* ------------------------------------------ the values ---------------------------------------- */
 
 template <typename T>
 __global__ void PickValues(LocalInt count, const LocalInt *index, LocalInt n, const T *a, const T *b, T *to)
@@ -66,14 +199,291 @@ __global__ void SplitRows(CSR W, LocalInt first, bool keep, CSR own, CSR foreign
   }
 }
 
-__global__ void FillRows(CSR W, LocalInt *rows)
+/* --------------------------------- the factor's part on other ranks --------------------------- */
+
+/* The row of each entry, whether a row and a column have entries, and how many rows have one in a column that is cut. */
+__global__ void MarkEntries(CSR W, const char *cut, LocalInt *row_of, LocalInt *row_used, LocalInt *column_used, LocalInt *limited)
 {
   const LocalInt row = (LocalInt)GridThread();
   if (row >= W.rows) return;
-  for (LocalInt k = W.i[row]; k < W.i[row + 1]; k++) rows[k] = row;
+  bool is_cut = false;
+  for (LocalInt k = W.i[row]; k < W.i[row + 1]; k++) {
+    row_of[k]           = row;
+    column_used[W.j[k]] = 1;
+    is_cut              = is_cut || (cut && cut[W.j[k]]);
+  }
+  row_used[row] = W.i[row] < W.i[row + 1];
+  if (is_cut) atomicAdd(limited, 1);
 }
 
+/* place[k] = k; the columns of W get their new numbers. */
+__global__ void Renumber(CSR W, const LocalInt *number, LocalInt *place)
+{
+  const LocalInt k = (LocalInt)GridThread();
+  if (k >= W.nnz) return;
+  W.j[k]   = number[W.j[k]];
+  place[k] = k;
+}
+
+/* Column and row in the matrix of the entries in their new order. */
+__global__ void NameEntries(LocalInt nnz, const LocalInt *order, const LocalInt *column, const LocalInt *old_column,
+                            const LocalInt *row_of, const GlobalInt *rows, GlobalInt begin, GlobalInt *numbers)
+{
+  const LocalInt k = (LocalInt)GridThread();
+  if (k >= nnz) return;
+  numbers[2 * (size_t)k]     = rows[old_column[column[k]]];
+  numbers[2 * (size_t)k + 1] = begin + row_of[order[k]];
+}
+
+/* Where the entries of each column end, which have these columns, ascending. */
+__global__ void FindEnds(LocalInt columns, LocalInt nnz, const LocalInt *column_of, LocalInt *ends)
+{
+  const LocalInt c = (LocalInt)GridThread();
+  if (c < columns) ends[c] = LowerBound(column_of, (LocalInt)0, nnz, c + 1);
+}
+
+/* The parts of the entries that have come, which get their numbers. */
+__global__ void ReadNumbers(LocalInt count, const GlobalInt *numbers, GlobalInt begin, LocalInt *row, GlobalInt *column,
+                            LocalInt *place)
+{
+  const LocalInt k = (LocalInt)GridThread();
+  if (k >= count) return;
+  row[k]    = (LocalInt)(numbers[2 * (size_t)k] - begin);
+  column[k] = numbers[2 * (size_t)k + 1];
+  place[k]  = k;
+}
+
+/* The row starts of W, whose entries have these rows, ascending. */
+__global__ void FindStarts(CSR W, const LocalInt *row_of)
+{
+  const LocalInt row = (LocalInt)GridThread();
+  if (row <= W.rows) W.i[row] = LowerBound(row_of, (LocalInt)0, W.nnz, row);
+}
+
+__global__ void NameColumns(CSR W, const GlobalInt *numbers, const LocalInt *place, const GlobalInt *columns)
+{
+  const LocalInt k = (LocalInt)GridThread();
+  if (k < W.nnz) W.j[k] = PlaceOf(W.columns, columns, numbers[2 * (size_t)place[k] + 1]);
+}
+
+/* ----------------------------------------- for the host --------------------------------------- */
+
+/* The number of bits that a sort of numbers below n looks at. */
+int BitsOf(LocalInt n)
+{
+  int bits = 1;
+  while (bits < 31 && (n >> bits)) bits++;
+  return bits;
+}
+
+/* The lengths of rows of this rank and their starts, and how many entries they have. */
+struct ListedRows {
+  GlobalInt *rows;
+  LocalInt  *length, *start, total = 0;
+
+  PetscErrorCode Count(const HaloRows &A, LocalInt count, const GlobalInt on_host[], Buffer<char> *work, cudaStream_t stream)
+  {
+    CubScratch scratch;
+    Layout     layout;
+    const auto scan = [&](void *memory, size_t &bytes) {
+      return cub::DeviceScan::ExclusiveSum(memory, bytes, length, start, count + 1, stream);
+    };
+
+    PetscFunctionBegin;
+    PetscCall(scratch.Measure(scan));
+    scratch.Place(&layout);
+    layout.Place(&rows, count);
+    layout.Place(&length, count + 1);
+    layout.Place(&start, count + 1);
+    PetscCall(layout.Allocate(work));
+    PetscCall(ArrayCopy_CUDA(rows, on_host, count * sizeof(GlobalInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+    RowLengths<<<BlocksFor((long long)count + 1), kBlockSize, 0, stream>>>(A, count, rows, length);
+    FinePCCheckLaunch();
+    PetscCall(scratch.Run(scan));
+    PetscCall(ArrayCopy_CUDA(&total, start + count, sizeof(total), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+};
+
 } // namespace
+
+/* ------------------------------------ the plan of a gathering --------------------------------- */
+
+PetscErrorCode HaloColumns_CUDA(const HaloRows *A, LocalInt count, const GlobalInt on_host[], std::vector<GlobalInt> *lengths,
+                                LocalInt *total, GlobalInt **columns)
+{
+  cudaStream_t          stream;
+  ListedRows            listed;
+  Buffer<char>          work;
+  std::vector<LocalInt> length(count);
+
+  PetscFunctionBegin;
+  lengths->clear();
+  *total = 0;
+  if (!count) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(listed.Count(*A, count, on_host, &work, stream));
+  *total = listed.total;
+  PetscCall(ArrayCreate_CUDA(*total * sizeof(GlobalInt), (void **)columns));
+  ListRows<false, kScanGroup>
+    <<<BlocksFor((long long)count * kScanGroup), kBlockSize, 0, stream>>>(*A, count, listed.rows, listed.start, *columns);
+  FinePCCheckLaunch();
+  PetscCall(ArrayCopy_CUDA(length.data(), listed.length, count * sizeof(LocalInt), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  lengths->assign(length.begin(), length.end());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode HaloPlaces_CUDA(const HaloRows *A, LocalInt count, const GlobalInt on_host[], LocalInt *total, LocalInt **places)
+{
+  cudaStream_t stream;
+  ListedRows   listed;
+  Buffer<char> work;
+
+  PetscFunctionBegin;
+  *total = 0;
+  if (!count) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(listed.Count(*A, count, on_host, &work, stream));
+  *total = listed.total;
+  PetscCall(ArrayCreate_CUDA(*total * sizeof(LocalInt), (void **)places));
+  ListRows<true, kScanGroup>
+    <<<BlocksFor((long long)count * kScanGroup), kBlockSize, 0, stream>>>(*A, count, listed.rows, listed.start, *places);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode HaloNewRows_CUDA(LocalInt count, const GlobalInt *columns, GlobalInt begin, LocalInt n, const GlobalInt *rows,
+                                std::vector<GlobalInt> *found)
+{
+  const PetscMemType host = PETSC_MEMTYPE_HOST, device = PETSC_MEMTYPE_CUDA;
+  const IsNewRow     is_new{begin, n, rows};
+  cudaStream_t       stream;
+  GlobalInt         *chosen, *sorted;
+  LocalInt          *counted, number;
+  Buffer<char>       work;
+  CubScratch         scratch;
+  Layout             layout;
+
+  PetscFunctionBegin;
+  found->clear();
+  if (!count) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  const auto choose = [&](void *memory, size_t &bytes) {
+    return cub::DeviceSelect::If(memory, bytes, columns, chosen, counted, count, is_new, stream);
+  };
+  const auto sort = [&](void *memory, size_t &bytes) {
+    return cub::DeviceRadixSort::SortKeys(memory, bytes, chosen, sorted, number, 0, (int)(8 * sizeof(GlobalInt)), stream);
+  };
+  const auto unique = [&](void *memory, size_t &bytes) {
+    return cub::DeviceSelect::Unique(memory, bytes, sorted, chosen, counted, number, stream);
+  };
+  number = count;
+  PetscCall(scratch.Measure(choose));
+  PetscCall(scratch.Measure(sort));
+  PetscCall(scratch.Measure(unique));
+  scratch.Place(&layout);
+  layout.Place(&chosen, count);
+  layout.Place(&sorted, count);
+  layout.Place(&counted, 1);
+  PetscCall(layout.Allocate(&work));
+  PetscCall(scratch.Run(choose));
+  PetscCall(ArrayCopy_CUDA(&number, counted, sizeof(number), host, device));
+  if (!number) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(scratch.Run(sort));
+  PetscCall(scratch.Run(unique));
+  PetscCall(ArrayCopy_CUDA(&number, counted, sizeof(number), host, device));
+  found->resize(number);
+  PetscCall(ArrayCopy_CUDA(found->data(), chosen, number * sizeof(GlobalInt), host, device));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode HaloNumber_CUDA(const HaloGathered *gathered, const GlobalInt *rows, GlobalInt begin, GlobalInt end,
+                               LocalInt bound_count, const GlobalInt *bounds, CSR *foreign, LocalInt **keep, char **cut)
+{
+  const PetscMemType device = PETSC_MEMTYPE_CUDA;
+  const LocalInt     first = gathered->rows, columns = first + (LocalInt)(end - begin);
+  const int          blocks = BlocksFor((long long)first + 1);
+  cudaStream_t       stream;
+  LocalInt          *old_length, *length, *start, *place, *order, *local, *kept, *kept_start, nnz = 0;
+  Buffer<char>       work;
+  CubScratch         scratch;
+  Layout             layout;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  if (!first) {
+    PetscCall(CSRCreate(0, columns, 0, FINEPC_DOUBLE, device, foreign));
+    PetscCallCUDA(cudaMemsetAsync(foreign->i, 0, sizeof(*foreign->i), stream));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  const auto scan = [&](const LocalInt *from, LocalInt *to) {
+    return [=](void *memory, size_t &bytes) { return cub::DeviceScan::ExclusiveSum(memory, bytes, from, to, first + 1, stream); };
+  };
+  PetscCall(scratch.Measure(scan(nullptr, nullptr)));
+  scratch.Place(&layout);
+  for (LocalInt **numbers : {&old_length, &length, &start, &place, &order, &kept, &kept_start}) layout.Place(numbers, first + 1);
+  layout.Place(&local, gathered->nnz);
+  PetscCall(layout.Allocate(&work));
+  PetscCall(ArrayCreate_CUDA(first, (void **)cut));
+  OrderRows<<<blocks, kBlockSize, 0, stream>>>(*gathered, rows, old_length, length, order);
+  FinePCCheckLaunch();
+  PetscCall(scratch.Run(scan(old_length, start)));
+  PetscCall(scratch.Run(scan(length, place)));
+  if (gathered->nnz) {
+    LocalColumns<<<BlocksFor(gathered->nnz), kBlockSize, 0, stream>>>(*gathered, rows, begin, end, bound_count, bounds, local);
+    FinePCCheckLaunch();
+  }
+  CountKept<<<blocks, kBlockSize, 0, stream>>>(first, order, start, length, local, kept, *cut);
+  FinePCCheckLaunch();
+  PetscCall(scratch.Run(scan(kept, kept_start)));
+  PetscCall(ArrayCopy_CUDA(&nnz, kept_start + first, sizeof(nnz), PETSC_MEMTYPE_HOST, device));
+  PetscCall(CSRCreate(first, columns, nnz, FINEPC_DOUBLE, device, foreign));
+  PetscCall(ArrayCreate_CUDA(nnz * sizeof(LocalInt), (void **)keep));
+  PetscCall(ArrayCopy_CUDA(foreign->i, kept_start, ((size_t)first + 1) * sizeof(LocalInt), device, device));
+  FillKept<<<blocks, kBlockSize, 0, stream>>>(first, order, start, length, place, local, *foreign, *keep);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode HaloGhosts_CUDA(const HaloRows *A, LocalInt first, const GlobalInt *rows, CSR *ghosts, LocalInt **places)
+{
+  const PetscMemType device = PETSC_MEMTYPE_CUDA;
+  const LocalInt     n      = A->own.n;
+  const int          blocks = BlocksFor((long long)n + 1);
+  cudaStream_t       stream;
+  LocalInt          *local, *count, *start, nnz = 0;
+  Buffer<char>       work;
+  CubScratch         scratch;
+  Layout             layout;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  const auto scan = [&](void *memory, size_t &bytes) {
+    return cub::DeviceScan::ExclusiveSum(memory, bytes, count, start, n + 1, stream);
+  };
+  PetscCall(scratch.Measure(scan));
+  scratch.Place(&layout);
+  layout.Place(&local, A->count);
+  layout.Place(&count, (size_t)n + 1);
+  layout.Place(&start, (size_t)n + 1);
+  PetscCall(layout.Allocate(&work));
+  if (A->count) {
+    FindColumns<<<BlocksFor(A->count), kBlockSize, 0, stream>>>(A->count, A->columns, first, rows, local);
+    FinePCCheckLaunch();
+  }
+  GhostRows<false><<<blocks, kBlockSize, 0, stream>>>(A->others, local, count, *ghosts, nullptr);
+  FinePCCheckLaunch();
+  PetscCall(scratch.Run(scan));
+  PetscCall(ArrayCopy_CUDA(&nnz, start + n, sizeof(nnz), PETSC_MEMTYPE_HOST, device));
+  PetscCall(CSRCreate(n, first, nnz, FINEPC_DOUBLE, device, ghosts));
+  PetscCall(ArrayCreate_CUDA(nnz * sizeof(LocalInt), (void **)places));
+  PetscCall(ArrayCopy_CUDA(ghosts->i, start, ((size_t)n + 1) * sizeof(LocalInt), device, device));
+  GhostRows<true><<<blocks, kBlockSize, 0, stream>>>(A->others, local, nullptr, *ghosts, *places);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------ the values ---------------------------------------- */
 
 PetscErrorCode HaloPick_CUDA(FinePCPrecision precision, LocalInt count, const LocalInt *index, LocalInt n, const void *a,
                              const void *b, void *to)
@@ -145,17 +555,135 @@ PetscErrorCode HaloSplit_CUDA(const CSR *W, LocalInt first, PetscBool keep, CSR 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode HaloRowsOf_CUDA(const CSR *W, LocalInt *rows)
+/* --------------------------------- the factor's part on other ranks --------------------------- */
+
+PetscErrorCode HaloCompress_CUDA(CSR *W, const GlobalInt *rows, GlobalInt begin, const char *cut, HaloEntries *entries)
 {
-  cudaStream_t stream;
+  const PetscMemType                        host = PETSC_MEMTYPE_HOST, device = PETSC_MEMTYPE_CUDA;
+  const LocalInt                            nnz = W->nnz;
+  const thrust::counting_iterator<LocalInt> from_zero(0);
+  cudaStream_t                              stream;
+  LocalInt                                 *row_of, *row_used, *column_used, *number, *old_column, *place, *column, *counted;
+  LocalInt                                  counts[3]; /* rows, columns, and rows that are limited */
+  Buffer<char>                              work;
+  Buffer<LocalInt>                          touched;
+  CubScratch                                scratch;
+  Layout                                    layout;
 
   PetscFunctionBegin;
-  if (!W->nnz) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!nnz) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  FillRows<<<BlocksFor(W->rows), kBlockSize, 0, stream>>>(*W, rows);
+  const auto choose_rows = [&](void *memory, size_t &bytes) {
+    return cub::DeviceSelect::Flagged(memory, bytes, from_zero, row_used, touched.data(), counted, W->rows, stream);
+  };
+  const auto choose_columns = [&](void *memory, size_t &bytes) {
+    return cub::DeviceSelect::Flagged(memory, bytes, from_zero, column_used, old_column, counted + 1, W->columns, stream);
+  };
+  const auto scan = [&](void *memory, size_t &bytes) {
+    return cub::DeviceScan::ExclusiveSum(memory, bytes, column_used, number, W->columns, stream);
+  };
+  const auto sort = [&](void *memory, size_t &bytes) {
+    return cub::DeviceRadixSort::SortPairs(memory, bytes, W->j, column, place, entries->order, nnz, 0, BitsOf(W->columns), stream);
+  };
+  PetscCall(scratch.Measure(choose_rows));
+  PetscCall(scratch.Measure(choose_columns));
+  PetscCall(scratch.Measure(scan));
+  PetscCall(scratch.Measure(sort));
+  scratch.Place(&layout);
+  layout.Place(&row_used, W->rows);
+  for (LocalInt **of_columns : {&column_used, &number, &old_column}) layout.Place(of_columns, W->columns);
+  for (LocalInt **of_entries : {&row_of, &place, &column}) layout.Place(of_entries, nnz);
+  layout.Place(&counted, 3);
+  PetscCall(layout.Allocate(&work));
+  PetscCall(touched.Allocate(PetscMin(nnz, W->rows)));
+  PetscCall(ArrayCreate_CUDA(nnz * sizeof(LocalInt), (void **)&entries->order));
+  PetscCall(ArrayCreate_CUDA(2 * (size_t)nnz * sizeof(GlobalInt), (void **)&entries->numbers));
+  PetscCallCUDA(cudaMemsetAsync(column_used, 0, W->columns * sizeof(LocalInt), stream));
+  PetscCallCUDA(cudaMemsetAsync(counted, 0, sizeof(counts), stream));
+  MarkEntries<<<BlocksFor(W->rows), kBlockSize, 0, stream>>>(*W, cut, row_of, row_used, column_used, counted + 2);
   FinePCCheckLaunch();
+  PetscCall(scratch.Run(choose_rows));
+  PetscCall(scratch.Run(choose_columns));
+  PetscCall(scratch.Run(scan));
+  Renumber<<<BlocksFor(nnz), kBlockSize, 0, stream>>>(*W, number, place);
+  FinePCCheckLaunch();
+  PetscCall(scratch.Run(sort));
+  NameEntries<<<BlocksFor(nnz), kBlockSize, 0, stream>>>(nnz, entries->order, column, old_column, row_of, rows, begin,
+                                                         entries->numbers);
+  FinePCCheckLaunch();
+  PetscCall(ArrayCopy_CUDA(counts, counted, sizeof(counts), host, device));
+  entries->touched = counts[0];
+  entries->limited = counts[2];
+  entries->columns.resize(counts[1]);
+  entries->ends.resize(counts[1]);
+  FindEnds<<<BlocksFor(counts[1]), kBlockSize, 0, stream>>>(counts[1], nnz, column, column_used); /* the marks have been read */
+  FinePCCheckLaunch();
+  PetscCall(ArrayCreate_CUDA(counts[0] * sizeof(LocalInt), (void **)&entries->rows));
+  PetscCall(ArrayCopy_CUDA(entries->rows, touched.data(), counts[0] * sizeof(LocalInt), device, device));
+  PetscCall(ArrayCopy_CUDA(entries->columns.data(), old_column, counts[1] * sizeof(LocalInt), host, device));
+  PetscCall(ArrayCopy_CUDA(entries->ends.data(), column_used, counts[1] * sizeof(LocalInt), host, device));
+  W->columns = counts[1];
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+PetscErrorCode HaloTranspose_CUDA(LocalInt n, GlobalInt begin, LocalInt count, const GlobalInt *numbers, FinePCPrecision precision,
+                                  CSR *W, HaloTransposed *transposed)
+{
+  const PetscMemType host = PETSC_MEMTYPE_HOST, device = PETSC_MEMTYPE_CUDA;
+  const int          blocks = BlocksFor(count);
+  cudaStream_t       stream;
+  LocalInt          *row, *row_of, *came, *touched, *counted, counts[2]; /* rows and columns */
+  GlobalInt         *column, *sorted;
+  Buffer<char>       work;
+  CubScratch         scratch;
+  Layout             layout;
+
+  PetscFunctionBegin;
+  if (!count) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  const auto sort_rows = [&](void *memory, size_t &bytes) {
+    return cub::DeviceRadixSort::SortPairs(memory, bytes, row, row_of, came, transposed->place, count, 0, BitsOf(n), stream);
+  };
+  const auto sort_columns = [&](void *memory, size_t &bytes) {
+    return cub::DeviceRadixSort::SortKeys(memory, bytes, column, sorted, count, 0, (int)(8 * sizeof(GlobalInt)), stream);
+  };
+  const auto unique_rows = [&](void *memory, size_t &bytes) {
+    return cub::DeviceSelect::Unique(memory, bytes, row_of, touched, counted, count, stream);
+  };
+  const auto unique_columns = [&](void *memory, size_t &bytes) {
+    return cub::DeviceSelect::Unique(memory, bytes, sorted, column, counted + 1, count, stream);
+  };
+  PetscCall(scratch.Measure(sort_rows));
+  PetscCall(scratch.Measure(sort_columns));
+  PetscCall(scratch.Measure(unique_rows));
+  PetscCall(scratch.Measure(unique_columns));
+  scratch.Place(&layout);
+  for (LocalInt **of_entries : {&row, &row_of, &came, &touched}) layout.Place(of_entries, count);
+  for (GlobalInt **of_entries : {&column, &sorted}) layout.Place(of_entries, count);
+  layout.Place(&counted, 2);
+  PetscCall(layout.Allocate(&work));
+  PetscCall(ArrayCreate_CUDA(count * sizeof(LocalInt), (void **)&transposed->place));
+  ReadNumbers<<<blocks, kBlockSize, 0, stream>>>(count, numbers, begin, row, column, came);
+  FinePCCheckLaunch();
+  PetscCall(scratch.Run(sort_rows));
+  PetscCall(scratch.Run(sort_columns));
+  PetscCall(scratch.Run(unique_rows));
+  PetscCall(scratch.Run(unique_columns));
+  PetscCall(ArrayCopy_CUDA(counts, counted, sizeof(counts), host, device));
+  PetscCall(CSRCreate(n, counts[1], count, precision, device, W));
+  FindStarts<<<BlocksFor((long long)n + 1), kBlockSize, 0, stream>>>(*W, row_of);
+  FinePCCheckLaunch();
+  NameColumns<<<blocks, kBlockSize, 0, stream>>>(*W, numbers, transposed->place, column);
+  FinePCCheckLaunch();
+  transposed->touched = counts[0];
+  transposed->columns.resize(counts[1]);
+  PetscCall(ArrayCreate_CUDA(counts[0] * sizeof(LocalInt), (void **)&transposed->rows));
+  PetscCall(ArrayCopy_CUDA(transposed->rows, touched, counts[0] * sizeof(LocalInt), device, device));
+  PetscCall(ArrayCopy_CUDA(transposed->columns.data(), column, counts[1] * sizeof(GlobalInt), host, device));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------ the stream ---------------------------------------- */
 
 PetscErrorCode HaloFence_CUDA()
 {

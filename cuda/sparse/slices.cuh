@@ -110,8 +110,10 @@ struct LaneNumbers<Steps, std::uint16_t> {
 };
 
 /* What a lane knows of its slice, and how far it has come. Open() and Start() are apart, so that loads may lie between them. */
-template <int Lanes, bool Even>
+template <int Lanes, bool Even_>
 struct SliceCursor {
+  static constexpr bool Even = Even_;
+
   LocalInt slice;
   LocalInt even_row;    /* the row of the matrix that the lane has, in an even copy */
   LocalInt at;          /* the first entry of step k; in an even copy, of the group of steps */
@@ -162,12 +164,13 @@ struct SliceBatch {
     value.template Load<Count, Stream>((const V *)A.value + at, t);
   }
 
-  template <bool Stream, int Lanes, bool Even>
-  __device__ __forceinline__ void Load(const Slices &A, SliceCursor<Lanes, Even> &from)
+  /* The cursor has the members at, base, k, mine and steps of SliceCursor. */
+  template <bool Stream, typename Cursor>
+  __device__ __forceinline__ void Load(const Slices &A, Cursor &from)
   {
     const int lane = threadIdx.x % kWarpSize;
     if (sizeof(I) == 2) base = from.k + lane < from.steps ? A.base[from.base + from.k + lane] : 0;
-    if constexpr (Even) {
+    if constexpr (Cursor::Even) {
 #pragma unroll
       for (int t = 0; t < Steps; t += kSliceGroup) {
         const int left = from.steps - from.k - t; /* the same in all lanes */

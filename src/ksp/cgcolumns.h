@@ -7,13 +7,17 @@
    reads the row of a block vector contiguously. With M = (1 + W2) D (1 + W1) and W2 = W1^T, an iteration is three kernels, and
    neither r nor z has to be stored:
 
-     w = A p,  delta = p.w                              a = beta / delta
-     t = t - a D (w + W1 w),  beta' = t.(D^-1 t)        b = beta' / beta;  t = D (1 + W1) r, and r.z = t.(D^-1 t)
-     z = t + W2 t,  z.z,  x = x + a p,  p = z + b p     the test of the norm
+     w = A p,  delta = p.w                          a = beta / delta
+     t = t - a D (w + W1 w),  beta' = t.(D^-1 t)    b = beta' / beta;  t = D (1 + W1) r, and r.z = t.(D^-1 t)
+     z = t + W2 t,  z.z,  p' = z + b p              the test of the norm; p' is the next direction
 
    Where the norm is that of r, r = r - a w is kept, too. Without W1 and W2, t is r, and z is D t.
 
-   In the three kernels the entries of ten block vectors are read or written, 80 bytes a row and column beside the matrices, and 96
+   Two arrays take the directions in turns, so that x has to be read and written in every second iteration alone, for two steps at
+   once: x = x + a p + a' p'. A column whose last iteration is the first one of such a pair has its step made when the solution is
+   copied out.
+
+   In the three kernels the entries of 9.5 block vectors are read or written, 76 bytes a row and column beside the matrices, and 92
    where r is kept. A solve for one right-hand side reads and writes 128, since z and r are stored there.
 */
 #pragma once

@@ -149,6 +149,8 @@ PetscErrorCode CGFusedDestroy_CUDA(CGFusedWork **);
 */
 PetscErrorCode CGFusedPrepare_CUDA(CGFusedWork *, const CGFusedOperators *, const CGFusedChanges *, PetscBool compress,
                                    KSPCGFusedPath);
+/* Makes the exchanges by NCCL ready, where that has been done on all ranks; collective. */
+PetscErrorCode CGFusedConnect_CUDA(CGFusedWork *, const CGFusedOperators *);
 /* r = b, or r = b - A x with a guess; z = M r and its sums, for which it waits. The vectors stay those of the work. */
 PetscErrorCode CGFusedStart_CUDA(CGFusedWork *, const CGFusedVectors *, PetscBool guess, CGNorm, CGSums *);
 /* Begins the iterations that follow such a start, with beta = r.z. */

@@ -55,6 +55,21 @@ static PetscErrorCode ConnectFactors(KSP_CGFused *cg, const PCInverse *M, PetscB
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The memory of one GPU may end: its rank's error is one of all, before they connect and wait for one another. */
+static PetscErrorCode PrepareOnAllRanks(KSP ksp, const CGFusedOperators &op, const CGFusedChanges &changes)
+{
+  const KSP_CGFused   *cg     = (const KSP_CGFused *)ksp->data;
+  const PetscErrorCode code   = CGFusedPrepare_CUDA(cg->work, &op, &changes, cg->compress, cg->path);
+  PetscMPIInt          failed = code != PETSC_SUCCESS;
+
+  PetscFunctionBegin;
+  if (cg->several) PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_LOR, op.comm));
+  PetscCall(code);
+  PetscCheck(!failed, PETSC_COMM_SELF, PETSC_ERR_LIB, "The solver's copies of the operators could not be made on another rank");
+  if (op.nccl) PetscCall(CGFusedConnect_CUDA(cg->work, &op));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode CGFusedPrepareDevice(KSP ksp, const CGFusedPreconditioner &M)
 {
   KSP_CGFused     *cg = (KSP_CGFused *)ksp->data;
@@ -102,7 +117,7 @@ PetscErrorCode CGFusedPrepareDevice(KSP ksp, const CGFusedPreconditioner &M)
     if (cg->nccl) PetscCall(ConnectFactors(cg, M.M, changes.M, &op));
   }
   op.cycle = M.cycle;
-  PetscCall(CGFusedPrepare_CUDA(cg->work, &op, &changes, cg->compress, cg->path));
+  PetscCall(PrepareOnAllRanks(ksp, op, changes));
   cg->A     = A_now;
   cg->block = block_now;
   cg->M     = M_now;

@@ -80,6 +80,17 @@ static PetscErrorCode LookForSharedDevices(MPI_Comm comm, char why[])
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Whether it was done on all ranks. */
+static PetscErrorCode OnAll(MPI_Comm comm, PetscBool *done)
+{
+  PetscMPIInt all = *done;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_LAND, comm));
+  *done = (PetscBool)all;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode Make(MPI_Comm comm, NCCL **nccl, char why[])
 {
   char        id[kNCCLId] = "";
@@ -100,12 +111,15 @@ static PetscErrorCode Make(MPI_Comm comm, NCCL **nccl, char why[])
   PetscCall(Agree(comm, why));
   if (*why) PetscCall(NCCLDestroy_CUDA(nccl, PETSC_FALSE));
   else {
-    PetscBool connected;
+    PetscBool done;
 
-    PetscCall(NCCLConnect_CUDA(*nccl, size, rank, &connected));
-    PetscMPIInt all = connected;
-    PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_LAND, comm));
-    if (!all) PetscCall(NCCLDisconnect_CUDA(*nccl));
+    PetscCall(NCCLRegister_CUDA(*nccl, size, &done));
+    PetscCall(OnAll(comm, &done));
+    if (done) {
+      PetscCall(NCCLConnect_CUDA(*nccl, size, rank, &done));
+      PetscCall(OnAll(comm, &done));
+    }
+    if (!done) PetscCall(NCCLDisconnect_CUDA(*nccl));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

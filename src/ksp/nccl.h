@@ -44,11 +44,12 @@ PetscErrorCode NCCLMakeId_CUDA(char id[], char why[]);
 /* All ranks call it with the id of one of them. */
 PetscErrorCode NCCLCreate_CUDA(const char id[], PetscMPIInt size, PetscMPIInt rank, NCCL **, char why[]);
 /*
-   Gives the GPUs of one machine memory of one another, by which kernels make sums and exchanges themselves; *connected says whether
-   it could be done. All ranks call it when each of them has its part of the communicator. Where a rank is not connected all ranks
-   disconnect.
+   Give the GPUs of one machine memory of one another, by which kernels make sums and exchanges themselves: the first where each of
+   the ranks has its part of the communicator, the second where the first was done on all of them. *done says whether it was; where
+   it was not on some rank, all ranks disconnect.
 */
-PetscErrorCode NCCLConnect_CUDA(NCCL *, PetscMPIInt size, PetscMPIInt rank, PetscBool *connected);
+PetscErrorCode NCCLRegister_CUDA(NCCL *, PetscMPIInt size, PetscBool *done);
+PetscErrorCode NCCLConnect_CUDA(NCCL *, PetscMPIInt size, PetscMPIInt rank, PetscBool *done);
 PetscErrorCode NCCLDisconnect_CUDA(NCCL *);
 /*
    Waits for the other ranks, which destroy theirs, if all of them have one. Leaves it as it is where a graph still has operations

@@ -1,9 +1,6 @@
 /* The PETSc faces of the factored sparse approximate inverses share these parts of a set-up, an apply and a view. */
 #include <petsc/private/pcimpl.h>
 
-#include <algorithm>
-#include <numeric>
-
 #include "entry.h"
 #include "finepcimpl.h"
 #include "fsai_face.h"
@@ -226,38 +223,21 @@ static PetscErrorCode Extend(PC pc, const CSRView *own, CSR *L, LocalInt *first)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The rows and columns of the entries of W, on the host, without its row starts, which are many more. */
-static PetscErrorCode ReadEntries(const CSR *W, std::vector<LocalInt> *rows, std::vector<LocalInt> *columns)
-{
-  const size_t bytes = W->nnz * sizeof(LocalInt);
-  const auto   find  = PetscMemTypeDevice(W->where) ? HaloRowsOf_CUDA : HaloRowsOf_Host;
-  LocalInt    *found;
-
-  PetscFunctionBegin;
-  rows->resize(W->nnz);
-  columns->resize(W->nnz);
-  PetscCall(ArrayCreate(bytes, W->where, (void **)&found));
-  PetscCall(find(W, found));
-  PetscCall(ArrayCopy(rows->data(), found, bytes, PETSC_MEMTYPE_HOST, W->where));
-  PetscCall(ArrayDestroy(W->where, (void **)&found));
-  PetscCall(ArrayCopy(columns->data(), W->j, bytes, PETSC_MEMTYPE_HOST, W->where));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /*
-   The foreign columns of W1 that have entries become those of ghosts1, and each owner of such columns gets a list of its row, the
-   row of the entry, and the place of the entry, from which ghosts2 is made.
+   The foreign columns of W1 that have entries become those of ghosts1. Each owner of such columns is told how many entries it gets,
+   and the message has column and row of each, from which ghosts2 is made.
 */
-static PetscErrorCode CompressGhosts(PC pc, PetscMPIInt size, const PetscInt ranges[], std::vector<HaloList> *lists)
+static PetscErrorCode CompressGhosts(PC pc, PetscMPIInt size, const PetscInt ranges[], std::vector<HaloList> *sizes,
+                                     HaloMessage *message)
 {
-  PC_FSAI              *fsai   = (PC_FSAI *)pc->data;
-  PCInverseGhosts      *ghosts = &fsai->inverse.ghosts1;
-  const Halo           &halo   = fsai->halo;
-  HaloBlocks           &blocks = fsai->transposed.blocks;
-  std::vector<LocalInt> number(halo.First(), -1), order, row_of, column_of, rows, send;
-  std::vector<PetscInt> columns;               /* their numbers in the matrix */
-  bool                  cut           = false; /* whether the layers may have cut the row of the entry before */
-  const auto            number_is_cut = [&](LocalInt c) { return halo.cut[c] && halo.layers && halo.layers < fsai->deepest; };
+  PC_FSAI              *fsai     = (PC_FSAI *)pc->data;
+  PCInverseGhosts      *ghosts   = &fsai->inverse.ghosts1;
+  const Halo           &halo     = fsai->halo;
+  const bool            may_cut  = halo.layers && halo.layers < fsai->deepest;
+  const auto            compress = PetscMemTypeDevice(fsai->inverse.where) ? HaloCompress_CUDA : HaloCompress_Host;
+  HaloBlocks           &blocks   = fsai->transposed.blocks;
+  HaloEntries           entries;
+  std::vector<PetscInt> columns; /* their numbers in the matrix */
 
   PetscFunctionBegin;
   fsai->limited = 0;
@@ -265,124 +245,111 @@ static PetscErrorCode CompressGhosts(PC pc, PetscMPIInt size, const PetscInt ran
     PetscCall(CSRDestroy(&ghosts->W));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  const LocalInt nnz = ghosts->W.nnz;
-  PetscCall(ReadEntries(&ghosts->W, &row_of, &column_of));
-  for (LocalInt k = 0; k < nnz; k++) {
-    const bool new_row = rows.empty() || rows.back() != row_of[k], is_cut = number_is_cut(column_of[k]);
-    if (new_row) rows.push_back(row_of[k]);
-    cut                  = (cut && !new_row) || is_cut;
-    number[column_of[k]] = 0;
-    if (k + 1 == nnz || row_of[k + 1] != row_of[k]) fsai->limited += cut;
-  }
-  for (LocalInt c = 0; c < halo.First(); c++) {
-    if (number[c] < 0) continue;
-    number[c] = (LocalInt)columns.size();
-    columns.push_back(halo.rows[c]);
-  }
-  for (LocalInt &column : column_of) column = number[column];
-  PetscCall(ArrayCopy(ghosts->W.j, column_of.data(), nnz * sizeof(LocalInt), ghosts->W.where, PETSC_MEMTYPE_HOST));
-  ghosts->W.columns = ghosts->count = (LocalInt)columns.size();
-  PetscCall(PetscMalloc1(columns.size(), &ghosts->columns));
-  std::copy(columns.begin(), columns.end(), ghosts->columns);
-
-  order.resize(nnz); /* by column, and in a column by row */
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](LocalInt a, LocalInt b) { return column_of[a] < column_of[b]; });
-  for (LocalInt k : order) {
-    const PetscInt column = columns[column_of[k]];
-    if (lists->empty() || column >= ranges[lists->back().rank + 1]) {
-      lists->push_back({HaloOwner(size, ranges, column), {}});
-      blocks.to.push_back(lists->back().rank);
-      blocks.to_end.push_back(blocks.Sent());
+  const PetscErrorCode code = CallGuarded(compress, &ghosts->W, (const PetscInt *)halo.numbers, halo.begin,
+                                          may_cut ? (const char *)halo.cut : nullptr, &entries);
+  fsai->limited             = entries.limited;
+  fsai->transposed.send     = entries.order;
+  ghosts->rows              = entries.rows;
+  ghosts->touched           = entries.touched;
+  message->where            = fsai->inverse.where;
+  message->send             = entries.numbers;
+  PetscCall(code);
+  for (LocalInt column : entries.columns) columns.push_back(halo.rows[column]);
+  PetscCall(PCInverseSetColumns(&fsai->inverse, ghosts, (LocalInt)columns.size(), columns.data()));
+  for (size_t c = 0; c < columns.size(); c++) {
+    if (sizes->empty() || columns[c] >= ranges[sizes->back().rank + 1]) {
+      const LocalInt begin = blocks.Sent();
+      sizes->push_back({HaloOwner(size, ranges, columns[c]), {0}});
+      blocks.to.push_back(sizes->back().rank);
+      blocks.to_end.push_back(begin);
     }
-    lists->back().numbers.push_back(column);
-    lists->back().numbers.push_back(halo.begin + row_of[k]);
-    blocks.to_end.back()++;
-    send.push_back(k);
+    sizes->back().numbers[0] += entries.ends[c] - blocks.to_end.back();
+    blocks.to_end.back() = entries.ends[c];
   }
-  PetscCall(ArrayCreate(send.size() * sizeof(LocalInt), fsai->inverse.where, (void **)&fsai->transposed.send));
-  PetscCall(ArrayCopy(fsai->transposed.send, send.data(), send.size() * sizeof(LocalInt), fsai->inverse.where, PETSC_MEMTYPE_HOST));
-  PetscCall(PCInverseListRows(&fsai->inverse, ghosts, (LocalInt)rows.size(), rows.data()));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Makes the message, now that it is known how much will come. */
+static PetscErrorCode ExpectEntries(PC_FSAI *fsai, const std::vector<HaloList> *sizes, HaloMessage *message)
+{
+  HaloBlocks &blocks = fsai->transposed.blocks;
+  PetscInt64  total  = 0;
+  LocalInt    end;
+
+  PetscFunctionBegin;
+  for (const HaloList &size : *sizes) {
+    PetscCall(LocalIntCast(total += size.numbers[0], "entries of the factor of other ranks", &end));
+    blocks.from.push_back(size.rank);
+    blocks.from_end.push_back(end);
+  }
+  PetscCall(HaloMessageCreate(&blocks, HaloNumbers(2), fsai->inverse.where, message));
+  PetscCall(HaloMessageReady(message));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /*
-   ghosts2 from the entries of higher-numbered ranks: entry (i, j) of W1 is entry (j, i) of W2. The lists come by ascending ranks,
-   and so by ascending i for each j.
+   ghosts2 from the entries of higher-numbered ranks: entry (i, j) of W1 is entry (j, i) of W2. They come by ascending ranks, and so
+   by ascending i for each j.
 */
-static PetscErrorCode TransposeGhosts(PC pc, const std::vector<HaloList> *lists)
+static PetscErrorCode TransposeGhosts(PC_FSAI *fsai, HaloMessage *message)
 {
-  PC_FSAI              *fsai   = (PC_FSAI *)pc->data;
-  PCInverse            *M      = &fsai->inverse;
-  PCInverseGhosts      *ghosts = &M->ghosts2;
-  HaloBlocks           &blocks = fsai->transposed.blocks;
-  std::vector<LocalInt> start(M->rows + 1, 0), j, place, rows;
-  std::vector<PetscInt> columns; /* their numbers in the matrix */
-  PetscInt64            total = 0;
-  LocalInt              at    = 0;
+  PCInverse       *M         = &fsai->inverse;
+  PCInverseGhosts *ghosts    = &M->ghosts2;
+  const auto       transpose = PetscMemTypeDevice(M->where) ? HaloTranspose_CUDA : HaloTranspose_Host;
+  const LocalInt   count     = fsai->transposed.blocks.Received();
+  HaloTransposed   transposed;
 
   PetscFunctionBegin;
-  for (const HaloList &list : *lists) {
-    total += (PetscInt64)list.numbers.size() / 2;
-    PetscCall(LocalIntCast(total, "entries of the factor of other ranks", &at));
-    blocks.from.push_back(list.rank);
-    blocks.from_end.push_back(at);
-    for (size_t k = 0; k < list.numbers.size(); k += 2) {
-      start[list.numbers[k] - fsai->halo.begin + 1]++;
-      columns.push_back(list.numbers[k + 1]);
-    }
-  }
-  std::sort(columns.begin(), columns.end());
-  columns.erase(std::unique(columns.begin(), columns.end()), columns.end());
-  std::partial_sum(start.begin(), start.end(), start.begin());
-  j.resize(start.back());
-  place.resize(start.back());
-  if (j.empty()) PetscFunctionReturn(PETSC_SUCCESS);
-  std::vector<LocalInt> next(start);
-  at = 0;
-  for (const HaloList &list : *lists)
-    for (size_t k = 0; k < list.numbers.size(); k += 2) {
-      const LocalInt to = next[list.numbers[k] - fsai->halo.begin]++;
-      j[to]             = (LocalInt)(std::lower_bound(columns.begin(), columns.end(), list.numbers[k + 1]) - columns.begin());
-      place[to]         = at++;
-    }
-  for (LocalInt row = 0; row < M->rows; row++)
-    if (start[row] < start[row + 1]) rows.push_back(row);
-  ghosts->count = (LocalInt)columns.size();
-  PetscCall(PetscMalloc1(columns.size(), &ghosts->columns));
-  std::copy(columns.begin(), columns.end(), ghosts->columns);
-  PetscCall(CSRCreate(M->rows, ghosts->count, (LocalInt)j.size(), M->W1.precision, M->where, &ghosts->W));
-  PetscCall(ArrayCopy(ghosts->W.i, start.data(), start.size() * sizeof(LocalInt), M->where, PETSC_MEMTYPE_HOST));
-  PetscCall(ArrayCopy(ghosts->W.j, j.data(), j.size() * sizeof(LocalInt), M->where, PETSC_MEMTYPE_HOST));
-  PetscCall(ArrayCreate(place.size() * sizeof(LocalInt), M->where, (void **)&fsai->transposed.place));
-  PetscCall(ArrayCopy(fsai->transposed.place, place.data(), place.size() * sizeof(LocalInt), M->where, PETSC_MEMTYPE_HOST));
-  PetscCall(PCInverseListRows(M, ghosts, (LocalInt)rows.size(), rows.data()));
+  if (!count) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(HaloMessageTake(message));
+  const PetscErrorCode code = CallGuarded(transpose, M->rows, fsai->halo.begin, count, (const PetscInt *)message->received,
+                                          M->W1.precision, &ghosts->W, &transposed);
+  fsai->transposed.place    = transposed.place;
+  ghosts->rows              = transposed.rows;
+  ghosts->touched           = transposed.touched;
+  PetscCall(code);
+  PetscCall(PCInverseSetColumns(M, ghosts, (LocalInt)transposed.columns.size(), transposed.columns.data()));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The patterns of both parts that reach other ranks, and their exchanges, if any rank has such parts. */
-static PetscErrorCode ConnectPatterns(PC pc, PCLocalPhase *phase)
+/* The patterns of both parts that reach other ranks, if any rank has such parts. */
+static PetscErrorCode ExchangePatterns(PC pc, PCLocalPhase *phase, HaloMessage *message, bool *any)
 {
   PC_FSAI              *fsai = (PC_FSAI *)pc->data;
-  PCInverse            *M    = &fsai->inverse;
   PetscMPIInt           size;
   const PetscInt       *ranges;
-  PetscLayout           layout;
-  std::vector<HaloList> lists, received;
+  std::vector<HaloList> sizes, received;
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_size(phase->comm, &size));
   PetscCall(MatGetOwnershipRanges(pc->pmat, &ranges));
-  PetscCall(MatGetLayouts(pc->pmat, &layout, nullptr));
-  PetscErrorCode code = CallGuarded(CompressGhosts, pc, size, ranges, &lists);
-  bool           any  = !lists.empty();
-  PetscCall(PCLocalPhaseStep(phase, code, &any));
+  const PetscErrorCode compressed = CallGuarded(CompressGhosts, pc, size, ranges, &sizes, message);
+  *any                            = !sizes.empty();
+  PetscCall(PCLocalPhaseStep(phase, compressed, any));
+  if (phase->stopped || !*any) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(HaloSendLists(phase, sizes, &received));
+  if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
+  /* a copy of the lists would be outside the guard */
+  PetscCall(PCLocalPhaseStep(phase, CallGuarded(ExpectEntries, fsai, (const std::vector<HaloList> *)&received, message), nullptr));
+  if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(HaloMessageDeliver(phase, message));
+  PetscCall(PCLocalPhaseStep(phase, CallGuarded(TransposeGhosts, fsai, message), nullptr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* These patterns, and their exchanges. */
+static PetscErrorCode ConnectPatterns(PC pc, PCLocalPhase *phase)
+{
+  PCInverse  *M = &((PC_FSAI *)pc->data)->inverse;
+  PetscLayout layout;
+  HaloMessage message{};
+  bool        any = false;
+
+  PetscFunctionBegin;
+  PetscCall(ExchangePatterns(pc, phase, &message, &any));
+  PetscCall(HaloMessageDestroy(&message));
   if (phase->stopped || !any) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(HaloSendLists(phase, lists, &received));
-  if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
-  code = CallGuarded(TransposeGhosts, pc, (const std::vector<HaloList> *)&received); /* a copy would be outside the guard */
-  PetscCall(PCLocalPhaseStep(phase, code, nullptr));
-  if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(MatGetLayouts(pc->pmat, &layout, nullptr));
   phase->outcome->exchanging = true;
   PetscCall(PCInverseConnect(&M->ghosts1, phase->comm, layout));
   PetscCall(PCInverseConnect(&M->ghosts2, phase->comm, layout));
@@ -397,7 +364,7 @@ static PetscErrorCode PickSent(PC_FSAI *fsai, HaloMessage *message)
   const CSR       &W    = M->ghosts1.W;
 
   PetscFunctionBegin;
-  PetscCall(HaloMessageCreate(&fsai->transposed.blocks, M->W1.precision, M->where, message));
+  PetscCall(HaloMessageCreate(&fsai->transposed.blocks, HaloValue(M->W1.precision), M->where, message));
   PetscCall(pick(M->W1.precision, W.nnz, fsai->transposed.send, W.nnz, W.a, nullptr, message->send));
   PetscCall(HaloMessageReady(message));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -491,29 +458,40 @@ PetscErrorCode PCViewBegin_FSAI(PC pc, PetscViewer viewer, PetscInt overlap, Pet
 /* What was gathered, and the part of G in columns of other ranks. */
 static PetscErrorCode ViewHalo(PC pc, PetscViewer viewer)
 {
+  enum { FROM, TO, ROWS, BYTES, OWN, FOREIGN, RECEIVED, LIMITED, NUMBERS };
   const PC_FSAI   *fsai   = (const PC_FSAI *)pc->data;
   const PCInverse *M      = &fsai->inverse;
   const MPI_Comm   comm   = PetscObjectComm((PetscObject)pc);
-  const PetscInt64 mine[] = {(PetscInt64)fsai->halo.blocks.from.size(), fsai->halo.First(),
-                             (PetscInt64)HaloBytes(&fsai->halo),        M->ghosts1.W.nnz,
-                             M->ghosts1.count + M->ghosts2.count,       fsai->limited};
-  PetscInt64       least[6], most[6], sum[6];
+  PetscInt64       mine[] = {(PetscInt64)fsai->halo.blocks.from.size(),
+                             (PetscInt64)fsai->halo.blocks.to.size(),
+                             fsai->halo.First(),
+                             (PetscInt64)HaloBytes(&fsai->halo),
+                             (PetscInt64)M->W1.nnz + M->rows,
+                             M->ghosts1.W.nnz,
+                             (PetscInt64)M->ghosts1.count + M->ghosts2.count,
+                             fsai->limited};
+  PetscInt64       least[NUMBERS], most[NUMBERS], sum[NUMBERS];
 
   PetscFunctionBegin;
-  PetscCallMPI(MPIU_Allreduce(mine, least, 6, MPIU_INT64, MPI_MIN, comm));
-  PetscCallMPI(MPIU_Allreduce(mine, most, 6, MPIU_INT64, MPI_MAX, comm));
-  PetscCallMPI(MPIU_Allreduce(mine, sum, 6, MPIU_INT64, MPI_SUM, comm));
+  static_assert(PETSC_STATIC_ARRAY_LENGTH(mine) == NUMBERS);
+  PetscCallMPI(MPIU_Allreduce(mine, least, NUMBERS, MPIU_INT64, MPI_MIN, comm));
+  PetscCallMPI(MPIU_Allreduce(mine, most, NUMBERS, MPIU_INT64, MPI_MAX, comm));
+  PetscCallMPI(MPIU_Allreduce(mine, sum, NUMBERS, MPIU_INT64, MPI_SUM, comm));
   PetscCall(PetscViewerASCIIPrintf(viewer,
                                    "gathered rows of other ranks: %" PetscInt64_FMT " in all, from %" PetscInt64_FMT
-                                   " to %" PetscInt64_FMT " a rank, of %" PetscInt64_FMT " to %" PetscInt64_FMT
-                                   " ranks, in at most %" PetscInt64_FMT " bytes\n",
-                                   sum[1], least[1], most[1], least[0], most[0], most[2]));
+                                   " to %" PetscInt64_FMT " a rank, in %" PetscInt64_FMT " to %" PetscInt64_FMT " bytes\n",
+                                   sum[ROWS], least[ROWS], most[ROWS], least[BYTES], most[BYTES]));
+  PetscCall(PetscViewerASCIIPrintf(viewer,
+                                   "neighbours of a rank: it gathers rows of %" PetscInt64_FMT " to %" PetscInt64_FMT
+                                   " ranks, and %" PetscInt64_FMT " to %" PetscInt64_FMT " ranks gather rows of its own\n",
+                                   least[FROM], most[FROM], least[TO], most[TO]));
   PetscCall(PetscViewerASCIIPrintf(viewer,
                                    "G: %" PetscInt64_FMT " of its nonzeros are in columns of other ranks, from %" PetscInt64_FMT
-                                   " to %" PetscInt64_FMT " a rank; an application receives at most %" PetscInt64_FMT
-                                   " numbers a rank\n",
-                                   sum[3], least[3], most[3], most[4]));
-  PetscCall(PetscViewerASCIIPrintf(viewer, "rows of G that the limit of couplings may have cut: %" PetscInt64_FMT "\n", sum[5]));
+                                   " to %" PetscInt64_FMT " a rank, beside %" PetscInt64_FMT " to %" PetscInt64_FMT
+                                   " in a rank's own columns; an application receives at most %" PetscInt64_FMT " numbers a rank\n",
+                                   sum[FOREIGN], least[FOREIGN], most[FOREIGN], least[OWN], most[OWN], most[RECEIVED]));
+  PetscCall(
+    PetscViewerASCIIPrintf(viewer, "rows of G that the limit of couplings may have cut: %" PetscInt64_FMT "\n", sum[LIMITED]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,13 +1,15 @@
 /*
-   A rank's plan to gather rows of other ranks is made here, on the host and of patterns alone, and values follow it. The plan is
-   made in these steps: the ranks that may be reached, the layers of rows, one after the other, and then what is sent and kept.
+   A rank's plan to gather rows of other ranks is made here, of patterns alone, and values follow it. The plan is made in these
+   steps: the ranks that may be reached, the layers of rows, one after the other, and then what is sent and kept. The twins read the
+   rank's rows where the matrix has them; what passes through the host are lists of the rows near borders.
 */
 #include <petsc/private/petscimpl.h>
 #include <petscdevice.h>
 
 #include <algorithm>
 #include <iterator>
-#include <numeric>
+#include <map>
+#include <utility>
 
 #include "entry.h"
 #include "halo_face.h"
@@ -30,43 +32,13 @@ void SortUnique(std::vector<PetscInt> *numbers)
   numbers->erase(std::unique(numbers->begin(), numbers->end()), numbers->end());
 }
 
-bool Has(const std::vector<PetscInt> &sorted, PetscInt number)
+/* Adds ascending numbers to ascending ones. */
+void Merge(const std::vector<PetscInt> &more, std::vector<PetscInt> *numbers)
 {
-  return std::binary_search(sorted.begin(), sorted.end(), number);
+  const size_t middle = numbers->size();
+  numbers->insert(numbers->end(), more.begin(), more.end());
+  std::inplace_merge(numbers->begin(), numbers->begin() + middle, numbers->end());
 }
-
-/*
-   Where a number is in an ascending list, or -1. A table over the range of the numbers answers at once; if it were many times as
-   long as the list, a search does.
-*/
-class Places {
-public:
-  explicit Places(const std::vector<PetscInt> &sorted) : sorted_(sorted) { Update(); }
-
-  /* To be called when the list has changed. */
-  void Update()
-  {
-    constexpr size_t kLongest = 16; /* entries of the table for each number */
-    table_.clear();
-    if (sorted_.empty()) return;
-    const size_t range = (size_t)(sorted_.back() - sorted_.front()) + 1;
-    if (range > kLongest * sorted_.size()) return;
-    table_.assign(range, -1);
-    for (size_t k = 0; k < sorted_.size(); k++) table_[sorted_[k] - sorted_.front()] = (LocalInt)k;
-  }
-
-  LocalInt Find(PetscInt number) const
-  {
-    if (sorted_.empty() || number < sorted_.front() || number > sorted_.back()) return -1;
-    if (!table_.empty()) return table_[number - sorted_.front()];
-    const auto found = std::lower_bound(sorted_.begin(), sorted_.end(), number);
-    return *found == number ? (LocalInt)(found - sorted_.begin()) : -1;
-  }
-
-private:
-  const std::vector<PetscInt> &sorted_;
-  std::vector<LocalInt>        table_;
-};
 
 /* The lists of ascending rows for their owners. */
 std::vector<HaloList> ByOwner(PetscMPIInt size, const PetscInt ranges[], const std::vector<PetscInt> &rows)
@@ -79,26 +51,58 @@ std::vector<HaloList> ByOwner(PetscMPIInt size, const PetscInt ranges[], const s
   return lists;
 }
 
-/* The memory of a plan's arrays from a vector. */
-PetscErrorCode Send(const std::vector<LocalInt> &numbers, PetscMemType where, LocalInt **array)
-{
-  PetscFunctionBegin;
-  PetscCall(ArrayDestroy(where, (void **)array));
-  PetscCall(ArrayCreate(numbers.size() * sizeof(LocalInt), where, (void **)array));
-  PetscCall(ArrayCopy(*array, numbers.data(), numbers.size() * sizeof(LocalInt), where, PETSC_MEMTYPE_HOST));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
+/* Numbers in the memory of the factor, as long as this object lives. */
+class Numbers {
+public:
+  Numbers()                           = default;
+  Numbers(const Numbers &)            = delete;
+  Numbers &operator=(const Numbers &) = delete;
+  ~Numbers() { (void)ArrayDestroy(where_, (void **)&data_); }
 
-PetscErrorCode SendPattern(LocalInt columns, const std::vector<LocalInt> &i, const std::vector<LocalInt> &j, PetscMemType where,
-                           CSR *W)
-{
-  PetscFunctionBegin;
-  PetscCall(CSRDestroy(W));
-  PetscCall(CSRCreate((LocalInt)i.size() - 1, columns, (LocalInt)j.size(), FINEPC_DOUBLE, where, W));
-  PetscCall(ArrayCopy(W->i, i.data(), i.size() * sizeof(LocalInt), where, PETSC_MEMTYPE_HOST));
-  PetscCall(ArrayCopy(W->j, j.data(), j.size() * sizeof(LocalInt), where, PETSC_MEMTYPE_HOST));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
+  const PetscInt *data() const { return data_; }
+  size_t          size() const { return size_; }
+
+  /* Adds numbers behind the others, to memory of the kind `where`. */
+  PetscErrorCode Append(PetscMemType where, size_t count, const PetscInt *numbers, PetscMemType numbers_where = PETSC_MEMTYPE_HOST)
+  {
+    PetscFunctionBegin;
+    if (size_ + count > capacity_) {
+      const size_t capacity = 2 * size_ + count;
+      PetscInt    *data;
+      PetscCall(ArrayCreate(capacity * sizeof(PetscInt), where, (void **)&data));
+      std::swap(data, data_);
+      const PetscErrorCode copied = ArrayCopy(data_, data, size_ * sizeof(PetscInt), where, where);
+      const PetscErrorCode freed  = ArrayDestroy(where_, (void **)&data);
+      where_                      = where;
+      capacity_                   = capacity;
+      PetscCall(copied);
+      PetscCall(freed);
+    }
+    if (count) PetscCall(ArrayCopy(data_ + size_, numbers, count * sizeof(PetscInt), where, numbers_where));
+    size_ += count;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode Assign(PetscMemType where, const std::vector<PetscInt> &numbers)
+  {
+    PetscFunctionBegin;
+    size_ = 0;
+    PetscCall(Append(where, numbers.size(), numbers.data()));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* Gives the array away. */
+  PetscInt *Release()
+  {
+    size_ = capacity_ = 0;
+    return std::exchange(data_, nullptr);
+  }
+
+private:
+  PetscMemType where_ = PETSC_MEMTYPE_HOST;
+  PetscInt    *data_  = nullptr;
+  size_t       size_ = 0, capacity_ = 0;
+};
 
 /* ------------------------------------------ the plan ------------------------------------------ */
 
@@ -129,24 +133,49 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
+  bool OnDevice() const { return PetscMemTypeDevice(halo_->where); }
+
   PetscErrorCode Borrow()
   {
+    PetscInt        count;
+    const PetscInt *columns;
+    Mat             others;
+
     PetscFunctionBegin;
     PetscCallMPI(MPI_Comm_size(phase_->comm, &size_));
     PetscCallMPI(MPI_Comm_rank(phase_->comm, &rank_));
     PetscCall(MatGetOwnershipRanges(wish_.A, &ranges_));
-    PetscCall(MatGetHostPattern(wish_.A, &A_));
-    if (wish_.pattern) PetscCall(MatGetHostPattern(wish_.pattern, &S_));
-    begin_ = ranges_[rank_];
-    end_   = ranges_[rank_ + 1];
+    PetscCall(MatGetValuesMemType(wish_.A, &halo_->where));
+    PetscCall(MatGetCSR(wish_.A, &own_));
+    lent_own_ = true;
+    PetscCall(MatGetOtherCSR(wish_.A, &others_));
+    lent_others_ = true;
+    PetscCall(MatMPIAIJGetSeqAIJ(wish_.A, nullptr, &others, &columns));
+    PetscCall(MatGetSize(others, nullptr, &count));
+    direct_ = {count, columns};
+    PetscCall(columns_.Append(halo_->where, count, columns));
+    A_.own     = own_.A;
+    A_.others  = others_.A;
+    A_.begin   = ranges_[rank_];
+    A_.end     = ranges_[rank_ + 1];
+    A_.columns = columns_.data();
+    PetscCall(LocalIntCast(count, "columns of other ranks", &A_.count));
+    PetscCall(LocalIntCast(std::lower_bound(columns, columns + count, A_.begin) - columns, "columns of other ranks", &A_.before));
+    PetscCall(LocalIntCast((PetscInt64)A_.own.nnz + A_.others.nnz, "nonzeros", &halo_->nnz));
+    if (wish_.pattern) {
+      PetscCall(MatCheckLayout(wish_.pattern));
+      PetscCall(MatMPIAIJGetSeqAIJ(wish_.pattern, nullptr, &others, &columns));
+      PetscCall(MatGetSize(others, nullptr, &count));
+      given_ = {count, columns};
+    }
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   PetscErrorCode GiveBack()
   {
     PetscFunctionBegin;
-    PetscCall(MatRestoreHostPattern(&A_));
-    PetscCall(MatRestoreHostPattern(&S_));
+    if (lent_others_) PetscCall(MatRestoreCSR(&others_));
+    if (lent_own_) PetscCall(MatRestoreCSR(&own_));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -159,11 +188,14 @@ private:
 
     PetscFunctionBegin;
     PetscCall(Step([&] {
-      for (const HostPattern *P : {&A_, &S_})
-        for (PetscInt c = 0; c < P->count; c++) {
-          const PetscInt owner = HaloOwner(size_, ranges_, P->columns[c]);
-          if (direct.empty() || direct.back() != owner) direct.push_back(owner);
+      for (const Columns &P : {direct_, given_}) {
+        PetscInt next = 0; /* the first row behind those of the last owner */
+        for (PetscInt c = 0; c < P.count; c++) {
+          if (c && P.number[c] < next) continue;
+          direct.push_back(HaloOwner(size_, ranges_, P.number[c]));
+          next = ranges_[direct.back() + 1];
         }
+      }
       SortUnique(&direct);
       for (PetscInt owner : direct) lists.push_back({(PetscMPIInt)owner, {}});
       return PETSC_SUCCESS;
@@ -193,30 +225,39 @@ private:
     }
     if (!phase_->stopped)
       PetscCall(Step([&] {
-        std::copy_if(known.begin(), known.end(), std::back_inserter(allowed_), [this](PetscInt q) { return q < rank_; });
+        for (PetscInt q : known) {
+          if (q >= rank_ || ranges_[q] == ranges_[q + 1]) continue;
+          if (!bounds_.empty() && bounds_.back() == ranges_[q]) bounds_.back() = ranges_[q + 1];
+          else bounds_.insert(bounds_.end(), {ranges_[q], ranges_[q + 1]});
+        }
         return PETSC_SUCCESS;
       }));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* Whether the row of another rank may be gathered. */
-  bool Allowed(PetscInt row) const { return row < begin_ && Has(allowed_, HaloOwner(size_, ranges_, row)); }
+  /* Those of ascending numbers that are rows which may be gathered. */
+  std::vector<PetscInt> Allowed(size_t count, const PetscInt *numbers) const
+  {
+    std::vector<PetscInt> allowed;
+    for (size_t b = 0; b < bounds_.size(); b += 2)
+      allowed.insert(allowed.end(), std::lower_bound(numbers, numbers + count, bounds_[b]),
+                     std::lower_bound(numbers, numbers + count, bounds_[b + 1]));
+    return allowed;
+  }
 
   /* Gathers the columns of the rows, layer by layer. */
   PetscErrorCode Follow()
   {
     std::vector<PetscInt> layer; /* the rows to ask for */
-    std::vector<HaloList> requests, asked, answers, received;
+    std::vector<HaloList> requests, asked;
     bool                  more = true;
 
     PetscFunctionBegin;
-    Places places(halo_->rows);
     halo_->layers = wish_.pattern ? 0 : wish_.layers;
     PetscCall(Step(
       [&] {
-        const HostPattern &P = wish_.pattern ? S_ : A_;
-        for (PetscInt c = 0; c < P.count && wish_.layers > 0; c++)
-          if (Allowed(P.columns[c])) layer.push_back(P.columns[c]);
+        const Columns &P = wish_.pattern ? given_ : direct_;
+        if (wish_.layers > 0) layer = Allowed(P.count, P.number);
         more = !layer.empty();
         return PETSC_SUCCESS;
       },
@@ -227,167 +268,202 @@ private:
         return PETSC_SUCCESS;
       }));
       if (!phase_->stopped) PetscCall(HaloSendLists(phase_, requests, &asked));
-      if (!phase_->stopped)
-        PetscCall(Step([&] {
-          answers.clear();
-          for (const HaloList &request : asked) answers.push_back({request.rank, Columns(request.numbers)});
-          for (const HaloList &request : asked) Remember(request);
-          return PETSC_SUCCESS;
-        }));
-      if (!phase_->stopped) PetscCall(HaloSendLists(phase_, answers, &received));
       if (phase_->stopped) break;
-      PetscCall(Step(
-        [&] {
-          std::vector<PetscInt> next;
-          PetscCheck(received.size() == requests.size(), PETSC_COMM_SELF, PETSC_ERR_PLIB, "A request for rows has no answer");
-          const auto middle = halo_->rows.insert(halo_->rows.end(), layer.begin(), layer.end());
-          std::inplace_merge(halo_->rows.begin(), middle, halo_->rows.end());
-          places.Update();
-          for (size_t r = 0; r < received.size(); r++) Take(requests[r].numbers, received[r].numbers, places, &next);
-          SortUnique(&next);
-          layer.clear();
-          if (!wish_.pattern && depth < wish_.layers)
-            std::copy_if(next.begin(), next.end(), std::back_inserter(layer), [this](PetscInt row) { return Allowed(row); });
-          more = !layer.empty();
-          return PETSC_SUCCESS;
-        },
-        &more));
+      HaloMessage message{};
+      const bool  last = wish_.pattern || depth >= wish_.layers;
+      PetscCall(Exchange(requests, asked, last, &message, &layer, &more));
+      PetscCall(HaloMessageDestroy(&message));
     }
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* The lengths of own rows, and then their columns, ascending. */
-  std::vector<PetscInt> Columns(const std::vector<PetscInt> &rows) const
+  /* Lengths and columns of the rows that were asked for, to this rank and from it. The rows of the next layer follow. */
+  PetscErrorCode Exchange(const std::vector<HaloList> &requests, const std::vector<HaloList> &asked, bool last,
+                          HaloMessage *message, std::vector<PetscInt> *layer, bool *more)
   {
-    std::vector<PetscInt> numbers;
-    for (PetscInt row : rows) {
-      const PetscInt r = row - begin_;
-      numbers.push_back(A_.own_i[r + 1] - A_.own_i[r] + A_.other_i[r + 1] - A_.other_i[r]);
-    }
-    for (PetscInt row : rows) ForRow(row - begin_, [&](PetscInt column, PetscInt) { numbers.push_back(column); });
-    return numbers;
-  }
-
-  /* Calls f(column, place) for the entries of an own row in the order of their columns. Places are those of HaloPick_X(). */
-  template <typename F>
-  void ForRow(PetscInt r, const F &f) const
-  {
-    const PetscInt own = A_.own_i[A_.n];
-    PetscInt       k   = A_.other_i[r];
-    for (; k < A_.other_i[r + 1] && A_.columns[A_.other_j[k]] < begin_; k++) f(A_.columns[A_.other_j[k]], own + k);
-    for (PetscInt e = A_.own_i[r]; e < A_.own_i[r + 1]; e++) f(begin_ + A_.own_j[e], e);
-    for (; k < A_.other_i[r + 1]; k++) f(A_.columns[A_.other_j[k]], own + k);
-  }
-
-  /* Rows that another rank has asked for. */
-  void Remember(const HaloList &request)
-  {
-    auto known = std::lower_bound(wanted_.begin(), wanted_.end(), request.rank,
-                                  [](const HaloList &list, PetscMPIInt rank) { return list.rank < rank; });
-    if (known == wanted_.end() || known->rank != request.rank) known = wanted_.insert(known, {request.rank, {}});
-    known->numbers.insert(known->numbers.end(), request.numbers.begin(), request.numbers.end());
-    std::sort(known->numbers.begin(), known->numbers.end());
-  }
-
-  /* Keeps the columns of the rows, and adds those whose rows are not gathered yet to `next`. */
-  void Take(const std::vector<PetscInt> &rows, const std::vector<PetscInt> &numbers, const Places &gathered,
-            std::vector<PetscInt> *next)
-  {
-    size_t at = rows.size();
-    for (size_t r = 0; r < rows.size(); r++) {
-      gathered_.push_back({rows[r], column_.size(), (size_t)numbers[r]});
-      column_.insert(column_.end(), numbers.begin() + at, numbers.begin() + at + numbers[r]);
-      at += numbers[r];
-    }
-    for (size_t k = rows.size(); k < numbers.size(); k++)
-      if (numbers[k] < begin_ && gathered.Find(numbers[k]) < 0) next->push_back(numbers[k]);
-  }
-
-  /* The numbers in the matrix become those of the rank's own, and the blocks of values get their places. */
-  PetscErrorCode Number()
-  {
-    const LocalInt        first = halo_->First();
-    std::vector<LocalInt> send, keep, i(1, 0), j, ghost_i(1, 0), ghost_j, ghost_place, local(A_.count, -1);
-    LocalInt              end;
-    HaloBlocks           &blocks = halo_->blocks;
-    const Places          places(halo_->rows);
+    std::vector<HaloList> lengths, received;
+    HaloBlocks            blocks;
 
     PetscFunctionBegin;
-    halo_->begin = begin_;
-    halo_->type  = wish_.type;
-    PetscCall(LocalIntCast((PetscInt64)A_.own_i[A_.n] + A_.other_i[A_.n], "nonzeros", &halo_->nnz));
-    PetscCall(LocalIntCast((PetscInt64)halo_->rows.size() + A_.n, "rows, with those that it gathers,", &end));
-    PetscCall(MatGetValuesMemType(wish_.A, &halo_->where));
-    for (const HaloList &list : wanted_) {
-      for (PetscInt row : list.numbers) ForRow(row - begin_, [&](PetscInt, PetscInt place) { send.push_back((LocalInt)place); });
-      blocks.to.push_back(list.rank);
-      PetscCall(LocalIntCast((PetscInt64)send.size(), "entries to send to other ranks", &end));
-      blocks.to_end.push_back(end);
+    PetscCall(Step([&] { return List(asked, &lengths, &blocks, message); }));
+    if (!phase_->stopped) PetscCall(HaloSendLists(phase_, lengths, &received));
+    if (!phase_->stopped) PetscCall(Step([&] { return Expect(requests, received, &blocks, message); }));
+    if (phase_->stopped) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCall(HaloMessageDeliver(phase_, message));
+    PetscCall(Step(
+      [&] {
+        PetscFunctionBegin;
+        PetscCall(Take(requests, received, last, message, layer));
+        *more = !layer->empty();
+        PetscFunctionReturn(PETSC_SUCCESS);
+      },
+      more));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The lengths of own rows, for each rank that has asked for some, and their columns, which the message sends. */
+  PetscErrorCode List(const std::vector<HaloList> &asked, std::vector<HaloList> *lengths, HaloBlocks *blocks, HaloMessage *message)
+  {
+    const auto            list = OnDevice() ? HaloColumns_CUDA : HaloColumns_Host;
+    std::vector<PetscInt> rows, length;
+    LocalInt              total;
+
+    PetscFunctionBegin;
+    for (const HaloList &request : asked) rows.insert(rows.end(), request.numbers.begin(), request.numbers.end());
+    message->where = halo_->where;
+    PetscCall(
+      WithinMemory(0, [&] { return list(&A_, (LocalInt)rows.size(), rows.data(), &length, &total, (PetscInt **)&message->send); }));
+    auto at = length.begin();
+    for (const HaloList &request : asked) {
+      const auto end     = at + request.numbers.size();
+      Wanted    &known   = wanted_[request.rank];
+      PetscInt64 entries = 0;
+      lengths->push_back({request.rank, std::vector<PetscInt>(at, end)});
+      while (at < end) entries += *at++;
+      Merge(request.numbers, &known.rows);
+      known.entries += entries;
+      blocks->to.push_back(request.rank);
+      blocks->to_end.push_back(blocks->Sent() + (LocalInt)entries);
     }
-    std::sort(gathered_.begin(), gathered_.end(), [](const Gathered &a, const Gathered &b) { return a.row < b.row; });
-    halo_->cut.assign(first, 0);
-    LocalInt place = 0;
-    for (LocalInt row = 0; row < first; row++) {
-      const Gathered   &g     = gathered_[row];
-      const PetscMPIInt owner = HaloOwner(size_, ranges_, g.row);
-      if (blocks.from.empty() || blocks.from.back() != owner) {
-        blocks.from.push_back(owner);
-        blocks.from_end.push_back(0);
-      }
-      PetscCheck(column_.size() <= (size_t)LOCAL_INT_MAX && j.size() <= (size_t)(LOCAL_INT_MAX - halo_->nnz), PETSC_COMM_SELF,
-                 PETSC_ERR_SUP,
-                 "The rows that rank %d gathers have more entries than can be counted with 32 bits: lower -pc_%s_overlap or "
-                 "-pc_%s_halo_layers",
-                 rank_, wish_.type, wish_.type);
-      for (size_t k = 0; k < g.length; k++, place++) {
-        const PetscInt column = column_[g.begin + k];
-        const LocalInt to     = column >= begin_ && column < end_ ? first + (LocalInt)(column - begin_) : places.Find(column);
-        if (to < 0 && Allowed(column)) halo_->cut[row] = 1;
-        if (to < 0) continue;
-        j.push_back(to);
-        keep.push_back(place);
-      }
-      i.push_back((LocalInt)j.size());
-      blocks.from_end.back() = place;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* Makes the message, now that it is known how much will come. */
+  PetscErrorCode Expect(const std::vector<HaloList> &requests, const std::vector<HaloList> &received, HaloBlocks *blocks,
+                        HaloMessage *message)
+  {
+    PetscFunctionBegin;
+    PetscCheck(received.size() == requests.size(), PETSC_COMM_SELF, PETSC_ERR_PLIB, "A request for rows has no answer");
+    for (const HaloList &list : received) {
+      PetscInt64 entries = 0;
+      for (PetscInt length : list.numbers) entries += length;
+      PetscCheck((PetscInt64)gathered_columns_.size() + blocks->Received() + entries <= LOCAL_INT_MAX, PETSC_COMM_SELF,
+                 PETSC_ERR_SUP, kTooMany, rank_, wish_.type, wish_.type);
+      from_[list.rank] += entries;
+      blocks->from.push_back(list.rank);
+      blocks->from_end.push_back(blocks->Received() + (LocalInt)entries);
     }
-    for (PetscInt c = 0; c < A_.count; c++) local[c] = places.Find(A_.columns[c]);
-    for (PetscInt r = 0; r < A_.n; r++) {
-      for (PetscInt k = A_.other_i[r]; k < A_.other_i[r + 1]; k++)
-        if (local[A_.other_j[k]] >= 0) {
-          ghost_j.push_back(local[A_.other_j[k]]);
-          ghost_place.push_back((LocalInt)k);
-        }
-      ghost_i.push_back((LocalInt)ghost_j.size());
-    }
-    PetscCall(HaloWithinMemory(wish_.type, first, j.size() * (sizeof(LocalInt) + sizeof(PetscScalar)), [&] {
+    PetscCall(WithinMemory(gathered_columns_.size() + blocks->Received(), [&] {
       PetscFunctionBegin;
-      PetscCall(::Send(send, halo_->where, &halo_->send));
-      PetscCall(::Send(keep, halo_->where, &halo_->keep));
-      PetscCall(::Send(ghost_place, halo_->where, &halo_->columns));
-      PetscCall(SendPattern(first + (LocalInt)A_.n, i, j, halo_->where, &halo_->foreign));
-      PetscCall(SendPattern(first, ghost_i, ghost_j, halo_->where, &halo_->ghosts));
+      PetscCall(HaloMessageCreate(blocks, HaloNumbers(1), halo_->where, message));
+      PetscCall(HaloMessageReady(message));
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* A row of another rank, and where its columns are in column_. */
-  struct Gathered {
-    PetscInt row;
-    size_t   begin, length;
+  /* Keeps the rows that have come, and names the rows of the next layer, of which there are none after the last one. */
+  PetscErrorCode Take(const std::vector<HaloList> &requests, const std::vector<HaloList> &lengths, bool last, HaloMessage *message,
+                      std::vector<PetscInt> *layer)
+  {
+    const auto            find   = OnDevice() ? HaloNewRows_CUDA : HaloNewRows_Host;
+    const size_t          before = gathered_columns_.size(), entries = message->blocks->Received();
+    std::vector<PetscInt> found;
+
+    PetscFunctionBegin;
+    Merge(*layer, &halo_->rows);
+    layer->clear();
+    PetscCall(WithinMemory(before + entries, [&] {
+      PetscFunctionBegin;
+      PetscCall(HaloMessageTake(message));
+      for (size_t r = 0; r < requests.size(); r++) {
+        const std::vector<PetscInt> &rows = requests[r].numbers, &length = lengths[r].numbers;
+        PetscCall(gathered_rows_.Append(halo_->where, rows.size(), rows.data()));
+        PetscCall(gathered_lengths_.Append(halo_->where, length.size(), length.data()));
+      }
+      PetscCall(gathered_columns_.Append(halo_->where, entries, (const PetscInt *)message->received, halo_->where));
+      PetscCall(rows_.Assign(halo_->where, halo_->rows));
+      if (!last)
+        PetscCall(find((LocalInt)entries, gathered_columns_.data() + before, A_.begin, halo_->First(), rows_.data(), &found));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }));
+    *layer = Allowed(found.size(), found.data());
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The numbers in the matrix become those of the rank's own, and the blocks of values get their places. */
+  PetscErrorCode Number()
+  {
+    const auto            list   = OnDevice() ? HaloPlaces_CUDA : HaloPlaces_Host;
+    const auto            number = OnDevice() ? HaloNumber_CUDA : HaloNumber_Host;
+    const auto            ghosts = OnDevice() ? HaloGhosts_CUDA : HaloGhosts_Host;
+    const LocalInt        first  = halo_->First();
+    const HaloGathered    gathered{first, (LocalInt)gathered_columns_.size(), gathered_rows_.data(), gathered_lengths_.data(),
+                                gathered_columns_.data()};
+    std::vector<PetscInt> wanted;
+    PetscInt64            sent = 0, received = 0;
+    LocalInt              end;
+    Numbers               bounds;
+    HaloBlocks           &blocks = halo_->blocks;
+
+    PetscFunctionBegin;
+    halo_->begin = A_.begin;
+    halo_->type  = wish_.type;
+    PetscCall(LocalIntCast((PetscInt64)halo_->rows.size() + A_.own.n, "rows, with those that it gathers,", &end));
+    for (const auto &[rank, known] : wanted_) {
+      wanted.insert(wanted.end(), known.rows.begin(), known.rows.end());
+      blocks.to.push_back(rank);
+      PetscCall(LocalIntCast(sent += known.entries, "entries to send to other ranks", &end));
+      blocks.to_end.push_back(end);
+    }
+    for (const auto &[rank, entries] : from_) {
+      blocks.from.push_back(rank);
+      blocks.from_end.push_back((LocalInt)(received += entries));
+    }
+    PetscCall(WithinMemory(gathered_columns_.size(), [&] {
+      PetscFunctionBegin;
+      PetscCall(list(&A_, (LocalInt)wanted.size(), wanted.data(), &end, &halo_->send));
+      PetscCall(bounds.Assign(halo_->where, bounds_));
+      PetscCall(number(&gathered, rows_.data(), A_.begin, A_.end, (LocalInt)bounds_.size(), bounds.data(), &halo_->foreign,
+                       &halo_->keep, &halo_->cut));
+      PetscCall(ghosts(&A_, first, rows_.data(), &halo_->ghosts, &halo_->columns));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }));
+    PetscCheck(halo_->foreign.nnz <= LOCAL_INT_MAX - halo_->nnz, PETSC_COMM_SELF, PETSC_ERR_SUP, kTooMany, rank_, wish_.type,
+               wish_.type);
+    halo_->numbers = rows_.Release();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* HaloWithinMemory() for what so many gathered entries need. */
+  template <typename Part>
+  PetscErrorCode WithinMemory(size_t entries, const Part &part) const
+  {
+    PetscFunctionBegin;
+    PetscCall(HaloWithinMemory(wish_.type, halo_->First(), entries * (sizeof(LocalInt) + sizeof(PetscScalar)), part));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  static constexpr const char kTooMany[] =
+    "The rows that rank %d gathers have more entries than can be counted with 32 bits: lower -pc_%s_overlap or -pc_%s_halo_layers";
+
+  /* The columns of a matrix that other ranks have, ascending. */
+  struct Columns {
+    PetscInt        count;
+    const PetscInt *number;
   };
 
-  PCLocalPhase         *phase_;
-  const HaloWish       &wish_;
-  Halo                 *halo_;
-  PetscMPIInt           rank_ = 0, size_ = 1;
-  const PetscInt       *ranges_ = nullptr;
-  PetscInt              begin_ = 0, end_ = 0;
-  HostPattern           A_{}, S_{};
-  std::vector<PetscInt> allowed_; /* ranks, ascending */
-  std::vector<HaloList> wanted_;  /* own rows that other ranks gather, ascending */
-  std::vector<Gathered> gathered_;
-  std::vector<PetscInt> column_;
+  /* Own rows that another rank gathers, ascending, and how many entries they have. */
+  struct Wanted {
+    std::vector<PetscInt> rows;
+    PetscInt64            entries = 0;
+  };
+
+  PCLocalPhase                     *phase_;
+  const HaloWish                   &wish_;
+  Halo                             *halo_;
+  PetscMPIInt                       rank_ = 0, size_ = 1;
+  const PetscInt                   *ranges_ = nullptr;
+  CSRMat                            own_{}, others_{};
+  bool                              lent_own_ = false, lent_others_ = false;
+  HaloRows                          A_{};
+  Columns                           direct_{}, given_{};
+  std::vector<PetscInt>             bounds_; /* first rows of the ranks that may be reached, and where these end */
+  std::map<PetscMPIInt, Wanted>     wanted_;
+  std::map<PetscMPIInt, PetscInt64> from_;    /* entries of the rows that come from a rank */
+  Numbers                           columns_; /* those of direct_ */
+  Numbers                           rows_;    /* those of the plan */
+  Numbers                           gathered_rows_, gathered_lengths_, gathered_columns_; /* in the order in which they came */
 };
 
 /* ----------------------------------------- the values ----------------------------------------- */
@@ -400,7 +476,7 @@ PetscErrorCode PickOwn(Mat A, Halo *halo, HaloMessage *message)
   CSRMat     own, other;
 
   PetscFunctionBegin;
-  PetscCall(HaloMessageCreate(&halo->blocks, FINEPC_DOUBLE, halo->where, message));
+  PetscCall(HaloMessageCreate(&halo->blocks, HaloValue(FINEPC_DOUBLE), halo->where, message));
   PetscCall(MatGetCSR(A, &own));
   PetscCall(MatGetOtherCSR(A, &other));
   PetscErrorCode code = pick(FINEPC_DOUBLE, halo->blocks.Sent(), halo->send, own.A.nnz, own.A.a, other.A.a, message->send);
@@ -479,7 +555,7 @@ size_t HaloBytes(const Halo *halo)
   if (!halo->made) return 0;
   const size_t entries = halo->foreign.nnz + halo->ghosts.nnz, places = entries + halo->blocks.Sent();
   return entries * (sizeof(LocalInt) + sizeof(PetscScalar)) +
-         (places + halo->foreign.rows + halo->ghosts.rows + 2) * sizeof(LocalInt);
+         (places + halo->foreign.rows + halo->ghosts.rows + 2) * sizeof(LocalInt) + halo->rows.size() * (sizeof(PetscInt) + 1);
 }
 
 PetscErrorCode HaloReset(Halo *halo)
@@ -488,6 +564,8 @@ PetscErrorCode HaloReset(Halo *halo)
   PetscCall(ArrayDestroy(halo->where, (void **)&halo->send));
   PetscCall(ArrayDestroy(halo->where, (void **)&halo->keep));
   PetscCall(ArrayDestroy(halo->where, (void **)&halo->columns));
+  PetscCall(ArrayDestroy(halo->where, (void **)&halo->numbers));
+  PetscCall(ArrayDestroy(halo->where, (void **)&halo->cut));
   PetscCall(CSRDestroy(&halo->foreign));
   PetscCall(CSRDestroy(&halo->ghosts));
   *halo = Halo{};
@@ -554,20 +632,35 @@ PetscErrorCode HaloSendLists(PCLocalPhase *phase, const std::vector<HaloList> &s
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode HaloMessageCreate(const HaloBlocks *blocks, FinePCPrecision precision, PetscMemType where, HaloMessage *message)
+HaloItem HaloValue(FinePCPrecision precision)
 {
-  const size_t bytes = FinePCPrecisionBytes(precision), sent = blocks->Sent() * bytes, received = blocks->Received() * bytes;
+  return {precision == FINEPC_SINGLE ? MPI_FLOAT : MPI_DOUBLE, FinePCPrecisionBytes(precision), 1};
+}
+
+HaloItem HaloNumbers(PetscMPIInt count)
+{
+  return {MPIU_INT, sizeof(PetscInt), count};
+}
+
+static bool IsStaged(PetscMemType where)
+{
+  return PetscMemTypeDevice(where) && !use_gpu_aware_mpi;
+}
+
+PetscErrorCode HaloMessageCreate(const HaloBlocks *blocks, const HaloItem &item, PetscMemType where, HaloMessage *message)
+{
+  const size_t bytes = item.bytes * item.count, sent = blocks->Sent() * bytes, received = blocks->Received() * bytes;
 
   PetscFunctionBegin;
   message->blocks = blocks;
   message->requests.resize(blocks->to.size() + blocks->from.size());
-  message->precision = precision;
-  message->where     = where;
-  PetscCall(ArrayCreate(sent, where, &message->send));
+  message->item  = item;
+  message->where = where;
+  if (!message->send) PetscCall(ArrayCreate(sent, where, &message->send));
   PetscCall(ArrayCreate(received, where, &message->received));
-  if (PetscMemTypeDevice(where) && !use_gpu_aware_mpi) {
-    message->staged_send.resize(sent);
-    message->staged_received.resize(received);
+  if (IsStaged(where)) {
+    message->staged_send.reset(new char[sent]); /* without zeros, which would take as long as the copy */
+    message->staged_received.reset(new char[received]);
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -583,30 +676,28 @@ static PetscErrorCode Fence()
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static bool IsStaged(const HaloMessage *message)
-{
-  return PetscMemTypeDevice(message->where) && !use_gpu_aware_mpi;
-}
-
 /* MPI counts in int. */
-static PetscErrorCode CheckBlocks(const std::vector<LocalInt> &end)
+static PetscErrorCode CheckBlocks(const std::vector<LocalInt> &end, PetscMPIInt items)
 {
   PetscMPIInt count;
 
   PetscFunctionBegin;
-  for (size_t k = 0; k < end.size(); k++) PetscCall(PetscMPIIntCast(end[k] - HaloBlocks::Begin(end, k), &count));
+  for (size_t k = 0; k < end.size(); k++) {
+    const PetscInt64 length = end[k] - HaloBlocks::Begin(end, k);
+    PetscCall(LocalIntCast(length * items, "numbers to send to another rank", &count));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode HaloMessageReady(HaloMessage *message)
 {
-  const size_t bytes = message->staged_send.size();
+  const size_t bytes = message->blocks->Sent() * message->item.bytes * message->item.count;
 
   PetscFunctionBegin;
-  PetscCall(CheckBlocks(message->blocks->from_end));
-  PetscCall(CheckBlocks(message->blocks->to_end));
-  if (IsStaged(message))
-    PetscCall(ArrayCopy(message->staged_send.data(), message->send, bytes, PETSC_MEMTYPE_HOST, message->where));
+  PetscCall(CheckBlocks(message->blocks->from_end, message->item.count));
+  PetscCall(CheckBlocks(message->blocks->to_end, message->item.count));
+  if (IsStaged(message->where))
+    PetscCall(ArrayCopy(message->staged_send.get(), message->send, bytes, PETSC_MEMTYPE_HOST, message->where));
   else if (PetscMemTypeDevice(message->where)) PetscCall(Fence());
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -614,10 +705,10 @@ PetscErrorCode HaloMessageReady(HaloMessage *message)
 PetscErrorCode HaloMessageDeliver(PCLocalPhase *phase, HaloMessage *message)
 {
   const HaloBlocks  &blocks   = *message->blocks;
-  const MPI_Datatype type     = message->precision == FINEPC_SINGLE ? MPI_FLOAT : MPI_DOUBLE;
-  const size_t       bytes    = FinePCPrecisionBytes(message->precision);
-  char              *send     = IsStaged(message) ? message->staged_send.data() : (char *)message->send;
-  char              *received = IsStaged(message) ? message->staged_received.data() : (char *)message->received;
+  const HaloItem    &item     = message->item;
+  const size_t       bytes    = item.bytes * item.count;
+  char              *send     = IsStaged(message->where) ? message->staged_send.get() : (char *)message->send;
+  char              *received = IsStaged(message->where) ? message->staged_received.get() : (char *)message->received;
   MPI_Request *const requests = message->requests.data();
   PetscMPIInt        tag, posted = 0;
 
@@ -626,13 +717,13 @@ PetscErrorCode HaloMessageDeliver(PCLocalPhase *phase, HaloMessage *message)
   PetscCall(PetscCommGetNewTag(phase->comm, &tag));
   for (size_t k = 0; k < blocks.from.size(); k++) {
     const LocalInt    begin = HaloBlocks::Begin(blocks.from_end, k);
-    const PetscMPIInt count = (PetscMPIInt)(blocks.from_end[k] - begin);
-    PetscCallMPI(MPI_Irecv(received + begin * bytes, count, type, blocks.from[k], tag, phase->comm, requests + posted++));
+    const PetscMPIInt count = (PetscMPIInt)(blocks.from_end[k] - begin) * item.count;
+    PetscCallMPI(MPI_Irecv(received + begin * bytes, count, item.type, blocks.from[k], tag, phase->comm, requests + posted++));
   }
   for (size_t k = 0; k < blocks.to.size(); k++) {
     const LocalInt    begin = HaloBlocks::Begin(blocks.to_end, k);
-    const PetscMPIInt count = (PetscMPIInt)(blocks.to_end[k] - begin);
-    PetscCallMPI(MPI_Isend(send + begin * bytes, count, type, blocks.to[k], tag, phase->comm, requests + posted++));
+    const PetscMPIInt count = (PetscMPIInt)(blocks.to_end[k] - begin) * item.count;
+    PetscCallMPI(MPI_Isend(send + begin * bytes, count, item.type, blocks.to[k], tag, phase->comm, requests + posted++));
   }
   PetscCallMPI(MPI_Waitall(posted, requests, MPI_STATUSES_IGNORE));
   phase->outcome->exchanging = false;
@@ -641,11 +732,11 @@ PetscErrorCode HaloMessageDeliver(PCLocalPhase *phase, HaloMessage *message)
 
 PetscErrorCode HaloMessageTake(HaloMessage *message)
 {
-  const char *received = message->staged_received.data();
+  const size_t bytes = message->blocks->Received() * message->item.bytes * message->item.count;
 
   PetscFunctionBegin;
-  if (IsStaged(message))
-    PetscCall(ArrayCopy(message->received, received, message->staged_received.size(), message->where, PETSC_MEMTYPE_HOST));
+  if (IsStaged(message->where))
+    PetscCall(ArrayCopy(message->received, message->staged_received.get(), bytes, message->where, PETSC_MEMTYPE_HOST));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

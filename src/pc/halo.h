@@ -5,7 +5,74 @@
 */
 #pragma once
 
+#include <vector>
+
 #include "sparse/csr.h"
+
+/* A number in the whole matrix, where a twin has to read it: the lists of rows that travel between ranks have such numbers. */
+using GlobalInt = PetscInt;
+
+/* ------------------------------------ the plan of a gathering --------------------------------- */
+
+/*
+   The pattern of a rank's rows. Entry k of `own` is in column begin + own.j[k] of the matrix, and its place is k; entry k of
+   `others` is in column columns[others.j[k]], and its place is own.nnz + k.
+*/
+struct HaloRows {
+  CSRView          own, others;
+  GlobalInt        begin, end; /* the rank's rows in the matrix */
+  LocalInt         count;      /* columns that other ranks have */
+  LocalInt         before;     /* how many of them are before the rank's own ones */
+  const GlobalInt *columns;    /* [count] their numbers in the matrix, ascending, in the memory of the rows */
+};
+
+/*
+   `lengths` gets those of `count` rows of the rank, and *columns, which is created, their columns, which are ascending in each row;
+   `total` is their number. `rows` and `lengths` are on the host.
+*/
+PetscErrorCode HaloColumns_Host(const HaloRows *, LocalInt count, const GlobalInt rows[], std::vector<GlobalInt> *lengths,
+                                LocalInt *total, GlobalInt **columns);
+PetscErrorCode HaloColumns_CUDA(const HaloRows *, LocalInt count, const GlobalInt rows[], std::vector<GlobalInt> *lengths,
+                                LocalInt *total, GlobalInt **columns);
+
+/* *places, which is created, gets the places of the same entries in the same order, and `total` is their number. */
+PetscErrorCode HaloPlaces_Host(const HaloRows *, LocalInt count, const GlobalInt rows[], LocalInt *total, LocalInt **places);
+PetscErrorCode HaloPlaces_CUDA(const HaloRows *, LocalInt count, const GlobalInt rows[], LocalInt *total, LocalInt **places);
+
+/* The distinct ones of `columns` [count] that are below `begin` and not among `rows` [n], ascending. `found` is on the host. */
+PetscErrorCode HaloNewRows_Host(LocalInt count, const GlobalInt *columns, GlobalInt begin, LocalInt n, const GlobalInt *rows,
+                                std::vector<GlobalInt> *found);
+PetscErrorCode HaloNewRows_CUDA(LocalInt count, const GlobalInt *columns, GlobalInt begin, LocalInt n, const GlobalInt *rows,
+                                std::vector<GlobalInt> *found);
+
+/* Rows of other ranks in the order in which they came. */
+struct HaloGathered {
+  LocalInt         rows, nnz;
+  const GlobalInt *row;     /* [rows] numbers in the matrix */
+  const GlobalInt *length;  /* [rows] */
+  const GlobalInt *columns; /* [nnz] numbers in the matrix, of one row after the other */
+};
+
+/*
+   The pattern of the foreign rows, which are numbered in the order of `rows` [gathered->rows], the ascending numbers in the matrix;
+   own rows follow. Columns that are neither among these nor own ones are left out. foreign, keep and cut are created: keep
+   [foreign->nnz] has the places of the entries that are kept among all of the gathered ones, in the new order of the rows, and cut
+   [gathered->rows] says whether a row has columns that are left out although they are within `bounds`: one of bounds[0] to
+   bounds[1] - 1, bounds[2] to bounds[3] - 1 and so on, which ascend.
+*/
+PetscErrorCode HaloNumber_Host(const HaloGathered *, const GlobalInt *rows, GlobalInt begin, GlobalInt end, LocalInt bound_count,
+                               const GlobalInt *bounds, CSR *foreign, LocalInt **keep, char **cut);
+PetscErrorCode HaloNumber_CUDA(const HaloGathered *, const GlobalInt *rows, GlobalInt begin, GlobalInt end, LocalInt bound_count,
+                               const GlobalInt *bounds, CSR *foreign, LocalInt **keep, char **cut);
+
+/*
+   The pattern of the rank's rows in the columns of the foreign ones, rows [first]. ghosts and places are created: places
+   [ghosts->nnz] are those of the entries in `others`, counted from 0.
+*/
+PetscErrorCode HaloGhosts_Host(const HaloRows *, LocalInt first, const GlobalInt *rows, CSR *ghosts, LocalInt **places);
+PetscErrorCode HaloGhosts_CUDA(const HaloRows *, LocalInt first, const GlobalInt *rows, CSR *ghosts, LocalInt **places);
+
+/* ------------------------------------------ the values ---------------------------------------- */
 
 /* to[k] is entry index[k] of `a`, which has n entries, and of `b` behind them. The precision is that of all three. */
 PetscErrorCode HaloPick_Host(FinePCPrecision, LocalInt count, const LocalInt *index, LocalInt n, const void *a, const void *b,
@@ -27,9 +94,44 @@ PetscErrorCode HaloAssemble_CUDA(const CSRView *own, const CSR *foreign, const C
 PetscErrorCode HaloSplit_Host(const CSR *W, LocalInt first, PetscBool keep, CSR *own, CSR *foreign);
 PetscErrorCode HaloSplit_CUDA(const CSR *W, LocalInt first, PetscBool keep, CSR *own, CSR *foreign);
 
-/* rows[k] is the row of entry k, for all entries of W. */
-PetscErrorCode HaloRowsOf_Host(const CSR *W, LocalInt *rows);
-PetscErrorCode HaloRowsOf_CUDA(const CSR *W, LocalInt *rows);
+/* --------------------------------- the factor's part on other ranks --------------------------- */
+
+/* What HaloCompress_X() finds in the foreign part of a factor. */
+struct HaloEntries {
+  std::vector<LocalInt> columns;           /* the columns that have entries, by their old numbers, ascending */
+  std::vector<LocalInt> ends;              /* where the entries of each such column end, if all are in the order of `order` */
+  GlobalInt            *numbers = nullptr; /* [2 * nnz] column and row of each entry in the matrix, in this order, created */
+  LocalInt             *order   = nullptr; /* [nnz] places in W of the entries by column, and in a column by row, created */
+  LocalInt             *rows    = nullptr; /* [touched] rows that have entries, ascending, created */
+  LocalInt              touched = 0;
+  LocalInt              limited = 0; /* rows with an entry in a column that is `cut` */
+};
+
+/*
+   Numbers the columns of W that have entries anew, from 0, and leaves the others out. Column c was row rows[c] of the matrix, and
+   row 0 of W is row `begin` of it. `cut` [W->columns] may be null.
+*/
+PetscErrorCode HaloCompress_Host(CSR *W, const GlobalInt *rows, GlobalInt begin, const char *cut, HaloEntries *);
+PetscErrorCode HaloCompress_CUDA(CSR *W, const GlobalInt *rows, GlobalInt begin, const char *cut, HaloEntries *);
+
+/* What HaloTransposed_X() makes of the entries that other ranks have sent. */
+struct HaloTransposed {
+  std::vector<GlobalInt> columns;           /* numbers in the matrix, ascending */
+  LocalInt              *place   = nullptr; /* [nnz] which of the entries that came is at this place of W, created */
+  LocalInt              *rows    = nullptr; /* [touched] rows that have entries, ascending, created */
+  LocalInt               touched = 0;
+};
+
+/*
+   W [n x columns] of entries whose rows and columns in the matrix are `numbers` [2 * count]. In a row they are in the order in
+   which they came, which is that of their columns. W has room for values.
+*/
+PetscErrorCode HaloTranspose_Host(LocalInt n, GlobalInt begin, LocalInt count, const GlobalInt *numbers, FinePCPrecision, CSR *W,
+                                  HaloTransposed *);
+PetscErrorCode HaloTranspose_CUDA(LocalInt n, GlobalInt begin, LocalInt count, const GlobalInt *numbers, FinePCPrecision, CSR *W,
+                                  HaloTransposed *);
+
+/* ------------------------------------------ the stream ---------------------------------------- */
 
 /*
    PetscSF keeps the stream of its first use. Where the current stream is not the null stream, which waits for others by itself,

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "halo.h"
@@ -24,19 +25,29 @@ struct HaloBlocks {
   LocalInt        Received() const { return Begin(from_end, from_end.size()); }
 };
 
+/* What a message is made of. */
+struct HaloItem {
+  MPI_Datatype type;
+  size_t       bytes; /* of one of that type */
+  PetscMPIInt  count; /* so many for each place of the blocks */
+};
+HaloItem HaloValue(FinePCPrecision);
+HaloItem HaloNumbers(PetscMPIInt count); /* numbers in the matrix */
+
 /*
-   Values on their way, in arrays of the memory of the factor. Only the delivery is done by all ranks together; what comes before
-   it, and after it, a rank does alone: it makes a message, fills `send`, makes it ready, and takes what was received.
+   Items on their way, in arrays of the memory of the factor. Only the delivery is done by all ranks together; what comes before it,
+   and after it, a rank does alone: it makes a message, fills `send`, makes it ready, and takes what was received. An array `send`
+   that is there before the message is made is the one that is sent, and belongs to the message.
 */
 struct HaloMessage {
   const HaloBlocks        *blocks;
-  FinePCPrecision          precision;
+  HaloItem                 item;
   PetscMemType             where;
   void                    *send, *received;
-  std::vector<char>        staged_send, staged_received; /* on the host, where MPI takes no arrays of the device */
+  std::unique_ptr<char[]>  staged_send, staged_received; /* on the host, where MPI takes no arrays of the device */
   std::vector<MPI_Request> requests;
 };
-PetscErrorCode HaloMessageCreate(const HaloBlocks *, FinePCPrecision, PetscMemType, HaloMessage *);
+PetscErrorCode HaloMessageCreate(const HaloBlocks *, const HaloItem &, PetscMemType, HaloMessage *);
 PetscErrorCode HaloMessageReady(HaloMessage *);
 PetscErrorCode HaloMessageDeliver(PCLocalPhase *, HaloMessage *);
 PetscErrorCode HaloMessageTake(HaloMessage *);
@@ -50,13 +61,14 @@ struct Halo {
   PetscInt              layers = 0;        /* couplings that were followed, 0 if a pattern named the rows */
   LocalInt              nnz    = 0;        /* entries of this rank's rows of A */
   std::vector<PetscInt> rows;              /* numbers of the foreign rows in the matrix, ascending */
-  std::vector<char>     cut;               /* whether a foreign row has columns on ranks that are allowed, but not among the rows */
-  HaloBlocks            blocks;            /* of the values of rows of A */
-  LocalInt             *send    = nullptr; /* [blocks.Sent()] places of the values that are sent, as HaloPick_X() counts them */
-  LocalInt             *keep    = nullptr; /* [foreign.nnz] places of the values that are kept among those that are received */
-  LocalInt             *columns = nullptr; /* [ghosts.nnz] places of the entries of `ghosts` among the rank's own ones */
-  CSR                   foreign = {};      /* [rows.size() x rows.size() + own rows] */
-  CSR                   ghosts  = {};      /* [own rows x rows.size()] the own rows in foreign columns */
+  PetscInt             *numbers = nullptr; /* [rows.size()] the same in the memory of the factor, as all arrays that follow */
+  char      *cut = nullptr;     /* [rows.size()] whether a row has columns on ranks that are allowed, but not among the rows */
+  HaloBlocks blocks;            /* of the values of rows of A */
+  LocalInt  *send    = nullptr; /* [blocks.Sent()] places of the values that are sent, as HaloPick_X() counts them */
+  LocalInt  *keep    = nullptr; /* [foreign.nnz] places of the values that are kept among those that are received */
+  LocalInt  *columns = nullptr; /* [ghosts.nnz] places of the entries of `ghosts` among the rank's own ones */
+  CSR        foreign = {};      /* [rows.size() x rows.size() + own rows] */
+  CSR        ghosts  = {};      /* [own rows x rows.size()] the own rows in foreign columns */
 
   LocalInt First() const { return (LocalInt)rows.size(); }
   /* The number in the matrix of a row of what HaloAssemble_X() makes. */

@@ -1,7 +1,172 @@
 /* This file is the host twin of cuda/pc/halo.cu, in plain loops. */
 #include <algorithm>
+#include <numeric>
 
 #include "halo.h"
+
+namespace
+{
+
+/*
+   Where a number is in an ascending list, or -1. A table over the range of the numbers answers at once; if it were many times as
+   long as the list, a search does.
+*/
+class Places {
+public:
+  Places(LocalInt n, const GlobalInt *sorted) : n_(n), sorted_(sorted)
+  {
+    constexpr size_t kLongest = 16; /* entries of the table for each number */
+    if (!n) return;
+    const size_t range = (size_t)(sorted[n - 1] - sorted[0]) + 1;
+    if (range > kLongest * n) return;
+    table_.assign(range, -1);
+    for (LocalInt k = 0; k < n; k++) table_[sorted[k] - sorted[0]] = k;
+  }
+
+  LocalInt Find(GlobalInt number) const
+  {
+    if (!n_ || number < sorted_[0] || number > sorted_[n_ - 1]) return -1;
+    if (!table_.empty()) return table_[number - sorted_[0]];
+    const GlobalInt *found = std::lower_bound(sorted_, sorted_ + n_, number);
+    return *found == number ? (LocalInt)(found - sorted_) : -1;
+  }
+
+private:
+  LocalInt              n_;
+  const GlobalInt      *sorted_;
+  std::vector<LocalInt> table_;
+};
+
+/* Calls f(column, place) for the entries of an own row in the order of their columns. */
+template <typename F>
+void ForRow(const HaloRows &A, LocalInt r, const F &f)
+{
+  LocalInt k = A.others.i[r];
+  for (; k < A.others.i[r + 1] && A.others.j[k] < A.before; k++) f(A.columns[A.others.j[k]], A.own.nnz + k);
+  for (LocalInt e = A.own.i[r]; e < A.own.i[r + 1]; e++) f(A.begin + A.own.j[e], e);
+  for (; k < A.others.i[r + 1]; k++) f(A.columns[A.others.j[k]], A.own.nnz + k);
+}
+
+/* An array of plain memory with the numbers of a vector. */
+template <typename T>
+PetscErrorCode MakeArray(const std::vector<T> &numbers, T **array)
+{
+  PetscFunctionBegin;
+  PetscCall(ArrayCreate_Host(numbers.size() * sizeof(T), (void **)array));
+  std::copy(numbers.begin(), numbers.end(), *array);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MakePattern(LocalInt columns, const std::vector<LocalInt> &i, const std::vector<LocalInt> &j,
+                           FinePCPrecision precision, CSR *W)
+{
+  PetscFunctionBegin;
+  PetscCall(CSRCreate((LocalInt)i.size() - 1, columns, (LocalInt)j.size(), precision, PETSC_MEMTYPE_HOST, W));
+  std::copy(i.begin(), i.end(), W->i);
+  std::copy(j.begin(), j.end(), W->j);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+} // namespace
+
+/* ------------------------------------ the plan of a gathering --------------------------------- */
+
+PetscErrorCode HaloColumns_Host(const HaloRows *A, LocalInt count, const GlobalInt rows[], std::vector<GlobalInt> *lengths,
+                                LocalInt *total, GlobalInt **columns)
+{
+  std::vector<GlobalInt> found;
+
+  PetscFunctionBegin;
+  lengths->assign(count, 0);
+  for (LocalInt k = 0; k < count; k++)
+    ForRow(*A, (LocalInt)(rows[k] - A->begin), [&](GlobalInt column, LocalInt) {
+      (*lengths)[k]++;
+      found.push_back(column);
+    });
+  PetscCall(LocalIntCast((PetscInt64)found.size(), "entries to send to other ranks", total));
+  PetscCall(MakeArray(found, columns));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode HaloPlaces_Host(const HaloRows *A, LocalInt count, const GlobalInt rows[], LocalInt *total, LocalInt **places)
+{
+  std::vector<LocalInt> found;
+
+  PetscFunctionBegin;
+  for (LocalInt k = 0; k < count; k++)
+    ForRow(*A, (LocalInt)(rows[k] - A->begin), [&](GlobalInt, LocalInt place) { found.push_back(place); });
+  PetscCall(LocalIntCast((PetscInt64)found.size(), "entries to send to other ranks", total));
+  PetscCall(MakeArray(found, places));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode HaloNewRows_Host(LocalInt count, const GlobalInt *columns, GlobalInt begin, LocalInt n, const GlobalInt *rows,
+                                std::vector<GlobalInt> *found)
+{
+  const Places places(n, rows);
+
+  PetscFunctionBegin;
+  found->clear();
+  for (LocalInt k = 0; k < count; k++)
+    if (columns[k] < begin && places.Find(columns[k]) < 0) found->push_back(columns[k]);
+  std::sort(found->begin(), found->end());
+  found->erase(std::unique(found->begin(), found->end()), found->end());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode HaloNumber_Host(const HaloGathered *gathered, const GlobalInt *rows, GlobalInt begin, GlobalInt end,
+                               LocalInt bound_count, const GlobalInt *bounds, CSR *foreign, LocalInt **keep, char **cut)
+{
+  const LocalInt        first = gathered->rows;
+  const Places          places(first, rows);
+  std::vector<LocalInt> start(first), from(first), i(1, 0), j, kept;
+  std::vector<char>     is_cut(first, 0);
+  LocalInt              place = 0;
+
+  PetscFunctionBegin;
+  for (LocalInt g = 0, at = 0; g < first; at += (LocalInt)gathered->length[g++]) {
+    const size_t row = std::lower_bound(rows, rows + first, gathered->row[g]) - rows;
+    start[row]       = at;
+    from[row]        = g;
+  }
+  for (LocalInt row = 0; row < first; row++) {
+    for (LocalInt k = 0; k < gathered->length[from[row]]; k++, place++) {
+      const GlobalInt column = gathered->columns[start[row] + k];
+      const LocalInt  to     = column >= begin && column < end ? first + (LocalInt)(column - begin) : places.Find(column);
+      if (to < 0 && (std::upper_bound(bounds, bounds + bound_count, column) - bounds) % 2) is_cut[row] = 1;
+      if (to < 0) continue;
+      j.push_back(to);
+      kept.push_back(place);
+    }
+    i.push_back((LocalInt)j.size());
+  }
+  PetscCall(MakePattern(first + (LocalInt)(end - begin), i, j, FINEPC_DOUBLE, foreign));
+  PetscCall(MakeArray(kept, keep));
+  PetscCall(MakeArray(is_cut, cut));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode HaloGhosts_Host(const HaloRows *A, LocalInt first, const GlobalInt *rows, CSR *ghosts, LocalInt **places)
+{
+  const Places          foreign(first, rows);
+  std::vector<LocalInt> local(A->count), i(1, 0), j, found;
+
+  PetscFunctionBegin;
+  for (LocalInt c = 0; c < A->count; c++) local[c] = foreign.Find(A->columns[c]);
+  for (LocalInt r = 0; r < A->own.n; r++) {
+    for (LocalInt k = A->others.i[r]; k < A->others.i[r + 1]; k++)
+      if (local[A->others.j[k]] >= 0) {
+        j.push_back(local[A->others.j[k]]);
+        found.push_back(k);
+      }
+    i.push_back((LocalInt)j.size());
+  }
+  PetscCall(MakePattern(first, i, j, FINEPC_DOUBLE, ghosts));
+  PetscCall(MakeArray(found, places));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------ the values ---------------------------------------- */
 
 template <typename T>
 static void Pick(LocalInt count, const LocalInt *index, LocalInt n, const T *a, const T *b, T *to)
@@ -78,9 +243,68 @@ PetscErrorCode HaloSplit_Host(const CSR *W, LocalInt first, PetscBool keep, CSR 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode HaloRowsOf_Host(const CSR *W, LocalInt *rows)
+/* --------------------------------- the factor's part on other ranks --------------------------- */
+
+PetscErrorCode HaloCompress_Host(CSR *W, const GlobalInt *rows, GlobalInt begin, const char *cut, HaloEntries *entries)
 {
+  std::vector<LocalInt> start(W->columns + 1, 0), number(W->columns), row_of(W->nnz), order(W->nnz), touched;
+
   PetscFunctionBegin;
-  for (LocalInt row = 0; row < W->rows; row++) std::fill(rows + W->i[row], rows + W->i[row + 1], row);
+  for (LocalInt row = 0; row < W->rows; row++) {
+    bool is_cut = false;
+    for (LocalInt k = W->i[row]; k < W->i[row + 1]; k++) {
+      row_of[k] = row;
+      start[W->j[k] + 1]++;
+      is_cut = is_cut || (cut && cut[W->j[k]]);
+    }
+    if (W->i[row] < W->i[row + 1]) touched.push_back(row);
+    entries->limited += is_cut;
+  }
+  for (LocalInt c = 0; c < W->columns; c++) {
+    number[c] = (LocalInt)entries->columns.size();
+    if (start[c + 1]) entries->columns.push_back(c);
+  }
+  std::partial_sum(start.begin(), start.end(), start.begin());
+  for (LocalInt k = 0; k < W->nnz; k++) order[start[W->j[k]]++] = k;
+  for (LocalInt c : entries->columns) entries->ends.push_back(start[c]);
+  PetscCall(ArrayCreate_Host(2 * order.size() * sizeof(GlobalInt), (void **)&entries->numbers));
+  for (size_t k = 0; k < order.size(); k++) {
+    entries->numbers[2 * k]     = rows[W->j[order[k]]];
+    entries->numbers[2 * k + 1] = begin + row_of[order[k]];
+  }
+  for (LocalInt k = 0; k < W->nnz; k++) W->j[k] = number[W->j[k]];
+  W->columns       = (LocalInt)entries->columns.size();
+  entries->touched = (LocalInt)touched.size();
+  PetscCall(MakeArray(order, &entries->order));
+  PetscCall(MakeArray(touched, &entries->rows));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode HaloTranspose_Host(LocalInt n, GlobalInt begin, LocalInt count, const GlobalInt *numbers, FinePCPrecision precision,
+                                  CSR *W, HaloTransposed *transposed)
+{
+  std::vector<GlobalInt> &columns = transposed->columns;
+  std::vector<LocalInt>   i(n + 1, 0), next, j(count), place(count), touched;
+
+  PetscFunctionBegin;
+  for (LocalInt k = 0; k < count; k++) {
+    i[numbers[2 * (size_t)k] - begin + 1]++;
+    columns.push_back(numbers[2 * (size_t)k + 1]);
+  }
+  std::sort(columns.begin(), columns.end());
+  columns.erase(std::unique(columns.begin(), columns.end()), columns.end());
+  for (LocalInt row = 0; row < n; row++)
+    if (i[row + 1]) touched.push_back(row);
+  std::partial_sum(i.begin(), i.end(), i.begin());
+  next = i;
+  for (LocalInt k = 0; k < count; k++) {
+    const LocalInt to = next[numbers[2 * (size_t)k] - begin]++;
+    j[to]             = (LocalInt)(std::lower_bound(columns.begin(), columns.end(), numbers[2 * (size_t)k + 1]) - columns.begin());
+    place[to]         = k;
+  }
+  transposed->touched = (LocalInt)touched.size();
+  PetscCall(MakePattern((LocalInt)columns.size(), i, j, precision, W));
+  PetscCall(MakeArray(place, &transposed->place));
+  PetscCall(MakeArray(touched, &transposed->rows));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -435,6 +435,26 @@ static PetscErrorCode Apply(PC pc, PetscBool transpose, Vec x, Vec y)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode PCLocalIsOnDevice(PC pc, PetscBool *device)
+{
+  const PC_Local *local = (const PC_Local *)pc->data;
+
+  PetscFunctionBegin;
+  *device = (PetscBool)(pc->ops->apply == Entry<PCApply_Local> && !pc->failedreason && !local->reaches_others && local->rows &&
+                        PetscMemTypeDevice(local->where));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCLocalApplyOnDevice(PC pc, const PetscScalar *x, PetscScalar *y)
+{
+  const LocalInt rows = ((const PC_Local *)pc->data)->rows;
+  PetscLogDouble flops;
+
+  PetscFunctionBegin;
+  PetscCall(ApplyCarried(pc, PETSC_FALSE, 1, x, rows, y, rows, &flops));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode PCApply_Local(PC pc, Vec x, Vec y)
 {
   PetscFunctionBegin;

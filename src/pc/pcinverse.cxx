@@ -9,22 +9,22 @@ PetscErrorCode PCInverseNeedWork(PCInverse *M, LocalInt columns)
   PetscFunctionBegin;
   if (M->work_columns >= columns) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(ArrayDestroy(M->where, (void **)&M->work));
-  PetscCall(ArrayCreate(columns * M->rows * sizeof(PetscScalar), M->where, (void **)&M->work));
+  PetscCall(ArrayCreate((size_t)columns * M->rows * sizeof(PetscScalar), M->where, (void **)&M->work));
   for (PCInverseGhosts *ghosts : {&M->ghosts1, &M->ghosts2}) {
     PetscCall(ArrayDestroy(M->where, (void **)&ghosts->values));
-    PetscCall(ArrayCreate(columns * ghosts->count * sizeof(PetscScalar), M->where, (void **)&ghosts->values));
+    PetscCall(ArrayCreate((size_t)columns * ghosts->count * sizeof(PetscScalar), M->where, (void **)&ghosts->values));
   }
   M->work_columns = columns;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode PCInverseListRows(PCInverse *M, PCInverseGhosts *ghosts, LocalInt touched, const LocalInt rows[])
+PetscErrorCode PCInverseSetColumns(PCInverse *M, PCInverseGhosts *ghosts, LocalInt count, const PetscInt columns[])
 {
   PetscFunctionBegin;
-  ghosts->touched = touched;
-  PetscCall(ArrayCreate(touched * sizeof(LocalInt), M->where, (void **)&ghosts->rows));
-  PetscCall(ArrayCopy(ghosts->rows, rows, touched * sizeof(LocalInt), M->where, PETSC_MEMTYPE_HOST));
-  PetscCall(ArrayCreate(M->work_columns * ghosts->count * sizeof(PetscScalar), M->where, (void **)&ghosts->values));
+  ghosts->count = count;
+  PetscCall(PetscMalloc1(count, &ghosts->columns));
+  PetscCall(PetscArraycpy(ghosts->columns, columns, count));
+  PetscCall(ArrayCreate((size_t)M->work_columns * ghosts->count * sizeof(PetscScalar), M->where, (void **)&ghosts->values));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -51,7 +51,7 @@ static PetscErrorCode DestroyGhosts(PCInverseGhosts *ghosts, PetscMemType where)
 
 size_t PCInverseGhostBytes(const PCInverseGhosts *ghosts)
 {
-  return (2 * ghosts->touched + ghosts->count + ghosts->W.nnz) * sizeof(LocalInt) +
+  return (2 * (size_t)ghosts->touched + ghosts->count + ghosts->W.nnz) * sizeof(LocalInt) +
          ghosts->W.nnz * FinePCPrecisionBytes(ghosts->W.precision);
 }
 
@@ -115,9 +115,9 @@ PetscErrorCode PCInverseReset(PCInverse *M)
 }
 
 /* The number of entries of W1 with its unit diagonal, which is not stored. */
-static LocalInt FactorEntries(const PCInverse *M)
+static PetscInt64 FactorEntries(const PCInverse *M)
 {
-  return M->W1.nnz + M->ghosts1.W.nnz + M->rows;
+  return (PetscInt64)M->W1.nnz + M->ghosts1.W.nnz + M->rows;
 }
 
 /* Bytes of both factors and of D. */
@@ -185,10 +185,11 @@ PetscErrorCode PCFinePCGetApplyBytes(PC pc, PetscLogDouble *bytes)
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(GetInverse(pc, &M));
-  *bytes = M && M->rows
-             ? FactorBytes(M) + (PetscLogDouble)((M->carry_bytes ? 6 : 4) * M->rows * sizeof(PetscScalar) +
-                                                 2 * (M->ghosts1.count + M->ghosts2.count) * sizeof(PetscScalar) + M->carry_bytes)
-             : 0;
+  *bytes =
+    M && M->rows
+      ? FactorBytes(M) + (PetscLogDouble)((size_t)(M->carry_bytes ? 6 : 4) * M->rows * sizeof(PetscScalar) +
+                                          2 * ((size_t)M->ghosts1.count + M->ghosts2.count) * sizeof(PetscScalar) + M->carry_bytes)
+      : 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -49,10 +49,10 @@ constexpr LocalInt kInverseColumns = 4;
 PetscErrorCode PCInverseNeedWork(PCInverse *, LocalInt columns);
 
 /*
-   Makes what ghosts need beside W and `columns`: first what a rank does alone, with the rows of W that have entries, on the host,
-   and then the exchange, with the layout of the matrix's rows.
+   Makes what ghosts need beside W and the lists: first what a rank does alone, with the numbers of the columns in the matrix, and
+   then the exchange, with the layout of the matrix's rows.
 */
-PetscErrorCode PCInverseListRows(PCInverse *, PCInverseGhosts *, LocalInt touched, const LocalInt rows[]);
+PetscErrorCode PCInverseSetColumns(PCInverse *, PCInverseGhosts *, LocalInt count, const PetscInt columns[]);
 PetscErrorCode PCInverseConnect(PCInverseGhosts *, MPI_Comm, PetscLayout);
 
 /* Bytes of the entries, of the list of their rows, and of the numbers of their columns. */

@@ -151,16 +151,17 @@ Choice MakeChoice(Random &random)
   Choice choice;
   choice.pc = random.Of(std::vector<std::string>{"afsai", "sfsai", "bisai", "rrb", "rrb", "cmatch", "jacobi", "none"});
   /* PETSc's FCG and GMRES lose or use freed memory after KSPReset() and after a set-up that failed. */
-  choice.ksp = random.Of(std::vector<std::string>{"cg", "cg", "cgfused", "cgfused", "bcgs", "minres", "bicg"});
+  choice.ksp = random.Of(std::vector<std::string>{"cg", "cg", "cgfused", "cgfused", "gmresfused", "bcgs", "minres", "bicg"});
   if (choice.pc == "bisai" || random.Chance(5))
     /* PETSc's FCG and GMRES lose or use freed memory after KSPReset() and after a set-up that failed. */
-    choice.ksp = random.Of(std::vector<std::string>{"bcgs", "bcgs", "bicg", "cgfused"});
+    choice.ksp = random.Of(std::vector<std::string>{"bcgs", "gmresfused", "gmresfused", "bicg", "cgfused"});
   if ((choice.pc == "rrb" && random.Chance(40)) || random.Chance(2)) choice.ksp = "rrbcg";
   choice.mat = random.Chance(90) ? "aij" : random.Of(std::vector<std::string>{"baij", "sbaij", "dense", "aijperm", "baijcuda"});
   if (choice.pc == "bisai" && random.Chance(50)) choice.mat = random.Of(std::vector<std::string>{"baij", "baijcuda"});
   if (TakesPoints(choice.pc) && random.Chance(20)) choice.mat = random.Of(std::vector<std::string>{"baij", "sbaij", "baijcuda"});
   std::string own = random.Chance(60) ? OptionsOf(choice.pc, random) : "";
-  if ((choice.ksp == "cgfused" || choice.ksp == "rrbcg") && random.Chance(40)) own += SomeOf(KeysOf(choice.ksp, false), random);
+  if ((choice.ksp == "cgfused" || choice.ksp == "gmresfused" || choice.ksp == "rrbcg") && random.Chance(40))
+    own += SomeOf(KeysOf(choice.ksp, false), random);
   choice.defaults = own.empty();
   if (own.empty()) own = ReachOf(choice.pc, random); /* with which a good matrix must be solved, too */
   choice.options = own;

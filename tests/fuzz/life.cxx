@@ -299,13 +299,15 @@ PetscErrorCode Case::Solve()
   if (reason == KSP_DIVERGED_PC_FAILED && failed == PC_NOERROR) Fault("the preconditioner does not say why it failed");
   const bool ours =
     choice_.pc == "afsai" || choice_.pc == "sfsai" || choice_.pc == "bisai" || choice_.pc == "rrb" || choice_.pc == "cmatch";
-  const bool symmetric = choice_.pc != "bisai" && choice_.ksp != "bcgs" && choice_.ksp != "bicg";
+  const bool symmetric = choice_.pc != "bisai" && choice_.ksp != "bcgs" && choice_.ksp != "bicg" &&
+                         choice_.ksp != "gmresfused"; /* restarts may stagnate */
   if (sound && system_.good && choice_.defaults && !changed_ && ours && (symmetric || size_ == 1) && reason < 0)
     Fault("a good matrix with default options is not solved: " + std::string(KSPConvergedReasons[reason]));
   /* PETSc's right preconditioning applies M to a sum at the end, which a cycle in single precision rounds otherwise than its terms
    */
   const bool linear = choice_.pc != "cmatch" || choice_.ksp != "bcgs";
-  const bool finepc = ours || choice_.ksp == "cgfused" || choice_.ksp == "rrbcg"; /* What PETSc does alone is not looked at. */
+  const bool finepc = ours || choice_.ksp == "cgfused" || choice_.ksp == "gmresfused" ||
+                      choice_.ksp == "rrbcg"; /* What PETSc does alone is not looked at. */
   if (finepc && norm == KSP_NORM_UNPRECONDITIONED && linear) PetscCall(Judge(reason, guess));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,0 +1,396 @@
+/*
+   CUDA twin of src/ksp/gmresfused_host.cxx, and the same kernels where the GPU decides about the iterations. There the last block
+   of a kernel goes on with the small matrices.
+
+   The products: a block takes some entries of kGMRESTile vectors at most, and blocks that take the same entries of other vectors
+   run beside it, so that w and u_j, which all of them need, come from memory once. Each thread keeps the sums of its entries in
+   registers to the end.
+*/
+#include "gmresfused.cuh"
+
+namespace
+{
+
+/* ------------------------------------- the small matrices ------------------------------------- */
+
+/* Whether all of x are finite; all threads of the block get it. */
+__device__ bool AreFinite(LocalInt count, const double *x)
+{
+  bool finite = true;
+  for (LocalInt k = threadIdx.x; k < count; k += kGMRESBlock) finite = finite && isfinite(x[k]);
+  return __syncthreads_and(finite);
+}
+
+/* GMRESSmallProject() by one block: from the sums with u_j to c, and the scale of the next vector. */
+__device__ void Project(LocalInt j, const GMRESSmallArrays &small, GMRESState *state)
+{
+  const LocalInt ld = small.restart + 1, count = j + 1;
+  const double  *z = small.sums, *g = small.sums + count;
+  const double   ww = g[count], square_j = g[j], inverse = square_j > 0 ? 1 / square_j : 0.;
+  const int      warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
+  double        *row = small.T + (size_t)j * ld;
+
+  const bool finite = AreFinite(2 * count + 1, small.sums);
+  for (LocalInt k = threadIdx.x; k < count; k += kGMRESBlock) {
+    double sum = 0;
+    for (LocalInt i = k; i < j; i++) sum += g[i] * small.T[(size_t)i * ld + k];
+    row[k] = k == j ? inverse : -inverse * sum;
+  }
+  if (threadIdx.x == 0) {
+    small.square[j] = square_j;
+    small.norm[j]   = sqrt(square_j);
+  }
+  __syncthreads();
+  for (LocalInt i = warp; i < count; i += kGMRESBlock / kWarpSize) {
+    double sum = 0;
+    for (LocalInt k = lane; k <= i; k += kWarpSize) sum += small.T[(size_t)i * ld + k] * z[k];
+    sum = GroupSum<kWarpSize>(sum);
+    if (lane == 0) small.c[i] = sum;
+  }
+  __syncthreads();
+  if (warp != 0) return;
+  double in_basis = 0;
+  for (LocalInt k = lane; k < count; k += kWarpSize) in_basis += small.square[k] * small.c[k] * small.c[k];
+  in_basis = GroupSum<kWarpSize>(in_basis);
+  if (lane != 0) return;
+  constexpr double kLost = 1e-28; /* of ww: the rounding of w */
+  state->s.scale         = ww > 0 ? 1 / sqrt(fmax(ww - in_basis, kLost * ww)) : 1.;
+  if (!finite) {
+    GMRESScalars s = state->s;
+    Stop(s, GMRES_NOT_FINITE, nan(""));
+    state->s = s;
+  }
+}
+
+/*
+   GMRESSmallAppend() by one block, and the tests that end an iteration: c is in shared memory, and becomes the column of R. The
+   square of the norm of u_{j+1} is in the sums.
+*/
+__device__ void Append(LocalInt j, double *c, const GMRESSmallArrays &small, GMRESState *state)
+{
+  __shared__ double cosine[kGMRESMostRestart], sine[kGMRESMostRestart];
+  const LocalInt    ld  = small.restart + 1;
+  const double      n_j = small.norm[j];
+  double *const H = small.H + (size_t)j * ld, *const R = small.R + (size_t)j * ld;
+  for (LocalInt k = threadIdx.x; k <= j; k += kGMRESBlock) {
+    c[k] = n_j > 0 ? c[k] * (small.norm[k] / n_j) : 0.;
+    H[k] = c[k];
+    if (k < j) {
+      cosine[k] = small.cosine[k];
+      sine[k]   = small.sine[k];
+    }
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    GMRESScalars s    = state->s;
+    const double norm = sqrt(small.sums[0]), below = n_j > 0 ? norm / (s.scale * n_j) : 0., g = small.rhs[j];
+    double       above = c[0];
+    for (LocalInt k = 0; k < j; k++) {
+      const double next = c[k + 1];
+      c[k]              = cosine[k] * above + sine[k] * next;
+      above             = cosine[k] * next - sine[k] * above;
+    }
+    const double length = sqrt(above * above + below * below);
+    const bool   happy  = below < fmin(fabs(below / g), s.happy);
+    const bool   empty  = happy ? above == 0 : length == 0;
+    small.norm[j + 1]   = norm;
+    H[j + 1]            = below;
+    c[j]                = above;
+    s.iteration++;
+    if (!isfinite(below)) {
+      s.iteration--; /* it is not complete */
+      Stop(s, GMRES_NOT_FINITE, below);
+    } else if (empty) Stop(s, GMRES_SINGULAR, s.norm);
+    else {
+      s.column = s.known = j + 1;
+      s.norm             = 0;
+      if (!happy) {
+        const double cosine_j = above / length, sine_j = below / length;
+        small.cosine[j]  = cosine_j;
+        small.sine[j]    = sine_j;
+        small.rhs[j]     = cosine_j * g;
+        small.rhs[j + 1] = -sine_j * g;
+        c[j]             = cosine_j * above + sine_j * below;
+        s.norm           = fabs(sine_j * g);
+      }
+      if (!isfinite(s.norm)) Stop(s, GMRES_NOT_FINITE, s.norm);
+      else if (Ends(state->test, s.iteration, s.norm)) Stop(s, GMRES_TEST, s.norm);
+      else if (happy) Stop(s, GMRES_HAPPY, s.norm);
+      else if (s.iteration >= state->test.max_it) Stop(s, GMRES_ITS, s.norm);
+    }
+    state->records[s.iteration % kCGRecords] = s.norm;
+    state->s                                 = s;
+  }
+  __syncthreads();
+  for (LocalInt k = threadIdx.x; k <= j; k += kGMRESBlock) R[k] = c[k];
+}
+
+/* ------------------------------------------ kernels ------------------------------------------- */
+
+/*
+   u_k.w and u_k.u_last for all vectors, and w.w: the sums are left in small.sums. With Late the state has the number of vectors,
+   and what follows from the sums is made here.
+*/
+template <bool Late, typename V>
+__global__ void __launch_bounds__(kGMRESBlock, kGMRESDotBlocks)
+  DotBasis(GMRESArray<V> u, LocalInt count, const double *w, double *partial, GMRESSmallArrays small, GMRESState *state)
+{
+  WaitForPrevious();
+  LetNextStart();
+  if (Late) {
+    if (state->s.stage != kCGRunning) return;
+    count = state->s.column + 1;
+  }
+  const int tiles = (count + kGMRESTile - 1) / kGMRESTile, width = (count + tiles - 1) / tiles, groups = gridDim.x / tiles;
+  const int tile = blockIdx.x % tiles, group = blockIdx.x / tiles, first = tile * width, many = min(width, count - first);
+  double    sums[2 * kGMRESTile + 1] = {};
+  if (group < groups) {
+    const V *const mine = u.at(first), *const last = u.at(count - 1);
+#pragma unroll 2
+    for (long long i = group * kGMRESBlock + threadIdx.x; i < u.n; i += (long long)groups * kGMRESBlock) {
+      const double w_i = w[i], last_i = last[i];
+      if (tile == 0) sums[2 * kGMRESTile] += w_i * w_i;
+      V v[kGMRESTile];
+#pragma unroll
+      for (int k = 0; k < kGMRESTile; k++)
+        if (k < many) v[k] = mine[(size_t)k * u.ld + i];
+#pragma unroll
+      for (int k = 0; k < kGMRESTile; k++)
+        if (k < many) {
+          sums[k] += (double)v[k] * w_i;
+          sums[kGMRESTile + k] += (double)v[k] * last_i;
+        }
+    }
+  }
+  BlockSum(sums);
+  if (threadIdx.x == 0 && group < groups) {
+#pragma unroll
+    for (int k = 0; k < kGMRESTile; k++)
+      if (k < many) {
+        partial[(size_t)(first + k) * groups + group]         = sums[k];
+        partial[(size_t)(count + first + k) * groups + group] = sums[kGMRESTile + k];
+      }
+    if (tile == 0) partial[(size_t)2 * count * groups + group] = sums[2 * kGMRESTile];
+  }
+  if (!IsLastBlock(&state->ticket)) return;
+  AddPartials(2 * count + 1, groups, partial, small.sums);
+  if (Late) Project(count - 1, small, state);
+}
+
+/* p = s (w - U c) = u_count and p.p, which is left in small.sums if `sum` says so. With Late an iteration ends here. */
+template <bool Late, typename V>
+__global__ void __launch_bounds__(kGMRESBlock, kGMRESBlocks)
+  UpdateBasis(GMRESArray<V> u, LocalInt count, double scale, bool sum, const double *w, double *p, double *partial,
+              GMRESSmallArrays small, GMRESState *state)
+{
+  __shared__ double c[kGMRESMostRestart + 1];
+  WaitForPrevious();
+  LetNextStart();
+  if (Late) {
+    if (state->s.stage != kCGRunning) return;
+    count = state->s.column + 1;
+    scale = state->s.scale;
+  }
+  for (LocalInt k = threadIdx.x; k < count; k += kGMRESBlock) c[k] = small.c[k];
+  __syncthreads();
+  double   square[1] = {0};
+  V *const next      = u.at(count);
+  for (long long i = GridThread(); i < u.n; i += (long long)gridDim.x * kGMRESBlock) {
+    const V      stored = (V)(scale * AddBasis<-1>(u, count, c, (LocalInt)i, w[i]));
+    const double value  = (double)stored;
+    next[i]             = stored;
+    p[i]                = value;
+    square[0] += value * value;
+  }
+  if (!Late && !sum) return;
+  BlockSum(square);
+  if (threadIdx.x == 0) partial[blockIdx.x] = square[0];
+  if (!IsLastBlock(&state->ticket)) return;
+  AddPartials(1, (int)gridDim.x, partial, small.sums);
+  if (Late) Append(count - 1, c, small, state);
+}
+
+/* x = s x = u_k */
+template <typename V>
+__global__ void __launch_bounds__(kGMRESBlock) StoreVector(GMRESArray<V> u, LocalInt k, double scale, double *x)
+{
+  const long long i = GridThread();
+  if (i >= u.n) return;
+  const V stored = (V)(scale * x[i]);
+  u.at(k)[i]     = stored;
+  x[i]           = (double)stored;
+}
+
+/* t = U c */
+template <typename V>
+__global__ void __launch_bounds__(kGMRESBlock, kGMRESBlocks)
+  CombineBasis(GMRESArray<V> u, LocalInt count, GMRESSmallArrays small, double *t)
+{
+  __shared__ double c[kGMRESMostRestart + 1];
+  for (LocalInt k = threadIdx.x; k < count; k += kGMRESBlock) c[k] = small.c[k];
+  __syncthreads();
+  for (long long i = GridThread(); i < u.n; i += (long long)gridDim.x * kGMRESBlock)
+    t[i] = AddBasis<1>(u, count, c, (LocalInt)i, 0.);
+}
+
+/* Coefficients of the host, of which a copy is made before this returns. */
+PetscErrorCode SetCoefficients(GMRESFusedWork *work, LocalInt count, const PetscReal c[], cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  PetscCall(GMRESNeedSmall(work, count));
+  PetscCallCUDA(cudaMemcpyAsync(work->small.c, c, count * sizeof(*c), cudaMemcpyHostToDevice, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GetSums(GMRESFusedWork *work, LocalInt count, PetscReal sums[], cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  PetscCallCUDA(cudaMemcpyAsync(sums, work->small.sums, count * sizeof(*sums), cudaMemcpyDeviceToHost, stream));
+  PetscCallCUDA(cudaStreamSynchronize(stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+} // namespace
+
+/* ----------------------------------------- the work ------------------------------------------- */
+
+PetscErrorCode GMRESMayStartEarly(bool *early)
+{
+  PetscFunctionBegin;
+  PetscCall(KnowsToWait((const void *)UpdateBasis<true, double>, early));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESFusedCreate_CUDA(GMRESFusedWork **work_out)
+{
+  GMRESFusedWork *const work = *work_out = new GMRESFusedWork();
+  cudaStream_t          stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(ProcessorCount(&work->processors));
+  PetscCall(GMRESMayStartEarly(&work->early));
+  PetscCall(work->mailbox.CreatePinned());
+  PetscCall(work->partial.Allocate((size_t)(2 * kGMRESTile + 1) * GMRESDotGrid(work)));
+  PetscCallCUDA(cudaMemsetAsync(work->mailbox.state(), 0, sizeof(GMRESState), stream));
+  PetscCallCUDA(cudaStreamSynchronize(stream)); /* the next call may come with another stream */
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESFusedDestroy_CUDA(GMRESFusedWork **work)
+{
+  PetscFunctionBegin;
+  if (!*work) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall((*work)->mailbox.Destroy());
+  PetscCall(SlicesDestroy_CUDA(&(*work)->A));
+  delete *work;
+  *work = nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESNeedSmall(GMRESFusedWork *work, LocalInt restart)
+{
+  constexpr LocalInt kLeast = 64; /* a restart that is seldom exceeded */
+  const LocalInt     room   = std::max({restart, kLeast, std::min(2 * work->small.restart, kGMRESMostRestart)});
+  const size_t       rows   = (size_t)room + 1;
+  Layout             layout;
+
+  PetscFunctionBegin;
+  if (work->small.restart >= restart) PetscFunctionReturn(PETSC_SUCCESS);
+  layout.Place(&work->small.T, rows * rows);
+  layout.Place(&work->small.H, rows * rows);
+  layout.Place(&work->small.R, rows * rows);
+  layout.Place(&work->small.square, rows);
+  layout.Place(&work->small.norm, rows);
+  layout.Place(&work->small.rhs, rows);
+  layout.Place(&work->small.cosine, rows);
+  layout.Place(&work->small.sine, rows);
+  layout.Place(&work->small.c, rows);
+  layout.Place(&work->small.sums, 2 * rows + 1);
+  work->small.restart = 0;
+  PetscCall(layout.Allocate(&work->small_memory));
+  work->small.restart = room;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------ launches ------------------------------------------ */
+
+PetscErrorCode GMRESLaunchOrthogonalization(GMRESFusedWork *work, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  PetscCall(GMRESWithPrecision(work->basis, [&](auto u) {
+    using V           = std::remove_pointer_t<decltype(u.u)>;
+    GMRESState *state = work->mailbox.state();
+    PetscFunctionBegin;
+    PetscCall(LaunchEarly(work->early, DotBasis<true, V>, GMRESDotGrid(work), kGMRESBlock, stream, u, 0, work->v.w,
+                          work->partial.data(), work->small, state));
+    PetscCall(LaunchEarly(work->early, UpdateBasis<true, V>, GMRESGrid(work, u.n), kGMRESBlock, stream, u, 0, 1., true, work->v.w,
+                          work->v.p, work->partial.data(), work->small, state));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESDots_CUDA(GMRESFusedWork *work, const GMRESBasis *basis, LocalInt count, const PetscScalar *w, PetscReal sums[])
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(work->mailbox.Wait());
+  PetscCall(GMRESNeedSmall(work, count));
+  PetscCall(GMRESWithPrecision(*basis, [&](auto u) {
+    using V = std::remove_pointer_t<decltype(u.u)>;
+    return LaunchEarly(false, DotBasis<false, V>, GMRESDotGrid(work), kGMRESBlock, stream, u, count, w, work->partial.data(),
+                       work->small, work->mailbox.state());
+  }));
+  PetscCall(GetSums(work, 2 * count + 1, sums, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESUpdate_CUDA(GMRESFusedWork *work, const GMRESBasis *basis, LocalInt count, const PetscReal c[], PetscReal s,
+                                const PetscScalar *w, PetscScalar *p, PetscReal *pp)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(work->mailbox.Wait());
+  PetscCall(SetCoefficients(work, count, c, stream));
+  PetscCall(GMRESWithPrecision(*basis, [&](auto u) {
+    using V = std::remove_pointer_t<decltype(u.u)>;
+    return LaunchEarly(false, UpdateBasis<false, V>, GMRESGrid(work, u.n), kGMRESBlock, stream, u, count, s, pp != nullptr, w, p,
+                       work->partial.data(), work->small, work->mailbox.state());
+  }));
+  if (pp) PetscCall(GetSums(work, 1, pp, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESStore_CUDA(const GMRESBasis *basis, LocalInt k, PetscReal s, PetscScalar *x)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  if (!basis->n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(GMRESWithPrecision(*basis, [&](auto u) {
+    using V = std::remove_pointer_t<decltype(u.u)>;
+    return LaunchEarly(false, StoreVector<V>, BlocksFor(u.n, kGMRESBlock), kGMRESBlock, stream, u, k, s, x);
+  }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESCombine_CUDA(GMRESFusedWork *work, const GMRESBasis *basis, LocalInt count, const PetscReal c[], PetscScalar *t)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(work->mailbox.Wait());
+  PetscCall(SetCoefficients(work, count, c, stream));
+  PetscCall(GMRESWithPrecision(*basis, [&](auto u) {
+    using V = std::remove_pointer_t<decltype(u.u)>;
+    return LaunchEarly(false, CombineBasis<V>, GMRESGrid(work, u.n), kGMRESBlock, stream, u, count, work->small, t);
+  }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

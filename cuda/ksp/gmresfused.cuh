@@ -1,0 +1,173 @@
+/*
+   What the files of the fused GMRES share: the work of a solver, and what one file does for the others.
+
+     gmresfused.cu         kernels over the basis, which end with the small matrices of an iteration; the twins of the host
+     gmresfused_device.cu  a solve on one rank as the host sees it: products, iterations, restarts
+
+   The recurrences are those of src/ksp/gmresfused.h. The small matrices are kept as there, but that the inverse T of D + L takes
+   the place of the products: row j of T follows from the rows before it, and c = T z has no chain of divisions.
+*/
+#pragma once
+
+#include <cstring>
+
+#include "buffer.cuh"
+#include "mailbox.cuh"
+#include "sparse/slices.cuh"
+#include "ksp/gmresfused.h"
+
+constexpr int kGMRESBlock     = 256; /* threads of a block */
+constexpr int kGMRESTile      = 8;   /* vectors of the basis whose products a block makes */
+constexpr int kGMRESDotBlocks = 2;   /* blocks of such a kernel on a processor */
+constexpr int kGMRESBlocks    = 4;   /* of a kernel that sums over the basis */
+constexpr int kGMRESAhead     = 16;  /* vectors of which such a kernel loads an entry at once */
+
+struct GMRESScalars {
+  LocalInt  iteration; /* iterations that are complete */
+  LocalInt  its;       /* as KSPGMRES counts them where it stops so */
+  LocalInt  column;    /* columns that the cycle has and that are not in x: the newest vector is u_column */
+  LocalInt  known;     /* columns of the small matrices */
+  CGStage   stage;     /* kCGDecided: the correction is still to be added to x */
+  GMRESStop stop;
+  double    value;            /* the number that made the method stop */
+  double    norm, cycle_norm; /* of the residual, by the recurrence, and where the cycle began */
+  double    scale;            /* of the vector that comes next */
+  double    happy, breakdown; /* tolerances */
+};
+
+/* What the kernels of a solver share, and what the host copies to see how far they are. */
+struct GMRESState {
+  GMRESScalars s;
+  CGTest       test;
+  unsigned     ticket;              /* blocks that are done with their part of a sum */
+  double       records[kCGRecords]; /* the norm after iteration n is in place n % kCGRecords */
+
+  /* A phase leaves nothing to the next one: see Mailbox::Begin(). */
+  int  Keep() const { return 0; }
+  void Restore(int) { }
+};
+
+/* The small matrices: column j of H and R, and row j of T, begin at entry j * (restart + 1). The restart is that of the room. */
+struct GMRESSmallArrays {
+  LocalInt restart;
+  double  *T, *H, *R;
+  double  *square; /* [restart + 1] D */
+  double  *norm;   /* [restart + 1] */
+  double  *rhs;    /* [restart + 1] */
+  double  *cosine, *sine;
+  double  *c;    /* [restart + 1] the coefficients of the next sum over the basis */
+  double  *sums; /* [2 * restart + 3] sums over the grid */
+};
+
+struct GMRESFusedWork {
+  WorkMeter           memory; /* of the buffers below */
+  int                 processors = 0;
+  bool                early      = false; /* a kernel may begin before the one ahead of it has ended */
+  Mailbox<GMRESState> mailbox{&memory};
+  Buffer<double>      partial{&memory}; /* sums of blocks */
+  Buffer<char>        small_memory{&memory};
+  GMRESSmallArrays    small{}; /* in this memory */
+
+  /* the solve */
+  Slices         A{};
+  BSR            blocks{};
+  GMRESOperators op{};
+  GMRESBasis     basis{};
+  GMRESVectors   v{};
+  LocalInt       restart = 0, position = 0; /* iterations of a cycle, and of this one that are launched */
+};
+
+/* The basis as a kernel has it. */
+template <typename V>
+struct GMRESArray {
+  V       *u;
+  LocalInt n, ld;
+
+  __device__ __forceinline__ V *at(LocalInt k) const { return u + (size_t)k * ld; }
+};
+
+/* Calls f(array) with the basis in its precision. */
+template <typename F>
+PetscErrorCode GMRESWithPrecision(const GMRESBasis &basis, F f)
+{
+  if (basis.precision == FINEPC_SINGLE) return f(GMRESArray<float>{(float *)basis.u, basis.n, basis.ld});
+  return f(GMRESArray<double>{(double *)basis.u, basis.n, basis.ld});
+}
+
+/* Whether the block is the last one of the grid that comes here; all of its threads get the answer, and see what the others did. */
+__device__ inline bool IsLastBlock(unsigned *ticket)
+{
+  __shared__ bool last;
+  const bool      mine = IsLastHere(ticket);
+  if (threadIdx.x == 0) last = mine;
+  __syncthreads();
+  if (last) __threadfence();
+  return last;
+}
+
+/*
+   sums [count] = the sums over the parts of so many blocks, partial [count][parts], in an order that is always the same. The last
+   block of a grid calls it, and has the sums when it returns.
+*/
+__device__ inline void AddPartials(LocalInt count, int parts, const double *partial, double *sums)
+{
+  const int warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
+  for (LocalInt s = warp; s < count; s += kGMRESBlock / kWarpSize) {
+    double x = 0;
+    for (int part = lane; part < parts; part += kWarpSize) x += __ldcg(partial + (size_t)s * parts + part);
+    x = GroupSum<kWarpSize>(x);
+    if (lane == 0) sums[s] = x;
+  }
+  __syncthreads();
+}
+
+/* x - sum_k c_k u_k, or with Sign = 1 x + sum_k c_k u_k, at entry i, in an order that is always the same */
+template <int Sign, typename V>
+__device__ __forceinline__ double AddBasis(const GMRESArray<V> &u, LocalInt count, const double *c, LocalInt i, double x)
+{
+  for (LocalInt k = 0; k < count; k += kGMRESAhead) {
+    V v[kGMRESAhead];
+#pragma unroll
+    for (int t = 0; t < kGMRESAhead; t++) v[t] = k + t < count ? u.at(k + t)[i] : (V)0;
+#pragma unroll
+    for (int t = 0; t < kGMRESAhead; t++)
+      if (k + t < count) x += Sign * c[k + t] * (double)v[t];
+  }
+  return x;
+}
+
+/* The decision about an end; the columns that the cycle has are still to be added to x. */
+__device__ inline void Stop(GMRESScalars &s, GMRESStop stop, double value)
+{
+  s.stop  = stop;
+  s.its   = s.iteration;
+  s.value = value;
+  s.stage = s.column ? kCGDecided : kCGStopped;
+}
+
+/* Whether the test of the norm ends the iterations, as KSPConvergedDefault() would. */
+__device__ inline bool Ends(const CGTest &test, LocalInt n, double norm)
+{
+  return n >= test.last ||
+         (test.norm != CG_NORM_NONE && n > test.chknorm && n >= test.min_it && (norm <= test.ttol || norm >= test.dtol));
+}
+
+/* Blocks of a kernel that makes the products with the basis, of one that sums over it, and of any other over vectors. */
+inline int GMRESDotGrid(const GMRESFusedWork *work)
+{
+  constexpr int kTiles = kGMRESMostRestart / kGMRESTile + 1; /* each needs a block */
+  return std::max(kTiles, work->processors * kGMRESDotBlocks);
+}
+inline int GMRESGrid(const GMRESFusedWork *work, LocalInt n)
+{
+  return std::max(1, std::min(BlocksFor(n, kGMRESBlock), work->processors * kGMRESBlocks));
+}
+
+/* -------------------------------------- gmresfused.cu ----------------------------------------- */
+
+/* Makes room for cycles of so many iterations; what was there is lost if there was less. */
+PetscErrorCode GMRESNeedSmall(GMRESFusedWork *, LocalInt restart);
+/* What follows w = A M u_j in an iteration that the GPU decides about: the products with the basis, u_{j+1}, the test. */
+PetscErrorCode GMRESLaunchOrthogonalization(GMRESFusedWork *, cudaStream_t);
+/* Whether these kernels may be launched early. */
+PetscErrorCode GMRESMayStartEarly(bool *early);

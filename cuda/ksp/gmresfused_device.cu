@@ -1,0 +1,439 @@
+/*
+   The fused GMRES on one rank as the host sees it. An iteration is
+
+     w = A M u_j, or M A u_j       a product with a copy of A, and the preconditioner's own kernels
+     the products with the basis   gmresfused.cu
+     u_{j+1}, the test             gmresfused.cu
+
+   The newest vector lies in p, too, so that the kernels of the preconditioner need not know j. A restart is a sequence of kernels
+   that the host launches after each cycle: y, the correction of x, the residual, u_0. Nothing of this waits for the host, and what
+   comes after a decision changes nothing.
+*/
+#include "gmresfused.cuh"
+
+namespace
+{
+
+constexpr int kGMRESLaunches = 4; /* iterations of a small system between two looks at the state */
+
+/* Rows of a system that is small in this sense: an iteration of another one takes longer than the host needs to look. */
+constexpr LocalInt kGMRESSmallRows = 100000;
+
+/* ------------------------------------------ kernels ------------------------------------------- */
+
+/* y = E A D x, where D and E are left out if null. */
+template <int Lanes, bool Even, typename V>
+__global__ void __launch_bounds__(kGMRESBlock, 3)
+  MultiplyRows(Slices A, int processors, const double *d, const double *x, const double *e, double *y, const GMRESState *state)
+{
+  const int turns = gridDim.x / processors, block = turns ? blockIdx.x % processors * turns + blockIdx.x / processors : blockIdx.x;
+  const int warps = kGMRESBlock / kWarpSize;
+  bool      idle  = false;
+  StreamSlices<Lanes, Even, V>(
+    A, block * warps + threadIdx.x / kWarpSize, gridDim.x * warps,
+    [&]() {
+      WaitForPrevious();
+      LetNextStart();
+      idle = state->s.stage != kCGRunning;
+    },
+    [=](LocalInt j) { return d ? d[j] * x[j] : x[j]; },
+    [&](LocalInt row, double sum) {
+      if (!idle) y[row] = e ? e[row] * sum : sum;
+    });
+}
+
+/* y = d x */
+__global__ void __launch_bounds__(kGMRESBlock) Scale(LocalInt n, const double *d, const double *x, double *y)
+{
+  const long long i = GridThread();
+  WaitForPrevious();
+  LetNextStart();
+  if (i < n) y[i] = d[i] * x[i];
+}
+
+/* t = b - w, during a restart */
+__global__ void __launch_bounds__(kGMRESBlock)
+  SubtractVectors(LocalInt n, const double *b, const double *w, double *t, const GMRESState *state)
+{
+  const long long i = GridThread();
+  WaitForPrevious();
+  LetNextStart();
+  if (state->s.stage == kCGRunning && i < n) t[i] = b[i] - w[i];
+}
+
+/* The coefficients of the correction in U: one block solves with R. */
+__global__ void __launch_bounds__(kGMRESBlock) SolveSmall(GMRESSmallArrays small, const GMRESState *state)
+{
+  __shared__ double y[kGMRESMostRestart + 1];
+  WaitForPrevious();
+  LetNextStart();
+  const LocalInt ld = small.restart + 1, count = state->s.stage == kCGStopped ? 0 : state->s.column;
+  for (LocalInt k = threadIdx.x; k < count; k += kGMRESBlock) y[k] = small.rhs[k];
+  __syncthreads();
+  for (LocalInt k = count - 1; k >= 0; k--) {
+    const double *R = small.R + (size_t)k * ld;
+    if (threadIdx.x == 0) y[k] /= R[k];
+    __syncthreads();
+    const double y_k = y[k];
+    for (LocalInt i = threadIdx.x; i < k; i += kGMRESBlock) y[i] -= R[i] * y_k;
+    __syncthreads();
+  }
+  for (LocalInt k = threadIdx.x; k < count; k += kGMRESBlock) small.c[k] = small.norm[k] > 0 ? y[k] / small.norm[k] : 0.;
+}
+
+/* What is left to do after the correction has been added to x. One thread of the grid calls it. */
+__device__ void HaveSolution(GMRESState *state)
+{
+  state->s.column = 0;
+  if (state->s.stage == kCGDecided) state->s.stage = kCGStopped;
+}
+
+/* to = U c, or with Add to = to + U c; with Diagonal U c is multiplied by d, if that is not null. With Add the correction is done.
+ */
+template <bool Add, typename V>
+__global__ void __launch_bounds__(kGMRESBlock, kGMRESBlocks)
+  CorrectBasis(GMRESArray<V> u, GMRESSmallArrays small, const double *d, double *to, GMRESState *state)
+{
+  __shared__ double c[kGMRESMostRestart + 1];
+  WaitForPrevious();
+  LetNextStart();
+  const LocalInt count = state->s.column;
+  if (!count || state->s.stage == kCGStopped) return;
+  for (LocalInt k = threadIdx.x; k < count; k += kGMRESBlock) c[k] = small.c[k];
+  __syncthreads();
+  for (long long i = GridThread(); i < u.n; i += (long long)gridDim.x * kGMRESBlock) {
+    const double sum = AddBasis<1>(u, count, c, (LocalInt)i, 0.), scaled = d ? d[i] * sum : sum;
+    to[i] = Add ? to[i] + scaled : scaled;
+  }
+  if (Add && IsLastHere(&state->ticket)) HaveSolution(state);
+}
+
+/* x = x + w, and the correction is done. */
+__global__ void __launch_bounds__(kGMRESBlock, kGMRESBlocks)
+  AddCorrection(LocalInt n, const double *w, double *x, GMRESState *state)
+{
+  WaitForPrevious();
+  LetNextStart();
+  if (!state->s.column || state->s.stage == kCGStopped) return;
+  for (long long i = GridThread(); i < n; i += (long long)gridDim.x * kGMRESBlock) x[i] += w[i];
+  if (IsLastHere(&state->ticket)) HaveSolution(state);
+}
+
+/* The tests that KSPGMRES makes at the beginning of a cycle, with the norm of the residual. One thread of the grid calls it. */
+__device__ void BeginCycle(double norm, const GMRESSmallArrays &small, GMRESState *state)
+{
+  GMRESScalars s = state->s;
+  s.column = s.known = 0;
+  if (!isfinite(norm)) Stop(s, GMRES_NOT_FINITE, norm);
+  else if (s.norm > 0 && fabs(norm - s.norm) > s.breakdown * s.cycle_norm) Stop(s, GMRES_BREAKDOWN, norm);
+  else {
+    state->records[s.iteration % kCGRecords] = norm;
+    s.norm = s.cycle_norm = norm;
+    small.rhs[0]          = norm;
+    if (norm == 0) Stop(s, GMRES_ZERO, 0);
+    else if (Ends(state->test, s.iteration, norm)) Stop(s, GMRES_TEST, norm);
+  }
+  state->s = s;
+}
+
+/* p = u_0 = s (r - w), where w is left out if null, about a unit vector; its norm, and the tests. */
+template <typename V>
+__global__ void __launch_bounds__(kGMRESBlock, kGMRESBlocks)
+  RestartBasis(GMRESArray<V> u, const double *r, const double *w, double *p, double *partial, GMRESSmallArrays small,
+               GMRESState *state)
+{
+  WaitForPrevious();
+  LetNextStart();
+  if (state->s.stage != kCGRunning) return;
+  const double scale     = state->s.norm > 0 ? 1 / state->s.norm : 1.;
+  double       square[1] = {0};
+  for (long long i = GridThread(); i < u.n; i += (long long)gridDim.x * kGMRESBlock) {
+    const V      stored = (V)(scale * (w ? r[i] - w[i] : r[i]));
+    const double value  = (double)stored;
+    u.at(0)[i]          = stored;
+    p[i]                = value;
+    square[0] += value * value;
+  }
+  BlockSum(square);
+  if (threadIdx.x == 0) partial[blockIdx.x] = square[0];
+  if (!IsLastBlock(&state->ticket)) return;
+  AddPartials(1, (int)gridDim.x, partial, small.sums);
+  if (threadIdx.x == 0) BeginCycle(sqrt(small.sums[0]) / scale, small, state);
+}
+
+/* ------------------------------------------ launches ------------------------------------------ */
+
+/* Lanes a row, as few as let a warp ask for all of a slice of mean length at once. */
+LocalInt LanesFor(LocalInt rows, LocalInt nnz)
+{
+  LocalInt lanes = 1;
+  while (lanes < kWarpSize && nnz > (long long)rows * lanes * kSliceSteps) lanes *= 2;
+  return lanes;
+}
+
+template <typename F>
+PetscErrorCode WithLanes(LocalInt lanes, F f)
+{
+  switch (lanes) {
+  case 1: return f(std::integral_constant<int, 1>());
+  case 2: return f(std::integral_constant<int, 2>());
+  case 4: return f(std::integral_constant<int, 4>());
+  case 8: return f(std::integral_constant<int, 8>());
+  case 16: return f(std::integral_constant<int, 16>());
+  default: return f(std::integral_constant<int, 32>());
+  }
+}
+
+template <typename F>
+PetscErrorCode WithKind(const Slices &A, F f)
+{
+  if (A.even) return A.single ? f(std::true_type(), float()) : f(std::true_type(), double());
+  return A.single ? f(std::false_type(), float()) : f(std::false_type(), double());
+}
+
+PetscErrorCode LaunchScale(const GMRESFusedWork *work, const double *x, double *y, cudaStream_t stream)
+{
+  const LocalInt n = work->basis.n;
+
+  PetscFunctionBegin;
+  PetscCall(LaunchEarly(work->early, Scale, BlocksFor(n, kGMRESBlock), kGMRESBlock, stream, n, work->op.d, x, y));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* y = E A D x */
+PetscErrorCode LaunchProduct(GMRESFusedWork *work, const double *d, const double *x, const double *e, double *y,
+                             cudaStream_t stream)
+{
+  constexpr int  kBlocks = 3; /* on a processor, as the registers of the kernel allow */
+  const LocalInt n       = work->basis.n;
+
+  PetscFunctionBegin;
+  if (work->op.blocks) {
+    PetscCall(BSRMultiply_CUDA(&work->blocks, 1, x, n, nullptr, 0, y, n, PETSC_FALSE));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  const int wanted = BlocksFor((long long)work->A.count * kWarpSize, kGMRESBlock);
+  const int blocks =
+    wanted < work->processors ? wanted : std::min(kBlocks, (wanted + work->processors - 1) / work->processors) * work->processors;
+  PetscCall(WithLanes(work->A.lanes, [&](auto lanes) {
+    return WithKind(work->A, [&](auto even, auto value) {
+      return LaunchEarly(work->early, MultiplyRows<lanes, even, decltype(value)>, blocks, kGMRESBlock, stream, work->A,
+                         work->processors, d, x, e, y, work->mailbox.state());
+    });
+  }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* y = M x, where M is no 1 */
+PetscErrorCode LaunchInverse(GMRESFusedWork *work, const double *x, double *y, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  if (work->op.apply) PetscCall(work->op.apply(work->op.pc, x, y));
+  else PetscCall(LaunchScale(work, x, y, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* w = A M p, or M A p. A diagonal M is part of a product by rows. */
+PetscErrorCode LaunchOperator(GMRESFusedWork *work, cudaStream_t stream)
+{
+  const GMRESOperators &op = work->op;
+  const GMRESVectors   &v  = work->v;
+
+  PetscFunctionBegin;
+  if (!op.apply && (op.A || !op.d)) {
+    PetscCall(LaunchProduct(work, op.left ? nullptr : op.d, v.p, op.left ? op.d : nullptr, v.w, stream));
+  } else if (op.left) {
+    PetscCall(LaunchProduct(work, nullptr, v.p, nullptr, v.t, stream));
+    PetscCall(LaunchInverse(work, v.t, v.w, stream));
+  } else {
+    PetscCall(LaunchInverse(work, v.p, v.t, stream));
+    PetscCall(LaunchProduct(work, nullptr, v.t, nullptr, v.w, stream));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* x = x + M U c, or x + U c with M on the left; t and w are work. */
+PetscErrorCode LaunchCorrection(GMRESFusedWork *work, cudaStream_t stream)
+{
+  const GMRESOperators &op    = work->op;
+  const GMRESVectors   &v     = work->v;
+  GMRESState *const     state = work->mailbox.state();
+  const LocalInt        n     = work->basis.n;
+  const int             grid  = GMRESGrid(work, n);
+  const bool            apply = op.apply && !op.left;
+
+  PetscFunctionBegin;
+  PetscCall(LaunchEarly(work->early, SolveSmall, 1, kGMRESBlock, stream, work->small, state));
+  PetscCall(GMRESWithPrecision(work->basis, [&](auto u) {
+    using V = std::remove_pointer_t<decltype(u.u)>;
+    if (apply)
+      return LaunchEarly(work->early, CorrectBasis<false, V>, grid, kGMRESBlock, stream, u, work->small, nullptr, v.t, state);
+    return LaunchEarly(work->early, CorrectBasis<true, V>, grid, kGMRESBlock, stream, u, work->small, op.left ? nullptr : op.d, v.x,
+                       state);
+  }));
+  if (!apply) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(LaunchInverse(work, v.t, v.w, stream));
+  PetscCall(LaunchEarly(work->early, AddCorrection, grid, kGMRESBlock, stream, n, v.w, v.x, state));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* p = u_0 and its norm from the residual b - A x, or b without a guess: the beginning of a cycle unless the method has stopped. */
+PetscErrorCode LaunchResidual(GMRESFusedWork *work, bool guess, cudaStream_t stream)
+{
+  const GMRESOperators &op       = work->op;
+  const GMRESVectors   &v        = work->v;
+  GMRESState *const     state    = work->mailbox.state();
+  const LocalInt        n        = work->basis.n;
+  const bool            inverted = op.left && (op.apply || op.d);
+
+  PetscFunctionBegin;
+  if (guess) PetscCall(LaunchProduct(work, nullptr, v.x, nullptr, v.w, stream));
+  if (inverted) {
+    if (guess)
+      PetscCall(LaunchEarly(work->early, SubtractVectors, BlocksFor(n, kGMRESBlock), kGMRESBlock, stream, n, v.b, v.w, v.t, state));
+    PetscCall(LaunchInverse(work, guess ? v.t : v.b, v.w, stream));
+  }
+  PetscCall(GMRESWithPrecision(work->basis, [&](auto u) {
+    using V = std::remove_pointer_t<decltype(u.u)>;
+    return LaunchEarly(work->early, RestartBasis<V>, GMRESGrid(work, n), kGMRESBlock, stream, u, inverted ? v.w : v.b,
+                       inverted || !guess ? nullptr : v.w, v.p, work->partial.data(), work->small, state);
+  }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Some iterations, to the end of the cycle at most, and the restart after it. */
+PetscErrorCode LaunchIterations(GMRESFusedWork *work, cudaStream_t stream)
+{
+  const LocalInt restart = work->restart;
+
+  PetscFunctionBegin;
+  for (int k = 0; k < (work->basis.n < kGMRESSmallRows ? kGMRESLaunches : 1); k++) {
+    PetscCall(LaunchOperator(work, stream));
+    PetscCall(GMRESLaunchOrthogonalization(work, stream));
+    if (++work->position < restart) continue;
+    PetscCall(LaunchCorrection(work, stream));
+    PetscCall(LaunchResidual(work, true, stream));
+    work->position = 0;
+    break;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+} // namespace
+
+/* ------------------------------------------ the solve ----------------------------------------- */
+
+PetscErrorCode GMRESFusedPrepare_CUDA(GMRESFusedWork *work, const GMRESOperators *op, PetscBool changed)
+{
+  PetscFunctionBegin;
+  PetscCall(work->mailbox.Wait());
+  work->op = *op;
+  if (op->blocks) {
+    work->blocks    = *op->blocks;
+    work->op.blocks = &work->blocks;
+    PetscCall(SlicesDestroy_CUDA(&work->A));
+  } else if (changed || !work->A.rows) {
+    const CSRView &A = *op->A;
+    const CSR      csr{A.n, A.n, A.nnz, (LocalInt *)A.i, (LocalInt *)A.j, (void *)A.a, FINEPC_DOUBLE, A.where};
+
+    PetscCall(SlicesUpdate_CUDA(&csr, LanesFor(A.n, A.nnz), SLICES_COMPRESSED, &work->A));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESFusedStart_CUDA(GMRESFusedWork *work, const GMRESBasis *basis, const GMRESVectors *v, PetscBool guess,
+                                    PetscReal *norm)
+{
+  const GMRESState *seen;
+  cudaStream_t      stream;
+  GMRESScalars      s{};
+  CGTest            test{};
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(work->mailbox.Wait());
+  PetscCall(GMRESNeedSmall(work, basis->vectors));
+  work->basis = *basis;
+  work->v     = *v;
+  s.stage     = kCGRunning;
+  test.norm   = CG_NORM_NONE; /* the caller tests */
+  test.last   = LOCAL_INT_MAX;
+  PetscCall(work->mailbox.Begin(s, test, stream));
+  PetscCall(LaunchResidual(work, guess, stream));
+  PetscCall(work->mailbox.Post(stream));
+  PetscCall(work->mailbox.Read(&seen));
+  *norm = seen->s.stop == GMRES_NOT_FINITE ? seen->s.value : seen->s.norm;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESFusedBegin_CUDA(GMRESFusedWork *work, const GMRESStart *start)
+{
+  cudaStream_t stream;
+  GMRESScalars s{};
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  work->restart  = start->restart;
+  work->position = 0;
+  s.iteration    = start->iteration;
+  s.stage        = kCGRunning;
+  s.norm = s.cycle_norm = start->norm;
+  s.happy               = start->happy_tolerance;
+  s.breakdown           = start->breakdown_tolerance;
+  PetscCall(work->mailbox.Begin(s, start->test, stream));
+  PetscCall(GMRESStore_CUDA(&work->basis, 0, 1 / start->norm, work->v.p));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESFusedAdvance_CUDA(GMRESFusedWork *work, LocalInt *count, const PetscReal **norms, GMRESStop *stop,
+                                      LocalInt *its, PetscReal *value)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(work->mailbox.KeepAhead(kCGInFlight, stream, [&]() { return LaunchIterations(work, stream); }));
+  PetscCall(work->mailbox.Report(count, norms, stop, its, value));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESFusedFinish_CUDA(GMRESFusedWork *work)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(LaunchCorrection(work, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESFusedGetSmall_CUDA(GMRESFusedWork *work, GMRESSmall *small, LocalInt *columns)
+{
+  const size_t        rows = (size_t)small->restart + 1, ld = (size_t)work->small.restart + 1;
+  std::vector<double> from(2 * ld * small->restart);
+  GMRESScalars        s;
+  cudaStream_t        stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCallCUDA(cudaMemcpyAsync(from.data(), work->small.H, ld * small->restart * sizeof(double), cudaMemcpyDeviceToHost, stream));
+  PetscCallCUDA(cudaMemcpyAsync(from.data() + ld * small->restart, work->small.R, ld * small->restart * sizeof(double),
+                                cudaMemcpyDeviceToHost, stream));
+  PetscCallCUDA(cudaMemcpyAsync(&s, &work->mailbox.state()->s, sizeof(s), cudaMemcpyDeviceToHost, stream));
+  PetscCallCUDA(cudaStreamSynchronize(stream));
+  *columns = s.known;
+  for (size_t j = 0; j < (size_t)*columns; j++)
+    for (size_t k = 0; k < rows; k++) {
+      small->H[j * rows + k] = k <= j + 1 ? from[j * ld + k] : 0;
+      small->R[j * rows + k] = k <= j ? from[(small->restart + j) * ld + k] : 0;
+    }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESFusedGetStatus_CUDA(const GMRESFusedWork *work, size_t *bytes, LocalInt *lanes)
+{
+  PetscFunctionBegin;
+  *bytes = work->memory.now + work->A.capacity[0] + work->A.capacity[1];
+  *lanes = work->op.blocks ? 0 : work->A.lanes;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,411 @@
+/* The PETSc face of the fused GMRES. */
+#include <petscblaslapack.h>
+
+#include "options.h"
+#include "gmresfusedimpl.h"
+
+/* ------------------------------------------ options ------------------------------------------- */
+
+GMRESRefinement GMRESFusedRefinementOf(KSP ksp)
+{
+#if PETSC_VERSION_LT(3, 26, 0)
+  switch (((const KSP_GMRESFused *)ksp->data)->refinement) {
+  case KSP_GMRES_CGS_REFINE_ALWAYS: return GMRES_REFINE_ALWAYS;
+  case KSP_GMRES_CGS_REFINE_IFNEEDED: return GMRES_REFINE_IF_NEEDED;
+  default: return GMRES_REFINE_NEVER;
+  }
+#else
+  switch (ksp->cgstype) {
+  case KSP_ORTHOGONALIZATION_CGS_REFINE_ALWAYS: return GMRES_REFINE_ALWAYS;
+  case KSP_ORTHOGONALIZATION_CGS_REFINE_IFNEEDED: return GMRES_REFINE_IF_NEEDED;
+  default: return GMRES_REFINE_NEVER;
+  }
+#endif
+}
+
+static PetscErrorCode KSPGMRESGetRestart_GMRESFused(KSP ksp, PetscInt *restart)
+{
+  PetscFunctionBegin;
+  *restart = ((const KSP_GMRESFused *)ksp->data)->restart;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode KSPGMRESSetRestart_GMRESFused(KSP ksp, PetscInt restart)
+{
+  PetscFunctionBegin;
+  PetscCall(KSPGMRESFusedSetRestart(ksp, restart));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode KSPGMRESGetHapTol_GMRESFused(KSP ksp, PetscReal *tolerance)
+{
+  PetscFunctionBegin;
+  *tolerance = ((const KSP_GMRESFused *)ksp->data)->happy_tolerance;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode KSPGMRESSetHapTol_GMRESFused(KSP ksp, PetscReal tolerance)
+{
+  PetscFunctionBegin;
+  PetscCheck(tolerance >= 0, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ARG_OUTOFRANGE,
+             "-ksp_gmres_haptol is %g, but must be at least 0", (double)tolerance);
+  ((KSP_GMRESFused *)ksp->data)->happy_tolerance = tolerance;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode KSPGMRESGetBreakdownTolerance_GMRESFused(KSP ksp, PetscReal *tolerance)
+{
+  PetscFunctionBegin;
+  *tolerance = ((const KSP_GMRESFused *)ksp->data)->breakdown_tolerance;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode KSPGMRESSetBreakdownTolerance_GMRESFused(KSP ksp, PetscReal tolerance)
+{
+  const PetscReal by_default = KSP_GMRESFused().breakdown_tolerance;
+
+  PetscFunctionBegin;
+  if (tolerance == (PetscReal)PETSC_DEFAULT) tolerance = by_default;
+  PetscCheck(tolerance >= 0, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ARG_OUTOFRANGE,
+             "-ksp_gmres_breakdown_tolerance is %g, but must be at least 0", (double)tolerance);
+  ((KSP_GMRESFused *)ksp->data)->breakdown_tolerance = tolerance;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const char *const KSPGMRESFusedPaths[] = {"auto", "general", "device", "KSPGMRESFusedPath", "KSP_GMRESFUSED_", nullptr};
+
+static const Option<KSP> kOptions[] = {
+  {"-ksp_gmresfused_path", "who decides about iterations", "KSPGMRESFusedSetPath",
+   Field<&KSP_GMRESFused::path>(OneOf(KSPGMRESFusedPaths)), Invalidates::NOTHING},
+  {"-ksp_gmresfused_restart", "iterations of a cycle", "KSPGMRESFusedSetRestart",
+   Field<&KSP_GMRESFused::restart>(Between(1, kGMRESMostRestart)), Invalidates::NOTHING},
+  {"-ksp_gmresfused_flexible", "whether the preconditioner may change from iteration to iteration", "KSPGMRESFusedSetFlexible",
+   Field<&KSP_GMRESFused::flexible>(), Invalidates::NOTHING},
+  {"-ksp_gmresfused_basis_precision", "precision in which the basis is stored", "KSPGMRESFusedSetBasisPrecision",
+   Field<&KSP_GMRESFused::basis_precision>(OneOf(FinePCPrecisions)), Invalidates::NOTHING},
+  {"-ksp_gmres_restart", "iterations of a cycle, PETSc's key", "KSPGMRESSetRestart",
+   Through<KSPGMRESGetRestart_GMRESFused, KSPGMRESSetRestart_GMRESFused>(), Invalidates::NOTHING},
+  {"-ksp_gmres_haptol", "tolerance of a happy breakdown", "KSPGMRESSetHapTol",
+   Through<KSPGMRESGetHapTol_GMRESFused, KSPGMRESSetHapTol_GMRESFused>(), Invalidates::NOTHING},
+  {"-ksp_gmres_breakdown_tolerance", "how far the norm may be off at a restart", "KSPGMRESSetBreakdownTolerance",
+   Through<KSPGMRESGetBreakdownTolerance_GMRESFused, KSPGMRESSetBreakdownTolerance_GMRESFused>(), Invalidates::NOTHING},
+};
+const OptionTable<KSP> KSP_GMRESFused::options{"KSP GMRESFused options", kOptions};
+
+#if PETSC_VERSION_LT(3, 26, 0)
+static PetscErrorCode KSPGMRESSetCGSRefinementType_GMRESFused(KSP ksp, KSPGMRESCGSRefinementType type)
+{
+  PetscFunctionBegin;
+  ((KSP_GMRESFused *)ksp->data)->refinement = type;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode KSPGMRESGetCGSRefinementType_GMRESFused(KSP ksp, KSPGMRESCGSRefinementType *type)
+{
+  PetscFunctionBegin;
+  *type = ((const KSP_GMRESFused *)ksp->data)->refinement;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+#endif
+
+/* ------------------------------------------ estimates ----------------------------------------- */
+
+/* The first `n` rows and columns of a matrix of the last cycle. With `triangle` what is below the diagonal is zero. */
+static void Leading(const GMRESSmall &small, const std::vector<PetscReal> &from, LocalInt n, bool triangle, PetscScalar *to)
+{
+  for (LocalInt j = 0; j < n; j++)
+    for (LocalInt k = 0; k < n; k++)
+      to[(size_t)j * n + k] = k > j + 1 || (triangle && k > j) ? 0 : from[(size_t)j * (small.restart + 1) + k];
+}
+
+static PetscErrorCode KSPComputeEigenvalues_GMRESFused(KSP ksp, PetscInt nmax, PetscReal *r, PetscReal *c, PetscInt *neig)
+{
+  const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
+  const LocalInt        n = g->known;
+  PetscScalar          *H, *work, none = 0;
+  PetscReal            *re, *im;
+  PetscInt             *order;
+  PetscBLASInt          bn, lwork, info, one = 1;
+
+  PetscFunctionBegin;
+  PetscCheck(nmax >= n, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ARG_SIZ,
+             "There are %" LocalInt_FMT " eigenvalues, but room for %" PetscInt_FMT, n, nmax);
+  *neig = n;
+  if (!n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscMalloc5((size_t)n * n, &H, 5 * n, &work, n, &re, n, &im, n, &order));
+  Leading(g->small, g->small.H, n, false, H);
+  PetscCall(PetscBLASIntCast(n, &bn));
+  PetscCall(PetscBLASIntCast(5 * n, &lwork));
+  PetscCall(PetscFPTrapPush(PETSC_FP_TRAP_OFF));
+  PetscCallBLAS("LAPACKgeev", LAPACKgeev_("N", "N", &bn, H, &bn, re, im, &none, &one, &none, &one, work, &lwork, &info));
+  PetscCall(PetscFPTrapPop());
+  PetscCheck(!info, PETSC_COMM_SELF, PETSC_ERR_LIB, "LAPACK's geev gives %" PetscBLASInt_FMT, info);
+  for (PetscInt k = 0; k < n; k++) order[k] = k;
+  PetscCall(PetscSortRealWithPermutation(n, re, order));
+  for (PetscInt k = 0; k < n; k++) {
+    r[k] = re[order[k]];
+    c[k] = im[order[k]];
+  }
+  PetscCall(PetscFree5(H, work, re, im, order));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode KSPComputeExtremeSingularValues_GMRESFused(KSP ksp, PetscReal *emax, PetscReal *emin)
+{
+  const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
+  const LocalInt        n = g->known;
+  PetscScalar          *R, *work, none = 0;
+  PetscReal            *values;
+  PetscBLASInt          bn, lwork, info, one = 1;
+
+  PetscFunctionBegin;
+  *emax = *emin = 1;
+  if (!n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscMalloc3((size_t)n * n, &R, 5 * n, &work, n, &values));
+  Leading(g->small, g->small.R, n, true, R);
+  PetscCall(PetscBLASIntCast(n, &bn));
+  PetscCall(PetscBLASIntCast(5 * n, &lwork));
+  PetscCall(PetscFPTrapPush(PETSC_FP_TRAP_OFF));
+  PetscCallBLAS("LAPACKgesvd", LAPACKgesvd_("N", "N", &bn, &bn, R, &bn, values, &none, &one, &none, &one, work, &lwork, &info));
+  PetscCall(PetscFPTrapPop());
+  PetscCheck(!info, PETSC_COMM_SELF, PETSC_ERR_LIB, "LAPACK's gesvd gives %" PetscBLASInt_FMT, info);
+  *emax = values[0];
+  *emin = values[n - 1];
+  PetscCall(PetscFree3(R, work, values));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------- set-up and the solve ----------------------------------- */
+
+static PetscErrorCode KSPSetUp_GMRESFused(KSP ksp)
+{
+  PetscFunctionBegin;
+  PetscCall(CGSetWorkVecs(ksp, 3));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A Gram-Schmidt of the program has no place in the two passes over the basis. */
+static PetscErrorCode CheckOrthogonalization(KSP ksp)
+{
+  PetscFunctionBegin;
+#if PETSC_VERSION_GE(3, 26, 0)
+  PetscCheck(ksp->orthog == KSPOrthogonalizationClassicalGramSchmidt || ksp->orthog == KSPOrthogonalizationModifiedGramSchmidt,
+             PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
+             "KSPGMRESFUSED has an orthogonalization of its own, and cannot use that of KSPOrthogonalizationSet(): use KSPGMRES");
+#endif
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode KSPSolve_GMRESFused(KSP ksp)
+{
+  KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
+
+  PetscFunctionBegin;
+  PetscCall(CheckOrthogonalization(ksp));
+  PetscCheck(!g->flexible || ksp->pc_side == PC_RIGHT, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
+             "-ksp_gmresfused_flexible needs the preconditioner on the right: use -ksp_pc_side right");
+  ksp->its    = 0;
+  g->refined  = 0;
+  g->measured = 0;
+  g->columns = g->known = 0;
+  g->solved             = PETSC_TRUE;
+  PetscCall(GMRESFusedWhyGeneral(ksp, &g->op, &g->why));
+  if (!g->why) PetscCall(GMRESFusedSolveOnDevice(ksp));
+  if (g->why) PetscCall(GMRESFusedSolveByHost(ksp));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode KSPBuildSolution_GMRESFused(KSP ksp, Vec v, Vec *V)
+{
+  KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
+
+  PetscFunctionBegin;
+  if (!v && !g->solution) PetscCall(VecDuplicate(ksp->vec_sol, &g->solution));
+  if (!v) v = g->solution;
+  PetscCall(GMRESFusedBuildSolution(ksp, v));
+  if (V) *V = v;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------ view, reset, destroy ------------------------------------ */
+
+static PetscErrorCode KSPView_GMRESFused(KSP ksp, PetscViewer viewer)
+{
+  static const char *const refinement[] = {"one pass of modified Gram-Schmidt", "modified Gram-Schmidt, a second pass if needed",
+                                           "modified Gram-Schmidt, two passes"};
+
+  const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
+  PetscBool             is_ascii;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectTypeCompare((PetscObject)viewer, PETSCVIEWERASCII, &is_ascii));
+  if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(
+    PetscViewerASCIIPrintf(viewer, "  restart=%" PetscInt_FMT ", %s\n", g->restart, refinement[GMRESFusedRefinementOf(ksp)]));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "  happy breakdown tolerance=%g, breakdown tolerance=%g\n", (double)g->happy_tolerance,
+                                   (double)g->breakdown_tolerance));
+  if (g->flexible) PetscCall(PetscViewerASCIIPrintf(viewer, "  flexible: the preconditioned vectors are kept\n"));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "  basis in %s precision\n", FinePCPrecisions[g->basis_precision]));
+  if (!g->solved) {
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s, before the first solve\n", KSPGMRESFusedPaths[g->path]));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s%s%s\n", g->why ? "general: " : "device", g->why.text, g->why.type));
+  if (!g->why) {
+    size_t   bytes;
+    LocalInt lanes;
+
+    PetscCall(GMRESFusedGetStatus_CUDA(g->work, &bytes, &lanes));
+    if (lanes) PetscCall(PetscViewerASCIIPrintf(viewer, "  copy of A: %" LocalInt_FMT " lanes a row\n", lanes));
+    PetscCall(PetscViewerASCIIPrintf(viewer, "  bytes for the copy and the kernels %g\n", (double)bytes));
+  }
+  double bytes = 0;
+  for (const GMRESBasis &basis : g->basis) bytes += (double)basis.vectors * basis.ld * FinePCPrecisionBytes(basis.precision);
+  PetscCall(PetscViewerASCIIPrintf(viewer, "  backend %s, bytes of the basis %g\n",
+                                   PetscMemTypeDevice(g->basis[GMRES_U].where) ? "CUDA" : "host", bytes));
+  if (g->why)
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "  last solve: vectors orthogonalized twice %" PetscInt64_FMT
+                                     ", norms measured because of cancellation %" PetscInt64_FMT "\n",
+                                     g->refined, g->measured));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode KSPReset_GMRESFused(KSP ksp)
+{
+  KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
+
+  PetscFunctionBegin;
+  PetscCall(GMRESFusedResetBasis(g));
+  PetscCall(GMRESFusedDestroy_CUDA(&g->work));
+  PetscCall(VecDestroy(&g->solution));
+  PetscCall(VecDestroy(&g->diagonal));
+  g->A       = CopiedFrom{};
+  g->why     = CGFusedReason{};
+  g->columns = g->known = 0;
+  g->solved             = PETSC_FALSE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What Create composes and Destroy takes away, beside the table: the getters of PETSc's own setters. */
+static PetscErrorCode Compose(KSP ksp, PetscBool compose)
+{
+  PetscFunctionBegin;
+  PetscCall(KSP_GMRESFused::options.Compose(ksp, compose));
+  PetscCall(
+    PetscObjectComposeFunction((PetscObject)ksp, "KSPGMRESGetRestart_C", compose ? Entry<KSPGMRESGetRestart_GMRESFused> : nullptr));
+#if PETSC_VERSION_LT(3, 26, 0)
+  PetscCall(PetscObjectComposeFunction((PetscObject)ksp, "KSPGMRESSetCGSRefinementType_C",
+                                       compose ? Entry<KSPGMRESSetCGSRefinementType_GMRESFused> : nullptr));
+  PetscCall(PetscObjectComposeFunction((PetscObject)ksp, "KSPGMRESGetCGSRefinementType_C",
+                                       compose ? Entry<KSPGMRESGetCGSRefinementType_GMRESFused> : nullptr));
+#endif
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode KSPDestroy_GMRESFused(KSP ksp)
+{
+  PetscFunctionBegin;
+  PetscCall(KSPReset_GMRESFused(ksp));
+  PetscCall(Compose(ksp, PETSC_FALSE));
+  delete (KSP_GMRESFused *)ksp->data;
+  ksp->data = nullptr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode Create(KSP ksp)
+{
+  PetscFunctionBegin;
+  ksp->data = new KSP_GMRESFused();
+  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_UNPRECONDITIONED, PC_RIGHT, 4));
+  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_PRECONDITIONED, PC_LEFT, 3));
+  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NONE, PC_RIGHT, 2));
+  PetscCall(KSPSetSupportedNorm(ksp, KSP_NORM_NONE, PC_LEFT, 1));
+  ksp->ops->setup                        = Entry<KSPSetUp_GMRESFused>;
+  ksp->ops->solve                        = Entry<KSPSolve_GMRESFused>;
+  ksp->ops->reset                        = Entry<KSPReset_GMRESFused>;
+  ksp->ops->destroy                      = Entry<KSPDestroy_GMRESFused>;
+  ksp->ops->view                         = Entry<KSPView_GMRESFused>;
+  ksp->ops->setfromoptions               = Entry<SetFromOptionTable<KSP_GMRESFused, KSP>>;
+  ksp->ops->buildsolution                = Entry<KSPBuildSolution_GMRESFused>;
+  ksp->ops->computeextremesingularvalues = Entry<KSPComputeExtremeSingularValues_GMRESFused>;
+  ksp->ops->computeeigenvalues           = Entry<KSPComputeEigenvalues_GMRESFused>;
+  PetscCall(Compose(ksp, PETSC_TRUE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*MC
+  KSPGMRESFUSED - "gmresfused": GMRES(m), the method of `KSPGMRES`, with two passes over the basis an iteration
+
+  Options Database Keys:
++ -ksp_gmresfused_path <auto> - `general`: `MatMult()` and `PCApply()`, and a test by the host; `device`: the GPU decides;
+  `auto`: `device` where it can run
+. -ksp_gmresfused_restart <30> - iterations of a cycle, 1 to 1000
+. -ksp_gmresfused_flexible <false> - the preconditioner may change from iteration to iteration, as with `KSPFGMRES`
+. -ksp_gmresfused_basis_precision <double> - `single` halves the bytes of the basis; sums are in double precision
+. -ksp_gmres_restart <30> - PETSc's key of the restart, see `KSPGMRESSetRestart()`
+. -ksp_gmres_haptol <1e-30> - tolerance of a happy breakdown, see `KSPGMRESSetHapTol()`
+- -ksp_gmres_breakdown_tolerance <0.1> - how far the norm may be off at a restart, see `KSPGMRESSetBreakdownTolerance()`
+
+  Level: beginner
+
+  Notes:
+  The preconditioner is on the right, with the unpreconditioned norm, unless `KSPSetPCSide()` asks for the left one, with the
+  preconditioned norm. `KSPGMRES` has it on the left by default.
+
+  The iterates are those of `KSPGMRES` with modified Gram-Schmidt (`-ksp_orthogonalization mgs`, before PETSc 3.26
+  `-ksp_gmres_modifiedgramschmidt`), to rounding, and so are iteration counts, reasons, monitors, history and estimates of
+  eigenvalues and singular values. What differs is how a vector is orthogonalized. One pass over the basis makes all its products
+  with the new vector and with the last one, a second one subtracts; modified Gram-Schmidt takes as many passes as there are
+  vectors, each with a sum over all ranks. This is exact, since the product of the projectors of modified Gram-Schmidt is known
+  from the products among the vectors of the basis. One sum over all ranks an iteration is enough, since the norm of the new vector
+  follows from these products by Pythagoras; where that would lose digits, the norm itself is computed, and the view counts how
+  often. A second pass, always or by need, is made as `KSPGMRES` makes it with classical Gram-Schmidt: see
+  `-ksp_orthogonalization_cgs_refinement_type`. It is not needed for what modified Gram-Schmidt solves.
+
+  On one rank with vectors on the GPU, a `MATAIJCUSPARSE` or a `MATBAIJCUDA`, and `PCBISAI`, `PCAFSAI`, `PCSFSAI`, `PCRRB`,
+`PCCMATCH`, `PCJACOBI` or `PCNONE`, the GPU decides about the iterations (the path `device`): products, orthogonalization, Givens
+rotations, the test and the restarts follow one another without the host, which learns of the end late. A private copy of a
+`MATAIJCUSPARSE` is kept for it. A flexible solve, a second pass of orthogonalization, a monitor, a convergence test other than
+  `KSPConvergedDefault()` and `KSPConvergedSkip()`, a transposed solve, a null space with the preconditioner on the left, several
+  ranks, and any other matrix or preconditioner take the general path, with the same passes over the basis; the view says why.
+
+  A Gram-Schmidt of the program, by `KSPOrthogonalizationSet()`, is an error, and so is `KSPGMRESMonitorKrylov()`, which looks
+  into the data of `KSPGMRES`.
+
+  With a basis in single precision the norm by the recurrence is wrong in its seventh digit. A cycle that ends well by it is
+  therefore followed by the true norm, and by another cycle if that is too large.
+
+  Sums of squares are plain: a product with a vector of the basis whose square overflows or underflows ends the solve with a
+  reason that is not convergence.
+
+  References:
++ * - Y. Saad, M. H. Schultz, GMRES: a generalized minimal residual algorithm for solving nonsymmetric linear systems, SIAM J. Sci.
+  Stat. Comput. 7 (1986) 856-869
+- * - K. Swirydowicz, J. Langou, S. Ananthan, U. Yang, S. Thomas, Low synchronization Gram-Schmidt and generalized minimal residual
+  algorithms, Numer. Linear Algebra Appl. 28 (2021) e2343
+
+.seealso: `KSPGMRES`, `KSPFGMRES`, `PCBISAI`, `MATBAIJCUDA`, `KSPGMRESFusedSetPath()`, `KSPGMRESFusedSetRestart()`,
+`KSPGMRESFusedSetFlexible()`, `KSPGMRESFusedSetBasisPrecision()`, `KSPGMRESSetRestart()`, `KSPGMRESSetHapTol()`,
+`KSPGMRESSetBreakdownTolerance()`
+M*/
+
+/*@C
+  KSPCreate_GMRESFused - Makes a solver a `KSPGMRESFUSED`, and before that registers finepc if nothing has; for `KSPRegister()`
+
+  Collective
+
+  Input Parameter:
+. ksp - the solver context
+
+  Level: developer
+
+.seealso: `KSPGMRESFUSED`, `KSPRegister()`, `FinePCInitializePackage()`
+@*/
+PetscErrorCode KSPCreate_GMRESFused(KSP ksp)
+{
+  PetscFunctionBegin;
+  PetscCall(FinePCInitializePackage());
+  PetscCall(Entry<Create>(ksp));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

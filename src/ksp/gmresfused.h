@@ -1,0 +1,179 @@
+/*
+   GMRES(m) of Saad and Schultz, arranged so that the basis is read twice an iteration and nothing waits for the host in between.
+
+   The basis u_0 .. u_j is not normalized to the last digit, but D_k = u_k.u_k is known, and so are the products G_ki = u_k.u_i,
+   i < k, of which L is made, the strictly lower triangle. With w = A M u_j (right preconditioned) or M A u_j, an iteration is
+
+     z_k = u_k.w,  G_jk = u_j.u_k,  w.w        one pass over the basis, one sum over all ranks
+     c = (D + L)^{-1} z                         the coefficients of modified Gram-Schmidt
+     u_{j+1} = s (w - sum_k c_k u_k)            one pass over the basis, with the new norm
+
+   where s is one over the norm of the difference as Pythagoras gives it: ||w - U c||^2 = w.w - sum_k D_k c_k^2. Since modified
+   Gram-Schmidt is the product of the projectors 1 - u_k u_k^T / D_k, and this product is 1 - U (D + L)^{-1} U^T, the vectors are
+   those of modified Gram-Schmidt to rounding, with its loss of orthogonality, which is harmless to GMRES (Paige, Rozloznik,
+   Strakos). A single pass of classical Gram-Schmidt loses the square of that, a delayed second one needs a matrix and a
+   preconditioner that are linear to the last digit, and leaves the norm one iteration late.
+
+   In coordinates of the unit vectors q_k = u_k / n_k, n_k = ||u_k||, column j of the Hessenberg matrix is c_k n_k / n_j, and
+   n_{j+1} / (s n_j) below. Givens rotations, the norm of the residual and the solution follow from it as in KSPGMRES.
+
+   References:
+   Y. Saad, M. H. Schultz, GMRES: a generalized minimal residual algorithm for solving nonsymmetric linear systems, SIAM J. Sci.
+   Stat. Comput. 7 (1986) 856-869
+   K. Swirydowicz, J. Langou, S. Ananthan, U. Yang, S. Thomas, Low synchronization Gram-Schmidt and generalized minimal residual
+   algorithms, Numer. Linear Algebra Appl. 28 (2021) e2343
+   C. C. Paige, M. Rozloznik, Z. Strakos, Modified Gram-Schmidt (MGS), least squares, and backward stability of MGS-GMRES, SIAM J.
+   Matrix Anal. Appl. 28 (2006) 264-284
+*/
+#pragma once
+
+#include <vector>
+
+#include <petscpc.h>
+
+#include "sparse/bsr.h"
+#include "cgfused.h"
+
+/* The largest restart that may be asked for. */
+constexpr LocalInt kGMRESMostRestart = 1000;
+
+/*
+   The norm by Pythagoras has lost at most four digits if its square is at least this part of w.w; otherwise it is computed from the
+   vector itself.
+*/
+constexpr PetscReal kGMRESPythagoras = 1e-4;
+
+/* --------------------------------------- the basis, twins ------------------------------------- */
+
+/* Vectors in double or single precision, of which the rank has n entries; u_k begins at entry k * ld. */
+struct GMRESBasis {
+  void           *u;
+  LocalInt        n;
+  LocalInt        ld;
+  LocalInt        vectors; /* that there is room for */
+  FinePCPrecision precision;
+  PetscMemType    where;
+};
+
+/* What the CUDA twins need beside the vectors. */
+struct GMRESFusedWork;
+PetscErrorCode GMRESFusedCreate_CUDA(GMRESFusedWork **);
+PetscErrorCode GMRESFusedDestroy_CUDA(GMRESFusedWork **);
+
+/* sums [2 count + 1] = u_k.w for k < count, u_k.u_{count-1} for k < count, w.w, over the rank's entries; the CUDA twin waits. */
+PetscErrorCode GMRESDots_Host(const GMRESBasis *, LocalInt count, const PetscScalar *w, PetscReal sums[]);
+PetscErrorCode GMRESDots_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt count, const PetscScalar *w, PetscReal sums[]);
+
+/*
+   p = s (w - sum_k c_k u_k), k < count, and u_count = p; p gets the values that the basis has in its precision. The square of its
+   norm over the rank's entries is made if `pp` is not null, for which the CUDA twin waits. p may be w.
+*/
+PetscErrorCode GMRESUpdate_Host(const GMRESBasis *, LocalInt count, const PetscReal c[], PetscReal s, const PetscScalar *w,
+                                PetscScalar *p, PetscReal *pp);
+PetscErrorCode GMRESUpdate_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt count, const PetscReal c[], PetscReal s,
+                                const PetscScalar *w, PetscScalar *p, PetscReal *pp);
+
+/* x = s x, and u_k = x, as above */
+PetscErrorCode GMRESStore_Host(const GMRESBasis *, LocalInt k, PetscReal s, PetscScalar *x);
+PetscErrorCode GMRESStore_CUDA(const GMRESBasis *, LocalInt k, PetscReal s, PetscScalar *x);
+
+/* t = sum_k c_k u_k, k < count */
+PetscErrorCode GMRESCombine_Host(const GMRESBasis *, LocalInt count, const PetscReal c[], PetscScalar *t);
+PetscErrorCode GMRESCombine_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt count, const PetscReal c[], PetscScalar *t);
+
+/* -------------------------------- the small matrices, on the host ----------------------------- */
+
+/* All that is known of a cycle but its vectors. Column j of a matrix begins at entry j * (restart + 1). */
+struct GMRESSmall {
+  LocalInt               restart = 0;
+  std::vector<PetscReal> gram;         /* u_k.u_i, i <= k, in column k */
+  std::vector<PetscReal> norm;         /* [restart + 1] n_k */
+  std::vector<PetscReal> H, R;         /* the Hessenberg matrix, and what the rotations make of it */
+  std::vector<PetscReal> cosine, sine; /* [restart] */
+  std::vector<PetscReal> rhs;          /* [restart + 1] the rotated right-hand side */
+};
+
+/* Makes room, and forgets what was there. */
+void GMRESSmallCreate(GMRESSmall *, LocalInt restart);
+/* Begins a cycle with a residual of this norm, of which u_0 is a multiple. */
+void GMRESSmallBegin(GMRESSmall *, PetscReal norm);
+/*
+   Keeps what the sums of GMRESDots over all ranks say of u_j, and gives the coefficients c [j + 1] and the square of the norm of
+   w - U c by Pythagoras, which may come out negative.
+*/
+void GMRESSmallProject(GMRESSmall *, LocalInt j, const PetscReal sums[], PetscReal c[], PetscReal *square);
+/* How column j has come out. */
+struct GMRESColumn {
+  PetscReal residual; /* the norm that the rotations give */
+  bool      happy;    /* the new vector is zero, by the tolerance */
+  bool      singular; /* nothing is left of the column: there is no rotation */
+};
+/* Takes column j of w = U c + u_{j+1} / s with the norm n_{j+1} of u_{j+1}. */
+GMRESColumn GMRESSmallAppend(GMRESSmall *, LocalInt j, const PetscReal c[], PetscReal s, PetscReal norm, PetscReal happy_tolerance);
+/*
+   The coefficients c [count] of the correction in U after so many columns; the result is -1, or the number of a column whose
+   diagonal entry is zero, so that there is no solution.
+*/
+LocalInt GMRESSmallSolve(const GMRESSmall *, LocalInt count, PetscReal c[]);
+
+/* ---------------------------- one rank: the GPU decides about iterations ---------------------- */
+
+/* Why the iterations ended. */
+enum GMRESStop {
+  GMRES_RUNNING,    /* they have not ended */
+  GMRES_TEST,       /* the test of the norm; whether that is convergence is left to the caller's test */
+  GMRES_NOT_FINITE, /* a sum is not finite */
+  GMRES_ZERO,       /* a cycle began with a residual of zero */
+  GMRES_HAPPY,      /* the new vector is zero, but the test does not take the residual of zero */
+  GMRES_SINGULAR,   /* nothing is left of a column */
+  GMRES_BREAKDOWN,  /* the norm at a restart is far from that of the recurrence */
+  GMRES_ITS         /* max_it iterations are done */
+};
+
+/* A, by its rows or by its blocks; and M: 1, a diagonal matrix, or what a function applies on the current stream. */
+struct GMRESOperators {
+  const CSRView     *A;                                              /* or null */
+  const BSR         *blocks;                                         /* or null */
+  const PetscScalar *d;                                              /* [n] or null */
+  PetscErrorCode (*apply)(PC, const PetscScalar *x, PetscScalar *y); /* or null */
+  PC        pc;                                                      /* the first argument of apply */
+  PetscBool left;                                                    /* M A, not A M */
+};
+
+/* Arrays on the GPU, [n]. p holds u_j, and w and t are work. */
+struct GMRESVectors {
+  const PetscScalar *b;
+  PetscScalar       *x, *p, *w, *t;
+};
+
+/* What a solve begins with. */
+struct GMRESStart {
+  LocalInt  restart;
+  LocalInt  iteration; /* iterations that are done */
+  PetscReal norm;      /* of the residual */
+  PetscReal happy_tolerance, breakdown_tolerance;
+  CGTest    test;
+};
+
+/* Makes the copy of A, if its rows are given and have changed, and keeps the pointers. */
+PetscErrorCode GMRESFusedPrepare_CUDA(GMRESFusedWork *, const GMRESOperators *, PetscBool changed);
+/*
+   p = r = b, or b - A x with a guess, or M of it with M on the left, and its norm, for which it waits. The arrays stay those of the
+   solve.
+*/
+PetscErrorCode GMRESFusedStart_CUDA(GMRESFusedWork *, const GMRESBasis *, const GMRESVectors *, PetscBool guess, PetscReal *norm);
+/* Begins a cycle after such a start: u_0 = p = r / norm. */
+PetscErrorCode GMRESFusedBegin_CUDA(GMRESFusedWork *, const GMRESStart *);
+/*
+   Goes on with the iterations and waits for some of them: to be called until stop is not GMRES_RUNNING any more. It gives the norms
+   after the iterations that are new to the caller, valid until the next call. After a stop `its` is the number of iterations, and
+   value the number that the stop is about.
+*/
+PetscErrorCode GMRESFusedAdvance_CUDA(GMRESFusedWork *, LocalInt *count, const PetscReal **norms, GMRESStop *stop, LocalInt *its,
+                                      PetscReal *value);
+/* After a stop: adds the correction of the last cycle to x. */
+PetscErrorCode GMRESFusedFinish_CUDA(GMRESFusedWork *);
+/* After a stop: the small matrices, and how many columns of them are known. It waits. */
+PetscErrorCode GMRESFusedGetSmall_CUDA(GMRESFusedWork *, GMRESSmall *, LocalInt *columns);
+/* Bytes on the GPU beside the basis, and how a product with the copy of A reads it: lanes a row, or 0 without a copy. */
+PetscErrorCode GMRESFusedGetStatus_CUDA(const GMRESFusedWork *, size_t *bytes, LocalInt *lanes);

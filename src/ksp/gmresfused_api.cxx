@@ -1,0 +1,186 @@
+/*
+   The public functions of KSPGMRESFUSED, with their manual pages. The values that they set and get are in the table of options in
+   gmresfused.cxx.
+*/
+#include "api.h"
+
+#include <finepc.h>
+
+/*@
+  KSPGMRESFusedSetPath - Sets who decides about the iterations of `KSPGMRESFUSED`
+
+  Logically Collective
+
+  Input Parameters:
++ ksp  - the Krylov space context
+- path - `KSP_GMRESFUSED_AUTO` (default), `KSP_GMRESFUSED_GENERAL` or `KSP_GMRESFUSED_DEVICE`, see `KSPGMRESFusedPath`
+
+  Options Database Key:
+. -ksp_gmresfused_path <path> - who decides about iterations
+
+  Level: intermediate
+
+  Note:
+  Where the GPU cannot decide, the general path runs, and the view says why. The iterates are the same to rounding.
+
+.seealso: `KSPGMRESFUSED`, `KSPGMRESFusedPath`, `KSPGMRESFusedGetPath()`
+@*/
+PetscErrorCode KSPGMRESFusedSetPath(KSP ksp, KSPGMRESFusedPath path)
+{
+  return CallSetter(ksp, "KSPGMRESFusedSetPath_C", path);
+}
+
+/*@
+  KSPGMRESFusedGetPath - Gets who was asked to decide about the iterations of `KSPGMRESFUSED`
+
+  Not Collective
+
+  Input Parameter:
+. ksp - the Krylov space context
+
+  Output Parameter:
+. path - see `KSPGMRESFusedSetPath()`
+
+  Level: intermediate
+
+.seealso: `KSPGMRESFUSED`, `KSPGMRESFusedSetPath()`
+@*/
+PetscErrorCode KSPGMRESFusedGetPath(KSP ksp, KSPGMRESFusedPath *path)
+{
+  return CallGetter(ksp, "KSPGMRESFusedGetPath_C", path);
+}
+
+/*@
+  KSPGMRESFusedSetRestart - Sets the number of iterations after which `KSPGMRESFUSED` begins with a new basis
+
+  Logically Collective
+
+  Input Parameters:
++ ksp     - the Krylov space context
+- restart - from 1 to 1000, 30 by default
+
+  Options Database Key:
+. -ksp_gmresfused_restart <restart> - iterations of a cycle
+
+  Level: beginner
+
+  Note:
+  `KSPGMRESSetRestart()` and `-ksp_gmres_restart` do the same. So many vectors and one more are stored, and an iteration reads
+  half of them twice on average.
+
+.seealso: `KSPGMRESFUSED`, `KSPGMRESFusedGetRestart()`, `KSPGMRESSetRestart()`
+@*/
+PetscErrorCode KSPGMRESFusedSetRestart(KSP ksp, PetscInt restart)
+{
+  return CallSetter(ksp, "KSPGMRESFusedSetRestart_C", restart);
+}
+
+/*@
+  KSPGMRESFusedGetRestart - Gets the number of iterations after which `KSPGMRESFUSED` begins with a new basis
+
+  Not Collective
+
+  Input Parameter:
+. ksp - the Krylov space context
+
+  Output Parameter:
+. restart - see `KSPGMRESFusedSetRestart()`
+
+  Level: beginner
+
+.seealso: `KSPGMRESFUSED`, `KSPGMRESFusedSetRestart()`
+@*/
+PetscErrorCode KSPGMRESFusedGetRestart(KSP ksp, PetscInt *restart)
+{
+  return CallGetter(ksp, "KSPGMRESFusedGetRestart_C", restart);
+}
+
+/*@
+  KSPGMRESFusedSetFlexible - Sets whether the preconditioner of `KSPGMRESFUSED` may change from iteration to iteration
+
+  Logically Collective
+
+  Input Parameters:
++ ksp      - the Krylov space context
+- flexible - `PETSC_TRUE` or `PETSC_FALSE` (default)
+
+  Options Database Key:
+. -ksp_gmresfused_flexible <flexible> - whether the preconditioner may change from iteration to iteration
+
+  Level: intermediate
+
+  Note:
+  The preconditioned vectors are kept, as `KSPFGMRES` does it, which takes as much memory again as the basis. It needs the
+  preconditioner on the right, the default. A preconditioner that is an iterative solver, or has one inside, needs it.
+
+.seealso: `KSPGMRESFUSED`, `KSPFGMRES`, `KSPGMRESFusedGetFlexible()`
+@*/
+PetscErrorCode KSPGMRESFusedSetFlexible(KSP ksp, PetscBool flexible)
+{
+  return CallSetter(ksp, "KSPGMRESFusedSetFlexible_C", flexible);
+}
+
+/*@
+  KSPGMRESFusedGetFlexible - Gets whether the preconditioner of `KSPGMRESFUSED` may change from iteration to iteration
+
+  Not Collective
+
+  Input Parameter:
+. ksp - the Krylov space context
+
+  Output Parameter:
+. flexible - see `KSPGMRESFusedSetFlexible()`
+
+  Level: intermediate
+
+.seealso: `KSPGMRESFUSED`, `KSPGMRESFusedSetFlexible()`
+@*/
+PetscErrorCode KSPGMRESFusedGetFlexible(KSP ksp, PetscBool *flexible)
+{
+  return CallGetter(ksp, "KSPGMRESFusedGetFlexible_C", flexible);
+}
+
+/*@
+  KSPGMRESFusedSetBasisPrecision - Sets the precision in which `KSPGMRESFUSED` stores its basis
+
+  Logically Collective
+
+  Input Parameters:
++ ksp       - the Krylov space context
+- precision - `FINEPC_DOUBLE` (default) or `FINEPC_SINGLE`
+
+  Options Database Key:
+. -ksp_gmresfused_basis_precision <precision> - precision in which the basis is stored
+
+  Level: advanced
+
+  Note:
+  The basis is most of what an iteration reads. All sums are in double precision. With a basis in single precision a cycle cannot
+  make the residual smaller than some 1e-6 of what it was at its beginning, and the next cycle goes on from there.
+
+.seealso: `KSPGMRESFUSED`, `KSPGMRESFusedGetBasisPrecision()`
+@*/
+PetscErrorCode KSPGMRESFusedSetBasisPrecision(KSP ksp, FinePCPrecision precision)
+{
+  return CallSetter(ksp, "KSPGMRESFusedSetBasisPrecision_C", precision);
+}
+
+/*@
+  KSPGMRESFusedGetBasisPrecision - Gets the precision in which `KSPGMRESFUSED` stores its basis
+
+  Not Collective
+
+  Input Parameter:
+. ksp - the Krylov space context
+
+  Output Parameter:
+. precision - see `KSPGMRESFusedSetBasisPrecision()`
+
+  Level: advanced
+
+.seealso: `KSPGMRESFUSED`, `KSPGMRESFusedSetBasisPrecision()`
+@*/
+PetscErrorCode KSPGMRESFusedGetBasisPrecision(KSP ksp, FinePCPrecision *precision)
+{
+  return CallGetter(ksp, "KSPGMRESFusedGetBasisPrecision_C", precision);
+}

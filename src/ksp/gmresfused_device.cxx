@@ -1,0 +1,186 @@
+/* The fused GMRES whose iterations the GPU decides about, on one rank. */
+#include "gmresfusedimpl.h"
+#include "sparse/bsr_mat.h"
+
+/* The diagonal of PCJACOBI as the preconditioner applies it, whatever its options. */
+static PetscErrorCode GetDiagonal(KSP ksp, PetscBool *jacobi)
+{
+  KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCJACOBI, jacobi));
+  if (!*jacobi) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!g->diagonal) PetscCall(VecDuplicate(ksp->work[0], &g->diagonal));
+  PetscCall(VecSet(ksp->work[0], 1));
+  PetscCall(PCApply(ksp->pc, ksp->work[0], g->diagonal));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Makes the operators those of now. */
+static PetscErrorCode Prepare(KSP ksp, PetscLogDouble *product_flops)
+{
+  KSP_GMRESFused *g       = (KSP_GMRESFused *)ksp->data;
+  PetscBool       changed = PETSC_FALSE, jacobi;
+  CopiedFrom      now;
+  CSRMat          csr;
+  Mat             A;
+  PetscMemType    where;
+  PetscErrorCode (*blocks)(Mat, const BSR **);
+
+  PetscFunctionBegin;
+  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
+  PetscCall(GetDiagonal(ksp, &jacobi));
+  if (jacobi) PetscCall(VecGetArrayReadAndMemType(g->diagonal, &g->op.d, &where));
+  PetscCall(CGFusedHasChanged((PetscObject)A, g->A, &now, &changed));
+  g->A = CopiedFrom{}; /* until the copy is made */
+  PetscCall(PetscObjectQueryFunction((PetscObject)A, kDeviceBlocksQuery, &blocks));
+  if (blocks) {
+    PetscCall((*blocks)(A, &g->op.blocks));
+    PetscCall(GMRESFusedPrepare_CUDA(g->work, &g->op, changed));
+    *product_flops = 2. * g->op.blocks->nnz * g->op.blocks->bs * g->op.blocks->bs;
+  } else {
+    PetscCall(PetscLogEventBegin(FinePC_GMRESFusedCopy, ksp, 0, 0, 0));
+    PetscCall(MatGetCSR(A, &csr));
+    g->op.A = &csr.A;
+    PetscCall(GMRESFusedPrepare_CUDA(g->work, &g->op, changed));
+    *product_flops = 2. * csr.A.nnz;
+    g->op.A        = nullptr;
+    PetscCall(MatRestoreCSR(&csr));
+    PetscCall(PetscLogEventEnd(FinePC_GMRESFusedCopy, ksp, 0, 0, 0));
+  }
+  g->A = now;
+  if (jacobi)
+    PetscCall(VecRestoreArrayReadAndMemType(g->diagonal, &g->op.d)); /* the work keeps the pointer, the vector the memory */
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The arrays of the solve, for as long as the GPU works with them. */
+static PetscErrorCode GetVectors(KSP ksp, GMRESVectors *v)
+{
+  PetscMemType where;
+
+  PetscFunctionBegin;
+  PetscCall(VecGetArrayReadAndMemType(ksp->vec_rhs, &v->b, &where));
+  PetscCall(VecGetArrayAndMemType(ksp->vec_sol, &v->x, &where));
+  PetscCall(VecGetArrayWriteAndMemType(ksp->work[0], &v->p, &where));
+  PetscCall(VecGetArrayWriteAndMemType(ksp->work[1], &v->w, &where));
+  PetscCall(VecGetArrayWriteAndMemType(ksp->work[2], &v->t, &where));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode RestoreVectors(KSP ksp, GMRESVectors *v)
+{
+  PetscFunctionBegin;
+  PetscCall(VecRestoreArrayReadAndMemType(ksp->vec_rhs, &v->b));
+  PetscCall(VecRestoreArrayAndMemType(ksp->vec_sol, &v->x));
+  PetscCall(VecRestoreArrayWriteAndMemType(ksp->work[0], &v->p));
+  PetscCall(VecRestoreArrayWriteAndMemType(ksp->work[1], &v->w));
+  PetscCall(VecRestoreArrayWriteAndMemType(ksp->work[2], &v->t));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The reason of a stop, as KSPGMRES gives it. */
+static PetscErrorCode SetReason(KSP ksp, GMRESStop stop, PetscReal value)
+{
+  PetscFunctionBegin;
+  switch (stop) {
+  case GMRES_TEST:
+    PetscCall((*ksp->converged)(ksp, ksp->its, value, &ksp->reason, ksp->cnvP));
+    PetscCheck(ksp->reason, PetscObjectComm((PetscObject)ksp), PETSC_ERR_PLIB,
+               "The device has stopped in iteration %" PetscInt_FMT " with norm %g, where the test would go on", ksp->its,
+               (double)value);
+    break;
+  case GMRES_NOT_FINITE: KSPCheckNorm(ksp, value); break;
+  case GMRES_ZERO: ksp->reason = KSP_CONVERGED_ATOL; break;
+  case GMRES_HAPPY: PetscCall(GMRESFusedHappyEnd(ksp)); break;
+  case GMRES_ITS: ksp->reason = KSP_DIVERGED_ITS; break;
+  default:
+    PetscCheck(!ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_NOT_CONVERGED,
+               "%s: the matrix or the preconditioner is singular, or far from it in rounding",
+               stop == GMRES_SINGULAR ? "The product with a vector of the basis is zero"
+                                      : "The norm of the residual at a restart is far from that of the recurrence");
+    ksp->reason = KSP_DIVERGED_BREAKDOWN;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Operations of so many iterations beside the products. */
+static PetscLogDouble BasisFlops(PetscInt its, PetscInt restart, LocalInt n)
+{
+  const PetscInt rest = its % restart;
+  return (3. * (its / restart) * restart * (restart + 1) + 3. * rest * (rest + 1) + 3. * its) * n;
+}
+
+/* Cycles from the residual in p to a stop. The host follows with the history. */
+static PetscErrorCode Iterate(KSP ksp, PetscReal norm, GMRESStop *stop, PetscReal *value)
+{
+  KSP_GMRESFused  *g    = (KSP_GMRESFused *)ksp->data;
+  const CGTest     test = CGTestOf(ksp, PETSC_FALSE);
+  const GMRESStart start{g->small.restart, (LocalInt)ksp->its, norm, g->happy_tolerance, g->breakdown_tolerance, test};
+  const PetscReal *norms;
+  LocalInt         count, its;
+
+  PetscFunctionBegin;
+  PetscCall(GMRESFusedBegin_CUDA(g->work, &start));
+  do {
+    PetscCall(GMRESFusedAdvance_CUDA(g->work, &count, &norms, stop, &its, value));
+    for (LocalInt k = 0; k < count; k++) {
+      ksp->rnorm = norms[k];
+      PetscCall(KSPLogResidualHistory(ksp, norms[k]));
+    }
+  } while (*stop == GMRES_RUNNING);
+  ksp->its = its;
+  PetscCall(GMRESFusedFinish_CUDA(g->work));
+  if (ksp->calc_sings) PetscCall(GMRESFusedGetSmall_CUDA(g->work, &g->small, &g->known));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   Where the norm of the first residual is outside of this, its square may overflow or vanish. The general path computes the norm
+   otherwise, and goes on with a unit vector as this one does.
+*/
+static bool IsInRange(PetscReal norm)
+{
+  return norm > 0x1p-400 && norm < 0x1p400;
+}
+
+PetscErrorCode GMRESFusedSolveOnDevice(KSP ksp)
+{
+  KSP_GMRESFused *g             = (KSP_GMRESFused *)ksp->data;
+  PetscBool       guess         = (PetscBool)!ksp->guess_zero;
+  PetscLogDouble  product_flops = 0;
+  GMRESVectors    v;
+  PetscReal       norm = 0, value = 0;
+  GMRESStop       stop = GMRES_RUNNING;
+
+  PetscFunctionBegin;
+  PetscCall(GMRESFusedNeedMemory(ksp, PETSC_TRUE));
+  PetscCall(Prepare(ksp, &product_flops));
+  ksp->rnorm = -1; /* there is no norm of a cycle before */
+  do {
+    const PetscInt before = ksp->its;
+
+    PetscCall(PetscLogGpuTimeBegin());
+    PetscCall(GetVectors(ksp, &v));
+    PetscCall(GMRESFusedStart_CUDA(g->work, &g->basis[GMRES_U], &v, guess, &norm));
+    PetscCall(RestoreVectors(ksp, &v));
+    PetscCall(PetscLogGpuTimeEnd());
+    if (!ksp->its && !IsInRange(norm)) {
+      g->why.text = "a residual beyond the range of squares";
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    PetscCall(GMRESFusedTestStart(ksp, norm));
+    if (ksp->reason) break;
+    PetscCall(PetscLogGpuTimeBegin());
+    PetscCall(GetVectors(ksp, &v)); /* the arrays are those of the start, which the work has kept */
+    PetscCall(Iterate(ksp, norm, &stop, &value));
+    PetscCall(RestoreVectors(ksp, &v));
+    PetscCall(PetscLogGpuTimeEnd());
+    PetscCall(
+      PetscLogGpuFlops((ksp->its - before) * product_flops + BasisFlops(ksp->its - before, g->small.restart, g->basis[GMRES_U].n)));
+    PetscCall(SetReason(ksp, stop, value));
+    GMRESFusedLeaveToTrueNorm(ksp);
+    guess = PETSC_TRUE;
+  } while (!ksp->reason);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

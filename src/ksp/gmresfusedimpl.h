@@ -1,0 +1,97 @@
+/*
+   The KSPGMRESFUSED object, and what the files of its face do for one another.
+
+     gmresfused.cxx          options, set-up, the view, estimates of eigenvalues and singular values
+     gmresfused_api.cxx      the public functions
+     gmresfused_path.cxx     why a solve takes the general path
+     gmresfused_device.cxx   the solve whose iterations the GPU decides about
+     gmresfused_general.cxx  the solve whose iterations the host decides about, and what both have in common
+*/
+#pragma once
+
+#include <petsc/private/kspimpl.h>
+
+#include "finepcimpl.h"
+#include "cgface.h"
+#include "cgfusedimpl.h"
+#include "gmresfused.h"
+
+template <typename Object>
+struct OptionTable;
+
+/* Whether a vector is orthogonalized a second time, as KSPGMRES does it with classical Gram-Schmidt. */
+enum GMRESRefinement { GMRES_REFINE_NEVER, GMRES_REFINE_IF_NEEDED, GMRES_REFINE_ALWAYS };
+
+/* The basis, and the vectors M u_k of a flexible solve. */
+enum { GMRES_U, GMRES_Z, GMRES_BASES };
+
+struct KSP_GMRESFused {
+  static const OptionTable<KSP> options;
+
+  /* options */
+  KSPGMRESFusedPath path = KSP_GMRESFUSED_AUTO;
+
+  PetscInt        restart             = 30;
+  PetscBool       flexible            = PETSC_FALSE;
+  FinePCPrecision basis_precision     = FINEPC_DOUBLE;
+  PetscReal       happy_tolerance     = 1e-30; /* the names of these two in the public functions are KSPGMRES's */
+  PetscReal       breakdown_tolerance = 0.1;
+#if PETSC_VERSION_LT(3, 26, 0)
+  KSPGMRESCGSRefinementType refinement = KSP_GMRES_CGS_REFINE_NEVER; /* from 3.26 on every KSP has it */
+#endif
+
+  /* the path of the last solve */
+  GMRESOperators op{};
+  CGFusedReason  why;                /* why it took the general path; none if it did not */
+  CopiedFrom     A;                  /* what the copy in work was made of */
+  Vec            diagonal = nullptr; /* M of PCJACOBI */
+
+  /* the vectors, made by the first solve */
+  GMRESBasis      basis[GMRES_BASES] = {};
+  GMRESFusedWork *work               = nullptr; /* on the GPU, made when it is first needed */
+
+  /* the cycle that is under way, or the last one */
+  GMRESSmall             small;
+  std::vector<PetscReal> c, more_c;      /* coefficients */
+  std::vector<PetscReal> sums;           /* of GMRESDots */
+  PetscReal              cycle_norm = 0; /* the norm that it has begun with */
+  LocalInt               columns    = 0; /* that it has and that are not in the solution yet */
+  LocalInt               known      = 0; /* columns of the small matrices */
+
+  Vec solution = nullptr; /* what KSPBuildSolution() lends */
+
+  /* counts of the last solve, for the view */
+  PetscBool  solved   = PETSC_FALSE;
+  PetscInt64 refined  = 0; /* vectors that were orthogonalized twice */
+  PetscInt64 measured = 0; /* norms that were computed from the vector */
+};
+
+/* --------------------------------------- gmresfused.cxx --------------------------------------- */
+
+GMRESRefinement GMRESFusedRefinementOf(KSP);
+
+/* ------------------------------------- gmresfused_path.cxx ------------------------------------ */
+
+/* Why the solve takes the general path, or no reason if the GPU can decide about it: then also what is known of M by its type. */
+PetscErrorCode GMRESFusedWhyGeneral(KSP, GMRESOperators *, CGFusedReason *why);
+
+/* ------------------------------------ gmresfused_device.cxx ----------------------------------- */
+
+/* The solve on the GPU. If the norm of the residual is out of the range of its sums, there is a reason for the general path after
+ * it. */
+PetscErrorCode GMRESFusedSolveOnDevice(KSP);
+
+/* ------------------------------------ gmresfused_general.cxx ---------------------------------- */
+
+PetscErrorCode GMRESFusedSolveByHost(KSP);
+/* The memory of a solve, on the GPU or on the host; collective. */
+PetscErrorCode GMRESFusedNeedMemory(KSP, PetscBool device);
+/* The tests that KSPGMRES makes when a cycle begins with a residual of this norm. */
+PetscErrorCode GMRESFusedTestStart(KSP, PetscReal norm);
+/* The reason of a happy breakdown that the test of the norm has not taken. */
+PetscErrorCode GMRESFusedHappyEnd(KSP);
+/* Takes back a good reason that the true norm has to confirm. */
+void GMRESFusedLeaveToTrueNorm(KSP);
+/* The solution of the cycle that is under way, in x, which may be the solution of the KSP. */
+PetscErrorCode GMRESFusedBuildSolution(KSP, Vec x);
+PetscErrorCode GMRESFusedResetBasis(KSP_GMRESFused *);

@@ -1,0 +1,779 @@
+/*
+   KSPGMRESFUSED beside PETSc's KSPGMRES with modified Gram-Schmidt on the same systems: the same iterates to rounding, the same
+   counts, reasons, histories and calls of the program's functions; and both twins of the operations on the basis.
+*/
+#include <finepc.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "ksp/gmresfused.h"
+#include "pc_support.h"
+
+namespace
+{
+
+/* ----------------------------------------- the twins ------------------------------------------ */
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+/* A basis of random vectors in the memory of a backend, with what the CUDA twins need. */
+class Basis {
+public:
+  Basis(const Backend &backend, LocalInt n, LocalInt vectors, FinePCPrecision precision) :
+      device_(PetscMemTypeDevice(backend.where)), n_(n)
+  {
+    view = GMRESBasis{nullptr, n, (n + 31) / 32 * 32, vectors, precision, backend.where};
+    Random random(17 + n);
+    host.resize((size_t)vectors * n);
+    for (double &value : host) value = (float)random.Between(-1, 1); /* both precisions have it */
+    MUST(ArrayCreate((size_t)vectors * view.ld * FinePCPrecisionBytes(precision), backend.where, &view.u));
+    for (LocalInt k = 0; k < vectors; k++)
+      Write(k, std::vector<double>(host.begin() + (size_t)k * n, host.begin() + (size_t)(k + 1) * n));
+    if (device_) MUST(GMRESFusedCreate_CUDA(&work_));
+  }
+  Basis(const Basis &)            = delete;
+  Basis &operator=(const Basis &) = delete;
+  ~Basis()
+  {
+    PetscCallAbort(PETSC_COMM_SELF, ArrayDestroy(view.where, &view.u));
+    PetscCallAbort(PETSC_COMM_SELF, GMRESFusedDestroy_CUDA(&work_));
+  }
+
+  void Write(LocalInt k, const std::vector<double> &from)
+  {
+    const size_t             bytes = FinePCPrecisionBytes(view.precision);
+    const std::vector<float> single(from.begin(), from.end());
+    const void *const        data = view.precision == FINEPC_SINGLE ? (const void *)single.data() : (const void *)from.data();
+    MUST(ArrayCopy((char *)view.u + (size_t)k * view.ld * bytes, data, n_ * bytes, view.where, PETSC_MEMTYPE_HOST));
+  }
+  std::vector<double> Read(LocalInt k) const
+  {
+    const size_t        bytes = FinePCPrecisionBytes(view.precision);
+    std::vector<float>  single(n_);
+    std::vector<double> full(n_);
+    void *const         data = view.precision == FINEPC_SINGLE ? (void *)single.data() : (void *)full.data();
+    MUST(ArrayCopy(data, (const char *)view.u + (size_t)k * view.ld * bytes, n_ * bytes, PETSC_MEMTYPE_HOST, view.where));
+    return view.precision == FINEPC_SINGLE ? std::vector<double>(single.begin(), single.end()) : full;
+  }
+
+  std::vector<double> Dots(LocalInt count, const double *w) const
+  {
+    std::vector<double> sums(2 * count + 1, kNaN);
+    MUST(device_ ? GMRESDots_CUDA(work_, &view, count, w, sums.data()) : GMRESDots_Host(&view, count, w, sums.data()));
+    return sums;
+  }
+  void Update(LocalInt count, const std::vector<double> &c, double s, const double *w, double *p, double *pp) const
+  {
+    MUST(device_ ? GMRESUpdate_CUDA(work_, &view, count, c.data(), s, w, p, pp)
+                 : GMRESUpdate_Host(&view, count, c.data(), s, w, p, pp));
+  }
+  void Combine(LocalInt count, const std::vector<double> &c, double *t) const
+  {
+    MUST(device_ ? GMRESCombine_CUDA(work_, &view, count, c.data(), t) : GMRESCombine_Host(&view, count, c.data(), t));
+  }
+  void Store(LocalInt k, double s, double *x) const { MUST((device_ ? GMRESStore_CUDA : GMRESStore_Host)(&view, k, s, x)); }
+
+  GMRESBasis          view{};
+  std::vector<double> host; /* the values */
+
+private:
+  PetscBool       device_;
+  LocalInt        n_;
+  GMRESFusedWork *work_ = nullptr;
+};
+
+/* Numbers in the memory of a backend. */
+class Array {
+public:
+  Array(const Backend &backend, const std::vector<double> &values) : where_(backend.where), size_(values.size())
+  {
+    MUST(ArrayCreate(size_ * sizeof(double), where_, (void **)&data_));
+    MUST(ArrayCopy(data_, values.data(), size_ * sizeof(double), where_, PETSC_MEMTYPE_HOST));
+  }
+  Array(const Array &)            = delete;
+  Array &operator=(const Array &) = delete;
+  ~Array() { PetscCallAbort(PETSC_COMM_SELF, ArrayDestroy(where_, (void **)&data_)); }
+
+  std::vector<double> Values() const
+  {
+    std::vector<double> values(size_);
+    MUST(ArrayCopy(values.data(), data_, size_ * sizeof(double), PETSC_MEMTYPE_HOST, where_));
+    return values;
+  }
+  double *data() const { return data_; }
+
+private:
+  PetscMemType where_;
+  size_t       size_;
+  double      *data_ = nullptr;
+};
+
+double Dot(const double *x, const double *y, LocalInt n)
+{
+  long double sum = 0;
+  for (LocalInt i = 0; i < n; i++) sum += (long double)x[i] * y[i];
+  return (double)sum;
+}
+
+/* --------------------------------------- solver and PETSc's ----------------------------------- */
+
+struct Run {
+  KSPConvergedReason  reason     = KSP_CONVERGED_ITERATING;
+  PetscInt            iterations = -1;
+  PetscReal           norm       = -1;
+  std::vector<double> history, x;
+};
+
+Run RunOf(KSP ksp, Vec b)
+{
+  Run              run;
+  const PetscReal *history;
+  PetscInt         count;
+  Mat              A;
+  MUST(KSPGetOperators(ksp, &A, nullptr));
+  const VecObject x = RightVec(A, 5); /* the guess, where the options ask for one */
+  MUST(KSPSetResidualHistory(ksp, nullptr, 20000, PETSC_TRUE));
+  MUST(KSPSolve(ksp, b, x));
+  MUST(KSPGetConvergedReason(ksp, &run.reason));
+  MUST(KSPGetIterationNumber(ksp, &run.iterations));
+  MUST(KSPGetResidualNorm(ksp, &run.norm));
+  MUST(KSPGetResidualHistory(ksp, &history, &count));
+  run.history.assign(history, history + count);
+  run.x = Values(x);
+  return run;
+}
+
+Run RunOf(KSP ksp)
+{
+  Mat A;
+  MUST(KSPGetOperators(ksp, &A, nullptr));
+  const VecObject b = RightVec(A, 2);
+  return RunOf(ksp, b);
+}
+
+/* The largest difference of two norms, relative to the second; one of the size of the rounding of the largest is none. */
+double NormDifference(const std::vector<double> &mine, const std::vector<double> &theirs)
+{
+  double worst = mine.size() == theirs.size() ? 0 : 1, largest = 0;
+  for (double value : theirs) largest = std::isfinite(value) ? std::max(largest, std::fabs(value)) : largest;
+  for (size_t k = 0; k < std::min(mine.size(), theirs.size()); k++) {
+    const double off = std::fabs(mine[k] - theirs[k]);
+    if (!std::isfinite(theirs[k])) worst = std::isfinite(mine[k]) ? 1 : worst;
+    else if (!(off <= 1e-12 * largest)) worst = std::max(worst, theirs[k] != 0 ? off / std::fabs(theirs[k]) : 1);
+  }
+  return worst;
+}
+
+void Compare(const Run &mine, const Run &theirs, double rounding)
+{
+  CAPTURE(theirs.iterations, rounding);
+  CHECK(mine.reason == theirs.reason);
+  CHECK(mine.iterations == theirs.iterations);
+  CHECK(mine.history.size() == theirs.history.size());
+  auto my_norms = mine.history, their_norms = theirs.history;
+  my_norms.push_back(mine.norm);
+  their_norms.push_back(theirs.norm);
+  CHECK(NormDifference(my_norms, their_norms) <= rounding);
+  CHECK(Difference(mine.x, theirs.x) <= rounding);
+}
+
+const std::string kPETSc = "-ksp_type gmres -ksp_orthogonalization mgs -ksp_pc_side right ";
+const std::string kOurs  = "-ksp_type gmresfused ";
+
+/* Solves one system with both solvers and compares them; gives what PETSc's did. */
+Run CompareSolvers(const HostMatrix &H, const Backend &backend, PCType pc, const std::string &options, double rounding)
+{
+  CAPTURE(backend.name, pc, options, H.n);
+  const MatObject A      = CreateMat(H, backend.mat);
+  const Run       theirs = RunOf(MakeKSP(A, kPETSc + options, pc));
+  Compare(RunOf(MakeKSP(A, kOurs + options, pc)), theirs, rounding);
+  return theirs;
+}
+
+/* ------------------------------------------ matrices ------------------------------------------ */
+
+/* Upwind differences of -laplace u + (peclet, peclet / 2) grad u on a grid. */
+HostMatrix Convection(LocalInt nx, LocalInt ny, double peclet)
+{
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows((size_t)nx * ny);
+  for (LocalInt y = 0; y < ny; y++)
+    for (LocalInt x = 0; x < nx; x++) {
+      auto &row = rows[(size_t)y * nx + x];
+      row.push_back({y * nx + x, 4 + 1.5 * peclet});
+      if (x > 0) row.push_back({y * nx + x - 1, -1 - peclet});
+      if (x + 1 < nx) row.push_back({y * nx + x + 1, -1});
+      if (y > 0) row.push_back({(y - 1) * nx + x, -1 - peclet / 2});
+      if (y + 1 < ny) row.push_back({(y + 1) * nx + x, -1});
+    }
+  return FromRows(rows);
+}
+
+/* Every entry beside the diagonal is multiplied by a number of its own. */
+HostMatrix Unsymmetric(HostMatrix A, std::uint64_t seed)
+{
+  Random random(seed);
+  for (LocalInt row = 0; row < A.n; row++)
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++)
+      if (A.j[k] != row) A.a[k] *= random.Between(0.2, 1);
+  return A;
+}
+
+HostMatrix Diagonal(const std::vector<double> &values)
+{
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows;
+  for (double value : values) rows.push_back({{(LocalInt)rows.size(), value}});
+  return FromRows(rows);
+}
+
+/* ||b - A x|| / ||b|| of a solve with this solver. */
+double TrueResidual(KSP ksp, Mat A)
+{
+  const VecObject b = RightVec(A, 2), x = RightVec(A, 5), r = RightVec(A, 7);
+  PetscReal       norm_r, norm_b;
+  MUST(KSPSolve(ksp, b, x));
+  MUST(MatMult(A, x, r));
+  MUST(VecAYPX(r, -1, b));
+  MUST(VecNorm(r, NORM_2, &norm_r));
+  MUST(VecNorm(b, NORM_2, &norm_b));
+  return norm_r / norm_b;
+}
+
+/* ------------------------------- what the program's functions see ----------------------------- */
+
+struct Call {
+  PetscInt            it;
+  PetscReal           norm;
+  std::vector<double> x, r;
+};
+
+struct Recorder {
+  std::vector<Call> calls;
+  PetscInt          stop_at = -1; /* the iteration that has converged, for a test */
+};
+
+PetscErrorCode Record(KSP ksp, PetscInt it, PetscReal norm, Recorder *recorder)
+{
+  Vec x, b, work, r;
+
+  PetscFunctionBegin;
+  PetscCall(KSPBuildSolution(ksp, nullptr, &x));
+  PetscCall(KSPGetRhs(ksp, &b));
+  PetscCall(VecDuplicate(b, &work));
+  PetscCall(KSPBuildResidual(ksp, nullptr, work, &r));
+  recorder->calls.push_back({it, norm, Values(x), Values(r)});
+  PetscCall(VecDestroy(&work));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode RecordMonitor(KSP ksp, PetscInt it, PetscReal norm, void *context)
+{
+  return Record(ksp, it, norm, (Recorder *)context);
+}
+
+PetscErrorCode RecordTest(KSP ksp, PetscInt it, PetscReal norm, KSPConvergedReason *reason, void *context)
+{
+  Recorder *recorder = (Recorder *)context;
+
+  PetscFunctionBegin;
+  PetscCall(Record(ksp, it, norm, recorder));
+  *reason = it >= recorder->stop_at ? KSP_CONVERGED_ATOL : KSP_CONVERGED_ITERATING;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const std::vector<const char *> kSides = {"right", "left"};
+
+std::string Side(const char *side)
+{
+  return std::string("-ksp_pc_side ") + side + " ";
+}
+
+} // namespace
+
+/* ------------------------------------------- twins -------------------------------------------- */
+
+TEST_CASE("gmresfused: the operations on the basis, on both twins", "[gmresfused][sanitizer]")
+{
+  for (const Backend &backend : Backends())
+    for (FinePCPrecision precision : {FINEPC_DOUBLE, FINEPC_SINGLE})
+      for (LocalInt n : {0, 1, 31, 32, 33, 1000, 5000})
+        for (LocalInt count : {1, 2, 7, 8, 9, 31, 33}) {
+          CAPTURE(backend.name, precision, n, count);
+          Basis               basis(backend, n, count + 1, precision);
+          Random              random(3);
+          std::vector<double> w(n), c(count);
+          for (double &value : w) value = random.Between(-1, 1);
+          for (double &value : c) value = random.Between(-1, 1);
+          basis.Write(count, std::vector<double>(n, kNaN));
+          const Array  w_there(backend, w), p_there(backend, std::vector<double>(n, kNaN));
+          const double margin = 1e-13 * n, *u = basis.host.data();
+
+          const std::vector<double> sums = basis.Dots(count, w_there.data());
+          for (LocalInt k = 0; k < count; k++) {
+            CHECK(std::fabs(sums[k] - Dot(u + (size_t)k * n, w.data(), n)) <= margin);
+            CHECK(std::fabs(sums[count + k] - Dot(u + (size_t)k * n, u + (size_t)(count - 1) * n, n)) <= margin);
+          }
+          CHECK(std::fabs(sums[2 * count] - Dot(w.data(), w.data(), n)) <= margin);
+
+          double              pp = kNaN;
+          std::vector<double> p(n);
+          for (LocalInt i = 0; i < n; i++) {
+            double sum = w[i];
+            for (LocalInt k = 0; k < count; k++) sum -= c[k] * u[(size_t)k * n + i];
+            p[i] = 0.5 * sum;
+          }
+          const double digits = precision == FINEPC_SINGLE ? 1e-6 : 1e-14;
+          basis.Update(count, c, 0.5, w_there.data(), p_there.data(), &pp);
+          const std::vector<double> got = p_there.Values();
+          for (LocalInt i = 0; i < n; i++) CHECK(std::fabs(got[i] - p[i]) <= digits * count);
+          CHECK(std::fabs(pp - Dot(got.data(), got.data(), n)) <= margin * count);
+          CHECK(basis.Read(count) == got);
+
+          const Array in_place(backend, w);
+          basis.Update(count, c, 0.5, in_place.data(), in_place.data(), nullptr);
+          CHECK(in_place.Values() == got);
+
+          const Array t(backend, std::vector<double>(n, kNaN));
+          basis.Combine(count, c, t.data());
+          const std::vector<double> combined = t.Values();
+          for (LocalInt i = 0; i < n; i++) CHECK(std::fabs(combined[i] - (w[i] - 2 * p[i])) <= 1e-13 * count);
+
+          const Array x(backend, w);
+          basis.Store(count, 4, x.data());
+          const std::vector<double> stored = x.Values();
+          for (LocalInt i = 0; i < n; i++) CHECK(std::fabs(stored[i] - 4 * w[i]) <= 4 * digits);
+          CHECK(basis.Read(count) == stored);
+        }
+}
+
+/* ------------------------------------- the same iterates -------------------------------------- */
+
+TEST_CASE("gmresfused: the same iterates step by step", "[gmresfused]")
+{
+  for (const HostMatrix &H :
+       {Convection(20, 17, 0.5), Convection(24, 20, 50), Unsymmetric(RandomGraph(500, 7, 3), 1), RandomDense(60, 6)})
+    for (const Backend &backend : Backends())
+      for (PCType pc : {PCNONE, PCJACOBI, PCBISAI})
+        for (const char *side : kSides)
+          for (const char *guess : {"", "-ksp_initial_guess_nonzero "})
+            for (const char *restart : {"30", "3"})
+              for (int k : {1, 3, 4, 11})
+                CompareSolvers(H, backend, pc,
+                               Side(side) + guess + "-ksp_gmres_restart " + restart + " -ksp_rtol 1e-12 -ksp_max_it " +
+                                 std::to_string(k),
+                               1e-9);
+}
+
+TEST_CASE("gmresfused: stopped after any number of iterations", "[gmresfused]")
+{
+  for (const Backend &backend : Backends())
+    for (const char *convergence : {"default", "skip -ksp_norm_type none"})
+      for (int k = 0; k <= 25; k++) {
+        const Run theirs = CompareSolvers(Convection(24, 20, 2), backend, PCJACOBI,
+                                          std::string("-ksp_gmres_restart 7 -ksp_rtol 1e-30 -ksp_convergence_test ") + convergence +
+                                            " -ksp_max_it " + std::to_string(k),
+                                          1e-9);
+        CHECK(theirs.iterations == k);
+      }
+}
+
+TEST_CASE("gmresfused: sizes around those of warps and blocks", "[gmresfused]")
+{
+  for (LocalInt n : {1, 2, 31, 32, 33, 1000, 1025, 40000})
+    for (const Backend &backend : Backends())
+      for (PCType pc : {PCNONE, PCJACOBI}) CompareSolvers(Convection(n, 1, 1), backend, pc, "-ksp_rtol 1e-9 -ksp_max_it 6", 1e-9);
+}
+
+TEST_CASE("gmresfused: no rows at all", "[gmresfused]")
+{
+  for (const Backend &backend : Backends()) {
+    const MatObject A = CreateMat(HostMatrix(), backend.mat);
+    Compare(RunOf(MakeKSP(A, kOurs, PCNONE)), RunOf(MakeKSP(A, kPETSc, PCNONE)), 0);
+  }
+}
+
+/* ------------------------------------- counts and reasons ------------------------------------- */
+
+/* At the end of long solves no two runs are alike; the counts may differ by two in a hundred. */
+TEST_CASE("gmresfused: the counts of modified Gram-Schmidt on hard systems", "[gmresfused]")
+{
+  struct System {
+    const char *name;
+    HostMatrix  H;
+    PCType      pc;
+  };
+  const std::vector<System> systems = {
+    {"diffusion", Convection(40, 40, 0), PCNONE},
+    {"diffusion", Convection(60, 60, 0), PCJACOBI},
+    {"convection 1", Convection(60, 60, 1), PCBISAI},
+    {"convection 10", Convection(50, 50, 10), PCJACOBI},
+    {"convection 100", Convection(50, 50, 100), PCBISAI},
+    {"convection 1000", Convection(30, 30, 1000), PCNONE},
+    {"ani5_crop", Shared("ani5_crop"), PCBISAI},
+    {"ani5_crop", Shared("ani5_crop"), PCSFSAI},
+    {"unsymmetric graph", Unsymmetric(RandomGraph(2000, 9, 11), 4), PCJACOBI},
+    {"unsymmetric stencil", Unsymmetric(RandomStencil(12, 12, 12, true, 6), 5), PCILU},
+  };
+  for (const System &system : systems)
+    for (const Backend &backend : Backends())
+      for (const char *side : kSides)
+        for (const char *restart : {"10", "30", "100"}) {
+          const std::string options = Side(side) + "-ksp_rtol 1e-10 -ksp_max_it 600 -ksp_gmres_restart " + restart + " ";
+          const MatObject   A       = CreateMat(system.H, backend.mat);
+          const Run         theirs  = RunOf(MakeKSP(A, kPETSc + options, system.pc));
+          for (const char *refinement : {"refine_never", "refine_ifneeded", "refine_always"}) {
+            if (std::strcmp(restart, "30") && std::strcmp(refinement, "refine_never")) continue;
+            CAPTURE(system.name, system.pc, backend.name, options, refinement);
+            const KSPObject ksp =
+              MakeKSP(A, kOurs + options + "-ksp_orthogonalization_cgs_refinement_type " + refinement, system.pc);
+            const Run mine = RunOf(ksp);
+            CHECK(mine.reason == theirs.reason);
+            CHECK(std::abs(mine.iterations - theirs.iterations) <= std::max(1., 0.02 * theirs.iterations));
+            if (mine.reason == KSP_CONVERGED_RTOL && !std::strcmp(side, "right")) CHECK(TrueResidual(ksp, A) <= 1.01e-10);
+          }
+        }
+}
+
+TEST_CASE("gmresfused: every reason to end", "[gmresfused]")
+{
+  const HostMatrix grid = Convection(12, 12, 1);
+  const auto       with = [](HostMatrix A, LocalInt row, LocalInt column, double value) {
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++)
+      if (A.j[k] == column) A.a[k] = value;
+    return A;
+  };
+  struct Case {
+    const char        *name;
+    HostMatrix         H;
+    PCType             pc;
+    std::string        options;
+    KSPConvergedReason reason;
+  };
+  const std::vector<Case> cases = {
+    {"relative", grid, PCJACOBI, "-ksp_rtol 1e-6", KSP_CONVERGED_RTOL},
+    {"absolute", grid, PCJACOBI, "-ksp_atol 1e-3 -ksp_rtol 1e-50", KSP_CONVERGED_ATOL},
+    {"iterations", grid, PCJACOBI, "-ksp_max_it 5 -ksp_rtol 1e-50", KSP_DIVERGED_ITS},
+    {"iterations converge", grid, PCJACOBI, "-ksp_max_it 5 -ksp_norm_type none -ksp_convergence_test skip", KSP_CONVERGED_ITS},
+    {"none", grid, PCJACOBI, "-ksp_max_it 0", KSP_DIVERGED_ITS},
+    {"beyond the limit", grid, PCJACOBI, "-ksp_divtol 0.9999 -ksp_rtol 1e-50", KSP_DIVERGED_DTOL},
+    {"the identity", Diagonal({1, 1, 1}), PCNONE, "", KSP_CONVERGED_RTOL},
+    {"one row", Diagonal({3}), PCNONE, "", KSP_CONVERGED_RTOL},
+    {"the inverse", Diagonal({3, 4, 5, 6}), PCJACOBI, "", KSP_CONVERGED_RTOL},
+    {"A = 0", Diagonal({0, 0}), PCNONE, "", KSP_DIVERGED_BREAKDOWN},
+    {"NaN in A", with(grid, 5, 6, kNaN), PCNONE, "", KSP_DIVERGED_NANORINF},
+    {"Inf in A", with(grid, 5, 6, std::numeric_limits<double>::infinity()), PCNONE, "", KSP_DIVERGED_NANORINF},
+    {"NaN in A with a guess", with(grid, 5, 6, kNaN), PCNONE, "-ksp_initial_guess_nonzero", KSP_DIVERGED_NANORINF},
+    {"afsai of a negative entry", with(Poisson(12, 12), 9, 9, -4), PCAFSAI, "", KSP_DIVERGED_PC_FAILED},
+  };
+  for (const Case &test : cases)
+    for (const Backend &backend : Backends()) {
+      CAPTURE(test.name, backend.name, test.options);
+      const MatObject A = CreateMat(test.H, backend.mat);
+      const Run theirs = RunOf(MakeKSP(A, kPETSc + test.options, test.pc)), mine = RunOf(MakeKSP(A, kOurs + test.options, test.pc));
+      CHECK(theirs.reason == test.reason);
+      CHECK(mine.reason == test.reason);
+      CHECK(mine.iterations == theirs.iterations);
+    }
+}
+
+TEST_CASE("gmresfused: a right-hand side of zero, and one that the guess solves", "[gmresfused]")
+{
+  for (const Backend &backend : Backends()) {
+    const MatObject A = CreateMat(Convection(9, 9, 1), backend.mat);
+    const VecObject b = RightVec(A, 2), x = RightVec(A, 2);
+    for (const char *type : {"gmres", "gmresfused"}) {
+      const KSPObject ksp =
+        MakeKSP(A, std::string("-ksp_type ") + type + " -ksp_pc_side right -ksp_initial_guess_nonzero", PCJACOBI);
+      KSPConvergedReason reason;
+      PetscInt           its;
+      PetscReal          norm;
+      MUST(VecSet(b, 0));
+      MUST(VecSet(x, 0));
+      MUST(KSPSolve(ksp, b, x));
+      MUST(KSPGetConvergedReason(ksp, &reason));
+      MUST(KSPGetIterationNumber(ksp, &its));
+      MUST(VecNorm(x, NORM_2, &norm));
+      CHECK(reason == KSP_CONVERGED_ATOL);
+      CHECK(its == 0);
+      CHECK(norm == 0);
+    }
+  }
+}
+
+/* Errors that the end of a solve makes, if the program asks for them. */
+TEST_CASE("gmresfused: not to converge as an error", "[gmresfused]")
+{
+  for (const Backend &backend : Backends()) {
+    const MatObject A   = CreateMat(Diagonal({0, 0}), backend.mat);
+    const KSPObject ksp = MakeKSP(A, kOurs + "-ksp_error_if_not_converged", PCNONE);
+    const VecObject b = RightVec(A, 2), x = RightVec(A, 5);
+    Errors          errors;
+    CHECK((int)KSPSolve(ksp, b, x) == PETSC_ERR_NOT_CONVERGED);
+    CHECK(Contains(errors.text, "singular"));
+  }
+}
+
+/* ------------------------------------- the program's functions -------------------------------- */
+
+TEST_CASE("gmresfused: monitors and tests of the program see what those of KSPGMRES see", "[gmresfused]")
+{
+  for (const Backend &backend : Backends())
+    for (PCType pc : {PCJACOBI, PCBISAI})
+      for (const char *side : kSides)
+        for (bool test : {false, true}) {
+          CAPTURE(backend.name, pc, side, test);
+          const MatObject   A       = CreateMat(Convection(15, 13, 3), backend.mat);
+          const std::string options = Side(side) + "-ksp_gmres_restart 4 -ksp_rtol 1e-7";
+          Recorder          recorders[2];
+          for (int k : {0, 1}) {
+            const KSPObject ksp  = MakeKSP(A, (k ? kPETSc : kOurs) + options, pc);
+            recorders[k].stop_at = 10;
+            if (test) MUST(KSPSetConvergenceTest(ksp, RecordTest, &recorders[k], nullptr));
+            else MUST(KSPMonitorSet(ksp, RecordMonitor, &recorders[k], nullptr));
+            RunOf(ksp);
+          }
+          REQUIRE(recorders[0].calls.size() == recorders[1].calls.size());
+          CHECK(recorders[1].calls.size() > 5);
+          for (size_t c = 0; c < recorders[0].calls.size(); c++) {
+            const Call &mine = recorders[0].calls[c], &theirs = recorders[1].calls[c];
+            CAPTURE(c);
+            CHECK(mine.it == theirs.it);
+            const double first = recorders[1].calls[0].norm;
+            CHECK(NormDifference({first, mine.norm}, {first, theirs.norm}) <= 1e-8);
+            /* in the last call of a monitor KSPGMRES adds the correction of the last cycle twice */
+            if (!test && c + 1 == recorders[0].calls.size()) continue;
+            CHECK(Difference(mine.x, theirs.x) <= 1e-9);
+            CHECK(Difference(mine.r, theirs.r) <= 1e-6);
+          }
+        }
+}
+
+TEST_CASE("gmresfused: the estimates of KSPGMRES", "[gmresfused]")
+{
+  for (const Backend &backend : Backends())
+    for (const char *side : kSides)
+      for (int its : {1, 7, 12, 15}) {
+        CAPTURE(backend.name, side, its);
+        const MatObject     A = CreateMat(Convection(13, 11, 4), backend.mat);
+        std::vector<double> values[2];
+        for (int k : {0, 1}) {
+          const KSPObject ksp =
+            MakeKSP(A,
+                    (k ? kPETSc : kOurs) + Side(side) + "-ksp_gmres_restart 10 -ksp_rtol 1e-30 -ksp_max_it " + std::to_string(its),
+                    PCJACOBI);
+          double   re[20], im[20], high, low;
+          PetscInt count;
+          MUST(KSPSetComputeEigenvalues(ksp, PETSC_TRUE));
+          RunOf(ksp);
+          MUST(KSPComputeEigenvalues(ksp, 20, re, im, &count));
+          MUST(KSPComputeExtremeSingularValues(ksp, &high, &low));
+          for (PetscInt e = 0; e < count; e++) values[k].push_back(re[e]);
+          std::vector<double> sizes; /* a pair of conjugate ones may come in either order */
+          for (PetscInt e = 0; e < count; e++) sizes.push_back(std::fabs(im[e]));
+          std::sort(sizes.begin(), sizes.end());
+          values[k].insert(values[k].end(), sizes.begin(), sizes.end());
+          values[k].push_back(high);
+          values[k].push_back(low);
+        }
+        CHECK(values[0].size() == values[1].size());
+        CHECK(Difference(values[0], values[1]) <= 1e-7);
+      }
+}
+
+/* ------------------------------------- what else KSPGMRES can --------------------------------- */
+
+TEST_CASE("gmresfused: transposed solves", "[gmresfused]")
+{
+  for (const Backend &backend : Backends())
+    for (PCType pc : {PCJACOBI, PCBISAI})
+      for (const char *side : kSides) {
+        CAPTURE(backend.name, pc, side);
+        const MatObject A = CreateMat(Convection(15, 13, 3), backend.mat);
+        const VecObject b = RightVec(A, 2), x = RightVec(A, 5), y = RightVec(A, 6);
+        PetscInt        its[2];
+        for (int k : {0, 1}) {
+          const KSPObject ksp = MakeKSP(A, (k ? kPETSc : kOurs) + Side(side) + "-ksp_rtol 1e-9 -ksp_gmres_restart 9", pc);
+          MUST(KSPSolveTranspose(ksp, b, k ? y : x));
+          MUST(KSPGetIterationNumber(ksp, &its[k]));
+        }
+        CHECK(its[0] == its[1]);
+        CHECK(Difference(Values(x), Values(y)) <= 1e-8);
+      }
+}
+
+TEST_CASE("gmresfused: a null space", "[gmresfused]")
+{
+  for (const Backend &backend : Backends())
+    for (const char *side : kSides) {
+      CAPTURE(backend.name, side);
+      const MatObject A = CreateMat(Diffusion(20, 17, false, 3), backend.mat);
+      SetConstantsNull(A);
+      const std::string options = Side(side) + "-ksp_rtol 1e-8 -ksp_max_it 500";
+      const KSPObject   mine = MakeKSP(A, kOurs + options, PCJACOBI), theirs = MakeKSP(A, kPETSc + options, PCJACOBI);
+      const Solution    m = Solve(mine), t = Solve(theirs);
+      CHECK(m.reason == KSP_CONVERGED_RTOL);
+      CHECK(m.reason == t.reason);
+      CHECK(std::abs(m.iterations - t.iterations) <= std::max(1., 0.02 * t.iterations));
+      CHECK(m.true_residual <= std::max(1e-7, 2 * t.true_residual));
+    }
+}
+
+TEST_CASE("gmresfused: a preconditioner that changes", "[gmresfused]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject   A      = CreateMat(Convection(30, 30, 2), backend.mat);
+    const std::string inner  = "-ksp_rtol 1e-9 -ksp_gmres_restart 6 -ksp_ksp_type gmres -ksp_ksp_rtol 1e-2 -ksp_pc_type jacobi";
+    const Run         theirs = RunOf(MakeKSP(A, "-ksp_type fgmres -ksp_orthogonalization mgs " + inner, PCKSP));
+    Compare(RunOf(MakeKSP(A, kOurs + "-ksp_gmresfused_flexible " + inner, PCKSP)), theirs, 1e-7);
+    /* with one that does not change it is the same method as without */
+    const Run fixed = RunOf(MakeKSP(A, kOurs + "-ksp_rtol 1e-9", PCBISAI));
+    Compare(RunOf(MakeKSP(A, kOurs + "-ksp_rtol 1e-9 -ksp_gmresfused_flexible", PCBISAI)), fixed, 1e-8);
+    Errors          errors;
+    const KSPObject left = MakeKSP(A, kOurs + "-ksp_gmresfused_flexible -ksp_pc_side left", PCJACOBI);
+    const VecObject b = RightVec(A, 2), x = RightVec(A, 5);
+    CHECK((int)KSPSolve(left, b, x) == PETSC_ERR_SUP);
+    CHECK(Contains(errors.text, "-ksp_pc_side right"));
+  }
+}
+
+TEST_CASE("gmresfused: a basis in single precision reaches the tolerance all the same", "[gmresfused]")
+{
+  for (const Backend &backend : Backends())
+    for (PCType pc : {PCJACOBI, PCBISAI})
+      for (const char *rtol : {"1e-5", "1e-9", "1e-12"}) {
+        CAPTURE(backend.name, pc, rtol);
+        const MatObject   A       = CreateMat(Convection(40, 40, 2), backend.mat);
+        const std::string options = std::string("-ksp_gmres_restart 60 -ksp_rtol ") + rtol;
+        const KSPObject   ksp     = MakeKSP(A, kOurs + "-ksp_gmresfused_basis_precision single " + options, pc);
+        const Run         full = RunOf(MakeKSP(A, kOurs + options, pc)), single = RunOf(ksp);
+        CHECK(single.reason == KSP_CONVERGED_RTOL);
+        CHECK(single.iterations <= 2 * full.iterations); /* the second cycle begins with nothing */
+        CHECK(TrueResidual(ksp, A) <= std::atof(rtol));
+      }
+}
+
+/* ------------------------------------------ options ------------------------------------------- */
+
+TEST_CASE("gmresfused: PETSc's setters and getters", "[gmresfused]")
+{
+  KSPObject       ksp;
+  PetscInt        restart;
+  PetscBool       flexible;
+  FinePCPrecision precision;
+  MUST(KSPCreate(PETSC_COMM_SELF, ksp.put()));
+  MUST(KSPSetType(ksp, KSPGMRESFUSED));
+  MUST(KSPGMRESGetRestart(ksp, &restart));
+  CHECK(restart == 30);
+  MUST(KSPGMRESSetRestart(ksp, 17));
+  MUST(KSPGMRESFusedGetRestart(ksp, &restart));
+  CHECK(restart == 17);
+  MUST(KSPGMRESFusedSetRestart(ksp, 18));
+  MUST(KSPGMRESGetRestart(ksp, &restart));
+  CHECK(restart == 18);
+  MUST(KSPGMRESFusedGetFlexible(ksp, &flexible));
+  CHECK(!flexible);
+  MUST(KSPGMRESFusedSetFlexible(ksp, PETSC_TRUE));
+  MUST(KSPGMRESFusedGetFlexible(ksp, &flexible));
+  CHECK(flexible);
+  MUST(KSPGMRESFusedSetBasisPrecision(ksp, FINEPC_SINGLE));
+  MUST(KSPGMRESFusedGetBasisPrecision(ksp, &precision));
+  CHECK(precision == FINEPC_SINGLE);
+  MUST(KSPGMRESSetHapTol(ksp, 1e-20));
+  MUST(KSPGMRESSetBreakdownTolerance(ksp, 0.5));
+  MUST(KSPGMRESSetBreakdownTolerance(ksp, PETSC_DEFAULT));
+  Errors errors;
+  for (PetscInt bad : {0, -3, 1001}) {
+    CHECK((int)KSPGMRESSetRestart(ksp, bad) == PETSC_ERR_ARG_OUTOFRANGE);
+    CHECK((int)KSPGMRESFusedSetRestart(ksp, bad) == PETSC_ERR_ARG_OUTOFRANGE);
+  }
+  CHECK((int)KSPGMRESSetHapTol(ksp, -1) == PETSC_ERR_ARG_OUTOFRANGE);
+  CHECK((int)KSPGMRESSetBreakdownTolerance(ksp, -1) == PETSC_ERR_ARG_OUTOFRANGE);
+  CHECK((int)KSPGMRESFusedSetBasisPrecision(ksp, (FinePCPrecision)17) == PETSC_ERR_ARG_OUTOFRANGE);
+  CHECK(Contains(errors.text, "-ksp_gmresfused_restart is 1001, but must be between 1 and 1000"));
+}
+
+TEST_CASE("gmresfused: the view", "[gmresfused]")
+{
+  for (const Backend &backend : Backends()) {
+    const MatObject A   = CreateMat(Convection(9, 9, 1), backend.mat);
+    const KSPObject ksp = MakeKSP(A, kOurs + "-ksp_gmresfused_restart 12 -ksp_gmresfused_flexible", PCJACOBI);
+    CHECK(!Contains(ViewText(ksp), "last solve"));
+    RunOf(ksp);
+    const std::string text = ViewText(ksp);
+    CHECK(Contains(text, "restart=12, one pass of modified Gram-Schmidt"));
+    CHECK(Contains(text, "flexible"));
+    CHECK(Contains(text, "basis in double precision"));
+    CHECK(Contains(text, "last solve: vectors orthogonalized twice 0"));
+    CHECK(Contains(text, PetscMemTypeDevice(backend.where) ? "backend CUDA" : "backend host"));
+    MUST(KSPReset(ksp));
+    CHECK(!Contains(ViewText(ksp), "last solve"));
+  }
+}
+
+#if PETSC_VERSION_GE(3, 26, 0)
+static PetscErrorCode NoOrthogonalization(KSP, Vec[], PetscInt, Vec, PetscScalar[])
+{
+  return PETSC_SUCCESS;
+}
+
+TEST_CASE("gmresfused: an orthogonalization of the program is refused", "[gmresfused]")
+{
+  const MatObject A   = CreateMat(Convection(9, 9, 1), HostBackend().mat);
+  const KSPObject ksp = MakeKSP(A, kOurs, PCJACOBI);
+  const VecObject b = RightVec(A, 2), x = RightVec(A, 5);
+  MUST(KSPOrthogonalizationSet(ksp, NoOrthogonalization));
+  Errors errors;
+  CHECK((int)KSPSolve(ksp, b, x) == PETSC_ERR_SUP);
+  CHECK(Contains(errors.text, "KSPOrthogonalizationSet"));
+}
+#endif
+
+/* ----------------------------------------- life cycle ----------------------------------------- */
+
+TEST_CASE("gmresfused: other values, sizes, options and a reset between solves", "[gmresfused]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject A = CreateMat(Convection(20, 15, 1), backend.mat), B = CreateMat(Convection(11, 10, 5), backend.mat);
+    const KSPObject ksp   = MakeKSP(A, kOurs + "-ksp_rtol 1e-9", PCBISAI);
+    const auto      fresh = [&](Mat M, const std::string &options) { return RunOf(MakeKSP(M, kOurs + options, PCBISAI)); };
+    const Run       first = RunOf(ksp);
+    Compare(RunOf(ksp), first, 0);
+    ChangeValues(A, 2);
+    Compare(RunOf(ksp), fresh(A, "-ksp_rtol 1e-9"), 0);
+    MUST(KSPGMRESSetRestart(ksp, 5));
+    Compare(RunOf(ksp), fresh(A, "-ksp_rtol 1e-9 -ksp_gmres_restart 5"), 0);
+    MUST(KSPGMRESFusedSetFlexible(ksp, PETSC_TRUE));
+    MUST(KSPGMRESFusedSetBasisPrecision(ksp, FINEPC_SINGLE));
+    Compare(RunOf(ksp),
+            fresh(A, "-ksp_rtol 1e-9 -ksp_gmres_restart 5 -ksp_gmresfused_flexible -ksp_gmresfused_basis_precision single"), 0);
+    MUST(KSPGMRESFusedSetFlexible(ksp, PETSC_FALSE));
+    MUST(KSPGMRESFusedSetBasisPrecision(ksp, FINEPC_DOUBLE));
+    MUST(KSPReset(ksp));
+    MUST(KSPSetOperators(ksp, B, B));
+    Compare(RunOf(ksp), fresh(B, "-ksp_rtol 1e-9 -ksp_gmres_restart 5"), 0);
+    MUST(KSPSetType(ksp, KSPGMRES));
+    RunOf(ksp);
+    MUST(KSPSetType(ksp, KSPGMRESFUSED));
+    RunOf(ksp);
+  }
+}
+
+/* ---------------------------------------- several ranks --------------------------------------- */
+
+TEST_CASE("gmresfused: on several ranks", "[gmresfused][mpi]")
+{
+  for (const Backend &backend : Backends())
+    for (PCType pc : {PCNONE, PCJACOBI, PCBISAI})
+      for (const char *side : kSides)
+        for (const char *restart : {"30", "5"})
+          for (const HostMatrix &H : {Convection(24, 20, 2), Convection(2, 1, 1)}) { /* the second one leaves ranks without rows */
+            CAPTURE(backend.name, pc, side, restart, H.n);
+            const MatObject   A       = CreateMat(H, backend.mat, PETSC_COMM_WORLD);
+            const std::string options = Side(side) + "-ksp_rtol 1e-8 -ksp_gmres_restart " + restart;
+            Compare(RunOf(MakeKSP(A, kOurs + options, pc)), RunOf(MakeKSP(A, kPETSc + options, pc)), 1e-7);
+          }
+}
