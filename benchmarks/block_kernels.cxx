@@ -328,7 +328,7 @@ static PetscErrorCode CountIterations(Mat A, const BlockLU &F, PetscInt *iterati
     const PetscBool diagonal = (PetscBool)(t == BISAI_UPPER);
 
     PetscCall(BISAIPattern_CUDA(&F, t, diagonal, params.power, params.factor_precision, &inverses.N[t], &stats));
-    PetscCall(BISAIInvert_CUDA(&F, t, diagonal, &params, &inverses.N[t], &work, &stats));
+    PetscCall(BISAIInvert_CUDA(&F, t, diagonal, &params, nullptr, &inverses.N[t], &work, &stats));
   }
   PetscCall(inverses.middle.Create((size_t)F.n * F.bs * sizeof(PetscScalar)));
   PetscCall(MatCreateVecs(A, &x, &b));

@@ -135,6 +135,22 @@ typedef enum { KSP_GMRESFUSED_AUTO, KSP_GMRESFUSED_GENERAL, KSP_GMRESFUSED_DEVIC
 PETSC_EXTERN const char *const KSPGMRESFusedPaths[];
 
 /*E
+  PCBISAISide - on which side of its factor `PCBISAI` makes an approximate inverse the inverse, on the pattern
+
+  Values:
++ `PC_BISAI_SIDE_ROWS` (rows) - NL L = I and NU U = I, block row by block row
+. `PC_BISAI_SIDE_COLUMNS` (columns) - L NL = I and U NU = I, block column by block column
+. `PC_BISAI_SIDE_COLUMNS_ROWS` (columns_rows) - L by columns, U by rows
+- `PC_BISAI_SIDE_ROWS_COLUMNS` (rows_columns) - L by rows, U by columns
+
+  Level: intermediate
+
+.seealso: `PCBISAI`, `PCBISAISetSide()`
+E*/
+typedef enum { PC_BISAI_SIDE_ROWS, PC_BISAI_SIDE_COLUMNS, PC_BISAI_SIDE_COLUMNS_ROWS, PC_BISAI_SIDE_ROWS_COLUMNS } PCBISAISide;
+PETSC_EXTERN const char *const PCBISAISides[];
+
+/*E
   PCBISAIFactor - where `PCBISAI` gets its block triangular factors from
 
   Values:
@@ -287,6 +303,8 @@ PETSC_EXTERN PetscErrorCode PCBISAISetPowerLower(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCBISAIGetPowerLower(PC, PetscInt *);
 PETSC_EXTERN PetscErrorCode PCBISAISetPowerUpper(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCBISAIGetPowerUpper(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCBISAISetSide(PC, PCBISAISide);
+PETSC_EXTERN PetscErrorCode PCBISAIGetSide(PC, PCBISAISide *);
 PETSC_EXTERN PetscErrorCode PCBISAISetFactor(PC, PCBISAIFactor);
 PETSC_EXTERN PetscErrorCode PCBISAIGetFactor(PC, PCBISAIFactor *);
 PETSC_EXTERN PetscErrorCode PCBISAISetFactorLevels(PC, PetscInt);

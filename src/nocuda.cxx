@@ -244,7 +244,13 @@ PetscErrorCode BISAIPattern_CUDA(const BlockLU *, BISAITriangle, PetscBool, Loca
   return NoCUDA();
 }
 
-PetscErrorCode BISAIInvert_CUDA(const BlockLU *, BISAITriangle, PetscBool, const BISAIParams *, BSR *, BISAIWork *, BISAIStats *)
+PetscErrorCode BISAIFindColumns_CUDA(const BlockLU *, BISAITriangle, PetscBool, const BSR *, BISAIColumns *, BISAIStats *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode BISAIInvert_CUDA(const BlockLU *, BISAITriangle, PetscBool, const BISAIParams *, const BISAIColumns *, BSR *,
+                                BISAIWork *, BISAIStats *)
 {
   return NoCUDA();
 }

@@ -402,7 +402,8 @@ TEST_CASE("bisai: the view says what was done", "[bisai][pc][view]")
     CHECK(Contains(text, std::string("backend ") + (kind.OnDevice() ? "CUDA" : "host") +
                            ", block size 3, inverses stored in single precision, patterns made at the last set-up"));
     CHECK(Contains(text, "72 block rows, 326 blocks of the matrix"));
-    CHECK(Contains(text, "singular diagonal blocks replaced 0, block rows left with the diagonal block alone: NL 0, NU 0"));
+    CHECK(
+      Contains(text, "singular diagonal blocks replaced 0, left with the diagonal block alone: NL 0 block rows, NU 0 block rows"));
     CHECK(Contains(other, "patterns of power 1 of L, 1 of U; relaxation sweeps 3"));
     CHECK(Contains(other, kind.OnDevice() ? "factors by finepc, on the GPU: ILU(0) in 16 levels of rows"
                                           : "factors by finepc, on the host as the matrix: ILU(0)"));
@@ -663,7 +664,7 @@ TEST_CASE("bisai: an entry of L beyond single precision: a fallback without swee
                      wide = MakeBISAI(mat, options + " -pc_bisai_sweeps 1 -pc_bisai_factor_precision double");
       PCFailedReason reason;
       MUST(PCSetUp(plain));
-      CHECK(Contains(ViewText((PC)plain), "block rows left with the diagonal block alone: NL 1, NU 0"));
+      CHECK(Contains(ViewText((PC)plain), "left with the diagonal block alone: NL 1 block rows, NU 0 block rows"));
       CHECK(Finite(Applied(plain)));
       MUST(PCSetUp(relaxed));
       MUST(PCGetFailedReason(relaxed, &reason));

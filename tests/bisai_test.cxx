@@ -102,16 +102,17 @@ Dense DiagonalBlock(const HostLU &LU, BISAITriangle triangle, LocalInt i)
 /*
    Asserts that every row of N is the solution of N_i(J) T(J, J) = I_i(J), by a dense solve with the transposed system that knows
    nothing of triangles. The factors here are of matrices that are dominated by their diagonal: the error of N stays within a small
-   multiple of the unit of its precision.
+   multiple of the unit of its precision. By columns the same holds for the transposes.
 */
-void CheckRows(const HostLU &LU, BISAITriangle triangle, bool diagonal, LocalInt power, const HostInverse &inverse,
-               double tolerance)
+void CheckLines(const HostLU &LU, BISAITriangle triangle, bool by_columns, bool diagonal, LocalInt power,
+                const HostInverse &inverse, double tolerance)
 {
-  const HostBlocks &T = TriangleOf(LU, triangle), &N = inverse.N;
-  const LocalInt    bs    = T.bs;
-  const size_t      bs2   = (size_t)bs * bs;
-  LocalInt          wrong = 0, longest = 0;
-  double            worst = 0;
+  const HostBlocks T   = by_columns ? TransposeOf(TriangleOf(LU, triangle)) : TriangleOf(LU, triangle),
+                   N   = by_columns ? TransposeOf(inverse.N) : inverse.N;
+  const LocalInt bs    = T.bs;
+  const size_t   bs2   = (size_t)bs * bs;
+  LocalInt       wrong = 0, longest = 0;
+  double         worst = 0;
   REQUIRE(N.n == T.n);
   for (LocalInt i = 0; i < N.n; i++) {
     std::set<LocalInt> strict = ReferencePattern(T, i, power), all = strict;
@@ -128,8 +129,10 @@ void CheckRows(const HostLU &LU, BISAITriangle triangle, bool diagonal, LocalInt
         Dense              block        = J[row] == J[column] ? DiagonalBlock(LU, triangle, J[row])
                                           : stored_block      ? Dense(stored_block, stored_block + bs2)
                                                               : Dense(bs2, 0);
+        const bool         turned       = by_columns && J[row] == J[column];
         for (LocalInt r = 0; r < bs; r++)
-          for (LocalInt c = 0; c < bs; c++) transposed[(size_t)(row * bs + r) * size + column * bs + c] = block[c * bs + r];
+          for (LocalInt c = 0; c < bs; c++)
+            transposed[(size_t)(row * bs + r) * size + column * bs + c] = block[turned ? r * bs + c : c * bs + r];
       }
     for (LocalInt row = 0; row < m; row++)
       if (J[row] == i)
@@ -153,7 +156,7 @@ void CheckRows(const HostLU &LU, BISAITriangle triangle, bool diagonal, LocalInt
   }
   CHECK(wrong == 0);
   CHECK(inverse.stats.longest[triangle] == longest);
-  CHECK(inverse.stats.fallback_rows[triangle] == 0);
+  CHECK(inverse.stats.fallback_lines[triangle] == 0);
   CHECK(worst <= tolerance);
 }
 
@@ -163,9 +166,12 @@ double RowTolerance(FinePCPrecision precision, LocalInt bs)
   return Unit(precision) + 2000 * bs * kUnitDouble;
 }
 
-BISAIParams Params(LocalInt power, FinePCPrecision precision = FINEPC_DOUBLE)
+const std::vector<PCBISAISide> kSides = {PC_BISAI_SIDE_ROWS, PC_BISAI_SIDE_COLUMNS};
+
+BISAIParams Params(LocalInt power, FinePCPrecision precision = FINEPC_DOUBLE, PCBISAISide side = PC_BISAI_SIDE_ROWS)
 {
   BISAIParams params;
+  params.side             = side;
   params.power            = power;
   params.factor_precision = precision;
   return params;
@@ -667,7 +673,7 @@ TEST_CASE("bilu: the values of PETSc's factor computed anew, on its pattern", "[
 
 /* ------------------------------------------ inverses ------------------------------------------ */
 
-TEST_CASE("bisai: N T = I on the pattern, for every block size, power, triangle and precision", "[bisai]")
+TEST_CASE("bisai: N T = I or T N = I on the pattern, for every block size, power, triangle and precision", "[bisai]")
 {
   for (PetscMemType where : Places())
     for (LocalInt bs : kBlockSizes)
@@ -679,9 +685,12 @@ TEST_CASE("bisai: N T = I on the pattern, for every block size, power, triangle 
           for (BISAITriangle triangle : {BISAI_LOWER, BISAI_UPPER})
             for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
               const bool diagonal = triangle == BISAI_UPPER || precision == FINEPC_DOUBLE;
-              CAPTURE(where, bs, pattern.name, power, triangle, precision);
-              CheckRows(LU, triangle, diagonal, power, ComputeInverse(LU, triangle, diagonal, Params(power, precision), where),
-                        RowTolerance(precision, bs));
+              for (PCBISAISide side : kSides) {
+                CAPTURE(where, bs, pattern.name, power, triangle, precision, side);
+                CheckLines(LU, triangle, side == PC_BISAI_SIDE_COLUMNS, diagonal, power,
+                           ComputeInverse(LU, triangle, diagonal, Params(power, precision, side), where),
+                           RowTolerance(precision, bs));
+              }
             }
         }
       }
@@ -848,16 +857,17 @@ TEST_CASE("bisai: twins over sizes, new values on the same pattern, bounded work
         const HostMatrix pattern = n ? RandomGraph(n, 6, 150 + n) : HostMatrix();
         const HostLU     first   = ComputeLU(RandomBlocks(pattern, bs, 151), PETSC_MEMTYPE_HOST),
                      second      = ComputeLU(RandomBlocks(pattern, bs, 152), PETSC_MEMTYPE_HOST);
-        for (BISAITriangle triangle : {BISAI_LOWER, BISAI_UPPER}) {
-          CAPTURE(where, n, bs, triangle);
-          const BISAIParams params   = Params(3);
-          const HostInverse host     = ComputeInverse(second, triangle, true, params, PETSC_MEMTYPE_HOST);
-          const HostInverse fresh    = ComputeInverse(second, triangle, true, params, where);
-          const HostInverse refilled = ComputeInverse(first, triangle, true, params, where, &second);
-          CHECK(DifferenceOf(fresh.N, host.N) <= RowTolerance(FINEPC_DOUBLE, bs));
-          CHECK(fresh.N.a == refilled.N.a); /* to the last bit */
-          CHECK(fresh.stats.longest[triangle] == host.stats.longest[triangle]);
-        }
+        for (PCBISAISide side : kSides)
+          for (BISAITriangle triangle : {BISAI_LOWER, BISAI_UPPER}) {
+            CAPTURE(where, n, bs, side, triangle);
+            const BISAIParams params   = Params(3, FINEPC_DOUBLE, side);
+            const HostInverse host     = ComputeInverse(second, triangle, true, params, PETSC_MEMTYPE_HOST);
+            const HostInverse fresh    = ComputeInverse(second, triangle, true, params, where);
+            const HostInverse refilled = ComputeInverse(first, triangle, true, params, where, &second);
+            CHECK(DifferenceOf(fresh.N, host.N) <= RowTolerance(FINEPC_DOUBLE, bs));
+            CHECK(fresh.N.a == refilled.N.a); /* to the last bit */
+            CHECK(fresh.stats.longest[triangle] == host.stats.longest[triangle]);
+          }
       }
 }
 
@@ -869,15 +879,16 @@ TEST_CASE("bisai: rows of any length", "[bisai][gpu]")
     const LocalInt n  = bs == 32 ? 150 : bs == 1 ? 3000 : 700;
     const HostLU   LU = ComputeLU(RandomBlocks(RandomArrow(n, 160), bs, 161), PETSC_MEMTYPE_HOST);
     for (BISAITriangle triangle : {BISAI_LOWER, BISAI_UPPER})
-      for (size_t limit : {(size_t)1, (size_t)256 << 20}) {
-        CAPTURE(bs, triangle, limit);
-        BISAIParams params       = Params(2);
-        params.work_limit        = limit;
-        const HostInverse host   = ComputeInverse(LU, triangle, true, params, PETSC_MEMTYPE_HOST),
-                          device = ComputeInverse(LU, triangle, true, params, PETSC_MEMTYPE_CUDA);
-        CHECK(device.stats.longest[triangle] == host.stats.longest[triangle]);
-        CHECK(DifferenceOf(device.N, host.N) <= RowTolerance(FINEPC_DOUBLE, bs) * 10);
-      }
+      for (PCBISAISide side : kSides)
+        for (size_t limit : {(size_t)1, (size_t)256 << 20}) {
+          CAPTURE(bs, triangle, side, limit);
+          BISAIParams params       = Params(2, FINEPC_DOUBLE, side);
+          params.work_limit        = limit;
+          const HostInverse host   = ComputeInverse(LU, triangle, true, params, PETSC_MEMTYPE_HOST),
+                            device = ComputeInverse(LU, triangle, true, params, PETSC_MEMTYPE_CUDA);
+          CHECK(device.stats.longest[triangle] == host.stats.longest[triangle]);
+          CHECK(DifferenceOf(device.N, host.N) <= RowTolerance(FINEPC_DOUBLE, bs) * 10);
+        }
   }
 }
 
@@ -895,13 +906,45 @@ TEST_CASE("bisai: block rows that are not finite keep their diagonal, and are co
       const FinePCPrecision precision = large < 1e100 ? FINEPC_SINGLE : FINEPC_DOUBLE;
       const HostInverse     NL        = ComputeInverse(LU, BISAI_LOWER, true, Params(2, precision), where),
                         NU            = ComputeInverse(LU, BISAI_UPPER, true, Params(2, precision), where);
-      CHECK(NL.stats.fallback_rows[BISAI_LOWER] == 1);
-      CHECK(NU.stats.fallback_rows[BISAI_UPPER] == 1);
+      CHECK(NL.stats.fallback_lines[BISAI_LOWER] == 1);
+      CHECK(NU.stats.fallback_lines[BISAI_UPPER] == 1);
       for (LocalInt k = 3; k < 5; k++) CHECK(std::vector<double>(NL.N.Block(k), NL.N.Block(k + 1)) == zero);
       CHECK(std::vector<double>(NL.N.Block(5), NL.N.Block(6)) == one);
       CHECK(std::vector<double>(NU.N.Block(0), NU.N.Block(1)) == one);
       for (LocalInt k = 1; k < 3; k++) CHECK(std::vector<double>(NU.N.Block(k), NU.N.Block(k + 1)) == zero);
       CHECK(NL.N.Block(1)[0] == Approx(-large));
+    }
+}
+
+/* The same by columns, where the first column of NL and the last one of NU are not finite. */
+TEST_CASE("bisai: block columns that are not finite keep their diagonal, and are counted", "[bisai][bad]")
+{
+  for (PetscMemType where : Places())
+    for (double large : {1e30, 1e200}) {
+      CAPTURE(where, large);
+      const std::vector<double> big = {large, 0, 0, large}, one = {1, 0, 0, 1}, zero = {0, 0, 0, 0};
+      HostLU                    LU;
+      LU.L                            = FromBlocks(2, 3, {{{1, 0}, big}, {{2, 1}, big}});
+      LU.U                            = FromBlocks(2, 3, {{{0, 1}, big}, {{1, 2}, big}});
+      LU.inverse                      = FromBlocks(2, 3, {{{0, 0}, one}, {{1, 1}, one}, {{2, 2}, one}});
+      const FinePCPrecision precision = large < 1e100 ? FINEPC_SINGLE : FINEPC_DOUBLE;
+      const BISAIParams     params    = Params(2, precision, PC_BISAI_SIDE_COLUMNS);
+      const HostInverse     NL        = ComputeInverse(LU, BISAI_LOWER, true, params, where),
+                        NU            = ComputeInverse(LU, BISAI_UPPER, true, params, where);
+      const auto block                = [](const HostInverse &inverse, LocalInt row, LocalInt column) {
+        const PetscScalar *const found = inverse.N.Find(row, column);
+        return std::vector<double>(found, found + 4);
+      };
+      CHECK(NL.stats.fallback_lines[BISAI_LOWER] == 1);
+      CHECK(NU.stats.fallback_lines[BISAI_UPPER] == 1);
+      CHECK(block(NL, 0, 0) == one);
+      CHECK(block(NL, 1, 0) == zero);
+      CHECK(block(NL, 2, 0) == zero);
+      CHECK(block(NL, 2, 1)[0] == Approx(-large));
+      CHECK(block(NU, 2, 2) == one);
+      CHECK(block(NU, 0, 2) == zero);
+      CHECK(block(NU, 1, 2) == zero);
+      CHECK(block(NU, 0, 1)[0] == Approx(-large));
     }
 }
 
@@ -942,7 +985,7 @@ TEST_CASE("bisai: diagonal blocks that a precision cannot hold are counted", "[b
         const HostInverse NU = ComputeInverse(LU, BISAI_UPPER, true, Params(1, c.precision), where),
                           NL = ComputeInverse(LU, BISAI_LOWER, true, Params(1, c.precision), where);
         CHECK(NU.stats.lost_diagonals == c.lost);
-        CHECK(NU.stats.fallback_rows[BISAI_UPPER] == 0);
+        CHECK(NU.stats.fallback_lines[BISAI_UPPER] == 0);
         CHECK(NL.stats.lost_diagonals == 0);
       }
   /* a row, and a column, all of small numbers */
@@ -1110,13 +1153,16 @@ TEST_CASE("bisai: every kernel, on small systems", "[bisai][gpu][sanitizer]")
     for (BISAITriangle triangle : {BISAI_LOWER, BISAI_UPPER})
       for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE}) {
         CAPTURE(triangle, precision);
-        BISAIParams params         = Params(1, precision);
-        params.work_limit          = 1;
-        const bool        diagonal = triangle == BISAI_UPPER || precision == FINEPC_DOUBLE;
-        const HostInverse expected = ComputeInverse(arrow, triangle, diagonal, params, PETSC_MEMTYPE_HOST),
-                          inverse  = ComputeInverse(arrow, triangle, diagonal, params, PETSC_MEMTYPE_CUDA);
-        CHECK(DifferenceOf(inverse.N, expected.N) <= 10 * RowTolerance(precision, bs));
-        CHECK(inverse.stats.fallback_rows[triangle] == 0);
+        for (PCBISAISide side : kSides) {
+          CAPTURE(side);
+          BISAIParams params         = Params(1, precision, side);
+          params.work_limit          = 1;
+          const bool        diagonal = triangle == BISAI_UPPER || precision == FINEPC_DOUBLE;
+          const HostInverse expected = ComputeInverse(arrow, triangle, diagonal, params, PETSC_MEMTYPE_HOST),
+                            inverse  = ComputeInverse(arrow, triangle, diagonal, params, PETSC_MEMTYPE_CUDA);
+          CHECK(DifferenceOf(inverse.N, expected.N) <= 10 * RowTolerance(precision, bs));
+          CHECK(inverse.stats.fallback_lines[triangle] == 0);
+        }
         BSR        R{}, Rt{};
         BISAIStats stats{};
         MUST(BISAIPattern_CUDA(&F, triangle, PETSC_TRUE, 1, precision, &R, &stats));

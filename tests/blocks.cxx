@@ -211,24 +211,32 @@ HostLU ComputeLU(const HostBlocks &A, PetscMemType where, const HostBlocks *refi
 HostInverse ComputeInverse(const HostLU &LU, BISAITriangle triangle, bool diagonal, const BISAIParams &params, PetscMemType where,
                            const HostLU *refill)
 {
-  const bool     device = PetscMemTypeDevice(where);
-  const LocalInt power  = params.power;
-  BlockLU        F      = SendLU(LU, where);
+  const bool     device     = PetscMemTypeDevice(where);
+  const LocalInt power      = params.power;
+  BlockLU        F          = SendLU(LU, where);
+  const bool     by_columns = BISAIByColumns(params.side, triangle);
+  BISAIColumns   columns{};
   BISAIWork      work{};
   BSR            N{}, host{};
   HostInverse    inverse;
   PoisonMemory(where, (LU.L.a.size() + LU.U.a.size() + LU.inverse.a.size() + 1000) * 4 * sizeof(double));
   MUST((device ? BISAIPattern_CUDA : BISAIPattern_Host)(&F, triangle, (PetscBool)diagonal, power, params.factor_precision, &N,
                                                         &inverse.stats));
-  MUST((device ? BISAIInvert_CUDA : BISAIInvert_Host)(&F, triangle, (PetscBool)diagonal, &params, &N, &work, &inverse.stats));
+  if (by_columns)
+    MUST((device ? BISAIFindColumns_CUDA : BISAIFindColumns_Host)(&F, triangle, (PetscBool)diagonal, &N, &columns, &inverse.stats));
+  const BISAIColumns *const given = by_columns ? &columns : nullptr;
+  MUST(
+    (device ? BISAIInvert_CUDA : BISAIInvert_Host)(&F, triangle, (PetscBool)diagonal, &params, given, &N, &work, &inverse.stats));
   if (refill) {
     const HostLU        &other  = *refill;
     BlockLU              again  = SendLU(other, where);
     const PetscLogDouble before = device ? DeviceBytes() : 0;
-    MUST((device ? BISAIInvert_CUDA : BISAIInvert_Host)(&again, triangle, (PetscBool)diagonal, &params, &N, &work, &inverse.stats));
+    MUST((device ? BISAIInvert_CUDA : BISAIInvert_Host)(&again, triangle, (PetscBool)diagonal, &params, given, &N, &work,
+                                                        &inverse.stats));
     if (device) CHECK(DeviceBytes() == before);
     MUST(BlockLUDestroy(&again));
   }
+  MUST(BISAIColumnsDestroy(&columns));
   MUST(BSRCopy(&N, PETSC_MEMTYPE_HOST, &host));
   inverse.N.bs = host.bs;
   inverse.N.n  = host.rows;

@@ -409,6 +409,9 @@ Type BISAI()
   type.patterns    = {""};
   type.variants    = {"",
                       "-@power 3",
+                      "-@side columns -@power 2",
+                      "-@side columns_rows",
+                      "-@side rows_columns -@factor finepc -@sweeps 1",
                       "-@sweeps 2",
                       "-@factor finepc",
                       "-@factor finepc -@power 2",
@@ -425,7 +428,7 @@ Type BISAI()
                       "factors by PETSc, on the host: ILU(0), ordering natural, shift type NONE"};
   type.view_after  = {"block size 3, inverses stored in single precision, patterns made at the last set-up",
                       "72 block rows, 326 blocks of the matrix",
-                      "singular diagonal blocks replaced 0, block rows left with the diagonal block alone: NL 0, NU 0"};
+                      "singular diagonal blocks replaced 0, left with the diagonal block alone: NL 0 block rows, NU 0 block rows"};
   type.view_ranks  = "120 block rows";
   type.single_diagonal = true;
 
@@ -435,6 +438,9 @@ Type BISAI()
              NotBetween(PCBISAISetPowerLower, 0, 4)),
     OptionOf("-@power_upper", "PCBISAISetPowerUpper", "0", "2", To(PCBISAISetPowerUpper, (PetscInt)2),
              NotBetween(PCBISAISetPowerUpper, 0, 4)),
+    OptionOf("-@side", "PCBISAISetSide", "rows", "columns", To(PCBISAISetSide, PC_BISAI_SIDE_COLUMNS),
+             {Text("left"), Call(PCBISAISetSide, (PCBISAISide)7, "has no value 7")})
+      .Shows("L inverted by rows, U by rows"),
     OptionOf("-@factor", "PCBISAISetFactor", "petsc", "finepc", To(PCBISAISetFactor, PC_BISAI_FACTOR_FINEPC),
              {Text("host"), Call(PCBISAISetFactor, (PCBISAIFactor)7, "has no value 7")})
       .Shows("factors by PETSc"),

@@ -4,6 +4,10 @@
    Of the blocks of row k of T, lane (r, e) takes block e and then every `entries`-th block. These belong to different X_j. So the
    lanes of a group meet once for each k, and have no sums to add up between them.
 
+   By columns everything is transposed: a group takes a block column of N, and lane (r, e) has column r of its blocks. The kernel is
+   the same, but reads the rows of a T^T that is not formed: the lists of BISAIColumns tell where its blocks are in T, and the
+   entries of a block are read and written with rows and columns exchanged.
+
    X is in shared memory or, for block rows that are too long for that, in a work space of bounded size. J is searched by bisection.
 */
 #include <cub/cub.cuh>
@@ -35,6 +39,9 @@ constexpr int kEntries = BS == 5   ? 3
 
 template <typename S>
 constexpr S kSmallestNormal = std::numeric_limits<S>::min();
+
+/* The lanes that take a block column together in the kernel that finds places. */
+constexpr int kPlaceGroup = 8;
 
 /* What the kernels of a set-up count. The tally is the first thing in the work space. */
 struct Tally {
@@ -91,20 +98,37 @@ __global__ void BISAIPlacePattern(LocalInt n, bool upper, bool diagonal, const L
   atomicMax(longest, length);
 }
 
+/*
+   Places of the blocks of a block column, which are found by bisection in the block rows of a matrix that has blocks begin[i] ..
+   end[i] - 1 in block row i. Also finds the longest block column; `but` blocks of each are not counted.
+*/
+__global__ void BISAIPlaceColumns(LocalInt n, const LocalInt *begin, const LocalInt *end, const LocalInt *j, LocalInt but,
+                                  const LocalInt *column_i, const LocalInt *column_j, LocalInt *column_at, LocalInt *longest)
+{
+  const LocalInt c = (LocalInt)(GridThread() / kPlaceGroup);
+  if (c >= n) return;
+  for (LocalInt k = column_i[c] + threadIdx.x % kPlaceGroup; k < column_i[c + 1]; k += kPlaceGroup)
+    column_at[k] = LowerBound(j, begin[column_j[k]], end[column_j[k]] - 1, c);
+  if (threadIdx.x % kPlaceGroup == 0) atomicMax(longest, column_i[c + 1] - column_i[c] - but);
+}
+
 /* ------------------------------------------- solve -------------------------------------------- */
 
+/* A line of T or N is one of its block rows or, by columns, one of its block columns. */
 struct SolveTask {
   LocalInt           n;
   int                bs;
-  bool               diagonal; /* N stores its diagonal blocks */
-  TriangleView       T;
-  const LocalInt    *place; /* [n] the block of the factor that is U_kk^{-1} */
-  const LocalInt    *j;     /* block columns of the factor */
-  const PetscScalar *a;     /* values of the factor */
-  const LocalInt    *N_i, *N_j;
-  LocalInt           in_shared; /* block rows of at most so many blocks have X in shared memory */
+  bool               diagonal;  /* N stores its diagonal blocks */
+  TriangleView       T;         /* the lines of T */
+  const LocalInt    *place;     /* [n] the block of the factor that is U_kk^{-1} */
+  const LocalInt    *j;         /* the block columns of the factor; by columns the block rows of its columns */
+  const LocalInt    *T_at;      /* by columns the places of these blocks in `a` */
+  const PetscScalar *a;         /* values of the factor */
+  const LocalInt    *N_i, *N_j; /* the lines of N */
+  const LocalInt    *N_at;      /* by columns the places of their blocks in the values of N */
+  LocalInt           in_shared; /* lines of at most so many blocks have X in shared memory */
   LocalInt           room;      /* blocks for which an X has room */
-  double            *work;      /* [room * bs^2] for each group of the grid: the X of the other block rows */
+  double            *work;      /* [room * bs^2] for each group of the grid: the X of the other lines */
   Tally             *tally;
 };
 
@@ -130,15 +154,19 @@ __host__ __device__ constexpr int GroupsOf(int bs, int entries)
   return kSolveBlock / kWarpSize * (kWarpSize / (bs * entries));
 }
 
-/* Solves for the block rows of N whose X is in shared memory, or for the others. S is the type of the values of N. */
-template <int BS, bool Upper, bool InShared, typename S>
-__global__ void __launch_bounds__(kSolveBlock) BISAISolveRows(SolveTask task, S *N_a)
+/*
+   Solves for the lines of N whose X is in shared memory, or for the others. S is the type of the values of N. Comments and names
+   are those of rows; by columns they hold for T^T and N^T.
+*/
+template <int BS, bool Upper, bool ByColumns, bool InShared, typename S>
+__global__ void __launch_bounds__(kSolveBlock) BISAISolveLines(SolveTask task, S *N_a)
 {
   extern __shared__ double shared_work[];
 
-  constexpr int entries = kEntries<BS>;
-  const int     bs = BS ? BS : task.bs, lanes = bs * entries, in_warp = kWarpSize / lanes;
-  const int     warp_lane = threadIdx.x % kWarpSize, group = warp_lane / lanes, lane = warp_lane % lanes;
+  constexpr int  entries   = kEntries<BS>;
+  constexpr bool ascending = Upper != ByColumns; /* the blocks of a line come behind i */
+  const int      bs = BS ? BS : task.bs, lanes = bs * entries, in_warp = kWarpSize / lanes;
+  const int      warp_lane = threadIdx.x % kWarpSize, group = warp_lane / lanes, lane = warp_lane % lanes;
   if (group >= in_warp) return; /* a lane that is left over */
   const unsigned  mask = (lanes == kWarpSize ? kFullWarp : (1u << lanes) - 1u) << group * lanes;
   const int       r = lane % bs, e = lane / bs;
@@ -147,14 +175,14 @@ __global__ void __launch_bounds__(kSolveBlock) BISAISolveRows(SolveTask task, S 
   const long long team = (long long)blockIdx.x * groups + mine, teams = (long long)gridDim.x * groups;
   double *const   X = InShared ? shared_work + mine * (task.room * bs2) : task.work + team * (task.room * bs2);
   for (long long i = team; i < task.n; i += teams) {
-    const LocalInt        begin = task.N_i[i], first = begin + (Upper && task.diagonal);
+    const LocalInt        begin = task.N_i[i], first = begin + (ascending && task.diagonal);
     const LocalInt        m = task.N_i[i + 1] - begin - (task.diagonal ? 1 : 0); /* the size of J without i */
     const LocalInt *const J = task.N_j + first;
     if ((m <= task.in_shared) != InShared) continue;
     for (size_t k = lane; k < m * bs2; k += lanes) X[k] = 0;
     bool good = true, held = true;
     for (LocalInt step = -1; step < m; step++) {
-      const LocalInt at = Upper ? step : m - 1 - step; /* the place of k in J; it has no meaning for k = i, which comes first */
+      const LocalInt at = ascending ? step : m - 1 - step; /* the place of k in J; it has no meaning for k = i, which comes first */
       const LocalInt k  = step < 0 ? (LocalInt)i : J[at];
       double         x[BS ? BS : kLargestBlock]; /* row r of N_ik */
       __syncwarp(mask);                          /* all lanes have subtracted their part from X_k */
@@ -172,7 +200,7 @@ __global__ void __launch_bounds__(kSolveBlock) BISAISolveRows(SolveTask task, S 
         for (int c = 0; c < bs; c++) {
           y[c] = 0;
 #pragma unroll
-          for (int t = 0; t < bs; t++) y[c] += x[t] * inverse[c * bs + t];
+          for (int t = 0; t < bs; t++) y[c] += x[t] * inverse[ByColumns ? t * bs + c : c * bs + t];
         }
 #pragma unroll
         for (int c = 0; c < bs; c++) x[c] = y[c];
@@ -182,33 +210,37 @@ __global__ void __launch_bounds__(kSolveBlock) BISAISolveRows(SolveTask task, S 
         for (int c = 0; c < bs; c++) good = good && isfinite((S)x[c]);
       } else if (Upper) held = Holds<BS, S>(mask, bs, x);
       if (e == 0 && (step >= 0 || task.diagonal)) {
-        const LocalInt to = step >= 0 ? first + at : Upper ? begin : begin + m;
+        const LocalInt in_line = step >= 0 ? first + at : ascending ? begin : begin + m;
+        S *const       to      = N_a + (ByColumns ? task.N_at[in_line] : in_line) * bs2;
 #pragma unroll
-        for (int c = 0; c < bs; c++) N_a[to * bs2 + c * bs + r] = (S)x[c];
+        for (int c = 0; c < bs; c++) to[ByColumns ? r * bs + c : c * bs + r] = (S)x[c];
       }
       /* columns ascend in J and in row k of T, so that the search in J begins behind k and goes on where it ended */
-      LocalInt       low  = step >= 0 && Upper ? at + 1 : 0;
-      const LocalInt last = step >= 0 && !Upper ? at : m;
+      LocalInt       low  = step >= 0 && ascending ? at + 1 : 0;
+      const LocalInt last = step >= 0 && !ascending ? at : m;
       for (LocalInt q = task.T.begin[k] + e; q < task.T.end[k]; q += entries) {
         const LocalInt column = task.j[q];
 
         low = LowerBound(J, low, last, column);
         if (low == last) break;
         if (J[low] != column) continue;
-        const PetscScalar *const T_kj = task.a + q * bs2;
+        const PetscScalar *const T_kj = task.a + (ByColumns ? task.T_at[q] : q) * bs2;
         double *const            X_j  = X + low * bs2 + r;
 #pragma unroll
         for (int c = 0; c < bs; c++) {
           double sum = 0;
 #pragma unroll
-          for (int t = 0; t < bs; t++) sum += x[t] * T_kj[c * bs + t];
+          for (int t = 0; t < bs; t++) sum += x[t] * T_kj[ByColumns ? t * bs + c : c * bs + t];
           X_j[c * bs] -= sum;
         }
       }
     }
     if (__any_sync(mask, !good)) {
       __syncwarp(mask); /* all lanes have written their part of the row */
-      for (size_t k = lane; k < m * bs2; k += lanes) N_a[first * bs2 + k] = S(0);
+      for (size_t k = lane; k < m * bs2; k += lanes) {
+        const size_t block                                          = first + k / bs2;
+        N_a[(ByColumns ? task.N_at[block] : block) * bs2 + k % bs2] = S(0);
+      }
       if (lane == 0) atomicAdd(&task.tally->fallback, 1);
     }
     if (!held && lane == 0) atomicAdd(&task.tally->lost_diagonals, 1);
@@ -319,19 +351,37 @@ PetscErrorCode NeedWork(size_t bytes, BISAIWork *work, BISAIStats *stats, cudaSt
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-template <int BS, bool Upper, typename S>
+template <int BS, bool Upper, bool ByColumns, typename S>
 PetscErrorCode Solve(SolveTask task, const SolveShape &shape, LocalInt longest, S *N_a, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  const auto in_shared = BISAISolveRows<BS, Upper, true, S>;
+  const auto in_shared = BISAISolveLines<BS, Upper, ByColumns, true, S>;
   task.room            = shape.in_shared;
   PetscCallCUDA(cudaFuncSetAttribute(in_shared, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shape.shared_bytes));
   in_shared<<<BlocksFor(task.n, shape.groups), kSolveBlock, shape.shared_bytes, stream>>>(task, N_a);
   FinePCCheckLaunch();
   if (!shape.work_blocks) PetscFunctionReturn(PETSC_SUCCESS);
   task.room = longest;
-  BISAISolveRows<BS, Upper, false, S><<<shape.work_blocks, kSolveBlock, 0, stream>>>(task, N_a);
+  BISAISolveLines<BS, Upper, ByColumns, false, S><<<shape.work_blocks, kSolveBlock, 0, stream>>>(task, N_a);
   FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <int BS, typename S>
+PetscErrorCode SolveTriangle(BISAITriangle triangle, const SolveTask &task, const SolveShape &shape, LocalInt longest, const BSR &N,
+                             cudaStream_t stream)
+{
+  const bool upper = triangle == BISAI_UPPER;
+  S *const   N_a   = (S *)N.a;
+
+  PetscFunctionBegin;
+  if (task.N_at) {
+    if (upper) PetscCall((Solve<BS, true, true, S>(task, shape, longest, N_a, stream)));
+    else PetscCall((Solve<BS, false, true, S>(task, shape, longest, N_a, stream)));
+  } else {
+    if (upper) PetscCall((Solve<BS, true, false, S>(task, shape, longest, N_a, stream)));
+    else PetscCall((Solve<BS, false, false, S>(task, shape, longest, N_a, stream)));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -350,14 +400,8 @@ PetscErrorCode SolveBlocks(BISAITriangle triangle, SolveTask task, LocalInt long
   PetscCall(NeedWork(layout.bytes(), work, stats, stream));
   layout.Bind(work->data);
   PetscCall(PetscLogGpuTimeBegin());
-  const bool upper = triangle == BISAI_UPPER;
-  if (N->precision == FINEPC_SINGLE) {
-    if (upper) PetscCall((Solve<BS, true, float>(task, shape, longest, (float *)N->a, stream)));
-    else PetscCall((Solve<BS, false, float>(task, shape, longest, (float *)N->a, stream)));
-  } else {
-    if (upper) PetscCall((Solve<BS, true, double>(task, shape, longest, (double *)N->a, stream)));
-    else PetscCall((Solve<BS, false, double>(task, shape, longest, (double *)N->a, stream)));
-  }
+  if (N->precision == FINEPC_SINGLE) PetscCall((SolveTriangle<BS, float>(triangle, task, shape, longest, *N, stream)));
+  else PetscCall((SolveTriangle<BS, double>(triangle, task, shape, longest, *N, stream)));
   PetscCall(PetscLogGpuTimeEnd());
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -432,17 +476,105 @@ PetscErrorCode BISAIPattern_CUDA(const BlockLU *F, BISAITriangle triangle, Petsc
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode BISAIInvert_CUDA(const BlockLU *F, BISAITriangle triangle, PetscBool diagonal, const BISAIParams *params, BSR *N,
-                                BISAIWork *work, BISAIStats *stats)
+/*
+   The columns of a matrix with these block rows, of which n + 1 row starts and block columns are given, by transposing a matrix
+   that has one number in the place of each block. The numbers do not matter: any memory that is long enough serves.
+*/
+static PetscErrorCode FindColumns(LocalInt n, LocalInt nnz, const LocalInt *i, const LocalInt *j, void *numbers, LocalInt *column_i,
+                                  LocalInt *column_j)
 {
-  const LocalInt  longest = stats->longest[triangle];
-  const SolveTask task{F->n, (int)F->bs, (bool)diagonal, Rows(*F, triangle), F->place[LU_DIAGONAL], F->j, F->a, N->i, N->j, 0,
-                       0,    nullptr,    nullptr};
-  cudaStream_t    stream;
-  Tally           tally;
+  const CSR pattern{n, n, nnz, (LocalInt *)i, (LocalInt *)j, numbers, FINEPC_SINGLE, PETSC_MEMTYPE_CUDA};
+  CSR       transposed{};
 
   PetscFunctionBegin;
-  stats->fallback_rows[triangle] = 0;
+  PetscCall(CSRTranspose_CUDA(&pattern, PETSC_FALSE, &transposed));
+  PetscCall(ArrayCopy_CUDA(column_i, transposed.i, ((size_t)n + 1) * sizeof(LocalInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+  PetscCall(ArrayCopy_CUDA(column_j, transposed.j, nnz * sizeof(LocalInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+  PetscCall(CSRDestroy(&transposed));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The block columns of a triangle of the factor are those of a copy of its block rows, which are not contiguous in the factor. */
+PetscErrorCode BISAIFindColumns_CUDA(const BlockLU *F, BISAITriangle triangle, PetscBool diagonal, const BSR *N,
+                                     BISAIColumns *columns, BISAIStats *stats)
+{
+  const LocalInt     n = F->n;
+  const TriangleView T = Rows(*F, triangle);
+  cudaStream_t       stream;
+  WorkMeter          meter;
+  Buffer<char>       work(&meter);
+  Layout             layout;
+  CubScratch         scratch;
+  LocalInt          *T_i   = nullptr, *T_j, *longest; /* [2], for T and N; that of T is not asked for */
+  LocalInt           T_nnz = 0;
+
+  PetscFunctionBegin;
+  stats->longest[triangle] = 0;
+  *columns                 = BISAIColumns{};
+  columns->where           = PETSC_MEMTYPE_CUDA;
+  if (!n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  const auto scan = [&](void *memory, size_t &bytes) {
+    return cub::DeviceScan::ExclusiveSum(memory, bytes, T_i, T_i, n + 1, stream);
+  };
+  PetscCall(scratch.Measure(scan));
+  layout.Place(&T_i, n + 1);
+  layout.Place(&longest, 2);
+  scratch.Place(&layout);
+  layout.Place(&T_j, F->nnz);
+  PetscCall(layout.Allocate(&work));
+  BISAICountRows<<<BlocksFor((long long)n + 1), kBlockSize, 0, stream>>>(n, T, false, T_i);
+  FinePCCheckLaunch();
+  PetscCall(scratch.Run(scan));
+  BISAICopyRows<<<BlocksFor((long long)n * kGatherGroup), kBlockSize, 0, stream>>>(n, T, false, F->j, T_i, T_j);
+  FinePCCheckLaunch();
+  PetscCall(ArrayCopy_CUDA(&T_nnz, T_i + n, sizeof(T_nnz), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  PetscCall(ArrayCreate_CUDA(2 * ((size_t)n + 1 + T_nnz + N->nnz) * sizeof(LocalInt), (void **)&columns->T_i));
+  columns->n     = n;
+  columns->T_nnz = T_nnz;
+  columns->N_nnz = N->nnz;
+  columns->T_j   = columns->T_i + n + 1;
+  columns->T_at  = columns->T_j + T_nnz;
+  columns->N_i   = columns->T_at + T_nnz;
+  columns->N_j   = columns->N_i + n + 1;
+  columns->N_at  = columns->N_j + N->nnz;
+  PetscCall(FindColumns(n, T_nnz, T_i, T_j, F->a, columns->T_i, columns->T_j));
+  PetscCall(FindColumns(n, N->nnz, N->i, N->j, N->a, columns->N_i, columns->N_j));
+  PetscCallCUDA(cudaMemsetAsync(longest, 0, 2 * sizeof(*longest), stream));
+  const int blocks = BlocksFor((long long)n * kPlaceGroup);
+  BISAIPlaceColumns<<<blocks, kBlockSize, 0, stream>>>(n, T.begin, T.end, F->j, 0, columns->T_i, columns->T_j, columns->T_at,
+                                                       longest);
+  FinePCCheckLaunch();
+  BISAIPlaceColumns<<<blocks, kBlockSize, 0, stream>>>(n, N->i, N->i + 1, N->j, diagonal ? 1 : 0, columns->N_i, columns->N_j,
+                                                       columns->N_at, longest + 1);
+  FinePCCheckLaunch();
+  PetscCall(ArrayCopy_CUDA(&stats->longest[triangle], longest + 1, sizeof(*longest), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  /* a transpose and the numbers in it are there beside the buffer */
+  stats->work_bytes = std::max(stats->work_bytes, meter.peak + (n + 1 + 2 * (size_t)std::max(T_nnz, N->nnz)) * sizeof(LocalInt));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode BISAIInvert_CUDA(const BlockLU *F, BISAITriangle triangle, PetscBool diagonal, const BISAIParams *params,
+                                const BISAIColumns *columns, BSR *N, BISAIWork *work, BISAIStats *stats)
+{
+  const LocalInt longest = stats->longest[triangle];
+  SolveTask      task{};
+  cudaStream_t   stream;
+  Tally          tally;
+
+  PetscFunctionBegin;
+  task.n                          = F->n;
+  task.bs                         = (int)F->bs;
+  task.diagonal                   = diagonal;
+  task.T                          = columns ? TriangleView{columns->T_i, columns->T_i + 1} : Rows(*F, triangle);
+  task.place                      = F->place[LU_DIAGONAL];
+  task.j                          = columns ? columns->T_j : F->j;
+  task.T_at                       = columns ? columns->T_at : nullptr;
+  task.a                          = F->a;
+  task.N_i                        = columns ? columns->N_i : N->i;
+  task.N_j                        = columns ? columns->N_j : N->j;
+  task.N_at                       = columns ? columns->N_at : nullptr;
+  stats->fallback_lines[triangle] = 0;
   if (triangle == BISAI_UPPER) stats->lost_diagonals = 0;
   if (!F->n) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
@@ -450,7 +582,7 @@ PetscErrorCode BISAIInvert_CUDA(const BlockLU *F, BISAITriangle triangle, PetscB
     return SolveBlocks<size>(triangle, task, longest, params->work_limit, N, work, stats, stream);
   }));
   PetscCall(ArrayCopy_CUDA(&tally, work->data, sizeof(tally), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
-  stats->fallback_rows[triangle] = tally.fallback;
+  stats->fallback_lines[triangle] = tally.fallback;
   if (triangle == BISAI_UPPER) stats->lost_diagonals = tally.lost_diagonals;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -9,6 +9,7 @@
 #include "pc/pcinverse.h"
 #include "bisai_face.h"
 
+const char *const PCBISAISides[]   = {"rows", "columns", "columns_rows", "rows_columns", "PCBISAISide", "PC_BISAI_SIDE_", nullptr};
 const char *const PCBISAIFactors[] = {"petsc", "finepc", "cuda", "PCBISAIFactor", "PC_BISAI_FACTOR_", nullptr};
 
 template <auto Member>
@@ -21,6 +22,8 @@ static const Option<PC> kOptions[] = {
    Param<&BISAIParams::power_lower>(Between(0, kBISAILargestPower))},
   {"-pc_bisai_power_upper", "The same for U alone", "PCBISAISetPowerUpper",
    Param<&BISAIParams::power_upper>(Between(0, kBISAILargestPower))},
+  {"-pc_bisai_side", "Whether block rows or block columns of L and U are inverted", "PCBISAISetSide",
+   Param<&BISAIParams::side>(OneOf(PCBISAISides))},
   {"-pc_bisai_factor", "Where the triangular factors come from", "PCBISAISetFactor",
    Field<&PC_BISAI::factor>(OneOf(PCBISAIFactors))},
   {"-pc_bisai_factor_levels", "Levels of fill", "PCBISAISetFactorLevels", Field<&PC_BISAI::levels>(Between(0, kBISAIMostLevels))},
@@ -50,6 +53,7 @@ static PetscErrorCode PCReset_BISAI(PC pc)
     PetscCall(BSRDestroy(&bisai->R[t]));
     PetscCall(BSRDestroy(&bisai->Nt[t]));
     PetscCall(BSRDestroy(&bisai->Rt[t]));
+    PetscCall(BISAIColumnsDestroy(&bisai->columns[t]));
     PetscCall(ArrayDestroy(bisai->where, (void **)&bisai->order[t]));
     bisai->host_order[t].clear();
   }
@@ -82,24 +86,28 @@ static PetscErrorCode Invert(PC pc, PetscBool keep)
   const PetscInt     power[2] = {params->power_lower ? params->power_lower : params->power,
                              params->power_upper ? params->power_upper : params->power};
   const auto pattern = PetscMemTypeDevice(bisai->where) ? BISAIPattern_CUDA : BISAIPattern_Host;
+  const auto columns = PetscMemTypeDevice(bisai->where) ? BISAIFindColumns_CUDA : BISAIFindColumns_Host;
   const auto invert  = PetscMemTypeDevice(bisai->where) ? BISAIInvert_CUDA : BISAIInvert_Host;
   const auto negate  = PetscMemTypeDevice(bisai->where) ? BISAINegate_CUDA : BISAINegate_Host;
 
   PetscFunctionBegin;
   for (BISAITriangle t : {BISAI_LOWER, BISAI_UPPER}) {
     /* The relaxation multiplies NL by a residual, for which NL needs its unit diagonal. Without relaxation it is not stored. */
-    const PetscBool diagonal = (PetscBool)(t == BISAI_UPPER || params->sweeps > 0);
+    const PetscBool diagonal   = (PetscBool)(t == BISAI_UPPER || params->sweeps > 0);
+    const bool      by_columns = BISAIByColumns(params->side, t);
 
     if (!keep) {
       BISAIStats ignored{};
 
       PetscCall(PetscLogEventBegin(FinePC_BISAIPattern, pc, 0, 0, 0));
       PetscCall(pattern(&bisai->lu, t, diagonal, (LocalInt)power[t], params->factor_precision, &bisai->N[t], &bisai->stats));
+      if (by_columns) PetscCall(columns(&bisai->lu, t, diagonal, &bisai->N[t], &bisai->columns[t], &bisai->stats));
       if (params->sweeps) PetscCall(pattern(&bisai->lu, t, PETSC_TRUE, 1, params->factor_precision, &bisai->R[t], &ignored));
       PetscCall(PetscLogEventEnd(FinePC_BISAIPattern, pc, 0, 0, 0));
     }
     PetscCall(PetscLogEventBegin(FinePC_BISAIValues, pc, 0, 0, 0));
-    PetscCall(invert(&bisai->lu, t, diagonal, params, &bisai->N[t], &bisai->work, &bisai->stats));
+    PetscCall(invert(&bisai->lu, t, diagonal, params, by_columns ? &bisai->columns[t] : nullptr, &bisai->N[t], &bisai->work,
+                     &bisai->stats));
     if (params->sweeps) PetscCall(negate(&bisai->lu, t, &bisai->R[t], &bisai->work, &bisai->stats));
     PetscCall(PetscLogEventEnd(FinePC_BISAIValues, pc, 0, 0, 0));
   }
@@ -172,8 +180,8 @@ static PetscErrorCode Prepare(PC pc, PetscBool *keep)
   bisai->built  = false;
   bisai->turned = false;
   for (int t = 0; t < 2; t++) {
-    bisai->stats.fallback_rows[t] = 0;
-    bisai->stats.lost_entries[t]  = 0;
+    bisai->stats.fallback_lines[t] = 0;
+    bisai->stats.lost_entries[t]   = 0;
   }
   bisai->stats.lost_diagonals = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -285,6 +293,8 @@ static PetscErrorCode Create(PC pc)
 + -pc_bisai_power <1> - p, 1 to 4: the approximate inverses of L and U take the patterns of L^p and U^p
 . -pc_bisai_power_lower <0> - the same for L alone; 0: as `-pc_bisai_power`
 . -pc_bisai_power_upper <0> - the same for U alone
+. -pc_bisai_side <rows> - whether block rows of L and U are inverted or their block columns, as the paper does: `rows`, `columns`,
+  `columns_rows`, which is L by columns and U by rows, or `rows_columns`
 . -pc_bisai_factor <petsc> - where L and U come from: `petsc`, on the host, or `finepc`, block ILU(0) where the matrix is, so that a
   Newton or time loop with `aijcusparse` never goes through the host; `cuda` is the old name of `finepc`
 . -pc_bisai_factor_levels <0> - levels of fill, with `petsc`
@@ -302,8 +312,9 @@ static PetscErrorCode Create(PC pc)
   Notes:
   Triangular solves wait for one row after the other; here they become two products with sparse block matrices. For each block row i
   of N, with J its columns, N_i(J) T(J, J) = I_i(J), where T is L or U. This is N T = I on the pattern of N, which is S(|T|^p), (6)
-  and (7) of Ma, Hu, Yuan, Liu. (The paper has columns and T N = I on the pattern. Where all paths between two rows have the same
-  length, as with ILU(0) on grids with 5 or 7 points, both are the same.) The block rows are independent of each other.
+  and (7) of Ma, Hu, Yuan, Liu. The block rows are independent of each other. The paper itself has block columns and T N = I on the
+  pattern, which is what `-pc_bisai_side columns` computes. Where all paths between two rows have the same length, as with ILU(0) on
+  grids with 5 or 7 points, both are the same.
 
   The matrix is a `MATBAIJ`, or a `MATAIJ` with a block size, `MatSetBlockSize()`. Blocks that a `MATAIJ` stores in part are
   filled up with zeros, and a block size of 1 is point ISAI. Block sizes 1 to 8 are compiled, other block sizes up to 32 take a
@@ -323,8 +334,8 @@ static PetscErrorCode Create(PC pc)
   Where a diagonal block of U is singular or nearly so, because a pivot is below 1e-13 of A's entries in its row and column, the
   diagonal block of A is inverted in its place, with pivots raised to 1e-8 of these entries. PETSc's factorization does not do so:
   where PETSc meets such a block or a zero pivot, the host twin of `PC_BISAI_FACTOR_FINEPC` computes L and U anew, on their pattern
-  and without the shift. A block row of NL or NU that comes out not finite keeps its diagonal block alone. The view counts what
-  was replaced, and says who computed the factors.
+  and without the shift. A block row or column of NL or NU that comes out not finite keeps its diagonal block alone. The view counts
+what was replaced, and says who computed the factors.
 
   A row of zeros, a missing diagonal block and an entry that is not finite make the set-up fail with a `PCFailedReason`; the view
   names the row. The set-up also fails if diagonal blocks of U^{-1}, or with sweeps entries of L and U, are beyond the range of the
@@ -341,8 +352,9 @@ static PetscErrorCode Create(PC pc)
   Scientific Programming 2021
 
 .seealso: `PCILU`, `PCBJACOBI`, `PCASM`, `PCBISAISetPower()`, `PCBISAISetPowerLower()`, `PCBISAISetPowerUpper()`,
-          `PCBISAISetFactor()`, `PCBISAISetFactorLevels()`, `PCBISAISetFactorShiftType()`, `PCBISAISetFactorShiftAmount()`,
-          `PCBISAISetFactorMatOrderingType()`, `PCBISAISetFactorPrecision()`, `PCBISAISetSweeps()`, `PCBISAIGetFactors()`
+          `PCBISAISetSide()`, `PCBISAISetFactor()`, `PCBISAISetFactorLevels()`, `PCBISAISetFactorShiftType()`,
+`PCBISAISetFactorShiftAmount()`, `PCBISAISetFactorMatOrderingType()`, `PCBISAISetFactorPrecision()`, `PCBISAISetSweeps()`,
+`PCBISAIGetFactors()`
 M*/
 
 /*@C

@@ -32,17 +32,18 @@ struct PC_BISAI : PC_Local {
   std::string        ordering     = MATORDERINGNATURAL;
 
   /* What the last set-up has built. Arrays [2] are for the lower and the upper triangle. */
-  bool       built        = false;
-  LocalInt   bs           = 1;  /* rows of a block */
-  LocalInt   n            = 0;  /* block rows of this rank */
-  LocalInt   operator_nnz = 0;  /* blocks of the rank's diagonal block */
-  BSR        N[2]         = {}; /* NL and NU */
-  BSR        R[2]         = {}; /* -L and -U, for the relaxation */
-  LocalInt  *order[2]     = {}; /* [n] the operator's rows, and its columns, in the order of the factor; or null */
-  BILUStats  factor_stats = {};
-  bool       own_factor   = false; /* PETSc's factorization failed, so that the values are those of our own host twin */
-  BISAIStats stats        = {};
-  PetscBool  reused       = PETSC_FALSE; /* whether the last set-up kept all patterns */
+  bool         built        = false;
+  LocalInt     bs           = 1;  /* rows of a block */
+  LocalInt     n            = 0;  /* block rows of this rank */
+  LocalInt     operator_nnz = 0;  /* blocks of the rank's diagonal block */
+  BSR          N[2]         = {}; /* NL and NU */
+  BSR          R[2]         = {}; /* -L and -U, for the relaxation */
+  BISAIColumns columns[2]   = {}; /* of L and U and their inverses, where these are computed by columns */
+  LocalInt    *order[2]     = {}; /* [n] the operator's rows, and its columns, in the order of the factor; or null */
+  BILUStats    factor_stats = {};
+  bool         own_factor   = false; /* PETSc's factorization failed, so that the values are those of our own host twin */
+  BISAIStats   stats        = {};
+  PetscBool    reused       = PETSC_FALSE; /* whether the last set-up kept all patterns */
 
   /* What the next set-up on the same pattern finds, and what an apply needs. */
   BSR          blocks  = {};      /* blocks of the operator, if the operator does not have them in the right memory */

@@ -7,16 +7,25 @@
 
      N_i(J) T(J, J) = I_i(J),
 
-   so that N T = I on the pattern of N. The paper writes the same for columns, T N = I on the pattern. Here the equations are by
-   rows, since the product with N reads the rows of N. Both ways give the exact inverse where the pattern is large enough. Both give
-   the first p terms of the Neumann series where all paths between two rows have the same length, as on grids with 5 and 7 points.
+   so that N T = I on the pattern of N. The paper itself has columns: if J are the rows of column i of N, then
+
+     T(J, J) N_i(J) = I_i(J),
+
+   so that T N = I on the pattern. Each is the other one for T^T and N^T. Both give the exact inverse where the pattern is large
+   enough. Both give the first p terms of the Neumann series where all paths between two rows have the same length, as on grids with
+   5 and 7 points.
 
    T(J, J) is triangular and is not formed. At first X = I_i on J. Then, for k in J from i on, away from the diagonal,
 
-     N_ik = X_k T_kk^{-1},   X_j = X_j - N_ik T_kj for j in J, j != k.
+     N_ik = X_k T_kk^{-1},   X_j = X_j - N_ik T_kj for j in J, j != k,
 
-   The factor keeps U_kk^{-1}, and L_kk = I. A row whose blocks beside the diagonal are not all finite in the precision of N keeps
-   its diagonal block alone. Nothing can take the place of the diagonal block: if the precision cannot hold it, the set-up fails.
+   or, by columns,
+
+     N_ki = T_kk^{-1} X_k,   X_j = X_j - T_jk N_ki for j in J, j != k.
+
+   The factor keeps U_kk^{-1}, and L_kk = I. A row or column whose blocks beside the diagonal are not all finite in the precision of
+   N keeps its diagonal block alone. Nothing can take the place of the diagonal block: if the precision cannot hold it, the set-up
+   fails.
 */
 #include <algorithm>
 #include <cmath>
@@ -118,8 +127,123 @@ PetscErrorCode BISAIPattern_Host(const BlockLU *F, BISAITriangle triangle, Petsc
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode BISAIColumnsDestroy(BISAIColumns *columns)
+{
+  PetscFunctionBegin;
+  PetscCall(ArrayDestroy(columns->where, (void **)&columns->T_i));
+  *columns = BISAIColumns{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+size_t BISAIColumnsBytes(const BISAIColumns *columns)
+{
+  return columns->T_i ? 2 * ((size_t)columns->n + 1 + columns->T_nnz + columns->N_nnz) * sizeof(LocalInt) : 0;
+}
+
+/* Fills in the columns of a matrix whose block row i has blocks begin[i] .. end[i] - 1, with their columns in j. */
+static void FindColumns(LocalInt n, const LocalInt *begin, const LocalInt *end, const LocalInt *j, LocalInt *column_i,
+                        LocalInt *column_j, LocalInt *column_at)
+{
+  std::fill_n(column_i, n + 1, 0);
+  for (LocalInt i = 0; i < n; i++)
+    for (LocalInt k = begin[i]; k < end[i]; k++) column_i[j[k] + 1]++;
+  for (LocalInt c = 0; c < n; c++) column_i[c + 1] += column_i[c];
+  std::vector<LocalInt> next(column_i, column_i + n);
+  for (LocalInt i = 0; i < n; i++)
+    for (LocalInt k = begin[i]; k < end[i]; k++) {
+      const LocalInt to = next[j[k]]++;
+      column_j[to]      = i;
+      column_at[to]     = k;
+    }
+}
+
+PetscErrorCode BISAIFindColumns_Host(const BlockLU *F, BISAITriangle triangle, PetscBool diagonal, const BSR *N,
+                                     BISAIColumns *columns, BISAIStats *stats)
+{
+  const LocalInt n = F->n;
+  const Rows     rows(*F, triangle);
+  LocalInt       T_nnz = 0, longest = 0;
+
+  PetscFunctionBegin;
+  for (LocalInt i = 0; i < n; i++) T_nnz += rows.end[i] - rows.begin[i];
+  *columns       = BISAIColumns{};
+  columns->where = PETSC_MEMTYPE_HOST;
+  PetscCall(ArrayCreate(2 * ((size_t)n + 1 + T_nnz + N->nnz) * sizeof(LocalInt), PETSC_MEMTYPE_HOST, (void **)&columns->T_i));
+  columns->n     = n;
+  columns->T_nnz = T_nnz;
+  columns->N_nnz = N->nnz;
+  columns->T_j   = columns->T_i + n + 1;
+  columns->T_at  = columns->T_j + T_nnz;
+  columns->N_i   = columns->T_at + T_nnz;
+  columns->N_j   = columns->N_i + n + 1;
+  columns->N_at  = columns->N_j + N->nnz;
+  FindColumns(n, rows.begin, rows.end, F->j, columns->T_i, columns->T_j, columns->T_at);
+  FindColumns(n, N->i, N->i + 1, N->j, columns->N_i, columns->N_j, columns->N_at);
+  for (LocalInt c = 0; c < n; c++) longest = std::max(longest, columns->N_i[c + 1] - columns->N_i[c] - (diagonal ? 1 : 0));
+  stats->longest[triangle] = longest;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 template <typename S>
-static void Invert(const BlockLU &F, BISAITriangle triangle, bool diagonal, BSR &N, BISAIStats *stats)
+static void InvertByColumns(const BlockLU &F, BISAITriangle triangle, bool diagonal, const BISAIColumns &columns, BSR &N,
+                            BISAIStats *stats)
+{
+  const LocalInt           bs    = F.bs;
+  const size_t             bs2   = (size_t)bs * bs;
+  const bool               upper = triangle == BISAI_UPPER;
+  S *const                 N_a   = (S *)N.a;
+  std::vector<LocalInt>    place(F.n, -1); /* place of a row in J, or -1 */
+  std::vector<PetscScalar> X, product(bs2);
+
+  stats->fallback_lines[triangle] = 0;
+  if (upper) stats->lost_diagonals = 0;
+  for (LocalInt i = 0; i < F.n; i++) {
+    const LocalInt        begin = columns.N_i[i], length = columns.N_i[i + 1] - begin;
+    std::vector<LocalInt> J(columns.N_j + begin, columns.N_j + begin + length);
+    if (!diagonal) J.insert(J.begin(), i); /* only NL can be without diagonal, and i is before the other rows of a column of L */
+    if (!upper) std::reverse(J.begin(), J.end());
+    /* Now i is last in J, and the row that is farthest from i is first. */
+    const LocalInt m = (LocalInt)J.size();
+    for (LocalInt k = 0; k < m; k++) place[J[k]] = k;
+    X.assign(m * bs2, 0);
+    for (LocalInt r = 0; r < bs; r++) X[(m - 1) * bs2 + r * bs + r] = 1;
+    bool finite = true;
+    for (LocalInt k = m - 1; k >= 0; k--) {
+      PetscScalar *const N_ki = X.data() + k * bs2;
+      if (upper) {
+        const PetscScalar *const inverse = F.a + F.place[LU_DIAGONAL][J[k]] * bs2;
+        std::fill(product.begin(), product.end(), 0);
+        for (LocalInt c = 0; c < bs; c++)
+          for (LocalInt t = 0; t < bs; t++)
+            for (LocalInt r = 0; r < bs; r++) product[c * bs + r] += inverse[t * bs + r] * N_ki[c * bs + t];
+        std::copy(product.begin(), product.end(), N_ki);
+      }
+      if (k == m - 1) stats->lost_diagonals += upper && !Holds<S>(bs, N_ki);
+      else
+        for (size_t e = 0; e < bs2; e++) finite = finite && std::isfinite((S)N_ki[e]);
+      for (LocalInt q = columns.T_i[J[k]]; q < columns.T_i[J[k] + 1]; q++) {
+        const LocalInt           to   = place[columns.T_j[q]];
+        const PetscScalar *const T_jk = F.a + columns.T_at[q] * bs2;
+        if (to < 0) continue;
+        for (LocalInt c = 0; c < bs; c++)
+          for (LocalInt r = 0; r < bs; r++) {
+            PetscScalar sum = 0;
+            for (LocalInt t = 0; t < bs; t++) sum += T_jk[t * bs + r] * N_ki[c * bs + t];
+            X[to * bs2 + c * bs + r] -= sum;
+          }
+      }
+    }
+    for (LocalInt k = 0; k < m - (diagonal ? 0 : 1); k++) {
+      const LocalInt to = columns.N_at[begin + (upper ? k : length - 1 - k)];
+      for (size_t e = 0; e < bs2; e++) N_a[to * bs2 + e] = finite || k == m - 1 ? (S)X[k * bs2 + e] : S(0);
+    }
+    for (LocalInt k = 0; k < m; k++) place[J[k]] = -1;
+    stats->fallback_lines[triangle] += !finite;
+  }
+}
+
+template <typename S>
+static void InvertByRows(const BlockLU &F, BISAITriangle triangle, bool diagonal, BSR &N, BISAIStats *stats)
 {
   const LocalInt           bs    = F.bs;
   const size_t             bs2   = (size_t)bs * bs;
@@ -129,7 +253,7 @@ static void Invert(const BlockLU &F, BISAITriangle triangle, bool diagonal, BSR 
   std::vector<LocalInt>    place(F.n, -1); /* place of a column in J, or -1 */
   std::vector<PetscScalar> X, product(bs2);
 
-  stats->fallback_rows[triangle] = 0;
+  stats->fallback_lines[triangle] = 0;
   if (upper) stats->lost_diagonals = 0;
   for (LocalInt i = 0; i < F.n; i++) {
     std::vector<LocalInt> J(N.j + N.i[i], N.j + N.i[i + 1]);
@@ -170,19 +294,22 @@ static void Invert(const BlockLU &F, BISAITriangle triangle, bool diagonal, BSR 
       for (size_t e = 0; e < bs2; e++) N_a[to * bs2 + e] = finite || k == m - 1 ? (S)X[k * bs2 + e] : S(0);
     }
     for (LocalInt k = 0; k < m; k++) place[J[k]] = -1;
-    stats->fallback_rows[triangle] += !finite;
+    stats->fallback_lines[triangle] += !finite;
   }
 }
 
-PetscErrorCode BISAIInvert_Host(const BlockLU *F, BISAITriangle triangle, PetscBool diagonal, const BISAIParams *params, BSR *N,
-                                BISAIWork *, BISAIStats *stats)
+PetscErrorCode BISAIInvert_Host(const BlockLU *F, BISAITriangle triangle, PetscBool diagonal, const BISAIParams *params,
+                                const BISAIColumns *columns, BSR *N, BISAIWork *, BISAIStats *stats)
 {
   const size_t row_bytes = ((size_t)stats->longest[triangle] + 2) * F->bs * F->bs * sizeof(PetscScalar);
 
   PetscFunctionBegin;
   (void)params;
-  if (N->precision == FINEPC_SINGLE) Invert<float>(*F, triangle, diagonal, *N, stats);
-  else Invert<double>(*F, triangle, diagonal, *N, stats);
+  if (columns) {
+    if (N->precision == FINEPC_SINGLE) InvertByColumns<float>(*F, triangle, diagonal, *columns, *N, stats);
+    else InvertByColumns<double>(*F, triangle, diagonal, *columns, *N, stats);
+  } else if (N->precision == FINEPC_SINGLE) InvertByRows<float>(*F, triangle, diagonal, *N, stats);
+  else InvertByRows<double>(*F, triangle, diagonal, *N, stats);
   stats->work_bytes = std::max(stats->work_bytes, row_bytes + F->n * sizeof(LocalInt));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

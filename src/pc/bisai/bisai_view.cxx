@@ -8,6 +8,12 @@ enum { SINGULAR, FALLBACK_NL, FALLBACK_NU, ROWS, BLOCKS_NL, BLOCKS_NU, BLOCKS_A,
 enum { LONGEST_NL, LONGEST_NU, WORK_BYTES, MAXIMA };
 enum { TO_APPLY, KEPT, TRANSPOSES, BYTES };
 
+/* What an inverse was computed by. */
+static const char *Line(const PC_BISAI *bisai, BISAITriangle triangle)
+{
+  return BISAIByColumns(bisai->params.side, triangle) ? "column" : "row";
+}
+
 /* Shows where the triangular factors come from. */
 static PetscErrorCode ViewFactors(PC pc, PetscViewer viewer)
 {
@@ -39,8 +45,8 @@ static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
   const MPI_Comm  comm  = PetscObjectComm((PetscObject)pc);
   PetscMPIInt     size;
   PetscInt64      count[COUNTS] = {bisai->factor_stats.singular_blocks,
-                                   bisai->stats.fallback_rows[BISAI_LOWER],
-                                   bisai->stats.fallback_rows[BISAI_UPPER],
+                                   bisai->stats.fallback_lines[BISAI_LOWER],
+                                   bisai->stats.fallback_lines[BISAI_UPPER],
                                    bisai->n,
                                    bisai->N[BISAI_LOWER].nnz,
                                    bisai->N[BISAI_UPPER].nnz,
@@ -58,6 +64,7 @@ static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_size(comm, &size));
+  for (int t = 0; t < 2; t++) bytes[KEPT] += (PetscLogDouble)BISAIColumnsBytes(&bisai->columns[t]);
   for (int t = 0; t < 2; t++) bytes[TO_APPLY] += (PetscLogDouble)(BSRBytes(&bisai->N[t]) + BSRBytes(&bisai->R[t]));
   for (const BSR *W : {bisai->Nt, bisai->Rt})
     for (int t = 0; t < 2; t++) bytes[TRANSPOSES] += W[t].i ? (PetscLogDouble)BSRBytes(&W[t]) : 0;
@@ -87,9 +94,10 @@ static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
                                    bisai->reused ? "kept from the last set-up" : "made at the last set-up"));
   PetscCall(PetscViewerASCIIPrintf(viewer,
                                    "%" PetscInt64_FMT " block rows, %" PetscInt64_FMT " blocks of the matrix; NL %" PetscInt64_FMT
-                                   " blocks, at most %" PetscInt64_FMT " a row, NU %" PetscInt64_FMT
-                                   " blocks, at most %" PetscInt64_FMT " a row beside the diagonal\n",
-                                   sum[ROWS], sum[BLOCKS_A], sum[BLOCKS_NL], most[LONGEST_NL], sum[BLOCKS_NU], most[LONGEST_NU]));
+                                   " blocks, at most %" PetscInt64_FMT " a %s, NU %" PetscInt64_FMT
+                                   " blocks, at most %" PetscInt64_FMT " a %s beside the diagonal\n",
+                                   sum[ROWS], sum[BLOCKS_A], sum[BLOCKS_NL], most[LONGEST_NL], Line(bisai, BISAI_LOWER),
+                                   sum[BLOCKS_NU], most[LONGEST_NU], Line(bisai, BISAI_UPPER)));
   PetscCall(PetscViewerASCIIPrintf(
     viewer, "%g bytes to apply, %g bytes of factors and blocks kept for the next set-up, set-up memory beyond these: %g bytes\n",
     all_bytes[TO_APPLY], all_bytes[KEPT], (double)most[WORK_BYTES]));
@@ -97,9 +105,10 @@ static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
     PetscCall(PetscViewerASCIIPrintf(viewer, "%g bytes of transposes, made for PCApplyTranspose()\n", all_bytes[TRANSPOSES]));
   PetscCall(PetscViewerASCIIPrintf(viewer,
                                    "singular diagonal blocks replaced %" PetscInt64_FMT
-                                   ", block rows left with the diagonal block alone: NL %" PetscInt64_FMT ", NU %" PetscInt64_FMT
-                                   "\n",
-                                   sum[SINGULAR], sum[FALLBACK_NL], sum[FALLBACK_NU]));
+                                   ", left with the diagonal block alone: NL %" PetscInt64_FMT " block %ss, NU %" PetscInt64_FMT
+                                   " block %ss\n",
+                                   sum[SINGULAR], sum[FALLBACK_NL], Line(bisai, BISAI_LOWER), sum[FALLBACK_NU],
+                                   Line(bisai, BISAI_UPPER)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -113,10 +122,11 @@ PetscErrorCode PCView_BISAI(PC pc, PetscViewer viewer)
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscViewerASCIIPrintf(viewer,
                                    "NL and NU stand for the inverses of L and U: patterns of power %" PetscInt_FMT
-                                   " of L, %" PetscInt_FMT " of U; relaxation sweeps %" PetscInt_FMT "\n",
+                                   " of L, %" PetscInt_FMT " of U; relaxation sweeps %" PetscInt_FMT
+                                   "; L inverted by %ss, U by %ss\n",
                                    bisai->params.power_lower ? bisai->params.power_lower : bisai->params.power,
                                    bisai->params.power_upper ? bisai->params.power_upper : bisai->params.power,
-                                   bisai->params.sweeps));
+                                   bisai->params.sweeps, Line(bisai, BISAI_LOWER), Line(bisai, BISAI_UPPER)));
   PetscCall(ViewFactors(pc, viewer));
   if (pc->setupcalled && pc->failedreason) PetscCall(PCViewFailure_Local(pc, viewer));
   else if (pc->setupcalled) PetscCall(ViewBuilt(pc, viewer));
