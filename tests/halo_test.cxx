@@ -131,6 +131,9 @@ TEST_CASE("a pattern that is given may reach other ranks", "[halo][sfsai][pc][mp
       MUST(PCSFSAISetPattern(several, S_all));
       const std::vector<double> z = Applied(one), y = Applied(several);
       CHECK(Apart(y, Own(z, all)) <= 10 * Tolerance(backend, ""));
+      const std::string text = ViewText((PC)several);
+      CAPTURE(text);
+      if (!Rank()) CHECK(Contains(text, "within 1000 hops, and of their rows those of the columns of the pattern\n"));
       const MatObject S_new_alone = CreateMat(A, backend.mat), S_new = Spread(A, backend.mat, layout.share);
       MUST(PCSFSAISetPattern(one, S_new_alone));
       MUST(PCSFSAISetPattern(several, S_new));

@@ -436,7 +436,7 @@ PetscErrorCode PCFSAISetOperations(PC pc, PC_FSAI *fsai, PC_Local::Compute compu
 
 /* ------------------------------------- view, what is built ------------------------------------ */
 
-PetscErrorCode PCViewBegin_FSAI(PC pc, PetscViewer viewer, PetscInt overlap, PetscInt layers, PetscBool *is_ascii)
+PetscErrorCode PCViewBegin_FSAI(PC pc, PetscViewer viewer, PetscInt overlap, PetscInt layers, PetscBool given, PetscBool *is_ascii)
 {
   PC_FSAI  *fsai = (PC_FSAI *)pc->data;
   PetscBool blocks;
@@ -447,7 +447,12 @@ PetscErrorCode PCViewBegin_FSAI(PC pc, PetscViewer viewer, PetscInt overlap, Pet
   PetscCall(PCViewBegin_Local(pc, viewer, is_ascii));
   if (*is_ascii && blocks && overlap > 0)
     PetscCall(PetscViewerASCIIPrintf(viewer, "reaches no other rank, since the matrix is one of blocks: for that use MATAIJ\n"));
-  if (*is_ascii && fsai->reaches_others)
+  if (*is_ascii && fsai->reaches_others && given)
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "reaches lower-numbered ranks within %" PetscInt_FMT
+                                     " hop%s, and of their rows those of the columns of the pattern\n",
+                                     overlap, overlap > 1 ? "s" : ""));
+  else if (*is_ascii && fsai->reaches_others)
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "reaches lower-numbered ranks within %" PetscInt_FMT
                                      " hop%s, and of their rows those within %" PetscInt_FMT " coupling%s of the border\n",

@@ -65,8 +65,8 @@ PetscErrorCode PCFSAISetOperations(PC, PC_FSAI *, PC_Local::Compute, PetscErrorC
 /* Composes the methods that all of these types have, or takes them away if `compose` is false. */
 PetscErrorCode PCFSAICompose(PC, const char get_factors[], PetscBool compose);
 
-/* Begins a view, with what the options say about other ranks. */
-PetscErrorCode PCViewBegin_FSAI(PC, PetscViewer, PetscInt overlap, PetscInt layers, PetscBool *is_ascii);
+/* Begins a view, with what the options say about other ranks; `given` if the user has given the pattern. */
+PetscErrorCode PCViewBegin_FSAI(PC, PetscViewer, PetscInt overlap, PetscInt layers, PetscBool given, PetscBool *is_ascii);
 
 /* Shows what a set-up has built, or why it has built nothing. */
 PetscErrorCode PCView_FSAI(PC, PetscViewer);

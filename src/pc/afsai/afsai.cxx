@@ -128,7 +128,7 @@ static PetscErrorCode PCView_AFSAI(PC pc, PetscViewer viewer)
   PetscBool          is_ascii;
 
   PetscFunctionBegin;
-  PetscCall(PCViewBegin_FSAI(pc, viewer, afsai->overlap, LayersOf(afsai), &is_ascii));
+  PetscCall(PCViewBegin_FSAI(pc, viewer, afsai->overlap, LayersOf(afsai), PETSC_FALSE, &is_ascii));
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(
     PetscViewerASCIIPrintf(viewer,

@@ -228,7 +228,7 @@ static PetscErrorCode PCView_SFSAI(PC pc, PetscViewer viewer)
   PetscBool          is_ascii;
 
   PetscFunctionBegin;
-  PetscCall(PCViewBegin_FSAI(pc, viewer, sfsai->overlap, LayersOf(sfsai), &is_ascii));
+  PetscCall(PCViewBegin_FSAI(pc, viewer, sfsai->overlap, LayersOf(sfsai), (PetscBool)(sfsai->pattern != nullptr), &is_ascii));
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
   if (sfsai->pattern)
     PetscCall(PetscViewerASCIIPrintf(viewer, "pattern given by a matrix, postfilter %g\n", (double)params->postfilter));
