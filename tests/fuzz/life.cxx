@@ -303,9 +303,11 @@ PetscErrorCode Case::Solve()
                          choice_.ksp != "gmresfused"; /* restarts may stagnate */
   if (sound && system_.good && choice_.defaults && !changed_ && ours && (symmetric || size_ == 1) && reason < 0)
     Fault("a good matrix with default options is not solved: " + std::string(KSPConvergedReasons[reason]));
-  /* PETSc's right preconditioning applies M to a sum at the end, which a cycle in single precision rounds otherwise than its terms
-   */
-  const bool linear = choice_.pc != "cmatch" || choice_.ksp != "bcgs";
+  /*
+     Right preconditioning applies M to a sum at the end, as PETSc does it, which a cycle in single precision rounds otherwise than
+     its terms.
+  */
+  const bool linear = choice_.pc != "cmatch" || (choice_.ksp != "bcgs" && choice_.ksp != "gmresfused");
   const bool finepc = ours || choice_.ksp == "cgfused" || choice_.ksp == "gmresfused" ||
                       choice_.ksp == "rrbcg"; /* What PETSc does alone is not looked at. */
   if (finepc && norm == KSP_NORM_UNPRECONDITIONED && linear) PetscCall(Judge(reason, guess));
