@@ -79,7 +79,7 @@ PetscErrorCode HaloAssemble_CUDA(const CSRView *, const CSR *, const CSR *, CSR 
   return NoCUDA();
 }
 
-PetscErrorCode HaloColumns_CUDA(const HaloRows *, LocalInt, const GlobalInt[], std::vector<GlobalInt> *, LocalInt *, GlobalInt **)
+PetscErrorCode HaloColumns_CUDA(const HaloRows *, LocalInt, const GlobalInt[], std::vector<GlobalInt> *)
 {
   return NoCUDA();
 }
@@ -110,7 +110,7 @@ PetscErrorCode HaloCompress_CUDA(CSR *, const GlobalInt *, GlobalInt, const char
   return NoCUDA();
 }
 
-PetscErrorCode HaloTranspose_CUDA(LocalInt, GlobalInt, LocalInt, const GlobalInt *, FinePCPrecision, CSR *, HaloTransposed *)
+PetscErrorCode HaloTranspose_CUDA(LocalInt, GlobalInt, LocalInt, const GlobalInt[], FinePCPrecision, CSR *, HaloTransposed *)
 {
   return NoCUDA();
 }

@@ -40,6 +40,12 @@ __global__ void ListRows(HaloRows A, LocalInt count, const GlobalInt *rows, cons
   }
 }
 
+__global__ void CopyLengths(LocalInt count, const LocalInt *length, GlobalInt *to)
+{
+  const LocalInt k = (LocalInt)GridThread();
+  if (k < count) to[k] = length[k];
+}
+
 /* Where a number is in an ascending list, or -1. */
 __device__ inline LocalInt PlaceOf(LocalInt n, const GlobalInt *sorted, GlobalInt number)
 {
@@ -235,13 +241,6 @@ __global__ void NameEntries(LocalInt nnz, const LocalInt *order, const LocalInt 
   numbers[2 * (size_t)k + 1] = begin + row_of[order[k]];
 }
 
-/* Where the entries of each column end, which have these columns, ascending. */
-__global__ void FindEnds(LocalInt columns, LocalInt nnz, const LocalInt *column_of, LocalInt *ends)
-{
-  const LocalInt c = (LocalInt)GridThread();
-  if (c < columns) ends[c] = LowerBound(column_of, (LocalInt)0, nnz, c + 1);
-}
-
 /* The parts of the entries that have come, which get their numbers. */
 __global__ void ReadNumbers(LocalInt count, const GlobalInt *numbers, GlobalInt begin, LocalInt *row, GlobalInt *column,
                             LocalInt *place)
@@ -309,27 +308,28 @@ struct ListedRows {
 
 /* ------------------------------------ the plan of a gathering --------------------------------- */
 
-PetscErrorCode HaloColumns_CUDA(const HaloRows *A, LocalInt count, const GlobalInt on_host[], std::vector<GlobalInt> *lengths,
-                                LocalInt *total, GlobalInt **columns)
+PetscErrorCode HaloColumns_CUDA(const HaloRows *A, LocalInt count, const GlobalInt on_host[], std::vector<GlobalInt> *numbers)
 {
-  cudaStream_t          stream;
-  ListedRows            listed;
-  Buffer<char>          work;
-  std::vector<LocalInt> length(count);
+  const PetscMemType host = PETSC_MEMTYPE_HOST, device = PETSC_MEMTYPE_CUDA;
+  cudaStream_t       stream;
+  ListedRows         listed;
+  Buffer<char>       work;
+  Buffer<GlobalInt>  found;
 
   PetscFunctionBegin;
-  lengths->clear();
-  *total = 0;
+  numbers->clear();
   if (!count) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   PetscCall(listed.Count(*A, count, on_host, &work, stream));
-  *total = listed.total;
-  PetscCall(ArrayCreate_CUDA(*total * sizeof(GlobalInt), (void **)columns));
-  ListRows<false, kScanGroup>
-    <<<BlocksFor((long long)count * kScanGroup), kBlockSize, 0, stream>>>(*A, count, listed.rows, listed.start, *columns);
+  PetscCall(found.Allocate((size_t)count + listed.total));
+  CopyLengths<<<BlocksFor(count), kBlockSize, 0, stream>>>(count, listed.length, found.data());
   FinePCCheckLaunch();
-  PetscCall(ArrayCopy_CUDA(length.data(), listed.length, count * sizeof(LocalInt), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
-  lengths->assign(length.begin(), length.end());
+  ListRows<false, kScanGroup><<<BlocksFor((long long)count * kScanGroup), kBlockSize, 0, stream>>>(*A, count, listed.rows,
+                                                                                                   listed.start,
+                                                                                                   found.data() + count);
+  FinePCCheckLaunch();
+  numbers->resize(found.size());
+  PetscCall(ArrayCopy_CUDA(numbers->data(), found.data(), found.bytes(), host, device));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -565,6 +565,7 @@ PetscErrorCode HaloCompress_CUDA(CSR *W, const GlobalInt *rows, GlobalInt begin,
   cudaStream_t                              stream;
   LocalInt                                 *row_of, *row_used, *column_used, *number, *old_column, *place, *column, *counted;
   LocalInt                                  counts[3]; /* rows, columns, and rows that are limited */
+  GlobalInt                                *numbers;
   Buffer<char>                              work;
   Buffer<LocalInt>                          touched;
   CubScratch                                scratch;
@@ -594,10 +595,10 @@ PetscErrorCode HaloCompress_CUDA(CSR *W, const GlobalInt *rows, GlobalInt begin,
   for (LocalInt **of_columns : {&column_used, &number, &old_column}) layout.Place(of_columns, W->columns);
   for (LocalInt **of_entries : {&row_of, &place, &column}) layout.Place(of_entries, nnz);
   layout.Place(&counted, 3);
+  layout.Place(&numbers, 2 * (size_t)nnz);
   PetscCall(layout.Allocate(&work));
   PetscCall(touched.Allocate(PetscMin(nnz, W->rows)));
   PetscCall(ArrayCreate_CUDA(nnz * sizeof(LocalInt), (void **)&entries->order));
-  PetscCall(ArrayCreate_CUDA(2 * (size_t)nnz * sizeof(GlobalInt), (void **)&entries->numbers));
   PetscCallCUDA(cudaMemsetAsync(column_used, 0, W->columns * sizeof(LocalInt), stream));
   PetscCallCUDA(cudaMemsetAsync(counted, 0, sizeof(counts), stream));
   MarkEntries<<<BlocksFor(W->rows), kBlockSize, 0, stream>>>(*W, cut, row_of, row_used, column_used, counted + 2);
@@ -608,32 +609,29 @@ PetscErrorCode HaloCompress_CUDA(CSR *W, const GlobalInt *rows, GlobalInt begin,
   Renumber<<<BlocksFor(nnz), kBlockSize, 0, stream>>>(*W, number, place);
   FinePCCheckLaunch();
   PetscCall(scratch.Run(sort));
-  NameEntries<<<BlocksFor(nnz), kBlockSize, 0, stream>>>(nnz, entries->order, column, old_column, row_of, rows, begin,
-                                                         entries->numbers);
+  NameEntries<<<BlocksFor(nnz), kBlockSize, 0, stream>>>(nnz, entries->order, column, old_column, row_of, rows, begin, numbers);
   FinePCCheckLaunch();
   PetscCall(ArrayCopy_CUDA(counts, counted, sizeof(counts), host, device));
   entries->touched = counts[0];
   entries->limited = counts[2];
   entries->columns.resize(counts[1]);
-  entries->ends.resize(counts[1]);
-  FindEnds<<<BlocksFor(counts[1]), kBlockSize, 0, stream>>>(counts[1], nnz, column, column_used); /* the marks have been read */
-  FinePCCheckLaunch();
+  entries->numbers.resize(2 * (size_t)nnz);
   PetscCall(ArrayCreate_CUDA(counts[0] * sizeof(LocalInt), (void **)&entries->rows));
   PetscCall(ArrayCopy_CUDA(entries->rows, touched.data(), counts[0] * sizeof(LocalInt), device, device));
   PetscCall(ArrayCopy_CUDA(entries->columns.data(), old_column, counts[1] * sizeof(LocalInt), host, device));
-  PetscCall(ArrayCopy_CUDA(entries->ends.data(), column_used, counts[1] * sizeof(LocalInt), host, device));
+  PetscCall(ArrayCopy_CUDA(entries->numbers.data(), numbers, 2 * (size_t)nnz * sizeof(GlobalInt), host, device));
   W->columns = counts[1];
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode HaloTranspose_CUDA(LocalInt n, GlobalInt begin, LocalInt count, const GlobalInt *numbers, FinePCPrecision precision,
+PetscErrorCode HaloTranspose_CUDA(LocalInt n, GlobalInt begin, LocalInt count, const GlobalInt on_host[], FinePCPrecision precision,
                                   CSR *W, HaloTransposed *transposed)
 {
   const PetscMemType host = PETSC_MEMTYPE_HOST, device = PETSC_MEMTYPE_CUDA;
   const int          blocks = BlocksFor(count);
   cudaStream_t       stream;
   LocalInt          *row, *row_of, *came, *touched, *counted, counts[2]; /* rows and columns */
-  GlobalInt         *column, *sorted;
+  GlobalInt         *numbers, *column, *sorted;
   Buffer<char>       work;
   CubScratch         scratch;
   Layout             layout;
@@ -658,11 +656,13 @@ PetscErrorCode HaloTranspose_CUDA(LocalInt n, GlobalInt begin, LocalInt count, c
   PetscCall(scratch.Measure(unique_rows));
   PetscCall(scratch.Measure(unique_columns));
   scratch.Place(&layout);
+  layout.Place(&numbers, 2 * (size_t)count);
   for (LocalInt **of_entries : {&row, &row_of, &came, &touched}) layout.Place(of_entries, count);
   for (GlobalInt **of_entries : {&column, &sorted}) layout.Place(of_entries, count);
   layout.Place(&counted, 2);
   PetscCall(layout.Allocate(&work));
   PetscCall(ArrayCreate_CUDA(count * sizeof(LocalInt), (void **)&transposed->place));
+  PetscCall(ArrayCopy_CUDA(numbers, on_host, 2 * (size_t)count * sizeof(GlobalInt), device, host));
   ReadNumbers<<<blocks, kBlockSize, 0, stream>>>(count, numbers, begin, row, column, came);
   FinePCCheckLaunch();
   PetscCall(scratch.Run(sort_rows));

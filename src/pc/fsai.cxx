@@ -224,11 +224,10 @@ static PetscErrorCode Extend(PC pc, const CSRView *own, CSR *L, LocalInt *first)
 }
 
 /*
-   The foreign columns of W1 that have entries become those of ghosts1. Each owner of such columns is told how many entries it gets,
-   and the message has column and row of each, from which ghosts2 is made.
+   The foreign columns of W1 that have entries become those of ghosts1, and each owner of such columns gets a list of its row and
+   the row of the entry, for each entry, from which ghosts2 is made.
 */
-static PetscErrorCode CompressGhosts(PC pc, PetscMPIInt size, const PetscInt ranges[], std::vector<HaloList> *sizes,
-                                     HaloMessage *message)
+static PetscErrorCode CompressGhosts(PC pc, PetscMPIInt size, const PetscInt ranges[], std::vector<HaloList> *lists)
 {
   PC_FSAI              *fsai     = (PC_FSAI *)pc->data;
   PCInverseGhosts      *ghosts   = &fsai->inverse.ghosts1;
@@ -251,58 +250,44 @@ static PetscErrorCode CompressGhosts(PC pc, PetscMPIInt size, const PetscInt ran
   fsai->transposed.send     = entries.order;
   ghosts->rows              = entries.rows;
   ghosts->touched           = entries.touched;
-  message->where            = fsai->inverse.where;
-  message->send             = entries.numbers;
   PetscCall(code);
   for (LocalInt column : entries.columns) columns.push_back(halo.rows[column]);
   PetscCall(PCInverseSetColumns(&fsai->inverse, ghosts, (LocalInt)columns.size(), columns.data()));
-  for (size_t c = 0; c < columns.size(); c++) {
-    if (sizes->empty() || columns[c] >= ranges[sizes->back().rank + 1]) {
-      const LocalInt begin = blocks.Sent();
-      sizes->push_back({HaloOwner(size, ranges, columns[c]), {0}});
-      blocks.to.push_back(sizes->back().rank);
-      blocks.to_end.push_back(begin);
-    }
-    sizes->back().numbers[0] += entries.ends[c] - blocks.to_end.back();
-    blocks.to_end.back() = entries.ends[c];
+  const std::vector<PetscInt> &numbers = entries.numbers;
+  for (LocalInt at = 0, end = 0; at < ghosts->W.nnz; at = end) {
+    const PetscMPIInt owner = HaloOwner(size, ranges, numbers[2 * (size_t)at]);
+    while (end < ghosts->W.nnz && numbers[2 * (size_t)end] < ranges[owner + 1]) end++;
+    lists->push_back({owner, std::vector<PetscInt>(numbers.begin() + 2 * (size_t)at, numbers.begin() + 2 * (size_t)end)});
+    blocks.to.push_back(owner);
+    blocks.to_end.push_back(end);
   }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Makes the message, now that it is known how much will come. */
-static PetscErrorCode ExpectEntries(PC_FSAI *fsai, const std::vector<HaloList> *sizes, HaloMessage *message)
-{
-  HaloBlocks &blocks = fsai->transposed.blocks;
-  PetscInt64  total  = 0;
-  LocalInt    end;
-
-  PetscFunctionBegin;
-  for (const HaloList &size : *sizes) {
-    PetscCall(LocalIntCast(total += size.numbers[0], "entries of the factor of other ranks", &end));
-    blocks.from.push_back(size.rank);
-    blocks.from_end.push_back(end);
-  }
-  PetscCall(HaloMessageCreate(&blocks, HaloNumbers(2), fsai->inverse.where, message));
-  PetscCall(HaloMessageReady(message));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /*
-   ghosts2 from the entries of higher-numbered ranks: entry (i, j) of W1 is entry (j, i) of W2. They come by ascending ranks, and so
-   by ascending i for each j.
+   ghosts2 from the entries of higher-numbered ranks: entry (i, j) of W1 is entry (j, i) of W2. The lists come by ascending ranks,
+   and so by ascending i for each j.
 */
-static PetscErrorCode TransposeGhosts(PC_FSAI *fsai, HaloMessage *message)
+static PetscErrorCode TransposeGhosts(PC pc, const std::vector<HaloList> *lists)
 {
-  PCInverse       *M         = &fsai->inverse;
-  PCInverseGhosts *ghosts    = &M->ghosts2;
-  const auto       transpose = PetscMemTypeDevice(M->where) ? HaloTranspose_CUDA : HaloTranspose_Host;
-  const LocalInt   count     = fsai->transposed.blocks.Received();
-  HaloTransposed   transposed;
+  PC_FSAI              *fsai      = (PC_FSAI *)pc->data;
+  PCInverse            *M         = &fsai->inverse;
+  PCInverseGhosts      *ghosts    = &M->ghosts2;
+  HaloBlocks           &blocks    = fsai->transposed.blocks;
+  const auto            transpose = PetscMemTypeDevice(M->where) ? HaloTranspose_CUDA : HaloTranspose_Host;
+  std::vector<PetscInt> numbers;
+  HaloTransposed        transposed;
+  LocalInt              count = 0;
 
   PetscFunctionBegin;
+  for (const HaloList &list : *lists) {
+    numbers.insert(numbers.end(), list.numbers.begin(), list.numbers.end());
+    PetscCall(LocalIntCast((PetscInt64)numbers.size() / 2, "entries of the factor of other ranks", &count));
+    blocks.from.push_back(list.rank);
+    blocks.from_end.push_back(count);
+  }
   if (!count) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(HaloMessageTake(message));
-  const PetscErrorCode code = CallGuarded(transpose, M->rows, fsai->halo.begin, count, (const PetscInt *)message->received,
+  const PetscErrorCode code = CallGuarded(transpose, M->rows, fsai->halo.begin, count, (const PetscInt *)numbers.data(),
                                           M->W1.precision, &ghosts->W, &transposed);
   fsai->transposed.place    = transposed.place;
   ghosts->rows              = transposed.rows;
@@ -312,44 +297,29 @@ static PetscErrorCode TransposeGhosts(PC_FSAI *fsai, HaloMessage *message)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The patterns of both parts that reach other ranks, if any rank has such parts. */
-static PetscErrorCode ExchangePatterns(PC pc, PCLocalPhase *phase, HaloMessage *message, bool *any)
+/* The patterns of both parts that reach other ranks, and their exchanges, if any rank has such parts. */
+static PetscErrorCode ConnectPatterns(PC pc, PCLocalPhase *phase)
 {
   PC_FSAI              *fsai = (PC_FSAI *)pc->data;
+  PCInverse            *M    = &fsai->inverse;
   PetscMPIInt           size;
   const PetscInt       *ranges;
-  std::vector<HaloList> sizes, received;
+  PetscLayout           layout;
+  std::vector<HaloList> lists, received;
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_size(phase->comm, &size));
   PetscCall(MatGetOwnershipRanges(pc->pmat, &ranges));
-  const PetscErrorCode compressed = CallGuarded(CompressGhosts, pc, size, ranges, &sizes, message);
-  *any                            = !sizes.empty();
-  PetscCall(PCLocalPhaseStep(phase, compressed, any));
-  if (phase->stopped || !*any) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(HaloSendLists(phase, sizes, &received));
-  if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
-  /* a copy of the lists would be outside the guard */
-  PetscCall(PCLocalPhaseStep(phase, CallGuarded(ExpectEntries, fsai, (const std::vector<HaloList> *)&received, message), nullptr));
-  if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(HaloMessageDeliver(phase, message));
-  PetscCall(PCLocalPhaseStep(phase, CallGuarded(TransposeGhosts, fsai, message), nullptr));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* These patterns, and their exchanges. */
-static PetscErrorCode ConnectPatterns(PC pc, PCLocalPhase *phase)
-{
-  PCInverse  *M = &((PC_FSAI *)pc->data)->inverse;
-  PetscLayout layout;
-  HaloMessage message{};
-  bool        any = false;
-
-  PetscFunctionBegin;
-  PetscCall(ExchangePatterns(pc, phase, &message, &any));
-  PetscCall(HaloMessageDestroy(&message));
-  if (phase->stopped || !any) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MatGetLayouts(pc->pmat, &layout, nullptr));
+  PetscErrorCode code = CallGuarded(CompressGhosts, pc, size, ranges, &lists);
+  bool           any  = !lists.empty();
+  PetscCall(PCLocalPhaseStep(phase, code, &any));
+  if (phase->stopped || !any) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(HaloSendLists(phase, lists, &received));
+  if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
+  code = CallGuarded(TransposeGhosts, pc, (const std::vector<HaloList> *)&received); /* a copy would be outside the guard */
+  PetscCall(PCLocalPhaseStep(phase, code, nullptr));
+  if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   phase->outcome->exchanging = true;
   PetscCall(PCInverseConnect(&M->ghosts1, phase->comm, layout));
   PetscCall(PCInverseConnect(&M->ghosts2, phase->comm, layout));
@@ -364,7 +334,7 @@ static PetscErrorCode PickSent(PC_FSAI *fsai, HaloMessage *message)
   const CSR       &W    = M->ghosts1.W;
 
   PetscFunctionBegin;
-  PetscCall(HaloMessageCreate(&fsai->transposed.blocks, HaloValue(M->W1.precision), M->where, message));
+  PetscCall(HaloMessageCreate(&fsai->transposed.blocks, M->W1.precision, M->where, message));
   PetscCall(pick(M->W1.precision, W.nnz, fsai->transposed.send, W.nnz, W.a, nullptr, message->send));
   PetscCall(HaloMessageReady(message));
   PetscFunctionReturn(PETSC_SUCCESS);

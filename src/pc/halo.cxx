@@ -62,8 +62,8 @@ public:
   const PetscInt *data() const { return data_; }
   size_t          size() const { return size_; }
 
-  /* Adds numbers behind the others, to memory of the kind `where`. */
-  PetscErrorCode Append(PetscMemType where, size_t count, const PetscInt *numbers, PetscMemType numbers_where = PETSC_MEMTYPE_HOST)
+  /* Adds numbers of the host behind the others. */
+  PetscErrorCode Append(PetscMemType where, size_t count, const PetscInt *numbers)
   {
     PetscFunctionBegin;
     if (size_ + count > capacity_) {
@@ -78,7 +78,7 @@ public:
       PetscCall(copied);
       PetscCall(freed);
     }
-    if (count) PetscCall(ArrayCopy(data_ + size_, numbers, count * sizeof(PetscInt), where, numbers_where));
+    PetscCall(ArrayCopy(data_ + size_, numbers, count * sizeof(PetscInt), where, PETSC_MEMTYPE_HOST));
     size_ += count;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -249,7 +249,7 @@ private:
   PetscErrorCode Follow()
   {
     std::vector<PetscInt> layer; /* the rows to ask for */
-    std::vector<HaloList> requests, asked;
+    std::vector<HaloList> requests, asked, answers, received;
     bool                  more = true;
 
     PetscFunctionBegin;
@@ -268,116 +268,72 @@ private:
         return PETSC_SUCCESS;
       }));
       if (!phase_->stopped) PetscCall(HaloSendLists(phase_, requests, &asked));
+      if (!phase_->stopped) PetscCall(Step([&] { return Answer(asked, &answers); }));
+      if (!phase_->stopped) PetscCall(HaloSendLists(phase_, answers, &received));
       if (phase_->stopped) break;
-      HaloMessage message{};
-      const bool  last = wish_.pattern || depth >= wish_.layers;
-      PetscCall(Exchange(requests, asked, last, &message, &layer, &more));
-      PetscCall(HaloMessageDestroy(&message));
+      PetscCall(Step(
+        [&] {
+          const bool last = wish_.pattern || depth >= wish_.layers;
+          PetscFunctionBegin;
+          PetscCall(Take(requests, received, last, &layer));
+          more = !layer.empty();
+          PetscFunctionReturn(PETSC_SUCCESS);
+        },
+        &more));
     }
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* Lengths and columns of the rows that were asked for, to this rank and from it. The rows of the next layer follow. */
-  PetscErrorCode Exchange(const std::vector<HaloList> &requests, const std::vector<HaloList> &asked, bool last,
-                          HaloMessage *message, std::vector<PetscInt> *layer, bool *more)
+  /* The lengths and columns of own rows, for each rank that has asked for some. */
+  PetscErrorCode Answer(const std::vector<HaloList> &asked, std::vector<HaloList> *answers)
   {
-    std::vector<HaloList> lengths, received;
-    HaloBlocks            blocks;
+    const auto list = OnDevice() ? HaloColumns_CUDA : HaloColumns_Host;
 
     PetscFunctionBegin;
-    PetscCall(Step([&] { return List(asked, &lengths, &blocks, message); }));
-    if (!phase_->stopped) PetscCall(HaloSendLists(phase_, lengths, &received));
-    if (!phase_->stopped) PetscCall(Step([&] { return Expect(requests, received, &blocks, message); }));
-    if (phase_->stopped) PetscFunctionReturn(PETSC_SUCCESS);
-    PetscCall(HaloMessageDeliver(phase_, message));
-    PetscCall(Step(
-      [&] {
-        PetscFunctionBegin;
-        PetscCall(Take(requests, received, last, message, layer));
-        *more = !layer->empty();
-        PetscFunctionReturn(PETSC_SUCCESS);
-      },
-      more));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  /* The lengths of own rows, for each rank that has asked for some, and their columns, which the message sends. */
-  PetscErrorCode List(const std::vector<HaloList> &asked, std::vector<HaloList> *lengths, HaloBlocks *blocks, HaloMessage *message)
-  {
-    const auto            list = OnDevice() ? HaloColumns_CUDA : HaloColumns_Host;
-    std::vector<PetscInt> rows, length;
-    PetscInt             *columns = nullptr;
-    LocalInt              total;
-
-    PetscFunctionBegin;
-    for (const HaloList &request : asked) rows.insert(rows.end(), request.numbers.begin(), request.numbers.end());
-    const PetscErrorCode code =
-      WithinMemory(0, [&] { return list(&A_, (LocalInt)rows.size(), rows.data(), &length, &total, &columns); });
-    message->where = halo_->where;
-    message->send  = columns;
-    PetscCall(code);
-    auto at = length.begin();
+    answers->clear();
     for (const HaloList &request : asked) {
-      const auto end     = at + request.numbers.size();
-      Wanted    &known   = wanted_[request.rank];
-      PetscInt64 entries = 0;
-      lengths->push_back({request.rank, std::vector<PetscInt>(at, end)});
-      while (at < end) entries += *at++;
+      const LocalInt count = (LocalInt)request.numbers.size();
+      Wanted        &known = wanted_[request.rank];
+      answers->push_back({request.rank, {}});
+      PetscCall(list(&A_, count, request.numbers.data(), &answers->back().numbers));
       Merge(request.numbers, &known.rows);
-      known.entries += entries;
-      blocks->to.push_back(request.rank);
-      blocks->to_end.push_back(blocks->Sent() + (LocalInt)entries);
+      known.entries += (PetscInt64)answers->back().numbers.size() - count;
     }
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-
-  /* Makes the message, now that it is known how much will come. */
-  PetscErrorCode Expect(const std::vector<HaloList> &requests, const std::vector<HaloList> &received, HaloBlocks *blocks,
-                        HaloMessage *message)
-  {
-    PetscFunctionBegin;
-    PetscCheck(received.size() == requests.size(), PETSC_COMM_SELF, PETSC_ERR_PLIB, "A request for rows has no answer");
-    for (const HaloList &list : received) {
-      PetscInt64 entries = 0;
-      for (PetscInt length : list.numbers) entries += length;
-      PetscCheck((PetscInt64)gathered_columns_.size() + blocks->Received() + entries <= LOCAL_INT_MAX, PETSC_COMM_SELF,
-                 PETSC_ERR_SUP, kTooMany, rank_, wish_.type, wish_.type);
-      from_[list.rank] += entries;
-      blocks->from.push_back(list.rank);
-      blocks->from_end.push_back(blocks->Received() + (LocalInt)entries);
-    }
-    PetscCall(WithinMemory(gathered_columns_.size() + blocks->Received(), [&] {
-      PetscFunctionBegin;
-      PetscCall(HaloMessageCreate(blocks, HaloNumbers(1), halo_->where, message));
-      PetscCall(HaloMessageReady(message));
-      PetscFunctionReturn(PETSC_SUCCESS);
-    }));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   /* Keeps the rows that have come, and names the rows of the next layer, of which there are none after the last one. */
-  PetscErrorCode Take(const std::vector<HaloList> &requests, const std::vector<HaloList> &lengths, bool last, HaloMessage *message,
+  PetscErrorCode Take(const std::vector<HaloList> &requests, const std::vector<HaloList> &received, bool last,
                       std::vector<PetscInt> *layer)
   {
     const auto            find   = OnDevice() ? HaloNewRows_CUDA : HaloNewRows_Host;
-    const size_t          before = gathered_columns_.size(), entries = message->blocks->Received();
+    const size_t          before = gathered_columns_.size();
     std::vector<PetscInt> found;
 
     PetscFunctionBegin;
+    PetscCheck(received.size() == requests.size(), PETSC_COMM_SELF, PETSC_ERR_PLIB, "A request for rows has no answer");
     Merge(*layer, &halo_->rows);
-    layer->clear();
-    PetscCall(WithinMemory(before + entries, [&] {
-      PetscFunctionBegin;
-      PetscCall(HaloMessageTake(message));
-      for (size_t r = 0; r < requests.size(); r++) {
-        const std::vector<PetscInt> &rows = requests[r].numbers, &length = lengths[r].numbers;
+    for (size_t r = 0; r < received.size(); r++) {
+      const std::vector<PetscInt> &rows = requests[r].numbers, &numbers = received[r].numbers;
+      const size_t                 entries = numbers.size() - rows.size();
+      PetscCheck(gathered_columns_.size() + entries <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP, kTooMany, rank_,
+                 wish_.type, wish_.type);
+      from_[received[r].rank] += (PetscInt64)entries;
+      PetscCall(WithinMemory(gathered_columns_.size() + entries, [&] {
+        PetscFunctionBegin;
         PetscCall(gathered_rows_.Append(halo_->where, rows.size(), rows.data()));
-        PetscCall(gathered_lengths_.Append(halo_->where, length.size(), length.data()));
-      }
-      PetscCall(gathered_columns_.Append(halo_->where, entries, (const PetscInt *)message->received, halo_->where));
+        PetscCall(gathered_lengths_.Append(halo_->where, rows.size(), numbers.data()));
+        PetscCall(gathered_columns_.Append(halo_->where, entries, numbers.data() + rows.size()));
+        PetscFunctionReturn(PETSC_SUCCESS);
+      }));
+    }
+    layer->clear();
+    PetscCall(WithinMemory(gathered_columns_.size(), [&] {
+      PetscFunctionBegin;
       PetscCall(rows_.Assign(halo_->where, halo_->rows));
       if (!last)
-        PetscCall(find((LocalInt)entries, gathered_columns_.data() + before, A_.begin, halo_->First(), rows_.data(), &found));
+        PetscCall(find((LocalInt)(gathered_columns_.size() - before), gathered_columns_.data() + before, A_.begin, halo_->First(),
+                       rows_.data(), &found));
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
     *layer = Allowed(found.size(), found.data());
@@ -479,7 +435,7 @@ PetscErrorCode PickOwn(Mat A, Halo *halo, HaloMessage *message)
   CSRMat     own, other;
 
   PetscFunctionBegin;
-  PetscCall(HaloMessageCreate(&halo->blocks, HaloValue(FINEPC_DOUBLE), halo->where, message));
+  PetscCall(HaloMessageCreate(&halo->blocks, FINEPC_DOUBLE, halo->where, message));
   PetscCall(MatGetCSR(A, &own));
   PetscCall(MatGetOtherCSR(A, &other));
   PetscErrorCode code = pick(FINEPC_DOUBLE, halo->blocks.Sent(), halo->send, own.A.nnz, own.A.a, other.A.a, message->send);
@@ -635,35 +591,20 @@ PetscErrorCode HaloSendLists(PCLocalPhase *phase, const std::vector<HaloList> &s
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-HaloItem HaloValue(FinePCPrecision precision)
+PetscErrorCode HaloMessageCreate(const HaloBlocks *blocks, FinePCPrecision precision, PetscMemType where, HaloMessage *message)
 {
-  return {precision == FINEPC_SINGLE ? MPI_FLOAT : MPI_DOUBLE, FinePCPrecisionBytes(precision), 1};
-}
-
-HaloItem HaloNumbers(PetscMPIInt count)
-{
-  return {MPIU_INT, sizeof(PetscInt), count};
-}
-
-static bool IsStaged(PetscMemType where)
-{
-  return PetscMemTypeDevice(where) && !use_gpu_aware_mpi;
-}
-
-PetscErrorCode HaloMessageCreate(const HaloBlocks *blocks, const HaloItem &item, PetscMemType where, HaloMessage *message)
-{
-  const size_t bytes = item.bytes * item.count, sent = blocks->Sent() * bytes, received = blocks->Received() * bytes;
+  const size_t bytes = FinePCPrecisionBytes(precision), sent = blocks->Sent() * bytes, received = blocks->Received() * bytes;
 
   PetscFunctionBegin;
   message->blocks = blocks;
   message->requests.resize(blocks->to.size() + blocks->from.size());
-  message->item  = item;
-  message->where = where;
-  if (!message->send) PetscCall(ArrayCreate(sent, where, &message->send));
+  message->precision = precision;
+  message->where     = where;
+  PetscCall(ArrayCreate(sent, where, &message->send));
   PetscCall(ArrayCreate(received, where, &message->received));
-  if (IsStaged(where)) {
-    message->staged_send.reset(new char[sent]); /* without zeros, which would take as long as the copy */
-    message->staged_received.reset(new char[received]);
+  if (PetscMemTypeDevice(where) && !use_gpu_aware_mpi) {
+    message->staged_send.resize(sent);
+    message->staged_received.resize(received);
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -679,28 +620,30 @@ static PetscErrorCode Fence()
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static bool IsStaged(const HaloMessage *message)
+{
+  return PetscMemTypeDevice(message->where) && !use_gpu_aware_mpi;
+}
+
 /* MPI counts in int. */
-static PetscErrorCode CheckBlocks(const std::vector<LocalInt> &end, PetscMPIInt items)
+static PetscErrorCode CheckBlocks(const std::vector<LocalInt> &end)
 {
   PetscMPIInt count;
 
   PetscFunctionBegin;
-  for (size_t k = 0; k < end.size(); k++) {
-    const PetscInt64 length = end[k] - HaloBlocks::Begin(end, k);
-    PetscCall(LocalIntCast(length * items, "numbers to send to another rank", &count));
-  }
+  for (size_t k = 0; k < end.size(); k++) PetscCall(PetscMPIIntCast(end[k] - HaloBlocks::Begin(end, k), &count));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode HaloMessageReady(HaloMessage *message)
 {
-  const size_t bytes = message->blocks->Sent() * message->item.bytes * message->item.count;
+  const size_t bytes = message->staged_send.size();
 
   PetscFunctionBegin;
-  PetscCall(CheckBlocks(message->blocks->from_end, message->item.count));
-  PetscCall(CheckBlocks(message->blocks->to_end, message->item.count));
-  if (IsStaged(message->where))
-    PetscCall(ArrayCopy(message->staged_send.get(), message->send, bytes, PETSC_MEMTYPE_HOST, message->where));
+  PetscCall(CheckBlocks(message->blocks->from_end));
+  PetscCall(CheckBlocks(message->blocks->to_end));
+  if (IsStaged(message))
+    PetscCall(ArrayCopy(message->staged_send.data(), message->send, bytes, PETSC_MEMTYPE_HOST, message->where));
   else if (PetscMemTypeDevice(message->where)) PetscCall(Fence());
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -708,10 +651,10 @@ PetscErrorCode HaloMessageReady(HaloMessage *message)
 PetscErrorCode HaloMessageDeliver(PCLocalPhase *phase, HaloMessage *message)
 {
   const HaloBlocks  &blocks   = *message->blocks;
-  const HaloItem    &item     = message->item;
-  const size_t       bytes    = item.bytes * item.count;
-  char              *send     = IsStaged(message->where) ? message->staged_send.get() : (char *)message->send;
-  char              *received = IsStaged(message->where) ? message->staged_received.get() : (char *)message->received;
+  const MPI_Datatype type     = message->precision == FINEPC_SINGLE ? MPI_FLOAT : MPI_DOUBLE;
+  const size_t       bytes    = FinePCPrecisionBytes(message->precision);
+  char              *send     = IsStaged(message) ? message->staged_send.data() : (char *)message->send;
+  char              *received = IsStaged(message) ? message->staged_received.data() : (char *)message->received;
   MPI_Request *const requests = message->requests.data();
   PetscMPIInt        tag, posted = 0;
 
@@ -720,13 +663,13 @@ PetscErrorCode HaloMessageDeliver(PCLocalPhase *phase, HaloMessage *message)
   PetscCall(PetscCommGetNewTag(phase->comm, &tag));
   for (size_t k = 0; k < blocks.from.size(); k++) {
     const LocalInt    begin = HaloBlocks::Begin(blocks.from_end, k);
-    const PetscMPIInt count = (PetscMPIInt)(blocks.from_end[k] - begin) * item.count;
-    PetscCallMPI(MPI_Irecv(received + begin * bytes, count, item.type, blocks.from[k], tag, phase->comm, requests + posted++));
+    const PetscMPIInt count = (PetscMPIInt)(blocks.from_end[k] - begin);
+    PetscCallMPI(MPI_Irecv(received + begin * bytes, count, type, blocks.from[k], tag, phase->comm, requests + posted++));
   }
   for (size_t k = 0; k < blocks.to.size(); k++) {
     const LocalInt    begin = HaloBlocks::Begin(blocks.to_end, k);
-    const PetscMPIInt count = (PetscMPIInt)(blocks.to_end[k] - begin) * item.count;
-    PetscCallMPI(MPI_Isend(send + begin * bytes, count, item.type, blocks.to[k], tag, phase->comm, requests + posted++));
+    const PetscMPIInt count = (PetscMPIInt)(blocks.to_end[k] - begin);
+    PetscCallMPI(MPI_Isend(send + begin * bytes, count, type, blocks.to[k], tag, phase->comm, requests + posted++));
   }
   PetscCallMPI(MPI_Waitall(posted, requests, MPI_STATUSES_IGNORE));
   phase->outcome->exchanging = false;
@@ -735,11 +678,11 @@ PetscErrorCode HaloMessageDeliver(PCLocalPhase *phase, HaloMessage *message)
 
 PetscErrorCode HaloMessageTake(HaloMessage *message)
 {
-  const size_t bytes = message->blocks->Received() * message->item.bytes * message->item.count;
+  const char *received = message->staged_received.data();
 
   PetscFunctionBegin;
-  if (IsStaged(message->where))
-    PetscCall(ArrayCopy(message->received, message->staged_received.get(), bytes, message->where, PETSC_MEMTYPE_HOST));
+  if (IsStaged(message))
+    PetscCall(ArrayCopy(message->received, received, message->staged_received.size(), message->where, PETSC_MEMTYPE_HOST));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -27,13 +27,11 @@ struct HaloRows {
 };
 
 /*
-   `lengths` gets those of `count` rows of the rank, and *columns, which is created, their columns, which are ascending in each row;
-   `total` is their number. `rows` and `lengths` are on the host.
+   `numbers` gets the lengths of `count` rows of the rank, and then their columns, which are ascending in each row. `rows` and
+   `numbers` are numbers in the matrix, on the host.
 */
-PetscErrorCode HaloColumns_Host(const HaloRows *, LocalInt count, const GlobalInt rows[], std::vector<GlobalInt> *lengths,
-                                LocalInt *total, GlobalInt **columns);
-PetscErrorCode HaloColumns_CUDA(const HaloRows *, LocalInt count, const GlobalInt rows[], std::vector<GlobalInt> *lengths,
-                                LocalInt *total, GlobalInt **columns);
+PetscErrorCode HaloColumns_Host(const HaloRows *, LocalInt count, const GlobalInt rows[], std::vector<GlobalInt> *numbers);
+PetscErrorCode HaloColumns_CUDA(const HaloRows *, LocalInt count, const GlobalInt rows[], std::vector<GlobalInt> *numbers);
 
 /* *places, which is created, gets the places of the same entries in the same order, and `total` is their number. */
 PetscErrorCode HaloPlaces_Host(const HaloRows *, LocalInt count, const GlobalInt rows[], LocalInt *total, LocalInt **places);
@@ -98,13 +96,12 @@ PetscErrorCode HaloSplit_CUDA(const CSR *W, LocalInt first, PetscBool keep, CSR 
 
 /* What HaloCompress_X() finds in the foreign part of a factor. */
 struct HaloEntries {
-  std::vector<LocalInt> columns;           /* the columns that have entries, by their old numbers, ascending */
-  std::vector<LocalInt> ends;              /* where the entries of each such column end, if all are in the order of `order` */
-  GlobalInt            *numbers = nullptr; /* [2 * nnz] column and row of each entry in the matrix, in this order, created */
-  LocalInt             *order   = nullptr; /* [nnz] places in W of the entries by column, and in a column by row, created */
-  LocalInt             *rows    = nullptr; /* [touched] rows that have entries, ascending, created */
-  LocalInt              touched = 0;
-  LocalInt              limited = 0; /* rows with an entry in a column that is `cut` */
+  std::vector<LocalInt>  columns;           /* the columns that have entries, by their old numbers, ascending */
+  std::vector<GlobalInt> numbers;           /* column and row of each entry, in the matrix, by column and in a column by row */
+  LocalInt              *order   = nullptr; /* [nnz] places in W of these entries, created */
+  LocalInt              *rows    = nullptr; /* [touched] rows that have entries, ascending, created */
+  LocalInt               touched = 0;
+  LocalInt               limited = 0; /* rows with an entry in a column that is `cut` */
 };
 
 /*
@@ -123,12 +120,12 @@ struct HaloTransposed {
 };
 
 /*
-   W [n x columns] of entries whose rows and columns in the matrix are `numbers` [2 * count]. In a row they are in the order in
-   which they came, which is that of their columns. W has room for values.
+   W [n x columns] of entries whose rows and columns in the matrix are `numbers` [2 * count], on the host. In a row they are in the
+   order in which they came, which is that of their columns. W has room for values.
 */
-PetscErrorCode HaloTranspose_Host(LocalInt n, GlobalInt begin, LocalInt count, const GlobalInt *numbers, FinePCPrecision, CSR *W,
+PetscErrorCode HaloTranspose_Host(LocalInt n, GlobalInt begin, LocalInt count, const GlobalInt numbers[], FinePCPrecision, CSR *W,
                                   HaloTransposed *);
-PetscErrorCode HaloTranspose_CUDA(LocalInt n, GlobalInt begin, LocalInt count, const GlobalInt *numbers, FinePCPrecision, CSR *W,
+PetscErrorCode HaloTranspose_CUDA(LocalInt n, GlobalInt begin, LocalInt count, const GlobalInt numbers[], FinePCPrecision, CSR *W,
                                   HaloTransposed *);
 
 /* ------------------------------------------ the stream ---------------------------------------- */

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <vector>
 
 #include "halo.h"
@@ -25,29 +24,19 @@ struct HaloBlocks {
   LocalInt        Received() const { return Begin(from_end, from_end.size()); }
 };
 
-/* What a message is made of. */
-struct HaloItem {
-  MPI_Datatype type;
-  size_t       bytes; /* of one of that type */
-  PetscMPIInt  count; /* so many for each place of the blocks */
-};
-HaloItem HaloValue(FinePCPrecision);
-HaloItem HaloNumbers(PetscMPIInt count); /* numbers in the matrix */
-
 /*
-   Items on their way, in arrays of the memory of the factor. Only the delivery is done by all ranks together; what comes before it,
-   and after it, a rank does alone: it makes a message, fills `send`, makes it ready, and takes what was received. An array `send`
-   that is there before the message is made is the one that is sent, and belongs to the message.
+   Values on their way, in arrays of the memory of the factor. Only the delivery is done by all ranks together; what comes before
+   it, and after it, a rank does alone: it makes a message, fills `send`, makes it ready, and takes what was received.
 */
 struct HaloMessage {
   const HaloBlocks        *blocks;
-  HaloItem                 item;
+  FinePCPrecision          precision;
   PetscMemType             where;
   void                    *send, *received;
-  std::unique_ptr<char[]>  staged_send, staged_received; /* on the host, where MPI takes no arrays of the device */
+  std::vector<char>        staged_send, staged_received; /* on the host, where MPI takes no arrays of the device */
   std::vector<MPI_Request> requests;
 };
-PetscErrorCode HaloMessageCreate(const HaloBlocks *, const HaloItem &, PetscMemType, HaloMessage *);
+PetscErrorCode HaloMessageCreate(const HaloBlocks *, FinePCPrecision, PetscMemType, HaloMessage *);
 PetscErrorCode HaloMessageReady(HaloMessage *);
 PetscErrorCode HaloMessageDeliver(PCLocalPhase *, HaloMessage *);
 PetscErrorCode HaloMessageTake(HaloMessage *);

@@ -71,20 +71,15 @@ PetscErrorCode MakePattern(LocalInt columns, const std::vector<LocalInt> &i, con
 
 /* ------------------------------------ the plan of a gathering --------------------------------- */
 
-PetscErrorCode HaloColumns_Host(const HaloRows *A, LocalInt count, const GlobalInt rows[], std::vector<GlobalInt> *lengths,
-                                LocalInt *total, GlobalInt **columns)
+PetscErrorCode HaloColumns_Host(const HaloRows *A, LocalInt count, const GlobalInt rows[], std::vector<GlobalInt> *numbers)
 {
-  std::vector<GlobalInt> found;
-
   PetscFunctionBegin;
-  lengths->assign(count, 0);
+  numbers->assign(count, 0);
   for (LocalInt k = 0; k < count; k++)
     ForRow(*A, (LocalInt)(rows[k] - A->begin), [&](GlobalInt column, LocalInt) {
-      (*lengths)[k]++;
-      found.push_back(column);
+      (*numbers)[k]++;
+      numbers->push_back(column);
     });
-  PetscCall(LocalIntCast((PetscInt64)found.size(), "entries to send to other ranks", total));
-  PetscCall(MakeArray(found, columns));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -266,11 +261,9 @@ PetscErrorCode HaloCompress_Host(CSR *W, const GlobalInt *rows, GlobalInt begin,
   }
   std::partial_sum(start.begin(), start.end(), start.begin());
   for (LocalInt k = 0; k < W->nnz; k++) order[start[W->j[k]]++] = k;
-  for (LocalInt c : entries->columns) entries->ends.push_back(start[c]);
-  PetscCall(ArrayCreate_Host(2 * order.size() * sizeof(GlobalInt), (void **)&entries->numbers));
-  for (size_t k = 0; k < order.size(); k++) {
-    entries->numbers[2 * k]     = rows[W->j[order[k]]];
-    entries->numbers[2 * k + 1] = begin + row_of[order[k]];
+  for (LocalInt k : order) {
+    entries->numbers.push_back(rows[W->j[k]]);
+    entries->numbers.push_back(begin + row_of[k]);
   }
   for (LocalInt k = 0; k < W->nnz; k++) W->j[k] = number[W->j[k]];
   W->columns       = (LocalInt)entries->columns.size();
@@ -280,7 +273,7 @@ PetscErrorCode HaloCompress_Host(CSR *W, const GlobalInt *rows, GlobalInt begin,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode HaloTranspose_Host(LocalInt n, GlobalInt begin, LocalInt count, const GlobalInt *numbers, FinePCPrecision precision,
+PetscErrorCode HaloTranspose_Host(LocalInt n, GlobalInt begin, LocalInt count, const GlobalInt numbers[], FinePCPrecision precision,
                                   CSR *W, HaloTransposed *transposed)
 {
   std::vector<GlobalInt> &columns = transposed->columns;
