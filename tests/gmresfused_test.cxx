@@ -11,6 +11,7 @@
 
 #include "ksp/gmresfused.h"
 #include "pc_support.h"
+#include "recorder.h"
 
 namespace
 {
@@ -239,48 +240,6 @@ double TrueResidual(KSP ksp, Mat A)
   MUST(VecNorm(r, NORM_2, &norm_r));
   MUST(VecNorm(b, NORM_2, &norm_b));
   return norm_r / norm_b;
-}
-
-/* ------------------------------- what the program's functions see ----------------------------- */
-
-struct Call {
-  PetscInt            it;
-  PetscReal           norm;
-  std::vector<double> x, r;
-};
-
-struct Recorder {
-  std::vector<Call> calls;
-  PetscInt          stop_at = -1; /* the iteration that has converged, for a test */
-};
-
-PetscErrorCode Record(KSP ksp, PetscInt it, PetscReal norm, Recorder *recorder)
-{
-  Vec x, b, work, r;
-
-  PetscFunctionBegin;
-  PetscCall(KSPBuildSolution(ksp, nullptr, &x));
-  PetscCall(KSPGetRhs(ksp, &b));
-  PetscCall(VecDuplicate(b, &work));
-  PetscCall(KSPBuildResidual(ksp, nullptr, work, &r));
-  recorder->calls.push_back({it, norm, Values(x), Values(r)});
-  PetscCall(VecDestroy(&work));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode RecordMonitor(KSP ksp, PetscInt it, PetscReal norm, void *context)
-{
-  return Record(ksp, it, norm, (Recorder *)context);
-}
-
-PetscErrorCode RecordTest(KSP ksp, PetscInt it, PetscReal norm, KSPConvergedReason *reason, void *context)
-{
-  Recorder *recorder = (Recorder *)context;
-
-  PetscFunctionBegin;
-  PetscCall(Record(ksp, it, norm, recorder));
-  *reason = it >= recorder->stop_at ? KSP_CONVERGED_ATOL : KSP_CONVERGED_ITERATING;
-  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 const std::vector<const char *> kSides = {"right", "left"};
