@@ -721,6 +721,26 @@ TEST_CASE("gmresfused: other values, sizes, options and a reset between solves",
   }
 }
 
+TEST_CASE("gmresfused: there is no solution before a solve, nor after one that ended with an error and a reset", "[gmresfused]")
+{
+  for (const Backend &backend : Backends())
+    for (bool solve : {false, true}) {
+      CAPTURE(backend.name, solve);
+      const MatObject A = CreateMat(Convection(9, 9, 1), backend.mat), block = CreateMat(Convection(8, 8, 1), backend.mat);
+      const KSPObject ksp = MakeKSP(A, kOurs, PCJACOBI);
+      const VecObject b = RightVec(A, 2), x = RightVec(A, 5);
+      Errors          errors;
+      Vec             v;
+      if (solve) {
+        MUST(KSPSetOperators(ksp, A, block));
+        CHECK((int)KSPSolve(ksp, b, x) != PETSC_SUCCESS);
+        MUST(KSPReset(ksp));
+      }
+      CHECK((int)KSPBuildSolution(ksp, nullptr, &v) == PETSC_ERR_ORDER);
+      CHECK(Contains(errors.text, "before KSPSolve(), nor after KSPReset()"));
+    }
+}
+
 /* ---------------------------------------- several ranks --------------------------------------- */
 
 TEST_CASE("gmresfused: on several ranks", "[gmresfused][mpi]")

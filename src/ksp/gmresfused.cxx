@@ -220,6 +220,8 @@ static PetscErrorCode KSPBuildSolution_GMRESFused(KSP ksp, Vec v, Vec *V)
   KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
 
   PetscFunctionBegin;
+  PetscCheck(ksp->vec_sol, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ORDER,
+             "There is no solution before KSPSolve(), nor after KSPReset()");
   if (!v && !g->solution) PetscCall(VecDuplicate(ksp->vec_sol, &g->solution));
   if (!v) v = g->solution;
   PetscCall(GMRESFusedBuildSolution(ksp, v));
