@@ -319,6 +319,17 @@ TEST_CASE("bisai: another source of the factor after the set-up takes effect", "
 }
 
 /* The matrix has a zero pivot at first: a number, or the first column of a block. */
+TEST_CASE("bisai: a shift that would be doubled for ever is refused", "[bisai][pc][options]")
+{
+  const MatObject mat = CreateMat(Poisson(4, 3), MATAIJ);
+  const PCObject  pc  = MakeBISAI(mat, "-pc_bisai_factor_shift_type nonzero -pc_bisai_factor_shift_amount 0");
+  Errors          errors;
+  CHECK((int)PCSetUp(pc) == PETSC_ERR_ARG_OUTOFRANGE);
+  CHECK(Contains(errors.text, "-pc_bisai_factor_shift_amount 0 would never end"));
+  MUST(PCBISAISetFactorShiftAmount(pc, 1e-3));
+  MUST(PCSetUp(pc));
+}
+
 TEST_CASE("bisai: shifts that are changed after the set-up take effect", "[bisai][pc][options]")
 {
   for (const Kind &kind : Kinds())

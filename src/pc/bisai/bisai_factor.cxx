@@ -205,13 +205,16 @@ static PetscErrorCode FactorByOurselves(PC_BISAI *bisai, const BSRView *A, Petsc
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Our own block ILU(0) has no fill, no shift and no ordering. */
+/* Our own block ILU(0) has no fill, no shift and no ordering. PETSc doubles the amount of a shift until the pivot is large enough.
+ */
 PetscErrorCode BISAICheckChoice(PC pc)
 {
   const PC_BISAI *bisai = (const PC_BISAI *)pc->data;
   const MPI_Comm  comm  = PetscObjectComm((PetscObject)pc);
 
   PetscFunctionBegin;
+  PetscCheck(bisai->shift_type != MAT_SHIFT_NONZERO || bisai->shift_amount > 0, comm, PETSC_ERR_ARG_OUTOFRANGE,
+             "-pc_bisai_factor_shift_type nonzero with -pc_bisai_factor_shift_amount 0 would never end: give an amount above 0");
   if (bisai->factor == PC_BISAI_FACTOR_PETSC) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCheck(bisai->levels == 0, comm, PETSC_ERR_SUP,
              "-pc_bisai_factor finepc is block ILU(0), but -pc_bisai_factor_levels is %" PetscInt_FMT
