@@ -86,9 +86,8 @@ struct AddToSecond {
 /*
    The rows that have entries times the ghosts, Lanes lanes a row.
 
-   The sum of a first row does not depend on the product ahead of this kernel: the decision, and the turn of the words, are older
-   than the kernel that sends entries, which had waited for them before that product started. So the sum is made while the product
-   ends.
+   The sum of a first row does not depend on the product ahead of this kernel, which had waited for the decision, and for the turn
+   of the words, before it let this kernel start. So the sum is made while the product ends.
 */
 template <int Lanes, typename V, typename Product>
 __global__ void __launch_bounds__(kCGBlock) MultiplyGhosts(CGGhostRows B, Product product, double *partial, CGState *state)
