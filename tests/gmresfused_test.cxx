@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 
+#include "blocks.h"
 #include "ksp/gmresfused.h"
 #include "pc_support.h"
 #include "recorder.h"
@@ -738,6 +739,60 @@ TEST_CASE("gmresfused: there is no solution before a solve, nor after one that e
       }
       CHECK((int)KSPBuildSolution(ksp, nullptr, &v) == PETSC_ERR_ORDER);
       CHECK(Contains(errors.text, "before KSPSolve(), nor after KSPReset()"));
+    }
+}
+
+/* ---------------------------------------- on the GPU ------------------------------------------ */
+
+namespace
+{
+
+/* A system on the GPU, whose iterations the GPU decides about, beside PETSc's solver. */
+void CompareOnDevice(Mat A, PCType pc, const std::string &options, double rounding)
+{
+  CAPTURE(pc, options);
+  const KSPObject fused = MakeKSP(A, kOurs + options, pc);
+  Compare(RunOf(fused), RunOf(MakeKSP(A, kPETSc + options, pc)), rounding);
+  CHECK(Contains(ViewText(fused), "path: device"));
+}
+
+MatObject BlocksOnDevice(const HostMatrix &pattern, LocalInt bs)
+{
+  const MatObject blocks = CreateBAIJ(RandomBlocks(pattern, bs, 3));
+  MatObject       A;
+  MUST(MatConvert(blocks, MATSEQBAIJCUDA, MAT_INITIAL_MATRIX, A.put()));
+  return A;
+}
+
+} // namespace
+
+TEST_CASE("gmresfused: every preconditioner whose iterations the GPU decides about", "[gmresfused][gpu]")
+{
+  NEEDS_DEVICE();
+  for (const char *side : kSides)
+    for (const char *restart : {"30", "4"}) {
+      const std::string options = Side(side) + "-ksp_rtol 1e-6 -ksp_gmres_restart " + restart;
+      for (PCType pc : {PCNONE, PCJACOBI, PCBISAI, PCAFSAI, PCSFSAI})
+        CompareOnDevice(CreateMat(Poisson(40, 33), DeviceBackend().mat), pc, options, 1e-7);
+      CompareOnDevice(CreateMat(Poisson(40, 33), DeviceBackend().mat), PCRRB, 1e-7);
+      for (LocalInt bs : {1, 2, 3, 4, 5, 8})
+        for (PCType pc : {PCNONE, PCJACOBI, PCBISAI})
+          CompareOnDevice(BlocksOnDevice(Convection(17, 12, 2), bs), pc, options + " -ksp_max_it 20", 1e-6);
+    }
+}
+
+/* Each kernel with as little work as it can have: rows of any length, copies of A with rows cut or not, restarts, a single basis. */
+TEST_CASE("gmresfused: every kernel, on small systems", "[gmresfused][gpu][sanitizer]")
+{
+  NEEDS_DEVICE();
+  for (const char *side : kSides)
+    for (const char *more : {"", "-ksp_initial_guess_nonzero ", "-ksp_gmresfused_basis_precision single "}) {
+      const std::string options = Side(side) + more + "-ksp_gmres_restart 3 -ksp_rtol 1e-30 -ksp_max_it 7";
+      for (PCType pc : {PCNONE, PCJACOBI, PCBISAI}) {
+        for (const HostMatrix &H : {Convection(9, 8, 1), Unsymmetric(RandomGraph(90, 30, 4), 1), RandomDense(70, 5)})
+          RunOf(MakeKSP(CreateMat(H, DeviceBackend().mat), kOurs + options, pc));
+        RunOf(MakeKSP(BlocksOnDevice(Convection(4, 3, 1), 3), kOurs + options, pc));
+      }
     }
 }
 
