@@ -774,14 +774,15 @@ TEST_CASE("gmresfused: every preconditioner whose iterations the GPU decides abo
       const std::string options = Side(side) + "-ksp_rtol 1e-6 -ksp_gmres_restart " + restart;
       for (PCType pc : {PCNONE, PCJACOBI, PCBISAI, PCAFSAI, PCSFSAI})
         CompareOnDevice(CreateMat(Poisson(40, 33), DeviceBackend().mat), pc, options, 1e-7);
-      CompareOnDevice(CreateMat(Poisson(40, 33), DeviceBackend().mat), PCRRB, 1e-7);
+      CompareOnDevice(CreateMat(Poisson(40, 33), DeviceBackend().mat), PCRRB, options + " -pc_rrb_nx 40 -pc_rrb_ny 33", 1e-7);
       for (LocalInt bs : {1, 2, 3, 4, 5, 8})
         for (PCType pc : {PCNONE, PCJACOBI, PCBISAI})
           CompareOnDevice(BlocksOnDevice(Convection(17, 12, 2), bs), pc, options + " -ksp_max_it 20", 1e-6);
     }
 }
 
-/* Each kernel with as little work as it can have: rows of any length, copies of A with rows cut or not, restarts, a single basis. */
+/* Each kernel with as little work as it can have: rows of any length, copies of A with rows cut or not, restarts, a single basis.
+ */
 TEST_CASE("gmresfused: every kernel, on small systems", "[gmresfused][gpu][sanitizer]")
 {
   NEEDS_DEVICE();
