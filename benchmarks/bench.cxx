@@ -244,7 +244,7 @@ static PetscErrorCode TimeLimitSetTest(const Config &config, KSP ksp, TimeLimit 
   PetscBool alone;
 
   PetscFunctionBeginUser;
-  PetscCall(PetscObjectTypeCompareAny((PetscObject)ksp, &alone, KSPCGFUSED, KSPRRBCG, ""));
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)ksp, &alone, KSPCGFUSED, KSPRRBCG, KSPGMRESFUSED, ""));
   if ((alone && config.backend.cuda) || config.set_limit <= 0.) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(KSPGetAndClearConvergenceTest(ksp, &limit->test, &limit->ctx, &limit->destroy));
   PetscCall(KSPSetConvergenceTest(ksp, ConvergedOrLate, limit, nullptr));
