@@ -372,6 +372,8 @@ TEST_CASE("gmresfused: the counts of modified Gram-Schmidt on hard systems", "[g
     {"convection 100", Convection(50, 50, 100), PCBISAI},
     {"convection 1000", Convection(30, 30, 1000), PCNONE},
     {"ani5_crop", Shared("ani5_crop"), PCBISAI},
+    {"rdb2048", Shared("rdb2048"), PCBISAI},
+    {"rdb2048", Shared("rdb2048"), PCJACOBI},
     {"ani5_crop", Shared("ani5_crop"), PCSFSAI},
     {"unsymmetric graph", Unsymmetric(RandomGraph(2000, 9, 11), 4), PCJACOBI},
     {"unsymmetric stencil", Unsymmetric(RandomStencil(12, 12, 12, true, 6), 5), PCILU},
@@ -690,6 +692,17 @@ TEST_CASE("gmresfused: an orthogonalization of the program is refused", "[gmresf
   CHECK(Contains(errors.text, "KSPOrthogonalizationSet"));
 }
 #endif
+
+TEST_CASE("gmresfused: the monitor that reads the data of KSPGMRES is refused", "[gmresfused]")
+{
+  const MatObject A   = CreateMat(Convection(9, 9, 1), HostBackend().mat);
+  const KSPObject ksp = MakeKSP(A, kOurs, PCJACOBI);
+  const VecObject b = RightVec(A, 2), x = RightVec(A, 5);
+  MUST(KSPMonitorSet(ksp, KSPGMRESMonitorKrylov, nullptr, nullptr));
+  Errors errors;
+  CHECK((int)KSPSolve(ksp, b, x) == PETSC_ERR_SUP);
+  CHECK(Contains(errors.text, "use KSPGMRES"));
+}
 
 /* ----------------------------------------- life cycle ----------------------------------------- */
 

@@ -196,12 +196,23 @@ static PetscErrorCode CheckOrthogonalization(KSP ksp)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The monitor of the directions casts the data of the KSP to those of KSPGMRES. */
+static PetscErrorCode CheckMonitors(KSP ksp)
+{
+  PetscFunctionBegin;
+  for (PetscInt k = 0; k < ksp->numbermonitors; k++)
+    PetscCheck((PetscVoidFn *)ksp->monitor[k] != (PetscVoidFn *)KSPGMRESMonitorKrylov, PetscObjectComm((PetscObject)ksp),
+               PETSC_ERR_SUP, "KSPGMRESMonitorKrylov() reads the data of KSPGMRES, which KSPGMRESFUSED has not: use KSPGMRES");
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode KSPSolve_GMRESFused(KSP ksp)
 {
   KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
 
   PetscFunctionBegin;
   PetscCall(CheckOrthogonalization(ksp));
+  PetscCall(CheckMonitors(ksp));
   PetscCheck(!g->flexible || ksp->pc_side == PC_RIGHT, PetscObjectComm((PetscObject)ksp), PETSC_ERR_SUP,
              "-ksp_gmresfused_flexible needs the preconditioner on the right: use -ksp_pc_side right");
   ksp->its    = 0;
@@ -366,11 +377,12 @@ static PetscErrorCode Create(KSP ksp)
   `-ksp_orthogonalization_cgs_refinement_type`. It is not needed for what modified Gram-Schmidt solves.
 
   On one rank with vectors on the GPU, a `MATAIJCUSPARSE` or a `MATBAIJCUDA`, and `PCBISAI`, `PCAFSAI`, `PCSFSAI`, `PCRRB`,
-`PCCMATCH`, `PCJACOBI` or `PCNONE`, the GPU decides about the iterations (the path `device`): products, orthogonalization, Givens
-rotations, the test and the restarts follow one another without the host, which learns of the end late. A private copy of a
-`MATAIJCUSPARSE` is kept for it. A flexible solve, a second pass of orthogonalization, a monitor, a convergence test other than
-  `KSPConvergedDefault()` and `KSPConvergedSkip()`, a transposed solve, a null space with the preconditioner on the left, several
-  ranks, and any other matrix or preconditioner take the general path, with the same passes over the basis; the view says why.
+  `PCCMATCH`, `PCJACOBI` or `PCNONE`, the GPU decides about the iterations (the path `device`): products, orthogonalization,
+  Givens rotations, the test and the restarts follow one another without the host, which learns of the end late. A private copy
+  of a `MATAIJCUSPARSE` is kept for it. A flexible solve, a second pass of orthogonalization, a monitor, a convergence test other
+  than `KSPConvergedDefault()` and `KSPConvergedSkip()`, a transposed solve, a null space with the preconditioner on the left,
+  several ranks, and any other matrix or preconditioner take the general path, with the same passes over the basis; the view says
+  why.
 
   A Gram-Schmidt of the program, by `KSPOrthogonalizationSet()`, is an error, and so is `KSPGMRESMonitorKrylov()`, which looks
   into the data of `KSPGMRES`.
