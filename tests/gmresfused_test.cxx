@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "blocks.h"
 #include "ksp/gmresfused.h"
@@ -306,6 +307,97 @@ TEST_CASE("gmresfused: the operations on the basis, on both twins", "[gmresfused
           for (LocalInt i = 0; i < n; i++) CHECK(std::fabs(stored[i] - 4 * w[i]) <= 4 * digits);
           CHECK(basis.Read(count) == stored);
         }
+}
+
+/* ---------------------------------- the loss of orthogonality --------------------------------- */
+
+namespace
+{
+
+using Vectors = std::vector<std::vector<double>>;
+
+/* Columns of Laeuchli's kind: all of them are nearly the vector of ones, and `apart` from one another. */
+Vectors NearlyDependent(LocalInt n, LocalInt count, double apart)
+{
+  Vectors W;
+  for (LocalInt k = 0; k < count; k++) {
+    W.emplace_back(n, 1.);
+    W[k][k + 1] += apart * (k + 1);
+  }
+  return W;
+}
+
+std::vector<double> Normalized(std::vector<double> x)
+{
+  const double norm = std::sqrt(Dot(x.data(), x.data(), (LocalInt)x.size()));
+  for (double &value : x) value /= norm;
+  return x;
+}
+
+/* The largest entry of Q^T Q - 1. */
+double OrthogonalityLost(const Vectors &Q)
+{
+  double worst = 0;
+  for (size_t k = 0; k < Q.size(); k++)
+    for (size_t i = 0; i <= k; i++)
+      worst = std::max(worst, std::fabs(Dot(Q[k].data(), Q[i].data(), (LocalInt)Q[k].size()) - (i == k)));
+  return worst;
+}
+
+/* Textbook Gram-Schmidt, modified or classical. */
+Vectors TextbookBasis(const Vectors &W, bool modified)
+{
+  Vectors Q;
+  for (const std::vector<double> &from : W) {
+    std::vector<double> w = from;
+    for (const auto &q : Q) {
+      const std::vector<double> &of = modified ? w : from;
+      const double               h  = std::inner_product(q.begin(), q.end(), of.begin(), 0.);
+      for (size_t i = 0; i < w.size(); i++) w[i] -= h * q[i];
+    }
+    Q.push_back(Normalized(w));
+  }
+  return Q;
+}
+
+/* The same by the operations of the fused GMRES on a backend. */
+Vectors FusedBasis(const Backend &backend, const Vectors &W)
+{
+  const LocalInt      n = (LocalInt)W[0].size(), steps = (LocalInt)W.size() - 1;
+  Basis               basis(backend, n, steps + 1, FINEPC_DOUBLE);
+  GMRESSmall          small;
+  std::vector<double> c(steps + 1);
+  Vectors             Q = {Normalized(W[0])};
+  basis.Write(0, Q[0]);
+  GMRESSmallCreate(&small, steps);
+  GMRESSmallBegin(&small, 1);
+  for (LocalInt j = 0; j < steps; j++) {
+    const Array               w(backend, W[j + 1]), p(backend, std::vector<double>(n, kNaN));
+    const std::vector<double> sums = basis.Dots(j + 1, w.data());
+    double                    square, pp;
+    GMRESSmallProject(&small, j, sums.data(), c.data(), &square);
+    const double scale = 1 / std::sqrt(std::max(square, 1e-28 * sums.back()));
+    basis.Update(j + 1, c, scale, w.data(), p.data(), &pp);
+    GMRESSmallAppend(&small, j, c.data(), scale, std::sqrt(pp), 0);
+    Q.push_back(Normalized(basis.Read(j + 1)));
+  }
+  return Q;
+}
+
+} // namespace
+
+TEST_CASE("gmresfused: as orthogonal as by modified Gram-Schmidt", "[gmresfused]")
+{
+  for (double apart : {1e-2, 1e-4, 1e-6}) {
+    const Vectors W        = NearlyDependent(200, 30, apart);
+    const double  modified = OrthogonalityLost(TextbookBasis(W, true)), classical = OrthogonalityLost(TextbookBasis(W, false));
+    for (const Backend &backend : Backends()) {
+      const double fused = OrthogonalityLost(FusedBasis(backend, W));
+      CAPTURE(backend.name, apart, std::log10(fused), std::log10(modified), std::log10(classical));
+      CHECK(fused <= 10 * modified);
+      CHECK(fused <= 1e-2 * classical);
+    }
+  }
 }
 
 /* ------------------------------------- the same iterates -------------------------------------- */
