@@ -1,5 +1,9 @@
 /* The operations of GMRES on its basis, and on its small matrices, on the host; see gmresfused.h for the formulas. */
+#include <algorithm>
 #include <cmath>
+#include <numeric>
+
+#include <petscblaslapack.h>
 
 #include "gmresfused.h"
 
@@ -7,60 +11,103 @@
 
 /* Calls f with the basis as an array of its precision. */
 template <typename F>
-static void WithPrecision(const GMRESBasis *basis, F f)
+static PetscErrorCode WithPrecision(const GMRESBasis *basis, F f)
 {
-  if (basis->precision == FINEPC_SINGLE) f((float *)basis->u);
-  else f((double *)basis->u);
+  return basis->precision == FINEPC_SINGLE ? f((float *)basis->u) : f((double *)basis->u);
+}
+
+/* y [count] = U^T x, by BLAS in double precision */
+static PetscErrorCode Products(const GMRESBasis *basis, const double *u, LocalInt count, const PetscScalar *x, PetscReal y[])
+{
+  const PetscBLASInt one = 1, n = basis->n, ld = basis->ld, columns = count;
+  const PetscReal    factor = 1, nothing = 0;
+
+  PetscFunctionBegin;
+  if (n) PetscCallBLAS("BLASgemv", BLASgemv_("T", &n, &columns, &factor, u, &ld, x, &one, &nothing, y, &one));
+  else std::fill_n(y, count, 0.); /* which BLAS leaves as it is */
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <typename X>
+static PetscErrorCode Products(const GMRESBasis *basis, const float *u, LocalInt count, const X *x, PetscReal y[])
+{
+  constexpr LocalInt kSums = 8; /* at a time, which the compiler keeps in wide registers */
+
+  PetscFunctionBegin;
+  for (LocalInt k = 0; k < count; k++) {
+    const float *u_k         = u + (size_t)k * basis->ld;
+    PetscReal    sums[kSums] = {};
+    LocalInt     i           = 0;
+    for (; i + kSums <= basis->n; i += kSums)
+      for (LocalInt t = 0; t < kSums; t++) sums[t] += (PetscReal)u_k[i + t] * (PetscReal)x[i + t];
+    for (; i < basis->n; i++) sums[0] += (PetscReal)u_k[i] * (PetscReal)x[i];
+    y[k] = std::accumulate(sums, sums + kSums, 0.);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* y = y + sign U c, by BLAS in double precision */
+static PetscErrorCode AddCombination(const GMRESBasis *basis, const double *u, LocalInt count, PetscReal sign, const PetscReal c[],
+                                     PetscScalar *y)
+{
+  const PetscBLASInt one = 1, n = basis->n, ld = basis->ld, columns = count;
+  const PetscReal    all = 1;
+
+  PetscFunctionBegin;
+  if (n) PetscCallBLAS("BLASgemv", BLASgemv_("N", &n, &columns, &sign, u, &ld, c, &one, &all, y, &one));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode AddCombination(const GMRESBasis *basis, const float *u, LocalInt count, PetscReal sign, const PetscReal c[],
+                                     PetscScalar *y)
+{
+  constexpr LocalInt kChunk = 512; /* entries that stay in the cache while the basis passes */
+
+  PetscFunctionBegin;
+  for (LocalInt begin = 0; begin < basis->n; begin += kChunk) {
+    const LocalInt end = PetscMin(begin + kChunk, basis->n);
+    for (LocalInt k = 0; k < count; k++) {
+      const float *u_k = u + (size_t)k * basis->ld;
+      for (LocalInt i = begin; i < end; i++) y[i] += sign * c[k] * (PetscReal)u_k[i];
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode GMRESDots_Host(const GMRESBasis *basis, LocalInt count, const PetscScalar *w, PetscReal sums[])
 {
-  const LocalInt n = basis->n;
+  PetscReal ww = 0;
 
   PetscFunctionBegin;
-  WithPrecision(basis, [&](auto *u) {
-    const auto *last = u + (size_t)(count - 1) * basis->ld;
-    PetscReal   ww   = 0;
-    for (LocalInt k = 0; k < count; k++) {
-      const auto *u_k = u + (size_t)k * basis->ld;
-      PetscReal   uw = 0, uu = 0;
-      for (LocalInt i = 0; i < n; i++) {
-        uw += (PetscReal)u_k[i] * w[i];
-        uu += (PetscReal)u_k[i] * (PetscReal)last[i];
-      }
-      sums[k]         = uw;
-      sums[count + k] = uu;
-    }
-    for (LocalInt i = 0; i < n; i++) ww += w[i] * w[i];
-    sums[2 * count] = ww;
-  });
+  PetscCall(WithPrecision(basis, [&](auto *u) {
+    PetscFunctionBegin;
+    PetscCall(Products(basis, u, count, w, sums));
+    PetscCall(Products(basis, u, count, u + (size_t)(count - 1) * basis->ld, sums + count));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }));
+  for (LocalInt i = 0; i < basis->n; i++) ww += w[i] * w[i];
+  sums[2 * count] = ww;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode GMRESUpdate_Host(const GMRESBasis *basis, LocalInt count, const PetscReal c[], PetscReal s, const PetscScalar *w,
                                 PetscScalar *p, PetscReal *pp)
 {
-  constexpr LocalInt kChunk = 512; /* entries that stay in the cache while the basis passes */
-  const LocalInt     n      = basis->n;
-  PetscReal          square = 0;
+  PetscReal square = 0;
 
   PetscFunctionBegin;
-  WithPrecision(basis, [&](auto *u) {
+  PetscCall(WithPrecision(basis, [&](auto *u) {
     auto *next = u + (size_t)count * basis->ld;
-    for (LocalInt begin = 0; begin < n; begin += kChunk) {
-      const LocalInt end = PetscMin(begin + kChunk, n);
-      for (LocalInt i = begin; i < end; i++) p[i] = w[i];
-      for (LocalInt k = 0; k < count; k++) {
-        const auto *u_k = u + (size_t)k * basis->ld;
-        for (LocalInt i = begin; i < end; i++) p[i] -= c[k] * (PetscReal)u_k[i];
-      }
-      for (LocalInt i = begin; i < end; i++) {
-        next[i] = s * p[i];
-        p[i]    = next[i];
-        square += p[i] * p[i];
-      }
+    PetscFunctionBegin;
+    if (p != w) std::copy_n(w, basis->n, p);
+    PetscCall(AddCombination(basis, u, count, -1, c, p));
+    for (LocalInt i = 0; i < basis->n; i++) {
+      next[i] = s * p[i];
+      p[i]    = next[i];
+      square += p[i] * p[i];
     }
-  });
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }));
   if (pp) *pp = square;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -68,26 +115,22 @@ PetscErrorCode GMRESUpdate_Host(const GMRESBasis *basis, LocalInt count, const P
 PetscErrorCode GMRESStore_Host(const GMRESBasis *basis, LocalInt k, PetscReal s, PetscScalar *x)
 {
   PetscFunctionBegin;
-  WithPrecision(basis, [&](auto *u) {
+  PetscCall(WithPrecision(basis, [&](auto *u) {
     auto *u_k = u + (size_t)k * basis->ld;
     for (LocalInt i = 0; i < basis->n; i++) {
       u_k[i] = s * x[i];
       x[i]   = u_k[i];
     }
-  });
+    return PETSC_SUCCESS;
+  }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode GMRESCombine_Host(const GMRESBasis *basis, LocalInt count, const PetscReal c[], PetscScalar *t)
 {
   PetscFunctionBegin;
-  WithPrecision(basis, [&](auto *u) {
-    for (LocalInt i = 0; i < basis->n; i++) t[i] = 0;
-    for (LocalInt k = 0; k < count; k++) {
-      const auto *u_k = u + (size_t)k * basis->ld;
-      for (LocalInt i = 0; i < basis->n; i++) t[i] += c[k] * (PetscReal)u_k[i];
-    }
-  });
+  std::fill_n(t, basis->n, 0.);
+  PetscCall(WithPrecision(basis, [&](auto *u) { return AddCombination(basis, u, count, 1, c, t); }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
