@@ -184,6 +184,7 @@ PetscErrorCode PCFSAIGather(PC pc, const FSAIReach *reach, PCLocalPhase *phase)
   PetscCall(HasBlocks(pc, &blocks));
   const bool distributed = size > 1 && reach->overlap > 0 && reach->layers > 0 && !blocks,
              as_before   = distributed == fsai->distributed;
+  fsai->columns_at_once  = distributed ? kInverseExchangedColumns : kInverseColumns;
   if (!distributed) {
     if (!as_before) PetscCall(PCReset_FSAI(pc));
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -377,7 +378,7 @@ static PetscErrorCode Connect(PC pc, PCLocalPhase *phase)
   if (!fsai->distributed) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscLogEventBegin(FinePC_HaloConnect, pc, 0, 0, 0));
   if (!fsai->reused) PetscCall(ConnectPatterns(pc, phase));
-  if (!phase->stopped && fsai->inverse.ghosts1.exchange) PetscCall(ConnectValues(fsai, phase));
+  if (!phase->stopped && fsai->inverse.ghosts1.exchange.sf) PetscCall(ConnectValues(fsai, phase));
   PetscCall(PetscLogEventEnd(FinePC_HaloConnect, pc, 0, 0, 0));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -443,7 +444,7 @@ static PetscErrorCode ViewHalo(PC pc, PetscViewer viewer)
                              (PetscInt64)HaloBytes(&fsai->halo),
                              (PetscInt64)M->W1.nnz + M->rows,
                              M->ghosts1.W.nnz,
-                             (PetscInt64)M->ghosts1.count + M->ghosts2.count,
+                             (PetscInt64)M->ghosts1.exchange.count + M->ghosts2.exchange.count,
                              fsai->limited};
   PetscInt64       least[NUMBERS], most[NUMBERS], sum[NUMBERS];
 
