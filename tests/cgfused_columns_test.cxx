@@ -515,14 +515,14 @@ static void CheckBlocksOnRanks(const Backend &backend)
     CAPTURE(layout.name);
     const MatObject A = Spread(Diffusion(12, 14, true, 2), backend.mat, layout.share);
     for (PetscInt columns : {0, 1, 11}) {
-      CheckBlockOnRanks(backend, A, PCNONE, "", columns);
-      CheckBlockOnRanks(backend, A, PCAFSAI, "-pc_afsai_overlap 1 -ksp_initial_guess_nonzero", columns);
+      CheckBlockOnRanks(backend, A, PCNONE, "-ksp_max_it 12", columns);
+      CheckBlockOnRanks(backend, A, PCAFSAI, "-pc_afsai_overlap 1 -ksp_initial_guess_nonzero -ksp_max_it 12", columns);
     }
     for (PCType pc : {PCJACOBI, PCAFSAI, PCSFSAI}) CheckBlockOnRanks(backend, A, pc, "", 4);
     CheckBlockOnRanks(backend, A, PCSFSAI, "-pc_sfsai_overlap 2 -ksp_norm_type unpreconditioned", 4);
   }
   const MatObject large = Spread(Poisson(12, 12, 12), backend.mat, Even);
-  CheckBlockOnRanks(backend, large, PCAFSAI, "-pc_afsai_overlap 1 -ksp_matsolve_batch_size 16", 16);
+  CheckBlockOnRanks(backend, large, PCAFSAI, "-pc_afsai_overlap 1 -ksp_matsolve_batch_size 16 -ksp_max_it 6", 16);
 }
 
 TEST_CASE("columns: several ranks", "[cgfused][columns][mpi]")

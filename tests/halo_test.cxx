@@ -1005,7 +1005,7 @@ TEST_CASE("halo: numbers in the matrix keep all their bits on their way", "[halo
   PCLocalPhase                phase{comm, &outcome, false};
   const std::vector<HaloList> send = {{next, {ranges[next], ranges[next + 1] - 1, ranges[next] + Rank()}}};
   std::vector<HaloList>       received;
-  MUST(HaloSendLists(&phase, send, &received));
+  MUST(HaloSendLists(&phase, HaloSize{PCAFSAI, 0, 0}, send, &received));
   MUST(PetscCommDestroy(&comm));
   const PetscMPIInt before = (Rank() + size - 1) % size;
   REQUIRE(received.size() == 1);
