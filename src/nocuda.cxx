@@ -64,7 +64,12 @@ PetscErrorCode HaloFence_CUDA()
 }
 
 PetscErrorCode CSRMultiplyAdd_CUDA(const CSR *, LocalInt, const LocalInt *, const PetscScalar *, LocalInt, const PetscScalar *,
-                                   LocalInt, PetscScalar *, LocalInt)
+                                   PetscScalar *, LocalInt)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode RowsInterleave_CUDA(LocalInt, const LocalInt *, LocalInt, const PetscScalar *, LocalInt, PetscScalar *)
 {
   return NoCUDA();
 }

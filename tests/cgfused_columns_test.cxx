@@ -9,6 +9,7 @@
 
 #include "ksp/cgcolumns.h"
 #include "pc_support.h"
+#include "spread.h"
 
 namespace
 {
@@ -475,21 +476,162 @@ TEST_CASE("columns: the view and the getter", "[cgfused][columns]")
   CHECK((int)KSPCGFusedGetColumns(cg, &count, nullptr, nullptr) != 0);
 }
 
+/* ---------------------------------------- several ranks --------------------------------------- */
+
+/* What the view says about the block, of which the first rank alone has the text. */
+static void CheckWayOnRanks(KSP ksp, const std::string &expected)
+{
+  const std::string way = WayOf(ksp);
+  CAPTURE(way);
+  if (!Rank()) CHECK(Contains(way, expected));
+}
+
+constexpr const char *kTogether = "together: "; /* on one rank it may be by a graph */
+
+/* A block on all ranks beside its columns, which KSPSolve() solves with two reductions an iteration, as the block has. */
+static void CheckBlockOnRanks(const Backend &backend, Mat A, PCType pc, const std::string &options, PetscInt columns)
+{
+  CAPTURE(backend.name, pc, options, columns);
+  const Place     place{&backend, "auto"};
+  const MatObject B = MakeBlock(A, columns, backend.dense, RandomEntry), X = MakeBlock(A, columns, backend.dense, RandomEntry, 3),
+                  Y      = MakeBlock(A, columns, backend.dense, RandomEntry);
+  const KSPObject block  = MakeFused(A, place, pc, options + " -ksp_rtol 1e-8"),
+                  single = MakeFused(A, place, pc, options + " -ksp_rtol 1e-8 -ksp_cg_single_reduction 0");
+  Compare(SolveBlock(block, B, X), SolveColumns(single, B, Y), true, 1e-7);
+  if (columns > 1 && columns % 8 != 1) CheckWayOnRanks(block, kTogether); /* the view is about the last columns */
+}
+
+/* All ranks with rows, and the first one without. */
+static std::vector<Layout> EvenAndNone()
+{
+  return {Layouts()[0], {"first rank has none", [](LocalInt n, int rank, int size) {
+                           return size == 1 ? n : rank ? Even(n, rank - 1, size - 1) : 0;
+                         }}};
+}
+
+static void CheckBlocksOnRanks(const Backend &backend)
+{
+  for (const Layout &layout : EvenAndNone()) {
+    CAPTURE(layout.name);
+    const MatObject A = Spread(Diffusion(12, 14, true, 2), backend.mat, layout.share);
+    for (PetscInt columns : {0, 1, 11}) {
+      CheckBlockOnRanks(backend, A, PCNONE, "-ksp_max_it 12", columns);
+      CheckBlockOnRanks(backend, A, PCAFSAI, "-pc_afsai_overlap 1 -ksp_initial_guess_nonzero -ksp_max_it 12", columns);
+    }
+    for (PCType pc : {PCJACOBI, PCAFSAI, PCSFSAI}) CheckBlockOnRanks(backend, A, pc, "", 4);
+    CheckBlockOnRanks(backend, A, PCSFSAI, "-pc_sfsai_overlap 2 -ksp_norm_type unpreconditioned", 4);
+  }
+  const MatObject large = Spread(Poisson(12, 12, 12), backend.mat, Even);
+  CheckBlockOnRanks(backend, large, PCAFSAI, "-pc_afsai_overlap 1 -ksp_matsolve_batch_size 16 -ksp_max_it 6", 16);
+}
+
 TEST_CASE("columns: several ranks", "[cgfused][columns][mpi]")
 {
-  for (const Backend &backend : Backends()) {
-    const MatObject A = CreateMat(Diffusion(20, 24, true, 2), backend.mat, PETSC_COMM_WORLD);
-    for (PCType pc : {PCNONE, PCJACOBI, PCAFSAI, PCSFSAI})
-      for (PetscInt columns : {0, 1, 5, 17}) {
-        CAPTURE(backend.name, pc, columns);
-        const Place     place{&backend, "auto"};
-        const MatObject B      = MakeBlock(A, columns, backend.dense, RandomEntry),
-                        X      = MakeBlock(A, columns, backend.dense, RandomEntry),
-                        Y      = MakeBlock(A, columns, backend.dense, RandomEntry);
-        const KSPObject block  = MakeFused(A, place, pc, "-ksp_rtol 1e-8"),
-                        single = MakeFused(A, place, pc, "-ksp_rtol 1e-8 -ksp_cg_single_reduction 0");
-        Compare(SolveBlock(block, B, X), SolveColumns(single, B, Y), true, 1e-7);
+  CheckBlocksOnRanks(HostBackend());
+}
+
+TEST_CASE("columns: several ranks with GPUs", "[cgfused][columns][mpi][gpu]")
+{
+  NEEDS_DEVICE();
+  CheckBlocksOnRanks(DeviceBackend());
+}
+
+TEST_CASE("columns: small systems on several ranks", "[cgfused][columns][mpi][gpu][sanitizer]")
+{
+  NEEDS_DEVICE();
+  const MatObject A = Spread(Diffusion(7, 9, true, 2), DeviceBackend().mat, Even);
+  CheckBlockOnRanks(DeviceBackend(), A, PCAFSAI, "-pc_afsai_overlap 1", 5);
+}
+
+/* However many columns there are, each neighbour gets a message an exchange, and all ranks make as many reductions. */
+TEST_CASE("columns: several ranks, one exchange and one reduction for all columns", "[cgfused][columns][mpi]")
+{
+  constexpr int kIterations = 6;
+  for (const Backend &backend : Backends())
+    for (const Layout &layout : EvenAndNone())
+      for (const auto &[pc, options] : std::vector<std::pair<PCType, const char *>>{{PCNONE, ""},
+                                                                                    {PCJACOBI, ""},
+                                                                                    {PCAFSAI, ""},
+                                                                                    {PCAFSAI, "-pc_afsai_overlap 1"}}) {
+        CAPTURE(backend.name, layout.name, pc, options);
+        const Place       place{&backend, "auto"};
+        const MatObject   A    = Spread(Diffusion(16, 15, true, 2), backend.mat, layout.share);
+        const std::string all  = std::string(options) + " -ksp_norm_type none -ksp_max_it " + std::to_string(kIterations);
+        const auto        cost = [&, type = pc](PetscInt columns) {
+          const KSPObject ksp = MakeFused(A, place, type, all);
+          const MatObject B   = MakeBlock(A, columns, backend.dense, RandomEntry),
+                          X   = MakeBlock(A, columns, backend.dense, RandomEntry);
+          MUST(KSPMatSolve(ksp, B, X)); /* sets up */
+          const Traffic traffic = TrafficOf([&] { MUST(KSPMatSolve(ksp, B, X)); });
+          CheckWayOnRanks(ksp, kTogether);
+          return traffic;
+        };
+        const Traffic two = cost(2), eight = cost(8);
+        CHECK(two.messages == eight.messages);
+        CHECK(two.reductions == eight.reductions);
+        CHECK(eight.bytes == 4 * two.bytes);
+        CHECK(eight.reductions <= 2 * kIterations + 10);
+
+        const KSPObject single = MakeFused(A, place, pc, all + " -ksp_cg_single_reduction 0 -ksp_cgfused_path general");
+        const VecObject b = RightVec(A, 2), x = RightVec(A, 3);
+        MUST(KSPSolve(single, b, x));
+        CHECK(TrafficOf([&] { MUST(KSPSolve(single, b, x)); }).messages == eight.messages);
       }
+}
+
+/* New values, another pattern, another matrix, other numbers of columns: the exchange is made anew where it has to be. */
+TEST_CASE("columns: several ranks, one solver for many solves", "[cgfused][columns][mpi]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const Place     place{&backend, "auto"};
+    const MatObject A     = Spread(Diffusion(17, 13, true, 3), backend.mat, Even),
+                    other = Spread(RandomStencil(17, 13, 1, true, 3), backend.mat, Even);
+    const KSPObject ksp   = MakeFused(A, place, PCAFSAI, "-ksp_rtol 1e-8");
+    const auto      check = [&](Mat M, PetscInt columns) {
+      CAPTURE(columns);
+      const KSPObject fresh = MakeFused(M, place, PCAFSAI, "-ksp_rtol 1e-8");
+      const MatObject B = MakeBlock(M, columns, backend.dense, UnlikeEntry), X = MakeBlock(M, columns, backend.dense, RandomEntry),
+                      Y   = MakeBlock(M, columns, backend.dense, RandomEntry);
+      const Outcome again = SolveBlock(ksp, B, X), first = SolveBlock(fresh, B, Y);
+      CHECK(again.its == first.its);
+      for (PetscInt c = 0; c < columns; c++) CHECK(SameBits(again.x[c], first.x[c]));
+    };
+    for (PetscInt columns : {3, 8, 2, 12}) check(A, columns);
+    ChangeValues(A, 0.2);
+    check(A, 8);
+    MUST(KSPSetOperators(ksp, other, other));
+    check(other, 8);
+    MUST(KSPReset(ksp));
+    MUST(KSPSetOperators(ksp, A, A));
+    check(A, 5);
+  }
+}
+
+TEST_CASE("columns: several ranks, one by one", "[cgfused][columns][mpi]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const Place     place{&backend, "auto"};
+    const MatObject A      = Spread(Diffusion(12, 11, false, 3), backend.mat, Even);
+    const KSPObject block  = MakeFused(A, place, PCJACOBI, "-ksp_rtol 1e-8"),
+                    single = MakeFused(A, place, PCJACOBI, "-ksp_rtol 1e-8");
+    SetConstantsNull(A);
+    const MatObject B = MakeBlock(A, 3, backend.dense, RandomEntry), X = MakeBlock(A, 3, backend.dense, RandomEntry),
+                    Y  = MakeBlock(A, 3, backend.dense, RandomEntry);
+    const Outcome mine = SolveBlock(block, B, X), theirs = SolveColumns(single, B, Y);
+    CHECK(mine.its == theirs.its);
+    for (PetscInt c = 0; c < 3; c++) CHECK(Difference(mine.x[c], theirs.x[c]) <= 1e-7);
+    CheckWayOnRanks(block, "one by one: a null space");
+
+    HostMatrix bad = Poisson(70);
+    for (PetscInt k = bad.i[40]; k < bad.i[41]; k++)
+      if (bad.j[k] == 40) bad.a[k] = -1;
+    const MatObject C   = Spread(bad, backend.mat, Even);
+    const KSPObject ksp = MakeFused(C, place, PCAFSAI, "-pc_afsai_overlap 1");
+    const MatObject D = MakeBlock(C, 3, backend.dense, RandomEntry), Z = MakeBlock(C, 3, backend.dense, RandomEntry);
+    for (const KSPConvergedReason reason : SolveBlock(ksp, D, Z).reasons) CHECK(reason == KSP_DIVERGED_PC_FAILED);
+    CheckWayOnRanks(ksp, "one by one: the preconditioner failed");
   }
 }
 

@@ -224,11 +224,11 @@ TEST_CASE("new values on the same nonzeros: only values travel, and the factor i
           const auto        first = Applied(pc);
           const PC_FSAI    *fsai  = DataOf(pc);
           const LocalInt   *plan = fsai->halo.send, *pattern = fsai->inverse.ghosts1.W.j;
-          const PetscSF     exchange = fsai->inverse.ghosts1.exchange;
+          const PetscSF     exchange = fsai->inverse.ghosts1.exchange.sf;
           SetValues(A, changed);
           MUST(PCSetUp(pc));
           CHECK(fsai->halo.send == plan);
-          if (*reuse == '1') CHECK((fsai->inverse.ghosts1.W.j == pattern && fsai->inverse.ghosts1.exchange == exchange));
+          if (*reuse == '1') CHECK((fsai->inverse.ghosts1.W.j == pattern && fsai->inverse.ghosts1.exchange.sf == exchange));
           if (Ranks() > 1) CHECK((bool)fsai->reused == (*reuse == '1'));
           const PCObject fresh = MakePC(A, type, options);
           if (!std::strcmp(type.name, PCSFSAI) || *reuse == '0') CHECK(SameBits(Applied(pc), Applied(fresh)));
@@ -252,7 +252,7 @@ TEST_CASE("new values after a filter that leaves no entry in columns of other ra
       const MatObject  A     = Spread(RandomStencil(9, 3, 1, false, 3), backend.mat, Even);
       const PCObject   pc    = MakePC(A, type, std::string(kAll) + "-@postfilter 1 -@reuse_pattern 1");
       const auto       first = Applied(pc);
-      CHECK(!DataOf(pc)->inverse.ghosts1.exchange);
+      CHECK(!DataOf(pc)->inverse.ghosts1.exchange.sf);
       SetValues(A, changed);
       MUST(PCSetUp(pc));
       if (Ranks() > 1) CHECK((bool)DataOf(pc)->reused);
@@ -262,43 +262,79 @@ TEST_CASE("new values after a filter that leaves no entry in columns of other ra
     }
 }
 
+/* Right-hand sides that fit A. */
+static MatObject RightVecs(Mat A, LocalInt columns, MatType type)
+{
+  MatObject X;
+  PetscInt  rows;
+  MUST(MatGetLocalSize(A, &rows, nullptr));
+  MUST(MatCreate(PETSC_COMM_WORLD, X.put()));
+  MUST(MatSetSizes(X, rows, PETSC_DECIDE, PETSC_DETERMINE, columns));
+  MUST(MatSetType(X, type));
+  MUST(MatSetUp(X));
+  for (LocalInt c = 0; c < columns; c++) {
+    Vec x;
+    MUST(MatDenseGetColumnVecWrite(X, c, &x));
+    MUST(VecCopy(RightVec(A, 3 + c), x));
+    MUST(MatDenseRestoreColumnVecWrite(X, c, &x));
+  }
+  MUST(MatAssemblyBegin(X, MAT_FINAL_ASSEMBLY));
+  MUST(MatAssemblyEnd(X, MAT_FINAL_ASSEMBLY));
+  return X;
+}
+
+/* The columns are those of PCApply(), and each neighbour gets a message for all of them, or for as many as go at once. */
+static void CheckSeveral(PC pc, Mat A, LocalInt columns, MatType dense)
+{
+  CAPTURE(columns, dense);
+  const MatObject X = RightVecs(A, columns, dense);
+  MatObject       Y;
+  VecObject       y;
+  MUST(MatDuplicate(X, MAT_DO_NOT_COPY_VALUES, Y.put()));
+  MUST(MatCreateVecs(A, nullptr, y.put()));
+  MUST(PCMatApply(pc, X, Y)); /* it may prepare for so many columns */
+  const Traffic block = TrafficOf([&] { MUST(PCMatApply(pc, X, Y)); });
+  Traffic       column{};
+  for (LocalInt c = 0; c < columns; c++) {
+    const VecObject x = RightVec(A, 3 + c);
+    Vec             y_c;
+    column = TrafficOf([&] { MUST(PCApply(pc, x, y)); });
+    MUST(MatDenseGetColumnVecRead(Y, c, &y_c));
+    CHECK(Apart(Values(y_c), Values(y)) <= 1e-14);
+    MUST(MatDenseRestoreColumnVecRead(Y, c, &y_c));
+  }
+  const LocalInt exchanges = (columns + kInverseExchangedColumns - 1) / kInverseExchangedColumns;
+  CHECK(block.messages == exchanges * column.messages);
+  CHECK(block.bytes == columns * column.bytes);
+}
+
 TEST_CASE("several vectors at once and one after the other, across ranks", "[halo][fsai][pc][mpi]")
 {
   for (const Type &type : FSAITypes())
     for (const Backend &backend : Backends())
-      for (LocalInt columns : {1, 2, 4, 5, 9})
-        for (const Layout &layout : Layouts()) {
-          CAPTURE(type.name, backend.name, columns, layout.name);
-          const MatObject A  = Spread(RandomGraph(90, 7, 4), backend.mat, layout.share);
-          const PCObject  pc = MakePC(A, type, kAll);
-          MatObject       X, Y;
-          PetscInt        rows;
-          MUST(PCSetUp(pc));
-          MUST(MatGetLocalSize(A, &rows, nullptr));
-          MUST(MatCreate(PETSC_COMM_WORLD, X.put()));
-          MUST(MatSetSizes(X, rows, PETSC_DECIDE, PETSC_DETERMINE, columns));
-          MUST(MatSetType(X, backend.dense));
-          MUST(MatSetUp(X));
-          for (LocalInt c = 0; c < columns; c++) {
-            Vec x;
-            MUST(MatDenseGetColumnVecWrite(X, c, &x));
-            MUST(VecCopy(RightVec(A, 3 + c), x));
-            MUST(MatDenseRestoreColumnVecWrite(X, c, &x));
-          }
-          MUST(MatAssemblyBegin(X, MAT_FINAL_ASSEMBLY));
-          MUST(MatAssemblyEnd(X, MAT_FINAL_ASSEMBLY));
-          MUST(MatDuplicate(X, MAT_DO_NOT_COPY_VALUES, Y.put()));
-          MUST(PCMatApply(pc, X, Y));
-          for (LocalInt c = 0; c < columns; c++) {
-            VecObject y;
-            Vec       y_c;
-            MUST(MatCreateVecs(A, nullptr, y.put()));
-            MUST(PCApply(pc, RightVec(A, 3 + c), y));
-            MUST(MatDenseGetColumnVecRead(Y, c, &y_c));
-            CHECK(Apart(Values(y_c), Values(y)) <= 1e-14);
-            MUST(MatDenseRestoreColumnVecRead(Y, c, &y_c));
-          }
-        }
+      for (const Layout &layout : Layouts()) {
+        CAPTURE(type.name, backend.name, layout.name);
+        const HostMatrix stencil = RandomStencil(5, 4, 6, false, 3);
+        const MatObject  A       = Spread(stencil, backend.mat, layout.share);
+        const PCObject   pc      = MakePC(A, type, std::string(kAll) + "-@reuse_pattern 1");
+        MUST(PCSetUp(pc));
+        for (LocalInt columns : {0, 1, 5, 2, 9, 4, 17}) CheckSeveral(pc, A, columns, backend.dense);
+        CheckSeveral(pc, A, 9, MATDENSE); /* on the host, wherever the factor is */
+        SetValues(A, Changed(Blocks(stencil), 4));
+        MUST(PCSetUp(pc));
+        CheckSeveral(pc, A, 3, backend.dense);
+        MUST(PCReset(pc));
+        MUST(PCSetOperators(pc, A, A));
+        CheckSeveral(pc, A, 4, backend.dense);
+      }
+  if (Ranks() == 1) return;
+  const MatObject A  = Spread(RandomStencil(5, 4, 6, false, 3), HostBackend().mat, Even);
+  const PCObject  pc = MakePC(A, TypeOf(PCAFSAI), kAll);
+  MUST(PCSetUp(pc));
+  const VecObject x = RightVec(A);
+  VecObject       y;
+  MUST(VecDuplicate(x, y.put()));
+  CHECK(TrafficOf([&] { MUST(PCApply(pc, x, y)); }).messages >= 2); /* of lower-numbered ranks for G, of others for G^T */
 }
 
 TEST_CASE("a row that is bad is named by its number in the matrix, on all ranks", "[halo][fsai][pc][mpi]")
@@ -561,7 +597,7 @@ TEST_CASE("a matrix that is split by columns, and rows that become one matrix", 
         }
 }
 
-TEST_CASE("values picked from two arrays, and products added to some rows", "[halo][csr][sanitizer]")
+TEST_CASE("values picked from two arrays, products added to some rows, and rows of vectors", "[halo][csr][sanitizer]")
 {
   for (const Backend &backend : Backends())
     for (FinePCPrecision precision : {FINEPC_SINGLE, FINEPC_DOUBLE})
@@ -589,12 +625,13 @@ TEST_CASE("values picked from two arrays, and products added to some rows", "[ha
           for (LocalInt c = 0; c < columns; c++)
             for (LocalInt row : rows) {
               double sum = 0;
-              for (LocalInt k = W.i[row]; k < W.i[row + 1]; k++) sum += W.a[k] * x[W.j[k] + c * n];
+              for (LocalInt k = W.i[row]; k < W.i[row + 1]; k++) sum += W.a[k] * x[W.j[k] * columns + c];
               expected[row + c * n] += d[row] * sum;
             }
           CSR   G       = Copied(W, n, precision, backend.where);
-          void *d_there = nullptr, *x_there = nullptr, *y_there = nullptr, *rows_there = nullptr, *index = nullptr, *to = nullptr;
-          const auto send = [&](const void *from, size_t bytes, void **there) {
+          void *d_there = nullptr, *x_there = nullptr, *y_there = nullptr, *rows_there = nullptr, *index = nullptr, *to = nullptr,
+               *packed_there = nullptr;
+          const auto send    = [&](const void *from, size_t bytes, void **there) {
             MUST(ArrayCreate(bytes, backend.where, there));
             MUST(ArrayCopy(*there, from, bytes, backend.where, PETSC_MEMTYPE_HOST));
           };
@@ -602,12 +639,26 @@ TEST_CASE("values picked from two arrays, and products added to some rows", "[ha
           send(x.data(), x.size() * sizeof(double), &x_there);
           send(y.data(), y.size() * sizeof(double), &y_there);
           send(rows.data(), rows.size() * sizeof(LocalInt), &rows_there);
-          MUST((on_device ? CSRMultiplyAdd_CUDA : CSRMultiplyAdd_Host)(&G, (LocalInt)rows.size(), (const LocalInt *)rows_there,
-                                                                       (const PetscScalar *)d_there, columns,
-                                                                       (const PetscScalar *)x_there, n, (PetscScalar *)y_there, n));
+          const auto          add = on_device ? CSRMultiplyAdd_CUDA : CSRMultiplyAdd_Host;
           std::vector<double> result(y.size());
-          MUST(ArrayCopy(result.data(), y_there, y.size() * sizeof(double), PETSC_MEMTYPE_HOST, backend.where));
-          CHECK(Difference(result, expected) <= 1e-14);
+          for (const bool all : {false, true}) { /* the rows without entries stay as they are */
+            MUST(ArrayCopy(y_there, y.data(), y.size() * sizeof(double), backend.where, PETSC_MEMTYPE_HOST));
+            MUST(add(&G, all ? n : (LocalInt)rows.size(), all ? nullptr : (const LocalInt *)rows_there,
+                     (const PetscScalar *)d_there, columns, (const PetscScalar *)x_there, (PetscScalar *)y_there, n));
+            MUST(ArrayCopy(result.data(), y_there, y.size() * sizeof(double), PETSC_MEMTYPE_HOST, backend.where));
+            CHECK(Difference(result, expected) <= 1e-14);
+          }
+
+          std::vector<double> packed(rows.size() * columns, std::nan("")), row_by_row;
+          for (LocalInt row : rows)
+            for (LocalInt c = 0; c < columns; c++) row_by_row.push_back(y[row + c * n]);
+          MUST(ArrayCopy(y_there, y.data(), y.size() * sizeof(double), backend.where, PETSC_MEMTYPE_HOST));
+          send(packed.data(), packed.size() * sizeof(double), &packed_there);
+          MUST((on_device ? RowsInterleave_CUDA : RowsInterleave_Host)((LocalInt)rows.size(), (const LocalInt *)rows_there, columns,
+                                                                       (const PetscScalar *)y_there, n,
+                                                                       (PetscScalar *)packed_there));
+          MUST(ArrayCopy(packed.data(), packed_there, packed.size() * sizeof(double), PETSC_MEMTYPE_HOST, backend.where));
+          CHECK(SameBits(packed, row_by_row));
 
           std::vector<LocalInt> places; /* of W's values, and of the same values once more behind them */
           for (LocalInt k = 0; k < G.nnz; k++) places.push_back((k * 7) % (2 * G.nnz));
@@ -624,7 +675,8 @@ TEST_CASE("values picked from two arrays, and products added to some rows", "[ha
             CHECK(value == W.a[places[k] % G.nnz]);
           }
           MUST(CSRDestroy(&G));
-          for (void **there : {&d_there, &x_there, &y_there, &rows_there, &index, &to}) MUST(ArrayDestroy(backend.where, there));
+          for (void **there : {&d_there, &x_there, &y_there, &rows_there, &index, &to, &packed_there})
+            MUST(ArrayDestroy(backend.where, there));
         }
 }
 
@@ -953,7 +1005,7 @@ TEST_CASE("halo: numbers in the matrix keep all their bits on their way", "[halo
   PCLocalPhase                phase{comm, &outcome, false};
   const std::vector<HaloList> send = {{next, {ranges[next], ranges[next + 1] - 1, ranges[next] + Rank()}}};
   std::vector<HaloList>       received;
-  MUST(HaloSendLists(&phase, send, &received));
+  MUST(HaloSendLists(&phase, HaloSize{PCAFSAI, 0, 0}, send, &received));
   MUST(PetscCommDestroy(&comm));
   const PetscMPIInt before = (Rank() + size - 1) % size;
   REQUIRE(received.size() == 1);

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "pc/local.h"
+#include "pc/halo_face.h"
 #include "spread.h"
 
 /* ----------------------------------------- convergence ---------------------------------------- */
@@ -204,6 +204,43 @@ TEST_CASE("a bad row of one rank ends a solve on all, with the number of the row
           SetValues(mat, Blocks(A)); /* and all is well again */
           CHECK(Solve(ksp).reason > 0);
         }
+}
+
+/* Whatever a rank makes of the rows that it gathers, its lists of them, or a message: without memory the error names the remedy. */
+TEST_CASE("without memory for gathered rows or their lists the error says what to lower", "[halo][pc][bad][memory][mpi]")
+{
+  if (Ranks() == 1) return;
+  const MatObject A    = Spread(RandomGraph(24, 4, 4), MATAIJ, Even);
+  const HaloWish  wish = {A, 2, 3, nullptr, PCAFSAI};
+  for (const int rank : {0, Ranks() - 1}) /* the first one sends rows alone, the last one gathers alone */
+    for (const auto through : {FailingMemory::Through::New, FailingMemory::Through::PETSc}) {
+      int  failed = 1;
+      long n      = 1;
+      for (; failed; n++) {
+        CAPTURE((int)through, rank, n);
+        PCLocalOutcome outcome;
+        PCLocalPhase   phase{PetscObjectComm((PetscObject)(Mat)A), &outcome, false};
+        Halo           halo;
+        PetscErrorCode code;
+        std::string    text;
+        {
+          const Errors        errors;
+          const FailingMemory failing(through, rank == Rank() ? n : 0);
+          code   = HaloGather(&phase, &wish, false, &halo);
+          failed = rank == Rank() && failing.Failed();
+          if (failed) text = errors.text;
+        }
+        if (rank == Rank() && failed) {
+          CAPTURE(text);
+          CHECK((code == PETSC_ERR_MEM || outcome.code == PETSC_ERR_MEM));
+          CHECK(Contains(text, "lower -pc_afsai_overlap or -pc_afsai_halo_layers"));
+        }
+        MPI_Bcast(&failed, 1, MPI_INT, rank, PETSC_COMM_WORLD);
+        if (!code) CHECK(phase.stopped == (bool)failed);
+        MUST(HaloReset(&halo));
+      }
+      CHECK(n > 10);
+    }
 }
 
 /*

@@ -49,6 +49,17 @@ MatObject Spread(const HostMatrix &A, MatType type, const Share &share)
   return CreateMat(A, type, PETSC_COMM_WORLD, share(A.n, Rank(), Ranks()));
 }
 
+Traffic TrafficOf(const std::function<void()> &call)
+{
+  double counts[] = {petsc_isend_ct + petsc_send_ct, petsc_isend_len + petsc_send_len, petsc_allreduce_ct};
+  call();
+  counts[0] = petsc_isend_ct + petsc_send_ct - counts[0];
+  counts[1] = petsc_isend_len + petsc_send_len - counts[1];
+  counts[2] = petsc_allreduce_ct - counts[2];
+  MPI_Allreduce(MPI_IN_PLACE, counts, 2, MPI_DOUBLE, MPI_SUM, PETSC_COMM_WORLD);
+  return {counts[0], counts[1], counts[2]};
+}
+
 HostMatrix Gathered(Mat A)
 {
   MatObject          copy;

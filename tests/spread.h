@@ -23,6 +23,12 @@ LocalInt Even(LocalInt n, int rank, int size);
 const std::vector<Layout> &Layouts();
 
 MatObject Spread(const HostMatrix &, MatType, const Share &);
+/* What the ranks send to each other in a call, all together, and how many reductions it takes, as PETSc counts them. */
+struct Traffic {
+  double messages, bytes, reductions;
+};
+Traffic TrafficOf(const std::function<void()> &call);
+
 /* All rows of a matrix on every rank. */
 HostMatrix Gathered(Mat);
 

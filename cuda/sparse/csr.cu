@@ -137,22 +137,30 @@ __global__ void __launch_bounds__(kMultiplyBlock)
   }
 }
 
-/* A group of lanes takes one of the rows that are listed, for one right-hand side after the other. */
+/* A group of lanes takes one of the rows that are listed, or of all rows, for one right-hand side after the other. */
 template <typename S, int GroupSize>
 __global__ void MultiplyAddRows(CSR W, LocalInt count, const LocalInt *rows, const PetscScalar *d, LocalInt columns,
-                                const PetscScalar *X, LocalInt ldx, PetscScalar *Y, LocalInt ldy)
+                                const PetscScalar *X, PetscScalar *Y, LocalInt ldy)
 {
   const LocalInt r    = (LocalInt)(GridThread() / GroupSize);
   const int      lane = threadIdx.x % GroupSize;
   const bool     mine = r < count;
-  const LocalInt row = mine ? rows[r] : 0, end = mine ? W.i[row + 1] : 0;
+  const LocalInt row = mine ? (rows ? rows[r] : r) : 0, begin = mine ? W.i[row] : 0, end = mine ? W.i[row + 1] : 0;
   for (LocalInt c = 0; c < columns; c++) {
     double sum = 0;
-    for (LocalInt k = mine ? W.i[row] + lane : 0; k < end; k += GroupSize)
-      sum += (double)((const S *)W.a)[k] * X[W.j[k] + (size_t)c * ldx];
+    for (LocalInt k = begin + lane; k < end; k += GroupSize) sum += (double)((const S *)W.a)[k] * X[(size_t)W.j[k] * columns + c];
     sum = GroupSum<GroupSize>(sum);
-    if (mine && !lane) Y[row + (size_t)c * ldy] += d ? d[row] * sum : sum;
+    if (begin < end && !lane) Y[row + (size_t)c * ldy] += d ? d[row] * sum : sum;
   }
+}
+
+/* A thread takes an entry. */
+__global__ void InterleaveRows(LocalInt count, const LocalInt *rows, LocalInt columns, const PetscScalar *X, LocalInt ldx,
+                               PetscScalar *to)
+{
+  const long long entry = GridThread();
+  if (entry >= (long long)count * columns) return;
+  to[entry] = X[rows[entry / columns] + (size_t)(entry % columns) * ldx];
 }
 
 template <typename S, int GroupSize, int Ahead>
@@ -289,7 +297,7 @@ PetscErrorCode CSRMultiply_CUDA(const CSR *W, PetscBool unit, const PetscScalar 
 }
 
 PetscErrorCode CSRMultiplyAdd_CUDA(const CSR *W, LocalInt count, const LocalInt *rows, const PetscScalar *d, LocalInt columns,
-                                   const PetscScalar *X, LocalInt ldx, PetscScalar *Y, LocalInt ldy)
+                                   const PetscScalar *X, PetscScalar *Y, LocalInt ldy)
 {
   constexpr int kGroup = 4; /* lanes of a row: rows of foreign columns are short */
   const int     blocks = BlocksFor((long long)count * kGroup);
@@ -299,8 +307,22 @@ PetscErrorCode CSRMultiplyAdd_CUDA(const CSR *W, LocalInt count, const LocalInt 
   if (!count || !columns) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   if (W->precision == FINEPC_SINGLE)
-    MultiplyAddRows<float, kGroup><<<blocks, kBlockSize, 0, stream>>>(*W, count, rows, d, columns, X, ldx, Y, ldy);
-  else MultiplyAddRows<double, kGroup><<<blocks, kBlockSize, 0, stream>>>(*W, count, rows, d, columns, X, ldx, Y, ldy);
+    MultiplyAddRows<float, kGroup><<<blocks, kBlockSize, 0, stream>>>(*W, count, rows, d, columns, X, Y, ldy);
+  else MultiplyAddRows<double, kGroup><<<blocks, kBlockSize, 0, stream>>>(*W, count, rows, d, columns, X, Y, ldy);
+  FinePCCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode RowsInterleave_CUDA(LocalInt count, const LocalInt *rows, LocalInt columns, const PetscScalar *X, LocalInt ldx,
+                                   PetscScalar *to)
+{
+  const int    blocks = BlocksFor((long long)count * columns);
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  if (!count || !columns) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  InterleaveRows<<<blocks, kBlockSize, 0, stream>>>(count, rows, columns, X, ldx, to);
   FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -81,8 +81,14 @@ static PetscErrorCode ChooseWay(KSP ksp, CGFusedBatch &batch, bool failed, CGFus
   PetscCall(WhyOneByOne(ksp, failed, why));
   if (*why) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(CGFusedAsColumn(ksp, batch, 0, true, [&] { return CGFusedWhyGeneral(ksp, M, &cg->why); }));
-  if (!cg->why && cg->several) why->text = "several ranks with own products";
-  else if (!cg->why && M->cycle) why->text = "a cycle of multigrid";
+  if (cg->why) PetscFunctionReturn(PETSC_SUCCESS);
+  if (M->cycle) why->text = "a cycle of multigrid";
+  else if (cg->several && batch.count == 1) why->text = "a single column on several ranks";
+  else if (cg->several && cg->communication == KSP_CGFUSED_COMMUNICATION_NCCL) why->text = "communication by NCCL was asked for";
+  else if (cg->several) { /* one exchange for all columns costs less than the graph of each column saves */
+    cg->why.text = "several right-hand sides on several ranks";
+    cg->nccl     = nullptr;
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -425,6 +431,8 @@ PetscErrorCode CGFusedResetColumns(KSP ksp)
 
   PetscFunctionBegin;
   PetscCall(CGColumnsDestroy_CUDA(&cg->columns_work));
-  cg->block_solve = CGFusedBlock{};
+  PetscCall(GhostExchangeDestroy(&cg->columns_exchange));
+  cg->columns_pattern = CopiedFrom{};
+  cg->block_solve     = CGFusedBlock{};
   PetscFunctionReturn(PETSC_SUCCESS);
 }

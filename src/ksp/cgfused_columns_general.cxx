@@ -3,6 +3,9 @@
    MatMatMult(), as far as the matrix has it, and PCMatApply(). The host decides about every iteration and column. There are two
    reductions an iteration, for all columns together, on any number of ranks: shared by the columns they cost less than the vectors
    that a single reduction would read and write for each of them.
+
+   On several ranks the product with an AIJ matrix is an own one, with one exchange for all columns. That of PETSc 3.26 prepares
+   itself anew in every solve, and with MATMPIAIJCUSPARSE in every product.
 */
 #include "cgfused_columns.h"
 
@@ -18,7 +21,8 @@ struct BlockSolve {
   CGColumnsWork *work    = nullptr; /* of the GPU */
   Mat            A       = nullptr;
   PetscBool      device  = PETSC_FALSE; /* the vectors are on the GPU */
-  bool           product = false;       /* W = A P is a product of matrices; otherwise it is made column by column */
+  bool           product = false;       /* W = A P is a product of matrices, */
+  bool           own     = false;       /* or one of the rank's rows with the exchange; otherwise it is made column by column */
   Mat            R = nullptr, Z = nullptr, P = nullptr, W = nullptr;
   LocalInt       n = 0; /* rows of the rank */
 };
@@ -131,9 +135,9 @@ PetscErrorCode MakeProduct(BlockSolve &cg)
 
   PetscFunctionBegin;
   cg.product = false;
-  PetscCall(PetscObjectTypeCompareAny((PetscObject)cg.A, &known, MATSEQAIJ, MATMPIAIJ, MATSEQAIJCUSPARSE, MATSEQBAIJ, MATSEQSBAIJ,
-                                      MATSEQDENSE, MATMPIDENSE, ""));
-  if (!known) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)cg.A, &known, MATSEQAIJ, MATSEQAIJCUSPARSE, MATSEQBAIJ, MATSEQSBAIJ, MATSEQDENSE,
+                                      MATMPIDENSE, ""));
+  if (!known || cg.own) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(MatProductCreateWithMat(cg.A, cg.P, nullptr, cg.W));
   PetscCall(MatProductSetType(cg.W, MATPRODUCT_AB));
   PetscCall(MatProductSetFromOptions(cg.W));
@@ -142,9 +146,97 @@ PetscErrorCode MakeProduct(BlockSolve &cg)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+   Whether an AIJ matrix on several ranks has its rows where the solve runs, on all ranks. Then the exchange of its ghosts is made,
+   unless that of the solve before has the same pattern.
+*/
+PetscErrorCode MakeExchange(BlockSolve &cg)
+{
+  KSP_CGFused *const   fused    = (KSP_CGFused *)cg.ksp->data;
+  GhostExchange *const exchange = &fused->columns_exchange;
+  PetscErrorCode       code     = PETSC_SUCCESS;
+  PetscMemType         where;
+  CopiedFrom           now;
+  PetscBool            known;
+  PetscMPIInt          all[2]; /* whether the ranks have the rows there, and the exchange */
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)cg.A, &known, MATMPIAIJ, MATMPIAIJCUSPARSE, ""));
+  if (!known) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(MatGetValuesMemType(cg.A, &where));
+  PetscCall(CGFusedGhostPattern(cg.A, &now));
+  all[0] = (bool)PetscMemTypeDevice(where) == (bool)cg.device;
+  all[1] =
+    exchange->sf && exchange->where == where && now.id == fused->columns_pattern.id && now.state == fused->columns_pattern.state;
+  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, all, 2, MPI_INT, MPI_LAND, PetscObjectComm((PetscObject)cg.ksp)));
+  if (!all[0]) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!all[1]) {
+    PetscSF  sf;
+    PetscInt count;
+
+    PetscCall(GhostExchangeDestroy(exchange));
+    PetscCall(MatGetMultPetscSF(cg.A, &sf));
+    PetscCall(PetscSFGetGraph(sf, nullptr, &count, nullptr, nullptr));
+    code = GhostExchangeCreate(where, (LocalInt)count, exchange);
+    PetscCall(PetscObjectReference((PetscObject)sf));
+    exchange->sf           = sf;
+    fused->columns_pattern = now;
+  }
+  PetscCall(GhostExchangeNeedColumns(exchange, PetscMax(cg.batch.count, 2), code)); /* one column alone would not be agreed upon */
+  cg.own = true;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The rows that a matrix has lent. */
+CSR Borrowed(const CSRView &A, LocalInt columns)
+{
+  return CSR{A.n,
+             columns,
+             A.nnz,
+             const_cast<LocalInt *>(A.i),
+             const_cast<LocalInt *>(A.j),
+             const_cast<PetscScalar *>(A.a),
+             FINEPC_DOUBLE,
+             A.where};
+}
+
+/* W = A P, where the ghosts travel during the product with the rank's own columns. */
+PetscErrorCode MultiplyRows(const BlockSolve &cg)
+{
+  const GhostExchange *exchange = &((const KSP_CGFused *)cg.ksp->data)->columns_exchange;
+  const LocalInt       columns  = cg.batch.count;
+  CSRMat               own, others;
+  ReadArray            p;
+  WriteArray           w;
+
+  PetscFunctionBegin;
+  PetscCall(MatGetCSR(cg.A, &own));
+  PetscCall(MatGetOtherCSR(cg.A, &others));
+  PetscCall(Get(cg, cg.P, &p));
+  PetscCall(Get(cg, cg.W, &w));
+  const CSR A_own = Borrowed(own.A, cg.n), A_others = Borrowed(others.A, exchange->count);
+  PetscCall(CGTimeBegin(cg.device));
+  PetscCall(GhostExchangeBegin(exchange, columns, p.a, p.ld));
+  PetscCall((cg.device ? CSRMultiply_CUDA : CSRMultiply_Host)(&A_own, PETSC_FALSE, nullptr, columns, p.a, p.ld, w.a, w.ld));
+  PetscCall(GhostExchangeEnd(exchange, columns, p.a));
+  PetscCall((cg.device ? CSRMultiplyAdd_CUDA : CSRMultiplyAdd_Host)(&A_others, A_others.nnz ? cg.n : 0, nullptr, nullptr, columns,
+                                                                    exchange->values, w.a, w.ld));
+  PetscCall(CGTimeEnd(cg.device));
+  PetscCall(CGLogFlops(cg.device, 2. * columns * ((PetscLogDouble)A_own.nnz + A_others.nnz)));
+  PetscCall(Restore(cg, cg.W, &w));
+  PetscCall(Restore(cg, cg.P, &p));
+  PetscCall(MatRestoreCSR(&others));
+  PetscCall(MatRestoreCSR(&own));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode Multiply(const BlockSolve &cg)
 {
   PetscFunctionBegin;
+  if (cg.own) {
+    PetscCall(MultiplyRows(cg));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   if (cg.product) {
     PetscCall(MatProductNumeric(cg.W));
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -186,6 +278,7 @@ PetscErrorCode Create(BlockSolve &cg)
     PetscCall(MatDuplicate(cg.batch.X, MAT_DO_NOT_COPY_VALUES, M));
     PetscCall(MatZeroEntries(*M));
   }
+  PetscCall(MakeExchange(cg));
   PetscCall(MakeProduct(cg));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

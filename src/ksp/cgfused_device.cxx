@@ -47,9 +47,9 @@ static PetscErrorCode ConnectFactors(KSP_CGFused *cg, const PCInverse *M, PetscB
   PetscFunctionBegin;
   if (changed) cg->factor_exchange++;
   for (int k = 0; k < 2; k++) {
-    if (!from[k]->exchange) continue;
-    if (changed) PetscCall(NeighboursFromSF(from[k]->exchange, lists[k]));
-    *to[k] = CGFactorGhosts{&from[k]->W, from[k]->count, from[k]->touched, from[k]->rows, lists[k]};
+    if (!from[k]->exchange.sf) continue;
+    if (changed) PetscCall(NeighboursFromSF(from[k]->exchange.sf, lists[k]));
+    *to[k] = CGFactorGhosts{&from[k]->W, from[k]->exchange.count, from[k]->touched, from[k]->rows, lists[k]};
   }
   op->factor_exchange = cg->factor_exchange;
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -108,6 +108,8 @@ struct KSP_CGFused {
   /* several right-hand sides, see cgfused_columns.h */
   CGColumnsWork *columns_work = nullptr; /* on the GPU, made when it is first needed */
   CGFusedBlock   block_solve;
+  GhostExchange  columns_exchange = {}; /* for products of the general path with A on several ranks */
+  CopiedFrom     columns_pattern;       /* the block of A that it was made for */
 
   /* the Lanczos matrix, as in KSPCG: off-diagonal e[1] .., diagonal d[0] .. */
   PetscScalar *e = nullptr, *d = nullptr;

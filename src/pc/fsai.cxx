@@ -184,6 +184,7 @@ PetscErrorCode PCFSAIGather(PC pc, const FSAIReach *reach, PCLocalPhase *phase)
   PetscCall(HasBlocks(pc, &blocks));
   const bool distributed = size > 1 && reach->overlap > 0 && reach->layers > 0 && !blocks,
              as_before   = distributed == fsai->distributed;
+  fsai->columns_at_once  = distributed ? kInverseExchangedColumns : kInverseColumns;
   if (!distributed) {
     if (!as_before) PetscCall(PCReset_FSAI(pc));
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -218,8 +219,8 @@ static PetscErrorCode Extend(PC pc, const CSRView *own, CSR *L, LocalInt *first)
   PetscFunctionBegin;
   *first = PCFSAIFirst(fsai);
   if (*first)
-    PetscCall(HaloWithinMemory(fsai->halo.type, *first, HaloBytes(&fsai->halo),
-                               [&] { return assemble(own, &fsai->halo.foreign, &fsai->halo.ghosts, L); }));
+    PetscCall(HaloCheckMemory(CallGuarded(assemble, own, (const CSR *)&fsai->halo.foreign, (const CSR *)&fsai->halo.ghosts, L),
+                              HaloSizeOf(&fsai->halo)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -313,12 +314,12 @@ static PetscErrorCode ConnectPatterns(PC pc, PCLocalPhase *phase)
   PetscCall(MatGetLayouts(pc->pmat, &layout, nullptr));
   PetscErrorCode code = CallGuarded(CompressGhosts, pc, size, ranges, &lists);
   bool           any  = !lists.empty();
-  PetscCall(PCLocalPhaseStep(phase, code, &any));
+  PetscCall(PCLocalPhaseStep(phase, HaloCheckMemory(code, HaloSizeOf(&fsai->halo)), &any));
   if (phase->stopped || !any) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(HaloSendLists(phase, lists, &received));
+  PetscCall(HaloSendLists(phase, HaloSizeOf(&fsai->halo), lists, &received));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   code = CallGuarded(TransposeGhosts, pc, (const std::vector<HaloList> *)&received); /* a copy would be outside the guard */
-  PetscCall(PCLocalPhaseStep(phase, code, nullptr));
+  PetscCall(PCLocalPhaseStep(phase, HaloCheckMemory(code, HaloSizeOf(&fsai->halo)), nullptr));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   phase->outcome->exchanging = true;
   PetscCall(PCInverseConnect(&M->ghosts1, phase->comm, layout));
@@ -359,10 +360,10 @@ static PetscErrorCode ConnectValues(PC_FSAI *fsai, PCLocalPhase *phase)
   PetscErrorCode code = PETSC_SUCCESS;
 
   PetscFunctionBegin;
-  PetscCall(PCLocalPhaseStep(phase, CallGuarded(PickSent, fsai, &message), nullptr));
+  PetscCall(PCLocalPhaseStep(phase, HaloCheckMemory(CallGuarded(PickSent, fsai, &message), HaloSizeOf(&fsai->halo)), nullptr));
   if (!phase->stopped) {
     PetscCall(HaloMessageDeliver(phase, &message));
-    code = PlaceReceived(fsai, &message);
+    code = HaloCheckMemory(CallGuarded(PlaceReceived, fsai, &message), HaloSizeOf(&fsai->halo));
   }
   PetscCall(HaloMessageDestroy(&message));
   PetscCall(code);
@@ -377,7 +378,7 @@ static PetscErrorCode Connect(PC pc, PCLocalPhase *phase)
   if (!fsai->distributed) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscLogEventBegin(FinePC_HaloConnect, pc, 0, 0, 0));
   if (!fsai->reused) PetscCall(ConnectPatterns(pc, phase));
-  if (!phase->stopped && fsai->inverse.ghosts1.exchange) PetscCall(ConnectValues(fsai, phase));
+  if (!phase->stopped && fsai->inverse.ghosts1.exchange.sf) PetscCall(ConnectValues(fsai, phase));
   PetscCall(PetscLogEventEnd(FinePC_HaloConnect, pc, 0, 0, 0));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -443,7 +444,7 @@ static PetscErrorCode ViewHalo(PC pc, PetscViewer viewer)
                              (PetscInt64)HaloBytes(&fsai->halo),
                              (PetscInt64)M->W1.nnz + M->rows,
                              M->ghosts1.W.nnz,
-                             (PetscInt64)M->ghosts1.count + M->ghosts2.count,
+                             (PetscInt64)M->ghosts1.exchange.count + M->ghosts2.exchange.count,
                              fsai->limited};
   PetscInt64       least[NUMBERS], most[NUMBERS], sum[NUMBERS];
 

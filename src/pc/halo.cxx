@@ -129,7 +129,7 @@ private:
   PetscErrorCode Step(const Part &part, bool *more = nullptr)
   {
     PetscFunctionBegin;
-    PetscCall(PCLocalPhaseStep(phase_, Alone(part), more));
+    PetscCall(PCLocalPhaseStep(phase_, HaloCheckMemory(Alone(part), Size()), more));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -201,7 +201,7 @@ private:
       return PETSC_SUCCESS;
     }));
     if (phase_->stopped) PetscFunctionReturn(PETSC_SUCCESS);
-    PetscCall(HaloSendLists(phase_, lists, &answers)); /* a rank learns who has its columns */
+    PetscCall(HaloSendLists(phase_, Size(), lists, &answers)); /* a rank learns who has its columns */
     for (PetscInt hop = 1; !phase_->stopped && more; hop++) {
       PetscCall(Step(
         [&] {
@@ -221,7 +221,7 @@ private:
         },
         &more));
       if (phase_->stopped || !more) break;
-      PetscCall(HaloSendLists(phase_, lists, &answers));
+      PetscCall(HaloSendLists(phase_, Size(), lists, &answers));
     }
     if (!phase_->stopped)
       PetscCall(Step([&] {
@@ -267,9 +267,9 @@ private:
         requests = ByOwner(size_, ranges_, layer);
         return PETSC_SUCCESS;
       }));
-      if (!phase_->stopped) PetscCall(HaloSendLists(phase_, requests, &asked));
+      if (!phase_->stopped) PetscCall(HaloSendLists(phase_, Size(), requests, &asked));
       if (!phase_->stopped) PetscCall(Step([&] { return Answer(asked, &answers); }));
-      if (!phase_->stopped) PetscCall(HaloSendLists(phase_, answers, &received));
+      if (!phase_->stopped) PetscCall(HaloSendLists(phase_, Size(), answers, &received));
       if (phase_->stopped) break;
       PetscCall(Step(
         [&] {
@@ -319,23 +319,15 @@ private:
       PetscCheck(gathered_columns_.size() + entries <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP, kTooMany, rank_,
                  wish_.type, wish_.type);
       from_[received[r].rank] += (PetscInt64)entries;
-      PetscCall(WithinMemory(gathered_columns_.size() + entries, [&] {
-        PetscFunctionBegin;
-        PetscCall(gathered_rows_.Append(halo_->where, rows.size(), rows.data()));
-        PetscCall(gathered_lengths_.Append(halo_->where, rows.size(), numbers.data()));
-        PetscCall(gathered_columns_.Append(halo_->where, entries, numbers.data() + rows.size()));
-        PetscFunctionReturn(PETSC_SUCCESS);
-      }));
+      PetscCall(gathered_rows_.Append(halo_->where, rows.size(), rows.data()));
+      PetscCall(gathered_lengths_.Append(halo_->where, rows.size(), numbers.data()));
+      PetscCall(gathered_columns_.Append(halo_->where, entries, numbers.data() + rows.size()));
     }
     layer->clear();
-    PetscCall(WithinMemory(gathered_columns_.size(), [&] {
-      PetscFunctionBegin;
-      PetscCall(rows_.Assign(halo_->where, halo_->rows));
-      if (!last)
-        PetscCall(find((LocalInt)(gathered_columns_.size() - before), gathered_columns_.data() + before, A_.begin, halo_->First(),
-                       rows_.data(), &found));
-      PetscFunctionReturn(PETSC_SUCCESS);
-    }));
+    PetscCall(rows_.Assign(halo_->where, halo_->rows));
+    if (!last)
+      PetscCall(find((LocalInt)(gathered_columns_.size() - before), gathered_columns_.data() + before, A_.begin, halo_->First(),
+                     rows_.data(), &found));
     *layer = Allowed(found.size(), found.data());
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -369,28 +361,22 @@ private:
       blocks.from.push_back(rank);
       blocks.from_end.push_back((LocalInt)(received += entries));
     }
-    PetscCall(WithinMemory(gathered_columns_.size(), [&] {
-      PetscFunctionBegin;
-      PetscCall(list(&A_, (LocalInt)wanted.size(), wanted.data(), &end, &halo_->send));
-      PetscCall(bounds.Assign(halo_->where, bounds_));
-      PetscCall(number(&gathered, rows_.data(), A_.begin, A_.end, (LocalInt)bounds_.size(), bounds.data(), &halo_->foreign,
-                       &halo_->keep, &halo_->cut));
-      PetscCall(ghosts(&A_, first, rows_.data(), &halo_->ghosts, &halo_->columns));
-      PetscFunctionReturn(PETSC_SUCCESS);
-    }));
+    PetscCall(list(&A_, (LocalInt)wanted.size(), wanted.data(), &end, &halo_->send));
+    PetscCall(bounds.Assign(halo_->where, bounds_));
+    PetscCall(number(&gathered, rows_.data(), A_.begin, A_.end, (LocalInt)bounds_.size(), bounds.data(), &halo_->foreign,
+                     &halo_->keep, &halo_->cut));
+    PetscCall(ghosts(&A_, first, rows_.data(), &halo_->ghosts, &halo_->columns));
     PetscCheck(halo_->foreign.nnz <= LOCAL_INT_MAX - halo_->nnz, PETSC_COMM_SELF, PETSC_ERR_SUP, kTooMany, rank_, wish_.type,
                wish_.type);
     halo_->numbers = rows_.Release();
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* HaloWithinMemory() for what so many gathered entries need. */
-  template <typename Part>
-  PetscErrorCode WithinMemory(size_t entries, const Part &part) const
+  /* The rows so far, with the numbers and values of their entries, and the lists in the memory of the factor. */
+  HaloSize Size() const
   {
-    PetscFunctionBegin;
-    PetscCall(HaloWithinMemory(wish_.type, halo_->First(), entries * (sizeof(LocalInt) + sizeof(PetscScalar)), part));
-    PetscFunctionReturn(PETSC_SUCCESS);
+    const size_t entries = gathered_columns_.size(), numbers = entries + 2 * gathered_rows_.size() + rows_.size() + columns_.size();
+    return {wish_.type, halo_->First(), entries * (sizeof(LocalInt) + sizeof(PetscScalar)) + numbers * sizeof(PetscInt)};
   }
 
   static constexpr const char kTooMany[] =
@@ -427,7 +413,11 @@ private:
 
 /* ----------------------------------------- the values ----------------------------------------- */
 
-/* What travels, and the values of the rank's own rows in the columns of other ranks. */
+/*
+   What travels, and the values of the rank's own rows in the columns of other ranks. They travel in double precision whatever the
+   precision of the set-up: it scales A by the roots of both diagonal entries in double and rounds the product, so that a factor of
+   rounded values would be another one than that of one rank, and rows that fail in single are computed again from these values.
+*/
 PetscErrorCode PickOwn(Mat A, Halo *halo, HaloMessage *message)
 {
   const bool on_device = PetscMemTypeDevice(halo->where);
@@ -463,11 +453,11 @@ PetscErrorCode GatherValues(PCLocalPhase *phase, Mat A, Halo *halo)
   HaloMessage message{};
 
   PetscFunctionBegin;
-  PetscCall(PCLocalPhaseStep(phase, CallGuarded(PickOwn, A, halo, &message), nullptr));
+  PetscCall(PCLocalPhaseStep(phase, HaloCheckMemory(CallGuarded(PickOwn, A, halo, &message), HaloSizeOf(halo)), nullptr));
   PetscErrorCode code = PETSC_SUCCESS;
   if (!phase->stopped) {
     PetscCall(HaloMessageDeliver(phase, &message));
-    code = CallGuarded(PickReceived, halo, &message);
+    code = HaloCheckMemory(CallGuarded(PickReceived, halo, &message), HaloSizeOf(halo));
   }
   PetscCall(HaloMessageDestroy(&message));
   PetscCall(code);
@@ -490,23 +480,14 @@ PetscErrorCode HaloGather(PCLocalPhase *phase, const HaloWish *wish, bool keep, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode HaloWithinMemory(const char type[], LocalInt rows, size_t bytes, const std::function<PetscErrorCode()> &allocates)
+PetscErrorCode HaloCheckMemory(PetscErrorCode code, const HaloSize &size)
 {
-  PetscErrorCode (*const call)(const std::function<PetscErrorCode()> *) = [](const std::function<PetscErrorCode()> *f) {
-    return (*f)();
-  };
-
   PetscFunctionBegin;
-  PetscCall(PetscPushErrorHandler(PetscReturnErrorHandler, nullptr)); /* the error below says what there is to say */
-  const PetscErrorCode code = CallGuarded(call, &allocates);
-  PetscCall(PetscPopErrorHandler());
   PetscCheck(code != PETSC_ERR_MEM, PETSC_COMM_SELF, PETSC_ERR_MEM,
-             "Memory does not hold the %" LocalInt_FMT
-             " rows of other ranks that this rank gathers (%g MB) and what is made of them: "
-             "lower -pc_%s_overlap or -pc_%s_halo_layers",
-             rows, (double)bytes / 1e6, type, type);
-  PetscCall(code);
-  PetscFunctionReturn(PETSC_SUCCESS);
+             "Memory does not hold the rows of other ranks that this rank gathers and what is made of them (%" LocalInt_FMT
+             " rows and %g MB so far): lower -pc_%s_overlap or -pc_%s_halo_layers",
+             size.rows, (double)size.bytes / 1e6, size.type, size.type);
+  PetscFunctionReturn(code); /* it has been reported */
 }
 
 size_t HaloBytes(const Halo *halo)
@@ -515,6 +496,11 @@ size_t HaloBytes(const Halo *halo)
   const size_t entries = halo->foreign.nnz + halo->ghosts.nnz, places = entries + halo->blocks.Sent();
   return entries * (sizeof(LocalInt) + sizeof(PetscScalar)) +
          (places + halo->foreign.rows + halo->ghosts.rows + 2) * sizeof(LocalInt) + halo->rows.size() * (sizeof(PetscInt) + 1);
+}
+
+HaloSize HaloSizeOf(const Halo *halo)
+{
+  return {halo->type, halo->First(), HaloBytes(halo)};
 }
 
 PetscErrorCode HaloReset(Halo *halo)
@@ -538,7 +524,8 @@ PetscMPIInt HaloOwner(PetscMPIInt size, const PetscInt ranges[], PetscInt row)
   return (PetscMPIInt)(std::upper_bound(ranges, ranges + size + 1, row) - ranges) - 1;
 }
 
-PetscErrorCode HaloSendLists(PCLocalPhase *phase, const std::vector<HaloList> &send, std::vector<HaloList> *received)
+PetscErrorCode HaloSendLists(PCLocalPhase *phase, const HaloSize &size, const std::vector<HaloList> &send,
+                             std::vector<HaloList> *received)
 {
   std::vector<PetscMPIInt> to;
   std::vector<PetscInt>    sizes;
@@ -547,31 +534,29 @@ PetscErrorCode HaloSendLists(PCLocalPhase *phase, const std::vector<HaloList> &s
   PetscInt                *lengths = nullptr;
 
   PetscFunctionBegin;
-  PetscCall(PCLocalPhaseStep(phase, Alone([&] {
-                               for (const HaloList &list : send) {
-                                 PetscCall(PetscMPIIntCast((PetscInt)list.numbers.size(), &count));
-                                 to.push_back(list.rank);
-                                 sizes.push_back(count);
-                               }
-                               return PETSC_SUCCESS;
-                             }),
-                             nullptr));
+  const PetscErrorCode listed = Alone([&] {
+    for (const HaloList &list : send) {
+      PetscCall(PetscMPIIntCast((PetscInt)list.numbers.size(), &count));
+      to.push_back(list.rank);
+      sizes.push_back(count);
+    }
+    return PETSC_SUCCESS;
+  });
+  PetscCall(PCLocalPhaseStep(phase, HaloCheckMemory(listed, size), nullptr));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   phase->outcome->exchanging = true;
   PetscCall(PetscCommGetNewTag(phase->comm, &tag));
   PetscCall(PetscCommBuildTwoSided(phase->comm, 1, MPIU_INT, (PetscMPIInt)to.size(), to.data(), sizes.data(), &froms, &from,
                                    (void *)&lengths));
-  phase->outcome->exchanging = false;
-  PetscCall(PCLocalPhaseStep(phase, Alone([&] {
-                               received->clear();
-                               for (PetscMPIInt k = 0; k < froms; k++)
-                                 received->push_back({from[k], std::vector<PetscInt>(lengths[k])});
-                               std::sort(received->begin(), received->end(),
-                                         [](const HaloList &a, const HaloList &b) { return a.rank < b.rank; });
-                               requests.reserve(to.size() + froms);
-                               return PETSC_SUCCESS;
-                             }),
-                             nullptr));
+  phase->outcome->exchanging    = false;
+  const PetscErrorCode prepared = Alone([&] {
+    received->clear();
+    for (PetscMPIInt k = 0; k < froms; k++) received->push_back({from[k], std::vector<PetscInt>(lengths[k])});
+    std::sort(received->begin(), received->end(), [](const HaloList &a, const HaloList &b) { return a.rank < b.rank; });
+    requests.reserve(to.size() + froms);
+    return PETSC_SUCCESS;
+  });
+  PetscCall(PCLocalPhaseStep(phase, HaloCheckMemory(prepared, size), nullptr));
   PetscCall(PetscFree(from));
   PetscCall(PetscFree(lengths));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);

@@ -8,7 +8,6 @@
 */
 #pragma once
 
-#include <functional>
 #include <vector>
 
 #include "halo.h"
@@ -79,18 +78,27 @@ struct HaloWish {
 PetscErrorCode HaloGather(PCLocalPhase *, const HaloWish *, bool keep, Halo *);
 PetscErrorCode HaloReset(Halo *);
 
-/* Calls what allocates memory for so many gathered rows of so many bytes; without memory the error names what to do. */
-PetscErrorCode HaloWithinMemory(const char type[], LocalInt rows, size_t bytes, const std::function<PetscErrorCode()> &);
+/*
+   The error of what a rank has done alone with the rows that it gathers, and with lists of them. Where it is one about memory, it
+   becomes one that says how much that was so far, and what to do.
+*/
+struct HaloSize {
+  const char *type; /* "afsai" or "sfsai" */
+  LocalInt    rows;
+  size_t      bytes;
+};
+PetscErrorCode HaloCheckMemory(PetscErrorCode, const HaloSize &);
 
 /* Bytes of the gathered rows and of the plan on this rank. */
-size_t HaloBytes(const Halo *);
+size_t   HaloBytes(const Halo *);
+HaloSize HaloSizeOf(const Halo *);
 
 /* Lists of numbers for ranks that don't expect them. Collective, and agreed. */
 struct HaloList {
   PetscMPIInt           rank;
   std::vector<PetscInt> numbers;
 };
-PetscErrorCode HaloSendLists(PCLocalPhase *, const std::vector<HaloList> &send, std::vector<HaloList> *received);
+PetscErrorCode HaloSendLists(PCLocalPhase *, const HaloSize &, const std::vector<HaloList> &send, std::vector<HaloList> *received);
 
 /* The rank that owns a row, or a column. */
 PetscMPIInt HaloOwner(PetscMPIInt size, const PetscInt ranges[], PetscInt row);

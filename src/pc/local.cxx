@@ -15,7 +15,10 @@ PetscErrorCode PCLocalPlace(PC pc, PetscMemType where, LocalInt rows)
   PC_Local *local = (PC_Local *)pc->data;
 
   PetscFunctionBegin;
-  if (local->where != where || local->rows != rows) PetscCall(ArrayDestroy(local->where, (void **)&local->staging));
+  if (local->where != where || local->rows != rows) {
+    PetscCall(ArrayDestroy(local->where, (void **)&local->staging));
+    local->staged = 0;
+  }
   local->where = where;
   local->rows  = rows;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -347,24 +350,28 @@ static PetscErrorCode ApplyFactor(PC pc, PetscBool transpose, LocalInt columns, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Applies a factor on the device when one or both arrays are on the host. Each column is copied to the device and back. */
+/* Applies a factor on the device to at most columns_at_once columns when one or both arrays are on the host, by way of copies. */
 static PetscErrorCode ApplyStaged(PC pc, PetscBool transpose, LocalInt columns, const PetscScalar *x, LocalInt ldx,
                                   bool x_on_device, PetscScalar *y, LocalInt ldy, bool y_on_device)
 {
-  PC_Local    *local = (PC_Local *)pc->data;
-  const size_t bytes = local->rows * sizeof(PetscScalar);
+  PC_Local      *local = (PC_Local *)pc->data;
+  const LocalInt rows  = local->rows;
+  const size_t   bytes = rows * sizeof(PetscScalar), block = (size_t)columns * rows;
 
   PetscFunctionBegin;
-  if (!local->staging) PetscCall(ArrayCreate(2 * bytes, local->where, (void **)&local->staging));
-  PetscScalar *const x_staged = local->staging, *const y_staged = local->staging + local->rows;
-  for (LocalInt c = 0; c < columns; c++) {
-    const PetscScalar *x_c = x + (size_t)c * ldx;
-    PetscScalar       *y_c = y + (size_t)c * ldy;
-
-    if (!x_on_device) PetscCall(ArrayCopy(x_staged, x_c, bytes, local->where, PETSC_MEMTYPE_HOST));
-    PetscCall(ApplyFactor(pc, transpose, 1, x_on_device ? x_c : x_staged, local->rows, y_on_device ? y_c : y_staged, local->rows));
-    if (!y_on_device) PetscCall(ArrayCopy(y_c, y_staged, bytes, PETSC_MEMTYPE_HOST, local->where));
+  if (local->staged < columns) {
+    local->staged = 0;
+    PetscCall(ArrayDestroy(local->where, (void **)&local->staging));
+    PetscCall(ArrayCreate(2 * columns * bytes, local->where, (void **)&local->staging));
+    local->staged = columns;
   }
+  PetscScalar *const x_staged = local->staging, *const y_staged = local->staging + block;
+  for (LocalInt c = 0; c < columns && !x_on_device; c++)
+    PetscCall(ArrayCopy(x_staged + (size_t)c * rows, x + (size_t)c * ldx, bytes, local->where, PETSC_MEMTYPE_HOST));
+  PetscCall(ApplyFactor(pc, transpose, columns, x_on_device ? x : x_staged, x_on_device ? ldx : rows, y_on_device ? y : y_staged,
+                        y_on_device ? ldy : rows));
+  for (LocalInt c = 0; c < columns && !y_on_device; c++)
+    PetscCall(ArrayCopy(y + (size_t)c * ldy, y_staged + (size_t)c * rows, bytes, PETSC_MEMTYPE_HOST, local->where));
   if (y_on_device) { /* If the memory of x is pinned, its copy may still be under way, but the program may change x from now on. */
     PetscDeviceContext context;
 
@@ -374,21 +381,23 @@ static PetscErrorCode ApplyStaged(PC pc, PetscBool transpose, LocalInt columns, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Applies the factor to so many columns, of arrays in memory of either kind. */
+/* Applies the factor to so many columns, of arrays in memory of either kind. All ranks take as many columns at a time. */
 static PetscErrorCode ApplyToArrays(PC pc, PetscBool transpose, LocalInt columns, const PetscScalar *x, LocalInt ldx,
                                     PetscMemType x_where, PetscScalar *y, LocalInt ldy, PetscMemType y_where)
 {
   const PC_Local *local       = (const PC_Local *)pc->data;
   const bool      x_on_device = PetscMemTypeDevice(x_where), y_on_device = PetscMemTypeDevice(y_where);
+  const bool      staged = PetscMemTypeDevice(local->where) && !(x_on_device && y_on_device);
 
   PetscFunctionBegin;
-  if (PetscMemTypeDevice(local->where) && !(x_on_device && y_on_device)) {
-    PetscCall(ApplyStaged(pc, transpose, columns, x, ldx, x_on_device, y, ldy, y_on_device));
-    PetscFunctionReturn(PETSC_SUCCESS);
+  for (LocalInt c = 0; c < columns; c += local->columns_at_once) {
+    const LocalInt     count = PetscMin(local->columns_at_once, columns - c);
+    const PetscScalar *x_c   = x + (size_t)c * ldx;
+    PetscScalar       *y_c   = y + (size_t)c * ldy;
+
+    if (staged) PetscCall(ApplyStaged(pc, transpose, count, x_c, ldx, x_on_device, y_c, ldy, y_on_device));
+    else PetscCall(ApplyFactor(pc, transpose, count, x_c, ldx, y_c, ldy));
   }
-  for (LocalInt c = 0; c < columns; c += local->columns_at_once)
-    PetscCall(ApplyFactor(pc, transpose, PetscMin(local->columns_at_once, columns - c), x + (size_t)c * ldx, ldx,
-                          y + (size_t)c * ldy, ldy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -70,7 +70,8 @@ struct PC_Local {
 
   PetscMemType where           = PETSC_MEMTYPE_HOST; /* memory of the factor */
   LocalInt     rows            = 0;                  /* rows of the rank's block */
-  PetscScalar *staging         = nullptr; /* [2 * rows] on the device, made when a host vector first meets a device factor */
+  PetscScalar *staging         = nullptr; /* [2 * staged * rows] on the device, made when host vectors first meet a device factor */
+  LocalInt     staged          = 0;       /* columns that it has room for */
   MatPoints    points          = {};      /* the entries of a matrix of blocks, for the types that need single entries */
   CSRSymmetry  symmetry        = {};      /* what makes the rank's block unsymmetric, for the types that need symmetry */
   bool         keeps_one_sided = false;   /* the factor is one of a matrix with its one-sided couplings */

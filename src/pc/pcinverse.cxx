@@ -1,19 +1,18 @@
 /* An explicit inverse in two factors is applied, viewed and reset here. */
 #include <petsc/private/petscimpl.h>
 
-#include "halo.h"
 #include "pcinverse.h"
 
 PetscErrorCode PCInverseNeedWork(PCInverse *M, LocalInt columns)
 {
   PetscFunctionBegin;
   if (M->work_columns >= columns) PetscFunctionReturn(PETSC_SUCCESS);
+  M->work_columns = 0; /* until all ranks have it */
   PetscCall(ArrayDestroy(M->where, (void **)&M->work));
-  PetscCall(ArrayCreate((size_t)columns * M->rows * sizeof(PetscScalar), M->where, (void **)&M->work));
-  for (PCInverseGhosts *ghosts : {&M->ghosts1, &M->ghosts2}) {
-    PetscCall(ArrayDestroy(M->where, (void **)&ghosts->values));
-    PetscCall(ArrayCreate((size_t)columns * ghosts->count * sizeof(PetscScalar), M->where, (void **)&ghosts->values));
-  }
+  const PetscErrorCode code = ArrayCreate((size_t)columns * M->rows * sizeof(PetscScalar), M->where, (void **)&M->work);
+  for (PCInverseGhosts *ghosts : {&M->ghosts1, &M->ghosts2})
+    if (ghosts->exchange.sf) PetscCall(GhostExchangeNeedColumns(&ghosts->exchange, columns, code));
+  PetscCall(code);
   M->work_columns = columns;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -21,19 +20,20 @@ PetscErrorCode PCInverseNeedWork(PCInverse *M, LocalInt columns)
 PetscErrorCode PCInverseSetColumns(PCInverse *M, PCInverseGhosts *ghosts, LocalInt count, const PetscInt columns[])
 {
   PetscFunctionBegin;
-  ghosts->count = count;
   PetscCall(PetscMalloc1(count, &ghosts->columns));
   PetscCall(PetscArraycpy(ghosts->columns, columns, count));
-  PetscCall(ArrayCreate((size_t)M->work_columns * ghosts->count * sizeof(PetscScalar), M->where, (void **)&ghosts->values));
+  PetscCall(GhostExchangeCreate(M->where, count, &ghosts->exchange));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode PCInverseConnect(PCInverseGhosts *ghosts, MPI_Comm comm, PetscLayout layout)
 {
+  GhostExchange *exchange = &ghosts->exchange;
+
   PetscFunctionBegin;
-  PetscCall(PetscSFCreate(comm, &ghosts->exchange));
-  PetscCall(PetscSFSetGraphLayout(ghosts->exchange, layout, ghosts->count, nullptr, PETSC_COPY_VALUES, ghosts->columns));
-  PetscCall(PetscSFSetUp(ghosts->exchange));
+  PetscCall(PetscSFCreate(comm, &exchange->sf));
+  PetscCall(PetscSFSetGraphLayout(exchange->sf, layout, exchange->count, nullptr, PETSC_COPY_VALUES, ghosts->columns));
+  PetscCall(PetscSFSetUp(exchange->sf));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -41,46 +41,28 @@ static PetscErrorCode DestroyGhosts(PCInverseGhosts *ghosts, PetscMemType where)
 {
   PetscFunctionBegin;
   PetscCall(CSRDestroy(&ghosts->W));
-  PetscCall(PetscSFDestroy(&ghosts->exchange));
+  PetscCall(GhostExchangeDestroy(&ghosts->exchange));
   PetscCall(PetscFree(ghosts->columns));
   PetscCall(ArrayDestroy(where, (void **)&ghosts->rows));
-  PetscCall(ArrayDestroy(where, (void **)&ghosts->values));
   *ghosts = PCInverseGhosts{};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 size_t PCInverseGhostBytes(const PCInverseGhosts *ghosts)
 {
-  return (2 * (size_t)ghosts->touched + ghosts->count + ghosts->W.nnz) * sizeof(LocalInt) +
+  return (2 * (size_t)ghosts->touched + ghosts->exchange.count + ghosts->W.nnz) * sizeof(LocalInt) +
          ghosts->W.nnz * FinePCPrecisionBytes(ghosts->W.precision);
 }
 
-/* Each column is a message of its own to each neighbour, so that ranks agree whether or not they take columns together. */
-static PetscErrorCode ExchangeBegin(const PCInverse *M, const PCInverseGhosts *ghosts, LocalInt columns, const PetscScalar *X,
-                                    LocalInt ldx)
+/* Ends the exchange that began with X, and adds D W times what it has brought to Y. */
+static PetscErrorCode AddGhosts(const PCInverseGhosts *ghosts, const PetscScalar *d, LocalInt columns, const PetscScalar *X,
+                                PetscScalar *Y, LocalInt ldy)
 {
-  PetscFunctionBegin;
-  if (!ghosts->exchange) PetscFunctionReturn(PETSC_SUCCESS);
-  if (PetscMemTypeDevice(M->where)) PetscCall(HaloFence_CUDA());
-  for (LocalInt c = 0; c < columns; c++)
-    PetscCall(PetscSFBcastWithMemTypeBegin(ghosts->exchange, MPIU_SCALAR, M->where, X + (size_t)c * ldx, M->where,
-                                           ghosts->values + (size_t)c * ghosts->count, MPI_REPLACE));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Ends the exchange, and adds D W times what it has brought to Y. */
-static PetscErrorCode ExchangeEnd(const PCInverse *M, const PCInverseGhosts *ghosts, const PetscScalar *d, LocalInt columns,
-                                  const PetscScalar *X, LocalInt ldx, PetscScalar *Y, LocalInt ldy)
-{
-  const auto add = PetscMemTypeDevice(M->where) ? CSRMultiplyAdd_CUDA : CSRMultiplyAdd_Host;
+  const auto add = PetscMemTypeDevice(ghosts->exchange.where) ? CSRMultiplyAdd_CUDA : CSRMultiplyAdd_Host;
 
   PetscFunctionBegin;
-  if (!ghosts->exchange) PetscFunctionReturn(PETSC_SUCCESS);
-  for (LocalInt c = 0; c < columns; c++)
-    PetscCall(
-      PetscSFBcastEnd(ghosts->exchange, MPIU_SCALAR, X + (size_t)c * ldx, ghosts->values + (size_t)c * ghosts->count, MPI_REPLACE));
-  if (PetscMemTypeDevice(M->where)) PetscCall(HaloFence_CUDA());
-  if (ghosts->touched) PetscCall(add(&ghosts->W, ghosts->touched, ghosts->rows, d, columns, ghosts->values, ghosts->count, Y, ldy));
+  PetscCall(GhostExchangeEnd(&ghosts->exchange, columns, X));
+  if (ghosts->touched) PetscCall(add(&ghosts->W, ghosts->touched, ghosts->rows, d, columns, ghosts->exchange.values, Y, ldy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -91,12 +73,12 @@ PetscErrorCode PCInverseApply(PCInverse *M, LocalInt columns, const PetscScalar 
 
   PetscFunctionBegin;
   PetscCall(PCInverseNeedWork(M, columns));
-  PetscCall(ExchangeBegin(M, &M->ghosts1, columns, X, ldx));
+  PetscCall(GhostExchangeBegin(&M->ghosts1.exchange, columns, X, ldx));
   PetscCall(multiply(&M->W1, PETSC_TRUE, M->d, columns, X, ldx, M->work, M->rows));
-  PetscCall(ExchangeEnd(M, &M->ghosts1, M->d, columns, X, ldx, M->work, M->rows));
-  PetscCall(ExchangeBegin(M, &M->ghosts2, columns, M->work, M->rows));
+  PetscCall(AddGhosts(&M->ghosts1, M->d, columns, X, M->work, M->rows));
+  PetscCall(GhostExchangeBegin(&M->ghosts2.exchange, columns, M->work, M->rows));
   PetscCall(multiply(&M->W2, PETSC_TRUE, nullptr, columns, M->work, M->rows, Y, ldy));
-  PetscCall(ExchangeEnd(M, &M->ghosts2, nullptr, columns, M->work, M->rows, Y, ldy));
+  PetscCall(AddGhosts(&M->ghosts2, nullptr, columns, M->work, Y, ldy));
   *flops = columns * (2.0 * M->W1.nnz + 2.0 * M->W2.nnz + 2.0 * M->ghosts1.W.nnz + 2.0 * M->ghosts2.W.nnz + M->rows);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -185,11 +167,11 @@ PetscErrorCode PCFinePCGetApplyBytes(PC pc, PetscLogDouble *bytes)
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(GetInverse(pc, &M));
-  *bytes =
-    M && M->rows
-      ? FactorBytes(M) + (PetscLogDouble)((size_t)(M->carry_bytes ? 6 : 4) * M->rows * sizeof(PetscScalar) +
-                                          2 * ((size_t)M->ghosts1.count + M->ghosts2.count) * sizeof(PetscScalar) + M->carry_bytes)
-      : 0;
+  *bytes = M && M->rows ? FactorBytes(M) + (PetscLogDouble)((size_t)(M->carry_bytes ? 6 : 4) * M->rows * sizeof(PetscScalar) +
+                                                            2 * ((size_t)M->ghosts1.exchange.count + M->ghosts2.exchange.count) *
+                                                              sizeof(PetscScalar) +
+                                                            M->carry_bytes)
+                        : 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

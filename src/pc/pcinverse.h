@@ -4,22 +4,18 @@
 */
 #pragma once
 
-#include <petscsf.h>
-
-#include "sparse/csr.h"
+#include "ghosts.h"
 
 /*
-   The entries of a factor in columns that belong to other ranks. They multiply `values`, which the exchange brings: entry c is that
-   of the vector in row columns[c] of the matrix.
+   The entries of a factor in columns that belong to other ranks. They multiply what the exchange brings: ghost c is the entry of
+   the vector in row columns[c] of the matrix.
 */
 struct PCInverseGhosts {
-  CSR          W;        /* [rows x count], without arrays if this rank has no such entries */
-  LocalInt     count;    /* columns */
-  PetscSF      exchange; /* from the rows of all ranks to the columns, or null if no rank has such entries */
-  PetscInt    *columns;  /* [count] numbers in the matrix, ascending, on the host */
-  LocalInt     touched;  /* rows that have entries */
-  LocalInt    *rows;     /* [touched] these rows, in the memory of the factors */
-  PetscScalar *values;   /* [work_columns * count] work space, in the memory of the factors */
+  CSR           W;        /* [rows x exchange.count], without arrays if this rank has no such entries */
+  GhostExchange exchange; /* from the rows of all ranks to the columns, without an `sf` if no rank has such entries */
+  PetscInt     *columns;  /* [exchange.count] numbers in the matrix, ascending, on the host */
+  LocalInt      touched;  /* rows that have entries */
+  LocalInt     *rows;     /* [touched] these rows, in the memory of the factors */
 };
 
 struct PCInverse {
@@ -41,11 +37,12 @@ struct PCInverse {
 
 /*
    The most columns that PCInverseApply() takes at a time. With more columns a product reads a factor less often, but needs more
-   registers and more work space.
+   registers and more work space. Where a factor reaches other ranks there are as many columns to an exchange, whose time hardly
+   grows with them; the products go by fewer at a time then.
 */
-constexpr LocalInt kInverseColumns = 4;
+constexpr LocalInt kInverseColumns = 4, kInverseExchangedColumns = 8;
 
-/* Makes the work space for products with so many columns. */
+/* Makes the work space for products with so many columns; collective, if the factor reaches other ranks. */
 PetscErrorCode PCInverseNeedWork(PCInverse *, LocalInt columns);
 
 /*
@@ -58,7 +55,7 @@ PetscErrorCode PCInverseConnect(PCInverseGhosts *, MPI_Comm, PetscLayout);
 /* Bytes of the entries, of the list of their rows, and of the numbers of their columns. */
 size_t PCInverseGhostBytes(const PCInverseGhosts *);
 
-/* Y = W2 D W1 X for at most kInverseColumns columns, in the memory of the factors. `flops` is set to the number of operations. */
+/* Y = W2 D W1 X for at most that many columns, in the memory of the factors. `flops` is set to the number of operations. */
 PetscErrorCode PCInverseApply(PCInverse *, LocalInt columns, const PetscScalar *X, LocalInt ldx, PetscScalar *Y, LocalInt ldy,
                               PetscLogDouble *flops);
 PetscErrorCode PCInverseView(const PCInverse *, MPI_Comm, PetscViewer);

@@ -49,8 +49,17 @@ PetscErrorCode CSRMultiply_Host(const CSR *W, PetscBool unit, const PetscScalar 
 PetscErrorCode CSRMultiply_CUDA(const CSR *W, PetscBool unit, const PetscScalar *d, LocalInt columns, const PetscScalar *X,
                                 LocalInt ldx, PetscScalar *Y, LocalInt ldy);
 
-/* Y += D W X, where `rows` [count] are the rows of W that have entries, in the memory of W; the rest is as above. */
+/*
+   Y += D W X, where `rows` [count] are the rows of W that have entries, in the memory of W, or null for all rows. X is interleaved,
+   if it has more than one column; the rest is as above.
+*/
 PetscErrorCode CSRMultiplyAdd_Host(const CSR *W, LocalInt count, const LocalInt *rows, const PetscScalar *d, LocalInt columns,
-                                   const PetscScalar *X, LocalInt ldx, PetscScalar *Y, LocalInt ldy);
+                                   const PetscScalar *X, PetscScalar *Y, LocalInt ldy);
 PetscErrorCode CSRMultiplyAdd_CUDA(const CSR *W, LocalInt count, const LocalInt *rows, const PetscScalar *d, LocalInt columns,
-                                   const PetscScalar *X, LocalInt ldx, PetscScalar *Y, LocalInt ldy);
+                                   const PetscScalar *X, PetscScalar *Y, LocalInt ldy);
+
+/* The rows `rows` [count] of the vectors X, interleaved, become `to` [count * columns]. */
+PetscErrorCode RowsInterleave_Host(LocalInt count, const LocalInt *rows, LocalInt columns, const PetscScalar *X, LocalInt ldx,
+                                   PetscScalar *to);
+PetscErrorCode RowsInterleave_CUDA(LocalInt count, const LocalInt *rows, LocalInt columns, const PetscScalar *X, LocalInt ldx,
+                                   PetscScalar *to);
