@@ -488,6 +488,9 @@ static void CheckWayOnRanks(KSP ksp, const std::string &expected)
 
 constexpr const char *kTogether = "together: "; /* on one rank it may be by a graph */
 
+/* Without it several GPUs may communicate by NCCL, and take the columns one by one. */
+const std::string kByMPI = " -ksp_cgfused_communication mpi";
+
 /* A block on all ranks beside its columns, which KSPSolve() solves with two reductions an iteration, as the block has. */
 static void CheckBlockOnRanks(const Backend &backend, Mat A, PCType pc, const std::string &options, PetscInt columns)
 {
@@ -495,7 +498,7 @@ static void CheckBlockOnRanks(const Backend &backend, Mat A, PCType pc, const st
   const Place     place{&backend, "auto"};
   const MatObject B = MakeBlock(A, columns, backend.dense, RandomEntry), X = MakeBlock(A, columns, backend.dense, RandomEntry, 3),
                   Y      = MakeBlock(A, columns, backend.dense, RandomEntry);
-  const KSPObject block  = MakeFused(A, place, pc, options + " -ksp_rtol 1e-8"),
+  const KSPObject block  = MakeFused(A, place, pc, options + kByMPI + " -ksp_rtol 1e-8"),
                   single = MakeFused(A, place, pc, options + " -ksp_rtol 1e-8 -ksp_cg_single_reduction 0");
   Compare(SolveBlock(block, B, X), SolveColumns(single, B, Y), true, 1e-7);
   if (columns > 1 && columns % 8 != 1) CheckWayOnRanks(block, kTogether); /* the view is about the last columns */
@@ -556,7 +559,7 @@ TEST_CASE("columns: several ranks, one exchange and one reduction for all column
         CAPTURE(backend.name, layout.name, pc, options);
         const Place       place{&backend, "auto"};
         const MatObject   A    = Spread(Diffusion(16, 15, true, 2), backend.mat, layout.share);
-        const std::string all  = std::string(options) + " -ksp_norm_type none -ksp_max_it " + std::to_string(kIterations);
+        const std::string all  = std::string(options) + kByMPI + " -ksp_norm_type none -ksp_max_it " + std::to_string(kIterations);
         const auto        cost = [&, type = pc](PetscInt columns) {
           const KSPObject ksp = MakeFused(A, place, type, all);
           const MatObject B   = MakeBlock(A, columns, backend.dense, RandomEntry),
@@ -587,10 +590,10 @@ TEST_CASE("columns: several ranks, one solver for many solves", "[cgfused][colum
     const Place     place{&backend, "auto"};
     const MatObject A     = Spread(Diffusion(17, 13, true, 3), backend.mat, Even),
                     other = Spread(RandomStencil(17, 13, 1, true, 3), backend.mat, Even);
-    const KSPObject ksp   = MakeFused(A, place, PCAFSAI, "-ksp_rtol 1e-8");
+    const KSPObject ksp   = MakeFused(A, place, PCAFSAI, "-ksp_rtol 1e-8" + kByMPI);
     const auto      check = [&](Mat M, PetscInt columns) {
       CAPTURE(columns);
-      const KSPObject fresh = MakeFused(M, place, PCAFSAI, "-ksp_rtol 1e-8");
+      const KSPObject fresh = MakeFused(M, place, PCAFSAI, "-ksp_rtol 1e-8" + kByMPI);
       const MatObject B = MakeBlock(M, columns, backend.dense, UnlikeEntry), X = MakeBlock(M, columns, backend.dense, RandomEntry),
                       Y   = MakeBlock(M, columns, backend.dense, RandomEntry);
       const Outcome again = SolveBlock(ksp, B, X), first = SolveBlock(fresh, B, Y);

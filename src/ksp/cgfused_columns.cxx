@@ -83,12 +83,7 @@ static PetscErrorCode ChooseWay(KSP ksp, CGFusedBatch &batch, bool failed, CGFus
   PetscCall(CGFusedAsColumn(ksp, batch, 0, true, [&] { return CGFusedWhyGeneral(ksp, M, &cg->why); }));
   if (cg->why) PetscFunctionReturn(PETSC_SUCCESS);
   if (M->cycle) why->text = "a cycle of multigrid";
-  else if (cg->several && batch.count == 1) why->text = "a single column on several ranks";
-  else if (cg->several && cg->communication == KSP_CGFUSED_COMMUNICATION_NCCL) why->text = "communication by NCCL was asked for";
-  else if (cg->several) { /* one exchange for all columns costs less than the graph of each column saves */
-    cg->why.text = "several right-hand sides on several ranks";
-    cg->nccl     = nullptr;
-  }
+  else if (cg->several) why->text = "several ranks that communicate by NCCL"; /* their graphs are as fast as the general path */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
