@@ -173,11 +173,13 @@ PetscErrorCode MakeExchange(BlockSolve &cg)
   if (!all[1]) {
     PetscSF  sf;
     PetscInt count;
+    LocalInt ghosts;
 
     PetscCall(GhostExchangeDestroy(exchange));
     PetscCall(MatGetMultPetscSF(cg.A, &sf));
     PetscCall(PetscSFGetGraph(sf, nullptr, &count, nullptr, nullptr));
-    code = GhostExchangeCreate(where, (LocalInt)count, exchange);
+    code = LocalIntCast(count, "columns of other ranks", &ghosts);
+    if (!code) code = GhostExchangeCreate(where, ghosts, exchange);
     PetscCall(PetscObjectReference((PetscObject)sf));
     exchange->sf           = sf;
     fused->columns_pattern = now;
