@@ -83,7 +83,8 @@ static PetscErrorCode ChooseWay(KSP ksp, CGFusedBatch &batch, bool failed, CGFus
   PetscCall(CGFusedAsColumn(ksp, batch, 0, true, [&] { return CGFusedWhyGeneral(ksp, M, &cg->why); }));
   if (cg->why) PetscFunctionReturn(PETSC_SUCCESS);
   if (M->cycle) why->text = "a cycle of multigrid";
-  else if (cg->several) why->text = "several ranks that communicate by NCCL"; /* their graphs are as fast as the general path */
+  else if (cg->nccl) why->text = "several ranks that communicate by NCCL"; /* their graphs are as fast as the general path */
+  else if (cg->several) cg->why.text = "several right-hand sides on several ranks"; /* by MPI: one exchange for all columns */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
