@@ -315,6 +315,8 @@ PETSC_EXTERN PetscErrorCode PCBISAISetFactorShiftAmount(PC, PetscReal);
 PETSC_EXTERN PetscErrorCode PCBISAIGetFactorShiftAmount(PC, PetscReal *);
 PETSC_EXTERN PetscErrorCode PCBISAISetFactorMatOrderingType(PC, MatOrderingType);
 PETSC_EXTERN PetscErrorCode PCBISAIGetFactorMatOrderingType(PC, MatOrderingType *);
+PETSC_EXTERN PetscErrorCode PCBISAISetFactorSweeps(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCBISAIGetFactorSweeps(PC, PetscInt *);
 PETSC_EXTERN PetscErrorCode PCBISAISetFactorPrecision(PC, FinePCPrecision);
 PETSC_EXTERN PetscErrorCode PCBISAIGetFactorPrecision(PC, FinePCPrecision *);
 PETSC_EXTERN PetscErrorCode PCBISAISetSweeps(PC, PetscInt);

@@ -229,7 +229,7 @@ PetscErrorCode BSRTranspose_CUDA(const BSR *, PetscBool, BSR *)
   return NoCUDA();
 }
 
-PetscErrorCode BILUAnalyse_CUDA(const BSRView *, BlockLU *, BILUPlan **, BILUStats *)
+PetscErrorCode BILUAnalyse_CUDA(const BSRView *, LocalInt, BlockLU *, BILUPlan **, BILUStats *)
 {
   return NoCUDA();
 }
@@ -239,7 +239,7 @@ PetscErrorCode BILUPlanDestroy_CUDA(BILUPlan **)
   return NoCUDA();
 }
 
-PetscErrorCode BILUFactor_CUDA(const BSRView *, BILUPlan *, BlockLU *, BILUStats *)
+PetscErrorCode BILUFactor_CUDA(const BSRView *, LocalInt, BILUPlan *, BlockLU *, BILUStats *)
 {
   return NoCUDA();
 }

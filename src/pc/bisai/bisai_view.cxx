@@ -20,21 +20,24 @@ static PetscErrorCode ViewFactors(PC pc, PetscViewer viewer)
   const PC_BISAI *bisai = (const PC_BISAI *)pc->data;
 
   PetscFunctionBegin;
-  if (bisai->factor == PC_BISAI_FACTOR_PETSC)
+  if (bisai->factor == PC_BISAI_FACTOR_PETSC) {
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "factors by PETSc, on the host: ILU(%" PetscInt_FMT
                                      "), ordering %s, shift type %s, amount %g\n",
                                      bisai->levels, bisai->ordering.c_str(), MatFactorShiftTypes[bisai->shift_type],
                                      (double)bisai->shift_amount));
-  else if (pc->setupcalled && !pc->failedreason) {
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  if (pc->setupcalled && !pc->failedreason) {
     PetscInt levels = bisai->factor_stats.levels, most;
 
     PetscCallMPI(MPIU_Allreduce(&levels, &most, 1, MPIU_INT, MPI_MAX, PetscObjectComm((PetscObject)pc)));
-    if (PetscMemTypeDevice(bisai->where))
-      PetscCall(
-        PetscViewerASCIIPrintf(viewer, "factors by finepc, on the GPU: ILU(0) in %" PetscInt_FMT " levels of rows\n", most));
-    else PetscCall(PetscViewerASCIIPrintf(viewer, "factors by finepc, on the host as the matrix: ILU(0)\n"));
-  } else PetscCall(PetscViewerASCIIPrintf(viewer, "factors by finepc: ILU(0)\n"));
+    PetscCall(PetscViewerASCIIPrintf(viewer, "factors by finepc, on the %s: ILU(0)",
+                                     PetscMemTypeDevice(bisai->where) ? "GPU" : "host as the matrix"));
+    if (most > 0) PetscCall(PetscViewerASCIIPrintf(viewer, " in %" PetscInt_FMT " levels of rows", most));
+  } else PetscCall(PetscViewerASCIIPrintf(viewer, "factors by finepc: ILU(0)"));
+  if (bisai->factor_sweeps) PetscCall(PetscViewerASCIIPrintf(viewer, " by %" PetscInt_FMT " sweeps", bisai->factor_sweeps));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "\n"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -58,7 +61,7 @@ static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
              most[MAXIMA];
   PetscLogDouble bytes[BYTES] = {0,
                                  (PetscLogDouble)(BlockLUBytes(&bisai->lu) + BlockLUBytes(&bisai->host_lu) +
-                                                  BSRBytes(&bisai->blocks)),
+                                                  BSRBytes(&bisai->blocks) + bisai->factor_stats.plan_bytes),
                                  0},
                  all_bytes[BYTES];
 
