@@ -273,6 +273,8 @@ PETSC_EXTERN PetscErrorCode PCAFSAISetOverlap(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCAFSAIGetOverlap(PC, PetscInt *);
 PETSC_EXTERN PetscErrorCode PCAFSAISetHaloLayers(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCAFSAIGetHaloLayers(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCAFSAISetPattern(PC, Mat);
+PETSC_EXTERN PetscErrorCode PCAFSAIGetPattern(PC, Mat *);
 PETSC_EXTERN PetscErrorCode PCAFSAIGetFactors(PC, Mat *, Mat *);
 
 PETSC_EXTERN PetscErrorCode PCSFSAISetPower(PC, PetscInt);

@@ -141,7 +141,8 @@ PetscErrorCode BSRMultiply_CUDA(const BSR *, LocalInt, const PetscScalar *, Loca
   return NoCUDA();
 }
 
-PetscErrorCode AFSAIComputeFactor_CUDA(const CSRView *, LocalInt, const AFSAIParams *, PetscBool, CSR *, PetscReal *, FSAIStats *)
+PetscErrorCode AFSAIComputeFactor_CUDA(const CSRView *, LocalInt, const CSRView *, const AFSAIParams *, PetscBool, CSR *,
+                                       PetscReal *, FSAIStats *)
 {
   return NoCUDA();
 }

@@ -28,16 +28,20 @@ static PetscErrorCode ViewFactors(PC pc, PetscViewer viewer)
                                      (double)bisai->shift_amount));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  if (pc->setupcalled && !pc->failedreason) {
-    PetscInt levels = bisai->factor_stats.levels, most;
+  const char *place     = "";
+  char        order[64] = "";
+  PetscInt    levels    = 0;
 
-    PetscCallMPI(MPIU_Allreduce(&levels, &most, 1, MPIU_INT, MPI_MAX, PetscObjectComm((PetscObject)pc)));
-    PetscCall(PetscViewerASCIIPrintf(viewer, "factors by finepc, on the %s: ILU(0)",
-                                     PetscMemTypeDevice(bisai->where) ? "GPU" : "host as the matrix"));
-    if (most > 0) PetscCall(PetscViewerASCIIPrintf(viewer, " in %" PetscInt_FMT " levels of rows", most));
-  } else PetscCall(PetscViewerASCIIPrintf(viewer, "factors by finepc: ILU(0)"));
-  if (bisai->factor_sweeps) PetscCall(PetscViewerASCIIPrintf(viewer, " by %" PetscInt_FMT " sweeps", bisai->factor_sweeps));
-  PetscCall(PetscViewerASCIIPrintf(viewer, "\n"));
+  if (pc->setupcalled && !pc->failedreason) {
+    const PetscInt mine = bisai->factor_stats.levels;
+
+    PetscCallMPI(MPIU_Allreduce(&mine, &levels, 1, MPIU_INT, MPI_MAX, PetscObjectComm((PetscObject)pc)));
+    place = PetscMemTypeDevice(bisai->where) ? ", on the GPU" : ", on the host as the matrix";
+  }
+  if (levels > 0) PetscCall(PetscSNPrintf(order, sizeof(order), " in %" PetscInt_FMT " levels of rows", levels));
+  if (bisai->factor_sweeps)
+    PetscCall(PetscSNPrintf(order, sizeof(order), " by %" PetscInt_FMT " sweeps over all rows", bisai->factor_sweeps));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "factors by finepc%s: ILU(0)%s\n", place, order));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
