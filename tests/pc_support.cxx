@@ -815,6 +815,27 @@ Solution Solve(KSP ksp)
   return solution;
 }
 
+std::vector<int> CountEvents(const std::vector<std::string> &names, const std::function<void()> &f)
+{
+  std::vector<int>    counts;
+  PetscLogHandler     handler;
+  PetscLogEvent       event;
+  PetscEventPerfInfo *info;
+  MUST(PetscLogHandlerCreate(PETSC_COMM_WORLD, &handler));
+  MUST(PetscLogHandlerSetType(handler, PETSCLOGHANDLERDEFAULT));
+  MUST(PetscLogHandlerStart(handler));
+  f();
+  for (const std::string &name : names) {
+    MUST(PetscLogEventGetId(name.c_str(), &event));
+    REQUIRE(event > 0);
+    MUST(PetscLogHandlerGetEventPerfInfo(handler, 0, event, &info));
+    counts.push_back(info->count);
+  }
+  MUST(PetscLogHandlerStop(handler));
+  MUST(PetscLogHandlerDestroy(&handler));
+  return counts;
+}
+
 void ChangeValues(Mat A, double factor)
 {
   PetscInt begin, end;

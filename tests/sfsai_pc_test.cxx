@@ -461,3 +461,18 @@ TEST_CASE("afsai: steps begin with a given pattern", "[afsai][pc][pattern]")
     CHECK(ErrorOfDiagonal(pc, TypeOf(PCAFSAI)) <= 1e-6);
   }
 }
+
+/* New values on the pattern that is kept are computed without a search; with a postfilter both are one phase. */
+TEST_CASE("sfsai: the phases of a set-up in the log", "[sfsai][pc][events]")
+{
+  const std::vector<std::string> names = {"SFSAIFactor", "SFSAIPattern", "SFSAIValues", "FinePCTranspose"};
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject A  = CreateMat(Plate(), backend.mat);
+    const PCObject  pc = MakePC(A, SFSAI()), filtered = MakePC(A, SFSAI(), "-@postfilter 0.1");
+    CHECK(CountEvents(names, [&] { MUST(PCSetUp(pc)); }) == std::vector<int>{1, 1, 1, 1});
+    ChangeValues(A, 0.3);
+    CHECK(CountEvents(names, [&] { MUST(PCSetUp(pc)); }) == std::vector<int>{1, 0, 1, 1});
+    CHECK(CountEvents(names, [&] { MUST(PCSetUp(filtered)); })[2] == 1);
+  }
+}

@@ -345,7 +345,8 @@ what was replaced, and says who computed the factors.
   precision in which they are stored. Other numbers that are too small for this precision become zero.
 
   The set-up has these events in `-log_view`: BISAIConvert makes blocks of the matrix, BISAIFactor computes L and U, and BISAIInvert
-  computes NL and NU. Within BISAIFactor, BISAICopy brings PETSc's factor to the memory of the inverses. Within BISAIInvert,
+  computes NL and NU. Within BISAIFactor, BISAICopy brings PETSc's factor to the memory of the inverses, and BISAIAnalyse finds the
+  levels of finepc's own factor, once for a pattern. Within BISAIInvert,
   BISAIPattern computes the patterns and BISAIValues the values.
 
   The paper measures right preconditioning, `-ksp_pc_side right`, and `KSPGMRES`.

@@ -192,14 +192,17 @@ static PetscErrorCode FactorByPETSc(PC pc, const BSRMat *mat, PetscBool keep, PC
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode FactorByOurselves(PC_BISAI *bisai, const BSRView *A, PetscBool keep)
+static PetscErrorCode FactorByOurselves(PC pc, const BSRView *A, PetscBool keep)
 {
+  PC_BISAI      *bisai  = (PC_BISAI *)pc->data;
   const bool     device = PetscMemTypeDevice(bisai->where);
   const LocalInt sweeps = (LocalInt)bisai->factor_sweeps;
 
   PetscFunctionBegin;
   if (!keep) {
+    PetscCall(PetscLogEventBegin(FinePC_BISAIAnalyse, pc, 0, 0, 0));
     PetscCall((device ? BILUAnalyse_CUDA : BILUAnalyse_Host)(A, sweeps, &bisai->lu, &bisai->plan, &bisai->factor_stats));
+    PetscCall(PetscLogEventEnd(FinePC_BISAIAnalyse, pc, 0, 0, 0));
     if (bisai->factor_stats.failure) PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall((device ? BILUFactor_CUDA : BILUFactor_Host)(A, sweeps, bisai->plan, &bisai->lu, &bisai->factor_stats));
@@ -243,7 +246,7 @@ PetscErrorCode BISAIGetTriangularFactors(PC pc, const BSRMat *mat, PetscBool kee
   PetscFunctionBegin;
   PetscCall(PetscLogEventBegin(FinePC_BISAIFactor, pc, pc->pmat, 0, 0));
   const PetscErrorCode code =
-    bisai->factor == PC_BISAI_FACTOR_PETSC ? FactorByPETSc(pc, mat, keep, outcome) : FactorByOurselves(bisai, &mat->A, keep);
+    bisai->factor == PC_BISAI_FACTOR_PETSC ? FactorByPETSc(pc, mat, keep, outcome) : FactorByOurselves(pc, &mat->A, keep);
   PetscCall(PetscLogEventEnd(FinePC_BISAIFactor, pc, pc->pmat, 0, 0));
   PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);

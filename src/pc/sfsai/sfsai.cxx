@@ -187,8 +187,12 @@ static PetscErrorCode PCDestroy_SFSAI(PC pc)
 
 static PetscErrorCode Create(PC pc)
 {
+  PC_SFSAI *sfsai = new PC_SFSAI();
+
   PetscFunctionBegin;
-  PetscCall(PCFSAISetOperations(pc, new PC_SFSAI(), ComputeFactor, Gather));
+  sfsai->params.pattern_event = FinePC_SFSAIPattern;
+  sfsai->params.values_event  = FinePC_SFSAIValues;
+  PetscCall(PCFSAISetOperations(pc, sfsai, ComputeFactor, Gather));
   pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_SFSAI, PC>>;
   pc->ops->view           = Entry<PCView_SFSAI>;
   pc->ops->reset          = Entry<PCReset_SFSAI>;
