@@ -273,6 +273,8 @@ PETSC_EXTERN PetscErrorCode PCAFSAISetOverlap(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCAFSAIGetOverlap(PC, PetscInt *);
 PETSC_EXTERN PetscErrorCode PCAFSAISetHaloLayers(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCAFSAIGetHaloLayers(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCAFSAISetPattern(PC, Mat);
+PETSC_EXTERN PetscErrorCode PCAFSAIGetPattern(PC, Mat *);
 PETSC_EXTERN PetscErrorCode PCAFSAIGetFactors(PC, Mat *, Mat *);
 
 PETSC_EXTERN PetscErrorCode PCSFSAISetPower(PC, PetscInt);
@@ -315,6 +317,8 @@ PETSC_EXTERN PetscErrorCode PCBISAISetFactorShiftAmount(PC, PetscReal);
 PETSC_EXTERN PetscErrorCode PCBISAIGetFactorShiftAmount(PC, PetscReal *);
 PETSC_EXTERN PetscErrorCode PCBISAISetFactorMatOrderingType(PC, MatOrderingType);
 PETSC_EXTERN PetscErrorCode PCBISAIGetFactorMatOrderingType(PC, MatOrderingType *);
+PETSC_EXTERN PetscErrorCode PCBISAISetFactorSweeps(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCBISAIGetFactorSweeps(PC, PetscInt *);
 PETSC_EXTERN PetscErrorCode PCBISAISetFactorPrecision(PC, FinePCPrecision);
 PETSC_EXTERN PetscErrorCode PCBISAIGetFactorPrecision(PC, FinePCPrecision *);
 PETSC_EXTERN PetscErrorCode PCBISAISetSweeps(PC, PetscInt);

@@ -141,7 +141,8 @@ PetscErrorCode BSRMultiply_CUDA(const BSR *, LocalInt, const PetscScalar *, Loca
   return NoCUDA();
 }
 
-PetscErrorCode AFSAIComputeFactor_CUDA(const CSRView *, LocalInt, const AFSAIParams *, PetscBool, CSR *, PetscReal *, FSAIStats *)
+PetscErrorCode AFSAIComputeFactor_CUDA(const CSRView *, LocalInt, const CSRView *, const AFSAIParams *, PetscBool, CSR *,
+                                       PetscReal *, FSAIStats *)
 {
   return NoCUDA();
 }
@@ -229,7 +230,7 @@ PetscErrorCode BSRTranspose_CUDA(const BSR *, PetscBool, BSR *)
   return NoCUDA();
 }
 
-PetscErrorCode BILUAnalyse_CUDA(const BSRView *, BlockLU *, BILUPlan **, BILUStats *)
+PetscErrorCode BILUAnalyse_CUDA(const BSRView *, LocalInt, BlockLU *, BILUPlan **, BILUStats *)
 {
   return NoCUDA();
 }
@@ -239,7 +240,7 @@ PetscErrorCode BILUPlanDestroy_CUDA(BILUPlan **)
   return NoCUDA();
 }
 
-PetscErrorCode BILUFactor_CUDA(const BSRView *, BILUPlan *, BlockLU *, BILUStats *)
+PetscErrorCode BILUFactor_CUDA(const BSRView *, LocalInt, BILUPlan *, BlockLU *, BILUStats *)
 {
   return NoCUDA();
 }

@@ -4,9 +4,10 @@
 #include "finepcimpl.h"
 #include "ksp/nccl.h"
 
-PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_BISAIFactor, FinePC_BISAIInvert, FinePC_BISAIConvert, FinePC_BISAICopy,
-  FinePC_BISAIPattern, FinePC_BISAIValues, FinePC_RRBFactor, FinePC_CMATCHHierarchy, FinePC_Transpose, FinePC_HaloGather,
-  FinePC_HaloConnect, FinePC_CGFusedCopy, FinePC_GMRESFusedCopy, FinePC_BAIJCUDACopy;
+PetscLogEvent FinePC_AFSAIFactor, FinePC_SFSAIFactor, FinePC_SFSAIPattern, FinePC_SFSAIValues, FinePC_BISAIAnalyse,
+  FinePC_BISAIFactor, FinePC_BISAIInvert, FinePC_BISAIConvert, FinePC_BISAICopy, FinePC_BISAIPattern, FinePC_BISAIValues,
+  FinePC_RRBFactor, FinePC_CMATCHHierarchy, FinePC_Transpose, FinePC_HaloGather, FinePC_HaloConnect, FinePC_CGFusedCopy,
+  FinePC_GMRESFusedCopy, FinePC_BAIJCUDACopy;
 
 static PetscBool FinePCPackageInitialized = PETSC_FALSE;
 
@@ -32,6 +33,9 @@ static PetscErrorCode RegisterEvents()
   PetscFunctionBegin;
   PetscCall(PetscLogEventRegister("AFSAIFactor", PC_CLASSID, &FinePC_AFSAIFactor));
   PetscCall(PetscLogEventRegister("SFSAIFactor", PC_CLASSID, &FinePC_SFSAIFactor));
+  PetscCall(PetscLogEventRegister("SFSAIPattern", PC_CLASSID, &FinePC_SFSAIPattern));
+  PetscCall(PetscLogEventRegister("SFSAIValues", PC_CLASSID, &FinePC_SFSAIValues));
+  PetscCall(PetscLogEventRegister("BISAIAnalyse", PC_CLASSID, &FinePC_BISAIAnalyse));
   PetscCall(PetscLogEventRegister("BISAIFactor", PC_CLASSID, &FinePC_BISAIFactor));
   PetscCall(PetscLogEventRegister("BISAIInvert", PC_CLASSID, &FinePC_BISAIInvert));
   PetscCall(PetscLogEventRegister("BISAIConvert", PC_CLASSID, &FinePC_BISAIConvert));

@@ -731,3 +731,66 @@ TEST_CASE("afsai: many rows and a very long one, for every kernel", "[afsai][gpu
     CHECK(ErrorOfDiagonal(arrow, F, Params(precision, precision, 4)).over_bound <= 1);
   }
 }
+
+/* Its own lower triangle is the first power; any other pattern of a twin without steps is sfsai's row on that pattern. */
+TEST_CASE("afsai: a given first pattern", "[afsai][pattern]")
+{
+  for (const Backend &backend : Backends())
+    for (const Named &m : SmallMatrices()) {
+      CAPTURE(backend.name, m.name);
+      const HostMatrix S      = RandomGraph(m.A.n, 7, 71);
+      AFSAIParams      params = Double(3), power = Double(3);
+      power.initial_power    = 1;
+      const HostFactor own   = ComputeFactor(m.A, params, backend.where, 0, nullptr, &m.A),
+                       first = ComputeFactor(m.A, power, backend.where);
+      CHECK(own.j == first.j);
+      CHECK(own.a == first.a);
+      CHECK(own.d == first.d);
+
+      params.max_steps = 0;
+      power.max_steps  = 3; /* the power is not used */
+      SFSAIParams fixed;
+      fixed.setup_precision = fixed.factor_precision = FINEPC_DOUBLE;
+      const HostFactor on_S                          = ComputeFactor(m.A, params, backend.where, 0, nullptr, &S),
+                       theirs                        = ComputeFactor(m.A, fixed, backend.where, &S),
+                       steps                         = ComputeFactor(m.A, power, backend.where, 0, nullptr, &S),
+                       host                          = ComputeFactor(m.A, power, PETSC_MEMTYPE_HOST, 0, nullptr, &S);
+      REQUIRE(SamePattern(on_S, theirs));
+      for (LocalInt row = 0; row < m.A.n; row++) {
+        CHECK(on_S.d[row] == Approx(theirs.d[row]).epsilon(1e-11));
+        CHECK(IsSubset(RowPattern(on_S, row), RowPattern(steps, row)));
+        CHECK(PsiRatio(m.A, steps, row) <= PsiRatio(m.A, on_S, row) * (1 + 1e-12));
+        CHECK(steps.Length(row) <= on_S.Length(row) + 3);
+      }
+      CHECK(SamePattern(steps, host));
+    }
+}
+
+/* Sizes from 0 on, rows of other ranks, the precisions, and patterns with the upper triangle or with nothing. */
+TEST_CASE("afsai: twins on a given first pattern", "[afsai][pattern][gpu][sanitizer]")
+{
+  NEEDS_DEVICE();
+  for (LocalInt n : {0, 1, 31, 32, 33, 300})
+    for (LocalInt first : {0, 5})
+      for (const Precisions &p : kAllPrecisions)
+        for (LocalInt max_steps : {0, 2}) {
+          if (first >= n && n) continue;
+          CAPTURE(n, first, p.setup, p.factor, max_steps);
+          const HostMatrix  A = n ? RandomGraph(n, 6, 72) : HostMatrix(), all = n ? RandomGraph(n, 12, 73) : HostMatrix();
+          HostMatrix        S; /* the rows of the pattern from `first` on */
+          const AFSAIParams params = Params(p.setup, p.factor, max_steps, 0);
+          S.n                      = n ? n - first : 0;
+          S.i.assign(1, 0);
+          for (LocalInt row = n ? first : n; row < n; row++) {
+            if (row % 7) S.j.insert(S.j.end(), all.j.begin() + all.i[row], all.j.begin() + all.i[row + 1]);
+            S.i.push_back((LocalInt)S.j.size());
+          }
+          S.a.assign(S.j.size(), std::nan(""));
+          const LocalInt   begin  = n ? first : 0;
+          const HostFactor host   = ComputeFactor(A, params, PETSC_MEMTYPE_HOST, begin, nullptr, &S),
+                           device = ComputeFactor(A, params, PETSC_MEMTYPE_CUDA, begin, nullptr, &S);
+          if (p.setup == FINEPC_DOUBLE) CHECK(SamePattern(host, device));
+          for (LocalInt row = 0; row < host.rows; row++)
+            CHECK(device.d[row] == Approx(host.d[row]).epsilon(p.setup == FINEPC_DOUBLE ? 1e-10 : 1e-2));
+        }
+}

@@ -771,3 +771,30 @@ TEST_CASE("bisai: iterations lie between block Jacobi's and PCILU's", "[bisai][p
     CHECK(last <= exact + 1);
   }
 }
+
+TEST_CASE("bisai: the phases of a set-up in the log", "[bisai][pc][events]")
+{
+  const std::vector<std::string> names = {"BISAIConvert", "BISAIFactor",  "BISAIAnalyse",
+                                          "BISAIInvert",  "BISAIPattern", "BISAIValues"};
+  for (const char *options : {"-pc_bisai_factor finepc", "-pc_bisai_factor finepc -pc_bisai_factor_sweeps 2"}) {
+    CAPTURE(options);
+    const MatObject A  = CreateAIJ(RandomBlocks(RandomStencil(6, 6, 1, false, 480), 3, 481), MATAIJ);
+    const PCObject  pc = MakeBISAI(A, options);
+    CHECK(CountEvents(names, [&] { MUST(PCSetUp(pc)); }) == std::vector<int>{1, 1, 1, 1, 2, 2});
+    ChangeValues(A, 0.3);
+    CHECK(CountEvents(names, [&] { MUST(PCSetUp(pc)); }) == std::vector<int>{1, 1, 0, 1, 0, 2});
+  }
+}
+
+/* What the options ask for together: sweeps belong to finepc's own factor. */
+TEST_CASE("bisai: sweeps of the factor in the view, and with PETSc's factor", "[bisai][pc][bad]")
+{
+  const MatObject A  = CreateAIJ(RandomBlocks(RandomStencil(6, 6, 1, false, 482), 3, 483), MATAIJ);
+  const PCObject  pc = MakeBISAI(A, "-pc_bisai_factor finepc -pc_bisai_factor_sweeps 3"),
+                 bad = MakeBISAI(A, "-pc_bisai_factor_sweeps 1");
+  MUST(PCSetUp(pc));
+  CHECK(Contains(ViewText((PC)pc), "ILU(0) by 3 sweeps over all rows"));
+  Errors errors;
+  CHECK(PCSetUp(bad) == PETSC_ERR_SUP);
+  CHECK(Contains(errors.text, "use -pc_bisai_factor finepc"));
+}

@@ -533,6 +533,88 @@ TEST_CASE("bilu: narrow and wide levels", "[bisai][bilu][gpu]")
   }
 }
 
+/* The level of a row is one more than the largest level of the columns of its L. */
+static LocalInt LevelsOf(const HostBlocks &A)
+{
+  std::vector<LocalInt> level(A.n);
+  for (LocalInt row = 0; row < A.n; row++)
+    for (LocalInt k = A.i[row]; k < A.i[row + 1] && A.j[k] < row; k++) level[row] = std::max(level[row], level[A.j[k]] + 1);
+  return A.n ? 1 + *std::max_element(level.begin(), level.end()) : 0;
+}
+
+static bool SameBits(const HostLU &x, const HostLU &y)
+{
+  return x.L.a == y.L.a && x.U.a == y.U.a && x.inverse.a == y.inverse.a;
+}
+
+/* One sweep fewer than there are levels gives the factor on any pattern, on the host to the last bit; more change nothing. */
+TEST_CASE("bilu: as many sweeps as levels are exact", "[bisai][bilu][sweeps]")
+{
+  for (PetscMemType where : Places())
+    for (LocalInt bs : kBlockSizes)
+      for (const Pattern &pattern : Patterns()) {
+        CAPTURE(where, bs, pattern.name);
+        const HostBlocks A      = RandomBlocks(pattern.A, bs, 90 + bs);
+        const LocalInt   enough = std::max(LevelsOf(A) - 1, 1);
+        const HostLU     exact  = ComputeLU(A, where);
+        const HostLU     swept  = ComputeLU(A, where, nullptr, enough);
+        if (PetscMemTypeHost(where)) CHECK(SameBits(swept, exact));
+        CHECK(DifferenceOf(swept, exact) <= FactorTolerance(bs));
+        CHECK(SameBits(swept, ComputeLU(A, where, nullptr, enough + 1)));
+      }
+}
+
+/* On a line row 1 has the level 1: after one sweep it is right, and row 2 has A_11 in the place of U_11. */
+TEST_CASE("bilu: a sweep by hand", "[bisai][bilu][sweeps]")
+{
+  const HostBlocks A =
+    FromBlocks(1, 3,
+               {{{0, 0}, {2.}}, {{0, 1}, {1.}}, {{1, 0}, {1.}}, {{1, 1}, {1.}}, {{1, 2}, {3.}}, {{2, 1}, {1.}}, {{2, 2}, {4.}}});
+  for (PetscMemType where : Places()) {
+    CAPTURE(where);
+    const HostLU one = ComputeLU(A, where, nullptr, 1), two = ComputeLU(A, where, nullptr, 2);
+    CHECK(one.L.a == std::vector<double>{0.5, 1});
+    CHECK(one.U.a == std::vector<double>{1, 3});
+    CHECK(one.inverse.a == std::vector<double>{0.5, 2, 1}); /* U_22 = 4 - 1 * 3 */
+    CHECK(two.L.a == std::vector<double>{0.5, 2});
+    CHECK(two.inverse.a == std::vector<double>{0.5, 2, -0.5});
+  }
+}
+
+TEST_CASE("bilu: sweeps of both twins, over sizes, with new values on the same pattern", "[bisai][bilu][sweeps]")
+{
+  for (PetscMemType where : Places())
+    for (LocalInt n : {0, 1, 31, 32, 33, 1000})
+      for (LocalInt bs : {1, 3, 5, 9})
+        for (LocalInt sweeps : {1, 2, 3}) {
+          CAPTURE(where, n, bs, sweeps);
+          const HostMatrix pattern = n ? RandomGraph(n, 6, 91 + n) : HostMatrix();
+          const HostBlocks A = RandomBlocks(pattern, bs, 92), B = RandomBlocks(pattern, bs, 93);
+          const HostLU     fresh = ComputeLU(B, where, nullptr, sweeps), refilled = ComputeLU(A, where, &B, sweeps),
+                       host = ComputeLU(B, PETSC_MEMTYPE_HOST, nullptr, sweeps);
+          REQUIRE(refilled.stats.failure == BILU_OK);
+          CHECK(refilled.stats.singular_blocks == 0);
+          CHECK(SameBits(fresh, refilled));
+          CHECK(DifferenceOf(fresh, host) <= FactorTolerance(bs));
+        }
+}
+
+TEST_CASE("bilu: sweeps come closer to the factor", "[bisai][bilu][sweeps]")
+{
+  for (PetscMemType where : Places())
+    for (LocalInt bs : {1, 3, 4}) {
+      CAPTURE(where, bs);
+      const HostBlocks A      = RandomBlocks(RandomStencil(30, 30, 1, false, 94), bs, 95);
+      const HostLU     exact  = ComputeLU(A, where);
+      double           before = std::numeric_limits<double>::infinity();
+      for (LocalInt sweeps : {1, 2, 4, 8}) {
+        const double now = DifferenceOf(ComputeLU(A, where, nullptr, sweeps), exact);
+        CHECK(now < 0.5 * before);
+        before = now;
+      }
+    }
+}
+
 TEST_CASE("bilu: matrices that cannot be factored are named", "[bisai][bilu][bad]")
 {
   const LocalInt   bs   = 3;
@@ -547,6 +629,8 @@ TEST_CASE("bilu: matrices that cannot be factored are named", "[bisai][bilu][bad
       CHECK(stats.failure == BILU_NOT_FINITE);
       CHECK(stats.failure_row == 41 * bs + 1);
       CHECK(ComputeLU(good, where, &A).stats.failure == BILU_NOT_FINITE);
+      CHECK(ComputeLU(A, where, nullptr, 2).stats.failure == BILU_NOT_FINITE);
+      CHECK(ComputeLU(good, where, &A, 2).stats.failure_row == 41 * bs + 1);
     }
     HostBlocks A = good;
     for (LocalInt row : {44, 12}) /* the first one is named */
@@ -586,6 +670,11 @@ TEST_CASE("bilu: singular diagonal blocks are replaced and counted", "[bisai][bi
     CHECK(ComputeLU(near, where).stats.singular_blocks == 1);
     near.a[0] = 1 + 1e-15;
     CHECK(ComputeLU(near, where).stats.singular_blocks == 2);
+    for (LocalInt sweeps : {1, 2, 3}) { /* there are two levels: each sweep replaces both blocks, and only the last one counts */
+      const HostLU swept = ComputeLU(A, where, nullptr, sweeps);
+      CHECK(swept.stats.singular_blocks == 2);
+      CHECK(DifferenceOf(swept, LU) <= FactorTolerance(2));
+    }
   }
 }
 
@@ -1146,6 +1235,8 @@ TEST_CASE("bisai: every kernel, on small systems", "[bisai][gpu][sanitizer]")
     const HostBlocks A      = RandomBlocks(FromRows(rows), bs, 180);
     const HostLU     device = ComputeLU(A, PETSC_MEMTYPE_CUDA), host = ComputeLU(A, PETSC_MEMTYPE_HOST);
     CHECK(DifferenceOf(device, host) <= FactorTolerance(bs));
+    CHECK(DifferenceOf(ComputeLU(A, PETSC_MEMTYPE_CUDA, nullptr, 2), ComputeLU(A, PETSC_MEMTYPE_HOST, nullptr, 2)) <=
+          FactorTolerance(bs));
 
     const HostLU arrow = ComputeLU(RandomBlocks(RandomArrow(bs == 32 ? 8 : longest[bs], 181), bs, 182), PETSC_MEMTYPE_HOST);
     BlockLU      F     = SendLU(arrow, PETSC_MEMTYPE_CUDA);

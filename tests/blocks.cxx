@@ -183,7 +183,7 @@ HostLU FetchLU(const BlockLU &F)
   return LU;
 }
 
-HostLU ComputeLU(const HostBlocks &A, PetscMemType where, const HostBlocks *refill)
+HostLU ComputeLU(const HostBlocks &A, PetscMemType where, const HostBlocks *refill, LocalInt sweeps)
 {
   const bool       device = PetscMemTypeDevice(where);
   const BlocksCopy copy(A, where);
@@ -192,12 +192,12 @@ HostLU ComputeLU(const HostBlocks &A, PetscMemType where, const HostBlocks *refi
   BILUStats        stats{};
   HostLU           LU;
   PoisonMemory(where, (A.a.size() + 1000) * 2 * sizeof(double));
-  MUST((device ? BILUAnalyse_CUDA : BILUAnalyse_Host)(&copy.view, &F, &plan, &stats));
-  if (!stats.failure) MUST((device ? BILUFactor_CUDA : BILUFactor_Host)(&copy.view, plan, &F, &stats));
+  MUST((device ? BILUAnalyse_CUDA : BILUAnalyse_Host)(&copy.view, sweeps, &F, &plan, &stats));
+  if (!stats.failure) MUST((device ? BILUFactor_CUDA : BILUFactor_Host)(&copy.view, sweeps, plan, &F, &stats));
   if (!stats.failure && refill) {
     const BlocksCopy     other(*refill, where);
     const PetscLogDouble before = device ? DeviceBytes() : 0;
-    MUST((device ? BILUFactor_CUDA : BILUFactor_Host)(&other.view, plan, &F, &stats));
+    MUST((device ? BILUFactor_CUDA : BILUFactor_Host)(&other.view, sweeps, plan, &F, &stats));
     if (device) CHECK(DeviceBytes() == before);
   }
   if (!stats.failure) LU = FetchLU(F);

@@ -54,7 +54,7 @@ BlockLU SendLU(const HostLU &, PetscMemType where); /* as PETSc keeps it */
 HostLU  FetchLU(const BlockLU &);
 
 /* BILUAnalyse and BILUFactor, then again for `refill` in the same memory. */
-HostLU ComputeLU(const HostBlocks &, PetscMemType where, const HostBlocks *refill = nullptr);
+HostLU ComputeLU(const HostBlocks &, PetscMemType where, const HostBlocks *refill = nullptr, LocalInt sweeps = 0);
 
 /* BISAIPattern and BISAIInvert: strictly triangular part and diagonal as the kernel left them. */
 struct HostInverse {

@@ -115,14 +115,16 @@ std::vector<Named> SmallMatrices()
   };
 }
 
-HostFactor ComputeFactor(const HostMatrix &A, const AFSAIParams &params, PetscMemType where, LocalInt first, const HostFactor *keep)
+HostFactor ComputeFactor(const HostMatrix &A, const AFSAIParams &params, PetscMemType where, LocalInt first, const HostFactor *keep,
+                         const HostMatrix *S)
 {
-  const CSRCopy copy(A, where);
-  Output        out(first, A.n, where);
+  const HostMatrix none;
+  const CSRCopy    copy(A, where), pattern(S ? *S : none, where);
+  Output           out(first, A.n, where);
 
   if (keep) out.SetPattern(*keep, params.factor_precision);
   const auto compute = PetscMemTypeDevice(where) ? AFSAIComputeFactor_CUDA : AFSAIComputeFactor_Host;
-  MUST(compute(&copy.view, first, &params, (PetscBool)(keep != nullptr), &out.G, out.d, &out.stats));
+  MUST(compute(&copy.view, first, S ? &pattern.view : nullptr, &params, (PetscBool)(keep != nullptr), &out.G, out.d, &out.stats));
   return out.OnHost(params.factor_precision);
 }
 

@@ -44,9 +44,12 @@ struct HostFactor {
   LocalInt Length(LocalInt row) const { return i[row + 1] - i[row]; }
 };
 
-/* AFSAIComputeFactor_Host or _CUDA; with keep, on that pattern. Output arrays are full of NaN before. */
+/*
+   AFSAIComputeFactor_Host or _CUDA; with keep, on that pattern, and with S, from the pattern of these rows first .. on. Output
+   arrays are full of NaN before.
+*/
 HostFactor ComputeFactor(const HostMatrix &, const AFSAIParams &, PetscMemType, LocalInt first = 0,
-                         const HostFactor *keep = nullptr);
+                         const HostFactor *keep = nullptr, const HostMatrix *S = nullptr);
 
 /*
    SFSAIComputeFactor_Host or _CUDA, on the pattern of S where it is given. With refill, then again for this matrix of the same

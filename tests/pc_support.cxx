@@ -415,6 +415,7 @@ Type BISAI()
                       "-@sweeps 2",
                       "-@factor finepc",
                       "-@factor finepc -@power 2",
+                      "-@factor finepc -@factor_sweeps 2",
                       "-@factor finepc -@sweeps 2",
                       "-@factor finepc -@factor_precision double -@sweeps 1",
                       "-@factor_mat_ordering_type rcm -@factor_levels 1",
@@ -422,7 +423,8 @@ Type BISAI()
   type.fresh       = type.variants;
   type.kept        = "patterns kept from the last set-up";
   type.others      = "-@factor finepc -@sweeps 1";
-  type.exact       = {"-@sweeps 40 -@factor_precision double", "-@factor finepc -@sweeps 40 -@factor_precision double"};
+  type.exact       = {"-@sweeps 40 -@factor_precision double", "-@factor finepc -@sweeps 40 -@factor_precision double",
+                      "-@factor finepc -@factor_sweeps 34 -@sweeps 40 -@factor_precision double"};
   type.exact_for   = [] { return std::vector<HostBlocks>{RandomBlocks(Poisson(30), 3, 361), RandomBlocks(Poisson(35), 1, 362)}; };
   type.view_always = {"patterns of power 1 of L, 1 of U; relaxation sweeps 0",
                       "factors by PETSc, on the host: ILU(0), ordering natural, shift type NONE"};
@@ -458,6 +460,9 @@ Type BISAI()
     OptionOf("-@factor_mat_ordering_type", "PCBISAISetFactorMatOrderingType", "natural", "rcm",
              To(PCBISAISetFactorMatOrderingType, (MatOrderingType)MATORDERINGRCM),
              {Call(PCBISAISetFactorMatOrderingType, (MatOrderingType) "", "is empty")}),
+    OptionOf("-@factor_sweeps", "PCBISAISetFactorSweeps", "0", "2", To(PCBISAISetFactorSweeps, (PetscInt)2),
+             NotBetween(PCBISAISetFactorSweeps, 0, 1000))
+      .With("-@factor finepc"),
     OptionOf("-@factor_precision", "PCBISAISetFactorPrecision", "single", "double", To(PCBISAISetFactorPrecision, FINEPC_DOUBLE),
              NoPrecision(PCBISAISetFactorPrecision)),
     OptionOf("-@sweeps", "PCBISAISetSweeps", "0", "1", To(PCBISAISetSweeps, (PetscInt)1), NotBetween(PCBISAISetSweeps, 0, 1000)),
@@ -808,6 +813,27 @@ Solution Solve(KSP ksp)
   MUST(VecNorm(b, NORM_2, &b_norm));
   solution.true_residual = b_norm > 0 ? norm / b_norm : norm;
   return solution;
+}
+
+std::vector<int> CountEvents(const std::vector<std::string> &names, const std::function<void()> &f)
+{
+  std::vector<int>    counts;
+  PetscLogHandler     handler;
+  PetscLogEvent       event;
+  PetscEventPerfInfo *info;
+  MUST(PetscLogHandlerCreate(PETSC_COMM_WORLD, &handler));
+  MUST(PetscLogHandlerSetType(handler, PETSCLOGHANDLERDEFAULT));
+  MUST(PetscLogHandlerStart(handler));
+  f();
+  for (const std::string &name : names) {
+    MUST(PetscLogEventGetId(name.c_str(), &event));
+    REQUIRE(event > 0);
+    MUST(PetscLogHandlerGetEventPerfInfo(handler, 0, event, &info));
+    counts.push_back(info->count);
+  }
+  MUST(PetscLogHandlerStop(handler));
+  MUST(PetscLogHandlerDestroy(&handler));
+  return counts;
 }
 
 void ChangeValues(Mat A, double factor)

@@ -175,6 +175,9 @@ HostMatrix Diffusion(PetscInt nx, PetscInt ny, bool dirichlet, std::uint64_t see
 HostMatrix ShortOf(PetscInt n, double part);
 HostBlocks Blocks(const HostMatrix &); /* of one entry */
 
+/* How often each of these log events is entered while f runs. */
+std::vector<int> CountEvents(const std::vector<std::string> &names, const std::function<void()> &f);
+
 /* The same nonzeros, other values. */
 void       ChangeValues(Mat, double factor);
 HostBlocks Changed(const HostBlocks &, std::uint64_t seed); /* at least as dominated by the diagonal, and as symmetric */

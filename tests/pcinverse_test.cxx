@@ -29,10 +29,10 @@ public:
     M.operator_nnz = A.nnz();
     MUST(ArrayCreate(n * sizeof(PetscScalar), where, (void **)&M.d));
     if (PetscMemTypeDevice(where)) {
-      MUST(AFSAIComputeFactor_CUDA(&copy.view, 0, &params, PETSC_FALSE, &M.W1, M.d, &stats));
+      MUST(AFSAIComputeFactor_CUDA(&copy.view, 0, nullptr, &params, PETSC_FALSE, &M.W1, M.d, &stats));
       MUST(CSRTranspose_CUDA(&M.W1, PETSC_FALSE, &M.W2));
     } else {
-      MUST(AFSAIComputeFactor_Host(&copy.view, 0, &params, PETSC_FALSE, &M.W1, M.d, &stats));
+      MUST(AFSAIComputeFactor_Host(&copy.view, 0, nullptr, &params, PETSC_FALSE, &M.W1, M.d, &stats));
       MUST(CSRTranspose_Host(&M.W1, PETSC_FALSE, &M.W2));
     }
   }

@@ -39,8 +39,30 @@ std::vector<std::vector<PetscInt>> LowerColumns(Mat A)
 std::vector<std::vector<PetscInt>> FactorColumns(PC pc)
 {
   MatObject G;
-  MUST(PCSFSAIGetFactors(pc, G.put(), nullptr));
+  PetscBool adaptive;
+  MUST(PetscObjectTypeCompare((PetscObject)(PC)pc, PCAFSAI, &adaptive));
+  MUST((adaptive ? PCAFSAIGetFactors : PCSFSAIGetFactors)(pc, G.put(), nullptr));
   return LowerColumns(G);
+}
+
+/* The types that take a pattern. With these options the pattern of the factor is the one that is given, and is kept. */
+struct Giving {
+  const char *type, *exact;
+  PetscErrorCode (*set)(PC, Mat);
+  PetscErrorCode (*get)(PC, Mat *);
+  const char *setter, *view, *others; /* options that are not used while a pattern is given */
+
+  const Type &Of() const { return TypeOf(type); }
+};
+
+const std::vector<Giving> &Givings()
+{
+  static const std::vector<Giving> all = {{PCSFSAI, "", PCSFSAISetPattern, PCSFSAIGetPattern, "PCSFSAISetPattern()",
+                                           "pattern given by a matrix, postfilter 0.", "-@power 0 -@prefilter 1 -@max_row 1"},
+                                          {PCAFSAI, "-@max_steps 0 -@reuse_pattern", PCAFSAISetPattern, PCAFSAIGetPattern,
+                                           "PCAFSAISetPattern()", "first pattern given by a matrix, prefilter 0., postfilter 0.",
+                                           "-@max_steps 0 -@reuse_pattern -@initial_power 1"}};
+  return all;
 }
 
 /* A pattern that has nothing to do with Plate(). */
@@ -197,121 +219,126 @@ TEST_CASE("sfsai: a pattern that depends on values stays unless it is asked for 
 
 /* -------------------------------- a pattern given by the user --------------------------------- */
 
-TEST_CASE("sfsai: a given pattern, of either memory, in the place of the power", "[sfsai][pc][pattern]")
+TEST_CASE("fsai: a given pattern, of either memory, in the place of the power", "[sfsai][afsai][pc][pattern]")
 {
   for (const Backend &backend : Backends())
     for (const Backend &pattern_backend : Backends())
-      for (const char *options : {"", "-@power 0 -@prefilter 1 -@max_row 1"}) {
-        CAPTURE(backend.name, pattern_backend.name, options);
-        const MatObject A  = CreateMat(Plate(), backend.mat);
-        MatObject       S  = CreateMat(OtherPattern(), pattern_backend.mat);
-        const PCObject  pc = MakePC(A, SFSAI(), options), plain = MakePC(A, SFSAI(), options);
-        PetscInt        references;
-        Mat             given;
-        MUST(PCSetUp(pc));
-        MUST(PCSetUp(plain));
-        MUST(PCSFSAISetPattern(pc, S));
-        MUST(PCSFSAISetPattern(pc, S)); /* The same pattern is given twice. */
-        MUST(PCSFSAIGetPattern(pc, &given));
-        CHECK(given == S);
-        MUST(PetscObjectGetReference((PetscObject)(Mat)S, &references));
-        CHECK(references == 2);
-        MUST(PCSetUp(pc));
-        CHECK(FactorColumns(pc) == LowerColumns(S));
-        CHECK(ErrorOfDiagonal(pc, SFSAI()) <= 1e-6);
-        CHECK(Contains(ViewText((PC)pc), "pattern given by a matrix, postfilter 0."));
-        CHECK(Contains(ViewText((PC)pc), "rows cut to the cap 0,"));
-        const auto with_S = Applied(pc);
+      for (const Giving &giving : Givings())
+        for (const char *options : {giving.exact, giving.others}) {
+          CAPTURE(backend.name, pattern_backend.name, giving.type, options);
+          const Type     &type = giving.Of();
+          const MatObject A    = CreateMat(Plate(), backend.mat);
+          MatObject       S    = CreateMat(OtherPattern(), pattern_backend.mat);
+          const PCObject  pc = MakePC(A, type, options), plain = MakePC(A, type, options);
+          PetscInt        references;
+          Mat             given;
+          MUST(PCSetUp(pc));
+          MUST(PCSetUp(plain));
+          MUST(giving.set(pc, S));
+          MUST(giving.set(pc, S)); /* The same pattern is given twice. */
+          MUST(giving.get(pc, &given));
+          CHECK(given == S);
+          MUST(PetscObjectGetReference((PetscObject)(Mat)S, &references));
+          CHECK(references == 2);
+          MUST(PCSetUp(pc));
+          CHECK(FactorColumns(pc) == LowerColumns(S));
+          CHECK(ErrorOfDiagonal(pc, type) <= 1e-6);
+          CHECK(Contains(ViewText((PC)pc), giving.view));
+          const auto with_S = Applied(pc);
 
-        /* The pattern is kept over resets, and lives as long as the PC. */
-        const auto columns = LowerColumns(S);
-        S.Reset();
-        MUST(PCReset(pc));
-        MUST(PCSetOperators(pc, A, A));
-        MUST(PCSetUp(pc));
-        CHECK(FactorColumns(pc) == columns);
-        CHECK(SameBits(Applied(pc), with_S));
+          /* The pattern is kept over resets, and lives as long as the PC. */
+          const auto columns = LowerColumns(S);
+          S.Reset();
+          MUST(PCReset(pc));
+          MUST(PCSetOperators(pc, A, A));
+          MUST(PCSetUp(pc));
+          CHECK(FactorColumns(pc) == columns);
+          CHECK(SameBits(Applied(pc), with_S));
 
-        /* Another pattern takes its place; then there is none. */
-        const MatObject other = CreateMat(RandomGraph(Plate().n, 9, 44), pattern_backend.mat);
-        MUST(PCSFSAISetPattern(pc, other));
-        MUST(PCSetUp(pc));
-        CHECK(FactorColumns(pc) == LowerColumns(other));
-        MUST(PCSFSAISetPattern(pc, nullptr));
-        MUST(PCSFSAIGetPattern(pc, &given));
-        CHECK(given == nullptr);
-        MUST(PCSetUp(pc));
-        CHECK(SameBits(Applied(pc), Applied(plain)));
-      }
+          /* Another pattern takes its place; then there is none. */
+          const MatObject other = CreateMat(RandomGraph(Plate().n, 9, 44), pattern_backend.mat);
+          MUST(giving.set(pc, other));
+          MUST(PCSetUp(pc));
+          CHECK(FactorColumns(pc) == LowerColumns(other));
+          MUST(giving.set(pc, nullptr));
+          MUST(giving.get(pc, &given));
+          CHECK(given == nullptr);
+          MUST(PCSetUp(pc));
+          CHECK(SameBits(Applied(pc), Applied(plain)));
+        }
 }
 
-TEST_CASE("sfsai: a given pattern and new values", "[sfsai][pc][pattern][cycle]")
+TEST_CASE("fsai: a given pattern and new values", "[sfsai][afsai][pc][pattern][cycle]")
 {
   for (const Backend &backend : Backends())
-    for (const Backend &pattern_backend : Backends()) {
-      CAPTURE(backend.name, pattern_backend.name);
-      const MatObject A = CreateMat(Plate(), backend.mat), S = CreateMat(OtherPattern(), pattern_backend.mat);
-      const PCObject  pc    = MakePC(A, SFSAI());
-      const auto      check = [&](bool kept) {
-        const PCObject fresh = MakePC(A, SFSAI());
-        MUST(PCSFSAISetPattern(fresh, S));
-        MUST(PCSetUp(fresh));
-        MUST(PCSetUp(pc));
-        CHECK(SameBits(Applied(pc), Applied(fresh)));
-        CHECK(FactorColumns(pc) == LowerColumns(S));
-        CHECK(Contains(ViewText((PC)pc), "pattern kept from the last set-up") == kept);
-      };
-      MUST(PCSFSAISetPattern(pc, S));
-      check(false);
-      ChangeValues(A, 0.3);
-      check(true);
-      ChangeValues(S, 5); /* The values of the pattern do not matter. */
-      ChangeValues(A, 0.3);
-      check(true);
+    for (const Backend &pattern_backend : Backends())
+      for (const Giving &giving : Givings()) {
+        CAPTURE(backend.name, pattern_backend.name, giving.type);
+        const Type     &type = giving.Of();
+        const MatObject A = CreateMat(Plate(), backend.mat), S = CreateMat(OtherPattern(), pattern_backend.mat);
+        const PCObject  pc    = MakePC(A, type, giving.exact);
+        const auto      check = [&](bool kept) {
+          const PCObject fresh = MakePC(A, type, giving.exact);
+          MUST(giving.set(fresh, S));
+          MUST(PCSetUp(fresh));
+          MUST(PCSetUp(pc));
+          CHECK(SameBits(Applied(pc), Applied(fresh)));
+          CHECK(FactorColumns(pc) == LowerColumns(S));
+          CHECK(Contains(ViewText((PC)pc), "pattern kept from the last set-up") == kept);
+        };
+        MUST(giving.set(pc, S));
+        check(false);
+        ChangeValues(A, 0.3);
+        check(true);
+        ChangeValues(S, 5); /* The values of the pattern do not matter. */
+        ChangeValues(A, 0.3);
+        check(true);
 
-      /* The pattern gets an entry that it did not have, and A gets other values. */
-      PetscInt column = 0;
-      for (const std::vector<PetscInt> columns = LowerColumns(S)[100]; columns[column] == column;) column++;
-      MUST(MatSetOption(S, MAT_NEW_NONZERO_LOCATION_ERR, PETSC_FALSE));
-      MUST(MatSetOption(S, MAT_NEW_NONZERO_ALLOCATION_ERR, PETSC_FALSE));
-      MUST(MatSetOption(S, MAT_NEW_NONZERO_LOCATIONS, PETSC_TRUE));
-      MUST(MatSetValue(S, 100, column, 1, INSERT_VALUES));
-      MUST(MatAssemblyBegin(S, MAT_FINAL_ASSEMBLY));
-      MUST(MatAssemblyEnd(S, MAT_FINAL_ASSEMBLY));
-      ChangeValues(A, 0.3);
-      check(false);
-      ChangeValues(A, 0.3);
-      check(true);
-    }
+        /* The pattern gets an entry that it did not have, and A gets other values. */
+        PetscInt column = 0;
+        for (const std::vector<PetscInt> columns = LowerColumns(S)[100]; columns[column] == column;) column++;
+        MUST(MatSetOption(S, MAT_NEW_NONZERO_LOCATION_ERR, PETSC_FALSE));
+        MUST(MatSetOption(S, MAT_NEW_NONZERO_ALLOCATION_ERR, PETSC_FALSE));
+        MUST(MatSetOption(S, MAT_NEW_NONZERO_LOCATIONS, PETSC_TRUE));
+        MUST(MatSetValue(S, 100, column, 1, INSERT_VALUES));
+        MUST(MatAssemblyBegin(S, MAT_FINAL_ASSEMBLY));
+        MUST(MatAssemblyEnd(S, MAT_FINAL_ASSEMBLY));
+        ChangeValues(A, 0.3);
+        check(false);
+        ChangeValues(A, 0.3);
+        check(true);
+      }
 }
 
-TEST_CASE("sfsai: patterns that do not fit are refused with a reason", "[sfsai][pc][pattern][bad]")
+TEST_CASE("fsai: patterns that do not fit are refused with a reason", "[sfsai][afsai][pc][pattern][bad]")
 {
-  for (const Backend &backend : Backends()) {
-    CAPTURE(backend.name);
-    const MatObject A = CreateMat(Plate(), backend.mat), small = CreateMat(RandomGraph(10, 5, 45), backend.mat),
-                    plate = CreateMat(Plate(), MATAIJ);
-    const auto refuse     = [&](Mat S, const std::string &text) {
-      const PCObject pc = MakePC(A, SFSAI());
-      MUST(PCSFSAISetPattern(pc, S));
-      {
-        Errors errors;
-        CHECK(PCSetUp(pc) != 0);
-        CAPTURE(errors.text);
-        CHECK(Contains(errors.text, text));
-      }
-      MUST(PCSFSAISetPattern(pc, nullptr)); /* The PC works afterwards. */
-      MUST(PCSetUp(pc));
-      CHECK(Finite(Applied(pc)));
-    };
-    refuse(small, "has 10 rows and 10 columns on this rank, but the operator has " + std::to_string(Plate().n));
-    MatObject dense, open;
-    MUST(MatConvert(plate, MATDENSE, MAT_INITIAL_MATRIX, dense.put()));
-    refuse(dense, "is not supported, only MATAIJ and its subtypes");
-    MUST(MatCreateSeqAIJ(PETSC_COMM_SELF, Plate().n, Plate().n, 2, nullptr, open.put()));
-    MUST(MatSetValue(open, 1, 0, 1, INSERT_VALUES));
-    refuse(open, "is not assembled");
-  }
+  for (const Backend &backend : Backends())
+    for (const Giving &giving : Givings()) {
+      CAPTURE(backend.name, giving.type);
+      const MatObject A = CreateMat(Plate(), backend.mat), small = CreateMat(RandomGraph(10, 5, 45), backend.mat),
+                      plate = CreateMat(Plate(), MATAIJ);
+      const auto refuse     = [&](Mat S, const std::string &text) {
+        const PCObject pc = MakePC(A, giving.Of(), giving.exact);
+        MUST(giving.set(pc, S));
+        {
+          Errors errors;
+          CHECK(PCSetUp(pc) != 0);
+          CAPTURE(errors.text);
+          CHECK(Contains(errors.text, text));
+          if (!Contains(text, "MATAIJ")) CHECK(Contains(errors.text, giving.setter));
+        }
+        MUST(giving.set(pc, nullptr)); /* The PC works afterwards. */
+        MUST(PCSetUp(pc));
+        CHECK(Finite(Applied(pc)));
+      };
+      refuse(small, "has 10 rows and 10 columns on this rank, but the operator has " + std::to_string(Plate().n));
+      MatObject dense, open;
+      MUST(MatConvert(plate, MATDENSE, MAT_INITIAL_MATRIX, dense.put()));
+      refuse(dense, "is not supported, only MATAIJ and its subtypes");
+      MUST(MatCreateSeqAIJ(PETSC_COMM_SELF, Plate().n, Plate().n, 2, nullptr, open.put()));
+      MUST(MatSetValue(open, 1, 0, 1, INSERT_VALUES));
+      refuse(open, "is not assembled");
+    }
 }
 
 TEST_CASE("sfsai: on the pattern of an adaptive factor it is that factor", "[sfsai][pc][pattern]")
@@ -387,22 +414,65 @@ TEST_CASE("sfsai: a row of a given pattern that is too long is an error about th
 }
 
 /* The operator as its own pattern is what the power 1 finds, on any number of ranks. */
-TEST_CASE("sfsai: several ranks and a given pattern", "[sfsai][pc][pattern][mpi]")
+TEST_CASE("fsai: several ranks and a given pattern", "[sfsai][afsai][pc][pattern][mpi]")
 {
   for (const Backend &backend : Backends())
-    for (const Backend &pattern_backend : Backends()) {
-      CAPTURE(backend.name, pattern_backend.name);
-      const HostMatrix H = RandomStencil(30, 20, 1, false, 9);
-      const MatObject  A = CreateMat(H, backend.mat, PETSC_COMM_WORLD), S = CreateMat(H, pattern_backend.mat, PETSC_COMM_WORLD),
-                      other = CreateMat(RandomGraph(H.n, 9, 46), pattern_backend.mat, PETSC_COMM_WORLD);
-      const KSPObject given = MakeKSP(A, SFSAI()), power = MakeKSP(A, SFSAI(), "-@power 1");
-      MUST(PCSFSAISetPattern(PCOf(given), S));
-      const Solution mine = Solve(given), theirs = Solve(power);
-      CHECK(mine.reason == KSP_CONVERGED_RTOL);
-      CHECK(SameBits(mine.history, theirs.history));
-      CHECK(SameBits(Applied(PCOf(given)), Applied(PCOf(power))));
-      MUST(PCSFSAISetPattern(PCOf(given), other));
-      CHECK(Solve(given).reason == KSP_CONVERGED_RTOL);
-      CHECK(FactorColumns(PCOf(given)) == LowerColumns(other));
+    for (const Backend &pattern_backend : Backends())
+      for (const Giving &giving : Givings()) {
+        CAPTURE(backend.name, pattern_backend.name, giving.type);
+        const Type       &type = giving.Of();
+        const std::string first_power =
+          std::string(giving.exact) + (giving.set == PCAFSAISetPattern ? " -@initial_power 1" : " -@power 1");
+        const HostMatrix H = RandomStencil(30, 20, 1, false, 9);
+        const MatObject  A = CreateMat(H, backend.mat, PETSC_COMM_WORLD), S = CreateMat(H, pattern_backend.mat, PETSC_COMM_WORLD),
+                        other = CreateMat(RandomGraph(H.n, 9, 46), pattern_backend.mat, PETSC_COMM_WORLD);
+        const KSPObject given = MakeKSP(A, type, giving.exact), power = MakeKSP(A, type, first_power);
+        MUST(giving.set(PCOf(given), S));
+        const Solution mine = Solve(given), theirs = Solve(power);
+        CHECK(mine.reason == KSP_CONVERGED_RTOL);
+        CHECK(SameBits(mine.history, theirs.history));
+        CHECK(SameBits(Applied(PCOf(given)), Applied(PCOf(power))));
+        MUST(giving.set(PCOf(given), other));
+        CHECK(Solve(given).reason == KSP_CONVERGED_RTOL);
+        CHECK(FactorColumns(PCOf(given)) == LowerColumns(other));
+      }
+}
+
+/* The steps go on from the pattern: each row keeps it, gets more, and is better than without them. */
+TEST_CASE("afsai: steps begin with a given pattern", "[afsai][pc][pattern]")
+{
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject A = CreateMat(Plate(), backend.mat), S = CreateMat(OtherPattern(), backend.mat);
+    const PCObject  pc   = MakePC(A, TypeOf(PCAFSAI), "-@max_steps 3 -@tolerance 0"),
+                   steps = MakePC(A, TypeOf(PCAFSAI), "-@max_steps 3 -@tolerance 0");
+    MUST(PCAFSAISetPattern(pc, S));
+    MUST(PCSetUp(pc));
+    MUST(PCSetUp(steps));
+    const auto mine = FactorColumns(pc), given = LowerColumns(S), alone = FactorColumns(steps);
+    size_t     more = 0;
+    for (size_t row = 0; row < mine.size(); row++) {
+      CHECK(std::includes(mine[row].begin(), mine[row].end(), given[row].begin(), given[row].end()));
+      CHECK(mine[row].size() <= given[row].size() + 3);
+      more += mine[row].size() > given[row].size();
     }
+    CHECK(more > mine.size() / 2);
+    CHECK(mine != alone);
+    CHECK(ErrorOfDiagonal(pc, TypeOf(PCAFSAI)) <= 1e-6);
+  }
+}
+
+/* New values on the pattern that is kept are computed without a search; with a postfilter both are one phase. */
+TEST_CASE("sfsai: the phases of a set-up in the log", "[sfsai][pc][events]")
+{
+  const std::vector<std::string> names = {"SFSAIFactor", "SFSAIPattern", "SFSAIValues", "FinePCTranspose"};
+  for (const Backend &backend : Backends()) {
+    CAPTURE(backend.name);
+    const MatObject A  = CreateMat(Plate(), backend.mat);
+    const PCObject  pc = MakePC(A, SFSAI()), filtered = MakePC(A, SFSAI(), "-@postfilter 0.1");
+    CHECK(CountEvents(names, [&] { MUST(PCSetUp(pc)); }) == std::vector<int>{1, 1, 1, 1});
+    ChangeValues(A, 0.3);
+    CHECK(CountEvents(names, [&] { MUST(PCSetUp(pc)); }) == std::vector<int>{1, 0, 1, 1});
+    CHECK(CountEvents(names, [&] { MUST(PCSetUp(filtered)); })[2] == 1);
+  }
 }

@@ -144,6 +144,7 @@ PetscErrorCode PCReset_FSAI(PC pc)
   fsai->limited                      = 0;
   fsai->stats                        = FSAIStats{};
   fsai->reused                       = PETSC_FALSE;
+  fsai->pattern_state                = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

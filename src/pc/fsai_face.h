@@ -4,6 +4,7 @@
 #include "fsai.h"
 #include "halo_face.h"
 #include "pcinverse.h"
+#include "sparse/csr_mat.h"
 
 /*
    The ranks, in hops, that a factor reaches if nothing is said, and the most hops and layers that an option may ask for. A factor
@@ -23,6 +24,9 @@ struct PC_FSAI : PC_Local {
   PCInverse inverse = PCInverse{};
   FSAIStats stats   = FSAIStats{};
   PetscBool reused  = PETSC_FALSE; /* whether the last set-up kept the pattern */
+
+  Mat              pattern       = nullptr; /* the matrix that the user gave for the pattern, or null */
+  PetscObjectState pattern_state = 0;       /* nonzero state of that matrix at the last set-up */
 
   /* a factor that reaches other ranks */
   bool           distributed = false; /* whether the last set-up was of such a factor, the same on all ranks */
@@ -58,6 +62,23 @@ PetscErrorCode PCFSAIComplete(PC, const char type[], PetscBool reuse_pattern, PC
 
 /* The first row of A that belongs to this rank. */
 LocalInt PCFSAIFirst(const PC_FSAI *);
+
+/* What the user's functions for a pattern do: set, get, and give back the reference. */
+PetscErrorCode PCFSAISetPattern(PC, Mat);
+PetscErrorCode PCFSAIGetPattern(PC, Mat *);
+PetscErrorCode PCFSAIForgetPattern(PC);
+
+/* Whether the nonzeros of the user's matrix, if there is one, are those of the last set-up. `remember`: this is a set-up. */
+PetscErrorCode PCFSAIPatternStays(PC, bool remember, PetscBool *stays);
+
+/* The user's pattern as the twins take it, which is in the memory of the operator. */
+struct FSAIGivenPattern {
+  CSRMat    mat;  /* the rows that the user's matrix lends */
+  CSRView   S;    /* i and j of these rows, without values */
+  LocalInt *copy; /* [n + 1 + nnz] a copy of i and j if the user's matrix is in the other memory, or null */
+};
+PetscErrorCode PCFSAIGetGivenPattern(PC, const CSRView *A, const char setter[], FSAIGivenPattern *);
+PetscErrorCode PCFSAIRestoreGivenPattern(FSAIGivenPattern *);
 
 /* Gives the PC the operations that set up and apply. */
 PetscErrorCode PCFSAISetOperations(PC, PC_FSAI *, PC_Local::Compute, PetscErrorCode (*gather)(PC, PCLocalPhase *));

@@ -67,20 +67,22 @@ def test_hierarchy(laplacian):
         assert numpy.allclose(dense(operators[level + 1]), galerkin, atol=1e-12)
 
 
-def test_pattern_is_borrowed(laplacian):
+@pytest.mark.parametrize("kind", ["sfsai", "afsai"])
+def test_pattern_is_borrowed(laplacian, kind):
+    give, get = (getattr(finepc, f"PC{kind.upper()}{verb}Pattern") for verb in ("Set", "Get"))
     pattern = laplacian.duplicate()
     pc = PETSc.PC().create(PETSc.COMM_SELF)
     pc.setOperators(laplacian)
-    pc.setType("sfsai")
-    assert finepc.PCSFSAIGetPattern(pc) is None
-    finepc.PCSFSAISetPattern(pc, pattern)
+    pc.setType(kind)
+    assert get(pc) is None
+    give(pc, pattern)
     assert pattern.getRefCount() == 2
-    got = finepc.PCSFSAIGetPattern(pc)
+    got = get(pc)
     assert got == pattern and pattern.getRefCount() == 3
     del got
     assert pattern.getRefCount() == 2
-    finepc.PCSFSAISetPattern(pc, None)
-    assert pattern.getRefCount() == 1 and finepc.PCSFSAIGetPattern(pc) is None
+    give(pc, None)
+    assert pattern.getRefCount() == 1 and get(pc) is None
 
 
 def test_memory_is_flat(laplacian):

@@ -27,6 +27,7 @@
 
 #include "pc/afsai/afsai.h"
 #include "scratch.cuh"
+#include "search.cuh"
 
 namespace
 {
@@ -94,7 +95,7 @@ constexpr T kSmallestPivot = (T)(sizeof(T) == sizeof(float) ? kFSAISmallestPivot
 
 struct Rules {
   int    max_steps, step_size, initial_power;
-  bool   stop_at_ratio, weighted, keep;
+  bool   stop_at_ratio, weighted, keep, given;
   double tolerance, prefilter, postfilter;
 };
 
@@ -124,11 +125,11 @@ struct RowTask {
   bool             single;      /* whether the values are written in single precision */
   Pool             pool;
   const PetscReal *s;
-  const LocalInt  *keep_i, *keep_j; /* the pattern to keep, and its values */
-  void            *keep_a;
-  LocalInt        *length; /* [n - first] */
-  Count           *offset; /* [n - first] */
-  PetscReal       *d;      /* [n - first] */
+  const LocalInt  *keep_i, *keep_j; /* the pattern to keep, or the given one to start with, which may have columns of no use */
+  void            *keep_a;          /* the values of the pattern to keep */
+  LocalInt        *length;          /* [n - first] */
+  Count           *offset;          /* [n - first] */
+  PetscReal       *d;               /* [n - first] */
   Tally           *tally;
   Needs           *needs; /* null where the rows are no sample */
 };
@@ -192,7 +193,8 @@ public:
 
   bool active = false;
 
-  /* Starts row i, with P empty or the pattern to keep. Collective over the warp; `mine` holds for the groups that start a row. */
+  /* Starts row i, with P empty, the pattern to keep or a given one. Collective over the warp; `mine` holds for the groups that
+   * start a row. */
   __device__ void Begin(bool mine, LocalInt i)
   {
     if (mine) {
@@ -215,7 +217,7 @@ public:
       if (lane_ == 0) g_[0] = 1;
     }
     __syncwarp();
-    if (task_.rules.keep) Take(mine);
+    if (task_.rules.keep || task_.rules.given) Take(mine);
   }
 
   /* Chooses the entries of a new step, once the last step is complete. */
@@ -570,12 +572,14 @@ private:
     __syncwarp();
   }
 
-  /* Queues the pattern to keep. */
+  /* Queues the pattern to keep, or what a given one has left of the diagonal. */
   __device__ void Take(bool mine)
   {
     const unsigned mask  = (unsigned)task_.capacity.slots - 1u;
     const LocalInt begin = mine ? task_.keep_i[row_ - task_.first] : 0;
-    const int      count = mine ? (int)(task_.keep_i[row_ - task_.first + 1] - begin) : 0;
+    LocalInt       end   = mine ? task_.keep_i[row_ - task_.first + 1] : 0;
+    if (!task_.rules.keep) end = LowerBound(task_.keep_j, begin, end, row_);
+    const int count = (int)(end - begin);
     if (mine && (count > task_.capacity.row || count > task_.capacity.candidates)) {
       Give(kRowTooLarge);
       mine = false;
@@ -741,8 +745,10 @@ struct RowLength {
 /* One set-up on the device: its arrays, and the order in which kernels are launched. */
 class SetUp {
 public:
-  SetUp(const CSRView &A, LocalInt first, const AFSAIParams &params, bool keep, CSR &G, PetscReal *d, FSAIStats &stats) :
-      A_(A), first_(first), rows_(A.n - first), params_(params), keep_(keep), G_(G), d_(d), stats_(stats), work_(&meter_)
+  SetUp(const CSRView &A, LocalInt first, const CSRView *S, const AFSAIParams &params, bool keep, CSR &G, PetscReal *d,
+        FSAIStats &stats) :
+      A_(A), first_(first), rows_(A.n - first), S_(keep ? nullptr : S), params_(params), keep_(keep), G_(G), d_(d), stats_(stats),
+      work_(&meter_)
   {
   }
 
@@ -903,7 +909,8 @@ private:
       PetscCheck(
         larger.row > cap.row || larger.entries > cap.entries || larger.candidates > cap.candidates, PETSC_COMM_SELF, PETSC_ERR_SUP,
         "%" LocalInt_FMT
-        " rows of G would have more than %d entries: lower -pc_afsai_initial_power, -pc_afsai_max_steps or -pc_afsai_step_size",
+        " rows of G would have more than %d entries: lower -pc_afsai_initial_power, -pc_afsai_max_steps or -pc_afsai_step_size, "
+        "or give PCAFSAISetPattern() a pattern of shorter rows",
         items, cap.row);
       cap = larger;
     }
@@ -937,10 +944,11 @@ private:
     task.items               = items;
     task.rules.max_steps     = (int)params_.max_steps;
     task.rules.step_size     = (int)params_.step_size;
-    task.rules.initial_power = keep_ ? 0 : (int)params_.initial_power;
+    task.rules.initial_power = keep_ || S_ ? 0 : (int)params_.initial_power;
     task.rules.stop_at_ratio = params_.stop_rule == PC_AFSAI_STOP_RATIO;
     task.rules.weighted      = Weighted();
     task.rules.keep          = keep_;
+    task.rules.given         = S_ != nullptr;
     task.rules.tolerance     = params_.tolerance;
     task.rules.prefilter     = params_.prefilter;
     task.rules.postfilter    = params_.postfilter;
@@ -949,8 +957,8 @@ private:
     if (!keep_) task.pool = pools_.back().pool;
     else task.pool = Pool{nullptr, nullptr, 0, kNoLimit};
     task.s      = s_;
-    task.keep_i = G_.i;
-    task.keep_j = G_.j;
+    task.keep_i = S_ ? S_->i : G_.i;
+    task.keep_j = S_ ? S_->j : G_.j;
     task.keep_a = G_.a;
     task.length = length_;
     task.offset = offset_;
@@ -966,7 +974,7 @@ private:
   Capacity Limits() const
   {
     const PetscInt64 most_entries = PETSC_INT32_MAX / 2;
-    PetscInt64       row          = keep_ || params_.initial_power ? A_.n : (PetscInt64)params_.max_steps * params_.step_size;
+    PetscInt64       row          = keep_ || S_ || params_.initial_power ? A_.n : (PetscInt64)params_.max_steps * params_.step_size;
     row                           = std::max<PetscInt64>(1, std::min<PetscInt64>(row, A_.n));
     const PetscInt64 entries = std::max<PetscInt64>(1, std::min<PetscInt64>((row + 1) * (PetscInt64)host_.max_A_row, most_entries));
     Capacity         limit;
@@ -1070,7 +1078,7 @@ private:
       PetscCallCUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
       PetscCheck(blocks * block_work <= free_bytes, PETSC_COMM_SELF, PETSC_ERR_MEM,
                  "A row of G needs more work space (%zu bytes) than the device has free (%zu): lower -pc_afsai_initial_power, "
-                 "-pc_afsai_max_steps or -pc_afsai_step_size",
+                 "-pc_afsai_max_steps or -pc_afsai_step_size, or give PCAFSAISetPattern() a pattern of shorter rows",
                  task.work_stride, free_bytes);
       PetscCall(work.Allocate(blocks * block_work));
       task.global_work = work.data();
@@ -1160,6 +1168,7 @@ private:
 
   const CSRView     &A_;
   const LocalInt     first_, rows_;
+  const CSRView     *S_; /* the pattern that is given to start with, or null */
   const AFSAIParams &params_;
   const bool         keep_;
   CSR               &G_;
@@ -1200,8 +1209,8 @@ ScaledMatrix<double> SetUp::Matrix<double>() const
 
 } // namespace
 
-PetscErrorCode AFSAIComputeFactor_CUDA(const CSRView *A, LocalInt first, const AFSAIParams *params, PetscBool keep, CSR *G,
-                                       PetscReal *d, FSAIStats *stats)
+PetscErrorCode AFSAIComputeFactor_CUDA(const CSRView *A, LocalInt first, const CSRView *S, const AFSAIParams *params,
+                                       PetscBool keep, CSR *G, PetscReal *d, FSAIStats *stats)
 {
   PetscFunctionBegin;
   FSAIStatsBegin(keep, stats);
@@ -1209,6 +1218,6 @@ PetscErrorCode AFSAIComputeFactor_CUDA(const CSRView *A, LocalInt first, const A
     if (!keep) PetscCall(CSRCreate(0, A->n, 0, params->factor_precision, PETSC_MEMTYPE_CUDA, G));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCall(SetUp(*A, first, *params, keep, *G, d, *stats).Run());
+  PetscCall(SetUp(*A, first, S, *params, keep, *G, d, *stats).Run());
   PetscFunctionReturn(PETSC_SUCCESS);
 }

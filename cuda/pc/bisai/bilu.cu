@@ -5,7 +5,7 @@
    takes block e and then every `entries`-th block.
 
    A launch ends before the launch of the next level begins. Levels that are too narrow for a launch of their own run one after the
-   other in one thread block.
+   other in one thread block. A sweep is one launch for all block rows, and reads the values of the sweep before from another array.
 */
 #include <algorithm>
 #include <vector>
@@ -39,8 +39,9 @@ struct Tally {
 } // namespace
 
 struct BILUPlan {
-  std::vector<LocalInt> level;  /* [levels + 1] where each level begins in the order of elimination */
-  LocalInt             *device; /* [n] the order of elimination, then [levels + 1] a copy of level */
+  std::vector<LocalInt> level;  /* [levels + 1] where each level begins in the order of elimination; empty for sweeps */
+  LocalInt             *device; /* [n] the order of elimination, then [levels + 1] a copy of level; null for sweeps */
+  double               *other;  /* [nnz * bs * bs] the values of every second sweep, or null */
   Tally                *tally;
 };
 
@@ -50,6 +51,7 @@ namespace
 struct FactorTask {
   BSRView         A;
   BlockLU         F;
+  const double   *U; /* the values of block rows that others wait for: F.a, or those of the sweep before */
   const LocalInt *order, *level;
   Tally          *tally;
 };
@@ -154,9 +156,24 @@ __device__ bool InvertScaled(int bs, double smallest, double raised, const doubl
   return true;
 }
 
+/* Inverts U_ii or, if that is singular, the diagonal block of A in its place; by a warp. */
+template <int BS>
+__device__ void InvertDiagonal(const FactorTask &task, LocalInt row, FactorWork<BS> &work)
+{
+  const int      bs = BS ? BS : (int)task.F.bs, lane = threadIdx.x % kWarpSize;
+  const LocalInt diagonal = task.F.place[LU_DIAGONAL][row];
+  double *const  inverse  = task.F.a + (size_t)diagonal * bs * bs;
+  FindScales<BS>(task.A, row, diagonal, work); /* the diagonal block has the same place in A */
+  if (!InvertScaled<BS>(bs, kBILUSmallestPivot, 0, inverse, work)) {
+    (void)InvertScaled<BS>(bs, kBILURaisedPivot, kBILURaisedPivot, task.A.a + (size_t)diagonal * bs * bs, work);
+    if (lane == 0) atomicAdd(&task.tally->singular, 1);
+  }
+  for (int k = lane; k < bs * bs; k += kWarpSize) inverse[k] = work.block[k]; /* the entries that the lane has scaled */
+}
+
 /*
    Eliminates one block row, by a warp. Other block rows are read as they were before this launch, or before the last barrier of the
-   thread block: those that this one waits for were finished then.
+   thread block: those that this one waits for were finished then, or belong to the sweep before.
 */
 template <int BS>
 __device__ void FactorRow(const FactorTask &task, LocalInt row, FactorWork<BS> &work)
@@ -172,7 +189,7 @@ __device__ void FactorRow(const FactorTask &task, LocalInt row, FactorWork<BS> &
     double         L[BS ? BS : kLargestBlock]; /* row r of L_ik */
     __syncwarp();                              /* the blocks that the step before has changed may be read */
     if (active) {
-      const double *const A_ik = F.a + m * bs2 + r, *const inverse = F.a + F.place[LU_DIAGONAL][k] * bs2;
+      const double *const A_ik = F.a + m * bs2 + r, *const inverse = task.U + F.place[LU_DIAGONAL][k] * bs2;
 #pragma unroll
       for (int c = 0; c < bs; c++) {
         double sum = 0;
@@ -194,7 +211,7 @@ __device__ void FactorRow(const FactorTask &task, LocalInt row, FactorWork<BS> &
       low = LowerBound(F.j, low, row_end, column);
       if (low == row_end) break;
       if (F.j[low] != column) continue;
-      const double *const U_kj = F.a + q * bs2;
+      const double *const U_kj = task.U + q * bs2;
       double *const       A_ij = F.a + low * bs2 + r;
 #pragma unroll
       for (int c = 0; c < bs; c++) {
@@ -206,13 +223,7 @@ __device__ void FactorRow(const FactorTask &task, LocalInt row, FactorWork<BS> &
     }
   }
   __syncwarp();
-  double *const inverse = F.a + diagonal * bs2;
-  FindScales<BS>(task.A, row, diagonal, work); /* the diagonal block has the same place in A */
-  if (!InvertScaled<BS>(bs, kBILUSmallestPivot, 0, inverse, work)) {
-    (void)InvertScaled<BS>(bs, kBILURaisedPivot, kBILURaisedPivot, task.A.a + diagonal * bs2, work);
-    if (lane == 0) atomicAdd(&task.tally->singular, 1);
-  }
-  for (int k = lane; k < bs * bs; k += kWarpSize) inverse[k] = work.block[k]; /* the entries that the lane has scaled */
+  InvertDiagonal<BS>(task, row, work);
 }
 
 /* Eliminates block rows begin .. end - 1 of the order of elimination, which are of one level. */
@@ -240,6 +251,26 @@ __global__ void __launch_bounds__(Warps *kWarpSize) BILUFactorLevels(FactorTask 
   }
 }
 
+/* Inverts the diagonal blocks of all block rows, which are those of A. */
+template <int BS, int Warps>
+__global__ void __launch_bounds__(Warps *kWarpSize) BILUInvertDiagonals(FactorTask task)
+{
+  __shared__ FactorWork<BS> work[Warps];
+
+  const LocalInt row = (LocalInt)(GridThread() / kWarpSize);
+  if (row < task.F.n) InvertDiagonal<BS>(task, row, work[threadIdx.x / kWarpSize]);
+}
+
+/* A sweep over all block rows. */
+template <int BS, int Warps>
+__global__ void __launch_bounds__(Warps *kWarpSize) BILUSweep(FactorTask task)
+{
+  __shared__ FactorWork<BS> work[Warps];
+
+  const LocalInt row = (LocalInt)(GridThread() / kWarpSize);
+  if (row < task.F.n) FactorRow<BS>(task, row, work[threadIdx.x / kWarpSize]);
+}
+
 /* Eliminates all levels; BS 0 is for block sizes without kernels of their own. */
 template <int BS>
 PetscErrorCode FactorLevels(const FactorTask &task, const std::vector<LocalInt> &level, cudaStream_t stream)
@@ -258,6 +289,32 @@ PetscErrorCode FactorLevels(const FactorTask &task, const std::vector<LocalInt> 
       const int blocks = BlocksFor((long long)(level[next] - level[l]) * kWarpSize, wide * kWarpSize);
       BILUFactorLevel<BS, wide><<<blocks, wide * kWarpSize, 0, stream>>>(task, level[l], level[next]);
     }
+    FinePCCheckLaunch();
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The sweeps. Each writes into the array that the one before has not written, and the last one into that of F. */
+template <int BS>
+PetscErrorCode Sweep(FactorTask task, LocalInt sweeps, double *other, cudaStream_t stream)
+{
+  constexpr int kWarps    = BS ? kWideWarps : kGeneralWarps;
+  const int     blocks    = BlocksFor((long long)task.F.n * kWarpSize, kWarps * kWarpSize);
+  const size_t  bytes     = (size_t)task.A.nnz * task.A.bs * task.A.bs * sizeof(double);
+  double *const values[2] = {task.F.a, other};
+
+  PetscFunctionBegin;
+  if (!task.F.n) PetscFunctionReturn(PETSC_SUCCESS);
+  task.F.a = values[sweeps % 2];
+  PetscCall(ArrayCopy_CUDA(task.F.a, task.A.a, bytes, PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+  BILUInvertDiagonals<BS, kWarps><<<blocks, kWarps * kWarpSize, 0, stream>>>(task);
+  FinePCCheckLaunch();
+  for (LocalInt left = sweeps - 1; left >= 0; left--) {
+    task.U   = task.F.a;
+    task.F.a = values[left % 2];
+    PetscCall(ArrayCopy_CUDA(task.F.a, task.A.a, bytes, PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+    PetscCallCUDA(cudaMemsetAsync(&task.tally->singular, 0, sizeof(task.tally->singular), stream)); /* the last sweep counts */
+    BILUSweep<BS, kWarps><<<blocks, kWarps * kWarpSize, 0, stream>>>(task);
     FinePCCheckLaunch();
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -319,6 +376,7 @@ PetscErrorCode BILUPlanDestroy_CUDA(BILUPlan **plan)
   PetscFunctionBegin;
   if (*plan) {
     PetscCall(ArrayDestroy_CUDA((void **)&(*plan)->device));
+    PetscCall(ArrayDestroy_CUDA((void **)&(*plan)->other));
     PetscCall(ArrayDestroy_CUDA((void **)&(*plan)->tally));
     delete *plan;
   }
@@ -326,10 +384,10 @@ PetscErrorCode BILUPlanDestroy_CUDA(BILUPlan **plan)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode BILUAnalyse_CUDA(const BSRView *A, BlockLU *F, BILUPlan **plan, BILUStats *stats)
+PetscErrorCode BILUAnalyse_CUDA(const BSRView *A, LocalInt sweeps, BlockLU *F, BILUPlan **plan, BILUStats *stats)
 {
   const LocalInt        n = A->n;
-  std::vector<LocalInt> i(n + 1), j(A->nnz), order;
+  std::vector<LocalInt> i, j, order;
   cudaStream_t          stream;
   BILUPlan             *p = new BILUPlan{};
 
@@ -347,10 +405,18 @@ PetscErrorCode BILUAnalyse_CUDA(const BSRView *A, BlockLU *F, BILUPlan **plan, B
     BILUFindPlaces<<<BlocksFor(n), kBlockSize, 0, stream>>>(*A, *F);
     FinePCCheckLaunch();
   }
+  if (sweeps) {
+    stats->plan_bytes = (size_t)A->nnz * A->bs * A->bs * sizeof(*A->a);
+    PetscCall(ArrayCreate_CUDA(stats->plan_bytes, (void **)&p->other));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  i.resize(n + 1);
+  j.resize(A->nnz);
   PetscCall(ArrayCopy_CUDA(i.data(), A->i, (n + 1) * sizeof(*A->i), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
   PetscCall(ArrayCopy_CUDA(j.data(), A->j, A->nnz * sizeof(*A->j), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
   FindLevels(n, i, j, order, p->level);
-  PetscCall(ArrayCreate_CUDA((n + p->level.size()) * sizeof(LocalInt), (void **)&p->device));
+  stats->plan_bytes = (n + p->level.size()) * sizeof(LocalInt);
+  PetscCall(ArrayCreate_CUDA(stats->plan_bytes, (void **)&p->device));
   PetscCall(ArrayCopy_CUDA(p->device, order.data(), n * sizeof(LocalInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
   PetscCall(
     ArrayCopy_CUDA(p->device + n, p->level.data(), p->level.size() * sizeof(LocalInt), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
@@ -358,19 +424,22 @@ PetscErrorCode BILUAnalyse_CUDA(const BSRView *A, BlockLU *F, BILUPlan **plan, B
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode BILUFactor_CUDA(const BSRView *A, BILUPlan *plan, BlockLU *F, BILUStats *stats)
+PetscErrorCode BILUFactor_CUDA(const BSRView *A, LocalInt sweeps, BILUPlan *plan, BlockLU *F, BILUStats *stats)
 {
-  const FactorTask task{*A, *F, plan->device, plan->device + A->n, plan->tally};
+  const LocalInt *const order = plan->device, *const level = order ? order + A->n : nullptr;
+  const FactorTask task{*A, *F, F->a, order, level, plan->tally};
   cudaStream_t     stream;
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   PetscCall(PetscLogGpuTimeBegin());
   PetscCall(LaunchCheck(*A, plan->tally, stream));
-  PetscCall(ArrayCopy_CUDA(F->a, A->a, (size_t)A->nnz * A->bs * A->bs * sizeof(*A->a), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
-  PetscCall(WithBlockSize(A->bs, [&](auto size) { return FactorLevels<size>(task, plan->level, stream); }));
+  if (!sweeps) {
+    PetscCall(ArrayCopy_CUDA(F->a, A->a, (size_t)A->nnz * A->bs * A->bs * sizeof(*A->a), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_CUDA));
+    PetscCall(WithBlockSize(A->bs, [&](auto size) { return FactorLevels<size>(task, plan->level, stream); }));
+  } else PetscCall(WithBlockSize(A->bs, [&](auto size) { return Sweep<size>(task, sweeps, plan->other, stream); }));
   PetscCall(PetscLogGpuTimeEnd());
   PetscCall(ReadTally(plan->tally, A->bs, stats));
-  stats->levels = (LocalInt)plan->level.size() - 1;
+  stats->levels = sweeps ? 0 : (LocalInt)plan->level.size() - 1;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

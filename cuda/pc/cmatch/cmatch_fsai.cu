@@ -173,7 +173,7 @@ PetscErrorCode ComputeFactor(CMATCHSetup *s, LocalInt level, const Expanded &A, 
   } else {
     AFSAIParams params;
     params.setup_precision = params.factor_precision = s->params->precision;
-    PetscCall(AFSAIComputeFactor_CUDA(&view, 0, &params, kept, &factor->W, A.d, made));
+    PetscCall(AFSAIComputeFactor_CUDA(&view, 0, nullptr, &params, kept, &factor->W, A.d, made));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

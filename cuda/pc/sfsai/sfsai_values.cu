@@ -18,6 +18,7 @@
 #include <thrust/iterator/counting_iterator.h>
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "sfsai.cuh"
@@ -479,12 +480,15 @@ public:
 
   PetscErrorCode Run()
   {
+    std::optional<SFSAIPhase> phase;
+
     PetscFunctionBegin;
     PetscCall(PetscGetCurrentCUDAStream(&stream_));
     PetscCall(NeedWork(0));
     PetscCall(FSAIScaling_CUDA(&A_, own_, s_, d_, fsai_work_, &stats_));
     if (stats_.failure) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCallCUDA(cudaMemsetAsync(tally_, 0, sizeof(Tally), stream_));
+    phase.emplace(keep_ ? params_.values_event : params_.pattern_event);
     if (keep_) PetscCall(Solve(0, rows_, G_.i, G_.j, G_.a, 0, nullptr, d_));
     else {
       const auto pattern = SFSAIPatternOf(A_, own_, S_, s_, params_, stats_, &meter_);
@@ -503,11 +507,14 @@ public:
         PetscCall(NeedSystems(rows, std::min(largest, in_blocks), dense));
         pattern->UseScaling(s_);
       }
-      if (params_.postfilter > 0) PetscCall(Filtered(*pattern));
-      else {
+      if (params_.postfilter > 0) {
+        phase.emplace(params_.values_event); /* it searches again, chunk by chunk */
+        PetscCall(Filtered(*pattern));
+      } else {
         PetscCall(CSRCreate(rows_, A_.n, pattern->nnz, params_.factor_precision, PETSC_MEMTYPE_CUDA, &G_));
         PetscCall(pattern->Scan(G_.i));
         PetscCall(pattern->Fill(0, rows_, G_.i, 0, G_.j));
+        phase.emplace(params_.values_event);
         PetscCall(Solve(0, rows_, G_.i, G_.j, G_.a, 0, nullptr, d_));
         stats_.max_row = pattern->longest + 1;
       }

@@ -60,25 +60,35 @@ const OptionTable<PC> PC_AFSAI::options{"aFSAI options", kOptions};
 /* Computes the factor of the rank's block, G~ and d, and its transpose, or describes in the outcome why there is no factor. */
 static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *outcome)
 {
-  PC_AFSAI  *afsai   = (PC_AFSAI *)pc->data;
-  PCInverse *M       = &afsai->inverse;
-  const auto compute = PetscMemTypeDevice(A->where) ? AFSAIComputeFactor_CUDA : AFSAIComputeFactor_Host;
-  CSR       *W1;
+  PC_AFSAI        *afsai   = (PC_AFSAI *)pc->data;
+  PCInverse       *M       = &afsai->inverse;
+  const auto       compute = PetscMemTypeDevice(A->where) ? AFSAIComputeFactor_CUDA : AFSAIComputeFactor_Host;
+  FSAIGivenPattern given{};
+  PetscBool        same_pattern;
+  CSR             *W1;
 
   PetscFunctionBegin;
-  PetscCall(PCFSAIPrepare(pc, A, afsai->reuse_pattern, afsai->params.factor_precision, &W1));
+  PetscCall(PCFSAIPatternStays(pc, true, &same_pattern));
+  PetscCall(PCFSAIPrepare(pc, A, (PetscBool)(afsai->reuse_pattern && same_pattern), afsai->params.factor_precision, &W1));
+  const PetscBool is_given = (PetscBool)(afsai->pattern && !afsai->reused);
+  PetscErrorCode  code     = is_given ? PCFSAIGetGivenPattern(pc, A, "PCAFSAISetPattern", &given) : PETSC_SUCCESS;
+
   PetscCall(PetscLogEventBegin(FinePC_AFSAIFactor, pc, pc->pmat, 0, 0));
-  const PetscErrorCode code = CallGuarded(compute, A, PCFSAIFirst(afsai), &afsai->params, afsai->reused, W1, M->d, &afsai->stats);
+  if (!code)
+    code = CallGuarded(compute, A, PCFSAIFirst(afsai), is_given ? (const CSRView *)&given.S : nullptr,
+                       (const AFSAIParams *)&afsai->params, afsai->reused, W1, M->d, &afsai->stats);
   PetscCall(PetscLogEventEnd(FinePC_AFSAIFactor, pc, pc->pmat, 0, 0));
+  PetscCall(PCFSAIRestoreGivenPattern(&given));
   PetscCall(code);
   PetscCall(PCFSAIComplete(pc, "PCAFSAI", afsai->reuse_pattern, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Each step of a row follows one coupling more, and so does each power of the first pattern. */
+/* Each step of a row follows one coupling more, and so does each power of the first pattern. A given pattern names the rows. */
 static PetscInt LayersOf(const PC_AFSAI *afsai)
 {
   const AFSAIParams *params = &afsai->params;
+  if (afsai->pattern) return 1;
   return afsai->halo_layers ? afsai->halo_layers : params->initial_power + PetscMin(params->max_steps, kAFSAIHaloLayers);
 }
 
@@ -86,10 +96,13 @@ static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
 {
   const PC_AFSAI    *afsai  = (const PC_AFSAI *)pc->data;
   const AFSAIParams *params = &afsai->params;
-  const FSAIReach    reach{"afsai", afsai->overlap,       LayersOf(afsai),         params->initial_power + params->max_steps,
-                        nullptr, afsai->reuse_pattern, params->factor_precision};
+  PetscBool          stays;
 
   PetscFunctionBegin;
+  PetscCall(PCFSAIPatternStays(pc, false, &stays));
+  const PetscBool reuse = (PetscBool)(afsai->reuse_pattern && stays);
+  const FSAIReach reach{"afsai",        afsai->overlap, LayersOf(afsai),         params->initial_power + params->max_steps,
+                        afsai->pattern, reuse,          params->factor_precision};
   PetscCall(PCFSAIGather(pc, &reach, phase));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -109,7 +122,8 @@ static PetscErrorCode ViewEarlyStops(PC pc, PetscViewer viewer)
   PetscInt64         count[2] = {afsai->inverse.W1.nnz, afsai->inverse.rows}, sum[2];
 
   PetscFunctionBegin;
-  if (!pc->setupcalled || pc->failedreason || params->initial_power || params->postfilter > 0) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!pc->setupcalled || pc->failedreason || params->initial_power || afsai->pattern || params->postfilter > 0)
+    PetscFunctionReturn(PETSC_SUCCESS);
   PetscCallMPI(MPIU_Allreduce(count, sum, 2, MPIU_INT64, MPI_SUM, PetscObjectComm((PetscObject)pc)));
   const PetscReal mean = (PetscReal)sum[0] / (PetscReal)PetscMax(sum[1], 1),
                   most = (PetscReal)(params->max_steps * params->step_size);
@@ -123,21 +137,21 @@ static PetscErrorCode ViewEarlyStops(PC pc, PetscViewer viewer)
 
 static PetscErrorCode PCView_AFSAI(PC pc, PetscViewer viewer)
 {
-  const PC_AFSAI    *afsai  = (const PC_AFSAI *)pc->data;
-  const AFSAIParams *params = &afsai->params;
+  const PC_AFSAI    *afsai     = (const PC_AFSAI *)pc->data;
+  const AFSAIParams *params    = &afsai->params;
+  char               first[64] = "given by a matrix";
   PetscBool          is_ascii;
 
   PetscFunctionBegin;
-  PetscCall(PCViewBegin_FSAI(pc, viewer, afsai->overlap, LayersOf(afsai), PETSC_FALSE, &is_ascii));
+  PetscCall(PCViewBegin_FSAI(pc, viewer, afsai->overlap, LayersOf(afsai), (PetscBool)(afsai->pattern != nullptr), &is_ascii));
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(
     PetscViewerASCIIPrintf(viewer,
                            "at most %" PetscInt_FMT " steps of %" PetscInt_FMT " per row, a row stops by %s, tolerance %g\n",
                            params->max_steps, params->step_size, PCAFSAIStopRules[params->stop_rule], (double)params->tolerance));
-  PetscCall(PetscViewerASCIIPrintf(viewer,
-                                   "candidates ranked by %s, first pattern of power %" PetscInt_FMT
-                                   ", prefilter %g, postfilter %g\n",
-                                   PCAFSAISelections[params->selection], params->initial_power, (double)params->prefilter,
+  if (!afsai->pattern) PetscCall(PetscSNPrintf(first, sizeof(first), "of power %" PetscInt_FMT, params->initial_power));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "candidates ranked by %s, first pattern %s, prefilter %g, postfilter %g\n",
+                                   PCAFSAISelections[params->selection], first, (double)params->prefilter,
                                    (double)params->postfilter));
   PetscCall(PetscViewerASCIIPrintf(viewer, "set-up in %s precision, pattern %s\n", FinePCPrecisions[params->setup_precision],
                                    afsai->reused
@@ -148,12 +162,25 @@ static PetscErrorCode PCView_AFSAI(PC pc, PetscViewer viewer)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Composes the methods of the type, or takes them away if `compose` is false. */
+static PetscErrorCode Compose(PC pc, PetscBool compose)
+{
+  PetscObject object = (PetscObject)pc;
+
+  PetscFunctionBegin;
+  PetscCall(PC_AFSAI::options.Compose(pc, compose));
+  PetscCall(PCFSAICompose(pc, "PCAFSAIGetFactors_C", compose));
+  PetscCall(PetscObjectComposeFunction(object, "PCAFSAISetPattern_C", compose ? Entry<PCFSAISetPattern> : nullptr));
+  PetscCall(PetscObjectComposeFunction(object, "PCAFSAIGetPattern_C", compose ? Entry<PCFSAIGetPattern> : nullptr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode PCDestroy_AFSAI(PC pc)
 {
   PetscFunctionBegin;
   PetscCall(PCReset_FSAI(pc));
-  PetscCall(PC_AFSAI::options.Compose(pc, PETSC_FALSE));
-  PetscCall(PCFSAICompose(pc, "PCAFSAIGetFactors_C", PETSC_FALSE));
+  PetscCall(PCFSAIForgetPattern(pc));
+  PetscCall(Compose(pc, PETSC_FALSE));
   delete (PC_AFSAI *)pc->data;
   pc->data = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -167,8 +194,7 @@ static PetscErrorCode Create(PC pc)
   pc->ops->view           = Entry<PCView_AFSAI>;
   pc->ops->reset          = Entry<PCReset_FSAI>;
   pc->ops->destroy        = Entry<PCDestroy_AFSAI>;
-  PetscCall(PC_AFSAI::options.Compose(pc, PETSC_TRUE));
-  PetscCall(PCFSAICompose(pc, "PCAFSAIGetFactors_C", PETSC_TRUE));
+  PetscCall(Compose(pc, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -197,7 +223,8 @@ static PetscErrorCode Create(PC pc)
 
   Notes:
   For each row i of the lower triangular G the pattern is extended, step by step, by the columns where the derivative of the
-  Kaporin number of G A G^T is largest; then A restricted to the pattern is solved for the row. The rows are independent of
+  Kaporin number of G A G^T is largest; then A restricted to the pattern is solved for the row. The pattern starts as a power of A,
+  or as `PCAFSAISetPattern()` gives it. The rows are independent of
   each other, and the preconditioner is applied as two sparse matrix-vector products, so that both the set-up and the solve
   run in parallel throughout. diag(G A G^T) = 1, and M is symmetric positive definite for every pattern.
 
@@ -228,7 +255,7 @@ static PetscErrorCode Create(PC pc)
 .seealso: `PCSFSAI`, `PCJACOBI`, `PCICC`, `PCAFSAISetMaxSteps()`, `PCAFSAISetStepSize()`, `PCAFSAISetTolerance()`,
           `PCAFSAISetStopRule()`, `PCAFSAISetSelection()`, `PCAFSAISetInitialPower()`, `PCAFSAISetPrefilter()`,
           `PCAFSAISetPostfilter()`, `PCAFSAISetSetupPrecision()`, `PCAFSAISetFactorPrecision()`, `PCAFSAISetReusePattern()`,
-          `PCAFSAISetOverlap()`, `PCAFSAISetHaloLayers()`, `PCAFSAIGetFactors()`
+          `PCAFSAISetPattern()`, `PCAFSAISetOverlap()`, `PCAFSAISetHaloLayers()`, `PCAFSAIGetFactors()`
 M*/
 
 /*@C

@@ -27,9 +27,11 @@ struct AFSAIParams {
 
 /*
    Computes the rows first .. n - 1 of G~, with columns 0 .. n - 1, and d [n - first], both in the memory of A. The rows of A before
-   `first` are only read; they belong to other ranks. With keep, G has its pattern already, and only its values and d are computed.
+   `first` are only read; they belong to other ranks. S is null, or has the pattern with which the rows first .. n - 1 start, in the
+   place of initial_power; only its columns left of the diagonal count, and its values are null. With keep, G has its pattern
+   already, and only its values and d are computed.
 */
-PetscErrorCode AFSAIComputeFactor_Host(const CSRView *A, LocalInt first, const AFSAIParams *, PetscBool keep, CSR *G, PetscReal *d,
-                                       FSAIStats *);
-PetscErrorCode AFSAIComputeFactor_CUDA(const CSRView *A, LocalInt first, const AFSAIParams *, PetscBool keep, CSR *G, PetscReal *d,
-                                       FSAIStats *);
+PetscErrorCode AFSAIComputeFactor_Host(const CSRView *A, LocalInt first, const CSRView *S, const AFSAIParams *, PetscBool keep,
+                                       CSR *G, PetscReal *d, FSAIStats *);
+PetscErrorCode AFSAIComputeFactor_CUDA(const CSRView *A, LocalInt first, const CSRView *S, const AFSAIParams *, PetscBool keep,
+                                       CSR *G, PetscReal *d, FSAIStats *);

@@ -593,6 +593,68 @@ PetscErrorCode PCAFSAIGetHaloLayers(PC pc, PetscInt *halo_layers)
 }
 
 /*@
+  PCAFSAISetPattern - Gives `PCAFSAI` the pattern with which the rows of its factor start, instead of a power of the matrix
+
+  Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- pattern - a square `MATAIJ` of any kind with the layout of the operator, or `NULL` for the pattern of `PCAFSAISetInitialPower()`
+again
+
+  Level: advanced
+
+  Notes:
+  A row of the factor starts with the lower triangle of this row of the rank's diagonal block, whose entries all stay unless
+  `PCAFSAISetPostfilter()` drops them, and is then extended by the steps of `PCAFSAISetMaxSteps()`. With 0 steps the factor is that
+  of `PCSFSAI` on this pattern. The upper triangle and the values are not looked at, and `PCAFSAISetInitialPower()` is not used
+  while a pattern is given. A row takes time and memory as the square of its length and more.
+
+  On several ranks with `PCAFSAISetOverlap()` the rows of other ranks that are gathered are those of the columns of the pattern. The
+  steps find further columns among these rows and the rank's own ones.
+
+  The matrix may be on the host when the operator is on the GPU, and the other way round.
+
+  The next `PCSetUp()` starts anew. `pc` keeps a reference to the matrix, also over `PCReset()`. If the nonzeros of the matrix
+  change, the next set-up that new values of the operator bring about uses the new nonzeros.
+
+  `PCSetUp()` ends with an error if the matrix is not assembled, is not a `MATAIJ`, or has other local sizes than the operator.
+
+.seealso: `PCAFSAI`, `PCAFSAIGetPattern()`, `PCAFSAISetInitialPower()`, `PCSFSAISetPattern()`
+@*/
+PetscErrorCode PCAFSAISetPattern(PC pc, Mat pattern)
+{
+  PetscFunctionBegin;
+  PetscValidHeaderSpecific(pc, PC_CLASSID, 1);
+  if (pattern) {
+    PetscValidHeaderSpecific(pattern, MAT_CLASSID, 2);
+    PetscCheckSameComm(pc, 1, pattern, 2);
+  }
+  PetscTryMethod(pc, "PCAFSAISetPattern_C", (PC, Mat), (pc, pattern));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*@
+  PCAFSAIGetPattern - Gets the matrix that gives `PCAFSAI` the pattern with which the rows of its factor start
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. pattern - see `PCAFSAISetPattern()`; a borrowed reference, or `NULL` where no matrix was given
+
+  Level: advanced
+
+.seealso: `PCAFSAI`, `PCAFSAISetPattern()`
+@*/
+PetscErrorCode PCAFSAIGetPattern(PC pc, Mat *pattern)
+{
+  return CallGetter(pc, "PCAFSAIGetPattern_C", pattern);
+}
+
+/*@
   PCAFSAIGetFactors - Gets the factor G of M^{-1} = G^T G that `PCAFSAI` has computed, and its transpose
 
   Collective

@@ -35,16 +35,20 @@ public:
       for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) a_[k] = A.j[k] == row ? 1 : (T)(A.a[k] * s[row] * s[A.j[k]]);
   }
 
-  /* Computes row i on the pattern `keep`, or if that is null, on a pattern that is found. Returns false after a bad pivot. */
-  bool Make(LocalInt i, const LocalInt *keep, LocalInt keep_length)
+  /*
+     Computes row i on the pattern `keep`, or if that is null, on a pattern that is found and starts with `given`, or, if that is
+     null too, with a power of A. Returns false after a bad pivot.
+  */
+  bool Make(LocalInt i, const std::vector<LocalInt> *keep, const std::vector<LocalInt> *given)
   {
     Clear();
     i_    = i;
     g_[i] = 1;
     psi_  = 1;
-    if (keep) return Append(std::vector<LocalInt>(keep, keep + keep_length)) && Finish(true);
+    if (keep) return Append(*keep) && Finish(true);
     SeeRow(i);
-    for (LocalInt p = 0; p < params_.initial_power; p++) {
+    if (given && !Append(*given)) return false;
+    for (LocalInt p = 0; p < params_.initial_power && !given; p++) {
       const std::vector<LocalInt> next = Candidates();
       if (next.empty()) break; /* further powers have the same pattern */
       if (!Append(next)) return false;
@@ -212,12 +216,12 @@ private:
 
 } // namespace
 
-PetscErrorCode AFSAIComputeFactor_Host(const CSRView *A, LocalInt first, const AFSAIParams *params, PetscBool keep, CSR *G,
-                                       PetscReal *d, FSAIStats *stats)
+PetscErrorCode AFSAIComputeFactor_Host(const CSRView *A, LocalInt first, const CSRView *S, const AFSAIParams *params,
+                                       PetscBool keep, CSR *G, PetscReal *d, FSAIStats *stats)
 {
   const LocalInt         rows = A->n - first;
   std::vector<PetscReal> s(A->n);
-  std::vector<LocalInt>  G_i(1, 0), G_j;
+  std::vector<LocalInt>  G_i(1, 0), G_j, start;
   std::vector<PetscReal> G_a;
 
   PetscFunctionBegin;
@@ -229,13 +233,13 @@ PetscErrorCode AFSAIComputeFactor_Host(const CSRView *A, LocalInt first, const A
   std::vector<RowMaker<double>> in_double;
   if (params->setup_precision == FINEPC_SINGLE) in_single.emplace_back(*A, s, *params);
   for (LocalInt row = 0; row < rows; row++) {
-    const LocalInt  i      = first + row;
-    const LocalInt *kept   = keep ? G->j + G->i[row] : nullptr;
-    const LocalInt  length = keep ? G->i[row + 1] - G->i[row] : 0;
-    PetscReal       psi    = 1;
-    bool            done   = false;
-    const auto      make   = [&](auto &maker) {
-      if (!maker.Make(i, kept, length)) return false;
+    const LocalInt i    = first + row;
+    PetscReal      psi  = 1;
+    bool           done = false;
+    if (keep) start.assign(G->j + G->i[row], G->j + G->i[row + 1]);
+    else if (S) start.assign(S->j + S->i[row], std::lower_bound(S->j + S->i[row], S->j + S->i[row + 1], i));
+    const auto make = [&](auto &maker) {
+      if (!maker.Make(i, keep ? &start : nullptr, S ? &start : nullptr)) return false;
       psi = maker.psi;
       G_j.insert(G_j.end(), maker.columns.begin(), maker.columns.end());
       G_a.insert(G_a.end(), maker.values.begin(), maker.values.end());
@@ -252,8 +256,8 @@ PetscErrorCode AFSAIComputeFactor_Host(const CSRView *A, LocalInt first, const A
     if (!done) {
       stats->diagonal_rows++;
       if (keep) {
-        G_j.insert(G_j.end(), kept, kept + length);
-        G_a.insert(G_a.end(), length, 0);
+        G_j.insert(G_j.end(), start.begin(), start.end());
+        G_a.insert(G_a.end(), start.size(), 0);
       }
     }
     PetscCheck(G_j.size() <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,

@@ -2,6 +2,7 @@
    The triangular factors of a block matrix, wherever they come from, and block ILU(0), which computes them without PETSc.
 
    Saad, Iterative methods for sparse linear systems, 2nd ed., sections 10.3.2 and 11.5, has blocks and levels.
+   Chow, Patel, Fine-grained parallel incomplete LU factorization, SIAM J. Sci. Comput. 37 (2015) C169-C193, has sweeps.
 */
 #pragma once
 
@@ -23,7 +24,8 @@ struct BILUStats {
   BILUFailure failure;
   LocalInt    failure_row;     /* the first row with the failure; the first block row for BILU_DIAGONAL_MISSING */
   LocalInt    singular_blocks; /* diagonal blocks in whose place the blocks of A were inverted */
-  LocalInt    levels;          /* levels of rows that are eliminated side by side; 0 on the host */
+  LocalInt    levels;          /* levels of rows that are eliminated side by side; 0 on the host, and with sweeps */
+  size_t      plan_bytes;      /* memory of the order of elimination, or of the second factor of the sweeps */
 };
 
 /*
@@ -56,21 +58,27 @@ PetscErrorCode BlockLUCreatePattern(LocalInt bs, LocalInt n, LocalInt nnz, Petsc
 PetscErrorCode BlockLUDestroy(BlockLU *);
 size_t         BlockLUBytes(const BlockLU *); /* bytes that belong to the BlockLU */
 
-/* The order in which the rows are eliminated. */
+/* The order in which the rows are eliminated or, for sweeps, a second array of values. */
 struct BILUPlan;
 
+/* The most sweeps that an option may ask for. */
+constexpr PetscInt kBILUMostSweeps = 1000;
+
 /*
-   Looks for failures of A, and makes a new F with the pattern of the factor ILU(0) and values that are not set, and the order of
-   elimination.
+   Looks for failures of A, and makes a new F with the pattern of the factor ILU(0) and values that are not set, and what the
+   elimination needs, which is exact for sweeps = 0.
 */
-PetscErrorCode BILUAnalyse_Host(const BSRView *A, BlockLU *F, BILUPlan **, BILUStats *);
-PetscErrorCode BILUAnalyse_CUDA(const BSRView *A, BlockLU *F, BILUPlan **, BILUStats *);
+PetscErrorCode BILUAnalyse_Host(const BSRView *A, LocalInt sweeps, BlockLU *F, BILUPlan **, BILUStats *);
+PetscErrorCode BILUAnalyse_CUDA(const BSRView *A, LocalInt sweeps, BlockLU *F, BILUPlan **, BILUStats *);
 PetscErrorCode BILUPlanDestroy_Host(BILUPlan **);
 PetscErrorCode BILUPlanDestroy_CUDA(BILUPlan **);
 
-/* Computes the values of F. Since the analysis only the values of A may have changed. The function allocates nothing. */
-PetscErrorCode BILUFactor_Host(const BSRView *A, BILUPlan *, BlockLU *F, BILUStats *);
-PetscErrorCode BILUFactor_CUDA(const BSRView *A, BILUPlan *, BlockLU *F, BILUStats *);
+/*
+   Computes the values of F, exactly for sweeps = 0 if the analysis was for that too. Since the analysis only the values of A may
+   have changed. The CUDA twin allocates nothing.
+*/
+PetscErrorCode BILUFactor_Host(const BSRView *A, LocalInt sweeps, BILUPlan *, BlockLU *F, BILUStats *);
+PetscErrorCode BILUFactor_CUDA(const BSRView *A, LocalInt sweeps, BILUPlan *, BlockLU *F, BILUStats *);
 
 /* Looks for failures of A: rows of zeros, entries that are not finite, and block rows without a diagonal block. */
 PetscErrorCode BILUCheck_Host(const BSRView *A, BILUStats *);

@@ -10,6 +10,13 @@
    Then U_ij = A_ij for j >= i. On a larger pattern, with A_ij = 0 where A has no block, the same loops are ILU(k). Row i waits only
    for the rows k of its L.
 
+   A sweep takes all rows at once: it computes row i by these loops, with the rows k of U that the sweep before has left. These are
+   the fixed-point sweeps of Chow and Patel, but for the blocks of a row's own L, which are already those of this sweep. The first
+   sweep begins with their guess, U_ij = A_ij for j >= i; it needs no guess of L. Their guess has the matrix scaled to a unit
+   diagonal, but the loops and this guess are the same for the scaled matrix, scaled back. Row i is that of the factor, to the last
+   bit, once the rows k of its L are, which is after as many sweeps as there are levels of rows beneath it. A sweep reads nothing
+   that it writes, so that its result does not depend on the order of the rows.
+
    U_ii^{-1} is kept in the place of U_ii. It is computed by elimination with row exchanges inside the block. Whether a pivot has
    been lost to cancellation must not depend on the units of equations and unknowns. Therefore U_ii is scaled before the
    elimination: its rows are divided by the largest entry of the same row of A, and its columns by the largest entry of the same
@@ -150,11 +157,15 @@ struct Scales {
   LargestFunction          largest;
 };
 
-/* Inverts the diagonal block of A with small pivots raised. The result takes the place of the inverse of a singular U_ii. */
-void InvertInstead(const Scales &scales, PetscScalar *a)
+/*
+   Inverts U_ii or, if that is singular, in its place the diagonal block of A with small pivots raised. Returns whether it was U_ii.
+*/
+bool InvertDiagonal(const Scales &scales, PetscScalar *a)
 {
+  if (scales.Invert(kBILUSmallestPivot, 0, a)) return true;
   std::copy(scales.block.begin(), scales.block.end(), a);
   (void)scales.Invert(kBILURaisedPivot, kBILURaisedPivot, a);
+  return false;
 }
 
 /* Mark() notes for each column of row i of L and U the place of the block. Unmark() sets these places to -1 again. */
@@ -202,7 +213,7 @@ PetscErrorCode BILUCheck_Host(const BSRView *A, BILUStats *stats)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode BILUAnalyse_Host(const BSRView *A, BlockLU *F, BILUPlan **plan, BILUStats *stats)
+PetscErrorCode BILUAnalyse_Host(const BSRView *A, LocalInt, BlockLU *F, BILUPlan **plan, BILUStats *stats)
 {
   PetscFunctionBegin;
   *plan = nullptr;
@@ -228,9 +239,12 @@ PetscErrorCode BILUPlanDestroy_Host(BILUPlan **plan)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Replaces the values of A, which are in F, by those of L and U. All of `place` is -1 before and afterwards. */
-static void Eliminate(const BSRView &A, const LocalInt *rows, const LocalInt *columns, std::vector<LocalInt> &place, BlockLU &F,
-                      BILUStats *stats)
+/*
+   Replaces the values of A, which are in F, by those of L and U. The values of U in the rows above are taken from U, which is F.a,
+   or is what a sweep before has left. All of `place` is -1 before and afterwards.
+*/
+static void Eliminate(const BSRView &A, const LocalInt *rows, const LocalInt *columns, const PetscScalar *U,
+                      std::vector<LocalInt> &place, BlockLU &F, BILUStats *stats)
 {
   const LocalInt           bs  = A.bs;
   const size_t             bs2 = (size_t)bs * bs;
@@ -242,7 +256,7 @@ static void Eliminate(const BSRView &A, const LocalInt *rows, const LocalInt *co
     for (LocalInt m = F.place[LU_L][i]; m < F.place[LU_L_END][i]; m++) {
       const LocalInt           k       = F.j[m];
       PetscScalar *const       A_ik    = F.a + m * bs2;
-      const PetscScalar *const inverse = F.a + F.place[LU_DIAGONAL][k] * bs2;
+      const PetscScalar *const inverse = U + F.place[LU_DIAGONAL][k] * bs2;
       for (LocalInt c = 0; c < bs; c++)
         for (LocalInt r = 0; r < bs; r++) {
           PetscScalar sum = 0;
@@ -255,20 +269,35 @@ static void Eliminate(const BSRView &A, const LocalInt *rows, const LocalInt *co
         if (to < 0) continue;
         for (LocalInt c = 0; c < bs; c++)
           for (LocalInt r = 0; r < bs; r++)
-            for (LocalInt t = 0; t < bs; t++) F.a[to * bs2 + c * bs + r] -= L[t * bs + r] * F.a[q * bs2 + c * bs + t];
+            for (LocalInt t = 0; t < bs; t++) F.a[to * bs2 + c * bs + r] -= L[t * bs + r] * U[q * bs2 + c * bs + t];
       }
     }
-    PetscScalar *const diagonal = F.a + F.place[LU_DIAGONAL][i] * bs2;
     scales.Find(A, rows ? rows[i] : i, columns ? columns[i] : i);
-    if (!scales.Invert(kBILUSmallestPivot, 0, diagonal)) {
-      InvertInstead(scales, diagonal);
-      stats->singular_blocks++;
-    }
+    if (!InvertDiagonal(scales, F.a + F.place[LU_DIAGONAL][i] * bs2)) stats->singular_blocks++;
     Unmark(F, i, place);
   }
 }
 
-PetscErrorCode BILUFactor_Host(const BSRView *A, BILUPlan *, BlockLU *F, BILUStats *stats)
+/* The sweeps. The last one leaves its values in F. */
+static void Sweep(const BSRView &A, LocalInt sweeps, std::vector<LocalInt> &place, BlockLU &F, BILUStats *stats)
+{
+  const size_t             bs2 = (size_t)A.bs * A.bs, size = A.nnz * bs2;
+  std::vector<PetscScalar> before(A.a, A.a + size);
+  Scales                   scales(A.bs);
+
+  for (LocalInt i = 0; i < A.n; i++) {
+    scales.Find(A, i, i);
+    (void)InvertDiagonal(scales, before.data() + F.place[LU_DIAGONAL][i] * bs2);
+  }
+  for (LocalInt sweep = 0; sweep < sweeps; sweep++) {
+    if (sweep) std::copy_n(F.a, size, before.begin());
+    std::copy_n(A.a, size, F.a);
+    stats->singular_blocks = 0;
+    Eliminate(A, nullptr, nullptr, before.data(), place, F, stats);
+  }
+}
+
+PetscErrorCode BILUFactor_Host(const BSRView *A, LocalInt sweeps, BILUPlan *, BlockLU *F, BILUStats *stats)
 {
   std::vector<LocalInt> place(A->n, -1);
 
@@ -276,7 +305,8 @@ PetscErrorCode BILUFactor_Host(const BSRView *A, BILUPlan *, BlockLU *F, BILUSta
   PetscCall(BILUCheck_Host(A, stats));
   if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
   std::copy_n(A->a, (size_t)A->nnz * A->bs * A->bs, F->a);
-  Eliminate(*A, nullptr, nullptr, place, *F, stats);
+  if (sweeps) Sweep(*A, sweeps, place, *F, stats);
+  else Eliminate(*A, nullptr, nullptr, F->a, place, *F, stats);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -328,6 +358,6 @@ PetscErrorCode BILURepeat_Host(const BSRView *A, const LocalInt *rows, const Loc
     }
     Unmark(*F, i, place);
   }
-  Eliminate(*A, rows, columns, place, *F, stats);
+  Eliminate(*A, rows, columns, F->a, place, *F, stats);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

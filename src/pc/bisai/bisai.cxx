@@ -33,6 +33,8 @@ static const Option<PC> kOptions[] = {
    Field<&PC_BISAI::shift_amount>(AtLeast(0)), Invalidates::VALUES},
   {"-pc_bisai_factor_mat_ordering_type", "Ordering of the block rows", "PCBISAISetFactorMatOrderingType",
    Field<&PC_BISAI::ordering>(OneOf(MatGetOrderingList))},
+  {"-pc_bisai_factor_sweeps", "Sweeps of finepc's factorization instead of levels", "PCBISAISetFactorSweeps",
+   Field<&PC_BISAI::factor_sweeps>(Between(0, kBILUMostSweeps))},
   {"-pc_bisai_factor_precision", "Precision of the stored inverses", "PCBISAISetFactorPrecision",
    Param<&BISAIParams::factor_precision>(OneOf(FinePCPrecisions))},
   {"-pc_bisai_sweeps", "Relaxation steps of an apply", "PCBISAISetSweeps",
@@ -302,6 +304,7 @@ static PetscErrorCode Create(PC pc)
   size 1 also `nonzero` and `positive_definite`
 . -pc_bisai_factor_shift_amount <2.22045e-14> - its size
 . -pc_bisai_factor_mat_ordering_type <natural> - ordering of the block rows, with `petsc`
+. -pc_bisai_factor_sweeps <0> - sweeps over all block rows at once that compute L and U, with `finepc`; 0: exactly, level by level
 . -pc_bisai_factor_precision <single> - `single` or `double`, in which the inverses are stored; they are computed, and sums are, in
   double in any case
 - -pc_bisai_sweeps <0> - relaxation steps z <- z + N (v - T z) of each apply, for hard cases; enough of them are the exact
@@ -342,7 +345,8 @@ what was replaced, and says who computed the factors.
   precision in which they are stored. Other numbers that are too small for this precision become zero.
 
   The set-up has these events in `-log_view`: BISAIConvert makes blocks of the matrix, BISAIFactor computes L and U, and BISAIInvert
-  computes NL and NU. Within BISAIFactor, BISAICopy brings PETSc's factor to the memory of the inverses. Within BISAIInvert,
+  computes NL and NU. Within BISAIFactor, BISAICopy brings PETSc's factor to the memory of the inverses, and BISAIAnalyse finds the
+  levels of finepc's own factor, once for a pattern. Within BISAIInvert,
   BISAIPattern computes the patterns and BISAIValues the values.
 
   The paper measures right preconditioning, `-ksp_pc_side right`, and `KSPGMRES`.
@@ -353,7 +357,8 @@ what was replaced, and says who computed the factors.
 
 .seealso: `PCILU`, `PCBJACOBI`, `PCASM`, `PCBISAISetPower()`, `PCBISAISetPowerLower()`, `PCBISAISetPowerUpper()`,
           `PCBISAISetSide()`, `PCBISAISetFactor()`, `PCBISAISetFactorLevels()`, `PCBISAISetFactorShiftType()`,
-`PCBISAISetFactorShiftAmount()`, `PCBISAISetFactorMatOrderingType()`, `PCBISAISetFactorPrecision()`, `PCBISAISetSweeps()`,
+`PCBISAISetFactorShiftAmount()`, `PCBISAISetFactorMatOrderingType()`, `PCBISAISetFactorSweeps()`,
+`PCBISAISetFactorPrecision()`, `PCBISAISetSweeps()`,
 `PCBISAIGetFactors()`
 M*/
 

@@ -412,6 +412,60 @@ PetscErrorCode PCBISAIGetFactorMatOrderingType(PC pc, MatOrderingType *ordering)
 }
 
 /*@
+  PCBISAISetFactorSweeps - Sets by how many sweeps over all block rows at once `PCBISAI` computes its triangular factors
+
+  Logically Collective
+
+  Input Parameters:
++ pc - the preconditioner context
+- sweeps - sweeps, between 1 and 1000, or 0 (default) for the exact block ILU(0)
+
+  Options Database Key:
+. -pc_bisai_factor_sweeps <sweeps> - by how many sweeps over all block rows at once `PCBISAI` computes its triangular factors
+
+  Level: intermediate
+
+  Notes:
+  The exact factorization on the GPU takes one level of block rows after the other, which is slow where there are many levels with
+  few block rows each, as on grids in two dimensions. A sweep takes all block rows at once, and uses the rows of U that the sweep
+  before has left; the first one uses those of the matrix. These are the fixed-point sweeps of Chow and Patel, but that a block row
+  of L is computed with the blocks of this row that the same sweep has found. As many sweeps as there are levels give the exact
+  factors, and a few are often as good. All sweeps are synchronous, so that the same matrix always gives the same factors.
+
+  Sweeps need `PC_BISAI_FACTOR_FINEPC`, and memory for a second copy of the values of L and U. On the host they are slower than the
+  exact factorization, and are there to compare.
+
+  Reference:
+  E. Chow, A. Patel, Fine-grained parallel incomplete LU factorization, SIAM Journal on Scientific Computing 37 (2015) C169-C193
+
+.seealso: `PCBISAI`, `PCBISAIGetFactorSweeps()`, `PCBISAISetFactor()`
+@*/
+PetscErrorCode PCBISAISetFactorSweeps(PC pc, PetscInt sweeps)
+{
+  return CallSetter(pc, "PCBISAISetFactorSweeps_C", sweeps);
+}
+
+/*@
+  PCBISAIGetFactorSweeps - Gets by how many sweeps over all block rows at once `PCBISAI` computes its triangular factors
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. sweeps - see `PCBISAISetFactorSweeps()`
+
+  Level: intermediate
+
+.seealso: `PCBISAI`, `PCBISAISetFactorSweeps()`
+@*/
+PetscErrorCode PCBISAIGetFactorSweeps(PC pc, PetscInt *sweeps)
+{
+  return CallGetter(pc, "PCBISAIGetFactorSweeps_C", sweeps);
+}
+
+/*@
   PCBISAISetFactorPrecision - Sets the precision in which `PCBISAI` stores its approximate inverses
 
   Logically Collective

@@ -25,11 +25,12 @@ struct PC_BISAI : PC_Local {
 
   /* The values of the options. */
   BISAIParams        params;
-  PCBISAIFactor      factor       = PC_BISAI_FACTOR_PETSC;
-  PetscInt           levels       = 0; /* levels of fill, 0 .. kBISAIMostLevels */
-  MatFactorShiftType shift_type   = MAT_SHIFT_NONE;
-  PetscReal          shift_amount = 100.0 * PETSC_MACHINE_EPSILON;
-  std::string        ordering     = MATORDERINGNATURAL;
+  PCBISAIFactor      factor        = PC_BISAI_FACTOR_PETSC;
+  PetscInt           levels        = 0; /* levels of fill, 0 .. kBISAIMostLevels */
+  MatFactorShiftType shift_type    = MAT_SHIFT_NONE;
+  PetscReal          shift_amount  = 100.0 * PETSC_MACHINE_EPSILON;
+  std::string        ordering      = MATORDERINGNATURAL;
+  PetscInt           factor_sweeps = 0; /* sweeps of our own factorization, 0 .. kBILUMostSweeps; 0 for the exact one */
 
   /* What the last set-up has built. Arrays [2] are for the lower and the upper triangle. */
   bool         built        = false;

@@ -192,16 +192,20 @@ static PetscErrorCode FactorByPETSc(PC pc, const BSRMat *mat, PetscBool keep, PC
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode FactorByOurselves(PC_BISAI *bisai, const BSRView *A, PetscBool keep)
+static PetscErrorCode FactorByOurselves(PC pc, const BSRView *A, PetscBool keep)
 {
-  const bool device = PetscMemTypeDevice(bisai->where);
+  PC_BISAI      *bisai  = (PC_BISAI *)pc->data;
+  const bool     device = PetscMemTypeDevice(bisai->where);
+  const LocalInt sweeps = (LocalInt)bisai->factor_sweeps;
 
   PetscFunctionBegin;
   if (!keep) {
-    PetscCall((device ? BILUAnalyse_CUDA : BILUAnalyse_Host)(A, &bisai->lu, &bisai->plan, &bisai->factor_stats));
+    PetscCall(PetscLogEventBegin(FinePC_BISAIAnalyse, pc, 0, 0, 0));
+    PetscCall((device ? BILUAnalyse_CUDA : BILUAnalyse_Host)(A, sweeps, &bisai->lu, &bisai->plan, &bisai->factor_stats));
+    PetscCall(PetscLogEventEnd(FinePC_BISAIAnalyse, pc, 0, 0, 0));
     if (bisai->factor_stats.failure) PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCall((device ? BILUFactor_CUDA : BILUFactor_Host)(A, bisai->plan, &bisai->lu, &bisai->factor_stats));
+  PetscCall((device ? BILUFactor_CUDA : BILUFactor_Host)(A, sweeps, bisai->plan, &bisai->lu, &bisai->factor_stats));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -215,7 +219,13 @@ PetscErrorCode BISAICheckChoice(PC pc)
   PetscFunctionBegin;
   PetscCheck(bisai->shift_type != MAT_SHIFT_NONZERO || bisai->shift_amount > 0, comm, PETSC_ERR_ARG_OUTOFRANGE,
              "-pc_bisai_factor_shift_type nonzero with -pc_bisai_factor_shift_amount 0 would never end: give an amount above 0");
-  if (bisai->factor == PC_BISAI_FACTOR_PETSC) PetscFunctionReturn(PETSC_SUCCESS);
+  if (bisai->factor == PC_BISAI_FACTOR_PETSC) {
+    PetscCheck(bisai->factor_sweeps == 0, comm, PETSC_ERR_SUP,
+               "-pc_bisai_factor petsc factors exactly, but -pc_bisai_factor_sweeps is %" PetscInt_FMT
+               ": use -pc_bisai_factor finepc",
+               bisai->factor_sweeps);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCheck(bisai->levels == 0, comm, PETSC_ERR_SUP,
              "-pc_bisai_factor finepc is block ILU(0), but -pc_bisai_factor_levels is %" PetscInt_FMT
              ": use -pc_bisai_factor petsc",
@@ -236,7 +246,7 @@ PetscErrorCode BISAIGetTriangularFactors(PC pc, const BSRMat *mat, PetscBool kee
   PetscFunctionBegin;
   PetscCall(PetscLogEventBegin(FinePC_BISAIFactor, pc, pc->pmat, 0, 0));
   const PetscErrorCode code =
-    bisai->factor == PC_BISAI_FACTOR_PETSC ? FactorByPETSc(pc, mat, keep, outcome) : FactorByOurselves(bisai, &mat->A, keep);
+    bisai->factor == PC_BISAI_FACTOR_PETSC ? FactorByPETSc(pc, mat, keep, outcome) : FactorByOurselves(pc, &mat->A, keep);
   PetscCall(PetscLogEventEnd(FinePC_BISAIFactor, pc, pc->pmat, 0, 0));
   PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);

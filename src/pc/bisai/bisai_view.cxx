@@ -20,21 +20,28 @@ static PetscErrorCode ViewFactors(PC pc, PetscViewer viewer)
   const PC_BISAI *bisai = (const PC_BISAI *)pc->data;
 
   PetscFunctionBegin;
-  if (bisai->factor == PC_BISAI_FACTOR_PETSC)
+  if (bisai->factor == PC_BISAI_FACTOR_PETSC) {
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "factors by PETSc, on the host: ILU(%" PetscInt_FMT
                                      "), ordering %s, shift type %s, amount %g\n",
                                      bisai->levels, bisai->ordering.c_str(), MatFactorShiftTypes[bisai->shift_type],
                                      (double)bisai->shift_amount));
-  else if (pc->setupcalled && !pc->failedreason) {
-    PetscInt levels = bisai->factor_stats.levels, most;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  const char *place     = "";
+  char        order[64] = "";
+  PetscInt    levels    = 0;
 
-    PetscCallMPI(MPIU_Allreduce(&levels, &most, 1, MPIU_INT, MPI_MAX, PetscObjectComm((PetscObject)pc)));
-    if (PetscMemTypeDevice(bisai->where))
-      PetscCall(
-        PetscViewerASCIIPrintf(viewer, "factors by finepc, on the GPU: ILU(0) in %" PetscInt_FMT " levels of rows\n", most));
-    else PetscCall(PetscViewerASCIIPrintf(viewer, "factors by finepc, on the host as the matrix: ILU(0)\n"));
-  } else PetscCall(PetscViewerASCIIPrintf(viewer, "factors by finepc: ILU(0)\n"));
+  if (pc->setupcalled && !pc->failedreason) {
+    const PetscInt mine = bisai->factor_stats.levels;
+
+    PetscCallMPI(MPIU_Allreduce(&mine, &levels, 1, MPIU_INT, MPI_MAX, PetscObjectComm((PetscObject)pc)));
+    place = PetscMemTypeDevice(bisai->where) ? ", on the GPU" : ", on the host as the matrix";
+  }
+  if (levels > 0) PetscCall(PetscSNPrintf(order, sizeof(order), " in %" PetscInt_FMT " levels of rows", levels));
+  if (bisai->factor_sweeps)
+    PetscCall(PetscSNPrintf(order, sizeof(order), " by %" PetscInt_FMT " sweeps over all rows", bisai->factor_sweeps));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "factors by finepc%s: ILU(0)%s\n", place, order));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -58,7 +65,7 @@ static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
              most[MAXIMA];
   PetscLogDouble bytes[BYTES] = {0,
                                  (PetscLogDouble)(BlockLUBytes(&bisai->lu) + BlockLUBytes(&bisai->host_lu) +
-                                                  BSRBytes(&bisai->blocks)),
+                                                  BSRBytes(&bisai->blocks) + bisai->factor_stats.plan_bytes),
                                  0},
                  all_bytes[BYTES];
 

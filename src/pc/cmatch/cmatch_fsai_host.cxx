@@ -121,7 +121,7 @@ PetscErrorCode FactorLevel(PetscBool keep, LocalInt l, CMATCHHierarchyHost<T> *H
   } else {
     AFSAIParams params;
     params.setup_precision = params.factor_precision = H->params.precision;
-    PetscCall(AFSAIComputeFactor_Host(&view, 0, &params, keep, &factor.W, d.data(), &made));
+    PetscCall(AFSAIComputeFactor_Host(&view, 0, nullptr, &params, keep, &factor.W, d.data(), &made));
   }
   stats->work_bytes = PetscMax(stats->work_bytes, CMATCHBytes(A.i) + CMATCHBytes(A.j) + CMATCHBytes(A.a) + CMATCHBytes(d) +
                                                     PetscMax(made.work_bytes, 4 * CMATCHBytes(d)));

@@ -1,12 +1,9 @@
 /* The PETSc face of sFSAI: options, set-up, view and life cycle. The method itself is in sfsai_host.cxx and in cuda/pc/sfsai. */
 #include <petsc/private/pcimpl.h>
 
-#include <algorithm>
-
 #include "finepcimpl.h"
 #include "options.h"
 #include "pc/fsai_face.h"
-#include "sparse/csr_mat.h"
 #include "sfsai.h"
 
 namespace
@@ -15,13 +12,11 @@ namespace
 struct PC_SFSAI : PC_FSAI {
   static const OptionTable<PC> options;
 
-  SFSAIParams      params;
-  PetscBool        reuse_pattern = PETSC_TRUE;
-  PetscInt         overlap       = kFSAIOverlap;
-  PetscInt         halo_layers   = 0;       /* 0: the power */
-  Mat              pattern       = nullptr; /* the matrix that the user gave for the pattern, or null */
-  PetscObjectState pattern_state = 0;       /* nonzero state of that matrix at the last set-up */
-  SFSAIWork        work          = SFSAIWork{};
+  SFSAIParams params;
+  PetscBool   reuse_pattern = PETSC_TRUE;
+  PetscInt    overlap       = kFSAIOverlap;
+  PetscInt    halo_layers   = 0; /* 0: the power */
+  SFSAIWork   work          = SFSAIWork{};
 };
 
 template <auto Member>
@@ -49,106 +44,6 @@ const OptionTable<PC> PC_SFSAI::options{"sFSAI options", kOptions};
 
 } // namespace
 
-static PetscErrorCode PCSFSAISetPattern_SFSAI(PC pc, Mat pattern)
-{
-  PC_SFSAI *sfsai = (PC_SFSAI *)pc->data;
-
-  PetscFunctionBegin;
-  PetscCall(PetscObjectReference((PetscObject)pattern));
-  PetscCall(MatDestroy(&sfsai->pattern));
-  sfsai->pattern  = pattern;
-  pc->setupcalled = PETSC_FALSE;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode PCSFSAIGetPattern_SFSAI(PC pc, Mat *pattern)
-{
-  PetscFunctionBegin;
-  *pattern = ((PC_SFSAI *)pc->data)->pattern;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* The user's pattern as the twins take it, which is in the memory of the operator. */
-struct GivenPattern {
-  CSRMat    mat;  /* the rows that the user's matrix lends */
-  CSRView   S;    /* i and j of these rows, without values */
-  LocalInt *copy; /* [n + 1 + nnz] a copy of i and j if the user's matrix is in the other memory, or null */
-};
-
-/* The pattern's rows with those columns of other ranks that were gathered, in the columns of A. */
-static PetscErrorCode JoinPattern(const PC_SFSAI *sfsai, const CSRView *A, GivenPattern *given)
-{
-  const std::vector<PetscInt> &rows  = sfsai->halo.rows;
-  const LocalInt               first = PCFSAIFirst(sfsai);
-  std::vector<LocalInt>        i(1, 0), j;
-  LocalInt                     nnz;
-  HostPattern                  P;
-
-  PetscFunctionBegin;
-  PetscCall(MatGetHostPattern(sfsai->pattern, &P));
-  for (PetscInt row = 0; row < P.n; row++) {
-    for (PetscInt k = P.other_i[row]; k < P.other_i[row + 1]; k++) {
-      const PetscInt column = P.columns[P.other_j[k]];
-      const auto     found  = std::lower_bound(rows.begin(), rows.end(), column);
-      if (found != rows.end() && *found == column) j.push_back((LocalInt)(found - rows.begin()));
-    }
-    for (PetscInt k = P.own_i[row]; k < P.own_i[row + 1]; k++) j.push_back(first + (LocalInt)P.own_j[k]);
-    PetscCall(LocalIntCast((PetscInt64)j.size(), "nonzeros of the pattern", &nnz));
-    i.push_back(nnz);
-  }
-  PetscCall(MatRestoreHostPattern(&P));
-  PetscCall(ArrayCreate((i.size() + j.size()) * sizeof(LocalInt), A->where, (void **)&given->copy));
-  PetscCall(ArrayCopy(given->copy, i.data(), i.size() * sizeof(LocalInt), A->where, PETSC_MEMTYPE_HOST));
-  PetscCall(ArrayCopy(given->copy + i.size(), j.data(), j.size() * sizeof(LocalInt), A->where, PETSC_MEMTYPE_HOST));
-  given->S = CSRView{A->n - first, (LocalInt)j.size(), given->copy, given->copy + i.size(), nullptr, A->where};
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode GetGivenPattern(PC pc, const CSRView *A, GivenPattern *given)
-{
-  const PC_SFSAI *sfsai   = (const PC_SFSAI *)pc->data;
-  const Mat       pattern = sfsai->pattern;
-  const CSRView  *P       = &given->mat.A;
-  PetscInt        rows, columns;
-  PetscBool       assembled;
-
-  PetscFunctionBegin;
-  PetscCall(MatAssembled(pattern, &assembled));
-  PetscCheck(assembled, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_WRONGSTATE,
-             "The matrix given to PCSFSAISetPattern() is not assembled: call MatAssemblyBegin() and MatAssemblyEnd()");
-  PetscCall(MatGetLocalSize(pattern, &rows, &columns));
-  const PetscInt n = A->n - PCFSAIFirst(sfsai);
-  PetscCheck(rows == n && columns == n, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
-             "The matrix given to PCSFSAISetPattern() has %" PetscInt_FMT " rows and %" PetscInt_FMT
-             " columns on this rank, but the operator has %" PetscInt_FMT ": both must have the same layout",
-             rows, columns, n);
-  if (PCFSAIFirst(sfsai)) {
-    PetscCall(JoinPattern(sfsai, A, given));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  PetscCall(MatGetCSR(pattern, &given->mat));
-  given->S   = *P;
-  given->S.a = nullptr;
-  if (P->where == A->where) PetscFunctionReturn(PETSC_SUCCESS);
-  const size_t i_bytes = (P->n + 1) * sizeof(*P->i), j_bytes = P->nnz * sizeof(*P->j);
-
-  PetscCall(ArrayCreate(i_bytes + j_bytes, A->where, (void **)&given->copy));
-  PetscCall(ArrayCopy(given->copy, P->i, i_bytes, A->where, P->where));
-  PetscCall(ArrayCopy(given->copy + P->n + 1, P->j, j_bytes, A->where, P->where));
-  given->S.i     = given->copy;
-  given->S.j     = given->copy + P->n + 1;
-  given->S.where = A->where;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode RestoreGivenPattern(GivenPattern *given)
-{
-  PetscFunctionBegin;
-  PetscCall(ArrayDestroy(given->S.where, (void **)&given->copy));
-  PetscCall(MatRestoreCSR(&given->mat));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode FreeWork(SFSAIWork *work)
 {
   PetscFunctionBegin;
@@ -160,27 +55,26 @@ static PetscErrorCode FreeWork(SFSAIWork *work)
 /* Computes the factor of the rank's block, G~ and d, and its transpose, or describes in the outcome why there is no factor. */
 static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *outcome)
 {
-  PC_SFSAI              *sfsai         = (PC_SFSAI *)pc->data;
-  PCInverse             *M             = &sfsai->inverse;
-  const auto             compute       = PetscMemTypeDevice(A->where) ? SFSAIComputeFactor_CUDA : SFSAIComputeFactor_Host;
-  const PetscObjectState pattern_state = sfsai->pattern_state;
-  GivenPattern           given{};
-  CSR                   *W1;
+  PC_SFSAI        *sfsai   = (PC_SFSAI *)pc->data;
+  PCInverse       *M       = &sfsai->inverse;
+  const auto       compute = PetscMemTypeDevice(A->where) ? SFSAIComputeFactor_CUDA : SFSAIComputeFactor_Host;
+  FSAIGivenPattern given{};
+  PetscBool        same_pattern;
+  CSR             *W1;
 
   PetscFunctionBegin;
-  if (sfsai->pattern) PetscCall(MatGetNonzeroState(sfsai->pattern, &sfsai->pattern_state));
-  const PetscBool same_pattern = (PetscBool)(sfsai->pattern_state == pattern_state);
+  PetscCall(PCFSAIPatternStays(pc, true, &same_pattern));
   PetscCall(PCFSAIPrepare(pc, A, (PetscBool)(sfsai->reuse_pattern && same_pattern), sfsai->params.factor_precision, &W1));
   if (sfsai->work.where != A->where) PetscCall(FreeWork(&sfsai->work));
   const PetscBool is_given = (PetscBool)(sfsai->pattern && !sfsai->reused);
-  PetscErrorCode  code     = is_given ? GetGivenPattern(pc, A, &given) : PETSC_SUCCESS;
+  PetscErrorCode  code     = is_given ? PCFSAIGetGivenPattern(pc, A, "PCSFSAISetPattern", &given) : PETSC_SUCCESS;
 
   PetscCall(PetscLogEventBegin(FinePC_SFSAIFactor, pc, pc->pmat, 0, 0));
   if (!code)
     code = CallGuarded(compute, A, PCFSAIFirst(sfsai), is_given ? (const CSRView *)&given.S : nullptr,
                        (const SFSAIParams *)&sfsai->params, sfsai->reused, W1, M->d, &sfsai->work, &sfsai->stats);
   PetscCall(PetscLogEventEnd(FinePC_SFSAIFactor, pc, pc->pmat, 0, 0));
-  PetscCall(RestoreGivenPattern(&given));
+  PetscCall(PCFSAIRestoreGivenPattern(&given));
   PetscCall(code);
   PetscCall(PCFSAIComplete(pc, "PCSFSAI", sfsai->reuse_pattern, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -198,15 +92,12 @@ static PetscInt LayersOf(const PC_SFSAI *sfsai)
 */
 static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
 {
-  const PC_SFSAI  *sfsai = (const PC_SFSAI *)pc->data;
-  PetscBool        reuse = sfsai->reuse_pattern;
-  PetscObjectState state;
+  const PC_SFSAI *sfsai = (const PC_SFSAI *)pc->data;
+  PetscBool       stays;
 
   PetscFunctionBegin;
-  if (sfsai->pattern) {
-    PetscCall(MatGetNonzeroState(sfsai->pattern, &state));
-    reuse = (PetscBool)(reuse && state == sfsai->pattern_state);
-  }
+  PetscCall(PCFSAIPatternStays(pc, false, &stays));
+  const PetscBool reuse = (PetscBool)(sfsai->reuse_pattern && stays);
   const FSAIReach
     reach{"sfsai", sfsai->overlap, LayersOf(sfsai), sfsai->params.power, sfsai->pattern, reuse, sfsai->params.factor_precision};
 
@@ -265,7 +156,6 @@ static PetscErrorCode PCReset_SFSAI(PC pc)
   PetscFunctionBegin;
   PetscCall(PCReset_FSAI(pc));
   PetscCall(FreeWork(&sfsai->work));
-  sfsai->pattern_state = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -277,8 +167,8 @@ static PetscErrorCode Compose(PC pc, PetscBool compose)
   PetscFunctionBegin;
   PetscCall(PC_SFSAI::options.Compose(pc, compose));
   PetscCall(PCFSAICompose(pc, "PCSFSAIGetFactors_C", compose));
-  PetscCall(PetscObjectComposeFunction(object, "PCSFSAISetPattern_C", compose ? Entry<PCSFSAISetPattern_SFSAI> : nullptr));
-  PetscCall(PetscObjectComposeFunction(object, "PCSFSAIGetPattern_C", compose ? Entry<PCSFSAIGetPattern_SFSAI> : nullptr));
+  PetscCall(PetscObjectComposeFunction(object, "PCSFSAISetPattern_C", compose ? Entry<PCFSAISetPattern> : nullptr));
+  PetscCall(PetscObjectComposeFunction(object, "PCSFSAIGetPattern_C", compose ? Entry<PCFSAIGetPattern> : nullptr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -288,7 +178,7 @@ static PetscErrorCode PCDestroy_SFSAI(PC pc)
 
   PetscFunctionBegin;
   PetscCall(PCReset_SFSAI(pc));
-  PetscCall(MatDestroy(&sfsai->pattern));
+  PetscCall(PCFSAIForgetPattern(pc));
   PetscCall(Compose(pc, PETSC_FALSE));
   delete sfsai;
   pc->data = nullptr;
@@ -297,8 +187,12 @@ static PetscErrorCode PCDestroy_SFSAI(PC pc)
 
 static PetscErrorCode Create(PC pc)
 {
+  PC_SFSAI *sfsai = new PC_SFSAI();
+
   PetscFunctionBegin;
-  PetscCall(PCFSAISetOperations(pc, new PC_SFSAI(), ComputeFactor, Gather));
+  sfsai->params.pattern_event = FinePC_SFSAIPattern;
+  sfsai->params.values_event  = FinePC_SFSAIValues;
+  PetscCall(PCFSAISetOperations(pc, sfsai, ComputeFactor, Gather));
   pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_SFSAI, PC>>;
   pc->ops->view           = Entry<PCView_SFSAI>;
   pc->ops->reset          = Entry<PCReset_SFSAI>;

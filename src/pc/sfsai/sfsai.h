@@ -26,6 +26,26 @@ struct SFSAIParams {
      in global memory. Each holds one row at least.
   */
   size_t work_limit = (size_t)256 << 20;
+
+  PetscLogEvent pattern_event = -1, values_event = -1; /* of the search for the pattern, and of what follows; -1 for none */
+};
+
+/* A log event for the life of a C++ scope. */
+class SFSAIPhase {
+public:
+  explicit SFSAIPhase(PetscLogEvent event) : event_(event)
+  {
+    if (event_ >= 0) PetscCallAbort(PETSC_COMM_SELF, PetscLogEventBegin(event_, 0, 0, 0, 0));
+  }
+  SFSAIPhase(const SFSAIPhase &)            = delete;
+  SFSAIPhase &operator=(const SFSAIPhase &) = delete;
+  ~SFSAIPhase()
+  {
+    if (event_ >= 0) PetscCallAbort(PETSC_COMM_SELF, PetscLogEventEnd(event_, 0, 0, 0, 0));
+  }
+
+private:
+  const PetscLogEvent event_;
 };
 
 /*

@@ -449,10 +449,12 @@ PetscErrorCode SFSAIComputeFactor_Host(const CSRView *A, LocalInt first, const C
     std::vector<PetscReal> s(n);
     PetscCall(FSAIScaling_Host(A, first, s.data(), d, stats));
     if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
+    const SFSAIPhase phase(filtered ? params->values_event : params->pattern_event);
     if (filtered) PetscCall(ComputeFiltered(*A, first, S, s.data(), *params, G, d, work, stats));
     else PetscCall(SFSAIPattern_Host(A, first, S, s.data(), params, G, stats));
   }
   if (!filtered) {
+    const SFSAIPhase phase(params->values_event);
     for (LocalInt i = 0; i < rows; i++) {
       if (G->i[i + 1] - G->i[i] + 1 > m) longest = i;
       m = PetscMax(m, G->i[i + 1] - G->i[i] + 1);

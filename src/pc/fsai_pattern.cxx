@@ -1,0 +1,118 @@
+/* The pattern that a user gives for the factor of an FSAI, in the memory and with the columns that the twins take. */
+#include <petsc/private/pcimpl.h>
+
+#include <algorithm>
+
+#include "fsai_face.h"
+
+PetscErrorCode PCFSAISetPattern(PC pc, Mat pattern)
+{
+  PC_FSAI *fsai = (PC_FSAI *)pc->data;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectReference((PetscObject)pattern));
+  PetscCall(MatDestroy(&fsai->pattern));
+  fsai->pattern   = pattern;
+  pc->setupcalled = PETSC_FALSE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCFSAIGetPattern(PC pc, Mat *pattern)
+{
+  PetscFunctionBegin;
+  *pattern = ((PC_FSAI *)pc->data)->pattern;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCFSAIForgetPattern(PC pc)
+{
+  PetscFunctionBegin;
+  PetscCall(MatDestroy(&((PC_FSAI *)pc->data)->pattern));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCFSAIPatternStays(PC pc, bool remember, PetscBool *stays)
+{
+  PC_FSAI         *fsai  = (PC_FSAI *)pc->data;
+  PetscObjectState state = fsai->pattern_state;
+
+  PetscFunctionBegin;
+  if (fsai->pattern) PetscCall(MatGetNonzeroState(fsai->pattern, &state));
+  *stays = (PetscBool)(state == fsai->pattern_state);
+  if (remember) fsai->pattern_state = state;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The pattern's rows with those columns of other ranks that were gathered, in the columns of A. */
+static PetscErrorCode JoinPattern(const PC_FSAI *fsai, const CSRView *A, FSAIGivenPattern *given)
+{
+  const std::vector<PetscInt> &rows  = fsai->halo.rows;
+  const LocalInt               first = PCFSAIFirst(fsai);
+  std::vector<LocalInt>        i(1, 0), j;
+  LocalInt                     nnz;
+  HostPattern                  P;
+
+  PetscFunctionBegin;
+  PetscCall(MatGetHostPattern(fsai->pattern, &P));
+  for (PetscInt row = 0; row < P.n; row++) {
+    for (PetscInt k = P.other_i[row]; k < P.other_i[row + 1]; k++) {
+      const PetscInt column = P.columns[P.other_j[k]];
+      const auto     found  = std::lower_bound(rows.begin(), rows.end(), column);
+      if (found != rows.end() && *found == column) j.push_back((LocalInt)(found - rows.begin()));
+    }
+    for (PetscInt k = P.own_i[row]; k < P.own_i[row + 1]; k++) j.push_back(first + (LocalInt)P.own_j[k]);
+    PetscCall(LocalIntCast((PetscInt64)j.size(), "nonzeros of the pattern", &nnz));
+    i.push_back(nnz);
+  }
+  PetscCall(MatRestoreHostPattern(&P));
+  PetscCall(ArrayCreate((i.size() + j.size()) * sizeof(LocalInt), A->where, (void **)&given->copy));
+  PetscCall(ArrayCopy(given->copy, i.data(), i.size() * sizeof(LocalInt), A->where, PETSC_MEMTYPE_HOST));
+  PetscCall(ArrayCopy(given->copy + i.size(), j.data(), j.size() * sizeof(LocalInt), A->where, PETSC_MEMTYPE_HOST));
+  given->S = CSRView{A->n - first, (LocalInt)j.size(), given->copy, given->copy + i.size(), nullptr, A->where};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCFSAIGetGivenPattern(PC pc, const CSRView *A, const char setter[], FSAIGivenPattern *given)
+{
+  const PC_FSAI *fsai    = (const PC_FSAI *)pc->data;
+  const Mat      pattern = fsai->pattern;
+  const CSRView *P       = &given->mat.A;
+  PetscInt       rows, columns;
+  PetscBool      assembled;
+
+  PetscFunctionBegin;
+  PetscCall(MatAssembled(pattern, &assembled));
+  PetscCheck(assembled, PetscObjectComm((PetscObject)pc), PETSC_ERR_ARG_WRONGSTATE,
+             "The matrix given to %s() is not assembled: call MatAssemblyBegin() and MatAssemblyEnd()", setter);
+  PetscCall(MatGetLocalSize(pattern, &rows, &columns));
+  const PetscInt n = A->n - PCFSAIFirst(fsai);
+  PetscCheck(rows == n && columns == n, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
+             "The matrix given to %s() has %" PetscInt_FMT " rows and %" PetscInt_FMT
+             " columns on this rank, but the operator has %" PetscInt_FMT ": both must have the same layout",
+             setter, rows, columns, n);
+  if (PCFSAIFirst(fsai)) {
+    PetscCall(JoinPattern(fsai, A, given));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(MatGetCSR(pattern, &given->mat));
+  given->S   = *P;
+  given->S.a = nullptr;
+  if (P->where == A->where) PetscFunctionReturn(PETSC_SUCCESS);
+  const size_t i_bytes = (P->n + 1) * sizeof(*P->i), j_bytes = P->nnz * sizeof(*P->j);
+
+  PetscCall(ArrayCreate(i_bytes + j_bytes, A->where, (void **)&given->copy));
+  PetscCall(ArrayCopy(given->copy, P->i, i_bytes, A->where, P->where));
+  PetscCall(ArrayCopy(given->copy + P->n + 1, P->j, j_bytes, A->where, P->where));
+  given->S.i     = given->copy;
+  given->S.j     = given->copy + P->n + 1;
+  given->S.where = A->where;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode PCFSAIRestoreGivenPattern(FSAIGivenPattern *given)
+{
+  PetscFunctionBegin;
+  PetscCall(ArrayDestroy(given->S.where, (void **)&given->copy));
+  PetscCall(MatRestoreCSR(&given->mat));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
