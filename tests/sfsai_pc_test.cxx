@@ -418,24 +418,25 @@ TEST_CASE("fsai: several ranks and a given pattern", "[sfsai][afsai][pc][pattern
 {
   for (const Backend &backend : Backends())
     for (const Backend &pattern_backend : Backends())
-      for (const Giving &giving : Givings()) {
-        CAPTURE(backend.name, pattern_backend.name, giving.type);
-        const Type       &type = giving.Of();
-        const std::string first_power =
-          std::string(giving.exact) + (giving.set == PCAFSAISetPattern ? " -@initial_power 1" : " -@power 1");
-        const HostMatrix H = RandomStencil(30, 20, 1, false, 9);
-        const MatObject  A = CreateMat(H, backend.mat, PETSC_COMM_WORLD), S = CreateMat(H, pattern_backend.mat, PETSC_COMM_WORLD),
-                        other = CreateMat(RandomGraph(H.n, 9, 46), pattern_backend.mat, PETSC_COMM_WORLD);
-        const KSPObject given = MakeKSP(A, type, giving.exact), power = MakeKSP(A, type, first_power);
-        MUST(giving.set(PCOf(given), S));
-        const Solution mine = Solve(given), theirs = Solve(power);
-        CHECK(mine.reason == KSP_CONVERGED_RTOL);
-        CHECK(SameBits(mine.history, theirs.history));
-        CHECK(SameBits(Applied(PCOf(given)), Applied(PCOf(power))));
-        MUST(giving.set(PCOf(given), other));
-        CHECK(Solve(given).reason == KSP_CONVERGED_RTOL);
-        CHECK(FactorColumns(PCOf(given)) == LowerColumns(other));
-      }
+      for (const Giving &giving : Givings())
+        for (const char *overlap : {"", " -@overlap 1"}) {
+          CAPTURE(backend.name, pattern_backend.name, giving.type, overlap);
+          const Type       &type        = giving.Of();
+          const std::string on_given    = std::string(giving.exact) + overlap;
+          const std::string first_power = on_given + (giving.set == PCAFSAISetPattern ? " -@initial_power 1" : " -@power 1");
+          const HostMatrix  H           = RandomStencil(30, 20, 1, false, 9);
+          const MatObject A = CreateMat(H, backend.mat, PETSC_COMM_WORLD), S = CreateMat(H, pattern_backend.mat, PETSC_COMM_WORLD),
+                          other = CreateMat(RandomGraph(H.n, 9, 46), pattern_backend.mat, PETSC_COMM_WORLD);
+          const KSPObject given = MakeKSP(A, type, on_given), power = MakeKSP(A, type, first_power);
+          MUST(giving.set(PCOf(given), S));
+          const Solution mine = Solve(given), theirs = Solve(power);
+          CHECK(mine.reason == KSP_CONVERGED_RTOL);
+          CHECK(SameBits(mine.history, theirs.history));
+          CHECK(SameBits(Applied(PCOf(given)), Applied(PCOf(power))));
+          MUST(giving.set(PCOf(given), other));
+          CHECK(Solve(given).reason == KSP_CONVERGED_RTOL);
+          CHECK(FactorColumns(PCOf(given)) == LowerColumns(other));
+        }
 }
 
 /* The steps go on from the pattern: each row keeps it, gets more, and is better than without them. */
