@@ -392,7 +392,7 @@ static PetscErrorCode MeasureSweeps(const Backend &backend, Mat device, const BS
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode MeasureOwnILU(const Backend &backend, Mat device, const BSRView &A, const Delay &delay, PetscInt repeats,
+static PetscErrorCode MeasureOwnILU(const Backend &backend, Mat device, const BSRView &A, PetscInt repeats,
                                     const std::vector<PetscScalar> &r, const std::vector<PetscScalar> &expected, BlockILU *ilu,
                                     std::string *note)
 {
@@ -521,7 +521,7 @@ static PetscErrorCode MeasureBlocksOf(const Backend &backend, Mat B, PetscInt re
   PetscCall(MeasureHostILU(B, repeats, x, &z, &result->ilu));
   PetscCall(CreateBlocksOnDevice(mat.A, FINEPC_DOUBLE, &W));
   PetscCall(MatConvert(B, MATBAIJCUDA, MAT_INITIAL_MATRIX, &device));
-  PetscCall(MeasureOwnILU(backend, device, BSRViewOf(&W), delay, repeats, x, z, &result->ilu, &result->note));
+  PetscCall(MeasureOwnILU(backend, device, BSRViewOf(&W), repeats, x, z, &result->ilu, &result->note));
   PetscCall(MatDestroy(&device));
   PetscCall(MeasureCuSPARSEILU(backend, cusparse, BSRViewOf(&W), delay, repeats, x, z, &result->ilu));
   good = good && result->ilu.own_difference <= agreement && result->ilu.cusparse_difference <= agreement;
