@@ -388,10 +388,16 @@ TEST_CASE("what the view says about a factor that reaches other ranks", "[halo][
       CAPTURE(type.name, backend.name);
       for (bool set_up : {false, true}) {
         if (set_up) MUST(PCSetUp(pc));
+        PetscBool before, after;
+        MUST(PCLocalIsOnDevice(pc, &before));
         const std::string text = ViewText((PC)pc);
+        MUST(PCLocalIsOnDevice(pc, &after));
+        CHECK(before == after); /* who looks does not change the path of a solve */
+        CHECK(after == (set_up && Ranks() == 1 && PetscMemTypeDevice(backend.where)));
         CAPTURE(text);
         if (Rank()) continue;
-        CHECK(Contains(text, "reaches lower-numbered ranks within 1 hop, and of their rows those within 2 couplings"));
+        const std::string reach = "reaches lower-numbered ranks within 1 hop, and of their rows those within 2 couplings";
+        CHECK(Contains(text, reach) == (Ranks() > 1));
         CHECK(!Contains(text, "block-local"));
         CHECK(Contains(text, "gathered rows of other ranks:") == (set_up && Ranks() > 1));
       }

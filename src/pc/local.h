@@ -65,7 +65,7 @@ struct PC_Local {
   PetscErrorCode (*extend)(PC, const CSRView *own, CSR *L, LocalInt *first) = nullptr;
   PetscErrorCode (*connect)(PC, PCLocalPhase *)                             = nullptr;
 
-  /* Whether the factor reaches other ranks, or will after a set-up with the options as they are. */
+  /* For the view, which sets it: whether the factor reaches other ranks, or will after a set-up with the options as they are. */
   bool reaches_others = false;
 
   PetscMemType where           = PETSC_MEMTYPE_HOST; /* memory of the factor */
