@@ -413,6 +413,9 @@ TEST_CASE("what the view says about a factor that reaches other ranks", "[halo][
       MPI_Allreduce(&own, &own_nnz[1], 1, MPIU_INT64, MPI_MAX, PETSC_COMM_WORLD);
       MPI_Allreduce(&bytes_own, &bytes_most, 1, MPIU_INT64, MPI_MAX, PETSC_COMM_WORLD);
       MPI_Allreduce(MPI_IN_PLACE, &limited, 1, MPIU_INT64, MPI_SUM, PETSC_COMM_WORLD);
+      PetscInt64 kept_most = (PetscInt64)PCFSAIKeptBytes(DataOf(pc));
+      CHECK(kept_most == (PetscInt64)sizeof(LocalInt) * (DataOf(pc)->inverse.ghosts1.W.nnz + DataOf(pc)->inverse.ghosts2.W.nnz));
+      MPI_Allreduce(MPI_IN_PLACE, &kept_most, 1, MPIU_INT64, MPI_MAX, PETSC_COMM_WORLD);
       CHECK(gathered == 50 * (Ranks() - 1)); /* two planes of each rank's lower neighbour */
       CHECK(nnz[1] == back);
       const std::string text = ViewText((PC)pc);
@@ -424,6 +427,7 @@ TEST_CASE("what the view says about a factor that reaches other ranks", "[halo][
       CHECK(Contains(text, "in a rank's own columns"));
       CHECK(Contains(text, "it gathers rows of 0 to 1 ranks, and 0 to 1 ranks gather rows of its own"));
       CHECK(Contains(text, " to " + std::to_string(bytes_most) + " bytes\n"));
+      CHECK(Contains(text, " to " + std::to_string(kept_most) + " bytes a rank\n"));
       CHECK((own_nnz[0] > 0 && Contains(text, "beside " + std::to_string(own_nnz[0]) + " to " + std::to_string(own_nnz[1]))));
       PetscReal      density;
       PetscLogDouble bytes;
