@@ -271,7 +271,7 @@ PetscErrorCode BISAIPermute_CUDA(LocalInt, LocalInt, const LocalInt *, PetscBool
   return NoCUDA();
 }
 
-PetscErrorCode NCCLOpen_CUDA(char why[])
+PetscErrorCode NCCLOpen_CUDA(NCCL **, char why[])
 {
   PetscFunctionBegin;
   PetscCall(PetscStrncpy(why, "this finepc was built without CUDA", kNCCLText));
@@ -288,7 +288,7 @@ PetscErrorCode NCCLMakeId_CUDA(char[], char[])
   return NoCUDA();
 }
 
-PetscErrorCode NCCLCreate_CUDA(const char[], PetscMPIInt, PetscMPIInt, NCCL **, char[])
+PetscErrorCode NCCLCreate_CUDA(const char[], PetscMPIInt, PetscMPIInt, NCCL *, PetscBool *, char[])
 {
   return NoCUDA();
 }

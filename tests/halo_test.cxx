@@ -388,10 +388,16 @@ TEST_CASE("what the view says about a factor that reaches other ranks", "[halo][
       CAPTURE(type.name, backend.name);
       for (bool set_up : {false, true}) {
         if (set_up) MUST(PCSetUp(pc));
+        PetscBool before, after;
+        MUST(PCLocalIsOnDevice(pc, &before));
         const std::string text = ViewText((PC)pc);
+        MUST(PCLocalIsOnDevice(pc, &after));
+        CHECK(before == after); /* who looks does not change the path of a solve */
+        CHECK(after == (set_up && Ranks() == 1 && PetscMemTypeDevice(backend.where)));
         CAPTURE(text);
         if (Rank()) continue;
-        CHECK(Contains(text, "reaches lower-numbered ranks within 1 hop, and of their rows those within 2 couplings"));
+        const std::string reach = "reaches lower-numbered ranks within 1 hop, and of their rows those within 2 couplings";
+        CHECK(Contains(text, reach) == (Ranks() > 1));
         CHECK(!Contains(text, "block-local"));
         CHECK(Contains(text, "gathered rows of other ranks:") == (set_up && Ranks() > 1));
       }
@@ -407,6 +413,11 @@ TEST_CASE("what the view says about a factor that reaches other ranks", "[halo][
       MPI_Allreduce(&own, &own_nnz[1], 1, MPIU_INT64, MPI_MAX, PETSC_COMM_WORLD);
       MPI_Allreduce(&bytes_own, &bytes_most, 1, MPIU_INT64, MPI_MAX, PETSC_COMM_WORLD);
       MPI_Allreduce(MPI_IN_PLACE, &limited, 1, MPIU_INT64, MPI_SUM, PETSC_COMM_WORLD);
+      PetscInt64       kept_most = (PetscInt64)PCFSAIKeptBytes(DataOf(pc));
+      const PetscInt64 places    = DataOf(pc)->inverse.ghosts1.W.nnz + DataOf(pc)->inverse.ghosts2.W.nnz;
+      const CSR       &whole     = DataOf(pc)->whole; /* of sfsai, which keeps its pattern unless it is told not to */
+      CHECK(kept_most == (PetscInt64)((whole.i ? CSRBytes(&whole) : 0) + places * sizeof(LocalInt)));
+      MPI_Allreduce(MPI_IN_PLACE, &kept_most, 1, MPIU_INT64, MPI_MAX, PETSC_COMM_WORLD);
       CHECK(gathered == 50 * (Ranks() - 1)); /* two planes of each rank's lower neighbour */
       CHECK(nnz[1] == back);
       const std::string text = ViewText((PC)pc);
@@ -418,6 +429,7 @@ TEST_CASE("what the view says about a factor that reaches other ranks", "[halo][
       CHECK(Contains(text, "in a rank's own columns"));
       CHECK(Contains(text, "it gathers rows of 0 to 1 ranks, and 0 to 1 ranks gather rows of its own"));
       CHECK(Contains(text, " to " + std::to_string(bytes_most) + " bytes\n"));
+      CHECK(Contains(text, " to " + std::to_string(kept_most) + " bytes a rank\n"));
       CHECK((own_nnz[0] > 0 && Contains(text, "beside " + std::to_string(own_nnz[0]) + " to " + std::to_string(own_nnz[1]))));
       PetscReal      density;
       PetscLogDouble bytes;

@@ -205,6 +205,41 @@ TEST_CASE("nccl: a communicator is kept, or the reason why there is none", "[ncc
   }
 }
 
+/* PETSc's own code for GPUs ends the program where new fails, so that the communicator is tried without CUDA alone. */
+TEST_CASE("nccl: the memory of one rank ends, and all of them get an error", "[nccl][memory][mpi]")
+{
+  const Exchange exchange = std::move(Exchanges()[1]);
+  Neighbours     lists;
+  MUST(NeighboursFromSF(exchange.sf, &lists));
+  for (const bool tell : {true, false}) {
+    int failed = tell || !kHasCUDA;
+    for (long n = 1; failed; n++) {
+      CAPTURE(tell, n);
+      std::vector<LocalInt> there;
+      PetscBool             all;
+      PetscErrorCode        code;
+      MPI_Comm              comm;
+      NCCL                 *nccl;
+      const char           *why;
+      MUST(MPI_Comm_dup(PETSC_COMM_WORLD, &comm));
+      {
+        const Errors        errors;
+        const FailingMemory failing(FailingMemory::Through::New, Rank() == Size() - 1 ? n : 0);
+        code   = tell ? NeighboursTell(comm, lists, PETSC_TRUE, 0, &all, &there) : NCCLOf(comm, &nccl, &why);
+        failed = Rank() == Size() - 1 && failing.Failed();
+      }
+      MPI_Bcast(&failed, 1, MPI_INT, Size() - 1, PETSC_COMM_WORLD);
+      CHECK((int)code == (int)(failed ? PETSC_ERR_MEM : PETSC_SUCCESS));
+      if (!tell) { /* nothing half-made is found */
+        MUST(NCCLOf(comm, &nccl, &why));
+        CHECK((nccl || *why));
+      }
+      MUST(MPI_Comm_free(&comm));
+      if (!failed) CHECK((n > 1 || (tell && Size() == 1)));
+    }
+  }
+}
+
 /* Each exchange by the kernels, and twice, since the second one finds what the first has left behind. */
 TEST_CASE("nccl: an exchange by NCCL brings what PETSc's exchange brings", "[nccl][mpi][gpu][sanitizer]")
 {

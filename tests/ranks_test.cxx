@@ -243,6 +243,35 @@ TEST_CASE("without memory for gathered rows or their lists the error says what t
     }
 }
 
+/* A rank copies its part of the factor alone, and the others wait for it to make the matrix together. */
+TEST_CASE("the memory of one rank ends while the factor is made a matrix", "[halo][fsai][pc][bad][memory][mpi]")
+{
+  const int rank = Ranks() / 2;
+  for (const Type &type : FSAITypes()) {
+    const MatObject A  = Spread(RandomGraph(24, 4, 4), MATAIJ, Even);
+    const PCObject  pc = MakePC(A, type, "-@overlap 1");
+    MUST(PCSetUp(pc));
+    int  failed = 1;
+    long n      = 1;
+    for (; failed; n++) {
+      CAPTURE(type.name, n);
+      const PetscLogDouble bytes = HostBytes();
+      PetscErrorCode       code;
+      {
+        MatObject           G;
+        const Errors        errors;
+        const FailingMemory failing(FailingMemory::Through::PETSc, rank == Rank() ? n : 0);
+        code   = type.get_factors(pc, G.put(), nullptr);
+        failed = rank == Rank() && failing.Failed();
+      }
+      MPI_Bcast(&failed, 1, MPI_INT, rank, PETSC_COMM_WORLD);
+      CHECK((int)code == (int)(failed ? PETSC_ERR_MEM : PETSC_SUCCESS));
+      CHECK(HostBytes() == bytes);
+    }
+    CHECK(n > 4);
+  }
+}
+
 /*
    Wherever the memory of one rank ends, while it gathers rows, sends them or connects its factor, all ranks have an error. Each
    set-up has dozens of agreements, which take long where ranks share processors; so not every allocation is tried.

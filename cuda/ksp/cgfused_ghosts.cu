@@ -5,8 +5,10 @@
 #include <cub/cub.cuh>
 #include <thrust/iterator/counting_iterator.h>
 
+#include "agree.h"
 #include "capture.cuh"
 #include "cgfused.cuh"
+#include "entry.h"
 
 namespace
 {
@@ -303,19 +305,25 @@ PetscErrorCode CGFusedUseNCCL(CGFusedWork *work, NCCL *nccl)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Words of this rank for the ghosts, and the words of other ranks that the entries go to, if each rank has room for its own. */
-static PetscErrorCode ConnectDirectly(CGFusedWork *work, CGGhosts *ghosts, const Neighbours &neighbours, MPI_Comm comm)
+/* How many ghosts there are, where each rank's part goes into a piece of them. */
+static LocalInt Ghosts(const CGGhosts &ghosts)
+{
+  LocalInt count = 0;
+  for (const Neighbours::Part &part : ghosts.from) count = std::max(count, part.end);
+  return count;
+}
+
+/* The words of other ranks that the entries go to, if each rank has words of its own for the ghosts. */
+static PetscErrorCode ConnectDirectly(CGFusedWork *work, CGGhosts *ghosts, const Neighbours *neighbours, MPI_Comm comm)
 {
   PetscBool             all;
   std::vector<LocalInt> there;
   std::vector<uint4 *>  words;
-  LocalInt              count = 0;
+  const LocalInt        count = Ghosts(*ghosts);
 
   PetscFunctionBegin;
-  for (const Neighbours::Part &part : ghosts->from) count = std::max(count, part.end);
-  if (neighbours.places.empty() && count) ghosts->slots = NCCLTakeSlots(work->nccl, count);
-  const bool ready = neighbours.places.empty() && (!count || ghosts->slots >= 0);
-  PetscCall(NeighboursTell(comm, neighbours, ready ? PETSC_TRUE : PETSC_FALSE, ghosts->slots, &all, &there));
+  const bool ready = neighbours->places.empty() && (!count || ghosts->slots >= 0);
+  PetscCall(NeighboursTell(comm, *neighbours, ready ? PETSC_TRUE : PETSC_FALSE, ghosts->slots, &all, &there));
   if (!all) {
     GiveSlots(work, ghosts);
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -350,7 +358,9 @@ PetscErrorCode CGFusedMakeRoom(CGFusedWork *work, CGGhosts *ghosts, const Neighb
   ghosts->from = neighbours.from;
   PetscCall(KeepList(neighbours.entries, &ghosts->entries, &ghosts->packed));
   PetscCall(KeepList(neighbours.places, &ghosts->places, &ghosts->received));
-  if (work->peers) PetscCall(ghosts->there.Allocate(neighbours.entries.size()));
+  if (!work->peers) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(ghosts->there.Allocate(neighbours.entries.size()));
+  if (neighbours.places.empty()) ghosts->slots = NCCLTakeSlots(work->nccl, Ghosts(*ghosts));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -361,7 +371,8 @@ PetscErrorCode CGFusedPrepareExchange(CGFusedWork *work, CGGhosts *ghosts, const
 
   PetscFunctionBegin;
   if (ghosts->exchange == exchange) PetscFunctionReturn(PETSC_SUCCESS);
-  if (work->peers) PetscCall(ConnectDirectly(work, ghosts, neighbours, comm));
+  if (work->peers)
+    PetscCall(AgreeOnError(comm, CallGuarded(ConnectDirectly, work, ghosts, &neighbours, comm), "connect its GPU with the others"));
   /* The first exchange and the first sum connect the ranks, which takes long, and must not wait for a rank that captures. */
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   PetscCallCUDA(cudaMemsetAsync(ghosts->packed.data(), 0, ghosts->packed.bytes(), stream));
@@ -425,7 +436,7 @@ static PetscErrorCode ExchangeAndRead(CGFusedWork *work, const PetscScalar *x, c
 {
   CGGhosts *const ghosts = &work->ghosts;
   CGState *const  state  = work->mailbox.state();
-  LocalInt        count  = 0;
+  const LocalInt  count  = Ghosts(*ghosts);
 
   PetscFunctionBegin;
   if (!ghosts->direct) {
@@ -438,7 +449,6 @@ static PetscErrorCode ExchangeAndRead(CGFusedWork *work, const PetscScalar *x, c
     Send<<<BlocksFor(send.count, kCGBlock), kCGBlock, 0, stream>>>(send, x, state);
     FinePCCheckLaunch();
   }
-  for (const Neighbours::Part &part : ghosts->from) count = std::max(count, part.end);
   if (count) {
     ReadWords<<<BlocksFor(count, kCGBlock), kCGBlock, 0, stream>>>(count, ghosts->rows.words, ghosts->rows.values, state);
     FinePCCheckLaunch();

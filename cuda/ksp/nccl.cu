@@ -226,7 +226,7 @@ static bool AreTogether(const NCCL *nccl, int ranks, int rank)
 
 /* ------------------------------------ the communicator ---------------------------------------- */
 
-PetscErrorCode NCCLOpen_CUDA(char why[])
+PetscErrorCode NCCLOpen_CUDA(NCCL **nccl, char why[])
 {
   int devices = 0;
 
@@ -234,6 +234,7 @@ PetscErrorCode NCCLOpen_CUDA(char why[])
   const bool found = cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0;
   (void)cudaGetLastError(); /* that there is no driver, say */
   PetscCall(PetscStrncpy(why, found ? TheLibrary().Why() : "ranks have no GPU", kNCCLText));
+  if (!*why) *nccl = new NCCL();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -248,31 +249,30 @@ PetscErrorCode NCCLMakeId_CUDA(char id[], char why[])
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode NCCLCreate_CUDA(const char id[], PetscMPIInt size, PetscMPIInt rank, NCCL **nccl, char why[])
+PetscErrorCode NCCLCreate_CUDA(const char id[], PetscMPIInt size, PetscMPIInt rank, NCCL *nccl, PetscBool *memory, char why[])
 {
   ncclUniqueId common;
 
   PetscFunctionBegin;
-  *nccl = new NCCL();
   std::memcpy(common.internal, id, kNCCLId);
-  const ncclResult_t result = TheLibrary().comm_init_rank(&(*nccl)->comm, size, common, rank);
+  const ncclResult_t result = TheLibrary().comm_init_rank(&nccl->comm, size, common, rank);
   if (result != ncclSuccess) {
     Describe(result, nullptr, why);
-    (*nccl)->comm = nullptr; /* a communicator that was not made is not destroyed */
+    nccl->comm = nullptr; /* a communicator that was not made is not destroyed */
     (void)cudaGetLastError();
   }
   #if defined(FINEPC_NCCL_DIRECT)
-  else if (!AllocatePeers(*nccl, size))
+  else if (!AllocatePeers(nccl, size))
     PetscCall(PetscStrncpy(why, "the GPU has no memory left for sums over ranks", kNCCLText));
   #endif
+  *memory = (PetscBool)(nccl->memory != nullptr);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode NCCLRegister_CUDA(NCCL *nccl, [[maybe_unused]] PetscMPIInt size, PetscBool *done)
+PetscErrorCode NCCLRegister_CUDA([[maybe_unused]] NCCL *nccl, [[maybe_unused]] PetscMPIInt size, PetscBool *done)
 {
   PetscFunctionBegin;
   *done = PETSC_FALSE;
-  if (!nccl->memory) PetscFunctionReturn(PETSC_SUCCESS);
   #if defined(FINEPC_NCCL_DIRECT)
   *done = (PetscBool)(TheLibrary().window_register(nccl->comm, nccl->memory, PeerBytes(size), &nccl->window,
                                                    NCCL_WIN_COLL_SYMMETRIC) == ncclSuccess &&
@@ -453,7 +453,7 @@ static PetscErrorCode NoNCCL()
   SETERRQ(PETSC_COMM_SELF, PETSC_ERR_SUP, "This finepc was built without NCCL");
 }
 
-PetscErrorCode NCCLOpen_CUDA(char why[])
+PetscErrorCode NCCLOpen_CUDA(NCCL **, char why[])
 {
   PetscFunctionBegin;
   PetscCall(PetscStrncpy(why, "this finepc was built without NCCL", kNCCLText));
@@ -465,7 +465,7 @@ PetscErrorCode NCCLMakeId_CUDA(char[], char[])
   return NoNCCL();
 }
 
-PetscErrorCode NCCLCreate_CUDA(const char[], PetscMPIInt, PetscMPIInt, NCCL **, char[])
+PetscErrorCode NCCLCreate_CUDA(const char[], PetscMPIInt, PetscMPIInt, NCCL *, PetscBool *, char[])
 {
   return NoNCCL();
 }

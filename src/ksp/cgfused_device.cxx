@@ -2,7 +2,9 @@
    The fused conjugate gradient method whose iterations the GPU decides about, on one rank or on several with NCCL, and the copies
    that all paths but the general one work with.
 */
+#include "agree.h"
 #include "cgfusedimpl.h"
+#include "entry.h"
 #include "pc/cmatch/cmatch.h"
 
 /* ----------------------------------------- the copies ----------------------------------------- */
@@ -55,77 +57,127 @@ static PetscErrorCode ConnectFactors(KSP_CGFused *cg, const PCInverse *M, PetscB
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The memory of one GPU may end: its rank's error is one of all, before they connect and wait for one another. */
-static PetscErrorCode PrepareOnAllRanks(KSP ksp, const CGFusedOperators &op, const CGFusedChanges &changes)
+/* What a preparation finds and borrows. */
+struct Preparation {
+  Mat                A;
+  CGFusedOperators   op;
+  CGFusedChanges     changes;
+  CSRMat             csr, ghost_csr;
+  bool               lent, lent_ghosts;
+  CopiedFrom         A_now, block_now, M_now;
+  LocalInt           count;    /* columns of other ranks */
+  const PetscInt    *columns;  /* their numbers */
+  const PetscScalar *diagonal; /* of PCJACOBI */
+};
+
+/* What a rank does alone before the exchange is made. */
+static PetscErrorCode Begin(KSP ksp, const CGFusedPreconditioner *M, Preparation *now)
 {
-  const KSP_CGFused   *cg     = (const KSP_CGFused *)ksp->data;
-  const PetscErrorCode code   = CGFusedPrepare_CUDA(cg->work, &op, &changes, cg->compress, cg->path);
-  PetscMPIInt          failed = code != PETSC_SUCCESS;
+  KSP_CGFused      *cg = (KSP_CGFused *)ksp->data;
+  CGFusedOperators *op = &now->op;
+  Mat               block;
+  PetscMemType      where;
 
   PetscFunctionBegin;
-  if (cg->several) PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_LOR, op.comm));
+  if (!cg->work) PetscCall(CGFusedCreate_CUDA(&cg->work));
+  PetscCall(MatGetDiagonalBlock(now->A, &block));
+  PetscCall(CGFusedHasChanged((PetscObject)now->A, cg->A, &now->A_now, &now->changes.A));
+  PetscCall(CGFusedHasChanged((PetscObject)block, cg->block, &now->block_now, &now->changes.A));
+  if (M->M || M->cycle) PetscCall(CGFusedHasChanged((PetscObject)ksp->pc, cg->M, &now->M_now, &now->changes.M));
+  if (cg->several && !cg->same_factors) now->changes.M = PETSC_TRUE; /* on all ranks, as they make exchanges again together */
+  cg->A = cg->block = cg->M = CopiedFrom{};                          /* until the copies are made */
+  if (M->jacobi) {
+    PetscCall(ApplyToOnes(ksp));
+    PetscCall(VecGetArrayReadAndMemType(cg->diagonal, &now->diagonal, &where));
+    op->d = now->diagonal;
+  }
+  PetscCall(MatGetCSR(now->A, &now->csr));
+  now->lent = true;
+  op->A     = &now->csr.A;
+  if (!cg->several) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(MatGetGhostCSR(now->A, &now->ghost_csr, &now->count, &now->columns));
+  now->lent_ghosts = true;
+  op->B            = &now->ghost_csr.A;
+  op->nccl         = cg->nccl;
+  op->comm         = PetscObjectComm((PetscObject)now->A);
+  if (cg->exchange.same) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(CGFusedForgetGraph_CUDA(cg->work));
+  PetscCall(CGFusedExchangeRoom(&cg->exchange, now->count));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What a rank does alone with the exchange. */
+static PetscErrorCode Copy(KSP ksp, const CGFusedPreconditioner *M, Preparation *now)
+{
+  KSP_CGFused      *cg = (KSP_CGFused *)ksp->data;
+  CGFusedOperators *op = &now->op;
+
+  PetscFunctionBegin;
+  if (cg->several) {
+    if (cg->nccl) PetscCall(CGFusedExchangeLists(&cg->exchange));
+    op->ghosts     = cg->exchange.ghosts;
+    op->neighbours = &cg->exchange.lists;
+    op->exchange   = cg->exchange.number;
+  }
+  if (M->M) {
+    op->W1 = &M->M->W1;
+    op->W2 = &M->M->W2;
+    op->d  = M->M->d;
+    if (cg->nccl) PetscCall(ConnectFactors(cg, M->M, now->changes.M, op));
+  }
+  op->cycle = M->cycle;
+  PetscCall(CGFusedPrepare_CUDA(cg->work, op, &now->changes, cg->compress, cg->path));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+   Memory may end on one rank alone: its error is one of all of them, before they connect and wait for one another. Where nothing
+   is made together before the copies, one agreement is enough.
+*/
+static PetscErrorCode Prepare(KSP ksp, const CGFusedPreconditioner *M, Preparation *now)
+{
+  constexpr char kText[] = "copy the operators of the solver to its GPU";
+  KSP_CGFused   *cg      = (KSP_CGFused *)ksp->data;
+  const MPI_Comm comm    = PetscObjectComm((PetscObject)ksp);
+  PetscErrorCode code    = CallGuarded(Begin, ksp, M, now);
+
+  PetscFunctionBegin;
+  if (cg->several && !cg->exchange.same) {
+    PetscCall(AgreeOnError(comm, code, kText));
+    code = CGFusedExchangeConnect(&cg->exchange, now->A, now->count, now->columns);
+  }
+  if (!code) code = CallGuarded(Copy, ksp, M, now);
+  if (cg->several) PetscCall(AgreeOnError(comm, code, kText));
   PetscCall(code);
-  PetscCheck(!failed, PETSC_COMM_SELF, PETSC_ERR_LIB, "The solver's copies of the operators could not be made on another rank");
-  if (op.nccl) PetscCall(CGFusedConnect_CUDA(cg->work, &op));
+  if (now->op.nccl) PetscCall(CGFusedConnect_CUDA(cg->work, &now->op));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The work keeps pointers to B and to the diagonal, whose memory the matrix and the vector keep. */
+static PetscErrorCode GiveBack(KSP ksp, Preparation *now)
+{
+  PetscFunctionBegin;
+  if (now->lent_ghosts) PetscCall(MatRestoreCSR(&now->ghost_csr));
+  if (now->lent) PetscCall(MatRestoreCSR(&now->csr));
+  if (now->diagonal) PetscCall(VecRestoreArrayReadAndMemType(((KSP_CGFused *)ksp->data)->diagonal, &now->diagonal));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode CGFusedPrepareDevice(KSP ksp, const CGFusedPreconditioner &M)
 {
-  KSP_CGFused     *cg = (KSP_CGFused *)ksp->data;
-  CGFusedOperators op{};
-  CGFusedChanges   changes{};
-  CSRMat           csr, ghost_csr;
-  Mat              A, block;
-  CopiedFrom       A_now, block_now, M_now;
-  PetscMemType     where;
+  KSP_CGFused *cg = (KSP_CGFused *)ksp->data;
+  Preparation  now{};
 
   PetscFunctionBegin;
-  if (!cg->work) PetscCall(CGFusedCreate_CUDA(&cg->work));
-  PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
-  PetscCall(MatGetDiagonalBlock(A, &block));
-  PetscCall(CGFusedHasChanged((PetscObject)A, cg->A, &A_now, &changes.A));
-  PetscCall(CGFusedHasChanged((PetscObject)block, cg->block, &block_now, &changes.A));
-  if (M.M || M.cycle) PetscCall(CGFusedHasChanged((PetscObject)ksp->pc, cg->M, &M_now, &changes.M));
-  if (cg->several && !cg->same_factors) changes.M = PETSC_TRUE; /* on all ranks, since they make exchanges again together */
-  cg->A = cg->block = cg->M = CopiedFrom{};                     /* until the copies are made */
-  if (M.jacobi) {
-    PetscCall(ApplyToOnes(ksp));
-    PetscCall(VecGetArrayReadAndMemType(cg->diagonal, &op.d, &where));
-  }
+  PetscCall(PCGetOperators(ksp->pc, &now.A, nullptr));
   PetscCall(PetscLogEventBegin(FinePC_CGFusedCopy, ksp, 0, 0, 0));
-  PetscCall(MatGetCSR(A, &csr));
-  op.A = &csr.A;
-  if (cg->several) {
-    const PetscInt *columns;
-    LocalInt        count;
-
-    PetscCall(MatGetGhostCSR(A, &ghost_csr, &count, &columns));
-    if (!cg->exchange.same) PetscCall(CGFusedForgetGraph_CUDA(cg->work));
-    PetscCall(CGFusedMakeExchange(&cg->exchange, A, count, columns, (PetscBool)(cg->nccl != nullptr)));
-    op.B          = &ghost_csr.A;
-    op.ghosts     = cg->exchange.ghosts;
-    op.nccl       = cg->nccl;
-    op.comm       = PetscObjectComm((PetscObject)A);
-    op.neighbours = &cg->exchange.lists;
-    op.exchange   = cg->exchange.number;
-  }
-  if (M.M) {
-    op.W1 = &M.M->W1;
-    op.W2 = &M.M->W2;
-    op.d  = M.M->d;
-    if (cg->nccl) PetscCall(ConnectFactors(cg, M.M, changes.M, &op));
-  }
-  op.cycle = M.cycle;
-  PetscCall(PrepareOnAllRanks(ksp, op, changes));
-  cg->A     = A_now;
-  cg->block = block_now;
-  cg->M     = M_now;
-  cg->flops = FlopsOf(op);
-  /* the work keeps pointers to B and to the diagonal, whose memory the matrix and the vector keep */
-  if (op.B) PetscCall(MatRestoreCSR(&ghost_csr));
-  PetscCall(MatRestoreCSR(&csr));
-  if (M.jacobi) PetscCall(VecRestoreArrayReadAndMemType(cg->diagonal, &op.d));
+  const PetscErrorCode code = Prepare(ksp, &M, &now), back = GiveBack(ksp, &now);
+  PetscCall(code);
+  PetscCall(back);
+  cg->A     = now.A_now;
+  cg->block = now.block_now;
+  cg->M     = now.M_now;
+  cg->flops = FlopsOf(now.op);
   PetscCall(PetscLogEventEnd(FinePC_CGFusedCopy, ksp, 0, 0, 0));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

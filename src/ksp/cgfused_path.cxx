@@ -151,7 +151,7 @@ static PetscErrorCode WhyGeneralHere(KSP ksp, CGFusedPreconditioner *M, CGFusedR
    Why several ranks exchange by MPI: the host has to do something in every iteration, or it was asked for.
 
    With NCCL there are two reductions an iteration. In a graph a sum over two H200 takes 2 microseconds where kernels make it
-   themselves, and 15 by an all-reduce. The recurrences that save one of the two read and write 24 bytes more of each row, which
+   themselves. The recurrences that save one of the two read and write 24 bytes more of each row, which
    takes some 10 microseconds at 121^3 unknowns a GPU, and they need a symmetric matrix. So they would be shorter only where a GPU
    has few unknowns, or where sums are all-reduces.
 */

@@ -23,14 +23,20 @@ PetscErrorCode CGFusedResetExchange(CGFusedExchange *exchange)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Make(CGFusedExchange *exchange, Mat A, PetscInt count, const PetscInt columns[])
+PetscErrorCode CGFusedExchangeRoom(CGFusedExchange *exchange, LocalInt count)
+{
+  PetscFunctionBegin;
+  PetscCall(CGFusedResetExchange(exchange));
+  exchange->number++;
+  PetscCall(ArrayCreate((size_t)count * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&exchange->ghosts));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CGFusedExchangeConnect(CGFusedExchange *exchange, Mat A, LocalInt count, const PetscInt columns[])
 {
   PetscLayout layout;
 
   PetscFunctionBegin;
-  PetscCall(CGFusedResetExchange(exchange));
-  exchange->number++;
-  PetscCall(ArrayCreate(count * sizeof(PetscScalar), PETSC_MEMTYPE_CUDA, (void **)&exchange->ghosts));
   PetscCall(MatGetLayouts(A, nullptr, &layout));
   PetscCall(PetscSFCreate(PetscObjectComm((PetscObject)A), &exchange->sf));
   PetscCall(PetscSFSetGraphLayout(exchange->sf, layout, count, nullptr, PETSC_COPY_VALUES, columns));
@@ -39,11 +45,10 @@ static PetscErrorCode Make(CGFusedExchange *exchange, Mat A, PetscInt count, con
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CGFusedMakeExchange(CGFusedExchange *exchange, Mat A, PetscInt count, const PetscInt columns[], PetscBool lists)
+PetscErrorCode CGFusedExchangeLists(CGFusedExchange *exchange)
 {
   PetscFunctionBegin;
-  if (!exchange->same) PetscCall(Make(exchange, A, count, columns));
-  if (!lists || exchange->listed == exchange->number) PetscFunctionReturn(PETSC_SUCCESS);
+  if (exchange->listed == exchange->number) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(NeighboursFromSF(exchange->sf, &exchange->lists));
   exchange->listed = exchange->number;
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -171,8 +171,13 @@ PetscErrorCode CGFusedSolveByHost(KSP, PetscBool own);
 
 /* The block of A that the exchange depends on. A matrix that is preallocated again gets new blocks, whatever its own state says. */
 PetscErrorCode CGFusedGhostPattern(Mat A, CopiedFrom *now);
-/* Makes the exchange for these columns of other ranks, unless it can stay, and its lists if these are asked for; collective. */
-PetscErrorCode CGFusedMakeExchange(CGFusedExchange *, Mat A, PetscInt count, const PetscInt columns[], PetscBool lists);
+/*
+   Makes the exchange for these columns of other ranks, and its lists: what a rank does alone before it, what all do together, and
+   what a rank does alone after it.
+*/
+PetscErrorCode CGFusedExchangeRoom(CGFusedExchange *, LocalInt count);
+PetscErrorCode CGFusedExchangeConnect(CGFusedExchange *, Mat A, LocalInt count, const PetscInt columns[]);
+PetscErrorCode CGFusedExchangeLists(CGFusedExchange *);
 PetscErrorCode CGFusedResetExchange(CGFusedExchange *);
 /*
    The seconds that one exchange of the last solve and one sum take by themselves, the most of any rank, as the solve made them: by

@@ -3,14 +3,16 @@
 
 #include <cstring>
 
+#include "agree.h"
+#include "entry.h"
 #include "nccl.h"
 
 /* What an MPI communicator keeps. */
 struct Kept {
-  MPI_Comm comm;
-  NCCL    *nccl = nullptr;
-  char     why[kNCCLText]; /* why there is none */
-  Kept    *next;
+  MPI_Comm comm           = MPI_COMM_NULL;
+  NCCL    *nccl           = nullptr;
+  char     why[kNCCLText] = ""; /* why there is none */
+  Kept    *next           = nullptr;
 };
 
 /* The key of the attribute, and all that is kept: the package forgets them when PETSc ends, since it may be unloaded then. */
@@ -63,15 +65,17 @@ static PetscErrorCode Agree(MPI_Comm comm, char why[])
 static PetscErrorCode LookForSharedDevices(MPI_Comm comm, char why[])
 {
   constexpr size_t kLength      = 64;
-  char             own[kLength] = "", *names;
+  char             own[kLength] = "", *names = nullptr;
   MPI_Comm         machine;
   PetscMPIInt      count;
 
   PetscFunctionBegin;
-  PetscCall(NCCLDeviceName_CUDA(own, kLength));
+  PetscCall(AgreeOnError(comm, NCCLDeviceName_CUDA(own, kLength), "name its GPU"));
   PetscCallMPI(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine));
   PetscCallMPI(MPI_Comm_size(machine, &count));
-  PetscCall(PetscMalloc1(kLength * count, &names));
+  const PetscErrorCode code = AgreeOnError(comm, PetscMalloc1(kLength * count, &names), "list the GPUs of its machine");
+  if (code) PetscCallMPI(MPI_Comm_free(&machine));
+  PetscCall(code);
   PetscCallMPI(MPI_Allgather(own, (PetscMPIInt)kLength, MPI_CHAR, names, (PetscMPIInt)kLength, MPI_CHAR, machine));
   if (!AreDistinct(count, names, kLength)) PetscCall(PetscStrncpy(why, "ranks share a GPU", kNCCLText));
   PetscCall(PetscFree(names));
@@ -91,7 +95,8 @@ static PetscErrorCode OnAll(MPI_Comm comm, PetscBool *done)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode Make(MPI_Comm comm, NCCL **nccl, char why[])
+/* The communicator of NCCL, or the reason why there is none. `memory` is whether this rank has some for the others to write to. */
+static PetscErrorCode Connect(MPI_Comm comm, NCCL **nccl, PetscBool *memory, char why[])
 {
   char        id[kNCCLId] = "";
   PetscMPIInt rank, size;
@@ -99,7 +104,7 @@ static PetscErrorCode Make(MPI_Comm comm, NCCL **nccl, char why[])
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
   PetscCallMPI(MPI_Comm_size(comm, &size));
-  PetscCall(NCCLOpen_CUDA(why));
+  PetscCall(AgreeOnError(comm, CallGuarded(NCCLOpen_CUDA, nccl, why), "open NCCL"));
   PetscCall(Agree(comm, why));
   if (!*why) PetscCall(LookForSharedDevices(comm, why));
   if (*why) PetscFunctionReturn(PETSC_SUCCESS);
@@ -107,20 +112,68 @@ static PetscErrorCode Make(MPI_Comm comm, NCCL **nccl, char why[])
   PetscCall(Agree(comm, why));
   if (*why) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCallMPI(MPI_Bcast(id, (PetscMPIInt)kNCCLId, MPI_BYTE, 0, comm));
-  PetscCall(NCCLCreate_CUDA(id, size, rank, nccl, why));
+  PetscCall(NCCLCreate_CUDA(id, size, rank, *nccl, memory, why));
   PetscCall(Agree(comm, why));
-  if (*why) PetscCall(NCCLDestroy_CUDA(nccl, PETSC_FALSE));
-  else {
-    PetscBool done;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
-    PetscCall(NCCLRegister_CUDA(*nccl, size, &done));
+/* The GPUs write to one another if all of them have memory for it, and can. */
+static PetscErrorCode Share(MPI_Comm comm, NCCL *nccl, PetscBool done)
+{
+  PetscMPIInt rank, size;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  PetscCallMPI(MPI_Comm_size(comm, &size));
+  PetscCall(OnAll(comm, &done));
+  if (done) {
+    PetscCall(NCCLRegister_CUDA(nccl, size, &done));
     PetscCall(OnAll(comm, &done));
-    if (done) {
-      PetscCall(NCCLConnect_CUDA(*nccl, size, rank, &done));
-      PetscCall(OnAll(comm, &done));
-    }
-    if (!done) PetscCall(NCCLDisconnect_CUDA(*nccl));
   }
+  if (done) {
+    PetscCall(NCCLConnect_CUDA(nccl, size, rank, &done));
+    PetscCall(OnAll(comm, &done));
+  }
+  if (!done) PetscCall(NCCLDisconnect_CUDA(nccl));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode Make(MPI_Comm comm, Kept *mine)
+{
+  PetscBool memory = PETSC_FALSE;
+
+  PetscFunctionBegin;
+  PetscCall(Connect(comm, &mine->nccl, &memory, mine->why));
+  if (*mine->why) PetscCall(NCCLDestroy_CUDA(&mine->nccl, PETSC_FALSE));
+  else PetscCall(Share(comm, mine->nccl, memory));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode CreateKept(Kept **mine)
+{
+  PetscFunctionBegin;
+  *mine = new Kept{};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* An error is one of all ranks. It leaves nothing that would be found, so that the next solve makes all anew. */
+static PetscErrorCode MakeKept(MPI_Comm comm, Kept **made)
+{
+  Kept *mine = nullptr;
+
+  PetscFunctionBegin;
+  PetscErrorCode code = AgreeOnError(comm, CallGuarded(CreateKept, &mine), "keep a communicator of NCCL");
+  if (!code) code = AgreeOnError(comm, Make(comm, mine), "make a communicator of NCCL");
+  if (code) {
+    if (mine) (void)NCCLDestroy_CUDA(&mine->nccl, PETSC_FALSE);
+    delete mine;
+    PetscCall(code);
+  }
+  mine->comm = comm;
+  mine->next = kept;
+  kept       = mine;
+  PetscCallMPI(MPI_Comm_set_attr(comm, key, mine));
+  *made = mine;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -133,13 +186,7 @@ PetscErrorCode NCCLOf(MPI_Comm comm, NCCL **nccl, const char **why)
   if (key == MPI_KEYVAL_INVALID) PetscCallMPI(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, DeleteKept, &key, nullptr));
   PetscCallMPI(MPI_Comm_get_attr(comm, key, &mine, &found));
   if (!found) {
-    mine         = new Kept{};
-    mine->comm   = comm;
-    mine->why[0] = '\0';
-    mine->next   = kept;
-    kept         = mine;
-    PetscCallMPI(MPI_Comm_set_attr(comm, key, mine));
-    PetscCall(Make(comm, &mine->nccl, mine->why));
+    PetscCall(MakeKept(comm, &mine));
     PetscCall(PetscInfo(nullptr, "%s\n", mine->nccl ? "made a communicator of NCCL" : mine->why));
   }
   *nccl = mine->nccl;

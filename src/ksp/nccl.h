@@ -36,17 +36,20 @@ PetscBool AreDistinct(int count, const char names[], size_t length);
    since other ranks wait for the answer.
 */
 
-/* Opens the library. */
-PetscErrorCode NCCLOpen_CUDA(char why[]);
+/* Opens the library, and makes an object without a communicator. */
+PetscErrorCode NCCLOpen_CUDA(NCCL **, char why[]);
 /* What tells the GPU of this rank from others of the same machine: the address on the bus. */
 PetscErrorCode NCCLDeviceName_CUDA(char name[], size_t length);
 PetscErrorCode NCCLMakeId_CUDA(char id[], char why[]);
-/* All ranks call it with the id of one of them. */
-PetscErrorCode NCCLCreate_CUDA(const char id[], PetscMPIInt size, PetscMPIInt rank, NCCL **, char why[]);
 /*
-   Give the GPUs of one machine memory of one another, by which kernels make sums and exchanges themselves: the first where each of
-   the ranks has its part of the communicator, the second where the first was done on all of them. *done says whether it was; where
-   it was not on some rank, all ranks disconnect.
+   All ranks call it with the id of one of them. *memory says whether this rank has memory to share: it has none where its library
+   is of another version than the header, which may be so on one rank alone.
+*/
+PetscErrorCode NCCLCreate_CUDA(const char id[], PetscMPIInt size, PetscMPIInt rank, NCCL *, PetscBool *memory, char why[]);
+/*
+   Give the GPUs of one machine memory of one another, by which kernels make sums and exchanges themselves: the first where all
+   ranks have some, the second where the first was done on all of them. *done says whether it was; where it was not on some rank,
+   all ranks disconnect.
 */
 PetscErrorCode NCCLRegister_CUDA(NCCL *, PetscMPIInt size, PetscBool *done);
 PetscErrorCode NCCLConnect_CUDA(NCCL *, PetscMPIInt size, PetscMPIInt rank, PetscBool *done);

@@ -1,6 +1,9 @@
 /* The lists of an exchange, from PETSc's description of it. */
 #include "neighbours.h"
 
+#include "agree.h"
+#include "entry.h"
+
 /* Whether the places of each part follow one another. */
 static bool AreInPieces(const std::vector<Neighbours::Part> &parts, const std::vector<LocalInt> &places)
 {
@@ -48,20 +51,30 @@ PetscErrorCode NeighboursFromSF(PetscSF sf, Neighbours *lists)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode MakeRoom(const Neighbours *lists, std::vector<LocalInt> *told, std::vector<MPI_Request> *requests,
+                               std::vector<LocalInt> *there)
+{
+  PetscFunctionBegin;
+  told->resize(lists->from.size());
+  requests->resize(lists->from.size() + lists->to.size());
+  there->assign(lists->to.size(), 0);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode NeighboursTell(MPI_Comm comm, const Neighbours &lists, PetscBool ready, LocalInt first, PetscBool *all,
                               std::vector<LocalInt> *there)
 {
-  std::vector<LocalInt>    told(lists.from.size());
-  std::vector<MPI_Request> requests(lists.from.size() + lists.to.size());
-  MPI_Request             *next = requests.data();
+  std::vector<LocalInt>    told;
+  std::vector<MPI_Request> requests;
   MPI_Comm                 own;
   PetscMPIInt              tag, everywhere = ready;
 
   PetscFunctionBegin;
+  PetscCall(AgreeOnError(comm, CallGuarded(MakeRoom, &lists, &told, &requests, there), "make room for what its neighbours tell"));
   PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &everywhere, 1, MPI_INT, MPI_LAND, comm));
   *all = (PetscBool)everywhere;
-  there->assign(lists.to.size(), 0);
   if (!everywhere) PetscFunctionReturn(PETSC_SUCCESS);
+  MPI_Request *next = requests.data();
   PetscCall(PetscCommDuplicate(comm, &own, &tag));
   for (size_t k = 0; k < lists.to.size(); k++)
     PetscCallMPI(MPI_Irecv(&(*there)[k], 1, MPI_INT, lists.to[k].rank, tag, own, next++));

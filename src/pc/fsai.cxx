@@ -354,7 +354,7 @@ static PetscErrorCode PlaceReceived(PC_FSAI *fsai, HaloMessage *message)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The values of ghosts2 come from the ranks that have them in ghosts1. */
+/* The values of ghosts2 come from the ranks that have them in ghosts1. An error in the delivery: see HaloMessageDeliver(). */
 static PetscErrorCode ConnectValues(PC_FSAI *fsai, PCLocalPhase *phase)
 {
   HaloMessage    message{};
@@ -410,12 +410,14 @@ PetscErrorCode PCFSAISetOperations(PC pc, PC_FSAI *fsai, PC_Local::Compute compu
 
 PetscErrorCode PCViewBegin_FSAI(PC pc, PetscViewer viewer, PetscInt overlap, PetscInt layers, PetscBool given, PetscBool *is_ascii)
 {
-  PC_FSAI  *fsai = (PC_FSAI *)pc->data;
-  PetscBool blocks;
+  PC_FSAI    *fsai = (PC_FSAI *)pc->data;
+  PetscMPIInt size;
+  PetscBool   blocks;
 
   PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pc), &size));
   PetscCall(HasBlocks(pc, &blocks));
-  fsai->reaches_others = overlap > 0 && layers > 0 && !blocks;
+  fsai->reaches_others = size > 1 && overlap > 0 && layers > 0 && !blocks;
   PetscCall(PCViewBegin_Local(pc, viewer, is_ascii));
   if (*is_ascii && blocks && overlap > 0)
     PetscCall(PetscViewerASCIIPrintf(viewer, "reaches no other rank, since the matrix is one of blocks: for that use MATAIJ\n"));
@@ -432,10 +434,16 @@ PetscErrorCode PCViewBegin_FSAI(PC pc, PetscViewer viewer, PetscInt overlap, Pet
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+size_t PCFSAIKeptBytes(const PC_FSAI *fsai)
+{
+  const size_t places = (size_t)fsai->inverse.ghosts1.W.nnz + fsai->inverse.ghosts2.W.nnz;
+  return places * sizeof(LocalInt) + (fsai->whole.i ? CSRBytes(&fsai->whole) : 0);
+}
+
 /* What was gathered, and the part of G in columns of other ranks. */
 static PetscErrorCode ViewHalo(PC pc, PetscViewer viewer)
 {
-  enum { FROM, TO, ROWS, BYTES, OWN, FOREIGN, RECEIVED, LIMITED, NUMBERS };
+  enum { FROM, TO, ROWS, BYTES, KEPT, OWN, FOREIGN, RECEIVED, LIMITED, NUMBERS };
   const PC_FSAI   *fsai   = (const PC_FSAI *)pc->data;
   const PCInverse *M      = &fsai->inverse;
   const MPI_Comm   comm   = PetscObjectComm((PetscObject)pc);
@@ -443,6 +451,7 @@ static PetscErrorCode ViewHalo(PC pc, PetscViewer viewer)
                              (PetscInt64)fsai->halo.blocks.to.size(),
                              fsai->halo.First(),
                              (PetscInt64)HaloBytes(&fsai->halo),
+                             (PetscInt64)PCFSAIKeptBytes(fsai),
                              (PetscInt64)M->W1.nnz + M->rows,
                              M->ghosts1.W.nnz,
                              (PetscInt64)M->ghosts1.exchange.count + M->ghosts2.exchange.count,
@@ -458,6 +467,10 @@ static PetscErrorCode ViewHalo(PC pc, PetscViewer viewer)
                                    "gathered rows of other ranks: %" PetscInt64_FMT " in all, from %" PetscInt64_FMT
                                    " to %" PetscInt64_FMT " a rank, in %" PetscInt64_FMT " to %" PetscInt64_FMT " bytes\n",
                                    sum[ROWS], least[ROWS], most[ROWS], least[BYTES], most[BYTES]));
+  PetscCall(PetscViewerASCIIPrintf(viewer,
+                                   "kept to take new values on the same nonzeros: %" PetscInt64_FMT " to %" PetscInt64_FMT
+                                   " bytes a rank\n",
+                                   least[KEPT], most[KEPT]));
   PetscCall(PetscViewerASCIIPrintf(viewer,
                                    "neighbours of a rank: it gathers rows of %" PetscInt64_FMT " to %" PetscInt64_FMT
                                    " ranks, and %" PetscInt64_FMT " to %" PetscInt64_FMT " ranks gather rows of its own\n",

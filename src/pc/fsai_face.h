@@ -60,6 +60,9 @@ PetscErrorCode PCFSAIPrepare(PC, const CSRView *A, PetscBool reuse_pattern, Fine
 /* Ends a set-up: computes W2 = G~^T, or describes in the outcome why the matrix cannot be preconditioned. */
 PetscErrorCode PCFSAIComplete(PC, const char type[], PetscBool reuse_pattern, PCLocalOutcome *);
 
+/* Bytes of what a factor that reaches other ranks keeps for a set-up with new values, beside the plan of the halo. */
+size_t PCFSAIKeptBytes(const PC_FSAI *);
+
 /* The first row of A that belongs to this rank. */
 LocalInt PCFSAIFirst(const PC_FSAI *);
 

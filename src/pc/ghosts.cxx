@@ -1,6 +1,7 @@
 /* The exchange of ghosts, by PetscSF. */
 #include "ghosts.h"
 
+#include "agree.h"
 #include "halo.h"
 
 PetscErrorCode GhostExchangeCreate(PetscMemType where, LocalInt count, GhostExchange *exchange)
@@ -27,15 +28,11 @@ PetscErrorCode GhostExchangeDestroy(GhostExchange *exchange)
 
 /* ------------------------------------ room for several columns -------------------------------- */
 
-/* A rank alone must not leave the others, which go on to an exchange. */
+/* What each rank has done alone before an exchange. */
 static PetscErrorCode Agree(const GhostExchange *exchange, PetscErrorCode code)
 {
-  PetscMPIInt failed = code != PETSC_SUCCESS;
-
   PetscFunctionBegin;
-  PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_LOR, PetscObjectComm((PetscObject)exchange->sf)));
-  PetscCall(code);
-  PetscCheck(!failed, PETSC_COMM_SELF, PETSC_ERR_LIB, "Another rank could not make room for an exchange of several vectors");
+  PetscCall(AgreeOnError(PetscObjectComm((PetscObject)exchange->sf), code, "make room for an exchange of several vectors"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -495,7 +495,7 @@ size_t HaloBytes(const Halo *halo)
   if (!halo->made) return 0;
   const size_t entries = halo->foreign.nnz + halo->ghosts.nnz, places = entries + halo->blocks.Sent();
   return entries * (sizeof(LocalInt) + sizeof(PetscScalar)) +
-         (places + halo->foreign.rows + halo->ghosts.rows + 2) * sizeof(LocalInt) + halo->rows.size() * (sizeof(PetscInt) + 1);
+         (places + halo->foreign.rows + halo->ghosts.rows + 2) * sizeof(LocalInt) + halo->rows.size() * (2 * sizeof(PetscInt) + 1);
 }
 
 HaloSize HaloSizeOf(const Halo *halo)

@@ -1,6 +1,10 @@
 /*
-   A rank's plan to gather rows of other ranks, and the communication that follows it. All of it is between neighbours, but for the
-   agreement of all ranks about errors after each step.
+   A rank's plan to gather rows of other ranks, and the communication that follows it. Rows, lists and values travel between
+   neighbours. All ranks agree about errors after each step, and a rank that is to receive lists learns of it by
+   PetscCommBuildTwoSided(), which sums up a number for each rank on up to 1,024 ranks, and has messages and a barrier beyond that.
+
+   The messages are own ones, not those of a PetscSF, since a rank's rows follow one another in blocks of values, one for each
+   neighbour. A PetscSF would have to be made with a leaf for each entry, for one use where the nonzeros change.
 
    Ranks p and q are adjacent if A has an entry in a row of one and a column of the other. The ranks that row i of a factor may
    reach are the lower-numbered ones within k hops, `overlap`, which are the lower triangle of the k-th power of the graph of ranks,
@@ -25,7 +29,8 @@ struct HaloBlocks {
 
 /*
    Values on their way, in arrays of the memory of the factor. Only the delivery is done by all ranks together; what comes before
-   it, and after it, a rank does alone: it makes a message, fills `send`, makes it ready, and takes what was received.
+   it, and after it, a rank does alone: it makes a message, fills `send`, makes it ready, and takes what was received. Where the
+   delivery has failed, messages may still come; the arrays are left then, and the program has to end.
 */
 struct HaloMessage {
   const HaloBlocks        *blocks;

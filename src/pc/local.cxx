@@ -447,9 +447,11 @@ static PetscErrorCode Apply(PC pc, PetscBool transpose, Vec x, Vec y)
 PetscErrorCode PCLocalIsOnDevice(PC pc, PetscBool *device)
 {
   const PC_Local *local = (const PC_Local *)pc->data;
+  PetscMPIInt     size;
 
   PetscFunctionBegin;
-  *device = (PetscBool)(pc->ops->apply == Entry<PCApply_Local> && !pc->failedreason && !local->reaches_others && local->rows &&
+  PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pc), &size));
+  *device = (PetscBool)(size == 1 && pc->ops->apply == Entry<PCApply_Local> && !pc->failedreason && local->rows &&
                         PetscMemTypeDevice(local->where));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

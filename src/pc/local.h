@@ -65,7 +65,7 @@ struct PC_Local {
   PetscErrorCode (*extend)(PC, const CSRView *own, CSR *L, LocalInt *first) = nullptr;
   PetscErrorCode (*connect)(PC, PCLocalPhase *)                             = nullptr;
 
-  /* Whether the factor reaches other ranks, or will after a set-up with the options as they are. */
+  /* For the view, which sets it: whether the factor reaches other ranks, or will after a set-up with the options as they are. */
   bool reaches_others = false;
 
   PetscMemType where           = PETSC_MEMTYPE_HOST; /* memory of the factor */
@@ -91,9 +91,8 @@ PetscErrorCode PCLocalPlace(PC, PetscMemType, LocalInt rows);
    `compute` of a type that needs a symmetric matrix of single entries calls this function. It lends the rows of the rank's block to
    `on_rows`, of a matrix of blocks those of `points`, and takes them back, whether there is an error or not, and sets `symmetry`.
    Rows that `extend` gives take the place of those of the block; isolated rows of other ranks are then left out, not carried over.
-   With LEAVE_OUT, couplings that
-   one row alone has are zero in these rows, and an application carries the values of isolated rows over to the rows that are
-   coupled to them; with KEEP, the rows are those of the operator.
+   With LEAVE_OUT, couplings that one row alone has are zero in these rows, and an application carries the values of isolated rows
+   over to the rows that are coupled to them; with KEEP, the rows are those of the operator.
 */
 enum class OneSided { LEAVE_OUT, KEEP };
 PetscErrorCode PCLocalComputeOnSymmetricRows(PC, OneSided, PetscErrorCode (*on_rows)(PC, const CSRView *, PCLocalOutcome *),

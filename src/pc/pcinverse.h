@@ -1,6 +1,7 @@
 /*
    An explicit inverse in two factors, M^{-1} = W2 D W1. The factored approximate inverses have it in common once they are set up.
-   Two sparse products apply it, which allocate nothing and wait for nothing.
+   Two sparse products apply it, which allocate nothing and wait for nothing, but where factors reach other ranks: there each
+   product waits for the entries that come from them.
 */
 #pragma once
 

@@ -6,6 +6,7 @@
 
 #include <type_traits>
 
+#include "agree.h"
 #include "csr_mat.h"
 
 /* The pattern of a sequential Mat as local numbers. */
@@ -321,48 +322,88 @@ static PetscScalar ValueOf(const CSR *W, LocalInt k)
   return W->precision == FINEPC_SINGLE ? (PetscScalar)((const float *)W->a)[k] : ((const double *)W->a)[k];
 }
 
-PetscErrorCode MatCreateFromFactor(MPI_Comm comm, const CSR *W, const CSR *ghosts, const PetscInt columns[], const PetscScalar *d,
-                                   Mat *G)
+/* A factor on the host, as it is kept and as PETSc takes it. */
+struct FactorOnHost {
+  CSR          own, foreign;
+  PetscScalar *d;
+  PetscInt    *i, *j;
+  PetscScalar *a;
+};
+
+static PetscErrorCode Copy(const CSR *W, const CSR *ghosts, const PetscScalar *d, FactorOnHost *host)
 {
-  CSR          host, foreign{};
-  PetscScalar *d_host, *a;
-  PetscInt    *i, *j, first = 0;
-  PetscInt     rows = W->rows;
-  PetscMPIInt  rank;
+  PetscFunctionBegin;
+  PetscCall(CSRCopyToHost(W, &host->own));
+  if (ghosts->i) PetscCall(CSRCopyToHost(ghosts, &host->foreign));
+  PetscCall(PetscMalloc1(W->rows, &host->d));
+  PetscCall(ArrayCopy(host->d, d, W->rows * sizeof(*d), PETSC_MEMTYPE_HOST, W->where));
+  const size_t entries = (size_t)host->foreign.nnz + W->nnz + W->rows;
+  PetscCall(PetscMalloc3(W->rows + 1, &host->i, entries, &host->j, entries, &host->a));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Scales the rows and puts the columns of other ranks, the own ones and the diagonal entry behind one another. */
+static void Fill(PetscInt first, const PetscInt columns[], FactorOnHost *host)
+{
+  const CSR &own = host->own, &foreign = host->foreign;
+
+  host->i[0] = 0;
+  for (LocalInt row = 0; row < own.rows; row++) {
+    const PetscReal scale = PetscSqrtReal(host->d[row]);
+    PetscInt        to    = host->i[row];
+    for (LocalInt k = foreign.i ? foreign.i[row] : 0; foreign.i && k < foreign.i[row + 1]; k++, to++) {
+      host->j[to] = columns[foreign.j[k]];
+      host->a[to] = scale * ValueOf(&foreign, k);
+    }
+    for (LocalInt k = own.i[row]; k < own.i[row + 1]; k++, to++) {
+      host->j[to] = first + own.j[k];
+      host->a[to] = scale * ValueOf(&own, k);
+    }
+    host->j[to]      = first + row;
+    host->a[to]      = scale;
+    host->i[row + 1] = to + 1;
+  }
+}
+
+static PetscErrorCode Create(MPI_Comm comm, const PetscInt columns[], FactorOnHost *host, Mat *G)
+{
+  const PetscInt rows  = host->own.rows;
+  PetscInt       first = 0;
+  PetscMPIInt    rank;
 
   PetscFunctionBegin;
-  PetscCall(CSRCopyToHost(W, &host));
-  if (ghosts->i) PetscCall(CSRCopyToHost(ghosts, &foreign));
-  PetscCall(PetscMalloc1(W->rows, &d_host));
-  PetscCall(ArrayCopy(d_host, d, W->rows * sizeof(*d), PETSC_MEMTYPE_HOST, W->where));
-  PetscCall(PetscMalloc3(W->rows + 1, &i, (size_t)foreign.nnz + W->nnz + W->rows, &j, (size_t)foreign.nnz + W->nnz + W->rows, &a));
   PetscCallMPI(MPI_Exscan(&rows, &first, 1, MPIU_INT, MPI_SUM, comm));
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
   if (!rank) first = 0;
-  i[0] = 0;
-  for (LocalInt row = 0; row < W->rows; row++) {
-    const PetscReal scale = PetscSqrtReal(d_host[row]);
-    PetscInt        to    = i[row];
-    for (LocalInt k = foreign.i ? foreign.i[row] : 0; foreign.i && k < foreign.i[row + 1]; k++, to++) {
-      j[to] = columns[foreign.j[k]];
-      a[to] = scale * ValueOf(&foreign, k);
-    }
-    for (LocalInt k = host.i[row]; k < host.i[row + 1]; k++, to++) {
-      j[to] = first + host.j[k];
-      a[to] = scale * ValueOf(&host, k);
-    }
-    j[to]      = first + row;
-    a[to]      = scale;
-    i[row + 1] = to + 1;
-  }
+  Fill(first, columns, host);
   PetscCall(MatCreate(comm, G));
-  PetscCall(MatSetSizes(*G, W->rows, W->rows, PETSC_DETERMINE, PETSC_DETERMINE));
+  PetscCall(MatSetSizes(*G, rows, rows, PETSC_DETERMINE, PETSC_DETERMINE));
   PetscCall(MatSetType(*G, MATAIJ));
-  PetscCall(MatSeqAIJSetPreallocationCSR(*G, i, j, a));
-  PetscCall(MatMPIAIJSetPreallocationCSR(*G, i, j, a));
-  PetscCall(PetscFree3(i, j, a));
-  PetscCall(PetscFree(d_host));
-  PetscCall(CSRDestroy(&host));
-  PetscCall(CSRDestroy(&foreign));
+  PetscCall(MatSeqAIJSetPreallocationCSR(*G, host->i, host->j, host->a));
+  PetscCall(MatMPIAIJSetPreallocationCSR(*G, host->i, host->j, host->a));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode Destroy(FactorOnHost *host)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscFree3(host->i, host->j, host->a));
+  PetscCall(PetscFree(host->d));
+  PetscCall(CSRDestroy(&host->own));
+  PetscCall(CSRDestroy(&host->foreign));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode MatCreateFromFactor(MPI_Comm comm, const CSR *W, const CSR *ghosts, const PetscInt columns[], const PetscScalar *d,
+                                   Mat *G)
+{
+  FactorOnHost host{};
+
+  PetscFunctionBegin;
+  PetscErrorCode code = AgreeOnError(comm, Copy(W, ghosts, d, &host), "copy its factor to the host");
+  if (!code) code = Create(comm, columns, &host, G);
+  const PetscErrorCode freed = Destroy(&host);
+  PetscCall(code);
+  PetscCall(freed);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -216,8 +216,8 @@ static PetscErrorCode Create(PC pc)
 . -pc_afsai_factor_precision <single> - `single` or `double`; sums are in double in any case
 . -pc_afsai_reuse_pattern <false> - when only the values of A have changed, keep the pattern of G
 . -pc_afsai_overlap <0> - hops from rank to rank that G may reach, to lower-numbered ranks; 0: the rank's diagonal block
-- -pc_afsai_halo_layers <0> - couplings that lead to the rows of other ranks that are gathered; 0: as many as a row has steps, at
-  most 5
+- -pc_afsai_halo_layers <0> - couplings that lead to the rows of other ranks that are gathered; 0: the power of the first pattern
+  and as many as a row has steps, of which 5 count at most
 
   Level: intermediate
 
