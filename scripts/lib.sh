@@ -36,11 +36,12 @@ build_finepc() {
 }
 
 # test_with_sanitizers: builds what a machine without CUDA builds, the host twins alone, in a folder of its own and with the
-# sanitizers of addresses and of undefined behaviour, and runs the test program, the fuzzer and the test of the documentation.
+# sanitizers of addresses and of undefined behaviour, and runs the test program, kernels on the host, the fuzzer and the test of the
+# documentation.
 test_with_sanitizers() {
   local folder=$build_dir/sanitizers
   configure "$folder" -DFINEPC_CUDA=OFF -DFINEPC_SANITIZE=ON
   build "$folder"
   ctest --test-dir "$folder" --output-on-failure -j "$(nproc)" \
-    -R '^(finepc_tests|finepc_tests_rest|finepc_tests_2_ranks|fuzz|fuzz_2_ranks|docs)$'
+    -R '^(finepc_tests|finepc_tests_rest|finepc_tests_2_ranks|emulated_[a-z]*|fuzz|fuzz_2_ranks|docs)$'
 }

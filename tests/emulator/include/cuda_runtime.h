@@ -1,0 +1,486 @@
+/* The language and the runtime library of CUDA, as far as kernels of finepc use them, for the emulator. */
+#pragma once
+
+#include <climits>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <math.h>
+
+#include "emulator.h"
+
+/* ------------------------------------------ language ------------------------------------------ */
+
+#define __host__
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __grid_constant__
+#define __align__(bytes) alignas(bytes)
+
+struct uint3 {
+  unsigned x, y, z;
+};
+extern uint3 threadIdx, blockIdx;
+extern dim3  blockDim, gridDim;
+
+/* Vectors are aligned as on the device, so that the sanitizer finds those that are not where they must be. */
+struct alignas(8) int2 {
+  int x, y;
+};
+struct alignas(16) int4 {
+  int x, y, z, w;
+};
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct alignas(16) double2 {
+  double x, y;
+};
+inline int2 make_int2(int x, int y)
+{
+  return {x, y};
+}
+inline double2 make_double2(double x, double y)
+{
+  return {x, y};
+}
+
+/* ----------------------------------- numbers and memory --------------------------------------- */
+
+template <typename A, typename B>
+constexpr auto min(A a, B b) -> typename std::common_type<A, B>::type
+{
+  return b < a ? b : a;
+}
+template <typename A, typename B>
+constexpr auto max(A a, B b) -> typename std::common_type<A, B>::type
+{
+  return a < b ? b : a;
+}
+inline double rsqrt(double x)
+{
+  return 1 / std::sqrt(x);
+}
+inline float rsqrt(float x)
+{
+  return 1 / std::sqrt(x);
+}
+inline float __fdividef(float x, float y)
+{
+  return x / y;
+}
+inline double __dmul_rn(double x, double y)
+{
+  return x * y;
+}
+inline double __dadd_rn(double x, double y)
+{
+  return x + y;
+}
+inline int __popc(unsigned x)
+{
+  return __builtin_popcount(x);
+}
+inline int __ffs(int x)
+{
+  return __builtin_ffs(x);
+}
+inline int __clz(int x)
+{
+  return x ? __builtin_clz((unsigned)x) : 32;
+}
+
+namespace emulator
+{
+template <typename To, typename From>
+To BitsOf(From from)
+{
+  static_assert(sizeof(To) == sizeof(From), "the same bits");
+  To to;
+  std::memcpy(&to, &from, sizeof(to));
+  return to;
+}
+} // namespace emulator
+inline long long __double_as_longlong(double x)
+{
+  return emulator::BitsOf<long long>(x);
+}
+inline double __longlong_as_double(long long x)
+{
+  return emulator::BitsOf<double>(x);
+}
+inline unsigned __float_as_uint(float x)
+{
+  return emulator::BitsOf<unsigned>(x);
+}
+inline int __double2loint(double x)
+{
+  return (int)(__double_as_longlong(x) & 0xffffffff);
+}
+inline int __double2hiint(double x)
+{
+  return (int)(__double_as_longlong(x) >> 32);
+}
+inline double __hiloint2double(int high, int low)
+{
+  return __longlong_as_double((long long)high << 32 | (unsigned)low);
+}
+
+template <typename T>
+T __ldg(const T *from)
+{
+  return *from;
+}
+template <typename T>
+T __ldcs(const T *from)
+{
+  return *from;
+}
+template <typename T>
+T __ldcg(const T *from)
+{
+  return *from;
+}
+template <typename T>
+void __stcs(T *to, T value)
+{
+  *to = value;
+}
+inline void __threadfence()
+{
+}
+
+/* Threads change places at barriers alone, so that all is atomic. */
+template <typename T, typename V>
+T atomicAdd(T *at, V value)
+{
+  const T old = *at;
+  *at         = (T)(old + (T)value);
+  return old;
+}
+template <typename T, typename V>
+T atomicMin(T *at, V value)
+{
+  const T old = *at;
+  if ((T)value < old) *at = (T)value;
+  return old;
+}
+template <typename T, typename V>
+T atomicMax(T *at, V value)
+{
+  const T old = *at;
+  if (old < (T)value) *at = (T)value;
+  return old;
+}
+template <typename T, typename V>
+T atomicOr(T *at, V value)
+{
+  const T old = *at;
+  *at         = (T)(old | (T)value);
+  return old;
+}
+template <typename T, typename V>
+T atomicExch(T *at, V value)
+{
+  const T old = *at;
+  *at         = (T)value;
+  return old;
+}
+template <typename T, typename U, typename V>
+T atomicCAS(T *at, U expected, V value)
+{
+  const T old = *at;
+  if (old == (T)expected) *at = (T)value;
+  return old;
+}
+inline unsigned atomicInc(unsigned *at, unsigned last)
+{
+  const unsigned old = *at;
+  *at                = old >= last ? 0 : old + 1;
+  return old;
+}
+
+/* ----------------------------------- barriers and warps --------------------------------------- */
+
+inline void __syncthreads()
+{
+  (void)emulator::MeetBlock("__syncthreads", false);
+}
+inline int __syncthreads_count(int is)
+{
+  return emulator::MeetBlock("__syncthreads_count", is).yes;
+}
+inline int __syncthreads_or(int is)
+{
+  return emulator::MeetBlock("__syncthreads_or", is).yes > 0;
+}
+inline int __syncthreads_and(int is)
+{
+  const emulator::Count count = emulator::MeetBlock("__syncthreads_and", is);
+  return count.yes == count.all;
+}
+inline void __syncwarp(unsigned mask = 0xffffffffu)
+{
+  (void)emulator::Meet("__syncwarp", mask, nullptr, 0);
+}
+
+namespace emulator
+{
+/* What lane `from` brought; all bits are set if it did not take part. */
+template <typename T>
+T BroughtBy(const Brought &brought, int from)
+{
+  T value;
+  std::memset((void *)&value, 0xff, sizeof(value));
+  if (brought.lanes >> from & 1) std::memcpy((void *)&value, brought.value[from], sizeof(value));
+  return value;
+}
+template <typename T>
+const Brought &MeetWith(const char *function, unsigned mask, const T &value)
+{
+  static_assert(sizeof(T) <= 16 && std::is_trivially_copyable<T>::value, "a number");
+  return Meet(function, mask, &value, sizeof(value));
+}
+inline unsigned BallotOf(const char *function, unsigned mask, int is)
+{
+  const Brought &brought = MeetWith(function, mask, is);
+  unsigned       ballot  = 0;
+  for (int lane = 0; lane < kLanes; lane++)
+    if (brought.lanes >> lane & 1 && BroughtBy<int>(brought, lane)) ballot |= 1u << lane;
+  return ballot;
+}
+template <typename T, typename Two>
+T Reduce(const char *function, unsigned mask, T value, Two two)
+{
+  const Brought &brought = MeetWith(function, mask, value);
+  for (int lane = 0; lane < kLanes; lane++)
+    if (brought.lanes >> lane & 1) value = two(value, BroughtBy<T>(brought, lane));
+  return value;
+}
+} // namespace emulator
+
+template <typename T>
+T __shfl_sync(unsigned mask, T value, int from, int width = emulator::kLanes)
+{
+  const int first = emulator::Lane() / width * width;
+  return emulator::BroughtBy<T>(emulator::MeetWith("__shfl_sync", mask, value), first + (from & (width - 1)));
+}
+template <typename T>
+T __shfl_xor_sync(unsigned mask, T value, int distance, int width = emulator::kLanes)
+{
+  const int lane = emulator::Lane(), from = lane ^ distance;
+  return emulator::BroughtBy<T>(emulator::MeetWith("__shfl_xor_sync", mask, value),
+                                from < lane / width * width + width ? from : lane);
+}
+template <typename T>
+T __shfl_down_sync(unsigned mask, T value, unsigned distance, int width = emulator::kLanes)
+{
+  const int lane = emulator::Lane(), from = lane + (int)distance;
+  return emulator::BroughtBy<T>(emulator::MeetWith("__shfl_down_sync", mask, value),
+                                from < lane / width * width + width ? from : lane);
+}
+template <typename T>
+T __shfl_up_sync(unsigned mask, T value, unsigned distance, int width = emulator::kLanes)
+{
+  const int lane = emulator::Lane(), from = lane - (int)distance;
+  return emulator::BroughtBy<T>(emulator::MeetWith("__shfl_up_sync", mask, value), from >= lane / width * width ? from : lane);
+}
+inline unsigned __ballot_sync(unsigned mask, int is)
+{
+  return emulator::BallotOf("__ballot_sync", mask, is);
+}
+inline int __any_sync(unsigned mask, int is)
+{
+  return emulator::BallotOf("__any_sync", mask, is) != 0;
+}
+inline int __all_sync(unsigned mask, int is)
+{
+  return emulator::BallotOf("__all_sync", mask, !is) == 0;
+}
+template <typename T>
+T __reduce_max_sync(unsigned mask, T value)
+{
+  static_assert(sizeof(T) == 4 && std::is_integral<T>::value, "as on the device");
+  return emulator::Reduce("__reduce_max_sync", mask, value, [](T x, T y) { return x < y ? y : x; });
+}
+template <typename T>
+T __reduce_min_sync(unsigned mask, T value)
+{
+  static_assert(sizeof(T) == 4 && std::is_integral<T>::value, "as on the device");
+  return emulator::Reduce("__reduce_min_sync", mask, value, [](T x, T y) { return y < x ? y : x; });
+}
+inline unsigned __reduce_or_sync(unsigned mask, unsigned value)
+{
+  return emulator::Reduce("__reduce_or_sync", mask, value, [](unsigned x, unsigned y) { return x | y; });
+}
+template <typename T>
+unsigned __match_any_sync(unsigned mask, T value)
+{
+  const emulator::Brought &brought = emulator::MeetWith("__match_any_sync", mask, value);
+  unsigned                 same    = 0;
+  for (int lane = 0; lane < emulator::kLanes; lane++)
+    if (brought.lanes >> lane & 1 && emulator::BroughtBy<T>(brought, lane) == value) same |= 1u << lane;
+  return same;
+}
+
+/* ------------------------------------------ runtime ------------------------------------------- */
+
+enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2, cudaErrorNotReady = 600 };
+enum cudaMemcpyKind {
+  cudaMemcpyHostToHost,
+  cudaMemcpyHostToDevice,
+  cudaMemcpyDeviceToHost,
+  cudaMemcpyDeviceToDevice,
+  cudaMemcpyDefault
+};
+enum cudaDeviceAttr {
+  cudaDevAttrMultiProcessorCount              = 16,
+  cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
+  cudaDevAttrMaxSharedMemoryPerBlockOptin     = 97
+};
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8, cudaFuncAttributePreferredSharedMemoryCarveout = 9 };
+struct cudaFuncAttributes {
+  int ptxVersion, binaryVersion;
+};
+enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization = 6 };
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  struct {
+    int programmaticStreamSerializationAllowed;
+  } val;
+};
+struct cudaLaunchConfig_t {
+  dim3                 gridDim, blockDim;
+  size_t               dynamicSmemBytes;
+  cudaStream_t         stream;
+  cudaLaunchAttribute *attrs;
+  unsigned             numAttrs;
+};
+
+inline cudaError_t cudaGetLastError()
+{
+  return cudaSuccess;
+}
+inline const char *cudaGetErrorString(cudaError_t)
+{
+  return "an error of the emulator";
+}
+inline cudaError_t cudaGetDeviceCount(int *count)
+{
+  *count = 1;
+  return cudaSuccess;
+}
+inline cudaError_t cudaGetDevice(int *device)
+{
+  *device = 0;
+  return cudaSuccess;
+}
+/* Few processors, so that grids that depend on their number are smaller than the work in tests, too. */
+inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int)
+{
+  constexpr int kProcessors = 3, kSharedBytes = 232448;
+  *value = attribute == cudaDevAttrMultiProcessorCount ? kProcessors : kSharedBytes;
+  return cudaSuccess;
+}
+template <typename T>
+cudaError_t cudaMalloc(T **memory, size_t bytes)
+{
+  return (cudaError_t)emulator::Allocate((void **)memory, bytes);
+}
+inline cudaError_t cudaFree(void *memory)
+{
+  return (cudaError_t)emulator::Free(memory);
+}
+inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t = nullptr)
+{
+  emulator::Copy(to, from, bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t = nullptr)
+{
+  emulator::Set(memory, value, bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamSynchronize(cudaStream_t)
+{
+  return cudaSuccess;
+}
+inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *)
+{
+  *attributes = {90, 90};
+  return cudaSuccess;
+}
+template <typename Kernel>
+cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int)
+{
+  return cudaSuccess;
+}
+
+/* Everything is done at once, in any stream. */
+typedef struct CUevent_st *cudaEvent_t;
+constexpr unsigned         cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2;
+
+inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
+{
+  *stream = nullptr;
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamDestroy(cudaStream_t)
+{
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0)
+{
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
+{
+  *event = nullptr;
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventDestroy(cudaEvent_t)
+{
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t = nullptr)
+{
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventQuery(cudaEvent_t)
+{
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventSynchronize(cudaEvent_t)
+{
+  return cudaSuccess;
+}
+template <typename T>
+cudaError_t cudaMallocHost(T **memory, size_t bytes)
+{
+  *memory = (T *)std::malloc(bytes);
+  return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+inline cudaError_t cudaFreeHost(void *memory)
+{
+  std::free(memory);
+  return cudaSuccess;
+}
+
+template <typename... Parameters, typename... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(Parameters...), const Arguments &...arguments)
+{
+  emulator::Launch({config->gridDim, config->blockDim, config->dynamicSmemBytes}, [&] { kernel(arguments...); });
+  return cudaSuccess;
+}
