@@ -229,6 +229,20 @@ E*/
 typedef enum { PC_CMATCH_DENSE, PC_CMATCH_PCG } PCCMATCHCoarse;
 PETSC_EXTERN const char *const PCCMATCHCoarses[];
 
+/*E
+  PCCMATCHReach - how far `PCCMATCH` reaches on several ranks
+
+  Values:
++ `PC_CMATCH_GLOBAL` (global) - one hierarchy of the whole matrix
+- `PC_CMATCH_LOCAL` (local) - on each rank a hierarchy of its diagonal block
+
+  Level: intermediate
+
+.seealso: `PCCMATCH`, `PCCMATCHSetReach()`
+E*/
+typedef enum { PC_CMATCH_GLOBAL, PC_CMATCH_LOCAL } PCCMATCHReach;
+PETSC_EXTERN const char *const PCCMATCHReaches[];
+
 PETSC_EXTERN PetscErrorCode FinePCInitializePackage(void);
 PETSC_EXTERN PetscErrorCode FinePCFinalizePackage(void);
 
