@@ -45,7 +45,8 @@ static const Option<PC> kOptions[] = {
   {"-pc_cmatch_max_levels", "Most levels", "PCCMATCHSetMaxLevels", Param<&CMATCHParams::max_levels>(Between(1, kCMATCHMostLevels))},
   {"-pc_cmatch_precision", "Precision of the hierarchy and the cycle", "PCCMATCHSetPrecision",
    Param<&CMATCHParams::precision>(OneOf(FinePCPrecisions))},
-  {"-pc_cmatch_reach", "How far it reaches on several ranks", "PCCMATCHSetReach", Param<&CMATCHParams::reach>(OneOf(PCCMATCHReaches))},
+  {"-pc_cmatch_reach", "How far it reaches on several ranks", "PCCMATCHSetReach",
+   Param<&CMATCHParams::reach>(OneOf(PCCMATCHReaches))},
   {"-pc_cmatch_gather_rows", "Rows at which a level goes to one rank", "PCCMATCHSetGatherRows",
    Param<&CMATCHParams::gather_rows>(Between(0, kCMATCHMostGathered))},
   {"-pc_cmatch_gather_ranks", "Rows a rank at which a level goes to fewer ranks", "PCCMATCHSetGatherRanks",
@@ -112,7 +113,8 @@ static PetscErrorCode HasZero(Vec vec, bool *has)
 
 /*
    Chooses w. The null space comes first where it is that of what is preconditioned, the whole matrix or the rank's block, which may
-   be the whole matrix: then the coarsest level is solved in its complement. Otherwise w is that of the near null space, if there is one.
+   be the whole matrix: then the coarsest level is solved in its complement. Otherwise w is that of the near null space, if there is
+   one.
 */
 static PetscErrorCode ChooseNearNullVector(PC pc, bool global, PetscInt n, NearNullVector *w)
 {
@@ -380,7 +382,7 @@ PetscErrorCode PCCMATCHIsGlobal(PC pc, PetscBool *global, const char **why)
   const CMATCHParams *params = &((const PC_CMATCH *)pc->data)->params;
   PetscMPIInt         size;
   PetscBool           is_aij = PETSC_TRUE, assembled = PETSC_FALSE;
-  PetscMemType        where  = PETSC_MEMTYPE_HOST;
+  PetscMemType        where = PETSC_MEMTYPE_HOST;
 
   PetscFunctionBegin;
   *why = nullptr;
@@ -396,7 +398,7 @@ PetscErrorCode PCCMATCHIsGlobal(PC pc, PetscBool *global, const char **why)
   else if (PetscMemTypeDevice(where)) *why = "the matrix is on the GPU, where several ranks have their blocks alone";
   else if (params->smoother == PC_CMATCH_SFSAI || params->smoother == PC_CMATCH_AFSAI)
     *why = "the smoothers sfsai and afsai have factors of the blocks: use l1jacobi or chebyshev";
-  *global = (PetscBool)!*why;
+  *global = (PetscBool) !*why;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -496,7 +498,7 @@ static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
   if (size == 1) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PCLocalPhaseStep(phase, phase->outcome->code ? PETSC_SUCCESS : CallGuarded(Know, pc, &known), nullptr));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
-  double all[] = {(double)!known.global, (double)!known.keep, (double)!known.w.singular, known.largest};
+  double all[]               = {(double)!known.global, (double)!known.keep, (double)!known.w.singular, known.largest};
   phase->outcome->exchanging = true;
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, all, PETSC_STATIC_ARRAY_LENGTH(all), MPI_DOUBLE, MPI_MAX, phase->comm));
   phase->outcome->exchanging = false;
@@ -506,8 +508,8 @@ static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   cmatch->params.singular = all[2] > 0 ? PETSC_FALSE : PETSC_TRUE;
-  known.keep = (PetscBool)(!(all[1] > 0) && cmatch->hierarchy->params.singular == cmatch->params.singular);
-  known.largest = all[3];
+  known.keep              = (PetscBool)(!(all[1] > 0) && cmatch->hierarchy->params.singular == cmatch->params.singular);
+  known.largest           = all[3];
   PetscCall(PCLocalPhaseStep(phase, CallGuarded(PrepareRanks, pc, (const Knowledge *)&known), nullptr));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   cmatch->reaches_others     = true;
@@ -543,15 +545,15 @@ static PetscErrorCode Connect(PC pc, PCLocalPhase *phase)
     verdict[ERROR]                 = outcome->code != PETSC_SUCCESS;
     verdict[FAILURE]               = failure != CMATCH_OK;
     /* the patterns of other values may not do: a coarse operator has failed, not the matrix */
-    verdict[PATTERN] = ranks->keep && (failure == CMATCH_COARSEST || failure == CMATCH_DIAGONAL_NOT_POSITIVE);
-    verdict[LEVELS]  = H->levels;
-    verdict[END]     = H->levels == H->several ? 0 : 1 + (ranks->dominated ? CMATCH_END_DOMINATED : stats.end);
+    verdict[PATTERN]    = ranks->keep && (failure == CMATCH_COARSEST || failure == CMATCH_DIAGONAL_NOT_POSITIVE);
+    verdict[LEVELS]     = H->levels;
+    verdict[END]        = H->levels == H->several ? 0 : 1 + (ranks->dominated ? CMATCH_END_DOMINATED : stats.end);
     outcome->exchanging = true;
     PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, verdict, VERDICTS, MPIU_INT, MPI_MAX, phase->comm));
     outcome->exchanging = false;
     if (verdict[PATTERN] && !verdict[ERROR]) {
-      ranks->keep    = PETSC_FALSE;
-      cmatch->reused = false;
+      ranks->keep         = PETSC_FALSE;
+      cmatch->reused      = false;
       PetscErrorCode code = CMATCHRanksForget(ranks);
       if (!code) code = CallGuarded(ComputeFactor, pc, outcome);
       PetscCall(PCLocalPhaseStep(phase, code, nullptr));
@@ -679,6 +681,11 @@ static PetscErrorCode Create(PC pc)
 . -pc_cmatch_coarse_size <256> - the coarsening ends at so many rows, 1 to 2048, or at four times as many where it has become slow
 . -pc_cmatch_max_levels <20> - most levels, 1 to 32
 . -pc_cmatch_precision <single> - `single` or `double`, in which the hierarchy is stored and the cycle computes
+. -pc_cmatch_reach <global> - on several ranks `global`, one hierarchy of the whole matrix, or `local`, on each rank a hierarchy of
+  its diagonal block
+. -pc_cmatch_gather_rows <100000> - on several ranks: levels of so many rows in all, or fewer, are on one rank, 0 to 1000000000
+. -pc_cmatch_gather_ranks <10000> - on several ranks: a level with fewer rows a rank is on fewer ranks, 0 to 1000000000
+. -pc_cmatch_gather_factor <8> - of so many ranks one gets the rows of such a level, 2 to 1000000000
 - -pc_cmatch_reuse_pattern <true> - when only the values of A have changed, keep aggregates and patterns; on a GPU nothing is
   allocated then, but with the smoother `afsai`, and where the work does not fit into the memory that a set-up reserves
 
@@ -729,11 +736,18 @@ static PetscErrorCode Create(PC pc)
   that keep their diagonal entry alone, as after `MatZeroRows()`, need no care, whether their columns are 0 or not. The view counts
   one-sided couplings, which one row alone has, and the pairs of entries that are not equal.
 
-  With several ranks this is not the global method: each rank has a hierarchy of its own diagonal block, as `PCBJACOBI` would, and
-  iterations grow with the number of ranks; the view says so.
+  With several ranks there is one hierarchy of the whole matrix where the matrix is a `MATAIJ` on the host, or bound to the CPU, and
+  the number of iterations hardly depends on the number of ranks. Aggregates are made of rows of one rank alone, without messages,
+but rows of the prolongator reach rows of other ranks. Small levels go to fewer ranks, and then to one rank, which solves what is
+left. Where rows of several ranks come together, pairs of them that belong to each other firmly, but were cut by a border, are put
+together by an additional level. The result is the same in every run with the same partition. A partition whose rows are coupled
+more with rows of other ranks than with each other leaves nothing to put together; the view says so, and a repartition is the
+remedy. With the smoothers `sfsai` and `afsai`, with matrices of blocks, with matrices on the GPU, and with `-pc_cmatch_reach local`
+each rank has a hierarchy of its own diagonal block, as `PCBJACOBI` would, and iterations grow with the number of ranks; the view
+says so.
 
   A diagonal entry that is missing or not positive, on the finest level or in a Galerkin product, an entry that is not finite, or
-  one that single precision cannot hold, makes the set-up fail with a `PCFailedReason`. The view names level and row.
+  one that single precision cannot hold, makes the set-up fail with a `PCFailedReason`, on all ranks. The view names level and row.
 
   References:
   P. D'Ambra, P. S. Vassilevski, Adaptive AMG with coarsening based on compatible weighted matching, Comput. Visual. Sci. 16 (2013)
@@ -746,6 +760,7 @@ static PetscErrorCode Create(PC pc)
           `PCCMATCHSetSmoothedProlongator()`, `PCCMATCHSetProlongatorRow()`, `PCCMATCHSetOvercorrection()`,
           `PCCMATCHSetCycle()`, `PCCMATCHSetSmoother()`, `PCCMATCHSetDegree()`, `PCCMATCHSetRelaxation()`,
           `PCCMATCHSetCoarse()`, `PCCMATCHSetCoarseSize()`, `PCCMATCHSetMaxLevels()`, `PCCMATCHSetPrecision()`,
+          `PCCMATCHSetReach()`, `PCCMATCHSetGatherRows()`, `PCCMATCHSetGatherRanks()`, `PCCMATCHSetGatherFactor()`,
           `PCCMATCHSetReusePattern()`, `PCCMATCHGetHierarchy()`
 M*/
 

@@ -211,9 +211,9 @@ enum CMATCHTransfer {
    stored, and its row sums. A row without entries beside the diagonal, or with entries that are lost in the sum of l_i, has
    l_i = root / d_i instead, with the root of the polynomial that uses l. The polynomial solves for such a row exactly.
 
-   A level of one rank has its own rows alone. On several ranks a level has ghosts, too, rows of other ranks, which are columns from n
-   on, in A_j, and foreign aggregates, those of other ranks, which are columns from `coarse` on, in P_j. Both are behind the rank's own
-   entries of the vectors, and no other array changes its meaning by that. A rank may not have the next level at all.
+   A level of one rank has its own rows alone. On several ranks a level has ghosts, too, rows of other ranks, which are columns from
+   n on, in A_j, and foreign aggregates, those of other ranks, which are columns from `coarse` on, in P_j. Both are behind the
+   rank's own entries of the vectors, and no other array changes its meaning by that. A rank may not have the next level at all.
 */
 struct CMATCHLevel {
   LocalInt  n;   /* rows */
@@ -228,26 +228,27 @@ struct CMATCHLevel {
   CMATCHFactor factor; /* of the smoothers sfsai and afsai, where the level is smoothed */
 
   /* what follows is of all levels but the last one */
-  LocalInt  coarse;    /* rows of the next level */
-  LocalInt  width;     /* room for entries in a row of P */
-  LocalInt *aggregate; /* [n + ghosts] the row of the next level whose aggregate row i is in, or -1: row i is left to the smoother */
-  LocalInt *P_j;       /* [n + ghosts][width] columns of P, ascending in a row, and -1 behind them */
-  void     *P_a;       /* [n + ghosts][width] values of P, and 0 behind them */
-  LocalInt *R_i;       /* [coarse + foreign + 1] R = P^T of the rows that are not ghosts: row starts */
-  LocalInt *R_j;       /* [P_nnz] columns, ascending in a row */
-  void     *R_a;       /* [P_nnz] values */
+  LocalInt coarse; /* rows of the next level */
+  LocalInt width;  /* room for entries in a row of P */
+  LocalInt
+    *aggregate;  /* [n + ghosts] the row of the next level whose aggregate row i is in, or -1: row i is left to the smoother */
+  LocalInt *P_j; /* [n + ghosts][width] columns of P, ascending in a row, and -1 behind them */
+  void     *P_a; /* [n + ghosts][width] values of P, and 0 behind them */
+  LocalInt *R_i; /* [coarse + foreign + 1] R = P^T of the rows that are not ghosts: row starts */
+  LocalInt *R_j; /* [P_nnz] columns, ascending in a row */
+  void     *R_a; /* [P_nnz] values */
   LocalInt  P_nnz;
 
   CMATCHTransfer transfer;
 
   /* what follows is of levels on several ranks */
   LocalInt         ghosts, foreign;
-  LocalInt         mine;          /* of this rank's aggregates, those that it has as the first rows of the next level: all or none */
-  const GlobalInt *ghost;         /* [ghosts] their numbers on the level, ascending */
-  const GlobalInt *column;        /* [foreign] the numbers of the foreign aggregates on the next level, ascending */
-  GlobalInt        first;         /* the number of this rank's first row on the level */
-  GlobalInt        first_coarse;  /* the number of its first aggregate on the next level */
-  GlobalInt        all;           /* rows of all ranks */
+  LocalInt         mine;         /* of this rank's aggregates, those that it has as the first rows of the next level: all or none */
+  const GlobalInt *ghost;        /* [ghosts] their numbers on the level, ascending */
+  const GlobalInt *column;       /* [foreign] the numbers of the foreign aggregates on the next level, ascending */
+  GlobalInt        first;        /* the number of this rank's first row on the level */
+  GlobalInt        first_coarse; /* the number of its first aggregate on the next level */
+  GlobalInt        all;          /* rows of all ranks */
   LocalInt         contributions; /* values that other ranks send for rows of the next level */
 
   /* counts, for the view */
@@ -269,8 +270,8 @@ inline size_t CMATCHFactorBytes(const CMATCHLevel &level, FinePCPrecision precis
 }
 
 /*
-   What a cycle on levels of several ranks needs of them, which the face gives it. Vectors and scalars are of the hierarchy's precision,
-   but for those of `sum` and `largest`.
+   What a cycle on levels of several ranks needs of them, which the face gives it. Vectors and scalars are of the hierarchy's
+   precision, but for those of `sum` and `largest`.
 */
 struct CMATCHExchange {
   void *context;

@@ -60,7 +60,7 @@ std::vector<char> LeftRows(const CMATCHGraph &M, LocalInt *count)
 /* The weights c_ij of the edges that are used, and 0 for the others. Edges to other ranks, which count alone, have -c_ij. */
 std::vector<float> Weights(const CMATCHGraph &M, float strength, const std::vector<char> &left)
 {
-  const LocalInt n = M.n();
+  const LocalInt     n = M.n();
   std::vector<float> c(M.j.size(), 0.f), largest(M.n(), 0.f);
 
   for (LocalInt i = 0; i < M.n(); i++) {
@@ -218,10 +218,10 @@ CMATCHGraph Contract(const CMATCHGraph &M, const Sweep &sweep)
 }
 
 /* Sweeps of matching on M, which becomes the operator on the aggregates. */
-CMATCHAggregation MatchingAggregates(const CMATCHParams &params, CMATCHGraph *M, size_t *work_bytes)
+CMATCHAggregation MatchingAggregates(const CMATCHParams &params, PetscInt64 all, CMATCHGraph *M, size_t *work_bytes)
 {
   const LocalInt        n        = M->n();
-  const bool            small    = n < kCMATCHSmall;
+  const bool            small    = all < kCMATCHSmall;
   const float           strength = (float)(small ? PetscMin(params.strength, kCMATCHSmallStrength) : params.strength);
   CMATCHAggregation     result{std::vector<LocalInt>(n), 0, 0, 0};
   std::vector<char>     left = LeftRows(*M, &result.left);
@@ -260,7 +260,8 @@ CMATCHAggregation MatchingAggregates(const CMATCHParams &params, CMATCHGraph *M,
     for (LocalInt &a : result.aggregate)
       if (a >= 0) a = sweep.aggregate[a];
     result.coarse = sweep.coarse;
-    if (result.coarse == vertices || result.coarse <= params.coarse_size) break;
+    /* of all ranks, if the others have as many aggregates for their rows */
+    if (result.coarse == vertices || (PetscReal)result.coarse * ((PetscReal)all / n) <= params.coarse_size) break;
   }
   return result;
 }
@@ -268,11 +269,11 @@ CMATCHAggregation MatchingAggregates(const CMATCHParams &params, CMATCHGraph *M,
 /* -------------------------------------- independent sets -------------------------------------- */
 
 /* Aggregates around the roots of a maximal independent set of distance 2, which is found in the order of a hash. */
-CMATCHAggregation RootAggregates(const CMATCHParams &params, const CMATCHGraph &M, size_t *work_bytes)
+CMATCHAggregation RootAggregates(const CMATCHParams &params, PetscInt64 all, const CMATCHGraph &M, size_t *work_bytes)
 {
-  const LocalInt           n        = M.n();
-  const float              strength = (float)(n < kCMATCHSmall ? PetscMin(params.strength, kCMATCHSmallStrength) : params.strength);
-  CMATCHAggregation        result{std::vector<LocalInt>(n), 0, 0, 0};
+  const LocalInt    n        = M.n();
+  const float       strength = (float)(all < kCMATCHSmall ? PetscMin(params.strength, kCMATCHSmallStrength) : params.strength);
+  CMATCHAggregation result{std::vector<LocalInt>(n), 0, 0, 0};
   const std::vector<char>  left = LeftRows(M, &result.left);
   const std::vector<float> c    = Weights(M, strength, left);
   std::vector<LocalInt>    order, root(n, -1); /* the root of the aggregate that a vertex is in */
@@ -337,7 +338,8 @@ CMATCHAggregation CMATCHStitch_Host(CMATCHGraph *M, size_t *work_bytes)
   return {sweep.aggregate, sweep.coarse, 0, 0};
 }
 
-CMATCHAggregation CMATCHAggregate_Host(const CMATCHParams &params, CMATCHGraph *M, size_t *work_bytes)
+CMATCHAggregation CMATCHAggregate_Host(const CMATCHParams &params, PetscInt64 all, CMATCHGraph *M, size_t *work_bytes)
 {
-  return params.coarsening == PC_CMATCH_MIS2 ? RootAggregates(params, *M, work_bytes) : MatchingAggregates(params, M, work_bytes);
+  return params.coarsening == PC_CMATCH_MIS2 ? RootAggregates(params, all, *M, work_bytes)
+                                             : MatchingAggregates(params, all, M, work_bytes);
 }

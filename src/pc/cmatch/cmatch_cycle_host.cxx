@@ -463,8 +463,7 @@ PetscErrorCode CMATCHFinish_Host(const std::vector<double> &rs, PetscBool keep, 
   }
   H->steps   = CMATCHSmootherSteps(params);
   H->stalled = PolynomialChebyshev(kCMATCHStalledDegree);
-  if (dense && !H->inverted)
-    CMATCHComputeL_Host(H->stalled.root, &H->arrays[H->levels - 1]);
+  if (dense && !H->inverted) CMATCHComputeL_Host(H->stalled.root, &H->arrays[H->levels - 1]);
   PetscCall(CMATCHFactorSmoothers_Host(keep, H, stats));
   if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
   H->bytes = CMATCHBytes(H->w_kept) + CMATCHBytes(H->inverse);
@@ -483,8 +482,8 @@ PetscErrorCode CMATCHFinish_Host(const std::vector<double> &rs, PetscBool keep, 
     }
     if (H->level[l].factor.d) L.t.assign(n, (T)0);
     for (const auto *array : {&L.A_i, &L.A_j, &L.aggregate, &L.P_j, &L.R_i, &L.R_j, &L.add_i}) H->bytes += CMATCHBytes(*array);
-    for (const auto *array : {&L.A_a, &L.s, &L.d, &L.l, &L.P_a, &L.R_a, &L.b, &L.x, &L.r, &L.z, &L.t, &L.first, &L.second,
-                              &L.values, &L.added})
+    for (const auto *array :
+         {&L.A_a, &L.s, &L.d, &L.l, &L.P_a, &L.R_a, &L.b, &L.x, &L.r, &L.z, &L.t, &L.first, &L.second, &L.values, &L.added})
       H->bytes += CMATCHBytes(*array);
     H->bytes += CMATCHBytes(L.ghost) + CMATCHBytes(L.column);
     H->bytes += CMATCHFactorBytes(H->level[l], params.precision);

@@ -1,6 +1,6 @@
 /*
-   The data of PCCMATCH, for the files of its PETSc face: cmatch.cxx with the options and the set-up, cmatch_ranks.cxx with levels on
-   several ranks, cmatch_view.cxx with what PCView() shows and cmatch_mats.cxx with the matrices that a program gets.
+   The data of PCCMATCH, for the files of its PETSc face: cmatch.cxx with the options and the set-up, cmatch_ranks.cxx with levels
+   on several ranks, cmatch_view.cxx with what PCView() shows and cmatch_mats.cxx with the matrices that a program gets.
 */
 #pragma once
 
@@ -37,7 +37,8 @@ struct PC_CMATCH : PC_Local {
   PetscScalar *w = nullptr; /* [rows] a copy of w if the user's vector is in the other memory than the matrix */
 };
 
-/* Whether a set-up with the options as they are makes one hierarchy of all ranks. If it does not, although it should, *why says why. */
+/* Whether a set-up with the options as they are makes one hierarchy of all ranks. If it does not, although it should, *why says
+ * why. */
 PetscErrorCode PCCMATCHIsGlobal(PC, PetscBool *global, const char **why);
 
 PetscErrorCode PCView_CMATCH(PC, PetscViewer);

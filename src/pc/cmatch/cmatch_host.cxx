@@ -266,8 +266,7 @@ void CMATCHProlongator_Host(const CMATCHParams &params, PetscBool keep, CMATCHLe
     LocalInt *const P_j = &L->P_j[(size_t)i * width];
     T *const        P_a = &L->P_a[(size_t)i * width];
     if (L->aggregate[i] < 0) continue;
-    if (params.smoothed_prolongator && level->transfer == CMATCH_MATCHED)
-      ProlongatorRow(*L, i, keep, width, P_j, P_a, &v, level);
+    if (params.smoothed_prolongator && level->transfer == CMATCH_MATCHED) ProlongatorRow(*L, i, keep, width, P_j, P_a, &v, level);
     else {
       P_j[0] = L->aggregate[i];
       P_a[0] = 1;
@@ -278,7 +277,7 @@ void CMATCHProlongator_Host(const CMATCHParams &params, PetscBool keep, CMATCHLe
 template <typename T>
 void CMATCHRestriction_Host(const CMATCHLevel &level, CMATCHArrays<T> *L)
 {
-  const LocalInt rows    = level.coarse + level.foreign, width = level.width;
+  const LocalInt rows = level.coarse + level.foreign, width = level.width;
   const size_t   entries = (size_t)level.n * width;
 
   L->R_i.assign(rows + 1, 0);
@@ -300,8 +299,7 @@ void CMATCHRestriction_Host(const CMATCHLevel &level, CMATCHArrays<T> *L)
 
 template <typename T>
 CMATCHProducts<T>::CMATCHProducts(const CMATCHLevel &level, const CMATCHArrays<T> &L, const std::vector<double> &rs,
-                                  LocalInt columns) :
-    L_(L), AP_i_(1, 0), Ap_(level.n, 0.)
+                                  LocalInt columns) : L_(L), AP_i_(1, 0), Ap_(level.n, 0.)
 {
   const LocalInt      width = level.width;
   std::vector<double> p(level.n + level.ghosts, 0.);
@@ -488,7 +486,7 @@ bool Coarsen(LocalInt l, bool stitch, CMATCHHierarchyHost<T> *H, CMATCHGraph *M,
       return true;
     }
   }
-  CMATCHAggregation found = CMATCHAggregate_Host(params, M, work_bytes);
+  CMATCHAggregation found = CMATCHAggregate_Host(params, level.n, M, work_bytes);
   level.left              = found.left;
   if (found.left == level.n || found.coarse >= kCMATCHStall * (level.n - found.left)) {
     H->end = found.left == level.n ? CMATCH_END_DOMINATED : CMATCH_END_STALLED;
@@ -518,8 +516,8 @@ PetscErrorCode CMATCHDescend_Host(LocalInt l, CMATCHProgress *progress, CMATCHHi
     CMATCHShow_Host(l, H);
     PetscCall(Galerkin(CMATCHGalerkinFactor(params, H->level[l]), H->level[l], H->arrays[l], &H->arrays[l + 1], &progress->rs,
                        &progress->diagonal, &stats->work_bytes));
-    const LocalInt bad = CMATCHComplete_Host(params, params.singular && H->level[l].coarse == 1, progress->rs, progress->diagonal,
-                                             &H->arrays[l + 1]);
+    const LocalInt bad =
+      CMATCHComplete_Host(params, params.singular && H->level[l].coarse == 1, progress->rs, progress->diagonal, &H->arrays[l + 1]);
     CMATCHShow_Host(l + 1, H);
     if (bad >= 0) {
       CMATCHFail(CMATCH_DIAGONAL_NOT_POSITIVE, l + 1, bad, stats);
@@ -590,26 +588,26 @@ template void CMATCHFinest_Host(const CMATCHMatrix &, CMATCHHierarchyHost<float>
 template void CMATCHFinest_Host(const CMATCHMatrix &, CMATCHHierarchyHost<double> *, std::vector<double> *, std::vector<double> *,
                                 CMATCHStats *);
 template CMATCHGraph CMATCHGraphOf_Host(const CMATCHArrays<float> &, const std::vector<double> &);
-template void CMATCHAdopt_Host(LocalInt, CMATCHTransfer, CMATCHAggregation *, CMATCHHierarchyHost<float> *);
-template void CMATCHProlongator_Host(const CMATCHParams &, PetscBool, CMATCHLevel *, CMATCHArrays<float> *);
-template void CMATCHRestriction_Host(const CMATCHLevel &, CMATCHArrays<float> *);
+template void        CMATCHAdopt_Host(LocalInt, CMATCHTransfer, CMATCHAggregation *, CMATCHHierarchyHost<float> *);
+template void        CMATCHProlongator_Host(const CMATCHParams &, PetscBool, CMATCHLevel *, CMATCHArrays<float> *);
+template void        CMATCHRestriction_Host(const CMATCHLevel &, CMATCHArrays<float> *);
 template class CMATCHProducts<float>;
 template PetscErrorCode CMATCHAddRow_Host(const CMATCHSparseRow &, LocalInt, PetscReal, double, CMATCHArrays<float> *,
                                           std::vector<double> *, std::vector<double> *);
-template LocalInt CMATCHComplete_Host(const CMATCHParams &, bool, const std::vector<double> &, const std::vector<double> &,
-                                      CMATCHArrays<float> *);
-template void CMATCHShow_Host(LocalInt, CMATCHHierarchyHost<float> *);
+template LocalInt       CMATCHComplete_Host(const CMATCHParams &, bool, const std::vector<double> &, const std::vector<double> &,
+                                            CMATCHArrays<float> *);
+template void           CMATCHShow_Host(LocalInt, CMATCHHierarchyHost<float> *);
 template PetscErrorCode CMATCHDescend_Host(LocalInt, CMATCHProgress *, CMATCHHierarchyHost<float> *, CMATCHStats *);
 template PetscErrorCode CMATCHCreate_Host<float>(const CMATCHParams *, PetscBool, CMATCHHierarchy **);
-template CMATCHGraph CMATCHGraphOf_Host(const CMATCHArrays<double> &, const std::vector<double> &);
-template void CMATCHAdopt_Host(LocalInt, CMATCHTransfer, CMATCHAggregation *, CMATCHHierarchyHost<double> *);
-template void CMATCHProlongator_Host(const CMATCHParams &, PetscBool, CMATCHLevel *, CMATCHArrays<double> *);
-template void CMATCHRestriction_Host(const CMATCHLevel &, CMATCHArrays<double> *);
+template CMATCHGraph    CMATCHGraphOf_Host(const CMATCHArrays<double> &, const std::vector<double> &);
+template void           CMATCHAdopt_Host(LocalInt, CMATCHTransfer, CMATCHAggregation *, CMATCHHierarchyHost<double> *);
+template void           CMATCHProlongator_Host(const CMATCHParams &, PetscBool, CMATCHLevel *, CMATCHArrays<double> *);
+template void           CMATCHRestriction_Host(const CMATCHLevel &, CMATCHArrays<double> *);
 template class CMATCHProducts<double>;
 template PetscErrorCode CMATCHAddRow_Host(const CMATCHSparseRow &, LocalInt, PetscReal, double, CMATCHArrays<double> *,
                                           std::vector<double> *, std::vector<double> *);
-template LocalInt CMATCHComplete_Host(const CMATCHParams &, bool, const std::vector<double> &, const std::vector<double> &,
-                                      CMATCHArrays<double> *);
-template void CMATCHShow_Host(LocalInt, CMATCHHierarchyHost<double> *);
+template LocalInt       CMATCHComplete_Host(const CMATCHParams &, bool, const std::vector<double> &, const std::vector<double> &,
+                                            CMATCHArrays<double> *);
+template void           CMATCHShow_Host(LocalInt, CMATCHHierarchyHost<double> *);
 template PetscErrorCode CMATCHDescend_Host(LocalInt, CMATCHProgress *, CMATCHHierarchyHost<double> *, CMATCHStats *);
 template PetscErrorCode CMATCHCreate_Host<double>(const CMATCHParams *, PetscBool, CMATCHHierarchy **);

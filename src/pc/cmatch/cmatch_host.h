@@ -128,10 +128,10 @@ struct CMATCHAggregation {
 };
 
 /*
-   The aggregates of a level on which the matching sees M. With matching M becomes the operator on the aggregates. If all rows are
-   left, there are no aggregates.
+   The aggregates of a level on which the matching sees M, which has so many rows on all ranks. With matching M becomes the operator
+   on the aggregates. If all rows are left, there are no aggregates.
 */
-CMATCHAggregation CMATCHAggregate_Host(const CMATCHParams &, CMATCHGraph *M, size_t *work_bytes);
+CMATCHAggregation CMATCHAggregate_Host(const CMATCHParams &, PetscInt64 all, CMATCHGraph *M, size_t *work_bytes);
 
 /* The pairs, and single rows, of a level that is stitched. M becomes the operator on them. */
 CMATCHAggregation CMATCHStitch_Host(CMATCHGraph *M, size_t *work_bytes);
@@ -171,7 +171,7 @@ template <typename T>
 class CMATCHProducts {
 public:
   CMATCHProducts(const CMATCHLevel &, const CMATCHArrays<T> &, const std::vector<double> &rs, LocalInt columns);
-  double Row(LocalInt c, CMATCHSparseRow *) const; /* gives the row sum */
+  double Row(LocalInt c, CMATCHSparseRow *) const;                  /* gives the row sum */
   void   MarkColumns(LocalInt rows, std::vector<char> *used) const; /* of the first rows */
   size_t Bytes() const { return CMATCHBytes(AP_i_) + CMATCHBytes(AP_j_) + CMATCHBytes(AP_a_) + 2 * CMATCHBytes(Ap_); }
 
@@ -191,8 +191,8 @@ inline PetscReal CMATCHGalerkinFactor(const CMATCHParams &params, const CMATCHLe
 }
 
 /*
-   Adds a summed row of the next level C to its entries, and sets its diagonal and row sum; without columns it is that of an aggregate
-   that no row of P has kept, and gets an equation of its own.
+   Adds a summed row of the next level C to its entries, and sets its diagonal and row sum; without columns it is that of an
+   aggregate that no row of P has kept, and gets an equation of its own.
 */
 template <typename T>
 PetscErrorCode CMATCHAddRow_Host(const CMATCHSparseRow &, LocalInt c, PetscReal factor, double rs, CMATCHArrays<T> *C,
@@ -213,8 +213,8 @@ void CMATCHShow_Host(LocalInt l, CMATCHHierarchyHost<T> *);
 /* What a set-up knows of its last level while it goes on. */
 struct CMATCHProgress {
   PetscBool           keep = PETSC_FALSE;
-  std::vector<double> rs, diagonal; /* of the level */
-  CMATCHGraph         M;            /* unless keep */
+  std::vector<double> rs, diagonal;   /* of the level */
+  CMATCHGraph         M;              /* unless keep */
   bool                stitch = false; /* the rows of the level were on several ranks before, so that it is stitched if need be */
 };
 

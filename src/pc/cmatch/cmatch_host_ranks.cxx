@@ -78,7 +78,7 @@ public:
       for (LocalInt i = 0; i < n; i++) found.aggregate[i] = i;
     } else if (how == CMATCH_STITCHED) found = CMATCHStitch_Host(&next_M, &stats.work_bytes);
     else {
-      found = CMATCHAggregate_Host(H->params, &next_M, &stats.work_bytes);
+      found = CMATCHAggregate_Host(H->params, H->level[l].all, &next_M, &stats.work_bytes);
       if (found.left == n) { /* no vertex is left of M */
         std::fill(found.aggregate.begin(), found.aggregate.end(), -1);
         next_M   = CMATCHGraph();
@@ -148,10 +148,10 @@ public:
 
   PetscErrorCode Next(LocalInt l, LocalInt rows, GlobalInt first, GlobalInt all, const std::vector<LocalInt> &add_i) override
   {
-    CMATCHLevel           &level = H->level[l];
-    CMATCHArrays<T>       &L = H->arrays[l], &C = H->arrays[l + 1];
-    const PetscReal        factor = CMATCHGalerkinFactor(H->params, level);
-    std::vector<double>    rs(rows, 0.), diagonal(rows, 0.);
+    CMATCHLevel        &level = H->level[l];
+    CMATCHArrays<T>    &L = H->arrays[l], &C = H->arrays[l + 1];
+    const PetscReal     factor = CMATCHGalerkinFactor(H->params, level);
+    std::vector<double> rs(rows, 0.), diagonal(rows, 0.);
 
     PetscFunctionBegin;
     L.add_i = add_i;

@@ -8,8 +8,9 @@
    and wait for the verdict of all.
 
    Which ranks get the rows of the next level follows from the number of rows, so that all ranks decide alike: one rank, if they are
-   few enough; the first rank of each group of gather_factor successive ones, if they would be few for each rank, or if the level has
-   hardly fewer rows than the one above, as it is where borders between ranks cut much; otherwise each rank keeps its aggregates.
+   few enough; the first rank of each group of gather_factor successive ones, if they would be few for each rank, or if the level
+   has hardly fewer rows than the one above, as it is where borders between ranks cut much; otherwise each rank keeps its
+   aggregates.
 */
 #include <petsc/private/petscimpl.h>
 #include <petsc/private/sfimpl.h>
@@ -88,8 +89,8 @@ PetscErrorCode Halo(void *context, LocalInt l, void *x)
   const CMATCHRanksLevel &level = ranks->level[l];
 
   PetscFunctionBegin;
-  PetscCall(FromRoots(level.halo, ValueType(ranks->precision), x,
-                      (char *)x + (size_t)level.rows * FinePCPrecisionBytes(ranks->precision)));
+  PetscCall(
+    FromRoots(level.halo, ValueType(ranks->precision), x, (char *)x + (size_t)level.rows * FinePCPrecisionBytes(ranks->precision)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -128,7 +129,8 @@ PetscErrorCode Largest(void *context, LocalInt l, double *value)
 /* ----------------------------------- which ranks have which rows ------------------------------ */
 
 /* How many successive ranks give their rows to the first one of them. */
-PetscInt GroupSize(const CMATCHParams &params, const CMATCHRanksLevel &level, LocalInt l, CMATCHTransfer transfer, PetscInt next_all)
+PetscInt GroupSize(const CMATCHParams &params, const CMATCHRanksLevel &level, LocalInt l, CMATCHTransfer transfer,
+                   PetscInt next_all)
 {
   const bool last = l + 2 >= params.max_levels || (transfer == CMATCH_MATCHED && CMATCHIsSlow(params, level.all, next_all)),
              stalls =
@@ -315,7 +317,8 @@ private:
 
     PetscFunctionBegin;
     if (!keep)
-      PetscCall(Together([&] { return FromRoots(level.halo, MPIU_INT, setup->numbers.data(), setup->numbers.data() + level.rows); }));
+      PetscCall(
+        Together([&] { return FromRoots(level.halo, MPIU_INT, setup->numbers.data(), setup->numbers.data() + level.rows); }));
     PetscCall(Step(l, [&] {
       setup->Prolong(l);
       return PETSC_SUCCESS;
@@ -411,7 +414,7 @@ private:
   */
   PetscErrorCode SendRows(LocalInt l, CMATCHRows *sent, CMATCHRows *received)
   {
-    const CMATCHRanksLevel &level = ranks->level[l];
+    const CMATCHRanksLevel &level  = ranks->level[l];
     const size_t            leaves = sent->rs.size(), roots = level.add_i.back();
     std::vector<PetscInt>   length, all_length, j, all_j;
     std::vector<double>     a, all_a;
@@ -486,8 +489,7 @@ private:
     PetscCall(Step(l, [&] {
       const CMATCHRanksLevel &level = ranks->level[l];
       PetscFunctionBegin;
-      if (level.next_rows || Last(l))
-        PetscCall(setup->Next(l, level.next_rows, level.next_first, level.next_all, level.add_i));
+      if (level.next_rows || Last(l)) PetscCall(setup->Next(l, level.next_rows, level.next_first, level.next_all, level.add_i));
       if (level.next_rows && !keep) {
         ghost.assign(H->level[l + 1].ghost, H->level[l + 1].ghost + H->level[l + 1].ghosts);
         ranks->level.reserve(l + 2);
@@ -524,14 +526,14 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PCLocalOutcome        *outcome;
-  CMATCHHierarchy       *H;
-  CMATCHRanks           *ranks;
-  CMATCHRanksSetUp      *setup;
-  const bool             keep;
-  std::vector<PetscInt>  told; /* [size][TOLD] */
-  PetscInt               own_first = 0; /* the number of this rank's first aggregate */
-  bool                   matched   = false, stitch = false;
+  PCLocalOutcome       *outcome;
+  CMATCHHierarchy      *H;
+  CMATCHRanks          *ranks;
+  CMATCHRanksSetUp     *setup;
+  const bool            keep;
+  std::vector<PetscInt> told;          /* [size][TOLD] */
+  PetscInt              own_first = 0; /* the number of this rank's first aggregate */
+  bool                  matched = false, stitch = false;
 };
 
 } // namespace

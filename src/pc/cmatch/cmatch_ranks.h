@@ -17,8 +17,9 @@ struct CMATCHRows {
 };
 
 /*
-   A set-up under way. Each step but the first ones is one of a level l, and they are called in the order in which they stand here. With
-   `keep` the hierarchy is one of a matrix with the same nonzeros and the same parameters, whose aggregates, patterns and numbers stay.
+   A set-up under way. Each step but the first ones is one of a level l, and they are called in the order in which they stand here.
+   With `keep` the hierarchy is one of a matrix with the same nonzeros and the same parameters, whose aggregates, patterns and
+   numbers stay.
 */
 class CMATCHRanksSetUp {
 public:
@@ -41,8 +42,8 @@ public:
   virtual void Multiply(LocalInt l, LocalInt mine) = 0;
 
   /*
-     Makes level l + 1, of which the rank has these rows, from its own products and what has been received: contributions add_i[c] to
-     add_i[c + 1] - 1 are for row c.
+     Makes level l + 1, of which the rank has these rows, from its own products and what has been received: contributions add_i[c]
+     to add_i[c + 1] - 1 are for row c.
   */
   virtual PetscErrorCode Next(LocalInt l, LocalInt rows, GlobalInt first, GlobalInt all, const std::vector<LocalInt> &add_i) = 0;
 
@@ -57,7 +58,7 @@ public:
   std::vector<GlobalInt> P_j;     /* [n + ghosts][width] columns of P by their numbers on the next level, and -1 behind them */
   CMATCHRows             sent, received;     /* of the Galerkin product: of aggregates from `mine` on, and contributions */
   CMATCHRows             M_sent, M_received; /* of the operator that the matching sees */
-  LocalInt               lost = 0; /* entries of M in columns that the operator of the level does not have */
+  LocalInt               lost = 0;           /* entries of M in columns that the operator of the level does not have */
 };
 
 /* Begins a set-up, with a new hierarchy in the place of *H unless keep. The caller deletes *setup. */

@@ -1,8 +1,8 @@
 /*
    What PCCMATCH keeps for levels on several ranks, and the communication of their set-up and of an application. A level has two
    PetscSFs, of which each serves several kinds of values: `halo`, whose roots are the own rows and whose leaves are the ghosts, and
-   `coarse`, whose roots are the rows of the next level and whose leaves are this rank's aggregates and foreign ones that other ranks
-   have there.
+   `coarse`, whose roots are the rows of the next level and whose leaves are this rank's aggregates and foreign ones that other
+   ranks have there.
 */
 #pragma once
 
@@ -14,11 +14,11 @@
 #include "pc/local.h"
 
 struct CMATCHRanksLevel {
-  MPI_Comm    comm   = MPI_COMM_NULL; /* of the ranks that have rows of this level; of the finest one, of all ranks */
-  bool        split  = false;         /* it was made for this level */
-  PetscMPIInt size   = 1, rank = 0;
-  LocalInt    rows   = 0; /* own ones */
-  PetscInt    all    = 0; /* of all ranks */
+  MPI_Comm    comm  = MPI_COMM_NULL; /* of the ranks that have rows of this level; of the finest one, of all ranks */
+  bool        split = false;         /* it was made for this level */
+  PetscMPIInt size = 1, rank = 0;
+  LocalInt    rows   = 0;     /* own ones */
+  PetscInt    all    = 0;     /* of all ranks */
   bool        stitch = false; /* rows have come together, so that the level may be stitched */
   PetscSF     halo   = nullptr;
 
@@ -38,7 +38,7 @@ struct CMATCHRanks {
   PetscInt                          first = 0; /* the number of the rank's first row of the finest level */
   std::vector<PetscInt>             ghost;     /* numbers of the ghosts of the finest level */
   bool                              has_w = false;
-  std::vector<PetscScalar>          w; /* the near null vector, of own rows and ghosts */
+  std::vector<PetscScalar>          w;                       /* the near null vector, of own rows and ghosts */
   double                            largest   = 0;           /* diagonal entry of W A W, of all ranks */
   PetscBool                         keep      = PETSC_FALSE; /* the set-up at hand keeps aggregates, patterns and what is here */
   bool                              dominated = false;       /* the last level on several ranks has no aggregates */
