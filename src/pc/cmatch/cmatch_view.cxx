@@ -52,6 +52,14 @@ static PetscErrorCode ViewOptions(PC pc, PetscViewer viewer)
                                    cmatch->reused
                                      ? "kept from the last set-up"
                                      : (cmatch->reuse_pattern ? "kept while the nonzeros of A stay" : "made at each set-up")));
+  if (params->reach == PC_CMATCH_LOCAL)
+    PetscCall(PetscViewerASCIIPrintf(viewer, "on several ranks each has a hierarchy of its block\n"));
+  else
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "on several ranks one hierarchy of all, with levels of at most %" PetscInt_FMT
+                                     " rows on one rank, and with fewer than %" PetscInt_FMT " a rank on 1/%" PetscInt_FMT
+                                     " of the ranks\n",
+                                     params->gather_rows, params->gather_ranks, params->gather_factor));
   if (params->cycle == PC_CMATCH_K || params->coarse == PC_CMATCH_PCG)
     PetscCall(PetscViewerASCIIPrintf(viewer, "no fixed matrix with %s: use -ksp_type fcg\n",
                                      params->cycle == PC_CMATCH_K ? "the cycle k" : "pcg on the coarsest level"));
@@ -296,10 +304,9 @@ static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
 
 PetscErrorCode PCView_CMATCH(PC pc, PetscViewer viewer)
 {
-  PC_CMATCH          *cmatch = (PC_CMATCH *)pc->data;
-  const CMATCHParams *params = &cmatch->params;
-  PetscBool           is_ascii, global;
-  const char         *why;
+  PC_CMATCH  *cmatch = (PC_CMATCH *)pc->data;
+  PetscBool   is_ascii, global;
+  const char *why;
 
   PetscFunctionBegin;
   PetscCall(PCCMATCHIsGlobal(pc, &global, &why));
@@ -307,12 +314,6 @@ PetscErrorCode PCView_CMATCH(PC pc, PetscViewer viewer)
   PetscCall(PCViewBegin_Local(pc, viewer, &is_ascii));
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
   if (why) PetscCall(PetscViewerASCIIPrintf(viewer, "reaches no other rank: %s\n", why));
-  if (cmatch->reaches_others)
-    PetscCall(PetscViewerASCIIPrintf(viewer,
-                                     "one hierarchy of all ranks: levels of %" PetscInt_FMT
-                                     " rows or fewer on one rank, with fewer than %" PetscInt_FMT " a rank on 1/%" PetscInt_FMT
-                                     " of the ranks\n",
-                                     params->gather_rows, params->gather_ranks, params->gather_factor));
   PetscCall(ViewOptions(pc, viewer));
   if (pc->setupcalled && pc->failedreason) PetscCall(PCViewFailure_Local(pc, viewer));
   else if (pc->setupcalled) PetscCall(ViewBuilt(pc, viewer));
