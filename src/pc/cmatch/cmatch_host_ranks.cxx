@@ -113,7 +113,7 @@ public:
       NumberGhosts(level, &L);
       CMATCHProlongator_Host(H->params, keep, &level, &L);
       NumberForeign(&level, &L);
-      SendM(level);
+      if (MatchesOnce()) SendM(level);
     }
     CMATCHRestriction_Host(level, &L);
     P_j.assign((size_t)(level.n + level.ghosts) * level.width, -1);
