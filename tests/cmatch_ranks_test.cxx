@@ -213,7 +213,9 @@ TEST_CASE("cmatch on several ranks takes the iterations of one", "[cmatch][ranks
                                   "-@gather_rows 500 -@gather_ranks 400 -@gather_factor 2", "-ksp_type fcg", "-ksp_type cgfused"}) {
         CAPTURE(c.name, layout.name, options);
         if (*options && layout.name != Layouts()[0].name) continue;
-        CHECK(Iterations(Spread(c.A, MATAIJ, layout.share), options) <= one + 1);
+        /* Slabs of 3 planes whose rows come together late are not as good. */
+        const PetscInt more = Ranks() > 4 && Contains(options, "gather") ? 2 : 1;
+        CHECK(Iterations(Spread(c.A, MATAIJ, layout.share), options) <= one + more);
       }
   }
 }

@@ -525,7 +525,7 @@ static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
 }
 
 /* Makes the levels of a hierarchy of all ranks below the finest one, on which all ranks have agreed. */
-static PetscErrorCode Connect(PC pc, PCLocalPhase *phase)
+static PetscErrorCode MakeLevels(PC pc, PCLocalPhase *phase)
 {
   enum { ERROR, FAILURE, PATTERN, LEVELS, END, VERDICTS };
   PC_CMATCH      *cmatch  = (PC_CMATCH *)pc->data;
@@ -568,6 +568,16 @@ static PetscErrorCode Connect(PC pc, PCLocalPhase *phase)
     cmatch->hierarchy->flops = CountFlops(cmatch->hierarchy, cmatch->stats.end);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
+}
+
+static PetscErrorCode Connect(PC pc, PCLocalPhase *phase)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscLogEventBegin(FinePC_CMATCHHierarchy, pc, pc->pmat, 0, 0));
+  const PetscErrorCode code = MakeLevels(pc, phase);
+  PetscCall(PetscLogEventEnd(FinePC_CMATCHHierarchy, pc, pc->pmat, 0, 0));
+  PetscCall(code);
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* `transpose` does not matter: M is symmetric to rounding, or with the cycle K, and with PCG on the coarsest level, no matrix. */
