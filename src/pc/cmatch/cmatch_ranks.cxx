@@ -12,9 +12,6 @@
    has hardly fewer rows than the one above, as it is where borders between ranks cut much; otherwise each rank keeps its
    aggregates.
 */
-#include <petsc/private/petscimpl.h>
-#include <petsc/private/sfimpl.h>
-
 #include "cmatch_ranks_face.h"
 #include "entry.h"
 
@@ -159,7 +156,7 @@ public:
     PetscFunctionBegin;
     for (LocalInt l = 0; !stopped; l++) {
       if (l > 0 && ranks->level[l].size == 1) {
-        PetscCall(Alone(l, [&] { return setup->End(l, true, ranks->level[l].stitch); }));
+        PetscCall(Alone([&] { return setup->End(l, true, ranks->level[l].stitch); }));
         break;
       }
       PetscCall(Aggregates(l));
@@ -167,7 +164,7 @@ public:
       if (!stopped) PetscCall(Products(l));
       if (!stopped) PetscCall(NextLevel(l));
       if (stopped || !ranks->level[l].next_rows) {
-        if (!stopped) PetscCall(Alone(l, [&] { return setup->End(l + 1, Last(l), false); }));
+        if (!stopped) PetscCall(Alone([&] { return setup->End(l + 1, Last(l), false); }));
         break;
       }
     }
@@ -177,7 +174,7 @@ public:
 private:
   /* What this rank does without others, and without telling them at once. */
   template <typename Part>
-  PetscErrorCode Alone(LocalInt, const Part &part)
+  PetscErrorCode Alone(const Part &part)
   {
     PetscErrorCode (*const call)(const Part *) = [](const Part *p) { return (*p)(); };
 
@@ -200,7 +197,7 @@ private:
     PetscInt told[2] = {0, 0};
 
     PetscFunctionBegin;
-    PetscCall(Alone(l, part));
+    PetscCall(Alone(part));
     told[0] = Bad();
     if (most) told[1] = *most;
     outcome->exchanging = true;
@@ -228,7 +225,7 @@ private:
     const CMATCHRanksLevel &level = ranks->level[l];
 
     PetscFunctionBegin;
-    PetscCall(Alone(l, [&] {
+    PetscCall(Alone([&] {
       setup->Find(l, transfer);
       told.resize((size_t)level.size * TOLD);
       return PETSC_SUCCESS;
