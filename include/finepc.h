@@ -229,6 +229,20 @@ E*/
 typedef enum { PC_CMATCH_DENSE, PC_CMATCH_PCG } PCCMATCHCoarse;
 PETSC_EXTERN const char *const PCCMATCHCoarses[];
 
+/*E
+  PCCMATCHReach - how far `PCCMATCH` reaches on several ranks
+
+  Values:
++ `PC_CMATCH_GLOBAL` (global) - one hierarchy of the whole matrix
+- `PC_CMATCH_LOCAL` (local) - on each rank a hierarchy of its diagonal block
+
+  Level: intermediate
+
+.seealso: `PCCMATCH`, `PCCMATCHSetReach()`
+E*/
+typedef enum { PC_CMATCH_GLOBAL, PC_CMATCH_LOCAL } PCCMATCHReach;
+PETSC_EXTERN const char *const PCCMATCHReaches[];
+
 PETSC_EXTERN PetscErrorCode FinePCInitializePackage(void);
 PETSC_EXTERN PetscErrorCode FinePCFinalizePackage(void);
 
@@ -362,6 +376,14 @@ PETSC_EXTERN PetscErrorCode PCCMATCHSetMaxLevels(PC, PetscInt);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetMaxLevels(PC, PetscInt *);
 PETSC_EXTERN PetscErrorCode PCCMATCHSetPrecision(PC, FinePCPrecision);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetPrecision(PC, FinePCPrecision *);
+PETSC_EXTERN PetscErrorCode PCCMATCHSetReach(PC, PCCMATCHReach);
+PETSC_EXTERN PetscErrorCode PCCMATCHGetReach(PC, PCCMATCHReach *);
+PETSC_EXTERN PetscErrorCode PCCMATCHSetGatherRows(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCCMATCHGetGatherRows(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCCMATCHSetGatherRanks(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCCMATCHGetGatherRanks(PC, PetscInt *);
+PETSC_EXTERN PetscErrorCode PCCMATCHSetGatherFactor(PC, PetscInt);
+PETSC_EXTERN PetscErrorCode PCCMATCHGetGatherFactor(PC, PetscInt *);
 PETSC_EXTERN PetscErrorCode PCCMATCHSetReusePattern(PC, PetscBool);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetReusePattern(PC, PetscBool *);
 PETSC_EXTERN PetscErrorCode PCCMATCHGetHierarchy(PC, PetscInt *, Mat *[], Mat *[]);

@@ -193,6 +193,8 @@ struct OptionValues {
   PCCMATCHCoarse     coarse;
   PetscInt           coarse_size, max_levels;
   FinePCPrecision    precision;
+  PCCMATCHReach      reach;
+  PetscInt           gather_rows, gather_ranks, gather_factor;
   PetscBool          reuse_pattern;
 };
 
@@ -220,6 +222,10 @@ void CheckValues(PC pc, const OptionValues &expected)
   CheckGetter(pc, PCCMATCHGetCoarseSize, expected.coarse_size);
   CheckGetter(pc, PCCMATCHGetMaxLevels, expected.max_levels);
   CheckGetter(pc, PCCMATCHGetPrecision, expected.precision);
+  CheckGetter(pc, PCCMATCHGetReach, expected.reach);
+  CheckGetter(pc, PCCMATCHGetGatherRows, expected.gather_rows);
+  CheckGetter(pc, PCCMATCHGetGatherRanks, expected.gather_ranks);
+  CheckGetter(pc, PCCMATCHGetGatherFactor, expected.gather_factor);
   CheckGetter(pc, PCCMATCHGetReusePattern, expected.reuse_pattern);
 }
 
@@ -232,11 +238,46 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
                  keys   = MakePC(A, CMATCH(),
                                  "-@coarsening mis2 -@sweeps 4 -@strength 0.25 -@smoothed_prolongator false -@prolongator_row 7 "
                                    "-@overcorrection 1.25 -@cycle k -@smoother chebyshev4 -@degree 3 -@relaxation 1.75 "
-                                   "-@coarse pcg -@coarse_size 100 -@max_levels 9 -@precision double -@reuse_pattern false");
-  const OptionValues defaults{PC_CMATCH_MATCHING, 3,   0.1, PETSC_TRUE,    4,         1.5, PC_CMATCH_V, PC_CMATCH_L1JACOBI, 1, 1.5,
-                              PC_CMATCH_DENSE,    256, 20,  FINEPC_SINGLE, PETSC_TRUE};
-  const OptionValues others{PC_CMATCH_MIS2, 4,   0.25, PETSC_FALSE,   7,          1.25, PC_CMATCH_K, PC_CMATCH_CHEBYSHEV4, 3, 1.75,
-                            PC_CMATCH_PCG,  100, 9,    FINEPC_DOUBLE, PETSC_FALSE};
+                                   "-@coarse pcg -@coarse_size 100 -@max_levels 9 -@precision double -@reach local "
+                                   "-@gather_rows 5 -@gather_ranks 6 -@gather_factor 7 -@reuse_pattern false");
+  const OptionValues defaults{PC_CMATCH_MATCHING,
+                              3,
+                              0.1,
+                              PETSC_TRUE,
+                              4,
+                              1.5,
+                              PC_CMATCH_V,
+                              PC_CMATCH_L1JACOBI,
+                              1,
+                              1.5,
+                              PC_CMATCH_DENSE,
+                              256,
+                              20,
+                              FINEPC_SINGLE,
+                              PC_CMATCH_GLOBAL,
+                              100000,
+                              10000,
+                              8,
+                              PETSC_TRUE};
+  const OptionValues others{PC_CMATCH_MIS2,
+                            4,
+                            0.25,
+                            PETSC_FALSE,
+                            7,
+                            1.25,
+                            PC_CMATCH_K,
+                            PC_CMATCH_CHEBYSHEV4,
+                            3,
+                            1.75,
+                            PC_CMATCH_PCG,
+                            100,
+                            9,
+                            FINEPC_DOUBLE,
+                            PC_CMATCH_LOCAL,
+                            5,
+                            6,
+                            7,
+                            PETSC_FALSE};
   CheckValues(plain, defaults);
   CheckValues(keys, others);
   MUST(PCCMATCHSetCoarsening(plain, others.coarsening));
@@ -253,6 +294,10 @@ TEST_CASE("cmatch: every key sets what its getter gives", "[cmatch][pc][options]
   MUST(PCCMATCHSetCoarseSize(plain, others.coarse_size));
   MUST(PCCMATCHSetMaxLevels(plain, others.max_levels));
   MUST(PCCMATCHSetPrecision(plain, others.precision));
+  MUST(PCCMATCHSetReach(plain, others.reach));
+  MUST(PCCMATCHSetGatherRows(plain, others.gather_rows));
+  MUST(PCCMATCHSetGatherRanks(plain, others.gather_ranks));
+  MUST(PCCMATCHSetGatherFactor(plain, others.gather_factor));
   MUST(PCCMATCHSetReusePattern(plain, others.reuse_pattern));
   CheckValues(plain, others);
   for (PC pc : {(PC)plain, (PC)keys}) {
@@ -376,7 +421,7 @@ TEST_CASE("cmatch: the matrices are there after a set-up that did not fail, and 
   }
 }
 
-TEST_CASE("cmatch: several ranks have the hierarchies of their own blocks", "[cmatch][pc][hierarchy][mpi]")
+TEST_CASE("cmatch: several ranks may have the hierarchies of their own blocks", "[cmatch][pc][hierarchy][mpi]")
 {
   PetscMPIInt size, rank;
   MPI_Comm_size(PETSC_COMM_WORLD, &size);
@@ -387,7 +432,7 @@ TEST_CASE("cmatch: several ranks have the hierarchies of their own blocks", "[cm
     Mat             block;
     MatObject       on_host;
     SetConstantsNull(A);
-    const PCObject pc = MakePC(A, CMATCH(), "-@coarse_size 20");
+    const PCObject pc = MakePC(A, CMATCH(), "-@coarse_size 20 -@reach local");
     MUST(PCSetUp(pc));
     const Levels levels = LevelsOf(pc);
     MUST(MatGetDiagonalBlock(A, &block));

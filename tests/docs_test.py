@@ -113,9 +113,11 @@ def check_views(root, build):
         return " ".join(re.sub(r"-?\d[\d.e+-]*", "#", line).split())
     count = 0
     for page in files(root, "docs/types/*.md"):
-        for command, block in re.findall(r"^% printed by: (.*)\n```text\n(.*?)^```", read(page), re.M | re.S):
+        views = re.findall(r"^% printed by(?: (\d+) ranks of)?: ([^\n]*)\n```text\n(.*?)^```", read(page), re.M | re.S)
+        for ranks, command, block in views:
             program, *options = command.split()
-            command_line = [f"{build}/tutorials/{program}", "-dll_append", f"{build}/lib/libfinepc.so", "-ksp_view", *options]
+            command_line = ["mpiexec", "-n", ranks] if ranks else []
+            command_line += [f"{build}/tutorials/{program}", "-dll_append", f"{build}/lib/libfinepc.so", "-ksp_view", *options]
             run = subprocess.run(command_line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
                                  timeout=120)
             printed = {without_numbers(line) for line in run.stdout.splitlines()}

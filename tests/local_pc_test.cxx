@@ -1364,7 +1364,7 @@ TEST_CASE("several ranks: each its diagonal block, and the view says so", "[loca
         std::string     sub = type.Keys("-sub_pc_type # " + options);
         for (size_t at = sub.find(" -pc_"); at != std::string::npos; at = sub.find(" -pc_")) sub.replace(at, 5, " -sub_pc_");
         const Options   scope(type.solver + sub);
-        const KSPObject ksp = MakeKSP(A, type, options + " " + sub), blocks = MakeKSP(A, "", PCBJACOBI);
+        const KSPObject ksp = MakeKSP(A, type, options + type.block_local + " " + sub), blocks = MakeKSP(A, "", PCBJACOBI);
         const Solution  mine = Solve(ksp), theirs = Solve(blocks);
         CHECK(mine.reason == KSP_CONVERGED_RTOL);
         /*
@@ -1397,11 +1397,12 @@ TEST_CASE("several ranks: one rank's bad row is everybody's failure", "[local][p
       for (const BadMatrix &bad : type.bad)
         for (int owner = 0; owner < Size(); owner++) {
           CAPTURE(type.name, kind.name, bad.text, owner);
-          const HostBlocks  H     = type.ranks();
-          const MatObject   good  = kind.Create(H, PETSC_COMM_WORLD);
-          const PetscInt    first = FirstRow(good, owner) / H.bs;
-          const MatObject   A     = kind.Create(bad.Spoiled(H, first), PETSC_COMM_WORLD);
-          const KSPObject   ksp = MakeKSP(A, type), strict = MakeKSP(A, type, "-ksp_error_if_not_converged");
+          const HostBlocks H     = type.ranks();
+          const MatObject  good  = kind.Create(H, PETSC_COMM_WORLD);
+          const PetscInt   first = FirstRow(good, owner) / H.bs;
+          const MatObject  A     = kind.Create(bad.Spoiled(H, first), PETSC_COMM_WORLD);
+          const KSPObject  ksp   = MakeKSP(A, type, type.block_local),
+                          strict = MakeKSP(A, type, std::string("-ksp_error_if_not_converged") + type.block_local);
           const std::string text = bad.Text(Size() > 1 ? owner : -1, FirstRow(good, owner));
           for (int repeat = 0; repeat < 2; repeat++) {
             CHECK(ReasonOfSolve(ksp) == KSP_DIVERGED_PC_FAILED);
@@ -1438,7 +1439,7 @@ TEST_CASE("several ranks: the first of two bad blocks is the one that is named",
       const MatObject  A =
         kind.Create(type.bad[2].Spoiled(type.bad[1].Spoiled(H, FirstRow(good, last) / H.bs), FirstRow(good, last - 1) / H.bs),
                     PETSC_COMM_WORLD);
-      const PCObject pc = MakePC(A, type);
+      const PCObject pc = MakePC(A, type, type.block_local);
       MUST(PCSetUp(pc));
       CHECK(Contains(LocalOf(pc)->failure, type.bad[2].Text(last - 1, FirstRow(good, last - 1))));
       CHECK(ReasonOf(pc) == type.bad[2].reason); /* The reason is that of the rank whose text is shown. */
@@ -1590,7 +1591,7 @@ TEST_CASE("several ranks: an error at any place of one rank's set-up is one of a
 {
   for (const Type &type : Types())
     for (const Kind &kind : type.kinds())
-      for (const char *options : {"", type.others})
+      for (const std::string &options : {std::string(type.block_local), type.others + std::string(type.block_local)})
         for (const int rank : std::set<int>{0, Size() - 1}) {
           CAPTURE(type.name, kind.name, options, rank);
           const MatObject A     = kind.Create(type.ranks(), PETSC_COMM_WORLD);

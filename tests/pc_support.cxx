@@ -556,14 +556,15 @@ Type CMATCH()
     {"Row 12& has an entry that is not finite: PCCMATCH needs", PC_FACTOR_OTHER, Entry(12, 13, nan)},
     {"Row 14& has an entry that is not finite: PCCMATCH needs", PC_FACTOR_OTHER, Entry(14, 13, inf)},
   };
-  type.patterns  = {"", "-@reuse_pattern false"};
-  type.variants  = {"",
-                    "-@reuse_pattern false",
-                    "-@precision double -@smoother chebyshev -@degree 2",
-                    "-@coarsening mis2 -@smoother chebyshev4 -@degree 2",
-                    "-@smoothed_prolongator false -@cycle w -@coarse_size 20",
-                    "-@smoothed_prolongator false -@cycle k -@coarse pcg -@coarse_size 20 -@precision double"};
-  type.asymmetry = [](const std::string &options) {
+  type.block_local = " -@reach local";
+  type.patterns    = {"", "-@reuse_pattern false"};
+  type.variants    = {"",
+                      "-@reuse_pattern false",
+                      "-@precision double -@smoother chebyshev -@degree 2",
+                      "-@coarsening mis2 -@smoother chebyshev4 -@degree 2",
+                      "-@smoothed_prolongator false -@cycle w -@coarse_size 20",
+                      "-@smoothed_prolongator false -@cycle k -@coarse pcg -@coarse_size 20 -@precision double"};
+  type.asymmetry   = [](const std::string &options) {
     return Contains(options, "cycle k") ? 0 : Contains(options, "precision double") ? 1e-13 : 1e-6;
   };
   type.fresh     = {"-@reuse_pattern false", "-@max_levels 1", "-@precision double -@reuse_pattern false"};
@@ -624,6 +625,18 @@ Type CMATCH()
       .With("-@coarse_size 20"),
     OptionOf("-@precision", "PCCMATCHSetPrecision", "single", "double", To(PCCMATCHSetPrecision, FINEPC_DOUBLE),
              NoPrecision(PCCMATCHSetPrecision)),
+    OptionOf("-@reach", "PCCMATCHSetReach", "global", "local", To(PCCMATCHSetReach, PC_CMATCH_LOCAL),
+             {Text("far"), Call(PCCMATCHSetReach, (PCCMATCHReach)2, "has no value 2")})
+      .Shows("on several ranks each has a hierarchy of its block\n"),
+    OptionOf("-@gather_rows", "PCCMATCHSetGatherRows", "100000", "7", To(PCCMATCHSetGatherRows, (PetscInt)7),
+             NotBetween(PCCMATCHSetGatherRows, 0, 1000000000))
+      .Shows("levels of at most 7 rows on one rank"),
+    OptionOf("-@gather_ranks", "PCCMATCHSetGatherRanks", "10000", "7", To(PCCMATCHSetGatherRanks, (PetscInt)7),
+             NotBetween(PCCMATCHSetGatherRanks, 0, 1000000000))
+      .Shows("with fewer than 7 a rank on"),
+    OptionOf("-@gather_factor", "PCCMATCHSetGatherFactor", "8", "7", To(PCCMATCHSetGatherFactor, (PetscInt)7),
+             NotBetween(PCCMATCHSetGatherFactor, 2, 1000000000))
+      .Shows("on 1/7 of the ranks"),
     OptionOf("-@reuse_pattern", "PCCMATCHSetReusePattern", "TRUE", "FALSE", To(PCCMATCHSetReusePattern, PETSC_FALSE),
              {Text("maybe")})
       .Makes(Useless::Nothing)

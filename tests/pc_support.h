@@ -98,6 +98,8 @@ struct Type {
   HostBlocks (*few)();     /* one rank, or two, have all rows of this one */
   std::vector<BadMatrix> bad;
 
+  const char *block_local = ""; /* options with which each rank has a factor of its block alone, after a blank */
+
   /* options */
   std::vector<OptionOf>     options;
   std::vector<const char *> patterns; /* choices about keeping the pattern */

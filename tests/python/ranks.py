@@ -1,4 +1,4 @@
-"""A program for two ranks: the factors are block diagonal, and the hierarchy is each rank's own."""
+"""A program for two ranks: the factors are block diagonal, and the hierarchy is one of both ranks, or each rank's own."""
 import numpy
 from petsc4py import PETSc
 
@@ -29,9 +29,15 @@ assert all(first <= column < last for row in range(first, last) for column in G.
 pc.setType("cmatch")
 finepc.PCCMATCHSetCoarseSize(pc, 4)
 pc.setUp()
+of_both, between = finepc.PCCMATCHGetHierarchy(pc)
+assert of_both[0].getSizes() == A.getSizes() and of_both[0].getComm().getSize() == 2
+assert len(between) == len(of_both) - 1 > 0
+finepc.PCCMATCHSetReach(pc, "local")
+pc.setUp()
 operators, prolongators = finepc.PCCMATCHGetHierarchy(pc)
 assert operators[0].getSize() == (last - first, last - first) and operators[0].getComm().getSize() == 1
 assert len(prolongators) == len(operators) - 1 > 0
+operators, prolongators = of_both + operators, between + prolongators
 for matrix in (G, Gt, *operators, *prolongators):
     assert matrix.getRefCount() == 1 and numpy.isfinite(matrix.norm())
 print("two ranks agree", flush=True)

@@ -8,12 +8,14 @@
 #include "finepcimpl.h"
 #include "options.h"
 #include "pc/pcinverse.h"
+#include "sparse/csr_mat.h"
 
 const char *const PCCMATCHCoarsenings[] = {"matching", "mis2", "PCCMATCHCoarsening", "PC_CMATCH_", nullptr};
 const char *const PCCMATCHCycles[]      = {"v", "w", "k", "PCCMATCHCycle", "PC_CMATCH_", nullptr};
 const char *const PCCMATCHSmoothers[]   = {"l1jacobi", "chebyshev",        "chebyshev4", "sfsai",
                                            "afsai",    "PCCMATCHSmoother", "PC_CMATCH_", nullptr};
 const char *const PCCMATCHCoarses[]     = {"dense", "pcg", "PCCMATCHCoarse", "PC_CMATCH_", nullptr};
+const char *const PCCMATCHReaches[]     = {"global", "local", "PCCMATCHReach", "PC_CMATCH_", nullptr};
 
 template <auto Member>
 using Param = Field<&PC_CMATCH::params, Member>;
@@ -43,6 +45,14 @@ static const Option<PC> kOptions[] = {
   {"-pc_cmatch_max_levels", "Most levels", "PCCMATCHSetMaxLevels", Param<&CMATCHParams::max_levels>(Between(1, kCMATCHMostLevels))},
   {"-pc_cmatch_precision", "Precision of the hierarchy and the cycle", "PCCMATCHSetPrecision",
    Param<&CMATCHParams::precision>(OneOf(FinePCPrecisions))},
+  {"-pc_cmatch_reach", "How far it reaches on several ranks", "PCCMATCHSetReach",
+   Param<&CMATCHParams::reach>(OneOf(PCCMATCHReaches))},
+  {"-pc_cmatch_gather_rows", "Rows at which a level goes to one rank", "PCCMATCHSetGatherRows",
+   Param<&CMATCHParams::gather_rows>(Between(0, kCMATCHMostGathered))},
+  {"-pc_cmatch_gather_ranks", "Rows a rank at which a level goes to fewer ranks", "PCCMATCHSetGatherRanks",
+   Param<&CMATCHParams::gather_ranks>(Between(0, kCMATCHMostGathered))},
+  {"-pc_cmatch_gather_factor", "Ranks whose rows one rank gets then", "PCCMATCHSetGatherFactor",
+   Param<&CMATCHParams::gather_factor>(Between(2, kCMATCHMostGathered))},
   {"-pc_cmatch_reuse_pattern", "Keep aggregates and patterns when only values have changed", "PCCMATCHSetReusePattern",
    Field<&PC_CMATCH::reuse_pattern>(), Invalidates::NOTHING},
 };
@@ -62,7 +72,7 @@ struct FirstVector {
 /* w, as the twins take it */
 struct NearNullVector {
   NearNull           source;
-  bool               singular; /* it is in the null space of the rank's block */
+  bool               singular; /* it is in the null space of the matrix that is preconditioned, but for zeros on other ranks */
   Vec                vec;      /* null for the constants */
   const PetscScalar *array;    /* [rows] in the memory of the matrix, or null for the constants */
   const PetscScalar *lent;     /* what vec has lent, on the host if from_host */
@@ -102,10 +112,11 @@ static PetscErrorCode HasZero(Vec vec, bool *has)
 }
 
 /*
-   Chooses w. The null space comes first where it is that of the rank's block, which it can be only if this block is the whole
-   matrix: then the coarsest level is solved in its complement. Otherwise w is that of the near null space, if there is one.
+   Chooses w. The null space comes first where it is that of what is preconditioned, the whole matrix or the rank's block, which may
+   be the whole matrix: then the coarsest level is solved in its complement. Otherwise w is that of the near null space, if there is
+   one.
 */
-static PetscErrorCode ChooseNearNullVector(PC pc, PetscInt n, NearNullVector *w)
+static PetscErrorCode ChooseNearNullVector(PC pc, bool global, PetscInt n, NearNullVector *w)
 {
   MatNullSpace space, near_space;
   FirstVector  exact, near;
@@ -121,7 +132,7 @@ static PetscErrorCode ChooseNearNullVector(PC pc, PetscInt n, NearNullVector *w)
   PetscCall(GetFirstVector(space, &exact));
   PetscCall(GetFirstVector(near_space, &near));
   PetscCall(MatGetSize(pc->pmat, &rows, nullptr));
-  const bool is_whole = n == rows && n > 0;
+  const bool is_whole = rows > 0 && (global || n == rows);
   if (exact.found && (is_whole || !near.found)) {
     w->source = NearNull::EXACT;
     w->vec    = exact.vec;
@@ -136,14 +147,14 @@ static PetscErrorCode ChooseNearNullVector(PC pc, PetscInt n, NearNullVector *w)
 }
 
 /* Lends w in the memory of the matrix. */
-static PetscErrorCode GetNearNullVector(PC pc, const CSRView *A, NearNullVector *w)
+static PetscErrorCode GetNearNullVector(PC pc, bool global, const CSRView *A, NearNullVector *w)
 {
   PC_CMATCH   *cmatch = (PC_CMATCH *)pc->data;
   PetscInt     n;
   PetscMemType where;
 
   PetscFunctionBegin;
-  PetscCall(ChooseNearNullVector(pc, A->n, w));
+  PetscCall(ChooseNearNullVector(pc, global, A->n, w));
   if (!w->vec) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(VecGetLocalSize(w->vec, &n));
   PetscCheck(n == A->n, PETSC_COMM_SELF, PETSC_ERR_ARG_SIZ,
@@ -190,13 +201,14 @@ static PetscErrorCode FreeHierarchy(PC_CMATCH *cmatch)
    Whether aggregates and patterns can stay: the user wants to keep them, the nonzeros of A are the same, and the last set-up has
    left a hierarchy of the same kind, with what the next one needs.
 */
-static bool CanKeepPattern(PC pc, const CSRView *A, const NearNullVector *w)
+static bool CanKeepPattern(PC pc, bool global, const CSRView *A, const NearNullVector *w)
 {
   const PC_CMATCH       *cmatch = (const PC_CMATCH *)pc->data;
   const CMATCHHierarchy *H      = cmatch->hierarchy;
 
   return cmatch->reuse_pattern && pc->flag == SAME_NONZERO_PATTERN && H && cmatch->complete && cmatch->has_work &&
-         H->where == A->where && cmatch->rows == A->n && !H->w == !w->array && H->params.singular == cmatch->params.singular;
+         H->where == A->where && cmatch->rows == A->n && !H->w == !w->array && H->params.singular == cmatch->params.singular &&
+         !cmatch->ranks == !global;
 }
 
 /* The operations of an application. */
@@ -207,7 +219,7 @@ static PetscLogDouble CountFlops(const CMATCHHierarchy *H, CMATCHEnd end)
 
   for (PetscInt l = 0; l < H->levels; l++) {
     const CMATCHLevel   *level   = &H->level[l];
-    const bool           last    = l + 1 == H->levels;
+    const bool           last    = l + 1 == H->levels && l >= H->several;
     const PetscLogDouble n       = level->n;
     const PetscLogDouble product = 3. * level->nnz + 2 * n, vector = 2 * n;
     const PetscLogDouble factor = level->factor.d ? 4. * level->factor.W.nnz + 3 * n : 0;
@@ -217,7 +229,7 @@ static PetscLogDouble CountFlops(const CMATCHHierarchy *H, CMATCHEnd end)
       flops += visits * (params->cycle == PC_CMATCH_K ? 2 * product + 7 * vector : product + vector);
       visits *= 2;
     }
-    if (!last) flops += visits * (smooth + 4. * level->P_nnz + vector);
+    if (!last) flops += visits * ((level->transfer == CMATCH_PASSED ? 0 : smooth) + 4. * level->P_nnz + vector);
     else if (end == CMATCH_END_DOMINATED) flops += visits * smooth;
     else if (H->inverted) flops += visits * 2 * n * n;
     else if (params->coarse == PC_CMATCH_PCG) flops += visits * kCMATCHCoarseIterations * (product + 6 * vector);
@@ -232,14 +244,14 @@ static PetscErrorCode DescribeFailure(PC pc, bool has_vector, PCLocalOutcome *ou
   const PC_CMATCH   *cmatch    = (const PC_CMATCH *)pc->data;
   const CMATCHStats *stats     = &cmatch->stats;
   const bool         is_single = cmatch->params.precision == FINEPC_SINGLE;
-  char               block[64], place[128], text[512] = "";
+  const PetscInt     row       = stats->row + (cmatch->ranks ? cmatch->hierarchy->level[stats->level].first : 0);
+  char               block[64] = "", place[128], text[512] = "";
 
   PetscFunctionBegin;
-  PetscCall(PCLocalNameBlock(pc, block, sizeof(block)));
+  if (!cmatch->ranks) PetscCall(PCLocalNameBlock(pc, block, sizeof(block)));
   if (stats->level)
-    PetscCall(
-      PetscSNPrintf(place, sizeof(place), "Row %" LocalInt_FMT " of level %" LocalInt_FMT "%s", stats->row, stats->level, block));
-  else PetscCall(PetscSNPrintf(place, sizeof(place), "Row %" LocalInt_FMT "%s", stats->row, block));
+    PetscCall(PetscSNPrintf(place, sizeof(place), "Row %" PetscInt_FMT " of level %" LocalInt_FMT "%s", row, stats->level, block));
+  else PetscCall(PetscSNPrintf(place, sizeof(place), "Row %" PetscInt_FMT "%s", row, block));
   outcome->reason = PC_FACTOR_NUMERIC_ZEROPIVOT;
   switch (stats->failure) {
   case CMATCH_OK: break;
@@ -283,7 +295,7 @@ static PetscErrorCode ComputeHierarchy(PC pc, const CSRView *A, const NearNullVe
   PetscFunctionBegin;
   cmatch->near_null       = w.source;
   cmatch->params.singular = w.singular ? PETSC_TRUE : PETSC_FALSE;
-  cmatch->reused          = CanKeepPattern(pc, A, &w);
+  cmatch->reused          = CanKeepPattern(pc, false, A, &w);
   cmatch->complete        = false;
   cmatch->has_work        = cmatch->reuse_pattern;
 
@@ -303,11 +315,31 @@ static PetscErrorCode ComputeHierarchy(PC pc, const CSRView *A, const NearNullVe
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Begins the set-up of a hierarchy of all ranks with the finest level, or describes in the outcome why there is none. */
+static PetscErrorCode BeginOnRows(PC pc, const CSRView *own, const CSRView *foreign, PCLocalOutcome *outcome)
+{
+  PC_CMATCH         *cmatch = (PC_CMATCH *)pc->data;
+  CMATCHRanks       *ranks  = cmatch->ranks;
+  CMATCHRanksSetUp  *setup;
+  const PetscScalar *w = ranks->has_w ? ranks->w.data() : nullptr;
+
+  PetscFunctionBegin;
+  PetscCall(CMATCHRanksCreate_Host(&cmatch->params, ranks->keep, &cmatch->hierarchy, &setup));
+  ranks->setup.reset(setup);
+  cmatch->hierarchy->level[0].first = ranks->first;
+  cmatch->hierarchy->level[0].all   = ranks->level[0].all;
+  setup->Begin(own, foreign, ranks->ghost, w, ranks->largest);
+  cmatch->stats = setup->stats;
+  if (cmatch->stats.failure) PetscCall(DescribeFailure(pc, w != nullptr, outcome));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Computes the hierarchy of the rank's block, or describes in the outcome why there is none. */
 static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *outcome)
 {
   PC_CMATCH     *cmatch = (PC_CMATCH *)pc->data;
   NearNullVector w;
+  CSRMat         others;
 
   PetscFunctionBegin;
   if (cmatch->where != A->where || cmatch->rows != A->n) {
@@ -315,7 +347,15 @@ static PetscErrorCode ComputeOnRows(PC pc, const CSRView *A, PCLocalOutcome *out
     PetscCall(ArrayDestroy(cmatch->where, (void **)&cmatch->w));
     PetscCall(PCLocalPlace(pc, A->where, A->n));
   }
-  PetscErrorCode code = GetNearNullVector(pc, A, &w);
+  if (cmatch->ranks) {
+    PetscCall(MatGetOtherCSR(pc->pmat, &others));
+    const PetscErrorCode code     = CallGuarded(BeginOnRows, pc, A, (const CSRView *)&others.A, outcome);
+    const PetscErrorCode restored = MatRestoreCSR(&others);
+    PetscCall(code);
+    PetscCall(restored);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscErrorCode code = GetNearNullVector(pc, false, A, &w);
   if (!code) code = ComputeHierarchy(pc, A, w);
   PetscCall(RestoreNearNullVector(&w));
   PetscCall(code);
@@ -332,6 +372,211 @@ static PetscErrorCode ComputeFactor(PC pc, PCLocalOutcome *outcome)
 {
   PetscFunctionBegin;
   PetscCall(PCLocalComputeOnSymmetricRows(pc, OneSided::KEEP, ComputeOnRows, outcome));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --------------------------------------- several ranks ---------------------------------------- */
+
+PetscErrorCode PCCMATCHIsGlobal(PC pc, PetscBool *global, const char **why)
+{
+  const CMATCHParams *params = &((const PC_CMATCH *)pc->data)->params;
+  PetscMPIInt         size;
+  PetscBool           is_aij = PETSC_TRUE, assembled = PETSC_FALSE;
+  PetscMemType        where = PETSC_MEMTYPE_HOST;
+
+  PetscFunctionBegin;
+  *why = nullptr;
+  PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pc), &size));
+  *global = (PetscBool)(size > 1 && params->reach == PC_CMATCH_GLOBAL);
+  if (!*global) PetscFunctionReturn(PETSC_SUCCESS);
+  if (pc->pmat) {
+    PetscCall(PetscObjectBaseTypeCompare((PetscObject)pc->pmat, MATMPIAIJ, &is_aij));
+    PetscCall(MatAssembled(pc->pmat, &assembled));
+    if (is_aij && assembled) PetscCall(MatGetValuesMemType(pc->pmat, &where));
+  }
+  if (!is_aij) *why = "the matrix is no MATAIJ, but one of blocks: use MatConvert() or -mat_type aij";
+  else if (PetscMemTypeDevice(where)) *why = "the matrix is on the GPU, where several ranks have their blocks alone";
+  else if (params->smoother == PC_CMATCH_SFSAI || params->smoother == PC_CMATCH_AFSAI)
+    *why = "the smoothers sfsai and afsai have factors of the blocks: use l1jacobi or chebyshev";
+  *global = (PetscBool) !*why;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+namespace
+{
+
+/* What a rank knows before the set-up of a hierarchy of all ranks. */
+struct Knowledge {
+  PetscBool                global, keep;
+  NearNullVector           w;
+  std::vector<PetscScalar> own_w;
+  double                   largest; /* own diagonal entry of W A W */
+};
+
+} // namespace
+
+static PetscErrorCode ReadRows(PC pc, const CSRView *A, Knowledge *known)
+{
+  PC_CMATCH *cmatch = (PC_CMATCH *)pc->data;
+
+  PetscFunctionBegin;
+  PetscErrorCode code = GetNearNullVector(pc, true, A, &known->w);
+  if (!code && known->w.array) known->own_w.assign(known->w.array, known->w.array + A->n);
+  PetscCall(RestoreNearNullVector(&known->w));
+  PetscCall(code);
+  for (LocalInt i = 0; i < A->n; i++)
+    for (LocalInt k = A->i[i]; k < A->i[i + 1]; k++) {
+      const PetscScalar w = known->own_w.empty() || known->own_w[i] == 0 ? 1 : known->own_w[i];
+      if (A->j[k] == i) known->largest = PetscMax(known->largest, A->a[k] * w * w);
+    }
+  cmatch->near_null       = known->w.source;
+  cmatch->params.singular = known->w.singular ? PETSC_TRUE : PETSC_FALSE;
+  known->keep             = (PetscBool)CanKeepPattern(pc, true, A, &known->w);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What this rank knows without others. */
+static PetscErrorCode Know(PC pc, Knowledge *known)
+{
+  const char *why;
+  CSRMat      own;
+
+  PetscFunctionBegin;
+  PetscCall(PCCMATCHIsGlobal(pc, &known->global, &why));
+  if (!known->global) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(MatGetCSR(pc->pmat, &own));
+  const PetscErrorCode code = CallGuarded(ReadRows, pc, (const CSRView *)&own.A, known), restored = MatRestoreCSR(&own);
+  PetscCall(code);
+  PetscCall(restored);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode FreeRanks(PC_CMATCH *cmatch)
+{
+  PetscFunctionBegin;
+  PetscCall(CMATCHRanksDestroy(&cmatch->ranks));
+  cmatch->connect        = nullptr;
+  cmatch->reaches_others = false;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Makes what the finest level has for its exchanges, unless it is kept. */
+static PetscErrorCode PrepareRanks(PC pc, const Knowledge *known)
+{
+  PC_CMATCH *cmatch = (PC_CMATCH *)pc->data;
+
+  PetscFunctionBegin;
+  if (!known->keep) {
+    PetscCall(FreeHierarchy(cmatch));
+    PetscCall(FreeRanks(cmatch));
+    PetscCall(CMATCHRanksCreate(pc->pmat, cmatch->params.precision, &cmatch->ranks));
+  }
+  CMATCHRanks *ranks = cmatch->ranks;
+  PetscCall(MatGetOwnershipRange(pc->pmat, &ranks->first, nullptr));
+  ranks->setup.reset();
+  ranks->keep    = known->keep;
+  ranks->largest = known->largest;
+  ranks->has_w   = known->w.vec != nullptr;
+  ranks->w       = known->own_w;
+  if (ranks->has_w) ranks->w.resize(ranks->level[0].rows + ranks->ghost.size());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode Connect(PC, PCLocalPhase *);
+
+/*
+   Finds out whether the hierarchy is one of all ranks, and begins it. All ranks together, before the rows are lent for good.
+*/
+static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
+{
+  PC_CMATCH  *cmatch = (PC_CMATCH *)pc->data;
+  PetscMPIInt size;
+  Knowledge   known{};
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_size(phase->comm, &size));
+  if (size == 1) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PCLocalPhaseStep(phase, phase->outcome->code ? PETSC_SUCCESS : CallGuarded(Know, pc, &known), nullptr));
+  if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
+  double all[]               = {(double)!known.global, (double)!known.keep, (double)!known.w.singular, known.largest};
+  phase->outcome->exchanging = true;
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, all, PETSC_STATIC_ARRAY_LENGTH(all), MPI_DOUBLE, MPI_MAX, phase->comm));
+  phase->outcome->exchanging = false;
+  if (all[0] > 0) {
+    PetscCall(PCLocalPhaseStep(phase, cmatch->ranks ? FreeHierarchy(cmatch) : PETSC_SUCCESS, nullptr));
+    PetscCall(FreeRanks(cmatch));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  cmatch->params.singular = all[2] > 0 ? PETSC_FALSE : PETSC_TRUE;
+  known.keep              = (PetscBool)(!(all[1] > 0) && cmatch->hierarchy->params.singular == cmatch->params.singular);
+  known.largest           = all[3];
+  PetscCall(PCLocalPhaseStep(phase, CallGuarded(PrepareRanks, pc, (const Knowledge *)&known), nullptr));
+  if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
+  cmatch->reaches_others     = true;
+  cmatch->connect            = Connect;
+  cmatch->reused             = known.keep;
+  cmatch->complete           = false;
+  cmatch->has_work           = cmatch->reuse_pattern;
+  phase->outcome->exchanging = true;
+  if (!known.keep) PetscCall(CMATCHRanksConnect(cmatch->ranks));
+  if (cmatch->ranks->has_w) PetscCall(CMATCHRanksHalo(cmatch->ranks, cmatch->ranks->w.data()));
+  phase->outcome->exchanging = false;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Makes the levels of a hierarchy of all ranks below the finest one, on which all ranks have agreed. */
+static PetscErrorCode MakeLevels(PC pc, PCLocalPhase *phase)
+{
+  enum { ERROR, FAILURE, PATTERN, LEVELS, END, VERDICTS };
+  PC_CMATCH      *cmatch  = (PC_CMATCH *)pc->data;
+  CMATCHRanks    *ranks   = cmatch->ranks;
+  PCLocalOutcome *outcome = phase->outcome;
+
+  PetscFunctionBegin;
+  for (;;) {
+    PetscInt verdict[VERDICTS] = {};
+    bool     stopped;
+
+    PetscCall(CMATCHRanksDescend(phase, cmatch->hierarchy, ranks, &stopped));
+    const CMATCHHierarchy *H       = cmatch->hierarchy;
+    const CMATCHStats     &stats   = ranks->setup->stats;
+    const CMATCHFailure    failure = stats.failure;
+    cmatch->stats                  = stats;
+    verdict[ERROR]                 = outcome->code != PETSC_SUCCESS;
+    verdict[FAILURE]               = failure != CMATCH_OK;
+    /* the patterns of other values may not do: a coarse operator has failed, not the matrix */
+    verdict[PATTERN]    = ranks->keep && (failure == CMATCH_COARSEST || failure == CMATCH_DIAGONAL_NOT_POSITIVE);
+    verdict[LEVELS]     = H->levels;
+    verdict[END]        = H->levels == H->several ? 0 : 1 + (ranks->dominated ? CMATCH_END_DOMINATED : stats.end);
+    outcome->exchanging = true;
+    PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, verdict, VERDICTS, MPIU_INT, MPI_MAX, phase->comm));
+    outcome->exchanging = false;
+    if (verdict[PATTERN] && !verdict[ERROR]) {
+      ranks->keep         = PETSC_FALSE;
+      cmatch->reused      = false;
+      PetscErrorCode code = CMATCHRanksForget(ranks);
+      if (!code) code = CallGuarded(ComputeFactor, pc, outcome);
+      PetscCall(PCLocalPhaseStep(phase, code, nullptr));
+      if (!phase->stopped) continue;
+    }
+    if (failure) PetscCall(DescribeFailure(pc, ranks->has_w, outcome));
+    ranks->setup.reset();
+    cmatch->all_levels = (LocalInt)verdict[LEVELS];
+    cmatch->stats.end  = (CMATCHEnd)(verdict[END] - 1);
+    if (verdict[ERROR] || verdict[FAILURE] || phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
+    cmatch->complete         = true;
+    cmatch->hierarchy->flops = CountFlops(cmatch->hierarchy, cmatch->stats.end);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+}
+
+static PetscErrorCode Connect(PC pc, PCLocalPhase *phase)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscLogEventBegin(FinePC_CMATCHHierarchy, pc, pc->pmat, 0, 0));
+  const PetscErrorCode code = MakeLevels(pc, phase);
+  PetscCall(PetscLogEventEnd(FinePC_CMATCHHierarchy, pc, pc->pmat, 0, 0));
+  PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -362,7 +607,7 @@ static PetscErrorCode PCFinePCGetCycle_CMATCH(PC pc, CMATCHHierarchy **hierarchy
   const PC_CMATCH *cmatch = (const PC_CMATCH *)pc->data;
 
   PetscFunctionBegin;
-  *hierarchy = cmatch->complete && pc->setupcalled && !pc->failedreason ? cmatch->hierarchy : nullptr;
+  *hierarchy = cmatch->complete && pc->setupcalled && !pc->failedreason && !cmatch->ranks ? cmatch->hierarchy : nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -375,6 +620,7 @@ static PetscErrorCode PCReset_CMATCH(PC pc)
 
   PetscFunctionBegin;
   PetscCall(FreeHierarchy(cmatch));
+  PetscCall(FreeRanks(cmatch));
   PetscCall(ArrayDestroy(cmatch->where, (void **)&cmatch->w));
   PetscCall(PCReset_Local(pc));
   cmatch->stats     = CMATCHStats{};
@@ -409,8 +655,11 @@ static PetscErrorCode PCDestroy_CMATCH(PC pc)
 
 static PetscErrorCode Create(PC pc)
 {
+  PC_CMATCH *const cmatch = new PC_CMATCH();
+
   PetscFunctionBegin;
-  PetscCall(PCLocalSetOperations(pc, new PC_CMATCH(), ComputeFactor, ApplyFactor));
+  cmatch->gather = Gather;
+  PetscCall(PCLocalSetOperations(pc, cmatch, ComputeFactor, ApplyFactor));
   pc->ops->setfromoptions = Entry<SetFromOptionTable<PC_CMATCH, PC>>;
   pc->ops->view           = Entry<PCView_CMATCH>;
   pc->ops->reset          = Entry<PCReset_CMATCH>;
@@ -442,6 +691,11 @@ static PetscErrorCode Create(PC pc)
 . -pc_cmatch_coarse_size <256> - the coarsening ends at so many rows, 1 to 2048, or at four times as many where it has become slow
 . -pc_cmatch_max_levels <20> - most levels, 1 to 32
 . -pc_cmatch_precision <single> - `single` or `double`, in which the hierarchy is stored and the cycle computes
+. -pc_cmatch_reach <global> - on several ranks `global`, one hierarchy of the whole matrix, or `local`, on each rank a hierarchy of
+  its diagonal block
+. -pc_cmatch_gather_rows <100000> - on several ranks: levels of so many rows in all, or fewer, are on one rank, 0 to 1000000000
+. -pc_cmatch_gather_ranks <10000> - on several ranks: a level with fewer rows a rank is on fewer ranks, 0 to 1000000000
+. -pc_cmatch_gather_factor <8> - of so many ranks one gets the rows of such a level, 2 to 1000000000
 - -pc_cmatch_reuse_pattern <true> - when only the values of A have changed, keep aggregates and patterns; on a GPU nothing is
   allocated then, but with the smoother `afsai`, and where the work does not fit into the memory that a set-up reserves
 
@@ -492,11 +746,18 @@ static PetscErrorCode Create(PC pc)
   that keep their diagonal entry alone, as after `MatZeroRows()`, need no care, whether their columns are 0 or not. The view counts
   one-sided couplings, which one row alone has, and the pairs of entries that are not equal.
 
-  With several ranks this is not the global method: each rank has a hierarchy of its own diagonal block, as `PCBJACOBI` would, and
-  iterations grow with the number of ranks; the view says so.
+  With several ranks there is one hierarchy of the whole matrix where the matrix is a `MATAIJ` on the host, or bound to the CPU, and
+  the number of iterations hardly depends on the number of ranks. Aggregates are made of rows of one rank alone, without messages,
+but rows of the prolongator reach rows of other ranks. Small levels go to fewer ranks, and then to one rank, which solves what is
+left. Where rows of several ranks come together, pairs of them that belong to each other firmly, but were cut by a border, are put
+together by an additional level. The result is the same in every run with the same partition. A partition whose rows are coupled
+more with rows of other ranks than with each other leaves nothing to put together; the view says so, and a repartition is the
+remedy. With the smoothers `sfsai` and `afsai`, with matrices of blocks, with matrices on the GPU, and with `-pc_cmatch_reach local`
+each rank has a hierarchy of its own diagonal block, as `PCBJACOBI` would, and iterations grow with the number of ranks; the view
+says so.
 
   A diagonal entry that is missing or not positive, on the finest level or in a Galerkin product, an entry that is not finite, or
-  one that single precision cannot hold, makes the set-up fail with a `PCFailedReason`. The view names level and row.
+  one that single precision cannot hold, makes the set-up fail with a `PCFailedReason`, on all ranks. The view names level and row.
 
   References:
   P. D'Ambra, P. S. Vassilevski, Adaptive AMG with coarsening based on compatible weighted matching, Comput. Visual. Sci. 16 (2013)
@@ -509,6 +770,7 @@ static PetscErrorCode Create(PC pc)
           `PCCMATCHSetSmoothedProlongator()`, `PCCMATCHSetProlongatorRow()`, `PCCMATCHSetOvercorrection()`,
           `PCCMATCHSetCycle()`, `PCCMATCHSetSmoother()`, `PCCMATCHSetDegree()`, `PCCMATCHSetRelaxation()`,
           `PCCMATCHSetCoarse()`, `PCCMATCHSetCoarseSize()`, `PCCMATCHSetMaxLevels()`, `PCCMATCHSetPrecision()`,
+          `PCCMATCHSetReach()`, `PCCMATCHSetGatherRows()`, `PCCMATCHSetGatherRanks()`, `PCCMATCHSetGatherFactor()`,
           `PCCMATCHSetReusePattern()`, `PCCMATCHGetHierarchy()`
 M*/
 

@@ -8,8 +8,8 @@
 */
 #pragma once
 
+#include "pc/halo.h"
 #include "polynomial.h"
-#include "sparse/csr.h"
 
 /* ----------------------------------------- parameters ----------------------------------------- */
 
@@ -29,13 +29,19 @@ struct CMATCHParams {
   PetscInt           max_levels           = 20;            /* with the finest and the coarsest one, 1 .. kCMATCHMostLevels */
   FinePCPrecision    precision            = FINEPC_SINGLE; /* T, in which the hierarchy is stored and the cycle computes */
 
+  /* Of levels on several ranks: which of them get the rows of the next level. See CMATCHGroup(). */
+  PCCMATCHReach reach         = PC_CMATCH_GLOBAL;
+  PetscInt      gather_rows   = 100000; /* so many rows in all, or fewer, go to one rank, 0 .. kCMATCHMostGathered */
+  PetscInt      gather_ranks  = 10000;  /* where a rank would have fewer rows, fewer ranks get them, 0 .. kCMATCHMostGathered */
+  PetscInt      gather_factor = 8;      /* so many times fewer, 2 .. kCMATCHMostGathered */
+
   /* The vector w, or the constants without one, is in the null space of A. */
   PetscBool singular = PETSC_FALSE;
 };
 
 /* ------------------------------------------- limits ------------------------------------------- */
 
-constexpr PetscInt kCMATCHLargestRow = 32, kCMATCHMostLevels = 32;
+constexpr PetscInt kCMATCHLargestRow = 32, kCMATCHMostLevels = 32, kCMATCHMostGathered = 1000000000;
 
 /* The most rows of a coarsest level that is inverted. Where the coarsening stalls with more rows, a polynomial takes its place. */
 constexpr PetscInt kCMATCHLargestDense     = 2048;
@@ -99,6 +105,12 @@ constexpr PetscReal kCMATCHMostScaling = 4;
 /* A coarsest operator that is not said to be singular gets this share of its diagonal entries added to them. */
 constexpr PetscReal kCMATCHShift = 1e-13;
 
+/* Where rows of several ranks come together, pairs of at least this weight c_ij are put together first, see CMATCHTransfer. */
+constexpr PetscReal kCMATCHStiff = 0.7;
+
+/* Rows go to fewer ranks, too, if a level has more than this share of the rows of the level above. */
+constexpr PetscReal kCMATCHGatherShrink = 0.5;
+
 /* The cycles W and K visit these levels twice; level 0 is the finest one. */
 constexpr LocalInt kCMATCHTwiceFrom = 1, kCMATCHTwiceTo = 2;
 
@@ -154,10 +166,10 @@ enum CMATCHEnd {
 };
 
 /* Whether a level of n rows below one of `above` rows ends the coarsening before it has coarse_size rows. */
-inline bool CMATCHIsSlow(const CMATCHParams &params, LocalInt above, LocalInt n)
+inline bool CMATCHIsSlow(const CMATCHParams &params, PetscInt64 above, PetscInt64 n)
 {
   return params.coarse == PC_CMATCH_DENSE && n <= kCMATCHSlowSize * params.coarse_size && n <= kCMATCHLargestDense &&
-         n * (PetscReal)(1 << params.sweeps) > kCMATCHSlow * above;
+         (PetscReal)n * (1 << params.sweeps) > kCMATCHSlow * (PetscReal)above;
 }
 
 struct CMATCHStats {
@@ -180,14 +192,28 @@ struct CMATCHFactor {
   LocalInt diagonal_rows; /* rows that fell back to the diagonal, after a bad pivot */
 };
 
+/* How the rows of a level become those of the next one. */
+enum CMATCHTransfer {
+  CMATCH_MATCHED, /* they are put together to aggregates */
+
+  /*
+     Borders between ranks cut stiff parts, since aggregates never cross them. Where the rows come together on fewer ranks, pairs of
+     them with a weight of kCMATCHStiff or more are put together, without smoothing the prolongator.
+  */
+  CMATCH_STITCHED,
+
+  CMATCH_PASSED /* each is a row of the next level, on fewer ranks, and this level is not smoothed */
+};
+
 /*
    A level and its transfer to the next one. The arrays are in the memory of the hierarchy, and values of type void * are of its
    precision T. A_l is in difference form, (A x)_i = s_i x_i + sum_{j != i} a_ij (x_j - x_i): its entries beside the diagonal are
    stored, and its row sums. A row without entries beside the diagonal, or with entries that are lost in the sum of l_i, has
    l_i = root / d_i instead, with the root of the polynomial that uses l. The polynomial solves for such a row exactly.
 
-   A level is that of one rank's block, and all columns are its own rows. Rows of other ranks would be columns from n on, in A_j,
-   and from `coarse` on, in P_j, behind the rank's own entries of the vectors: no array here changes its meaning by that.
+   A level of one rank has its own rows alone. On several ranks a level has ghosts, too, rows of other ranks, which are columns from
+   n on, in A_j, and foreign aggregates, those of other ranks, which are columns from `coarse` on, in P_j. Both are behind the
+   rank's own entries of the vectors, and no other array changes its meaning by that. A rank may not have the next level at all.
 */
 struct CMATCHLevel {
   LocalInt  n;   /* rows */
@@ -202,15 +228,28 @@ struct CMATCHLevel {
   CMATCHFactor factor; /* of the smoothers sfsai and afsai, where the level is smoothed */
 
   /* what follows is of all levels but the last one */
-  LocalInt  coarse;    /* rows of the next level */
-  LocalInt  width;     /* room for entries in a row of P */
-  LocalInt *aggregate; /* [n] the row of the next level whose aggregate row i is in, or -1: row i is left to the smoother */
-  LocalInt *P_j;       /* [n][width] columns of P, ascending in a row, and -1 behind them */
-  void     *P_a;       /* [n][width] values of P, and 0 behind them */
-  LocalInt *R_i;       /* [coarse + 1] R = P^T: row starts */
-  LocalInt *R_j;       /* [P_nnz] columns, ascending in a row */
-  void     *R_a;       /* [P_nnz] values */
+  LocalInt coarse; /* rows of the next level */
+  LocalInt width;  /* room for entries in a row of P */
+  LocalInt
+    *aggregate;  /* [n + ghosts] the row of the next level whose aggregate row i is in, or -1: row i is left to the smoother */
+  LocalInt *P_j; /* [n + ghosts][width] columns of P, ascending in a row, and -1 behind them */
+  void     *P_a; /* [n + ghosts][width] values of P, and 0 behind them */
+  LocalInt *R_i; /* [coarse + foreign + 1] R = P^T of the rows that are not ghosts: row starts */
+  LocalInt *R_j; /* [P_nnz] columns, ascending in a row */
+  void     *R_a; /* [P_nnz] values */
   LocalInt  P_nnz;
+
+  CMATCHTransfer transfer;
+
+  /* what follows is of levels on several ranks */
+  LocalInt         ghosts, foreign;
+  LocalInt         mine;         /* of this rank's aggregates, those that it has as the first rows of the next level: all or none */
+  const GlobalInt *ghost;        /* [ghosts] their numbers on the level, ascending */
+  const GlobalInt *column;       /* [foreign] the numbers of the foreign aggregates on the next level, ascending */
+  GlobalInt        first;        /* the number of this rank's first row on the level */
+  GlobalInt        first_coarse; /* the number of its first aggregate on the next level */
+  GlobalInt        all;          /* rows of all ranks */
+  LocalInt         contributions; /* values that other ranks send for rows of the next level */
 
   /* counts, for the view */
   LocalInt left;    /* rows that are left to the smoother */
@@ -230,11 +269,29 @@ inline size_t CMATCHFactorBytes(const CMATCHLevel &level, FinePCPrecision precis
   return factor.d ? CSRBytes(&factor.W) + CSRBytes(&factor.Wt) + level.n * FinePCPrecisionBytes(precision) : 0;
 }
 
+/*
+   What a cycle on levels of several ranks needs of them, which the face gives it. Vectors and scalars are of the hierarchy's
+   precision, but for those of `sum` and `largest`.
+*/
+struct CMATCHExchange {
+  void *context;
+  PetscErrorCode (*halo)(void *context, LocalInt level, void *x); /* the entries of ghosts, behind the rank's own ones */
+  /* the values for rows that other ranks have on the next level, and what other ranks send, in the order of rows and ranks */
+  PetscErrorCode (*down)(void *context, LocalInt level, const void *values, void *contributions);
+  PetscErrorCode (*up)(void *context, LocalInt level, const void *x, void *values); /* such rows of x, of the next level */
+  PetscErrorCode (*sum)(void *context, LocalInt level, double *);
+  PetscErrorCode (*largest)(void *context, LocalInt level, double *);
+};
+
 /* The hierarchies of both twins begin with these fields. */
 struct CMATCHHierarchy {
   CMATCHParams params;
   LocalInt     levels;
   CMATCHLevel  level[kCMATCHMostLevels];
+
+  /* The first ones are on several ranks. One rank alone has all of the others; for the other ranks `levels` is `several`. */
+  LocalInt       several;
+  CMATCHExchange exchange;
 
   /* level 0 has the matrix scale W A W, with W = diag(w); scale is a power of 2 */
   PetscReal    scale;

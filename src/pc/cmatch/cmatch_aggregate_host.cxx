@@ -25,6 +25,10 @@
    of the next level begins with it. It has the aggregates of A's own graph, while the Galerkin operator of smoothed prolongators
    has rows that are several times longer.
 
+   On several ranks each rank does this with its own vertices, without any message. A vertex of another rank is in no pair, and its
+   edge has the weight -m_ij / m_ii, as if the other vertex had the same diagonal. The edge counts in the row's sum, in the largest
+   c_ik of the row, and, if that allows, among its used edges. Vertices of other ranks stay single in all sweeps.
+
    With mis2 an aggregate is instead a root and its neighbours, where the roots are a maximal set of vertices that are more than two
    edges apart. The other vertices join their heaviest neighbour's aggregate.
 */
@@ -53,25 +57,26 @@ std::vector<char> LeftRows(const CMATCHGraph &M, LocalInt *count)
   return left;
 }
 
-/* The weights c_ij of the edges that are used, and 0 for the others. */
+/* The weights c_ij of the edges that are used, and 0 for the others. Edges to other ranks, which count alone, have -c_ij. */
 std::vector<float> Weights(const CMATCHGraph &M, float strength, const std::vector<char> &left)
 {
+  const LocalInt     n = M.n();
   std::vector<float> c(M.j.size(), 0.f), largest(M.n(), 0.f);
 
   for (LocalInt i = 0; i < M.n(); i++) {
     for (LocalInt k = M.i[i]; k < M.i[i + 1]; k++) {
       const LocalInt j   = M.j[k];
-      const float    den = M.d[i] + M.d[j];
-      if (left[i] || left[j] || !(den > 0)) continue;
+      const float    den = M.d[i] + M.d[j < n ? j : i];
+      if (left[i] || (j < n && left[j]) || !(den > 0)) continue;
       const float weight = (-2.0f * M.a[k]) / den;
       if (!(weight > 0)) continue;
-      c[k]       = weight;
+      c[k]       = j < n ? weight : -weight;
       largest[i] = PetscMax(largest[i], weight);
     }
   }
   for (LocalInt i = 0; i < M.n(); i++)
     for (LocalInt k = M.i[i]; k < M.i[i + 1]; k++)
-      if (c[k] < strength * largest[i] || c[k] < strength * largest[M.j[k]]) c[k] = 0;
+      if (M.j[k] >= n ? -c[k] < strength * largest[i] : c[k] < strength * largest[i] || c[k] < strength * largest[M.j[k]]) c[k] = 0;
   return c;
 }
 
@@ -105,7 +110,7 @@ std::vector<LocalInt> Match(const CMATCHGraph &M, const std::vector<float> &c)
     for (LocalInt i = 0; i < M.n(); i++) {
       Choice best;
       for (LocalInt k = M.i[i]; k < M.i[i + 1] && mate[i] < 0; k++)
-        if (mate[M.j[k]] < 0) best.Consider(i, M.j[k], c[k]);
+        if (c[k] > 0 && mate[M.j[k]] < 0) best.Consider(i, M.j[k], c[k]);
       choice[i] = best.who;
     }
     for (LocalInt i = 0; i < M.n(); i++) {
@@ -151,7 +156,7 @@ Sweep Join(const CMATCHGraph &M, const std::vector<float> &c, const std::vector<
       Choice best;
       for (LocalInt k = M.i[i]; k < M.i[i + 1]; k++) {
         const LocalInt j = M.j[k];
-        if (mate[j] >= 0 && load[leader[j]] + size[i] <= PetscMax(room[i], room[j])) best.Consider(i, j, c[k]);
+        if (c[k] > 0 && mate[j] >= 0 && load[leader[j]] + size[i] <= PetscMax(room[i], room[j])) best.Consider(i, j, c[k]);
       }
       if (best.who < 0) continue;
       const LocalInt to = leader[best.who];
@@ -182,9 +187,11 @@ Sweep Join(const CMATCHGraph &M, const std::vector<float> &c, const std::vector<
 /* P^T M P for the aggregates of a sweep, without the columns of vertices that are left. */
 CMATCHGraph Contract(const CMATCHGraph &M, const Sweep &sweep)
 {
+  const LocalInt  n = M.n();
   CMATCHGraph     coarse;
-  CMATCHSparseRow row(sweep.coarse);
+  CMATCHSparseRow row(sweep.coarse + M.foreign);
 
+  coarse.foreign = M.foreign;
   coarse.i.push_back(0);
   for (LocalInt c = 0; c < sweep.coarse; c++) {
     double diagonal = 0;
@@ -193,7 +200,7 @@ CMATCHGraph Contract(const CMATCHGraph &M, const Sweep &sweep)
       if (i < 0) continue;
       diagonal += (double)M.d[i];
       for (LocalInt k = M.i[i]; k < M.i[i + 1]; k++) {
-        const LocalInt to = sweep.aggregate[M.j[k]];
+        const LocalInt to = M.j[k] < n ? sweep.aggregate[M.j[k]] : sweep.coarse + M.j[k] - n;
         if (to == c) diagonal += (double)M.a[k];
         else if (to >= 0) row.At(to) += (double)M.a[k];
       }
@@ -211,10 +218,10 @@ CMATCHGraph Contract(const CMATCHGraph &M, const Sweep &sweep)
 }
 
 /* Sweeps of matching on M, which becomes the operator on the aggregates. */
-CMATCHAggregation MatchingAggregates(const CMATCHParams &params, CMATCHGraph *M, size_t *work_bytes)
+CMATCHAggregation MatchingAggregates(const CMATCHParams &params, PetscInt64 all, CMATCHGraph *M, size_t *work_bytes)
 {
   const LocalInt        n        = M->n();
-  const bool            small    = n < kCMATCHSmall;
+  const bool            small    = all < kCMATCHSmall;
   const float           strength = (float)(small ? PetscMin(params.strength, kCMATCHSmallStrength) : params.strength);
   CMATCHAggregation     result{std::vector<LocalInt>(n), 0, 0, 0};
   std::vector<char>     left = LeftRows(*M, &result.left);
@@ -227,12 +234,12 @@ CMATCHAggregation MatchingAggregates(const CMATCHParams &params, CMATCHGraph *M,
     std::vector<float> c        = Weights(*M, strength, left);
     for (LocalInt i = 0; i < vertices && s == 0; i++) {
       LocalInt used = 0;
-      for (LocalInt k = M->i[i]; k < M->i[i + 1]; k++) used += c[k] > 0;
+      for (LocalInt k = M->i[i]; k < M->i[i + 1]; k++) used += c[k] != 0;
       room[i] = small ? 1 << 20 : PetscClipInterval(2 * (used + 1), kCMATCHLeastRoom, kCMATCHMostRoom);
     }
     for (LocalInt i = 0; i < vertices; i++)
       for (LocalInt k = M->i[i]; k < M->i[i + 1]; k++)
-        if (size[i] + size[M->j[k]] > PetscMax(room[i], room[M->j[k]])) c[k] = 0;
+        if (c[k] > 0 && size[i] + size[M->j[k]] > PetscMax(room[i], room[M->j[k]])) c[k] = 0;
     const Sweep sweep  = Join(*M, c, Match(*M, c), size, room, left);
     CMATCHGraph coarse = Contract(*M, sweep);
     *work_bytes        = PetscMax(*work_bytes, M->Bytes() + coarse.Bytes() + CMATCHBytes(c) + CMATCHBytes(sweep.members) +
@@ -253,7 +260,8 @@ CMATCHAggregation MatchingAggregates(const CMATCHParams &params, CMATCHGraph *M,
     for (LocalInt &a : result.aggregate)
       if (a >= 0) a = sweep.aggregate[a];
     result.coarse = sweep.coarse;
-    if (result.coarse == vertices || result.coarse <= params.coarse_size) break;
+    /* of all ranks, if the others have as many aggregates for their rows */
+    if (result.coarse == vertices || (PetscReal)result.coarse * ((PetscReal)all / n) <= params.coarse_size) break;
   }
   return result;
 }
@@ -261,11 +269,11 @@ CMATCHAggregation MatchingAggregates(const CMATCHParams &params, CMATCHGraph *M,
 /* -------------------------------------- independent sets -------------------------------------- */
 
 /* Aggregates around the roots of a maximal independent set of distance 2, which is found in the order of a hash. */
-CMATCHAggregation RootAggregates(const CMATCHParams &params, const CMATCHGraph &M, size_t *work_bytes)
+CMATCHAggregation RootAggregates(const CMATCHParams &params, PetscInt64 all, const CMATCHGraph &M, size_t *work_bytes)
 {
-  const LocalInt           n        = M.n();
-  const float              strength = (float)(n < kCMATCHSmall ? PetscMin(params.strength, kCMATCHSmallStrength) : params.strength);
-  CMATCHAggregation        result{std::vector<LocalInt>(n), 0, 0, 0};
+  const LocalInt    n        = M.n();
+  const float       strength = (float)(all < kCMATCHSmall ? PetscMin(params.strength, kCMATCHSmallStrength) : params.strength);
+  CMATCHAggregation result{std::vector<LocalInt>(n), 0, 0, 0};
   const std::vector<char>  left = LeftRows(M, &result.left);
   const std::vector<float> c    = Weights(M, strength, left);
   std::vector<LocalInt>    order, root(n, -1); /* the root of the aggregate that a vertex is in */
@@ -296,7 +304,7 @@ CMATCHAggregation RootAggregates(const CMATCHParams &params, const CMATCHGraph &
       if (before[i] >= 0) continue;
       Choice best;
       for (LocalInt k = M.i[i]; k < M.i[i + 1]; k++)
-        if (before[M.j[k]] >= 0) best.Consider(i, M.j[k], c[k]);
+        if (c[k] > 0 && before[M.j[k]] >= 0) best.Consider(i, M.j[k], c[k]);
       if (best.who < 0) continue;
       root[i] = before[best.who];
       result.joined++;
@@ -313,7 +321,25 @@ CMATCHAggregation RootAggregates(const CMATCHParams &params, const CMATCHGraph &
 
 } // namespace
 
-CMATCHAggregation CMATCHAggregate_Host(const CMATCHParams &params, CMATCHGraph *M, size_t *work_bytes)
+CMATCHAggregation CMATCHStitch_Host(CMATCHGraph *M, size_t *work_bytes)
 {
-  return params.coarsening == PC_CMATCH_MIS2 ? RootAggregates(params, *M, work_bytes) : MatchingAggregates(params, M, work_bytes);
+  const LocalInt              n = M->n();
+  const std::vector<char>     left(n, 0);
+  const std::vector<LocalInt> size(n, 1), room(n, 0); /* nothing joins a pair */
+  std::vector<float>          c = Weights(*M, 0, left);
+
+  for (float &weight : c)
+    if (weight < (float)kCMATCHStiff) weight = 0;
+  const Sweep sweep  = Join(*M, c, Match(*M, c), size, room, left);
+  CMATCHGraph coarse = Contract(*M, sweep);
+  *work_bytes        = PetscMax(*work_bytes, M->Bytes() + coarse.Bytes() + CMATCHBytes(c) + CMATCHBytes(sweep.members) +
+                                               n * (8 * sizeof(LocalInt) + sizeof(float) + 1));
+  *M                 = std::move(coarse);
+  return {sweep.aggregate, sweep.coarse, 0, 0};
+}
+
+CMATCHAggregation CMATCHAggregate_Host(const CMATCHParams &params, PetscInt64 all, CMATCHGraph *M, size_t *work_bytes)
+{
+  return params.coarsening == PC_CMATCH_MIS2 ? RootAggregates(params, all, *M, work_bytes)
+                                             : MatchingAggregates(params, all, M, work_bytes);
 }

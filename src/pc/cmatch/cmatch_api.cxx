@@ -645,6 +645,186 @@ PetscErrorCode PCCMATCHGetPrecision(PC pc, FinePCPrecision *precision)
 }
 
 /*@
+  PCCMATCHSetReach - Sets how far `PCCMATCH` reaches on several ranks
+
+  Logically Collective
+
+  Input Parameters:
++ pc    - the preconditioner context
+- reach - `PC_CMATCH_GLOBAL` (default) or `PC_CMATCH_LOCAL`
+
+  Options Database Key:
+. -pc_cmatch_reach <reach> - `global`, one hierarchy of the whole matrix, or `local`, on each rank a hierarchy of its diagonal block
+
+  Level: intermediate
+
+  Note:
+  The number of iterations hardly depends on the number of ranks with `PC_CMATCH_GLOBAL`, and grows with it with `PC_CMATCH_LOCAL`,
+  which needs no messages. On the GPU, with the smoothers sfsai and afsai, and where the matrix is one of blocks, each rank has a
+  hierarchy of its block with both values, and the view says so.
+
+.seealso: `PCCMATCH`, `PCCMATCHGetReach()`
+@*/
+PetscErrorCode PCCMATCHSetReach(PC pc, PCCMATCHReach reach)
+{
+  return CallSetter(pc, "PCCMATCHSetReach_C", reach);
+}
+
+/*@
+  PCCMATCHGetReach - Gets how far `PCCMATCH` reaches on several ranks
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. reach - see `PCCMATCHSetReach()`
+
+  Level: intermediate
+
+.seealso: `PCCMATCH`, `PCCMATCHSetReach()`
+@*/
+PetscErrorCode PCCMATCHGetReach(PC pc, PCCMATCHReach *reach)
+{
+  return CallGetter(pc, "PCCMATCHGetReach_C", reach);
+}
+
+/*@
+  PCCMATCHSetGatherRows - Sets at how many rows a level of `PCCMATCH` goes to one rank
+
+  Logically Collective
+
+  Input Parameters:
++ pc          - the preconditioner context
+- gather_rows - 0 to 1000000000, 100000 (default)
+
+  Options Database Key:
+. -pc_cmatch_gather_rows <gather_rows> - levels of so many rows in all, or fewer, are on one rank
+
+  Level: intermediate
+
+  Note:
+  Small levels take as long as their messages. Once a level is on one rank, all below are. The finest level stays where it is.
+Levels of `PCCMATCHSetCoarseSize()` rows or fewer are always on one rank.
+
+.seealso: `PCCMATCH`, `PCCMATCHGetGatherRows()`
+@*/
+PetscErrorCode PCCMATCHSetGatherRows(PC pc, PetscInt gather_rows)
+{
+  return CallSetter(pc, "PCCMATCHSetGatherRows_C", gather_rows);
+}
+
+/*@
+  PCCMATCHGetGatherRows - Gets at how many rows a level of `PCCMATCH` goes to one rank
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. gather_rows - see `PCCMATCHSetGatherRows()`
+
+  Level: intermediate
+
+.seealso: `PCCMATCH`, `PCCMATCHSetGatherRows()`
+@*/
+PetscErrorCode PCCMATCHGetGatherRows(PC pc, PetscInt *gather_rows)
+{
+  return CallGetter(pc, "PCCMATCHGetGatherRows_C", gather_rows);
+}
+
+/*@
+  PCCMATCHSetGatherRanks - Sets at how many rows a rank a level of `PCCMATCH` goes to fewer ranks
+
+  Logically Collective
+
+  Input Parameters:
++ pc           - the preconditioner context
+- gather_ranks - 0 to 1000000000, 10000 (default)
+
+  Options Database Key:
+. -pc_cmatch_gather_ranks <gather_ranks> - a level with fewer rows a rank is on fewer ranks
+
+  Level: intermediate
+
+  Note:
+  Of each `PCCMATCHSetGatherFactor()` successive ranks the first one gets the rows of all then. So it does where a level has more
+  than half of the rows of the level above, since borders between ranks keep rows from being put together.
+
+.seealso: `PCCMATCH`, `PCCMATCHGetGatherRanks()`
+@*/
+PetscErrorCode PCCMATCHSetGatherRanks(PC pc, PetscInt gather_ranks)
+{
+  return CallSetter(pc, "PCCMATCHSetGatherRanks_C", gather_ranks);
+}
+
+/*@
+  PCCMATCHGetGatherRanks - Gets at how many rows a rank a level of `PCCMATCH` goes to fewer ranks
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. gather_ranks - see `PCCMATCHSetGatherRanks()`
+
+  Level: intermediate
+
+.seealso: `PCCMATCH`, `PCCMATCHSetGatherRanks()`
+@*/
+PetscErrorCode PCCMATCHGetGatherRanks(PC pc, PetscInt *gather_ranks)
+{
+  return CallGetter(pc, "PCCMATCHGetGatherRanks_C", gather_ranks);
+}
+
+/*@
+  PCCMATCHSetGatherFactor - Sets how many ranks give the rows of a level of `PCCMATCH` to one of them
+
+  Logically Collective
+
+  Input Parameters:
++ pc            - the preconditioner context
+- gather_factor - 2 to 1000000000, 8 (default)
+
+  Options Database Key:
+. -pc_cmatch_gather_factor <gather_factor> - of so many ranks one gets the rows of a level
+
+  Level: intermediate
+
+  Note:
+  See `PCCMATCHSetGatherRanks()`.
+
+.seealso: `PCCMATCH`, `PCCMATCHGetGatherFactor()`
+@*/
+PetscErrorCode PCCMATCHSetGatherFactor(PC pc, PetscInt gather_factor)
+{
+  return CallSetter(pc, "PCCMATCHSetGatherFactor_C", gather_factor);
+}
+
+/*@
+  PCCMATCHGetGatherFactor - Gets how many ranks give the rows of a level of `PCCMATCH` to one of them
+
+  Not Collective
+
+  Input Parameter:
+. pc - the preconditioner context
+
+  Output Parameter:
+. gather_factor - see `PCCMATCHSetGatherFactor()`
+
+  Level: intermediate
+
+.seealso: `PCCMATCH`, `PCCMATCHSetGatherFactor()`
+@*/
+PetscErrorCode PCCMATCHGetGatherFactor(PC pc, PetscInt *gather_factor)
+{
+  return CallGetter(pc, "PCCMATCHGetGatherFactor_C", gather_factor);
+}
+
+/*@
   PCCMATCHSetReusePattern - Sets whether `PCCMATCH` keeps aggregates and patterns when only values have changed
 
   Logically Collective
@@ -695,7 +875,7 @@ PetscErrorCode PCCMATCHGetReusePattern(PC pc, PetscBool *reuse_pattern)
 /*@C
   PCCMATCHGetHierarchy - Gets the operators of all levels of `PCCMATCH` and the prolongators between them
 
-  Not Collective
+  Collective
 
   Input Parameter:
 . pc - the preconditioner context, which is set up
@@ -716,7 +896,9 @@ PetscErrorCode PCCMATCHGetReusePattern(PC pc, PetscBool *reuse_pattern)
   The matrices are copies of type `MATSEQAIJ` on `PETSC_COMM_SELF`, on the host and in double precision, wherever the hierarchy is.
   The caller destroys each of them with `MatDestroy()`, and frees both arrays with `PetscFree()`.
 
-  With several ranks each rank gets the hierarchy of its own diagonal block.
+  With several ranks and one hierarchy of all of them, see `PCCMATCHSetReach()`, the matrices are of type `MATMPIAIJ` on the
+  communicator of the preconditioner, and ranks that have no part in a level have none of its rows. Otherwise each rank gets the
+  hierarchy of its own diagonal block.
 
 .seealso: `PCCMATCH`, `PCCMATCHSetPrecision()`, `PCGetCoarseOperators()`, `PCGetInterpolations()`
 @*/

@@ -21,6 +21,10 @@
    preconditioner. Its first step is c = cycle(b), v = A c, with the residual b - v (c, b) / (c, v). The second one is left out if
    this residual is at most a quarter of b. Otherwise the second step is along the cycle of this residual, made A-orthogonal to c.
 
+   Levels on several ranks do the same. Products need the entries of ghosts, which are exchanged before. R r is the contribution of
+   the own residuals to rows of the next level, which may belong to other ranks; each of those adds up its own one and what others
+   send, in the order of ranks. The corrections go the opposite way. Dot products and the largest r_i are those of all ranks.
+
    The last level has one of four solvers:
 
      inverse      D^{-1} b for the matrix D of the level plus kCMATCHShift mean(D_ii) I. If D maps the ones to 0, then
@@ -81,18 +85,94 @@ void Scale(double a, const std::vector<T> &y, std::vector<T> *x)
   for (size_t i = 0; i < x->size(); i++) (*x)[i] = (T)a * (*x)[i] + y[i];
 }
 
+/* ---------------------------------------- several ranks --------------------------------------- */
+
+/* The entries of ghosts, behind those of the rank, if the level has any. */
+template <typename T>
+PetscErrorCode Halo(const CMATCHHierarchyHost<T> &H, LocalInt l, std::vector<T> *x)
+{
+  PetscFunctionBegin;
+  if (l < H.several) PetscCall(H.exchange.halo(H.exchange.context, l, x->data()));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The dot product of two vectors of a level, where x may have no ghosts. */
+template <typename T>
+PetscErrorCode DotOfAll(const CMATCHHierarchyHost<T> &H, LocalInt l, const std::vector<T> &x, const std::vector<T> &y, double *dot)
+{
+  PetscFunctionBegin;
+  *dot = Dot(x, y);
+  if (l < H.several) PetscCall(H.exchange.sum(H.exchange.context, l, dot));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* C.b = R r */
+template <typename T>
+PetscErrorCode Restrict(LocalInt l, CMATCHHierarchyHost<T> *H)
+{
+  CMATCHArrays<T>   &L = H->arrays[l], &C = H->arrays[l + 1];
+  const CMATCHLevel &level   = H->level[l];
+  const bool         several = l < H->several;
+  std::vector<T>    &to      = several ? L.values : C.b;
+
+  PetscFunctionBegin;
+  for (LocalInt c = 0; c < level.coarse + level.foreign; c++) {
+    T sum = 0;
+    for (LocalInt k = L.R_i[c]; k < L.R_i[c + 1]; k++) sum += L.R_a[k] * L.r[L.R_j[k]];
+    to[c] = sum;
+  }
+  if (!several) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(H->exchange.down(H->exchange.context, l, L.values.data() + level.mine, L.added.data()));
+  for (size_t c = 0; c + 1 < L.add_i.size(); c++) {
+    T sum = c < (size_t)level.mine ? L.values[c] : 0;
+    for (LocalInt k = L.add_i[c]; k < L.add_i[c + 1]; k++) sum += L.added[k];
+    C.b[c] = sum;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* x = x + P C.x */
+template <typename T>
+PetscErrorCode Interpolate(LocalInt l, CMATCHHierarchyHost<T> *H)
+{
+  CMATCHArrays<T>      &L       = H->arrays[l];
+  const CMATCHLevel    &level   = H->level[l];
+  const bool            several = l < H->several;
+  const std::vector<T> &coarse = H->arrays[l + 1].x, &from = several ? L.values : coarse;
+
+  PetscFunctionBegin;
+  if (several) {
+    PetscCall(H->exchange.up(H->exchange.context, l, coarse.data(), L.values.data() + level.mine));
+    std::copy(coarse.begin(), coarse.begin() + level.mine, L.values.begin());
+  }
+  for (LocalInt i = 0; i < level.n; i++)
+    for (size_t e = (size_t)i * level.width; e < (size_t)(i + 1) * level.width && L.P_j[e] >= 0; e++)
+      L.x[i] += L.P_a[e] * from[L.P_j[e]];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------ smoothers ----------------------------------------- */
+
 /* x = x + S(b - A x), or from the start x = 0; with the factor of the level, if it has one. */
 template <typename T>
-void Smooth(const PolynomialSteps &steps, bool zero, const CMATCHFactor &factor, CMATCHArrays<T> *L)
+PetscErrorCode Smooth(const PolynomialSteps &steps, bool zero, LocalInt l, CMATCHHierarchyHost<T> *H)
 {
+  CMATCHArrays<T> *const L      = &H->arrays[l];
+  const CMATCHFactor    &factor = H->level[l].factor;
+
+  PetscFunctionBegin;
   if (zero) {
     L->r = L->b;
     std::fill(L->x.begin(), L->x.end(), (T)0);
-  } else Residual(*L, L->b, L->x, &L->r);
+  } else {
+    PetscCall(Halo(*H, l, &L->x));
+    Residual(*L, L->b, L->x, &L->r);
+  }
   std::fill(L->z.begin(), L->z.end(), (T)0);
   for (LocalInt step = 0; step < steps.degree; step++) {
     const T c = (T)steps.c[step], e = (T)steps.e[step], beta = (T)steps.beta[step];
     if (step > 0) { /* r = r - A z, whose rows need all of z */
+      PetscCall(Halo(*H, l, &L->z));
       for (size_t i = 0; i < L->d.size(); i++) {
         T sum = L->s[i] * L->z[i];
         for (LocalInt k = L->A_i[i]; k < L->A_i[i + 1]; k++) sum += L->A_a[k] * (L->z[L->A_j[k]] - L->z[i]);
@@ -105,6 +185,7 @@ void Smooth(const PolynomialSteps &steps, bool zero, const CMATCHFactor &factor,
       L->x[i] += beta * L->z[i];
     }
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* ------------------------------------- the coarsest level ------------------------------------- */
@@ -212,15 +293,16 @@ void ConjugateGradients(bool singular, CMATCHArrays<T> *L, std::vector<double> (
 
 /* Solves on the last level. */
 template <typename T>
-void Coarsest(CMATCHHierarchyHost<T> *H)
+PetscErrorCode Coarsest(CMATCHHierarchyHost<T> *H)
 {
-  CMATCHArrays<T>    &L      = H->arrays[H->levels - 1];
-  const CMATCHFactor &factor = H->level[H->levels - 1].factor;
-  const size_t        n      = L.d.size();
+  const LocalInt   last = H->levels - 1;
+  CMATCHArrays<T> &L    = H->arrays[last];
+  const size_t     n    = L.d.size();
 
+  PetscFunctionBegin;
   if (H->end == CMATCH_END_DOMINATED) {
-    Smooth(H->steps, true, factor, &L);
-    Smooth(H->steps, false, factor, &L);
+    PetscCall(Smooth(H->steps, true, last, H));
+    PetscCall(Smooth(H->steps, false, last, H));
   } else if (H->params.coarse == PC_CMATCH_PCG) {
     ConjugateGradients(H->params.singular, &L, H->iteration);
   } else if (H->inverted) {
@@ -229,7 +311,8 @@ void Coarsest(CMATCHHierarchyHost<T> *H)
       for (size_t j = 0; j < n; j++) sum += H->inverse[i * n + j] * (double)L.b[j];
       L.x[i] = (T)sum;
     }
-  } else Smooth(H->stalled, true, factor, &L);
+  } else PetscCall(Smooth(H->stalled, true, last, H));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* ------------------------------------------- cycles ------------------------------------------- */
@@ -237,69 +320,85 @@ void Coarsest(CMATCHHierarchyHost<T> *H)
 template <typename T>
 bool Twice(const CMATCHHierarchyHost<T> &H, LocalInt l)
 {
-  return H.params.cycle != PC_CMATCH_V && l >= kCMATCHTwiceFrom && l <= kCMATCHTwiceTo && l + 1 < H.levels;
+  return H.params.cycle != PC_CMATCH_V && l >= kCMATCHTwiceFrom && l <= kCMATCHTwiceTo && (l < H.several || l + 1 < H.levels);
 }
 
 template <typename T>
-void Visit(LocalInt l, CMATCHHierarchyHost<T> *H);
+PetscErrorCode Visit(LocalInt l, CMATCHHierarchyHost<T> *H);
 
 /* x = cycle(b) on level l, once. b stays. */
 template <typename T>
-void Once(LocalInt l, CMATCHHierarchyHost<T> *H)
+PetscErrorCode Once(LocalInt l, CMATCHHierarchyHost<T> *H)
 {
-  CMATCHArrays<T> &L = H->arrays[l];
+  CMATCHArrays<T> &L      = H->arrays[l];
+  const bool       smooth = H->level[l].transfer != CMATCH_PASSED;
 
-  if (l + 1 == H->levels) return Coarsest(H);
-  CMATCHArrays<T>   &C     = H->arrays[l + 1];
-  const CMATCHLevel &level = H->level[l];
-  Smooth(H->steps, true, level.factor, &L);
-  Residual(L, L.b, L.x, &L.r);
-  for (LocalInt c = 0; c < level.coarse; c++) {
-    T sum = 0;
-    for (LocalInt k = L.R_i[c]; k < L.R_i[c + 1]; k++) sum += L.R_a[k] * L.r[L.R_j[k]];
-    C.b[c] = sum;
+  PetscFunctionBegin;
+  if (l >= H->several && l + 1 == H->levels) {
+    PetscCall(Coarsest(H));
+    PetscFunctionReturn(PETSC_SUCCESS);
   }
-  Visit(l + 1, H);
-  for (LocalInt i = 0; i < level.n; i++)
-    for (size_t e = (size_t)i * level.width; e < (size_t)(i + 1) * level.width && L.P_j[e] >= 0; e++)
-      L.x[i] += L.P_a[e] * C.x[L.P_j[e]];
-  Smooth(H->steps, false, level.factor, &L);
+  if (smooth) {
+    PetscCall(Smooth(H->steps, true, l, H));
+    PetscCall(Halo(*H, l, &L.x));
+    Residual(L, L.b, L.x, &L.r);
+  } else {
+    L.r = L.b;
+    std::fill(L.x.begin(), L.x.end(), (T)0);
+  }
+  PetscCall(Restrict(l, H));
+  if (l + 1 < H->levels) PetscCall(Visit(l + 1, H));
+  PetscCall(Interpolate(l, H));
+  if (smooth) PetscCall(Smooth(H->steps, false, l, H));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* x = cycle(b) on level l, twice where the cycle says so. b is lost then. */
 template <typename T>
-void Visit(LocalInt l, CMATCHHierarchyHost<T> *H)
+PetscErrorCode Visit(LocalInt l, CMATCHHierarchyHost<T> *H)
 {
   CMATCHArrays<T> &L = H->arrays[l];
 
-  Once(l, H);
-  if (!Twice(*H, l)) return;
+  PetscFunctionBegin;
+  PetscCall(Once(l, H));
+  if (!Twice(*H, l)) PetscFunctionReturn(PETSC_SUCCESS);
   L.first = L.x;
+  PetscCall(Halo(*H, l, &L.first));
   Multiply(L, L.first, &L.second);
   if (H->params.cycle == PC_CMATCH_W) {
     Add(-1., L.second, &L.b);
-    Once(l, H);
+    PetscCall(Once(l, H));
     Add(1., L.first, &L.x);
-    return;
+    PetscFunctionReturn(PETSC_SUCCESS);
   }
-  const double rho_1 = Dot(L.first, L.second), alpha_1 = Dot(L.first, L.b), norm = Dot(L.b, L.b);
-  if (!(rho_1 > 0)) return;
+  double rho_1, alpha_1, norm, rest;
+  PetscCall(DotOfAll(*H, l, L.second, L.first, &rho_1));
+  PetscCall(DotOfAll(*H, l, L.b, L.first, &alpha_1));
+  PetscCall(DotOfAll(*H, l, L.b, L.b, &norm));
+  if (!(rho_1 > 0)) PetscFunctionReturn(PETSC_SUCCESS);
   Add(-alpha_1 / rho_1, L.second, &L.b);
+  PetscCall(DotOfAll(*H, l, L.b, L.b, &rest));
   double of_first = alpha_1 / rho_1, of_second = 0;
-  if (!(std::sqrt(Dot(L.b, L.b)) <= 0.25 * std::sqrt(norm))) {
-    Once(l, H);
+  if (!(std::sqrt(rest) <= 0.25 * std::sqrt(norm))) {
+    double gamma, beta, alpha_2;
+    PetscCall(Once(l, H));
+    PetscCall(Halo(*H, l, &L.x));
     Multiply(L, L.x, &L.r);
-    const double gamma = Dot(L.x, L.second), beta = Dot(L.x, L.r), alpha_2 = Dot(L.x, L.b), rho_2 = beta - gamma * gamma / rho_1;
+    PetscCall(DotOfAll(*H, l, L.second, L.x, &gamma));
+    PetscCall(DotOfAll(*H, l, L.r, L.x, &beta));
+    PetscCall(DotOfAll(*H, l, L.b, L.x, &alpha_2));
+    const double rho_2 = beta - gamma * gamma / rho_1;
     if (rho_2 > 0) {
       of_first -= gamma * alpha_2 / (rho_1 * rho_2);
       of_second = alpha_2 / rho_2;
     }
   }
   for (size_t i = 0; i < L.x.size(); i++) L.x[i] = (T)of_first * L.first[i] + (T)of_second * L.x[i];
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 template <typename T>
-void Apply(CMATCHHierarchyHost<T> *H, const PetscScalar *r, PetscScalar *z)
+PetscErrorCode Apply(CMATCHHierarchyHost<T> *H, const PetscScalar *r, PetscScalar *z)
 {
   CMATCHArrays<T> &L       = H->arrays[0];
   const size_t     n       = L.d.size();
@@ -307,12 +406,15 @@ void Apply(CMATCHHierarchyHost<T> *H, const PetscScalar *r, PetscScalar *z)
   double           largest = 0;
   int              above   = 0;
 
-  if (n == 0) return;
+  PetscFunctionBegin;
+  if (n == 0 && !H->several) PetscFunctionReturn(PETSC_SUCCESS);
   for (size_t i = 0; i < n; i++) largest = PetscMax(largest, std::fabs(r[i] * w(i)));
+  if (H->several) PetscCall(H->exchange.largest(H->exchange.context, 0, &largest));
   if (std::isfinite(largest)) std::frexp(largest, &above);
   for (size_t i = 0; i < n; i++) L.b[i] = (T)std::ldexp(r[i] * w(i), -above);
-  Visit(0, H);
+  PetscCall(Visit(0, H));
   for (size_t i = 0; i < n; i++) z[i] = std::ldexp((double)L.x[i] * w(i) * H->scale, above);
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* ------------------------------------- vectors and counts ------------------------------------- */
@@ -333,9 +435,10 @@ size_t ApplyBytes(const CMATCHHierarchyHost<T> &H)
     const size_t           vector = CMATCHBytes(L.d),
                  step             = CMATCHBytes(L.A_i) + CMATCHBytes(L.A_j) + CMATCHBytes(L.A_a) + CMATCHBytes(L.s) + 4 * vector;
     const size_t smooth = step + (H.level[l].factor.d ? CMATCHFactorBytes(H.level[l], H.params.precision) + 2 * vector : 0);
-    if (l + 1 < H.levels)
-      bytes += 2 * H.steps.degree * smooth + CMATCHBytes(L.P_j) + CMATCHBytes(L.P_a) + CMATCHBytes(L.R_i) + CMATCHBytes(L.R_j) +
-               CMATCHBytes(L.R_a) + 3 * vector + 2 * CMATCHBytes(H.arrays[l + 1].d);
+    if (l < H.several || l + 1 < H.levels)
+      bytes += (H.level[l].transfer == CMATCH_PASSED ? 0 : 2 * H.steps.degree * smooth) + CMATCHBytes(L.P_j) + CMATCHBytes(L.P_a) +
+               CMATCHBytes(L.R_i) + CMATCHBytes(L.R_j) + CMATCHBytes(L.R_a) + 3 * vector +
+               2 * CMATCHBytes(l < H.several ? L.values : H.arrays[l + 1].d);
     else if (H.end == CMATCH_END_DOMINATED) bytes += 2 * H.steps.degree * smooth;
     else if (H.params.coarse == PC_CMATCH_PCG) bytes += kCMATCHCoarseIterations * (step + 6 * vector);
     else if (H.inverted) bytes += CMATCHBytes(H.inverse) + 2 * vector;
@@ -350,17 +453,17 @@ template <typename T>
 PetscErrorCode CMATCHFinish_Host(const std::vector<double> &rs, PetscBool keep, CMATCHHierarchyHost<T> *H, CMATCHStats *stats)
 {
   const CMATCHParams &params = H->params;
+  const bool          dense  = H->levels > H->several && params.coarse == PC_CMATCH_DENSE && H->end != CMATCH_END_DOMINATED;
 
   PetscFunctionBegin;
-  H->inverted = (PetscBool)(params.coarse == PC_CMATCH_DENSE && H->end != CMATCH_END_DOMINATED && rs.size() <= kCMATCHLargestDense);
+  H->inverted = (PetscBool)(dense && rs.size() <= kCMATCHLargestDense);
   if (H->inverted) {
     PetscCall(Invert(rs, H, stats));
     if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
   }
   H->steps   = CMATCHSmootherSteps(params);
   H->stalled = PolynomialChebyshev(kCMATCHStalledDegree);
-  if (params.coarse == PC_CMATCH_DENSE && H->end != CMATCH_END_DOMINATED && !H->inverted)
-    CMATCHComputeL_Host(H->stalled.root, &H->arrays[H->levels - 1]);
+  if (dense && !H->inverted) CMATCHComputeL_Host(H->stalled.root, &H->arrays[H->levels - 1]);
   PetscCall(CMATCHFactorSmoothers_Host(keep, H, stats));
   if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
   H->bytes = CMATCHBytes(H->w_kept) + CMATCHBytes(H->inverse);
@@ -370,13 +473,19 @@ PetscErrorCode CMATCHFinish_Host(const std::vector<double> &rs, PetscBool keep, 
   }
   for (LocalInt l = 0; l < H->levels; l++) {
     CMATCHArrays<T> &L = H->arrays[l];
-    for (auto *vector : {&L.b, &L.x, &L.r, &L.z}) vector->assign(L.d.size(), (T)0);
-    if (Twice(*H, l))
-      for (auto *vector : {&L.first, &L.second}) vector->assign(L.d.size(), (T)0);
-    if (H->level[l].factor.d) L.t.assign(L.d.size(), (T)0);
-    for (const auto *array : {&L.A_i, &L.A_j, &L.aggregate, &L.P_j, &L.R_i, &L.R_j}) H->bytes += CMATCHBytes(*array);
-    for (const auto *array : {&L.A_a, &L.s, &L.d, &L.l, &L.P_a, &L.R_a, &L.b, &L.x, &L.r, &L.z, &L.t, &L.first, &L.second})
+    const size_t     n = L.d.size(), with_ghosts = n + L.ghost.size();
+    for (auto *vector : {&L.b, &L.r}) vector->assign(n, (T)0);
+    for (auto *vector : {&L.x, &L.z}) vector->assign(with_ghosts, (T)0);
+    if (Twice(*H, l)) {
+      L.first.assign(with_ghosts, (T)0);
+      L.second.assign(n, (T)0);
+    }
+    if (H->level[l].factor.d) L.t.assign(n, (T)0);
+    for (const auto *array : {&L.A_i, &L.A_j, &L.aggregate, &L.P_j, &L.R_i, &L.R_j, &L.add_i}) H->bytes += CMATCHBytes(*array);
+    for (const auto *array :
+         {&L.A_a, &L.s, &L.d, &L.l, &L.P_a, &L.R_a, &L.b, &L.x, &L.r, &L.z, &L.t, &L.first, &L.second, &L.values, &L.added})
       H->bytes += CMATCHBytes(*array);
+    H->bytes += CMATCHBytes(L.ghost) + CMATCHBytes(L.column);
     H->bytes += CMATCHFactorBytes(H->level[l], params.precision);
   }
   H->apply_bytes = ApplyBytes(*H);
@@ -389,7 +498,7 @@ template PetscErrorCode CMATCHFinish_Host(const std::vector<double> &, PetscBool
 PetscErrorCode CMATCHApply_Host(CMATCHHierarchy *H, const PetscScalar *r, PetscScalar *z)
 {
   PetscFunctionBegin;
-  if (H->params.precision == FINEPC_SINGLE) Apply(static_cast<CMATCHHierarchyHost<float> *>(H), r, z);
-  else Apply(static_cast<CMATCHHierarchyHost<double> *>(H), r, z);
+  if (H->params.precision == FINEPC_SINGLE) PetscCall(Apply(static_cast<CMATCHHierarchyHost<float> *>(H), r, z));
+  else PetscCall(Apply(static_cast<CMATCHHierarchyHost<double> *>(H), r, z));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

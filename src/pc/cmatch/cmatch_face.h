@@ -1,11 +1,10 @@
 /*
-   The data of PCCMATCH, for the files of its PETSc face: cmatch.cxx with the options and the set-up, cmatch_view.cxx with what
-   PCView() shows and cmatch_mats.cxx with the matrices that a program gets.
+   The data of PCCMATCH, for the files of its PETSc face: cmatch.cxx with the options and the set-up, cmatch_ranks.cxx with levels
+   on several ranks, cmatch_view.cxx with what PCView() shows and cmatch_mats.cxx with the matrices that a program gets.
 */
 #pragma once
 
-#include "cmatch.h"
-#include "pc/local.h"
+#include "cmatch_ranks_face.h"
 
 template <typename Object>
 struct OptionTable;
@@ -32,8 +31,15 @@ struct PC_CMATCH : PC_Local {
   bool             reused    = false; /* it kept the aggregates and patterns of the set-up before */
   bool             has_work  = false; /* it has left the memory that a set-up which keeps them needs */
 
+  CMATCHRanks *ranks      = nullptr; /* what the hierarchy of all ranks has; null if it is one of the rank's block */
+  LocalInt     all_levels = 0;       /* levels of such a hierarchy on all ranks */
+
   PetscScalar *w = nullptr; /* [rows] a copy of w if the user's vector is in the other memory than the matrix */
 };
+
+/* Whether a set-up with the options as they are makes one hierarchy of all ranks. If it does not, although it should, *why says
+ * why. */
+PetscErrorCode PCCMATCHIsGlobal(PC, PetscBool *global, const char **why);
 
 PetscErrorCode PCView_CMATCH(PC, PetscViewer);
 

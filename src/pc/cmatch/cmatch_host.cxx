@@ -31,6 +31,8 @@
    so that the coarse operators map the ones to almost 0 as A does. Unsmoothed aggregates make coarse corrections that are too
    small; A_c is divided by `overcorrection` then, but in the K-cycle, which finds the length of its corrections by itself.
 
+   The steps of the set-up serve levels on several ranks, too, which cmatch_host_ranks.cxx explains.
+
    Smoothers, the coarsest level and cycles are explained in cmatch_cycle_host.cxx, and the smoothers sfsai and afsai in
    cmatch_fsai_host.cxx.
 */
@@ -39,23 +41,18 @@
 
 #include "cmatch_host.h"
 
-namespace
-{
-
 /* ------------------------------------------ a level ------------------------------------------- */
 
 /*
-   Computes s, d and l of level l whose entries are there, from its row sums. Where rounding leaves no positive difference,
-   `diagonal` is taken instead, which was summed up with the entries. A single row that is singular has nothing but rounding errors
-   there, and gets 1. Returns the first row without a positive diagonal entry, or -1.
+   The diagonal follows from the row sums. Where rounding leaves no positive difference, `diagonal` is taken instead, which was
+   summed up with the entries. A single row that is singular has nothing but rounding errors there, and gets 1.
 */
 template <typename T>
-LocalInt Complete(const CMATCHParams &params, LocalInt l, const std::vector<double> &rs, const std::vector<double> &diagonal,
-                  CMATCHArrays<T> *L)
+LocalInt CMATCHComplete_Host(const CMATCHParams &params, bool single_singular, const std::vector<double> &rs,
+                             const std::vector<double> &diagonal, CMATCHArrays<T> *L)
 {
-  const LocalInt n     = (LocalInt)rs.size();
-  const bool     empty = params.singular && l > 0 && n == 1;
-  LocalInt       bad   = -1;
+  const LocalInt n   = (LocalInt)rs.size();
+  LocalInt       bad = -1;
 
   L->s.resize(n);
   L->d.resize(n);
@@ -65,16 +62,22 @@ LocalInt Complete(const CMATCHParams &params, LocalInt l, const std::vector<doub
     L->s[i] = (T)rs[i];
     L->d[i] = (T)(rs[i] - others);
     if (!(L->d[i] > 0) || !std::isfinite(L->d[i])) L->d[i] = (T)diagonal[i];
-    if (empty && L->d[i] <= 0) L->d[i] = 1;
+    if (single_singular && L->d[i] <= 0) L->d[i] = 1;
     if (bad < 0 && (!(L->d[i] > 0) || !std::isfinite(L->d[i]))) bad = i;
   }
   CMATCHComputeL_Host(CMATCHSmootherSteps(params).root, L);
   return bad;
 }
 
-/* Finds the first row of A that cannot be used. */
-void CheckRows(const CSRView *A, const PetscScalar *w, CMATCHStats *stats)
+namespace
 {
+
+/* Finds the first row of A that cannot be used. */
+void CheckRows(const CMATCHMatrix &matrix, CMATCHStats *stats)
+{
+  const CSRView     *A = matrix.own, *B = matrix.foreign;
+  const PetscScalar *w = matrix.w;
+
   for (LocalInt i = 0; i < A->n; i++) {
     bool               finite   = !w || std::isfinite(w[i]);
     const PetscScalar *diagonal = nullptr;
@@ -82,68 +85,97 @@ void CheckRows(const CSRView *A, const PetscScalar *w, CMATCHStats *stats)
       finite = finite && std::isfinite(A->a[k]);
       if (A->j[k] == i) diagonal = &A->a[k];
     }
+    for (LocalInt k = B ? B->i[i] : 0; B && k < B->i[i + 1]; k++) finite = finite && std::isfinite(B->a[k]);
     if (!finite) return CMATCHFail(CMATCH_NOT_FINITE, 0, i, stats);
     if (!diagonal) return CMATCHFail(CMATCH_DIAGONAL_MISSING, 0, i, stats);
     if (!(*diagonal > 0)) return CMATCHFail(CMATCH_DIAGONAL_NOT_POSITIVE, 0, i, stats);
   }
 }
 
-/* The scale of the finest level. */
+/* w without zeros, and the scale of the finest level */
 template <typename T>
-void FindScale(const CSRView *A, const PetscScalar *w, CMATCHHierarchyHost<T> *H)
+void FindScale(const CMATCHMatrix &matrix, CMATCHHierarchyHost<T> *H)
 {
-  double largest  = 0;
-  int    exponent = 0;
+  const CSRView *A        = matrix.own;
+  double         largest  = matrix.largest;
+  int            exponent = 0;
 
   H->w_kept.clear();
-  if (w) H->w_kept.assign(w, w + A->n);
+  if (matrix.w) H->w_kept.assign(matrix.w, matrix.w + A->n + matrix.ghosts);
   for (PetscScalar &entry : H->w_kept)
     if (entry == 0) entry = 1;
-  H->w = w ? H->w_kept.data() : nullptr;
-  for (LocalInt i = 0; i < A->n; i++)
+  H->w = matrix.w ? H->w_kept.data() : nullptr;
+  for (LocalInt i = 0; i < A->n && !matrix.foreign; i++)
     for (LocalInt k = A->i[i]; k < A->i[i + 1]; k++)
-      if (A->j[k] == i) largest = PetscMax(largest, w ? A->a[k] * H->w[i] * H->w[i] : A->a[k]);
+      if (A->j[k] == i) largest = PetscMax(largest, H->w ? A->a[k] * H->w[i] * H->w[i] : A->a[k]);
   if (largest > 0 && std::isfinite(largest)) std::frexp(largest, &exponent);
   H->scale = std::ldexp(1., kCMATCHExponent - exponent);
 }
 
-/* Makes the finest level of A, and its row sums and diagonal. */
+} // namespace
+
 template <typename T>
-void Finest(const CSRView *A, const PetscScalar *w, CMATCHHierarchyHost<T> *H, std::vector<double> *rs,
-            std::vector<double> *diagonal, CMATCHStats *stats)
+void CMATCHFinest_Host(const CMATCHMatrix &matrix, CMATCHHierarchyHost<T> *H, std::vector<double> *rs,
+                       std::vector<double> *diagonal, CMATCHStats *stats)
 {
+  const CSRView         *A = matrix.own, *B = matrix.foreign;
   CMATCHArrays<T> *const L   = &H->arrays[0];
   LocalInt               bad = -1; /* the first row with an entry that is too large */
 
-  CheckRows(A, w, stats);
+  CheckRows(matrix, stats);
   if (stats->failure) return;
-  FindScale(A, w, H);
+  FindScale(matrix, H);
   rs->assign(A->n, 0.);
   diagonal->assign(A->n, 0.);
   L->A_i.assign(1, 0);
   L->A_j.clear();
   L->A_a.clear();
+  const auto scaled = [&](PetscScalar a, LocalInt i, LocalInt j) {
+    return H->w ? (a * H->scale) * (H->w[i] * H->w[j]) : a * H->scale;
+  };
+  const auto add = [&](LocalInt i, LocalInt j, double value) {
+    L->A_j.push_back(j);
+    L->A_a.push_back((T)value);
+    if (bad < 0 && !std::isfinite((T)value)) bad = i;
+  };
   for (LocalInt i = 0; i < A->n; i++) {
     for (LocalInt k = A->i[i]; k < A->i[i + 1]; k++) {
       const LocalInt j     = A->j[k];
-      const double   value = w ? (A->a[k] * H->scale) * (H->w[i] * H->w[j]) : A->a[k] * H->scale;
+      const double   value = scaled(A->a[k], i, j);
       (*rs)[i] += value;
-      if (j == i) {
-        (*diagonal)[i] = value;
-        continue;
-      }
-      L->A_j.push_back(j);
-      L->A_a.push_back((T)value);
-      if (bad < 0 && !std::isfinite((T)value)) bad = i;
+      if (j == i) (*diagonal)[i] = value;
+      else add(i, j, value);
+    }
+    for (LocalInt k = B ? B->i[i] : 0; B && k < B->i[i + 1]; k++) {
+      const LocalInt j     = A->n + B->j[k];
+      const double   value = scaled(B->a[k], i, j);
+      (*rs)[i] += value;
+      add(i, j, value);
     }
     L->A_i.push_back((LocalInt)L->A_j.size());
   }
-  const LocalInt row = Complete(H->params, 0, *rs, *diagonal, L);
+  const LocalInt row = CMATCHComplete_Host(H->params, false, *rs, *diagonal, L);
   if (bad < 0 || (row >= 0 && row < bad)) bad = row;
   if (bad >= 0) CMATCHFail(CMATCH_TOO_LARGE, 0, bad, stats);
 }
 
+template <typename T>
+CMATCHGraph CMATCHGraphOf_Host(const CMATCHArrays<T> &L, const std::vector<double> &diagonal)
+{
+  CMATCHGraph M;
+
+  M.i = L.A_i;
+  M.j = L.A_j;
+  M.a.assign(L.A_a.begin(), L.A_a.end());
+  M.d.assign(diagonal.begin(), diagonal.end());
+  M.foreign = (LocalInt)L.ghost.size();
+  return M;
+}
+
 /* -------------------------------------- the prolongator --------------------------------------- */
+
+namespace
+{
 
 /*
    A row of the smoothed prolongator. Without `keep` its columns are found, with `keep` the columns that are there get new values.
@@ -219,35 +251,43 @@ void ProlongatorRow(const CMATCHArrays<T> &L, LocalInt i, PetscBool keep, LocalI
   v->Clear();
 }
 
-/* Makes P from the aggregates, and R = P^T. */
+} // namespace
+
 template <typename T>
-void Prolongator(const CMATCHParams &params, PetscBool keep, CMATCHLevel *level, CMATCHArrays<T> *L)
+void CMATCHProlongator_Host(const CMATCHParams &params, PetscBool keep, CMATCHLevel *level, CMATCHArrays<T> *L)
 {
   const LocalInt  n = level->n, width = level->width;
-  CMATCHSparseRow v(level->coarse);
+  CMATCHSparseRow v(L->aggregate.empty() ? 0 : 1 + *std::max_element(L->aggregate.begin(), L->aggregate.end()));
 
   level->cut = level->plain = 0;
   if (!keep) L->P_j.assign((size_t)n * width, -1);
-  L->P_a.assign((size_t)n * width, (T)0);
+  L->P_a.assign((size_t)(n + level->ghosts) * width, (T)0);
   for (LocalInt i = 0; i < n; i++) {
     LocalInt *const P_j = &L->P_j[(size_t)i * width];
     T *const        P_a = &L->P_a[(size_t)i * width];
     if (L->aggregate[i] < 0) continue;
-    if (params.smoothed_prolongator) ProlongatorRow(*L, i, keep, width, P_j, P_a, &v, level);
+    if (params.smoothed_prolongator && level->transfer == CMATCH_MATCHED) ProlongatorRow(*L, i, keep, width, P_j, P_a, &v, level);
     else {
       P_j[0] = L->aggregate[i];
       P_a[0] = 1;
     }
   }
+}
 
-  L->R_i.assign(level->coarse + 1, 0);
-  for (LocalInt c : L->P_j)
-    if (c >= 0) L->R_i[c + 1]++;
-  for (LocalInt c = 0; c < level->coarse; c++) L->R_i[c + 1] += L->R_i[c];
-  L->R_j.resize(L->R_i[level->coarse]);
-  L->R_a.resize(L->R_i[level->coarse]);
+template <typename T>
+void CMATCHRestriction_Host(const CMATCHLevel &level, CMATCHArrays<T> *L)
+{
+  const LocalInt rows = level.coarse + level.foreign, width = level.width;
+  const size_t   entries = (size_t)level.n * width;
+
+  L->R_i.assign(rows + 1, 0);
+  for (size_t e = 0; e < entries; e++)
+    if (L->P_j[e] >= 0) L->R_i[L->P_j[e] + 1]++;
+  for (LocalInt c = 0; c < rows; c++) L->R_i[c + 1] += L->R_i[c];
+  L->R_j.resize(L->R_i[rows]);
+  L->R_a.resize(L->R_i[rows]);
   std::vector<LocalInt> next(L->R_i.begin(), L->R_i.end() - 1);
-  for (size_t e = 0; e < L->P_j.size(); e++) {
+  for (size_t e = 0; e < entries; e++) {
     if (L->P_j[e] < 0) continue;
     const LocalInt to = next[L->P_j[e]]++;
     L->R_j[to]        = (LocalInt)(e / width);
@@ -257,26 +297,18 @@ void Prolongator(const CMATCHParams &params, PetscBool keep, CMATCHLevel *level,
 
 /* ------------------------------------ the Galerkin product ------------------------------------ */
 
-/*
-   Makes the entries of the next level C from level L. Its row sums replace rs, and its diagonal as the products give it replaces
-   `diagonal`.
-*/
 template <typename T>
-PetscErrorCode Galerkin(PetscReal factor, const CMATCHArrays<T> &L, CMATCHArrays<T> *C, std::vector<double> *rs,
-                        std::vector<double> *diagonal, size_t *work_bytes)
+CMATCHProducts<T>::CMATCHProducts(const CMATCHLevel &level, const CMATCHArrays<T> &L, const std::vector<double> &rs,
+                                  LocalInt columns) : L_(L), AP_i_(1, 0), Ap_(level.n, 0.)
 {
-  const LocalInt        n = (LocalInt)L.d.size(), coarse = (LocalInt)L.R_i.size() - 1, width = n ? (LocalInt)(L.P_j.size() / n) : 0;
-  std::vector<double>   p(n, 0.), rs_coarse(coarse, 0.);
-  std::vector<size_t>   AP_i(1, 0);
-  std::vector<LocalInt> AP_j;
-  std::vector<T>        AP_a;
-  CMATCHSparseRow       row(coarse);
+  const LocalInt      width = level.width;
+  std::vector<double> p(level.n + level.ghosts, 0.);
+  CMATCHSparseRow     row(columns);
 
-  PetscFunctionBegin;
-  for (LocalInt i = 0; i < n; i++)
-    for (LocalInt e = 0; e < width; e++) p[i] += (double)L.P_a[(size_t)i * width + e];
-  for (LocalInt i = 0; i < n; i++) {
-    double     y   = (*rs)[i] * p[i];
+  for (size_t i = 0; i < p.size(); i++)
+    for (LocalInt e = 0; e < width; e++) p[i] += (double)L.P_a[i * width + e];
+  for (LocalInt i = 0; i < level.n; i++) {
+    double     y   = rs[i] * p[i];
     const auto add = [&](double a, LocalInt from) {
       for (size_t e = (size_t)from * width; e < (size_t)(from + 1) * width && L.P_j[e] >= 0; e++)
         row.At(L.P_j[e]) += a * (double)L.P_a[e];
@@ -286,55 +318,95 @@ PetscErrorCode Galerkin(PetscReal factor, const CMATCHArrays<T> &L, CMATCHArrays
       y += (double)L.A_a[k] * (p[L.A_j[k]] - p[i]);
       add((double)L.A_a[k], L.A_j[k]);
     }
-    (*rs)[i] = y;
+    Ap_[i] = y;
     for (LocalInt c : row.columns) {
-      AP_j.push_back(c);
-      AP_a.push_back((T)row.sum[c]);
+      AP_j_.push_back(c);
+      AP_a_.push_back((T)row.sum[c]);
     }
     row.Clear();
-    AP_i.push_back(AP_j.size());
+    AP_i_.push_back(AP_j_.size());
   }
+}
 
-  C->A_i.assign(1, 0);
-  C->A_j.clear();
-  C->A_a.clear();
-  diagonal->assign(coarse, 0.);
-  for (LocalInt c = 0; c < coarse; c++) {
-    for (LocalInt k = L.R_i[c]; k < L.R_i[c + 1]; k++) {
-      const double   a = (double)L.R_a[k];
-      const LocalInt i = L.R_j[k];
-      rs_coarse[c] += a * (*rs)[i];
-      for (size_t e = AP_i[i]; e < AP_i[i + 1]; e++) row.At(AP_j[e]) += a * (double)AP_a[e];
-    }
-    row.Sort();
-    for (LocalInt to : row.columns) {
-      const double value = row.sum[to] * factor;
-      if (to == c) {
-        (*diagonal)[c] = value;
-        continue;
-      }
-      C->A_j.push_back(to);
-      C->A_a.push_back((T)value);
-    }
-    row.Clear();
-    rs_coarse[c] *= factor;
-    /* An aggregate that no row of P has kept gets an equation of its own. */
-    if (L.R_i[c] == L.R_i[c + 1]) rs_coarse[c] = 1;
-    PetscCheck(C->A_j.size() <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
-               "A coarse operator has more entries than 32 bits can count: lower -pc_cmatch_prolongator_row");
-    C->A_i.push_back((LocalInt)C->A_j.size());
+template <typename T>
+void CMATCHProducts<T>::MarkColumns(LocalInt rows, std::vector<char> *used) const
+{
+  for (LocalInt c = 0; c < rows; c++)
+    for (LocalInt k = L_.R_i[c]; k < L_.R_i[c + 1]; k++)
+      for (size_t e = AP_i_[L_.R_j[k]]; e < AP_i_[L_.R_j[k] + 1]; e++) (*used)[AP_j_[e]] = 1;
+}
+
+template <typename T>
+double CMATCHProducts<T>::Row(LocalInt c, CMATCHSparseRow *row) const
+{
+  double rs = 0;
+
+  for (LocalInt k = L_.R_i[c]; k < L_.R_i[c + 1]; k++) {
+    const double   a = (double)L_.R_a[k];
+    const LocalInt i = L_.R_j[k];
+    rs += a * Ap_[i];
+    for (size_t e = AP_i_[i]; e < AP_i_[i + 1]; e++) row->At(AP_j_[e]) += a * (double)AP_a_[e];
   }
-  *work_bytes = PetscMax(*work_bytes, CMATCHBytes(AP_i) + CMATCHBytes(AP_j) + CMATCHBytes(AP_a) + 2 * CMATCHBytes(p) +
-                                        2 * CMATCHBytes(rs_coarse));
-  rs->swap(rs_coarse);
+  row->Sort();
+  return rs;
+}
+
+template <typename T>
+PetscErrorCode CMATCHAddRow_Host(const CMATCHSparseRow &row, LocalInt c, PetscReal factor, double rs, CMATCHArrays<T> *C,
+                                 std::vector<double> *rs_coarse, std::vector<double> *diagonal)
+{
+  PetscFunctionBegin;
+  for (LocalInt to : row.columns) {
+    const double value = row.sum[to] * factor;
+    if (to == c) {
+      (*diagonal)[c] = value;
+      continue;
+    }
+    C->A_j.push_back(to);
+    C->A_a.push_back((T)value);
+  }
+  (*rs_coarse)[c] = row.columns.empty() ? 1 : rs * factor;
+  PetscCheck(C->A_j.size() <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
+             "A coarse operator has more entries than 32 bits can count: lower -pc_cmatch_prolongator_row");
+  C->A_i.push_back((LocalInt)C->A_j.size());
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+namespace
+{
+
+/*
+   Makes the entries of the next level C from level L. Its row sums replace rs, and its diagonal as the products give it replaces
+   `diagonal`.
+*/
+template <typename T>
+PetscErrorCode Galerkin(PetscReal factor, const CMATCHLevel &level, const CMATCHArrays<T> &L, CMATCHArrays<T> *C,
+                        std::vector<double> *rs, std::vector<double> *diagonal, size_t *work_bytes)
+{
+  const CMATCHProducts<T> products(level, L, *rs, level.coarse);
+  CMATCHSparseRow         row(level.coarse);
+
+  PetscFunctionBegin;
+  C->A_i.assign(1, 0);
+  C->A_j.clear();
+  C->A_a.clear();
+  rs->assign(level.coarse, 0.);
+  diagonal->assign(level.coarse, 0.);
+  for (LocalInt c = 0; c < level.coarse; c++) {
+    const double sum = products.Row(c, &row);
+    PetscCall(CMATCHAddRow_Host(row, c, factor, sum, C, rs, diagonal));
+    row.Clear();
+  }
+  *work_bytes = PetscMax(*work_bytes, products.Bytes() + 2 * CMATCHBytes(*rs));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+} // namespace
+
 /* ---------------------------------------- the hierarchy --------------------------------------- */
 
-/* Lets level l show its arrays. */
 template <typename T>
-void Show(LocalInt l, CMATCHHierarchyHost<T> *H)
+void CMATCHShow_Host(LocalInt l, CMATCHHierarchyHost<T> *H)
 {
   CMATCHArrays<T> &from = H->arrays[l];
   CMATCHLevel     &to   = H->level[l];
@@ -354,114 +426,148 @@ void Show(LocalInt l, CMATCHHierarchyHost<T> *H)
   to.R_j       = from.R_j.data();
   to.R_a       = from.R_a.data();
   to.P_nnz     = (LocalInt)from.R_j.size();
+  to.ghosts    = (LocalInt)from.ghost.size();
+  to.ghost     = from.ghost.data();
+  to.column    = from.column.data();
+  if (l >= H->several) to.all = to.n;
 }
+
+template <typename T>
+void CMATCHAdopt_Host(LocalInt l, CMATCHTransfer transfer, CMATCHAggregation *found, CMATCHHierarchyHost<T> *H)
+{
+  const CMATCHParams   &params = H->params;
+  CMATCHLevel          &level  = H->level[l];
+  std::vector<LocalInt> rows(found->coarse, 0);
+
+  for (LocalInt a : found->aggregate)
+    if (a >= 0) rows[a]++;
+  level.transfer         = transfer;
+  level.coarse           = found->coarse;
+  level.foreign          = 0;
+  level.width            = params.smoothed_prolongator && transfer == CMATCH_MATCHED ? (LocalInt)params.prolongator_row : 1;
+  level.left             = found->left;
+  level.joined           = found->joined;
+  level.largest          = rows.empty() ? 0 : *std::max_element(rows.begin(), rows.end());
+  level.singles          = (LocalInt)std::count(rows.begin(), rows.end(), 1);
+  H->arrays[l].aggregate = std::move(found->aggregate);
+}
+
+namespace
+{
 
 /*
    Finds the aggregates of level l. M is the operator that the matching sees, and becomes that of the next level. Returns false if
    the coarsening ends here.
 */
 template <typename T>
-bool Coarsen(LocalInt l, CMATCHHierarchyHost<T> *H, CMATCHGraph *M, size_t *work_bytes)
+bool Coarsen(LocalInt l, bool stitch, CMATCHHierarchyHost<T> *H, CMATCHGraph *M, size_t *work_bytes)
 {
   const CMATCHParams &params = H->params;
-  CMATCHArrays<T>    &L      = H->arrays[l];
   CMATCHLevel        &level  = H->level[l];
 
-  if (level.n <= params.coarse_size || l + 1 == params.max_levels) {
+  if (level.n <= params.coarse_size || l + 1 >= params.max_levels) {
     H->end = level.n <= params.coarse_size ? CMATCH_END_SIZE : CMATCH_END_LEVELS;
     return false;
   }
-  if (l > 0 && CMATCHIsSlow(params, H->level[l - 1].n, level.n)) {
+  if (l > 0 && H->level[l - 1].transfer == CMATCH_MATCHED && CMATCHIsSlow(params, H->level[l - 1].all, level.n)) {
     H->end = CMATCH_END_SLOW;
     return false;
   }
   if (params.coarsening == PC_CMATCH_MIS2) {
-    M->i = L.A_i;
-    M->j = L.A_j;
-    M->a.assign(L.A_a.begin(), L.A_a.end());
-    M->d.assign(L.d.begin(), L.d.end());
+    const CMATCHArrays<T> &L = H->arrays[l];
+    *M                       = CMATCHGraphOf_Host(L, std::vector<double>(L.d.begin(), L.d.end()));
   }
-  CMATCHAggregation found = CMATCHAggregate_Host(params, M, work_bytes);
+  if (stitch) {
+    CMATCHGraph       pairs = *M;
+    CMATCHAggregation found = CMATCHStitch_Host(&pairs, work_bytes);
+    if (found.coarse < level.n) {
+      *M = std::move(pairs);
+      CMATCHAdopt_Host(l, CMATCH_STITCHED, &found, H);
+      return true;
+    }
+  }
+  CMATCHAggregation found = CMATCHAggregate_Host(params, level.n, M, work_bytes);
   level.left              = found.left;
   if (found.left == level.n || found.coarse >= kCMATCHStall * (level.n - found.left)) {
     H->end = found.left == level.n ? CMATCH_END_DOMINATED : CMATCH_END_STALLED;
     return false;
   }
-  std::vector<LocalInt> rows(found.coarse, 0);
-  for (LocalInt a : found.aggregate)
-    if (a >= 0) rows[a]++;
-  level.coarse  = found.coarse;
-  level.width   = params.smoothed_prolongator ? (LocalInt)params.prolongator_row : 1;
-  level.joined  = found.joined;
-  level.largest = *std::max_element(rows.begin(), rows.end());
-  level.singles = (LocalInt)std::count(rows.begin(), rows.end(), 1);
-  L.aggregate   = std::move(found.aggregate);
+  CMATCHAdopt_Host(l, CMATCH_MATCHED, &found, H);
   return true;
 }
 
+} // namespace
+
 template <typename T>
-PetscErrorCode Compute(const CSRView *A, const PetscScalar *w, PetscBool keep, CMATCHHierarchyHost<T> *H, CMATCHStats *stats)
+PetscErrorCode CMATCHDescend_Host(LocalInt l, CMATCHProgress *progress, CMATCHHierarchyHost<T> *H, CMATCHStats *stats)
 {
   const CMATCHParams &params = H->params;
-  const PetscReal     factor = params.smoothed_prolongator || params.cycle == PC_CMATCH_K ? 1 : 1 / params.overcorrection;
-  std::vector<double> rs, diagonal;
-  CMATCHGraph         M;
+  const PetscBool     keep   = progress->keep;
 
   PetscFunctionBegin;
-  Finest(A, w, H, &rs, &diagonal, stats);
-  if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
-  Show(0, H);
-  if (!keep && params.coarsening == PC_CMATCH_MATCHING) {
-    M.i = H->arrays[0].A_i;
-    M.j = H->arrays[0].A_j;
-    M.a.assign(H->arrays[0].A_a.begin(), H->arrays[0].A_a.end());
-    M.d.assign(diagonal.begin(), diagonal.end());
-  }
-  for (LocalInt l = 0;; l++) {
-    if (keep ? l + 1 == H->levels : !Coarsen(l, H, &M, &stats->work_bytes)) {
+  for (;; l++) {
+    if (keep ? l + 1 == H->levels : !Coarsen(l, progress->stitch, H, &progress->M, &stats->work_bytes)) {
       H->levels = l + 1;
       break;
     }
-    Prolongator(params, keep, &H->level[l], &H->arrays[l]);
-    Show(l, H);
-    PetscCall(Galerkin(factor, H->arrays[l], &H->arrays[l + 1], &rs, &diagonal, &stats->work_bytes));
-    const LocalInt bad = Complete(params, l + 1, rs, diagonal, &H->arrays[l + 1]);
-    Show(l + 1, H);
+    progress->stitch = false;
+    CMATCHProlongator_Host(params, keep, &H->level[l], &H->arrays[l]);
+    CMATCHRestriction_Host(H->level[l], &H->arrays[l]);
+    CMATCHShow_Host(l, H);
+    PetscCall(Galerkin(CMATCHGalerkinFactor(params, H->level[l]), H->level[l], H->arrays[l], &H->arrays[l + 1], &progress->rs,
+                       &progress->diagonal, &stats->work_bytes));
+    const LocalInt bad =
+      CMATCHComplete_Host(params, params.singular && H->level[l].coarse == 1, progress->rs, progress->diagonal, &H->arrays[l + 1]);
+    CMATCHShow_Host(l + 1, H);
     if (bad >= 0) {
       CMATCHFail(CMATCH_DIAGONAL_NOT_POSITIVE, l + 1, bad, stats);
       PetscFunctionReturn(PETSC_SUCCESS);
     }
   }
   stats->end = H->end;
-  PetscCall(CMATCHFinish_Host(rs, keep, H, stats));
+  PetscCall(CMATCHFinish_Host(progress->rs, keep, H, stats));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <typename T>
+PetscErrorCode CMATCHCreate_Host(const CMATCHParams *params, PetscBool keep, CMATCHHierarchy **H)
+{
+  PetscFunctionBegin;
+  if (keep) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(CMATCHDestroy_Host(H));
+  *H           = new CMATCHHierarchyHost<T>();
+  (*H)->params = *params;
+  (*H)->where  = PETSC_MEMTYPE_HOST;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Makes an empty hierarchy of precision T in the place of *H, unless *H is to be kept, and computes it. */
 template <typename T>
-PetscErrorCode Create(const CSRView *A, const PetscScalar *w, const CMATCHParams *params, PetscBool keep, CMATCHHierarchy **H,
-                      CMATCHStats *stats)
+static PetscErrorCode Compute(const CMATCHMatrix &A, const CMATCHParams *params, PetscBool keep, CMATCHHierarchy **hierarchy,
+                              CMATCHStats *stats)
 {
+  CMATCHProgress progress;
+
   PetscFunctionBegin;
-  if (!keep) {
-    PetscCall(CMATCHDestroy_Host(H));
-    *H           = new CMATCHHierarchyHost<T>();
-    (*H)->params = *params;
-    (*H)->where  = PETSC_MEMTYPE_HOST;
-  }
-  PetscCall(Compute(A, w, keep, static_cast<CMATCHHierarchyHost<T> *>(*H), stats));
+  PetscCall(CMATCHCreate_Host<T>(params, keep, hierarchy));
+  auto *const H = static_cast<CMATCHHierarchyHost<T> *>(*hierarchy);
+  progress.keep = keep;
+  CMATCHFinest_Host(A, H, &progress.rs, &progress.diagonal, stats);
+  if (stats->failure) PetscFunctionReturn(PETSC_SUCCESS);
+  CMATCHShow_Host(0, H);
+  if (!keep && params->coarsening == PC_CMATCH_MATCHING) progress.M = CMATCHGraphOf_Host(H->arrays[0], progress.diagonal);
+  PetscCall(CMATCHDescend_Host(0, &progress, H, stats));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
-
-} // namespace
 
 PetscErrorCode CMATCHComputeHierarchy_Host(const CSRView *A, const PetscScalar *w, const CMATCHParams *params, PetscBool keep,
                                            PetscBool, CMATCHHierarchy **H, CMATCHStats *stats)
 {
   PetscFunctionBegin;
+  const CMATCHMatrix matrix{A, nullptr, 0, w, 0};
   *stats = CMATCHStats{};
-  if (params->precision == FINEPC_SINGLE) PetscCall(Create<float>(A, w, params, keep, H, stats));
-  else PetscCall(Create<double>(A, w, params, keep, H, stats));
+  if (params->precision == FINEPC_SINGLE) PetscCall(Compute<float>(matrix, params, keep, H, stats));
+  else PetscCall(Compute<double>(matrix, params, keep, H, stats));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -475,3 +581,33 @@ PetscErrorCode CMATCHDestroy_Host(CMATCHHierarchy **H)
   *H = nullptr;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+/* of both precisions, what cmatch_host_ranks.cxx uses */
+template void CMATCHFinest_Host(const CMATCHMatrix &, CMATCHHierarchyHost<float> *, std::vector<double> *, std::vector<double> *,
+                                CMATCHStats *);
+template void CMATCHFinest_Host(const CMATCHMatrix &, CMATCHHierarchyHost<double> *, std::vector<double> *, std::vector<double> *,
+                                CMATCHStats *);
+template CMATCHGraph CMATCHGraphOf_Host(const CMATCHArrays<float> &, const std::vector<double> &);
+template void        CMATCHAdopt_Host(LocalInt, CMATCHTransfer, CMATCHAggregation *, CMATCHHierarchyHost<float> *);
+template void        CMATCHProlongator_Host(const CMATCHParams &, PetscBool, CMATCHLevel *, CMATCHArrays<float> *);
+template void        CMATCHRestriction_Host(const CMATCHLevel &, CMATCHArrays<float> *);
+template class CMATCHProducts<float>;
+template PetscErrorCode CMATCHAddRow_Host(const CMATCHSparseRow &, LocalInt, PetscReal, double, CMATCHArrays<float> *,
+                                          std::vector<double> *, std::vector<double> *);
+template LocalInt       CMATCHComplete_Host(const CMATCHParams &, bool, const std::vector<double> &, const std::vector<double> &,
+                                            CMATCHArrays<float> *);
+template void           CMATCHShow_Host(LocalInt, CMATCHHierarchyHost<float> *);
+template PetscErrorCode CMATCHDescend_Host(LocalInt, CMATCHProgress *, CMATCHHierarchyHost<float> *, CMATCHStats *);
+template PetscErrorCode CMATCHCreate_Host<float>(const CMATCHParams *, PetscBool, CMATCHHierarchy **);
+template CMATCHGraph    CMATCHGraphOf_Host(const CMATCHArrays<double> &, const std::vector<double> &);
+template void           CMATCHAdopt_Host(LocalInt, CMATCHTransfer, CMATCHAggregation *, CMATCHHierarchyHost<double> *);
+template void           CMATCHProlongator_Host(const CMATCHParams &, PetscBool, CMATCHLevel *, CMATCHArrays<double> *);
+template void           CMATCHRestriction_Host(const CMATCHLevel &, CMATCHArrays<double> *);
+template class CMATCHProducts<double>;
+template PetscErrorCode CMATCHAddRow_Host(const CMATCHSparseRow &, LocalInt, PetscReal, double, CMATCHArrays<double> *,
+                                          std::vector<double> *, std::vector<double> *);
+template LocalInt       CMATCHComplete_Host(const CMATCHParams &, bool, const std::vector<double> &, const std::vector<double> &,
+                                            CMATCHArrays<double> *);
+template void           CMATCHShow_Host(LocalInt, CMATCHHierarchyHost<double> *);
+template PetscErrorCode CMATCHDescend_Host(LocalInt, CMATCHProgress *, CMATCHHierarchyHost<double> *, CMATCHStats *);
+template PetscErrorCode CMATCHCreate_Host<double>(const CMATCHParams *, PetscBool, CMATCHHierarchy **);

@@ -2,6 +2,7 @@
    What the files of CMATCH's host twin share: the hierarchy, and what one file does for the others.
 
      cmatch_host.cxx            the set-up as a whole, levels, the prolongator, the Galerkin product
+     cmatch_host_ranks.cxx      the set-up of levels on several ranks
      cmatch_aggregate_host.cxx  aggregates, by matching or by an independent set
      cmatch_fsai_host.cxx       the factors of the smoothers sfsai and afsai
      cmatch_cycle_host.cxx      the coarsest level and the cycle
@@ -24,7 +25,14 @@ struct CMATCHArrays {
   std::vector<T>        A_a, s, d, l, P_a, R_a;
   std::vector<T>        factor_d; /* the factors themselves have memory of their own */
 
-  std::vector<T> b, x;          /* [n] right-hand side and solution */
+  /* on several ranks */
+  std::vector<GlobalInt> ghost;
+  std::vector<GlobalInt> column; /* the numbers of the foreign aggregates, and of the others in rows of P of ghosts */
+  std::vector<LocalInt>  add_i;  /* [rows of the next level + 1] where the contributions for a row begin */
+  std::vector<T>         values; /* [coarse + foreign] R r, or the correction that is to be interpolated */
+  std::vector<T>         added;  /* [contributions] */
+
+  std::vector<T> b, x;          /* [n] right-hand side and solution; x and z, and first, have ghosts, too */
   std::vector<T> r, z;          /* [n] residual and correction of the smoother, and on the coarsest level of a solver */
   std::vector<T> t;             /* [n] M^{-1} r, on levels with a factor */
   std::vector<T> first, second; /* [n] on levels that are visited twice: the first solution and its product */
@@ -100,10 +108,14 @@ private:
   std::vector<char> seen;
 };
 
-/* The operator M that the matching sees, in single precision and with the diagonal apart. */
+/*
+   The operator M that the matching sees, in single precision and with the diagonal apart. Columns from n on are vertices of other
+   ranks, which are in no pair.
+*/
 struct CMATCHGraph {
   std::vector<LocalInt> i, j; /* columns ascending in a row */
   std::vector<float>    a, d;
+  LocalInt              foreign = 0; /* vertices of other ranks */
 
   LocalInt n() const { return (LocalInt)d.size(); }
   size_t   Bytes() const { return CMATCHBytes(i) + CMATCHBytes(j) + CMATCHBytes(a) + CMATCHBytes(d); }
@@ -116,10 +128,99 @@ struct CMATCHAggregation {
 };
 
 /*
-   The aggregates of a level on which the matching sees M. With matching M becomes the operator on the aggregates. If all rows are
-   left, there are no aggregates.
+   The aggregates of a level on which the matching sees M, which has so many rows on all ranks. With matching M becomes the operator
+   on the aggregates. If all rows are left, there are no aggregates.
 */
-CMATCHAggregation CMATCHAggregate_Host(const CMATCHParams &, CMATCHGraph *M, size_t *work_bytes);
+CMATCHAggregation CMATCHAggregate_Host(const CMATCHParams &, PetscInt64 all, CMATCHGraph *M, size_t *work_bytes);
+
+/* The pairs, and single rows, of a level that is stitched. M becomes the operator on them. */
+CMATCHAggregation CMATCHStitch_Host(CMATCHGraph *M, size_t *work_bytes);
+
+/*
+   The rows of A of one rank. On several ranks `foreign` has the entries in columns of ghosts, counted from 0, and `w` the entries
+   of the ghosts behind the own ones; `largest` is the largest diagonal entry of W A W on all ranks. On one rank it is found.
+*/
+struct CMATCHMatrix {
+  const CSRView     *own, *foreign;
+  LocalInt           ghosts;
+  const PetscScalar *w;
+  double             largest;
+};
+
+/* Makes the finest level of A, and its row sums and diagonal. */
+template <typename T>
+void CMATCHFinest_Host(const CMATCHMatrix &, CMATCHHierarchyHost<T> *, std::vector<double> *rs, std::vector<double> *diagonal,
+                       CMATCHStats *);
+
+/* The operator that the matching of the finest level sees; with mis2 it is that of the level at hand, whose diagonal is d then. */
+template <typename T>
+CMATCHGraph CMATCHGraphOf_Host(const CMATCHArrays<T> &, const std::vector<double> &diagonal);
+
+/* Gives level l these aggregates, which become rows of the next one as `transfer` says. */
+template <typename T>
+void CMATCHAdopt_Host(LocalInt l, CMATCHTransfer transfer, CMATCHAggregation *, CMATCHHierarchyHost<T> *);
+
+/* Makes P from the aggregates, whose numbers of ghosts are below coarse + foreign, and R = P^T from P. */
+template <typename T>
+void CMATCHProlongator_Host(const CMATCHParams &, PetscBool keep, CMATCHLevel *, CMATCHArrays<T> *);
+template <typename T>
+void CMATCHRestriction_Host(const CMATCHLevel &, CMATCHArrays<T> *);
+
+/* A P and A P 1 for the own rows of a level, and from them the rows of R A P. P has so many columns, with those of ghosts. */
+template <typename T>
+class CMATCHProducts {
+public:
+  CMATCHProducts(const CMATCHLevel &, const CMATCHArrays<T> &, const std::vector<double> &rs, LocalInt columns);
+  double Row(LocalInt c, CMATCHSparseRow *) const;                  /* gives the row sum */
+  void   MarkColumns(LocalInt rows, std::vector<char> *used) const; /* of the first rows */
+  size_t Bytes() const { return CMATCHBytes(AP_i_) + CMATCHBytes(AP_j_) + CMATCHBytes(AP_a_) + 2 * CMATCHBytes(Ap_); }
+
+private:
+  const CMATCHArrays<T> &L_;
+  std::vector<size_t>    AP_i_;
+  std::vector<LocalInt>  AP_j_;
+  std::vector<T>         AP_a_;
+  std::vector<double>    Ap_;
+};
+
+/* What the Galerkin product of a level is multiplied with. */
+inline PetscReal CMATCHGalerkinFactor(const CMATCHParams &params, const CMATCHLevel &level)
+{
+  return params.smoothed_prolongator || params.cycle == PC_CMATCH_K || level.transfer != CMATCH_MATCHED ? 1
+                                                                                                        : 1 / params.overcorrection;
+}
+
+/*
+   Adds a summed row of the next level C to its entries, and sets its diagonal and row sum; without columns it is that of an
+   aggregate that no row of P has kept, and gets an equation of its own.
+*/
+template <typename T>
+PetscErrorCode CMATCHAddRow_Host(const CMATCHSparseRow &, LocalInt c, PetscReal factor, double rs, CMATCHArrays<T> *C,
+                                 std::vector<double> *rs_coarse, std::vector<double> *diagonal);
+
+/*
+   Computes s, d and l of level l whose entries are there. Returns the first row without a positive diagonal entry, or -1.
+   single_singular: the level has one row in all, which is singular.
+*/
+template <typename T>
+LocalInt CMATCHComplete_Host(const CMATCHParams &, bool single_singular, const std::vector<double> &rs,
+                             const std::vector<double> &diagonal, CMATCHArrays<T> *);
+
+/* Lets level l show its arrays. */
+template <typename T>
+void CMATCHShow_Host(LocalInt l, CMATCHHierarchyHost<T> *);
+
+/* What a set-up knows of its last level while it goes on. */
+struct CMATCHProgress {
+  PetscBool           keep = PETSC_FALSE;
+  std::vector<double> rs, diagonal;   /* of the level */
+  CMATCHGraph         M;              /* unless keep */
+  bool                stitch = false; /* the rows of the level were on several ranks before, so that it is stitched if need be */
+};
+
+/* Makes the levels below level l, which is on one rank, and finishes the hierarchy. */
+template <typename T>
+PetscErrorCode CMATCHDescend_Host(LocalInt l, CMATCHProgress *, CMATCHHierarchyHost<T> *, CMATCHStats *);
 
 /* d_i + sum_{j != i} |a_ij| of a level */
 template <typename T>
@@ -147,11 +248,15 @@ PetscErrorCode CMATCHFactorSmoothers_Host(PetscBool keep, CMATCHHierarchyHost<T>
 PetscErrorCode CMATCHDestroyFactors_Host(CMATCHHierarchy *);
 
 /*
-   Finishes a hierarchy whose levels are complete: inverts the last level with row sums rs [n] if that is to be inverted, makes the
-   smoothers and the vectors, and counts the bytes.
+   Finishes a hierarchy whose levels are complete: inverts the last level with row sums rs [n] if that is to be inverted and on one
+   rank, makes the smoothers and the vectors, and counts the bytes.
 */
 template <typename T>
 PetscErrorCode CMATCHFinish_Host(const std::vector<double> &rs, PetscBool keep, CMATCHHierarchyHost<T> *, CMATCHStats *);
+
+/* Destroys *H, unless it is kept, and makes an empty hierarchy in its place. */
+template <typename T>
+PetscErrorCode CMATCHCreate_Host(const CMATCHParams *, PetscBool keep, CMATCHHierarchy **);
 
 /* ------------------------------------------- cycle -------------------------------------------- */
 

@@ -1,6 +1,8 @@
 /* The levels of PCCMATCH as PETSc matrices, on the host and in double precision, without the scaling of the hierarchy. */
 #include <petsc/private/pcimpl.h>
 
+#include <algorithm>
+
 #include "cmatch_face.h"
 
 /* Copies values of the hierarchy to the host, in double precision; the caller frees them with PetscFree(). */
@@ -32,15 +34,34 @@ static PetscErrorCode FetchIntegers(const CMATCHHierarchy *H, const LocalInt *fr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Makes a MATSEQAIJ of these rows. */
-static PetscErrorCode CreateMat(PetscInt rows, PetscInt columns, const PetscInt i[], const PetscInt j[], const PetscScalar a[],
-                                Mat *mat)
+/* Rows of this rank, as MatSetPreallocationCSR functions take them: columns are numbers in the matrix, and ascending. */
+struct Rows {
+  std::vector<PetscInt>                         i{0}, j;
+  std::vector<PetscScalar>                      a;
+  std::vector<std::pair<PetscInt, PetscScalar>> row;
+
+  void Add(PetscInt column, PetscScalar value) { row.emplace_back(column, value); }
+  void EndRow()
+  {
+    std::sort(row.begin(), row.end(), [](const auto &x, const auto &y) { return x.first < y.first; });
+    for (const auto &[column, value] : row) {
+      j.push_back(column);
+      a.push_back(value);
+    }
+    row.clear();
+    i.push_back((PetscInt)j.size());
+  }
+};
+
+/* Makes a MATAIJ of these rows, on one rank or on all ranks, of which this one has so many columns. */
+static PetscErrorCode CreateMat(MPI_Comm comm, PetscInt columns, const Rows &rows, Mat *mat)
 {
   PetscFunctionBegin;
-  PetscCall(MatCreate(PETSC_COMM_SELF, mat));
-  PetscCall(MatSetSizes(*mat, rows, columns, rows, columns));
-  PetscCall(MatSetType(*mat, MATSEQAIJ));
-  PetscCall(MatSeqAIJSetPreallocationCSR(*mat, i, j, a));
+  PetscCall(MatCreate(comm, mat));
+  PetscCall(MatSetSizes(*mat, (PetscInt)rows.i.size() - 1, columns, PETSC_DETERMINE, PETSC_DETERMINE));
+  PetscCall(MatSetType(*mat, MATAIJ));
+  PetscCall(MatSeqAIJSetPreallocationCSR(*mat, rows.i.data(), rows.j.data(), rows.a.data()));
+  PetscCall(MatMPIAIJSetPreallocationCSR(*mat, rows.i.data(), rows.j.data(), rows.a.data()));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -48,39 +69,29 @@ static PetscErrorCode CreateMat(PetscInt rows, PetscInt columns, const PetscInt 
    Makes the operator of a level: its entries beside the diagonal with the diagonal between them. The hierarchy has scale W A W on
    the finest level, of which w undoes W = diag(w); w is null for ones and on the other levels.
 */
-static PetscErrorCode CreateOperator(const CMATCHHierarchy *H, const CMATCHLevel *level, const PetscScalar w[], Mat *A)
+static PetscErrorCode CreateOperator(MPI_Comm comm, const CMATCHHierarchy *H, const CMATCHLevel *level, const PetscScalar w[],
+                                     Mat *A)
 {
   const LocalInt n = level->n;
   LocalInt      *begin, *column;
-  PetscInt      *i, *j;
-  PetscScalar   *value, *diagonal, *a;
+  PetscScalar   *value, *diagonal;
+  Rows           rows;
 
   PetscFunctionBegin;
   PetscCall(FetchIntegers(H, level->A_i, n ? n + 1 : 0, &begin));
   PetscCall(FetchIntegers(H, level->A_j, level->nnz, &column));
   PetscCall(FetchValues(H, level->A_a, level->nnz, &value));
   PetscCall(FetchValues(H, level->d, n, &diagonal));
-  PetscCall(PetscMalloc3(n + 1, &i, level->nnz + n, &j, level->nnz + n, &a));
-  i[0] = 0;
   for (LocalInt row = 0; row < n; row++) {
-    const PetscScalar w_row    = w ? w[row] : 1;
-    PetscInt          to       = i[row];
-    bool              has_diag = false;
+    const PetscScalar w_row = w ? w[row] : 1;
 
-    for (LocalInt k = begin[row]; k <= begin[row + 1]; k++) {
-      if (!has_diag && (k == begin[row + 1] || column[k] > row)) {
-        j[to]    = row;
-        a[to++]  = diagonal[row] / (H->scale * w_row * w_row);
-        has_diag = true;
-      }
-      if (k == begin[row + 1]) break;
-      j[to]   = column[k];
-      a[to++] = value[k] / (H->scale * w_row * (w ? w[column[k]] : 1));
-    }
-    i[row + 1] = to;
+    rows.Add(level->first + row, diagonal[row] / (H->scale * w_row * w_row));
+    for (LocalInt k = begin[row]; k < begin[row + 1]; k++)
+      rows.Add(column[k] < n ? level->first + column[k] : level->ghost[column[k] - n],
+               value[k] / (H->scale * w_row * (w ? w[column[k]] : 1)));
+    rows.EndRow();
   }
-  PetscCall(CreateMat(n, n, i, j, a, A));
-  PetscCall(PetscFree3(i, j, a));
+  PetscCall(CreateMat(comm, n, rows, A));
   PetscCall(PetscFree(diagonal));
   PetscCall(PetscFree(value));
   PetscCall(PetscFree(column));
@@ -88,30 +99,25 @@ static PetscErrorCode CreateOperator(const CMATCHHierarchy *H, const CMATCHLevel
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Makes the prolongator to a level from the next one, W P on the finest level. */
-static PetscErrorCode CreateProlongator(const CMATCHHierarchy *H, const CMATCHLevel *level, const PetscScalar w[], Mat *P)
+/* Makes the prolongator to a level from the next one, of which this rank has so many rows; W P on the finest level. */
+static PetscErrorCode CreateProlongator(MPI_Comm comm, const CMATCHHierarchy *H, const CMATCHLevel *level, PetscInt columns,
+                                        const PetscScalar w[], Mat *P)
 {
-  const LocalInt n = level->n, width = level->width;
+  const LocalInt n = level->n, width = level->width, coarse = level->coarse;
   LocalInt      *column;
-  PetscInt      *i, *j;
-  PetscScalar   *value, *a;
+  PetscScalar   *value;
+  Rows           rows;
 
   PetscFunctionBegin;
   PetscCall(FetchIntegers(H, level->P_j, (size_t)n * width, &column));
   PetscCall(FetchValues(H, level->P_a, n * width, &value));
-  PetscCall(PetscMalloc3(n + 1, &i, (size_t)n * width, &j, (size_t)n * width, &a));
-  i[0] = 0;
   for (LocalInt row = 0; row < n; row++) {
-    PetscInt to = i[row];
-
-    for (LocalInt k = row * width; k < (row + 1) * width && column[k] >= 0; k++) {
-      j[to]   = column[k];
-      a[to++] = value[k] * (w ? w[row] : 1);
-    }
-    i[row + 1] = to;
+    for (LocalInt k = row * width; k < (row + 1) * width && column[k] >= 0; k++)
+      rows.Add(column[k] < coarse ? level->first_coarse + column[k] : level->column[column[k] - coarse],
+               value[k] * (w ? w[row] : 1));
+    rows.EndRow();
   }
-  PetscCall(CreateMat(n, level->coarse, i, j, a, P));
-  PetscCall(PetscFree3(i, j, a));
+  PetscCall(CreateMat(comm, columns, rows, P));
   PetscCall(PetscFree(value));
   PetscCall(PetscFree(column));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -121,23 +127,29 @@ PetscErrorCode PCCMATCHGetHierarchy_CMATCH(PC pc, PetscInt *levels, Mat *A[], Ma
 {
   const PC_CMATCH       *cmatch = (const PC_CMATCH *)pc->data;
   const CMATCHHierarchy *H      = cmatch->hierarchy;
+  const MPI_Comm         comm   = cmatch->ranks ? PetscObjectComm((PetscObject)pc) : PETSC_COMM_SELF;
   PetscScalar           *w      = nullptr;
 
   PetscFunctionBegin;
   PetscCheck(pc->setupcalled && !pc->failedreason && cmatch->complete, PetscObjectComm((PetscObject)pc), PETSC_ERR_ORDER,
              "The hierarchy exists after a PCSetUp() that did not fail");
+  const LocalInt    all  = cmatch->ranks ? cmatch->all_levels : H->levels;
+  const CMATCHLevel none = {}; /* of levels in which this rank has no part */
+  const auto        at   = [&](LocalInt l) { return l < H->levels ? &H->level[l] : &none; };
   if (H->w) {
-    PetscCall(PetscMalloc1(H->level[0].n, &w));
-    PetscCall(ArrayCopy(w, H->w, H->level[0].n * sizeof(*w), PETSC_MEMTYPE_HOST, H->where));
+    const size_t count = (size_t)H->level[0].n + H->level[0].ghosts;
+
+    PetscCall(PetscMalloc1(count, &w));
+    PetscCall(ArrayCopy(w, H->w, count * sizeof(*w), PETSC_MEMTYPE_HOST, H->where));
   }
-  if (levels) *levels = H->levels;
+  if (levels) *levels = all;
   if (A) {
-    PetscCall(PetscMalloc1(H->levels, A));
-    for (LocalInt l = 0; l < H->levels; l++) PetscCall(CreateOperator(H, &H->level[l], l ? nullptr : w, &(*A)[l]));
+    PetscCall(PetscMalloc1(all, A));
+    for (LocalInt l = 0; l < all; l++) PetscCall(CreateOperator(comm, H, at(l), l ? nullptr : w, &(*A)[l]));
   }
   if (P) {
-    PetscCall(PetscMalloc1(PetscMax(H->levels - 1, 0), P));
-    for (LocalInt l = 0; l + 1 < H->levels; l++) PetscCall(CreateProlongator(H, &H->level[l], l ? nullptr : w, &(*P)[l]));
+    PetscCall(PetscMalloc1(PetscMax(all - 1, 0), P));
+    for (LocalInt l = 0; l + 1 < all; l++) PetscCall(CreateProlongator(comm, H, at(l), at(l + 1)->n, l ? nullptr : w, &(*P)[l]));
   }
   PetscCall(PetscFree(w));
   PetscFunctionReturn(PETSC_SUCCESS);

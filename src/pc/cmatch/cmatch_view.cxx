@@ -7,6 +7,15 @@
 enum { ROWS, STALLED, REUSED, COUNTS };
 enum { HIERARCHY_BYTES, KEPT_BYTES, BYTES };
 
+/* A level of one rank, or of all of them. */
+struct LevelSums {
+  PetscInt64     rows, entries, coarse, left, singles, joined, cut, plain, wide; /* sums; entries with the diagonal */
+  PetscInt64     ranks, ghosts;                                                  /* sums: ranks with rows */
+  PetscInt64     largest, most_rows, fewest_rows, most_ghosts;                   /* of all ranks with rows */
+  CMATCHTransfer transfer;
+};
+static constexpr int kSums = 11, kExtremes = 5; /* how they are reduced */
+
 /* Shows what the options ask for. */
 static PetscErrorCode ViewOptions(PC pc, PetscViewer viewer)
 {
@@ -43,6 +52,14 @@ static PetscErrorCode ViewOptions(PC pc, PetscViewer viewer)
                                    cmatch->reused
                                      ? "kept from the last set-up"
                                      : (cmatch->reuse_pattern ? "kept while the nonzeros of A stay" : "made at each set-up")));
+  if (params->reach == PC_CMATCH_LOCAL)
+    PetscCall(PetscViewerASCIIPrintf(viewer, "on several ranks each has a hierarchy of its block\n"));
+  else
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "on several ranks one hierarchy of all, with levels of at most %" PetscInt_FMT
+                                     " rows on one rank, and with fewer than %" PetscInt_FMT " a rank on 1/%" PetscInt_FMT
+                                     " of the ranks\n",
+                                     params->gather_rows, params->gather_ranks, params->gather_factor));
   if (params->cycle == PC_CMATCH_K || params->coarse == PC_CMATCH_PCG)
     PetscCall(PetscViewerASCIIPrintf(viewer, "no fixed matrix with %s: use -ksp_type fcg\n",
                                      params->cycle == PC_CMATCH_K ? "the cycle k" : "pcg on the coarsest level"));
@@ -57,45 +74,113 @@ static PetscErrorCode ViewOptions(PC pc, PetscViewer viewer)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Shows a line for each level, of the matrix and of its transfer to the next level. */
-static PetscErrorCode ViewLevels(const CMATCHHierarchy *H, PetscViewer viewer)
+/* The sums of all levels, over this rank or, of a hierarchy of all ranks, over all of them. */
+static PetscErrorCode SumLevels(PC pc, std::vector<LevelSums> *levels)
 {
-  PetscReal rows = 0, entries = 0, finest_entries = 1;
+  const PC_CMATCH       *cmatch = (const PC_CMATCH *)pc->data;
+  const CMATCHHierarchy *H      = cmatch->hierarchy;
+  const MPI_Comm         comm   = PetscObjectComm((PetscObject)pc);
+
+  PetscFunctionBegin;
+  levels->assign(cmatch->ranks ? cmatch->all_levels : H->levels, LevelSums{});
+  for (size_t l = 0; l < levels->size(); l++) {
+    const CMATCHLevel level      = l < (size_t)H->levels ? H->level[l] : CMATCHLevel{};
+    const bool        next       = l < (size_t)H->several || l + 1 < (size_t)H->levels;
+    const PetscInt64  least      = PETSC_INT64_MAX;
+    PetscInt64        sum[kSums] = {level.n,
+                                    (PetscInt64)level.nnz + level.n,
+                             next ? level.coarse : 0,
+                                    level.left,
+                                    level.singles,
+                                    level.joined,
+                                    level.cut,
+                                    level.plain,
+                                    level.wide,
+                                    level.n > 0,
+                                    level.ghosts};
+    PetscInt64 most[kExtremes]   = {level.largest, level.n, level.n ? -(PetscInt64)level.n : -least, level.ghosts, level.transfer};
+
+    if (cmatch->ranks) {
+      PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, sum, kSums, MPIU_INT64, MPI_SUM, comm));
+      PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, most, kExtremes, MPIU_INT64, MPI_MAX, comm));
+    }
+    (*levels)[l] = {sum[0], sum[1], sum[2],  sum[3],  sum[4],  sum[5],   sum[6],  sum[7],
+                    sum[8], sum[9], sum[10], most[0], most[1], -most[2], most[3], (CMATCHTransfer)most[4]};
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Shows a line for each level, of the matrix and of its transfer to the next level. */
+static PetscErrorCode ViewLevels(const std::vector<LevelSums> &levels, PetscViewer viewer)
+{
+  PetscReal rows = 0, entries = 0;
 
   PetscFunctionBegin;
   PetscCall(PetscViewerASCIIPrintf(viewer,
                                    "level      rows   nonzeros  a row  of above | aggregate  largest  single   joined     left | "
                                    "cut rows    plain     wide\n"));
-  for (LocalInt l = 0; l < H->levels; l++) {
-    const CMATCHLevel *level  = &H->level[l];
-    const PetscReal    stored = (PetscReal)level->nnz + (PetscReal)level->n; /* with the diagonal */
-    const LocalInt     above  = l ? H->level[l - 1].n : 0;
+  for (size_t l = 0; l < levels.size(); l++) {
+    const LevelSums &level = levels[l];
 
-    rows += (PetscReal)level->n;
-    entries += stored;
-    if (!l && level->n) finest_entries = stored;
-    PetscCall(PetscViewerASCIIPrintf(viewer, "%5" LocalInt_FMT " %9" LocalInt_FMT " %10.0f %6.1f  ", l, level->n, (double)stored,
-                                     level->n ? (double)stored / level->n : 0.));
+    rows += (PetscReal)level.rows;
+    entries += (PetscReal)level.entries;
+    PetscCall(PetscViewerASCIIPrintf(viewer, "%5d %9" PetscInt64_FMT " %10" PetscInt64_FMT " %6.1f  ", (int)l, level.rows,
+                                     level.entries, level.rows ? (double)level.entries / (double)level.rows : 0.));
     PetscCall(PetscViewerASCIIUseTabs(viewer, PETSC_FALSE));
-    if (above) PetscCall(PetscViewerASCIIPrintf(viewer, "%8.4f |", (double)level->n / above));
+    if (l && levels[l - 1].rows)
+      PetscCall(PetscViewerASCIIPrintf(viewer, "%8.4f |", (double)level.rows / (double)levels[l - 1].rows));
     else PetscCall(PetscViewerASCIIPrintf(viewer, "%8s |", ""));
-    if (l + 1 < H->levels)
+    if (l + 1 < levels.size())
       PetscCall(PetscViewerASCIIPrintf(viewer,
-                                       " %9.2f %8" LocalInt_FMT " %7" LocalInt_FMT " %8" LocalInt_FMT " %8" LocalInt_FMT
-                                       " | %8" LocalInt_FMT " %8" LocalInt_FMT " %8" LocalInt_FMT,
-                                       level->coarse ? (double)(level->n - level->left) / level->coarse : 0., level->largest,
-                                       level->singles, level->joined, level->left, level->cut, level->plain, level->wide));
+                                       " %9.2f %8" PetscInt64_FMT " %7" PetscInt64_FMT " %8" PetscInt64_FMT " %8" PetscInt64_FMT
+                                       " | %8" PetscInt64_FMT " %8" PetscInt64_FMT " %8" PetscInt64_FMT,
+                                       level.coarse ? (double)(level.rows - level.left) / (double)level.coarse : 0., level.largest,
+                                       level.singles, level.joined, level.left, level.cut, level.plain, level.wide));
     PetscCall(PetscViewerASCIIPrintf(viewer, "\n"));
     PetscCall(PetscViewerASCIIUseTabs(viewer, PETSC_TRUE));
   }
-  if (H->levels > 1)
+  if (levels.size() > 1)
     PetscCall(
       PetscViewerASCIIPrintf(viewer,
                              "aggregate: rows of the mean and the largest one, aggregates of a single row, vertices that joined "
                              "a pair, rows left to the smoother; rows of the prolongator that were cut to the most entries, or "
                              "not smoothed (plain); rows too wide for the fastest products\n"));
-  PetscCall(PetscViewerASCIIPrintf(viewer, "levels %" LocalInt_FMT ", operator complexity %.3f, grid complexity %.3f\n", H->levels,
-                                   (double)(entries / finest_entries), (double)(rows / PetscMax(H->level[0].n, 1))));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "levels %d, operator complexity %.3f, grid complexity %.3f\n", (int)levels.size(),
+                                   (double)entries / (levels[0].rows ? (double)levels[0].entries : 1.),
+                                   (double)rows / (double)PetscMax(levels[0].rows, 1)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Shows which ranks have which rows, and where their borders keep rows from each other. */
+static PetscErrorCode ViewRanks(const PC_CMATCH *cmatch, const std::vector<LevelSums> &levels, PetscViewer viewer)
+{
+  const CMATCHParams *params = &cmatch->params;
+
+  PetscFunctionBegin;
+  PetscCall(PetscViewerASCIIPrintf(viewer, "level    ranks  rows a rank, least      most  ghosts a rank, most\n"));
+  for (size_t l = 0; l < levels.size(); l++) {
+    const LevelSums &level = levels[l];
+
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "%5d %8" PetscInt64_FMT " %19" PetscInt64_FMT " %9" PetscInt64_FMT " %20" PetscInt64_FMT
+                                     "%s\n",
+                                     (int)l, level.ranks, level.ranks ? level.fewest_rows : 0, level.most_rows, level.most_ghosts,
+                                     level.transfer == CMATCH_STITCHED ? ", stitched: stiff pairs that borders had cut become rows"
+                                     : level.transfer == CMATCH_PASSED ? ", passed to fewer ranks as it is, and not smoothed"
+                                                                       : ""));
+  }
+  for (size_t l = 0; l + 1 < levels.size(); l++) {
+    const PetscReal share = levels[l].rows ? (PetscReal)levels[l + 1].rows / (PetscReal)levels[l].rows : 0;
+
+    if (levels[l].ranks < 2 || levels[l].transfer == CMATCH_STITCHED || share <= kCMATCHGatherShrink ||
+        levels[l].rows <= params->coarse_size || (PetscInt)l + 1 >= params->max_levels)
+      continue;
+    PetscCall(PetscViewerASCIIPrintf(viewer,
+                                     "level %d has %g of the rows of level %d: rows are coupled more with rows of other ranks than "
+                                     "with each other, and pairs are of one rank. Repartition the matrix, as by MatPartitioning\n",
+                                     (int)l + 1, (double)share, (int)l));
+    break;
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -124,9 +209,13 @@ static PetscErrorCode ViewFactors(const CMATCHHierarchy *H, PetscViewer viewer)
 }
 
 /* Shows where the coarsening has ended and why, and what solves there. */
-static PetscErrorCode ViewEnd(const CMATCHHierarchy *H, CMATCHEnd end, PetscViewer viewer)
+static PetscErrorCode ViewEnd(const CMATCHHierarchy *H, const std::vector<LevelSums> &levels, CMATCHEnd end, PetscViewer viewer)
 {
-  const PetscInt last = H->levels - 1, n = H->level[last].n;
+  const PetscInt last = (PetscInt)levels.size() - 1, n = (PetscInt)levels[last].rows;
+  const bool     inverted =
+    H->params.coarse == PC_CMATCH_DENSE && end != CMATCH_END_DOMINATED && n <= kCMATCHLargestDense; /* on the rank that has it */
+  /* Of a hierarchy of all ranks there is an empty level behind a level that is dominated. */
+  const PetscInt of_rows = last && !n ? last - 1 : last;
   char           solver[128];
 
   PetscFunctionBegin;
@@ -146,7 +235,7 @@ static PetscErrorCode ViewEnd(const CMATCHHierarchy *H, CMATCHEnd end, PetscView
     PetscCall(PetscViewerASCIIPrintf(viewer,
                                      "coarsening ended on level %" PetscInt_FMT ", all of whose %" PetscInt_FMT
                                      " rows are dominated by their diagonal entries\n",
-                                     last, n));
+                                     of_rows, (PetscInt)levels[of_rows].rows));
     break;
   case CMATCH_END_SLOW:
     PetscCall(PetscViewerASCIIPrintf(viewer,
@@ -162,7 +251,7 @@ static PetscErrorCode ViewEnd(const CMATCHHierarchy *H, CMATCHEnd end, PetscView
     break;
   }
   if (end == CMATCH_END_DOMINATED) PetscCall(PetscSNPrintf(solver, sizeof(solver), "the smoother, twice"));
-  else if (H->inverted) PetscCall(PetscSNPrintf(solver, sizeof(solver), "the dense inverse"));
+  else if (inverted) PetscCall(PetscSNPrintf(solver, sizeof(solver), "the dense inverse"));
   else if (H->params.coarse == PC_CMATCH_PCG)
     PetscCall(PetscSNPrintf(solver, sizeof(solver), "%" LocalInt_FMT " iterations of the conjugate gradient method",
                             kCMATCHCoarseIterations));
@@ -183,6 +272,7 @@ static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
   const PC_CMATCH         *cmatch    = (const PC_CMATCH *)pc->data;
   const CMATCHHierarchy   *H         = cmatch->hierarchy;
   const MPI_Comm           comm      = PetscObjectComm((PetscObject)pc);
+  std::vector<LevelSums>   levels;
   PetscMPIInt              size;
   PetscInt64               count[COUNTS] = {H->level[0].n, cmatch->stats.end == CMATCH_END_STALLED, cmatch->reused}, sum[COUNTS];
   PetscLogDouble           bytes[BYTES]  = {(PetscLogDouble)H->bytes, (PetscLogDouble)H->kept_bytes}, all_bytes[BYTES];
@@ -194,11 +284,13 @@ static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
   PetscCallMPI(MPIU_Allreduce(bytes, all_bytes, BYTES, MPI_DOUBLE, MPI_SUM, comm));
   PetscCallMPI(MPIU_Allreduce(&work, &most_work, 1, MPI_DOUBLE, MPI_MAX, comm));
   PetscCall(PetscViewerASCIIPrintf(viewer, "near null vector: %s\n", sources[(int)cmatch->near_null]));
-  if (size > 1) PetscCall(PetscViewerASCIIPrintf(viewer, "levels are those of the first rank's block\n"));
-  PetscCall(ViewLevels(H, viewer));
+  if (size > 1 && !cmatch->ranks) PetscCall(PetscViewerASCIIPrintf(viewer, "levels are those of the first rank's block\n"));
+  PetscCall(SumLevels(pc, &levels));
+  PetscCall(ViewLevels(levels, viewer));
+  if (cmatch->ranks) PetscCall(ViewRanks(cmatch, levels, viewer));
   PetscCall(ViewFactors(H, viewer));
-  PetscCall(ViewEnd(H, cmatch->stats.end, viewer));
-  if (size > 1 && sum[STALLED])
+  PetscCall(ViewEnd(H, levels, cmatch->stats.end, viewer));
+  if (size > 1 && !cmatch->ranks && sum[STALLED])
     PetscCall(PetscViewerASCIIPrintf(viewer, "coarsening stalled on %" PetscInt64_FMT " ranks\n", sum[STALLED]));
   PetscCall(PetscViewerASCIIPrintf(viewer,
                                    "backend %s, %" PetscInt64_FMT
@@ -212,11 +304,16 @@ static PetscErrorCode ViewBuilt(PC pc, PetscViewer viewer)
 
 PetscErrorCode PCView_CMATCH(PC pc, PetscViewer viewer)
 {
-  PetscBool is_ascii;
+  PC_CMATCH  *cmatch = (PC_CMATCH *)pc->data;
+  PetscBool   is_ascii, global;
+  const char *why;
 
   PetscFunctionBegin;
+  PetscCall(PCCMATCHIsGlobal(pc, &global, &why));
+  cmatch->reaches_others = pc->setupcalled ? cmatch->ranks != nullptr : (bool)global;
   PetscCall(PCViewBegin_Local(pc, viewer, &is_ascii));
   if (!is_ascii) PetscFunctionReturn(PETSC_SUCCESS);
+  if (why) PetscCall(PetscViewerASCIIPrintf(viewer, "reaches no other rank: %s\n", why));
   PetscCall(ViewOptions(pc, viewer));
   if (pc->setupcalled && pc->failedreason) PetscCall(PCViewFailure_Local(pc, viewer));
   else if (pc->setupcalled) PetscCall(ViewBuilt(pc, viewer));

@@ -1,0 +1,375 @@
+/*
+   The set-up of levels on several ranks, on the host: what a rank does alone between exchanges. It has no CUDA twin yet.
+
+   Aggregates never cross borders between ranks, but columns of the prolongator do. So the matching needs no message: it sees the
+   rank's own block, and of the couplings with other ranks only how strong they are (cmatch_aggregate_host.cxx). Its operator M has
+   the couplings, and they become those with the aggregates of other ranks when these have been numbered. The smoothed prolongator
+   is computed row by row as on one rank, from the numbers of the ghosts' aggregates. Hence a row of P may have columns of other
+   ranks, its foreign aggregates.
+
+   The Galerkin product R (A P) needs the rows of P of the ghosts for A P. Then each rank has the contributions of its own rows of P
+   to the rows of the product, its own ones and foreign ones. These travel to the rank that has the row on the next level, which
+   sums up its own contribution and those of the others in the order of their ranks. The row sums R (A (P 1)) go with them.
+
+   Coarse rows have the order of the ranks and of the rows of each rank. A group of successive ranks may give its rows to its first
+   rank, so that no number changes by that: its own rows are the first ones of the next level there, and all of the others' rows
+   arrive as contributions. Thus gathering rows on fewer ranks needs no step of its own.
+*/
+#include <memory>
+
+#include "cmatch_host.h"
+#include "cmatch_ranks.h"
+
+namespace
+{
+
+void SortUnique(std::vector<GlobalInt> *numbers)
+{
+  std::sort(numbers->begin(), numbers->end());
+  numbers->erase(std::unique(numbers->begin(), numbers->end()), numbers->end());
+}
+
+/* Numbers a rank's own rows of a level, and its ghosts behind them. */
+struct Numbering {
+  GlobalInt                     first;
+  LocalInt                      rows;
+  const std::vector<GlobalInt> &ghost;
+
+  bool IsOwn(GlobalInt number) const { return number >= first && number < first + rows; }
+
+  /* The column of a number, or -1 if it is none. */
+  LocalInt operator()(GlobalInt number) const
+  {
+    if (IsOwn(number)) return (LocalInt)(number - first);
+    const auto found = std::lower_bound(ghost.begin(), ghost.end(), number);
+    return found != ghost.end() && *found == number ? rows + (LocalInt)(found - ghost.begin()) : -1;
+  }
+};
+
+template <typename T>
+class SetUp : public CMATCHRanksSetUp {
+public:
+  explicit SetUp(CMATCHHierarchyHost<T> *hierarchy) : H(hierarchy) { }
+
+  void Begin(const CSRView *own, const CSRView *foreign, const std::vector<GlobalInt> &ghost, const PetscScalar *w,
+             double largest) override
+  {
+    CMATCHArrays<T> &L = H->arrays[0];
+
+    L.ghost = ghost;
+    CMATCHFinest_Host({own, foreign, (LocalInt)ghost.size(), w, largest}, H, &now.rs, &now.diagonal, &stats);
+    if (stats.failure) return;
+    if (!keep) H->several = 1;
+    CMATCHShow_Host(0, H);
+    now.keep = keep;
+    if (!keep && MatchesOnce()) now.M = CMATCHGraphOf_Host(L, now.diagonal);
+  }
+
+  void Find(LocalInt l, CMATCHTransfer how) override
+  {
+    const CMATCHArrays<T> &L = H->arrays[l];
+    const LocalInt         n = H->level[l].n;
+
+    transfer   = how;
+    H->several = l + 1;
+    next_M     = MatchesOnce() ? now.M : CMATCHGraphOf_Host(L, std::vector<double>(L.d.begin(), L.d.end()));
+    if (how == CMATCH_PASSED) {
+      found = {std::vector<LocalInt>(n), n, 0, 0};
+      for (LocalInt i = 0; i < n; i++) found.aggregate[i] = i;
+    } else if (how == CMATCH_STITCHED) found = CMATCHStitch_Host(&next_M, &stats.work_bytes);
+    else {
+      found = CMATCHAggregate_Host(H->params, H->level[l].all, &next_M, &stats.work_bytes);
+      if (found.left == n) { /* no vertex is left of M */
+        std::fill(found.aggregate.begin(), found.aggregate.end(), -1);
+        next_M   = CMATCHGraph();
+        next_M.i = {0};
+      }
+    }
+    coarse = found.coarse;
+    left   = found.left;
+  }
+
+  void Take(LocalInt l, GlobalInt first_coarse) override
+  {
+    CMATCHLevel &level = H->level[l];
+
+    if (!keep) {
+      CMATCHAdopt_Host(l, transfer, &found, H);
+      now.M              = std::move(next_M);
+      level.first_coarse = first_coarse;
+    }
+    numbers.assign(level.n + level.ghosts, -1);
+    for (LocalInt i = 0; i < level.n; i++)
+      if (H->arrays[l].aggregate[i] >= 0) numbers[i] = first_coarse + H->arrays[l].aggregate[i];
+  }
+
+  void Prolong(LocalInt l) override
+  {
+    CMATCHLevel     &level = H->level[l];
+    CMATCHArrays<T> &L     = H->arrays[l];
+
+    if (keep) CMATCHProlongator_Host(H->params, keep, &level, &L);
+    else {
+      NumberGhosts(level, &L);
+      CMATCHProlongator_Host(H->params, keep, &level, &L);
+      NumberForeign(&level, &L);
+      if (MatchesOnce()) SendM(level);
+    }
+    CMATCHRestriction_Host(level, &L);
+    P_j.assign((size_t)(level.n + level.ghosts) * level.width, -1);
+    for (size_t e = 0; e < (size_t)level.n * level.width; e++)
+      if (L.P_j[e] >= 0) P_j[e] = NumberOf(level, L, L.P_j[e]);
+    CMATCHShow_Host(l, H);
+  }
+
+  void Multiply(LocalInt l, LocalInt mine) override
+  {
+    CMATCHLevel     &level = H->level[l];
+    CMATCHArrays<T> &L     = H->arrays[l];
+
+    level.mine = mine;
+    if (!keep) NumberColumns(level, &L);
+    products.reset(new CMATCHProducts<T>(level, L, now.rs, level.coarse + (LocalInt)L.column.size()));
+    stats.work_bytes = PetscMax(stats.work_bytes, products->Bytes());
+    CMATCHSparseRow row(level.coarse + (LocalInt)L.column.size());
+    sent = CMATCHRows{{0}, {}, {}, {}};
+    for (LocalInt c = mine; c < level.coarse + level.foreign; c++) {
+      sent.rs.push_back(products->Row(c, &row));
+      for (LocalInt to : row.columns) {
+        sent.j.push_back(NumberOf(level, L, to));
+        sent.a.push_back(row.sum[to]);
+      }
+      row.Clear();
+      sent.i.push_back((LocalInt)sent.j.size());
+    }
+    L.values.assign(level.coarse + level.foreign, (T)0);
+    CMATCHShow_Host(l, H);
+  }
+
+  PetscErrorCode Next(LocalInt l, LocalInt rows, GlobalInt first, GlobalInt all, const std::vector<LocalInt> &add_i) override
+  {
+    CMATCHLevel        &level = H->level[l];
+    CMATCHArrays<T>    &L = H->arrays[l], &C = H->arrays[l + 1];
+    const PetscReal     factor = CMATCHGalerkinFactor(H->params, level);
+    std::vector<double> rs(rows, 0.), diagonal(rows, 0.);
+
+    PetscFunctionBegin;
+    L.add_i = add_i;
+    L.added.assign(add_i.back(), (T)0);
+    level.contributions = add_i.back();
+    if (!keep) FindGhosts(level, L, {first, rows, C.ghost}, &C.ghost);
+    const Numbering       column{first, rows, C.ghost};
+    std::vector<LocalInt> own(level.coarse + L.column.size()); /* columns of the own products */
+    for (size_t c = 0; c < own.size(); c++) own[c] = column(NumberOf(level, L, (LocalInt)c));
+
+    CMATCHSparseRow product((LocalInt)own.size()), row(rows + (LocalInt)C.ghost.size());
+    C.A_i.assign(1, 0);
+    C.A_j.clear();
+    C.A_a.clear();
+    for (LocalInt c = 0; c < rows; c++) {
+      double sum = 0;
+      if (c < level.mine) {
+        sum = products->Row(c, &product);
+        for (LocalInt to : product.columns) row.At(own[to]) += product.sum[to];
+        product.Clear();
+      }
+      for (LocalInt k = add_i[c]; k < add_i[c + 1]; k++) {
+        sum += received.rs[k];
+        for (LocalInt e = received.i[k]; e < received.i[k + 1]; e++) row.At(column(received.j[e])) += received.a[e];
+      }
+      row.Sort();
+      PetscCall(CMATCHAddRow_Host(row, c, factor, sum, &C, &rs, &diagonal));
+      row.Clear();
+    }
+    products.reset();
+    now.rs.swap(rs);
+    now.diagonal.swap(diagonal);
+    if (!keep && MatchesOnce()) NextM(level, column, add_i);
+    const LocalInt bad = CMATCHComplete_Host(H->params, H->params.singular && all == 1, now.rs, now.diagonal, &C);
+    CMATCHShow_Host(l + 1, H);
+    H->level[l + 1].first = first;
+    H->level[l + 1].all   = all;
+    if (bad >= 0) CMATCHFail(CMATCH_DIAGONAL_NOT_POSITIVE, l + 1, bad, &stats);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode End(LocalInt l, bool alone, bool stitch) override
+  {
+    PetscFunctionBegin;
+    now.stitch = stitch;
+    if (alone) {
+      PetscCall(CMATCHDescend_Host(l, &now, H, &stats));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    H->levels = l;
+    PetscCall(CMATCHFinish_Host({}, keep, H, &stats));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+private:
+  /* With mis2 each level is coarsened by its own operator, not by one that is carried from level to level. */
+  bool MatchesOnce() const { return H->params.coarsening == PC_CMATCH_MATCHING; }
+
+  /* The number on the next level of a column of P, or of the products. */
+  static GlobalInt NumberOf(const CMATCHLevel &level, const CMATCHArrays<T> &L, LocalInt c)
+  {
+    return c < level.coarse ? level.first_coarse + c : L.column[c - level.coarse];
+  }
+
+  /* The aggregates of ghosts become columns behind the own ones. */
+  void NumberGhosts(const CMATCHLevel &level, CMATCHArrays<T> *L)
+  {
+    L->column.assign(numbers.begin() + level.n, numbers.end());
+    SortUnique(&L->column);
+    if (!L->column.empty() && L->column[0] < 0) L->column.erase(L->column.begin());
+    const Numbering number{level.first_coarse, level.coarse, L->column};
+    L->aggregate.resize(level.n + level.ghosts);
+    for (LocalInt i = level.n; i < level.n + level.ghosts; i++) L->aggregate[i] = numbers[i] < 0 ? -1 : number(numbers[i]);
+  }
+
+  /* Foreign aggregates are those that are columns of P. They come before the others, which the rows of P have not kept. */
+  void NumberForeign(CMATCHLevel *level, CMATCHArrays<T> *L)
+  {
+    std::vector<LocalInt>  place(L->column.size(), -1);
+    std::vector<GlobalInt> column;
+    LocalInt               others;
+
+    for (LocalInt c : L->P_j)
+      if (c >= level->coarse) place[c - level->coarse] = 0;
+    for (size_t c = 0; c < place.size(); c++)
+      if (place[c] == 0) {
+        place[c] = level->coarse + (LocalInt)column.size();
+        column.push_back(L->column[c]);
+      }
+    level->foreign = (LocalInt)column.size();
+    others         = level->coarse + level->foreign;
+    for (LocalInt &p : place)
+      if (p < 0) p = others++;
+    for (std::vector<LocalInt> *numbered : {&L->P_j, &L->aggregate})
+      for (LocalInt &c : *numbered)
+        if (c >= level->coarse) c = place[c - level->coarse];
+    L->column.swap(column);
+  }
+
+  /* The rows of P of ghosts get columns; those that are neither own nor foreign aggregates come behind these. */
+  void NumberColumns(const CMATCHLevel &level, CMATCHArrays<T> *L)
+  {
+    const size_t           own = (size_t)level.n * level.width;
+    const Numbering        number{level.first_coarse, level.coarse, L->column};
+    std::vector<GlobalInt> others;
+
+    for (size_t e = own; e < P_j.size(); e++)
+      if (P_j[e] >= 0 && number(P_j[e]) < 0) others.push_back(P_j[e]);
+    SortUnique(&others);
+    const Numbering behind{0, level.coarse + level.foreign, others};
+    L->P_j.resize(P_j.size());
+    for (size_t e = own; e < P_j.size(); e++) {
+      LocalInt c = P_j[e] < 0 ? -1 : number(P_j[e]);
+      if (c < 0 && P_j[e] >= 0)
+        c = behind.rows + (LocalInt)(std::lower_bound(others.begin(), others.end(), P_j[e]) - others.begin());
+      L->P_j[e] = c;
+    }
+    L->column.insert(L->column.end(), others.begin(), others.end());
+  }
+
+  /* The rows of M, with the numbers of aggregates for columns. Columns of ghosts that are left are no columns any more. */
+  void SendM(const CMATCHLevel &level)
+  {
+    std::vector<std::pair<GlobalInt, double>> row;
+
+    M_sent = CMATCHRows{{0}, {}, {}, {}};
+    for (LocalInt c = 0; c < now.M.n(); c++) {
+      row.clear();
+      for (LocalInt k = now.M.i[c]; k < now.M.i[c + 1]; k++) {
+        const LocalInt  j  = now.M.j[k];
+        const GlobalInt to = j < level.coarse ? level.first_coarse + j : numbers[level.n + j - level.coarse];
+        if (to >= 0) row.emplace_back(to, (double)now.M.a[k]);
+      }
+      std::stable_sort(row.begin(), row.end(), [](const auto &a, const auto &b) { return a.first < b.first; });
+      for (size_t k = 0; k < row.size(); k++) {
+        if (k && row[k].first == row[k - 1].first) M_sent.a.back() += row[k].second;
+        else {
+          M_sent.j.push_back(row[k].first);
+          M_sent.a.push_back(row[k].second);
+        }
+      }
+      M_sent.i.push_back((LocalInt)M_sent.j.size());
+      M_sent.rs.push_back((double)now.M.d[c]);
+    }
+  }
+
+  /* The ghosts of the next level are the columns of its rows that other ranks have. */
+  void FindGhosts(const CMATCHLevel &level, const CMATCHArrays<T> &L, const Numbering &next, std::vector<GlobalInt> *ghost)
+  {
+    std::vector<char>      used(level.coarse + L.column.size(), 0);
+    std::vector<GlobalInt> found_ghosts;
+
+    products->MarkColumns(level.mine, &used);
+    for (size_t c = 0; c < used.size(); c++)
+      if (used[c] && !next.IsOwn(NumberOf(level, L, (LocalInt)c))) found_ghosts.push_back(NumberOf(level, L, (LocalInt)c));
+    for (GlobalInt number : received.j)
+      if (!next.IsOwn(number)) found_ghosts.push_back(number);
+    SortUnique(&found_ghosts);
+    ghost->swap(found_ghosts);
+  }
+
+  /* M of the next level, from the own rows and those that have come. */
+  void NextM(const CMATCHLevel &level, const Numbering &column, const std::vector<LocalInt> &add_i)
+  {
+    CMATCHGraph                              next;
+    std::vector<std::pair<LocalInt, double>> row;
+    double                                   diagonal;
+
+    const auto add = [&](const CMATCHRows &rows, LocalInt r) {
+      for (LocalInt e = rows.i[r]; e < rows.i[r + 1]; e++) {
+        const LocalInt c = column(rows.j[e]);
+        if (c >= 0) row.emplace_back(c, rows.a[e]);
+        else lost++;
+      }
+      diagonal += rows.rs[r];
+    };
+    next.foreign = (LocalInt)column.ghost.size();
+    next.i.push_back(0);
+    for (LocalInt c = 0; c < column.rows; c++) {
+      row.clear();
+      diagonal = 0;
+      if (c < level.mine) add(M_sent, c);
+      for (LocalInt k = add_i[c]; k < add_i[c + 1]; k++) add(M_received, k);
+      std::sort(row.begin(), row.end());
+      for (const auto &[to, value] : row) {
+        next.j.push_back(to);
+        next.a.push_back((float)value);
+      }
+      next.i.push_back((LocalInt)next.j.size());
+      next.d.push_back((float)diagonal);
+    }
+    now.M = std::move(next);
+  }
+
+  CMATCHHierarchyHost<T>            *H;
+  CMATCHProgress                     now;      /* of the level at hand */
+  CMATCHTransfer                     transfer; /* what Find() has found: the aggregates, and M on them */
+  CMATCHAggregation                  found;
+  CMATCHGraph                        next_M;
+  std::unique_ptr<CMATCHProducts<T>> products;
+};
+
+template <typename T>
+PetscErrorCode Create(const CMATCHParams *params, PetscBool keep, CMATCHHierarchy **H, CMATCHRanksSetUp **setup)
+{
+  PetscFunctionBegin;
+  PetscCall(CMATCHCreate_Host<T>(params, keep, H));
+  *setup         = new SetUp<T>(static_cast<CMATCHHierarchyHost<T> *>(*H));
+  (*setup)->keep = keep;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+} // namespace
+
+PetscErrorCode CMATCHRanksCreate_Host(const CMATCHParams *params, PetscBool keep, CMATCHHierarchy **H, CMATCHRanksSetUp **setup)
+{
+  PetscFunctionBegin;
+  if (params->precision == FINEPC_SINGLE) PetscCall(Create<float>(params, keep, H, setup));
+  else PetscCall(Create<double>(params, keep, H, setup));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

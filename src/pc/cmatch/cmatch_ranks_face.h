@@ -1,0 +1,63 @@
+/*
+   What PCCMATCH keeps for levels on several ranks, and the communication of their set-up and of an application. A level has two
+   PetscSFs, of which each serves several kinds of values: `halo`, whose roots are the own rows and whose leaves are the ghosts, and
+   `coarse`, whose roots are the rows of the next level and whose leaves are this rank's aggregates and foreign ones that other
+   ranks have there.
+*/
+#pragma once
+
+#include <petscsf.h>
+
+#include <memory>
+
+#include "cmatch_ranks.h"
+#include "pc/local.h"
+
+struct CMATCHRanksLevel {
+  MPI_Comm    comm  = MPI_COMM_NULL; /* of the ranks that have rows of this level; of the finest one, of all ranks */
+  bool        split = false;         /* it was made for this level */
+  PetscMPIInt size = 1, rank = 0;
+  LocalInt    rows   = 0;     /* own ones */
+  PetscInt    all    = 0;     /* of all ranks */
+  bool        stitch = false; /* rows have come together, so that the level may be stitched */
+  PetscSF     halo   = nullptr;
+
+  /* what follows is of levels on several ranks */
+  PetscSF               coarse = nullptr, multi = nullptr; /* multi has a root for each leaf, in the order of rows and ranks */
+  LocalInt              mine       = 0;                    /* see CMATCHLevel */
+  LocalInt              next_rows  = 0;                    /* the rank's rows of the next level */
+  PetscInt              next_first = 0;                    /* the number of the first one of them */
+  PetscInt              next_all   = 0;
+  bool                  gathered   = false; /* the next level is on fewer ranks */
+  std::vector<LocalInt> add_i;              /* [next_rows + 1] contributions for these rows */
+};
+
+struct CMATCHRanks {
+  std::vector<CMATCHRanksLevel>     level;     /* those that this rank has a part in */
+  FinePCPrecision                   precision; /* of the hierarchy */
+  PetscInt                          first = 0; /* the number of the rank's first row of the finest level */
+  std::vector<PetscInt>             ghost;     /* numbers of the ghosts of the finest level */
+  bool                              has_w = false;
+  std::vector<PetscScalar>          w;                       /* the near null vector, of own rows and ghosts */
+  double                            largest   = 0;           /* diagonal entry of W A W, of all ranks */
+  PetscBool                         keep      = PETSC_FALSE; /* the set-up at hand keeps aggregates, patterns and what is here */
+  bool                              dominated = false;       /* the last level on several ranks has no aggregates */
+  std::unique_ptr<CMATCHRanksSetUp> setup;                   /* while it is under way */
+};
+
+/* Makes the finest level of a matrix, and then, collectively, its PetscSF. */
+PetscErrorCode CMATCHRanksCreate(Mat, FinePCPrecision, CMATCHRanks **);
+PetscErrorCode CMATCHRanksConnect(CMATCHRanks *);
+PetscErrorCode CMATCHRanksDestroy(CMATCHRanks **);
+
+/* Destroys all but the finest level and its PetscSF. */
+PetscErrorCode CMATCHRanksForget(CMATCHRanks *);
+
+/* The entries of ghosts of the finest level, behind the rank's own ones. Collective. */
+PetscErrorCode CMATCHRanksHalo(const CMATCHRanks *, PetscScalar *x);
+
+/*
+   Makes all levels below the finest one, which the set-up has begun with. Collective. *stopped says whether this rank or one that
+   it had a level with has an error, which is in the outcome of the phase, or a failure, which is in the stats of its set-up.
+*/
+PetscErrorCode CMATCHRanksDescend(PCLocalPhase *, CMATCHHierarchy *, CMATCHRanks *, bool *stopped);

@@ -1,0 +1,513 @@
+/*
+   One hierarchy of PCCMATCH of all ranks: the iterations of one rank whatever the partition, Galerkin products on every level, the
+   same bits each time and for a rank that has all rows, refills, null spaces, failures, and what the view says.
+*/
+#include <petsc/private/pcimpl.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "pc/local.h"
+#include "spread.h"
+
+namespace
+{
+
+const Type &CMATCH()
+{
+  return TypeOf(PCCMATCH);
+}
+
+/* Options with which small matrices have several levels on several ranks, and groups of ranks give their rows to one. */
+constexpr const char *kWide    = "-@coarse_size 20 -@gather_rows 50 -@gather_ranks 0 ";
+constexpr const char *kGrouped = "-@coarse_size 20 -@gather_rows 50 -@gather_ranks 200 -@gather_factor 2 ";
+
+/* Row number[i] of the result is row i of A. */
+HostMatrix Renumbered(const HostMatrix &A, const std::vector<LocalInt> &number)
+{
+  std::vector<std::vector<std::pair<LocalInt, PetscScalar>>> rows(A.n);
+  for (LocalInt i = 0; i < A.n; i++) {
+    auto &row = rows[number[i]];
+    for (LocalInt k = A.i[i]; k < A.i[i + 1]; k++) row.push_back({number[A.j[k]], A.a[k]});
+    std::sort(row.begin(), row.end());
+  }
+  return FromRows(rows);
+}
+
+/* The points of a cube in the order of boxes, of which there are 1, 2, 4 or 8 for as many ranks, or else of slabs. */
+HostMatrix InBoxes(const HostMatrix &A, LocalInt n)
+{
+  const int             parts[3] = {Ranks() % 8 ? 1 : 2, Ranks() % 4 ? 1 : 2, Ranks() % 2 ? 1 : 2};
+  std::vector<LocalInt> order(A.n), number(A.n);
+  std::iota(order.begin(), order.end(), 0);
+  const auto box = [&](LocalInt i) {
+    const LocalInt point[3] = {i % n, i / n % n, i / n / n};
+    LocalInt       at       = 0;
+    for (int d = 2; d >= 0; d--) at = at * parts[d] + point[d] * parts[d] / n;
+    return at;
+  };
+  std::stable_sort(order.begin(), order.end(), [&](LocalInt i, LocalInt j) { return box(i) < box(j); });
+  for (LocalInt i = 0; i < A.n; i++) number[order[i]] = i;
+  return Renumbered(A, number);
+}
+
+/* Couplings of c inside of cubes of `side` points and of 1 inside of the others, in turns. */
+HostMatrix Checkerboard(LocalInt n, LocalInt side, double c)
+{
+  HostMatrix          A = Poisson(n, n, n);
+  std::vector<double> k(A.n), diagonal(A.n, 0.);
+  for (LocalInt i = 0; i < A.n; i++) k[i] = (i % n / side + i / n % n / side + i / n / n / side) % 2 ? c : 1;
+  for (LocalInt i = 0; i < A.n; i++) {
+    double inner = 0;
+    for (LocalInt e = A.i[i]; e < A.i[i + 1]; e++) {
+      if (A.j[e] == i) continue;
+      A.a[e] = -2 * k[i] * k[A.j[e]] / (k[i] + k[A.j[e]]);
+      inner -= A.a[e];
+    }
+    for (LocalInt e = A.i[i]; e < A.i[i + 1]; e++)
+      if (A.j[e] == i) A.a[e] = inner + k[i] * (6 - (A.i[i + 1] - A.i[i] - 1));
+  }
+  return A;
+}
+
+/* CG to a true residual of 1e-8 for b = A 1. */
+PetscInt Iterations(Mat A, const std::string &options)
+{
+  const KSPObject    ksp = MakeKSP(A, CMATCH(), "-ksp_rtol 1e-8 -ksp_norm_type unpreconditioned " + options);
+  VecObject          x, b;
+  PetscInt           its;
+  PetscReal          norm, rest;
+  KSPConvergedReason reason;
+  MUST(MatCreateVecs(A, x.put(), b.put()));
+  MUST(VecSet(x, 1));
+  MUST(MatMult(A, x, b));
+  MUST(KSPSolve(ksp, b, x));
+  MUST(KSPGetConvergedReason(ksp, &reason));
+  CHECK(reason == KSP_CONVERGED_RTOL);
+  MUST(KSPGetIterationNumber(ksp, &its));
+  MUST(VecNorm(b, NORM_2, &norm));
+  MUST(VecScale(b, -1));
+  MUST(MatMultAdd(A, x, b, b));
+  MUST(VecNorm(b, NORM_2, &rest));
+  CHECK(rest <= 1.05e-8 * norm);
+  return its;
+}
+
+PetscInt IterationsAlone(const HostMatrix &A, const std::string &options)
+{
+  PetscInt its = 0;
+  if (!Rank()) its = Iterations(CreateMat(A, MATAIJ), options);
+  MPI_Bcast(&its, 1, MPIU_INT, 0, PETSC_COMM_WORLD);
+  return its;
+}
+
+struct Levels {
+  std::vector<MatObject> A, P;
+};
+
+Levels LevelsOf(PC pc)
+{
+  Levels   levels;
+  PetscInt count;
+  Mat     *A, *P;
+  MUST(PCCMATCHGetHierarchy(pc, &count, &A, &P));
+  levels.A.resize(count);
+  levels.P.resize(count - 1);
+  for (PetscInt l = 0; l < count; l++) *levels.A[l].put() = A[l];
+  for (PetscInt l = 0; l + 1 < count; l++) *levels.P[l].put() = P[l];
+  MUST(PetscFree(A));
+  MUST(PetscFree(P));
+  return levels;
+}
+
+/* A as a dense matrix of all ranks. */
+std::vector<double> Dense(const HostMatrix &A, PetscInt columns)
+{
+  std::vector<double> dense((size_t)A.n * columns, 0.);
+  for (LocalInt i = 0; i < A.n; i++)
+    for (LocalInt k = A.i[i]; k < A.i[i + 1]; k++) dense[(size_t)i * columns + A.j[k]] = A.a[k];
+  return dense;
+}
+
+/* The largest error of factor P^T A P, computed from gathered dense matrices, relative to the largest entry of each operator. */
+double ErrorOfGalerkin(const Levels &levels, double factor)
+{
+  double worst = 0;
+  for (size_t l = 0; l + 1 < levels.A.size(); l++) {
+    const HostMatrix    A = Gathered(levels.A[l]), P = Gathered(levels.P[l]), C = Gathered(levels.A[l + 1]);
+    const double        f = A.n == C.n ? 1 : factor; /* rows that are passed as they are */
+    std::vector<double> product((size_t)C.n * C.n, 0.);
+    for (LocalInt i = 0; i < A.n; i++)
+      for (LocalInt k = A.i[i]; k < A.i[i + 1]; k++)
+        for (LocalInt p = P.i[i]; p < P.i[i + 1]; p++)
+          for (LocalInt q = P.i[A.j[k]]; q < P.i[A.j[k] + 1]; q++)
+            product[(size_t)P.j[p] * C.n + P.j[q]] += f * P.a[p] * A.a[k] * P.a[q];
+    const auto expected = Dense(C, C.n);
+    worst               = std::max(worst, Difference(product, expected));
+  }
+  return worst;
+}
+
+/* A vector of all ranks with these entries. */
+VecObject Distributed(Mat A, const std::vector<double> &values)
+{
+  VecObject    x;
+  PetscInt     first, end;
+  PetscScalar *array;
+  MUST(MatCreateVecs(A, x.put(), nullptr));
+  MUST(VecGetOwnershipRange(x, &first, &end));
+  MUST(VecGetArrayWrite(x, &array));
+  std::copy(values.begin() + first, values.begin() + end, array);
+  MUST(VecRestoreArrayWrite(x, &array));
+  return x;
+}
+
+void Attach(Mat A, PetscErrorCode (*attach)(Mat, MatNullSpace), Vec vec)
+{
+  MatNullSpace space;
+  MUST(MatNullSpaceCreate(PetscObjectComm((PetscObject)A), PETSC_FALSE, 1, &vec, &space));
+  MUST(attach(A, space));
+  MUST(MatNullSpaceDestroy(&space));
+}
+
+std::vector<double> Weights(LocalInt n)
+{
+  std::vector<double> w(n);
+  Random              random(71);
+  double              sum = 0;
+  for (double &value : w) value = random.Between(0.5, 2);
+  for (double value : w) sum += value * value;
+  for (double &value : w) value /= std::sqrt(sum);
+  return w;
+}
+
+/* W^{-1} A W^{-1}, whose null space has w if that of A has the ones */
+HostMatrix Unscaled(HostMatrix A, const std::vector<double> &w)
+{
+  const double unit = (double)A.n; /* W is about 1 / sqrt(n) */
+  for (LocalInt i = 0; i < A.n; i++)
+    for (LocalInt k = A.i[i]; k < A.i[i + 1]; k++) A.a[k] /= unit * w[i] * w[A.j[k]];
+  return A;
+}
+
+} // namespace
+
+/* ----------------------------------------- iterations ----------------------------------------- */
+
+TEST_CASE("cmatch on several ranks takes the iterations of one", "[cmatch][ranks][pc][mpi][eight]")
+{
+  constexpr LocalInt n = 24;
+  struct Case {
+    const char *name;
+    HostMatrix  A;
+  };
+  const std::vector<Case> cases = {{"Poisson", Poisson(n, n, n)},
+                                   {"Poisson in boxes", InBoxes(Poisson(n, n, n), n)},
+                                   {"jumps", Checkerboard(n, 5, 1e4)},
+                                   {"jumps in boxes", InBoxes(Checkerboard(n, 5, 1e4), n)},
+                                   {"Poisson in 2D", Poisson(130, 110)}};
+  for (const Case &c : cases) {
+    const PetscInt one = IterationsAlone(c.A, "");
+    for (const Layout &layout : Layouts())
+      for (const char *options : {"", "-@gather_rows 500 -@gather_ranks 0",
+                                  "-@gather_rows 500 -@gather_ranks 400 -@gather_factor 2", "-ksp_type fcg", "-ksp_type cgfused"}) {
+        CAPTURE(c.name, layout.name, options);
+        if (*options && layout.name != Layouts()[0].name) continue;
+        /* Slabs of 3 planes whose rows come together late are not as good. */
+        const PetscInt more = Ranks() > 4 && Contains(options, "gather") ? 2 : 1;
+        CHECK(Iterations(Spread(c.A, MATAIJ, layout.share), options) <= one + more);
+      }
+  }
+}
+
+/* The borders of two slabs cut cubes of stiff couplings, whose halves have no strong couplings but with each other. */
+TEST_CASE("cmatch stitches what borders have cut", "[cmatch][ranks][pc][mpi]")
+{
+  if (Ranks() != 2 && Ranks() != 4) return;
+  const HostMatrix  A    = Checkerboard(24, 4, 1e5);
+  const MatObject   mat  = Spread(A, MATAIJ, [](LocalInt n, int rank, int size) {
+    const LocalInt plane = 24 * 24, planes = 24 / size; /* 2 planes are cut off at each border */
+    return (planes + (rank == 0 ? 2 : 0) - (rank == size - 1 ? 2 : 0)) * plane * (n > 0);
+  });
+  const std::string late = "-@coarse_size 20 -@gather_rows 300 -@gather_ranks 0 ";
+  CHECK(Iterations(mat, late) <= IterationsAlone(A, "-@coarse_size 20") + 2);
+  const PCObject pc = MakePC(mat, CMATCH(), late);
+  MUST(PCSetUp(pc));
+  const std::string text = ViewText((PC)pc);
+  CAPTURE(text);
+  if (!Rank()) CHECK(Contains(text, ", stitched: stiff pairs that borders had cut become rows\n"));
+}
+
+/* ---------------------------------------- the matrices ---------------------------------------- */
+
+TEST_CASE("cmatch on several ranks: the operators are Galerkin products", "[cmatch][ranks][pc][hierarchy][mpi]")
+{
+  struct Case {
+    const char *options;
+    double      factor;
+  };
+  const std::vector<double> w = Weights(1500);
+  for (const Layout &layout : Layouts())
+    for (const char *gathering : {kWide, kGrouped, "-@coarse_size 20 "})
+      for (const Case &c : {Case{"", 1}, Case{"-@coarsening mis2", 1}, Case{"-@sweeps 2 -@prolongator_row 32", 1},
+                            Case{"-@smoothed_prolongator false", 1 / 1.5}, Case{"-@max_levels 1", 1}, Case{"-@max_levels 2", 1}})
+        for (const char *precision : {"single", "double"}) {
+          const bool with_w = *precision == 'd'; /* one in two is enough */
+          CAPTURE(layout.name, gathering, c.options, precision);
+          if (layout.name != Layouts()[0].name && (with_w || gathering != kWide)) continue; /* one in several is enough */
+          const HostMatrix plain = Diffusion(50, 30, true, 30), H = with_w ? Unscaled(plain, w) : plain;
+          const MatObject  A    = Spread(H, MATAIJ, layout.share);
+          const double     unit = *precision == 's' ? 2e-6 : 1e-13;
+          if (with_w) Attach(A, MatSetNearNullSpace, Distributed(A, w));
+          const PCObject pc = MakePC(A, CMATCH(), std::string(c.options) + " " + gathering + "-@precision " + precision);
+          MUST(PCSetUp(pc));
+          const Levels     levels = LevelsOf(pc);
+          const HostMatrix finest = Gathered(levels.A[0]);
+          CHECK(Difference(Dense(finest, H.n), Dense(H, H.n)) <= unit);
+          CHECK(ErrorOfGalerkin(levels, c.factor) <= unit);
+          if (!Contains(c.options, "max_levels")) CHECK(Gathered(levels.A.back()).n <= 20);
+        }
+}
+
+TEST_CASE("cmatch of a rank that has all rows is that of one rank", "[cmatch][ranks][pc][mpi]")
+{
+  for (int owner = 0; owner < Ranks(); owner++)
+    for (const char *options :
+         {"", "-@coarse_size 20 -@gather_rows 0", "-@coarsening mis2 -@smoother chebyshev -@degree 2", "-@cycle w",
+          "-@cycle k -@smoothed_prolongator false -@coarse_size 20", "-@precision double -@max_levels 1"})
+      for (const HostMatrix &H : {Diffusion(50, 30, true, 31), Poisson(9, 9)}) {
+        CAPTURE(owner, options, H.n);
+        const MatObject A  = Spread(H, MATAIJ, [owner](LocalInt n, int rank, int) { return rank == owner ? n : 0; });
+        const PCObject  pc = MakePC(A, CMATCH(), options), alone = MakePC(CreateMat(H, MATAIJ), CMATCH(), options);
+        const auto      mine = Applied(pc), expected = Applied(alone);
+        if (Rank() == owner) CHECK(SameBits(mine, expected));
+      }
+}
+
+TEST_CASE("cmatch on several ranks has the same bits each time", "[cmatch][ranks][pc][mpi][eight]")
+{
+  for (const Layout &layout : Layouts())
+    for (const std::string &options :
+         {std::string(kWide), std::string(kGrouped), kGrouped + std::string("-@cycle k"), std::string()}) {
+      CAPTURE(layout.name, options);
+      std::vector<double> first;
+      for (int repeat = 0; repeat < 3; repeat++) {
+        const MatObject A  = Spread(RandomStencil(12, 10, 9, false, 3), MATAIJ, layout.share);
+        const PCObject  pc = MakePC(A, CMATCH(), options);
+        const auto      y  = Applied(pc);
+        if (!repeat) first = y;
+        CHECK(SameBits(y, first));
+      }
+    }
+}
+
+/* ---------------------------------------- other uses ------------------------------------------ */
+
+TEST_CASE("cmatch on several ranks: new values", "[cmatch][ranks][pc][mpi]")
+{
+  for (const Layout &layout : Layouts())
+    for (const std::string &options :
+         {std::string(kWide), std::string(kGrouped), kWide + std::string("-@coarsening mis2"), std::string()}) {
+      CAPTURE(layout.name, options);
+      const HostMatrix H  = Diffusion(50, 30, true, 32);
+      const MatObject  A  = Spread(H, MATAIJ, layout.share);
+      const PCObject   pc = MakePC(A, CMATCH(), options), fresh = MakePC(A, CMATCH(), options + " -@reuse_pattern false");
+      const auto       first = Applied(pc);
+      Touch(A);
+      CHECK(SameBits(Applied(pc), first)); /* the same values */
+      CHECK(Contains(ViewText((PC)pc), CMATCH().kept) == !Rank());
+      SetValues(A, Changed(Blocks(H), 5));
+      MUST(PCSetUp(pc));
+      CHECK(ErrorOfGalerkin(LevelsOf(pc), 1) <= 2e-6);
+      const auto changed = Applied(pc);
+      CHECK((first.empty() || !SameBits(changed, first)));
+      SetValues(A, Blocks(H)); /* and back */
+      CHECK(SameBits(Applied(pc), first));
+      CHECK(SameBits(Applied(fresh), first));
+      MUST(PCCMATCHSetStrength(pc, 0.2)); /* another option makes all anew */
+      MUST(PCCMATCHSetStrength(pc, 0.1));
+      CHECK(SameBits(Applied(pc), first));
+      MUST(PCReset(pc));
+      MUST(PCSetOperators(pc, A, A));
+      CHECK(SameBits(Applied(pc), first));
+    }
+}
+
+TEST_CASE("cmatch on several ranks and back to the rank's block", "[cmatch][ranks][pc][mpi]")
+{
+  const MatObject A  = Spread(Diffusion(50, 30, true, 33), MATAIJ, Even);
+  const PCObject  pc = MakePC(A, CMATCH(), kWide), local = MakePC(A, CMATCH(), kWide + std::string("-@reach local"));
+  const auto      global = Applied(pc), of_block = Applied(local);
+  CHECK(SameBits(global, of_block) == (Ranks() == 1));
+  for (int repeat = 0; repeat < 2; repeat++) {
+    MUST(PCCMATCHSetReach(pc, PC_CMATCH_LOCAL));
+    CHECK(SameBits(Applied(pc), of_block));
+    CHECK(Contains(ViewText((PC)pc), "block-local") == (Ranks() > 1 && !Rank()));
+    MUST(PCCMATCHSetReach(pc, PC_CMATCH_GLOBAL));
+    CHECK(SameBits(Applied(pc), global));
+    CHECK(!Contains(ViewText((PC)pc), "block-local"));
+  }
+}
+
+TEST_CASE("cmatch on several ranks: singular systems with their null space", "[cmatch][ranks][pc][null][mpi]")
+{
+  const std::vector<double> w = Weights(2700);
+  for (const Layout &layout : Layouts())
+    for (const std::string &options :
+         {std::string(kWide), std::string(kGrouped), std::string("-@precision double "), std::string()})
+      for (bool with_w : {false, true}) {
+        CAPTURE(layout.name, options, with_w);
+        const HostMatrix plain = Diffusion(60, 45, false, 34);
+        const MatObject  A     = Spread(with_w ? Unscaled(plain, w) : plain, MATAIJ, layout.share);
+        if (with_w) Attach(A, MatSetNullSpace, Distributed(A, w));
+        else SetConstantsNull(A);
+        const KSPObject   ksp      = MakeKSP(A, CMATCH(), "-ksp_norm_type unpreconditioned " + options);
+        const Solution    solution = Solve(ksp);
+        const std::string text     = ViewText((KSP)ksp);
+        CHECK(solution.reason == KSP_CONVERGED_RTOL);
+        CHECK(solution.true_residual <= 2e-8);
+        CHECK(solution.iterations <= 35);
+        if (!Rank()) CHECK(Contains(text, "in the complement of the null space"));
+        if (!Rank())
+          CHECK(
+            Contains(text, with_w ? "near null vector: the first vector of the null space" : "near null vector: the constants"));
+      }
+}
+
+TEST_CASE("cmatch on parts of the ranks", "[cmatch][ranks][pc][nest][mpi]")
+{
+  const MatObject A = Spread(Poisson(40, 40), MATAIJ, Even);
+  for (const char *options : {"-pc_type telescope -pc_telescope_reduction_factor 2 -telescope_pc_type cmatch",
+                              "-pc_type bjacobi -sub_pc_type cmatch", "-pc_type asm -pc_asm_type basic -sub_pc_type cmatch",
+                              "-pc_type ksp -ksp_ksp_type cg -ksp_ksp_max_it 3 -ksp_pc_type cmatch -ksp_type fcg"}) {
+    CAPTURE(options);
+    const Options   scope(std::string("-ksp_norm_type unpreconditioned ") + options);
+    const KSPObject ksp      = MakeKSP(A, "", PCNONE);
+    const Solution  solution = Solve(ksp);
+    CHECK(solution.reason == KSP_CONVERGED_RTOL);
+    CHECK(solution.true_residual <= 1e-7);
+  }
+}
+
+/* ------------------------------------------ the end ------------------------------------------- */
+
+TEST_CASE("cmatch on several ranks: a bad row of one rank ends a solve on all", "[cmatch][ranks][pc][bad][mpi][eight]")
+{
+  for (const std::string options : {kWide, kGrouped})
+    for (LocalInt bad : {0, 41, 89}) {
+      CAPTURE(options, bad);
+      HostMatrix A = Diffusion(10, 9, true, 4), spoiled = A;
+      for (LocalInt k = A.i[bad]; k < A.i[bad + 1]; k++)
+        if (A.j[k] == bad) spoiled.a[k] = -1;
+      const MatObject mat = Spread(spoiled, MATAIJ, Even);
+      const KSPObject ksp = MakeKSP(mat, CMATCH(), options);
+      CHECK(Solve(ksp).reason == KSP_DIVERGED_PC_FAILED);
+      const std::string text = ((const PC_Local *)PCOf(ksp)->data)->failure;
+      CAPTURE(text);
+      CHECK(Contains(text, "Row " + std::to_string(bad) + " has a diagonal entry that is not positive"));
+      SetValues(mat, Blocks(A)); /* and all is well again */
+      CHECK(Solve(ksp).reason > 0);
+    }
+}
+
+/* A little beyond the smallest eigenvalues the coarsest operator is indefinite, far beyond them the diagonals of coarse operators.
+ */
+TEST_CASE("cmatch on several ranks: an indefinite matrix is named by level and row", "[cmatch][ranks][pc][bad][mpi][eight]")
+{
+  for (const std::string options : {kWide, kGrouped, ""})
+    for (double part : {20., 460.}) {
+      CAPTURE(options, part);
+      const MatObject A  = Spread(ShortOf(50, part), MATAIJ, Even);
+      const PCObject  pc = MakePC(A, CMATCH(), options);
+      MUST(PCSetUp(pc));
+      PCFailedReason reason;
+      MUST(PCGetFailedReason(pc, &reason));
+      CHECK(reason == PC_FACTOR_NUMERIC_ZEROPIVOT);
+      const std::string text = ((const PC_Local *)((PC)pc)->data)->failure;
+      CAPTURE(text);
+      CHECK(Contains(text, " of level "));
+      CHECK(Infinite(Applied(pc)));
+      /* With the values of a good matrix the same object is what a new one is. */
+      SetValues(A, Blocks(ShortOf(50, 0.5)));
+      const PCObject fresh = MakePC(A, CMATCH(), options);
+      CHECK(SameBits(Applied(pc), Applied(fresh)));
+      /* A refill with values whose coarse operators fail on the old patterns fails no less, and leaves the object as good. */
+      SetValues(A, Blocks(ShortOf(50, part)));
+      MUST(PCSetUp(pc));
+      MUST(PCGetFailedReason(pc, &reason));
+      CHECK(reason == PC_FACTOR_NUMERIC_ZEROPIVOT);
+    }
+}
+
+/* Wherever the memory of one rank ends outside of PETSc's exchanges, all ranks have an error. */
+TEST_CASE("cmatch on several ranks: the memory of one rank ends", "[cmatch][ranks][pc][bad][memory][mpi][long]")
+{
+  if (Ranks() == 1) return;
+  const MatObject A = Spread(Diffusion(12, 10, true, 4), MATAIJ, Even);
+  for (const std::string options : {kWide, kGrouped}) {
+    const auto expected = Applied(MakePC(A, CMATCH(), options));
+    for (const int rank : {0, Ranks() - 1}) {
+      int failed = 1;
+      for (long n = 1; failed; n += 1 + n / 10) {
+        CAPTURE(options, rank, n);
+        const PCObject pc = MakePC(A, CMATCH(), options);
+        PetscErrorCode code;
+        {
+          const Errors        errors;
+          const FailingMemory failing(FailingMemory::Through::New, rank == Rank() ? n : 0);
+          code   = PCSetUp(pc);
+          failed = rank == Rank() && failing.Failed();
+        }
+        MPI_Bcast(&failed, 1, MPI_INT, rank, PETSC_COMM_WORLD);
+        REQUIRE((int)code == (int)(failed ? PETSC_ERR_MEM : PETSC_SUCCESS));
+        if (n % 7 && failed) continue; /* the same object, once there is memory */
+        MUST(PCSetUp(pc));
+        CHECK(SameBits(Applied(pc), expected));
+      }
+    }
+  }
+}
+
+/* ------------------------------------------- the view ----------------------------------------- */
+
+TEST_CASE("cmatch on several ranks: what the view says", "[cmatch][ranks][pc][view][mpi]")
+{
+  const HostMatrix H    = Poisson(40, 40);
+  const auto       view = [&](const HostMatrix &M, const std::string &options, MatType type = MATAIJ) {
+    const PCObject pc = MakePC(Spread(M, type, Even), CMATCH(), options);
+    MUST(PCSetUp(pc));
+    return ViewText((PC)pc);
+  };
+  const std::string global = view(H, kWide), local = view(H, "-@reach local"), factored = view(H, "-@smoother sfsai"),
+                    small = view(Poisson(9, 9), "");
+  std::vector<LocalInt> number(H.n);
+  /* Neighbours belong to different ranks: row i goes to rank (x + y) % size. */
+  std::vector<LocalInt> next(Ranks());
+  for (int r = 0; r < Ranks(); r++)
+    for (int before = 0; before < r; before++) next[r] += Even(H.n, before, Ranks());
+  for (LocalInt i = 0; i < H.n; i++) {
+    int rank = (i % 40 + i / 40) % Ranks();
+    for (int tries = 0; tries < Ranks(); tries++, rank = (rank + 1) % Ranks()) {
+      LocalInt end = 0;
+      for (int r = 0; r <= rank; r++) end += Even(H.n, r, Ranks());
+      if (next[rank] < end) break;
+    }
+    number[i] = next[rank]++;
+  }
+  const std::string scattered = view(Renumbered(H, number), "");
+  if (Rank() || Ranks() == 1) return;
+  CAPTURE(global, local, factored, small, scattered);
+  const std::string ranks = std::to_string(Ranks());
+  CHECK(!Contains(global, "block-local"));
+  CHECK(Contains(global, "level    ranks  rows a rank, least      most  ghosts a rank, most\n"));
+  CHECK(Contains(global, "\n      0        " + ranks + " "));
+  CHECK(Contains(global, "solver of the last level: the dense inverse\n"));
+  CHECK(Contains(global, ", 1600 rows, "));
+  CHECK(!Contains(global, "Repartition"));
+  CHECK(Contains(local, "block-local: each of " + ranks + " ranks"));
+  CHECK(Contains(factored, "block-local: each of " + ranks + " ranks"));
+  CHECK(Contains(factored, "reaches no other rank: the smoothers sfsai and afsai have factors of the blocks"));
+  CHECK(Contains(small, ", passed to fewer ranks as it is, and not smoothed\n"));
+  CHECK(!Contains(small, "Repartition"));
+  CHECK(Contains(scattered, "Repartition the matrix, as by MatPartitioning\n"));
+}
