@@ -36,21 +36,25 @@ static PetscErrorCode Agree(const GhostExchange *exchange, PetscErrorCode code)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What a rank does alone for `packed`: the list of the rows that it sends, and the place of each row in the list. */
-static PetscErrorCode ListRows(GhostExchange *exchange, PetscInt **places, PetscInt **from)
+/*
+   What a rank does alone for `packed`: the list of the rows that it sends, and the place of each row in the list; and memory for
+   what it learns.
+*/
+static PetscErrorCode ListRows(GhostExchange *exchange, PetscInt **places, PetscInt **from, PetscSFNode **roots)
 {
   PetscMPIInt     ranks;
   const PetscInt *offset, *wanted;
-  PetscInt        rows, entries;
+  PetscInt        rows, ghosts, entries;
   LocalInt       *list, n;
 
   PetscFunctionBegin;
   PetscCall(PetscSFGetLeafRanks(exchange->sf, &ranks, nullptr, &offset, &wanted));
-  PetscCall(PetscSFGetGraph(exchange->sf, &rows, nullptr, nullptr, nullptr));
+  PetscCall(PetscSFGetGraph(exchange->sf, &rows, &ghosts, nullptr, nullptr));
   PetscCall(LocalIntCast(rows, "rows", &n));
   entries = ranks ? offset[ranks] : 0;
   PetscCall(PetscCalloc1(rows, places));
   PetscCall(PetscMalloc1(exchange->count, from));
+  PetscCall(PetscMalloc1(ghosts, roots));
   for (PetscInt k = 0; k < entries; k++) (*places)[wanted[k]] = 1;
   exchange->sent = 0;
   for (LocalInt row = 0; row < n; row++) exchange->sent += (LocalInt)(*places)[row];
@@ -69,39 +73,39 @@ static PetscErrorCode ListRows(GhostExchange *exchange, PetscInt **places, Petsc
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The ghosts learn their places in the lists of their owners. */
-static PetscErrorCode Connect(GhostExchange *exchange, const PetscInt places[], PetscInt from[])
+/* The ghosts learn their places in the lists of their owners, which `packed` has as `roots`. */
+static PetscErrorCode Connect(GhostExchange *exchange, const PetscInt places[], PetscInt from[], PetscSFNode roots[])
 {
   PetscInt           ghosts;
   const PetscInt    *leaves;
   const PetscSFNode *owners;
-  PetscSFNode       *roots;
 
   PetscFunctionBegin;
   PetscCall(PetscSFBcastBegin(exchange->sf, MPIU_INT, places, from, MPI_REPLACE));
   PetscCall(PetscSFBcastEnd(exchange->sf, MPIU_INT, places, from, MPI_REPLACE));
   PetscCall(PetscSFGetGraph(exchange->sf, nullptr, &ghosts, &leaves, &owners));
-  PetscCall(PetscMalloc1(ghosts, &roots));
   for (PetscInt k = 0; k < ghosts; k++) {
     roots[k].rank  = owners[k].rank;
     roots[k].index = from[leaves ? leaves[k] : k];
   }
   PetscCall(PetscSFCreate(PetscObjectComm((PetscObject)exchange->sf), &exchange->packed));
   PetscCall(
-    PetscSFSetGraph(exchange->packed, exchange->sent, ghosts, (PetscInt *)leaves, PETSC_COPY_VALUES, roots, PETSC_OWN_POINTER));
+    PetscSFSetGraph(exchange->packed, exchange->sent, ghosts, (PetscInt *)leaves, PETSC_COPY_VALUES, roots, PETSC_COPY_VALUES));
   PetscCall(PetscSFSetUp(exchange->packed));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode Pack(GhostExchange *exchange)
 {
-  PetscInt *places = nullptr, *from = nullptr;
+  PetscInt    *places = nullptr, *from = nullptr;
+  PetscSFNode *roots = nullptr;
 
   PetscFunctionBegin;
-  PetscErrorCode code = Agree(exchange, ListRows(exchange, &places, &from));
-  if (!code) code = Connect(exchange, places, from);
+  PetscErrorCode code = Agree(exchange, ListRows(exchange, &places, &from, &roots));
+  if (!code) code = Connect(exchange, places, from, roots);
   PetscCall(PetscFree(places));
   PetscCall(PetscFree(from));
+  PetscCall(PetscFree(roots));
   PetscCall(code);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
