@@ -410,14 +410,12 @@ PetscErrorCode PCFSAISetOperations(PC pc, PC_FSAI *fsai, PC_Local::Compute compu
 
 PetscErrorCode PCViewBegin_FSAI(PC pc, PetscViewer viewer, PetscInt overlap, PetscInt layers, PetscBool given, PetscBool *is_ascii)
 {
-  PC_FSAI    *fsai = (PC_FSAI *)pc->data;
-  PetscMPIInt size;
-  PetscBool   blocks;
+  PC_FSAI  *fsai = (PC_FSAI *)pc->data;
+  PetscBool blocks;
 
   PetscFunctionBegin;
-  PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pc), &size));
   PetscCall(HasBlocks(pc, &blocks));
-  fsai->reaches_others = size > 1 && overlap > 0 && layers > 0 && !blocks;
+  fsai->reaches_others = overlap > 0 && layers > 0 && !blocks;
   PetscCall(PCViewBegin_Local(pc, viewer, is_ascii));
   if (*is_ascii && blocks && overlap > 0)
     PetscCall(PetscViewerASCIIPrintf(viewer, "reaches no other rank, since the matrix is one of blocks: for that use MATAIJ\n"));
