@@ -19,26 +19,6 @@ const Type &CMATCH()
   return TypeOf(PCCMATCH);
 }
 
-/* The matrices of a hierarchy on one rank. */
-struct Levels {
-  std::vector<MatObject> A, P;
-};
-
-Levels LevelsOf(PC pc)
-{
-  Levels   levels;
-  PetscInt count;
-  Mat     *A, *P;
-  MUST(PCCMATCHGetHierarchy(pc, &count, &A, &P));
-  levels.A.resize(count);
-  levels.P.resize(count - 1);
-  for (PetscInt l = 0; l < count; l++) *levels.A[l].put() = A[l];
-  for (PetscInt l = 0; l + 1 < count; l++) *levels.P[l].put() = P[l];
-  MUST(PetscFree(A));
-  MUST(PetscFree(P));
-  return levels;
-}
-
 PetscInt Rows(Mat A)
 {
   PetscInt rows;

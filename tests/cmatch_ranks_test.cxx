@@ -101,25 +101,6 @@ PetscInt IterationsAlone(const HostMatrix &A, const std::string &options)
   return its;
 }
 
-struct Levels {
-  std::vector<MatObject> A, P;
-};
-
-Levels LevelsOf(PC pc)
-{
-  Levels   levels;
-  PetscInt count;
-  Mat     *A, *P;
-  MUST(PCCMATCHGetHierarchy(pc, &count, &A, &P));
-  levels.A.resize(count);
-  levels.P.resize(count - 1);
-  for (PetscInt l = 0; l < count; l++) *levels.A[l].put() = A[l];
-  for (PetscInt l = 0; l + 1 < count; l++) *levels.P[l].put() = P[l];
-  MUST(PetscFree(A));
-  MUST(PetscFree(P));
-  return levels;
-}
-
 /* A as a dense matrix of all ranks. */
 std::vector<double> Dense(const HostMatrix &A, PetscInt columns)
 {

@@ -890,3 +890,18 @@ PetscReal ErrorOfDiagonal(PC pc, const Type &type)
   MUST(VecNorm(diagonal, NORM_INFINITY, &norm));
   return norm;
 }
+
+Levels LevelsOf(PC pc)
+{
+  Levels   levels;
+  PetscInt count;
+  Mat     *A, *P;
+  MUST(PCCMATCHGetHierarchy(pc, &count, &A, &P));
+  levels.A.resize(count);
+  levels.P.resize(count - 1);
+  for (PetscInt l = 0; l < count; l++) *levels.A[l].put() = A[l];
+  for (PetscInt l = 0; l + 1 < count; l++) *levels.P[l].put() = P[l];
+  MUST(PetscFree(A));
+  MUST(PetscFree(P));
+  return levels;
+}

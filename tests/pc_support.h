@@ -189,3 +189,10 @@ void       Touch(Mat);
 PCInverse *InverseOf(PC);
 /* ||diag(G A G^T) - 1|| of the factor that the user gets */
 PetscReal ErrorOfDiagonal(PC, const Type &);
+
+/* The matrices of the hierarchy of a PCCMATCH. */
+struct Levels {
+  std::vector<MatObject> A, P;
+};
+
+Levels LevelsOf(PC);

@@ -400,8 +400,8 @@ static PetscErrorCode Create(KSP ksp)
   algorithms, Numer. Linear Algebra Appl. 28 (2021) e2343
 
 .seealso: `KSPGMRES`, `KSPFGMRES`, `PCBISAI`, `MATBAIJCUDA`, `KSPGMRESFusedSetPath()`, `KSPGMRESFusedSetRestart()`,
-`KSPGMRESFusedSetFlexible()`, `KSPGMRESFusedSetBasisPrecision()`, `KSPGMRESSetRestart()`, `KSPGMRESSetHapTol()`,
-`KSPGMRESSetBreakdownTolerance()`
+          `KSPGMRESFusedSetFlexible()`, `KSPGMRESFusedSetBasisPrecision()`, `KSPGMRESSetRestart()`, `KSPGMRESSetHapTol()`,
+          `KSPGMRESSetBreakdownTolerance()`
 M*/
 
 /*@C

@@ -599,8 +599,7 @@ PetscErrorCode PCAFSAIGetHaloLayers(PC pc, PetscInt *halo_layers)
 
   Input Parameters:
 + pc - the preconditioner context
-- pattern - a square `MATAIJ` of any kind with the layout of the operator, or `NULL` for the pattern of `PCAFSAISetInitialPower()`
-again
+- pattern - a square `MATAIJ` of any kind with the layout of the operator; `NULL`: the pattern of `PCAFSAISetInitialPower()` again
 
   Level: advanced
 

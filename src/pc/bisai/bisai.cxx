@@ -357,9 +357,8 @@ what was replaced, and says who computed the factors.
 
 .seealso: `PCILU`, `PCBJACOBI`, `PCASM`, `PCBISAISetPower()`, `PCBISAISetPowerLower()`, `PCBISAISetPowerUpper()`,
           `PCBISAISetSide()`, `PCBISAISetFactor()`, `PCBISAISetFactorLevels()`, `PCBISAISetFactorShiftType()`,
-`PCBISAISetFactorShiftAmount()`, `PCBISAISetFactorMatOrderingType()`, `PCBISAISetFactorSweeps()`,
-`PCBISAISetFactorPrecision()`, `PCBISAISetSweeps()`,
-`PCBISAIGetFactors()`
+          `PCBISAISetFactorShiftAmount()`, `PCBISAISetFactorMatOrderingType()`, `PCBISAISetFactorSweeps()`,
+          `PCBISAISetFactorPrecision()`, `PCBISAISetSweeps()`, `PCBISAIGetFactors()`
 M*/
 
 /*@C

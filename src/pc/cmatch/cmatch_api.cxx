@@ -705,8 +705,8 @@ PetscErrorCode PCCMATCHGetReach(PC pc, PCCMATCHReach *reach)
   Level: intermediate
 
   Note:
-  Small levels take as long as their messages. Once a level is on one rank, all below are. The finest level stays where it is.
-Levels of `PCCMATCHSetCoarseSize()` rows or fewer are always on one rank.
+  Small levels take as long as their messages. Once a level is on one rank, all below are. The finest level stays where it
+  is. Levels of `PCCMATCHSetCoarseSize()` rows or fewer are always on one rank.
 
 .seealso: `PCCMATCH`, `PCCMATCHGetGatherRows()`
 @*/
