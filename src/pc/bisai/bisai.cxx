@@ -338,7 +338,7 @@ static PetscErrorCode Create(PC pc)
   diagonal block of A is inverted in its place, with pivots raised to 1e-8 of these entries. PETSc's factorization does not do so:
   where PETSc meets such a block or a zero pivot, the host twin of `PC_BISAI_FACTOR_FINEPC` computes L and U anew, on their pattern
   and without the shift. A block row or column of NL or NU that comes out not finite keeps its diagonal block alone. The view counts
-what was replaced, and says who computed the factors.
+  what was replaced, and says who computed the factors.
 
   A row of zeros, a missing diagonal block and an entry that is not finite make the set-up fail with a `PCFailedReason`; the view
   names the row. The set-up also fails if diagonal blocks of U^{-1}, or with sweeps entries of L and U, are beyond the range of the

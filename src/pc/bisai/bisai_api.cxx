@@ -337,7 +337,7 @@ PetscErrorCode PCBISAIGetFactorShiftType(PC pc, MatFactorShiftType *shift_type)
 
   Note:
   The amount is that of `PCFactorSetShiftAmount()` for `PCILU`. It is not used with `MAT_SHIFT_NONE` or `PC_BISAI_FACTOR_FINEPC`.
-With `MAT_SHIFT_NONZERO` it must be above 0, which `PCSetUp()` checks.
+  With `MAT_SHIFT_NONZERO` it must be above 0, which `PCSetUp()` checks.
 
 .seealso: `PCBISAI`, `PCBISAIGetFactorShiftAmount()`
 @*/
