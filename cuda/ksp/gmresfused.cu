@@ -21,36 +21,88 @@ __device__ bool AreFinite(LocalInt count, const double *x)
   return __syncthreads_and(finite);
 }
 
-/* GMRESSmallProject() by one block: from the sums with u_j to c, and the scale of the next vector. */
-__device__ void Project(LocalInt j, const GMRESSmallArrays &small, GMRESState *state)
+/*
+   Row j of T: row [j + 1] = -T_j sum_i g_i T_i, i < j, beside its own diagonal entry T_j. The rows i go to the warps in turns, and
+   the lanes are columns. All threads see `row` when it returns.
+*/
+__device__ void InvertRow(LocalInt j, const double *g, double diagonal, const GMRESSmallArrays &small, double *row)
 {
-  const LocalInt ld = small.restart + 1, count = j + 1;
-  const double  *z = small.sums, *g = small.sums + count;
-  const double   ww = g[count], square_j = g[j], inverse = square_j > 0 ? 1 / square_j : 0.;
-  const int      warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
-  double        *row = small.T + (size_t)j * ld;
+  __shared__ double part[kGMRESWarps][kWarpSize];
+  const LocalInt    ld   = small.restart + 1;
+  const int         warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
+  for (LocalInt first = 0; first < j; first += kWarpSize) {
+    const LocalInt k   = first + lane;
+    double         sum = 0;
+#pragma unroll 4
+    for (LocalInt i = first + warp; i < j; i += kGMRESWarps)
+      if (k <= i) sum += g[i] * small.T[(size_t)i * ld + k];
+    part[warp][lane] = sum;
+    __syncthreads();
+    if (warp == 0 && k < j) {
+      sum = 0;
+      for (int w = 0; w < kGMRESWarps; w++) sum += part[w][lane];
+      row[k] = -diagonal * sum;
+    }
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) row[j] = diagonal;
+  __syncthreads();
+}
 
-  const bool finite = AreFinite(2 * count + 1, small.sums);
-  for (LocalInt k = threadIdx.x; k < count; k += kGMRESBlock) {
-    double sum = 0;
-    for (LocalInt i = k; i < j; i++) sum += g[i] * small.T[(size_t)i * ld + k];
-    row[k] = k == j ? inverse : -inverse * sum;
+/* c [j] = T z for the rows before row j. A warp takes several rows at once, since the grid waits for it. */
+__device__ void MultiplyInverse(LocalInt j, const double *z, const GMRESSmallArrays &small, double *c)
+{
+  constexpr int  kAtOnce = 4;
+  const LocalInt ld      = small.restart + 1;
+  const int      warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
+  for (LocalInt first = warp; first < j; first += kAtOnce * kGMRESWarps) {
+    const LocalInt last       = min(first + (kAtOnce - 1) * kGMRESWarps, j - 1);
+    double         x[kAtOnce] = {};
+    for (LocalInt k = lane; k <= last; k += kWarpSize) {
+#pragma unroll
+      for (int t = 0; t < kAtOnce; t++) {
+        const LocalInt i = first + t * kGMRESWarps;
+        if (i <= last && k <= i) x[t] += small.T[(size_t)i * ld + k] * z[k];
+      }
+    }
+#pragma unroll
+    for (int t = 0; t < kAtOnce; t++) {
+      const LocalInt i = first + t * kGMRESWarps;
+      x[t]             = GroupSum<kWarpSize>(x[t]);
+      if (lane == 0 && i <= last) c[i] = x[t];
+    }
   }
+}
+
+/* GMRESSmallProject() by one block: from the sums with u_j, in shared memory, to c, and the scale of the next vector. */
+__device__ void Project(LocalInt j, const double *sums, const GMRESSmallArrays &small, GMRESState *state)
+{
+  __shared__ double row[kGMRESMostRestart + 1], c[kGMRESMostRestart + 1], square[kGMRESMostRestart + 1];
+  const LocalInt    count = j + 1;
+  const double     *z = sums, *g = sums + count;
+  const double      ww   = g[count];
+  const int         warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
+
+  for (LocalInt k = threadIdx.x; k < count; k += kGMRESBlock) square[k] = k < j ? small.square[k] : g[j];
   if (threadIdx.x == 0) {
-    small.square[j] = square_j;
-    small.norm[j]   = sqrt(square_j);
+    small.square[j] = g[j];
+    small.norm[j]   = sqrt(g[j]);
   }
-  __syncthreads();
-  for (LocalInt i = warp; i < count; i += kGMRESBlock / kWarpSize) {
+  const bool finite = AreFinite(2 * count + 1, sums);
+  InvertRow(j, g, g[j] > 0 ? 1 / g[j] : 0., small, row);
+  MultiplyInverse(j, z, small, c);
+  if (warp == kGMRESWarps - 1) {
     double sum = 0;
-    for (LocalInt k = lane; k <= i; k += kWarpSize) sum += small.T[(size_t)i * ld + k] * z[k];
+    for (LocalInt k = lane; k < count; k += kWarpSize) sum += row[k] * z[k];
     sum = GroupSum<kWarpSize>(sum);
-    if (lane == 0) small.c[i] = sum;
+    if (lane == 0) c[j] = sum;
   }
+  for (LocalInt k = threadIdx.x; k < count; k += kGMRESBlock) small.T[(size_t)j * (small.restart + 1) + k] = row[k];
   __syncthreads();
+  for (LocalInt k = threadIdx.x; k < count; k += kGMRESBlock) small.c[k] = c[k];
   if (warp != 0) return;
   double in_basis = 0;
-  for (LocalInt k = lane; k < count; k += kWarpSize) in_basis += small.square[k] * small.c[k] * small.c[k];
+  for (LocalInt k = lane; k < count; k += kWarpSize) in_basis += square[k] * c[k] * c[k];
   in_basis = GroupSum<kWarpSize>(in_basis);
   if (lane != 0) return;
   constexpr double kLost = 1e-28; /* of ww: the rounding of w */
@@ -63,10 +115,10 @@ __device__ void Project(LocalInt j, const GMRESSmallArrays &small, GMRESState *s
 }
 
 /*
-   GMRESSmallAppend() by one block, and the tests that end an iteration: c is in shared memory, and becomes the column of R. The
-   square of the norm of u_{j+1} is in the sums.
+   GMRESSmallAppend() by one block, and the tests that end an iteration: c is in shared memory, and becomes the column of R. Thread
+   0 has the square of the norm of u_{j+1}.
 */
-__device__ void Append(LocalInt j, double *c, const GMRESSmallArrays &small, GMRESState *state)
+__device__ void Append(LocalInt j, double *c, double square, const GMRESSmallArrays &small, GMRESState *state)
 {
   __shared__ double cosine[kGMRESMostRestart], sine[kGMRESMostRestart];
   const LocalInt    ld  = small.restart + 1;
@@ -83,7 +135,7 @@ __device__ void Append(LocalInt j, double *c, const GMRESSmallArrays &small, GMR
   __syncthreads();
   if (threadIdx.x == 0) {
     GMRESScalars s    = state->s;
-    const double norm = sqrt(small.sums[0]), below = n_j > 0 ? norm / (s.scale * n_j) : 0., g = small.rhs[j];
+    const double norm = sqrt(square), below = n_j > 0 ? norm / (s.scale * n_j) : 0., g = small.rhs[j];
     double       above = c[0];
     for (LocalInt k = 0; k < j; k++) {
       const double next = c[k + 1];
@@ -127,6 +179,25 @@ __device__ void Append(LocalInt j, double *c, const GMRESSmallArrays &small, GMR
 
 /* ------------------------------------------ kernels ------------------------------------------- */
 
+/* The sum of each of x over the block: thread c gets that of x[c]. */
+template <int Count>
+__device__ double BlockSums(const double (&x)[Count])
+{
+  static_assert(Count <= kGMRESBlock, "a thread for each sum");
+  __shared__ double part[Count][kGMRESWarps];
+  const int         warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
+  double            sum = 0;
+#pragma unroll
+  for (int c = 0; c < Count; c++) {
+    const double of_warp = GroupSum<kWarpSize>(x[c]);
+    if (lane == 0) part[c][warp] = of_warp;
+  }
+  __syncthreads();
+  if (threadIdx.x >= Count) return 0;
+  for (int w = 0; w < kGMRESWarps; w++) sum += part[threadIdx.x][w];
+  return sum;
+}
+
 /*
    u_k.w and u_k.u_last for all vectors, and w.w: the sums are left in small.sums. With Late the state has the number of vectors,
    and what follows from the sums is made here.
@@ -141,7 +212,9 @@ __global__ void __launch_bounds__(kGMRESBlock, kGMRESDotBlocks)
     if (state->s.stage != kCGRunning) return;
     count = state->s.column + 1;
   }
-  const int tiles = (count + kGMRESTile - 1) / kGMRESTile, width = (count + tiles - 1) / tiles, groups = gridDim.x / tiles;
+  const int tiles = (count + kGMRESTile - 1) / kGMRESTile, width = (count + tiles - 1) / tiles,
+            most   = (int)min((long long)gridDim.x / tiles, (u.n + kGMRESBlock - 1LL) / kGMRESBlock);
+  const int groups = max(most, 1);
   const int tile = blockIdx.x % tiles, group = blockIdx.x / tiles, first = tile * width, many = min(width, count - first);
   double    sums[2 * kGMRESTile + 1] = {};
   if (group < groups) {
@@ -162,19 +235,18 @@ __global__ void __launch_bounds__(kGMRESBlock, kGMRESDotBlocks)
         }
     }
   }
-  BlockSum(sums);
-  if (threadIdx.x == 0 && group < groups) {
-#pragma unroll
-    for (int k = 0; k < kGMRESTile; k++)
-      if (k < many) {
-        partial[(size_t)(first + k) * groups + group]         = sums[k];
-        partial[(size_t)(count + first + k) * groups + group] = sums[kGMRESTile + k];
-      }
-    if (tile == 0) partial[(size_t)2 * count * groups + group] = sums[2 * kGMRESTile];
+  const double sum = BlockSums(sums); /* of the thread's own number */
+  if (group < groups) {
+    const int      which = threadIdx.x / kGMRESTile, k = threadIdx.x % kGMRESTile;
+    const LocalInt place = which == 0 ? first + k : which == 1 ? count + first + k : 2 * count;
+    if (which == 2 ? k == 0 && tile == 0 : which < 2 && k < many) partial[(size_t)place * groups + group] = sum;
   }
   if (!IsLastBlock(&state->ticket)) return;
-  AddPartials(2 * count + 1, groups, partial, small.sums);
-  if (Late) Project(count - 1, small, state);
+  if (Late) {
+    __shared__ double all[2 * (kGMRESMostRestart + 1) + 1];
+    AddPartials(2 * count + 1, groups, partial, all);
+    Project(count - 1, all, small, state);
+  } else AddPartials(2 * count + 1, groups, partial, small.sums);
 }
 
 /* p = s (w - U c) = u_count and p.p, which is left in small.sums if `sum` says so. With Late an iteration ends here. */
@@ -206,8 +278,9 @@ __global__ void __launch_bounds__(kGMRESBlock, kGMRESBlocks)
   BlockSum(square);
   if (threadIdx.x == 0) partial[blockIdx.x] = square[0];
   if (!IsLastBlock(&state->ticket)) return;
-  AddPartials(1, (int)gridDim.x, partial, small.sums);
-  if (Late) Append(count - 1, c, small, state);
+  square[0] = AddPartial((int)gridDim.x, partial);
+  if (Late) Append(count - 1, c, square[0], small, state);
+  else if (threadIdx.x == 0) small.sums[0] = square[0];
 }
 
 /* x = s x = u_k */

@@ -17,10 +17,11 @@
 #include "ksp/gmresfused.h"
 
 constexpr int kGMRESBlock     = 256; /* threads of a block */
-constexpr int kGMRESTile      = 8;   /* vectors of the basis whose products a block makes */
-constexpr int kGMRESDotBlocks = 2;   /* blocks of such a kernel on a processor */
-constexpr int kGMRESBlocks    = 4;   /* of a kernel that sums over the basis */
-constexpr int kGMRESAhead     = 16;  /* vectors of which such a kernel loads an entry at once */
+constexpr int kGMRESWarps     = kGMRESBlock / kWarpSize;
+constexpr int kGMRESTile      = 8;  /* vectors of the basis whose products a block makes */
+constexpr int kGMRESDotBlocks = 2;  /* blocks of such a kernel on a processor */
+constexpr int kGMRESBlocks    = 4;  /* of a kernel that sums over the basis */
+constexpr int kGMRESAhead     = 16; /* vectors of which such a kernel loads an entry at once */
 
 struct GMRESScalars {
   LocalInt  iteration; /* iterations that are complete */
@@ -107,18 +108,42 @@ __device__ inline bool IsLastBlock(unsigned *ticket)
 
 /*
    sums [count] = the sums over the parts of so many blocks, partial [count][parts], in an order that is always the same. The last
-   block of a grid calls it, and has the sums when it returns.
+   block of a grid calls it, and has the sums when it returns. The grid waits for it, so a lane asks for several parts at once.
 */
 __device__ inline void AddPartials(LocalInt count, int parts, const double *partial, double *sums)
 {
-  const int warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
-  for (LocalInt s = warp; s < count; s += kGMRESBlock / kWarpSize) {
-    double x = 0;
-    for (int part = lane; part < parts; part += kWarpSize) x += __ldcg(partial + (size_t)s * parts + part);
+  constexpr int kAtOnce = 8;
+  const int     warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
+  for (LocalInt s = warp; s < count; s += kGMRESWarps) {
+    const double *const of = partial + (size_t)s * parts;
+    double              x  = 0;
+    for (int first = lane; first < parts; first += kAtOnce * kWarpSize) {
+      double some[kAtOnce];
+#pragma unroll
+      for (int t = 0; t < kAtOnce; t++) some[t] = first + t * kWarpSize < parts ? __ldcg(of + first + t * kWarpSize) : 0.;
+#pragma unroll
+      for (int t = 0; t < kAtOnce; t++) x += some[t];
+    }
     x = GroupSum<kWarpSize>(x);
     if (lane == 0) sums[s] = x;
   }
   __syncthreads();
+}
+
+/* The same for a single sum, by all threads of the block. Thread 0 gets it. */
+__device__ inline double AddPartial(int parts, const double *partial)
+{
+  constexpr int kAtOnce = 4;
+  double        x[1]    = {0};
+  for (int first = threadIdx.x; first < parts; first += kAtOnce * kGMRESBlock) {
+    double some[kAtOnce];
+#pragma unroll
+    for (int t = 0; t < kAtOnce; t++) some[t] = first + t * kGMRESBlock < parts ? __ldcg(partial + first + t * kGMRESBlock) : 0.;
+#pragma unroll
+    for (int t = 0; t < kAtOnce; t++) x[0] += some[t];
+  }
+  BlockSum(x);
+  return x[0];
 }
 
 /* x - sum_k c_k u_k, or with Sign = 1 x + sum_k c_k u_k, at entry i, in an order that is always the same */

@@ -157,8 +157,8 @@ __global__ void __launch_bounds__(kGMRESBlock, kGMRESBlocks)
   BlockSum(square);
   if (threadIdx.x == 0) partial[blockIdx.x] = square[0];
   if (!IsLastBlock(&state->ticket)) return;
-  AddPartials(1, (int)gridDim.x, partial, small.sums);
-  if (threadIdx.x == 0) BeginCycle(sqrt(small.sums[0]) / scale, small, state);
+  square[0] = AddPartial((int)gridDim.x, partial);
+  if (threadIdx.x == 0) BeginCycle(sqrt(square[0]) / scale, small, state);
 }
 
 /* ------------------------------------------ launches ------------------------------------------ */
