@@ -554,7 +554,7 @@ PetscErrorCode GMRESCombine_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt,
   return NoCUDA();
 }
 
-PetscErrorCode GMRESFusedPrepare_CUDA(GMRESFusedWork *, const GMRESOperators *, PetscBool)
+PetscErrorCode GMRESFusedPrepare_CUDA(GMRESFusedWork *, const GMRESOperators *, PetscBool, KSPGMRESFusedPath, LocalInt)
 {
   return NoCUDA();
 }
@@ -584,7 +584,7 @@ PetscErrorCode GMRESFusedGetSmall_CUDA(GMRESFusedWork *, GMRESSmall *, LocalInt 
   return NoCUDA();
 }
 
-PetscErrorCode GMRESFusedGetStatus_CUDA(const GMRESFusedWork *, size_t *, LocalInt *)
+PetscErrorCode GMRESFusedGetStatus_CUDA(const GMRESFusedWork *, GMRESStatus *)
 {
   return NoCUDA();
 }

@@ -1,8 +1,9 @@
 /*
    What the files of the fused GMRES share: the work of a solver, and what one file does for the others.
 
-     gmresfused.cu         kernels over the basis, which end with the small matrices of an iteration; the twins of the host
-     gmresfused_device.cu  a solve on one rank as the host sees it: products, iterations, restarts
+     gmresfused.cu           kernels over the basis, which end with the small matrices of an iteration; the twins of the host
+     gmresfused_device.cu    a solve on one rank as the host sees it: products, iterations, restarts
+     gmresfused_resident.cu  the iterations of a cycle in one kernel, for small systems
 
    The recurrences are those of src/ksp/gmresfused.h. The small matrices are kept as there, but that the inverse T of D + L takes
    the place of the products: row j of T follows from the rows before it, and c = T z has no chain of divisions.
@@ -71,11 +72,20 @@ struct GMRESFusedWork {
 
   /* the solve */
   Slices         A{};
+  bool           uneven = false; /* the rows of A are too uneven for a resident copy */
   BSR            blocks{};
   GMRESOperators op{};
   GMRESBasis     basis{};
   GMRESVectors   v{};
   LocalInt       restart = 0, position = 0; /* iterations of a cycle, and of this one that are launched */
+
+  /* the resident kernel */
+  bool             resident      = false;
+  size_t           room          = 0; /* shared memory that a block may ask for */
+  LocalInt         resident_rows = 0; /* of a block */
+  unsigned         turn          = 1; /* the number of the next sum over its grid */
+  Buffer<uint4>    words{&memory};    /* see gmresfused_resident.cu */
+  Buffer<unsigned> arrived{&memory};
 };
 
 /* The basis as a kernel has it. */
@@ -177,6 +187,20 @@ __device__ inline bool Ends(const CGTest &test, LocalInt n, double norm)
          (test.norm != CG_NORM_NONE && n > test.chknorm && n >= test.min_it && (norm <= test.ttol || norm >= test.dtol));
 }
 
+/* Calls f with the number of lanes a row of a copy as a constant. */
+template <typename F>
+PetscErrorCode GMRESWithLanes(LocalInt lanes, F f)
+{
+  switch (lanes) {
+  case 1: return f(std::integral_constant<int, 1>());
+  case 2: return f(std::integral_constant<int, 2>());
+  case 4: return f(std::integral_constant<int, 4>());
+  case 8: return f(std::integral_constant<int, 8>());
+  case 16: return f(std::integral_constant<int, 16>());
+  default: return f(std::integral_constant<int, 32>());
+  }
+}
+
 /* Blocks of a kernel that makes the products with the basis, of one that sums over it, and of any other over vectors. */
 inline int GMRESDotGrid(const GMRESFusedWork *work)
 {
@@ -196,3 +220,12 @@ PetscErrorCode GMRESNeedSmall(GMRESFusedWork *, LocalInt restart);
 PetscErrorCode GMRESLaunchOrthogonalization(GMRESFusedWork *, cudaStream_t);
 /* Whether these kernels may be launched early. */
 PetscErrorCode GMRESMayStartEarly(bool *early);
+
+/* ---------------------------------- gmresfused_resident.cu ------------------------------------ */
+
+/* Whether the iterations go by the resident kernel, if A can be copied for it; then lanes a row of this copy. */
+bool GMRESPlanResident(GMRESFusedWork *, const GMRESOperators *, KSPGMRESFusedPath, LocalInt restart, LocalInt *lanes);
+/* Memory for a plan, once there is a copy. */
+PetscErrorCode GMRESAllocateResident(GMRESFusedWork *, LocalInt restart);
+/* The iterations to the end of the cycle, at whose beginning the work is. */
+PetscErrorCode GMRESLaunchResident(GMRESFusedWork *, cudaStream_t);

@@ -172,19 +172,6 @@ LocalInt LanesFor(LocalInt rows, LocalInt nnz)
 }
 
 template <typename F>
-PetscErrorCode WithLanes(LocalInt lanes, F f)
-{
-  switch (lanes) {
-  case 1: return f(std::integral_constant<int, 1>());
-  case 2: return f(std::integral_constant<int, 2>());
-  case 4: return f(std::integral_constant<int, 4>());
-  case 8: return f(std::integral_constant<int, 8>());
-  case 16: return f(std::integral_constant<int, 16>());
-  default: return f(std::integral_constant<int, 32>());
-  }
-}
-
-template <typename F>
 PetscErrorCode WithKind(const Slices &A, F f)
 {
   if (A.even) return A.single ? f(std::true_type(), float()) : f(std::true_type(), double());
@@ -215,7 +202,7 @@ PetscErrorCode LaunchProduct(GMRESFusedWork *work, const double *d, const double
   const int wanted = BlocksFor((long long)work->A.count * kWarpSize, kGMRESBlock);
   const int blocks =
     wanted < work->processors ? wanted : std::min(kBlocks, (wanted + work->processors - 1) / work->processors) * work->processors;
-  PetscCall(WithLanes(work->A.lanes, [&](auto lanes) {
+  PetscCall(GMRESWithLanes(work->A.lanes, [&](auto lanes) {
     return WithKind(work->A, [&](auto even, auto value) {
       return LaunchEarly(work->early, MultiplyRows<lanes, even, decltype(value)>, blocks, kGMRESBlock, stream, work->A,
                          work->processors, d, x, e, y, work->mailbox.state());
@@ -301,19 +288,32 @@ PetscErrorCode LaunchResidual(GMRESFusedWork *work, bool guess, cudaStream_t str
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* x, u_0 and the norm that a cycle begins with, after the last one */
+PetscErrorCode LaunchRestart(GMRESFusedWork *work, cudaStream_t stream)
+{
+  PetscFunctionBegin;
+  PetscCall(LaunchCorrection(work, stream));
+  PetscCall(LaunchResidual(work, true, stream));
+  work->position = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Some iterations, to the end of the cycle at most, and the restart after it. */
 PetscErrorCode LaunchIterations(GMRESFusedWork *work, cudaStream_t stream)
 {
   const LocalInt restart = work->restart;
 
   PetscFunctionBegin;
+  if (work->resident) {
+    PetscCall(GMRESLaunchResident(work, stream));
+    PetscCall(LaunchRestart(work, stream));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   for (int k = 0; k < (work->basis.n < kGMRESSmallRows ? kGMRESLaunches : 1); k++) {
     PetscCall(LaunchOperator(work, stream));
     PetscCall(GMRESLaunchOrthogonalization(work, stream));
     if (++work->position < restart) continue;
-    PetscCall(LaunchCorrection(work, stream));
-    PetscCall(LaunchResidual(work, true, stream));
-    work->position = 0;
+    PetscCall(LaunchRestart(work, stream));
     break;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -323,21 +323,40 @@ PetscErrorCode LaunchIterations(GMRESFusedWork *work, cudaStream_t stream)
 
 /* ------------------------------------------ the solve ----------------------------------------- */
 
-PetscErrorCode GMRESFusedPrepare_CUDA(GMRESFusedWork *work, const GMRESOperators *op, PetscBool changed)
+/* Makes the copy of A such a one, unless it is. */
+static PetscErrorCode CopyRows(GMRESFusedWork *work, const CSRView &A, LocalInt lanes, SlicesKind kind, PetscBool changed)
 {
+  const CSR csr{A.n, A.n, A.nnz, (LocalInt *)A.i, (LocalInt *)A.j, (void *)A.a, FINEPC_DOUBLE, A.where};
+
+  PetscFunctionBegin;
+  if (changed || !work->A.rows || work->A.kind != kind || work->A.lanes != lanes)
+    PetscCall(SlicesUpdate_CUDA(&csr, lanes, kind, &work->A));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESFusedPrepare_CUDA(GMRESFusedWork *work, const GMRESOperators *op, PetscBool changed, KSPGMRESFusedPath path,
+                                      LocalInt restart)
+{
+  LocalInt lanes;
+
   PetscFunctionBegin;
   PetscCall(work->mailbox.Wait());
   work->op = *op;
+  if (changed) work->uneven = false;
+  work->resident = !work->uneven && GMRESPlanResident(work, op, path, restart, &lanes);
   if (op->blocks) {
     work->blocks    = *op->blocks;
     work->op.blocks = &work->blocks;
     PetscCall(SlicesDestroy_CUDA(&work->A));
-  } else if (changed || !work->A.rows) {
-    const CSRView &A = *op->A;
-    const CSR      csr{A.n, A.n, A.nnz, (LocalInt *)A.i, (LocalInt *)A.j, (void *)A.a, FINEPC_DOUBLE, A.where};
-
-    PetscCall(SlicesUpdate_CUDA(&csr, LanesFor(A.n, A.nnz), SLICES_COMPRESSED, &work->A));
+    PetscFunctionReturn(PETSC_SUCCESS);
   }
+  if (work->resident) {
+    PetscCall(CopyRows(work, *op->A, lanes, SLICES_RESIDENT, changed));
+    work->uneven   = work->A.kind != SLICES_RESIDENT; /* padding would make it too large */
+    work->resident = !work->uneven;
+  }
+  if (work->resident) PetscCall(GMRESAllocateResident(work, restart));
+  else PetscCall(CopyRows(work, *op->A, LanesFor(op->A->n, op->A->nnz), SLICES_COMPRESSED, changed));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -430,10 +449,11 @@ PetscErrorCode GMRESFusedGetSmall_CUDA(GMRESFusedWork *work, GMRESSmall *small, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode GMRESFusedGetStatus_CUDA(const GMRESFusedWork *work, size_t *bytes, LocalInt *lanes)
+PetscErrorCode GMRESFusedGetStatus_CUDA(const GMRESFusedWork *work, GMRESStatus *status)
 {
   PetscFunctionBegin;
-  *bytes = work->memory.now + work->A.capacity[0] + work->A.capacity[1];
-  *lanes = work->op.blocks ? 0 : work->A.lanes;
+  status->bytes    = work->memory.now + work->A.capacity[0] + work->A.capacity[1];
+  status->lanes    = work->op.blocks ? 0 : work->A.lanes;
+  status->resident = (PetscBool)work->resident;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -32,17 +32,30 @@ __device__ __forceinline__ void WriteWord(uint4 *word, double x, unsigned turn)
                : "memory");
 }
 
+__device__ __forceinline__ uint4 LoadWord(const uint4 *word)
+{
+  uint4 w;
+  asm volatile("ld.volatile.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w) : "l"(word) : "memory");
+  return w;
+}
+
+__device__ __forceinline__ bool HasCome(const uint4 &w, unsigned turn)
+{
+  return w.y == turn && w.w == turn;
+}
+
+__device__ __forceinline__ double NumberOf(const uint4 &w)
+{
+  return __hiloint2double((int)w.z, (int)w.x);
+}
+
 /* The number of the word, once it has come. */
 __device__ __forceinline__ double AwaitWord(const uint4 *word, unsigned turn)
 {
-  unsigned low, low_turn, high, high_turn;
-  do
-    asm volatile("ld.volatile.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(low), "=r"(low_turn), "=r"(high), "=r"(high_turn)
-                 : "l"(word)
-                 : "memory");
-  while (low_turn != turn || high_turn != turn);
-  return __hiloint2double((int)high, (int)low);
+  uint4 w;
+  do w = LoadWord(word);
+  while (!HasCome(w, turn));
+  return NumberOf(w);
 }
 
 /*

@@ -72,7 +72,7 @@ static PetscErrorCode KSPGMRESSetBreakdownTolerance_GMRESFused(KSP ksp, PetscRea
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-const char *const KSPGMRESFusedPaths[] = {"auto", "general", "device", "KSPGMRESFusedPath", "KSP_GMRESFUSED_", nullptr};
+const char *const KSPGMRESFusedPaths[] = {"auto", "general", "device", "resident", "KSPGMRESFusedPath", "KSP_GMRESFUSED_", nullptr};
 
 static const Option<KSP> kOptions[] = {
   {"-ksp_gmresfused_path", "who decides about iterations", "KSPGMRESFusedSetPath",
@@ -242,6 +242,21 @@ static PetscErrorCode KSPBuildSolution_GMRESFused(KSP ksp, Vec v, Vec *V)
 
 /* ------------------------------------ view, reset, destroy ------------------------------------ */
 
+static PetscErrorCode ViewDevicePath(const KSP_GMRESFused *g, PetscViewer viewer)
+{
+  GMRESStatus status;
+
+  PetscFunctionBegin;
+  PetscCall(GMRESFusedGetStatus_CUDA(g->work, &status));
+  const char *why = g->path == KSP_GMRESFUSED_RESIDENT && !status.resident
+                      ? ": the resident kernel takes small systems by rows, a short restart, and jacobi or none"
+                      : "";
+  PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s%s\n", status.resident ? "resident" : "device", why));
+  if (status.lanes) PetscCall(PetscViewerASCIIPrintf(viewer, "  copy of A: %" LocalInt_FMT " lanes a row\n", status.lanes));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "  bytes for the copy and the kernels %g\n", (double)status.bytes));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode KSPView_GMRESFused(KSP ksp, PetscViewer viewer)
 {
   static const char *const refinement[] = {"one pass of modified Gram-Schmidt", "modified Gram-Schmidt, a second pass if needed",
@@ -263,15 +278,8 @@ static PetscErrorCode KSPView_GMRESFused(KSP ksp, PetscViewer viewer)
     PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s, before the first solve\n", KSPGMRESFusedPaths[g->path]));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s%s%s\n", g->why ? "general: " : "device", g->why.text, g->why.type));
-  if (!g->why) {
-    size_t   bytes;
-    LocalInt lanes;
-
-    PetscCall(GMRESFusedGetStatus_CUDA(g->work, &bytes, &lanes));
-    if (lanes) PetscCall(PetscViewerASCIIPrintf(viewer, "  copy of A: %" LocalInt_FMT " lanes a row\n", lanes));
-    PetscCall(PetscViewerASCIIPrintf(viewer, "  bytes for the copy and the kernels %g\n", (double)bytes));
-  }
+  if (g->why) PetscCall(PetscViewerASCIIPrintf(viewer, "  path: general: %s%s\n", g->why.text, g->why.type));
+  else PetscCall(ViewDevicePath(g, viewer));
   double bytes = 0;
   for (const GMRESBasis &basis : g->basis) bytes += (double)basis.vectors * basis.ld * FinePCPrecisionBytes(basis.precision);
   PetscCall(PetscViewerASCIIPrintf(viewer, "  backend %s, bytes of the basis %g\n",

@@ -31,6 +31,8 @@
 
 #include <petscpc.h>
 
+#include <finepc.h>
+
 #include "sparse/bsr.h"
 #include "cgfused.h"
 
@@ -155,8 +157,12 @@ struct GMRESStart {
   CGTest    test;
 };
 
-/* Makes the copy of A, if its rows are given and have changed, and keeps the pointers. */
-PetscErrorCode GMRESFusedPrepare_CUDA(GMRESFusedWork *, const GMRESOperators *, PetscBool changed);
+/*
+   Makes the copy of A, if its rows are given and have changed or are read in another way now, for cycles of so many iterations, and
+   keeps the pointers.
+*/
+PetscErrorCode GMRESFusedPrepare_CUDA(GMRESFusedWork *, const GMRESOperators *, PetscBool changed, KSPGMRESFusedPath,
+                                      LocalInt restart);
 /*
    p = r = b, or b - A x with a guess, or M of it with M on the left, and its norm, for which it waits. The arrays stay those of the
    solve.
@@ -175,5 +181,10 @@ PetscErrorCode GMRESFusedAdvance_CUDA(GMRESFusedWork *, LocalInt *count, const P
 PetscErrorCode GMRESFusedFinish_CUDA(GMRESFusedWork *);
 /* After a stop: the small matrices, and how many columns of them are known. It waits. */
 PetscErrorCode GMRESFusedGetSmall_CUDA(GMRESFusedWork *, GMRESSmall *, LocalInt *columns);
-/* Bytes on the GPU beside the basis, and how a product with the copy of A reads it: lanes a row, or 0 without a copy. */
-PetscErrorCode GMRESFusedGetStatus_CUDA(const GMRESFusedWork *, size_t *bytes, LocalInt *lanes);
+/* What the last solve used. */
+struct GMRESStatus {
+  size_t    bytes;    /* on the GPU, beside the basis */
+  LocalInt  lanes;    /* lanes a row of the copy of A, or 0 without one */
+  PetscBool resident; /* one kernel for the iterations of a cycle */
+};
+PetscErrorCode GMRESFusedGetStatus_CUDA(const GMRESFusedWork *, GMRESStatus *);

@@ -36,13 +36,13 @@ static PetscErrorCode Prepare(KSP ksp, PetscLogDouble *product_flops)
   PetscCall(PetscObjectQueryFunction((PetscObject)A, kDeviceBlocksQuery, &blocks));
   if (blocks) {
     PetscCall((*blocks)(A, &g->op.blocks));
-    PetscCall(GMRESFusedPrepare_CUDA(g->work, &g->op, changed));
+    PetscCall(GMRESFusedPrepare_CUDA(g->work, &g->op, changed, g->path, g->small.restart));
     *product_flops = 2. * g->op.blocks->nnz * g->op.blocks->bs * g->op.blocks->bs;
   } else {
     PetscCall(PetscLogEventBegin(FinePC_GMRESFusedCopy, ksp, 0, 0, 0));
     PetscCall(MatGetCSR(A, &csr));
     g->op.A = &csr.A;
-    PetscCall(GMRESFusedPrepare_CUDA(g->work, &g->op, changed));
+    PetscCall(GMRESFusedPrepare_CUDA(g->work, &g->op, changed, g->path, g->small.restart));
     *product_flops = 2. * csr.A.nnz;
     g->op.A        = nullptr;
     PetscCall(MatRestoreCSR(&csr));
