@@ -186,13 +186,22 @@ void Compare(const Run &mine, const Run &theirs, double rounding)
 const std::string kPETSc = "-ksp_type gmres -ksp_orthogonalization mgs -ksp_pc_side right ";
 const std::string kOurs  = "-ksp_type gmresfused ";
 
+/* The options of the solver: on a GPU once with each way of small systems. */
+std::vector<std::string> OursOn(const Backend &backend)
+{
+  if (!PetscMemTypeDevice(backend.where)) return {kOurs};
+  return {kOurs + "-ksp_gmresfused_path device ", kOurs + "-ksp_gmresfused_path resident "};
+}
+
 /* Solves one system with both solvers and compares them; gives what PETSc's did. */
 Run CompareSolvers(const HostMatrix &H, const Backend &backend, PCType pc, const std::string &options, double rounding)
 {
-  CAPTURE(backend.name, pc, options, H.n);
   const MatObject A      = CreateMat(H, backend.mat);
   const Run       theirs = RunOf(MakeKSP(A, kPETSc + options, pc));
-  Compare(RunOf(MakeKSP(A, kOurs + options, pc)), theirs, rounding);
+  for (const std::string &ours : OursOn(backend)) {
+    CAPTURE(backend.name, pc, ours, options, H.n);
+    Compare(RunOf(MakeKSP(A, ours + options, pc)), theirs, rounding);
+  }
   return theirs;
 }
 
@@ -479,13 +488,15 @@ TEST_CASE("gmresfused: the counts of modified Gram-Schmidt on hard systems", "[g
           const Run         theirs  = RunOf(MakeKSP(A, kPETSc + options, system.pc));
           for (const char *refinement : {"refine_never", "refine_ifneeded", "refine_always"}) {
             if (std::strcmp(restart, "30") && std::strcmp(refinement, "refine_never")) continue;
-            CAPTURE(system.name, system.pc, backend.name, options, refinement);
-            const KSPObject ksp =
-              MakeKSP(A, kOurs + options + "-ksp_orthogonalization_cgs_refinement_type " + refinement, system.pc);
-            const Run mine = RunOf(ksp);
-            CHECK(mine.reason == theirs.reason);
-            CHECK(std::abs(mine.iterations - theirs.iterations) <= std::max(1., 0.02 * theirs.iterations));
-            if (mine.reason == KSP_CONVERGED_RTOL && !std::strcmp(side, "right")) CHECK(TrueResidual(ksp, A) <= 1.01e-10);
+            for (const std::string &ours : OursOn(backend)) {
+              CAPTURE(system.name, system.pc, ours, options, refinement);
+              const KSPObject ksp =
+                MakeKSP(A, ours + options + "-ksp_orthogonalization_cgs_refinement_type " + refinement, system.pc);
+              const Run mine = RunOf(ksp);
+              CHECK(mine.reason == theirs.reason);
+              CHECK(std::abs(mine.iterations - theirs.iterations) <= std::max(1., 0.02 * theirs.iterations));
+              if (mine.reason == KSP_CONVERGED_RTOL && !std::strcmp(side, "right")) CHECK(TrueResidual(ksp, A) <= 1.01e-10);
+            }
           }
         }
 }
@@ -523,12 +534,15 @@ TEST_CASE("gmresfused: every reason to end", "[gmresfused]")
   };
   for (const Case &test : cases)
     for (const Backend &backend : Backends()) {
-      CAPTURE(test.name, backend.name, test.options);
-      const MatObject A = CreateMat(test.H, backend.mat);
-      const Run theirs = RunOf(MakeKSP(A, kPETSc + test.options, test.pc)), mine = RunOf(MakeKSP(A, kOurs + test.options, test.pc));
-      CHECK(theirs.reason == test.reason);
-      CHECK(mine.reason == test.reason);
-      CHECK(mine.iterations == theirs.iterations);
+      const MatObject A      = CreateMat(test.H, backend.mat);
+      const Run       theirs = RunOf(MakeKSP(A, kPETSc + test.options, test.pc));
+      for (const std::string &ours : OursOn(backend)) {
+        CAPTURE(test.name, ours, test.options);
+        const Run mine = RunOf(MakeKSP(A, ours + test.options, test.pc));
+        CHECK(theirs.reason == test.reason);
+        CHECK(mine.reason == test.reason);
+        CHECK(mine.iterations == theirs.iterations);
+      }
     }
 }
 
@@ -852,13 +866,13 @@ TEST_CASE("gmresfused: there is no solution before a solve, nor after one that e
 namespace
 {
 
-/* A system on the GPU, whose iterations the GPU decides about, beside PETSc's solver. */
-void CompareOnDevice(Mat A, PCType pc, const std::string &options, double rounding)
+/* A system on the GPU, whose iterations the GPU decides about in this way, beside PETSc's solver. */
+void CompareOnDevice(Mat A, PCType pc, const std::string &options, double rounding, const std::string &path = "device")
 {
-  CAPTURE(pc, options);
-  const KSPObject fused = MakeKSP(A, kOurs + options, pc);
+  CAPTURE(pc, options, path);
+  const KSPObject fused = MakeKSP(A, kOurs + "-ksp_gmresfused_path " + path + " " + options, pc);
   Compare(RunOf(fused), RunOf(MakeKSP(A, kPETSc + options, pc)), rounding);
-  CHECK(Contains(ViewText(fused), "path: device"));
+  CHECK(Contains(ViewText(fused), "path: " + path + "\n"));
 }
 
 MatObject BlocksOnDevice(const HostMatrix &pattern, LocalInt bs)
@@ -886,6 +900,64 @@ TEST_CASE("gmresfused: every preconditioner whose iterations the GPU decides abo
     }
 }
 
+TEST_CASE("gmresfused: the resident kernel", "[gmresfused][gpu]")
+{
+  NEEDS_DEVICE();
+  std::vector<HostMatrix> systems = {Convection(1, 1, 1), RandomDense(70, 5), RandomDense(300, 6), Convection(200, 150, 3),
+                                     Unsymmetric(RandomStencil(25, 25, 25, true, 6), 5), Unsymmetric(RandomGraph(20000, 40, 3), 1)};
+  for (const HostMatrix &H : systems) {
+    const MatObject A = CreateMat(H, DeviceBackend().mat);
+    for (PCType pc : {PCNONE, PCJACOBI})
+      for (const char *side : kSides)
+        for (const char *restart : {"1", "2", "30", "33", "100"})
+          CompareOnDevice(A, pc, Side(side) + "-ksp_rtol 1e-12 -ksp_max_it 45 -ksp_gmres_restart " + restart, 1e-7, "resident");
+    CompareOnDevice(A, PCJACOBI, "-ksp_initial_guess_nonzero -ksp_rtol 1e-12 -ksp_max_it 45", 1e-7, "resident");
+    for (const char *single : {"", "-ksp_gmresfused_basis_precision single "}) {
+      const std::string options = std::string(single) + "-ksp_rtol 1e-9 -ksp_max_it 300";
+      const Run device = RunOf(MakeKSP(A, kOurs + options + " -ksp_gmresfused_path device", PCJACOBI)),
+                auto_  = RunOf(MakeKSP(A, kOurs + options, PCJACOBI));
+      CHECK(device.reason == auto_.reason);
+      CHECK(std::abs(device.iterations - auto_.iterations) <= std::max(1., 0.02 * device.iterations));
+    }
+  }
+}
+
+TEST_CASE("gmresfused: when the resident kernel is taken", "[gmresfused][gpu]")
+{
+  NEEDS_DEVICE();
+  const MatObject small = CreateMat(Convection(30, 20, 1), DeviceBackend().mat),
+                  large = CreateMat(Convection(1000, 400, 1), DeviceBackend().mat);
+  const auto path = [](Mat A, PCType pc, const std::string &options) {
+    const KSPObject ksp = MakeKSP(A, kOurs + "-ksp_max_it 3 " + options, pc);
+    RunOf(ksp);
+    return ViewText(ksp);
+  };
+  CHECK(Contains(path(small, PCJACOBI, ""), "path: resident\n"));
+  CHECK(Contains(path(large, PCJACOBI, ""), "path: device\n"));
+  CHECK(Contains(path(small, PCBISAI, ""), "path: device\n"));
+  CHECK(Contains(path(small, PCJACOBI, "-ksp_gmres_restart 101"), "path: device\n"));
+  CHECK(Contains(path(small, PCJACOBI, "-ksp_gmres_restart 100"), "path: resident\n"));
+  CHECK(Contains(path(small, PCJACOBI, "-ksp_gmresfused_path device"), "path: device\n"));
+  for (PCType pc : {PCBISAI, PCSFSAI})
+    CHECK(Contains(path(small, pc, "-ksp_gmresfused_path resident"), "path: device: the resident kernel takes small systems by rows"));
+  CHECK(Contains(path(BlocksOnDevice(Convection(17, 12, 2), 3), PCJACOBI, "-ksp_gmresfused_path resident"), "path: device: the"));
+
+  /* a solver that changes from one to the other, and back */
+  const KSPObject ksp = MakeKSP(small, kOurs + "-ksp_rtol 1e-9", PCJACOBI);
+  const Run       first = RunOf(ksp);
+  CHECK(Contains(ViewText(ksp), "path: resident"));
+  for (PetscInt restart : {120, 7, 64, 30}) {
+    MUST(KSPGMRESSetRestart(ksp, restart));
+    const Run again = RunOf(ksp);
+    CHECK(Contains(ViewText(ksp), restart > 100 ? "path: device" : "path: resident"));
+    if (restart == 30) Compare(again, first, 0);
+  }
+  ChangeValues(small, 2);
+  const Run changed = RunOf(ksp);
+  Compare(changed, RunOf(MakeKSP(small, kOurs + "-ksp_rtol 1e-9", PCJACOBI)), 0);
+  Compare(RunOf(ksp), changed, 0); /* the same bits each time */
+}
+
 /* Each kernel with as little work as it can have: rows of any length, copies of A with rows cut or not, restarts, a single basis.
  */
 TEST_CASE("gmresfused: every kernel, on small systems", "[gmresfused][gpu][sanitizer]")
@@ -896,7 +968,8 @@ TEST_CASE("gmresfused: every kernel, on small systems", "[gmresfused][gpu][sanit
       const std::string options = Side(side) + more + "-ksp_gmres_restart 3 -ksp_rtol 1e-30 -ksp_max_it 7";
       for (PCType pc : {PCNONE, PCJACOBI, PCBISAI}) {
         for (const HostMatrix &H : {Convection(9, 8, 1), Unsymmetric(RandomGraph(90, 30, 4), 1), RandomDense(70, 5)})
-          RunOf(MakeKSP(CreateMat(H, DeviceBackend().mat), kOurs + options, pc));
+          for (const std::string &ours : OursOn(DeviceBackend()))
+            RunOf(MakeKSP(CreateMat(H, DeviceBackend().mat), ours + options, pc));
         RunOf(MakeKSP(BlocksOnDevice(Convection(4, 3, 1), 3), kOurs + options, pc));
       }
     }
