@@ -6,13 +6,13 @@
 #include <cmath>
 #include <vector>
 
-#define CHECK(call) \
-  do { \
-    cudaError_t e = (call); \
-    if (e != cudaSuccess) { \
+#define CHECK(call)                                     \
+  do {                                                  \
+    cudaError_t e = (call);                             \
+    if (e != cudaSuccess) {                             \
       printf("%s: %s\n", #call, cudaGetErrorString(e)); \
-      exit(1); \
-    } \
+      exit(1);                                          \
+    }                                                   \
   } while (0)
 
 constexpr int kCopies = 4, kRounds = 5, kLaunches = 40;
@@ -27,16 +27,17 @@ struct Systems {
 template <typename P>
 void Time(const Systems &s, const char *name, int a, int b, int c)
 {
-  const BSR &W = s.W[0];
+  const BSR     &W      = s.W[0];
   const LocalInt slices = (W.rows - 1) / P::groups + 1;
-  int processors;
+  int            processors;
   CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0));
-  const int blocks = std::min((int)(((long long)slices * 32 + kMultiplyBlock - 1) / kMultiplyBlock), processors * BlocksOnChip<P, 1>());
+  const int blocks =
+    std::min((int)(((long long)slices * 32 + kMultiplyBlock - 1) / kMultiplyBlock), processors * BlocksOnChip<P, 1>());
   cudaEvent_t start, end;
   CHECK(cudaEventCreate(&start));
   CHECK(cudaEventCreate(&end));
-  float best = 1e30f;
-  const size_t n = (size_t)W.rows * W.bs;
+  float        best = 1e30f;
+  const size_t n    = (size_t)W.rows * W.bs;
   CHECK(cudaMemset(s.y, 0xff, n * sizeof(double)));
   for (int round = 0; round <= kRounds; round++) {
     CHECK(cudaEventRecord(start));
@@ -73,10 +74,10 @@ void Words(const Systems &s)
 template <int BS>
 void Run(const std::vector<int> &distances, int rows)
 {
-  Systems s;
+  Systems               s;
   std::vector<LocalInt> i(1, 0), j;
-  std::vector<float> a;
-  std::vector<double> x((size_t)rows * BS);
+  std::vector<float>    a;
+  std::vector<double>   x((size_t)rows * BS);
   for (int row = 0; row < rows; row++) {
     for (int d : distances)
       if (row + d >= 0 && row + d < rows) j.push_back(row + d);
@@ -91,10 +92,10 @@ void Run(const std::vector<int> &distances, int rows)
   CHECK(cudaMalloc(&s.y, n * 8));
   CHECK(cudaMemcpy(s.x, x.data(), n * 8, cudaMemcpyHostToDevice));
   for (BSR &W : s.W) {
-    W = BSR{};
-    W.bs = BS;
+    W      = BSR{};
+    W.bs   = BS;
     W.rows = W.columns = rows;
-    W.nnz = (LocalInt)j.size();
+    W.nnz              = (LocalInt)j.size();
     CHECK(cudaMalloc(&W.i, i.size() * 4));
     CHECK(cudaMalloc(&W.j, j.size() * 4));
     CHECK(cudaMalloc(&W.a, (a.size() + 4) * 4));
@@ -108,8 +109,9 @@ void Run(const std::vector<int> &distances, int rows)
   for (int row = 0; row < rows; row++)
     for (LocalInt k = i[row]; k < i[row + 1]; k++)
       for (int c = 0; c < BS; c++)
-        for (int r = 0; r < BS; r++) s.expected[(size_t)row * BS + r] += (double)a[((size_t)k * BS + c) * BS + r] * x[(size_t)j[k] * BS + c];
-  s.bytes = 4. * a.size() + 4. * j.size() + 4. * i.size() + 16. * n;
+        for (int r = 0; r < BS; r++)
+          s.expected[(size_t)row * BS + r] += (double)a[((size_t)k * BS + c) * BS + r] * x[(size_t)j[k] * BS + c];
+  s.bytes           = 4. * a.size() + 4. * j.size() + 4. * i.size() + 16. * n;
   const double mean = (double)j.size() / rows;
   Time<Place<float, BS, 0>>(s, "columns", 0, 0, 0);
   Time<Place<float, BS, 1>>(s, "columns", 1, 0, 0);
@@ -149,13 +151,13 @@ int main()
 {
   printf("| bs | blocks a row | shape | us | GB/s | difference |\n|---|---|---|---|---|---|\n");
   for (int bs : {3, 5}) {
-    const int m = bs == 3 ? 70 : 60, p = m * m, rows = m * m * m;
-    const std::vector<std::vector<int>> all = {
-      {-p, -m, -1},
-      {0, 1, m, p},
-      {-p, -m, -1, 0, 1, m, p},
-      {-2 * p, -p - m, -p - 1, -p, -2 * m, -m - 1, -m, -2, -1, 0},
-      {0, 1, 2, 3, m, m + 1, m + 2, 2 * m, 2 * m + 1, 3 * m, p, p + 1, p + 2, p + m, p + m + 1, p + 2 * m, 2 * p, 2 * p + 1, 2 * p + m, 3 * p}};
+    const int                           m = bs == 3 ? 70 : 60, p = m * m, rows = m * m * m;
+    const std::vector<std::vector<int>> all = {{-p, -m, -1},
+                                               {0, 1, m, p},
+                                               {-p, -m, -1, 0, 1, m, p},
+                                               {-2 * p, -p - m, -p - 1, -p, -2 * m, -m - 1, -m, -2, -1, 0},
+                                               {0, 1,     2,     3,     m,         m + 1,     m + 2, 2 * m,     2 * m + 1, 3 * m,
+                                                p, p + 1, p + 2, p + m, p + m + 1, p + 2 * m, 2 * p, 2 * p + 1, 2 * p + m, 3 * p}};
     for (const auto &d : all) bs == 3 ? Run<3>(d, rows) : Run<5>(d, rows);
   }
   return 0;

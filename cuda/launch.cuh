@@ -114,20 +114,41 @@ inline PetscErrorCode KnowsToWait(const void *kernel, bool *waits)
 }
 
 template <typename... Parameters, typename... Arguments>
+PetscErrorCode LaunchWith(bool early, bool together, void (*kernel)(Parameters...), int blocks, int block_size, size_t shared,
+                          cudaStream_t stream, Arguments... arguments)
+{
+  cudaLaunchConfig_t  config{};
+  cudaLaunchAttribute attributes[2];
+
+  PetscFunctionBegin;
+  config.gridDim          = dim3(blocks);
+  config.blockDim         = dim3(block_size);
+  config.dynamicSmemBytes = shared;
+  config.stream           = stream;
+  config.attrs            = attributes;
+  if (early) {
+    attributes[config.numAttrs].id                                           = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (together) {
+    attributes[config.numAttrs].id                = cudaLaunchAttributeCooperative;
+    attributes[config.numAttrs++].val.cooperative = 1;
+  }
+  PetscCallCUDA(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <typename... Parameters, typename... Arguments>
 PetscErrorCode LaunchEarly(bool early, void (*kernel)(Parameters...), int blocks, int block_size, cudaStream_t stream,
                            Arguments... arguments)
 {
-  cudaLaunchConfig_t  config{};
-  cudaLaunchAttribute attribute{};
+  return LaunchWith(early, false, kernel, blocks, block_size, 0, stream, arguments...);
+}
 
-  PetscFunctionBegin;
-  attribute.id                                         = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.gridDim                                       = dim3(blocks);
-  config.blockDim                                      = dim3(block_size);
-  config.stream                                        = stream;
-  config.attrs                                         = &attribute;
-  config.numAttrs                                      = early ? 1 : 0;
-  PetscCallCUDA(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...));
-  PetscFunctionReturn(PETSC_SUCCESS);
+/* The same for a kernel whose blocks wait for one another, and are all on the GPU at once. */
+template <typename... Parameters, typename... Arguments>
+PetscErrorCode LaunchTogether(bool early, void (*kernel)(Parameters...), int blocks, int block_size, size_t shared,
+                              cudaStream_t stream, Arguments... arguments)
+{
+  return LaunchWith(early, true, kernel, blocks, block_size, shared, stream, arguments...);
 }

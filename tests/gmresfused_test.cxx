@@ -902,8 +902,12 @@ TEST_CASE("gmresfused: every preconditioner whose iterations the GPU decides abo
 
 TEST_CASE("gmresfused: systems of all sizes, restarts of all lengths", "[gmresfused]")
 {
-  const std::vector<HostMatrix> systems = {Convection(1, 1, 1), Convection(7, 5, 2), RandomDense(300, 6), Convection(200, 150, 3),
-                                     Unsymmetric(RandomStencil(25, 25, 25, true, 6), 5), Unsymmetric(RandomGraph(20000, 40, 3), 1)};
+  const std::vector<HostMatrix> systems = {Convection(1, 1, 1),
+                                           Convection(7, 5, 2),
+                                           RandomDense(300, 6),
+                                           Convection(200, 150, 3),
+                                           Unsymmetric(RandomStencil(25, 25, 25, true, 6), 5),
+                                           Unsymmetric(RandomGraph(20000, 40, 3), 1)};
   for (const HostMatrix &H : systems)
     for (const Backend &backend : Backends())
       for (PCType pc : {PCNONE, PCJACOBI})
@@ -919,7 +923,7 @@ TEST_CASE("gmresfused: when the resident kernel is taken", "[gmresfused][gpu]")
   NEEDS_DEVICE();
   const MatObject small = CreateMat(Convection(30, 20, 1), DeviceBackend().mat),
                   large = CreateMat(Convection(1000, 400, 1), DeviceBackend().mat);
-  const auto path = [](Mat A, PCType pc, const std::string &options) {
+  const auto path       = [](Mat A, PCType pc, const std::string &options) {
     const KSPObject ksp = MakeKSP(A, kOurs + "-ksp_rtol 0.1 -ksp_max_it 200 " + options, pc);
     RunOf(ksp);
     return ViewText(ksp);
@@ -931,11 +935,12 @@ TEST_CASE("gmresfused: when the resident kernel is taken", "[gmresfused][gpu]")
   CHECK(Contains(path(small, PCJACOBI, "-ksp_gmres_restart 100"), "path: resident\n"));
   CHECK(Contains(path(small, PCJACOBI, "-ksp_gmresfused_path device"), "path: device\n"));
   for (PCType pc : {PCBISAI, PCSFSAI})
-    CHECK(Contains(path(small, pc, "-ksp_gmresfused_path resident"), "path: device: the resident kernel takes small systems by rows"));
+    CHECK(
+      Contains(path(small, pc, "-ksp_gmresfused_path resident"), "path: device: the resident kernel takes small systems by rows"));
   CHECK(Contains(path(BlocksOnDevice(Convection(17, 12, 2), 3), PCJACOBI, "-ksp_gmresfused_path resident"), "path: device: the"));
 
   /* a solver that changes from one to the other, and back */
-  const KSPObject ksp = MakeKSP(small, kOurs + "-ksp_rtol 1e-9", PCJACOBI);
+  const KSPObject ksp   = MakeKSP(small, kOurs + "-ksp_rtol 1e-9", PCJACOBI);
   const Run       first = RunOf(ksp);
   CHECK(Contains(ViewText(ksp), "path: resident"));
   for (PetscInt restart : {120, 7, 64, 30}) {

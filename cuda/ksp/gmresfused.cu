@@ -6,97 +6,33 @@
    run beside it, so that w and u_j, which all of them need, come from memory once. Each thread keeps the sums of its entries in
    registers to the end.
 */
-#include "gmresfused_small.cuh"
+#include "gmresfused.cuh"
 
 namespace
 {
 
 /* ------------------------------------------ kernels ------------------------------------------- */
 
-/* The sum of each of x over the block: thread c gets that of x[c]. */
-template <int Count>
-__device__ double BlockSums(const double (&x)[Count])
-{
-  static_assert(Count <= kGMRESBlock, "a thread for each sum");
-  __shared__ double part[Count][kGMRESWarps];
-  const int         warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
-  double            sum = 0;
-#pragma unroll
-  for (int c = 0; c < Count; c++) {
-    const double of_warp = GroupSum<kWarpSize>(x[c]);
-    if (lane == 0) part[c][warp] = of_warp;
-  }
-  __syncthreads();
-  if (threadIdx.x >= Count) return 0;
-  for (int w = 0; w < kGMRESWarps; w++) sum += part[threadIdx.x][w];
-  return sum;
-}
-
-/*
-   u_k.w and u_k.u_last for all vectors, and w.w: the sums are left in small.sums. With Late the state has the number of vectors,
-   and what follows from the sums is made here.
-*/
-template <bool Late, typename V>
+/* u_k.w and u_k.u_last for all vectors, and w.w: the sums are left in small.sums. */
+template <typename V>
 __global__ void __launch_bounds__(kGMRESBlock, kGMRESDotBlocks)
   DotBasis(GMRESArray<V> u, LocalInt count, const double *w, double *partial, GMRESSmallArrays small, GMRESState *state)
 {
-  WaitForPrevious();
-  LetNextStart();
-  if (Late) {
-    if (state->s.stage != kCGRunning) return;
-    count = state->s.column + 1;
-  }
-  const int tiles = (count + kGMRESTile - 1) / kGMRESTile, width = (count + tiles - 1) / tiles,
-            most   = (int)min((long long)gridDim.x / tiles, (u.n + kGMRESBlock - 1LL) / kGMRESBlock);
-  const int groups = max(most, 1);
-  const int tile = blockIdx.x % tiles, group = blockIdx.x / tiles, first = tile * width, many = min(width, count - first);
-  double    sums[2 * kGMRESTile + 1] = {};
-  if (group < groups) {
-    const V *const mine = u.at(first), *const last = u.at(count - 1);
-#pragma unroll 2
-    for (long long i = group * kGMRESBlock + threadIdx.x; i < u.n; i += (long long)groups * kGMRESBlock) {
-      const double w_i = w[i], last_i = last[i];
-      if (tile == 0) sums[2 * kGMRESTile] += w_i * w_i;
-      V v[kGMRESTile];
-#pragma unroll
-      for (int k = 0; k < kGMRESTile; k++)
-        if (k < many) v[k] = mine[(size_t)k * u.ld + i];
-#pragma unroll
-      for (int k = 0; k < kGMRESTile; k++)
-        if (k < many) {
-          sums[k] += (double)v[k] * w_i;
-          sums[kGMRESTile + k] += (double)v[k] * last_i;
-        }
-    }
-  }
-  const double sum = BlockSums(sums); /* of the thread's own number */
-  if (group < groups) {
-    const int      which = threadIdx.x / kGMRESTile, k = threadIdx.x % kGMRESTile;
-    const LocalInt place = which == 0 ? first + k : which == 1 ? count + first + k : 2 * count;
-    if (which == 2 ? k == 0 && tile == 0 : which < 2 && k < many) partial[(size_t)place * groups + group] = sum;
-  }
-  if (!IsLastBlock(&state->ticket)) return;
-  if (Late) {
-    __shared__ double all[2 * (kGMRESMostRestart + 1) + 1], work[3 * (kGMRESMostRestart + 1)];
-    AddPartials(2 * count + 1, groups, partial, all);
-    Project(count - 1, all, work, small, state);
-  } else AddPartials(2 * count + 1, groups, partial, small.sums);
+  const DotTiles tiles(u.n, count, blockIdx.x, gridDim.x);
+  tiles.ForEach([&](LocalInt first, LocalInt many) {
+    DotTile(u, count, w, first, many, tiles.group, tiles.groups,
+            [&](LocalInt number, double sum) { partial[(size_t)number * tiles.groups + tiles.group] = sum; });
+  });
+  if (IsLastBlock(&state->ticket)) AddPartials(2 * count + 1, tiles.groups, partial, small.sums);
 }
 
-/* p = s (w - U c) = u_count and p.p, which is left in small.sums if `sum` says so. With Late an iteration ends here. */
-template <bool Late, typename V>
+/* p = s (w - U c) = u_count, and p.p, which is left in small.sums if `sum` says so */
+template <typename V>
 __global__ void __launch_bounds__(kGMRESBlock, kGMRESBlocks)
   UpdateBasis(GMRESArray<V> u, LocalInt count, double scale, bool sum, const double *w, double *p, double *partial,
               GMRESSmallArrays small, GMRESState *state)
 {
-  __shared__ double c[kGMRESMostRestart + 1], rotations[2 * kGMRESMostRestart];
-  WaitForPrevious();
-  LetNextStart();
-  if (Late) {
-    if (state->s.stage != kCGRunning) return;
-    count = state->s.column + 1;
-    scale = state->s.scale;
-  }
+  __shared__ double c[kGMRESMostRestart + 1];
   for (LocalInt k = threadIdx.x; k < count; k += kGMRESBlock) c[k] = small.c[k];
   __syncthreads();
   double   square[1] = {0};
@@ -108,15 +44,12 @@ __global__ void __launch_bounds__(kGMRESBlock, kGMRESBlocks)
     p[i]                = value;
     square[0] += value * value;
   }
-  if (!Late && !sum) return;
+  if (!sum) return;
   BlockSum(square);
   if (threadIdx.x == 0) partial[blockIdx.x] = square[0];
   if (!IsLastBlock(&state->ticket)) return;
   square[0] = AddPartial((int)gridDim.x, partial);
-  if (Late) {
-    const size_t column = (size_t)(count - 1) * (small.restart + 1);
-    Append(count - 1, square[0], c, rotations, small.H + column, small.R + column, small, state);
-  } else if (threadIdx.x == 0) small.sums[0] = square[0];
+  if (threadIdx.x == 0) small.sums[0] = square[0];
 }
 
 /* x = s x = u_k */
@@ -162,13 +95,6 @@ PetscErrorCode GetSums(GMRESFusedWork *work, LocalInt count, PetscReal sums[], c
 } // namespace
 
 /* ----------------------------------------- the work ------------------------------------------- */
-
-PetscErrorCode GMRESMayStartEarly(bool *early)
-{
-  PetscFunctionBegin;
-  PetscCall(KnowsToWait((const void *)UpdateBasis<true, double>, early));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
 
 PetscErrorCode GMRESFusedCreate_CUDA(GMRESFusedWork **work_out)
 {
@@ -223,23 +149,24 @@ PetscErrorCode GMRESNeedSmall(GMRESFusedWork *work, LocalInt restart)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ------------------------------------------ launches ------------------------------------------ */
-
-PetscErrorCode GMRESLaunchOrthogonalization(GMRESFusedWork *work, cudaStream_t stream)
+PetscErrorCode GMRESNeedWords(GMRESFusedWork *work, size_t words, size_t blocks)
 {
+  cudaStream_t stream;
+
   PetscFunctionBegin;
-  PetscCall(GMRESWithPrecision(work->basis, [&](auto u) {
-    using V           = std::remove_pointer_t<decltype(u.u)>;
-    GMRESState *state = work->mailbox.state();
-    PetscFunctionBegin;
-    PetscCall(LaunchEarly(work->early, DotBasis<true, V>, GMRESDotGrid(work), kGMRESBlock, stream, u, 0, work->v.w,
-                          work->partial.data(), work->small, state));
-    PetscCall(LaunchEarly(work->early, UpdateBasis<true, V>, GMRESGrid(work, u.n), kGMRESBlock, stream, u, 0, 1., true, work->v.w,
-                          work->v.p, work->partial.data(), work->small, state));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }));
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  if (work->words.size() < words) {
+    PetscCall(work->words.Allocate(words));
+    PetscCallCUDA(cudaMemsetAsync(work->words.data(), 0, work->words.bytes(), stream));
+  }
+  if (work->arrived.size() < blocks) {
+    PetscCall(work->arrived.Allocate(blocks));
+    PetscCallCUDA(cudaMemsetAsync(work->arrived.data(), 0, work->arrived.bytes(), stream));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+/* ------------------------------------------ launches ------------------------------------------ */
 
 PetscErrorCode GMRESDots_CUDA(GMRESFusedWork *work, const GMRESBasis *basis, LocalInt count, const PetscScalar *w, PetscReal sums[])
 {
@@ -251,8 +178,8 @@ PetscErrorCode GMRESDots_CUDA(GMRESFusedWork *work, const GMRESBasis *basis, Loc
   PetscCall(GMRESNeedSmall(work, count));
   PetscCall(GMRESWithPrecision(*basis, [&](auto u) {
     using V = std::remove_pointer_t<decltype(u.u)>;
-    return LaunchEarly(false, DotBasis<false, V>, GMRESDotGrid(work), kGMRESBlock, stream, u, count, w, work->partial.data(),
-                       work->small, work->mailbox.state());
+    return LaunchEarly(false, DotBasis<V>, GMRESDotGrid(work), kGMRESBlock, stream, u, count, w, work->partial.data(), work->small,
+                       work->mailbox.state());
   }));
   PetscCall(GetSums(work, 2 * count + 1, sums, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -269,7 +196,7 @@ PetscErrorCode GMRESUpdate_CUDA(GMRESFusedWork *work, const GMRESBasis *basis, L
   PetscCall(SetCoefficients(work, count, c, stream));
   PetscCall(GMRESWithPrecision(*basis, [&](auto u) {
     using V = std::remove_pointer_t<decltype(u.u)>;
-    return LaunchEarly(false, UpdateBasis<false, V>, GMRESGrid(work, u.n), kGMRESBlock, stream, u, count, s, pp != nullptr, w, p,
+    return LaunchEarly(false, UpdateBasis<V>, GMRESGrid(work, u.n), kGMRESBlock, stream, u, count, s, pp != nullptr, w, p,
                        work->partial.data(), work->small, work->mailbox.state());
   }));
   if (pp) PetscCall(GetSums(work, 1, pp, stream));

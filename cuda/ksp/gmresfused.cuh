@@ -1,9 +1,10 @@
 /*
    What the files of the fused GMRES share: the work of a solver, and what one file does for the others.
 
-     gmresfused.cu           kernels over the basis, which end with the small matrices of an iteration; the twins of the host
-     gmresfused_device.cu    a solve on one rank as the host sees it: products, iterations, restarts
-     gmresfused_resident.cu  the iterations of a cycle in one kernel, for small systems
+     gmresfused.cu            the twins of the host, over the basis
+     gmresfused_device.cu     a solve on one rank as the host sees it: products, iterations, restarts
+     gmresfused_iteration.cu  the orthogonalization of an iteration of such a solve
+     gmresfused_resident.cu   the iterations of a cycle in one kernel, for small systems
 
    The recurrences are those of src/ksp/gmresfused.h. The small matrices are kept as there, but that the inverse T of D + L takes
    the place of the products: row j of T follows from the rows before it, and c = T z has no chain of divisions.
@@ -78,13 +79,15 @@ struct GMRESFusedWork {
   GMRESBasis     basis{};
   GMRESVectors   v{};
   LocalInt       restart = 0, position = 0; /* iterations of a cycle, and of this one that are launched */
+  LocalInt       launched = 0;              /* iterations of the solve that are launched */
+  int            workers  = 0;              /* blocks that orthogonalize */
 
-  /* the resident kernel */
+  /* kernels whose blocks wait for one another */
   bool             resident      = false;
   size_t           room          = 0; /* shared memory that a block may ask for */
   LocalInt         resident_rows = 0; /* of a block */
-  unsigned         turn          = 1; /* the number of the next sum over its grid */
-  Buffer<uint4>    words{&memory};    /* see gmresfused_resident.cu */
+  unsigned         turn          = 1; /* the number of their next sum over the grid */
+  Buffer<uint4>    words{&memory};
   Buffer<unsigned> arrived{&memory};
 };
 
@@ -118,24 +121,28 @@ __device__ inline bool IsLastBlock(unsigned *ticket)
 
 /*
    sums [count] = the sums over the parts of so many blocks, partial [count][parts], in an order that is always the same. The last
-   block of a grid calls it, and has the sums when it returns. The grid waits for it, so a lane asks for several parts at once.
+   block of a grid calls it, and has the sums when it returns. The grid waits for it, so a warp asks for parts of several sums at
+   once.
 */
 __device__ inline void AddPartials(LocalInt count, int parts, const double *partial, double *sums)
 {
-  constexpr int kAtOnce = 8;
+  constexpr int kSums = 8, kAhead = 2;
   const int     warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
-  for (LocalInt s = warp; s < count; s += kGMRESWarps) {
-    const double *const of = partial + (size_t)s * parts;
-    double              x  = 0;
-    for (int first = lane; first < parts; first += kAtOnce * kWarpSize) {
-      double some[kAtOnce];
+  for (LocalInt first = warp; first < count; first += kSums * kGMRESWarps) {
+    double x[kSums] = {};
+#pragma unroll kAhead
+    for (int part = lane; part < parts; part += kWarpSize)
 #pragma unroll
-      for (int t = 0; t < kAtOnce; t++) some[t] = first + t * kWarpSize < parts ? __ldcg(of + first + t * kWarpSize) : 0.;
+      for (int t = 0; t < kSums; t++) {
+        const LocalInt s = first + t * kGMRESWarps;
+        if (s < count) x[t] += __ldcg(partial + (size_t)s * parts + part);
+      }
 #pragma unroll
-      for (int t = 0; t < kAtOnce; t++) x += some[t];
+    for (int t = 0; t < kSums; t++) {
+      const LocalInt s = first + t * kGMRESWarps;
+      x[t]             = GroupSum<kWarpSize>(x[t]);
+      if (lane == 0 && s < count) sums[s] = x[t];
     }
-    x = GroupSum<kWarpSize>(x);
-    if (lane == 0) sums[s] = x;
   }
   __syncthreads();
 }
@@ -154,6 +161,87 @@ __device__ inline double AddPartial(int parts, const double *partial)
   }
   BlockSum(x);
   return x[0];
+}
+
+/* The sum of each of x over the block: thread c gets that of x[c]. */
+template <int Count>
+__device__ double BlockSums(const double (&x)[Count])
+{
+  static_assert(Count <= kGMRESBlock, "a thread for each sum");
+  __shared__ double part[Count][kGMRESWarps];
+  const int         warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
+  double            sum = 0;
+#pragma unroll
+  for (int c = 0; c < Count; c++) {
+    const double of_warp = GroupSum<kWarpSize>(x[c]);
+    if (lane == 0) part[c][warp] = of_warp;
+  }
+  __syncthreads();
+  if (threadIdx.x >= Count) return 0;
+  for (int w = 0; w < kGMRESWarps; w++) sum += part[threadIdx.x][w];
+  return sum;
+}
+
+/*
+   How the blocks of a grid share the products with the basis: a tile is some vectors, kGMRESTile at most, and a group of rows is
+   one block's in each tile. Blocks that take the same rows of other vectors run beside one another, so that w and u_j, which all of
+   them need, come from memory once.
+*/
+struct DotTiles {
+  LocalInt count;
+  int      tiles, width, abreast, groups, group, tile;
+
+  __device__ DotTiles(LocalInt n, LocalInt count, int block, int blocks) : count(count)
+  {
+    tiles   = (count + kGMRESTile - 1) / kGMRESTile;
+    width   = (count + tiles - 1) / tiles;
+    abreast = min(tiles, blocks);
+    groups  = max(1, (int)min((long long)blocks / abreast, (n + kGMRESBlock - 1LL) / kGMRESBlock));
+    group   = block / abreast;
+    tile    = block % abreast;
+  }
+
+  /* Calls f(first vector, how many) with the tiles of the block, all of whose threads come here. */
+  template <typename F>
+  __device__ __forceinline__ void ForEach(F f) const
+  {
+    for (int t = tile; t < tiles && group < groups; t += abreast) {
+      f(t * width, min(width, count - t * width));
+      __syncthreads();
+    }
+  }
+};
+
+/*
+   The block's parts of the products of a tile: put(number, part) is called by one thread for each of the numbers u_k.w at k,
+   u_k.u_last at count + k, and w.w at 2 count, by that of the first tile. Each thread keeps the sums of its entries in registers to
+   the end.
+*/
+template <typename V, typename Put>
+__device__ __forceinline__ void DotTile(const GMRESArray<V> &u, LocalInt count, const double *w, LocalInt first, LocalInt many,
+                                        int group, int groups, Put put)
+{
+  const V *const mine = u.at(first), *const last = u.at(count - 1);
+  double sums[2 * kGMRESTile + 1] = {};
+#pragma unroll 2
+  for (long long i = group * kGMRESBlock + threadIdx.x; i < u.n; i += (long long)groups * kGMRESBlock) {
+    const double w_i = w[i], last_i = last[i];
+    if (first == 0) sums[2 * kGMRESTile] += w_i * w_i;
+    V v[kGMRESTile];
+#pragma unroll
+    for (int k = 0; k < kGMRESTile; k++)
+      if (k < many) v[k] = mine[(size_t)k * u.ld + i];
+#pragma unroll
+    for (int k = 0; k < kGMRESTile; k++)
+      if (k < many) {
+        sums[k] += (double)v[k] * w_i;
+        sums[kGMRESTile + k] += (double)v[k] * last_i;
+      }
+  }
+  const double sum   = BlockSums(sums); /* of the thread's own number */
+  const int    which = threadIdx.x / kGMRESTile, k = threadIdx.x % kGMRESTile;
+  if (which < 2 && k < many) put(which * count + first + k, sum);
+  else if (which == 2 && k == 0 && first == 0) put(2 * count, sum);
 }
 
 /* x - sum_k c_k u_k, or with Sign = 1 x + sum_k c_k u_k, at entry i, in an order that is always the same */
@@ -187,6 +275,18 @@ __device__ inline bool Ends(const CGTest &test, LocalInt n, double norm)
          (test.norm != CG_NORM_NONE && n > test.chknorm && n >= test.min_it && (norm <= test.ttol || norm >= test.dtol));
 }
 
+/* Where vectors of the basis in single precision are in double precision as well, for products and preconditioners; or null. */
+inline double *GMRESDoubleCopy(const GMRESFusedWork *work)
+{
+  return work->basis.precision == FINEPC_SINGLE ? work->v.p : nullptr;
+}
+/* The vector at this position of the cycle in double precision, which has to be the newest one. */
+inline const double *GMRESNewest(const GMRESFusedWork *work)
+{
+  return work->basis.precision == FINEPC_SINGLE ? work->v.p
+                                                : (const double *)work->basis.u + (size_t)work->position * work->basis.ld;
+}
+
 /* Calls f with the number of lanes a row of a copy as a constant. */
 template <typename F>
 PetscErrorCode GMRESWithLanes(LocalInt lanes, F f)
@@ -216,9 +316,19 @@ inline int GMRESGrid(const GMRESFusedWork *work, LocalInt n)
 
 /* Makes room for cycles of so many iterations; what was there is lost if there was less. */
 PetscErrorCode GMRESNeedSmall(GMRESFusedWork *, LocalInt restart);
-/* What follows w = A M u_j in an iteration that the GPU decides about: the products with the basis, u_{j+1}, the test. */
+/* Makes room for so many words, and for flags of so many blocks, that kernels write to one another; none is of a turn yet. */
+PetscErrorCode GMRESNeedWords(GMRESFusedWork *, size_t words, size_t blocks);
+
+/* --------------------------------- gmresfused_iteration.cu ------------------------------------ */
+
+/* Makes ready for cycles of so many iterations. */
+PetscErrorCode GMRESPrepareOrthogonalization(GMRESFusedWork *, const GMRESBasis &, LocalInt restart);
+/*
+   What follows w = A M u_j in an iteration that the GPU decides about, where j is the position: the test of iteration j - 1, the
+   products with the basis, and u_{j+1}. At the end of a cycle it leaves the parts of the square of its norm, one for each worker.
+*/
 PetscErrorCode GMRESLaunchOrthogonalization(GMRESFusedWork *, cudaStream_t);
-/* Whether these kernels may be launched early. */
+/* Whether the kernels of a solve may be launched early. */
 PetscErrorCode GMRESMayStartEarly(bool *early);
 
 /* ---------------------------------- gmresfused_resident.cu ------------------------------------ */

@@ -2,19 +2,21 @@
    The fused GMRES on one rank as the host sees it. An iteration is
 
      w = A M u_j, or M A u_j       a product with a copy of A, and the preconditioner's own kernels
-     the products with the basis   gmresfused.cu
-     u_{j+1}, the test             gmresfused.cu
+     u_{j+1}, and the test of iteration j - 1, by gmresfused_iteration.cu
 
-   The newest vector lies in p, too, so that the kernels of the preconditioner need not know j. A restart is a sequence of kernels
-   that the host launches after each cycle: y, the correction of x, the residual, u_0. Nothing of this waits for the host, and what
-   comes after a decision changes nothing.
+   As long as the method runs, the host knows j. A restart is a sequence of kernels that the host launches after each cycle: y, the
+   correction of x, the residual, u_0. Nothing of this waits for the host, and what comes after a decision changes nothing.
 */
-#include "gmresfused.cuh"
+#include "gmresfused_small.cuh"
 
 namespace
 {
 
-constexpr int kGMRESLaunches = 4; /* iterations of a small system between two looks at the state */
+/*
+   Iterations between two looks at the state, at least for a small system, and at most. A look costs some microseconds, and what is
+   launched beyond the end costs products and preconditioners: so their number is a part of the iterations until now.
+*/
+constexpr LocalInt kGMRESLaunches = 4, kGMRESMostLaunches = 8, kGMRESPart = 16;
 
 /* Rows of a system that is small in this sense: an iteration of another one takes longer than the host needs to look. */
 constexpr LocalInt kGMRESSmallRows = 100000;
@@ -61,12 +63,24 @@ __global__ void __launch_bounds__(kGMRESBlock)
   if (state->s.stage == kCGRunning && i < n) t[i] = b[i] - w[i];
 }
 
-/* The coefficients of the correction in U: one block solves with R. */
-__global__ void __launch_bounds__(kGMRESBlock) SolveSmall(GMRESSmallArrays small, const GMRESState *state)
+/*
+   The coefficients of the correction in U: one block solves with R. After a full cycle, of so many iterations, the last one ends
+   here first: there are so many parts of the square of its norm. Otherwise `full` is zero.
+*/
+__global__ void __launch_bounds__(kGMRESBlock)
+  SolveSmall(GMRESSmallArrays small, LocalInt full, int parts, const double *partial, GMRESState *state)
 {
-  __shared__ double y[kGMRESMostRestart + 1];
+  __shared__ double y[kGMRESMostRestart + 1], rotations[2 * kGMRESMostRestart];
   WaitForPrevious();
   LetNextStart();
+  if (full && state->s.stage == kCGRunning) {
+    const size_t column = (size_t)(full - 1) * (small.restart + 1);
+    const double square = AddPartial(parts, partial);
+    for (LocalInt k = threadIdx.x; k < full; k += kGMRESBlock) y[k] = small.c[k];
+    __syncthreads();
+    Append(full - 1, square, y, rotations, small.H + column, small.R + column, small, state);
+    __syncthreads();
+  }
   const LocalInt ld = small.restart + 1, count = state->s.stage == kCGStopped ? 0 : state->s.column;
   for (LocalInt k = threadIdx.x; k < count; k += kGMRESBlock) y[k] = small.rhs[k];
   __syncthreads();
@@ -136,7 +150,7 @@ __device__ void BeginCycle(double norm, const GMRESSmallArrays &small, GMRESStat
   state->s = s;
 }
 
-/* p = u_0 = s (r - w), where w is left out if null, about a unit vector; its norm, and the tests. */
+/* u_0 = s (r - w), where w is left out if null, about a unit vector, and p the same unless null; its norm, and the tests. */
 template <typename V>
 __global__ void __launch_bounds__(kGMRESBlock, kGMRESBlocks)
   RestartBasis(GMRESArray<V> u, const double *r, const double *w, double *p, double *partial, GMRESSmallArrays small,
@@ -151,7 +165,7 @@ __global__ void __launch_bounds__(kGMRESBlock, kGMRESBlocks)
     const V      stored = (V)(scale * (w ? r[i] - w[i] : r[i]));
     const double value  = (double)stored;
     u.at(0)[i]          = stored;
-    p[i]                = value;
+    if (p) p[i] = value;
     square[0] += value * value;
   }
   BlockSum(square);
@@ -220,27 +234,28 @@ PetscErrorCode LaunchInverse(GMRESFusedWork *work, const double *x, double *y, c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* w = A M p, or M A p. A diagonal M is part of a product by rows. */
+/* w = A M u_j, or M A u_j. A diagonal M is part of a product by rows. */
 PetscErrorCode LaunchOperator(GMRESFusedWork *work, cudaStream_t stream)
 {
   const GMRESOperators &op = work->op;
   const GMRESVectors   &v  = work->v;
+  const double *const   u  = GMRESNewest(work);
 
   PetscFunctionBegin;
   if (!op.apply && (op.A || !op.d)) {
-    PetscCall(LaunchProduct(work, op.left ? nullptr : op.d, v.p, op.left ? op.d : nullptr, v.w, stream));
+    PetscCall(LaunchProduct(work, op.left ? nullptr : op.d, u, op.left ? op.d : nullptr, v.w, stream));
   } else if (op.left) {
-    PetscCall(LaunchProduct(work, nullptr, v.p, nullptr, v.t, stream));
+    PetscCall(LaunchProduct(work, nullptr, u, nullptr, v.t, stream));
     PetscCall(LaunchInverse(work, v.t, v.w, stream));
   } else {
-    PetscCall(LaunchInverse(work, v.p, v.t, stream));
+    PetscCall(LaunchInverse(work, u, v.t, stream));
     PetscCall(LaunchProduct(work, nullptr, v.t, nullptr, v.w, stream));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* x = x + M U c, or x + U c with M on the left; t and w are work. */
-PetscErrorCode LaunchCorrection(GMRESFusedWork *work, cudaStream_t stream)
+/* x = x + M U c, or x + U c with M on the left, after a full cycle or at the end; t and w are work. */
+PetscErrorCode LaunchCorrection(GMRESFusedWork *work, bool full, cudaStream_t stream)
 {
   const GMRESOperators &op    = work->op;
   const GMRESVectors   &v     = work->v;
@@ -250,7 +265,9 @@ PetscErrorCode LaunchCorrection(GMRESFusedWork *work, cudaStream_t stream)
   const bool            apply = op.apply && !op.left;
 
   PetscFunctionBegin;
-  PetscCall(LaunchEarly(work->early, SolveSmall, 1, kGMRESBlock, stream, work->small, state));
+  /* the resident kernel has ended its last iteration */
+  PetscCall(LaunchEarly(work->early, SolveSmall, 1, kGMRESBlock, stream, work->small, full && !work->resident ? work->restart : 0,
+                        work->workers, work->partial.data(), state));
   PetscCall(GMRESWithPrecision(work->basis, [&](auto u) {
     using V = std::remove_pointer_t<decltype(u.u)>;
     if (apply)
@@ -264,8 +281,8 @@ PetscErrorCode LaunchCorrection(GMRESFusedWork *work, cudaStream_t stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* p = u_0 and its norm from the residual b - A x, or b without a guess: the beginning of a cycle unless the method has stopped. */
-PetscErrorCode LaunchResidual(GMRESFusedWork *work, bool guess, cudaStream_t stream)
+/* u_0 and its norm from the residual b - A x, or b without a guess: the beginning of a cycle unless the method has stopped. */
+PetscErrorCode LaunchResidual(GMRESFusedWork *work, bool guess, double *p, cudaStream_t stream)
 {
   const GMRESOperators &op       = work->op;
   const GMRESVectors   &v        = work->v;
@@ -283,7 +300,7 @@ PetscErrorCode LaunchResidual(GMRESFusedWork *work, bool guess, cudaStream_t str
   PetscCall(GMRESWithPrecision(work->basis, [&](auto u) {
     using V = std::remove_pointer_t<decltype(u.u)>;
     return LaunchEarly(work->early, RestartBasis<V>, GMRESGrid(work, n), kGMRESBlock, stream, u, inverted ? v.w : v.b,
-                       inverted || !guess ? nullptr : v.w, v.p, work->partial.data(), work->small, state);
+                       inverted || !guess ? nullptr : v.w, p, work->partial.data(), work->small, state);
   }));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -292,8 +309,8 @@ PetscErrorCode LaunchResidual(GMRESFusedWork *work, bool guess, cudaStream_t str
 PetscErrorCode LaunchRestart(GMRESFusedWork *work, cudaStream_t stream)
 {
   PetscFunctionBegin;
-  PetscCall(LaunchCorrection(work, stream));
-  PetscCall(LaunchResidual(work, true, stream));
+  PetscCall(LaunchCorrection(work, true, stream));
+  PetscCall(LaunchResidual(work, true, GMRESDoubleCopy(work), stream));
   work->position = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -301,7 +318,8 @@ PetscErrorCode LaunchRestart(GMRESFusedWork *work, cudaStream_t stream)
 /* Some iterations, to the end of the cycle at most, and the restart after it. */
 PetscErrorCode LaunchIterations(GMRESFusedWork *work, cudaStream_t stream)
 {
-  const LocalInt restart = work->restart;
+  const LocalInt least = work->basis.n < kGMRESSmallRows ? kGMRESLaunches : 1,
+                 most  = std::min(std::max(work->launched / kGMRESPart, least), kGMRESMostLaunches);
 
   PetscFunctionBegin;
   if (work->resident) {
@@ -309,10 +327,11 @@ PetscErrorCode LaunchIterations(GMRESFusedWork *work, cudaStream_t stream)
     PetscCall(LaunchRestart(work, stream));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  for (int k = 0; k < (work->basis.n < kGMRESSmallRows ? kGMRESLaunches : 1); k++) {
+  for (LocalInt k = 0; k < most; k++) {
     PetscCall(LaunchOperator(work, stream));
     PetscCall(GMRESLaunchOrthogonalization(work, stream));
-    if (++work->position < restart) continue;
+    work->launched++;
+    if (++work->position < work->restart) continue;
     PetscCall(LaunchRestart(work, stream));
     break;
   }
@@ -378,7 +397,7 @@ PetscErrorCode GMRESFusedStart_CUDA(GMRESFusedWork *work, const GMRESBasis *basi
   test.norm   = CG_NORM_NONE; /* the caller tests */
   test.last   = LOCAL_INT_MAX;
   PetscCall(work->mailbox.Begin(s, test, stream));
-  PetscCall(LaunchResidual(work, guess, stream));
+  PetscCall(LaunchResidual(work, guess, v->p, stream));
   PetscCall(work->mailbox.Post(stream));
   PetscCall(work->mailbox.Read(&seen));
   *norm = seen->s.stop == GMRES_NOT_FINITE ? seen->s.value : seen->s.norm;
@@ -392,8 +411,10 @@ PetscErrorCode GMRESFusedBegin_CUDA(GMRESFusedWork *work, const GMRESStart *star
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
+  if (!work->resident) PetscCall(GMRESPrepareOrthogonalization(work, work->basis, start->restart));
   work->restart  = start->restart;
   work->position = 0;
+  work->launched = 0;
   s.iteration    = start->iteration;
   s.stage        = kCGRunning;
   s.norm = s.cycle_norm = start->norm;
@@ -422,7 +443,7 @@ PetscErrorCode GMRESFusedFinish_CUDA(GMRESFusedWork *work)
 
   PetscFunctionBegin;
   PetscCall(PetscGetCurrentCUDAStream(&stream));
-  PetscCall(LaunchCorrection(work, stream));
+  PetscCall(LaunchCorrection(work, false, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,14 +1,13 @@
 /*
    The iterations of the fused GMRES as one kernel that stays on the GPU, for systems that are small enough.
 
-   A launch makes the iterations of a cycle, and leaves what a restart needs as the kernels of gmresfused.cu leave it. A block has the
-   same rows all the time: of w and of the newest vector in shared memory, of the others in the first-level cache, which holds them as
-   long as the system is small. All blocks have the small matrices in shared memory and come to the same decisions, so that an
-   iteration has one sum over the grid, and one barrier, before others read the new vector. The norm of this vector comes with the
-   products of the next iteration, and the test follows there.
+   A launch makes the iterations of a cycle, and leaves what a restart needs as the kernels of gmresfused.cu leave it. A block has
+   the same rows all the time: of w and of the newest vector in shared memory, of the others in the first-level cache, which holds
+   them as long as the system is small. All blocks have the small matrices in shared memory and come to the same decisions, so that
+   an iteration has one sum over the grid, and one barrier, before others read the new vector. The norm of this vector comes with
+   the products of the next iteration, and the test follows there.
 */
 #include "gmresfused_small.cuh"
-#include "resident.cuh"
 
 namespace
 {
@@ -33,50 +32,20 @@ struct Resident {
   GMRESState      *state;
 };
 
-/* Numbers that are summed over the grid at most: see DotBasis(). */
-__host__ __device__ constexpr LocalInt MostSums(LocalInt restart)
-{
-  return 2 * restart + 3;
-}
-
 /* Bytes of shared memory that a block takes beside the matrix: see ResidentMemory. */
 __host__ __device__ constexpr size_t ResidentBytes(LocalInt rows, LocalInt restart)
 {
-  const size_t columns = (size_t)restart + 1, numbers = 2 * (size_t)rows + MostSums(restart) + columns * (columns + 6 + 3 + 1);
+  const size_t columns = (size_t)restart + 1, numbers = 2 * (size_t)rows + GMRESMostSums(restart) + columns * (columns + 6 + 3 + 1);
   return (numbers * sizeof(double) + sizeof(int4) - 1) / sizeof(int4) * sizeof(int4);
 }
 
 /* ---------------------------------------- over the grid --------------------------------------- */
 
-/* The sum of so many words, when they have come, which every lane of the warp gets. The order is always the same. */
-__device__ __forceinline__ double AwaitSum(const uint4 *words, int many, unsigned turn)
-{
-  double x = 0;
-#pragma unroll 1
-  for (int first = threadIdx.x % kWarpSize; first < many; first += kResidentPolls * kWarpSize) {
-    uint4 word[kResidentPolls];
-    bool  wait = true;
-    while (wait) {
-      wait = false;
-#pragma unroll
-      for (int k = 0; k < kResidentPolls; k++)
-        if (first + k * kWarpSize < many) {
-          word[k] = LoadWord(words + first + k * kWarpSize);
-          wait    = wait || !HasCome(word[k], turn);
-        }
-    }
-#pragma unroll
-    for (int k = 0; k < kResidentPolls; k++)
-      if (first + k * kWarpSize < many) x += NumberOf(word[k]);
-  }
-  return GroupSum<kWarpSize>(x);
-}
-
 /*
-   sums [count] = the sums over the grid of numbers of which each block has written its part into words[number][block]. Each number is
-   summed by one warp of the grid, which writes the result into one of the words behind these, where all blocks read it. A word is not
-   written again before all who wait for it have read it: a block writes its parts of the next sums when it has all of these sums, and
-   the warp that has read all parts of the next ones writes their sum.
+   sums [count] = the sums over the grid of numbers of which each block has written its part into words[number][block]. Each number
+   is summed by one warp of the grid, which writes the result into one of the words behind these, where all blocks read it. A word
+   is not written again before all who wait for it have read it: a block writes its parts of the next sums when it has all of these
+   sums, and the warp that has read all parts of the next ones writes their sum.
 */
 __device__ void GridSums(LocalInt count, LocalInt most, uint4 *words, unsigned turn, double *sums)
 {
@@ -125,7 +94,7 @@ __device__ __forceinline__ void DotBasis(const GMRESArray<V> &u, LocalInt first,
                                          const double *last, uint4 *words, unsigned turn)
 {
   const int      warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
-  uint4 *const   mine  = words + blockIdx.x;
+  uint4 *const   mine   = words + blockIdx.x;
   const unsigned blocks = gridDim.x;
 #pragma unroll 1
   for (LocalInt from = warp; from < count; from += kResidentVectors * kGMRESWarps) {
@@ -180,7 +149,7 @@ __device__ __forceinline__ ResidentMemory DivideMemory(const Resident &g, void *
   };
   to.w             = take(g.rows);
   to.newest        = take(g.rows);
-  to.sums          = take(MostSums(g.restart));
+  to.sums          = take(GMRESMostSums(g.restart));
   to.work          = take(3 * columns);
   to.column        = take(columns);
   to.small.restart = g.restart;
@@ -201,12 +170,12 @@ __global__ void __launch_bounds__(kGMRESBlock, 1) Iterate(const Resident g, GMRE
   __shared__ Slices      A;
   __shared__ GMRESState  state;
   const LocalInt         first = min((LocalInt)blockIdx.x * g.rows, u.n), rows = min(g.rows, u.n - first);
-  const LocalInt         per_slice = kWarpSize / Lanes, begin = first / per_slice, last = (first + rows + per_slice - 1) / per_slice;
-  const ResidentMemory   my = DivideMemory(g, shared);
-  const double *const    d_columns = g.left ? nullptr : g.d, *const d_rows = g.left ? g.d : nullptr;
-  char                  *to        = (char *)shared + ResidentBytes(g.rows, g.restart);
-  const bool             keeps     = blockIdx.x == 0; /* the small matrices for the restart */
-  const auto             append    = [&](LocalInt j, double square) {
+  const LocalInt       per_slice = kWarpSize / Lanes, begin = first / per_slice, last = (first + rows + per_slice - 1) / per_slice;
+  const ResidentMemory my       = DivideMemory(g, shared);
+  const double *const d_columns = g.left ? nullptr : g.d, *const d_rows = g.left ? g.d : nullptr;
+  char      *to     = (char *)shared + ResidentBytes(g.rows, g.restart);
+  const bool keeps  = blockIdx.x == 0; /* the small matrices for the restart */
+  const auto append = [&](LocalInt j, double square) {
     const size_t place = (size_t)j * (g.small.restart + 1);
     Append(j, square, my.small.c, my.work, keeps ? g.small.H + place : my.column, keeps ? g.small.R + place : my.column, my.small,
            &state);
@@ -239,21 +208,22 @@ __global__ void __launch_bounds__(kGMRESBlock, 1) Iterate(const Resident g, GMRE
       [&](LocalInt i, double sum) { my.w[i] = d_rows ? d_rows[first + i] * sum : sum; });
     __syncthreads();
     DotBasis(u, first, rows, count, my.w, my.newest, g.words, g.turn + j);
-    GridSums(2 * count + 1, MostSums(g.restart), g.words, g.turn + j, my.sums);
+    GridSums(2 * count + 1, GMRESMostSums(g.restart), g.words, g.turn + j, my.sums);
 
     /* iteration j - 1 ends with the norm of u_j */
     if (j > 0) {
       append(j - 1, my.sums[count + j]);
       if (state.s.stage != kCGRunning) break;
     }
-    Project(j, my.sums, my.work, my.small, &state);
+    const Projection next = Project(j, my.sums, my.work, my.small);
+    if (threadIdx.x == 0) TakeScale(next, &state);
     __syncthreads();
     if (state.s.stage != kCGRunning) break;
 
     /* u_{j+1} */
     const double scale = state.s.scale;
     for (LocalInt i = threadIdx.x; i < rows; i += kGMRESBlock) {
-      const V stored        = (V)(scale * AddBasis<-1>(u, count, my.small.c, first + i, my.w[i]));
+      const V stored         = (V)(scale * AddBasis<-1>(u, count, my.small.c, first + i, my.w[i]));
       u.at(count)[first + i] = stored;
       my.newest[i]           = (double)stored;
     }
@@ -265,7 +235,7 @@ __global__ void __launch_bounds__(kGMRESBlock, 1) Iterate(const Resident g, GMRE
     for (LocalInt i = threadIdx.x % kWarpSize; i < rows; i += kWarpSize) square += my.newest[i] * my.newest[i];
     square = GroupSum<kWarpSize>(square);
     if (threadIdx.x == 0) WriteWord(g.words + blockIdx.x, square, g.turn + j);
-    GridSums(1, MostSums(g.restart), g.words, g.turn + j, my.sums);
+    GridSums(1, GMRESMostSums(g.restart), g.words, g.turn + j, my.sums);
     append(j - 1, my.sums[0]);
   }
 
@@ -293,17 +263,9 @@ bool GMRESPlanResident(GMRESFusedWork *work, const GMRESOperators *op, KSPGMRESF
 PetscErrorCode GMRESAllocateResident(GMRESFusedWork *work, LocalInt restart)
 {
   const size_t blocks = (work->A.rows + work->resident_rows - 1) / work->resident_rows;
-  const size_t words  = (blocks + 1) * MostSums(restart);
-  cudaStream_t stream;
 
   PetscFunctionBegin;
-  if (work->words.size() >= words && work->arrived.size() >= blocks) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscGetCurrentCUDAStream(&stream));
-  PetscCall(work->words.Allocate(words));
-  PetscCall(work->arrived.Allocate(blocks));
-  PetscCallCUDA(cudaMemsetAsync(work->words.data(), 0, work->words.bytes(), stream));
-  PetscCallCUDA(cudaMemsetAsync(work->arrived.data(), 0, work->arrived.bytes(), stream));
-  work->turn = 1;
+  PetscCall(GMRESNeedWords(work, (blocks + 1) * GMRESMostSums(restart), blocks));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

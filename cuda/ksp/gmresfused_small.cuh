@@ -1,10 +1,11 @@
 /*
-   The small matrices of the fused GMRES on the GPU, by one block: from the sums over the basis to the coefficients of the next vector
-   and its scale, and from the norm of that to the rotations and the test.
+   The small matrices of the fused GMRES on the GPU, by one block: from the sums over the basis to the coefficients of the next
+   vector and its scale, and from the norm of that to the rotations and the test; and sums over the blocks of a grid that stays.
 */
 #pragma once
 
 #include "gmresfused.cuh"
+#include "resident.cuh"
 
 /* Whether all of x are finite; all threads of the block get it. */
 __device__ inline bool AreFinite(LocalInt count, const double *x)
@@ -67,24 +68,32 @@ __device__ inline void MultiplyInverse(LocalInt j, const double *z, const GMRESS
   }
 }
 
+/* What Project() makes. */
+struct Projection {
+  const double *c;      /* [j + 1] in shared memory, in `work` */
+  double        scale;  /* of the next vector; the first warp has it */
+  bool          finite; /* the sums are */
+};
+
 /*
-   GMRESSmallProject() by one block: from the sums with u_j, in shared memory, to c, and the scale of the next vector. In shared
+   GMRESSmallProject() by one block: from the sums with u_j, in shared memory, to c and the scale of the next vector. In shared
    memory there is room for work [3 (j + 1)], too.
 */
-__device__ inline void Project(LocalInt j, const double *sums, double *work, const GMRESSmallArrays &small, GMRESState *state)
+__device__ inline Projection Project(LocalInt j, const double *sums, double *work, const GMRESSmallArrays &small)
 {
   const LocalInt count = j + 1;
   const double  *z = sums, *g = sums + count;
-  double *const  row = work, *const c = row + count, *const square = c + count;
-  const double   ww   = g[count];
-  const int      warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
+  double *const row = work, *const c = row + count, *const square = c + count;
+  const double ww   = g[count];
+  const int    warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
+  Projection   out{c, 1, true};
 
   for (LocalInt k = threadIdx.x; k < count; k += kGMRESBlock) square[k] = k < j ? small.square[k] : g[j];
   if (threadIdx.x == 0) {
     small.square[j] = g[j];
     small.norm[j]   = sqrt(g[j]);
   }
-  const bool finite = AreFinite(2 * count + 1, sums);
+  out.finite = AreFinite(2 * count + 1, sums);
   InvertRow(j, g, g[j] > 0 ? 1 / g[j] : 0., small, row);
   MultiplyInverse(j, z, small, c);
   if (warp == kGMRESWarps - 1) {
@@ -96,18 +105,23 @@ __device__ inline void Project(LocalInt j, const double *sums, double *work, con
   for (LocalInt k = threadIdx.x; k < count; k += kGMRESBlock) small.T[(size_t)j * (small.restart + 1) + k] = row[k];
   __syncthreads();
   for (LocalInt k = threadIdx.x; k < count; k += kGMRESBlock) small.c[k] = c[k];
-  if (warp != 0) return;
-  double in_basis = 0;
+  if (warp != 0) return out;
+  constexpr double kLost    = 1e-28; /* of ww: the rounding of w */
+  double           in_basis = 0;
   for (LocalInt k = lane; k < count; k += kWarpSize) in_basis += square[k] * c[k] * c[k];
   in_basis = GroupSum<kWarpSize>(in_basis);
-  if (lane != 0) return;
-  constexpr double kLost = 1e-28; /* of ww: the rounding of w */
-  state->s.scale         = ww > 0 ? 1 / sqrt(fmax(ww - in_basis, kLost * ww)) : 1.;
-  if (!finite) {
-    GMRESScalars s = state->s;
-    Stop(s, GMRES_NOT_FINITE, nan(""));
-    state->s = s;
-  }
+  if (ww > 0) out.scale = 1 / sqrt(fmax(ww - in_basis, kLost * ww));
+  return out;
+}
+
+/* The state with the scale of the next vector, by one thread. */
+__device__ inline void TakeScale(const Projection &next, GMRESState *state)
+{
+  GMRESScalars s = state->s;
+  if (s.stage != kCGRunning) return;
+  s.scale = next.scale;
+  if (!next.finite) Stop(s, GMRES_NOT_FINITE, nan(""));
+  state->s = s;
 }
 
 /*
@@ -170,4 +184,36 @@ __device__ inline void Append(LocalInt j, double square, double *c, double *work
   }
   __syncthreads();
   for (LocalInt k = threadIdx.x; k <= j; k += kGMRESBlock) R[k] = c[k];
+}
+
+/* ---------------------------------------- over the grid --------------------------------------- */
+
+/* Numbers that are summed over the grid at most: u_k.w, u_k.u_last, w.w. */
+__host__ __device__ constexpr LocalInt GMRESMostSums(LocalInt restart)
+{
+  return 2 * restart + 3;
+}
+
+/* The sum of so many words, when they have come, which every lane of the warp gets. The order is always the same. */
+__device__ __forceinline__ double AwaitSum(const uint4 *words, int many, unsigned turn)
+{
+  double x = 0;
+#pragma unroll 1
+  for (int first = threadIdx.x % kWarpSize; first < many; first += kResidentPolls * kWarpSize) {
+    uint4 word[kResidentPolls];
+    bool  wait = true;
+    while (wait) {
+      wait = false;
+#pragma unroll
+      for (int k = 0; k < kResidentPolls; k++)
+        if (first + k * kWarpSize < many) {
+          word[k] = LoadWord(words + first + k * kWarpSize);
+          wait    = wait || !HasCome(word[k], turn);
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < kResidentPolls; k++)
+      if (first + k * kWarpSize < many) x += NumberOf(word[k]);
+  }
+  return GroupSum<kWarpSize>(x);
 }

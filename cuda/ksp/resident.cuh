@@ -66,8 +66,7 @@ inline void ResidentGeometry(int processors, int threads, LocalInt rows, LocalIn
   const LocalInt     least = (rows + processors - 1) / processors, mean = nnz / rows + 1;
   LocalInt           best = LOCAL_INT_MAX;
   for (LocalInt some = 1; some <= kWarpSize; some *= 2) {
-    const LocalInt turns = (least * some + threads - 1) / threads,
-                   cost  = turns * ((mean + some - 1) / some + kTurnWorth);
+    const LocalInt turns = (least * some + threads - 1) / threads, cost = turns * ((mean + some - 1) / some + kTurnWorth);
     if (cost < best) {
       best   = cost;
       *lanes = some;

@@ -1,0 +1,244 @@
+/*
+   The orthogonalization of an iteration by one kernel, whose blocks stay from the products with the basis to the new vector.
+
+   The workers are all blocks but the first one. They make their parts of the products, and some of their warps add these parts up.
+   The first block, the clerk, takes the sums and gives the coefficients of the new vector to the workers. While they make the
+   vector, the clerk has time for the rotations and the test of the iteration before, whose norm is one of the sums. So an iteration
+   has no end at which the grid waits for a last block.
+
+   The workers go through the rows upwards for the products and downwards for the vector: what they have read last is still in the
+   second-level cache.
+*/
+#include "gmresfused_small.cuh"
+
+namespace
+{
+
+constexpr LocalInt kOnChipRestart = 64; /* the small matrices of cycles up to this one fit into shared memory */
+
+/* The parameters of the kernel. */
+struct Orthogonalization {
+  LocalInt         j;       /* the newest vector is u_j */
+  LocalInt         restart; /* iterations of the cycle */
+  const double    *w;
+  double          *p;       /* u_{j+1} in double precision, or null */
+  double          *partial; /* [workers] parts of the square of its norm, or null */
+  uint4           *words;   /* of each number a part of each group of workers, then the sums, then c and the scale */
+  unsigned         turn;    /* of these words */
+  GMRESSmallArrays small;
+  GMRESState      *state;
+};
+
+/* Words for so many workers. */
+constexpr size_t WordsFor(LocalInt restart, size_t workers)
+{
+  return GMRESMostSums(restart) * (workers + 1) + restart + 2;
+}
+
+__device__ __forceinline__ uint4 *TotalsOf(const Orthogonalization &g)
+{
+  return g.words + (size_t)GMRESMostSums(g.restart) * (gridDim.x - 1);
+}
+
+__device__ __forceinline__ uint4 *CoefficientsOf(const Orthogonalization &g)
+{
+  return TotalsOf(g) + GMRESMostSums(g.restart);
+}
+
+/* ------------------------------------------ the clerk ----------------------------------------- */
+
+/* What the clerk has in shared memory; workers have c in the same place. */
+struct ClerkMemory {
+  double          *sums;   /* [GMRESMostSums] */
+  double          *work;   /* [3 (restart + 1)] */
+  double          *before; /* [restart + 1] c of the iteration before */
+  GMRESSmallArrays small;  /* in shared memory but for H and R, or all of it where it is otherwise */
+};
+
+constexpr size_t ClerkBytes(LocalInt restart)
+{
+  const size_t columns = (size_t)restart + 1, numbers = GMRESMostSums(restart) + 4 * columns;
+  return (numbers + (restart <= kOnChipRestart ? columns * (columns + 6) : 0)) * sizeof(double);
+}
+
+__device__ __forceinline__ ClerkMemory DivideMemory(const Orthogonalization &g, double *place)
+{
+  const size_t columns = (size_t)g.restart + 1;
+  ClerkMemory  to{};
+  const auto   take = [&](size_t count) {
+    double *const here = place;
+    place += count;
+    return here;
+  };
+  to.sums   = take(GMRESMostSums(g.restart));
+  to.work   = take(3 * columns);
+  to.before = take(columns);
+  to.small  = g.small;
+  if (g.restart > kOnChipRestart) return to;
+  to.small.restart = g.restart;
+  to.small.T       = take(columns * columns);
+  to.small.square  = take(columns);
+  to.small.norm    = take(columns);
+  to.small.rhs     = take(columns);
+  to.small.cosine  = take(columns);
+  to.small.sine    = take(columns);
+  to.small.c       = take(columns);
+  return to;
+}
+
+/* What is known of the columns before column j. */
+__device__ void BringSmall(const Orthogonalization &g, const ClerkMemory &my)
+{
+  const LocalInt j  = g.j;
+  const size_t   ld = (size_t)g.small.restart + 1, columns = (size_t)g.restart + 1;
+  for (LocalInt k = threadIdx.x; k < j; k += kGMRESBlock) my.before[k] = g.small.c[k];
+  if (my.small.T == g.small.T) return;
+  for (LocalInt e = threadIdx.x; e < j * j; e += kGMRESBlock) {
+    const LocalInt i = e / j, k = e % j;
+    if (k <= i) my.small.T[i * columns + k] = g.small.T[i * ld + k];
+  }
+  for (LocalInt k = threadIdx.x; k < j; k += kGMRESBlock) {
+    my.small.square[k] = g.small.square[k];
+    my.small.norm[k]   = g.small.norm[k];
+    my.small.rhs[k]    = g.small.rhs[k];
+    my.small.cosine[k] = g.small.cosine[k];
+    my.small.sine[k]   = g.small.sine[k];
+  }
+}
+
+/* What has come to that. */
+__device__ void KeepSmall(const Orthogonalization &g, const ClerkMemory &my)
+{
+  const LocalInt j  = g.j;
+  const size_t   ld = (size_t)g.small.restart + 1, columns = (size_t)g.restart + 1;
+  if (my.small.T == g.small.T) return;
+  for (LocalInt k = threadIdx.x; k <= j; k += kGMRESBlock) {
+    g.small.T[j * ld + k] = my.small.T[j * columns + k];
+    g.small.c[k]          = my.small.c[k];
+  }
+  if (threadIdx.x != 0) return;
+  g.small.square[j] = my.small.square[j];
+  g.small.norm[j]   = my.small.norm[j];
+  if (j == 0) return;
+  g.small.cosine[j - 1] = my.small.cosine[j - 1];
+  g.small.sine[j - 1]   = my.small.sine[j - 1];
+  g.small.rhs[j - 1]    = my.small.rhs[j - 1];
+  g.small.rhs[j]        = my.small.rhs[j];
+}
+
+__device__ void Clerk(const Orthogonalization &g, double *memory)
+{
+  const ClerkMemory my = DivideMemory(g, memory);
+  const LocalInt    j = g.j, count = j + 1, numbers = 2 * count + 1;
+  const uint4      *totals       = TotalsOf(g);
+  uint4 *const      coefficients = CoefficientsOf(g);
+
+  BringSmall(g, my);
+  for (LocalInt s = threadIdx.x; s < numbers; s += kGMRESBlock) my.sums[s] = AwaitWord(totals + s, g.turn);
+  __syncthreads();
+  const Projection next = Project(j, my.sums, my.work, my.small);
+  for (LocalInt k = threadIdx.x; k < count; k += kGMRESBlock) WriteWord(coefficients + k, next.c[k], g.turn);
+  if (threadIdx.x == 0) WriteWord(coefficients + count, next.scale, g.turn);
+  __syncthreads(); /* work is used again */
+  if (j > 0) {     /* iteration j - 1 ends with the norm of u_j */
+    const size_t column = (size_t)(j - 1) * (g.small.restart + 1);
+    Append(j - 1, my.sums[count + j], my.before, my.work, g.small.H + column, g.small.R + column, my.small, g.state);
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) TakeScale(next, g.state);
+  KeepSmall(g, my);
+}
+
+/* ----------------------------------------- the workers ---------------------------------------- */
+
+template <typename V>
+__device__ __forceinline__ void Work(const GMRESArray<V> &u, const Orthogonalization &g, double *c)
+{
+  const LocalInt count = g.j + 1, numbers = 2 * count + 1;
+  const int      worker = (int)blockIdx.x - 1, workers = (int)gridDim.x - 1, warp = threadIdx.x / kWarpSize;
+  const DotTiles tiles(u.n, count, worker, workers);
+  const int      groups = tiles.groups;
+  uint4 *const   totals = TotalsOf(g);
+
+  tiles.ForEach([&](LocalInt first, LocalInt many) {
+    DotTile(u, count, g.w, first, many, tiles.group, groups,
+            [&](LocalInt number, double sum) { WriteWord(g.words + (size_t)number * groups + tiles.group, sum, g.turn); });
+  });
+#pragma unroll 1
+  for (LocalInt s = worker + warp * workers; s < numbers; s += kGMRESWarps * workers) {
+    const double sum = AwaitSum(g.words + (size_t)s * groups, groups, g.turn);
+    if (threadIdx.x % kWarpSize == 0) WriteWord(totals + s, sum, g.turn);
+  }
+  for (LocalInt k = threadIdx.x; k <= count; k += kGMRESBlock) c[k] = AwaitWord(CoefficientsOf(g) + k, g.turn);
+  __syncthreads();
+
+  const double    scale = c[count];
+  const long long step = (long long)workers * kGMRESBlock, rounds = (u.n + step - 1) / step;
+  V *const        next      = u.at(count);
+  double          square[1] = {0};
+  for (long long i = (rounds - 1) * step + worker * kGMRESBlock + threadIdx.x; i >= 0; i -= step) {
+    if (i >= u.n) continue;
+    const V      stored = (V)(scale * AddBasis<-1>(u, count, c, (LocalInt)i, g.w[i]));
+    const double value  = (double)stored;
+    next[i]             = stored;
+    if (g.p) g.p[i] = value;
+    square[0] += value * value;
+  }
+  if (!g.partial) return;
+  BlockSum(square);
+  if (threadIdx.x == 0) g.partial[worker] = square[0];
+}
+
+template <typename V>
+__global__ void __launch_bounds__(kGMRESBlock, kGMRESDotBlocks) Orthogonalize(GMRESArray<V> u, const Orthogonalization g)
+{
+  extern __shared__ double memory[];
+  WaitForPrevious();
+  LetNextStart();
+  if (g.state->s.stage != kCGRunning) return; /* the clerk changes it when all workers have come here */
+  if (blockIdx.x == 0) Clerk(g, memory);
+  else Work(u, g, memory);
+}
+
+} // namespace
+
+PetscErrorCode GMRESMayStartEarly(bool *early)
+{
+  PetscFunctionBegin;
+  PetscCall(KnowsToWait((const void *)Orthogonalize<double>, early));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESPrepareOrthogonalization(GMRESFusedWork *work, const GMRESBasis &basis, LocalInt restart)
+{
+  const size_t bytes = ClerkBytes(restart);
+
+  PetscFunctionBegin;
+  PetscCall(GMRESWithPrecision(basis, [&](auto u) {
+    void (*const kernel)(decltype(u), Orthogonalization) = Orthogonalize<std::remove_pointer_t<decltype(u.u)>>;
+    int blocks;
+
+    PetscFunctionBegin;
+    PetscCallCUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+    PetscCallCUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kGMRESBlock, bytes));
+    work->workers =
+      std::min(std::max(work->processors * std::min(blocks, kGMRESDotBlocks) - 1, 1), std::max(BlocksFor(u.n, kGMRESBlock), 1));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }));
+  PetscCall(GMRESNeedWords(work, WordsFor(restart, work->workers), 0));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESLaunchOrthogonalization(GMRESFusedWork *work, cudaStream_t stream)
+{
+  const bool        last = work->position + 1 == work->restart;
+  Orthogonalization g{work->position,     work->restart, work->v.w,   GMRESDoubleCopy(work), last ? work->partial.data() : nullptr,
+                      work->words.data(), work->turn++,  work->small, work->mailbox.state()};
+
+  PetscFunctionBegin;
+  PetscCall(GMRESWithPrecision(work->basis, [&](auto u) {
+    return LaunchTogether(work->early, Orthogonalize<std::remove_pointer_t<decltype(u.u)>>, work->workers + 1, kGMRESBlock,
+                          ClerkBytes(work->restart), stream, u, g);
+  }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
