@@ -180,11 +180,14 @@ void operator delete(void *memory, const std::nothrow_t &) noexcept
 
 static PetscErrorCode (*petsc_malloc)(size_t, PetscBool, int, const char[], const char[], void **);
 
-/* Whether it is a source of the library; ccache may have made the name a relative one. */
+/* Whether it is a source of the library; ccache may have made the name one relative to any folder of the build. */
 static bool IsOurs(const char *file)
 {
-  return !std::strncmp(file, FINEPC_SOURCE_FOLDER "/src/", sizeof(FINEPC_SOURCE_FOLDER "/src/") - 1) ||
-         !std::strncmp(file, "../../src/", sizeof("../../src/") - 1);
+  constexpr size_t kRoot  = sizeof(FINEPC_SOURCE_FOLDER "/") - 1;
+  const char      *within = file;
+  if (!std::strncmp(file, FINEPC_SOURCE_FOLDER "/", kRoot)) within += kRoot;
+  while (!std::strncmp(within, "../", 3)) within += 3;
+  return within != file && !std::strncmp(within, "src/", 4);
 }
 
 static PetscErrorCode CountingMalloc(size_t size, PetscBool clear, int line, const char function[], const char file[],

@@ -91,13 +91,29 @@ struct GMRESFusedWork {
   Buffer<unsigned> arrived{&memory};
 };
 
-/* The basis as a kernel has it. */
+/* Two entries of a vector, which are loaded at once. */
+template <typename V>
+struct PairOf;
+template <>
+struct PairOf<double> {
+  using Type = double2;
+};
+template <>
+struct PairOf<float> {
+  using Type = float2;
+};
+
+/* The basis as a kernel has it. ld is even, so that an even entry and the one behind it are a pair; that of the last one may be
+ * room. */
 template <typename V>
 struct GMRESArray {
+  using Pair = typename PairOf<V>::Type;
+
   V       *u;
   LocalInt n, ld;
 
-  __device__ __forceinline__ V *at(LocalInt k) const { return u + (size_t)k * ld; }
+  __device__ __forceinline__ V   *at(LocalInt k) const { return u + (size_t)k * ld; }
+  __device__ __forceinline__ Pair PairAt(LocalInt k, LocalInt i) const { return *(const Pair *)(at(k) + i); }
 };
 
 /* Calls f(array) with the basis in its precision. */
@@ -196,7 +212,7 @@ struct DotTiles {
     tiles   = (count + kGMRESTile - 1) / kGMRESTile;
     width   = (count + tiles - 1) / tiles;
     abreast = min(tiles, blocks);
-    groups  = max(1, (int)min((long long)blocks / abreast, (n + kGMRESBlock - 1LL) / kGMRESBlock));
+    groups  = max(1, (int)min((long long)blocks / abreast, (n + 2LL * kGMRESBlock - 1) / (2 * kGMRESBlock)));
     group   = block / abreast;
     tile    = block % abreast;
   }
@@ -221,21 +237,35 @@ template <typename V, typename Put>
 __device__ __forceinline__ void DotTile(const GMRESArray<V> &u, LocalInt count, const double *w, LocalInt first, LocalInt many,
                                         int group, int groups, Put put)
 {
-  const V *const mine = u.at(first), *const last = u.at(count - 1);
-  double sums[2 * kGMRESTile + 1] = {};
+  using Pair                         = typename GMRESArray<V>::Pair;
+  const int step                     = 2 * kGMRESBlock;
+  double    sums[2 * kGMRESTile + 1] = {};
 #pragma unroll 2
-  for (long long i = group * kGMRESBlock + threadIdx.x; i < u.n; i += (long long)groups * kGMRESBlock) {
-    const double w_i = w[i], last_i = last[i];
-    if (first == 0) sums[2 * kGMRESTile] += w_i * w_i;
-    V v[kGMRESTile];
+  for (long long i = group * step + 2 * threadIdx.x; i + 1 < u.n; i += (long long)groups * step) {
+    const double w_0 = w[i], w_1 = w[i + 1];
+    const Pair   last = u.PairAt(count - 1, (LocalInt)i);
+    if (first == 0) sums[2 * kGMRESTile] += w_0 * w_0 + w_1 * w_1;
+    Pair v[kGMRESTile];
 #pragma unroll
     for (int k = 0; k < kGMRESTile; k++)
-      if (k < many) v[k] = mine[(size_t)k * u.ld + i];
+      if (k < many) v[k] = u.PairAt(first + k, (LocalInt)i);
 #pragma unroll
     for (int k = 0; k < kGMRESTile; k++)
       if (k < many) {
-        sums[k] += (double)v[k] * w_i;
-        sums[kGMRESTile + k] += (double)v[k] * last_i;
+        sums[k] += (double)v[k].x * w_0 + (double)v[k].y * w_1;
+        sums[kGMRESTile + k] += (double)v[k].x * (double)last.x + (double)v[k].y * (double)last.y;
+      }
+  }
+  if (u.n % 2 && group == 0 && threadIdx.x == 0) { /* the last entry has no other one beside it */
+    const LocalInt i   = u.n - 1;
+    const double   w_i = w[i], last_i = (double)u.at(count - 1)[i];
+    if (first == 0) sums[2 * kGMRESTile] += w_i * w_i;
+#pragma unroll
+    for (int k = 0; k < kGMRESTile; k++)
+      if (k < many) {
+        const double v = (double)u.at(first + k)[i];
+        sums[k] += v * w_i;
+        sums[kGMRESTile + k] += v * last_i;
       }
   }
   const double sum   = BlockSums(sums); /* of the thread's own number */
@@ -255,6 +285,25 @@ __device__ __forceinline__ double AddBasis(const GMRESArray<V> &u, LocalInt coun
 #pragma unroll
     for (int t = 0; t < kGMRESAhead; t++)
       if (k + t < count) x += Sign * c[k + t] * (double)v[t];
+  }
+  return x;
+}
+
+/* The same at entries i and i + 1, where i is even; the second one may be that of room behind the vectors. */
+template <int Sign, typename V>
+__device__ __forceinline__ double2 AddBasisPair(const GMRESArray<V> &u, LocalInt count, const double *c, LocalInt i, double2 x)
+{
+  for (LocalInt k = 0; k < count; k += kGMRESAhead) {
+    typename GMRESArray<V>::Pair v[kGMRESAhead];
+#pragma unroll
+    for (int t = 0; t < kGMRESAhead; t++)
+      if (k + t < count) v[t] = u.PairAt(k + t, i);
+#pragma unroll
+    for (int t = 0; t < kGMRESAhead; t++)
+      if (k + t < count) {
+        x.x += Sign * c[k + t] * (double)v[t].x;
+        x.y += Sign * c[k + t] * (double)v[t].y;
+      }
   }
   return x;
 }

@@ -23,9 +23,16 @@ constexpr LocalInt kGMRESSmallRows = 100000;
 
 /* ------------------------------------------ kernels ------------------------------------------- */
 
+/* Blocks of a product on a processor: what its registers allow. */
+template <bool Even, typename V>
+constexpr int MultiplyBlocks()
+{
+  return Even && sizeof(V) == sizeof(float) ? 4 : 3;
+}
+
 /* y = E A D x, where D and E are left out if null. */
 template <int Lanes, bool Even, typename V>
-__global__ void __launch_bounds__(kGMRESBlock, 3)
+__global__ void __launch_bounds__(kGMRESBlock, MultiplyBlocks<Even, V>())
   MultiplyRows(Slices A, int processors, const double *d, const double *x, const double *e, double *y, const GMRESState *state)
 {
   const int turns = gridDim.x / processors, block = turns ? blockIdx.x % processors * turns + blockIdx.x / processors : blockIdx.x;
@@ -102,10 +109,9 @@ __device__ void HaveSolution(GMRESState *state)
   if (state->s.stage == kCGDecided) state->s.stage = kCGStopped;
 }
 
-/* to = U c, or with Add to = to + U c; with Diagonal U c is multiplied by d, if that is not null. With Add the correction is done.
- */
+/* to = U c, or with Add to = to + U c, where U c is multiplied by d, if that is not null. With Add the correction is done. */
 template <bool Add, typename V>
-__global__ void __launch_bounds__(kGMRESBlock, kGMRESBlocks)
+__global__ void __launch_bounds__(kGMRESBlock, kGMRESDotBlocks)
   CorrectBasis(GMRESArray<V> u, GMRESSmallArrays small, const double *d, double *to, GMRESState *state)
 {
   __shared__ double c[kGMRESMostRestart + 1];
@@ -115,9 +121,15 @@ __global__ void __launch_bounds__(kGMRESBlock, kGMRESBlocks)
   if (!count || state->s.stage == kCGStopped) return;
   for (LocalInt k = threadIdx.x; k < count; k += kGMRESBlock) c[k] = small.c[k];
   __syncthreads();
-  for (long long i = GridThread(); i < u.n; i += (long long)gridDim.x * kGMRESBlock) {
-    const double sum = AddBasis<1>(u, count, c, (LocalInt)i, 0.), scaled = d ? d[i] * sum : sum;
-    to[i] = Add ? to[i] + scaled : scaled;
+  for (long long i = 2 * GridThread(); i < u.n; i += 2LL * gridDim.x * kGMRESBlock) {
+    const bool    both = i + 1 < u.n;
+    const double2 sum  = AddBasisPair<1>(u, count, c, (LocalInt)i, make_double2(0., 0.));
+    const auto    put  = [&](long long at, double x) {
+      const double scaled = d ? d[at] * x : x;
+      to[at]              = Add ? to[at] + scaled : scaled;
+    };
+    put(i, sum.x);
+    if (both) put(i + 1, sum.y);
   }
   if (Add && IsLastHere(&state->ticket)) HaveSolution(state);
 }
@@ -205,8 +217,7 @@ PetscErrorCode LaunchScale(const GMRESFusedWork *work, const double *x, double *
 PetscErrorCode LaunchProduct(GMRESFusedWork *work, const double *d, const double *x, const double *e, double *y,
                              cudaStream_t stream)
 {
-  constexpr int  kBlocks = 3; /* on a processor, as the registers of the kernel allow */
-  const LocalInt n       = work->basis.n;
+  const LocalInt n = work->basis.n;
 
   PetscFunctionBegin;
   if (work->op.blocks) {
@@ -214,10 +225,11 @@ PetscErrorCode LaunchProduct(GMRESFusedWork *work, const double *d, const double
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   const int wanted = BlocksFor((long long)work->A.count * kWarpSize, kGMRESBlock);
-  const int blocks =
-    wanted < work->processors ? wanted : std::min(kBlocks, (wanted + work->processors - 1) / work->processors) * work->processors;
+  const int full   = (wanted + work->processors - 1) / work->processors;
   PetscCall(GMRESWithLanes(work->A.lanes, [&](auto lanes) {
     return WithKind(work->A, [&](auto even, auto value) {
+      const int blocks =
+        wanted < work->processors ? wanted : std::min(MultiplyBlocks<even, decltype(value)>(), full) * work->processors;
       return LaunchEarly(work->early, MultiplyRows<lanes, even, decltype(value)>, blocks, kGMRESBlock, stream, work->A,
                          work->processors, d, x, e, y, work->mailbox.state());
     });
@@ -261,7 +273,7 @@ PetscErrorCode LaunchCorrection(GMRESFusedWork *work, bool full, cudaStream_t st
   const GMRESVectors   &v     = work->v;
   GMRESState *const     state = work->mailbox.state();
   const LocalInt        n     = work->basis.n;
-  const int             grid  = GMRESGrid(work, n);
+  const int             grid  = std::min(BlocksFor(n, 2 * kGMRESBlock), work->processors * kGMRESDotBlocks);
   const bool            apply = op.apply && !op.left;
 
   PetscFunctionBegin;
@@ -277,7 +289,7 @@ PetscErrorCode LaunchCorrection(GMRESFusedWork *work, bool full, cudaStream_t st
   }));
   if (!apply) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(LaunchInverse(work, v.t, v.w, stream));
-  PetscCall(LaunchEarly(work->early, AddCorrection, grid, kGMRESBlock, stream, n, v.w, v.x, state));
+  PetscCall(LaunchEarly(work->early, AddCorrection, GMRESGrid(work, n), kGMRESBlock, stream, n, v.w, v.x, state));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

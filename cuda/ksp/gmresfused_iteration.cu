@@ -173,16 +173,20 @@ __device__ __forceinline__ void Work(const GMRESArray<V> &u, const Orthogonaliza
   __syncthreads();
 
   const double    scale = c[count];
-  const long long step = (long long)workers * kGMRESBlock, rounds = (u.n + step - 1) / step;
-  V *const        next      = u.at(count);
+  const long long step = (long long)workers * 2 * kGMRESBlock, rounds = (u.n + step - 1) / step;
   double          square[1] = {0};
-  for (long long i = (rounds - 1) * step + worker * kGMRESBlock + threadIdx.x; i >= 0; i -= step) {
+  for (long long i = (rounds - 1) * step + 2 * (worker * kGMRESBlock + (LocalInt)threadIdx.x); i >= 0; i -= step) {
     if (i >= u.n) continue;
-    const V      stored = (V)(scale * AddBasis<-1>(u, count, c, (LocalInt)i, g.w[i]));
-    const double value  = (double)stored;
-    next[i]             = stored;
-    if (g.p) g.p[i] = value;
-    square[0] += value * value;
+    const bool    both = i + 1 < u.n;
+    const double2 sum  = AddBasisPair<-1>(u, count, c, (LocalInt)i, make_double2(g.w[i], both ? g.w[i + 1] : 0.));
+    const V       x = (V)(scale * sum.x), y = (V)(scale * sum.y);
+    if (both) *(typename GMRESArray<V>::Pair *)(u.at(count) + i) = {x, y};
+    else u.at(count)[i] = x;
+    if (g.p) {
+      g.p[i] = (double)x;
+      if (both) g.p[i + 1] = (double)y;
+    }
+    square[0] += (double)x * (double)x + (both ? (double)y * (double)y : 0.);
   }
   if (!g.partial) return;
   BlockSum(square);
@@ -222,7 +226,7 @@ PetscErrorCode GMRESPrepareOrthogonalization(GMRESFusedWork *work, const GMRESBa
     PetscCallCUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
     PetscCallCUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kGMRESBlock, bytes));
     work->workers =
-      std::min(std::max(work->processors * std::min(blocks, kGMRESDotBlocks) - 1, 1), std::max(BlocksFor(u.n, kGMRESBlock), 1));
+      std::min(std::max(work->processors * std::min(blocks, kGMRESDotBlocks) - 1, 1), std::max(BlocksFor(u.n, 2 * kGMRESBlock), 1));
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
   PetscCall(GMRESNeedWords(work, WordsFor(restart, work->workers), 0));

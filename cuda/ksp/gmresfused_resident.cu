@@ -12,10 +12,10 @@
 namespace
 {
 
-constexpr LocalInt kResidentRows    = 200000; /* rows up to which KSP_GMRESFUSED_AUTO chooses this kernel */
-constexpr LocalInt kResidentRestart = 100;    /* the small matrices of such a cycle leave room in shared memory */
-constexpr int      kResidentStatic  = 8192;   /* bytes of shared memory that the kernel declares, at most */
-constexpr int      kResidentVectors = 4;      /* of the basis, whose products a warp makes at once */
+constexpr LocalInt kResidentRows    = 65000; /* rows up to which KSP_GMRESFUSED_AUTO chooses this kernel */
+constexpr LocalInt kResidentRestart = 100;   /* the small matrices of such a cycle leave room in shared memory */
+constexpr int      kResidentStatic  = 8192;  /* bytes of shared memory that the kernel declares, at most */
+constexpr int      kResidentVectors = 4;     /* of the basis, whose products a warp makes at once */
 
 /* The parameters of the kernel. */
 struct Resident {
