@@ -2820,7 +2820,7 @@ TEST_CASE("cmatch: every kernel, on small systems", "[cmatch][gpu][sanitizer]")
 }
 
 /* Two levels, since those below are small. */
-TEST_CASE("cmatch: the kernels of large levels", "[cmatch][gpu][sanitizer]")
+TEST_CASE("cmatch: the kernels of large levels", "[cmatch][gpu][sanitizer][large]")
 {
   NEEDS_DEVICE();
   CMATCHParams params = Precision(FINEPC_SINGLE);

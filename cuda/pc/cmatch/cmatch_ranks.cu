@@ -561,7 +561,13 @@ public:
 
     PetscFunctionBegin;
     L.mine = mine;
-    if (!keep) PetscCall(NumberOthers(&L, &of));
+    if (!keep) {
+      Layout layout;
+      PetscCall(NumberOthers(&L, &of));
+      layout.Place(&of.values, ((size_t)L.coarse + L.foreign) * FinePCPrecisionBytes(H->params.precision));
+      H->memory.emplace_back(&H->meter);
+      PetscCall(layout.Allocate(&H->memory.back()));
+    }
     PetscCall(TakeColumns(of));
     if (L.ghosts)
       PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
@@ -845,7 +851,7 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  /* What a cycle needs to bring values to the next level, and back. */
+  /* What a cycle needs of contributions to the rank's rows of the next level. */
   PetscErrorCode MakeSides(LocalInt l, LocalInt rows, const std::vector<LocalInt> &add_i)
   {
     CMATCHLevel  &L     = H->level[l];
@@ -858,7 +864,6 @@ private:
     L.contributions = add_i.back();
     of.rows         = rows;
     layout.Place(&of.add_i, (size_t)rows + 1);
-    layout.Place(&of.values, ((size_t)L.coarse + L.foreign) * value);
     layout.Place(&of.added, (size_t)L.contributions * value);
     H->memory.emplace_back(&H->meter);
     PetscCall(layout.Allocate(&H->memory.back()));

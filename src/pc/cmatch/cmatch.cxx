@@ -744,15 +744,16 @@ static PetscErrorCode Create(PC pc)
   that keep their diagonal entry alone, as after `MatZeroRows()`, need no care, whether their columns are 0 or not. The view counts
   one-sided couplings, which one row alone has, and the pairs of entries that are not equal.
 
-  With several ranks there is one hierarchy of the whole matrix where the matrix is a `MATAIJ` on the host, or bound to the
-  CPU, and the number of iterations hardly depends on the number of ranks. Aggregates are made of rows of one rank alone,
+  With several ranks there is one hierarchy of the whole matrix where the matrix is a `MATAIJ`, on the host or on GPUs, and
+  the number of iterations hardly depends on the number of ranks. Aggregates are made of rows of one rank alone,
   without messages, but rows of the prolongator reach rows of other ranks. Small levels go to fewer ranks, and then to one
   rank, which solves what is left. Where rows of several ranks come together, pairs of them that belong to each other firmly,
   but were cut by a border, are put together by an additional level. The result is the same in every run with the same
   partition. A partition whose rows are coupled more with rows of other ranks than with each other leaves nothing to put
   together; the view says so, and a repartition is the remedy. With the smoothers `sfsai` and `afsai`, with matrices of
-  blocks, with matrices on the GPU, and with `-pc_cmatch_reach local` each rank has a hierarchy of its own diagonal block, as
-  `PCBJACOBI` would, and iterations grow with the number of ranks; the view says so.
+  blocks, and with `-pc_cmatch_reach local` each rank has a hierarchy of its own diagonal block, as `PCBJACOBI` would, and
+  iterations grow with the number of ranks; the view says so. On GPUs ranks exchange values by PETSc's `PetscSF`, where MPI is
+  not GPU-aware through the host.
 
   A diagonal entry that is missing or not positive, on the finest level or in a Galerkin product, an entry that is not finite, or
   one that single precision cannot hold, makes the set-up fail with a `PCFailedReason`, on all ranks. The view names level and row.
