@@ -457,10 +457,9 @@ TEST_CASE("cmatch on several ranks of GPUs has the hierarchy of the host", "[cma
   NEEDS_DEVICE();
   const std::vector<double> w = Weights(1500);
   for (const Layout &layout : Layouts())
-    for (const std::string &options :
-         {std::string(kWide), std::string(kGrouped), kGrouped + std::string("-@precision double "),
-          kWide + std::string("-@coarsening mis2 "), kWide + std::string("-@cycle k "),
-          kWide + std::string("-@smoother chebyshev -@degree 2 "), std::string()})
+    for (const std::string &options : {std::string(kWide), std::string(kGrouped), kGrouped + std::string("-@precision double "),
+                                       kWide + std::string("-@coarsening mis2 "), kWide + std::string("-@cycle k "),
+                                       kWide + std::string("-@smoother chebyshev -@degree 2 "), std::string()})
       for (bool with_w : {false, true}) {
         CAPTURE(layout.name, options, with_w);
         if (layout.name != Layouts()[0].name && options != kWide) continue; /* one in several is enough */
@@ -511,8 +510,8 @@ TEST_CASE("cmatch on several ranks of GPUs takes the iterations of one host", "[
   NEEDS_DEVICE();
   for (const HostMatrix &H : {Poisson(24, 24, 24), Checkerboard(24, 5, 1e4), Poisson(130, 110)}) {
     const PetscInt one = IterationsAlone(H, "");
-    for (const char *options : {"", "-@gather_rows 500 -@gather_ranks 0",
-                                "-@gather_rows 500 -@gather_ranks 400 -@gather_factor 2", "-ksp_type fcg", "-ksp_type cgfused"}) {
+    for (const char *options : {"", "-@gather_rows 500 -@gather_ranks 0", "-@gather_rows 500 -@gather_ranks 400 -@gather_factor 2",
+                                "-ksp_type fcg", "-ksp_type cgfused"}) {
       CAPTURE(H.n, options);
       CHECK(Iterations(Spread(H, DeviceBackend().mat, Even), options) <= one + (Ranks() > 4 ? 2 : 1));
     }
@@ -563,8 +562,8 @@ TEST_CASE("cmatch on several ranks of GPUs: singular systems, and rows that are 
 TEST_CASE("cmatch on several ranks of GPUs, to the host and back, and beside another stream", "[cmatch][ranks][pc][gpu][mpi]")
 {
   NEEDS_DEVICE();
-  const MatObject A        = Spread(Diffusion(50, 30, true, 33), DeviceBackend().mat, Even);
-  const PCObject  pc       = MakePC(A, CMATCH(), kWide), local = MakePC(A, CMATCH(), kWide + std::string("-@reach local"));
+  const MatObject A  = Spread(Diffusion(50, 30, true, 33), DeviceBackend().mat, Even);
+  const PCObject  pc = MakePC(A, CMATCH(), kWide), local = MakePC(A, CMATCH(), kWide + std::string("-@reach local"));
   const auto      expected = Applied(pc), of_block = Applied(local);
   const VecObject x = RightVec(A, 11), y = RightVec(A);
   CHECK(SameBits(expected, of_block) == (Ranks() == 1));

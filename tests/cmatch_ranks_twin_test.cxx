@@ -280,10 +280,10 @@ std::vector<double> AnyW(LocalInt n)
 TEST_CASE("cmatch on several ranks: the twins have the same levels", "[cmatch][ranks][gpu][mpi][emulated]")
 {
   NEEDS_DEVICE();
-  const HostMatrix   grid = Diffusion(30, 20, true, 41), cube = RandomStencil(9, 8, 9, false, 3), small = Poisson(5, 4);
-  const CMATCHParams wide = Params(50, 0, 2), grouped = Params(50, 200, 2), one = Params(100000, 10000, 8);
-  const auto         in_double = [](CMATCHParams &p) { p.precision = FINEPC_DOUBLE; };
-  const std::vector<Case> cases = {
+  const HostMatrix        grid = Diffusion(30, 20, true, 41), cube = RandomStencil(9, 8, 9, false, 3), small = Poisson(5, 4);
+  const CMATCHParams      wide = Params(50, 0, 2), grouped = Params(50, 200, 2), one = Params(100000, 10000, 8);
+  const auto              in_double = [](CMATCHParams &p) { p.precision = FINEPC_DOUBLE; };
+  const std::vector<Case> cases     = {
     {"wide", grid, wide},
     {"grouped", grid, grouped},
     {"to one rank", grid, one},
@@ -304,8 +304,8 @@ TEST_CASE("cmatch on several ranks: the twins have the same levels", "[cmatch][r
     {"W", grid, With(wide, [](CMATCHParams &p) { p.cycle = PC_CMATCH_W; })},
     {"K", grid, With(With(wide, in_double), [](CMATCHParams &p) { p.cycle = PC_CMATCH_K; })},
     {"Chebyshev", grid,
-     With(grouped,
-          [](CMATCHParams &p) {
+         With(grouped,
+              [](CMATCHParams &p) {
             p.smoother = PC_CMATCH_CHEBYSHEV4;
             p.degree   = 3;
           })},
@@ -343,7 +343,8 @@ TEST_CASE("cmatch on several ranks: the twins stitch the same pairs", "[cmatch][
   }
   for (const CMATCHParams &params : {Params(300, 0, 2), Params(60, 500, 2)}) {
     Compare({"stiff cubes", A, params}, Layouts()[0]);
-    Compare({"stiff cubes, independent sets", A, With(params, [](CMATCHParams &p) { p.coarsening = PC_CMATCH_MIS2; })}, Layouts()[0]);
+    Compare({"stiff cubes, independent sets", A, With(params, [](CMATCHParams &p) { p.coarsening = PC_CMATCH_MIS2; })},
+            Layouts()[0]);
     Compare({"stiff cubes, in double precision", A, With(params, [](CMATCHParams &p) { p.precision = FINEPC_DOUBLE; })},
             Layouts()[0]);
   }

@@ -217,7 +217,7 @@ PetscErrorCode MakeLevels(CMATCHSetup *s, bool stitch)
     H->end              = CMATCH_END_SIZE;
     if (H->level[last].n <= s->params->coarse_size) break;
     H->end = CMATCH_END_LEVELS;
-    if (H->levels == s->params->max_levels) break;
+    if (H->levels >= s->params->max_levels) break;
     H->end = CMATCH_END_SLOW;
     if (last > 0 && H->level[last - 1].transfer == CMATCH_MATCHED &&
         CMATCHIsSlow(*s->params, H->level[last - 1].all, H->level[last].n)) {
@@ -258,7 +258,8 @@ size_t ApplyBytes(const CMATCHHierarchyCUDA *H)
     if (l + 1 == H->levels && l >= H->several && H->inverse.size()) bytes += H->inverse.bytes() + 2 * L.n * value;
     else if (l + 1 == H->levels && l >= H->several) bytes += A + 2 * H->params.degree * M;
     else /* before and after: degree products; b, x, l, r of each; P and R once */
-      bytes += (L.transfer == CMATCH_PASSED ? 0 : 2 * H->params.degree * (A + M + 4 * L.n * value)) + 2 * (L.P_nnz * entry + 2 * L.n * value) + 3 * L.n * value;
+      bytes += (L.transfer == CMATCH_PASSED ? 0 : 2 * H->params.degree * (A + M + 4 * L.n * value)) +
+               2 * (L.P_nnz * entry + 2 * L.n * value) + 3 * L.n * value;
   }
   return bytes + (H->levels ? 2 * H->level[0].n * sizeof(PetscScalar) : 0);
 }

@@ -44,15 +44,15 @@ struct CMATCHVectors {
 
 /* What a level on several ranks has beside what its CMATCHLevel shows. */
 struct CMATCHShared {
-  std::vector<GlobalInt> ghost;       /* see CMATCHLevel */
-  std::vector<GlobalInt> column;      /* numbers of the foreign aggregates, and of the others in rows of P of ghosts */
-  LocalInt               met     = 0; /* aggregates of ghosts, whether they are columns of P or not */
-  LocalInt              *inner   = nullptr, *border = nullptr; /* rows without and with entries in columns of ghosts, ascending */
-  LocalInt               inners  = 0, borders = 0;
-  LocalInt              *add_i   = nullptr; /* [rows of the next level + 1] where the contributions for a row begin */
-  LocalInt               rows    = 0;       /* own ones of the next level */
-  void                  *values  = nullptr; /* [coarse + foreign] R r, or the correction that is to be interpolated */
-  void                  *added   = nullptr; /* [contributions] */
+  std::vector<GlobalInt> ghost;     /* see CMATCHLevel */
+  std::vector<GlobalInt> column;    /* numbers of the foreign aggregates, and of the others in rows of P of ghosts */
+  LocalInt               met   = 0; /* aggregates of ghosts, whether they are columns of P or not */
+  LocalInt              *inner = nullptr, *border = nullptr; /* rows without and with entries in columns of ghosts, ascending */
+  LocalInt               inners = 0, borders = 0;
+  LocalInt              *add_i  = nullptr; /* [rows of the next level + 1] where the contributions for a row begin */
+  LocalInt               rows   = 0;       /* own ones of the next level */
+  void                  *values = nullptr; /* [coarse + foreign] R r, or the correction that is to be interpolated */
+  void                  *added  = nullptr; /* [contributions] */
 };
 
 struct CMATCHHierarchyCUDA : CMATCHHierarchy {
@@ -307,8 +307,8 @@ PetscErrorCode CMATCHCreateLevel(CMATCHSetup *, LocalInt n, LocalInt nnz, const 
 PetscErrorCode CMATCHCompleteLevel(CMATCHSetup *, LocalInt level, const double *fallback);
 
 /*
-   The aggregates of the last level, and the unsmoothed operator of the next one. Sets `end` if there is no next level. With `stitch`
-   stiff pairs are put together, if there are any, and nothing else.
+   The aggregates of the last level, and the unsmoothed operator of the next one. Sets `end` if there is no next level. With
+   `stitch` stiff pairs are put together, if there are any, and nothing else.
 */
 PetscErrorCode CMATCHAggregate(CMATCHSetup *, bool stitch, bool *end);
 

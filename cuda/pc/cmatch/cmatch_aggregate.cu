@@ -103,7 +103,7 @@ __device__ __forceinline__ void WeighEdges(const Sweep &s, LocalInt i)
   for (LocalInt at = row.begin + row.lane; at < row.end; at += GroupSize) {
     const LocalInt j    = s.M.j[at];
     const bool     here = j < s.M.n;
-    const float    sum  = d + (here ? s.M.d[j] : d), all = sum > 0 ? -2.0f * s.M.a[at] / sum : 0.f;
+    const float    sum = d + (here ? s.M.d[j] : d), all = sum > 0 ? -2.0f * s.M.a[at] / sum : 0.f;
     const float    c = all > 0 && !left && !(here && s.mate[j] == kLeft) ? all : 0.f;
     s.c[at]          = here ? c : -c;
     largest          = fmaxf(largest, c);
@@ -114,12 +114,12 @@ __device__ __forceinline__ void WeighEdges(const Sweep &s, LocalInt i)
 
 /* What a sweep is to do. */
 struct Rules {
-  float theta;    /* the share of the heaviest edge of both its ends that an edge has */
-  float least;    /* and the least weight */
-  bool  finds;    /* rows that are left to the smoother */
-  bool  first;    /* it is the first sweep, in which the room is set and not looked at */
-  bool  limited;  /* aggregates have a largest size */
-  int   joins;    /* rounds */
+  float theta;   /* the share of the heaviest edge of both its ends that an edge has */
+  float least;   /* and the least weight */
+  bool  finds;   /* rows that are left to the smoother */
+  bool  first;   /* it is the first sweep, in which the room is set and not looked at */
+  bool  limited; /* aggregates have a largest size */
+  int   joins;   /* rounds */
 };
 
 /* Leaves the edges that are strong at both ends and whose ends may be together. On the first sweep sets the room. */
@@ -141,7 +141,8 @@ __device__ __forceinline__ void KeepStrong(const Sweep &s, LocalInt i, const Rul
     if (!strong) s.c[at] = 0;
   }
   count = GroupSum<GroupSize>(count);
-  if (rules.first && row.First()) s.room[i] = rules.limited ? min(max(2 * (count + 1), kCMATCHLeastRoom), kCMATCHMostRoom) : 1 << 20;
+  if (rules.first && row.First())
+    s.room[i] = rules.limited ? min(max(2 * (count + 1), kCMATCHLeastRoom), kCMATCHMostRoom) : 1 << 20;
 }
 
 /* ------------------------------------------ matching ------------------------------------------ */

@@ -117,9 +117,9 @@ struct Operator {
 };
 
 /*
-   Calls act(row, (A x)_row, x_row) for all rows, or with Listed for those of a list, by differences. GroupSize lanes take a row, and
-   a lane asks for Ahead entries before it uses any. Entries of A come before the wait for the kernel ahead, which does not write
-   them.
+   Calls act(row, (A x)_row, x_row) for all rows, or with Listed for those of a list, by differences. GroupSize lanes take a row,
+   and a lane asks for Ahead entries before it uses any. Entries of A come before the wait for the kernel ahead, which does not
+   write them.
 */
 template <typename T, int GroupSize, int Ahead, bool Listed, typename Act>
 __global__ void __launch_bounds__(kBlockSize)
@@ -494,11 +494,12 @@ public:
     if (H_->several) PetscCall(FindLargestOfAll());
     else if (!square) {
       PetscCallCUDA(cudaMemsetAsync(&H_->control->largest, 0, sizeof(H_->control->largest), stream_));
-      PetscCall(LaunchEarly(false, FindLargest, PetscMin(BlocksFor(L.n), 4 * H_->processors), kBlockSize, stream_, L.n, ends_, H_->w, H_->control));
-      }
+      PetscCall(LaunchEarly(false, FindLargest, PetscMin(BlocksFor(L.n), 4 * H_->processors), kBlockSize, stream_, L.n, ends_,
+                            H_->w, H_->control));
+    }
     /* the kernel before may be the caller's, which does not know that this one could start early */
-    PetscCall(LaunchEarly(false, BeginCycle<T>, BlocksFor(PetscMax(L.n, 1)), kBlockSize, stream_, L.n, ends_, H_->w, square, stage, stop,
-                          (const T *)L.l, V(0).b, First(0), H_->control));
+    PetscCall(LaunchEarly(false, BeginCycle<T>, BlocksFor(PetscMax(L.n, 1)), kBlockSize, stream_, L.n, ends_, H_->w, square, stage,
+                          stop, (const T *)L.l, V(0).b, First(0), H_->control));
     PetscCall(Visit(0));
     if (!ended_ && L.n)
       PetscCall(LaunchEarly(Early(0), EndCycle<T>, BlocksFor(L.n), kBlockSize, stream_, L.n, (const T *)V(0).x[now_[0]], H_->w,
@@ -560,8 +561,8 @@ private:
   {
     PetscFunctionBegin;
     if (!Several(l)) {
-      PetscCall(LaunchEarly(Early(l), ForProducts<T, GroupSize, Ahead, false, Act>, BlocksFor((long long)H_->level[l].n * GroupSize),
-                            kBlockSize, stream_, A(l), x, H_->control, act));
+      PetscCall(LaunchEarly(Early(l), ForProducts<T, GroupSize, Ahead, false, Act>,
+                            BlocksFor((long long)H_->level[l].n * GroupSize), kBlockSize, stream_, A(l), x, H_->control, act));
       PetscFunctionReturn(PETSC_SUCCESS);
     }
     const CMATCHShared   &of       = H_->shared[l];
@@ -765,8 +766,9 @@ private:
     PetscFunctionBegin;
     PetscCallCUDA(cudaMemsetAsync(&H_->control->largest, 0, sizeof(H_->control->largest), stream_));
     if (n) {
-      PetscCall(LaunchEarly(false, FindLargest, PetscMin(BlocksFor(n), 4 * H_->processors), kBlockSize, stream_, n, ends_, H_->w, H_->control));
-      }
+      PetscCall(LaunchEarly(false, FindLargest, PetscMin(BlocksFor(n), 4 * H_->processors), kBlockSize, stream_, n, ends_, H_->w,
+                            H_->control));
+    }
     PetscCallCUDA(cudaMemcpyAsync(&largest, &H_->control->largest, sizeof(largest), cudaMemcpyDeviceToHost, stream_));
     PetscCallCUDA(cudaStreamSynchronize(stream_));
     PetscCall(H_->exchange.largest(H_->exchange.context, 0, &largest));
@@ -836,8 +838,8 @@ private:
     const CMATCHLevel    &L        = H_->level[l];
     const CMATCHShared   &of       = H_->shared[l];
     const CMATCHExchange &exchange = H_->exchange;
-    T *const              values = (T *)of.values, *const added = (T *)of.added;
-    const T              *r = v.r, *e;
+    T *const values = (T *)of.values, *const added = (T *)of.added;
+    const T *r = v.r, *e;
 
     PetscFunctionBegin;
     if (!Passed(l)) {

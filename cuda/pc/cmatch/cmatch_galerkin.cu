@@ -493,9 +493,8 @@ __global__ void __launch_bounds__(kBlockSize) OperatorTimesSums(LocalInt n, cons
 
 /* The row sums of the next level, scale R y; `none` in a row that no entry of P belongs to. A group takes a row. */
 template <typename T>
-__global__ void __launch_bounds__(kBlockSize)
-  RestrictSums(LocalInt rows, const LocalInt *R_i, const LocalInt *R_j, const T *R_a, const double *y, double scale, double none,
-               double *rs)
+__global__ void __launch_bounds__(kBlockSize) RestrictSums(LocalInt rows, const LocalInt *R_i, const LocalInt *R_j, const T *R_a,
+                                                           const double *y, double scale, double none, double *rs)
 {
   const LocalInt row   = (LocalInt)(GridThread() / kRestrictGroup);
   const int      lane  = threadIdx.x % kRestrictGroup;
@@ -609,7 +608,7 @@ struct Step {
     }
     const auto     mark    = s->arena.mark();
     const LocalInt columns = L.coarse + met;
-    Prolong<T> p{L.n, columns, L.width, L.A_i,   L.A_j, (const T *)L.A_a, (const T *)L.d, L.aggregate, L.P_j, (T *)L.P_a,
+    Prolong<T>     p{L.n, columns, L.width, L.A_i,   L.A_j, (const T *)L.A_a, (const T *)L.d, L.aggregate, L.P_j, (T *)L.P_a,
                  p1,  count,   turn,    nullptr, keep};
     PetscCallCUDA(cudaMemsetAsync(&s->report->cut, 0, 2 * sizeof(LocalInt), s->stream)); /* cut and plain */
     if (!s->params->smoothed_prolongator || L.transfer != CMATCH_MATCHED) {
@@ -795,7 +794,7 @@ struct Step {
   {
     const LocalInt           rows = L.coarse + L.foreign, columns = L.coarse + met;
     const RestrictionList<T> left{L.R_i, L.R_j, (const T *)L.R_a};
-    double                  *y = nullptr;
+    double                  *y       = nullptr;
     LocalInt                 AP_wide = 0, wide = 0;
     ProductRows<T>           AP{};
     ProductRows<double>      C{};
@@ -809,9 +808,8 @@ struct Step {
     if (!rows) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(s->arena.Take(L.n, &y));
     PetscCall(MultiplySums(y));
-    RestrictSums<T><<<BlocksFor((long long)rows * kRestrictGroup), kBlockSize, 0, s->stream>>>(rows, L.R_i, L.R_j,
-                                                                                               (const T *)L.R_a, y, 1., 0.,
-                                                                                               made->rs);
+    RestrictSums<T><<<BlocksFor((long long)rows * kRestrictGroup), kBlockSize, 0, s->stream>>>(rows, L.R_i, L.R_j, (const T *)L.R_a,
+                                                                                               y, 1., 0., made->rs);
     FinePCCheckLaunch();
     C.scale = AP.scale = 1;
     PetscCall(s->arena.Take(rows, &C.wide));
@@ -835,10 +833,10 @@ struct Step {
 
   PetscErrorCode Run()
   {
-    CMATCHHierarchyCUDA *H      = s->H;
-    const double         scale  = CMATCHGalerkinFactor(*s->params, L);
-    const LocalInt       coarse = L.coarse;
-    const auto           mark   = s->arena.mark();
+    CMATCHHierarchyCUDA *H       = s->H;
+    const double         scale   = CMATCHGalerkinFactor(*s->params, L);
+    const LocalInt       coarse  = L.coarse;
+    const auto           mark    = s->arena.mark();
     LocalInt             AP_wide = 0, wide = 0;
     double              *y = nullptr;
     ProductRows<T>       AP{}, C{};

@@ -1,9 +1,9 @@
 /*
-   CUDA twin of src/pc/cmatch/cmatch_host_ranks.cxx: the set-up of levels on several ranks. Rows, entries and values stay on the GPU.
-   The host sorts and numbers what ghosts bring: their aggregates, and the columns of their rows of P.
+   CUDA twin of src/pc/cmatch/cmatch_host_ranks.cxx: the set-up of levels on several ranks. Rows, entries and values stay on the
+   GPU. The host sorts and numbers what ghosts bring: their aggregates, and the columns of their rows of P.
 
-   The merged rows of the next level are a sparse product, too: row c is the sum of the rank's own row c, if it keeps that, and of the
-   contributions for row c in the order of the ranks.
+   The merged rows of the next level are a sparse product, too: row c is the sum of the rank's own row c, if it keeps that, and of
+   the contributions for row c in the order of the ranks.
 */
 #include <algorithm>
 #include <cmath>
@@ -139,8 +139,7 @@ __global__ void __launch_bounds__(kBlockSize) NumberColumns(long long count, con
 }
 
 /* Columns behind the own ones get other places. */
-__global__ void __launch_bounds__(kBlockSize)
-  MoveColumns(long long count, LocalInt coarse, const LocalInt *place, LocalInt *column)
+__global__ void __launch_bounds__(kBlockSize) MoveColumns(long long count, LocalInt coarse, const LocalInt *place, LocalInt *column)
 {
   const long long k = GridThread();
   if (k < count && column[k] >= coarse) column[k] = place[column[k] - coarse];
@@ -252,8 +251,8 @@ __global__ void __launch_bounds__(kBlockSize) UnpackEntries(LocalInt roots, Loca
 /* ---------------------------------------- the next level -------------------------------------- */
 
 /* Marks the columns behind the own ones that rows have. A group takes a row. */
-__global__ void __launch_bounds__(kBlockSize) MarkBehind(LocalInt rows, const LocalInt *start, const LocalInt *length,
-                                                         const LocalInt *j, LocalInt coarse, LocalInt *used)
+__global__ void __launch_bounds__(kBlockSize)
+  MarkBehind(LocalInt rows, const LocalInt *start, const LocalInt *length, const LocalInt *j, LocalInt coarse, LocalInt *used)
 {
   const long long row = GridThread() / kGroup;
   if (row >= rows) return;
@@ -409,8 +408,7 @@ template <typename V>
 PetscErrorCode Download(const V *from, std::vector<V> *to)
 {
   PetscFunctionBegin;
-  if (!to->empty())
-    PetscCall(ArrayCopy_CUDA(to->data(), from, to->size() * sizeof(V), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  if (!to->empty()) PetscCall(ArrayCopy_CUDA(to->data(), from, to->size() * sizeof(V), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -418,8 +416,7 @@ template <typename V>
 PetscErrorCode Upload(const std::vector<V> &from, V *to)
 {
   PetscFunctionBegin;
-  if (!from.empty())
-    PetscCall(ArrayCopy_CUDA(to, from.data(), from.size() * sizeof(V), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+  if (!from.empty()) PetscCall(ArrayCopy_CUDA(to, from.data(), from.size() * sizeof(V), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -443,10 +440,10 @@ public:
   PetscErrorCode Begin(const CSRView *own, const CSRView *foreign, const std::vector<GlobalInt> &ghost, const PetscScalar *w,
                        double largest) override
   {
-    const LocalInt  n      = own->n, with_ghosts = n + (LocalInt)ghost.size();
-    const GlobalInt all    = H->level[0].all;
-    const bool      copied = H->params.precision != FINEPC_SINGLE; /* single entries are those of the hierarchy */
-    const size_t    nnz    = (size_t)own->nnz + (n ? foreign->nnz : 0);
+    const LocalInt  n = own->n, with_ghosts = n + (LocalInt)ghost.size();
+    const GlobalInt all       = H->level[0].all;
+    const bool      copied    = H->params.precision != FINEPC_SINGLE; /* single entries are those of the hierarchy */
+    const size_t    nnz       = (size_t)own->nnz + (n ? foreign->nnz : 0);
     float          *matched_a = nullptr, *matched_d = nullptr;
     double         *diagonal = nullptr;
     int             exponent = 0;
@@ -470,7 +467,8 @@ public:
     if (stats.failure) PetscFunctionReturn(PETSC_SUCCESS);
     if (largest > 0 && std::isfinite(largest)) (void)std::frexp(largest, &exponent);
     H->scale = std::ldexp(1., kCMATCHExponent - exponent);
-    PetscCheck(nnz <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP, "A rank's rows have more entries than 32 bits can count");
+    PetscCheck(nnz <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
+               "A rank's rows have more entries than 32 bits can count");
     if (!keep) {
       PetscCall(CMATCHCreateLevel(&s, n, n ? (LocalInt)nnz - n : 0, &ghost));
       H->level[0].all = all;
@@ -489,8 +487,10 @@ public:
     PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
       using T = decltype(zero);
       PetscFunctionBegin;
-      CopyOwnRows<T><<<BlocksFor((long long)n + 1), kBlockSize, 0, s.stream>>>(
-        *own, *foreign, H->w, H->scale, Finest<T>{L.A_i, L.A_j, (T *)L.A_a, H->rs[0], diagonal, matched_a, matched_d}, s.report);
+      CopyOwnRows<T><<<BlocksFor((long long)n + 1), kBlockSize, 0, s.stream>>>(*own, *foreign, H->w, H->scale,
+                                                                               Finest<T>{L.A_i, L.A_j, (T *)L.A_a, H->rs[0],
+                                                                                         diagonal, matched_a, matched_d},
+                                                                               s.report);
       FinePCCheckLaunch();
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
@@ -573,8 +573,8 @@ public:
       PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
         using T = decltype(zero);
         PetscFunctionBegin;
-        SumGhosts<T><<<BlocksFor(L.ghosts), kBlockSize, 0, s.stream>>>(L.ghosts, L.width, (const T *)L.P_a + (size_t)L.n * L.width,
-                                                                       p1 + L.n);
+        SumGhosts<T>
+          <<<BlocksFor(L.ghosts), kBlockSize, 0, s.stream>>>(L.ghosts, L.width, (const T *)L.P_a + (size_t)L.n * L.width, p1 + L.n);
         FinePCCheckLaunch();
         PetscFunctionReturn(PETSC_SUCCESS);
       }));
@@ -593,7 +593,7 @@ public:
     const LocalInt     all  = L.coarse + L.foreign;
 
     PetscFunctionBegin;
-    sent        = SentRows{L.mine, all - L.mine, which == CMATCH_MATCHING ? L.coarse : all, from.start, from.length, from.j, from.a};
+    sent = SentRows{L.mine, all - L.mine, which == CMATCH_MATCHING ? L.coarse : all, from.start, from.length, from.j, from.a};
     sent_number = NumberOf{L.coarse, L.first_coarse, which == CMATCH_MATCHING ? met_column : column};
     travellers  = CMATCHTravellers{};
     to          = CameRows{};
@@ -667,8 +667,8 @@ public:
 
   PetscErrorCode Next(LocalInt l, LocalInt rows, GlobalInt first, GlobalInt all, const std::vector<LocalInt> &add_i) override
   {
-    std::vector<GlobalInt> ghost = keep ? H->shared[l + 1].ghost : std::vector<GlobalInt>();
-    LocalInt              *place = nullptr;
+    std::vector<GlobalInt> ghost  = keep ? H->shared[l + 1].ghost : std::vector<GlobalInt>();
+    LocalInt              *place  = nullptr;
     GlobalInt             *ghosts = nullptr;
 
     PetscFunctionBegin;
@@ -786,9 +786,7 @@ private:
     const size_t           own = (size_t)L->n * L->width;
     std::vector<GlobalInt> numbers_of((size_t)L->ghosts * L->width), others;
     std::vector<LocalInt>  columns(numbers_of.size());
-    const auto             is_own = [&](GlobalInt number) {
-      return number >= L->first_coarse && number < L->first_coarse + L->coarse;
-    };
+    const auto is_own = [&](GlobalInt number) { return number >= L->first_coarse && number < L->first_coarse + L->coarse; };
 
     PetscFunctionBegin;
     PetscCall(Download(P_j + own, &numbers_of));
@@ -796,12 +794,12 @@ private:
       if (number >= 0 && !is_own(number) && PlaceOf(of->column, number) < 0) others.push_back(number);
     SortUnique(&others);
     for (size_t e = 0; e < columns.size(); e++) {
-      const GlobalInt number = numbers_of[e];
+      const GlobalInt number  = numbers_of[e];
       const LocalInt  foreign = number < 0 || is_own(number) ? -1 : PlaceOf(of->column, number);
-      columns[e]              = number < 0        ? -1
-                                : is_own(number)  ? (LocalInt)(number - L->first_coarse)
-                                : foreign >= 0    ? L->coarse + foreign
-                                                  : L->coarse + L->foreign + PlaceOf(others, number);
+      columns[e]              = number < 0       ? -1
+                                : is_own(number) ? (LocalInt)(number - L->first_coarse)
+                                : foreign >= 0   ? L->coarse + foreign
+                                                 : L->coarse + L->foreign + PlaceOf(others, number);
     }
     PetscCall(Upload(columns, L->P_j + own));
     of->column.insert(of->column.end(), others.begin(), others.end());
@@ -812,7 +810,7 @@ private:
   /* The rows of M, with aggregates for columns of ghosts. Columns of ghosts that are left are no columns any more. */
   PetscErrorCode PlaceM(const CMATCHLevel &L, LocalInt met_count)
   {
-    const LocalInt      rows = L.coarse + L.foreign;
+    const LocalInt      rows   = L.coarse + L.foreign;
     LocalInt           *places = nullptr, wide;
     ProductRows<double> out{};
     const auto          room = [&](size_t entries, auto *more) {
@@ -949,16 +947,16 @@ private:
   template <typename T>
   PetscErrorCode Merge(LocalInt l, LocalInt rows, GlobalInt all, const std::vector<GlobalInt> &ghost, const LocalInt *place)
   {
-    const CMATCHLevel   &L      = H->level[l];
-    const LocalInt      *add_i  = H->shared[l].add_i;
-    const CameRows      &in     = came[CMATCH_PRODUCTS];
-    const double         factor = CMATCHGalerkinFactor(H->params, L);
-    LocalInt             wide   = 0;
-    ProductRows<T>       out{};
-    const auto           room = [&](size_t entries, auto *more) {
+    const CMATCHLevel &L      = H->level[l];
+    const LocalInt    *add_i  = H->shared[l].add_i;
+    const CameRows    &in     = came[CMATCH_PRODUCTS];
+    const double       factor = CMATCHGalerkinFactor(H->params, L);
+    LocalInt           wide   = 0;
+    ProductRows<T>     out{};
+    const auto         room = [&](size_t entries, auto *more) {
       PetscFunctionBegin;
       PetscCheck(entries <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
-                 "A coarse operator has more entries than 32 bits can count: lower -pc_cmatch_prolongator_row");
+                         "A coarse operator has more entries than 32 bits can count: lower -pc_cmatch_prolongator_row");
       PetscCall(s.arena.Take(entries, &more->j));
       PetscCall(s.arena.Take(entries, &more->a));
       more->room = entries;
@@ -1038,8 +1036,8 @@ private:
     const size_t entries = (size_t)s.seen.entries;
     MergeDiagonal<<<BlocksFor(rows), kBlockSize, 0, s.stream>>>(rows, L.mine, M.rs, add_i, in.sum, d);
     FinePCCheckLaunch();
-    PetscCall(CMATCHKeepRows(
-      &s, CMATCHRows{rows, out.start, out.length, out.j, out.a, d, entries, (LocalInt)ghost.size()}, level_mark));
+    PetscCall(
+      CMATCHKeepRows(&s, CMATCHRows{rows, out.start, out.length, out.j, out.a, d, entries, (LocalInt)ghost.size()}, level_mark));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -1049,8 +1047,8 @@ private:
 
   CMATCHTransfer         transfer = CMATCH_MATCHED; /* what Find() has found */
   CMATCHFound            found;
-  std::vector<GlobalInt> met;         /* the numbers of the aggregates of ghosts, ascending */
-  std::vector<LocalInt>  ghost_place; /* [ghosts] columns of their aggregates, in this order, or -1 */
+  std::vector<GlobalInt> met;                                     /* the numbers of the aggregates of ghosts, ascending */
+  std::vector<LocalInt>  ghost_place;                             /* [ghosts] columns of their aggregates, in this order, or -1 */
   GlobalInt             *met_column = nullptr, *column = nullptr; /* numbers of columns behind the own ones, of M and of products */
   double                *p1 = nullptr;                            /* [n + ghosts] row sums of P */
   CMATCHMade             made, M;                                 /* products, and the rows of M */
@@ -1076,9 +1074,8 @@ PetscErrorCode CMATCHListBorder(CMATCHSetup *s, LocalInt level)
   PetscCall(s->arena.Take((size_t)L.n + 1, &before));
   FlagBorder<<<BlocksFor((long long)L.n + 1), kBlockSize, 0, s->stream>>>(L.n, L.A_i, L.A_j, flag);
   FinePCCheckLaunch();
-  PetscCall(s->cub.Run([&](void *memory, size_t &bytes) {
-    return cub::DeviceScan::ExclusiveSum(memory, bytes, flag, before, L.n + 1, s->stream);
-  }));
+  PetscCall(s->cub.Run(
+    [&](void *memory, size_t &bytes) { return cub::DeviceScan::ExclusiveSum(memory, bytes, flag, before, L.n + 1, s->stream); }));
   ListRows<<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(L.n, before, of.inner, of.border);
   FinePCCheckLaunch();
   PetscCall(ArrayCopy_CUDA(&of.borders, before + L.n, sizeof(of.borders), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));

@@ -402,11 +402,11 @@ namespace
 
 /* What a rank knows before the set-up of a hierarchy of all ranks. */
 struct Knowledge {
-  PetscBool                global, keep;
-  NearNullVector           w;
-  CMATCHEntries            w_entries; /* with room for those of ghosts */
-  PetscMemType             where;
-  double                   largest; /* own diagonal entry of W A W */
+  PetscBool      global, keep;
+  NearNullVector w;
+  CMATCHEntries  w_entries; /* with room for those of ghosts */
+  PetscMemType   where;
+  double         largest; /* own diagonal entry of W A W */
 };
 
 } // namespace

@@ -459,8 +459,8 @@ private:
   CMATCHGraph                        next_M;
   std::unique_ptr<CMATCHProducts<T>> products;
   std::vector<GlobalInt>             number_of, P_numbers; /* what `numbers` and `P_j` show */
-  TravellingRows                     sent, received;       /* of the Galerkin product: of aggregates from `mine` on, contributions */
-  TravellingRows                     M_sent, M_received;   /* of M, all own rows */
+  TravellingRows                     sent, received;     /* of the Galerkin product: of aggregates from `mine` on, contributions */
+  TravellingRows                     M_sent, M_received; /* of M, all own rows */
   std::vector<GlobalInt>             length, all_length, unit_j, all_unit_j; /* what `travellers` shows */
   std::vector<double>                unit_a, all_unit_a;
 };

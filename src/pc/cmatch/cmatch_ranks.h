@@ -66,7 +66,8 @@ public:
   */
   virtual PetscErrorCode Next(LocalInt l, LocalInt rows, GlobalInt first, GlobalInt all, const std::vector<LocalInt> &add_i) = 0;
 
-  /* Ends the set-up of a rank that has level l alone, or that has no rows of level l. `work` is that of CMATCHComputeHierarchy_X(). */
+  /* Ends the set-up of a rank that has level l alone, or that has no rows of level l. `work` is that of CMATCHComputeHierarchy_X().
+   */
   virtual PetscErrorCode End(LocalInt l, bool alone, bool stitch, PetscBool work) = 0;
 
   PetscBool   keep;

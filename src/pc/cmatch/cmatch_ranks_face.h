@@ -62,11 +62,11 @@ private:
 };
 
 struct CMATCHRanks {
-  std::vector<CMATCHRanksLevel>     level;     /* those that this rank has a part in */
-  FinePCPrecision                   precision; /* of the hierarchy */
+  std::vector<CMATCHRanksLevel>     level;                      /* those that this rank has a part in */
+  FinePCPrecision                   precision;                  /* of the hierarchy */
   PetscMemType                      where = PETSC_MEMTYPE_HOST; /* memory of what is exchanged */
-  PetscInt                          first = 0; /* the number of the rank's first row of the finest level */
-  std::vector<PetscInt>             ghost;     /* numbers of the ghosts of the finest level */
+  PetscInt                          first = 0;                  /* the number of the rank's first row of the finest level */
+  std::vector<PetscInt>             ghost;                      /* numbers of the ghosts of the finest level */
   bool                              has_w = false;
   CMATCHEntries                     w;                       /* the near null vector, of own rows and ghosts */
   double                            largest   = 0;           /* diagonal entry of W A W, of all ranks */

@@ -413,7 +413,7 @@ inline cudaError_t cudaFree(void *memory)
 /* What is captured is done when the graph is launched. Of launches those alone can be captured that keep their arguments. */
 namespace emulator
 {
-using Work = std::vector<std::function<void()>>;
+using Work             = std::vector<std::function<void()>>;
 inline Work *capturing = nullptr;
 template <typename Part>
 void DoOrCapture(Part part)
@@ -539,8 +539,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(
   /* The blocks of a grid that waits for all of its blocks would have to run at once: it is a single one. */
   const bool            is_grid = config->numAttrs && config->attrs[0].id == cudaLaunchAttributeCooperative;
   const emulator::Shape shape{is_grid ? dim3(1) : config->gridDim, config->blockDim, config->dynamicSmemBytes};
-  emulator::DoOrCapture([=, kept = std::make_tuple(Parameters(arguments)...)] {
-    emulator::Launch(shape, [&] { std::apply(kernel, kept); });
-  });
+  emulator::DoOrCapture(
+    [=, kept = std::make_tuple(Parameters(arguments)...)] { emulator::Launch(shape, [&] { std::apply(kernel, kept); }); });
   return cudaSuccess;
 }
