@@ -46,6 +46,12 @@ __global__ void __launch_bounds__(kBlockSize) CopyEntries(LocalInt n, const doub
   if (i < n) w[i] = from[i] == 0 ? 1. : from[i];
 }
 
+/* Where the row's entries in columns of ghosts begin; a matrix without any may have no row starts on the GPU. */
+__device__ __forceinline__ LocalInt OthersFrom(const CSRView &foreign, LocalInt row)
+{
+  return foreign.nnz ? foreign.i[row] : 0;
+}
+
 /* The first row that cannot be used. A thread takes a row. */
 __global__ void __launch_bounds__(kBlockSize) CheckOwnRows(CSRView own, CSRView foreign, const double *w, CMATCHReport *report)
 {
@@ -59,7 +65,8 @@ __global__ void __launch_bounds__(kBlockSize) CheckOwnRows(CSRView own, CSRView 
     stored   = true;
     diagonal = own.a[k];
   }
-  for (LocalInt k = foreign.i[row]; k < foreign.i[row + 1]; k++) finite = finite && isfinite(foreign.a[k]);
+  for (LocalInt k = OthersFrom(foreign, (LocalInt)row); k < OthersFrom(foreign, (LocalInt)row + 1); k++)
+    finite = finite && isfinite(foreign.a[k]);
   const CMATCHFailure failure = !finite           ? CMATCH_NOT_FINITE
                                 : !stored         ? CMATCH_DIAGONAL_MISSING
                                 : !(diagonal > 0) ? CMATCH_DIAGONAL_NOT_POSITIVE
@@ -84,7 +91,7 @@ __global__ void __launch_bounds__(kBlockSize)
   const long long at = GridThread();
   if (at > own.n) return;
   const LocalInt row = (LocalInt)at;
-  LocalInt       k   = own.i[row] - row + foreign.i[row]; /* every row before has its diagonal entry */
+  LocalInt       k   = own.i[row] - row + OthersFrom(foreign, row); /* every row before has its diagonal entry */
   to.A_i[row]        = k;
   if (row == own.n) return;
   double     sum    = 0;
@@ -110,7 +117,7 @@ __global__ void __launch_bounds__(kBlockSize)
       if (to.matched_d) to.matched_d[row] = (float)value;
     }
   }
-  for (LocalInt e = foreign.i[row]; e < foreign.i[row + 1]; e++) {
+  for (LocalInt e = OthersFrom(foreign, row); e < OthersFrom(foreign, row + 1); e++) {
     const LocalInt j     = own.n + foreign.j[e];
     const double   value = scaled(foreign.a[e], j);
     sum += value;
