@@ -17,6 +17,9 @@ namespace
 
 constexpr int kGroup = 8; /* lanes of a row */
 
+/* What is reserved for a set-up on several ranks, which holds more at a time, as a multiple of that for one rank. */
+constexpr double kMoreHeld = 1.75;
+
 /* ---------------------------------------- finest level ---------------------------------------- */
 
 __device__ double NearNull(const double *w, LocalInt i)
@@ -457,7 +460,8 @@ public:
 
     PetscFunctionBegin;
     PetscCall(PetscGetCurrentCUDAStream(&s.stream));
-    PetscCall(CMATCHOpenWork(&s, nnz * (sizeof(LocalInt) + sizeof(PetscScalar)) + n * sizeof(LocalInt)));
+    PetscCall(
+      CMATCHOpenWork(&s, (size_t)(kMoreHeld * (double)(nnz * (sizeof(LocalInt) + sizeof(PetscScalar)) + n * sizeof(LocalInt)))));
     level_mark = s.arena.mark();
     PetscCall(CMATCHBeginReport(&s));
     if (w && with_ghosts) {
