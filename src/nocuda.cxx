@@ -10,7 +10,7 @@
 #include "pc/afsai/afsai.h"
 #include "pc/halo.h"
 #include "pc/bisai/bisai.h"
-#include "pc/cmatch/cmatch.h"
+#include "pc/cmatch/cmatch_ranks.h"
 #include "pc/rrb/rrb.h"
 #include "pc/sfsai/sfsai.h"
 #include "sparse/symmetry.h"
@@ -186,6 +186,16 @@ PetscErrorCode RRBDestroy_CUDA(RRBFactor **)
 
 PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *, const PetscScalar *, const CMATCHParams *, PetscBool, PetscBool,
                                            CMATCHHierarchy **, CMATCHStats *)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CMATCHRanksCreate_CUDA(const CMATCHParams *, PetscBool, CMATCHHierarchy **, CMATCHRanksSetUp **)
+{
+  return NoCUDA();
+}
+
+PetscErrorCode CMATCHLargestDiagonal_CUDA(const CSRView *, const PetscScalar *, double *)
 {
   return NoCUDA();
 }

@@ -450,6 +450,145 @@ TEST_CASE("cmatch on several ranks: the memory of one rank ends", "[cmatch][rank
   }
 }
 
+/* ------------------------------------------- on GPUs ------------------------------------------ */
+
+TEST_CASE("cmatch on several ranks of GPUs has the hierarchy of the host", "[cmatch][ranks][pc][gpu][mpi]")
+{
+  NEEDS_DEVICE();
+  const std::vector<double> w = Weights(1500);
+  for (const Layout &layout : Layouts())
+    for (const std::string &options : {std::string(kWide), std::string(kGrouped), kGrouped + std::string("-@precision double "),
+                                       kWide + std::string("-@coarsening mis2 "), kWide + std::string("-@cycle k "),
+                                       kWide + std::string("-@smoother chebyshev -@degree 2 "), std::string()})
+      for (bool with_w : {false, true}) {
+        CAPTURE(layout.name, options, with_w);
+        if (layout.name != Layouts()[0].name && options != kWide) continue; /* one in several is enough */
+        const bool       single = !Contains(options, "double");
+        const HostMatrix plain = Diffusion(50, 30, true, 35), H = with_w ? Unscaled(plain, w) : plain;
+        const MatObject  A = Spread(H, DeviceBackend().mat, layout.share), B = Spread(H, MATAIJ, layout.share);
+        if (with_w) {
+          Attach(A, MatSetNearNullSpace, Distributed(A, w));
+          Attach(B, MatSetNearNullSpace, Distributed(B, w));
+        }
+        const PCObject pc = MakePC(A, CMATCH(), options), host = MakePC(B, CMATCH(), options);
+        for (const unsigned seed : {0u, 5u, 6u}) { /* and new values */
+          CAPTURE(seed);
+          if (seed) {
+            SetValues(A, Changed(Blocks(H), seed));
+            SetValues(B, Changed(Blocks(H), seed));
+          }
+          MUST(PCSetUp(pc));
+          MUST(PCSetUp(host));
+          const Levels mine = LevelsOf(pc), theirs = LevelsOf(host);
+          REQUIRE(mine.A.size() == theirs.A.size());
+          for (size_t l = 0; l < mine.A.size(); l++) {
+            CAPTURE(l);
+            const HostMatrix a = Gathered(mine.A[l]), b = Gathered(theirs.A[l]);
+            CHECK((a.i == b.i && a.j == b.j));
+            CHECK(SameBits(a.a, b.a));
+            if (l + 1 == mine.A.size()) continue;
+            const HostMatrix p = Gathered(mine.P[l]), q = Gathered(theirs.P[l]);
+            CHECK((p.i == q.i && p.j == q.j));
+            CHECK(SameBits(p.a, q.a));
+          }
+          const auto y = Applied(pc);
+          CHECK(Difference(y, Applied(host)) <= (single ? 1e-4 : 1e-11));
+          CHECK(SameBits(y, Applied(pc)));
+        }
+        const std::string text = ViewText((PC)pc);
+        if (Rank()) continue;
+        CAPTURE(text);
+        CHECK(Contains(text, "backend CUDA"));
+        CHECK(Contains(text, CMATCH().kept));
+        CHECK(!Contains(text, "block-local"));
+        CHECK(!Contains(text, "reaches no other rank"));
+      }
+}
+
+TEST_CASE("cmatch on several ranks of GPUs takes the iterations of one host", "[cmatch][ranks][pc][gpu][mpi]")
+{
+  NEEDS_DEVICE();
+  for (const HostMatrix &H : {Poisson(24, 24, 24), Checkerboard(24, 5, 1e4), Poisson(130, 110)}) {
+    const PetscInt one = IterationsAlone(H, "");
+    for (const char *options : {"", "-@gather_rows 500 -@gather_ranks 0", "-@gather_rows 500 -@gather_ranks 400 -@gather_factor 2",
+                                "-ksp_type fcg", "-ksp_type cgfused"}) {
+      CAPTURE(H.n, options);
+      CHECK(Iterations(Spread(H, DeviceBackend().mat, Even), options) <= one + (Ranks() > 4 ? 2 : 1));
+    }
+  }
+}
+
+TEST_CASE("cmatch on several ranks of GPUs: singular systems, and rows that are bad", "[cmatch][ranks][pc][gpu][bad][mpi]")
+{
+  NEEDS_DEVICE();
+  for (const std::string options : {kWide, kGrouped}) {
+    CAPTURE(options);
+    const MatObject singular = Spread(Diffusion(60, 45, false, 34), DeviceBackend().mat, Even);
+    SetConstantsNull(singular);
+    const KSPObject ksp      = MakeKSP(singular, CMATCH(), "-ksp_norm_type unpreconditioned " + options);
+    const Solution  solution = Solve(ksp);
+    CHECK(solution.reason == KSP_CONVERGED_RTOL);
+    CHECK(solution.true_residual <= 2e-8);
+    CHECK(solution.iterations <= 35);
+    for (LocalInt bad : {0, 41, 89}) {
+      CAPTURE(bad);
+      HostMatrix A = Diffusion(10, 9, true, 4), spoiled = A;
+      for (LocalInt k = A.i[bad]; k < A.i[bad + 1]; k++)
+        if (A.j[k] == bad) spoiled.a[k] = -1;
+      const MatObject mat    = Spread(spoiled, DeviceBackend().mat, Even);
+      const KSPObject failed = MakeKSP(mat, CMATCH(), options);
+      CHECK(Solve(failed).reason == KSP_DIVERGED_PC_FAILED);
+      const std::string text = ((const PC_Local *)PCOf(failed)->data)->failure;
+      CAPTURE(text);
+      CHECK(Contains(text, "Row " + std::to_string(bad) + " has a diagonal entry that is not positive"));
+      SetValues(mat, Blocks(A));
+      CHECK(Solve(failed).reason > 0);
+    }
+    /* an indefinite matrix whose coarse operators fail, anew and on old patterns */
+    const MatObject A  = Spread(ShortOf(50, 460), DeviceBackend().mat, Even);
+    const PCObject  pc = MakePC(A, CMATCH(), options);
+    PCFailedReason  reason;
+    for (int repeat = 0; repeat < 2; repeat++) {
+      MUST(PCSetUp(pc));
+      MUST(PCGetFailedReason(pc, &reason));
+      CHECK(reason == PC_FACTOR_NUMERIC_ZEROPIVOT);
+      SetValues(A, Blocks(ShortOf(50, 0.5)));
+      CHECK(SameBits(Applied(pc), Applied(MakePC(A, CMATCH(), options))));
+      SetValues(A, Blocks(ShortOf(50, 460)));
+    }
+  }
+}
+
+TEST_CASE("cmatch on several ranks of GPUs, to the host and back, and beside another stream", "[cmatch][ranks][pc][gpu][mpi]")
+{
+  NEEDS_DEVICE();
+  const MatObject A  = Spread(Diffusion(50, 30, true, 33), DeviceBackend().mat, Even);
+  const PCObject  pc = MakePC(A, CMATCH(), kWide), local = MakePC(A, CMATCH(), kWide + std::string("-@reach local"));
+  const auto      expected = Applied(pc), of_block = Applied(local);
+  const VecObject x = RightVec(A, 11), y = RightVec(A);
+  CHECK(SameBits(expected, of_block) == (Ranks() == 1));
+  for (int repeat = 0; repeat < 2; repeat++) {
+    MUST(PCCMATCHSetReach(pc, PC_CMATCH_LOCAL));
+    CHECK(SameBits(Applied(pc), of_block));
+    MUST(PCCMATCHSetReach(pc, PC_CMATCH_GLOBAL));
+    CHECK(SameBits(Applied(pc), expected));
+  }
+  if (Ranks() > 1) {
+    const OtherStream scope;
+    Errors            errors;
+    CHECK((int)PCApply(pc, x, y) == PETSC_ERR_SUP);
+    CHECK(Contains(errors.text, "PETSC_STREAM_DEFAULT"));
+  }
+  CHECK(SameBits(Applied(pc), expected));
+  MUST(MatBindToCPU(A, PETSC_TRUE));
+  Touch(A);
+  CHECK(Difference(Applied(pc), expected) <= 1e-4);
+  CHECK(Contains(ViewText((PC)pc), "backend host") == !Rank());
+  MUST(MatBindToCPU(A, PETSC_FALSE));
+  Touch(A);
+  CHECK(SameBits(Applied(pc), expected));
+}
+
 /* ------------------------------------------- the view ----------------------------------------- */
 
 TEST_CASE("cmatch on several ranks: what the view says", "[cmatch][ranks][pc][view][mpi]")

@@ -42,3 +42,8 @@ double DeviceBytesInUse()
 }
 
 #endif
+
+PetscMemType ExchangedMemory()
+{
+  return PETSC_MEMTYPE_CUDA;
+}

@@ -694,8 +694,8 @@ PetscErrorCode HaloFence_CUDA()
   PetscCall(PetscGetCurrentCUDAStream(&stream));
   PetscCallCUDA(cudaStreamGetFlags(stream, &flags));
   PetscCheck(!(flags & cudaStreamNonBlocking), PETSC_COMM_SELF, PETSC_ERR_SUP,
-             "A factor that reaches other ranks needs a device context of the stream type PETSC_STREAM_DEFAULT, since PETSc's "
-             "exchange may run in another stream: use -pc_afsai_overlap 0 or -pc_sfsai_overlap 0");
+             "A preconditioner that reaches other ranks needs a device context of the stream type PETSC_STREAM_DEFAULT, since "
+             "PETSc's exchange may run in another stream: use -pc_afsai_overlap 0, -pc_sfsai_overlap 0 or -pc_cmatch_reach local");
   if (stream) PetscCallCUDA(cudaDeviceSynchronize());
   PetscFunctionReturn(PETSC_SUCCESS);
 }

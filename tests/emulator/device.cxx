@@ -17,3 +17,9 @@ double DeviceBytesInUse()
 {
   return (double)emulator::BytesInUse();
 }
+
+/* To PETSc it is memory as any other. */
+PetscMemType ExchangedMemory()
+{
+  return PETSC_MEMTYPE_HOST;
+}

@@ -135,16 +135,6 @@ __global__ void __launch_bounds__(kBlockSize)
 
 /* -------------------------------------------- steps ------------------------------------------- */
 
-/* Clears the report. */
-PetscErrorCode BeginReport(CMATCHSetup *s)
-{
-  PetscFunctionBegin;
-  s->seen         = CMATCHReport{};
-  s->seen.failure = ~0ull;
-  PetscCallCUDA(cudaMemcpyAsync(s->report, &s->seen, sizeof(s->seen), cudaMemcpyHostToDevice, s->stream));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* Keeps w, checks the rows of A, and finds the scale. */
 PetscErrorCode CheckMatrix(CMATCHSetup *s, const CSRView &A, const double *w)
 {
@@ -197,24 +187,8 @@ PetscErrorCode MakeFinest(CMATCHSetup *s, const CSRView &A, bool keep)
   }));
   PetscCall(CMATCHCompleteLevel(s, 0, diagonal));
   s->arena.Release(mark);
-  s->rows = CMATCHRows{L.n, L.A_i, nullptr, L.A_j, copied ? matched_a : (const float *)L.A_a, matched_d, (size_t)L.nnz};
+  s->rows = CMATCHRows{L.n, L.A_i, nullptr, L.A_j, copied ? matched_a : (const float *)L.A_a, matched_d, (size_t)L.nnz, 0};
   PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* What the report says of a failure. */
-void TellFailure(CMATCHSetup *s)
-{
-  CMATCHStats *stats = s->stats;
-  if (s->seen.failure == ~0ull) return;
-  const int stage = (int)(s->seen.failure >> 40);
-  stats->level    = PetscMax(0, stage - kCMATCHStageCoarse);
-  stats->row      = (LocalInt)(s->seen.failure >> 4 & 0xfffffffffull);
-  stats->failure  = (CMATCHFailure)(s->seen.failure & 0xf);
-}
-
-bool HasFailed(const CMATCHSetup *s)
-{
-  return s->seen.failure != ~0ull;
 }
 
 /* Forgets all levels, but not what the cycle keeps. */
@@ -227,58 +201,48 @@ void ForgetLevels(CMATCHHierarchyCUDA *H)
     H->vectors[l] = CMATCHVectors{};
     H->rs[l]      = nullptr;
     H->AP_room[l] = 0;
+    H->shared[l]  = CMATCHShared();
   }
 }
 
-/* New levels, one after the other. */
-PetscErrorCode MakeLevels(CMATCHSetup *s, const CSRView &A)
+/* New levels below the last one, one after the other. */
+PetscErrorCode MakeLevels(CMATCHSetup *s, bool stitch)
 {
   CMATCHHierarchyCUDA *H   = s->H;
   bool                 end = false;
 
   PetscFunctionBegin;
-  PetscCall(MakeFinest(s, A, false));
   while (true) {
     const LocalInt last = H->levels - 1;
     H->end              = CMATCH_END_SIZE;
     if (H->level[last].n <= s->params->coarse_size) break;
     H->end = CMATCH_END_LEVELS;
-    if (H->levels == s->params->max_levels) break;
+    if (H->levels >= s->params->max_levels) break;
     H->end = CMATCH_END_SLOW;
-    if (last > 0 && CMATCHIsSlow(*s->params, H->level[last - 1].n, H->level[last].n)) {
+    if (last > 0 && H->level[last - 1].transfer == CMATCH_MATCHED &&
+        CMATCHIsSlow(*s->params, H->level[last - 1].all, H->level[last].n)) {
       CMATCHForgetTransfer(&H->level[last]);
       break;
     }
-    PetscCall(CMATCHAggregate(s, &end)); /* sets H->end */
-    if (end || HasFailed(s)) break;
+    PetscCall(CMATCHAggregate(s, stitch, &end)); /* sets H->end */
+    stitch = false;
+    if (end || CMATCHHasFailed(s)) break;
     PetscCall(CMATCHCoarsen(s, last, false));
-    if (HasFailed(s)) break;
+    if (CMATCHHasFailed(s)) break;
   }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* New values on the old patterns. */
-PetscErrorCode RefillLevels(CMATCHSetup *s, const CSRView &A)
-{
-  PetscFunctionBegin;
-  PetscCall(MakeFinest(s, A, true));
-  for (LocalInt level = 0; level + 1 < s->H->levels; level++) PetscCall(CMATCHCoarsen(s, level, true));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode Compute(CMATCHSetup *s, const CSRView &A, const double *w, bool keep)
 {
-  CMATCHHierarchyCUDA *H = s->H;
-
   PetscFunctionBegin;
-  PetscCall(BeginReport(s));
+  PetscCall(CMATCHBeginReport(s));
   PetscCall(CheckMatrix(s, A, w));
-  if (!HasFailed(s)) PetscCall(keep ? RefillLevels(s, A) : MakeLevels(s, A));
-  if (!HasFailed(s)) PetscCall(CMATCHPrepareCoarsest(s));
-  PetscCall(CMATCHReadReport(s));
-  if (!HasFailed(s)) PetscCall(CMATCHFactorSmoothers(s, keep));
-  TellFailure(s);
-  if (!HasFailed(s)) PetscCall(CMATCHPrepareCycle(H, s->stream));
+  if (!CMATCHHasFailed(s)) {
+    PetscCall(MakeFinest(s, A, keep));
+    PetscCall(CMATCHDescend(s, 0, keep, false));
+  }
+  CMATCHTellFailure(s);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -291,15 +255,35 @@ size_t ApplyBytes(const CMATCHHierarchyCUDA *H)
     const CMATCHLevel &L = H->level[l];
     const size_t       A = L.nnz * entry + L.n * (sizeof(LocalInt) + value);
     const size_t       M = CMATCHFactorBytes(L, H->params.precision) + (L.factor.d ? 2 * L.n * value : 0); /* and a vector twice */
-    if (l + 1 == H->levels && H->inverse.size()) bytes += H->inverse.bytes() + 2 * L.n * value;
-    else if (l + 1 == H->levels) bytes += A + 2 * H->params.degree * M;
+    if (l + 1 == H->levels && l >= H->several && H->inverse.size()) bytes += H->inverse.bytes() + 2 * L.n * value;
+    else if (l + 1 == H->levels && l >= H->several) bytes += A + 2 * H->params.degree * M;
     else /* before and after: degree products; b, x, l, r of each; P and R once */
-      bytes += 2 * H->params.degree * (A + M + 4 * L.n * value) + 2 * (L.P_nnz * entry + 2 * L.n * value) + 3 * L.n * value;
+      bytes += (L.transfer == CMATCH_PASSED ? 0 : 2 * H->params.degree * (A + M + 4 * L.n * value)) +
+               2 * (L.P_nnz * entry + 2 * L.n * value) + 3 * L.n * value;
   }
   return bytes + (H->levels ? 2 * H->level[0].n * sizeof(PetscScalar) : 0);
 }
 
 } // namespace
+
+PetscErrorCode CMATCHBeginReport(CMATCHSetup *s)
+{
+  PetscFunctionBegin;
+  s->seen         = CMATCHReport{};
+  s->seen.failure = ~0ull;
+  PetscCallCUDA(cudaMemcpyAsync(s->report, &s->seen, sizeof(s->seen), cudaMemcpyHostToDevice, s->stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void CMATCHTellFailure(CMATCHSetup *s)
+{
+  CMATCHStats *stats = s->stats;
+  if (!CMATCHHasFailed(s)) return;
+  const int stage = (int)(s->seen.failure >> 40);
+  stats->level    = PetscMax(0, stage - kCMATCHStageCoarse);
+  stats->row      = (LocalInt)(s->seen.failure >> 4 & 0xfffffffffull);
+  stats->failure  = (CMATCHFailure)(s->seen.failure & 0xf);
+}
 
 PetscErrorCode CMATCHReadReport(CMATCHSetup *s)
 {
@@ -309,7 +293,7 @@ PetscErrorCode CMATCHReadReport(CMATCHSetup *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CMATCHCreateLevel(CMATCHSetup *s, LocalInt n, LocalInt nnz)
+PetscErrorCode CMATCHCreateLevel(CMATCHSetup *s, LocalInt n, LocalInt nnz, const std::vector<GlobalInt> *ghost)
 {
   CMATCHHierarchyCUDA *H     = s->H;
   const CMATCHParams  *p     = s->params;
@@ -321,28 +305,37 @@ PetscErrorCode CMATCHCreateLevel(CMATCHSetup *s, LocalInt n, LocalInt nnz)
   Layout               layout;
 
   PetscFunctionBegin;
-  L.n               = n;
-  L.nnz             = nnz;
-  L.width           = p->smoothed_prolongator ? p->prolongator_row : 1;
-  const size_t most = (size_t)n * L.width; /* entries of P */
+  L.n     = n;
+  L.nnz   = nnz;
+  L.all   = n;
+  L.width = p->smoothed_prolongator ? p->prolongator_row : 1;
+  if (ghost) {
+    H->shared[level].ghost = *ghost;
+    L.ghosts               = (LocalInt)ghost->size();
+    L.ghost                = H->shared[level].ghost.data();
+  }
+  const size_t with_ghosts = (size_t)n + L.ghosts, most = with_ghosts * L.width; /* entries of P */
   layout.Place(&L.A_i, (size_t)n + 1);
   layout.Place(&L.A_j, nnz);
   layout.Place(&L.A_a, nnz * value);
   for (void **array : {&L.s, &L.d, &L.l}) layout.Place(array, n * value);
   layout.Place(&H->rs[level], n);
-  if (n > p->coarse_size && level + 1 < p->max_levels) {
-    layout.Place(&L.aggregate, n);
+  if (ghost || (n > p->coarse_size && level + 1 < p->max_levels)) {
+    layout.Place(&L.aggregate, with_ghosts);
     layout.Place(&L.P_j, most);
     layout.Place(&L.P_a, most * value);
-    layout.Place(&L.R_i, (size_t)n + 1);
+    layout.Place(&L.R_i, with_ghosts + 1); /* a ghost brings one foreign aggregate at most */
     layout.Place(&L.R_j, most);
     layout.Place(&L.R_a, most * value);
   }
-  for (void **array : {&v.b, &v.r, &v.x[0], &v.x[1]}) layout.Place(array, n * value);
-  layout.Place(&v.z[0], n * value); /* the coarsest level may need a polynomial, whatever the smoother is */
-  layout.Place(&v.z[1], n * value);
+  for (void **array : {&v.b, &v.r}) layout.Place(array, n * value);
+  for (void **array : {&v.x[0], &v.x[1]}) layout.Place(array, with_ghosts * value);
+  layout.Place(&v.z[0], with_ghosts * value); /* the coarsest level may need a polynomial, whatever the smoother is */
+  layout.Place(&v.z[1], with_ghosts * value);
   if (twice)
-    for (void **array : {&v.e, &v.c, &v.v}) layout.Place(array, n * value);
+    for (void **array : {&v.e, &v.c, &v.v}) layout.Place(array, with_ghosts * value);
+  if (ghost)
+    for (LocalInt **array : {&H->shared[level].inner, &H->shared[level].border}) layout.Place(array, n);
   H->memory.emplace_back(&H->meter);
   PetscCall(layout.Allocate(&H->memory.back()));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -353,7 +346,7 @@ PetscErrorCode CMATCHCompleteLevel(CMATCHSetup *s, LocalInt level, const double 
   CMATCHLevel        &L     = s->H->level[level];
   const int           stage = level ? kCMATCHStageCoarse + level : kCMATCHStageStore;
   const CMATCHFailure kind  = level ? CMATCH_DIAGONAL_NOT_POSITIVE : CMATCH_TOO_LARGE;
-  const bool          empty = s->params->singular && level > 0 && L.n == 1; /* nothing but rounding errors are on the diagonal */
+  const bool          empty = s->params->singular && level > 0 && L.all == 1; /* nothing but rounding errors are on the diagonal */
   const PetscReal     root  = CMATCHSmootherSteps(*s->params).root;
 
   PetscFunctionBegin;
@@ -372,8 +365,22 @@ PetscErrorCode CMATCHCompleteLevel(CMATCHSetup *s, LocalInt level, const double 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *w, const CMATCHParams *params, PetscBool keep,
-                                           PetscBool work, CMATCHHierarchy **hierarchy, CMATCHStats *stats)
+PetscErrorCode CMATCHDescend(CMATCHSetup *s, LocalInt level, bool keep, bool stitch)
+{
+  CMATCHHierarchyCUDA *H = s->H;
+
+  PetscFunctionBegin;
+  if (!keep) PetscCall(MakeLevels(s, stitch));
+  else
+    for (; level + 1 < H->levels; level++) PetscCall(CMATCHCoarsen(s, level, true));
+  if (!CMATCHHasFailed(s) && H->level[H->levels - 1].n) PetscCall(CMATCHPrepareCoarsest(s));
+  PetscCall(CMATCHReadReport(s));
+  if (!CMATCHHasFailed(s)) PetscCall(CMATCHFactorSmoothers(s, keep));
+  if (!CMATCHHasFailed(s)) PetscCall(CMATCHPrepareCycle(H, s->stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHOpen(const CMATCHParams *params, PetscBool keep, CMATCHHierarchy **hierarchy)
 {
   static long          generations = 0; /* of all hierarchies: one may get the address of another one that is gone */
   CMATCHHierarchyCUDA *H           = (CMATCHHierarchyCUDA *)*hierarchy;
@@ -385,7 +392,6 @@ PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *
     H->where   = PETSC_MEMTYPE_CUDA;
     PetscCall(ProcessorCount(&H->processors));
   }
-  *stats = CMATCHStats{};
   if (!keep) {
     PetscCall(CMATCHDestroyCycle(H));
     PetscCall(CMATCHDestroyFactors(H));
@@ -393,21 +399,66 @@ PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *
     H->inverse.Free();
     H->iteration.Free();
     H->generation = ++generations;
+    H->several    = 0;
   }
   H->params          = *params;
   H->scale           = 1;
   H->work_meter.peak = H->work_meter.now;
-  CMATCHSetup s(H, params, stats);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHOpenWork(CMATCHSetup *s, size_t A_bytes)
+{
+  CMATCHHierarchyCUDA *H     = s->H;
+  const bool           usual = s->params->precision == FINEPC_SINGLE && s->params->prolongator_row <= kCMATCHUsualRow;
+  Layout               layout;
+
+  PetscFunctionBegin;
+  PetscCall(s->arena.Reserve(PetscMax(kLeastWork, (size_t)((usual ? kWork : kMoreWork) * (double)A_bytes)) + kCMATCHSmallRoom));
+  layout.Place(&s->report, 1);
+  layout.Place(&s->rounds, kCMATCHRounds);
+  if (!H->report.size()) PetscCall(H->report.Allocate(layout.bytes()));
+  layout.Bind(H->report.data());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHClose(CMATCHSetup *s, bool keep_work)
+{
+  CMATCHHierarchyCUDA *H      = s->H;
+  const CMATCHParams  *params = s->params;
+  const LocalInt       finest = H->levels ? H->level[0].n + H->level[0].ghosts : 0;
+
+  PetscFunctionBegin;
+  s->stats->end = H->end;
+  s->stats->work_bytes += H->work_meter.peak; /* to that of the factors */
+  PetscCall(
+    PetscInfo(nullptr, "The set-up used %g of the %g bytes that it reserved\n", (double)s->arena.used(), (double)H->work.bytes()));
+  if (!keep_work) {
+    H->work.Free();
+    H->report.Free();
+    PetscCall(CMATCHFreeFactorWork(H));
+  }
+  H->kept_bytes = H->work.bytes() + H->report.bytes();
+  for (const SFSAIWork &level : H->factor_work) H->kept_bytes += level.bytes;
+  H->inverted = (PetscBool)(params->coarse == PC_CMATCH_DENSE && H->end != CMATCH_END_DOMINATED && H->levels > H->several &&
+                            H->level[H->levels - 1].n <= kCMATCHLargestDense);
+  H->bytes    = H->meter.now + (H->w ? finest * sizeof(*H->w) : 0);
+  for (LocalInt l = 0; l < H->levels; l++) H->bytes += CMATCHFactorBytes(H->level[l], params->precision);
+  H->apply_bytes = ApplyBytes(H);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *w, const CMATCHParams *params, PetscBool keep,
+                                           PetscBool work, CMATCHHierarchy **hierarchy, CMATCHStats *stats)
+{
+  PetscFunctionBegin;
+  *stats = CMATCHStats{};
+  PetscCall(CMATCHOpen(params, keep, hierarchy));
+  CMATCHHierarchyCUDA *const H = (CMATCHHierarchyCUDA *)*hierarchy;
+  CMATCHSetup                s(H, params, stats);
   PetscCall(PetscGetCurrentCUDAStream(&s.stream));
   if (A->n) {
-    const size_t A_bytes = A->nnz * (sizeof(LocalInt) + sizeof(PetscScalar)) + A->n * sizeof(LocalInt);
-    const bool   usual   = params->precision == FINEPC_SINGLE && params->prolongator_row <= kCMATCHUsualRow;
-    PetscCall(s.arena.Reserve(PetscMax(kLeastWork, (size_t)((usual ? kWork : kMoreWork) * (double)A_bytes)) + kCMATCHSmallRoom));
-    Layout layout;
-    layout.Place(&s.report, 1);
-    layout.Place(&s.rounds, kCMATCHRounds);
-    if (!H->report.size()) PetscCall(H->report.Allocate(layout.bytes()));
-    layout.Bind(H->report.data());
+    PetscCall(CMATCHOpenWork(&s, A->nnz * (sizeof(LocalInt) + sizeof(PetscScalar)) + A->n * sizeof(LocalInt)));
     PetscCall(Compute(&s, *A, w, keep));
   } else {
     H->scale = std::ldexp(1., kCMATCHExponent);
@@ -416,22 +467,7 @@ PetscErrorCode CMATCHComputeHierarchy_CUDA(const CSRView *A, const PetscScalar *
       PetscCallCUDA(cudaMemsetAsync(H->level[0].A_i, 0, sizeof(LocalInt), s.stream));
     }
   }
-  stats->end = H->end;
-  stats->work_bytes += H->work_meter.peak; /* to that of the factors */
-  PetscCall(
-    PetscInfo(nullptr, "The set-up used %g of the %g bytes that it reserved\n", (double)s.arena.used(), (double)H->work.bytes()));
-  if (!work) {
-    H->work.Free();
-    H->report.Free();
-    PetscCall(CMATCHFreeFactorWork(H));
-  }
-  H->kept_bytes = H->work.bytes() + H->report.bytes();
-  for (const SFSAIWork &level : H->factor_work) H->kept_bytes += level.bytes;
-  H->inverted = (PetscBool)(params->coarse == PC_CMATCH_DENSE && H->end != CMATCH_END_DOMINATED && H->levels &&
-                            H->level[H->levels - 1].n <= kCMATCHLargestDense);
-  H->bytes    = H->meter.now + (H->w ? A->n * sizeof(*H->w) : 0);
-  for (LocalInt l = 0; l < H->levels; l++) H->bytes += CMATCHFactorBytes(H->level[l], params->precision);
-  H->apply_bytes = ApplyBytes(H);
+  PetscCall(CMATCHClose(&s, work));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -5,6 +5,7 @@
      cmatch.cu            the set-up as a whole, the finest level, and what completes a level
      cmatch_aggregate.cu  aggregates, by matching or by an independent set
      cmatch_galerkin.cu   the prolongator, its transpose, the Galerkin product
+     cmatch_ranks.cu      the set-up of levels on several ranks
      cmatch_coarsest.cu   the coarsest level: its inverse, and its solution
      cmatch_fsai.cu       the factors of the smoothers sfsai and afsai
      cmatch_cycle.cu      the cycle
@@ -19,7 +20,7 @@
 #include <vector>
 
 #include "buffer.cuh"
-#include "pc/cmatch/cmatch.h"
+#include "pc/cmatch/cmatch_ranks.h"
 #include "pc/sfsai/sfsai.h"
 #include "scratch.cuh"
 
@@ -41,6 +42,19 @@ struct CMATCHVectors {
   void *e, *c, *v; /* of the levels that are visited twice */
 };
 
+/* What a level on several ranks has beside what its CMATCHLevel shows. */
+struct CMATCHShared {
+  std::vector<GlobalInt> ghost;     /* see CMATCHLevel */
+  std::vector<GlobalInt> column;    /* numbers of the foreign aggregates, and of the others in rows of P of ghosts */
+  LocalInt               met   = 0; /* aggregates of ghosts, whether they are columns of P or not */
+  LocalInt              *inner = nullptr, *border = nullptr; /* rows without and with entries in columns of ghosts, ascending */
+  LocalInt               inners = 0, borders = 0;
+  LocalInt              *add_i  = nullptr; /* [rows of the next level + 1] where the contributions for a row begin */
+  LocalInt               rows   = 0;       /* own ones of the next level */
+  void                  *values = nullptr; /* [coarse + foreign] R r, or the correction that is to be interpolated */
+  void                  *added  = nullptr; /* [contributions] */
+};
+
 struct CMATCHHierarchyCUDA : CMATCHHierarchy {
   WorkMeter                 meter;  /* of the memory below */
   std::vector<Buffer<char>> memory; /* of the levels */
@@ -52,6 +66,7 @@ struct CMATCHHierarchyCUDA : CMATCHHierarchy {
   CMATCHVectors             vectors[kCMATCHMostLevels]     = {};
   double                   *rs[kCMATCHMostLevels]          = {}; /* [n] the row sums in double */
   size_t                    AP_room[kCMATCHMostLevels]     = {}; /* entries that A P needed memory for */
+  CMATCHShared              shared[kCMATCHMostLevels];           /* of levels on several ranks */
 
   /* the coarsest level */
   CMATCHEnd      end = CMATCH_END_SIZE;
@@ -66,7 +81,8 @@ struct CMATCHHierarchyCUDA : CMATCHHierarchy {
   long            generation = 0; /* another one for each set-up of any hierarchy that has made new memory */
   bool            early      = false;
   cudaStream_t    capture    = nullptr; /* for captures alone */
-  cudaGraphExec_t graph      = nullptr;
+  cudaGraphExec_t graph      = nullptr; /* the cycle; of a hierarchy of several ranks, the part of one rank */
+  int             graph_x    = 0;       /* which of the iterates of the level where that part begins has its result */
 };
 
 /* -------------------------------------- work of a set-up -------------------------------------- */
@@ -188,14 +204,18 @@ struct CMATCHRound {
   alignas(128) LocalInt pairs;
 };
 
-/* The rows in which pairs are matched, without their diagonal. Between rows there may be gaps. */
+/*
+   The rows in which pairs are matched, without their diagonal. Between rows there may be gaps. Columns from n on are vertices of
+   other ranks.
+*/
 struct CMATCHRows {
   LocalInt        n;
   const LocalInt *start;
   const LocalInt *length; /* or null, if row i ends where row i + 1 begins */
   const LocalInt *j;
   const float    *a, *d;
-  size_t          room; /* entries that fit into j and a */
+  size_t          room;    /* entries that fit into j and a */
+  LocalInt        foreign; /* vertices of other ranks */
 
   __device__ LocalInt Length(LocalInt i) const { return length ? length[i] : start[i + 1] - start[i]; }
 };
@@ -220,6 +240,25 @@ struct CMATCHSetup {
 
 /* Waits, and reads the report. */
 PetscErrorCode CMATCHReadReport(CMATCHSetup *);
+
+/* Clears the report. */
+PetscErrorCode CMATCHBeginReport(CMATCHSetup *);
+
+/* Tells in the stats what the host has read of a failure. */
+void        CMATCHTellFailure(CMATCHSetup *);
+inline bool CMATCHHasFailed(const CMATCHSetup *s)
+{
+  return s->seen.failure != ~0ull;
+}
+
+/* Begins a set-up, with a new hierarchy if there is none, and without levels unless keep; `A_bytes` are those of the rows of A. */
+PetscErrorCode CMATCHOpen(const CMATCHParams *, PetscBool keep, CMATCHHierarchy **);
+PetscErrorCode CMATCHOpenWork(CMATCHSetup *, size_t A_bytes);
+/* Ends a set-up: the work is freed unless it is to be kept, and the bytes are counted. */
+PetscErrorCode CMATCHClose(CMATCHSetup *, bool keep_work);
+
+/* Makes the levels below the last one, or with keep below `level`, and what the last one and the cycle need. */
+PetscErrorCode CMATCHDescend(CMATCHSetup *, LocalInt level, bool keep, bool stitch);
 
 /* Calls f(T()) for the precision. */
 template <typename F>
@@ -258,17 +297,59 @@ inline void CMATCHForgetTransfer(CMATCHLevel *level)
   level->P_a = level->R_a = nullptr;
 }
 
-/* Memory of a level with so many rows and entries, and of its transfer to the next level. */
-PetscErrorCode CMATCHCreateLevel(CMATCHSetup *, LocalInt n, LocalInt nnz);
+/*
+   Memory of a level with so many rows and entries, and of its transfer to the next level; with the numbers of its ghosts, if it is
+   on several ranks.
+*/
+PetscErrorCode CMATCHCreateLevel(CMATCHSetup *, LocalInt n, LocalInt nnz, const std::vector<GlobalInt> *ghost = nullptr);
 /* s, d and l of the last level, from its entries and from rs. `fallback` [n] are diagonal entries to take where d is not positive.
  */
 PetscErrorCode CMATCHCompleteLevel(CMATCHSetup *, LocalInt level, const double *fallback);
 
-/* The aggregates of the last level, and the unsmoothed operator of the next one. Sets `end` if there is no next level. */
-PetscErrorCode CMATCHAggregate(CMATCHSetup *, bool *end);
+/*
+   The aggregates of the last level, and the unsmoothed operator of the next one. Sets `end` if there is no next level. With
+   `stitch` stiff pairs are put together, if there are any, and nothing else.
+*/
+PetscErrorCode CMATCHAggregate(CMATCHSetup *, bool stitch, bool *end);
+
+/*
+   What CMATCHAggregate() does in parts: finds the aggregates of level L, whose numbers of rows are counted, and the rows of the
+   unsmoothed operator of the next level, which are in memory that the arena has given out; then keeps these rows, while what was
+   taken after the mark is lost.
+*/
+struct CMATCHFound {
+  LocalInt   coarse = 0, left = 0, joined = 0, largest = 0, singles = 0;
+  CMATCHRows rows{};
+};
+PetscErrorCode CMATCHFindAggregates(CMATCHSetup *, CMATCHTransfer, CMATCHLevel *L, CMATCHFound *);
+PetscErrorCode CMATCHKeepRows(CMATCHSetup *, const CMATCHRows &, CMATCHArena::Mark);
+void           CMATCHAdopt(const CMATCHParams &, CMATCHTransfer, const CMATCHFound &, CMATCHLevel *L);
 
 /* P, R and the next level, which is made; with keep, the values of all of these. */
 PetscErrorCode CMATCHCoarsen(CMATCHSetup *, LocalInt level, bool keep);
+
+/*
+   The rows that a product of a level on several ranks makes, in double precision: row i has length[i] entries from start[i] on,
+   whose columns are in any order.
+*/
+struct CMATCHMade {
+  LocalInt *start = nullptr, *length = nullptr, *j = nullptr;
+  double   *a = nullptr, *rs = nullptr; /* rs: [rows] row sums, or diagonal entries */
+};
+
+/*
+   The parts of CMATCHCoarsen() on several ranks. P of the own rows and p1 [n + ghosts], the row sums of P of own rows; `met`
+   aggregates of ghosts are behind the own ones. Then `count` [coarse + met + 1] has the entries of each column, and turn [n][width]
+   which of them an entry is, unless keep. R from these, whose rows are coarse + foreign. The products R (A P) and R (A P 1), where
+   P has so many columns.
+*/
+struct CMATCHCounted {
+  double   *p1;
+  LocalInt *count, *turn;
+};
+PetscErrorCode CMATCHRanksProlong(CMATCHSetup *, LocalInt level, bool keep, LocalInt met, CMATCHCounted *);
+PetscErrorCode CMATCHRanksRestriction(CMATCHSetup *, LocalInt level, bool keep, const CMATCHCounted &);
+PetscErrorCode CMATCHRanksProducts(CMATCHSetup *, LocalInt level, bool keep, double *p1, LocalInt columns, CMATCHMade *);
 
 /* The inverse of the coarsest level, or whatever its solution needs. */
 PetscErrorCode CMATCHPrepareCoarsest(CMATCHSetup *);
@@ -278,3 +359,6 @@ PetscErrorCode CMATCHLaunchCoarsest(CMATCHHierarchyCUDA *, void *x, cudaStream_t
 /* Memory for what the kernels of a cycle share, unless it is there, and the scale in it. */
 PetscErrorCode CMATCHPrepareCycle(CMATCHHierarchyCUDA *, cudaStream_t);
 PetscErrorCode CMATCHDestroyCycle(CMATCHHierarchyCUDA *);
+
+/* Lists the inner rows of a level on several ranks, and those at a border. */
+PetscErrorCode CMATCHListBorder(CMATCHSetup *, LocalInt level);

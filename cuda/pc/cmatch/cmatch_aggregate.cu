@@ -91,7 +91,7 @@ __device__ __forceinline__ void FindLeft(const Sweep &s, LocalInt i)
   s.size[i] = 1;
 }
 
-/* The weights, before the threshold, and the largest of the row. */
+/* The weights, before the threshold, and the largest of the row. Edges to other ranks, which count alone, have them negative. */
 template <int GroupSize>
 __device__ __forceinline__ void WeighEdges(const Sweep &s, LocalInt i)
 {
@@ -101,34 +101,48 @@ __device__ __forceinline__ void WeighEdges(const Sweep &s, LocalInt i)
   const float d       = i >= 0 ? s.M.d[i] : 1.f;
   float       largest = 0;
   for (LocalInt at = row.begin + row.lane; at < row.end; at += GroupSize) {
-    const LocalInt j   = s.M.j[at];
-    const float    sum = d + s.M.d[j], all = sum > 0 ? -2.0f * s.M.a[at] / sum : 0.f;
-    const float    c = all > 0 && !left && s.mate[j] != kLeft ? all : 0.f;
-    s.c[at]          = c;
+    const LocalInt j    = s.M.j[at];
+    const bool     here = j < s.M.n;
+    const float    sum = d + (here ? s.M.d[j] : d), all = sum > 0 ? -2.0f * s.M.a[at] / sum : 0.f;
+    const float    c = all > 0 && !left && !(here && s.mate[j] == kLeft) ? all : 0.f;
+    s.c[at]          = here ? c : -c;
     largest          = fmaxf(largest, c);
   }
   largest = GroupMax<GroupSize>(largest);
   if (row.First()) s.big[i] = largest;
 }
 
+/* What a sweep is to do. */
+struct Rules {
+  float theta;   /* the share of the heaviest edge of both its ends that an edge has */
+  float least;   /* and the least weight */
+  bool  finds;   /* rows that are left to the smoother */
+  bool  first;   /* it is the first sweep, in which the room is set and not looked at */
+  bool  limited; /* aggregates have a largest size */
+  int   joins;   /* rounds */
+};
+
 /* Leaves the edges that are strong at both ends and whose ends may be together. On the first sweep sets the room. */
 template <int GroupSize>
-__device__ __forceinline__ void KeepStrong(const Sweep &s, LocalInt i, float theta, bool first, bool limited)
+__device__ __forceinline__ void KeepStrong(const Sweep &s, LocalInt i, const Rules &rules)
 {
   RowOf<GroupSize> row(i);
   row.Open(s.M);
+  const float theta = rules.theta;
   const float big   = i >= 0 ? theta * s.big[i] : 0.f;
   LocalInt    count = 0;
   for (LocalInt at = row.begin + row.lane; at < row.end; at += GroupSize) {
     const LocalInt j      = s.M.j[at];
-    const float    c      = s.c[at];
-    bool           strong = c > 0 && !(c < big) && !(c < theta * s.big[j]);
+    const bool     here   = j < s.M.n;
+    const float    c      = here ? s.c[at] : -s.c[at];
+    bool           strong = c > 0 && !(c < big) && !(here && c < theta * s.big[j]) && !(c < rules.least);
     count += strong;
-    if (!first && strong) strong = s.size[i] + s.size[j] <= max(s.room[i], s.room[j]);
+    if (!rules.first && strong && here) strong = s.size[i] + s.size[j] <= max(s.room[i], s.room[j]);
     if (!strong) s.c[at] = 0;
   }
   count = GroupSum<GroupSize>(count);
-  if (first && row.First()) s.room[i] = limited ? min(max(2 * (count + 1), kCMATCHLeastRoom), kCMATCHMostRoom) : 1 << 20;
+  if (rules.first && row.First())
+    s.room[i] = rules.limited ? min(max(2 * (count + 1), kCMATCHLeastRoom), kCMATCHMostRoom) : 1 << 20;
 }
 
 /* ------------------------------------------ matching ------------------------------------------ */
@@ -269,9 +283,9 @@ __global__ void __launch_bounds__(kBlockSize) WeighAllEdges(Sweep s)
 }
 
 template <int GroupSize>
-__global__ void __launch_bounds__(kBlockSize) KeepStrongEdges(Sweep s, float theta, bool first, bool limited)
+__global__ void __launch_bounds__(kBlockSize) KeepStrongEdges(Sweep s, Rules rules)
 {
-  KeepStrong<GroupSize>(s, GridVertex<GroupSize>(s.M.n), theta, first, limited);
+  KeepStrong<GroupSize>(s, GridVertex<GroupSize>(s.M.n), rules);
 }
 
 /*
@@ -356,17 +370,17 @@ __device__ __forceinline__ void ForVertices(LocalInt n, Step step)
 
 /* A sweep by a grid whose blocks are all on the GPU at once. */
 template <int GroupSize>
-__global__ void __launch_bounds__(kBlockSize) MatchFew(Sweep s, float theta, bool first, bool limited)
+__global__ void __launch_bounds__(kBlockSize) MatchFew(Sweep s, Rules rules)
 {
   const auto     grid = cooperative_groups::this_grid();
   const LocalInt n    = s.M.n;
-  if (first) {
+  if (rules.finds) {
     ForVertices<GroupSize>(n, [&](LocalInt i) { FindLeft<GroupSize>(s, i); });
     grid.sync();
   }
   ForVertices<GroupSize>(n, [&](LocalInt i) { WeighEdges<GroupSize>(s, i); });
   grid.sync();
-  ForVertices<GroupSize>(n, [&](LocalInt i) { KeepStrong<GroupSize>(s, i, theta, first, limited); });
+  ForVertices<GroupSize>(n, [&](LocalInt i) { KeepStrong<GroupSize>(s, i, rules); });
   /* rows of edges are read by the group that has written them */
   for (int round = 0; round < kCMATCHRounds; round++) {
     ForVertices<GroupSize>(n, [&](LocalInt i) {
@@ -383,7 +397,7 @@ __global__ void __launch_bounds__(kBlockSize) MatchFew(Sweep s, float theta, boo
   }
   ForVertices<1>(n, [&](LocalInt i) { OpenPair(s, i); });
   grid.sync();
-  for (int round = 0; round < kCMATCHJoins; round++) {
+  for (int round = 0; round < rules.joins; round++) {
     int joined = 0;
     ForVertices<GroupSize>(n, [&](LocalInt i) { ProposeJoin<GroupSize>(s, i >= 0 && s.mate[i] == kFree ? i : -1); });
     grid.sync();
@@ -475,10 +489,13 @@ struct MemberList {
   }
 };
 
-/* The row of a vertex, with the aggregates for columns, its diagonal entry first */
+/* The row of a vertex, with the aggregates for columns, its diagonal entry first; vertices of other ranks are behind these. */
 struct AggregatedEntries {
   CMATCHRows      M;
   const LocalInt *aggregate;
+  LocalInt        aggregates;
+
+  __device__ LocalInt Column(LocalInt j) const { return j < M.n ? aggregate[j] : aggregates + (j - M.n); }
 
   __device__ void Span(LocalInt k, LocalInt *begin, LocalInt *length) const
   {
@@ -488,7 +505,7 @@ struct AggregatedEntries {
   __device__ void Get(LocalInt k, LocalInt a, LocalInt place, LocalInt *column, double *value) const
   {
     const LocalInt at = M.start[k] + place - 1;
-    *column           = place ? aggregate[M.j[at]] : a;
+    *column           = place ? Column(M.j[at]) : a;
     *value            = place ? (double)M.a[at] : (double)M.d[k];
   }
 };
@@ -622,6 +639,21 @@ __global__ void __launch_bounds__(kBlockSize) RoundToSingle(LocalInt n, const T 
   if (i < n) to[i] = (float)from[i];
 }
 
+/* Every vertex is free, a row alone. */
+__global__ void __launch_bounds__(kBlockSize) FreeAll(Sweep s)
+{
+  const long long i = GridThread();
+  if (i >= s.M.n) return;
+  s.mate[i] = kFree;
+  s.size[i] = 1;
+}
+
+__global__ void __launch_bounds__(kBlockSize) PassRows(LocalInt n, LocalInt *aggregate)
+{
+  const long long i = GridThread();
+  if (i < n) aggregate[i] = (LocalInt)i;
+}
+
 /* -------------------------------------------- steps ------------------------------------------- */
 
 /* Calls f(lanes of a row) */
@@ -658,33 +690,36 @@ PetscErrorCode OpenSweeps(CMATCHSetup *s, const CMATCHRows &M, Sweep *sweep)
 }
 
 /* Weights, pairs and joins. */
-PetscErrorCode MatchVertices(CMATCHSetup *s, const Sweep &w, double mean, bool first, bool deep)
+PetscErrorCode MatchVertices(CMATCHSetup *s, const Sweep &w, double mean, const Rules &rules)
 {
-  const PetscReal strength = deep ? PetscMin(s->params->strength, kCMATCHSmallStrength) : s->params->strength;
-  const float     theta    = (float)strength;
-  const int       blocks   = BlocksFor(w.M.n);
+  const int blocks = BlocksFor(w.M.n);
 
   PetscFunctionBegin;
   PetscCallCUDA(cudaMemsetAsync(w.rounds, 0, kCMATCHRounds * sizeof(*w.rounds), s->stream));
-  if (!first) PetscCallCUDA(cudaMemsetAsync(w.mate, 0xff, w.M.n * sizeof(*w.mate), s->stream)); /* kFree */
+  if (!rules.first) PetscCallCUDA(cudaMemsetAsync(w.mate, 0xff, w.M.n * sizeof(*w.mate), s->stream)); /* kFree */
   PetscCall(WithGroup(mean, [&](auto group) {
     const int row_blocks = BlocksFor((long long)w.M.n * group), list_blocks = BlocksFor(w.M.n, kBlockSize * kFreePerThread);
     PetscFunctionBegin;
     if (w.M.n <= kFewVertices) {
-      bool  is_first = first, limited = !deep;
-      Sweep sweep       = w;
-      void *arguments[] = {&sweep, (void *)&theta, &is_first, &limited};
-      PetscCallCUDA(cudaLaunchCooperativeKernel((const void *)MatchFew<group>, dim3(PetscMin(row_blocks, s->H->processors)),
-                                                dim3(kBlockSize), arguments, 0, s->stream));
+      cudaLaunchConfig_t  config{};
+      cudaLaunchAttribute attribute{};
+      attribute.id              = cudaLaunchAttributeCooperative;
+      attribute.val.cooperative = 1;
+      config.gridDim            = dim3(PetscMin(row_blocks, s->H->processors));
+      config.blockDim           = dim3(kBlockSize);
+      config.stream             = s->stream;
+      config.attrs              = &attribute;
+      config.numAttrs           = 1;
+      PetscCallCUDA(cudaLaunchKernelEx(&config, MatchFew<decltype(group)::value>, Sweep(w), Rules(rules)));
       PetscFunctionReturn(PETSC_SUCCESS);
     }
-    if (first) {
+    if (rules.finds) {
       FindLeftRows<group><<<row_blocks, kBlockSize, 0, s->stream>>>(w);
       FinePCCheckLaunch();
     }
     WeighAllEdges<group><<<row_blocks, kBlockSize, 0, s->stream>>>(w);
     FinePCCheckLaunch();
-    KeepStrongEdges<group><<<row_blocks, kBlockSize, 0, s->stream>>>(w, theta, first, !deep);
+    KeepStrongEdges<group><<<row_blocks, kBlockSize, 0, s->stream>>>(w, rules);
     FinePCCheckLaunch();
     for (int round = 0; round < kCMATCHRounds; round++) {
       ChooseMates<group><<<list_blocks, kBlockSize, 0, s->stream>>>(w, round);
@@ -693,7 +728,7 @@ PetscErrorCode MatchVertices(CMATCHSetup *s, const Sweep &w, double mean, bool f
     }
     OpenPairs<<<blocks, kBlockSize, 0, s->stream>>>(w);
     FinePCCheckLaunch();
-    for (int round = 0; round < kCMATCHJoins; round++) {
+    for (int round = 0; round < rules.joins; round++) {
       ProposeJoins<group><<<list_blocks, kBlockSize, 0, s->stream>>>(w);
       AcceptJoins<<<blocks, kBlockSize, 0, s->stream>>>(w, round);
       FinePCCheckLaunch();
@@ -742,7 +777,7 @@ PetscErrorCode TakeMadeRows(CMATCHSetup *s, LocalInt n, size_t entries, MadeRows
 PetscErrorCode AddUpRows(CMATCHSetup *s, const Sweep &w, LocalInt aggregates, MadeRows *made, CMATCHRows *M)
 {
   const MemberList        left{made->leader, {w.mate, w.slot}};
-  const AggregatedEntries right{w.M, w.aggregate};
+  const AggregatedEntries right{w.M, w.aggregate, aggregates};
   const double            mean = (double)w.M.room / w.M.n;
   ProductRows<float>      out{made->start, made->length, made->j, made->a, made->diagonal, made->entries, nullptr, 1, false};
   LocalInt                wide;
@@ -757,42 +792,28 @@ PetscErrorCode AddUpRows(CMATCHSetup *s, const Sweep &w, LocalInt aggregates, Ma
   PetscFunctionBegin;
   out.wide = w.candidate; /* not needed any more */
   PetscCall(
-    (Product<8, kMadeRoom, true, true, true>(s, left, right, aggregates, aggregates,
+    (Product<8, kMadeRoom, true, true, true>(s, left, right, aggregates, aggregates + w.M.foreign,
                                              {mean <= kThreadRow && aggregates >= kManyAggregates, mean <= kThreadRow ? 6 : 7},
                                              &out, &wide, room)));
   RoundDiagonal<<<BlocksFor(aggregates), kBlockSize, 0, s->stream>>>(aggregates, made->diagonal, made->d);
   FinePCCheckLaunch();
-  *M = CMATCHRows{aggregates, made->start, made->length, out.j, out.a, made->d, (size_t)s->seen.entries};
+  *M = CMATCHRows{aggregates, made->start, made->length, out.j, out.a, made->d, (size_t)s->seen.entries, w.M.foreign};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The rows go to the back of the arena, where those of the level before have been. What was taken after `mark` is not needed. */
-PetscErrorCode KeepRows(CMATCHSetup *s, const CMATCHRows &from, CMATCHArena::Mark mark)
+/* The threshold of edges, on a level with so many rows on all ranks. */
+float Threshold(const CMATCHParams &params, PetscInt64 all)
 {
-  const size_t n = from.n, m = from.room;
-  LocalInt    *to = nullptr;
-
-  PetscFunctionBegin;
-  PetscCall(s->arena.TakeBack(3 * n + 2 * m, {from.start + n, from.length + n, from.d + n, from.j + m, from.a + m}, mark, &to));
-  const std::pair<const void *, size_t> parts[] = {{from.start, n}, {from.length, n}, {from.d, n}, {from.j, m}, {from.a, m}};
-  LocalInt                             *at[5];
-  for (int k = 0; k < 5; k++) {
-    at[k] = to;
-    PetscCallCUDA(cudaMemcpyAsync(to, parts[k].first, parts[k].second * sizeof(LocalInt), cudaMemcpyDeviceToDevice, s->stream));
-    to += parts[k].second;
-  }
-  s->rows = CMATCHRows{from.n, at[0], at[1], at[3], (const float *)at[4], (const float *)at[2], m};
-  PetscFunctionReturn(PETSC_SUCCESS);
+  return (float)(all < kCMATCHSmall ? PetscMin(params.strength, kCMATCHSmallStrength) : params.strength);
 }
 
-PetscErrorCode AggregateByMatching(CMATCHSetup *s, CMATCHLevel *L, LocalInt *aggregates)
+PetscErrorCode AggregateByMatching(CMATCHSetup *s, CMATCHLevel *L, CMATCHFound *found)
 {
-  const bool deep = L->n < kCMATCHSmall;
-  CMATCHRows M    = s->rows;
-  MadeRows   made[2];
-  Sweep      w;
-  LocalInt  *sizes = nullptr, joined = 0;
-  const auto mark = s->arena.mark();
+  LocalInt *const aggregates = &found->coarse;
+  CMATCHRows      M          = s->rows;
+  MadeRows        made[2];
+  Sweep           w;
+  LocalInt       *sizes = nullptr, joined = 0;
 
   PetscFunctionBegin;
   PetscCall(OpenSweeps(s, M, &w));
@@ -800,7 +821,8 @@ PetscErrorCode AggregateByMatching(CMATCHSetup *s, CMATCHLevel *L, LocalInt *agg
     const LocalInt n    = M.n;
     MadeRows      &next = made[sweep % 2];
     w.M                 = M;
-    PetscCall(MatchVertices(s, w, (double)M.room / n, sweep == 0, deep));
+    PetscCall(MatchVertices(s, w, (double)M.room / n,
+                            Rules{Threshold(*s->params, L->all), 0, sweep == 0, sweep == 0, L->all >= kCMATCHSmall, kCMATCHJoins}));
     PetscCall(NumberLeaders(s, n, Leads{n, w.mate}, w.number));
     *aggregates = s->seen.aggregates;
     if (!*aggregates || (*aggregates == n && sweep)) break;
@@ -818,34 +840,73 @@ PetscErrorCode AggregateByMatching(CMATCHSetup *s, CMATCHLevel *L, LocalInt *agg
     sizes  = next.size;
     w.size = next.size;
     w.room = next.room;
-    if (*aggregates == n || *aggregates <= s->params->coarse_size) break;
+    /* of all ranks, if the others have as many aggregates for their rows */
+    if (*aggregates == n || (PetscReal)*aggregates * ((PetscReal)L->all / L->n) <= s->params->coarse_size) break;
   }
   if (*aggregates) {
     CountSizes<<<BlocksFor(*aggregates), kBlockSize, 0, s->stream>>>(*aggregates, sizes, s->report);
     FinePCCheckLaunch();
-    PetscCall(KeepRows(s, M, mark));
+    found->rows = M;
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The operator of the level itself, in single precision. */
+PetscErrorCode RowsOfLevel(CMATCHSetup *s, const CMATCHLevel &L, CMATCHRows *M)
+{
+  const LocalInt n = L.n;
+  float         *a = (float *)L.A_a, *d = (float *)L.d;
+
+  PetscFunctionBegin;
+  if (s->params->precision != FINEPC_SINGLE) {
+    PetscCall(s->arena.Take(L.nnz, &a));
+    PetscCall(s->arena.Take(n, &d));
+    if (L.nnz) RoundToSingle<double><<<BlocksFor(L.nnz), kBlockSize, 0, s->stream>>>(L.nnz, (const double *)L.A_a, a);
+    RoundToSingle<double><<<BlocksFor(n), kBlockSize, 0, s->stream>>>(n, (const double *)L.d, d);
+    FinePCCheckLaunch();
+  }
+  *M = CMATCHRows{n, L.A_i, nullptr, L.A_j, a, d, (size_t)L.nnz, L.ghosts};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Puts stiff pairs together, and nothing else. */
+PetscErrorCode StitchPairs(CMATCHSetup *s, CMATCHLevel *L, CMATCHFound *found)
+{
+  const LocalInt n       = L->n;
+  const bool     carried = s->params->coarsening == PC_CMATCH_MATCHING;
+  CMATCHRows     M       = s->rows;
+  MadeRows       made;
+  Sweep          w;
+
+  PetscFunctionBegin;
+  if (!carried) PetscCall(RowsOfLevel(s, *L, &M));
+  PetscCall(OpenSweeps(s, M, &w));
+  FreeAll<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(w);
+  FinePCCheckLaunch();
+  PetscCall(MatchVertices(s, w, (double)M.room / n, Rules{0, (float)kCMATCHStiff, false, true, false, 0}));
+  PetscCall(NumberLeaders(s, n, Leads{n, w.mate}, w.number));
+  found->coarse        = s->seen.aggregates;
+  const LocalInt pairs = n - found->coarse;
+  PetscCall(TakeMadeRows(s, found->coarse, M.room - PetscMin(M.room, 2 * (size_t)pairs), &made));
+  NumberAggregates<<<BlocksFor(n), kBlockSize, 0, s->stream>>>(w, made.leader, made.size, made.room);
+  FinePCCheckLaunch();
+  PetscCallCUDA(cudaMemcpyAsync(L->aggregate, w.aggregate, n * sizeof(LocalInt), cudaMemcpyDeviceToDevice, s->stream));
+  if (carried) PetscCall(AddUpRows(s, w, found->coarse, &made, &found->rows));
+  CountSizes<<<BlocksFor(found->coarse), kBlockSize, 0, s->stream>>>(found->coarse, made.size, s->report);
+  FinePCCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode AggregateByIndependentSet(CMATCHSetup *s, CMATCHLevel *L, LocalInt *aggregates)
 {
-  const LocalInt  n        = L->n;
-  const int       blocks   = BlocksFor(n);
-  const PetscReal strength = n < kCMATCHSmall ? PetscMin(s->params->strength, kCMATCHSmallStrength) : s->params->strength;
-  float          *a = (float *)L->A_a, *d = (float *)L->d;
-  LocalInt       *next = nullptr, *size = nullptr;
-  Independent     v{};
+  const LocalInt n      = L->n;
+  const int      blocks = BlocksFor(n);
+  LocalInt      *next = nullptr, *size = nullptr;
+  Independent    v{};
+  CMATCHRows     M;
 
   PetscFunctionBegin;
-  if (s->params->precision != FINEPC_SINGLE) {
-    PetscCall(s->arena.Take(L->nnz, &a));
-    PetscCall(s->arena.Take(n, &d));
-    if (L->nnz) RoundToSingle<double><<<BlocksFor(L->nnz), kBlockSize, 0, s->stream>>>(L->nnz, (const double *)L->A_a, a);
-    RoundToSingle<double><<<blocks, kBlockSize, 0, s->stream>>>(n, (const double *)L->d, d);
-    FinePCCheckLaunch();
-  }
-  const CMATCHRows M{n, L->A_i, nullptr, L->A_j, a, d, (size_t)L->nnz};
+  PetscCall(RowsOfLevel(s, *L, &M));
   PetscCall(OpenSweeps(s, M, &v.s));
   PetscCall(s->arena.Take(n, &v.key));
   PetscCall(s->arena.Take(n, &v.state));
@@ -856,7 +917,8 @@ PetscErrorCode AggregateByIndependentSet(CMATCHSetup *s, CMATCHLevel *L, LocalIn
     PetscFunctionBegin;
     FindLeftRows<group><<<row_blocks, kBlockSize, 0, s->stream>>>(v.s);
     WeighAllEdges<group><<<row_blocks, kBlockSize, 0, s->stream>>>(v.s);
-    KeepStrongEdges<group><<<row_blocks, kBlockSize, 0, s->stream>>>(v.s, (float)strength, true, false);
+    KeepStrongEdges<group>
+      <<<row_blocks, kBlockSize, 0, s->stream>>>(v.s, Rules{Threshold(*s->params, L->all), 0, true, true, false, 0});
     FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
@@ -892,22 +954,81 @@ PetscErrorCode AggregateByIndependentSet(CMATCHSetup *s, CMATCHLevel *L, LocalIn
 
 } // namespace
 
-PetscErrorCode CMATCHAggregate(CMATCHSetup *s, bool *end)
+/* The rows go to the back of the arena, where those of the level before have been. What was taken after `mark` is not needed. */
+PetscErrorCode CMATCHKeepRows(CMATCHSetup *s, const CMATCHRows &from, CMATCHArena::Mark mark)
+{
+  const size_t n = from.n, m = from.room;
+  LocalInt    *to = nullptr;
+
+  PetscFunctionBegin;
+  PetscCall(s->arena.TakeBack(3 * n + 2 * m, {from.start + n, from.length + n, from.d + n, from.j + m, from.a + m}, mark, &to));
+  const std::pair<const void *, size_t> parts[] = {{from.start, n}, {from.length, n}, {from.d, n}, {from.j, m}, {from.a, m}};
+  LocalInt                             *at[5];
+  for (int k = 0; k < 5; k++) {
+    at[k] = to;
+    PetscCallCUDA(cudaMemcpyAsync(to, parts[k].first, parts[k].second * sizeof(LocalInt), cudaMemcpyDeviceToDevice, s->stream));
+    to += parts[k].second;
+  }
+  s->rows = CMATCHRows{from.n, at[0], at[1], at[3], (const float *)at[4], (const float *)at[2], m, from.foreign};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHFindAggregates(CMATCHSetup *s, CMATCHTransfer transfer, CMATCHLevel *L, CMATCHFound *found)
+{
+  PetscFunctionBegin;
+  *found = CMATCHFound{};
+  if (!L->n) PetscFunctionReturn(PETSC_SUCCESS);
+  if (transfer == CMATCH_PASSED) {
+    PassRows<<<BlocksFor(L->n), kBlockSize, 0, s->stream>>>(L->n, L->aggregate);
+    FinePCCheckLaunch();
+    found->coarse = found->singles = L->n;
+    found->largest                 = 1;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  if (transfer == CMATCH_STITCHED) PetscCall(StitchPairs(s, L, found));
+  else if (s->params->coarsening == PC_CMATCH_MIS2) PetscCall(AggregateByIndependentSet(s, L, &found->coarse));
+  else PetscCall(AggregateByMatching(s, L, found));
+  if (!found->coarse) PetscCallCUDA(cudaMemsetAsync(L->aggregate, 0xff, L->n * sizeof(LocalInt), s->stream)); /* -1 */
+  PetscCall(CMATCHReadReport(s));
+  found->left    = s->seen.left;
+  found->joined  = s->seen.joined;
+  found->largest = s->seen.largest_aggregate;
+  found->singles = s->seen.singles;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void CMATCHAdopt(const CMATCHParams &params, CMATCHTransfer transfer, const CMATCHFound &found, CMATCHLevel *L)
+{
+  L->transfer = transfer;
+  L->width    = params.smoothed_prolongator && transfer == CMATCH_MATCHED ? (LocalInt)params.prolongator_row : 1;
+  L->coarse   = found.coarse;
+  L->left     = found.left;
+  L->joined   = found.joined;
+  L->largest  = found.largest;
+  L->singles  = found.singles;
+}
+
+PetscErrorCode CMATCHAggregate(CMATCHSetup *s, bool stitch, bool *end)
 {
   CMATCHHierarchyCUDA *H    = s->H;
   CMATCHLevel         *L    = &H->level[H->levels - 1];
   const auto           mark = s->arena.mark();
+  CMATCHFound          found;
 
   PetscFunctionBegin;
-  PetscCall(s->params->coarsening == PC_CMATCH_MIS2 ? AggregateByIndependentSet(s, L, &L->coarse)
-                                                    : AggregateByMatching(s, L, &L->coarse));
+  *end = false;
+  if (stitch) {
+    PetscCall(CMATCHFindAggregates(s, CMATCH_STITCHED, L, &found));
+    stitch = found.coarse < L->n;
+    if (!stitch) s->arena.Release(mark);
+  }
+  const CMATCHTransfer transfer = stitch ? CMATCH_STITCHED : CMATCH_MATCHED;
+  if (!stitch) PetscCall(CMATCHFindAggregates(s, transfer, L, &found));
+  if (found.rows.n) PetscCall(CMATCHKeepRows(s, found.rows, mark));
   s->arena.Release(mark);
-  PetscCall(CMATCHReadReport(s));
-  L->left    = s->seen.left;
-  L->joined  = s->seen.joined;
-  L->largest = s->seen.largest_aggregate;
-  L->singles = s->seen.singles;
-  *end       = true;
+  CMATCHAdopt(*s->params, transfer, found, L);
+  if (stitch) PetscFunctionReturn(PETSC_SUCCESS);
+  *end = true;
   if (!L->coarse) H->end = CMATCH_END_DOMINATED;
   else if (L->coarse >= kCMATCHStall * (L->n - L->left)) H->end = CMATCH_END_STALLED;
   else *end = false;

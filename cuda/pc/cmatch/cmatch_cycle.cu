@@ -1,4 +1,10 @@
-/* CMATCH on the GPU: the cycle. */
+/*
+   CMATCH on the GPU: the cycle.
+
+   On one rank it is one graph. Of a hierarchy of several ranks the levels that one rank has alone are one graph, and the kernels of
+   the others are launched one by one, with exchanges between them: rows without columns of ghosts are computed while the entries of
+   ghosts are under way, and R r of own aggregates while that of foreign ones is.
+*/
 #include "capture.cuh"
 #include "cmatch.cuh"
 #include "cmatch_launch.cuh"
@@ -104,22 +110,25 @@ __global__ void __launch_bounds__(kBlockSize)
 
 template <typename T>
 struct Operator {
-  LocalInt        n;
+  LocalInt        n; /* rows, or rows in the list */
   const LocalInt *i, *j;
   const T        *a, *s, *l;
+  const LocalInt *rows; /* the list, or null */
 };
 
 /*
-   Calls act(row, (A x)_row, x_row) for all rows, by differences. GroupSize lanes take a row, and a lane asks for Ahead entries
-   before it uses any. Entries of A come before the wait for the kernel ahead, which does not write them.
+   Calls act(row, (A x)_row, x_row) for all rows, or with Listed for those of a list, by differences. GroupSize lanes take a row,
+   and a lane asks for Ahead entries before it uses any. Entries of A come before the wait for the kernel ahead, which does not
+   write them.
 */
-template <typename T, int GroupSize, int Ahead, typename Act>
+template <typename T, int GroupSize, int Ahead, bool Listed, typename Act>
 __global__ void __launch_bounds__(kBlockSize)
   ForProducts(Operator<T> A, const T *__restrict__ x, const CMATCHControl *control, Act act)
 {
-  const LocalInt row  = (LocalInt)(GridThread() / GroupSize);
+  const LocalInt at   = (LocalInt)(GridThread() / GroupSize);
   const int      lane = threadIdx.x % GroupSize;
-  const bool     mine = row < A.n;
+  const bool     mine = at < A.n;
+  const LocalInt row  = Listed && mine ? A.rows[at] : at;
   const LocalInt end  = mine ? A.i[row + 1] : 0;
   LocalInt       k    = mine ? A.i[row] + lane : 0, column[Ahead];
   T              value[Ahead], sum = 0;
@@ -328,7 +337,21 @@ __global__ void __launch_bounds__(kBlockSize)
   sum = GroupSum<kTransferGroup>(sum);
   if (!mine || lane != 0) return;
   b[row] = sum;
-  first(row, l[row], sum);
+  if (first.x || first.z) first(row, l[row], sum);
+}
+
+/* b on the next level, from the own part, of `mine` rows, and contributions in the order of ranks, and the first step there. */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize)
+  AddContributions(LocalInt rows, LocalInt mine, const T *own, const LocalInt *add_i, const T *added, const T *l, T *b,
+                   FirstStep<T> first, const CMATCHControl *control)
+{
+  const long long c = GridThread();
+  if (control->skip || c >= rows) return;
+  T sum = c < mine ? own[c] : T(0);
+  for (LocalInt k = add_i[c]; k < add_i[c + 1]; k++) sum += added[k];
+  b[c] = sum;
+  if (first.x || first.z) first((LocalInt)c, l[c], sum);
 }
 
 /* Four entries of a row of P at once. */
@@ -468,18 +491,31 @@ public:
     const CMATCHLevel &L = H_->level[0];
 
     PetscFunctionBegin;
-    if (!square) {
+    if (H_->several) PetscCall(FindLargestOfAll());
+    else if (!square) {
       PetscCallCUDA(cudaMemsetAsync(&H_->control->largest, 0, sizeof(H_->control->largest), stream_));
-      FindLargest<<<PetscMin(BlocksFor(L.n), 4 * H_->processors), kBlockSize, 0, stream_>>>(L.n, ends_, H_->w, H_->control);
-      FinePCCheckLaunch();
+      PetscCall(LaunchEarly(false, FindLargest, PetscMin(BlocksFor(L.n), 4 * H_->processors), kBlockSize, stream_, L.n, ends_,
+                            H_->w, H_->control));
     }
     /* the kernel before may be the caller's, which does not know that this one could start early */
-    PetscCall(LaunchEarly(false, BeginCycle<T>, BlocksFor(L.n), kBlockSize, stream_, L.n, ends_, H_->w, square, stage, stop,
-                          (const T *)L.l, V(0).b, First(0), H_->control));
+    PetscCall(LaunchEarly(false, BeginCycle<T>, BlocksFor(PetscMax(L.n, 1)), kBlockSize, stream_, L.n, ends_, H_->w, square, stage,
+                          stop, (const T *)L.l, V(0).b, First(0), H_->control));
     PetscCall(Visit(0));
-    if (!ended_)
-      PetscCall(LaunchEarly(H_->early, EndCycle<T>, BlocksFor(L.n), kBlockSize, stream_, L.n, (const T *)V(0).x[now_[0]], H_->w,
+    if (!ended_ && L.n)
+      PetscCall(LaunchEarly(Early(0), EndCycle<T>, BlocksFor(L.n), kBlockSize, stream_, L.n, (const T *)V(0).x[now_[0]], H_->w,
                             ends_, H_->control));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The part of one rank alone of a hierarchy of several ranks: from what has come for its finest level to its correction there. */
+  PetscErrorCode RunAlone()
+  {
+    const LocalInt l = H_->several;
+
+    PetscFunctionBegin;
+    PetscCall(AddUp(l - 1));
+    PetscCall(VisitNext(l));
+    H_->graph_x = now_[l];
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -495,9 +531,13 @@ private:
   Operator<T> A(LocalInt l) const
   {
     const CMATCHLevel &L = H_->level[l];
-    return {L.n, L.A_i, L.A_j, (const T *)L.A_a, (const T *)L.s, (const T *)L.l};
+    return {L.n, L.A_i, L.A_j, (const T *)L.A_a, (const T *)L.s, (const T *)L.l, nullptr};
   }
-  bool Last(LocalInt l) const { return l + 1 == H_->levels; }
+  bool Several(LocalInt l) const { return l < H_->several; }
+  /* Kernels on several ranks follow exchanges, which do not know that a kernel could start early. */
+  bool Early(LocalInt l) const { return H_->early && !Several(l); }
+  bool Last(LocalInt l) const { return !Several(l) && l + 1 == H_->levels; }
+  bool Passed(LocalInt l) const { return H_->level[l].transfer == CMATCH_PASSED; }
   /* The coarsest level is solved by an inverse or by iterations, not by polynomials. */
   bool Solved() const { return H_->inverse.size() > 0 || H_->iteration.size() > 0; }
   /* The polynomial of a level: that of the coarsest one, where it is no smoother, stands for its solution. */
@@ -511,7 +551,7 @@ private:
   FirstStep<T> First(LocalInt l)
   {
     now_[l] = 0;
-    if ((Last(l) && Solved()) || Factored(l)) return {T(0), T(0), nullptr, nullptr};
+    if ((Last(l) && Solved()) || Factored(l) || Passed(l)) return {T(0), T(0), nullptr, nullptr};
     const PolynomialSteps p = Steps(l);
     return {(T)p.c[0], (T)p.beta[0], V(l).x[0], p.degree > 1 ? V(l).z[0] : nullptr};
   }
@@ -520,15 +560,37 @@ private:
   PetscErrorCode Launch(LocalInt l, const T *x, const Act &act)
   {
     PetscFunctionBegin;
-    PetscCall(LaunchEarly(H_->early, ForProducts<T, GroupSize, Ahead, Act>, BlocksFor((long long)H_->level[l].n * GroupSize),
-                          kBlockSize, stream_, A(l), x, H_->control, act));
+    if (!Several(l)) {
+      PetscCall(LaunchEarly(Early(l), ForProducts<T, GroupSize, Ahead, false, Act>,
+                            BlocksFor((long long)H_->level[l].n * GroupSize), kBlockSize, stream_, A(l), x, H_->control, act));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    const CMATCHShared   &of       = H_->shared[l];
+    const CMATCHExchange &exchange = H_->exchange;
+    PetscCall(exchange.halo_begin(exchange.context, l, (void *)x));
+    PetscCall((LaunchListed<GroupSize, Ahead>(l, of.inners, of.inner, x, act)));
+    PetscCall(exchange.halo_end(exchange.context, l, (void *)x));
+    PetscCall((LaunchListed<GroupSize, Ahead>(l, of.borders, of.border, x, act)));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  template <int GroupSize, int Ahead, typename Act>
+  PetscErrorCode LaunchListed(LocalInt l, LocalInt count, const LocalInt *rows, const T *x, const Act &act)
+  {
+    Operator<T> listed = A(l);
+
+    PetscFunctionBegin;
+    if (!count) PetscFunctionReturn(PETSC_SUCCESS);
+    listed.n    = count;
+    listed.rows = rows;
+    PetscCall(LaunchEarly(false, ForProducts<T, GroupSize, Ahead, true, Act>, BlocksFor((long long)count * GroupSize), kBlockSize,
+                          stream_, listed, x, H_->control, act));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   /* The one place that chooses how many lanes take a row, by the mean row length. */
   template <typename Act>
   PetscErrorCode ForRows(LocalInt l, const T *x, const Act &act)
   {
-    const double mean = (double)H_->level[l].nnz / H_->level[l].n;
+    const double mean = (double)H_->level[l].nnz / PetscMax(H_->level[l].n, 1);
 
     PetscFunctionBegin;
     if (mean <= 10) PetscCall((Launch<1, 4>(l, x, act)));
@@ -660,6 +722,10 @@ private:
       }
       PetscFunctionReturn(PETSC_SUCCESS);
     }
+    if (Several(l)) {
+      PetscCall(VisitShared(l, p, out));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
     const CMATCHLevel &N = H_->level[l + 1];
     PetscCall(SmoothFirst(l, p));
     PetscCall(ForRows(l, v.x[now_[l]], StoreResidual<T>{v.b, v.r}));
@@ -667,14 +733,131 @@ private:
     PetscCall(LaunchEarly(H_->early, Restrict<T>, BlocksFor((long long)N.n * kTransferGroup), kBlockSize, stream_, N.n, L.R_i,
                           L.R_j, (const T *)L.R_a, v.r, (const T *)N.l, V(l + 1).b, first, H_->control));
     PetscCall(VisitNext(l + 1));
-    const T *const e = V(l + 1).x[now_[l + 1]];
-    if (L.width == 4)
-      PetscCall(LaunchEarly(H_->early, Prolongate<T, true>, BlocksFor(L.n), kBlockSize, stream_, L.n, L.width, L.P_j,
-                            (const T *)L.P_a, e, v.x[now_[l]], H_->control));
-    else
-      PetscCall(LaunchEarly(H_->early, Prolongate<T, false>, BlocksFor(L.n), kBlockSize, stream_, L.n, L.width, L.P_j,
-                            (const T *)L.P_a, e, v.x[now_[l]], H_->control));
+    PetscCall(Correct(l, V(l + 1).x[now_[l + 1]]));
     PetscCall(SmoothAgain(l, p, out));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* x = x + P e */
+  PetscErrorCode Correct(LocalInt l, const T *e)
+  {
+    const CMATCHLevel &L = H_->level[l];
+    T *const           x = V(l).x[now_[l]];
+
+    PetscFunctionBegin;
+    if (!L.n) PetscFunctionReturn(PETSC_SUCCESS);
+    if (L.width == 4)
+      PetscCall(LaunchEarly(Early(l), Prolongate<T, true>, BlocksFor(L.n), kBlockSize, stream_, L.n, L.width, L.P_j,
+                            (const T *)L.P_a, e, x, H_->control));
+    else
+      PetscCall(LaunchEarly(Early(l), Prolongate<T, false>, BlocksFor(L.n), kBlockSize, stream_, L.n, L.width, L.P_j,
+                            (const T *)L.P_a, e, x, H_->control));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* ------------------------------------- several ranks ---------------------------------------- */
+
+  /* The largest magnitude of the entries of W r of all ranks. */
+  PetscErrorCode FindLargestOfAll()
+  {
+    const LocalInt n = H_->level[0].n;
+    double         largest;
+
+    PetscFunctionBegin;
+    PetscCallCUDA(cudaMemsetAsync(&H_->control->largest, 0, sizeof(H_->control->largest), stream_));
+    if (n) {
+      PetscCall(LaunchEarly(false, FindLargest, PetscMin(BlocksFor(n), 4 * H_->processors), kBlockSize, stream_, n, ends_, H_->w,
+                            H_->control));
+    }
+    PetscCallCUDA(cudaMemcpyAsync(&largest, &H_->control->largest, sizeof(largest), cudaMemcpyDeviceToHost, stream_));
+    PetscCallCUDA(cudaStreamSynchronize(stream_));
+    PetscCall(H_->exchange.largest(H_->exchange.context, 0, &largest));
+    PetscCallCUDA(cudaMemcpyAsync(&H_->control->largest, &largest, sizeof(largest), cudaMemcpyHostToDevice, stream_));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* R r for the aggregates from `begin` to `end` - 1. */
+  PetscErrorCode RestrictSome(LocalInt l, LocalInt begin, LocalInt end, const T *r)
+  {
+    const CMATCHLevel &L = H_->level[l];
+
+    PetscFunctionBegin;
+    if (begin == end) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCall(LaunchEarly(false, Restrict<T>, BlocksFor((long long)(end - begin) * kTransferGroup), kBlockSize, stream_,
+                          end - begin, L.R_i + begin, L.R_j, (const T *)L.R_a, r, nullptr, (T *)H_->shared[l].values + begin,
+                          FirstStep<T>{T(0), T(0), nullptr, nullptr}, H_->control));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* b of the next level, from the own part and contributions. */
+  PetscErrorCode AddUp(LocalInt l)
+  {
+    const CMATCHShared &of   = H_->shared[l];
+    const LocalInt      mine = H_->level[l].mine;
+
+    PetscFunctionBegin;
+    if (!of.rows) PetscFunctionReturn(PETSC_SUCCESS);
+    const FirstStep<T> first = First(l + 1);
+    PetscCall(LaunchEarly(false, AddContributions<T>, BlocksFor(of.rows), kBlockSize, stream_, of.rows, mine, (const T *)of.values,
+                          of.add_i, (const T *)of.added, (const T *)H_->level[l + 1].l, V(l + 1).b, first, H_->control));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The correction of the next level, where this rank has rows of it. */
+  PetscErrorCode SolveNext(LocalInt l, const T **e)
+  {
+    PetscFunctionBegin;
+    *e = nullptr;
+    if (!H_->shared[l].rows) PetscFunctionReturn(PETSC_SUCCESS);
+    if (Several(l + 1)) {
+      PetscCall(AddUp(l));
+      PetscCall(VisitNext(l + 1));
+    } else {
+      PetscCall(CaptureAlone());
+      PetscCallCUDA(cudaGraphLaunch(H_->graph, stream_));
+      now_[l + 1] = H_->graph_x;
+    }
+    *e = V(l + 1).x[now_[l + 1]];
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode CaptureAlone()
+  {
+    PetscFunctionBegin;
+    if (H_->graph) PetscFunctionReturn(PETSC_SUCCESS);
+    if (!H_->capture) PetscCallCUDA(cudaStreamCreateWithFlags(&H_->capture, cudaStreamNonBlocking));
+    PetscCallCUDA(cudaStreamBeginCapture(H_->capture, cudaStreamCaptureModeThreadLocal));
+    PetscCall(EndCapture(H_->capture, Cycle(H_, ends_, H_->capture).RunAlone(), &H_->graph));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* Visit() of a level on several ranks. */
+  PetscErrorCode VisitShared(LocalInt l, const PolynomialSteps &p, bool out)
+  {
+    const Vectors         v        = V(l);
+    const CMATCHLevel    &L        = H_->level[l];
+    const CMATCHShared   &of       = H_->shared[l];
+    const CMATCHExchange &exchange = H_->exchange;
+    T *const values = (T *)of.values, *const added = (T *)of.added;
+    const T *r = v.r, *e;
+
+    PetscFunctionBegin;
+    if (!Passed(l)) {
+      PetscCall(SmoothFirst(l, p));
+      PetscCall(ForRows(l, v.x[now_[l]], StoreResidual<T>{v.b, v.r}));
+    } else {
+      r = v.b;
+      PetscCallCUDA(cudaMemsetAsync(v.x[now_[l]], 0, L.n * sizeof(T), stream_));
+    }
+    PetscCall(RestrictSome(l, L.mine, L.coarse + L.foreign, r));
+    PetscCall(exchange.down_begin(exchange.context, l, values + L.mine, added));
+    PetscCall(RestrictSome(l, 0, L.mine, r));
+    PetscCall(exchange.down_end(exchange.context, l, values + L.mine, added));
+    PetscCall(SolveNext(l, &e));
+    PetscCall(exchange.up(exchange.context, l, e, values + L.mine));
+    if (L.mine) PetscCallCUDA(cudaMemcpyAsync(values, e, L.mine * sizeof(T), cudaMemcpyDeviceToDevice, stream_));
+    PetscCall(Correct(l, values));
+    if (!Passed(l)) PetscCall(SmoothAgain(l, p, out));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -684,6 +867,7 @@ private:
     const bool twice = H_->params.cycle != PC_CMATCH_V && l >= kCMATCHTwiceFrom && l <= kCMATCHTwiceTo && !Last(l);
 
     PetscFunctionBegin;
+    if (!H_->level[l].n) PetscFunctionReturn(PETSC_SUCCESS);
     if (!twice) PetscCall(Visit(l));
     else if (H_->params.cycle == PC_CMATCH_W) PetscCall(VisitTwice(l));
     else PetscCall(VisitByK(l));
@@ -717,8 +901,7 @@ private:
     PetscCall(ForRows(l, v.e, StoreResidual<T>{v.b, v.b}));
     PetscCall(Begin(l));
     PetscCall(Visit(l));
-    AddVector<T><<<BlocksFor(n), kBlockSize, 0, stream_>>>(n, v.e, v.x[now_[l]]);
-    FinePCCheckLaunch();
+    PetscCall(LaunchEarly(false, AddVector<T>, BlocksFor(n), kBlockSize, stream_, n, v.e, v.x[now_[l]]));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscErrorCode Dot(LocalInt l, int count, const T *x0, const T *y0, const T *x1, const T *y1, const T *x2, const T *y2,
@@ -728,9 +911,14 @@ private:
     const int      blocks = PetscMin(kDotBlocks, BlocksFor(n));
 
     PetscFunctionBegin;
-    DotPartials<T><<<blocks, kBlockSize, 0, stream_>>>(n, x0, y0, x1, y1, x2, y2, H_->dots);
-    AddPartials<<<1, kWarpSize, 0, stream_>>>(blocks, count, H_->dots, sums);
-    FinePCCheckLaunch();
+    PetscCall(LaunchEarly(false, DotPartials<T>, blocks, kBlockSize, stream_, n, x0, y0, x1, y1, x2, y2, H_->dots));
+    PetscCall(LaunchEarly(false, AddPartials, 1, kWarpSize, stream_, blocks, count, H_->dots, sums));
+    if (!Several(l)) PetscFunctionReturn(PETSC_SUCCESS);
+    double of_all[kDots];
+    PetscCallCUDA(cudaMemcpyAsync(of_all, sums, count * sizeof(double), cudaMemcpyDeviceToHost, stream_));
+    PetscCallCUDA(cudaStreamSynchronize(stream_));
+    for (int k = 0; k < count; k++) PetscCall(H_->exchange.sum(H_->exchange.context, l, of_all + k));
+    PetscCallCUDA(cudaMemcpyAsync(sums, of_all, count * sizeof(double), cudaMemcpyHostToDevice, stream_));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscErrorCode VisitByK(LocalInt l)
@@ -744,16 +932,14 @@ private:
     PetscCall(CopyVector(l, v.x[now_[l]], v.c));
     PetscCall(ForRows(l, v.c, StoreProduct<T>{v.v}));
     PetscCall(Dot(l, 3, v.b, v.b, v.c, v.v, v.c, v.b, dot + kDotRR));
-    FirstKStep<T><<<BlocksFor(n), kBlockSize, 0, stream_>>>(n, dot, v.v, v.b);
-    FinePCCheckLaunch();
+    PetscCall(LaunchEarly(false, FirstKStep<T>, BlocksFor(n), kBlockSize, stream_, n, dot, v.v, v.b));
     PetscCall(Begin(l));
     PetscCall(Visit(l));
     const T *const x = v.x[now_[l]];
     PetscCall(ForRows(l, x, StoreProduct<T>{v.e}));
     PetscCall(Dot(l, 3, v.b, v.b, x, v.v, x, v.e, dot + kDotTT));
     PetscCall(Dot(l, 1, x, v.b, nullptr, nullptr, nullptr, nullptr, dot + kDotDT));
-    SecondKStep<T><<<BlocksFor(n), kBlockSize, 0, stream_>>>(n, dot, v.c, v.x[now_[l]]);
-    FinePCCheckLaunch();
+    PetscCall(LaunchEarly(false, SecondKStep<T>, BlocksFor(n), kBlockSize, stream_, n, dot, v.c, v.x[now_[l]]));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -824,8 +1010,12 @@ PetscErrorCode CMATCHApply_CUDA(CMATCHHierarchy *hierarchy, const PetscScalar *r
   cudaStream_t         stream;
 
   PetscFunctionBegin;
-  if (!H->level[0].n) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!H->level[0].n && !H->several) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscGetCurrentCUDAStream(&stream));
+  if (H->several) {
+    PetscCall(LaunchCycle(H, Ends{r, z, nullptr}, nullptr, nullptr, 0, stream));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   if (!H->graph) {
     if (!H->capture) PetscCallCUDA(cudaStreamCreateWithFlags(&H->capture, cudaStreamNonBlocking));
     PetscCallCUDA(cudaStreamBeginCapture(H->capture, cudaStreamCaptureModeThreadLocal));

@@ -491,10 +491,10 @@ __global__ void __launch_bounds__(kBlockSize) OperatorTimesSums(LocalInt n, cons
   if (row < n && lane == 0) y[row] = sum;
 }
 
-/* The row sums of the next level, scale R y; 1 in a row that no entry of P belongs to. A group takes a row. */
+/* The row sums of the next level, scale R y; `none` in a row that no entry of P belongs to. A group takes a row. */
 template <typename T>
-__global__ void __launch_bounds__(kBlockSize)
-  RestrictSums(LocalInt rows, const LocalInt *R_i, const LocalInt *R_j, const T *R_a, const double *y, double scale, double *rs)
+__global__ void __launch_bounds__(kBlockSize) RestrictSums(LocalInt rows, const LocalInt *R_i, const LocalInt *R_j, const T *R_a,
+                                                           const double *y, double scale, double none, double *rs)
 {
   const LocalInt row   = (LocalInt)(GridThread() / kRestrictGroup);
   const int      lane  = threadIdx.x % kRestrictGroup;
@@ -505,7 +505,7 @@ __global__ void __launch_bounds__(kBlockSize)
     const LocalInt at = begin + k + lane;
     AddInOrder<kRestrictGroup>(at < end ? (double)R_a[at] * y[R_j[at]] : 0., &sum);
   }
-  if (row < rows && lane == 0) rs[row] = begin == end ? 1. : sum * scale;
+  if (row < rows && lane == 0) rs[row] = begin == end ? none : sum * scale;
 }
 
 /* ------------------------------------- the Galerkin product ----------------------------------- */
@@ -577,20 +577,6 @@ struct StoredEntries {
   }
 };
 
-/* The rows of a product, without the gaps. A group takes a row. */
-template <typename T>
-__global__ void __launch_bounds__(kBlockSize)
-  PackRows(LocalInt rows, ProductRows<T> from, const LocalInt *A_i, LocalInt *A_j, T *A_a)
-{
-  const LocalInt row = (LocalInt)(GridThread() / kRestrictGroup);
-  if (row >= rows) return;
-  const LocalInt begin = from.start[row], to = A_i[row], count = A_i[row + 1] - to;
-  for (LocalInt k = threadIdx.x % kRestrictGroup; k < count; k += kRestrictGroup) {
-    A_j[to + k] = from.j[begin + k];
-    A_a[to + k] = from.a[begin + k];
-  }
-}
-
 /* -------------------------------------------- steps ------------------------------------------- */
 
 /* The logarithm of a table with room for so many entries at three quarters. */
@@ -607,23 +593,25 @@ struct Step {
   CMATCHLevel &L;
   LocalInt     level;
   bool         keep;
+  LocalInt     met   = 0;                        /* columns of P that the rank does not have, behind its own ones */
   double      *p1    = nullptr;                  /* [n] row sums of P */
   LocalInt    *count = nullptr, *turn = nullptr; /* see Prolong */
 
   PetscErrorCode Prolongate()
   {
     PetscFunctionBegin;
-    PetscCall(s->arena.Take(L.n, &p1));
+    PetscCall(s->arena.Take((size_t)L.n + L.ghosts, &p1));
     if (!keep) {
-      PetscCall(s->arena.Take((size_t)L.coarse + 1, &count));
+      PetscCall(s->arena.Take((size_t)L.coarse + met + 1, &count));
       PetscCall(s->arena.Take((size_t)L.n * L.width, &turn));
-      PetscCallCUDA(cudaMemsetAsync(count, 0, ((size_t)L.coarse + 1) * sizeof(*count), s->stream));
+      PetscCallCUDA(cudaMemsetAsync(count, 0, ((size_t)L.coarse + met + 1) * sizeof(*count), s->stream));
     }
-    const auto mark = s->arena.mark();
-    Prolong<T> p{L.n, L.coarse, L.width, L.A_i,   L.A_j, (const T *)L.A_a, (const T *)L.d, L.aggregate, L.P_j, (T *)L.P_a,
-                 p1,  count,    turn,    nullptr, keep};
+    const auto     mark    = s->arena.mark();
+    const LocalInt columns = L.coarse + met;
+    Prolong<T>     p{L.n, columns, L.width, L.A_i,   L.A_j, (const T *)L.A_a, (const T *)L.d, L.aggregate, L.P_j, (T *)L.P_a,
+                 p1,  count,   turn,    nullptr, keep};
     PetscCallCUDA(cudaMemsetAsync(&s->report->cut, 0, 2 * sizeof(LocalInt), s->stream)); /* cut and plain */
-    if (!s->params->smoothed_prolongator) {
+    if (!s->params->smoothed_prolongator || L.transfer != CMATCH_MATCHED) {
       ProlongPlain<<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(p);
       FinePCCheckLaunch();
       PetscFunctionReturn(PETSC_SUCCESS);
@@ -657,13 +645,13 @@ struct Step {
     }
     if (s->seen.wide) {
       const LocalInt tables = (LocalInt)PetscMax(1, PetscMin((size_t)PetscMin(s->seen.wide, kGeneralBlocks * s->H->processors),
-                                                             kProductWideBytes / (L.coarse * (sizeof(double) + sizeof(LocalInt)))));
+                                                             kProductWideBytes / (columns * (sizeof(double) + sizeof(LocalInt)))));
       LocalInt      *keys   = nullptr;
       double        *sums   = nullptr;
-      PetscCall(s->arena.Take((size_t)tables * L.coarse, &keys));
-      PetscCall(s->arena.Take((size_t)tables * L.coarse, &sums));
-      PetscCallCUDA(cudaMemsetAsync(keys, -1, (size_t)tables * L.coarse * sizeof(*keys), s->stream));
-      PetscCallCUDA(cudaMemsetAsync(sums, 0, (size_t)tables * L.coarse * sizeof(*sums), s->stream));
+      PetscCall(s->arena.Take((size_t)tables * columns, &keys));
+      PetscCall(s->arena.Take((size_t)tables * columns, &sums));
+      PetscCallCUDA(cudaMemsetAsync(keys, -1, (size_t)tables * columns * sizeof(*keys), s->stream));
+      PetscCallCUDA(cudaMemsetAsync(sums, 0, (size_t)tables * columns * sizeof(*sums), s->stream));
       ProlongWideKernel<T><<<tables, kWarpSize, 0, s->stream>>>(p, s->seen.wide, keys, sums, s->report);
       FinePCCheckLaunch();
     }
@@ -674,7 +662,7 @@ struct Step {
   /* The pattern of R, from the entries of each column. */
   PetscErrorCode Transpose()
   {
-    const LocalInt rows = L.coarse;
+    const LocalInt rows = L.coarse + L.foreign;
 
     PetscFunctionBegin;
     PetscCall(s->cub.Run([&](void *memory, size_t &bytes) {
@@ -702,18 +690,47 @@ struct Step {
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
+  /* The values of R. */
+  PetscErrorCode FillValues()
+  {
+    const LocalInt rows = L.coarse + L.foreign;
+
+    PetscFunctionBegin;
+    RestrictionValues<T><<<BlocksFor((long long)rows * kRestrictGroup), kBlockSize, 0, s->stream>>>(rows, L.width, L.R_i, L.R_j,
+                                                                                                    L.P_j, (const T *)L.P_a,
+                                                                                                    (T *)L.R_a);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* y = A (P 1) */
+  PetscErrorCode MultiplySums(double *y)
+  {
+    const double *const rs = s->H->rs[level];
+
+    PetscFunctionBegin;
+    if (L.nnz <= (double)kProlongRoom * L.n)
+      OperatorTimesSums<1, T><<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(L.n, L.A_i, L.A_j, (const T *)L.A_a, rs, p1, y);
+    else
+      OperatorTimesSums<kRestrictGroup, T>
+        <<<BlocksFor((long long)L.n * kRestrictGroup), kBlockSize, 0, s->stream>>>(L.n, L.A_i, L.A_j, (const T *)L.A_a, rs, p1, y);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
   /* A P, its rows in any order */
   template <int GroupSize>
   PetscErrorCode MultiplyBy(ProductRows<T> *AP, LocalInt *wide)
   {
+    const LocalInt              columns = L.coarse + met;
     const OperatorList<T>       left{L.A_i, L.A_j, (const T *)L.A_a, (const T *)L.d};
     const ProlongatorEntries<T> right{L.width, L.P_j, (const T *)L.P_a};
-    const double                met = 0.6 * ((double)L.nnz / L.n + 1) * L.width; /* about so many columns */
-    const ProductPlan           plan{false, TableBits(PetscMin(met, 96), 5, 8)};
+    const double                about = 0.6 * ((double)L.nnz / L.n + 1) * L.width; /* about so many columns */
+    const ProductPlan           plan{false, TableBits(PetscMin(about, 96), 5, 8)};
 
     PetscFunctionBegin;
     PetscCall(
-      (Product<GroupSize, 1, false, false, false>(s, left, right, L.n, L.coarse, plan, AP, wide, [&](size_t entries, auto *out) {
+      (Product<GroupSize, 1, false, false, false>(s, left, right, L.n, columns, plan, AP, wide, [&](size_t entries, auto *out) {
         PetscFunctionBegin;
         PetscCall(TakeRoom(entries, out));
         PetscFunctionReturn(PETSC_SUCCESS);
@@ -729,7 +746,8 @@ struct Step {
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode TakeRoom(size_t entries, ProductRows<T> *out)
+  template <typename V>
+  PetscErrorCode TakeRoom(size_t entries, ProductRows<V> *out)
   {
     PetscFunctionBegin;
     PetscCheck(entries <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_ARG_OUTOFRANGE,
@@ -759,13 +777,66 @@ struct Step {
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
+  PetscErrorCode MakeAP(ProductRows<T> *AP, LocalInt *wide)
+  {
+    size_t &room = s->H->AP_room[level];
+
+    PetscFunctionBegin;
+    if (!room) room = (size_t)(kProductEntries * (L.nnz + (double)L.n)) * (L.width > kCMATCHUsualRow ? 2 : 1);
+    PetscCall(TakeRoom(room, AP));
+    PetscCall(Multiply(AP, wide));
+    room = AP->room;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* R (A P) and R (A (P 1)) of the own rows, for own and foreign aggregates. */
+  PetscErrorCode Products(CMATCHMade *made)
+  {
+    const LocalInt           rows = L.coarse + L.foreign, columns = L.coarse + met;
+    const RestrictionList<T> left{L.R_i, L.R_j, (const T *)L.R_a};
+    double                  *y       = nullptr;
+    LocalInt                 AP_wide = 0, wide = 0;
+    ProductRows<T>           AP{};
+    ProductRows<double>      C{};
+
+    PetscFunctionBegin;
+    PetscCall(s->arena.Take(rows, &made->rs));
+    PetscCall(s->arena.Take((size_t)rows + 1, &C.start));
+    PetscCall(s->arena.Take((size_t)rows + 1, &C.length));
+    made->start  = C.start;
+    made->length = C.length;
+    if (!rows) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCall(s->arena.Take(L.n, &y));
+    PetscCall(MultiplySums(y));
+    RestrictSums<T><<<BlocksFor((long long)rows * kRestrictGroup), kBlockSize, 0, s->stream>>>(rows, L.R_i, L.R_j, (const T *)L.R_a,
+                                                                                               y, 1., 0., made->rs);
+    FinePCCheckLaunch();
+    C.scale = AP.scale = 1;
+    PetscCall(s->arena.Take(rows, &C.wide));
+    PetscCall(TakeRoom((size_t)(kCoarseEntries * L.nnz) + kCMATCHLeastEntries * PetscMin((size_t)rows, kCMATCHLeastRows), &C));
+    PetscCall(s->arena.Take(L.n, &AP.start));
+    PetscCall(s->arena.Take(L.n, &AP.length));
+    PetscCall(s->arena.Take(L.n, &AP.wide));
+    PetscCall(MakeAP(&AP, &AP_wide));
+    const StoredEntries<T> right{AP.start, AP.length, AP.j, AP.a};
+    PetscCall((Product<kWarpSize, 1, false, false, false>(s, left, right, rows, columns, {false, 9}, &C, &wide,
+                                                          [&](size_t entries, auto *out) {
+                                                            PetscFunctionBegin;
+                                                            PetscCall(TakeRoom(entries, out));
+                                                            PetscFunctionReturn(PETSC_SUCCESS);
+                                                          })));
+    made->j = C.j;
+    made->a = C.a;
+    if (!keep) L.wide = AP_wide + wide;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
   PetscErrorCode Run()
   {
-    CMATCHHierarchyCUDA *H          = s->H;
-    const double         unsmoothed = s->params->cycle == PC_CMATCH_K ? 1. : 1 / s->params->overcorrection;
-    const double         scale      = s->params->smoothed_prolongator ? 1. : unsmoothed;
-    const LocalInt       coarse     = L.coarse;
-    const auto           mark       = s->arena.mark();
+    CMATCHHierarchyCUDA *H       = s->H;
+    const double         scale   = CMATCHGalerkinFactor(*s->params, L);
+    const LocalInt       coarse  = L.coarse;
+    const auto           mark    = s->arena.mark();
     LocalInt             AP_wide = 0, wide = 0;
     double              *y = nullptr;
     ProductRows<T>       AP{}, C{};
@@ -775,18 +846,8 @@ struct Step {
     const auto transfer = s->arena.mark();
     PetscCall(Prolongate());
     if (!keep) PetscCall(Transpose());
-    RestrictionValues<T><<<BlocksFor((long long)coarse * kRestrictGroup), kBlockSize, 0, s->stream>>>(coarse, L.width, L.R_i, L.R_j,
-                                                                                                      L.P_j, (const T *)L.P_a,
-                                                                                                      (T *)L.R_a);
-    FinePCCheckLaunch();
-    if (L.nnz <= (double)kProlongRoom * L.n)
-      OperatorTimesSums<1, T>
-        <<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(L.n, L.A_i, L.A_j, (const T *)L.A_a, H->rs[level], p1, y);
-    else
-      OperatorTimesSums<kRestrictGroup, T>
-        <<<BlocksFor((long long)L.n * kRestrictGroup), kBlockSize, 0, s->stream>>>(L.n, L.A_i, L.A_j, (const T *)L.A_a,
-                                                                                   H->rs[level], p1, y);
-    FinePCCheckLaunch();
+    PetscCall(FillValues());
+    PetscCall(MultiplySums(y));
     s->arena.Release(transfer);
     PetscCall(s->arena.Take(L.n, &AP.start));
     PetscCall(s->arena.Take(L.n, &AP.length));
@@ -806,11 +867,7 @@ struct Step {
     if (!keep && C.room >= (size_t)L.n) AP.wide = C.j; /* not needed yet */
     else PetscCall(s->arena.Take(L.n, &AP.wide));
     AP.scale = 1;
-    if (!H->AP_room[level])
-      H->AP_room[level] = (size_t)(kProductEntries * (L.nnz + (double)L.n)) * (L.width > kCMATCHUsualRow ? 2 : 1);
-    PetscCall(TakeRoom(H->AP_room[level], &AP));
-    PetscCall(Multiply(&AP, &AP_wide));
-    H->AP_room[level] = AP.room;
+    PetscCall(MakeAP(&AP, &AP_wide));
     const double mean = (double)s->seen.entries / L.n;
     PetscCall(Restrict(AP, mean, &C, &wide));
     if (!keep) {
@@ -820,13 +877,13 @@ struct Step {
       PetscCall(s->cub.Run([&](void *memory, size_t &bytes) {
         return cub::DeviceScan::ExclusiveSum(memory, bytes, C.length, N.A_i, coarse + 1, s->stream);
       }));
-      PackRows<T><<<BlocksFor((long long)coarse * kRestrictGroup), kBlockSize, 0, s->stream>>>(coarse, C, N.A_i, N.A_j, (T *)N.A_a);
+      PackRows<T><<<BlocksFor((long long)coarse * kPackGroup), kBlockSize, 0, s->stream>>>(coarse, C, N.A_i, N.A_j, (T *)N.A_a);
       FinePCCheckLaunch();
     }
     L.cut   = s->seen.cut;
     L.plain = s->seen.plain;
     RestrictSums<T><<<BlocksFor((long long)coarse * kRestrictGroup), kBlockSize, 0, s->stream>>>(coarse, L.R_i, L.R_j,
-                                                                                                 (const T *)L.R_a, y, scale,
+                                                                                                 (const T *)L.R_a, y, scale, 1.,
                                                                                                  H->rs[level + 1]);
     FinePCCheckLaunch();
     PetscCall(CMATCHCompleteLevel(s, level + 1, C.diagonal));
@@ -844,6 +901,58 @@ PetscErrorCode CMATCHCoarsen(CMATCHSetup *s, LocalInt level, bool keep)
     Step<decltype(zero)> step{s, s->H->level[level], level, keep};
     PetscFunctionBegin;
     PetscCall(step.Run());
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksProlong(CMATCHSetup *s, LocalInt level, bool keep, LocalInt met, CMATCHCounted *counted)
+{
+  CMATCHLevel &L = s->H->level[level];
+
+  PetscFunctionBegin;
+  PetscCall(CMATCHWithPrecision(s->params->precision, [&](auto zero) {
+    Step<decltype(zero)> step{s, L, level, keep, met};
+    PetscFunctionBegin;
+    if (L.n) PetscCall(step.Prolongate());
+    *counted = CMATCHCounted{step.p1, step.count, step.turn};
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }));
+  PetscCall(CMATCHReadReport(s));
+  L.cut   = L.n ? s->seen.cut : 0;
+  L.plain = L.n ? s->seen.plain : 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksRestriction(CMATCHSetup *s, LocalInt level, bool keep, const CMATCHCounted &counted)
+{
+  CMATCHLevel &L = s->H->level[level];
+
+  PetscFunctionBegin;
+  if (!(L.coarse + L.foreign)) {
+    L.P_nnz = 0;
+    if (!keep) PetscCallCUDA(cudaMemsetAsync(L.R_i, 0, sizeof(*L.R_i), s->stream));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(CMATCHWithPrecision(s->params->precision, [&](auto zero) {
+    Step<decltype(zero)> step{s, L, level, keep, 0, counted.p1, counted.count, counted.turn};
+    PetscFunctionBegin;
+    if (!keep) PetscCall(step.Transpose());
+    PetscCall(step.FillValues());
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksProducts(CMATCHSetup *s, LocalInt level, bool keep, double *p1, LocalInt columns, CMATCHMade *made)
+{
+  CMATCHLevel &L = s->H->level[level];
+
+  PetscFunctionBegin;
+  PetscCall(CMATCHWithPrecision(s->params->precision, [&](auto zero) {
+    Step<decltype(zero)> step{s, L, level, keep, columns - L.coarse, p1};
+    PetscFunctionBegin;
+    PetscCall(step.Products(made));
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
   PetscFunctionReturn(PETSC_SUCCESS);

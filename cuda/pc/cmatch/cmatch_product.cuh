@@ -26,6 +26,7 @@
 constexpr int kProductAhead  = 4;   /* listed rows whose first entries are asked for at once */
 constexpr int kProductThread = 128; /* threads of a block in which a thread has a row */
 constexpr int kProductLarge  = 10;  /* the logarithm of the largest hash table */
+constexpr int kPackGroup     = 8;   /* lanes of a row without gaps */
 constexpr int kProductTries  = 32;  /* places where a column is looked for in a hash table before it counts as full */
 
 /* The rows of a product. Row i has length[i] entries from start[i] on. */
@@ -329,6 +330,20 @@ __global__ void __launch_bounds__(kWarpSize)
       to += __popc(ballot);
     }
     __syncwarp();
+  }
+}
+
+/* The rows of a product, without the gaps. A group takes a row. */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize)
+  PackRows(LocalInt rows, ProductRows<T> from, const LocalInt *A_i, LocalInt *A_j, T *A_a)
+{
+  const LocalInt row = (LocalInt)(GridThread() / kPackGroup);
+  if (row >= rows) return;
+  const LocalInt begin = from.start[row], to = A_i[row], count = A_i[row + 1] - to;
+  for (LocalInt k = threadIdx.x % kPackGroup; k < count; k += kPackGroup) {
+    A_j[to + k] = from.j[begin + k];
+    A_a[to + k] = from.a[begin + k];
   }
 }
 

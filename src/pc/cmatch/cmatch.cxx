@@ -321,14 +321,15 @@ static PetscErrorCode BeginOnRows(PC pc, const CSRView *own, const CSRView *fore
   PC_CMATCH         *cmatch = (PC_CMATCH *)pc->data;
   CMATCHRanks       *ranks  = cmatch->ranks;
   CMATCHRanksSetUp  *setup;
-  const PetscScalar *w = ranks->has_w ? ranks->w.data() : nullptr;
+  const PetscScalar *w      = ranks->has_w ? ranks->w.data() : nullptr;
+  const auto         create = PetscMemTypeDevice(own->where) ? CMATCHRanksCreate_CUDA : CMATCHRanksCreate_Host;
 
   PetscFunctionBegin;
-  PetscCall(CMATCHRanksCreate_Host(&cmatch->params, ranks->keep, &cmatch->hierarchy, &setup));
+  PetscCall(create(&cmatch->params, ranks->keep, &cmatch->hierarchy, &setup));
   ranks->setup.reset(setup);
   cmatch->hierarchy->level[0].first = ranks->first;
   cmatch->hierarchy->level[0].all   = ranks->level[0].all;
-  setup->Begin(own, foreign, ranks->ghost, w, ranks->largest);
+  PetscCall(setup->Begin(own, foreign, ranks->ghost, w, ranks->largest));
   cmatch->stats = setup->stats;
   if (cmatch->stats.failure) PetscCall(DescribeFailure(pc, w != nullptr, outcome));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -381,21 +382,15 @@ PetscErrorCode PCCMATCHIsGlobal(PC pc, PetscBool *global, const char **why)
 {
   const CMATCHParams *params = &((const PC_CMATCH *)pc->data)->params;
   PetscMPIInt         size;
-  PetscBool           is_aij = PETSC_TRUE, assembled = PETSC_FALSE;
-  PetscMemType        where = PETSC_MEMTYPE_HOST;
+  PetscBool           is_aij = PETSC_TRUE;
 
   PetscFunctionBegin;
   *why = nullptr;
   PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)pc), &size));
   *global = (PetscBool)(size > 1 && params->reach == PC_CMATCH_GLOBAL);
   if (!*global) PetscFunctionReturn(PETSC_SUCCESS);
-  if (pc->pmat) {
-    PetscCall(PetscObjectBaseTypeCompare((PetscObject)pc->pmat, MATMPIAIJ, &is_aij));
-    PetscCall(MatAssembled(pc->pmat, &assembled));
-    if (is_aij && assembled) PetscCall(MatGetValuesMemType(pc->pmat, &where));
-  }
+  if (pc->pmat) PetscCall(PetscObjectBaseTypeCompare((PetscObject)pc->pmat, MATMPIAIJ, &is_aij));
   if (!is_aij) *why = "the matrix is no MATAIJ, but one of blocks: use MatConvert() or -mat_type aij";
-  else if (PetscMemTypeDevice(where)) *why = "the matrix is on the GPU, where several ranks have their blocks alone";
   else if (params->smoother == PC_CMATCH_SFSAI || params->smoother == PC_CMATCH_AFSAI)
     *why = "the smoothers sfsai and afsai have factors of the blocks: use l1jacobi or chebyshev";
   *global = (PetscBool) !*why;
@@ -407,28 +402,31 @@ namespace
 
 /* What a rank knows before the set-up of a hierarchy of all ranks. */
 struct Knowledge {
-  PetscBool                global, keep;
-  NearNullVector           w;
-  std::vector<PetscScalar> own_w;
-  double                   largest; /* own diagonal entry of W A W */
+  PetscBool      global, keep;
+  NearNullVector w;
+  CMATCHEntries  w_entries; /* with room for those of ghosts */
+  PetscMemType   where;
+  double         largest; /* own diagonal entry of W A W */
 };
 
 } // namespace
 
 static PetscErrorCode ReadRows(PC pc, const CSRView *A, Knowledge *known)
 {
-  PC_CMATCH *cmatch = (PC_CMATCH *)pc->data;
+  PC_CMATCH *cmatch  = (PC_CMATCH *)pc->data;
+  const auto largest = PetscMemTypeDevice(A->where) ? CMATCHLargestDiagonal_CUDA : CMATCHLargestDiagonal_Host;
+  Mat        others;
+  PetscInt   ghosts;
 
   PetscFunctionBegin;
+  PetscCall(MatMPIAIJGetSeqAIJ(pc->pmat, nullptr, &others, nullptr));
+  PetscCall(MatGetSize(others, nullptr, &ghosts));
+  known->where        = A->where;
   PetscErrorCode code = GetNearNullVector(pc, true, A, &known->w);
-  if (!code && known->w.array) known->own_w.assign(known->w.array, known->w.array + A->n);
+  if (!code && known->w.array) code = known->w_entries.Assign(A->where, (size_t)A->n + ghosts, known->w.array, A->n);
+  if (!code) code = largest(A, known->w.array, &known->largest);
   PetscCall(RestoreNearNullVector(&known->w));
   PetscCall(code);
-  for (LocalInt i = 0; i < A->n; i++)
-    for (LocalInt k = A->i[i]; k < A->i[i + 1]; k++) {
-      const PetscScalar w = known->own_w.empty() || known->own_w[i] == 0 ? 1 : known->own_w[i];
-      if (A->j[k] == i) known->largest = PetscMax(known->largest, A->a[k] * w * w);
-    }
   cmatch->near_null       = known->w.source;
   cmatch->params.singular = known->w.singular ? PETSC_TRUE : PETSC_FALSE;
   known->keep             = (PetscBool)CanKeepPattern(pc, true, A, &known->w);
@@ -461,7 +459,7 @@ static PetscErrorCode FreeRanks(PC_CMATCH *cmatch)
 }
 
 /* Makes what the finest level has for its exchanges, unless it is kept. */
-static PetscErrorCode PrepareRanks(PC pc, const Knowledge *known)
+static PetscErrorCode PrepareRanks(PC pc, Knowledge *known)
 {
   PC_CMATCH *cmatch = (PC_CMATCH *)pc->data;
 
@@ -469,16 +467,16 @@ static PetscErrorCode PrepareRanks(PC pc, const Knowledge *known)
   if (!known->keep) {
     PetscCall(FreeHierarchy(cmatch));
     PetscCall(FreeRanks(cmatch));
-    PetscCall(CMATCHRanksCreate(pc->pmat, cmatch->params.precision, &cmatch->ranks));
+    PetscCall(CMATCHRanksCreate(pc->pmat, known->where, cmatch->params.precision, &cmatch->ranks));
   }
   CMATCHRanks *ranks = cmatch->ranks;
   PetscCall(MatGetOwnershipRange(pc->pmat, &ranks->first, nullptr));
   ranks->setup.reset();
-  ranks->keep    = known->keep;
-  ranks->largest = known->largest;
-  ranks->has_w   = known->w.vec != nullptr;
-  ranks->w       = known->own_w;
-  if (ranks->has_w) ranks->w.resize(ranks->level[0].rows + ranks->ghost.size());
+  ranks->keep      = known->keep;
+  ranks->keep_work = cmatch->reuse_pattern;
+  ranks->largest   = known->largest;
+  ranks->has_w     = known->w.vec != nullptr;
+  ranks->w.Swap(&known->w_entries);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -510,7 +508,7 @@ static PetscErrorCode Gather(PC pc, PCLocalPhase *phase)
   cmatch->params.singular = all[2] > 0 ? PETSC_FALSE : PETSC_TRUE;
   known.keep              = (PetscBool)(!(all[1] > 0) && cmatch->hierarchy->params.singular == cmatch->params.singular);
   known.largest           = all[3];
-  PetscCall(PCLocalPhaseStep(phase, CallGuarded(PrepareRanks, pc, (const Knowledge *)&known), nullptr));
+  PetscCall(PCLocalPhaseStep(phase, CallGuarded(PrepareRanks, pc, &known), nullptr));
   if (phase->stopped) PetscFunctionReturn(PETSC_SUCCESS);
   cmatch->reaches_others     = true;
   cmatch->connect            = Connect;
@@ -746,15 +744,16 @@ static PetscErrorCode Create(PC pc)
   that keep their diagonal entry alone, as after `MatZeroRows()`, need no care, whether their columns are 0 or not. The view counts
   one-sided couplings, which one row alone has, and the pairs of entries that are not equal.
 
-  With several ranks there is one hierarchy of the whole matrix where the matrix is a `MATAIJ` on the host, or bound to the
-  CPU, and the number of iterations hardly depends on the number of ranks. Aggregates are made of rows of one rank alone,
+  With several ranks there is one hierarchy of the whole matrix where the matrix is a `MATAIJ`, on the host or on GPUs, and
+  the number of iterations hardly depends on the number of ranks. Aggregates are made of rows of one rank alone,
   without messages, but rows of the prolongator reach rows of other ranks. Small levels go to fewer ranks, and then to one
   rank, which solves what is left. Where rows of several ranks come together, pairs of them that belong to each other firmly,
   but were cut by a border, are put together by an additional level. The result is the same in every run with the same
   partition. A partition whose rows are coupled more with rows of other ranks than with each other leaves nothing to put
   together; the view says so, and a repartition is the remedy. With the smoothers `sfsai` and `afsai`, with matrices of
-  blocks, with matrices on the GPU, and with `-pc_cmatch_reach local` each rank has a hierarchy of its own diagonal block, as
-  `PCBJACOBI` would, and iterations grow with the number of ranks; the view says so.
+  blocks, and with `-pc_cmatch_reach local` each rank has a hierarchy of its own diagonal block, as `PCBJACOBI` would, and
+  iterations grow with the number of ranks; the view says so. On GPUs ranks exchange values by PETSc's `PetscSF`, where MPI is
+  not GPU-aware through the host.
 
   A diagonal entry that is missing or not positive, on the finest level or in a Galerkin product, an entry that is not finite, or
   one that single precision cannot hold, makes the set-up fail with a `PCFailedReason`, on all ranks. The view names level and row.

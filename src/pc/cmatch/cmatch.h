@@ -261,6 +261,13 @@ struct CMATCHLevel {
   LocalInt wide;    /* rows of A P and of the Galerkin product that took the general path */
 };
 
+/* What the Galerkin product of a level is multiplied with. */
+inline PetscReal CMATCHGalerkinFactor(const CMATCHParams &params, const CMATCHLevel &level)
+{
+  return params.smoothed_prolongator || params.cycle == PC_CMATCH_K || level.transfer != CMATCH_MATCHED ? 1
+                                                                                                        : 1 / params.overcorrection;
+}
+
 /* The bytes of a level's factor, which are 0 where there is none. */
 inline size_t CMATCHFactorBytes(const CMATCHLevel &level, FinePCPrecision precision)
 {
@@ -271,13 +278,17 @@ inline size_t CMATCHFactorBytes(const CMATCHLevel &level, FinePCPrecision precis
 
 /*
    What a cycle on levels of several ranks needs of them, which the face gives it. Vectors and scalars are of the hierarchy's
-   precision, but for those of `sum` and `largest`.
+   precision, but for those of `sum` and `largest`, which are on the host; vectors are in the memory of the hierarchy. Own rows
+   may be computed between a beginning and its end, but what is exchanged must not be written.
 */
 struct CMATCHExchange {
   void *context;
-  PetscErrorCode (*halo)(void *context, LocalInt level, void *x); /* the entries of ghosts, behind the rank's own ones */
+  /* the entries of ghosts, behind the rank's own ones */
+  PetscErrorCode (*halo_begin)(void *context, LocalInt level, void *x);
+  PetscErrorCode (*halo_end)(void *context, LocalInt level, void *x);
   /* the values for rows that other ranks have on the next level, and what other ranks send, in the order of rows and ranks */
-  PetscErrorCode (*down)(void *context, LocalInt level, const void *values, void *contributions);
+  PetscErrorCode (*down_begin)(void *context, LocalInt level, const void *values, void *contributions);
+  PetscErrorCode (*down_end)(void *context, LocalInt level, const void *values, void *contributions);
   PetscErrorCode (*up)(void *context, LocalInt level, const void *x, void *values); /* such rows of x, of the next level */
   PetscErrorCode (*sum)(void *context, LocalInt level, double *);
   PetscErrorCode (*largest)(void *context, LocalInt level, double *);

@@ -92,7 +92,9 @@ template <typename T>
 PetscErrorCode Halo(const CMATCHHierarchyHost<T> &H, LocalInt l, std::vector<T> *x)
 {
   PetscFunctionBegin;
-  if (l < H.several) PetscCall(H.exchange.halo(H.exchange.context, l, x->data()));
+  if (l >= H.several) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(H.exchange.halo_begin(H.exchange.context, l, x->data()));
+  PetscCall(H.exchange.halo_end(H.exchange.context, l, x->data()));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -122,7 +124,8 @@ PetscErrorCode Restrict(LocalInt l, CMATCHHierarchyHost<T> *H)
     to[c] = sum;
   }
   if (!several) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(H->exchange.down(H->exchange.context, l, L.values.data() + level.mine, L.added.data()));
+  PetscCall(H->exchange.down_begin(H->exchange.context, l, L.values.data() + level.mine, L.added.data()));
+  PetscCall(H->exchange.down_end(H->exchange.context, l, L.values.data() + level.mine, L.added.data()));
   for (size_t c = 0; c + 1 < L.add_i.size(); c++) {
     T sum = c < (size_t)level.mine ? L.values[c] : 0;
     for (LocalInt k = L.add_i[c]; k < L.add_i[c + 1]; k++) sum += L.added[k];

@@ -183,13 +183,6 @@ private:
   std::vector<double>    Ap_;
 };
 
-/* What the Galerkin product of a level is multiplied with. */
-inline PetscReal CMATCHGalerkinFactor(const CMATCHParams &params, const CMATCHLevel &level)
-{
-  return params.smoothed_prolongator || params.cycle == PC_CMATCH_K || level.transfer != CMATCH_MATCHED ? 1
-                                                                                                        : 1 / params.overcorrection;
-}
-
 /*
    Adds a summed row of the next level C to its entries, and sets its diagonal and row sum; without columns it is that of an
    aggregate that no row of P has kept, and gets an equation of its own.

@@ -1,5 +1,6 @@
 /*
-   The set-up of levels on several ranks, on the host: what a rank does alone between exchanges. It has no CUDA twin yet.
+   The host twin of cuda/pc/cmatch/cmatch_ranks.cu: the set-up of levels on several ranks, what a rank does alone between exchanges.
+   Both twins compute the same bits.
 
    Aggregates never cross borders between ranks, but columns of the prolongator do. So the matching needs no message: it sees the
    rank's own block, and of the couplings with other ranks only how strong they are (cmatch_aggregate_host.cxx). Its operator M has
@@ -29,6 +30,14 @@ void SortUnique(std::vector<GlobalInt> *numbers)
   numbers->erase(std::unique(numbers->begin(), numbers->end()), numbers->end());
 }
 
+/* Rows that travel. Their columns are numbers on the next level. */
+struct TravellingRows {
+  std::vector<LocalInt>  i;  /* [rows + 1] row starts */
+  std::vector<GlobalInt> j;  /* columns */
+  std::vector<double>    a;  /* values */
+  std::vector<double>    rs; /* [rows] row sums, or for M the diagonal */
+};
+
 /* Numbers a rank's own rows of a level, and its ghosts behind them. */
 struct Numbering {
   GlobalInt                     first;
@@ -51,25 +60,28 @@ class SetUp : public CMATCHRanksSetUp {
 public:
   explicit SetUp(CMATCHHierarchyHost<T> *hierarchy) : H(hierarchy) { }
 
-  void Begin(const CSRView *own, const CSRView *foreign, const std::vector<GlobalInt> &ghost, const PetscScalar *w,
-             double largest) override
+  PetscErrorCode Begin(const CSRView *own, const CSRView *foreign, const std::vector<GlobalInt> &ghost, const PetscScalar *w,
+                       double largest) override
   {
     CMATCHArrays<T> &L = H->arrays[0];
 
+    PetscFunctionBegin;
     L.ghost = ghost;
     CMATCHFinest_Host({own, foreign, (LocalInt)ghost.size(), w, largest}, H, &now.rs, &now.diagonal, &stats);
-    if (stats.failure) return;
+    if (stats.failure) PetscFunctionReturn(PETSC_SUCCESS);
     if (!keep) H->several = 1;
     CMATCHShow_Host(0, H);
     now.keep = keep;
     if (!keep && MatchesOnce()) now.M = CMATCHGraphOf_Host(L, now.diagonal);
+    PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  void Find(LocalInt l, CMATCHTransfer how) override
+  PetscErrorCode Find(LocalInt l, CMATCHTransfer how) override
   {
     const CMATCHArrays<T> &L = H->arrays[l];
     const LocalInt         n = H->level[l].n;
 
+    PetscFunctionBegin;
     transfer   = how;
     H->several = l + 1;
     next_M     = MatchesOnce() ? now.M : CMATCHGraphOf_Host(L, std::vector<double>(L.d.begin(), L.d.end()));
@@ -87,27 +99,32 @@ public:
     }
     coarse = found.coarse;
     left   = found.left;
+    PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  void Take(LocalInt l, GlobalInt first_coarse) override
+  PetscErrorCode Take(LocalInt l, GlobalInt first_coarse) override
   {
     CMATCHLevel &level = H->level[l];
 
+    PetscFunctionBegin;
     if (!keep) {
       CMATCHAdopt_Host(l, transfer, &found, H);
       now.M              = std::move(next_M);
       level.first_coarse = first_coarse;
     }
-    numbers.assign(level.n + level.ghosts, -1);
+    number_of.assign(level.n + level.ghosts, -1);
     for (LocalInt i = 0; i < level.n; i++)
-      if (H->arrays[l].aggregate[i] >= 0) numbers[i] = first_coarse + H->arrays[l].aggregate[i];
+      if (H->arrays[l].aggregate[i] >= 0) number_of[i] = first_coarse + H->arrays[l].aggregate[i];
+    numbers = number_of.data();
+    PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  void Prolong(LocalInt l) override
+  PetscErrorCode Prolong(LocalInt l) override
   {
     CMATCHLevel     &level = H->level[l];
     CMATCHArrays<T> &L     = H->arrays[l];
 
+    PetscFunctionBegin;
     if (keep) CMATCHProlongator_Host(H->params, keep, &level, &L);
     else {
       NumberGhosts(level, &L);
@@ -116,23 +133,28 @@ public:
       if (MatchesOnce()) SendM(level);
     }
     CMATCHRestriction_Host(level, &L);
-    P_j.assign((size_t)(level.n + level.ghosts) * level.width, -1);
+    P_numbers.assign((size_t)(level.n + level.ghosts) * level.width, -1);
     for (size_t e = 0; e < (size_t)level.n * level.width; e++)
-      if (L.P_j[e] >= 0) P_j[e] = NumberOf(level, L, L.P_j[e]);
+      if (L.P_j[e] >= 0) P_numbers[e] = NumberOf(level, L, L.P_j[e]);
+    P_j = P_numbers.data();
     CMATCHShow_Host(l, H);
+    PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  void Multiply(LocalInt l, LocalInt mine) override
+  PetscErrorCode Multiply(LocalInt l, LocalInt mine) override
   {
     CMATCHLevel     &level = H->level[l];
     CMATCHArrays<T> &L     = H->arrays[l];
 
+    PetscFunctionBegin;
     level.mine = mine;
     if (!keep) NumberColumns(level, &L);
     products.reset(new CMATCHProducts<T>(level, L, now.rs, level.coarse + (LocalInt)L.column.size()));
     stats.work_bytes = PetscMax(stats.work_bytes, products->Bytes());
     CMATCHSparseRow row(level.coarse + (LocalInt)L.column.size());
-    sent = CMATCHRows{{0}, {}, {}, {}};
+    sent       = TravellingRows{{0}, {}, {}, {}};
+    received   = TravellingRows{};
+    M_received = TravellingRows{};
     for (LocalInt c = mine; c < level.coarse + level.foreign; c++) {
       sent.rs.push_back(products->Row(c, &row));
       for (LocalInt to : row.columns) {
@@ -144,6 +166,89 @@ public:
     }
     L.values.assign(level.coarse + level.foreign, (T)0);
     CMATCHShow_Host(l, H);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode OpenRows(CMATCHTravel which, LocalInt l, LocalInt roots, LocalInt *widest) override
+  {
+    const CMATCHLevel &level = H->level[l];
+
+    PetscFunctionBegin;
+    if (which == CMATCH_MATCHING) { /* own rows of M that this rank keeps do not travel */
+      sent = TravellingRows{};
+      for (LocalInt c = level.mine; c < level.coarse; c++) {
+        sent.i.push_back((LocalInt)sent.j.size());
+        sent.j.insert(sent.j.end(), M_sent.j.begin() + M_sent.i[c], M_sent.j.begin() + M_sent.i[c + 1]);
+        sent.a.insert(sent.a.end(), M_sent.a.begin() + M_sent.i[c], M_sent.a.begin() + M_sent.i[c + 1]);
+        sent.rs.push_back(M_sent.rs[c]);
+      }
+      sent.i.resize(sent.i.size() + level.foreign + 1, (LocalInt)sent.j.size());
+      sent.rs.resize(sent.i.size() - 1, 0.);
+    }
+    TravellingRows &to = Received(which);
+    *widest            = 0;
+    length.resize(sent.rs.size());
+    for (size_t r = 0; r < length.size(); r++) {
+      length[r] = sent.i[r + 1] - sent.i[r];
+      *widest   = PetscMax(*widest, (LocalInt)length[r]);
+    }
+    all_length.resize(roots);
+    to.rs.resize(roots);
+    travellers            = CMATCHTravellers{};
+    travellers.length     = length.data();
+    travellers.all_length = all_length.data();
+    travellers.sum        = sent.rs.data();
+    travellers.all_sum    = to.rs.data();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode MakeRoom(CMATCHTravel which, LocalInt unit) override
+  {
+    TravellingRows &to    = Received(which);
+    const size_t    roots = all_length.size(), leaves = length.size();
+
+    PetscFunctionBegin;
+    to.i.assign(roots + 1, 0);
+    for (size_t r = 0; r < roots; r++) {
+      PetscCheck(to.i[r] <= LOCAL_INT_MAX - all_length[r], PETSC_COMM_SELF, PETSC_ERR_SUP,
+                 "A rank gets more entries of a coarse operator than 32 bits can count: lower -pc_cmatch_gather_rows");
+      to.i[r + 1] = to.i[r] + (LocalInt)all_length[r];
+    }
+    to.j.resize(to.i[roots]);
+    to.a.resize(to.i[roots]);
+    unit_j.resize(leaves * unit);
+    unit_a.resize(leaves * unit);
+    all_unit_j.resize(roots * unit);
+    all_unit_a.resize(roots * unit);
+    travellers.j     = unit_j.data();
+    travellers.a     = unit_a.data();
+    travellers.all_j = all_unit_j.data();
+    travellers.all_a = all_unit_a.data();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode Pack(CMATCHTravel, LocalInt begin, LocalInt unit) override
+  {
+    PetscFunctionBegin;
+    for (size_t r = 0; r < length.size(); r++)
+      for (GlobalInt e = begin; e < PetscMin((GlobalInt)begin + unit, length[r]); e++) {
+        unit_j[r * unit + e - begin] = sent.j[sent.i[r] + e];
+        unit_a[r * unit + e - begin] = sent.a[sent.i[r] + e];
+      }
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode Unpack(CMATCHTravel which, LocalInt begin, LocalInt unit) override
+  {
+    TravellingRows &to = Received(which);
+
+    PetscFunctionBegin;
+    for (size_t r = 0; r < all_length.size(); r++)
+      for (GlobalInt e = begin; e < PetscMin((GlobalInt)begin + unit, all_length[r]); e++) {
+        to.j[to.i[r] + e] = all_unit_j[r * unit + e - begin];
+        to.a[to.i[r] + e] = all_unit_a[r * unit + e - begin];
+      }
+    PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   PetscErrorCode Next(LocalInt l, LocalInt rows, GlobalInt first, GlobalInt all, const std::vector<LocalInt> &add_i) override
@@ -193,7 +298,7 @@ public:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
-  PetscErrorCode End(LocalInt l, bool alone, bool stitch) override
+  PetscErrorCode End(LocalInt l, bool alone, bool stitch, PetscBool) override
   {
     PetscFunctionBegin;
     now.stitch = stitch;
@@ -207,6 +312,8 @@ public:
   }
 
 private:
+  TravellingRows &Received(CMATCHTravel which) { return which == CMATCH_MATCHING ? M_received : received; }
+
   /* With mis2 each level is coarsened by its own operator, not by one that is carried from level to level. */
   bool MatchesOnce() const { return H->params.coarsening == PC_CMATCH_MATCHING; }
 
@@ -219,12 +326,12 @@ private:
   /* The aggregates of ghosts become columns behind the own ones. */
   void NumberGhosts(const CMATCHLevel &level, CMATCHArrays<T> *L)
   {
-    L->column.assign(numbers.begin() + level.n, numbers.end());
+    L->column.assign(number_of.begin() + level.n, number_of.end());
     SortUnique(&L->column);
     if (!L->column.empty() && L->column[0] < 0) L->column.erase(L->column.begin());
     const Numbering number{level.first_coarse, level.coarse, L->column};
     L->aggregate.resize(level.n + level.ghosts);
-    for (LocalInt i = level.n; i < level.n + level.ghosts; i++) L->aggregate[i] = numbers[i] < 0 ? -1 : number(numbers[i]);
+    for (LocalInt i = level.n; i < level.n + level.ghosts; i++) L->aggregate[i] = number_of[i] < 0 ? -1 : number(number_of[i]);
   }
 
   /* Foreign aggregates are those that are columns of P. They come before the others, which the rows of P have not kept. */
@@ -258,15 +365,15 @@ private:
     const Numbering        number{level.first_coarse, level.coarse, L->column};
     std::vector<GlobalInt> others;
 
-    for (size_t e = own; e < P_j.size(); e++)
-      if (P_j[e] >= 0 && number(P_j[e]) < 0) others.push_back(P_j[e]);
+    for (size_t e = own; e < P_numbers.size(); e++)
+      if (P_numbers[e] >= 0 && number(P_numbers[e]) < 0) others.push_back(P_numbers[e]);
     SortUnique(&others);
     const Numbering behind{0, level.coarse + level.foreign, others};
-    L->P_j.resize(P_j.size());
-    for (size_t e = own; e < P_j.size(); e++) {
-      LocalInt c = P_j[e] < 0 ? -1 : number(P_j[e]);
-      if (c < 0 && P_j[e] >= 0)
-        c = behind.rows + (LocalInt)(std::lower_bound(others.begin(), others.end(), P_j[e]) - others.begin());
+    L->P_j.resize(P_numbers.size());
+    for (size_t e = own; e < P_numbers.size(); e++) {
+      LocalInt c = P_numbers[e] < 0 ? -1 : number(P_numbers[e]);
+      if (c < 0 && P_numbers[e] >= 0)
+        c = behind.rows + (LocalInt)(std::lower_bound(others.begin(), others.end(), P_numbers[e]) - others.begin());
       L->P_j[e] = c;
     }
     L->column.insert(L->column.end(), others.begin(), others.end());
@@ -277,12 +384,12 @@ private:
   {
     std::vector<std::pair<GlobalInt, double>> row;
 
-    M_sent = CMATCHRows{{0}, {}, {}, {}};
+    M_sent = TravellingRows{{0}, {}, {}, {}};
     for (LocalInt c = 0; c < now.M.n(); c++) {
       row.clear();
       for (LocalInt k = now.M.i[c]; k < now.M.i[c + 1]; k++) {
         const LocalInt  j  = now.M.j[k];
-        const GlobalInt to = j < level.coarse ? level.first_coarse + j : numbers[level.n + j - level.coarse];
+        const GlobalInt to = j < level.coarse ? level.first_coarse + j : number_of[level.n + j - level.coarse];
         if (to >= 0) row.emplace_back(to, (double)now.M.a[k]);
       }
       std::stable_sort(row.begin(), row.end(), [](const auto &a, const auto &b) { return a.first < b.first; });
@@ -320,11 +427,10 @@ private:
     std::vector<std::pair<LocalInt, double>> row;
     double                                   diagonal;
 
-    const auto add = [&](const CMATCHRows &rows, LocalInt r) {
+    const auto add = [&](const TravellingRows &rows, LocalInt r) {
       for (LocalInt e = rows.i[r]; e < rows.i[r + 1]; e++) {
         const LocalInt c = column(rows.j[e]);
-        if (c >= 0) row.emplace_back(c, rows.a[e]);
-        else lost++;
+        if (c >= 0) row.emplace_back(c, rows.a[e]); /* a cut row of P may have lost the column */
       }
       diagonal += rows.rs[r];
     };
@@ -334,7 +440,7 @@ private:
       row.clear();
       diagonal = 0;
       if (c < level.mine) add(M_sent, c);
-      for (LocalInt k = add_i[c]; k < add_i[c + 1]; k++) add(M_received, k);
+      for (LocalInt k = add_i[c]; k < add_i[c + 1] && !M_received.i.empty(); k++) add(M_received, k);
       std::sort(row.begin(), row.end());
       for (const auto &[to, value] : row) {
         next.j.push_back(to);
@@ -352,6 +458,11 @@ private:
   CMATCHAggregation                  found;
   CMATCHGraph                        next_M;
   std::unique_ptr<CMATCHProducts<T>> products;
+  std::vector<GlobalInt>             number_of, P_numbers; /* what `numbers` and `P_j` show */
+  TravellingRows                     sent, received;     /* of the Galerkin product: of aggregates from `mine` on, contributions */
+  TravellingRows                     M_sent, M_received; /* of M, all own rows */
+  std::vector<GlobalInt>             length, all_length, unit_j, all_unit_j; /* what `travellers` shows */
+  std::vector<double>                unit_a, all_unit_a;
 };
 
 template <typename T>
@@ -365,6 +476,18 @@ PetscErrorCode Create(const CMATCHParams *params, PetscBool keep, CMATCHHierarch
 }
 
 } // namespace
+
+PetscErrorCode CMATCHLargestDiagonal_Host(const CSRView *A, const PetscScalar *w, double *largest)
+{
+  PetscFunctionBegin;
+  *largest = 0;
+  for (LocalInt i = 0; i < A->n; i++)
+    for (LocalInt k = A->i[i]; k < A->i[i + 1]; k++) {
+      const PetscScalar w_i = !w || w[i] == 0 ? 1 : w[i];
+      if (A->j[k] == i) *largest = PetscMax(*largest, A->a[k] * w_i * w_i);
+    }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 PetscErrorCode CMATCHRanksCreate_Host(const CMATCHParams *params, PetscBool keep, CMATCHHierarchy **H, CMATCHRanksSetUp **setup)
 {

@@ -1,6 +1,6 @@
 /*
    CMATCH on several ranks: the order of the steps, which ranks have which rows, and all communication. The steps themselves are in
-   cmatch_host_ranks.cxx.
+   cmatch_host_ranks.cxx, and for a matrix on the GPU in cuda/pc/cmatch/cmatch_ranks.cu.
 
    A level on several ranks takes four exchanges of a set-up: the numbers of aggregates and the rows of P go to the ranks that have
    them as ghosts, contributions to rows of the Galerkin product and the rows of M go to the owners of rows of the next level. After
@@ -45,21 +45,61 @@ MPI_Datatype ValueType(FinePCPrecision precision)
   return precision == FINEPC_SINGLE ? MPI_FLOAT : MPI_DOUBLE;
 }
 
-/* Values of roots go to their leaves. */
-PetscErrorCode FromRoots(PetscSF sf, MPI_Datatype unit, const void *roots, void *leaves)
+/* PetscSF may work in another stream. */
+PetscErrorCode Fence(PetscMemType where)
 {
   PetscFunctionBegin;
-  PetscCall(PetscSFBcastWithMemTypeBegin(sf, unit, PETSC_MEMTYPE_HOST, roots, PETSC_MEMTYPE_HOST, leaves, MPI_REPLACE));
+  if (PetscMemTypeDevice(where)) PetscCall(HaloFence_CUDA());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Values of roots go to their leaves, all in the same memory. */
+PetscErrorCode FromRootsBegin(PetscSF sf, PetscMemType where, MPI_Datatype unit, const void *roots, void *leaves)
+{
+  PetscFunctionBegin;
+  PetscCall(Fence(where));
+  PetscCall(PetscSFBcastWithMemTypeBegin(sf, unit, where, roots, where, leaves, MPI_REPLACE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode FromRootsEnd(PetscSF sf, PetscMemType where, MPI_Datatype unit, const void *roots, void *leaves)
+{
+  PetscFunctionBegin;
   PetscCall(PetscSFBcastEnd(sf, unit, roots, leaves, MPI_REPLACE));
+  PetscCall(Fence(where));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode FromRoots(PetscSF sf, PetscMemType where, MPI_Datatype unit, const void *roots, void *leaves)
+{
+  PetscFunctionBegin;
+  PetscCall(FromRootsBegin(sf, where, unit, roots, leaves));
+  PetscCall(FromRootsEnd(sf, where, unit, roots, leaves));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Values of leaves go to their roots, of which each has one leaf at most. */
-PetscErrorCode ToRoots(PetscSF sf, MPI_Datatype unit, const void *leaves, void *roots)
+PetscErrorCode ToRootsBegin(PetscSF sf, PetscMemType where, MPI_Datatype unit, const void *leaves, void *roots)
 {
   PetscFunctionBegin;
-  PetscCall(PetscSFReduceWithMemTypeBegin(sf, unit, PETSC_MEMTYPE_HOST, leaves, PETSC_MEMTYPE_HOST, roots, MPI_REPLACE));
+  PetscCall(Fence(where));
+  PetscCall(PetscSFReduceWithMemTypeBegin(sf, unit, where, leaves, where, roots, MPI_REPLACE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ToRootsEnd(PetscSF sf, PetscMemType where, MPI_Datatype unit, const void *leaves, void *roots)
+{
+  PetscFunctionBegin;
   PetscCall(PetscSFReduceEnd(sf, unit, leaves, roots, MPI_REPLACE));
+  PetscCall(Fence(where));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ToRoots(PetscSF sf, PetscMemType where, MPI_Datatype unit, const void *leaves, void *roots)
+{
+  PetscFunctionBegin;
+  PetscCall(ToRootsBegin(sf, where, unit, leaves, roots));
+  PetscCall(ToRootsEnd(sf, where, unit, leaves, roots));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -80,23 +120,43 @@ PetscErrorCode CreateSF(MPI_Comm comm, PetscInt roots, const std::vector<PetscIn
 
 /* ----------------------------------- what a cycle communicates -------------------------------- */
 
-PetscErrorCode Halo(void *context, LocalInt l, void *x)
+PetscErrorCode HaloBegin(void *context, LocalInt l, void *x)
 {
   const auto             *ranks = (const CMATCHRanks *)context;
   const CMATCHRanksLevel &level = ranks->level[l];
 
   PetscFunctionBegin;
-  PetscCall(
-    FromRoots(level.halo, ValueType(ranks->precision), x, (char *)x + (size_t)level.rows * FinePCPrecisionBytes(ranks->precision)));
+  PetscCall(FromRootsBegin(level.halo, ranks->where, ValueType(ranks->precision), x,
+                           (char *)x + (size_t)level.rows * FinePCPrecisionBytes(ranks->precision)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode Down(void *context, LocalInt l, const void *values, void *contributions)
+PetscErrorCode HaloEnd(void *context, LocalInt l, void *x)
+{
+  const auto             *ranks = (const CMATCHRanks *)context;
+  const CMATCHRanksLevel &level = ranks->level[l];
+
+  PetscFunctionBegin;
+  PetscCall(FromRootsEnd(level.halo, ranks->where, ValueType(ranks->precision), x,
+                         (char *)x + (size_t)level.rows * FinePCPrecisionBytes(ranks->precision)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode DownBegin(void *context, LocalInt l, const void *values, void *contributions)
 {
   const auto *ranks = (const CMATCHRanks *)context;
 
   PetscFunctionBegin;
-  PetscCall(ToRoots(ranks->level[l].multi, ValueType(ranks->precision), values, contributions));
+  PetscCall(ToRootsBegin(ranks->level[l].multi, ranks->where, ValueType(ranks->precision), values, contributions));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode DownEnd(void *context, LocalInt l, const void *values, void *contributions)
+{
+  const auto *ranks = (const CMATCHRanks *)context;
+
+  PetscFunctionBegin;
+  PetscCall(ToRootsEnd(ranks->level[l].multi, ranks->where, ValueType(ranks->precision), values, contributions));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -105,7 +165,7 @@ PetscErrorCode Up(void *context, LocalInt l, const void *x, void *values)
   const auto *ranks = (const CMATCHRanks *)context;
 
   PetscFunctionBegin;
-  PetscCall(FromRoots(ranks->level[l].coarse, ValueType(ranks->precision), x, values));
+  PetscCall(FromRoots(ranks->level[l].coarse, ranks->where, ValueType(ranks->precision), x, values));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -154,9 +214,13 @@ public:
   PetscErrorCode Run()
   {
     PetscFunctionBegin;
+    PetscCall(Step(0, [&] {
+      told.resize((size_t)ranks->level[0].size * TOLD); /* lower levels have as many ranks at most */
+      return PETSC_SUCCESS;
+    }));
     for (LocalInt l = 0; !stopped; l++) {
       if (l > 0 && ranks->level[l].size == 1) {
-        PetscCall(Alone([&] { return setup->End(l, true, ranks->level[l].stitch); }));
+        PetscCall(Alone([&] { return setup->End(l, true, ranks->level[l].stitch, ranks->keep_work); }));
         break;
       }
       PetscCall(Aggregates(l));
@@ -164,7 +228,7 @@ public:
       if (!stopped) PetscCall(Products(l));
       if (!stopped) PetscCall(NextLevel(l));
       if (stopped || !ranks->level[l].next_rows) {
-        if (!stopped) PetscCall(Alone([&] { return setup->End(l + 1, Last(l), false); }));
+        if (!stopped) PetscCall(Alone([&] { return setup->End(l + 1, Last(l), false, ranks->keep_work); }));
         break;
       }
     }
@@ -225,21 +289,16 @@ private:
     const CMATCHRanksLevel &level = ranks->level[l];
 
     PetscFunctionBegin;
-    PetscCall(Alone([&] {
-      setup->Find(l, transfer);
-      told.resize((size_t)level.size * TOLD);
-      return PETSC_SUCCESS;
-    }));
-    PetscInt mine[TOLD] = {stopped, setup->coarse, setup->left}, any = stopped;
+    PetscCall(Alone([&] { return setup->Find(l, transfer); }));
+    const PetscInt mine[TOLD] = {stopped, setup->coarse, setup->left};
     PetscCall(Together([&] {
       PetscFunctionBegin;
-      PetscCallMPI(MPIU_Allreduce(MPI_IN_PLACE, &any, 1, MPIU_INT, MPI_MAX, level.comm));
-      if (!any) PetscCallMPI(MPI_Allgather(mine, TOLD, MPIU_INT, told.data(), TOLD, MPIU_INT, level.comm));
+      PetscCallMPI(MPI_Allgather(mine, TOLD, MPIU_INT, told.data(), TOLD, MPIU_INT, level.comm));
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
-    stopped = any;
     *coarse = *left = 0;
-    for (size_t r = 0; r < told.size() && !stopped; r += TOLD) {
+    for (size_t r = 0; r < (size_t)level.size * TOLD; r += TOLD) {
+      stopped = stopped || told[r + ERROR];
       *coarse += told[r + COARSE];
       *left += told[r + LEFT];
     }
@@ -274,10 +333,7 @@ private:
       Share(l, transfer, coarse);
     }
     const PetscInt first_coarse = keep ? H->level[l].first_coarse : own_first;
-    PetscCall(Step(l, [&] {
-      setup->Take(l, first_coarse);
-      return PETSC_SUCCESS;
-    }));
+    PetscCall(Step(l, [&] { return setup->Take(l, first_coarse); }));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -315,11 +371,8 @@ private:
     PetscFunctionBegin;
     if (!keep)
       PetscCall(
-        Together([&] { return FromRoots(level.halo, MPIU_INT, setup->numbers.data(), setup->numbers.data() + level.rows); }));
-    PetscCall(Step(l, [&] {
-      setup->Prolong(l);
-      return PETSC_SUCCESS;
-    }));
+        Together([&] { return FromRoots(level.halo, ranks->where, MPIU_INT, setup->numbers, setup->numbers + level.rows); }));
+    PetscCall(Step(l, [&] { return setup->Prolong(l); }));
     if (stopped) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(Together([&] { return SendProlongator(l); }));
     if (!keep) PetscCall(ConnectCoarse(l));
@@ -335,8 +388,8 @@ private:
     char *const             P_a = (char *)H->level[l].P_a;
 
     PetscFunctionBegin;
-    if (!keep) PetscCall(FromRoots(level.halo, columns.type(), setup->P_j.data(), setup->P_j.data() + own));
-    PetscCall(FromRoots(level.halo, values.type(), P_a, P_a + own * FinePCPrecisionBytes(ranks->precision)));
+    if (!keep) PetscCall(FromRoots(level.halo, ranks->where, columns.type(), setup->P_j, setup->P_j + own));
+    PetscCall(FromRoots(level.halo, ranks->where, values.type(), P_a, P_a + own * FinePCPrecisionBytes(ranks->precision)));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -373,35 +426,10 @@ private:
     const CMATCHRanksLevel &level = ranks->level[l];
 
     PetscFunctionBegin;
-    PetscCall(Step(l, [&] {
-      setup->Multiply(l, level.mine);
-      return PETSC_SUCCESS;
-    }));
-    if (!stopped) PetscCall(SendRows(l, &setup->sent, &setup->received));
-    if (!stopped && !keep && level.gathered && H->params.coarsening == PC_CMATCH_MATCHING) {
-      /* Own rows of M that this rank keeps do not travel, and foreign aggregates have no rows here. */
-      CMATCHRows sent;
-      PetscCall(Step(l, [&] {
-        const CMATCHRows &M = setup->M_sent;
-        for (LocalInt c = level.mine; c < H->level[l].coarse; c++) {
-          sent.i.push_back((LocalInt)sent.j.size());
-          sent.j.insert(sent.j.end(), M.j.begin() + M.i[c], M.j.begin() + M.i[c + 1]);
-          sent.a.insert(sent.a.end(), M.a.begin() + M.i[c], M.a.begin() + M.i[c + 1]);
-          sent.rs.push_back(M.rs[c]);
-        }
-        sent.i.resize(sent.i.size() + H->level[l].foreign + 1, (LocalInt)sent.j.size());
-        sent.rs.resize(sent.i.size() - 1, 0.);
-        return PETSC_SUCCESS;
-      }));
-      if (!stopped) PetscCall(SendRows(l, &sent, &setup->M_received));
-    } else if (!stopped && !keep) { /* contributions have no rows of M */
-      PetscCall(Step(l, [&] {
-        setup->M_received    = CMATCHRows{};
-        setup->M_received.i  = std::vector<LocalInt>((size_t)level.add_i.back() + 1, 0);
-        setup->M_received.rs = std::vector<double>(level.add_i.back(), 0.);
-        return PETSC_SUCCESS;
-      }));
-    }
+    PetscCall(Step(l, [&] { return setup->Multiply(l, level.mine); }));
+    if (!stopped) PetscCall(SendRows(l, CMATCH_PRODUCTS));
+    /* contributions have rows of M if whole rows are gathered */
+    if (!stopped && !keep && level.gathered && H->params.coarsening == PC_CMATCH_MATCHING) PetscCall(SendRows(l, CMATCH_MATCHING));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -409,71 +437,44 @@ private:
      Rows go to the owners on the next level, in units of at most kRowUnit entries, of which a row that is longer takes several. An
      exchange has one unit of each row.
   */
-  PetscErrorCode SendRows(LocalInt l, CMATCHRows *sent, CMATCHRows *received)
+  PetscErrorCode SendRows(LocalInt l, CMATCHTravel which)
   {
-    const CMATCHRanksLevel &level  = ranks->level[l];
-    const size_t            leaves = sent->rs.size(), roots = level.add_i.back();
-    std::vector<PetscInt>   length, all_length, j, all_j;
-    std::vector<double>     a, all_a;
-    PetscInt                widest = 0;
+    const CMATCHRanksLevel &level = ranks->level[l];
+    const CMATCHTravellers &rows  = setup->travellers;
+    const PetscMemType      where = ranks->where;
+    PetscInt                most  = 0;
 
     PetscFunctionBegin;
     PetscCall(Step(
       l,
       [&] {
-        for (size_t r = 0; r < leaves; r++) {
-          length.push_back(sent->i[r + 1] - sent->i[r]);
-          widest = PetscMax(widest, length[r]);
-        }
-        all_length.resize(roots);
-        received->rs.resize(roots);
-        received->i.assign(roots + 1, 0);
-        return PETSC_SUCCESS;
+        LocalInt widest = 0;
+        PetscFunctionBegin;
+        PetscCall(setup->OpenRows(which, l, level.add_i.back(), &widest));
+        most = widest;
+        PetscFunctionReturn(PETSC_SUCCESS);
       },
-      &widest));
+      &most));
     if (stopped) PetscFunctionReturn(PETSC_SUCCESS);
     PetscCall(Together([&] {
       PetscFunctionBegin;
-      PetscCall(ToRoots(level.multi, MPIU_INT, length.data(), all_length.data()));
-      PetscCall(ToRoots(level.multi, MPI_DOUBLE, sent->rs.data(), received->rs.data()));
+      PetscCall(ToRoots(level.multi, where, MPIU_INT, rows.length, rows.all_length));
+      PetscCall(ToRoots(level.multi, where, MPI_DOUBLE, rows.sum, rows.all_sum));
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
-    const LocalInt unit = (LocalInt)PetscClipInterval(widest, 1, kRowUnit);
-    PetscCall(Step(l, [&] {
-      PetscFunctionBegin;
-      for (size_t r = 0; r < roots; r++) {
-        PetscCheck(received->i[r] <= LOCAL_INT_MAX - all_length[r], PETSC_COMM_SELF, PETSC_ERR_SUP,
-                   "A rank gets more entries of a coarse operator than 32 bits can count: lower -pc_cmatch_gather_rows");
-        received->i[r + 1] = received->i[r] + (LocalInt)all_length[r];
-      }
-      received->j.resize(received->i[roots]);
-      received->a.resize(received->i[roots]);
-      j.resize(leaves * unit);
-      a.resize(leaves * unit);
-      all_j.resize(roots * unit);
-      all_a.resize(roots * unit);
-      PetscFunctionReturn(PETSC_SUCCESS);
-    }));
+    const LocalInt unit = (LocalInt)PetscClipInterval(most, 1, kRowUnit);
+    PetscCall(Step(l, [&] { return setup->MakeRoom(which, unit); }));
     if (stopped) PetscFunctionReturn(PETSC_SUCCESS);
     const Unit columns(unit, MPIU_INT), values(unit, MPI_DOUBLE);
-    for (PetscInt begin = 0; begin < widest; begin += unit) {
-      for (size_t r = 0; r < leaves; r++)
-        for (PetscInt e = begin; e < PetscMin(begin + unit, length[r]); e++) {
-          j[r * unit + e - begin] = sent->j[sent->i[r] + e];
-          a[r * unit + e - begin] = sent->a[sent->i[r] + e];
-        }
+    for (PetscInt begin = 0; begin < most; begin += unit)
       PetscCall(Together([&] {
         PetscFunctionBegin;
-        PetscCall(ToRoots(level.multi, columns.type(), j.data(), all_j.data()));
-        PetscCall(ToRoots(level.multi, values.type(), a.data(), all_a.data()));
+        PetscCall(setup->Pack(which, (LocalInt)begin, unit));
+        PetscCall(ToRoots(level.multi, where, columns.type(), rows.j, rows.all_j));
+        PetscCall(ToRoots(level.multi, where, values.type(), rows.a, rows.all_a));
+        PetscCall(setup->Unpack(which, (LocalInt)begin, unit));
         PetscFunctionReturn(PETSC_SUCCESS);
       }));
-      for (size_t r = 0; r < roots; r++)
-        for (PetscInt e = begin; e < PetscMin(begin + unit, all_length[r]); e++) {
-          received->j[received->i[r] + e] = all_j[r * unit + e - begin];
-          received->a[received->i[r] + e] = all_a[r * unit + e - begin];
-        }
-    }
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -537,7 +538,7 @@ private:
 
 /* ----------------------------------------- life cycle ----------------------------------------- */
 
-PetscErrorCode CMATCHRanksCreate(Mat A, FinePCPrecision precision, CMATCHRanks **ranks)
+PetscErrorCode CMATCHRanksCreate(Mat A, PetscMemType where, FinePCPrecision precision, CMATCHRanks **ranks)
 {
   PetscInt        rows, count;
   const PetscInt *columns;
@@ -548,6 +549,7 @@ PetscErrorCode CMATCHRanksCreate(Mat A, FinePCPrecision precision, CMATCHRanks *
   (*ranks)->level.resize(1);
   CMATCHRanksLevel &level = (*ranks)->level[0];
   (*ranks)->precision     = precision;
+  (*ranks)->where         = where;
   PetscCall(PetscObjectGetComm((PetscObject)A, &level.comm));
   PetscCallMPI(MPI_Comm_size(level.comm, &level.size));
   PetscCallMPI(MPI_Comm_rank(level.comm, &level.rank));
@@ -598,7 +600,7 @@ PetscErrorCode CMATCHRanksDestroy(CMATCHRanks **ranks)
 PetscErrorCode CMATCHRanksHalo(const CMATCHRanks *ranks, PetscScalar *x)
 {
   PetscFunctionBegin;
-  PetscCall(FromRoots(ranks->level[0].halo, MPIU_SCALAR, x, x + ranks->level[0].rows));
+  PetscCall(FromRoots(ranks->level[0].halo, ranks->where, MPIU_SCALAR, x, x + ranks->level[0].rows));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -607,7 +609,7 @@ PetscErrorCode CMATCHRanksDescend(PCLocalPhase *phase, CMATCHHierarchy *H, CMATC
   Descent descent(phase, H, ranks);
 
   PetscFunctionBegin;
-  H->exchange = {ranks, Halo, Down, Up, Sum, Largest};
+  H->exchange = {ranks, HaloBegin, HaloEnd, DownBegin, DownEnd, Up, Sum, Largest};
   PetscCall(descent.Run());
   *stopped = descent.stopped;
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -8,38 +8,57 @@
 
 #include "cmatch.h"
 
-/* Rows that travel to the ranks that have them on the next level. Their columns are numbers there. */
-struct CMATCHRows {
-  std::vector<LocalInt>  i;  /* [rows + 1] row starts */
-  std::vector<GlobalInt> j;  /* columns */
-  std::vector<double>    a;  /* values */
-  std::vector<double>    rs; /* [rows] row sums, or for M the diagonal */
+/* Rows that travel to the ranks that have them on the next level. */
+enum CMATCHTravel {
+  CMATCH_PRODUCTS, /* of the Galerkin product, for aggregates from `mine` on */
+  CMATCH_MATCHING  /* of the operator that the matching sees, for the same aggregates; foreign ones have none here */
+};
+
+/*
+   What of such rows is exchanged, in the memory of the set-up: a row that is sent is a leaf, and one that comes a root. Columns are
+   numbers on the next level.
+*/
+struct CMATCHTravellers {
+  GlobalInt *length = nullptr, *all_length = nullptr; /* [leaves], [roots] entries */
+  double    *sum = nullptr, *all_sum = nullptr;       /* the same; row sums, or diagonal entries of the operator of the matching */
+  GlobalInt *j = nullptr, *all_j = nullptr;           /* [leaves][unit], [roots][unit] some of the columns of each row */
+  double    *a = nullptr, *all_a = nullptr;           /* the same; values */
 };
 
 /*
    A set-up under way. Each step but the first ones is one of a level l, and they are called in the order in which they stand here.
    With `keep` the hierarchy is one of a matrix with the same nonzeros and the same parameters, whose aggregates, patterns and
-   numbers stay.
+   numbers stay. A failure is in the stats.
 */
 class CMATCHRanksSetUp {
 public:
   virtual ~CMATCHRanksSetUp() = default;
 
-  /* Makes the finest level of A, whose ghosts have these numbers. */
-  virtual void Begin(const CSRView *own, const CSRView *foreign, const std::vector<GlobalInt> &ghost, const PetscScalar *w,
-                     double largest) = 0;
+  /* Makes the finest level of A, whose ghosts have these numbers. The matrix and w are in the memory of the set-up. */
+  virtual PetscErrorCode Begin(const CSRView *own, const CSRView *foreign, const std::vector<GlobalInt> &ghost,
+                               const PetscScalar *w, double largest) = 0;
 
-  /* Finds aggregates, whose number is `coarse`, and of rows that are left `left`. Nothing of the hierarchy changes. */
-  virtual void Find(LocalInt l, CMATCHTransfer) = 0;
+  /* Finds aggregates, whose number is `coarse`, and of rows that are left `left`. What is kept of the hierarchy does not change. */
+  virtual PetscErrorCode Find(LocalInt l, CMATCHTransfer) = 0;
 
   /* Takes them unless keep, and makes `numbers` of the own rows. */
-  virtual void Take(LocalInt l, GlobalInt first_coarse) = 0;
+  virtual PetscErrorCode Take(LocalInt l, GlobalInt first_coarse) = 0;
 
-  /* Makes P from the `numbers` of own rows and ghosts, R, the columns `P_j` of own rows, and `M_sent`. */
-  virtual void Prolong(LocalInt l) = 0;
+  /* Makes P from the `numbers` of own rows and ghosts, R, and the columns `P_j` of own rows. */
+  virtual PetscErrorCode Prolong(LocalInt l) = 0;
 
-  /* Multiplies, when `P_j` and the values of P have come for ghosts, too, and makes `sent`. */
-  virtual void Multiply(LocalInt l, LocalInt mine) = 0;
+  /* Multiplies, when `P_j` and the values of P have come for ghosts, too. */
+  virtual PetscErrorCode Multiply(LocalInt l, LocalInt mine) = 0;
+
+  /*
+     Rows travel: lengths and sums of those that are sent, of which the longest has `widest` entries; memory for units of so many
+     entries, when lengths and sums have come; and as often as the longest row needs it, the entries from `begin` on. Rows that were
+     not opened do not come.
+  */
+  virtual PetscErrorCode OpenRows(CMATCHTravel, LocalInt l, LocalInt roots, LocalInt *widest) = 0;
+  virtual PetscErrorCode MakeRoom(CMATCHTravel, LocalInt unit)                                = 0;
+  virtual PetscErrorCode Pack(CMATCHTravel, LocalInt begin, LocalInt unit)                    = 0;
+  virtual PetscErrorCode Unpack(CMATCHTravel, LocalInt begin, LocalInt unit)                  = 0;
 
   /*
      Makes level l + 1, of which the rank has these rows, from its own products and what has been received: contributions add_i[c]
@@ -47,19 +66,23 @@ public:
   */
   virtual PetscErrorCode Next(LocalInt l, LocalInt rows, GlobalInt first, GlobalInt all, const std::vector<LocalInt> &add_i) = 0;
 
-  /* Ends the set-up of a rank that has level l alone, or that has no rows of level l. */
-  virtual PetscErrorCode End(LocalInt l, bool alone, bool stitch) = 0;
+  /* Ends the set-up of a rank that has level l alone, or that has no rows of level l. `work` is that of CMATCHComputeHierarchy_X().
+   */
+  virtual PetscErrorCode End(LocalInt l, bool alone, bool stitch, PetscBool work) = 0;
 
   PetscBool   keep;
   CMATCHStats stats = {};
 
-  LocalInt               coarse = 0, left = 0;
-  std::vector<GlobalInt> numbers; /* [n + ghosts] of the aggregates of rows on the next level, -1 for rows that are left */
-  std::vector<GlobalInt> P_j;     /* [n + ghosts][width] columns of P by their numbers on the next level, and -1 behind them */
-  CMATCHRows             sent, received;     /* of the Galerkin product: of aggregates from `mine` on, and contributions */
-  CMATCHRows             M_sent, M_received; /* of the operator that the matching sees */
-  LocalInt               lost = 0;           /* entries of M in columns that the operator of the level does not have */
+  LocalInt         coarse = 0, left = 0;
+  GlobalInt       *numbers = nullptr; /* [n + ghosts] of the aggregates of rows on the next level, -1 for rows that are left */
+  GlobalInt       *P_j     = nullptr; /* [n + ghosts][width] columns of P by their numbers on the next level, and -1 behind them */
+  CMATCHTravellers travellers;
 };
 
 /* Begins a set-up, with a new hierarchy in the place of *H unless keep. The caller deletes *setup. */
 PetscErrorCode CMATCHRanksCreate_Host(const CMATCHParams *, PetscBool keep, CMATCHHierarchy **H, CMATCHRanksSetUp **setup);
+PetscErrorCode CMATCHRanksCreate_CUDA(const CMATCHParams *, PetscBool keep, CMATCHHierarchy **H, CMATCHRanksSetUp **setup);
+
+/* The largest diagonal entry of W A W. w [n] is in the memory of A, or null for ones; an entry that is 0 counts as 1. */
+PetscErrorCode CMATCHLargestDiagonal_Host(const CSRView *A, const PetscScalar *w, double *largest);
+PetscErrorCode CMATCHLargestDiagonal_CUDA(const CSRView *A, const PetscScalar *w, double *largest);

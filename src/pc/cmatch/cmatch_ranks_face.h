@@ -32,21 +32,52 @@ struct CMATCHRanksLevel {
   std::vector<LocalInt> add_i;              /* [next_rows + 1] contributions for these rows */
 };
 
+/* Entries of a vector in either memory, as long as this object lives. */
+class CMATCHEntries {
+public:
+  CMATCHEntries()                                 = default;
+  CMATCHEntries(const CMATCHEntries &)            = delete;
+  CMATCHEntries &operator=(const CMATCHEntries &) = delete;
+  ~CMATCHEntries() { PetscCallAbort(PETSC_COMM_SELF, ArrayDestroy(where_, (void **)&data_)); }
+  /* Room for `count` entries, of which the first n are those of `from`, in the same memory. */
+  PetscErrorCode Assign(PetscMemType where, size_t count, const PetscScalar *from, size_t n)
+  {
+    PetscFunctionBegin;
+    PetscCall(ArrayDestroy(where_, (void **)&data_));
+    where_ = where;
+    PetscCall(ArrayCreate(count * sizeof(*data_), where, (void **)&data_));
+    if (n) PetscCall(ArrayCopy(data_, from, n * sizeof(*data_), where, where));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  void Swap(CMATCHEntries *other)
+  {
+    std::swap(data_, other->data_);
+    std::swap(where_, other->where_);
+  }
+  PetscScalar *data() const { return data_; }
+
+private:
+  PetscScalar *data_  = nullptr;
+  PetscMemType where_ = PETSC_MEMTYPE_HOST;
+};
+
 struct CMATCHRanks {
-  std::vector<CMATCHRanksLevel>     level;     /* those that this rank has a part in */
-  FinePCPrecision                   precision; /* of the hierarchy */
-  PetscInt                          first = 0; /* the number of the rank's first row of the finest level */
-  std::vector<PetscInt>             ghost;     /* numbers of the ghosts of the finest level */
+  std::vector<CMATCHRanksLevel>     level;                      /* those that this rank has a part in */
+  FinePCPrecision                   precision;                  /* of the hierarchy */
+  PetscMemType                      where = PETSC_MEMTYPE_HOST; /* memory of what is exchanged */
+  PetscInt                          first = 0;                  /* the number of the rank's first row of the finest level */
+  std::vector<PetscInt>             ghost;                      /* numbers of the ghosts of the finest level */
   bool                              has_w = false;
-  std::vector<PetscScalar>          w;                       /* the near null vector, of own rows and ghosts */
+  CMATCHEntries                     w;                       /* the near null vector, of own rows and ghosts */
   double                            largest   = 0;           /* diagonal entry of W A W, of all ranks */
+  PetscBool                         keep_work = PETSC_FALSE; /* memory is to be kept for the next set-up */
   PetscBool                         keep      = PETSC_FALSE; /* the set-up at hand keeps aggregates, patterns and what is here */
   bool                              dominated = false;       /* the last level on several ranks has no aggregates */
   std::unique_ptr<CMATCHRanksSetUp> setup;                   /* while it is under way */
 };
 
 /* Makes the finest level of a matrix, and then, collectively, its PetscSF. */
-PetscErrorCode CMATCHRanksCreate(Mat, FinePCPrecision, CMATCHRanks **);
+PetscErrorCode CMATCHRanksCreate(Mat, PetscMemType, FinePCPrecision, CMATCHRanks **);
 PetscErrorCode CMATCHRanksConnect(CMATCHRanks *);
 PetscErrorCode CMATCHRanksDestroy(CMATCHRanks **);
 

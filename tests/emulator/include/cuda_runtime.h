@@ -4,6 +4,9 @@
 #include <climits>
 #include <cmath>
 #include <cstdint>
+#include <functional>
+#include <tuple>
+#include <vector>
 #include <cstdlib>
 #include <cstring>
 #include <math.h>
@@ -47,6 +50,9 @@ struct alignas(16) float4 {
 };
 struct alignas(16) double2 {
   double x, y;
+};
+struct alignas(16) double4_16a {
+  double x, y, z, w;
 };
 inline int2 make_int2(int x, int y)
 {
@@ -354,11 +360,11 @@ enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8, cudaFu
 struct cudaFuncAttributes {
   int ptxVersion, binaryVersion;
 };
-enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization = 6 };
+enum cudaLaunchAttributeID { cudaLaunchAttributeCooperative = 2, cudaLaunchAttributeProgrammaticStreamSerialization = 6 };
 struct cudaLaunchAttribute {
   cudaLaunchAttributeID id;
   struct {
-    int programmaticStreamSerializationAllowed;
+    int cooperative, programmaticStreamSerializationAllowed;
   } val;
 };
 struct cudaLaunchConfig_t {
@@ -403,14 +409,63 @@ inline cudaError_t cudaFree(void *memory)
 {
   return (cudaError_t)emulator::Free(memory);
 }
+
+/* What is captured is done when the graph is launched. Of launches those alone can be captured that keep their arguments. */
+namespace emulator
+{
+using Work             = std::vector<std::function<void()>>;
+inline Work *capturing = nullptr;
+template <typename Part>
+void DoOrCapture(Part part)
+{
+  if (capturing) capturing->push_back(part);
+  else part();
+}
+} // namespace emulator
+typedef emulator::Work *cudaGraph_t;
+typedef emulator::Work *cudaGraphExec_t;
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
+
+inline cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode)
+{
+  emulator::capturing = new emulator::Work();
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t *graph)
+{
+  *graph              = emulator::capturing;
+  emulator::capturing = nullptr;
+  return cudaSuccess;
+}
+inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t *made, cudaGraph_t graph, unsigned)
+{
+  *made = new emulator::Work(*graph);
+  return cudaSuccess;
+}
+inline cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+  delete graph;
+  return cudaSuccess;
+}
+inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph)
+{
+  delete graph;
+  return cudaSuccess;
+}
+inline cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t)
+{
+  for (const auto &part : *graph) part();
+  return cudaSuccess;
+}
+
 inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t = nullptr)
 {
-  emulator::Copy(to, from, bytes);
+  emulator::DoOrCapture([=] { emulator::Copy(to, from, bytes); });
   return cudaSuccess;
 }
 inline cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t = nullptr)
 {
-  emulator::Set(memory, value, bytes);
+  emulator::DoOrCapture([=] { emulator::Set(memory, value, bytes); });
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t)
@@ -481,6 +536,10 @@ inline cudaError_t cudaFreeHost(void *memory)
 template <typename... Parameters, typename... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(Parameters...), const Arguments &...arguments)
 {
-  emulator::Launch({config->gridDim, config->blockDim, config->dynamicSmemBytes}, [&] { kernel(arguments...); });
+  /* The blocks of a grid that waits for all of its blocks would have to run at once: it is a single one. */
+  const bool            is_grid = config->numAttrs && config->attrs[0].id == cudaLaunchAttributeCooperative;
+  const emulator::Shape shape{is_grid ? dim3(1) : config->gridDim, config->blockDim, config->dynamicSmemBytes};
+  emulator::DoOrCapture(
+    [=, kept = std::make_tuple(Parameters(arguments)...)] { emulator::Launch(shape, [&] { std::apply(kernel, kept); }); });
   return cudaSuccess;
 }

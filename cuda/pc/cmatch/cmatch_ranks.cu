@@ -1,0 +1,1122 @@
+/*
+   CUDA twin of src/pc/cmatch/cmatch_host_ranks.cxx: the set-up of levels on several ranks. Rows, entries and values stay on the
+   GPU. The host sorts and numbers what ghosts bring: their aggregates, and the columns of their rows of P.
+
+   The merged rows of the next level are a sparse product, too: row c is the sum of the rank's own row c, if it keeps that, and of
+   the contributions for row c in the order of the ranks.
+*/
+#include <algorithm>
+#include <cmath>
+
+#include <cub/cub.cuh>
+
+#include "cmatch_product.cuh"
+
+namespace
+{
+
+constexpr int kGroup = 8; /* lanes of a row */
+
+/* What is reserved for a set-up on several ranks, which holds more at a time, as a multiple of that for one rank. */
+constexpr double kMoreHeld = 1.75;
+
+/* ---------------------------------------- finest level ---------------------------------------- */
+
+__device__ double NearNull(const double *w, LocalInt i)
+{
+  return !w || w[i] == 0 ? 1. : w[i];
+}
+
+/* The bits of numbers that are not negative are in the order of the numbers. */
+__global__ void __launch_bounds__(kBlockSize) FindLargestDiagonal(CSRView A, const double *w, unsigned long long *largest)
+{
+  const long long row  = GridThread();
+  double          mine = 0;
+  if (row < A.n)
+    for (LocalInt k = A.i[row]; k < A.i[row + 1]; k++) {
+      if (A.j[k] != row) continue;
+      const double value = A.a[k] * NearNull(w, (LocalInt)row) * NearNull(w, (LocalInt)row);
+      if (value > mine) mine = value;
+    }
+  mine = GroupMax<kWarpSize>(mine);
+  if (threadIdx.x % kWarpSize == 0 && mine > 0) atomicMax(largest, (unsigned long long)__double_as_longlong(mine));
+}
+
+/* w with ones for zeros; a thread takes an entry */
+__global__ void __launch_bounds__(kBlockSize) CopyEntries(LocalInt n, const double *from, double *w)
+{
+  const long long i = GridThread();
+  if (i < n) w[i] = from[i] == 0 ? 1. : from[i];
+}
+
+/* Where the row's entries in columns of ghosts begin; a matrix without any may have no row starts on the GPU. */
+__device__ __forceinline__ LocalInt OthersFrom(const CSRView &foreign, LocalInt row)
+{
+  return foreign.nnz ? foreign.i[row] : 0;
+}
+
+/* The first row that cannot be used. A thread takes a row. */
+__global__ void __launch_bounds__(kBlockSize) CheckOwnRows(CSRView own, CSRView foreign, const double *w, CMATCHReport *report)
+{
+  const long long row = GridThread();
+  if (row >= own.n) return;
+  bool   finite = !w || isfinite(w[row]), stored = false;
+  double diagonal = 0;
+  for (LocalInt k = own.i[row]; k < own.i[row + 1]; k++) {
+    finite = finite && isfinite(own.a[k]);
+    if (own.j[k] != row) continue;
+    stored   = true;
+    diagonal = own.a[k];
+  }
+  for (LocalInt k = OthersFrom(foreign, (LocalInt)row); k < OthersFrom(foreign, (LocalInt)row + 1); k++)
+    finite = finite && isfinite(foreign.a[k]);
+  const CMATCHFailure failure = !finite           ? CMATCH_NOT_FINITE
+                                : !stored         ? CMATCH_DIAGONAL_MISSING
+                                : !(diagonal > 0) ? CMATCH_DIAGONAL_NOT_POSITIVE
+                                                  : CMATCH_OK;
+  if (failure != CMATCH_OK) atomicMin(&report->failure, CMATCHFailureKey(kCMATCHStageCheck, (LocalInt)row, failure));
+}
+
+/* Where the finest level goes. */
+template <typename T>
+struct Finest {
+  LocalInt *A_i, *A_j;
+  T        *A_a;
+  double   *rs, *diagonal;
+  float    *matched_a, *matched_d; /* in single precision, or null */
+};
+
+/* The entries beside the diagonal, and the row sums, of scale W A W. A thread takes a row. */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize)
+  CopyOwnRows(CSRView own, CSRView foreign, const double *w, double scale, Finest<T> to, CMATCHReport *report)
+{
+  const long long at = GridThread();
+  if (at > own.n) return;
+  const LocalInt row = (LocalInt)at;
+  LocalInt       k   = own.i[row] - row + OthersFrom(foreign, row); /* every row before has its diagonal entry */
+  to.A_i[row]        = k;
+  if (row == own.n) return;
+  double     sum    = 0;
+  bool       finite = true;
+  const auto scaled = [&](double a, LocalInt j) {
+    const double value = a * scale;
+    return w ? value * (w[row] * w[j]) : value;
+  };
+  const auto add = [&](LocalInt j, double value) {
+    to.A_j[k] = j;
+    to.A_a[k] = (T)value;
+    if (to.matched_a) to.matched_a[k] = (float)value;
+    finite = finite && isfinite((T)value);
+    k++;
+  };
+  for (LocalInt e = own.i[row]; e < own.i[row + 1]; e++) {
+    const LocalInt j     = own.j[e];
+    const double   value = scaled(own.a[e], j);
+    sum += value;
+    if (j != row) add(j, value);
+    else {
+      to.diagonal[row] = value;
+      if (to.matched_d) to.matched_d[row] = (float)value;
+    }
+  }
+  for (LocalInt e = OthersFrom(foreign, row); e < OthersFrom(foreign, row + 1); e++) {
+    const LocalInt j     = own.n + foreign.j[e];
+    const double   value = scaled(foreign.a[e], j);
+    sum += value;
+    add(j, value);
+  }
+  to.rs[row] = sum;
+  if (!finite) atomicMin(&report->failure, CMATCHFailureKey(kCMATCHStageStore, row, CMATCH_TOO_LARGE));
+}
+
+/* ------------------------------------------- numbers ------------------------------------------ */
+
+/* The numbers on the next level of the columns of P, or of the products. */
+struct NumberOf {
+  LocalInt         coarse;
+  GlobalInt        first;
+  const GlobalInt *column; /* of those behind the own ones */
+
+  __device__ __forceinline__ GlobalInt operator()(LocalInt c) const { return c < coarse ? first + c : column[c - coarse]; }
+};
+
+/* The numbers of columns, and -1 for none. */
+__global__ void __launch_bounds__(kBlockSize) NumberColumns(long long count, const LocalInt *column, NumberOf number, GlobalInt *to)
+{
+  const long long k = GridThread();
+  if (k < count) to[k] = column[k] < 0 ? -1 : number(column[k]);
+}
+
+/* Columns behind the own ones get other places. */
+__global__ void __launch_bounds__(kBlockSize) MoveColumns(long long count, LocalInt coarse, const LocalInt *place, LocalInt *column)
+{
+  const long long k = GridThread();
+  if (k < count && column[k] >= coarse) column[k] = place[column[k] - coarse];
+}
+
+/* Row sums of the rows of P of ghosts. */
+template <typename T>
+__global__ void __launch_bounds__(kBlockSize) SumGhosts(LocalInt ghosts, LocalInt width, const T *P_a, double *sums)
+{
+  const long long g = GridThread();
+  if (g >= ghosts) return;
+  double sum = 0;
+  for (LocalInt e = 0; e < width; e++) sum += (double)P_a[g * width + e];
+  sums[g] = sum;
+}
+
+/* ---------------------------------- the operator of the matching ------------------------------ */
+
+/* Row i itself */
+struct RowItself {
+  __device__ int  Count(LocalInt) const { return 1; }
+  __device__ void Get(LocalInt i, int, LocalInt *k, double *value) const
+  {
+    *k     = i;
+    *value = 1;
+  }
+};
+
+/* Row k of the operator, whose columns of ghosts become those of their aggregates, or none */
+struct PlacedEntries {
+  CMATCHRows      M;
+  const LocalInt *place; /* [M.foreign] */
+
+  __device__ void Span(LocalInt k, LocalInt *begin, LocalInt *length) const
+  {
+    *begin  = M.start[k];
+    *length = M.Length(k);
+  }
+  __device__ void Get(LocalInt, LocalInt, LocalInt at, LocalInt *column, double *value) const
+  {
+    const LocalInt j = M.j[at];
+    *column          = j < M.n ? j : place[j - M.n];
+    *value           = (double)M.a[at];
+  }
+};
+
+/* The diagonal of the rows, and 0 for foreign aggregates, which have no rows here. */
+__global__ void __launch_bounds__(kBlockSize) CopyDiagonal(LocalInt n, LocalInt rows, const float *d, double *to)
+{
+  const long long i = GridThread();
+  if (i < rows) to[i] = i < n ? (double)d[i] : 0.;
+}
+
+/* ------------------------------------- rows that travel --------------------------------------- */
+
+/* Rows `first` to first + leaves - 1, of which those from `rows` on are empty. */
+struct SentRows {
+  LocalInt        first, leaves, rows;
+  const LocalInt *start, *length, *j;
+  const double   *a;
+
+  __device__ __forceinline__ LocalInt Length(LocalInt leaf) const { return first + leaf < rows ? length[first + leaf] : 0; }
+};
+
+__global__ void __launch_bounds__(kBlockSize) TellLengths(SentRows sent, GlobalInt *length, CMATCHReport *report)
+{
+  const long long leaf = GridThread();
+  const LocalInt  mine = leaf < sent.leaves ? sent.Length((LocalInt)leaf) : 0;
+  if (leaf < sent.leaves) length[leaf] = mine;
+  const LocalInt longest = GroupMax<kWarpSize>(mine);
+  if (threadIdx.x % kWarpSize == 0 && longest) atomicMax(&report->longest, longest);
+}
+
+/* Lengths as local numbers, and their sum. */
+__global__ void __launch_bounds__(kBlockSize)
+  TakeLengths(LocalInt roots, const GlobalInt *length, LocalInt *to, CMATCHReport *report)
+{
+  const long long root = GridThread();
+  if (root > roots) return;
+  const GlobalInt mine = root < roots ? length[root] : 0;
+  to[root]             = (LocalInt)mine;
+  if (mine) atomicAdd(&report->entries, (unsigned long long)mine);
+}
+
+/* A thread takes a place of a unit. */
+__global__ void __launch_bounds__(kBlockSize)
+  PackEntries(SentRows sent, LocalInt begin, LocalInt unit, NumberOf number, GlobalInt *j, double *a)
+{
+  const long long at = GridThread();
+  if (at >= (long long)sent.leaves * unit) return;
+  const LocalInt leaf = (LocalInt)(at / unit), e = begin + (LocalInt)(at % unit);
+  const bool     in   = e < sent.Length(leaf);
+  const LocalInt from = in ? sent.start[sent.first + leaf] + e : 0;
+  j[at]               = in ? number(sent.j[from]) : 0;
+  a[at]               = in ? sent.a[from] : 0.;
+}
+
+__global__ void __launch_bounds__(kBlockSize) UnpackEntries(LocalInt roots, LocalInt begin, LocalInt unit, const LocalInt *start,
+                                                            const GlobalInt *all_j, const double *all_a, GlobalInt *j, double *a)
+{
+  const long long at = GridThread();
+  if (at >= (long long)roots * unit) return;
+  const LocalInt root = (LocalInt)(at / unit), e = begin + (LocalInt)(at % unit), to = start[root] + e;
+  if (to >= start[root + 1]) return;
+  j[to] = all_j[at];
+  a[to] = all_a[at];
+}
+
+/* ---------------------------------------- the next level -------------------------------------- */
+
+/* Marks the columns behind the own ones that rows have. A group takes a row. */
+__global__ void __launch_bounds__(kBlockSize)
+  MarkBehind(LocalInt rows, const LocalInt *start, const LocalInt *length, const LocalInt *j, LocalInt coarse, LocalInt *used)
+{
+  const long long row = GridThread() / kGroup;
+  if (row >= rows) return;
+  for (LocalInt k = threadIdx.x % kGroup; k < length[row]; k += kGroup) {
+    const LocalInt column = j[start[row] + k];
+    if (column >= coarse) used[column - coarse] = 1;
+  }
+}
+
+/* The numbers that are no own rows, in any order, or with null how many they are. */
+__global__ void __launch_bounds__(kBlockSize)
+  ListOthers(LocalInt count, const GlobalInt *number, GlobalInt first, LocalInt rows, GlobalInt *list, CMATCHReport *report)
+{
+  const long long k = GridThread();
+  if (k >= count || (number[k] >= first && number[k] < first + rows)) return;
+  const unsigned long long at = atomicAdd(&report->entries, 1ull);
+  if (list) list[at] = number[k];
+}
+
+/* The columns of numbers: own rows, then ghosts, -1 for others. */
+__global__ void __launch_bounds__(kBlockSize) FindColumns(LocalInt count, const GlobalInt *number, GlobalInt first, LocalInt rows,
+                                                          LocalInt ghosts, const GlobalInt *ghost, LocalInt *column)
+{
+  const long long k = GridThread();
+  if (k >= count) return;
+  const GlobalInt mine = number[k];
+  if (mine >= first && mine < first + rows) {
+    column[k] = (LocalInt)(mine - first);
+    return;
+  }
+  LocalInt begin = 0, end = ghosts;
+  while (begin < end) {
+    const LocalInt middle = begin + (end - begin) / 2;
+    if (ghost[middle] < mine) begin = middle + 1;
+    else end = middle;
+  }
+  column[k] = begin < ghosts && ghost[begin] == mine ? rows + begin : -1;
+}
+
+/* For row c the own row, if it is kept, and then the contributions */
+struct MergedList {
+  LocalInt        mine;
+  const LocalInt *add_i;
+
+  __device__ int  Count(LocalInt c) const { return (c < mine) + add_i[c + 1] - add_i[c]; }
+  __device__ void Get(LocalInt c, int t, LocalInt *k, double *value) const
+  {
+    const int own = c < mine;
+    *k            = own && t == 0 ? c : mine + add_i[c] + t - own;
+    *value        = 1;
+  }
+};
+
+/* Row k of the own rows, or of what came behind them */
+struct MergedEntries {
+  LocalInt        mine, coarse;
+  const LocalInt *start, *length, *j;
+  const double   *a;
+  const LocalInt *place;      /* of the columns behind the own ones; those stay, where the rank keeps its rows */
+  const LocalInt *came_start; /* null if nothing came */
+  const LocalInt *came_j;
+  const double   *came_a;
+
+  __device__ void Span(LocalInt k, LocalInt *begin, LocalInt *count) const
+  {
+    if (k < mine) {
+      *begin = start[k];
+      *count = length[k];
+    } else {
+      *begin = came_start ? came_start[k - mine] : 0;
+      *count = came_start ? came_start[k - mine + 1] - *begin : 0;
+    }
+  }
+  __device__ void Get(LocalInt k, LocalInt, LocalInt at, LocalInt *column, double *value) const
+  {
+    if (k < mine) {
+      const LocalInt c = j[at];
+      *column          = c < coarse ? c : place[c - coarse];
+      *value           = a[at];
+    } else {
+      *column = came_j[at];
+      *value  = came_a[at];
+    }
+  }
+};
+
+/* The row sums of merged rows, times a factor, and 1 for those without entries. */
+__global__ void __launch_bounds__(kBlockSize)
+  MergeSums(LocalInt rows, LocalInt mine, const LocalInt *length, const double *own, const LocalInt *add_i,
+            const LocalInt *came_start, const double *came, double factor, double *rs)
+{
+  const long long c = GridThread();
+  if (c >= rows) return;
+  double sum = 0;
+  bool   any = false;
+  if (c < mine) {
+    sum = own[c];
+    any = length[c] > 0;
+  }
+  for (LocalInt k = add_i[c]; k < add_i[c + 1]; k++) {
+    sum += came[k];
+    any = any || came_start[k + 1] > came_start[k];
+  }
+  rs[c] = any ? sum * factor : 1.;
+}
+
+/* The diagonal of merged rows of the matching's operator. */
+__global__ void __launch_bounds__(kBlockSize)
+  MergeDiagonal(LocalInt rows, LocalInt mine, const double *own, const LocalInt *add_i, const double *came, float *d)
+{
+  const long long c = GridThread();
+  if (c >= rows) return;
+  double sum = 0;
+  if (c < mine) sum += own[c];
+  if (came)
+    for (LocalInt k = add_i[c]; k < add_i[c + 1]; k++) sum += came[k];
+  d[c] = (float)sum;
+}
+
+/* ------------------------------------------ the border ---------------------------------------- */
+
+/* Whether rows have columns of ghosts, which are their last ones. */
+__global__ void __launch_bounds__(kBlockSize) FlagBorder(LocalInt n, const LocalInt *A_i, const LocalInt *A_j, LocalInt *flag)
+{
+  const long long i = GridThread();
+  if (i <= n) flag[i] = i < n && A_i[i + 1] > A_i[i] && A_j[A_i[i + 1] - 1] >= n;
+}
+
+__global__ void __launch_bounds__(kBlockSize) ListRows(LocalInt n, const LocalInt *before, LocalInt *inner, LocalInt *border)
+{
+  const long long i = GridThread();
+  if (i >= n) return;
+  if (before[i + 1] > before[i]) border[before[i]] = (LocalInt)i;
+  else inner[i - before[i]] = (LocalInt)i;
+}
+
+/* ---------------------------------------- on the host ----------------------------------------- */
+
+void SortUnique(std::vector<GlobalInt> *numbers)
+{
+  std::sort(numbers->begin(), numbers->end());
+  numbers->erase(std::unique(numbers->begin(), numbers->end()), numbers->end());
+}
+
+/* The place of a number in an ascending list, or -1. */
+LocalInt PlaceOf(const std::vector<GlobalInt> &list, GlobalInt number)
+{
+  const auto found = std::lower_bound(list.begin(), list.end(), number);
+  return found != list.end() && *found == number ? (LocalInt)(found - list.begin()) : -1;
+}
+
+template <typename V>
+PetscErrorCode Download(const V *from, std::vector<V> *to)
+{
+  PetscFunctionBegin;
+  if (!to->empty()) PetscCall(ArrayCopy_CUDA(to->data(), from, to->size() * sizeof(V), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <typename V>
+PetscErrorCode Upload(const std::vector<V> &from, V *to)
+{
+  PetscFunctionBegin;
+  if (!from.empty()) PetscCall(ArrayCopy_CUDA(to, from.data(), from.size() * sizeof(V), PETSC_MEMTYPE_CUDA, PETSC_MEMTYPE_HOST));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ------------------------------------------ the steps ----------------------------------------- */
+
+/* What came of rows that travel. */
+struct CameRows {
+  LocalInt   roots = 0, entries = 0;
+  GlobalInt *all_length = nullptr;
+  double    *sum        = nullptr; /* null if no rows come */
+  LocalInt  *start      = nullptr;
+  GlobalInt *number     = nullptr; /* columns */
+  LocalInt  *j          = nullptr; /* the same, on the next level */
+  double    *a          = nullptr;
+};
+
+class SetUp : public CMATCHRanksSetUp {
+public:
+  SetUp(CMATCHHierarchyCUDA *hierarchy) : H(hierarchy), s(hierarchy, &hierarchy->params, &stats), level_mark(s.arena.mark()) { }
+
+  PetscErrorCode Begin(const CSRView *own, const CSRView *foreign, const std::vector<GlobalInt> &ghost, const PetscScalar *w,
+                       double largest) override
+  {
+    const LocalInt  n = own->n, with_ghosts = n + (LocalInt)ghost.size();
+    const GlobalInt all       = H->level[0].all;
+    const bool      copied    = H->params.precision != FINEPC_SINGLE; /* single entries are those of the hierarchy */
+    const size_t    nnz       = (size_t)own->nnz + (n ? foreign->nnz : 0);
+    float          *matched_a = nullptr, *matched_d = nullptr;
+    double         *diagonal = nullptr;
+    int             exponent = 0;
+
+    PetscFunctionBegin;
+    PetscCall(PetscGetCurrentCUDAStream(&s.stream));
+    PetscCall(
+      CMATCHOpenWork(&s, (size_t)(kMoreHeld * (double)(nnz * (sizeof(LocalInt) + sizeof(PetscScalar)) + n * sizeof(LocalInt)))));
+    level_mark = s.arena.mark();
+    PetscCall(CMATCHBeginReport(&s));
+    if (w && with_ghosts) {
+      if (!H->w) PetscCall(ArrayCreate_CUDA(with_ghosts * sizeof(*H->w), (void **)&H->w));
+      CopyEntries<<<BlocksFor(with_ghosts), kBlockSize, 0, s.stream>>>(with_ghosts, w, H->w);
+      FinePCCheckLaunch();
+    } else PetscCall(ArrayDestroy_CUDA((void **)&H->w));
+    if (n) {
+      CheckOwnRows<<<BlocksFor(n), kBlockSize, 0, s.stream>>>(*own, *foreign, H->w, s.report);
+      FinePCCheckLaunch();
+      PetscCall(CMATCHReadReport(&s));
+    }
+    CMATCHTellFailure(&s);
+    if (stats.failure) PetscFunctionReturn(PETSC_SUCCESS);
+    if (largest > 0 && std::isfinite(largest)) (void)std::frexp(largest, &exponent);
+    H->scale = std::ldexp(1., kCMATCHExponent - exponent);
+    PetscCheck(nnz <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
+               "A rank's rows have more entries than 32 bits can count");
+    if (!keep) {
+      PetscCall(CMATCHCreateLevel(&s, n, n ? (LocalInt)nnz - n : 0, &ghost));
+      H->level[0].all = all;
+      H->several      = 1;
+    }
+    CMATCHLevel &L = H->level[0];
+    if (!n) {
+      PetscCallCUDA(cudaMemsetAsync(L.A_i, 0, sizeof(LocalInt), s.stream));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    if (Carries()) {
+      PetscCall(s.arena.TakeBack((size_t)n + (copied ? L.nnz : 0), {}, level_mark, &matched_d));
+      if (copied) matched_a = matched_d + n;
+    }
+    PetscCall(s.arena.Take(n, &diagonal));
+    PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
+      using T = decltype(zero);
+      PetscFunctionBegin;
+      CopyOwnRows<T><<<BlocksFor((long long)n + 1), kBlockSize, 0, s.stream>>>(*own, *foreign, H->w, H->scale,
+                                                                               Finest<T>{L.A_i, L.A_j, (T *)L.A_a, H->rs[0],
+                                                                                         diagonal, matched_a, matched_d},
+                                                                               s.report);
+      FinePCCheckLaunch();
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }));
+    PetscCall(CMATCHCompleteLevel(&s, 0, diagonal));
+    PetscCall(CMATCHReadReport(&s));
+    s.arena.Release(level_mark);
+    if (Carries())
+      s.rows = CMATCHRows{n, L.A_i, nullptr, L.A_j, copied ? matched_a : (const float *)L.A_a, matched_d, (size_t)L.nnz, L.ghosts};
+    CMATCHTellFailure(&s);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode Find(LocalInt l, CMATCHTransfer how) override
+  {
+    PetscFunctionBegin;
+    s.arena.Release(level_mark);
+    H->several = l + 1;
+    transfer   = how;
+    PetscCall(CMATCHFindAggregates(&s, how, &H->level[l], &found));
+    coarse = found.coarse;
+    left   = found.left;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode Take(LocalInt l, GlobalInt first_coarse) override
+  {
+    CMATCHLevel &L = H->level[l];
+
+    PetscFunctionBegin;
+    if (!keep) {
+      CMATCHAdopt(H->params, transfer, found, &L);
+      L.first_coarse = first_coarse;
+      L.foreign      = 0;
+      if (found.rows.n) PetscCall(CMATCHKeepRows(&s, found.rows, level_mark));
+      else if (Carries() && transfer != CMATCH_PASSED) s.rows.n = 0;
+    }
+    s.arena.Release(level_mark);
+    if (keep) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCall(s.arena.Take((size_t)L.n + L.ghosts, &numbers));
+    PetscCall(Number(L.n, L.aggregate, NumberOf{L.coarse, first_coarse, nullptr}, numbers));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode Prolong(LocalInt l) override
+  {
+    CMATCHLevel  &L  = H->level[l];
+    CMATCHShared &of = H->shared[l];
+    CMATCHCounted counted{};
+
+    PetscFunctionBegin;
+    if (!keep) PetscCall(NumberGhosts(&L, &of));
+    PetscCall(CMATCHRanksProlong(&s, l, keep, of.met, &counted));
+    p1 = counted.p1;
+    if (!keep) PetscCall(NumberForeign(&L, &of, counted.count));
+    PetscCall(CMATCHRanksRestriction(&s, l, keep, counted));
+    if (keep) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCall(TakeColumns(of));
+    PetscCall(s.arena.Take(((size_t)L.n + L.ghosts) * L.width, &P_j));
+    PetscCall(Number((long long)L.n * L.width, L.P_j, NumberOf{L.coarse, L.first_coarse, column}, P_j));
+    if (Carries()) PetscCall(PlaceM(L, of.met));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode Multiply(LocalInt l, LocalInt mine) override
+  {
+    CMATCHLevel  &L  = H->level[l];
+    CMATCHShared &of = H->shared[l];
+
+    PetscFunctionBegin;
+    L.mine = mine;
+    if (!keep) {
+      Layout layout;
+      PetscCall(NumberOthers(&L, &of));
+      layout.Place(&of.values, ((size_t)L.coarse + L.foreign) * FinePCPrecisionBytes(H->params.precision));
+      H->memory.emplace_back(&H->meter);
+      PetscCall(layout.Allocate(&H->memory.back()));
+    }
+    PetscCall(TakeColumns(of));
+    if (L.ghosts)
+      PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
+        using T = decltype(zero);
+        PetscFunctionBegin;
+        SumGhosts<T>
+          <<<BlocksFor(L.ghosts), kBlockSize, 0, s.stream>>>(L.ghosts, L.width, (const T *)L.P_a + (size_t)L.n * L.width, p1 + L.n);
+        FinePCCheckLaunch();
+        PetscFunctionReturn(PETSC_SUCCESS);
+      }));
+    s.seen.entries = 0;
+    PetscCall(CMATCHRanksProducts(&s, l, keep, p1, L.coarse + (LocalInt)of.column.size(), &made));
+    made_entries = (size_t)s.seen.entries;
+    for (CameRows &rows : came) rows = CameRows{};
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode OpenRows(CMATCHTravel which, LocalInt l, LocalInt roots, LocalInt *widest) override
+  {
+    const CMATCHLevel &L    = H->level[l];
+    const CMATCHMade  &from = which == CMATCH_MATCHING ? M : made;
+    CameRows          &to   = came[which];
+    const LocalInt     all  = L.coarse + L.foreign;
+
+    PetscFunctionBegin;
+    sent = SentRows{L.mine, all - L.mine, which == CMATCH_MATCHING ? L.coarse : all, from.start, from.length, from.j, from.a};
+    sent_number = NumberOf{L.coarse, L.first_coarse, which == CMATCH_MATCHING ? met_column : column};
+    travellers  = CMATCHTravellers{};
+    to          = CameRows{};
+    to.roots    = roots;
+    PetscCall(s.arena.Take(sent.leaves, &travellers.length));
+    PetscCall(s.arena.Take(roots, &to.all_length));
+    PetscCall(s.arena.Take(roots, &to.sum));
+    travellers.sum        = from.rs + L.mine;
+    travellers.all_length = to.all_length;
+    travellers.all_sum    = to.sum;
+    PetscCallCUDA(cudaMemsetAsync(&s.report->longest, 0, sizeof(s.report->longest), s.stream));
+    if (sent.leaves) {
+      TellLengths<<<BlocksFor(sent.leaves), kBlockSize, 0, s.stream>>>(sent, travellers.length, s.report);
+      FinePCCheckLaunch();
+    }
+    PetscCall(CMATCHReadReport(&s));
+    *widest = s.seen.longest;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode MakeRoom(CMATCHTravel which, LocalInt unit) override
+  {
+    CameRows &to     = came[which];
+    LocalInt *length = nullptr;
+
+    PetscFunctionBegin;
+    PetscCall(s.arena.Take((size_t)to.roots + 1, &length));
+    PetscCall(s.arena.Take((size_t)to.roots + 1, &to.start));
+    PetscCallCUDA(cudaMemsetAsync(&s.report->entries, 0, sizeof(s.report->entries), s.stream));
+    TakeLengths<<<BlocksFor((long long)to.roots + 1), kBlockSize, 0, s.stream>>>(to.roots, to.all_length, length, s.report);
+    FinePCCheckLaunch();
+    PetscCall(CMATCHReadReport(&s));
+    PetscCheck(s.seen.entries <= (unsigned long long)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
+               "A rank gets more entries of a coarse operator than 32 bits can count: lower -pc_cmatch_gather_rows");
+    to.entries = (LocalInt)s.seen.entries;
+    PetscCall(s.cub.Run([&](void *memory, size_t &bytes) {
+      return cub::DeviceScan::ExclusiveSum(memory, bytes, length, to.start, to.roots + 1, s.stream);
+    }));
+    PetscCall(s.arena.Take(to.entries, &to.number));
+    PetscCall(s.arena.Take(to.entries, &to.j));
+    PetscCall(s.arena.Take(to.entries, &to.a));
+    PetscCall(s.arena.Take((size_t)sent.leaves * unit, &travellers.j));
+    PetscCall(s.arena.Take((size_t)sent.leaves * unit, &travellers.a));
+    PetscCall(s.arena.Take((size_t)to.roots * unit, &travellers.all_j));
+    PetscCall(s.arena.Take((size_t)to.roots * unit, &travellers.all_a));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode Pack(CMATCHTravel, LocalInt begin, LocalInt unit) override
+  {
+    PetscFunctionBegin;
+    if (!sent.leaves) PetscFunctionReturn(PETSC_SUCCESS);
+    PackEntries<<<BlocksFor((long long)sent.leaves * unit), kBlockSize, 0, s.stream>>>(sent, begin, unit, sent_number, travellers.j,
+                                                                                       travellers.a);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode Unpack(CMATCHTravel which, LocalInt begin, LocalInt unit) override
+  {
+    const CameRows &to = came[which];
+
+    PetscFunctionBegin;
+    if (!to.roots) PetscFunctionReturn(PETSC_SUCCESS);
+    UnpackEntries<<<BlocksFor((long long)to.roots * unit), kBlockSize, 0, s.stream>>>(to.roots, begin, unit, to.start,
+                                                                                      travellers.all_j, travellers.all_a, to.number,
+                                                                                      to.a);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode Next(LocalInt l, LocalInt rows, GlobalInt first, GlobalInt all, const std::vector<LocalInt> &add_i) override
+  {
+    std::vector<GlobalInt> ghost  = keep ? H->shared[l + 1].ghost : std::vector<GlobalInt>();
+    LocalInt              *place  = nullptr;
+    GlobalInt             *ghosts = nullptr;
+
+    PetscFunctionBegin;
+    PetscCall(MakeSides(l, rows, add_i));
+    if (!keep) PetscCall(FindGhosts(l, rows, first, &ghost));
+    PetscCall(s.arena.Take(ghost.size(), &ghosts));
+    PetscCall(Upload(ghost, ghosts));
+    PetscCall(PlaceColumns(H->shared[l].column, rows, first, ghost, &place));
+    for (CameRows &rows_of : came) PetscCall(FindCame(&rows_of, rows, first, (LocalInt)ghost.size(), ghosts));
+    PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
+      PetscFunctionBegin;
+      PetscCall(Merge<decltype(zero)>(l, rows, all, ghost, place));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }));
+    H->level[l + 1].first = first;
+    if (!keep && Carries()) PetscCall(MergeM(l, rows, first, ghost));
+    s.arena.Release(level_mark);
+    PetscCall(CMATCHReadReport(&s));
+    CMATCHTellFailure(&s);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  PetscErrorCode End(LocalInt l, bool alone, bool stitch, PetscBool work) override
+  {
+    PetscFunctionBegin;
+    if (alone) {
+      PetscCall(CMATCHDescend(&s, l, keep, stitch));
+      CMATCHTellFailure(&s);
+    } else PetscCall(CMATCHPrepareCycle(H, s.stream));
+    for (LocalInt level = 0; level < H->several && !keep; level++) PetscCall(CMATCHListBorder(&s, level));
+    PetscCall(CMATCHClose(&s, work));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+private:
+  /* With mis2 each level is coarsened by its own operator, not by one that is carried from level to level. */
+  bool Carries() const { return H->params.coarsening == PC_CMATCH_MATCHING; }
+
+  PetscErrorCode Number(long long count, const LocalInt *columns, const NumberOf &number, GlobalInt *to)
+  {
+    PetscFunctionBegin;
+    if (!count) PetscFunctionReturn(PETSC_SUCCESS);
+    ::NumberColumns<<<BlocksFor(count), kBlockSize, 0, s.stream>>>(count, columns, number, to);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The numbers of columns behind the own ones. */
+  PetscErrorCode TakeColumns(const CMATCHShared &of)
+  {
+    PetscFunctionBegin;
+    PetscCall(s.arena.Take(of.column.size(), &column));
+    PetscCall(Upload(of.column, column));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The aggregates of ghosts become columns behind the own ones. */
+  PetscErrorCode NumberGhosts(CMATCHLevel *L, CMATCHShared *of)
+  {
+    std::vector<GlobalInt> of_ghost(L->ghosts);
+
+    PetscFunctionBegin;
+    PetscCall(Download(numbers + L->n, &of_ghost));
+    met = of_ghost;
+    SortUnique(&met);
+    if (!met.empty() && met[0] < 0) met.erase(met.begin());
+    of->met = (LocalInt)met.size();
+    ghost_place.resize(L->ghosts);
+    for (LocalInt g = 0; g < L->ghosts; g++) ghost_place[g] = of_ghost[g] < 0 ? -1 : L->coarse + PlaceOf(met, of_ghost[g]);
+    PetscCall(Upload(ghost_place, L->aggregate + L->n));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /*
+     Foreign aggregates are those that are columns of P. They come before the others, which the rows of P have not kept. `count`
+     becomes that of the columns in this order.
+  */
+  PetscErrorCode NumberForeign(CMATCHLevel *L, CMATCHShared *of, LocalInt *count)
+  {
+    std::vector<LocalInt> entries(of->met), kept, place(of->met), aggregate(ghost_place);
+    LocalInt             *places = nullptr, others;
+
+    PetscFunctionBegin;
+    of->column.clear();
+    if (of->met) {
+      PetscCall(Download(count + L->coarse, &entries));
+      for (LocalInt c = 0; c < of->met; c++)
+        if (entries[c]) {
+          place[c] = L->coarse + (LocalInt)kept.size();
+          kept.push_back(entries[c]);
+          of->column.push_back(met[c]);
+        }
+      others = L->coarse + (LocalInt)kept.size();
+      for (LocalInt c = 0; c < of->met; c++)
+        if (!entries[c]) place[c] = others++;
+      for (LocalInt &a : aggregate)
+        if (a >= 0) a = place[a - L->coarse];
+      kept.push_back(0);
+      PetscCall(Upload(kept, count + L->coarse));
+      PetscCall(Upload(aggregate, L->aggregate + L->n));
+      PetscCall(s.arena.Take(place.size(), &places));
+      PetscCall(Upload(place, places));
+      const long long all = (long long)L->n * L->width;
+      MoveColumns<<<BlocksFor(all), kBlockSize, 0, s.stream>>>(all, L->coarse, places, L->P_j);
+      FinePCCheckLaunch();
+    }
+    L->foreign = (LocalInt)of->column.size();
+    L->column  = of->column.data();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The rows of P of ghosts get columns; those that are neither own nor foreign aggregates come behind these. */
+  PetscErrorCode NumberOthers(CMATCHLevel *L, CMATCHShared *of)
+  {
+    const size_t           own = (size_t)L->n * L->width;
+    std::vector<GlobalInt> numbers_of((size_t)L->ghosts * L->width), others;
+    std::vector<LocalInt>  columns(numbers_of.size());
+    const auto is_own = [&](GlobalInt number) { return number >= L->first_coarse && number < L->first_coarse + L->coarse; };
+
+    PetscFunctionBegin;
+    PetscCall(Download(P_j + own, &numbers_of));
+    for (GlobalInt number : numbers_of)
+      if (number >= 0 && !is_own(number) && PlaceOf(of->column, number) < 0) others.push_back(number);
+    SortUnique(&others);
+    for (size_t e = 0; e < columns.size(); e++) {
+      const GlobalInt number  = numbers_of[e];
+      const LocalInt  foreign = number < 0 || is_own(number) ? -1 : PlaceOf(of->column, number);
+      columns[e]              = number < 0       ? -1
+                                : is_own(number) ? (LocalInt)(number - L->first_coarse)
+                                : foreign >= 0   ? L->coarse + foreign
+                                                 : L->coarse + L->foreign + PlaceOf(others, number);
+    }
+    PetscCall(Upload(columns, L->P_j + own));
+    of->column.insert(of->column.end(), others.begin(), others.end());
+    L->column = of->column.data();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The rows of M, with aggregates for columns of ghosts. Columns of ghosts that are left are no columns any more. */
+  PetscErrorCode PlaceM(const CMATCHLevel &L, LocalInt met_count)
+  {
+    const LocalInt      rows   = L.coarse + L.foreign;
+    LocalInt           *places = nullptr, wide;
+    ProductRows<double> out{};
+    const auto          room = [&](size_t entries, auto *more) {
+      PetscFunctionBegin;
+      PetscCall(s.arena.Take(entries, &more->j));
+      PetscCall(s.arena.Take(entries, &more->a));
+      more->room = entries;
+      PetscFunctionReturn(PETSC_SUCCESS);
+    };
+
+    PetscFunctionBegin;
+    M         = CMATCHMade{};
+    M_entries = 0;
+    PetscCall(s.arena.Take(met.size(), &met_column));
+    PetscCall(Upload(met, met_column));
+    PetscCall(s.arena.Take(rows, &M.rs));
+    if (rows) {
+      CopyDiagonal<<<BlocksFor(rows), kBlockSize, 0, s.stream>>>(L.coarse, rows, s.rows.d, M.rs);
+      FinePCCheckLaunch();
+    }
+    if (!L.coarse) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCall(s.arena.Take(ghost_place.size(), &places));
+    PetscCall(Upload(ghost_place, places));
+    PetscCall(s.arena.Take(L.coarse, &out.start));
+    PetscCall(s.arena.Take(L.coarse, &out.length));
+    PetscCall(s.arena.Take(L.coarse, &out.wide));
+    out.scale = 1;
+    PetscCall(room(s.rows.room, &out));
+    PetscCall((Product<kGroup, 1, true, false, false>(&s, RowItself{}, PlacedEntries{s.rows, places}, L.coarse,
+                                                      L.coarse + met_count, {false, 7}, &out, &wide, room)));
+    M.start   = out.start;
+    M.length  = out.length;
+    M.j       = out.j;
+    M.a       = out.a;
+    M_entries = (size_t)s.seen.entries;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* What a cycle needs of contributions to the rank's rows of the next level. */
+  PetscErrorCode MakeSides(LocalInt l, LocalInt rows, const std::vector<LocalInt> &add_i)
+  {
+    CMATCHLevel  &L     = H->level[l];
+    CMATCHShared &of    = H->shared[l];
+    const size_t  value = FinePCPrecisionBytes(H->params.precision);
+    Layout        layout;
+
+    PetscFunctionBegin;
+    if (keep) PetscFunctionReturn(PETSC_SUCCESS);
+    L.contributions = add_i.back();
+    of.rows         = rows;
+    layout.Place(&of.add_i, (size_t)rows + 1);
+    layout.Place(&of.added, (size_t)L.contributions * value);
+    H->memory.emplace_back(&H->meter);
+    PetscCall(layout.Allocate(&H->memory.back()));
+    PetscCall(Upload(add_i, of.add_i));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The ghosts of the next level are the columns of its rows that other ranks have. */
+  PetscErrorCode FindGhosts(LocalInt l, LocalInt rows, GlobalInt first, std::vector<GlobalInt> *ghost)
+  {
+    const CMATCHLevel     &L  = H->level[l];
+    const CMATCHShared    &of = H->shared[l];
+    const CameRows        &in = came[CMATCH_PRODUCTS];
+    std::vector<LocalInt>  used(of.column.size());
+    std::vector<GlobalInt> others;
+
+    PetscFunctionBegin;
+    if (L.mine && !used.empty()) {
+      LocalInt *marks = nullptr;
+      PetscCall(s.arena.Take(used.size(), &marks));
+      PetscCallCUDA(cudaMemsetAsync(marks, 0, used.size() * sizeof(*marks), s.stream));
+      MarkBehind<<<BlocksFor((long long)L.mine * kGroup), kBlockSize, 0, s.stream>>>(L.mine, made.start, made.length, made.j,
+                                                                                     L.coarse, marks);
+      FinePCCheckLaunch();
+      PetscCall(Download(marks, &used));
+    }
+    if (in.entries) {
+      const int  blocks = BlocksFor(in.entries);
+      GlobalInt *list   = nullptr;
+      PetscCallCUDA(cudaMemsetAsync(&s.report->entries, 0, sizeof(s.report->entries), s.stream));
+      ListOthers<<<blocks, kBlockSize, 0, s.stream>>>(in.entries, in.number, first, rows, list, s.report);
+      FinePCCheckLaunch();
+      PetscCall(CMATCHReadReport(&s));
+      others.resize((size_t)s.seen.entries);
+      if (!others.empty()) {
+        PetscCall(s.arena.Take(others.size(), &list));
+        PetscCallCUDA(cudaMemsetAsync(&s.report->entries, 0, sizeof(s.report->entries), s.stream));
+        ListOthers<<<blocks, kBlockSize, 0, s.stream>>>(in.entries, in.number, first, rows, list, s.report);
+        FinePCCheckLaunch();
+        PetscCall(Download(list, &others));
+      }
+    }
+    for (size_t c = 0; c < used.size(); c++)
+      if (used[c] && !(of.column[c] >= first && of.column[c] < first + rows)) others.push_back(of.column[c]);
+    SortUnique(&others);
+    ghost->swap(others);
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The columns on the next level of those with these numbers, which are behind the own ones; -1 for those that are none. */
+  PetscErrorCode PlaceColumns(const std::vector<GlobalInt> &of, LocalInt rows, GlobalInt first, const std::vector<GlobalInt> &ghost,
+                              LocalInt **places)
+  {
+    std::vector<LocalInt> place(of.size());
+
+    PetscFunctionBegin;
+    for (size_t c = 0; c < of.size(); c++) {
+      const LocalInt at = PlaceOf(ghost, of[c]);
+      place[c]          = of[c] >= first && of[c] < first + rows ? (LocalInt)(of[c] - first) : at < 0 ? -1 : rows + at;
+    }
+    PetscCall(s.arena.Take(place.size(), places));
+    PetscCall(Upload(place, *places));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* The columns of what came. */
+  PetscErrorCode FindCame(CameRows *rows_of, LocalInt rows, GlobalInt first, LocalInt count, const GlobalInt *ghosts)
+  {
+    PetscFunctionBegin;
+    if (!rows_of->entries) PetscFunctionReturn(PETSC_SUCCESS);
+    FindColumns<<<BlocksFor(rows_of->entries), kBlockSize, 0, s.stream>>>(rows_of->entries, rows_of->number, first, rows, count,
+                                                                          ghosts, rows_of->j);
+    FinePCCheckLaunch();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  MergedEntries Merged(const CMATCHLevel &L, const CMATCHMade &own, const LocalInt *place, const CameRows &in) const
+  {
+    return {L.mine, L.coarse, own.start, own.length, own.j, own.a, place, in.start, in.j, in.a};
+  }
+
+  /* Level l + 1, but for the operator of its matching. */
+  template <typename T>
+  PetscErrorCode Merge(LocalInt l, LocalInt rows, GlobalInt all, const std::vector<GlobalInt> &ghost, const LocalInt *place)
+  {
+    const CMATCHLevel &L      = H->level[l];
+    const LocalInt    *add_i  = H->shared[l].add_i;
+    const CameRows    &in     = came[CMATCH_PRODUCTS];
+    const double       factor = CMATCHGalerkinFactor(H->params, L);
+    LocalInt           wide   = 0;
+    ProductRows<T>     out{};
+    const auto         room = [&](size_t entries, auto *more) {
+      PetscFunctionBegin;
+      PetscCheck(entries <= (size_t)LOCAL_INT_MAX, PETSC_COMM_SELF, PETSC_ERR_SUP,
+                         "A coarse operator has more entries than 32 bits can count: lower -pc_cmatch_prolongator_row");
+      PetscCall(s.arena.Take(entries, &more->j));
+      PetscCall(s.arena.Take(entries, &more->a));
+      more->room = entries;
+      PetscFunctionReturn(PETSC_SUCCESS);
+    };
+
+    PetscFunctionBegin;
+    out.scale = factor;
+    out.fixed = keep;
+    if (!rows) {
+      if (!keep) {
+        PetscCall(CMATCHCreateLevel(&s, 0, 0, &ghost));
+        H->level[l + 1].all = all;
+        PetscCallCUDA(cudaMemsetAsync(H->level[l + 1].A_i, 0, sizeof(LocalInt), s.stream));
+      }
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    PetscCall(s.arena.Take(rows, &out.diagonal));
+    PetscCall(s.arena.Take(rows, &out.wide));
+    if (keep) {
+      out.start = H->level[l + 1].A_i;
+      out.a     = (T *)H->level[l + 1].A_a;
+    } else {
+      PetscCall(s.arena.Take(rows, &out.start));
+      PetscCall(s.arena.Take((size_t)rows + 1, &out.length));
+      PetscCallCUDA(cudaMemsetAsync(out.length + rows, 0, sizeof(LocalInt), s.stream));
+      PetscCall(room(PetscMin(made_entries + in.entries, (size_t)LOCAL_INT_MAX), &out)); /* no more than what is merged */
+    }
+    PetscCall((Product<kWarpSize, 1, false, true, true>(&s, MergedList{L.mine, add_i}, Merged(L, made, place, in), rows,
+                                                        rows + (LocalInt)ghost.size(), {false, 9}, &out, &wide, room)));
+    if (!keep) {
+      PetscCall(CMATCHCreateLevel(&s, rows, (LocalInt)s.seen.entries, &ghost));
+      CMATCHLevel &C = H->level[l + 1];
+      C.all          = all;
+      PetscCall(s.cub.Run([&](void *memory, size_t &bytes) {
+        return cub::DeviceScan::ExclusiveSum(memory, bytes, out.length, C.A_i, rows + 1, s.stream);
+      }));
+      PackRows<T><<<BlocksFor((long long)rows * kPackGroup), kBlockSize, 0, s.stream>>>(rows, out, C.A_i, C.A_j, (T *)C.A_a);
+      FinePCCheckLaunch();
+    }
+    MergeSums<<<BlocksFor(rows), kBlockSize, 0, s.stream>>>(rows, L.mine, made.length, made.rs, add_i, in.start, in.sum, factor,
+                                                            H->rs[l + 1]);
+    FinePCCheckLaunch();
+    PetscCall(CMATCHCompleteLevel(&s, l + 1, out.diagonal));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* M of the next level, from the own rows and those that have come. */
+  PetscErrorCode MergeM(LocalInt l, LocalInt rows, GlobalInt first, const std::vector<GlobalInt> &ghost)
+  {
+    const CMATCHLevel &L     = H->level[l];
+    const LocalInt    *add_i = H->shared[l].add_i;
+    const CameRows    &in    = came[CMATCH_MATCHING];
+    LocalInt          *place = nullptr, wide = 0;
+    float             *d = nullptr;
+    ProductRows<float> out{};
+    const auto         room = [&](size_t entries, auto *more) {
+      PetscFunctionBegin;
+      PetscCall(s.arena.Take(entries, &more->j));
+      PetscCall(s.arena.Take(entries, &more->a));
+      more->room = entries;
+      PetscFunctionReturn(PETSC_SUCCESS);
+    };
+
+    PetscFunctionBegin;
+    s.rows = CMATCHRows{};
+    if (!rows) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCall(PlaceColumns(met, rows, first, ghost, &place));
+    PetscCall(s.arena.Take(rows, &out.start));
+    PetscCall(s.arena.Take(rows, &out.length));
+    PetscCall(s.arena.Take(rows, &out.wide));
+    PetscCall(s.arena.Take(rows, &d));
+    out.scale = 1;
+    PetscCall(room(M_entries + in.entries, &out));
+    PetscCall((Product<kGroup, 1, false, true, false>(&s, MergedList{L.mine, add_i}, Merged(L, M, place, in), rows,
+                                                      rows + (LocalInt)ghost.size(), {false, 7}, &out, &wide, room)));
+    const size_t entries = (size_t)s.seen.entries;
+    MergeDiagonal<<<BlocksFor(rows), kBlockSize, 0, s.stream>>>(rows, L.mine, M.rs, add_i, in.sum, d);
+    FinePCCheckLaunch();
+    PetscCall(
+      CMATCHKeepRows(&s, CMATCHRows{rows, out.start, out.length, out.j, out.a, d, entries, (LocalInt)ghost.size()}, level_mark));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  CMATCHHierarchyCUDA *const H;
+  CMATCHSetup                s;
+  CMATCHArena::Mark          level_mark; /* what is taken behind it is of the level at hand */
+
+  CMATCHTransfer         transfer = CMATCH_MATCHED; /* what Find() has found */
+  CMATCHFound            found;
+  std::vector<GlobalInt> met;                                     /* the numbers of the aggregates of ghosts, ascending */
+  std::vector<LocalInt>  ghost_place;                             /* [ghosts] columns of their aggregates, in this order, or -1 */
+  GlobalInt             *met_column = nullptr, *column = nullptr; /* numbers of columns behind the own ones, of M and of products */
+  double                *p1 = nullptr;                            /* [n + ghosts] row sums of P */
+  CMATCHMade             made, M;                                 /* products, and the rows of M */
+  size_t                 made_entries = 0, M_entries = 0;
+  SentRows               sent{};
+  NumberOf               sent_number{};
+  CameRows               came[2]; /* by CMATCHTravel */
+};
+
+} // namespace
+
+PetscErrorCode CMATCHListBorder(CMATCHSetup *s, LocalInt level)
+{
+  const CMATCHLevel &L      = s->H->level[level];
+  CMATCHShared      &of     = s->H->shared[level];
+  const auto         mark   = s->arena.mark();
+  LocalInt          *before = nullptr, *flag = nullptr;
+
+  PetscFunctionBegin;
+  of.inners = of.borders = 0;
+  if (!L.n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(s->arena.Take((size_t)L.n + 1, &flag));
+  PetscCall(s->arena.Take((size_t)L.n + 1, &before));
+  FlagBorder<<<BlocksFor((long long)L.n + 1), kBlockSize, 0, s->stream>>>(L.n, L.A_i, L.A_j, flag);
+  FinePCCheckLaunch();
+  PetscCall(s->cub.Run(
+    [&](void *memory, size_t &bytes) { return cub::DeviceScan::ExclusiveSum(memory, bytes, flag, before, L.n + 1, s->stream); }));
+  ListRows<<<BlocksFor(L.n), kBlockSize, 0, s->stream>>>(L.n, before, of.inner, of.border);
+  FinePCCheckLaunch();
+  PetscCall(ArrayCopy_CUDA(&of.borders, before + L.n, sizeof(of.borders), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  of.inners = L.n - of.borders;
+  s->arena.Release(mark);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHLargestDiagonal_CUDA(const CSRView *A, const PetscScalar *w, double *largest)
+{
+  Buffer<unsigned long long> found;
+  cudaStream_t               stream;
+
+  PetscFunctionBegin;
+  *largest = 0;
+  if (!A->n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(found.Allocate(1));
+  PetscCallCUDA(cudaMemsetAsync(found.data(), 0, found.bytes(), stream));
+  FindLargestDiagonal<<<BlocksFor(A->n), kBlockSize, 0, stream>>>(*A, w, found.data());
+  FinePCCheckLaunch();
+  PetscCall(ArrayCopy_CUDA(largest, found.data(), sizeof(*largest), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode CMATCHRanksCreate_CUDA(const CMATCHParams *params, PetscBool keep, CMATCHHierarchy **H, CMATCHRanksSetUp **setup)
+{
+  PetscFunctionBegin;
+  PetscCall(CMATCHOpen(params, keep, H));
+  *setup         = new SetUp((CMATCHHierarchyCUDA *)*H);
+  (*setup)->keep = keep;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
