@@ -4,9 +4,6 @@
    A block row, with its blocks one behind the other, is a dense column-major matrix of bs rows. A group of lanes takes some of its
    columns in a step. Each lane always has the same rows of a block, so that a step reads contiguously, and a lane keeps its sums to
    the end of the row. A warp has as many groups as fit, each with a block row. The block rows of a warp are called a slice.
-
-   In single precision a column of 3 or 5 entries cannot be divided into loads of 8 or 16 bytes. There a lane takes words of four
-   entries, which belong to two columns, and words repeat after four columns: see WordPlace.
 */
 #include <climits>
 
@@ -22,10 +19,10 @@ constexpr int kBlocksOnChip  = 8;   /* thread blocks that a processor is to hold
 constexpr int kGeneralAhead  = 4;   /* steps that a lane loads at once in the kernel for larger blocks */
 
 /* The same for the columns of so many right-hand sides at once, whose sums need registers. */
-template <typename Place, int Columns>
+template <int Columns>
 constexpr int BlocksOnChip()
 {
-  return Columns > 1 ? Place::on_chip / 2 : Place::on_chip;
+  return Columns > 1 ? kBlocksOnChip / 2 : kBlocksOnChip;
 }
 
 /* Block vectors: the columns lie so many entries apart. z is null where there is none. */
@@ -93,27 +90,15 @@ __device__ __forceinline__ T *Settled(T *address)
   return address;
 }
 
-template <typename S, int BlockSize, int Kind>
-struct ColumnCursor;
-template <typename S, int BlockSize, int Kind>
-struct ColumnBatch;
-
 /* How a warp is divided into groups, and the place of the calling lane in its group. */
 template <typename S, int BlockSize, int Kind>
 struct Place {
-  using Cursor = ColumnCursor<S, BlockSize, Kind>;
-  using Batch  = ColumnBatch<S, BlockSize, Kind>;
-
-  static constexpr Shape shape   = ShapeOf<S>(BlockSize, Kind);
-  static constexpr int   on_chip = kBlocksOnChip;
-  static constexpr int   size    = BlockSize;
-  static constexpr int   sums    = shape.rows;                              /* of a lane */
-  static constexpr int   writes  = shape.rows;                              /* rows that a lane writes */
-  static constexpr int   lanes   = BlockSize / shape.rows;                  /* lanes of a column */
-  static constexpr int   group   = lanes * shape.columns;                   /* lanes of a group */
-  static constexpr int   groups  = kWarpSize / group;                       /* groups of a warp: block rows of a slice */
-  static constexpr bool  whole   = shape.columns % BlockSize == 0;          /* the columns of a step are whole blocks */
-  static constexpr int   blocks  = shape.ahead * shape.columns / BlockSize; /* blocks that are loaded at once */
+  static constexpr Shape shape  = ShapeOf<S>(BlockSize, Kind);
+  static constexpr int   lanes  = BlockSize / shape.rows;                  /* lanes of a column */
+  static constexpr int   group  = lanes * shape.columns;                   /* lanes of a group */
+  static constexpr int   groups = kWarpSize / group;                       /* groups of a warp: block rows of a slice */
+  static constexpr bool  whole  = shape.columns % BlockSize == 0;          /* the columns of a step are whole blocks */
+  static constexpr int   blocks = shape.ahead * shape.columns / BlockSize; /* blocks that are loaded at once */
 
   static_assert(BlockSize % shape.rows == 0 && group <= kWarpSize, "the lanes of a group are some of a warp");
   static_assert(shape.ahead * shape.columns % BlockSize == 0, "a lane is in the same column of a block at each of its loads");
@@ -132,21 +117,6 @@ struct Place {
     x              = Settled(x_begin + (whole ? column % BlockSize : column));
   }
   __device__ __forceinline__ bool Idle() const { return group * groups < kWarpSize && row >= groups; }
-
-  /* Adds up the sums of the columns of the group. Then the lanes that write have those of whole rows. */
-  __device__ __forceinline__ void Finish(double *sum) const
-  {
-#pragma unroll
-    for (int r = 0; r < shape.rows; r++) {
-#pragma unroll
-      for (int half = HalfOf(shape.columns); half > 0; half /= 2) {
-        const double other = __shfl_down_sync(kFullWarp, sum[r], half * lanes);
-        if (column + half < shape.columns) sum[r] += other;
-      }
-    }
-  }
-  __device__ __forceinline__ bool Writes() const { return column == 0 && !Idle(); }
-  __device__ __forceinline__ int  FirstRow() const { return first; }
 
   /* The block that the lane's column of step t is in, counted from the block that a cursor points to. */
   __device__ __forceinline__ int Block(int t) const
@@ -177,7 +147,7 @@ struct Row {
 
 /* How far a lane has come in its block row. */
 template <typename S, int BlockSize, int Kind>
-struct ColumnCursor {
+struct Cursor {
   using P = Place<S, BlockSize, Kind>;
   const S        *a;     /* the first value of the next step */
   const LocalInt *j;     /* the block column of the next step */
@@ -202,12 +172,12 @@ struct ColumnCursor {
 
 /* The entries of the next steps of a lane. Beyond the end of its row they are zeros, for which x is not read. */
 template <typename S, int BlockSize, int Kind>
-struct ColumnBatch {
+struct Batch {
   using P = Place<S, BlockSize, Kind>;
   LaneNumbers<P::shape.rows, S> a[P::shape.ahead];
   LocalInt                      j[P::shape.ahead];
 
-  __device__ __forceinline__ void Load(const ColumnCursor<S, BlockSize, Kind> &from, const P &place)
+  __device__ __forceinline__ void Load(const Cursor<S, BlockSize, Kind> &from, const P &place)
   {
 #pragma unroll
     for (int t = 0; t < P::shape.ahead; t++)
@@ -217,160 +187,15 @@ struct ColumnBatch {
       } else a[t] = {};
   }
 
-  __device__ __forceinline__ void Add(const ColumnCursor<S, BlockSize, Kind> &at, const P &place, ptrdiff_t further,
-                                      double *sum) const
+  __device__ __forceinline__ void Add(int left, const P &place, ptrdiff_t further, double *sum) const
   {
     double x[P::shape.ahead];
 #pragma unroll
-    for (int t = 0; t < P::shape.ahead; t++) x[t] = t < at.left ? place.Entry(t, j[t], further) : 0.;
+    for (int t = 0; t < P::shape.ahead; t++) x[t] = t < left ? place.Entry(t, j[t], further) : 0.;
 #pragma unroll
     for (int t = 0; t < P::shape.ahead; t++)
 #pragma unroll
       for (int r = 0; r < P::shape.rows; r++) sum[r] += (double)a[t].Get(r) * x[t];
-  }
-};
-
-/*
-   Words of four entries in single precision. Values are read from the last boundary of a period on that is not beyond the begin of
-   the block row; what then is of the neighbouring rows counts for nothing. A period is BlockSize words and four columns. A group
-   has some periods in a step, and a lane has the same word of the period at each of its loads: its entries k < split are in one
-   column, the others in the next one, and entry k is in row (first + k) % BlockSize of the block.
-*/
-template <int BlockSize, int Periods, int Ahead, int OnChip>
-struct WordPlace {
-  struct Cursor;
-  struct Batch;
-
-  static constexpr int on_chip = OnChip;
-  static constexpr int size    = BlockSize;
-  static constexpr int kWord   = 4;
-  static constexpr int sums    = kWord;
-  static constexpr int writes  = 1;
-  static constexpr int group   = BlockSize * Periods;
-  static constexpr int groups  = kWarpSize / group;
-  static constexpr int step    = kWord * Periods; /* columns of a group in a step */
-
-  static_assert(BlockSize % 2 && BlockSize >= kWord - 1 && group <= kWarpSize, "a word is in at most two columns");
-
-  int                row;           /* in the slice */
-  int                member, phase; /* in the group, and in the period */
-  int                first, split, column;
-  const PetscScalar *x;
-
-  __device__ __forceinline__ explicit WordPlace(const PetscScalar *x_begin)
-  {
-    const int lane = threadIdx.x % kWarpSize;
-    row            = lane / group;
-    member         = lane % group;
-    phase          = member % BlockSize;
-    first          = kWord * phase % BlockSize;
-    split          = BlockSize - first;
-    column         = kWord * member / BlockSize;
-    x              = x_begin;
-  }
-  __device__ __forceinline__ bool Idle() const { return group * groups < kWarpSize && row >= groups; }
-  __device__ __forceinline__ bool Writes() const { return member < BlockSize && !Idle(); }
-
-  /* Whether entry k of the lane's words is in the first column of the two. The compiler knows it for some k. */
-  __device__ __forceinline__ bool IsFirst(int k) const { return k == 0 || (k < BlockSize && k < split); }
-
-  /* Adds up the sums of the periods, and gives each row of the block to the lane of the group that writes it. */
-  __device__ __forceinline__ void Finish(double *sum) const
-  {
-    double whole = 0;
-#pragma unroll
-    for (int k = BlockSize; k < kWord; k++) sum[k - BlockSize] += sum[k]; /* they are in the same row */
-#pragma unroll
-    for (int half = HalfOf(Periods); half > 0; half /= 2)
-#pragma unroll
-      for (int k = 0; k < kWord && k < BlockSize; k++) {
-        const double other = __shfl_down_sync(kFullWarp, sum[k], half * BlockSize);
-        if (member + half * BlockSize < group) sum[k] += other;
-      }
-    /* in turn d the lane of phase p gives to the lane of phase p - d what it has of that row */
-#pragma unroll
-    for (int d = 0; d < BlockSize; d++) {
-      const int from = phase + d < BlockSize ? phase + d : phase + d - BlockSize,
-                k    = BlockSize == 3 ? (BlockSize - d) % BlockSize : (BlockSize * kWord - (kWord - 1) * phase - d) % BlockSize;
-      double mine    = 0;
-#pragma unroll
-      for (int e = 0; e < kWord && e < BlockSize; e++)
-        if (e == k) mine = sum[e];
-      whole += __shfl_sync(kFullWarp, mine, (int)(threadIdx.x % kWarpSize) - phase + from);
-    }
-    sum[0] = whole;
-  }
-  __device__ __forceinline__ int FirstRow() const { return phase; }
-};
-
-/* How far a lane has come in its block row. Columns are counted from the begin of the row. */
-template <int BlockSize, int Periods, int Ahead, int OnChip>
-struct WordPlace<BlockSize, Periods, Ahead, OnChip>::Cursor {
-  const float    *a;       /* the next word */
-  const LocalInt *j;       /* the block columns of the row */
-  int             column;  /* of the first entry of the next word; below 0 where the word begins in the row before */
-  int             columns; /* of the row */
-  int             steps;   /* steps that some lane of the slice has left */
-
-  __device__ __forceinline__ void Start(const BSR &W, const Row &row, const WordPlace &place)
-  {
-    const ptrdiff_t begin = (ptrdiff_t)row.begin * BlockSize;
-    const int       lead  = (int)(begin % kWord);
-    a                     = Settled((const float *)W.a + (begin - lead) * BlockSize + kWord * place.member);
-    j                     = Settled(W.j + row.begin);
-    column                = place.column - lead;
-    columns               = (row.end - row.begin) * BlockSize;
-    steps                 = __reduce_max_sync(kFullWarp, columns ? (lead + columns + step - 1) / step : 0);
-  }
-  __device__ __forceinline__ void Advance()
-  {
-    a += Ahead * step * BlockSize;
-    column += Ahead * step;
-    steps -= Ahead;
-  }
-  __device__ __forceinline__ bool Has(int c) const { return (unsigned)c < (unsigned)columns; }
-};
-
-template <int BlockSize, int Periods, int Ahead, int OnChip>
-struct WordPlace<BlockSize, Periods, Ahead, OnChip>::Batch {
-  LaneNumbers<kWord, float> a[Ahead];
-  LocalInt                  j[Ahead], next_j[Ahead];
-
-  __device__ __forceinline__ void Load(const Cursor &from, const WordPlace &place)
-  {
-#pragma unroll
-    for (int t = 0; t < Ahead; t++) {
-      const int  c  = from.column + t * step;
-      const bool is = from.Has(c), next = place.split < kWord && from.Has(c + 1);
-      if (is || next) a[t].template Load<kWord, true>(from.a + t * step * BlockSize, 0);
-      else a[t] = {};
-      if (is) j[t] = LoadOne<true>(from.j + (unsigned)c / BlockSize);
-      if (next) next_j[t] = LoadOne<true>(from.j + (unsigned)(c + 1) / BlockSize);
-    }
-  }
-
-  __device__ __forceinline__ void Add(const Cursor &at, const WordPlace &place, ptrdiff_t further, double *sum) const
-  {
-    const PetscScalar *const x = place.x + further;
-    double                   here[Ahead], there[Ahead];
-#pragma unroll
-    for (int t = 0; t < Ahead; t++) {
-      const int c = at.column + t * step;
-      here[t]     = at.Has(c) ? __ldg(x + (ptrdiff_t)j[t] * BlockSize + (unsigned)c % BlockSize) : 0.;
-      there[t]    = 0.;
-      if (place.split < kWord && at.Has(c + 1))
-        there[t] = __ldg(x + (ptrdiff_t)next_j[t] * BlockSize + (unsigned)(c + 1) % BlockSize);
-    }
-#pragma unroll
-    for (int t = 0; t < Ahead; t++) {
-      const int  c  = at.column + t * step;
-      const bool is = at.Has(c), next = at.Has(c + 1);
-#pragma unroll
-      for (int k = 0; k < kWord; k++) {
-        const float value = (place.IsFirst(k) ? is : next) ? a[t].Get(k) : 0.f; /* that of another row may be no number */
-        sum[k] += (double)value * (place.IsFirst(k) ? here[t] : there[t]);
-      }
-    }
   }
 };
 
@@ -385,20 +210,21 @@ struct WordPlace<BlockSize, Periods, Ahead, OnChip>::Batch {
 
    With several columns a lane has the sums of all of them, each made as if the column were the only one.
 */
-template <typename P, int Columns>
-__global__ void __launch_bounds__(kMultiplyBlock, BlocksOnChip<P, Columns>()) MultiplyBlocks(BSR W, Vectors v)
+template <typename S, int BlockSize, int Kind, int Columns>
+__global__ void __launch_bounds__(kMultiplyBlock, BlocksOnChip<Columns>()) MultiplyBlocks(BSR W, Vectors v)
 {
-  const P            place(v.x);
-  Row                row, next;
-  typename P::Cursor cursor;
-  typename P::Batch  batch;
-  double             sum[Columns][P::sums];
-  const LocalInt     stride = (LocalInt)gridDim.x * (kMultiplyBlock / kWarpSize) * P::groups;
-  LocalInt           slice  = (LocalInt)(GridThread() / kWarpSize) * P::groups; /* its first row */
+  using P = Place<S, BlockSize, Kind>;
+  const P                    place(v.x);
+  Row                        row, next;
+  Cursor<S, BlockSize, Kind> cursor;
+  Batch<S, BlockSize, Kind>  batch;
+  double                     sum[Columns][P::shape.rows];
+  const LocalInt             stride = (LocalInt)gridDim.x * (kMultiplyBlock / kWarpSize) * P::groups;
+  LocalInt                   slice  = (LocalInt)(GridThread() / kWarpSize) * P::groups; /* its first row */
 #pragma unroll
   for (int c = 0; c < Columns; c++)
 #pragma unroll
-    for (int r = 0; r < P::sums; r++) sum[c][r] = 0;
+    for (int r = 0; r < P::shape.rows; r++) sum[c][r] = 0;
   row.Open(W, slice, place);
   next.Open(W, slice + stride, place);
   cursor.Start(W, row, place);
@@ -408,7 +234,7 @@ __global__ void __launch_bounds__(kMultiplyBlock, BlocksOnChip<P, Columns>()) Mu
 #pragma unroll 1
   while (slice < W.rows) {
 #pragma unroll
-    for (int c = 0; c < Columns; c++) batch.Add(cursor, place, (ptrdiff_t)c * v.ldx, sum[c]);
+    for (int c = 0; c < Columns; c++) batch.Add(cursor.left, place, (ptrdiff_t)c * v.ldx, sum[c]);
     cursor.Advance();
     if (cursor.steps > 0) {
       batch.Load(cursor, place);
@@ -421,16 +247,23 @@ __global__ void __launch_bounds__(kMultiplyBlock, BlocksOnChip<P, Columns>()) Mu
     next.Open(W, slice + stride, place);
 #pragma unroll
     for (int c = 0; c < Columns; c++) {
-      place.Finish(sum[c]);
-      if (place.Writes() && done < W.rows) {
-        const ptrdiff_t          to = (ptrdiff_t)done * P::size + place.FirstRow();
+#pragma unroll
+      for (int r = 0; r < P::shape.rows; r++) {
+#pragma unroll
+        for (int half = HalfOf(P::shape.columns); half > 0; half /= 2) {
+          const double other = __shfl_down_sync(kFullWarp, sum[c][r], half * P::lanes);
+          if (place.column + half < P::shape.columns) sum[c][r] += other;
+        }
+      }
+      if (place.column == 0 && !place.Idle() && done < W.rows) {
+        const ptrdiff_t          to = (ptrdiff_t)done * BlockSize + place.first;
         const PetscScalar *const z  = v.z ? v.z + (ptrdiff_t)c * v.ldz + to : nullptr;
         PetscScalar *const       y  = v.y + (ptrdiff_t)c * v.ldy + to;
 #pragma unroll
-        for (int r = 0; r < P::writes; r++) y[r] = z ? z[r] + sum[c][r] : sum[c][r];
+        for (int r = 0; r < P::shape.rows; r++) y[r] = z ? z[r] + sum[c][r] : sum[c][r];
       }
 #pragma unroll
-      for (int r = 0; r < P::sums; r++) sum[c][r] = 0;
+      for (int r = 0; r < P::shape.rows; r++) sum[c][r] = 0;
     }
   }
 }
@@ -481,50 +314,19 @@ __global__ void __launch_bounds__(kMultiplyBlock) MultiplyGeneral(BSR W, Vectors
   }
 }
 
-template <typename P, int Columns>
+template <typename S, int BlockSize, int Kind, int Columns>
 PetscErrorCode LaunchBlocks(const BSR &W, const Vectors &v, bool early, cudaStream_t stream)
 {
-  const LocalInt slices = (W.rows - 1) / P::groups + 1;
+  const LocalInt slices = (W.rows - 1) / Place<S, BlockSize, Kind>::groups + 1;
   int            processors;
 
   PetscFunctionBegin;
   PetscCall(ProcessorCount(&processors));
-  const int blocks = PetscMin(BlocksFor((long long)slices * kWarpSize, kMultiplyBlock), processors * (BlocksOnChip<P, Columns>()));
-  if (early) PetscCall(KnowsToWait((const void *)MultiplyBlocks<P, Columns>, &early));
-  PetscCall(LaunchEarly(early, MultiplyBlocks<P, Columns>, blocks, kMultiplyBlock, stream, W, v));
+  const int blocks = PetscMin(BlocksFor((long long)slices * kWarpSize, kMultiplyBlock), processors * BlocksOnChip<Columns>());
+  if (early) PetscCall(KnowsToWait((const void *)MultiplyBlocks<S, BlockSize, Kind, Columns>, &early));
+  PetscCall(LaunchEarly(early, MultiplyBlocks<S, BlockSize, Kind, Columns>, blocks, kMultiplyBlock, stream, W, v));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
-
-/* The shapes of words, for odd block sizes in single precision. */
-struct WordShape {
-  int periods; /* of a group in a step */
-  int ahead, on_chip, up_to;
-};
-constexpr WordShape kWordShapes[kLargestCompiled + 1][kShapes] = {
-  {}, {}, {}, {{1, 4, 6, 5}, {2, 4, 6, 10}, {5, 3, 6, kAny}}, {}, {{2, 3, 6, 4}, {3, 3, 6, 7}, {6, 2, 6, kAny}}, {}, {}, {},
-};
-template <typename S>
-constexpr bool HasWords(int bs)
-{
-  return sizeof(S) == sizeof(float) && kWordShapes[bs][0].periods > 0;
-}
-template <typename S>
-constexpr int UpTo(int bs, int kind)
-{
-  return HasWords<S>(bs) ? kWordShapes[bs][kind].up_to : ShapeOf<S>(bs, kind).up_to;
-}
-
-template <typename S, int BlockSize, int Kind, bool Words>
-struct PlaceOf {
-  using Type = Place<S, BlockSize, Kind>;
-};
-template <typename S, int BlockSize, int Kind>
-struct PlaceOf<S, BlockSize, Kind, true> {
-  static constexpr WordShape shape = kWordShapes[BlockSize][Kind];
-  using Type                       = WordPlace<BlockSize, shape.periods, shape.ahead, shape.on_chip>;
-};
-template <typename S, int BlockSize, int Kind>
-using PlaceFor = typename PlaceOf<S, BlockSize, Kind, HasWords<S>(BlockSize)>::Type;
 
 /* The product by the kernel for this block size; BlockSize 0 stands for all sizes that have none of their own. */
 template <typename S, int BlockSize, int Columns>
@@ -538,9 +340,9 @@ PetscErrorCode Multiply(const BSR &W, const Vectors &v, bool early, cudaStream_t
     const LocalInt mean = W.nnz / W.rows + (W.nnz % W.rows != 0);
 
     static_assert(kShapes == 3, "one branch for each");
-    if (mean <= UpTo<S>(BlockSize, 0)) PetscCall((LaunchBlocks<PlaceFor<S, BlockSize, 0>, Columns>(W, v, early, stream)));
-    else if (mean <= UpTo<S>(BlockSize, 1)) PetscCall((LaunchBlocks<PlaceFor<S, BlockSize, 1>, Columns>(W, v, early, stream)));
-    else PetscCall((LaunchBlocks<PlaceFor<S, BlockSize, 2>, Columns>(W, v, early, stream)));
+    if (mean <= ShapeOf<S>(BlockSize, 0).up_to) PetscCall((LaunchBlocks<S, BlockSize, 0, Columns>(W, v, early, stream)));
+    else if (mean <= ShapeOf<S>(BlockSize, 1).up_to) PetscCall((LaunchBlocks<S, BlockSize, 1, Columns>(W, v, early, stream)));
+    else PetscCall((LaunchBlocks<S, BlockSize, 2, Columns>(W, v, early, stream)));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

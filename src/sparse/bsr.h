@@ -24,9 +24,6 @@ struct BSRView {
   PetscMemType       where; /* PETSC_MEMTYPE_HOST or PETSC_MEMTYPE_CUDA */
 };
 
-/* The bytes that a kernel may load at once from the values of a matrix. */
-constexpr size_t kBSRWord = 16;
-
 /* A block matrix, which owns its arrays. i, j and a are one allocation, which begins at i. */
 struct BSR {
   LocalInt        bs;            /* rows of a block, at least 1 */
@@ -34,7 +31,7 @@ struct BSR {
   LocalInt        nnz;           /* stored blocks */
   LocalInt       *i;             /* [rows + 1] block row starts */
   LocalInt       *j;             /* [nnz] block columns */
-  void           *a;             /* [nnz * bs * bs] values, float or double, with zeros behind them up to a whole kBSRWord */
+  void           *a;             /* [nnz * bs * bs] values, float or double */
   FinePCPrecision precision;     /* of the values */
   PetscMemType    where;         /* PETSC_MEMTYPE_HOST or PETSC_MEMTYPE_CUDA */
 };

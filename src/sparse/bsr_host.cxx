@@ -1,8 +1,6 @@
 /* This file is the host twin of cuda/sparse/bsr.cu. It also has the functions that serve both kinds of memory. */
 #include "bsr.h"
 
-static constexpr char kZeros[kBSRWord] = {};
-
 static size_t BlockBytes(const BSR *W)
 {
   return (size_t)W->bs * W->bs * FinePCPrecisionBytes(W->precision);
@@ -16,17 +14,15 @@ PetscErrorCode BSRCreate(LocalInt bs, LocalInt rows, LocalInt columns, LocalInt 
                a_at = j_at + (j_bytes + alignment - 1) / alignment * alignment;
 
   PetscFunctionBegin;
-  W->bs                = bs;
-  W->rows              = rows;
-  W->columns           = columns;
-  W->nnz               = nnz;
-  W->precision         = precision;
-  W->where             = where;
-  const size_t a_bytes = nnz * BlockBytes(W), rest = (kBSRWord - a_bytes % kBSRWord) % kBSRWord;
-  PetscCall(ArrayCreate(a_at + a_bytes + rest, where, (void **)&W->i));
+  W->bs        = bs;
+  W->rows      = rows;
+  W->columns   = columns;
+  W->nnz       = nnz;
+  W->precision = precision;
+  W->where     = where;
+  PetscCall(ArrayCreate(a_at + nnz * BlockBytes(W), where, (void **)&W->i));
   W->j = (LocalInt *)((char *)W->i + j_at);
   W->a = (char *)W->i + a_at;
-  PetscCall(ArrayCopy((char *)W->a + a_bytes, kZeros, rest, where, PETSC_MEMTYPE_HOST));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
