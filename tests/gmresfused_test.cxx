@@ -905,14 +905,14 @@ TEST_CASE("gmresfused: systems of all sizes, restarts of all lengths", "[gmresfu
   const std::vector<HostMatrix> systems = {Convection(1, 1, 1),
                                            Convection(7, 5, 2),
                                            RandomDense(300, 6),
-                                           Convection(200, 150, 3),
+                                           Convection(120, 90, 3),
                                            Unsymmetric(RandomStencil(25, 25, 25, true, 6), 5),
-                                           Unsymmetric(RandomGraph(20000, 40, 3), 1)};
+                                           Unsymmetric(RandomGraph(3000, 40, 3), 1)};
   for (const HostMatrix &H : systems)
     for (const Backend &backend : Backends())
       for (PCType pc : {PCNONE, PCJACOBI})
         for (const char *side : kSides) {
-          for (const char *restart : {"1", "2", "30", "33", "100"})
+          for (const char *restart : {"1", "30", "100"})
             CompareSolvers(H, backend, pc, Side(side) + "-ksp_rtol 1e-12 -ksp_max_it 45 -ksp_gmres_restart " + restart, 1e-7);
           CompareSolvers(H, backend, pc, Side(side) + "-ksp_initial_guess_nonzero -ksp_rtol 1e-12 -ksp_max_it 45", 1e-7);
         }

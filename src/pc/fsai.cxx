@@ -52,6 +52,8 @@ static PetscErrorCode MakeRoom(PC pc, const CSRView *A)
   M->rows         = rows;
   M->operator_nnz = fsai->distributed ? fsai->halo.nnz : A->nnz;
   PetscCall(ArrayCreate(rows * sizeof(*M->d), M->where, (void **)&M->d));
+  /* a rank that needs nothing of others may have to send, and has to know in which memory */
+  for (PCInverseGhosts *ghosts : {&M->ghosts1, &M->ghosts2}) PetscCall(GhostExchangeCreate(M->where, 0, &ghosts->exchange));
   PetscCall(PCInverseNeedWork(M, 1));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
