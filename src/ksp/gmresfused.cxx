@@ -360,7 +360,7 @@ static PetscErrorCode Create(KSP ksp)
 
   Options Database Keys:
 + -ksp_gmresfused_path <auto> - `general`: `MatMult()` and `PCApply()`, and a test by the host; `device`: the GPU decides;
-  `auto`: `device` where it can run
+  `resident`: by one kernel for all iterations of a cycle; `auto`: `resident` for small systems, else `device`, where they can run
 . -ksp_gmresfused_restart <30> - iterations of a cycle, 1 to 1000
 . -ksp_gmresfused_flexible <false> - the preconditioner may change from iteration to iteration, as with `KSPFGMRES`
 . -ksp_gmresfused_basis_precision <double> - `single` halves the bytes of the basis; sums are in double precision

@@ -13,7 +13,8 @@
 
   Input Parameters:
 + ksp  - the Krylov space context
-- path - `KSP_GMRESFUSED_AUTO` (default), `KSP_GMRESFUSED_GENERAL` or `KSP_GMRESFUSED_DEVICE`, see `KSPGMRESFusedPath`
+- path - `KSP_GMRESFUSED_AUTO` (default), `KSP_GMRESFUSED_GENERAL`, `KSP_GMRESFUSED_DEVICE` or `KSP_GMRESFUSED_RESIDENT`, see
+         `KSPGMRESFusedPath`
 
   Options Database Key:
 . -ksp_gmresfused_path <path> - who decides about iterations
@@ -21,7 +22,9 @@
   Level: intermediate
 
   Note:
-  Where the GPU cannot decide, the general path runs, and the view says why. The iterates are the same to rounding.
+  Where the GPU cannot decide, the general path runs, and the view says why. The resident kernel takes a `MATAIJCUSPARSE`,
+  `PCJACOBI` or `PCNONE`, and a restart of 100 at most; for all else it is `KSP_GMRESFUSED_DEVICE`. The iterates are the same to
+  rounding.
 
 .seealso: `KSPGMRESFUSED`, `KSPGMRESFusedPath`, `KSPGMRESFusedGetPath()`
 @*/
