@@ -84,9 +84,10 @@ __device__ inline unsigned GroupBallot(bool predicate)
 }
 
 /*
-   A kernel that LaunchEarly() launches with `early` may start before the kernel ahead of it in the stream has ended: what it does
-   before WaitForPrevious() must not depend on that kernel. The kernel behind it does not start before all of its blocks have
-   called LetNextStart() or ended. Code compiled for a compute capability below 9.0 does not wait, and must not be launched early.
+   A kernel that LaunchEarly() or LaunchTogether() launches with `early` may start before the kernel ahead of it in the stream has
+   ended: what it does before WaitForPrevious() must not depend on that kernel. The kernel behind it does not start before all of
+   its blocks have called LetNextStart() or ended. Code compiled for a compute capability below 9.0 does not wait, and must not be
+   launched early.
 */
 __device__ inline void WaitForPrevious()
 {

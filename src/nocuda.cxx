@@ -594,6 +594,11 @@ PetscErrorCode GMRESFusedGetSmall_CUDA(GMRESFusedWork *, GMRESSmall *, LocalInt 
   return NoCUDA();
 }
 
+PetscErrorCode GMRESFusedCanStay_CUDA(FinePCPrecision, LocalInt, PetscBool *)
+{
+  return NoCUDA();
+}
+
 PetscErrorCode GMRESFusedGetStatus_CUDA(const GMRESFusedWork *, GMRESStatus *)
 {
   return NoCUDA();

@@ -193,6 +193,15 @@ std::vector<std::string> OursOn(const Backend &backend)
   return {kOurs + "-ksp_gmresfused_path device ", kOurs + "-ksp_gmresfused_path resident "};
 }
 
+/* Each backend with each of them. */
+std::vector<std::pair<Backend, std::string>> Ways()
+{
+  std::vector<std::pair<Backend, std::string>> ways;
+  for (const Backend &backend : Backends())
+    for (const std::string &ours : OursOn(backend)) ways.emplace_back(backend, ours);
+  return ways;
+}
+
 /* Solves one system with both solvers and compares them; gives what PETSc's did. */
 Run CompareSolvers(const HostMatrix &H, const Backend &backend, PCType pc, const std::string &options, double rounding)
 {
@@ -620,16 +629,16 @@ TEST_CASE("gmresfused: monitors and tests of the program see what those of KSPGM
 
 TEST_CASE("gmresfused: the estimates of KSPGMRES", "[gmresfused]")
 {
-  for (const Backend &backend : Backends())
+  for (const auto &[backend, ours] : Ways())
     for (const char *side : kSides)
       for (int its : {1, 7, 12, 15}) {
-        CAPTURE(backend.name, side, its);
+        CAPTURE(backend.name, ours, side, its);
         const MatObject     A = CreateMat(Convection(13, 11, 4), backend.mat);
         std::vector<double> values[2];
         for (int k : {0, 1}) {
           const KSPObject ksp =
             MakeKSP(A,
-                    (k ? kPETSc : kOurs) + Side(side) + "-ksp_gmres_restart 10 -ksp_rtol 1e-30 -ksp_max_it " + std::to_string(its),
+                    (k ? kPETSc : ours) + Side(side) + "-ksp_gmres_restart 10 -ksp_rtol 1e-30 -ksp_max_it " + std::to_string(its),
                     PCJACOBI);
           double   re[20], im[20], high, low;
           PetscInt count;
@@ -970,6 +979,50 @@ TEST_CASE("gmresfused: every kernel, on small systems", "[gmresfused][gpu][sanit
         RunOf(MakeKSP(BlocksOnDevice(Convection(4, 3, 1), 3), kOurs + options, pc));
       }
     }
+}
+
+/* Longer ones than those whose small matrices a kernel has in shared memory, and the longest. */
+TEST_CASE("gmresfused: long restarts", "[gmresfused]")
+{
+  for (const auto &[backend, ours] : Ways())
+    for (const char *restart : {"64", "65", "101", "1000"}) {
+      CAPTURE(ours, restart);
+      const MatObject   A       = CreateMat(Convection(70, 60, 0), backend.mat);
+      const std::string options = std::string("-ksp_rtol 1e-10 -ksp_max_it 1000 -ksp_gmres_restart ") + restart;
+      const KSPObject   ksp     = MakeKSP(A, ours + options, PCJACOBI);
+      const Run         mine = RunOf(ksp), theirs = RunOf(MakeKSP(A, kPETSc + options, PCJACOBI));
+      CHECK(theirs.iterations > 101);
+      CHECK(mine.reason == theirs.reason);
+      CHECK(std::abs(mine.iterations - theirs.iterations) <= std::max(1., 0.02 * theirs.iterations));
+      CHECK(TrueResidual(ksp, A) <= 1.01e-10);
+    }
+}
+
+/* What a program asks after a solve whose end the true norm has confirmed, and of a solution that has almost no size. */
+TEST_CASE("gmresfused: a basis in single precision, estimates and tiny numbers", "[gmresfused]")
+{
+  for (const auto &[backend, ours] : Ways()) {
+    CAPTURE(ours);
+    const MatObject A   = CreateMat(Convection(13, 11, 4), backend.mat);
+    const KSPObject ksp = MakeKSP(A, ours + "-ksp_gmresfused_basis_precision single -ksp_rtol 1e-4", PCJACOBI);
+    double          re[40], im[40];
+    PetscInt        count;
+    MUST(KSPSetComputeEigenvalues(ksp, PETSC_TRUE));
+    CHECK(RunOf(ksp).reason == KSP_CONVERGED_RTOL);
+    MUST(KSPComputeEigenvalues(ksp, 40, re, im, &count));
+    CHECK(count > 0);
+
+    const VecObject b = RightVec(A, 2), x = RightVec(A, 5), r = RightVec(A, 7);
+    PetscReal       norm_r, norm_b;
+    MUST(VecScale(b, 1e-42));
+    MUST(KSPSetTolerances(ksp, 1e-4, 0, PETSC_CURRENT, PETSC_CURRENT));
+    MUST(KSPSolve(ksp, b, x));
+    MUST(MatMult(A, x, r));
+    MUST(VecAYPX(r, -1, b));
+    MUST(VecNorm(r, NORM_2, &norm_r));
+    MUST(VecNorm(b, NORM_2, &norm_b));
+    CHECK(norm_r <= 1.01e-4 * norm_b);
+  }
 }
 
 /* ---------------------------------------- several ranks --------------------------------------- */

@@ -1,6 +1,5 @@
 /*
-   CUDA twin of src/ksp/gmresfused_host.cxx, and the same kernels where the GPU decides about the iterations. There the last block
-   of a kernel goes on with the small matrices.
+   CUDA twin of src/ksp/gmresfused_host.cxx, for the general path.
 
    The products: a block takes some entries of kGMRESTile vectors at most, and blocks that take the same entries of other vectors
    run beside it, so that w and u_j, which all of them need, come from memory once. Each thread keeps the sums of its entries in

@@ -29,15 +29,24 @@ struct Orthogonalization {
   GMRESState      *state;
 };
 
-/* Words for so many workers. */
+/*
+   Words for the parts of so many workers. A number has as many parts as there are groups, see DotTiles: beside one another the
+   workers have the numbers of as many tiles as there are groups for; and if there are more tiles than workers there is one group.
+*/
+__host__ __device__ constexpr size_t PartsFor(LocalInt restart, size_t workers)
+{
+  const size_t of_tiles = (2 * kGMRESTile + 1) * workers, most = GMRESMostSums(restart);
+  return of_tiles > most ? of_tiles : most;
+}
+
 constexpr size_t WordsFor(LocalInt restart, size_t workers)
 {
-  return GMRESMostSums(restart) * (workers + 1) + restart + 2;
+  return PartsFor(restart, workers) + GMRESMostSums(restart) + restart + 2;
 }
 
 __device__ __forceinline__ uint4 *TotalsOf(const Orthogonalization &g)
 {
-  return g.words + (size_t)GMRESMostSums(g.restart) * (gridDim.x - 1);
+  return g.words + PartsFor(g.restart, gridDim.x - 1);
 }
 
 __device__ __forceinline__ uint4 *CoefficientsOf(const Orthogonalization &g)
@@ -155,7 +164,7 @@ template <typename V>
 __device__ __forceinline__ void Work(const GMRESArray<V> &u, const Orthogonalization &g, double *c)
 {
   const LocalInt count = g.j + 1, numbers = 2 * count + 1;
-  const int      worker = (int)blockIdx.x - 1, workers = (int)gridDim.x - 1, warp = threadIdx.x / kWarpSize;
+  const int      worker = (int)blockIdx.x - 1, workers = (int)gridDim.x - 1;
   const DotTiles tiles(u.n, count, worker, workers);
   const int      groups = tiles.groups;
   uint4 *const   totals = TotalsOf(g);
@@ -164,11 +173,7 @@ __device__ __forceinline__ void Work(const GMRESArray<V> &u, const Orthogonaliza
     DotTile(u, count, g.w, first, many, tiles.group, groups,
             [&](LocalInt number, double sum) { WriteWord(g.words + (size_t)number * groups + tiles.group, sum, g.turn); });
   });
-#pragma unroll 1
-  for (LocalInt s = worker + warp * workers; s < numbers; s += kGMRESWarps * workers) {
-    const double sum = AwaitSum(g.words + (size_t)s * groups, groups, g.turn);
-    if (threadIdx.x % kWarpSize == 0) WriteWord(totals + s, sum, g.turn);
-  }
+  AddParts(numbers, groups, g.words, worker, workers, totals, g.turn);
   for (LocalInt k = threadIdx.x; k <= count; k += kGMRESBlock) c[k] = AwaitWord(CoefficientsOf(g) + k, g.turn);
   __syncthreads();
 
@@ -199,7 +204,9 @@ __global__ void __launch_bounds__(kGMRESBlock, kGMRESDotBlocks) Orthogonalize(GM
   extern __shared__ double memory[];
   WaitForPrevious();
   LetNextStart();
-  if (g.state->s.stage != kCGRunning) return; /* the clerk changes it when all workers have come here */
+  /* The clerk changes it when it has all sums: a worker that has no part in them, and sees the end already, has nothing left to do.
+   */
+  if (g.state->s.stage != kCGRunning) return;
   if (blockIdx.x == 0) Clerk(g, memory);
   else Work(u, g, memory);
 }
@@ -213,20 +220,42 @@ PetscErrorCode GMRESMayStartEarly(bool *early)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode GMRESPrepareOrthogonalization(GMRESFusedWork *work, const GMRESBasis &basis, LocalInt restart)
+/* Blocks of the kernel that the GPU can keep at once, two on a processor at most. */
+template <typename V>
+static PetscErrorCode CountBlocks(LocalInt restart, int *count)
 {
-  const size_t bytes = ClerkBytes(restart);
+  constexpr size_t kMost = std::max(ClerkBytes(kOnChipRestart), ClerkBytes(kGMRESMostRestart)); /* what any solver asks for */
+  int              blocks, processors, device, together;
 
   PetscFunctionBegin;
+  PetscCallCUDA(cudaGetDevice(&device));
+  PetscCallCUDA(cudaDeviceGetAttribute(&together, cudaDevAttrCooperativeLaunch, device));
+  PetscCall(ProcessorCount(&processors));
+  PetscCallCUDA(cudaFuncSetAttribute(Orthogonalize<V>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)kMost));
+  PetscCallCUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, Orthogonalize<V>, kGMRESBlock, ClerkBytes(restart)));
+  *count = together ? processors * std::min(blocks, kGMRESDotBlocks) : 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESFusedCanStay_CUDA(FinePCPrecision precision, LocalInt restart, PetscBool *can)
+{
+  int blocks;
+
+  PetscFunctionBegin;
+  PetscCall(precision == FINEPC_SINGLE ? CountBlocks<float>(restart, &blocks) : CountBlocks<double>(restart, &blocks));
+  *can = (PetscBool)(blocks >= 2); /* the clerk and a worker */
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESPrepareOrthogonalization(GMRESFusedWork *work, const GMRESBasis &basis, LocalInt restart)
+{
+  PetscFunctionBegin;
   PetscCall(GMRESWithPrecision(basis, [&](auto u) {
-    void (*const kernel)(decltype(u), Orthogonalization) = Orthogonalize<std::remove_pointer_t<decltype(u.u)>>;
     int blocks;
 
     PetscFunctionBegin;
-    PetscCallCUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
-    PetscCallCUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kGMRESBlock, bytes));
-    work->workers =
-      std::min(std::max(work->processors * std::min(blocks, kGMRESDotBlocks) - 1, 1), std::max(BlocksFor(u.n, 2 * kGMRESBlock), 1));
+    PetscCall(CountBlocks<std::remove_pointer_t<decltype(u.u)>>(restart, &blocks));
+    work->workers = std::max(std::min(blocks - 1, BlocksFor(u.n, 2 * kGMRESBlock)), 1);
     PetscFunctionReturn(PETSC_SUCCESS);
   }));
   PetscCall(GMRESNeedWords(work, WordsFor(restart, work->workers), 0));

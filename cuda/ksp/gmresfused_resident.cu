@@ -1,21 +1,21 @@
 /*
    The iterations of the fused GMRES as one kernel that stays on the GPU, for systems that are small enough.
 
-   A launch makes the iterations of a cycle, and leaves what a restart needs as the kernels of gmresfused.cu leave it. A block has
-   the same rows all the time: of w and of the newest vector in shared memory, of the others in the first-level cache, which holds
-   them as long as the system is small. All blocks have the small matrices in shared memory and come to the same decisions, so that
-   an iteration has one sum over the grid, and one barrier, before others read the new vector. The norm of this vector comes with
-   the products of the next iteration, and the test follows there.
+   A launch makes the iterations of a cycle, and leaves what a restart needs as that of gmresfused_iteration.cu leaves it. A block
+   has the same rows all the time: of w and of the newest vector in shared memory, of the others in the first-level cache, which
+   holds them as long as the system is small. All blocks have the small matrices in shared memory and come to the same decisions, so
+   that an iteration has one sum over the grid, and one barrier, before others read the new vector. The norm of this vector comes
+   with the products of the next iteration, and the test follows there.
 */
 #include "gmresfused_small.cuh"
 
 namespace
 {
 
-constexpr LocalInt kResidentRows    = 65000; /* rows up to which KSP_GMRESFUSED_AUTO chooses this kernel */
-constexpr LocalInt kResidentRestart = 100;   /* the small matrices of such a cycle leave room in shared memory */
-constexpr int      kResidentStatic  = 8192;  /* bytes of shared memory that the kernel declares, at most */
-constexpr int      kResidentVectors = 4;     /* of the basis, whose products a warp makes at once */
+constexpr LocalInt kResidentRows    = 480;  /* rows a processor up to which KSP_GMRESFUSED_AUTO chooses this kernel */
+constexpr LocalInt kResidentRestart = 100;  /* the small matrices of such a cycle leave room in shared memory */
+constexpr int      kResidentStatic  = 8192; /* bytes of shared memory that the kernel declares, at most */
+constexpr int      kResidentVectors = 4;    /* of the basis, whose products a warp makes at once */
 
 /* The parameters of the kernel. */
 struct Resident {
@@ -49,13 +49,9 @@ __host__ __device__ constexpr size_t ResidentBytes(LocalInt rows, LocalInt resta
 */
 __device__ void GridSums(LocalInt count, LocalInt most, uint4 *words, unsigned turn, double *sums)
 {
-  const int    warp = threadIdx.x / kWarpSize, blocks = (int)gridDim.x;
+  const int    blocks = (int)gridDim.x;
   uint4 *const totals = words + (size_t)most * blocks;
-#pragma unroll 1
-  for (LocalInt s = blockIdx.x + warp * blocks; s < count; s += kGMRESWarps * blocks) {
-    const double sum = AwaitSum(words + (size_t)s * blocks, blocks, turn);
-    if (threadIdx.x % kWarpSize == 0) WriteWord(totals + s, sum, turn);
-  }
+  AddParts(count, blocks, words, (int)blockIdx.x, blocks, totals, turn);
 #pragma unroll 1
   for (LocalInt s = threadIdx.x; s < count; s += kGMRESBlock) sums[s] = AwaitWord(totals + s, turn);
   __syncthreads();
@@ -253,9 +249,11 @@ __global__ void __launch_bounds__(kGMRESBlock, 1) Iterate(const Resident g, GMRE
 
 bool GMRESPlanResident(GMRESFusedWork *work, const GMRESOperators *op, KSPGMRESFusedPath path, LocalInt restart, LocalInt *lanes)
 {
-  const bool wanted = path == KSP_GMRESFUSED_RESIDENT || (path == KSP_GMRESFUSED_AUTO && op->A && op->A->n <= kResidentRows);
-
-  if (!wanted || !op->A || op->apply || restart > kResidentRestart) return false;
+  if (!op->A || op->apply || restart > kResidentRestart || path == KSP_GMRESFUSED_DEVICE) return false;
+  const size_t entries = (size_t)op->A->nnz;
+  const bool   small =
+    op->A->n <= kResidentRows * work->processors && entries * (sizeof(LocalInt) + sizeof(double)) <= kSliceResidentBytes;
+  if (path != KSP_GMRESFUSED_RESIDENT && !small) return false;
   ResidentGeometry(work->processors, kGMRESBlock, op->A->n, op->A->nnz, lanes, &work->resident_rows);
   return kResidentStatic + ResidentBytes(work->resident_rows, restart) <= work->room;
 }

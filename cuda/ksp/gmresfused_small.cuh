@@ -106,11 +106,10 @@ __device__ inline Projection Project(LocalInt j, const double *sums, double *wor
   __syncthreads();
   for (LocalInt k = threadIdx.x; k < count; k += kGMRESBlock) small.c[k] = c[k];
   if (warp != 0) return out;
-  constexpr double kLost    = 1e-28; /* of ww: the rounding of w */
-  double           in_basis = 0;
+  double in_basis = 0;
   for (LocalInt k = lane; k < count; k += kWarpSize) in_basis += square[k] * c[k] * c[k];
   in_basis = GroupSum<kWarpSize>(in_basis);
-  if (ww > 0) out.scale = 1 / sqrt(fmax(ww - in_basis, kLost * ww));
+  if (ww > 0) out.scale = 1 / sqrt(fmax(ww - in_basis, kGMRESLost * ww));
   return out;
 }
 
@@ -216,4 +215,16 @@ __device__ __forceinline__ double AwaitSum(const uint4 *words, int many, unsigne
       if (first + k * kWarpSize < many) x += NumberOf(word[k]);
   }
   return GroupSum<kWarpSize>(x);
+}
+
+/* Each of so many numbers is summed by one warp of these blocks, from its parts, words[number][parts], into a word of the totals.
+ */
+__device__ __forceinline__ void AddParts(LocalInt count, int parts, const uint4 *words, int block, int blocks, uint4 *totals,
+                                         unsigned turn)
+{
+#pragma unroll 1
+  for (LocalInt s = block + (int)(threadIdx.x / kWarpSize) * blocks; s < count; s += kGMRESWarps * blocks) {
+    const double sum = AwaitSum(words + (size_t)s * parts, parts, turn);
+    if (threadIdx.x % kWarpSize == 0) WriteWord(totals + s, sum, turn);
+  }
 }

@@ -279,7 +279,7 @@ static PetscErrorCode KSPView_GMRESFused(KSP ksp, PetscViewer viewer)
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   if (g->why) PetscCall(PetscViewerASCIIPrintf(viewer, "  path: general: %s%s\n", g->why.text, g->why.type));
-  else PetscCall(ViewDevicePath(g, viewer));
+  else if (g->work) PetscCall(ViewDevicePath(g, viewer)); /* without it the solve has ended before there was memory */
   double bytes = 0;
   for (const GMRESBasis &basis : g->basis) bytes += (double)basis.vectors * basis.ld * FinePCPrecisionBytes(basis.precision);
   PetscCall(PetscViewerASCIIPrintf(viewer, "  backend %s, bytes of the basis %g\n",

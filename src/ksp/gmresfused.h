@@ -44,6 +44,8 @@ constexpr LocalInt kGMRESMostRestart = 1000;
    vector itself.
 */
 constexpr PetscReal kGMRESPythagoras = 1e-4;
+/* Where that norm is lost, the square is taken for at least this part of w.w: the rounding of w. */
+constexpr PetscReal kGMRESLost = 1e-28;
 
 /* --------------------------------------- the basis, twins ------------------------------------- */
 
@@ -142,7 +144,7 @@ struct GMRESOperators {
   PetscBool left;                                                    /* M A, not A M */
 };
 
-/* Arrays on the GPU, [n]. p holds u_j, and w and t are work. */
+/* Arrays on the GPU, [n]. p holds the first residual, and with a basis in single precision u_j; w and t are work. */
 struct GMRESVectors {
   const PetscScalar *b;
   PetscScalar       *x, *p, *w, *t;
@@ -181,6 +183,9 @@ PetscErrorCode GMRESFusedAdvance_CUDA(GMRESFusedWork *, LocalInt *count, const P
 PetscErrorCode GMRESFusedFinish_CUDA(GMRESFusedWork *);
 /* After a stop: the small matrices, and how many columns of them are known. It waits. */
 PetscErrorCode GMRESFusedGetSmall_CUDA(GMRESFusedWork *, GMRESSmall *, LocalInt *columns);
+/* Whether the GPU can keep the blocks of a kernel that wait for one another. */
+PetscErrorCode GMRESFusedCanStay_CUDA(FinePCPrecision, LocalInt restart, PetscBool *can);
+
 /* What the last solve used. */
 struct GMRESStatus {
   size_t    bytes;    /* on the GPU, beside the basis */

@@ -136,12 +136,13 @@ static PetscErrorCode Iterate(KSP ksp, PetscReal norm, GMRESStop *stop, PetscRea
 }
 
 /*
-   Where the norm of the first residual is outside of this, its square may overflow or vanish. The general path computes the norm
-   otherwise, and goes on with a unit vector as this one does.
+   Where the norm of the first residual is outside of this, its square may overflow or vanish, or its entries in single precision.
+   The general path computes the norm otherwise, and goes on with a unit vector as this one does.
 */
-static bool IsInRange(PetscReal norm)
+static bool IsInRange(PetscReal norm, FinePCPrecision basis)
 {
-  return norm > 0x1p-400 && norm < 0x1p400;
+  const PetscReal largest = basis == FINEPC_SINGLE ? 0x1p100 : 0x1p400;
+  return norm > 1 / largest && norm < largest;
 }
 
 PetscErrorCode GMRESFusedSolveOnDevice(KSP ksp)
@@ -165,7 +166,7 @@ PetscErrorCode GMRESFusedSolveOnDevice(KSP ksp)
     PetscCall(GMRESFusedStart_CUDA(g->work, &g->basis[GMRES_U], &v, guess, &norm));
     PetscCall(RestoreVectors(ksp, &v));
     PetscCall(PetscLogGpuTimeEnd());
-    if (!ksp->its && !IsInRange(norm)) {
+    if (!ksp->its && !IsInRange(norm, g->basis_precision)) {
       g->why.text = "a residual beyond the range of squares";
       PetscFunctionReturn(PETSC_SUCCESS);
     }

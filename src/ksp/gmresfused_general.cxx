@@ -173,10 +173,8 @@ static PetscErrorCode Multiply(const GMRESSolve &s, LocalInt j)
 /* One over the norm that Pythagoras gives, or, where that is lost, over something of the size of the rounding of w. */
 static PetscReal ScaleOf(PetscReal square, PetscReal ww)
 {
-  constexpr PetscReal kLost = 1e-28;
-
   if (ww == 0) return 1;
-  return 1 / PetscSqrtReal(PetscMax(square, kLost * ww));
+  return 1 / PetscSqrtReal(PetscMax(square, kGMRESLost * ww));
 }
 
 /* Whether the norm by Pythagoras is good enough. */
@@ -297,7 +295,9 @@ PetscErrorCode GMRESFusedTestStart(KSP ksp, PetscReal norm)
   KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
 
   PetscFunctionBegin;
-  g->columns = g->known = 0;
+  g->columns = 0;
+  /* with a basis in single precision a cycle begins where the true norm confirms the end of the last one, too */
+  if (g->basis_precision == FINEPC_DOUBLE) g->known = 0;
   KSPCheckNorm(ksp, norm);
   if (ksp->rnorm > 0 && PetscAbsReal(norm - ksp->rnorm) > g->breakdown_tolerance * g->cycle_norm) {
     PetscCheck(!ksp->errorifnotconverged, PetscObjectComm((PetscObject)ksp), PETSC_ERR_CONV_FAILED,

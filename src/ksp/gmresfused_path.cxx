@@ -99,6 +99,13 @@ PetscErrorCode GMRESFusedWhyGeneral(KSP ksp, GMRESOperators *op, CGFusedReason *
   if (!*why) PetscCall(WhyNotWithMatrix(ksp, why));
   if (!*why) PetscCall(WhyNotWithVectors(ksp, why));
   if (!*why) PetscCall(WhyNotWithPreconditioner(ksp, op, why));
+  if (!*why) {
+    const KSP_GMRESFused *g = (const KSP_GMRESFused *)ksp->data;
+    PetscBool             can;
+
+    PetscCall(GMRESFusedCanStay_CUDA(g->basis_precision, (LocalInt)g->restart, &can));
+    if (!can) why->text = "the GPU, or the part of it that there is, cannot keep all blocks of a kernel at once";
+  }
   op->left = (PetscBool)(ksp->pc_side == PC_LEFT);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

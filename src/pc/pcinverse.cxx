@@ -31,6 +31,7 @@ PetscErrorCode PCInverseConnect(PCInverseGhosts *ghosts, MPI_Comm comm, PetscLay
   GhostExchange *exchange = &ghosts->exchange;
 
   PetscFunctionBegin;
+  PetscAssert(exchange->columns > 0, PETSC_COMM_SELF, PETSC_ERR_PLIB, "The exchange was not created");
   PetscCall(PetscSFCreate(comm, &exchange->sf));
   PetscCall(PetscSFSetGraphLayout(exchange->sf, layout, exchange->count, nullptr, PETSC_COPY_VALUES, ghosts->columns));
   PetscCall(PetscSFSetUp(exchange->sf));
