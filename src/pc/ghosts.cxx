@@ -53,7 +53,7 @@ static PetscErrorCode ListRows(GhostExchange *exchange, PetscInt **places, Petsc
   PetscCall(LocalIntCast(rows, "rows", &n));
   entries = ranks ? offset[ranks] : 0;
   PetscCall(PetscCalloc1(rows, places));
-  PetscCall(PetscMalloc1(exchange->count, from));
+  PetscCall(PetscMalloc1(ghosts, from));
   PetscCall(PetscMalloc1(ghosts, roots));
   for (PetscInt k = 0; k < entries; k++) (*places)[wanted[k]] = 1;
   exchange->sent = 0;

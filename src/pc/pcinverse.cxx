@@ -1,6 +1,7 @@
 /* An explicit inverse in two factors is applied, viewed and reset here. */
 #include <petsc/private/petscimpl.h>
 
+#include "agree.h"
 #include "pcinverse.h"
 
 PetscErrorCode PCInverseNeedWork(PCInverse *M, LocalInt columns)
@@ -10,8 +11,11 @@ PetscErrorCode PCInverseNeedWork(PCInverse *M, LocalInt columns)
   M->work_columns = 0; /* until all ranks have it */
   PetscCall(ArrayDestroy(M->where, (void **)&M->work));
   const PetscErrorCode code = ArrayCreate((size_t)columns * M->rows * sizeof(PetscScalar), M->where, (void **)&M->work);
-  for (PCInverseGhosts *ghosts : {&M->ghosts1, &M->ghosts2})
-    if (ghosts->exchange.sf) PetscCall(GhostExchangeNeedColumns(&ghosts->exchange, columns, code));
+  if (M->ghosts1.exchange.sf) {
+    const MPI_Comm comm = PetscObjectComm((PetscObject)M->ghosts1.exchange.sf);
+    PetscCall(AgreeOnError(comm, code, "make room for several vectors"));
+    for (PCInverseGhosts *ghosts : {&M->ghosts1, &M->ghosts2}) PetscCall(GhostExchangeNeedColumns(&ghosts->exchange, columns));
+  }
   PetscCall(code);
   M->work_columns = columns;
   PetscFunctionReturn(PETSC_SUCCESS);
