@@ -467,7 +467,7 @@ TEST_CASE("gmresfused: no rows at all", "[gmresfused]")
 /* ------------------------------------- counts and reasons ------------------------------------- */
 
 /* At the end of long solves no two runs are alike; the counts may differ by two in a hundred. */
-TEST_CASE("gmresfused: the counts of modified Gram-Schmidt on hard systems", "[gmresfused]")
+TEST_CASE("gmresfused: the counts of modified Gram-Schmidt on hard systems", "[gmresfused][long]")
 {
   struct System {
     const char *name;
