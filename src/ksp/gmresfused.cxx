@@ -387,10 +387,11 @@ static PetscErrorCode Create(KSP ksp)
   On one rank with vectors on the GPU, a `MATAIJCUSPARSE` or a `MATBAIJCUDA`, and `PCBISAI`, `PCAFSAI`, `PCSFSAI`, `PCRRB`,
   `PCCMATCH`, `PCJACOBI` or `PCNONE`, the GPU decides about the iterations (the path `device`): products, orthogonalization,
   Givens rotations, the test and the restarts follow one another without the host, which learns of the end late. A private copy
-  of a `MATAIJCUSPARSE` is kept for it. A flexible solve, a second pass of orthogonalization, a monitor, a convergence test other
-  than `KSPConvergedDefault()` and `KSPConvergedSkip()`, a transposed solve, a null space with the preconditioner on the left,
-  several ranks, and any other matrix or preconditioner take the general path, with the same passes over the basis; the view says
-  why.
+  of a `MATAIJCUSPARSE` is kept for it. Where such a matrix has 480 rows at most for each processor of the GPU, with `PCJACOBI` or
+  `PCNONE` and a restart of 100 at most, one kernel makes all iterations of a cycle (the path `resident`). A flexible solve, a
+  second pass of orthogonalization, a monitor, a convergence test other than `KSPConvergedDefault()` and `KSPConvergedSkip()`, a
+  transposed solve, a null space with the preconditioner on the left, several ranks, and any other matrix or preconditioner take
+  the general path, with the same passes over the basis; the view says why.
 
   A Gram-Schmidt of the program, by `KSPOrthogonalizationSet()`, is an error, and so is `KSPGMRESMonitorKrylov()`, which looks
   into the data of `KSPGMRES`.
