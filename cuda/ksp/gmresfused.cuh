@@ -205,7 +205,7 @@ __device__ double BlockSums(const double (&x)[Count])
 */
 struct DotTiles {
   LocalInt count;
-  int      tiles, width, abreast, groups, group, tile;
+  int      tiles, width, abreast, groups, group, tile; /* the block's group of rows, and its first tile */
 
   __device__ DotTiles(LocalInt n, LocalInt count, int block, int blocks) : count(count)
   {
@@ -217,44 +217,66 @@ struct DotTiles {
     tile    = block % abreast;
   }
 
-  /* Calls f(first vector, how many) with the tiles of the block, all of whose threads come here. */
+  /* The first vector of a tile, and how many it has. */
+  __device__ __forceinline__ LocalInt First(int tile) const { return tile * width; }
+  __device__ __forceinline__ LocalInt Many(int tile) const { return min(width, count - tile * width); }
+
+  /* Calls f(tile) with the tiles of the block, all of whose threads come here. */
   template <typename F>
   __device__ __forceinline__ void ForEach(F f) const
   {
     for (int t = tile; t < tiles && group < groups; t += abreast) {
-      f(t * width, min(width, count - t * width));
+      f(t);
       __syncthreads();
     }
+  }
+};
+
+/* The entries i and i + 1 of the vectors of a tile and of the newest vector. */
+template <typename V>
+struct TilePairs {
+  typename GMRESArray<V>::Pair last, v[kGMRESTile];
+
+  __device__ __forceinline__ void Load(const GMRESArray<V> &u, LocalInt count, LocalInt first, LocalInt many, LocalInt i)
+  {
+    last = u.PairAt(count - 1, i);
+#pragma unroll
+    for (int k = 0; k < kGMRESTile; k++)
+      if (k < many) v[k] = u.PairAt(first + k, i);
   }
 };
 
 /*
    The block's parts of the products of a tile: put(number, part) is called by one thread for each of the numbers u_k.w at k,
    u_k.u_last at count + k, and w.w at 2 count, by that of the first tile. Each thread keeps the sums of its entries in registers to
-   the end.
+   the end. `loaded` has the thread's first entries already, unless it is null.
 */
 template <typename V, typename Put>
 __device__ __forceinline__ void DotTile(const GMRESArray<V> &u, LocalInt count, const double *w, LocalInt first, LocalInt many,
-                                        int group, int groups, Put put)
+                                        int group, int groups, const TilePairs<V> *loaded, Put put)
 {
-  using Pair                         = typename GMRESArray<V>::Pair;
-  const int step                     = 2 * kGMRESBlock;
-  double    sums[2 * kGMRESTile + 1] = {};
-#pragma unroll 2
-  for (long long i = group * step + 2 * threadIdx.x; i + 1 < u.n; i += (long long)groups * step) {
-    const double w_0 = w[i], w_1 = w[i + 1];
-    const Pair   last = u.PairAt(count - 1, (LocalInt)i);
+  const int  step                     = 2 * kGMRESBlock;
+  double     sums[2 * kGMRESTile + 1] = {};
+  long long  i                        = group * step + 2 * (int)threadIdx.x;
+  const auto add                      = [&](const TilePairs<V> &u_i, double w_0, double w_1) {
     if (first == 0) sums[2 * kGMRESTile] += w_0 * w_0 + w_1 * w_1;
-    Pair v[kGMRESTile];
-#pragma unroll
-    for (int k = 0; k < kGMRESTile; k++)
-      if (k < many) v[k] = u.PairAt(first + k, (LocalInt)i);
 #pragma unroll
     for (int k = 0; k < kGMRESTile; k++)
       if (k < many) {
-        sums[k] += (double)v[k].x * w_0 + (double)v[k].y * w_1;
-        sums[kGMRESTile + k] += (double)v[k].x * (double)last.x + (double)v[k].y * (double)last.y;
+        sums[k] += (double)u_i.v[k].x * w_0 + (double)u_i.v[k].y * w_1;
+        sums[kGMRESTile + k] += (double)u_i.v[k].x * (double)u_i.last.x + (double)u_i.v[k].y * (double)u_i.last.y;
       }
+  };
+  if (loaded && i + 1 < u.n) {
+    add(*loaded, w[i], w[i + 1]);
+    i += (long long)groups * step;
+  }
+#pragma unroll 2
+  for (; i + 1 < u.n; i += (long long)groups * step) {
+    const double w_0 = w[i], w_1 = w[i + 1];
+    TilePairs<V> u_i;
+    u_i.Load(u, count, first, many, (LocalInt)i);
+    add(u_i, w_0, w_1);
   }
   if (u.n % 2 && group == 0 && threadIdx.x == 0) { /* the last entry has no other one beside it */
     const LocalInt i   = u.n - 1;
@@ -289,21 +311,40 @@ __device__ __forceinline__ double AddBasis(const GMRESArray<V> &u, LocalInt coun
   return x;
 }
 
-/* The same at entries i and i + 1, where i is even; the second one may be that of room behind the vectors. */
+/* The entries i and i + 1 of some vectors of the basis, where i is even; the second one may be that of room behind the vectors. */
+template <typename V>
+struct BasisPairs {
+  typename GMRESArray<V>::Pair v[kGMRESAhead];
+
+  /* The vectors from `first` on, of which there are `count` in all. */
+  __device__ __forceinline__ void Load(const GMRESArray<V> &u, LocalInt first, LocalInt count, LocalInt i)
+  {
+#pragma unroll
+    for (int t = 0; t < kGMRESAhead; t++)
+      if (first + t < count) v[t] = u.PairAt(first + t, i);
+  }
+  /* x - sum_k c_k u_k, or with Sign = 1 x + sum_k c_k u_k, over these vectors */
+  template <int Sign>
+  __device__ __forceinline__ double2 Add(LocalInt first, LocalInt count, const double *c, double2 x) const
+  {
+#pragma unroll
+    for (int t = 0; t < kGMRESAhead; t++)
+      if (first + t < count) {
+        x.x += Sign * c[first + t] * (double)v[t].x;
+        x.y += Sign * c[first + t] * (double)v[t].y;
+      }
+    return x;
+  }
+};
+
+/* AddBasis() at entries i and i + 1. The pairs may have the first vectors at these entries already. */
 template <int Sign, typename V>
-__device__ __forceinline__ double2 AddBasisPair(const GMRESArray<V> &u, LocalInt count, const double *c, LocalInt i, double2 x)
+__device__ __forceinline__ double2 AddBasisPair(const GMRESArray<V> &u, LocalInt count, const double *c, LocalInt i, double2 x,
+                                                BasisPairs<V> &pairs, bool loaded)
 {
   for (LocalInt k = 0; k < count; k += kGMRESAhead) {
-    typename GMRESArray<V>::Pair v[kGMRESAhead];
-#pragma unroll
-    for (int t = 0; t < kGMRESAhead; t++)
-      if (k + t < count) v[t] = u.PairAt(k + t, i);
-#pragma unroll
-    for (int t = 0; t < kGMRESAhead; t++)
-      if (k + t < count) {
-        x.x += Sign * c[k + t] * (double)v[t].x;
-        x.y += Sign * c[k + t] * (double)v[t].y;
-      }
+    if (k > 0 || !loaded) pairs.Load(u, k, count, i);
+    x = pairs.template Add<Sign>(k, count, c, x);
   }
   return x;
 }

@@ -122,8 +122,9 @@ __global__ void __launch_bounds__(kGMRESBlock, kGMRESDotBlocks)
   for (LocalInt k = threadIdx.x; k < count; k += kGMRESBlock) c[k] = small.c[k];
   __syncthreads();
   for (long long i = 2 * GridThread(); i < u.n; i += 2LL * gridDim.x * kGMRESBlock) {
+    BasisPairs<V> pairs;
     const bool    both = i + 1 < u.n;
-    const double2 sum  = AddBasisPair<1>(u, count, c, (LocalInt)i, make_double2(0., 0.));
+    const double2 sum  = AddBasisPair<1>(u, count, c, (LocalInt)i, make_double2(0., 0.), pairs, false);
     const auto    put  = [&](long long at, double x) {
       const double scaled = d ? d[at] * x : x;
       to[at]              = Add ? to[at] + scaled : scaled;

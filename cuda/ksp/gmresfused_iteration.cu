@@ -142,6 +142,9 @@ __device__ void Clerk(const Orthogonalization &g, double *memory)
   const uint4      *totals       = TotalsOf(g);
   uint4 *const      coefficients = CoefficientsOf(g);
 
+  WaitForPrevious();
+  LetNextStart();
+  if (g.state->s.stage != kCGRunning) return;
   BringSmall(g, my);
   for (LocalInt s = threadIdx.x; s < numbers; s += kGMRESBlock) my.sums[s] = AwaitWord(totals + s, g.turn);
   __syncthreads();
@@ -160,30 +163,53 @@ __device__ void Clerk(const Orthogonalization &g, double *memory)
 
 /* ----------------------------------------- the workers ---------------------------------------- */
 
+/*
+   A worker begins before the kernel ahead, which makes w, has ended: the basis is complete then, since the kernel ahead has waited
+   for all that came before it.
+*/
 template <typename V>
 __device__ __forceinline__ void Work(const GMRESArray<V> &u, const Orthogonalization &g, double *c)
 {
-  const LocalInt count = g.j + 1, numbers = 2 * count + 1;
-  const int      worker = (int)blockIdx.x - 1, workers = (int)gridDim.x - 1;
-  const DotTiles tiles(u.n, count, worker, workers);
-  const int      groups = tiles.groups;
-  uint4 *const   totals = TotalsOf(g);
+  const LocalInt  count = g.j + 1, numbers = 2 * count + 1;
+  const int       worker = (int)blockIdx.x - 1, workers = (int)gridDim.x - 1;
+  const DotTiles  tiles(u.n, count, worker, workers);
+  const int       groups    = tiles.groups;
+  uint4 *const    totals    = TotalsOf(g);
+  const long long first_row = tiles.group * 2 * kGMRESBlock + 2 * (int)threadIdx.x;
+  TilePairs<V>    loaded;
 
-  tiles.ForEach([&](LocalInt first, LocalInt many) {
-    DotTile(u, count, g.w, first, many, tiles.group, groups,
+  if (tiles.group < groups && first_row + 1 < u.n)
+    loaded.Load(u, count, tiles.First(tiles.tile), tiles.Many(tiles.tile), (LocalInt)first_row);
+  WaitForPrevious();
+  LetNextStart();
+  /* The clerk changes it when it has all sums: a worker that has no part in them, and sees the end already, has nothing left to do.
+   */
+  if (g.state->s.stage != kCGRunning) return;
+  tiles.ForEach([&](int tile) {
+    DotTile(u, count, g.w, tiles.First(tile), tiles.Many(tile), tiles.group, groups, tile == tiles.tile ? &loaded : nullptr,
             [&](LocalInt number, double sum) { WriteWord(g.words + (size_t)number * groups + tiles.group, sum, g.turn); });
   });
   AddParts(numbers, groups, g.words, worker, workers, totals, g.turn);
+
+  /* The thread's last entries of the vectors come while the clerk makes the coefficients. */
+  const long long step = (long long)workers * 2 * kGMRESBlock, own = 2 * (worker * kGMRESBlock + (LocalInt)threadIdx.x);
+  const long long top = own < u.n ? own + (u.n - 1 - own) / step * step : -1;
+  BasisPairs<V>   pairs;
+  double2         w{};
+  const auto      load_w = [&](long long i) { w = make_double2(g.w[i], i + 1 < u.n ? g.w[i + 1] : 0.); };
+  if (top >= 0) {
+    pairs.Load(u, 0, count, (LocalInt)top);
+    load_w(top);
+  }
   for (LocalInt k = threadIdx.x; k <= count; k += kGMRESBlock) c[k] = AwaitWord(CoefficientsOf(g) + k, g.turn);
   __syncthreads();
 
-  const double    scale = c[count];
-  const long long step = (long long)workers * 2 * kGMRESBlock, rounds = (u.n + step - 1) / step;
-  double          square[1] = {0};
-  for (long long i = (rounds - 1) * step + 2 * (worker * kGMRESBlock + (LocalInt)threadIdx.x); i >= 0; i -= step) {
-    if (i >= u.n) continue;
-    const bool    both = i + 1 < u.n;
-    const double2 sum  = AddBasisPair<-1>(u, count, c, (LocalInt)i, make_double2(g.w[i], both ? g.w[i + 1] : 0.));
+  const double scale     = c[count];
+  double       square[1] = {0};
+  for (long long i = top; i >= 0; i -= step) {
+    const bool both = i + 1 < u.n;
+    if (i < top) load_w(i);
+    const double2 sum = AddBasisPair<-1>(u, count, c, (LocalInt)i, w, pairs, i == top);
     const V       x = (V)(scale * sum.x), y = (V)(scale * sum.y);
     if (both) *(typename GMRESArray<V>::Pair *)(u.at(count) + i) = {x, y};
     else u.at(count)[i] = x;
@@ -202,11 +228,6 @@ template <typename V>
 __global__ void __launch_bounds__(kGMRESBlock, kGMRESDotBlocks) Orthogonalize(GMRESArray<V> u, const Orthogonalization g)
 {
   extern __shared__ double memory[];
-  WaitForPrevious();
-  LetNextStart();
-  /* The clerk changes it when it has all sums: a worker that has no part in them, and sees the end already, has nothing left to do.
-   */
-  if (g.state->s.stage != kCGRunning) return;
   if (blockIdx.x == 0) Clerk(g, memory);
   else Work(u, g, memory);
 }
