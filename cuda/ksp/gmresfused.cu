@@ -18,8 +18,8 @@ __global__ void __launch_bounds__(kGMRESBlock, kGMRESDotBlocks)
   DotBasis(GMRESArray<V> u, LocalInt count, const double *w, double *partial, GMRESSmallArrays small, GMRESState *state)
 {
   const DotTiles tiles(u.n, count, blockIdx.x, gridDim.x);
-  tiles.ForEach([&](int tile) {
-    DotTile(u, count, w, tiles.First(tile), tiles.Many(tile), tiles.group, tiles.groups, (const TilePairs<V> *)nullptr,
+  tiles.ForEach([&](LocalInt first, LocalInt many) {
+    DotTile(u, count, w, first, many, tiles.group, tiles.groups,
             [&](LocalInt number, double sum) { partial[(size_t)number * tiles.groups + tiles.group] = sum; });
   });
   if (IsLastBlock(&state->ticket)) AddPartials(2 * count + 1, tiles.groups, partial, small.sums);

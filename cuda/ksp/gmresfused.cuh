@@ -205,7 +205,7 @@ __device__ double BlockSums(const double (&x)[Count])
 */
 struct DotTiles {
   LocalInt count;
-  int      tiles, width, abreast, groups, group, tile; /* the block's group of rows, and its first tile */
+  int      tiles, width, abreast, groups, group, tile;
 
   __device__ DotTiles(LocalInt n, LocalInt count, int block, int blocks) : count(count)
   {
@@ -217,66 +217,44 @@ struct DotTiles {
     tile    = block % abreast;
   }
 
-  /* The first vector of a tile, and how many it has. */
-  __device__ __forceinline__ LocalInt First(int tile) const { return tile * width; }
-  __device__ __forceinline__ LocalInt Many(int tile) const { return min(width, count - tile * width); }
-
-  /* Calls f(tile) with the tiles of the block, all of whose threads come here. */
+  /* Calls f(first vector, how many) with the tiles of the block, all of whose threads come here. */
   template <typename F>
   __device__ __forceinline__ void ForEach(F f) const
   {
     for (int t = tile; t < tiles && group < groups; t += abreast) {
-      f(t);
+      f(t * width, min(width, count - t * width));
       __syncthreads();
     }
-  }
-};
-
-/* The entries i and i + 1 of the vectors of a tile and of the newest vector. */
-template <typename V>
-struct TilePairs {
-  typename GMRESArray<V>::Pair last, v[kGMRESTile];
-
-  __device__ __forceinline__ void Load(const GMRESArray<V> &u, LocalInt count, LocalInt first, LocalInt many, LocalInt i)
-  {
-    last = u.PairAt(count - 1, i);
-#pragma unroll
-    for (int k = 0; k < kGMRESTile; k++)
-      if (k < many) v[k] = u.PairAt(first + k, i);
   }
 };
 
 /*
    The block's parts of the products of a tile: put(number, part) is called by one thread for each of the numbers u_k.w at k,
    u_k.u_last at count + k, and w.w at 2 count, by that of the first tile. Each thread keeps the sums of its entries in registers to
-   the end. `loaded` has the thread's first entries already, unless it is null.
+   the end.
 */
 template <typename V, typename Put>
 __device__ __forceinline__ void DotTile(const GMRESArray<V> &u, LocalInt count, const double *w, LocalInt first, LocalInt many,
-                                        int group, int groups, const TilePairs<V> *loaded, Put put)
+                                        int group, int groups, Put put)
 {
-  const int  step                     = 2 * kGMRESBlock;
-  double     sums[2 * kGMRESTile + 1] = {};
-  long long  i                        = group * step + 2 * (int)threadIdx.x;
-  const auto add                      = [&](const TilePairs<V> &u_i, double w_0, double w_1) {
+  using Pair                         = typename GMRESArray<V>::Pair;
+  const int step                     = 2 * kGMRESBlock;
+  double    sums[2 * kGMRESTile + 1] = {};
+#pragma unroll 2
+  for (long long i = group * step + 2 * threadIdx.x; i + 1 < u.n; i += (long long)groups * step) {
+    const double w_0 = w[i], w_1 = w[i + 1];
+    const Pair   last = u.PairAt(count - 1, (LocalInt)i);
     if (first == 0) sums[2 * kGMRESTile] += w_0 * w_0 + w_1 * w_1;
+    Pair v[kGMRESTile];
+#pragma unroll
+    for (int k = 0; k < kGMRESTile; k++)
+      if (k < many) v[k] = u.PairAt(first + k, (LocalInt)i);
 #pragma unroll
     for (int k = 0; k < kGMRESTile; k++)
       if (k < many) {
-        sums[k] += (double)u_i.v[k].x * w_0 + (double)u_i.v[k].y * w_1;
-        sums[kGMRESTile + k] += (double)u_i.v[k].x * (double)u_i.last.x + (double)u_i.v[k].y * (double)u_i.last.y;
+        sums[k] += (double)v[k].x * w_0 + (double)v[k].y * w_1;
+        sums[kGMRESTile + k] += (double)v[k].x * (double)last.x + (double)v[k].y * (double)last.y;
       }
-  };
-  if (loaded && i + 1 < u.n) {
-    add(*loaded, w[i], w[i + 1]);
-    i += (long long)groups * step;
-  }
-#pragma unroll 2
-  for (; i + 1 < u.n; i += (long long)groups * step) {
-    const double w_0 = w[i], w_1 = w[i + 1];
-    TilePairs<V> u_i;
-    u_i.Load(u, count, first, many, (LocalInt)i);
-    add(u_i, w_0, w_1);
   }
   if (u.n % 2 && group == 0 && threadIdx.x == 0) { /* the last entry has no other one beside it */
     const LocalInt i   = u.n - 1;

@@ -142,9 +142,6 @@ __device__ void Clerk(const Orthogonalization &g, double *memory)
   const uint4      *totals       = TotalsOf(g);
   uint4 *const      coefficients = CoefficientsOf(g);
 
-  WaitForPrevious();
-  LetNextStart();
-  if (g.state->s.stage != kCGRunning) return;
   BringSmall(g, my);
   for (LocalInt s = threadIdx.x; s < numbers; s += kGMRESBlock) my.sums[s] = AwaitWord(totals + s, g.turn);
   __syncthreads();
@@ -163,30 +160,17 @@ __device__ void Clerk(const Orthogonalization &g, double *memory)
 
 /* ----------------------------------------- the workers ---------------------------------------- */
 
-/*
-   A worker begins before the kernel ahead, which makes w, has ended: the basis is complete then, since the kernel ahead has waited
-   for all that came before it.
-*/
 template <typename V>
 __device__ __forceinline__ void Work(const GMRESArray<V> &u, const Orthogonalization &g, double *c)
 {
-  const LocalInt  count = g.j + 1, numbers = 2 * count + 1;
-  const int       worker = (int)blockIdx.x - 1, workers = (int)gridDim.x - 1;
-  const DotTiles  tiles(u.n, count, worker, workers);
-  const int       groups    = tiles.groups;
-  uint4 *const    totals    = TotalsOf(g);
-  const long long first_row = tiles.group * 2 * kGMRESBlock + 2 * (int)threadIdx.x;
-  TilePairs<V>    loaded;
+  const LocalInt count = g.j + 1, numbers = 2 * count + 1;
+  const int      worker = (int)blockIdx.x - 1, workers = (int)gridDim.x - 1;
+  const DotTiles tiles(u.n, count, worker, workers);
+  const int      groups = tiles.groups;
+  uint4 *const   totals = TotalsOf(g);
 
-  if (tiles.group < groups && first_row + 1 < u.n)
-    loaded.Load(u, count, tiles.First(tiles.tile), tiles.Many(tiles.tile), (LocalInt)first_row);
-  WaitForPrevious();
-  LetNextStart();
-  /* The clerk changes it when it has all sums: a worker that has no part in them, and sees the end already, has nothing left to do.
-   */
-  if (g.state->s.stage != kCGRunning) return;
-  tiles.ForEach([&](int tile) {
-    DotTile(u, count, g.w, tiles.First(tile), tiles.Many(tile), tiles.group, groups, tile == tiles.tile ? &loaded : nullptr,
+  tiles.ForEach([&](LocalInt first, LocalInt many) {
+    DotTile(u, count, g.w, first, many, tiles.group, groups,
             [&](LocalInt number, double sum) { WriteWord(g.words + (size_t)number * groups + tiles.group, sum, g.turn); });
   });
   AddParts(numbers, groups, g.words, worker, workers, totals, g.turn);
@@ -228,6 +212,11 @@ template <typename V>
 __global__ void __launch_bounds__(kGMRESBlock, kGMRESDotBlocks) Orthogonalize(GMRESArray<V> u, const Orthogonalization g)
 {
   extern __shared__ double memory[];
+  WaitForPrevious();
+  LetNextStart();
+  /* The clerk changes it when it has all sums: a worker that has no part in them, and sees the end already, has nothing left to do.
+   */
+  if (g.state->s.stage != kCGRunning) return;
   if (blockIdx.x == 0) Clerk(g, memory);
   else Work(u, g, memory);
 }
