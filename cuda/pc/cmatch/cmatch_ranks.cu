@@ -1,16 +1,16 @@
 /*
-   CUDA twin of src/pc/cmatch/cmatch_host_ranks.cxx: the set-up of levels on several ranks. Rows, entries and values stay on the
-   GPU. The host sorts and numbers what ghosts bring: their aggregates, and the columns of their rows of P.
+   CUDA twin of src/pc/cmatch/cmatch_host_ranks.cxx: the set-up of levels on several ranks. What ghosts bring, their aggregates and
+   the columns of their rows of P, is sorted and numbered on the GPU, too; the host gets the lists of numbers that result.
 
    The merged rows of the next level are a sparse product, too: row c is the sum of the rank's own row c, if it keeps that, and of
    the contributions for row c in the order of the ranks.
 */
-#include <algorithm>
 #include <cmath>
 
 #include <cub/cub.cuh>
 
 #include "cmatch_product.cuh"
+#include "search.cuh"
 
 namespace
 {
@@ -272,14 +272,20 @@ __global__ void __launch_bounds__(kBlockSize)
   }
 }
 
-/* The numbers that are no own rows, in any order, or with null how many they are. */
-__global__ void __launch_bounds__(kBlockSize)
-  ListOthers(LocalInt count, const GlobalInt *number, GlobalInt first, LocalInt rows, GlobalInt *list, CMATCHReport *report)
+/* Puts a number into a list of numbers in any order, or with null counts it. */
+__device__ void ListNumber(GlobalInt number, GlobalInt *list, CMATCHReport *report)
+{
+  const unsigned long long at = atomicAdd(&report->entries, 1ull);
+  if (list) list[at] = number;
+}
+
+/* The numbers that are no own rows, unless they are unused or negative. Without `used` all of them are used. */
+__global__ void __launch_bounds__(kBlockSize) ListOthers(LocalInt count, const GlobalInt *number, const LocalInt *used,
+                                                         GlobalInt first, LocalInt rows, GlobalInt *list, CMATCHReport *report)
 {
   const long long k = GridThread();
-  if (k >= count || (number[k] >= first && number[k] < first + rows)) return;
-  const unsigned long long at = atomicAdd(&report->entries, 1ull);
-  if (list) list[at] = number[k];
+  if (k >= count || number[k] < 0 || (number[k] >= first && number[k] < first + rows) || (used && !used[k])) return;
+  ListNumber(number[k], list, report);
 }
 
 /* The columns of numbers: own rows, then ghosts, -1 for others. */
@@ -293,13 +299,24 @@ __global__ void __launch_bounds__(kBlockSize) FindColumns(LocalInt count, const 
     column[k] = (LocalInt)(mine - first);
     return;
   }
-  LocalInt begin = 0, end = ghosts;
-  while (begin < end) {
-    const LocalInt middle = begin + (end - begin) / 2;
-    if (ghost[middle] < mine) begin = middle + 1;
-    else end = middle;
-  }
-  column[k] = begin < ghosts && ghost[begin] == mine ? rows + begin : -1;
+  const LocalInt at = LowerBound(ghost, (LocalInt)0, ghosts, mine);
+  column[k]         = at < ghosts && ghost[at] == mine ? rows + at : -1;
+}
+
+/* Numbers without a column, which are not negative, get one behind so many others, in the order of this list of them. */
+__global__ void __launch_bounds__(kBlockSize)
+  FindMore(LocalInt count, const GlobalInt *number, LocalInt columns, LocalInt more, const GlobalInt *list, LocalInt *column)
+{
+  const long long k = GridThread();
+  if (k < count && number[k] >= 0 && column[k] < 0) column[k] = columns + LowerBound(list, (LocalInt)0, more, number[k]);
+}
+
+/* Lists the numbers without a column. */
+__global__ void __launch_bounds__(kBlockSize)
+  ListMore(LocalInt count, const GlobalInt *number, const LocalInt *column, GlobalInt *list, CMATCHReport *report)
+{
+  const long long k = GridThread();
+  if (k < count && number[k] >= 0 && column[k] < 0) ListNumber(number[k], list, report);
 }
 
 /* For row c the own row, if it is kept, and then the contributions */
@@ -400,19 +417,6 @@ __global__ void __launch_bounds__(kBlockSize) ListRows(LocalInt n, const LocalIn
 }
 
 /* ---------------------------------------- on the host ----------------------------------------- */
-
-void SortUnique(std::vector<GlobalInt> *numbers)
-{
-  std::sort(numbers->begin(), numbers->end());
-  numbers->erase(std::unique(numbers->begin(), numbers->end()), numbers->end());
-}
-
-/* The place of a number in an ascending list, or -1. */
-LocalInt PlaceOf(const std::vector<GlobalInt> &list, GlobalInt number)
-{
-  const auto found = std::lower_bound(list.begin(), list.end(), number);
-  return found != list.end() && *found == number ? (LocalInt)(found - list.begin()) : -1;
-}
 
 template <typename V>
 PetscErrorCode Download(const V *from, std::vector<V> *to)
@@ -687,7 +691,7 @@ public:
     if (!keep) PetscCall(FindGhosts(l, rows, first, &ghost));
     PetscCall(s.arena.Take(ghost.size(), &ghosts));
     PetscCall(Upload(ghost, ghosts));
-    PetscCall(PlaceColumns(H->shared[l].column, rows, first, ghost, &place));
+    PetscCall(PlaceColumns(H->shared[l].column.size(), column, rows, first, ghost.size(), ghosts, &place));
     for (CameRows &rows_of : came) PetscCall(FindCame(&rows_of, rows, first, (LocalInt)ghost.size(), ghosts));
     PetscCall(CMATCHWithPrecision(H->params.precision, [&](auto zero) {
       PetscFunctionBegin;
@@ -695,7 +699,7 @@ public:
       PetscFunctionReturn(PETSC_SUCCESS);
     }));
     H->level[l + 1].first = first;
-    if (!keep && Carries()) PetscCall(MergeM(l, rows, first, ghost));
+    if (!keep && Carries()) PetscCall(MergeM(l, rows, first, ghost, ghosts));
     s.arena.Release(level_mark);
     PetscCall(CMATCHReadReport(&s));
     CMATCHTellFailure(&s);
@@ -736,20 +740,62 @@ private:
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
+  /* Begins a list that ListNumber() makes. */
+  PetscErrorCode BeginList(size_t room, GlobalInt **list)
+  {
+    PetscFunctionBegin;
+    PetscCall(s.arena.Take(room, list));
+    PetscCallCUDA(cudaMemsetAsync(&s.report->entries, 0, sizeof(s.report->entries), s.stream));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
+  /* Brings it into ascending order, without repetitions, also to the host. */
+  PetscErrorCode EndList(GlobalInt *list, std::vector<GlobalInt> *on_host)
+  {
+    GlobalInt *sorted  = nullptr;
+    LocalInt  *counted = nullptr, count;
+
+    PetscFunctionBegin;
+    PetscCall(CMATCHReadReport(&s));
+    on_host->clear();
+    const LocalInt listed = (LocalInt)s.seen.entries;
+    if (!listed) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCall(s.arena.Take(listed, &sorted));
+    PetscCall(s.arena.Take(1, &counted));
+    PetscCall(s.cub.Run([&](void *memory, size_t &bytes) {
+      return cub::DeviceRadixSort::SortKeys(memory, bytes, list, sorted, listed, 0, (int)(8 * sizeof(GlobalInt)), s.stream);
+    }));
+    PetscCall(s.cub.Run([&](void *memory, size_t &bytes) {
+      return cub::DeviceSelect::Unique(memory, bytes, sorted, list, counted, listed, s.stream);
+    }));
+    PetscCall(ArrayCopy_CUDA(&count, counted, sizeof(count), PETSC_MEMTYPE_HOST, PETSC_MEMTYPE_CUDA));
+    on_host->resize(count);
+    PetscCall(Download(list, on_host));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+
   /* The aggregates of ghosts become columns behind the own ones. */
   PetscErrorCode NumberGhosts(CMATCHLevel *L, CMATCHShared *of)
   {
-    std::vector<GlobalInt> of_ghost(L->ghosts);
+    const GlobalInt *of_ghost = numbers + L->n;
+    GlobalInt       *list     = nullptr;
 
     PetscFunctionBegin;
-    PetscCall(Download(numbers + L->n, &of_ghost));
-    met = of_ghost;
-    SortUnique(&met);
-    if (!met.empty() && met[0] < 0) met.erase(met.begin());
+    met.clear();
+    of->met     = 0;
+    ghost_place = nullptr;
+    if (!L->ghosts) PetscFunctionReturn(PETSC_SUCCESS);
+    const int blocks = BlocksFor(L->ghosts);
+    PetscCall(BeginList(L->ghosts, &list));
+    ListOthers<<<blocks, kBlockSize, 0, s.stream>>>(L->ghosts, of_ghost, nullptr, L->first_coarse, L->coarse, list, s.report);
+    FinePCCheckLaunch();
+    PetscCall(EndList(list, &met));
     of->met = (LocalInt)met.size();
-    ghost_place.resize(L->ghosts);
-    for (LocalInt g = 0; g < L->ghosts; g++) ghost_place[g] = of_ghost[g] < 0 ? -1 : L->coarse + PlaceOf(met, of_ghost[g]);
-    PetscCall(Upload(ghost_place, L->aggregate + L->n));
+    PetscCall(s.arena.Take(L->ghosts, &ghost_place));
+    FindColumns<<<blocks, kBlockSize, 0, s.stream>>>(L->ghosts, of_ghost, L->first_coarse, L->coarse, of->met, list, ghost_place);
+    FinePCCheckLaunch();
+    PetscCallCUDA(cudaMemcpyAsync(L->aggregate + L->n, ghost_place, (size_t)L->ghosts * sizeof(*ghost_place),
+                                  cudaMemcpyDeviceToDevice, s.stream));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -759,7 +805,7 @@ private:
   */
   PetscErrorCode NumberForeign(CMATCHLevel *L, CMATCHShared *of, LocalInt *count)
   {
-    std::vector<LocalInt> entries(of->met), kept, place(of->met), aggregate(ghost_place);
+    std::vector<LocalInt> entries(of->met), kept, place(of->met);
     LocalInt             *places = nullptr, others;
 
     PetscFunctionBegin;
@@ -775,15 +821,14 @@ private:
       others = L->coarse + (LocalInt)kept.size();
       for (LocalInt c = 0; c < of->met; c++)
         if (!entries[c]) place[c] = others++;
-      for (LocalInt &a : aggregate)
-        if (a >= 0) a = place[a - L->coarse];
       kept.push_back(0);
       PetscCall(Upload(kept, count + L->coarse));
-      PetscCall(Upload(aggregate, L->aggregate + L->n));
       PetscCall(s.arena.Take(place.size(), &places));
       PetscCall(Upload(place, places));
       const long long all = (long long)L->n * L->width;
       MoveColumns<<<BlocksFor(all), kBlockSize, 0, s.stream>>>(all, L->coarse, places, L->P_j);
+      FinePCCheckLaunch();
+      MoveColumns<<<BlocksFor(L->ghosts), kBlockSize, 0, s.stream>>>(L->ghosts, L->coarse, places, L->aggregate + L->n);
       FinePCCheckLaunch();
     }
     L->foreign = (LocalInt)of->column.size();
@@ -794,25 +839,25 @@ private:
   /* The rows of P of ghosts get columns; those that are neither own nor foreign aggregates come behind these. */
   PetscErrorCode NumberOthers(CMATCHLevel *L, CMATCHShared *of)
   {
-    const size_t           own = (size_t)L->n * L->width;
-    std::vector<GlobalInt> numbers_of((size_t)L->ghosts * L->width), others;
-    std::vector<LocalInt>  columns(numbers_of.size());
-    const auto is_own = [&](GlobalInt number) { return number >= L->first_coarse && number < L->first_coarse + L->coarse; };
+    const size_t           own    = (size_t)L->n * L->width;
+    const LocalInt         count  = L->ghosts * L->width;
+    const GlobalInt       *number = P_j + own;
+    LocalInt              *places = L->P_j + own;
+    GlobalInt             *list   = nullptr;
+    std::vector<GlobalInt> others;
 
     PetscFunctionBegin;
-    PetscCall(Download(P_j + own, &numbers_of));
-    for (GlobalInt number : numbers_of)
-      if (number >= 0 && !is_own(number) && PlaceOf(of->column, number) < 0) others.push_back(number);
-    SortUnique(&others);
-    for (size_t e = 0; e < columns.size(); e++) {
-      const GlobalInt number  = numbers_of[e];
-      const LocalInt  foreign = number < 0 || is_own(number) ? -1 : PlaceOf(of->column, number);
-      columns[e]              = number < 0       ? -1
-                                : is_own(number) ? (LocalInt)(number - L->first_coarse)
-                                : foreign >= 0   ? L->coarse + foreign
-                                                 : L->coarse + L->foreign + PlaceOf(others, number);
+    if (count) {
+      const int blocks = BlocksFor(count);
+      FindColumns<<<blocks, kBlockSize, 0, s.stream>>>(count, number, L->first_coarse, L->coarse, L->foreign, column, places);
+      FinePCCheckLaunch();
+      PetscCall(BeginList(count, &list));
+      ListMore<<<blocks, kBlockSize, 0, s.stream>>>(count, number, places, list, s.report);
+      FinePCCheckLaunch();
+      PetscCall(EndList(list, &others));
+      FindMore<<<blocks, kBlockSize, 0, s.stream>>>(count, number, L->coarse + L->foreign, (LocalInt)others.size(), list, places);
+      FinePCCheckLaunch();
     }
-    PetscCall(Upload(columns, L->P_j + own));
     of->column.insert(of->column.end(), others.begin(), others.end());
     L->column = of->column.data();
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -821,8 +866,8 @@ private:
   /* The rows of M, with aggregates for columns of ghosts. Columns of ghosts that are left are no columns any more. */
   PetscErrorCode PlaceM(const CMATCHLevel &L, LocalInt met_count)
   {
-    const LocalInt      rows   = L.coarse + L.foreign;
-    LocalInt           *places = nullptr, wide;
+    const LocalInt      rows = L.coarse + L.foreign;
+    LocalInt            wide;
     ProductRows<double> out{};
     const auto          room = [&](size_t entries, auto *more) {
       PetscFunctionBegin;
@@ -843,14 +888,12 @@ private:
       FinePCCheckLaunch();
     }
     if (!L.coarse) PetscFunctionReturn(PETSC_SUCCESS);
-    PetscCall(s.arena.Take(ghost_place.size(), &places));
-    PetscCall(Upload(ghost_place, places));
     PetscCall(s.arena.Take(L.coarse, &out.start));
     PetscCall(s.arena.Take(L.coarse, &out.length));
     PetscCall(s.arena.Take(L.coarse, &out.wide));
     out.scale = 1;
     PetscCall(room(s.rows.room, &out));
-    PetscCall((Product<kGroup, 1, true, false, false>(&s, RowItself{}, PlacedEntries{s.rows, places}, L.coarse,
+    PetscCall((Product<kGroup, 1, true, false, false>(&s, RowItself{}, PlacedEntries{s.rows, ghost_place}, L.coarse,
                                                       L.coarse + met_count, {false, 7}, &out, &wide, room)));
     M.start   = out.start;
     M.length  = out.length;
@@ -883,58 +926,53 @@ private:
   /* The ghosts of the next level are the columns of its rows that other ranks have. */
   PetscErrorCode FindGhosts(LocalInt l, LocalInt rows, GlobalInt first, std::vector<GlobalInt> *ghost)
   {
-    const CMATCHLevel     &L  = H->level[l];
-    const CMATCHShared    &of = H->shared[l];
-    const CameRows        &in = came[CMATCH_PRODUCTS];
-    std::vector<LocalInt>  used(of.column.size());
-    std::vector<GlobalInt> others;
+    const CMATCHLevel &L         = H->level[l];
+    const CameRows    &in        = came[CMATCH_PRODUCTS];
+    const LocalInt     columns   = L.mine ? (LocalInt)H->shared[l].column.size() : 0;
+    LocalInt          *used      = nullptr;
+    GlobalInt         *list      = nullptr;
+    size_t             room      = columns;
+    const auto         list_came = [&]() {
+      PetscFunctionBegin;
+      ListOthers<<<BlocksFor(in.entries), kBlockSize, 0, s.stream>>>(in.entries, in.number, nullptr, first, rows, list, s.report);
+      FinePCCheckLaunch();
+      PetscFunctionReturn(PETSC_SUCCESS);
+    };
 
     PetscFunctionBegin;
-    if (L.mine && !used.empty()) {
-      LocalInt *marks = nullptr;
-      PetscCall(s.arena.Take(used.size(), &marks));
-      PetscCallCUDA(cudaMemsetAsync(marks, 0, used.size() * sizeof(*marks), s.stream));
-      MarkBehind<<<BlocksFor((long long)L.mine * kGroup), kBlockSize, 0, s.stream>>>(L.mine, made.start, made.length, made.j,
-                                                                                     L.coarse, marks);
-      FinePCCheckLaunch();
-      PetscCall(Download(marks, &used));
-    }
-    if (in.entries) {
-      const int  blocks = BlocksFor(in.entries);
-      GlobalInt *list   = nullptr;
+    if (in.entries) { /* most of them are own rows */
       PetscCallCUDA(cudaMemsetAsync(&s.report->entries, 0, sizeof(s.report->entries), s.stream));
-      ListOthers<<<blocks, kBlockSize, 0, s.stream>>>(in.entries, in.number, first, rows, list, s.report);
-      FinePCCheckLaunch();
+      PetscCall(list_came());
       PetscCall(CMATCHReadReport(&s));
-      others.resize((size_t)s.seen.entries);
-      if (!others.empty()) {
-        PetscCall(s.arena.Take(others.size(), &list));
-        PetscCallCUDA(cudaMemsetAsync(&s.report->entries, 0, sizeof(s.report->entries), s.stream));
-        ListOthers<<<blocks, kBlockSize, 0, s.stream>>>(in.entries, in.number, first, rows, list, s.report);
-        FinePCCheckLaunch();
-        PetscCall(Download(list, &others));
-      }
+      room += (size_t)s.seen.entries;
     }
-    for (size_t c = 0; c < used.size(); c++)
-      if (used[c] && !(of.column[c] >= first && of.column[c] < first + rows)) others.push_back(of.column[c]);
-    SortUnique(&others);
-    ghost->swap(others);
+    ghost->clear();
+    if (!room) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCall(BeginList(room, &list));
+    if (columns) {
+      PetscCall(s.arena.Take(columns, &used));
+      PetscCallCUDA(cudaMemsetAsync(used, 0, columns * sizeof(*used), s.stream));
+      MarkBehind<<<BlocksFor((long long)L.mine * kGroup), kBlockSize, 0, s.stream>>>(L.mine, made.start, made.length, made.j,
+                                                                                     L.coarse, used);
+      FinePCCheckLaunch();
+      ListOthers<<<BlocksFor(columns), kBlockSize, 0, s.stream>>>(columns, column, used, first, rows, list, s.report);
+      FinePCCheckLaunch();
+    }
+    if (room > (size_t)columns) PetscCall(list_came());
+    PetscCall(EndList(list, ghost));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
   /* The columns on the next level of those with these numbers, which are behind the own ones; -1 for those that are none. */
-  PetscErrorCode PlaceColumns(const std::vector<GlobalInt> &of, LocalInt rows, GlobalInt first, const std::vector<GlobalInt> &ghost,
-                              LocalInt **places)
+  PetscErrorCode PlaceColumns(size_t count, const GlobalInt *number, LocalInt rows, GlobalInt first, size_t ghost_count,
+                              const GlobalInt *ghosts, LocalInt **places)
   {
-    std::vector<LocalInt> place(of.size());
-
     PetscFunctionBegin;
-    for (size_t c = 0; c < of.size(); c++) {
-      const LocalInt at = PlaceOf(ghost, of[c]);
-      place[c]          = of[c] >= first && of[c] < first + rows ? (LocalInt)(of[c] - first) : at < 0 ? -1 : rows + at;
-    }
-    PetscCall(s.arena.Take(place.size(), places));
-    PetscCall(Upload(place, *places));
+    PetscCall(s.arena.Take(count, places));
+    if (!count) PetscFunctionReturn(PETSC_SUCCESS);
+    FindColumns<<<BlocksFor((long long)count), kBlockSize, 0, s.stream>>>((LocalInt)count, number, first, rows,
+                                                                          (LocalInt)ghost_count, ghosts, *places);
+    FinePCCheckLaunch();
     PetscFunctionReturn(PETSC_SUCCESS);
   }
 
@@ -1016,7 +1054,7 @@ private:
   }
 
   /* M of the next level, from the own rows and those that have come. */
-  PetscErrorCode MergeM(LocalInt l, LocalInt rows, GlobalInt first, const std::vector<GlobalInt> &ghost)
+  PetscErrorCode MergeM(LocalInt l, LocalInt rows, GlobalInt first, const std::vector<GlobalInt> &ghost, const GlobalInt *ghosts)
   {
     const CMATCHLevel &L     = H->level[l];
     const LocalInt    *add_i = H->shared[l].add_i;
@@ -1035,7 +1073,7 @@ private:
     PetscFunctionBegin;
     s.rows = CMATCHRows{};
     if (!rows) PetscFunctionReturn(PETSC_SUCCESS);
-    PetscCall(PlaceColumns(met, rows, first, ghost, &place));
+    PetscCall(PlaceColumns(met.size(), met_column, rows, first, ghost.size(), ghosts, &place));
     PetscCall(s.arena.Take(rows, &out.start));
     PetscCall(s.arena.Take(rows, &out.length));
     PetscCall(s.arena.Take(rows, &out.wide));
@@ -1059,7 +1097,7 @@ private:
   CMATCHTransfer         transfer = CMATCH_MATCHED; /* what Find() has found */
   CMATCHFound            found;
   std::vector<GlobalInt> met;                                     /* the numbers of the aggregates of ghosts, ascending */
-  std::vector<LocalInt>  ghost_place;                             /* [ghosts] columns of their aggregates, in this order, or -1 */
+  LocalInt              *ghost_place = nullptr;                   /* [ghosts] columns of their aggregates, in this order, or -1 */
   GlobalInt             *met_column = nullptr, *column = nullptr; /* numbers of columns behind the own ones, of M and of products */
   double                *p1 = nullptr;                            /* [n + ghosts] row sums of P */
   CMATCHMade             made, M;                                 /* products, and the rows of M */

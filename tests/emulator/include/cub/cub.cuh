@@ -57,6 +57,27 @@ struct DeviceReduce {
   }
 };
 
+struct DeviceRadixSort {
+  template <typename T, typename Size>
+  static cudaError_t SortKeys(void *scratch, size_t &bytes, const T *in, T *out, Size n, int, int, cudaStream_t = nullptr)
+  {
+    return emulated::Do(scratch, bytes, [&] {
+      std::copy(in, in + n, out);
+      std::sort(out, out + n);
+    });
+  }
+};
+
+struct DeviceSelect {
+  template <typename In, typename Out, typename Count, typename Size>
+  static cudaError_t Unique(void *scratch, size_t &bytes, In in, Out out, Count count, Size n, cudaStream_t = nullptr)
+  {
+    return emulated::Do(scratch, bytes, [&] {
+      *count = (typename std::remove_reference<decltype(*count)>::type)(std::unique_copy(in, in + n, out) - out);
+    });
+  }
+};
+
 struct DeviceSegmentedSort {
   template <typename T, typename Size, typename Begin>
   static cudaError_t SortKeys(void *scratch, size_t &bytes, DoubleBuffer<T> &keys, Size n, Size segments, Begin begin, Begin end,
