@@ -904,9 +904,78 @@ TEST_CASE("gmresfused: every preconditioner whose iterations the GPU decides abo
         CompareOnDevice(CreateMat(Poisson(40, 33), DeviceBackend().mat), pc, options, 1e-7);
       CompareOnDevice(CreateMat(Poisson(40, 33), DeviceBackend().mat), PCRRB, options + " -pc_rrb_nx 40 -pc_rrb_ny 33", 1e-7);
       for (LocalInt bs : {1, 2, 3, 4, 5, 8})
-        for (PCType pc : {PCNONE, PCJACOBI, PCBISAI})
+        for (PCType pc : {PCNONE, PCJACOBI, PCPBJACOBI, PCBISAI})
           CompareOnDevice(BlocksOnDevice(Convection(17, 12, 2), bs), pc, options + " -ksp_max_it 20", 1e-6);
     }
+}
+
+/* PETSc's solver has its preconditioner on the host: what is compared is the copy of the blocks, and that the copy is of now. */
+TEST_CASE("gmresfused: pbjacobi, whose blocks change with the matrix", "[gmresfused]")
+{
+  for (const Backend &backend : Backends())
+    for (bool baij : {false, true})
+      for (LocalInt bs : {1, 2, 3, 4, 5, 8, 33})
+        for (const char *side : kSides) {
+          CAPTURE(backend.name, baij, bs, side);
+          const HostBlocks  H       = RandomBlocks(Convection(11, 9, 2), bs, 3);
+          const std::string options = Side(side) + "-ksp_rtol 1e-9 -ksp_gmres_restart 6 -ksp_max_it 14";
+          const bool        device  = PetscMemTypeDevice(backend.where);
+          const MatObject   host    = CreateAIJ(H, MATSEQAIJ);
+          MatObject         A;
+          if (baij && bs > kLargestBlock && device) continue; /* MATBAIJCUDA has no products of such blocks */
+          if (!baij) A = CreateAIJ(H, backend.mat);
+          else MUST(MatConvert(CreateBAIJ(H), device ? MATSEQBAIJCUDA : MATSEQBAIJ, MAT_INITIAL_MATRIX, A.put()));
+          const KSPObject mine = MakeKSP(A, kOurs + options, PCPBJACOBI), theirs = MakeKSP(host, kPETSc + options, PCPBJACOBI);
+          const auto      compare = [&] {
+            const Run run = RunOf(mine);
+            Compare(run, RunOf(theirs), 1e-7);
+            if (device) CHECK(Contains(ViewText(mine), bs == 1 && !baij ? "path: resident\n" : "path: device\n"));
+            return run;
+          };
+          const auto change = [&] {
+            ChangeValues(A, 2);
+            ChangeValues(host, 2);
+          };
+          const Run first = compare();
+          if (device) CHECK(Contains(ViewText(mine), "for the blocks of M " + std::to_string(99 * bs * bs * 8)));
+          change();
+          CHECK(compare().history != first.history);
+          /* a preconditioner that is kept, and then made from the matrix that was there already */
+          for (KSP ksp : {(KSP)mine, (KSP)theirs}) MUST(KSPSetReusePreconditioner(ksp, PETSC_TRUE));
+          change();
+          const Run kept = compare();
+          for (KSP ksp : {(KSP)mine, (KSP)theirs}) MUST(KSPSetReusePreconditioner(ksp, PETSC_FALSE));
+          CHECK(compare().history != kept.history);
+        }
+}
+
+/* Blocks of another size in the same solver, and other preconditioners in between. */
+TEST_CASE("gmresfused: pbjacobi after other blocks, and after other preconditioners", "[gmresfused]")
+{
+  for (const Backend &backend : Backends()) {
+    const std::string options = "-ksp_rtol 1e-9 -ksp_max_it 12";
+    const HostMatrix  pattern = Convection(8, 6, 1);
+    const MatObject   start   = CreateAIJ(RandomBlocks(pattern, 2, 3), backend.mat);
+    const KSPObject   ksp     = MakeKSP(start, kOurs + options, PCPBJACOBI);
+    for (LocalInt bs : {4, 1, 3})
+      for (PCType pc : {PCPBJACOBI, PCJACOBI, PCPBJACOBI, PCNONE, PCPBJACOBI, PCBISAI}) {
+        CAPTURE(backend.name, bs, pc);
+        const MatObject A = CreateAIJ(RandomBlocks(pattern, bs, 4), backend.mat);
+        MUST(KSPReset(ksp));
+        MUST(KSPSetOperators(ksp, A, A));
+        MUST(PCSetType(PCOf(ksp), pc));
+        Compare(RunOf(ksp), RunOf(MakeKSP(A, kOurs + options, pc)), 0);
+      }
+    /* without a reset */
+    const MatObject A = CreateAIJ(RandomBlocks(pattern, 3, 4), backend.mat);
+    MUST(KSPReset(ksp));
+    MUST(KSPSetOperators(ksp, A, A));
+    for (PCType pc : {PCJACOBI, PCPBJACOBI, PCJACOBI, PCPBJACOBI}) {
+      CAPTURE(backend.name, pc);
+      MUST(PCSetType(PCOf(ksp), pc));
+      Compare(RunOf(ksp), RunOf(MakeKSP(A, kOurs + options, pc)), 0);
+    }
+  }
 }
 
 TEST_CASE("gmresfused: systems of all sizes, restarts of all lengths", "[gmresfused]")
@@ -943,6 +1012,7 @@ TEST_CASE("gmresfused: when the resident kernel is taken", "[gmresfused][gpu]")
   CHECK(Contains(path(small, PCJACOBI, "-ksp_gmres_restart 101"), "path: device\n"));
   CHECK(Contains(path(small, PCJACOBI, "-ksp_gmres_restart 100"), "path: resident\n"));
   CHECK(Contains(path(small, PCJACOBI, "-ksp_gmresfused_path device"), "path: device\n"));
+  CHECK(Contains(path(small, PCPBJACOBI, ""), "path: resident\n")); /* blocks of one row */
   for (PCType pc : {PCBISAI, PCSFSAI})
     CHECK(
       Contains(path(small, pc, "-ksp_gmresfused_path resident"), "path: device: the resident kernel takes small systems by rows"));
@@ -972,11 +1042,12 @@ TEST_CASE("gmresfused: every kernel, on small systems", "[gmresfused][gpu][sanit
   for (const char *side : kSides)
     for (const char *more : {"", "-ksp_initial_guess_nonzero ", "-ksp_gmresfused_basis_precision single "}) {
       const std::string options = Side(side) + more + "-ksp_gmres_restart 3 -ksp_rtol 1e-30 -ksp_max_it 7";
-      for (PCType pc : {PCNONE, PCJACOBI, PCBISAI}) {
+      for (PCType pc : {PCNONE, PCJACOBI, PCPBJACOBI, PCBISAI}) {
+        CAPTURE(options, pc);
         for (const HostMatrix &H : {Convection(9, 8, 1), Unsymmetric(RandomGraph(90, 30, 4), 1), RandomDense(70, 5)})
           for (const std::string &ours : OursOn(DeviceBackend()))
-            RunOf(MakeKSP(CreateMat(H, DeviceBackend().mat), ours + options, pc));
-        RunOf(MakeKSP(BlocksOnDevice(Convection(4, 3, 1), 3), kOurs + options, pc));
+            CHECK(RunOf(MakeKSP(CreateMat(H, DeviceBackend().mat), ours + options, pc)).iterations == 7);
+        CHECK(RunOf(MakeKSP(BlocksOnDevice(Convection(4, 3, 1), 3), kOurs + options, pc)).iterations == 7);
       }
     }
 }
