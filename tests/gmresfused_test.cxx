@@ -661,6 +661,27 @@ TEST_CASE("gmresfused: the estimates of KSPGMRES", "[gmresfused]")
 
 /* ------------------------------------- what else KSPGMRES can --------------------------------- */
 
+/* Of PETSc's methods KSPIBCGS alone lags its norm. */
+TEST_CASE("gmresfused: KSPSetLagNorm changes nothing, as with KSPGMRES", "[gmresfused]")
+{
+  for (const auto &[backend, ours] : Ways())
+    for (const char *side : kSides) {
+      CAPTURE(backend.name, ours, side);
+      const MatObject   A       = CreateMat(Convection(15, 13, 3), backend.mat);
+      const std::string options = Side(side) + "-ksp_gmres_restart 7 -ksp_rtol 1e-8";
+      const auto        run     = [&](const std::string &type, PetscBool lag) {
+        const KSPObject ksp = MakeKSP(A, type + options, PCJACOBI);
+        MUST(KSPSetLagNorm(ksp, lag));
+        return RunOf(ksp);
+      };
+      const Run mine = run(ours, PETSC_TRUE), theirs = run(kPETSc, PETSC_TRUE);
+      CHECK(mine.iterations > 7);
+      Compare(mine, run(ours, PETSC_FALSE), 0);
+      Compare(theirs, run(kPETSc, PETSC_FALSE), 0);
+      Compare(mine, theirs, 1e-7);
+    }
+}
+
 TEST_CASE("gmresfused: transposed solves", "[gmresfused]")
 {
   for (const Backend &backend : Backends())

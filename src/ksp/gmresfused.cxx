@@ -397,7 +397,7 @@ static PetscErrorCode Create(KSP ksp)
   the general path, with the same passes over the basis; the view says why.
 
   A Gram-Schmidt of the program, by `KSPOrthogonalizationSet()`, is an error, and so is `KSPGMRESMonitorKrylov()`, which looks
-  into the data of `KSPGMRES`.
+  into the data of `KSPGMRES`. `KSPSetLagNorm()` changes nothing, as with `KSPGMRES`: only `KSPIBCGS` has a norm that lags.
 
   With a basis in single precision the norm by the recurrence is wrong in its seventh digit. A cycle that ends well by it is
   therefore followed by the true norm, and by another cycle if that is too large.
