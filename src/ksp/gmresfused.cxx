@@ -391,10 +391,10 @@ static PetscErrorCode Create(KSP ksp)
   orthogonalization, Givens rotations, the test and the restarts follow one another without the host, which learns of the end late.
   A private copy of a `MATAIJCUSPARSE`, and of the blocks of `PCJACOBI` and `PCPBJACOBI`, is kept for it. Where a `MATAIJCUSPARSE`
   has 480 rows at most for each processor of the GPU, with `PCJACOBI` or `PCNONE` and a restart of 100 at most, one kernel makes all
-  iterations of a cycle (the path `resident`). A flexible solve, a
-  second pass of orthogonalization, a monitor, a convergence test other than `KSPConvergedDefault()` and `KSPConvergedSkip()`, a
-  transposed solve, a null space with the preconditioner on the left, several ranks, and any other matrix or preconditioner take
-  the general path, with the same passes over the basis; the view says why.
+  iterations of a cycle (the path `resident`). A flexible solve, a second pass of orthogonalization, a monitor, a convergence test
+  other than `KSPConvergedDefault()` and `KSPConvergedSkip()`, a transposed solve, a null space with the preconditioner on the left,
+  several ranks, and any other matrix or preconditioner take the general path, with the same passes over the basis; the view says
+  why.
 
   A Gram-Schmidt of the program, by `KSPOrthogonalizationSet()`, is an error, and so is `KSPGMRESMonitorKrylov()`, which looks
   into the data of `KSPGMRES`. `KSPSetLagNorm()` changes nothing, as with `KSPGMRES`: only `KSPIBCGS` has a norm that lags.
