@@ -17,10 +17,29 @@ static PetscLogDouble MatMultBytes(PetscLogDouble rows, PetscLogDouble nnz)
   return nnz * (kScalarBytes + kIndexBytes) + rows * (kIndexBytes + 2. * kScalarBytes);
 }
 
+/* The same for the matrix of a set, which may have blocks, each with one column */
+static PetscErrorCode SolverMatMultBytes(Mat A, const System &system, PetscLogDouble *bytes)
+{
+  PetscBool blocks;
+  PetscInt  bs;
+  MatInfo   info;
+
+  PetscFunctionBeginUser;
+  *bytes = system.matmult_bytes;
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)A, &blocks, MATSEQBAIJ, MATMPIBAIJ, MATSEQBAIJCUDA, MATMPIBAIJCUDA, ""));
+  if (!blocks) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(MatGetBlockSize(A, &bs));
+  PetscCall(MatGetInfo(A, MAT_GLOBAL_SUM, &info));
+  *bytes = info.nz_used * (kScalarBytes + kIndexBytes / (bs * bs)) + system.rows * (kIndexBytes / bs + 2. * kScalarBytes);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* z = M r for those of PETSc's PCs that are one pass over vectors, and for those of finepc, which say; 0 for all others */
 static PetscErrorCode PCApplyBytes(PC pc, PetscLogDouble rows, PetscLogDouble *bytes)
 {
-  PetscBool none, jacobi;
+  PetscBool none, jacobi, pbjacobi;
+  PetscInt  bs;
+  Mat       P;
 
   PetscFunctionBeginUser;
   PetscCall(PetscObjectTypeCompare((PetscObject)pc, PCNONE, &none));
@@ -29,6 +48,10 @@ static PetscErrorCode PCApplyBytes(PC pc, PetscLogDouble rows, PetscLogDouble *b
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, bytes, 1, MPI_DOUBLE, MPI_SUM, PETSC_COMM_WORLD)); /* each rank knows its own part */
   if (none) *bytes = rows * 2. * kScalarBytes;
   if (jacobi) *bytes = rows * 3. * kScalarBytes;
+  PetscCall(PetscObjectTypeCompare((PetscObject)pc, PCPBJACOBI, &pbjacobi));
+  PetscCall(PCGetOperators(pc, nullptr, &P));
+  PetscCall(MatGetBlockSize(P, &bs));
+  if (pbjacobi) *bytes = rows * (bs + 2.) * kScalarBytes;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -84,20 +107,45 @@ static double OperatorComplexity(const std::vector<std::string> &view)
     x = x + alpha p, p = z + beta p                   read x, p, z; write x, p          5 vectors
   Without a preconditioner z is r, so that the third line costs nothing; with Jacobi z = r / d is made in the last line, one vector
   more.
+
+  One iteration of GMRES with two passes over the basis u_0 .. u_j:
+    w = A M u_j                                       the bytes of the product, and of the apply
+    U^T w, w.w, u_j^T u_j with it                     read U, w
+    u_{j+1} = w - U c                                 read U, w; write u_{j+1}
+  Without a preconditioner there is no apply, and with Jacobi d is read with the product, one vector more. A flexible solve writes
+  M u_j once more. The number of vectors in U is the mean over the iterations of the solve; what a restart costs is not counted.
 */
-static PetscErrorCode IterationBytes(KSP ksp, const System &system, PetscLogDouble apply_bytes, PetscLogDouble *bytes)
+static PetscErrorCode IterationBytes(KSP ksp, const System &system, PetscInt its, PetscLogDouble apply_bytes, PetscLogDouble *bytes)
 {
   PC        pc;
-  PetscBool none, jacobi, cg;
+  Mat       A;
+  PetscBool none, jacobi, cg, gmres, fused;
 
   PetscFunctionBeginUser;
   *bytes = 0.;
-  PetscCall(PetscObjectTypeCompareAny((PetscObject)ksp, &cg, KSPCG, "cgfused", ""));
-  if (!cg || apply_bytes == 0.) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)ksp, &cg, KSPCG, KSPCGFUSED, ""));
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)ksp, &gmres, KSPGMRES, KSPGMRESFUSED, ""));
+  PetscCall(PetscObjectTypeCompare((PetscObject)ksp, KSPGMRESFUSED, &fused));
+  if ((!cg && !gmres) || apply_bytes == 0. || its == 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(KSPGetPC(ksp, &pc));
   PetscCall(PetscObjectTypeCompare((PetscObject)pc, PCNONE, &none));
   PetscCall(PetscObjectTypeCompare((PetscObject)pc, PCJACOBI, &jacobi));
-  *bytes = system.matmult_bytes + 8. * kScalarBytes * system.rows;
+  PetscCall(PCGetOperators(pc, &A, nullptr));
+  PetscCall(SolverMatMultBytes(A, system, bytes));
+  if (cg) *bytes += 8. * kScalarBytes * system.rows;
+  else {
+    FinePCPrecision precision = FINEPC_DOUBLE;
+    PetscBool       flexible  = PETSC_FALSE;
+    PetscInt        restart;
+
+    PetscCall(KSPGMRESGetRestart(ksp, &restart));
+    if (fused) PetscCall(KSPGMRESFusedGetBasisPrecision(ksp, &precision));
+    if (fused) PetscCall(KSPGMRESFusedGetFlexible(ksp, &flexible));
+    const PetscInt       cycles = its / restart, rest = its % restart;
+    const PetscLogDouble value   = precision == FINEPC_SINGLE ? sizeof(float) : kScalarBytes,
+                         vectors = (cycles * (restart * (restart + 1.)) + rest * (rest + 1.)) / 2. / its;
+    *bytes += system.rows * ((2. * vectors + 1.) * value + 2. * kScalarBytes + (flexible ? kScalarBytes : 0.));
+  }
   if (jacobi) *bytes += kScalarBytes * system.rows;
   else if (!none) *bytes += apply_bytes;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -676,7 +724,7 @@ static PetscErrorCode MeasureSet(const Config &config, System *system, Solver *s
   PetscCall(PCViewLines(pc, &result->view));
   result->complexity = OperatorComplexity(result->view);
   PetscCall(PCApplyBytes(pc, system->rows, &result->apply_bytes));
-  PetscCall(IterationBytes(solver->ksp, *system, result->apply_bytes, &result->iteration_bytes));
+  PetscCall(IterationBytes(solver->ksp, *system, result->runs.back().iterations, result->apply_bytes, &result->iteration_bytes));
 
   const Timing &last = result->runs.back();
   if (last.iterations > kHistory) result->note += "the history is that of the first " + std::to_string(kHistory) + " iterations; ";

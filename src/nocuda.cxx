@@ -564,6 +564,11 @@ PetscErrorCode GMRESCombine_CUDA(GMRESFusedWork *, const GMRESBasis *, LocalInt,
   return NoCUDA();
 }
 
+PetscErrorCode GMRESFusedUnit_CUDA(GMRESFusedWork *, LocalInt, LocalInt, LocalInt, PetscScalar *)
+{
+  return NoCUDA();
+}
+
 PetscErrorCode GMRESFusedPrepare_CUDA(GMRESFusedWork *, const GMRESOperators *, PetscBool, KSPGMRESFusedPath, LocalInt)
 {
   return NoCUDA();

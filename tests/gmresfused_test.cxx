@@ -14,6 +14,7 @@
 #include "ksp/gmresfused.h"
 #include "pc_support.h"
 #include "recorder.h"
+#include "spread.h"
 
 namespace
 {
@@ -576,6 +577,22 @@ TEST_CASE("gmresfused: a right-hand side of zero, and one that the guess solves"
       CHECK(its == 0);
       CHECK(norm == 0);
     }
+    const MatObject D   = CreateMat(Diagonal({2, 4, 8}), backend.mat);
+    const VecObject rhs = RightVec(D, 2), guess = RightVec(D, 2);
+    for (const char *type : {"gmres", "gmresfused"}) {
+      const KSPObject ksp =
+        MakeKSP(D, std::string("-ksp_type ") + type + " -ksp_pc_side right -ksp_initial_guess_nonzero", PCJACOBI);
+      KSPConvergedReason reason;
+      PetscInt           its;
+      MUST(VecSet(guess, 3));
+      MUST(MatMult(D, guess, rhs));
+      MUST(KSPSolve(ksp, rhs, guess));
+      MUST(KSPGetConvergedReason(ksp, &reason));
+      MUST(KSPGetIterationNumber(ksp, &its));
+      CHECK(reason == KSP_CONVERGED_ATOL);
+      CHECK(its == 0);
+      CHECK(Values(guess) == std::vector<double>{3, 3, 3});
+    }
   }
 }
 
@@ -660,6 +677,27 @@ TEST_CASE("gmresfused: the estimates of KSPGMRES", "[gmresfused]")
 }
 
 /* ------------------------------------- what else KSPGMRES can --------------------------------- */
+
+/* Of PETSc's methods KSPIBCGS alone lags its norm. */
+TEST_CASE("gmresfused: KSPSetLagNorm changes nothing, as with KSPGMRES", "[gmresfused]")
+{
+  for (const auto &[backend, ours] : Ways())
+    for (const char *side : kSides) {
+      CAPTURE(backend.name, ours, side);
+      const MatObject   A       = CreateMat(Convection(15, 13, 3), backend.mat);
+      const std::string options = Side(side) + "-ksp_gmres_restart 7 -ksp_rtol 1e-8";
+      const auto        run     = [&](const std::string &type, PetscBool lag) {
+        const KSPObject ksp = MakeKSP(A, type + options, PCJACOBI);
+        MUST(KSPSetLagNorm(ksp, lag));
+        return RunOf(ksp);
+      };
+      const Run mine = run(ours, PETSC_TRUE), theirs = run(kPETSc, PETSC_TRUE);
+      CHECK(mine.iterations > 7);
+      Compare(mine, run(ours, PETSC_FALSE), 0);
+      Compare(theirs, run(kPETSc, PETSC_FALSE), 1e-9);
+      Compare(mine, theirs, 1e-7);
+    }
+}
 
 TEST_CASE("gmresfused: transposed solves", "[gmresfused]")
 {
@@ -760,7 +798,9 @@ TEST_CASE("gmresfused: PETSc's setters and getters", "[gmresfused]")
   CHECK(precision == FINEPC_SINGLE);
   MUST(KSPGMRESSetHapTol(ksp, 1e-20));
   MUST(KSPGMRESSetBreakdownTolerance(ksp, 0.5));
+  CHECK(Contains(ViewText(ksp), "happy breakdown tolerance=1e-20, breakdown tolerance=0.5"));
   MUST(KSPGMRESSetBreakdownTolerance(ksp, PETSC_DEFAULT));
+  CHECK(Contains(ViewText(ksp), "breakdown tolerance=0.1"));
   Errors errors;
   for (PetscInt bad : {0, -3, 1001}) {
     CHECK((int)KSPGMRESSetRestart(ksp, bad) == PETSC_ERR_ARG_OUTOFRANGE);
@@ -844,10 +884,36 @@ TEST_CASE("gmresfused: other values, sizes, options and a reset between solves",
     MUST(KSPSetOperators(ksp, B, B));
     Compare(RunOf(ksp), fresh(B, "-ksp_rtol 1e-9 -ksp_gmres_restart 5"), 0);
     MUST(KSPSetType(ksp, KSPGMRES));
-    RunOf(ksp);
+    CHECK(RunOf(ksp).reason == KSP_CONVERGED_RTOL);
     MUST(KSPSetType(ksp, KSPGMRESFUSED));
-    RunOf(ksp);
+    Compare(RunOf(ksp), fresh(B, "-ksp_rtol 1e-9"), 0);
   }
+}
+
+TEST_CASE("gmresfused: two solvers in turns", "[gmresfused]")
+{
+  for (const Backend &backend : Backends())
+    for (PCType pc : {PCJACOBI, PCBISAI}) {
+      CAPTURE(backend.name, pc);
+      const std::string options[2] = {"-ksp_rtol 1e-9", "-ksp_rtol 1e-7 -ksp_gmres_restart 6"};
+      const MatObject   A[2]       = {CreateMat(Convection(20, 15, 1), backend.mat), CreateMat(Convection(40, 31, 5), backend.mat)};
+      const auto        fresh      = [&](int k) { return RunOf(MakeKSP(A[k], kOurs + options[k], pc)); };
+      KSPObject         ksp[2];
+      Run               first[2];
+      for (int k : {0, 1}) {
+        first[k] = fresh(k);
+        ksp[k]   = MakeKSP(A[k], kOurs + options[k], pc);
+      }
+      for (int k : {0, 1, 0, 1}) Compare(RunOf(ksp[k]), first[k], 0);
+      ChangeValues(A[0], 2);
+      Compare(RunOf(ksp[1]), first[1], 0);
+      const Run changed = RunOf(ksp[0]);
+      CHECK(Difference(changed.x, first[0].x) > 1e-3);
+      Compare(changed, fresh(0), 0);
+      Compare(RunOf(ksp[1]), first[1], 0);
+      MUST(KSPReset(ksp[1]));
+      Compare(RunOf(ksp[0]), changed, 0);
+    }
 }
 
 TEST_CASE("gmresfused: there is no solution before a solve, nor after one that ended with an error and a reset", "[gmresfused]")
@@ -904,9 +970,78 @@ TEST_CASE("gmresfused: every preconditioner whose iterations the GPU decides abo
         CompareOnDevice(CreateMat(Poisson(40, 33), DeviceBackend().mat), pc, options, 1e-7);
       CompareOnDevice(CreateMat(Poisson(40, 33), DeviceBackend().mat), PCRRB, options + " -pc_rrb_nx 40 -pc_rrb_ny 33", 1e-7);
       for (LocalInt bs : {1, 2, 3, 4, 5, 8})
-        for (PCType pc : {PCNONE, PCJACOBI, PCBISAI})
+        for (PCType pc : {PCNONE, PCJACOBI, PCPBJACOBI, PCBISAI})
           CompareOnDevice(BlocksOnDevice(Convection(17, 12, 2), bs), pc, options + " -ksp_max_it 20", 1e-6);
     }
+}
+
+/* PETSc's solver has its preconditioner on the host: what is compared is the copy of the blocks, and that the copy is of now. */
+TEST_CASE("gmresfused: pbjacobi, whose blocks change with the matrix", "[gmresfused]")
+{
+  for (const Backend &backend : Backends())
+    for (bool baij : {false, true})
+      for (LocalInt bs : {1, 2, 3, 4, 5, 8, 33})
+        for (const char *side : kSides) {
+          CAPTURE(backend.name, baij, bs, side);
+          const HostBlocks  H       = RandomBlocks(Convection(11, 9, 2), bs, 3);
+          const std::string options = Side(side) + "-ksp_rtol 1e-9 -ksp_gmres_restart 6 -ksp_max_it 14";
+          const bool        device  = PetscMemTypeDevice(backend.where);
+          const MatObject   host    = CreateAIJ(H, MATSEQAIJ);
+          MatObject         A;
+          if (baij && bs > kLargestBlock && device) continue; /* MATBAIJCUDA has no products of such blocks */
+          if (!baij) A = CreateAIJ(H, backend.mat);
+          else MUST(MatConvert(CreateBAIJ(H), device ? MATSEQBAIJCUDA : MATSEQBAIJ, MAT_INITIAL_MATRIX, A.put()));
+          const KSPObject mine = MakeKSP(A, kOurs + options, PCPBJACOBI), theirs = MakeKSP(host, kPETSc + options, PCPBJACOBI);
+          const auto      compare = [&] {
+            const Run run = RunOf(mine);
+            Compare(run, RunOf(theirs), 1e-7);
+            if (device) CHECK(Contains(ViewText(mine), bs == 1 && !baij ? "path: resident\n" : "path: device\n"));
+            return run;
+          };
+          const auto change = [&] {
+            ChangeValues(A, 2);
+            ChangeValues(host, 2);
+          };
+          const Run first = compare();
+          if (device) CHECK(Contains(ViewText(mine), "for the blocks of M " + std::to_string(99 * bs * bs * 8)));
+          change();
+          CHECK(compare().history != first.history);
+          /* a preconditioner that is kept, and then made from the matrix that was there already */
+          for (KSP ksp : {(KSP)mine, (KSP)theirs}) MUST(KSPSetReusePreconditioner(ksp, PETSC_TRUE));
+          change();
+          const Run kept = compare();
+          for (KSP ksp : {(KSP)mine, (KSP)theirs}) MUST(KSPSetReusePreconditioner(ksp, PETSC_FALSE));
+          CHECK(compare().history != kept.history);
+        }
+}
+
+/* Blocks of another size in the same solver, and other preconditioners in between. */
+TEST_CASE("gmresfused: pbjacobi after other blocks, and after other preconditioners", "[gmresfused]")
+{
+  for (const Backend &backend : Backends()) {
+    const std::string options = "-ksp_rtol 1e-9 -ksp_max_it 12";
+    const HostMatrix  pattern = Convection(8, 6, 1);
+    const MatObject   start   = CreateAIJ(RandomBlocks(pattern, 2, 3), backend.mat);
+    const KSPObject   ksp     = MakeKSP(start, kOurs + options, PCNONE);
+    for (LocalInt bs : {4, 1, 3})
+      for (PCType pc : {PCPBJACOBI, PCJACOBI, PCPBJACOBI, PCNONE, PCPBJACOBI, PCBISAI}) {
+        CAPTURE(backend.name, bs, pc);
+        const MatObject A = CreateAIJ(RandomBlocks(pattern, bs, 4), backend.mat);
+        MUST(KSPReset(ksp));
+        MUST(KSPSetOperators(ksp, A, A));
+        MUST(PCSetType(PCOf(ksp), pc)); /* always another one: PETSc's own copy of the blocks does not grow with them */
+        Compare(RunOf(ksp), RunOf(MakeKSP(A, kOurs + options, pc)), 0);
+      }
+    /* without a reset */
+    const MatObject A = CreateAIJ(RandomBlocks(pattern, 3, 4), backend.mat);
+    MUST(KSPReset(ksp));
+    MUST(KSPSetOperators(ksp, A, A));
+    for (PCType pc : {PCJACOBI, PCPBJACOBI, PCJACOBI, PCPBJACOBI}) {
+      CAPTURE(backend.name, pc);
+      MUST(PCSetType(PCOf(ksp), pc));
+      Compare(RunOf(ksp), RunOf(MakeKSP(A, kOurs + options, pc)), 0);
+    }
+  }
 }
 
 TEST_CASE("gmresfused: systems of all sizes, restarts of all lengths", "[gmresfused]")
@@ -943,6 +1078,7 @@ TEST_CASE("gmresfused: when the resident kernel is taken", "[gmresfused][gpu]")
   CHECK(Contains(path(small, PCJACOBI, "-ksp_gmres_restart 101"), "path: device\n"));
   CHECK(Contains(path(small, PCJACOBI, "-ksp_gmres_restart 100"), "path: resident\n"));
   CHECK(Contains(path(small, PCJACOBI, "-ksp_gmresfused_path device"), "path: device\n"));
+  CHECK(Contains(path(small, PCPBJACOBI, ""), "path: resident\n")); /* blocks of one row */
   for (PCType pc : {PCBISAI, PCSFSAI})
     CHECK(
       Contains(path(small, pc, "-ksp_gmresfused_path resident"), "path: device: the resident kernel takes small systems by rows"));
@@ -972,11 +1108,12 @@ TEST_CASE("gmresfused: every kernel, on small systems", "[gmresfused][gpu][sanit
   for (const char *side : kSides)
     for (const char *more : {"", "-ksp_initial_guess_nonzero ", "-ksp_gmresfused_basis_precision single "}) {
       const std::string options = Side(side) + more + "-ksp_gmres_restart 3 -ksp_rtol 1e-30 -ksp_max_it 7";
-      for (PCType pc : {PCNONE, PCJACOBI, PCBISAI}) {
+      for (PCType pc : {PCNONE, PCJACOBI, PCPBJACOBI, PCBISAI}) {
+        CAPTURE(options, pc);
         for (const HostMatrix &H : {Convection(9, 8, 1), Unsymmetric(RandomGraph(90, 30, 4), 1), RandomDense(70, 5)})
           for (const std::string &ours : OursOn(DeviceBackend()))
-            RunOf(MakeKSP(CreateMat(H, DeviceBackend().mat), ours + options, pc));
-        RunOf(MakeKSP(BlocksOnDevice(Convection(4, 3, 1), 3), kOurs + options, pc));
+            CHECK(RunOf(MakeKSP(CreateMat(H, DeviceBackend().mat), ours + options, pc)).iterations == 7);
+        CHECK(RunOf(MakeKSP(BlocksOnDevice(Convection(4, 3, 1), 3), kOurs + options, pc)).iterations == 7);
       }
     }
 }
@@ -1025,7 +1162,91 @@ TEST_CASE("gmresfused: a basis in single precision, estimates and tiny numbers",
   }
 }
 
+/* Streams that are not in order with the default one, in which PETSc's MatMult() runs. */
+TEST_CASE("gmresfused: two solvers on two other streams", "[gmresfused][gpu]")
+{
+  NEEDS_DEVICE();
+  for (const auto &[path, pc] : std::vector<std::pair<std::string, PCType>>{{"resident", PCNONE}, {"device", PCBISAI}})
+    for (const char *end : {"-ksp_rtol 1e-6", "-ksp_norm_type none -ksp_convergence_test skip -ksp_max_it 45"}) {
+      CAPTURE(path, end);
+      const std::string  options = kOurs + "-ksp_gmresfused_path " + path + " -ksp_gmres_restart 10 " + end;
+      const HostMatrix   H[2]    = {Convection(50, 50, 2), Unsymmetric(RandomGraph(3000, 7, 5), 1)};
+      MatObject          A[2];
+      KSPObject          ksp[2];
+      VecObject          b[2], x[2];
+      Run                expected[2];
+      PetscDeviceContext old_context, context[2];
+      MUST(PetscDeviceContextGetCurrentContext(&old_context));
+      for (int k = 0; k < 2; k++) {
+        A[k]        = CreateMat(H[k], DeviceBackend().mat);
+        expected[k] = RunOf(MakeKSP(A[k], options, pc));
+        b[k]        = RightVec(A[k], 2);
+        x[k]        = RightVec(A[k], 5);
+        ksp[k]      = MakeKSP(A[k], options, pc);
+      }
+      MUST(PetscDeviceContextSynchronize(old_context));
+      for (PetscDeviceContext &other : context) {
+        MUST(PetscDeviceContextDuplicate(old_context, &other));
+        MUST(PetscDeviceContextSetStreamType(other, PETSC_STREAM_NONBLOCKING));
+        MUST(PetscDeviceContextSetUp(other));
+      }
+      for (int round = 0; round < 4; round++) {
+        for (int k = 0; k < 2; k++) {
+          MUST(PetscDeviceContextSetCurrentContext(context[k]));
+          MUST(KSPSolve(ksp[k], b[k], x[k])); /* the other solver's kernels may still be under way */
+        }
+        for (int k = 0; k < 2; k++) {
+          KSPConvergedReason reason;
+          PetscInt           iterations;
+          CAPTURE(round, k);
+          MUST(PetscDeviceContextSetCurrentContext(context[k]));
+          MUST(PetscDeviceContextSynchronize(context[k]));
+          MUST(KSPGetConvergedReason(ksp[k], &reason));
+          MUST(KSPGetIterationNumber(ksp[k], &iterations));
+          CHECK(reason == expected[k].reason);
+          CHECK(iterations == expected[k].iterations);
+          CHECK(Difference(Values(x[k]), expected[k].x) <= 1e-12);
+        }
+      }
+      for (int k = 0; k < 2; k++) {
+        CHECK(Contains(ViewText(ksp[k]), "path: " + path + "\n"));
+        ksp[k].Reset();
+        MUST(PetscDeviceContextSynchronize(context[k]));
+      }
+      MUST(PetscDeviceContextSetCurrentContext(old_context));
+      for (PetscDeviceContext &other : context) MUST(PetscDeviceContextDestroy(&other));
+    }
+}
+
 /* ---------------------------------------- several ranks --------------------------------------- */
+
+/* The norm of a new vector, too, comes with the products, where digits are not lost. */
+TEST_CASE("gmresfused: one reduction an iteration", "[gmresfused][mpi]")
+{
+  for (const Backend &backend : Backends())
+    for (PCType pc : {PCNONE, PCJACOBI, PCPBJACOBI, PCBISAI})
+      for (const char *side : kSides) {
+        CAPTURE(backend.name, pc, side);
+        const MatObject A = CreateMat(Convection(24, 20, 2), backend.mat, PETSC_COMM_WORLD);
+        const VecObject b = RightVec(A, 2), x = RightVec(A, 5);
+        const auto      cost = [&](const std::string &type, int its) {
+          const KSPObject ksp = MakeKSP(A, type + Side(side) + "-ksp_rtol 1e-30 -ksp_max_it " + std::to_string(its), pc);
+          PetscInt        made;
+          MUST(KSPSolve(ksp, b, x)); /* sets up */
+          const Traffic traffic = TrafficOf([&] { MUST(KSPSolve(ksp, b, x)); });
+          MUST(KSPGetIterationNumber(ksp, &made));
+          CHECK(made == its);
+          return traffic.reductions;
+        };
+        const auto more = [&](const std::string &type) { return cost(type, 25) - cost(type, 5); };
+        const int  all  = Ranks() > 1; /* PETSc counts none on one rank */
+        CHECK(more(kOurs + "-ksp_gmresfused_path general ") == all * 20);
+        CHECK(more(kPETSc) >= all * 20 * 6); /* one for each vector of the basis */
+#if PETSC_VERSION_GE(3, 26, 0)
+        CHECK(more(kOurs + "-ksp_orthogonalization_cgs_refinement_type refine_always ") == all * 40);
+#endif
+      }
+}
 
 TEST_CASE("gmresfused: on several ranks", "[gmresfused][mpi]")
 {

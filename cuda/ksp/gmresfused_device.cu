@@ -51,13 +51,26 @@ __global__ void __launch_bounds__(kGMRESBlock, MultiplyBlocks<Even, V>())
     });
 }
 
-/* y = d x */
-__global__ void __launch_bounds__(kGMRESBlock) Scale(LocalInt n, const double *d, const double *x, double *y)
+/* y = d x, where d is a matrix with diagonal blocks of bs rows, by columns. */
+__global__ void __launch_bounds__(kGMRESBlock)
+  MultiplyDiagonal(LocalInt n, LocalInt bs, const double *d, const double *x, double *y)
 {
   const long long i = GridThread();
   WaitForPrevious();
   LetNextStart();
-  if (i < n) y[i] = d[i] * x[i];
+  if (i >= n) return;
+  const double *const block = x + (i - i % bs);
+  double              sum   = 0;
+#pragma unroll 4
+  for (LocalInt k = 0; k < bs; k++) sum += d[(size_t)k * n + i] * block[k];
+  y[i] = sum;
+}
+
+/* x = 1 in row k of each block, and 0 elsewhere */
+__global__ void __launch_bounds__(kGMRESBlock) SetUnit(LocalInt n, LocalInt bs, LocalInt k, double *x)
+{
+  const long long i = GridThread();
+  if (i < n) x[i] = i % bs == k ? 1 : 0;
 }
 
 /* t = b - w, during a restart */
@@ -205,13 +218,10 @@ PetscErrorCode WithKind(const Slices &A, F f)
   return A.single ? f(std::false_type(), float()) : f(std::false_type(), double());
 }
 
-PetscErrorCode LaunchScale(const GMRESFusedWork *work, const double *x, double *y, cudaStream_t stream)
+/* Whether M is applied by kernels of its own, and not within others, as 1 and a diagonal matrix are. */
+bool IsApart(const GMRESOperators &op)
 {
-  const LocalInt n = work->basis.n;
-
-  PetscFunctionBegin;
-  PetscCall(LaunchEarly(work->early, Scale, BlocksFor(n, kGMRESBlock), kGMRESBlock, stream, n, work->op.d, x, y));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  return op.apply || op.bs > 1;
 }
 
 /* y = E A D x */
@@ -241,9 +251,12 @@ PetscErrorCode LaunchProduct(GMRESFusedWork *work, const double *d, const double
 /* y = M x, where M is no 1 */
 PetscErrorCode LaunchInverse(GMRESFusedWork *work, const double *x, double *y, cudaStream_t stream)
 {
+  const GMRESOperators &op = work->op;
+  const LocalInt        n  = work->basis.n;
+
   PetscFunctionBegin;
-  if (work->op.apply) PetscCall(work->op.apply(work->op.pc, x, y));
-  else PetscCall(LaunchScale(work, x, y, stream));
+  if (op.apply) PetscCall(op.apply(op.pc, x, y));
+  else PetscCall(LaunchEarly(work->early, MultiplyDiagonal, BlocksFor(n, kGMRESBlock), kGMRESBlock, stream, n, op.bs, op.d, x, y));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -255,7 +268,7 @@ PetscErrorCode LaunchOperator(GMRESFusedWork *work, cudaStream_t stream)
   const double *const   u  = GMRESNewest(work);
 
   PetscFunctionBegin;
-  if (!op.apply && (op.A || !op.d)) {
+  if (!IsApart(op) && (!op.blocks || !op.d)) {
     PetscCall(LaunchProduct(work, op.left ? nullptr : op.d, u, op.left ? op.d : nullptr, v.w, stream));
   } else if (op.left) {
     PetscCall(LaunchProduct(work, nullptr, u, nullptr, v.t, stream));
@@ -275,7 +288,7 @@ PetscErrorCode LaunchCorrection(GMRESFusedWork *work, bool full, cudaStream_t st
   GMRESState *const     state = work->mailbox.state();
   const LocalInt        n     = work->basis.n;
   const int             grid  = std::min(BlocksFor(n, 2 * kGMRESBlock), work->processors * kGMRESDotBlocks);
-  const bool            apply = op.apply && !op.left;
+  const bool            apply = IsApart(op) && !op.left;
 
   PetscFunctionBegin;
   /* the resident kernel has ended its last iteration */
@@ -366,6 +379,17 @@ static PetscErrorCode CopyRows(GMRESFusedWork *work, const CSRView &A, LocalInt 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode GMRESFusedUnit_CUDA(GMRESFusedWork *work, LocalInt n, LocalInt bs, LocalInt k, PetscScalar *x)
+{
+  cudaStream_t stream;
+
+  PetscFunctionBegin;
+  PetscCall(PetscGetCurrentCUDAStream(&stream));
+  PetscCall(work->mailbox.Wait()); /* what is left of the last solve may write to the vectors that the caller needs now */
+  PetscCall(LaunchEarly(false, SetUnit, BlocksFor(n, kGMRESBlock), kGMRESBlock, stream, n, bs, k, x));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode GMRESFusedPrepare_CUDA(GMRESFusedWork *work, const GMRESOperators *op, PetscBool changed, KSPGMRESFusedPath path,
                                       LocalInt restart)
 {
@@ -373,7 +397,8 @@ PetscErrorCode GMRESFusedPrepare_CUDA(GMRESFusedWork *work, const GMRESOperators
 
   PetscFunctionBegin;
   PetscCall(work->mailbox.Wait());
-  work->op = *op;
+  work->op   = *op;
+  work->op.A = nullptr; /* its rows are lent for this call */
   if (changed) work->uneven = false;
   work->resident = !work->uneven && GMRESPlanResident(work, op, path, restart, &lanes);
   if (op->blocks) {

@@ -249,7 +249,7 @@ __global__ void __launch_bounds__(kGMRESBlock, 1) Iterate(const Resident g, GMRE
 
 bool GMRESPlanResident(GMRESFusedWork *work, const GMRESOperators *op, KSPGMRESFusedPath path, LocalInt restart, LocalInt *lanes)
 {
-  if (!op->A || op->apply || restart > kResidentRestart || path == KSP_GMRESFUSED_DEVICE) return false;
+  if (!op->A || op->apply || op->bs > 1 || restart > kResidentRestart || path == KSP_GMRESFUSED_DEVICE) return false;
   const size_t entries = (size_t)op->A->nnz;
   const bool   small =
     op->A->n <= kResidentRows * work->processors && entries * (sizeof(LocalInt) + sizeof(double)) <= kSliceResidentBytes;

@@ -253,7 +253,9 @@ static PetscErrorCode ViewDevicePath(const KSP_GMRESFused *g, PetscViewer viewer
                       : "";
   PetscCall(PetscViewerASCIIPrintf(viewer, "  path: %s%s\n", status.resident ? "resident" : "device", why));
   if (status.lanes) PetscCall(PetscViewerASCIIPrintf(viewer, "  copy of A: %" LocalInt_FMT " lanes a row\n", status.lanes));
-  PetscCall(PetscViewerASCIIPrintf(viewer, "  bytes for the copy and the kernels %g\n", (double)status.bytes));
+  const double inverse = (double)g->d_rows * g->d_bs * sizeof(*g->d);
+  PetscCall(PetscViewerASCIIPrintf(viewer, "  bytes for the copy and the kernels %g, for the blocks of M %g\n",
+                                   (double)status.bytes, inverse));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -300,7 +302,7 @@ static PetscErrorCode KSPReset_GMRESFused(KSP ksp)
   PetscCall(GMRESFusedResetBasis(g));
   PetscCall(GMRESFusedDestroy_CUDA(&g->work));
   PetscCall(VecDestroy(&g->solution));
-  PetscCall(VecDestroy(&g->diagonal));
+  PetscCall(GMRESFusedResetBlocks(g));
   g->A       = CopiedFrom{};
   g->why     = CGFusedReason{};
   g->columns = g->known = 0;
@@ -385,16 +387,17 @@ static PetscErrorCode Create(KSP ksp)
   `-ksp_orthogonalization_cgs_refinement_type`. It is not needed for what modified Gram-Schmidt solves.
 
   On one rank with vectors on the GPU, a `MATAIJCUSPARSE` or a `MATBAIJCUDA`, and `PCBISAI`, `PCAFSAI`, `PCSFSAI`, `PCRRB`,
-  `PCCMATCH`, `PCJACOBI` or `PCNONE`, the GPU decides about the iterations (the path `device`): products, orthogonalization,
-  Givens rotations, the test and the restarts follow one another without the host, which learns of the end late. A private copy
-  of a `MATAIJCUSPARSE` is kept for it. Where such a matrix has 480 rows at most for each processor of the GPU, with `PCJACOBI` or
-  `PCNONE` and a restart of 100 at most, one kernel makes all iterations of a cycle (the path `resident`). A flexible solve, a
-  second pass of orthogonalization, a monitor, a convergence test other than `KSPConvergedDefault()` and `KSPConvergedSkip()`, a
-  transposed solve, a null space with the preconditioner on the left, several ranks, and any other matrix or preconditioner take
-  the general path, with the same passes over the basis; the view says why.
+  `PCCMATCH`, `PCJACOBI`, `PCPBJACOBI` or `PCNONE`, the GPU decides about the iterations (the path `device`): products,
+  orthogonalization, Givens rotations, the test and the restarts follow one another without the host, which learns of the end late.
+  A private copy of a `MATAIJCUSPARSE`, and of the blocks of `PCJACOBI` and `PCPBJACOBI`, is kept for it. Where a `MATAIJCUSPARSE`
+  has 480 rows at most for each processor of the GPU, with `PCJACOBI` or `PCNONE` and a restart of 100 at most, one kernel makes all
+  iterations of a cycle (the path `resident`). A flexible solve, a second pass of orthogonalization, a monitor, a convergence test
+  other than `KSPConvergedDefault()` and `KSPConvergedSkip()`, a transposed solve, a null space with the preconditioner on the left,
+  several ranks, and any other matrix or preconditioner take the general path, with the same passes over the basis; the view says
+  why.
 
   A Gram-Schmidt of the program, by `KSPOrthogonalizationSet()`, is an error, and so is `KSPGMRESMonitorKrylov()`, which looks
-  into the data of `KSPGMRES`.
+  into the data of `KSPGMRES`. `KSPSetLagNorm()` changes nothing, as with `KSPGMRES`: only `KSPIBCGS` has a norm that lags.
 
   With a basis in single precision the norm by the recurrence is wrong in its seventh digit. A cycle that ends well by it is
   therefore followed by the true norm, and by another cycle if that is too large.

@@ -134,11 +134,12 @@ enum GMRESStop {
   GMRES_ITS         /* max_it iterations are done */
 };
 
-/* A, by its rows or by its blocks; and M: 1, a diagonal matrix, or what a function applies on the current stream. */
+/* A, by its rows or by its blocks; and M: 1, a block-diagonal matrix, or what a function applies on the current stream. */
 struct GMRESOperators {
-  const CSRView     *A;                                              /* or null */
-  const BSR         *blocks;                                         /* or null */
-  const PetscScalar *d;                                              /* [n] or null */
+  const CSRView     *A;      /* or null; read during the preparation only */
+  const BSR         *blocks; /* or null */
+  const PetscScalar *d;      /* [n * bs] or null: entry k * n + i is that of row i in column k of the diagonal block of the row */
+  LocalInt           bs;     /* rows of the blocks of d, 1 for a diagonal matrix */
   PetscErrorCode (*apply)(PC, const PetscScalar *x, PetscScalar *y); /* or null */
   PC        pc;                                                      /* the first argument of apply */
   PetscBool left;                                                    /* M A, not A M */
@@ -159,9 +160,11 @@ struct GMRESStart {
   CGTest    test;
 };
 
+/* x [n] = 1 in row k of each block of bs rows, and 0 elsewhere: what M makes of it is a column of each block of M. */
+PetscErrorCode GMRESFusedUnit_CUDA(GMRESFusedWork *, LocalInt n, LocalInt bs, LocalInt k, PetscScalar *x);
 /*
    Makes the copy of A, if its rows are given and have changed or are read in another way now, for cycles of so many iterations, and
-   keeps the pointers.
+   keeps the other pointers.
 */
 PetscErrorCode GMRESFusedPrepare_CUDA(GMRESFusedWork *, const GMRESOperators *, PetscBool changed, KSPGMRESFusedPath,
                                       LocalInt restart);

@@ -23,8 +23,8 @@
 
   Note:
   Where the GPU cannot decide, the general path runs, and the view says why. The resident kernel takes a `MATAIJCUSPARSE`,
-  `PCJACOBI` or `PCNONE`, a restart of 100 at most, and as many rows as the shared memory of the GPU has room for; where it cannot
-run it is `KSP_GMRESFUSED_DEVICE`. The iterates are the same to rounding.
+  `PCJACOBI` or `PCNONE`, a restart of 100 at most, and as many rows as the shared memory of the GPU has room for; where this kernel
+  cannot run, the path is that of `KSP_GMRESFUSED_DEVICE`, and the view says so. The iterates are the same to rounding.
 
 .seealso: `KSPGMRESFUSED`, `KSPGMRESFusedPath`, `KSPGMRESFusedGetPath()`
 @*/

@@ -1,18 +1,83 @@
 /* The fused GMRES whose iterations the GPU decides about, on one rank. */
+#include <petsc/private/pcimpl.h>
+
 #include "gmresfusedimpl.h"
 #include "sparse/bsr_mat.h"
 
-/* The diagonal of PCJACOBI as the preconditioner applies it, whatever its options. */
-static PetscErrorCode GetDiagonal(KSP ksp, PetscBool *jacobi)
+/* The state of the matrix from which the PC was set up last, which is an older one where the program reuses the preconditioner. */
+static PetscErrorCode SetUpFrom(PC pc, CopiedFrom *from)
 {
-  KSP_GMRESFused *g = (KSP_GMRESFused *)ksp->data;
+  PetscFunctionBegin;
+#if PETSC_VERSION_LT(3, 26, 0)
+  PetscCall(PetscObjectGetId((PetscObject)pc->pmat, &from->id));
+  from->state = pc->matstate;
+#else
+  *from = CopiedFrom{pc->matstate.id, pc->matstate.state};
+#endif
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Column k of all blocks of d, which is what the preconditioner makes of a vector, whatever its options. */
+static PetscErrorCode GetColumn(KSP ksp, LocalInt k)
+{
+  KSP_GMRESFused    *g = (KSP_GMRESFused *)ksp->data;
+  const size_t       n = g->d_rows;
+  const PetscScalar *y;
+  PetscScalar       *x;
+  PetscMemType       where;
 
   PetscFunctionBegin;
-  PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCJACOBI, jacobi));
-  if (!*jacobi) PetscFunctionReturn(PETSC_SUCCESS);
-  if (!g->diagonal) PetscCall(VecDuplicate(ksp->work[0], &g->diagonal));
-  PetscCall(VecSet(ksp->work[0], 1));
-  PetscCall(PCApply(ksp->pc, ksp->work[0], g->diagonal));
+  PetscCall(VecGetArrayWriteAndMemType(ksp->work[0], &x, &where));
+  PetscCall(GMRESFusedUnit_CUDA(g->work, g->d_rows, g->d_bs, k, x));
+  PetscCall(VecRestoreArrayWriteAndMemType(ksp->work[0], &x));
+  PetscCall(PCApply(ksp->pc, ksp->work[0], ksp->work[1]));
+  PetscCall(VecGetArrayReadAndMemType(ksp->work[1], &y, &where));
+  PetscCall(ArrayCopy(g->d + k * n, y, n * sizeof(*y), PETSC_MEMTYPE_CUDA, where));
+  PetscCall(VecRestoreArrayReadAndMemType(ksp->work[1], &y));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Makes d that of now. The blocks of PCPBJACOBI depend on the matrix alone, PCJACOBI on options that may have changed, too. */
+static PetscErrorCode GetBlocks(KSP ksp)
+{
+  KSP_GMRESFused *g  = (KSP_GMRESFused *)ksp->data;
+  const LocalInt  n  = g->basis[GMRES_U].n;
+  PetscInt        bs = 1;
+  PetscBool       jacobi, pbjacobi;
+  CopiedFrom      now;
+  Mat             P;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCJACOBI, &jacobi));
+  PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCPBJACOBI, &pbjacobi));
+  if (!jacobi && !pbjacobi) PetscFunctionReturn(PETSC_SUCCESS);
+  if (pbjacobi) {
+    PetscCall(PCGetOperators(ksp->pc, nullptr, &P));
+    PetscCall(MatGetBlockSize(P, &bs));
+    PetscCall(SetUpFrom(ksp->pc, &now));
+  }
+  if (g->d_rows != n || g->d_bs != bs) {
+    PetscCall(GMRESFusedResetBlocks(g));
+    PetscCall(ArrayCreate((size_t)n * bs * sizeof(*g->d), PETSC_MEMTYPE_CUDA, (void **)&g->d));
+    g->d_rows = n;
+    g->d_bs   = (LocalInt)bs;
+  }
+  if (jacobi || now.id != g->M.id || now.state != g->M.state) {
+    g->M = CopiedFrom{}; /* until all columns are made */
+    for (LocalInt k = 0; k < g->d_bs; k++) PetscCall(GetColumn(ksp, k));
+    g->M = now;
+  }
+  g->op.d  = g->d;
+  g->op.bs = g->d_bs;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode GMRESFusedResetBlocks(KSP_GMRESFused *g)
+{
+  PetscFunctionBegin;
+  PetscCall(ArrayDestroy(PETSC_MEMTYPE_CUDA, (void **)&g->d));
+  g->d_rows = g->d_bs = 0;
+  g->M                = CopiedFrom{};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -20,17 +85,15 @@ static PetscErrorCode GetDiagonal(KSP ksp, PetscBool *jacobi)
 static PetscErrorCode Prepare(KSP ksp, PetscLogDouble *product_flops)
 {
   KSP_GMRESFused *g       = (KSP_GMRESFused *)ksp->data;
-  PetscBool       changed = PETSC_FALSE, jacobi;
+  PetscBool       changed = PETSC_FALSE;
   CopiedFrom      now;
   CSRMat          csr;
   Mat             A;
-  PetscMemType    where;
   PetscErrorCode (*blocks)(Mat, const BSR **);
 
   PetscFunctionBegin;
   PetscCall(PCGetOperators(ksp->pc, &A, nullptr));
-  PetscCall(GetDiagonal(ksp, &jacobi));
-  if (jacobi) PetscCall(VecGetArrayReadAndMemType(g->diagonal, &g->op.d, &where));
+  PetscCall(GetBlocks(ksp));
   PetscCall(CGFusedHasChanged((PetscObject)A, g->A, &now, &changed));
   g->A = CopiedFrom{}; /* until the copy is made */
   PetscCall(PetscObjectQueryFunction((PetscObject)A, kDeviceBlocksQuery, &blocks));
@@ -49,8 +112,6 @@ static PetscErrorCode Prepare(KSP ksp, PetscLogDouble *product_flops)
     PetscCall(PetscLogEventEnd(FinePC_GMRESFusedCopy, ksp, 0, 0, 0));
   }
   g->A = now;
-  if (jacobi)
-    PetscCall(VecRestoreArrayReadAndMemType(g->diagonal, &g->op.d)); /* the work keeps the pointer, the vector the memory */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

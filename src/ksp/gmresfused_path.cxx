@@ -70,17 +70,18 @@ static PetscErrorCode WhyNotWithVectors(KSP ksp, CGFusedReason *why)
 
 static PetscErrorCode WhyNotWithPreconditioner(KSP ksp, GMRESOperators *op, CGFusedReason *why)
 {
-  PetscBool none, jacobi, ours;
+  PetscBool petsc, ours;
 
   PetscFunctionBegin;
-  PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCNONE, &none));
-  PetscCall(PetscObjectTypeCompare((PetscObject)ksp->pc, PCJACOBI, &jacobi));
+  PetscCall(PetscObjectTypeCompareAny((PetscObject)ksp->pc, &petsc, PCNONE, PCJACOBI, PCPBJACOBI, ""));
   PetscCall(PCLocalIsOnDevice(ksp->pc, &ours));
   if (ours) {
     op->apply = PCLocalApplyOnDevice;
     op->pc    = ksp->pc;
-  } else if (!none && !jacobi)
-    PetscCall(IsOfType((PetscObject)ksp->pc, "the preconditioner is not one of finepc's with its factor on the GPU, but ", why));
+  } else if (!petsc)
+    PetscCall(IsOfType((PetscObject)ksp->pc,
+                       "the preconditioner is not none, jacobi, pbjacobi or one of finepc's with its factor on the GPU, but ",
+                       why));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

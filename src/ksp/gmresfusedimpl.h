@@ -42,9 +42,11 @@ struct KSP_GMRESFused {
 
   /* the path of the last solve */
   GMRESOperators op{};
-  CGFusedReason  why;                /* why it took the general path; none if it did not */
-  CopiedFrom     A;                  /* what the copy in work was made of */
-  Vec            diagonal = nullptr; /* M of PCJACOBI */
+  CGFusedReason  why;              /* why it took the general path; none if it did not */
+  CopiedFrom     A;                /* what the copy in work was made of */
+  PetscScalar   *d      = nullptr; /* M of PCJACOBI or PCPBJACOBI on the GPU, as in GMRESOperators */
+  LocalInt       d_rows = 0, d_bs = 0;
+  CopiedFrom     M; /* the matrix from which PCPBJACOBI made the M that is in d; none for PCJACOBI */
 
   /* the vectors, made by the first solve */
   GMRESBasis      basis[GMRES_BASES] = {};
@@ -78,8 +80,10 @@ PetscErrorCode GMRESFusedWhyGeneral(KSP, GMRESOperators *, CGFusedReason *why);
 /* ------------------------------------ gmresfused_device.cxx ----------------------------------- */
 
 /* The solve on the GPU. If the norm of the residual is out of the range of its sums, there is a reason for the general path after
- * it. */
+   the call. */
 PetscErrorCode GMRESFusedSolveOnDevice(KSP);
+/* Frees M of PCJACOBI or PCPBJACOBI. */
+PetscErrorCode GMRESFusedResetBlocks(KSP_GMRESFused *);
 
 /* ------------------------------------ gmresfused_general.cxx ---------------------------------- */
 
