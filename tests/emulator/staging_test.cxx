@@ -55,11 +55,11 @@ PetscErrorCode Create(PC pc)
 }
 
 /* A vector, or several at once, and what becomes of them. */
-struct Applied {
+struct Application {
   MatObject X, Y;
   VecObject x, y;
 
-  Applied(Mat A, PetscInt columns)
+  Application(Mat A, PetscInt columns)
   {
     PetscInt rows;
     MUST(MatGetLocalSize(A, &rows, nullptr));
@@ -82,12 +82,12 @@ struct Applied {
   }
 };
 
-void CheckApplied(PC pc, Mat A, PetscInt columns)
+void CheckApplication(PC pc, Mat A, PetscInt columns)
 {
   CAPTURE(columns);
-  Applied applied(A, columns);
-  MUST(applied.By(pc));
-  applied.Check();
+  Application application(A, columns);
+  MUST(application.By(pc));
+  application.Check();
 }
 
 /* One row that the first rank has in the even layout is the second one's; all others have the rows that they have there. */
@@ -113,24 +113,24 @@ TEST_CASE("the memory of one rank's device ends where vectors on the host meet a
       int failed = 1;
       for (long n = 1; failed; n++) {
         CAPTURE(n);
-        Applied        applied(A, columns);
+        Application    application(A, columns);
         PetscErrorCode code;
         {
           const Errors        errors;
           const FailingMemory failing(FailingMemory::Through::New, rank == Rank() ? n : 0);
-          code   = applied.By(pc);
+          code   = application.By(pc);
           failed = rank == Rank() && failing.Failed();
         }
         MPI_Bcast(&failed, 1, MPI_INT, rank, PETSC_COMM_WORLD);
         CHECK((int)code == (int)(failed ? PETSC_ERR_MEM : PETSC_SUCCESS));
         if (failed) continue;
         CHECK(n > 1);
-        applied.Check();
+        application.Check();
       }
-      for (const PetscInt others : {5, 1}) CheckApplied(pc, A, others);
+      for (const PetscInt others : {5, 1}) CheckApplication(pc, A, others);
       ((PC)pc)->setupcalled = PETSC_FALSE; /* as where an option has changed: another layout is no error then */
       MUST(PCSetOperators(pc, B, B));
       MUST(PCSetUp(pc));
-      CheckApplied(pc, B, columns);
+      CheckApplication(pc, B, columns);
     }
 }
